@@ -1,0 +1,78 @@
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+
+#include "gatefold/backend/epilogue.hpp"
+#include "gatefold/backend/groups.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/view.hpp"
+
+namespace gatefold {
+
+namespace backend {
+
+/// Stand-in for every functor a policy passes to a primitive.
+struct AnyFunctor {
+  GATEFOLD_HD double operator()(Index) const { return 0; }
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes&, Index) const {}
+};
+
+template <class B>
+concept Memory = requires(std::size_t bytes, void* p, typename B::Context& ctx, const double* from, double* to) {
+  { B::is_host } -> std::convertible_to<bool>;
+  { B::allocate(bytes) } -> std::same_as<void*>;
+  B::release(p);
+  B::poison(p, bytes);
+  B::to_host(ctx, Index(1), from, to);
+  B::from_host(ctx, Index(1), from, to);
+  requires std::same_as<typename B::Context::Backend, B>;
+  ctx.mark();
+  ctx.template scratch<double>(Index(1), Index(1));
+};
+
+template <class B>
+concept Loops = requires(typename B::Context& ctx, AnyFunctor f, double* out) {
+  B::for_each(ctx, Index(1), f);
+  B::for_rows(ctx, Index(1), f);
+  B::template reduce<double>(ctx, Index(1), f, out);
+};
+
+template <class B>
+concept Sorting = requires(typename B::Context& ctx, View<const Index, 1, B> keys, View<Index, 1, B> out) {
+  B::group_by(ctx, keys, out, out);
+};
+
+template <class B>
+concept Products = requires(typename B::Context& ctx, Groups<B> g, View<const double, 2, B> a,
+                            View<const double, 3, B> w, View<double, 3, B> dw, View<double, 2, B> c) {
+  B::gemm(ctx, a, false, a, true, false, c, fn::Store{});
+  B::grouped_gemm(ctx, g, a, w, false, c, fn::Store{});
+  B::grouped_outer(ctx, g, a, a, dw);
+  B::grouped_sum(ctx, g, a, c);
+};
+
+}  // namespace backend
+
+/// The porting contract: a backend is a type with a Context and these static primitives. Everything else in the library
+/// is written in them.
+///
+///     for_each(ctx, n, f)                f(i) for i < n, in any order
+///     for_rows(ctx, n, f)                f(lanes, row) for row < n; the lanes share the row (backend/lanes.hpp)
+///     reduce<T>(ctx, n, f, out)          *out += Σ_i f(i), summed in a fixed order
+///     group_by(ctx, keys, offsets, order) stable: order lists the positions i with keys[i] = 0, then 1, …;
+///                                        offsets [G + 1] says where each key begins; negative keys are left out
+///     gemm(ctx, a, ta, b, tb, accumulate, c, epilogue)        c (+)= op(a) op(b)
+///     grouped_gemm(ctx, groups, a, w, transpose, c, epilogue) c[s] = a[row(s)] op(w[e])
+///     grouped_outer(ctx, groups, a, dc, dw)                   dw[e] += Σ_s a[row(s)]ᵀ dc[s]
+///     grouped_sum(ctx, groups, dc, db)                        db[e] += Σ_s dc[s]
+///     to_host / from_host(ctx, n, from, to)                   explicit copies, finished on return
+///
+/// @order  results are bitwise the same for any number of threads, and an element of a product depends on its own row
+///         and the weights alone
+template <class B>
+concept Backend = backend::Memory<B> && backend::Loops<B> && backend::Sorting<B> && backend::Products<B>;
+
+}  // namespace gatefold

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <type_traits>
+#include <utility>
+
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/pack.hpp"
+#include "gatefold/tensor/policy.hpp"
+#include "gatefold/tensor/view.hpp"
+
+/// Elementwise steps shared by every family: fill, copy, add. Functors are named structs, so that a consumer of the
+/// CUDA backend needs no --extended-lambda.
+namespace gatefold {
+
+namespace fn {
+
+template <class T>
+struct Fill {
+  T value;
+  T* x;
+  GATEFOLD_HD void operator()(Index i) const { x[i] = value; }
+};
+template <class T>
+struct Copy {
+  const T* from;
+  T* to;
+  GATEFOLD_HD void operator()(Index i) const { to[i] = from[i]; }
+};
+/// y += scale · x
+template <class T>
+struct AddScaled {
+  T scale;
+  const T* x;
+  T* y;
+  GATEFOLD_HD void operator()(Index i) const { y[i] += scale * x[i]; }
+};
+/// y = a + scale · b
+template <class T>
+struct ScaledSum {
+  const T* a;
+  T scale;
+  const T* b;
+  T* y;
+  GATEFOLD_HD void operator()(Index i) const { y[i] = a[i] + scale * b[i]; }
+};
+
+}  // namespace fn
+
+/// x = value
+template <class C, class T, int R, class B>
+void fill(C& ctx, View<T, R, B> x, Same<T> value) {
+  B::for_each(ctx, x.size(), fn::Fill<T>{value, x.data()});
+}
+/// to = from
+template <class C, class T, int R, class B>
+void copy(C& ctx, In<T, R, B> from, View<T, R, B> to) {
+  B::for_each(ctx, to.size(), fn::Copy<T>{from.data(), to.data()});
+}
+/// y += x
+template <class C, class T, int R, class B>
+void add(C& ctx, In<T, R, B> x, View<T, R, B> y) {
+  B::for_each(ctx, y.size(), fn::AddScaled<T>{T(1), x.data(), y.data()});
+}
+/// y += scale · x
+template <class C, class T, int R, class B>
+void add_scaled(C& ctx, Same<T> scale, In<T, R, B> x, View<T, R, B> y) {
+  B::for_each(ctx, y.size(), fn::AddScaled<T>{scale, x.data(), y.data()});
+}
+
+/// Zero every tensor of a pack (a tensor is one).
+template <class C, class P>
+void set_zero(C& ctx, P& pack) {
+  for_each_tensor([&](const Name&, auto& t) { fill(ctx, t.view(), 0); }, pack);
+}
+/// A pack of the same shape, zeroed: gradients, optimizer moments.
+template <class C, class P>
+P zeros_like(C& ctx, const P& like) {
+  P p;
+  shape_like(p, like);
+  set_zero(ctx, p);
+  return p;
+}
+/// Copy every tensor of one pack to another of the same shape.
+template <class C, class P>
+void copy_pack(C& ctx, const P& from, P& to) {
+  for_each_tensor([&](const Name&, const auto& a, auto& b) { copy(ctx, a.view(), b.view()); }, from, to);
+}
+
+}  // namespace gatefold

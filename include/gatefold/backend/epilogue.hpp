@@ -1,0 +1,45 @@
+#pragma once
+
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/view.hpp"
+
+/// Epilogues: what happens to a sum of products just before it is stored.
+///
+/// A product calls `epilogue(at, e, s, j, v)` once for element (s, j) of expert e (0 in a plain product) and stores what
+/// comes back. On the CPU v is a register of neighbouring columns j, j+1, … and `at` reads and writes that many values
+/// (fewer at the right edge, with the same arithmetic); on a device it is one value. An epilogue therefore touches
+/// memory through `at` alone.
+namespace gatefold {
+
+/// Access to one element: what a device, or a naive loop, hands to an epilogue.
+template <class T>
+struct OneElement {
+  using Value = T;
+  GATEFOLD_HD T load(const T* p) const { return *p; }
+  GATEFOLD_HD void store(T* p, T v) const { *p = v; }
+};
+
+namespace fn {
+
+/// c = v
+struct Store {
+  template <class A>
+  GATEFOLD_HD typename A::Value operator()(const A&, Index, Index, Index, typename A::Value v) const {
+    return v;
+  }
+};
+
+/// c = v + bias[e, j]
+template <class T, class B>
+struct AddBias {
+  View<const T, 2, B> bias;  // [E, columns]
+
+  template <class A>
+  GATEFOLD_HD typename A::Value operator()(const A& at, Index e, Index, Index j, typename A::Value v) const {
+    return v + at.load(&bias(e, j));
+  }
+};
+
+}  // namespace fn
+}  // namespace gatefold

@@ -1,0 +1,41 @@
+#pragma once
+
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/view.hpp"
+
+namespace gatefold {
+
+/// Slots sorted by expert: slot s of expert e lies in [offsets[e], offsets[e + 1]) and reads row rows[s] of the items.
+/// Without rows, slot s reads row s. Offsets live on the backend; `slots` is what the host knows: an upper bound.
+/// Rows of slot-ordered tensors past offsets[E] are never read or written.
+template <class B>
+struct Groups {
+  View<const Index, 1, B> offsets{};  // [E + 1]
+  View<const Index, 1, B> rows{};     // [S] or empty
+  Index slots = 0;
+
+  GATEFOLD_HD Index experts() const { return offsets.extent(0) - 1; }
+  GATEFOLD_HD Index row(Index slot) const { return rows.data() ? rows(slot) : slot; }
+
+  /// The expert of a slot, by bisection; -1 past the last one.
+  GATEFOLD_HD Index expert(Index slot) const {
+    Index low = 0, high = experts();
+    if (high == 0 || slot >= offsets(high)) return -1;
+    while (high - low > 1) {
+      const Index middle = low + (high - low) / 2;
+      (offsets(middle) <= slot ? low : high) = middle;
+    }
+    return low;
+  }
+
+  /// The same slots for tensors that are in slot order already.
+  Groups in_slot_order() const { return {offsets, {}, slots}; }
+
+  /// Experts [first, first + count).
+  Groups experts(Index first, Index count) const {
+    return {View<const Index, 1, B>(offsets.data() + first, count + 1), rows, slots};
+  }
+};
+
+}  // namespace gatefold

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cmath>
+
+#include "gatefold/core/config.hpp"
+
+/// Scalar functions under the names that registers have too (see backend/cpu/register.hpp), so that a functor writes
+/// `using math::exp; exp(v)` once and works on a float, a double and a register of either.
+namespace gatefold::math {
+
+template <class T>
+GATEFOLD_HD T exp(T v) {
+  return std::exp(v);
+}
+template <class T>
+GATEFOLD_HD T erf(T v) {
+  return std::erf(v);
+}
+/// a where v > 0, else b. NaN counts as not positive.
+template <class T>
+GATEFOLD_HD T where_positive(T v, T a, T b) {
+  return v > 0 ? a : b;
+}
+
+/// 1 / (1 + exp(-v)), without overflow of its value.
+template <class T>
+GATEFOLD_HD T sigmoid(T v) {
+  return 1 / (1 + std::exp(-v));
+}
+/// log(1 + exp(v)), without overflow.
+template <class T>
+GATEFOLD_HD T softplus(T v) {
+  return v > 0 ? v + std::log1p(std::exp(-v)) : std::log1p(std::exp(v));
+}
+
+}  // namespace gatefold::math

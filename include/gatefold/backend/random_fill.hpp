@@ -1,0 +1,58 @@
+#pragma once
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/philox.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/tensor.hpp"
+
+/// Random tensors: element i of a tensor is number i of its stream, on every backend and thread count.
+namespace gatefold {
+
+namespace fn {
+
+template <class T>
+struct Uniform {
+  Seed seed;
+  T low, width;
+  T* x;
+  GATEFOLD_HD void operator()(Index i) const {
+    x[i] = low + width * uniform<T>(seed, 0, static_cast<std::uint64_t>(i));
+  }
+};
+template <class T>
+struct Normal {
+  Seed seed;
+  T scale;
+  T* x;
+  GATEFOLD_HD void operator()(Index i) const { x[i] = scale * normal<T>(seed, 0, static_cast<std::uint64_t>(i)); }
+};
+
+}  // namespace fn
+
+/// x ~ U[low, high)
+template <class C, class T, int R, class B>
+void fill_uniform(C& ctx, Seed seed, double low, double high, Tensor<T, R, B>& x) {
+  B::for_each(ctx, x.size(), fn::Uniform<T>{seed, T(low), T(high - low), x.data()});
+}
+/// x ~ N(0, scale²)
+template <class C, class T, int R, class B>
+void fill_normal(C& ctx, Seed seed, double scale, Tensor<T, R, B>& x) {
+  B::for_each(ctx, x.size(), fn::Normal<T>{seed, T(scale), x.data()});
+}
+
+/// A new tensor of the given extents, x ~ U[-bound, bound).
+template <class T, class C, class... I>
+auto uniform_tensor(C& ctx, Seed seed, double bound, I... extents) {
+  Tensor<T, static_cast<int>(sizeof...(I)), typename C::Backend> x(extents...);
+  fill_uniform(ctx, seed, -bound, bound, x);
+  return x;
+}
+/// A new tensor of the given extents, every element `value`.
+template <class T, class C, class... I>
+auto constant_tensor(C& ctx, double value, I... extents) {
+  Tensor<T, static_cast<int>(sizeof...(I)), typename C::Backend> x(extents...);
+  fill(ctx, x.view(), static_cast<T>(value));
+  return x;
+}
+
+}  // namespace gatefold

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/view.hpp"
+
+namespace gatefold {
+
+/// Temporary memory of a context: a last-in first-out arena that grows once and is reused.
+///
+/// Chunks never move, so earlier views stay valid while the arena grows; the second step of a loop runs in the first
+/// step's memory. A view must not outlive the mark it was taken under (debug builds overwrite it).
+template <class B>
+class Scratch {
+ public:
+  Scratch() = default;
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  ~Scratch() {
+    for (const Chunk& chunk : chunks_) B::release(chunk.data);
+  }
+
+  /// Gives back at the end of its scope what was taken since it was made.
+  class Mark {
+   public:
+    explicit Mark(Scratch& owner) : owner_(owner), chunk_(owner.chunk_), used_(owner.used_) {}
+    Mark(const Mark&) = delete;
+    Mark& operator=(const Mark&) = delete;
+    ~Mark() { owner_.rewind(chunk_, used_); }
+
+   private:
+    Scratch& owner_;
+    std::size_t chunk_, used_;
+  };
+  [[nodiscard]] Mark mark() { return Mark(*this); }
+
+  /// Uninitialised elements, 256-byte aligned.
+  template <class T, class... I>
+  View<T, static_cast<int>(sizeof...(I)), B> scratch(I... extents) {
+    const std::size_t count = static_cast<std::size_t>((Index(1) * ... * static_cast<Index>(extents)));
+    return {static_cast<T*>(take(count * sizeof(T))), extents...};
+  }
+
+  /// Bytes held, in use or not.
+  std::size_t capacity() const {
+    std::size_t n = 0;
+    for (const Chunk& chunk : chunks_) n += chunk.size;
+    return n;
+  }
+
+ private:
+  struct Chunk {
+    std::byte* data;
+    std::size_t size;
+  };
+  static constexpr std::size_t kAlignment = 256, kSmallestChunk = std::size_t(1) << 20;
+
+  void* take(std::size_t bytes) {
+    bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    while (chunk_ < chunks_.size() && used_ + bytes > chunks_[chunk_].size) {
+      ++chunk_;
+      used_ = 0;
+    }
+    if (chunk_ == chunks_.size()) {
+      const std::size_t size = bytes > kSmallestChunk ? bytes : kSmallestChunk;
+      chunks_.reserve(chunks_.size() + 1);
+      chunks_.push_back({static_cast<std::byte*>(B::allocate(size)), size});
+      used_ = 0;
+    }
+    std::byte* data = chunks_[chunk_].data + used_;
+    used_ += bytes;
+    return data;
+  }
+  void rewind(std::size_t chunk, std::size_t used) {
+#ifndef NDEBUG
+    for (std::size_t c = chunk; c < chunks_.size() && c <= chunk_; ++c) {
+      const std::size_t from = c == chunk ? used : 0, to = c == chunk_ ? used_ : chunks_[c].size;
+      if (from < to) B::poison(chunks_[c].data + from, to - from);
+    }
+#endif
+    chunk_ = chunk;
+    used_ = used;
+  }
+
+  std::vector<Chunk> chunks_;
+  std::size_t chunk_ = 0, used_ = 0;
+};
+
+}  // namespace gatefold

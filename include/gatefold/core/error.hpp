@@ -1,0 +1,44 @@
+#pragma once
+
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+namespace gatefold {
+
+/// Base of everything the library throws, std::bad_alloc apart.
+struct Error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// A shape or option that does not fit. Thrown before anything is written.
+struct ArgumentError : Error {
+  using Error::Error;
+};
+
+/// A file that is missing, truncated or not what it claims to be.
+struct FileError : Error {
+  using Error::Error;
+};
+
+/// A call into a driver or communication library that failed.
+struct DeviceError : Error {
+  using Error::Error;
+};
+
+/// Require an option: `TopK: k: expected 1 <= k <= experts = 8, got 9`.
+///
+/// @param where     the policy or function that asks
+/// @param name      the option or argument
+/// @param expected  what would be accepted
+/// @throws ArgumentError unless ok
+/// @cost   one branch; the message is built on failure only
+template <class Expected, class Got>
+void expect(bool ok, const char* where, const char* name, const Expected& expected, const Got& got) {
+  if (ok) return;
+  std::ostringstream message;
+  message << where << ": " << name << ": expected " << expected << ", got " << got;
+  throw ArgumentError(message.str());
+}
+
+}  // namespace gatefold

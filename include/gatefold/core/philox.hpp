@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+
+namespace gatefold {
+
+/// Counter-based random bits: Philox4x32 with ten rounds.
+///
+///     (L, R, hi/lo of M·c) as in the paper; the key is bumped by the Weyl constants each round   (1)
+///
+/// Source: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
+/// The same (key, counter) gives the same four words on every backend and every thread.
+struct Philox {
+  struct Words {
+    std::uint32_t w[4];
+  };
+
+  GATEFOLD_HD static constexpr Words block(std::uint64_t key, std::uint64_t counter_low, std::uint64_t counter_high) {
+    auto low = [](std::uint64_t v) { return static_cast<std::uint32_t>(v); };
+    auto high = [](std::uint64_t v) { return static_cast<std::uint32_t>(v >> 32); };
+    Words c{{low(counter_low), high(counter_low), low(counter_high), high(counter_high)}};
+    std::uint32_t k0 = low(key), k1 = high(key);
+    for (int round = 0; round < 10; ++round) {
+      const std::uint64_t p0 = 0xD2511F53ull * c.w[0], p1 = 0xCD9E8D57ull * c.w[2];
+      c = {{high(p1) ^ c.w[1] ^ k0, low(p1), high(p0) ^ c.w[3] ^ k1, low(p0)}};
+      k0 += 0x9E3779B9u;
+      k1 += 0xBB67AE85u;
+    }
+    return c;
+  }
+};
+
+/// The i-th number of a stream, uniform in [0, 1): 53 bits in double, 24 in float.
+template <class T>
+GATEFOLD_HD T uniform(Seed seed, std::uint64_t step, std::uint64_t i) {
+  const Philox::Words c = Philox::block(seed.value, i, step);
+  const std::uint64_t bits = (static_cast<std::uint64_t>(c.w[1]) << 32) | c.w[0];
+  if constexpr (sizeof(T) == 4) {
+    return static_cast<T>(bits >> 40) * T(0x1p-24);
+  } else {
+    return static_cast<T>(bits >> 11) * T(0x1p-53);
+  }
+}
+
+/// The i-th number of a stream, standard normal (Box and Muller 1958, computed in double).
+template <class T>
+GATEFOLD_HD T normal(Seed seed, std::uint64_t step, std::uint64_t i) {
+  const Philox::Words c = Philox::block(seed.value, i, step);
+  const double u = (static_cast<double>(c.w[0]) + 0.5) * 0x1p-32;
+  const double v = static_cast<double>(c.w[1]) * 0x1p-32;
+  return static_cast<T>(std::sqrt(-2 * std::log(u)) * std::cos(6.283185307179586477 * v));
+}
+
+}  // namespace gatefold

@@ -1,0 +1,107 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/tensor.hpp"
+
+namespace gatefold {
+
+/// A pack without tensors: what a policy has that keeps, learns, carries or asks for nothing.
+template <class T, class B>
+struct Nothing {
+  template <class F, class... P>
+  static void each(F&&, P&...) {}
+};
+
+/// The path of a tensor inside a pack, `layers.0.branch.gate.scores.weight`. Lives on the stack: visiting allocates
+/// nothing unless `str` is called.
+struct Name {
+  const Name* parent = nullptr;
+  std::string_view part{};
+  Index index = -1;
+
+  std::string str() const {
+    std::string s = parent ? parent->str() : std::string{};
+    if (index < 0 && part.empty()) return s;
+    if (!s.empty()) s += '.';
+    return s + (index >= 0 ? std::to_string(index) : std::string(part));
+  }
+};
+
+namespace pack {
+
+template <class>
+inline constexpr bool is_tensor = false;
+template <class T, int Rank, class B>
+inline constexpr bool is_tensor<Tensor<T, Rank, B>> = true;
+template <class>
+inline constexpr bool is_vector = false;
+template <class T>
+inline constexpr bool is_vector<std::vector<T>> = true;
+template <class>
+inline constexpr bool is_tuple = false;
+template <class... T>
+inline constexpr bool is_tuple<std::tuple<T...>> = true;
+
+template <class F, class P, class... Q>
+void visit(F& f, const Name& at, P& first, Q&... more) {
+  using Pack = std::remove_const_t<P>;
+  if constexpr (is_tensor<Pack>) {
+    f(at, first, more...);
+  } else if constexpr (is_vector<Pack>) {
+    for (std::size_t i = 0; i < first.size(); ++i) visit(f, Name{&at, {}, static_cast<Index>(i)}, first[i], more[i]...);
+  } else if constexpr (is_tuple<Pack>) {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      auto one = [&]<std::size_t J>() {
+        visit(f, Name{&at, {}, static_cast<Index>(J)}, std::get<J>(first), std::get<J>(more)...);
+      };
+      (one.template operator()<I>(), ...);
+    }(std::make_index_sequence<std::tuple_size_v<Pack>>{});
+  } else {
+    Pack::each([&](std::string_view part, auto&... sub) { visit(f, Name{&at, part}, sub...); }, first, more...);
+  }
+}
+
+}  // namespace pack
+
+/// Call f(name, tensor...) for every tensor of one pack, or of several of the same shape in lock step.
+///
+/// A pack is a struct with `template <class F, class... P> static void each(F&& f, P&... p)` that lists its members
+/// once: `f("weight", p.weight...); f("bias", p.bias...);`. Vectors and tuples of packs are packs.
+template <class F, class... P>
+void for_each_tensor(F&& f, P&... packs) {
+  pack::visit(f, Name{}, packs...);
+}
+
+/// Give `to` the tensors and shapes of `from`; contents are dropped.
+template <class P>
+void shape_like(P& to, const P& from) {
+  if constexpr (pack::is_tensor<P>) {
+    to.resize_like(from);
+  } else if constexpr (pack::is_vector<P>) {
+    to.resize(from.size());
+    for (std::size_t i = 0; i < from.size(); ++i) shape_like(to[i], from[i]);
+  } else if constexpr (pack::is_tuple<P>) {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (shape_like(std::get<I>(to), std::get<I>(from)), ...);
+    }(std::make_index_sequence<std::tuple_size_v<P>>{});
+  } else {
+    P::each([](std::string_view, auto& a, auto& b) { shape_like(a, std::as_const(b)); }, to, from);
+  }
+}
+
+/// The number of values in a pack.
+template <class P>
+Index count_values(const P& p) {
+  Index n = 0;
+  for_each_tensor([&](const Name&, const auto& t) { n += t.size(); }, p);
+  return n;
+}
+
+}  // namespace gatefold

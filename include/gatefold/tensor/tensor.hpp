@@ -1,0 +1,105 @@
+#pragma once
+
+#include <cstddef>
+#include <limits>
+#include <new>
+#include <type_traits>
+#include <utility>
+
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/view.hpp"
+
+namespace gatefold {
+
+/// An owning, move-only, row-major array on backend B.
+///
+/// `resize` keeps the capacity and drops the contents: after the first step a loop allocates nothing.
+/// Elements are not initialised (debug builds fill them with NaN or -1 bytes).
+/// @throws std::bad_alloc (or DeviceError) when memory is short, ArgumentError on a negative or overflowing size
+template <class T, int Rank, class B>
+class Tensor {
+  static_assert(std::is_trivially_copyable_v<T>);
+
+ public:
+  static constexpr int rank = Rank;
+
+  Tensor() = default;
+  template <class... I, class = std::enable_if_t<sizeof...(I) == Rank && (std::is_convertible_v<I, Index> && ...)>>
+  explicit Tensor(I... extents) {
+    resize(extents...);
+  }
+  Tensor(Tensor&& other) noexcept
+      : view_(std::exchange(other.view_, {})), capacity_(std::exchange(other.capacity_, 0)) {}
+  Tensor& operator=(Tensor&& other) noexcept {
+    std::swap(view_, other.view_);
+    std::swap(capacity_, other.capacity_);
+    return *this;
+  }
+  ~Tensor() { release(); }
+
+  template <class... I>
+  void resize(I... extents) {
+    static_assert(sizeof...(I) == Rank, "gatefold: one extent per dimension");
+    const Index count = checked_size({static_cast<Index>(extents)...});
+    if (count > capacity_) {
+      release();
+      view_ = View<T, Rank, B>(static_cast<T*>(B::allocate(static_cast<std::size_t>(count) * sizeof(T))), extents...);
+      capacity_ = count;
+    } else {
+      view_ = View<T, Rank, B>(view_.data(), extents...);
+    }
+#ifndef NDEBUG
+    if (count > 0) B::poison(view_.data(), static_cast<std::size_t>(count) * sizeof(T));
+#endif
+  }
+  void resize_like(const Tensor& other) {
+    [&]<std::size_t... D>(std::index_sequence<D...>) {
+      resize(other.extent(D)...);
+    }(std::make_index_sequence<Rank>{});
+  }
+
+  View<T, Rank, B> view() { return view_; }
+  View<const T, Rank, B> view() const { return view_; }
+  operator View<T, Rank, B>() { return view_; }
+  operator View<const T, Rank, B>() const { return view_; }
+
+  T* data() { return view_.data(); }
+  const T* data() const { return view_.data(); }
+  Index extent(int d) const { return view_.extent(d); }
+  Index extent(std::size_t d) const { return view_.extent(static_cast<int>(d)); }
+  Index size() const { return view_.size(); }
+
+  /// One element. Host backends only.
+  template <class... I>
+  T& operator()(I... i) {
+    static_assert(B::is_host, "gatefold: elements of a device tensor are not reachable from the host; copy it first");
+    return view_(i...);
+  }
+  template <class... I>
+  const T& operator()(I... i) const {
+    static_assert(B::is_host, "gatefold: elements of a device tensor are not reachable from the host; copy it first");
+    return view_(i...);
+  }
+
+ private:
+  static Index checked_size(std::initializer_list<Index> extents) {
+    Index count = 1;
+    for (Index n : extents) {
+      expect(n >= 0, "Tensor.resize", "extent", "at least 0", n);
+      const Index most = std::numeric_limits<Index>::max() / static_cast<Index>(sizeof(T));
+      expect(n == 0 || count <= most / n, "Tensor.resize", "size", "at most 2^63 bytes", "more");
+      count *= n;
+    }
+    return count;
+  }
+  void release() {
+    if (capacity_ > 0) B::release(view_.data());
+    view_ = {};
+    capacity_ = 0;
+  }
+
+  View<T, Rank, B> view_;
+  Index capacity_ = 0;
+};
+
+}  // namespace gatefold

@@ -1,0 +1,124 @@
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <type_traits>
+
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+
+namespace gatefold {
+
+template <class T, int Rank, class B>
+class View;
+
+namespace shape {
+
+template <class>
+inline constexpr bool is_view = false;
+template <class T, int Rank, class B>
+inline constexpr bool is_view<View<T, Rank, B>> = true;
+
+/// A contiguous host range such as std::span, std::vector or an Eigen vector.
+template <class R, class T>
+concept Span = !is_view<std::remove_cvref_t<R>> && requires(R& r) {
+  { r.data() } -> std::convertible_to<T*>;
+  { r.size() } -> std::convertible_to<std::size_t>;
+};
+
+/// Something shaped like Eigen::Matrix or Eigen::Map, recognised without including Eigen.
+template <class M, class T>
+concept Matrix = !is_view<std::remove_cvref_t<M>> && requires(M& m) {
+  { m.data() } -> std::convertible_to<T*>;
+  { m.rows() } -> std::convertible_to<Index>;
+  { m.cols() } -> std::convertible_to<Index>;
+  { m.outerStride() } -> std::convertible_to<Index>;
+};
+
+}  // namespace shape
+
+/// A non-owning, row-major, contiguous array of rank 1 to 4 that lives on backend B.
+///
+/// Converts from a pointer and extents, from contiguous host ranges (rank 1) and from row-major Eigen matrices
+/// (rank 2); a view of `T` converts to a view of `const T`.
+/// @throws ArgumentError when a matrix has a stride
+template <class T, int Rank, class B>
+class View {
+  static_assert(Rank >= 1 && Rank <= 4, "gatefold: views have rank 1 to 4");
+
+ public:
+  using Element = std::remove_const_t<T>;
+  static constexpr int rank = Rank;
+
+  View() = default;
+
+  template <class... I, class = std::enable_if_t<sizeof...(I) == Rank && (std::is_convertible_v<I, Index> && ...)>>
+  GATEFOLD_HD constexpr View(T* data, I... extents) : data_(data), extents_{static_cast<Index>(extents)...} {}
+
+  template <class U, class = std::enable_if_t<std::is_const_v<T> && std::is_same_v<U, Element>>>
+  GATEFOLD_HD constexpr View(const View<U, Rank, B>& other) : data_(other.data()) {
+    for (int d = 0; d < Rank; ++d) extents_[d] = other.extent(d);
+  }
+
+  template <class R, std::enable_if_t<Rank == 1 && B::is_host && shape::Span<R, T>, int> = 0>
+  View(R&& range) : data_(range.data()), extents_{static_cast<Index>(range.size())} {}
+
+  template <class M, std::enable_if_t<Rank == 2 && B::is_host && shape::Matrix<M, T>, int> = 0>
+  View(M&& matrix)
+      : data_(matrix.data()), extents_{static_cast<Index>(matrix.rows()), static_cast<Index>(matrix.cols())} {
+    static_assert(std::remove_cvref_t<M>::IsRowMajor, "gatefold: a matrix must be row-major (Eigen::RowMajor)");
+    expect(matrix.outerStride() == matrix.cols(), "View", "matrix", "contiguous rows", matrix.outerStride());
+  }
+
+  GATEFOLD_HD constexpr T* data() const { return data_; }
+  GATEFOLD_HD constexpr Index extent(int d) const { return extents_[d]; }
+  GATEFOLD_HD constexpr bool empty() const { return size() == 0; }
+  GATEFOLD_HD constexpr Index size() const {
+    Index n = 1;
+    for (int d = 0; d < Rank; ++d) n *= extents_[d];
+    return n;
+  }
+
+  template <class... I>
+  GATEFOLD_HD constexpr T& operator()(I... i) const {
+    static_assert(sizeof...(I) == Rank, "gatefold: one index per dimension");
+    const Index index[] = {static_cast<Index>(i)...};
+    Index offset = 0;
+    for (int d = 0; d < Rank; ++d) {
+      GATEFOLD_ASSERT(0 <= index[d] && index[d] < extents_[d], "View: index out of range");
+      offset = offset * extents_[d] + index[d];
+    }
+    return data_[offset];
+  }
+
+  /// The same elements under other extents: `x.as(N * L, D)`.
+  template <class... I>
+  GATEFOLD_HD constexpr View<T, static_cast<int>(sizeof...(I)), B> as(I... extents) const {
+    GATEFOLD_ASSERT((Index(1) * ... * static_cast<Index>(extents)) == size(), "View.as: sizes differ");
+    return {data_, extents...};
+  }
+
+  /// Rows [first, first + count) of the first dimension.
+  GATEFOLD_HD constexpr View rows(Index first, Index count) const {
+    GATEFOLD_ASSERT(0 <= first && 0 <= count && first + count <= extents_[0], "View.rows: out of range");
+    View part = *this;
+    Index stride = 1;
+    for (int d = 1; d < Rank; ++d) stride *= extents_[d];
+    part.data_ = data_ + first * stride;
+    part.extents_[0] = count;
+    return part;
+  }
+
+ private:
+  T* data_ = nullptr;
+  Index extents_[Rank] = {};
+};
+
+/// Parameters of policies. Not deduced, so that tensors and mutable views convert; T and B come from Params<T, B>.
+template <class T, int Rank, class B>
+using In = std::type_identity_t<View<const T, Rank, B>>;
+template <class T, int Rank, class B>
+using Out = std::type_identity_t<View<T, Rank, B>>;
+
+}  // namespace gatefold
