@@ -27,6 +27,13 @@ struct Copy {
   T* to;
   GATEFOLD_HD void operator()(Index i) const { to[i] = from[i]; }
 };
+/// x ← scale · x
+template <class T>
+struct Scale {
+  T scale;
+  T* x;
+  GATEFOLD_HD void operator()(Index i) const { x[i] *= scale; }
+};
 /// y += scale · x
 template <class T>
 struct AddScaled {

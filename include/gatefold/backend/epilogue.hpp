@@ -41,5 +41,16 @@ struct AddBias {
   }
 };
 
+/// c = v + addend[s, j]
+template <class T, class B>
+struct AddTo {
+  View<const T, 2, B> addend;  // the shape of c
+
+  template <class A>
+  GATEFOLD_HD typename A::Value operator()(const A& at, Index, Index s, Index j, typename A::Value v) const {
+    return v + at.load(&addend(s, j));
+  }
+};
+
 }  // namespace fn
 }  // namespace gatefold

@@ -15,21 +15,20 @@ class View;
 
 namespace shape {
 
-template <class>
-inline constexpr bool is_view = false;
-template <class T, int Rank, class B>
-inline constexpr bool is_view<View<T, Rank, B>> = true;
+/// Views and tensors convert by themselves.
+template <class R>
+concept HasRank = requires { std::remove_cvref_t<R>::rank; };
 
 /// A contiguous host range such as std::span, std::vector or an Eigen vector.
 template <class R, class T>
-concept Span = !is_view<std::remove_cvref_t<R>> && requires(R& r) {
+concept Span = !HasRank<R> && requires(R& r) {
   { r.data() } -> std::convertible_to<T*>;
   { r.size() } -> std::convertible_to<std::size_t>;
 };
 
 /// Something shaped like Eigen::Matrix or Eigen::Map, recognised without including Eigen.
 template <class M, class T>
-concept Matrix = !is_view<std::remove_cvref_t<M>> && requires(M& m) {
+concept Matrix = !HasRank<M> && requires(M& m) {
   { m.data() } -> std::convertible_to<T*>;
   { m.rows() } -> std::convertible_to<Index>;
   { m.cols() } -> std::convertible_to<Index>;

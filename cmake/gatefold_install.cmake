@@ -1,0 +1,21 @@
+# Headers, CMake package and pkg-config file. Everything is independent of the machine, hence share/ and not lib/.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+set(package_dir ${CMAKE_INSTALL_DATADIR}/cmake/gatefold)
+
+# One export per component: a consumer that does not ask for io must not need nlohmann-json.
+install(TARGETS gatefold EXPORT gatefoldTargets FILE_SET HEADERS)
+install(EXPORT gatefoldTargets NAMESPACE gatefold:: DESTINATION ${package_dir})
+foreach(component IN LISTS gatefold_components)
+  install(TARGETS gatefold_${component} EXPORT gatefold_${component}Targets FILE_SET HEADERS)
+  install(EXPORT gatefold_${component}Targets NAMESPACE gatefold:: DESTINATION ${package_dir})
+endforeach()
+
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/gatefoldConfig.cmake.in gatefoldConfig.cmake
+                              INSTALL_DESTINATION ${package_dir} NO_SET_AND_CHECK_MACRO)
+# Before 1.0 a minor version may break users.
+write_basic_package_version_file(gatefoldConfigVersion.cmake COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
+configure_file(${PROJECT_SOURCE_DIR}/cmake/gatefold.pc.in gatefold.pc @ONLY)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/gatefoldConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/gatefoldConfigVersion.cmake
+        DESTINATION ${package_dir})
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/gatefold.pc DESTINATION ${CMAKE_INSTALL_DATADIR}/pkgconfig)

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <gatefold/data.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace fashion {
+
+using gatefold::FileError;
+using gatefold::Index;
+
+inline constexpr Index kSide = 28, kPixels = kSide * kSide, kClasses = 10;
+
+inline constexpr std::array<const char*, kClasses> kClassNames{"T-shirt", "Trouser", "Pullover", "Dress", "Coat",
+                                                               "Sandal",  "Shirt",   "Sneaker",  "Bag",   "Boot"};
+
+/// Images as rows of patches, and what they show.
+struct Dataset {
+  Index count = 0;
+  std::vector<float> images{};  // [count, patches, patch²], normalised
+  std::vector<Index> labels{};  // [count], 0 … 9
+};
+
+/// Cut one image into patches of side `patch`: the patches in row-major order, each in row-major order.
+inline void to_patches(const std::uint8_t* pixels, Index patch, float* row) {
+  constexpr float mean = 0.2860f, deviation = 0.3530f;  // of the training pixels, between 0 and 1
+  for (Index top = 0; top < kSide; top += patch)
+    for (Index left = 0; left < kSide; left += patch)
+      for (Index y = top; y < top + patch; ++y)
+        for (Index x = left; x < left + patch; ++x) {
+          *row++ = (static_cast<float>(pixels[y * kSide + x]) / 255.0f - mean) / deviation;
+        }
+}
+
+/// `stem` or `stem.gz` in a directory.
+inline std::filesystem::path find_file(const std::filesystem::path& directory, const std::string& stem) {
+  for (const char* ending : {".gz", ""}) {
+    if (std::filesystem::path path = directory / (stem + ending); std::filesystem::exists(path)) return path;
+  }
+  throw FileError((directory / stem).string() + ": neither this file nor the same with .gz exists");
+}
+
+/// Read one half of Fashion-MNIST (Xiao et al. 2017, arXiv:1708.07747).
+///
+/// @param half   "train" (60000 images) or "t10k" (10000)
+/// @param patch  side of a patch, a divisor of 28
+/// @throws FileError unless the files are there, whole, and hold as many labels from 0 to 9 as images of 28 x 28
+inline Dataset load(const std::filesystem::path& directory, const std::string& half, Index patch) {
+  gatefold::expect(patch >= 1 && kSide % patch == 0, "fashion::load", "patch", "a divisor of 28", patch);
+  const std::filesystem::path images_path = find_file(directory, half + "-images-idx3-ubyte");
+  const std::filesystem::path labels_path = find_file(directory, half + "-labels-idx1-ubyte");
+  const gatefold::data::IdxImages images = gatefold::data::read_idx_images(images_path);
+  if (images.rows != kSide || images.columns != kSide) {
+    throw FileError(images_path.string() + ": offset 8: expected images of 28 x 28, got " +
+                    std::to_string(images.rows) + " x " + std::to_string(images.columns));
+  }
+  const std::vector<std::uint8_t> labels = gatefold::data::read_idx_labels(labels_path);
+  if (static_cast<Index>(labels.size()) != images.count) {
+    throw FileError(labels_path.string() + ": offset 4: expected " + std::to_string(images.count) +
+                    " labels, one for each image, got " + std::to_string(labels.size()));
+  }
+  const auto wrong = std::find_if(labels.begin(), labels.end(), [](std::uint8_t label) { return label >= kClasses; });
+  if (wrong != labels.end()) {
+    throw FileError(labels_path.string() + ": offset " + std::to_string(8 + (wrong - labels.begin())) +
+                    ": expected a label from 0 to 9, got " + std::to_string(*wrong));
+  }
+
+  Dataset set;
+  set.count = images.count;
+  set.labels.assign(labels.begin(), labels.end());
+  set.images.resize(images.pixels.size());
+  for (Index n = 0; n < images.count; ++n) {
+    to_patches(images.pixels.data() + n * kPixels, patch, set.images.data() + n * kPixels);
+  }
+  return set;
+}
+
+/// Copy some images and their labels into a batch.
+///
+/// @param rows    [items, 784] out
+/// @param labels  [items] out
+inline void gather(const Dataset& set, std::span<const Index> items, float* rows, Index* labels) {
+  for (const Index item : items) {
+    rows = std::copy_n(set.images.data() + item * kPixels, kPixels, rows);
+    *labels++ = set.labels[static_cast<std::size_t>(item)];
+  }
+}
+
+}  // namespace fashion

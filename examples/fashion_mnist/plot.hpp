@@ -1,0 +1,265 @@
+#pragma once
+
+#include <stdio.h>  // popen is POSIX
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <gatefold/core/error.hpp>
+#include <iomanip>
+#include <locale>
+#include <sstream>
+#include <string>
+#include <system_error>
+#include <vector>
+
+namespace fashion {
+
+/// What a training run looked like.
+struct Picture {
+  std::vector<double> loss{};            // per logging interval
+  std::vector<double> step{};            // where the interval ends; as many as losses
+  std::vector<double> test_accuracy{};   // per epoch, between 0 and 1
+  std::vector<double> train_accuracy{};  // per epoch, between 0 and 1
+  /// layer → expert → class: the share of the class's picks that went to the expert, between 0 and 1.
+  std::vector<std::vector<std::vector<double>>> routing{};
+  std::vector<std::string> class_names{};
+};
+
+namespace plot {
+
+/// A string of gnuplot: between single quotes nothing is special but the quote itself.
+inline std::string quote(const std::string& text) {
+  std::string quoted = "'";
+  for (const char c : text) {
+    if (c == '\n' || c == '\r') continue;  // would end the command
+    quoted += c;
+    if (c == '\'') quoted += c;
+  }
+  return quoted + "'";
+}
+
+/// Whether the shell would find gnuplot.
+inline bool available() {
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path ? path : "");
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const std::string file = (folder.empty() ? "." : folder) + "/gnuplot";
+    std::error_code ignored;
+    if (std::filesystem::is_regular_file(file, ignored) && access(file.c_str(), X_OK) == 0) return true;
+  }
+  return false;
+}
+
+inline std::ostringstream stream() {
+  std::ostringstream out;
+  out.imbue(std::locale::classic());  // a decimal comma would be a second column
+  out.precision(7);
+  return out;
+}
+inline std::string number(double value) {
+  if (!std::isfinite(value)) return "NaN";
+  std::ostringstream out = stream();
+  out << value;
+  return out.str();
+}
+
+/// Margins of one panel, as shares of the picture from the lower left.
+inline std::string place(double left, double right, double bottom, double top) {
+  std::ostringstream out = stream();
+  out << "set lmargin at screen " << left << "\nset rmargin at screen " << right << "\nset bmargin at screen " << bottom
+      << "\nset tmargin at screen " << top << '\n';
+  return out.str();
+}
+
+/// A block of rows `x y…`.
+inline std::string table(const char* name, const std::vector<std::vector<double>>& rows) {
+  std::string text = std::string(name) + " << EOD\n";
+  for (const auto& row : rows) {
+    for (const double value : row) text += number(value) + ' ';
+    text += '\n';
+  }
+  return text + "EOD\n";
+}
+
+/// Maps side by side.
+inline std::size_t columns(std::size_t layers) { return layers <= 3 ? 1 : layers <= 8 ? 2 : 3; }
+
+/// Loss above accuracy, left of `split`; lengths in pixels.
+inline std::string curves(const Picture& picture, double width, double height, double split) {
+  const double left = 76, bottom = 60, top = height - 44, gap = 52, middle = (top + bottom) / 2;
+  std::ostringstream script = stream();
+  script << "set grid ytics lt 1 lw 1 lc rgb '#e6e6e6'\nset border 3 lw 1 lc rgb '#808080'\n"
+         << "set tics nomirror out scale 0.5\nset datafile missing 'NaN'\n";
+  if (const std::size_t n = std::min(picture.loss.size(), picture.step.size()); n > 0) {
+    // Batches are noisy: what one wants to see is their mean over a window, here a fortieth of the run.
+    const std::size_t window = n / 80 * 2 + 1;
+    std::vector<std::vector<double>> rows;
+    for (std::size_t i = 0; i < n; ++i) {
+      // Around the step, so that the mean does not lag behind a loss that falls fast.
+      const std::size_t first = i - std::min(i, window / 2), last = std::min(n, i + window / 2 + 1);
+      double sum = 0;
+      for (std::size_t j = first; j < last; ++j) sum += picture.loss[j];
+      rows.push_back({picture.step[i], picture.loss[i], sum / static_cast<double>(last - first)});
+    }
+    script
+        << table("$loss", rows) << place(left / width, split / width, (middle + gap) / height, top / height)
+        << "set title 'Training loss' font ',15'\nset xlabel 'step' offset 0,0.4\nset ylabel 'loss'\nset yrange [0:*]\n"
+        << "set key top right samplen 2 textcolor rgb '#404040'\nplot ";
+    if (window > 1) script << "$loss using 1:2 with lines lw 1 lc rgb '#b5cfeb' title 'as logged', ";
+    script << "$loss using 1:3 with lines lw 2 lc rgb '#1f5fa8' "
+           << (window > 1 ? "title 'mean of " + std::to_string(window) + "'" : "notitle") << '\n';
+  }
+  if (const std::size_t epochs = std::max(picture.train_accuracy.size(), picture.test_accuracy.size()); epochs > 0) {
+    auto percent = [](const std::vector<double>& shares, std::size_t i) {
+      return i < shares.size() ? 100 * shares[i] : std::nan("");
+    };
+    std::vector<std::vector<double>> rows;
+    for (std::size_t i = 0; i < epochs; ++i) {
+      rows.push_back(
+          {static_cast<double>(i + 1), percent(picture.train_accuracy, i), percent(picture.test_accuracy, i)});
+    }
+    std::ostringstream title = stream();
+    title << "Accuracy";
+    if (!picture.test_accuracy.empty()) {
+      title << std::fixed << std::setprecision(2) << ": " << 100 * picture.test_accuracy.back() << " % on the test set";
+    }
+    script << table("$accuracy", rows) << place(left / width, split / width, bottom / height, (middle - gap) / height)
+           << "set title " << quote(title.str())
+           << " font ',15'\nset xlabel 'epoch' offset 0,0.4\nset ylabel 'accuracy in %'\n"
+           << "set xrange [0.75:" << static_cast<double>(epochs) + 0.25 << "]\nset xtics 1," << (epochs + 9) / 10
+           << "\nset yrange [*:*]\nset offsets 0,0,graph 0.05,graph 0.05\nset key bottom right samplen 2 textcolor rgb "
+              "'#404040'\n"
+           << "plot $accuracy using 1:2 with linespoints pt 7 ps 0.5 lw 2 lc rgb '#e08a1e' title 'training', "
+           << "$accuracy using 1:3 with linespoints pt 7 ps 0.5 lw 2 lc rgb '#1f5fa8' title 'test'\n";
+  }
+  return script.str();
+}
+
+/// One map per layer, all on one colour scale; the names of the classes below the lowest of each column.
+/// Lengths in pixels of a picture of width x height, from the lower left.
+inline std::string maps(const Picture& picture, double width, double height, double left) {
+  const std::size_t layers = picture.routing.size(), across = columns(layers), down = (layers + across - 1) / across;
+  std::size_t classes = picture.class_names.size();
+  double most = 0;
+  for (const auto& layer : picture.routing)
+    for (const auto& expert : layer) {
+      classes = std::max(classes, expert.size());
+      for (const double share : expert) most = std::isfinite(share) ? std::max(most, share) : most;
+    }
+  if (classes == 0) return "";
+  // Up to the next tenth, so that a map of even shares does not fill the scale with noise.
+  const double scale = most > 0 ? std::min(100.0, 10 * std::ceil(10 * most)) : 100.0;
+
+  const double right = width - 24, top = height - 104, bottom = 84, title = 38, gap = 36;
+  const double wide = (right - left - gap * static_cast<double>(across - 1)) / static_cast<double>(across);
+  const double tall = (top - bottom - title * static_cast<double>(down - 1)) / static_cast<double>(down);
+  std::ostringstream script = stream();
+  script << "unset grid\nunset offsets\nunset xlabel\nset key off\nset border 15 lw 1 lc rgb '#808080'\n"
+         << "set palette defined (0 '#ffffff', 0.15 '#dbe9f6', 0.4 '#89bedc', 0.7 '#2b7bba', 1 '#08306b')\n"
+         << "set xrange [-0.5:" << static_cast<double>(classes) - 0.5 << "]\nset cbrange [0:" << scale << "]\n"
+         << "set cbtics 0," << scale / 2 << " format '%g %%' scale 0 offset 0,0.6 textcolor rgb '#404040' font ',11'\n"
+         << "set label 1 'Share of a class''s picks per expert' at screen " << left / width << ',' << 1 - 26 / height
+         << " left font ',15' textcolor rgb '#202020'\n"
+         << "set colorbox user horizontal origin " << (right - 166) / width << ',' << 1 - 32 / height << " size "
+         << 150 / width << ',' << 12 / height << "\n";
+  for (std::size_t l = 0; l < layers; ++l) {
+    const auto& layer = picture.routing[l];
+    if (layer.empty()) continue;
+    const double x = left + static_cast<double>(l % across) * (wide + gap);
+    const double y = top - static_cast<double>(l / across) * (tall + title) - tall;
+    script << "$map << EOD\n";
+    for (const auto& expert : layer) {
+      for (std::size_t c = 0; c < classes; ++c) {
+        script << number(c < expert.size() ? 100 * expert[c] : std::nan("")) << ' ';
+      }
+      script << '\n';
+    }
+    script << "EOD\n"
+           << place(x / width, (x + wide) / width, y / height, (y + tall) / height) << "set title 'layer " << l
+           << "' font ',13' offset 0,-0.5\n"
+           << "set yrange [" << static_cast<double>(layer.size()) - 0.5 << ":-0.5]\n"
+           << "set ytics " << (layer.size() + 15) / 16 << " scale 0\n"
+           << (l % across == 0 ? "set ylabel 'expert' offset 1,0\n" : "unset ylabel\n");
+    // The last row may be short: the maps above its hole carry the names too.
+    if (l + across >= layers) {
+      script << "set xtics rotate by 40 right scale 0 textcolor rgb '#404040' (";
+      for (std::size_t c = 0; c < classes; ++c) {
+        const std::string name = c < picture.class_names.size() ? picture.class_names[c] : std::to_string(c);
+        script << (c ? ", " : "") << quote(name) << ' ' << c;
+      }
+      script << ")\n";
+    } else {
+      script << "unset xtics\n";
+    }
+    // As pixels: gnuplot would put an image into a second file.
+    script << "plot $map matrix with image pixels\nunset label 1\nunset colorbox\n";
+  }
+  return script.str();
+}
+
+/// The size of the picture in pixels: the maps need room for their rows.
+struct Size {
+  double width, height;
+};
+inline Size size(const Picture& picture) {
+  if (picture.routing.empty()) return {640, 680};
+  std::size_t experts = 1;
+  for (const auto& layer : picture.routing) experts = std::max(experts, layer.size());
+  const std::size_t layers = picture.routing.size(), across = columns(layers), down = (layers + across - 1) / across;
+  const double row = 38 + std::clamp(18.0 * static_cast<double>(experts), 110.0, 300.0);
+  return {across < 3 ? 1200.0 : 1500.0, std::max(680.0, 150 + row * static_cast<double>(down))};
+}
+
+/// Everything gnuplot is told after its terminal and output are set.
+inline std::string script(const Picture& picture) {
+  const auto [width, height] = size(picture);
+  const bool routed = !picture.routing.empty();
+  const double split = routed ? 540 : width - 30;
+  std::string text = "set multiplot\nset title textcolor rgb '#202020'\nset tics textcolor rgb '#404040'\n";
+  text += curves(picture, width, height, split);
+  if (routed) text += maps(picture, width, height, split + 90);
+  return text + "unset multiplot\n";
+}
+
+}  // namespace plot
+
+/// Draw one SVG with gnuplot: loss and accuracy on the left, who goes where on the right. Without gnuplot, say so and
+/// go on.
+/// @throws gatefold::FileError when the picture cannot be written; a file that was there is untouched then
+inline void draw(const Picture& picture, const std::string& svg_path) {
+  if (!plot::available()) {
+    std::fputs("gnuplot not found: no picture\n", stdout);
+    return;
+  }
+  // Absolute, because gnuplot takes '|name' for a command and '~' for a home directory.
+  const std::string part = std::filesystem::absolute(svg_path).string() + ".tmp";
+  const auto [width, height] = plot::size(picture);
+  std::ostringstream script = plot::stream();
+  script << "set terminal svg noenhanced size " << width << ',' << height
+         << " font 'Helvetica,Arial,sans-serif,12' background '#ffffff'\nset output " << plot::quote(part) << '\n'
+         << plot::script(picture) << "set output\n";
+  const std::string text = script.str();
+
+  // A gnuplot that dies early must not take the training run with it.
+  const auto handler = std::signal(SIGPIPE, SIG_IGN);
+  std::FILE* gnuplot = popen("gnuplot >/dev/null", "w");  // where it would draw if the output fails
+  const bool sent = gnuplot && std::fwrite(text.data(), 1, text.size(), gnuplot) == text.size();
+  const int status = gnuplot ? pclose(gnuplot) : -1;
+  std::signal(SIGPIPE, handler);
+
+  std::error_code error;
+  if (sent && status == 0) std::filesystem::rename(part, svg_path, error);
+  if (!sent || status != 0 || error) {
+    std::error_code ignored;
+    std::filesystem::remove(part, ignored);
+    throw gatefold::FileError(svg_path + ": cannot draw: " + (error ? error.message() : "gnuplot failed"));
+  }
+}
+
+}  // namespace fashion

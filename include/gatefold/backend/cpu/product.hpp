@@ -1,0 +1,294 @@
+#pragma once
+
+#include <algorithm>
+
+#include "gatefold/backend/cpu/parallel.hpp"
+#include "gatefold/backend/cpu/register.hpp"
+#include "gatefold/backend/cpu/tile.hpp"
+#include "gatefold/core/types.hpp"
+
+/// One engine for the plain product, the grouped product and the grouped outer product.
+///
+/// Work is cut twice. A *unit* is a block of columns of one expert's B, packed once (or read in place when the expert has
+/// few rows). A *task* is a block of rows of one unit, done by one thread from packing its rows of A to the epilogue. One
+/// expert with all rows has as many tasks as many experts with a few, and each costs about the same.
+namespace gatefold::cpu {
+
+/// What happens to finished sums, with its type erased so that the engine is compiled once for each element type.
+template <class T>
+struct Finish {
+  const void* epilogue;
+  void (*run)(const void*, const T*, Index, Index, Index, Index, Index, Index, T*, Index);
+
+  template <class E>
+  static Finish with(const E& epilogue) {
+    return {&epilogue, [](const void* f, const T* sums, Index sums_stride, Index rows, Index columns, Index e, Index s,
+                          Index j, T* c, Index c_stride) {
+              finish(*static_cast<const E*>(f), sums, sums_stride, rows, columns, e, s, j, c, c_stride);
+            }};
+  }
+};
+
+/// c[rows, columns] (+)= a[rows, depth] b[depth, columns] of one expert. Row i of c is slot first + i.
+template <class T>
+struct Problem {
+  Operand<T> a, b;
+  T* c;
+  Index c_stride, rows, columns, depth, first;
+};
+
+/// The problems of all experts.
+template <class T>
+struct Batch {
+  enum class Slots { none, are_rows, are_depth };
+
+  Problem<T> all;                  // extents over all experts, pointers of the first
+  Slots slots = Slots::none;
+  const Index* offsets = nullptr;  // [experts + 1], unless Slots::none
+  Index experts = 1;
+
+  Problem<T> operator[](Index e) const {
+    Problem<T> p = all;
+    if (slots == Slots::none) return p;
+    const Index first = offsets[e], count = offsets[e + 1] - first;
+    skip_rows(p.a, first);
+    if (slots == Slots::are_rows) {
+      p.b.data += e * p.depth * p.columns;
+      p.c += first * p.c_stride;
+      p.rows = count;
+      p.first = first;
+    } else {
+      skip_rows(p.b, first);
+      p.c += e * p.rows * p.columns;
+      p.depth = count;
+    }
+    return p;
+  }
+
+ private:
+  static void skip_rows(Operand<T>& x, Index count) {
+    if (x.rows)
+      x.rows += count;
+    else
+      x.data += count * x.stride;
+  }
+};
+
+template <class T>
+class Product {
+ public:
+  /// @param accumulate  start every sum at the present c
+  /// @order  with d = Tile::depth and chains s_i over k in [i d, (i + 1) d) as in tile.hpp, eq. (1), an element is
+  ///         (s_0 + s_1) + s_2 + …, or ((c + s_0) + s_1) + … when accumulating, then the epilogue, once; 0 (or c) when
+  ///         the depth is 0. The same for every path, tile and thread count.
+  /// @cost   2·rows·columns·depth flop; scratch for at most max(16 MiB + 2 MiB for each thread, one unit) of packed B
+  template <class Context>
+  static void run(Context& ctx, const Batch<T>& batch, bool accumulate, const Finish<T>& finish) {
+    const auto mark = ctx.mark();
+    Product(batch, accumulate, finish, ctx.threads()).run(ctx);
+  }
+
+ private:
+  static constexpr Index kRows = Tile<T>::rows, kColumns = Tile<T>::columns, kDepth = Tile<T>::depth;
+  static constexpr Index kFewRows = 8;            // up to here B is read in place: packing would cost more than it saves
+  static constexpr Index kChunk = 16 * kDepth;    // depth for which B is packed at a time
+  static constexpr Index kSerialWork = 1 << 18;   // multiply-adds below which waking threads costs more than it saves
+  static constexpr Index kPackedPanels = 8;       // panels packed by one task
+
+  struct Unit {
+    Problem<T> p;
+    Index e, column, columns;        // of c
+    Index k, depth;                  // the chunk of the depth
+    bool add, last;                  // whether c holds the sum so far; whether the chunk is the last
+    T* packed;                       // [depth / kDepth][panels][kDepth, kColumns], or null when B is read in place
+    Index row_blocks, first_task, first_pack;
+
+    Index tiles() const { return divide_up(p.rows, kRows); }
+    Index panels() const { return divide_up(columns, kColumns); }
+    Index blocks() const { return divide_up(depth, kDepth); }
+    Index packs() const { return packed ? blocks() * divide_up(panels(), kPackedPanels) : 0; }
+  };
+
+  Product(const Batch<T>& batch, bool accumulate, const Finish<T>& finish, int threads)
+      : batch_(batch), accumulate_(accumulate), finish_(finish), threads_(threads) {}
+
+  static Index divide_up(Index a, Index b) { return (a + b - 1) / b; }
+
+  static bool in_place(const Problem<T>& p) { return p.rows <= kFewRows && !p.b.lines_are_rows; }
+
+  Index block_columns(Index columns) const { return std::min(block_panels_ * kColumns, divide_up(columns, kColumns) * kColumns); }
+
+  Index row_blocks(const Problem<T>& p) const {
+    return in_place(p) ? 1 : divide_up(divide_up(p.rows, kRows), block_tiles_);
+  }
+
+  // Large blocks reuse what they pack more often; smaller ones keep all threads busy. No result depends on them.
+  void choose_blocks() {
+    const auto tasks = [&] {
+      Index n = 0;
+      for (Index e = 0; e < batch_.experts; ++e) {
+        const Problem<T> p = batch_[e];
+        if (p.rows > 0) n += row_blocks(p) * divide_up(p.columns, block_panels_ * kColumns);
+      }
+      return n;
+    };
+    while (threads_ > 1 && tasks() < 4 * threads_ && block_panels_ > 4) block_panels_ /= 2;
+    while (threads_ > 1 && tasks() < 4 * threads_ && block_tiles_ > 1) block_tiles_ /= 2;
+  }
+
+  template <class Context>
+  void run(Context& ctx) {
+    Index work = 0, depth = 0, tiles = 0, packed = 0, largest = 0;
+    for (Index e = 0; e < batch_.experts; ++e) {
+      const Problem<T> p = batch_[e];
+      if (p.rows == 0 || p.columns == 0) continue;
+      work += p.rows * p.columns * p.depth;
+      depth = std::max(depth, p.depth);
+      tiles = std::max(tiles, divide_up(p.rows, kRows));
+    }
+    if (tiles == 0) return;
+    if (work < kSerialWork) threads_ = 1;
+    choose_blocks();
+    block_tiles_ = std::min(block_tiles_, tiles);
+    const Index width = block_columns(batch_.all.columns);
+    for (Index e = 0; e < batch_.experts; ++e) {
+      const Problem<T> p = batch_[e];
+      if (p.rows == 0 || in_place(p)) continue;
+      packed += std::min(p.depth, kChunk) * divide_up(p.columns, kColumns) * kColumns;
+      largest = std::max(largest, std::min(p.depth, kChunk) * width);
+    }
+    const Index budget = (Index(16) + 2 * threads_) * (1 << 20) / static_cast<Index>(sizeof(T));
+    capacity_ = std::min(packed, std::max(budget, largest));
+    packed_ = ctx.template scratch<T>(capacity_).data();
+    units_ = ctx.template scratch<Unit>(batch_.experts * divide_up(batch_.all.columns, width)).data();
+    a_size_ = std::max(block_tiles_ * kRows, kFewRows) * Tile<T>::stride;
+    // Sums of few rows in place: those of the block and those so far.
+    sums_size_ = std::max((depth > kDepth ? block_tiles_ : 1) * kRows * (depth > kDepth ? width : kColumns), 2 * kFewRows * width);
+    workers_ = ctx.template scratch<T>(threads_, a_size_ + sums_size_).data();
+    for (Index k = 0; k == 0 || k < depth; k += kChunk) run_chunk(k, width);
+  }
+
+  // The depth from k on, wave by wave: as many units as fit into the packed memory are packed, then computed.
+  void run_chunk(Index k, Index width) {
+    count_ = used_ = 0;
+    for (Index e = 0; e < batch_.experts; ++e) {
+      const Problem<T> p = batch_[e];
+      if (p.rows == 0 || (k > 0 && p.depth <= k)) continue;
+      const Index depth = std::min(p.depth - k, kChunk);
+      for (Index j = 0; j < p.columns; j += width) {
+        const Index columns = std::min(width, p.columns - j);
+        const Index size = in_place(p) ? 0 : depth * divide_up(columns, kColumns) * kColumns;
+        if (used_ + size > capacity_) run_wave();
+        units_[count_++] = Unit{p, e, j, columns, k, depth, accumulate_ || k > 0, k + depth == p.depth,
+                                in_place(p) ? nullptr : packed_ + used_, row_blocks(p), 0, 0};
+        used_ += size;
+      }
+    }
+    run_wave();
+  }
+
+  void run_wave() {
+    Index packs = 0, tasks = 0;
+    for (Index u = 0; u < count_; ++u) {
+      units_[u].first_pack = packs;
+      units_[u].first_task = tasks;
+      packs += units_[u].packs();
+      tasks += units_[u].row_blocks;
+    }
+    parallel_for(threads_, packs, [&](Index i, int) noexcept {
+      const Unit& unit = find(i, &Unit::first_pack);
+      pack(unit, i - unit.first_pack);
+    });
+    parallel_for(threads_, tasks, [&](Index i, int worker) noexcept {
+      const Unit& unit = find(i, &Unit::first_task);
+      T* a = workers_ + worker * (a_size_ + sums_size_);
+      unit.packed ? compute(unit, i - unit.first_task, a, a + a_size_) : compute_in_place(unit, a, a + a_size_);
+    });
+    count_ = used_ = 0;
+  }
+
+  // The last unit that begins at or before i: units without work begin where their successor does.
+  const Unit& find(Index i, Index Unit::*first) const {
+    return *(std::upper_bound(units_, units_ + count_, i, [&](Index x, const Unit& u) { return x < u.*first; }) - 1);
+  }
+
+  static void pack(const Unit& unit, Index i) {
+    const Index groups = divide_up(unit.panels(), kPackedPanels), block = i / groups;
+    const Index column = i % groups * kPackedPanels * kColumns, k = block * kDepth, depth = std::min(kDepth, unit.depth - k);
+    pack_panels(unit.p.b, unit.column + column, std::min(kPackedPanels * kColumns, unit.columns - column), unit.k + k, depth,
+                unit.packed + k * unit.panels() * kColumns + column * depth);
+  }
+
+  void compute(const Unit& unit, Index row_block, T* a, T* sums) const {
+    const Problem<T>& p = unit.p;
+    const Index tiles = unit.tiles(), t0 = row_block * tiles / unit.row_blocks, t1 = (row_block + 1) * tiles / unit.row_blocks;
+    const Index blocks = std::max<Index>(unit.blocks(), 1);
+    // One block of k needs no memory of sums between blocks: the same tile serves all, in the first-level cache.
+    const Index sums_stride = blocks > 1 ? kRows * kColumns : 0;
+    for (Index block = 0; block < blocks; ++block) {
+      const Index k = block * kDepth, depth = std::min(kDepth, unit.depth - k);
+      for (Index t = t0; t < t1; ++t) {
+        const Index row = t * p.rows / tiles, rows = (t + 1) * p.rows / tiles - row;
+        pack_rows(p.a, row, rows, unit.k + k, depth, a + (t - t0) * kRows * Tile<T>::stride);
+      }
+      for (Index panel = 0; panel < unit.panels(); ++panel) {
+        const T* b = unit.packed + (k * unit.panels() + panel * depth) * kColumns;
+        const Index x = panel * kColumns, j = unit.column + x, columns = std::min(kColumns, unit.columns - x);
+        for (Index t = t0; t < t1; ++t) {
+          const Index row = t * p.rows / tiles, rows = (t + 1) * p.rows / tiles - row;
+          T* s = sums + (panel * (t1 - t0) + t - t0) * sums_stride;
+          T* c = p.c + row * p.c_stride + j;
+          if (block == 0 && unit.add) load(c, p.c_stride, rows, columns, s, kColumns);
+          tile_sum(rows, depth, a + (t - t0) * kRows * Tile<T>::stride, b, s, block > 0 || unit.add);
+          if (block + 1 == blocks) store(unit, s, kColumns, rows, columns, row, j, c);
+        }
+      }
+    }
+  }
+
+  void compute_in_place(const Unit& unit, T* a, T* sums) const {
+    const Problem<T>& p = unit.p;
+    const Index stride = unit.panels() * kColumns;
+    T* block_sums = sums + p.rows * stride;
+    T* c = p.c + unit.column;
+    if (unit.add) load(c, p.c_stride, p.rows, unit.columns, sums, stride);
+    for (Index k = 0; k == 0 || k < unit.depth; k += kDepth) {
+      const bool add = k > 0 || unit.add;
+      const Index depth = std::min(kDepth, unit.depth - k);
+      pack_rows(p.a, 0, p.rows, unit.k + k, depth, a);
+      few_rows_sum(p.rows, depth, a, p.b.at(unit.k + k, unit.column), p.b.stride, unit.columns, add ? block_sums : sums,
+                   stride);
+      if (!add) continue;
+      using V = Register<T>;
+      for (Index i = 0; i < p.rows * stride; i += V::size) (V::load(sums + i) + V::load(block_sums + i)).store(sums + i);
+    }
+    store(unit, sums, stride, p.rows, unit.columns, 0, unit.column, c);
+  }
+
+  // sums = the present c, filled up to whole registers.
+  static void load(const T* c, Index c_stride, Index rows, Index columns, T* sums, Index sums_stride) {
+    using V = Register<T>;
+    for (Index i = 0; i < rows; ++i)
+      for (Index x = 0; x < sums_stride; x += V::size) {
+        const Index count = std::clamp<Index>(columns - x, 0, V::size);
+        V::load(c + i * c_stride + x, static_cast<int>(count)).store(sums + i * sums_stride + x);
+      }
+  }
+
+  void store(const Unit& unit, const T* sums, Index sums_stride, Index rows, Index columns, Index row, Index j, T* c) const {
+    static constexpr fn::Store plain{};
+    const Finish<T> f = unit.last ? finish_ : Finish<T>::with(plain);
+    f.run(f.epilogue, sums, sums_stride, rows, columns, unit.e, unit.p.first + row, j, c, unit.p.c_stride);
+  }
+
+  const Batch<T>& batch_;
+  const bool accumulate_;
+  const Finish<T>& finish_;
+  int threads_;
+  Index block_panels_ = 1024 / kColumns, block_tiles_ = 6;
+  T *packed_ = nullptr, *workers_ = nullptr;
+  Unit* units_ = nullptr;
+  Index capacity_ = 0, a_size_ = 0, sums_size_ = 0, count_ = 0, used_ = 0;
+};
+
+}  // namespace gatefold::cpu

@@ -1,0 +1,191 @@
+#pragma once
+
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+// g++ 12 takes the undefined operands inside its own AVX-512 header for mistakes (GCC bug 105593).
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#if !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#include <Eigen/Core>
+#pragma GCC diagnostic pop
+
+#include "gatefold/backend/epilogue.hpp"
+#include "gatefold/core/types.hpp"
+
+namespace gatefold::cpu {
+
+namespace packet = Eigen::internal;
+
+/// A vector register of neighbouring elements, with the arithmetic that epilogues and activations use. Holds one element
+/// where the target has no vector unit.
+///
+/// Every operation is one fixed sequence of instructions: a product is never contracted with a later sum unless `madd`
+/// asks for it, so that the same expression gives the same bits in full registers, in tails and in every inlined copy.
+template <class T>
+class Register {
+ public:
+  using Packet = typename packet::packet_traits<T>::type;
+  static constexpr int size = packet::unpacket_traits<Packet>::size;
+
+  Register() = default;
+  explicit Register(T value) : packet_(packet::pset1<Packet>(value)) {}
+  explicit Register(const Packet& packet) requires(!std::is_same_v<Packet, T>) : packet_(packet) {}
+
+  static Register load(const T* p) { return Register(packet::ploadu<Packet>(p)); }
+  /// The first `count` elements, the others 0; nothing past them is read.
+  static Register load(const T* p, int count) {
+    if (count == size) return load(p);
+    alignas(64) T all[size] = {};
+    for (int i = 0; i < count; ++i) all[i] = p[i];
+    return load(all);
+  }
+  void store(T* p) const { packet::pstoreu(p, packet_); }
+  /// The first `count` elements; nothing past them is written.
+  void store(T* p, int count) const {
+    if (count == size) return store(p);
+    alignas(64) T all[size];
+    store(all);
+    for (int i = 0; i < count; ++i) p[i] = all[i];
+  }
+
+  friend Register operator+(Register a, Register b) { return Register(packet::padd(a.packet_, b.packet_)); }
+  friend Register operator-(Register a, Register b) { return Register(packet::psub(a.packet_, b.packet_)); }
+  friend Register operator*(Register a, Register b) { return sealed(packet::pmul(a.packet_, b.packet_)); }
+  friend Register operator/(Register a, Register b) { return Register(packet::pdiv(a.packet_, b.packet_)); }
+  friend Register operator+(Register a, T b) { return a + Register(b); }
+  friend Register operator-(Register a, T b) { return a - Register(b); }
+  friend Register operator*(Register a, T b) { return a * Register(b); }
+  friend Register operator/(Register a, T b) { return a / Register(b); }
+  friend Register operator+(T a, Register b) { return Register(a) + b; }
+  friend Register operator-(T a, Register b) { return Register(a) - b; }
+  friend Register operator*(T a, Register b) { return Register(a) * b; }
+  friend Register operator/(T a, Register b) { return Register(a) / b; }
+  Register operator-() const { return Register(packet::pnegate(packet_)); }
+  Register& operator+=(Register b) { return *this = *this + b; }
+  Register& operator-=(Register b) { return *this = *this - b; }
+  Register& operator*=(Register b) { return *this = *this * b; }
+
+  /// a · b + c, rounded once where the target has a fused instruction (twice elsewhere, everywhere the same).
+  friend Register madd(Register a, Register b, Register c) {
+    return Register(packet::pmadd(a.packet_, b.packet_, c.packet_));
+  }
+  friend Register madd(Register a, Register b, T c) { return madd(a, b, Register(c)); }
+
+  /// a where v > 0, else b. NaN counts as not positive.
+  friend Register where_positive(Register v, Register a, Register b) {
+    return where(packet::pcmp_lt(packet::pzero(v.packet_), v.packet_), a, b);
+  }
+
+  /// e^v to 2 ulp; 0 where the result would be subnormal, infinite from 88.37 (float) or 709.78 (double) on, NaN for NaN.
+  friend Register exp(Register v) {
+    // Eigen's pexp clamps its argument, and its treatment of NaN depends on the instruction set.
+    const Register low{T(kLowest)}, high{T(kHighest)};
+    const Register value = where(packet::pcmp_le(v.packet_, high.packet_), Register(packet::pexp(v.packet_)), v + high);
+    return where(packet::pcmp_lt(v.packet_, low.packet_), Register(T(0)), value);
+  }
+
+  /// erf(v): to 2 ulp in float, the standard library's, lane by lane, in double.
+  friend Register erf(Register v) {
+    if constexpr (std::is_same_v<T, float>) {
+      return erf_float(v);
+    } else {
+      return v.each([](T x) { return std::erf(x); });
+    }
+  }
+
+  // Eigen's psqrt trades the last bits for speed on some targets.
+  friend Register sqrt(Register v) {
+    return v.each([](T x) { return std::sqrt(x); });
+  }
+
+  /// f of every lane.
+  template <class F>
+  Register each(const F& f) const {
+    alignas(64) T all[size];
+    store(all);
+    for (int i = 0; i < size; ++i) all[i] = f(all[i]);
+    return load(all);
+  }
+
+ private:
+  static constexpr double kLowest = std::is_same_v<T, float> ? -87.33 : -708.39;
+  static constexpr double kHighest = std::is_same_v<T, float> ? 88.37 : 709.78;
+
+  static Register where(const Packet& mask, Register a, Register b) {
+    return Register(packet::pselect(mask, a.packet_, b.packet_));
+  }
+
+  // Hides where a product came from: compilers otherwise fuse it with a sum in some copies of an expression and not in
+  // others, and an element's bits would depend on its place.
+  static Register sealed(Packet p) {
+#if defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__)) && defined(__SSE2__)
+    __asm__("" : "+v"(p));
+#elif defined(__GNUC__) && defined(__aarch64__)
+    __asm__("" : "+w"(p));
+#endif
+    return Register(p);
+  }
+
+  // Two minimax fits (Lawson's algorithm in 40 digits), relative errors 1.7e-8 and 3e-9 before rounding:
+  //   t <= 0.9277:      erf(v) = v + v p(v²)
+  //   0.9277 < t < 4:   erf(v) = ±(1 - exp(t q(t) - t)),   t = |v|
+  static Register erf_float(Register v) {
+    const Register t(packet::pmin(packet::pabs(v.packet_), Register(T(4)).packet_)), s = v * v;
+    Register p(T(-0.0005964089657520933));
+    for (double c : {0.004987971885569466, -0.026763102211839064, 0.11281720496699402, -0.376124846961212,
+                     0.12837914822604066})
+      p = madd(p, s, Register(T(c)));
+    Register q(T(0.0002137262286482934));
+    for (double c : {-0.0032128159869432493, 0.02288307809266469, -0.10525105858774121, -0.6357265387951567,
+                     -0.12851191657615602})
+      q = madd(q, t, Register(T(c)));
+    const Register large = 1 - exp(madd(q, t, -t));
+    const auto is_large = packet::pcmp_lt(Register(T(0.927734375)).packet_, packet::pabs(v.packet_));
+    return where(is_large, where_positive(v, large, -large), madd(v, p, v));
+  }
+
+  Packet packet_;
+};
+
+/// Access to the `count` elements a register covers, the `at` of an epilogue (backend/epilogue.hpp). Elements past them
+/// are neither read nor written; their lanes hold 0.
+template <class T>
+struct RegisterAccess {
+  using Value = Register<T>;
+  int count = Register<T>::size;
+
+  Value load(const T* p) const { return Value::load(p, count); }
+  void store(T* p, Value v) const { v.store(p, count); }
+};
+
+/// Whether an epilogue runs on registers. One whose body accepts scalars only says so with a nested
+/// `static constexpr bool scalar_only = true;` and is then called element by element.
+template <class E, class T>
+concept RegisterEpilogue =
+    std::is_invocable_r_v<Register<T>, const E&, const RegisterAccess<T>&, Index, Index, Index, Register<T>> &&
+    !requires { requires E::scalar_only; };
+
+/// Run an epilogue over `rows` × `columns` sums and store what comes back, once for each element.
+/// @param sums  [rows, sums_stride] in  readable up to the next whole register
+/// @param c     [rows, c_stride] out    element (0, 0) is element (s, j) of expert e
+template <class T, class E>
+void finish(const E& epilogue, const T* sums, Index sums_stride, Index rows, Index columns, Index e, Index s, Index j,
+            T* c, Index c_stride) {
+  constexpr Index size = Register<T>::size;
+  for (Index i = 0; i < rows; ++i, sums += sums_stride, c += c_stride) {
+    if constexpr (RegisterEpilogue<E, T>) {
+      for (Index x = 0; x < columns; x += size) {
+        const RegisterAccess<T> at{static_cast<int>(columns - x < size ? columns - x : size)};
+        at.store(c + x, epilogue(at, e, s + i, j + x, Register<T>::load(sums + x)));
+      }
+    } else {
+      for (Index x = 0; x < columns; ++x) c[x] = epilogue(OneElement<T>{}, e, s + i, j + x, sums[x]);
+    }
+  }
+}
+
+}  // namespace gatefold::cpu

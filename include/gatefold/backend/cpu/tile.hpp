@@ -1,0 +1,191 @@
+#pragma once
+
+#include <array>
+#include <utility>
+
+#include "gatefold/backend/cpu/register.hpp"
+#include "gatefold/core/types.hpp"
+
+/// The innermost loops of every product: packing, the register tile, and the sum over few rows.
+///
+/// All paths compute the sum over one block of at most `depth` values of k as one chain of multiply-adds from zero,
+///
+///     s = 0;   s = madd(a[k], b[k], s) for k = first, first + 1, …                                          (1)
+///
+/// so that an element's bits depend on its row of A and its column of B alone.
+namespace gatefold::cpu {
+
+/// A matrix seen as lines along the depth k of a product: rows of A, columns of B.
+///
+///     element (line, k) = lines_are_rows ? data[row(line), k] : data[row(k), line]                            (2)
+template <class T>
+struct Operand {
+  const T* data = nullptr;
+  Index stride = 0;             // elements between rows in memory
+  bool lines_are_rows = true;
+  const Index* rows = nullptr;  // optional gather: row r of the operand is row rows[r] of data
+
+  const T* at(Index row, Index column) const { return data + (rows ? rows[row] : row) * stride + column; }
+};
+
+template <class T>
+struct Tile {
+  static constexpr int size = Register<T>::size;
+  // Two registers of columns; as many rows as leave four registers for B and a broadcast of A.
+  static constexpr int columns = 2 * size;
+  static constexpr int rows = EIGEN_ARCH_DEFAULT_NUMBER_OF_REGISTERS >= 32 ? 14 : 6;
+  // The length of a chain (1). A panel of B [depth, columns] stays in the first-level cache. Part of the definition of a
+  // result, hence the same on every target.
+  static constexpr Index depth = 256;
+  // Rows of packed A lie this far apart: a cache line more than a power of two, which would put them all in one set.
+  static constexpr Index stride = depth + 64 / sizeof(T);
+};
+
+/// to[r, c] = row r0 + r, column c0 + c of the operand's memory.
+template <class T>
+void copy_block(const Operand<T>& from, Index r0, Index rows, Index c0, Index columns, T* to, Index stride) {
+  constexpr Index size = Register<T>::size;
+  for (Index r = 0; r < rows; ++r, to += stride) {
+    const T* source = from.at(r0 + r, c0);
+    Index c = 0;
+    for (; c + size <= columns; c += size) Register<T>::load(source + c).store(to + c);
+    for (; c < columns; ++c) to[c] = source[c];
+  }
+}
+
+// g++ drops the alignment attribute of a vector type in PacketBlock's argument, and says so.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wignored-attributes"
+/// to[c, r] = row r0 + r, column c0 + c of the operand's memory.
+template <class T>
+void transpose_block(const Operand<T>& from, Index r0, Index rows, Index c0, Index columns, T* to, Index stride) {
+  using Packet = typename Register<T>::Packet;
+  constexpr int size = Register<T>::size;
+  Index r = 0;
+  for (; r + size <= rows; r += size) {
+    const T* source[size];
+    for (int i = 0; i < size; ++i) source[i] = from.at(r0 + r + i, c0);
+    Index c = 0;
+    for (; c + size <= columns; c += size) {
+      packet::PacketBlock<Packet, size> block;
+      for (int i = 0; i < size; ++i) block.packet[i] = packet::ploadu<Packet>(source[i] + c);
+      packet::ptranspose(block);
+      for (int i = 0; i < size; ++i) packet::pstoreu(to + (c + i) * stride + r, block.packet[i]);
+    }
+    for (; c < columns; ++c)
+      for (int i = 0; i < size; ++i) to[c * stride + r + i] = source[i][c];
+  }
+  for (; r < rows; ++r) {
+    const T* source = from.at(r0 + r, c0);
+    for (Index c = 0; c < columns; ++c) to[c * stride + r] = source[c];
+  }
+}
+#pragma GCC diagnostic pop
+
+/// Rows of A for the register tile: to[i, k] with rows Tile::stride apart.
+template <class T>
+void pack_rows(const Operand<T>& a, Index line, Index lines, Index k, Index depth, T* to) {
+  a.lines_are_rows ? copy_block(a, line, lines, k, depth, to, Tile<T>::stride)
+                   : transpose_block(a, k, depth, line, lines, to, Tile<T>::stride);
+}
+
+/// Columns of B for the register tile: consecutive panels [depth, Tile::columns], the last one filled up with zeros.
+template <class T>
+void pack_panels(const Operand<T>& b, Index line, Index lines, Index k, Index depth, T* to) {
+  constexpr Index width = Tile<T>::columns, group = 16;
+  const Index whole = lines / width * width, panel = depth * width;
+  if (b.lines_are_rows) {
+    for (Index j = 0; j < whole; j += width)
+      transpose_block(b, line + j, width, k, depth, to + j * depth, width);
+  } else {
+    // A few rows at a time, so that memory is read in long runs.
+    for (Index x = 0; x < depth; x += group)
+      for (Index j = 0; j < whole; j += width)
+        copy_block(b, k + x, depth - x < group ? depth - x : group, line + j, width, to + j * depth + x * width, width);
+  }
+  if (whole == lines) return;
+  T* last = to + whole * depth;
+  for (Index i = 0; i < panel; ++i) last[i] = 0;
+  b.lines_are_rows ? transpose_block(b, line + whole, lines - whole, k, depth, last, width)
+                   : copy_block(b, k, depth, line + whole, lines - whole, last, width);
+}
+
+/// sums[R, Tile::columns] = or += the chains (1) of R rows of packed A and one panel of B.
+template <class T, int R>
+[[gnu::noinline]] void tile_sum(Index depth, const T* a, const T* b, T* sums, bool add) {
+  using Packet = typename Register<T>::Packet;
+  constexpr int size = Register<T>::size;
+  Packet s[R][2];
+#pragma GCC unroll 16
+  for (int i = 0; i < R; ++i) s[i][0] = s[i][1] = packet::pset1<Packet>(T(0));
+#pragma GCC unroll 2
+  for (Index k = 0; k < depth; ++k) {
+    const Packet b0 = packet::ploadu<Packet>(b + 2 * size * k), b1 = packet::ploadu<Packet>(b + 2 * size * k + size);
+#pragma GCC unroll 16
+    for (int i = 0; i < R; ++i) {
+      const Packet x = packet::pset1<Packet>(a[i * Tile<T>::stride + k]);
+      s[i][0] = packet::pmadd(x, b0, s[i][0]);
+      s[i][1] = packet::pmadd(x, b1, s[i][1]);
+    }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < R; ++i)
+#pragma GCC unroll 2
+    for (int j = 0; j < 2; ++j) {
+      T* to = sums + (2 * i + j) * size;
+      packet::pstoreu(to, add ? packet::padd(packet::ploadu<Packet>(to), s[i][j]) : s[i][j]);
+    }
+}
+
+/// tile_sum for 1 to Tile::rows rows.
+template <class T>
+void tile_sum(Index rows, Index depth, const T* a, const T* b, T* sums, bool add) {
+  using Kernel = void (*)(Index, const T*, const T*, T*, bool);
+  static constexpr auto kernels = []<int... R>(std::integer_sequence<int, R...>) {
+    return std::array<Kernel, sizeof...(R)>{&tile_sum<T, R + 1>...};
+  }(std::make_integer_sequence<int, Tile<T>::rows>{});
+  kernels[static_cast<std::size_t>(rows - 1)](depth, a, b, sums, add);
+}
+
+/// s[R, columns] continued by K steps of the chains (1), from B in place: reads each weight once, in long runs.
+/// @param a     packed rows, Tile::stride apart
+/// @param b     [K, b_stride] in
+/// @param sums  [R, sums_stride] in, out  writable up to the next whole register
+template <class T, int R, int K>
+void axpy(const T* a, const T* b, Index b_stride, Index columns, T* sums, Index sums_stride) {
+  using V = Register<T>;
+  V x[R][K];
+  for (int i = 0; i < R; ++i)
+    for (int k = 0; k < K; ++k) x[i][k] = V(a[i * Tile<T>::stride + k]);
+  const auto step = [&](Index j, int count) {
+    V y[K];
+    for (int k = 0; k < K; ++k) y[k] = V::load(b + k * b_stride + j, count);
+    for (int i = 0; i < R; ++i) {
+      V s = V::load(sums + i * sums_stride + j);
+      for (int k = 0; k < K; ++k) s = madd(x[i][k], y[k], s);
+      s.store(sums + i * sums_stride + j);
+    }
+  };
+  Index j = 0;
+  for (; j + V::size <= columns; j += V::size) step(j, V::size);
+  if (j < columns) step(j, static_cast<int>(columns - j));
+}
+
+/// sums[rows, sums_stride] = the chains (1) of a few rows, from B in place.
+template <class T>
+[[gnu::noinline]] void few_rows_sum(Index rows, Index depth, const T* a, const T* b, Index b_stride, Index columns,
+                                    T* sums, Index sums_stride) {
+  for (Index i = 0; i < rows * sums_stride; ++i) sums[i] = 0;
+  const auto steps = [&]<int K>(std::integral_constant<int, K>, Index k) {
+    Index i = 0;
+    for (; i + 4 <= rows; i += 4)
+      axpy<T, 4, K>(a + i * Tile<T>::stride + k, b + k * b_stride, b_stride, columns, sums + i * sums_stride, sums_stride);
+    for (; i < rows; ++i)
+      axpy<T, 1, K>(a + i * Tile<T>::stride + k, b + k * b_stride, b_stride, columns, sums + i * sums_stride, sums_stride);
+  };
+  Index k = 0;
+  for (; k + 4 <= depth; k += 4) steps(std::integral_constant<int, 4>{}, k);
+  for (; k < depth; ++k) steps(std::integral_constant<int, 1>{}, k);
+}
+
+}  // namespace gatefold::cpu

@@ -1,0 +1,30 @@
+#pragma once
+
+#include "gatefold/backend/groups.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// offsets[e] = e · size
+template <class B>
+struct EvenOffsets {
+  Index size;
+  View<Index, 1, B> offsets;
+  GATEFOLD_HD void operator()(Index e) const { offsets(e) = e * size; }
+};
+
+}  // namespace fn
+
+/// All rows as the slots of one expert. The offsets live in scratch: take a mark first.
+template <class C>
+auto one_group(C& ctx, Index rows) {
+  using B = typename C::Backend;
+  auto offsets = ctx.template scratch<Index>(2);
+  B::for_each(ctx, 2, fn::EvenOffsets<B>{rows, offsets});
+  return Groups<B>{offsets, {}, rows};
+}
+
+}  // namespace gatefold

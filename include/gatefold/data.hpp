@@ -1,0 +1,4 @@
+#pragma once
+
+/// Readers of data sets. Outside the umbrella: they need zlib (target gatefold::data).
+#include "gatefold/data/idx.hpp"

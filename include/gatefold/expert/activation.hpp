@@ -1,0 +1,101 @@
+#pragma once
+
+#include "gatefold/backend/math.hpp"
+#include "gatefold/core/config.hpp"
+
+/// Activations: `value(v)` and `slope(v)` = dvalue/dv, written once for a scalar and for a register of scalars. One of
+/// your own is a struct with these two functions; `exp`, `erf` and `where_positive` are found through math.
+namespace gatefold {
+
+struct Identity {
+  template <class V>
+  GATEFOLD_HD static V value(V v) {
+    return v;
+  }
+  template <class V>
+  GATEFOLD_HD static V slope(V) {
+    return V(1);
+  }
+};
+
+/// max(v, 0); the slope at 0 is 0.
+struct Relu {
+  template <class V>
+  GATEFOLD_HD static V value(V v) {
+    using math::where_positive;
+    return where_positive(v, v, V(0));
+  }
+  template <class V>
+  GATEFOLD_HD static V slope(V v) {
+    using math::where_positive;
+    return where_positive(v, V(1), V(0));
+  }
+};
+
+/// v Φ(v), exact: Φ(v) = (1 + erf(v / √2)) / 2. Source: Hendrycks and Gimpel 2016, arXiv:1606.08415.
+struct Gelu {
+  template <class V>
+  GATEFOLD_HD static V distribution(V v) {
+    using math::erf;
+    return V(0.5) * (V(1) + erf(v * V(0.70710678118654752440)));
+  }
+  template <class V>
+  GATEFOLD_HD static V value(V v) {
+    return v * distribution(v);
+  }
+  template <class V>
+  GATEFOLD_HD static V slope(V v) {
+    using math::exp;
+    return distribution(v) + v * (exp(v * v * V(-0.5)) * V(0.39894228040143267794));
+  }
+};
+
+/// v · sigmoid(2u), u = √(2/π) (v + 0.044715 v³): the tanh form of GELU. Source: arXiv:1606.08415.
+struct GeluTanh {
+  template <class V>
+  GATEFOLD_HD static V gate(V v) {
+    using math::exp;
+    return V(1) / (V(1) + exp(v * (v * v * V(-0.07135481282205206) + V(-1.5957691216057308))));
+  }
+  template <class V>
+  GATEFOLD_HD static V value(V v) {
+    return v * gate(v);
+  }
+  template <class V>
+  GATEFOLD_HD static V slope(V v) {
+    const V g = gate(v);
+    return g + v * (g * (V(1) - g)) * (v * v * V(0.21406443846615618) + V(1.5957691216057308));
+  }
+};
+
+/// v · sigmoid(v), also called swish. Source: Elfwing et al. 2017, arXiv:1702.03118.
+struct Silu {
+  template <class V>
+  GATEFOLD_HD static V gate(V v) {
+    using math::exp;
+    return V(1) / (V(1) + exp(-v));
+  }
+  template <class V>
+  GATEFOLD_HD static V value(V v) {
+    return v * gate(v);
+  }
+  template <class V>
+  GATEFOLD_HD static V slope(V v) {
+    const V g = gate(v);
+    return g + v * (g * (V(1) - g));
+  }
+};
+
+/// v³, the activation of papers 000 and 003's theory. Source: Chen et al. 2022, arXiv:2208.02813.
+struct Cubic {
+  template <class V>
+  GATEFOLD_HD static V value(V v) {
+    return v * v * v;
+  }
+  template <class V>
+  GATEFOLD_HD static V slope(V v) {
+    return V(3) * (v * v);
+  }
+};
+
+}  // namespace gatefold

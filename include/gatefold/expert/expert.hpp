@@ -1,0 +1,54 @@
+#pragma once
+
+#include <concepts>
+
+#include "gatefold/backend/probe.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/policy.hpp"
+
+/// The family of experts: what is computed. An expert policy evaluates a bank of E experts of one kind on grouped slots:
+///
+///     Index in_dim() const;  Index out_dim() const;
+///     Params<T, B> init<T, B>(ctx, experts, seed) const;        // the first extent of every tensor is the expert
+///     forward (ctx, params, groups, x, z, saved) const;         // writes z [S, out_dim]
+///     backward(ctx, params, groups, x, saved, dz, dslots, grads) const;  // writes dslots [S, in_dim], adds to grads
+///
+/// x are the un-permuted items: slot s reads row groups.row(s). z, dz and dslots are in slot order. Rows past
+/// groups.offsets[E] are never read or written. Optional: Saved, validate(params, experts).
+namespace gatefold::policy {
+
+template <class E, class T, class B>
+concept ExpertTypes = requires(const E expert, typename B::Context& ctx) {
+  { expert.in_dim() } -> std::convertible_to<Index>;
+  { expert.out_dim() } -> std::convertible_to<Index>;
+  { expert.template init<T, B>(ctx, Index(1), Seed{}) } -> std::same_as<Params<E, T, B>>;
+};
+template <class E, class T, class B>
+concept ExpertForward = requires(const E expert, Probe<T, B> a, const Params<E, T, B>& params, Saved<E, T, B>& saved) {
+  expert.forward(a.ctx, params, a.groups, a.in, a.out, saved);
+};
+template <class E, class T, class B>
+concept ExpertBackward =
+    requires(const E expert, Probe<T, B> a, const Params<E, T, B>& params, const Saved<E, T, B>& saved,
+             Params<E, T, B>& grads) { expert.backward(a.ctx, params, a.groups, a.in, saved, a.in, a.out, grads); };
+
+template <class E, class T, class B>
+concept Expert = ExpertTypes<E, T, B> && ExpertForward<E, T, B> && ExpertBackward<E, T, B>;
+
+/// True for an expert; otherwise the first unmet requirement is reported in one sentence.
+template <class E, class T, class B>
+constexpr bool check_expert() {
+  GATEFOLD_EXPECT((ExpertTypes<E, T, B>),
+                  "gatefold: an expert needs in_dim(), out_dim() and Params<T, B> init<T, B>(ctx, experts, seed) const; "
+                  "see docs/extending.md#expert")
+  GATEFOLD_EXPECT((ExpertForward<E, T, B>),
+                  "gatefold: an expert needs forward(ctx, params, groups, x, z, saved) const; "
+                  "see docs/extending.md#expert")
+  GATEFOLD_EXPECT((ExpertBackward<E, T, B>),
+                  "gatefold: an expert needs backward(ctx, params, groups, x, saved, dz, dslots, grads) const; "
+                  "see docs/extending.md#expert")
+  return true;
+}
+
+}  // namespace gatefold::policy

@@ -1,0 +1,123 @@
+#pragma once
+
+#include <cmath>
+#include <utility>
+
+#include "gatefold/backend/epilogue.hpp"
+#include "gatefold/backend/groups.hpp"
+#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/expert/activation.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/policy.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// up = v,   result = act(gate) · up
+template <class Act, class T, class B>
+struct GateUp {
+  View<const T, 2, B> gate;  // [S, H]
+  View<T, 2, B> up;          // [S, H]
+
+  template <class A>
+  GATEFOLD_HD typename A::Value operator()(const A& at, Index, Index s, Index j, typename A::Value v) const {
+    at.store(&up(s, j), v);
+    return Act::value(at.load(&gate(s, j))) * v;
+  }
+};
+/// With v = dh: dgate = v · up · act'(gate), result dup = v · act(gate)
+template <class Act, class T, class B>
+struct GateUpBackward {
+  View<const T, 2, B> gate, up;  // [S, H]
+  View<T, 2, B> dgate;           // [S, H]
+
+  template <class A>
+  GATEFOLD_HD typename A::Value operator()(const A& at, Index, Index s, Index j, typename A::Value v) const {
+    const typename A::Value g = at.load(&gate(s, j));
+    at.store(&dgate(s, j), v * at.load(&up(s, j)) * Act::slope(g));
+    return v * Act::value(g);
+  }
+};
+
+}  // namespace fn
+
+/// A gated linear unit per expert; SwiGLU with Act = Silu.
+///
+///     h[s] = act(x[row(s)] G_e) ⊙ (x[row(s)] U_e),   z[s] = h[s] V_e                                     (1)
+///
+/// Source: Shazeer 2020, arXiv:2002.05202, eq. (6), without bias.
+/// @param x [N, D] in items, z [S, D] out
+/// @param saved  gate, up and hidden [S, H] each
+/// @throws ArgumentError unless model_dim, hidden_dim >= 1
+/// @cost   6·S·D·H flop; weights start as U(±1/√fan_in)
+template <class Act>
+struct GatedMlp {
+  Index model_dim = 0, hidden_dim = 0;
+
+  template <class T, class B>
+  struct Params {
+    Tensor<T, 3, B> gate, up;  // [E, D, H]
+    Tensor<T, 3, B> down;      // [E, H, D]
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("gate", p.gate...);
+      f("up", p.up...);
+      f("down", p.down...);
+    }
+  };
+  template <class T, class B>
+  struct Saved {
+    Tensor<T, 2, B> gate, up, hidden;  // [S, H]
+  };
+
+  Index in_dim() const { return model_dim; }
+  Index out_dim() const { return model_dim; }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Index experts, Seed seed) const {
+    expect(model_dim >= 1, "GatedMlp.init", "model_dim", "at least 1", model_dim);
+    expect(hidden_dim >= 1, "GatedMlp.init", "hidden_dim", "at least 1", hidden_dim);
+    const double up = 1 / std::sqrt(static_cast<double>(model_dim)), down = 1 / std::sqrt(static_cast<double>(hidden_dim));
+    return {uniform_tensor<T>(ctx, seed.fork(0), up, experts, model_dim, hidden_dim),
+            uniform_tensor<T>(ctx, seed.fork(1), up, experts, model_dim, hidden_dim),
+            uniform_tensor<T>(ctx, seed.fork(2), down, experts, hidden_dim, model_dim)};
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index experts) const {
+    expect_shape("GatedMlp", "params.gate", p.gate, {experts, model_dim, hidden_dim});
+    expect_shape("GatedMlp", "params.up", p.up, {experts, model_dim, hidden_dim});
+    expect_shape("GatedMlp", "params.down", p.down, {experts, hidden_dim, model_dim});
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z,
+               Saved<T, B>& saved) const {
+    for (auto* t : {&saved.gate, &saved.up, &saved.hidden}) t->resize(groups.slots, hidden_dim);
+    B::grouped_gemm(ctx, groups, x, p.gate.view(), false, saved.gate.view(), fn::Store{});
+    B::grouped_gemm(ctx, groups, x, p.up.view(), false, saved.hidden.view(),
+                    fn::GateUp<Act, T, B>{saved.gate, saved.up});
+    B::grouped_gemm(ctx, groups.in_slot_order(), std::as_const(saved.hidden).view(), p.down.view(), false, z,
+                    fn::Store{});
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
+                const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
+    auto mark = ctx.mark();
+    const Groups<B> slots = groups.in_slot_order();
+    auto dgate_out = ctx.template scratch<T>(groups.slots, hidden_dim);
+    auto dup_out = ctx.template scratch<T>(groups.slots, hidden_dim);
+    B::grouped_gemm(ctx, slots, dz, p.down.view(), true, dup_out,
+                    fn::GateUpBackward<Act, T, B>{saved.gate, saved.up, dgate_out});
+    const View<const T, 2, B> dgate = dgate_out, dup = dup_out;
+    B::grouped_outer(ctx, slots, saved.hidden.view(), dz, grads.down.view());
+    B::grouped_outer(ctx, groups, x, dgate, grads.gate.view());
+    B::grouped_outer(ctx, groups, x, dup, grads.up.view());
+    auto from_gate = ctx.template scratch<T>(groups.slots, model_dim);
+    B::grouped_gemm(ctx, slots, dgate, p.gate.view(), true, from_gate, fn::Store{});
+    B::grouped_gemm(ctx, slots, dup, p.up.view(), true, dslots, fn::AddTo<T, B>{from_gate});
+  }
+};
+
+}  // namespace gatefold

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cmath>
+
+#include "gatefold/backend/epilogue.hpp"
+#include "gatefold/backend/groups.hpp"
+#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/policy.hpp"
+
+namespace gatefold {
+
+/// A linear map per expert; alone in a layer, an ordinary linear layer.
+///
+///     z[s] = x[row(s)] W_e + b_e                                                                        (1)
+///
+/// @param x [N, D] in items, z [S, output_dim] out; output_dim = 0 stands for model_dim
+/// @throws ArgumentError unless model_dim >= 1
+/// @cost   2·S·D·O flop; weights and bias start as U(±1/√D), as in torch.nn.Linear
+struct Linear {
+  Index model_dim = 0, output_dim = 0;
+  bool bias = true;
+
+  template <class T, class B>
+  struct Params {
+    Tensor<T, 3, B> weight;  // [E, D, O]
+    Tensor<T, 2, B> bias;    // [E, O], [E, 0] without bias
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("weight", p.weight...);
+      f("bias", p.bias...);
+    }
+  };
+
+  Index in_dim() const { return model_dim; }
+  Index out_dim() const { return output_dim ? output_dim : model_dim; }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Index experts, Seed seed) const {
+    expect(model_dim >= 1, "Linear.init", "model_dim", "at least 1", model_dim);
+    const double bound = 1 / std::sqrt(static_cast<double>(model_dim));
+    return {uniform_tensor<T>(ctx, seed.fork(0), bound, experts, in_dim(), out_dim()),
+            uniform_tensor<T>(ctx, seed.fork(1), bound, experts, bias ? out_dim() : 0)};
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index experts) const {
+    expect_shape("Linear", "params.weight", p.weight, {experts, in_dim(), out_dim()});
+    expect_shape("Linear", "params.bias", p.bias, {experts, bias ? out_dim() : 0});
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z,
+               Nothing<T, B>&) const {
+    if (bias) {
+      B::grouped_gemm(ctx, groups, x, p.weight.view(), false, z, fn::AddBias<T, B>{p.bias});
+    } else {
+      B::grouped_gemm(ctx, groups, x, p.weight.view(), false, z, fn::Store{});
+    }
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, const Nothing<T, B>&,
+                In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
+    const Groups<B> slots = groups.in_slot_order();
+    B::grouped_outer(ctx, groups, x, dz, grads.weight.view());
+    if (bias) B::grouped_sum(ctx, slots, dz, grads.bias.view());
+    B::grouped_gemm(ctx, slots, dz, p.weight.view(), true, dslots, fn::Store{});
+  }
+};
+
+}  // namespace gatefold

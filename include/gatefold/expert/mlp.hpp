@@ -1,0 +1,135 @@
+#pragma once
+
+#include <cmath>
+#include <utility>
+
+#include "gatefold/backend/epilogue.hpp"
+#include "gatefold/backend/groups.hpp"
+#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/expert/activation.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/policy.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// pre = v + bias,   result = act(pre)
+template <class Act, class T, class B>
+struct BiasActivate {
+  View<const T, 2, B> bias;  // [E, H] or [E, 0]
+  View<T, 2, B> pre;         // [S, H]
+
+  template <class A>
+  GATEFOLD_HD typename A::Value operator()(const A& at, Index e, Index s, Index j, typename A::Value v) const {
+    if (bias.extent(1) > 0) v = v + at.load(&bias(e, j));
+    at.store(&pre(s, j), v);
+    return Act::value(v);
+  }
+};
+/// result = v · act'(pre)
+template <class Act, class T, class B>
+struct TimesSlope {
+  View<const T, 2, B> pre;  // [S, H]
+
+  template <class A>
+  GATEFOLD_HD typename A::Value operator()(const A& at, Index, Index s, Index j, typename A::Value v) const {
+    return v * Act::slope(at.load(&pre(s, j)));
+  }
+};
+
+}  // namespace fn
+
+/// A two-layer perceptron per expert.
+///
+///     h[s] = act(x[row(s)] U_e + a_e),   z[s] = h[s] V_e + b_e                                           (1)
+///
+/// @param x [N, D] in items, z [S, D] out
+/// @param saved  before and after the activation [S, H] each
+/// @throws ArgumentError unless model_dim, hidden_dim >= 1
+/// @cost   4·S·D·H flop; weights and biases start as U(±1/√fan_in), as in torch.nn.Linear
+template <class Act>
+struct Mlp {
+  Index model_dim = 0, hidden_dim = 0;
+  bool bias = true;
+
+  template <class T, class B>
+  struct Params {
+    Tensor<T, 3, B> up;         // [E, D, H]
+    Tensor<T, 2, B> up_bias;    // [E, H], [E, 0] without bias
+    Tensor<T, 3, B> down;       // [E, H, D]
+    Tensor<T, 2, B> down_bias;  // [E, D], [E, 0] without bias
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("up", p.up...);
+      f("up_bias", p.up_bias...);
+      f("down", p.down...);
+      f("down_bias", p.down_bias...);
+    }
+  };
+  template <class T, class B>
+  struct Saved {
+    Tensor<T, 2, B> pre, hidden;  // [S, H]
+  };
+
+  Index in_dim() const { return model_dim; }
+  Index out_dim() const { return model_dim; }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Index experts, Seed seed) const {
+    expect(model_dim >= 1, "Mlp.init", "model_dim", "at least 1", model_dim);
+    expect(hidden_dim >= 1, "Mlp.init", "hidden_dim", "at least 1", hidden_dim);
+    const double up = 1 / std::sqrt(static_cast<double>(model_dim)), down = 1 / std::sqrt(static_cast<double>(hidden_dim));
+    return {uniform_tensor<T>(ctx, seed.fork(0), up, experts, model_dim, hidden_dim),
+            uniform_tensor<T>(ctx, seed.fork(1), up, experts, bias ? hidden_dim : 0),
+            uniform_tensor<T>(ctx, seed.fork(2), down, experts, hidden_dim, model_dim),
+            uniform_tensor<T>(ctx, seed.fork(3), down, experts, bias ? model_dim : 0)};
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index experts) const {
+    expect_shape("Mlp", "params.up", p.up, {experts, model_dim, hidden_dim});
+    expect_shape("Mlp", "params.up_bias", p.up_bias, {experts, bias ? hidden_dim : 0});
+    expect_shape("Mlp", "params.down", p.down, {experts, hidden_dim, model_dim});
+    expect_shape("Mlp", "params.down_bias", p.down_bias, {experts, bias ? model_dim : 0});
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z,
+               Saved<T, B>& saved) const {
+    saved.pre.resize(groups.slots, hidden_dim);
+    saved.hidden.resize(groups.slots, hidden_dim);
+    B::grouped_gemm(ctx, groups, x, p.up.view(), false, saved.hidden.view(),
+                    fn::BiasActivate<Act, T, B>{p.up_bias, saved.pre});
+    down(ctx, p, groups, std::as_const(saved.hidden).view(), z);
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
+                const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
+    auto mark = ctx.mark();
+    const Groups<B> slots = groups.in_slot_order();
+    auto dpre_out = ctx.template scratch<T>(groups.slots, hidden_dim);
+    B::grouped_gemm(ctx, slots, dz, p.down.view(), true, dpre_out, fn::TimesSlope<Act, T, B>{saved.pre});
+    const View<const T, 2, B> dpre = dpre_out;
+    B::grouped_outer(ctx, slots, saved.hidden.view(), dz, grads.down.view());
+    B::grouped_outer(ctx, groups, x, dpre, grads.up.view());
+    if (bias) {
+      B::grouped_sum(ctx, slots, dz, grads.down_bias.view());
+      B::grouped_sum(ctx, slots, dpre, grads.up_bias.view());
+    }
+    B::grouped_gemm(ctx, slots, dpre, p.up.view(), true, dslots, fn::Store{});
+  }
+
+ private:
+  template <class T, class B>
+  void down(auto& ctx, const Params<T, B>& p, Groups<B> groups, View<const T, 2, B> hidden, Out<T, 2, B> z) const {
+    const Groups<B> slots = groups.in_slot_order();
+    if (bias) {
+      B::grouped_gemm(ctx, slots, hidden, p.down.view(), false, z, fn::AddBias<T, B>{p.down_bias});
+    } else {
+      B::grouped_gemm(ctx, slots, hidden, p.down.view(), false, z, fn::Store{});
+    }
+  }
+};
+
+}  // namespace gatefold

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <concepts>
+
+#include "gatefold/backend/probe.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/routing/sparse_plan.hpp"
+#include "gatefold/tensor/policy.hpp"
+
+/// The family of gates: who goes where. A gate is an aggregate of options with
+///
+///     template <class T, class B> using Plan = SparsePlan<T, B>;             // or another plan
+///     Index experts() const;
+///     forward (ctx, params, x, plan, saved, extra) const;                    // writes plan and saved
+///     backward(ctx, params, x, plan, saved, dplan, dx, grads, extra, dextra) const;   // adds to dx and grads
+///
+/// and, where it has them, Params with init(ctx, seed), Saved, Extra, ExtraGrad, with_model_dim, validate.
+namespace gatefold::policy {
+
+template <class G, class T, class B>
+concept GateTypes = requires(const G g) {
+  typename G::template Plan<T, B>::Grad;
+  { g.experts() } -> std::convertible_to<Index>;
+};
+template <class G, class T, class B>
+concept GateForward = requires(const G g, Probe<T, B> a, const Params<G, T, B>& params,
+                               typename G::template Plan<T, B>& plan, Saved<G, T, B>& saved,
+                               const Extra<G, T, B>& extra) { g.forward(a.ctx, params, a.in, plan, saved, extra); };
+template <class G, class T, class B>
+concept GateBackward = requires(const G g, Probe<T, B> a, const Params<G, T, B>& params,
+                                const typename G::template Plan<T, B>& plan, const Saved<G, T, B>& saved,
+                                const typename G::template Plan<T, B>::Grad& dplan, Params<G, T, B>& grads,
+                                const Extra<G, T, B>& extra, ExtraGrad<G, T, B>& dextra) {
+  g.backward(a.ctx, params, a.in, plan, saved, dplan, a.out, grads, extra, dextra);
+};
+
+template <class G, class T, class B>
+concept Gate = GateTypes<G, T, B> && HasInit<G, T, B> && GateForward<G, T, B> && GateBackward<G, T, B>;
+
+/// True for a gate; otherwise the first unmet requirement is reported in one sentence.
+template <class G, class T, class B>
+constexpr bool check_gate() {
+  GATEFOLD_EXPECT((GateTypes<G, T, B>),
+                  "gatefold: a gate needs a member template Plan<T, B> (SparsePlan, say) and Index experts() const; "
+                  "see docs/extending.md#gate")
+  GATEFOLD_EXPECT((HasInit<G, T, B>),
+                  "gatefold: a gate with Params needs Params<T, B> init<T, B>(ctx, seed) const; "
+                  "see docs/extending.md#gate")
+  GATEFOLD_EXPECT((GateForward<G, T, B>),
+                  "gatefold: a gate needs forward(ctx, params, x, plan, saved, extra) const; "
+                  "see docs/extending.md#gate")
+  GATEFOLD_EXPECT((GateBackward<G, T, B>),
+                  "gatefold: a gate needs backward(ctx, params, x, plan, saved, dplan, dx, grads, extra, dextra) "
+                  "const; see docs/extending.md#gate")
+  return true;
+}
+
+}  // namespace gatefold::policy

@@ -1,0 +1,30 @@
+#pragma once
+
+#include "gatefold/backend/softmax.hpp"
+#include "gatefold/tensor/policy.hpp"
+
+namespace gatefold {
+
+/// No mixing: every item keeps its own probabilities, and ranks experts by its logits.
+///
+///     q[n,:] = softmax(z[n,:]),   rank = z                                                              (1)
+///
+/// Ranking by logits keeps the order where float probabilities underflow to 0.
+/// @param z [N, E] in, q [N, E] out
+/// @cost   N·E exponentials
+struct Independent {
+  template <class T, class B>
+  View<const T, 2, B> forward(typename B::Context& ctx, View<const T, 2, B>, View<const T, 2, B> z, Out<T, 2, B> q,
+                              Nothing<T, B>&, const Nothing<T, B>&) const {
+    B::for_rows(ctx, z.extent(0), fn::Softmax<T, B>{z, q});
+    return z;
+  }
+  /// Writes dz.
+  template <class T, class B>
+  void backward(typename B::Context& ctx, View<const T, 2, B>, View<const T, 2, B> q, const Nothing<T, B>&,
+                In<T, 2, B> dq, Out<T, 2, B> dz, Out<T, 2, B>, const Nothing<T, B>&, Nothing<T, B>&) const {
+    B::for_rows(ctx, q.extent(0), fn::SoftmaxBackward<T, B>{q, dq, dz});
+  }
+};
+
+}  // namespace gatefold

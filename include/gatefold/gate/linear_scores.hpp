@@ -1,0 +1,125 @@
+#pragma once
+
+#include <cmath>
+#include <string>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/epilogue.hpp"
+#include "gatefold/backend/one_group.hpp"
+#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/policy.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// total[n] = Σ_l x[n, l]
+template <class T, class B>
+struct SumPositions {
+  View<const T, 2, B> x;
+  View<T, 2, B> total;
+  GATEFOLD_HD void operator()(Index i) const {
+    const Index dim = total.extent(1), n = i / dim, d = i % dim, length = x.extent(1) / dim;
+    T v = 0;
+    for (Index l = 0; l < length; ++l) v += x(n, l * dim + d);
+    total(n, d) = v;
+  }
+};
+/// dx[n, l] += dtotal[n]
+template <class T, class B>
+struct SumPositionsBackward {
+  View<const T, 2, B> dtotal;
+  View<T, 2, B> dx;
+  GATEFOLD_HD void operator()(Index i) const {
+    const Index columns = dx.extent(1), n = i / columns, d = i % dtotal.extent(1);
+    dx(n, i % columns) += dtotal(n, d);
+  }
+};
+
+}  // namespace fn
+
+/// Score the experts by a linear map of the item.
+///
+///     z[n,:] = Σ_l x[n,l,:] W + b                                                                       (1)
+///
+/// Source: Shazeer et al. 2017, arXiv:1701.06538, eq. (4); with length > 1 items are whole sequences (paper 000, sec. 3).
+/// @param x      [N, length · D] in   items
+/// @param z      [N, E]          out  logits
+/// @throws ArgumentError unless model_dim, experts, length >= 1 and x and the parameters have these shapes
+/// @cost   2·N·D·E flop; weights and bias start as U(±1/√D), as in torch.nn.Linear
+struct LinearScores {
+  Index model_dim = 0, experts = 0, length = 1;
+
+  template <class T, class B>
+  struct Params {
+    Tensor<T, 2, B> weight;  // [D, E]
+    Tensor<T, 1, B> bias;    // [E]
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("weight", p.weight...);
+      f("bias", p.bias...);
+    }
+  };
+
+  /// @throws ArgumentError unless the items' width is length · model_dim (0: deduced)
+  LinearScores with_model_dim(Index item_width) const {
+    LinearScores filled = *this;
+    expect(length >= 1, "LinearScores", "length", "at least 1", length);
+    expect(item_width % length == 0, "LinearScores", "length", "a divisor of the items' width", length);
+    if (model_dim == 0) filled.model_dim = item_width / length;
+    expect(filled.model_dim * length == item_width, "LinearScores", "model_dim",
+           std::to_string(item_width / length) + " (the experts' items)", model_dim);
+    return filled;
+  }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    expect(model_dim >= 1, "LinearScores.init", "model_dim", "at least 1", model_dim);
+    expect(experts >= 1, "LinearScores.init", "experts", "at least 1", experts);
+    const double bound = 1 / std::sqrt(static_cast<double>(model_dim));
+    return {uniform_tensor<T>(ctx, seed.fork(0), bound, model_dim, experts),
+            uniform_tensor<T>(ctx, seed.fork(1), bound, experts)};
+  }
+
+  template <class T, class B>
+  void validate(const Params<T, B>& p) const {
+    expect_shape("LinearScores", "params.weight", p.weight, {model_dim, experts});
+    expect_shape("LinearScores", "params.bias", p.bias, {experts});
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> z) const {
+    auto mark = ctx.mark();
+    B::gemm(ctx, positions_summed(ctx, x), false, p.weight.view(), false, false, z,
+            fn::AddBias<T, B>{p.bias.view().as(1, experts)});
+  }
+
+  /// Adds to dx and grads.
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, In<T, 2, B> dz, Out<T, 2, B> dx,
+                Params<T, B>& grads) const {
+    auto mark = ctx.mark();
+    B::gemm(ctx, positions_summed(ctx, x), true, dz, false, true, grads.weight.view(), fn::Store{});
+    B::grouped_sum(ctx, one_group(ctx, dz.extent(0)), dz, grads.bias.view().as(1, experts));
+    if (length == 1) {
+      B::gemm(ctx, dz, false, p.weight.view(), true, true, dx, fn::Store{});
+    } else {
+      auto dtotal = ctx.template scratch<T>(x.extent(0), model_dim);
+      B::gemm(ctx, dz, false, p.weight.view(), true, false, dtotal, fn::Store{});
+      B::for_each(ctx, dx.size(), fn::SumPositionsBackward<T, B>{dtotal, dx});
+    }
+  }
+
+ private:
+  template <class T, class B>
+  View<const T, 2, B> positions_summed(auto& ctx, View<const T, 2, B> x) const {
+    if (length == 1) return x;
+    auto total = ctx.template scratch<T>(x.extent(0), model_dim);
+    B::for_each(ctx, total.size(), fn::SumPositions<T, B>{x, total});
+    return total;
+  }
+};
+
+}  // namespace gatefold

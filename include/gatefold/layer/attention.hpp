@@ -1,0 +1,268 @@
+#pragma once
+
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/epilogue.hpp"
+#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/routing/attention_trace.hpp"
+#include "gatefold/routing/sequence.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/policy.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// One row (item n, head h) of attention. Which keys it may see, and the score of one.
+template <class T, class B>
+struct AttentionRow {
+  AttentionTrace<const T, B> a;
+  View<const T, 1, B> valid;  // [N] or empty
+
+  GATEFOLD_HD Index head_dim() const { return a.q.extent(1) / a.heads(); }
+  GATEFOLD_HD bool sees(Index i, Index j) const {
+    return (!a.causal || j <= i) && (!valid.data() || valid(j) != 0);
+  }
+  /// scale · ⟨q_h,i, k_h,j⟩, the same on every lane
+  template <class Lanes>
+  GATEFOLD_HD T score(const Lanes& lanes, Index i, Index j, Index h) const {
+    T dot = 0;
+    const Index d0 = h * head_dim();
+    for (Index d = lanes.lane; d < head_dim(); d += lanes.size) dot += a.q(i, d0 + d) * a.k(j, d0 + d);
+    return T(a.scale) * lanes.sum(dot);
+  }
+};
+
+template <class T, class B>
+struct Attend {
+  AttentionRow<T, B> row;
+  View<T, 2, B> log_sum_exp, context;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
+    const Index heads = row.a.heads(), n = r / heads, h = r % heads, first = n / row.a.length * row.a.length;
+    const Index d0 = h * row.head_dim();
+    T top = 0, total = 0;
+    bool any = false;
+    for (Index j = first; j < first + row.a.length; ++j) {
+      if (!row.sees(n, j)) continue;
+      const T s = row.score(lanes, n, j, h);
+      const T higher = !any || s > top ? s : top;
+      total = (any ? total * std::exp(top - higher) : T(0)) + std::exp(s - higher);
+      top = higher;
+      any = true;
+    }
+    const T normaliser = any ? top + std::log(total) : T(0);
+    for (Index d = lanes.lane; d < row.head_dim(); d += lanes.size) context(n, d0 + d) = 0;
+    for (Index j = first; j < first + row.a.length; ++j) {
+      if (!row.sees(n, j)) continue;
+      const T p = std::exp(row.score(lanes, n, j, h) - normaliser);
+      for (Index d = lanes.lane; d < row.head_dim(); d += lanes.size) context(n, d0 + d) += p * row.a.v(j, d0 + d);
+    }
+    if (lanes.lane == 0) log_sum_exp(n, h) = normaliser;
+  }
+};
+
+/// dscore[i,j] = A (⟨dcontext_i, v_j⟩ − ⟨dcontext_i, context_i⟩ + dlog_sum_exp_i)
+template <class T, class B>
+struct AttentionScoreGrad {
+  AttentionRow<T, B> row;
+  View<const T, 2, B> context, dcontext, dlog_sum_exp;  // the last may be empty
+
+  template <class Lanes>
+  GATEFOLD_HD T dot(const Lanes& lanes, View<const T, 2, B> x, Index i, View<const T, 2, B> y, Index j, Index h) const {
+    T v = 0;
+    const Index d0 = h * row.head_dim();
+    for (Index d = lanes.lane; d < row.head_dim(); d += lanes.size) v += x(i, d0 + d) * y(j, d0 + d);
+    return lanes.sum(v);
+  }
+  template <class Lanes>
+  GATEFOLD_HD T probability(const Lanes& lanes, Index i, Index j, Index h) const {
+    return std::exp(row.score(lanes, i, j, h) - row.a.log_sum_exp(i, h));
+  }
+  template <class Lanes>
+  GATEFOLD_HD T operator()(const Lanes& lanes, T p, Index i, Index j, Index h) const {
+    const T shift = dlog_sum_exp.data() ? dlog_sum_exp(i, h) : T(0);
+    return p * (dot(lanes, dcontext, i, row.a.v, j, h) - dot(lanes, dcontext, i, context, i, h) + shift);
+  }
+};
+/// dq of item n and head h
+template <class T, class B>
+struct AttendQueryBackward {
+  AttentionScoreGrad<T, B> grad;
+  View<T, 2, B> dq;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
+    const AttentionRow<T, B>& row = grad.row;
+    const Index heads = row.a.heads(), n = r / heads, h = r % heads, first = n / row.a.length * row.a.length;
+    const Index d0 = h * row.head_dim();
+    for (Index j = first; j < first + row.a.length; ++j) {
+      if (!row.sees(n, j)) continue;
+      const T ds = T(row.a.scale) * grad(lanes, grad.probability(lanes, n, j, h), n, j, h);
+      for (Index d = lanes.lane; d < row.head_dim(); d += lanes.size) dq(n, d0 + d) += ds * row.a.k(j, d0 + d);
+    }
+  }
+};
+/// dk and dv of item n and head h
+template <class T, class B>
+struct AttendKeyBackward {
+  AttentionScoreGrad<T, B> grad;
+  View<T, 2, B> dk, dv;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
+    const AttentionRow<T, B>& row = grad.row;
+    const Index heads = row.a.heads(), n = r / heads, h = r % heads, first = n / row.a.length * row.a.length;
+    const Index d0 = h * row.head_dim();
+    for (Index i = first; i < first + row.a.length; ++i) {
+      if (!row.sees(i, n)) continue;
+      const T p = grad.probability(lanes, i, n, h), ds = T(row.a.scale) * grad(lanes, p, i, n, h);
+      for (Index d = lanes.lane; d < row.head_dim(); d += lanes.size) {
+        dk(n, d0 + d) += ds * row.a.q(i, d0 + d);
+        dv(n, d0 + d) += p * grad.dcontext(i, d0 + d);
+      }
+    }
+  }
+};
+
+}  // namespace fn
+
+/// Multi-head self-attention, as a branch.
+///
+///     A_h = softmax(Q_h K_hᵀ / √(D/H)) over the keys allowed,   u = concat_h(A_h V_h) O                  (1)
+///
+/// Source: Vaswani et al. 2017, arXiv:1706.03762, eq. (1); Q = x W_q etc. without bias, as in the papers' code.
+/// A row without any allowed key (all padding) gives context 0.
+/// @param x      [N, D] in items, N = sequences · length;  u [N, D] out
+/// @param extra  Sequence: length (0: one sequence), padding
+/// @param saved  Q, K, V, context [N, D] and the log-sum-exp of each row; never the L × L matrix
+/// @param dextra the adjoint of the trace, when a gate used it (see Block)
+/// @throws ArgumentError unless heads divides model_dim and length divides N
+/// @cost   8·N·D² + 4·N·L·D flop (half of the second if causal); memory N·D
+/// @order  keys in ascending order; a causal row never reads a later item
+struct Attention {
+  Index model_dim = 0, heads = 1;
+  bool causal = true;
+
+  template <class T, class B>
+  struct Params {
+    Tensor<T, 2, B> query, key, value, output;  // [D, D]
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("query", p.query...);
+      f("key", p.key...);
+      f("value", p.value...);
+      f("output", p.output...);
+    }
+  };
+  template <class T, class B>
+  struct Saved {
+    Tensor<T, 2, B> q, k, v, context;  // [N, D]
+    Tensor<T, 2, B> log_sum_exp;       // [N, heads]
+    Index length = 0;
+  };
+  template <class T, class B>
+  using Extra = Sequence<T, B>;
+  /// What came back to the trace; empty views where nothing did.
+  template <class T, class B>
+  using ExtraGrad = AttentionTrace<T, B>;
+
+  Index in_dim() const { return model_dim; }
+  Index out_dim() const { return model_dim; }
+  Attention with_model_dim(Index width) const {
+    expect(model_dim == 0 || model_dim == width, "Attention", "model_dim", width, model_dim);
+    return {width, heads, causal};
+  }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    validate_options();
+    const double bound = 1 / std::sqrt(static_cast<double>(model_dim));
+    return {uniform_tensor<T>(ctx, seed.fork(0), bound, model_dim, model_dim),
+            uniform_tensor<T>(ctx, seed.fork(1), bound, model_dim, model_dim),
+            uniform_tensor<T>(ctx, seed.fork(2), bound, model_dim, model_dim),
+            uniform_tensor<T>(ctx, seed.fork(3), bound, model_dim, model_dim)};
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index items, const Sequence<T, B>& extra) const {
+    validate_options();
+    expect_shape("Attention", "params.query", p.query, {model_dim, model_dim});
+    expect_shape("Attention", "params.key", p.key, {model_dim, model_dim});
+    expect_shape("Attention", "params.value", p.value, {model_dim, model_dim});
+    expect_shape("Attention", "params.output", p.output, {model_dim, model_dim});
+    extra.validate("Attention.forward", items);
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
+               const Sequence<T, B>& extra) const {
+    expect_shape("Attention.forward", "x", x, {any_extent, model_dim});
+    expect_shape("Attention.forward", "u", u, {x.extent(0), model_dim});
+    validate(p, x.extent(0), extra);
+    for (auto* t : {&saved.q, &saved.k, &saved.v, &saved.context}) t->resize(x.extent(0), model_dim);
+    saved.log_sum_exp.resize(x.extent(0), heads);
+    saved.length = extra.of(x.extent(0));
+    project(ctx, x, p.query, saved.q.view());
+    project(ctx, x, p.key, saved.k.view());
+    project(ctx, x, p.value, saved.v.view());
+    B::for_rows(ctx, x.extent(0) * heads,
+                fn::Attend<T, B>{{trace(p, saved), extra.valid}, saved.log_sum_exp, saved.context});
+    project(ctx, std::as_const(saved.context).view(), p.output, u);
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
+                In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Sequence<T, B>& extra,
+                AttentionTrace<T, B>& dtrace) const {
+    auto mark = ctx.mark();
+    auto dcontext = ctx.template scratch<T>(x.extent(0), model_dim);
+    B::gemm(ctx, du, false, p.output.view(), true, false, dcontext, fn::Store{});
+    B::gemm(ctx, saved.context.view(), true, du, false, true, grads.output.view(), fn::Store{});
+    if (dtrace.output.data()) add(ctx, dtrace.output, grads.output.view());
+
+    auto from_trace = [&](View<T, 2, B> given) {
+      auto d = ctx.template scratch<T>(x.extent(0), model_dim);
+      given.data() ? copy(ctx, given, d) : fill(ctx, d, 0);
+      return d;
+    };
+    auto dq = from_trace(dtrace.q), dk = from_trace(dtrace.k), dv = from_trace(dtrace.v);
+    const fn::AttentionScoreGrad<T, B> grad{
+        {trace(p, saved), extra.valid}, saved.context, dcontext, dtrace.log_sum_exp};
+    B::for_rows(ctx, x.extent(0) * heads, fn::AttendQueryBackward<T, B>{grad, dq});
+    B::for_rows(ctx, x.extent(0) * heads, fn::AttendKeyBackward<T, B>{grad, dk, dv});
+    project_backward(ctx, x, p.query, View<const T, 2, B>(dq), dx, grads.query);
+    project_backward(ctx, x, p.key, View<const T, 2, B>(dk), dx, grads.key);
+    project_backward(ctx, x, p.value, View<const T, 2, B>(dv), dx, grads.value);
+  }
+
+  /// What a gate may ask of this attention; views into params and saved.
+  template <class T, class B>
+  AttentionTrace<const T, B> trace(const Params<T, B>& p, const Saved<T, B>& saved) const {
+    return {saved.q, saved.k, saved.v, saved.log_sum_exp, p.output, saved.length, scale(), causal};
+  }
+
+ private:
+  double scale() const { return 1 / std::sqrt(static_cast<double>(model_dim / heads)); }
+  void validate_options() const {
+    expect(model_dim >= 1, "Attention", "model_dim", "at least 1", model_dim);
+    expect(heads >= 1 && model_dim % heads == 0, "Attention", "heads",
+           "a divisor of model_dim = " + std::to_string(model_dim), heads);
+  }
+  template <class C, class T, class B>
+  static void project(C& ctx, View<const T, 2, B> x, const Tensor<T, 2, B>& w, View<T, 2, B> y) {
+    B::gemm(ctx, x, false, w.view(), false, false, y, fn::Store{});
+  }
+  template <class C, class T, class B>
+  static void project_backward(C& ctx, View<const T, 2, B> x, const Tensor<T, 2, B>& w, View<const T, 2, B> dy,
+                               View<T, 2, B> dx, Tensor<T, 2, B>& dw) {
+    B::gemm(ctx, x, true, dy, false, true, dw.view(), fn::Store{});
+    B::gemm(ctx, dy, false, w.view(), true, true, dx, fn::Store{});
+  }
+};
+
+}  // namespace gatefold

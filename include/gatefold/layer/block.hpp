@@ -1,0 +1,145 @@
+#pragma once
+
+#include <type_traits>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/layer/layer.hpp"
+#include "gatefold/layer/no_residual.hpp"
+#include "gatefold/routing/attention_trace.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/policy.hpp"
+
+namespace gatefold {
+
+/// Attention, then a layer whose gate may look at that attention: `Block{Residual{Plain{}, PreNorm{LayerNorm{},
+/// Attention{…}}}, Residual{rule, Mixture{AttentionAware<…>{…}, …}}}`.
+///
+///     h = attention(x),   y, carry ← layer(h, carry; trace of the attention)                            (1)
+///
+/// The trace is handed to the gate in forward, its adjoint back to the attention in backward. The carry is the layer's:
+/// attention never has momentum (paper 001, appendix).
+/// @param x [N, D] in, y [N, out_dim] out
+/// @param extra  `.attention` is the attention's; `.layer` is the layer's without the trace
+/// @cost   the sum of both; N·D values between them
+template <class AttentionT, class LayerT>
+struct Block {
+  AttentionT attention;
+  LayerT layer;
+
+  template <class T, class B>
+  using First = AsLayer<AttentionT, T, B>;
+  template <class T, class B>
+  using Second = AsLayer<LayerT, T, B>;
+
+  template <class T, class B>
+  struct Params {
+    gatefold::Params<First<T, B>, T, B> attention;
+    gatefold::Params<Second<T, B>, T, B> layer;
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("attention", p.attention...);
+      f("layer", p.layer...);
+    }
+  };
+  template <class T, class B>
+  struct Saved {
+    gatefold::Saved<First<T, B>, T, B> attention;
+    gatefold::Saved<Second<T, B>, T, B> layer;
+    Tensor<T, 2, B> between;  // [N, D]
+    template <class F>
+    void mixtures(F&& f) const {
+      for_each_mixture(layer, f);
+    }
+  };
+  template <class T, class B>
+  using Carry = gatefold::Carry<Second<T, B>, T, B>;
+  template <class T, class B>
+  struct Extra {
+    gatefold::Extra<First<T, B>, T, B> attention{};
+    WithoutTrace<gatefold::Extra<Second<T, B>, T, B>> layer{};
+    Extra at(Index l) const { return {at_layer(attention, l), at_layer(layer, l)}; }
+  };
+
+  Index in_dim() const { return attention.in_dim(); }
+  Index out_dim() const { return layer.out_dim(); }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    validate_dims();
+    return {init_params<T, B>(as_layer<T, B>(attention), ctx, seed.fork(0)),
+            init_params<T, B>(as_layer<T, B>(layer), ctx, seed.fork(1))};
+  }
+  template <class T, class B>
+  void begin(typename B::Context& ctx, const Params<T, B>& p, Index items, Same<Carry<T, B>>& carry) const {
+    as_layer<T, B>(layer).begin(ctx, p.layer, items, carry);
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index items, const Same<Carry<T, B>>& carry, const Extra<T, B>& extra) const {
+    static_assert(std::is_same_v<gatefold::Carry<First<T, B>, T, B>, Nothing<T, B>>,
+                  "gatefold: the attention of a Block has no momentum; use update::Plain around it");
+    validate_dims();
+    gatefold::validate(as_layer<T, B>(attention), p.attention, items, Nothing<T, B>{}, extra.attention);
+    // The layer's own check waits for the trace, which exists after attention ran; its shapes follow from N and D.
+    if constexpr (std::is_same_v<decltype(extra.layer), gatefold::Extra<Second<T, B>, T, B>>)
+      gatefold::validate(as_layer<T, B>(layer), p.layer, items, carry, extra.layer);
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Same<Carry<T, B>>& carry,
+               Out<T, 2, B> y, Saved<T, B>& saved, const Same<Extra<T, B>>& extra = {}) const {
+    expect_shape("Block.forward", "x", x, {any_extent, in_dim()});
+    expect_shape("Block.forward", "y", y, {x.extent(0), out_dim()});
+    validate(p, x.extent(0), carry, extra);
+    saved.between.resize(x.extent(0), attention.out_dim());
+    Nothing<T, B> none;
+    as_layer<T, B>(attention).forward(ctx, p.attention, x, none, saved.between, saved.attention, extra.attention);
+    as_layer<T, B>(layer).forward(ctx, p.layer, saved.between, carry, y, saved.layer, joined(p, saved, extra));
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
+                In<T, 2, B> dy, Same<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
+                const Same<Extra<T, B>>& extra, Nothing<T, B>&) const {
+    auto mark = ctx.mark();
+    auto dbetween = ctx.template scratch<T>(x.extent(0), attention.out_dim());
+    fill(ctx, dbetween, 0);
+    AttentionTrace<T, B> dtrace = zero_trace(ctx, as_layer<T, B>(attention).trace(p.attention, saved.attention));
+    gatefold::ExtraGrad<Second<T, B>, T, B> dextra{};
+    set_trace(dextra, dtrace);
+    as_layer<T, B>(layer).backward(ctx, p.layer, saved.between, saved.layer, dy, dcarry, dbetween, grads.layer,
+                                   joined(p, saved, extra), dextra);
+    Nothing<T, B> none;
+    as_layer<T, B>(attention).backward(ctx, p.attention, x, saved.attention, dbetween, none, dx, grads.attention,
+                                       extra.attention, dtrace);
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
+                In<T, 2, B> dy, Same<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
+                const Same<Extra<T, B>>& extra = {}) const {
+    Nothing<T, B> none;
+    backward(ctx, p, x, saved, dy, dcarry, dx, grads, extra, none);
+  }
+
+ private:
+  void validate_dims() const {
+    expect(attention.out_dim() == layer.in_dim(), "Block", "layer.in_dim", attention.out_dim(), layer.in_dim());
+  }
+  template <class T, class B>
+  auto joined(const Params<T, B>& p, const Saved<T, B>& saved, const Extra<T, B>& extra) const {
+    return with_trace<gatefold::Extra<Second<T, B>, T, B>>(
+        extra.layer, as_layer<T, B>(attention).trace(p.attention, saved.attention));
+  }
+  template <class T, class B>
+  static AttentionTrace<T, B> zero_trace(auto& ctx, const AttentionTrace<const T, B>& like) {
+    auto zeros = [&](View<const T, 2, B> v) {
+      auto d = ctx.template scratch<T>(v.extent(0), v.extent(1));
+      fill(ctx, d, 0);
+      return d;
+    };
+    return {zeros(like.q), zeros(like.k), zeros(like.v), zeros(like.log_sum_exp), zeros(like.output)};
+  }
+};
+template <class A, class L>
+Block(A, L) -> Block<A, L>;
+
+}  // namespace gatefold

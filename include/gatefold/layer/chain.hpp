@@ -1,0 +1,215 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/layer/layer.hpp"
+#include "gatefold/layer/no_residual.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/policy.hpp"
+
+namespace gatefold {
+
+namespace lookup {
+
+template <class Tuple, class C>
+struct WithCarry;
+template <class... Known, class C>
+struct WithCarry<std::tuple<Known...>, C> {
+  static constexpr bool is_new = !(std::is_same_v<Known, C> || ...);
+  using Type = std::conditional_t<is_new, std::tuple<Known..., C>, std::tuple<Known...>>;
+};
+template <class Known, class... C>
+struct UniqueCarries {
+  using Type = Known;
+};
+template <class Known, class First, class... Rest>
+struct UniqueCarries<Known, First, Rest...> : UniqueCarries<typename WithCarry<Known, First>::Type, Rest...> {};
+
+}  // namespace lookup
+
+/// Unlike layers, one after the other: `Chain{Linear{…}, Stack{…}, Linear{…}}`. Branches and experts stand for layers
+/// (see layer.hpp); itself a layer.
+///
+///     x₀ = x,   x_i, carry_i ← layer_i(x_{i−1}, carry_i),   y = x_last                                   (1)
+///
+/// The carry holds one state per type of carry, so per update rule: two heavy-ball layers share their momentum, and
+/// layers without a carry leave it untouched.
+/// @param x [N, in_dim] in, y [N, out_dim] out
+/// @throws ArgumentError before the first layer writes anything
+/// @cost   the sum of the layers; keeps what stands between them
+template <class... L>
+struct Chain {
+  std::tuple<L...> layers;
+
+  explicit constexpr Chain(L... l) : layers(std::move(l)...) {}
+
+  static constexpr std::size_t size = sizeof...(L);
+  static_assert(size >= 1, "gatefold: a Chain needs at least one layer");
+
+  template <class T, class B>
+  struct Params {
+    std::tuple<gatefold::Params<AsLayer<L, T, B>, T, B>...> layers;
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("layers", p.layers...);
+    }
+  };
+  template <class T, class B>
+  struct Saved {
+    std::tuple<gatefold::Saved<AsLayer<L, T, B>, T, B>...> layers;
+    std::array<Tensor<T, 2, B>, size - 1> between;
+    template <class F>
+    void mixtures(F&& f) const {
+      std::apply([&](const auto&... saved) { (for_each_mixture(saved, f), ...); }, layers);
+    }
+  };
+  template <class T, class B>
+  struct Carry {
+    typename lookup::UniqueCarries<std::tuple<Nothing<T, B>>, gatefold::Carry<AsLayer<L, T, B>, T, B>...>::Type states;
+    template <class F, class... C>
+    static void each(F&& f, C&... c) {
+      f("states", c.states...);
+    }
+  };
+  template <class T, class B>
+  struct Extra {
+    std::tuple<gatefold::Extra<AsLayer<L, T, B>, T, B>...> layers{};
+    Extra at(Index l) const {
+      return std::apply([&](const auto&... e) { return Extra{{at_layer(e, l)...}}; }, layers);
+    }
+  };
+  template <class T, class B>
+  struct ExtraGrad {
+    std::tuple<gatefold::ExtraGrad<AsLayer<L, T, B>, T, B>...> layers{};
+  };
+
+  Index in_dim() const { return std::get<0>(layers).in_dim(); }
+  Index out_dim() const { return std::get<size - 1>(layers).out_dim(); }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    validate_dims();
+    Params<T, B> p;
+    for_each<T, B>([&]<std::size_t I>(const auto& layer) {
+      std::get<I>(p.layers) = init_params<T, B>(layer, ctx, seed.fork(I));
+    });
+    return p;
+  }
+  template <class T, class B>
+  void begin(typename B::Context& ctx, const Params<T, B>& p, Index items, Carry<T, B>& carry) const {
+    for_each<T, B>([&]<std::size_t I>(const auto& layer) {
+      layer.begin(ctx, std::get<I>(p.layers), items, state<I>(carry));
+    });
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index items, const Carry<T, B>& carry, const Extra<T, B>& extra) const {
+    validate_dims();
+    for_each<T, B>([&]<std::size_t I>(const auto& layer) {
+      gatefold::validate(layer, std::get<I>(p.layers), items, state<I>(carry), std::get<I>(extra.layers));
+    });
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Carry<T, B>& carry, Out<T, 2, B> y,
+               Saved<T, B>& saved, const Same<Extra<T, B>>& extra = {}) const {
+    validate_shapes(p, x, carry, y, extra);
+    View<const T, 2, B> in = x;
+    for_each<T, B>([&]<std::size_t I>(const auto& layer) {
+      View<T, 2, B> out = y;
+      if constexpr (I + 1 < size) {
+        saved.between[I].resize(x.extent(0), layer.out_dim());
+        out = saved.between[I];
+      }
+      layer.forward(ctx, std::get<I>(p.layers), in, state<I>(carry), out, std::get<I>(saved.layers),
+                    std::get<I>(extra.layers));
+      in = out;
+    });
+  }
+  template <class T, class B>
+  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Carry<T, B>& carry, Out<T, 2, B> y,
+             const Same<Extra<T, B>>& extra = {}) const {
+    validate_shapes(p, x, carry, y, extra);
+    auto mark = ctx.mark();
+    View<const T, 2, B> in = x;
+    for_each<T, B>([&]<std::size_t I>(const auto& layer) {
+      View<T, 2, B> out = y;
+      if constexpr (I + 1 < size) out = ctx.template scratch<T>(x.extent(0), layer.out_dim());
+      gatefold::infer<T, B>(layer, ctx, std::get<I>(p.layers), in, state<I>(carry), out, std::get<I>(extra.layers));
+      in = out;
+    });
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
+                In<T, 2, B> dy, Carry<T, B>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
+                const Same<Extra<T, B>>& extra, Same<ExtraGrad<T, B>>& dextra) const {
+    auto mark = ctx.mark();
+    View<const T, 2, B> from = dy;
+    for_each_reversed<T, B>([&]<std::size_t I>(const auto& layer) {
+      View<const T, 2, B> in = x;
+      View<T, 2, B> to = dx;
+      if constexpr (I > 0) {
+        in = saved.between[I - 1];
+        to = ctx.template scratch<T>(x.extent(0), layer.in_dim());
+        fill(ctx, to, 0);
+      }
+      layer.backward(ctx, std::get<I>(p.layers), in, std::get<I>(saved.layers), from, state<I>(dcarry), to,
+                     std::get<I>(grads.layers), std::get<I>(extra.layers), std::get<I>(dextra.layers));
+      from = to;
+    });
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
+                In<T, 2, B> dy, Carry<T, B>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
+                const Same<Extra<T, B>>& extra = {}) const {
+    ExtraGrad<T, B> unused{};
+    backward(ctx, p, x, saved, dy, dcarry, dx, grads, extra, unused);
+  }
+
+ private:
+  template <class T, class B, class F>
+  void for_each(F&& f) const {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (f.template operator()<I>(as_layer<T, B>(std::get<I>(layers))), ...);
+    }(std::make_index_sequence<size>{});
+  }
+  template <class T, class B, class F>
+  void for_each_reversed(F&& f) const {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (f.template operator()<size - 1 - I>(as_layer<T, B>(std::get<size - 1 - I>(layers))), ...);
+    }(std::make_index_sequence<size>{});
+  }
+  template <std::size_t I, class T, class B>
+  static auto& state(Carry<T, B>& carry) {
+    return std::get<gatefold::Carry<AsLayer<std::tuple_element_t<I, std::tuple<L...>>, T, B>, T, B>>(carry.states);
+  }
+  template <std::size_t I, class T, class B>
+  static const auto& state(const Carry<T, B>& carry) {
+    return std::get<gatefold::Carry<AsLayer<std::tuple_element_t<I, std::tuple<L...>>, T, B>, T, B>>(carry.states);
+  }
+  void validate_dims() const {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (expect(std::get<I>(layers).out_dim() == std::get<I + 1>(layers).in_dim(), "Chain",
+              ("layers." + std::to_string(I + 1) + ".in_dim").c_str(),
+              std::to_string(std::get<I>(layers).out_dim()) + " (the out_dim of the layer before)",
+              std::get<I + 1>(layers).in_dim()),
+       ...);
+    }(std::make_index_sequence<size - 1>{});
+  }
+  template <class P, class X, class C, class Y, class E>
+  void validate_shapes(const P& p, const X& x, const C& carry, const Y& y, const E& extra) const {
+    expect_shape("Chain.forward", "x", x, {any_extent, in_dim()});
+    expect_shape("Chain.forward", "y", y, {x.extent(0), out_dim()});
+    validate(p, x.extent(0), carry, extra);
+  }
+};
+template <class... L>
+Chain(L...) -> Chain<L...>;
+
+}  // namespace gatefold

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <concepts>
+
+#include "gatefold/backend/probe.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/expert/expert.hpp"
+#include "gatefold/gate/gate.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/policy.hpp"
+#include "gatefold/update/update.hpp"
+
+/// Branches and layers. Both map items [N, in_dim] to items [N, out_dim] and have init(ctx, seed).
+///
+/// A branch is a function of the items:
+///
+///     forward (ctx, params, x, u, saved, extra) const;                          // writes u
+///     backward(ctx, params, x, saved, du, dx, grads, extra, dextra) const;      // adds to dx and grads
+///
+/// A layer has a state that travels through depth:
+///
+///     begin   (ctx, params, items, carry) const;                                // how the carry starts
+///     forward (ctx, params, x, carry, y, saved, extra = {}) const;              // writes y, updates carry
+///     backward(ctx, params, x, saved, dy, dcarry, dx, grads, extra, dextra) const;
+///     infer   (ctx, params, x, carry, y, extra = {}) const;                     // optional: forward that keeps nothing
+///
+/// Wherever a layer is expected (Stack, Chain, PerToken, Trainer, the checks), a branch stands for NoResidual{branch}
+/// and an expert for NoResidual{OneExpert{expert}}.
+namespace gatefold {
+
+namespace policy {
+
+template <class L, class T, class B>
+concept Dimensions = requires(const L layer) {
+  { layer.in_dim() } -> std::convertible_to<Index>;
+  { layer.out_dim() } -> std::convertible_to<Index>;
+};
+template <class L, class T, class B>
+concept Branch = Dimensions<L, T, B> && HasInit<L, T, B> &&
+                 requires(const L branch, Probe<T, B> a, const Params<L, T, B>& params, Saved<L, T, B>& saved,
+                          Params<L, T, B>& grads, const Extra<L, T, B>& extra, ExtraGrad<L, T, B>& dextra) {
+                   branch.forward(a.ctx, params, a.in, a.out, saved, extra);
+                   branch.backward(a.ctx, params, a.in, saved, a.in, a.out, grads, extra, dextra);
+                 };
+template <class L, class T, class B>
+concept Layer = Dimensions<L, T, B> && HasInit<L, T, B> &&
+                requires(const L layer, Probe<T, B> a, const Params<L, T, B>& params, Carry<L, T, B>& carry,
+                         Saved<L, T, B>& saved, Params<L, T, B>& grads, const Extra<L, T, B>& extra,
+                         ExtraGrad<L, T, B>& dextra) {
+                  layer.begin(a.ctx, params, Index(1), carry);
+                  layer.forward(a.ctx, params, a.in, carry, a.out, saved, extra);
+                  layer.backward(a.ctx, params, a.in, saved, a.in, carry, a.out, grads, extra, dextra);
+                };
+
+}  // namespace policy
+
+/// Check everything about a layer that is O(1) to see: parameter shapes, options, extra inputs, the carry's shape.
+/// A stack calls it for all its layers before it writes anything.
+/// @throws ArgumentError naming what does not fit
+template <class L, class P, class C, class E>
+void validate(const L& layer, const P& params, Index items, const C& carry, const E& extra) {
+  if constexpr (requires { layer.validate(params, items, carry, extra); }) layer.validate(params, items, carry, extra);
+}
+
+/// Call f(saved) for every mixture inside what a layer saved, in depth order: its plan holds who went where
+/// (`saved.plan.offsets`), its gate the probabilities and auxiliary losses. An update rule that evaluates twice shows its
+/// mixture twice; the second time without auxiliary losses.
+template <class S, class F>
+void for_each_mixture(const S& saved, F&& f) {
+  if constexpr (requires { saved.mixtures(f); }) saved.mixtures(f);
+}
+
+}  // namespace gatefold

@@ -1,0 +1,135 @@
+#pragma once
+
+#include <cmath>
+#include <string>
+
+#include "gatefold/backend/one_group.hpp"
+#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/policy.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+template <class T, class B>
+struct Normalise {
+  View<const T, 2, B> x;
+  View<const T, 1, B> gain, bias;
+  T epsilon;
+  View<T, 2, B> unit, y;
+  View<T, 1, B> inverse;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const Index columns = x.extent(1);
+    T mean = 0, variance = 0;
+    for (Index j = lanes.lane; j < columns; j += lanes.size) mean += x(n, j);
+    mean = lanes.sum(mean) / T(columns);
+    for (Index j = lanes.lane; j < columns; j += lanes.size) variance += (x(n, j) - mean) * (x(n, j) - mean);
+    variance = lanes.sum(variance) / T(columns);
+    const T scale = 1 / std::sqrt(variance + epsilon);
+    for (Index j = lanes.lane; j < columns; j += lanes.size) {
+      unit(n, j) = (x(n, j) - mean) * scale;
+      y(n, j) = unit(n, j) * gain(j) + bias(j);
+    }
+    if (lanes.lane == 0) inverse(n) = scale;
+  }
+};
+/// dx += (g − mean(g) − x̂ mean(g x̂)) / s with g = dy · gain; scaled = dy · x̂ is summed into dgain
+template <class T, class B>
+struct NormaliseBackward {
+  View<const T, 2, B> unit, dy;
+  View<const T, 1, B> gain, inverse;
+  View<T, 2, B> dx, scaled;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const Index columns = unit.extent(1);
+    T mean = 0, slope = 0;
+    for (Index j = lanes.lane; j < columns; j += lanes.size) {
+      const T g = dy(n, j) * gain(j);
+      mean += g;
+      slope += g * unit(n, j);
+      scaled(n, j) = dy(n, j) * unit(n, j);
+    }
+    mean = lanes.sum(mean) / T(columns);
+    slope = lanes.sum(slope) / T(columns);
+    for (Index j = lanes.lane; j < columns; j += lanes.size)
+      dx(n, j) += inverse(n) * (dy(n, j) * gain(j) - mean - unit(n, j) * slope);
+  }
+};
+
+}  // namespace fn
+
+/// Normalise each item to mean 0 and variance 1, then scale and shift.
+///
+///     x̂ = (x − mean x) / √(var x + ε),   y = x̂ ⊙ gain + bias                                            (1)
+///
+/// Source: Ba et al. 2016, arXiv:1607.06450. The variance divides by D, as in torch.nn.LayerNorm.
+/// @param x [N, D] in, y [N, D] out;  gain starts as 1, bias as 0
+/// @throws ArgumentError unless model_dim >= 1 (0: deduced inside PreNorm) and shapes fit
+/// @cost   about 8·N·D flop
+struct LayerNorm {
+  Index model_dim = 0;
+  double epsilon = 1e-5;
+
+  template <class T, class B>
+  struct Params {
+    Tensor<T, 1, B> gain, bias;  // [D]
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("gain", p.gain...);
+      f("bias", p.bias...);
+    }
+  };
+  template <class T, class B>
+  struct Saved {
+    Tensor<T, 2, B> unit;     // [N, D]
+    Tensor<T, 1, B> inverse;  // [N] 1 / √(var + ε)
+  };
+
+  Index in_dim() const { return model_dim; }
+  Index out_dim() const { return model_dim; }
+  LayerNorm with_model_dim(Index width) const {
+    expect(model_dim == 0 || model_dim == width, "LayerNorm", "model_dim", std::to_string(width) + " (the branch's)",
+           model_dim);
+    return {width, epsilon};
+  }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed) const {
+    expect(model_dim >= 1, "LayerNorm.init", "model_dim", "at least 1", model_dim);
+    return {constant_tensor<T>(ctx, 1, model_dim), constant_tensor<T>(ctx, 0, model_dim)};
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index, const Nothing<T, B>&) const {
+    expect_shape("LayerNorm", "params.gain", p.gain, {model_dim});
+    expect_shape("LayerNorm", "params.bias", p.bias, {model_dim});
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> y, Saved<T, B>& saved,
+               const Nothing<T, B>&) const {
+    expect_shape("LayerNorm.forward", "x", x, {any_extent, model_dim});
+    expect_shape("LayerNorm.forward", "y", y, {x.extent(0), model_dim});
+    saved.unit.resize(x.extent(0), model_dim);
+    saved.inverse.resize(x.extent(0));
+    B::for_rows(ctx, x.extent(0), fn::Normalise<T, B>{x, p.gain, p.bias, T(epsilon), saved.unit, y, saved.inverse});
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
+                In<T, 2, B> dy, Out<T, 2, B> dx, Params<T, B>& grads, const Nothing<T, B>&, Nothing<T, B>&) const {
+    auto mark = ctx.mark();
+    auto scaled = ctx.template scratch<T>(x.extent(0), model_dim);
+    B::for_rows(ctx, x.extent(0),
+                fn::NormaliseBackward<T, B>{saved.unit, dy, p.gain, saved.inverse, dx, scaled});
+    const Groups<B> all = one_group(ctx, x.extent(0));
+    B::grouped_sum(ctx, all, View<const T, 2, B>(scaled), grads.gain.view().as(1, model_dim));
+    B::grouped_sum(ctx, all, dy, grads.bias.view().as(1, model_dim));
+  }
+};
+
+}  // namespace gatefold

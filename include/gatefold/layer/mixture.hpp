@@ -1,0 +1,118 @@
+#pragma once
+
+#include "gatefold/expert/expert.hpp"
+#include "gatefold/gate/gate.hpp"
+#include "gatefold/layer/layer.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/policy.hpp"
+
+namespace gatefold {
+
+/// A mixture of experts: the branch of the four papers.
+///
+///     u[n] = Σ_e w[n,e] · expert_e(x[n]),   w and who is taken from the gate                            (1)
+///
+/// A model dimension the gate left 0 is filled from the experts.
+/// @param x  [N, in_dim] in, u [N, out_dim] out
+/// @param saved  the plan, what gate and experts keep, and the experts' outputs [S, out_dim]
+/// @throws ArgumentError unless shapes and options fit; nothing has been written then
+/// @cost   gate + experts on S slots + S·D for combining
+/// @order  an item's slots are summed by ascending expert
+template <class GateT, class ExpertT>
+struct Mixture {
+  GateT gate;
+  ExpertT expert;
+
+  template <class T, class B>
+  struct Params {
+    gatefold::Params<GateT, T, B> gate;
+    gatefold::Params<ExpertT, T, B> expert;
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("gate", p.gate...);
+      f("expert", p.expert...);
+    }
+  };
+  template <class T, class B>
+  struct Saved {
+    typename GateT::template Plan<T, B> plan;
+    gatefold::Saved<GateT, T, B> gate;
+    gatefold::Saved<ExpertT, T, B> expert;
+    Tensor<T, 2, B> z;  // [S, out_dim]
+    template <class F>
+    void mixtures(F&& f) const {
+      f(*this);
+    }
+  };
+  template <class T, class B>
+  using Extra = gatefold::Extra<GateT, T, B>;
+  template <class T, class B>
+  using ExtraGrad = gatefold::ExtraGrad<GateT, T, B>;
+
+  Index in_dim() const { return expert.in_dim(); }
+  Index out_dim() const { return expert.out_dim(); }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    if constexpr (check<T, B>()) {
+      const GateT g = with_model_dim(gate, in_dim());
+      return {init_params<T, B>(g, ctx, seed.fork(0)), expert.template init<T, B>(ctx, g.experts(), seed.fork(1))};
+    } else {
+      return {};
+    }
+  }
+
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index items, const Extra<T, B>& extra) const {
+    const GateT g = with_model_dim(gate, in_dim());
+    if constexpr (requires { g.validate(p.gate, items, extra); }) g.validate(p.gate, items, extra);
+    if constexpr (requires { expert.validate(p.expert, g.experts()); }) expert.validate(p.expert, g.experts());
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
+               const Extra<T, B>& extra) const {
+    if constexpr (check<T, B>()) {
+      expect_shape("Mixture.forward", "x", x, {any_extent, in_dim()});
+      expect_shape("Mixture.forward", "u", u, {x.extent(0), out_dim()});
+      validate(p, x.extent(0), extra);
+      with_model_dim(gate, in_dim()).forward(ctx, p.gate, x, saved.plan, saved.gate, extra);
+      const auto in = saved.plan.dispatch(ctx, x);
+      saved.z.resize(in.groups.slots, out_dim());
+      expert.forward(ctx, p.expert, in.groups, in.x, saved.z, saved.expert);
+      saved.plan.combine(ctx, saved.z, u);
+    }
+  }
+
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
+                In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra,
+                ExtraGrad<T, B>& dextra) const {
+    if constexpr (check<T, B>()) {
+      auto mark = ctx.mark();
+      const auto in = saved.plan.dispatched(x);
+      auto dplan = saved.plan.grad(ctx);
+      auto dz = ctx.template scratch<T>(in.groups.slots, out_dim());
+      auto dslots = ctx.template scratch<T>(in.groups.slots, in_dim());
+      saved.plan.combine_backward(ctx, saved.z, du, dz, dplan);
+      expert.backward(ctx, p.expert, in.groups, in.x, saved.expert, dz, dslots, grads.expert);
+      saved.plan.dispatch_backward(ctx, x, dslots, dx, dplan);
+      with_model_dim(gate, in_dim())
+          .backward(ctx, p.gate, x, saved.plan, saved.gate, dplan, dx, grads.gate, extra, dextra);
+    }
+  }
+
+ private:
+  template <class T, class B>
+  static constexpr bool check() {
+    if constexpr (policy::check_gate<GateT, T, B>()) {
+      return policy::check_expert<ExpertT, T, B>();
+    } else {
+      return false;
+    }
+  }
+};
+template <class G, class E>
+Mixture(G, E) -> Mixture<G, E>;
+
+}  // namespace gatefold

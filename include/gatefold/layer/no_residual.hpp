@@ -1,0 +1,121 @@
+#pragma once
+
+#include <utility>
+
+#include "gatefold/layer/layer.hpp"
+#include "gatefold/layer/one_expert.hpp"
+#include "gatefold/tensor/policy.hpp"
+
+namespace gatefold {
+
+/// A branch as a layer, without a residual stream: also for experts whose output is not as wide as the items.
+///
+///     y = u(x)                                                                                          (1)
+template <class BranchT>
+struct NoResidual {
+  BranchT branch;
+
+  template <class T, class B>
+  struct Params {
+    gatefold::Params<BranchT, T, B> branch;
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("", p.branch...);
+    }
+  };
+  template <class T, class B>
+  struct Saved {
+    gatefold::Saved<BranchT, T, B> branch;
+    template <class F>
+    void mixtures(F&& f) const {
+      for_each_mixture(branch, f);
+    }
+  };
+  template <class T, class B>
+  using Extra = gatefold::Extra<BranchT, T, B>;
+  template <class T, class B>
+  using ExtraGrad = gatefold::ExtraGrad<BranchT, T, B>;
+
+  Index in_dim() const { return branch.in_dim(); }
+  Index out_dim() const { return branch.out_dim(); }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    return {init_params<T, B>(branch, ctx, seed)};
+  }
+  template <class T, class B>
+  void begin(typename B::Context&, const Params<T, B>&, Index, Nothing<T, B>&) const {}
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index items, const Nothing<T, B>&, const Same<Extra<T, B>>& extra) const {
+    if constexpr (requires { branch.validate(p.branch, items, extra); }) branch.validate(p.branch, items, extra);
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Nothing<T, B>&, Out<T, 2, B> y,
+               Saved<T, B>& saved, const Same<Extra<T, B>>& extra = {}) const {
+    branch.forward(ctx, p.branch, x, y, saved.branch, extra);
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
+                In<T, 2, B> dy, Nothing<T, B>&, Out<T, 2, B> dx, Params<T, B>& grads, const Same<Extra<T, B>>& extra,
+                Same<ExtraGrad<T, B>>& dextra) const {
+    branch.backward(ctx, p.branch, x, saved.branch, dy, dx, grads.branch, extra, dextra);
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
+                In<T, 2, B> dy, Nothing<T, B>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
+                const Same<Extra<T, B>>& extra = {}) const {
+    gatefold::ExtraGrad<BranchT, T, B> unused{};
+    backward(ctx, p, x, saved, dy, dcarry, dx, grads, extra, unused);
+  }
+
+  /// The attention trace of a branch that has one.
+  template <class T, class B>
+  auto trace(const Params<T, B>& p, const Saved<T, B>& saved) const {
+    return branch.trace(p.branch, saved.branch);
+  }
+};
+template <class Br>
+NoResidual(Br) -> NoResidual<Br>;
+
+namespace lookup {
+
+template <class L, class T, class B>
+auto as_layer(const L& part) {
+  if constexpr (policy::Layer<L, T, B>) {
+    return part;
+  } else if constexpr (policy::Branch<L, T, B>) {
+    return NoResidual<L>{part};
+  } else if constexpr (policy::Expert<L, T, B>) {
+    return NoResidual<OneExpert<L>>{{part}};
+  } else {
+    static_assert(policy::Layer<L, T, B>,
+                  "gatefold: a Stack, Chain, PerToken or Trainer needs a layer, a branch or an expert: something with "
+                  "in_dim, out_dim, init, forward and backward of one of these families; see docs/extending.md");
+  }
+}
+
+}  // namespace lookup
+
+/// The layer that a part of a model stands for: itself, NoResidual{branch} or NoResidual{OneExpert{expert}}.
+template <class L, class T, class B>
+using AsLayer = decltype(lookup::as_layer<L, T, B>(std::declval<const L&>()));
+template <class T, class B, class L>
+AsLayer<L, T, B> as_layer(const L& part) {
+  return lookup::as_layer<L, T, B>(part);
+}
+
+/// Run a layer without keeping anything for backward.
+/// @cost forward, and one layer's activations at a time
+template <class T, class B, class L>
+void infer(const L& layer, typename B::Context& ctx, const Params<L, T, B>& p, In<T, 2, B> x, Carry<L, T, B>& carry,
+           Out<T, 2, B> y, const Extra<L, T, B>& extra) {
+  if constexpr (requires { layer.infer(ctx, p, x, carry, y, extra); }) {
+    layer.infer(ctx, p, x, carry, y, extra);
+  } else {
+    Saved<L, T, B> discarded;
+    layer.forward(ctx, p, x, carry, y, discarded, extra);
+  }
+}
+
+}  // namespace gatefold

@@ -1,0 +1,69 @@
+#pragma once
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/one_group.hpp"
+#include "gatefold/expert/expert.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/policy.hpp"
+
+namespace gatefold {
+
+/// Every item goes to the one expert: with `Linear` an ordinary linear layer, with `Mlp<Gelu>` a dense feed-forward
+/// branch. The first extent of its parameters is 1.
+///
+///     u[n] = expert(x[n])                                                                               (1)
+///
+/// @param x [N, in_dim] in, u [N, out_dim] out
+/// @throws ArgumentError unless shapes fit
+template <class ExpertT>
+struct OneExpert {
+  ExpertT expert;
+
+  template <class T, class B>
+  struct Params {
+    gatefold::Params<ExpertT, T, B> expert;
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("", p.expert...);
+    }
+  };
+  template <class T, class B>
+  using Saved = gatefold::Saved<ExpertT, T, B>;
+
+  Index in_dim() const { return expert.in_dim(); }
+  Index out_dim() const { return expert.out_dim(); }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    if constexpr (policy::check_expert<ExpertT, T, B>()) {
+      return {expert.template init<T, B>(ctx, 1, seed)};
+    } else {
+      return {};
+    }
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index, const Nothing<T, B>&) const {
+    if constexpr (requires { expert.validate(p.expert, Index(1)); }) expert.validate(p.expert, Index(1));
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Same<Saved<T, B>>& saved,
+               const Nothing<T, B>&) const {
+    expect_shape("OneExpert.forward", "x", x, {any_extent, in_dim()});
+    expect_shape("OneExpert.forward", "u", u, {x.extent(0), out_dim()});
+    auto mark = ctx.mark();
+    expert.forward(ctx, p.expert, one_group(ctx, x.extent(0)), x, u, saved);
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Same<Saved<T, B>>& saved,
+                In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Nothing<T, B>&, Nothing<T, B>&) const {
+    auto mark = ctx.mark();
+    auto dslots = ctx.template scratch<T>(x.extent(0), in_dim());
+    expert.backward(ctx, p.expert, one_group(ctx, x.extent(0)), x, saved, du, dslots, grads.expert);
+    add(ctx, dslots, dx);
+  }
+};
+template <class E>
+OneExpert(E) -> OneExpert<E>;
+
+}  // namespace gatefold

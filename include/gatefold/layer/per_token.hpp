@@ -1,0 +1,117 @@
+#pragma once
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/layer/layer.hpp"
+#include "gatefold/layer/no_residual.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/policy.hpp"
+
+namespace gatefold {
+
+/// A layer over the tokens of each item: an item of width length · D is `length` tokens of width D.
+///
+///     y[n] = (layer(x[n,0]), …, layer(x[n,length−1])),   N·length items inside                          (1)
+///
+/// Reads and writes the same memory under other extents. The carry inside has N·length rows.
+/// @param x [N, length · D] in, y [N, length · D_out] out
+/// @throws ArgumentError unless length >= 1
+template <class LayerT>
+struct PerToken {
+  Index length;
+  LayerT layer;
+
+  template <class T, class B>
+  using Inner = AsLayer<LayerT, T, B>;
+
+  template <class T, class B>
+  struct Params {
+    gatefold::Params<Inner<T, B>, T, B> layer;
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("", p.layer...);
+    }
+  };
+  template <class T, class B>
+  struct Saved {
+    gatefold::Saved<Inner<T, B>, T, B> layer;
+    template <class F>
+    void mixtures(F&& f) const {
+      for_each_mixture(layer, f);
+    }
+  };
+  /// A type of its own: tokens never share a state with whole items.
+  template <class T, class B>
+  struct Carry {
+    gatefold::Carry<Inner<T, B>, T, B> tokens;
+    template <class F, class... C>
+    static void each(F&& f, C&... c) {
+      f("tokens", c.tokens...);
+    }
+  };
+  template <class T, class B>
+  using Extra = gatefold::Extra<Inner<T, B>, T, B>;
+  template <class T, class B>
+  using ExtraGrad = gatefold::ExtraGrad<Inner<T, B>, T, B>;
+
+  Index in_dim() const { return length * layer.in_dim(); }
+  Index out_dim() const { return length * layer.out_dim(); }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    expect(length >= 1, "PerToken", "length", "at least 1", length);
+    return {init_params<T, B>(as_layer<T, B>(layer), ctx, seed)};
+  }
+  template <class T, class B>
+  void begin(typename B::Context& ctx, const Params<T, B>& p, Index items, Carry<T, B>& carry) const {
+    as_layer<T, B>(layer).begin(ctx, p.layer, items * length, carry.tokens);
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index items, const Carry<T, B>& carry, const Same<Extra<T, B>>& extra) const {
+    expect(length >= 1, "PerToken", "length", "at least 1", length);
+    gatefold::validate(as_layer<T, B>(layer), p.layer, items * length, carry.tokens, extra);
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Carry<T, B>& carry, Out<T, 2, B> y,
+               Saved<T, B>& saved, const Same<Extra<T, B>>& extra = {}) const {
+    validate_shapes(x, y);
+    as_layer<T, B>(layer).forward(ctx, p.layer, tokens(x, layer.in_dim()), carry.tokens, tokens(y, layer.out_dim()),
+                                  saved.layer, extra);
+  }
+  template <class T, class B>
+  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Carry<T, B>& carry, Out<T, 2, B> y,
+             const Same<Extra<T, B>>& extra = {}) const {
+    validate_shapes(x, y);
+    gatefold::infer<T, B>(as_layer<T, B>(layer), ctx, p.layer, tokens(x, layer.in_dim()), carry.tokens,
+                          tokens(y, layer.out_dim()), extra);
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
+                In<T, 2, B> dy, Carry<T, B>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
+                const Same<Extra<T, B>>& extra, Same<ExtraGrad<T, B>>& dextra) const {
+    as_layer<T, B>(layer).backward(ctx, p.layer, tokens(x, layer.in_dim()), saved.layer, tokens(dy, layer.out_dim()),
+                                   dcarry.tokens, tokens(dx, layer.in_dim()), grads.layer, extra, dextra);
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
+                In<T, 2, B> dy, Carry<T, B>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
+                const Same<Extra<T, B>>& extra = {}) const {
+    ExtraGrad<T, B> unused{};
+    backward(ctx, p, x, saved, dy, dcarry, dx, grads, extra, unused);
+  }
+
+ private:
+  template <class V>
+  V tokens(const V& items, Index width) const {
+    return items.as(items.extent(0) * length, width);
+  }
+  template <class X, class Y>
+  void validate_shapes(const X& x, const Y& y) const {
+    expect_shape("PerToken.forward", "x", x, {any_extent, in_dim()});
+    expect_shape("PerToken.forward", "y", y, {x.extent(0), out_dim()});
+  }
+};
+template <class I, class L>
+PerToken(I, L) -> PerToken<L>;
+
+}  // namespace gatefold

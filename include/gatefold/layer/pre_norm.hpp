@@ -1,0 +1,91 @@
+#pragma once
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/layer/layer.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/policy.hpp"
+
+namespace gatefold {
+
+/// A branch that sees normalised items.
+///
+///     u(x) = branch(norm(x))                                                                            (1)
+///
+/// Extra inputs go to the branch. A model dimension the norm left 0 is the branch's.
+/// @param x [N, D] in, u [N, out_dim] out
+template <class NormT, class BranchT>
+struct PreNorm {
+  NormT norm;
+  BranchT branch;
+
+  template <class T, class B>
+  struct Params {
+    gatefold::Params<NormT, T, B> norm;
+    gatefold::Params<BranchT, T, B> branch;
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("norm", p.norm...);
+      f("branch", p.branch...);
+    }
+  };
+  template <class T, class B>
+  struct Saved {
+    gatefold::Saved<NormT, T, B> norm;
+    gatefold::Saved<BranchT, T, B> branch;
+    Tensor<T, 2, B> normed;  // [N, D]
+    template <class F>
+    void mixtures(F&& f) const {
+      for_each_mixture(branch, f);
+    }
+  };
+  template <class T, class B>
+  using Extra = gatefold::Extra<BranchT, T, B>;
+  template <class T, class B>
+  using ExtraGrad = gatefold::ExtraGrad<BranchT, T, B>;
+
+  Index in_dim() const { return branch.in_dim(); }
+  Index out_dim() const { return branch.out_dim(); }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    return {init_params<T, B>(with_model_dim(norm, in_dim()), ctx, seed.fork(0)),
+            init_params<T, B>(branch, ctx, seed.fork(1))};
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index items, const Same<Extra<T, B>>& extra) const {
+    const NormT n = with_model_dim(norm, in_dim());
+    if constexpr (requires { n.validate(p.norm, items, Nothing<T, B>{}); }) n.validate(p.norm, items, Nothing<T, B>{});
+    if constexpr (requires { branch.validate(p.branch, items, extra); }) branch.validate(p.branch, items, extra);
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
+               const Same<Extra<T, B>>& extra) const {
+    expect_shape("PreNorm.forward", "x", x, {any_extent, in_dim()});
+    expect_shape("PreNorm.forward", "u", u, {x.extent(0), out_dim()});
+    saved.normed.resize(x.extent(0), x.extent(1));
+    with_model_dim(norm, in_dim()).forward(ctx, p.norm, x, saved.normed, saved.norm, Nothing<T, B>{});
+    branch.forward(ctx, p.branch, saved.normed, u, saved.branch, extra);
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
+                In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Same<Extra<T, B>>& extra,
+                Same<ExtraGrad<T, B>>& dextra) const {
+    auto mark = ctx.mark();
+    auto dnormed = ctx.template scratch<T>(x.extent(0), x.extent(1));
+    fill(ctx, dnormed, 0);
+    Nothing<T, B> none;
+    branch.backward(ctx, p.branch, saved.normed, saved.branch, du, dnormed, grads.branch, extra, dextra);
+    with_model_dim(norm, in_dim()).backward(ctx, p.norm, x, saved.norm, dnormed, dx, grads.norm, none, none);
+  }
+
+  /// The attention trace of a branch that has one.
+  template <class T, class B>
+  auto trace(const Params<T, B>& p, const Saved<T, B>& saved) const {
+    return branch.trace(p.branch, saved.branch);
+  }
+};
+template <class N, class Br>
+PreNorm(N, Br) -> PreNorm<N, Br>;
+
+}  // namespace gatefold

@@ -1,0 +1,122 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+
+#include "gatefold/layer/layer.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/policy.hpp"
+#include "gatefold/update/update.hpp"
+
+namespace gatefold {
+
+/// An update rule around a branch: the layer of paper 001.
+///
+///     y, carry ← rule(x, carry; u),   u = branch                                                        (1)
+///
+/// @param x      [N, D] in items; y [N, D] out (must not be x)
+/// @param carry  in/out, the rule's state; dcarry in/out in backward
+/// @param saved  what the rule keeps, and one branch's worth per evaluation
+/// @throws ArgumentError unless the branch is as wide going out as coming in (use NoResidual otherwise) and shapes fit
+/// @cost   rule.evaluations times the branch, plus the rule
+template <class RuleT, class BranchT>
+struct Residual {
+  RuleT rule;
+  BranchT branch;
+
+  template <class T, class B>
+  struct Params {
+    gatefold::Params<RuleT, T, B> rule;
+    gatefold::Params<BranchT, T, B> branch;
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("rule", p.rule...);
+      f("branch", p.branch...);
+    }
+  };
+  template <class T, class B>
+  struct Saved {
+    gatefold::Saved<RuleT, T, B> rule;
+    std::array<gatefold::Saved<BranchT, T, B>, static_cast<std::size_t>(evaluations_of<RuleT>())> calls;
+    template <class F>
+    void mixtures(F&& f) const {
+      for (const auto& call : calls) for_each_mixture(call, f);
+    }
+  };
+  template <class T, class B>
+  using Carry = gatefold::Carry<RuleT, T, B>;
+  template <class T, class B>
+  using Extra = gatefold::Extra<BranchT, T, B>;
+  template <class T, class B>
+  using ExtraGrad = gatefold::ExtraGrad<BranchT, T, B>;
+
+  Index in_dim() const { return branch.in_dim(); }
+  Index out_dim() const { return branch.out_dim(); }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    if constexpr (policy::check_rule<RuleT, T, B>()) {
+      return {init_params<T, B>(rule, ctx, seed.fork(0)), init_params<T, B>(branch, ctx, seed.fork(1))};
+    } else {
+      return {};
+    }
+  }
+  template <class T, class B>
+  void begin(typename B::Context& ctx, const Params<T, B>&, Index items, Same<Carry<T, B>>& carry) const {
+    if constexpr (requires { rule.begin(ctx, items, out_dim(), carry); }) rule.begin(ctx, items, out_dim(), carry);
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index items, const Same<Carry<T, B>>& carry,
+                const Same<Extra<T, B>>& extra) const {
+    expect(in_dim() == out_dim(), "Residual", "branch.out_dim",
+           std::to_string(in_dim()) + " (its in_dim; NoResidual allows others)", out_dim());
+    if constexpr (requires { rule.validate(p.rule, items, in_dim(), carry); })
+      rule.validate(p.rule, items, in_dim(), carry);
+    if constexpr (requires { branch.validate(p.branch, items, extra); }) branch.validate(p.branch, items, extra);
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Same<Carry<T, B>>& carry,
+               Out<T, 2, B> y, Saved<T, B>& saved, const Same<Extra<T, B>>& extra = {}) const {
+    if constexpr (policy::check_rule<RuleT, T, B>()) {
+      expect_shape("Residual.forward", "x", x, {any_extent, in_dim()});
+      expect_shape("Residual.forward", "y", y, {x.extent(0), out_dim()});
+      validate(p, x.extent(0), carry, extra);
+      auto f = [&](View<const T, 2, B> point, View<T, 2, B> u, int call) {
+        branch.forward(ctx, p.branch, point, u, saved.calls[static_cast<std::size_t>(call)],
+                       call == 0 ? extra : without_auxiliary(extra));
+      };
+      rule.forward(ctx, p.rule, x, carry, f, y, saved.rule);
+    }
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
+                In<T, 2, B> dy, Same<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
+                const Same<Extra<T, B>>& extra, Same<ExtraGrad<T, B>>& dextra) const {
+    if constexpr (policy::check_rule<RuleT, T, B>()) {
+      auto df = [&](View<const T, 2, B> point, View<const T, 2, B> du, View<T, 2, B> dpoint, int call) {
+        branch.backward(ctx, p.branch, point, saved.calls[static_cast<std::size_t>(call)], du, dpoint, grads.branch,
+                        call == 0 ? extra : without_auxiliary(extra), dextra);
+      };
+      rule.backward(ctx, p.rule, x, saved.rule, df, dy, dcarry, dx, grads.rule);
+    }
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
+                In<T, 2, B> dy, Same<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
+                const Same<Extra<T, B>>& extra = {}) const {
+    gatefold::ExtraGrad<BranchT, T, B> unused{};
+    backward(ctx, p, x, saved, dy, dcarry, dx, grads, extra, unused);
+  }
+
+  /// The attention trace of a branch that has one.
+  template <class T, class B>
+  auto trace(const Params<T, B>& p, const Saved<T, B>& saved) const {
+    return branch.trace(p.branch, saved.calls[0]);
+  }
+};
+template <class R, class Br>
+Residual(R, Br) -> Residual<R, Br>;
+
+}  // namespace gatefold

@@ -1,0 +1,162 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/layer/layer.hpp"
+#include "gatefold/layer/no_residual.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/policy.hpp"
+
+namespace gatefold {
+
+/// `depth` layers of one kind, each with its own parameters; itself a layer. The carry travels through all of them.
+///
+///     x₀ = x,   x_l, carry ← layer(x_{l−1}, carry; params_l, extra_l),   y = x_depth                     (1)
+///
+/// Noise among the extra inputs is forked per layer.
+/// @param x [N, D] in, y [N, D] out
+/// @throws ArgumentError before the first layer writes anything
+/// @cost   depth times the layer; keeps N·D values between layers
+template <class LayerT>
+struct Stack {
+  LayerT layer;
+  Index depth = 1;
+
+  template <class T, class B>
+  using Inner = AsLayer<LayerT, T, B>;
+
+  template <class T, class B>
+  struct Params {
+    std::vector<gatefold::Params<Inner<T, B>, T, B>> layers;
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("layers", p.layers...);
+    }
+  };
+  template <class T, class B>
+  struct Saved {
+    std::vector<gatefold::Saved<Inner<T, B>, T, B>> layers;
+    std::vector<Tensor<T, 2, B>> between;  // [N, D], depth − 1 of them
+    template <class F>
+    void mixtures(F&& f) const {
+      for (const auto& saved : layers) for_each_mixture(saved, f);
+    }
+  };
+  template <class T, class B>
+  using Carry = gatefold::Carry<Inner<T, B>, T, B>;
+  template <class T, class B>
+  using Extra = gatefold::Extra<Inner<T, B>, T, B>;
+  template <class T, class B>
+  using ExtraGrad = gatefold::ExtraGrad<Inner<T, B>, T, B>;
+
+  Index in_dim() const { return layer.in_dim(); }
+  Index out_dim() const { return layer.out_dim(); }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    validate_options();
+    Params<T, B> p;
+    for (Index l = 0; l < depth; ++l)
+      p.layers.push_back(init_params<T, B>(as_layer<T, B>(layer), ctx, seed.fork(static_cast<std::uint64_t>(l))));
+    return p;
+  }
+  template <class T, class B>
+  void begin(typename B::Context& ctx, const Params<T, B>& p, Index items, Same<Carry<T, B>>& carry) const {
+    validate_params(p);
+    as_layer<T, B>(layer).begin(ctx, p.layers[0], items, carry);
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index items, const Same<Carry<T, B>>& carry,
+                const Same<Extra<T, B>>& extra) const {
+    validate_params(p);
+    for (Index l = 0; l < depth; ++l)
+      gatefold::validate(as_layer<T, B>(layer), at(p.layers, l), items, carry, at_layer(extra, l));
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Same<Carry<T, B>>& carry,
+               Out<T, 2, B> y, Saved<T, B>& saved, const Same<Extra<T, B>>& extra = {}) const {
+    validate_shapes(p, x, carry, y, extra);
+    saved.layers.resize(static_cast<std::size_t>(depth));
+    saved.between.resize(static_cast<std::size_t>(depth - 1));
+    View<const T, 2, B> in = x;
+    for (Index l = 0; l < depth; ++l) {
+      View<T, 2, B> out = y;
+      if (l + 1 < depth) {
+        at(saved.between, l).resize(x.extent(0), out_dim());
+        out = at(saved.between, l);
+      }
+      as_layer<T, B>(layer).forward(ctx, at(p.layers, l), in, carry, out, at(saved.layers, l), at_layer(extra, l));
+      in = out;
+    }
+  }
+  template <class T, class B>
+  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Same<Carry<T, B>>& carry, Out<T, 2, B> y,
+             const Same<Extra<T, B>>& extra = {}) const {
+    validate_shapes(p, x, carry, y, extra);
+    auto mark = ctx.mark();
+    auto even = ctx.template scratch<T>(x.extent(0), out_dim()), odd = ctx.template scratch<T>(x.extent(0), out_dim());
+    View<const T, 2, B> in = x;
+    for (Index l = 0; l < depth; ++l) {
+      const View<T, 2, B> out = l + 1 == depth ? y : l % 2 ? odd : even;
+      gatefold::infer<T, B>(as_layer<T, B>(layer), ctx, at(p.layers, l), in, carry, out, at_layer(extra, l));
+      in = out;
+    }
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
+                In<T, 2, B> dy, Same<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
+                const Same<Extra<T, B>>& extra, Same<ExtraGrad<T, B>>& dextra) const {
+    auto mark = ctx.mark();
+    auto even = ctx.template scratch<T>(x.extent(0), in_dim()), odd = ctx.template scratch<T>(x.extent(0), in_dim());
+    View<const T, 2, B> from = dy;
+    for (Index l = depth; l-- > 0;) {
+      const View<const T, 2, B> in = l > 0 ? View<const T, 2, B>(at(saved.between, l - 1)) : x;
+      View<T, 2, B> to = dx;
+      if (l > 0) {
+        to = l % 2 ? odd : even;
+        fill(ctx, to, 0);
+      }
+      as_layer<T, B>(layer).backward(ctx, at(p.layers, l), in, at(saved.layers, l), from, dcarry, to,
+                                     at(grads.layers, l), at_layer(extra, l), dextra);
+      from = to;
+    }
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
+                In<T, 2, B> dy, Same<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
+                const Same<Extra<T, B>>& extra = {}) const {
+    ExtraGrad<T, B> unused{};
+    backward(ctx, p, x, saved, dy, dcarry, dx, grads, extra, unused);
+  }
+
+ private:
+  template <class V>
+  static auto& at(V& vector, Index l) {
+    return vector[static_cast<std::size_t>(l)];
+  }
+  void validate_options() const {
+    expect(depth >= 1, "Stack", "depth", "at least 1", depth);
+    expect(depth == 1 || in_dim() == out_dim(), "Stack", "layer.out_dim", in_dim(), out_dim());
+  }
+  template <class P>
+  void validate_params(const P& p) const {
+    validate_options();
+    expect(static_cast<Index>(p.layers.size()) == depth, "Stack", "params.layers", depth, p.layers.size());
+  }
+  template <class P, class X, class C, class Y, class E>
+  void validate_shapes(const P& p, const X& x, const C& carry, const Y& y, const E& extra) const {
+    expect_shape("Stack.forward", "x", x, {any_extent, in_dim()});
+    expect_shape("Stack.forward", "y", y, {x.extent(0), out_dim()});
+    validate(p, x.extent(0), carry, extra);
+  }
+};
+template <class L>
+Stack(L) -> Stack<L>;
+template <class L, class I>
+Stack(L, I) -> Stack<L>;
+
+}  // namespace gatefold

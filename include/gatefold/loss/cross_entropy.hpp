@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cmath>
+
+#include "gatefold/core/config.hpp"
+#include "gatefold/loss/loss.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// log Σ_c exp y[n,c] − y[n, label]
+template <class T, class B>
+struct NegativeLogLikelihood {
+  View<const T, 2, B> y;
+  View<const Index, 1, B> label;
+  GATEFOLD_HD T log_sum_exp(Index n) const {
+    T top = y(n, 0), total = 0;
+    for (Index c = 1; c < y.extent(1); ++c) top = y(n, c) > top ? y(n, c) : top;
+    for (Index c = 0; c < y.extent(1); ++c) total += std::exp(y(n, c) - top);
+    return top + std::log(total);
+  }
+  GATEFOLD_HD T operator()(Index n) const {
+    GATEFOLD_ASSERT(0 <= label(n) && label(n) < y.extent(1), "CrossEntropy: label out of range");
+    return log_sum_exp(n) - y(n, label(n));
+  }
+};
+template <class T, class B>
+struct NegativeLogLikelihoodBackward {
+  NegativeLogLikelihood<T, B> row;
+  View<T, 2, B> dy;
+  GATEFOLD_HD void operator()(Index n) const {
+    const T normaliser = row.log_sum_exp(n), scale = 1 / static_cast<T>(dy.extent(0));
+    for (Index c = 0; c < dy.extent(1); ++c)
+      dy(n, c) = scale * (std::exp(row.y(n, c) - normaliser) - (c == row.label(n) ? T(1) : T(0)));
+  }
+};
+
+}  // namespace fn
+
+/// Softmax cross-entropy with class labels.
+///
+///     loss = (1/N) Σ_n (log Σ_c exp y[n,c] − y[n, label[n]])                                             (1)
+///
+/// As torch.nn.CrossEntropyLoss.
+/// @param y      [N, C] in   logits
+/// @param target [N]    in   labels in [0, C) (checked in debug builds)
+/// @throws ArgumentError unless there is one label per row
+struct CrossEntropy {
+  template <class T, class B>
+  using Target = View<const Index, 1, B>;
+
+  template <class T, class B>
+  void validate(In<T, 2, B> y, In<Index, 1, B> target) const {
+    expect_shape("CrossEntropy", "target", target, {y.extent(0)});
+  }
+  template <class T, class B>
+  void forward(typename B::Context& ctx, In<T, 2, B> y, In<Index, 1, B> target, Out<T, 1, B> value) const {
+    validate<T, B>(y, target);
+    loss::mean<T, B>(ctx, y.extent(0), y.extent(0), fn::NegativeLogLikelihood<T, B>{y, target}, value);
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, In<T, 2, B> y, In<Index, 1, B> target, Out<T, 2, B> dy) const {
+    validate<T, B>(y, target);
+    B::for_each(ctx, y.extent(0), fn::NegativeLogLikelihoodBackward<T, B>{{y, target}, dy});
+  }
+};
+
+}  // namespace gatefold

@@ -1,0 +1,55 @@
+#pragma once
+
+#include "gatefold/backend/math.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/loss/loss.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+template <class T>
+struct LogisticLoss {
+  const T *y, *target;
+  GATEFOLD_HD T operator()(Index i) const { return math::softplus(-target[i] * y[i]); }
+};
+template <class T>
+struct LogisticLossBackward {
+  const T *y, *target;
+  T scale;
+  T* dy;
+  GATEFOLD_HD void operator()(Index i) const { dy[i] = -scale * target[i] * math::sigmoid(-target[i] * y[i]); }
+};
+
+}  // namespace fn
+
+/// Logistic loss of papers 000 and 003.
+///
+///     loss = (1/N) Σ_n ℓ(t[n] y[n]),   ℓ(z) = log(1 + exp(−z)),   ℓ'(z) = −1 / (1 + exp z)               (1)
+///
+/// @param y      [N, 1] in   scores
+/// @param target [N, 1] in   labels, −1 or +1
+/// @throws ArgumentError unless both are [N, 1]
+struct Logistic {
+  template <class T, class B>
+  using Target = View<const T, 2, B>;
+
+  template <class T, class B>
+  void validate(In<T, 2, B> y, In<T, 2, B> target) const {
+    expect_shape("Logistic", "y", y, {any_extent, 1});
+    expect_shape("Logistic", "target", target, {y.extent(0), 1});
+  }
+  template <class T, class B>
+  void forward(typename B::Context& ctx, In<T, 2, B> y, In<T, 2, B> target, Out<T, 1, B> value) const {
+    validate<T, B>(y, target);
+    loss::mean<T, B>(ctx, y.size(), y.size(), fn::LogisticLoss<T>{y.data(), target.data()}, value);
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, In<T, 2, B> y, In<T, 2, B> target, Out<T, 2, B> dy) const {
+    validate<T, B>(y, target);
+    B::for_each(ctx, y.size(), fn::LogisticLossBackward<T>{y.data(), target.data(), 1 / static_cast<T>(y.size()), dy.data()});
+  }
+};
+
+}  // namespace gatefold

@@ -1,0 +1,26 @@
+#pragma once
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/policy.hpp"
+
+/// The family of losses. A loss is an aggregate with
+///
+///     template <class T, class B> using Target = …;                      // a view
+///     validate<T, B>(y, target) const;
+///     forward <T, B>(ctx, y, target, value) const;                       // writes the mean to value [1]
+///     backward<T, B>(ctx, y, target, dy) const;                          // writes dy
+///
+/// Values stay on the backend; copy them with B::to_host.
+namespace gatefold::loss {
+
+/// value = (1 / count) Σ_i f(i), summed in a fixed order; 0 for no items.
+template <class T, class B, class F>
+void mean(typename B::Context& ctx, Index terms, Index count, const F& f, Out<T, 1, B> value) {
+  fill(ctx, value, 0);
+  B::template reduce<T>(ctx, terms, f, value.data());
+  B::for_each(ctx, 1, fn::Scale<T>{count > 0 ? 1 / static_cast<T>(count) : T(1), value.data()});
+}
+
+}  // namespace gatefold::loss

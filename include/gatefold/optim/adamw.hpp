@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cmath>
+
+#include "gatefold/core/config.hpp"
+#include "gatefold/optim/optimizer.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+template <class T>
+struct AdamWStep {
+  T lr, beta1, beta2, epsilon, decay, correction1, correction2;
+  const T* g;
+  T *p, *m, *v;
+  GATEFOLD_HD void operator()(Index i) const {
+    m[i] = beta1 * m[i] + (1 - beta1) * g[i];
+    v[i] = beta2 * v[i] + (1 - beta2) * (g[i] * g[i]);
+    const T direction = (m[i] / correction1) / (std::sqrt(v[i] / correction2) + epsilon);
+    p[i] -= lr * (direction + decay * p[i]);
+  }
+};
+
+}  // namespace fn
+
+namespace optim {
+
+/// Adam with decoupled weight decay.
+///
+///     m ← β₁ m + (1−β₁) g,   v ← β₂ v + (1−β₂) g²
+///     p ← p − η ( (m / (1−β₁ᵗ)) / (√(v / (1−β₂ᵗ)) + ε) + λ p )                                           (1)
+///
+/// Source: Loshchilov and Hutter 2017, arXiv:1711.05101, algorithm 2; as torch.optim.AdamW. λ = 0 is Adam. The decay
+/// applies to every tensor, biases and gains included.
+/// @cost two moments per parameter
+struct AdamW {
+  using IsOptimizer = void;
+  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, decay = 0;
+
+  template <class Pack>
+  struct State {
+    Pack m, v;
+    Index step = 0;
+    template <class F, class... S>
+    static void each(F&& f, S&... s) {
+      f("m", s.m...);
+      f("v", s.v...);
+    }
+  };
+  template <class C, class Pack>
+  State<Pack> begin(C& ctx, const Pack& params) const {
+    return {zeros_like(ctx, params), zeros_like(ctx, params)};
+  }
+  template <class C, class Pack>
+  void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
+    const double t = static_cast<double>(++state.step);
+    const double correction1 = 1 - std::pow(beta1, t), correction2 = 1 - std::pow(beta2, t);
+    for_each_tensor(
+        [&](const Name&, auto& p, auto& g, auto& m, auto& v) {
+          using T = std::remove_cvref_t<decltype(*p.data())>;
+          C::Backend::for_each(ctx, p.size(),
+                               fn::AdamWStep<T>{T(lr), T(beta1), T(beta2), T(epsilon), T(decay), T(correction1),
+                                                T(correction2), g.data(), p.data(), m.data(), v.data()});
+        },
+        params, grads, state.m, state.v);
+  }
+};
+
+}  // namespace optim
+}  // namespace gatefold

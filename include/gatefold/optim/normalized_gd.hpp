@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cmath>
+#include <string>
+
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/optim/optimizer.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// squares[e] += Σ g² over slice e of the first extent, in double
+template <class T>
+struct SliceSquares {
+  const T* g;
+  Index slice;
+  double* squares;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index e) const {
+    double total = 0;
+    for (Index i = lanes.lane; i < slice; i += lanes.size) {
+      const double v = static_cast<double>(g[e * slice + i]);
+      total += v * v;
+    }
+    total = lanes.sum(total);
+    if (lanes.lane == 0) squares[e] += total;
+  }
+};
+template <class T>
+struct NormalizedStep {
+  T lr;
+  Index slice;
+  const T* g;
+  const double* squares;
+  T* p;
+  GATEFOLD_HD void operator()(Index i) const {
+    const T norm = static_cast<T>(std::sqrt(squares[i / slice]));
+    if (norm > 0) p[i] -= lr * (g[i] / norm);
+  }
+};
+
+}  // namespace fn
+
+namespace optim {
+
+/// Gradient descent by steps of fixed length, expert by expert.
+///
+///     W_e ← W_e − η G_e / ‖G_e‖_F,   skipped where G_e = 0 (the expert got no items)                     (1)
+///
+/// Source: Chen et al. 2022, arXiv:2208.02813, eq. (3.5); papers 000 (stage I) and 003 (algorithm 1). ‖·‖_F runs over all
+/// tensors of expert e, the slices e of their first extent; with per_expert = false over everything.
+/// @throws ArgumentError unless every non-empty tensor has the same first extent (per_expert)
+/// @cost one pass for the norms, one for the step
+struct NormalizedGd {
+  using IsOptimizer = void;
+  double lr = 1e-3;
+  bool per_expert = true;
+
+  template <class Pack>
+  using State = StepCount<Pack>;
+  template <class C, class Pack>
+  State<Pack> begin(C&, const Pack&) const {
+    return {};
+  }
+  template <class C, class Pack>
+  void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
+    Index experts = per_expert ? 0 : 1;
+    for_each_tensor(
+        [&](const Name& name, auto& g) {
+          if (!per_expert || g.size() == 0) return;
+          if (experts == 0) experts = g.extent(0);
+          expect(g.extent(0) == experts, "NormalizedGd.step", name.str().c_str(),
+                 std::to_string(experts) + " experts as its first extent", g.extent(0));
+        },
+        grads);
+    ++state.step;
+    using B = typename C::Backend;
+    auto mark = ctx.mark();
+    auto squares = ctx.template scratch<double>(experts);
+    fill(ctx, squares, 0);
+    for_each_tensor(
+        [&](const Name&, auto& g) {
+          using T = std::remove_cvref_t<decltype(*g.data())>;
+          if (g.size() > 0)
+            B::for_rows(ctx, experts, fn::SliceSquares<T>{g.data(), g.size() / experts, squares.data()});
+        },
+        grads);
+    for_each_tensor(
+        [&](const Name&, auto& p, auto& g) {
+          using T = std::remove_cvref_t<decltype(*g.data())>;
+          if (g.size() > 0)
+            B::for_each(ctx, p.size(),
+                        fn::NormalizedStep<T>{T(lr), g.size() / experts, g.data(), squares.data(), p.data()});
+        },
+        params, grads);
+  }
+};
+
+}  // namespace optim
+}  // namespace gatefold

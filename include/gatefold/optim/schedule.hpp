@@ -1,0 +1,64 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/optim/optimizer.hpp"
+
+namespace gatefold::optim {
+
+/// Rise linearly to 1, then stay.
+///
+///     factor(t) = min(1, t / warmup),   t = 1 in the first step                                         (1)
+///
+/// Source: the language models of papers 001 and 002.
+struct Warmup {
+  Index warmup = 0;
+  double factor(Index t) const {
+    return t >= warmup ? 1.0 : static_cast<double>(t) / static_cast<double>(warmup);
+  }
+};
+
+/// Rise linearly to 1, then fall along half a cosine to `floor` at step `total`.
+///
+///     factor(t) = t / warmup                                                for t < warmup              (2)
+///               = floor + (1 − floor) (1 + cos(π (t−warmup)/(total−warmup))) / 2   up to total, then floor
+///
+/// Source: Loshchilov and Hutter 2016, arXiv:1608.03983, eq. (5), without restarts.
+struct WarmupCosine {
+  Index warmup = 0, total = 0;
+  double floor = 0;
+  double factor(Index t) const {
+    expect(total > warmup && warmup >= 0, "WarmupCosine", "total", "more than warmup", total);
+    if (t < warmup) return static_cast<double>(t) / static_cast<double>(warmup);
+    const double done = static_cast<double>(std::min(t, total) - warmup) / static_cast<double>(total - warmup);
+    return floor + (1 - floor) * 0.5 * (1 + std::cos(3.14159265358979323846 * done));
+  }
+};
+
+/// An optimizer whose learning rate follows a schedule: lr_t = lr · factor(t), t = 1 in the first step.
+template <Optimizer OptimizerT, class ScheduleT>
+struct Scheduled {
+  using IsOptimizer = void;
+  OptimizerT optimizer;
+  ScheduleT schedule;
+  double lr = optimizer.lr;
+
+  template <class Pack>
+  using State = typename OptimizerT::template State<Pack>;
+  template <class C, class Pack>
+  auto begin(C& ctx, const Pack& params) const {
+    return optimizer.begin(ctx, params);
+  }
+  template <class C, class Pack, class StateT>
+  void step(C& ctx, Pack& params, Pack& grads, StateT& state) const {
+    OptimizerT now = optimizer;
+    now.lr = lr * schedule.factor(state.step + 1);
+    now.step(ctx, params, grads, state);
+  }
+};
+template <class O, class S>
+Scheduled(O, S) -> Scheduled<O, S>;
+
+}  // namespace gatefold::optim

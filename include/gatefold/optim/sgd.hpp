@@ -1,0 +1,62 @@
+#pragma once
+
+#include "gatefold/core/config.hpp"
+#include "gatefold/optim/optimizer.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+template <class T>
+struct SgdStep {
+  T lr, momentum, decay;
+  const T* g;
+  T *p, *m;
+  GATEFOLD_HD void operator()(Index i) const {
+    m[i] = momentum * m[i] + (g[i] + decay * p[i]);
+    p[i] -= lr * m[i];
+  }
+};
+
+}  // namespace fn
+
+namespace optim {
+
+/// Gradient descent with momentum and weight decay.
+///
+///     m ← μ m + g + λ p,   p ← p − η m                                                                  (1)
+///
+/// As torch.optim.SGD; μ = 0 is plain gradient descent.
+/// @cost one moment per parameter
+struct Sgd {
+  using IsOptimizer = void;
+  double lr = 0.1, momentum = 0, decay = 0;
+
+  template <class Pack>
+  struct State {
+    Pack m;
+    Index step = 0;
+    template <class F, class... S>
+    static void each(F&& f, S&... s) {
+      f("m", s.m...);
+    }
+  };
+  template <class C, class Pack>
+  State<Pack> begin(C& ctx, const Pack& params) const {
+    return {zeros_like(ctx, params)};
+  }
+  template <class C, class Pack>
+  void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
+    ++state.step;
+    for_each_tensor(
+        [&](const Name&, auto& p, auto& g, auto& m) {
+          using T = std::remove_cvref_t<decltype(*p.data())>;
+          C::Backend::for_each(ctx, p.size(),
+                               fn::SgdStep<T>{T(lr), T(momentum), T(decay), g.data(), p.data(), m.data()});
+        },
+        params, grads, state.m);
+  }
+};
+
+}  // namespace optim
+}  // namespace gatefold

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <type_traits>
+
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/view.hpp"
+
+namespace gatefold {
+
+/// What attention hands to a gate: enough to recompute its probabilities and each head's guess of a token, not the
+/// L × L matrix.
+///
+///     A_h[i,j] = exp(scale · ⟨q_h,i, k_h,j⟩ − log_sum_exp[i,h]) where allowed, else 0                     (1)
+///     m_h,j    = v_h,j O_h          the value of token j as head h writes it to the stream               (2)
+///
+/// T is const for the trace and mutable for its adjoint, whose `length`, `scale` and `causal` are unused. Items n of a
+/// sequence are consecutive; head h owns columns [h·D/H, (h+1)·D/H) of q, k, v and the same rows of `output`.
+template <class T, class B>
+struct AttentionTrace {
+  View<T, 2, B> q, k, v;         // [N, D]
+  View<T, 2, B> log_sum_exp;     // [N, heads]
+  View<T, 2, B> output;          // [D, D]
+  Index length = 0;              // items per sequence
+  double scale = 1;
+  bool causal = true;
+
+  GATEFOLD_HD Index heads() const { return log_sum_exp.extent(1); }
+};
+
+namespace lookup {
+
+template <class E>
+auto without_trace() {
+  if constexpr (requires { typename E::WithoutTrace; }) {
+    return std::type_identity<typename E::WithoutTrace>{};
+  } else {
+    return std::type_identity<E>{};
+  }
+}
+
+}  // namespace lookup
+
+/// The part of extra inputs that a user still gives where a Block supplies the trace: the nested `E::WithoutTrace`, and
+/// E itself where nothing in it needs a trace.
+template <class E>
+using WithoutTrace = typename decltype(lookup::without_trace<E>())::type;
+
+/// Join that part with the trace, through `E::with_trace(rest, trace)`.
+template <class E, class Trace>
+E with_trace(const WithoutTrace<E>& rest, const Trace& trace) {
+  if constexpr (requires { typename E::WithoutTrace; }) {
+    return E::with_trace(rest, trace);
+  } else {
+    return rest;
+  }
+}
+
+/// Tell the adjoint of extra inputs where the adjoint of the trace goes, through `dextra.set_trace(trace)`.
+template <class D, class Trace>
+void set_trace(D& dextra, const Trace& trace) {
+  if constexpr (requires { dextra.set_trace(trace); }) dextra.set_trace(trace);
+}
+
+}  // namespace gatefold

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string>
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/view.hpp"
+
+namespace gatefold {
+
+/// How items group into sequences: `length` consecutive items each (0: all items are one sequence), and which of them
+/// are padding. The extra input of attention and of policies that mix items.
+template <class T, class B>
+struct Sequence {
+  Index length = 0;
+  View<const T, 1, B> valid{};  // [N] 1 = item, 0 = padding; empty: all are items
+
+  Index of(Index items) const { return length > 0 ? length : items; }
+
+  /// @throws ArgumentError unless length divides the number of items and `valid` has one entry per item
+  void validate(const char* where, Index items) const {
+    expect(length >= 0, where, "sequence.length", "at least 0", length);
+    expect(length == 0 || items % length == 0, where, "sequence.length",
+           "a divisor of the number of items " + std::to_string(items), length);
+    if (valid.data()) expect_shape(where, "sequence.valid", valid, {items});
+  }
+};
+
+}  // namespace gatefold

@@ -1,0 +1,138 @@
+#pragma once
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/groups.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/tensor.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// rows[s] = item[pick[s]]; -1 past the last slot, so that such slots belong to no item.
+template <class B>
+struct SlotItems {
+  View<const Index, 1, B> offsets, pick, item;
+  View<Index, 1, B> rows;
+  GATEFOLD_HD void operator()(Index s) const {
+    rows(s) = s < offsets(offsets.extent(0) - 1) ? item(pick(s)) : Index(-1);
+  }
+};
+
+/// out[n] (+)= Σ w[s] z[s] over the slots s of item n, in ascending order; w = 1 without weights.
+template <class T, class B>
+struct Combine {
+  View<const Index, 1, B> item_offsets, item_slots, pick;
+  View<const T, 1, B> weight;
+  View<const T, 2, B> z;
+  View<T, 2, B> out;
+  bool accumulate;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const Index columns = out.extent(1);
+    T* to = &out.data()[n * columns];
+    if (!accumulate)
+      for (Index j = lanes.lane; j < columns; j += lanes.size) to[j] = 0;
+    for (Index o = item_offsets(n); o < item_offsets(n + 1); ++o) {
+      const Index s = item_slots(o);
+      const T w = weight.data() ? weight(pick(s)) : T(1);
+      const T* from = &z.data()[s * columns];
+      for (Index j = lanes.lane; j < columns; j += lanes.size) to[j] += w * from[j];
+    }
+  }
+};
+
+/// dz[s] = w[s] dout[item of s],   dw[s] = ⟨dout[item of s], z[s]⟩
+template <class T, class B>
+struct CombineBackward {
+  Groups<B> groups;
+  View<const Index, 1, B> pick;
+  View<const T, 1, B> weight;
+  View<const T, 2, B> z, dout;
+  View<T, 2, B> dz;
+  View<T, 1, B> dweight;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+    if (s >= groups.offsets(groups.experts())) return;
+    const Index columns = z.extent(1), n = groups.row(s);
+    const T w = weight(pick(s));
+    T dot = 0;
+    for (Index j = lanes.lane; j < columns; j += lanes.size) {
+      dz(s, j) = w * dout(n, j);
+      dot += dout(n, j) * z(s, j);
+    }
+    dot = lanes.sum(dot);
+    if (lanes.lane == 0) dweight(pick(s)) = dot;
+  }
+};
+
+}  // namespace fn
+
+/// What an expert sees of the items: groups of slots, and the rows they read.
+template <class T, class B>
+struct Dispatched {
+  Groups<B> groups;
+  View<const T, 2, B> x;
+};
+
+/// Picks of items, sorted by expert: the plan from N items to S slots of E experts.
+///
+///     out[n] = Σ_{picks p of item n} weight[p] · z[slot of p]                                          (1)
+///
+/// A gate calls `resize`, writes item, expert (-1: dropped) and weight of every pick in any order, then calls `build`.
+/// @cost   building is a stable counting sort, O(S + E); combining touches every slot once
+/// @order  slots of an expert follow pick order; slots of an item are summed by ascending slot, so by expert
+template <class T, class B>
+struct SparsePlan {
+  Tensor<Index, 1, B> item, expert;              // [S] in pick order
+  Tensor<T, 1, B> weight;                        // [S]
+  Tensor<Index, 1, B> offsets, pick, rows;       // [E + 1], [S] slot → pick, [S] slot → item
+  Tensor<Index, 1, B> item_offsets, item_slots;  // [N + 1], [S]
+
+  /// The adjoint of the plan: what the gate's backward receives.
+  struct Grad {
+    View<T, 1, B> weight;  // [S]
+  };
+
+  void resize(Index items, Index experts, Index picks) {
+    for (auto* t : {&item, &expert, &pick, &rows, &item_slots}) t->resize(picks);
+    weight.resize(picks);
+    offsets.resize(experts + 1);
+    item_offsets.resize(items + 1);
+  }
+  void build(typename B::Context& ctx) {
+    B::group_by(ctx, expert, offsets, pick);
+    B::for_each(ctx, rows.size(), fn::SlotItems<B>{offsets, pick, item, rows});
+    B::group_by(ctx, rows, item_offsets, item_slots);
+  }
+
+  Index items() const { return item_offsets.size() - 1; }
+  Index experts() const { return offsets.size() - 1; }
+  Groups<B> groups() const { return {offsets, rows, rows.size()}; }
+
+  /// The un-permuted items: a backend gathers while it reads them.
+  Dispatched<T, B> dispatch(typename B::Context&, In<T, 2, B> x) { return {groups(), x}; }
+  Dispatched<T, B> dispatched(In<T, 2, B> x) const { return {groups(), x}; }
+
+  void combine(typename B::Context& ctx, In<T, 2, B> z, Out<T, 2, B> out) const {
+    B::for_rows(ctx, out.extent(0), fn::Combine<T, B>{item_offsets, item_slots, pick, weight, z, out, false});
+  }
+
+  Grad grad(typename B::Context& ctx) const {
+    Grad g{ctx.template scratch<T>(weight.size())};
+    fill(ctx, g.weight, 0);
+    return g;
+  }
+  void combine_backward(typename B::Context& ctx, In<T, 2, B> z, In<T, 2, B> dout, Out<T, 2, B> dz, Grad& d) const {
+    B::for_rows(ctx, rows.size(), fn::CombineBackward<T, B>{groups(), pick, weight, z, dout, dz, d.weight});
+  }
+  /// dx[n] += Σ dslots[s] over the slots of n.
+  void dispatch_backward(typename B::Context& ctx, In<T, 2, B>, In<T, 2, B> dslots, Out<T, 2, B> dx, Grad&) const {
+    B::for_rows(ctx, dx.extent(0), fn::Combine<T, B>{item_offsets, item_slots, pick, {}, dslots, dx, true});
+  }
+};
+
+}  // namespace gatefold

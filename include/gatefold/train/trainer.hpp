@@ -1,0 +1,127 @@
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/layer/layer.hpp"
+#include "gatefold/layer/no_residual.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/policy.hpp"
+
+namespace gatefold {
+
+/// The element type of a run, where float is not wanted: `Trainer{ctx, model, loss, optimizer, Seed{1}, Element<double>{}}`.
+template <class T>
+struct Element {};
+
+/// The owner of a training run: parameters, gradients, optimizer state, what forward keeps, the carry.
+///
+///     params ← optimizer(params, ∇ (loss(model(x), target) + auxiliary losses))                         (1)
+///
+/// Everything it does can be written out with the public functions of the layer, the loss and the optimizer; the
+/// members are public for that reason.
+/// @throws ArgumentError on shapes that do not fit; parameters are untouched then
+/// @cost   forward, backward and one optimizer step; no allocation after the first step of the same size
+template <class T, class C, class ModelT, class LossT, class OptimizerT>
+class Trainer {
+  using B = typename C::Backend;
+  using Layer = AsLayer<ModelT, T, B>;
+
+ public:
+  using Extra = gatefold::Extra<Layer, T, B>;
+  using Params = gatefold::Params<Layer, T, B>;
+  using Target = typename LossT::template Target<T, B>;
+
+  Trainer(C& ctx, ModelT model, LossT loss, OptimizerT optimizer, Seed seed, Element<T> = {})
+      : loss(std::move(loss)),
+        optimizer(std::move(optimizer)),
+        ctx_(ctx),
+        layer_(as_layer<T, B>(model)),
+        params(init_params<T, B>(layer_, ctx, seed)),
+        grads(zeros_like(ctx, params)),
+        state(this->optimizer.begin(ctx, params)),
+        value_(1) {}
+
+  /// One step on a batch. Returns the loss before the step, without auxiliary losses (see `auxiliary`).
+  double step(In<T, 2, B> x, Target target, const Extra& extra = {}) {
+    y_.resize(x.extent(0), layer_.out_dim());
+    dy_.resize(x.extent(0), layer_.out_dim());
+    dx_.resize(x.extent(0), layer_.in_dim());
+    layer_.begin(ctx_, params, x.extent(0), carry_);
+    layer_.forward(ctx_, params, x, carry_, y_, saved, extra);
+    loss.template forward<T, B>(ctx_, y_, target, value_);
+    loss.template backward<T, B>(ctx_, y_, target, dy_);
+
+    set_zero(ctx_, grads);
+    set_zero(ctx_, dx_);
+    set_zero(ctx_, carry_);  // nothing reads the carry after the last layer: its adjoint is 0
+    layer_.backward(ctx_, params, x, saved, dy_, carry_, dx_, grads, extra);
+    optimizer.step(ctx_, params, grads, state);
+    return host_value();
+  }
+
+  /// y = model(x), keeping nothing.
+  void infer(In<T, 2, B> x, Out<T, 2, B> y, const Extra& extra = {}) {
+    layer_.begin(ctx_, params, x.extent(0), carry_);
+    gatefold::infer<T, B>(layer_, ctx_, params, x, carry_, y, extra);
+  }
+  /// The loss on a batch, without a step.
+  double evaluate(In<T, 2, B> x, Target target, const Extra& extra = {}) {
+    y_.resize(x.extent(0), layer_.out_dim());
+    infer(x, y_, extra);
+    loss.template forward<T, B>(ctx_, y_, target, value_);
+    return host_value();
+  }
+
+  /// The auxiliary losses of the last step, weighted and summed over all mixtures.
+  double auxiliary() const {
+    double total = 0;
+    for_each_mixture(saved, [&](const auto& mixture) {
+      if constexpr (requires { mixture.gate.auxiliary.data(); }) {
+        const auto& values = mixture.gate.auxiliary;
+        for (Index i = 0; i < values.size(); ++i) {
+          T v = 0;
+          B::to_host(ctx_, 1, values.data() + i, &v);
+          total += static_cast<double>(v);
+        }
+      }
+    });
+    return total;
+  }
+
+  /// The model's output in the last step or evaluation.
+  View<const T, 2, B> output() const { return y_; }
+  const Layer& layer() const { return layer_; }
+  C& context() const { return ctx_; }
+
+  LossT loss;
+  OptimizerT optimizer;
+
+ private:
+  C& ctx_;
+  Layer layer_;
+
+ public:
+  Params params, grads;
+  decltype(std::declval<const OptimizerT&>().begin(std::declval<C&>(), std::declval<const Params&>())) state;
+  gatefold::Saved<Layer, T, B> saved;
+
+ private:
+  double host_value() {
+    T v = 0;
+    B::to_host(ctx_, 1, std::as_const(value_).data(), &v);
+    return static_cast<double>(v);
+  }
+
+  gatefold::Carry<Layer, T, B> carry_;
+  Tensor<T, 2, B> y_, dy_, dx_;  // [N, out_dim], [N, out_dim], [N, in_dim]
+  Tensor<T, 1, B> value_;        // [1]
+};
+template <class C, class M, class L, class O>
+Trainer(C&, M, L, O, Seed) -> Trainer<float, C, M, L, O>;
+template <class C, class M, class L, class O, class T>
+Trainer(C&, M, L, O, Seed, Element<T>) -> Trainer<T, C, M, L, O>;
+
+}  // namespace gatefold

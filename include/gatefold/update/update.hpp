@@ -1,0 +1,62 @@
+#pragma once
+
+#include "gatefold/backend/probe.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/policy.hpp"
+
+/// The family of update rules: how the mixture u enters the residual stream. A rule drives the evaluation:
+///
+///     forward (ctx, params, x, carry, f, y, saved) const;                 // f(point, u, call) writes u = u(point)
+///     backward(ctx, params, x, saved, df, dy, dcarry, dx, grads) const;   // df(point, du, dpoint, call) adds to dpoint
+///
+/// A rule may evaluate anywhere and more than once (`static constexpr int evaluations`; call counts from 0). Its Carry
+/// travels from layer to layer and is updated in place; `begin(ctx, items, dim, carry)` says how it starts. In backward,
+/// dcarry enters as the adjoint of the carry after the layer and leaves as that of the carry before it.
+/// Sign: u is the mixture of experts; the paper's f is −u (paper 001, eq. (7)).
+namespace gatefold::policy {
+
+/// Stand-ins for f and df.
+template <class T, class B>
+struct ProbeCall {
+  void operator()(View<const T, 2, B>, View<T, 2, B>, int) const {}
+  void operator()(View<const T, 2, B>, View<const T, 2, B>, View<T, 2, B>, int) const {}
+};
+
+template <class U, class T, class B>
+concept RuleBegin =
+    !requires { typename U::template Carry<T, B>; } ||
+    requires(const U rule, typename B::Context& ctx, Carry<U, T, B>& carry) { rule.begin(ctx, Index(1), Index(1), carry); };
+template <class U, class T, class B>
+concept RuleForward = requires(const U rule, Probe<T, B> a, const Params<U, T, B>& params, Carry<U, T, B>& carry,
+                               ProbeCall<T, B> f, Saved<U, T, B>& saved) {
+  rule.forward(a.ctx, params, a.in, carry, f, a.out, saved);
+};
+template <class U, class T, class B>
+concept RuleBackward = requires(const U rule, Probe<T, B> a, const Params<U, T, B>& params, Carry<U, T, B>& dcarry,
+                                ProbeCall<T, B> df, const Saved<U, T, B>& saved, Params<U, T, B>& grads) {
+  rule.backward(a.ctx, params, a.in, saved, df, a.in, dcarry, a.out, grads);
+};
+
+template <class U, class T, class B>
+concept UpdateRule = HasInit<U, T, B> && RuleBegin<U, T, B> && RuleForward<U, T, B> && RuleBackward<U, T, B>;
+
+/// True for an update rule; otherwise the first unmet requirement is reported in one sentence.
+template <class U, class T, class B>
+constexpr bool check_rule() {
+  GATEFOLD_EXPECT((!requires { typename U::IsOptimizer; }),
+                  "gatefold: this is an optimizer (gatefold::optim), which steps parameters; a residual layer needs an "
+                  "update rule (gatefold::update); see docs/extending.md#rule")
+  GATEFOLD_EXPECT((HasInit<U, T, B> && RuleBegin<U, T, B>),
+                  "gatefold: an update rule with Params needs init<T, B>(ctx, seed) const, one with Carry needs "
+                  "begin(ctx, items, dim, carry) const; see docs/extending.md#rule")
+  GATEFOLD_EXPECT((RuleForward<U, T, B>),
+                  "gatefold: an update rule needs forward(ctx, params, x, carry, f, y, saved) const; "
+                  "see docs/extending.md#rule")
+  GATEFOLD_EXPECT((RuleBackward<U, T, B>),
+                  "gatefold: an update rule needs backward(ctx, params, x, saved, df, dy, dcarry, dx, grads) const; "
+                  "see docs/extending.md#rule")
+  return true;
+}
+
+}  // namespace gatefold::policy

@@ -1,0 +1,3 @@
+// expect: never
+int main() {}
+// complaint: compiles with GATEFOLD_FAIL

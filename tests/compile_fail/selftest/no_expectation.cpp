@@ -1,0 +1,2 @@
+int main() {}
+// complaint: first line must be

@@ -1,0 +1,205 @@
+#include "gatefold/data/idx.hpp"
+
+#include <doctest/doctest.h>
+#include <zlib.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+using gatefold::FileError;
+using gatefold::data::IdxImages;
+using gatefold::data::read_idx_images;
+using gatefold::data::read_idx_labels;
+
+namespace {
+
+using Bytes = std::vector<std::uint8_t>;
+
+/// A directory of this test's own, gone at the end of the scope.
+struct TempDirectory {
+  std::filesystem::path path;
+  TempDirectory() {
+    std::random_device random;
+    path = std::filesystem::temp_directory_path() / ("gatefold_idx_" + std::to_string(random()));
+    std::filesystem::create_directory(path);
+  }
+  TempDirectory(const TempDirectory&) = delete;
+  TempDirectory& operator=(const TempDirectory&) = delete;
+  ~TempDirectory() { std::filesystem::remove_all(path); }
+
+  std::filesystem::path write(const Bytes& bytes, const char* name = "file") const {
+    std::ofstream(path / name, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    return path / name;
+  }
+  std::filesystem::path write_gz(const Bytes& bytes, const char* name = "file.gz") const {
+    gzFile file = gzopen((path / name).c_str(), "wb");
+    REQUIRE(file != nullptr);
+    REQUIRE(gzwrite(file, bytes.data(), static_cast<unsigned>(bytes.size())) == static_cast<int>(bytes.size()));
+    REQUIRE(gzclose(file) == Z_OK);
+    return path / name;
+  }
+};
+
+Bytes read_bytes(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return Bytes(std::istreambuf_iterator<char>(file), {});
+}
+
+Bytes idx_file(std::vector<std::uint32_t> extents, const Bytes& elements, std::uint8_t type = 8) {
+  Bytes file{0, 0, type, static_cast<std::uint8_t>(extents.size())};
+  for (std::uint32_t n : extents) {
+    for (int shift = 24; shift >= 0; shift -= 8) file.push_back(static_cast<std::uint8_t>(n >> shift));
+  }
+  file.insert(file.end(), elements.begin(), elements.end());
+  return file;
+}
+
+/// Two images of 3 x 4, elements 0 … 23.
+Bytes small_images() {
+  Bytes elements(24);
+  for (std::size_t i = 0; i < elements.size(); ++i) elements[i] = static_cast<std::uint8_t>(i * 11);
+  return idx_file({2, 3, 4}, elements);
+}
+
+std::string message_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const FileError& e) {
+    return e.what();
+  }
+  return "nothing was thrown";
+}
+
+void check_message(const std::string& message, const std::filesystem::path& path, const std::string& rest) {
+  CHECK_MESSAGE(message.starts_with(path.string() + ": "), message);
+  CHECK_MESSAGE(message.find(rest) != std::string::npos, message, " lacks ", rest);
+}
+
+}  // namespace
+
+TEST_CASE("images and labels, plain and gzip") {
+  TempDirectory temp;
+  const Bytes file = small_images();
+  for (const auto& path : {temp.write(file), temp.write_gz(file)}) {
+    const IdxImages images = read_idx_images(path);
+    CHECK(images.count == 2);
+    CHECK(images.rows == 3);
+    CHECK(images.columns == 4);
+    CHECK(images.pixels == Bytes(file.begin() + 16, file.end()));
+  }
+  const Bytes labels{3, 1, 4, 1, 5};
+  CHECK(read_idx_labels(temp.write(idx_file({5}, labels))) == labels);
+  CHECK(read_idx_labels(temp.write_gz(idx_file({5}, labels))) == labels);
+}
+
+TEST_CASE("a file longer than one step of growth, and than one gzip member") {
+  TempDirectory temp;
+  Bytes labels(3'000'001);
+  std::mt19937 random(1);
+  for (std::uint8_t& label : labels) label = static_cast<std::uint8_t>(random());
+  const Bytes file = idx_file({3'000'001}, labels);
+  CHECK(read_idx_labels(temp.write(file)) == labels);
+  CHECK(read_idx_labels(temp.write_gz(file)) == labels);
+
+  const auto middle = file.begin() + 1'500'000;
+  Bytes two = read_bytes(temp.write_gz(Bytes(file.begin(), middle)));
+  const Bytes second = read_bytes(temp.write_gz(Bytes(middle, file.end())));
+  two.insert(two.end(), second.begin(), second.end());
+  CHECK(read_idx_labels(temp.write(two)) == labels);
+}
+
+TEST_CASE("zero extents") {
+  TempDirectory temp;
+  CHECK(read_idx_labels(temp.write(idx_file({0}, {}))).empty());
+  CHECK(read_idx_labels(temp.write_gz(idx_file({0}, {}))).empty());
+  const IdxImages none = read_idx_images(temp.write(idx_file({0, 28, 28}, {})));
+  CHECK(none.count == 0);
+  CHECK(none.rows == 28);
+  CHECK(none.pixels.empty());
+  const IdxImages flat = read_idx_images(temp.write(idx_file({0xffffffff, 0xffffffff, 0}, {})));
+  CHECK(flat.count == 0xffffffff);
+  CHECK(flat.pixels.empty());
+}
+
+TEST_CASE("a path that cannot be read") {
+  TempDirectory temp;
+  const auto missing = temp.path / "missing";
+  check_message(message_of([&] { read_idx_images(missing); }), missing, "offset 0: cannot open: No such file");
+  check_message(message_of([&] { read_idx_images(temp.path); }), temp.path, "offset 0: cannot read: Is a directory");
+}
+
+TEST_CASE("not the file that was asked for") {
+  TempDirectory temp;
+  auto images = [&](const Bytes& bytes) { return message_of([path = temp.write(bytes)] { read_idx_images(path); }); };
+  const auto path = temp.path / "file";
+  check_message(images({0x89, 'P', 'N', 'G', 0, 0, 0, 0}), path, "not an IDX file");
+  check_message(images({0, 1, 8, 3}), path, "not an IDX file");
+  check_message(images(idx_file({1, 1, 1}, {0}, 0x0d)), path, "element type: expected 8 (unsigned byte), got 13");
+  check_message(images(idx_file({1}, {0})), path, "rank: expected 3, got 1");
+  check_message(message_of([&] { read_idx_labels(temp.write(small_images())); }), path, "rank: expected 1, got 3");
+}
+
+TEST_CASE("truncated at every byte") {
+  TempDirectory temp;
+  const Bytes plain = small_images(), gz = read_bytes(temp.write_gz(plain));
+  for (const Bytes& whole : {plain, gz}) {
+    REQUIRE(read_idx_images(temp.write(whole)).count == 2);
+    for (std::size_t n = 0; n < whole.size(); ++n) {
+      const auto path = temp.write(Bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(n)));
+      check_message(message_of([&] { read_idx_images(path); }), path, "truncated");
+    }
+  }
+  const auto path = temp.write(Bytes(plain.begin(), plain.end() - 1));
+  check_message(message_of([&] { read_idx_images(path); }), path,
+                "offset 39: truncated: the header promises 24 bytes of pixels, found 23");
+}
+
+TEST_CASE("bytes after the end") {
+  TempDirectory temp;
+  Bytes file = small_images();
+  file.push_back(0);
+  for (const auto& path : {temp.write(file), temp.write_gz(file)}) {
+    check_message(message_of([&] { read_idx_images(path); }), path, "offset 40: expected the end of the file");
+  }
+}
+
+TEST_CASE("a header that promises what the file lacks allocates nothing") {
+  TempDirectory temp;
+  const Bytes few{1, 2, 3};
+  const auto images = temp.write(idx_file({0xffffffff, 0xffffffff, 0xffffffff}, few), "images");
+  check_message(message_of([&] { read_idx_images(images); }), images, "more than 2^63 bytes");
+  for (const auto& path : {temp.write(idx_file({0x7fffffff, 0xffffffff, 1}, few), "large"),
+                           temp.write_gz(idx_file({0x7fffffff, 0xffffffff, 1}, few))}) {
+    check_message(message_of([&] { read_idx_images(path); }), path, "bytes of pixels, found 3");
+  }
+  const auto labels = temp.write(idx_file({0xffffffff}, few), "labels");
+  check_message(message_of([&] { read_idx_labels(labels); }), labels, "promises 4294967295 bytes of labels, found 3");
+}
+
+TEST_CASE("a gzip file with a flipped bit is rejected or unharmed") {
+  TempDirectory temp;
+  const Bytes plain = small_images(), gz = read_bytes(temp.write_gz(plain));
+  int rejected = 0;
+  for (std::size_t bit = 0; bit < gz.size() * 8; ++bit) {
+    Bytes bad = gz;
+    bad[bit / 8] = static_cast<std::uint8_t>(bad[bit / 8] ^ (1u << (bit % 8)));
+    try {
+      const Bytes pixels = read_idx_images(temp.write(bad)).pixels;
+      // Bits of the gzip header that carry no meaning (time, system) may flip.
+      CHECK(pixels == Bytes(plain.begin() + 16, plain.end()));
+    } catch (const FileError&) {
+      ++rejected;
+    }
+  }
+  CHECK(rejected > static_cast<int>((gz.size() - 10) * 8 * 9 / 10));
+
+  Bytes bad = gz;
+  bad[bad.size() - 8] ^= 1;  // the checksum
+  const auto path = temp.write(bad);
+  check_message(message_of([&] { read_idx_images(path); }), path, "corrupt compressed stream: incorrect data check");
+}

@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# Build and run the tests. Installs the Debian packages they need, after naming them; writes below build/ only.
+set -uo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+source "$root/cmake/install_packages.sh"
+
+usage() {
+  cat <<END
+usage: bash tests/run.sh [--only WORD | --full | --gpu | --help]
+  (none)       preset test (everything), sanitize (all headers), v3 (backend and layer)
+  --only WORD  preset test, only the tests whose name matches the regular expression WORD: gate, gate/top_k, package, ...
+  --full       every test in every preset, the thread sanitizer and the test cases marked as slow too
+  --gpu        the tests of the CUDA backend
+END
+}
+
+full="" only=""
+while (($#)); do
+  case $1 in
+    --full) full=1 ;;
+    --only) [[ -n ${2:-} ]] || { usage; exit 2; }; only=$2; shift ;;
+    --gpu) echo "gatefold has no CUDA backend yet: there is nothing to test on a GPU."; exit 2 ;;
+    --help | -h) usage; exit 0 ;;
+    *) usage; exit 2 ;;
+  esac
+  shift
+done
+
+install_packages g++ clang libomp-dev libclang-rt-14-dev cmake ninja-build pkg-config doctest-dev libeigen3-dev \
+  nlohmann-json3-dev zlib1g-dev libcli11-dev || exit 1
+command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache
+cd "$root" || exit 1
+jobs=$(nproc)
+passed=0 failed=0
+
+# stage PRESET CMAKE_OPTION...: configure, build and test one preset, and add up what ctest says.
+stage() {
+  local preset=$1 log=$root/build/$1.log begin=$SECONDS built
+  local build=(--preset "$preset" -j "$jobs") test=(--preset "$preset" -j "$jobs")
+  shift
+  echo "== $preset: configure"
+  mkdir -p "$root/build"
+  if ! cmake --preset "$preset" "$@" >"$log" 2>&1; then
+    cat "$log"
+    ((++failed))
+    return
+  fi
+  if [[ -n $only ]]; then
+    # Only the programs that the chosen tests start.
+    local programs
+    mapfile -t programs < <(find "build/$preset" -name CTestTestfile.cmake -exec cat {} + |
+      sed -n "s|^add_test(\[=\[\(.*\)\]=\] \"$root/build/$preset/\([^\"]*\)\".*|\1 \2|p" |
+      awk -v only="$only" '$1 ~ only { print $2 }' | sort -u)
+    test+=(-R "$only")
+    build+=(--target "${programs[@]:-test_main}")
+  fi
+  echo "== $preset: build"
+  cmake --build "${build[@]}" -- -k 0 || { ((++failed)); echo "== $preset: build FAILED"; }
+  built=$SECONDS
+  echo "== $preset: test"
+  ctest "${test[@]}" 2>&1 | tee "$log"
+  local summary='([0-9]+) tests? failed out of ([0-9]+)'
+  if [[ $(<"$log") =~ $summary ]]; then
+    ((failed += BASH_REMATCH[1], passed += BASH_REMATCH[2] - BASH_REMATCH[1]))
+  else
+    ((++failed))  # no tests at all
+  fi
+  echo "== $preset: built in $((built - begin)) s, tested in $((SECONDS - built)) s"
+}
+
+if [[ -n $only ]]; then
+  stage test
+elif [[ -n $full ]]; then
+  for preset in test sanitize tsan v3; do
+    stage "$preset" -DGATEFOLD_SLOW_TESTS=ON -DGATEFOLD_TEST_PROJECT=ON -DGATEFOLD_TEST_FOLDERS=
+  done
+else
+  for preset in test sanitize v3; do stage "$preset"; done
+fi
+echo "total time $SECONDS s"
+echo "$passed passed, $failed failed"
+((failed == 0 && passed > 0))

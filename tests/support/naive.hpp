@@ -1,0 +1,54 @@
+#pragma once
+
+#include <random>
+#include <span>
+#include <vector>
+
+#include "gatefold/core/types.hpp"
+
+/// Plain loops in double, written from the formulas of backend/backend.hpp: oracles for every backend.
+namespace gatefold::naive {
+
+template <class T>
+std::vector<T> random_vector(Index n, unsigned seed) {
+  std::mt19937 generator(seed);
+  std::uniform_real_distribution<double> uniform(-1, 1);
+  std::vector<T> x(static_cast<std::size_t>(n));
+  for (T& v : x) v = static_cast<T>(uniform(generator));
+  return x;
+}
+
+/// Row-major [rows, columns] numbers, transposed on request.
+template <class T>
+struct Matrix {
+  const T* data;
+  Index columns;
+  bool transposed = false;
+
+  double operator()(Index i, Index j) const {
+    return static_cast<double>(transposed ? data[j * columns + i] : data[i * columns + j]);
+  }
+};
+
+/// Σ_k a[i, k] b[k, j]
+template <class T>
+double dot(const Matrix<T>& a, Index i, const Matrix<T>& b, Index j, Index depth) {
+  double sum = 0;
+  for (Index k = 0; k < depth; ++k) sum += a(i, k) * b(k, j);
+  return sum;
+}
+
+/// Slots of uneven experts: counts, offsets [E + 1] and a gather of rows.
+struct Slots {
+  std::vector<Index> offsets{0}, rows;
+
+  Slots(std::span<const Index> counts, Index items, unsigned seed) {
+    std::mt19937 generator(seed);
+    for (const Index count : counts) offsets.push_back(offsets.back() + count);
+    for (Index s = 0; s < offsets.back(); ++s) rows.push_back(static_cast<Index>(generator() % static_cast<unsigned>(items)));
+  }
+  Index count() const { return offsets.back(); }
+  Index experts() const { return static_cast<Index>(offsets.size()) - 1; }
+};
+
+}  // namespace gatefold::naive
