@@ -83,8 +83,8 @@ class Register {
   /// e^v to 2 ulp; 0 where the result would be subnormal, infinite from 88.37 (float) or 709.78 (double) on, NaN for NaN.
   friend Register exp(Register v) {
     // Eigen's pexp clamps its argument, and its treatment of NaN depends on the instruction set.
-    const Register low{T(kLowest)}, high{T(kHighest)};
-    const Register value = where(packet::pcmp_le(v.packet_, high.packet_), Register(packet::pexp(v.packet_)), v + high);
+    const Register low{T(kLowest)}, high{T(kHighest)}, past = v + std::numeric_limits<T>::infinity();
+    const Register value = where(packet::pcmp_le(v.packet_, high.packet_), Register(packet::pexp(v.packet_)), past);
     return where(packet::pcmp_lt(v.packet_, low.packet_), Register(T(0)), value);
   }
 

@@ -1,0 +1,6 @@
+#pragma once
+
+// Checks for policies of one's own. Include a backend's umbrella first, gatefold.hpp say.
+
+#include "gatefold/check/conformance.hpp"
+#include "gatefold/check/gradient.hpp"

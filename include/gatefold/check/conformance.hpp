@@ -1,0 +1,152 @@
+#pragma once
+
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/check/gradient.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/layer/layer.hpp"
+#include "gatefold/layer/no_residual.hpp"
+#include "gatefold/tensor/policy.hpp"
+
+/// What every policy promises, checked on one of your own.
+namespace gatefold::check {
+
+struct ConformanceOptions {
+  GradientOptions gradients{};
+  bool items_are_independent = false;  // also: an item's output has the same bits alone and in any batch
+};
+
+struct ConformanceReport {
+  GradientReport gradients{};
+  std::vector<std::string> sentences{};
+
+  explicit operator bool() const { return sentences.empty() && static_cast<bool>(gradients); }
+  std::string str() const {
+    std::string text = "gradients: " + gradients.str();
+    for (const std::string& sentence : sentences) text += "\n  " + sentence;
+    return text;
+  }
+};
+
+namespace steps {
+
+/// One forward and `backwards` backward passes from the same seed, everything that came out in one row.
+template <class T, class B, class L>
+std::vector<T> outcome(typename B::Context& ctx, const L& layer, Index items, Seed seed, int backwards,
+                       const Extra<L, T, B>& extra) {
+  auto params = init_params<T, B>(layer, ctx, seed);
+  auto grads = zeros_like(ctx, params);
+  const auto x = uniform_tensor<T>(ctx, seed.fork(1), 1, items, layer.in_dim());
+  const auto dy = uniform_tensor<T>(ctx, seed.fork(2), 1, items, layer.out_dim());
+  Tensor<T, 2, B> y(items, layer.out_dim()), dx(items, layer.in_dim());
+  set_zero(ctx, dx);
+  Carry<L, T, B> carry, dcarry;
+  Saved<L, T, B> saved;
+  layer.begin(ctx, params, items, carry);
+  layer.forward(ctx, params, x, carry, y, saved, extra);
+  for (int i = 0; i < backwards; ++i) {
+    layer.begin(ctx, params, items, dcarry);
+    layer.backward(ctx, params, x, saved, dy, dcarry, dx, grads, extra);
+  }
+  std::vector<T> all;
+  auto take = [&](const Name&, const auto& t) { all.insert(all.end(), t.data(), t.data() + t.size()); };
+  take({}, y);
+  take({}, dx);
+  for_each_tensor(take, grads);
+  for_each_tensor(take, carry);
+  return all;
+}
+
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+}
+
+}  // namespace steps
+
+/// Check what the library promises of every layer (or branch, or expert):
+///
+/// - its gradients agree with finite differences (see gradient.hpp);
+/// - two runs, and runs on 1, 2, 3 and 8 threads, give the same bits, forward and backward;
+/// - `infer` gives the bits of `forward`;
+/// - backward adds: two passes give twice the gradient;
+/// - no items at all is a valid batch;
+/// - scratch memory does not grow after the first step;
+/// - optionally, an item's output does not depend on the batch around it.
+///
+/// @param B  a host backend whose contexts are made from a number of threads
+/// @return  a report that converts to bool, and says in sentences what failed
+template <class B, class L>
+ConformanceReport conformance(const L& part, const ConformanceOptions& options = {},
+                              const Extra<AsLayer<L, double, B>, double, B>& extra = {},
+                              const Extra<AsLayer<L, float, B>, float, B>& extra_float = {}) {
+  ConformanceReport report;
+  const Seed seed = options.gradients.seed;
+  const Index items = options.gradients.items;
+  auto expect_that = [&](bool ok, const std::string& sentence) {
+    if (!ok) report.sentences.push_back(sentence);
+  };
+
+  typename B::Context ctx(1);
+  report.gradients = gradients(ctx, part, options.gradients, extra);
+
+  const auto layer = as_layer<float, B>(part);
+  const auto first = steps::outcome<float, B>(ctx, layer, items, seed, 1, extra_float);
+  const auto held = ctx.capacity();
+  expect_that(steps::same_bits(first, steps::outcome<float, B>(ctx, layer, items, seed, 1, extra_float)),
+              "two runs from the same seed differ: is there state outside the arguments?");
+  expect_that(ctx.capacity() == held, "scratch memory grew in the second step");
+  for (int threads : {2, 3, 8}) {
+    typename B::Context several(threads);
+    expect_that(steps::same_bits(first, steps::outcome<float, B>(several, layer, items, seed, 1, extra_float)),
+                "different bits on " + std::to_string(threads) + " threads");
+  }
+
+  const auto layer_double = as_layer<double, B>(part);
+  const auto once = steps::outcome<double, B>(ctx, layer_double, items, seed, 1, extra);
+  const auto twice = steps::outcome<double, B>(ctx, layer_double, items, seed, 2, extra);
+  const std::size_t from = static_cast<std::size_t>(items * layer.out_dim());
+  std::size_t carried = 0;
+  {
+    auto params = init_params<double, B>(layer_double, ctx, seed);
+    carried = once.size() - from - static_cast<std::size_t>(items * layer.in_dim() + count_values(params));
+  }
+  for (std::size_t i = from; i < once.size() - carried; ++i) {
+    if (std::abs(twice[i] - 2 * once[i]) <= 1e-9 * std::abs(once[i]) + 1e-12) continue;
+    expect_that(false, "backward does not add to dx and grads: two passes differ from twice one pass");
+    break;
+  }
+
+  try {
+    steps::outcome<float, B>(ctx, layer, 0, seed, 1, extra_float);
+  } catch (const std::exception& error) {
+    expect_that(false, std::string("a batch of no items throws: ") + error.what());
+  }
+
+  auto params = init_params<float, B>(layer, ctx, seed);
+  const auto x = uniform_tensor<float>(ctx, seed.fork(1), 1, items, layer.in_dim());
+  auto inferred = [&](Index row, Index count) {
+    Carry<AsLayer<L, float, B>, float, B> carry;
+    layer.begin(ctx, params, count, carry);
+    Tensor<float, 2, B> y(count, layer.out_dim());
+    infer<float, B>(layer, ctx, params, x.view().rows(row, count), carry, y, extra_float);
+    return std::vector<float>(y.data(), y.data() + y.size());
+  };
+  const std::vector<float> forwarded(first.begin(), first.begin() + static_cast<std::ptrdiff_t>(from));
+  expect_that(steps::same_bits(forwarded, inferred(0, items)), "infer and forward give different bits");
+  if (options.items_are_independent)
+    for (Index n = 0; n < items; ++n) {
+      const auto at = forwarded.begin() + static_cast<std::ptrdiff_t>(n * layer.out_dim());
+      const std::vector<float> row(at, at + static_cast<std::ptrdiff_t>(layer.out_dim()));
+      expect_that(steps::same_bits(row, inferred(n, 1)),
+                  "item " + std::to_string(n) + " has other bits alone than in the batch");
+    }
+  return report;
+}
+
+}  // namespace gatefold::check

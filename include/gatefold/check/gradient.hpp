@@ -1,0 +1,207 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/layer/layer.hpp"
+#include "gatefold/layer/no_residual.hpp"
+#include "gatefold/tensor/policy.hpp"
+
+/// Gradients against finite differences, for policies of one's own.
+namespace gatefold::check {
+
+struct GradientOptions {
+  Index items = 7;
+  Seed seed{1};
+  double step = 1e-4;            // of the five-point central difference, error O(step⁴)
+  double relative = 1e-6;        // |numeric − analytic| ≤ relative · max(|numeric|, |analytic|)
+  double of_largest = 1e-9;      //                        + of_largest · (largest entry of the tensor)
+  double most_skipped = 0.05;    // share of values that may be skipped because the routing changes inside the step
+  double input_scale = 1;        // x ~ U[−input_scale, input_scale)
+  std::vector<std::string> zero{};  // tensors whose gradient is zero by design; any other all-zero gradient fails
+};
+
+/// What a check found. `sentences` is empty when everything holds.
+struct GradientReport {
+  Index checked = 0, skipped = 0;
+  double worst = 0;  // largest |numeric − analytic| / largest entry of its tensor
+  std::vector<std::string> sentences{};
+
+  explicit operator bool() const { return sentences.empty(); }
+  std::string str() const {
+    std::ostringstream text;
+    text << checked << " checked, " << skipped << " skipped, worst " << worst;
+    for (const std::string& sentence : sentences) text << "\n  " << sentence;
+    return text.str();
+  }
+};
+
+/// A tensor of inputs and its analytic gradient, in host memory.
+struct GradientSlot {
+  std::string name;
+  double* value;
+  const double* gradient;
+  Index size;
+};
+
+/// Compare analytic gradients with five-point central differences.
+///
+///     g ≈ (8 (f(v+h) − f(v−h)) − (f(v+2h) − f(v−2h))) / 12h                                             (1)
+///
+/// A value whose step changes `routing()` (any hash of the discrete choices of the last call of `loss`) is skipped and
+/// counted. NaN fails. A gradient that is zero everywhere fails unless options.zero names it.
+/// @cost four evaluations of the loss per value
+inline GradientReport compare_gradients(const std::vector<GradientSlot>& slots, const std::function<double()>& loss,
+                                        const std::function<std::uint64_t()>& routing, const GradientOptions& options) {
+  GradientReport report;
+  loss();
+  const std::uint64_t home = routing();
+  for (const GradientSlot& slot : slots) {
+    struct Pair {
+      Index at;
+      double numeric, analytic;
+    };
+    std::vector<Pair> pairs;
+    double largest = 0;
+    for (Index i = 0; i < slot.size; ++i) {
+      const double h = options.step, v = slot.value[i], offset[4] = {h, -h, 2 * h, -2 * h};
+      double f[4];
+      bool same = true;
+      for (int k = 0; k < 4; ++k) {
+        slot.value[i] = v + offset[k];
+        f[k] = loss();
+        same = same && routing() == home;
+      }
+      slot.value[i] = v;
+      if (!same) {
+        ++report.skipped;
+        continue;
+      }
+      ++report.checked;
+      pairs.push_back({i, (8 * (f[0] - f[1]) - (f[2] - f[3])) / (12 * h), slot.gradient[i]});
+      largest = std::max({largest, std::abs(pairs.back().numeric), std::abs(pairs.back().analytic)});
+    }
+    const bool zero_by_design = std::find(options.zero.begin(), options.zero.end(), slot.name) != options.zero.end();
+    bool any = false;
+    for (const Pair& p : pairs) {
+      const double error = std::abs(p.numeric - p.analytic);
+      const double bound =
+          options.relative * std::max(std::abs(p.numeric), std::abs(p.analytic)) + options.of_largest * largest;
+      any = any || p.analytic != 0;
+      if (largest > 0) report.worst = std::max(report.worst, error / largest);
+      const bool fits = zero_by_design ? p.analytic == 0 && std::abs(p.numeric) < 1e-9 : error <= bound;
+      if (!fits) {  // also when anything is NaN
+        std::ostringstream text;
+        text << slot.name << '[' << p.at << "]: numeric " << p.numeric << ", analytic " << p.analytic;
+        report.sentences.push_back(text.str());
+        break;
+      }
+    }
+    if (!any && !zero_by_design && !pairs.empty())
+      report.sentences.push_back(slot.name + ": the gradient is zero everywhere; name it in options.zero if it should be");
+    if (any && zero_by_design) report.sentences.push_back(slot.name + ": expected a zero gradient");
+  }
+  if (static_cast<double>(report.skipped) >
+      options.most_skipped * static_cast<double>(report.checked + report.skipped))
+    report.sentences.push_back("too many values skipped because the routing changes: " + std::to_string(report.skipped));
+  if (report.checked == 0) report.sentences.push_back("nothing was checked");
+  return report;
+}
+
+/// A hash of the discrete choices of all mixtures: who went where, and what a mixing says it chose.
+template <class S>
+std::uint64_t routing_of(const S& saved) {
+  std::uint64_t hash = 0;
+  auto take = [&](Index choice) { hash = mix64(hash ^ static_cast<std::uint64_t>(choice + 1)); };
+  for_each_mixture(saved, [&](const auto& mixture) {
+    if constexpr (requires { mixture.plan.expert.data(); })
+      for (Index i = 0; i < mixture.plan.expert.size(); ++i) take(mixture.plan.expert.data()[i]);
+    if constexpr (requires { mixture.gate.mixing.choices(take); }) mixture.gate.mixing.choices(take);
+  });
+  return hash;
+}
+
+/// The weighted auxiliary losses of all mixtures, whose gradient a gate adds by itself.
+template <class S>
+double auxiliary_of(const S& saved) {
+  double total = 0;
+  for_each_mixture(saved, [&](const auto& mixture) {
+    if constexpr (requires { mixture.gate.auxiliary.data(); })
+      for (Index i = 0; i < mixture.gate.auxiliary.size(); ++i) total += mixture.gate.auxiliary.data()[i];
+  });
+  return total;
+}
+
+/// Check every gradient of a layer (or branch, or expert) in double: input, parameters and the carry it starts from.
+///
+///     f = ⟨y, c⟩ + ⟨carry after, d⟩ + auxiliary losses,   c and d random                                 (2)
+///
+/// @param ctx  a context of a host backend
+template <class C, class L>
+GradientReport gradients(C& ctx, const L& part, const GradientOptions& options = {},
+                         const Extra<AsLayer<L, double, typename C::Backend>, double, typename C::Backend>& extra = {}) {
+  using B = typename C::Backend;
+  using Layer = AsLayer<L, double, B>;
+  static_assert(B::is_host, "gatefold: gradients are checked on the host");
+  const Layer layer = as_layer<double, B>(part);
+  const Index items = options.items;
+
+  auto params = init_params<double, B>(layer, ctx, options.seed);
+  auto grads = zeros_like(ctx, params);
+  auto x = uniform_tensor<double>(ctx, options.seed.fork(1), options.input_scale, items, layer.in_dim());
+  const auto cotangent = uniform_tensor<double>(ctx, options.seed.fork(2), 1, items, layer.out_dim());
+  Tensor<double, 2, B> y(items, layer.out_dim()), dx(items, layer.in_dim());
+  set_zero(ctx, dx);
+
+  Carry<Layer, double, B> start, carry, dcarry, carry_cotangent;
+  for (auto* c : {&start, &carry, &dcarry, &carry_cotangent}) layer.begin(ctx, params, items, *c);
+  std::uint64_t stream = 10;
+  for_each_tensor(
+      [&](const Name&, auto& a, auto& b) {
+        fill_uniform(ctx, options.seed.fork(++stream), 0.1, 1, a);
+        fill_uniform(ctx, options.seed.fork(++stream), -1, 1, b);
+      },
+      start, carry_cotangent);
+
+  auto evaluate = [&](Saved<Layer, double, B>& saved) {
+    layer.begin(ctx, params, items, carry);
+    copy_pack(ctx, start, carry);
+    layer.forward(ctx, params, x, carry, y, saved, extra);
+    double f = auxiliary_of(saved);
+    for (Index i = 0; i < y.size(); ++i) f += y.data()[i] * cotangent.data()[i];
+    for_each_tensor(
+        [&](const Name&, const auto& a, const auto& b) {
+          for (Index i = 0; i < a.size(); ++i) f += a.data()[i] * b.data()[i];
+        },
+        carry, carry_cotangent);
+    return f;
+  };
+
+  Saved<Layer, double, B> saved, probe;
+  evaluate(saved);
+  copy_pack(ctx, carry_cotangent, dcarry);
+  layer.backward(ctx, params, x, saved, cotangent, dcarry, dx, grads, extra);
+
+  std::vector<GradientSlot> slots{{"x", x.data(), std::as_const(dx).data(), x.size()}};
+  for_each_tensor(
+      [&](const Name& name, auto& p, const auto& g) { slots.push_back({name.str(), p.data(), g.data(), p.size()}); },
+      params, std::as_const(grads));
+  for_each_tensor(
+      [&](const Name& name, auto& c, const auto& d) {
+        slots.push_back({"carry." + name.str(), c.data(), d.data(), c.size()});
+      },
+      start, std::as_const(dcarry));
+  return compare_gradients(slots, [&] { return evaluate(probe); }, [&] { return routing_of(probe); }, options);
+}
+
+}  // namespace gatefold::check

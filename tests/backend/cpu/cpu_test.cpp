@@ -1,0 +1,33 @@
+#include "gatefold/backend/cpu/cpu.hpp"
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+using namespace gatefold;
+
+TEST_CASE("a context has the threads it is given, or all") {
+  CHECK(Cpu::Context(3).threads() == 3);
+  CHECK(Cpu::Context().threads() == cpu::available_threads());
+  CHECK(Cpu::Context(0).threads() >= 1);
+}
+
+TEST_CASE("copies between host and backend") {
+  Cpu::Context ctx;
+  const std::vector<double> x{1, 2, 3};
+  std::vector<double> y(3), z(3);
+  Cpu::from_host(ctx, 3, x.data(), y.data());
+  Cpu::to_host(ctx, 3, y.data(), z.data());
+  CHECK(x == z);
+  Cpu::to_host<double>(ctx, 0, nullptr, nullptr);
+}
+
+TEST_CASE("memory is aligned to a cache line and can be poisoned") {
+  void* p = Cpu::allocate(100);
+  CHECK(reinterpret_cast<std::uintptr_t>(p) % 64 == 0);
+  Cpu::poison(p, 100);
+  CHECK(static_cast<unsigned char*>(p)[99] == 0xff);
+  Cpu::release(p);
+}
+
+TEST_CASE("the backend satisfies the porting contract") { static_assert(Backend<Cpu>); }

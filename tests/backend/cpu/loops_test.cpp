@@ -1,0 +1,97 @@
+#include "gatefold/backend/cpu/loops.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "../../support/naive.hpp"
+#include "gatefold/backend/cpu/cpu.hpp"
+
+using namespace gatefold;
+
+TEST_CASE("for_each and for_rows visit every index once") {
+  for (const int threads : {1, 2, 3, 8}) {
+    Cpu::Context ctx(threads);
+    for (const Index n : {0, 1, 63, 64, 65, 1000, 16384, 100001}) {
+      std::vector<int> each(static_cast<std::size_t>(n)), rows = each;
+      int *p = each.data(), *q = rows.data();
+      Cpu::for_each(ctx, n, [=](Index i) { ++p[i]; });
+      Cpu::for_rows(ctx, n, [=](const auto& lanes, Index i) { q[i] += lanes.size; });
+      CHECK(std::count(each.begin(), each.end(), 1) == n);
+      CHECK(std::count(rows.begin(), rows.end(), 1) == n);
+    }
+  }
+}
+
+TEST_CASE_TEMPLATE("reduce adds to its output, the same bits for every thread count", T, float, double) {
+  for (const Index n : {0, 1, 100, 4096, 4097, 50000, 400001}) {
+    const auto x = naive::random_vector<T>(n, 6);
+    const double exact = std::accumulate(x.begin(), x.end(), 0.0);
+    T first = 0;
+    for (const int threads : {1, 2, 3, 8}) {
+      Cpu::Context ctx(threads);
+      T sum = 2;
+      Cpu::reduce<T>(ctx, n, [p = x.data()](Index i) { return p[i]; }, &sum);
+      CHECK(std::abs(static_cast<double>(sum) - exact - 2) <= static_cast<double>(8 + n) * std::numeric_limits<T>::epsilon());
+      if (threads == 1) first = sum;
+      CHECK(std::memcmp(&sum, &first, sizeof(T)) == 0);
+    }
+  }
+}
+
+TEST_CASE("group_by is a stable sort and leaves negative keys out") {
+  for (const int threads : {1, 2, 3, 8}) {
+    Cpu::Context ctx(threads);
+    for (const Index groups : {0, 1, 3, 64, 257})
+      for (const Index n : {0, 1, 10, 5000, 100003}) {
+        std::vector<Index> keys, expected, offsets(static_cast<std::size_t>(groups) + 1, -5);
+        for (Index i = 0; i < n; ++i) keys.push_back(static_cast<Index>(mix64(static_cast<std::uint64_t>(i)) % (groups + 1)) - 1);
+        for (Index i = 0; i < n; ++i)
+          if (keys[static_cast<std::size_t>(i)] >= 0) expected.push_back(i);
+        std::stable_sort(expected.begin(), expected.end(), [&](Index a, Index b) { return keys[static_cast<std::size_t>(a)] < keys[static_cast<std::size_t>(b)]; });
+        std::vector<Index> order(static_cast<std::size_t>(n), -1);
+        Cpu::group_by(ctx, keys, offsets, order);
+        const auto count = static_cast<std::size_t>(offsets.back());
+        REQUIRE(count == expected.size());
+        CHECK(std::equal(expected.begin(), expected.end(), order.begin()));
+        CHECK(std::all_of(order.begin() + offsets.back(), order.end(), [](Index i) { return i == -1; }));
+        for (Index g = 0; g < groups; ++g)
+          CHECK(offsets[static_cast<std::size_t>(g) + 1] - offsets[static_cast<std::size_t>(g)] == std::count(keys.begin(), keys.end(), g));
+        CHECK(offsets[0] == 0);
+      }
+  }
+}
+
+TEST_CASE_TEMPLATE("grouped_sum against a plain loop, the same bits for every thread count", T, float, double) {
+  for (const Index columns : {0, 1, 5, 64, 131}) {
+    const std::vector<Index> counts{3, 0, 700, 1, 0, 1500};
+    const naive::Slots slots(counts, 1, 7);
+    // Rows past offsets[E] hold NaN and are not read.
+    auto dc = naive::random_vector<T>((slots.count() + 2) * columns, 8);
+    std::fill(dc.end() - 2 * columns, dc.end(), std::numeric_limits<T>::quiet_NaN());
+    const auto before = naive::random_vector<T>(slots.experts() * columns, 9);
+    std::vector<T> first;
+    for (const int threads : {1, 2, 8}) {
+      Cpu::Context ctx(threads);
+      std::vector<T> db = before;
+      const Groups<Cpu> groups{slots.offsets, {}, slots.count() + 2};
+      Cpu::grouped_sum<T>(ctx, groups, {dc.data(), slots.count() + 2, columns}, {db.data(), slots.experts(), columns});
+      double worst = 0;
+      for (Index e = 0; e < slots.experts(); ++e)
+        for (Index j = 0; j < columns; ++j) {
+          double sum = static_cast<double>(before[static_cast<std::size_t>(e * columns + j)]);
+          for (Index s = slots.offsets[static_cast<std::size_t>(e)]; s < slots.offsets[static_cast<std::size_t>(e) + 1]; ++s)
+            sum += static_cast<double>(dc[static_cast<std::size_t>(s * columns + j)]);
+          const double error = std::abs(sum - static_cast<double>(db[static_cast<std::size_t>(e * columns + j)]));
+          worst = error <= worst ? worst : error;
+        }
+      CHECK(worst <= 1e3 * std::numeric_limits<T>::epsilon());
+      if (threads == 1) first = db;
+      CHECK(first == db);
+    }
+  }
+}

@@ -1,0 +1,48 @@
+#include "gatefold/backend/cpu/parallel.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+using namespace gatefold;
+
+TEST_CASE("every task runs once, workers are numbered below the thread count") {
+  for (const int threads : {1, 2, 3, 8})
+    for (const Index tasks : {0, 1, 2, 7, 1000}) {
+      std::vector<std::atomic<int>> runs(static_cast<std::size_t>(tasks));
+      std::atomic<int> bad{0};
+      cpu::parallel_for(threads, tasks, [&](Index task, int worker) {
+        ++runs[static_cast<std::size_t>(task)];
+        if (worker < 0 || worker >= threads) ++bad;
+      });
+      CHECK(bad == 0);
+      for (const auto& n : runs) CHECK(n == 1);
+    }
+}
+
+TEST_CASE("an exception of a task reaches the caller") {
+  for (const int threads : {1, 4}) {
+    const auto run = [&] {
+      cpu::parallel_for(threads, 100, [](Index task, int) {
+        if (task % 10 == 3) throw std::runtime_error("task");
+      });
+    };
+    CHECK_THROWS_AS(run(), std::runtime_error);
+  }
+}
+
+TEST_CASE("two threads may run at once") {
+  std::atomic<Index> sum{0};
+  const auto run = [&] {
+    for (int i = 0; i < 50; ++i) cpu::parallel_for(2, 20, [&](Index task, int) { sum += task; });
+  };
+  std::thread a(run), b(run);
+  a.join();
+  b.join();
+  CHECK(sum == 2 * 50 * 190);
+}
+
+TEST_CASE("some thread is available") { CHECK(cpu::available_threads() >= 1); }

@@ -1,0 +1,182 @@
+#include "gatefold/backend/cpu/register.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "gatefold/backend/math.hpp"
+
+using namespace gatefold;
+using cpu::Register;
+using cpu::RegisterAccess;
+
+namespace {
+
+// An activation as a user writes it: the same body for scalars and registers.
+struct Silu {
+  template <class V>
+  V operator()(V v) const {
+    using math::exp;
+    return v / (1 + exp(-v));
+  }
+};
+struct Erf {
+  template <class V>
+  V operator()(V v) const {
+    using math::erf;
+    return erf(v);
+  }
+};
+struct Exp {
+  template <class V>
+  V operator()(V v) const {
+    using math::exp;
+    return exp(v);
+  }
+};
+
+template <class T, class F>
+T one(const F& f, T x) {
+  T lanes[Register<T>::size];
+  f(Register<T>(x)).store(lanes);
+  for (const T lane : lanes) CHECK(std::memcmp(&lane, lanes, sizeof(T)) == 0);
+  return lanes[0];
+}
+
+// Units in the last place of float or double between a result and one in higher precision.
+template <class T>
+double ulps(T result, long double exact) {
+  const T nearest = static_cast<T>(exact);
+  if (std::isinf(nearest) || nearest == 0) return result == nearest ? 0 : 1e9;
+  int exponent;
+  std::frexp(nearest, &exponent);
+  return static_cast<double>(std::fabs(result - exact) / std::ldexp(1.0L, exponent - std::numeric_limits<T>::digits));
+}
+
+template <class T, class F, class G>
+double worst(const F& f, const G& exact, double low, double high) {
+  constexpr int steps = 20000;
+  double most = 0;
+  for (int i = 0; i <= steps; ++i) {
+    const T x = static_cast<T>(low + (high - low) * i / steps);
+    T lanes[Register<T>::size];
+    f(Register<T>(x)).store(lanes);
+    const double error = ulps(lanes[0], exact(static_cast<long double>(x)));
+    most = error > most ? error : most;
+  }
+  return most;
+}
+
+long double exact_exp(long double x) { return std::exp(x); }
+long double exact_erf(long double x) { return std::erf(x); }
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("register arithmetic takes registers, scalars and integers", T, float, double) {
+  CHECK(one([](auto v) { return 2 * v + 1; }, T(3)) == T(7));
+  CHECK(one([](auto v) { return 1 - v / 4; }, T(2)) == T(0.5));
+  CHECK(one([](auto v) { return (1 / v - 1) * T(0.5); }, T(2)) == T(-0.25));
+  CHECK(one([](auto v) { return -v - v * v; }, T(3)) == T(-12));
+  CHECK(one([](auto v) { return madd(v, v, -v); }, T(3)) == T(6));
+  CHECK(one([](auto v) { return sqrt(v); }, T(2)) == std::sqrt(T(2)));
+  CHECK(one([](auto v) { v += v; v *= v; v -= v; return v; }, T(2)) == T(0));
+}
+
+TEST_CASE_TEMPLATE("a product is rounded before a later sum", T, float, double) {
+  const T e = std::numeric_limits<T>::epsilon(), x = 1 + e, square = x * x;  // exact: 1 + 2e + e²
+  volatile T rounded = square;
+  CHECK(one([&](auto v) { return v * v - rounded; }, x) == T(0));
+}
+
+TEST_CASE_TEMPLATE("where_positive takes the second where the value is zero, negative or NaN", T, float, double) {
+  const auto pick = [](auto v) { return where_positive(v, decltype(v)(T(1)), decltype(v)(T(2))); };
+  CHECK(one(pick, std::numeric_limits<T>::denorm_min()) == T(1));
+  CHECK(one(pick, std::numeric_limits<T>::infinity()) == T(1));
+  for (const T x : {T(0), T(-0.0), T(-1), -std::numeric_limits<T>::infinity(), std::numeric_limits<T>::quiet_NaN()})
+    CHECK(one(pick, x) == T(2));
+}
+
+TEST_CASE("exp: accuracy") {
+  CHECK(worst<float>(Exp{}, exact_exp, -87.3, 88.3) <= 2);
+  CHECK(worst<float>(Exp{}, exact_exp, -1, 1) <= 2);
+  CHECK(worst<double>(Exp{}, exact_exp, -708, 709) <= 2);
+  CHECK(worst<double>(Exp{}, exact_exp, -1, 1) <= 2);
+}
+
+TEST_CASE_TEMPLATE("exp: special values", T, float, double) {
+  constexpr T inf = std::numeric_limits<T>::infinity();
+  CHECK(one(Exp{}, T(0)) == T(1));
+  CHECK(one(Exp{}, inf) == inf);
+  CHECK(one(Exp{}, T(1000)) == inf);
+  CHECK(one(Exp{}, T(-1000)) == T(0));
+  CHECK(one(Exp{}, -inf) == T(0));
+  T lanes[Register<T>::size];
+  exp(Register<T>(std::numeric_limits<T>::quiet_NaN())).store(lanes);
+  CHECK(std::isnan(lanes[0]));
+  CHECK(one(Silu{}, T(-1000)) == T(0));
+  CHECK(one(Silu{}, T(1000)) == T(1000));
+}
+
+TEST_CASE("erf: accuracy, also relative near 0 and in the tails") {
+  CHECK(worst<float>(Erf{}, exact_erf, -5, 5) <= 2);
+  CHECK(worst<float>(Erf{}, exact_erf, 0.9, 0.95) <= 2);
+  CHECK(worst<float>(Erf{}, exact_erf, -1e-3, 1e-3) <= 2);
+  CHECK(worst<float>(Erf{}, exact_erf, 1e-30, 1e-20) <= 2);
+  CHECK(worst<float>(Erf{}, exact_erf, 5, 1e6) <= 1);
+  CHECK(worst<double>(Erf{}, exact_erf, -6, 6) <= 2);
+}
+
+TEST_CASE_TEMPLATE("erf: special values", T, float, double) {
+  constexpr T inf = std::numeric_limits<T>::infinity();
+  CHECK(one(Erf{}, inf) == T(1));
+  CHECK(one(Erf{}, -inf) == T(-1));
+  CHECK(one(Erf{}, T(0)) == T(0));
+  CHECK(std::signbit(one(Erf{}, T(-0.0))));
+  T lanes[Register<T>::size];
+  erf(Register<T>(std::numeric_limits<T>::quiet_NaN())).store(lanes);
+  CHECK(std::isnan(lanes[0]));
+}
+
+TEST_CASE_TEMPLATE("access of a tail touches its elements alone", T, float, double) {
+  constexpr int size = Register<T>::size;
+  for (int count = 1; count <= size; ++count) {
+    // Exactly `count` elements on the heap, so that a sanitizer sees a step past them.
+    std::vector<T> in(static_cast<std::size_t>(count)), out(static_cast<std::size_t>(size) + 1, T(-7));
+    for (int i = 0; i < count; ++i) in[static_cast<std::size_t>(i)] = T(i + 1);
+    const RegisterAccess<T> at{count};
+    const Register<T> v = at.load(in.data());
+    T lanes[size];
+    v.store(lanes);
+    for (int i = 0; i < size; ++i) CHECK(lanes[i] == (i < count ? T(i + 1) : T(0)));
+    at.store(out.data(), v);
+    for (int i = 0; i <= size; ++i) CHECK(out[static_cast<std::size_t>(i)] == (i < count ? T(i + 1) : T(-7)));
+    at.store(in.data(), v);
+  }
+}
+
+namespace {
+
+// A user's activation for scalars only.
+struct ScalarOnly {
+  static constexpr bool scalar_only = true;
+  template <class A>
+  typename A::Value operator()(const A& at, Index e, Index s, Index j, typename A::Value v) const {
+    (void)at;
+    return std::floor(v) + static_cast<typename A::Value>(100 * e + 10 * s + j);
+  }
+};
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("finish runs a scalar epilogue element by element", T, float, double) {
+  static_assert(!cpu::RegisterEpilogue<ScalarOnly, T>);
+  static_assert(cpu::RegisterEpilogue<fn::Store, T>);
+  constexpr Index width = 64;
+  std::vector<T> sums(2 * width, T(0.5)), c(2 * 5, T(-1));
+  cpu::finish(ScalarOnly{}, sums.data(), width, 2, 3, 1, 2, 4, c.data(), 5);
+  for (Index i = 0; i < 2; ++i)
+    for (Index j = 0; j < 5; ++j) CHECK(c[static_cast<std::size_t>(i * 5 + j)] == (j < 3 ? T(100 + 20 + 10 * i + 4 + j) : T(-1)));
+}
