@@ -24,6 +24,7 @@
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/expert/mlp.hpp"
 #include "gatefold/gate/auxiliary.hpp"
+#include "gatefold/gate/candidates.hpp"
 #include "gatefold/gate/composed_gate.hpp"
 #include "gatefold/gate/dense.hpp"
 #include "gatefold/gate/gate.hpp"

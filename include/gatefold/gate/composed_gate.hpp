@@ -7,6 +7,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/gate/auxiliary.hpp"
+#include "gatefold/gate/candidates.hpp"
 #include "gatefold/gate/dense.hpp"
 #include "gatefold/gate/independent.hpp"
 #include "gatefold/gate/linear_scores.hpp"
@@ -20,10 +21,10 @@ namespace gatefold {
 
 /// A gate out of three answers: how an item scores the experts, whether items share their probabilities, who is taken.
 ///
-///     z = scores(x),   (q, rank) = mixing(x, z),   plan = selection(rank, q)                            (1)
+///     z = scores(x),   (q, rank) = mixing(x, z),   plan = selection(x, rank, q)                         (1)
 ///
-/// A scores policy maps x to logits [N, E]; a mixing maps logits to probabilities q [N, E] and returns what to rank by;
-/// a selection turns both into a plan of picks. Auxiliary losses see the outcome; their values stand in
+/// A scores policy maps x to logits [N, E]; a mixing maps logits to probabilities q [N, E] and says what to rank by; a
+/// selection turns both into a plan of picks (their interfaces: candidates.hpp). Auxiliary losses see the outcome; their values stand in
 /// `saved.auxiliary` (already weighted), their gradients are added in `backward`.
 /// @cost the sum of its parts
 template <class ScoresT, class MixingT, class SelectionT, class... AuxiliaryT>
@@ -112,7 +113,8 @@ struct ComposedGate {
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const Extra<T, B>& extra) const {
     scores.validate(p.scores);
-    if constexpr (requires { mixing.validate(items, extra.mixing); }) mixing.validate(items, extra.mixing);
+    if constexpr (requires { mixing.validate(p.mixing, items, extra.mixing); })
+      mixing.validate(p.mixing, items, extra.mixing);
     if constexpr (requires { selection.validate(experts()); }) selection.validate(experts());
     if (extra.valid.data()) expect_shape("Gate.forward", "extra.valid", extra.valid, {items});
   }
@@ -124,9 +126,8 @@ struct ComposedGate {
     saved.logits.resize(items, experts());
     saved.probabilities.resize(items, experts());
     scores.forward(ctx, p.scores, x, saved.logits);
-    const View<const T, 2, B> rank = mixing.template forward<T, B>(
-        ctx, x, std::as_const(saved.logits).view(), saved.probabilities, saved.mixing, extra.mixing);
-    selection.template forward<T, B>(ctx, rank, std::as_const(saved.probabilities).view(), plan, extra.selection);
+    mixing.forward(ctx, p.mixing, x, saved.logits, saved.probabilities, saved.mixing, extra.mixing);
+    selection.forward(ctx, p.selection, candidates<T, B>(x, saved), plan, saved.selection, extra.selection);
 
     saved.auxiliary.resize(extra.count_auxiliary ? Index(sizeof...(AuxiliaryT)) : 0);
     if (extra.count_auxiliary)
@@ -140,18 +141,21 @@ struct ComposedGate {
                 const Saved<T, B>& saved, const typename Plan<T, B>::Grad& dplan, Out<T, 2, B> dx, Params<T, B>& grads,
                 const Extra<T, B>& extra, ExtraGrad<T, B>& dextra) const {
     auto mark = ctx.mark();
-    auto dq = ctx.template scratch<T>(x.extent(0), experts()), dz = ctx.template scratch<T>(x.extent(0), experts());
-    auto direct = ctx.template scratch<T>(x.extent(0), sizeof...(AuxiliaryT) ? experts() : 0);
-    fill(ctx, dq, 0);
-    fill(ctx, direct, 0);
+    auto zeros = [&] {
+      auto d = ctx.template scratch<T>(x.extent(0), experts());
+      fill(ctx, d, 0);
+      return d;
+    };
+    auto drank = zeros(), dq = zeros(), dz = zeros(), from_auxiliary = zeros();
     if (extra.count_auxiliary)
       for_each_auxiliary([&](const auto& loss, Index) {
-        loss.template backward<T, B>(ctx, outcome(plan, saved, extra), direct, dq);
+        loss.template backward<T, B>(ctx, outcome(plan, saved, extra), from_auxiliary, dq);
       });
-    selection.template backward<T, B>(ctx, saved.probabilities.view(), plan, dplan, dq);
-    mixing.template backward<T, B>(ctx, x, saved.probabilities.view(), saved.mixing, dq, dz, dx, extra.mixing,
-                                   dextra.mixing);
-    if constexpr (sizeof...(AuxiliaryT) > 0) add(ctx, direct, dz);
+    selection.backward(ctx, p.selection, candidates<T, B>(x, saved), plan, saved.selection, dplan,
+                       CandidatesGrad<T, B>{dx, drank, dq}, grads.selection, extra.selection);
+    mixing.backward(ctx, p.mixing, x, saved.logits, saved.probabilities, saved.mixing, drank, dq, dz, dx, grads.mixing,
+                    extra.mixing, dextra.mixing);
+    add(ctx, from_auxiliary, dz);
     scores.backward(ctx, p.scores, x, dz, dx, grads.scores);
   }
 
@@ -164,6 +168,10 @@ struct ComposedGate {
           (f(loss, i++), ...);
         },
         auxiliary);
+  }
+  template <class T, class B>
+  Candidates<T, B> candidates(In<T, 2, B> x, const Saved<T, B>& saved) const {
+    return {x, mixing.rank(saved.logits.view(), saved.mixing), saved.probabilities};
   }
   template <class T, class B>
   GateOutcome<T, B> outcome(const Plan<T, B>& plan, const Saved<T, B>& saved, const Extra<T, B>& extra) const {

@@ -1,6 +1,8 @@
 #pragma once
 
+#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
+#include "gatefold/gate/candidates.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/policy.hpp"
 
@@ -31,17 +33,18 @@ struct PickAll {
 /// @order  picks of an item by ascending expert
 struct Dense {
   template <class T, class B>
-  void forward(typename B::Context& ctx, View<const T, 2, B>, View<const T, 2, B> q, SparsePlan<T, B>& plan,
-               const Nothing<T, B>&) const {
-    plan.resize(q.extent(0), q.extent(1), q.size());
-    B::for_each(ctx, q.size(), fn::PickAll<T, B>{q, plan.item, plan.expert, plan.weight});
+  void forward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>& c, SparsePlan<T, B>& plan,
+               Nothing<T, B>&, const Nothing<T, B>&) const {
+    plan.resize(c.q.extent(0), c.q.extent(1), c.q.size());
+    B::for_each(ctx, c.q.size(), fn::PickAll<T, B>{c.q, plan.item, plan.expert, plan.weight});
     plan.build(ctx);
   }
-  /// Adds to dq.
+  /// Adds to d.q.
   template <class T, class B>
-  void backward(typename B::Context& ctx, View<const T, 2, B>, const SparsePlan<T, B>&,
-                const typename SparsePlan<T, B>::Grad& d, Out<T, 2, B> dq) const {
-    B::for_each(ctx, dq.size(), fn::AddScaled<T>{T(1), d.weight.data(), dq.data()});
+  void backward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>&, const SparsePlan<T, B>&,
+                const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
+                Nothing<T, B>&, const Nothing<T, B>&) const {
+    B::for_each(ctx, d.q.size(), fn::AddScaled<T>{T(1), dplan.weight.data(), d.q.data()});
   }
 };
 

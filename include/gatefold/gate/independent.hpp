@@ -1,5 +1,6 @@
 #pragma once
 
+#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/softmax.hpp"
 #include "gatefold/tensor/policy.hpp"
 
@@ -14,16 +15,21 @@ namespace gatefold {
 /// @cost   N·E exponentials
 struct Independent {
   template <class T, class B>
-  View<const T, 2, B> forward(typename B::Context& ctx, View<const T, 2, B>, View<const T, 2, B> z, Out<T, 2, B> q,
-                              Nothing<T, B>&, const Nothing<T, B>&) const {
+  void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, In<T, 2, B> z, Out<T, 2, B> q,
+               Nothing<T, B>&, const Nothing<T, B>&) const {
     B::for_rows(ctx, z.extent(0), fn::Softmax<T, B>{z, q});
+  }
+  template <class T, class B>
+  View<const T, 2, B> rank(View<const T, 2, B> z, const Nothing<T, B>&) const {
     return z;
   }
   /// Writes dz.
   template <class T, class B>
-  void backward(typename B::Context& ctx, View<const T, 2, B>, View<const T, 2, B> q, const Nothing<T, B>&,
-                In<T, 2, B> dq, Out<T, 2, B> dz, Out<T, 2, B>, const Nothing<T, B>&, Nothing<T, B>&) const {
+  void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, In<T, 2, B>, In<T, 2, B> q,
+                const Nothing<T, B>&, In<T, 2, B> drank, In<T, 2, B> dq, Out<T, 2, B> dz, Out<T, 2, B>, Nothing<T, B>&,
+                const Nothing<T, B>&, Nothing<T, B>&) const {
     B::for_rows(ctx, q.extent(0), fn::SoftmaxBackward<T, B>{q, dq, dz});
+    add(ctx, drank, dz);
   }
 };
 

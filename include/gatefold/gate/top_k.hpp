@@ -4,6 +4,7 @@
 
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
+#include "gatefold/gate/candidates.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/policy.hpp"
 
@@ -97,20 +98,21 @@ struct TopK {
     expect(k >= 1 && k <= experts, "TopK", "k", "1 <= k <= experts = " + std::to_string(experts), k);
   }
   template <class T, class B>
-  void forward(typename B::Context& ctx, View<const T, 2, B> rank, View<const T, 2, B> q, SparsePlan<T, B>& plan,
-               const Nothing<T, B>&) const {
-    const Index items = q.extent(0), experts = q.extent(1);
+  void forward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>& c, SparsePlan<T, B>& plan,
+               Nothing<T, B>&, const Nothing<T, B>&) const {
+    const Index items = c.q.extent(0), experts = c.q.extent(1);
     validate(experts);
     plan.resize(items, experts, items * k);
-    B::for_each(ctx, items, fn::PickTopK<T, B>{rank, q, k, renormalise, plan.item, plan.expert, plan.weight});
+    B::for_each(ctx, items, fn::PickTopK<T, B>{c.rank, c.q, k, renormalise, plan.item, plan.expert, plan.weight});
     plan.build(ctx);
   }
-  /// Adds to dq.
+  /// Adds to d.q.
   template <class T, class B>
-  void backward(typename B::Context& ctx, View<const T, 2, B> q, const SparsePlan<T, B>& plan,
-                const typename SparsePlan<T, B>::Grad& d, Out<T, 2, B> dq) const {
-    B::for_each(ctx, q.extent(0),
-                fn::PickTopKBackward<T, B>{q, plan.expert, plan.weight, d.weight, k, renormalise, dq});
+  void backward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
+                const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
+                Nothing<T, B>&, const Nothing<T, B>&) const {
+    B::for_each(ctx, c.q.extent(0),
+                fn::PickTopKBackward<T, B>{c.q, plan.expert, plan.weight, dplan.weight, k, renormalise, d.q});
   }
 };
 

@@ -5,19 +5,26 @@
 #include <new>
 
 #include "gatefold/backend/backend.hpp"
-#include "gatefold/backend/lanes.hpp"
+#include "gatefold/backend/cpu/loops.hpp"
+#include "gatefold/backend/cpu/parallel.hpp"
+#include "gatefold/backend/cpu/product.hpp"
 #include "gatefold/backend/scratch.hpp"
-#include "gatefold/core/error.hpp"
 
 namespace gatefold {
 
-/// The CPU backend. (Naive reference for now: products are plain loops.)
+/// The CPU backend: packed register tiles on Eigen's vector types, threads through OpenMP when found.
+///
+/// @order  every result is bitwise the same for any number of threads, and an element of a product depends on its own row
+///         and the weights alone (cpu/product.hpp says in which order sums are taken)
 struct Cpu {
   static constexpr bool is_host = true;
+
+  /// Threads and scratch memory of one caller. Two threads may run with a context each.
   class Context : public Scratch<Cpu> {
    public:
     using Backend = Cpu;
-    explicit Context(int threads = 0) : threads_(threads > 0 ? threads : 1) {}
+    /// @param threads  0: all that OpenMP offers, which is 1 without OpenMP
+    explicit Context(int threads = 0) : threads_(threads > 0 ? threads : cpu::available_threads()) {}
     int threads() const { return threads_; }
 
    private:
@@ -37,69 +44,74 @@ struct Cpu {
   }
 
   template <class F>
-  static void for_each(Context&, Index n, const F& f) {
-    for (Index i = 0; i < n; ++i) f(i);
+  static void for_each(Context& ctx, Index n, const F& f) {
+    cpu::for_each(ctx.threads(), n, f);
   }
   template <class F>
-  static void for_rows(Context&, Index n, const F& f) {
-    for (Index i = 0; i < n; ++i) f(OneLane{}, i);
+  static void for_rows(Context& ctx, Index n, const F& f) {
+    cpu::for_rows(ctx.threads(), n, f);
   }
   template <class T, class F>
-  static void reduce(Context&, Index n, const F& f, T* out) {
-    T total = 0;
-    for (Index i = 0; i < n; ++i) total += f(i);
-    *out += total;
+  static void reduce(Context& ctx, Index n, const F& f, T* out) {
+    cpu::reduce<T>(ctx, n, f, out);
   }
-  static void group_by(Context&, View<const Index, 1, Cpu> keys, View<Index, 1, Cpu> offsets, View<Index, 1, Cpu> order) {
-    const Index groups = offsets.extent(0) - 1;
-    for (Index g = 0; g <= groups; ++g) offsets(g) = 0;
-    for (Index i = 0; i < keys.size(); ++i)
-      if (keys(i) >= 0) ++offsets(keys(i));
-    for (Index g = 0, at = 0; g <= groups; ++g) {
-      const Index count = offsets(g);
-      offsets(g) = at;
-      at += count;
-    }
-    for (Index i = 0; i < keys.size(); ++i)
-      if (keys(i) >= 0) order(offsets(keys(i))++) = i;
-    for (Index g = groups; g > 0; --g) offsets(g) = offsets(g - 1);
-    if (groups >= 0) offsets(0) = 0;
+  static void group_by(Context& ctx, View<const Index, 1, Cpu> keys, View<Index, 1, Cpu> offsets,
+                       View<Index, 1, Cpu> order) {
+    if (offsets.empty()) return;
+    cpu::group_by(ctx, keys.size(), keys.data(), offsets.extent(0) - 1, offsets.data(), order.data());
   }
+
   template <class T, class E>
-  static void gemm(Context&, View<const T, 2, Cpu> a, bool ta, View<const T, 2, Cpu> b, bool tb, bool accumulate,
+  static void gemm(Context& ctx, View<const T, 2, Cpu> a, bool ta, View<const T, 2, Cpu> b, bool tb, bool accumulate,
                    View<T, 2, Cpu> c, const E& epilogue) {
-    const Index depth = ta ? a.extent(0) : a.extent(1);
-    for (Index i = 0; i < c.extent(0); ++i)
-      for (Index j = 0; j < c.extent(1); ++j) {
-        T v = accumulate ? c(i, j) : T(0);
-        for (Index k = 0; k < depth; ++k) v += (ta ? a(k, i) : a(i, k)) * (tb ? b(j, k) : b(k, j));
-        c(i, j) = epilogue(OneElement<T>{}, 0, i, j, v);
-      }
+    const cpu::Batch<T> batch{.all = {.a = {a.data(), a.extent(1), !ta},
+                                      .b = {b.data(), b.extent(1), tb},
+                                      .c = c.data(),
+                                      .c_stride = c.extent(1),
+                                      .rows = c.extent(0),
+                                      .columns = c.extent(1),
+                                      .depth = a.extent(ta ? 0 : 1),
+                                      .first = 0}};
+    cpu::Product<T>::run(ctx, batch, accumulate, cpu::Finish<T>::with(epilogue));
   }
+
   template <class T, class E>
-  static void grouped_gemm(Context&, Groups<Cpu> g, View<const T, 2, Cpu> a, View<const T, 3, Cpu> w, bool transpose,
+  static void grouped_gemm(Context& ctx, Groups<Cpu> g, View<const T, 2, Cpu> a, View<const T, 3, Cpu> w, bool transpose,
                            View<T, 2, Cpu> c, const E& epilogue) {
-    for (Index e = 0; e < g.experts(); ++e)
-      for (Index s = g.offsets(e); s < g.offsets(e + 1); ++s)
-        for (Index j = 0; j < c.extent(1); ++j) {
-          T v = 0;
-          for (Index k = 0; k < a.extent(1); ++k) v += a(g.row(s), k) * (transpose ? w(e, j, k) : w(e, k, j));
-          c(s, j) = epilogue(OneElement<T>{}, e, s, j, v);
-        }
+    const cpu::Batch<T> batch{.all = {.a = {a.data(), a.extent(1), true, g.rows.data()},
+                                      .b = {w.data(), w.extent(2), transpose},
+                                      .c = c.data(),
+                                      .c_stride = c.extent(1),
+                                      .rows = 0,
+                                      .columns = c.extent(1),
+                                      .depth = a.extent(1),
+                                      .first = 0},
+                              .slots = cpu::Batch<T>::Slots::are_rows,
+                              .offsets = g.offsets.data(),
+                              .experts = g.experts()};
+    cpu::Product<T>::run(ctx, batch, false, cpu::Finish<T>::with(epilogue));
   }
+
   template <class T>
-  static void grouped_outer(Context&, Groups<Cpu> g, View<const T, 2, Cpu> a, View<const T, 2, Cpu> dc,
+  static void grouped_outer(Context& ctx, Groups<Cpu> g, View<const T, 2, Cpu> a, View<const T, 2, Cpu> dc,
                             View<T, 3, Cpu> dw) {
-    for (Index e = 0; e < g.experts(); ++e)
-      for (Index s = g.offsets(e); s < g.offsets(e + 1); ++s)
-        for (Index k = 0; k < dw.extent(1); ++k)
-          for (Index j = 0; j < dw.extent(2); ++j) dw(e, k, j) += a(g.row(s), k) * dc(s, j);
+    const cpu::Batch<T> batch{.all = {.a = {a.data(), a.extent(1), false, g.rows.data()},
+                                      .b = {dc.data(), dc.extent(1), false},
+                                      .c = dw.data(),
+                                      .c_stride = dw.extent(2),
+                                      .rows = dw.extent(1),
+                                      .columns = dw.extent(2),
+                                      .depth = 0,
+                                      .first = 0},
+                              .slots = cpu::Batch<T>::Slots::are_depth,
+                              .offsets = g.offsets.data(),
+                              .experts = g.experts()};
+    cpu::Product<T>::run(ctx, batch, true, cpu::Finish<T>::with(fn::Store{}));
   }
+
   template <class T>
-  static void grouped_sum(Context&, Groups<Cpu> g, View<const T, 2, Cpu> dc, View<T, 2, Cpu> db) {
-    for (Index e = 0; e < g.experts(); ++e)
-      for (Index s = g.offsets(e); s < g.offsets(e + 1); ++s)
-        for (Index j = 0; j < db.extent(1); ++j) db(e, j) += dc(s, j);
+  static void grouped_sum(Context& ctx, Groups<Cpu> g, View<const T, 2, Cpu> dc, View<T, 2, Cpu> db) {
+    cpu::grouped_sum(ctx.threads(), g.experts(), g.offsets.data(), dc.data(), db.extent(1), db.data());
   }
 };
 
