@@ -88,9 +88,9 @@ P zeros_like(C& ctx, const P& like) {
   set_zero(ctx, p);
   return p;
 }
-/// Copy every tensor of one pack to another of the same shape.
-template <class C, class P>
-void copy_pack(C& ctx, const P& from, P& to) {
+/// Copy every tensor of one pack to another of the same structure and shapes.
+template <class C, class P, class Q>
+void copy_pack(C& ctx, const P& from, Q& to) {
   for_each_tensor([&](const Name&, const auto& a, auto& b) { copy(ctx, a.view(), b.view()); }, from, to);
 }
 

@@ -20,7 +20,7 @@ void expect_shape(const char* where, const char* name, const V& view, std::initi
   bool same = true;
   int d = 0;
   for (Index n : expected) {
-    same = same && (n == any_extent || n == view.extent(d));
+    same = same && d < V::rank && (n == any_extent || n == view.extent(d));
     ++d;
   }
   if (same && d == V::rank) return;

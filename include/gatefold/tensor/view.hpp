@@ -33,6 +33,7 @@ concept Matrix = !HasRank<M> && requires(M& m) {
   { m.rows() } -> std::convertible_to<Index>;
   { m.cols() } -> std::convertible_to<Index>;
   { m.outerStride() } -> std::convertible_to<Index>;
+  { m.innerStride() } -> std::convertible_to<Index>;
 };
 
 }  // namespace shape
@@ -41,7 +42,7 @@ concept Matrix = !HasRank<M> && requires(M& m) {
 ///
 /// Converts from a pointer and extents, from contiguous host ranges (rank 1) and from row-major Eigen matrices
 /// (rank 2); a view of `T` converts to a view of `const T`.
-/// @throws ArgumentError when a matrix has a stride
+/// @throws ArgumentError when a matrix or vector has a stride
 template <class T, int Rank, class B>
 class View {
   static_assert(Rank >= 1 && Rank <= 4, "gatefold: views have rank 1 to 4");
@@ -61,13 +62,17 @@ class View {
   }
 
   template <class R, std::enable_if_t<Rank == 1 && B::is_host && shape::Span<R, T>, int> = 0>
-  View(R&& range) : data_(range.data()), extents_{static_cast<Index>(range.size())} {}
+  View(R&& range) : data_(range.data()), extents_{static_cast<Index>(range.size())} {
+    if constexpr (requires { range.innerStride(); })
+      expect(range.innerStride() == 1, "View", "vector", "contiguous elements", range.innerStride());
+  }
 
   template <class M, std::enable_if_t<Rank == 2 && B::is_host && shape::Matrix<M, T>, int> = 0>
   View(M&& matrix)
       : data_(matrix.data()), extents_{static_cast<Index>(matrix.rows()), static_cast<Index>(matrix.cols())} {
     static_assert(std::remove_cvref_t<M>::IsRowMajor, "gatefold: a matrix must be row-major (Eigen::RowMajor)");
     expect(matrix.outerStride() == matrix.cols(), "View", "matrix", "contiguous rows", matrix.outerStride());
+    expect(matrix.innerStride() == 1, "View", "matrix", "contiguous elements", matrix.innerStride());
   }
 
   GATEFOLD_HD constexpr T* data() const { return data_; }

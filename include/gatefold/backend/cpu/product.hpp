@@ -9,8 +9,8 @@
 
 /// One engine for the plain product, the grouped product and the grouped outer product.
 ///
-/// Work is cut twice. A *unit* is a block of columns of one expert's B, packed once (or read in place when the expert has
-/// few rows). A *task* is a block of rows of one unit, done by one thread from packing its rows of A to the epilogue. One
+/// Work is cut twice. A *unit* is a block of columns of one expert's B, packed once (by its task when it has one task
+/// alone, and read in place when the expert has few rows). A *task* is a block of rows of one unit, done by one thread from packing its rows of A to the epilogue. One
 /// expert with all rows has as many tasks as many experts with a few, and each costs about the same.
 namespace gatefold::cpu {
 
@@ -93,14 +93,15 @@ class Product {
   static constexpr Index kFewRows = 8;            // up to here B is read in place: packing would cost more than it saves
   static constexpr Index kChunk = 16 * kDepth;    // depth for which B is packed at a time
   static constexpr Index kSerialWork = 1 << 18;   // multiply-adds below which waking threads costs more than it saves
-  static constexpr Index kPackedPanels = 8;       // panels packed by one task
+  static constexpr Index kPackedPanels = 8;       // panels packed at a time
+  static constexpr Index kPanelsSize = kPackedPanels * kColumns * kDepth;
 
   struct Unit {
     Problem<T> p;
     Index e, column, columns;        // of c
     Index k, depth;                  // the chunk of the depth
     bool add, last;                  // whether c holds the sum so far; whether the chunk is the last
-    T* packed;                       // [depth / kDepth][panels][kDepth, kColumns], or null when B is read in place
+    T* packed;                       // [depth / kDepth][panels][kDepth, kColumns], or null: nothing to share
     Index row_blocks, first_task, first_pack;
 
     Index tiles() const { return divide_up(p.rows, kRows); }
@@ -120,6 +121,11 @@ class Product {
 
   Index row_blocks(const Problem<T>& p) const {
     return in_place(p) ? 1 : divide_up(divide_up(p.rows, kRows), block_tiles_);
+  }
+
+  // Packed memory of a unit is shared by its tasks; one task alone packs a few panels at a time.
+  Index shared_size(const Problem<T>& p, Index depth, Index columns) const {
+    return row_blocks(p) == 1 ? 0 : depth * divide_up(columns, kColumns) * kColumns;
   }
 
   // Large blocks reuse what they pack more often; smaller ones keep all threads busy. No result depends on them.
@@ -153,9 +159,9 @@ class Product {
     const Index width = block_columns(batch_.all.columns);
     for (Index e = 0; e < batch_.experts; ++e) {
       const Problem<T> p = batch_[e];
-      if (p.rows == 0 || in_place(p)) continue;
-      packed += std::min(p.depth, kChunk) * divide_up(p.columns, kColumns) * kColumns;
-      largest = std::max(largest, std::min(p.depth, kChunk) * width);
+      if (p.rows == 0) continue;
+      packed += shared_size(p, std::min(p.depth, kChunk), p.columns);
+      largest = std::max(largest, shared_size(p, std::min(p.depth, kChunk), width));
     }
     const Index budget = (Index(16) + 2 * threads_) * (1 << 20) / static_cast<Index>(sizeof(T));
     capacity_ = std::min(packed, std::max(budget, largest));
@@ -164,7 +170,7 @@ class Product {
     a_size_ = std::max(block_tiles_ * kRows, kFewRows) * Tile<T>::stride;
     // Sums of few rows in place: those of the block and those so far.
     sums_size_ = std::max((depth > kDepth ? block_tiles_ : 1) * kRows * (depth > kDepth ? width : kColumns), 2 * kFewRows * width);
-    workers_ = ctx.template scratch<T>(threads_, a_size_ + sums_size_).data();
+    workers_ = ctx.template scratch<T>(threads_, a_size_ + kPanelsSize + sums_size_).data();
     for (Index k = 0; k == 0 || k < depth; k += kChunk) run_chunk(k, width);
   }
 
@@ -177,10 +183,10 @@ class Product {
       const Index depth = std::min(p.depth - k, kChunk);
       for (Index j = 0; j < p.columns; j += width) {
         const Index columns = std::min(width, p.columns - j);
-        const Index size = in_place(p) ? 0 : depth * divide_up(columns, kColumns) * kColumns;
+        const Index size = shared_size(p, depth, columns);
         if (used_ + size > capacity_) run_wave();
         units_[count_++] = Unit{p, e, j, columns, k, depth, accumulate_ || k > 0, k + depth == p.depth,
-                                in_place(p) ? nullptr : packed_ + used_, row_blocks(p), 0, 0};
+                                size > 0 ? packed_ + used_ : nullptr, row_blocks(p), 0, 0};
         used_ += size;
       }
     }
@@ -201,8 +207,9 @@ class Product {
     });
     parallel_for(threads_, tasks, [&](Index i, int worker) noexcept {
       const Unit& unit = find(i, &Unit::first_task);
-      T* a = workers_ + worker * (a_size_ + sums_size_);
-      unit.packed ? compute(unit, i - unit.first_task, a, a + a_size_) : compute_in_place(unit, a, a + a_size_);
+      T* a = workers_ + worker * (a_size_ + kPanelsSize + sums_size_);
+      T *panels = a + a_size_, *sums = panels + kPanelsSize;
+      in_place(unit.p) ? compute_in_place(unit, a, sums) : compute(unit, i - unit.first_task, a, panels, sums);
     });
     count_ = used_ = 0;
   }
@@ -219,7 +226,7 @@ class Product {
                 unit.packed + k * unit.panels() * kColumns + column * depth);
   }
 
-  void compute(const Unit& unit, Index row_block, T* a, T* sums) const {
+  void compute(const Unit& unit, Index row_block, T* a, T* panels, T* sums) const {
     const Problem<T>& p = unit.p;
     const Index tiles = unit.tiles(), t0 = row_block * tiles / unit.row_blocks, t1 = (row_block + 1) * tiles / unit.row_blocks;
     const Index blocks = std::max<Index>(unit.blocks(), 1);
@@ -232,8 +239,11 @@ class Product {
         pack_rows(p.a, row, rows, unit.k + k, depth, a + (t - t0) * kRows * Tile<T>::stride);
       }
       for (Index panel = 0; panel < unit.panels(); ++panel) {
-        const T* b = unit.packed + (k * unit.panels() + panel * depth) * kColumns;
         const Index x = panel * kColumns, j = unit.column + x, columns = std::min(kColumns, unit.columns - x);
+        if (!unit.packed && panel % kPackedPanels == 0)
+          pack_panels(p.b, j, std::min(kPackedPanels * kColumns, unit.columns - x), unit.k + k, depth, panels);
+        const T* b = unit.packed ? unit.packed + (k * unit.panels() + panel * depth) * kColumns
+                                 : panels + panel % kPackedPanels * depth * kColumns;
         for (Index t = t0; t < t1; ++t) {
           const Index row = t * p.rows / tiles, rows = (t + 1) * p.rows / tiles - row;
           T* s = sums + (panel * (t1 - t0) + t - t0) * sums_stride;
@@ -285,7 +295,7 @@ class Product {
   const bool accumulate_;
   const Finish<T>& finish_;
   int threads_;
-  Index block_panels_ = 1024 / kColumns, block_tiles_ = 6;
+  Index block_panels_ = 1024 / kColumns, block_tiles_ = 12;
   T *packed_ = nullptr, *workers_ = nullptr;
   Unit* units_ = nullptr;
   Index capacity_ = 0, a_size_ = 0, sums_size_ = 0, count_ = 0, used_ = 0;

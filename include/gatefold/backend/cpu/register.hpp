@@ -191,10 +191,13 @@ void finish(const E& epilogue, const T* sums, Index sums_stride, Index rows, Ind
   constexpr Index size = Register<T>::size;
   for (Index i = 0; i < rows; ++i, sums += sums_stride, c += c_stride) {
     if constexpr (RegisterEpilogue<E, T>) {
-      for (Index x = 0; x < columns; x += size) {
-        const RegisterAccess<T> at{static_cast<int>(columns - x < size ? columns - x : size)};
+      const auto step = [&](Index x, int count) {
+        const RegisterAccess<T> at{count};
         at.store(c + x, epilogue(at, e, s + i, j + x, Register<T>::load(sums + x)));
-      }
+      };
+      Index x = 0;
+      for (; x + size <= columns; x += size) step(x, size);
+      if (x < columns) step(x, static_cast<int>(columns - x));
     } else {
       for (Index x = 0; x < columns; ++x) c[x] = epilogue(OneElement<T>{}, e, s + i, j + x, sums[x]);
     }

@@ -75,9 +75,10 @@ void transpose_block(const Operand<T>& from, Index r0, Index rows, Index c0, Ind
     for (; c < columns; ++c)
       for (int i = 0; i < size; ++i) to[c * stride + r + i] = source[i][c];
   }
-  for (; r < rows; ++r) {
-    const T* source = from.at(r0 + r, c0);
-    for (Index c = 0; c < columns; ++c) to[c * stride + r] = source[c];
+  const int left = static_cast<int>(rows - r);
+  for (int i = 0; i < left; ++i) {
+    const T* source = from.at(r0 + r + i, c0);
+    for (Index c = 0; c < columns; ++c) to[c * stride + r + i] = source[c];
   }
 }
 #pragma GCC diagnostic pop

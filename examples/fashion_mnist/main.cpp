@@ -1,0 +1,89 @@
+// Train a mixture-of-experts image classifier on Fashion-MNIST, on the CPU, without Python.
+//
+//   fashion_mnist [--gate softmax|dense] [--update plain|heavy-ball] [--experts 8] [--k 2] [--epochs 4] …
+//
+// Exit code 0: done; 2: an option, file or checkpoint does not fit (one line on stderr says which); 1: anything else.
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <gatefold/core/error.hpp>
+#include <string>
+
+#include "options.hpp"
+
+namespace {
+
+/// Beside the program, so that a run leaves nothing outside the build folder.
+std::string beside_program(const char* name) {
+  std::error_code error;
+  const auto program = std::filesystem::canonical("/proc/self/exe", error);
+  return error ? std::string(name) : (program.parent_path() / name).string();
+}
+
+int refuse(const std::string& reason) {
+  std::fprintf(stderr, "fashion_mnist: %s\n", reason.c_str());
+  return 2;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  fashion::Options o;
+  o.json = beside_program("fashion_mnist.json");
+  o.picture = beside_program("fashion_mnist.svg");
+  o.save = beside_program("fashion_mnist.safetensors");
+
+  CLI::App app("Train a mixture-of-experts classifier on Fashion-MNIST");
+  const auto positive = CLI::Range(fashion::Index(1), fashion::Index(1) << 20);
+  app.add_option("--gate", o.gate, "who goes where: softmax (the k best experts) or dense (all)")
+      ->check(CLI::IsMember({"softmax", "dense"}))
+      ->capture_default_str();
+  app.add_option("--update", o.update, "how a mixture enters the residual stream")
+      ->check(CLI::IsMember({"plain", "heavy-ball"}))
+      ->capture_default_str();
+  app.add_option("--experts", o.experts, "experts per layer")->check(positive)->capture_default_str();
+  app.add_option("--k", o.k, "experts per token")->check(positive)->capture_default_str();
+  app.add_option("--layers", o.layers, "residual mixture layers")->check(positive)->capture_default_str();
+  app.add_option("--dim", o.dim, "width of a token")->check(positive)->capture_default_str();
+  app.add_option("--hidden", o.hidden, "hidden width of an expert")->check(positive)->capture_default_str();
+  app.add_option("--patch", o.patch, "side of a patch, a divisor of 28")
+      ->check(CLI::IsMember({1, 2, 4, 7, 14, 28}))
+      ->capture_default_str();
+  app.add_option("--epochs", o.epochs, "passes over the training images (0: evaluate only)")
+      ->check(CLI::Range(fashion::Index(0), fashion::Index(1) << 20))
+      ->capture_default_str();
+  app.add_option("--batch", o.batch, "images per step")->check(positive)->capture_default_str();
+  app.add_option("--lr", o.lr, "learning rate after warm-up")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--balance", o.balance, "weight of the balance loss")->check(CLI::NonNegativeNumber)->capture_default_str();
+  app.add_option("--seed", o.seed, "the same seed gives the same bits, on any number of threads")->capture_default_str();
+  app.add_option("--threads", o.threads, "threads (0: all)")->check(CLI::Range(0, 1024))->capture_default_str();
+  app.add_option("--data", o.data, "folder of the IDX files, .gz or plain")->capture_default_str();
+  app.add_option("--json", o.json, "where to write metrics (\"\": nowhere)")->capture_default_str();
+  app.add_option("--picture", o.picture, "where to write the picture, SVG (\"\": nowhere)")->capture_default_str();
+  app.add_option("--save", o.save, "where to write the checkpoint (\"\": nowhere)")->capture_default_str();
+  app.add_option("--load", o.load, "continue from, or with --epochs 0 evaluate, this checkpoint");
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    return refuse(error.what());
+  }
+  if (o.k > o.experts)
+    return refuse("--k: expected at most --experts = " + std::to_string(o.experts) + ", got " + std::to_string(o.k));
+
+  try {
+    o.update == "plain" ? fashion::train_plain(o) : fashion::train_heavy_ball(o);
+  } catch (const gatefold::Error& error) {
+    return refuse(error.what());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "fashion_mnist: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

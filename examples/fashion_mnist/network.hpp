@@ -1,0 +1,70 @@
+#pragma once
+
+#include <gatefold/gatefold.hpp>
+#include <tuple>
+
+#include "options.hpp"
+
+namespace fashion {
+
+using namespace gatefold;
+
+/// K experts drawn uniformly, whatever the router says; the weights are still the router's. What is left of the accuracy
+/// under this selection is what routing does not explain.
+struct RandomK {
+  Index k = 1;
+
+  template <class T, class B>
+  using Extra = Random;
+
+  template <class T, class B>
+  struct Draw {
+    View<const T, 2, B> q;
+    Index k;
+    Random random;
+    View<Index, 1, B> item, expert;
+    View<T, 1, B> weight;
+    GATEFOLD_HD double key(Index n, Index e) const {
+      return uniform<double>(random.seed, random.step, static_cast<std::uint64_t>(n * q.extent(1) + e));
+    }
+    GATEFOLD_HD void operator()(Index n) const {
+      T total = 0;
+      for (Index j = 0; j < k; ++j) {
+        Index best = -1;
+        for (Index e = 0; e < q.extent(1); ++e) {
+          bool taken = false;
+          for (Index i = 0; i < j; ++i) taken = taken || expert(n * k + i) == e;
+          if (!taken && (best < 0 || key(n, e) > key(n, best))) best = e;
+        }
+        item(n * k + j) = n;
+        expert(n * k + j) = best;
+        weight(n * k + j) = q(n, best);
+        total += q(n, best);
+      }
+      for (Index j = 0; j < k; ++j) weight(n * k + j) /= total;
+    }
+  };
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>& c, SparsePlan<T, B>& plan,
+               Nothing<T, B>&, const Random& random) const {
+    plan.resize(c.q.extent(0), c.q.extent(1), c.q.extent(0) * k);
+    B::for_each(ctx, c.q.extent(0), Draw<T, B>{c.q, k, random, plan.item, plan.expert, plan.weight});
+    plan.build(ctx);
+  }
+  /// For evaluation only.
+  template <class T, class B>
+  void backward(typename B::Context&, auto&&...) const = delete;
+};
+
+/// Patches → tokens → residual mixtures of experts → classes. An image is one item of `tokens` patches.
+template <class RuleT, class GateT>
+auto network(const Options& o, const RuleT& rule, const GateT& gate) {
+  return Chain{PerToken{o.tokens(), Chain{Linear{.model_dim = o.patch * o.patch, .output_dim = o.dim},
+                                          Stack{Residual{rule, PreNorm{LayerNorm{}, Mixture{gate, Mlp<Gelu>{o.dim, o.hidden}}}},
+                                                o.layers},
+                                          LayerNorm{o.dim}}},
+               Linear{.model_dim = o.tokens() * o.dim, .output_dim = 10}};
+}
+
+}  // namespace fashion

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <gatefold/core/types.hpp>
+#include <string>
+
+namespace fashion {
+
+using gatefold::Index;
+
+/// The command line.
+struct Options {
+  std::string gate = "softmax", update = "heavy-ball";
+  Index experts = 8, k = 2, layers = 2, dim = 64, hidden = 128, patch = 7;
+  Index epochs = 4, batch = 128;
+  double lr = 2e-3, balance = 0.01;
+  std::uint64_t seed = 42;
+  int threads = 0;
+  std::string data = "/usr/share/datasets/fashion-mnist", json{}, picture{}, save{}, load{};
+
+  Index tokens() const { return (28 / patch) * (28 / patch); }
+};
+
+/// Train, evaluate and report; one definition per update rule.
+void train_plain(const Options& options);
+void train_heavy_ball(const Options& options);
+
+}  // namespace fashion

@@ -1,0 +1,197 @@
+#pragma once
+
+#include <chrono>
+#include <cstdio>
+#include <gatefold/io.hpp>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "dataset.hpp"
+#include "evaluate.hpp"
+#include "network.hpp"
+#include "options.hpp"
+#include "plot.hpp"
+#include "progress.hpp"
+#include "report.hpp"
+#include "table.hpp"
+
+namespace fashion {
+
+/// The order of the images in an epoch: a function of the seed and the epoch alone.
+inline void shuffle(std::vector<Index>& order, Seed seed, Index epoch) {
+  std::iota(order.begin(), order.end(), Index(0));
+  for (std::size_t i = order.size(); i > 1; --i) {
+    const double u = uniform<double>(seed.fork(7), static_cast<std::uint64_t>(epoch), i);
+    std::swap(order[i - 1], order[static_cast<std::size_t>(u * static_cast<double>(i))]);
+  }
+}
+
+/// What a checkpoint must agree on besides its shapes.
+inline io::Metadata describe(const Options& o, Index epochs_done, Index steps_done) {
+  return {{"program", "gatefold fashion_mnist"},
+          {"gate", o.gate},
+          {"update", o.update},
+          {"k", std::to_string(o.k)},
+          {"patch", std::to_string(o.patch)},
+          {"epochs", std::to_string(epochs_done)},
+          {"steps", std::to_string(steps_done)}};
+}
+
+/// A count that a checkpoint keeps as text.
+inline Index count_in(const io::Metadata& metadata, const std::string& key, const std::string& path) {
+  const auto found = metadata.find(key);
+  try {
+    if (found != metadata.end()) {
+      std::size_t used = 0;
+      const long long n = std::stoll(found->second, &used);
+      if (used == found->second.size() && n >= 0) return n;
+    }
+  } catch (const std::exception&) {
+  }
+  throw FileError(path + ": metadata: expected a count in \"" + key + "\"");
+}
+
+template <class RuleT, class GateT, class ScoresT>
+void train_with(const Options& o, const RuleT& rule, const GateT& gate, const ScoresT& scores) {
+  using Clock = std::chrono::steady_clock;
+  Cpu::Context ctx(o.threads);
+  const auto model = network(o, rule, gate);
+
+  // Everything that may be wrong is wrong before the first step: options, data, checkpoint.
+  const Dataset training = load(o.data, "train", o.patch), test = load(o.data, "t10k", o.patch);
+  const Index steps = training.count / o.batch;
+  expect(steps >= 1, "fashion_mnist", "--batch", "at most " + std::to_string(training.count), o.batch);
+  Trainer trainer{ctx, model, CrossEntropy{},
+                  optim::Scheduled{optim::Clipped{optim::AdamW{.lr = o.lr, .decay = 0.01}, 1.0},
+                                   optim::WarmupCosine{.warmup = 100, .total = std::max<Index>(101, steps * o.epochs), .floor = 0.02}},
+                  Seed{o.seed}};
+  Index first_epoch = 0;
+  if (!o.load.empty()) {
+    const io::Metadata found = io::read_metadata(o.load);
+    first_epoch = count_in(found, "epochs", o.load);
+    const Index done = count_in(found, "steps", o.load);
+    for (const auto& [key, value] : describe(o, first_epoch, done)) {
+      const auto made_with = found.find(key);
+      if (made_with == found.end() || made_with->second != value)
+        throw FileError(o.load + ": metadata: expected " + key + " = " + value + ", got " +
+                        (made_with == found.end() ? std::string("nothing") : made_with->second));
+    }
+    io::load(o.load, ctx, io::Part{"params", trainer.params}, io::Part{"optimizer", trainer.state});
+  }
+
+  Picture picture;
+  picture.class_names.assign(kClassNames.begin(), kClassNames.end());
+  Progress progress(o.epochs, steps * o.batch);
+  std::vector<Index> order(static_cast<std::size_t>(training.count));
+  std::vector<float> images(static_cast<std::size_t>(o.batch * kPixels));
+  std::vector<Index> labels(static_cast<std::size_t>(o.batch));
+  const auto start = Clock::now();
+  double test_seconds = 0;
+  Outcome outcome;
+  for (Index epoch = 0; epoch < o.epochs; ++epoch) {
+    shuffle(order, Seed{o.seed}, first_epoch + epoch);
+    progress.begin(epoch + 1);
+    double loss = 0, interval_loss = 0;
+    Index correct = 0, interval = 0;
+    for (Index step = 0; step < steps; ++step) {
+      gather(training, std::span<const Index>(order).subspan(static_cast<std::size_t>(step * o.batch), labels.size()),
+             images.data(), labels.data());
+      const double batch_loss = trainer.step(View<const float, 2, Cpu>(images.data(), o.batch, kPixels), labels);
+      correct += count_correct(trainer.output(), labels.data());
+      loss += batch_loss;
+      interval_loss += batch_loss;
+      const Index done = (step + 1) * o.batch;
+      if (++interval == 50 || step + 1 == steps) {
+        picture.step.push_back(static_cast<double>(epoch * steps + step + 1));
+        picture.loss.push_back(interval_loss / static_cast<double>(interval));
+        interval_loss = 0;
+        interval = 0;
+      }
+      progress.update(done, loss / static_cast<double>(step + 1), static_cast<double>(correct) / static_cast<double>(done));
+    }
+    progress.clear();
+    const auto pause = Clock::now();
+    outcome = evaluate(ctx, trainer.layer(), trainer.params, test, o);
+    test_seconds += std::chrono::duration<double>(Clock::now() - pause).count();
+    picture.train_accuracy.push_back(static_cast<double>(correct) / static_cast<double>(steps * o.batch));
+    picture.test_accuracy.push_back(outcome.accuracy);
+    std::printf("epoch %lld: training loss %.4f, training accuracy %.2f %%, test accuracy %.2f %%\n",
+                static_cast<long long>(epoch + 1), loss / static_cast<double>(steps),
+                100 * picture.train_accuracy.back(), 100 * outcome.accuracy);
+    std::fflush(stdout);
+  }
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count() - test_seconds;
+  if (o.epochs == 0) outcome = evaluate(ctx, trainer.layer(), trainer.params, test, o);
+  if (!o.save.empty())
+    io::save(o.save, ctx, describe(o, first_epoch + o.epochs, trainer.state.step), io::Part{"params", trainer.params},
+             io::Part{"optimizer", trainer.state});
+
+  // Does the mixture matter? The same parameters, routed at random; then with every expert's output zeroed.
+  const auto random_model = as_layer<float, Cpu>(
+      network(o, rule, ComposedGate<LinearScores, Independent, RandomK>{.scores = scores, .mixing = {}, .selection = {o.k}}));
+  auto random_params = random_model.template init<float, Cpu>(ctx, Seed{0});
+  copy_pack(ctx, trainer.params, random_params);
+  Extra<std::remove_cvref_t<decltype(random_model)>, float, Cpu> extra;
+  std::get<1>(std::get<0>(extra.layers).layers).selection = Random{Seed{o.seed}.fork(8), 0};
+  const double random_accuracy = evaluate(ctx, random_model, random_params, test, o, extra).accuracy;
+  for_each_tensor(
+      [&](const Name& name, auto& t) {
+        if (name.str().find(".expert.down") != std::string::npos) fill(ctx, t.view(), 0);
+      },
+      random_params);
+  const double zeroed_accuracy = evaluate(ctx, random_model, random_params, test, o, extra).accuracy;
+
+  std::printf("\nPicks on the test set\n");
+  print_picks(outcome.picks);
+  std::printf("\ntest accuracy %.2f %% (%.2f %% routed at random, %.2f %% without experts), trained in %.1f s\n",
+              100 * outcome.accuracy, 100 * random_accuracy, 100 * zeroed_accuracy, seconds);
+
+  picture.routing = outcome.routing;
+  nlohmann::ordered_json metrics{{"test_accuracy", outcome.accuracy},
+                                 {"test_loss", outcome.loss},
+                                 {"test_accuracy_random_routing", random_accuracy},
+                                 {"test_accuracy_without_experts", zeroed_accuracy},
+                                 {"train_seconds", seconds},
+                                 {"images_per_second", seconds > 0 ? static_cast<double>(o.epochs * steps * o.batch) / seconds : 0.0},
+                                 {"parameters", count_values(trainer.params)},
+                                 {"seed", o.seed},
+                                 {"threads", ctx.threads()},
+                                 {"options",
+                                  {{"gate", o.gate},
+                                   {"update", o.update},
+                                   {"experts", o.experts},
+                                   {"k", o.k},
+                                   {"layers", o.layers},
+                                   {"dim", o.dim},
+                                   {"hidden", o.hidden},
+                                   {"patch", o.patch},
+                                   {"epochs", o.epochs},
+                                   {"batch", o.batch},
+                                   {"lr", o.lr},
+                                   {"balance", o.balance}}},
+                                 {"train_accuracy_per_epoch", picture.train_accuracy},
+                                 {"test_accuracy_per_epoch", picture.test_accuracy},
+                                 {"layers", nlohmann::ordered_json::array()}};
+  for (std::size_t l = 0; l < outcome.picks.size(); ++l)
+    metrics["layers"].push_back({{"expert_tokens", outcome.picks[l]}, {"expert_by_class", outcome.routing[l]}});
+  if (!o.json.empty()) write_report(o.json, metrics);
+  if (!o.picture.empty()) draw(picture, o.picture);
+  for (const auto& [what, path] : {std::pair{"metrics", &o.json}, {"picture", &o.picture}, {"checkpoint", &o.save}})
+    if (!path->empty()) std::printf("%s: %s\n", what, path->c_str());
+}
+
+template <class RuleT>
+void train(const Options& o, const RuleT& rule) {
+  const LinearScores scores{.model_dim = o.dim, .experts = o.experts};
+  const std::tuple<Balance> balance{Balance{.weight = o.balance}};
+  if (o.gate == "softmax") {
+    using Gate = WithAuxiliary<SoftmaxTopK, Balance>;
+    train_with(o, rule, Gate{.scores = scores, .mixing = {}, .selection = {.k = o.k}, .auxiliary = balance}, scores);
+  } else {
+    using Gate = WithAuxiliary<SoftmaxDense, Balance>;
+    train_with(o, rule, Gate{.scores = scores, .mixing = {}, .selection = {}, .auxiliary = balance}, scores);
+  }
+}
+
+}  // namespace fashion

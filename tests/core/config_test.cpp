@@ -1,0 +1,60 @@
+#include "gatefold/core/config.hpp"
+
+#include <doctest/doctest.h>
+
+#if defined(__unix__)
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#endif
+
+namespace {
+
+GATEFOLD_HD constexpr int twice(int v) { return 2 * v; }
+
+template <class T>
+constexpr bool is_small() {
+  GATEFOLD_EXPECT((sizeof(T) <= 8), "small types only")
+  GATEFOLD_EXPECT((sizeof(T) >= 1), "no empty types")
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("GATEFOLD_HD functions run on the host") {
+  static_assert(twice(2) == 4);
+  CHECK(twice(-3) == -6);
+}
+
+TEST_CASE("GATEFOLD_EXPECT lets through what meets every requirement") {
+  static_assert(is_small<int>());
+  CHECK(is_small<double>());
+}
+
+TEST_CASE("GATEFOLD_ASSERT evaluates its condition unless NDEBUG is defined") {
+  [[maybe_unused]] int evaluated = 0;
+  GATEFOLD_ASSERT(++evaluated, "counts");
+#ifdef NDEBUG
+  CHECK(evaluated == 0);
+#else
+  CHECK(evaluated == 1);
+#endif
+}
+
+#if defined(__unix__) && !defined(NDEBUG)
+TEST_CASE("GATEFOLD_ASSERT aborts where its condition fails") {
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    std::signal(SIGABRT, SIG_DFL);
+    close(STDERR_FILENO);
+    GATEFOLD_ASSERT(twice(1) == 3, "two is not three");
+    _exit(0);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  REQUIRE(WIFSIGNALED(status));
+  CHECK(WTERMSIG(status) == SIGABRT);
+}
+#endif

@@ -1,0 +1,72 @@
+#include "gatefold/core/types.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <set>
+#include <type_traits>
+
+using namespace gatefold;
+
+namespace {
+
+/// The inverse of an odd number modulo 2^64, by Newton's iteration.
+std::uint64_t inverse(std::uint64_t odd) {
+  std::uint64_t x = odd;
+  for (int i = 0; i < 6; ++i) x *= 2 - odd * x;
+  return x;
+}
+std::uint64_t unshift(std::uint64_t z, int by) {
+  std::uint64_t v = z;
+  for (int bits = by; bits < 64; bits += by) v = z ^ (v >> by);
+  return v;
+}
+std::uint64_t unmix64(std::uint64_t z) {
+  z = unshift(z, 31) * inverse(0x94d049bb133111ebull);
+  z = unshift(z, 27) * inverse(0xbf58476d1ce4e5b9ull);
+  return unshift(z, 30) - 0x9e3779b97f4a7c15ull;
+}
+
+}  // namespace
+
+TEST_CASE("Index holds 64 bits with a sign") {
+  static_assert(std::is_signed_v<Index> && sizeof(Index) == 8);
+}
+
+TEST_CASE("mix64 gives the published numbers of splitmix64 from seed 0") {
+  const std::uint64_t golden = 0x9e3779b97f4a7c15ull;
+  CHECK(mix64(0) == 0xe220a8397b1dcdafull);
+  CHECK(mix64(golden) == 0x6e789e6aa1b965f4ull);
+  CHECK(mix64(2 * golden) == 0x06c45d188009454full);
+  CHECK(mix64(3 * golden) == 0xf88bb8a8724c81ecull);
+}
+
+TEST_CASE("mix64 is bijective") {
+  std::uint64_t v = 1;
+  for (int i = 0; i < 10000; ++i) {
+    CHECK(unmix64(mix64(v)) == v);
+    v = v * 6364136223846793005ull + 1442695040888963407ull;
+  }
+  for (const std::uint64_t edge : {std::uint64_t(0), ~std::uint64_t(0), std::uint64_t(1) << 63})
+    CHECK(unmix64(mix64(edge)) == edge);
+}
+
+TEST_CASE("forks of a seed differ from each other, from their parent and by the order of forking") {
+  std::set<std::uint64_t> seen;
+  Index forks = 0;
+  for (const std::uint64_t parent : {std::uint64_t(0), std::uint64_t(1), ~std::uint64_t(0)}) {
+    seen.insert(parent);
+    ++forks;
+    for (std::uint64_t k = 0; k < 10000; ++k, ++forks) seen.insert(Seed{parent}.fork(k).value);
+  }
+  CHECK(static_cast<Index>(seen.size()) == forks);
+  CHECK(Seed{7}.fork(1).fork(2) != Seed{7}.fork(2).fork(1));
+  CHECK(Seed{7}.fork(3) == Seed{7}.fork(3));
+}
+
+TEST_CASE("a place in a stream is forked per layer and keeps its step") {
+  const Random random{Seed{5}, 17};
+  CHECK(random.at(2).seed == Seed{5}.fork(2));
+  CHECK(random.at(2).step == 17);
+  CHECK(random.at(0).seed != random.seed);
+}

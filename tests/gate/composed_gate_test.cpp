@@ -1,0 +1,166 @@
+#include "gatefold/gate/composed_gate.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "gatefold/check/conformance.hpp"
+#include "gatefold/expert/mlp.hpp"
+#include "gatefold/layer/mixture.hpp"
+#include "support/naive_moe.hpp"
+#include "support/pass.hpp"
+
+using namespace gatefold;
+using namespace gatefold::support;
+
+namespace {
+
+/// A gate alone, without a layer.
+template <class Gate>
+struct Alone {
+  Cpu::Context ctx{1};
+  Gate gate;
+  Params<Gate, double, Cpu> params, grads;
+  Tensor<double, 2, Cpu> x, dx;
+  typename Gate::template Plan<double, Cpu> plan;
+  Saved<Gate, double, Cpu> saved;
+  Extra<Gate, double, Cpu> extra{};
+
+  Alone(const Gate& g, Index items)
+      : gate(g),
+        params(init_params<double, Cpu>(gate, ctx, Seed{1})),
+        grads(zeros_like(ctx, params)),
+        x(uniform_tensor<double>(ctx, Seed{2}, 1, items, gate.scores.model_dim)),
+        dx(constant_tensor<double>(ctx, 0, items, gate.scores.model_dim)) {}
+  void forward() { gate.forward(ctx, params, x, plan, saved, extra); }
+};
+
+using Balanced = WithAuxiliary<SoftmaxTopK, Balance, ZLoss>;
+Balanced balanced() {
+  return {.scores = {.model_dim = 5, .experts = 4},
+          .selection = {.k = 2},
+          .auxiliary = {Balance{.weight = 0.5}, ZLoss{.weight = 0.25}}};
+}
+
+}  // namespace
+
+TEST_CASE("ComposedGate (1): scores, then mixing, then selection, against loops") {
+  for (const bool renormalise : {false, true}) {
+    Alone a(SoftmaxTopK{.scores = {.model_dim = 5, .experts = 4}, .selection = {.k = 2, .renormalise = renormalise}}, 9);
+    a.forward();
+    for (Index n = 0; n < 9; ++n) {
+      const auto z = naive::logits(a.params.scores, naive::row(a.x, n)), q = naive::softmax(z);
+      const auto best = naive::best(z, 2);
+      CHECK(difference(naive::row(a.saved.logits, n), z) <= 1e-14);
+      CHECK(difference(naive::row(a.saved.probabilities, n), q) <= 1e-14);
+      double total = 0;
+      for (const Index e : best) total += q[static_cast<std::size_t>(e)];
+      for (Index j = 0; j < 2; ++j) {
+        const Index e = best[static_cast<std::size_t>(j)];
+        CHECK(a.plan.item(2 * n + j) == n);
+        CHECK(a.plan.expert(2 * n + j) == e);
+        CHECK(a.plan.weight(2 * n + j) ==
+              doctest::Approx(q[static_cast<std::size_t>(e)] / (renormalise ? total : 1)).epsilon(1e-13));
+      }
+    }
+  }
+}
+
+TEST_CASE("ComposedGate: stands alone, gradients of its weights and losses against finite differences") {
+  Alone a(balanced(), 7);
+  a.forward();
+  const auto c = uniform_tensor<double>(a.ctx, Seed{5}, 1, 14);
+  {
+    auto mark = a.ctx.mark();
+    auto dplan = a.plan.grad(a.ctx);
+    copy(a.ctx, c, dplan.weight);
+    ExtraGrad<Balanced, double, Cpu> dextra;
+    a.gate.backward(a.ctx, a.params, a.x, a.plan, a.saved, dplan, a.dx, a.grads, a.extra, dextra);
+  }
+  std::vector<check::GradientSlot> slots{{"x", a.x.data(), a.dx.data(), a.x.size()}};
+  for_each_tensor(
+      [&](const Name& name, auto& p, const auto& g) { slots.push_back({name.str(), p.data(), g.data(), p.size()}); },
+      a.params, std::as_const(a.grads));
+  REQUIRE(slots.size() == 3);
+  CHECK(slots[1].name == "scores.weight");
+  CHECK(slots[2].name == "scores.bias");
+  const auto report = check::compare_gradients(
+      slots,
+      [&] {
+        a.forward();
+        double f = a.saved.auxiliary(0) + a.saved.auxiliary(1);
+        for (Index i = 0; i < 14; ++i) f += c(i) * a.plan.weight(i);
+        return f;
+      },
+      [&] {
+        std::uint64_t hash = 0;
+        for (Index i = 0; i < 14; ++i) hash = mix64(hash ^ static_cast<std::uint64_t>(a.plan.expert(i)));
+        return hash;
+      },
+      {});
+  CHECK_MESSAGE(report, report.str());
+}
+
+TEST_CASE("ComposedGate: the auxiliary values are those of each loss alone, in order, and none on further evaluations") {
+  Alone a(balanced(), 7);
+  a.forward();
+  Tensor<double, 1, Cpu> value(1);
+  const GateOutcome<double, Cpu> outcome{a.saved.logits, a.saved.probabilities, a.plan, {}};
+  REQUIRE(a.saved.auxiliary.size() == 2);
+  Balance{.weight = 0.5}.forward<double, Cpu>(a.ctx, outcome, value);
+  CHECK(a.saved.auxiliary(0) == value(0));
+  ZLoss{.weight = 0.25}.forward<double, Cpu>(a.ctx, outcome, value);
+  CHECK(a.saved.auxiliary(1) == value(0));
+  a.extra = without_auxiliary(a.extra);
+  a.forward();
+  CHECK(a.saved.auxiliary.size() == 0);
+}
+
+TEST_CASE("ComposedGate: `valid` concerns the losses alone; further layers and evaluations keep it") {
+  Alone a(balanced(), 4);
+  a.forward();
+  const auto picks = values(a.plan.weight, a.saved.probabilities);
+  const double all = a.saved.auxiliary(0);
+  const std::vector<double> mask{1, 0, 1, 1};
+  a.extra.valid = mask;
+  a.forward();
+  CHECK(same_bits(values(a.plan.weight, a.saved.probabilities), picks));
+  CHECK(a.saved.auxiliary(0) != all);
+  CHECK(at_layer(a.extra, 3).valid.data() == mask.data());
+  CHECK(without_auxiliary(a.extra).valid.data() == mask.data());
+  CHECK_FALSE(at_layer(without_auxiliary(a.extra), 1).count_auxiliary);
+}
+
+TEST_CASE("ComposedGate: options and shapes that do not fit say so") {
+  Alone a(balanced(), 4);
+  const auto validate = [&](Index items) { return message_of([&] { a.gate.validate(a.params, items, a.extra); }); };
+  CHECK(validate(4) == "no ArgumentError");
+  const std::vector<double> mask{1, 0, 1, 1};
+  a.extra.valid = mask;
+  CHECK(validate(4) == "no ArgumentError");
+  CHECK(validate(5) == "Gate.forward: extra.valid: expected [5], got [4]");
+  a.gate.selection.k = 5;
+  CHECK(validate(4) == "TopK: k: expected 1 <= k <= experts = 4, got 5");
+  a.params.scores.weight.resize(5, 3);
+  CHECK(validate(4) == "LinearScores: params.weight: expected [5, 4], got [5, 3]");
+}
+
+TEST_CASE("ComposedGate: knows its experts, takes its model dimension from the experts") {
+  const SoftmaxTopK gate{.scores = {.experts = 6}, .selection = {.k = 3, .renormalise = false}};
+  CHECK(gate.experts() == 6);
+  const auto filled = with_model_dim(gate, 10);
+  CHECK(filled.scores.model_dim == 10);
+  CHECK(filled.selection.k == 3);
+  CHECK_FALSE(filled.selection.renormalise);
+}
+
+TEST_CASE("ComposedGate: gradients and promises with every selection and loss together") {
+  const auto with = [](auto gate) {
+    const auto report = check::conformance<Cpu>(Mixture{gate, Mlp<Silu>{.model_dim = 5, .hidden_dim = 3}});
+    CHECK_MESSAGE(report, report.str());
+  };
+  with(balanced());
+  with(WithAuxiliary<SoftmaxDense, ZLoss, Balance>{
+      .scores = {.experts = 3}, .auxiliary = {ZLoss{.weight = 0.5}, Balance{.weight = 0.5, .per_pick = true}}});
+}

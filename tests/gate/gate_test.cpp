@@ -1,0 +1,91 @@
+#include "gatefold/gate/gate.hpp"
+
+#include <doctest/doctest.h>
+
+#include "gatefold/check/conformance.hpp"
+#include "gatefold/expert/linear.hpp"
+#include "gatefold/gate/composed_gate.hpp"
+#include "gatefold/layer/mixture.hpp"
+#include "gatefold/update/heavy_ball.hpp"
+#include "support/pass.hpp"
+
+using namespace gatefold;
+using namespace gatefold::support;
+
+namespace {
+
+/// A gate of a user: item n goes to expert n mod E with a fixed weight, every fourth item to none.
+struct RoundRobin {
+  Index number = 3;
+
+  template <class T, class B>
+  using Plan = SparsePlan<T, B>;
+
+  Index experts() const { return number; }
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, SparsePlan<T, B>& plan, Nothing<T, B>&,
+               const Nothing<T, B>&) const {
+    plan.resize(x.extent(0), number, x.extent(0));
+    for (Index n = 0; n < x.extent(0); ++n) {
+      plan.item(n) = n;
+      plan.expert(n) = n % 4 == 3 ? -1 : n % number;
+      plan.weight(n) = T(0.5) + T(n);
+    }
+    plan.build(ctx);
+  }
+  template <class T, class B>
+  void backward(typename B::Context&, const Nothing<T, B>&, In<T, 2, B>, const SparsePlan<T, B>&, const Nothing<T, B>&,
+                const typename SparsePlan<T, B>::Grad&, Out<T, 2, B>, Nothing<T, B>&, const Nothing<T, B>&,
+                Nothing<T, B>&) const {}
+};
+
+}  // namespace
+
+TEST_CASE("Gate: the concept accepts gates and nothing else") {
+  CHECK(policy::Gate<SoftmaxTopK, float, Cpu>);
+  CHECK(policy::Gate<SoftmaxDense, double, Cpu>);
+  CHECK(policy::Gate<WithAuxiliary<SoftmaxTopK, Balance, ZLoss>, float, Cpu>);
+  CHECK(policy::Gate<RoundRobin, double, Cpu>);
+  CHECK(policy::check_gate<RoundRobin, double, Cpu>());
+  CHECK_FALSE(policy::Gate<Linear, float, Cpu>);
+  CHECK_FALSE(policy::Gate<TopK, float, Cpu>);
+  CHECK_FALSE(policy::Gate<update::HeavyBall, float, Cpu>);
+  CHECK_FALSE(policy::GateTypes<LinearScores, float, Cpu>);
+}
+
+TEST_CASE("Gate: one of your own works in a mixture") {
+  Cpu::Context ctx(1);
+  auto p = pass<double>(ctx, Mixture{RoundRobin{}, Linear{.model_dim = 3}}, 6);
+  p.forward();
+  for (Index n = 0; n < 6; ++n)
+    for (Index j = 0; j < 3; ++j) {
+      double expected = p.params.branch.expert.bias(n % 3, j);
+      for (Index d = 0; d < 3; ++d) expected += p.x(n, d) * p.params.branch.expert.weight(n % 3, d, j);
+      CHECK(p.y(n, j) == doctest::Approx(n == 3 ? 0 : (0.5 + double(n)) * expected).epsilon(1e-14));
+    }
+  const auto report = check::conformance<Cpu>(Mixture{RoundRobin{}, Linear{.model_dim = 3}}, {.gradients = {.items = 9}});
+  CHECK_MESSAGE(report, report.str());
+}
+
+TEST_CASE("Gate: an item without any pick gets 0 and gives gradient 0, whatever unused slots hold (k = 0 rows)") {
+  Cpu::Context ctx(1);
+  auto clean = pass<double>(ctx, Mixture{RoundRobin{}, Linear{.model_dim = 3}}, 8),
+       poisoned = pass<double>(ctx, Mixture{RoundRobin{}, Linear{.model_dim = 3}}, 8);
+  for (auto* p : {&clean, &poisoned}) p->forward();
+  // Two picks of eight are dropped: slots 6 and 7 belong to nobody.
+  REQUIRE(clean.saved.branch.plan.offsets(3) == 6);
+  for (Index s = 6; s < 8; ++s)
+    for (Index j = 0; j < 3; ++j) poisoned.saved.branch.z(s, j) = quiet_nan;
+  {
+    // So does the scratch memory of the backward pass.
+    auto mark = ctx.mark();
+    fill(ctx, ctx.scratch<double>(1000), quiet_nan);
+  }
+  for (auto* p : {&clean, &poisoned}) p->backward();
+  CHECK(difference(poisoned.outcome(), clean.outcome()) == 0);
+  for (const Index n : {3, 7})
+    for (Index d = 0; d < 3; ++d) {
+      CHECK(clean.y(n, d) == 0);
+      CHECK(clean.dx(n, d) == 0);
+    }
+}

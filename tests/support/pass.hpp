@@ -1,0 +1,115 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <initializer_list>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/layer/no_residual.hpp"
+#include "gatefold/tensor/pack.hpp"
+#include "gatefold/tensor/policy.hpp"
+
+/// Running a layer in a test, and comparing what came out.
+namespace gatefold::support {
+
+inline constexpr double quiet_nan = std::numeric_limits<double>::quiet_NaN();
+inline constexpr double infinity = std::numeric_limits<double>::infinity();
+
+/// All numbers of packs or tensors, in the order of visiting. A float keeps its bits' meaning.
+template <class... P>
+std::vector<double> values(const P&... packs) {
+  std::vector<double> all;
+  (for_each_tensor(
+       [&](const Name&, const auto& t) {
+         for (Index i = 0; i < t.size(); ++i) all.push_back(static_cast<double>(t.data()[i]));
+       },
+       packs),
+   ...);
+  return all;
+}
+
+inline bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0);
+}
+
+/// max |a − b| / max |b|; infinite when the sizes differ or anything is not finite.
+inline double difference(const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.size() != b.size()) return infinity;
+  double largest = 0, worst = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (!std::isfinite(a[i]) || !std::isfinite(b[i])) return infinity;
+    largest = std::max(largest, std::abs(b[i]));
+    worst = std::max(worst, std::abs(a[i] - b[i]));
+  }
+  return worst == 0 ? 0 : worst / largest;
+}
+
+template <class T>
+Tensor<T, 2, Cpu> matrix(std::initializer_list<std::initializer_list<double>> rows) {
+  Tensor<T, 2, Cpu> m(static_cast<Index>(rows.size()), static_cast<Index>(rows.begin()->size()));
+  T* to = m.data();
+  for (const auto& row : rows)
+    for (const double v : row) *to++ = static_cast<T>(v);
+  return m;
+}
+
+/// What an ArgumentError said.
+template <class F>
+std::string message_of(F&& f) {
+  try {
+    f();
+  } catch (const ArgumentError& error) {
+    return error.what();
+  }
+  return "no ArgumentError";
+}
+
+/// A layer (or branch, or expert) with all the state of one run. Every output starts as a sentinel.
+template <class T, class L>
+struct Pass {
+  using Layer = AsLayer<L, T, Cpu>;
+  static constexpr double sentinel = 12345;
+
+  Cpu::Context& ctx;
+  Layer layer;
+  Params<Layer, T, Cpu> params, grads;
+  Tensor<T, 2, Cpu> x, y, dy, dx;
+  Carry<Layer, T, Cpu> carry, dcarry;
+  Saved<Layer, T, Cpu> saved;
+  Extra<Layer, T, Cpu> extra{};
+
+  Pass(Cpu::Context& context, const L& part, Index items, Seed seed = {1})
+      : ctx(context),
+        layer(as_layer<T, Cpu>(part)),
+        params(init_params<T, Cpu>(layer, ctx, seed)),
+        grads(zeros_like(ctx, params)),
+        x(uniform_tensor<T>(ctx, seed.fork(1), 1, items, layer.in_dim())),
+        y(constant_tensor<T>(ctx, sentinel, items, layer.out_dim())),
+        dy(uniform_tensor<T>(ctx, seed.fork(2), 1, items, layer.out_dim())),
+        dx(constant_tensor<T>(ctx, 0, items, layer.in_dim())) {
+    layer.begin(ctx, params, items, carry);
+    layer.begin(ctx, params, items, dcarry);
+  }
+  void forward() { layer.forward(ctx, params, x, carry, y, saved, extra); }
+  void infer() { gatefold::infer<T, Cpu>(layer, ctx, params, x, carry, y, extra); }
+  void backward() { layer.backward(ctx, params, x, saved, dy, dcarry, dx, grads, extra); }
+
+  std::vector<double> outcome() const { return values(y, carry, dx, grads, dcarry); }
+  bool untouched() const {
+    const auto all = values(y);
+    return std::all_of(all.begin(), all.end(), [](double v) { return v == sentinel; });
+  }
+};
+template <class T, class L>
+Pass<T, L> pass(Cpu::Context& ctx, const L& part, Index items, Seed seed = {1}) {
+  return Pass<T, L>(ctx, part, items, seed);
+}
+
+}  // namespace gatefold::support

@@ -1,0 +1,203 @@
+#include "gatefold/tensor/pack.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+
+namespace {
+
+int allocations = 0;
+
+void* counted(std::size_t bytes) {
+  ++allocations;
+  if (void* p = std::malloc(bytes)) return p;
+  throw std::bad_alloc();
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) { return counted(bytes); }
+void* operator new[](std::size_t bytes) { return counted(bytes); }
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete[](void* p) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+void operator delete[](void* p, std::size_t) noexcept { std::free(p); }
+
+using namespace gatefold;
+
+namespace {
+
+struct Pair {
+  Tensor<double, 2, Cpu> weight;
+  Tensor<double, 1, Cpu> bias;
+  template <class F, class... P>
+  static void each(F&& f, P&... p) {
+    f("weight", p.weight...);
+    f("bias", p.bias...);
+  }
+};
+/// A wrapper that adds nothing to names.
+struct Wrapped {
+  Pair inside;
+  template <class F, class... P>
+  static void each(F&& f, P&... p) {
+    f("", p.inside...);
+  }
+};
+struct Model {
+  std::vector<Wrapped> layers;
+  std::tuple<Pair, Tensor<Index, 1, Cpu>> parts;
+  Nothing<double, Cpu> nothing;
+  Tensor<double, 1, Cpu> scale;
+  template <class F, class... P>
+  static void each(F&& f, P&... p) {
+    f("layers", p.layers...);
+    f("parts", p.parts...);
+    f("nothing", p.nothing...);
+    f("scale", p.scale...);
+  }
+};
+
+Model model() {
+  Model m;
+  m.layers.resize(2);
+  for (Wrapped& l : m.layers) {
+    l.inside.weight.resize(2, 3);
+    l.inside.bias.resize(3);
+  }
+  std::get<0>(m.parts).weight.resize(1, 1);
+  std::get<0>(m.parts).bias.resize(0);
+  std::get<1>(m.parts).resize(5);
+  m.scale.resize(4);
+  return m;
+}
+
+std::vector<std::string> names(const Model& m) {
+  std::vector<std::string> all;
+  for_each_tensor([&](const Name& name, const auto&) { all.push_back(name.str()); }, m);
+  return all;
+}
+
+const std::vector<std::string> kNames = {"layers.0.weight", "layers.0.bias", "layers.1.weight", "layers.1.bias",
+                                         "parts.0.weight",  "parts.0.bias",  "parts.1",         "scale"};
+
+}  // namespace
+
+TEST_CASE("names chain members and indices, empty parts leave no trace") { CHECK(names(model()) == kNames); }
+
+TEST_CASE("the name of a lone tensor is empty") {
+  Tensor<double, 1, Cpu> t(3);
+  int visited = 0;
+  for_each_tensor(
+      [&](const Name& name, auto& same) {
+        ++visited;
+        CHECK(name.str() == "");
+        CHECK(&same == &t);
+      },
+      t);
+  CHECK(visited == 1);
+}
+
+TEST_CASE("names end where they end") {
+  const Name root, layers{&root, "layers"}, ten{&layers, {}, 10}, wrapped{&ten, ""}, gate{&wrapped, "gate"};
+  CHECK(root.str() == "");
+  CHECK(layers.str() == "layers");
+  CHECK(ten.str() == "layers.10");
+  CHECK(wrapped.str() == "layers.10");
+  CHECK(gate.str() == "layers.10.gate");
+  const Name index_only{&root, {}, 0};
+  CHECK(index_only.str() == "0");
+}
+
+TEST_CASE("several packs are visited in lock step") {
+  Model a = model(), b = model();
+  const Model c = model();
+  std::vector<std::string> seen;
+  for_each_tensor(
+      [&](const Name& name, auto& x, auto& y, const auto& z) {
+        static_assert(std::is_same_v<decltype(x), decltype(y)>);
+        static_assert(!std::is_const_v<std::remove_reference_t<decltype(x)>>);
+        seen.push_back(name.str());
+        CHECK(x.size() == z.size());
+      },
+      a, b, c);
+  CHECK(seen == kNames);
+
+  for_each_tensor([&](const Name&, auto& x, auto& y) { y.resize_like(x), x.resize_like(y); }, a, b);
+  std::size_t at = 0;
+  const void* of_a[] = {a.layers[0].inside.weight.data(), a.layers[0].inside.bias.data(),
+                        a.layers[1].inside.weight.data(), a.layers[1].inside.bias.data(),
+                        std::get<0>(a.parts).weight.data(), std::get<0>(a.parts).bias.data(),
+                        std::get<1>(a.parts).data(), a.scale.data()};
+  const void* of_b[] = {b.layers[0].inside.weight.data(), b.layers[0].inside.bias.data(),
+                        b.layers[1].inside.weight.data(), b.layers[1].inside.bias.data(),
+                        std::get<0>(b.parts).weight.data(), std::get<0>(b.parts).bias.data(),
+                        std::get<1>(b.parts).data(), b.scale.data()};
+  for_each_tensor(
+      [&](const Name&, auto& x, auto& y) {
+        CHECK(static_cast<const void*>(x.data()) == of_a[at]);
+        CHECK(static_cast<const void*>(y.data()) == of_b[at]);
+        ++at;
+      },
+      a, b);
+  CHECK(at == kNames.size());
+}
+
+TEST_CASE("visiting allocates nothing") {
+  Model a = model(), b = model();
+  Index total = 0;
+  const int before = allocations;
+  for_each_tensor([&](const Name&, auto& x, const auto& y) { total += x.size() + y.size(); }, a, b);
+  const Index values = count_values(a);
+  CHECK(allocations == before);
+  CHECK(total == 2 * values);
+}
+
+TEST_CASE("str is what allocates") {
+  const Model a = model();
+  const int before = allocations;
+  for_each_tensor([&](const Name& name, const auto&) { (void)(name.str() + " is longer than any short string"); }, a);
+  CHECK(allocations > before);
+}
+
+TEST_CASE("count_values adds up every tensor") {
+  CHECK(count_values(model()) == 2 * (6 + 3) + 1 + 0 + 5 + 4);
+  CHECK(count_values(Nothing<double, Cpu>{}) == 0);
+  CHECK(count_values(Model{}) == 0);
+  CHECK(count_values(Tensor<float, 2, Cpu>(3, 5)) == 15);
+  CHECK(count_values(std::vector<Pair>{}) == 0);
+}
+
+TEST_CASE("shape_like copies the shape and nothing else") {
+  const Model from = model();
+  Model to;
+  shape_like(to, from);
+  CHECK(names(to) == kNames);
+  for_each_tensor(
+      [](const Name&, const auto& a, const auto& b) {
+        for (int d = 0; d < std::remove_cvref_t<decltype(a)>::rank; ++d) CHECK(a.extent(d) == b.extent(d));
+        if (a.size() > 0) CHECK(a.data() != b.data());
+      },
+      to, from);
+
+  Model larger = model();
+  larger.layers.resize(5);
+  larger.scale.resize(100);
+  shape_like(larger, from);
+  CHECK(larger.layers.size() == 2);
+  CHECK(larger.scale.size() == 4);
+  Tensor<float, 2, Cpu> a, b(2, 7);
+  shape_like(a, b);
+  CHECK(a.extent(1) == 7);
+  Nothing<float, Cpu> nothing;
+  shape_like(nothing, Nothing<float, Cpu>{});
+}

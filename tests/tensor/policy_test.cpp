@@ -1,0 +1,123 @@
+#include "gatefold/tensor/policy.hpp"
+
+#include <doctest/doctest.h>
+
+#include <type_traits>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/core/error.hpp"
+
+using namespace gatefold;
+
+namespace {
+
+struct Empty {};
+
+struct Full {
+  Index model_dim = 0;
+  static constexpr int evaluations = 3;
+
+  template <class T, class B>
+  struct Params {
+    Tensor<T, 1, B> weight;
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("weight", p.weight...);
+    }
+  };
+  template <class T, class B>
+  struct Saved {};
+  template <class T, class B>
+  struct Carry {};
+  template <class T, class B>
+  struct Extra {
+    Random random{};
+    bool auxiliary = true;
+    Extra at(Index layer) const { return {random.at(layer), auxiliary}; }
+    Extra without_auxiliary() const { return {random, false}; }
+  };
+  template <class T, class B>
+  struct ExtraGrad {};
+
+  Full with_model_dim(Index dim) const {
+    expect(model_dim == 0 || model_dim == dim, "Full", "model_dim", dim, model_dim);
+    return {dim};
+  }
+  template <class T, class B>
+  Params<T, B> init(typename B::Context&, Seed seed) const {
+    Params<T, B> p{Tensor<T, 1, B>(1)};
+    p.weight(0) = static_cast<T>(seed.value);
+    return p;
+  }
+};
+
+/// Members of the same name that mean something else are left alone.
+struct Unrelated {
+  int at(Index) const { return 0; }
+  int without_auxiliary() const { return 0; }
+  int with_model_dim(Index) const { return 0; }
+  int value = 4;
+};
+
+template <class P>
+constexpr bool has_nothing =
+    std::is_same_v<Params<P, float, Cpu>, Nothing<float, Cpu>> && std::is_same_v<Saved<P, float, Cpu>, Nothing<float, Cpu>> &&
+    std::is_same_v<Carry<P, float, Cpu>, Nothing<float, Cpu>> && std::is_same_v<Extra<P, float, Cpu>, Nothing<float, Cpu>> &&
+    std::is_same_v<ExtraGrad<P, float, Cpu>, Nothing<float, Cpu>>;
+
+}  // namespace
+
+TEST_CASE("what a policy does not have is Nothing") {
+  static_assert(has_nothing<Empty>);
+  static_assert(!has_nothing<Full>);
+  Cpu::Context ctx(1);
+  const auto params = init_params<double, Cpu>(Empty{}, ctx, Seed{1});
+  static_assert(std::is_same_v<decltype(params), const Nothing<double, Cpu>>);
+  CHECK(count_values(params) == 0);
+}
+
+TEST_CASE("what a policy has is found for each element type") {
+  static_assert(std::is_same_v<Params<Full, float, Cpu>, Full::Params<float, Cpu>>);
+  static_assert(std::is_same_v<Params<Full, double, Cpu>, Full::Params<double, Cpu>>);
+  static_assert(std::is_same_v<Saved<Full, float, Cpu>, Full::Saved<float, Cpu>>);
+  static_assert(std::is_same_v<Carry<Full, float, Cpu>, Full::Carry<float, Cpu>>);
+  static_assert(std::is_same_v<Extra<Full, float, Cpu>, Full::Extra<float, Cpu>>);
+  static_assert(std::is_same_v<ExtraGrad<Full, float, Cpu>, Full::ExtraGrad<float, Cpu>>);
+  Cpu::Context ctx(1);
+  CHECK(init_params<double, Cpu>(Full{}, ctx, Seed{12}).weight(0) == 12);
+}
+
+TEST_CASE("rules are evaluated once unless they say otherwise") {
+  static_assert(evaluations_of<Empty>() == 1);
+  static_assert(evaluations_of<Full>() == 3);
+}
+
+TEST_CASE("extra inputs are forked per layer where they know how") {
+  const Full::Extra<float, Cpu> extra{{Seed{3}, 8}};
+  CHECK(at_layer(extra, 2).random.seed == Seed{3}.fork(2));
+  CHECK(at_layer(extra, 2).random.step == 8);
+  CHECK(at_layer(extra, 2).auxiliary);
+  CHECK(at_layer(Unrelated{7}, 2).value == 7);
+  at_layer(Nothing<float, Cpu>{}, 1);
+}
+
+TEST_CASE("further evaluations count no auxiliary losses") {
+  const Full::Extra<float, Cpu> extra{{Seed{3}, 8}};
+  CHECK_FALSE(without_auxiliary(extra).auxiliary);
+  CHECK(without_auxiliary(extra).random.step == 8);
+  CHECK(without_auxiliary(Unrelated{7}).value == 7);
+}
+
+TEST_CASE("a model dimension left open is filled, another one is refused") {
+  CHECK(with_model_dim(Full{}, 16).model_dim == 16);
+  CHECK(with_model_dim(Full{16}, 16).model_dim == 16);
+  CHECK_THROWS_WITH_AS(with_model_dim(Full{8}, 16), "Full: model_dim: expected 16, got 8", ArgumentError);
+  CHECK(with_model_dim(Unrelated{7}, 16).value == 7);
+}
+
+TEST_CASE("a required input has no default") {
+  static_assert(!std::is_default_constructible_v<Required<int>>);
+  static_assert(std::is_convertible_v<int, Required<int>>);
+  const Required<int> given = 5;
+  CHECK(given.value == 5);
+}
