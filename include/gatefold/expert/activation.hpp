@@ -4,8 +4,12 @@
 #include "gatefold/core/config.hpp"
 
 /// Activations: `value(v)` and `slope(v)` = dvalue/dv, written once for a scalar and for a register of scalars. One of
-/// your own is a struct with these two functions; `exp`, `erf` and `where_positive` are found through math.
+/// your own is a struct with these two functions; `exp`, `erf` and `where_positive` are found through math. One that
+/// needs other functions (std::tanh) says `static constexpr bool scalar_only = true;` and is called with scalars.
 namespace gatefold {
+
+template <class Act>
+inline constexpr bool is_scalar_only = requires { requires Act::scalar_only; };
 
 struct Identity {
   template <class V>

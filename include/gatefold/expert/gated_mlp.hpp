@@ -18,6 +18,7 @@ namespace fn {
 /// up = v,   result = act(gate) · up
 template <class Act, class T, class B>
 struct GateUp {
+  static constexpr bool scalar_only = is_scalar_only<Act>;
   View<const T, 2, B> gate;  // [S, H]
   View<T, 2, B> up;          // [S, H]
 
@@ -30,6 +31,7 @@ struct GateUp {
 /// With v = dh: dgate = v · up · act'(gate), result dup = v · act(gate)
 template <class Act, class T, class B>
 struct GateUpBackward {
+  static constexpr bool scalar_only = is_scalar_only<Act>;
   View<const T, 2, B> gate, up;  // [S, H]
   View<T, 2, B> dgate;           // [S, H]
 

@@ -18,6 +18,7 @@ namespace fn {
 /// pre = v + bias,   result = act(pre)
 template <class Act, class T, class B>
 struct BiasActivate {
+  static constexpr bool scalar_only = is_scalar_only<Act>;
   View<const T, 2, B> bias;  // [E, H] or [E, 0]
   View<T, 2, B> pre;         // [S, H]
 
@@ -31,6 +32,7 @@ struct BiasActivate {
 /// result = v · act'(pre)
 template <class Act, class T, class B>
 struct TimesSlope {
+  static constexpr bool scalar_only = is_scalar_only<Act>;
   View<const T, 2, B> pre;  // [S, H]
 
   template <class A>

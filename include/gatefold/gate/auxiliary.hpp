@@ -42,7 +42,8 @@ struct LoadOfExpert {
   GATEFOLD_HD void operator()(Index e) const {
     T c = 0, p = 0;
     for (Index s = offsets(e); s < offsets(e + 1); ++s) c += valid(rows(s));
-    for (Index n = 0; n < q.extent(0); ++n) p += valid(n) * q(n, e);
+    for (Index n = 0; n < q.extent(0); ++n)
+      if (valid(n) != 0) p += q(n, e);  // padding may hold NaN
     picks(e) = c;
     total(e) = p;
   }

@@ -1,0 +1,131 @@
+#include "gatefold/backend/elementwise.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/tensor/tensor.hpp"
+#include "support/naive.hpp"
+
+using namespace gatefold;
+using naive::random_vector;
+
+namespace {
+
+template <class T>
+using Vector = Tensor<T, 1, Cpu>;
+
+template <class T>
+Vector<T> tensor(const std::vector<T>& values) {
+  Vector<T> t(static_cast<Index>(values.size()));
+  for (std::size_t i = 0; i < values.size(); ++i) t.data()[i] = values[i];
+  return t;
+}
+
+struct Pack {
+  std::vector<Vector<float>> parts;
+  Tensor<double, 2, Cpu> matrix;
+  template <class F, class... P>
+  static void each(F&& f, P&... p) {
+    f("parts", p.parts...);
+    f("matrix", p.matrix...);
+  }
+};
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("fill, copy, add, add_scaled on every element and no other", T, float, double) {
+  for (const Index n : {0, 1, 7, 64, 1000, 20000}) {
+    Cpu::Context ctx(2);
+    const auto a = random_vector<T>(n + 1, 1), b = random_vector<T>(n + 1, 2);
+    const Vector<T> x = tensor(a);
+    auto first = [n](Vector<T>& t) { return t.view().rows(0, n); };
+    Vector<T> filled = tensor(b), copied = tensor(b), added = tensor(b), scaled = tensor(b);
+    fill(ctx, first(filled), 3);
+    copy(ctx, x.view().rows(0, n), first(copied));
+    add(ctx, x.view().rows(0, n), first(added));
+    add_scaled(ctx, T(-0.25), x.view().rows(0, n), first(scaled));
+    Index wrong = 0;
+    for (Index i = 0; i < n; ++i) {
+      const T u = a[static_cast<std::size_t>(i)], v = b[static_cast<std::size_t>(i)];
+      wrong += filled(i) != T(3);
+      wrong += copied(i) != u;
+      wrong += added(i) != v + u;
+      wrong += std::abs(scaled(i) - (v - u / 4)) > 2 * std::numeric_limits<T>::epsilon();  // may be fused
+    }
+    CAPTURE(n);
+    CHECK(wrong == 0);
+    for (const Vector<T>* t : {&filled, &copied, &added, &scaled}) CHECK((*t)(n) == b.back());
+  }
+}
+
+TEST_CASE("add may take its own output") {
+  Cpu::Context ctx(1);
+  Vector<double> x = tensor<double>({1, -2, 3});
+  add(ctx, x.view(), x.view());
+  CHECK(x(0) == 2);
+  CHECK(x(1) == -4);
+  CHECK(x(2) == 6);
+}
+
+TEST_CASE("the functors compute what their comments say") {
+  const std::vector<double> a{1, 2, 3}, b{10, 20, 30};
+  std::vector<double> x{5, 6, 7}, y(3);
+  const fn::Scale<double> scale{-2, x.data()};
+  scale(1);
+  CHECK(x == std::vector<double>{5, -12, 7});
+  const fn::AddScaled<double> add_scaled{0.5, b.data(), x.data()};
+  add_scaled(2);
+  CHECK(x == std::vector<double>{5, -12, 22});
+  const fn::ScaledSum<double> sum{a.data(), 3, b.data(), y.data()};
+  sum(0), sum(2);
+  CHECK(y == std::vector<double>{31, 0, 93});
+  const fn::Copy<double> copy{b.data(), y.data()};
+  copy(1);
+  CHECK(y == std::vector<double>{31, 20, 93});
+  const fn::Fill<double> fill{-1, y.data()};
+  fill(0);
+  CHECK(y == std::vector<double>{-1, 20, 93});
+}
+
+TEST_CASE("packs: set_zero, zeros_like, copy_pack") {
+  Cpu::Context ctx(1);
+  Pack p;
+  p.parts.push_back(tensor<float>({1, 2}));
+  p.parts.push_back(tensor<float>({}));
+  p.matrix.resize(2, 3);
+  fill(ctx, p.matrix.view(), 4);
+
+  Pack zero = zeros_like(ctx, p);
+  CHECK(zero.parts.size() == 2);
+  CHECK(zero.parts[0].size() == 2);
+  CHECK(zero.matrix.extent(1) == 3);
+  for_each_tensor(
+      [](const Name&, const auto& t) {
+        for (Index i = 0; i < t.size(); ++i) CHECK(t.data()[i] == 0);
+      },
+      zero);
+  CHECK(p.matrix(1, 2) == 4);
+
+  copy_pack(ctx, std::as_const(p), zero);
+  CHECK(zero.parts[0](1) == 2);
+  CHECK(zero.matrix(1, 2) == 4);
+  CHECK(zero.matrix.data() != p.matrix.data());
+
+  p.matrix(0, 0) = std::numeric_limits<double>::quiet_NaN();
+  set_zero(ctx, p);
+  CHECK(p.matrix(0, 0) == 0);
+  CHECK(p.parts[0](0) == 0);
+  CHECK(zero.matrix(0, 0) == 4);
+
+  auto lone = tensor<float>({1, 2});
+  set_zero(ctx, lone);
+  CHECK(lone(1) == 0);
+  Nothing<float, Cpu> nothing;
+  set_zero(ctx, nothing);
+}

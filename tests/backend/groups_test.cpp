@@ -1,0 +1,79 @@
+#include "gatefold/backend/groups.hpp"
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+
+using namespace gatefold;
+
+namespace {
+
+/// The expert of a slot by looking at every expert; -1 past the last slot.
+Index expert_of(const std::vector<Index>& offsets, Index slot) {
+  for (std::size_t e = 0; e + 1 < offsets.size(); ++e)
+    if (offsets[e] <= slot && slot < offsets[e + 1]) return static_cast<Index>(e);
+  return -1;
+}
+
+std::vector<Index> offsets_of(const std::vector<Index>& counts) {
+  std::vector<Index> offsets{0};
+  for (const Index count : counts) offsets.push_back(offsets.back() + count);
+  return offsets;
+}
+
+}  // namespace
+
+TEST_CASE("the expert of every slot, empty experts anywhere") {
+  std::vector<Index> many(257, 2);
+  many[0] = many[100] = many[101] = many[256] = 0;
+  for (const std::vector<Index>& counts : {std::vector<Index>{5}, {1, 1, 1}, {0, 0, 3, 0, 2, 0}, {7, 0, 0, 0}, {0, 0, 0, 7},
+                                           {0, 0, 0}, {0}, many}) {
+    const std::vector<Index> offsets = offsets_of(counts);
+    const Groups<Cpu> groups{offsets, {}, offsets.back()};
+    CAPTURE(counts.size());
+    CHECK(groups.experts() == static_cast<Index>(counts.size()));
+    for (Index s = 0; s < offsets.back() + 3; ++s) {
+      CAPTURE(s);
+      CHECK(groups.expert(s) == expert_of(offsets, s));
+    }
+  }
+}
+
+TEST_CASE("no experts at all") {
+  const std::vector<Index> offsets{0};
+  const Groups<Cpu> groups{offsets, {}, 0};
+  CHECK(groups.experts() == 0);
+  CHECK(groups.expert(0) == -1);
+}
+
+TEST_CASE("slots read the rows they are told, or their own") {
+  const std::vector<Index> offsets{0, 2, 3}, rows{7, 4, 7};
+  const Groups<Cpu> groups{offsets, rows, 3};
+  CHECK(groups.row(0) == 7);
+  CHECK(groups.row(1) == 4);
+  CHECK(groups.row(2) == 7);
+  const Groups<Cpu> own = groups.in_slot_order();
+  for (Index s = 0; s < 3; ++s) CHECK(own.row(s) == s);
+  CHECK(own.slots == 3);
+  CHECK(own.experts() == 2);
+  CHECK(own.offsets.data() == offsets.data());
+}
+
+TEST_CASE("a range of experts keeps slot numbers") {
+  const std::vector<Index> offsets = offsets_of({2, 0, 3, 1});
+  const std::vector<Index> rows{10, 11, 12, 13, 14, 15};
+  const Groups<Cpu> groups{offsets, rows, 6};
+  const Groups<Cpu> middle = groups.experts(1, 2);
+  CHECK(middle.experts() == 2);
+  CHECK(middle.offsets(0) == 2);
+  CHECK(middle.offsets(1) == 2);
+  CHECK(middle.offsets(2) == 5);
+  for (Index s = 2; s < 5; ++s) {
+    CHECK(middle.expert(s) == 1);
+    CHECK(middle.row(s) == groups.row(s));
+  }
+  CHECK(middle.expert(5) == -1);
+  CHECK(groups.experts(3, 0).experts() == 0);
+}

@@ -1,0 +1,60 @@
+#include "gatefold/backend/math.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+
+using namespace gatefold;
+
+namespace {
+
+template <class T>
+constexpr T inf = std::numeric_limits<T>::infinity();
+template <class T>
+constexpr T nan = std::numeric_limits<T>::quiet_NaN();
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("exp and erf are those of the standard library", T, float, double) {
+  for (T v = -20; v <= 20; v += T(0.37)) {
+    CHECK(math::exp(v) == std::exp(v));
+    CHECK(math::erf(v) == std::erf(v));
+  }
+}
+
+TEST_CASE_TEMPLATE("where_positive takes its second value for zero, minus zero and NaN", T, float, double) {
+  CHECK(math::where_positive(T(1), T(2), T(3)) == 2);
+  CHECK(math::where_positive(T(-1), T(2), T(3)) == 3);
+  CHECK(math::where_positive(T(0), T(2), T(3)) == 3);
+  CHECK(math::where_positive(T(-0.0), T(2), T(3)) == 3);
+  CHECK(math::where_positive(nan<T>, T(2), T(3)) == 3);
+  CHECK(math::where_positive(inf<T>, T(2), T(3)) == 2);
+}
+
+TEST_CASE_TEMPLATE("sigmoid and softplus against extended precision", T, float, double) {
+  const double epsilon = std::numeric_limits<T>::epsilon();
+  for (T v = -30; v <= 30; v += T(0.173)) {
+    const long double x = v;
+    const auto sigmoid = static_cast<double>(1 / (1 + std::exp(-x)));
+    const auto softplus = static_cast<double>(std::log1p(std::exp(x)));
+    CAPTURE(v);
+    CHECK(std::abs(static_cast<double>(math::sigmoid(v)) - sigmoid) <= 4 * epsilon * sigmoid);
+    CHECK(std::abs(static_cast<double>(math::softplus(v)) - softplus) <= 4 * epsilon * softplus);
+  }
+}
+
+TEST_CASE_TEMPLATE("sigmoid and softplus far out", T, float, double) {
+  CHECK(math::sigmoid(T(0)) == T(0.5));
+  CHECK(math::sigmoid(T(1000)) == 1);
+  CHECK(math::sigmoid(T(-1000)) == 0);
+  CHECK(math::sigmoid(inf<T>) == 1);
+  CHECK(math::sigmoid(-inf<T>) == 0);
+  CHECK(math::softplus(T(1000)) == 1000);
+  CHECK(math::softplus(T(-1000)) == 0);
+  CHECK(math::softplus(inf<T>) == inf<T>);
+  CHECK(math::softplus(-inf<T>) == 0);
+  CHECK(std::isnan(math::sigmoid(nan<T>)));
+  CHECK(std::isnan(math::softplus(nan<T>)));
+  CHECK(math::softplus(T(-50)) > 0);
+}

@@ -1,0 +1,61 @@
+#include "gatefold/backend/probe.hpp"
+
+#include <doctest/doctest.h>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+
+using namespace gatefold;
+
+namespace {
+
+struct LearnsNothing {};
+
+template <class T, class B>
+struct Weight {
+  Tensor<T, 1, B> weight;
+};
+
+struct Learns {
+  template <class T, class B>
+  using Params = Weight<T, B>;
+  template <class T, class B>
+  Params<T, B> init(typename B::Context&, Seed) const {
+    return {};
+  }
+};
+struct WithoutInit {
+  template <class T, class B>
+  using Params = Weight<T, B>;
+};
+struct OtherResult : WithoutInit {
+  template <class T, class B>
+  int init(typename B::Context&, Seed) const {
+    return 0;
+  }
+};
+struct NotConst : WithoutInit {
+  template <class T, class B>
+  Weight<T, B> init(typename B::Context&, Seed) {
+    return {};
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a policy with Params says how they begin") {
+  static_assert(policy::HasInit<LearnsNothing, float, Cpu>);
+  static_assert(policy::HasInit<Learns, float, Cpu>);
+  static_assert(!policy::HasInit<WithoutInit, float, Cpu>);
+  static_assert(!policy::HasInit<OtherResult, float, Cpu>);
+  static_assert(!policy::HasInit<NotConst, float, Cpu>);
+  CHECK(policy::HasInit<Learns, double, Cpu>);
+}
+
+TEST_CASE("a probe stands for the arguments of both directions") {
+  Cpu::Context ctx(1);
+  const policy::Probe<float, Cpu> probe{ctx, {}, {}, {}};
+  CHECK(probe.in.empty());
+  CHECK(probe.out.empty());
+  CHECK(probe.groups.slots == 0);
+  CHECK(&probe.ctx == &ctx);
+}

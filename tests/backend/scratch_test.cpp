@@ -1,0 +1,192 @@
+#include "gatefold/backend/scratch.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <type_traits>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+
+using namespace gatefold;
+
+namespace {
+
+struct Counting {
+  static constexpr bool is_host = true;
+  static inline int allocations = 0, releases = 0;
+  static inline bool short_of_memory = false;
+  static void* allocate(std::size_t bytes) {
+    if (short_of_memory) throw std::bad_alloc();
+    ++allocations;
+    return std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  }
+  static void release(void* p) {
+    ++releases;
+    std::free(p);
+  }
+  static void poison(void* p, std::size_t bytes) { std::memset(p, 0xff, bytes); }
+};
+using Arena = Scratch<Counting>;
+
+std::uintptr_t address(const void* p) { return reinterpret_cast<std::uintptr_t>(p); }
+
+constexpr Index kMegabyte = Index(1) << 20;
+
+}  // namespace
+
+TEST_CASE("an arena belongs to one context") {
+  static_assert(!std::is_copy_constructible_v<Arena> && !std::is_copy_assignable_v<Arena>);
+  static_assert(!std::is_copy_constructible_v<Arena::Mark>);
+}
+
+TEST_CASE("views have the extents asked for and do not overlap") {
+  Arena arena;
+  const auto mark = arena.mark();
+  const View<double, 2, Counting> a = arena.scratch<double>(3, 5);
+  const View<char, 1, Counting> b = arena.scratch<char>(1);
+  const View<float, 4, Counting> c = arena.scratch<float>(2, 3, 4, 5);
+  CHECK(a.extent(0) == 3);
+  CHECK(a.extent(1) == 5);
+  CHECK(c.size() == 120);
+  for (Index i = 0; i < a.size(); ++i) a.data()[i] = 1;
+  b(0) = 2;
+  for (Index i = 0; i < c.size(); ++i) c.data()[i] = 3;
+  for (Index i = 0; i < a.size(); ++i) CHECK(a.data()[i] == 1);
+  CHECK(b(0) == 2);
+}
+
+TEST_CASE("views are 256 bytes apart, and as well aligned as the backend's memory") {
+  Arena arena;
+  const auto mark = arena.mark();
+  for (const Index bytes : {1, 255, 256, 257, 0, 3}) CHECK(address(arena.scratch<char>(bytes).data()) % 256 == 0);
+  CHECK(address(arena.scratch<char>(3 * kMegabyte).data()) % 256 == 0);
+  Cpu::Context ctx(1);
+  const auto second = ctx.mark();
+  for (const Index bytes : {1, 255, 256, 257, 5000000}) CHECK(address(ctx.scratch<char>(bytes).data()) % 64 == 0);
+}
+
+TEST_CASE("marks nest: each gives back what was taken since") {
+  Arena arena;
+  const auto outer = arena.mark();
+  double* const first = arena.scratch<double>(10).data();
+  double *second, *third;
+  {
+    const auto inner = arena.mark();
+    second = arena.scratch<double>(10).data();
+    {
+      const auto innermost = arena.mark();
+      third = arena.scratch<double>(10).data();
+    }
+    CHECK(arena.scratch<double>(10).data() == third);
+  }
+  CHECK(arena.scratch<double>(10).data() == second);
+  CHECK(first != second);
+  CHECK(second != third);
+}
+
+TEST_CASE("nothing is allocated before it is needed, and the second step runs in the memory of the first") {
+  const int allocations = Counting::allocations, releases = Counting::releases;
+  {
+    Arena arena;
+    CHECK(arena.capacity() == 0);
+    {
+      const auto mark = arena.mark();
+    }
+    CHECK(Counting::allocations == allocations);
+
+    const void* before[3] = {};
+    int held = 0;
+    for (int step = 0; step < 3; ++step) {
+      const auto mark = arena.mark();
+      const void* now[3] = {arena.scratch<char>(kMegabyte / 2).data(), arena.scratch<char>(3 * kMegabyte).data(),
+                            arena.scratch<char>(kMegabyte).data()};
+      if (step > 0) {
+        for (int i = 0; i < 3; ++i) CHECK(now[i] == before[i]);
+        CHECK(Counting::allocations == held);
+      }
+      for (int i = 0; i < 3; ++i) before[i] = now[i];
+      held = Counting::allocations;
+    }
+    CHECK(held - allocations == 3);
+    CHECK(arena.capacity() >= static_cast<std::size_t>(4 * kMegabyte + kMegabyte / 2));
+  }
+  CHECK(Counting::releases - releases == Counting::allocations - allocations);
+}
+
+TEST_CASE("chunks do not move while the arena grows") {
+  Arena arena;
+  const auto mark = arena.mark();
+  const View<Index, 1, Counting> early = arena.scratch<Index>(100);
+  for (Index i = 0; i < 100; ++i) early(i) = i;
+  for (int i = 0; i < 20; ++i) arena.scratch<char>(kMegabyte);
+  for (Index i = 0; i < 100; ++i) CHECK(early(i) == i);
+}
+
+TEST_CASE("a mark taken before the arena grew gives back the new chunks too") {
+  Arena arena;
+  const void* first;
+  {
+    const auto mark = arena.mark();
+    first = arena.scratch<char>(100).data();
+    arena.scratch<char>(5 * kMegabyte);
+  }
+  const std::size_t held = arena.capacity();
+  const auto mark = arena.mark();
+  CHECK(arena.scratch<char>(100).data() == first);
+  arena.scratch<char>(5 * kMegabyte);
+  CHECK(arena.capacity() == held);
+}
+
+TEST_CASE("small requests share a chunk, empty ones are fine") {
+  Arena arena;
+  const auto mark = arena.mark();
+  for (int i = 0; i < 1000; ++i) arena.scratch<double>(8);
+  const View<double, 2, Counting> empty = arena.scratch<double>(0, 8);
+  CHECK(empty.size() == 0);
+  CHECK(empty.extent(1) == 8);
+  CHECK(arena.capacity() == static_cast<std::size_t>(kMegabyte));
+}
+
+TEST_CASE("an arena survives a failed allocation") {
+  const int allocations = Counting::allocations, releases = Counting::releases;
+  {
+    Arena arena;
+    const auto mark = arena.mark();
+    const View<int, 1, Counting> early = arena.scratch<int>(1);
+    early(0) = 5;
+    Counting::short_of_memory = true;
+    CHECK_THROWS_AS(arena.scratch<char>(2 * kMegabyte), std::bad_alloc);
+    Counting::short_of_memory = false;
+    CHECK(early(0) == 5);
+    CHECK(arena.scratch<char>(2 * kMegabyte).size() == 2 * kMegabyte);
+  }
+  CHECK(Counting::releases - releases == Counting::allocations - allocations);
+}
+
+#ifndef NDEBUG
+TEST_CASE("debug builds poison what a mark gives back, and nothing else") {
+  Arena arena;
+  const auto outer = arena.mark();
+  const View<double, 1, Counting> kept = arena.scratch<double>(4);
+  for (Index i = 0; i < 4; ++i) kept(i) = 1;
+  View<double, 1, Counting> gone, far;
+  {
+    const auto mark = arena.mark();
+    gone = arena.scratch<double>(4);
+    far = arena.scratch<double>(kMegabyte);
+    for (Index i = 0; i < 4; ++i) gone(i) = far(i) = 2;
+    far(kMegabyte - 1) = 2;
+  }
+  for (Index i = 0; i < 4; ++i) {
+    CHECK(kept(i) == 1);
+    CHECK(std::isnan(gone(i)));
+    CHECK(std::isnan(far(i)));
+  }
+  CHECK(std::isnan(far(kMegabyte - 1)));
+}
+#endif

@@ -1,0 +1,95 @@
+#include "gatefold/expert/activation.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "gatefold/backend/cpu/register.hpp"
+
+using namespace gatefold;
+
+namespace {
+
+using Real = long double;
+constexpr Real pi = std::numbers::pi_v<Real>;
+
+/// The textbook formula of each activation.
+Real formula(Identity, Real v) { return v; }
+Real formula(Relu, Real v) { return std::max(v, Real(0)); }
+Real formula(Gelu, Real v) { return v * std::erfc(-v / std::sqrt(Real(2))) / 2; }
+Real formula(GeluTanh, Real v) { return v / 2 * (1 + std::tanh(std::sqrt(2 / pi) * (v + Real(0.044715L) * v * v * v))); }
+Real formula(Silu, Real v) { return v / (1 + std::exp(-v)); }
+Real formula(Cubic, Real v) { return v * v * v; }
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("activations: values equal the formulas in long double", Act, Identity, Relu, Gelu, GeluTanh, Silu, Cubic) {
+  // Relative to |v|: near their zeros far left, 1 + erf and 1 + tanh cancel.
+  for (int i = -1200; i <= 1200; ++i) {
+    const double v = i / 100.0;
+    const double expected = static_cast<double>(formula(Act{}, v)), scale = std::max(std::abs(v), std::abs(expected));
+    CHECK(std::abs(Act::value(v) - expected) <= 1e-15 * scale);
+    CHECK(std::abs(double(Act::value(static_cast<float>(v))) - double(formula(Act{}, static_cast<float>(v)))) <=
+          5e-7 * scale);
+  }
+}
+
+TEST_CASE_TEMPLATE("activations: slopes equal central differences", Act, Identity, Relu, Gelu, GeluTanh, Silu, Cubic) {
+  // Of the formula in long double, five points: error of order h⁴ and rounding of 1e-19 / h.
+  const Real h = 1e-3L;
+  for (int i = -1199; i <= 1200; i += 2) {
+    const double v = i / 100.0;
+    auto f = [&](Real offset) { return formula(Act{}, v + offset); };
+    const double numeric = static_cast<double>((8 * (f(h) - f(-h)) - (f(2 * h) - f(-2 * h))) / (12 * h));
+    CHECK(std::abs(Act::slope(v) - numeric) <= 2e-12 * std::max(1.0, std::abs(numeric)));
+  }
+}
+
+TEST_CASE("activations: the two forms of GELU are close but not the same") {
+  double most = 0;
+  for (int i = -500; i <= 500; ++i) most = std::max(most, std::abs(Gelu::value(i / 100.0) - GeluTanh::value(i / 100.0)));
+  CHECK(most < 5e-4);
+  CHECK(most > 3e-4);
+}
+
+TEST_CASE("activations: the corners of Relu: 0 has slope 0, NaN is not positive") {
+  CHECK(Relu::value(0.0) == 0);
+  CHECK(Relu::slope(0.0) == 0);
+  CHECK(Relu::slope(1e-300) == 1);
+  CHECK(Relu::slope(-1e-300) == 0);
+  CHECK(Relu::slope(std::numeric_limits<double>::quiet_NaN()) == 0);
+}
+
+TEST_CASE_TEMPLATE("activations: stay finite far out", Act, Relu, Gelu, GeluTanh, Silu) {
+  for (const float v : {1e2f, 1e4f, 1e9f}) {
+    CHECK(Act::value(v) == v);
+    CHECK(Act::slope(v) == 1);
+    CHECK(Act::value(-v) == 0);
+    CHECK(Act::slope(-v) == 0);
+  }
+}
+
+TEST_CASE_TEMPLATE("activations: NaN stays NaN", Act, Identity, Gelu, GeluTanh, Silu, Cubic) {
+  CHECK(std::isnan(Act::value(std::numeric_limits<double>::quiet_NaN())));
+}
+
+TEST_CASE_TEMPLATE("activations: a register gives what its elements give", Act, Identity, Relu, Gelu, GeluTanh, Silu, Cubic) {
+  const auto agrees = [](auto zero, double tolerance) {
+    using T = decltype(zero);
+    using V = cpu::Register<T>;
+    for (int i = -900; i <= 900; ++i) {
+      T from[V::size], value[V::size], slope[V::size];
+      for (int j = 0; j < V::size; ++j) from[j] = static_cast<T>(i / 100.0 + j / 1000.0);
+      Act::value(V::load(from)).store(value);
+      Act::slope(V::load(from)).store(slope);
+      for (int j = 0; j < V::size; ++j) {
+        CHECK(std::abs(value[j] - Act::value(from[j])) <= T(tolerance) * (1 + std::abs(value[j])));
+        CHECK(std::abs(slope[j] - Act::slope(from[j])) <= T(tolerance) * (1 + std::abs(slope[j])));
+      }
+    }
+  };
+  agrees(float(0), 1e-6);
+  agrees(double(0), 1e-14);
+}
