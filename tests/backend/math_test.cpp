@@ -10,9 +10,9 @@ using namespace gatefold;
 namespace {
 
 template <class T>
-constexpr T inf = std::numeric_limits<T>::infinity();
+constexpr T infinity = std::numeric_limits<T>::infinity();
 template <class T>
-constexpr T nan = std::numeric_limits<T>::quiet_NaN();
+constexpr T not_a_number = std::numeric_limits<T>::quiet_NaN();
 
 }  // namespace
 
@@ -28,8 +28,8 @@ TEST_CASE_TEMPLATE("where_positive takes its second value for zero, minus zero a
   CHECK(math::where_positive(T(-1), T(2), T(3)) == 3);
   CHECK(math::where_positive(T(0), T(2), T(3)) == 3);
   CHECK(math::where_positive(T(-0.0), T(2), T(3)) == 3);
-  CHECK(math::where_positive(nan<T>, T(2), T(3)) == 3);
-  CHECK(math::where_positive(inf<T>, T(2), T(3)) == 2);
+  CHECK(math::where_positive(not_a_number<T>, T(2), T(3)) == 3);
+  CHECK(math::where_positive(infinity<T>, T(2), T(3)) == 2);
 }
 
 TEST_CASE_TEMPLATE("sigmoid and softplus against extended precision", T, float, double) {
@@ -48,13 +48,13 @@ TEST_CASE_TEMPLATE("sigmoid and softplus far out", T, float, double) {
   CHECK(math::sigmoid(T(0)) == T(0.5));
   CHECK(math::sigmoid(T(1000)) == 1);
   CHECK(math::sigmoid(T(-1000)) == 0);
-  CHECK(math::sigmoid(inf<T>) == 1);
-  CHECK(math::sigmoid(-inf<T>) == 0);
+  CHECK(math::sigmoid(infinity<T>) == 1);
+  CHECK(math::sigmoid(-infinity<T>) == 0);
   CHECK(math::softplus(T(1000)) == 1000);
   CHECK(math::softplus(T(-1000)) == 0);
-  CHECK(math::softplus(inf<T>) == inf<T>);
-  CHECK(math::softplus(-inf<T>) == 0);
-  CHECK(std::isnan(math::sigmoid(nan<T>)));
-  CHECK(std::isnan(math::softplus(nan<T>)));
+  CHECK(math::softplus(infinity<T>) == infinity<T>);
+  CHECK(math::softplus(-infinity<T>) == 0);
+  CHECK(std::isnan(math::sigmoid(not_a_number<T>)));
+  CHECK(std::isnan(math::softplus(not_a_number<T>)));
   CHECK(math::softplus(T(-50)) > 0);
 }

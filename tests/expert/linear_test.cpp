@@ -34,7 +34,7 @@ TEST_CASE("Linear (1): equals loops for empty experts, all items on one, 257 exp
 
 TEST_CASE_TEMPLATE("Linear: slots nobody owns are neither read nor written; gradients are added", T, float, double) {
   for (const bool bias : {true, false}) {
-    const auto broken = broken_promises<T>(Linear{.model_dim = 5, .output_dim = 4, .bias = bias});
+    const auto broken = broken_promises<T>(Linear{.model_dim = 5, .output_dim = 4, .bias = bias}, [](auto&) {});
     CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
   }
 }

@@ -75,8 +75,9 @@ inline std::vector<std::vector<Index>> uneven_counts() {
 }
 
 /// What every expert promises about slots nobody owns and about accumulation.
-template <class T, class E>
-std::vector<std::string> broken_promises(const E& expert) {
+/// @param poison_saved  (bank) poisons what the bank's expert kept of spare slots
+template <class T, class E, class F>
+std::vector<std::string> broken_promises(const E& expert, F&& poison_saved) {
   std::vector<std::string> broken;
   Cpu::Context ctx(1);
   const std::vector<Index> counts{2, 0, 3};
@@ -90,9 +91,7 @@ std::vector<std::string> broken_promises(const E& expert) {
   poisoned.forward();
   if (!same_bits(clean.of_slots(clean.z), poisoned.of_slots(poisoned.z))) broken.push_back("forward: spare slots leak");
   if (!poisoned.spare_untouched(poisoned.z)) broken.push_back("forward: writes spare slots");
-  for_each_tensor([&](const Name&, auto& t) {
-    if constexpr (std::decay_t<decltype(t)>::rank == 2) poisoned.poison(t);
-  }, poisoned.saved);
+  poison_saved(poisoned);
   clean.backward();
   poisoned.backward();
   if (!same_bits(values(clean.grads), values(poisoned.grads))) broken.push_back("backward: spare slots leak into gradients");

@@ -45,7 +45,8 @@ struct Slots {
   Slots(std::span<const Index> counts, Index items, unsigned seed) {
     std::mt19937 generator(seed);
     for (const Index count : counts) offsets.push_back(offsets.back() + count);
-    for (Index s = 0; s < offsets.back(); ++s) rows.push_back(static_cast<Index>(generator() % static_cast<unsigned>(items)));
+    for (Index s = 0; s < offsets.back(); ++s)
+      rows.push_back(static_cast<Index>(generator() % static_cast<unsigned>(items)));
   }
   Index count() const { return offsets.back(); }
   Index experts() const { return static_cast<Index>(offsets.size()) - 1; }

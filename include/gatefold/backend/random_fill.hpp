@@ -29,7 +29,7 @@ struct Normal {
 
 }  // namespace fn
 
-/// x ~ U[low, high)
+/// x ~ U[low, high), where rounding may give high itself
 template <class C, class T, int R, class B>
 void fill_uniform(C& ctx, Seed seed, double low, double high, Tensor<T, R, B>& x) {
   B::for_each(ctx, x.size(), fn::Uniform<T>{seed, T(low), T(high - low), x.data()});

@@ -36,7 +36,7 @@ class Scratch {
   };
   [[nodiscard]] Mark mark() { return Mark(*this); }
 
-  /// Uninitialised elements, 256-byte aligned.
+  /// Uninitialised elements, aligned as B::allocate aligns (256 bytes at most).
   template <class T, class... I>
   View<T, static_cast<int>(sizeof...(I)), B> scratch(I... extents) {
     const std::size_t count = static_cast<std::size_t>((Index(1) * ... * static_cast<Index>(extents)));

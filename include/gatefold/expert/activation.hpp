@@ -59,7 +59,7 @@ struct GeluTanh {
   template <class V>
   GATEFOLD_HD static V gate(V v) {
     using math::exp;
-    return V(1) / (V(1) + exp(v * (v * v * V(-0.07135481282205206) + V(-1.5957691216057308))));
+    return V(1) / (V(1) + exp(v * (v * v * V(-0.07135481627260025) + V(-1.5957691216057308))));
   }
   template <class V>
   GATEFOLD_HD static V value(V v) {
@@ -68,7 +68,7 @@ struct GeluTanh {
   template <class V>
   GATEFOLD_HD static V slope(V v) {
     const V g = gate(v);
-    return g + v * (g * (V(1) - g)) * (v * v * V(0.21406443846615618) + V(1.5957691216057308));
+    return g + v * (g * (V(1) - g)) * (v * v * V(0.21406444881780075) + V(1.5957691216057308));
   }
 };
 

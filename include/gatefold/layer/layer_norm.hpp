@@ -115,6 +115,7 @@ struct LayerNorm {
                const Nothing<T, B>&) const {
     expect_shape("LayerNorm.forward", "x", x, {any_extent, model_dim});
     expect_shape("LayerNorm.forward", "y", y, {x.extent(0), model_dim});
+    validate(p, x.extent(0), Nothing<T, B>{});
     saved.unit.resize(x.extent(0), model_dim);
     saved.inverse.resize(x.extent(0));
     B::for_rows(ctx, x.extent(0), fn::Normalise<T, B>{x, p.gain, p.bias, T(epsilon), saved.unit, y, saved.inverse});

@@ -53,6 +53,7 @@ struct NoResidual {
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Nothing<T, B>&, Out<T, 2, B> y,
                Saved<T, B>& saved, const Same<Extra<T, B>>& extra = {}) const {
+    validate(p, x.extent(0), Nothing<T, B>{}, extra);
     branch.forward(ctx, p.branch, x, y, saved.branch, extra);
   }
   template <class T, class B>

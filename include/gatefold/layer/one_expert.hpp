@@ -51,6 +51,7 @@ struct OneExpert {
                const Nothing<T, B>&) const {
     expect_shape("OneExpert.forward", "x", x, {any_extent, in_dim()});
     expect_shape("OneExpert.forward", "u", u, {x.extent(0), out_dim()});
+    validate(p, x.extent(0), Nothing<T, B>{});
     auto mark = ctx.mark();
     expert.forward(ctx, p.expert, one_group(ctx, x.extent(0)), x, u, saved);
   }

@@ -63,6 +63,7 @@ struct PreNorm {
                const Same<Extra<T, B>>& extra) const {
     expect_shape("PreNorm.forward", "x", x, {any_extent, in_dim()});
     expect_shape("PreNorm.forward", "u", u, {x.extent(0), out_dim()});
+    validate(p, x.extent(0), extra);
     saved.normed.resize(x.extent(0), x.extent(1));
     with_model_dim(norm, in_dim()).forward(ctx, p.norm, x, saved.normed, saved.norm, Nothing<T, B>{});
     branch.forward(ctx, p.branch, saved.normed, u, saved.branch, extra);

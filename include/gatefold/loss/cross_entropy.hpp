@@ -63,6 +63,7 @@ struct CrossEntropy {
   template <class T, class B>
   void backward(typename B::Context& ctx, In<T, 2, B> y, In<Index, 1, B> target, Out<T, 2, B> dy) const {
     validate<T, B>(y, target);
+    expect_shape("CrossEntropy.backward", "dy", dy, {y.extent(0), y.extent(1)});
     B::for_each(ctx, y.extent(0), fn::NegativeLogLikelihoodBackward<T, B>{{y, target}, dy});
   }
 };

@@ -3,6 +3,7 @@
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/policy.hpp"
 
 /// The family of losses. A loss is an aggregate with
@@ -16,8 +17,10 @@
 namespace gatefold::loss {
 
 /// value = (1 / count) Σ_i f(i), summed in a fixed order; 0 for no items.
+/// @throws ArgumentError unless value is [1]
 template <class T, class B, class F>
 void mean(typename B::Context& ctx, Index terms, Index count, const F& f, Out<T, 1, B> value) {
+  expect_shape("loss.mean", "value", value, {1});
   fill(ctx, value, 0);
   B::template reduce<T>(ctx, terms, f, value.data());
   B::for_each(ctx, 1, fn::Scale<T>{count > 0 ? 1 / static_cast<T>(count) : T(1), value.data()});

@@ -35,8 +35,10 @@ TEST_CASE_TEMPLATE("reduce adds to its output, the same bits for every thread co
     for (const int threads : {1, 2, 3, 8}) {
       Cpu::Context ctx(threads);
       T sum = 2;
-      Cpu::reduce<T>(ctx, n, [p = x.data()](Index i) { return p[i]; }, &sum);
-      CHECK(std::abs(static_cast<double>(sum) - exact - 2) <= static_cast<double>(8 + n) * std::numeric_limits<T>::epsilon());
+      Cpu::reduce<T>(
+          ctx, n, [p = x.data()](Index i) { return p[i]; }, &sum);
+      CHECK(std::abs(static_cast<double>(sum) - exact - 2) <=
+            static_cast<double>(8 + n) * std::numeric_limits<T>::epsilon());
       if (threads == 1) first = sum;
       CHECK(std::memcmp(&sum, &first, sizeof(T)) == 0);
     }
@@ -49,10 +51,13 @@ TEST_CASE("group_by is a stable sort and leaves negative keys out") {
     for (const Index groups : {0, 1, 3, 64, 257})
       for (const Index n : {0, 1, 10, 5000, 100003}) {
         std::vector<Index> keys, expected, offsets(static_cast<std::size_t>(groups) + 1, -5);
-        for (Index i = 0; i < n; ++i) keys.push_back(static_cast<Index>(mix64(static_cast<std::uint64_t>(i)) % (groups + 1)) - 1);
+        for (Index i = 0; i < n; ++i)
+          keys.push_back(static_cast<Index>(mix64(static_cast<std::uint64_t>(i)) % (groups + 1)) - 1);
         for (Index i = 0; i < n; ++i)
           if (keys[static_cast<std::size_t>(i)] >= 0) expected.push_back(i);
-        std::stable_sort(expected.begin(), expected.end(), [&](Index a, Index b) { return keys[static_cast<std::size_t>(a)] < keys[static_cast<std::size_t>(b)]; });
+        std::stable_sort(expected.begin(), expected.end(), [&](Index a, Index b) {
+          return keys[static_cast<std::size_t>(a)] < keys[static_cast<std::size_t>(b)];
+        });
         std::vector<Index> order(static_cast<std::size_t>(n), -1);
         Cpu::group_by(ctx, keys, offsets, order);
         const auto count = static_cast<std::size_t>(offsets.back());
@@ -60,7 +65,8 @@ TEST_CASE("group_by is a stable sort and leaves negative keys out") {
         CHECK(std::equal(expected.begin(), expected.end(), order.begin()));
         CHECK(std::all_of(order.begin() + offsets.back(), order.end(), [](Index i) { return i == -1; }));
         for (Index g = 0; g < groups; ++g)
-          CHECK(offsets[static_cast<std::size_t>(g) + 1] - offsets[static_cast<std::size_t>(g)] == std::count(keys.begin(), keys.end(), g));
+          CHECK(offsets[static_cast<std::size_t>(g) + 1] - offsets[static_cast<std::size_t>(g)] ==
+                std::count(keys.begin(), keys.end(), g));
         CHECK(offsets[0] == 0);
       }
   }
@@ -84,7 +90,8 @@ TEST_CASE_TEMPLATE("grouped_sum against a plain loop, the same bits for every th
       for (Index e = 0; e < slots.experts(); ++e)
         for (Index j = 0; j < columns; ++j) {
           double sum = static_cast<double>(before[static_cast<std::size_t>(e * columns + j)]);
-          for (Index s = slots.offsets[static_cast<std::size_t>(e)]; s < slots.offsets[static_cast<std::size_t>(e) + 1]; ++s)
+          for (Index s = slots.offsets[static_cast<std::size_t>(e)]; s < slots.offsets[static_cast<std::size_t>(e) + 1];
+               ++s)
             sum += static_cast<double>(dc[static_cast<std::size_t>(s * columns + j)]);
           const double error = std::abs(sum - static_cast<double>(db[static_cast<std::size_t>(e * columns + j)]));
           worst = error <= worst ? worst : error;

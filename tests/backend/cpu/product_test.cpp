@@ -84,7 +84,8 @@ struct GroupedCase {
     Vector<T> c(static_cast<Size>((slots.count() + 3) * columns), kNone<T>), keep(c.size(), T(0));
     const Index E = slots.experts();
     Cpu::grouped_gemm<T>(ctx, groups(), view(x, items, depth),
-                         transpose ? View<const T, 3, Cpu>(w.data(), E, columns, depth) : View<const T, 3, Cpu>(w.data(), E, depth, columns),
+                         transpose ? View<const T, 3, Cpu>(w.data(), E, columns, depth)
+                                   : View<const T, 3, Cpu>(w.data(), E, depth, columns),
                          transpose, {c.data(), slots.count() + 3, columns},
                          BiasAndKeep<T>{view(bias, E, columns), {keep.data(), slots.count() + 3, columns}});
     if (kept) *kept = keep;
@@ -102,8 +103,9 @@ const Vector<Vector<Index>> kCounts{{0}, {1}, {5, 0, 1, 30}, {0, 0, 2, 9, 8, 0},
 }  // namespace
 
 TEST_CASE_TEMPLATE("gemm against a plain loop: odd shapes, transposes, accumulate", T, float, double) {
-  const Index shapes[][3] = {{0, 4, 4},  {4, 0, 4},   {4, 4, 0},     {1, 1, 1},    {1, 300, 70},  {2, 7, 33},    {3, 257, 1},
-                             {9, 16, 31}, {13, 64, 17}, {17, 513, 65}, {29, 3, 100}, {97, 255, 40}, {100, 31, 300}};
+  const Index shapes[][3] = {{0, 4, 4},    {4, 0, 4},     {4, 4, 0},     {1, 1, 1},    {1, 300, 70},
+                             {2, 7, 33},   {3, 257, 1},   {9, 16, 31},   {13, 64, 17}, {17, 513, 65},
+                             {29, 3, 100}, {97, 255, 40}, {100, 31, 300}};
   for (const auto& [rows, depth, columns] : shapes)
     for (const int flags : {0, 1, 2, 3, 4, 5, 6, 7}) {
       const bool ta = flags & 1, tb = flags & 2, accumulate = flags & 4;
@@ -111,14 +113,17 @@ TEST_CASE_TEMPLATE("gemm against a plain loop: odd shapes, transposes, accumulat
       const auto a = naive::random_vector<T>(rows * depth, 1), b = naive::random_vector<T>(depth * columns, 2);
       auto before = naive::random_vector<T>(rows * columns + 8, 3);
       Vector<T> c = before;
-      Cpu::gemm<T>(ctx, ta ? view(a, depth, rows) : view(a, rows, depth), ta, tb ? view(b, columns, depth) : view(b, depth, columns), tb,
-                   accumulate, {c.data(), rows, columns}, fn::Store{});
+      Cpu::gemm<T>(ctx, ta ? view(a, depth, rows) : view(a, rows, depth), ta,
+                   tb ? view(b, columns, depth) : view(b, depth, columns), tb, accumulate, {c.data(), rows, columns},
+                   fn::Store{});
       double worst = 0;
       for (Index i = 0; i < rows; ++i)
         for (Index j = 0; j < columns; ++j) {
           const Size at = static_cast<Size>(i * columns + j);
-          const double sum = naive::dot<T>({a.data(), ta ? rows : depth, ta}, i, {b.data(), tb ? depth : columns, tb}, j, depth);
-          const double error = std::abs(sum + (accumulate ? static_cast<double>(before[at]) : 0) - static_cast<double>(c[at]));
+          const double sum =
+              naive::dot<T>({a.data(), ta ? rows : depth, ta}, i, {b.data(), tb ? depth : columns, tb}, j, depth);
+          const double error =
+              std::abs(sum + (accumulate ? static_cast<double>(before[at]) : 0) - static_cast<double>(c[at]));
           worst = error <= worst ? worst : error;
         }
       CHECK(worst <= tolerance<T>(depth));
@@ -126,7 +131,8 @@ TEST_CASE_TEMPLATE("gemm against a plain loop: odd shapes, transposes, accumulat
     }
 }
 
-TEST_CASE_TEMPLATE("grouped_gemm: gather, bias, a second tensor, empty experts, rows past the last slot", T, float, double) {
+TEST_CASE_TEMPLATE("grouped_gemm: gather, bias, a second tensor, empty experts, rows past the last slot", T, float,
+                   double) {
   for (const auto& counts : kCounts)
     for (const Index depth : {0, 1, 40, 300})
       for (const Index columns : {1, 33, 140})
@@ -139,9 +145,10 @@ TEST_CASE_TEMPLATE("grouped_gemm: gather, bias, a second tensor, empty experts, 
             for (Index s = g.slots.offsets[static_cast<Size>(e)]; s < g.slots.offsets[static_cast<Size>(e) + 1]; ++s)
               for (Index j = 0; j < columns; ++j) {
                 const double v = g.value(e, s, j, transpose);
-                const double error = std::max(std::abs(static_cast<double>(kept[static_cast<Size>(s * columns + j)]) - v),
-                                              std::abs(static_cast<double>(c[static_cast<Size>(s * columns + j)]) - 2 * v -
-                                                       static_cast<double>(g.bias[static_cast<Size>(e * columns + j)])));
+                const double error =
+                    std::max(std::abs(static_cast<double>(kept[static_cast<Size>(s * columns + j)]) - v),
+                             std::abs(static_cast<double>(c[static_cast<Size>(s * columns + j)]) - 2 * v -
+                                      static_cast<double>(g.bias[static_cast<Size>(e * columns + j)])));
                 worst = error <= worst ? worst : error;
               }
           CHECK(worst <= 3 * tolerance<T>(depth));
@@ -172,8 +179,9 @@ TEST_CASE_TEMPLATE("a row's bits do not depend on the other rows", T, float, dou
     Cpu::Context ctx(2);
     const auto run = [&](Index first, Index rows, bool tb) {
       Vector<T> c(start.begin() + first * columns, start.begin() + (first + rows) * columns);
-      Cpu::gemm<T>(ctx, {a.data() + first * depth, rows, depth}, false, tb ? view(at, columns, depth) : view(b, depth, columns), tb,
-                   accumulate, {c.data(), rows, columns}, fn::Store{});
+      Cpu::gemm<T>(ctx, {a.data() + first * depth, rows, depth}, false,
+                   tb ? view(at, columns, depth) : view(b, depth, columns), tb, accumulate, {c.data(), rows, columns},
+                   fn::Store{});
       return c;
     };
     const Vector<T> all = run(0, most, false);
@@ -181,7 +189,8 @@ TEST_CASE_TEMPLATE("a row's bits do not depend on the other rows", T, float, dou
     for (const Index rows : {1, 2, 3, 4, 7, 8, 9, 14, 15, 50})
       for (const Index first : {Index(0), Index(5), most - rows})
         for (const bool tb : {false, true})
-          CHECK(same_bits(run(first, rows, tb), Vector<T>(all.begin() + first * columns, all.begin() + (first + rows) * columns)));
+          CHECK(same_bits(run(first, rows, tb),
+                          Vector<T>(all.begin() + first * columns, all.begin() + (first + rows) * columns)));
   }
 }
 
@@ -192,7 +201,8 @@ TEST_CASE_TEMPLATE("a column's bits do not depend on the other columns", T, floa
     const auto a = naive::random_vector<T>(rows * depth, 31), b = naive::random_vector<T>(columns * depth, 32);
     const auto run = [&](Index first, Index count) {
       Vector<T> c(static_cast<Size>(rows * count));
-      Cpu::gemm<T>(ctx, view(a, rows, depth), false, {b.data() + first * depth, count, depth}, true, false, {c.data(), rows, count}, fn::Store{});
+      Cpu::gemm<T>(ctx, view(a, rows, depth), false, {b.data() + first * depth, count, depth}, true, false,
+                   {c.data(), rows, count}, fn::Store{});
       return c;
     };
     const Vector<T> all = run(0, columns);
@@ -201,7 +211,8 @@ TEST_CASE_TEMPLATE("a column's bits do not depend on the other columns", T, floa
         const Vector<T> part = run(first, count);
         int wrong = 0;
         for (Index i = 0; i < rows; ++i)
-          wrong += std::memcmp(&part[static_cast<Size>(i * count)], &all[static_cast<Size>(i * columns + first)], static_cast<Size>(count) * sizeof(T)) != 0;
+          wrong += std::memcmp(&part[static_cast<Size>(i * count)], &all[static_cast<Size>(i * columns + first)],
+                               static_cast<Size>(count) * sizeof(T)) != 0;
         CHECK(wrong == 0);
       }
   }
@@ -216,7 +227,8 @@ TEST_CASE_TEMPLATE("grouped_gemm and gemm give a row the same bits", T, float, d
     for (Index s = g.slots.offsets[static_cast<Size>(e)]; s < g.slots.offsets[static_cast<Size>(e) + 1]; ++s) {
       Vector<T> c(static_cast<Size>(g.columns));
       Cpu::gemm<T>(ctx, {g.x.data() + g.slots.rows[static_cast<Size>(s)] * g.depth, 1, g.depth}, false,
-                   {g.w.data() + e * g.depth * g.columns, g.depth, g.columns}, false, false, {c.data(), 1, g.columns}, fn::Store{});
+                   {g.w.data() + e * g.depth * g.columns, g.depth, g.columns}, false, false, {c.data(), 1, g.columns},
+                   fn::Store{});
       CHECK(std::memcmp(c.data(), grouped.data() + s * g.columns, c.size() * sizeof(T)) == 0);
     }
 }
@@ -233,8 +245,8 @@ TEST_CASE_TEMPLATE("grouped_outer adds to dw, gathered, the same bits for every 
     for (const int threads : {1, 2, 3, 8}) {
       Cpu::Context ctx(threads);
       Vector<T> dw = before;
-      Cpu::grouped_outer<T>(ctx, {slots.offsets, slots.rows, slots.count() + 2}, view(a, items, rows), view(dc, slots.count() + 2, columns),
-                            {dw.data(), slots.experts(), rows, columns});
+      Cpu::grouped_outer<T>(ctx, {slots.offsets, slots.rows, slots.count() + 2}, view(a, items, rows),
+                            view(dc, slots.count() + 2, columns), {dw.data(), slots.experts(), rows, columns});
       if (threads > 1) {
         CHECK(same_bits(first, dw));
         continue;
@@ -263,8 +275,10 @@ TEST_CASE_TEMPLATE("a scalar epilogue", T, float, double) {
     Cpu::Context ctx(1);
     const auto a = naive::random_vector<T>(rows * depth, 51), b = naive::random_vector<T>(depth * columns, 52);
     Vector<T> c(static_cast<Size>(rows * columns)), plain = c;
-    Cpu::gemm<T>(ctx, view(a, rows, depth), false, view(b, depth, columns), false, false, {c.data(), rows, columns}, ScalarOnly{});
-    Cpu::gemm<T>(ctx, view(a, rows, depth), false, view(b, depth, columns), false, false, {plain.data(), rows, columns}, fn::Store{});
+    Cpu::gemm<T>(ctx, view(a, rows, depth), false, view(b, depth, columns), false, false, {c.data(), rows, columns},
+                 ScalarOnly{});
+    Cpu::gemm<T>(ctx, view(a, rows, depth), false, view(b, depth, columns), false, false, {plain.data(), rows, columns},
+                 fn::Store{});
     for (Index i = 0; i < rows * columns; ++i)
       CHECK(c[static_cast<Size>(i)] == std::fmax(plain[static_cast<Size>(i)], static_cast<T>(i % columns % 2)));
   }
@@ -279,15 +293,17 @@ TEST_CASE("a view of later experts, 257 of them, most of them empty") {
   const Vector<float> all = g.run(2, false);
   Cpu::Context ctx(2);
   Vector<float> c(all.size(), kNone<float>);
-  Cpu::grouped_gemm<float>(ctx, g.groups().experts(50, 207), view(g.x, 9, 20), {g.w.data() + 50 * 20 * 19, 207, 20, 19}, false,
-                           {c.data(), g.slots.count() + 3, 19}, fn::AddBias<float, Cpu>{{g.bias.data() + 50 * 19, 207, 19}});
+  Cpu::grouped_gemm<float>(ctx, g.groups().experts(50, 207), view(g.x, 9, 20), {g.w.data() + 50 * 20 * 19, 207, 20, 19},
+                           false, {c.data(), g.slots.count() + 3, 19},
+                           fn::AddBias<float, Cpu>{{g.bias.data() + 50 * 19, 207, 19}});
   for (Index i = 0; i < 4 * 19; ++i) CHECK(std::isnan(c[static_cast<Size>(i)]));
   double worst = 0;
   for (Index s = 4; s < 46; ++s)
     for (Index j = 0; j < 19; ++j) {
       const Index e = s < 44 ? 100 : 256;
-      const double error = std::abs(g.value(e, s, j, false) + static_cast<double>(g.bias[static_cast<Size>(e * 19 + j)]) -
-                                    static_cast<double>(c[static_cast<Size>(s * 19 + j)]));
+      const double error =
+          std::abs(g.value(e, s, j, false) + static_cast<double>(g.bias[static_cast<Size>(e * 19 + j)]) -
+                   static_cast<double>(c[static_cast<Size>(s * 19 + j)]));
       worst = error <= worst ? worst : error;
     }
   CHECK(worst <= 2 * tolerance<float>(20));
@@ -299,12 +315,14 @@ TEST_CASE("a depth beyond one packing is cut at a chain, so that no bit changes"
     Cpu::Context ctx(2);
     const auto a = naive::random_vector<float>(rows * depth, 61), b = naive::random_vector<float>(depth * columns, 62);
     Vector<float> whole(static_cast<Size>(rows * columns)), parts = whole;
-    Cpu::gemm<float>(ctx, view(a, rows, depth), false, view(b, depth, columns), false, false, {whole.data(), rows, columns}, fn::Store{});
+    Cpu::gemm<float>(ctx, view(a, rows, depth), false, view(b, depth, columns), false, false,
+                     {whole.data(), rows, columns}, fn::Store{});
     for (Index k = 0; k < depth; k += 256) {
       const Index n = std::min<Index>(256, depth - k);
       Vector<float> ak;
       for (Index i = 0; i < rows; ++i) ak.insert(ak.end(), a.begin() + i * depth + k, a.begin() + i * depth + k + n);
-      Cpu::gemm<float>(ctx, view(ak, rows, n), false, {b.data() + k * columns, n, columns}, false, k > 0, {parts.data(), rows, columns}, fn::Store{});
+      Cpu::gemm<float>(ctx, view(ak, rows, n), false, {b.data() + k * columns, n, columns}, false, k > 0,
+                       {parts.data(), rows, columns}, fn::Store{});
     }
     CHECK(same_bits(whole, parts));
   }
@@ -317,8 +335,9 @@ TEST_CASE("more packed weights than fit at once") {
   double worst = 0;
   for (Index s = 0; s < 54; s += 4)
     for (Index j = 0; j < 2000; j += 37) {
-      const double error = std::abs(2 * g.value(s / 9, s, j, false) + static_cast<double>(g.bias[static_cast<Size>(s / 9 * 2000 + j)]) -
-                                    static_cast<double>(c[static_cast<Size>(s * 2000 + j)]));
+      const double error =
+          std::abs(2 * g.value(s / 9, s, j, false) + static_cast<double>(g.bias[static_cast<Size>(s / 9 * 2000 + j)]) -
+                   static_cast<double>(c[static_cast<Size>(s * 2000 + j)]));
       worst = error <= worst ? worst : error;
     }
   CHECK(worst <= 4 * tolerance<float>(1000));

@@ -82,7 +82,14 @@ TEST_CASE_TEMPLATE("register arithmetic takes registers, scalars and integers", 
   CHECK(one([](auto v) { return -v - v * v; }, T(3)) == T(-12));
   CHECK(one([](auto v) { return madd(v, v, -v); }, T(3)) == T(6));
   CHECK(one([](auto v) { return sqrt(v); }, T(2)) == std::sqrt(T(2)));
-  CHECK(one([](auto v) { v += v; v *= v; v -= v; return v; }, T(2)) == T(0));
+  CHECK(one(
+            [](auto v) {
+              v += v;
+              v *= v;
+              v -= v;
+              return v;
+            },
+            T(2)) == T(0));
 }
 
 TEST_CASE_TEMPLATE("a product is rounded before a later sum", T, float, double) {
@@ -178,5 +185,6 @@ TEST_CASE_TEMPLATE("finish runs a scalar epilogue element by element", T, float,
   std::vector<T> sums(2 * width, T(0.5)), c(2 * 5, T(-1));
   cpu::finish(ScalarOnly{}, sums.data(), width, 2, 3, 1, 2, 4, c.data(), 5);
   for (Index i = 0; i < 2; ++i)
-    for (Index j = 0; j < 5; ++j) CHECK(c[static_cast<std::size_t>(i * 5 + j)] == (j < 3 ? T(100 + 20 + 10 * i + 4 + j) : T(-1)));
+    for (Index j = 0; j < 5; ++j)
+      CHECK(c[static_cast<std::size_t>(i * 5 + j)] == (j < 3 ? T(100 + 20 + 10 * i + 4 + j) : T(-1)));
 }

@@ -26,7 +26,8 @@ TEST_CASE_TEMPLATE("packing reads both layouts, gathered or not", T, float, doub
           const Index r = lines_are_rows ? l : d, c = lines_are_rows ? d : l;
           return data[static_cast<std::size_t>((list ? list[r] : r) * columns + c)];
         };
-        std::vector<T> a(static_cast<std::size_t>(lines * stride), T(9)), b(static_cast<std::size_t>((lines + width) * deep), T(9));
+        std::vector<T> a(static_cast<std::size_t>(lines * stride), T(9)),
+            b(static_cast<std::size_t>((lines + width) * deep), T(9));
         cpu::pack_rows(x, line, lines, k, deep, a.data());
         cpu::pack_panels(x, line, lines, k, deep, b.data());
         int wrong = 0;
@@ -44,7 +45,8 @@ TEST_CASE_TEMPLATE("packing reads both layouts, gathered or not", T, float, doub
 TEST_CASE_TEMPLATE("eq. (1): tiles of every height and the few-rows sum are the same chain", T, float, double) {
   constexpr Index width = Tile<T>::columns, stride = Tile<T>::stride;
   for (const Index depth : {0, 1, 2, 5, 64, 255, 256}) {
-    const auto a = naive::random_vector<T>(Tile<T>::rows * stride, 2), b = naive::random_vector<T>((depth + 1) * width, 3);
+    const auto a = naive::random_vector<T>(Tile<T>::rows * stride, 2),
+               b = naive::random_vector<T>((depth + 1) * width, 3);
     for (Index rows = 1; rows <= Tile<T>::rows; ++rows) {
       std::vector<T> tile(static_cast<std::size_t>(rows * width), T(1)), few = tile;
       cpu::tile_sum(rows, depth, a.data(), b.data(), tile.data(), false);
@@ -55,7 +57,8 @@ TEST_CASE_TEMPLATE("eq. (1): tiles of every height and the few-rows sum are the 
         for (Index j = 0; j < width; ++j) {
           double sum = 0;
           for (Index k = 0; k < depth; ++k)
-            sum += static_cast<double>(a[static_cast<std::size_t>(i * stride + k)]) * static_cast<double>(b[static_cast<std::size_t>(k * width + j)]);
+            sum += static_cast<double>(a[static_cast<std::size_t>(i * stride + k)]) *
+                   static_cast<double>(b[static_cast<std::size_t>(k * width + j)]);
           worst = std::max(worst, std::abs(sum - static_cast<double>(tile[static_cast<std::size_t>(i * width + j)])));
         }
       CHECK(worst <= 256 * std::numeric_limits<T>::epsilon());
@@ -79,7 +82,8 @@ TEST_CASE_TEMPLATE("the few-rows sum reads B's columns alone", T, float, double)
     for (Index j = 0; j < columns; ++j) {
       double sum = 0;
       for (Index k = 0; k < depth; ++k)
-        sum += static_cast<double>(a[static_cast<std::size_t>(i * Tile<T>::stride + k)]) * static_cast<double>(b[static_cast<std::size_t>(k * columns + j)]);
+        sum += static_cast<double>(a[static_cast<std::size_t>(i * Tile<T>::stride + k)]) *
+               static_cast<double>(b[static_cast<std::size_t>(k * columns + j)]);
       worst = std::max(worst, std::abs(sum - static_cast<double>(sums[static_cast<std::size_t>(i * stride + j)])));
     }
   CHECK(worst <= 16 * std::numeric_limits<T>::epsilon());

@@ -14,7 +14,8 @@ namespace gatefold {
 
 /// The CPU backend: packed register tiles on Eigen's vector types, threads through OpenMP when found.
 ///
-/// @order  every result is bitwise the same for any number of threads, and an element of a product depends on its own row
+/// @order  every result is bitwise the same for any number of threads, and an element of a product depends on its own
+/// row
 ///         and the weights alone (cpu/product.hpp says in which order sums are taken)
 struct Cpu {
   static constexpr bool is_host = true;
@@ -76,8 +77,8 @@ struct Cpu {
   }
 
   template <class T, class E>
-  static void grouped_gemm(Context& ctx, Groups<Cpu> g, View<const T, 2, Cpu> a, View<const T, 3, Cpu> w, bool transpose,
-                           View<T, 2, Cpu> c, const E& epilogue) {
+  static void grouped_gemm(Context& ctx, Groups<Cpu> g, View<const T, 2, Cpu> a, View<const T, 3, Cpu> w,
+                           bool transpose, View<T, 2, Cpu> c, const E& epilogue) {
     const cpu::Batch<T> batch{.all = {.a = {a.data(), a.extent(1), true, g.rows.data()},
                                       .b = {w.data(), w.extent(2), transpose},
                                       .c = c.data(),

@@ -54,7 +54,8 @@ void reduce(Context& ctx, Index n, const F& f, T* out) {
   *out += total;
 }
 
-/// Stable counting sort: every chunk of keys counts, one pass turns counts into places, every chunk writes to its places.
+/// Stable counting sort: every chunk of keys counts, one pass turns counts into places, every chunk writes to its
+/// places.
 /// @param offsets  [groups + 1] out
 /// @param order    out  positions of the keys that are not negative
 template <class Context>
@@ -81,9 +82,7 @@ void group_by(Context& ctx, Index n, const Index* keys, Index groups, Index* off
     }
   }
   offsets[groups] = place;
-  parallel_for(ctx.threads(), chunks, [&](Index c, int) {
-    each_key(c, [&](Index i, Index& to) { order[to++] = i; });
-  });
+  parallel_for(ctx.threads(), chunks, [&](Index c, int) { each_key(c, [&](Index i, Index& to) { order[to++] = i; }); });
 }
 
 /// db[e] += Σ_s dc[s] over the slots of expert e.

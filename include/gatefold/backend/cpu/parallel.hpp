@@ -32,7 +32,7 @@ void parallel_for(int threads, Index tasks, const F& f) {
     std::atomic<Index> next{0};
     std::atomic<bool> failed{false};
     std::exception_ptr error;
-#pragma omp parallel num_threads(static_cast<int>(tasks < threads ? tasks : threads))
+#pragma omp parallel num_threads(static_cast <int>(tasks < threads ? tasks : threads))
     {
       const int worker = omp_get_thread_num();
       try {

@@ -10,8 +10,9 @@
 /// One engine for the plain product, the grouped product and the grouped outer product.
 ///
 /// Work is cut twice. A *unit* is a block of columns of one expert's B, packed once (by its task when it has one task
-/// alone, and read in place when the expert has few rows). A *task* is a block of rows of one unit, done by one thread from packing its rows of A to the epilogue. One
-/// expert with all rows has as many tasks as many experts with a few, and each costs about the same.
+/// alone, and read in place when the expert has few rows). A *task* is a block of rows of one unit, done by one thread
+/// from packing its rows of A to the epilogue. One expert with all rows has as many tasks as many experts with a few,
+/// and each costs about the same.
 namespace gatefold::cpu {
 
 /// What happens to finished sums, with its type erased so that the engine is compiled once for each element type.
@@ -42,7 +43,7 @@ template <class T>
 struct Batch {
   enum class Slots { none, are_rows, are_depth };
 
-  Problem<T> all;                  // extents over all experts, pointers of the first
+  Problem<T> all;  // extents over all experts, pointers of the first
   Slots slots = Slots::none;
   const Index* offsets = nullptr;  // [experts + 1], unless Slots::none
   Index experts = 1;
@@ -90,18 +91,18 @@ class Product {
 
  private:
   static constexpr Index kRows = Tile<T>::rows, kColumns = Tile<T>::columns, kDepth = Tile<T>::depth;
-  static constexpr Index kFewRows = 8;            // up to here B is read in place: packing would cost more than it saves
-  static constexpr Index kChunk = 16 * kDepth;    // depth for which B is packed at a time
-  static constexpr Index kSerialWork = 1 << 18;   // multiply-adds below which waking threads costs more than it saves
-  static constexpr Index kPackedPanels = 8;       // panels packed at a time
+  static constexpr Index kFewRows = 8;           // up to here B is read in place: packing would cost more than it saves
+  static constexpr Index kChunk = 16 * kDepth;   // depth for which B is packed at a time
+  static constexpr Index kSerialWork = 1 << 18;  // multiply-adds below which waking threads costs more than it saves
+  static constexpr Index kPackedPanels = 8;      // panels packed at a time
   static constexpr Index kPanelsSize = kPackedPanels * kColumns * kDepth;
 
   struct Unit {
     Problem<T> p;
-    Index e, column, columns;        // of c
-    Index k, depth;                  // the chunk of the depth
-    bool add, last;                  // whether c holds the sum so far; whether the chunk is the last
-    T* packed;                       // [depth / kDepth][panels][kDepth, kColumns], or null: nothing to share
+    Index e, column, columns;  // of c
+    Index k, depth;            // the chunk of the depth
+    bool add, last;            // whether c holds the sum so far; whether the chunk is the last
+    T* packed;                 // [depth / kDepth][panels][kDepth, kColumns], or null: nothing to share
     Index row_blocks, first_task, first_pack;
 
     Index tiles() const { return divide_up(p.rows, kRows); }
@@ -117,7 +118,9 @@ class Product {
 
   static bool in_place(const Problem<T>& p) { return p.rows <= kFewRows && !p.b.lines_are_rows; }
 
-  Index block_columns(Index columns) const { return std::min(block_panels_ * kColumns, divide_up(columns, kColumns) * kColumns); }
+  Index block_columns(Index columns) const {
+    return std::min(block_panels_ * kColumns, divide_up(columns, kColumns) * kColumns);
+  }
 
   Index row_blocks(const Problem<T>& p) const {
     return in_place(p) ? 1 : divide_up(divide_up(p.rows, kRows), block_tiles_);
@@ -169,7 +172,8 @@ class Product {
     units_ = ctx.template scratch<Unit>(batch_.experts * divide_up(batch_.all.columns, width)).data();
     a_size_ = std::max(block_tiles_ * kRows, kFewRows) * Tile<T>::stride;
     // Sums of few rows in place: those of the block and those so far.
-    sums_size_ = std::max((depth > kDepth ? block_tiles_ : 1) * kRows * (depth > kDepth ? width : kColumns), 2 * kFewRows * width);
+    sums_size_ = std::max((depth > kDepth ? block_tiles_ : 1) * kRows * (depth > kDepth ? width : kColumns),
+                          2 * kFewRows * width);
     workers_ = ctx.template scratch<T>(threads_, a_size_ + kPanelsSize + sums_size_).data();
     for (Index k = 0; k == 0 || k < depth; k += kChunk) run_chunk(k, width);
   }
@@ -185,8 +189,18 @@ class Product {
         const Index columns = std::min(width, p.columns - j);
         const Index size = shared_size(p, depth, columns);
         if (used_ + size > capacity_) run_wave();
-        units_[count_++] = Unit{p, e, j, columns, k, depth, accumulate_ || k > 0, k + depth == p.depth,
-                                size > 0 ? packed_ + used_ : nullptr, row_blocks(p), 0, 0};
+        units_[count_++] = Unit{p,
+                                e,
+                                j,
+                                columns,
+                                k,
+                                depth,
+                                accumulate_ || k > 0,
+                                k + depth == p.depth,
+                                size > 0 ? packed_ + used_ : nullptr,
+                                row_blocks(p),
+                                0,
+                                0};
         used_ += size;
       }
     }
@@ -221,14 +235,16 @@ class Product {
 
   static void pack(const Unit& unit, Index i) {
     const Index groups = divide_up(unit.panels(), kPackedPanels), block = i / groups;
-    const Index column = i % groups * kPackedPanels * kColumns, k = block * kDepth, depth = std::min(kDepth, unit.depth - k);
-    pack_panels(unit.p.b, unit.column + column, std::min(kPackedPanels * kColumns, unit.columns - column), unit.k + k, depth,
-                unit.packed + k * unit.panels() * kColumns + column * depth);
+    const Index column = i % groups * kPackedPanels * kColumns, k = block * kDepth,
+                depth = std::min(kDepth, unit.depth - k);
+    pack_panels(unit.p.b, unit.column + column, std::min(kPackedPanels * kColumns, unit.columns - column), unit.k + k,
+                depth, unit.packed + k * unit.panels() * kColumns + column * depth);
   }
 
   void compute(const Unit& unit, Index row_block, T* a, T* panels, T* sums) const {
     const Problem<T>& p = unit.p;
-    const Index tiles = unit.tiles(), t0 = row_block * tiles / unit.row_blocks, t1 = (row_block + 1) * tiles / unit.row_blocks;
+    const Index tiles = unit.tiles(), t0 = row_block * tiles / unit.row_blocks,
+                t1 = (row_block + 1) * tiles / unit.row_blocks;
     const Index blocks = std::max<Index>(unit.blocks(), 1);
     // One block of k needs no memory of sums between blocks: the same tile serves all, in the first-level cache.
     const Index sums_stride = blocks > 1 ? kRows * kColumns : 0;
@@ -270,7 +286,8 @@ class Product {
                    stride);
       if (!add) continue;
       using V = Register<T>;
-      for (Index i = 0; i < p.rows * stride; i += V::size) (V::load(sums + i) + V::load(block_sums + i)).store(sums + i);
+      for (Index i = 0; i < p.rows * stride; i += V::size)
+        (V::load(sums + i) + V::load(block_sums + i)).store(sums + i);
     }
     store(unit, sums, stride, p.rows, unit.columns, 0, unit.column, c);
   }
@@ -285,7 +302,8 @@ class Product {
       }
   }
 
-  void store(const Unit& unit, const T* sums, Index sums_stride, Index rows, Index columns, Index row, Index j, T* c) const {
+  void store(const Unit& unit, const T* sums, Index sums_stride, Index rows, Index columns, Index row, Index j,
+             T* c) const {
     static constexpr fn::Store plain{};
     const Finish<T> f = unit.last ? finish_ : Finish<T>::with(plain);
     f.run(f.epilogue, sums, sums_stride, rows, columns, unit.e, unit.p.first + row, j, c, unit.p.c_stride);

@@ -20,8 +20,8 @@ namespace gatefold::cpu {
 
 namespace packet = Eigen::internal;
 
-/// A vector register of neighbouring elements, with the arithmetic that epilogues and activations use. Holds one element
-/// where the target has no vector unit.
+/// A vector register of neighbouring elements, with the arithmetic that epilogues and activations use. Holds one
+/// element where the target has no vector unit.
 ///
 /// Every operation is one fixed sequence of instructions: a product is never contracted with a later sum unless `madd`
 /// asks for it, so that the same expression gives the same bits in full registers, in tails and in every inlined copy.
@@ -136,7 +136,8 @@ class Register {
   static Register exp_float(Register v) {
     const Packet x = packet::pmax(packet::pmin(v.packet_, Register(T(105)).packet_), Register(T(-105)).packet_);
     const Register n(packet::pfloor(madd(Register(x), Register(T(1.44269504088896341)), T(0.5)).packet_));
-    const Register r = madd(n, Register(T(-3.1946184945309415e-05)), madd(n, Register(T(-0.693115234375)), Register(x)));
+    const Register r =
+        madd(n, Register(T(-3.1946184945309415e-05)), madd(n, Register(T(-0.693115234375)), Register(x)));
     Register p(T(0.0013814462027835117));
     for (double c : {0.008368780883103031, 0.041668394316207585, 0.16666520102736102, 0.49999993411976607, 1.0, 1.0})
       p = madd(p, r, T(c));
@@ -149,12 +150,12 @@ class Register {
   static Register erf_float(Register v) {
     const Register t(packet::pmin(packet::pabs(v.packet_), Register(T(4)).packet_)), s = v * v;
     Register p(T(-0.0005964089657520933));
-    for (double c : {0.004987971885569466, -0.026763102211839064, 0.11281720496699402, -0.376124846961212,
-                     0.12837914822604066})
+    for (double c :
+         {0.004987971885569466, -0.026763102211839064, 0.11281720496699402, -0.376124846961212, 0.12837914822604066})
       p = madd(p, s, T(c));
     Register q(T(0.0002137262286482934));
-    for (double c : {-0.0032128159869432493, 0.02288307809266469, -0.10525105858774121, -0.6357265387951567,
-                     -0.12851191657615602})
+    for (double c :
+         {-0.0032128159869432493, 0.02288307809266469, -0.10525105858774121, -0.6357265387951567, -0.12851191657615602})
       q = madd(q, t, T(c));
     const Register large = 1 - exp(madd(q, t, -t));
     const auto is_large = packet::pcmp_lt(Register(T(0.927734375)).packet_, packet::pabs(v.packet_));
@@ -178,9 +179,8 @@ struct RegisterAccess {
 /// Whether an epilogue runs on registers. One whose body accepts scalars only says so with a nested
 /// `static constexpr bool scalar_only = true;` and is then called element by element.
 template <class E, class T>
-concept RegisterEpilogue =
-    std::is_invocable_r_v<Register<T>, const E&, const RegisterAccess<T>&, Index, Index, Index, Register<T>> &&
-    !requires { requires E::scalar_only; };
+concept RegisterEpilogue = std::is_invocable_r_v < Register<T>,
+const E&, const RegisterAccess<T>&, Index, Index, Index, Register < T >> &&!requires { requires E::scalar_only; };
 
 /// Run an epilogue over `rows` × `columns` sums and store what comes back, once for each element.
 /// @param sums  [rows, sums_stride] in  readable up to the next whole register

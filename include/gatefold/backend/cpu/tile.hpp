@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <type_traits>
 #include <utility>
 
 #include "gatefold/backend/cpu/register.hpp"
@@ -21,7 +23,7 @@ namespace gatefold::cpu {
 template <class T>
 struct Operand {
   const T* data = nullptr;
-  Index stride = 0;             // elements between rows in memory
+  Index stride = 0;  // elements between rows in memory
   bool lines_are_rows = true;
   const Index* rows = nullptr;  // optional gather: row r of the operand is row rows[r] of data
 
@@ -34,8 +36,8 @@ struct Tile {
   // Two registers of columns; as many rows as leave four registers for B and a broadcast of A.
   static constexpr int columns = 2 * size;
   static constexpr int rows = EIGEN_ARCH_DEFAULT_NUMBER_OF_REGISTERS >= 32 ? 14 : 6;
-  // The length of a chain (1). A panel of B [depth, columns] stays in the first-level cache. Part of the definition of a
-  // result, hence the same on every target.
+  // The length of a chain (1). A panel of B [depth, columns] stays in the first-level cache. Part of the definition of
+  // a result, hence the same on every target.
   static constexpr Index depth = 256;
   // Rows of packed A lie this far apart: a cache line more than a power of two, which would put them all in one set.
   static constexpr Index stride = depth + 64 / sizeof(T);
@@ -96,8 +98,7 @@ void pack_panels(const Operand<T>& b, Index line, Index lines, Index k, Index de
   constexpr Index width = Tile<T>::columns, group = 16;
   const Index whole = lines / width * width, panel = depth * width;
   if (b.lines_are_rows) {
-    for (Index j = 0; j < whole; j += width)
-      transpose_block(b, line + j, width, k, depth, to + j * depth, width);
+    for (Index j = 0; j < whole; j += width) transpose_block(b, line + j, width, k, depth, to + j * depth, width);
   } else {
     // A few rows at a time, so that memory is read in long runs.
     for (Index x = 0; x < depth; x += group)
@@ -144,7 +145,8 @@ void tile_sum(Index rows, Index depth, const T* a, const T* b, T* sums, bool add
   using Kernel = void (*)(Index, const T*, const T*, T*, bool);
   static constexpr auto kernels = []<int... R>(std::integer_sequence<int, R...>) {
     return std::array<Kernel, sizeof...(R)>{&tile_sum<T, R + 1>...};
-  }(std::make_integer_sequence<int, Tile<T>::rows>{});
+  }
+  (std::make_integer_sequence<int, Tile<T>::rows>{});
   kernels[static_cast<std::size_t>(rows - 1)](depth, a, b, sums, add);
 }
 
@@ -178,11 +180,11 @@ template <class T>
                                     T* sums, Index sums_stride) {
   for (Index i = 0; i < rows * sums_stride; ++i) sums[i] = 0;
   const auto steps = [&]<int K>(std::integral_constant<int, K>, Index k) {
-    Index i = 0;
-    for (; i + 4 <= rows; i += 4)
-      axpy<T, 4, K>(a + i * Tile<T>::stride + k, b + k * b_stride, b_stride, columns, sums + i * sums_stride, sums_stride);
-    for (; i < rows; ++i)
-      axpy<T, 1, K>(a + i * Tile<T>::stride + k, b + k * b_stride, b_stride, columns, sums + i * sums_stride, sums_stride);
+    using Kernel = void (*)(const T*, const T*, Index, Index, T*, Index);
+    constexpr Kernel kernels[] = {axpy<T, 1, K>, axpy<T, 2, K>, axpy<T, 3, K>, axpy<T, 4, K>};
+    for (Index i = 0; i < rows; i += 4)
+      kernels[std::min<Index>(rows - i, 4) - 1](a + i * Tile<T>::stride + k, b + k * b_stride, b_stride, columns,
+                                                sums + i * sums_stride, sums_stride);
   };
   Index k = 0;
   for (; k + 4 <= depth; k += 4) steps(std::integral_constant<int, 4>{}, k);

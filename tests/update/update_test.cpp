@@ -1,0 +1,97 @@
+#include "gatefold/update/update.hpp"
+
+#include <doctest/doctest.h>
+
+#include "gatefold/check/conformance.hpp"
+#include "gatefold/expert/mlp.hpp"
+#include "gatefold/gate/composed_gate.hpp"
+#include "gatefold/layer/mixture.hpp"
+#include "gatefold/layer/residual.hpp"
+#include "gatefold/layer/stack.hpp"
+#include "gatefold/optim/adamw.hpp"
+#include "gatefold/update/heavy_ball.hpp"
+#include "gatefold/update/plain.hpp"
+#include "support/pass.hpp"
+
+using namespace gatefold;
+using namespace gatefold::support;
+
+namespace {
+
+/// A rule of a user with a learned step of the stream: y = x + α u(x).
+struct LearnedStep {
+  template <class T, class B>
+  struct Params {
+    Tensor<T, 1, B> alpha;  // [1]
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("alpha", p.alpha...);
+    }
+  };
+  template <class T, class B>
+  struct Saved {
+    Tensor<T, 2, B> u;  // [N, D]
+  };
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed) const {
+    return {constant_tensor<T>(ctx, 0.5, 1)};
+  }
+  template <class T, class B, class F>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Nothing<T, B>&, F&& f, Out<T, 2, B> y,
+               Saved<T, B>& saved) const {
+    saved.u.resize(x.extent(0), x.extent(1));
+    f(x, saved.u, 0);
+    copy(ctx, x, y);
+    add_scaled(ctx, p.alpha(0), saved.u, y);
+  }
+  template <class T, class B, class F>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, F&& df,
+                In<T, 2, B> dy, Nothing<T, B>&, Out<T, 2, B> dx, Params<T, B>& grads) const {
+    auto mark = ctx.mark();
+    auto du = ctx.template scratch<T>(x.extent(0), x.extent(1));
+    fill(ctx, du, 0);
+    add_scaled(ctx, p.alpha(0), dy, du);
+    for (Index i = 0; i < dy.size(); ++i) grads.alpha(0) += dy.data()[i] * saved.u.data()[i];
+    add(ctx, dy, dx);
+    df(x, du, dx, 0);
+  }
+};
+/// A carry without a begin.
+struct NoBegin : update::Plain {
+  template <class T, class B>
+  struct Carry {
+    Tensor<T, 2, B> p;
+  };
+};
+
+auto mixture() {
+  return Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, Mlp<Gelu>{.model_dim = 4, .hidden_dim = 5}};
+}
+
+}  // namespace
+
+TEST_CASE("UpdateRule: the concept accepts rules and nothing else, not the optimizer of the same name") {
+  CHECK(policy::UpdateRule<update::Plain, float, Cpu>);
+  CHECK(policy::UpdateRule<update::HeavyBall, double, Cpu>);
+  CHECK(policy::UpdateRule<LearnedStep, double, Cpu>);
+  CHECK(policy::check_rule<LearnedStep, double, Cpu>());
+  CHECK_FALSE(policy::RuleBegin<NoBegin, float, Cpu>);
+  CHECK_FALSE(policy::UpdateRule<optim::AdamW, float, Cpu>);
+  CHECK_FALSE(policy::UpdateRule<SoftmaxTopK, float, Cpu>);
+  CHECK(requires { typename optim::AdamW::IsOptimizer; });
+}
+
+TEST_CASE("UpdateRule: one of your own, with a parameter, works in a layer and in a stack") {
+  Cpu::Context ctx(1);
+  auto own = pass<double>(ctx, Residual{LearnedStep{}, mixture()}, 5);
+  auto plain = pass<double>(ctx, Residual{update::Plain{}, mixture()}, 5);
+  own.forward();
+  plain.forward();
+  for (Index i = 0; i < own.y.size(); ++i)
+    CHECK(own.y.data()[i] - own.x.data()[i] ==
+          doctest::Approx(0.5 * (plain.y.data()[i] - plain.x.data()[i])).epsilon(1e-12));
+  const auto layer = check::conformance<Cpu>(Residual{LearnedStep{}, mixture()}, {.items_are_independent = true});
+  CHECK_MESSAGE(layer, layer.str());
+  const auto stack = check::gradients(ctx, Stack{Residual{LearnedStep{}, mixture()}, 2});
+  CHECK_MESSAGE(stack, stack.str());
+}
