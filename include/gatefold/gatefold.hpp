@@ -4,6 +4,11 @@
 
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/backend/cpu/loops.hpp"
+#include "gatefold/backend/cpu/parallel.hpp"
+#include "gatefold/backend/cpu/product.hpp"
+#include "gatefold/backend/cpu/register.hpp"
+#include "gatefold/backend/cpu/tile.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/groups.hpp"

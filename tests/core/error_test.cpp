@@ -51,6 +51,16 @@ TEST_CASE("expect names place, option, expected and actual value") {
   CHECK(message_of("f", "mode", "on", std::string("off")) == "f: mode: expected on, got off");
 }
 
+TEST_CASE("pieces are joined when they are printed") {
+  CHECK(message_of("TopK", "k", Joined{"1 <= k <= experts = ", 8}, 9) ==
+        "TopK: k: expected 1 <= k <= experts = 8, got 9");
+  CHECK(message_of("Chain", Joined{"layers.", 2, ".in_dim"}, Joined{64, " (before)"}, 32) ==
+        "Chain: layers.2.in_dim: expected 64 (before), got 32");
+  int times = 0;
+  expect(true, "where", "name", Joined{Printed{&times}, Printed{&times}}, 0);
+  CHECK(times == 0);
+}
+
 TEST_CASE("expect builds its message on failure only") {
   int times = 0;
   CHECK_NOTHROW(expect(true, "where", "name", Printed{&times}, Printed{&times}));

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <new>
+#include <sstream>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -25,12 +26,13 @@ void* counted(std::size_t bytes) {
 
 }  // namespace
 
-void* operator new(std::size_t bytes) { return counted(bytes); }
-void* operator new[](std::size_t bytes) { return counted(bytes); }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete[](void* p) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t) noexcept { std::free(p); }
-void operator delete[](void* p, std::size_t) noexcept { std::free(p); }
+// Not inline: g++ takes an inlined malloc and a delete, or a new and a free, for a mismatch.
+[[gnu::noinline]] void* operator new(std::size_t bytes) { return counted(bytes); }
+[[gnu::noinline]] void* operator new[](std::size_t bytes) { return counted(bytes); }
+[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete[](void* p) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete[](void* p, std::size_t) noexcept { std::free(p); }
 
 using namespace gatefold;
 
@@ -116,6 +118,9 @@ TEST_CASE("names end where they end") {
   CHECK(gate.str() == "layers.10.gate");
   const Name index_only{&root, {}, 0};
   CHECK(index_only.str() == "0");
+  std::ostringstream printed;
+  printed << gate;
+  CHECK(printed.str() == "layers.10.gate");
 }
 
 TEST_CASE("several packs are visited in lock step") {

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <ostream>
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 
 namespace gatefold {
 
@@ -26,6 +28,18 @@ struct DeviceError : Error {
   using Error::Error;
 };
 
+/// Pieces of a message, joined when it is printed: `Joined{"a divisor of ", n}`. For arguments of `expect`, so that what
+/// is right allocates nothing.
+template <class... P>
+struct Joined {
+  std::tuple<P...> pieces;
+  explicit Joined(P... p) : pieces(p...) {}
+  friend std::ostream& operator<<(std::ostream& stream, const Joined& joined) {
+    std::apply([&](const P&... p) { (stream << ... << p); }, joined.pieces);
+    return stream;
+  }
+};
+
 /// Require an option: `TopK: k: expected 1 <= k <= experts = 8, got 9`.
 ///
 /// @param where     the policy or function that asks
@@ -33,8 +47,8 @@ struct DeviceError : Error {
 /// @param expected  what would be accepted
 /// @throws ArgumentError unless ok
 /// @cost   one branch; the message is built on failure only
-template <class Expected, class Got>
-void expect(bool ok, const char* where, const char* name, const Expected& expected, const Got& got) {
+template <class Name, class Expected, class Got>
+void expect(bool ok, const char* where, const Name& name, const Expected& expected, const Got& got) {
   if (ok) return;
   std::ostringstream message;
   message << where << ": " << name << ": expected " << expected << ", got " << got;

@@ -112,7 +112,7 @@ struct ComposedGate {
 
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const Extra<T, B>& extra) const {
-    scores.validate(p.scores);
+    if constexpr (requires { scores.validate(p.scores); }) scores.validate(p.scores);
     if constexpr (requires { mixing.validate(p.mixing, items, extra.mixing); })
       mixing.validate(p.mixing, items, extra.mixing);
     if constexpr (requires { selection.validate(experts()); }) selection.validate(experts());

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cmath>
-#include <string>
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
@@ -70,7 +69,7 @@ struct LinearScores {
     expect(item_width % length == 0, "LinearScores", "length", "a divisor of the items' width", length);
     if (model_dim == 0) filled.model_dim = item_width / length;
     expect(filled.model_dim * length == item_width, "LinearScores", "model_dim",
-           std::to_string(item_width / length) + " (the experts' items)", model_dim);
+           Joined{item_width / length, " (the experts' items)"}, model_dim);
     return filled;
   }
 

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <string>
-
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/gate/candidates.hpp"
@@ -95,7 +93,7 @@ struct TopK {
   bool renormalise = true;
 
   void validate(Index experts) const {
-    expect(k >= 1 && k <= experts, "TopK", "k", "1 <= k <= experts = " + std::to_string(experts), k);
+    expect(k >= 1 && k <= experts, "TopK", "k", Joined{"1 <= k <= experts = ", experts}, k);
   }
   template <class T, class B>
   void forward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>& c, SparsePlan<T, B>& plan,

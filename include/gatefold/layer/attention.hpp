@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cmath>
-#include <string>
 #include <utility>
 
 #include "gatefold/backend/elementwise.hpp"
@@ -251,7 +250,7 @@ struct Attention {
   void validate_options() const {
     expect(model_dim >= 1, "Attention", "model_dim", "at least 1", model_dim);
     expect(heads >= 1 && model_dim % heads == 0, "Attention", "heads",
-           "a divisor of model_dim = " + std::to_string(model_dim), heads);
+           Joined{"a divisor of model_dim = ", model_dim}, heads);
   }
   template <class C, class T, class B>
   static void project(C& ctx, View<const T, 2, B> x, const Tensor<T, 2, B>& w, View<T, 2, B> y) {

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cstddef>
-#include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -196,8 +195,8 @@ struct Chain {
   void validate_dims() const {
     [&]<std::size_t... I>(std::index_sequence<I...>) {
       (expect(std::get<I>(layers).out_dim() == std::get<I + 1>(layers).in_dim(), "Chain",
-              ("layers." + std::to_string(I + 1) + ".in_dim").c_str(),
-              std::to_string(std::get<I>(layers).out_dim()) + " (the out_dim of the layer before)",
+              Joined{"layers.", I + 1, ".in_dim"},
+              Joined{std::get<I>(layers).out_dim(), " (the out_dim of the layer before)"},
               std::get<I + 1>(layers).in_dim()),
        ...);
     }(std::make_index_sequence<size - 1>{});

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cmath>
-#include <string>
 
 #include "gatefold/backend/one_group.hpp"
 #include "gatefold/backend/random_fill.hpp"
@@ -94,7 +93,7 @@ struct LayerNorm {
   Index in_dim() const { return model_dim; }
   Index out_dim() const { return model_dim; }
   LayerNorm with_model_dim(Index width) const {
-    expect(model_dim == 0 || model_dim == width, "LayerNorm", "model_dim", std::to_string(width) + " (the branch's)",
+    expect(model_dim == 0 || model_dim == width, "LayerNorm", "model_dim", Joined{width, " (the branch's)"},
            model_dim);
     return {width, epsilon};
   }

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cstddef>
-#include <string>
 
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
@@ -70,7 +69,7 @@ struct Residual {
   void validate(const Params<T, B>& p, Index items, const Same<Carry<T, B>>& carry,
                 const Same<Extra<T, B>>& extra) const {
     expect(in_dim() == out_dim(), "Residual", "branch.out_dim",
-           std::to_string(in_dim()) + " (its in_dim; NoResidual allows others)", out_dim());
+           Joined{in_dim(), " (its in_dim; NoResidual allows others)"}, out_dim());
     if constexpr (requires { rule.validate(p.rule, items, in_dim(), carry); })
       rule.validate(p.rule, items, in_dim(), carry);
     if constexpr (requires { branch.validate(p.branch, items, extra); }) branch.validate(p.branch, items, extra);

@@ -10,30 +10,35 @@ namespace gatefold {
 
 namespace fn {
 
-/// log Σ_c exp y[n,c] − y[n, label]
+/// log Σ_c exp y[n,c] − y[n, label], relative to the largest logit: nothing overflows, and nothing cancels in float
 template <class T, class B>
 struct NegativeLogLikelihood {
+  struct Row {
+    T top, total;  // max_c y[n,c],  Σ_c exp(y[n,c] − top)
+  };
   View<const T, 2, B> y;
   View<const Index, 1, B> label;
-  GATEFOLD_HD T log_sum_exp(Index n) const {
-    T top = y(n, 0), total = 0;
-    for (Index c = 1; c < y.extent(1); ++c) top = y(n, c) > top ? y(n, c) : top;
-    for (Index c = 0; c < y.extent(1); ++c) total += std::exp(y(n, c) - top);
-    return top + std::log(total);
+  GATEFOLD_HD Row row(Index n) const {
+    Row r{y(n, 0), 0};
+    for (Index c = 1; c < y.extent(1); ++c) r.top = y(n, c) > r.top ? y(n, c) : r.top;
+    for (Index c = 0; c < y.extent(1); ++c) r.total += std::exp(y(n, c) - r.top);
+    return r;
   }
   GATEFOLD_HD T operator()(Index n) const {
     GATEFOLD_ASSERT(0 <= label(n) && label(n) < y.extent(1), "CrossEntropy: label out of range");
-    return log_sum_exp(n) - y(n, label(n));
+    const Row r = row(n);
+    return std::log(r.total) - (y(n, label(n)) - r.top);
   }
 };
 template <class T, class B>
 struct NegativeLogLikelihoodBackward {
-  NegativeLogLikelihood<T, B> row;
+  NegativeLogLikelihood<T, B> loss;
   View<T, 2, B> dy;
   GATEFOLD_HD void operator()(Index n) const {
-    const T normaliser = row.log_sum_exp(n), scale = 1 / static_cast<T>(dy.extent(0));
+    const auto r = loss.row(n);
+    const T scale = 1 / static_cast<T>(dy.extent(0));
     for (Index c = 0; c < dy.extent(1); ++c)
-      dy(n, c) = scale * (std::exp(row.y(n, c) - normaliser) - (c == row.label(n) ? T(1) : T(0)));
+      dy(n, c) = scale * (std::exp(loss.y(n, c) - r.top) / r.total - (c == loss.label(n) ? T(1) : T(0)));
   }
 };
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cmath>
-#include <string>
 
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
@@ -37,7 +36,7 @@ struct NormalizedStep {
   T* p;
   GATEFOLD_HD void operator()(Index i) const {
     const T norm = static_cast<T>(std::sqrt(squares[i / slice]));
-    if (norm > 0) p[i] -= lr * (g[i] / norm);
+    if (norm != 0) p[i] -= lr * (g[i] / norm);
   }
 };
 
@@ -71,8 +70,8 @@ struct NormalizedGd {
         [&](const Name& name, auto& g) {
           if (!per_expert || g.size() == 0) return;
           if (experts == 0) experts = g.extent(0);
-          expect(g.extent(0) == experts, "NormalizedGd.step", name.str().c_str(),
-                 std::to_string(experts) + " experts as its first extent", g.extent(0));
+          expect(g.extent(0) == experts, "NormalizedGd.step", name,
+                 Joined{experts, " experts as its first extent"}, g.extent(0));
         },
         grads);
     ++state.step;

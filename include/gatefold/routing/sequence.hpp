@@ -1,7 +1,5 @@
 #pragma once
 
-#include <string>
-
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
@@ -22,7 +20,7 @@ struct Sequence {
   void validate(const char* where, Index items) const {
     expect(length >= 0, where, "sequence.length", "at least 0", length);
     expect(length == 0 || items % length == 0, where, "sequence.length",
-           "a divisor of the number of items " + std::to_string(items), length);
+           Joined{"a divisor of the number of items ", items}, length);
     if (valid.data()) expect_shape(where, "sequence.valid", valid, {items});
   }
 };

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ostream>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -32,6 +33,7 @@ struct Name {
     if (!s.empty()) s += '.';
     return s + (index >= 0 ? std::to_string(index) : std::string(part));
   }
+  friend std::ostream& operator<<(std::ostream& stream, const Name& name) { return stream << name.str(); }
 };
 
 namespace pack {

@@ -62,6 +62,7 @@ struct Batch {
       skip_rows(p.b, first);
       p.c += e * p.rows * p.columns;
       p.depth = count;
+      if (count == 0) p.rows = 0;  // nothing to add: leave the expert's c in memory alone
     }
     return p;
   }

@@ -1,0 +1,108 @@
+#include "gatefold/layer/residual.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "gatefold/check/conformance.hpp"
+#include "gatefold/expert/linear.hpp"
+#include "gatefold/expert/mlp.hpp"
+#include "gatefold/gate/composed_gate.hpp"
+#include "gatefold/layer/attention.hpp"
+#include "gatefold/layer/layer_norm.hpp"
+#include "gatefold/layer/mixture.hpp"
+#include "gatefold/layer/one_expert.hpp"
+#include "gatefold/layer/pre_norm.hpp"
+#include "gatefold/update/heavy_ball.hpp"
+#include "gatefold/update/plain.hpp"
+#include "support/naive_moe.hpp"
+#include "support/pass.hpp"
+
+using namespace gatefold;
+using namespace gatefold::support;
+
+namespace {
+
+auto mixture() {
+  return Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, Mlp<Gelu>{.model_dim = 4, .hidden_dim = 5}};
+}
+
+}  // namespace
+
+TEST_CASE("Residual (1): the rule around the branch, against loops, from a carry that is not zero") {
+  Cpu::Context ctx(1);
+  auto plain = pass<double>(ctx, Residual{update::Plain{}, mixture()}, 9);
+  auto ball = pass<double>(ctx, Residual{update::HeavyBall{.mu = 0.6, .gamma = 1.5}, mixture()}, 9);
+  fill_uniform(ctx, Seed{9}, -1, 1, ball.carry.p);
+  const auto before = values(ball.carry);
+  plain.forward();
+  ball.forward();
+  std::vector<double> y, y_ball, p_ball;
+  for (Index n = 0; n < 9; ++n) {
+    const auto x = naive::row(plain.x, n);
+    const auto u = naive::mixture(plain.params.branch, x, 2, true, [&](Index e, const naive::Row& in) {
+      return naive::mlp(plain.params.branch.expert, e, in, naive::gelu);
+    });
+    for (std::size_t d = 0; d < 4; ++d) {
+      const double p = 0.6 * before[std::size_t(n) * 4 + d] + u[d];
+      y.push_back(x[d] + u[d]);
+      p_ball.push_back(p);
+      y_ball.push_back(x[d] + 1.5 * p);
+    }
+  }
+  CHECK(difference(values(plain.y), y) <= 1e-14);
+  CHECK(difference(values(ball.y), y_ball) <= 1e-14);
+  CHECK(difference(values(ball.carry), p_ball) <= 1e-14);
+}
+
+TEST_CASE("Residual: names of the parameters") {
+  Cpu::Context ctx(1);
+  auto p = pass<float>(ctx, Residual{update::HeavyBall{}, PreNorm{LayerNorm{}, mixture()}}, 2);
+  std::vector<std::string> names;
+  for_each_tensor([&](const Name& name, const auto&) { names.push_back(name.str()); }, p.params);
+  CHECK(names == std::vector<std::string>{"branch.norm.gain", "branch.norm.bias", "branch.branch.gate.scores.weight",
+                                          "branch.branch.gate.scores.bias", "branch.branch.expert.up", "branch.branch.expert.up_bias",
+                                          "branch.branch.expert.down", "branch.branch.expert.down_bias"});
+}
+
+TEST_CASE("Residual: shapes that do not fit say so before anything is written") {
+  Cpu::Context ctx(1);
+  const auto message = [&](const auto& layer, auto&& change) {
+    auto p = pass<float>(ctx, layer, 5);
+    change(p);
+    const auto carried = values(p.carry);
+    const auto text = message_of([&] { p.forward(); });
+    CHECK(p.untouched());
+    CHECK(values(p.carry) == carried);
+    return text;
+  };
+  const Residual layer{update::HeavyBall{}, mixture()};
+  CHECK(message(layer, [](auto& p) { p.x.resize(5, 3); }) == "Residual.forward: x: expected [?, 4], got [5, 3]");
+  CHECK(message(layer, [](auto& p) { p.y = constant_tensor<float>(p.ctx, p.sentinel, 6, 4); }) == "Residual.forward: y: expected [5, 4], got [6, 4]");
+  CHECK(message(layer, [](auto& p) { p.params.branch.expert.down_bias.resize(3, 3); }) == "Mlp: params.down_bias: expected [3, 4], got [3, 3]");
+  CHECK(message(Residual{update::Plain{}, OneExpert{Linear{.model_dim = 4, .output_dim = 3}}}, [](auto&) {}) ==
+        "Residual: branch.out_dim: expected 4 (its in_dim; NoResidual allows others), got 3");
+}
+
+TEST_CASE("Residual: gradients around attention with padding, for both rules") {
+  Cpu::Context ctx(1);
+  const std::vector<double> mask{1, 1, 0, 1, 1, 1, 1, 0};
+  const auto around = [&](auto rule) {
+    const Residual layer{rule, PreNorm{LayerNorm{}, Attention{.model_dim = 4, .heads = 2}}};
+    Extra<decltype(layer), double, Cpu> extra;
+    extra.length = 4;
+    extra.valid = mask;
+    const auto report = check::gradients(ctx, layer, {.items = 8}, extra);
+    CHECK_MESSAGE(report, report.str());
+  };
+  around(update::Plain{});
+  around(update::HeavyBall{});
+}
+
+TEST_CASE("Residual: shows its branch's trace") {
+  Cpu::Context ctx(1);
+  auto p = pass<float>(ctx, Residual{update::Plain{}, PreNorm{LayerNorm{}, Attention{.model_dim = 4, .heads = 2}}}, 8);
+  p.forward();
+  CHECK(p.layer.trace(p.params, p.saved).q.data() == p.saved.calls[0].branch.q.data());
+}

@@ -1,0 +1,134 @@
+#include "gatefold/loss/cross_entropy.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/tensor/tensor.hpp"
+#include "support/naive.hpp"
+
+using namespace gatefold;
+using naive::random_vector;
+
+namespace {
+
+template <class T>
+using Logits = Tensor<T, 2, Cpu>;
+
+template <class T>
+Logits<T> random_logits(Index items, Index classes) {
+  Logits<T> t(items, classes);
+  const auto values = random_vector<T>(items * classes, 1);
+  std::transform(values.begin(), values.end(), t.data(), [](T v) { return 5 * v; });
+  return t;
+}
+template <class T>
+Logits<T> row(const std::vector<T>& values) {
+  Logits<T> t(1, static_cast<Index>(values.size()));
+  std::copy(values.begin(), values.end(), t.data());
+  return t;
+}
+std::vector<Index> labels(Index items, Index classes) {
+  std::vector<Index> l;
+  for (Index n = 0; n < items; ++n) l.push_back(n * 5 % classes);
+  return l;
+}
+
+template <class T>
+T value_of(const Logits<T>& y, const std::vector<Index>& label) {
+  Cpu::Context ctx(1);
+  Tensor<T, 1, Cpu> value(1);
+  CrossEntropy{}.forward<T, Cpu>(ctx, y, label, value);
+  return value(0);
+}
+template <class T>
+Logits<T> gradient_of(const Logits<T>& y, const std::vector<Index>& label) {
+  Cpu::Context ctx(1);
+  Logits<T> dy(y.extent(0), y.extent(1));
+  CrossEntropy{}.backward<T, Cpu>(ctx, y, label, dy);
+  return dy;
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("equation (1): mean of log-sum-exp minus the label's logit", T, float, double) {
+  for (const Index items : {1, 8, 200})
+    for (const Index classes : {1, 2, 10, 257}) {
+      const auto y = random_logits<T>(items, classes);
+      const auto label = labels(items, classes);
+      double expected = 0;
+      for (Index n = 0; n < items; ++n) {
+        double total = 0;
+        for (Index c = 0; c < classes; ++c) total += std::exp(static_cast<double>(y(n, c)));
+        expected += (std::log(total) - static_cast<double>(y(n, label[static_cast<std::size_t>(n)]))) / static_cast<double>(items);
+      }
+      CAPTURE(classes);
+      CHECK(std::abs(static_cast<double>(value_of(y, label)) - expected) <= (sizeof(T) == 4 ? 2e-6 : 1e-13) * (1 + expected));
+    }
+}
+
+TEST_CASE("the gradient against central differences, and its rows sum to 0") {
+  const Index items = 6, classes = 7;
+  auto y = random_logits<double>(items, classes);
+  const auto label = labels(items, classes);
+  const auto dy = gradient_of(y, label);
+  for (Index n = 0; n < items; ++n) {
+    double sum = 0;
+    for (Index c = 0; c < classes; ++c) {
+      const double at = y(n, c), h = 1e-3;
+      double f[4];
+      const double step[4] = {h, -h, 2 * h, -2 * h};
+      for (int k = 0; k < 4; ++k) y(n, c) = at + step[k], f[k] = value_of(y, label);
+      y(n, c) = at;
+      const double numeric = (8 * (f[0] - f[1]) - (f[2] - f[3])) / (12 * h);
+      CHECK(std::abs(numeric - dy(n, c)) <= 1e-6 * std::abs(numeric) + 1e-10);
+      sum += dy(n, c);
+    }
+    CHECK(std::abs(sum) < 1e-15);
+  }
+}
+
+TEST_CASE("the gradient is softmax minus one-hot in float") {
+  const auto y = random_logits<float>(3, 5);
+  const auto label = labels(3, 5);
+  const auto dy = gradient_of(y, label);
+  for (Index n = 0; n < 3; ++n) {
+    double total = 0;
+    for (Index c = 0; c < 5; ++c) total += std::exp(static_cast<double>(y(n, c)));
+    for (Index c = 0; c < 5; ++c) {
+      const double p = std::exp(static_cast<double>(y(n, c))) / total;
+      const double expected = (p - (c == label[static_cast<std::size_t>(n)] ? 1 : 0)) / 3;
+      CHECK(std::abs(static_cast<double>(dy(n, c)) - expected) < 1e-6);
+    }
+  }
+}
+
+TEST_CASE_TEMPLATE("equal and huge logits, one class", T, float, double) {
+  CHECK(value_of(row<T>({3, 3, 3, 3}), {2}) == doctest::Approx(std::log(4.0)));
+  CHECK(value_of(row<T>({1000, 0}), {0}) == 0);
+  CHECK(value_of(row<T>({1000, 0}), {1}) == 1000);
+  CHECK(value_of(row<T>({-1000, -1000}), {1}) == doctest::Approx(std::log(2.0)));
+  CHECK(value_of(row<T>({42}), {0}) == 0);
+  const auto dy = gradient_of(row<T>({1000, 0}), {1});
+  CHECK(dy(0, 0) == 1);
+  CHECK(dy(0, 1) == -1);
+  CHECK(gradient_of(row<T>({42}), {0})(0, 0) == 0);
+}
+
+TEST_CASE("no items: loss 0 and nothing to do") {
+  CHECK(value_of(Logits<float>(0, 3), {}) == 0);
+  CHECK(gradient_of(Logits<float>(0, 3), {}).size() == 0);
+}
+
+TEST_CASE("shapes that do not fit") {
+  const Logits<float> y(4, 3);
+  CHECK_THROWS_WITH_AS(value_of(y, {0, 1, 2}), "CrossEntropy: target: expected [4], got [3]", ArgumentError);
+  Cpu::Context ctx(1);
+  const std::vector<Index> label{0, 1, 2, 0};
+  Logits<float> dy(4, 2);
+  CHECK_THROWS_WITH_AS((CrossEntropy{}.backward<float, Cpu>(ctx, y, label, dy)),
+                       "CrossEntropy.backward: dy: expected [4, 3], got [4, 2]", ArgumentError);
+}

@@ -1,0 +1,47 @@
+#include "gatefold/loss/loss.hpp"
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+
+using namespace gatefold;
+
+namespace {
+
+template <class T>
+struct Counting {
+  T operator()(Index i) const { return static_cast<T>(i); }
+};
+
+template <class T>
+T mean(Index terms, Index count) {
+  Cpu::Context ctx(2);
+  Tensor<T, 1, Cpu> value(1);
+  value(0) = 77;  // overwritten
+  loss::mean<T, Cpu>(ctx, terms, count, Counting<T>{}, value);
+  return value(0);
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("a mean is the sum over the terms, divided by a count of its own", T, float, double) {
+  CHECK(mean<T>(5, 5) == 2);
+  CHECK(mean<T>(5, 2) == 5);
+  CHECK(mean<T>(1, 1) == 0);
+  CHECK(mean<T>(4097, 4096) == T(4096.0 * 4097.0 / 2 / 4096));
+}
+
+TEST_CASE_TEMPLATE("the mean of no items is 0", T, float, double) {
+  CHECK(mean<T>(0, 0) == 0);
+  CHECK(mean<T>(0, 3) == 0);
+}
+
+TEST_CASE("the value is one number") {
+  Cpu::Context ctx(1);
+  Tensor<double, 1, Cpu> two(2), none(0);
+  CHECK_THROWS_WITH_AS((loss::mean<double, Cpu>(ctx, 3, 3, Counting<double>{}, two)),
+                       "loss.mean: value: expected [1], got [2]", ArgumentError);
+  CHECK_THROWS_AS((loss::mean<double, Cpu>(ctx, 3, 3, Counting<double>{}, none)), ArgumentError);
+}

@@ -1,0 +1,150 @@
+#include "gatefold/optim/clip.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/optim/adamw.hpp"
+#include "gatefold/optim/sgd.hpp"
+#include "support/naive.hpp"
+
+using namespace gatefold;
+using naive::random_vector;
+
+namespace {
+
+template <class T>
+struct Pack {
+  Tensor<T, 3, Cpu> weight;
+  Tensor<T, 1, Cpu> bias;
+  template <class F, class... P>
+  static void each(F&& f, P&... p) {
+    f("weight", p.weight...);
+    f("bias", p.bias...);
+  }
+};
+template <class T>
+Pack<T> random_pack(unsigned seed) {
+  Pack<T> p{Tensor<T, 3, Cpu>(3, 4, 5), Tensor<T, 1, Cpu>(7)};
+  for_each_tensor(
+      [&](const Name&, auto& t) {
+        const auto values = random_vector<T>(t.size(), seed++);
+        std::copy(values.begin(), values.end(), t.data());
+      },
+      p);
+  return p;
+}
+template <class T>
+std::vector<double> flat(const Pack<T>& p) {
+  std::vector<double> all;
+  for_each_tensor([&](const Name&, const auto& t) { all.insert(all.end(), t.data(), t.data() + t.size()); }, p);
+  return all;
+}
+double worst(const std::vector<double>& a, const std::vector<double>& b) {
+  double w = a.size() == b.size() ? 0 : 1e300;
+  for (std::size_t i = 0; i < a.size() && i < b.size(); ++i) w = std::max(w, std::abs(a[i] - b[i]));
+  return w;
+}
+
+
+double norm_of(const std::vector<double>& g) {
+  double squares = 0;
+  for (const double v : g) squares += v * v;
+  return std::sqrt(squares);
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("the sum of squares runs over all tensors, in double", T, float, double) {
+  Cpu::Context ctx(2);
+  const Pack<T> grads = random_pack<T>(4);
+  double squares = 99;  // overwritten
+  optim::sum_of_squares(ctx, grads, &squares);
+  const double norm = norm_of(flat(grads));
+  CHECK(squares == doctest::Approx(norm * norm).epsilon(1e-14));
+}
+
+TEST_CASE_TEMPLATE("equation (1): above the norm gradients are scaled down to it", T, float, double) {
+  for (const double most : {0.01, 1.0}) {
+    Cpu::Context ctx(2);
+    Pack<T> params = random_pack<T>(1), grads = random_pack<T>(5);
+    const auto p = flat(params), g = flat(grads);
+    const double norm = norm_of(g);
+    REQUIRE(norm > most);
+    const optim::Clipped<optim::Sgd> clipped{{.lr = 0.5}, most};
+    auto state = clipped.begin(ctx, params);
+    clipped.step(ctx, params, grads, state);
+    const double epsilon = sizeof(T) == 4 ? 1e-6 : 1e-14;
+    CHECK(norm_of(flat(grads)) == doctest::Approx(most).epsilon(epsilon));
+    std::vector<double> expected = p;
+    for (std::size_t i = 0; i < p.size(); ++i) expected[i] -= 0.5 * g[i] * (most / norm);
+    CHECK(worst(flat(params), expected) <= epsilon);
+    CHECK(state.step == 1);
+  }
+}
+
+TEST_CASE_TEMPLATE("at or below the norm gradients keep their bits", T, float, double) {
+  Cpu::Context ctx(1);
+  Pack<T> params = random_pack<T>(1), same = random_pack<T>(1), grads = random_pack<T>(5);
+  const auto g = flat(grads);
+  const optim::Clipped<optim::AdamW> clipped{{.lr = 0.5}, norm_of(g) * (1 + 1e-12)};
+  auto state = clipped.begin(ctx, params), plain_state = optim::AdamW{.lr = 0.5}.begin(ctx, same);
+  clipped.step(ctx, params, grads, state);
+  CHECK(flat(grads) == g);
+  optim::AdamW{.lr = 0.5}.step(ctx, same, grads, plain_state);
+  CHECK(flat(params) == flat(same));
+
+  Tensor<T, 1, Cpu> p(2), exact(2);
+  p(0) = p(1) = 0, exact(0) = 3, exact(1) = 4;
+  const optim::Clipped<optim::Sgd> five{{.lr = 1}, 5};
+  auto five_state = five.begin(ctx, p);
+  five.step(ctx, p, exact, five_state);
+  CHECK(exact(0) == 3);
+  CHECK(p(1) == -4);
+}
+
+TEST_CASE("zero gradients stay zero, huge float gradients do not overflow") {
+  Cpu::Context ctx(1);
+  Tensor<float, 1, Cpu> p(2), g(2);
+  p(0) = p(1) = 0, g(0) = g(1) = 0;
+  const optim::Clipped<optim::Sgd> clipped{{.lr = 1}, 1};
+  auto state = clipped.begin(ctx, p);
+  clipped.step(ctx, p, g, state);
+  CHECK(p(0) == 0);
+  g(0) = 3e30f, g(1) = -4e30f;
+  clipped.step(ctx, p, g, state);
+  CHECK(p(0) == doctest::Approx(-0.6));
+  CHECK(p(1) == doctest::Approx(0.8));
+}
+
+TEST_CASE("the norm is positive") {
+  Cpu::Context ctx(1);
+  Tensor<float, 1, Cpu> p(1), g(1);
+  p(0) = 1, g(0) = 1;
+  for (const double norm : {0.0, -1.0}) {
+    const optim::Clipped<optim::Sgd> clipped{{}, norm};
+    auto state = clipped.begin(ctx, p);
+    CHECK_THROWS_AS(clipped.step(ctx, p, g, state), ArgumentError);
+    CHECK(p(0) == 1);
+    CHECK(state.step == 0);
+  }
+  const optim::Clipped<optim::Sgd> clipped{{}, -1};
+  auto state = clipped.begin(ctx, p);
+  CHECK_THROWS_WITH_AS(clipped.step(ctx, p, g, state), "Clipped: norm: expected more than 0, got -1", ArgumentError);
+}
+
+TEST_CASE("the learning rate of the wrapper is what counts") {
+  Cpu::Context ctx(1);
+  Tensor<double, 1, Cpu> p(1), g(1);
+  p(0) = 0, g(0) = 0.5;
+  optim::Clipped clipped{optim::Sgd{.lr = 0.5}, 1.0};
+  CHECK(clipped.lr == 0.5);
+  clipped.lr = 2;
+  auto state = clipped.begin(ctx, p);
+  clipped.step(ctx, p, g, state);
+  CHECK(p(0) == -1);
+  CHECK(optim::Clipped{optim::Sgd{}}.norm == 1);
+}

@@ -1,0 +1,96 @@
+#include "gatefold/optim/schedule.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/optim/adamw.hpp"
+#include "gatefold/optim/clip.hpp"
+#include "gatefold/optim/sgd.hpp"
+
+using namespace gatefold;
+using namespace gatefold::optim;
+
+TEST_CASE("equation (1): warm-up") {
+  const Warmup warmup{4};
+  CHECK(warmup.factor(1) == 0.25);
+  CHECK(warmup.factor(2) == 0.5);
+  CHECK(warmup.factor(3) == 0.75);
+  CHECK(warmup.factor(4) == 1);
+  CHECK(warmup.factor(5) == 1);
+  CHECK(warmup.factor(Index(1) << 40) == 1);
+  CHECK(Warmup{1}.factor(1) == 1);
+  CHECK(Warmup{}.factor(1) == 1);
+  for (Index t = 1; t <= 10; ++t) CHECK(Warmup{7}.factor(t) == std::min(1.0, static_cast<double>(t) / 7));
+}
+
+TEST_CASE("equation (2): warm-up, half a cosine, floor") {
+  const WarmupCosine schedule{.warmup = 10, .total = 110, .floor = 0.1};
+  const double pi = std::acos(-1.0);
+  for (Index t = 1; t <= 130; ++t) {
+    double expected = 0.1;
+    if (t < 10) {
+      expected = static_cast<double>(t) / 10;
+    } else if (t <= 110) {
+      expected = 0.1 + 0.9 * (1 + std::cos(pi * static_cast<double>(t - 10) / 100)) / 2;
+    }
+    CAPTURE(t);
+    CHECK(schedule.factor(t) == doctest::Approx(expected).epsilon(1e-14));
+  }
+  CHECK(schedule.factor(9) == 0.9);
+  CHECK(schedule.factor(10) == 1);
+  CHECK(schedule.factor(60) == doctest::Approx(0.55));
+  CHECK(schedule.factor(110) == doctest::Approx(0.1));
+  CHECK(schedule.factor(111) == doctest::Approx(0.1));
+}
+
+TEST_CASE("a cosine without warm-up or floor") {
+  const WarmupCosine schedule{.total = 2};
+  CHECK(schedule.factor(1) == doctest::Approx(0.5));
+  CHECK(std::abs(schedule.factor(2)) < 1e-15);
+  CHECK(std::abs(schedule.factor(100)) < 1e-15);
+}
+
+TEST_CASE("the end comes after the warm-up") {
+  CHECK_THROWS_WITH_AS((WarmupCosine{.warmup = 5, .total = 5}.factor(1)),
+                       "WarmupCosine: total: expected more than warmup, got 5", ArgumentError);
+  CHECK_THROWS_AS(WarmupCosine{}.factor(1), ArgumentError);
+  CHECK_THROWS_AS((WarmupCosine{.warmup = -1, .total = 5}.factor(1)), ArgumentError);
+}
+
+TEST_CASE_TEMPLATE("lr_t = lr · factor(t), t = 1 in the first step", T, float, double) {
+  Cpu::Context ctx(1);
+  const Scheduled scheduled{Sgd{.lr = 0.5}, Warmup{4}};
+  CHECK(scheduled.lr == 0.5);
+  Tensor<T, 1, Cpu> p(1), g(1);
+  p(0) = 0, g(0) = 1;
+  auto state = scheduled.begin(ctx, p);
+  T expected = 0;
+  for (int t = 1; t <= 6; ++t) {
+    scheduled.step(ctx, p, g, state);
+    expected -= static_cast<T>(0.125 * std::min(t, 4));  // exact
+    CHECK(p(0) == expected);
+  }
+  CHECK(state.step == 6);
+}
+
+TEST_CASE("a schedule inside and outside of clipping") {
+  Cpu::Context ctx(1);
+  Tensor<double, 1, Cpu> p(1), q(1), g(1);
+  p(0) = q(0) = 0;
+  const Clipped outside{Scheduled{Sgd{.lr = 1}, Warmup{2}}, 1.0};
+  const Scheduled inside{Clipped{Sgd{.lr = 1}, 1.0}, Warmup{2}};
+  auto a = outside.begin(ctx, p);
+  auto b = inside.begin(ctx, q);
+  for (const double expected : {-0.5, -1.5, -2.5}) {
+    g(0) = 10;
+    outside.step(ctx, p, g, a);
+    CHECK(g(0) == 1);
+    g(0) = 10;
+    inside.step(ctx, q, g, b);
+    CHECK(p(0) == expected);
+    CHECK(q(0) == expected);
+  }
+}

@@ -1,0 +1,95 @@
+#include "gatefold/optim/sgd.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "support/naive.hpp"
+
+using namespace gatefold;
+using naive::random_vector;
+
+namespace {
+
+template <class T>
+struct Pack {
+  Tensor<T, 3, Cpu> weight;
+  Tensor<T, 1, Cpu> bias;
+  template <class F, class... P>
+  static void each(F&& f, P&... p) {
+    f("weight", p.weight...);
+    f("bias", p.bias...);
+  }
+};
+template <class T>
+Pack<T> random_pack(unsigned seed) {
+  Pack<T> p{Tensor<T, 3, Cpu>(3, 4, 5), Tensor<T, 1, Cpu>(7)};
+  for_each_tensor(
+      [&](const Name&, auto& t) {
+        const auto values = random_vector<T>(t.size(), seed++);
+        std::copy(values.begin(), values.end(), t.data());
+      },
+      p);
+  return p;
+}
+template <class T>
+std::vector<double> flat(const Pack<T>& p) {
+  std::vector<double> all;
+  for_each_tensor([&](const Name&, const auto& t) { all.insert(all.end(), t.data(), t.data() + t.size()); }, p);
+  return all;
+}
+double worst(const std::vector<double>& a, const std::vector<double>& b) {
+  double w = a.size() == b.size() ? 0 : 1e300;
+  for (std::size_t i = 0; i < a.size() && i < b.size(); ++i) w = std::max(w, std::abs(a[i] - b[i]));
+  return w;
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("equation (1), several steps", T, float, double) {
+  for (const optim::Sgd sgd : {optim::Sgd{.lr = 0.1}, {.lr = 0.05, .momentum = 0.9}, {.lr = 0.2, .momentum = 0.5, .decay = 0.1}}) {
+    Cpu::Context ctx(2);
+    Pack<T> params = random_pack<T>(1);
+    auto state = sgd.begin(ctx, params);
+    CHECK(state.step == 0);
+    std::vector<double> p = flat(params), m(p.size(), 0.0);
+    for (unsigned t = 1; t <= 6; ++t) {
+      Pack<T> grads = random_pack<T>(10 * t);
+      const auto g = flat(grads);
+      sgd.step(ctx, params, grads, state);
+      for (std::size_t i = 0; i < p.size(); ++i) {
+        m[i] = sgd.momentum * m[i] + g[i] + sgd.decay * p[i];
+        p[i] -= sgd.lr * m[i];
+      }
+      CHECK(worst(flat(params), p) <= (sizeof(T) == 4 ? 1e-5 : 1e-14));
+      CHECK(flat(grads) == g);
+    }
+    CHECK(state.step == 6);
+    CHECK(worst(flat(state.m), m) <= (sizeof(T) == 4 ? 1e-5 : 1e-14));
+  }
+}
+
+TEST_CASE("without momentum a step is p - lr g, exactly") {
+  Cpu::Context ctx(1);
+  Tensor<double, 1, Cpu> p(2), g(2);
+  p(0) = 1, p(1) = -2, g(0) = 0.5, g(1) = 4;
+  const optim::Sgd sgd{.lr = 0.25};
+  auto state = sgd.begin(ctx, p);
+  sgd.step(ctx, p, g, state);
+  CHECK(p(0) == 0.875);
+  CHECK(p(1) == -3);
+}
+
+TEST_CASE("the state is a pack of named moments") {
+  Cpu::Context ctx(1);
+  const Pack<float> params = random_pack<float>(1);
+  const auto state = optim::Sgd{}.begin(ctx, params);
+  std::vector<std::string> names;
+  for_each_tensor([&](const Name& name, const auto&) { names.push_back(name.str()); }, state);
+  CHECK(names == std::vector<std::string>{"m.weight", "m.bias"});
+  CHECK(flat(state.m) == std::vector<double>(67, 0.0));
+}
