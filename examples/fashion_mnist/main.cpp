@@ -38,6 +38,7 @@ int main(int argc, char** argv) {
   o.save = beside_program("fashion_mnist.safetensors");
 
   CLI::App app("Train a mixture-of-experts classifier on Fashion-MNIST");
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   const auto positive = CLI::Range(fashion::Index(1), fashion::Index(1) << 20);
   app.add_option("--gate", o.gate, "who goes where: softmax (the k best experts) or dense (all)")
       ->check(CLI::IsMember({"softmax", "dense"}))
@@ -76,6 +77,13 @@ int main(int argc, char** argv) {
   }
   if (o.k > o.experts)
     return refuse("--k: expected at most --experts = " + std::to_string(o.experts) + ", got " + std::to_string(o.k));
+
+  // Minutes of training should not end at a folder that does not exist.
+  for (const std::string* path : {&o.json, &o.picture, &o.save}) {
+    if (path->empty()) continue;
+    const auto folder = std::filesystem::absolute(*path).parent_path();
+    if (!std::filesystem::is_directory(folder)) return refuse(*path + ": there is no folder " + folder.string());
+  }
 
   try {
     o.update == "plain" ? fashion::train_plain(o) : fashion::train_heavy_ball(o);

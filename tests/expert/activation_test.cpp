@@ -19,13 +19,16 @@ constexpr Real pi = std::numbers::pi_v<Real>;
 Real formula(Identity, Real v) { return v; }
 Real formula(Relu, Real v) { return std::max(v, Real(0)); }
 Real formula(Gelu, Real v) { return v * std::erfc(-v / std::sqrt(Real(2))) / 2; }
-Real formula(GeluTanh, Real v) { return v / 2 * (1 + std::tanh(std::sqrt(2 / pi) * (v + Real(0.044715L) * v * v * v))); }
+Real formula(GeluTanh, Real v) {
+  return v / 2 * (1 + std::tanh(std::sqrt(2 / pi) * (v + Real(0.044715L) * v * v * v)));
+}
 Real formula(Silu, Real v) { return v / (1 + std::exp(-v)); }
 Real formula(Cubic, Real v) { return v * v * v; }
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("activations: values equal the formulas in long double", Act, Identity, Relu, Gelu, GeluTanh, Silu, Cubic) {
+TEST_CASE_TEMPLATE("activations: values equal the formulas in long double", Act, Identity, Relu, Gelu, GeluTanh, Silu,
+                   Cubic) {
   // Relative to |v|: near their zeros far left, 1 + erf and 1 + tanh cancel.
   for (int i = -1200; i <= 1200; ++i) {
     const double v = i / 100.0;
@@ -49,7 +52,8 @@ TEST_CASE_TEMPLATE("activations: slopes equal central differences", Act, Identit
 
 TEST_CASE("activations: the two forms of GELU are close but not the same") {
   double most = 0;
-  for (int i = -500; i <= 500; ++i) most = std::max(most, std::abs(Gelu::value(i / 100.0) - GeluTanh::value(i / 100.0)));
+  for (int i = -500; i <= 500; ++i)
+    most = std::max(most, std::abs(Gelu::value(i / 100.0) - GeluTanh::value(i / 100.0)));
   CHECK(most < 5e-4);
   CHECK(most > 3e-4);
 }
@@ -75,7 +79,8 @@ TEST_CASE_TEMPLATE("activations: NaN stays NaN", Act, Identity, Gelu, GeluTanh, 
   CHECK(std::isnan(Act::value(std::numeric_limits<double>::quiet_NaN())));
 }
 
-TEST_CASE_TEMPLATE("activations: a register gives what its elements give", Act, Identity, Relu, Gelu, GeluTanh, Silu, Cubic) {
+TEST_CASE_TEMPLATE("activations: a register gives what its elements give", Act, Identity, Relu, Gelu, GeluTanh, Silu,
+                   Cubic) {
   const auto agrees = [](auto zero, double tolerance) {
     using T = decltype(zero);
     using V = cpu::Register<T>;

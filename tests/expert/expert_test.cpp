@@ -75,8 +75,9 @@ TEST_CASE("Expert: one of your own works in a mixture") {
   for (Index n = 0; n < 6; ++n)
     for (Index d = 0; d < 4; ++d)
       CHECK(p.y(n, d) == p.x(n, d) * p.params.branch.expert.scale(p.saved.branch.plan.expert(n), d));
-  const auto report = check::conformance<Cpu>(Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, Scale{.model_dim = 4}},
-                                              {.items_are_independent = true});
+  const auto report = check::conformance<Cpu>(
+      Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, Scale{.model_dim = 4}},
+      {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
 }
 

@@ -63,19 +63,22 @@ TEST_CASE("GatedMlp (1): equals loops for empty experts, all items on one, 257 e
 
 TEST_CASE_TEMPLATE("GatedMlp: slots nobody owns are neither read nor written; gradients are added", T, float, double) {
   const auto broken = broken_promises<T>(GatedMlp<Silu>{.model_dim = 5, .hidden_dim = 7}, [](auto& bank) {
-      for (auto* t : {&bank.saved.gate, &bank.saved.up, &bank.saved.hidden}) bank.poison(*t);
-    });
+    for (auto* t : {&bank.saved.gate, &bank.saved.up, &bank.saved.hidden}) bank.poison(*t);
+  });
   CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
 }
 
-TEST_CASE_TEMPLATE("GatedMlp: gradients with every activation", Act, Identity, Relu, Gelu, GeluTanh, Silu, Cubic, Tanh) {
+TEST_CASE_TEMPLATE("GatedMlp: gradients with every activation", Act, Identity, Relu, Gelu, GeluTanh, Silu, Cubic,
+                   Tanh) {
   Cpu::Context ctx(1);
-  const auto report = check::gradients(ctx, GatedMlp<Act>{.model_dim = 4, .hidden_dim = 6}, {.step = 1e-5, .of_largest = 1e-8});
+  const auto report =
+      check::gradients(ctx, GatedMlp<Act>{.model_dim = 4, .hidden_dim = 6}, {.step = 1e-5, .of_largest = 1e-8});
   CHECK_MESSAGE(report, report.str());
 }
 
 TEST_CASE("GatedMlp: promises of a layer, alone and in a mixture") {
-  const auto alone = check::conformance<Cpu>(GatedMlp<Silu>{.model_dim = 5, .hidden_dim = 9}, {.items_are_independent = true});
+  const auto alone =
+      check::conformance<Cpu>(GatedMlp<Silu>{.model_dim = 5, .hidden_dim = 9}, {.items_are_independent = true});
   CHECK_MESSAGE(alone, alone.str());
   const auto mixed = check::conformance<Cpu>(Mixture{SoftmaxTopK{.scores = {.experts = 4}, .selection = {.k = 2}},
                                                      GatedMlp<Gelu>{.model_dim = 5, .hidden_dim = 9}},

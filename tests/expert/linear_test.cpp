@@ -41,7 +41,8 @@ TEST_CASE_TEMPLATE("Linear: slots nobody owns are neither read nor written; grad
 
 TEST_CASE("Linear: gradients and promises, alone and in a mixture") {
   for (const bool bias : {true, false}) {
-    const auto alone = check::conformance<Cpu>(Linear{.model_dim = 5, .output_dim = 3, .bias = bias}, {.items_are_independent = true});
+    const auto alone =
+        check::conformance<Cpu>(Linear{.model_dim = 5, .output_dim = 3, .bias = bias}, {.items_are_independent = true});
     CHECK_MESSAGE(alone, alone.str());
     const auto mixed = check::conformance<Cpu>(
         Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, Linear{.model_dim = 5, .bias = bias}},
@@ -67,7 +68,8 @@ TEST_CASE("Linear: starts as U(±1/√D), with the shapes of its options") {
 
 TEST_CASE("Linear: options and shapes that do not fit say so") {
   Cpu::Context ctx(1);
-  CHECK(message_of([&] { (void)Linear{}.init<float, Cpu>(ctx, 1, {}); }) == "Linear.init: model_dim: expected at least 1, got 0");
+  CHECK(message_of([&] { (void)Linear{}.init<float, Cpu>(ctx, 1, {}); }) ==
+        "Linear.init: model_dim: expected at least 1, got 0");
   const Linear linear{.model_dim = 4, .output_dim = 2};
   auto p = linear.init<float, Cpu>(ctx, 3, {});
   CHECK(message_of([&] { linear.validate(p, 5); }) == "Linear: params.weight: expected [5, 4, 2], got [3, 4, 2]");

@@ -68,14 +68,16 @@ TEST_CASE_TEMPLATE("Mlp: gradients with every activation", Act, Identity, Relu, 
                    TanhOfRegisters) {
   Cpu::Context ctx(1);
   for (const bool bias : {true, false}) {
-    const auto report = check::gradients(ctx, Mlp<Act>{.model_dim = 4, .hidden_dim = 6, .bias = bias}, {.step = 1e-5, .of_largest = 1e-8});
+    const auto report = check::gradients(ctx, Mlp<Act>{.model_dim = 4, .hidden_dim = 6, .bias = bias},
+                                         {.step = 1e-5, .of_largest = 1e-8});
     CHECK_MESSAGE(report, report.str());
   }
 }
 
 TEST_CASE("Mlp: promises of a layer, alone and in a mixture") {
   for (const bool bias : {true, false}) {
-    const auto alone = check::conformance<Cpu>(Mlp<Gelu>{.model_dim = 5, .hidden_dim = 9, .bias = bias}, {.items_are_independent = true});
+    const auto alone = check::conformance<Cpu>(Mlp<Gelu>{.model_dim = 5, .hidden_dim = 9, .bias = bias},
+                                               {.items_are_independent = true});
     CHECK_MESSAGE(alone, alone.str());
   }
   const auto mixed = check::conformance<Cpu>(
@@ -114,8 +116,10 @@ TEST_CASE("Mlp: weights and biases start as U(±1/√fan_in)") {
 TEST_CASE("Mlp: options and shapes that do not fit say so") {
   Cpu::Context ctx(1);
   using M = Mlp<Relu>;
-  CHECK(message_of([&] { (void)M{.hidden_dim = 2}.init<float, Cpu>(ctx, 1, {}); }) == "Mlp.init: model_dim: expected at least 1, got 0");
-  CHECK(message_of([&] { (void)M{.model_dim = 2}.init<float, Cpu>(ctx, 1, {}); }) == "Mlp.init: hidden_dim: expected at least 1, got 0");
+  CHECK(message_of([&] { (void)M{.hidden_dim = 2}.init<float, Cpu>(ctx, 1, {}); }) ==
+        "Mlp.init: model_dim: expected at least 1, got 0");
+  CHECK(message_of([&] { (void)M{.model_dim = 2}.init<float, Cpu>(ctx, 1, {}); }) ==
+        "Mlp.init: hidden_dim: expected at least 1, got 0");
   const M mlp{.model_dim = 4, .hidden_dim = 6};
   const auto message = [&](auto&& change) {
     auto p = mlp.init<float, Cpu>(ctx, 3, {});

@@ -216,8 +216,9 @@ TEST_CASE("auxiliary losses: gradients against finite differences, and they are 
       const auto g = from_one(of_logits ? dz : dq), none = from_one(of_logits ? dq : dz);
       for (const double v : none) CHECK(v == 0);
       auto& at = of_logits ? o.logits : o.q;
-      const auto report = check::compare_gradients({{"of", at.data(), g.data(), at.size()}},
-                                                   [&] { return o.value(loss); }, [] { return 0; }, {.of_largest = 1e-8});
+      const auto report = check::compare_gradients(
+          {{"of", at.data(), g.data(), at.size()}}, [&] { return o.value(loss); }, [] { return 0; },
+          {.of_largest = 1e-8});
       CHECK_MESSAGE(report, report.str());
     }
   };

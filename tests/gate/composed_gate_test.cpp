@@ -47,7 +47,8 @@ Balanced balanced() {
 
 TEST_CASE("ComposedGate (1): scores, then mixing, then selection, against loops") {
   for (const bool renormalise : {false, true}) {
-    Alone a(SoftmaxTopK{.scores = {.model_dim = 5, .experts = 4}, .selection = {.k = 2, .renormalise = renormalise}}, 9);
+    Alone a(SoftmaxTopK{.scores = {.model_dim = 5, .experts = 4}, .selection = {.k = 2, .renormalise = renormalise}},
+            9);
     a.forward();
     for (Index n = 0; n < 9; ++n) {
       const auto z = naive::logits(a.params.scores, naive::row(a.x, n)), q = naive::softmax(z);
@@ -80,7 +81,9 @@ TEST_CASE("ComposedGate: stands alone, gradients of its weights and losses again
   }
   std::vector<check::GradientSlot> slots{{"x", a.x.data(), a.dx.data(), a.x.size()}};
   for_each_tensor(
-      [&](const Name& name, auto& p, const auto& g) { slots.push_back({name.str(), p.data(), g.data(), p.size()}); },
+      [&](const Name& name, auto& p, const auto& g) {
+        slots.push_back({name.str(), p.data(), g.data(), p.size()});
+      },
       a.params, std::as_const(a.grads));
   REQUIRE(slots.size() == 3);
   CHECK(slots[1].name == "scores.weight");
@@ -102,7 +105,8 @@ TEST_CASE("ComposedGate: stands alone, gradients of its weights and losses again
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("ComposedGate: the auxiliary values are those of each loss alone, in order, and none on further evaluations") {
+TEST_CASE(
+    "ComposedGate: the auxiliary values are those of each loss alone, in order, and none on further evaluations") {
   Alone a(balanced(), 7);
   a.forward();
   Tensor<double, 1, Cpu> value(1);

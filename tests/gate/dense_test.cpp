@@ -60,8 +60,9 @@ TEST_CASE("Dense: a mixture is the expectation of the experts") {
 TEST_CASE("Dense: equals TopK of all experts without renormalising") {
   Cpu::Context ctx(1);
   auto dense = pass<double>(ctx, mixture(5), 7);
-  auto all = pass<double>(ctx, Mixture{SoftmaxTopK{.scores = {.experts = 5}, .selection = {.k = 5, .renormalise = false}},
-                                       Mlp<Gelu>{.model_dim = 4, .hidden_dim = 3}},
+  auto all = pass<double>(ctx,
+                          Mixture{SoftmaxTopK{.scores = {.experts = 5}, .selection = {.k = 5, .renormalise = false}},
+                                  Mlp<Gelu>{.model_dim = 4, .hidden_dim = 3}},
                           7);
   dense.forward();
   all.forward();

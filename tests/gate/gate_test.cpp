@@ -63,7 +63,8 @@ TEST_CASE("Gate: one of your own works in a mixture") {
       for (Index d = 0; d < 3; ++d) expected += p.x(n, d) * p.params.branch.expert.weight(n % 3, d, j);
       CHECK(p.y(n, j) == doctest::Approx(n == 3 ? 0 : (0.5 + double(n)) * expected).epsilon(1e-14));
     }
-  const auto report = check::conformance<Cpu>(Mixture{RoundRobin{}, Linear{.model_dim = 3}}, {.gradients = {.items = 9}});
+  const auto report =
+      check::conformance<Cpu>(Mixture{RoundRobin{}, Linear{.model_dim = 3}}, {.gradients = {.items = 9}});
   CHECK_MESSAGE(report, report.str());
 }
 

@@ -74,14 +74,14 @@ TEST_CASE("Independent: gradients of probabilities and of the rank") {
   Tensor<double, 2, Cpu> dz(6, 5), dx(6, 5);
   const auto q = probabilities(z);
   Independent{}.backward(ctx, none, z, z, q, none, drank, dq, dz, dx, none, none, none);
-  const auto report = check::compare_gradients({{"z", z.data(), std::as_const(dz).data(), z.size()}},
-                                               [&] {
-                                                 const auto p = probabilities(z);
-                                                 double f = 0;
-                                                 for (Index i = 0; i < z.size(); ++i)
-                                                   f += p.data()[i] * dq.data()[i] + z.data()[i] * drank.data()[i];
-                                                 return f;
-                                               },
-                                               [] { return 0; }, {});
+  const auto report = check::compare_gradients(
+      {{"z", z.data(), std::as_const(dz).data(), z.size()}},
+      [&] {
+        const auto p = probabilities(z);
+        double f = 0;
+        for (Index i = 0; i < z.size(); ++i) f += p.data()[i] * dq.data()[i] + z.data()[i] * drank.data()[i];
+        return f;
+      },
+      [] { return 0; }, {});
   CHECK_MESSAGE(report, report.str());
 }

@@ -48,18 +48,18 @@ TEST_CASE("LinearScores: gradients against finite differences, and they are adde
     for (auto* t : {&dx, &grads.weight})
       for (Index i = 0; i < t->size(); ++i) t->data()[i] -= 1;
     for (Index i = 0; i < 4; ++i) grads.bias(i) -= 1;
-    const auto report =
-        check::compare_gradients({{"x", x.data(), dx.data(), x.size()},
-                                  {"weight", p.weight.data(), grads.weight.data(), p.weight.size()},
-                                  {"bias", p.bias.data(), grads.bias.data(), 4}},
-                                 [&] {
-                                   Tensor<double, 2, Cpu> z(7, 4);
-                                   scores.forward(ctx, p, x, z);
-                                   double f = 0;
-                                   for (Index i = 0; i < z.size(); ++i) f += z.data()[i] * dz.data()[i];
-                                   return f;
-                                 },
-                                 [] { return 0; }, {});
+    const auto report = check::compare_gradients(
+        {{"x", x.data(), dx.data(), x.size()},
+         {"weight", p.weight.data(), grads.weight.data(), p.weight.size()},
+         {"bias", p.bias.data(), grads.bias.data(), 4}},
+        [&] {
+          Tensor<double, 2, Cpu> z(7, 4);
+          scores.forward(ctx, p, x, z);
+          double f = 0;
+          for (Index i = 0; i < z.size(); ++i) f += z.data()[i] * dz.data()[i];
+          return f;
+        },
+        [] { return 0; }, {});
     CHECK_MESSAGE(report, report.str());
   }
 }

@@ -91,7 +91,10 @@ TEST_CASE("TopK: ties go to the lower expert index") {
 }
 
 TEST_CASE("TopK: NaN logits give distinct experts in range and rank below every number (vLLM #39244)") {
-  const auto rank = matrix<double>({{quiet_nan, quiet_nan, quiet_nan, quiet_nan}, {quiet_nan, 1, quiet_nan, 2}, {quiet_nan, -infinity, quiet_nan, quiet_nan}, {3, quiet_nan, 3, quiet_nan}});
+  const auto rank = matrix<double>({{quiet_nan, quiet_nan, quiet_nan, quiet_nan},
+                                    {quiet_nan, 1, quiet_nan, 2},
+                                    {quiet_nan, -infinity, quiet_nan, quiet_nan},
+                                    {3, quiet_nan, 3, quiet_nan}});
   CHECK(experts_of(select(TopK{.k = 3}, rank, rank)) == Picks{0, 1, 2, 3, 1, 0, 1, 0, 2, 0, 2, 1});
   const auto more = wild(200, 33, 5);
   const auto plan = select(TopK{.k = 9}, more, more);
@@ -121,7 +124,8 @@ TEST_CASE("TopK: a NaN item stays alone: the other items' outputs and picks keep
 }
 
 TEST_CASE("TopK: infinite logits rank first and last among the numbers") {
-  const auto rank = matrix<double>({{-infinity, 1, infinity}, {infinity, infinity, 0}, {-infinity, quiet_nan, -infinity}});
+  const auto rank =
+      matrix<double>({{-infinity, 1, infinity}, {infinity, infinity, 0}, {-infinity, quiet_nan, -infinity}});
   CHECK(experts_of(select(TopK{.k = 3}, rank, rank)) == Picks{2, 1, 0, 0, 1, 2, 0, 2, 1});
 }
 
@@ -197,7 +201,8 @@ TEST_CASE("TopK: k = 1 with renormalise gives the router exactly zero gradient")
 TEST_CASE("TopK: ranks by logits where float probabilities underflow") {
   // x = 1, so that the weights are the logits. All probabilities but one are 0 in float.
   Cpu::Context ctx(1);
-  auto p = pass<float>(ctx, Mixture{SoftmaxTopK{.scores = {.experts = 5}, .selection = {.k = 3}}, Linear{.model_dim = 1}}, 1);
+  auto p = pass<float>(
+      ctx, Mixture{SoftmaxTopK{.scores = {.experts = 5}, .selection = {.k = 3}}, Linear{.model_dim = 1}}, 1);
   const float logits[] = {-1000, -998, 1000, -999, -997};
   p.x(0, 0) = 1;
   fill(ctx, p.params.branch.gate.scores.bias.view(), 0);
@@ -224,9 +229,9 @@ TEST_CASE("TopK: gradients and promises, renormalised or not") {
   const auto first = check::conformance<Cpu>(mixture(3, 1, false), {.items_are_independent = true});
   CHECK_MESSAGE(first, first.str());
   Cpu::Context ctx(1);
-  const auto many = check::gradients(ctx, Mixture{SoftmaxTopK{.scores = {.experts = 257}, .selection = {.k = 2}},
-                                                  Linear{.model_dim = 2}},
-                                     {.items = 5});
+  const auto many = check::gradients(
+      ctx, Mixture{SoftmaxTopK{.scores = {.experts = 257}, .selection = {.k = 2}}, Linear{.model_dim = 2}},
+      {.items = 5});
   CHECK_MESSAGE(many, many.str());
 }
 
@@ -243,8 +248,8 @@ TEST_CASE("TopK: item 2^31 + 1 is picked where it stands: sizes are 64 bits") {
   const Index n = items - 1;
   scores(n, 0) = 0.25f;
   scores(n, 1) = 0.75f;
-  const fn::PickTopK<float, Cpu> pick{scores, scores, 1, false, {item.data(), items}, {expert.data(), items},
-                                      {weight.data(), items}};
+  const fn::PickTopK<float, Cpu> pick{
+      scores, scores, 1, false, {item.data(), items}, {expert.data(), items}, {weight.data(), items}};
   pick(n);
   CHECK(item.data()[n] == n);
   CHECK(expert.data()[n] == 1);

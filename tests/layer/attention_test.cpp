@@ -31,7 +31,8 @@ Result attend(const P& p, const Tensor<double, 2, Cpu>& x, Index heads, Index le
   const auto times = [&](const Matrix& a, const Tensor<double, 2, Cpu>& w) {
     Matrix y;
     for (const auto& row : a)
-      y.push_back(naive::affine(row, dim, [&](Index d, Index j) { return w(d, j); }, [](Index) { return 0.0; }));
+      y.push_back(naive::affine(
+          row, dim, [&](Index d, Index j) { return w(d, j); }, [](Index) { return 0.0; }));
     return y;
   };
   Matrix rows;
@@ -46,7 +47,8 @@ Result attend(const P& p, const Tensor<double, 2, Cpu>& x, Index heads, Index le
       for (Index j = 0; j < items; ++j) {
         if (j / length != i / length || (causal && j > i) || (!valid.empty() && valid[std::size_t(j)] == 0)) continue;
         double dot = 0;
-        for (Index d = h * width; d < (h + 1) * width; ++d) dot += q[std::size_t(i)][std::size_t(d)] * k[std::size_t(j)][std::size_t(d)];
+        for (Index d = h * width; d < (h + 1) * width; ++d)
+          dot += q[std::size_t(i)][std::size_t(d)] * k[std::size_t(j)][std::size_t(d)];
         seen.push_back({j, std::exp(dot / std::sqrt(double(width)))});
         total += seen.back().second;
       }
@@ -65,8 +67,10 @@ auto row_of(const auto& t, Index n) { return naive::row(t, n); }
 
 TEST_CASE("Attention (1): equals softmax loops, causal or not, padded or not, any heads, and keeps the log-sum-exp") {
   Cpu::Context ctx(2);
-  // The last sequence of the second mask is all padding; the third begins with padding, so that causal rows see nothing.
-  const std::vector<std::vector<double>> masks{{}, {1, 1, 1, 0, 1, 0, 1, 1, 0, 0, 0, 0}, {0, 0, 1, 1, 0, 1, 0, 1, 1, 1, 1, 0}};
+  // The last sequence of the second mask is all padding; the third begins with padding, so that causal rows see
+  // nothing.
+  const std::vector<std::vector<double>> masks{
+      {}, {1, 1, 1, 0, 1, 0, 1, 1, 0, 0, 0, 0}, {0, 0, 1, 1, 0, 1, 0, 1, 1, 1, 1, 0}};
   for (const bool causal : {true, false})
     for (const Index heads : {1, 2, 3, 6})
       for (const Index length : {0, 1, 4})
@@ -94,7 +98,8 @@ TEST_CASE("Attention: a row without any key it may see gives 0") {
 TEST_CASE("Attention: a later token never changes an earlier output, not a bit, and gets no gradient from it") {
   Cpu::Context ctx(1);
   for (const float garbage : {100.f, std::numeric_limits<float>::quiet_NaN()}) {
-    auto clean = pass<float>(ctx, Attention{.model_dim = 6, .heads = 2}, 20), changed = pass<float>(ctx, Attention{.model_dim = 6, .heads = 2}, 20);
+    auto clean = pass<float>(ctx, Attention{.model_dim = 6, .heads = 2}, 20),
+         changed = pass<float>(ctx, Attention{.model_dim = 6, .heads = 2}, 20);
     for (Index n = 13; n < 20; ++n)
       for (Index d = 0; d < 6; ++d) changed.x(n, d) = garbage;
     clean.forward();
@@ -115,7 +120,8 @@ TEST_CASE("Attention: two sequences never mix, not a bit") {
   Cpu::Context ctx(1);
   for (const bool causal : {true, false}) {
     const Attention attention{.model_dim = 6, .heads = 2, .causal = causal};
-    auto both = pass<float>(ctx, attention, 10), changed = pass<float>(ctx, attention, 10), alone = pass<float>(ctx, attention, 5);
+    auto both = pass<float>(ctx, attention, 10), changed = pass<float>(ctx, attention, 10),
+         alone = pass<float>(ctx, attention, 5);
     both.extra.length = changed.extra.length = 5;
     for (Index n = 0; n < 5; ++n)
       for (Index d = 0; d < 6; ++d) changed.x(n, d) = std::numeric_limits<float>::quiet_NaN();
@@ -164,7 +170,8 @@ TEST_CASE("Attention: gradients and promises") {
       Extra<Attention, double, Cpu> extra;
       extra.length = 4;
       if (!mask.empty()) extra.valid = mask;
-      const auto report = check::gradients(ctx, Attention{.model_dim = 6, .heads = 2, .causal = causal}, {.items = 12}, extra);
+      const auto report =
+          check::gradients(ctx, Attention{.model_dim = 6, .heads = 2, .causal = causal}, {.items = 12}, extra);
       CHECK_MESSAGE(report, report.str());
     }
 }
@@ -202,39 +209,47 @@ TEST_CASE("Attention: takes the adjoint of its trace back") {
   const Attention attention{.model_dim = 6, .heads = 2};
   auto p = pass<double>(ctx, attention, 8);
   p.extra.length = 4;
-  auto given = [&](std::uint64_t seed, Index columns, Index rows = 8) { return uniform_tensor<double>(ctx, Seed{seed}, 1, rows, columns); };
+  auto given = [&](std::uint64_t seed, Index columns, Index rows = 8) {
+    return uniform_tensor<double>(ctx, Seed{seed}, 1, rows, columns);
+  };
   auto dq = given(11, 6), dk = given(12, 6), dv = given(13, 6), dlse = given(14, 2), doutput = given(15, 6, 6);
   AttentionTrace<double, Cpu> dtrace{dq, dk, dv, dlse, doutput};
   p.forward();
   attention.backward(ctx, p.params.branch, p.x, p.saved.branch, p.dy, p.dx, p.grads.branch, p.extra, dtrace);
   std::vector<check::GradientSlot> slots{{"x", p.x.data(), std::as_const(p.dx).data(), p.x.size()}};
-  for_each_tensor([&](const Name& name, auto& t, const auto& g) { slots.push_back({name.str(), t.data(), g.data(), t.size()}); },
-                  p.params, std::as_const(p.grads));
+  for_each_tensor(
+      [&](const Name& name, auto& t, const auto& g) {
+        slots.push_back({name.str(), t.data(), g.data(), t.size()});
+      },
+      p.params, std::as_const(p.grads));
   const auto dot = [](const auto& a, const auto& b) {
     double f = 0;
     for (Index i = 0; i < a.size(); ++i) f += a.data()[i] * b.data()[i];
     return f;
   };
-  const auto report = check::compare_gradients(slots,
-                                               [&] {
-                                                 p.forward();
-                                                 const auto& s = p.saved.branch;
-                                                 return dot(p.y, p.dy) + dot(s.q, dq) + dot(s.k, dk) + dot(s.v, dv) +
-                                                        dot(s.log_sum_exp, dlse) + dot(p.params.branch.output, doutput);
-                                               },
-                                               [] { return 0; }, {});
+  const auto report = check::compare_gradients(
+      slots,
+      [&] {
+        p.forward();
+        const auto& s = p.saved.branch;
+        return dot(p.y, p.dy) + dot(s.q, dq) + dot(s.k, dk) + dot(s.v, dv) + dot(s.log_sum_exp, dlse) +
+               dot(p.params.branch.output, doutput);
+      },
+      [] { return 0; }, {});
   CHECK_MESSAGE(report, report.str());
 }
 
 TEST_CASE("Attention: options and shapes that do not fit say so before anything is written") {
   Cpu::Context ctx(1);
-  CHECK(message_of([&] { (void)Attention{}.init<float, Cpu>(ctx, {}); }) == "Attention: model_dim: expected at least 1, got 0");
+  CHECK(message_of([&] { (void)Attention{}.init<float, Cpu>(ctx, {}); }) ==
+        "Attention: model_dim: expected at least 1, got 0");
   CHECK(message_of([&] { (void)Attention{.model_dim = 6, .heads = 4}.init<float, Cpu>(ctx, {}); }) ==
         "Attention: heads: expected a divisor of model_dim = 6, got 4");
   CHECK(message_of([&] { (void)Attention{.model_dim = 6, .heads = 0}.init<float, Cpu>(ctx, {}); }) ==
         "Attention: heads: expected a divisor of model_dim = 6, got 0");
   CHECK(Attention{.heads = 2}.with_model_dim(6).model_dim == 6);
-  CHECK(message_of([] { (void)Attention{.model_dim = 5}.with_model_dim(6); }) == "Attention: model_dim: expected 6, got 5");
+  CHECK(message_of([] { (void)Attention{.model_dim = 5}.with_model_dim(6); }) ==
+        "Attention: model_dim: expected 6, got 5");
 
   const auto message = [&](auto&& change) {
     auto p = pass<float>(ctx, Attention{.model_dim = 6, .heads = 2}, 10);
@@ -246,9 +261,11 @@ TEST_CASE("Attention: options and shapes that do not fit say so before anything 
   };
   CHECK(message([](auto& p) { p.extra.length = 4; }) ==
         "Attention.forward: sequence.length: expected a divisor of the number of items 10, got 4");
-  CHECK(message([](auto& p) { p.extra.length = -1; }) == "Attention.forward: sequence.length: expected at least 0, got -1");
+  CHECK(message([](auto& p) { p.extra.length = -1; }) ==
+        "Attention.forward: sequence.length: expected at least 0, got -1");
   const std::vector<float> mask(9, 1);
   CHECK(message([&](auto& p) { p.extra.valid = mask; }) == "Attention.forward: sequence.valid: expected [10], got [9]");
-  CHECK(message([&](auto& p) { p.params.branch.value.resize(6, 5); }) == "Attention: params.value: expected [6, 6], got [6, 5]");
+  CHECK(message([&](auto& p) { p.params.branch.value.resize(6, 5); }) ==
+        "Attention: params.value: expected [6, 6], got [6, 5]");
   CHECK(message([&](auto& p) { p.x.resize(10, 5); }) == "Attention.forward: x: expected [?, 6], got [10, 5]");
 }

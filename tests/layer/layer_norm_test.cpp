@@ -28,7 +28,8 @@ TEST_CASE("LayerNorm (1): equals loops; the variance divides by D") {
         for (const double v : x) mean += v / double(dim);
         for (const double v : x) variance += (v - mean) * (v - mean) / double(dim);
         for (Index d = 0; d < dim; ++d)
-          expected.push_back((x[std::size_t(d)] - mean) / std::sqrt(variance + epsilon) * p.params.branch.gain(d) + p.params.branch.bias(d));
+          expected.push_back((x[std::size_t(d)] - mean) / std::sqrt(variance + epsilon) * p.params.branch.gain(d) +
+                             p.params.branch.bias(d));
       }
       CHECK(difference(values(p.y), expected) <= 1e-13);
     }
@@ -54,7 +55,8 @@ TEST_CASE("LayerNorm: an item far from zero keeps its shape") {
 
 TEST_CASE("LayerNorm: gradients and promises") {
   for (const Index dim : {2, 5, 16}) {
-    const auto report = check::conformance<Cpu>(LayerNorm{.model_dim = dim}, {.gradients = {.step = 1e-5, .of_largest = 1e-8}, .items_are_independent = true});
+    const auto report = check::conformance<Cpu>(
+        LayerNorm{.model_dim = dim}, {.gradients = {.step = 1e-5, .of_largest = 1e-8}, .items_are_independent = true});
     CHECK_MESSAGE(report, report.str());
   }
   // One number is its own mean.
@@ -64,7 +66,8 @@ TEST_CASE("LayerNorm: gradients and promises") {
 
 TEST_CASE("LayerNorm: options and shapes that do not fit say so before anything is written") {
   Cpu::Context ctx(1);
-  CHECK(message_of([&] { (void)LayerNorm{}.init<float, Cpu>(ctx, {}); }) == "LayerNorm.init: model_dim: expected at least 1, got 0");
+  CHECK(message_of([&] { (void)LayerNorm{}.init<float, Cpu>(ctx, {}); }) ==
+        "LayerNorm.init: model_dim: expected at least 1, got 0");
   CHECK(LayerNorm{.epsilon = 0.25}.with_model_dim(6).epsilon == 0.25);
   CHECK(message_of([] { (void)LayerNorm{.model_dim = 5}.with_model_dim(6); }) ==
         "LayerNorm: model_dim: expected 6 (the branch's), got 5");
@@ -94,8 +97,12 @@ TEST_CASE("LayerNorm: item 2^31 + 1 is normalised where it stands: sizes are 64 
   std::vector<float> gain{1, 1}, bias{0, 0};
   x.data()[2 * n] = 4;
   x.data()[2 * n + 1] = 8;
-  const fn::Normalise<float, Cpu> normalise{View<const float, 2, Cpu>(x.data(), items, 2), gain, bias, 0.f,
-                                            View<float, 2, Cpu>(unit.data(), items, 2), View<float, 2, Cpu>(y.data(), items, 2),
+  const fn::Normalise<float, Cpu> normalise{View<const float, 2, Cpu>(x.data(), items, 2),
+                                            gain,
+                                            bias,
+                                            0.f,
+                                            View<float, 2, Cpu>(unit.data(), items, 2),
+                                            View<float, 2, Cpu>(y.data(), items, 2),
                                             View<float, 1, Cpu>(inverse.data(), items)};
   normalise(OneLane{}, n);
   CHECK(y.data()[2 * n] == -1);

@@ -26,9 +26,9 @@ template <class P>
 std::vector<double> in_loops(const P& p, Index k, bool renormalise) {
   std::vector<double> all;
   for (Index n = 0; n < p.x.extent(0); ++n) {
-    const auto u = naive::mixture(p.params.branch, naive::row(p.x, n), k, renormalise, [&](Index e, const naive::Row& x) {
-      return naive::mlp(p.params.branch.expert, e, x, naive::gelu);
-    });
+    const auto u = naive::mixture(
+        p.params.branch, naive::row(p.x, n), k, renormalise,
+        [&](Index e, const naive::Row& x) { return naive::mlp(p.params.branch.expert, e, x, naive::gelu); });
     all.insert(all.end(), u.begin(), u.end());
   }
   return all;
@@ -84,7 +84,8 @@ TEST_CASE("Mixture: a batch of no items gives no output and no gradient") {
   CHECK(p.saved.branch.plan.items() == 0);
 }
 
-TEST_CASE("Mixture: what an earlier, larger batch or a poisoned scratch left behind reaches nothing (pytorch #193633)") {
+TEST_CASE(
+    "Mixture: what an earlier, larger batch or a poisoned scratch left behind reaches nothing (pytorch #193633)") {
   Cpu::Context fresh(1), used(1);
   auto clean = pass<float>(fresh, mixture(4, 2), 6), second = pass<float>(used, mixture(4, 2), 6);
   auto large = pass<float>(used, mixture(4, 2), 90);
@@ -92,7 +93,8 @@ TEST_CASE("Mixture: what an earlier, larger batch or a poisoned scratch left beh
   // The larger batch's memory, full of NaN, is what the small batch gets.
   second.saved = std::move(large.saved);
   auto& s = second.saved.branch;
-  for (auto* t : {&s.z, &s.expert.pre, &s.expert.hidden, &s.gate.logits, &s.gate.probabilities}) fill(used, t->view(), float(quiet_nan));
+  for (auto* t : {&s.z, &s.expert.pre, &s.expert.hidden, &s.gate.logits, &s.gate.probabilities})
+    fill(used, t->view(), float(quiet_nan));
   fill(used, s.plan.weight.view(), float(quiet_nan));
   fill(used, second.y.view(), float(quiet_nan));
   {
@@ -108,7 +110,8 @@ TEST_CASE("Mixture: what an earlier, larger batch or a poisoned scratch left beh
 
 TEST_CASE("Mixture: the same bits alone, in a batch of 7 and in one of 300") {
   Cpu::Context ctx(2);
-  auto large = pass<float>(ctx, mixture(8, 2), 300), seven = pass<float>(ctx, mixture(8, 2), 7), one = pass<float>(ctx, mixture(8, 2), 1);
+  auto large = pass<float>(ctx, mixture(8, 2), 300), seven = pass<float>(ctx, mixture(8, 2), 7),
+       one = pass<float>(ctx, mixture(8, 2), 1);
   large.forward();
   for (Index first = 0; first + 7 <= 300; first += 7) {
     copy(ctx, large.x.view().rows(first, 7), seven.x.view());
@@ -122,8 +125,10 @@ TEST_CASE("Mixture: the same bits alone, in a batch of 7 and in one of 300") {
   }
 }
 
-TEST_CASE("Mixture: the same bits on 1, 2, 3 and 8 threads, forward and backward (transformers #43360, sglang #33511)") {
-  const Mixture layer{SoftmaxTopK{.scores = {.experts = 16}, .selection = {.k = 2}}, Mlp<Gelu>{.model_dim = 48, .hidden_dim = 96}};
+TEST_CASE(
+    "Mixture: the same bits on 1, 2, 3 and 8 threads, forward and backward (transformers #43360, sglang #33511)") {
+  const Mixture layer{SoftmaxTopK{.scores = {.experts = 16}, .selection = {.k = 2}},
+                      Mlp<Gelu>{.model_dim = 48, .hidden_dim = 96}};
   std::vector<double> first;
   for (const int threads : {1, 2, 3, 8}) {
     Cpu::Context ctx(threads);
@@ -141,7 +146,8 @@ TEST_CASE("Mixture: takes the gate's model dimension from the experts; a conflic
   const auto p = deduced.init<float, Cpu>(ctx, Seed{1});
   CHECK(p.gate.scores.weight.extent(0) == 6);
   CHECK(p.expert.up.extent(0) == 3);
-  const Mixture conflict{SoftmaxTopK{.scores = {.model_dim = 4, .experts = 3}}, Mlp<Gelu>{.model_dim = 6, .hidden_dim = 5}};
+  const Mixture conflict{SoftmaxTopK{.scores = {.model_dim = 4, .experts = 3}},
+                         Mlp<Gelu>{.model_dim = 6, .hidden_dim = 5}};
   CHECK(message_of([&] { (void)conflict.init<float, Cpu>(ctx, Seed{1}); }) ==
         "LinearScores: model_dim: expected 6 (the experts' items), got 4");
 }
@@ -160,11 +166,16 @@ TEST_CASE("Mixture: shapes and options that do not fit say so before anything is
     return text;
   };
   CHECK(message([](auto& p) { p.x.resize(10, 7); }) == "Mixture.forward: x: expected [?, 6], got [10, 7]");
-  CHECK(message([](auto& p) { p.y = constant_tensor<float>(p.ctx, p.sentinel, 9, 6); }) == "Mixture.forward: u: expected [10, 6], got [9, 6]");
-  CHECK(message([](auto& p) { p.y = constant_tensor<float>(p.ctx, p.sentinel, 10, 1); }) == "Mixture.forward: u: expected [10, 6], got [10, 1]");
-  CHECK(message([](auto& p) { p.params.branch.gate.scores.bias.resize(2); }) == "LinearScores: params.bias: expected [3], got [2]");
-  CHECK(message([](auto& p) { p.params.branch.expert.down.resize(4, 5, 6); }) == "Mlp: params.down: expected [3, 5, 6], got [4, 5, 6]");
-  CHECK(message([](auto& p) { p.layer.branch.gate.selection.k = 4; }) == "TopK: k: expected 1 <= k <= experts = 3, got 4");
+  CHECK(message([](auto& p) { p.y = constant_tensor<float>(p.ctx, p.sentinel, 9, 6); }) ==
+        "Mixture.forward: u: expected [10, 6], got [9, 6]");
+  CHECK(message([](auto& p) { p.y = constant_tensor<float>(p.ctx, p.sentinel, 10, 1); }) ==
+        "Mixture.forward: u: expected [10, 6], got [10, 1]");
+  CHECK(message([](auto& p) { p.params.branch.gate.scores.bias.resize(2); }) ==
+        "LinearScores: params.bias: expected [3], got [2]");
+  CHECK(message([](auto& p) { p.params.branch.expert.down.resize(4, 5, 6); }) ==
+        "Mlp: params.down: expected [3, 5, 6], got [4, 5, 6]");
+  CHECK(message([](auto& p) { p.layer.branch.gate.selection.k = 4; }) ==
+        "TopK: k: expected 1 <= k <= experts = 3, got 4");
   CHECK(message([](auto& p) { p.layer.branch.gate.scores.model_dim = 5; }) ==
         "LinearScores: model_dim: expected 6 (the experts' items), got 5");
   const std::vector<float> mask(3, 1);
@@ -179,7 +190,8 @@ TEST_CASE("Mixture: experts may be wider or narrower than the items") {
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE_TEMPLATE("Mixture: gradients and promises of every gate with every expert", ExpertT, Linear, Mlp<GeluTanh>, GatedMlp<Silu>) {
+TEST_CASE_TEMPLATE("Mixture: gradients and promises of every gate with every expert", ExpertT, Linear, Mlp<GeluTanh>,
+                   GatedMlp<Silu>) {
   ExpertT expert{.model_dim = 4};
   if constexpr (requires { expert.hidden_dim; }) expert.hidden_dim = 5;
   const auto with = [&](auto gate) {

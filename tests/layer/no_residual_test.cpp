@@ -23,9 +23,7 @@ using namespace gatefold::support;
 namespace {
 
 using Experts = Mixture<SoftmaxTopK, Mlp<Gelu>>;
-Experts mixture() {
-  return {{.scores = {.experts = 3}, .selection = {.k = 2}}, {.model_dim = 4, .hidden_dim = 5}};
-}
+Experts mixture() { return {{.scores = {.experts = 3}, .selection = {.k = 2}}, {.model_dim = 4, .hidden_dim = 5}}; }
 
 }  // namespace
 
@@ -49,8 +47,8 @@ TEST_CASE("NoResidual: adds nothing to the names of the branch's tensors, and ha
   auto p = pass<float>(ctx, NoResidual{mixture()}, 2);
   std::vector<std::string> names;
   for_each_tensor([&](const Name& name, const auto&) { names.push_back(name.str()); }, p.params);
-  CHECK(names == std::vector<std::string>{"gate.scores.weight", "gate.scores.bias", "expert.up", "expert.up_bias", "expert.down",
-                                          "expert.down_bias"});
+  CHECK(names == std::vector<std::string>{"gate.scores.weight", "gate.scores.bias", "expert.up", "expert.up_bias",
+                                          "expert.down", "expert.down_bias"});
   CHECK(std::is_same_v<decltype(p.carry), Nothing<float, Cpu>>);
 }
 
@@ -63,9 +61,10 @@ TEST_CASE("as_layer: a layer stands for itself, a branch for NoResidual, an expe
 }
 
 TEST_CASE("NoResidual: outputs may have any width: a scalar for each item") {
-  const auto report = check::conformance<Cpu>(
-      NoResidual{Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, Linear{.model_dim = 4, .output_dim = 1}}},
-      {.items_are_independent = true});
+  const auto report =
+      check::conformance<Cpu>(NoResidual{Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}},
+                                                 Linear{.model_dim = 4, .output_dim = 1}}},
+                              {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
 }
 

@@ -26,7 +26,8 @@ TEST_CASE("OneExpert (1): an ordinary network on every item") {
   CHECK(difference(values(p.y), expected) <= 1e-14);
 }
 
-TEST_CASE_TEMPLATE("OneExpert: equals a mixture of one expert, bit for bit", ExpertT, Linear, Mlp<Gelu>, GatedMlp<Silu>) {
+TEST_CASE_TEMPLATE("OneExpert: equals a mixture of one expert, bit for bit", ExpertT, Linear, Mlp<Gelu>,
+                   GatedMlp<Silu>) {
   Cpu::Context ctx(2);
   ExpertT expert{.model_dim = 5};
   if constexpr (requires { expert.hidden_dim; }) expert.hidden_dim = 7;
@@ -37,11 +38,13 @@ TEST_CASE_TEMPLATE("OneExpert: equals a mixture of one expert, bit for bit", Exp
   mixed.forward();
   one.backward();
   mixed.backward();
-  CHECK(same_bits(values(one.y, one.dx, one.grads.branch.expert), values(mixed.y, mixed.dx, mixed.grads.branch.expert)));
+  CHECK(
+      same_bits(values(one.y, one.dx, one.grads.branch.expert), values(mixed.y, mixed.dx, mixed.grads.branch.expert)));
 }
 
 TEST_CASE("OneExpert: gradients and promises") {
-  const auto report = check::conformance<Cpu>(OneExpert{GatedMlp<Silu>{.model_dim = 5, .hidden_dim = 7}}, {.items_are_independent = true});
+  const auto report = check::conformance<Cpu>(OneExpert{GatedMlp<Silu>{.model_dim = 5, .hidden_dim = 7}},
+                                              {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
 }
 
@@ -56,6 +59,8 @@ TEST_CASE("OneExpert: shapes that do not fit say so before anything is written")
     return text;
   };
   CHECK(message([](auto& p) { p.x.resize(9, 4); }) == "OneExpert.forward: x: expected [?, 5], got [9, 4]");
-  CHECK(message([](auto& p) { p.y = constant_tensor<float>(p.ctx, p.sentinel, 8, 5); }) == "OneExpert.forward: u: expected [9, 5], got [8, 5]");
-  CHECK(message([](auto& p) { p.params.branch.expert.up.resize(2, 5, 7); }) == "Mlp: params.up: expected [1, 5, 7], got [2, 5, 7]");
+  CHECK(message([](auto& p) { p.y = constant_tensor<float>(p.ctx, p.sentinel, 8, 5); }) ==
+        "OneExpert.forward: u: expected [9, 5], got [8, 5]");
+  CHECK(message([](auto& p) { p.params.branch.expert.up.resize(2, 5, 7); }) ==
+        "Mlp: params.up: expected [1, 5, 7], got [2, 5, 7]");
 }

@@ -19,7 +19,7 @@ namespace {
 
 auto stack() {
   return Stack{Residual{update::HeavyBall{}, Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}},
-                                                    Mlp<Gelu>{.model_dim = 4, .hidden_dim = 5}}},
+                                                     Mlp<Gelu>{.model_dim = 4, .hidden_dim = 5}}},
                2};
 }
 
@@ -51,7 +51,8 @@ TEST_CASE("PerToken: an item is `length` tokens wide, in and out") {
 }
 
 TEST_CASE("PerToken: gradients and promises with a carry and a mixture inside") {
-  const auto report = check::conformance<Cpu>(PerToken{3, stack()}, {.gradients = {.items = 3}, .items_are_independent = true});
+  const auto report =
+      check::conformance<Cpu>(PerToken{3, stack()}, {.gradients = {.items = 3}, .items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
 }
 
@@ -80,7 +81,8 @@ TEST_CASE("PerToken: shapes and options that do not fit say so before anything i
     return text;
   };
   CHECK(message([](auto& p) { p.x.resize(6, 4); }) == "PerToken.forward: x: expected [?, 12], got [6, 4]");
-  CHECK(message([](auto& p) { p.y = constant_tensor<float>(p.ctx, p.sentinel, 3, 12); }) == "PerToken.forward: y: expected [2, 12], got [3, 12]");
+  CHECK(message([](auto& p) { p.y = constant_tensor<float>(p.ctx, p.sentinel, 3, 12); }) ==
+        "PerToken.forward: y: expected [2, 12], got [3, 12]");
   CHECK(message([](auto& p) { p.carry.tokens.p.resize(2, 4); }) == "HeavyBall: carry.p: expected [6, 4], got [2, 4]");
   CHECK(message([](auto& p) { p.params.layer.layers[1].branch.expert.up_bias.resize(3, 4); }) ==
         "Mlp: params.up_bias: expected [3, 5], got [3, 4]");

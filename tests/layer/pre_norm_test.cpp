@@ -20,7 +20,8 @@ using namespace gatefold::support;
 namespace {
 
 auto mixture() {
-  return Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, Mlp<Gelu>{.model_dim = 4, .hidden_dim = 5}};
+  return Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}},
+                 Mlp<Gelu>{.model_dim = 4, .hidden_dim = 5}};
 }
 
 }  // namespace
@@ -53,7 +54,8 @@ TEST_CASE("PreNorm: a norm without a dimension takes the branch's, a conflict na
   Cpu::Context ctx(1);
   CHECK(PreNorm{LayerNorm{}, mixture()}.init<float, Cpu>(ctx, Seed{1}).norm.gain.size() == 4);
   const PreNorm conflict{LayerNorm{.model_dim = 5}, mixture()};
-  CHECK(message_of([&] { (void)conflict.init<float, Cpu>(ctx, Seed{1}); }) == "LayerNorm: model_dim: expected 4 (the branch's), got 5");
+  CHECK(message_of([&] { (void)conflict.init<float, Cpu>(ctx, Seed{1}); }) ==
+        "LayerNorm: model_dim: expected 4 (the branch's), got 5");
 }
 
 TEST_CASE("PreNorm: shapes that do not fit say so before anything is written") {
@@ -61,17 +63,19 @@ TEST_CASE("PreNorm: shapes that do not fit say so before anything is written") {
   const auto message = [&](auto&& change) {
     auto p = pass<float>(ctx, PreNorm{LayerNorm{}, mixture()}, 5);
     change(p);
-    const auto text = message_of([&] {
-      p.layer.branch.forward(ctx, p.params.branch, p.x, p.y, p.saved.branch, p.extra);
-    });
+    const auto text =
+        message_of([&] { p.layer.branch.forward(ctx, p.params.branch, p.x, p.y, p.saved.branch, p.extra); });
     CHECK(p.untouched());
     CHECK(p.saved.branch.normed.size() == 0);
     return text;
   };
   CHECK(message([](auto& p) { p.x.resize(5, 3); }) == "PreNorm.forward: x: expected [?, 4], got [5, 3]");
-  CHECK(message([](auto& p) { p.y = constant_tensor<float>(p.ctx, p.sentinel, 4, 4); }) == "PreNorm.forward: u: expected [5, 4], got [4, 4]");
-  CHECK(message([](auto& p) { p.params.branch.norm.gain.resize(3); }) == "LayerNorm: params.gain: expected [4], got [3]");
-  CHECK(message([](auto& p) { p.params.branch.branch.expert.up.resize(3, 4, 4); }) == "Mlp: params.up: expected [3, 4, 5], got [3, 4, 4]");
+  CHECK(message([](auto& p) { p.y = constant_tensor<float>(p.ctx, p.sentinel, 4, 4); }) ==
+        "PreNorm.forward: u: expected [5, 4], got [4, 4]");
+  CHECK(message([](auto& p) { p.params.branch.norm.gain.resize(3); }) ==
+        "LayerNorm: params.gain: expected [4], got [3]");
+  CHECK(message([](auto& p) { p.params.branch.branch.expert.up.resize(3, 4, 4); }) ==
+        "Mlp: params.up: expected [3, 4, 5], got [3, 4, 4]");
 }
 
 TEST_CASE("PreNorm: gives extra inputs to the branch and shows its trace") {

@@ -25,7 +25,8 @@ using namespace gatefold::support;
 namespace {
 
 auto mixture() {
-  return Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, Mlp<Gelu>{.model_dim = 4, .hidden_dim = 5}};
+  return Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}},
+                 Mlp<Gelu>{.model_dim = 4, .hidden_dim = 5}};
 }
 
 }  // namespace
@@ -62,8 +63,9 @@ TEST_CASE("Residual: names of the parameters") {
   std::vector<std::string> names;
   for_each_tensor([&](const Name& name, const auto&) { names.push_back(name.str()); }, p.params);
   CHECK(names == std::vector<std::string>{"branch.norm.gain", "branch.norm.bias", "branch.branch.gate.scores.weight",
-                                          "branch.branch.gate.scores.bias", "branch.branch.expert.up", "branch.branch.expert.up_bias",
-                                          "branch.branch.expert.down", "branch.branch.expert.down_bias"});
+                                          "branch.branch.gate.scores.bias", "branch.branch.expert.up",
+                                          "branch.branch.expert.up_bias", "branch.branch.expert.down",
+                                          "branch.branch.expert.down_bias"});
 }
 
 TEST_CASE("Residual: shapes that do not fit say so before anything is written") {
@@ -79,8 +81,10 @@ TEST_CASE("Residual: shapes that do not fit say so before anything is written") 
   };
   const Residual layer{update::HeavyBall{}, mixture()};
   CHECK(message(layer, [](auto& p) { p.x.resize(5, 3); }) == "Residual.forward: x: expected [?, 4], got [5, 3]");
-  CHECK(message(layer, [](auto& p) { p.y = constant_tensor<float>(p.ctx, p.sentinel, 6, 4); }) == "Residual.forward: y: expected [5, 4], got [6, 4]");
-  CHECK(message(layer, [](auto& p) { p.params.branch.expert.down_bias.resize(3, 3); }) == "Mlp: params.down_bias: expected [3, 4], got [3, 3]");
+  CHECK(message(layer, [](auto& p) { p.y = constant_tensor<float>(p.ctx, p.sentinel, 6, 4); }) ==
+        "Residual.forward: y: expected [5, 4], got [6, 4]");
+  CHECK(message(layer, [](auto& p) { p.params.branch.expert.down_bias.resize(3, 3); }) ==
+        "Mlp: params.down_bias: expected [3, 4], got [3, 3]");
   CHECK(message(Residual{update::Plain{}, OneExpert{Linear{.model_dim = 4, .output_dim = 3}}}, [](auto&) {}) ==
         "Residual: branch.out_dim: expected 4 (its in_dim; NoResidual allows others), got 3");
 }

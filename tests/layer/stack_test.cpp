@@ -25,7 +25,8 @@ namespace {
 
 auto layer() {
   return Residual{update::HeavyBall{.mu = 0.6, .gamma = 1.25},
-                  Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, Mlp<Gelu>{.model_dim = 4, .hidden_dim = 5}}};
+                  Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}},
+                          Mlp<Gelu>{.model_dim = 4, .hidden_dim = 5}}};
 }
 
 /// u = 0 · x + the number of the layer and the step, which it is told as noise would be.
@@ -38,12 +39,13 @@ struct TellsItsPlace {
   Index in_dim() const { return 1; }
   Index out_dim() const { return 1; }
   template <class T, class B>
-  void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, Out<T, 2, B> u, Nothing<T, B>&, const Extra<T, B>& extra) const {
+  void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, Out<T, 2, B> u, Nothing<T, B>&,
+               const Extra<T, B>& extra) const {
     fill(ctx, u, T(extra.layer + 1));
   }
   template <class T, class B>
-  void backward(typename B::Context&, const Nothing<T, B>&, In<T, 2, B>, const Nothing<T, B>&, In<T, 2, B>, Out<T, 2, B>,
-                Nothing<T, B>&, const Extra<T, B>&, Nothing<T, B>&) const {}
+  void backward(typename B::Context&, const Nothing<T, B>&, In<T, 2, B>, const Nothing<T, B>&, In<T, 2, B>,
+                Out<T, 2, B>, Nothing<T, B>&, const Extra<T, B>&, Nothing<T, B>&) const {}
 };
 
 }  // namespace
@@ -163,19 +165,24 @@ TEST_CASE("Stack: shapes and options that do not fit say so before anything is w
     return text;
   };
   CHECK(message([](auto& p) { p.x.resize(5, 3); }) == "Stack.forward: x: expected [?, 4], got [5, 3]");
-  CHECK(message([](auto& p) { p.y = constant_tensor<float>(p.ctx, p.sentinel, 4, 4); }) == "Stack.forward: y: expected [5, 4], got [4, 4]");
+  CHECK(message([](auto& p) { p.y = constant_tensor<float>(p.ctx, p.sentinel, 4, 4); }) ==
+        "Stack.forward: y: expected [5, 4], got [4, 4]");
   CHECK(message([](auto& p) { p.params.layers.pop_back(); }) == "Stack: params.layers: expected 2, got 1");
   CHECK(message([](auto& p) { p.layer.depth = 3; }) == "Stack: params.layers: expected 3, got 2");
   CHECK(message([](auto& p) { p.carry.p.resize(4, 4); }) == "HeavyBall: carry.p: expected [5, 4], got [4, 4]");
-  CHECK(message_of([&] { (void)Stack{layer(), 0}.init<float, Cpu>(ctx, {}); }) == "Stack: depth: expected at least 1, got 0");
+  CHECK(message_of([&] {
+          (void)Stack{layer(), 0}.init<float, Cpu>(ctx, {});
+        }) == "Stack: depth: expected at least 1, got 0");
   const Stack narrowing{Linear{.model_dim = 4, .output_dim = 3}, 2};
   CHECK(message_of([&] { (void)narrowing.init<float, Cpu>(ctx, {}); }) == "Stack: layer.out_dim: expected 4, got 3");
 }
 
 TEST_CASE("Stack: depth 1 may change the width; experts and branches stand for layers") {
-  const auto report = check::conformance<Cpu>(Stack{Linear{.model_dim = 4, .output_dim = 3}}, {.items_are_independent = true});
+  const auto report =
+      check::conformance<Cpu>(Stack{Linear{.model_dim = 4, .output_dim = 3}}, {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
-  const auto plain = check::conformance<Cpu>(Stack{Mlp<Silu>{.model_dim = 4, .hidden_dim = 3}, 2}, {.items_are_independent = true});
+  const auto plain =
+      check::conformance<Cpu>(Stack{Mlp<Silu>{.model_dim = 4, .hidden_dim = 3}, 2}, {.items_are_independent = true});
   CHECK_MESSAGE(plain, plain.str());
 }
 

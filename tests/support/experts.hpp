@@ -21,7 +21,9 @@ struct Bank {
   /// @param counts  slots of each expert
   /// @param spare   slots past the last expert's, which nobody may touch
   Bank(Cpu::Context& context, const E& e, const std::vector<Index>& counts, Index items, Index spare = 0)
-      : ctx(context), expert(e), params(expert.template init<T, Cpu>(ctx, static_cast<Index>(counts.size()), Seed{1})),
+      : ctx(context),
+        expert(e),
+        params(expert.template init<T, Cpu>(ctx, static_cast<Index>(counts.size()), Seed{1})),
         grads(zeros_like(ctx, params)) {
     for (const Index count : counts) offsets.push_back(offsets.back() + count);
     const Index slots = offsets.back() + spare;
@@ -94,8 +96,10 @@ std::vector<std::string> broken_promises(const E& expert, F&& poison_saved) {
   poison_saved(poisoned);
   clean.backward();
   poisoned.backward();
-  if (!same_bits(values(clean.grads), values(poisoned.grads))) broken.push_back("backward: spare slots leak into gradients");
-  if (!same_bits(clean.of_slots(clean.dslots), poisoned.of_slots(poisoned.dslots))) broken.push_back("backward: spare slots leak");
+  if (!same_bits(values(clean.grads), values(poisoned.grads)))
+    broken.push_back("backward: spare slots leak into gradients");
+  if (!same_bits(clean.of_slots(clean.dslots), poisoned.of_slots(poisoned.dslots)))
+    broken.push_back("backward: spare slots leak");
   if (!poisoned.spare_untouched(poisoned.dslots)) broken.push_back("backward: writes spare slots");
   const auto once = values(clean.grads);
   clean.backward();
@@ -103,14 +107,16 @@ std::vector<std::string> broken_promises(const E& expert, F&& poison_saved) {
   for (double& v : twice) v /= 2;
   if (difference(twice, once) > 1e-6) broken.push_back("backward does not add to its gradients");
   // The experts' second (empty) entry of every parameter has gradient 0.
-  for_each_tensor([&](const Name& name, const auto& t) {
-    const Index part = t.size() / 3;
-    for (Index i = part; i < 2 * part; ++i)
-      if (t.data()[i] != 0) {
-        broken.push_back("an expert without items has a gradient: " + name.str());
-        break;
-      }
-  }, clean.grads);
+  for_each_tensor(
+      [&](const Name& name, const auto& t) {
+        const Index part = t.size() / 3;
+        for (Index i = part; i < 2 * part; ++i)
+          if (t.data()[i] != 0) {
+            broken.push_back("an expert without items has a gradient: " + name.str());
+            break;
+          }
+      },
+      clean.grads);
   return broken;
 }
 

@@ -56,19 +56,22 @@ inline std::vector<Index> best(const Row& rank, Index k) {
 /// The logits of LinearScores for one item of one position.
 template <class ScoresParams>
 Row logits(const ScoresParams& p, const Row& x) {
-  return affine(x, p.bias.extent(0), [&](Index d, Index e) { return double(p.weight(d, e)); },
-                [&](Index e) { return double(p.bias(e)); });
+  return affine(
+      x, p.bias.extent(0), [&](Index d, Index e) { return double(p.weight(d, e)); },
+      [&](Index e) { return double(p.bias(e)); });
 }
 
 /// z = act(x U_e + a_e) V_e + b_e
 template <class MlpParams, class Act>
 Row mlp(const MlpParams& p, Index e, const Row& x, Act act) {
   const bool bias = p.up_bias.extent(1) > 0;
-  Row h = affine(x, p.up.extent(2), [&](Index d, Index j) { return double(p.up(e, d, j)); },
-                 [&](Index j) { return bias ? double(p.up_bias(e, j)) : 0.0; });
+  Row h = affine(
+      x, p.up.extent(2), [&](Index d, Index j) { return double(p.up(e, d, j)); },
+      [&](Index j) { return bias ? double(p.up_bias(e, j)) : 0.0; });
   for (double& v : h) v = act(v);
-  return affine(h, p.down.extent(2), [&](Index d, Index j) { return double(p.down(e, d, j)); },
-                [&](Index j) { return bias ? double(p.down_bias(e, j)) : 0.0; });
+  return affine(
+      h, p.down.extent(2), [&](Index d, Index j) { return double(p.down(e, d, j)); },
+      [&](Index j) { return bias ? double(p.down_bias(e, j)) : 0.0; });
 }
 
 inline double gelu(double v) { return 0.5 * v * (1 + std::erf(v / std::sqrt(2.0))); }
@@ -84,7 +87,8 @@ Row mixture(const MixtureParams& p, const Row& x, Index k, bool renormalise, Exp
   for (const Index e : best(z, k)) {
     const Row out = expert(e, x);
     u.resize(out.size(), 0.0);
-    for (std::size_t j = 0; j < out.size(); ++j) u[j] += q[static_cast<std::size_t>(e)] / (renormalise ? total : 1) * out[j];
+    for (std::size_t j = 0; j < out.size(); ++j)
+      u[j] += q[static_cast<std::size_t>(e)] / (renormalise ? total : 1) * out[j];
   }
   return u;
 }

@@ -31,8 +31,8 @@ auto mixture() {
 
 TEST_CASE("HeavyBall (1): p ← μ p + u, y = x + γ p, in loops over three layers") {
   Cpu::Context ctx(1);
-  for (const auto& rule : {update::HeavyBall{}, update::HeavyBall{.mu = 0.3, .gamma = 2}, update::HeavyBall{.mu = -0.5, .gamma = 0.25},
-                           update::HeavyBall{.mu = 0, .gamma = 1}}) {
+  for (const auto& rule : {update::HeavyBall{}, update::HeavyBall{.mu = 0.3, .gamma = 2},
+                           update::HeavyBall{.mu = -0.5, .gamma = 0.25}, update::HeavyBall{.mu = 0, .gamma = 1}}) {
     Nothing<double, Cpu> none;
     Carry<update::HeavyBall, double, Cpu> carry;
     rule.begin(ctx, 4, 3, carry);
@@ -42,13 +42,14 @@ TEST_CASE("HeavyBall (1): p ← μ p + u, y = x + γ p, in loops over three laye
       const auto u = uniform_tensor<double>(ctx, Seed{2}.fork(std::uint64_t(layer)), 1, 4, 3);
       auto y = constant_tensor<double>(ctx, quiet_nan, 4, 3);
       int calls = 0;
-      rule.forward(ctx, none, x, carry,
-                   [&](View<const double, 2, Cpu> point, View<double, 2, Cpu> out, int call) {
-                     CHECK(call == calls++);
-                     CHECK(point.data() == x.data());
-                     copy(ctx, u, out);
-                   },
-                   y, none);
+      rule.forward(
+          ctx, none, x, carry,
+          [&](View<const double, 2, Cpu> point, View<double, 2, Cpu> out, int call) {
+            CHECK(call == calls++);
+            CHECK(point.data() == x.data());
+            copy(ctx, u, out);
+          },
+          y, none);
       CHECK(calls == 1);
       for (std::size_t i = 0; i < 12; ++i) {
         momentum[i] = rule.mu * momentum[i] + u.data()[i];
@@ -64,7 +65,8 @@ TEST_CASE("HeavyBall (1): p ← μ p + u, y = x + γ p, in loops over three laye
 TEST_CASE("HeavyBall: a unit step of u in the first layer moves a stack of L layers by γ (1 + μ + … + μ^(L−1))") {
   // A branch that gives u = b, the same everywhere: weights 0.
   Cpu::Context ctx(1);
-  auto p = pass<double>(ctx, Stack{Residual{update::HeavyBall{.mu = 0.5, .gamma = 0.8}, OneExpert{Linear{.model_dim = 1}}}, 4}, 1);
+  auto p = pass<double>(
+      ctx, Stack{Residual{update::HeavyBall{.mu = 0.5, .gamma = 0.8}, OneExpert{Linear{.model_dim = 1}}}, 4}, 1);
   set_zero(ctx, p.params);
   p.params.layers[0].branch.expert.bias(0, 0) = 1;
   p.forward();

@@ -21,13 +21,14 @@ TEST_CASE("Plain (1): y = x + u(x), evaluated once at x") {
   const auto x = uniform_tensor<double>(ctx, Seed{1}, 1, 4, 3), u = uniform_tensor<double>(ctx, Seed{2}, 1, 4, 3);
   auto y = constant_tensor<double>(ctx, quiet_nan, 4, 3);
   int calls = 0;
-  update::Plain{}.forward(ctx, none, x, none,
-                          [&](View<const double, 2, Cpu> point, View<double, 2, Cpu> out, int call) {
-                            CHECK(call == calls++);
-                            CHECK(point.data() == x.data());
-                            copy(ctx, u, out);
-                          },
-                          y, none);
+  update::Plain{}.forward(
+      ctx, none, x, none,
+      [&](View<const double, 2, Cpu> point, View<double, 2, Cpu> out, int call) {
+        CHECK(call == calls++);
+        CHECK(point.data() == x.data());
+        copy(ctx, u, out);
+      },
+      y, none);
   CHECK(calls == 1);
   for (Index i = 0; i < 12; ++i) CHECK(y.data()[i] == u.data()[i] + x.data()[i]);
 }
@@ -37,11 +38,12 @@ TEST_CASE("Plain: the adjoint passes dy on and adds the branch's") {
   Nothing<double, Cpu> none;
   const auto x = uniform_tensor<double>(ctx, Seed{1}, 1, 4, 3), dy = uniform_tensor<double>(ctx, Seed{2}, 1, 4, 3);
   auto dx = constant_tensor<double>(ctx, 10, 4, 3);
-  update::Plain{}.backward(ctx, none, x, none,
-                           [&](View<const double, 2, Cpu>, View<const double, 2, Cpu> du, View<double, 2, Cpu> dpoint, int) {
-                             add_scaled(ctx, 3, du, dpoint);
-                           },
-                           dy, none, dx, none);
+  update::Plain{}.backward(
+      ctx, none, x, none,
+      [&](View<const double, 2, Cpu>, View<const double, 2, Cpu> du, View<double, 2, Cpu> dpoint, int) {
+        add_scaled(ctx, 3, du, dpoint);
+      },
+      dy, none, dx, none);
   for (Index i = 0; i < 12; ++i) CHECK(dx.data()[i] == doctest::Approx(10 + 4 * dy.data()[i]).epsilon(1e-15));
 }
 

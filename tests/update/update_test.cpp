@@ -65,7 +65,8 @@ struct NoBegin : update::Plain {
 };
 
 auto mixture() {
-  return Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, Mlp<Gelu>{.model_dim = 4, .hidden_dim = 5}};
+  return Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}},
+                 Mlp<Gelu>{.model_dim = 4, .hidden_dim = 5}};
 }
 
 }  // namespace

@@ -76,7 +76,7 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 /// - `infer` gives the bits of `forward`;
 /// - backward adds: two passes give twice the gradient;
 /// - no items at all is a valid batch;
-/// - scratch memory does not grow after the first step;
+/// - scratch memory is given back, and does not grow after the first step;
 /// - optionally, an item's output does not depend on the batch around it.
 ///
 /// @param B  a host backend whose contexts are made from a number of threads
@@ -92,11 +92,17 @@ ConformanceReport conformance(const L& part, const ConformanceOptions& options =
     if (!ok) report.sentences.push_back(sentence);
   };
 
-  typename B::Context ctx(1);
-  report.gradients = gradients(ctx, part, options.gradients, extra);
+  typename B::Context of_gradients(1), ctx(1);
+  report.gradients = gradients(of_gradients, part, options.gradients, extra);
 
   const auto layer = as_layer<float, B>(part);
+  const auto place = [&ctx] {  // of what would be taken next
+    const auto mark = ctx.mark();
+    return static_cast<const void*>(ctx.template scratch<char>(1).data());
+  };
+  const void* const before = place();
   const auto first = steps::outcome<float, B>(ctx, layer, items, seed, 1, extra_float);
+  expect_that(place() == before, "scratch memory was taken without a mark that gives it back");
   const auto held = ctx.capacity();
   expect_that(steps::same_bits(first, steps::outcome<float, B>(ctx, layer, items, seed, 1, extra_float)),
               "two runs from the same seed differ: is there state outside the arguments?");

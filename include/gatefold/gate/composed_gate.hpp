@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "gatefold/backend/elementwise.hpp"
@@ -74,17 +75,19 @@ struct ComposedGate {
     }
     Extra without_auxiliary() const { return {mixing, selection, valid, false}; }
 
-    /// What is left to give when a Block supplies the attention trace.
-    struct WithoutTrace {
+    struct Rest {
       gatefold::WithoutTrace<gatefold::Extra<Mixing, T, B>> mixing{};
       gatefold::Extra<Selection, T, B> selection{};
       View<const T, 1, B> valid{};
       bool count_auxiliary = true;
 
-      WithoutTrace at(Index layer) const {
+      Rest at(Index layer) const {
         return {at_layer(mixing, layer), at_layer(selection, layer), valid, count_auxiliary};
       }
     };
+    /// What is left to give when a Block supplies the attention trace: everything, where no part asks for one.
+    using WithoutTrace = std::conditional_t<
+        std::is_same_v<gatefold::WithoutTrace<gatefold::Extra<Mixing, T, B>>, gatefold::Extra<Mixing, T, B>>, Extra, Rest>;
     static Extra with_trace(const WithoutTrace& rest, const AttentionTrace<const T, B>& trace) {
       return {gatefold::with_trace<gatefold::Extra<Mixing, T, B>>(rest.mixing, trace), rest.selection, rest.valid,
               rest.count_auxiliary};

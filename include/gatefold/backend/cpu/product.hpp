@@ -79,15 +79,17 @@ struct Batch {
 template <class T>
 class Product {
  public:
-  /// @param accumulate  start every sum at the present c
+  /// @param accumulate    start every sum at the present c
+  /// @param packed_bytes  memory for packed B; one unit is packed at a time if it is larger
   /// @order  with d = Tile::depth and chains s_i over k in [i d, (i + 1) d) as in tile.hpp, eq. (1), an element is
   ///         (s_0 + s_1) + s_2 + …, or ((c + s_0) + s_1) + … when accumulating, then the epilogue, once; 0 (or c) when
   ///         the depth is 0. The same for every path, tile and thread count.
-  /// @cost   2·rows·columns·depth flop; scratch for at most max(16 MiB + 2 MiB for each thread, one unit) of packed B
+  /// @cost   2·rows·columns·depth flop; scratch for packed B as above and a block of A for each thread
   template <class Context>
-  static void run(Context& ctx, const Batch<T>& batch, bool accumulate, const Finish<T>& finish) {
+  static void run(Context& ctx, const Batch<T>& batch, bool accumulate, const Finish<T>& finish,
+                  Index packed_bytes = Index(16) << 20) {
     const auto mark = ctx.mark();
-    Product(batch, accumulate, finish, ctx.threads()).run(ctx);
+    Product(batch, accumulate, finish, ctx.threads()).run(ctx, packed_bytes / static_cast<Index>(sizeof(T)));
   }
 
  private:
@@ -147,7 +149,7 @@ class Product {
   }
 
   template <class Context>
-  void run(Context& ctx) {
+  void run(Context& ctx, Index budget) {
     Index work = 0, depth = 0, tiles = 0, packed = 0, largest = 0;
     for (Index e = 0; e < batch_.experts; ++e) {
       const Problem<T> p = batch_[e];
@@ -167,7 +169,6 @@ class Product {
       packed += shared_size(p, std::min(p.depth, kChunk), p.columns);
       largest = std::max(largest, shared_size(p, std::min(p.depth, kChunk), width));
     }
-    const Index budget = (Index(16) + 2 * threads_) * (1 << 20) / static_cast<Index>(sizeof(T));
     capacity_ = std::min(packed, std::max(budget, largest));
     packed_ = ctx.template scratch<T>(capacity_).data();
     units_ = ctx.template scratch<Unit>(batch_.experts * divide_up(batch_.all.columns, width)).data();

@@ -1,0 +1,181 @@
+#include "gatefold/check/conformance.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/expert/activation.hpp"
+#include "gatefold/expert/mlp.hpp"
+#include "gatefold/gate/composed_gate.hpp"
+#include "gatefold/layer/layer_norm.hpp"
+#include "gatefold/layer/mixture.hpp"
+#include "gatefold/layer/pre_norm.hpp"
+#include "gatefold/layer/residual.hpp"
+#include "gatefold/layer/stack.hpp"
+#include "gatefold/tensor/pack.hpp"
+#include "gatefold/update/heavy_ball.hpp"
+
+using namespace gatefold;
+
+namespace {
+
+enum class Fault {
+  none,
+  wrong_gradient,
+  hidden_state,
+  threads_forward,
+  threads_backward,
+  overwrites_dx,
+  overwrites_grads,
+  other_infer,
+  sees_the_batch,
+  refuses_no_items,
+  keeps_scratch,
+  grows_scratch,
+};
+
+int calls = 0;  // the hidden state
+
+/// y = weight ⊙ tanh(x), as a layer.
+struct Faulty {
+  Index dim = 4;
+  Fault fault = Fault::none;
+
+  template <class T, class B>
+  struct Params {
+    Tensor<T, 1, B> weight;
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("weight", p.weight...);
+    }
+  };
+
+  Index in_dim() const { return dim; }
+  Index out_dim() const { return dim; }
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    return {uniform_tensor<T>(ctx, seed, 1, dim)};
+  }
+  template <class T, class B>
+  void begin(typename B::Context&, const Params<T, B>&, Index, Nothing<T, B>&) const {}
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Nothing<T, B>&, Out<T, 2, B> y,
+               Nothing<T, B>&, const Nothing<T, B>& = {}) const {
+    const Index items = x.extent(0);
+    if (fault == Fault::refuses_no_items && items == 0) throw std::invalid_argument("no items");
+    if (fault == Fault::keeps_scratch) ctx.template scratch<T>(10);
+    const auto mark = ctx.mark();
+    if (fault == Fault::grows_scratch) ctx.template scratch<char>(Index(++calls) << 21);
+    T shift = 0;
+    if (fault == Fault::hidden_state) shift = static_cast<T>(++calls) / 1000;
+    if (fault == Fault::threads_forward && ctx.threads() == 3) shift = T(1e-3);
+    for (Index n = 0; n < items; ++n)
+      for (Index d = 0; d < dim; ++d) y(n, d) = p.weight(d) * std::tanh(x(n, d)) + shift;
+    if (fault == Fault::sees_the_batch && items > 1) y(0, 0) += x(items - 1, 0);
+  }
+  template <class T, class B>
+  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Nothing<T, B>& carry, Out<T, 2, B> y,
+             const Nothing<T, B>& extra = {}) const {
+    Nothing<T, B> discarded;
+    forward(ctx, p, x, carry, y, discarded, extra);
+    if (fault == Fault::other_infer && y.size() > 0) y(0, 0) = std::nextafter(y(0, 0), std::numeric_limits<T>::max());
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Nothing<T, B>&, In<T, 2, B> dy,
+                Nothing<T, B>&, Out<T, 2, B> dx, Params<T, B>& grads, const Nothing<T, B>&, Nothing<T, B>&) const {
+    if (fault == Fault::overwrites_dx) fill(ctx, dx, 0);
+    if (fault == Fault::overwrites_grads) set_zero(ctx, grads);
+    for (Index n = 0; n < x.extent(0); ++n)
+      for (Index d = 0; d < dim; ++d) {
+        const T t = std::tanh(x(n, d));
+        dx(n, d) += dy(n, d) * p.weight(d) * (1 - t * t);
+        grads.weight(d) += dy(n, d) * (fault == Fault::wrong_gradient ? 2 * t : t);
+      }
+    if (fault == Fault::sees_the_batch && x.extent(0) > 1) dx(x.extent(0) - 1, 0) += dy(0, 0);
+    if (fault == Fault::threads_backward && ctx.threads() == 2) grads.weight(0) *= T(1 + 1e-6);
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Nothing<T, B>& saved,
+                In<T, 2, B> dy, Nothing<T, B>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
+                const Nothing<T, B>& extra = {}) const {
+    Nothing<T, B> unused;
+    backward(ctx, p, x, saved, dy, dcarry, dx, grads, extra, unused);
+  }
+};
+
+check::ConformanceReport report_of(Fault fault, bool items_are_independent = false) {
+  calls = 0;
+  return check::conformance<Cpu>(Faulty{.fault = fault}, {.items_are_independent = items_are_independent});
+}
+
+/// The only sentence, or how many there are.
+std::string sentence_of(Fault fault, bool items_are_independent = false) {
+  const auto report = report_of(fault, items_are_independent);
+  if (!report.gradients) return "gradients: " + report.gradients.str();
+  if (report.sentences.size() == 1) return report.sentences[0];
+  return std::to_string(report.sentences.size()) + " sentences: " + report.str();
+}
+
+}  // namespace
+
+TEST_CASE("a right layer passes") {
+  const auto report = report_of(Fault::none, true);
+  CHECK_MESSAGE(report, report.str());
+  CHECK(report.sentences.empty());
+  CHECK(report.gradients.checked == 7 * 4 + 4);
+}
+
+TEST_CASE("each fault is found, and nothing else is said") {
+  CHECK(sentence_of(Fault::threads_forward) == "different bits on 3 threads");
+  CHECK(sentence_of(Fault::threads_backward) == "different bits on 2 threads");
+  const std::string does_not_add = "backward does not add to dx and grads: two passes differ from twice one pass";
+  CHECK(sentence_of(Fault::overwrites_dx) == does_not_add);
+  CHECK(sentence_of(Fault::overwrites_grads) == does_not_add);
+  CHECK(sentence_of(Fault::other_infer) == "infer and forward give different bits");
+  CHECK(sentence_of(Fault::refuses_no_items) == "a batch of no items throws: no items");
+  CHECK(sentence_of(Fault::keeps_scratch) == "scratch memory was taken without a mark that gives it back");
+  CHECK(sentence_of(Fault::grows_scratch) == "scratch memory grew in the second step");
+}
+
+TEST_CASE("an item that depends on the batch around it is found when asked for") {
+  CHECK(report_of(Fault::sees_the_batch));
+  CHECK(sentence_of(Fault::sees_the_batch, true) == "item 0 has other bits alone than in the batch");
+}
+
+TEST_CASE("hidden state is found") {
+  const auto report = report_of(Fault::hidden_state);
+  CHECK_FALSE(report);
+  REQUIRE_FALSE(report.sentences.empty());
+  CHECK(report.sentences[0] == "two runs from the same seed differ: is there state outside the arguments?");
+}
+
+TEST_CASE("a wrong gradient is named by its tensor") {
+  const auto report = report_of(Fault::wrong_gradient);
+  CHECK_FALSE(report);
+  CHECK(report.sentences.empty());
+  REQUIRE(report.gradients.sentences.size() == 1);
+  CHECK(report.gradients.sentences[0].rfind("weight[0]: numeric ", 0) == 0);
+  CHECK(report.str().rfind("gradients: 32 checked, 0 skipped, worst ", 0) == 0);
+}
+
+TEST_CASE("what a report says") {
+  check::ConformanceReport report;
+  report.gradients.checked = 2;
+  CHECK(report);
+  report.sentences.push_back("wrong");
+  CHECK_FALSE(report);
+  CHECK(report.str() == "gradients: 2 checked, 0 skipped, worst 0\n  wrong");
+}
+
+TEST_CASE("a stack of mixtures passes, items apart") {
+  const Stack stack{Residual{update::HeavyBall{.mu = 0.5, .gamma = 0.5},
+                             PreNorm{LayerNorm{}, Mixture{SoftmaxTopK{.scores = {.experts = 4}, .selection = {.k = 2}},
+                                                          Mlp<Gelu>{.model_dim = 4, .hidden_dim = 6}}}},
+                    2};
+  const auto report = check::conformance<Cpu>(stack, {.items_are_independent = true});
+  CHECK_MESSAGE(report, report.str());
+}

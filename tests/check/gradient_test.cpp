@@ -1,0 +1,340 @@
+#include "gatefold/check/gradient.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/expert/activation.hpp"
+#include "gatefold/expert/linear.hpp"
+#include "gatefold/expert/mlp.hpp"
+#include "gatefold/gate/composed_gate.hpp"
+#include "gatefold/layer/mixture.hpp"
+#include "gatefold/layer/residual.hpp"
+#include "gatefold/layer/stack.hpp"
+#include "gatefold/tensor/pack.hpp"
+#include "gatefold/update/heavy_ball.hpp"
+#include "gatefold/update/plain.hpp"
+
+using namespace gatefold;
+
+namespace {
+
+enum class Fault {
+  none,
+  sign_of_input,        // dx has the wrong sign
+  missing_term,         // dx without the part that comes through the product of x and tanh x
+  sign_of_weight,       // dweight has the wrong sign
+  one_weight,           // one entry of dweight is too large by 10⁻⁵ of itself
+  nan_weight,           // one entry of dweight is NaN
+  no_bias,              // dbias is left out
+  sign_of_carry,        // the adjoint of the carry has the wrong sign
+  carry_left,           // the adjoint of the carry is not updated
+  zero_of_weight,       // the weight has no effect on y, and no gradient
+  forward_nan,          // y is NaN
+};
+
+/// y = x tanh(x) ⊙ weight + bias + s, s ← 2 s + x: a layer with everything that can be wrong.
+struct Faulty {
+  Index dim = 3;
+  Fault fault = Fault::none;
+
+  template <class T, class B>
+  struct Params {
+    Tensor<T, 1, B> weight, bias;
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("weight", p.weight...);
+      f("bias", p.bias...);
+    }
+  };
+  template <class T, class B>
+  struct Carry {
+    Tensor<T, 2, B> s;
+    template <class F, class... C>
+    static void each(F&& f, C&... c) {
+      f("s", c.s...);
+    }
+  };
+
+  Index in_dim() const { return dim; }
+  Index out_dim() const { return dim; }
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    return {uniform_tensor<T>(ctx, seed.fork(0), 1, dim), uniform_tensor<T>(ctx, seed.fork(1), 1, dim)};
+  }
+  template <class T, class B>
+  void begin(typename B::Context& ctx, const Params<T, B>&, Index items, Carry<T, B>& carry) const {
+    carry.s.resize(items, dim);
+    fill(ctx, carry.s.view(), 0);
+  }
+  template <class T, class B>
+  void forward(typename B::Context&, const Params<T, B>& p, In<T, 2, B> x, Carry<T, B>& carry, Out<T, 2, B> y,
+               Nothing<T, B>&, const Nothing<T, B>& = {}) const {
+    for (Index n = 0; n < x.extent(0); ++n)
+      for (Index d = 0; d < dim; ++d) {
+        const T w = fault == Fault::zero_of_weight ? T(1) : p.weight(d);
+        y(n, d) = x(n, d) * std::tanh(x(n, d)) * w + p.bias(d) + carry.s(n, d);
+        carry.s(n, d) = 2 * carry.s(n, d) + x(n, d);
+        if (fault == Fault::forward_nan) y(n, d) = std::numeric_limits<T>::quiet_NaN();
+      }
+  }
+  template <class T, class B>
+  void backward(typename B::Context&, const Params<T, B>& p, In<T, 2, B> x, const Nothing<T, B>&, In<T, 2, B> dy,
+                Carry<T, B>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads, const Nothing<T, B>&, Nothing<T, B>&) const {
+    for (Index n = 0; n < x.extent(0); ++n)
+      for (Index d = 0; d < dim; ++d) {
+        const T t = std::tanh(x(n, d)), w = fault == Fault::zero_of_weight ? T(1) : p.weight(d);
+        const T product = fault == Fault::missing_term ? T(0) : x(n, d) * (1 - t * t);
+        const T v = (t + product) * w * dy(n, d) + dcarry.s(n, d);
+        dx(n, d) += fault == Fault::sign_of_input ? -v : v;
+        const T slope = x(n, d) * t * dy(n, d);
+        if (fault != Fault::zero_of_weight) grads.weight(d) += fault == Fault::sign_of_weight ? -slope : slope;
+        if (fault != Fault::no_bias) grads.bias(d) += dy(n, d);
+        if (fault == Fault::carry_left) continue;
+        dcarry.s(n, d) = (fault == Fault::sign_of_carry ? -1 : 1) * (2 * dcarry.s(n, d) + dy(n, d));
+      }
+    if (fault == Fault::one_weight) grads.weight(1) *= T(1 + 1e-5);
+    if (fault == Fault::nan_weight) grads.weight(dim - 1) = std::numeric_limits<T>::quiet_NaN();
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Nothing<T, B>& saved,
+                In<T, 2, B> dy, Carry<T, B>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
+                const Nothing<T, B>& extra = {}) const {
+    Nothing<T, B> unused;
+    backward(ctx, p, x, saved, dy, dcarry, dx, grads, extra, unused);
+  }
+};
+
+/// u = 2 x: a branch that adds to dx, or forgets to.
+struct Double {
+  bool overwrites;
+  Index in_dim() const { return 2; }
+  Index out_dim() const { return 2; }
+  template <class T, class B>
+  void forward(typename B::Context&, const Nothing<T, B>&, In<T, 2, B> x, Out<T, 2, B> u, Nothing<T, B>&,
+               const Nothing<T, B>&) const {
+    for (Index i = 0; i < x.size(); ++i) u.data()[i] = 2 * x.data()[i];
+  }
+  template <class T, class B>
+  void backward(typename B::Context&, const Nothing<T, B>&, In<T, 2, B>, const Nothing<T, B>&, In<T, 2, B> du,
+                Out<T, 2, B> dx, Nothing<T, B>&, const Nothing<T, B>&, Nothing<T, B>&) const {
+    for (Index i = 0; i < dx.size(); ++i) dx.data()[i] = (overwrites ? 0 : dx.data()[i]) + 2 * du.data()[i];
+  }
+};
+
+check::GradientReport report_of(Fault fault, const check::GradientOptions& options = {}) {
+  Cpu::Context ctx(1);
+  return check::gradients(ctx, Faulty{.dim = 3, .fault = fault}, options);
+}
+
+/// True if one sentence begins with the name of a tensor.
+bool names(const check::GradientReport& report, const std::string& tensor) {
+  for (const std::string& sentence : report.sentences)
+    if (sentence.rfind(tensor + "[", 0) == 0 || sentence.rfind(tensor + ":", 0) == 0) return true;
+  return false;
+}
+
+/// One tensor, a function of it, and what is said to be its gradient.
+struct Problem {
+  std::vector<double> value, gradient;
+  check::GradientOptions options{};
+
+  template <class F, class R>
+  check::GradientReport compare(const F& f, const R& routing) {
+    const std::vector<check::GradientSlot> slots{{"v", value.data(), gradient.data(), static_cast<Index>(value.size())}};
+    return check::compare_gradients(
+        slots, [&] { return f(value); }, [&] { return std::uint64_t(routing(value)); }, options);
+  }
+  template <class F>
+  check::GradientReport compare(const F& f) {
+    return compare(f, [](const auto&) { return 0; });
+  }
+};
+
+double sum_of_sines(const std::vector<double>& v) {
+  double total = 0;
+  for (const double x : v) total += std::sin(x);
+  return total;
+}
+
+}  // namespace
+
+TEST_CASE("a right layer passes, every value checked") {
+  const auto report = report_of(Fault::none);
+  CHECK_MESSAGE(report, report.str());
+  CHECK(report.checked == 7 * 3 + 3 + 3 + 7 * 3);  // x, weight, bias, carry
+  CHECK(report.skipped == 0);
+  CHECK(report.worst < 1e-6);
+}
+
+TEST_CASE("faults are found, and named by their tensor") {
+  struct Expected {
+    Fault fault;
+    std::string tensor;
+  };
+  for (const Expected& e : {Expected{Fault::sign_of_input, "x"}, {Fault::missing_term, "x"}, {Fault::sign_of_weight, "weight"},
+                            {Fault::one_weight, "weight"}, {Fault::nan_weight, "weight"}, {Fault::no_bias, "bias"},
+                            {Fault::sign_of_carry, "carry.s"}, {Fault::carry_left, "carry.s"}}) {
+    const auto report = report_of(e.fault);
+    CAPTURE(report.str());
+    CHECK_FALSE(report);
+    CHECK(names(report, e.tensor));
+    for (const std::string other : {"x", "weight", "bias", "carry.s"})
+      if (other != e.tensor) CHECK_FALSE(names(report, other));
+  }
+}
+
+TEST_CASE("an output that is not a number fails everywhere") {
+  const auto report = report_of(Fault::forward_nan);
+  CHECK_FALSE(report);
+  CHECK(names(report, "x"));
+  CHECK(names(report, "weight"));
+}
+
+TEST_CASE("dx that is overwritten shows where it meets a residual stream") {
+  Cpu::Context ctx(1);
+  CHECK(check::gradients(ctx, Residual{update::Plain{}, Double{.overwrites = false}}));
+  CHECK(names(check::gradients(ctx, Residual{update::Plain{}, Double{.overwrites = true}}), "x"));
+  CHECK(check::gradients(ctx, Double{.overwrites = true}));  // alone it needs two passes: see conformance.hpp
+}
+
+TEST_CASE("a fault deep inside is named by its path") {
+  Cpu::Context ctx(1);
+  CHECK(check::gradients(ctx, Stack{Faulty{}, 2}));
+  const auto report = check::gradients(ctx, Stack{Faulty{.fault = Fault::sign_of_input}, 2});
+  CHECK(names(report, "x"));
+  CHECK(names(report, "layers.0.weight"));
+  CHECK_FALSE(names(report, "layers.1.weight"));  // nothing wrong comes between it and the output
+}
+
+TEST_CASE("a gradient that is zero everywhere is named by its owner, or fails") {
+  CHECK(names(report_of(Fault::zero_of_weight), "weight"));
+  CHECK_FALSE(report_of(Fault::zero_of_weight));
+  CHECK(report_of(Fault::zero_of_weight, {.zero = {"weight"}}));
+  CHECK(names(report_of(Fault::none, {.zero = {"bias"}}), "bias"));
+  CHECK_FALSE(report_of(Fault::no_bias, {.zero = {"bias"}}));  // zero by claim only: the loss depends on it
+}
+
+TEST_CASE("options: items, seed, scale of the input") {
+  CHECK(report_of(Fault::none, {.items = 2, .seed = Seed{77}, .input_scale = 3}).checked == 2 * 3 + 3 + 3 + 2 * 3);
+  CHECK(report_of(Fault::none, {.items = 1}));
+  CHECK_FALSE(report_of(Fault::missing_term, {.items = 1, .seed = Seed{5}}));
+}
+
+TEST_CASE("experts, mixtures with auxiliary losses, residual stacks: what is right passes") {
+  Cpu::Context ctx(2);
+  const auto linear = check::gradients(ctx, Linear{.model_dim = 3, .output_dim = 2});
+  CHECK_MESSAGE(linear, linear.str());
+  using Gate = WithAuxiliary<SoftmaxTopK, Balance, ZLoss>;
+  const Mixture mixture{Gate{.scores = {.experts = 4}, .selection = {.k = 2}, .auxiliary = {Balance{.weight = 0.5}, ZLoss{.weight = 0.5}}},
+                        Mlp<Gelu>{.model_dim = 3, .hidden_dim = 4}};
+  const auto branch = check::gradients(ctx, mixture);
+  CHECK_MESSAGE(branch, branch.str());
+  const auto stack = check::gradients(ctx, Stack{Residual{update::HeavyBall{.mu = 0.6, .gamma = 0.8}, mixture}, 2});
+  CHECK_MESSAGE(stack, stack.str());
+  // x and the parameters of two layers, and a carry as large as x.
+  CHECK(stack.checked + stack.skipped == 2 * (branch.checked + branch.skipped));
+}
+
+// With k = 1 and renormalised weights the router gets no gradient from the task.
+TEST_CASE("a router without gradient has to be named") {
+  Cpu::Context ctx(1);
+  const Mixture mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 1}}, Linear{.model_dim = 3}};
+  const auto report = check::gradients(ctx, mixture);
+  CHECK(names(report, "gate.scores.weight"));
+  CHECK(names(report, "gate.scores.bias"));
+  CHECK_FALSE(names(report, "expert.weight"));
+  const auto named = check::gradients(ctx, mixture, {.zero = {"gate.scores.weight", "gate.scores.bias"}});
+  CHECK_MESSAGE(named, named.str());
+}
+
+TEST_CASE("equation (1): the five-point difference of a quartic is exact") {
+  Problem p{{0.5, -1.5}, {4 * 0.125, 4 * -3.375}};
+  p.options.step = 0.1;
+  p.options.relative = 1e-13;
+  const auto report = p.compare([](const auto& v) { return v[0] * v[0] * v[0] * v[0] + v[1] * v[1] * v[1] * v[1]; });
+  CHECK_MESSAGE(report, report.str());
+  CHECK(report.checked == 2);
+}
+
+TEST_CASE("values are put back") {
+  Problem p{{0.3, 0.7}, {std::cos(0.3), std::cos(0.7)}};
+  CHECK(p.compare(sum_of_sines));
+  CHECK(p.value == std::vector<double>{0.3, 0.7});
+}
+
+TEST_CASE("an error just above the tolerance fails, one below passes") {
+  const double slope = std::cos(0.3);
+  CHECK(Problem{{0.3}, {slope * (1 + 5e-7)}}.compare(sum_of_sines));
+  const auto report = Problem{{0.3}, {slope * (1 + 3e-6)}}.compare(sum_of_sines);
+  CHECK_FALSE(report);
+  CHECK(report.worst == doctest::Approx(3e-6).epsilon(0.01));
+  CHECK(report.sentences.size() == 1);
+  CHECK(report.sentences[0].rfind("v[0]: numeric 0.955", 0) == 0);
+  // Small entries are measured against the largest as well.
+  auto linear = [](const std::vector<double>& v) { return 1000 * v[0] + 1e-6 * v[1]; };
+  CHECK(Problem{{0, 0}, {1000, 1.5e-6}}.compare(linear));
+  CHECK_FALSE(Problem{{0, 0}, {1000, 1e-5}}.compare(linear));
+}
+
+TEST_CASE("NaN on either side fails") {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  CHECK_FALSE(Problem{{0.3, 0.4}, {std::cos(0.3), nan}}.compare(sum_of_sines));
+  CHECK_FALSE(Problem{{0.3}, {1}}.compare([=](const auto&) { return nan; }));
+  CHECK_FALSE(Problem{{0.3}, {nan}}.compare([=](const auto&) { return nan; }));
+  Problem named{{0.3}, {nan}};
+  named.options.zero = {"v"};
+  CHECK_FALSE(named.compare([](const auto&) { return 0.0; }));
+}
+
+TEST_CASE("values at which the routing changes are skipped, too many of them fail") {
+  // |v| has a kink; the routing says on which side of it a value is.
+  auto f = [](const std::vector<double>& v) {
+    double total = 0;
+    for (const double x : v) total += std::abs(x);
+    return total;
+  };
+  auto sides = [](const std::vector<double>& v) {
+    std::uint64_t hash = 0;
+    for (const double x : v) hash = 2 * hash + (x > 0);
+    return hash;
+  };
+  Problem p{std::vector<double>(30, 1.0), std::vector<double>(30, 1.0)};
+  p.value[4] = 1e-5;
+  p.gradient[4] = 123;  // not looked at
+  auto report = p.compare(f, sides);
+  CHECK_MESSAGE(report, report.str());
+  CHECK(report.skipped == 1);
+  CHECK(report.checked == 29);
+  CHECK_FALSE(p.compare(f));  // without routing the kink is an error
+
+  p.value[5] = -1.5e-4;  // only the outer points of the difference cross
+  report = p.compare(f, sides);
+  CHECK(report.skipped == 2);
+  CHECK_FALSE(report);
+  CHECK(report.sentences.back() == "too many values skipped because the routing changes: 2");
+  p.options.most_skipped = 0.1;
+  CHECK(p.compare(f, sides));
+}
+
+TEST_CASE("a check of nothing fails") {
+  const auto nothing = Problem{{}, {}}.compare(sum_of_sines);
+  CHECK_FALSE(nothing);
+  CHECK(nothing.sentences == std::vector<std::string>{"nothing was checked"});
+  Problem all_skipped{{1e-5}, {1}};
+  all_skipped.options.most_skipped = 1;
+  CHECK_FALSE(all_skipped.compare(sum_of_sines, [](const auto& v) { return v[0] > 0; }));
+}
+
+TEST_CASE("what a report says") {
+  check::GradientReport report{.checked = 3, .skipped = 1, .worst = 0.5, .sentences = {"x[0]: wrong"}};
+  CHECK_FALSE(report);
+  CHECK(report.str() == "3 checked, 1 skipped, worst 0.5\n  x[0]: wrong");
+  report.sentences.clear();
+  CHECK(report);
+}

@@ -1,0 +1,200 @@
+#include "gatefold/layer/layer.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "gatefold/check/conformance.hpp"
+#include "gatefold/expert/gated_mlp.hpp"
+#include "gatefold/expert/linear.hpp"
+#include "gatefold/expert/mlp.hpp"
+#include "gatefold/gate/composed_gate.hpp"
+#include "gatefold/layer/layer_norm.hpp"
+#include "gatefold/layer/mixture.hpp"
+#include "gatefold/layer/pre_norm.hpp"
+#include "gatefold/layer/residual.hpp"
+#include "gatefold/layer/stack.hpp"
+#include "gatefold/update/heavy_ball.hpp"
+#include "gatefold/update/plain.hpp"
+#include "support/pass.hpp"
+
+using namespace gatefold;
+using namespace gatefold::support;
+
+namespace {
+
+auto model(Index width = 24) {
+  return Stack{Residual{update::HeavyBall{},
+                        PreNorm{LayerNorm{}, Mixture{SoftmaxTopK{.scores = {.experts = 8}, .selection = {.k = 2}},
+                                                     GatedMlp<Silu>{.model_dim = width, .hidden_dim = 40}}}},
+               3};
+}
+
+/// A layer of a user with a state of its own: y = x + s, s ← s + x.
+struct Accumulate {
+  Index width = 2;
+
+  template <class T, class B>
+  struct Carry {
+    Tensor<T, 2, B> sum;
+    template <class F, class... C>
+    static void each(F&& f, C&... c) {
+      f("sum", c.sum...);
+    }
+  };
+  Index in_dim() const { return width; }
+  Index out_dim() const { return width; }
+  template <class T, class B>
+  void begin(typename B::Context& ctx, const Nothing<T, B>&, Index items, Carry<T, B>& carry) const {
+    carry.sum.resize(items, width);
+    fill(ctx, carry.sum.view(), 0);
+  }
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, Out<T, 2, B> y,
+               Nothing<T, B>&, const Nothing<T, B>& = {}) const {
+    copy(ctx, x, y);
+    add(ctx, carry.sum, y);
+    add(ctx, x, carry.sum.view());
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, const Nothing<T, B>&, In<T, 2, B> dy,
+                Carry<T, B>& dcarry, Out<T, 2, B> dx, Nothing<T, B>&, const Nothing<T, B>&, Nothing<T, B>&) const {
+    add(ctx, dy, dx);
+    add(ctx, dcarry.sum, dx);
+    add(ctx, dy, dcarry.sum.view());
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Nothing<T, B>& p, In<T, 2, B> x, const Nothing<T, B>& saved,
+                In<T, 2, B> dy, Carry<T, B>& dcarry, Out<T, 2, B> dx, Nothing<T, B>& grads,
+                const Nothing<T, B>& extra = {}) const {
+    Nothing<T, B> none;
+    backward(ctx, p, x, saved, dy, dcarry, dx, grads, extra, none);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("Layer: the concepts tell layers, branches and neither apart") {
+  using Experts = Mixture<SoftmaxTopK, Linear>;
+  CHECK(policy::Layer<decltype(model()), float, Cpu>);
+  CHECK(policy::Layer<Residual<update::Plain, Experts>, double, Cpu>);
+  CHECK(policy::Layer<Accumulate, float, Cpu>);
+  CHECK(policy::Branch<Experts, float, Cpu>);
+  CHECK(policy::Branch<LayerNorm, float, Cpu>);
+  CHECK_FALSE(policy::Layer<Experts, float, Cpu>);
+  CHECK_FALSE(policy::Branch<Linear, float, Cpu>);
+  CHECK_FALSE(policy::Branch<SoftmaxTopK, float, Cpu>);
+  CHECK_FALSE(policy::Layer<update::HeavyBall, float, Cpu>);
+}
+
+TEST_CASE("Layer: one of your own, with a carry, works in a stack") {
+  Cpu::Context ctx(1);
+  auto p = pass<double>(ctx, Stack{Accumulate{}, 3}, 1);
+  p.forward();
+  // x, then x + x, then 2x + (x + x), and the sum of all inputs: x + x + 2x.
+  for (Index d = 0; d < 2; ++d) {
+    CHECK(p.y(0, d) == doctest::Approx(4 * p.x(0, d)).epsilon(1e-15));
+    CHECK(p.carry.sum(0, d) == doctest::Approx(4 * p.x(0, d)).epsilon(1e-15));
+  }
+  const auto report = check::conformance<Cpu>(Stack{Accumulate{}, 3}, {.items_are_independent = true});
+  CHECK_MESSAGE(report, report.str());
+}
+
+TEST_CASE("Layer: validate finds what forward would refuse") {
+  Cpu::Context ctx(1);
+  auto p = pass<float>(ctx, model(), 5);
+  CHECK(message_of([&] { validate(p.layer, p.params, 5, p.carry, p.extra); }) == "no ArgumentError");
+  CHECK(message_of([&] { validate(p.layer, p.params, 6, p.carry, p.extra); }) ==
+        "HeavyBall: carry.p: expected [6, 24], got [5, 24]");
+}
+
+TEST_CASE("Layer: for_each_mixture shows every mixture in depth order") {
+  Cpu::Context ctx(1);
+  auto p = pass<float>(ctx, model(), 5);
+  p.forward();
+  std::vector<const float*> seen;
+  for_each_mixture(p.saved, [&](const auto& m) {
+    seen.push_back(m.z.data());
+    CHECK(m.plan.offsets(8) == 10);
+  });
+  REQUIRE(seen.size() == 3);
+  for (std::size_t l = 0; l < 3; ++l) CHECK(seen[l] == p.saved.layers[l].calls[0].branch.z.data());
+  int none = 0;
+  for_each_mixture(Saved<LayerNorm, float, Cpu>{}, [&](const auto&) { ++none; });
+  CHECK(none == 0);
+}
+
+TEST_CASE("Layer: two threads run one layer and its weights with two contexts at once, and get the same bits") {
+  Cpu::Context ctx(1);
+  auto alone = pass<float>(ctx, model(), 60);
+  alone.forward();
+  alone.backward();
+  const auto layer = model();
+  const auto& params = alone.params;
+  constexpr int runs = 8;
+  std::vector<std::vector<double>> outcome(2 * runs);
+  auto work = [&](int thread) {
+    Cpu::Context own(1);
+    for (int run = 0; run < runs; ++run) {
+      auto p = pass<float>(own, layer, 60);
+      layer.forward(own, params, p.x, p.carry, p.y, p.saved);
+      layer.backward(own, params, p.x, p.saved, p.dy, p.dcarry, p.dx, p.grads);
+      outcome[static_cast<std::size_t>(thread * runs + run)] = p.outcome();
+    }
+  };
+  std::thread one(work, 0), two(work, 1);
+  one.join();
+  two.join();
+  for (const auto& o : outcome) CHECK(same_bits(o, alone.outcome()));
+}
+
+TEST_CASE("Layer: the same bits on 1, 2, 3 and 8 threads, forward, backward and infer") {
+  std::vector<double> first, inferred;
+  for (const int threads : {1, 2, 3, 8}) {
+    Cpu::Context ctx(threads);
+    auto p = pass<float>(ctx, model(), 400), q = pass<float>(ctx, model(), 400);
+    p.forward();
+    p.backward();
+    q.infer();
+    if (threads == 1) first = p.outcome();
+    CHECK(same_bits(p.outcome(), first));
+    CHECK(same_bits(values(q.y, q.carry), values(p.y, p.carry)));
+  }
+}
+
+TEST_CASE("Layer: an item has the same bits alone, in a batch of 7 and in one of 300") {
+  Cpu::Context ctx(2);
+  auto large = pass<float>(ctx, model(33), 300), seven = pass<float>(ctx, model(33), 7),
+       one = pass<float>(ctx, model(33), 1);
+  large.forward();
+  auto run = [&](auto& p, Index first) {
+    const Index count = p.x.extent(0);
+    copy(ctx, large.x.view().rows(first, count), p.x.view());
+    p.layer.begin(ctx, p.params, count, p.carry);
+    p.forward();
+    return std::memcmp(p.y.data(), &large.y(first, 0), static_cast<std::size_t>(p.y.size()) * sizeof(float)) == 0 &&
+           std::memcmp(p.carry.p.data(), &large.carry.p(first, 0),
+                       static_cast<std::size_t>(p.y.size()) * sizeof(float)) == 0;
+  };
+  for (Index n = 0; n + 7 <= 300; n += 7) CHECK(run(seven, n));
+  for (Index n = 0; n < 300; n += 3) CHECK(run(one, n));
+}
+
+TEST_CASE("Layer: an item's gradient of its input has the same bits alone and in a batch") {
+  Cpu::Context ctx(2);
+  auto large = pass<float>(ctx, model(33), 100), one = pass<float>(ctx, model(33), 1);
+  large.forward();
+  large.backward();
+  for (Index n = 0; n < 100; n += 9) {
+    copy(ctx, large.x.view().rows(n, 1), one.x.view());
+    copy(ctx, large.dy.view().rows(n, 1), one.dy.view());
+    set_zero(ctx, one.dx);
+    one.layer.begin(ctx, one.params, 1, one.carry);
+    one.layer.begin(ctx, one.params, 1, one.dcarry);
+    one.forward();
+    one.backward();
+    CHECK(std::memcmp(one.dx.data(), &large.dx(n, 0), 33 * sizeof(float)) == 0);
+  }
+}
