@@ -69,7 +69,7 @@ struct Faulty {
     if (fault == Fault::refuses_no_items && items == 0) throw std::invalid_argument("no items");
     if (fault == Fault::keeps_scratch) ctx.template scratch<T>(10);
     const auto mark = ctx.mark();
-    if (fault == Fault::grows_scratch) ctx.template scratch<char>(Index(++calls) << 21);
+    if (fault == Fault::grows_scratch && sizeof(T) == 4) ctx.template scratch<char>(Index(++calls) << 21);
     T shift = 0;
     if (fault == Fault::hidden_state) shift = static_cast<T>(++calls) / 1000;
     if (fault == Fault::threads_forward && ctx.threads() == 3) shift = T(1e-3);
