@@ -1,4 +1,4 @@
-// expect: gatefold: a matrix must be row-major .Eigen::RowMajor.
+// expect: gatefold: a matrix must be row-major \(Eigen::RowMajor\)
 #include <Eigen/Core>
 #include <gatefold/gatefold.hpp>
 

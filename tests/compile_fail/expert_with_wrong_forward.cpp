@@ -1,10 +1,10 @@
-// expect: gatefold: an expert needs forward.ctx, params, groups, x, z, saved. const; see docs/extending\.md#expert
+// expect: gatefold: an expert needs forward\(ctx, params, groups, x, z, saved\) const; see docs/extending\.md#expert
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;
 
 /// z = x
-struct Identity {
+struct Unchanged {
   Index in_dim() const { return 2; }
   Index out_dim() const { return 2; }
   template <class T, class B>
@@ -25,5 +25,5 @@ struct Identity {
 
 int main() {
   Cpu::Context ctx;
-  Trainer trainer{ctx, Mixture{SoftmaxTopK{.scores = {.experts = 2}}, Identity{}}, MeanSquaredError{}, optim::Sgd{}, Seed{1}};
+  Trainer trainer{ctx, Mixture{SoftmaxTopK{.scores = {.experts = 2}}, Unchanged{}}, MeanSquaredError{}, optim::Sgd{}, Seed{1}};
 }

@@ -1,4 +1,4 @@
-// expect: Required<|extra
+// expect: (const Scaled::Extra<float, gatefold::Cpu>&.* from expression of type .<brace-enclosed initializer list>|no matching constructor for initialization of .Required<double>)
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <concepts>
+#include <type_traits>
 
 #include "gatefold/backend/probe.hpp"
 #include "gatefold/core/config.hpp"
@@ -16,7 +17,26 @@
 ///     backward(ctx, params, x, plan, saved, dplan, dx, grads, extra, dextra) const;   // adds to dx and grads
 ///
 /// and, where it has them, Params with init(ctx, seed), Saved, Extra, ExtraGrad, with_model_dim, validate.
-namespace gatefold::policy {
+namespace gatefold {
+
+namespace lookup {
+
+template <class G, class T, class B>
+auto plan() {
+  if constexpr (requires { typename G::template Plan<T, B>; }) {
+    return std::type_identity<typename G::template Plan<T, B>>{};
+  } else {
+    return std::type_identity<Nothing<T, B>>{};
+  }
+}
+
+}  // namespace lookup
+
+/// The plan of a gate; `Nothing` when it has none, so that check_gate can say so.
+template <class G, class T, class B>
+using Plan = typename decltype(lookup::plan<G, T, B>())::type;
+
+namespace policy {
 
 template <class G, class T, class B>
 concept GateTypes = requires(const G g) {
@@ -56,4 +76,5 @@ constexpr bool check_gate() {
   return true;
 }
 
-}  // namespace gatefold::policy
+}  // namespace policy
+}  // namespace gatefold

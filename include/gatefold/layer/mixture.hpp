@@ -35,7 +35,7 @@ struct Mixture {
   };
   template <class T, class B>
   struct Saved {
-    typename GateT::template Plan<T, B> plan;
+    gatefold::Plan<GateT, T, B> plan;
     gatefold::Saved<GateT, T, B> gate;
     gatefold::Saved<ExpertT, T, B> expert;
     Tensor<T, 2, B> z;  // [S, out_dim]

@@ -1,0 +1,80 @@
+// Gradient checks that together touch every adjoint of the library: what tests/mutation/run.sh runs on seeded faults.
+#include <cstdio>
+#include <gatefold/check.hpp>
+#include <gatefold/gatefold.hpp>
+#include <utility>
+
+#include "support/seam_policies.hpp"
+
+using namespace gatefold;
+
+namespace {
+
+int failed = 0;
+
+template <class L>
+void expect_gradients(const char* name, const L& layer, const check::GradientOptions& options = {},
+                      const Extra<AsLayer<L, double, Cpu>, double, Cpu>& extra = {}) {
+  Cpu::Context ctx(1);
+  const auto report = check::gradients(ctx, layer, options, extra);
+  if (!report) std::printf("%s: %s\n", name, report.str().c_str());
+  failed += !report;
+}
+
+/// The adjoint of the trace's log-sum-exp, which a normalised posterior never exercises: f = ⟨u, c⟩ + ⟨λ, d⟩.
+void expect_trace_gradient() {
+  Cpu::Context ctx(1);
+  const Attention attention{.model_dim = 4, .heads = 2};
+  auto params = attention.init<double, Cpu>(ctx, Seed{1});
+  auto grads = zeros_like(ctx, params);
+  auto x = uniform_tensor<double>(ctx, Seed{2}, 1, 5, 4);
+  const auto c = uniform_tensor<double>(ctx, Seed{3}, 1, 5, 4);
+  auto d = uniform_tensor<double>(ctx, Seed{4}, 1, 5, 2);
+  Tensor<double, 2, Cpu> u(5, 4), dx(5, 4);
+  set_zero(ctx, dx);
+  Saved<Attention, double, Cpu> saved;
+  const auto loss = [&] {
+    attention.forward(ctx, params, x, u, saved, {});
+    double f = 0;
+    for (Index i = 0; i < u.size(); ++i) f += u.data()[i] * c.data()[i];
+    for (Index i = 0; i < d.size(); ++i) f += saved.log_sum_exp.data()[i] * d.data()[i];
+    return f;
+  };
+  loss();
+  AttentionTrace<double, Cpu> dtrace{};
+  dtrace.log_sum_exp = d;
+  attention.backward(ctx, params, x, saved, c, dx, grads, {}, dtrace);
+  const auto report = check::compare_gradients({{"x", x.data(), std::as_const(dx).data(), x.size()},
+                                                {"query", params.query.data(), grads.query.data(), params.query.size()}},
+                                               loss, [] { return std::uint64_t(0); }, {});
+  if (!report) std::printf("trace: %s\n", report.str().c_str());
+  failed += !report;
+}
+
+}  // namespace
+
+int main() {
+  expect_trace_gradient();
+  const WithAuxiliary<SoftmaxTopK, Balance, ZLoss> gate{.scores = {.experts = 4},
+                                                        .selection = {.k = 2},
+                                                        .auxiliary = {Balance{.weight = 0.5}, ZLoss{.weight = 0.3}}};
+  const SoftmaxTopK plain{.scores = {.experts = 4}, .selection = {.k = 2}};
+  expect_gradients("stack", Stack{Residual{update::HeavyBall{}, PreNorm{LayerNorm{}, Mixture{plain, Mlp<Gelu>{5, 6}}}}, 3});
+  expect_gradients("auxiliary", Residual{seams::Twice{}, Mixture{gate, GatedMlp<Silu>{5, 4}}});
+  expect_gradients("chain", Chain{Linear{4, 6}, PerToken{2, Residual{update::Plain{}, Mixture{plain, Mlp<GeluTanh>{3, 4}}}},
+                                  Mlp<Cubic>{6, 3}, Linear{6, 2}});
+  expect_gradients("one expert", Residual{update::HeavyBall{}, OneExpert{Mlp<Gelu>{4, 3}}});
+  expect_gradients("dense", Mixture{SoftmaxDense{.scores = {.experts = 3, .length = 2}}, Mlp<Relu>{4, 3}});
+  expect_gradients("rank", Mixture{ComposedGate<LinearScores, Independent, seams::NoisyPick>{.scores = {.experts = 4},
+                                                                                              .selection = {.model_dim = 5}},
+                                   Linear{5}});
+  expect_gradients("blocks",
+                   Stack{Block{Residual{update::Plain{}, PreNorm{LayerNorm{}, Attention{.model_dim = 6, .heads = 2}}},
+                               Residual{update::HeavyBall{},
+                                        Mixture{ComposedGate<LinearScores, seams::Posterior, TopK>{.scores = {.experts = 4},
+                                                                                                  .selection = {.k = 2}},
+                                                Mlp<Gelu>{6, 5}}}},
+                         2},
+                   {.items = 8}, {.attention = {.length = 4}, .layer = {}});
+  return failed != 0;
+}
