@@ -11,8 +11,8 @@
 #include "gatefold/tensor/tensor.hpp"
 #include "support/naive.hpp"
 
-// The primitives of the porting contract against the lines that define them. How each backend cuts its work is tested in
-// the folder of that backend.
+// The primitives of the porting contract against the lines that define them. How each backend cuts its work is tested
+// in the folder of that backend.
 
 using namespace gatefold;
 
@@ -21,10 +21,8 @@ namespace {
 using B = Cpu;
 using naive::random_vector;
 
-/// Not backends: each lacks one of the four parts.
-struct NoMemory {
-  static constexpr bool is_host = true;
-};
+/// Not backends.
+struct Bare {};
 struct NoContext : Cpu {
   struct Context {};
 };
@@ -67,7 +65,7 @@ struct Visit {
 
 TEST_CASE("the contract holds for Cpu and not for what lacks a part") {
   static_assert(Backend<Cpu>);
-  static_assert(!Backend<NoMemory> && !backend::Memory<NoMemory>);
+  static_assert(!Backend<Bare> && !backend::Memory<Bare>);
   static_assert(!Backend<NoContext>);
   static_assert(!Backend<NotItsContext>);
   static_assert(!Backend<int>);
@@ -138,6 +136,14 @@ TEST_CASE("group_by of nothing but negative keys") {
   CHECK(offsets == std::vector<Index>{0, 0, 0, 0});
 }
 
+TEST_CASE("group_by refuses a key of no group") {
+  Cpu::Context ctx(1);
+  const std::vector<Index> keys{0, 3, 1};
+  std::vector<Index> offsets(4), order(3);
+  CHECK_THROWS_WITH_AS(B::group_by(ctx, keys, offsets, order),
+                       "group_by: key: expected less than 3 (an expert or item that exists), got 3", ArgumentError);
+}
+
 TEST_CASE_TEMPLATE("gemm: c (+)= op(a) op(b), then the epilogue", T, float, double) {
   Cpu::Context ctx(2);
   struct Shape {
@@ -174,7 +180,8 @@ TEST_CASE_TEMPLATE("grouped_gemm, grouped_outer and grouped_sum", T, float, doub
     const Index experts = slots.experts(), S = slots.count(), spare = 3;
     for (const bool transpose : {false, true}) {
       Cpu::Context ctx(2);
-      const auto a = matrix<T>(items, inner, 1), dc = matrix<T>(S + spare, outer, 2), bias = matrix<T>(experts, outer, 9);
+      const auto a = matrix<T>(items, inner, 1), dc = matrix<T>(S + spare, outer, 2),
+                 bias = matrix<T>(experts, outer, 9);
       Tensor<T, 3, B> w(experts, transpose ? outer : inner, transpose ? inner : outer), dw(experts, inner, outer);
       const auto values = random_vector<T>(w.size(), 3), start = random_vector<T>(dw.size(), 4);
       std::copy(values.begin(), values.end(), w.data());
@@ -192,7 +199,8 @@ TEST_CASE_TEMPLATE("grouped_gemm, grouped_outer and grouped_sum", T, float, doub
 
       double worst_c = 0, worst_w = 0, worst_b = 0;
       for (Index e = 0; e < experts; ++e) {
-        const Index from = slots.offsets[static_cast<std::size_t>(e)], to = slots.offsets[static_cast<std::size_t>(e) + 1];
+        const Index from = slots.offsets[static_cast<std::size_t>(e)],
+                    to = slots.offsets[static_cast<std::size_t>(e) + 1];
         for (Index j = 0; j < outer; ++j) {
           double sum = static_cast<double>(db_before(e, j));
           for (Index s = from; s < to; ++s) {
@@ -234,7 +242,8 @@ TEST_CASE("an epilogue is told expert, slot and column") {
   Tensor<double, 2, B> tag(15, 1), c(5, 1);
   for (Index i = 0; i < 15; ++i) tag(i, 0) = 1000.0 * static_cast<double>(i);
   const Groups<B> groups{offsets, {}, 5};
-  B::grouped_gemm(ctx, groups, a.view(), std::as_const(w).view(), false, c.view(), Tagged{std::as_const(tag).view(), 5});
+  B::grouped_gemm(ctx, groups, a.view(), std::as_const(w).view(), false, c.view(),
+                  Tagged{std::as_const(tag).view(), 5});
   for (Index s = 0; s < 5; ++s) {
     const Index e = s < 2 ? 0 : 2;
     double v = 1000.0 * static_cast<double>(e * 5 + s);

@@ -123,6 +123,15 @@ TEST_CASE("packs: set_zero, zeros_like, copy_pack") {
   CHECK(p.parts[0](0) == 0);
   CHECK(zero.matrix(0, 0) == 4);
 
+  Pack other;
+  shape_like(other, p);
+  other.matrix.resize(2, 4);
+  set_zero(ctx, other);
+  fill(ctx, p.parts[0].view(), 1);
+  CHECK_THROWS_WITH_AS(copy_pack(ctx, std::as_const(p), other), "copy_pack: matrix.extent(1): expected 3, got 4",
+                       ArgumentError);
+  CHECK(other.parts[0](0) == 0);  // nothing has been written
+
   auto lone = tensor<float>({1, 2});
   set_zero(ctx, lone);
   CHECK(lone(1) == 0);

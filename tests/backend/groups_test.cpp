@@ -28,8 +28,8 @@ std::vector<Index> offsets_of(const std::vector<Index>& counts) {
 TEST_CASE("the expert of every slot, empty experts anywhere") {
   std::vector<Index> many(257, 2);
   many[0] = many[100] = many[101] = many[256] = 0;
-  for (const std::vector<Index>& counts : {std::vector<Index>{5}, {1, 1, 1}, {0, 0, 3, 0, 2, 0}, {7, 0, 0, 0}, {0, 0, 0, 7},
-                                           {0, 0, 0}, {0}, many}) {
+  for (const std::vector<Index>& counts :
+       {std::vector<Index>{5}, {1, 1, 1}, {0, 0, 3, 0, 2, 0}, {7, 0, 0, 0}, {0, 0, 0, 7}, {0, 0, 0}, {0}, many}) {
     const std::vector<Index> offsets = offsets_of(counts);
     const Groups<Cpu> groups{offsets, {}, offsets.back()};
     CAPTURE(counts.size());

@@ -125,7 +125,8 @@ TEST_CASE("row functors mean the same on several lanes as on one") {
       same(fn::Softmax<double, Cpu>{in, Out2(p.data(), rows, columns)}, p, rows);
       if (columns > 1) {
         std::vector<double> dz(x.size());
-        same(fn::SoftmaxBackward<double, Cpu>{In2(p.data(), rows, columns), din, Out2(dz.data(), rows, columns)}, dz, rows);
+        same(fn::SoftmaxBackward<double, Cpu>{In2(p.data(), rows, columns), din, Out2(dz.data(), rows, columns)}, dz,
+             rows);
       }
       std::vector<double> squares(static_cast<std::size_t>(rows), 0.5);
       same(fn::SliceSquares<double>{x.data(), columns, squares.data()}, squares, rows);
@@ -135,7 +136,8 @@ TEST_CASE("row functors mean the same on several lanes as on one") {
       const std::vector<Index> offsets{0, 1, 4}, slot_items{0, 0, 2, 0, -1};
       const std::vector<double> weight{0.5, 2, 9, -1, 0.25};
       std::vector<double> combined(3 * static_cast<std::size_t>(columns), 7);
-      same(fn::Combine<double, Cpu>{item_offsets, item_slots, pick, weight, in, Out2(combined.data(), 3, columns), false},
+      same(fn::Combine<double, Cpu>{item_offsets, item_slots, pick, weight, in, Out2(combined.data(), 3, columns),
+                                    false},
            combined, 3);
       same(fn::Combine<double, Cpu>{item_offsets, item_slots, pick, {}, in, Out2(combined.data(), 3, columns), true},
            combined, 3);

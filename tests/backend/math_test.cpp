@@ -16,10 +16,14 @@ constexpr T not_a_number = std::numeric_limits<T>::quiet_NaN();
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("exp and erf are those of the standard library", T, float, double) {
+TEST_CASE_TEMPLATE("scalar functions are those of the standard library", T, float, double) {
   for (T v = -20; v <= 20; v += T(0.37)) {
     CHECK(math::exp(v) == std::exp(v));
     CHECK(math::erf(v) == std::erf(v));
+    CHECK(math::tanh(v) == std::tanh(v));
+    CHECK(math::abs(v) == std::fabs(v));
+    CHECK(math::log(v * v) == std::log(v * v));
+    CHECK(math::sqrt(v * v) == std::sqrt(v * v));
   }
 }
 

@@ -59,7 +59,8 @@ TEST_CASE("new tensors have the extents and values asked for") {
   CHECK(u.extent(2) == 7);
   double least = 1, most = -1;
   for (Index i = 0; i < u.size(); ++i) {
-    CHECK(u.data()[i] == doctest::Approx(0.5 * uniform<double>(Seed{4}, 0, static_cast<std::uint64_t>(i)) - 0.25).epsilon(1e-12));
+    CHECK(u.data()[i] ==
+          doctest::Approx(0.5 * uniform<double>(Seed{4}, 0, static_cast<std::uint64_t>(i)) - 0.25).epsilon(1e-12));
     least = std::min(least, u.data()[i]);
     most = std::max(most, u.data()[i]);
   }

@@ -94,9 +94,7 @@ TEST_CASE("nothing is allocated before it is needed, and the second step runs in
   {
     Arena arena;
     CHECK(arena.capacity() == 0);
-    {
-      const auto mark = arena.mark();
-    }
+    { const auto mark = arena.mark(); }
     CHECK(Counting::allocations == allocations);
 
     const void* before[3] = {};

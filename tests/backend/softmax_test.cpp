@@ -19,8 +19,9 @@ std::vector<T> softmax(const std::vector<T>& z, Index rows) {
   Cpu::Context ctx(1);
   const Index columns = static_cast<Index>(z.size()) / rows;
   std::vector<T> p(z.size());
-  Cpu::for_rows(ctx, rows,
-                fn::Softmax<T, Cpu>{View<const T, 2, Cpu>(z.data(), rows, columns), View<T, 2, Cpu>(p.data(), rows, columns)});
+  Cpu::for_rows(
+      ctx, rows,
+      fn::Softmax<T, Cpu>{View<const T, 2, Cpu>(z.data(), rows, columns), View<T, 2, Cpu>(p.data(), rows, columns)});
   return p;
 }
 
@@ -59,7 +60,9 @@ TEST_CASE("softmax may be taken in place") {
   Cpu::Context ctx(1);
   std::vector<double> z{1, 2, 3};
   const auto expected = softmax(z, 1);
-  Cpu::for_rows(ctx, 1, fn::Softmax<double, Cpu>{View<const double, 2, Cpu>(z.data(), 1, 3), View<double, 2, Cpu>(z.data(), 1, 3)});
+  Cpu::for_rows(
+      ctx, 1,
+      fn::Softmax<double, Cpu>{View<const double, 2, Cpu>(z.data(), 1, 3), View<double, 2, Cpu>(z.data(), 1, 3)});
   CHECK(z == expected);
 }
 
@@ -95,7 +98,9 @@ TEST_CASE("a softmax of one column has no gradient") {
   Cpu::Context ctx(1);
   const double p = 1, dp = 3;
   double dz = 7;
-  Cpu::for_rows(ctx, 1, fn::SoftmaxBackward<double, Cpu>{View<const double, 2, Cpu>(&p, 1, 1), View<const double, 2, Cpu>(&dp, 1, 1),
-                                                          View<double, 2, Cpu>(&dz, 1, 1)});
+  Cpu::for_rows(
+      ctx, 1,
+      fn::SoftmaxBackward<double, Cpu>{View<const double, 2, Cpu>(&p, 1, 1), View<const double, 2, Cpu>(&dp, 1, 1),
+                                       View<double, 2, Cpu>(&dz, 1, 1)});
   CHECK(dz == 0);
 }

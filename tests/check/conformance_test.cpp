@@ -6,6 +6,7 @@
 #include <limits>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/expert/activation.hpp"
@@ -107,6 +108,27 @@ struct Faulty {
   }
 };
 
+/// u[n] = scale[n] · x[n]: a branch that needs an extra input of its own for each item.
+struct Scaled {
+  template <class T, class B>
+  struct Extra {
+    View<const T, 1, B> scale;  // [N]
+  };
+  Index in_dim() const { return 2; }
+  Index out_dim() const { return 2; }
+  template <class T, class B>
+  void forward(typename B::Context&, const Nothing<T, B>&, In<T, 2, B> x, Out<T, 2, B> u, Nothing<T, B>&,
+               const Extra<T, B>& extra) const {
+    expect_shape("Scaled.forward", "extra.scale", extra.scale, {x.extent(0)});
+    for (Index i = 0; i < x.size(); ++i) u.data()[i] = extra.scale(i / 2) * x.data()[i];
+  }
+  template <class T, class B>
+  void backward(typename B::Context&, const Nothing<T, B>&, In<T, 2, B> x, const Nothing<T, B>&, In<T, 2, B> du,
+                Out<T, 2, B> dx, Nothing<T, B>&, const Extra<T, B>& extra, Nothing<T, B>&) const {
+    for (Index i = 0; i < x.size(); ++i) dx.data()[i] += extra.scale(i / 2) * du.data()[i];
+  }
+};
+
 check::ConformanceReport report_of(Fault fault, bool items_are_independent = false) {
   calls = 0;
   return check::conformance<Cpu>(Faulty{.fault = fault}, {.items_are_independent = items_are_independent});
@@ -169,6 +191,20 @@ TEST_CASE("what a report says") {
   report.sentences.push_back("wrong");
   CHECK_FALSE(report);
   CHECK(report.str() == "gradients: 2 checked, 0 skipped, worst 0\n  wrong");
+}
+
+TEST_CASE("extra inputs are asked for by element type and range of items") {
+  const std::vector<double> of_double{1, -2, 3, -4, 5, -6, 7};
+  const std::vector<float> of_float(of_double.begin(), of_double.end());
+  auto extra = [&]<class T>(Element<T>, Index first, Index count) -> Scaled::Extra<T, Cpu> {
+    if constexpr (sizeof(T) == 8) {
+      return {View<const T, 1, Cpu>(of_double).rows(first, count)};
+    } else {
+      return {View<const T, 1, Cpu>(of_float).rows(first, count)};
+    }
+  };
+  const auto report = check::conformance<Cpu>(Scaled{}, {.items_are_independent = true}, extra);
+  CHECK_MESSAGE(report, report.str());
 }
 
 TEST_CASE("a stack of mixtures passes, items apart") {

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
@@ -26,16 +28,16 @@ namespace {
 
 enum class Fault {
   none,
-  sign_of_input,        // dx has the wrong sign
-  missing_term,         // dx without the part that comes through the product of x and tanh x
-  sign_of_weight,       // dweight has the wrong sign
-  one_weight,           // one entry of dweight is too large by 10⁻⁵ of itself
-  nan_weight,           // one entry of dweight is NaN
-  no_bias,              // dbias is left out
-  sign_of_carry,        // the adjoint of the carry has the wrong sign
-  carry_left,           // the adjoint of the carry is not updated
-  zero_of_weight,       // the weight has no effect on y, and no gradient
-  forward_nan,          // y is NaN
+  sign_of_input,   // dx has the wrong sign
+  missing_term,    // dx without the part that comes through the product of x and tanh x
+  sign_of_weight,  // dweight has the wrong sign
+  one_weight,      // one entry of dweight is too large by 10⁻⁵ of itself
+  nan_weight,      // one entry of dweight is NaN
+  no_bias,         // dbias is left out
+  sign_of_carry,   // the adjoint of the carry has the wrong sign
+  carry_left,      // the adjoint of the carry is not updated
+  zero_of_weight,  // the weight has no effect on y, and no gradient
+  forward_nan,     // y is NaN
 };
 
 /// y = x tanh(x) ⊙ weight + bias + s, s ← 2 s + x: a layer with everything that can be wrong.
@@ -146,7 +148,8 @@ struct Problem {
 
   template <class F, class R>
   check::GradientReport compare(const F& f, const R& routing) {
-    const std::vector<check::GradientSlot> slots{{"v", value.data(), gradient.data(), static_cast<Index>(value.size())}};
+    const std::vector<check::GradientSlot> slots{
+        {"v", value.data(), gradient.data(), static_cast<Index>(value.size())}};
     return check::compare_gradients(
         slots, [&] { return f(value); }, [&] { return std::uint64_t(routing(value)); }, options);
   }
@@ -177,9 +180,14 @@ TEST_CASE("faults are found, and named by their tensor") {
     Fault fault;
     std::string tensor;
   };
-  for (const Expected& e : {Expected{Fault::sign_of_input, "x"}, {Fault::missing_term, "x"}, {Fault::sign_of_weight, "weight"},
-                            {Fault::one_weight, "weight"}, {Fault::nan_weight, "weight"}, {Fault::no_bias, "bias"},
-                            {Fault::sign_of_carry, "carry.s"}, {Fault::carry_left, "carry.s"}}) {
+  for (const Expected& e : {Expected{Fault::sign_of_input, "x"},
+                            {Fault::missing_term, "x"},
+                            {Fault::sign_of_weight, "weight"},
+                            {Fault::one_weight, "weight"},
+                            {Fault::nan_weight, "weight"},
+                            {Fault::no_bias, "bias"},
+                            {Fault::sign_of_carry, "carry.s"},
+                            {Fault::carry_left, "carry.s"}}) {
     const auto report = report_of(e.fault);
     CAPTURE(report.str());
     CHECK_FALSE(report);
@@ -231,8 +239,10 @@ TEST_CASE("experts, mixtures with auxiliary losses, residual stacks: what is rig
   const auto linear = check::gradients(ctx, Linear{.model_dim = 3, .output_dim = 2});
   CHECK_MESSAGE(linear, linear.str());
   using Gate = WithAuxiliary<SoftmaxTopK, Balance, ZLoss>;
-  const Mixture mixture{Gate{.scores = {.experts = 4}, .selection = {.k = 2}, .auxiliary = {Balance{.weight = 0.5}, ZLoss{.weight = 0.5}}},
-                        Mlp<Gelu>{.model_dim = 3, .hidden_dim = 4}};
+  const Mixture mixture{
+      Gate{
+          .scores = {.experts = 4}, .selection = {.k = 2}, .auxiliary = {Balance{.weight = 0.5}, ZLoss{.weight = 0.5}}},
+      Mlp<Gelu>{.model_dim = 3, .hidden_dim = 4}};
   const auto branch = check::gradients(ctx, mixture);
   CHECK_MESSAGE(branch, branch.str());
   const auto stack = check::gradients(ctx, Stack{Residual{update::HeavyBall{.mu = 0.6, .gamma = 0.8}, mixture}, 2});
@@ -251,6 +261,41 @@ TEST_CASE("a router without gradient has to be named") {
   CHECK_FALSE(names(report, "expert.weight"));
   const auto named = check::gradients(ctx, mixture, {.zero = {"gate.scores.weight", "gate.scores.bias"}});
   CHECK_MESSAGE(named, named.str());
+}
+
+TEST_CASE("equation (2): auxiliary losses count, and the routing is a hash of who went where") {
+  Cpu::Context ctx(1);
+  using Gate = WithAuxiliary<SoftmaxTopK, Balance, ZLoss>;
+  const Stack stack{Residual{update::Plain{}, Mixture{Gate{.scores = {.experts = 4},
+                                                           .selection = {.k = 2},
+                                                           .auxiliary = {Balance{.weight = 0.5}, ZLoss{.weight = 0.5}}},
+                                                      Linear{.model_dim = 3}}},
+                    2};
+  using Layer = std::remove_const_t<decltype(stack)>;
+  const auto params = stack.init<double, Cpu>(ctx, Seed{3});
+  auto x = uniform_tensor<double>(ctx, Seed{4}, 1, 5, 3);
+  Tensor<double, 2, Cpu> y(5, 3);
+  Nothing<double, Cpu> carry;
+  Saved<Layer, double, Cpu> saved;
+  auto run = [&] {
+    stack.forward(ctx, params, x, carry, y, saved);
+    return check::routing_of(saved);
+  };
+  const std::uint64_t home = run();
+  CHECK(run() == home);
+  double auxiliary = 0;
+  for (const auto& layer : saved.layers)
+    for (Index i = 0; i < 2; ++i) auxiliary += layer.calls[0].gate.auxiliary(i);
+  CHECK(auxiliary > 0);
+  CHECK(check::auxiliary_of(saved) == doctest::Approx(auxiliary).epsilon(1e-15));
+
+  Index& pick = saved.layers[1].calls[0].plan.expert(9);
+  pick = (pick + 1) % 4;
+  CHECK(check::routing_of(saved) != home);
+  pick = (pick + 3) % 4;
+  CHECK(check::routing_of(saved) == home);
+  std::swap(saved.layers[0].calls[0].plan.expert(0), saved.layers[0].calls[0].plan.expert(1));
+  CHECK(check::routing_of(saved) != home);
 }
 
 TEST_CASE("equation (1): the five-point difference of a quartic is exact") {

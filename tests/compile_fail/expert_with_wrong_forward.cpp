@@ -13,7 +13,8 @@ struct Unchanged {
   }
 #ifndef GATEFOLD_FAIL
   template <class T, class B>
-  void forward(typename B::Context&, const Nothing<T, B>&, Groups<B>, In<T, 2, B>, Out<T, 2, B>, Nothing<T, B>&) const {}
+  void forward(typename B::Context&, const Nothing<T, B>&, Groups<B>, In<T, 2, B>, Out<T, 2, B>, Nothing<T, B>&) const {
+  }
 #else
   template <class T, class B>  // as a branch would have it: no groups
   void forward(typename B::Context&, const Nothing<T, B>&, In<T, 2, B>, Out<T, 2, B>, Nothing<T, B>&) const {}
@@ -25,5 +26,6 @@ struct Unchanged {
 
 int main() {
   Cpu::Context ctx;
-  Trainer trainer{ctx, Mixture{SoftmaxTopK{.scores = {.experts = 2}}, Unchanged{}}, MeanSquaredError{}, optim::Sgd{}, Seed{1}};
+  Trainer trainer{ctx, Mixture{SoftmaxTopK{.scores = {.experts = 2}}, Unchanged{}}, MeanSquaredError{}, optim::Sgd{},
+                  Seed{1}};
 }

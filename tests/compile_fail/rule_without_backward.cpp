@@ -12,8 +12,8 @@ struct Replace {
   }
 #ifndef GATEFOLD_FAIL
   template <class T, class B, class F>
-  void backward(typename B::Context&, const Nothing<T, B>&, In<T, 2, B> x, const Nothing<T, B>&, F&& df,
-                In<T, 2, B> dy, Nothing<T, B>&, Out<T, 2, B> dx, Nothing<T, B>&) const {
+  void backward(typename B::Context&, const Nothing<T, B>&, In<T, 2, B> x, const Nothing<T, B>&, F&& df, In<T, 2, B> dy,
+                Nothing<T, B>&, Out<T, 2, B> dx, Nothing<T, B>&) const {
     df(x, dy, dx, 0);
   }
 #endif
@@ -21,5 +21,6 @@ struct Replace {
 
 int main() {
   Cpu::Context ctx;
-  Trainer trainer{ctx, Residual{Replace{}, OneExpert{Linear{.model_dim = 2}}}, MeanSquaredError{}, optim::Sgd{}, Seed{1}};
+  Trainer trainer{ctx, Residual{Replace{}, OneExpert{Linear{.model_dim = 2}}}, MeanSquaredError{}, optim::Sgd{},
+                  Seed{1}};
 }

@@ -81,7 +81,8 @@ TEST_CASE("normal is the formula of Box and Muller on the first two words") {
 
 TEST_CASE_TEMPLATE("normal has mean 0, variance 1, skewness 0 and fourth moment 3", T, float, double) {
   auto moment = [](int power) {
-    return mean(kNumbers, [&](std::uint64_t i) { return std::pow(static_cast<double>(normal<T>(Seed{2}, 1, i)), power); });
+    return mean(kNumbers,
+                [&](std::uint64_t i) { return std::pow(static_cast<double>(normal<T>(Seed{2}, 1, i)), power); });
   };
   CHECK(std::abs(moment(1)) < five_sigma(1));
   CHECK(std::abs(moment(2) - 1) < five_sigma(2));

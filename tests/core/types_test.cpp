@@ -29,9 +29,7 @@ std::uint64_t unmix64(std::uint64_t z) {
 
 }  // namespace
 
-TEST_CASE("Index holds 64 bits with a sign") {
-  static_assert(std::is_signed_v<Index> && sizeof(Index) == 8);
-}
+TEST_CASE("Index holds 64 bits with a sign") { static_assert(std::is_signed_v<Index> && sizeof(Index) == 8); }
 
 TEST_CASE("mix64 gives the published numbers of splitmix64 from seed 0") {
   const std::uint64_t golden = 0x9e3779b97f4a7c15ull;

@@ -32,7 +32,7 @@ TEST_CASE_TEMPLATE("OneExpert: equals a mixture of one expert, bit for bit", Exp
   ExpertT expert{.model_dim = 5};
   if constexpr (requires { expert.hidden_dim; }) expert.hidden_dim = 7;
   auto one = pass<float>(ctx, OneExpert{expert}, 33);
-  auto mixed = pass<float>(ctx, Mixture{SoftmaxTopK{.scores = {.experts = 1}}, expert}, 33);
+  auto mixed = pass<float>(ctx, Mixture{SoftmaxTopK{.scores = {.experts = 1}, .selection = {.k = 1}}, expert}, 33);
   copy_pack(ctx, one.params.branch.expert, mixed.params.branch.expert);
   one.forward();
   mixed.forward();

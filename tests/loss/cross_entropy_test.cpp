@@ -63,10 +63,12 @@ TEST_CASE_TEMPLATE("equation (1): mean of log-sum-exp minus the label's logit", 
       for (Index n = 0; n < items; ++n) {
         double total = 0;
         for (Index c = 0; c < classes; ++c) total += std::exp(static_cast<double>(y(n, c)));
-        expected += (std::log(total) - static_cast<double>(y(n, label[static_cast<std::size_t>(n)]))) / static_cast<double>(items);
+        expected += (std::log(total) - static_cast<double>(y(n, label[static_cast<std::size_t>(n)]))) /
+                    static_cast<double>(items);
       }
       CAPTURE(classes);
-      CHECK(std::abs(static_cast<double>(value_of(y, label)) - expected) <= (sizeof(T) == 4 ? 2e-6 : 1e-13) * (1 + expected));
+      CHECK(std::abs(static_cast<double>(value_of(y, label)) - expected) <=
+            (sizeof(T) == 4 ? 2e-6 : 1e-13) * (1 + expected));
     }
 }
 
@@ -121,6 +123,14 @@ TEST_CASE_TEMPLATE("equal and huge logits, one class", T, float, double) {
 TEST_CASE("no items: loss 0 and nothing to do") {
   CHECK(value_of(Logits<float>(0, 3), {}) == 0);
   CHECK(gradient_of(Logits<float>(0, 3), {}).size() == 0);
+}
+
+TEST_CASE("labels are classes") {
+  const Logits<float> y = random_logits<float>(3, 4);
+  CHECK_THROWS_WITH_AS(value_of(y, {0, 4, 1}), "CrossEntropy: target: expected labels from 0 to 3, got 4",
+                       ArgumentError);
+  CHECK_THROWS_WITH_AS(gradient_of(y, {0, 3, -1}), "CrossEntropy: target: expected labels from 0 to 3, got -1",
+                       ArgumentError);
 }
 
 TEST_CASE("shapes that do not fit") {

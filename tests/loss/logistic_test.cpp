@@ -97,15 +97,21 @@ TEST_CASE("no items: loss 0 and nothing to do") {
   CHECK(gradient_of(Column<float>(0, 1), Column<float>(0, 1)).size() == 0);
 }
 
+TEST_CASE("labels are -1 or +1") {
+  CHECK_THROWS_WITH_AS(value_of(column<float>({1, 2}), column<float>({1, 0})),
+                       "Logistic: target: expected labels -1 or +1, got 0", ArgumentError);
+  CHECK_THROWS_AS(gradient_of(column<double>({1, 2}), column<double>({-1, 2})), ArgumentError);
+}
+
 TEST_CASE("shapes that do not fit") {
   Cpu::Context ctx(1);
   const Column<float> wide(4, 2), y(4, 1), t(3, 1);
   Column<float> dy(3, 1);
   Tensor<float, 1, Cpu> value(1);
-  CHECK_THROWS_WITH_AS((Logistic{}.forward<float, Cpu>(ctx, wide, wide, value)), "Logistic: y: expected [?, 1], got [4, 2]",
-                       ArgumentError);
-  CHECK_THROWS_WITH_AS((Logistic{}.forward<float, Cpu>(ctx, y, t, value)), "Logistic: target: expected [4, 1], got [3, 1]",
-                       ArgumentError);
-  CHECK_THROWS_WITH_AS((Logistic{}.backward<float, Cpu>(ctx, y, y, dy)),
+  CHECK_THROWS_WITH_AS((Logistic{}.forward<float, Cpu>(ctx, wide, wide, value)),
+                       "Logistic: y: expected [?, 1], got [4, 2]", ArgumentError);
+  CHECK_THROWS_WITH_AS((Logistic{}.forward<float, Cpu>(ctx, y, t, value)),
+                       "Logistic: target: expected [4, 1], got [3, 1]", ArgumentError);
+  CHECK_THROWS_WITH_AS((Logistic{}.backward<float, Cpu>(ctx, y, labels<float>(4), dy)),
                        "Logistic.backward: dy: expected [4, 1], got [3, 1]", ArgumentError);
 }

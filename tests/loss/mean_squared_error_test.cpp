@@ -43,7 +43,8 @@ TEST_CASE_TEMPLATE("equation (1): the mean over all N·D squares", T, float, dou
           const double v = static_cast<double>(y(n, d)) - static_cast<double>(target(n, d));
           expected += v * v / static_cast<double>(items * dim);
         }
-      CHECK(static_cast<double>(value_of(y, target)) == doctest::Approx(expected).epsilon(sizeof(T) == 4 ? 1e-5 : 1e-13));
+      CHECK(static_cast<double>(value_of(y, target)) ==
+            doctest::Approx(expected).epsilon(sizeof(T) == 4 ? 1e-5 : 1e-13));
     }
 }
 
@@ -70,7 +71,9 @@ TEST_CASE("the gradient is that of the formula in float") {
   Tensor<float, 2, Cpu> dy(4, 3);
   MeanSquaredError{}.backward<float, Cpu>(ctx, y, target, dy);
   for (Index i = 0; i < 12; ++i)
-    CHECK(dy.data()[i] == doctest::Approx(2.0 / 12 * (static_cast<double>(y.data()[i]) - static_cast<double>(target.data()[i]))).epsilon(1e-5));
+    CHECK(dy.data()[i] ==
+          doctest::Approx(2.0 / 12 * (static_cast<double>(y.data()[i]) - static_cast<double>(target.data()[i])))
+              .epsilon(1e-5));
 }
 
 TEST_CASE("equal values lose nothing") {

@@ -51,7 +51,8 @@ double worst(const std::vector<double>& a, const std::vector<double>& b) {
 }  // namespace
 
 TEST_CASE_TEMPLATE("equation (1), several steps", T, float, double) {
-  for (const optim::AdamW adam : {optim::AdamW{.lr = 0.01}, {.lr = 0.1, .beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-3},
+  for (const optim::AdamW adam : {optim::AdamW{.lr = 0.01},
+                                  {.lr = 0.1, .beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-3},
                                   {.lr = 0.05, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8, .decay = 0.1}}) {
     Cpu::Context ctx(2);
     Pack<T> params = random_pack<T>(1);
@@ -64,7 +65,8 @@ TEST_CASE_TEMPLATE("equation (1), several steps", T, float, double) {
       for (std::size_t i = 0; i < p.size(); ++i) {
         m[i] = adam.beta1 * m[i] + (1 - adam.beta1) * g[i];
         v[i] = adam.beta2 * v[i] + (1 - adam.beta2) * g[i] * g[i];
-        const double unbiased_m = m[i] / (1 - std::pow(adam.beta1, t)), unbiased_v = v[i] / (1 - std::pow(adam.beta2, t));
+        const double unbiased_m = m[i] / (1 - std::pow(adam.beta1, t)),
+                     unbiased_v = v[i] / (1 - std::pow(adam.beta2, t));
         p[i] = p[i] - adam.lr * (unbiased_m / (std::sqrt(unbiased_v) + adam.epsilon) + adam.decay * p[i]);
       }
       CHECK(worst(flat(params), p) <= (sizeof(T) == 4 ? 2e-5 : 1e-13));

@@ -49,7 +49,6 @@ double worst(const std::vector<double>& a, const std::vector<double>& b) {
   return w;
 }
 
-
 double norm_of(const std::vector<double>& g) {
   double squares = 0;
   for (const double v : g) squares += v * v;

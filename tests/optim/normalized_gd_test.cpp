@@ -133,7 +133,8 @@ TEST_CASE("without per_expert the norm runs over everything, whatever the extent
   Bank<double> params = bank<double>(3, 1), grads = bank<double>(3, 2);
   params.bias.resize(1, 2), grads.bias.resize(1, 2);
   for (Index i = 0; i < 2; ++i) params.bias(0, i) = 1, grads.bias(0, i) = -3;
-  std::vector<double> g(grads.weight.data(), grads.weight.data() + 36), p(params.weight.data(), params.weight.data() + 36);
+  std::vector<double> g(grads.weight.data(), grads.weight.data() + 36),
+      p(params.weight.data(), params.weight.data() + 36);
   g.insert(g.end(), {-3, -3}), p.insert(p.end(), {1, 1});
   const optim::NormalizedGd gd{.lr = 0.5, .per_expert = false};
   auto state = gd.begin(ctx, params);

@@ -25,7 +25,8 @@ struct WithoutRate {
 }  // namespace
 
 TEST_CASE("optimizers carry a tag and a learning rate") {
-  static_assert(optim::Optimizer<optim::Sgd> && optim::Optimizer<optim::AdamW> && optim::Optimizer<optim::NormalizedGd>);
+  static_assert(optim::Optimizer<optim::Sgd> && optim::Optimizer<optim::AdamW> &&
+                optim::Optimizer<optim::NormalizedGd>);
   static_assert(!optim::Optimizer<WithoutTag> && !optim::Optimizer<WithoutRate> && !optim::Optimizer<int>);
   CHECK(optim::Optimizer<optim::Sgd>);
 }

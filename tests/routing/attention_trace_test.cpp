@@ -49,7 +49,8 @@ struct Adjoint {
 
 TEST_CASE("equation (1): q, k and log-sum-exp give back rows that sum to 1") {
   const Index N = 6, D = 8, H = 2, L = 3;
-  const auto q = random_vector<double>(N * D, 1), k = random_vector<double>(N * D, 2), v = random_vector<double>(N * D, 3);
+  const auto q = random_vector<double>(N * D, 1), k = random_vector<double>(N * D, 2),
+             v = random_vector<double>(N * D, 3);
   const auto output = random_vector<double>(D * D, 4);
   for (const bool causal : {false, true}) {
     std::vector<double> log_sum_exp(static_cast<std::size_t>(N * H));
@@ -68,7 +69,9 @@ TEST_CASE("equation (1): q, k and log-sum-exp give back rows that sum to 1") {
         double total = 0;
         for (Index j = i / L * L; j < i / L * L + L; ++j) {
           double score = 0;
-          for (Index d = 0; d < D / H; ++d) score += q[static_cast<std::size_t>(i * D + h * D / H + d)] * k[static_cast<std::size_t>(j * D + h * D / H + d)];
+          for (Index d = 0; d < D / H; ++d)
+            score +=
+                q[static_cast<std::size_t>(i * D + h * D / H + d)] * k[static_cast<std::size_t>(j * D + h * D / H + d)];
           if (!causal || j <= i) total += std::exp(0.5 * score);
         }
         log_sum_exp[static_cast<std::size_t>(i * H + h)] = std::log(total);

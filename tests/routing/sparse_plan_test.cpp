@@ -53,9 +53,7 @@ Case made(std::string name, Index items, Index experts, Index k, const F& expert
 }
 
 std::vector<Case> cases() {
-  auto any = [](Index experts) {
-    return [=](Index n, Index j) { return (n * 7919 + j * 31 + n * n * 13) % experts; };
-  };
+  auto any = [](Index experts) { return [=](Index n, Index j) { return (n * 7919 + j * 31 + n * n * 13) % experts; }; };
   std::vector<Case> all;
   all.push_back(made("one item", 1, 4, 2, any(4)));
   all.push_back(made("some items", 23, 5, 2, any(5)));
@@ -64,7 +62,8 @@ std::vector<Case> cases() {
   all.push_back(made("257 experts", 300, 257, 3, any(257)));
   all.push_back(made("all to one", 12, 6, 1, [](Index, Index) { return Index(4); }));
   all.push_back(made("first and last expert empty", 10, 5, 2, [](Index n, Index j) { return 1 + (n + j) % 3; }));
-  all.push_back(made("some dropped", 17, 4, 2, [](Index n, Index j) { return (n + j) % 3 == 0 ? Index(-1) : (n * j + n) % 4; }));
+  all.push_back(
+      made("some dropped", 17, 4, 2, [](Index n, Index j) { return (n + j) % 3 == 0 ? Index(-1) : (n * j + n) % 4; }));
   all.push_back(made("all dropped", 5, 3, 2, [](Index, Index) { return Index(-1); }));
   all.push_back(made("the same expert twice", 4, 3, 2, [](Index n, Index) { return n % 3; }));
   all.push_back({"no items", 0, 3, {}});
@@ -167,7 +166,8 @@ TEST_CASE_TEMPLATE("adjoints of combine and dispatch", T, float, double) {
     build(ctx, plan, c.items, c.experts, c.picks);
     const auto order = sorted(c);
     const Index S = static_cast<Index>(c.picks.size());
-    const auto z = matrix<T>(S, kColumns, 5), dout = matrix<T>(c.items, kColumns, 6), dslots = matrix<T>(S, kColumns, 7);
+    const auto z = matrix<T>(S, kColumns, 5), dout = matrix<T>(c.items, kColumns, 6),
+               dslots = matrix<T>(S, kColumns, 7);
     const auto x = matrix<T>(c.items, kColumns, 8), dx_before = matrix<T>(c.items, kColumns, 9);
     auto dx = matrix<T>(c.items, kColumns, 9), dz = matrix<T>(S, kColumns, 10);
     const auto dz_before = matrix<T>(S, kColumns, 10);

@@ -139,14 +139,14 @@ TEST_CASE("several packs are visited in lock step") {
 
   for_each_tensor([&](const Name&, auto& x, auto& y) { y.resize_like(x), x.resize_like(y); }, a, b);
   std::size_t at = 0;
-  const void* of_a[] = {a.layers[0].inside.weight.data(), a.layers[0].inside.bias.data(),
-                        a.layers[1].inside.weight.data(), a.layers[1].inside.bias.data(),
+  const void* of_a[] = {a.layers[0].inside.weight.data(),   a.layers[0].inside.bias.data(),
+                        a.layers[1].inside.weight.data(),   a.layers[1].inside.bias.data(),
                         std::get<0>(a.parts).weight.data(), std::get<0>(a.parts).bias.data(),
-                        std::get<1>(a.parts).data(), a.scale.data()};
-  const void* of_b[] = {b.layers[0].inside.weight.data(), b.layers[0].inside.bias.data(),
-                        b.layers[1].inside.weight.data(), b.layers[1].inside.bias.data(),
+                        std::get<1>(a.parts).data(),        a.scale.data()};
+  const void* of_b[] = {b.layers[0].inside.weight.data(),   b.layers[0].inside.bias.data(),
+                        b.layers[1].inside.weight.data(),   b.layers[1].inside.bias.data(),
                         std::get<0>(b.parts).weight.data(), std::get<0>(b.parts).bias.data(),
-                        std::get<1>(b.parts).data(), b.scale.data()};
+                        std::get<1>(b.parts).data(),        b.scale.data()};
   for_each_tensor(
       [&](const Name&, auto& x, auto& y) {
         CHECK(static_cast<const void*>(x.data()) == of_a[at]);

@@ -66,6 +66,8 @@ TEST_CASE("tensors move and do not copy") {
   static_assert(std::is_nothrow_move_constructible_v<Matrix> && std::is_nothrow_move_assignable_v<Matrix>);
   static_assert(!std::is_convertible_v<Index, Tensor<double, 1, Counting>>);
   static_assert(!std::is_constructible_v<Matrix, Index>);
+  static_assert(std::is_constructible_v<Matrix, int, Index>);
+  static_assert(!std::is_constructible_v<Matrix, double, Index>);  // a fraction is no extent
 }
 
 TEST_CASE("memory is taken once and given back once") {

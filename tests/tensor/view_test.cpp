@@ -145,8 +145,8 @@ TEST_CASE("views of row-major Eigen matrices") {
 
 TEST_CASE("a matrix with a stride between its rows throws") {
   RowMajor m = counting(3, 4);
-  CHECK_THROWS_WITH_AS((View<double, 2, Cpu>(m.leftCols(3))), "View: matrix: expected contiguous rows, got 4",
-                       ArgumentError);
+  CHECK_THROWS_WITH_AS((View<double, 2, Cpu>(m.leftCols(3))),
+                       "View: matrix.outerStride: expected 3 (rows without gaps), got 4", ArgumentError);
   CHECK_THROWS_AS((View<const double, 2, Cpu>(m.block(1, 1, 2, 2))), ArgumentError);
   Eigen::Map<RowMajor, 0, Eigen::OuterStride<>> wide(m.data(), 2, 3, Eigen::OuterStride<>(5));
   CHECK_THROWS_AS((View<double, 2, Cpu>(wide)), ArgumentError);

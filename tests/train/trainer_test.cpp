@@ -47,8 +47,12 @@ void* counted(std::size_t bytes, std::size_t alignment = alignof(std::max_align_
 // Not inline: g++ takes an inlined malloc and a delete, or a new and a free, for a mismatch.
 [[gnu::noinline]] void* operator new(std::size_t bytes) { return counted(bytes); }
 [[gnu::noinline]] void* operator new[](std::size_t bytes) { return counted(bytes); }
-[[gnu::noinline]] void* operator new(std::size_t bytes, std::align_val_t a) { return counted(bytes, static_cast<std::size_t>(a)); }
-[[gnu::noinline]] void* operator new[](std::size_t bytes, std::align_val_t a) { return counted(bytes, static_cast<std::size_t>(a)); }
+[[gnu::noinline]] void* operator new(std::size_t bytes, std::align_val_t a) {
+  return counted(bytes, static_cast<std::size_t>(a));
+}
+[[gnu::noinline]] void* operator new[](std::size_t bytes, std::align_val_t a) {
+  return counted(bytes, static_cast<std::size_t>(a));
+}
 [[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
 [[gnu::noinline]] void operator delete[](void* p) noexcept { std::free(p); }
 [[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
@@ -68,12 +72,13 @@ constexpr Index kDim = 6, kItems = 20;
 
 /// A stack of sparse layers that has everything: carry, norm, auxiliary losses, two experts per item.
 auto model() {
-  return Stack{Residual{update::HeavyBall{.mu = 0.5, .gamma = 0.5},
-                        PreNorm{LayerNorm{}, Mixture{BalancedTopK{.scores = {.experts = 4},
-                                                                  .selection = {.k = 2},
-                                                                  .auxiliary = {Balance{.weight = 0.1}, ZLoss{.weight = 0.01}}},
-                                                     Mlp<Gelu>{.model_dim = kDim, .hidden_dim = 8}}}},
-               3};
+  return Stack{
+      Residual{update::HeavyBall{.mu = 0.5, .gamma = 0.5},
+               PreNorm{LayerNorm{}, Mixture{BalancedTopK{.scores = {.experts = 4},
+                                                         .selection = {.k = 2},
+                                                         .auxiliary = {Balance{.weight = 0.1}, ZLoss{.weight = 0.01}}},
+                                            Mlp<Gelu>{.model_dim = kDim, .hidden_dim = 8}}}},
+      3};
 }
 
 template <class T>
@@ -158,7 +163,8 @@ TEST_CASE("labels are learnt") {
   std::vector<Index> label;
   fill_normal(ctx, Seed{3}, 1, x);
   for (Index n = 0; n < items; ++n) label.push_back(x(n, 0) > 0.3f ? 2 : x(n, 1) > 0 ? 1 : 0);
-  Trainer trainer{ctx, Linear{.model_dim = 2, .output_dim = classes}, CrossEntropy{}, optim::Sgd{.lr = 1.0, .momentum = 0.9}, Seed{1}};
+  Trainer trainer{ctx, Linear{.model_dim = 2, .output_dim = classes}, CrossEntropy{},
+                  optim::Sgd{.lr = 1.0, .momentum = 0.9}, Seed{1}};
   for (int t = 0; t < 200; ++t) trainer.step(x, label);
   CHECK(trainer.evaluate(x, label) < 0.3);
   CHECK(trainer.output().extent(1) == classes);
@@ -183,7 +189,8 @@ TEST_CASE("no step after the first allocates") {
   for (const int threads : {1, 2}) {
     Cpu::Context ctx(threads);
     const Batch<float> batch(64), smaller(10, 8);
-    const optim::Scheduled scheduled{optim::Clipped{optim::AdamW{.lr = 0.01}, 1.0}, optim::WarmupCosine{.warmup = 3, .total = 9}};
+    const optim::Scheduled scheduled{optim::Clipped{optim::AdamW{.lr = 0.01}, 1.0},
+                                     optim::WarmupCosine{.warmup = 3, .total = 9}};
     Trainer trainer{ctx, model(), MeanSquaredError{}, scheduled, Seed{2}};
     trainer.step(batch.x, batch.target);
     const int before = allocations;
@@ -256,7 +263,8 @@ TEST_CASE("gradients are those of the loss plus the auxiliary losses") {
       trainer.params);
   REQUIRE(value.size() == gradient.size());
   auto f = [&] { return trainer.step(batch.x, batch.target) + trainer.auxiliary(); };
-  const double largest = std::abs(*std::max_element(gradient.begin(), gradient.end(), [](double a, double b) { return std::abs(a) < std::abs(b); }));
+  const double largest = std::abs(*std::max_element(gradient.begin(), gradient.end(),
+                                                    [](double a, double b) { return std::abs(a) < std::abs(b); }));
   int checked = 0, wrong = 0;
   for (std::size_t i = 0; i < value.size(); i += 11) {
     const double at = *value[i], h = 1e-5;
@@ -272,6 +280,19 @@ TEST_CASE("gradients are those of the loss plus the auxiliary losses") {
   CHECK(wrong == 0);
 }
 
+TEST_CASE("a target that does not fit throws before the forward pass") {
+  Cpu::Context ctx(1);
+  const Batch<float> batch;
+  Trainer trainer{ctx, Linear{.model_dim = kDim, .output_dim = 3}, CrossEntropy{}, optim::Sgd{}, Seed{4}};
+  std::vector<Index> label(static_cast<std::size_t>(kItems), 2);
+  trainer.step(batch.x, label);
+  label.back() = 3;
+  const auto params = flat<float>(trainer.params);
+  CHECK_THROWS_WITH_AS(trainer.step(batch.x, label), "CrossEntropy: target: expected labels from 0 to 2, got 3",
+                       ArgumentError);
+  CHECK(same_bits(flat<float>(trainer.params), params));
+}
+
 TEST_CASE("what does not fit throws and leaves parameters and state as they were") {
   Cpu::Context ctx(1);
   const Batch<float> batch;
@@ -279,10 +300,12 @@ TEST_CASE("what does not fit throws and leaves parameters and state as they were
   trainer.step(batch.x, batch.target);
   const auto params = flat<float>(trainer.params), state = flat<float>(trainer.state);
   const Tensor<float, 2, Cpu> narrow(kItems, kDim - 1), short_target(kItems - 1, kDim);
-  CHECK_THROWS_WITH_AS(trainer.step(batch.x, narrow), "MeanSquaredError: target: expected [20, 6], got [20, 5]", ArgumentError);
+  CHECK_THROWS_WITH_AS(trainer.step(batch.x, narrow), "MeanSquaredError: target: expected [20, 6], got [20, 5]",
+                       ArgumentError);
   CHECK_THROWS_WITH_AS(trainer.step(batch.x, short_target), "MeanSquaredError: target: expected [20, 6], got [19, 6]",
                        ArgumentError);
-  CHECK_THROWS_WITH_AS(trainer.step(narrow, batch.target), "Stack.forward: x: expected [?, 6], got [20, 5]", ArgumentError);
+  CHECK_THROWS_WITH_AS(trainer.step(narrow, batch.target), "Stack.forward: x: expected [?, 6], got [20, 5]",
+                       ArgumentError);
   CHECK(same_bits(flat<float>(trainer.params), params));
   CHECK(same_bits(flat<float>(trainer.state), state));
   CHECK(trainer.state.step == 1);
@@ -303,14 +326,17 @@ TEST_CASE_TEMPLATE("infer and evaluate change nothing and see the current parame
   CHECK(trainer.evaluate(batch.x, batch.target) != before);
 }
 
-TEST_CASE("a batch without items is a step that moves nothing under plain descent") {
+TEST_CASE("a batch without items is no step") {
   Cpu::Context ctx(1);
-  const Batch<float> none(0);
-  Trainer trainer{ctx, model(), MeanSquaredError{}, optim::Sgd{.lr = 1}, Seed{4}};
-  const auto params = flat<float>(trainer.params);
+  const Batch<float> none(0), batch;
+  Trainer trainer{ctx, model(), MeanSquaredError{}, optim::AdamW{.decay = 0.5}, Seed{4}};
+  trainer.step(batch.x, batch.target);
+  const auto params = flat<float>(trainer.params), state = flat<float>(trainer.state);
   CHECK(trainer.step(none.x, none.target) == 0);
   CHECK(same_bits(flat<float>(trainer.params), params));
-  CHECK(trainer.auxiliary() == 0);
+  CHECK(same_bits(flat<float>(trainer.state), state));
+  CHECK(trainer.state.step == 1);
+  CHECK(trainer.evaluate(none.x, none.target) == 0);
 }
 
 TEST_CASE("float unless another element type is asked for") {

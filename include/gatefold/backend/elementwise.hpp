@@ -88,9 +88,16 @@ P zeros_like(C& ctx, const P& like) {
   set_zero(ctx, p);
   return p;
 }
-/// Copy every tensor of one pack to another of the same structure and shapes.
+/// Copy every tensor of one pack to another of the same structure: with zeros_like, how parameters are kept aside.
+/// @throws ArgumentError, before anything is written, unless all shapes agree
 template <class C, class P, class Q>
 void copy_pack(C& ctx, const P& from, Q& to) {
+  for_each_tensor(
+      [&](const Name& name, const auto& a, auto& b) {
+        for (int d = 0; d < a.rank; ++d)
+          expect(a.extent(d) == b.extent(d), "copy_pack", Joined{name, ".extent(", d, ")"}, a.extent(d), b.extent(d));
+      },
+      from, to);
   for_each_tensor([&](const Name&, const auto& a, auto& b) { copy(ctx, a.view(), b.view()); }, from, to);
 }
 

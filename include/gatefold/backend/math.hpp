@@ -16,6 +16,22 @@ template <class T>
 GATEFOLD_HD T erf(T v) {
   return std::erf(v);
 }
+template <class T>
+GATEFOLD_HD T log(T v) {
+  return std::log(v);
+}
+template <class T>
+GATEFOLD_HD T sqrt(T v) {
+  return std::sqrt(v);
+}
+template <class T>
+GATEFOLD_HD T tanh(T v) {
+  return std::tanh(v);
+}
+template <class T>
+GATEFOLD_HD T abs(T v) {
+  return std::abs(v);
+}
 /// a where v > 0, else b. NaN counts as not positive.
 template <class T>
 GATEFOLD_HD T where_positive(T v, T a, T b) {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "gatefold/backend/elementwise.hpp"
@@ -32,6 +33,9 @@ struct ConformanceReport {
     return text;
   }
 };
+
+/// The default of `conformance`: extra inputs are as they are made.
+struct EmptyExtra {};
 
 namespace steps {
 
@@ -79,12 +83,12 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 /// - scratch memory is given back, and does not grow after the first step;
 /// - optionally, an item's output does not depend on the batch around it.
 ///
-/// @param B  a host backend whose contexts are made from a number of threads
+/// @param B      a host backend whose contexts are made from a number of threads
+/// @param extra  extra inputs: called as extra(Element<T>{}, first, count) for items [first, first + count), T double or
+///               float, returns Extra<L, T, B>; by default they are empty
 /// @return  a report that converts to bool, and says in sentences what failed
-template <class B, class L>
-ConformanceReport conformance(const L& part, const ConformanceOptions& options = {},
-                              const Extra<AsLayer<L, double, B>, double, B>& extra = {},
-                              const Extra<AsLayer<L, float, B>, float, B>& extra_float = {}) {
+template <class B, class L, class ExtraF = EmptyExtra>
+ConformanceReport conformance(const L& part, const ConformanceOptions& options = {}, const ExtraF& extra = {}) {
   ConformanceReport report;
   const Seed seed = options.gradients.seed;
   const Index items = options.gradients.items;
@@ -92,8 +96,18 @@ ConformanceReport conformance(const L& part, const ConformanceOptions& options =
     if (!ok) report.sentences.push_back(sentence);
   };
 
+  const auto extra_of = [&]<class T>(Element<T> element, Index first, Index count) -> Extra<AsLayer<L, T, B>, T, B> {
+    if constexpr (std::is_same_v<ExtraF, EmptyExtra>) {
+      return {};
+    } else {
+      return extra(element, first, count);
+    }
+  };
+  const auto extra_double = extra_of(Element<double>{}, 0, items);
+  const auto extra_float = extra_of(Element<float>{}, 0, items);
+
   typename B::Context of_gradients(1), ctx(1);
-  report.gradients = gradients(of_gradients, part, options.gradients, extra);
+  report.gradients = gradients(of_gradients, part, options.gradients, extra_double);
 
   const auto layer = as_layer<float, B>(part);
   const auto place = [&ctx] {  // of what would be taken next
@@ -114,8 +128,8 @@ ConformanceReport conformance(const L& part, const ConformanceOptions& options =
   }
 
   const auto layer_double = as_layer<double, B>(part);
-  const auto once = steps::outcome<double, B>(ctx, layer_double, items, seed, 1, extra);
-  const auto twice = steps::outcome<double, B>(ctx, layer_double, items, seed, 2, extra);
+  const auto once = steps::outcome<double, B>(ctx, layer_double, items, seed, 1, extra_double);
+  const auto twice = steps::outcome<double, B>(ctx, layer_double, items, seed, 2, extra_double);
   const std::size_t from = static_cast<std::size_t>(items * layer.out_dim());
   std::size_t carried = 0;
   {
@@ -129,7 +143,7 @@ ConformanceReport conformance(const L& part, const ConformanceOptions& options =
   }
 
   try {
-    steps::outcome<float, B>(ctx, layer, 0, seed, 1, extra_float);
+    steps::outcome<float, B>(ctx, layer, 0, seed, 1, extra_of(Element<float>{}, 0, 0));
   } catch (const std::exception& error) {
     expect_that(false, std::string("a batch of no items throws: ") + error.what());
   }
@@ -140,7 +154,8 @@ ConformanceReport conformance(const L& part, const ConformanceOptions& options =
     Carry<AsLayer<L, float, B>, float, B> carry;
     layer.begin(ctx, params, count, carry);
     Tensor<float, 2, B> y(count, layer.out_dim());
-    infer<float, B>(layer, ctx, params, x.view().rows(row, count), carry, y, extra_float);
+    infer<float, B>(layer, ctx, params, x.view().rows(row, count), carry, y,
+                    extra_of(Element<float>{}, row, count));
     return std::vector<float>(y.data(), y.data() + y.size());
   };
   const std::vector<float> forwarded(first.begin(), first.begin() + static_cast<std::ptrdiff_t>(from));

@@ -109,6 +109,7 @@ struct ComposedGate {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    if constexpr (requires { selection.validate(experts()); }) selection.validate(experts());
     return {init_params<T, B>(scores, ctx, seed.fork(0)), init_params<T, B>(mixing, ctx, seed.fork(1)),
             init_params<T, B>(selection, ctx, seed.fork(2))};
   }

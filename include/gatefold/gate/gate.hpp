@@ -68,8 +68,8 @@ constexpr bool check_gate() {
                   "gatefold: a gate with Params needs Params<T, B> init<T, B>(ctx, seed) const; "
                   "see docs/extending.md#gate")
   GATEFOLD_EXPECT((GateForward<G, T, B>),
-                  "gatefold: a gate needs forward(ctx, params, x, plan, saved, extra) const; "
-                  "see docs/extending.md#gate")
+                  "gatefold: a gate needs forward(ctx, params, x, plan, saved, extra) const, with params as "
+                  "const Params<T, B>& (const Nothing<T, B>& without any); see docs/extending.md#gate")
   GATEFOLD_EXPECT((GateBackward<G, T, B>),
                   "gatefold: a gate needs backward(ctx, params, x, plan, saved, dplan, dx, grads, extra, dextra) "
                   "const; see docs/extending.md#gate")

@@ -89,7 +89,7 @@ struct PickTopKBackward {
 /// @cost   N·K·E comparisons, S = N·K picks
 /// @order  ties go to the lower expert index; NaN ranks below every number; picks are distinct whatever the input
 struct TopK {
-  Index k = 1;
+  Index k = 2;
   bool renormalise = true;
 
   void validate(Index experts) const {

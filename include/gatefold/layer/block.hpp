@@ -100,6 +100,7 @@ struct Block {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> dy, Same<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
                 const Same<Extra<T, B>>& extra, Nothing<T, B>&) const {
+    expect_backward_shapes("Block.backward", *this, x, dy, dx);
     auto mark = ctx.mark();
     auto dbetween = ctx.template scratch<T>(x.extent(0), attention.out_dim());
     fill(ctx, dbetween, 0);

@@ -148,6 +148,7 @@ struct Chain {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> dy, Carry<T, B>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
                 const Same<Extra<T, B>>& extra, Same<ExtraGrad<T, B>>& dextra) const {
+    expect_backward_shapes("Chain.backward", *this, x, dy, dx);
     auto mark = ctx.mark();
     View<const T, 2, B> from = dy;
     for_each_reversed<T, B>([&]<std::size_t I>(const auto& layer) {

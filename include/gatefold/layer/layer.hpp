@@ -63,6 +63,15 @@ void validate(const L& layer, const P& params, Index items, const C& carry, cons
   if constexpr (requires { layer.validate(params, items, carry, extra); }) layer.validate(params, items, carry, extra);
 }
 
+/// Require the shapes of a backward: dy [N, out_dim], dx [N, in_dim] for x [N, in_dim].
+/// @throws ArgumentError
+template <class L, class X, class Dy, class Dx>
+void expect_backward_shapes(const char* where, const L& layer, const X& x, const Dy& dy, const Dx& dx) {
+  expect_shape(where, "x", x, {any_extent, layer.in_dim()});
+  expect_shape(where, "dy", dy, {x.extent(0), layer.out_dim()});
+  expect_shape(where, "dx", dx, {x.extent(0), layer.in_dim()});
+}
+
 /// Call f(saved) for every mixture inside what a layer saved, in depth order: its plan holds who went where
 /// (`saved.plan.offsets`), its gate the probabilities and auxiliary losses. An update rule that evaluates twice shows its
 /// mixture twice; the second time without auxiliary losses.

@@ -55,6 +55,7 @@ struct Mixture {
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
     if constexpr (check<T, B>()) {
+      expect(in_dim() >= 1, "Mixture.init", "expert.in_dim", "at least 1", in_dim());
       const GateT g = with_model_dim(gate, in_dim());
       return {init_params<T, B>(g, ctx, seed.fork(0)), expert.template init<T, B>(ctx, g.experts(), seed.fork(1))};
     } else {
@@ -89,8 +90,12 @@ struct Mixture {
                 In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra,
                 ExtraGrad<T, B>& dextra) const {
     if constexpr (check<T, B>()) {
+      expect_backward_shapes("Mixture.backward", *this, x, du, dx);
       auto mark = ctx.mark();
       const auto in = saved.plan.dispatched(x);
+      expect(saved.z.extent(0) == in.groups.slots, "Mixture.backward", "saved.z", in.groups.slots, saved.z.extent(0));
+      if constexpr (requires { saved.plan.items(); })
+        expect(saved.plan.items() == x.extent(0), "Mixture.backward", "saved.plan.items", x.extent(0), saved.plan.items());
       auto dplan = saved.plan.grad(ctx);
       auto dz = ctx.template scratch<T>(in.groups.slots, out_dim());
       auto dslots = ctx.template scratch<T>(in.groups.slots, in_dim());

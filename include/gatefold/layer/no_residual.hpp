@@ -60,6 +60,7 @@ struct NoResidual {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> dy, Nothing<T, B>&, Out<T, 2, B> dx, Params<T, B>& grads, const Same<Extra<T, B>>& extra,
                 Same<ExtraGrad<T, B>>& dextra) const {
+    expect_backward_shapes("NoResidual.backward", *this, x, dy, dx);
     branch.backward(ctx, p.branch, x, saved.branch, dy, dx, grads.branch, extra, dextra);
   }
   template <class T, class B>

@@ -89,6 +89,7 @@ struct PerToken {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> dy, Carry<T, B>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
                 const Same<Extra<T, B>>& extra, Same<ExtraGrad<T, B>>& dextra) const {
+    expect_backward_shapes("PerToken.backward", *this, x, dy, dx);
     as_layer<T, B>(layer).backward(ctx, p.layer, tokens(x, layer.in_dim()), saved.layer, tokens(dy, layer.out_dim()),
                                    dcarry.tokens, tokens(dx, layer.in_dim()), grads.layer, extra, dextra);
   }

@@ -55,6 +55,9 @@ struct Residual {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    static_assert(!policy::ExpertTypes<BranchT, T, B>,
+                  "gatefold: this is an expert, and a Residual needs a branch: Residual{rule, OneExpert{expert}}; see "
+                  "docs/extending.md#expert");
     if constexpr (policy::check_rule<RuleT, T, B>()) {
       return {init_params<T, B>(rule, ctx, seed.fork(0)), init_params<T, B>(branch, ctx, seed.fork(1))};
     } else {
@@ -81,6 +84,7 @@ struct Residual {
     if constexpr (policy::check_rule<RuleT, T, B>()) {
       expect_shape("Residual.forward", "x", x, {any_extent, in_dim()});
       expect_shape("Residual.forward", "y", y, {x.extent(0), out_dim()});
+      expect(x.empty() || y.data() != x.data(), "Residual.forward", "y", "memory of its own", "that of x");
       validate(p, x.extent(0), carry, extra);
       auto f = [&](View<const T, 2, B> point, View<T, 2, B> u, int call) {
         branch.forward(ctx, p.branch, point, u, saved.calls[static_cast<std::size_t>(call)],
@@ -94,6 +98,7 @@ struct Residual {
                 In<T, 2, B> dy, Same<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
                 const Same<Extra<T, B>>& extra, Same<ExtraGrad<T, B>>& dextra) const {
     if constexpr (policy::check_rule<RuleT, T, B>()) {
+      expect_backward_shapes("Residual.backward", *this, x, dy, dx);
       auto df = [&](View<const T, 2, B> point, View<const T, 2, B> du, View<T, 2, B> dpoint, int call) {
         branch.backward(ctx, p.branch, point, saved.calls[static_cast<std::size_t>(call)], du, dpoint, grads.branch,
                         call == 0 ? extra : without_auxiliary(extra), dextra);

@@ -110,6 +110,9 @@ struct Stack {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> dy, Same<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
                 const Same<Extra<T, B>>& extra, Same<ExtraGrad<T, B>>& dextra) const {
+    expect_backward_shapes("Stack.backward", *this, x, dy, dx);
+    validate_params(p);
+    expect(static_cast<Index>(saved.layers.size()) == depth, "Stack.backward", "saved.layers", depth, saved.layers.size());
     auto mark = ctx.mark();
     auto even = ctx.template scratch<T>(x.extent(0), in_dim()), odd = ctx.template scratch<T>(x.extent(0), in_dim());
     View<const T, 2, B> from = dy;

@@ -50,8 +50,8 @@ struct NegativeLogLikelihoodBackward {
 ///
 /// As torch.nn.CrossEntropyLoss.
 /// @param y      [N, C] in   logits
-/// @param target [N]    in   labels in [0, C) (checked in debug builds)
-/// @throws ArgumentError unless there is one label per row
+/// @param target [N]    in   labels in [0, C)
+/// @throws ArgumentError unless there is one label per row, in range (on a device: in debug builds)
 struct CrossEntropy {
   template <class T, class B>
   using Target = View<const Index, 1, B>;
@@ -59,6 +59,10 @@ struct CrossEntropy {
   template <class T, class B>
   void validate(In<T, 2, B> y, In<Index, 1, B> target) const {
     expect_shape("CrossEntropy", "target", target, {y.extent(0)});
+    if constexpr (B::is_host)  // N comparisons against a gradient that would be wrong in silence
+      for (Index n = 0; n < target.size(); ++n)
+        expect(0 <= target(n) && target(n) < y.extent(1), "CrossEntropy", "target",
+               Joined{"labels from 0 to ", y.extent(1) - 1}, target(n));
   }
   template <class T, class B>
   void forward(typename B::Context& ctx, In<T, 2, B> y, In<Index, 1, B> target, Out<T, 1, B> value) const {

@@ -30,7 +30,7 @@ struct LogisticLossBackward {
 ///
 /// @param y      [N, 1] in   scores
 /// @param target [N, 1] in   labels, −1 or +1
-/// @throws ArgumentError unless both are [N, 1]
+/// @throws ArgumentError unless both are [N, 1] and the labels are -1 or +1
 struct Logistic {
   template <class T, class B>
   using Target = View<const T, 2, B>;
@@ -39,6 +39,9 @@ struct Logistic {
   void validate(In<T, 2, B> y, In<T, 2, B> target) const {
     expect_shape("Logistic", "y", y, {any_extent, 1});
     expect_shape("Logistic", "target", target, {y.extent(0), 1});
+    if constexpr (B::is_host)
+      for (Index n = 0; n < target.size(); ++n)
+        expect(target(n, 0) == 1 || target(n, 0) == -1, "Logistic", "target", "labels -1 or +1", target(n, 0));
   }
   template <class T, class B>
   void forward(typename B::Context& ctx, In<T, 2, B> y, In<T, 2, B> target, Out<T, 1, B> value) const {

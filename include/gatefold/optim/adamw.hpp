@@ -31,7 +31,7 @@ namespace optim {
 ///     m ← β₁ m + (1−β₁) g,   v ← β₂ v + (1−β₂) g²
 ///     p ← p − η ( (m / (1−β₁ᵗ)) / (√(v / (1−β₂ᵗ)) + ε) + λ p )                                           (1)
 ///
-/// Source: Loshchilov and Hutter 2017, arXiv:1711.05101, algorithm 2; as torch.optim.AdamW. λ = 0 is Adam. The decay
+/// Source: Loshchilov and Hutter 2017, arXiv:1711.05101, algorithm 2; as torch.optim.AdamW. λ = 0, the default here (0.01 there), is Adam. The decay
 /// applies to every tensor, biases and gains included.
 /// @cost two moments per parameter
 struct AdamW {

@@ -71,6 +71,10 @@ using Extra = typename decltype(lookup::extra<P, T, B>())::type;
 template <class P, class T, class B>
 using ExtraGrad = typename decltype(lookup::extra_grad<P, T, B>())::type;
 
+/// Names an element type where it cannot be deduced: `Trainer{ctx, model, loss, optimizer, Seed{1}, Element<double>{}}`.
+template <class T>
+struct Element {};
+
 /// Parameters that are not deduced from the argument.
 template <class V>
 using Same = std::type_identity_t<V>;

@@ -24,7 +24,7 @@ class Tensor {
   static constexpr int rank = Rank;
 
   Tensor() = default;
-  template <class... I, class = std::enable_if_t<sizeof...(I) == Rank && (std::is_convertible_v<I, Index> && ...)>>
+  template <class... I, class = std::enable_if_t<sizeof...(I) == Rank && (std::is_integral_v<I> && ...)>>
   explicit Tensor(I... extents) {
     resize(extents...);
   }

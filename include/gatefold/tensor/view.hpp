@@ -53,7 +53,7 @@ class View {
 
   View() = default;
 
-  template <class... I, class = std::enable_if_t<sizeof...(I) == Rank && (std::is_convertible_v<I, Index> && ...)>>
+  template <class... I, class = std::enable_if_t<sizeof...(I) == Rank && (std::is_integral_v<I> && ...)>>
   GATEFOLD_HD constexpr View(T* data, I... extents) : data_(data), extents_{static_cast<Index>(extents)...} {}
 
   template <class U, class = std::enable_if_t<std::is_const_v<T> && std::is_same_v<U, Element>>>
@@ -71,7 +71,8 @@ class View {
   View(M&& matrix)
       : data_(matrix.data()), extents_{static_cast<Index>(matrix.rows()), static_cast<Index>(matrix.cols())} {
     static_assert(std::remove_cvref_t<M>::IsRowMajor, "gatefold: a matrix must be row-major (Eigen::RowMajor)");
-    expect(matrix.outerStride() == matrix.cols(), "View", "matrix", "contiguous rows", matrix.outerStride());
+    expect(matrix.outerStride() == matrix.cols(), "View", "matrix.outerStride",
+           Joined{matrix.cols(), " (rows without gaps)"}, matrix.outerStride());
     expect(matrix.innerStride() == 1, "View", "matrix", "contiguous elements", matrix.innerStride());
   }
 

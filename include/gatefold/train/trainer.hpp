@@ -12,10 +12,6 @@
 
 namespace gatefold {
 
-/// The element type of a run, where float is not wanted: `Trainer{ctx, model, loss, optimizer, Seed{1}, Element<double>{}}`.
-template <class T>
-struct Element {};
-
 /// The owner of a training run: parameters, gradients, optimizer state, what forward keeps, the carry.
 ///
 ///     params ← optimizer(params, ∇ (loss(model(x), target) + auxiliary losses))                         (1)
@@ -26,6 +22,9 @@ struct Element {};
 /// @cost   forward, backward and one optimizer step; no allocation after the first step of the same size
 template <class T, class C, class ModelT, class LossT, class OptimizerT>
 class Trainer {
+  static_assert(requires { typename OptimizerT::IsOptimizer; },
+                "gatefold: a Trainer needs an optimizer (gatefold::optim) that steps parameters; update rules "
+                "(gatefold::update) belong into a Residual; see docs/extending.md#rule");
   using B = typename C::Backend;
   using Layer = AsLayer<ModelT, T, B>;
 
@@ -34,21 +33,24 @@ class Trainer {
   using Params = gatefold::Params<Layer, T, B>;
   using Target = typename LossT::template Target<T, B>;
 
-  Trainer(C& ctx, ModelT model, LossT loss, OptimizerT optimizer, Seed seed, Element<T> = {})
-      : loss(std::move(loss)),
-        optimizer(std::move(optimizer)),
+  Trainer(C& ctx, const ModelT& model, const LossT& of_outputs, const OptimizerT& of_params, Seed seed, Element<T> = {})
+      : loss(of_outputs),
+        optimizer(of_params),
         ctx_(ctx),
         layer_(as_layer<T, B>(model)),
         params(init_params<T, B>(layer_, ctx, seed)),
         grads(zeros_like(ctx, params)),
-        state(this->optimizer.begin(ctx, params)),
+        state(optimizer.begin(ctx, params)),
         value_(1) {}
 
-  /// One step on a batch. Returns the loss before the step, without auxiliary losses (see `auxiliary`).
+  /// One step on a batch. Returns the loss before the step, without auxiliary losses (see `auxiliary`). A batch of no
+  /// items is no step: it returns 0 and changes nothing.
   double step(In<T, 2, B> x, Target target, const Extra& extra = {}) {
+    if (x.extent(0) == 0) return 0;
     y_.resize(x.extent(0), layer_.out_dim());
     dy_.resize(x.extent(0), layer_.out_dim());
     dx_.resize(x.extent(0), layer_.in_dim());
+    loss.template validate<T, B>(y_, target);
     layer_.begin(ctx_, params, x.extent(0), carry_);
     layer_.forward(ctx_, params, x, carry_, y_, saved, extra);
     loss.template forward<T, B>(ctx_, y_, target, value_);

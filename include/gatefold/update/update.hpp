@@ -51,8 +51,8 @@ constexpr bool check_rule() {
                   "gatefold: an update rule with Params needs init<T, B>(ctx, seed) const, one with Carry needs "
                   "begin(ctx, items, dim, carry) const; see docs/extending.md#rule")
   GATEFOLD_EXPECT((RuleForward<U, T, B>),
-                  "gatefold: an update rule needs forward(ctx, params, x, carry, f, y, saved) const; "
-                  "see docs/extending.md#rule")
+                  "gatefold: an update rule needs forward(ctx, params, x, carry, f, y, saved) const, with params as "
+                  "const Params<T, B>& (const Nothing<T, B>& without any); see docs/extending.md#rule")
   GATEFOLD_EXPECT((RuleBackward<U, T, B>),
                   "gatefold: an update rule needs backward(ctx, params, x, saved, df, dy, dcarry, dx, grads) const; "
                   "see docs/extending.md#rule")

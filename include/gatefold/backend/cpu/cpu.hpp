@@ -25,7 +25,10 @@ struct Cpu {
    public:
     using Backend = Cpu;
     /// @param threads  0: all that OpenMP offers, which is 1 without OpenMP
-    explicit Context(int threads = 0) : threads_(threads > 0 ? threads : cpu::available_threads()) {}
+    /// @throws ArgumentError if negative
+    explicit Context(int threads = 0) : threads_(threads > 0 ? threads : cpu::available_threads()) {
+      expect(threads >= 0, "Cpu::Context", "threads", "at least 0", threads);
+    }
     int threads() const { return threads_; }
 
    private:

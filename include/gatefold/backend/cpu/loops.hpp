@@ -6,6 +6,7 @@
 #include "gatefold/backend/cpu/register.hpp"
 #include "gatefold/backend/cpu/tile.hpp"
 #include "gatefold/backend/lanes.hpp"
+#include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 
 /// Loops, sums and the counting sort of the CPU backend. Where work is cut never reaches a result.
@@ -58,9 +59,13 @@ void reduce(Context& ctx, Index n, const F& f, T* out) {
 /// places.
 /// @param offsets  [groups + 1] out
 /// @param order    out  positions of the keys that are not negative
+/// @throws ArgumentError unless every key is less than groups
 template <class Context>
 void group_by(Context& ctx, Index n, const Index* keys, Index groups, Index* offsets, Index* order) {
   constexpr Index parallel_from = 1 << 15;
+  Index largest = -1;
+  for (Index i = 0; i < n; ++i) largest = std::max(largest, keys[i]);
+  expect(largest < groups, "group_by", "key", Joined{"less than ", groups, " (an expert or item that exists)"}, largest);
   const Index chunks = n < parallel_from || n < 8 * groups ? 1 : ctx.threads();
   const auto mark = ctx.mark();
   Index* places = ctx.template scratch<Index>(chunks, groups).data();

@@ -33,6 +33,9 @@ class Register {
 
   Register() = default;
   explicit Register(T value) : packet_(packet::pset1<Packet>(value)) {}
+  /// Constants of another type: `V(0.5)` for a register of float.
+  template <class A, std::enable_if_t<std::is_arithmetic_v<A> && !std::is_same_v<A, T>, int> = 0>
+  explicit Register(A value) : Register(static_cast<T>(value)) {}
   explicit Register(const Packet& packet) requires(!std::is_same_v<Packet, T>) : packet_(packet) {}
 
   static Register load(const T* p) { return Register(packet::ploadu<Packet>(p)); }
@@ -101,6 +104,13 @@ class Register {
     }
   }
 
+  friend Register abs(Register v) { return Register(packet::pabs(v.packet_)); }
+  friend Register log(Register v) {
+    return v.each([](T x) { return std::log(x); });
+  }
+  friend Register tanh(Register v) {
+    return v.each([](T x) { return std::tanh(x); });
+  }
   // Eigen's psqrt trades the last bits for speed on some targets.
   friend Register sqrt(Register v) {
     return v.each([](T x) { return std::sqrt(x); });

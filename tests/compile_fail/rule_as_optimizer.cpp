@@ -1,0 +1,15 @@
+// expect: gatefold: a Trainer needs an optimizer \(gatefold::optim\) that steps parameters; update rules \(gatefold::update\) belong into a Residual; see docs/extending\.md#rule
+#include <gatefold/gatefold.hpp>
+
+using namespace gatefold;
+
+#ifndef GATEFOLD_FAIL
+using Optimizer = optim::Sgd;
+#else
+using Optimizer = update::HeavyBall;
+#endif
+
+int main() {
+  Cpu::Context ctx;
+  Trainer trainer{ctx, Linear{.model_dim = 2}, MeanSquaredError{}, Optimizer{}, Seed{1}};
+}
