@@ -71,9 +71,11 @@ stage() {
 if [[ -n $only ]]; then
   stage test
 elif [[ -n $full ]]; then
-  for preset in test sanitize tsan v3; do
-    stage "$preset" -DGATEFOLD_SLOW_TESTS=ON -DGATEFOLD_TEST_PROJECT=ON -DGATEFOLD_TEST_FOLDERS=
-  done
+  all=(-DGATEFOLD_SLOW_TESTS=ON -DGATEFOLD_TEST_PROJECT=ON -DGATEFOLD_TEST_FOLDERS=)
+  stage test "${all[@]}" "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -march=native"
+  stage sanitize "${all[@]}" \
+    "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -gline-tables-only -fsanitize=address,undefined -fno-sanitize-recover=all"
+  for preset in tsan v3; do stage "$preset" "${all[@]}"; done
 else
   for preset in test sanitize v3; do stage "$preset"; done
 fi

@@ -77,3 +77,11 @@ TEST_CASE("a range of experts keeps slot numbers") {
   CHECK(middle.expert(5) == -1);
   CHECK(groups.experts(3, 0).experts() == 0);
 }
+
+TEST_CASE("a part of the experts has no slots of the others, before it or after it") {
+  const std::vector<Index> offsets{0, 2, 2, 5, 7};
+  const Groups<Cpu> all{View<const Index, 1, Cpu>(offsets.data(), 5), {}, 7};
+  const Groups<Cpu> part = all.experts(1, 2);  // experts 1 (empty) and 2: slots 2, 3, 4
+  const std::vector<Index> expected{-1, -1, 1, 1, 1, -1, -1};
+  for (Index s = 0; s < 7; ++s) CHECK(part.expert(s) == expected[static_cast<std::size_t>(s)]);
+}

@@ -18,10 +18,10 @@ struct Groups {
   GATEFOLD_HD Index experts() const { return offsets.extent(0) - 1; }
   GATEFOLD_HD Index row(Index slot) const { return rows.data() ? rows(slot) : slot; }
 
-  /// The expert of a slot, by bisection; -1 past the last one.
+  /// The expert of a slot, by bisection; -1 past the last one, and before the first one of a part of the experts.
   GATEFOLD_HD Index expert(Index slot) const {
     Index low = 0, high = experts();
-    if (high == 0 || slot >= offsets(high)) return -1;
+    if (high == 0 || slot < offsets(0) || slot >= offsets(high)) return -1;
     while (high - low > 1) {
       const Index middle = low + (high - low) / 2;
       (offsets(middle) <= slot ? low : high) = middle;
