@@ -1,0 +1,51 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/tensor/pack.hpp"
+#include "support/naive.hpp"
+
+/// A small pack of parameters, and how far two of them lie apart: what the optimizer tests step and compare.
+namespace optimized {
+
+using namespace gatefold;
+using naive::random_vector;
+
+template <class T>
+struct Pack {
+  Tensor<T, 3, Cpu> weight;
+  Tensor<T, 1, Cpu> bias;
+  template <class F, class... P>
+  static void each(F&& f, P&... p) {
+    f("weight", p.weight...);
+    f("bias", p.bias...);
+  }
+};
+template <class T>
+Pack<T> random_pack(unsigned seed) {
+  Pack<T> p{Tensor<T, 3, Cpu>(3, 4, 5), Tensor<T, 1, Cpu>(7)};
+  for_each_tensor(
+      [&](const Name&, auto& t) {
+        const auto values = random_vector<T>(t.size(), seed++);
+        std::copy(values.begin(), values.end(), t.data());
+      },
+      p);
+  return p;
+}
+template <class T>
+std::vector<double> flat(const Pack<T>& p) {
+  std::vector<double> all;
+  for_each_tensor([&](const Name&, const auto& t) { all.insert(all.end(), t.data(), t.data() + t.size()); }, p);
+  return all;
+}
+inline double worst(const std::vector<double>& a, const std::vector<double>& b) {
+  double w = a.size() == b.size() ? 0 : 1e300;
+  for (std::size_t i = 0; i < a.size() && i < b.size(); ++i) w = std::max(w, std::abs(a[i] - b[i]));
+  return w;
+}
+
+}  // namespace optimized
