@@ -186,6 +186,34 @@ struct LearnedFading {
 
 // ---------------------------------------------------------------------------------------------- mixing
 
+/// q_n = Σ_j weights[n,j] r[g+j] over the L items of n's sequence, which begins at g; log q beside it.
+template <class S, class T, class B>
+void mix_row(S& s, Index n, Index L, View<T, 2, B> q) {
+  const Index g = n / L * L;
+  for (Index e = 0; e < q.extent(1); ++e) {
+    q(n, e) = 0;
+    for (Index j = 0; j < L; ++j) q(n, e) += s.weights(n, j) * s.r(g + j, e);
+    s.log_q(n, e) = std::log(q(n, e));
+  }
+}
+/// Its adjoint: writes dweight, adds to dr, and returns Σ_j weights[n,j] dweight[j], which the softmax takes off.
+template <class S, class T, class B>
+T mix_row_backward(const S& s, Index n, Index L, View<const T, 2, B> q, View<const T, 2, B> drank,
+                   View<const T, 2, B> dq, View<T, 2, B> dr, View<T, 1, B> dweight) {
+  const Index g = n / L * L;
+  T mean = 0;
+  for (Index j = 0; j < L; ++j) {
+    dweight(j) = 0;
+    for (Index e = 0; e < q.extent(1); ++e) {
+      const T d = dq(n, e) + drank(n, e) / q(n, e);
+      dweight(j) += d * s.r(g + j, e);
+      dr(g + j, e) += d * s.weights(n, j);
+    }
+    mean += s.weights(n, j) * dweight(j);
+  }
+  return mean;
+}
+
 /// q_i = Σ_j S_ij softmax(z_j), S = softmax_j(scale ⟨x_i, x_j⟩) within a sequence; ranks by log q; `scale` is learned.
 /// Keeps S, which the real one must not.
 struct Similarity {
@@ -229,11 +257,7 @@ struct Similarity {
         total += s.weights(n, j);
       }
       for (Index j = 0; j < L; ++j) s.weights(n, j) /= total;
-      for (Index e = 0; e < E; ++e) {
-        q(n, e) = 0;
-        for (Index j = 0; j < L; ++j) q(n, e) += s.weights(n, j) * s.r(g + j, e);
-        s.log_q(n, e) = std::log(q(n, e));
-      }
+      mix_row(s, n, L, q);
     }
   }
   template <class T, class B>
@@ -250,17 +274,8 @@ struct Similarity {
     fill(ctx, dr, 0);
     for (Index n = 0; n < N; ++n) {
       const Index g = n / L * L;
-      T mean = 0;
       auto dweight = ctx.template scratch<T>(L);
-      for (Index j = 0; j < L; ++j) {
-        dweight(j) = 0;
-        for (Index e = 0; e < E; ++e) {
-          const T d = dq(n, e) + drank(n, e) / q(n, e);
-          dweight(j) += d * s.r(g + j, e);
-          dr(g + j, e) += d * s.weights(n, j);
-        }
-        mean += s.weights(n, j) * dweight(j);
-      }
+      const T mean = mix_row_backward(s, n, L, q, drank, dq, dr, dweight);
       for (Index j = 0; j < L; ++j) {
         const T dlogit = s.weights(n, j) * (dweight(j) - mean);
         for (Index d = 0; d < D; ++d) {
@@ -351,11 +366,7 @@ struct Posterior {
         total += s.weights(n, j);
       }
       for (Index j = 0; j < L; ++j) s.weights(n, j) = total > 0 ? s.weights(n, j) / total : T(g + j == n);
-      for (Index e = 0; e < E; ++e) {
-        q(n, e) = 0;
-        for (Index j = 0; j < L; ++j) q(n, e) += s.weights(n, j) * s.r(g + j, e);
-        s.log_q(n, e) = std::log(q(n, e));
-      }
+      mix_row(s, n, L, q);
     }
   }
   template <class T, class B>
@@ -377,16 +388,7 @@ struct Posterior {
     for (Index n = 0; n < N; ++n) {
       const Index g = n / L * L, h = s.head(n / L);
       auto dweight = ctx.template scratch<T>(L);
-      T mean = 0;
-      for (Index j = 0; j < L; ++j) {
-        dweight(j) = 0;
-        for (Index e = 0; e < E; ++e) {
-          const T d = dq(n, e) + drank(n, e) / q(n, e);
-          dweight(j) += d * s.r(g + j, e);
-          dr(g + j, e) += d * s.weights(n, j);
-        }
-        mean += s.weights(n, j) * dweight(j);
-      }
+      const T mean = mix_row_backward(s, n, L, q, drank, dq, dr, dweight);
       for (Index j = 0; j < L; ++j) {
         if (!sees(a, n, g + j)) continue;
         const T dlog = s.weights(n, j) * (dweight(j) - mean);

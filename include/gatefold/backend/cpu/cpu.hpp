@@ -14,8 +14,7 @@ namespace gatefold {
 
 /// The CPU backend: packed register tiles on Eigen's vector types, threads through OpenMP when found.
 ///
-/// @order  every result is bitwise the same for any number of threads, and an element of a product depends on its own
-/// row
+/// @order  every result is bitwise the same for any number of threads, and an element of a product depends on its own row
 ///         and the weights alone (cpu/product.hpp says in which order sums are taken)
 struct Cpu {
   static constexpr bool is_host = true;
