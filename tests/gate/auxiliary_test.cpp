@@ -59,7 +59,7 @@ struct Outcome {
   std::pair<Tensor<double, 2, Cpu>, Tensor<double, 2, Cpu>> gradients(const Loss& loss) {
     auto dz = constant_tensor<double>(*ctx, 1, q.extent(0), q.extent(1)),
          dq = constant_tensor<double>(*ctx, 1, q.extent(0), q.extent(1));
-    loss.template backward<double, Cpu>(*ctx, view(), dz, dq);
+    loss.template backward<double, Cpu>(*ctx, view(), {dz, dq, {}});
     return {std::move(dz), std::move(dq)};
   }
 };

@@ -121,19 +121,56 @@ TEST_CASE(
   CHECK(a.saved.auxiliary.size() == 0);
 }
 
-TEST_CASE("ComposedGate: `valid` concerns the losses alone; further layers and evaluations keep it") {
+TEST_CASE("ComposedGate: padding goes to no expert, the others keep their bits; further layers and evaluations keep it") {
   Alone a(balanced(), 4);
   a.forward();
-  const auto picks = values(a.plan.weight, a.saved.probabilities);
+  const auto expert = values(a.plan.expert);
+  const auto weight = values(a.plan.weight);
   const double all = a.saved.auxiliary(0);
   const std::vector<double> mask{1, 0, 1, 1};
   a.extra.valid = mask;
+  for (Index d = 0; d < 5; ++d) a.x(1, d) = quiet_nan;
   a.forward();
-  CHECK(same_bits(values(a.plan.weight, a.saved.probabilities), picks));
+  for (Index p = 0; p < 8; ++p) {
+    if (p / 2 == 1) CHECK(a.plan.expert(p) < 0);
+    if (p / 2 != 1) CHECK(static_cast<double>(a.plan.expert(p)) == expert[static_cast<std::size_t>(p)]);
+    if (p / 2 != 1) CHECK(a.plan.weight(p) == weight[static_cast<std::size_t>(p)]);
+  }
+  CHECK(a.plan.offsets(4) == 6);
   CHECK(a.saved.auxiliary(0) != all);
   CHECK(at_layer(a.extra, 3).valid.data() == mask.data());
   CHECK(without_auxiliary(a.extra).valid.data() == mask.data());
   CHECK_FALSE(at_layer(without_auxiliary(a.extra), 1).count_auxiliary);
+}
+
+TEST_CASE("ComposedGate: NaN in padded rows reaches no output and no gradient (transformers #45621, pytorch #193633)") {
+  Cpu::Context ctx(1);
+  const Mixture layer{balanced(), Mlp<Silu>{.model_dim = 5, .hidden_dim = 3}};
+  auto padded = pass<double>(ctx, layer, 6);
+  const std::vector<double> mask{1, 0, 1, 1, 0, 1};
+  padded.extra.valid = mask;
+  for (const Index n : {1, 4})
+    for (Index d = 0; d < 5; ++d) padded.x(n, d) = quiet_nan;
+  padded.forward();
+  padded.backward();
+  // The same four items alone: sums of a gradient may differ in rounding, an item's own numbers may not.
+  auto alone = pass<double>(ctx, layer, 4);
+  const Index kept[] = {0, 2, 3, 5};
+  for (Index n = 0; n < 4; ++n)
+    for (Index d = 0; d < 5; ++d) {
+      alone.x(n, d) = padded.x(kept[n], d);
+      alone.dy(n, d) = padded.dy(kept[n], d);
+    }
+  alone.forward();
+  alone.backward();
+  for (Index n = 0; n < 4; ++n)
+    for (Index d = 0; d < 5; ++d) CHECK(padded.y(kept[n], d) == alone.y(n, d));
+  for (const Index n : {1, 4})
+    for (Index d = 0; d < 5; ++d) {
+      CHECK(padded.y(n, d) == 0);
+      CHECK(padded.dx(n, d) == 0);
+    }
+  CHECK(difference(values(padded.grads), values(alone.grads)) < 1e-13);
 }
 
 TEST_CASE("ComposedGate: options and shapes that do not fit say so") {

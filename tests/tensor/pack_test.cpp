@@ -206,3 +206,55 @@ TEST_CASE("shape_like copies the shape and nothing else") {
   Nothing<float, Cpu> nothing;
   shape_like(nothing, Nothing<float, Cpu>{});
 }
+
+namespace {
+
+/// A pack nobody steps, and which adapts by itself.
+struct Bias {
+  static constexpr bool learned = false;
+  Tensor<double, 1, Cpu> bias{2};
+  void adapt(Cpu::Context&, const Bias& counts) {
+    for (Index i = 0; i < 2; ++i) bias(i) += counts.bias(i);
+  }
+  template <class F, class... P>
+  static void each(F&& f, P&... p) {
+    f("bias", p.bias...);
+  }
+};
+struct Gated {
+  Tensor<double, 1, Cpu> weight{2};
+  std::vector<Bias> biases{2};
+  std::tuple<Bias> one{};
+  template <class F, class... P>
+  static void each(F&& f, P&... p) {
+    f("weight", p.weight...);
+    f("biases", p.biases...);
+    f("one", p.one...);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("for_each_learned: leaves out packs that are not learned; for_each_tensor names them") {
+  Gated gated;
+  std::vector<std::string> all, learned;
+  for_each_tensor([&](const Name& name, const auto&) { all.push_back(name.str()); }, gated);
+  for_each_learned([&](const Name& name, const auto&) { learned.push_back(name.str()); }, gated);
+  CHECK(all == std::vector<std::string>{"weight", "biases.0.bias", "biases.1.bias", "one.0.bias"});
+  CHECK(learned == std::vector<std::string>{"weight"});
+  CHECK(is_learned<Gated>);
+  CHECK_FALSE(is_learned<Bias>);
+}
+
+TEST_CASE("adapt: calls every pack that adapts with what stands at its place in the gradients") {
+  Cpu::Context ctx(1);
+  Gated params, grads;
+  double v = 0;
+  for (auto* pack : {&params, &grads})
+    for_each_tensor([&](const Name&, auto& t) { t(0) = ++v, t(1) = ++v; }, *pack);
+  adapt(ctx, params, grads);
+  CHECK(params.weight(0) == 1);
+  CHECK(params.biases[0].bias(0) == 3 + 11);
+  CHECK(params.biases[1].bias(1) == 6 + 14);
+  CHECK(std::get<0>(params.one).bias(1) == 8 + 16);
+}

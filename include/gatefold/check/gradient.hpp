@@ -193,7 +193,7 @@ GradientReport gradients(C& ctx, const L& part, const GradientOptions& options =
   layer.backward(ctx, params, x, saved, cotangent, dcarry, dx, grads, extra);
 
   std::vector<GradientSlot> slots{{"x", x.data(), std::as_const(dx).data(), x.size()}};
-  for_each_tensor(
+  for_each_learned(
       [&](const Name& name, auto& p, const auto& g) { slots.push_back({name.str(), p.data(), g.data(), p.size()}); },
       params, std::as_const(grads));
   for_each_tensor(

@@ -5,15 +5,16 @@
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/gate/candidates.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/policy.hpp"
 
 /// Auxiliary losses of a gate. An auxiliary loss is an aggregate with
 ///
 ///     forward (ctx, a, value) const;               // writes weight · loss to value [1]
-///     backward(ctx, a, dlogits, dprobabilities) const;   // adds its gradient
+///     backward(ctx, a, d) const;                   // adds its gradient to the members of d it used
 ///
-/// where `a` is what the gate saw. Items with valid[n] = 0 are padding and count nowhere.
+/// where `a` is what the gate saw and d its adjoint. Items with valid[n] = 0 are padding and count nowhere.
 namespace gatefold {
 
 /// What a gate shows its auxiliary losses.
@@ -22,6 +23,14 @@ struct GateOutcome {
   View<const T, 2, B> logits, probabilities;  // [N, E]
   const SparsePlan<T, B>& plan;
   View<const T, 1, B> valid;  // [N] 1 = item, 0 = padding; empty: all are items
+  View<const T, 2, B> rank{};            // [N, E] what experts were ranked by, without noise
+  NoisyRank<const T, B> noisy{};         // with noise; empty where none was drawn
+};
+/// Its adjoint. `noisy` is empty where the outcome's is.
+template <class T, class B>
+struct GateOutcomeGrad {
+  View<T, 2, B> logits, probabilities, rank;  // [N, E]
+  NoisyRank<T, B> noisy{};
 };
 
 namespace fn {
@@ -147,10 +156,10 @@ struct Balance {
     slopes(ctx, a, value);
   }
   template <class T, class B>
-  void backward(typename B::Context& ctx, const GateOutcome<T, B>& a, Out<T, 2, B>, Out<T, 2, B> dprobabilities) const {
+  void backward(typename B::Context& ctx, const GateOutcome<T, B>& a, const GateOutcomeGrad<T, B>& d) const {
     auto mark = ctx.mark();
     auto slope = slopes(ctx, a, {});
-    B::for_each(ctx, dprobabilities.size(), fn::BalanceBackward<T, B>{slope, {a.valid}, dprobabilities});
+    B::for_each(ctx, d.probabilities.size(), fn::BalanceBackward<T, B>{slope, {a.valid}, d.probabilities});
   }
 
  private:
@@ -184,11 +193,11 @@ struct ZLoss {
     B::for_each(ctx, 1, fn::ScaleByCount<T, B>{T(weight), count, value});
   }
   template <class T, class B>
-  void backward(typename B::Context& ctx, const GateOutcome<T, B>& a, Out<T, 2, B> dlogits, Out<T, 2, B>) const {
+  void backward(typename B::Context& ctx, const GateOutcome<T, B>& a, const GateOutcomeGrad<T, B>& d) const {
     auto mark = ctx.mark();
     auto count = fn::count_valid(ctx, a);
     B::for_each(ctx, a.logits.extent(0),
-                fn::ZLossBackward<T, B>{{a.logits, {a.valid}}, T(weight), count, dlogits});
+                fn::ZLossBackward<T, B>{{a.logits, {a.valid}}, T(weight), count, d.logits});
   }
 };
 

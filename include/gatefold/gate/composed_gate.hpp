@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/gate/auxiliary.hpp"
@@ -14,11 +15,35 @@
 #include "gatefold/gate/linear_scores.hpp"
 #include "gatefold/gate/top_k.hpp"
 #include "gatefold/routing/attention_trace.hpp"
+#include "gatefold/routing/sequence.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/policy.hpp"
 
 namespace gatefold {
+
+namespace fn {
+
+/// clean[n,:] = x[n,:], 0 for padding, which may hold anything
+template <class T, class B>
+struct WithoutPadding {
+  View<const T, 2, B> x;
+  View<const T, 1, B> valid;
+  View<T, 2, B> clean;
+  GATEFOLD_HD void operator()(Index i) const { clean.data()[i] = valid(i / x.extent(1)) != 0 ? x.data()[i] : T(0); }
+};
+/// Picks of padding are dropped.
+template <class T, class B>
+struct DropPadding {
+  View<const T, 1, B> valid;
+  View<const Index, 1, B> item;
+  View<Index, 1, B> expert;
+  GATEFOLD_HD void operator()(Index p) const {
+    if (valid(item(p)) == 0 && expert(p) >= 0) expert(p) = ~expert(p);
+  }
+};
+
+}  // namespace fn
 
 /// A gate out of three answers: how an item scores the experts, whether items share their probabilities, who is taken.
 ///
@@ -26,7 +51,8 @@ namespace gatefold {
 ///
 /// A scores policy maps x to logits [N, E]; a mixing maps logits to probabilities q [N, E] and says what to rank by; a
 /// selection turns both into a plan of picks (their interfaces: candidates.hpp). Auxiliary losses see the outcome; their values stand in
-/// `saved.auxiliary` (already weighted), their gradients are added in `backward`.
+/// `saved.auxiliary` (already weighted), their gradients are added in `backward`. What mixing and selection leave 0
+/// (model_dim, experts) is filled from the scores.
 /// @cost the sum of its parts
 template <class ScoresT, class MixingT, class SelectionT, class... AuxiliaryT>
 struct ComposedGate {
@@ -57,40 +83,42 @@ struct ComposedGate {
   template <class T, class B>
   struct Saved {
     Tensor<T, 2, B> logits, probabilities;  // [N, E]
-    gatefold::Saved<Scores, T, B> scores;
     gatefold::Saved<Mixing, T, B> mixing;
     gatefold::Saved<Selection, T, B> selection;
     Tensor<T, 1, B> auxiliary;  // one value per auxiliary loss, weighted; empty on further evaluations
   };
-  /// Extra inputs of the parts, and which items are real. `valid` concerns auxiliary losses alone.
+  /// Extra inputs of the parts, and which items are real. Padding goes to no expert, so that its mixture is 0, counts in no
+  /// auxiliary loss and, whatever its numbers are, reaches no other item and no gradient of the gate and the experts.
   template <class T, class B>
   struct Extra {
+    gatefold::Extra<Scores, T, B> scores{};
     gatefold::Extra<Mixing, T, B> mixing{};
     gatefold::Extra<Selection, T, B> selection{};
     View<const T, 1, B> valid{};  // [N] 1 = item, 0 = padding; empty: all are items
     bool count_auxiliary = true;
 
     Extra at(Index layer) const {
-      return {at_layer(mixing, layer), at_layer(selection, layer), valid, count_auxiliary};
+      return {at_layer(scores, layer), at_layer(mixing, layer), at_layer(selection, layer), valid, count_auxiliary};
     }
-    Extra without_auxiliary() const { return {mixing, selection, valid, false}; }
+    Extra without_auxiliary() const { return {scores, mixing, selection, valid, false}; }
 
     struct Rest {
+      gatefold::Extra<Scores, T, B> scores{};
       gatefold::WithoutTrace<gatefold::Extra<Mixing, T, B>> mixing{};
       gatefold::Extra<Selection, T, B> selection{};
       View<const T, 1, B> valid{};
       bool count_auxiliary = true;
 
       Rest at(Index layer) const {
-        return {at_layer(mixing, layer), at_layer(selection, layer), valid, count_auxiliary};
+        return {at_layer(scores, layer), at_layer(mixing, layer), at_layer(selection, layer), valid, count_auxiliary};
       }
     };
     /// What is left to give when a Block supplies the attention trace: everything, where no part asks for one.
     using WithoutTrace = std::conditional_t<
         std::is_same_v<gatefold::WithoutTrace<gatefold::Extra<Mixing, T, B>>, gatefold::Extra<Mixing, T, B>>, Extra, Rest>;
     static Extra with_trace(const WithoutTrace& rest, const AttentionTrace<const T, B>& trace) {
-      return {gatefold::with_trace<gatefold::Extra<Mixing, T, B>>(rest.mixing, trace), rest.selection, rest.valid,
-              rest.count_auxiliary};
+      return {rest.scores, gatefold::with_trace<gatefold::Extra<Mixing, T, B>>(rest.mixing, trace), rest.selection,
+              rest.valid, rest.count_auxiliary};
     }
   };
   template <class T, class B>
@@ -100,18 +128,32 @@ struct ComposedGate {
     void set_trace(const AttentionTrace<T, B>& trace) { gatefold::set_trace(mixing, trace); }
   };
 
-  Index experts() const { return scores.experts; }
+  Index experts() const {
+    if constexpr (requires { scores.experts(); }) {
+      return scores.experts();
+    } else {
+      return scores.experts;
+    }
+  }
   ComposedGate with_model_dim(Index model_dim) const {
     ComposedGate filled = *this;
     filled.scores = gatefold::with_model_dim(scores, model_dim);
+    filled.mixing = gatefold::with_model_dim(mixing, model_dim);
+    filled.selection = gatefold::with_model_dim(selection, model_dim);
+    return filled;
+  }
+  ComposedGate with_experts(Index count) const {
+    ComposedGate filled = *this;
+    filled.scores = gatefold::with_experts(scores, count);
     return filled;
   }
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    if constexpr (requires { selection.validate(experts()); }) selection.validate(experts());
+    const auto s = filled_selection();
+    if constexpr (requires { s.validate(experts()); }) s.validate(experts());
     return {init_params<T, B>(scores, ctx, seed.fork(0)), init_params<T, B>(mixing, ctx, seed.fork(1)),
-            init_params<T, B>(selection, ctx, seed.fork(2))};
+            init_params<T, B>(s, ctx, seed.fork(2))};
   }
 
   template <class T, class B>
@@ -119,7 +161,10 @@ struct ComposedGate {
     if constexpr (requires { scores.validate(p.scores); }) scores.validate(p.scores);
     if constexpr (requires { mixing.validate(p.mixing, items, extra.mixing); })
       mixing.validate(p.mixing, items, extra.mixing);
-    if constexpr (requires { selection.validate(experts()); }) selection.validate(experts());
+    const auto s = filled_selection();
+    if constexpr (requires { s.validate(experts()); }) s.validate(experts());
+    if constexpr (requires { s.validate(p.selection, items, extra.selection); })
+      s.validate(p.selection, items, extra.selection);
     if (extra.valid.data()) expect_shape("Gate.forward", "extra.valid", extra.valid, {items});
   }
 
@@ -127,11 +172,23 @@ struct ComposedGate {
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Plan<T, B>& plan, Saved<T, B>& saved,
                const Extra<T, B>& extra) const {
     const Index items = x.extent(0);
+    auto mark = ctx.mark();
+    const View<const T, 2, B> clean = without_padding(ctx, x, extra.valid);
     saved.logits.resize(items, experts());
     saved.probabilities.resize(items, experts());
-    scores.forward(ctx, p.scores, x, saved.logits);
-    mixing.forward(ctx, p.mixing, x, saved.logits, saved.probabilities, saved.mixing, extra.mixing);
-    selection.forward(ctx, p.selection, candidates<T, B>(x, saved), plan, saved.selection, extra.selection);
+    if constexpr (requires { typename Scores::template Extra<T, B>; }) {
+      scores.forward(ctx, p.scores, clean, saved.logits, extra.scores);
+    } else {
+      scores.forward(ctx, p.scores, clean, saved.logits);
+    }
+    mixing.forward(ctx, p.mixing, clean, saved.logits, saved.probabilities, saved.mixing,
+                   with_valid(extra.mixing, extra.valid));
+    filled_selection().forward(ctx, p.selection, candidates<T, B>(clean, saved, extra), plan, saved.selection,
+                               with_valid(extra.selection, extra.valid));
+    if (extra.valid.data()) {
+      B::for_each(ctx, plan.item.size(), fn::DropPadding<T, B>{extra.valid, plan.item, plan.expert});
+      plan.build(ctx);
+    }
 
     saved.auxiliary.resize(extra.count_auxiliary ? Index(sizeof...(AuxiliaryT)) : 0);
     if (extra.count_auxiliary)
@@ -145,22 +202,32 @@ struct ComposedGate {
                 const Saved<T, B>& saved, const typename Plan<T, B>::Grad& dplan, Out<T, 2, B> dx, Params<T, B>& grads,
                 const Extra<T, B>& extra, ExtraGrad<T, B>& dextra) const {
     auto mark = ctx.mark();
+    const View<const T, 2, B> clean = without_padding(ctx, x, extra.valid);
     auto zeros = [&] {
       auto d = ctx.template scratch<T>(x.extent(0), experts());
       fill(ctx, d, 0);
       return d;
     };
     auto drank = zeros(), dq = zeros(), dz = zeros(), from_auxiliary = zeros();
-    if (extra.count_auxiliary)
+    NoisyRank<T, B> dnoisy{};
+    if (extra.count_auxiliary && sizeof...(AuxiliaryT) > 0) {
+      const GateOutcome<T, B> seen = outcome(plan, saved, extra);
+      if (seen.noisy.value.data()) dnoisy = {zeros(), zeros()};
       for_each_auxiliary([&](const auto& loss, Index) {
-        loss.template backward<T, B>(ctx, outcome(plan, saved, extra), from_auxiliary, dq);
+        loss.template backward<T, B>(ctx, seen, GateOutcomeGrad<T, B>{from_auxiliary, dq, drank, dnoisy});
       });
-    selection.backward(ctx, p.selection, candidates<T, B>(x, saved), plan, saved.selection, dplan,
-                       CandidatesGrad<T, B>{dx, drank, dq}, grads.selection, extra.selection);
-    mixing.backward(ctx, p.mixing, x, saved.logits, saved.probabilities, saved.mixing, drank, dq, dz, dx, grads.mixing,
-                    extra.mixing, dextra.mixing);
+    }
+    filled_selection().backward(ctx, p.selection, candidates<T, B>(clean, saved, extra), plan, saved.selection, dplan,
+                                CandidatesGrad<T, B>{dx, drank, dq, dnoisy}, grads.selection,
+                                with_valid(extra.selection, extra.valid));
+    mixing.backward(ctx, p.mixing, clean, saved.logits, saved.probabilities, saved.mixing, drank, dq, dz, dx,
+                    grads.mixing, with_valid(extra.mixing, extra.valid), dextra.mixing);
     add(ctx, from_auxiliary, dz);
-    scores.backward(ctx, p.scores, x, dz, dx, grads.scores);
+    if constexpr (requires { typename Scores::template Extra<T, B>; }) {
+      scores.backward(ctx, p.scores, clean, dz, dx, grads.scores, extra.scores);
+    } else {
+      scores.backward(ctx, p.scores, clean, dz, dx, grads.scores);
+    }
   }
 
  private:
@@ -174,12 +241,23 @@ struct ComposedGate {
         auxiliary);
   }
   template <class T, class B>
-  Candidates<T, B> candidates(In<T, 2, B> x, const Saved<T, B>& saved) const {
-    return {x, mixing.rank(saved.logits.view(), saved.mixing), saved.probabilities};
+  static View<const T, 2, B> without_padding(auto& ctx, View<const T, 2, B> x, View<const T, 1, B> valid) {
+    if (!valid.data()) return x;
+    auto clean = ctx.template scratch<T>(x.extent(0), x.extent(1));
+    B::for_each(ctx, x.size(), fn::WithoutPadding<T, B>{x, valid, clean});
+    return clean;
+  }
+  Selection filled_selection() const { return gatefold::with_experts(selection, experts()); }
+  template <class T, class B>
+  Candidates<T, B> candidates(In<T, 2, B> x, const Saved<T, B>& saved, const Extra<T, B>& extra) const {
+    return {x, mixing.rank(saved.logits.view(), saved.mixing), saved.probabilities, extra.valid};
   }
   template <class T, class B>
   GateOutcome<T, B> outcome(const Plan<T, B>& plan, const Saved<T, B>& saved, const Extra<T, B>& extra) const {
-    return {saved.logits, saved.probabilities, plan, extra.valid};
+    GateOutcome<T, B> seen{saved.logits, saved.probabilities, plan, extra.valid,
+                           mixing.rank(saved.logits.view(), saved.mixing)};
+    if constexpr (requires { selection.noisy(saved.selection); }) seen.noisy = selection.noisy(saved.selection);
+    return seen;
   }
 };
 

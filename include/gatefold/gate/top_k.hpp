@@ -60,14 +60,14 @@ struct PickTopKBackward {
   GATEFOLD_HD void operator()(Index n) const {
     T total = 0, dot = 0;
     for (Index j = n * k; j < n * k + k; ++j) {
-      total += q(n, expert(j));
+      total += q(n, chosen(expert(j)));
       dot += weight(j) * dweight(j);
     }
     for (Index j = n * k; j < n * k + k; ++j) {
       if (!renormalise) {
-        dq(n, expert(j)) += dweight(j);
+        dq(n, chosen(expert(j))) += dweight(j);
       } else if (k > 1) {  // with k = 1 the weight is 1 whatever q is; dweight - dot would leave its rounding
-        dq(n, expert(j)) += (dweight(j) - dot) / total;
+        dq(n, chosen(expert(j))) += (dweight(j) - dot) / total;
       }
     }
   }

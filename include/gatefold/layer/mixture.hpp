@@ -1,5 +1,7 @@
 #pragma once
 
+#include <concepts>
+
 #include "gatefold/expert/expert.hpp"
 #include "gatefold/gate/gate.hpp"
 #include "gatefold/layer/layer.hpp"
@@ -12,7 +14,7 @@ namespace gatefold {
 ///
 ///     u[n] = Σ_e w[n,e] · expert_e(x[n]),   w and who is taken from the gate                            (1)
 ///
-/// A model dimension the gate left 0 is filled from the experts.
+/// A model dimension the gate left 0 is filled from the experts; so is the expert count, from mixed experts (Experts).
 /// @param x  [N, in_dim] in, u [N, out_dim] out
 /// @param saved  the plan, what gate and experts keep, and the experts' outputs [S, out_dim]
 /// @throws ArgumentError unless shapes and options fit; nothing has been written then
@@ -56,7 +58,7 @@ struct Mixture {
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
     if constexpr (check<T, B>()) {
       expect(in_dim() >= 1, "Mixture.init", "expert.in_dim", "at least 1", in_dim());
-      const GateT g = with_model_dim(gate, in_dim());
+      const GateT g = filled_gate();
       return {init_params<T, B>(g, ctx, seed.fork(0)), expert.template init<T, B>(ctx, g.experts(), seed.fork(1))};
     } else {
       return {};
@@ -65,7 +67,7 @@ struct Mixture {
 
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const Extra<T, B>& extra) const {
-    const GateT g = with_model_dim(gate, in_dim());
+    const GateT g = filled_gate();
     if constexpr (requires { g.validate(p.gate, items, extra); }) g.validate(p.gate, items, extra);
     if constexpr (requires { expert.validate(p.expert, g.experts()); }) expert.validate(p.expert, g.experts());
   }
@@ -77,7 +79,7 @@ struct Mixture {
       expect_shape("Mixture.forward", "x", x, {any_extent, in_dim()});
       expect_shape("Mixture.forward", "u", u, {x.extent(0), out_dim()});
       validate(p, x.extent(0), extra);
-      with_model_dim(gate, in_dim()).forward(ctx, p.gate, x, saved.plan, saved.gate, extra);
+      filled_gate().forward(ctx, p.gate, x, saved.plan, saved.gate, extra);
       const auto in = saved.plan.dispatch(ctx, x);
       saved.z.resize(in.groups.slots, out_dim());
       expert.forward(ctx, p.expert, in.groups, in.x, saved.z, saved.expert);
@@ -102,12 +104,18 @@ struct Mixture {
       saved.plan.combine_backward(ctx, saved.z, du, dz, dplan);
       expert.backward(ctx, p.expert, in.groups, in.x, saved.expert, dz, dslots, grads.expert);
       saved.plan.dispatch_backward(ctx, x, dslots, dx, dplan);
-      with_model_dim(gate, in_dim())
-          .backward(ctx, p.gate, x, saved.plan, saved.gate, dplan, dx, grads.gate, extra, dextra);
+      filled_gate().backward(ctx, p.gate, x, saved.plan, saved.gate, dplan, dx, grads.gate, extra, dextra);
     }
   }
 
  private:
+  GateT filled_gate() const {
+    if constexpr (requires { { expert.experts() } -> std::convertible_to<Index>; }) {
+      return with_experts(with_model_dim(gate, in_dim()), expert.experts());
+    } else {
+      return with_model_dim(gate, in_dim());
+    }
+  }
   template <class T, class B>
   static constexpr bool check() {
     if constexpr (policy::check_gate<GateT, T, B>()) {

@@ -14,6 +14,7 @@ namespace gatefold {
 ///
 ///     y, carry ← rule(x, carry; u),   u = branch                                                        (1)
 ///
+/// A model dimension the rule left 0 is filled from the branch.
 /// @param x      [N, D] in items; y [N, D] out (must not be x)
 /// @param carry  in/out, the rule's state; dcarry in/out in backward
 /// @param saved  what the rule keeps, and one branch's worth per evaluation
@@ -59,7 +60,7 @@ struct Residual {
                   "gatefold: this is an expert, and a Residual needs a branch: Residual{rule, OneExpert{expert}}; see "
                   "docs/extending.md#expert");
     if constexpr (policy::check_rule<RuleT, T, B>()) {
-      return {init_params<T, B>(rule, ctx, seed.fork(0)), init_params<T, B>(branch, ctx, seed.fork(1))};
+      return {init_params<T, B>(filled_rule(), ctx, seed.fork(0)), init_params<T, B>(branch, ctx, seed.fork(1))};
     } else {
       return {};
     }
@@ -74,7 +75,7 @@ struct Residual {
     expect(in_dim() == out_dim(), "Residual", "branch.out_dim",
            Joined{in_dim(), " (its in_dim; NoResidual allows others)"}, out_dim());
     if constexpr (requires { rule.validate(p.rule, items, in_dim(), carry); })
-      rule.validate(p.rule, items, in_dim(), carry);
+      filled_rule().validate(p.rule, items, in_dim(), carry);
     if constexpr (requires { branch.validate(p.branch, items, extra); }) branch.validate(p.branch, items, extra);
   }
 
@@ -90,7 +91,7 @@ struct Residual {
         branch.forward(ctx, p.branch, point, u, saved.calls[static_cast<std::size_t>(call)],
                        call == 0 ? extra : without_auxiliary(extra));
       };
-      rule.forward(ctx, p.rule, x, carry, f, y, saved.rule);
+      filled_rule().forward(ctx, p.rule, x, carry, f, y, saved.rule);
     }
   }
   template <class T, class B>
@@ -103,7 +104,7 @@ struct Residual {
         branch.backward(ctx, p.branch, point, saved.calls[static_cast<std::size_t>(call)], du, dpoint, grads.branch,
                         call == 0 ? extra : without_auxiliary(extra), dextra);
       };
-      rule.backward(ctx, p.rule, x, saved.rule, df, dy, dcarry, dx, grads.rule);
+      filled_rule().backward(ctx, p.rule, x, saved.rule, df, dy, dcarry, dx, grads.rule);
     }
   }
   template <class T, class B>
@@ -119,6 +120,9 @@ struct Residual {
   auto trace(const Params<T, B>& p, const Saved<T, B>& saved) const {
     return branch.trace(p.branch, saved.calls[0]);
   }
+
+ private:
+  RuleT filled_rule() const { return with_model_dim(rule, in_dim()); }
 };
 template <class R, class Br>
 Residual(R, Br) -> Residual<R, Br>;

@@ -56,7 +56,7 @@ struct AdamW {
   void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
     const double t = static_cast<double>(++state.step);
     const double correction1 = 1 - std::pow(beta1, t), correction2 = 1 - std::pow(beta2, t);
-    for_each_tensor(
+    for_each_learned(
         [&](const Name&, auto& p, auto& g, auto& m, auto& v) {
           using T = std::remove_cvref_t<decltype(*p.data())>;
           C::Backend::for_each(ctx, p.size(),

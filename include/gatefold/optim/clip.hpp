@@ -35,7 +35,7 @@ template <class C, class Pack>
 void sum_of_squares(C& ctx, const Pack& grads, double* out) {
   using B = typename C::Backend;
   B::for_each(ctx, 1, fn::Fill<double>{0, out});
-  for_each_tensor(
+  for_each_learned(
       [&](const Name&, const auto& g) {
         using T = std::remove_cvref_t<decltype(*g.data())>;
         B::template reduce<double>(ctx, g.size(), fn::Square<T>{g.data()}, out);
@@ -68,7 +68,7 @@ struct Clipped {
     auto mark = ctx.mark();
     auto squares = ctx.template scratch<double>(1);
     sum_of_squares(ctx, grads, squares.data());
-    for_each_tensor(
+    for_each_learned(
         [&](const Name&, auto& g) {
           using T = std::remove_cvref_t<decltype(*g.data())>;
           C::Backend::for_each(ctx, g.size(), fn::ClipStep<T>{norm, squares.data(), g.data()});

@@ -66,7 +66,7 @@ struct NormalizedGd {
   template <class C, class Pack>
   void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
     Index experts = per_expert ? 0 : 1;
-    for_each_tensor(
+    for_each_learned(
         [&](const Name& name, auto& g) {
           if (!per_expert || g.size() == 0) return;
           if (experts == 0) experts = g.extent(0);
@@ -79,14 +79,14 @@ struct NormalizedGd {
     auto mark = ctx.mark();
     auto squares = ctx.template scratch<double>(experts);
     fill(ctx, squares, 0);
-    for_each_tensor(
+    for_each_learned(
         [&](const Name&, auto& g) {
           using T = std::remove_cvref_t<decltype(*g.data())>;
           if (g.size() > 0)
             B::for_rows(ctx, experts, fn::SliceSquares<T>{g.data(), g.size() / experts, squares.data()});
         },
         grads);
-    for_each_tensor(
+    for_each_learned(
         [&](const Name&, auto& p, auto& g) {
           using T = std::remove_cvref_t<decltype(*g.data())>;
           if (g.size() > 0)

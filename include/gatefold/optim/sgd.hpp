@@ -48,7 +48,7 @@ struct Sgd {
   template <class C, class Pack>
   void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
     ++state.step;
-    for_each_tensor(
+    for_each_learned(
         [&](const Name&, auto& p, auto& g, auto& m) {
           using T = std::remove_cvref_t<decltype(*p.data())>;
           C::Backend::for_each(ctx, p.size(),

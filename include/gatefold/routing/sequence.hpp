@@ -1,5 +1,7 @@
 #pragma once
 
+#include <concepts>
+
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
@@ -14,6 +16,9 @@ struct Sequence {
   Index length = 0;
   View<const T, 1, B> valid{};  // [N] 1 = item, 0 = padding; empty: all are items
 
+  /// The same with a mask from outside, where it has none of its own.
+  Sequence with_valid(View<const T, 1, B> mask) const { return {length, valid.data() ? valid : mask}; }
+
   Index of(Index items) const { return length > 0 ? length : items; }
 
   /// @throws ArgumentError unless length divides the number of items and `valid` has one entry per item
@@ -24,5 +29,15 @@ struct Sequence {
     if (valid.data()) expect_shape(where, "sequence.valid", valid, {items});
   }
 };
+
+/// Hand the padding mask of a gate to the extra inputs of its parts, through `extra.with_valid(mask)`.
+template <class E, class V>
+E with_valid(const E& extra, const V& mask) {
+  if constexpr (requires { { extra.with_valid(mask) } -> std::same_as<E>; }) {
+    return extra.with_valid(mask);
+  } else {
+    return extra;
+  }
+}
 
 }  // namespace gatefold

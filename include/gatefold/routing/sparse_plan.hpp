@@ -10,6 +10,9 @@ namespace gatefold {
 
 namespace fn {
 
+/// The expert a pick chose, dropped or not: a dropped pick stands as ~e in the plan.
+GATEFOLD_HD inline Index chosen(Index expert) { return expert < 0 ? ~expert : expert; }
+
 /// rows[s] = item[pick[s]]; -1 past the last slot, so that such slots belong to no item.
 template <class B>
 struct SlotItems {
@@ -82,7 +85,8 @@ struct Dispatched {
 ///
 ///     out[n] = Σ_{picks p of item n} weight[p] · z[slot of p]                                          (1)
 ///
-/// A gate calls `resize`, writes item, expert (-1: dropped) and weight of every pick in any order, then calls `build`.
+/// A gate calls `resize`, writes item, expert (negative: dropped) and weight of every pick in any order, then calls `build`. A pick
+/// that was chosen and then dropped, for want of room, is written ~e: `fn::chosen` gives e back.
 /// @cost   building is a stable counting sort, O(S + E); combining touches every slot once
 /// @order  slots of an expert follow pick order; slots of an item are summed by ascending slot, so by expert
 template <class T, class B>

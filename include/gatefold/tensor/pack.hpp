@@ -36,6 +36,11 @@ struct Name {
   friend std::ostream& operator<<(std::ostream& stream, const Name& name) { return stream << name.str(); }
 };
 
+/// False for a pack that says `static constexpr bool learned = false;`: its tensors are part of the model (named, copied,
+/// saved) but are no business of an optimizer. A frozen router is one; a load bias another.
+template <class P>
+inline constexpr bool is_learned = !requires { requires !P::learned; };
+
 namespace pack {
 
 template <class>
@@ -51,22 +56,22 @@ inline constexpr bool is_tuple = false;
 template <class... T>
 inline constexpr bool is_tuple<std::tuple<T...>> = true;
 
-template <class F, class P, class... Q>
+template <bool OnlyLearned, class F, class P, class... Q>
 void visit(F& f, const Name& at, P& first, Q&... more) {
   using Pack = std::remove_const_t<P>;
   if constexpr (is_tensor<Pack>) {
     f(at, first, more...);
   } else if constexpr (is_vector<Pack>) {
-    for (std::size_t i = 0; i < first.size(); ++i) visit(f, Name{&at, {}, static_cast<Index>(i)}, first[i], more[i]...);
+    for (std::size_t i = 0; i < first.size(); ++i) visit<OnlyLearned>(f, Name{&at, {}, static_cast<Index>(i)}, first[i], more[i]...);
   } else if constexpr (is_tuple<Pack>) {
     [&]<std::size_t... I>(std::index_sequence<I...>) {
       auto one = [&]<std::size_t J>() {
-        visit(f, Name{&at, {}, static_cast<Index>(J)}, std::get<J>(first), std::get<J>(more)...);
+        visit<OnlyLearned>(f, Name{&at, {}, static_cast<Index>(J)}, std::get<J>(first), std::get<J>(more)...);
       };
       (one.template operator()<I>(), ...);
     }(std::make_index_sequence<std::tuple_size_v<Pack>>{});
-  } else {
-    Pack::each([&](std::string_view part, auto&... sub) { visit(f, Name{&at, part}, sub...); }, first, more...);
+  } else if constexpr (!OnlyLearned || is_learned<Pack>) {
+    Pack::each([&](std::string_view part, auto&... sub) { visit<OnlyLearned>(f, Name{&at, part}, sub...); }, first, more...);
   }
 }
 
@@ -78,7 +83,29 @@ void visit(F& f, const Name& at, P& first, Q&... more) {
 /// once: `f("weight", p.weight...); f("bias", p.bias...);`. Vectors and tuples of packs are packs.
 template <class F, class... P>
 void for_each_tensor(F&& f, P&... packs) {
-  pack::visit(f, Name{}, packs...);
+  pack::visit<false>(f, Name{}, packs...);
+}
+/// The same without the packs that are not learned: what an optimizer steps.
+template <class F, class... P>
+void for_each_learned(F&& f, P&... packs) {
+  pack::visit<true>(f, Name{}, packs...);
+}
+
+/// Let every pack that adapts by a rule of its own do so: calls `params.adapt(ctx, grads)` where a pack has it. What
+/// stands in `grads` there is what backward left, a count of picks for instance. A Trainer calls it after each step.
+template <class C, class P>
+void adapt(C& ctx, P& params, P& grads) {
+  if constexpr (requires { params.adapt(ctx, grads); }) {
+    params.adapt(ctx, grads);
+  } else if constexpr (pack::is_vector<P>) {
+    for (std::size_t i = 0; i < params.size(); ++i) adapt(ctx, params[i], grads[i]);
+  } else if constexpr (pack::is_tuple<P>) {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (adapt(ctx, std::get<I>(params), std::get<I>(grads)), ...);
+    }(std::make_index_sequence<std::tuple_size_v<P>>{});
+  } else if constexpr (!pack::is_tensor<P>) {
+    P::each([&](std::string_view, auto& p, auto& g) { adapt(ctx, p, g); }, params, grads);
+  }
 }
 
 /// Give `to` the tensors and shapes of `from`; contents are dropped.

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <concepts>
 #include <type_traits>
 #include <utility>
 
+#include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/pack.hpp"
 
@@ -132,6 +134,22 @@ template <class P>
 P with_model_dim(const P& policy, Index model_dim) {
   if constexpr (requires { { policy.with_model_dim(model_dim) } -> std::same_as<P>; }) {
     return policy.with_model_dim(model_dim);
+  } else {
+    return policy;
+  }
+}
+
+/// Fill the expert count of a policy that left it 0: its member `experts`, unless it has a function of this name.
+/// @throws ArgumentError when the policy names another one
+template <class P>
+P with_experts(const P& policy, Index experts) {
+  if constexpr (requires { { policy.with_experts(experts) } -> std::same_as<P>; }) {
+    return policy.with_experts(experts);
+  } else if constexpr (requires(P p) { p.experts = experts; }) {
+    expect(policy.experts == 0 || policy.experts == experts, "Gate", "experts", experts, policy.experts);
+    P filled = policy;
+    filled.experts = experts;
+    return filled;
   } else {
     return policy;
   }

@@ -61,6 +61,7 @@ class Trainer {
     set_zero(ctx_, carry_);  // nothing reads the carry after the last layer: its adjoint is 0
     layer_.backward(ctx_, params, x, saved, dy_, carry_, dx_, grads, extra);
     optimizer.step(ctx_, params, grads, state);
+    adapt(ctx_, params, grads);
     return host_value();
   }
 
