@@ -28,6 +28,25 @@ struct Softmax {
   }
 };
 
+/// log p[n,:] = z[n,:] − log Σ_e exp z[n,e], exact where p underflows
+template <class T, class B>
+struct LogSoftmax {
+  View<const T, 2, B> z;
+  View<T, 2, B> log_p;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const Index columns = z.extent(1);
+    T top = z(n, 0);
+    for (Index e = lanes.lane; e < columns; e += lanes.size) top = z(n, e) > top ? z(n, e) : top;
+    top = lanes.max(top);
+    T total = 0;
+    for (Index e = lanes.lane; e < columns; e += lanes.size) total += std::exp(z(n, e) - top);
+    const T normaliser = top + std::log(lanes.sum(total));
+    for (Index e = lanes.lane; e < columns; e += lanes.size) log_p(n, e) = z(n, e) - normaliser;
+  }
+};
+
 /// dz[n,e] = p[n,e] (dp[n,e] − Σ_f p[n,f] dp[n,f])
 template <class T, class B>
 struct SoftmaxBackward {

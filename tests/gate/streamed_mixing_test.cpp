@@ -1,0 +1,233 @@
+#include "gatefold/gate/streamed_mixing.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/check/gradient.hpp"
+#include "support/pass.hpp"
+
+using namespace gatefold;
+using namespace gatefold::support;
+
+namespace {
+
+/// Inputs of a mixing with H heads, and what it writes.
+template <class T>
+struct Mixing {
+  Cpu::Context ctx;
+  Tensor<T, 3, Cpu> queries, keys;         // [H, N, F]
+  Tensor<T, 2, Cpu> row_bias, key_bias;    // [H, N]
+  Tensor<T, 2, Cpu> r, log_r, q, log_q;    // [N, E]
+  Tensor<T, 1, Cpu> log_sum_exp, entropy;  // [N]
+  std::vector<T> mask;
+  Visible<T, Cpu> visible;
+  double scale = 0.7;
+
+  Mixing(Index heads, Index items, Index length, Index dim, Index experts, bool causal, int threads = 1)
+      : ctx(threads),
+        queries(uniform_tensor<T>(ctx, Seed{1}, 1, heads, items, dim)),
+        keys(uniform_tensor<T>(ctx, Seed{2}, 1, heads, items, dim)),
+        row_bias(uniform_tensor<T>(ctx, Seed{3}, 1, heads, items)),
+        key_bias(uniform_tensor<T>(ctx, Seed{4}, 1, heads, items)),
+        r(items, experts),
+        log_r(items, experts),
+        q(items, experts),
+        log_q(items, experts),
+        log_sum_exp(items),
+        entropy(uniform_tensor<T>(ctx, Seed{6}, 1, items)) {
+    fill_uniform(ctx, Seed{5}, 0.1, 1, r);
+    visible.length = length;
+    visible.causal = causal;
+    refresh();
+  }
+  void refresh() {
+    for (Index i = 0; i < r.size(); ++i) log_r.data()[i] = std::log(r.data()[i]);
+  }
+  void hide(std::vector<T> valid) {
+    mask = std::move(valid);
+    visible.valid = mask;
+  }
+  MixingHeads<const T, Cpu> heads() const { return {queries, keys, row_bias, key_bias}; }
+  void forward() {
+    mixing::forward<Cpu::Context, T, Cpu>(ctx, heads(), scale, visible, r, log_r, q, log_q, log_sum_exp);
+  }
+};
+
+/// Equations (1) and (2) for item i, all weights first.
+std::vector<double> naive_q(const Mixing<double>& m, Index i, bool log_domain) {
+  const Index first = i / m.visible.length * m.visible.length, experts = m.r.extent(1);
+  std::vector<double> logs;
+  std::vector<Index> from;
+  for (Index h = 0; h < m.queries.extent(0); ++h)
+    for (Index j = first; j < first + m.visible.length; ++j) {
+      if (m.visible.causal && j > i) continue;
+      if (!m.mask.empty() && m.mask[static_cast<std::size_t>(j)] == 0) continue;
+      if (m.visible.entropy.data() && j != i && m.entropy(j) > m.entropy(i)) continue;
+      double dot = m.row_bias(h, i) + m.key_bias(h, j);
+      for (Index d = 0; d < m.queries.extent(2); ++d) dot += m.queries(h, i, d) * m.keys(h, j, d);
+      logs.push_back(m.scale * dot);
+      from.push_back(j);
+    }
+  std::vector<double> result(static_cast<std::size_t>(experts));
+  if (logs.empty()) {
+    for (Index e = 0; e < experts; ++e) result[static_cast<std::size_t>(e)] = log_domain ? m.log_r(i, e) : m.r(i, e);
+    return result;
+  }
+  double top = logs[0], total = 0;
+  for (const double v : logs) top = std::max(top, v);
+  for (const double v : logs) total += std::exp(v - top);
+  for (Index e = 0; e < experts; ++e) {
+    double best = -infinity, sum = 0;
+    for (std::size_t a = 0; a < logs.size(); ++a) best = std::max(best, logs[a] + m.log_r(from[a], e));
+    for (std::size_t a = 0; a < logs.size(); ++a) sum += std::exp(logs[a] + m.log_r(from[a], e) - best);
+    const double log_q = best + std::log(sum) - top - std::log(total);
+    result[static_cast<std::size_t>(e)] = log_domain ? log_q : std::exp(log_q);
+  }
+  return result;
+}
+void check_against_loops(const Mixing<double>& m) {
+  for (Index i = 0; i < m.q.extent(0); ++i) {
+    const auto q = naive_q(m, i, false), log_q = naive_q(m, i, true);
+    for (Index e = 0; e < m.q.extent(1); ++e) {
+      REQUIRE(m.q(i, e) == doctest::Approx(q[static_cast<std::size_t>(e)]).epsilon(1e-12));
+      REQUIRE(m.log_q(i, e) == doctest::Approx(log_q[static_cast<std::size_t>(e)]).epsilon(1e-12));
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("streamed mixing (1), (2): equal loops over all pairs, across block borders, masks and heads") {
+  for (const bool causal : {false, true}) {
+    CAPTURE(causal);
+    Mixing<double> small(2, 12, 4, 3, 3, causal), large(2, 2 * 600, 600, 2, 2, causal), one(1, 1, 1, 2, 3, causal);
+    for (auto* m : {&small, &large, &one}) {
+      m->forward();
+      check_against_loops(*m);
+    }
+    small.hide({0, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 1});  // the second sequence is all padding
+    small.forward();
+    check_against_loops(small);
+    small.visible.entropy = small.entropy;
+    small.forward();
+    check_against_loops(small);
+  }
+}
+
+TEST_CASE("streamed mixing: log q is exact where q underflows, and q where all scores are far apart") {
+  Mixing<double> m(2, 9, 9, 3, 4, false);
+  for (Index n = 0; n < 9; ++n)
+    for (Index e = 0; e < 4; ++e) {
+      m.log_r(n, e) = e == n % 4 ? 0 : -1000.0 * static_cast<double>(e + 1) - static_cast<double>(n);
+      m.r(n, e) = std::exp(m.log_r(n, e));
+    }
+  for (Index i = 0; i < m.queries.size(); ++i) m.queries.data()[i] *= 900;
+  m.forward();
+  Index underflowed = 0;
+  for (Index i = 0; i < m.q.size(); ++i) underflowed += m.q.data()[i] == 0 && m.log_q.data()[i] < -800;
+  REQUIRE(underflowed >= 3);
+  check_against_loops(m);
+}
+
+TEST_CASE("streamed mixing: a causal item does not depend on later items in any bit, nor on other sequences") {
+  const Index length = 300;
+  Mixing<float> all(1, 2 * length, length, 5, 3, true, 2), changed(1, 2 * length, length, 5, 3, true, 2);
+  all.forward();
+  const Index last = 137;
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (Index n = last + 1; n < 2 * length; ++n) {
+    for (Index d = 0; d < 5; ++d) changed.keys(0, n, d) = changed.queries(0, n, d) = nan;
+    for (Index e = 0; e < 3; ++e) changed.r(n, e) = changed.log_r(n, e) = nan;
+    changed.key_bias(0, n) = nan;
+  }
+  changed.forward();
+  for (Index n = 0; n <= last; ++n)
+    for (Index e = 0; e < 3; ++e) {
+      CHECK(changed.q(n, e) == all.q(n, e));
+      CHECK(changed.log_q(n, e) == all.log_q(n, e));
+    }
+  CHECK(std::isnan(changed.q(last + 1, 0)));
+}
+
+TEST_CASE("streamed mixing: the adjoint agrees with finite differences in every input") {
+  for (const bool causal : {false, true})
+    for (const bool masked : {false, true}) {
+      CAPTURE(causal);
+      CAPTURE(masked);
+      Mixing<double> m(2, 10, 5, 3, 3, causal);
+      if (masked) m.hide({1, 0, 1, 1, 0, 0, 0, 0, 0, 0});
+      const auto of_q = uniform_tensor<double>(m.ctx, Seed{7}, 1, 10, 3);
+      const auto of_rank = uniform_tensor<double>(m.ctx, Seed{8}, 1, 10, 3);
+      Tensor<double, 3, Cpu> dqueries(2, 10, 3), dkeys(2, 10, 3);
+      Tensor<double, 2, Cpu> drow(2, 10), dkey(2, 10), dr(10, 3);
+      for (auto* t : {&dqueries, &dkeys}) set_zero(m.ctx, *t);
+      for (auto* t : {&drow, &dkey}) set_zero(m.ctx, *t);
+      m.forward();
+      mixing::backward<Cpu::Context, double, Cpu>(m.ctx, m.heads(), m.scale, m.visible, m.r, m.q, m.log_sum_exp, of_rank,
+                                                  of_q, dr, {dqueries, dkeys, drow, dkey});
+      const auto loss = [&] {
+        m.refresh();
+        m.forward();
+        double f = 0;
+        for (Index i = 0; i < 30; ++i) f += m.q.data()[i] * of_q.data()[i] + m.log_q.data()[i] * of_rank.data()[i];
+        return f;
+      };
+      const auto report = check::compare_gradients({{"queries", m.queries.data(), dqueries.data(), 60},
+                                                    {"keys", m.keys.data(), dkeys.data(), 60},
+                                                    {"row_bias", m.row_bias.data(), drow.data(), 20},
+                                                    {"key_bias", m.key_bias.data(), dkey.data(), 20},
+                                                    {"r", m.r.data(), dr.data(), 30}},
+                                                   loss, [] { return std::uint64_t(0); }, {.of_largest = 1e-8});
+      CHECK_MESSAGE(report, report.str());
+    }
+}
+
+TEST_CASE("streamed mixing: the adjoint crosses block borders; forward and backward give the same bits on 1, 2, 3, 8 threads") {
+  const Index items = 600;
+  std::vector<double> first;
+  for (const int threads : {1, 2, 3, 8}) {
+    Mixing<double> m(1, items, items, 2, 2, true, threads);
+    Tensor<double, 3, Cpu> dqueries(1, items, 2), dkeys(1, items, 2);
+    Tensor<double, 2, Cpu> drow(1, items), dkey(1, items), dr(items, 2);
+    for (auto* t : {&dqueries, &dkeys}) set_zero(m.ctx, *t);
+    for (auto* t : {&drow, &dkey}) set_zero(m.ctx, *t);
+    const auto of_q = uniform_tensor<double>(m.ctx, Seed{7}, 1, items, 2);
+    m.forward();
+    mixing::backward<Cpu::Context, double, Cpu>(m.ctx, m.heads(), m.scale, m.visible, m.r, m.q, m.log_sum_exp, of_q, of_q,
+                                                dr, {dqueries, dkeys, drow, dkey});
+    const auto all = values(m.q, m.log_q, dqueries, dkeys, drow, dkey, dr);
+    if (first.empty()) first = all;
+    CHECK(same_bits(all, first));
+    if (threads > 1) continue;
+    // Three values of key 5, seen from every block of rows, against a difference quotient.
+    const auto f = [&] {
+      m.forward();
+      double v = 0;
+      for (Index i = 0; i < m.q.size(); ++i) v += (m.q.data()[i] + m.log_q.data()[i]) * of_q.data()[i];
+      return v;
+    };
+    for (double* at : {&m.keys(0, 5, 1), &m.key_bias(0, 5), &m.queries(0, 590, 0)}) {
+      const double v = *at, h = 1e-5;
+      *at = v + h;
+      const double up = f();
+      *at = v - h;
+      const double down = f();
+      *at = v;
+      const double analytic = at == &m.keys(0, 5, 1) ? dkeys(0, 5, 1) : at == &m.key_bias(0, 5) ? dkey(0, 5) : dqueries(0, 590, 0);
+      CHECK((up - down) / (2 * h) == doctest::Approx(analytic).epsilon(1e-6));
+    }
+  }
+}
+
+TEST_CASE("streamed mixing: no items, no blocks") {
+  Mixing<double> m(1, 0, 1, 2, 3, true);
+  m.forward();
+  CHECK(m.q.size() == 0);
+}
