@@ -86,6 +86,18 @@ TEST_CASE("GatedMlp: promises of a layer, alone and in a mixture") {
   CHECK_MESSAGE(mixed, mixed.str());
 }
 
+TEST_CASE("GatedMlp: the reference code's initial values") {
+  Cpu::Context ctx(1);
+  const GatedMlp<Silu> mlp{.model_dim = 16, .hidden_dim = 64, .initial = Initial::reference()};
+  const auto p = mlp.init<double, Cpu>(ctx, 20, Seed{4});
+  for (const auto* t : {&p.gate, &p.up, &p.down}) {
+    double most = 0;
+    for (const double v : values(*t)) most = std::max(most, std::abs(v));
+    CHECK(most <= 1.0 / 32);
+    CHECK(most > 0.999 / 32);
+  }
+}
+
 TEST_CASE("GatedMlp: options and shapes that do not fit say so") {
   Cpu::Context ctx(1);
   using M = GatedMlp<Silu>;

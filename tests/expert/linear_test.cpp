@@ -66,6 +66,18 @@ TEST_CASE("Linear: starts as U(±1/√D), with the shapes of its options") {
   CHECK(Linear{.model_dim = 16, .output_dim = 1}.out_dim() == 1);
 }
 
+TEST_CASE("Linear: other initial values") {
+  Cpu::Context ctx(1);
+  const Linear linear{.model_dim = 16, .output_dim = 4, .initial = {.law = Initial::Law::reference, .shared = true}};
+  const auto p = linear.init<double, Cpu>(ctx, 3, Seed{4});
+  const auto w = values(p.weight);
+  for (std::size_t i = 0; i < w.size(); ++i) {
+    CHECK(std::abs(w[i]) <= 0.125);
+    CHECK(w[i] == w[i % 64]);
+  }
+  CHECK(values(p.bias) == std::vector<double>(12, 0.0));
+}
+
 TEST_CASE("Linear: options and shapes that do not fit say so") {
   Cpu::Context ctx(1);
   CHECK(message_of([&] { (void)Linear{}.init<float, Cpu>(ctx, 1, {}); }) ==

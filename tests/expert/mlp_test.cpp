@@ -113,6 +113,19 @@ TEST_CASE("Mlp: weights and biases start as U(±1/√fan_in)") {
   CHECK(largest(p.down_bias) > 0.12);
 }
 
+TEST_CASE("Mlp: the reference code's initial values, √out times smaller") {
+  Cpu::Context ctx(1);
+  const Mlp<Relu> mlp{.model_dim = 16, .hidden_dim = 64, .initial = Initial::reference()};
+  const auto p = mlp.init<double, Cpu>(ctx, 20, Seed{4});
+  for (const auto* t : {&p.up, &p.down}) {
+    double most = 0;
+    for (const double v : values(*t)) most = std::max(most, std::abs(v));
+    CHECK(most <= 1.0 / 32);
+    CHECK(most > 0.999 / 32);
+  }
+  for (const double v : values(p.up_bias, p.down_bias)) CHECK(v == 0);
+}
+
 TEST_CASE("Mlp: options and shapes that do not fit say so") {
   Cpu::Context ctx(1);
   using M = Mlp<Relu>;

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <utility>
 
 #include "gatefold/check/conformance.hpp"
 #include "gatefold/expert/linear.hpp"
@@ -15,9 +16,9 @@ using namespace gatefold::support;
 
 TEST_CASE("LinearScores (1): equals loops, for items and for whole sequences") {
   Cpu::Context ctx(1);
-  for (const Index length : {1, 3})
+  for (const auto& [length, bias] : {std::pair<Index, bool>{1, true}, {3, true}, {3, false}})
     for (const Index experts : {1, 4, 257}) {
-      const LinearScores scores{.model_dim = 5, .experts = experts, .length = length};
+      const LinearScores scores{.model_dim = 5, .experts = experts, .length = length, .bias = bias};
       const auto p = scores.init<double, Cpu>(ctx, Seed{1});
       const auto x = uniform_tensor<double>(ctx, Seed{2}, 1, 7, length * 5);
       Tensor<double, 2, Cpu> z(7, experts);
@@ -25,7 +26,7 @@ TEST_CASE("LinearScores (1): equals loops, for items and for whole sequences") {
       std::vector<double> expected;
       for (Index n = 0; n < 7; ++n)
         for (Index e = 0; e < experts; ++e) {
-          double sum = p.bias(e);
+          double sum = bias ? p.bias(e) : 0;
           for (Index l = 0; l < length; ++l)
             for (Index d = 0; d < 5; ++d) sum += x(n, l * 5 + d) * p.weight(d, e);
           expected.push_back(sum);
@@ -36,8 +37,8 @@ TEST_CASE("LinearScores (1): equals loops, for items and for whole sequences") {
 
 TEST_CASE("LinearScores: gradients against finite differences, and they are added") {
   Cpu::Context ctx(1);
-  for (const Index length : {1, 3}) {
-    const LinearScores scores{.model_dim = 5, .experts = 4, .length = length};
+  for (const auto& [length, bias] : {std::pair<Index, bool>{1, true}, {3, true}, {3, false}}) {
+    const LinearScores scores{.model_dim = 5, .experts = 4, .length = length, .bias = bias};
     auto p = scores.init<double, Cpu>(ctx, Seed{1});
     auto x = uniform_tensor<double>(ctx, Seed{2}, 1, 7, length * 5);
     const auto dz = uniform_tensor<double>(ctx, Seed{3}, 1, 7, 4);
@@ -47,11 +48,11 @@ TEST_CASE("LinearScores: gradients against finite differences, and they are adde
     scores.backward(ctx, p, x, dz, dx, grads);
     for (auto* t : {&dx, &grads.weight})
       for (Index i = 0; i < t->size(); ++i) t->data()[i] -= 1;
-    for (Index i = 0; i < 4; ++i) grads.bias(i) -= 1;
+    for (Index i = 0; i < grads.bias.size(); ++i) grads.bias(i) -= 1;
     const auto report = check::compare_gradients(
         {{"x", x.data(), dx.data(), x.size()},
          {"weight", p.weight.data(), grads.weight.data(), p.weight.size()},
-         {"bias", p.bias.data(), grads.bias.data(), 4}},
+         {"bias", p.bias.data(), grads.bias.data(), p.bias.size()}},
         [&] {
           Tensor<double, 2, Cpu> z(7, 4);
           scores.forward(ctx, p, x, z);
@@ -89,6 +90,20 @@ TEST_CASE("LinearScores: starts as U(±1/√D), the same numbers for the same se
   CHECK(std::abs(mean) <= 0.001);
   CHECK(square == doctest::Approx(0.05 * 0.05 / 3).epsilon(0.05));
   CHECK(p.bias.size() == 50);
+}
+
+TEST_CASE("LinearScores: a zero router without bias scores all experts alike") {
+  Cpu::Context ctx(1);
+  const LinearScores scores{.model_dim = 5, .experts = 4, .bias = false, .initial = Initial::zero()};
+  const auto p = scores.init<double, Cpu>(ctx, Seed{1});
+  const auto x = uniform_tensor<double>(ctx, Seed{2}, 1, 7, 5);
+  Tensor<double, 2, Cpu> z(7, 4);
+  scores.forward(ctx, p, x, z);
+  CHECK(values(z) == std::vector<double>(28, 0.0));
+  CHECK(p.bias.size() == 0);
+  const LinearScores shared{.model_dim = 5, .experts = 4, .initial = {.shared = true}};
+  CHECK(message_of([&] { (void)shared.init<double, Cpu>(ctx, Seed{1}); }) ==
+        "Initial: shared: expected false (these are no weights of experts), got true");
 }
 
 TEST_CASE("LinearScores: the model dimension is deduced, a conflict says so") {

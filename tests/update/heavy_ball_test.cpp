@@ -74,6 +74,17 @@ TEST_CASE("HeavyBall: a unit step of u in the first layer moves a stack of L lay
   CHECK(p.carry.p(0, 0) == 0.125);
 }
 
+TEST_CASE("HeavyBall: negative mu turns the momentum round in every layer") {
+  Cpu::Context ctx(1);
+  auto p = pass<double>(
+      ctx, Stack{Residual{update::HeavyBall{.mu = -0.5, .gamma = 2}, OneExpert{Linear{.model_dim = 1}}}, 4}, 1);
+  set_zero(ctx, p.params);
+  p.params.layers[0].branch.expert.bias(0, 0) = 1;
+  p.forward();
+  CHECK(p.y(0, 0) - p.x(0, 0) == doctest::Approx(2 * (1 - 0.5 + 0.25 - 0.125)).epsilon(1e-15));
+  CHECK(p.carry.p(0, 0) == -0.125);
+}
+
 TEST_CASE_TEMPLATE("HeavyBall: mu = 0, gamma = 1 is Plain, bit for bit, through three layers", T, float, double) {
   Cpu::Context ctx(2);
   auto ball = pass<T>(ctx, Stack{Residual{update::HeavyBall{.mu = 0, .gamma = 1}, mixture()}, 3}, 20);

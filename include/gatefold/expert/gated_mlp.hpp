@@ -1,11 +1,10 @@
 #pragma once
 
-#include <cmath>
 #include <utility>
 
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/groups.hpp"
-#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/backend/initial.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/expert/activation.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
@@ -52,11 +51,13 @@ struct GateUpBackward {
 /// Source: Shazeer 2020, arXiv:2002.05202, eq. (6), without bias.
 /// @param x [N, D] in items, z [S, D] out
 /// @param saved  gate, up and hidden [S, H] each
+/// @param initial  how weights begin
 /// @throws ArgumentError unless model_dim, hidden_dim >= 1
-/// @cost   6·S·D·H flop; weights start as U(±1/√fan_in)
+/// @cost   6·S·D·H flop
 template <class Act>
 struct GatedMlp {
   Index model_dim = 0, hidden_dim = 0;
+  Initial initial{};
 
   template <class T, class B>
   struct Params {
@@ -81,10 +82,9 @@ struct GatedMlp {
   Params<T, B> init(typename B::Context& ctx, Index experts, Seed seed) const {
     expect(model_dim >= 1, "GatedMlp.init", "model_dim", "at least 1", model_dim);
     expect(hidden_dim >= 1, "GatedMlp.init", "hidden_dim", "at least 1", hidden_dim);
-    const double up = 1 / std::sqrt(static_cast<double>(model_dim)), down = 1 / std::sqrt(static_cast<double>(hidden_dim));
-    return {uniform_tensor<T>(ctx, seed.fork(0), up, experts, model_dim, hidden_dim),
-            uniform_tensor<T>(ctx, seed.fork(1), up, experts, model_dim, hidden_dim),
-            uniform_tensor<T>(ctx, seed.fork(2), down, experts, hidden_dim, model_dim)};
+    return {initial.weights<T>(ctx, seed.fork(0), experts, model_dim, hidden_dim),
+            initial.weights<T>(ctx, seed.fork(1), experts, model_dim, hidden_dim),
+            initial.weights<T>(ctx, seed.fork(2), experts, hidden_dim, model_dim)};
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index experts) const {

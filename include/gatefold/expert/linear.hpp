@@ -1,10 +1,8 @@
 #pragma once
 
-#include <cmath>
-
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/groups.hpp"
-#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/backend/initial.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/policy.hpp"
@@ -16,11 +14,13 @@ namespace gatefold {
 ///     z[s] = x[row(s)] W_e + b_e                                                                        (1)
 ///
 /// @param x [N, D] in items, z [S, output_dim] out; output_dim = 0 stands for model_dim
+/// @param initial  how weights and biases begin
 /// @throws ArgumentError unless model_dim >= 1
-/// @cost   2·S·D·O flop; weights and bias start as U(±1/√D), as in torch.nn.Linear
+/// @cost   2·S·D·O flop
 struct Linear {
   Index model_dim = 0, output_dim = 0;
   bool bias = true;
+  Initial initial{};
 
   template <class T, class B>
   struct Params {
@@ -39,9 +39,8 @@ struct Linear {
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Index experts, Seed seed) const {
     expect(model_dim >= 1, "Linear.init", "model_dim", "at least 1", model_dim);
-    const double bound = 1 / std::sqrt(static_cast<double>(model_dim));
-    return {uniform_tensor<T>(ctx, seed.fork(0), bound, experts, in_dim(), out_dim()),
-            uniform_tensor<T>(ctx, seed.fork(1), bound, experts, bias ? out_dim() : 0)};
+    return {initial.weights<T>(ctx, seed.fork(0), experts, in_dim(), out_dim()),
+            initial.biases<T>(ctx, seed.fork(1), in_dim(), experts, bias ? out_dim() : 0)};
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index experts) const {

@@ -1,11 +1,10 @@
 #pragma once
 
-#include <cmath>
 #include <utility>
 
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/groups.hpp"
-#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/backend/initial.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/expert/activation.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
@@ -49,12 +48,14 @@ struct TimesSlope {
 ///
 /// @param x [N, D] in items, z [S, D] out
 /// @param saved  before and after the activation [S, H] each
+/// @param initial  how weights and biases begin
 /// @throws ArgumentError unless model_dim, hidden_dim >= 1
-/// @cost   4·S·D·H flop; weights and biases start as U(±1/√fan_in), as in torch.nn.Linear
+/// @cost   4·S·D·H flop
 template <class Act>
 struct Mlp {
   Index model_dim = 0, hidden_dim = 0;
   bool bias = true;
+  Initial initial{};
 
   template <class T, class B>
   struct Params {
@@ -82,11 +83,10 @@ struct Mlp {
   Params<T, B> init(typename B::Context& ctx, Index experts, Seed seed) const {
     expect(model_dim >= 1, "Mlp.init", "model_dim", "at least 1", model_dim);
     expect(hidden_dim >= 1, "Mlp.init", "hidden_dim", "at least 1", hidden_dim);
-    const double up = 1 / std::sqrt(static_cast<double>(model_dim)), down = 1 / std::sqrt(static_cast<double>(hidden_dim));
-    return {uniform_tensor<T>(ctx, seed.fork(0), up, experts, model_dim, hidden_dim),
-            uniform_tensor<T>(ctx, seed.fork(1), up, experts, bias ? hidden_dim : 0),
-            uniform_tensor<T>(ctx, seed.fork(2), down, experts, hidden_dim, model_dim),
-            uniform_tensor<T>(ctx, seed.fork(3), down, experts, bias ? model_dim : 0)};
+    return {initial.weights<T>(ctx, seed.fork(0), experts, model_dim, hidden_dim),
+            initial.biases<T>(ctx, seed.fork(1), model_dim, experts, bias ? hidden_dim : 0),
+            initial.weights<T>(ctx, seed.fork(2), experts, hidden_dim, model_dim),
+            initial.biases<T>(ctx, seed.fork(3), hidden_dim, experts, bias ? model_dim : 0)};
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index experts) const {

@@ -22,9 +22,9 @@ template <class T, class B>
 struct GateOutcome {
   View<const T, 2, B> logits, probabilities;  // [N, E]
   const SparsePlan<T, B>& plan;
-  View<const T, 1, B> valid;  // [N] 1 = item, 0 = padding; empty: all are items
-  View<const T, 2, B> rank{};            // [N, E] what experts were ranked by, without noise
-  NoisyRank<const T, B> noisy{};         // with noise; empty where none was drawn
+  View<const T, 1, B> valid;      // [N] 1 = item, 0 = padding; empty: all are items
+  View<const T, 2, B> rank{};     // [N, E] what experts were ranked by, without noise
+  NoisyRank<const T, B> noisy{};  // with noise; empty where none was drawn
 };
 /// Its adjoint. `noisy` is empty where the outcome's is.
 template <class T, class B>
@@ -41,20 +41,49 @@ struct Valid {
   GATEFOLD_HD T operator()(Index n) const { return valid.data() ? valid(n) : T(1); }
 };
 
-/// share[e] = picks of e among valid items;  mean[e] = Σ_n valid q[n,e]
+/// Σ_n q[n,e] over the valid items
 template <class T, class B>
-struct LoadOfExpert {
-  View<const Index, 1, B> offsets, rows;
+struct TotalOfExpert {
   View<const T, 2, B> q;
   Valid<T, B> valid;
+
+  template <class Lanes>
+  GATEFOLD_HD T operator()(const Lanes& lanes, Index e) const {
+    T total = 0;
+    for (Index n = lanes.lane; n < q.extent(0); n += lanes.size)
+      if (valid(n) != 0) total += q(n, e);  // padding may hold NaN
+    return lanes.sum(total);
+  }
+};
+template <class T, class B>
+struct StoreTotal {
+  TotalOfExpert<T, B> total_of;
+  View<T, 1, B> total;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index e) const {
+    const T sum = total_of(lanes, e);
+    if (lanes.lane == 0) total(e) = sum;
+  }
+};
+/// picks[e] = picks of e among every `stride`-th pick of the valid items, dropped or not;  total[e] as above
+template <class T, class B>
+struct LoadOfExpert {
+  View<const Index, 1, B> item, expert;
+  Index stride;
+  TotalOfExpert<T, B> total_of;
   View<T, 1, B> picks, total;
-  GATEFOLD_HD void operator()(Index e) const {
-    T c = 0, p = 0;
-    for (Index s = offsets(e); s < offsets(e + 1); ++s) c += valid(rows(s));
-    for (Index n = 0; n < q.extent(0); ++n)
-      if (valid(n) != 0) p += q(n, e);  // padding may hold NaN
-    picks(e) = c;
-    total(e) = p;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index e) const {
+    T count = 0;
+    for (Index p = lanes.lane * stride; p < expert.size(); p += lanes.size * stride)
+      if (chosen(expert(p)) == e) count += total_of.valid(item(p));
+    count = lanes.sum(count);
+    const T sum = total_of(lanes, e);
+    if (lanes.lane > 0) return;
+    picks(e) = count;
+    total(e) = sum;
   }
 };
 /// value = weight · E · Σ_e f_e P_e, and f_e · weight · E / (probability normaliser) for backward
@@ -77,8 +106,9 @@ struct BalanceValue {
     if (value.data()) value(0) = sum;
   }
 };
+/// dq[n,e] += slope[e] for valid items: the adjoint of anything that sees q through TotalOfExpert.
 template <class T, class B>
-struct BalanceBackward {
+struct TotalBackward {
   View<const T, 1, B> slope;
   Valid<T, B> valid;
   View<T, 2, B> dq;
@@ -125,6 +155,13 @@ struct ZLossBackward {
   }
 };
 
+/// K, where every item has as many picks.
+template <class T, class B>
+Index picks_per_item(const GateOutcome<T, B>& a) {
+  const Index items = a.plan.items(), picks = a.plan.expert.size();
+  return items > 0 && picks > items ? picks / items : Index(1);
+}
+
 /// The number of valid items, on the backend.
 template <class C, class T, class B>
 View<T, 1, B> count_valid(C& ctx, const GateOutcome<T, B>& a) {
@@ -136,14 +173,33 @@ View<T, 1, B> count_valid(C& ctx, const GateOutcome<T, B>& a) {
 
 }  // namespace fn
 
+namespace fn {
+
+/// Value and slopes of E Σ_e f_e P_e with f_e the share of e in every `stride`-th pick. The slopes live in scratch: take
+/// a mark first.
+template <class C, class T, class B>
+View<T, 1, B> balance(C& ctx, const GateOutcome<T, B>& a, Index stride, Same<T> weight, bool per_pick,
+                      Out<T, 1, B> value) {
+  const Index experts = a.probabilities.extent(1);
+  auto picks = ctx.template scratch<T>(experts), total = ctx.template scratch<T>(experts);
+  auto slope = ctx.template scratch<T>(experts);
+  auto items = count_valid(ctx, a);
+  B::for_rows(ctx, experts,
+              LoadOfExpert<T, B>{a.plan.item, a.plan.expert, stride, {a.probabilities, {a.valid}}, picks, total});
+  B::for_each(ctx, 1, BalanceValue<T, B>{picks, total, items, weight, per_pick, value, slope});
+  return slope;
+}
+
+}  // namespace fn
+
 /// Ask for an even load.
 ///
 ///     loss = weight · E · Σ_e f_e P_e,   f_e = share of the picks,   P_e = (1/N) Σ_n q[n,e]              (1)
 ///
-/// 1 at perfect balance (times weight). f is a count: the gradient flows through P alone.
-/// Source: Fedus et al. 2021, arXiv:2101.03961, eq. (4)-(6), for K picks. With per_pick, P_e is divided by N·K as in
-/// the reference code of papers 001 and 002: 1/K at balance.
-/// @cost N·E reads
+/// 1 at perfect balance (times weight). f is a count, and counts dropped picks too: the gradient flows through P alone.
+/// Source: Fedus et al. 2021, arXiv:2101.03961, eq. (4)-(6), for K picks; theirs is K = 1. With per_pick, P_e is divided
+/// by N·K as in the reference code of papers 001 and 002: 1/K at balance.
+/// @cost N·E·(K + 1) reads
 struct Balance {
   double weight = 0.01;
   bool per_pick = false;
@@ -153,25 +209,13 @@ struct Balance {
   template <class T, class B>
   void forward(typename B::Context& ctx, const GateOutcome<T, B>& a, Out<T, 1, B> value) const {
     auto mark = ctx.mark();
-    slopes(ctx, a, value);
+    fn::balance(ctx, a, 1, T(weight), per_pick, value);
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const GateOutcome<T, B>& a, const GateOutcomeGrad<T, B>& d) const {
     auto mark = ctx.mark();
-    auto slope = slopes(ctx, a, {});
-    B::for_each(ctx, d.probabilities.size(), fn::BalanceBackward<T, B>{slope, {a.valid}, d.probabilities});
-  }
-
- private:
-  template <class T, class B>
-  View<T, 1, B> slopes(auto& ctx, const GateOutcome<T, B>& a, Out<T, 1, B> value) const {
-    const Index experts = a.probabilities.extent(1);
-    auto picks = ctx.template scratch<T>(experts), total = ctx.template scratch<T>(experts);
-    auto slope = ctx.template scratch<T>(experts);
-    auto items = fn::count_valid(ctx, a);
-    B::for_each(ctx, experts, fn::LoadOfExpert<T, B>{a.plan.offsets, a.plan.rows, a.probabilities, {a.valid}, picks, total});
-    B::for_each(ctx, 1, fn::BalanceValue<T, B>{picks, total, items, T(weight), per_pick, value, slope});
-    return slope;
+    auto slope = fn::balance(ctx, a, 1, T(weight), per_pick, {});
+    B::for_each(ctx, d.probabilities.size(), fn::TotalBackward<T, B>{slope, {a.valid}, d.probabilities});
   }
 };
 

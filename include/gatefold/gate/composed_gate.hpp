@@ -11,6 +11,7 @@
 #include "gatefold/gate/auxiliary.hpp"
 #include "gatefold/gate/candidates.hpp"
 #include "gatefold/gate/dense.hpp"
+#include "gatefold/gate/expert_count.hpp"
 #include "gatefold/gate/independent.hpp"
 #include "gatefold/gate/linear_scores.hpp"
 #include "gatefold/gate/top_k.hpp"
@@ -128,13 +129,7 @@ struct ComposedGate {
     void set_trace(const AttentionTrace<T, B>& trace) { gatefold::set_trace(mixing, trace); }
   };
 
-  Index experts() const {
-    if constexpr (requires { scores.experts(); }) {
-      return scores.experts();
-    } else {
-      return scores.experts;
-    }
-  }
+  Index experts() const { return expert_count(scores); }
   ComposedGate with_model_dim(Index model_dim) const {
     ComposedGate filled = *this;
     filled.scores = gatefold::with_model_dim(scores, model_dim);

@@ -1,11 +1,9 @@
 #pragma once
 
-#include <cmath>
-
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
+#include "gatefold/backend/initial.hpp"
 #include "gatefold/backend/one_group.hpp"
-#include "gatefold/backend/random_fill.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/policy.hpp"
@@ -46,15 +44,18 @@ struct SumPositionsBackward {
 /// Source: Shazeer et al. 2017, arXiv:1701.06538, eq. (4); with length > 1 items are whole sequences (paper 000, sec. 3).
 /// @param x      [N, length · D] in   items
 /// @param z      [N, E]          out  logits
+/// @param initial  how weights and bias begin; papers 000 and 003 take Initial::zero() and no bias
 /// @throws ArgumentError unless model_dim, experts, length >= 1 and x and the parameters have these shapes
-/// @cost   2·N·D·E flop; weights and bias start as U(±1/√D), as in torch.nn.Linear
+/// @cost   2·N·D·E flop
 struct LinearScores {
   Index model_dim = 0, experts = 0, length = 1;
+  bool bias = true;
+  Initial initial{};
 
   template <class T, class B>
   struct Params {
     Tensor<T, 2, B> weight;  // [D, E]
-    Tensor<T, 1, B> bias;    // [E]
+    Tensor<T, 1, B> bias;    // [E], [0] without bias
     template <class F, class... P>
     static void each(F&& f, P&... p) {
       f("weight", p.weight...);
@@ -77,22 +78,25 @@ struct LinearScores {
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
     expect(model_dim >= 1, "LinearScores.init", "model_dim", "at least 1", model_dim);
     expect(experts >= 1, "LinearScores.init", "experts", "at least 1", experts);
-    const double bound = 1 / std::sqrt(static_cast<double>(model_dim));
-    return {uniform_tensor<T>(ctx, seed.fork(0), bound, model_dim, experts),
-            uniform_tensor<T>(ctx, seed.fork(1), bound, experts)};
+    return {initial.weights<T>(ctx, seed.fork(0), model_dim, experts),
+            initial.biases<T>(ctx, seed.fork(1), model_dim, bias ? experts : 0)};
   }
 
   template <class T, class B>
   void validate(const Params<T, B>& p) const {
     expect_shape("LinearScores", "params.weight", p.weight, {model_dim, experts});
-    expect_shape("LinearScores", "params.bias", p.bias, {experts});
+    expect_shape("LinearScores", "params.bias", p.bias, {bias ? experts : 0});
   }
 
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> z) const {
     auto mark = ctx.mark();
-    B::gemm(ctx, positions_summed(ctx, x), false, p.weight.view(), false, false, z,
-            fn::AddBias<T, B>{p.bias.view().as(1, experts)});
+    const View<const T, 2, B> total = positions_summed(ctx, x);
+    if (bias) {
+      B::gemm(ctx, total, false, p.weight.view(), false, false, z, fn::AddBias<T, B>{p.bias.view().as(1, experts)});
+    } else {
+      B::gemm(ctx, total, false, p.weight.view(), false, false, z, fn::Store{});
+    }
   }
 
   /// Adds to dx and grads.
@@ -101,7 +105,14 @@ struct LinearScores {
                 Params<T, B>& grads) const {
     auto mark = ctx.mark();
     B::gemm(ctx, positions_summed(ctx, x), true, dz, false, true, grads.weight.view(), fn::Store{});
-    B::grouped_sum(ctx, one_group(ctx, dz.extent(0)), dz, grads.bias.view().as(1, experts));
+    if (bias) B::grouped_sum(ctx, one_group(ctx, dz.extent(0)), dz, grads.bias.view().as(1, experts));
+    backward_items(ctx, p, x, dz, dx);
+  }
+  /// Adds to dx alone.
+  template <class T, class B>
+  void backward_items(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, In<T, 2, B> dz,
+                      Out<T, 2, B> dx) const {
+    auto mark = ctx.mark();
     if (length == 1) {
       B::gemm(ctx, dz, false, p.weight.view(), true, true, dx, fn::Store{});
     } else {

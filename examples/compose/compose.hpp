@@ -1,0 +1,139 @@
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <gatefold/gatefold.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+/// Every gate with every update rule: what a table row measures, and how a gate makes its rows.
+namespace compose {
+
+using namespace gatefold;
+
+struct Options {
+  Index images = 256, patch = 7, experts = 8, k = 2, hidden = 64, layers = 3, runs = 7;
+  std::uint64_t seed = 1;
+  int threads = 0;
+  std::string data = "/usr/share/datasets/fashion-mnist", json{};
+};
+
+/// One batch, shared by all rows. An item is a patch, a sequence an image.
+struct Batch {
+  const Options& options;
+  Cpu::Context& ctx;
+  Tensor<float, 2, Cpu> x;        // [N, D]
+  Tensor<Index, 1, Cpu> ids;      // [N] where in its image a patch stands: what a hash gate knows of it
+  Attention attention;            // over the patches of an image, for the gates that look at one
+  Params<Attention, float, Cpu> attention_params;
+  Saved<Attention, float, Cpu> attended;
+
+  Index dim() const { return x.extent(1); }
+  Index length() const { return attended.length; }
+  AttentionTrace<const float, Cpu> trace() const { return attention.trace(attention_params, attended); }
+};
+
+/// What came out, of all layers together.
+struct Outcome {
+  double output_norm = 0;      // mean over the items of ‖y‖₂
+  double routing_entropy = 0;  // mean over items and layers of H(q), in nats
+  double largest_load = 0;     // the largest share of the slots that an expert has
+};
+
+struct Row {
+  std::string gate, update;
+  std::function<void()> forward;
+  std::function<Outcome()> outcome;
+  std::vector<double> seconds{};  // one per run
+};
+
+/// Σ −q log q of the rows of q, divided by their number.
+inline double mean_entropy(View<const float, 2, Cpu> q) {
+  double total = 0;
+  for (Index i = 0; i < q.size(); ++i) {
+    const double p = static_cast<double>(q.data()[i]);
+    if (p > 0) total -= p * std::log(p);
+  }
+  return total / static_cast<double>(q.extent(0));
+}
+
+/// The outcome of a pass, from what it kept.
+template <class Saved>
+Outcome outcome(View<const float, 2, Cpu> y, const Saved& saved) {
+  Outcome o;
+  for (Index n = 0; n < y.extent(0); ++n) {
+    double square = 0;
+    for (Index d = 0; d < y.extent(1); ++d) square += static_cast<double>(y(n, d)) * static_cast<double>(y(n, d));
+    o.output_norm += std::sqrt(square) / static_cast<double>(y.extent(0));
+  }
+  Index mixtures = 0;
+  for_each_mixture(saved, [&](const auto& mixture) {
+    ++mixtures;
+    const auto groups = mixture.plan.groups();
+    for (Index e = 0; e < groups.experts(); ++e)
+      o.largest_load = std::max(o.largest_load, static_cast<double>(groups.offsets(e + 1) - groups.offsets(e)) /
+                                                    static_cast<double>(groups.offsets(groups.experts())));
+    if constexpr (requires { mixture.gate.probabilities; }) o.routing_entropy += mean_entropy(mixture.gate.probabilities);
+    if constexpr (requires { mixture.plan.combine_weight; }) o.routing_entropy += mean_entropy(mixture.plan.combine_weight);
+  });
+  o.routing_entropy /= static_cast<double>(mixtures);
+  return o;
+}
+
+/// A stack of layers and its state, ready to run again and again.
+template <class LayerT>
+struct Pass {
+  Stack<LayerT> model;
+  Params<Stack<LayerT>, float, Cpu> params;
+  Carry<Stack<LayerT>, float, Cpu> carry;
+  Saved<Stack<LayerT>, float, Cpu> saved;
+  Tensor<float, 2, Cpu> y;
+  Extra<Stack<LayerT>, float, Cpu> extra;
+
+  void forward(const Batch& batch) {
+    model.begin(batch.ctx, params, batch.x.extent(0), carry);
+    model.forward(batch.ctx, params, batch.x, carry, y, saved, extra);
+  }
+};
+
+template <class RuleT, class GateT, class ExtraT>
+Row row(const Batch& batch, const char* gate_name, const GateT& gate, const ExtraT& extra, const char* rule_name,
+        const RuleT& rule) {
+  const Options& o = batch.options;
+  Residual layer{rule, Mixture{gate, Mlp<Gelu>{.model_dim = batch.dim(), .hidden_dim = o.hidden}}};
+  Stack model{layer, o.layers};
+  auto pass = std::make_shared<Pass<decltype(layer)>>(Pass<decltype(layer)>{
+      model, init_params<float, Cpu>(model, batch.ctx, Seed{o.seed}), {}, {}, Tensor<float, 2, Cpu>(batch.x.extent(0), batch.dim()), extra});
+  return {gate_name, rule_name, [&batch, pass] { pass->forward(batch); }, [pass] { return outcome(pass->y, pass->saved); }};
+}
+
+/// One row for each update rule.
+template <class GateT, class ExtraT>
+void add_rows(const Batch& batch, std::vector<Row>& rows, const char* name, const GateT& gate, const ExtraT& extra) {
+  const auto add = [&](const char* rule_name, const auto& rule) {
+    rows.push_back(row(batch, name, gate, extra, rule_name, rule));
+  };
+  add("Plain", update::Plain{});
+  add("HeavyBall", update::HeavyBall{});
+  add("HeavyBall, mu < 0", update::HeavyBall{.mu = -0.5});
+  add("Adam", update::Adam{});
+  add("Adam, then HeavyBall", update::First{update::Adam{}, update::HeavyBall{}});
+  add("RmsProp, then HeavyBall", update::First{update::RmsProp{}, update::HeavyBall{}});
+  add("Robust", update::Robust{});
+  add("Nesterov", update::Nesterov{});
+  add("TimeVarying", update::TimeVarying{});
+  add("ScheduledRestart", update::ScheduledRestart{});
+  add("SharpnessAware", update::SharpnessAware{});
+  add("ComplexMomentum", update::ComplexMomentum{});
+  add("ZeroOrderHold", update::ZeroOrderHold{});
+  add("LearnedHeavyBall", update::LearnedHeavyBall{});
+}
+template <class GateT>
+void add_rows(const Batch& batch, std::vector<Row>& rows, const char* name, const GateT& gate) {
+  add_rows(batch, rows, name, gate, Extra<GateT, float, Cpu>{});
+}
+
+}  // namespace compose

@@ -1,0 +1,123 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <tuple>
+#include <utility>
+
+#include "gatefold/backend/groups.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/expert/expert.hpp"
+#include "gatefold/tensor/policy.hpp"
+
+namespace gatefold {
+
+/// Experts of different kinds and sizes in one layer, `counts` of each:
+///
+///     Experts{std::tuple{Mlp<Gelu>{.model_dim = 64, .hidden_dim = 256}, GatedMlp<Silu>{.model_dim = 64, .hidden_dim = 96}}, {2, 6}}
+///     Experts<Mlp<Gelu>, GatedMlp<Silu>>{.kinds = {…, …}, .counts = {2, 6}}          // the same
+///
+///     z[s] = kind_i(x[row(s)]) for the experts [counts_0 + … + counts_{i−1}, counts_0 + … + counts_i)    (1)
+///
+/// Without counts there is one of each. A gate's number of experts may be left 0 in a Mixture.
+/// @param x [N, in_dim] in items, z [S, out_dim] out
+/// @throws ArgumentError unless all kinds agree in in_dim and out_dim, and the counts sum to the gate's experts
+/// @cost   the sum of the kinds; each keeps arrays for all S slots and uses its own part
+template <class... K>
+struct Experts {
+  static constexpr std::size_t size = sizeof...(K);
+  static_assert(size >= 1, "gatefold: Experts needs at least one kind");
+
+  std::tuple<K...> kinds{};
+  std::array<Index, size> counts{(sizeof(K) > 0 ? Index(1) : Index(0))...};
+
+  template <class T, class B>
+  struct Params {
+    std::tuple<gatefold::Params<K, T, B>...> kinds;
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("kinds", p.kinds...);
+    }
+  };
+  template <class T, class B>
+  struct Saved {
+    std::tuple<gatefold::Saved<K, T, B>...> kinds;
+  };
+
+  Index in_dim() const { return std::get<0>(kinds).in_dim(); }
+  Index out_dim() const { return std::get<0>(kinds).out_dim(); }
+  Index experts() const {
+    Index n = 0;
+    for (const Index count : counts) n += count;
+    return n;
+  }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Index total, Seed seed) const {
+    validate_options("Experts.init", total);
+    if constexpr ((policy::check_expert<K, T, B>() && ...)) {
+      return {[&]<std::size_t... I>(std::index_sequence<I...>) {
+        return std::tuple<gatefold::Params<K, T, B>...>{
+            std::get<I>(kinds).template init<T, B>(ctx, counts[I], seed.fork(I))...};
+      }(std::make_index_sequence<size>{})};
+    } else {
+      return {};
+    }
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index total) const {
+    validate_options("Experts", total);
+    each_kind([&]<std::size_t I>() {
+      const auto& kind = std::get<I>(kinds);
+      const auto& params = std::get<I>(p.kinds);
+      if constexpr (requires { kind.validate(params, counts[I]); }) kind.validate(params, counts[I]);
+    });
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z,
+               Saved<T, B>& saved) const {
+    each_kind([&]<std::size_t I>() {
+      std::get<I>(kinds).forward(ctx, std::get<I>(p.kinds), part<I>(groups), x, z, std::get<I>(saved.kinds));
+    });
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
+                const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
+    each_kind([&]<std::size_t I>() {
+      std::get<I>(kinds).backward(ctx, std::get<I>(p.kinds), part<I>(groups), x, std::get<I>(saved.kinds), dz, dslots,
+                                  std::get<I>(grads.kinds));
+    });
+  }
+
+ private:
+  template <class F>
+  void each_kind(const F& f) const {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (f.template operator()<I>(), ...);
+    }(std::make_index_sequence<size>{});
+  }
+  template <std::size_t I, class B>
+  Groups<B> part(const Groups<B>& groups) const {
+    Index first = 0;
+    for (std::size_t i = 0; i < I; ++i) first += counts[i];
+    return groups.experts(first, counts[I]);
+  }
+  void validate_options(const char* where, Index total) const {
+    each_kind([&]<std::size_t I>() {
+      const auto& kind = std::get<I>(kinds);
+      expect(counts[I] >= 0, where, Joined{"counts[", I, "]"}, "at least 0", counts[I]);
+      expect(kind.in_dim() == in_dim(), where, Joined{"kinds[", I, "].in_dim"}, Joined{in_dim(), " (that of kinds[0])"},
+             kind.in_dim());
+      expect(kind.out_dim() == out_dim(), where, Joined{"kinds[", I, "].out_dim"},
+             Joined{out_dim(), " (that of kinds[0])"}, kind.out_dim());
+    });
+    expect(experts() == total, where, "counts", Joined{"a sum of ", total, " (the gate's experts)"}, experts());
+  }
+};
+template <class... K>
+Experts(std::tuple<K...>) -> Experts<K...>;
+template <class... K>
+Experts(std::tuple<K...>, std::array<Index, sizeof...(K)>) -> Experts<K...>;
+
+}  // namespace gatefold

@@ -1,0 +1,148 @@
+#pragma once
+
+#include <cmath>
+
+#include "gatefold/backend/groups.hpp"
+#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/policy.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// unit[s] = (x − mean x) / √(var x + ε),   inverse[s] = 1 / √(var x + ε)
+template <class T, class B>
+struct Standardise {
+  Groups<B> groups;
+  View<const T, 2, B> x;
+  T epsilon;
+  View<T, 2, B> unit;
+  View<T, 1, B> inverse;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+    if (groups.expert(s) < 0) return;
+    const Index columns = x.extent(1), n = groups.row(s);
+    T mean = 0, variance = 0;
+    for (Index j = lanes.lane; j < columns; j += lanes.size) mean += x(n, j);
+    mean = lanes.sum(mean) / T(columns);
+    for (Index j = lanes.lane; j < columns; j += lanes.size) variance += (x(n, j) - mean) * (x(n, j) - mean);
+    variance = lanes.sum(variance) / T(columns);
+    const T scale = 1 / std::sqrt(variance + epsilon);
+    for (Index j = lanes.lane; j < columns; j += lanes.size) unit(s, j) = (x(n, j) - mean) * scale;
+    if (lanes.lane == 0) inverse(s) = scale;
+  }
+};
+/// y[s] = unit[s] ⊙ gain[e] + bias[e]
+template <class T, class B>
+struct GainBias {
+  Groups<B> groups;
+  View<const T, 2, B> gain, bias, unit;
+  View<T, 2, B> y;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+    const Index e = groups.expert(s);
+    if (e < 0) return;
+    for (Index j = lanes.lane; j < y.extent(1); j += lanes.size) y(s, j) = unit(s, j) * gain(e, j) + bias(e, j);
+  }
+};
+/// dx = (g − mean(g) − unit mean(g unit)) inverse with g = dy ⊙ gain;   scaled = dy ⊙ unit is summed into dgain
+template <class T, class B>
+struct StandardiseBackward {
+  Groups<B> groups;
+  View<const T, 2, B> unit, gain, dy;
+  View<const T, 1, B> inverse;
+  View<T, 2, B> dx, scaled;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+    const Index columns = unit.extent(1), e = groups.expert(s);
+    if (e < 0) return;
+    T mean = 0, slope = 0;
+    for (Index j = lanes.lane; j < columns; j += lanes.size) {
+      scaled(s, j) = dy(s, j) * unit(s, j);
+      mean += dy(s, j) * gain(e, j);
+      slope += scaled(s, j) * gain(e, j);
+    }
+    mean = lanes.sum(mean) / T(columns);
+    slope = lanes.sum(slope) / T(columns);
+    for (Index j = lanes.lane; j < columns; j += lanes.size)
+      dx(s, j) = inverse(s) * (dy(s, j) * gain(e, j) - mean - unit(s, j) * slope);
+  }
+};
+
+}  // namespace fn
+
+/// Layer normalisation with a gain and a bias per expert: a part of experts that are networks.
+///
+///     x̂ = (x − mean x) / √(var x + ε),   z[s] = x̂ ⊙ gain_e + bias_e                                     (1)
+///
+/// Source: Ba et al. 2016, arXiv:1607.06450. The variance divides by D, as in torch.nn.LayerNorm.
+/// @param x [N, D] in items, z [S, D] out;  gain starts as 1, bias as 0
+/// @param saved  x̂ [S, D] and 1/√(var + ε) [S]
+/// @throws ArgumentError unless model_dim >= 1
+/// @cost   about 8·S·D flop
+struct NormExpert {
+  Index model_dim = 0;
+  double epsilon = 1e-5;
+
+  template <class T, class B>
+  struct Params {
+    Tensor<T, 2, B> gain, bias;  // [E, D]
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("gain", p.gain...);
+      f("bias", p.bias...);
+    }
+  };
+  template <class T, class B>
+  struct Saved {
+    Tensor<T, 2, B> unit;     // [S, D]
+    Tensor<T, 1, B> inverse;  // [S]
+  };
+
+  Index in_dim() const { return model_dim; }
+  Index out_dim() const { return model_dim; }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Index experts, Seed) const {
+    expect(model_dim >= 1, "NormExpert.init", "model_dim", "at least 1", model_dim);
+    return {constant_tensor<T>(ctx, 1, experts, model_dim), constant_tensor<T>(ctx, 0, experts, model_dim)};
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index experts) const {
+    expect_shape("NormExpert", "params.gain", p.gain, {experts, model_dim});
+    expect_shape("NormExpert", "params.bias", p.bias, {experts, model_dim});
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z,
+               Saved<T, B>& saved) const {
+    saved.unit.resize(groups.slots, model_dim);
+    saved.inverse.resize(groups.slots);
+    B::for_rows(ctx, groups.slots, fn::Standardise<T, B>{groups, x, T(epsilon), saved.unit, saved.inverse});
+    again(ctx, p, groups, saved, z);
+  }
+  /// The same z from what was kept.
+  template <class T, class B>
+  void again(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, const Saved<T, B>& saved,
+             Out<T, 2, B> z) const {
+    B::for_rows(ctx, groups.slots, fn::GainBias<T, B>{groups, p.gain, p.bias, saved.unit, z});
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B>, const Saved<T, B>& saved,
+                In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
+    auto mark = ctx.mark();
+    auto scaled = ctx.template scratch<T>(groups.slots, model_dim);
+    B::for_rows(ctx, groups.slots,
+                fn::StandardiseBackward<T, B>{groups, saved.unit, p.gain, dz, saved.inverse, dslots, scaled});
+    B::grouped_sum(ctx, groups.in_slot_order(), View<const T, 2, B>(scaled), grads.gain.view());
+    B::grouped_sum(ctx, groups.in_slot_order(), dz, grads.bias.view());
+  }
+};
+
+}  // namespace gatefold

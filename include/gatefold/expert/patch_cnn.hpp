@@ -1,0 +1,80 @@
+#pragma once
+
+#include "gatefold/backend/initial.hpp"
+#include "gatefold/expert/activation.hpp"
+#include "gatefold/expert/patches.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/policy.hpp"
+
+namespace gatefold {
+
+/// Filters shared by all patches of an item, activated and summed: a convolution whose stride is its width.
+///
+///     f_e(x) = Σ_j Σ_p act(⟨w_{e,j}, x^(p)⟩)                                                            (1)
+///
+/// Source: Chen et al. 2022, arXiv:2208.02813; the baseline of paper 003. With several outputs, output o sums filters
+/// [o J/O, (o+1) J/O).
+/// @param x [N, patches · model_dim] in items, z [S, outputs] out
+/// @param bias  also b_{e,j} inside act
+/// @param initial  how filters and biases begin; their fan-in is model_dim
+/// @param saved  before the activation [S · patches, J]
+/// @throws ArgumentError unless sizes are at least 1 and outputs divides filters
+/// @cost   2·S·P·d·J flop
+/// @order  an output sums patch by patch, filters ascending
+template <class Act = Cubic>
+struct PatchCnn {
+  Index model_dim = 0, patches = 1, filters = 0, outputs = 1;
+  bool bias = false;
+  Initial initial = Initial::normal(0.01);
+
+  /// The code of Chen et al. (uclaml/MoE): two logits of eight filters each on four patches of 50, with bias, begun at a
+  /// thousandth of a convolution's usual values.
+  static PatchCnn reference() {
+    return {.model_dim = 50, .patches = 4, .filters = 16, .outputs = 2, .bias = true, .initial = {.scale = 0.001}};
+  }
+
+  template <class T, class B>
+  struct Params {
+    Tensor<T, 3, B> weight;  // [E, d, J]
+    Tensor<T, 2, B> bias;    // [E, J], [E, 0] without bias
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("weight", p.weight...);
+      f("bias", p.bias...);
+    }
+  };
+  template <class T, class B>
+  struct Saved {
+    Tensor<T, 2, B> pre;  // [S · P, J]
+  };
+
+  Index in_dim() const { return patches * model_dim; }
+  Index out_dim() const { return outputs; }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Index experts, Seed seed) const {
+    expect_patch_options("PatchCnn.init", model_dim, patches, filters, outputs);
+    return {initial.weights<T>(ctx, seed.fork(0), experts, model_dim, filters),
+            initial.biases<T>(ctx, seed.fork(1), model_dim, experts, bias ? filters : 0)};
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index experts) const {
+    expect_patch_options("PatchCnn", model_dim, patches, filters, outputs);
+    expect_shape("PatchCnn", "params.weight", p.weight, {experts, model_dim, filters});
+    expect_shape("PatchCnn", "params.bias", p.bias, {experts, bias ? filters : 0});
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z,
+               Saved<T, B>& saved) const {
+    patches_forward<Act>(ctx, Positions<B>{groups, patches, false}, x, p.weight, p.bias, z, saved.pre);
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
+                const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
+    patches_backward<Act>(ctx, Positions<B>{groups, patches, false}, x, p.weight, saved.pre, dz, dslots, grads.weight,
+                          grads.bias);
+  }
+};
+
+}  // namespace gatefold

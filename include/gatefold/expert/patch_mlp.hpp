@@ -1,0 +1,84 @@
+#pragma once
+
+#include "gatefold/backend/initial.hpp"
+#include "gatefold/expert/activation.hpp"
+#include "gatefold/expert/patches.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/policy.hpp"
+
+namespace gatefold {
+
+/// Filters of their own on every patch of an item, activated and summed.
+///
+///     f_e(x) = Σ_j Σ_p act(⟨w_{e,j,p}, x^(p)⟩)                                                          (1)
+///     w_{e,j,p} = w_{e,j,1} for all p at the start, with equal_patches                                  (2)
+///
+/// Source: paper 003, sec. 3 and eq. (2). With several outputs, output o sums filters [o J/O, (o+1) J/O).
+/// @param x [N, patches · model_dim] in items, z [S, outputs] out
+/// @param bias  also b_{e,j,p} inside act
+/// @param equal_patches  false is the paper's negative control (Lemma 3)
+/// @param initial  how filters and biases begin; their fan-in is model_dim
+/// @param saved  before the activation [S · patches, J]
+/// @throws ArgumentError unless sizes are at least 1 and outputs divides filters
+/// @cost   2·S·P·d·J flop
+/// @order  an output sums patch by patch, filters ascending
+template <class Act = Cubic>
+struct PatchMlp {
+  Index model_dim = 0, patches = 1, filters = 0, outputs = 1;
+  bool bias = false, equal_patches = true;
+  Initial initial = Initial::normal(0.01);
+
+  template <class T, class B>
+  struct Params {
+    Tensor<T, 4, B> weight;  // [E, P, d, J]
+    Tensor<T, 3, B> bias;    // [E, P, J], [E, P, 0] without bias
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("weight", p.weight...);
+      f("bias", p.bias...);
+    }
+  };
+  template <class T, class B>
+  struct Saved {
+    Tensor<T, 2, B> pre;  // [S · P, J]
+  };
+
+  Index in_dim() const { return patches * model_dim; }
+  Index out_dim() const { return outputs; }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Index experts, Seed seed) const {
+    expect_patch_options("PatchMlp.init", model_dim, patches, filters, outputs);
+    Params<T, B> p{initial.weights<T>(ctx, seed.fork(0), experts, patches, model_dim, filters),
+                   initial.biases<T>(ctx, seed.fork(1), model_dim, experts, patches, bias ? filters : 0)};
+    if (equal_patches) {
+      repeat_first(ctx, patches, model_dim * filters, p.weight.view());
+      repeat_first(ctx, patches, filters, p.bias.view());
+    }
+    return p;
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index experts) const {
+    expect_patch_options("PatchMlp", model_dim, patches, filters, outputs);
+    expect_shape("PatchMlp", "params.weight", p.weight, {experts, patches, model_dim, filters});
+    expect_shape("PatchMlp", "params.bias", p.bias, {experts, patches, bias ? filters : 0});
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z,
+               Saved<T, B>& saved) const {
+    patches_forward<Act>(ctx, Positions<B>{groups, patches, true}, x, weights(p), biases(p), z, saved.pre);
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
+                const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
+    patches_backward<Act>(ctx, Positions<B>{groups, patches, true}, x, weights(p), saved.pre, dz, dslots,
+                          weights(grads), biases(grads));
+  }
+
+ private:
+  auto weights(auto& p) const { return p.weight.view().as(p.weight.extent(0) * patches, model_dim, filters); }
+  auto biases(auto& p) const { return p.bias.view().as(p.bias.extent(0) * patches, bias ? filters : 0); }
+};
+
+}  // namespace gatefold

@@ -1,0 +1,115 @@
+#pragma once
+
+#include <utility>
+
+#include "gatefold/backend/epilogue.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/expert/mlp.hpp"
+#include "gatefold/expert/positions.hpp"
+
+/// What experts on patches share: filters on every patch, activated and summed over patches.
+namespace gatefold {
+
+namespace fn {
+
+/// z[s,o] = Σ_p Σ_{j of o} hidden[slot(s,p), j]
+template <class T, class B>
+struct SumFilters {
+  Positions<B> patches;
+  View<const T, 2, B> hidden;  // [S · P, J]
+  View<T, 2, B> z;             // [S, O]
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+    if (patches.items.expert(s) < 0) return;
+    const Index share = hidden.extent(1) / z.extent(1);
+    for (Index o = 0; o < z.extent(1); ++o) {
+      T sum = 0;
+      for (Index p = 0; p < patches.length; ++p) {
+        const Index t = patches.slot(s, p);
+        for (Index j = lanes.lane; j < share; j += lanes.size) sum += hidden(t, o * share + j);
+      }
+      sum = lanes.sum(sum);
+      if (lanes.lane == 0) z(s, o) = sum;
+    }
+  }
+};
+/// dpre[slot(s,p), j] = dz[s, o of j] · act'(pre[slot(s,p), j])
+template <class Act, class T, class B>
+struct SumFiltersBackward {
+  Positions<B> patches;
+  View<const T, 2, B> pre, dz;
+  View<T, 2, B> dpre;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
+    const Index s = r / patches.length, share = pre.extent(1) / dz.extent(1);
+    if (patches.items.expert(s) < 0) return;
+    const Index t = patches.slot(s, r % patches.length);
+    for (Index j = lanes.lane; j < pre.extent(1); j += lanes.size) dpre(t, j) = dz(s, j / share) * Act::slope(pre(t, j));
+  }
+};
+/// dslots[s, p] = dpatch[slot(s,p)]
+template <class T, class B>
+struct JoinPatches {
+  Positions<B> patches;
+  View<const T, 2, B> dpatch;  // [S · P, d]
+  View<T, 2, B> dslots;        // [S, P · d]
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
+    const Index s = r / patches.length, p = r % patches.length, dim = dpatch.extent(1);
+    if (patches.items.expert(s) < 0) return;
+    const Index t = patches.slot(s, p);
+    for (Index c = lanes.lane; c < dim; c += lanes.size) dslots(s, p * dim + c) = dpatch(t, c);
+  }
+};
+
+}  // namespace fn
+
+/// @throws ArgumentError unless all are at least 1 and the outputs divide the filters
+inline void expect_patch_options(const char* where, Index model_dim, Index patches, Index filters, Index outputs) {
+  expect(model_dim >= 1, where, "model_dim", "at least 1", model_dim);
+  expect(patches >= 1, where, "patches", "at least 1", patches);
+  expect(filters >= 1, where, "filters", "at least 1", filters);
+  expect(outputs >= 1 && filters % outputs == 0, where, "outputs", Joined{"a divisor of filters = ", filters}, outputs);
+}
+
+/// z[s,o] = Σ_{j of o} Σ_p act(⟨w_{j,p}, x^(p)⟩ + b_{j,p})
+/// @param weight [groups of patches, d, J], bias [groups of patches, J] or [·, 0]
+/// @param pre    resized to [S · P, J]: before the activation
+template <class Act, class C, class T, class B>
+void patches_forward(C& ctx, const Positions<B>& patches, In<T, 2, B> x, In<T, 3, B> weight, In<T, 2, B> bias,
+                     Out<T, 2, B> z, Tensor<T, 2, B>& pre) {
+  auto mark = ctx.mark();
+  const Index filters = weight.extent(2);
+  pre.resize(patches.slots(), filters);
+  auto hidden = ctx.template scratch<T>(patches.slots(), filters);
+  B::grouped_gemm(ctx, position_groups(ctx, patches), x.as(x.extent(0) * patches.length, weight.extent(1)), weight,
+                  false, hidden, fn::BiasActivate<Act, T, B>{bias, pre});
+  B::for_rows(ctx, patches.items.slots, fn::SumFilters<T, B>{patches, hidden, z});
+}
+
+/// Writes dslots, adds to dweight and dbias.
+template <class Act, class C, class T, class B>
+void patches_backward(C& ctx, const Positions<B>& patches, In<T, 2, B> x, In<T, 3, B> weight,
+                      const Tensor<T, 2, B>& pre, In<T, 2, B> dz, Out<T, 2, B> dslots, Out<T, 3, B> dweight,
+                      Out<T, 2, B> dbias) {
+  auto mark = ctx.mark();
+  const Index dim = weight.extent(1);
+  const Groups<B> groups = position_groups(ctx, patches), slots = groups.in_slot_order();
+  auto dpre_out = ctx.template scratch<T>(patches.slots(), pre.extent(1));
+  B::for_rows(ctx, patches.slots(), fn::SumFiltersBackward<Act, T, B>{patches, pre, dz, dpre_out});
+  const View<const T, 2, B> dpre = dpre_out;
+  B::grouped_outer(ctx, groups, x.as(x.extent(0) * patches.length, dim), dpre, dweight);
+  if (dbias.extent(1) > 0) B::grouped_sum(ctx, slots, dpre, dbias);
+  if (patches.apart) {
+    auto dpatch = ctx.template scratch<T>(patches.slots(), dim);
+    B::grouped_gemm(ctx, slots, dpre, weight, true, dpatch, fn::Store{});
+    B::for_rows(ctx, patches.slots(), fn::JoinPatches<T, B>{patches, dpatch, dslots});
+  } else {
+    B::grouped_gemm(ctx, slots, dpre, weight, true, dslots.as(patches.slots(), dim), fn::Store{});
+  }
+}
+
+}  // namespace gatefold

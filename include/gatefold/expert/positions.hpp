@@ -1,0 +1,95 @@
+#pragma once
+
+#include "gatefold/backend/groups.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/view.hpp"
+
+namespace gatefold {
+
+/// The positions (tokens, patches) of items as slots of their own, so that a grouped product runs over positions. The
+/// items x [N, L·D] are read as [N·L, D]. Position l of slot s is
+///
+///     together:  slot s·L + l of expert e                                         E experts             (1)
+///     apart:     slot offsets[e]·L + l·count[e] + s − offsets[e] of expert e·L + l, E·L experts         (2)
+///
+/// Apart gives every position weights of its own.
+template <class B>
+struct Positions {
+  Groups<B> items;
+  Index length = 1;
+  bool apart = false;
+
+  Index slots() const { return items.slots * length; }
+  /// @param s  a slot that belongs to an expert
+  GATEFOLD_HD Index slot(Index s, Index l) const {
+    if (!apart) return s * length + l;
+    const Index e = items.expert(s), first = items.offsets(e);
+    return first * length + l * (items.offsets(e + 1) - first) + s - first;
+  }
+};
+
+namespace fn {
+
+template <class B>
+struct PositionOffsets {
+  Positions<B> positions;
+  View<Index, 1, B> offsets;
+  GATEFOLD_HD void operator()(Index i) const {
+    const auto& [items, length, apart] = positions;
+    const Index e = apart ? i / length : i, l = apart ? i % length : 0;
+    offsets(i) = items.offsets(e) * length;
+    if (l > 0) offsets(i) += l * (items.offsets(e + 1) - items.offsets(e));
+  }
+};
+template <class B>
+struct PositionRows {
+  Positions<B> positions;
+  View<Index, 1, B> rows;
+  GATEFOLD_HD void operator()(Index i) const {
+    const Index s = i / positions.length, l = i % positions.length;
+    if (positions.items.expert(s) >= 0) rows(positions.slot(s, l)) = positions.items.row(s) * positions.length + l;
+  }
+};
+/// y[s] (+)= x[row(s), first : first + columns of y] for slots in use
+template <class T, class B>
+struct TakeRows {
+  Groups<B> groups;
+  View<const T, 2, B> x;
+  Index first;
+  bool accumulate;
+  View<T, 2, B> y;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+    if (groups.expert(s) < 0) return;
+    for (Index j = lanes.lane; j < y.extent(1); j += lanes.size)
+      y(s, j) = accumulate ? y(s, j) + x(groups.row(s), first + j) : x(groups.row(s), first + j);
+  }
+};
+
+}  // namespace fn
+
+/// Positions as groups. They live in scratch: take a mark first.
+template <class C, class B>
+Groups<B> position_groups(C& ctx, const Positions<B>& positions) {
+  const Index experts = positions.items.experts() * (positions.apart ? positions.length : 1);
+  auto offsets = ctx.template scratch<Index>(experts + 1);
+  auto rows = ctx.template scratch<Index>(positions.slots());
+  B::for_each(ctx, experts + 1, fn::PositionOffsets<B>{positions, offsets});
+  B::for_each(ctx, rows.size(), fn::PositionRows<B>{positions, rows});
+  return {offsets, rows, rows.size()};
+}
+
+/// y[s] = columns [first, first + columns of y) of x[row(s)], for the slots in use.
+template <class C, class T, class B>
+void take_rows(C& ctx, Groups<B> groups, In<T, 2, B> x, View<T, 2, B> y, Index first = 0) {
+  B::for_rows(ctx, groups.slots, fn::TakeRows<T, B>{groups, x, first, false, y});
+}
+/// y[s] += x[row(s)] for the slots in use.
+template <class C, class T, class B>
+void add_rows(C& ctx, Groups<B> groups, In<T, 2, B> x, View<T, 2, B> y) {
+  B::for_rows(ctx, groups.slots, fn::TakeRows<T, B>{groups, x, 0, true, y});
+}
+
+}  // namespace gatefold

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <string_view>
+
+#include "gatefold/gate/expert_count.hpp"
+#include "gatefold/gate/linear_scores.hpp"
+#include "gatefold/tensor/policy.hpp"
+
+namespace gatefold {
+
+/// Scores that stay as they were drawn: a random router that never learns.
+///
+///     z = scores(x; Θ),   Θ ← Θ,   x̄ as in `scores`                                                     (1)
+///
+/// Source: SMoE-dropout, Chen et al. 2023, arXiv:2303.01610, sec. 3.2. No optimizer steps the parameters, weight decay
+/// included, and backward leaves their gradients alone. They are named, copied and saved as those of `scores`.
+/// @tparam ScoresT  scores without extra inputs that have backward_items(ctx, params, x, dz, dx)
+/// @cost   that of `scores`, without parameter gradients
+template <class ScoresT>
+struct Frozen {
+  ScoresT scores{};
+
+  template <class T, class B>
+  struct Params {
+    static constexpr bool learned = false;
+    gatefold::Params<ScoresT, T, B> scores;
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      gatefold::Params<ScoresT, T, B>::each(f, p.scores...);
+    }
+  };
+
+  Index experts() const { return expert_count(scores); }
+  Frozen with_model_dim(Index width) const { return {gatefold::with_model_dim(scores, width)}; }
+  Frozen with_experts(Index count) const { return {gatefold::with_experts(scores, count)}; }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    return {init_params<T, B>(scores, ctx, seed)};
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p) const {
+    if constexpr (requires { scores.validate(p.scores); }) scores.validate(p.scores);
+  }
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> z) const {
+    scores.forward(ctx, p.scores, x, z);
+  }
+  /// Adds to dx.
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, In<T, 2, B> dz, Out<T, 2, B> dx,
+                Params<T, B>&) const {
+    scores.backward_items(ctx, p.scores, x, dz, dx);
+  }
+};
+
+/// Random linear scores that never learn.
+using FrozenScores = Frozen<LinearScores>;
+
+}  // namespace gatefold

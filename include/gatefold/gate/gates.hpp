@@ -1,0 +1,116 @@
+#pragma once
+
+#include "gatefold/core/types.hpp"
+#include "gatefold/gate/attention_posterior.hpp"
+#include "gatefold/gate/capacity.hpp"
+#include "gatefold/gate/composed_gate.hpp"
+#include "gatefold/gate/cosine_scores.hpp"
+#include "gatefold/gate/expert_choice.hpp"
+#include "gatefold/gate/frozen_scores.hpp"
+#include "gatefold/gate/gshard.hpp"
+#include "gatefold/gate/importance.hpp"
+#include "gatefold/gate/jitter.hpp"
+#include "gatefold/gate/load.hpp"
+#include "gatefold/gate/noisy_top_1.hpp"
+#include "gatefold/gate/noisy_top_k.hpp"
+#include "gatefold/gate/patch_scores.hpp"
+#include "gatefold/gate/scheduled_top_k.hpp"
+#include "gatefold/gate/sigmoid_bias.hpp"
+#include "gatefold/gate/token_similarity.hpp"
+#include "gatefold/gate/top_k.hpp"
+
+/// Gates under the names of their papers. Options stand in the braces of the parts:
+///
+///     SimilarityAware<XMoe>{.scores = {.experts = 8}, .mixing = {.tau = 2}, .selection = {.k = 2}}
+///
+/// What only an option tells apart from another gate has a function in namespace `published` with the published settings.
+namespace gatefold {
+
+/// The best expert under uniform noise, weighted by the noise-free softmax: the router of Mixture of Transformers.
+///
+/// Source: papers 000 and 003; Chen et al. 2022, arXiv:2208.02813.
+using SoftmaxNoisyTop1 = ComposedGate<LinearScores, Independent, NoisyTop1<>>;
+/// The same with scores of their own for every patch.
+///
+/// Source: paper 003, sec. 3.
+using PatchNoisyTop1 = ComposedGate<PatchScores, Independent, NoisyTop1<>>;
+/// Noise of learned width before the K best are taken, with the losses that go with it.
+///
+/// Source: Shazeer et al. 2017, arXiv:1701.06538.
+using SoftmaxNoisyTopK = ComposedGate<LinearScores, Independent, NoisyTopK, Importance, Load>;
+/// The router of V-MoE: noise, the K best of the softmax, room for so many items per expert.
+///
+/// Source: Riquelme et al. 2021, arXiv:2106.05974; settings in `published::vmoe`.
+using VMoe = ComposedGate<LinearScores, Independent, Capacity<NoisyTopK>, Importance, Load>;
+/// The router of the Switch Transformer: input jitter, the best expert, room for so many items.
+///
+/// Source: Fedus et al. 2021, arXiv:2101.03961; settings in `published::switch_transformer`.
+using Switch = ComposedGate<Jitter<LinearScores>, Independent, Capacity<TopK>, Balance>;
+/// The two best experts with room for so many items, and GShard's balance loss.
+///
+/// Source: Lepikhin et al. 2020, arXiv:2006.16668, without its random second expert; settings in `published::gshard`.
+using GShardTop2 = ComposedGate<LinearScores, Independent, Capacity<TopK>, GShard>;
+/// Cosine scores in a space of few dimensions.
+///
+/// Source: X-MoE, Chi et al. 2022, arXiv:2204.09179.
+using XMoe = ComposedGate<CosineScores, Independent, TopK>;
+/// A random router that never trains, with more experts per item as training goes on.
+///
+/// Source: SMoE-Dropout, Chen et al. 2023, arXiv:2303.01610.
+using SmoeDropout = ComposedGate<FrozenScores, Independent, ScheduledTopK>;
+/// Sigmoid scores balanced by a bias instead of a loss.
+///
+/// Source: Wang et al. 2024, arXiv:2408.15664.
+using SigmoidTopK = ComposedGate<LinearScores, Independent, SigmoidBias>;
+/// Experts choose their items.
+///
+/// Source: Zhou et al. 2022, arXiv:2202.09368.
+using SoftmaxExpertChoice = ComposedGate<LinearScores, Independent, ExpertChoice>;
+
+namespace lookup {
+
+template <class Base, class MixingT>
+struct WithMixing;
+template <class ScoresT, class OldT, class SelectionT, class... AuxiliaryT, class MixingT>
+struct WithMixing<ComposedGate<ScoresT, OldT, SelectionT, AuxiliaryT...>, MixingT> {
+  using Type = ComposedGate<ScoresT, MixingT, SelectionT, AuxiliaryT...>;
+};
+
+}  // namespace lookup
+
+/// A gate with another mixing, its scores, selection and auxiliary losses as they are.
+template <class Base, class MixingT>
+using WithMixing = typename lookup::WithMixing<Base, MixingT>::Type;
+/// Any gate whose items share their probabilities with similar ones.
+///
+/// Source: paper 002, eq. (7), (8).
+template <class Base>
+using SimilarityAware = WithMixing<Base, TokenSimilarity>;
+/// Any gate whose items follow what they attend to; a Block supplies the attention.
+///
+/// Source: paper 002, eq. (14)-(16).
+template <class Base>
+using AttentionAware = WithMixing<Base, AttentionPosterior>;
+
+namespace published {
+
+/// Settings of V-MoE: no router bias, fixed noise of 1/E, weights of the softmax over all experts, room for 1.05 times the
+/// even share (4 in evaluation), rounded up to a multiple of 4, importance and load losses of 0.005.
+inline VMoe vmoe(Index experts, Index k = 2, double factor = 1.05) {
+  return {.scores = {.experts = experts, .bias = false},
+          .selection = {.selection = NoisyTopK::vmoe(k), .factor = factor}};
+}
+/// Settings of the Switch Transformer: K = 1 with the weight of the softmax, jitter of 0.01, room for 1.25 times the even
+/// share, balance loss of 0.01.
+inline Switch switch_transformer(Index experts, double factor = 1.25) {
+  return {.scores = {.scores = {.experts = experts, .bias = false}},
+          .selection = {.selection = {.k = 1, .renormalise = false}, .factor = factor, .multiple_of = 1}};
+}
+/// Settings of GShard: the two best experts, weights of the two, room for twice the even share of one pick per item.
+inline GShardTop2 gshard(Index experts) {
+  return {.scores = {.experts = experts, .bias = false},
+          .selection = {.selection = {.k = 2}, .factor = 1, .multiple_of = 1}};
+}
+
+}  // namespace published
+}  // namespace gatefold

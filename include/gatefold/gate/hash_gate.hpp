@@ -1,0 +1,93 @@
+#pragma once
+
+#include <cstdint>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/routing/sparse_plan.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/policy.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// K experts of item n by the hash of its id.
+template <class T, class B>
+struct PickByHash {
+  View<const Index, 1, B> ids;
+  Index experts, k;
+  Seed seed;
+  View<Index, 1, B> item, expert;
+  View<T, 1, B> weight;
+
+  /// The rank-th expert that is none of the `count` picks from place `first` on: the least e = rank + #{picks <= e}.
+  GATEFOLD_HD Index other(Index first, Index count, Index rank) const {
+    for (Index e = rank;;) {
+      Index passed = 0;
+      for (Index i = first; i < first + count; ++i) passed += expert(i) <= e;
+      if (e == rank + passed) return e;
+      e = rank + passed;
+    }
+  }
+  GATEFOLD_HD void operator()(Index n) const {
+    std::uint64_t hash = mix64(seed.value ^ mix64(static_cast<std::uint64_t>(ids(n))));
+    for (Index j = 0; j < k; ++j, hash = mix64(hash)) {
+      const Index rank = static_cast<Index>(hash % static_cast<std::uint64_t>(experts - j));
+      item(n * k + j) = n;
+      expert(n * k + j) = ids(n) < 0 ? Index(-1) : other(n * k, j, rank);
+      weight(n * k + j) = T(1) / T(k);
+    }
+  }
+};
+
+}  // namespace fn
+
+/// Send an item where the hash of its token says: a router without parameters, balanced as far as tokens are.
+///
+///     h_0 = mix(seed ⊕ mix(id)),   h_j = mix(h_{j−1})                                                   (1)
+///     e_j = the (h_j mod (E − j))-th of the experts not in {e_0, …, e_{j−1}},   j < K,   w = 1/K        (2)
+///
+/// mix is the finaliser of splitmix64 (mix64). Source: Roller et al. 2021, arXiv:2106.04426, sec. 3 (random hash).
+/// @param extra  ids [N]: the token of each item, whatever its embedding; a negative id goes to no expert
+/// @throws ArgumentError unless 1 <= k <= count and there is one id per item
+/// @cost   N·K² comparisons, S = N·K picks
+/// @order  picks of an item are distinct; the same id and seed give the same experts everywhere
+struct HashGate {
+  Index count = 0, k = 1;
+  Seed seed{};
+
+  template <class T, class B>
+  using Plan = SparsePlan<T, B>;
+  template <class T, class B>
+  struct Extra {
+    Required<View<const Index, 1, B>> ids;  // [N]
+  };
+
+  Index experts() const { return count; }
+  HashGate with_experts(Index of_experts) const {
+    expect(count == 0 || count == of_experts, "HashGate", "count", Joined{of_experts, " (the experts)"}, count);
+    return {of_experts, k, seed};
+  }
+
+  template <class T, class B>
+  void validate(const Nothing<T, B>&, Index items, const Extra<T, B>& extra) const {
+    expect(k >= 1 && k <= count, "HashGate", "k", Joined{"1 <= k <= count = ", count}, k);
+    expect_shape("HashGate", "extra.ids", extra.ids.value, {items});
+  }
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, SparsePlan<T, B>& plan, Nothing<T, B>&,
+               const Extra<T, B>& extra) const {
+    plan.resize(x.extent(0), count, x.extent(0) * k);
+    B::for_each(ctx, x.extent(0),
+                fn::PickByHash<T, B>{extra.ids.value, count, k, seed, plan.item, plan.expert, plan.weight});
+    plan.build(ctx);
+  }
+  /// Nothing to learn.
+  template <class T, class B>
+  void backward(typename B::Context&, const Nothing<T, B>&, auto&&...) const {}
+};
+
+}  // namespace gatefold

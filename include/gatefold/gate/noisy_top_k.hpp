@@ -1,0 +1,193 @@
+#pragma once
+
+#include <cmath>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/epilogue.hpp"
+#include "gatefold/backend/initial.hpp"
+#include "gatefold/backend/softmax.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/gate/candidates.hpp"
+#include "gatefold/gate/noise.hpp"
+#include "gatefold/gate/top_k.hpp"
+#include "gatefold/routing/sparse_plan.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/policy.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// s ← log(1 + exp s) + epsilon
+template <class T>
+struct SoftplusInPlace {
+  T epsilon;
+  T* s;
+  GATEFOLD_HD void operator()(Index i) const {
+    const T v = s[i];
+    s[i] = (v > 0 ? v : T(0)) + std::log1p(std::exp(v > 0 ? -v : v)) + epsilon;
+  }
+};
+/// value = rank + deviation · noise
+template <class T>
+struct AddNoise {
+  const T *rank, *deviation;
+  Draw<GaussianNoise, T> noise;
+  T* value;
+  GATEFOLD_HD void operator()(Index i) const { value[i] = rank[i] + deviation[i] * noise(i); }
+};
+/// The adjoint of v in value = rank + (softplus(v) + epsilon) · noise. The softplus itself gives its slope:
+/// s = log(1 + exp v) has s' = 1 − exp(−s).
+template <class T>
+struct DeviationBackward {
+  const T *dvalue, *ddeviation, *deviation;  // ddeviation may be null
+  T epsilon;
+  Draw<GaussianNoise, T> noise;
+  T* dv;
+  GATEFOLD_HD void operator()(Index i) const {
+    const T d = dvalue[i] * noise(i) + (ddeviation ? ddeviation[i] : T(0));
+    dv[i] = d * -std::expm1(epsilon - deviation[i]);
+  }
+};
+
+}  // namespace fn
+
+/// Take the K best experts under Gaussian noise, weighted by the noisy values.
+///
+///     value[n,e] = rank[n,e] + deviation[n,e] · r[n,e],   r ~ N(0, 1),   I(n) = top_K value[n,:]
+///
+///     deviation[n,:] = softplus(x[n] W) + epsilon,  w[n,e] = softmax of value over I(n)   (learned, renormalise)  (1)
+///     deviation[n,e] = deviation / E,               w[n,e] = softmax of value over all    (V-MoE)                 (2)
+///
+/// Without noise in the extra input this is TopK. Noise moves the weights too, so the gradient flows through value to rank
+/// and, where learned, to W and x; `noisy` shows value and deviation to auxiliary losses (Load), whose gradients come back
+/// in d.noisy.
+/// Source: (1) Shazeer et al. 2017, arXiv:1701.06538, eq. (3)-(5), W = 0 at first; (2) Riquelme et al. 2021,
+/// arXiv:2106.05974, sec. 2.1. `reference` adds the epsilon of FastMoE's code to (1).
+/// @param rank [N, E] in   what to rank by;  q [N, E] in  its softmax
+/// @param saved  value, deviation and softmax of value [N, E]; empty without noise
+/// @throws ArgumentError unless 1 <= k <= experts, deviation > 0, epsilon >= 0 and W is [D, E]
+/// @cost   2·N·D·E flop (learned), N·E draws and exponentials, N·K·E comparisons, S = N·K picks
+/// @order  as TopK: ties go to the lower expert index, NaN ranks last, picks are distinct
+struct NoisyTopK {
+  Index k = 2;
+  bool renormalise = true;
+  bool learned = true;
+  double epsilon = 0;    // of the learned deviation
+  double deviation = 1;  // of the fixed one, over E
+  Initial initial = Initial::zero();
+  Index model_dim = 0, experts = 0;
+
+  static NoisyTopK reference(Index k = 2) {
+    NoisyTopK p;
+    p.k = k;
+    p.epsilon = 0.01;
+    return p;
+  }
+  static NoisyTopK vmoe(Index k = 2) {
+    NoisyTopK p;
+    p.k = k;
+    p.renormalise = p.learned = false;
+    return p;
+  }
+
+  template <class T, class B>
+  struct Params {
+    Tensor<T, 2, B> noise;  // [D, E] W; [0, 0] unless learned
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("noise", p.noise...);
+    }
+  };
+  template <class T, class B>
+  struct Saved {
+    Tensor<T, 2, B> value, deviation, q;  // [N, E]
+  };
+  template <class T, class B>
+  using Extra = Noise;
+
+  /// @throws ArgumentError unless the items' width is model_dim (0: deduced)
+  NoisyTopK with_model_dim(Index item_width) const {
+    NoisyTopK filled = *this;
+    if (model_dim == 0) filled.model_dim = item_width;
+    expect(filled.model_dim == item_width, "NoisyTopK", "model_dim", Joined{item_width, " (the experts' items)"},
+           model_dim);
+    return filled;
+  }
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    if (!learned) return {};
+    expect(model_dim >= 1, "NoisyTopK.init", "model_dim", "at least 1", model_dim);
+    expect(experts >= 1, "NoisyTopK.init", "experts", "at least 1", experts);
+    return {initial.weights<T>(ctx, seed, model_dim, experts)};
+  }
+  void validate(Index count) const {
+    expect(k >= 1 && k <= count, "NoisyTopK", "k", Joined{"1 <= k <= experts = ", count}, k);
+    expect(deviation > 0, "NoisyTopK", "deviation", "more than 0", deviation);
+    expect(epsilon >= 0, "NoisyTopK", "epsilon", "at least 0", epsilon);
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index, const Noise&) const {
+    expect_shape("NoisyTopK", "params.noise", p.noise, {learned ? model_dim : 0, learned ? experts : 0});
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, const Candidates<T, B>& c, SparsePlan<T, B>& plan,
+               Saved<T, B>& saved, const Noise& noise) const {
+    const Index items = noise.random ? c.q.extent(0) : 0, count = c.q.extent(1);
+    validate(count);
+    for (auto* t : {&saved.value, &saved.deviation, &saved.q}) t->resize(items, count);
+    Nothing<T, B> none;
+    if (items == 0) return top_k().forward(ctx, none, c, plan, none, none);
+    if (learned) {
+      B::gemm(ctx, c.x, false, p.noise.view(), false, false, saved.deviation.view(), fn::Store{});
+      B::for_each(ctx, saved.deviation.size(), fn::SoftplusInPlace<T>{T(epsilon), saved.deviation.data()});
+    } else {
+      fill(ctx, saved.deviation.view(), T(deviation / static_cast<double>(count)));
+    }
+    B::for_each(ctx, saved.value.size(), fn::AddNoise<T>{c.rank.data(), saved.deviation.data(),
+                                                         fn::draw<GaussianNoise, T>(noise), saved.value.data()});
+    B::for_rows(ctx, items, fn::Softmax<T, B>{saved.value, saved.q});
+    top_k().forward(ctx, none, noisy_candidates(c, saved), plan, none, none);
+  }
+  /// What experts were ranked by, for auxiliary losses; empty without noise.
+  template <class T, class B>
+  NoisyRank<const T, B> noisy(const Saved<T, B>& saved) const {
+    if (saved.value.size() == 0) return {};
+    return {saved.value, saved.deviation};
+  }
+  /// Adds to d.x, d.rank and grads; without noise to d.q.
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, const Candidates<T, B>& c,
+                const SparsePlan<T, B>& plan, const Saved<T, B>& saved, const typename SparsePlan<T, B>::Grad& dplan,
+                const CandidatesGrad<T, B>& d, Params<T, B>& grads, const Noise& noise) const {
+    Nothing<T, B> none;
+    if (saved.value.size() == 0) return top_k().backward(ctx, none, c, plan, none, dplan, d, none, none);
+    auto mark = ctx.mark();
+    auto dq = ctx.template scratch<T>(c.q.extent(0), c.q.extent(1));
+    auto dvalue = ctx.template scratch<T>(c.q.extent(0), c.q.extent(1));
+    fill(ctx, dq, 0);
+    top_k().backward(ctx, none, noisy_candidates(c, saved), plan, none, dplan, CandidatesGrad<T, B>{d.x, d.rank, dq},
+                     none, none);
+    B::for_rows(ctx, dq.extent(0), fn::SoftmaxBackward<T, B>{saved.q, dq, dvalue});
+    if (d.noisy.value.data()) add(ctx, d.noisy.value, dvalue);
+    add(ctx, dvalue, d.rank);
+    if (!learned) return;
+    const View<T, 2, B> dv = dq;  // dq is used up
+    B::for_each(ctx, dv.size(),
+                fn::DeviationBackward<T>{dvalue.data(), d.noisy.deviation.data(), saved.deviation.data(), T(epsilon),
+                                         fn::draw<GaussianNoise, T>(noise), dv.data()});
+    B::gemm(ctx, c.x, true, View<const T, 2, B>(dv), false, true, grads.noise.view(), fn::Store{});
+    B::gemm(ctx, View<const T, 2, B>(dv), false, p.noise.view(), true, true, d.x, fn::Store{});
+  }
+
+ private:
+  TopK top_k() const { return {.k = k, .renormalise = renormalise}; }
+  template <class T, class B>
+  static Candidates<T, B> noisy_candidates(const Candidates<T, B>& c, const Saved<T, B>& saved) {
+    return {c.x, saved.value, saved.q, c.valid};
+  }
+};
+
+}  // namespace gatefold

@@ -1,0 +1,49 @@
+#pragma once
+
+#include "gatefold/gate/candidates.hpp"
+#include "gatefold/gate/top_k.hpp"
+#include "gatefold/routing/sparse_plan.hpp"
+#include "gatefold/tensor/policy.hpp"
+
+namespace gatefold {
+
+/// TopK whose K is given with each call, and may grow while a model trains or shrink where it serves.
+///
+///     I(n) = top_k rank[n,:],   k from the extra inputs, or the option where they say 0                 (1)
+///
+/// Source: SMoE-dropout, Chen et al. 2023, arXiv:2303.01610, sec. 3.3; schedules of k: Annealed. For weights see TopK.
+/// @param extra  k of this call
+/// @throws ArgumentError unless 1 <= k <= experts
+/// @cost   as TopK; memory grows once to the largest k
+/// @order  as TopK
+struct ScheduledTopK {
+  Index k = 2;
+  bool renormalise = true;
+
+  template <class T, class B>
+  struct Extra {
+    Index k = 0;
+  };
+
+  void validate(Index experts) const { TopK{k, renormalise}.validate(experts); }
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Nothing<T, B>& p, const Candidates<T, B>& c, SparsePlan<T, B>& plan,
+               Nothing<T, B>& saved, const Extra<T, B>& extra) const {
+    of(extra).forward(ctx, p, c, plan, saved, p);
+  }
+  /// Adds to d.q.
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Nothing<T, B>& p, const Candidates<T, B>& c,
+                const SparsePlan<T, B>& plan, const Nothing<T, B>& saved, const typename SparsePlan<T, B>::Grad& dplan,
+                const CandidatesGrad<T, B>& d, Nothing<T, B>& grads, const Extra<T, B>& extra) const {
+    of(extra).backward(ctx, p, c, plan, saved, dplan, d, grads, p);
+  }
+
+ private:
+  template <class T, class B>
+  TopK of(const Extra<T, B>& extra) const {
+    return {extra.k == 0 ? k : extra.k, renormalise};
+  }
+};
+
+}  // namespace gatefold

@@ -1,0 +1,199 @@
+#pragma once
+
+#include <cmath>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/epilogue.hpp"
+#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/backend/softmax.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/gate/unit_rows.hpp"
+#include "gatefold/routing/dense_plan.hpp"
+#include "gatefold/routing/sequence.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/policy.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// weight[(g,s), l] = softmax over the items l of sequence g of z[g·L + l, s]; padding gets 0.
+template <class T, class B>
+struct SoftmaxOfItems {
+  View<const T, 2, B> z;
+  View<const T, 1, B> valid;  // [N] or empty
+  View<T, 2, B> weight;
+
+  GATEFOLD_HD bool is_item(Index n) const { return valid.empty() || valid(n) != 0; }
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
+    const Index length = weight.extent(1), first = r / z.extent(1) * length, s = r % z.extent(1);
+    Index some = 0;
+    while (some < length && !is_item(first + some)) ++some;
+    T top = some < length ? z(first + some, s) : T(0), total = 0;
+    for (Index l = lanes.lane; l < length; l += lanes.size)
+      if (is_item(first + l)) top = z(first + l, s) > top ? z(first + l, s) : top;
+    top = lanes.max(top);
+    for (Index l = lanes.lane; l < length; l += lanes.size)
+      total += weight(r, l) = is_item(first + l) ? std::exp(z(first + l, s) - top) : T(0);
+    total = lanes.sum(total);
+    for (Index l = lanes.lane; l < length; l += lanes.size)
+      if (is_item(first + l)) weight(r, l) /= total;
+  }
+};
+/// Its adjoint, added to dz.
+template <class T, class B>
+struct SoftmaxOfItemsBackward {
+  View<const T, 2, B> weight, dweight;
+  View<T, 2, B> dz;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
+    const Index length = weight.extent(1), first = r / dz.extent(1) * length, s = r % dz.extent(1);
+    T dot = 0;
+    for (Index l = lanes.lane; l < length; l += lanes.size) dot += weight(r, l) * dweight(r, l);
+    dot = lanes.sum(dot);
+    for (Index l = lanes.lane; l < length; l += lanes.size) dz(first + l, s) += weight(r, l) * (dweight(r, l) - dot);
+  }
+};
+
+}  // namespace fn
+
+/// Soft mixture of experts: no item is sent anywhere; every expert works on a few mixtures of all items.
+///
+///     z[n,s] = ⟨x̂[n], σ φ̂[s]⟩,   x̂ = x/‖x‖,   φ̂ = φ/‖φ‖,   s = (expert, slot), σ learned                (1)
+///     dispatch[s,n] = exp z[n,s] / Σ_{m in the sequence of n} exp z[m,s]                                (2)
+///     combine[n,s]  = exp z[n,s] / Σ_t exp z[n,t]                                                       (3)
+///
+/// Source: Puigcerver et al. 2023, arXiv:2308.00951, eq. (1)-(3), sec. 2.3 and alg. 1, 2. `norm` says how ‖·‖ stays away from 0: the
+/// paper's listing has `outside`, `SoftMoe::vmoe()` (google-research/vmoe) `inside`, `SoftMoe::reference()`
+/// (bwconrad/soft-moe, the base of paper 001's code) `clamped`; the last also dispatches x̂ instead of x.
+/// Items of a sequence see each other, later ones included: not for causal models.
+/// @param count  experts;  slots  of each expert and sequence
+/// @param unit_dispatch  mix x̂ into the slots
+/// @param x      [N, D] in   items
+/// @param plan   DensePlan: dispatch [sequences·E·P, length], combine [N, E·P]
+/// @param extra  Sequence: length, padding. Sequences never mix. Padding reaches nothing, whatever stands there; its
+///               output is 0
+/// @throws ArgumentError unless model_dim, count, slots >= 1 and shapes and length fit
+/// @cost   2·N·E·P·D flop beside those of the plan; σ starts at 1, φ as N(0, 1/D)
+struct SoftMoe {
+  Index model_dim = 0, count = 0, slots = 1;
+  UnitNorm norm = UnitNorm::outside;
+  double epsilon = 1e-6;
+  bool unit_dispatch = false;
+
+  static SoftMoe vmoe() { return {.norm = UnitNorm::inside}; }
+  static SoftMoe reference() { return {.norm = UnitNorm::clamped, .epsilon = 1e-12, .unit_dispatch = true}; }
+
+  template <class T, class B>
+  using Plan = DensePlan<T, B>;
+  template <class T, class B>
+  using Extra = Sequence<T, B>;
+  template <class T, class B>
+  struct Params {
+    Tensor<T, 3, B> phi;    // [E, P, D]
+    Tensor<T, 1, B> scale;  // [1]
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("phi", p.phi...);
+      f("scale", p.scale...);
+    }
+  };
+
+  Index experts() const { return count; }
+  SoftMoe with_model_dim(Index width) const {
+    expect(model_dim == 0 || model_dim == width, "SoftMoe", "model_dim", Joined{width, " (the experts' items)"},
+           model_dim);
+    SoftMoe filled = *this;
+    filled.model_dim = width;
+    return filled;
+  }
+  SoftMoe with_experts(Index of_experts) const {
+    expect(count == 0 || count == of_experts, "SoftMoe", "count", Joined{of_experts, " (the experts)"}, count);
+    SoftMoe filled = *this;
+    filled.count = of_experts;
+    return filled;
+  }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    expect(model_dim >= 1, "SoftMoe.init", "model_dim", "at least 1", model_dim);
+    expect(count >= 1, "SoftMoe.init", "count", "at least 1", count);
+    expect(slots >= 1, "SoftMoe.init", "slots", "at least 1", slots);
+    Params<T, B> p{Tensor<T, 3, B>(count, slots, model_dim), constant_tensor<T>(ctx, 1, 1)};
+    fill_normal(ctx, seed, 1 / std::sqrt(static_cast<double>(model_dim)), p.phi);
+    return p;
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index items, const Sequence<T, B>& extra) const {
+    expect_shape("SoftMoe", "params.phi", p.phi, {count, slots, model_dim});
+    expect_shape("SoftMoe", "params.scale", p.scale, {1});
+    extra.validate("SoftMoe.forward", items);
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, DensePlan<T, B>& plan, Nothing<T, B>&,
+               const Sequence<T, B>& extra) const {
+    auto mark = ctx.mark();
+    plan.resize(ctx, x.extent(0), count, slots, extra);
+    const auto s = sides<T, B>(ctx, p, plan.without_padding(ctx, x));
+    if (unit_dispatch) {
+      plan.inputs.resize(x.extent(0), model_dim);
+      copy(ctx, s.item, plan.inputs.view());
+    }
+    auto z = ctx.template scratch<T>(x.extent(0), count * slots);
+    B::gemm(ctx, s.item, false, s.slot, true, false, z, fn::Store{});
+    B::for_rows(ctx, plan.dispatch_weight.extent(0), fn::SoftmaxOfItems<T, B>{z, plan.valid, plan.dispatch_weight});
+    B::for_rows(ctx, z.extent(0), fn::Softmax<T, B>{z, plan.combine_weight});
+    if (plan.valid.size() > 0)
+      B::for_each(ctx, z.size(), fn::KeepValid<T, B>{plan.combine_weight, plan.valid, plan.combine_weight});
+  }
+
+  /// Adds to dx and grads.
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const DensePlan<T, B>& plan,
+                const Nothing<T, B>&, const typename DensePlan<T, B>::Grad& d, Out<T, 2, B> dx, Params<T, B>& grads,
+                const Sequence<T, B>&, Nothing<T, B>&) const {
+    auto mark = ctx.mark();
+    auto dz = ctx.template scratch<T>(x.extent(0), count * slots);
+    B::for_rows(ctx, dz.extent(0), fn::SoftmaxBackward<T, B>{plan.combine_weight, d.combine_weight, dz});
+    B::for_rows(ctx, plan.dispatch_weight.extent(0),
+                fn::SoftmaxOfItemsBackward<T, B>{plan.dispatch_weight, d.dispatch_weight, dz});
+
+    const View<const T, 2, B> kept = plan.without_padding(ctx, x), dlogits = dz;
+    const auto s = sides<T, B>(ctx, p, kept);
+    auto dslot = ctx.template scratch<T>(count * slots, model_dim);
+    B::gemm(ctx, dlogits, true, s.item, false, false, dslot, fn::Store{});
+    B::template reduce<T>(ctx, dslot.extent(0), fn::UnitRowsScale<T, B>{of_slots(p.phi), factor<T>(), dslot},
+                          grads.scale.data());
+    B::for_rows(ctx, dslot.extent(0), fn::UnitRowsBackward<T, B>{of_slots(p.phi), factor<T>(), p.scale.data(), dslot,
+                                                                 of_slots(grads.phi)});
+    auto ditem = d.inputs.empty() ? ctx.template scratch<T>(x.extent(0), model_dim) : d.inputs;
+    B::gemm(ctx, dlogits, false, s.slot, false, !d.inputs.empty(), ditem, fn::Store{});
+    B::for_rows(ctx, x.extent(0), fn::UnitRowsBackward<T, B>{kept, factor<T>(), nullptr, ditem, dx});
+  }
+
+ private:
+  /// Both sides of the scalar product, σ inside the slots' one.
+  template <class T, class B>
+  struct Sides {
+    View<const T, 2, B> item, slot;  // [N, D], [E·P, D]
+  };
+  template <class T, class B>
+  Sides<T, B> sides(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x) const {
+    auto item = ctx.template scratch<T>(x.extent(0), model_dim), slot = ctx.template scratch<T>(count * slots, model_dim);
+    B::for_rows(ctx, x.extent(0), fn::UnitRows<T, B>{x, factor<T>(), nullptr, item});
+    B::for_rows(ctx, slot.extent(0), fn::UnitRows<T, B>{of_slots(p.phi), factor<T>(), p.scale.data(), slot});
+    return {item, slot};
+  }
+  template <class T>
+  fn::UnitFactor<T> factor() const {
+    return {norm, T(epsilon)};
+  }
+  /// [E, P, D] as [E·P, D]
+  auto of_slots(auto& phi) const { return phi.view().as(count * slots, model_dim); }
+};
+
+}  // namespace gatefold

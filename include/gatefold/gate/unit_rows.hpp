@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cmath>
+
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/view.hpp"
+
+/// Rows of length one, and their adjoint: what scores that compare directions share.
+namespace gatefold {
+
+/// How a row is brought to length one, and what keeps short rows finite.
+///
+///     clamped   x / ‖x‖ where ‖x‖ > ε, else 0                                                           (1)
+///     outside   x / (‖x‖ + ε)                                                                           (2)
+///     inside    x / √(‖x‖² + ε)                                                                         (3)
+///     none      x                                                                                       (4)
+///
+/// (1) is x / max(‖x‖, ε) but for rows shorter than ε, which have no direction: they give 0 and get no gradient, where
+/// the derivative of x / ε would be 1/ε.
+enum class UnitNorm { clamped, outside, inside, none };
+
+namespace fn {
+
+/// û = f(‖x‖²) x and its derivative: dx = f · dû − g · ⟨x, dû⟩ x
+template <class T>
+struct UnitFactor {
+  UnitNorm form;
+  T epsilon;
+
+  GATEFOLD_HD T f(T square) const {
+    if (form == UnitNorm::none) return 1;
+    if (form == UnitNorm::inside) return 1 / std::sqrt(square + epsilon);
+    const T length = std::sqrt(square);
+    if (form == UnitNorm::outside) return 1 / (length + epsilon);
+    return length <= epsilon ? T(0) : 1 / length;
+  }
+  GATEFOLD_HD T g(T square) const {
+    const T v = f(square);
+    if (form == UnitNorm::none) return 0;
+    return form != UnitNorm::outside ? v * v * v : square > 0 ? v * v / std::sqrt(square) : T(0);
+  }
+};
+
+/// unit[n,:] = scale · û[n,:]; scale is read where it lives, null: 1
+template <class T, class B>
+struct UnitRows {
+  View<const T, 2, B> x;
+  UnitFactor<T> factor;
+  const T* scale;
+  View<T, 2, B> unit;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    T square = 0;
+    for (Index d = lanes.lane; d < x.extent(1); d += lanes.size) square += x(n, d) * x(n, d);
+    const T f = (scale ? *scale : T(1)) * factor.f(lanes.sum(square));
+    for (Index d = lanes.lane; d < x.extent(1); d += lanes.size) unit(n, d) = f * x(n, d);
+  }
+};
+
+/// dx[n,:] += scale · (f dunit[n,:] − g ⟨x, dunit⟩ x[n,:])
+template <class T, class B>
+struct UnitRowsBackward {
+  View<const T, 2, B> x;
+  UnitFactor<T> factor;
+  const T* scale;
+  View<const T, 2, B> dunit;
+  View<T, 2, B> dx;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    T square = 0, dot = 0;
+    for (Index d = lanes.lane; d < x.extent(1); d += lanes.size) {
+      square += x(n, d) * x(n, d);
+      dot += x(n, d) * dunit(n, d);
+    }
+    square = lanes.sum(square);
+    const T s = scale ? *scale : T(1), f = s * factor.f(square), g = s * factor.g(square) * lanes.sum(dot);
+    for (Index d = lanes.lane; d < x.extent(1); d += lanes.size) dx(n, d) += f * dunit(n, d) - g * x(n, d);
+  }
+};
+
+/// ⟨û[n,:], dunit[n,:]⟩, whose sum over n is the adjoint of the scale
+template <class T, class B>
+struct UnitRowsScale {
+  View<const T, 2, B> x;
+  UnitFactor<T> factor;
+  View<const T, 2, B> dunit;
+
+  GATEFOLD_HD T operator()(Index n) const {
+    T square = 0, dot = 0;
+    for (Index d = 0; d < x.extent(1); ++d) {
+      square += x(n, d) * x(n, d);
+      dot += x(n, d) * dunit(n, d);
+    }
+    return factor.f(square) * dot;
+  }
+};
+
+}  // namespace fn
+}  // namespace gatefold

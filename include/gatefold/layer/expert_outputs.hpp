@@ -1,0 +1,68 @@
+#pragma once
+
+#include <type_traits>
+
+#include "gatefold/backend/groups.hpp"
+#include "gatefold/backend/one_group.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/layer/mixture.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/policy.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// rows[s] = s mod N: every expert reads every item
+template <class B>
+struct EveryItem {
+  Index items;
+  View<Index, 1, B> rows;
+  GATEFOLD_HD void operator()(Index s) const { rows(s) = s % items; }
+};
+/// u[n,e,:] = z[e,n,:]; i = n · E + e
+template <class T, class B>
+struct ByItem {
+  View<const T, 3, B> z;
+  View<T, 3, B> u;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index i) const {
+    const Index n = i / u.extent(1), e = i % u.extent(1);
+    for (Index d = lanes.lane; d < u.extent(2); d += lanes.size) u(n, e, d) = z(e, n, d);
+  }
+};
+
+}  // namespace fn
+
+/// What every expert of a mixture answers to every item, picked or not; metric::pareto_gap and metric::norm_rank ask for
+/// it.
+///
+///     u[n,e] = expert_e(x[n])                                                                           (1)
+///
+/// @param params  of the mixture
+/// @param x [N, in_dim] in
+/// @return [N, E, out_dim]
+/// @throws ArgumentError unless shapes fit
+/// @cost   E/K times the experts' work in a layer; allocates N·E·(out_dim + what an expert keeps) values
+template <class M, class T, class B>
+auto expert_outputs(typename B::Context& ctx, const M& mixture, const Params<M, std::remove_const_t<T>, B>& params,
+                    View<T, 2, B> x) {
+  using U = std::remove_const_t<T>;
+  const auto& expert = mixture.expert;
+  using ExpertT = std::remove_cvref_t<decltype(expert)>;
+  expect_shape("expert_outputs", "x", x, {any_extent, mixture.in_dim()});
+  const Index items = x.extent(0), experts = mixture.gate.experts(), out = mixture.out_dim();
+  if constexpr (requires { expert.validate(params.expert, experts); }) expert.validate(params.expert, experts);
+  Tensor<U, 3, B> u(items, experts, out);
+  auto mark = ctx.mark();
+  auto offsets = ctx.template scratch<Index>(experts + 1), rows = ctx.template scratch<Index>(items * experts);
+  auto z = ctx.template scratch<U>(experts, items, out);
+  B::for_each(ctx, offsets.size(), fn::EvenOffsets<B>{items, offsets});
+  B::for_each(ctx, rows.size(), fn::EveryItem<B>{items, rows});
+  Saved<ExpertT, U, B> discarded;
+  expert.forward(ctx, params.expert, Groups<B>{offsets, rows, rows.size()}, x, z.as(rows.size(), out), discarded);
+  B::for_rows(ctx, rows.size(), fn::ByItem<U, B>{z, u});
+  return u;
+}
+
+}  // namespace gatefold

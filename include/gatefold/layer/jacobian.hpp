@@ -1,0 +1,59 @@
+#pragma once
+
+#include <type_traits>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/layer/layer.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/policy.hpp"
+
+namespace gatefold {
+
+/// The Jacobian of a branch or layer at one item, by its own adjoint.
+///
+///     J[o,i] = ∂y[o] / ∂x[i]                                                                            (1)
+///
+/// The routing is that of x, so J is one-sided where x lies on a border between experts. A layer's carry starts afresh;
+/// auxiliary losses are no part of y and are left out.
+/// @param part   a branch (the mixture itself: J = ∂u/∂x) or a layer (with its residual stream)
+/// @param x      [1, in_dim] in   one item
+/// @return [out_dim, in_dim]
+/// @throws ArgumentError unless shapes fit
+/// @cost   one forward and out_dim backward passes; allocates
+template <class L, class T, class B>
+auto jacobian(typename B::Context& ctx, const L& part, const Params<L, std::remove_const_t<T>, B>& params,
+              View<T, 2, B> x, const Extra<L, std::remove_const_t<T>, B>& extra = {}) {
+  using U = std::remove_const_t<T>;
+  static_assert(policy::Branch<L, U, B> || policy::Layer<L, U, B>,
+                "gatefold: jacobian needs a branch or a layer; an expert is a branch as OneExpert{expert}");
+  expect_shape("jacobian", "x", x, {1, part.in_dim()});
+  const Index out = part.out_dim(), in = part.in_dim();
+  const auto plain = without_auxiliary(extra);
+  Params<L, U, B> grads = zeros_like(ctx, params);
+  Saved<L, U, B> saved;
+  ExtraGrad<L, U, B> dextra{};
+  Tensor<U, 2, B> y(1, out), dy(1, out), j(out, in);
+  const auto backward = [&](auto&& run) {
+    set_zero(ctx, j);
+    for (Index o = 0; o < out; ++o) {
+      set_zero(ctx, dy);
+      fill(ctx, dy.view().as(out).rows(o, 1), 1);
+      run(j.view().rows(o, 1));
+    }
+  };
+  if constexpr (policy::Layer<L, U, B>) {
+    Carry<L, U, B> carry;
+    part.begin(ctx, params, 1, carry);
+    part.forward(ctx, params, x, carry, y, saved, plain);
+    backward([&](View<U, 2, B> dx) {
+      set_zero(ctx, carry);
+      part.backward(ctx, params, x, saved, dy, carry, dx, grads, plain, dextra);
+    });
+  } else {
+    part.forward(ctx, params, x, y, saved, plain);
+    backward([&](View<U, 2, B> dx) { part.backward(ctx, params, x, saved, dy, dx, grads, plain, dextra); });
+  }
+  return j;
+}
+
+}  // namespace gatefold

@@ -1,0 +1,105 @@
+#pragma once
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/layer/layer.hpp"
+#include "gatefold/layer/one_expert.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/policy.hpp"
+
+namespace gatefold {
+
+/// A branch and, beside it, an expert that every item goes to: `WithShared{Mixture{gate, expert}, Mlp<Gelu>{…}}`.
+///
+///     u(x) = branch(x) + weight · shared(x)                                                             (1)
+///
+/// Source: the shared experts of DeepSeekMoE, Dai et al. 2024, arXiv:2401.06066, eq. (9); several are one that is wider.
+/// Extra inputs go to the branch.
+/// @param x [N, in_dim] in, u [N, out_dim] out
+/// @throws ArgumentError unless branch and shared expert agree in in_dim and out_dim
+/// @cost   branch + shared expert on N items
+template <class BranchT, class SharedT>
+struct WithShared {
+  BranchT branch;
+  SharedT shared;
+  double weight = 1;
+
+  template <class T, class B>
+  struct Params {
+    gatefold::Params<BranchT, T, B> branch;
+    gatefold::Params<OneExpert<SharedT>, T, B> shared;
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("branch", p.branch...);
+      f("shared", p.shared...);
+    }
+  };
+  template <class T, class B>
+  struct Saved {
+    gatefold::Saved<BranchT, T, B> branch;
+    gatefold::Saved<OneExpert<SharedT>, T, B> shared;
+    template <class F>
+    void mixtures(F&& f) const {
+      for_each_mixture(branch, f);
+    }
+  };
+  template <class T, class B>
+  using Extra = gatefold::Extra<BranchT, T, B>;
+  template <class T, class B>
+  using ExtraGrad = gatefold::ExtraGrad<BranchT, T, B>;
+
+  Index in_dim() const { return branch.in_dim(); }
+  Index out_dim() const { return branch.out_dim(); }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    validate_dims();
+    return {init_params<T, B>(branch, ctx, seed.fork(0)), one().template init<T, B>(ctx, seed.fork(1))};
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index items, const Same<Extra<T, B>>& extra) const {
+    validate_dims();
+    if constexpr (requires { branch.validate(p.branch, items, extra); }) branch.validate(p.branch, items, extra);
+    one().validate(p.shared, items, Nothing<T, B>{});
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
+               const Same<Extra<T, B>>& extra) const {
+    expect_shape("WithShared.forward", "x", x, {any_extent, in_dim()});
+    expect_shape("WithShared.forward", "u", u, {x.extent(0), out_dim()});
+    validate(p, x.extent(0), extra);
+    auto mark = ctx.mark();
+    auto from_shared = ctx.template scratch<T>(x.extent(0), out_dim());
+    branch.forward(ctx, p.branch, x, u, saved.branch, extra);
+    one().forward(ctx, p.shared, x, from_shared, saved.shared, Nothing<T, B>{});
+    add_scaled(ctx, T(weight), from_shared, u);
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
+                In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Same<Extra<T, B>>& extra,
+                Same<ExtraGrad<T, B>>& dextra) const {
+    auto mark = ctx.mark();
+    auto dshared = ctx.template scratch<T>(x.extent(0), out_dim());
+    fill(ctx, dshared, 0);
+    add_scaled(ctx, T(weight), du, dshared);
+    Nothing<T, B> none;
+    one().backward(ctx, p.shared, x, saved.shared, dshared, dx, grads.shared, none, none);
+    branch.backward(ctx, p.branch, x, saved.branch, du, dx, grads.branch, extra, dextra);
+  }
+
+ private:
+  OneExpert<SharedT> one() const { return {shared}; }
+  void validate_dims() const {
+    expect(shared.in_dim() == in_dim(), "WithShared", "shared.in_dim", Joined{in_dim(), " (the branch's)"},
+           shared.in_dim());
+    expect(shared.out_dim() == out_dim(), "WithShared", "shared.out_dim", Joined{out_dim(), " (the branch's)"},
+           shared.out_dim());
+  }
+};
+template <class Br, class S>
+WithShared(Br, S) -> WithShared<Br, S>;
+template <class Br, class S>
+WithShared(Br, S, double) -> WithShared<Br, S>;
+
+}  // namespace gatefold

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <type_traits>
+
+#include "gatefold/metric/metric.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// 1 if fewer than k classes come before the label: those with a larger logit, an equal one and a lower index, or NaN
+template <class T, class B>
+struct IsAmongBest {
+  View<const T, 2, B> y;
+  View<const Index, 1, B> labels;
+  Index k;
+  GATEFOLD_HD double operator()(Index n) const {
+    const Index label = labels(n);
+    GATEFOLD_ASSERT(0 <= label && label < y.extent(1), "accuracy: label out of range");
+    const T own = y(n, label);
+    if (own != own) return 0;
+    Index before = 0;
+    for (Index c = 0; c < y.extent(1); ++c) before += !(y(n, c) <= own) || (y(n, c) == own && c < label);
+    return before < k ? 1 : 0;
+  }
+};
+
+}  // namespace fn
+
+namespace metric {
+
+/// The share of items whose label is among the k largest logits.
+///
+///     (1/N) Σ_n [ |{c : y[n,c] > y[n,l], or = and c < l}| < k ],   l = labels[n]                        (1)
+///
+/// A label whose logit is NaN is never right; other NaN rank before every number.
+/// @param y      [N, C] in  logits
+/// @param labels [N]    in  in [0, C)
+/// @param valid  [N]    in  1 = item, 0 = padding; empty: all are items
+/// @throws ArgumentError unless 1 <= k <= C and the labels fit (their range on a device: in debug builds)
+/// @cost  N·C comparisons
+/// @order ties go to the lower index
+template <class T, class B>
+double accuracy(typename B::Context& ctx, View<T, 2, B> y, In<Index, 1, B> labels, Index k = 1,
+                In<std::remove_const_t<T>, 1, B> valid = {}) {
+  using U = std::remove_const_t<T>;
+  expect(k >= 1 && k <= y.extent(1), "accuracy", "k", Joined{"1 <= k <= classes = ", y.extent(1)}, k);
+  expect_labels<U, B>("accuracy", y.extent(0), y.extent(1), labels, valid);
+  return mean<U, B>(ctx, y.extent(0), fn::IsAmongBest<U, B>{y, labels, k}, valid);
+}
+
+}  // namespace metric
+}  // namespace gatefold

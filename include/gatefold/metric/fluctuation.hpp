@@ -1,0 +1,105 @@
+#pragma once
+
+#include "gatefold/metric/metric.hpp"
+#include "gatefold/routing/sparse_plan.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// out[n,:] = the experts of item n, by falling weight (NaN last, ties to the lower expert); −1 where there are no more
+template <class T, class B>
+struct PicksByWeight {
+  View<const Index, 1, B> item_offsets, item_slots, pick, expert;
+  View<const T, 1, B> weight;
+  View<Index, 2, B> out;
+  GATEFOLD_HD bool before(Index s, Index t) const {
+    const T a = weight(pick(s)), b = weight(pick(t));
+    if ((a == a) != (b == b)) return a == a;
+    return a > b || (!(b > a) && s < t);  // slots are in expert order
+  }
+  GATEFOLD_HD void operator()(Index n) const {
+    for (Index j = 0; j < out.extent(1); ++j) out(n, j) = -1;
+    for (Index o = item_offsets(n); o < item_offsets(n + 1); ++o) {
+      Index place = 0;
+      for (Index other = item_offsets(n); other < item_offsets(n + 1); ++other)
+        place += before(item_slots(other), item_slots(o));
+      if (place < out.extent(1)) out(n, place) = expert(pick(item_slots(o)));
+    }
+  }
+};
+
+enum class PickChange { set, ordered, first };
+
+/// 1 if the picks of item n differ; negative picks are none
+template <class B>
+struct PicksDiffer {
+  View<const Index, 2, B> before, after;
+  PickChange what;
+  GATEFOLD_HD static Index at(View<const Index, 2, B> picks, Index n, Index j) {
+    return j < picks.extent(1) && picks(n, j) >= 0 ? picks(n, j) : Index(-1);
+  }
+  GATEFOLD_HD static bool within(View<const Index, 2, B> part, View<const Index, 2, B> whole, Index n) {
+    for (Index j = 0; j < part.extent(1); ++j) {
+      bool found = at(part, n, j) < 0;
+      for (Index i = 0; i < whole.extent(1); ++i) found = found || at(part, n, j) == at(whole, n, i);
+      if (!found) return false;
+    }
+    return true;
+  }
+  GATEFOLD_HD double operator()(Index n) const {
+    if (what == PickChange::set) return within(before, after, n) && within(after, before, n) ? 0 : 1;
+    const Index most = before.extent(1) > after.extent(1) ? before.extent(1) : after.extent(1);
+    for (Index j = 0; j < (what == PickChange::first ? Index(1) : most); ++j)
+      if (at(before, n, j) != at(after, n, j)) return 1;
+    return 0;
+  }
+};
+
+}  // namespace fn
+
+namespace metric {
+
+/// A snapshot of who goes where, for `fluctuation`: a plan is overwritten by the next step.
+/// @param k  how many picks per item to keep
+/// @return [N, k] experts of each item by falling weight, −1 where an item has fewer
+/// @throws ArgumentError unless k >= 1
+/// @order  ties go to the lower expert index; NaN weights come last
+template <class T, class B>
+Tensor<Index, 2, B> picks(typename B::Context& ctx, const SparsePlan<T, B>& plan, Index k) {
+  expect(k >= 1, "picks", "k", "at least 1", k);
+  Tensor<Index, 2, B> out(plan.items(), k);
+  B::for_each(ctx, plan.items(), fn::PicksByWeight<T, B>{plan.item_offsets, plan.item_slots, plan.pick, plan.expert,
+                                                         plan.weight, out});
+  return out;
+}
+
+/// The share of items that go elsewhere than before.
+struct Fluctuation {
+  double set = 0;      // their sets of experts differ
+  double ordered = 0;  // their experts, best first, differ
+  double first = 0;    // their best experts differ
+};
+
+/// Compare two snapshots of the same items.
+///
+///     set     = (1/N) Σ_n [ {before[n,:]} ≠ {after[n,:]} ]                                              (1)
+///     ordered = (1/N) Σ_n [ before[n,:] ≠ after[n,:] ]                                                  (2)
+///     first   = (1/N) Σ_n [ before[n,0] ≠ after[n,0] ]                                                  (3)
+///
+/// Source: paper 002 (Graph of Tokens), sec. 5 and fig. 3: tokens that change their experts between the last two epochs.
+/// For K > 1 the paper does not say which of the three it counts; `set` is the literal reading.
+/// @param before, after [N, K] in  from `picks`; negative: none; their K may differ
+/// @param valid         [N]    in  1 = item, 0 = padding; empty: all are items
+/// @throws ArgumentError unless shapes fit
+template <class I, class J, class B, class T = const float>
+Fluctuation fluctuation(typename B::Context& ctx, View<I, 2, B> before, View<J, 2, B> after, View<T, 1, B> valid = {}) {
+  expect_shape("fluctuation", "after", after, {before.extent(0), any_extent});
+  const auto share = [&](fn::PickChange what) {
+    return mean<std::remove_const_t<T>, B>(ctx, before.extent(0), fn::PicksDiffer<B>{before, after, what}, valid);
+  };
+  return {share(fn::PickChange::set), share(fn::PickChange::ordered), share(fn::PickChange::first)};
+}
+
+}  // namespace metric
+}  // namespace gatefold

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "gatefold/metric/metric.hpp"
+#include "gatefold/routing/sparse_plan.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// The expert of pick p; E if it was dropped, −1 if its item is padding
+template <class T, class B>
+struct ExpertOrDropped {
+  View<const Index, 1, B> item, expert;
+  Index experts;
+  IsItem<T, B> is_item;
+  GATEFOLD_HD Index operator()(Index p) const {
+    if (!is_item(item(p))) return -1;
+    return expert(p) >= 0 ? expert(p) : experts;
+  }
+};
+
+}  // namespace fn
+
+namespace metric {
+
+/// How the picks spread over the experts. Everything is 0 where nothing was picked.
+struct Load {
+  std::vector<Index> counts;  // [E]
+  Index dropped = 0;
+
+  Index picks() const { return std::accumulate(counts.begin(), counts.end(), Index(0)); }
+
+  ///     cv = sqrt(Σ_e (c_e − c̄)² / (E − ddof)) / c̄                                                    (2)
+  ///
+  /// 0: even; sqrt(E − 1): one expert takes all (with ddof = 0, as in V-MoE's losses).
+  /// @throws ArgumentError unless ddof >= 0
+  double coefficient_of_variation(Index ddof = 0) const {
+    expect(ddof >= 0, "Load", "ddof", "at least 0", ddof);
+    const double experts = static_cast<double>(counts.size()), mean = static_cast<double>(picks()) / experts;
+    if (!(mean > 0) || experts <= static_cast<double>(ddof)) return 0;
+    double squares = 0;
+    for (const Index c : counts) squares += (static_cast<double>(c) - mean) * (static_cast<double>(c) - mean);
+    return std::sqrt(squares / (experts - static_cast<double>(ddof))) / mean;
+  }
+  ///     max_e c_e / Σ_f c_f,   min_e c_e / Σ_f c_f                                                       (3)
+  double largest_share() const { return share(std::max_element(counts.begin(), counts.end())); }
+  double smallest_share() const { return share(std::min_element(counts.begin(), counts.end())); }
+  ///     dropped / (dropped + Σ_e c_e)                                                                     (4)
+  double overflow() const {
+    return dropped > 0 ? static_cast<double>(dropped) / static_cast<double>(dropped + picks()) : 0;
+  }
+
+ private:
+  double share(std::vector<Index>::const_iterator at) const {
+    return picks() > 0 ? static_cast<double>(*at) / static_cast<double>(picks()) : 0;
+  }
+};
+
+/// Count the picks of every expert.
+///
+///     c_e = |{picks p : expert[p] = e}|,   dropped = |{picks p : expert[p] < 0}|                        (1)
+///
+/// Source: paper 001 (MomentumSMoE), sec. 6; overflow: Riquelme et al. 2021, arXiv:2106.05974, sec. 2.4 (capacity).
+/// @param valid [N] in  1 = item, 0 = padding; empty: all are items
+/// @throws ArgumentError unless `valid` fits
+/// @cost  O(S + E)
+template <class T, class B>
+Load load(typename B::Context& ctx, const SparsePlan<T, B>& plan, In<T, 1, B> valid = {}) {
+  if (valid.data()) expect_shape("load", "valid", valid, {plan.items()});
+  const fn::ExpertOrDropped<T, B> key{plan.item, plan.expert, plan.experts(), {valid}};
+  Load l{histogram<B>(ctx, plan.expert.size(), key, plan.experts() + 1)};
+  l.dropped = l.counts.back();
+  l.counts.pop_back();
+  return l;
+}
+
+}  // namespace metric
+}  // namespace gatefold

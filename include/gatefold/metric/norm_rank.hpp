@@ -1,0 +1,156 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <numeric>
+#include <type_traits>
+#include <vector>
+
+#include "gatefold/metric/metric.hpp"
+#include "gatefold/routing/sparse_plan.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// ‖rows[i,:]‖
+template <class T, class B>
+struct RowNorm {
+  View<const T, 2, B> rows;
+  GATEFOLD_HD double operator()(Index i) const {
+    double squares = 0;
+    for (Index d = 0; d < rows.extent(1); ++d) {
+      const double v = static_cast<double>(rows(i, d));
+      squares += v * v;
+    }
+    return std::sqrt(squares);
+  }
+};
+/// The place of pick p's expert among all experts at its item, largest norm first, ties to the lower index;
+/// −1 if the pick was dropped or its item is padding
+template <class T, class B>
+struct NormRank {
+  View<const Index, 1, B> item, expert;
+  View<const double, 2, B> norms;
+  IsItem<T, B> is_item;
+  GATEFOLD_HD Index operator()(Index p) const {
+    const Index own = expert(p), n = item(p);
+    if (own < 0 || !is_item(n)) return -1;
+    Index before = 0;
+    for (Index e = 0; e < norms.extent(1); ++e)
+      before += norms(n, e) > norms(n, own) || (norms(n, e) == norms(n, own) && e < own);
+    return before;
+  }
+};
+/// Σ norm of the slots of expert e whose items count
+template <class T, class B>
+struct NormOfExpert {
+  RowNorm<T, B> norm;
+  View<const Index, 1, B> offsets, rows;
+  IsItem<T, B> is_item;
+  GATEFOLD_HD double operator()(Index e) const {
+    double total = 0;
+    for (Index s = offsets(e); s < offsets(e + 1); ++s)
+      if (is_item(rows(s))) total += norm(s);
+    return total;
+  }
+};
+/// The expert of slot s; −1 if its item is padding or nobody owns it
+template <class T, class B>
+struct ExpertOfSlot {
+  Groups<B> groups;
+  IsItem<T, B> is_item;
+  GATEFOLD_HD Index operator()(Index s) const {
+    const Index e = groups.expert(s);
+    return e >= 0 && is_item(groups.row(s)) ? e : Index(-1);
+  }
+};
+
+}  // namespace fn
+
+namespace metric {
+
+/// Does the gate prefer experts with a large output or with a small one?
+///
+///     rank(n, e) = |{f : ‖u_f(x_n)‖ > ‖u_e(x_n)‖, or = and f < e}|                                     (1)
+///     share[r]   = share of the picks (n, e) with rank(n, e) = r,   r = 0 the largest                  (2)
+///
+/// Source: paper 001 (MomentumSMoE), sec. 6, fig. 5 (left): "the proportion of times the experts are chosen according to
+/// their norms", ‖f_i(x)‖ of all experts at the item's own x. An even share is what the paper hopes for; picks with the
+/// smallest norms (large r) mark directions that are nearly converged.
+/// @param outputs [N, E, D] in  what every expert answers to every item (layer/expert_outputs.hpp)
+/// @param valid   [N]       in  1 = item, 0 = padding; empty: all are items
+/// @return [E] sums to 1, or 0 where nothing was picked
+/// @throws ArgumentError unless shapes fit
+/// @cost  N·E·D for the norms, S·E comparisons
+/// @order ties go to the lower expert index
+template <class T, class B>
+std::vector<double> norm_rank(typename B::Context& ctx, const SparsePlan<T, B>& plan, In<T, 3, B> outputs,
+                              In<T, 1, B> valid = {}) {
+  const Index items = plan.items(), experts = plan.experts(), rows = items * experts;
+  expect_shape("norm_rank", "outputs", outputs, {items, experts, any_extent});
+  if (valid.data()) expect_shape("norm_rank", "valid", valid, {items});
+  auto mark = ctx.mark();
+  auto norms = ctx.template scratch<double>(items, experts);
+  using Norm = fn::RowNorm<T, B>;
+  B::for_each(ctx, rows, fn::Tabulate<Norm, double, B>{{outputs.as(rows, outputs.extent(2))}, norms.as(rows)});
+  const auto counts =
+      histogram<B>(ctx, plan.expert.size(), fn::NormRank<T, B>{plan.item, plan.expert, norms, {valid}}, experts);
+  const double picks = static_cast<double>(std::accumulate(counts.begin(), counts.end(), Index(0)));
+  std::vector<double> share;
+  for (const Index c : counts) share.push_back(picks > 0 ? static_cast<double>(c) / picks : 0);
+  return share;
+}
+
+/// One expert in `experts_by_norm`.
+struct ExpertNorm {
+  Index expert = 0;
+  double norm = 0;   // mean norm of its outputs
+  double share = 0;  // of the picks
+};
+
+/// The experts by the mean norm of what they answered where they were picked, largest first, with their shares.
+///
+///     norm[e] = mean of ‖z[s]‖ over the slots s of e,   share[e] = slots of e / all slots              (3)
+///
+/// The other reading of the paper's figure, and one that costs nothing: a layer keeps z. Experts without picks have norm
+/// and share 0.
+/// @param z     [S, D] in  outputs in slot order: `saved.z`
+/// @param valid [N]    in  1 = item, 0 = padding; empty: all are items
+/// @throws ArgumentError unless shapes fit
+/// @order ties go to the lower expert index
+template <class T, class B>
+std::vector<ExpertNorm> experts_by_norm(typename B::Context& ctx, const SparsePlan<T, B>& plan, In<T, 2, B> z,
+                                        In<T, 1, B> valid = {}) {
+  expect_shape("experts_by_norm", "z", z, {plan.rows.size(), any_extent});
+  if (valid.data()) expect_shape("experts_by_norm", "valid", valid, {plan.items()});
+  const auto counts =
+      histogram<B>(ctx, plan.rows.size(), fn::ExpertOfSlot<T, B>{plan.groups(), {valid}}, plan.experts());
+  const auto totals =
+      each<B>(ctx, plan.experts(), fn::NormOfExpert<T, B>{{z}, plan.offsets, plan.rows, {valid}});
+  const double slots = static_cast<double>(std::accumulate(counts.begin(), counts.end(), Index(0)));
+  std::vector<ExpertNorm> experts;
+  for (std::size_t e = 0; e < counts.size(); ++e) {
+    const double c = static_cast<double>(counts[e]);
+    experts.push_back({static_cast<Index>(e), c > 0 ? totals[e] / c : 0, c > 0 ? c / slots : 0});
+  }
+  std::stable_sort(experts.begin(), experts.end(), [](const auto& a, const auto& b) { return a.norm > b.norm; });
+  return experts;
+}
+
+/// The mean norm of the items of a layer's output, or of anything else.
+///
+///     (1/N) Σ_n ‖u[n]‖                                                                                  (4)
+///
+/// Source: paper 001, fig. 2 and 3: falls with depth and during training, as a gradient does.
+/// @param u     [N, D] in
+/// @param valid [N]    in  1 = item, 0 = padding; empty: all are items
+template <class T, class B>
+double mean_norm(typename B::Context& ctx, View<T, 2, B> u, In<std::remove_const_t<T>, 1, B> valid = {}) {
+  using U = std::remove_const_t<T>;
+  return mean<U, B>(ctx, u.extent(0), fn::RowNorm<U, B>{u}, valid);
+}
+
+}  // namespace metric
+}  // namespace gatefold

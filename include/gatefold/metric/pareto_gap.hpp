@@ -1,0 +1,200 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+#include "gatefold/metric/metric.hpp"
+#include "gatefold/routing/sparse_plan.hpp"
+
+namespace gatefold {
+
+namespace metric {
+
+/// One item, or the mean of all items.
+struct Pareto {
+  double least = 0;       // ‖v‖: 0 where the item is Pareto-stationary
+  double normalised = 0;  // ‖Σ_e w_e ũ_e‖: the gate's weights on the normalised outputs, ≥ ‖v‖ where they sum to 1
+  double mixture = 0;     // ‖m‖, m = Σ_e w_e u_e: what the layer adds
+  double cosine = 0;      // of m and v; 0 where either vanishes
+  double gap = 0;         // duality gap of the search: ‖v‖² is at most twice this above the least
+};
+
+}  // namespace metric
+
+namespace fn {
+
+/// gram[n,e,f] = ⟨u[n,e], u[n,f]⟩; i = (n · E + e) · E + f
+template <class T, class B>
+struct Gram {
+  View<const T, 3, B> u;
+  GATEFOLD_HD double operator()(Index i) const {
+    const Index experts = u.extent(1), f = i % experts, e = i / experts % experts, n = i / experts / experts;
+    double sum = 0;
+    for (Index d = 0; d < u.extent(2); ++d) sum += static_cast<double>(u(n, e, d)) * static_cast<double>(u(n, f, d));
+    return sum;
+  }
+};
+
+/// The least-norm point of the hull of unit vectors, known by their products, with pairwise steps: weight moves from the
+/// vertex a that raises the norm most to the vertex s that lowers it most, as far as an exact line search says.
+template <class T, class B>
+struct LeastNorm {
+  View<const T, 2, B> weights;
+  View<double, 3, B> gram;                // [N, E, E] in: of the outputs as they are
+  View<double, 2, B> norm, alpha, slope;  // [N, E] ‖u_e‖, the combination, ⟨ũ_e, v⟩
+  View<metric::Pareto, 1, B> results;
+  Index iterations;
+  double tolerance;
+
+  /// From products of outputs to products of unit vectors; a zero output stays zero.
+  GATEFOLD_HD void normalise(Index n) const {
+    const Index experts = norm.extent(1);
+    for (Index e = 0; e < experts; ++e) norm(n, e) = std::sqrt(gram(n, e, e));
+    for (Index e = 0; e < experts; ++e)
+      for (Index f = 0; f < experts; ++f) {
+        const double norms = norm(n, e) * norm(n, f);
+        gram(n, e, f) = norms > 0 ? gram(n, e, f) / norms : 0 * gram(n, e, f);  // NaN stays
+      }
+  }
+  GATEFOLD_HD void slopes(Index n) const {
+    for (Index e = 0; e < alpha.extent(1); ++e) {
+      slope(n, e) = 0;
+      for (Index f = 0; f < alpha.extent(1); ++f) slope(n, e) += alpha(n, f) * gram(n, e, f);
+    }
+  }
+  /// Of a sum of squares that rounding may have made negative; NaN stays.
+  GATEFOLD_HD static double root(double v) { return v <= 0 ? 0 : std::sqrt(v); }
+  GATEFOLD_HD double squared(Index n) const {
+    double sum = 0;
+    for (Index e = 0; e < alpha.extent(1); ++e) sum += alpha(n, e) * slope(n, e);
+    return sum;
+  }
+  GATEFOLD_HD double solve(Index n) const {
+    const Index experts = alpha.extent(1);
+    for (Index e = 0; e < experts; ++e) alpha(n, e) = 1 / static_cast<double>(experts);
+    slopes(n);
+    for (Index i = 0;; ++i) {
+      Index to = 0, from = -1;
+      for (Index e = 0; e < experts; ++e) {
+        if (slope(n, e) < slope(n, to)) to = e;
+        if (alpha(n, e) > 0 && (from < 0 || slope(n, e) > slope(n, from))) from = e;
+      }
+      const double left = squared(n) - slope(n, to);
+      if (!(left > tolerance) || i == iterations) return left <= 0 ? 0 : left;
+      const double fall = slope(n, from) - slope(n, to);
+      const double length = gram(n, to, to) - 2 * gram(n, to, from) + gram(n, from, from);
+      const double step = fall < alpha(n, from) * length ? fall / length : alpha(n, from);
+      alpha(n, to) += step;
+      alpha(n, from) = step < alpha(n, from) ? alpha(n, from) - step : 0;
+      slopes(n);
+    }
+  }
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    if (lanes.lane != 0) return;
+    const Index experts = alpha.extent(1);
+    normalise(n);
+    const double gap = solve(n), least = root(squared(n));
+    double of_units = 0, of_outputs = 0, product = 0;
+    for (Index e = 0; e < experts; ++e) {
+      const double w = static_cast<double>(weights(n, e));
+      product += w * norm(n, e) * slope(n, e);
+      for (Index f = 0; f < experts; ++f) {
+        const double units = w * static_cast<double>(weights(n, f)) * gram(n, e, f);
+        of_units += units;
+        of_outputs += units * norm(n, e) * norm(n, f);
+      }
+    }
+    const double mixture = root(of_outputs), norms = mixture * least;
+    results(n) = {least, root(of_units), mixture, norms > 0 || norms != norms ? product / norms : 0, gap};
+  }
+};
+
+/// weights[n,e] = the weight of item n's picks of e, 0 without any
+template <class T, class B>
+struct WeightsOfItem {
+  View<const Index, 1, B> item_offsets, item_slots, pick, expert;
+  View<const T, 1, B> weight;
+  View<T, 2, B> weights;
+  GATEFOLD_HD void operator()(Index n) const {
+    for (Index e = 0; e < weights.extent(1); ++e) weights(n, e) = 0;
+    for (Index o = item_offsets(n); o < item_offsets(n + 1); ++o) {
+      const Index p = pick(item_slots(o));
+      weights(n, expert(p)) += weight(p);
+    }
+  }
+};
+template <class B>
+struct MemberOf {
+  View<const metric::Pareto, 1, B> results;
+  double metric::Pareto::*member;
+  GATEFOLD_HD double operator()(Index n) const { return results(n).*member; }
+};
+
+}  // namespace fn
+
+namespace metric {
+
+/// How hard `pareto_gap` searches.
+struct ParetoOptions {
+  Index iterations = 1000;
+  double tolerance = 1e-12;  // of the duality gap, hence 1e-6 of the point v
+};
+
+struct ParetoGap {
+  std::vector<Pareto> items;  // [N]
+  Pareto mean;                // of the items that count
+};
+
+/// How far the gate's mixture is from the direction that the multi-objective view of paper 001 would take.
+///
+///     v = Σ_e α_e ũ_e,   α = argmin over the simplex of ‖Σ_e α_e ũ_e‖,   ũ_e = u_e / ‖u_e‖              (1)
+///     gap = ‖v‖² − min_e ⟨ũ_e, v⟩  ≥ ‖v − v*‖²                                                         (2)
+///     normalised = ‖Σ_e w_e ũ_e‖,   mixture = ‖m‖,   cosine = ⟨m, v⟩ / (‖m‖ ‖v‖),   m = Σ_e w_e u_e     (3)
+///
+/// Source: paper 001 (MomentumSMoE), definition 1 and eq. (4), which takes the mixture for a step along v; Désidéri 2012.
+/// The search is Frank–Wolfe with pairwise steps and exact line search (Mitchell, Demyanov and Malozemov 1974), from the
+/// centre. ũ of a zero output is 0.
+/// @param outputs [N, E, D] in  what every expert answers to every item (layer/expert_outputs.hpp)
+/// @param weights [N, E]    in  of the gate, 0 where an expert is not picked (`gate_weights`)
+/// @param valid   [N]       in  1 = item, 0 = padding; empty: all are items
+/// @throws ArgumentError unless there is an expert, shapes fit, iterations >= 0 and tolerance >= 0
+/// @cost  N·E²·D for the products, N·E² per iteration; N·E² values of scratch, in double
+/// @order ties go to the lower expert index
+template <class T, class B>
+ParetoGap pareto_gap(typename B::Context& ctx, View<T, 3, B> outputs, In<std::remove_const_t<T>, 2, B> weights,
+                     const ParetoOptions& options = {}, In<std::remove_const_t<T>, 1, B> valid = {}) {
+  using U = std::remove_const_t<T>;
+  const Index items = outputs.extent(0), experts = outputs.extent(1);
+  expect(experts >= 1, "pareto_gap", "outputs.extent(1)", "at least 1", experts);
+  expect_shape("pareto_gap", "weights", weights, {items, experts});
+  expect(options.iterations >= 0, "pareto_gap", "iterations", "at least 0", options.iterations);
+  expect(options.tolerance >= 0, "pareto_gap", "tolerance", "at least 0", options.tolerance);
+  auto mark = ctx.mark();
+  auto gram = ctx.template scratch<double>(items, experts, experts);
+  const auto table = [&] { return ctx.template scratch<double>(items, experts); };
+  auto norm = table(), alpha = table(), slope = table();
+  auto results = ctx.template scratch<Pareto>(items);
+  B::for_each(ctx, gram.size(), fn::Tabulate<fn::Gram<U, B>, double, B>{{outputs}, gram.as(gram.size())});
+  B::for_rows(ctx, items,
+              fn::LeastNorm<U, B>{weights, gram, norm, alpha, slope, results, options.iterations, options.tolerance});
+  const auto at = [&](double Pareto::*member) { return mean<U, B>(ctx, items, fn::MemberOf<B>{results, member}, valid); };
+  return {to_vector(ctx, results),
+          {at(&Pareto::least), at(&Pareto::normalised), at(&Pareto::mixture), at(&Pareto::cosine), at(&Pareto::gap)}};
+}
+
+/// The weights of a plan as a table.
+/// @return [N, E], 0 where an expert is not picked
+template <class T, class B>
+Tensor<T, 2, B> gate_weights(typename B::Context& ctx, const SparsePlan<T, B>& plan) {
+  Tensor<T, 2, B> weights(plan.items(), plan.experts());
+  B::for_each(ctx, plan.items(), fn::WeightsOfItem<T, B>{plan.item_offsets, plan.item_slots, plan.pick, plan.expert,
+                                                         plan.weight, weights});
+  return weights;
+}
+
+}  // namespace metric
+}  // namespace gatefold

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "gatefold/metric/metric.hpp"
+#include "gatefold/routing/sparse_plan.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// class · E + expert of pick p; −1 if it was dropped or its item is padding
+template <class T, class B>
+struct ClassAndExpert {
+  View<const Index, 1, B> item, expert, labels;
+  Index experts;
+  IsItem<T, B> is_item;
+  GATEFOLD_HD Index operator()(Index p) const {
+    return expert(p) >= 0 && is_item(item(p)) ? labels(item(p)) * experts + expert(p) : Index(-1);
+  }
+};
+
+}  // namespace fn
+
+namespace metric {
+
+/// Who goes where, by class: counts of picks.
+struct RoutingTable {
+  Index classes = 0, experts = 0;
+  std::vector<Index> counts;  // [C, E]
+
+  Index operator()(Index c, Index e) const { return counts[static_cast<std::size_t>(c * experts + e)]; }
+  Index of_class(Index c) const {
+    Index n = 0;
+    for (Index e = 0; e < experts; ++e) n += (*this)(c, e);
+    return n;
+  }
+  Index of_expert(Index e) const {
+    Index n = 0;
+    for (Index c = 0; c < classes; ++c) n += (*this)(c, e);
+    return n;
+  }
+  /// The share of a class's picks that go to expert e; 0 for a class without picks.
+  double share_of_class(Index c, Index e) const { return share((*this)(c, e), of_class(c)); }
+  /// The share of an expert's picks that are of class c; 0 for an expert without picks.
+  double share_of_expert(Index c, Index e) const { return share((*this)(c, e), of_expert(e)); }
+
+ private:
+  static double share(Index part, Index whole) {
+    return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
+  }
+};
+
+/// Count the picks of every class and expert.
+///
+///     n[c,e] = |{picks of items with label c that go to expert e}|                                      (1)
+///
+/// Source: paper 000 (Mixture-of-Transformers), fig. 3 (`share_of_class`); paper 003 (Expert Count), n_{k,m} of eq. (7).
+/// Dropped picks count nowhere.
+/// @param labels [N] in  in [0, classes): classes, or the clusters that the data were drawn from
+/// @param valid  [N] in  1 = item, 0 = padding; empty: all are items
+/// @throws ArgumentError unless classes >= 1 and the labels fit (their range on a device: in debug builds)
+/// @cost  O(S + C·E)
+template <class T, class B>
+RoutingTable routing_table(typename B::Context& ctx, const SparsePlan<T, B>& plan, In<Index, 1, B> labels, Index classes,
+                           In<T, 1, B> valid = {}) {
+  expect(classes >= 1, "routing_table", "classes", "at least 1", classes);
+  expect_labels<T, B>("routing_table", plan.items(), classes, labels, valid);
+  const fn::ClassAndExpert<T, B> key{plan.item, plan.expert, labels, plan.experts(), {valid}};
+  return {classes, plan.experts(), histogram<B>(ctx, plan.expert.size(), key, classes * plan.experts())};
+}
+
+}  // namespace metric
+}  // namespace gatefold

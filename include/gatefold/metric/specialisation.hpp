@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <type_traits>
+#include <vector>
+
+#include "gatefold/metric/metric.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// max_j ⟨w[e,j], v[n]⟩, or of its magnitude; i = e · signals + n
+template <class T, class B>
+struct LargestProduct {
+  View<const T, 3, B> weights;
+  View<const T, 2, B> signals;
+  bool magnitude;
+  GATEFOLD_HD double operator()(Index i) const {
+    const Index e = i / signals.extent(0), n = i % signals.extent(0);
+    double largest = 0;
+    for (Index j = 0; j < weights.extent(1); ++j) {
+      double product = 0;
+      for (Index d = 0; d < signals.extent(1); ++d)
+        product += static_cast<double>(weights(e, j, d)) * static_cast<double>(signals(n, d));
+      if (product != product) return product;
+      if (magnitude) product = std::abs(product);
+      if (j == 0 || product > largest) largest = product;
+    }
+    return largest;
+  }
+};
+
+}  // namespace fn
+
+namespace metric {
+
+/// Which expert learned which signal.
+struct Specialisation {
+  Index count = 0;                          // signals
+  std::vector<double> products;             // [E, C]
+  std::vector<Index> signal;                // [E] n*_i
+  std::vector<std::vector<Index>> experts;  // [C] M_n, ascending
+
+  double product(Index e, Index n) const { return products[static_cast<std::size_t>(e * count + n)]; }
+};
+
+/// The signal that every expert is specialised in.
+///
+///     n*_i = argmax_n ⟨W_i, v_n⟩,   M_n = {i : n*_i = n}                                                (1)
+///
+/// Source: paper 000 (Mixture-of-Transformers), definition 2. With J neurons per expert ⟨W_i, v_n⟩ is the largest over the
+/// neurons; with `magnitude` the largest |⟨·⟩|, which is what the reference code of paper 003's setup tracks.
+/// @param weights   [E, J, D] in  neurons of the experts; J = 1 in the paper: `w.as(E, 1, D)`
+/// @param signals   [C, D]    in  v_n, one per class
+/// @throws ArgumentError unless there is a neuron, a signal and one D
+/// @cost   E·J·C·D multiply-adds
+/// @order  ties go to the lower signal; a NaN product counts as less than any other
+template <class T, class B>
+Specialisation specialisation(typename B::Context& ctx, View<T, 3, B> weights, In<std::remove_const_t<T>, 2, B> signals,
+                              bool magnitude = false) {
+  expect(weights.extent(1) >= 1, "specialisation", "weights.extent(1)", "at least 1", weights.extent(1));
+  expect(signals.extent(0) >= 1, "specialisation", "signals.extent(0)", "at least 1", signals.extent(0));
+  expect_shape("specialisation", "signals", signals, {any_extent, weights.extent(2)});
+  const Index experts = weights.extent(0), count = signals.extent(0);
+  const fn::LargestProduct<std::remove_const_t<T>, B> product{weights, signals, magnitude};
+  Specialisation s{count, each<B>(ctx, experts * count, product), {}, {}};
+  s.experts.resize(static_cast<std::size_t>(count));
+  for (Index e = 0; e < experts; ++e) {
+    Index best = 0;
+    for (Index n = 1; n < count; ++n)
+      if (s.product(e, n) > s.product(e, best) || (std::isnan(s.product(e, best)) && !std::isnan(s.product(e, n)))) best = n;
+    s.signal.push_back(best);
+    s.experts[static_cast<std::size_t>(best)].push_back(e);
+  }
+  return s;
+}
+
+}  // namespace metric
+}  // namespace gatefold

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <complex>
+#include <span>
+
+#include "gatefold/core/error.hpp"
+
+namespace gatefold::metric {
+
+/// Whether heavy-ball momentum through depth settles near a point where u = 0.
+struct Stability {
+  bool stable = true;             // every eigenvalue fits
+  double radius = 0;              // the largest |λ|: distances shrink or grow by this factor per layer
+  double smallest = 0;            // of the real parts of σ
+  double largest = 0;             //
+  double largest_imaginary = 0;   // of |Im σ|: 0 where Lemma 1 applies as it stands
+};
+
+/// Linear stability of MomentumSMoE: x_{t+1} = x_t + γ u(x_t) + μ (x_t − x_{t−1}) near a zero of u.
+///
+///     λ is an eigenvalue of ( 0  1 ; −μ  1 + μ − γσ ):   λ² − (1 + μ − γσ) λ + μ = 0                    (1)
+///     real σ:     stable ⟺ |μ| < 1 and 0 < γσ < 2 + 2μ                                                 (2)
+///     complex σ:  stable ⟺ |λ| < 1 for both λ                                                           (3)
+///
+/// for every eigenvalue σ of −∂u/∂x (of ∂f/∂x in the paper, with f = −u). μ = 0 is the plain residual: 0 < γσ < 2.
+/// Source: paper 001 (MomentumSMoE), Lemma 1 and Proposition 1; (3) is the same statement without the paper's assumption
+/// that σ is real.
+/// @param sigma  eigenvalues of −∂u/∂x: `jacobian` (layer/jacobian.hpp) and `eigenvalues` (backend/cpu/eigenvalues.hpp)
+///               give those of ∂u/∂x, to be negated; without any, nothing is unstable
+/// @throws ArgumentError unless γ > 0
+/// @order  a σ that is not finite is unstable
+inline Stability stability(std::span<const std::complex<double>> sigma, double mu, double gamma) {
+  expect(gamma > 0, "stability", "gamma", "above 0", gamma);
+  Stability s;
+  for (const std::complex<double>& v : sigma) {
+    const std::complex<double> half = 0.5 * (1 + mu - gamma * v), root = std::sqrt(half * half - mu);
+    const double radius = std::max(std::abs(half + root), std::abs(half - root));
+    const bool fits = v.imag() == 0 ? std::abs(mu) < 1 && 0 < gamma * v.real() && gamma * v.real() < 2 + 2 * mu : radius < 1;
+    const bool first = &v == sigma.data();
+    s.stable = s.stable && fits;
+    if (!(radius <= s.radius) && s.radius == s.radius) s.radius = radius;  // NaN stays
+    s.smallest = first ? v.real() : std::min(s.smallest, v.real());
+    s.largest = first ? v.real() : std::max(s.largest, v.real());
+    s.largest_imaginary = std::max(s.largest_imaginary, std::abs(v.imag()));
+  }
+  return s;
+}
+
+}  // namespace gatefold::metric

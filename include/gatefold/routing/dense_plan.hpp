@@ -1,0 +1,184 @@
+#pragma once
+
+#include <utility>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/epilogue.hpp"
+#include "gatefold/backend/groups.hpp"
+#include "gatefold/backend/one_group.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/routing/sequence.hpp"
+#include "gatefold/routing/sparse_plan.hpp"
+#include "gatefold/tensor/tensor.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// Slot (expert e, sequence g, p) reads row (sequence g, expert e, p).
+template <class B>
+struct SlotRows {
+  Index experts, sequences, each;
+  View<Index, 1, B> rows;
+  GATEFOLD_HD void operator()(Index s) const {
+    rows(s) = (s / each % sequences * experts + s / (each * sequences)) * each + s % each;
+  }
+};
+/// to[rows[s], :] = from[s, :]
+template <class T, class B>
+struct ScatterRows {
+  View<const Index, 1, B> rows;
+  View<const T, 2, B> from;
+  View<T, 2, B> to;
+  GATEFOLD_HD void operator()(const auto& lanes, Index s) const {
+    for (Index j = lanes.lane; j < from.extent(1); j += lanes.size) to(rows(s), j) = from(s, j);
+  }
+};
+/// to[s, :] = from[rows[s], :]
+template <class T, class B>
+struct GatherRows {
+  View<const Index, 1, B> rows;
+  View<const T, 2, B> from;
+  View<T, 2, B> to;
+  GATEFOLD_HD void operator()(const auto& lanes, Index s) const {
+    for (Index j = lanes.lane; j < from.extent(1); j += lanes.size) to(s, j) = from(rows(s), j);
+  }
+};
+/// valid[n,:] = x[n,:], 0 for padding, whatever stands there
+template <class T, class B>
+struct KeepValid {
+  View<const T, 2, B> x;
+  View<const T, 1, B> valid;
+  View<T, 2, B> kept;
+  GATEFOLD_HD void operator()(Index i) const { kept.data()[i] = valid(i / x.extent(1)) != 0 ? x.data()[i] : T(0); }
+};
+/// c = v, 0 for padding
+template <class T, class B>
+struct StoreValid {
+  View<const T, 1, B> valid;  // [N] or empty
+  template <class A>
+  GATEFOLD_HD typename A::Value operator()(const A&, Index, Index s, Index, typename A::Value v) const {
+    return valid.empty() || valid(s) != 0 ? v : typename A::Value(T(0));
+  }
+};
+
+}  // namespace fn
+
+/// A plan without choices: every slot is a mixture of the items of one sequence, every item a mixture of that sequence's
+/// slots.
+///
+///     in[g,e,p]  = Σ_{n in sequence g} dispatch[(g,e,p), n] x[n]                                         (1)
+///     out[n]     = Σ_{e,p} combine[n, (e,p)] z[g(n),e,p]                                                 (2)
+///
+/// A gate calls `resize`, then writes both weights; padding (valid[n] = 0) gets weight 0 in both. Experts see the slots
+/// grouped by expert, then sequence. Sequences never mix; padding is never read, and its output is 0.
+/// @cost   4·N·E·P·D flop forward; memory 2·N·E·P weights, and S = E·sequences·P slots
+/// @order  sums run over ascending items and ascending slots
+template <class T, class B>
+struct DensePlan {
+  Tensor<T, 2, B> dispatch_weight;  // [sequences · E · P, length], rows ordered by (sequence, expert, slot)
+  Tensor<T, 2, B> combine_weight;   // [N, E · P]
+  Tensor<T, 2, B> inputs;           // [N, D] what is dispatched; empty: the items themselves
+  Tensor<T, 2, B> slots;            // [sequences · E · P, D] in the order of dispatch_weight
+  Tensor<T, 1, B> valid;            // [N] 1 = item, 0 = padding; empty: all are items
+  Tensor<Index, 1, B> offsets, rows, item_offsets, slot_offsets;  // [E + 1], [S] slot → row of `slots`, [sequences + 1]
+
+  /// The adjoint of the plan: what the gate's backward receives.
+  struct Grad {
+    View<T, 2, B> dispatch_weight, combine_weight;
+    View<T, 2, B> inputs;  // [N, D], empty where the items themselves were dispatched
+  };
+
+  void resize(typename B::Context& ctx, Index items, Index experts, Index slots_per_expert, const Sequence<T, B>& of) {
+    const Index length = of.of(items), sequences = length > 0 ? items / length : 0, each = experts * slots_per_expert;
+    dispatch_weight.resize(sequences * each, length);
+    combine_weight.resize(items, each);
+    inputs.resize(0, 0);
+    valid.resize(of.valid.size());
+    copy(ctx, of.valid, valid.view());
+    offsets.resize(experts + 1);
+    rows.resize(sequences * each);
+    item_offsets.resize(sequences + 1);
+    slot_offsets.resize(sequences + 1);
+    B::for_each(ctx, offsets.size(), fn::EvenOffsets<B>{sequences * slots_per_expert, offsets});
+    B::for_each(ctx, rows.size(), fn::SlotRows<B>{experts, sequences, slots_per_expert, rows});
+    B::for_each(ctx, item_offsets.size(), fn::EvenOffsets<B>{length, item_offsets});
+    B::for_each(ctx, slot_offsets.size(), fn::EvenOffsets<B>{each, slot_offsets});
+  }
+
+  Index items() const { return combine_weight.extent(0); }
+  Index experts() const { return offsets.size() - 1; }
+  Index sequences() const { return item_offsets.size() - 1; }
+  Groups<B> groups() const { return {offsets, rows, rows.size()}; }
+
+  /// x without what stands in padding. May live in scratch: take a mark first.
+  View<const T, 2, B> without_padding(typename B::Context& ctx, In<T, 2, B> x) const {
+    if (valid.size() == 0) return x;
+    auto kept = ctx.template scratch<T>(x.extent(0), x.extent(1));
+    B::for_each(ctx, x.size(), fn::KeepValid<T, B>{x, valid, kept});
+    return kept;
+  }
+
+  Dispatched<T, B> dispatch(typename B::Context& ctx, In<T, 2, B> x) {
+    auto mark = ctx.mark();
+    slots.resize(rows.size(), x.extent(1));
+    B::grouped_gemm(ctx, slots_of_sequences(), std::as_const(dispatch_weight).view(), by_sequence(sources(ctx, x)),
+                    false, slots.view(), fn::Store{});
+    return dispatched(x);
+  }
+  Dispatched<T, B> dispatched(In<T, 2, B>) const { return {groups(), slots}; }
+
+  void combine(typename B::Context& ctx, In<T, 2, B> z, Out<T, 2, B> out) const {
+    auto mark = ctx.mark();
+    B::grouped_gemm(ctx, items_of_sequences(), combine_weight.view(), by_sequence(in_row_order(ctx, z)), false, out,
+                    fn::StoreValid<T, B>{valid});
+  }
+
+  Grad grad(typename B::Context& ctx) const {
+    Grad g{ctx.template scratch<T>(dispatch_weight.extent(0), dispatch_weight.extent(1)),
+           ctx.template scratch<T>(combine_weight.extent(0), combine_weight.extent(1)),
+           ctx.template scratch<T>(inputs.extent(0), inputs.extent(1))};
+    fill(ctx, g.inputs, 0);
+    return g;
+  }
+  void combine_backward(typename B::Context& ctx, In<T, 2, B> z, In<T, 2, B> dout, Out<T, 2, B> dz, Grad& d) const {
+    auto mark = ctx.mark();
+    const auto dkept = without_padding(ctx, dout);
+    B::grouped_gemm(ctx, items_of_sequences(), dkept, by_sequence(in_row_order(ctx, z)), true, d.combine_weight,
+                    fn::Store{});
+    auto drows = sequences() == 1 ? dz : ctx.template scratch<T>(dz.extent(0), dz.extent(1));
+    fill(ctx, drows, 0);
+    B::grouped_outer(ctx, items_of_sequences(), combine_weight.view(), dkept, by_sequence(drows));
+    if (sequences() != 1) B::for_rows(ctx, rows.size(), fn::GatherRows<T, B>{rows, drows, dz});
+  }
+  /// Adds to dx, or to d.inputs.
+  void dispatch_backward(typename B::Context& ctx, In<T, 2, B> x, In<T, 2, B> dslots, Out<T, 2, B> dx, Grad& d) const {
+    auto mark = ctx.mark();
+    const auto drows = in_row_order(ctx, dslots);
+    B::grouped_gemm(ctx, slots_of_sequences(), drows, by_sequence(sources(ctx, x)), true, d.dispatch_weight, fn::Store{});
+    B::grouped_outer(ctx, slots_of_sequences(), dispatch_weight.view(), drows,
+                     by_sequence(d.inputs.empty() ? dx : d.inputs));
+  }
+
+ private:
+  Groups<B> items_of_sequences() const { return {item_offsets, {}, items()}; }
+  Groups<B> slots_of_sequences() const { return {slot_offsets, {}, rows.size()}; }
+  template <class V>
+  auto by_sequence(V x) const {
+    const Index each = sequences() > 0 ? x.extent(0) / sequences() : 0;
+    return x.as(sequences(), each, x.extent(1));
+  }
+  View<const T, 2, B> sources(auto& ctx, View<const T, 2, B> x) const {
+    return inputs.size() > 0 ? inputs.view() : without_padding(ctx, x);
+  }
+  /// Rows of slots, ordered by sequence.
+  View<const T, 2, B> in_row_order(auto& ctx, View<const T, 2, B> z) const {
+    if (sequences() == 1) return z;
+    auto by_row = ctx.template scratch<T>(z.extent(0), z.extent(1));
+    B::for_rows(ctx, rows.size(), fn::ScatterRows<T, B>{rows, z, by_row});
+    return by_row;
+  }
+};
+
+}  // namespace gatefold

@@ -1,0 +1,144 @@
+#pragma once
+
+#include <cmath>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/policy.hpp"
+#include "gatefold/update/adaptive_root.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+template <class T>
+struct AdamCoefficients {
+  T beta1, rest1, beta2, rest2;      // rest = 1 − β
+  T correction1, correction2;        // of the moments; 1 without
+  T gamma, keep;                     // keep = 1 − κ
+  AdaptiveRoot<T> root;
+};
+template <class T>
+struct AdamRuleStep {
+  AdamCoefficients<T> c;
+  const T *x, *u;
+  T *p, *v, *kept_p, *kept_v, *y;
+  GATEFOLD_HD void operator()(Index i) const {
+    p[i] = kept_p[i] = c.beta1 * p[i] + c.rest1 * u[i];
+    v[i] = kept_v[i] = c.beta2 * v[i] + c.rest2 * (u[i] * u[i]);
+    y[i] = c.keep * x[i] + c.gamma * (c.correction1 * p[i] / c.root.value(c.correction2 * v[i]));
+  }
+};
+/// p̄ = dp + γ dy / r,   v̄ = dv − γ dy p r′ / r²,   du = (1−β₁) p̄ + 2 (1−β₂) u v̄,   dp ← β₁ p̄,   dv ← β₂ v̄
+template <class T>
+struct AdamRuleBackward {
+  AdamCoefficients<T> c;
+  const T *u, *p, *v, *dy;
+  T *dp, *dv, *du, *dx;
+  GATEFOLD_HD void operator()(Index i) const {
+    const T corrected = c.correction2 * v[i], r = c.root.value(corrected);
+    const T of_p = c.gamma * c.correction1 * dy[i] / r, of_r = of_p * (p[i] / r);
+    const T p_bar = dp[i] + of_p, v_bar = dv[i] - of_r * c.correction2 * c.root.slope(corrected);
+    du[i] = c.rest1 * p_bar + 2 * c.rest2 * u[i] * v_bar;
+    dp[i] = c.beta1 * p_bar;
+    dv[i] = c.beta2 * v_bar;
+    dx[i] += c.keep * dy[i];
+  }
+};
+
+}  // namespace fn
+
+namespace update {
+
+/// Adam through depth, with decoupled decay of the stream.
+///
+///     p ← β₁ p + (1−β₁) u(x),   v ← β₂ v + (1−β₂) u(x)²,   p = v = 0 before the first layer             (1)
+///     y = x + γ p / (√v + ε) − κ x                                                                      (2)
+///     with bias_correction: p / (1−β₁ᵗ) and v / (1−β₂ᵗ) in (2), t = 1 in the first layer                (3)
+///
+/// Source: paper 001, sec. 4.1, with u = −f, its μ, β = β₁, β₂ and its m = v; it does not give κ, 0 here. `reference()` is
+/// its code: ε inside the root, κ = 1, so that nothing of x remains but what the branch makes of it; no bias correction.
+/// It uses Adam in the first layer alone (First{Adam{}, HeavyBall{}}), as it found all layers unstable.
+///
+/// In the first layer, where p = (1−β₁) u and v = (1−β₂) u², the update at ε = 1e-8 is nearly γ (1−β₁)/√(1−β₂) sign(u),
+/// about 3.16 sign(u), and passes almost no gradient to the branch: about 1e-6/u² of it, until |u| is so small that this
+/// reaches (1−β₁)/ε. Finite differences see only the sign; check gradients with a larger ε. ε inside acts like √ε.
+/// Where v = 0 the root's slope counts as 0, so that u = 0 gives no NaN.
+/// @param carry  p, v [N, D] and the number of layers done
+/// @throws ArgumentError unless ε > 0 and 0 <= β₁, β₂ < 1
+/// @cost   N·D roots and divisions, 2·N·D carried and 3·N·D kept values
+struct Adam {
+  double beta1 = 0.9, beta2 = 0.999, gamma = 1, kappa = 0, epsilon = 1e-8;
+  bool epsilon_inside = false, bias_correction = false;
+
+  static Adam reference() { return {.kappa = 1, .epsilon_inside = true}; }
+
+  template <class T, class B>
+  struct Carry {
+    Tensor<T, 2, B> p, v;  // [N, D]
+    Index layer = 0;       // layers of this rule that are done
+    template <class F, class... C>
+    static void each(F&& f, C&... c) {
+      f("p", c.p...);
+      f("v", c.v...);
+    }
+  };
+  template <class T, class B>
+  struct Saved {
+    Tensor<T, 2, B> u, p, v;  // [N, D], the moments after the layer
+    Index layer = 0;          // t
+  };
+  template <class T, class B>
+  void begin(typename B::Context& ctx, Index items, Index dim, Carry<T, B>& carry) const {
+    carry.layer = 0;
+    for (auto* moment : {&carry.p, &carry.v}) {
+      moment->resize(items, dim);
+      fill(ctx, moment->view(), 0);
+    }
+  }
+  template <class T, class B>
+  void validate(const Nothing<T, B>&, Index items, Index dim, const Carry<T, B>& carry) const {
+    expect(epsilon > 0, "Adam", "epsilon", "more than 0", epsilon);
+    expect(beta1 >= 0 && beta1 < 1, "Adam", "beta1", "0 <= beta1 < 1", beta1);
+    expect(beta2 >= 0 && beta2 < 1, "Adam", "beta2", "0 <= beta2 < 1", beta2);
+    expect_shape("Adam", "carry.p", carry.p, {items, dim});
+    expect_shape("Adam", "carry.v", carry.v, {items, dim});
+  }
+
+  template <class T, class B, class F>
+  void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f,
+               Out<T, 2, B> y, Saved<T, B>& saved) const {
+    for (auto* t : {&saved.u, &saved.p, &saved.v}) t->resize(x.extent(0), x.extent(1));
+    saved.layer = ++carry.layer;
+    f(x, saved.u, 0);
+    B::for_each(ctx, x.size(),
+                fn::AdamRuleStep<T>{coefficients<T>(saved.layer), x.data(), saved.u.data(), carry.p.data(),
+                                    carry.v.data(), saved.p.data(), saved.v.data(), y.data()});
+  }
+  template <class T, class B, class F>
+  void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, const Saved<T, B>& saved, F&& df,
+                In<T, 2, B> dy, Carry<T, B>& dcarry, Out<T, 2, B> dx, Nothing<T, B>&) const {
+    auto mark = ctx.mark();
+    auto du = ctx.template scratch<T>(x.extent(0), x.extent(1));
+    B::for_each(ctx, x.size(),
+                fn::AdamRuleBackward<T>{coefficients<T>(saved.layer), saved.u.data(), saved.p.data(), saved.v.data(),
+                                        dy.data(), dcarry.p.data(), dcarry.v.data(), du.data(), dx.data()});
+    df(x, du, dx, 0);
+  }
+
+ private:
+  template <class T>
+  fn::AdamCoefficients<T> coefficients(Index layer) const {
+    const auto correction = [&](double beta) {
+      return T(bias_correction ? 1 / (1 - std::pow(beta, static_cast<double>(layer))) : 1);
+    };
+    return {T(beta1), T(1 - beta1), T(beta2), T(1 - beta2), correction(beta1), correction(beta2), T(gamma),
+            T(1 - kappa), {T(epsilon), epsilon_inside}};
+  }
+};
+
+}  // namespace update
+}  // namespace gatefold

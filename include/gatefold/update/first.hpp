@@ -1,0 +1,125 @@
+#pragma once
+
+#include <algorithm>
+#include <type_traits>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/policy.hpp"
+
+namespace gatefold::update {
+
+/// One rule in the first layer, another in all later ones: `First{Adam{…}, HeavyBall{…}}`.
+///
+///     y, a ← first(x, a; u)   in the first layer,   y, b ← rest(x, b; u)   in all others                (1)
+///     warm: the first layer also does   b ← rest(x, b; u)   with the same u, and drops its y            (2)
+///
+/// Source: paper 001, sec. 5 and App. D.1: Adam (or RmsProp) in the first layer, heavy ball after it. The paper does not say
+/// whether the momentum begins in the first layer; its code begins it there (warm), so that layer 2 goes on from γ u(x).
+/// Either way the first layer evaluates its branch once, and once calls its adjoint with what both rules ask of u.
+/// Every layer has the parameters of both rules; those that its layer does not use have gradient 0.
+/// @param carry  the states of both rules, and the number of layers done
+/// @throws ArgumentError when warm and one of the rules evaluates more than once (it has no one u); give warm = false
+/// @cost   that of the rule in use; in a warm first layer of both, N·D kept values included
+template <class FirstT, class RestT>
+struct First {
+  FirstT first;
+  RestT rest;
+  bool warm = true;
+
+  static constexpr int evaluations = std::max(evaluations_of<FirstT>(), evaluations_of<RestT>());
+
+  template <class T, class B>
+  struct Params {
+    gatefold::Params<FirstT, T, B> first;
+    gatefold::Params<RestT, T, B> rest;
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("first", p.first...);
+      f("rest", p.rest...);
+    }
+  };
+  template <class T, class B>
+  struct Carry {
+    gatefold::Carry<FirstT, T, B> first;
+    gatefold::Carry<RestT, T, B> rest;
+    Index layer = 0;  // layers of this rule that are done
+    template <class F, class... C>
+    static void each(F&& f, C&... c) {
+      f("first", c.first...);
+      f("rest", c.rest...);
+    }
+  };
+  template <class T, class B>
+  struct Saved {
+    gatefold::Saved<FirstT, T, B> first;
+    gatefold::Saved<RestT, T, B> rest;
+    bool is_first = false;
+  };
+
+  First with_model_dim(Index width) const {
+    return {gatefold::with_model_dim(first, width), gatefold::with_model_dim(rest, width), warm};
+  }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    return {init_params<T, B>(first, ctx, seed.fork(0)), init_params<T, B>(rest, ctx, seed.fork(1))};
+  }
+  template <class T, class B>
+  void begin(typename B::Context& ctx, Index items, Index dim, Carry<T, B>& carry) const {
+    carry.layer = 0;
+    if constexpr (requires { first.begin(ctx, items, dim, carry.first); }) first.begin(ctx, items, dim, carry.first);
+    if constexpr (requires { rest.begin(ctx, items, dim, carry.rest); }) rest.begin(ctx, items, dim, carry.rest);
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index items, Index dim, const Carry<T, B>& carry) const {
+    expect(!warm || evaluations == 1, "First", "warm",
+           "false, as a rule that evaluates more than once has no one u to share", "true");
+    if constexpr (requires { first.validate(p.first, items, dim, carry.first); })
+      first.validate(p.first, items, dim, carry.first);
+    if constexpr (requires { rest.validate(p.rest, items, dim, carry.rest); })
+      rest.validate(p.rest, items, dim, carry.rest);
+  }
+
+  template <class T, class B, class F>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Carry<T, B>& carry, F&& f,
+               Out<T, 2, B> y, Saved<T, B>& saved) const {
+    saved.is_first = carry.layer++ == 0;
+    if (!saved.is_first) return rest.forward(ctx, p.rest, x, carry.rest, f, y, saved.rest);
+    if (!warm) return first.forward(ctx, p.first, x, carry.first, f, y, saved.first);
+    auto mark = ctx.mark();
+    auto shared = ctx.template scratch<T>(x.extent(0), x.extent(1));
+    auto dropped = ctx.template scratch<T>(x.extent(0), x.extent(1));
+    auto evaluate = [&](View<const T, 2, B> point, View<T, 2, B> u, int call) {
+      f(point, u, call);
+      copy(ctx, u, shared);
+    };
+    auto reuse = [&](View<const T, 2, B>, View<T, 2, B> u, int) { copy(ctx, shared, u); };
+    first.forward(ctx, p.first, x, carry.first, evaluate, y, saved.first);
+    rest.forward(ctx, p.rest, x, carry.rest, reuse, dropped, saved.rest);
+  }
+  template <class T, class B, class F>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, F&& df,
+                In<T, 2, B> dy, Carry<T, B>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads) const {
+    if (!saved.is_first) return rest.backward(ctx, p.rest, x, saved.rest, df, dy, dcarry.rest, dx, grads.rest);
+    if (!warm) return first.backward(ctx, p.first, x, saved.first, df, dy, dcarry.first, dx, grads.first);
+    auto mark = ctx.mark();
+    auto total = ctx.template scratch<T>(x.extent(0), x.extent(1));
+    auto nothing = ctx.template scratch<T>(x.extent(0), x.extent(1));
+    fill(ctx, nothing, 0);
+    auto take = [&](View<const T, 2, B>, View<const T, 2, B> du, View<T, 2, B>, int) { copy(ctx, du, total); };
+    auto both = [&](View<const T, 2, B> point, View<const T, 2, B> du, View<T, 2, B> dpoint, int call) {
+      add(ctx, du, total);
+      df(point, total, dpoint, call);
+    };
+    rest.backward(ctx, p.rest, x, saved.rest, take, nothing, dcarry.rest, dx, grads.rest);
+    first.backward(ctx, p.first, x, saved.first, both, dy, dcarry.first, dx, grads.first);
+  }
+};
+template <class F, class R>
+First(F, R) -> First<F, R>;
+template <class F, class R, class W>
+First(F, R, W) -> First<F, R>;
+
+}  // namespace gatefold::update

@@ -1,0 +1,144 @@
+#pragma once
+
+#include "gatefold/backend/initial.hpp"
+#include "gatefold/backend/math.hpp"
+#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/policy.hpp"
+#include "gatefold/update/learned_momentum.hpp"
+#include "gatefold/update/linear_scalar.hpp"
+#include "gatefold/update/momentum.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// z ← σ(z)
+template <class T>
+struct Sigmoid {
+  T* z;
+  GATEFOLD_HD void operator()(Index n) const { z[n] = math::sigmoid(z[n]); }
+};
+/// d ← d γ (1 − γ)
+template <class T>
+struct SigmoidBackward {
+  const T* gamma;
+  T* d;
+  GATEFOLD_HD void operator()(Index n) const { d[n] *= gamma[n] * (1 - gamma[n]); }
+};
+
+}  // namespace fn
+
+namespace update {
+
+/// Where a step size comes from: the options, a parameter, or the item.
+enum class StepSize { fixed, learned, per_item };
+
+/// Heavy ball that learns its momentum, its step size, or both.
+///
+///     p ← μ p + u(x),   y = x + γ p,   p = 0 before the first layer                                     (1)
+///     per_item:  γ[n] = σ(⟨x[n], w⟩ + b)                                                                (2)
+///
+/// Source: paper 001, App. E.1, Tables 5 and 6, with u = −f: (i) both learned, the default; (ii) `.learn_mu = false`;
+/// (iii) that and `StepSize::per_item`. Each layer learns its own. μ and γ begin at the options; what is fixed has no
+/// parameter.
+/// @param carry  p [N, D]
+/// @param saved  p before and after [N, D], γ [N]
+/// @throws ArgumentError unless model_dim fits the items (0: deduced inside Residual), when the step size is per item
+/// @cost   4·N·D multiply-adds forward and backward each, N·D carried and 2·N·D kept values
+struct LearnedHeavyBall {
+  double mu = 0.7, gamma = 1;
+  bool learn_mu = true;
+  StepSize step = StepSize::learned;
+  Index model_dim = 0;
+  Initial initial{};  // of w and b
+
+  template <class T, class B>
+  struct Params {
+    Tensor<T, 1, B> mu, gamma;  // [1], or [0] where not learned
+    LinearScalar<T, B> linear;  // of (2), or empty
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("mu", p.mu...);
+      f("gamma", p.gamma...);
+      f("linear", p.linear...);
+    }
+  };
+  template <class T, class B>
+  using Carry = Momentum<LearnedHeavyBall, T, B>;
+  template <class T, class B>
+  struct Saved {
+    KeptMomentum<T, B> momentum;
+    Tensor<T, 1, B> gamma;  // [N], or [0]
+  };
+
+  LearnedHeavyBall with_model_dim(Index width) const {
+    expect(model_dim == 0 || model_dim == width, "LearnedHeavyBall", "model_dim", Joined{width, " (the branch's)"}, model_dim);
+    LearnedHeavyBall filled = *this;
+    filled.model_dim = width;
+    return filled;
+  }
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    if (step == StepSize::per_item) expect(model_dim >= 1, "LearnedHeavyBall.init", "model_dim", "at least 1", model_dim);
+    return {constant_tensor<T>(ctx, mu, learn_mu ? 1 : 0),
+            constant_tensor<T>(ctx, gamma, step == StepSize::learned ? 1 : 0),
+            LinearScalar<T, B>::init(ctx, initial, linear_dim(), seed)};
+  }
+  template <class T, class B>
+  void begin(typename B::Context& ctx, Index items, Index dim, Carry<T, B>& carry) const {
+    carry.begin(ctx, items, dim);
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& params, Index items, Index dim, const Carry<T, B>& carry) const {
+    if (step == StepSize::per_item) expect(model_dim == dim, "LearnedHeavyBall", "model_dim", dim, model_dim);
+    expect_shape("LearnedHeavyBall", "params.mu", params.mu, {learn_mu ? 1 : 0});
+    expect_shape("LearnedHeavyBall", "params.gamma", params.gamma, {step == StepSize::learned ? 1 : 0});
+    params.linear.validate("LearnedHeavyBall", linear_dim());
+    carry.validate("LearnedHeavyBall", items, dim);
+  }
+
+  template <class T, class B, class F>
+  void forward(typename B::Context& ctx, const Params<T, B>& params, In<T, 2, B> x, Carry<T, B>& carry, F&& f,
+               Out<T, 2, B> y, Saved<T, B>& saved) const {
+    saved.gamma.resize(step == StepSize::per_item ? x.extent(0) : 0);
+    if (step == StepSize::per_item) {
+      params.linear.forward(ctx, x, saved.gamma);
+      B::for_each(ctx, x.extent(0), fn::Sigmoid<T>{saved.gamma.data()});
+    }
+    learned_momentum_forward(ctx, mu_of(params), gamma_of(params, saved, x), x, f, carry.p.view(), y, saved.momentum);
+  }
+  template <class T, class B, class F>
+  void backward(typename B::Context& ctx, const Params<T, B>& params, In<T, 2, B> x, const Saved<T, B>& saved, F&& df,
+                In<T, 2, B> dy, Carry<T, B>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads) const {
+    auto mark = ctx.mark();
+    const bool per_item = step == StepSize::per_item;
+    auto of_items = ctx.template scratch<T>(per_item ? x.extent(0) : 0);
+    learned_momentum_backward(ctx, mu_of(params), gamma_of(params, saved, x), x, saved.momentum, df, dy,
+                              dcarry.p.view(), dx, grads.mu, per_item ? of_items : grads.gamma.view());
+    if (!per_item) return;
+    B::for_each(ctx, x.extent(0), fn::SigmoidBackward<T>{saved.gamma.data(), of_items.data()});
+    params.linear.backward(ctx, x, of_items, dx, grads.linear);
+  }
+
+ private:
+  Index linear_dim() const { return step == StepSize::per_item ? model_dim : 0; }
+  template <class T, class B>
+  fn::Coefficient<T> mu_of(const Params<T, B>& params) const {
+    return {T(mu), learn_mu ? params.mu.data() : nullptr, 0};
+  }
+  template <class T, class B>
+  fn::Coefficient<T> gamma_of(const Params<T, B>& params, const Saved<T, B>& saved, const View<const T, 2, B>& x) const {
+    switch (step) {
+      case StepSize::learned: return {0, params.gamma.data(), 0};
+      case StepSize::per_item: return {0, saved.gamma.data(), x.extent(1)};
+      default: return {T(gamma), nullptr, 0};
+    }
+  }
+};
+
+}  // namespace update
+}  // namespace gatefold

@@ -1,0 +1,103 @@
+#pragma once
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/tensor.hpp"
+
+/// What the rules with momentum share: the state p, one step of it, and the step that looks ahead. Their coefficients
+/// are the rules' own.
+///
+///     z = x + a p,   p ← μ p + u(z),   y = x + γ p                                                      (1)
+namespace gatefold {
+
+namespace fn {
+
+/// p ← μ p + u,   y = x + γ p
+template <class T>
+struct HeavyBallStep {
+  T mu, gamma;
+  const T *x, *u;
+  T *p, *y;
+  GATEFOLD_HD void operator()(Index i) const {
+    p[i] = mu * p[i] + u[i];
+    y[i] = x[i] + gamma * p[i];
+  }
+};
+/// du = γ dy + dp,   dp ← μ du
+template <class T>
+struct HeavyBallBackward {
+  T mu, gamma;
+  const T* dy;
+  T *dp, *du;
+  GATEFOLD_HD void operator()(Index i) const {
+    du[i] = gamma * dy[i] + dp[i];
+    dp[i] = mu * du[i];
+  }
+};
+
+}  // namespace fn
+
+namespace update {
+
+/// Momentum on its way from layer to layer, zero before the first. RuleT only tells the states of unlike rules apart, so
+/// that a Chain keeps one for each.
+template <class RuleT, class T, class B>
+struct Momentum {
+  Tensor<T, 2, B> p;  // [N, D]
+  Index layer = 0;    // layers of this rule that are done
+  template <class F, class... C>
+  static void each(F&& f, C&... c) {
+    f("p", c.p...);
+  }
+  void begin(typename B::Context& ctx, Index items, Index dim) {
+    layer = 0;
+    p.resize(items, dim);
+    fill(ctx, p.view(), 0);
+  }
+  void validate(const char* rule, Index items, Index dim) const { expect_shape(rule, "carry.p", p, {items, dim}); }
+};
+
+/// (1) with the branch evaluated at `point`, wherever that is.
+template <class C, class T, class B, class F>
+void momentum_forward(C& ctx, double mu, double gamma, View<const T, 2, B> x, Same<View<const T, 2, B>> point, F&& f,
+                      View<T, 2, B> p, View<T, 2, B> y) {
+  auto mark = ctx.mark();
+  auto u = ctx.template scratch<T>(x.extent(0), x.extent(1));
+  f(point, u, 0);
+  B::for_each(ctx, x.size(), fn::HeavyBallStep<T>{T(mu), T(gamma), x.data(), u.data(), p.data(), y.data()});
+}
+/// Its adjoint, dy's own way to x excepted: updates dp, adds to dpoint.
+template <class C, class T, class B, class F>
+void momentum_backward(C& ctx, double mu, double gamma, View<const T, 2, B> point, F&& df, View<const T, 2, B> dy,
+                       View<T, 2, B> dp, View<T, 2, B> dpoint) {
+  auto mark = ctx.mark();
+  auto du = ctx.template scratch<T>(dy.extent(0), dy.extent(1));
+  B::for_each(ctx, dy.size(), fn::HeavyBallBackward<T>{T(mu), T(gamma), dy.data(), dp.data(), du.data()});
+  df(point, du, dpoint, 0);
+}
+
+/// (1) with its look-ahead. The point is kept for backward.
+template <class C, class T, class B, class F>
+void look_ahead_forward(C& ctx, double mu, double gamma, double ahead, View<const T, 2, B> x, F&& f, View<T, 2, B> p,
+                        View<T, 2, B> y, Tensor<T, 2, B>& point) {
+  point.resize(x.extent(0), x.extent(1));
+  B::for_each(ctx, x.size(), fn::ScaledSum<T>{x.data(), T(ahead), p.data(), point.data()});
+  momentum_forward(ctx, mu, gamma, x, point, f, p, y);
+}
+/// Its adjoint: x and p both receive what the branch gives back at the point, p that times a.
+template <class C, class T, class B, class F>
+void look_ahead_backward(C& ctx, double mu, double gamma, double ahead, const Tensor<T, 2, B>& point, F&& df,
+                         View<const T, 2, B> dy, View<T, 2, B> dp, View<T, 2, B> dx) {
+  auto mark = ctx.mark();
+  auto dpoint = ctx.template scratch<T>(dy.extent(0), dy.extent(1));
+  fill(ctx, dpoint, 0);
+  momentum_backward(ctx, mu, gamma, point.view(), df, dy, dp, dpoint);
+  add(ctx, dy, dx);
+  add(ctx, dpoint, dx);
+  add_scaled(ctx, T(ahead), dpoint, dp);
+}
+
+}  // namespace update
+}  // namespace gatefold

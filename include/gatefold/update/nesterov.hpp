@@ -1,0 +1,53 @@
+#pragma once
+
+#include "gatefold/tensor/policy.hpp"
+#include "gatefold/update/momentum.hpp"
+
+namespace gatefold::update {
+
+/// Nesterov's accelerated gradient through depth.
+///
+///     z = x ∓ μ γ p,   p ← μ p + u(z),   y = x + γ p,   p = 0 before the first layer                    (1)
+///
+/// Source: paper 001, App. E.4 (NAG-SMoE), with u = −f; Nesterov 1983. The paper's momentum is γ p, so that its step size
+/// stands inside; the stream is the same. It prints the look-ahead as x − μ γ p, which with its sign of p looks back, to
+/// where the stream came from; Nesterov looks ahead, to x + μ γ p, where the momentum is about to move it: `classical()`.
+/// @param carry  p [N, D]
+/// @cost  3·N·D multiply-adds, N·D carried and N·D kept values
+struct Nesterov {
+  double mu = 0.7, gamma = 1;
+  bool ahead = false;  // + in (1), instead of the paper's −
+
+  static Nesterov classical(double mu = 0.7, double gamma = 1) { return {mu, gamma, true}; }
+
+  template <class T, class B>
+  using Carry = Momentum<Nesterov, T, B>;
+  template <class T, class B>
+  struct Saved {
+    Tensor<T, 2, B> point;  // [N, D] z
+  };
+  template <class T, class B>
+  void begin(typename B::Context& ctx, Index items, Index dim, Carry<T, B>& carry) const {
+    carry.begin(ctx, items, dim);
+  }
+  template <class T, class B>
+  void validate(const Nothing<T, B>&, Index items, Index dim, const Carry<T, B>& carry) const {
+    carry.validate("Nesterov", items, dim);
+  }
+
+  template <class T, class B, class F>
+  void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f,
+               Out<T, 2, B> y, Saved<T, B>& saved) const {
+    look_ahead_forward(ctx, mu, gamma, distance(), x, f, carry.p.view(), y, saved.point);
+  }
+  template <class T, class B, class F>
+  void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, const Saved<T, B>& saved, F&& df,
+                In<T, 2, B> dy, Carry<T, B>& dcarry, Out<T, 2, B> dx, Nothing<T, B>&) const {
+    look_ahead_backward(ctx, mu, gamma, distance(), saved.point, df, dy, dcarry.p.view(), dx);
+  }
+
+ private:
+  double distance() const { return ahead ? mu * gamma : -mu * gamma; }
+};
+
+}  // namespace gatefold::update

@@ -1,0 +1,97 @@
+#pragma once
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/tensor/policy.hpp"
+#include "gatefold/update/adaptive_root.hpp"
+#include "gatefold/update/momentum.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+template <class T>
+struct RmsPropStep {
+  T mu, rest, gamma;  // rest = 1 − μ
+  AdaptiveRoot<T> root;
+  const T *x, *u;
+  T *p, *kept_p, *y;
+  GATEFOLD_HD void operator()(Index i) const {
+    p[i] = kept_p[i] = mu * p[i] + rest * (u[i] * u[i]);
+    y[i] = x[i] + gamma * (u[i] / root.value(p[i]));
+  }
+};
+/// p̄ = dp − γ dy u r′ / r²,   du = γ dy / r + 2 (1−μ) u p̄,   dp ← μ p̄
+template <class T>
+struct RmsPropBackward {
+  T mu, rest, gamma;
+  AdaptiveRoot<T> root;
+  const T *u, *p, *dy;
+  T *dp, *du;
+  GATEFOLD_HD void operator()(Index i) const {
+    const T r = root.value(p[i]), direct = gamma * dy[i] / r;
+    const T p_bar = dp[i] - direct * (u[i] / r) * root.slope(p[i]);
+    du[i] = direct + 2 * rest * u[i] * p_bar;
+    dp[i] = mu * p_bar;
+  }
+};
+
+}  // namespace fn
+
+namespace update {
+
+/// Steps scaled by the root of an average of their squares, through depth.
+///
+///     p ← μ p + (1−μ) u(x)²,   y = x + γ u(x) / √(p + ε),   p = 0 before the first layer                (1)
+///
+/// Source: paper 001, App. E.4 (rms-SMoE), with u = −f; Hinton 2012. The paper uses it in the first layer alone,
+/// First{RmsProp{}, HeavyBall{}}, as it found all layers unstable. There p = (1−μ) u², and at a small ε the update is
+/// nearly γ sign(u) / √(1−μ), which passes almost no gradient: see Adam.
+/// @param carry  p [N, D], the average of squares
+/// @throws ArgumentError unless ε > 0 and 0 <= μ < 1
+/// @cost   N·D roots and divisions, N·D carried and 2·N·D kept values
+struct RmsProp {
+  double mu = 0.9, gamma = 1, epsilon = 1e-8;
+
+  template <class T, class B>
+  using Carry = Momentum<RmsProp, T, B>;
+  template <class T, class B>
+  struct Saved {
+    Tensor<T, 2, B> u, p;  // [N, D], p after the layer
+  };
+  template <class T, class B>
+  void begin(typename B::Context& ctx, Index items, Index dim, Carry<T, B>& carry) const {
+    carry.begin(ctx, items, dim);
+  }
+  template <class T, class B>
+  void validate(const Nothing<T, B>&, Index items, Index dim, const Carry<T, B>& carry) const {
+    expect(epsilon > 0, "RmsProp", "epsilon", "more than 0", epsilon);
+    expect(mu >= 0 && mu < 1, "RmsProp", "mu", "0 <= mu < 1", mu);
+    carry.validate("RmsProp", items, dim);
+  }
+
+  template <class T, class B, class F>
+  void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f,
+               Out<T, 2, B> y, Saved<T, B>& saved) const {
+    for (auto* t : {&saved.u, &saved.p}) t->resize(x.extent(0), x.extent(1));
+    f(x, saved.u, 0);
+    B::for_each(ctx, x.size(),
+                fn::RmsPropStep<T>{T(mu), T(1 - mu), T(gamma), {T(epsilon), true}, x.data(), saved.u.data(),
+                                   carry.p.data(), saved.p.data(), y.data()});
+  }
+  template <class T, class B, class F>
+  void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, const Saved<T, B>& saved, F&& df,
+                In<T, 2, B> dy, Carry<T, B>& dcarry, Out<T, 2, B> dx, Nothing<T, B>&) const {
+    auto mark = ctx.mark();
+    auto du = ctx.template scratch<T>(x.extent(0), x.extent(1));
+    B::for_each(ctx, x.size(),
+                fn::RmsPropBackward<T>{T(mu), T(1 - mu), T(gamma), {T(epsilon), true}, saved.u.data(), saved.p.data(),
+                                       dy.data(), dcarry.p.data(), du.data()});
+    add(ctx, dy, dx);
+    df(x, du, dx, 0);
+  }
+};
+
+}  // namespace update
+}  // namespace gatefold

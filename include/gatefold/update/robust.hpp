@@ -1,0 +1,56 @@
+#pragma once
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/tensor/policy.hpp"
+#include "gatefold/update/momentum.hpp"
+
+namespace gatefold::update {
+
+/// Robust momentum: heavy ball whose branch sees a point ahead of the stream.
+///
+///     z = x + α γ q,   q ← μ q + u(z),   y = x + γ q,   q = 0 before the first layer                    (1)
+///     γ = k (1−p)² (1+p) / L,   μ = k p³ / (k−1),   α = p³ / ((k−1) (1−p)² (1+p))                       (2)
+///
+/// Source: paper 001, eq. (17), (18), with u = −f; Cyrus et al. 2018, arXiv:1710.04753. Hence α γ = μ / L. The defaults are
+/// the reference code's: γ = 0.96, μ = 0.04, α = 1/24. The momentum is called q here because p is an option.
+/// @param carry  q [N, D], under the name p as in the other rules
+/// @throws ArgumentError unless k > 1 (the condition ratio L/m; at k = 1 (2) divides by zero), 0 <= p < 1 and l > 0
+/// @cost   3·N·D multiply-adds, N·D carried and N·D kept values
+struct Robust {
+  double p = 0.2, k = 1.25, l = 1;
+
+  double gamma() const { return k * (1 - p) * (1 - p) * (1 + p) / l; }
+  double mu() const { return k * p * p * p / (k - 1); }
+  double alpha() const { return p * p * p / ((k - 1) * (1 - p) * (1 - p) * (1 + p)); }
+
+  template <class T, class B>
+  using Carry = Momentum<Robust, T, B>;
+  template <class T, class B>
+  struct Saved {
+    Tensor<T, 2, B> point;  // [N, D] z
+  };
+  template <class T, class B>
+  void begin(typename B::Context& ctx, Index items, Index dim, Carry<T, B>& carry) const {
+    carry.begin(ctx, items, dim);
+  }
+  template <class T, class B>
+  void validate(const Nothing<T, B>&, Index items, Index dim, const Carry<T, B>& carry) const {
+    expect(k > 1, "Robust", "k", "more than 1", k);
+    expect(p >= 0 && p < 1, "Robust", "p", "0 <= p < 1", p);
+    expect(l > 0, "Robust", "l", "more than 0", l);
+    carry.validate("Robust", items, dim);
+  }
+
+  template <class T, class B, class F>
+  void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f,
+               Out<T, 2, B> y, Saved<T, B>& saved) const {
+    look_ahead_forward(ctx, mu(), gamma(), alpha() * gamma(), x, f, carry.p.view(), y, saved.point);
+  }
+  template <class T, class B, class F>
+  void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, const Saved<T, B>& saved, F&& df,
+                In<T, 2, B> dy, Carry<T, B>& dcarry, Out<T, 2, B> dx, Nothing<T, B>&) const {
+    look_ahead_backward(ctx, mu(), gamma(), alpha() * gamma(), saved.point, df, dy, dcarry.p.view(), dx);
+  }
+};
+
+}  // namespace gatefold::update

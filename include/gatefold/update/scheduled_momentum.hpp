@@ -1,0 +1,53 @@
+#pragma once
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/policy.hpp"
+#include "gatefold/update/momentum.hpp"
+
+namespace gatefold::update {
+
+/// Heavy ball whose momentum follows a schedule over the layers.
+///
+///     p ← μ_t p + u(x),   y = x + γ p,   p = 0 before the first layer, t = 1 in it                      (1)
+///
+/// A schedule has `double mu(Index t) const`, and may have `void validate() const`. t counts the layers of this rule.
+/// Source: paper 001, App. E.1 and E.4, with u = −f.
+/// @param carry  p [N, D] and the number of layers done
+/// @cost  that of HeavyBall
+template <class ScheduleT>
+struct ScheduledMomentum {
+  ScheduleT schedule{};
+  double gamma = 1;
+
+  template <class T, class B>
+  using Carry = Momentum<ScheduledMomentum, T, B>;
+  template <class T, class B>
+  struct Saved {
+    Index layer = 0;  // t
+  };
+  template <class T, class B>
+  void begin(typename B::Context& ctx, Index items, Index dim, Carry<T, B>& carry) const {
+    carry.begin(ctx, items, dim);
+  }
+  template <class T, class B>
+  void validate(const Nothing<T, B>&, Index items, Index dim, const Carry<T, B>& carry) const {
+    if constexpr (requires { schedule.validate(); }) schedule.validate();
+    carry.validate("ScheduledMomentum", items, dim);
+  }
+
+  template <class T, class B, class F>
+  void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f,
+               Out<T, 2, B> y, Saved<T, B>& saved) const {
+    saved.layer = ++carry.layer;
+    momentum_forward(ctx, schedule.mu(saved.layer), gamma, x, x, f, carry.p.view(), y);
+  }
+  template <class T, class B, class F>
+  void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, const Saved<T, B>& saved, F&& df,
+                In<T, 2, B> dy, Carry<T, B>& dcarry, Out<T, 2, B> dx, Nothing<T, B>&) const {
+    add(ctx, dy, dx);
+    momentum_backward(ctx, schedule.mu(saved.layer), gamma, x, df, dy, dcarry.p.view(), dx);
+  }
+};
+
+}  // namespace gatefold::update

@@ -1,0 +1,174 @@
+#pragma once
+
+#include <cmath>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/initial.hpp"
+#include "gatefold/backend/math.hpp"
+#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/policy.hpp"
+#include "gatefold/update/inner_product.hpp"
+#include "gatefold/update/learned_momentum.hpp"
+#include "gatefold/update/linear_scalar.hpp"
+#include "gatefold/update/momentum.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// φ(z) = (e^z − 1)/z, φ(0) = 1
+template <class T>
+GATEFOLD_HD T held(T z) {
+  return z == 0 ? T(1) : std::expm1(z) / z;
+}
+/// φ′(z) = (e^z − φ(z))/z, which cancels near 0: there Σ_k (k+1)/(k+2)! z^k
+template <class T>
+GATEFOLD_HD T held_slope(T z) {
+  if (z > T(0.5) || z < T(-0.5)) return (std::exp(z) - held(z)) / z;
+  T sum = 0, term = T(0.5);  // z^k / (k+2)!
+  for (int k = 0; k < 16; ++k) {
+    sum += T(k + 1) * term;
+    term *= z / T(k + 3);
+  }
+  return sum;
+}
+
+/// to = *scale · from
+template <class T>
+struct ScaleBy {
+  const T *scale, *from;
+  T* to;
+  GATEFOLD_HD void operator()(Index i) const { to[i] = *scale * from[i]; }
+};
+/// held = (μ_t, Δ φ(Δ μ))
+template <class T>
+struct Hold {
+  const T *step, *mu;
+  T* held_values;
+  GATEFOLD_HD void operator()(Index) const {
+    const T delta = math::softplus(*step), z = delta * *mu;
+    held_values[0] = std::exp(z);
+    held_values[1] = delta * held(z);
+  }
+};
+/// dμ += (dμ_t μ_t + ds Δ φ′(Δ μ)) Δ,   dΔ = dμ_t μ_t μ + ds e^{Δ μ}
+template <class T>
+struct HoldBackward {
+  const T *step, *mu, *dheld;
+  T *dstep, *dmu;
+  GATEFOLD_HD void operator()(Index) const {
+    const T delta = math::softplus(*step), z = delta * *mu, mu_t = std::exp(z);
+    *dmu += delta * (dheld[0] * mu_t + dheld[1] * delta * held_slope(z));
+    *dstep += (dheld[0] * mu_t * *mu + dheld[1] * mu_t) * math::sigmoid(*step);
+  }
+};
+
+}  // namespace fn
+
+namespace update {
+
+/// Heavy ball discretised by a zero-order hold, its coefficients learned.
+///
+///     p ← μ_t p + u(x),   y = x + γ_t p,   p = 0 before the first layer                                 (1)
+///     μ_t = e^{Δ μ},   γ_t[n] = (e^{Δ μ} − 1)/(Δ μ) · Δ · (⟨x[n], w⟩ + b),   Δ = softplus(s)            (2)
+///
+/// Source: paper 001, App. E.1 (ZOH), with u = −f; s, μ, w and b are learned, in each layer its own. The paper leaves open
+/// where they begin: here Δ at the option `delta`, μ so that μ_t is the option `mu`, and w, b by `initial`. At Δ μ = 0 the
+/// quotient is 1; near it both it and its slope keep full precision.
+/// @param carry  p [N, D]
+/// @param saved  p before and after [N, D], the linear map and γ_t [N]
+/// @throws ArgumentError unless mu, delta > 0 and model_dim fits the items (0: deduced inside Residual)
+/// @cost   4·N·D multiply-adds forward and backward each, N·D carried and 2·N·D kept values
+struct ZeroOrderHold {
+  double mu = 0.7, delta = 1;  // where μ_t and Δ begin
+  Index model_dim = 0;
+  Initial initial{};  // of w and b
+
+  template <class T, class B>
+  struct Params {
+    Tensor<T, 1, B> step, mu;   // [1] s and μ
+    LinearScalar<T, B> linear;  // w, b
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("step", p.step...);
+      f("mu", p.mu...);
+      f("linear", p.linear...);
+    }
+  };
+  template <class T, class B>
+  using Carry = Momentum<ZeroOrderHold, T, B>;
+  template <class T, class B>
+  struct Saved {
+    KeptMomentum<T, B> momentum;
+    Tensor<T, 1, B> held;           // [2] μ_t and what γ_t is times
+    Tensor<T, 1, B> linear, gamma;  // [N]
+  };
+
+  ZeroOrderHold with_model_dim(Index width) const {
+    expect(model_dim == 0 || model_dim == width, "ZeroOrderHold", "model_dim", Joined{width, " (the branch's)"}, model_dim);
+    return {mu, delta, width, initial};
+  }
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    expect(mu > 0, "ZeroOrderHold.init", "mu", "more than 0", mu);
+    expect(delta > 0, "ZeroOrderHold.init", "delta", "more than 0", delta);
+    expect(model_dim >= 1, "ZeroOrderHold.init", "model_dim", "at least 1", model_dim);
+    const double step = delta + std::log(-std::expm1(-delta));  // softplus⁻¹
+    return {constant_tensor<T>(ctx, step, 1), constant_tensor<T>(ctx, std::log(mu) / delta, 1),
+            LinearScalar<T, B>::init(ctx, initial, model_dim, seed)};
+  }
+  template <class T, class B>
+  void begin(typename B::Context& ctx, Index items, Index dim, Carry<T, B>& carry) const {
+    carry.begin(ctx, items, dim);
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& params, Index items, Index dim, const Carry<T, B>& carry) const {
+    expect(model_dim == dim, "ZeroOrderHold", "model_dim", dim, model_dim);
+    expect_shape("ZeroOrderHold", "params.step", params.step, {1});
+    expect_shape("ZeroOrderHold", "params.mu", params.mu, {1});
+    params.linear.validate("ZeroOrderHold", model_dim);
+    carry.validate("ZeroOrderHold", items, dim);
+  }
+
+  template <class T, class B, class F>
+  void forward(typename B::Context& ctx, const Params<T, B>& params, In<T, 2, B> x, Carry<T, B>& carry, F&& f,
+               Out<T, 2, B> y, Saved<T, B>& saved) const {
+    saved.held.resize(2);
+    for (auto* t : {&saved.linear, &saved.gamma}) t->resize(x.extent(0));
+    B::for_each(ctx, 1, fn::Hold<T>{params.step.data(), params.mu.data(), saved.held.data()});
+    params.linear.forward(ctx, x, saved.linear);
+    B::for_each(ctx, x.extent(0), fn::ScaleBy<T>{saved.held.data() + 1, saved.linear.data(), saved.gamma.data()});
+    learned_momentum_forward(ctx, mu_of(saved), gamma_of(saved, x), x, f, carry.p.view(), y, saved.momentum);
+  }
+  template <class T, class B, class F>
+  void backward(typename B::Context& ctx, const Params<T, B>& params, In<T, 2, B> x, const Saved<T, B>& saved, F&& df,
+                In<T, 2, B> dy, Carry<T, B>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads) const {
+    auto mark = ctx.mark();
+    auto dheld = ctx.template scratch<T>(2), dgamma = ctx.template scratch<T>(x.extent(0));
+    fill(ctx, dheld, 0);
+    learned_momentum_backward(ctx, mu_of(saved), gamma_of(saved, x), x, saved.momentum, df, dy, dcarry.p.view(), dx,
+                              View<T, 1, B>(dheld.data(), 1), dgamma);
+    B::template reduce<T>(ctx, x.extent(0), fn::InnerProduct<T>{dgamma.data(), saved.linear.data()}, dheld.data() + 1);
+    B::for_each(ctx, x.extent(0), fn::ScaleBy<T>{saved.held.data() + 1, dgamma.data(), dgamma.data()});
+    params.linear.backward(ctx, x, dgamma, dx, grads.linear);
+    B::for_each(ctx, 1, fn::HoldBackward<T>{params.step.data(), params.mu.data(), dheld.data(), grads.step.data(),
+                                            grads.mu.data()});
+  }
+
+ private:
+  template <class T, class B>
+  fn::Coefficient<T> mu_of(const Saved<T, B>& saved) const {
+    return {0, saved.held.data(), 0};
+  }
+  template <class T, class B>
+  fn::Coefficient<T> gamma_of(const Saved<T, B>& saved, const View<const T, 2, B>& x) const {
+    return {0, saved.gamma.data(), x.extent(1)};
+  }
+};
+
+}  // namespace update
+}  // namespace gatefold

@@ -1,0 +1,60 @@
+#include "gatefold/backend/heap.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+using namespace gatefold;
+
+namespace {
+
+/// Larger value first, ties to the lower index.
+struct ByValue {
+  const int* value;
+  bool operator()(Index a, Index b) const { return value[a] != value[b] ? value[a] > value[b] : a < b; }
+};
+std::vector<int> values_with_ties(Index count, unsigned seed) {
+  std::mt19937 generator(seed);
+  std::vector<int> v(static_cast<std::size_t>(count));
+  for (int& x : v) x = static_cast<int>(generator() % 7);
+  return v;
+}
+std::vector<Index> shuffled(Index count, unsigned seed) {
+  std::vector<Index> list(static_cast<std::size_t>(count));
+  for (Index i = 0; i < count; ++i) list[static_cast<std::size_t>(i)] = i;
+  std::shuffle(list.begin(), list.end(), std::mt19937(seed));
+  return list;
+}
+
+}  // namespace
+
+TEST_CASE("heap_sort: any length, any order, as std::sort") {
+  for (const Index count : {0, 1, 2, 3, 4, 7, 8, 100, 257})
+    for (unsigned seed = 0; seed < 5; ++seed) {
+      const auto value = values_with_ties(count, seed);
+      auto list = shuffled(count, seed), expected = list;
+      std::sort(expected.begin(), expected.end(), ByValue{value.data()});
+      fn::heap_sort(list.data(), count, ByValue{value.data()});
+      CHECK(list == expected);
+    }
+}
+
+TEST_CASE("offer: the list keeps the first of all it was offered, whatever their order") {
+  for (const Index count : {0, 1, 5, 60})
+    for (const Index room : {0, 1, 4, 60, 100})
+      for (unsigned seed = 0; seed < 5; ++seed) {
+        const auto value = values_with_ties(count, seed);
+        std::vector<Index> list(static_cast<std::size_t>(room), -1);
+        auto expected = shuffled(count, seed);
+        Index held = 0;
+        for (const Index candidate : expected) fn::offer(list.data(), room, held, candidate, ByValue{value.data()});
+        CHECK(held == std::min(room, count));
+        fn::heap_sort(list.data(), held, ByValue{value.data()});
+        list.resize(static_cast<std::size_t>(held));
+        std::sort(expected.begin(), expected.end(), ByValue{value.data()});
+        expected.resize(static_cast<std::size_t>(held));
+        CHECK(list == expected);
+      }
+}

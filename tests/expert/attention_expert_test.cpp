@@ -1,0 +1,142 @@
+#include "gatefold/expert/attention_expert.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "gatefold/check/conformance.hpp"
+#include "support/attention.hpp"
+#include "support/experts.hpp"
+#include "support/part_of_slots.hpp"
+#include "support/pass.hpp"
+
+using namespace gatefold;
+using namespace gatefold::support;
+
+namespace {
+
+using Row = std::vector<double>;
+
+constexpr Index dim = 3, length = 4;
+
+AttentionExpert expert(Index outputs) {
+  return {.model_dim = dim, .length = length, .outputs = outputs, .initial = {Initial::Law::normal_fan_in, 2, false}};
+}
+
+/// p_l = softmax(Xᵀ K X_l) of one item; x(l, a) is component a of X_l.
+template <class X, class K>
+Row softmax_of_query(const X& x, const K& k, Index l) {
+  Row score(length, 0.0);
+  for (Index h = 0; h < length; ++h)
+    for (Index a = 0; a < dim; ++a)
+      for (Index b = 0; b < dim; ++b) score[std::size_t(h)] += x(h, a) * k(a, b) * x(l, b);
+  return naive::attention_row(score, length);
+}
+
+}  // namespace
+
+TEST_CASE("AttentionExpert (1): equals loops for empty experts, all items on one, 257 experts with few items") {
+  Cpu::Context ctx(2);
+  for (const Index outputs : {1, 2})
+    for (const auto& counts : uneven_counts()) {
+      Bank<double, AttentionExpert> b(ctx, expert(outputs), counts, 6);
+      b.forward();
+      CHECK(difference(b.of_slots(b.z), b.expected([&](Index e, const Row& item) {
+              const auto x = [&](Index l, Index a) { return item[std::size_t(l * dim + a)]; };
+              Row z(std::size_t(outputs), 0.0);
+              for (Index l = 0; l < length; ++l) {
+                const Row p = softmax_of_query(x, [&](Index a, Index c) { return b.params.key_query(e, a, c); }, l);
+                for (Index h = 0; h < length; ++h)
+                  for (Index a = 0; a < dim; ++a)
+                    for (Index o = 0; o < outputs; ++o)
+                      z[std::size_t(o)] += b.params.value(e, a, o) * x(h, a) * p[std::size_t(h)];
+              }
+              return z;
+            })) <= 1e-13);
+    }
+}
+
+TEST_CASE("AttentionExpert (2): the gradients of W and K are the paper's eqs. (13) and (14)") {
+  Cpu::Context ctx(1);
+  Bank<double, AttentionExpert> b(ctx, expert(1), {2, 0, 3}, 6);
+  b.forward();
+  b.backward();  // dz stands for l'·y/K
+  Row dw(3 * dim, 0.0), dk(3 * dim * dim, 0.0);
+  for (Index e = 0; e < 3; ++e)
+    for (Index s = b.offsets[std::size_t(e)]; s < b.offsets[std::size_t(e) + 1]; ++s) {
+      const auto x = [&](Index l, Index a) { return b.x(b.rows[std::size_t(s)], l * dim + a); };
+      for (Index l = 0; l < length; ++l) {
+        const Row p = softmax_of_query(x, [&](Index a, Index c) { return b.params.key_query(e, a, c); }, l);
+        Row xw(length, 0.0);  // Xᵀ W
+        double mean = 0;
+        for (Index h = 0; h < length; ++h) {
+          for (Index a = 0; a < dim; ++a) {
+            dw[std::size_t(e * dim + a)] += b.dz(s, 0) * x(h, a) * p[std::size_t(h)];
+            xw[std::size_t(h)] += x(h, a) * b.params.value(e, a, 0);
+          }
+          mean += p[std::size_t(h)] * xw[std::size_t(h)];
+        }
+        for (Index h = 0; h < length; ++h)  // X (diag p − p pᵀ) Xᵀ W X_lᵀ
+          for (Index a = 0; a < dim; ++a)
+            for (Index c = 0; c < dim; ++c)
+              dk[std::size_t((e * dim + a) * dim + c)] +=
+                  b.dz(s, 0) * x(h, a) * p[std::size_t(h)] * (xw[std::size_t(h)] - mean) * x(l, c);
+      }
+    }
+  CHECK(difference(values(b.grads.value), dw) <= 1e-13);
+  CHECK(difference(values(b.grads.key_query), dk) <= 1e-13);
+}
+
+TEST_CASE("AttentionExpert: with K = 0 every query sees the mean, f = Wᵀ Σ_l X_l") {
+  Cpu::Context ctx(1);
+  Bank<double, AttentionExpert> b(ctx, expert(1), {3}, 4);
+  set_zero(ctx, b.params.key_query);
+  b.forward();
+  CHECK(difference(b.of_slots(b.z), b.expected([&](Index, const Row& item) {
+          double sum = 0;
+          for (Index i = 0; i < dim * length; ++i) sum += item[std::size_t(i)] * b.params.value(0, i % dim, 0);
+          return Row{sum};
+        })) <= 1e-14);
+}
+
+TEST_CASE("AttentionExpert: slots nobody owns are neither read nor written; gradients are added") {
+  const auto broken = broken_promises<double>(expert(2), [](auto& bank) {
+    for (auto* t : {&bank.saved.received, &bank.saved.pooled}) bank.poison(*t);
+    for (auto* t : {&bank.saved.key, &bank.saved.log_sum_exp})
+      for (Index i = bank.used() * length * t->extent(1); i < t->size(); ++i) t->data()[i] = quiet_nan;
+  });
+  CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
+}
+
+TEST_CASE("AttentionExpert: slots that lie after those of other kinds") {
+  const auto broken = broken_for_later_slots<double>(expert(2));
+  CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
+}
+
+TEST_CASE("AttentionExpert: gradients and promises of a layer") {
+  const auto report = check::conformance<Cpu>(expert(2), {.items_are_independent = true});
+  CHECK_MESSAGE(report, report.str());
+}
+
+TEST_CASE("AttentionExpert: starts as N(0, σ²/d)") {
+  Cpu::Context ctx(1);
+  const AttentionExpert wide{.model_dim = 100, .initial = {Initial::Law::normal_fan_in, 0.5, false}};
+  const auto p = wide.init<double, Cpu>(ctx, 40, Seed{1});
+  for (const auto* t : {&p.key_query, &p.value}) {
+    double square = 0;
+    for (const double v : values(*t)) square += v * v / double(t->size());
+    CHECK(square == doctest::Approx(0.25 / 100).epsilon(0.1));
+  }
+}
+
+TEST_CASE("AttentionExpert: options and shapes that do not fit say so") {
+  Cpu::Context ctx(1);
+  const auto message = [&](const AttentionExpert& e) { return message_of([&] { (void)e.init<double, Cpu>(ctx, 1, {}); }); };
+  CHECK(message({}) == "AttentionExpert.init: model_dim: expected at least 1, got 0");
+  CHECK(message({.model_dim = 2, .length = 0}) == "AttentionExpert.init: length: expected at least 1, got 0");
+  CHECK(message({.model_dim = 2, .outputs = 0}) == "AttentionExpert.init: outputs: expected at least 1, got 0");
+  auto p = expert(2).init<double, Cpu>(ctx, 3, {});
+  CHECK(message_of([&] { expert(1).validate(p, 3); }) == "AttentionExpert: params.value: expected [3, 3, 1], got [3, 3, 2]");
+  CHECK(message_of([&] { expert(2).validate(p, 4); }) ==
+        "AttentionExpert: params.key_query: expected [4, 3, 3], got [3, 3, 3]");
+}

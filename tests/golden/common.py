@@ -1,0 +1,76 @@
+"""What all golden files share: seeded inputs, one case with all its gradients, and the format.
+
+A file holds several cases, each a line `case name` and then tensors: a line `name rank extents…` and a line of values
+(17 digits); rank 0 are options. Scalar of all gradients:
+
+    f = <y, dy> + <carry after, dafter> + auxiliary losses
+"""
+
+import pathlib
+
+import torch
+
+torch.set_default_dtype(torch.float64)
+HERE = pathlib.Path(__file__).parent
+
+
+class Random:
+    def __init__(self, seed):
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def uniform(self, *shape, low=-1.0, high=1.0):
+        return low + (high - low) * torch.rand(shape, generator=self.generator)
+
+
+def part(tensors, prefix):
+    """The tensors whose names begin with `prefix.`, without it."""
+    return {name[len(prefix) + 1 :]: t for name, t in tensors.items() if name.startswith(prefix + ".")}
+
+
+def under(prefix, tensors):
+    return {f"{prefix}.{name}": t for name, t in tensors.items()}
+
+
+def far_apart(values, dim=-1, least=1e-3):
+    """Nothing that is sorted here may be a close call, which rounding could decide."""
+    if values.shape[dim] > 1 and values.numel():
+        gaps = values.detach().sort(dim=dim).values.diff(dim=dim)
+        if gaps.min() < least:
+            raise ValueError("a choice is too close: another seed")
+
+
+def record(options, x, dy, run, params=None, carry=None, dafter=None, given=None):
+    """One case. run(params, x, carry) -> y, carry after, auxiliary losses."""
+    params, carry = params or {}, carry or {}
+    for t in [x, *params.values(), *carry.values()]:
+        t.requires_grad_()
+    y, after, auxiliary = run(params, x, carry)
+    f = (y * dy).sum() + sum(auxiliary) + sum((after[name] * dafter[name]).sum() for name in carry)
+    f.backward()
+
+    def grad(t):
+        return torch.zeros_like(t) if t.grad is None else t.grad
+
+    out = under("options", options) | {"x": x, "dy": dy, "y": y, "dx": grad(x)} | (given or {})
+    for name in carry:
+        out |= {"carry." + name: carry[name], "after." + name: after[name]}
+        out |= {"dafter." + name: dafter[name], "dcarry." + name: grad(carry[name])}
+    if auxiliary:
+        out["auxiliary"] = torch.stack([torch.as_tensor(a) for a in auxiliary])
+    out |= under("params", params)
+    return out | under("grads", {name: grad(t) for name, t in params.items()})
+
+
+def write(file, cases):
+    """cases: name -> tensors."""
+    path = HERE / (file + ".txt")
+    path.parent.mkdir(exist_ok=True)
+    with open(path, "w") as to:
+        for case, tensors in cases.items():
+            to.write(f"case {case}\n")
+            for name, value in tensors.items():
+                t = torch.as_tensor(value, dtype=torch.float64).detach()
+                if not t.isfinite().all():
+                    raise ValueError(f"{file} {case} {name} is not finite")
+                to.write(" ".join([name, str(t.dim()), *map(str, t.shape)]) + "\n")
+                to.write(" ".join(repr(v) for v in t.flatten().tolist()) + "\n")

@@ -1,0 +1,74 @@
+"""Stacks of pre-norm MoE layers: plain residuals and heavy ball (paper 001), MLP and gated experts, auxiliary losses."""
+
+import torch.nn.functional as F
+
+from common import Random, part, record, under
+from experts import GatedMlp, Mlp
+from gates import LinearScores, as_mask, balance, renormalised, top_k, z_loss
+
+DEPTH, K, EPSILON = 2, 2, 1e-5
+SIZES = {"one": (1, 5, 3, 2), "odd": (7, 3, 4, 3), "more": (13, 6, 5, 4)}  # items, model, hidden, experts
+# name: momentum (mu, gamma) or None, renormalise, expert, losses (balance, per pick, z) or None
+VARIANTS = {
+    "plain_mlp": (None, False, Mlp, None),
+    "plain_mlp_renormalised": (None, True, Mlp, None),
+    "heavy_ball_mlp_renormalised": ((0.7, 1.0), True, Mlp, None),
+    "heavy_ball_mlp_losses": ((0.5, 1.5), True, Mlp, (0.3, False, 0.2)),
+    "plain_gated_losses": (None, False, GatedMlp, (0.4, True, 0.1)),
+    "heavy_ball_gated_renormalised": ((0.9, 0.8), True, GatedMlp, None),
+    "heavy_ball_gated_losses": ((-0.3, 1.0), False, GatedMlp, (0.3, False, 0.2)),
+}
+
+
+def case(variant, items, model, hidden, experts, seed):
+    momentum, renormalise, expert, losses = variant
+    random = Random(seed)
+    scores, expert = LinearScores(model, experts), expert(model, hidden)
+    params = {}
+    for layer in range(DEPTH):
+        at = f"layers.{layer}.branch."
+        params[at + "norm.gain"] = random.uniform(model, low=0.5, high=1.5)
+        params[at + "norm.bias"] = random.uniform(model)
+        params |= under(at + "branch.gate.scores", scores.parameters(random))
+        params |= under(at + "branch.expert", expert.parameters(random, experts))
+
+    def mixture(p, h):
+        logits = scores.logits(part(p, "gate.scores"), h)
+        chosen = as_mask(top_k(logits, K), logits)
+        q = logits.softmax(dim=1)
+        if renormalise:  # Shazeer 2017 (arXiv:1701.06538), eq. (3) and (5): softmax(KeepTopK(z))
+            weights = logits.masked_fill(~chosen, float("-inf")).softmax(dim=1)
+        else:  # V-MoE (arXiv:2106.05974): TopK(softmax(z))
+            weights = q * chosen
+        u = sum(weights[:, e : e + 1] * expert.output(part(p, "expert"), e, h) for e in range(experts))
+        if not losses:
+            return u, []
+        return u, [losses[0] * balance(chosen, q, losses[1]), losses[2] * z_loss(logits)]
+
+    def run(p, x, carry):
+        auxiliary = []
+        for layer in range(DEPTH):
+            here = part(p, f"layers.{layer}.branch")
+            u, values = mixture(part(here, "branch"), F.layer_norm(x, x.shape[1:], here["norm.gain"], here["norm.bias"], EPSILON))
+            auxiliary += values
+            if momentum:
+                carry = {"p": momentum[0] * carry["p"] + u}
+                x = x + momentum[1] * carry["p"]
+            else:
+                x = x + u
+        return x, carry, auxiliary
+
+    options = {"model_dim": model, "hidden_dim": hidden, "experts": experts, "k": K, "renormalise": renormalise,
+               "epsilon": EPSILON, "depth": DEPTH}
+    carry, dafter = {}, {}
+    if momentum:
+        options |= {"mu": momentum[0], "gamma": momentum[1]}
+        carry, dafter = {"p": random.uniform(items, model)}, {"p": random.uniform(items, model)}
+    if losses:
+        options |= {"balance": losses[0], "per_pick": losses[1], "z": losses[2]}
+    return record(options, random.uniform(items, model), random.uniform(items, model), run, params, carry, dafter)
+
+
+def files():
+    for number, (name, variant) in enumerate(VARIANTS.items()):
+        yield f"layer/{name}", {size: case(variant, *extents, 100 * number + extents[0]) for size, extents in SIZES.items()}

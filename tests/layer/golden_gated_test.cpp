@@ -1,0 +1,21 @@
+// Stacks of mixtures of gated experts against PyTorch: tests/golden/layers.py.
+
+#include <doctest/doctest.h>
+
+#include "gatefold/expert/gated_mlp.hpp"
+#include "support/golden_stacks.hpp"
+
+using namespace gatefold;
+using namespace gatefold::support;
+
+TEST_CASE("golden: plain residual stack, gated experts, balance per pick and z loss") {
+  stack_agrees<GatedMlp<Silu>>("plain_gated_losses", plain, with_losses);
+}
+
+TEST_CASE("golden: heavy-ball stack, gated experts, renormalised") {
+  stack_agrees<GatedMlp<Silu>>("heavy_ball_gated_renormalised", heavy_ball, top_k);
+}
+
+TEST_CASE("golden: heavy-ball stack with negative momentum, gated experts, balance and z loss") {
+  stack_agrees<GatedMlp<Silu>>("heavy_ball_gated_losses", heavy_ball, with_losses);
+}

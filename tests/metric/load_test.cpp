@@ -1,0 +1,54 @@
+#include "gatefold/metric/load.hpp"
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "support/pass.hpp"
+#include "support/plans.hpp"
+
+using namespace gatefold;
+using namespace gatefold::support;
+
+TEST_CASE("load (1): picks of every expert and dropped picks, padding left out") {
+  Cpu::Context ctx(2);
+  const std::vector<Pick> picks{{0, 2}, {0, 0}, {1, 2}, {1, -1}, {2, 2}, {2, 1}, {3, -1}, {3, 0}};
+  const auto plan = plan_of<float>(ctx, 4, 4, picks);
+  const auto all = metric::load(ctx, plan);
+  CHECK(all.counts == std::vector<Index>{2, 1, 3, 0});
+  CHECK(all.dropped == 2);
+  CHECK(all.picks() == 6);
+  const auto some = metric::load(ctx, plan, std::vector<float>{1, 1, 0, 0});
+  CHECK(some.counts == std::vector<Index>{1, 0, 2, 0});
+  CHECK(some.dropped == 1);
+  CHECK(message_of([&] { (void)metric::load(ctx, plan, std::vector<float>{1}); }) == "load: valid: expected [4], got [1]");
+}
+
+TEST_CASE("load (2): the coefficient of variation") {
+  const metric::Load l{{2, 1, 3, 0}, 0};
+  const double squares = 0.25 + 0.25 + 2.25 + 2.25, mean = 1.5;
+  CHECK(l.coefficient_of_variation() == doctest::Approx(std::sqrt(squares / 4) / mean).epsilon(1e-15));
+  CHECK(l.coefficient_of_variation(1) == doctest::Approx(std::sqrt(squares / 3) / mean).epsilon(1e-15));
+  CHECK(metric::Load{{5, 5, 5}, 0}.coefficient_of_variation() == 0);
+  CHECK(metric::Load{{0, 9, 0, 0, 0}, 0}.coefficient_of_variation() == doctest::Approx(2));  // sqrt(E - 1)
+  CHECK(metric::Load{{7}, 0}.coefficient_of_variation(1) == 0);
+  CHECK(message_of([&] { (void)l.coefficient_of_variation(-1); }) == "Load: ddof: expected at least 0, got -1");
+}
+
+TEST_CASE("load (3), (4): shares and overflow") {
+  const metric::Load l{{2, 1, 5, 0}, 2};
+  CHECK(l.largest_share() == 5.0 / 8);
+  CHECK(l.smallest_share() == 0);
+  CHECK(l.overflow() == 0.2);
+  CHECK(metric::Load{{1, 3}, 0}.smallest_share() == 0.25);
+}
+
+TEST_CASE("load: nothing picked, no items") {
+  Cpu::Context ctx(1);
+  const auto none = metric::load(ctx, plan_of<double>(ctx, 0, 3, {}));
+  CHECK(none.counts == std::vector<Index>{0, 0, 0});
+  CHECK(none.coefficient_of_variation() == 0);
+  CHECK(none.largest_share() == 0);
+  CHECK(none.overflow() == 0);
+  CHECK(metric::load(ctx, plan_of<double>(ctx, 1, 3, {{0, -1}})).overflow() == 1);
+}

@@ -1,0 +1,48 @@
+#include "gatefold/metric/routing_table.hpp"
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "support/pass.hpp"
+#include "support/plans.hpp"
+
+using namespace gatefold;
+using namespace gatefold::support;
+
+TEST_CASE("routing_table (1): counts of picks by class and expert, dropped picks and padding left out") {
+  Cpu::Context ctx(2);
+  const std::vector<Pick> picks{{3, 0}, {0, 2}, {0, 1}, {1, 2}, {2, -1}, {2, 2}, {4, 0}, {1, 1}};
+  const auto plan = plan_of<float>(ctx, 5, 3, picks);
+  const std::vector<Index> labels{1, 0, 1, 0, 77};  // the last item is padding
+  const std::vector<float> valid{1, 1, 1, 1, 0};
+  const auto table = metric::routing_table(ctx, plan, labels, 3, valid);
+  for (Index c = 0; c < 3; ++c)
+    for (Index e = 0; e < 3; ++e) {
+      Index expected = 0;
+      for (const Pick& p : picks)
+        expected += p.item != 4 && p.expert == e && labels[static_cast<std::size_t>(p.item)] == c;
+      CHECK(table(c, e) == expected);
+    }
+  CHECK(table.of_class(0) == 3);
+  CHECK(table.of_expert(2) == 3);
+  CHECK(table.share_of_class(0, 1) == doctest::Approx(1.0 / 3));
+  CHECK(table.share_of_expert(1, 2) == doctest::Approx(2.0 / 3));
+  CHECK(table.share_of_class(2, 0) == 0);  // a class without picks
+}
+
+TEST_CASE("routing_table: no items, and what does not fit") {
+  Cpu::Context ctx(1);
+  const auto none = plan_of<double>(ctx, 0, 2, {});
+  const std::vector<Index> labels{5};
+  const auto table = metric::routing_table(ctx, none, {}, 2);
+  CHECK(table.counts == std::vector<Index>(4, 0));
+  CHECK(table.share_of_expert(0, 0) == 0);
+  const auto plan = plan_of<double>(ctx, 1, 2, {{0, 1}});
+  CHECK(message_of([&] { (void)metric::routing_table(ctx, plan, labels, 5); }) ==
+        "routing_table: labels: expected labels from 0 to 4, got 5");
+  CHECK(message_of([&] { (void)metric::routing_table(ctx, plan, {}, 5); }) ==
+        "routing_table: labels: expected [1], got [0]");
+  CHECK(message_of([&] { (void)metric::routing_table(ctx, plan, labels, 0); }) ==
+        "routing_table: classes: expected at least 1, got 0");
+}

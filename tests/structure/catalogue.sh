@@ -1,0 +1,138 @@
+#!/usr/bin/env bash
+# catalogue.sh ROOT [check]: docs/catalogue.md, made from the doc comments of the policies' headers.
+#   bash tests/structure/catalogue.sh . >docs/catalogue.md     write it
+#   bash tests/structure/catalogue.sh . check                  compare, as the tests do
+# A policy is a struct outside namespace fn with forward or backward; one without equation, source, cost or test is reported.
+cd "$1" || exit 2
+if [[ ${2:-} == check ]]; then
+  made=$(bash "${BASH_SOURCE[0]}" .) || { echo "$made" | grep '^include'; exit 1; }
+  diff <(echo "$made") docs/catalogue.md && exit 0
+  echo "docs/catalogue.md has drifted: bash tests/structure/catalogue.sh . >docs/catalogue.md"
+  exit 1
+fi
+mapfile -t files < <(find include/gatefold/{gate,update,expert,loss} -name '*.hpp' 2>/dev/null | sort)
+((${#files[@]})) || { echo "no headers"; exit 2; }
+
+exec awk '
+BEGIN {
+  n = split("whole gates|scores|mixing|selections|auxiliary losses of a gate|update rules|experts|losses", titles, "|")
+}
+FNR == 1 { doc = ""; in_fn = 0; collecting = 0 }
+/^namespace (fn|lookup|policy|mixing|steps|support) \{/ { in_fn = 1 }
+/^\}  \/\/ namespace (fn|lookup|policy|mixing|steps|support)/ { in_fn = 0 }
+!collecting && /^\/\/\// { if (doc_closed) doc = ""; doc_closed = 0; doc = doc $0 "\n"; line_of_doc = FNR; next }
+!collecting && /^using [A-Za-z]+ =/ && doc != "" && !in_fn { alias(); doc = ""; next }
+!collecting && /^template </ { pending_template = $0; next }
+!collecting && /^using [A-Za-z]+ =/ { doc = ""; next }
+!collecting && /^struct [A-Z][A-Za-z0-9]* \{/ && doc != "" && !in_fn {
+  name = $2; body = ""; options = ""; open_options = 1; collecting = 1; first = FNR; next
+}
+!collecting { if ($0 !~ /^ *$/) { doc_closed = 1; if ($0 !~ /^(requires|class)/) doc = "" } next }
+collecting && /^\};/ { collecting = 0; policy(); doc = ""; pending_template = ""; next }
+collecting {
+  body = body $0 "\n"
+  if (open_options && /^  (template|static|private|\/\/\/)|\) const/) open_options = 0
+  if (open_options && /^  [A-Za-z_:<>]+( [A-Za-z_:<>]+)* [a-z_0-9]+.*;/ && !/^  using/) {
+    text = $0
+    sub(/ *\/\/.*/, "", text); sub(/^ +/, "", text); sub(/;.*/, "", text)
+    options = options (options ? "; " : "") text
+  }
+}
+
+# The text of a doc comment without its slashes, split into the parts of the template.
+function parse(  lines, i, count, line, part) {
+  sentence = equation = source = cost = ""
+  count = split(doc, lines, "\n")
+  part = "sentence"
+  for (i = 1; i < count; ++i) {
+    line = lines[i]
+    sub(/^\/\/\/ ?/, "", line)
+    if (line ~ /^    /) {
+      sub(/^ +/, "", line)
+      sub(/ +\([0-9]+\)$/, "", line)
+      gsub(/  +/, "  ", line)
+      equation = equation (equation ? "<br>" : "") "`" line "`"
+      part = "after"
+    } else if (line == "") {
+      if (part == "sentence" && sentence) part = "after"
+      if (part == "source") part = "after"
+    } else if (line ~ /^Source:/) {
+      part = "source"
+      sub(/^Source: */, "", line)
+      source = line
+    } else if (line ~ /^@cost/) {
+      part = "cost"
+      sub(/^@cost */, "", line)
+      cost = line
+    } else if (line ~ /^@/) {
+      part = "after"
+    } else if (part == "sentence") {
+      sentence = sentence (sentence ? " " : "") line
+    } else if (part == "source") {
+      source = source " " line
+    } else if (part == "cost") {
+      sub(/^ +/, "", line)
+      cost = cost " " line
+    }
+  }
+  sub(/[.:] .*/, ".", sentence)
+  sub(/:$/, ".", sentence)
+  if (match(source, /\. [A-Z]/)) source = substr(source, 1, RSTART)
+  sub(/\.$/, "", source)
+}
+function section(folder) {
+  if (folder == "update") return 6
+  if (folder == "expert") return 7
+  if (folder == "loss") return 8
+  if (body ~ /GateOutcome</) return 5
+  if (body ~ /Candidates</ && body ~ /SparsePlan</ && body !~ /using Plan =/) return 4
+  if (body ~ / rank\(/) return 3
+  if (body ~ /using Plan =/) return 1
+  return 2
+}
+function cell(text) { gsub(/\|/, "\\|", text); return text }
+function report(what) { printf "%s:%d: %s: %s\n", FILENAME, first, what, name; bad = 1 }
+function policy(  folder, test, parts, key, shown) {
+  if (body !~ /void (forward|backward)\(/ || name ~ /Extra|Grad$/ || FILENAME ~ /\/(gate|update|expert|loss)\.hpp$/) return
+  if (FILENAME ~ /composed_gate\.hpp$/) return
+  split(FILENAME, parts, "/")
+  folder = parts[3]
+  test = FILENAME
+  sub(/^include\/gatefold\//, "", test)
+  shown = test
+  sub(/\.hpp$/, "_test.cpp", test)
+  parse()
+  if (equation == "") report("no-equation")
+  if (source == "") report("no-source")
+  if (cost == "") report("no-cost")
+  if ((getline key < ("tests/" test)) < 0) report("no-test")
+  close("tests/" test)
+  rows[section(folder)] = rows[section(folder)] sprintf("| `%s` | %s | %s | %s | %s | %s | [header](../include/gatefold/%s), [test](../tests/%s) |\n", \
+    name, cell(sentence), cell(equation), cell(source), options ? "`" cell(options) "`" : "", cell(cost), shown, test)
+}
+function alias(  text, line, spelled) {
+  parse()
+  text = $0
+  while (text !~ /;/ && (getline line) > 0) text = text " " line
+  gsub(/  +/, " ", text)
+  spelled = text
+  sub(/^using [A-Za-z0-9]+ = */, "", spelled)
+  sub(/;.*/, "", spelled)
+  split(text, words, " ")
+  if (spelled !~ /^(ComposedGate|typename lookup)/) return
+  if (pending_template != "" ) spelled = ""
+  names = names sprintf("| `%s%s` | %s | %s | %s |\n", words[2], pending_template != "" ? "<Base>" : "", cell(sentence), spelled ? "`" cell(spelled) "`" : "", cell(source))
+  pending_template = ""
+}
+END {
+  if (bad) exit 1
+  print "# Catalogue\n\nEvery policy, from the doc comments of its header (`bash tests/structure/catalogue.sh . >docs/catalogue.md`; a test compares).\nLetters: N items, L items per sequence, D model, H hidden, E experts, K picks, S slots. A gate is scores × mixing × selection, put\ntogether with `ComposedGate`, or one of these names; every scores goes with every mixing and every selection."
+  print "\n## gates by name\n\n| gate | what | composition | source |\n|---|---|---|---|"
+  printf "%s", names
+  for (i = 1; i <= n; ++i) {
+    if (rows[i] == "") continue
+    print "\n## " titles[i] "\n\n| policy | what | equation | source | options | cost | where |\n|---|---|---|---|---|---|---|"
+    printf "%s", rows[i]
+  }
+}
+' "${files[@]}"

@@ -1,0 +1,159 @@
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "support/pass.hpp"
+
+/// Comparing the library with PyTorch (float64, autograd): files and scripts in tests/golden.
+namespace gatefold::support {
+
+/// One case of a golden file: lines `name rank extents…` and a line of values. Remembers what was asked for.
+class Golden {
+ public:
+  /// Every case of a file, which must have some.
+  static std::vector<Golden> read_all(const std::string& file) {
+    std::ifstream from(GATEFOLD_TEST_DIR "/golden/" + file + ".txt");
+    REQUIRE_MESSAGE(from.good(), file);
+    std::vector<Golden> cases;
+    for (std::string word; from >> word;) {
+      if (word == "case") {
+        from >> cases.emplace_back().name;
+      } else {
+        REQUIRE_MESSAGE(!cases.empty(), file);
+        cases.back().parse(word, from);
+      }
+    }
+    REQUIRE_MESSAGE(from.eof(), file);
+    REQUIRE_MESSAGE(cases.size() >= 3, file);
+    return cases;
+  }
+
+  std::string name;
+
+  bool has(const std::string& tensor) const { return entries_.count(tensor) > 0; }
+  const std::vector<double>& values(const std::string& tensor) { return entry(tensor).values; }
+  std::vector<Index> indices(const std::string& tensor) {
+    const auto& v = values(tensor);
+    return {v.begin(), v.end()};
+  }
+  double option(const std::string& option) { return entry("options." + option).values[0]; }
+  bool flag(const std::string& name) { return option(name) != 0; }
+  Index extent(const std::string& name) { return static_cast<Index>(option(name)); }
+  Index items() { return entry("x").shape[0]; }
+
+  template <class P>
+  void read(const std::string& prefix, P& pack) {
+    for_each_tensor([&](const Name& at, auto& t) { copy(named(prefix, at, shape_of(t)), t.data()); }, pack);
+  }
+  template <class P>
+  void compare(const std::string& prefix, const P& pack) {
+    for_each_tensor([&](const Name& at, const auto& t) { compare(named(prefix, at, shape_of(t)), support::values(t)); }, pack);
+  }
+  std::vector<std::string> unread() const {
+    std::vector<std::string> names;
+    for (const auto& [tensor, entry] : entries_)
+      if (!read_.count(tensor)) names.push_back(tensor);
+    return names;
+  }
+
+ private:
+  struct Entry {
+    std::vector<Index> shape;
+    std::vector<double> values;
+  };
+  void parse(const std::string& tensor, std::ifstream& from) {
+    std::size_t rank = 0, size = 1;
+    from >> rank;
+    REQUIRE_MESSAGE(rank <= 4, tensor);
+    Entry& entry = entries_[tensor];
+    REQUIRE_MESSAGE(entry.values.empty(), tensor << " is there twice");
+    entry.shape.resize(rank);
+    for (Index& n : entry.shape) {
+      from >> n;
+      size *= static_cast<std::size_t>(n);
+    }
+    entry.values.resize(size);
+    for (double& v : entry.values) from >> v;
+    REQUIRE_MESSAGE(!from.fail(), tensor);
+  }
+  const Entry& entry(const std::string& tensor) {
+    const auto found = entries_.find(tensor);
+    REQUIRE_MESSAGE(found != entries_.end(), tensor << " is missing");
+    read_.insert(tensor);
+    return found->second;
+  }
+  template <class Tensor>
+  static std::vector<Index> shape_of(const Tensor& t) {
+    std::vector<Index> shape;
+    for (int d = 0; d < Tensor::rank; ++d) shape.push_back(t.extent(d));
+    return shape;
+  }
+  /// The name of a pack's tensor in the file, where it has the same shape.
+  std::string named(const std::string& prefix, const Name& at, const std::vector<Index>& shape) {
+    const std::string tensor = at.str().empty() ? prefix : prefix + "." + at.str();
+    REQUIRE_MESSAGE(entry(tensor).shape == shape, tensor);
+    return tensor;
+  }
+  void copy(const std::string& tensor, double* to) {
+    const auto& from = values(tensor);
+    std::copy(from.begin(), from.end(), to);
+  }
+  void compare(const std::string& tensor, const std::vector<double>& got) {
+    const double worst = difference(got, values(tensor));
+    CHECK_MESSAGE(worst <= 1e-10, tensor << " differs by " << worst);
+  }
+
+  std::map<std::string, Entry> entries_;
+  std::set<std::string> read_;
+};
+
+/// A layer, branch or expert on what the case gives agrees with everything the case holds; give(pass.extra) sets what the
+/// layer is given beside its items.
+template <class L, class Give>
+void agrees(Golden& g, const L& layer, Give&& give) {
+  Cpu::Context ctx(2);
+  auto p = pass<double>(ctx, layer, g.items());
+  g.read("params", p.params);
+  g.read("x", p.x);
+  g.read("dy", p.dy);
+  g.read("carry", p.carry);
+  g.read("dafter", p.dcarry);
+  give(p.extra);
+  p.forward();
+  g.compare("y", p.y);
+  g.compare("after", p.carry);
+  std::vector<double> auxiliary;
+  for_each_mixture(p.saved, [&](const auto& m) {
+    if constexpr (requires { m.gate.auxiliary; })
+      for (const double v : values(m.gate.auxiliary)) auxiliary.push_back(v);
+  });
+  if (!auxiliary.empty()) CHECK(difference(auxiliary, g.values("auxiliary")) <= 1e-10);
+  p.backward();
+  g.compare("dx", p.dx);
+  g.compare("dcarry", p.dcarry);
+  g.compare("grads", p.grads);
+  CHECK(g.unread() == std::vector<std::string>{});
+}
+
+/// Every case of a file: layer(case) makes the layer of its options.
+template <class Make, class Give>
+void agrees(const std::string& file, Make&& layer, Give&& give) {
+  for (Golden& g : Golden::read_all(file)) {
+    CAPTURE(file);
+    CAPTURE(g.name);
+    agrees(g, layer(g), [&](auto& extra) { give(g, extra); });
+  }
+}
+template <class Make>
+void agrees(const std::string& file, Make&& layer) {
+  agrees(file, layer, [](Golden&, auto&) {});
+}
+
+}  // namespace gatefold::support

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <vector>
+
+#include "gatefold/core/types.hpp"
+
+namespace gatefold::naive {
+
+/// f_o(x) = Σ_{j of o} Σ_p act(⟨w_{j,p}, x^(p)⟩ + b_{j,p}) of one item, as loops.
+/// @param w  (p, d, j) → weight;  b: (p, j) → bias
+template <class W, class Bias, class Act>
+std::vector<double> patches(const std::vector<double>& x, Index patches, Index dim, Index filters, Index outputs,
+                            const W& w, const Bias& b, const Act& act) {
+  std::vector<double> z(static_cast<std::size_t>(outputs), 0.0);
+  for (Index j = 0; j < filters; ++j)
+    for (Index p = 0; p < patches; ++p) {
+      double v = b(p, j);
+      for (Index d = 0; d < dim; ++d) v += x[static_cast<std::size_t>(p * dim + d)] * w(p, d, j);
+      z[static_cast<std::size_t>(j / (filters / outputs))] += act(v);
+    }
+  return z;
+}
+
+}  // namespace gatefold::naive

@@ -1,0 +1,133 @@
+#include "gatefold/update/first.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "gatefold/update/adam.hpp"
+#include "gatefold/update/heavy_ball.hpp"
+#include "gatefold/update/robust.hpp"
+#include "gatefold/update/sharpness_aware.hpp"
+#include "support/rules.hpp"
+
+using namespace gatefold;
+using namespace gatefold::support;
+
+namespace {
+
+const update::Adam adam{.beta1 = 0.5, .beta2 = 0.8, .gamma = 0.6, .kappa = 0.1, .epsilon = 0.3};
+const update::HeavyBall ball{.mu = 0.6, .gamma = 0.9};
+
+Numbers adam_alone(const Numbers& x, const Numbers& u) {
+  return each([](double xi, double ui) { return 0.9 * xi + 0.6 * 0.5 * ui / (std::sqrt(0.2 * ui * ui) + 0.3); }, x, u);
+}
+
+}  // namespace
+
+TEST_CASE("First (1): one rule in the first layer, the other after it, whose state is fresh in layer 2") {
+  Cpu::Context ctx(1);
+  Numbers momentum(12, 0);
+  auto p = follow(ctx, update::First{adam, ball, false}, [&](int t, const Numbers& x, const Evaluate& u) {
+    if (t == 1) return adam_alone(x, u(x));
+    momentum = 0.6 * momentum + u(x);
+    return x + 0.9 * momentum;
+  });
+  CHECK(difference(values(p.carry.rest), momentum) <= 1e-14);
+  CHECK(p.carry.layer == 4);
+}
+
+TEST_CASE("First (2): warm, the state of the other rule begins in the first layer, with the same u") {
+  Cpu::Context ctx(1);
+  Numbers momentum(12, 0);
+  auto p = follow(ctx, update::First{adam, ball}, [&](int t, const Numbers& x, const Evaluate& u) {
+    momentum = 0.6 * momentum + u(x);
+    return t == 1 ? adam_alone(x, u(x)) : x + 0.9 * momentum;
+  });
+  CHECK(difference(values(p.carry.rest), momentum) <= 1e-14);
+}
+
+TEST_CASE("First: Adam::reference() and HeavyBall give the reference code's layers, its c = −u") {
+  Cpu::Context ctx(1);
+  Numbers m(12, 0);
+  const update::First rule{update::Adam::reference(), update::HeavyBall{}};
+  follow(ctx, rule, [&](int t, const Numbers& h, const Evaluate& u) {
+    const Numbers c = -1.0 * u(h);
+    m = 0.7 * m + c;
+    if (t > 1) return h + -1.0 * m;
+    return each(
+        [](double hi, double ci) {
+          const double p = (1 - 0.9) * ci, v = (1 - 0.999) * ci * ci;
+          return hi - (p / std::sqrt(v + 1e-8) + hi);
+        },
+        h, c);
+  });
+}
+
+TEST_CASE("First: the branch is evaluated once in every layer, and its adjoint called once, with what both rules ask") {
+  Cpu::Context ctx(1);
+  const update::First rule{adam, ball};
+  using Rule = update::First<update::Adam, update::HeavyBall>;
+  Params<Rule, double, Cpu> params, grads;
+  Carry<Rule, double, Cpu> carry, dcarry;
+  rule.begin(ctx, 3, 4, carry);
+  rule.begin(ctx, 3, 4, dcarry);
+  fill(ctx, dcarry.rest.p.view(), 10);
+  const auto x = uniform_tensor<double>(ctx, Seed{1}, 1, 3, 4), u = uniform_tensor<double>(ctx, Seed{2}, 1, 3, 4);
+  auto y = constant_tensor<double>(ctx, quiet_nan, 3, 4), dx = constant_tensor<double>(ctx, 0, 3, 4);
+  const auto dy = constant_tensor<double>(ctx, 0, 3, 4);
+  for (int layer = 0; layer < 2; ++layer) {
+    Saved<Rule, double, Cpu> saved;
+    int calls = 0, adjoints = 0;
+    rule.forward(
+        ctx, params, x, carry,
+        [&](View<const double, 2, Cpu> point, View<double, 2, Cpu> out, int call) {
+          CHECK(call == calls++);
+          CHECK(point.data() == x.data());
+          copy(ctx, u, out);
+        },
+        y, saved);
+    rule.backward(
+        ctx, params, x, saved,
+        [&](View<const double, 2, Cpu>, View<const double, 2, Cpu> du, View<double, 2, Cpu>, int call) {
+          CHECK(call == adjoints++);
+          // With dy = 0 the momentum alone asks of u: 10 in the first adjoint, and then μ times it.
+          for (Index i = 0; i < 12; ++i) CHECK(du.data()[i] == doctest::Approx(layer == 0 ? 10 : 6).epsilon(1e-15));
+        },
+        dy, dcarry, dx, grads);
+    CHECK(calls == 1);
+    CHECK(adjoints == 1);
+  }
+}
+
+TEST_CASE("First: warm with a rule that evaluates twice says so before anything is written; cold works") {
+  Cpu::Context ctx(1);
+  auto p = pass<double>(ctx, Stack{Residual{update::First{ball, update::SharpnessAware{}}, Swirl{}}, 3}, 3);
+  CHECK(message_of([&] { p.forward(); }) ==
+        "First: warm: expected false, as a rule that evaluates more than once has no one u to share, got true");
+  CHECK(p.untouched());
+  follow(
+      ctx, update::First{ball, update::SharpnessAware{.rho = 0}, false},
+      [](int t, const Numbers& x, const Evaluate& u) { return x + (t == 1 ? 0.9 : 1) * u(x); }, 3);
+}
+
+TEST_CASE("First: the options of both rules are checked, and both carries") {
+  Cpu::Context ctx(1);
+  auto p = pass<double>(ctx, Residual{update::First{adam, ball}, Swirl{}}, 3);
+  p.carry.rest.p.resize(2, 4);
+  CHECK(message_of([&] { p.forward(); }) == "HeavyBall: carry.p: expected [3, 4], got [2, 4]");
+  p.carry.first.v.resize(2, 4);
+  CHECK(message_of([&] { p.forward(); }) == "Adam: carry.v: expected [3, 4], got [2, 4]");
+  CHECK(p.untouched());
+}
+
+TEST_CASE("First: gradients and promises through four layers, warm and cold") {
+  keeps_its_promises(update::First{adam, ball});
+  keeps_its_promises(update::First{adam, ball, false});
+}
+
+TEST_CASE("First (2): a rule that looks ahead takes the first layer's u as it is, and passes nothing back to its point") {
+  Cpu::Context ctx(1);
+  const update::First rule{ball, update::Robust{.p = 0.5, .k = 2}};
+  const auto report = check::gradients(ctx, Stack{Residual{rule, Swirl{}}, 3});
+  CHECK_MESSAGE(report, report.str());
+}

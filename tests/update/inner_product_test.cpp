@@ -1,0 +1,19 @@
+#include "gatefold/update/inner_product.hpp"
+
+#include <doctest/doctest.h>
+
+#include "support/pass.hpp"
+
+using namespace gatefold;
+using namespace gatefold::support;
+
+TEST_CASE("InnerProduct, RowInnerProduct: of everything, and of each row") {
+  Cpu::Context ctx(2);
+  const auto a = matrix<double>({{1, 2, 3}, {-1, 0, 2}}), b = matrix<double>({{2, 0.5, 1}, {4, 7, -3}});
+  double total = 100;  // reduce adds
+  Cpu::reduce<double>(ctx, a.size(), fn::InnerProduct<double>{a.data(), b.data()}, &total);
+  CHECK(total == 100 + 6 - 10);
+  auto rows = constant_tensor<double>(ctx, quiet_nan, 2);
+  Cpu::for_rows(ctx, 2, fn::RowInnerProduct<double, Cpu>{a, b, rows});
+  CHECK(values(rows) == std::vector<double>{6, -10});
+}

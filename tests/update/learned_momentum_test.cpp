@@ -1,0 +1,72 @@
+#include "gatefold/update/learned_momentum.hpp"
+
+#include <doctest/doctest.h>
+
+#include <utility>
+
+#include "support/pass.hpp"
+
+using namespace gatefold;
+using namespace gatefold::support;
+
+namespace {
+
+using Matrix = Tensor<double, 2, Cpu>;
+using Vector = Tensor<double, 1, Cpu>;
+
+/// One layer of two items around u = 3 x; what it gives, and the adjoints for dy, dp.
+struct Layer {
+  Matrix x = matrix<double>({{1, -2}, {0.5, 4}}), p = matrix<double>({{2, 1}, {-1, 3}}), y{2, 2};
+  Matrix dy = matrix<double>({{1, 2}, {-3, 1}}), dp = matrix<double>({{0.5, 0}, {1, -1}}), dx{2, 2};
+  Vector dmu, dgamma;
+
+  Layer(const fn::Coefficient<double>& mu, const fn::Coefficient<double>& gamma, Index mus, Index gammas) {
+    Cpu::Context ctx(1);
+    update::KeptMomentum<double, Cpu> kept;
+    dmu = constant_tensor<double>(ctx, 0, mus);
+    dgamma = constant_tensor<double>(ctx, 0, gammas);
+    set_zero(ctx, dx);
+    update::learned_momentum_forward(
+        ctx, mu, gamma, std::as_const(x).view(),
+        [&](View<const double, 2, Cpu> point, View<double, 2, Cpu> u, int) {
+          fill(ctx, u, 0);
+          add_scaled(ctx, 3, point, u);
+        },
+        p.view(), y.view(), kept);
+    update::learned_momentum_backward(
+        ctx, mu, gamma, std::as_const(x).view(), kept,
+        [&](View<const double, 2, Cpu>, View<const double, 2, Cpu> du, View<double, 2, Cpu> dpoint, int) {
+          add_scaled(ctx, 3, du, dpoint);
+        },
+        std::as_const(dy).view(), dp.view(), dx.view(), dmu, dgamma);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("learned momentum (1): one μ and one γ, by hand") {
+  const double mu = 0.5, gamma = 2;
+  const Layer l({.learned = &mu}, {.learned = &gamma}, 1, 1);
+  CHECK(values(l.p) == std::vector<double>{4, -5.5, 1, 13.5});
+  CHECK(values(l.y) == std::vector<double>{9, -13, 2.5, 31});
+  const std::vector<double> du{2.5, 4, -5, 1};  // γ dy + dp
+  for (std::size_t i = 0; i < 4; ++i) {
+    CHECK(l.dp.data()[i] == 0.5 * du[i]);
+    CHECK(l.dx.data()[i] == l.dy.data()[i] + 3 * du[i]);
+  }
+  CHECK(l.dmu(0) == 2.5 * 2 + 4 * 1 + 5 * 1 + 1 * 3);                  // ⟨du, p before⟩
+  CHECK(l.dgamma(0) == 1 * 4 + 2 * -5.5 + -3 * 1 + 1 * 13.5);          // ⟨dy, p after⟩
+}
+
+TEST_CASE("learned momentum (1): a γ of each item, and a fixed μ") {
+  const double gamma[] = {2, -1};
+  const Layer l({.fixed = 0.5}, {.learned = gamma, .width = 2}, 0, 2);
+  CHECK(values(l.y) == std::vector<double>{9, -13, -0.5, -9.5});
+  CHECK(values(l.dgamma) == std::vector<double>{1 * 4 + 2 * -5.5, -3 * 1 + 1 * 13.5});
+  CHECK(values(l.dp) == std::vector<double>{0.5 * 2.5, 0.5 * 4, 0.5 * 4, 0.5 * -2});
+}
+
+TEST_CASE("learned momentum (1): both fixed learn nothing") {
+  const Layer l({.fixed = 0.5}, {.fixed = 2}, 0, 0);
+  CHECK(values(l.y) == std::vector<double>{9, -13, 2.5, 31});
+}

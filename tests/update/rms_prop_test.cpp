@@ -1,0 +1,61 @@
+#include "gatefold/update/rms_prop.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "support/rules.hpp"
+
+using namespace gatefold;
+using namespace gatefold::support;
+
+TEST_CASE("RmsProp (1): p ← μ p + (1−μ) u², y = x + γ u / √(p + ε), in loops over four layers") {
+  Cpu::Context ctx(1);
+  for (const update::RmsProp& rule : {update::RmsProp{}, update::RmsProp{.mu = 0.4, .gamma = 0.3, .epsilon = 0.2}}) {
+    Numbers p(12, 0);
+    auto run = follow(ctx, rule, [&](int, const Numbers& x, const Evaluate& evaluate) {
+      const Numbers u = evaluate(x);
+      p = each([&](double pi, double ui) { return rule.mu * pi + (1 - rule.mu) * ui * ui; }, p, u);
+      return each([&](double xi, double ui, double pi) { return xi + rule.gamma * ui / std::sqrt(pi + rule.epsilon); },
+                  x, u, p);
+    });
+    CHECK(difference(values(run.carry), p) <= 1e-13);
+  }
+}
+
+TEST_CASE("RmsProp (1): at a small ε the first layer takes equal steps, whatever u is") {
+  Cpu::Context ctx(1);
+  auto p = pass<double>(ctx, Residual{update::RmsProp{.mu = 0.75, .gamma = 0.5, .epsilon = 1e-16}, Swirl{}}, 3);
+  p.forward();
+  for (Index i = 0; i < 12; ++i)
+    CHECK(std::abs(p.y.data()[i] - p.x.data()[i]) == doctest::Approx(0.5 / std::sqrt(0.25)).epsilon(1e-6));
+}
+
+TEST_CASE_TEMPLATE("RmsProp: u = 0 gives finite outputs and gradients", T, float, double) {
+  Cpu::Context ctx(1);
+  auto p = pass<T>(ctx, Stack{Residual{update::RmsProp{}, Swirl{}}, 3}, 3);
+  set_zero(ctx, p.params);
+  p.forward();
+  p.backward();
+  CHECK(values(p.y) == values(p.x));
+  for (const double v : values(p.dx, p.grads)) CHECK(std::isfinite(v));
+}
+
+TEST_CASE("RmsProp: options outside their range, and a carry of another batch, say so before anything is written") {
+  Cpu::Context ctx(1);
+  const auto says = [&](const update::RmsProp& rule, Index items) {
+    auto p = pass<double>(ctx, Stack{Residual{rule, Swirl{}}, 4}, 3);
+    p.carry.p.resize(items, 4);
+    const auto message = message_of([&] { p.forward(); });
+    CHECK(p.untouched());
+    return message;
+  };
+  CHECK(says({.epsilon = 0}, 3) == "RmsProp: epsilon: expected more than 0, got 0");
+  CHECK(says({.mu = 1}, 3) == "RmsProp: mu: expected 0 <= mu < 1, got 1");
+  CHECK(says({}, 2) == "RmsProp: carry.p: expected [3, 4], got [2, 4]");
+}
+
+TEST_CASE("RmsProp: gradients and promises through four layers, with an ε that lets gradients through") {
+  keeps_its_promises(update::RmsProp{.epsilon = 0.1});
+  keeps_its_promises(update::RmsProp{.mu = 0.5, .gamma = 0.5, .epsilon = 0.3});
+}

@@ -1,0 +1,68 @@
+#include "gatefold/update/robust.hpp"
+
+#include <doctest/doctest.h>
+
+#include "gatefold/core/philox.hpp"
+#include "support/rules.hpp"
+
+using namespace gatefold;
+using namespace gatefold::support;
+
+TEST_CASE("Robust (1): z = x + α γ q, q ← μ q + u(z), y = x + γ q, in loops over four layers") {
+  Cpu::Context ctx(1);
+  const update::Robust rule{.p = 0.5, .k = 3, .l = 0.8};
+  const double gamma = 3 * 0.25 * 1.5 / 0.8, mu = 3 * 0.125 / 2, alpha = 0.125 / (2 * 0.25 * 1.5);
+  Numbers q(12, 0);
+  auto p = follow(ctx, rule, [&](int, const Numbers& x, const Evaluate& u) {
+    q = mu * q + u(x + alpha * gamma * q);
+    return x + gamma * q;
+  });
+  CHECK(difference(values(p.carry), q) <= 1e-14);
+}
+
+TEST_CASE("Robust (1): the paper's eq. (18), in x alone, gives the same stream") {
+  Cpu::Context ctx(1);
+  const update::Robust rule{.p = 0.4, .k = 2, .l = 1.5};
+  Numbers before;
+  follow(ctx, rule, [&](int t, const Numbers& x, const Evaluate& u) {
+    const Numbers moved = t == 1 ? Numbers(12, 0) : x + -1.0 * before;
+    before = x;
+    return x + rule.gamma() * u(x + rule.alpha() * moved) + rule.mu() * moved;
+  });
+}
+
+TEST_CASE("Robust (2): α γ = μ / L for any p, k, L, and the published settings") {
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    const auto between = [&](double low, double high, std::uint64_t stream) {
+      return low + (high - low) * uniform<double>(Seed{stream}, 0, i);
+    };
+    const update::Robust rule{.p = between(0.01, 0.95, 1), .k = between(1.01, 10, 2), .l = between(0.1, 5, 3)};
+    CHECK(rule.alpha() * rule.gamma() == doctest::Approx(rule.mu() / rule.l).epsilon(1e-13));
+  }
+  const update::Robust published{.p = 0.2, .k = 1.25, .l = 1.0};
+  CHECK(published.gamma() == doctest::Approx(0.96).epsilon(1e-14));
+  CHECK(published.mu() == doctest::Approx(0.04).epsilon(1e-14));
+  CHECK(published.alpha() == doctest::Approx(0.0416666666666667).epsilon(1e-14));
+  CHECK(update::Robust{}.gamma() == published.gamma());
+  CHECK(update::Robust{}.mu() == published.mu());
+}
+
+TEST_CASE("Robust: options outside their range say so before anything is written") {
+  Cpu::Context ctx(1);
+  const auto says = [&](const update::Robust& rule) {
+    auto p = pass<double>(ctx, Stack{Residual{rule, Swirl{}}, 4}, 3);
+    const auto message = message_of([&] { p.forward(); });
+    CHECK(p.untouched());
+    return message;
+  };
+  CHECK(says({.k = 1}) == "Robust: k: expected more than 1, got 1");
+  CHECK(says({.k = quiet_nan}) == "Robust: k: expected more than 1, got nan");
+  CHECK(says({.p = 1}) == "Robust: p: expected 0 <= p < 1, got 1");
+  CHECK(says({.p = -0.1}) == "Robust: p: expected 0 <= p < 1, got -0.1");
+  CHECK(says({.l = 0}) == "Robust: l: expected more than 0, got 0");
+  auto p = pass<double>(ctx, Stack{Residual{update::Robust{}, Swirl{}}, 4}, 3);
+  p.carry = {};
+  CHECK(message_of([&] { p.forward(); }) == "Robust: carry.p: expected [3, 4], got [0, 0]");
+}
+
+TEST_CASE("Robust: gradients and promises through four layers") { keeps_its_promises(update::Robust{.p = 0.5, .k = 2}); }

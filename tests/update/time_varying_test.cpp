@@ -1,0 +1,31 @@
+#include "gatefold/update/time_varying.hpp"
+
+#include <doctest/doctest.h>
+
+#include "support/rules.hpp"
+
+using namespace gatefold;
+using namespace gatefold::support;
+
+TEST_CASE("TimeVarying (1): μ_t = (t − 1) / (t + 2), in loops over four layers") {
+  Cpu::Context ctx(1);
+  const double mu[] = {0, 1. / 4, 2. / 5, 3. / 6};
+  Numbers momentum(12, 0);
+  auto p = follow(ctx, update::TimeVarying{.gamma = 1.2}, [&](int t, const Numbers& x, const Evaluate& u) {
+    momentum = mu[t - 1] * momentum + u(x);
+    return x + 1.2 * momentum;
+  });
+  CHECK(difference(values(p.carry), momentum) <= 1e-14);
+}
+
+TEST_CASE("TimeVarying: a carry of another batch says so") {
+  Cpu::Context ctx(1);
+  auto p = pass<double>(ctx, Stack{Residual{update::TimeVarying{}, Swirl{}}, 4}, 3);
+  p.carry.p.resize(2, 4);
+  CHECK(message_of([&] { p.forward(); }) == "ScheduledMomentum: carry.p: expected [3, 4], got [2, 4]");
+  CHECK(p.untouched());
+}
+
+TEST_CASE("TimeVarying: gradients and promises through four layers; the first forgets what the carry was") {
+  keeps_its_promises(update::TimeVarying{}, {.gradients = {.zero = {"carry.p"}}, .items_are_independent = true});
+}
