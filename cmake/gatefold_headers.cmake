@@ -47,7 +47,7 @@ function(gatefold_check_header_list)
   foreach(header IN LISTS present)
     if(NOT header IN_LIST all)
       string(APPEND errors "\n  include/gatefold/${header} is in no umbrella header: add it to gatefold.hpp (or to "
-                           "check.hpp, io.hpp, data.hpp)")
+                           "analysis.hpp, check.hpp, io.hpp, data.hpp)")
     endif()
   endforeach()
   if(GATEFOLD_BUILD_TESTS)

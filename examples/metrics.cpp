@@ -1,8 +1,6 @@
 // What a trained mixture does, layer by layer: who goes where, how decided, how stable.
 #include <cstdio>
-
 #include <gatefold/gatefold.hpp>
-
 #include <gatefold/analysis.hpp>
 #include <vector>
 using namespace gatefold;

@@ -25,7 +25,8 @@ TEST_CASE("NormExpert (1): equals loops, with a gain and a bias per expert; agai
             for (const double v : x) variance += (v - mean) * (v - mean) / 5;
             std::vector<double> z;
             for (Index j = 0; j < 5; ++j)
-              z.push_back((x[std::size_t(j)] - mean) / std::sqrt(variance + 0.1) * b.params.gain(e, j) + b.params.bias(e, j));
+              z.push_back((x[std::size_t(j)] - mean) / std::sqrt(variance + 0.1) * b.params.gain(e, j) +
+                          b.params.bias(e, j));
             return z;
           })) <= 1e-14);
     Tensor<double, 2, Cpu> z(b.z.extent(0), 5);

@@ -27,7 +27,8 @@ TEST_CASE("SelfAttention (1): probabilities inside each item, all positions or u
     auto mark = ctx.mark();
     const SelfAttention<double, Cpu> attention{ctx, items, length, 0.5, causal};
     CHECK(attention.rows() == 4 * length);
-    auto p = constant_tensor<double>(ctx, 777, 4 * length, length), again = constant_tensor<double>(ctx, 777, 4 * length, length);
+    auto p = constant_tensor<double>(ctx, 777, 4 * length, length);
+    auto again = constant_tensor<double>(ctx, 777, 4 * length, length);
     auto log_sum_exp = constant_tensor<double>(ctx, 777, 4 * length, 2);
     attention.probabilities(ctx, q, k, p, log_sum_exp, 1);
     attention.again(ctx, q, k, log_sum_exp, 1, again);
@@ -53,7 +54,8 @@ TEST_CASE("SelfAttention: the softmax's adjoint, with a row of its own or one th
   Cpu::Context ctx(1);
   auto mark = ctx.mark();
   const SelfAttention<double, Cpu> attention{ctx, items, length, 0.5, false};
-  const auto q = uniform_tensor<double>(ctx, Seed{1}, 1, 4 * length, dim), k = uniform_tensor<double>(ctx, Seed{2}, 1, 4 * length, dim);
+  const auto q = uniform_tensor<double>(ctx, Seed{1}, 1, 4 * length, dim);
+  const auto k = uniform_tensor<double>(ctx, Seed{2}, 1, 4 * length, dim);
   Tensor<double, 2, Cpu> p(4 * length, length), log_sum_exp(4 * length, 1);
   for (const Index rows : {4 * length, Index(4)}) {
     attention.probabilities(ctx, q, k, p, log_sum_exp, 0);
@@ -77,7 +79,8 @@ TEST_CASE("SelfAttention: products of a slot's matrix and its positions") {
   Cpu::Context ctx(1);
   auto mark = ctx.mark();
   const SelfAttention<double, Cpu> attention{ctx, items, length, 1, false};
-  const auto m = uniform_tensor<double>(ctx, Seed{1}, 1, 4 * length, length), x = uniform_tensor<double>(ctx, Seed{2}, 1, 4 * length, dim);
+  const auto m = uniform_tensor<double>(ctx, Seed{1}, 1, 4 * length, length);
+  const auto x = uniform_tensor<double>(ctx, Seed{2}, 1, 4 * length, dim);
   auto y = constant_tensor<double>(ctx, 777, 4 * length, dim), z = constant_tensor<double>(ctx, 1, 4 * length, dim);
   attention.apply(ctx, m, x, y);
   attention.add_transposed(ctx, m, x, z);

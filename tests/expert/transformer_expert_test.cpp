@@ -82,10 +82,9 @@ TEST_CASE("TransformerExpert: slots that lie after those of other kinds") {
 
 TEST_CASE("TransformerExpert: gradients, in a mixture that routes whole sequences") {
   Cpu::Context ctx(1);
-  const auto report = check::gradients(
-      ctx, Mixture{SoftmaxTopK{.scores = {.experts = 2, .length = length}, .mixing = {}, .selection = {.k = 1, .renormalise = false}},
-                   expert(false, true)},
-      {.items = 5, .of_largest = 1e-8});
+  const SoftmaxTopK gate{
+      .scores = {.experts = 2, .length = length}, .mixing = {}, .selection = {.k = 1, .renormalise = false}};
+  const auto report = check::gradients(ctx, Mixture{gate, expert(false, true)}, {.items = 5, .of_largest = 1e-8});
   CHECK_MESSAGE(report, report.str());
 }
 

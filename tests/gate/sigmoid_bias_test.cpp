@@ -142,8 +142,8 @@ TEST_CASE("SigmoidBias (3): under a Trainer skewed loads even out, and without s
   Cpu::Context ctx(1);
   const auto x = uniform_tensor<double>(ctx, Seed{2}, 1, 64, 4), target = uniform_tensor<double>(ctx, Seed{3}, 1, 64, 4);
   for (const double speed : {0.02, 0.0}) {
-    Trainer trainer{ctx,       mixture({.k = 1, .speed = speed}, 4), MeanSquaredError{}, optim::AdamW{.lr = 1e-4, .decay = 0.5},
-                    Seed{1}, Element<double>{}};
+    const optim::AdamW adam{.lr = 1e-4, .decay = 0.5};
+    Trainer trainer{ctx, mixture({.k = 1, .speed = speed}, 4), MeanSquaredError{}, adam, Seed{1}, Element<double>{}};
     auto& gate = trainer.params.branch.gate;
     gate.scores.bias(2) += 2;
     gate.selection.bias(1) = 0.125;

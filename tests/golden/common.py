@@ -31,12 +31,25 @@ def under(prefix, tensors):
     return {f"{prefix}.{name}": t for name, t in tensors.items()}
 
 
-def far_apart(values, dim=-1, least=1e-3):
-    """Nothing that is sorted here may be a close call, which rounding could decide."""
-    if values.shape[dim] > 1 and values.numel():
-        gaps = values.detach().sort(dim=dim).values.diff(dim=dim)
-        if gaps.min() < least:
-            raise ValueError("a choice is too close: another seed")
+class TooClose(Exception):
+    """A choice that rounding could decide."""
+
+
+def far_apart(values, dim=-1):
+    """What is sorted here must be clear; equal values are meant to be equal."""
+    gaps = values.detach().sort(dim=dim).values.diff(dim=dim)
+    if ((gaps > 0) & (gaps < 1e-3)).any():
+        raise TooClose
+
+
+def clear(make, seed):
+    """make(seed) of the first seed of a series whose choices are clear."""
+    for attempt in range(100):
+        try:
+            return make(seed + 100000 * attempt)
+        except TooClose:
+            continue
+    raise ValueError("no seed gives clear choices")
 
 
 def record(options, x, dy, run, params=None, carry=None, dafter=None, given=None):

@@ -2,15 +2,14 @@
 
 import torch
 
+from common import far_apart
 
 
 
 def top_k(rank, k):
     """The k largest, ties to the lower index (a stable descending sort); close calls that are no ties are refused."""
-    ordered, order = rank.detach().sort(dim=1, descending=True, stable=True)
-    gaps = ordered[:, :-1] - ordered[:, 1:]
-    if ((gaps > 0) & (gaps < 1e-3)).any():
-        raise ValueError("a choice is too close: another seed")
+    far_apart(rank)
+    order = rank.detach().sort(dim=1, descending=True, stable=True).indices
     return order[:, :k]
 
 

@@ -7,11 +7,12 @@ Written from the equations of the papers, not from the library; names and shapes
 
 import sys
 
+import experts
 import layers
 import rules
 from common import write
 
-FAMILIES = {"layer": layers, "update": rules}
+FAMILIES = {"layer": layers, "update": rules, "expert": experts}
 
 
 def main():

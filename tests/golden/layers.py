@@ -2,21 +2,21 @@
 
 import torch.nn.functional as F
 
-from common import Random, part, record, under
-from experts import GatedMlp, Mlp
+from common import Random, clear, part, record, under
+from experts import gated_mlp, mlp
 from gates import LinearScores, as_mask, balance, renormalised, top_k, z_loss
 
 DEPTH, K, EPSILON = 2, 2, 1e-5
 SIZES = {"one": (1, 5, 3, 2), "odd": (7, 3, 4, 3), "more": (13, 6, 5, 4)}  # items, model, hidden, experts
 # name: momentum (mu, gamma) or None, renormalise, expert, losses (balance, per pick, z) or None
 VARIANTS = {
-    "plain_mlp": (None, False, Mlp, None),
-    "plain_mlp_renormalised": (None, True, Mlp, None),
-    "heavy_ball_mlp_renormalised": ((0.7, 1.0), True, Mlp, None),
-    "heavy_ball_mlp_losses": ((0.5, 1.5), True, Mlp, (0.3, False, 0.2)),
-    "plain_gated_losses": (None, False, GatedMlp, (0.4, True, 0.1)),
-    "heavy_ball_gated_renormalised": ((0.9, 0.8), True, GatedMlp, None),
-    "heavy_ball_gated_losses": ((-0.3, 1.0), False, GatedMlp, (0.3, False, 0.2)),
+    "plain_mlp": (None, False, mlp, None),
+    "plain_mlp_renormalised": (None, True, mlp, None),
+    "heavy_ball_mlp_renormalised": ((0.7, 1.0), True, mlp, None),
+    "heavy_ball_mlp_losses": ((0.5, 1.5), True, mlp, (0.3, False, 0.2)),
+    "plain_gated_losses": (None, False, gated_mlp, (0.4, True, 0.1)),
+    "heavy_ball_gated_renormalised": ((0.9, 0.8), True, gated_mlp, None),
+    "heavy_ball_gated_losses": ((-0.3, 1.0), False, gated_mlp, (0.3, False, 0.2)),
 }
 
 
@@ -71,4 +71,6 @@ def case(variant, items, model, hidden, experts, seed):
 
 def files():
     for number, (name, variant) in enumerate(VARIANTS.items()):
-        yield f"layer/{name}", {size: case(variant, *extents, 100 * number + extents[0]) for size, extents in SIZES.items()}
+        yield f"layer/{name}", {
+            size: clear(lambda seed: case(variant, *extents, seed), 100 * number + extents[0]) for size, extents in SIZES.items()
+        }

@@ -6,8 +6,8 @@ A rule has options, parameters and a carry, and step(t, p, x, carry, f) -> x of 
 import torch
 import torch.nn.functional as F
 
-from common import Random, part, record, under
-from experts import Mlp
+from common import Random, clear, part, record, under
+from experts import mlp
 from gates import LinearScores, as_mask, top_k
 
 SIZES = {"one": (1, 2, 2), "odd": (3, 3, 2), "more": (5, 2, 3)}  # items, model, experts
@@ -246,7 +246,7 @@ def smoe(p, expert, scores, x):
 
 def case(rule, items, model, experts, seed):
     random = Random(seed)
-    expert, scores = Mlp(model, 2), LinearScores(model, experts)
+    expert, scores = mlp(model, 2), LinearScores(model, experts)
     params = {}
     for layer in range(rule.depth):
         at = f"layers.{layer}."
@@ -269,4 +269,6 @@ def case(rule, items, model, experts, seed):
 
 def files():
     for number, (name, rule) in enumerate(RULES.items()):
-        yield f"update/{name}", {size: case(rule, *extents, 1000 + 10 * number + extents[0]) for size, extents in SIZES.items()}
+        yield f"update/{name}", {
+            size: clear(lambda seed: case(rule, *extents, seed), 1000 + 10 * number + extents[0]) for size, extents in SIZES.items()
+        }

@@ -71,14 +71,14 @@ struct Run {
 }  // namespace
 
 TEST_CASE("DensePlan (1), (2): slots are mixtures of items, items of slots; sequences stay apart") {
-  for (const auto& [items, length] : {std::pair<Index, Index>{6, 6}, {6, 3}, {6, 1}, {12, 4}}) {
+  for (const Index length : {12, 4, 1}) {
     CAPTURE(length);
-    Run run(items, length);
+    Run run(12, length);
     run.forward();
     CHECK(difference(values(run.out), run.expected()) <= 1e-14);
-    CHECK(run.plan.items() == items);
+    CHECK(run.plan.items() == 12);
     CHECK(run.plan.experts() == experts);
-    CHECK(run.plan.sequences() == items / length);
+    CHECK(run.plan.sequences() == 12 / length);
   }
 }
 
@@ -128,7 +128,8 @@ TEST_CASE("DensePlan: adjoints of items, both weights and given inputs against f
       auto mark = run.ctx.mark();
       auto d = run.plan.grad(run.ctx);
       auto dz = constant_tensor<double>(run.ctx, 777, run.z.extent(0), dim);
-      auto dslots = constant_tensor<double>(run.ctx, 0, run.z.extent(0), dim), dx = constant_tensor<double>(run.ctx, 0, 6, dim);
+      auto dslots = constant_tensor<double>(run.ctx, 0, run.z.extent(0), dim);
+      auto dx = constant_tensor<double>(run.ctx, 0, 6, dim);
       run.plan.combine_backward(run.ctx, run.z, run.dout, dz, d);
       for (Index s = 0; s < dz.extent(0); ++s)
         for (Index c = 0; c < dim; ++c) dslots(s, c) = double(run.plan.groups().expert(s) + 2) * dz(s, c);

@@ -125,7 +125,10 @@ std::uint64_t routing_of(const S& saved) {
   auto take = [&](Index choice) { hash = mix64(hash ^ static_cast<std::uint64_t>(choice + 1)); };
   for_each_mixture(saved, [&](const auto& mixture) {
     if constexpr (requires { mixture.plan.expert.data(); })
-      for (Index i = 0; i < mixture.plan.expert.size(); ++i) take(mixture.plan.expert.data()[i]);
+      for (Index i = 0; i < mixture.plan.expert.size(); ++i) {
+        take(mixture.plan.item.data()[i]);
+        take(mixture.plan.expert.data()[i]);
+      }
     if constexpr (requires { mixture.gate.mixing.choices(take); }) mixture.gate.mixing.choices(take);
   });
   return hash;

@@ -14,8 +14,8 @@ namespace gatefold {
 
 /// Experts of different kinds and sizes in one layer, `counts` of each:
 ///
-///     Experts{std::tuple{Mlp<Gelu>{.model_dim = 64, .hidden_dim = 256}, GatedMlp<Silu>{.model_dim = 64, .hidden_dim = 96}}, {2, 6}}
-///     Experts<Mlp<Gelu>, GatedMlp<Silu>>{.kinds = {…, …}, .counts = {2, 6}}          // the same
+///     Experts{std::tuple{Mlp<Gelu>{…}, GatedMlp<Silu>{…}}, {2, 6}}
+///     Experts<Mlp<Gelu>, GatedMlp<Silu>>{.kinds = {…, …}, .counts = {2, 6}}      // the same
 ///
 ///     z[s] = kind_i(x[row(s)]) for the experts [counts_0 + … + counts_{i−1}, counts_0 + … + counts_i)    (1)
 ///

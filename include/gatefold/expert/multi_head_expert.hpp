@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstdint>
 #include <utility>
 
 #include "gatefold/backend/elementwise.hpp"
@@ -71,7 +72,9 @@ struct MultiHeadExpert {
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Index experts, Seed seed) const {
     validate_options("MultiHeadExpert.init");
-    const auto square = [&](std::uint64_t k) { return initial.weights<T>(ctx, seed.fork(k), experts, model_dim, model_dim); };
+    const auto square = [&](std::uint64_t k) {
+      return initial.weights<T>(ctx, seed.fork(k), experts, model_dim, model_dim);
+    };
     return {square(0), square(1), square(2), square(3)};
   }
   template <class T, class B>

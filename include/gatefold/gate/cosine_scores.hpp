@@ -113,7 +113,8 @@ struct CosineScores {
     if (has_temperature()) {
       auto dinverse = ctx.template scratch<T>(1);
       fill(ctx, dinverse, 0);
-      B::template reduce<T>(ctx, x.extent(0), fn::UnitRowsScale<T, B>{s.projected, of_items<T>(), ditem.item}, dinverse.data());
+      B::template reduce<T>(ctx, x.extent(0), fn::UnitRowsScale<T, B>{s.projected, of_items<T>(), ditem.item},
+                            dinverse.data());
       B::for_each(ctx, 1, fn::InverseBackward<T>{s.scale, dinverse.data(), grads.temperature.data()});
     }
     auto dexpert = ctx.template scratch<T>(experts, dim);
@@ -159,7 +160,7 @@ struct CosineScores {
   /// Adds to dx; returns the adjoints of r and of the items' side.
   template <class T, class B>
   Sides<T, B> items_backward(typename B::Context& ctx, const Params<T, B>& p, const Sides<T, B>& s, In<T, 2, B> dz,
-                      Out<T, 2, B> dx) const {
+                             Out<T, 2, B> dx) const {
     auto dprojected = ctx.template scratch<T>(dx.extent(0), dim), ditem = ctx.template scratch<T>(dx.extent(0), dim);
     B::gemm(ctx, dz, false, s.expert, false, false, ditem, fn::Store{});
     fill(ctx, dprojected, 0);

@@ -53,6 +53,8 @@ struct Frozen {
     scores.backward_items(ctx, p.scores, x, dz, dx);
   }
 };
+template <class S>
+Frozen(S) -> Frozen<S>;
 
 /// Random linear scores that never learn.
 using FrozenScores = Frozen<LinearScores>;

@@ -50,7 +50,8 @@ struct PickByHash {
 ///     h_0 = mix(seed ⊕ mix(id)),   h_j = mix(h_{j−1})                                                   (1)
 ///     e_j = the (h_j mod (E − j))-th of the experts not in {e_0, …, e_{j−1}},   j < K,   w = 1/K        (2)
 ///
-/// mix is the finaliser of splitmix64 (mix64). Source: Roller et al. 2021, arXiv:2106.04426, sec. 3 (random hash).
+/// mix is the finaliser of splitmix64 (mix64).
+/// Source: Roller et al. 2021, arXiv:2106.04426, sec. 3 (random hash).
 /// @param extra  ids [N]: the token of each item, whatever its embedding; a negative id goes to no expert
 /// @throws ArgumentError unless 1 <= k <= count and there is one id per item
 /// @cost   N·K² comparisons, S = N·K picks

@@ -103,5 +103,9 @@ struct Jitter {
     return y;
   }
 };
+template <class S>
+Jitter(S) -> Jitter<S>;
+template <class S>
+Jitter(S, double) -> Jitter<S>;
 
 }  // namespace gatefold

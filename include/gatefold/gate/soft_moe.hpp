@@ -66,8 +66,8 @@ struct SoftmaxOfItemsBackward {
 ///     dispatch[s,n] = exp z[n,s] / Σ_{m in the sequence of n} exp z[m,s]                                (2)
 ///     combine[n,s]  = exp z[n,s] / Σ_t exp z[n,t]                                                       (3)
 ///
-/// Source: Puigcerver et al. 2023, arXiv:2308.00951, eq. (1)-(3), sec. 2.3 and alg. 1, 2. `norm` says how ‖·‖ stays away from 0: the
-/// paper's listing has `outside`, `SoftMoe::vmoe()` (google-research/vmoe) `inside`, `SoftMoe::reference()`
+/// Source: Puigcerver et al. 2023, arXiv:2308.00951, sec. 2.1 and 2.3, alg. 1 and 2. `norm` says how ‖·‖ stays away from
+/// 0: the paper's listing has `outside`, `SoftMoe::vmoe()` (google-research/vmoe) `inside`, `SoftMoe::reference()`
 /// (bwconrad/soft-moe, the base of paper 001's code) `clamped`; the last also dispatches x̂ instead of x.
 /// Items of a sequence see each other, later ones included: not for causal models.
 /// @param count  experts;  slots  of each expert and sequence

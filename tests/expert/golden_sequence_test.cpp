@@ -1,0 +1,48 @@
+// Experts on sequences against PyTorch: tests/golden/experts.py.
+
+#include <doctest/doctest.h>
+
+#include "gatefold/expert/attention_expert.hpp"
+#include "gatefold/expert/multi_head_expert.hpp"
+#include "gatefold/expert/norm_expert.hpp"
+#include "gatefold/expert/transformer_expert.hpp"
+#include "support/golden_experts.hpp"
+
+using namespace gatefold;
+using namespace gatefold::support;
+
+TEST_CASE("golden: AttentionExpert") {
+  expert_agrees("attention_expert", [](Golden& g) {
+    return AttentionExpert{
+        .model_dim = g.extent("model_dim"), .length = g.extent("length"), .outputs = g.extent("outputs")};
+  });
+}
+
+TEST_CASE("golden: MultiHeadExpert, causal and not") {
+  for (const char* file : {"multi_head_expert", "multi_head_expert_causal"})
+    expert_agrees(file, [](Golden& g) {
+      return MultiHeadExpert{.model_dim = g.extent("model_dim"),
+                             .heads = g.extent("heads"),
+                             .length = g.extent("length"),
+                             .causal = g.flag("causal")};
+    });
+}
+
+TEST_CASE("golden: NormExpert") {
+  expert_agrees("norm_expert", [](Golden& g) {
+    return NormExpert{.model_dim = g.extent("model_dim"), .epsilon = g.option("epsilon")};
+  });
+}
+
+TEST_CASE("golden: TransformerExpert, causal and not") {
+  for (const char* file : {"transformer_expert", "transformer_expert_causal"})
+    expert_agrees(file, [](Golden& g) {
+      return TransformerExpert<Gelu>{.model_dim = g.extent("model_dim"),
+                                     .hidden_dim = g.extent("hidden_dim"),
+                                     .heads = g.extent("heads"),
+                                     .length = g.extent("length"),
+                                     .causal = g.flag("causal"),
+                                     .bias = g.flag("bias"),
+                                     .epsilon = g.option("epsilon")};
+    });
+}

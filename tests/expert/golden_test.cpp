@@ -1,0 +1,27 @@
+// Experts without structure against PyTorch: tests/golden/experts.py.
+
+#include <doctest/doctest.h>
+
+#include "gatefold/expert/gated_mlp.hpp"
+#include "gatefold/expert/linear.hpp"
+#include "gatefold/expert/mlp.hpp"
+#include "support/golden_experts.hpp"
+
+using namespace gatefold;
+using namespace gatefold::support;
+
+TEST_CASE("golden: Linear, with and without bias, of another width") {
+  expert_agrees("linear", [](Golden& g) {
+    return Linear{.model_dim = g.extent("model_dim"), .output_dim = g.extent("output_dim"), .bias = g.flag("bias")};
+  });
+}
+
+TEST_CASE("golden: Mlp of every activation, with and without bias") {
+  expert_agrees("mlp_relu", [](Golden& g) { return flat<Mlp<Relu>>(g); });
+  expert_agrees("mlp_gelu_tanh", [](Golden& g) { return flat<Mlp<GeluTanh>>(g); });
+  expert_agrees("mlp_cubic", [](Golden& g) { return flat<Mlp<Cubic>>(g); });
+}
+
+TEST_CASE("golden: GatedMlp") {
+  expert_agrees("gated_mlp_gelu", [](Golden& g) { return flat<GatedMlp<Gelu>>(g); });
+}
