@@ -72,7 +72,7 @@ if [[ -n $only ]]; then
   stage test
 elif [[ -n $full ]]; then
   all=(-DGATEFOLD_SLOW_TESTS=ON -DGATEFOLD_TEST_PROJECT=ON -DGATEFOLD_TEST_FOLDERS=)
-  stage test "${all[@]}" "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -march=native"
+  stage test "${all[@]}" "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -march=native" -DCMAKE_VERIFY_INTERFACE_HEADER_SETS=ON
   stage sanitize "${all[@]}" \
     "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -gline-tables-only -fsanitize=address,undefined -fno-sanitize-recover=all"
   for preset in tsan v3; do stage "$preset" "${all[@]}"; done

@@ -1,3 +1,5 @@
+#include "gatefold/gate/candidates.hpp"
+
 #include <doctest/doctest.h>
 
 #include <gatefold/gatefold.hpp>

@@ -297,23 +297,19 @@ ALONE = {
 
 def case(expert, items, seed, shared=None, count=3):
     """shared: DeepSeekMoE (arXiv:2401.06066), eq. (9), the residual left to the layer."""
-    from gates import LinearScores, as_mask, top_k
+    from gates import Context, Gate, LinearScores, TopK, mixture, parameters
 
     random = Random(seed)
-    scores = LinearScores(expert.in_dim(), count)
+    gate = Gate(LinearScores(), TopK(k=2, renormalise=False))
     options = expert.options()
     if shared:
         options = under("branch", options) | under("shared", shared[0].options()) | {"weight": shared[1]}
-    at = "branch." if shared else ""
-    params = under(at + "gate.scores", scores.parameters(random)) | under(at + "expert", expert.parameters(random, count))
+    params = parameters(gate, random, expert.in_dim(), count, expert)
     if shared:
-        params |= under("shared", shared[0].parameters(random, 1))
+        params = under("branch", params) | under("shared", shared[0].parameters(random, 1))
 
     def run(p, x, carry):
-        here = part(p, "branch") if shared else p
-        logits = scores.logits(part(here, "gate.scores"), x)
-        weights = logits.softmax(dim=1) * as_mask(top_k(logits, 2), logits)
-        y = sum(weights[:, e : e + 1] * expert.output(part(here, "expert"), e, x) for e in range(count))
+        y = mixture(gate, part(p, "branch") if shared else p, x, count, expert, Context())[0]
         if shared:
             y = y + shared[1] * shared[0].output(part(p, "shared"), 0, x)
         return y, {}, []

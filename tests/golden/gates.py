@@ -1,13 +1,21 @@
-"""Gates: parameters, and weights [N, E] of the mixture (0 where an expert is not picked), with auxiliary losses."""
+"""Gates: scores, selections and auxiliary losses, and the files of gates that mix no items.
+
+A gate stands in a mixture of linear experts. Weights of the mixture are [N, E], 0 where an expert is not picked or had no
+room; padding (valid = 0) goes nowhere and is counted nowhere. Ties are made of numbers that are exact in binary.
+"""
+
+import math
+from dataclasses import dataclass
 
 import torch
 
-from common import far_apart
-
+from common import Random, clear, far_apart, part, record, under
+from experts import Linear
+from philox import draw, one_normal, one_uniform
 
 
 def top_k(rank, k):
-    """The k largest, ties to the lower index (a stable descending sort); close calls that are no ties are refused."""
+    """The k largest, ties to the lower index (a stable descending sort)."""
     far_apart(rank)
     order = rank.detach().sort(dim=1, descending=True, stable=True).indices
     return order[:, :k]
@@ -17,33 +25,552 @@ def as_mask(picked, like):
     return torch.zeros_like(like, dtype=torch.bool).scatter(1, picked, True)
 
 
-def renormalised(q, chosen):
-    kept = q * chosen
-    return kept / kept.sum(dim=1, keepdim=True)
+@dataclass
+class Context:
+    """What a gate is given beside its items."""
+
+    valid: torch.Tensor = None  # [N] of 0 and 1
+    length: int = 0  # items of a sequence, 0: all
+    random: tuple = None  # seed, step
+
+    def items(self, like):
+        return torch.ones(len(like), dtype=torch.bool) if self.valid is None else self.valid > 0
+
+    def sequences(self, like):
+        length = self.length or max(len(like), 1)
+        return [range(first, first + length) for first in range(0, len(like), length)]
+
+    def options(self):
+        options = {"length": self.length} if self.length else {}
+        if self.random:
+            options |= {"seed": self.random[0], "step": self.random[1]}
+        return options
+
+    def given(self):
+        return {} if self.valid is None else {"valid": self.valid}
 
 
-class LinearScores:
-    def __init__(self, model, experts, bias=True):
-        self.model, self.experts, self.bias = model, experts, bias
+@dataclass
+class Routing:
+    """What auxiliary losses see."""
 
-    def parameters(self, random):
+    logits: torch.Tensor
+    q: torch.Tensor
+    rank: torch.Tensor
+    weights: torch.Tensor
+    picked: torch.Tensor = None  # [N, K] best first, whether there was room or not
+    value: torch.Tensor = None  # with noise
+    deviation: torch.Tensor = None
+
+
+class Part:
+    def __init__(self, **options):
+        self.given = options
+        self.__dict__.update(options)
+
+    def options(self):
+        return dict(self.given)
+
+    def parameters(self, random, model, experts):
+        return {}
+
+
+# Scores
+
+
+class LinearScores(Part):
+    """z = sum_p x^(p) Theta + b; Shazeer 2017 (arXiv:1701.06538), eq. (4), and Chen et al. 2022 for several patches."""
+
+    length = 1
+    bias = True
+
+    def parameters(self, random, model, experts):
         return {
-            "weight": random.uniform(self.model, self.experts),
-            "bias": random.uniform(self.experts if self.bias else 0),
+            "weight": random.uniform(model // self.length, experts),
+            "bias": random.uniform(experts if self.bias else 0),
         }
 
-    def logits(self, p, h):
-        return h @ p["weight"] + (p["bias"] if self.bias else 0)
+    def logits(self, p, x, context):
+        patches = x.reshape(len(x), self.length, -1)
+        return (patches @ p["weight"]).sum(dim=1) + (p["bias"] if self.bias else 0)
 
 
-def balance(chosen, q, per_pick=False):
-    """Switch (arXiv:2101.03961), eq. (4)-(6), for K picks; per_pick: the reference code of papers 001 and 002."""
-    items, experts = q.shape
-    picks = chosen.sum()
-    share = chosen.sum(dim=0) / picks
-    return experts * (share * q.sum(dim=0) / (picks if per_pick else items)).sum()
+class PatchScores(Part):
+    """Paper 003, sec. 3: h = sum_p Theta_p^T x^(p)."""
+
+    def parameters(self, random, model, experts):
+        return {"weight": random.uniform(self.length, model // self.length, experts)}
+
+    def logits(self, p, x, context):
+        patches = x.reshape(len(x), self.length, -1)
+        return sum(patches[:, l] @ p["weight"][l] for l in range(self.length))
 
 
-def z_loss(logits):
+class CosineScores(Part):
+    """X-MoE (arXiv:2204.09179), sec. 3.2: cosine of the projected item and the embedding over tau. Its code (the sheet,
+    2.9): no norm of the item, no temperature."""
+
+    def parameters(self, random, model, experts):
+        return {
+            "projection": random.uniform(model, self.dim),
+            "embedding": random.uniform(experts, self.dim),
+            "temperature": random.uniform(0 if self.reference else 1, low=0.2, high=0.9),
+        }
+
+    def logits(self, p, x, context):
+        r = x @ p["projection"]
+        embedding = p["embedding"] / p["embedding"].norm(dim=1, keepdim=True)
+        if self.reference:
+            return r @ embedding.T
+        return r / r.norm(dim=1, keepdim=True) @ embedding.T / p["temperature"]
+
+
+class Frozen(Part):
+    """SMoE-Dropout (arXiv:2303.01610): a random router that is not trained. Items still are."""
+
+    def parameters(self, random, model, experts):
+        return self.scores.parameters(random, model, experts)
+
+    def options(self):
+        return self.scores.options()
+
+    def logits(self, p, x, context):
+        return self.scores.logits({name: t.detach() for name, t in p.items()}, x, context)
+
+
+class Jitter(Part):
+    """Switch (arXiv:2101.03961): the router's input times U[1 − epsilon, 1 + epsilon]."""
+
+    def parameters(self, random, model, experts):
+        return self.scores.parameters(random, model, experts)
+
+    def options(self):
+        return self.scores.options() | {"epsilon": self.epsilon}
+
+    def logits(self, p, x, context):
+        if context.random:
+            low, high = 1 - self.epsilon, 1 + self.epsilon
+            x = x * (low + (high - low) * draw(one_uniform, *context.random, *x.shape))
+        return self.scores.logits(p, x, context)
+
+
+# Selections: route(p, x, logits, q, rank, context) -> Routing
+
+
+def take(q, picked, renormalise):
+    kept = q * as_mask(picked, q)
+    return kept / kept.sum(dim=1, keepdim=True) if renormalise else kept
+
+
+class Dense(Part):
+    def route(self, p, x, logits, q, rank, context):
+        return Routing(logits, q, rank, q)
+
+
+class TopK(Part):
+    """Shazeer 2017, eq. (3), (5) without noise (renormalise); V-MoE (arXiv:2106.05974): TopK(softmax)."""
+
+    def route(self, p, x, logits, q, rank, context):
+        picked = top_k(rank, self.k)
+        return Routing(logits, q, rank, take(q, picked, self.renormalise), picked)
+
+
+class NoisyTop1(Part):
+    """Papers 000 and 003: argmax of h + r, r ~ U[0, 1), weighted by the softmax of h. noisy_weight: by h + r itself, as in
+    uclaml/MoE."""
+
+    def route(self, p, x, logits, q, rank, context):
+        value = rank
+        if context.random:
+            value = rank + self.scale * draw(one_uniform, *context.random, *rank.shape)
+        picked = top_k(value, 1)
+        return Routing(logits, q, rank, (value if self.noisy_weight else q) * as_mask(picked, q), picked)
+
+
+class ShazeerTopK(Part):
+    """Shazeer 2017, eq. (3)-(5): H = x Wg + StandardNormal() Softplus(x Wnoise), softmax(KeepTopK(H, k)). epsilon: FastMoE."""
+
+    def parameters(self, random, model, experts):
+        return {"noise": random.uniform(model, experts)}
+
+    def route(self, p, x, logits, q, rank, context):
+        if not context.random:
+            return TopK(k=self.k, renormalise=True).route(p, x, logits, q, rank, context)
+        deviation = torch.nn.functional.softplus(x @ p["noise"]) + self.epsilon
+        value = rank + draw(one_normal, *context.random, *rank.shape) * deviation
+        picked = top_k(value, self.k)
+        weights = value.masked_fill(~as_mask(picked, value), float("-inf")).softmax(dim=1)
+        return Routing(logits, q, rank, weights, picked, value, deviation)
+
+
+class VMoeTopK(Part):
+    """V-MoE: TOP_k(softmax(W x + epsilon)), epsilon ~ N(0, 1/E^2)."""
+
+    def parameters(self, random, model, experts):
+        return {"noise": torch.zeros(0, 0)}
+
+    def route(self, p, x, logits, q, rank, context):
+        if not context.random:
+            return TopK(k=self.k, renormalise=False).route(p, x, logits, q, rank, context)
+        deviation = torch.full_like(rank, 1 / rank.shape[1])
+        value = rank + draw(one_normal, *context.random, *rank.shape) * deviation
+        picked = top_k(value, self.k)
+        return Routing(logits, q, rank, take(value.softmax(dim=1), picked, False), picked, value, deviation)
+
+
+class Capacity(Part):
+    """Switch, eq. (3), and V-MoE: room for S K factor / E picks of S items, rounded up, to multiples in V-MoE's code. All
+    first choices come before any second; batch priority: in the order of the largest weight."""
+
+    slots, group, batch_priority = 0, 0, False
+
+    def options(self):
+        own = {name: v for name, v in self.given.items() if name != "selection"}
+        return own | self.selection.options()
+
+    def parameters(self, random, model, experts):
+        return self.selection.parameters(random, model, experts)
+
+    def route(self, p, x, logits, q, rank, context):
+        routing = self.selection.route(p, x, logits, q, rank, context)
+        items, k = routing.picked.shape
+        experts, real = q.shape[1], context.items(x)
+        keep = torch.zeros_like(q, dtype=torch.bool)
+        size = self.group or items
+        for first in range(0, items, size):
+            group = [n for n in range(first, min(first + size, items)) if real[n]]
+            room = self.slots
+            if not room:
+                room = min(len(group), math.ceil(len(group) * k * self.factor / experts))
+                room = math.ceil(room / self.multiple_of) * self.multiple_of
+            if self.batch_priority:
+                best = routing.weights.detach().gather(1, routing.picked)[:, 0]
+                far_apart(best[group])
+                group.sort(key=lambda n: -best[n].item())  # stable
+            used = [0] * experts
+            for choice in range(k):
+                for n in group:
+                    e = routing.picked[n, choice].item()
+                    used[e] += 1
+                    keep[n, e] = used[e] <= room
+        routing.weights = routing.weights * keep
+        return routing
+
+
+class ExpertChoice(Part):
+    """Zhou et al. 2022 (arXiv:2202.09368), eq. (1), (2): every expert takes its n c / e best items of softmax scores."""
+
+    def route(self, p, x, logits, q, rank, context):
+        keep = torch.zeros_like(q, dtype=torch.bool)
+        for sequence in context.sequences(x):
+            items = [n for n in sequence if context.items(x)[n]]
+            room = min(max(round(len(items) * self.factor / q.shape[1]), 1), len(items))
+            far_apart(q[items], dim=0)
+            for e in range(q.shape[1]):
+                for n in sorted(items, key=lambda n: -q[n, e].item())[:room]:  # stable
+                    keep[n, e] = True
+        return Routing(logits, q, rank, q * keep)
+
+
+class SigmoidBias(Part):
+    """Wang et al. 2024 (arXiv:2408.15664), eq. (3) and alg. 1; DeepSeek-V3 (arXiv:2412.19437), eq. (13)-(16)."""
+
+    def parameters(self, random, model, experts):
+        return {"bias": random.uniform(experts, low=-0.5, high=0.5), "speed": random.uniform(1, low=0.0)}
+
+    def route(self, p, x, logits, q, rank, context):
+        s = torch.sigmoid(rank)
+        picked = top_k(s + p["bias"].detach(), self.k)
+        return Routing(logits, q, rank, self.scale * take(s, picked, self.renormalise), picked)
+
+
+# Auxiliary losses: loss(routing of the real items)
+
+
+def cv_squared(v, unbiased=False):
+    """(std / mean)^2; unbiased: Shazeer's code and FastMoE."""
+    return v.var(unbiased=unbiased) / (v.mean() ** 2 + (1e-10 if unbiased else 0))
+
+
+def importance(routing, unbiased=False):
+    """V-MoE, appendix: of the softmax without noise."""
+    return cv_squared(routing.q.sum(dim=0), unbiased)
+
+
+def normal_cdf(z):
+    return 0.5 * (1 + torch.erf(z / math.sqrt(2)))
+
+
+def load_vmoe(routing):
+    """V-MoE, appendix: probability that an expert is above the k-th largest noisy logit under new noise."""
+    if routing.value is None:
+        return routing.q.sum() * 0
+    k = routing.picked.shape[1]
+    threshold = routing.value.sort(dim=1, descending=True).values[:, k - 1 : k]
+    return cv_squared((1 - normal_cdf((threshold - routing.rank) / routing.deviation)).sum(dim=0))
+
+
+def load_shazeer(routing):
+    """Shazeer 2017, eq. (8)-(11): kth_excluding(H(x), k, i)."""
+    if routing.value is None:
+        return routing.q.sum() * 0
+    (items, experts), k = routing.value.shape, routing.picked.shape[1]
+    if k == experts:
+        return routing.q.sum() * 0
+    columns = []
+    for e in range(experts):
+        others = torch.cat([routing.value[:, :e], routing.value[:, e + 1 :]], dim=1)
+        threshold = others.sort(dim=1, descending=True).values[:, k - 1]
+        columns.append(normal_cdf((routing.rank[:, e] - threshold) / routing.deviation[:, e]))
+    return cv_squared(torch.stack(columns, dim=1).sum(dim=0), True)
+
+
+def gshard(routing):
+    """GShard (arXiv:2006.16668), algorithm 1: mean over experts of (c_e/S) m_e, c_e of first choices; times E^2 (FastMoE)."""
+    items, experts = routing.q.shape
+    first = as_mask(routing.picked[:, :1], routing.q).sum(dim=0) / items
+    return (first * routing.q.mean(dim=0)).mean() * experts**2
+
+
+def balance(routing, per_pick=False):
+    """Switch, eq. (4)-(6), for K picks; per_pick: the reference code of papers 001 and 002."""
+    items, experts = routing.q.shape
+    k = routing.picked.shape[1]
+    share = as_mask(routing.picked, routing.q).sum(dim=0) / (items * k)
+    return experts * (share * routing.q.sum(dim=0) / (items * k if per_pick else items)).sum()
+
+
+def z_loss(routing):
     """ST-MoE (arXiv:2202.08906), eq. (5)."""
-    return logits.logsumexp(dim=1).square().mean()
+    return routing.logits.logsumexp(dim=1).square().mean()
+
+
+def seen(routing, real):
+    """What losses see: padding counts nowhere."""
+    return Routing(*(None if t is None else t[real] for t in vars(routing).values()))
+
+
+# Gates in a mixture
+
+
+@dataclass
+class Gate:
+    scores: Part
+    selection: Part
+    losses: tuple = ()  # (weight, loss)
+    mixing: Part = None
+
+
+def softmax(logits):
+    return logits.softmax(dim=1), logits
+
+
+def mixture(gate, p, x, experts, expert, context, trace=None):
+    """Weighted experts, and the losses. p: gate.…, expert.…"""
+    real = context.items(x)
+    logits = gate.scores.logits(part(p, "gate.scores"), x, context)
+    if gate.mixing:
+        q = gate.mixing.mix(part(p, "gate.mixing"), x, logits.softmax(dim=1), context, trace)
+        rank = q.log()
+    else:
+        q, rank = softmax(logits)
+    routing = gate.selection.route(part(p, "gate.selection"), x, logits, q, rank, context)
+    weights = routing.weights * real[:, None]
+    y = sum(weights[:, e : e + 1] * expert.output(part(p, "expert"), e, x) for e in range(experts))
+    return y, routing, [weight * loss(seen(routing, real)) for weight, loss in gate.losses]
+
+
+def ties(random, x, params):
+    """Halves and quarters, so that sums are exact; the last experts score as the first ones, the last items are as the first."""
+    x.copy_((x * 4).round() / 4)
+    x[len(x) // 2 :] = x[: len(x) - len(x) // 2].clone()
+    for name, t in params.items():
+        if name.startswith("gate.scores") or name == "gate.selection.bias":
+            t.copy_((t * 2).round() / 2)
+            half = t.shape[-1] // 2
+            t[..., -half:] = t[..., :half].clone()
+
+
+def parameters(gate, random, model, experts, expert):
+    p = under("gate.scores", gate.scores.parameters(random, model, experts))
+    if gate.mixing:
+        p |= under("gate.mixing", gate.mixing.parameters(random, model, experts))
+    p |= under("gate.selection", gate.selection.parameters(random, model, experts))
+    return p | under("expert", expert.parameters(random, experts))
+
+
+def violation(routing, experts):
+    """Alg. 1 of Wang et al.: mean load − load, times E so that it is a whole number."""
+    load = as_mask(routing.picked, routing.q).sum(dim=0).to(torch.float64)
+    return experts * (load.mean() - load)
+
+
+def case(gate, items, model, experts, seed, context=None, tied=False):
+    random, context = Random(seed), context or Context()
+    expert = Linear(model_dim=model, output_dim=2, bias=True)
+    params = parameters(gate, random, model, experts, expert)
+    x, dy = random.uniform(items, model), random.uniform(items, 2)
+    if tied:
+        ties(random, x, params)
+    last = {}
+
+    def run(p, x, carry):
+        y, last["routing"], losses = mixture(gate, p, x, experts, expert, context)
+        return y, {}, losses
+
+    options = {"model_dim": model, "experts": experts} | gate.scores.options() | gate.selection.options() | context.options()
+    out = record(options, x, dy, run, params, given=context.given())
+    if isinstance(gate.selection, SigmoidBias):
+        out["grads.gate.selection.bias"] = violation(last["routing"], experts)
+    return out
+
+
+SIZES = {"one": (1, 3, 2), "odd": (7, 3, 5), "more": (12, 4, 4)}  # items, model, experts
+TIES = {"ties": (9, 2, 4)}
+PADDING = {"odd": Context(valid=torch.tensor([1, 0, 1, 1, 0, 1, 1.0]))}
+NOISE = {"one": Context(random=(3, 0)), "odd": Context(random=(2**52 + 5, 7)), "more": Context(random=(12345678901, 2**40))}
+LINEAR = LinearScores()
+LOSSES = ((0.7, importance), (0.4, gshard), (0.3, balance), (0.2, z_loss))
+SHAZEER_LOSSES = ((0.1, lambda r: importance(r, True)), (0.1, load_shazeer))
+VMOE_LOSSES = ((0.005, importance), (0.005, load_vmoe))
+
+
+def sizes(make, contexts=None, also=None, **more):
+    """name: arguments of `case`. make(experts) gives the gate."""
+    chosen = SIZES | (also or {}) | more
+    return {name: (make(extents[2]), *extents, (contexts or {}).get(name), name.startswith("ties")) for name, extents in chosen.items()}
+
+
+def switch(epsilon, factor):
+    """Switch, sec. 2: no router bias, jitter, K = 1 with the weight of the softmax, balance loss of 0.01."""
+    return Gate(Jitter(scores=LinearScores(bias=False), epsilon=epsilon),
+                Capacity(selection=TopK(k=1, renormalise=False), factor=factor, multiple_of=1), ((0.01, balance),))
+
+
+def capacity(**options):
+    return Capacity(selection=TopK(k=2, renormalise=False), **options)
+
+
+FILES = {
+    "dense": sizes(lambda experts: Gate(LINEAR, Dense())),
+    "top_k_losses": sizes(lambda experts: Gate(LINEAR, TopK(k=2, renormalise=experts % 2 == 0), LOSSES), PADDING, TIES),
+    "noisy_top_1": sizes(lambda experts: Gate(LINEAR, NoisyTop1(scale=0.8, noisy_weight=False)), NOISE, TIES),
+    "noisy_top_1_reference": sizes(lambda experts: Gate(LINEAR, NoisyTop1(scale=1.0, noisy_weight=True)), NOISE, TIES),
+    "noisy_top_1_shared": {
+        "one": (Gate(LinearScores(length=2, bias=False), NoisyTop1(scale=1.0, noisy_weight=False)), 1, 4, 3, NOISE["one"]),
+        "odd": (Gate(LinearScores(length=3, bias=True), NoisyTop1(scale=0.5, noisy_weight=False)), 5, 6, 4, NOISE["odd"]),
+        "more": (Gate(LinearScores(length=1, bias=False), NoisyTop1(scale=2.0, noisy_weight=False)), 8, 3, 3, NOISE["more"]),
+    },
+    "patch_noisy_top_1": {
+        "one": (Gate(PatchScores(length=2), NoisyTop1(scale=1.0, noisy_weight=False)), 1, 4, 3, NOISE["one"]),
+        "odd": (Gate(PatchScores(length=3), NoisyTop1(scale=1.0, noisy_weight=False)), 7, 9, 5, NOISE["odd"]),
+        "more": (Gate(PatchScores(length=4), NoisyTop1(scale=0.5, noisy_weight=False)), 9, 8, 4, NOISE["more"]),
+    },
+    "shazeer": sizes(lambda experts: Gate(LINEAR, ShazeerTopK(k=2, epsilon=0.0), SHAZEER_LOSSES), NOISE, TIES),
+    "shazeer_reference": sizes(lambda experts: Gate(LINEAR, ShazeerTopK(k=2, epsilon=0.01), SHAZEER_LOSSES), NOISE | {
+        "padded": Context(valid=PADDING["odd"].valid, random=(5, 6))}, padded=(7, 2, 4)),
+    "vmoe": {
+        name: (Gate(LinearScores(bias=False), Capacity(selection=VMoeTopK(k=k), factor=factor, multiple_of=4), VMOE_LOSSES),
+               items, 3, experts, context, name == "ties")
+        for name, k, factor, items, experts, context in (
+            ("one", 1, 1.05, 1, 2, NOISE["one"]), ("odd", 2, 0.3, 13, 5, NOISE["odd"]), ("more", 2, 1.05, 12, 4, NOISE["more"]),
+            ("all", 3, 4.0, 7, 3, NOISE["odd"]), ("evaluated", 2, 4.0, 7, 5, None), ("ties", 2, 0.5, 12, 4, None))
+    },
+    "switch": {
+        name: (switch(0.01, factor), items, 3, experts, context, name == "ties")
+        for name, factor, items, experts, context in (
+            ("one", 1.25, 1, 2, NOISE["one"]), ("odd", 1.25, 11, 3, NOISE["odd"]), ("more", 1.0, 12, 4, NOISE["more"]),
+            ("ties", 1.25, 9, 4, None))
+    },
+    "gshard": {
+        name: (Gate(LinearScores(bias=False), Capacity(selection=TopK(k=2, renormalise=True), factor=1.0, multiple_of=1), ((0.01, gshard),)),
+               items, 3, experts, context, name == "ties")
+        for name, items, experts, context in (
+            ("one", 1, 2, None), ("odd", 7, 5, PADDING["odd"]), ("more", 16, 4, None), ("ties", 9, 4, None))
+    },
+    "capacity": {
+        name: (Gate(LINEAR, capacity(**options)), items, 3, experts, context, name.startswith("ties"))
+        for name, items, experts, context, options in (
+            ("one", 1, 2, None, {"factor": 1.0, "multiple_of": 1}),
+            ("odd", 13, 3, None, {"factor": 0.6, "multiple_of": 1}),
+            ("more", 14, 4, None, {"factor": 0.5, "multiple_of": 1, "batch_priority": True}),
+            ("multiple", 15, 3, None, {"factor": 0.41, "multiple_of": 4}),
+            ("slots", 11, 4, None, {"factor": 1.0, "multiple_of": 1, "slots": 2, "batch_priority": True}),
+            ("groups", 13, 3, None, {"factor": 0.7, "multiple_of": 1, "group": 5, "batch_priority": True}),
+            ("padded", 7, 3, PADDING["odd"], {"factor": 0.6, "multiple_of": 1, "batch_priority": True}),
+            ("ties", 10, 4, None, {"factor": 0.5, "multiple_of": 1, "batch_priority": True}))
+    },
+    "expert_choice": {
+        name: (Gate(LINEAR, ExpertChoice(factor=factor)), items, 3, experts, context, name.startswith("ties"))
+        for name, items, experts, factor, context in (
+            ("one", 1, 3, 2.0, None), ("odd", 7, 5, 1.2, None), ("more", 12, 4, 1.0, Context(length=6)),
+            ("few", 5, 6, 0.1, None), ("many", 4, 2, 9.0, None),
+            ("padded", 10, 3, 1.3, Context(length=5, valid=torch.tensor([1, 1, 0, 1, 1, 0, 1, 1, 1, 0.0]))),
+            ("ties", 8, 4, 2.0, None))
+    },
+    "sigmoid_bias": {
+        name: (Gate(LINEAR, SigmoidBias(k=k, renormalise=renormalise, scale=scale)), items, 3, experts, context, name == "ties")
+        for name, k, renormalise, scale, items, experts, context in (
+            ("one", 2, True, 1.0, 1, 3, None), ("odd", 3, True, 2.5, 7, 5, None), ("more", 2, False, 1.0, 12, 4, None), ("ties", 2, True, 1.0, 9, 4, None))
+    },
+    "cosine": sizes(lambda experts: Gate(CosineScores(dim=experts, reference=False), TopK(k=2, renormalise=experts % 2 == 0))),
+    "cosine_reference": sizes(lambda experts: Gate(CosineScores(dim=8, reference=True), TopK(k=2, renormalise=True))),
+    "smoe_dropout": {
+        "one": (Gate(Frozen(scores=LINEAR), TopK(k=1, renormalise=False)), 1, 3, 2),
+        "odd": (Gate(Frozen(scores=LINEAR), TopK(k=3, renormalise=True)), 7, 3, 5),
+        "more": (Gate(Frozen(scores=LINEAR), TopK(k=2, renormalise=True)), 12, 4, 4),
+        "ties": (Gate(Frozen(scores=LINEAR), TopK(k=2, renormalise=False)), 9, 2, 4, None, True),
+    },
+}
+
+
+# A gate that is no scores and selection
+
+
+def soft_moe_case(form, items, model, experts, slots, context, seed):
+    """Puigcerver et al. 2023 (arXiv:2308.00951), alg. 1 and 2; form: how its listing, google-research/vmoe and
+    bwconrad/soft-moe keep norms away from 0 (the last mixes the normalised items)."""
+    random = Random(seed)
+    expert = Linear(model_dim=model, output_dim=2, bias=True)
+
+    def unit(v):
+        square = v.square().sum(dim=-1, keepdim=True)
+        if form == "vmoe":
+            return v / (square + 1e-6).sqrt()
+        return v / (square.sqrt() + 1e-6) if form == "paper" else v / square.sqrt()
+
+    def run(p, x, carry):
+        y = torch.zeros(items, 2)
+        for sequence in context.sequences(x):
+            real = [n for n in sequence if context.items(x)[n]]
+            if not real:
+                continue
+            tokens = x[real]
+            phi = p["gate.scale"] * unit(p["gate.phi"].reshape(experts * slots, model))
+            logits = unit(tokens) @ phi.T
+            dispatch, combine = logits.softmax(dim=0), logits.softmax(dim=1)
+            inputs = dispatch.T @ (unit(tokens) if form == "reference" else tokens)
+            outputs = torch.cat([expert.output(part(p, "expert"), e, inputs[e * slots : (e + 1) * slots]) for e in range(experts)])
+            y = y.index_add(0, torch.tensor(real), combine @ outputs)
+        return y, {}, []
+
+    params = {"gate.phi": random.uniform(experts, slots, model), "gate.scale": random.uniform(1, low=0.5, high=2.0)}
+    params |= under("expert", expert.parameters(random, experts))
+    options = {"model_dim": model, "experts": experts, "slots": slots} | context.options()
+    return record(options, random.uniform(items, model), random.uniform(items, 2), run, params, given=context.given())
+
+
+def files():
+    seed = 3000
+    for name, cases in FILES.items():
+        out = {}
+        for size, (gate, items, model, experts, *rest) in cases.items():
+            seed += 1
+            out[size] = clear(lambda s: case(gate, items, model, experts, s, *rest), seed)
+        yield f"gate/{name}", out
+    for number, form in enumerate(("paper", "vmoe", "reference")):
+        yield f"gate/soft_moe_{form}", {
+            "one": soft_moe_case(form, 1, 3, 2, 1, Context(), 3911 + 10 * number),
+            "odd": soft_moe_case(form, 7, 3, 3, 2, Context(), 3912 + 10 * number),
+            "more": soft_moe_case(form, 12, 4, 2, 3, Context(length=4), 3913 + 10 * number),
+            "padded": soft_moe_case(form, 8, 2, 3, 1, Context(length=4, valid=torch.tensor([1, 1, 0, 1, 0, 1, 1, 0.0])), 3914 + 10 * number)}

@@ -8,11 +8,13 @@ Written from the equations of the papers, not from the library; names and shapes
 import sys
 
 import experts
+import gates
 import layers
+import mixings
 import rules
 from common import write
 
-FAMILIES = {"layer": layers, "update": rules, "expert": experts}
+FAMILIES = {"layer": layers, "update": rules, "expert": experts, "gate": gates, "mixing": mixings}
 
 
 def main():

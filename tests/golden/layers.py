@@ -4,7 +4,7 @@ import torch.nn.functional as F
 
 from common import Random, clear, part, record, under
 from experts import gated_mlp, mlp
-from gates import LinearScores, as_mask, balance, renormalised, top_k, z_loss
+from gates import Context, Gate, LinearScores, TopK, balance, mixture, parameters, z_loss
 
 DEPTH, K, EPSILON = 2, 2, 1e-5
 SIZES = {"one": (1, 5, 3, 2), "odd": (7, 3, 4, 3), "more": (13, 6, 5, 4)}  # items, model, hidden, experts
@@ -23,33 +23,23 @@ VARIANTS = {
 def case(variant, items, model, hidden, experts, seed):
     momentum, renormalise, expert, losses = variant
     random = Random(seed)
-    scores, expert = LinearScores(model, experts), expert(model, hidden)
+    expert = expert(model, hidden)
+    gate = Gate(LinearScores(), TopK(k=K, renormalise=renormalise))
+    if losses:
+        gate.losses = ((losses[0], lambda routing: balance(routing, losses[1])), (losses[2], z_loss))
     params = {}
     for layer in range(DEPTH):
         at = f"layers.{layer}.branch."
         params[at + "norm.gain"] = random.uniform(model, low=0.5, high=1.5)
         params[at + "norm.bias"] = random.uniform(model)
-        params |= under(at + "branch.gate.scores", scores.parameters(random))
-        params |= under(at + "branch.expert", expert.parameters(random, experts))
-
-    def mixture(p, h):
-        logits = scores.logits(part(p, "gate.scores"), h)
-        chosen = as_mask(top_k(logits, K), logits)
-        q = logits.softmax(dim=1)
-        if renormalise:  # Shazeer 2017 (arXiv:1701.06538), eq. (3) and (5): softmax(KeepTopK(z))
-            weights = logits.masked_fill(~chosen, float("-inf")).softmax(dim=1)
-        else:  # V-MoE (arXiv:2106.05974): TopK(softmax(z))
-            weights = q * chosen
-        u = sum(weights[:, e : e + 1] * expert.output(part(p, "expert"), e, h) for e in range(experts))
-        if not losses:
-            return u, []
-        return u, [losses[0] * balance(chosen, q, losses[1]), losses[2] * z_loss(logits)]
+        params |= under(at + "branch", parameters(gate, random, model, experts, expert))
 
     def run(p, x, carry):
         auxiliary = []
         for layer in range(DEPTH):
             here = part(p, f"layers.{layer}.branch")
-            u, values = mixture(part(here, "branch"), F.layer_norm(x, x.shape[1:], here["norm.gain"], here["norm.bias"], EPSILON))
+            h = F.layer_norm(x, x.shape[1:], here["norm.gain"], here["norm.bias"], EPSILON)
+            u, _, values = mixture(gate, part(here, "branch"), h, experts, expert, Context())
             auxiliary += values
             if momentum:
                 carry = {"p": momentum[0] * carry["p"] + u}

@@ -8,8 +8,9 @@ import torch.nn.functional as F
 
 from common import Random, clear, part, record, under
 from experts import mlp
-from gates import LinearScores, as_mask, top_k
+from gates import Context, Gate, LinearScores, TopK, mixture, parameters
 
+SWITCH = Gate(LinearScores(), TopK(k=1, renormalise=False))
 SIZES = {"one": (1, 2, 2), "odd": (3, 3, 2), "more": (5, 2, 3)}  # items, model, experts
 
 
@@ -237,22 +238,19 @@ RULES = {
 }
 
 
-def smoe(p, expert, scores, x):
+def smoe(p, experts, expert, x):
     """The best expert of two or three, weighted by its probability (Switch)."""
-    logits = scores.logits(part(p, "gate.scores"), x)
-    weights = logits.softmax(dim=1) * as_mask(top_k(logits, 1), logits)
-    return sum(weights[:, e : e + 1] * expert.output(part(p, "expert"), e, x) for e in range(scores.experts))
+    return mixture(SWITCH, p, x, experts, expert, Context())[0]
 
 
 def case(rule, items, model, experts, seed):
     random = Random(seed)
-    expert, scores = mlp(model, 2), LinearScores(model, experts)
+    expert = mlp(model, 2)
     params = {}
     for layer in range(rule.depth):
         at = f"layers.{layer}."
         params |= under(at + "rule", rule.parameters(random, model))
-        params |= under(at + "branch.gate.scores", scores.parameters(random))
-        params |= under(at + "branch.expert", expert.parameters(random, experts))
+        params |= under(at + "branch", parameters(SWITCH, random, model, experts, expert))
     carry = rule.begin(random, items, model)
     dafter = {name: random.uniform(items, model) for name in carry}
 
@@ -260,7 +258,7 @@ def case(rule, items, model, experts, seed):
         for layer in range(rule.depth):
             here = part(p, f"layers.{layer}")
             x, carry = rule.step(layer + 1, part(here, "rule"), x, carry,
-                                 lambda point: -smoe(part(here, "branch"), expert, scores, point))
+                                 lambda point: -smoe(part(here, "branch"), experts, expert, point))
         return x, carry, []
 
     options = rule.options() | {"model_dim": model, "experts": experts, "depth": rule.depth}

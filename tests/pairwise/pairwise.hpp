@@ -71,6 +71,7 @@ template <> inline Cosine make() { return {.dim = 3, .temperature = 0.5}; }
 template <> inline Patch make() { return {.length = 2, .initial = Initial::normal(1)}; }
 template <> inline Similar make() { return {.tau = 0.7}; }
 template <> inline Attending make() { return {.sigma = 1.3}; }
+template <> inline NoisyBest make() { return {.scale = 3}; }
 template <> inline NoisyBestK make() { return {.k = 2, .initial = Initial::normal(0.3)}; }
 template <> inline Limited make() { return {.selection = {.k = 2}, .factor = 0.7, .multiple_of = 1}; }
 template <> inline Choosing make() { return {.factor = 1.5}; }

@@ -20,10 +20,10 @@ BEGIN {
 FNR == 1 { doc = ""; in_fn = 0; collecting = 0 }
 /^namespace (fn|lookup|policy|mixing|steps|support) \{/ { in_fn = 1 }
 /^\}  \/\/ namespace (fn|lookup|policy|mixing|steps|support)/ { in_fn = 0 }
-!collecting && /^\/\/\// { if (doc_closed) doc = ""; doc_closed = 0; doc = doc $0 "\n"; line_of_doc = FNR; next }
-!collecting && /^using [A-Za-z]+ =/ && doc != "" && !in_fn { alias(); doc = ""; next }
+!collecting && /^\/\/\// { if (doc_closed || doc == "") { doc = ""; pending_template = "" } doc_closed = 0; doc = doc $0 "\n"; line_of_doc = FNR; next }
+!collecting && /^using [A-Za-z0-9]+ =/ && doc != "" && !in_fn { alias(); doc = ""; next }
 !collecting && /^template </ { pending_template = $0; next }
-!collecting && /^using [A-Za-z]+ =/ { doc = ""; next }
+!collecting && /^using [A-Za-z0-9]+ =/ { doc = ""; next }
 !collecting && /^struct [A-Z][A-Za-z0-9]* \{/ && doc != "" && !in_fn {
   name = $2; body = ""; options = ""; open_options = 1; collecting = 1; first = FNR; next
 }
@@ -97,6 +97,7 @@ function policy(  folder, test, parts, key, shown) {
   if (FILENAME ~ /composed_gate\.hpp$/) return
   split(FILENAME, parts, "/")
   folder = parts[3]
+  if (folder == "update" && body !~ /&& d?f,( (Out|In|int)|\n)/) return  # a part of rules
   test = FILENAME
   sub(/^include\/gatefold\//, "", test)
   shown = test
@@ -119,8 +120,8 @@ function alias(  text, line, spelled) {
   sub(/^using [A-Za-z0-9]+ = */, "", spelled)
   sub(/;.*/, "", spelled)
   split(text, words, " ")
-  if (spelled !~ /^(ComposedGate|typename lookup)/) return
-  if (pending_template != "" ) spelled = ""
+  if (spelled !~ /^(ComposedGate|typename lookup::WithAux|WithMixing)/) return
+  if (spelled ~ /^typename/) spelled = ""
   names = names sprintf("| `%s%s` | %s | %s | %s |\n", words[2], pending_template != "" ? "<Base>" : "", cell(sentence), spelled ? "`" cell(spelled) "`" : "", cell(source))
   pending_template = ""
 }

@@ -56,10 +56,11 @@ class Golden {
   void compare(const std::string& prefix, const P& pack) {
     for_each_tensor([&](const Name& at, const auto& t) { compare(named(prefix, at, shape_of(t)), support::values(t)); }, pack);
   }
-  std::vector<std::string> unread() const {
-    std::vector<std::string> names;
+  /// What nobody asked for, one name after the other.
+  std::string unread() const {
+    std::string names;
     for (const auto& [tensor, entry] : entries_)
-      if (!read_.count(tensor)) names.push_back(tensor);
+      if (!read_.count(tensor)) names += tensor + " ";
     return names;
   }
 
@@ -139,7 +140,7 @@ void agrees(Golden& g, const L& layer, Give&& give) {
   g.compare("dx", p.dx);
   g.compare("dcarry", p.dcarry);
   g.compare("grads", p.grads);
-  CHECK(g.unread() == std::vector<std::string>{});
+  CHECK(g.unread() == "");
 }
 
 /// Every case of a file: layer(case) makes the layer of its options.

@@ -12,13 +12,13 @@
 
 namespace gatefold {
 
-/// Experts of different kinds and sizes in one layer, `counts` of each:
-///
-///     Experts{std::tuple{Mlp<Gelu>{…}, GatedMlp<Silu>{…}}, {2, 6}}
-///     Experts<Mlp<Gelu>, GatedMlp<Silu>>{.kinds = {…, …}, .counts = {2, 6}}      // the same
+/// Experts of different kinds and sizes in one layer, `counts` of each.
 ///
 ///     z[s] = kind_i(x[row(s)]) for the experts [counts_0 + … + counts_{i−1}, counts_0 + … + counts_i)    (1)
 ///
+/// Written Experts{std::tuple{Mlp<Gelu>{…}, GatedMlp<Silu>{…}}, {2, 6}}, or, the same,
+/// Experts<Mlp<Gelu>, GatedMlp<Silu>>{.kinds = {…, …}, .counts = {2, 6}}.
+/// Source: none; users of other systems ask for it (scattermoe #6, Megatron-LM #1342).
 /// Without counts there is one of each. A gate's number of experts may be left 0 in a Mixture.
 /// @param x [N, in_dim] in items, z [S, out_dim] out
 /// @throws ArgumentError unless all kinds agree in in_dim and out_dim, and the counts sum to the gate's experts

@@ -13,6 +13,7 @@ namespace gatefold {
 ///
 ///     z[s] = x[row(s)] W_e + b_e                                                                        (1)
 ///
+/// Source: as torch.nn.Linear, once per expert.
 /// @param x [N, D] in items, z [S, output_dim] out; output_dim = 0 stands for model_dim
 /// @param initial  how weights and biases begin
 /// @throws ArgumentError unless model_dim >= 1

@@ -46,6 +46,7 @@ struct TimesSlope {
 ///
 ///     h[s] = act(x[row(s)] U_e + a_e),   z[s] = h[s] V_e + b_e                                           (1)
 ///
+/// Source: Shazeer et al. 2017, arXiv:1701.06538, sec. 3.2, for any activation.
 /// @param x [N, D] in items, z [S, D] out
 /// @param saved  before and after the activation [S, H] each
 /// @param initial  how weights and biases begin

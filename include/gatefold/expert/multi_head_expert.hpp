@@ -38,7 +38,8 @@ struct PutHead {
 ///
 ///     A_h = softmax(Q_h K_hᵀ / √(D/H)) over the positions allowed,   z = concat_h(A_h V_h) O_e           (1)
 ///
-/// with Q = X Q_e, K = X K_e, V = X V_e, without bias. Source: Vaswani et al. 2017, arXiv:1706.03762, eq. (1).
+/// with Q = X Q_e, K = X K_e, V = X V_e, without bias.
+/// Source: Vaswani et al. 2017, arXiv:1706.03762, eq. (1).
 /// @param x [N, length · model_dim] in items, z [S, length · model_dim] out
 /// @param causal  a position sees itself and earlier ones (which a NaN further on still reaches, as 0 · NaN)
 /// @param saved  Q, K, V, context [S · L, D] and a log-sum-exp per row and head; never the probabilities

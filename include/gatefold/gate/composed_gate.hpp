@@ -257,8 +257,12 @@ struct ComposedGate {
 };
 
 /// The gate of the sparse mixture of experts: linear scores, softmax, the K best.
+///
+/// Source: Shazeer et al. 2017, arXiv:1701.06538, without noise.
 using SoftmaxTopK = ComposedGate<LinearScores, Independent, TopK>;
 /// Every expert, weighted by the softmax.
+///
+/// Source: Jacobs et al. 1991, "Adaptive mixtures of local experts".
 using SoftmaxDense = ComposedGate<LinearScores, Independent, Dense>;
 
 namespace lookup {

@@ -48,10 +48,11 @@ struct NegativeLogLikelihoodBackward {
 ///
 ///     loss = (1/N) Σ_n (log Σ_c exp y[n,c] − y[n, label[n]])                                             (1)
 ///
-/// As torch.nn.CrossEntropyLoss.
+/// Source: as torch.nn.CrossEntropyLoss.
 /// @param y      [N, C] in   logits
 /// @param target [N]    in   labels in [0, C)
 /// @throws ArgumentError unless there is one label per row, in range (on a device: in debug builds)
+/// @cost   N·C exponentials
 struct CrossEntropy {
   template <class T, class B>
   using Target = View<const Index, 1, B>;

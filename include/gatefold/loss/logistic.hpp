@@ -28,9 +28,11 @@ struct LogisticLossBackward {
 ///
 ///     loss = (1/N) Σ_n ℓ(t[n] y[n]),   ℓ(z) = log(1 + exp(−z)),   ℓ'(z) = −1 / (1 + exp z)               (1)
 ///
+/// Source: papers 000, sec. 3, and 003, sec. 2.
 /// @param y      [N, 1] in   scores
 /// @param target [N, 1] in   labels, −1 or +1
 /// @throws ArgumentError unless both are [N, 1] and the labels are -1 or +1
+/// @cost   N exponentials
 struct Logistic {
   template <class T, class B>
   using Target = View<const T, 2, B>;

@@ -1,5 +1,8 @@
 #pragma once
 
+// Before anything else of Eigen: it brings Eigen/Core without the false warnings of g++ 12 on AVX-512.
+#include "gatefold/backend/cpu/register.hpp"
+
 #include <Eigen/Eigenvalues>
 #include <algorithm>
 #include <cmath>
