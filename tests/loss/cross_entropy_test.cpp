@@ -142,3 +142,18 @@ TEST_CASE("shapes that do not fit") {
   CHECK_THROWS_WITH_AS((CrossEntropy{}.backward<float, Cpu>(ctx, y, label, dy)),
                        "CrossEntropy.backward: dy: expected [4, 3], got [4, 2]", ArgumentError);
 }
+
+TEST_CASE("CrossEntropy: fed with probabilities instead of logits it cannot fall below log(1 + (C − 1)/e): 0.313262 for two") {
+  const double floors[] = {0.313262, 0.904832, 3.366};  // 2 classes, 5, 77: the reference code's double softmax
+  const Index classes[] = {2, 5, 77};
+  for (int c = 0; c < 3; ++c) {
+    const double e = std::exp(1.0), floor = std::log(1 + static_cast<double>(classes[c] - 1) / e);
+    CHECK(floor == doctest::Approx(floors[c]).epsilon(1e-4));
+    std::vector<double> certain(static_cast<std::size_t>(classes[c]), 0.0);
+    certain[1] = 1;  // the best a softmax can give
+    CHECK(value_of(row(certain), std::vector<Index>{1}) == doctest::Approx(floor).epsilon(1e-14));
+    certain[1] = 0.9;
+    certain[0] = 0.1;
+    CHECK(value_of(row(certain), std::vector<Index>{1}) > floor);
+  }
+}

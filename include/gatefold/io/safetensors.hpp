@@ -133,7 +133,7 @@ struct Entry {
 /// Call f(name, tensor) for every tensor of every part.
 template <class F, class... P>
 void visit(F&& f, const Part<P>&... parts) {
-  (pack::visit(f, Name{nullptr, parts.prefix}, parts.pack), ...);
+  (pack::visit<false>(f, Name{nullptr, parts.prefix}, parts.pack), ...);
 }
 
 /// @throws ArgumentError when two tensors have one name
