@@ -1,4 +1,4 @@
-// The layers of four papers, each a composition of policies; one training step of each on random data.
+// The layers of four papers, each a composition of policies, and a few steps of each on random data.
 #include <cstdio>
 #include <gatefold/gatefold.hpp>
 #include <vector>
@@ -14,7 +14,12 @@ void train(const char* name, Cpu::Context& ctx, const LayerT& layer, Index items
   const auto target = uniform_tensor<float>(ctx, Seed{2}, 1.0, items, layer.out_dim());
   const double before = trainer.step(x, target, extra);
   double after = before;
-  for (int step = 0; step < 20; ++step) after = trainer.step(x, target, extra);
+  for (std::uint64_t step = 1; step <= 20; ++step) {
+    ExtraT now = extra;
+    if constexpr (requires { now.selection.random->step; })
+      if (now.selection.random) now.selection.random->step = step;  // other noise in every step
+    after = trainer.step(x, target, now);
+  }
   std::printf("%-40s loss %.4f, after 20 steps %.4f\n", name, before, after);
 }
 
@@ -44,20 +49,24 @@ int main() {
   Extra<decltype(attending), float, Cpu> attention;
   attention.attention.length = length;
 
-  // 000 Mixture of Transformers: whole sequences are items, noisy top-1 routing, a transformer per expert.
-  const Mixture transformers{SoftmaxNoisyTop1{.scores = {.experts = 3, .length = length}},
-                             TransformerExpert<Gelu>{.model_dim = dim, .hidden_dim = 32, .heads = 2, .length = length}};
-  Extra<decltype(transformers), float, Cpu> noise;
-  noise.selection.random = Random{Seed{7}, 0};  // empty: no noise, as in evaluation
+  // 000 Mixture of Transformers: whole sequences are items, noisy top-1 routing from zero, a transformer per expert.
+  const Mixture transformers{
+      SoftmaxNoisyTop1{.scores = {.experts = 3, .length = length, .bias = false, .initial = Initial::zero()}},
+      TransformerExpert<Gelu>{.model_dim = dim, .hidden_dim = 32, .heads = 2, .length = length}};
 
-  // 003 Expert count: patch-wise experts with a cubic activation, one number out.
+  // 003 Expert count: patch-wise scores and experts with a cubic activation, one number out.
   const Mixture patches{PatchNoisyTop1{.scores = {.experts = 4, .length = length}},
                         PatchMlp<Cubic>{.model_dim = dim, .patches = length, .filters = 8, .initial = Initial::normal(0.3)}};
+
+  Extra<decltype(transformers), float, Cpu> noise;
+  noise.selection.random = Random{Seed{7}, 0};  // seed and step; empty: no noise, as in evaluation
   // [/snippet]
+  Extra<decltype(patches), float, Cpu> noisy_patches;
+  noisy_patches.selection.random = noise.selection.random;
 
   train("001 MomentumSMoE", ctx, momentum, items, Extra<decltype(momentum), float, Cpu>{});
   train("002 Graph of Tokens, similarity", ctx, similar, items, sequences);
   train("002 Graph of Tokens, attention", ctx, attending, items, attention);
   train("000 Mixture of Transformers", ctx, transformers, items / length, noise);
-  train("003 Expert count", ctx, patches, items / length, Extra<decltype(patches), float, Cpu>{});
+  train("003 Expert count", ctx, patches, items / length, noisy_patches);
 }

@@ -383,3 +383,19 @@ TEST_CASE("what a report says") {
   report.sentences.clear();
   CHECK(report);
 }
+
+TEST_CASE("gradients: a tensor of which every value was skipped does not pass unseen") {
+  std::vector<double> good(100, 1.0), gradient(100, 1.0);
+  double flipping = 1;
+  const double claimed = 12345;
+  const auto report = check::compare_gradients(
+      {{"good", good.data(), gradient.data(), 100}, {"flipping", &flipping, &claimed, 1}},
+      [&] {
+        double sum = flipping;
+        for (const double v : good) sum += v;
+        return sum;
+      },
+      [&] { return flipping == 1 ? std::uint64_t(0) : std::uint64_t(1); }, {});
+  CHECK_FALSE(report);
+  CHECK(report.str().find("flipping: every value was skipped") != std::string::npos);
+}

@@ -137,6 +137,9 @@ TEST_CASE("AttentionExpert: options and shapes that do not fit say so") {
   CHECK(message({.model_dim = 2, .outputs = 0}) == "AttentionExpert.init: outputs: expected at least 1, got 0");
   auto p = expert(2).init<double, Cpu>(ctx, 3, {});
   CHECK(message_of([&] { expert(1).validate(p, 3); }) == "AttentionExpert: params.value: expected [3, 3, 1], got [3, 3, 2]");
+  AttentionExpert nowhere = expert(2);
+  nowhere.length = 0;
+  CHECK(message_of([&] { nowhere.validate(p, 3); }) == "AttentionExpert: length: expected at least 1, got 0");
   CHECK(message_of([&] { expert(2).validate(p, 4); }) ==
         "AttentionExpert: params.key_query: expected [4, 3, 3], got [3, 3, 3]");
 }

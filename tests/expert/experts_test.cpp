@@ -27,6 +27,12 @@ Mixed mixed(Index first, Index second) {
   return {.kinds = {Linear{.model_dim = 4}, Mlp<Relu>{.model_dim = 4, .hidden_dim = 3}}, .counts = {first, second}};
 }
 
+/// Two kinds that keep something, of one expert and of two.
+using Pair = Experts<Mlp<Relu>, Mlp<Gelu>>;
+Pair pair() {
+  return {.kinds = {Mlp<Relu>{.model_dim = 4, .hidden_dim = 2}, Mlp<Gelu>{.model_dim = 4, .hidden_dim = 3}}, .counts = {1, 2}};
+}
+
 }  // namespace
 
 TEST_CASE("Experts (1): the first experts are of the first kind, the next of the second, whatever their slots") {
@@ -60,14 +66,26 @@ TEST_CASE("Experts (1): the first experts are of the first kind, the next of the
 TEST_CASE("Experts: slots nobody owns are neither read nor written; gradients are added") {
   const auto broken = broken_promises<double>(mixed(3, 0), [](auto&) {});
   CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
+  // Of what a kind keeps, the slots of the other and those that nobody owns are not its own.
   Cpu::Context ctx(1);
-  Bank<double, Mixed> b(ctx, mixed(1, 2), {2, 0, 3}, 6, 4);
+  const Index slots = 9, first = 2, used = 5;
+  Bank<double, Pair> clean(ctx, pair(), {2, 0, 3}, 6), b(ctx, pair(), {2, 0, 3}, 6, 4);
+  clean.forward();
+  clean.backward();
   b.poison(b.dz);
   b.forward();
+  CHECK(same_bits(clean.of_slots(clean.z), b.of_slots(b.z)));
+  auto& [one, two] = b.saved.kinds;
+  for (auto* t : {&one.pre, &one.hidden}) fill(ctx, t->view().rows(first, slots - first), quiet_nan);
+  for (auto* t : {&two.pre, &two.hidden}) {
+    fill(ctx, t->view().rows(0, first), quiet_nan);
+    fill(ctx, t->view().rows(used, slots - used), quiet_nan);
+  }
   b.backward();
+  CHECK(same_bits(values(clean.grads), values(b.grads)));
+  CHECK(same_bits(clean.of_slots(clean.dslots), b.of_slots(b.dslots)));
   CHECK(b.spare_untouched(b.z));
   CHECK(b.spare_untouched(b.dslots));
-  for (const double v : values(b.grads)) CHECK(v == v);
 }
 
 TEST_CASE("Experts: gradients in a mixture, whose gate takes the number of experts from the counts") {

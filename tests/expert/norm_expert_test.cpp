@@ -58,6 +58,10 @@ TEST_CASE("NormExpert: starts as plain normalisation; options and shapes that do
   CHECK(values(p.bias) == std::vector<double>(6, 0.0));
   CHECK(message_of([&] { (void)NormExpert{}.init<double, Cpu>(ctx, 1, {}); }) ==
         "NormExpert.init: model_dim: expected at least 1, got 0");
+  CHECK(message_of([&] { (void)NormExpert{.model_dim = 2, .epsilon = 0}.init<double, Cpu>(ctx, 1, {}); }) ==
+        "NormExpert.init: epsilon: expected more than 0, got 0");
+  CHECK(message_of([&] { NormExpert{.model_dim = 2, .epsilon = quiet_nan}.validate(p, 3); }) ==
+        "NormExpert: epsilon: expected more than 0, got nan");
   CHECK(message_of([&] { NormExpert{.model_dim = 2}.validate(p, 4); }) ==
         "NormExpert: params.gain: expected [4, 2], got [3, 2]");
 }

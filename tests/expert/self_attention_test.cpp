@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "support/attention.hpp"
@@ -47,6 +48,32 @@ TEST_CASE("SelfAttention (1): probabilities inside each item, all positions or u
     CHECK(log_sum_exp(used, 1) == 777);
     got.resize(expected.size());
     CHECK(difference(got, expected) <= 1e-11);
+  }
+}
+
+TEST_CASE("SelfAttention (1): a float's probabilities are right within ε·max |score|") {
+  Cpu::Context ctx(1);
+  auto mark = ctx.mark();
+  const SelfAttention<float, Cpu> attention{ctx, items, length, 1, false};
+  for (const double size : {1.0, 25.0}) {
+    const auto q = uniform_tensor<float>(ctx, Seed{1}, size, 4 * length, dim);
+    const auto k = uniform_tensor<float>(ctx, Seed{2}, size, 4 * length, dim);
+    Tensor<float, 2, Cpu> p(4 * length, length), again(4 * length, length), log_sum_exp(4 * length, 1);
+    attention.probabilities(ctx, q, k, p, log_sum_exp, 0);
+    attention.again(ctx, q, k, log_sum_exp, 0, again);
+    CHECK(same_bits(values(p), values(again)));
+    const double bound = dim * size * size;  // of a score
+    double worst = 0;
+    for (Index t = 0; t < used; ++t) {
+      std::vector<double> score(length, 0.0);
+      for (Index j = 0; j < length; ++j)
+        for (Index d = 0; d < dim; ++d)
+          score[std::size_t(j)] += double(q(t, d)) * double(k(t / length * length + j, d));
+      const auto row = naive::attention_row(score, length);
+      for (Index j = 0; j < length; ++j)
+        worst = std::max(worst, std::abs(double(p(t, j)) - row[std::size_t(j)]));
+    }
+    CHECK(worst <= 1.2e-7 * (2 + bound));
   }
 }
 

@@ -32,8 +32,8 @@ TEST_CASE("Annealed (1)-(3): both ends, the middle, and what lies behind the end
   const double d = 0.01 - 10;
   CHECK(Annealed{.from = 10, .to = 0.01, .total = 4}.at(1) == doctest::Approx(10 + d / 4));
   CHECK(Annealed{.from = 10, .to = 0.01, .total = 4, .shape = cosine}.at(1) ==
-        doctest::Approx(10 + d * (1 - std::sqrt(0.5)) / 2));
-  CHECK(Annealed{.from = 10, .to = 0.01, .total = 4, .shape = cosine}.at(2) == doctest::Approx(10 + d / 2));
+        doctest::Approx(10 + d * (1 - std::cos(std::acos(-1.0) / 8))));
+  CHECK(Annealed{.from = 10, .to = 0.01, .total = 4, .shape = cosine}.at(2) == doctest::Approx(10 + d * (1 - std::sqrt(0.5))));
   CHECK(Annealed{.from = 10, .to = 0.01, .total = 4, .shape = geometric}.at(2) == doctest::Approx(std::sqrt(0.1)));
   CHECK(Annealed{.from = -1, .to = -4, .total = 2, .shape = geometric}.at(1) == doctest::Approx(-2));
 }
@@ -48,7 +48,18 @@ TEST_CASE("Annealed (4): levels of equal length") {
   CHECK(odd.count_at(0) == 0);
 }
 
-TEST_CASE("Annealed (5): K grows as in SMoE-dropout, halves rounded to even") {
+TEST_CASE("Annealed (5): 300 steps of one hundredth of what is left") {
+  const Annealed k{.from = 8, .to = 16, .total = 600, .shape = Annealed::Shape::saturating};
+  CHECK(k.at(0) == 8);
+  CHECK(k.at(1) == 8);
+  CHECK(k.at(2) == doctest::Approx(8.08));
+  CHECK(k.at(5) == doctest::Approx(16 - 8 * 0.99 * 0.99));
+  CHECK(k.at(600) == doctest::Approx(16 - 8 * std::exp(300 * std::log(0.99))));
+  CHECK(k.count_at(600) == 16);
+  CHECK(Annealed{.from = 1, .to = 2, .total = 10, .shape = Annealed::Shape::saturating}.at(1) == doctest::Approx(1.01));
+}
+
+TEST_CASE("Annealed (6): K grows as in SMoE-dropout, halves rounded to even") {
   // (Kmax − Kmin) · step / total = 0, 0.5, 1, 1.5, …: rounded to 0, 0, 1, 2, 2, 2, 3, 4, 4 before Kmin is added
   const Annealed up{.from = 8, .to = 12, .total = 8};
   CHECK(counts(up, 9) == std::vector<Index>{8, 8, 9, 10, 10, 10, 11, 12, 12, 12});

@@ -67,7 +67,8 @@ struct Alone {
   Index first(Index i) const { return i / length * length; }
   bool sees(Index i, Index j) const {
     if (attention.causal && j > i) return false;
-    if (!mask.empty() && mask[static_cast<std::size_t>(j)] == 0) return false;
+    for (const Index n : {i, j})  // padding mixes into nobody and nobody into it
+      if (!mask.empty() && mask[static_cast<std::size_t>(n)] == 0) return false;
     return !mixing.only_confident || j == i || naive::entropy(r(j)) <= naive::entropy(r(i));
   }
   std::vector<double> r(Index n) const { return naive::softmax(naive::row(z, n)); }
@@ -244,6 +245,19 @@ TEST_CASE("AttentionPosterior: a later token never changes a bit of an earlier t
         if (n == 12) CHECK(b.y(n, d) != a.y(n, d));
       }
   }
+}
+
+TEST_CASE("AttentionPosterior: what attention took for padding is padding for the gate as well") {
+  Cpu::Context ctx(1);
+  const std::vector<double> mask{1, 1, 0, 1, 0, 1};
+  auto zeros = pass<double>(ctx, block({}, false), 6), changed = pass<double>(ctx, block({}, false), 6);
+  for (auto* p : {&zeros, &changed}) p->extra.attention.valid = mask;  // nothing is said to the gate
+  for (const Index n : {2, 4})
+    for (Index d = 0; d < model_dim; ++d) changed.x(n, d) = -2 * changed.x(n, d);
+  zeros.forward();
+  changed.forward();
+  for (const Index n : {0, 1, 3, 5})
+    for (Index d = 0; d < model_dim; ++d) CHECK(changed.y(n, d) == zeros.y(n, d));
 }
 
 TEST_CASE("AttentionPosterior: what does not fit says so") {

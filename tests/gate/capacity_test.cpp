@@ -70,6 +70,37 @@ TEST_CASE("Capacity (1): 400 items, two picks, eight experts: 108 places at 1.05
   CHECK(Capacity<>{.slots = 7}.room(400, 2, 8) == 7);
 }
 
+TEST_CASE("Capacity (1): what is a whole number stays one: against integers, for factors of a tenth") {
+  CHECK(Capacity<>{.factor = 1.1, .multiple_of = 1}.room(100, 1, 10) == 11);
+  for (Index tenths = 1; tenths <= 10; ++tenths)
+    for (Index items = 1; items <= 200; ++items)
+      for (const Index experts : {1, 2, 3, 5, 7, 10, 16}) {
+        const Index places = (items * tenths + 10 * experts - 1) / (10 * experts);
+        if (Capacity<>{.factor = double(tenths) / 10, .multiple_of = 1}.room(items, 1, experts) != places) {
+          CAPTURE(tenths);
+          CAPTURE(items);
+          CAPTURE(experts);
+          CHECK(Capacity<>{.factor = double(tenths) / 10, .multiple_of = 1}.room(items, 1, experts) == places);
+        }
+      }
+}
+
+TEST_CASE("Capacity: batch priority goes by q, whatever the weights: renormalised, K = 1, under noise") {
+  const auto rank = [] { return matrix<double>({{2, 1, 0}, {5, 0, 1}, {3, 1, 0}}); };
+  for (const bool renormalise : {false, true})
+    CHECK(select(Capacity<>{.selection = {.k = 1, .renormalise = renormalise}, .slots = 1, .batch_priority = true}, rank())
+              .experts() == Experts{~0, 0, ~0});
+  // Under noise the softmax of the noisy values, which are the weights of V-MoE.
+  Capacity<NoisyTopK> policy{.selection = NoisyTopK::vmoe(2), .factor = 0.6, .multiple_of = 1, .batch_priority = true};
+  policy.selection.deviation = 8;
+  const auto all = select(policy.selection, uneven(23, 4), noise), s = select(policy, uneven(23, 4), noise);
+  const auto expected = placed(policy, all.plan, 2, {});
+  CHECK(s.experts() == expected);
+  CHECK(s.experts() != select(policy, uneven(23, 4)).experts());
+  policy.selection.renormalise = true;
+  CHECK(select(policy, uneven(23, 4), noise).experts() == expected);
+}
+
 TEST_CASE("Capacity: all first choices before any second, in item order or surest first, against loops") {
   const std::vector<double> none, mask{1, 0, 1, 1, 1, 0, 1, 1, 0, 1, 1, 1, 1, 1, 0, 1, 1, 1, 0, 1, 1, 1, 1};
   for (const Index experts : {1, 4, 257})

@@ -7,6 +7,8 @@
 
 #include "gatefold/check/conformance.hpp"
 #include "gatefold/expert/mlp.hpp"
+#include "gatefold/gate/noisy_top_k.hpp"
+#include "gatefold/gate/token_similarity.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "support/naive_moe.hpp"
 #include "support/pass.hpp"
@@ -183,6 +185,7 @@ TEST_CASE("ComposedGate: options and shapes that do not fit say so") {
   CHECK(validate(5) == "Gate.forward: extra.valid: expected [5], got [4]");
   a.gate.selection.k = 5;
   CHECK(validate(4) == "TopK: k: expected 1 <= k <= experts = 4, got 5");
+  a.gate.selection.k = 2;
   a.params.scores.weight.resize(5, 3);
   CHECK(validate(4) == "LinearScores: params.weight: expected [5, 4], got [5, 3]");
 }
@@ -204,4 +207,23 @@ TEST_CASE("ComposedGate: gradients and promises with every selection and loss to
   with(balanced());
   with(WithAuxiliary<SoftmaxDense, ZLoss, Balance>{
       .scores = {.experts = 3}, .auxiliary = {ZLoss{.weight = 0.5}, Balance{.weight = 0.5, .per_pick = true}}});
+}
+
+TEST_CASE("ComposedGate: without experts around it, fills mixing and selection from its scores") {
+  Cpu::Context ctx(1);
+  using Gate = ComposedGate<LinearScores, TokenSimilarity, NoisyTopK>;
+  const Gate gate{.scores = {.model_dim = 2, .experts = 3, .length = 2}, .mixing = {.learned_metric = true}};
+  const auto params = init_params<double, Cpu>(gate, ctx, Seed{1});
+  CHECK(params.mixing.metric.extent(0) == 4);  // an item of 2 positions
+  const auto x = uniform_tensor<double>(ctx, Seed{2}, 1, 5, 4);
+  SparsePlan<double, Cpu> plan;
+  Saved<Gate, double, Cpu> saved;
+  gate.forward(ctx, params, x, plan, saved, {});
+  CHECK(plan.items() == 5);
+  // And checks its inputs by itself.
+  const std::vector<double> mask{1, 0};
+  Extra<Gate, double, Cpu> extra;
+  extra.valid = mask;
+  CHECK(message_of([&] { gate.forward(ctx, params, x, plan, saved, extra); }) ==
+        "Gate.forward: extra.valid: expected [5], got [2]");
 }

@@ -153,7 +153,7 @@ TEST_CASE("CosineScores: options and shapes that do not fit say so") {
         "CosineScores.init: dim: expected at least 1, got 0");
   CHECK(message_of([&] {
           (void)CosineScores{.model_dim = 2, .experts = 2, .temperature = -1}.init<double, Cpu>(ctx, {});
-        }) == "CosineScores.init: temperature: expected at least 0, got -1");
+        }) == "CosineScores: temperature: expected at least 0, got -1");
   const CosineScores scores{.model_dim = 2, .experts = 3, .dim = 4};
   auto p = scores.init<double, Cpu>(ctx, {});
   p.temperature.resize(0);

@@ -35,7 +35,7 @@ double naive(const std::vector<double>& v, const CvSquared& cv) {
 
 TEST_CASE("CvSquared (1): both forms, in loops, with slopes against finite differences") {
   const std::vector<double> v{0.3, 2, 1.1, 0.2, 0.7};
-  for (const auto& cv : {CvSquared{}, CvSquared::unbiased(), CvSquared{.ddof = 1, .epsilon = 0.5}}) {
+  for (const auto& cv : {CvSquared{}, CvSquared::shazeer(), CvSquared::fastmoe(), CvSquared{.ddof = 1, .epsilon = 0.5}}) {
     const auto o = run(v, cv, 0.7);
     CHECK(o.value == doctest::Approx(0.7 * naive(v, cv)).epsilon(1e-14));
     for (std::size_t e = 0; e < v.size(); ++e) {
@@ -50,11 +50,12 @@ TEST_CASE("CvSquared (1): both forms, in loops, with slopes against finite diffe
 TEST_CASE("CvSquared: 0 at balance, E − 1 where one expert has everything") {
   CHECK(run({2, 2, 2, 2}, {}).value == 0);
   CHECK(run({0, 6, 0, 0}, {}).value == doctest::Approx(3).epsilon(1e-15));
-  CHECK(run({0, 6, 0, 0}, CvSquared::unbiased()).value == doctest::Approx(4).epsilon(1e-10));
+  CHECK(run({0, 6, 0, 0}, CvSquared::shazeer()).value == doctest::Approx(3).epsilon(1e-10));
+  CHECK(run({0, 6, 0, 0}, CvSquared::fastmoe()).value == doctest::Approx(4).epsilon(1e-10));
 }
 
 TEST_CASE("CvSquared: one expert, or nothing at all, gives 0 and no slope; NaN shows") {
-  for (const auto& cv : {CvSquared{}, CvSquared::unbiased()}) {
+  for (const auto& cv : {CvSquared{}, CvSquared::shazeer(), CvSquared::fastmoe()}) {
     CHECK(run({3}, cv).value == 0);
     CHECK(run({3}, cv).slope[0] == 0);
     CHECK(run({0, 0, 0}, cv).value == 0);

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <tuple>
 #include <type_traits>
 
 #include "support/every_gate.hpp"
@@ -27,6 +28,27 @@ TEST_CASE("published: the settings of the papers") {
   // 400 tokens, K = 2, E = 8: 105 rounded up to a multiple of 4; everything in evaluation
   CHECK(v.selection.room(400, 2, 8) == 108);
   CHECK(published::vmoe(8, 2, 4.0).selection.room(400, 2, 8) == 400);
+  CHECK(v.selection.group == 0);
+  CHECK(published::vmoe(8, 2, 1.05, 400).selection.group == 400);
+  const SoftmaxNoisyTopK z = published::shazeer(8);
+  CHECK_FALSE(z.scores.bias);
+  CHECK(z.scores.initial.law == Initial::Law::zero);
+  CHECK(z.selection.k == 4);
+  CHECK(z.selection.learned);
+  CHECK(z.selection.epsilon == 0);
+  CHECK(std::get<Importance>(z.auxiliary).weight == 0.1);
+  CHECK(std::get<Importance>(z.auxiliary).cv.epsilon == 1e-10);
+  CHECK(std::get<Load>(z.auxiliary).weight == 0.1);
+  CHECK(std::get<Load>(z.auxiliary).excluding);
+  const SigmoidTopK a = published::aux_loss_free(64), d = published::deepseek_v3();
+  CHECK_FALSE(a.scores.bias);
+  CHECK_FALSE(a.selection.renormalise);
+  CHECK(a.selection.scale == 1);
+  CHECK(a.selection.speed == 0.001);
+  CHECK(d.scores.experts == 256);
+  CHECK(d.selection.k == 8);
+  CHECK(d.selection.renormalise);
+  CHECK(d.selection.scale == 2.5);
   const Switch s = published::switch_transformer(4);
   CHECK(s.selection.selection.k == 1);
   CHECK_FALSE(s.selection.selection.renormalise);

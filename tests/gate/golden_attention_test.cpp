@@ -16,21 +16,21 @@ using namespace gatefold::support;
 
 TEST_CASE("golden: AttentionPosterior of every FollowedHead") {
   for (const char* file : {"posterior_lowest", "posterior_lowest_of_sequence", "posterior_every"})
-    agrees(std::string("gate/") + file,
-           [](Golden& g) {
-             const Attention attention{
-                 .model_dim = g.extent("model_dim"), .heads = g.extent("heads"), .causal = g.flag("causal")};
-             const AttentionAware<SoftmaxTopK> gate{
-                 .scores = {.experts = g.extent("experts")},
-                 .mixing = {.sigma = g.option("sigma"),
-                            .head = static_cast<FollowedHead>(g.extent("head")),
-                            .mean_of_heads = g.flag("mean_of_heads"),
-                            .only_confident = g.flag("only_confident")},
-                 .selection = {.k = 2}};
-             return Block{attention, Residual{update::Plain{}, Mixture{gate, Linear{.model_dim = g.extent("model_dim")}}}};
-           },
-           [](Golden& g, auto& extra) {
-             extra.attention = {.length = length(g), .valid = valid(g)};
-             extra.layer.valid = valid(g);
-           });
+    agrees(
+        std::string("gate/") + file,
+        [](Golden& g) {
+          const Attention attention{
+              .model_dim = g.extent("model_dim"), .heads = g.extent("heads"), .causal = g.flag("causal")};
+          const AttentionAware<SoftmaxTopK> gate{.scores = {.experts = g.extent("experts")},
+                                                 .mixing = {.sigma = g.option("sigma"),
+                                                            .head = static_cast<FollowedHead>(g.extent("head")),
+                                                            .mean_of_heads = g.flag("mean_of_heads"),
+                                                            .only_confident = g.flag("only_confident")},
+                                                 .selection = {.k = 2}};
+          return Block{attention, Residual{update::Plain{}, Mixture{gate, Linear{.model_dim = g.extent("model_dim")}}}};
+        },
+        [](Golden& g, auto& extra) {
+          extra.attention = {.length = length(g), .valid = valid(g)};
+          extra.layer.valid = valid(g);
+        });
 }

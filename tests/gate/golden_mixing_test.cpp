@@ -18,7 +18,7 @@ TokenSimilarity similarity(Golden& g) {
 }
 void give(Golden& g, auto& extra) {
   extra.mixing.length = length(g);
-  extra.mixing.tau = g.option("called_with_tau");
+  if (const double tau = g.option("called_with_tau"); tau > 0) extra.mixing.tau = tau;
   extra.valid = valid(g);
 }
 
@@ -26,27 +26,27 @@ void give(Golden& g, auto& extra) {
 
 TEST_CASE("golden: TokenSimilarity, causal or not, with a metric, of the confident, with padding and ties") {
   for (const char* file : {"similarity", "similarity_metric", "similarity_confident"})
-    gate_agrees(file,
-                [](Golden& g) {
-                  return SimilarityAware<SoftmaxTopK>{
-                      .scores = {.experts = g.extent("experts")},
-                      .mixing = similarity(g),
-                      .selection = {.k = g.extent("k"), .renormalise = g.flag("renormalise")}};
-                },
-                [](Golden& g, auto& extra) { give(g, extra); });
+    gate_agrees(
+        file,
+        [](Golden& g) {
+          return SimilarityAware<SoftmaxTopK>{.scores = {.experts = g.extent("experts")},
+                                              .mixing = similarity(g),
+                                              .selection = {.k = g.extent("k"), .renormalise = g.flag("renormalise")}};
+        },
+        [](Golden& g, auto& extra) { give(g, extra); });
 }
 
 TEST_CASE("golden: TokenSimilarity, then noise that is learned, importance and load") {
-  gate_agrees("similarity_noisy",
-              [](Golden& g) {
-                return SimilarityAware<SoftmaxNoisyTopK>{
-                    .scores = {.experts = g.extent("experts")},
-                    .mixing = similarity(g),
-                    .selection = {.k = g.extent("k"), .epsilon = g.option("epsilon")},
-                    .auxiliary = {Importance::shazeer(), Load::shazeer()}};
-              },
-              [](Golden& g, auto& extra) {
-                give(g, extra);
-                extra.selection = noise(g);
-              });
+  gate_agrees(
+      "similarity_noisy",
+      [](Golden& g) {
+        return SimilarityAware<SoftmaxNoisyTopK>{.scores = {.experts = g.extent("experts")},
+                                                 .mixing = similarity(g),
+                                                 .selection = {.k = g.extent("k"), .epsilon = g.option("epsilon")},
+                                                 .auxiliary = {Importance::shazeer(), Load::shazeer()}};
+      },
+      [](Golden& g, auto& extra) {
+        give(g, extra);
+        extra.selection = noise(g);
+      });
 }

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <utility>
+
 #include "gatefold/gate/capacity.hpp"
 #include "gatefold/gate/expert_choice.hpp"
 #include "gatefold/gate/gates.hpp"
@@ -37,21 +39,31 @@ TEST_CASE("golden: GShard") {
 }
 
 TEST_CASE("golden: ExpertChoice") {
-  gate_agrees("expert_choice",
-              [](Golden& g) {
-                return SoftmaxExpertChoice{.scores = {.experts = g.extent("experts")},
-                                           .selection = {.factor = g.option("factor")}};
-              },
-              [](Golden& g, auto& extra) {
-                extra.selection.length = length(g);
-                extra.valid = valid(g);
-              });
+  gate_agrees(
+      "expert_choice",
+      [](Golden& g) {
+        return SoftmaxExpertChoice{.scores = {.experts = g.extent("experts")},
+                                   .selection = {.factor = g.option("factor")}};
+      },
+      [](Golden& g, auto& extra) {
+        extra.selection.length = length(g);
+        extra.valid = valid(g);
+      });
 }
 
-TEST_CASE("golden: SigmoidBias") {
+TEST_CASE("golden: SigmoidBias, and its published settings") {
   gate_agrees("sigmoid_bias", [](Golden& g) {
     return SigmoidTopK{
         .scores = {.experts = g.extent("experts")},
         .selection = {.k = g.extent("k"), .renormalise = g.flag("renormalise"), .scale = g.option("scale")}};
   });
+  for (const auto& [file, settings] :
+       {std::pair{"aux_loss_free", &published::aux_loss_free}, std::pair{"deepseek_v3", &published::deepseek_v3}})
+    gate_agrees(file, [settings = settings](Golden& g) {
+      const SigmoidTopK gate = settings(g.extent("experts"), g.extent("k"));
+      CHECK(gate.scores.bias == g.flag("bias"));
+      CHECK(gate.selection.renormalise == g.flag("renormalise"));
+      CHECK(gate.selection.scale == g.option("scale"));
+      return gate;
+    });
 }

@@ -14,7 +14,10 @@ using namespace gatefold::support;
 
 namespace {
 
-NoisyTop1<> noisy(Golden& g) { return {.scale = g.option("scale"), .noisy_weight = g.flag("noisy_weight")}; }
+template <class Law = UniformNoise>
+NoisyTop1<Law> noisy(Golden& g) {
+  return {.scale = g.option("scale"), .noisy_weight = g.flag("noisy_weight")};
+}
 void give_noise(Golden& g, auto& extra) { extra.selection = noise(g); }
 
 }  // namespace
@@ -34,26 +37,39 @@ TEST_CASE("golden: TopK with importance, GShard, balance and z loss; padding and
 
 TEST_CASE("golden: NoisyTop1, also of items that are sequences of patches") {
   for (const char* file : {"noisy_top_1", "noisy_top_1_reference"})
-    gate_agrees(file,
-                [](Golden& g) {
-                  return ComposedGate<LinearScores, Independent, NoisyTop1<>>{.scores = {.experts = g.extent("experts")},
-                                                                              .selection = noisy(g)};
-                },
-                [](Golden& g, auto& extra) { give_noise(g, extra); });
-  gate_agrees("noisy_top_1_shared",
-              [](Golden& g) {
-                return ComposedGate<LinearScores, Independent, NoisyTop1<>>{
-                    .scores = {.experts = g.extent("experts"), .length = g.extent("length"), .bias = g.flag("bias")},
-                    .selection = noisy(g)};
-              },
-              [](Golden& g, auto& extra) { give_noise(g, extra); });
+    gate_agrees(
+        file,
+        [](Golden& g) {
+          return ComposedGate<LinearScores, Independent, NoisyTop1<>>{.scores = {.experts = g.extent("experts")},
+                                                                      .selection = noisy(g)};
+        },
+        [](Golden& g, auto& extra) { give_noise(g, extra); });
+  gate_agrees(
+      "noisy_top_1_shared",
+      [](Golden& g) {
+        return ComposedGate<LinearScores, Independent, NoisyTop1<>>{
+            .scores = {.experts = g.extent("experts"), .length = g.extent("length"), .bias = g.flag("bias")},
+            .selection = noisy(g)};
+      },
+      [](Golden& g, auto& extra) { give_noise(g, extra); });
+}
+
+TEST_CASE("golden: NoisyTop1 under Gumbel noise") {
+  gate_agrees(
+      "noisy_top_1_gumbel",
+      [](Golden& g) {
+        return ComposedGate<LinearScores, Independent, NoisyTop1<GumbelNoise>>{
+            .scores = {.experts = g.extent("experts")}, .selection = noisy<GumbelNoise>(g)};
+      },
+      [](Golden& g, auto& extra) { give_noise(g, extra); });
 }
 
 TEST_CASE("golden: PatchScores, NoisyTop1") {
-  gate_agrees("patch_noisy_top_1",
-              [](Golden& g) {
-                return ComposedGate<PatchScores, Independent, NoisyTop1<>>{
-                    .scores = {.experts = g.extent("experts"), .length = g.extent("length")}, .selection = noisy(g)};
-              },
-              [](Golden& g, auto& extra) { give_noise(g, extra); });
+  gate_agrees(
+      "patch_noisy_top_1",
+      [](Golden& g) {
+        return ComposedGate<PatchScores, Independent, NoisyTop1<>>{
+            .scores = {.experts = g.extent("experts"), .length = g.extent("length")}, .selection = noisy(g)};
+      },
+      [](Golden& g, auto& extra) { give_noise(g, extra); });
 }

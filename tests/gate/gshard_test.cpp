@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "gatefold/gate/capacity.hpp"
+#include "gatefold/gate/expert_choice.hpp"
 #include "support/selections.hpp"
 
 using namespace gatefold;
@@ -41,6 +42,11 @@ double gshard(const GateAlone<Gate>& a, Index k) {
 }
 
 }  // namespace
+
+TEST_CASE("GShard: says what it needs of a selection") {
+  CHECK(GShard::needs_picks_by_item);
+  CHECK_FALSE(ExpertChoice::picks_by_item);
+}
 
 TEST_CASE("GShard (1): equals loops for any K, with padding and with dropped picks") {
   for (const Index k : {1, 2, 3})

@@ -106,6 +106,7 @@ TEST_CASE("HashGate: a negative id goes to no expert, and a NaN item stays alone
   const HashGate::Extra<double, Cpu> extra{View<const Index, 1, Cpu>(ids)};
   mixture.forward(ctx, p, x, clean, saved, extra);
   CHECK(saved.plan.offsets(3) == 6);
+  for (const Index p : {2, 3}) CHECK(saved.plan.expert(p) == ~Index(0));  // a dropped pick of expert 0
   CHECK(clean(1, 0) == 0);
   CHECK(clean(0, 0) != 0);
   x(2, 0) = quiet_nan;
@@ -133,6 +134,8 @@ TEST_CASE("HashGate: options and shapes that do not fit say so") {
   CHECK(asks({}, 2) == "HashGate: k: expected 1 <= k <= count = 0, got 1");
   CHECK(asks({.count = 3}, 3) == "HashGate: extra.ids: expected [3], got [2]");
   CHECK(with_experts(HashGate{.k = 2}, 5).count == 5);
+  CHECK(message_of([&] { route({.count = 3, .k = 4}, ids); }) == "HashGate: k: expected 1 <= k <= count = 3, got 4");
+  CHECK(message_of([&] { route({}, ids); }) == "HashGate: k: expected 1 <= k <= count = 0, got 1");
   CHECK(message_of([] { (void)HashGate{.count = 3}.with_experts(5); }) ==
         "HashGate: count: expected 5 (the experts), got 3");
 }

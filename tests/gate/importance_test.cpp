@@ -77,6 +77,21 @@ TEST_CASE("Importance: padding counts nowhere, whatever stands in it") {
   CHECK(a.saved.auxiliary(0) == before);
 }
 
+TEST_CASE("Importance: v is summed in double: a million items in float") {
+  Cpu::Context ctx(1);
+  const Index items = Index(1) << 20;
+  auto q = constant_tensor<float>(ctx, 0.1, items, 2);
+  for (Index n = 0; n < items; ++n) q(n, 1) = 0.9f;
+  SparsePlan<float, Cpu> plan;
+  Tensor<float, 1, Cpu> value(1);
+  Importance{.weight = 1}.forward<float, Cpu>(ctx, GateOutcome<float, Cpu>{q, q, plan, {}}, value);
+  CHECK(value(0) == doctest::Approx(0.64).epsilon(1e-5));
+}
+
 TEST_CASE("Importance: options that do not fit say so") {
+  CHECK(Importance::shazeer().cv.ddof == 0);
+  CHECK(Importance::shazeer().cv.epsilon == 1e-10);
+  CHECK(message_of([] { Importance{.cv = {.ddof = -1}}.validate(3); }) ==
+        "Importance: cv.ddof: expected at least 0, got -1");
   CHECK(message_of([] { alone({.cv = {.ddof = -1}}); }) == "Importance: cv.ddof: expected at least 0, got -1");
 }

@@ -119,5 +119,10 @@ TEST_CASE("Jitter: names, options and what is frozen are those of the scores it 
   for (const double epsilon : {-0.1, 1.0, quiet_nan})
     CHECK(message_of([&] {
             (void)Jitter<>{.scores = {.model_dim = 2, .experts = 3}, .epsilon = epsilon}.init<double, Cpu>(ctx, {});
-          }).starts_with("Jitter.init: epsilon: expected 0 <= epsilon < 1, got "));
+          }).starts_with("Jitter: epsilon: expected 0 <= epsilon < 1, got "));
+  const auto fits = with_model_dim(Jitter<>{.scores = {.experts = 3}}, 2);
+  const auto params = fits.init<double, Cpu>(ctx, Seed{1});
+  auto changed = fits;
+  changed.epsilon = 1;
+  CHECK(message_of([&] { changed.validate(params); }) == "Jitter: epsilon: expected 0 <= epsilon < 1, got 1");
 }

@@ -114,9 +114,73 @@ TEST_CASE("Load: 0 without gradient where no noise was drawn, and for no items")
   const auto report = a.gradients({.zero = {"selection.noise"}});
   CHECK_MESSAGE(report, report.str());
   CHECK(alone({}, 0).saved.auxiliary(1) == 0);
-  // A selection that has no noise at all.
-  GateAlone<WithAuxiliary<SoftmaxTopK, Load>> plain({.scores = {.experts = 3}}, 5);
-  CHECK(plain.saved.auxiliary(0) == 0);
+}
+
+TEST_CASE("Load: a deviation that underflows to 0, in float: Φ by the sign, finite and without slope") {
+  using FloatGate = ComposedGate<LinearScores, Independent, NoisyTopK, Load>;
+  for (const double step : {-60.0, -95.0, -103.0, -120.0})  // 1e-26 … subnormal … 0
+    for (const auto& loss : {Load{.weight = 1}, Load::shazeer(1)}) {
+      CAPTURE(step);
+      Cpu::Context ctx(1);
+      const FloatGate gate = with_model_dim(
+          FloatGate{.scores = {.experts = 3}, .selection = {.k = 1}, .auxiliary = {loss}}, 2);
+      auto p = gate.init<float, Cpu>(ctx, Seed{1});
+      for (Index e = 0; e < 3; ++e) p.selection.noise(0, e) = float(step), p.selection.noise(1, e) = 0;
+      auto grads = zeros_like(ctx, p);
+      auto x = constant_tensor<float>(ctx, 1, 4, 2), dx = constant_tensor<float>(ctx, 0, 4, 2);
+      SparsePlan<float, Cpu> plan;
+      Saved<FloatGate, float, Cpu> saved;
+      const FloatGate::Extra<float, Cpu> extra{.selection = noise};
+      gate.forward(ctx, p, x, plan, saved, extra);
+      // Every item takes the same expert, surely: v = (0, 0, N), or N/2 where the threshold is the expert itself.
+      CHECK(saved.auxiliary(0) == doctest::Approx(2));
+      auto dplan = plan.grad(ctx);
+      ExtraGrad<FloatGate, float, Cpu> dextra;
+      gate.backward(ctx, p, x, plan, saved, dplan, dx, grads, extra, dextra);
+      for (const double g : values(grads, dx)) CHECK(g == 0);
+    }
+}
+
+TEST_CASE("Load: equal ranks at a deviation of 0 are at the threshold: 1/2, and no slope") {
+  Cpu::Context ctx(1);
+  const auto rank = matrix<float>({{1, 1, 0}, {1, 1, 0}}), deviation = matrix<float>({{0, 0, 0}, {1e-40, 1e-40, 1e-40}});
+  SparsePlan<float, Cpu> plan;
+  plan.resize(2, 3, 2);
+  for (Index n = 0; n < 2; ++n) plan.item(n) = n, plan.expert(n) = 0, plan.weight(n) = 1;
+  plan.build(ctx);
+  Tensor<float, 1, Cpu> loss(1);
+  auto drank = constant_tensor<float>(ctx, 0, 2, 3), dvalue = constant_tensor<float>(ctx, 0, 2, 3),
+       ddeviation = constant_tensor<float>(ctx, 0, 2, 3);
+  const GateOutcome<float, Cpu> a{rank, rank, plan, {}, rank, {rank, deviation}};
+  const Load load{.weight = 1};
+  load.forward<float, Cpu>(ctx, a, loss);
+  CHECK(loss(0) == doctest::Approx(0.5));  // v = (1, 1, 0): variance 2/9 over 4/9
+  load.backward<float, Cpu>(ctx, a, GateOutcomeGrad<float, Cpu>{{}, {}, drank, {dvalue, ddeviation}});
+  for (const double g : values(drank, dvalue, ddeviation)) CHECK(g == 0);
+}
+
+TEST_CASE("Load: v is summed in double: a million items in float") {
+  Cpu::Context ctx(1);
+  const Index items = Index(1) << 20;
+  const auto rank = constant_tensor<float>(ctx, 0, items, 2), value = constant_tensor<float>(ctx, 0.3, items, 2);
+  auto deviation = constant_tensor<float>(ctx, 1, items, 2);
+  for (Index n = 0; n < items; ++n) deviation(n, 1) = 2;
+  SparsePlan<float, Cpu> plan;
+  plan.resize(items, 2, items);
+  for (Index n = 0; n < items; ++n) plan.item(n) = n, plan.expert(n) = 0, plan.weight(n) = 1;
+  Tensor<float, 1, Cpu> loss(1);
+  Load{.weight = 1}.forward<float, Cpu>(ctx, GateOutcome<float, Cpu>{rank, rank, plan, {}, rank, {value, deviation}}, loss);
+  const double a = 0.5 * std::erfc(0.3 / std::sqrt(2.0)), b = 0.5 * std::erfc(0.15 / std::sqrt(2.0));
+  CHECK(loss(0) == doctest::Approx((a - b) * (a - b) / ((a + b) * (a + b))).epsilon(1e-5));
+}
+
+TEST_CASE("Load: options that do not fit say so before anything is written; what it needs of a selection") {
+  CHECK(message_of([] { Load{.cv = {.epsilon = -1}}.validate(3); }) == "Load: cv.epsilon: expected at least 0, got -1");
+  CHECK(message_of([] { Load{}.validate(3); }) == "no ArgumentError");
+  CHECK(Load::needs_noise);
+  CHECK(Load::needs_picks_by_item);
+  CHECK(Load::shazeer().cv.ddof == 0);
+  CHECK(Load::shazeer().cv.epsilon == 1e-10);
 }
 
 TEST_CASE("Load: one expert; equal logits give ties to the lower expert and a finite loss") {

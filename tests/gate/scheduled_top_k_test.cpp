@@ -62,11 +62,32 @@ TEST_CASE("ScheduledTopK: k outside 1 … experts says so, as option and as inpu
   const auto mixture = [](Index k) {
     return Mixture{ScheduledGate{.scores = {.experts = 3}, .selection = {.k = k}}, Linear{.model_dim = 2}};
   };
-  CHECK(message_of([&] { pass<double>(ctx, mixture(4), 2); }) == "TopK: k: expected 1 <= k <= experts = 3, got 4");
+  auto wide = pass<double>(ctx, mixture(4), 2);  // to be given with every call
+  CHECK(message_of([&] { wide.forward(); }) == "TopK: k: expected 1 <= k <= experts = 3, got 4");
+  CHECK(wide.untouched());
+  wide.extra.selection.k = 3;
+  wide.forward();
+  CHECK_FALSE(wide.untouched());
   auto p = pass<double>(ctx, mixture(2), 2);
   p.extra.selection.k = 5;
   CHECK(message_of([&] { p.forward(); }) == "TopK: k: expected 1 <= k <= experts = 3, got 5");
   CHECK(p.untouched());
   p.extra.selection.k = -1;
   CHECK(message_of([&] { p.forward(); }) == "TopK: k: expected 1 <= k <= experts = 3, got -1");
+}
+
+TEST_CASE("ScheduledTopK: k of the call is checked with everything else, before the first write") {
+  Cpu::Context ctx(1);
+  const ScheduledGate gate = with_model_dim(ScheduledGate{.scores = {.experts = 3}}, 2);
+  const auto params = gate.init<double, Cpu>(ctx, Seed{1});
+  CHECK(message_of([&] { gate.validate(params, 2, ScheduledGate::Extra<double, Cpu>{.selection = {.k = 5}}); }) ==
+        "TopK: k: expected 1 <= k <= experts = 3, got 5");
+}
+
+TEST_CASE("ScheduledTopK: one expert and k = 1 with each call: the option of 2 is not used and not checked") {
+  Cpu::Context ctx(1);
+  auto p = pass<double>(ctx, Mixture{ScheduledGate{.scores = {.experts = 1}}, Linear{.model_dim = 2}}, 3);
+  p.extra.selection.k = 1;
+  p.forward();
+  CHECK(p.saved.branch.plan.expert.size() == 3);
 }

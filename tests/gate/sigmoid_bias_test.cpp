@@ -7,11 +7,14 @@
 
 #include "gatefold/check/conformance.hpp"
 #include "gatefold/expert/linear.hpp"
+#include "gatefold/gate/capacity.hpp"
 #include "gatefold/gate/composed_gate.hpp"
 #include "gatefold/layer/mixture.hpp"
+#include "gatefold/layer/residual.hpp"
 #include "gatefold/loss/mean_squared_error.hpp"
 #include "gatefold/optim/adamw.hpp"
 #include "gatefold/train/trainer.hpp"
+#include "gatefold/update/sharpness_aware.hpp"
 #include "support/naive_moe.hpp"
 #include "support/pass.hpp"
 
@@ -136,6 +139,42 @@ TEST_CASE("SigmoidBias (3): backward leaves E (mean load − load), padding not 
   grads.bias(2) = 0;  // load at the mean: stays
   adapt(ctx, m.params, m.grads);
   CHECK(values(m.params.branch.gate.selection.bias) == std::vector<double>{-0.25, 0.25, 0});
+}
+
+TEST_CASE("SigmoidBias (3): the load is what was chosen, not what found room") {
+  Cpu::Context ctx(1);
+  const Capacity<SigmoidBias> selection = with_experts(Capacity<SigmoidBias>{.selection = {.k = 1}, .slots = 1}, 3);
+  const auto rank = matrix<double>({{1, 0, 0}, {1, 0, 0}, {1, 0, 0}, {1, 0, 0}, {0, 1, 0}, {0, 0, 1}});
+  auto p = selection.init<double, Cpu>(ctx, {});
+  auto grads = zeros_like(ctx, p);
+  SparsePlan<double, Cpu> plan;
+  Nothing<double, Cpu> none;
+  Candidates<double, Cpu> c{rank, rank, rank};
+  selection.forward(ctx, p, c, plan, none, none);
+  CHECK(values(plan.offsets) == std::vector<double>{0, 1, 2, 3});  // one each, three dropped
+  auto mark = ctx.mark();
+  const auto dplan = plan.grad(ctx);
+  auto dx = zeros_like(ctx, rank), drank = zeros_like(ctx, rank), dq = zeros_like(ctx, rank);
+  const auto backward = [&] {
+    selection.backward(ctx, p, c, plan, none, dplan, CandidatesGrad<double, Cpu>{dx, drank, dq}, grads, none);
+  };
+  backward();
+  CHECK(values(grads.bias) == std::vector<double>{6 - 3 * 4, 3, 3});
+  c.first_evaluation = false;  // the same step, evaluated again: counted already
+  backward();
+  CHECK(values(grads.bias) == std::vector<double>{-6, 3, 3});
+  p.adapt(ctx, grads);
+  CHECK(values(p.bias) == std::vector<double>{-0.001, 0.001, 0.001});
+}
+
+TEST_CASE("SigmoidBias (3): under a rule that evaluates twice a step counts its load once") {
+  Cpu::Context ctx(1);
+  auto twice = pass<double>(ctx, Residual{update::SharpnessAware{}, mixture({.k = 1}, 3)}, 5);
+  fill(ctx, twice.params.branch.gate.scores.weight.view(), 0);
+  for (Index e = 0; e < 3; ++e) twice.params.branch.gate.scores.bias(e) = 1 - double(e);
+  twice.forward();
+  twice.backward();
+  CHECK(values(twice.grads.branch.gate.selection.bias) == std::vector<double>{5 - 3 * 5, 5, 5});
 }
 
 TEST_CASE("SigmoidBias (3): under a Trainer skewed loads even out, and without speed the optimizer leaves b alone") {

@@ -68,7 +68,7 @@ std::vector<double> naive_q(const Mixing<double>& m, Index i, bool log_domain) {
   for (Index h = 0; h < m.queries.extent(0); ++h)
     for (Index j = first; j < first + m.visible.length; ++j) {
       if (m.visible.causal && j > i) continue;
-      if (!m.mask.empty() && m.mask[static_cast<std::size_t>(j)] == 0) continue;
+      if (!m.mask.empty() && (m.mask[static_cast<std::size_t>(i)] == 0 || m.mask[static_cast<std::size_t>(j)] == 0)) continue;
       if (m.visible.entropy.data() && j != i && m.entropy(j) > m.entropy(i)) continue;
       double dot = m.row_bias(h, i) + m.key_bias(h, j);
       for (Index d = 0; d < m.queries.extent(2); ++d) dot += m.queries(h, i, d) * m.keys(h, j, d);

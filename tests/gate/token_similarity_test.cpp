@@ -54,7 +54,7 @@ struct Alone {
   /// S[i,:] of equation (1) over the sequence of i, from loops; 0 where i does not see.
   std::vector<double> weights(Index i) const {
     const Index length = extra.length ? extra.length : x.extent(0), first = i / length * length;
-    const double tau = extra.tau != 0 ? extra.tau : mixing.tau;
+    const double tau = extra.tau.value_or(mixing.tau);
     std::vector<double> s;
     double top = -infinity, total = 0;
     for (Index j = first; j < first + length; ++j) {
@@ -257,6 +257,11 @@ TEST_CASE("TokenSimilarity: options and shapes that do not fit say so") {
         "TokenSimilarity.forward: sequence.length: expected a divisor of the number of items 6, got 4");
   p.extra.mixing = {.tau = -1};
   CHECK(message_of([&] { p.forward(); }) == "TokenSimilarity: tau: expected more than 0, got -1");
+  p.extra.mixing = {.tau = 0};
+  CHECK(message_of([&] { p.forward(); }) == "TokenSimilarity: tau: expected more than 0, got 0");
+  p.extra.mixing = {.tau = 1e-320};
+  CHECK(message_of([&] { p.forward(); }) ==
+        "TokenSimilarity: tau: expected so large that 1 / tau is finite, got 9.99989e-321");
   CHECK(p.untouched());
   CHECK(message_of([&] { pass<double>(ctx, layer({.tau = 0}), 6); }) == "TokenSimilarity: tau: expected more than 0, got 0");
   CHECK(message_of([&] { with_model_dim(TokenSimilarity{.model_dim = 3}, 4); }) ==

@@ -1,12 +1,9 @@
-"""Experts: parameters named as the library's packs are (first extent: the expert), and the output of expert e.
-
-Alone in a file each stands in a mixture of three, of which the two best are taken with their probabilities.
-"""
+"""Experts: parameters named as the library's packs are (first extent: the expert), and the output of expert e."""
 
 import torch
 import torch.nn.functional as F
 
-from common import Random, clear, part, record, under
+from common import part, under
 
 
 class Expert:
@@ -137,7 +134,12 @@ class AttentionExpert(Expert):
         rows = []
         for item in h:
             x = item.reshape(self.length, self.model_dim).T  # d x L
-            rows.append(sum(p["value"][e].T @ x @ torch.softmax(x.T @ p["key_query"][e] @ x[:, l], dim=0) for l in range(self.length)))
+            rows.append(
+                sum(
+                    p["value"][e].T @ x @ torch.softmax(x.T @ p["key_query"][e] @ x[:, l], dim=0)
+                    for l in range(self.length)
+                )
+            )
         return torch.stack(rows) if rows else h.new_zeros(0, self.outputs)
 
 
@@ -163,8 +165,12 @@ class MultiHeadExpert(Expert):
         return {name: random.uniform(experts, self.model_dim, self.model_dim) for name in SQUARE}
 
     def output(self, p, e, h):
-        rows = [multi_head(item.reshape(self.length, self.model_dim), *(p[name][e] for name in SQUARE), self.heads, self.causal)[0].flatten()
-                for item in h]
+        rows = [
+            multi_head(
+                item.reshape(self.length, self.model_dim), *(p[name][e] for name in SQUARE), self.heads, self.causal
+            )[0].flatten()
+            for item in h
+        ]
         return torch.stack(rows)
 
 
@@ -183,7 +189,12 @@ class TransformerExpert(Expert):
 
     def parts(self):
         norm = NormExpert(model_dim=self.model_dim, epsilon=self.epsilon)
-        return {"attention_norm": norm, "attention": MultiHeadExpert(**self.given), "mlp_norm": norm, "mlp": Mlp(**self.given)}
+        return {
+            "attention_norm": norm,
+            "attention": MultiHeadExpert(**self.given),
+            "mlp_norm": norm,
+            "mlp": Mlp(**self.given),
+        }
 
     def parameters(self, random, experts):
         p = {}
@@ -235,97 +246,3 @@ class Experts(Expert):
 def gelu_tanh(x):
     """Hendrycks and Gimpel 2016 (arXiv:1606.08415), sec. 2."""
     return 0.5 * x * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (x + 0.044715 * x**3)))
-
-
-def sequences(kind, **more):
-    """Sizes of an expert on sequences: one position, odd numbers, more."""
-    return {
-        "one": (2, kind(model_dim=2, length=1, **{"heads": 1} | more)),
-        "odd": (5, kind(model_dim=3, length=3, **{"heads": 3} | more)),
-        "more": (6, kind(model_dim=4, length=5, **{"heads": 2} | more)),
-    }
-
-
-def flat(kind, **more):
-    return {size: (items, kind(model_dim=d, hidden_dim=h, **more)) for size, (items, d, h) in
-            {"one": (1, 3, 2), "odd": (7, 3, 5), "more": (9, 4, 3)}.items()}
-
-
-def patched(kind):
-    options = {"activation": cube}
-    return {
-        "one": (1, kind(model_dim=2, patches=1, filters=1, outputs=1, bias=False, **options)),
-        "odd": (5, kind(model_dim=3, patches=3, filters=6, outputs=3, bias=True, **options)),
-        "more": (8, kind(model_dim=4, patches=4, filters=4, outputs=2, bias=False, **options)),
-    }
-
-
-def mixed(d, h0, h1, counts):
-    return Experts(mlp(d, h0), gated_mlp(d, h1), Linear(model_dim=d, output_dim=d, bias=True), counts=counts)
-
-
-ALONE = {
-    "linear": {
-        "one": (1, Linear(model_dim=3, output_dim=2, bias=True)),
-        "odd": (7, Linear(model_dim=3, output_dim=5, bias=False)),
-        "more": (9, Linear(model_dim=4, output_dim=4, bias=True)),
-    },
-    "mlp_relu": flat(Mlp, activation=F.relu, bias=True),
-    "mlp_gelu_tanh": flat(Mlp, activation=gelu_tanh, bias=False),
-    "mlp_cubic": flat(Mlp, activation=cube, bias=True),
-    "gated_mlp_gelu": flat(GatedMlp, activation=F.gelu),
-    "patch_mlp": patched(PatchMlp),
-    "patch_cnn": patched(PatchCnn),
-    "attention_expert": {
-        "one": (2, AttentionExpert(model_dim=2, length=1, outputs=1)),
-        "odd": (5, AttentionExpert(model_dim=3, length=3, outputs=3)),
-        "more": (7, AttentionExpert(model_dim=4, length=5, outputs=2)),
-    },
-    "multi_head_expert": sequences(MultiHeadExpert, causal=False),
-    "multi_head_expert_causal": sequences(MultiHeadExpert, causal=True),
-    "norm_expert": {size: (items, NormExpert(model_dim=d, epsilon=eps)) for size, (items, d, eps) in
-                    {"one": (1, 2, 1e-5), "odd": (5, 3, 1e-2), "more": (8, 6, 1e-5)}.items()},
-    "transformer_expert": sequences(TransformerExpert, hidden_dim=3, causal=False, bias=True, epsilon=1e-5, activation=F.gelu),
-    "transformer_expert_causal": sequences(TransformerExpert, hidden_dim=2, causal=True, bias=False, epsilon=1e-3, activation=F.gelu),
-    "experts": {
-        "one": (1, mixed(3, 2, 1, (1, 1, 1))),
-        "odd": (7, mixed(3, 4, 2, (0, 2, 1))),
-        "more": (9, mixed(2, 1, 3, (1, 0, 2))),
-    },
-}
-
-
-def case(expert, items, seed, shared=None, count=3):
-    """shared: DeepSeekMoE (arXiv:2401.06066), eq. (9), the residual left to the layer."""
-    from gates import Context, Gate, LinearScores, TopK, mixture, parameters
-
-    random = Random(seed)
-    gate = Gate(LinearScores(), TopK(k=2, renormalise=False))
-    options = expert.options()
-    if shared:
-        options = under("branch", options) | under("shared", shared[0].options()) | {"weight": shared[1]}
-    params = parameters(gate, random, expert.in_dim(), count, expert)
-    if shared:
-        params = under("branch", params) | under("shared", shared[0].parameters(random, 1))
-
-    def run(p, x, carry):
-        y = mixture(gate, part(p, "branch") if shared else p, x, count, expert, Context())[0]
-        if shared:
-            y = y + shared[1] * shared[0].output(part(p, "shared"), 0, x)
-        return y, {}, []
-
-    return record(options, random.uniform(items, expert.in_dim()), random.uniform(items, expert.out_dim()), run, params)
-
-
-def files():
-    seed = 2000
-    for name, sizes in ALONE.items():
-        cases = {}
-        for size, (items, expert) in sizes.items():
-            seed += 1
-            cases[size] = clear(lambda s: case(expert, items, s), seed)
-        yield f"expert/{name}", cases
-    shared = {"one": (1, mlp(3, 2), gated_mlp(3, 2), 1.0), "odd": (5, mlp(3, 1), gated_mlp(3, 4), 0.5), "more": (8, mlp(4, 3), gated_mlp(4, 2), -2.0)}
-    yield "expert/with_shared", {
-        size: clear(lambda s: case(routed, items, s, (always, weight)), seed + 10 + items) for size, (items, routed, always, weight) in shared.items()
-    }

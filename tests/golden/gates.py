@@ -1,16 +1,16 @@
-"""Gates: scores, selections and auxiliary losses, and the files of gates that mix no items.
+"""Gates: scores, selections and auxiliary losses, and their mixtures.
 
-A gate stands in a mixture of linear experts. Weights of the mixture are [N, E], 0 where an expert is not picked or had no
-room; padding (valid = 0) goes nowhere and is counted nowhere. Ties are made of numbers that are exact in binary.
+Weights of the mixture are [N, E], 0 where an expert is not picked or had no room; padding (valid = 0) goes nowhere and is
+counted nowhere. Ties are made of numbers that are exact in binary.
 """
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 import torch
 
-from common import Random, clear, far_apart, part, record, under
-from experts import Linear
+from common import far_apart, part, under
 from philox import draw, one_normal, one_uniform
 
 
@@ -175,20 +175,29 @@ class TopK(Part):
         return Routing(logits, q, rank, take(q, picked, self.renormalise), picked)
 
 
+def one_gumbel(seed, step, i):
+    """Maddison et al. 2014 (arXiv:1411.0030)."""
+    return -math.log(-math.log(one_uniform(seed, step, i)))
+
+
 class NoisyTop1(Part):
     """Papers 000 and 003: argmax of h + r, r ~ U[0, 1), weighted by the softmax of h. noisy_weight: by h + r itself, as in
     uclaml/MoE."""
 
+    def options(self):
+        return {"scale": self.scale, "noisy_weight": self.noisy_weight}
+
     def route(self, p, x, logits, q, rank, context):
         value = rank
         if context.random:
-            value = rank + self.scale * draw(one_uniform, *context.random, *rank.shape)
+            value = rank + self.scale * draw(getattr(self, "law", one_uniform), *context.random, *rank.shape)
         picked = top_k(value, 1)
         return Routing(logits, q, rank, (value if self.noisy_weight else q) * as_mask(picked, q), picked)
 
 
 class ShazeerTopK(Part):
-    """Shazeer 2017, eq. (3)-(5): H = x Wg + StandardNormal() Softplus(x Wnoise), softmax(KeepTopK(H, k)). epsilon: FastMoE."""
+    """Shazeer 2017, eq. (3)-(5): H = x Wg + StandardNormal() Softplus(x Wnoise), softmax(KeepTopK(H, k)). epsilon:
+    FastMoE."""
 
     def parameters(self, random, model, experts):
         return {"noise": random.uniform(model, experts)}
@@ -220,7 +229,7 @@ class VMoeTopK(Part):
 
 class Capacity(Part):
     """Switch, eq. (3), and V-MoE: room for S K factor / E picks of S items, rounded up, to multiples in V-MoE's code. All
-    first choices come before any second; batch priority: in the order of the largest weight."""
+    first choices come before any second; batch priority: in the order of the first choice's probability."""
 
     slots, group, batch_priority = 0, 0, False
 
@@ -241,10 +250,11 @@ class Capacity(Part):
             group = [n for n in range(first, min(first + size, items)) if real[n]]
             room = self.slots
             if not room:
-                room = min(len(group), math.ceil(len(group) * k * self.factor / experts))
+                room = min(len(group), math.ceil(len(group) * k * Fraction(str(self.factor)) / experts))
                 room = math.ceil(room / self.multiple_of) * self.multiple_of
             if self.batch_priority:
-                best = routing.weights.detach().gather(1, routing.picked)[:, 0]
+                seen = q if routing.value is None else routing.value.softmax(dim=1)
+                best = seen.detach().gather(1, routing.picked)[:, 0]
                 far_apart(best[group])
                 group.sort(key=lambda n: -best[n].item())  # stable
             used = [0] * experts
@@ -287,14 +297,18 @@ class SigmoidBias(Part):
 # Auxiliary losses: loss(routing of the real items)
 
 
-def cv_squared(v, unbiased=False):
-    """(std / mean)^2; unbiased: Shazeer's code and FastMoE."""
-    return v.var(unbiased=unbiased) / (v.mean() ** 2 + (1e-10 if unbiased else 0))
+VMOE, SHAZEER, FASTMOE = range(3)
 
 
-def importance(routing, unbiased=False):
+def cv_squared(v, form):
+    """(std / mean)^2. The codes of V-MoE and of Shazeer (tensor2tensor) have the population's variance, FastMoE the unbiased
+    one; the latter two add 1e-10 below."""
+    return v.var(unbiased=form == FASTMOE) / (v.mean() ** 2 + (0 if form == VMOE else 1e-10))
+
+
+def importance(routing, form=VMOE):
     """V-MoE, appendix: of the softmax without noise."""
-    return cv_squared(routing.q.sum(dim=0), unbiased)
+    return cv_squared(routing.q.sum(dim=0), form)
 
 
 def normal_cdf(z):
@@ -307,14 +321,14 @@ def load_vmoe(routing):
         return routing.q.sum() * 0
     k = routing.picked.shape[1]
     threshold = routing.value.sort(dim=1, descending=True).values[:, k - 1 : k]
-    return cv_squared((1 - normal_cdf((threshold - routing.rank) / routing.deviation)).sum(dim=0))
+    return cv_squared((1 - normal_cdf((threshold - routing.rank) / routing.deviation)).sum(dim=0), VMOE)
 
 
-def load_shazeer(routing):
+def load_shazeer(routing, form=SHAZEER):
     """Shazeer 2017, eq. (8)-(11): kth_excluding(H(x), k, i)."""
     if routing.value is None:
         return routing.q.sum() * 0
-    (items, experts), k = routing.value.shape, routing.picked.shape[1]
+    experts, k = routing.value.shape[1], routing.picked.shape[1]
     if k == experts:
         return routing.q.sum() * 0
     columns = []
@@ -322,11 +336,12 @@ def load_shazeer(routing):
         others = torch.cat([routing.value[:, :e], routing.value[:, e + 1 :]], dim=1)
         threshold = others.sort(dim=1, descending=True).values[:, k - 1]
         columns.append(normal_cdf((routing.rank[:, e] - threshold) / routing.deviation[:, e]))
-    return cv_squared(torch.stack(columns, dim=1).sum(dim=0), True)
+    return cv_squared(torch.stack(columns, dim=1).sum(dim=0), form)
 
 
 def gshard(routing):
-    """GShard (arXiv:2006.16668), algorithm 1: mean over experts of (c_e/S) m_e, c_e of first choices; times E^2 (FastMoE)."""
+    """GShard (arXiv:2006.16668), algorithm 1: mean over experts of (c_e/S) m_e, c_e of first choices; times E^2, as in
+    FastMoE."""
     items, experts = routing.q.shape
     first = as_mask(routing.picked[:, :1], routing.q).sum(dim=0) / items
     return (first * routing.q.mean(dim=0)).mean() * experts**2
@@ -380,15 +395,15 @@ def mixture(gate, p, x, experts, expert, context, trace=None):
     return y, routing, [weight * loss(seen(routing, real)) for weight, loss in gate.losses]
 
 
-def ties(random, x, params):
-    """Halves and quarters, so that sums are exact; the last experts score as the first ones, the last items are as the first."""
+def ties(x, params):
+    """Halves and quarters, so that sums are exact. The last items are as the first; all experts but the second score alike,
+    so that two or three picks of four cannot spare a choice among equals."""
     x.copy_((x * 4).round() / 4)
     x[len(x) // 2 :] = x[: len(x) - len(x) // 2].clone()
     for name, t in params.items():
         if name.startswith("gate.scores") or name == "gate.selection.bias":
             t.copy_((t * 2).round() / 2)
-            half = t.shape[-1] // 2
-            t[..., -half:] = t[..., :half].clone()
+            t[..., 2:] = t[..., :1].clone()
 
 
 def parameters(gate, random, model, experts, expert):
@@ -399,178 +414,5 @@ def parameters(gate, random, model, experts, expert):
     return p | under("expert", expert.parameters(random, experts))
 
 
-def violation(routing, experts):
-    """Alg. 1 of Wang et al.: mean load − load, times E so that it is a whole number."""
-    load = as_mask(routing.picked, routing.q).sum(dim=0).to(torch.float64)
-    return experts * (load.mean() - load)
-
-
-def case(gate, items, model, experts, seed, context=None, tied=False):
-    random, context = Random(seed), context or Context()
-    expert = Linear(model_dim=model, output_dim=2, bias=True)
-    params = parameters(gate, random, model, experts, expert)
-    x, dy = random.uniform(items, model), random.uniform(items, 2)
-    if tied:
-        ties(random, x, params)
-    last = {}
-
-    def run(p, x, carry):
-        y, last["routing"], losses = mixture(gate, p, x, experts, expert, context)
-        return y, {}, losses
-
-    options = {"model_dim": model, "experts": experts} | gate.scores.options() | gate.selection.options() | context.options()
-    out = record(options, x, dy, run, params, given=context.given())
-    if isinstance(gate.selection, SigmoidBias):
-        out["grads.gate.selection.bias"] = violation(last["routing"], experts)
-    return out
-
-
-SIZES = {"one": (1, 3, 2), "odd": (7, 3, 5), "more": (12, 4, 4)}  # items, model, experts
-TIES = {"ties": (9, 2, 4)}
-PADDING = {"odd": Context(valid=torch.tensor([1, 0, 1, 1, 0, 1, 1.0]))}
-NOISE = {"one": Context(random=(3, 0)), "odd": Context(random=(2**52 + 5, 7)), "more": Context(random=(12345678901, 2**40))}
 LINEAR = LinearScores()
-LOSSES = ((0.7, importance), (0.4, gshard), (0.3, balance), (0.2, z_loss))
-SHAZEER_LOSSES = ((0.1, lambda r: importance(r, True)), (0.1, load_shazeer))
-VMOE_LOSSES = ((0.005, importance), (0.005, load_vmoe))
-
-
-def sizes(make, contexts=None, also=None, **more):
-    """name: arguments of `case`. make(experts) gives the gate."""
-    chosen = SIZES | (also or {}) | more
-    return {name: (make(extents[2]), *extents, (contexts or {}).get(name), name.startswith("ties")) for name, extents in chosen.items()}
-
-
-def switch(epsilon, factor):
-    """Switch, sec. 2: no router bias, jitter, K = 1 with the weight of the softmax, balance loss of 0.01."""
-    return Gate(Jitter(scores=LinearScores(bias=False), epsilon=epsilon),
-                Capacity(selection=TopK(k=1, renormalise=False), factor=factor, multiple_of=1), ((0.01, balance),))
-
-
-def capacity(**options):
-    return Capacity(selection=TopK(k=2, renormalise=False), **options)
-
-
-FILES = {
-    "dense": sizes(lambda experts: Gate(LINEAR, Dense())),
-    "top_k_losses": sizes(lambda experts: Gate(LINEAR, TopK(k=2, renormalise=experts % 2 == 0), LOSSES), PADDING, TIES),
-    "noisy_top_1": sizes(lambda experts: Gate(LINEAR, NoisyTop1(scale=0.8, noisy_weight=False)), NOISE, TIES),
-    "noisy_top_1_reference": sizes(lambda experts: Gate(LINEAR, NoisyTop1(scale=1.0, noisy_weight=True)), NOISE, TIES),
-    "noisy_top_1_shared": {
-        "one": (Gate(LinearScores(length=2, bias=False), NoisyTop1(scale=1.0, noisy_weight=False)), 1, 4, 3, NOISE["one"]),
-        "odd": (Gate(LinearScores(length=3, bias=True), NoisyTop1(scale=0.5, noisy_weight=False)), 5, 6, 4, NOISE["odd"]),
-        "more": (Gate(LinearScores(length=1, bias=False), NoisyTop1(scale=2.0, noisy_weight=False)), 8, 3, 3, NOISE["more"]),
-    },
-    "patch_noisy_top_1": {
-        "one": (Gate(PatchScores(length=2), NoisyTop1(scale=1.0, noisy_weight=False)), 1, 4, 3, NOISE["one"]),
-        "odd": (Gate(PatchScores(length=3), NoisyTop1(scale=1.0, noisy_weight=False)), 7, 9, 5, NOISE["odd"]),
-        "more": (Gate(PatchScores(length=4), NoisyTop1(scale=0.5, noisy_weight=False)), 9, 8, 4, NOISE["more"]),
-    },
-    "shazeer": sizes(lambda experts: Gate(LINEAR, ShazeerTopK(k=2, epsilon=0.0), SHAZEER_LOSSES), NOISE, TIES),
-    "shazeer_reference": sizes(lambda experts: Gate(LINEAR, ShazeerTopK(k=2, epsilon=0.01), SHAZEER_LOSSES), NOISE | {
-        "padded": Context(valid=PADDING["odd"].valid, random=(5, 6))}, padded=(7, 2, 4)),
-    "vmoe": {
-        name: (Gate(LinearScores(bias=False), Capacity(selection=VMoeTopK(k=k), factor=factor, multiple_of=4), VMOE_LOSSES),
-               items, 3, experts, context, name == "ties")
-        for name, k, factor, items, experts, context in (
-            ("one", 1, 1.05, 1, 2, NOISE["one"]), ("odd", 2, 0.3, 13, 5, NOISE["odd"]), ("more", 2, 1.05, 12, 4, NOISE["more"]),
-            ("all", 3, 4.0, 7, 3, NOISE["odd"]), ("evaluated", 2, 4.0, 7, 5, None), ("ties", 2, 0.5, 12, 4, None))
-    },
-    "switch": {
-        name: (switch(0.01, factor), items, 3, experts, context, name == "ties")
-        for name, factor, items, experts, context in (
-            ("one", 1.25, 1, 2, NOISE["one"]), ("odd", 1.25, 11, 3, NOISE["odd"]), ("more", 1.0, 12, 4, NOISE["more"]),
-            ("ties", 1.25, 9, 4, None))
-    },
-    "gshard": {
-        name: (Gate(LinearScores(bias=False), Capacity(selection=TopK(k=2, renormalise=True), factor=1.0, multiple_of=1), ((0.01, gshard),)),
-               items, 3, experts, context, name == "ties")
-        for name, items, experts, context in (
-            ("one", 1, 2, None), ("odd", 7, 5, PADDING["odd"]), ("more", 16, 4, None), ("ties", 9, 4, None))
-    },
-    "capacity": {
-        name: (Gate(LINEAR, capacity(**options)), items, 3, experts, context, name.startswith("ties"))
-        for name, items, experts, context, options in (
-            ("one", 1, 2, None, {"factor": 1.0, "multiple_of": 1}),
-            ("odd", 13, 3, None, {"factor": 0.6, "multiple_of": 1}),
-            ("more", 14, 4, None, {"factor": 0.5, "multiple_of": 1, "batch_priority": True}),
-            ("multiple", 15, 3, None, {"factor": 0.41, "multiple_of": 4}),
-            ("slots", 11, 4, None, {"factor": 1.0, "multiple_of": 1, "slots": 2, "batch_priority": True}),
-            ("groups", 13, 3, None, {"factor": 0.7, "multiple_of": 1, "group": 5, "batch_priority": True}),
-            ("padded", 7, 3, PADDING["odd"], {"factor": 0.6, "multiple_of": 1, "batch_priority": True}),
-            ("ties", 10, 4, None, {"factor": 0.5, "multiple_of": 1, "batch_priority": True}))
-    },
-    "expert_choice": {
-        name: (Gate(LINEAR, ExpertChoice(factor=factor)), items, 3, experts, context, name.startswith("ties"))
-        for name, items, experts, factor, context in (
-            ("one", 1, 3, 2.0, None), ("odd", 7, 5, 1.2, None), ("more", 12, 4, 1.0, Context(length=6)),
-            ("few", 5, 6, 0.1, None), ("many", 4, 2, 9.0, None),
-            ("padded", 10, 3, 1.3, Context(length=5, valid=torch.tensor([1, 1, 0, 1, 1, 0, 1, 1, 1, 0.0]))),
-            ("ties", 8, 4, 2.0, None))
-    },
-    "sigmoid_bias": {
-        name: (Gate(LINEAR, SigmoidBias(k=k, renormalise=renormalise, scale=scale)), items, 3, experts, context, name == "ties")
-        for name, k, renormalise, scale, items, experts, context in (
-            ("one", 2, True, 1.0, 1, 3, None), ("odd", 3, True, 2.5, 7, 5, None), ("more", 2, False, 1.0, 12, 4, None), ("ties", 2, True, 1.0, 9, 4, None))
-    },
-    "cosine": sizes(lambda experts: Gate(CosineScores(dim=experts, reference=False), TopK(k=2, renormalise=experts % 2 == 0))),
-    "cosine_reference": sizes(lambda experts: Gate(CosineScores(dim=8, reference=True), TopK(k=2, renormalise=True))),
-    "smoe_dropout": {
-        "one": (Gate(Frozen(scores=LINEAR), TopK(k=1, renormalise=False)), 1, 3, 2),
-        "odd": (Gate(Frozen(scores=LINEAR), TopK(k=3, renormalise=True)), 7, 3, 5),
-        "more": (Gate(Frozen(scores=LINEAR), TopK(k=2, renormalise=True)), 12, 4, 4),
-        "ties": (Gate(Frozen(scores=LINEAR), TopK(k=2, renormalise=False)), 9, 2, 4, None, True),
-    },
-}
-
-
-# A gate that is no scores and selection
-
-
-def soft_moe_case(form, items, model, experts, slots, context, seed):
-    """Puigcerver et al. 2023 (arXiv:2308.00951), alg. 1 and 2; form: how its listing, google-research/vmoe and
-    bwconrad/soft-moe keep norms away from 0 (the last mixes the normalised items)."""
-    random = Random(seed)
-    expert = Linear(model_dim=model, output_dim=2, bias=True)
-
-    def unit(v):
-        square = v.square().sum(dim=-1, keepdim=True)
-        if form == "vmoe":
-            return v / (square + 1e-6).sqrt()
-        return v / (square.sqrt() + 1e-6) if form == "paper" else v / square.sqrt()
-
-    def run(p, x, carry):
-        y = torch.zeros(items, 2)
-        for sequence in context.sequences(x):
-            real = [n for n in sequence if context.items(x)[n]]
-            if not real:
-                continue
-            tokens = x[real]
-            phi = p["gate.scale"] * unit(p["gate.phi"].reshape(experts * slots, model))
-            logits = unit(tokens) @ phi.T
-            dispatch, combine = logits.softmax(dim=0), logits.softmax(dim=1)
-            inputs = dispatch.T @ (unit(tokens) if form == "reference" else tokens)
-            outputs = torch.cat([expert.output(part(p, "expert"), e, inputs[e * slots : (e + 1) * slots]) for e in range(experts)])
-            y = y.index_add(0, torch.tensor(real), combine @ outputs)
-        return y, {}, []
-
-    params = {"gate.phi": random.uniform(experts, slots, model), "gate.scale": random.uniform(1, low=0.5, high=2.0)}
-    params |= under("expert", expert.parameters(random, experts))
-    options = {"model_dim": model, "experts": experts, "slots": slots} | context.options()
-    return record(options, random.uniform(items, model), random.uniform(items, 2), run, params, given=context.given())
-
-
-def files():
-    seed = 3000
-    for name, cases in FILES.items():
-        out = {}
-        for size, (gate, items, model, experts, *rest) in cases.items():
-            seed += 1
-            out[size] = clear(lambda s: case(gate, items, model, experts, s, *rest), seed)
-        yield f"gate/{name}", out
-    for number, form in enumerate(("paper", "vmoe", "reference")):
-        yield f"gate/soft_moe_{form}", {
-            "one": soft_moe_case(form, 1, 3, 2, 1, Context(), 3911 + 10 * number),
-            "odd": soft_moe_case(form, 7, 3, 3, 2, Context(), 3912 + 10 * number),
-            "more": soft_moe_case(form, 12, 4, 2, 3, Context(length=4), 3913 + 10 * number),
-            "padded": soft_moe_case(form, 8, 2, 3, 1, Context(length=4, valid=torch.tensor([1, 1, 0, 1, 0, 1, 1, 0.0])), 3914 + 10 * number)}
+SHAZEER_LOSSES = ((0.1, lambda r: importance(r, SHAZEER)), (0.1, load_shazeer))

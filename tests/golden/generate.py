@@ -7,14 +7,16 @@ Written from the equations of the papers, not from the library; names and shapes
 
 import sys
 
-import experts
-import gates
+sys.dont_write_bytecode = True  # before the imports, which are of this folder
+
+import expert_cases
+import gate_cases
 import layers
 import mixings
 import rules
 from common import write
 
-FAMILIES = {"layer": layers, "update": rules, "expert": experts, "gate": gates, "mixing": mixings}
+FAMILIES = {"layer": layers, "update": rules, "expert": expert_cases, "gate": gate_cases, "mixing": mixings}
 
 
 def main():

@@ -48,8 +48,15 @@ def case(variant, items, model, hidden, experts, seed):
                 x = x + u
         return x, carry, auxiliary
 
-    options = {"model_dim": model, "hidden_dim": hidden, "experts": experts, "k": K, "renormalise": renormalise,
-               "epsilon": EPSILON, "depth": DEPTH}
+    options = {
+        "model_dim": model,
+        "hidden_dim": hidden,
+        "experts": experts,
+        "k": K,
+        "renormalise": renormalise,
+        "epsilon": EPSILON,
+        "depth": DEPTH,
+    }
     carry, dafter = {}, {}
     if momentum:
         options |= {"mu": momentum[0], "gamma": momentum[1]}
@@ -60,7 +67,8 @@ def case(variant, items, model, hidden, experts, seed):
 
 
 def files():
-    for number, (name, variant) in enumerate(VARIANTS.items()):
-        yield f"layer/{name}", {
-            size: clear(lambda seed: case(variant, *extents, seed), 100 * number + extents[0]) for size, extents in SIZES.items()
+    for name, variant in VARIANTS.items():
+        file = f"layer/{name}"
+        yield file, {
+            size: clear(lambda seed: case(variant, *extents, seed), f"{file} {size}") for size, extents in SIZES.items()
         }

@@ -38,3 +38,15 @@ def one_normal(seed, step, i):
 def draw(one, seed, step, *shape):
     """A tensor whose elements, in row-major order, are the numbers of the stream."""
     return torch.tensor([one(seed, step, i) for i in range(math.prod(shape))]).reshape(shape)
+
+
+def mix64(z):
+    """splitmix64 (Steele et al. 2014): one step from state z."""
+    m = 2**64 - 1
+    z = (z + 0x9E3779B97F4A7C15) & m
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & m
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & m
+    return z ^ (z >> 31)
+
+
+assert mix64(0) == 0xE220A8397B1DCDAF  # the known first number from state 0

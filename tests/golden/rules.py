@@ -1,6 +1,7 @@
 """Update rules (paper 001), written with its f = −(SMoE output), in stacks of layers around a small mixture.
 
-A rule has options, parameters and a carry, and step(t, p, x, carry, f) -> x of the next layer, carry; t = 1 in the first layer.
+A rule has options, parameters and a carry, and step(t, p, x, carry, f) -> x of the next layer, carry;
+t = 1 in the first layer.
 """
 
 import torch
@@ -85,7 +86,9 @@ class First(Rule):
         return under("first", self.first.parameters(random, model)) | under("rest", self.rest.parameters(random, model))
 
     def begin(self, random, items, model):
-        return under("first", self.first.begin(random, items, model)) | under("rest", self.rest.begin(random, items, model))
+        return under("first", self.first.begin(random, items, model)) | under(
+            "rest", self.rest.begin(random, items, model)
+        )
 
     def step(self, t, p, x, carry, f):
         first, rest = part(carry, "first"), part(carry, "rest")
@@ -130,7 +133,7 @@ class TimeVarying(Rule):
 
 
 class ScheduledRestart(Rule):
-    """App. E.4: mu = (t mod 3)/(t mod 3 + 3). offset: where t begins, which it leaves open."""
+    """App. E.4: mu = (t mod 3)/(t mod 3 + 3). offset: where t begins; −1 restarts after layer 3."""
 
     depth = 4
 
@@ -208,12 +211,22 @@ class ZeroOrderHold(Rule):
         return x + gamma_t * after, {"p": after}
 
 
-ADAM = {"beta1": 0.8, "beta2": 0.9, "gamma": 0.7, "kappa": 0.1, "epsilon": 0.05, "epsilon_inside": False, "bias_correction": False}
+ADAM = {
+    "beta1": 0.8,
+    "beta2": 0.9,
+    "gamma": 0.7,
+    "kappa": 0.1,
+    "epsilon": 0.05,
+    "epsilon_inside": False,
+    "bias_correction": False,
+}
 RULES = {
     "heavy_ball": HeavyBall(mu=0.7, gamma=1.3),
     "negative_momentum": HeavyBall(mu=-0.4, gamma=0.8),
     "adam": Adam(**ADAM),
-    "adam_reference": Adam(**ADAM | {"beta1": 0.9, "beta2": 0.999, "kappa": 1.0, "gamma": 1.0, "epsilon": 1e-8, "epsilon_inside": True}),
+    "adam_reference": Adam(
+        **ADAM | {"beta1": 0.9, "beta2": 0.999, "kappa": 1.0, "gamma": 1.0, "epsilon": 1e-8, "epsilon_inside": True}
+    ),
     "adam_corrected": Adam(**ADAM | {"bias_correction": True}),
     "rms_prop": RmsProp(mu=0.9, gamma=0.6, epsilon=0.03),
     "first_adam_warm": First(Adam(**ADAM), HeavyBall(mu=0.7, gamma=0.9), True),
@@ -224,8 +237,8 @@ RULES = {
     "nesterov": Nesterov(mu=0.7, gamma=0.8, ahead=False),
     "nesterov_classical": Nesterov(mu=0.7, gamma=0.8, ahead=True),
     "time_varying": TimeVarying(gamma=0.9),
-    "scheduled_restart": ScheduledRestart(period=3, offset=0, gamma=0.9),
-    "scheduled_restart_offset": ScheduledRestart(period=3, offset=-1, gamma=1.1),
+    "scheduled_restart": ScheduledRestart(period=3, offset=-1, gamma=0.9),
+    "scheduled_restart_offset": ScheduledRestart(period=3, offset=0, gamma=1.1),
     "sharpness_aware": SharpnessAware(rho=0.3, gamma=0.9, batch=False),
     "sharpness_aware_batch": SharpnessAware(rho=0.3, gamma=0.9, batch=True),
     "complex_momentum": ComplexMomentum(modulus=0.8, phase=0.6, gamma=0.9),
@@ -257,8 +270,13 @@ def case(rule, items, model, experts, seed):
     def run(p, x, carry):
         for layer in range(rule.depth):
             here = part(p, f"layers.{layer}")
-            x, carry = rule.step(layer + 1, part(here, "rule"), x, carry,
-                                 lambda point: -smoe(part(here, "branch"), experts, expert, point))
+            x, carry = rule.step(
+                layer + 1,
+                part(here, "rule"),
+                x,
+                carry,
+                lambda point: -smoe(part(here, "branch"), experts, expert, point),
+            )
         return x, carry, []
 
     options = rule.options() | {"model_dim": model, "experts": experts, "depth": rule.depth}
@@ -266,7 +284,8 @@ def case(rule, items, model, experts, seed):
 
 
 def files():
-    for number, (name, rule) in enumerate(RULES.items()):
-        yield f"update/{name}", {
-            size: clear(lambda seed: case(rule, *extents, seed), 1000 + 10 * number + extents[0]) for size, extents in SIZES.items()
+    for name, rule in RULES.items():
+        file = f"update/{name}"
+        yield file, {
+            size: clear(lambda seed: case(rule, *extents, seed), f"{file} {size}") for size, extents in SIZES.items()
         }

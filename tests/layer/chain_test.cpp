@@ -164,12 +164,10 @@ TEST_CASE("Chain: widths that do not meet say so") {
   CHECK(message_of([&] { (void)conflict.init<float, Cpu>(ctx, {}); }) ==
         "Chain: layers.1.in_dim: expected 4 (the out_dim of the layer before), got 5");
   // One momentum cannot serve two widths.
-  auto two = pass<float>(ctx,
-                         Chain{heavy(0.5, 1), Linear{.model_dim = 4, .output_dim = 3},
-                               Residual{update::HeavyBall{}, OneExpert{Linear{.model_dim = 3}}}},
-                         5);
-  CHECK(message_of([&] { two.forward(); }) == "HeavyBall: carry.p: expected [5, 4], got [5, 3]");
-  CHECK(two.untouched());
+  const Chain two{heavy(0.5, 1), Linear{.model_dim = 4, .output_dim = 3},
+                  Residual{update::HeavyBall{}, OneExpert{Linear{.model_dim = 3}}}};
+  CHECK(message_of([&] { (void)two.init<float, Cpu>(ctx, {}); }) ==
+        "Chain: layers.2.out_dim: expected 4 (layers.0 shares its state: one update rule, one width), got 3");
 }
 
 TEST_CASE("Chain: a last layer whose parameters do not fit says so, and nothing has changed") {

@@ -47,7 +47,7 @@ TEST_CASE("LayerNorm: starts as gain 1 and bias 0; a constant item gives the bia
 
 TEST_CASE("LayerNorm: an item far from zero keeps its shape") {
   Cpu::Context ctx(1);
-  auto p = pass<float>(ctx, LayerNorm{.model_dim = 4, .epsilon = 0}, 1);
+  auto p = pass<float>(ctx, LayerNorm{.model_dim = 4, .epsilon = 1e-12}, 1);
   for (Index d = 0; d < 4; ++d) p.x(0, d) = 65536 + float(d % 2);
   p.forward();
   CHECK(values(p.y) == std::vector<double>{-1, 1, -1, 1});
@@ -68,6 +68,8 @@ TEST_CASE("LayerNorm: options and shapes that do not fit say so before anything 
   Cpu::Context ctx(1);
   CHECK(message_of([&] { (void)LayerNorm{}.init<float, Cpu>(ctx, {}); }) ==
         "LayerNorm.init: model_dim: expected at least 1, got 0");
+  CHECK(message_of([&] { (void)LayerNorm{.model_dim = 2, .epsilon = 0}.init<float, Cpu>(ctx, {}); }) ==
+        "LayerNorm.init: epsilon: expected more than 0, got 0");
   CHECK(LayerNorm{.epsilon = 0.25}.with_model_dim(6).epsilon == 0.25);
   CHECK(message_of([] { (void)LayerNorm{.model_dim = 5}.with_model_dim(6); }) ==
         "LayerNorm: model_dim: expected 6 (the branch's), got 5");
@@ -79,6 +81,7 @@ TEST_CASE("LayerNorm: options and shapes that do not fit say so before anything 
     CHECK(p.saved.branch.unit.size() == 0);
     return text;
   };
+  CHECK(message([](auto& p) { p.layer.branch.epsilon = -1; }) == "LayerNorm: epsilon: expected more than 0, got -1");
   CHECK(message([](auto& p) { p.x.resize(10, 5); }) == "LayerNorm.forward: x: expected [?, 6], got [10, 5]");
   CHECK(message([](auto& p) { p.y = constant_tensor<float>(p.ctx, p.sentinel, 9, 6); }) ==
         "LayerNorm.forward: y: expected [10, 6], got [9, 6]");

@@ -110,3 +110,12 @@ TEST_CASE("Residual: shows its branch's trace") {
   p.forward();
   CHECK(p.layer.trace(p.params, p.saved).q.data() == p.saved.calls[0].branch.q.data());
 }
+
+TEST_CASE("Residual: a dcarry that was never begun says so in backward, and nothing has changed") {
+  Cpu::Context ctx(1);
+  auto p = pass<double>(ctx, Residual{update::HeavyBall{}, OneExpert{Linear{.model_dim = 3}}}, 4);
+  p.forward();
+  p.dcarry = {};
+  CHECK(message_of([&] { p.backward(); }) == "HeavyBall: carry.p: expected [4, 3], got [0, 0]");
+  for (const double v : values(p.dx, p.grads)) CHECK(v == 0);
+}

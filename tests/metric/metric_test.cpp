@@ -38,6 +38,17 @@ TEST_CASE("metric: a mean leaves padding out of the sum and of the count") {
         "metric: valid: expected [3], got [4]");
 }
 
+TEST_CASE("metric: an empty mask is empty whatever memory it owns") {
+  Cpu::Context ctx(1);
+  const std::vector<double> x{1, 4};
+  std::vector<double> valid;
+  valid.reserve(8);
+  CHECK(metric::mean<double, Cpu>(ctx, 2, Value{x}, valid) == 2.5);
+  CHECK(metric::mean<double, Cpu>(ctx, 0, Value{x}, valid) == 0);
+  const std::vector<Index> labels{0, 1};
+  metric::expect_labels<double, Cpu>("metric", 2, 2, labels, valid);
+}
+
 TEST_CASE("metric: a histogram counts keys and leaves negative ones out") {
   Cpu::Context ctx(1);
   const std::vector<Index> keys{2, -1, 0, 2, 2, -7};

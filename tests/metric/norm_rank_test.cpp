@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
+#include <utility>
 #include <vector>
 
 #include "support/pass.hpp"
@@ -50,6 +52,29 @@ TEST_CASE("norm_rank: ties go to the lower expert index") {
   CHECK(share[0] == 0);
   CHECK(share[1] == doctest::Approx(1.0 / 3));
   CHECK(share[2] == doctest::Approx(2.0 / 3));
+}
+
+TEST_CASE("norm_rank, experts_by_norm: NaN comes after all numbers, ties by expert") {
+  Cpu::Context ctx(1);
+  auto u = constant_tensor<double>(ctx, 1, 1, 4, 1);  // norms 1, NaN, 2, NaN
+  u(0, 1, 0) = u(0, 3, 0) = quiet_nan;
+  u(0, 2, 0) = 2;
+  for (const auto& [expert, rank] : {std::pair<Index, std::size_t>{0, 1}, {1, 2}, {2, 0}, {3, 3}}) {
+    const auto share = metric::norm_rank(ctx, plan_of<double>(ctx, 1, 4, {{0, expert}}), u);
+    CHECK(share[rank] == 1);
+  }
+  std::vector<Pick> picks;
+  for (Index n = 0; n < 40; ++n) picks.push_back({n, n});
+  Tensor<double, 2, Cpu> z(40, 1);  // NaN, 0, 1, NaN, 3, …
+  for (Index s = 0; s < 40; ++s) z(s, 0) = s % 3 ? double(s / 6) : quiet_nan;
+  const auto order = metric::experts_by_norm(ctx, plan_of<double>(ctx, 40, 40, picks), z);
+  REQUIRE(order.size() == 40);
+  for (std::size_t i = 0; i + 1 < 40; ++i) {
+    const auto &a = order[i], &b = order[i + 1];
+    const bool last_number = !std::isnan(a.norm) && std::isnan(b.norm);
+    CHECK((last_number || a.norm > b.norm ||
+           ((a.norm == b.norm || (std::isnan(a.norm) && std::isnan(b.norm))) && a.expert < b.expert)));
+  }
 }
 
 TEST_CASE("experts_by_norm (3): mean norms of the picked slots, largest first") {

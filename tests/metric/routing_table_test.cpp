@@ -2,7 +2,12 @@
 
 #include <doctest/doctest.h>
 
+#include <csignal>
 #include <vector>
+#if defined(__unix__)
+#include <sys/wait.h>
+#include <unistd.h>
+#endif
 
 #include "support/pass.hpp"
 #include "support/plans.hpp"
@@ -46,3 +51,21 @@ TEST_CASE("routing_table: no items, and what does not fit") {
   CHECK(message_of([&] { (void)metric::routing_table(ctx, plan, labels, 0); }) ==
         "routing_table: classes: expected at least 1, got 0");
 }
+
+#if defined(__unix__) && !defined(NDEBUG)
+TEST_CASE("routing_table: debug builds check the labels where the host does not see them") {
+  const std::vector<Index> item{0}, expert{1}, labels{5};
+  const fn::ClassAndExpert<double, Cpu> key{item, expert, labels, 5, 2, {}};
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    std::signal(SIGABRT, SIG_DFL);
+    close(STDERR_FILENO);
+    _exit(int(key(0)));
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  REQUIRE(WIFSIGNALED(status));
+  CHECK(WTERMSIG(status) == SIGABRT);
+}
+#endif

@@ -47,7 +47,12 @@ function parse(  lines, i, count, line, part) {
   for (i = 1; i < count; ++i) {
     line = lines[i]
     sub(/^\/\/\/ ?/, "", line)
-    if (line ~ /^    /) {
+    if (part == "cost" && line ~ /^    /) {
+      sub(/^ +/, "", line)
+      cost = cost " " line
+    } else if (part == "tag" && line ~ /^    /) {
+      continue
+    } else if (line ~ /^    /) {
       sub(/^ +/, "", line)
       sub(/ +\([0-9]+\)$/, "", line)
       gsub(/  +/, "  ", line)
@@ -65,7 +70,7 @@ function parse(  lines, i, count, line, part) {
       sub(/^@cost */, "", line)
       cost = line
     } else if (line ~ /^@/) {
-      part = "after"
+      part = "tag"
     } else if (part == "sentence") {
       sentence = sentence (sentence ? " " : "") line
     } else if (part == "source") {
@@ -77,8 +82,19 @@ function parse(  lines, i, count, line, part) {
   }
   sub(/[.:] .*/, ".", sentence)
   sub(/:$/, ".", sentence)
-  if (match(source, /\. [A-Z]/)) source = substr(source, 1, RSTART)
+  source = first_sentence(source)
   sub(/\.$/, "", source)
+}
+# Up to a full stop that ends no abbreviation.
+function first_sentence(text,  kept, rest) {
+  kept = ""
+  rest = text
+  while (match(rest, /\. [A-Z]/)) {
+    kept = kept substr(rest, 1, RSTART)
+    if (kept !~ /( |\()([Aa]pp|[Ss]ec|eq|al|fig|e\.g|i\.e)\.$/) return kept
+    rest = substr(rest, RSTART + 1)
+  }
+  return text
 }
 function section(folder) {
   if (folder == "update") return 6
@@ -120,6 +136,15 @@ function alias(  text, line, spelled) {
   sub(/^using [A-Za-z0-9]+ = */, "", spelled)
   sub(/;.*/, "", spelled)
   split(text, words, " ")
+  if (FILENAME ~ /\/update\//) {
+    shown = test = FILENAME
+    sub(/^include\/gatefold\//, "", shown)
+    test = shown
+    sub(/\.hpp$/, "_test.cpp", test)
+    rows[6] = rows[6] sprintf("| `%s` | %s | %s | %s | `%s` | %s | [header](../include/gatefold/%s), [test](../tests/%s) |\n", \
+      words[2], cell(sentence), cell(equation), cell(source), cell(spelled), cell(cost), shown, test)
+    return
+  }
   if (spelled !~ /^(ComposedGate|typename lookup::WithAux|WithMixing)/) return
   if (spelled ~ /^typename/) spelled = ""
   names = names sprintf("| `%s%s` | %s | %s | %s |\n", words[2], pending_template != "" ? "<Base>" : "", cell(sentence), spelled ? "`" cell(spelled) "`" : "", cell(source))

@@ -90,7 +90,7 @@ struct Edge {
     if constexpr (requires(ExtraT e) { e.ids; }) {
       return {View<const Index, 1, Cpu>(ids)};
     } else if constexpr (requires(ExtraT e) { e.mixing.trace; }) {
-      const AttentionTrace<const double, Cpu> trace{keys,   keys, keys, log_sum_exp, output, std::max(keys.extent(0), Index(1)),
+      const AttentionTrace<const double, Cpu> trace{keys,   keys, keys, log_sum_exp, output, keys.extent(0),
                                                     1.0, true};
       return {{}, {trace, {}}, {}, mask};
     } else {

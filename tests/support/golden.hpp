@@ -54,7 +54,8 @@ class Golden {
   }
   template <class P>
   void compare(const std::string& prefix, const P& pack) {
-    for_each_tensor([&](const Name& at, const auto& t) { compare(named(prefix, at, shape_of(t)), support::values(t)); }, pack);
+    for_each_tensor([&](const Name& at, const auto& t) { compare(named(prefix, at, shape_of(t)), support::values(t)); },
+                    pack);
   }
   /// What nobody asked for, one name after the other.
   std::string unread() const {
@@ -115,8 +116,8 @@ class Golden {
   std::set<std::string> read_;
 };
 
-/// A layer, branch or expert on what the case gives agrees with everything the case holds; give(pass.extra) sets what the
-/// layer is given beside its items.
+/// A layer, branch or expert on what the case gives agrees with everything the case holds; give(pass.extra) sets what
+/// the layer is given beside its items.
 template <class L, class Give>
 void agrees(Golden& g, const L& layer, Give&& give) {
   Cpu::Context ctx(2);

@@ -26,7 +26,12 @@ inline Linear small_expert(Golden& g) { return {.model_dim = g.extent("model_dim
 /// A mixture of linear experts with the gate gate(case) agrees with every case of the file.
 template <class GateF, class Give>
 void gate_agrees(const char* file, GateF&& gate, Give&& give) {
-  agrees(std::string("gate/") + file, [&](Golden& g) { return Mixture{gate(g), small_expert(g)}; }, give);
+  agrees(
+      std::string("gate/") + file,
+      [&](Golden& g) {
+        return Mixture{gate(g), small_expert(g)};
+      },
+      give);
 }
 template <class GateF>
 void gate_agrees(const char* file, GateF&& gate) {

@@ -125,6 +125,16 @@ void keeps_its_promises(const RuleT& rule, check::ConformanceOptions options = {
   CHECK_MESSAGE(report, report.str());
 }
 
+/// What a rule with options outside their range says before anything is written.
+template <class RuleT>
+std::string refusal(const RuleT& rule) {
+  Cpu::Context ctx(1);
+  auto p = pass<double>(ctx, Stack{Residual{rule, Swirl{}}, 2}, 3);
+  const auto message = message_of([&] { p.forward(); });
+  CHECK(p.untouched());
+  return message;
+}
+
 /// Two layers joined by a Chain share the rule's state as those of a Stack do.
 template <class RuleT>
 void survives_a_chain(const RuleT& rule) {

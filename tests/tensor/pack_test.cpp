@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/error.hpp"
 
 namespace {
 
@@ -257,4 +259,24 @@ TEST_CASE("adapt: calls every pack that adapts with what stands at its place in 
   CHECK(params.biases[0].bias(0) == 3 + 11);
   CHECK(params.biases[1].bias(1) == 6 + 14);
   CHECK(std::get<0>(params.one).bias(1) == 8 + 16);
+}
+
+TEST_CASE("packs of different depth say so before anything is written") {
+  Cpu::Context ctx(1);
+  Gated two, three;
+  three.biases.resize(3);
+  for_each_tensor([&](const Name&, auto& t) { t(0) = t(1) = 1; }, two);
+  for_each_tensor([&](const Name&, auto& t) { t(0) = t(1) = 2; }, three);
+  const auto message = [&](auto&& f) {
+    try {
+      f();
+    } catch (const ArgumentError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(message([&] { copy_pack(ctx, three, two); }) == "pack: biases: parts: expected 3, got 2");
+  CHECK(message([&] { copy_pack(ctx, two, three); }) == "pack: biases: parts: expected 2, got 3");
+  CHECK(message([&] { adapt(ctx, two, three); }) == "adapt: parts: expected 2, got 3");
+  for_each_tensor([&](const Name&, auto& t) { CHECK(t(0) == 1); }, two);
 }

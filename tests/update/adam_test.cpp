@@ -124,3 +124,8 @@ TEST_CASE("Adam: gradients and promises through four layers, with an ε that let
   keeps_its_promises(update::Adam{.epsilon = 0.1, .epsilon_inside = true});
   keeps_its_promises(update::Adam{.beta1 = 0.5, .beta2 = 0.8, .gamma = 0.5, .epsilon = 0.2, .bias_correction = true});
 }
+
+TEST_CASE("Adam: coefficients that are no numbers say so before anything is written") {
+  CHECK(refusal(update::Adam{.gamma = quiet_nan}) == "Adam: gamma: expected a finite number, got nan");
+  CHECK(refusal(update::Adam{.kappa = quiet_nan}) == "Adam: kappa: expected a finite number, got nan");
+}

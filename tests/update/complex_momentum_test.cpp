@@ -58,3 +58,12 @@ TEST_CASE("ComplexMomentum: gradients and promises through four layers") {
   keeps_its_promises(update::ComplexMomentum{});
   keeps_its_promises(update::ComplexMomentum{.modulus = 0.8, .phase = -1.2, .gamma = 0.5});
 }
+
+TEST_CASE("ComplexMomentum: coefficients that are no numbers say so before anything is written") {
+  CHECK(refusal(update::ComplexMomentum{.modulus = quiet_nan}) ==
+        "ComplexMomentum: modulus: expected a finite number, got nan");
+  CHECK(refusal(update::ComplexMomentum{.phase = infinity}) ==
+        "ComplexMomentum: phase: expected a finite number, got inf");
+  CHECK(refusal(update::ComplexMomentum{.gamma = quiet_nan}) ==
+        "ComplexMomentum: gamma: expected a finite number, got nan");
+}

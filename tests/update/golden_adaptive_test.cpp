@@ -41,9 +41,12 @@ TEST_CASE("golden: RmsProp") {
 
 TEST_CASE("golden: First") {
   for (const char* variant : {"first_adam_warm", "first_adam_cold"})
-    rule_agrees(variant, [](Golden& g) { return update::First{adam(g, "first."), heavy_ball(g, "rest."), g.flag("warm")}; });
-  rule_agrees("first_rms_prop",
-         [](Golden& g) { return update::First{rms_prop(g, "first."), heavy_ball(g, "rest."), g.flag("warm")}; });
+    rule_agrees(variant, [](Golden& g) {
+      return update::First{adam(g, "first."), heavy_ball(g, "rest."), g.flag("warm")};
+    });
+  rule_agrees("first_rms_prop", [](Golden& g) {
+    return update::First{rms_prop(g, "first."), heavy_ball(g, "rest."), g.flag("warm")};
+  });
 }
 
 TEST_CASE("golden: SharpnessAware") {

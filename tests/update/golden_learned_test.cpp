@@ -21,7 +21,8 @@ update::LearnedHeavyBall learned(Golden& g) {
 }  // namespace
 
 TEST_CASE("golden: LearnedHeavyBall") {
-  for (const char* variant : {"learned_heavy_ball", "learned_step", "learned_mu", "learned_step_per_item", "learned_mu_step_per_item"})
+  for (const char* variant :
+       {"learned_heavy_ball", "learned_step", "learned_mu", "learned_step_per_item", "learned_mu_step_per_item"})
     rule_agrees(variant, learned);
 }
 

@@ -27,7 +27,8 @@ TEST_CASE("golden: HeavyBall, also of negative momentum") {
 
 TEST_CASE("golden: Robust") {
   for (const char* variant : {"robust", "robust_other"})
-    rule_agrees(variant, [](Golden& g) { return update::Robust{.p = g.option("p"), .k = g.option("k"), .l = g.option("l")}; });
+    rule_agrees(variant,
+                [](Golden& g) { return update::Robust{.p = g.option("p"), .k = g.option("k"), .l = g.option("l")}; });
 }
 
 TEST_CASE("golden: Nesterov") {

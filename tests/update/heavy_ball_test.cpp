@@ -16,6 +16,7 @@
 #include "gatefold/layer/stack.hpp"
 #include "gatefold/update/plain.hpp"
 #include "support/pass.hpp"
+#include "support/rules.hpp"
 
 using namespace gatefold;
 using namespace gatefold::support;
@@ -139,4 +140,9 @@ TEST_CASE("HeavyBall: gradients and promises, also with negative mu, around ever
   of(Residual{update::HeavyBall{.mu = 0.9, .gamma = 1.5}, mixture()});
   of(Residual{update::HeavyBall{.mu = -0.4, .gamma = 0.5}, mixture()});
   of(Stack{Residual{update::HeavyBall{.mu = 0.7, .gamma = 1}, mixture()}, 3});
+}
+
+TEST_CASE("HeavyBall: coefficients that are no numbers say so before anything is written") {
+  CHECK(refusal(update::HeavyBall{.mu = quiet_nan}) == "HeavyBall: mu: expected a finite number, got nan");
+  CHECK(refusal(update::HeavyBall{.gamma = -infinity}) == "HeavyBall: gamma: expected a finite number, got -inf");
 }

@@ -16,4 +16,10 @@ TEST_CASE("InnerProduct, RowInnerProduct: of everything, and of each row") {
   auto rows = constant_tensor<double>(ctx, quiet_nan, 2);
   Cpu::for_rows(ctx, 2, fn::RowInnerProduct<double, Cpu>{a, b, rows});
   CHECK(values(rows) == std::vector<double>{6, -10});
+  const auto large = matrix<float>({{1e20, -1e20}});  // whose squares no float holds
+  Cpu::for_rows(ctx, 1, fn::RowInnerProduct<float, Cpu, double>{large, large, rows});
+  CHECK(rows(0) == doctest::Approx(2e40));
+  total = 0;
+  Cpu::reduce<double>(ctx, 2, fn::InnerProduct<float, double>{large.data(), large.data()}, &total);
+  CHECK(total == doctest::Approx(2e40));
 }

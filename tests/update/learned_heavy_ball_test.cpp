@@ -58,6 +58,18 @@ TEST_CASE("LearnedHeavyBall (1), (2): with what each layer learned, and a step s
   }
 }
 
+TEST_CASE("LearnedHeavyBall (2): the step size of an item begins at gamma, where x does not speak yet") {
+  Cpu::Context ctx(1);
+  for (const double gamma : {0.2, 0.9, 1.0, -2.0}) {
+    const LearnedHeavyBall rule{.gamma = gamma, .step = StepSize::per_item, .initial = Initial::normal(0.5)};
+    auto p = pass<double>(ctx, Residual{rule, Swirl{}}, 3);
+    for (Index d = 0; d < 4; ++d) p.x(1, d) = 0;
+    p.forward();
+    CHECK(p.saved.rule.gamma(1) == doctest::Approx(gamma > 0 && gamma < 1 ? gamma : 0.5).epsilon(1e-14));
+    CHECK(p.saved.rule.gamma(0) != p.saved.rule.gamma(1));
+  }
+}
+
 TEST_CASE("LearnedHeavyBall: what does not fit says so before anything is written") {
   Cpu::Context ctx(1);
   auto p = pass<double>(ctx, Stack{Residual{LearnedHeavyBall{}, Swirl{}}, 2}, 3);
@@ -69,6 +81,8 @@ TEST_CASE("LearnedHeavyBall: what does not fit says so before anything is writte
         }) == "LearnedHeavyBall: model_dim: expected 4 (the branch's), got 5");
   CHECK(message_of([&] { LearnedHeavyBall{.step = StepSize::per_item}.init<double, Cpu>(ctx, Seed{1}); }) ==
         "LearnedHeavyBall.init: model_dim: expected at least 1, got 0");
+  CHECK(message_of([&] { LearnedHeavyBall{.mu = quiet_nan}.init<double, Cpu>(ctx, Seed{1}); }) ==
+        "LearnedHeavyBall.init: mu: expected a finite number, got nan");
 }
 
 TEST_CASE("LearnedHeavyBall: gradients, those of mu and gamma among them, and promises through four layers") {

@@ -41,3 +41,8 @@ TEST_CASE("Nesterov: gradients and promises through four layers, looking back an
   keeps_its_promises(update::Nesterov{});
   keeps_its_promises(update::Nesterov::classical(0.5, 0.8));
 }
+
+TEST_CASE("Nesterov: coefficients that are no numbers say so before anything is written") {
+  CHECK(refusal(update::Nesterov{.mu = quiet_nan}) == "Nesterov: mu: expected a finite number, got nan");
+  CHECK(refusal(update::Nesterov{.gamma = infinity}) == "Nesterov: gamma: expected a finite number, got inf");
+}

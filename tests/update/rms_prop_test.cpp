@@ -59,3 +59,7 @@ TEST_CASE("RmsProp: gradients and promises through four layers, with an ε that 
   keeps_its_promises(update::RmsProp{.epsilon = 0.1});
   keeps_its_promises(update::RmsProp{.mu = 0.5, .gamma = 0.5, .epsilon = 0.3});
 }
+
+TEST_CASE("RmsProp: coefficients that are no numbers say so before anything is written") {
+  CHECK(refusal(update::RmsProp{.gamma = quiet_nan}) == "RmsProp: gamma: expected a finite number, got nan");
+}

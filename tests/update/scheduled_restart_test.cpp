@@ -8,9 +8,9 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("ScheduledRestart (1): μ_t = (t mod 3) / ((t mod 3) + 3), in loops over seven layers") {
+TEST_CASE("ScheduledRestart (1): μ_t = r/(r + 3), r = (t − 1) mod 3, restarts after layers 3 and 6, in loops over seven layers") {
   Cpu::Context ctx(1);
-  const double mu[] = {1. / 4, 2. / 5, 0, 1. / 4, 2. / 5, 0, 1. / 4};
+  const double mu[] = {0, 1. / 4, 2. / 5, 0, 1. / 4, 2. / 5, 0};
   Numbers momentum(12, 0);
   auto p = follow(
       ctx, update::ScheduledRestart{},
@@ -23,14 +23,16 @@ TEST_CASE("ScheduledRestart (1): μ_t = (t mod 3) / ((t mod 3) + 3), in loops ov
 }
 
 TEST_CASE("ScheduledRestart (1): another period, and another origin of t") {
-  const update::RestartingMu two{.period = 2};
+  const update::RestartingMu two{.period = 2, .offset = 0};
   CHECK(two.mu(1) == 0.25);
   CHECK(two.mu(2) == 0);
   CHECK(two.mu(3) == 0.25);
   const update::RestartingMu none{.period = 1};
   for (Index t = 1; t < 5; ++t) CHECK(none.mu(t) == 0);
-  const update::RestartingMu from_zero{.period = 3, .offset = -1};
-  for (Index t = 1; t <= 9; ++t) CHECK(from_zero.mu(t) == update::GrowingMu{}.mu((t - 1) % 3 + 1));
+  for (Index t = 1; t <= 9; ++t) CHECK(update::RestartingMu{}.mu(t) == update::GrowingMu{}.mu((t - 1) % 3 + 1));
+  const update::RestartingMu printed{.offset = 0};  // (t mod 3)/(t mod 3 + 3)
+  const double mu[] = {1. / 4, 2. / 5, 0, 1. / 4};
+  for (Index t = 1; t <= 4; ++t) CHECK(printed.mu(t) == mu[t - 1]);
 }
 
 TEST_CASE("ScheduledRestart: options outside their range say so before anything is written") {
@@ -46,6 +48,7 @@ TEST_CASE("ScheduledRestart: options outside their range say so before anything 
 }
 
 TEST_CASE("ScheduledRestart: gradients and promises through four layers") {
-  keeps_its_promises(update::ScheduledRestart{});
+  keeps_its_promises(update::ScheduledRestart{},
+                     {.gradients = {.zero = {"carry.p"}}, .items_are_independent = true});  // μ_1 = 0
   keeps_its_promises(update::ScheduledRestart{.schedule = {.period = 4, .offset = 1}, .gamma = 0.5});
 }

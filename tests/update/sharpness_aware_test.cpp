@@ -51,11 +51,42 @@ TEST_CASE_TEMPLATE("SharpnessAware: u(x) = 0 gives finite outputs and gradients,
   }
 }
 
+TEST_CASE("SharpnessAware (1): directions of lengths whose squares a float does not hold") {
+  Cpu::Context ctx(1);
+  for (const update::Norm norm : {update::Norm::item, update::Norm::batch})
+    for (const float length : {1e-23f, 1e20f}) {
+      const update::SharpnessAware rule{.rho = 0.5, .norm = norm};
+      Nothing<float, Cpu> none;
+      Saved<update::SharpnessAware, float, Cpu> saved;
+      const auto x = matrix<float>({{1, 2}}), dy = matrix<float>({{1, 1}});
+      Tensor<float, 2, Cpu> y(1, 2);
+      rule.forward(
+          ctx, none, x, none,
+          [&](View<const float, 2, Cpu>, View<float, 2, Cpu> u, int) { u(0, 0) = 3 * length, u(0, 1) = -4 * length; }, y,
+          saved);
+      CHECK(saved.point(0, 0) == doctest::Approx(1 - 0.5 * 0.6).epsilon(1e-6));
+      CHECK(saved.point(0, 1) == doctest::Approx(2 + 0.5 * 0.8).epsilon(1e-6));
+      auto dx = matrix<float>({{0, 0}});
+      std::vector<double> du;  // −ρ (dz − n ⟨n, dz⟩)/‖u‖, dz = (1, 0)
+      rule.backward(
+          ctx, none, x, saved,
+          [&](View<const float, 2, Cpu>, View<const float, 2, Cpu> d, View<float, 2, Cpu> dpoint, int call) {
+            call == 1 ? void(dpoint(0, 0) = 1) : void(du = {double(d(0, 0)), double(d(0, 1))});
+          },
+          dy, none, dx, none);
+      const double scale = -0.5 / (5. * double(length));
+      CHECK(du[0] == doctest::Approx(scale * (1 - 0.6 * 0.6)).epsilon(1e-5));
+      CHECK(du[1] == doctest::Approx(scale * (0.8 * 0.6)).epsilon(1e-5));
+    }
+}
+
 TEST_CASE("SharpnessAware: a rho below 0 says so before anything is written") {
   Cpu::Context ctx(1);
   auto p = pass<double>(ctx, Stack{Residual{update::SharpnessAware{.rho = -1}, Swirl{}}, 2}, 3);
   CHECK(message_of([&] { p.forward(); }) == "SharpnessAware: rho: expected at least 0, got -1");
   CHECK(p.untouched());
+  auto nan = pass<double>(ctx, Stack{Residual{update::SharpnessAware{.gamma = quiet_nan}, Swirl{}}, 2}, 3);
+  CHECK(message_of([&] { nan.forward(); }) == "SharpnessAware: gamma: expected a finite number, got nan");
 }
 
 TEST_CASE("SharpnessAware: gradients and promises through four layers, with either norm") {

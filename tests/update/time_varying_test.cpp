@@ -29,3 +29,8 @@ TEST_CASE("TimeVarying: a carry of another batch says so") {
 TEST_CASE("TimeVarying: gradients and promises through four layers; the first forgets what the carry was") {
   keeps_its_promises(update::TimeVarying{}, {.gradients = {.zero = {"carry.p"}}, .items_are_independent = true});
 }
+
+TEST_CASE("ScheduledMomentum: coefficients that are no numbers say so before anything is written") {
+  CHECK(refusal(update::TimeVarying{.gamma = quiet_nan}) ==
+        "ScheduledMomentum: gamma: expected a finite number, got nan");
+}

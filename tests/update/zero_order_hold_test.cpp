@@ -77,6 +77,8 @@ TEST_CASE("ZeroOrderHold: what does not fit says so before anything is written")
         "ZeroOrderHold.init: mu: expected more than 0, got 0");
   CHECK(message_of([&] { ZeroOrderHold{.delta = 0, .model_dim = 4}.init<double, Cpu>(ctx, Seed{1}); }) ==
         "ZeroOrderHold.init: delta: expected more than 0, got 0");
+  CHECK(message_of([&] { ZeroOrderHold{.mu = infinity, .model_dim = 4}.init<double, Cpu>(ctx, Seed{1}); }) ==
+        "ZeroOrderHold.init: mu: expected a finite number, got inf");
 }
 
 TEST_CASE("ZeroOrderHold: gradients, those of what it learns among them, and promises through four layers") {

@@ -43,7 +43,7 @@ GATEFOLD_HD void heap_sort(Index* list, Index count, const BeforeT& before) {
 
 /// Offer an index to a list that keeps the first `room` in order of all it was offered; `held` counts those it has.
 /// Unsorted until heap_sort(list, held, before).
-/// @cost 2·log₂ room comparisons
+/// @cost 2·log₂ room comparisons, none until the list is full; the offer that fills it 2·room, once
 template <class BeforeT>
 GATEFOLD_HD void offer(Index* list, Index room, Index& held, Index candidate, const BeforeT& before) {
   if (held < room) {

@@ -91,6 +91,8 @@ inline GradientReport compare_gradients(const std::vector<GradientSlot>& slots, 
       pairs.push_back({i, (8 * (f[0] - f[1]) - (f[2] - f[3])) / (12 * h), slot.gradient[i]});
       largest = std::max({largest, std::abs(pairs.back().numeric), std::abs(pairs.back().analytic)});
     }
+    if (slot.size > 0 && pairs.empty())
+      report.sentences.push_back(slot.name + ": every value was skipped because the routing changes: another seed or step");
     const bool zero_by_design = std::find(options.zero.begin(), options.zero.end(), slot.name) != options.zero.end();
     bool any = false;
     for (const Pair& p : pairs) {

@@ -91,7 +91,7 @@ struct Silu {
   }
 };
 
-/// v³, the activation of papers 000 and 003's theory. Source: Chen et al. 2022, arXiv:2208.02813.
+/// v³, the activation of paper 003's theory. Source: Chen et al. 2022, arXiv:2208.02813.
 struct Cubic {
   template <class V>
   GATEFOLD_HD static V value(V v) {

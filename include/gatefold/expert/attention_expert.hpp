@@ -81,7 +81,7 @@ struct AddPooled {
 /// @param saved  X K [S · L, d], the log-sum-exp of each query, the attention each position received [S, L] and their
 ///               sum of positions [S, d]; never the probabilities
 /// @throws ArgumentError unless sizes are at least 1
-/// @cost   2·S·L·d·(d + L) flop, S·L² of scratch
+/// @cost   2·S·L·d·(d + L) flop; scratch S·L·(L + d) forward, S·L·(L + 3d) backward
 struct AttentionExpert {
   Index model_dim = 0, length = 1, outputs = 1;
   Initial initial{.law = Initial::Law::normal_fan_in};
@@ -108,14 +108,13 @@ struct AttentionExpert {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Index experts, Seed seed) const {
-    expect(model_dim >= 1, "AttentionExpert.init", "model_dim", "at least 1", model_dim);
-    expect(length >= 1, "AttentionExpert.init", "length", "at least 1", length);
-    expect(outputs >= 1, "AttentionExpert.init", "outputs", "at least 1", outputs);
+    validate_options("AttentionExpert.init");
     return {initial.weights<T>(ctx, seed.fork(0), experts, model_dim, model_dim),
             initial.weights<T>(ctx, seed.fork(1), experts, model_dim, outputs)};
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index experts) const {
+    validate_options("AttentionExpert");
     expect_shape("AttentionExpert", "params.key_query", p.key_query, {experts, model_dim, model_dim});
     expect_shape("AttentionExpert", "params.value", p.value, {experts, model_dim, outputs});
   }
@@ -168,6 +167,11 @@ struct AttentionExpert {
   }
 
  private:
+  void validate_options(const char* where) const {
+    expect(model_dim >= 1, where, "model_dim", "at least 1", model_dim);
+    expect(length >= 1, where, "length", "at least 1", length);
+    expect(outputs >= 1, where, "outputs", "at least 1", outputs);
+  }
   /// The positions of the items as rows [S · L, d].
   template <class C, class T, class B>
   View<const T, 2, B> in_slot_order(C& ctx, Groups<B> tokens, View<const T, 2, B> x) const {

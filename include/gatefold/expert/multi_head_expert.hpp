@@ -44,7 +44,8 @@ struct PutHead {
 /// @param causal  a position sees itself and earlier ones (which a NaN further on still reaches, as 0 · NaN)
 /// @param saved  Q, K, V, context [S · L, D] and a log-sum-exp per row and head; never the probabilities
 /// @throws ArgumentError unless sizes are at least 1 and heads divides model_dim
-/// @cost   8·S·L·D² + 4·S·L²·D flop; scratch S·L² + 4·S·L·D/H, one head at a time
+/// @cost   8·S·L·D² + 4·S·L²·D flop; scratch, one head at a time, S·L² + 3·S·L·D/H forward,
+///         2·S·L² + 5·S·L·(D + D/H) backward
 struct MultiHeadExpert {
   Index model_dim = 0, heads = 1, length = 1;
   bool causal = false;

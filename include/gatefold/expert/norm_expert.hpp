@@ -84,7 +84,7 @@ struct StandardiseBackward {
 /// Source: Ba et al. 2016, arXiv:1607.06450. The variance divides by D, as in torch.nn.LayerNorm.
 /// @param x [N, D] in items, z [S, D] out;  gain starts as 1, bias as 0
 /// @param saved  x̂ [S, D] and 1/√(var + ε) [S]
-/// @throws ArgumentError unless model_dim >= 1
+/// @throws ArgumentError unless model_dim >= 1 and epsilon > 0, which keeps a constant item finite
 /// @cost   about 8·S·D flop
 struct NormExpert {
   Index model_dim = 0;
@@ -110,11 +110,12 @@ struct NormExpert {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Index experts, Seed) const {
-    expect(model_dim >= 1, "NormExpert.init", "model_dim", "at least 1", model_dim);
+    validate_options("NormExpert.init");
     return {constant_tensor<T>(ctx, 1, experts, model_dim), constant_tensor<T>(ctx, 0, experts, model_dim)};
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index experts) const {
+    validate_options("NormExpert");
     expect_shape("NormExpert", "params.gain", p.gain, {experts, model_dim});
     expect_shape("NormExpert", "params.bias", p.bias, {experts, model_dim});
   }
@@ -142,6 +143,12 @@ struct NormExpert {
                 fn::StandardiseBackward<T, B>{groups, saved.unit, p.gain, dz, saved.inverse, dslots, scaled});
     B::grouped_sum(ctx, groups.in_slot_order(), View<const T, 2, B>(scaled), grads.gain.view());
     B::grouped_sum(ctx, groups.in_slot_order(), dz, grads.bias.view());
+  }
+
+ private:
+  void validate_options(const char* where) const {
+    expect(model_dim >= 1, where, "model_dim", "at least 1", model_dim);
+    expect(epsilon > 0, where, "epsilon", "more than 0", epsilon);
   }
 };
 

@@ -16,7 +16,7 @@ namespace gatefold {
 /// [o J/O, (o+1) J/O).
 /// @param x [N, patches · model_dim] in items, z [S, outputs] out
 /// @param bias  also b_{e,j} inside act
-/// @param initial  how filters and biases begin; their fan-in is model_dim
+/// @param initial  how filters and biases begin; their fan-in is model_dim. As in PatchMlp; its σ₀ is paper 003's
 /// @param saved  before the activation [S · patches, J]
 /// @throws ArgumentError unless sizes are at least 1 and outputs divides filters
 /// @cost   2·S·P·d·J flop
@@ -25,7 +25,7 @@ template <class Act = Cubic>
 struct PatchCnn {
   Index model_dim = 0, patches = 1, filters = 0, outputs = 1;
   bool bias = false;
-  Initial initial = Initial::normal(0.01);
+  Initial initial = Initial::normal(0.3);
 
   /// The code of Chen et al. (uclaml/MoE): two logits of eight filters each on four patches of 50, with bias, begun at a
   /// thousandth of a convolution's usual values.

@@ -44,6 +44,12 @@ struct AddColumns {
   }
 };
 
+template <class T>
+struct Both {
+  const T *a, *b;
+  T* both;
+  GATEFOLD_HD void operator()(Index n) const { both[n] = a[n] != 0 && b[n] != 0 ? T(1) : T(0); }
+};
 /// entropy[i] += −Σ_j A log A over one block of keys, log A = scale · score − log_sum_exp
 template <class T, class B>
 struct AttentionEntropy {
@@ -191,7 +197,7 @@ struct PosteriorRowBiasBackward {
 /// mean_of_heads: the paper's MHA is the mean over heads, (1/H) Σ_h A_h X W_h, so that a usual attention's v O stands for
 /// W_h / H; with it m is multiplied by H.
 /// @param x      [N, D] in   items u;  z [N, E] in  logits;  q [N, E] out
-/// @param extra  the trace (required; a Block supplies it) and padding
+/// @param extra  the trace (required; a Block supplies it), with attention's own mask, and padding
 /// @param saved  r, log q [N, E], one log-sum-exp and one head per item; never the N × L matrix
 /// @throws ArgumentError unless σ > 0 and the trace has N items of D and heads that divide D
 /// @cost   2·N·L·D flop for the entropies, 2·N·D² for m, 2·N·L·(D/H + D) for the weights; three times that backward (half of
@@ -239,15 +245,17 @@ struct AttentionPosterior {
   void validate(const Nothing<T, B>&, Index items, const Extra<T, B>& extra) const {
     const AttentionTrace<const T, B>& a = extra.trace.value;
     expect(sigma > 0, "AttentionPosterior", "sigma", "more than 0", sigma);
+    expect(std::isfinite(precision<T>()), "AttentionPosterior", "sigma", "so large that 1 / sigma² is finite", sigma);
     const Index dim = a.q.extent(1), heads = a.heads();
     for (const auto* t : {&a.q, &a.k, &a.v}) expect_shape("AttentionPosterior", "extra.trace.q, k, v", *t, {items, dim});
     expect_shape("AttentionPosterior", "extra.trace.log_sum_exp", a.log_sum_exp, {items, any_extent});
     expect_shape("AttentionPosterior", "extra.trace.output", a.output, {dim, dim});
     expect(heads >= 1 && dim % heads == 0, "AttentionPosterior", "extra.trace: heads",
            Joined{"a divisor of ", dim}, heads);
-    expect(a.length >= 1 && items % a.length == 0, "AttentionPosterior", "extra.trace.length",
+    expect(items == 0 || (a.length >= 1 && items % a.length == 0), "AttentionPosterior", "extra.trace.length",
            Joined{"a divisor of the number of items ", items}, a.length);
     if (extra.valid.data()) expect_shape("AttentionPosterior", "extra.valid", extra.valid, {items});
+    if (a.valid.data()) expect_shape("AttentionPosterior", "extra.trace.valid", a.valid, {items});
   }
 
   template <class T, class B>
@@ -261,10 +269,11 @@ struct AttentionPosterior {
     B::for_rows(ctx, items, fn::Softmax<T, B>{z, saved.r});
     auto log_r = ctx.template scratch<T>(items, z.extent(1));
     B::for_rows(ctx, items, fn::LogSoftmax<T, B>{z, log_r});
-    choose_head(ctx, extra, saved.head.view());
+    const View<const T, 1, B> valid = both_masks(ctx, extra);
+    choose_head(ctx, extra, valid, saved.head.view());
     const Features<T, B> f = features(ctx, x, saved.head.view(), extra);
-    mixing::forward<typename B::Context, T, B>(ctx, f.heads(), 1, visible<T, B>(ctx, saved.r, log_r, extra), saved.r,
-                                               log_r, q, saved.log_q, saved.log_sum_exp);
+    mixing::forward<typename B::Context, T, B>(ctx, f.heads(), 1, visible<T, B>(ctx, saved.r, log_r, extra, valid),
+                                               saved.r, log_r, q, saved.log_q, saved.log_sum_exp);
   }
   template <class T, class B>
   View<const T, 2, B> rank(View<const T, 2, B>, const Saved<T, B>& saved) const {
@@ -286,8 +295,8 @@ struct AttentionPosterior {
     for (auto* t : {&d.queries, &d.keys}) fill(ctx, *t, 0);
     for (auto* t : {&d.row_bias, &d.key_bias})
       if (t->data()) fill(ctx, *t, 0);
-    mixing::backward<typename B::Context, T, B>(ctx, f.heads(), 1, visible<T, B>(ctx, saved.r, log_r, extra), saved.r, q,
-                                                saved.log_sum_exp, drank, dq, dr, d.adjoint());
+    mixing::backward<typename B::Context, T, B>(ctx, f.heads(), 1, visible<T, B>(ctx, saved.r, log_r, extra, both_masks(ctx, extra)),
+                                                saved.r, q, saved.log_sum_exp, drank, dq, dr, d.adjoint());
     auto dmeans = ctx.template scratch<T>(items, dim), means = ctx.template scratch<T>(items, dim);
     for (Index h = 0; h < heads; ++h) {
       auto inner = ctx.mark();
@@ -375,16 +384,27 @@ struct AttentionPosterior {
                   fn::PosteriorRowBias<T, B>{a.log_sum_exp, followed, head == FollowedHead::every, f.row_bias});
     return f;
   }
+  /// What is an item for the attention and for the gate.
   template <class T, class B>
-  void choose_head(auto& ctx, const Extra<T, B>& extra, Out<Index, 1, B> followed) const {
+  static View<const T, 1, B> both_masks(auto& ctx, const Extra<T, B>& extra) {
+    const View<const T, 1, B> of_attention = extra.trace.value.valid;
+    if (!of_attention.data()) return extra.valid;
+    if (!extra.valid.data()) return of_attention;
+    auto both = ctx.template scratch<T>(extra.valid.size());
+    B::for_each(ctx, both.size(), fn::Both<T>{extra.valid.data(), of_attention.data(), both.data()});
+    return both;
+  }
+  template <class T, class B>
+  void choose_head(auto& ctx, const Extra<T, B>& extra, In<T, 1, B> valid, Out<Index, 1, B> followed) const {
     if (head == FollowedHead::every) return fill(ctx, followed, 0);
     const AttentionTrace<const T, B>& a = extra.trace.value;
     auto mark = ctx.mark();
     const Index items = followed.size(), heads = a.heads(), width = a.q.extent(1) / heads;
+    if (items == 0) return;
     auto entropy = ctx.template scratch<T>(items, heads), total = ctx.template scratch<T>(items / a.length, heads);
     auto q = ctx.template scratch<T>(Index(1), items, width), k = ctx.template scratch<T>(Index(1), items, width);
     fill(ctx, entropy, 0);
-    const Visible<T, B> seen{a.length, a.causal, extra.valid};
+    const Visible<T, B> seen{a.length, a.causal, valid};
     for (Index h = 0; h < heads; ++h) {
       B::for_each(ctx, q.size(), fn::TakeColumns<T, B>{a.q, h * width, mixing::head(q, 0)});
       B::for_each(ctx, k.size(), fn::TakeColumns<T, B>{a.k, h * width, mixing::head(k, 0)});
@@ -397,12 +417,13 @@ struct AttentionPosterior {
       });
     }
     const bool so_far = head == FollowedHead::lowest_entropy && a.causal;
-    B::for_each(ctx, items / a.length, fn::ChooseHead<T, B>{entropy, extra.valid, a.length, so_far, total, followed});
+    B::for_each(ctx, items / a.length, fn::ChooseHead<T, B>{entropy, valid, a.length, so_far, total, followed});
   }
   template <class T, class B>
-  Visible<T, B> visible(auto& ctx, View<const T, 2, B> r, View<const T, 2, B> log_r, const Extra<T, B>& extra) const {
+  Visible<T, B> visible(auto& ctx, View<const T, 2, B> r, View<const T, 2, B> log_r, const Extra<T, B>& extra,
+                        In<T, 1, B> valid) const {
     const AttentionTrace<const T, B>& a = extra.trace.value;
-    Visible<T, B> v{a.length, a.causal, extra.valid};
+    Visible<T, B> v{a.length, a.causal, valid};
     if (only_confident) v.entropy = mixing::entropies(ctx, r, log_r);
     return v;
   }

@@ -13,8 +13,11 @@
 ///
 ///     forward (ctx, a, value) const;               // writes weight · loss to value [1]
 ///     backward(ctx, a, d) const;                   // adds its gradient to the members of d it used
+///     validate(experts) const;                     // optional: checks its options before anything is written
 ///
 /// where `a` is what the gate saw and d its adjoint. Items with valid[n] = 0 are padding and count nowhere.
+/// A loss that reads picks n·K … n·K + K − 1 as those of item n says `static constexpr bool needs_picks_by_item = true;`, one
+/// that reads `noisy` `needs_noise = true`: a gate whose selection has it not does not compile.
 namespace gatefold {
 
 /// What a gate shows its auxiliary losses.
@@ -49,10 +52,10 @@ struct TotalOfExpert {
 
   template <class Lanes>
   GATEFOLD_HD T operator()(const Lanes& lanes, Index e) const {
-    T total = 0;
+    double total = 0;  // over all items, where a float would lose the small ones
     for (Index n = lanes.lane; n < q.extent(0); n += lanes.size)
       if (valid(n) != 0) total += q(n, e);  // padding may hold NaN
-    return lanes.sum(total);
+    return static_cast<T>(lanes.sum(total));
   }
 };
 template <class T, class B>
@@ -72,13 +75,14 @@ struct LoadOfExpert {
   View<const Index, 1, B> item, expert;
   Index stride;
   TotalOfExpert<T, B> total_of;
-  View<T, 1, B> picks, total;
+  View<Index, 1, B> picks;
+  View<T, 1, B> total;
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index e) const {
-    T count = 0;
+    Index count = 0;
     for (Index p = lanes.lane * stride; p < expert.size(); p += lanes.size * stride)
-      if (chosen(expert(p)) == e) count += total_of.valid(item(p));
+      count += chosen(expert(p)) == e && total_of.valid(item(p)) != 0;
     count = lanes.sum(count);
     const T sum = total_of(lanes, e);
     if (lanes.lane > 0) return;
@@ -89,17 +93,19 @@ struct LoadOfExpert {
 /// value = weight · E · Σ_e f_e P_e, and f_e · weight · E / (probability normaliser) for backward
 template <class T, class B>
 struct BalanceValue {
-  View<const T, 1, B> picks, total, items;
+  View<const Index, 1, B> picks;
+  View<const T, 1, B> total, items;
   T weight;
   bool per_pick;
   View<T, 1, B> value, slope;
   GATEFOLD_HD void operator()(Index) const {
     const Index experts = picks.size();
-    T count = 0, sum = 0;
+    Index count = 0;
+    T sum = 0;
     for (Index e = 0; e < experts; ++e) count += picks(e);
-    const T normaliser = per_pick ? count : items(0);
+    const T normaliser = per_pick ? static_cast<T>(count) : items(0);
     for (Index e = 0; e < experts; ++e) {
-      const T f = count > 0 ? picks(e) / count : T(0);
+      const T f = count > 0 ? static_cast<T>(picks(e)) / static_cast<T>(count) : T(0);
       slope(e) = normaliser > 0 ? weight * T(experts) * f / normaliser : T(0);
       sum += slope(e) * total(e);
     }
@@ -181,8 +187,8 @@ template <class C, class T, class B>
 View<T, 1, B> balance(C& ctx, const GateOutcome<T, B>& a, Index stride, Same<T> weight, bool per_pick,
                       Out<T, 1, B> value) {
   const Index experts = a.probabilities.extent(1);
-  auto picks = ctx.template scratch<T>(experts), total = ctx.template scratch<T>(experts);
-  auto slope = ctx.template scratch<T>(experts);
+  auto picks = ctx.template scratch<Index>(experts);
+  auto total = ctx.template scratch<T>(experts), slope = ctx.template scratch<T>(experts);
   auto items = count_valid(ctx, a);
   B::for_rows(ctx, experts,
               LoadOfExpert<T, B>{a.plan.item, a.plan.expert, stride, {a.probabilities, {a.valid}}, picks, total});
@@ -199,7 +205,8 @@ View<T, 1, B> balance(C& ctx, const GateOutcome<T, B>& a, Index stride, Same<T> 
 /// 1 at perfect balance (times weight). f is a count, and counts dropped picks too: the gradient flows through P alone.
 /// Source: Fedus et al. 2021, arXiv:2101.03961, eq. (4)-(6), for K picks; theirs is K = 1. With per_pick, P_e is divided
 /// by N·K as in the reference code of papers 001 and 002: 1/K at balance.
-/// @cost N·E·(K + 1) reads
+/// @cost  N·E·(K + 1) reads
+/// @order picks are counted in integers, P is summed in double in the order of the items
 struct Balance {
   double weight = 0.01;
   bool per_pick = false;
@@ -224,7 +231,8 @@ struct Balance {
 ///     loss = weight · (1/N) Σ_n (log Σ_e exp z[n,e])²                                                    (2)
 ///
 /// Source: Zoph et al. 2022, arXiv:2202.08906, eq. (5).
-/// @cost N·E exponentials
+/// @cost  N·E exponentials
+/// @order that of `reduce`: blocks of items, then the blocks
 struct ZLoss {
   double weight = 0.001;
 

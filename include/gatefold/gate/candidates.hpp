@@ -1,5 +1,11 @@
 #pragma once
 
+#include <concepts>
+
+#include "gatefold/backend/probe.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/routing/sparse_plan.hpp"
+#include "gatefold/tensor/policy.hpp"
 #include "gatefold/tensor/view.hpp"
 
 /// What stands between the parts of a gate.
@@ -21,7 +27,13 @@
 ///     backward(ctx, params, candidates, plan, saved, dplan, d, grads, extra) const;        // adds to d.x, d.rank, d.q
 ///     noisy   (saved) const;                   // optional: what it ranked by, and the deviation of its noise (NoisyRank)
 ///
-/// Options a part left 0 are filled: `model_dim` through with_model_dim, `experts` through with_experts.
+/// Picks p of the plan stand in any order; TopK and its relatives write pick j of item n at n·K + j, best first, which
+/// Capacity and some losses need (a selection of which that is not true says `picks_by_item = false`). A pick that was
+/// chosen and then dropped stands as ~expert, a place that no pick uses as no_pick.
+///
+/// Each part may have validate: scores.validate(params), mixing.validate(params, items, extra), selection.validate(experts)
+/// and selection.validate(params, items, extra). Options a part left 0 are filled: `model_dim` through with_model_dim,
+/// `experts` through with_experts.
 namespace gatefold {
 
 /// What a selection chooses from.
@@ -31,6 +43,7 @@ struct Candidates {
   View<const T, 2, B> rank;     // [N, E] larger is better: logits, or log q after mixing
   View<const T, 2, B> q;        // [N, E] probabilities
   View<const T, 1, B> valid{};  // [N] 1 = item, 0 = padding; empty: all are items. For selections that compare items
+  bool first_evaluation = true;  // false when a rule evaluates the same layer again: what counts per step counts once
 };
 
 /// What a noisy selection ranked by: rank + deviation · noise. Empty views where no noise was drawn.
@@ -47,4 +60,71 @@ struct CandidatesGrad {
   NoisyRank<T, B> noisy{};
 };
 
+namespace policy {
+
+template <class S, class T, class B>
+concept ScoresForward = requires(const S scores, Probe<T, B> a, const Params<S, T, B>& params, const Extra<S, T, B>& extra) {
+  requires requires { scores.forward(a.ctx, params, a.in, a.out); } ||
+               requires { scores.forward(a.ctx, params, a.in, a.out, extra); };
+};
+template <class S, class T, class B>
+concept ScoresBackward = requires(const S scores, Probe<T, B> a, const Params<S, T, B>& params, Params<S, T, B>& grads,
+                                  const Extra<S, T, B>& extra) {
+  requires requires { scores.backward(a.ctx, params, a.in, a.in, a.out, grads); } ||
+               requires { scores.backward(a.ctx, params, a.in, a.in, a.out, grads, extra); };
+};
+template <class M, class T, class B>
+concept MixingForward = requires(const M mixing, Probe<T, B> a, const Params<M, T, B>& params, Saved<M, T, B>& saved,
+                                 const Extra<M, T, B>& extra) {
+  mixing.forward(a.ctx, params, a.in, a.in, a.out, saved, extra);
+  { mixing.rank(a.in, saved) } -> std::convertible_to<View<const T, 2, B>>;
+};
+template <class M, class T, class B>
+concept MixingBackward =
+    requires(const M mixing, Probe<T, B> a, const Params<M, T, B>& params, const Saved<M, T, B>& saved,
+             Params<M, T, B>& grads, const Extra<M, T, B>& extra, ExtraGrad<M, T, B>& dextra) {
+      mixing.backward(a.ctx, params, a.in, a.in, a.in, saved, a.in, a.in, a.out, a.out, grads, extra, dextra);
+    };
+template <class S, class T, class B>
+concept SelectionForward =
+    requires(const S selection, Probe<T, B> a, const Params<S, T, B>& params, const Candidates<T, B>& c,
+             SparsePlan<T, B>& plan, Saved<S, T, B>& saved, const Extra<S, T, B>& extra) {
+      selection.forward(a.ctx, params, c, plan, saved, extra);
+    };
+template <class S, class T, class B>
+concept SelectionBackward =
+    requires(const S selection, Probe<T, B> a, const Params<S, T, B>& params, const Candidates<T, B>& c,
+             const SparsePlan<T, B>& plan, const Saved<S, T, B>& saved, const typename SparsePlan<T, B>::Grad& dplan,
+             const CandidatesGrad<T, B>& d, Params<S, T, B>& grads, const Extra<S, T, B>& extra) {
+      selection.backward(a.ctx, params, c, plan, saved, dplan, d, grads, extra);
+    };
+
+/// True for three parts of a gate; otherwise the first unmet requirement is reported in one sentence.
+template <class ScoresT, class MixingT, class SelectionT, class T, class B>
+constexpr bool check_parts() {
+  GATEFOLD_EXPECT((HasInit<ScoresT, T, B> && HasInit<MixingT, T, B> && HasInit<SelectionT, T, B>),
+                  "gatefold: scores, mixing and selection with Params need Params<T, B> init<T, B>(ctx, seed) const; see "
+                  "docs/extending.md#parts-of-a-gate")
+  GATEFOLD_EXPECT((ScoresForward<ScoresT, T, B>),
+                  "gatefold: scores need forward(ctx, params, x, z) const, with an extra as last argument if they have "
+                  "Extra; see docs/extending.md#parts-of-a-gate")
+  GATEFOLD_EXPECT((ScoresBackward<ScoresT, T, B>),
+                  "gatefold: scores need backward(ctx, params, x, dz, dx, grads) const, with an extra as last argument if "
+                  "they have Extra; see docs/extending.md#parts-of-a-gate")
+  GATEFOLD_EXPECT((MixingForward<MixingT, T, B>),
+                  "gatefold: a mixing needs forward(ctx, params, x, z, q, saved, extra) const and rank(z, saved) const; "
+                  "see docs/extending.md#parts-of-a-gate")
+  GATEFOLD_EXPECT((MixingBackward<MixingT, T, B>),
+                  "gatefold: a mixing needs backward(ctx, params, x, z, q, saved, drank, dq, dz, dx, grads, extra, dextra) "
+                  "const; see docs/extending.md#parts-of-a-gate")
+  GATEFOLD_EXPECT((SelectionForward<SelectionT, T, B>),
+                  "gatefold: a selection needs forward(ctx, params, candidates, plan, saved, extra) const; see "
+                  "docs/extending.md#parts-of-a-gate")
+  GATEFOLD_EXPECT((SelectionBackward<SelectionT, T, B>),
+                  "gatefold: a selection needs backward(ctx, params, candidates, plan, saved, dplan, d, grads, extra) const; "
+                  "see docs/extending.md#parts-of-a-gate")
+  return true;
+}
+
+}  // namespace policy
 }  // namespace gatefold

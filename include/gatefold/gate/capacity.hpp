@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "gatefold/backend/heap.hpp"
+#include "gatefold/backend/softmax.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/gate/candidates.hpp"
@@ -23,7 +24,8 @@ struct Room {
 
   GATEFOLD_HD Index operator()(Index items) const {
     if (slots > 0) return slots;
-    const double even = std::ceil(static_cast<double>(items * picks) * factor / static_cast<double>(experts));
+    const double share = static_cast<double>(items * picks) * factor / static_cast<double>(experts);
+    const double even = std::ceil(share * (1 - 0x1p-50));  // 100 · 1.1 / 10 is more than 11 once it is rounded
     const Index most = even < static_cast<double>(items) ? static_cast<Index>(even) : items;
     return (most + multiple_of - 1) / multiple_of * multiple_of;
   }
@@ -58,14 +60,23 @@ struct PlacingKey {
     key(i) = e < 0 || (valid.data() && valid(n) == 0) ? Index(-1) : n / group * experts + e;
   }
 };
+/// surety[n] = q of the first choice of item n
+template <class T, class B>
+struct SuretyOfItem {
+  Index picks;
+  View<const T, 2, B> q;
+  View<const Index, 1, B> expert;
+  View<T, 1, B> surety;
+  GATEFOLD_HD void operator()(Index n) const { surety(n) = q(n, chosen(expert(n * picks))); }
+};
 /// Of two places: earlier choices first, then the item that is surer of its first choice.
 template <class T, class B>
 struct SurerFirst {
   Index items, picks;
-  View<const T, 1, B> weight;
+  View<const T, 1, B> surety;
   GATEFOLD_HD bool operator()(Index a, Index b) const {
     if (a / items != b / items) return a / items < b / items;
-    return ranks_before(weight(a % items * picks), a, weight(b % items * picks), b);
+    return ranks_before(surety(a % items), a, surety(b % items), b);
   }
 };
 /// What finds no room in list l, that of one group and expert, is dropped.
@@ -97,7 +108,8 @@ struct DropOverflow {
 ///     C = min(S, ⌈S·K·factor / E⌉), rounded up to a multiple of `multiple_of`                           (1)
 ///
 /// for S items with K picks each; an infinite factor drops nothing. All first choices are placed before any second choice;
-/// among equal choices earlier items go first, with batch_priority those whose first choice has the larger weight.
+/// among equal choices earlier items go first, with batch_priority those whose first choice has the larger q (under noise:
+/// softmax of the noisy values), whatever the weights are.
 /// Dropped picks stand as ~e in the plan and contribute nothing; the other weights of the item are left as they are.
 /// Padding takes no place and does not count in S. With group > 0, every `group` consecutive items are routed as if
 /// alone (the last group may be smaller). Not causal: what finds room depends on the other items of the group, later ones
@@ -108,10 +120,14 @@ struct DropOverflow {
 /// @param slots      C itself, per expert and group; 0: by (1)
 /// @throws ArgumentError unless factor > 0, multiple_of >= 1, slots >= 0, group >= 0
 /// @cost   the selection + one counting sort of S·K picks by group and expert + a second build of the plan; with
-///         batch_priority, heaps of the experts that overflow, 2·n·log₂ n comparisons for n picks
+///         batch_priority, a softmax where there is noise and heaps of the experts that overflow, 2·n·log₂ n comparisons for n picks
 /// @order  ties of batch_priority go to the lower item
 template <class SelectionT = TopK>
 struct Capacity {
+  static_assert(!requires { requires !SelectionT::picks_by_item; },
+                "gatefold: Capacity limits a selection whose picks stand item by item, best first, so not ExpertChoice, whose "
+                "experts have their number of places already; see docs/extending.md#gate");
+  static constexpr bool shows_noise = requires { requires SelectionT::shows_noise; };
   SelectionT selection{};
   double factor = 1.05;
   Index multiple_of = 4;
@@ -173,8 +189,10 @@ struct Capacity {
                 fn::RoomOfGroup<T, B>{{factor, multiple_of, slots, picks, experts}, items, size, c.valid, room});
     B::for_each(ctx, count, fn::PlacingKey<T, B>{items, picks, size, experts, c.valid, plan.expert, key});
     B::group_by(ctx, key, offsets, order);
+    auto surety = ctx.template scratch<T>(batch_priority ? items : 0);
+    B::for_each(ctx, surety.size(), fn::SuretyOfItem<T, B>{picks, compared(ctx, c, saved), plan.expert, surety});
     B::for_rows(ctx, groups * experts,
-                fn::DropOverflow<T, B>{{items, picks, plan.weight}, batch_priority, experts, offsets, room, order,
+                fn::DropOverflow<T, B>{{items, picks, surety}, batch_priority, experts, offsets, room, order,
                                        plan.expert});
     plan.build(ctx);
   }
@@ -189,6 +207,21 @@ struct Capacity {
                 const SparsePlan<T, B>& plan, const Saved<T, B>& saved, const typename SparsePlan<T, B>::Grad& dplan,
                 const CandidatesGrad<T, B>& d, Params<T, B>& grads, const Extra<T, B>& extra) const {
     selection.backward(ctx, p, c, plan, saved, dplan, d, grads, extra);
+  }
+
+ private:
+  /// What batch_priority compares: q, or the softmax of the noisy values.
+  template <class T, class B, class S>
+  View<const T, 2, B> compared(auto& ctx, const Candidates<T, B>& c, const S& saved) const {
+    if constexpr (requires { selection.noisy(saved); }) {
+      const NoisyRank<const T, B> seen = selection.noisy(saved);
+      if (batch_priority && seen.value.data()) {
+        const auto q = ctx.template scratch<T>(c.q.extent(0), c.q.extent(1));
+        B::for_rows(ctx, q.extent(0), fn::Softmax<T, B>{seen.value, q});
+        return q;
+      }
+    }
+    return c.q;
   }
 };
 template <class S>

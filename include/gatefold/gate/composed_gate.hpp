@@ -23,6 +23,19 @@
 
 namespace gatefold {
 
+namespace auxiliary {
+
+/// Whether a loss finds in a selection what it says it needs.
+template <class SelectionT>
+inline constexpr bool picks_by_item = !requires { requires !SelectionT::picks_by_item; };
+template <class SelectionT>
+inline constexpr bool is_noisy = requires { requires SelectionT::shows_noise; };
+template <class LossT, class SelectionT>
+inline constexpr bool fits = (!requires { requires LossT::needs_picks_by_item; } || picks_by_item<SelectionT>) &&
+                             (!requires { requires LossT::needs_noise; } || is_noisy<SelectionT>);
+
+}  // namespace auxiliary
+
 namespace fn {
 
 /// clean[n,:] = x[n,:], 0 for padding, which may hold anything
@@ -57,6 +70,9 @@ struct DropPadding {
 /// @cost the sum of its parts
 template <class ScoresT, class MixingT, class SelectionT, class... AuxiliaryT>
 struct ComposedGate {
+  static_assert((auxiliary::fits<AuxiliaryT, SelectionT> && ...),
+                "gatefold: this auxiliary loss does not fit the selection: Load needs noise (NoisyTopK), GShard and Load need "
+                "the picks of an item side by side (not ExpertChoice); see docs/extending.md#gate");
   using Scores = ScoresT;
   using Mixing = MixingT;
   using Selection = SelectionT;
@@ -110,6 +126,7 @@ struct ComposedGate {
       View<const T, 1, B> valid{};
       bool count_auxiliary = true;
 
+      Rest without_auxiliary() const { return {scores, mixing, selection, valid, false}; }
       Rest at(Index layer) const {
         return {at_layer(scores, layer), at_layer(mixing, layer), at_layer(selection, layer), valid, count_auxiliary};
       }
@@ -125,7 +142,6 @@ struct ComposedGate {
   template <class T, class B>
   struct ExtraGrad {
     gatefold::ExtraGrad<Mixing, T, B> mixing;
-    gatefold::ExtraGrad<Selection, T, B> selection;
     void set_trace(const AttentionTrace<T, B>& trace) { gatefold::set_trace(mixing, trace); }
   };
 
@@ -145,21 +161,25 @@ struct ComposedGate {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    const auto s = filled_selection();
-    if constexpr (requires { s.validate(experts()); }) s.validate(experts());
-    return {init_params<T, B>(scores, ctx, seed.fork(0)), init_params<T, B>(mixing, ctx, seed.fork(1)),
-            init_params<T, B>(s, ctx, seed.fork(2))};
+    if constexpr (policy::check_parts<Scores, Mixing, Selection, T, B>()) {
+      validate_options();
+      const auto g = filled();
+      return {init_params<T, B>(scores, ctx, seed.fork(0)), init_params<T, B>(g.mixing, ctx, seed.fork(1)),
+              init_params<T, B>(g.selection, ctx, seed.fork(2))};
+    } else {
+      return {};
+    }
   }
 
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const Extra<T, B>& extra) const {
+    validate_options();
+    const auto g = filled();
     if constexpr (requires { scores.validate(p.scores); }) scores.validate(p.scores);
     if constexpr (requires { mixing.validate(p.mixing, items, extra.mixing); })
-      mixing.validate(p.mixing, items, extra.mixing);
-    const auto s = filled_selection();
-    if constexpr (requires { s.validate(experts()); }) s.validate(experts());
-    if constexpr (requires { s.validate(p.selection, items, extra.selection); })
-      s.validate(p.selection, items, extra.selection);
+      g.mixing.validate(p.mixing, items, extra.mixing);
+    if constexpr (requires { selection.validate(p.selection, items, extra.selection); })
+      g.selection.validate(p.selection, items, extra.selection);
     if (extra.valid.data()) expect_shape("Gate.forward", "extra.valid", extra.valid, {items});
   }
 
@@ -167,6 +187,9 @@ struct ComposedGate {
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Plan<T, B>& plan, Saved<T, B>& saved,
                const Extra<T, B>& extra) const {
     const Index items = x.extent(0);
+    if (item_width(scores) > 0) expect_shape("Gate.forward", "x", x, {any_extent, item_width(scores)});
+    validate(p, items, extra);
+    const auto g = filled();
     auto mark = ctx.mark();
     const View<const T, 2, B> clean = without_padding(ctx, x, extra.valid);
     saved.logits.resize(items, experts());
@@ -176,10 +199,10 @@ struct ComposedGate {
     } else {
       scores.forward(ctx, p.scores, clean, saved.logits);
     }
-    mixing.forward(ctx, p.mixing, clean, saved.logits, saved.probabilities, saved.mixing,
+    g.mixing.forward(ctx, p.mixing, clean, saved.logits, saved.probabilities, saved.mixing,
                    with_valid(extra.mixing, extra.valid));
-    filled_selection().forward(ctx, p.selection, candidates<T, B>(clean, saved, extra), plan, saved.selection,
-                               with_valid(extra.selection, extra.valid));
+    g.selection.forward(ctx, p.selection, candidates<T, B>(clean, saved, extra), plan, saved.selection,
+                        with_valid(extra.selection, extra.valid));
     if (extra.valid.data()) {
       B::for_each(ctx, plan.item.size(), fn::DropPadding<T, B>{extra.valid, plan.item, plan.expert});
       plan.build(ctx);
@@ -203,21 +226,24 @@ struct ComposedGate {
       fill(ctx, d, 0);
       return d;
     };
-    auto drank = zeros(), dq = zeros(), dz = zeros(), from_auxiliary = zeros();
+    const auto g = filled();
+    auto drank = zeros(), dq = zeros(), dz = zeros();
+    View<T, 2, B> from_auxiliary{};
     NoisyRank<T, B> dnoisy{};
     if (extra.count_auxiliary && sizeof...(AuxiliaryT) > 0) {
+      from_auxiliary = zeros();
       const GateOutcome<T, B> seen = outcome(plan, saved, extra);
       if (seen.noisy.value.data()) dnoisy = {zeros(), zeros()};
       for_each_auxiliary([&](const auto& loss, Index) {
         loss.template backward<T, B>(ctx, seen, GateOutcomeGrad<T, B>{from_auxiliary, dq, drank, dnoisy});
       });
     }
-    filled_selection().backward(ctx, p.selection, candidates<T, B>(clean, saved, extra), plan, saved.selection, dplan,
-                                CandidatesGrad<T, B>{dx, drank, dq, dnoisy}, grads.selection,
-                                with_valid(extra.selection, extra.valid));
-    mixing.backward(ctx, p.mixing, clean, saved.logits, saved.probabilities, saved.mixing, drank, dq, dz, dx,
+    g.selection.backward(ctx, p.selection, candidates<T, B>(clean, saved, extra), plan, saved.selection, dplan,
+                         CandidatesGrad<T, B>{dx, drank, dq, dnoisy}, grads.selection,
+                         with_valid(extra.selection, extra.valid));
+    g.mixing.backward(ctx, p.mixing, clean, saved.logits, saved.probabilities, saved.mixing, drank, dq, dz, dx,
                     grads.mixing, with_valid(extra.mixing, extra.valid), dextra.mixing);
-    add(ctx, from_auxiliary, dz);
+    if (from_auxiliary.data()) add(ctx, from_auxiliary, dz);
     if constexpr (requires { typename Scores::template Extra<T, B>; }) {
       scores.backward(ctx, p.scores, clean, dz, dx, grads.scores, extra.scores);
     } else {
@@ -242,10 +268,27 @@ struct ComposedGate {
     B::for_each(ctx, x.size(), fn::WithoutPadding<T, B>{x, valid, clean});
     return clean;
   }
-  Selection filled_selection() const { return gatefold::with_experts(selection, experts()); }
+  /// Mixing and selection with the dimensions they left 0.
+  struct Filled {
+    Mixing mixing;
+    Selection selection;
+  };
+  Filled filled() const {
+    const Index width = item_width(scores);
+    if (width == 0) return {mixing, gatefold::with_experts(selection, experts())};
+    return {gatefold::with_model_dim(mixing, width),
+            gatefold::with_experts(gatefold::with_model_dim(selection, width), experts())};
+  }
+  void validate_options() const {
+    expect(experts() >= 1, "Gate", "scores.experts", "at least 1", experts());
+    if constexpr (requires { selection.validate(experts()); }) filled().selection.validate(experts());
+    for_each_auxiliary([&](const auto& loss, Index) {
+      if constexpr (requires { loss.validate(experts()); }) loss.validate(experts());
+    });
+  }
   template <class T, class B>
   Candidates<T, B> candidates(In<T, 2, B> x, const Saved<T, B>& saved, const Extra<T, B>& extra) const {
-    return {x, mixing.rank(saved.logits.view(), saved.mixing), saved.probabilities, extra.valid};
+    return {x, mixing.rank(saved.logits.view(), saved.mixing), saved.probabilities, extra.valid, extra.count_auxiliary};
   }
   template <class T, class B>
   GateOutcome<T, B> outcome(const Plan<T, B>& plan, const Saved<T, B>& saved, const Extra<T, B>& extra) const {

@@ -13,13 +13,14 @@ namespace gatefold {
 ///     CV²(v) = (1/(E − ddof)) Σ_e (v_e − m)² / (m² + epsilon),   m = (1/E) Σ_e v_e                        (1)
 ///
 /// 0 for E <= ddof experts and where m = epsilon = 0.
-/// Source: the code of V-MoE (Riquelme et al. 2021, arXiv:2106.05974) has ddof 0 and epsilon 0; `unbiased` is that of
-/// Shazeer et al. 2017 (arXiv:1701.06538) and FastMoE.
+/// Source: the code of V-MoE (Riquelme et al. 2021, arXiv:2106.05974) has ddof 0 and epsilon 0; `shazeer` is tensor2tensor's,
+/// the code of Shazeer et al. 2017 (arXiv:1701.06538); `fastmoe`, with the unbiased variance, is FastMoE's.
 struct CvSquared {
   Index ddof = 0;
   double epsilon = 0;
 
-  static CvSquared unbiased() { return {.ddof = 1, .epsilon = 1e-10}; }
+  static CvSquared shazeer() { return {.ddof = 0, .epsilon = 1e-10}; }
+  static CvSquared fastmoe() { return {.ddof = 1, .epsilon = 1e-10}; }
   void validate(const char* where) const {
     expect(ddof >= 0, where, "cv.ddof", "at least 0", ddof);
     expect(epsilon >= 0, where, "cv.epsilon", "at least 0", epsilon);

@@ -99,6 +99,7 @@ struct PickItemsBackward {
 /// @cost   N·E exponentials, 2·N·E·log₂ C comparisons at most, S = N/L · E · C picks
 /// @order  ties go to the lower item; NaN ranks below every number; picks of an expert are distinct items, best first
 struct ExpertChoice {
+  static constexpr bool picks_by_item = false;
   double factor = 2;
 
   template <class T, class B>

@@ -14,4 +14,18 @@ Index expert_count(const S& scores) {
   }
 }
 
+/// The width of the items a scores policy takes: length · model_dim; 0 where it has not been filled in, or is not known.
+template <class S>
+Index item_width(const S& scores) {
+  if constexpr (requires { scores.scores; }) {
+    return item_width(scores.scores);
+  } else if constexpr (requires { scores.length * scores.model_dim; }) {
+    return scores.length * scores.model_dim;
+  } else if constexpr (requires { scores.model_dim; }) {
+    return scores.model_dim;
+  } else {
+    return 0;
+  }
+}
+
 }  // namespace gatefold

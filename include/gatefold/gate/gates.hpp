@@ -1,5 +1,6 @@
 #pragma once
 
+#include "gatefold/backend/initial.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/gate/attention_posterior.hpp"
 #include "gatefold/gate/capacity.hpp"
@@ -23,7 +24,8 @@
 ///
 ///     SimilarityAware<XMoe>{.scores = {.experts = 8}, .mixing = {.tau = 2}, .selection = {.k = 2}}
 ///
-/// What only an option tells apart from another gate has a function in namespace `published` with the published settings.
+/// A name stands for the parts, and its options begin as those of the parts do, which are those of no single paper. The settings
+/// a paper printed are in namespace `published`, where they are more than the parts' own.
 namespace gatefold {
 
 /// The best expert under uniform noise, weighted by the noise-free softmax: the router of Mixture of Transformers.
@@ -36,19 +38,23 @@ using SoftmaxNoisyTop1 = ComposedGate<LinearScores, Independent, NoisyTop1<>>;
 using PatchNoisyTop1 = ComposedGate<PatchScores, Independent, NoisyTop1<>>;
 /// Noise of learned width before the K best are taken, with the losses that go with it.
 ///
-/// Source: Shazeer et al. 2017, arXiv:1701.06538.
+/// Source: Shazeer et al. 2017, arXiv:1701.06538. As it stands, with a router bias and the losses of V-MoE; settings in
+/// `published::shazeer`.
 using SoftmaxNoisyTopK = ComposedGate<LinearScores, Independent, NoisyTopK, Importance, Load>;
 /// The router of V-MoE: noise, the K best of the softmax, room for so many items per expert.
 ///
-/// Source: Riquelme et al. 2021, arXiv:2106.05974; settings in `published::vmoe`.
+/// Source: Riquelme et al. 2021, arXiv:2106.05974. As it stands, with the learned noise of Shazeer et al.; settings in
+/// `published::vmoe`.
 using VMoe = ComposedGate<LinearScores, Independent, Capacity<NoisyTopK>, Importance, Load>;
 /// The router of the Switch Transformer: input jitter, the best expert, room for so many items.
 ///
-/// Source: Fedus et al. 2021, arXiv:2101.03961; settings in `published::switch_transformer`.
+/// Source: Fedus et al. 2021, arXiv:2101.03961. As it stands, with K = 2, renormalised; settings in
+/// `published::switch_transformer`.
 using Switch = ComposedGate<Jitter<LinearScores>, Independent, Capacity<TopK>, Balance>;
 /// The two best experts with room for so many items, and GShard's balance loss.
 ///
-/// Source: Lepikhin et al. 2020, arXiv:2006.16668, without its random second expert; settings in `published::gshard`.
+/// Source: Lepikhin et al. 2020, arXiv:2006.16668, without its random second expert. As it stands, with the room of V-MoE;
+/// settings in `published::gshard`.
 using GShardTop2 = ComposedGate<LinearScores, Independent, Capacity<TopK>, GShard>;
 /// Cosine scores in a space of few dimensions.
 ///
@@ -60,7 +66,8 @@ using XMoe = ComposedGate<CosineScores, Independent, TopK>;
 using SmoeDropout = ComposedGate<FrozenScores, Independent, ScheduledTopK>;
 /// Sigmoid scores balanced by a bias instead of a loss.
 ///
-/// Source: Wang et al. 2024, arXiv:2408.15664.
+/// Source: Wang et al. 2024, arXiv:2408.15664. As it stands, with a router bias and weights that sum to 1; settings in
+/// `published::aux_loss_free` and `published::deepseek_v3`.
 using SigmoidTopK = ComposedGate<LinearScores, Independent, SigmoidBias>;
 /// Experts choose their items.
 ///
@@ -94,11 +101,19 @@ using AttentionAware = WithMixing<Base, AttentionPosterior>;
 
 namespace published {
 
+/// Settings of Shazeer et al.: no router bias, router and noise begin at 0, importance and load losses of 0.1, the load against
+/// the other experts (`Load::shazeer`).
+inline SoftmaxNoisyTopK shazeer(Index experts, Index k = 4) {
+  return {.scores = {.experts = experts, .bias = false, .initial = Initial::zero()},
+          .selection = {.k = k},
+          .auxiliary = {Importance::shazeer(), Load::shazeer()}};
+}
 /// Settings of V-MoE: no router bias, fixed noise of 1/E, weights of the softmax over all experts, room for 1.05 times the
-/// even share (4 in evaluation), rounded up to a multiple of 4, importance and load losses of 0.005.
-inline VMoe vmoe(Index experts, Index k = 2, double factor = 1.05) {
+/// even share (4 in evaluation) of each `group` items (0: all), rounded up to a multiple of 4, importance and load losses of
+/// 0.005. The losses are of the whole batch, not the mean over groups.
+inline VMoe vmoe(Index experts, Index k = 2, double factor = 1.05, Index group = 0) {
   return {.scores = {.experts = experts, .bias = false},
-          .selection = {.selection = NoisyTopK::vmoe(k), .factor = factor}};
+          .selection = {.selection = NoisyTopK::vmoe(k), .factor = factor, .group = group}};
 }
 /// Settings of the Switch Transformer: K = 1 with the weight of the softmax, jitter of 0.01, room for 1.25 times the even
 /// share, balance loss of 0.01.
@@ -110,6 +125,15 @@ inline Switch switch_transformer(Index experts, double factor = 1.25) {
 inline GShardTop2 gshard(Index experts) {
   return {.scores = {.experts = experts, .bias = false},
           .selection = {.selection = {.k = 2}, .factor = 1, .multiple_of = 1}};
+}
+/// Settings of Wang et al.: no router bias, weights that are the sigmoids themselves, bias speed of 0.001.
+inline SigmoidTopK aux_loss_free(Index experts, Index k = 6) {
+  return {.scores = {.experts = experts, .bias = false}, .selection = {.k = k, .renormalise = false, .speed = 0.001}};
+}
+/// Settings of DeepSeek-V3 (arXiv:2412.19437): no router bias, weights that sum to 2.5, bias speed of 0.001; without its limit
+/// of groups per item and its balance loss of a sequence.
+inline SigmoidTopK deepseek_v3(Index experts = 256, Index k = 8) {
+  return {.scores = {.experts = experts, .bias = false}, .selection = {.k = k, .scale = 2.5, .speed = 0.001}};
 }
 
 }  // namespace published

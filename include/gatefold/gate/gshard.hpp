@@ -13,8 +13,10 @@ namespace gatefold {
 /// Source: Lepikhin et al. 2020, arXiv:2006.16668, algorithm 1; the factor E² is that of FastMoE's code and makes the
 /// value independent of E.
 /// @param a  of a selection whose picks of item n are n·K … n·K + K − 1, best first
-/// @cost 2·N·E reads
+/// @cost  2·N·E reads
+/// @order as Balance
 struct GShard {
+  static constexpr bool needs_picks_by_item = true;
   double weight = 0.01;
 
   template <class T, class B>

@@ -37,7 +37,7 @@ struct PickByHash {
     for (Index j = 0; j < k; ++j, hash = mix64(hash)) {
       const Index rank = static_cast<Index>(hash % static_cast<std::uint64_t>(experts - j));
       item(n * k + j) = n;
-      expert(n * k + j) = ids(n) < 0 ? Index(-1) : other(n * k, j, rank);
+      expert(n * k + j) = ids(n) < 0 ? ~Index(0) : other(n * k, j, rank);
       weight(n * k + j) = T(1) / T(k);
     }
   }
@@ -52,7 +52,8 @@ struct PickByHash {
 ///
 /// mix is the finaliser of splitmix64 (mix64).
 /// Source: Roller et al. 2021, arXiv:2106.04426, sec. 3 (random hash).
-/// @param extra  ids [N]: the token of each item, whatever its embedding; a negative id goes to no expert
+/// @param extra  ids [N]: the token of each item, whatever its embedding; a negative id goes to no expert: its picks stand in
+///               the plan as dropped picks of expert 0
 /// @throws ArgumentError unless 1 <= k <= count and there is one id per item
 /// @cost   N·K² comparisons, S = N·K picks
 /// @order  picks of an item are distinct; the same id and seed give the same experts everywhere
@@ -79,8 +80,9 @@ struct HashGate {
     expect_shape("HashGate", "extra.ids", extra.ids.value, {items});
   }
   template <class T, class B>
-  void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, SparsePlan<T, B>& plan, Nothing<T, B>&,
+  void forward(typename B::Context& ctx, const Nothing<T, B>& p, In<T, 2, B> x, SparsePlan<T, B>& plan, Nothing<T, B>&,
                const Extra<T, B>& extra) const {
+    validate(p, x.extent(0), extra);
     plan.resize(x.extent(0), count, x.extent(0) * k);
     B::for_each(ctx, x.extent(0),
                 fn::PickByHash<T, B>{extra.ids.value, count, k, seed, plan.item, plan.expert, plan.weight});

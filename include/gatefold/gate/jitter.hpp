@@ -65,15 +65,17 @@ struct Jitter {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    expect(0 <= epsilon && epsilon < 1, "Jitter.init", "epsilon", "0 <= epsilon < 1", epsilon);
+    validate_options();
     return {init_params<T, B>(scores, ctx, seed)};
   }
   template <class T, class B>
   void validate(const Params<T, B>& p) const {
+    validate_options();
     if constexpr (requires { scores.validate(p.scores); }) scores.validate(p.scores);
   }
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> z, const Noise& noise) const {
+    validate(p);
     auto mark = ctx.mark();
     scores.forward(ctx, p.scores, jittered<T, B>(ctx, x, noise), z);
   }
@@ -90,6 +92,9 @@ struct Jitter {
   }
 
  private:
+  void validate_options() const {
+    expect(0 <= epsilon && epsilon < 1, "Jitter", "epsilon", "0 <= epsilon < 1", epsilon);
+  }
   template <class T>
   fn::JitterFactor<T> factor(const Noise& noise) const {
     return {*noise.random, T(epsilon)};

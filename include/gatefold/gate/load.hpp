@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cmath>
+#include <limits>
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/gate/auxiliary.hpp"
@@ -44,8 +45,10 @@ struct AboveThreshold {
     const bool taken = !ranks_before(noisy.value(n, l), l, noisy.value(n, e), e);
     return excluding && taken ? next(n) : l;
   }
+  /// Without noise an expert is above the threshold or below, ±∞ deviations, or at it.
   GATEFOLD_HD T deviations(Index n, Index e, Index at) const {
-    return (rank(n, e) - noisy.value(n, at)) / noisy.deviation(n, e);
+    const T height = rank(n, e) - noisy.value(n, at);
+    return height == 0 ? T(0) : height / noisy.deviation(n, e);
   }
 };
 /// load[e] = Σ_n Φ over the valid items
@@ -56,30 +59,33 @@ struct SmoothLoad {
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index e) const {
-    T total = 0;
+    double total = 0;
     for (Index n = lanes.lane; n < above.rank.extent(0); n += lanes.size) {
       if (above.valid(n) == 0) continue;
       const Index at = above.threshold(n, e);
       total += at < 0 ? T(1) : std::erfc(-above.deviations(n, e, at) * T(0.70710678118654752440)) / 2;
     }
     total = lanes.sum(total);
-    if (lanes.lane == 0) load(e) = total;
+    if (lanes.lane == 0) load(e) = static_cast<T>(total);
   }
 };
 /// Through rank, deviation and the noisy value at the threshold. One worker for each item, whose experts share thresholds.
+/// The expert at the threshold is −noise deviations above itself, whatever rank and deviation are: nothing to pass on.
 template <class T, class B>
 struct SmoothLoadBackward {
   AboveThreshold<T, B> above;
   View<const T, 1, B> slope;
   View<T, 2, B> drank;
   NoisyRank<T, B> dnoisy;
+  T least;  // of the deviations that have a slope
   GATEFOLD_HD void operator()(Index n) const {
     if (above.valid(n) == 0) return;
     for (Index e = 0; e < drank.extent(1); ++e) {
       const Index at = above.threshold(n, e);
-      if (at < 0) continue;
+      if (at < 0 || at == e || above.noisy.deviation(n, e) < least) continue;
       const T u = above.deviations(n, e, at);
       const T d = slope(e) * T(0.39894228040143267794) * std::exp(-u * u / 2) / above.noisy.deviation(n, e);
+      if (d == 0) continue;  // u may be infinite
       drank(n, e) += d;
       dnoisy.value(n, at) -= d;
       dnoisy.deviation(n, e) -= d * u;
@@ -98,20 +104,25 @@ struct SmoothLoadBackward {
 ///
 /// so in (2) the (K+1)-th of all where e is taken, else the K-th. With K = E there is no (K+1)-th: every expert is taken
 /// whatever the noise, v_e = N, and the loss is 0 without gradient. The gradient flows through rank, deviation and t.
-/// 0 without gradient where no noise was drawn.
+/// 0 without gradient where no noise was drawn. Where a deviation underflows to 0, Φ is 0, 1/2 or 1 by the sign of
+/// rank − t, without slope.
 /// Source: (1) Riquelme et al. 2021, arXiv:2106.05974, appendix on auxiliary losses; (2) Shazeer et al. 2017,
-/// arXiv:1701.06538, App. A, with their CV².
+/// arXiv:1701.06538, App. A; `shazeer` has the CV² of their code.
 /// @param a  of a selection with Gaussian noise that shows it (NoisyTopK); picks n·K … n·K + K − 1 of item n, best first
-/// @cost 2·N·E comparisons and N·E error functions
+/// @throws ArgumentError unless the options of cv fit
+/// @cost  2·N·E comparisons and N·E error functions
+/// @order v is summed in double, in the order of the items
 struct Load {
+  static constexpr bool needs_picks_by_item = true, needs_noise = true;
   double weight = 0.005;
   bool excluding = false;
   CvSquared cv{};
 
   static Load shazeer(double weight = 0.1) {
-    return {.weight = weight, .excluding = true, .cv = CvSquared::unbiased()};
+    return {.weight = weight, .excluding = true, .cv = CvSquared::shazeer()};
   }
 
+  void validate(Index) const { cv.validate("Load"); }
   template <class T, class B>
   void forward(typename B::Context& ctx, const GateOutcome<T, B>& a, Out<T, 1, B> value) const {
     auto mark = ctx.mark();
@@ -124,7 +135,8 @@ struct Load {
     if (!a.noisy.value.data()) return;
     const auto above = above_threshold(ctx, a);
     auto slope = slopes(ctx, a, above, {});
-    B::for_each(ctx, a.rank.extent(0), fn::SmoothLoadBackward<T, B>{above, slope, d.rank, d.noisy});
+    B::for_each(ctx, a.rank.extent(0),
+                fn::SmoothLoadBackward<T, B>{above, slope, d.rank, d.noisy, std::numeric_limits<T>::min()});
   }
 
  private:
@@ -138,7 +150,7 @@ struct Load {
   template <class T, class B>
   View<T, 1, B> slopes(auto& ctx, const GateOutcome<T, B>& a, const fn::AboveThreshold<T, B>& above,
                        Out<T, 1, B> value) const {
-    cv.validate("Load");
+    validate(a.rank.extent(1));
     const Index experts = a.rank.extent(1);
     auto load = ctx.template scratch<T>(experts), slope = ctx.template scratch<T>(experts);
     B::for_rows(ctx, experts, fn::SmoothLoad<T, B>{above, load});

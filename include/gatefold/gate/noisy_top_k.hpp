@@ -5,6 +5,7 @@
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/initial.hpp"
+#include "gatefold/backend/math.hpp"
 #include "gatefold/backend/softmax.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
@@ -19,15 +20,13 @@ namespace gatefold {
 
 namespace fn {
 
-/// s ← log(1 + exp s) + epsilon
+/// deviation = log(1 + exp v) + epsilon
 template <class T>
-struct SoftplusInPlace {
+struct LearnedDeviation {
   T epsilon;
-  T* s;
-  GATEFOLD_HD void operator()(Index i) const {
-    const T v = s[i];
-    s[i] = (v > 0 ? v : T(0)) + std::log1p(std::exp(v > 0 ? -v : v)) + epsilon;
-  }
+  const T* v;
+  T* deviation;
+  GATEFOLD_HD void operator()(Index i) const { deviation[i] = math::softplus(v[i]) + epsilon; }
 };
 /// value = rank + deviation · noise
 template <class T>
@@ -37,17 +36,16 @@ struct AddNoise {
   T* value;
   GATEFOLD_HD void operator()(Index i) const { value[i] = rank[i] + deviation[i] * noise(i); }
 };
-/// The adjoint of v in value = rank + (softplus(v) + epsilon) · noise. The softplus itself gives its slope:
-/// s = log(1 + exp v) has s' = 1 − exp(−s).
+/// The adjoint of v in value = rank + (softplus(v) + epsilon) · noise. From v itself: the deviation has lost a softplus that is
+/// small beside epsilon.
 template <class T>
 struct DeviationBackward {
-  const T *dvalue, *ddeviation, *deviation;  // ddeviation may be null
-  T epsilon;
+  const T *dvalue, *ddeviation, *v;  // ddeviation may be null
   Draw<GaussianNoise, T> noise;
   T* dv;
   GATEFOLD_HD void operator()(Index i) const {
     const T d = dvalue[i] * noise(i) + (ddeviation ? ddeviation[i] : T(0));
-    dv[i] = d * -std::expm1(epsilon - deviation[i]);
+    dv[i] = d * math::sigmoid(v[i]);
   }
 };
 
@@ -66,11 +64,12 @@ struct DeviationBackward {
 /// Source: (1) Shazeer et al. 2017, arXiv:1701.06538, eq. (3)-(5), W = 0 at first; (2) Riquelme et al. 2021,
 /// arXiv:2106.05974, sec. 2.1. `reference` adds the epsilon of FastMoE's code to (1).
 /// @param rank [N, E] in   what to rank by;  q [N, E] in  its softmax
-/// @param saved  value, deviation and softmax of value [N, E]; empty without noise
+/// @param saved  value, deviation, softmax of value and x W [N, E]; empty without noise, x W also unless learned
 /// @throws ArgumentError unless 1 <= k <= experts, deviation > 0, epsilon >= 0 and W is [D, E]
 /// @cost   2·N·D·E flop (learned), N·E draws and exponentials, N·K·E comparisons, S = N·K picks
 /// @order  as TopK: ties go to the lower expert index, NaN ranks last, picks are distinct
 struct NoisyTopK {
+  static constexpr bool shows_noise = true;
   Index k = 2;
   bool renormalise = true;
   bool learned = true;
@@ -102,7 +101,7 @@ struct NoisyTopK {
   };
   template <class T, class B>
   struct Saved {
-    Tensor<T, 2, B> value, deviation, q;  // [N, E]
+    Tensor<T, 2, B> value, deviation, q, v;  // [N, E], v = x W
   };
   template <class T, class B>
   using Extra = Noise;
@@ -137,12 +136,14 @@ struct NoisyTopK {
                Saved<T, B>& saved, const Noise& noise) const {
     const Index items = noise.random ? c.q.extent(0) : 0, count = c.q.extent(1);
     validate(count);
+    validate(p, items, noise);
     for (auto* t : {&saved.value, &saved.deviation, &saved.q}) t->resize(items, count);
+    saved.v.resize(learned ? items : 0, learned ? count : 0);
     Nothing<T, B> none;
     if (items == 0) return top_k().forward(ctx, none, c, plan, none, none);
     if (learned) {
-      B::gemm(ctx, c.x, false, p.noise.view(), false, false, saved.deviation.view(), fn::Store{});
-      B::for_each(ctx, saved.deviation.size(), fn::SoftplusInPlace<T>{T(epsilon), saved.deviation.data()});
+      B::gemm(ctx, c.x, false, p.noise.view(), false, false, saved.v.view(), fn::Store{});
+      B::for_each(ctx, saved.v.size(), fn::LearnedDeviation<T>{T(epsilon), saved.v.data(), saved.deviation.data()});
     } else {
       fill(ctx, saved.deviation.view(), T(deviation / static_cast<double>(count)));
     }
@@ -176,7 +177,7 @@ struct NoisyTopK {
     if (!learned) return;
     const View<T, 2, B> dv = dq;  // dq is used up
     B::for_each(ctx, dv.size(),
-                fn::DeviationBackward<T>{dvalue.data(), d.noisy.deviation.data(), saved.deviation.data(), T(epsilon),
+                fn::DeviationBackward<T>{dvalue.data(), d.noisy.deviation.data(), saved.v.data(),
                                          fn::draw<GaussianNoise, T>(noise), dv.data()});
     B::gemm(ctx, c.x, true, View<const T, 2, B>(dv), false, true, grads.noise.view(), fn::Store{});
     B::gemm(ctx, View<const T, 2, B>(dv), false, p.noise.view(), true, true, d.x, fn::Store{});
@@ -186,7 +187,7 @@ struct NoisyTopK {
   TopK top_k() const { return {.k = k, .renormalise = renormalise}; }
   template <class T, class B>
   static Candidates<T, B> noisy_candidates(const Candidates<T, B>& c, const Saved<T, B>& saved) {
-    return {c.x, saved.value, saved.q, c.valid};
+    return {c.x, saved.value, saved.q, c.valid, c.first_evaluation};
   }
 };
 

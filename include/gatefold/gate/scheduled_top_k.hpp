@@ -13,19 +13,23 @@ namespace gatefold {
 ///
 /// Source: SMoE-dropout, Chen et al. 2023, arXiv:2303.01610, sec. 3.3; schedules of k: Annealed. For weights see TopK.
 /// @param extra  k of this call
-/// @throws ArgumentError unless 1 <= k <= experts
+/// @throws ArgumentError unless 1 <= k <= experts, of the k that is used
 /// @cost   as TopK; memory grows once to the largest k
 /// @order  as TopK
 struct ScheduledTopK {
   Index k = 2;
   bool renormalise = true;
+  Index experts = 0;
 
   template <class T, class B>
   struct Extra {
     Index k = 0;
   };
 
-  void validate(Index experts) const { TopK{k, renormalise}.validate(experts); }
+  template <class T, class B>
+  void validate(const Nothing<T, B>&, Index, const Extra<T, B>& extra) const {
+    if (experts > 0) of(extra).validate(experts);
+  }
   template <class T, class B>
   void forward(typename B::Context& ctx, const Nothing<T, B>& p, const Candidates<T, B>& c, SparsePlan<T, B>& plan,
                Nothing<T, B>& saved, const Extra<T, B>& extra) const {

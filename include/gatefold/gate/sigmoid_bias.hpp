@@ -75,14 +75,24 @@ struct SigmoidWeightsBackward {
           of.scale * share(j) * (dweight(n * of.k + j) - mean) * math::sigmoid(-of.score(n, j));
   }
 };
-/// violation[e] += E · (mean load − load of e): a whole number
+/// violation[e] += E · (mean load − load of e): a whole number. The load is what was chosen, dropped or not.
 template <class T, class B>
 struct LoadViolation {
-  View<const Index, 1, B> offsets;
+  View<const Index, 1, B> item, expert;
+  View<const T, 1, B> valid;
   View<T, 1, B> violation;
-  GATEFOLD_HD void operator()(Index e) const {
-    const Index experts = violation.size();
-    violation(e) += static_cast<T>(offsets(experts) - experts * (offsets(e + 1) - offsets(e)));
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index e) const {
+    Index picks = 0, load = 0;
+    for (Index p = lanes.lane; p < expert.size(); p += lanes.size) {
+      if (valid.data() && valid(item(p)) == 0) continue;
+      ++picks;
+      load += chosen(expert(p)) == e;
+    }
+    picks = lanes.sum(picks);
+    load = lanes.sum(load);
+    if (lanes.lane == 0) violation(e) += static_cast<T>(picks - violation.size() * load);
   }
 };
 /// bias[e] += speed · sign(violation[e])
@@ -105,13 +115,14 @@ struct StepBySign {
 ///
 /// Source: Wang et al. 2024, arXiv:2408.15664, alg. 1; DeepSeek-V3, arXiv:2412.19437, eq. (13)-(16), whose gate has a
 /// renormalised weight and scale 2.5. b chooses and never weighs; no optimizer steps it: backward leaves E · (mean load −
-/// load) of the picks in its gradient, summed over calls (and devices), and `adapt` (a Trainer calls it) takes (3).
-/// Weights are computed from log s, so that they sum to scale even where every s underflows. With k = 1 and renormalise
+/// load) in its gradient, summed over calls (and devices), and `adapt` (a Trainer calls it) takes (3). The load is what was
+/// chosen, whether it found room or not, without padding, once per step where a rule evaluates twice.
+/// Wang et al. take w = s (not renormalised). Behind a mixing rank = log q, so that s = q / (1 + q), at most 1/2. Weights are computed from log s, so that they sum to scale even where every s underflows. With k = 1 and renormalise
 /// the task loss gives the router no gradient, as in TopK.
 /// @param speed  where the learned-by-rule `params.speed` starts; DeepSeek-V3 sets it to 0 near the end of training
 /// @param rank [N, E] in   logits
 /// @throws ArgumentError unless 1 <= k <= experts and speed >= 0
-/// @cost   N·(1 + K)·E comparisons and sigmoids, S = N·K picks
+/// @cost   N·(1 + K)·E comparisons and sigmoids, S = N·K picks; E·S comparisons in backward
 /// @order  as TopK; in float σ is 1 from logits of about 17 on, and such ties go to the lower expert index
 struct SigmoidBias {
   Index k = 2;
@@ -145,14 +156,17 @@ struct SigmoidBias {
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index, const Nothing<T, B>&) const {
+    validate(experts);
     expect_shape("SigmoidBias", "params.bias", p.bias, {experts});
     expect_shape("SigmoidBias", "params.speed", p.speed, {1});
   }
 
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, const Candidates<T, B>& c, SparsePlan<T, B>& plan,
-               Nothing<T, B>&, const Nothing<T, B>&) const {
+               Nothing<T, B>&, const Nothing<T, B>& extra) const {
     const Index items = c.rank.extent(0);
+    validate(p, items, extra);
+    expect_shape("SigmoidBias", "rank", c.rank, {items, experts});
     auto mark = ctx.mark();
     auto biased = ctx.template scratch<T>(items, experts);
     B::for_each(ctx, biased.size(), fn::BiasedSigmoid<T, B>{c.rank, p.bias, biased});
@@ -161,13 +175,14 @@ struct SigmoidBias {
     B::for_each(ctx, items, fn::SigmoidWeightsForward<T, B>{weights(c, plan), plan.weight});
     plan.build(ctx);
   }
-  /// Adds to d.rank, and the load violation to grads.bias.
+  /// Adds to d.rank, and in the first evaluation of a step the load violation to grads.bias.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>&, const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
                 const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
                 Params<T, B>& grads, const Nothing<T, B>&) const {
     B::for_each(ctx, c.rank.extent(0), fn::SigmoidWeightsBackward<T, B>{weights(c, plan), dplan.weight, d.rank});
-    B::for_each(ctx, experts, fn::LoadViolation<T, B>{plan.offsets, grads.bias});
+    if (c.first_evaluation)
+      B::for_rows(ctx, experts, fn::LoadViolation<T, B>{plan.item, plan.expert, c.valid, grads.bias});
   }
 
  private:

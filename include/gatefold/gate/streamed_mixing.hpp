@@ -20,7 +20,7 @@
 /// backward forms the scores again. An item that sees nobody keeps its own r.
 namespace gatefold {
 
-/// Who sees whom: items of the same sequence, no padding, with `causal` no later item, and with `entropy` only items at
+/// Who sees whom: items of the same sequence, padding nobody and nobody it, with `causal` no later item, and with `entropy` only items at
 /// least as sure of themselves (and oneself).
 template <class T, class B>
 struct Visible {
@@ -30,7 +30,7 @@ struct Visible {
   View<const T, 1, B> entropy{};  // [N] or empty: J_i = {j : H(r_j) ≤ H(r_i)} of paper 002, proposition 1
 
   GATEFOLD_HD bool sees(Index i, Index j) const {
-    return (!causal || j <= i) && (!valid.data() || valid(j) != 0) &&
+    return (!causal || j <= i) && (!valid.data() || (valid(i) != 0 && valid(j) != 0)) &&
            (!entropy.data() || j == i || entropy(j) <= entropy(i));
   }
 };
@@ -144,6 +144,7 @@ struct MixFinish {
 template <class T, class B>
 struct MixAdjoint {
   View<const T, 2, B> q, dq, drank;
+  T smallest;  // normal number: below, the quotient may overflow
   View<T, 2, B> g;
   View<T, 1, B> mean;
 
@@ -151,7 +152,7 @@ struct MixAdjoint {
   GATEFOLD_HD void operator()(const Lanes& lanes, Index i) const {
     T total = 0;
     for (Index e = lanes.lane; e < q.extent(1); e += lanes.size) {
-      g(i, e) = dq(i, e) + (q(i, e) > 0 ? drank(i, e) / q(i, e) : T(0));
+      g(i, e) = dq(i, e) + (q(i, e) >= smallest ? drank(i, e) / q(i, e) : T(0));
       total += g(i, e) * q(i, e);
     }
     total = lanes.sum(total);
@@ -194,7 +195,7 @@ struct MixBlockBackward {
     }
   }
 };
-/// bias[column] += Σ_row d[row, column], or the other way round
+/// sums[row] += Σ_column d[row, column]
 template <class T, class B>
 struct AddRowSums {
   View<const T, 2, B> d;
@@ -205,6 +206,7 @@ struct AddRowSums {
     sums[row] += total;
   }
 };
+/// sums[column] += Σ_row d[row, column]
 template <class T, class B>
 struct AddColumnSums {
   View<const T, 2, B> d;
@@ -292,7 +294,8 @@ void forward(C& ctx, const MixingHeads<const T, B>& heads, double scale, const V
 }
 
 /// The adjoint: writes dr [N, E], adds to the members of dheads, of which a bias may be empty.
-/// Experts whose q underflows to 0 pass no gradient from their rank.
+/// Experts whose q underflows pass no gradient from their rank. An item that holds NaN has NaN gradients, and so have the items
+/// that share a block of keys with it, causal or not; padding is left out (its x must be finite: ComposedGate sees to it).
 /// @cost  6·H·N·L·F flop (half if causal), N·L·(H + 4·E) more; scratch of two blocks and N·E
 template <class C, class T, class B>
 void backward(C& ctx, const MixingHeads<const T, B>& heads, double scale, const Visible<T, B>& visible,
@@ -301,7 +304,7 @@ void backward(C& ctx, const MixingHeads<const T, B>& heads, double scale, const 
   auto mark = ctx.mark();
   auto g = ctx.template scratch<T>(q.extent(0), q.extent(1));
   auto mean = ctx.template scratch<T>(q.extent(0));
-  B::for_rows(ctx, q.extent(0), fn::MixAdjoint<T, B>{q, dq, drank, g, mean});
+  B::for_rows(ctx, q.extent(0), fn::MixAdjoint<T, B>{q, dq, drank, std::numeric_limits<T>::min(), g, mean});
   B::for_each(ctx, dr.size(), fn::MixOwnAdjoint<T, B>{log_sum_exp, g, dr});
   const View<const T, 2, B> adjoint = g;
   for (Index h = 0; h < heads.queries.extent(0); ++h)

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cmath>
+#include <optional>
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
@@ -65,7 +66,7 @@ struct TokenSimilarity {
   struct Extra {
     Index length = 0;               // items per sequence; 0: all items are one
     View<const T, 1, B> valid{};    // [N] 1 = item, 0 = padding; empty: all are items
-    double tau = 0;                 // 0: the option
+    std::optional<double> tau{};    // empty: the option
 
     Extra with_valid(View<const T, 1, B> mask) const { return {length, valid.data() ? valid : mask, tau}; }
   };
@@ -90,6 +91,8 @@ struct TokenSimilarity {
     const Index size = learned_metric ? model_dim : 0;
     expect_shape("TokenSimilarity", "params.metric", p.metric, {size, size});
     expect(temperature(extra) > 0, "TokenSimilarity", "tau", "more than 0", temperature(extra));
+    expect(std::isfinite(T(1 / temperature(extra))), "TokenSimilarity", "tau", "so large that 1 / tau is finite",
+           temperature(extra));
     Sequence<T, B>{extra.length, extra.valid}.validate("TokenSimilarity.forward", items);
   }
 
@@ -137,7 +140,7 @@ struct TokenSimilarity {
  private:
   template <class E>
   double temperature(const E& extra) const {
-    return extra.tau != 0 ? extra.tau : tau;
+    return extra.tau.value_or(tau);
   }
   template <class V>
   static auto one(const V& rows) {

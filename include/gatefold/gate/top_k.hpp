@@ -43,7 +43,7 @@ struct PickTopK {
       total += q(n, best);
     }
     if (!renormalise) return;
-    for (Index j = n * k; j < n * k + k; ++j) weight(j) /= total;  // > 0: the best pick has q >= 1/E
+    for (Index j = n * k; j < n * k + k; ++j) weight(j) /= total;  // > 0, or NaN: the best pick has q >= 1/E
   }
 };
 

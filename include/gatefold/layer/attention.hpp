@@ -165,6 +165,7 @@ struct Attention {
     Tensor<T, 2, B> q, k, v, context;  // [N, D]
     Tensor<T, 2, B> log_sum_exp;       // [N, heads]
     Index length = 0;
+    View<const T, 1, B> valid{};  // the caller's mask, for the trace
   };
   template <class T, class B>
   using Extra = Sequence<T, B>;
@@ -207,6 +208,7 @@ struct Attention {
     for (auto* t : {&saved.q, &saved.k, &saved.v, &saved.context}) t->resize(x.extent(0), model_dim);
     saved.log_sum_exp.resize(x.extent(0), heads);
     saved.length = extra.of(x.extent(0));
+    saved.valid = extra.valid;
     project(ctx, x, p.query, saved.q.view());
     project(ctx, x, p.key, saved.k.view());
     project(ctx, x, p.value, saved.v.view());
@@ -242,7 +244,7 @@ struct Attention {
   /// What a gate may ask of this attention; views into params and saved.
   template <class T, class B>
   AttentionTrace<const T, B> trace(const Params<T, B>& p, const Saved<T, B>& saved) const {
-    return {saved.q, saved.k, saved.v, saved.log_sum_exp, p.output, saved.length, scale(), causal};
+    return {saved.q, saved.k, saved.v, saved.log_sum_exp, p.output, saved.length, scale(), causal, saved.valid};
   }
 
  private:

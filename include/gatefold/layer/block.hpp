@@ -59,6 +59,9 @@ struct Block {
     gatefold::Extra<First<T, B>, T, B> attention{};
     WithoutTrace<gatefold::Extra<Second<T, B>, T, B>> layer{};
     Extra at(Index l) const { return {at_layer(attention, l), at_layer(layer, l)}; }
+    Extra without_auxiliary() const {
+      return {gatefold::without_auxiliary(attention), gatefold::without_auxiliary(layer)};
+    }
   };
 
   Index in_dim() const { return attention.in_dim(); }

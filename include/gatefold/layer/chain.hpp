@@ -39,7 +39,7 @@ struct UniqueCarries<Known, First, Rest...> : UniqueCarries<typename WithCarry<K
 ///     x₀ = x,   x_i, carry_i ← layer_i(x_{i−1}, carry_i),   y = x_last                                   (1)
 ///
 /// The carry holds one state per type of carry, so per update rule: two heavy-ball layers share their momentum, and
-/// layers without a carry leave it untouched.
+/// layers without a carry leave it untouched. Layers that share a state must be equally wide.
 /// @param x [N, in_dim] in, y [N, out_dim] out
 /// @throws ArgumentError before the first layer writes anything
 /// @cost   the sum of the layers; keeps what stands between them
@@ -83,6 +83,9 @@ struct Chain {
     Extra at(Index l) const {
       return std::apply([&](const auto&... e) { return Extra{{at_layer(e, l)...}}; }, layers);
     }
+    Extra without_auxiliary() const {
+      return std::apply([&](const auto&... e) { return Extra{{gatefold::without_auxiliary(e)...}}; }, layers);
+    }
   };
   template <class T, class B>
   struct ExtraGrad {
@@ -95,6 +98,7 @@ struct Chain {
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
     validate_dims();
+    validate_widths<T, B>();
     Params<T, B> p;
     for_each<T, B>([&]<std::size_t I>(const auto& layer) {
       std::get<I>(p.layers) = init_params<T, B>(layer, ctx, seed.fork(I));
@@ -201,6 +205,19 @@ struct Chain {
               std::get<I + 1>(layers).in_dim()),
        ...);
     }(std::make_index_sequence<size - 1>{});
+  }
+  /// Layers that share a state have one width.
+  template <class T, class B>
+  void validate_widths() const {
+    for_each<T, B>([&]<std::size_t I>(const auto& a) {
+      for_each<T, B>([&]<std::size_t J>(const auto& b) {
+        using CarryA = gatefold::Carry<std::remove_cvref_t<decltype(a)>, T, B>;
+        using CarryB = gatefold::Carry<std::remove_cvref_t<decltype(b)>, T, B>;
+        if constexpr (I < J && std::is_same_v<CarryA, CarryB> && !std::is_same_v<CarryA, Nothing<T, B>>)
+          expect(a.out_dim() == b.out_dim(), "Chain", Joined{"layers.", J, ".out_dim"},
+                 Joined{a.out_dim(), " (layers.", I, " shares its state: one update rule, one width)"}, b.out_dim());
+      });
+    });
   }
   template <class P, class X, class C, class Y, class E>
   void validate_shapes(const P& p, const X& x, const C& carry, const Y& y, const E& extra) const {

@@ -51,7 +51,7 @@ auto expert_outputs(typename B::Context& ctx, const M& mixture, const Params<M, 
   const auto& expert = mixture.expert;
   using ExpertT = std::remove_cvref_t<decltype(expert)>;
   expect_shape("expert_outputs", "x", x, {any_extent, mixture.in_dim()});
-  const Index items = x.extent(0), experts = mixture.gate.experts(), out = mixture.out_dim();
+  const Index items = x.extent(0), experts = mixture.experts(), out = mixture.out_dim();
   if constexpr (requires { expert.validate(params.expert, experts); }) expert.validate(params.expert, experts);
   Tensor<U, 3, B> u(items, experts, out);
   auto mark = ctx.mark();

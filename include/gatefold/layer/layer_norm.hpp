@@ -69,7 +69,8 @@ struct NormaliseBackward {
 ///
 /// Source: Ba et al. 2016, arXiv:1607.06450. The variance divides by D, as in torch.nn.LayerNorm.
 /// @param x [N, D] in, y [N, D] out;  gain starts as 1, bias as 0
-/// @throws ArgumentError unless model_dim >= 1 (0: deduced inside PreNorm) and shapes fit
+/// @throws ArgumentError unless model_dim >= 1 (0: deduced inside PreNorm), epsilon > 0, which keeps a constant item finite,
+///         and shapes fit
 /// @cost   about 8·N·D flop
 struct LayerNorm {
   Index model_dim = 0;
@@ -100,11 +101,12 @@ struct LayerNorm {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed) const {
-    expect(model_dim >= 1, "LayerNorm.init", "model_dim", "at least 1", model_dim);
+    validate_options("LayerNorm.init");
     return {constant_tensor<T>(ctx, 1, model_dim), constant_tensor<T>(ctx, 0, model_dim)};
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index, const Nothing<T, B>&) const {
+    validate_options("LayerNorm");
     expect_shape("LayerNorm", "params.gain", p.gain, {model_dim});
     expect_shape("LayerNorm", "params.bias", p.bias, {model_dim});
   }
@@ -129,6 +131,12 @@ struct LayerNorm {
     const Groups<B> all = one_group(ctx, x.extent(0));
     B::grouped_sum(ctx, all, View<const T, 2, B>(scaled), grads.gain.view().as(1, model_dim));
     B::grouped_sum(ctx, all, dy, grads.bias.view().as(1, model_dim));
+  }
+
+ private:
+  void validate_options(const char* where) const {
+    expect(model_dim >= 1, where, "model_dim", "at least 1", model_dim);
+    expect(epsilon > 0, where, "epsilon", "more than 0", epsilon);
   }
 };
 

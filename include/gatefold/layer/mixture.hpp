@@ -53,6 +53,7 @@ struct Mixture {
 
   Index in_dim() const { return expert.in_dim(); }
   Index out_dim() const { return expert.out_dim(); }
+  Index experts() const { return filled_gate().experts(); }
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {

@@ -71,7 +71,7 @@ struct Load {
 /// @cost  O(S + E)
 template <class T, class B>
 Load load(typename B::Context& ctx, const SparsePlan<T, B>& plan, In<T, 1, B> valid = {}) {
-  if (valid.data()) expect_shape("load", "valid", valid, {plan.items()});
+  if (!valid.empty()) expect_shape("load", "valid", valid, {plan.items()});
   const fn::ExpertOrDropped<T, B> key{plan.item, plan.expert, plan.experts(), {valid}};
   Load l{histogram<B>(ctx, plan.expert.size(), key, plan.experts() + 1)};
   l.dropped = l.counts.back();

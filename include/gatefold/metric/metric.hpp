@@ -26,7 +26,7 @@ namespace fn {
 template <class T, class B>
 struct IsItem {
   View<const T, 1, B> valid;
-  GATEFOLD_HD bool operator()(Index n) const { return !valid.data() || valid(n) != 0; }
+  GATEFOLD_HD bool operator()(Index n) const { return valid.empty() || valid(n) != 0; }
 };
 /// f(n) of items, 0 of padding, which may hold anything
 template <class F, class T, class B>
@@ -82,7 +82,7 @@ double sum(typename B::Context& ctx, Index n, const F& f) {
 /// @throws ArgumentError unless `valid` is empty or has one entry per item
 template <class T, class B, class F>
 double mean(typename B::Context& ctx, Index n, const F& f, View<const T, 1, B> valid) {
-  if (valid.data()) expect_shape("metric", "valid", valid, {n});
+  if (!valid.empty()) expect_shape("metric", "valid", valid, {n});
   const double items = sum<B>(ctx, n, fn::OfItems<fn::One, T, B>{{}, {valid}});
   return items > 0 ? sum<B>(ctx, n, fn::OfItems<F, T, B>{f, {valid}}) / items : 0;
 }
@@ -108,7 +108,7 @@ template <class T, class B>
 void expect_labels(const char* where, Index items, Index classes, View<const Index, 1, B> labels,
                    View<const T, 1, B> valid) {
   expect_shape(where, "labels", labels, {items});
-  if (valid.data()) expect_shape(where, "valid", valid, {items});
+  if (!valid.empty()) expect_shape(where, "valid", valid, {items});
   if constexpr (B::is_host)
     for (Index n = 0; n < items; ++n)
       expect(!fn::IsItem<T, B>{valid}(n) || (0 <= labels(n) && labels(n) < classes), where, "labels",

@@ -27,7 +27,12 @@ struct RowNorm {
     return std::sqrt(squares);
   }
 };
-/// The place of pick p's expert among all experts at its item, largest norm first, ties to the lower index;
+/// Whether norm a of expert e stands before norm b of expert f: larger first, NaN last, ties to the lower index.
+GATEFOLD_HD inline bool norm_before(double a, Index e, double b, Index f) {
+  if ((a != a) != (b != b)) return b != b;
+  return a > b || (!(a < b) && e < f);
+}
+/// The place of pick p's expert among all experts at its item, in the order of norm_before;
 /// −1 if the pick was dropped or its item is padding
 template <class T, class B>
 struct NormRank {
@@ -38,8 +43,7 @@ struct NormRank {
     const Index own = expert(p), n = item(p);
     if (own < 0 || !is_item(n)) return -1;
     Index before = 0;
-    for (Index e = 0; e < norms.extent(1); ++e)
-      before += norms(n, e) > norms(n, own) || (norms(n, e) == norms(n, own) && e < own);
+    for (Index e = 0; e < norms.extent(1); ++e) before += norm_before(norms(n, e), e, norms(n, own), own);
     return before;
   }
 };
@@ -84,13 +88,13 @@ namespace metric {
 /// @return [E] sums to 1, or 0 where nothing was picked
 /// @throws ArgumentError unless shapes fit
 /// @cost  N·E·D for the norms, S·E comparisons
-/// @order ties go to the lower expert index
+/// @order NaN is the smallest norm; ties go to the lower expert index
 template <class T, class B>
 std::vector<double> norm_rank(typename B::Context& ctx, const SparsePlan<T, B>& plan, In<T, 3, B> outputs,
                               In<T, 1, B> valid = {}) {
   const Index items = plan.items(), experts = plan.experts(), rows = items * experts;
   expect_shape("norm_rank", "outputs", outputs, {items, experts, any_extent});
-  if (valid.data()) expect_shape("norm_rank", "valid", valid, {items});
+  if (!valid.empty()) expect_shape("norm_rank", "valid", valid, {items});
   auto mark = ctx.mark();
   auto norms = ctx.template scratch<double>(items, experts);
   using Norm = fn::RowNorm<T, B>;
@@ -119,12 +123,12 @@ struct ExpertNorm {
 /// @param z     [S, D] in  outputs in slot order: `saved.z`
 /// @param valid [N]    in  1 = item, 0 = padding; empty: all are items
 /// @throws ArgumentError unless shapes fit
-/// @order ties go to the lower expert index
+/// @order NaN comes last; ties go to the lower expert index
 template <class T, class B>
 std::vector<ExpertNorm> experts_by_norm(typename B::Context& ctx, const SparsePlan<T, B>& plan, In<T, 2, B> z,
                                         In<T, 1, B> valid = {}) {
   expect_shape("experts_by_norm", "z", z, {plan.rows.size(), any_extent});
-  if (valid.data()) expect_shape("experts_by_norm", "valid", valid, {plan.items()});
+  if (!valid.empty()) expect_shape("experts_by_norm", "valid", valid, {plan.items()});
   const auto counts =
       histogram<B>(ctx, plan.rows.size(), fn::ExpertOfSlot<T, B>{plan.groups(), {valid}}, plan.experts());
   const auto totals =
@@ -135,7 +139,8 @@ std::vector<ExpertNorm> experts_by_norm(typename B::Context& ctx, const SparsePl
     const double c = static_cast<double>(counts[e]);
     experts.push_back({static_cast<Index>(e), c > 0 ? totals[e] / c : 0, c > 0 ? c / slots : 0});
   }
-  std::stable_sort(experts.begin(), experts.end(), [](const auto& a, const auto& b) { return a.norm > b.norm; });
+  std::sort(experts.begin(), experts.end(),
+            [](const auto& a, const auto& b) { return fn::norm_before(a.norm, a.expert, b.norm, b.expert); });
   return experts;
 }
 

@@ -14,10 +14,13 @@ namespace fn {
 template <class T, class B>
 struct ClassAndExpert {
   View<const Index, 1, B> item, expert, labels;
-  Index experts;
+  Index classes, experts;
   IsItem<T, B> is_item;
   GATEFOLD_HD Index operator()(Index p) const {
-    return expert(p) >= 0 && is_item(item(p)) ? labels(item(p)) * experts + expert(p) : Index(-1);
+    if (expert(p) < 0 || !is_item(item(p))) return -1;
+    const Index label = labels(item(p));
+    GATEFOLD_ASSERT(0 <= label && label < classes, "routing_table: label out of range");
+    return label * experts + expert(p);
   }
 };
 
@@ -67,7 +70,7 @@ RoutingTable routing_table(typename B::Context& ctx, const SparsePlan<T, B>& pla
                            In<T, 1, B> valid = {}) {
   expect(classes >= 1, "routing_table", "classes", "at least 1", classes);
   expect_labels<T, B>("routing_table", plan.items(), classes, labels, valid);
-  const fn::ClassAndExpert<T, B> key{plan.item, plan.expert, labels, plan.experts(), {valid}};
+  const fn::ClassAndExpert<T, B> key{plan.item, plan.expert, labels, classes, plan.experts(), {valid}};
   return {classes, plan.experts(), histogram<B>(ctx, plan.expert.size(), key, classes * plan.experts())};
 }
 

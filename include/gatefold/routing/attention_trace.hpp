@@ -24,6 +24,7 @@ struct AttentionTrace {
   Index length = 0;              // items per sequence
   double scale = 1;
   bool causal = true;
+  View<const std::remove_const_t<T>, 1, B> valid{};  // [N] what attention was told is padding; empty: nothing
 
   GATEFOLD_HD Index heads() const { return log_sum_exp.extent(1); }
 };

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <limits>
+
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/core/config.hpp"
@@ -7,6 +9,9 @@
 #include "gatefold/tensor/tensor.hpp"
 
 namespace gatefold {
+
+/// Stands in a plan for a pick that nobody made, where items take different numbers of experts.
+inline constexpr Index no_pick = std::numeric_limits<Index>::min();
 
 namespace fn {
 
@@ -86,7 +91,8 @@ struct Dispatched {
 ///     out[n] = Σ_{picks p of item n} weight[p] · z[slot of p]                                          (1)
 ///
 /// A gate calls `resize`, writes item, expert (negative: dropped) and weight of every pick in any order, then calls `build`. A pick
-/// that was chosen and then dropped, for want of room, is written ~e: `fn::chosen` gives e back.
+/// that was chosen and then dropped, for want of room, is written ~e: `fn::chosen` gives e back. A place that no pick
+/// uses is written `no_pick`.
 /// @cost   building is a stable counting sort, O(S + E); combining touches every slot once
 /// @order  slots of an expert follow pick order; slots of an item are summed by ascending slot, so by expert
 template <class T, class B>

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
@@ -62,6 +63,7 @@ void visit(F& f, const Name& at, P& first, Q&... more) {
   if constexpr (is_tensor<Pack>) {
     f(at, first, more...);
   } else if constexpr (is_vector<Pack>) {
+    (expect(more.size() == first.size(), "pack", Joined{at, ": parts"}, first.size(), more.size()), ...);
     for (std::size_t i = 0; i < first.size(); ++i) visit<OnlyLearned>(f, Name{&at, {}, static_cast<Index>(i)}, first[i], more[i]...);
   } else if constexpr (is_tuple<Pack>) {
     [&]<std::size_t... I>(std::index_sequence<I...>) {
@@ -78,6 +80,7 @@ void visit(F& f, const Name& at, P& first, Q&... more) {
 }  // namespace pack
 
 /// Call f(name, tensor...) for every tensor of one pack, or of several of the same shape in lock step.
+/// @throws ArgumentError where the packs have vectors of different length
 ///
 /// A pack is a struct with `template <class F, class... P> static void each(F&& f, P&... p)` that lists its members
 /// once: `f("weight", p.weight...); f("bias", p.bias...);`. Vectors and tuples of packs are packs.
@@ -98,6 +101,7 @@ void adapt(C& ctx, P& params, P& grads) {
   if constexpr (requires { params.adapt(ctx, grads); }) {
     params.adapt(ctx, grads);
   } else if constexpr (pack::is_vector<P>) {
+    expect(params.size() == grads.size(), "adapt", "parts", params.size(), grads.size());
     for (std::size_t i = 0; i < params.size(); ++i) adapt(ctx, params[i], grads[i]);
   } else if constexpr (pack::is_tuple<P>) {
     [&]<std::size_t... I>(std::index_sequence<I...>) {

@@ -146,7 +146,8 @@ P with_experts(const P& policy, Index experts) {
   if constexpr (requires { { policy.with_experts(experts) } -> std::same_as<P>; }) {
     return policy.with_experts(experts);
   } else if constexpr (requires(P p) { p.experts = experts; }) {
-    expect(policy.experts == 0 || policy.experts == experts, "Gate", "experts", experts, policy.experts);
+    expect(policy.experts == 0 || policy.experts == experts, "Gate", "experts",
+           Joined{experts, " (what stands beside it: mixed experts, say, count that many)"}, policy.experts);
     P filled = policy;
     filled.experts = experts;
     return filled;

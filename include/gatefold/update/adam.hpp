@@ -9,6 +9,7 @@
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/policy.hpp"
 #include "gatefold/update/adaptive_root.hpp"
+#include "gatefold/update/momentum.hpp"
 
 namespace gatefold {
 
@@ -68,7 +69,7 @@ namespace update {
 /// reaches (1−β₁)/ε. Finite differences see only the sign; check gradients with a larger ε. ε inside acts like √ε.
 /// Where v = 0 the root's slope counts as 0, so that u = 0 gives no NaN.
 /// @param carry  p, v [N, D] and the number of layers done
-/// @throws ArgumentError unless ε > 0 and 0 <= β₁, β₂ < 1
+/// @throws ArgumentError unless ε > 0, 0 <= β₁, β₂ < 1, and γ and κ are finite
 /// @cost   N·D roots and divisions, 2·N·D carried and 3·N·D kept values
 struct Adam {
   double beta1 = 0.9, beta2 = 0.999, gamma = 1, kappa = 0, epsilon = 1e-8;
@@ -104,6 +105,8 @@ struct Adam {
     expect(epsilon > 0, "Adam", "epsilon", "more than 0", epsilon);
     expect(beta1 >= 0 && beta1 < 1, "Adam", "beta1", "0 <= beta1 < 1", beta1);
     expect(beta2 >= 0 && beta2 < 1, "Adam", "beta2", "0 <= beta2 < 1", beta2);
+    expect_finite("Adam", "gamma", gamma);
+    expect_finite("Adam", "kappa", kappa);
     expect_shape("Adam", "carry.p", carry.p, {items, dim});
     expect_shape("Adam", "carry.v", carry.v, {items, dim});
   }

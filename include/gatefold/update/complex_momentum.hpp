@@ -8,6 +8,7 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/policy.hpp"
+#include "gatefold/update/momentum.hpp"
 
 namespace gatefold {
 
@@ -51,6 +52,7 @@ namespace update {
 /// Source: paper 001, eq. (21), with u = −f; Lorraine et al. 2021, arXiv:2102.08431. The paper does not give its μ; the
 /// modulus here is that of its heavy ball, the phase π/8. Phase 0 is HeavyBall, phase π its negative momentum.
 /// @param carry  re, im [N, D], the parts of p
+/// @throws ArgumentError unless modulus, phase and γ are finite
 /// @cost  5·N·D multiply-adds, 2·N·D carried values
 struct ComplexMomentum {
   double modulus = 0.7, phase = std::numbers::pi / 8, gamma = 1;
@@ -73,6 +75,9 @@ struct ComplexMomentum {
   }
   template <class T, class B>
   void validate(const Nothing<T, B>&, Index items, Index dim, const Carry<T, B>& carry) const {
+    expect_finite("ComplexMomentum", "modulus", modulus);
+    expect_finite("ComplexMomentum", "phase", phase);
+    expect_finite("ComplexMomentum", "gamma", gamma);
     expect_shape("ComplexMomentum", "carry.re", carry.re, {items, dim});
     expect_shape("ComplexMomentum", "carry.im", carry.im, {items, dim});
   }

@@ -18,7 +18,8 @@ namespace gatefold::update {
 /// Source: paper 001, sec. 5 and App. D.1: Adam (or RmsProp) in the first layer, heavy ball after it. The paper does not say
 /// whether the momentum begins in the first layer; its code begins it there (warm), so that layer 2 goes on from γ u(x).
 /// Either way the first layer evaluates its branch once, and once calls its adjoint with what both rules ask of u.
-/// Every layer has the parameters of both rules; those that its layer does not use have gradient 0.
+/// Every layer has the parameters of both rules; those that its layer does not use have gradient 0 (and an optimizer that
+/// decays weights, as AdamW with decay, still decays them).
 /// @param carry  the states of both rules, and the number of layers done
 /// @throws ArgumentError when warm and one of the rules evaluates more than once (it has no one u); give warm = false
 /// @cost   that of the rule in use; in a warm first layer of both, N·D kept values included

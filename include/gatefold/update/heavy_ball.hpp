@@ -14,6 +14,7 @@ namespace gatefold::update {
 /// subtracts; for constant γ the two are the same update. μ = 0.7, γ = 1 are its published settings; μ = 0, γ = 1 is
 /// Plain, bit for bit for finite values, up to the sign of zero; μ < 0 is the negative momentum of its App. E.4.
 /// @param carry  p [N, D]
+/// @throws ArgumentError unless μ and γ are finite
 /// @cost  2·N·D multiply-adds, N·D carried values; stable while |μ| < 1 and 0 < γσ < 2 + 2μ (paper 001, Lemma 1)
 struct HeavyBall {
   double mu = 0.7, gamma = 1;
@@ -26,6 +27,8 @@ struct HeavyBall {
   }
   template <class T, class B>
   void validate(const Nothing<T, B>&, Index items, Index dim, const Carry<T, B>& carry) const {
+    expect_finite("HeavyBall", "mu", mu);
+    expect_finite("HeavyBall", "gamma", gamma);
     carry.validate("HeavyBall", items, dim);
   }
 

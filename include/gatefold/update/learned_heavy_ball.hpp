@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cmath>
+
+#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/initial.hpp"
 #include "gatefold/backend/math.hpp"
 #include "gatefold/backend/random_fill.hpp"
@@ -43,18 +46,18 @@ enum class StepSize { fixed, learned, per_item };
 ///     per_item:  γ[n] = σ(⟨x[n], w⟩ + b)                                                                (2)
 ///
 /// Source: paper 001, App. E.1, Tables 5 and 6, with u = −f: (i) both learned, the default; (ii) `.learn_mu = false`;
-/// (iii) that and `StepSize::per_item`. Each layer learns its own. μ and γ begin at the options; what is fixed has no
-/// parameter.
+/// (iii) that and `StepSize::per_item`. Each layer learns its own; what is fixed has no parameter. μ and γ begin at the
+/// options; γ[n] does where ⟨x[n], w⟩ = 0, b = log γ/(1 − γ), if 0 < γ < 1, else at σ(0) = 1/2. w begins by `initial`.
 /// @param carry  p [N, D]
 /// @param saved  p before and after [N, D], γ [N]
-/// @throws ArgumentError unless model_dim fits the items (0: deduced inside Residual), when the step size is per item
-/// @cost   4·N·D multiply-adds forward and backward each, N·D carried and 2·N·D kept values
+/// @throws ArgumentError unless μ and γ are finite, and model_dim fits the branch (0: deduced inside Residual)
+/// @cost   2·N·D multiply-adds forward and 4·N·D backward, 3·N·D and 6·N·D per item; N·D carried and 2·N·D kept values
 struct LearnedHeavyBall {
   double mu = 0.7, gamma = 1;
   bool learn_mu = true;
   StepSize step = StepSize::learned;
   Index model_dim = 0;
-  Initial initial{};  // of w and b
+  Initial initial{};  // of w
 
   template <class T, class B>
   struct Params {
@@ -83,10 +86,13 @@ struct LearnedHeavyBall {
   }
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    validate_options("LearnedHeavyBall.init");
     if (step == StepSize::per_item) expect(model_dim >= 1, "LearnedHeavyBall.init", "model_dim", "at least 1", model_dim);
-    return {constant_tensor<T>(ctx, mu, learn_mu ? 1 : 0),
-            constant_tensor<T>(ctx, gamma, step == StepSize::learned ? 1 : 0),
-            LinearScalar<T, B>::init(ctx, initial, linear_dim(), seed)};
+    Params<T, B> p{constant_tensor<T>(ctx, mu, learn_mu ? 1 : 0),
+                   constant_tensor<T>(ctx, gamma, step == StepSize::learned ? 1 : 0),
+                   LinearScalar<T, B>::init(ctx, initial, linear_dim(), seed)};
+    fill(ctx, p.linear.bias.view(), T(gamma > 0 && gamma < 1 ? std::log(gamma / (1 - gamma)) : 0));
+    return p;
   }
   template <class T, class B>
   void begin(typename B::Context& ctx, Index items, Index dim, Carry<T, B>& carry) const {
@@ -94,6 +100,7 @@ struct LearnedHeavyBall {
   }
   template <class T, class B>
   void validate(const Params<T, B>& params, Index items, Index dim, const Carry<T, B>& carry) const {
+    validate_options("LearnedHeavyBall");
     if (step == StepSize::per_item) expect(model_dim == dim, "LearnedHeavyBall", "model_dim", dim, model_dim);
     expect_shape("LearnedHeavyBall", "params.mu", params.mu, {learn_mu ? 1 : 0});
     expect_shape("LearnedHeavyBall", "params.gamma", params.gamma, {step == StepSize::learned ? 1 : 0});
@@ -125,6 +132,10 @@ struct LearnedHeavyBall {
   }
 
  private:
+  void validate_options(const char* where) const {
+    expect_finite(where, "mu", mu);
+    expect_finite(where, "gamma", gamma);
+  }
   Index linear_dim() const { return step == StepSize::per_item ? model_dim : 0; }
   template <class T, class B>
   fn::Coefficient<T> mu_of(const Params<T, B>& params) const {

@@ -5,6 +5,7 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/tensor.hpp"
 #include "gatefold/update/inner_product.hpp"
+#include "gatefold/update/momentum.hpp"
 
 /// Heavy ball with coefficients that are numbers of the model, and their adjoints.
 ///
@@ -31,17 +32,6 @@ struct LearnedMomentumStep {
     before[i] = p[i];
     p[i] = after[i] = mu(i) * p[i] + u[i];
     y[i] = x[i] + gamma(i) * p[i];
-  }
-};
-/// du = γ dy + dp,   dp ← μ du
-template <class T>
-struct LearnedMomentumBackward {
-  Coefficient<T> mu, gamma;
-  const T* dy;
-  T *dp, *du;
-  GATEFOLD_HD void operator()(Index i) const {
-    du[i] = gamma(i) * dy[i] + dp[i];
-    dp[i] = mu(i) * du[i];
   }
 };
 
@@ -74,7 +64,8 @@ void learned_momentum_backward(C& ctx, const fn::Coefficient<T>& mu, const fn::C
                                View<T, 2, B> dp, View<T, 2, B> dx, Same<View<T, 1, B>> dmu, Same<View<T, 1, B>> dgamma) {
   auto mark = ctx.mark();
   auto du = ctx.template scratch<T>(x.extent(0), x.extent(1));
-  B::for_each(ctx, x.size(), fn::LearnedMomentumBackward<T>{mu, gamma, dy.data(), dp.data(), du.data()});
+  B::for_each(ctx, x.size(),
+              fn::HeavyBallBackward<T, fn::Coefficient<T>>{mu, gamma, dy.data(), dp.data(), du.data()});
   if (dmu.size() > 0)
     B::template reduce<T>(ctx, x.size(), fn::InnerProduct<T>{du.data(), kept.before.data()}, dmu.data());
   if (gamma.width > 0) {

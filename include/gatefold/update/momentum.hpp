@@ -1,7 +1,10 @@
 #pragma once
 
+#include <cmath>
+
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/tensor.hpp"
@@ -25,21 +28,32 @@ struct HeavyBallStep {
     y[i] = x[i] + gamma * p[i];
   }
 };
-/// du = γ dy + dp,   dp ← μ du
+/// A number of options, the same for all elements.
 template <class T>
+struct Constant {
+  T value;
+  GATEFOLD_HD T operator()(Index) const { return value; }
+};
+/// du = γ dy + dp,   dp ← μ du, with coefficients of element i
+template <class T, class CoefficientT>
 struct HeavyBallBackward {
-  T mu, gamma;
+  CoefficientT mu, gamma;
   const T* dy;
   T *dp, *du;
   GATEFOLD_HD void operator()(Index i) const {
-    du[i] = gamma * dy[i] + dp[i];
-    dp[i] = mu * du[i];
+    du[i] = gamma(i) * dy[i] + dp[i];
+    dp[i] = mu(i) * du[i];
   }
 };
 
 }  // namespace fn
 
 namespace update {
+
+/// @throws ArgumentError unless a coefficient is finite
+inline void expect_finite(const char* rule, const char* name, double value) {
+  expect(std::isfinite(value), rule, name, "a finite number", value);
+}
 
 /// Momentum on its way from layer to layer, zero before the first. RuleT only tells the states of unlike rules apart, so
 /// that a Chain keeps one for each.
@@ -74,7 +88,8 @@ void momentum_backward(C& ctx, double mu, double gamma, View<const T, 2, B> poin
                        View<T, 2, B> dp, View<T, 2, B> dpoint) {
   auto mark = ctx.mark();
   auto du = ctx.template scratch<T>(dy.extent(0), dy.extent(1));
-  B::for_each(ctx, dy.size(), fn::HeavyBallBackward<T>{T(mu), T(gamma), dy.data(), dp.data(), du.data()});
+  B::for_each(ctx, dy.size(),
+              fn::HeavyBallBackward<T, fn::Constant<T>>{{T(mu)}, {T(gamma)}, dy.data(), dp.data(), du.data()});
   df(point, du, dpoint, 0);
 }
 

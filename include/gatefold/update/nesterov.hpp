@@ -13,6 +13,7 @@ namespace gatefold::update {
 /// stands inside; the stream is the same. It prints the look-ahead as x − μ γ p, which with its sign of p looks back, to
 /// where the stream came from; Nesterov looks ahead, to x + μ γ p, where the momentum is about to move it: `classical()`.
 /// @param carry  p [N, D]
+/// @throws ArgumentError unless μ and γ are finite
 /// @cost  3·N·D multiply-adds, N·D carried and N·D kept values
 struct Nesterov {
   double mu = 0.7, gamma = 1;
@@ -32,6 +33,8 @@ struct Nesterov {
   }
   template <class T, class B>
   void validate(const Nothing<T, B>&, Index items, Index dim, const Carry<T, B>& carry) const {
+    expect_finite("Nesterov", "mu", mu);
+    expect_finite("Nesterov", "gamma", gamma);
     carry.validate("Nesterov", items, dim);
   }
 

@@ -14,7 +14,7 @@ namespace gatefold::update {
 /// Source: paper 001, eq. (17), (18), with u = −f; Cyrus et al. 2018, arXiv:1710.04753. Hence α γ = μ / L. The defaults are
 /// the reference code's: γ = 0.96, μ = 0.04, α = 1/24. The momentum is called q here because p is an option.
 /// @param carry  q [N, D], under the name p as in the other rules
-/// @throws ArgumentError unless k > 1 (the condition ratio L/m; at k = 1 (2) divides by zero), 0 <= p < 1 and l > 0
+/// @throws ArgumentError unless 1 < k < ∞ (the condition ratio L/m; at k = 1 (2) divides by zero), 0 <= p < 1, 0 < l < ∞
 /// @cost   3·N·D multiply-adds, N·D carried and N·D kept values
 struct Robust {
   double p = 0.2, k = 1.25, l = 1;
@@ -38,6 +38,8 @@ struct Robust {
     expect(k > 1, "Robust", "k", "more than 1", k);
     expect(p >= 0 && p < 1, "Robust", "p", "0 <= p < 1", p);
     expect(l > 0, "Robust", "l", "more than 0", l);
+    expect_finite("Robust", "k", k);
+    expect_finite("Robust", "l", l);
     carry.validate("Robust", items, dim);
   }
 

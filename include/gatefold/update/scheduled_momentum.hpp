@@ -14,6 +14,7 @@ namespace gatefold::update {
 /// A schedule has `double mu(Index t) const`, and may have `void validate() const`. t counts the layers of this rule.
 /// Source: paper 001, App. E.1 and E.4, with u = −f.
 /// @param carry  p [N, D] and the number of layers done
+/// @throws ArgumentError unless γ is finite and the schedule's own `validate` agrees
 /// @cost  that of HeavyBall
 template <class ScheduleT>
 struct ScheduledMomentum {
@@ -33,6 +34,7 @@ struct ScheduledMomentum {
   template <class T, class B>
   void validate(const Nothing<T, B>&, Index items, Index dim, const Carry<T, B>& carry) const {
     if constexpr (requires { schedule.validate(); }) schedule.validate();
+    expect_finite("ScheduledMomentum", "gamma", gamma);
     carry.validate("ScheduledMomentum", items, dim);
   }
 

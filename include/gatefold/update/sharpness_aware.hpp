@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cmath>
+#include <type_traits>
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
@@ -8,26 +9,27 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/policy.hpp"
 #include "gatefold/update/inner_product.hpp"
+#include "gatefold/update/momentum.hpp"
 
 namespace gatefold {
 
 namespace fn {
 
 /// s ← 1/√s, and 0 where s = 0
-template <class T>
 struct InverseRoot {
-  T* s;
-  GATEFOLD_HD void operator()(Index i) const { s[i] = s[i] > 0 ? 1 / std::sqrt(s[i]) : T(0); }
+  double* s;
+  GATEFOLD_HD void operator()(Index i) const { s[i] = s[i] > 0 ? 1 / std::sqrt(s[i]) : 0; }
 };
 /// n = u/‖u‖, in place;   z = x − ρ n.   `width` elements share a norm
 template <class T>
 struct Sharpen {
   T rho;
   Index width;
-  const T *x, *inverse;
+  const T* x;
+  const double* inverse;
   T *unit, *z;
   GATEFOLD_HD void operator()(Index i) const {
-    unit[i] *= inverse[i / width];
+    unit[i] = T(unit[i] * inverse[i / width]);
     z[i] = x[i] - rho * unit[i];
   }
 };
@@ -36,10 +38,11 @@ template <class T>
 struct SharpenBackward {
   T rho;
   Index width;
-  const T *unit, *inverse, *slope, *dz;  // slope = ⟨n, dz⟩
+  const T *unit, *slope, *dz;  // slope = ⟨n, dz⟩
+  const double* inverse;
   T* du;
   GATEFOLD_HD void operator()(Index i) const {
-    du[i] = -rho * inverse[i / width] * (dz[i] - unit[i] * slope[i / width]);
+    du[i] = T(-rho * inverse[i / width] * (dz[i] - unit[i] * slope[i / width]));
   }
 };
 
@@ -57,9 +60,10 @@ enum class Norm { item, batch };
 /// Source: paper 001, App. E.4 (SAM-SMoE), with u = −f; Foret et al. 2020, arXiv:2010.01412. The norm is each item's, so
 /// that no item depends on its batch; `Norm::batch` is the reference code's, over all items at once. Where u(x) = 0 the
 /// point is x, and what comes back to u(x) is 0.
-/// @throws ArgumentError unless ρ >= 0
+/// @throws ArgumentError unless ρ >= 0 and γ is finite
 /// @cost   two evaluations of the branch, N·D kept values twice
-/// @order  Norm::batch sums in the backend's fixed order
+/// @order  norms are summed in double, so that no float's square under- or overflows; Norm::batch in the backend's fixed
+///         order
 struct SharpnessAware {
   double rho = 0.05, gamma = 1;
   Norm norm = Norm::item;
@@ -68,12 +72,14 @@ struct SharpnessAware {
 
   template <class T, class B>
   struct Saved {
-    Tensor<T, 2, B> unit, point;  // [N, D] u(x)/‖u(x)‖, z
-    Tensor<T, 1, B> inverse;      // [N], or [1] of the batch: 1/‖u(x)‖
+    Tensor<T, 2, B> unit, point;   // [N, D] u(x)/‖u(x)‖, z
+    Tensor<double, 1, B> inverse;  // [N], or [1] of the batch: 1/‖u(x)‖
   };
   template <class T, class B>
   void validate(const Nothing<T, B>&, Index, Index, const Nothing<T, B>&) const {
     expect(rho >= 0, "SharpnessAware", "rho", "at least 0", rho);
+    expect_finite("SharpnessAware", "rho", rho);
+    expect_finite("SharpnessAware", "gamma", gamma);
   }
 
   template <class T, class B, class F>
@@ -85,7 +91,7 @@ struct SharpnessAware {
     saved.inverse.resize(norms(x));
     f(x, saved.unit, 0);
     inner_products(ctx, saved.unit.view(), saved.unit.view(), saved.inverse.view());
-    B::for_each(ctx, saved.inverse.size(), fn::InverseRoot<T>{saved.inverse.data()});
+    B::for_each(ctx, saved.inverse.size(), fn::InverseRoot{saved.inverse.data()});
     B::for_each(ctx, x.size(), fn::Sharpen<T>{T(rho), width(x), x.data(), saved.inverse.data(), saved.unit.data(),
                                               saved.point.data()});
     f(saved.point, u, 1);
@@ -102,8 +108,8 @@ struct SharpnessAware {
     add_scaled(ctx, T(gamma), dy, du);
     df(saved.point, du, dz, 1);
     inner_products(ctx, saved.unit.view(), View<const T, 2, B>(dz), slope);
-    B::for_each(ctx, x.size(), fn::SharpenBackward<T>{T(rho), width(x), saved.unit.data(), saved.inverse.data(),
-                                                      slope.data(), dz.data(), du.data()});
+    B::for_each(ctx, x.size(), fn::SharpenBackward<T>{T(rho), width(x), saved.unit.data(), slope.data(), dz.data(),
+                                                      saved.inverse.data(), du.data()});
     add(ctx, dy, dx);
     add(ctx, dz, dx);
     df(x, du, dx, 0);
@@ -118,13 +124,14 @@ struct SharpnessAware {
   Index width(const V& x) const {
     return norm == Norm::item ? x.extent(1) : x.size();
   }
-  template <class C, class T, class B>
-  void inner_products(C& ctx, Same<View<const T, 2, B>> a, Same<View<const T, 2, B>> b, View<T, 1, B> out) const {
+  template <class C, class T, class Sum, class B>
+  void inner_products(C& ctx, View<T, 2, B> a, Same<View<const std::remove_const_t<T>, 2, B>> b, View<Sum, 1, B> out) const {
+    using U = std::remove_const_t<T>;
     if (norm == Norm::item) {
-      B::for_rows(ctx, a.extent(0), fn::RowInnerProduct<T, B>{a, b, out});
+      B::for_rows(ctx, a.extent(0), fn::RowInnerProduct<U, B, Sum>{a, b, out});
     } else {
       fill(ctx, out, 0);
-      B::template reduce<T>(ctx, a.size(), fn::InnerProduct<T>{a.data(), b.data()}, out.data());
+      B::template reduce<Sum>(ctx, a.size(), fn::InnerProduct<U, Sum>{a.data(), b.data()}, out.data());
     }
   }
 };

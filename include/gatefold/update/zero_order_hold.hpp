@@ -77,12 +77,13 @@ namespace update {
 ///     μ_t = e^{Δ μ},   γ_t[n] = (e^{Δ μ} − 1)/(Δ μ) · Δ · (⟨x[n], w⟩ + b),   Δ = softplus(s)            (2)
 ///
 /// Source: paper 001, App. E.1 (ZOH), with u = −f; s, μ, w and b are learned, in each layer its own. The paper leaves open
-/// where they begin: here Δ at the option `delta`, μ so that μ_t is the option `mu`, and w, b by `initial`. At Δ μ = 0 the
-/// quotient is 1; near it both it and its slope keep full precision.
+/// where they begin: here Δ at the option `delta`, μ so that μ_t is the option `mu`, and w, b by `initial`, so that γ_t begins
+/// with mean 0 and either sign: a layer steps forth or back until it learns. At Δ μ = 0 the quotient is 1; near it both it
+/// and its slope keep full precision.
 /// @param carry  p [N, D]
 /// @param saved  p before and after [N, D], the linear map and γ_t [N]
-/// @throws ArgumentError unless mu, delta > 0 and model_dim fits the items (0: deduced inside Residual)
-/// @cost   4·N·D multiply-adds forward and backward each, N·D carried and 2·N·D kept values
+/// @throws ArgumentError unless mu, delta > 0 are finite and model_dim fits the branch (0: deduced inside Residual)
+/// @cost   3·N·D multiply-adds forward and 6·N·D backward, N·D carried and 2·N·D kept values
 struct ZeroOrderHold {
   double mu = 0.7, delta = 1;  // where μ_t and Δ begin
   Index model_dim = 0;
@@ -116,6 +117,8 @@ struct ZeroOrderHold {
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
     expect(mu > 0, "ZeroOrderHold.init", "mu", "more than 0", mu);
     expect(delta > 0, "ZeroOrderHold.init", "delta", "more than 0", delta);
+    expect_finite("ZeroOrderHold.init", "mu", mu);
+    expect_finite("ZeroOrderHold.init", "delta", delta);
     expect(model_dim >= 1, "ZeroOrderHold.init", "model_dim", "at least 1", model_dim);
     const double step = delta + std::log(-std::expm1(-delta));  // softplus⁻¹
     return {constant_tensor<T>(ctx, step, 1), constant_tensor<T>(ctx, std::log(mu) / delta, 1),

@@ -24,14 +24,18 @@ struct Cpu {
    public:
     using Backend = Cpu;
     /// @param threads  0: all that OpenMP offers, which is 1 without OpenMP
+    /// @param eager    share out loops among the threads however short they are: slow, for tests that look for races
     /// @throws ArgumentError if negative
-    explicit Context(int threads = 0) : threads_(threads > 0 ? threads : cpu::available_threads()) {
+    explicit Context(int threads = 0, bool eager = false)
+        : threads_(threads > 0 ? threads : cpu::available_threads()), eager_(eager) {
       expect(threads >= 0, "Cpu::Context", "threads", "at least 0", threads);
     }
     int threads() const { return threads_; }
+    bool eager() const { return eager_; }
 
    private:
     int threads_;
+    bool eager_;
   };
 
   static void* allocate(std::size_t bytes) { return ::operator new(bytes, std::align_val_t(64)); }
@@ -48,11 +52,11 @@ struct Cpu {
 
   template <class F>
   static void for_each(Context& ctx, Index n, const F& f) {
-    cpu::for_each(ctx.threads(), n, f);
+    cpu::for_each(ctx.threads(), n, f, ctx.eager());
   }
   template <class F>
   static void for_rows(Context& ctx, Index n, const F& f) {
-    cpu::for_rows(ctx.threads(), n, f);
+    cpu::for_rows(ctx.threads(), n, f, ctx.eager());
   }
   template <class T, class F>
   static void reduce(Context& ctx, Index n, const F& f, T* out) {

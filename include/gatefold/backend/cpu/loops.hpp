@@ -13,9 +13,10 @@
 namespace gatefold::cpu {
 
 /// f(i) for i < n, in long runs that a compiler can vectorise.
+/// @param eager  share out however little there is, see Cpu::Context
 template <class F>
-void for_each(int threads, Index n, const F& f) {
-  constexpr Index parallel_from = 1 << 14, line = 64;  // elements; whole cache lines for each thread
+void for_each(int threads, Index n, const F& f, bool eager = false) {
+  const Index parallel_from = eager ? 2 : 1 << 14, line = eager ? 1 : 64;  // elements; whole cache lines for each thread
   const Index chunks = n < parallel_from ? 1 : threads;
   const Index chunk = ((n + chunks - 1) / chunks + line - 1) / line * line;
   parallel_for(threads, chunks, [&](Index c, int) {
@@ -27,9 +28,9 @@ void for_each(int threads, Index n, const F& f) {
 
 /// f(lanes, row) for row < n. A row may be heavy, so that two rows for each thread are worth sharing.
 template <class F>
-void for_rows(int threads, Index n, const F& f) {
+void for_rows(int threads, Index n, const F& f, bool eager = false) {
   const Index chunk = std::clamp<Index>(n / (threads * 8), 1, 64);
-  parallel_for(n < 2 * threads ? 1 : threads, (n + chunk - 1) / chunk, [&](Index c, int) {
+  parallel_for(n < 2 * threads && !eager ? 1 : threads, (n + chunk - 1) / chunk, [&](Index c, int) {
     const Index end = std::min(n, (c + 1) * chunk);
     for (Index row = c * chunk; row < end; ++row) f(OneLane{}, row);
   });
@@ -62,11 +63,11 @@ void reduce(Context& ctx, Index n, const F& f, T* out) {
 /// @throws ArgumentError unless every key is less than groups
 template <class Context>
 void group_by(Context& ctx, Index n, const Index* keys, Index groups, Index* offsets, Index* order) {
-  constexpr Index parallel_from = 1 << 15;
+  const Index parallel_from = ctx.eager() ? 2 : 1 << 15;
   Index largest = -1;
   for (Index i = 0; i < n; ++i) largest = std::max(largest, keys[i]);
   expect(largest < groups, "group_by", "key", Joined{"less than ", groups, " (an expert or item that exists)"}, largest);
-  const Index chunks = n < parallel_from || n < 8 * groups ? 1 : ctx.threads();
+  const Index chunks = n < parallel_from || (n < 8 * groups && !ctx.eager()) ? 1 : ctx.threads();
   const auto mark = ctx.mark();
   Index* places = ctx.template scratch<Index>(chunks, groups).data();
   const auto each_key = [&](Index c, const auto& f) {
