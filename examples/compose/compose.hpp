@@ -6,6 +6,7 @@
 #include <functional>
 #include <gatefold/gatefold.hpp>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -39,7 +40,7 @@ struct Batch {
 /// What came out, of all layers together.
 struct Outcome {
   double output_norm = 0;      // mean over the items of ‖y‖₂
-  double routing_entropy = 0;  // mean over items and layers of H(q), in nats
+  double routing_entropy = 0;  // mean over items and layers, in nats: see routing_entropy below
   double largest_load = 0;     // the largest share of the slots that an expert has
 };
 
@@ -50,19 +51,28 @@ struct Row {
   std::vector<double> seconds{};  // one per run
 };
 
-/// Σ −q log q of the rows of q, divided by their number.
-inline double mean_entropy(View<const float, 2, Cpu> q) {
-  double total = 0;
-  for (Index i = 0; i < q.size(); ++i) {
-    const double p = static_cast<double>(q.data()[i]);
-    if (p > 0) total -= p * std::log(p);
+/// H(·) of what says how an item is shared among the experts: the gate's probabilities; for Soft MoE the combine weights of
+/// each expert's slots; for a gate that learns nothing, the weights of its picks.
+template <class MixtureSaved>
+double routing_entropy(Cpu::Context& ctx, const MixtureSaved& mixture) {
+  if constexpr (requires { mixture.gate.probabilities; }) {
+    return metric::entropy(ctx, mixture.gate.probabilities.view());
+  } else if constexpr (requires { mixture.plan.combine_weight; }) {
+    const auto& w = mixture.plan.combine_weight;  // [N, E·P]
+    const Index experts = mixture.plan.groups().experts(), slots = w.extent(1) / experts;
+    Tensor<float, 2, Cpu> q(w.extent(0), experts);
+    for (Index i = 0; i < q.size(); ++i)
+      q.data()[i] = std::accumulate(w.data() + i * slots, w.data() + (i + 1) * slots, 0.0f);
+    return metric::entropy(ctx, q.view());
+  } else {
+    const auto& w = mixture.plan.weight;
+    return metric::entropy(ctx, w.view().as(mixture.plan.items(), w.size() / mixture.plan.items()));
   }
-  return total / static_cast<double>(q.extent(0));
 }
 
 /// The outcome of a pass, from what it kept.
 template <class Saved>
-Outcome outcome(View<const float, 2, Cpu> y, const Saved& saved) {
+Outcome outcome(Cpu::Context& ctx, View<const float, 2, Cpu> y, const Saved& saved) {
   Outcome o;
   for (Index n = 0; n < y.extent(0); ++n) {
     double square = 0;
@@ -76,8 +86,7 @@ Outcome outcome(View<const float, 2, Cpu> y, const Saved& saved) {
     for (Index e = 0; e < groups.experts(); ++e)
       o.largest_load = std::max(o.largest_load, static_cast<double>(groups.offsets(e + 1) - groups.offsets(e)) /
                                                     static_cast<double>(groups.offsets(groups.experts())));
-    if constexpr (requires { mixture.gate.probabilities; }) o.routing_entropy += mean_entropy(mixture.gate.probabilities);
-    if constexpr (requires { mixture.plan.combine_weight; }) o.routing_entropy += mean_entropy(mixture.plan.combine_weight);
+    o.routing_entropy += routing_entropy(ctx, mixture);
   });
   o.routing_entropy /= static_cast<double>(mixtures);
   return o;
@@ -107,7 +116,7 @@ Row row(const Batch& batch, const char* gate_name, const GateT& gate, const Extr
   Stack model{layer, o.layers};
   auto pass = std::make_shared<Pass<decltype(layer)>>(Pass<decltype(layer)>{
       model, init_params<float, Cpu>(model, batch.ctx, Seed{o.seed}), {}, {}, Tensor<float, 2, Cpu>(batch.x.extent(0), batch.dim()), extra});
-  return {gate_name, rule_name, [&batch, pass] { pass->forward(batch); }, [pass] { return outcome(pass->y, pass->saved); }};
+  return {gate_name, rule_name, [&batch, pass] { pass->forward(batch); }, [&batch, pass] { return outcome(batch.ctx, pass->y, pass->saved); }};
 }
 
 /// One row for each update rule.

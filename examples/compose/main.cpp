@@ -64,9 +64,7 @@ void run(const Options& o) {
   Cpu::Context ctx(o.threads);
   const Batch batch = read_batch(o, ctx);
   std::vector<Row> rows;
-  for (AddRows* add : {softmax_top_k, softmax_dense, vmoe_top_k, noisy_top_1, noisy_top_k, vmoe, switch_transformer, gshard,
-                       similarity_aware, attention_aware, xmoe, xmoe_reference, smoe_dropout, sigmoid_top_k, expert_choice,
-                       hash, soft_moe})
+  for (AddRows* add : all_gates)
     add(batch, rows);
   time_rows(o, rows);
 

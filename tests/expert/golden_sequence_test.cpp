@@ -1,4 +1,4 @@
-// Experts on sequences against PyTorch: tests/golden/experts.py.
+// Experts on sequences against PyTorch: tests/golden/expert_cases.py.
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-// Experts without structure against PyTorch: tests/golden/experts.py.
+// Experts without structure against PyTorch: tests/golden/expert_cases.py.
 
 #include <doctest/doctest.h>
 

@@ -344,3 +344,16 @@ TEST_CASE("auxiliary losses: every layer of a stack has its own, and their sum i
   const auto report = check::gradients(ctx, Stack{Residual{update::Plain{}, balanced()}, 2});
   CHECK_MESSAGE(report, report.str());
 }
+
+TEST_CASE("Balance (1): P is summed in double: a million items in float") {
+  Cpu::Context ctx(1);
+  const Index items = Index(1) << 20;
+  auto q = constant_tensor<float>(ctx, 0.1, items, 2);
+  for (Index n = 0; n < items; ++n) q(n, 1) = 0.9f;
+  SparsePlan<float, Cpu> plan;
+  plan.resize(items, 2, items);
+  for (Index n = 0; n < items; ++n) plan.item(n) = n, plan.expert(n) = n % 4 == 0, plan.weight(n) = 1;
+  Tensor<float, 1, Cpu> value(1);
+  Balance{.weight = 1}.forward<float, Cpu>(ctx, GateOutcome<float, Cpu>{q, q, plan, {}}, value);
+  CHECK(value(0) == doctest::Approx(2 * (0.75 * 0.1 + 0.25 * 0.9)).epsilon(1e-5));
+}

@@ -93,7 +93,8 @@ TEST_CASE("Capacity: batch priority goes by q, whatever the weights: renormalise
   // Under noise the softmax of the noisy values, which are the weights of V-MoE.
   Capacity<NoisyTopK> policy{.selection = NoisyTopK::vmoe(2), .factor = 0.6, .multiple_of = 1, .batch_priority = true};
   policy.selection.deviation = 8;
-  const auto all = select(policy.selection, uneven(23, 4), noise), s = select(policy, uneven(23, 4), noise);
+  const auto all = select(policy.selection, uneven(23, 4), noise);
+  const auto s = select(policy, uneven(23, 4), noise);
   const auto expected = placed(policy, all.plan, 2, {});
   CHECK(s.experts() == expected);
   CHECK(s.experts() != select(policy, uneven(23, 4)).experts());

@@ -154,6 +154,10 @@ TEST_CASE("CosineScores: options and shapes that do not fit say so") {
   CHECK(message_of([&] {
           (void)CosineScores{.model_dim = 2, .experts = 2, .temperature = -1}.init<double, Cpu>(ctx, {});
         }) == "CosineScores: temperature: expected at least 0, got -1");
+  const CosineScores cold{.model_dim = 2, .experts = 2, .dim = 4, .temperature = 0},
+      negative{.model_dim = 2, .experts = 2, .dim = 4, .temperature = -1};
+  CHECK(message_of([&] { negative.validate(cold.init<double, Cpu>(ctx, {})); }) ==
+        "CosineScores: temperature: expected at least 0, got -1");
   const CosineScores scores{.model_dim = 2, .experts = 3, .dim = 4};
   auto p = scores.init<double, Cpu>(ctx, {});
   p.temperature.resize(0);

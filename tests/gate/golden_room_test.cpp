@@ -1,13 +1,10 @@
-// Gates that keep an even load against PyTorch: tests/golden/gates.py.
+// Gates whose experts have room for so many items against PyTorch: tests/golden/gate_cases.py.
 
 #include <doctest/doctest.h>
-
-#include <utility>
 
 #include "gatefold/gate/capacity.hpp"
 #include "gatefold/gate/expert_choice.hpp"
 #include "gatefold/gate/gates.hpp"
-#include "gatefold/gate/sigmoid_bias.hpp"
 #include "support/golden_gates.hpp"
 
 using namespace gatefold;
@@ -49,21 +46,4 @@ TEST_CASE("golden: ExpertChoice") {
         extra.selection.length = length(g);
         extra.valid = valid(g);
       });
-}
-
-TEST_CASE("golden: SigmoidBias, and its published settings") {
-  gate_agrees("sigmoid_bias", [](Golden& g) {
-    return SigmoidTopK{
-        .scores = {.experts = g.extent("experts")},
-        .selection = {.k = g.extent("k"), .renormalise = g.flag("renormalise"), .scale = g.option("scale")}};
-  });
-  for (const auto& [file, settings] :
-       {std::pair{"aux_loss_free", &published::aux_loss_free}, std::pair{"deepseek_v3", &published::deepseek_v3}})
-    gate_agrees(file, [settings = settings](Golden& g) {
-      const SigmoidTopK gate = settings(g.extent("experts"), g.extent("k"));
-      CHECK(gate.scores.bias == g.flag("bias"));
-      CHECK(gate.selection.renormalise == g.flag("renormalise"));
-      CHECK(gate.selection.scale == g.option("scale"));
-      return gate;
-    });
 }

@@ -36,8 +36,9 @@ TEST_CASE("NoisyTopK: the slope of softplus + epsilon is σ(v), also where the s
   for (Index e = 0; e < 4; ++e) p.noise(0, e) = float(v[e]);
   auto grads = zeros_like(ctx, p);
   const auto x = constant_tensor<float>(ctx, 1, 1, 1), rank = constant_tensor<float>(ctx, 0, 1, 4),
-             q = constant_tensor<float>(ctx, 0.25, 1, 4), ddeviation = constant_tensor<float>(ctx, 1, 1, 4);
-  auto dx = zeros_like(ctx, x), drank = zeros_like(ctx, rank), dq = zeros_like(ctx, q), dvalue = zeros_like(ctx, rank);
+             q = constant_tensor<float>(ctx, 0.25, 1, 4);
+  auto dx = zeros_like(ctx, x), drank = zeros_like(ctx, rank), dq = zeros_like(ctx, q), dvalue = zeros_like(ctx, rank),
+       ddeviation = constant_tensor<float>(ctx, 1, 1, 4);
   const Candidates<float, Cpu> c{x, rank, q};
   const Noise noise{Random{Seed{5}, 2}};
   SparsePlan<float, Cpu> plan;
@@ -45,8 +46,8 @@ TEST_CASE("NoisyTopK: the slope of softplus + epsilon is σ(v), also where the s
   policy.forward(ctx, p, c, plan, saved, noise);
   auto mark = ctx.mark();
   const auto dplan = plan.grad(ctx);
-  auto d = ddeviation;
-  policy.backward(ctx, p, c, plan, saved, dplan, CandidatesGrad<float, Cpu>{dx, drank, dq, {dvalue, d}}, grads, noise);
+  policy.backward(ctx, p, c, plan, saved, dplan, CandidatesGrad<float, Cpu>{dx, drank, dq, {dvalue, ddeviation}}, grads,
+                  noise);
   for (Index e = 0; e < 4; ++e) {
     CHECK(saved.deviation(0, e) == doctest::Approx(std::log1p(std::exp(v[e])) + 0.01));
     CHECK(grads.noise(0, e) == doctest::Approx(1 / (1 + std::exp(-v[e]))).epsilon(1e-5));

@@ -76,5 +76,26 @@ int main() {
                                                 Mlp<Gelu>{6, 5}}}},
                          2},
                    {.items = 8}, {.attention = {.length = 4}, .layer = {}});
+  const Linear branch{3};
+  using update::StepSize;
+  expect_gradients("rules",
+                   Chain{Residual{update::Adam{.kappa = 0.2, .epsilon = 0.3}, OneExpert{branch}},
+                         Residual{update::RmsProp{.epsilon = 0.2}, OneExpert{branch}},
+                         Residual{update::LearnedHeavyBall{.gamma = 0.6, .step = StepSize::per_item}, OneExpert{branch}},
+                         Residual{update::ZeroOrderHold{.mu = 0.6}, OneExpert{branch}},
+                         Residual{update::First{update::Nesterov{}, update::HeavyBall{}}, OneExpert{branch}}});
+  expect_gradients("sharpness aware", Residual{update::SharpnessAware{.rho = 0.3}, OneExpert{Mlp<Gelu>{3, 2}}});
+  expect_gradients("patches", PatchMlp<Cubic>{.model_dim = 2, .patches = 2, .filters = 2, .bias = true, .equal_patches = false});
+  expect_gradients("attention expert", AttentionExpert{.model_dim = 2, .length = 3, .outputs = 2});
+  expect_gradients("multi-head expert", MultiHeadExpert{.model_dim = 4, .heads = 2, .length = 3});
+  expect_gradients("cosine", Mixture{ComposedGate<CosineScores, TokenSimilarity, TopK>{
+                                         .scores = {.experts = 3, .dim = 4, .temperature = 0.5},
+                                         .mixing = {.tau = 1.3},
+                                         .selection = {.k = 2}},
+                                     Linear{4}},
+                   {.items = 8}, {.mixing = {.length = 4}});
+  expect_gradients("noisy", Mixture{ComposedGate<LinearScores, Independent, NoisyTopK>{.scores = {.experts = 3}}, Linear{4}},
+                   {}, {.selection = Noise{Random{Seed{5}, 2}}});
+  expect_gradients("soft", Mixture{SoftMoe{.count = 2, .slots = 2}, Linear{4}}, {.items = 8}, {.length = 4});
   return failed != 0;
 }

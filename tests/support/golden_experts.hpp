@@ -6,7 +6,7 @@
 #include "gatefold/layer/mixture.hpp"
 #include "support/golden.hpp"
 
-/// The mixtures of tests/golden/experts.py.
+/// The mixtures of tests/golden/expert_cases.py.
 namespace gatefold::support {
 
 /// The two best of three.

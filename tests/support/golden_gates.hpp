@@ -8,7 +8,7 @@
 #include "gatefold/layer/mixture.hpp"
 #include "support/golden.hpp"
 
-/// The mixtures of tests/golden/gates.py.
+/// The mixtures of tests/golden/gate_cases.py.
 namespace gatefold::support {
 
 /// The noise of a case, if it has some.

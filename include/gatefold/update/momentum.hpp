@@ -35,7 +35,7 @@ struct Constant {
   GATEFOLD_HD T operator()(Index) const { return value; }
 };
 /// du = γ dy + dp,   dp ← μ du, with coefficients of element i
-template <class T, class CoefficientT>
+template <class T, class CoefficientT = Constant<T>>
 struct HeavyBallBackward {
   CoefficientT mu, gamma;
   const T* dy;
@@ -89,7 +89,7 @@ void momentum_backward(C& ctx, double mu, double gamma, View<const T, 2, B> poin
   auto mark = ctx.mark();
   auto du = ctx.template scratch<T>(dy.extent(0), dy.extent(1));
   B::for_each(ctx, dy.size(),
-              fn::HeavyBallBackward<T, fn::Constant<T>>{{T(mu)}, {T(gamma)}, dy.data(), dp.data(), du.data()});
+              fn::HeavyBallBackward<T>{{T(mu)}, {T(gamma)}, dy.data(), dp.data(), du.data()});
   df(point, du, dpoint, 0);
 }
 

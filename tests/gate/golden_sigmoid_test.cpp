@@ -1,0 +1,28 @@
+// Sigmoid scores balanced by a bias, with published settings, against PyTorch: tests/golden/gate_cases.py.
+
+#include <doctest/doctest.h>
+
+#include <utility>
+
+#include "gatefold/gate/gates.hpp"
+#include "support/golden_gates.hpp"
+
+using namespace gatefold;
+using namespace gatefold::support;
+
+TEST_CASE("golden: SigmoidBias, and its published settings") {
+  gate_agrees("sigmoid_bias", [](Golden& g) {
+    return SigmoidTopK{
+        .scores = {.experts = g.extent("experts")},
+        .selection = {.k = g.extent("k"), .renormalise = g.flag("renormalise"), .scale = g.option("scale")}};
+  });
+  for (const auto& [file, settings] :
+       {std::pair{"aux_loss_free", &published::aux_loss_free}, std::pair{"deepseek_v3", &published::deepseek_v3}})
+    gate_agrees(file, [settings = settings](Golden& g) {
+      const SigmoidTopK gate = settings(g.extent("experts"), g.extent("k"));
+      CHECK(gate.scores.bias == g.flag("bias"));
+      CHECK(gate.selection.renormalise == g.flag("renormalise"));
+      CHECK(gate.selection.scale == g.option("scale"));
+      return gate;
+    });
+}
