@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
+
 #include "gatefold/check/conformance.hpp"
 #include "support/experts.hpp"
 #include "support/patches.hpp"
@@ -63,6 +65,13 @@ TEST_CASE("PatchMlp (1): the gradient of w_{j,p} is Σ_s dz_s 3⟨w_{j,p}, x^(p)
           expected.push_back(sum);
         }
   CHECK(difference(values(b.grads.weight), expected) <= 1e-14);
+}
+
+TEST_CASE("PatchMlp: filters begin at a σ₀ that Theorem 1 of paper 003 allows at d = 50") {
+  const Initial initial = PatchMlp<>{}.initial;
+  CHECK(initial.law == Initial::Law::normal);
+  CHECK(initial.scale >= std::pow(50, -1. / 3));
+  CHECK(initial.scale <= std::pow(50, -0.01));
 }
 
 TEST_CASE("PatchMlp (2): patches begin equal, or independent") {

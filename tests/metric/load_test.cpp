@@ -18,6 +18,9 @@ TEST_CASE("load (1): picks of every expert and dropped picks, padding left out")
   CHECK(all.counts == std::vector<Index>{2, 1, 3, 0});
   CHECK(all.dropped == 2);
   CHECK(all.picks() == 6);
+  const auto fewer = metric::load(ctx, plan_of<float>(ctx, 2, 4, {{0, 2}, {0, no_pick}, {1, ~Index(3)}, {1, 1}}));
+  CHECK(fewer.counts == std::vector<Index>{0, 1, 1, 0});  // a place without a pick is no overflow
+  CHECK(fewer.dropped == 1);
   const auto some = metric::load(ctx, plan, std::vector<float>{1, 1, 0, 0});
   CHECK(some.counts == std::vector<Index>{1, 0, 2, 0});
   CHECK(some.dropped == 1);

@@ -91,11 +91,11 @@ int main() {
   expect_gradients("cosine", Mixture{ComposedGate<CosineScores, TokenSimilarity, TopK>{
                                          .scores = {.experts = 3, .dim = 4, .temperature = 0.5},
                                          .mixing = {.tau = 1.3},
-                                         .selection = {.k = 2}},
+                                         .selection = {.k = 2, .renormalise = false}},
                                      Linear{4}},
                    {.items = 8}, {.mixing = {.length = 4}});
-  expect_gradients("noisy", Mixture{ComposedGate<LinearScores, Independent, NoisyTopK>{.scores = {.experts = 3}}, Linear{4}},
-                   {}, {.selection = Noise{Random{Seed{5}, 2}}});
-  expect_gradients("soft", Mixture{SoftMoe{.count = 2, .slots = 2}, Linear{4}}, {.items = 8}, {.length = 4});
+  expect_gradients("noisy", Mixture{ComposedGate<LinearScores, TokenSimilarity, NoisyTopK>{.scores = {.experts = 3}}, Linear{4}},
+                   {}, {.mixing = {}, .selection = Noise{Random{Seed{5}, 2}}});
+  expect_gradients("soft", Mixture{SoftMoe{.count = 3, .slots = 2}, Linear{4}}, {.items = 8}, {.length = 4});
   return failed != 0;
 }

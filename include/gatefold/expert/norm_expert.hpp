@@ -13,6 +13,39 @@ namespace gatefold {
 
 namespace fn {
 
+/// One row: unit = (x − mean x) / √(var x + ε).
+/// @return 1 / √(var x + ε)
+template <class T, class Lanes>
+GATEFOLD_HD T standardise(const Lanes& lanes, Index columns, const T* x, T epsilon, T* unit) {
+  T mean = 0, variance = 0;
+  for (Index j = lanes.lane; j < columns; j += lanes.size) mean += x[j];
+  mean = lanes.sum(mean) / T(columns);
+  for (Index j = lanes.lane; j < columns; j += lanes.size) variance += (x[j] - mean) * (x[j] - mean);
+  variance = lanes.sum(variance) / T(columns);
+  const T scale = 1 / std::sqrt(variance + epsilon);
+  for (Index j = lanes.lane; j < columns; j += lanes.size) unit[j] = (x[j] - mean) * scale;
+  return scale;
+}
+/// Of one row, g = dy ⊙ gain: dx = (g − mean(g) − unit mean(g unit)) / √(var x + ε).
+template <class T>
+struct StandardiseAdjoint {
+  T mean, slope;  // mean(g), mean(g unit)
+  GATEFOLD_HD T operator()(T inverse, T g, T unit) const { return inverse * (g - mean - unit * slope); }
+};
+/// Also writes scaled = dy ⊙ unit, which is summed into dgain.
+template <class T, class Lanes>
+GATEFOLD_HD StandardiseAdjoint<T> standardise_adjoint(const Lanes& lanes, Index columns, const T* unit, const T* gain,
+                                                      const T* dy, T* scaled) {
+  T mean = 0, slope = 0;
+  for (Index j = lanes.lane; j < columns; j += lanes.size) {
+    const T g = dy[j] * gain[j];
+    mean += g;
+    slope += g * unit[j];
+    scaled[j] = dy[j] * unit[j];
+  }
+  return {lanes.sum(mean) / T(columns), lanes.sum(slope) / T(columns)};
+}
+
 /// unit[s] = (x − mean x) / √(var x + ε),   inverse[s] = 1 / √(var x + ε)
 template <class T, class B>
 struct Standardise {
@@ -25,14 +58,7 @@ struct Standardise {
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
     if (groups.expert(s) < 0) return;
-    const Index columns = x.extent(1), n = groups.row(s);
-    T mean = 0, variance = 0;
-    for (Index j = lanes.lane; j < columns; j += lanes.size) mean += x(n, j);
-    mean = lanes.sum(mean) / T(columns);
-    for (Index j = lanes.lane; j < columns; j += lanes.size) variance += (x(n, j) - mean) * (x(n, j) - mean);
-    variance = lanes.sum(variance) / T(columns);
-    const T scale = 1 / std::sqrt(variance + epsilon);
-    for (Index j = lanes.lane; j < columns; j += lanes.size) unit(s, j) = (x(n, j) - mean) * scale;
+    const T scale = standardise(lanes, x.extent(1), &x(groups.row(s), 0), epsilon, &unit(s, 0));
     if (lanes.lane == 0) inverse(s) = scale;
   }
 };
@@ -50,7 +76,7 @@ struct GainBias {
     for (Index j = lanes.lane; j < y.extent(1); j += lanes.size) y(s, j) = unit(s, j) * gain(e, j) + bias(e, j);
   }
 };
-/// dx = (g − mean(g) − unit mean(g unit)) inverse with g = dy ⊙ gain;   scaled = dy ⊙ unit is summed into dgain
+/// dx of standardise_adjoint
 template <class T, class B>
 struct StandardiseBackward {
   Groups<B> groups;
@@ -62,16 +88,9 @@ struct StandardiseBackward {
   GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
     const Index columns = unit.extent(1), e = groups.expert(s);
     if (e < 0) return;
-    T mean = 0, slope = 0;
-    for (Index j = lanes.lane; j < columns; j += lanes.size) {
-      scaled(s, j) = dy(s, j) * unit(s, j);
-      mean += dy(s, j) * gain(e, j);
-      slope += scaled(s, j) * gain(e, j);
-    }
-    mean = lanes.sum(mean) / T(columns);
-    slope = lanes.sum(slope) / T(columns);
+    const auto adjoint = standardise_adjoint(lanes, columns, &unit(s, 0), &gain(e, 0), &dy(s, 0), &scaled(s, 0));
     for (Index j = lanes.lane; j < columns; j += lanes.size)
-      dx(s, j) = inverse(s) * (dy(s, j) * gain(e, j) - mean - unit(s, j) * slope);
+      dx(s, j) = adjoint(inverse(s), dy(s, j) * gain(e, j), unit(s, j));
   }
 };
 

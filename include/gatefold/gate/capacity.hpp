@@ -120,7 +120,8 @@ struct DropOverflow {
 /// @param slots      C itself, per expert and group; 0: by (1)
 /// @throws ArgumentError unless factor > 0, multiple_of >= 1, slots >= 0, group >= 0
 /// @cost   the selection + one counting sort of S·K picks by group and expert + a second build of the plan; with
-///         batch_priority, a softmax where there is noise and heaps of the experts that overflow, 2·n·log₂ n comparisons for n picks
+///         batch_priority, a softmax where there is noise and heaps of the experts that overflow, 2·n·log₂ n comparisons
+///         for n picks
 /// @order  ties of batch_priority go to the lower item
 template <class SelectionT = TopK>
 struct Capacity {

@@ -136,7 +136,7 @@ struct NoisyTopK {
                Saved<T, B>& saved, const Noise& noise) const {
     const Index items = noise.random ? c.q.extent(0) : 0, count = c.q.extent(1);
     validate(count);
-    validate(p, items, noise);
+    if (learned && items > 0) expect_shape("NoisyTopK", "params.noise", p.noise, {c.x.extent(1), count});
     for (auto* t : {&saved.value, &saved.deviation, &saved.q}) t->resize(items, count);
     saved.v.resize(learned ? items : 0, learned ? count : 0);
     Nothing<T, B> none;

@@ -117,8 +117,9 @@ struct StepBySign {
 /// renormalised weight and scale 2.5. b chooses and never weighs; no optimizer steps it: backward leaves E · (mean load −
 /// load) in its gradient, summed over calls (and devices), and `adapt` (a Trainer calls it) takes (3). The load is what was
 /// chosen, whether it found room or not, without padding, once per step where a rule evaluates twice.
-/// Wang et al. take w = s (not renormalised). Behind a mixing rank = log q, so that s = q / (1 + q), at most 1/2. Weights are computed from log s, so that they sum to scale even where every s underflows. With k = 1 and renormalise
-/// the task loss gives the router no gradient, as in TopK.
+/// Wang et al. take w = s (not renormalised). Behind a mixing rank = log q, so that s = q / (1 + q), at most 1/2. Weights are
+/// computed from log s, so that they sum to scale even where every s underflows. With k = 1 and renormalise the task loss gives
+/// the router no gradient, as in TopK.
 /// @param speed  where the learned-by-rule `params.speed` starts; DeepSeek-V3 sets it to 0 near the end of training
 /// @param rank [N, E] in   logits
 /// @throws ArgumentError unless 1 <= k <= experts and speed >= 0

@@ -1,11 +1,10 @@
 #pragma once
 
-#include <cmath>
-
 #include "gatefold/backend/one_group.hpp"
 #include "gatefold/backend/random_fill.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
+#include "gatefold/expert/norm_expert.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/policy.hpp"
 
@@ -23,21 +22,12 @@ struct Normalise {
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    const Index columns = x.extent(1);
-    T mean = 0, variance = 0;
-    for (Index j = lanes.lane; j < columns; j += lanes.size) mean += x(n, j);
-    mean = lanes.sum(mean) / T(columns);
-    for (Index j = lanes.lane; j < columns; j += lanes.size) variance += (x(n, j) - mean) * (x(n, j) - mean);
-    variance = lanes.sum(variance) / T(columns);
-    const T scale = 1 / std::sqrt(variance + epsilon);
-    for (Index j = lanes.lane; j < columns; j += lanes.size) {
-      unit(n, j) = (x(n, j) - mean) * scale;
-      y(n, j) = unit(n, j) * gain(j) + bias(j);
-    }
+    const T scale = standardise(lanes, x.extent(1), &x(n, 0), epsilon, &unit(n, 0));
+    for (Index j = lanes.lane; j < x.extent(1); j += lanes.size) y(n, j) = unit(n, j) * gain(j) + bias(j);
     if (lanes.lane == 0) inverse(n) = scale;
   }
 };
-/// dx += (g − mean(g) − x̂ mean(g x̂)) / s with g = dy · gain; scaled = dy · x̂ is summed into dgain
+/// dx += that of standardise_adjoint
 template <class T, class B>
 struct NormaliseBackward {
   View<const T, 2, B> unit, dy;
@@ -47,17 +37,9 @@ struct NormaliseBackward {
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
     const Index columns = unit.extent(1);
-    T mean = 0, slope = 0;
-    for (Index j = lanes.lane; j < columns; j += lanes.size) {
-      const T g = dy(n, j) * gain(j);
-      mean += g;
-      slope += g * unit(n, j);
-      scaled(n, j) = dy(n, j) * unit(n, j);
-    }
-    mean = lanes.sum(mean) / T(columns);
-    slope = lanes.sum(slope) / T(columns);
+    const auto adjoint = standardise_adjoint(lanes, columns, &unit(n, 0), gain.data(), &dy(n, 0), &scaled(n, 0));
     for (Index j = lanes.lane; j < columns; j += lanes.size)
-      dx(n, j) += inverse(n) * (dy(n, j) * gain(j) - mean - unit(n, j) * slope);
+      dx(n, j) += adjoint(inverse(n), dy(n, j) * gain(j), unit(n, j));
   }
 };
 

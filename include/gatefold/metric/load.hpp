@@ -12,14 +12,14 @@ namespace gatefold {
 
 namespace fn {
 
-/// The expert of pick p; E if it was dropped, −1 if its item is padding
+/// The expert of pick p; E if it was dropped, −1 if its item is padding or nobody made it
 template <class T, class B>
 struct ExpertOrDropped {
   View<const Index, 1, B> item, expert;
   Index experts;
   IsItem<T, B> is_item;
   GATEFOLD_HD Index operator()(Index p) const {
-    if (!is_item(item(p))) return -1;
+    if (!is_item(item(p)) || expert(p) == no_pick) return -1;
     return expert(p) >= 0 ? expert(p) : experts;
   }
 };
@@ -63,7 +63,7 @@ struct Load {
 
 /// Count the picks of every expert.
 ///
-///     c_e = |{picks p : expert[p] = e}|,   dropped = |{picks p : expert[p] < 0}|                        (1)
+///     c_e = |{picks p : expert[p] = e}|,   dropped = |{picks p : expert[p] < 0, not no_pick}|           (1)
 ///
 /// Source: paper 001 (MomentumSMoE), sec. 6; overflow: Riquelme et al. 2021, arXiv:2106.05974, sec. 2.4 (capacity).
 /// @param valid [N] in  1 = item, 0 = padding; empty: all are items
