@@ -52,9 +52,14 @@ struct RandomK {
     B::for_each(ctx, c.q.extent(0), Draw<T, B>{c.q, k, random, plan.item, plan.expert, plan.weight});
     plan.build(ctx);
   }
-  /// For evaluation only.
+  /// Adds to d.q.
   template <class T, class B>
-  void backward(typename B::Context&, auto&&...) const = delete;
+  void backward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
+                const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
+                Nothing<T, B>&, const Random&) const {
+    B::for_each(ctx, c.q.extent(0),
+                fn::PickTopKBackward<T, B>{c.q, plan.expert, plan.weight, dplan.weight, k, true, d.q});
+  }
 };
 
 /// Patches → tokens → residual mixtures of experts → classes. An image is one item of `tokens` patches.

@@ -130,6 +130,7 @@ std::vector<std::string> zero() {
   return {};
 }
 template <> inline std::vector<std::string> zero<TimeVarying>() { return {"carry.p"}; }
+template <> inline std::vector<std::string> zero<ScheduledRestart>() { return {"carry.p"}; }
 
 /// Gradients of a layer of these five, of its input, parameters and carry.
 template <class ScoresT, class MixingT, class SelectionT, class RuleT, class ExpertT>

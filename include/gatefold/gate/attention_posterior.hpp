@@ -67,7 +67,7 @@ struct AttentionEntropy {
     for (Index j = lanes.lane; j < score.extent(1); j += lanes.size) {
       if (!visible.sees(i, first_key + j)) continue;
       const T log_a = scale * score(row, j) - log_sum_exp(i, h), a = std::exp(log_a);
-      if (a > 0) total -= a * log_a;
+      if (a > 0 && a < 1) total -= a * log_a;  // one key alone: exactly 0, not the rounding of log 1
     }
     total = lanes.sum(total);
     if (lanes.lane == 0) entropy(i, h) += total;
