@@ -7,7 +7,7 @@ source "$root/cmake/install_packages.sh"
 usage() {
   cat <<END
 usage: bash tests/run.sh [--only WORD | --full | --gpu | --help]
-  (none)       preset test (everything), sanitize (all but pairwise), v3 (backend; all of it in --full)
+  (none)       preset test (everything), sanitize (all but pairwise and golden), v3 (backend; all of it in --full)
   --only WORD  preset test, only the tests whose name matches the regular expression WORD: gate, gate/top_k, package, ...
   --full       every test in every preset, the thread sanitizer and the test cases marked as slow too
   --gpu        the tests of the CUDA backend
