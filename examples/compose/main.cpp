@@ -106,6 +106,7 @@ void run(const Options& o) {
 int main(int argc, char** argv) {
   Options o;
   CLI::App app("Every gate with every update rule on one batch of Fashion-MNIST patches");
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   const auto positive = CLI::Range(Index(1), Index(1) << 20);
   app.add_option("--images", o.images, "images in the batch")->check(positive)->capture_default_str();
   app.add_option("--patch", o.patch, "side of a patch, a divisor of 28")
