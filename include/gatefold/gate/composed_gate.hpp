@@ -38,14 +38,6 @@ inline constexpr bool fits = (!requires { requires LossT::needs_picks_by_item; }
 
 namespace fn {
 
-/// clean[n,:] = x[n,:], 0 for padding, which may hold anything
-template <class T, class B>
-struct WithoutPadding {
-  View<const T, 2, B> x;
-  View<const T, 1, B> valid;
-  View<T, 2, B> clean;
-  GATEFOLD_HD void operator()(Index i) const { clean.data()[i] = valid(i / x.extent(1)) != 0 ? x.data()[i] : T(0); }
-};
 /// Picks of padding are dropped.
 template <class T, class B>
 struct DropPadding {
@@ -191,7 +183,7 @@ struct ComposedGate {
     validate(p, items, extra);
     const auto g = filled();
     auto mark = ctx.mark();
-    const View<const T, 2, B> clean = without_padding(ctx, x, extra.valid);
+    const View<const T, 2, B> clean = without_padding<T, B>(ctx, x, extra.valid);
     saved.logits.resize(items, experts());
     saved.probabilities.resize(items, experts());
     if constexpr (requires { typename Scores::template Extra<T, B>; }) {
@@ -220,7 +212,7 @@ struct ComposedGate {
                 const Saved<T, B>& saved, const typename Plan<T, B>::Grad& dplan, Out<T, 2, B> dx, Params<T, B>& grads,
                 const Extra<T, B>& extra, ExtraGrad<T, B>& dextra) const {
     auto mark = ctx.mark();
-    const View<const T, 2, B> clean = without_padding(ctx, x, extra.valid);
+    const View<const T, 2, B> clean = without_padding<T, B>(ctx, x, extra.valid);
     auto zeros = [&] {
       auto d = ctx.template scratch<T>(x.extent(0), experts());
       fill(ctx, d, 0);
@@ -260,13 +252,6 @@ struct ComposedGate {
           (f(loss, i++), ...);
         },
         auxiliary);
-  }
-  template <class T, class B>
-  static View<const T, 2, B> without_padding(auto& ctx, View<const T, 2, B> x, View<const T, 1, B> valid) {
-    if (!valid.data()) return x;
-    auto clean = ctx.template scratch<T>(x.extent(0), x.extent(1));
-    B::for_each(ctx, x.size(), fn::WithoutPadding<T, B>{x, valid, clean});
-    return clean;
   }
   /// Mixing and selection with the dimensions they left 0.
   struct Filled {

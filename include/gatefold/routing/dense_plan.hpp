@@ -45,14 +45,6 @@ struct GatherRows {
     for (Index j = lanes.lane; j < from.extent(1); j += lanes.size) to(s, j) = from(rows(s), j);
   }
 };
-/// valid[n,:] = x[n,:], 0 for padding, whatever stands there
-template <class T, class B>
-struct KeepValid {
-  View<const T, 2, B> x;
-  View<const T, 1, B> valid;
-  View<T, 2, B> kept;
-  GATEFOLD_HD void operator()(Index i) const { kept.data()[i] = valid(i / x.extent(1)) != 0 ? x.data()[i] : T(0); }
-};
 /// c = v, 0 for padding
 template <class T, class B>
 struct StoreValid {
@@ -114,10 +106,7 @@ struct DensePlan {
 
   /// x without what stands in padding. May live in scratch: take a mark first.
   View<const T, 2, B> without_padding(typename B::Context& ctx, In<T, 2, B> x) const {
-    if (valid.size() == 0) return x;
-    auto kept = ctx.template scratch<T>(x.extent(0), x.extent(1));
-    B::for_each(ctx, x.size(), fn::KeepValid<T, B>{x, valid, kept});
-    return kept;
+    return gatefold::without_padding<T, B>(ctx, x, valid.view());
   }
 
   Dispatched<T, B> dispatch(typename B::Context& ctx, In<T, 2, B> x) {

@@ -2,6 +2,7 @@
 
 #include <concepts>
 
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
@@ -29,6 +30,28 @@ struct Sequence {
     if (valid.data()) expect_shape(where, "sequence.valid", valid, {items});
   }
 };
+
+namespace fn {
+
+/// kept[n,:] = x[n,:], 0 for padding, whatever stands there
+template <class T, class B>
+struct KeepValid {
+  View<const T, 2, B> x;
+  View<const T, 1, B> valid;
+  View<T, 2, B> kept;
+  GATEFOLD_HD void operator()(Index i) const { kept.data()[i] = valid(i / x.extent(1)) != 0 ? x.data()[i] : T(0); }
+};
+
+}  // namespace fn
+
+/// The items with padding set to 0, in scratch: take a mark first. Without a mask, x itself.
+template <class T, class B>
+View<const T, 2, B> without_padding(typename B::Context& ctx, In<T, 2, B> x, In<T, 1, B> valid) {
+  if (valid.empty()) return x;
+  auto kept = ctx.template scratch<T>(x.extent(0), x.extent(1));
+  B::for_each(ctx, x.size(), fn::KeepValid<T, B>{x, valid, kept});
+  return kept;
+}
 
 /// Hand the padding mask of a gate to the extra inputs of its parts, through `extra.with_valid(mask)`.
 template <class E, class V>
