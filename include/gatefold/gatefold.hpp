@@ -3,11 +3,15 @@
 // The CPU library. This list is the one list of headers: the build, the tests and the package derive from it.
 
 #include "gatefold/backend/backend.hpp"
+#include "gatefold/backend/borrowed.hpp"
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/backend/cpu/loops.hpp"
+#include "gatefold/backend/cpu/packed_weights.hpp"
 #include "gatefold/backend/cpu/parallel.hpp"
 #include "gatefold/backend/cpu/product.hpp"
+#include "gatefold/backend/cpu/product_pair.hpp"
 #include "gatefold/backend/cpu/register.hpp"
+#include "gatefold/backend/cpu/row_lanes.hpp"
 #include "gatefold/backend/cpu/tile.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
@@ -76,6 +80,7 @@
 #include "gatefold/layer/block.hpp"
 #include "gatefold/layer/chain.hpp"
 #include "gatefold/layer/expert_outputs.hpp"
+#include "gatefold/layer/frozen.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/layer_norm.hpp"
 #include "gatefold/layer/mixture.hpp"

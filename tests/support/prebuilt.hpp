@@ -8,5 +8,7 @@ namespace gatefold::cpu {
 
 extern template class Product<float>;
 extern template class Product<double>;
+extern template class ProductPair<float>;
+extern template class ProductPair<double>;
 
 }  // namespace gatefold::cpu

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <concepts>
 #include <cstddef>
 
@@ -31,6 +32,7 @@ concept Memory = requires(std::size_t bytes, void* p, typename B::Context& ctx, 
   requires std::same_as<typename B::Context::Backend, B>;
   ctx.mark();
   ctx.template scratch<double>(Index(1), Index(1));
+  *ctx.template borrow<int>();
 };
 
 template <class B>
@@ -50,6 +52,7 @@ concept Products = requires(typename B::Context& ctx, Groups<B> g, View<const do
                             View<const double, 3, B> w, View<double, 3, B> dw, View<double, 2, B> c) {
   B::gemm(ctx, a, false, a, true, false, c, fn::Store{});
   B::grouped_gemm(ctx, g, a, w, false, c, fn::Store{});
+  B::grouped_pair(ctx, g, a, std::array{w}, fn::Store{}, w, false, c, fn::Store{});
   B::grouped_outer(ctx, g, a, a, dw);
   B::grouped_sum(ctx, g, a, c);
 };
@@ -59,13 +62,18 @@ concept Products = requires(typename B::Context& ctx, Groups<B> g, View<const do
 /// The porting contract: a backend is a type with a Context and these static primitives. Everything else in the library
 /// is written in them.
 ///
-///     for_each(ctx, n, f)                f(i) for i < n, in any order
+///     for_each(ctx, n, f)                f(i) for i < n, in any order. A functor that says `using Element = T` is called
+///                                        with (at, i) instead, and loads and stores through `at`: on the CPU it runs
+///                                        on registers (epilogue.hpp)
 ///     for_rows(ctx, n, f)                f(lanes, row) for row < n; the lanes share the row (backend/lanes.hpp)
 ///     reduce<T>(ctx, n, f, out)          *out += Σ_i f(i), summed in a fixed order
 ///     group_by(ctx, keys, offsets, order) stable: order lists the positions i with keys[i] = 0, then 1, …;
 ///                                        offsets [G + 1] says where each key begins; negative keys are left out
 ///     gemm(ctx, a, ta, b, tb, accumulate, c, epilogue)        c (+)= op(a) op(b)
 ///     grouped_gemm(ctx, groups, a, w, transpose, c, epilogue) c[s] = a[row(s)] op(w[e])
+///     grouped_pair(ctx, groups, a, {up, …}, middle, down, transpose, c, last)
+///                                        c[s] = last(middle(a[row(s)] op(up[e]), …) op(down[e])): two products in a row
+///                                        whose result in between a backend need not write to memory
 ///     grouped_outer(ctx, groups, a, dc, dw)                   dw[e] += Σ_s a[row(s)]ᵀ dc[s]
 ///     grouped_sum(ctx, groups, dc, db)                        db[e] += Σ_s dc[s]
 ///     to_host / from_host(ctx, n, from, to)                   explicit copies, finished on return

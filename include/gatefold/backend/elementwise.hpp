@@ -3,6 +3,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "gatefold/backend/lanes.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/pack.hpp"
@@ -10,47 +11,91 @@
 #include "gatefold/tensor/view.hpp"
 
 /// Elementwise steps shared by every family: fill, copy, add. Functors are named structs, so that a consumer of the
-/// CUDA backend needs no --extended-lambda.
+/// CUDA backend needs no --extended-lambda, and run on registers (backend.hpp), as compilers vectorise little at -O2.
 namespace gatefold {
 
 namespace fn {
 
 template <class T>
 struct Fill {
+  using Element = T;
   T value;
   T* x;
-  GATEFOLD_HD void operator()(Index i) const { x[i] = value; }
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    at.store(x + i, typename A::Value(value));
+  }
 };
 template <class T>
 struct Copy {
+  using Element = T;
   const T* from;
   T* to;
-  GATEFOLD_HD void operator()(Index i) const { to[i] = from[i]; }
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    at.store(to + i, at.load(from + i));
+  }
 };
 /// x ← scale · x
 template <class T>
 struct Scale {
+  using Element = T;
   T scale;
   T* x;
-  GATEFOLD_HD void operator()(Index i) const { x[i] *= scale; }
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    at.store(x + i, at.load(x + i) * scale);
+  }
 };
 /// y += scale · x
 template <class T>
 struct AddScaled {
+  using Element = T;
   T scale;
   const T* x;
   T* y;
-  GATEFOLD_HD void operator()(Index i) const { y[i] += scale * x[i]; }
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    at.store(y + i, at.load(y + i) + scale * at.load(x + i));
+  }
 };
 /// y = a + scale · b
 template <class T>
 struct ScaledSum {
+  using Element = T;
   const T* a;
   T scale;
   const T* b;
   T* y;
-  GATEFOLD_HD void operator()(Index i) const { y[i] = a[i] + scale * b[i]; }
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    at.store(y + i, at.load(a + i) + scale * at.load(b + i));
+  }
 };
+/// terms[i], for reduce
+template <class T>
+struct Term {
+  const T* terms;
+  GATEFOLD_HD T operator()(Index i) const { return terms[i]; }
+};
+
+/// Σ_j a[j] b[j] over a row, in Sum, the same on every lane. Sums wider than T run eight at a time, which compilers turn
+/// into vectors.
+template <class Sum, class T, class Lanes>
+GATEFOLD_HD Sum inner_product(const Lanes& lanes, Index n, const T* a, const T* b) {
+  if constexpr (std::is_same_v<Sum, T>) {
+    return sum_columns<T>(lanes, n, [&](const auto& at, Index j) { return at.load(a + j) * at.load(b + j); });
+  } else {
+    constexpr Index size = 8;
+    Sum part[size] = {}, total = 0;
+    Index j = lanes.lane * size;
+    for (; j + size <= n; j += lanes.size * size)
+      for (Index k = 0; k < size; ++k) part[k] += Sum(a[j + k]) * Sum(b[j + k]);
+    for (; j < n; ++j) total += Sum(a[j]) * Sum(b[j]);
+    for (const Sum v : part) total += v;
+    return lanes.sum(total);
+  }
+}
 
 }  // namespace fn
 

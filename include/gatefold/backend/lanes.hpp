@@ -1,6 +1,10 @@
 #pragma once
 
+#include <limits>
+
+#include "gatefold/backend/epilogue.hpp"
 #include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
 
 namespace gatefold {
 
@@ -9,7 +13,10 @@ namespace gatefold {
 ///     for (Index j = lanes.lane; j < D; j += lanes.size) partial += x(n, j);
 ///     const T total = lanes.sum(partial);                                       // the same on every lane
 ///
-/// One lane on the CPU; a CUDA backend puts a warp behind the same names.
+/// One lane on the CPU; a CUDA backend puts a warp behind the same names. Loops over columns are better left to the
+/// functions below, which run on vector registers where a backend has them:
+///
+///     const T total = sum_columns<T>(lanes, D, [&](auto at, Index j) { return at.load(&x(n, j)); });
 struct OneLane {
   static constexpr int size = 1, lane = 0;
 
@@ -22,5 +29,44 @@ struct OneLane {
     return v;
   }
 };
+
+/// f(at, j) for the columns j < n of a row: `at` loads and stores what stands at j, a value or a register of neighbours
+/// (backend/epilogue.hpp).
+template <class T, class Lanes, class F>
+GATEFOLD_HD void each_column(const Lanes& lanes, Index n, const F& f) {
+  if constexpr (requires { lanes.template each<T>(n, f); }) {
+    lanes.template each<T>(n, f);
+  } else {
+    for (Index j = lanes.lane; j < n; j += lanes.size) f(OneElement<T>{}, j);
+  }
+}
+
+/// Σ_j f(at, j) over the columns j < n, the same on every lane.
+/// @order  fixed for given n, lanes and target
+template <class T, class Lanes, class F>
+GATEFOLD_HD T sum_columns(const Lanes& lanes, Index n, const F& f) {
+  if constexpr (requires { lanes.template sum_of<T>(n, f); }) {
+    return lanes.template sum_of<T>(n, f);
+  } else {
+    T total = 0;
+    for (Index j = lanes.lane; j < n; j += lanes.size) total += f(OneElement<T>{}, j);
+    return lanes.sum(total);
+  }
+}
+
+/// max_j f(at, j) over the columns j < n, the same on every lane; NaN is passed over, −∞ where nothing else is.
+template <class T, class Lanes, class F>
+GATEFOLD_HD T max_columns(const Lanes& lanes, Index n, const F& f) {
+  if constexpr (requires { lanes.template max_of<T>(n, f); }) {
+    return lanes.template max_of<T>(n, f);
+  } else {
+    T top = -std::numeric_limits<T>::infinity();
+    for (Index j = lanes.lane; j < n; j += lanes.size) {
+      const T v = f(OneElement<T>{}, j);
+      top = v > top ? v : top;
+    }
+    return lanes.max(top);
+  }
+}
 
 }  // namespace gatefold

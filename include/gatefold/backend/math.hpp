@@ -32,6 +32,11 @@ template <class T>
 GATEFOLD_HD T abs(T v) {
   return std::abs(v);
 }
+/// 1 / v
+template <class T>
+GATEFOLD_HD T reciprocal(T v) {
+  return 1 / v;
+}
 /// a where v > 0, else b. NaN counts as not positive.
 template <class T>
 GATEFOLD_HD T where_positive(T v, T a, T b) {

@@ -2,12 +2,20 @@
 
 #include <cmath>
 
+#include "gatefold/backend/lanes.hpp"
+#include "gatefold/backend/math.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
 
 /// Softmax of rows, shared by mixings, selections and losses.
 namespace gatefold::fn {
+
+/// The largest of a row's numbers, the same on every lane.
+template <class T, class Lanes>
+GATEFOLD_HD T top(const Lanes& lanes, Index columns, const T* row) {
+  return max_columns<T>(lanes, columns, [&](auto at, Index e) { return at.load(row + e); });
+}
 
 /// p[n,:] = softmax(z[n,:])
 template <class T, class B>
@@ -17,14 +25,16 @@ struct Softmax {
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    using math::exp;
     const Index columns = z.extent(1);
-    T top = z(n, 0);
-    for (Index e = lanes.lane; e < columns; e += lanes.size) top = z(n, e) > top ? z(n, e) : top;
-    top = lanes.max(top);
-    T total = 0;
-    for (Index e = lanes.lane; e < columns; e += lanes.size) total += p(n, e) = std::exp(z(n, e) - top);
-    total = lanes.sum(total);
-    for (Index e = lanes.lane; e < columns; e += lanes.size) p(n, e) /= total;
+    const T *from = z.data() + n * columns, top = fn::top(lanes, columns, from);
+    T* to = p.data() + n * columns;
+    const T scale = 1 / sum_columns<T>(lanes, columns, [&](auto at, Index e) {
+      const auto v = exp(at.load(from + e) - top);
+      at.store(to + e, v);
+      return v;
+    });
+    each_column<T>(lanes, columns, [&](auto at, Index e) { at.store(to + e, at.load(to + e) * scale); });
   }
 };
 
@@ -36,14 +46,13 @@ struct LogSoftmax {
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    using math::exp;
     const Index columns = z.extent(1);
-    T top = z(n, 0);
-    for (Index e = lanes.lane; e < columns; e += lanes.size) top = z(n, e) > top ? z(n, e) : top;
-    top = lanes.max(top);
-    T total = 0;
-    for (Index e = lanes.lane; e < columns; e += lanes.size) total += std::exp(z(n, e) - top);
-    const T normaliser = top + std::log(lanes.sum(total));
-    for (Index e = lanes.lane; e < columns; e += lanes.size) log_p(n, e) = z(n, e) - normaliser;
+    const T *from = z.data() + n * columns, top = fn::top(lanes, columns, from);
+    T* to = log_p.data() + n * columns;
+    const T normaliser =
+        top + std::log(sum_columns<T>(lanes, columns, [&](auto at, Index e) { return exp(at.load(from + e) - top); }));
+    each_column<T>(lanes, columns, [&](auto at, Index e) { at.store(to + e, at.load(from + e) - normaliser); });
   }
 };
 
@@ -55,11 +64,12 @@ struct SoftmaxBackward {
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    const Index columns = p.extent(1);
-    T dot = 0;
-    for (Index e = lanes.lane; e < columns; e += lanes.size) dot += p(n, e) * dp(n, e);
-    dot = lanes.sum(dot);
-    for (Index e = lanes.lane; e < columns; e += lanes.size) dz(n, e) = p(n, e) * (dp(n, e) - dot);
+    const Index columns = p.extent(1), first = n * columns;
+    const T *q = p.data() + first, *dq = dp.data() + first;
+    T* to = dz.data() + first;
+    const T dot = sum_columns<T>(lanes, columns, [&](auto at, Index e) { return at.load(q + e) * at.load(dq + e); });
+    each_column<T>(lanes, columns,
+                   [&](auto at, Index e) { at.store(to + e, at.load(q + e) * (at.load(dq + e) - dot)); });
   }
 };
 

@@ -5,7 +5,7 @@
 
 /// Activations: `value(v)` and `slope(v)` = dvalue/dv, written once for a scalar and for a register of scalars. One of
 /// your own is a struct with these two functions; `using math::exp;` and then `exp(v)` finds the right function, as for erf,
-/// log, sqrt, tanh, abs and where_positive. One that only works on scalars says `static constexpr bool scalar_only = true;`
+/// log, sqrt, tanh, abs, reciprocal and where_positive. One that only works on scalars says `static constexpr bool scalar_only = true;`
 /// and is called with one value at a time.
 namespace gatefold {
 
@@ -60,7 +60,8 @@ struct GeluTanh {
   template <class V>
   GATEFOLD_HD static V gate(V v) {
     using math::exp;
-    return V(1) / (V(1) + exp(v * (v * v * V(-0.07135481627260025) + V(-1.5957691216057308))));
+    using math::reciprocal;
+    return reciprocal(V(1) + exp(v * (v * v * V(-0.07135481627260025) + V(-1.5957691216057308))));
   }
   template <class V>
   GATEFOLD_HD static V value(V v) {
@@ -78,7 +79,8 @@ struct Silu {
   template <class V>
   GATEFOLD_HD static V gate(V v) {
     using math::exp;
-    return V(1) / (V(1) + exp(-v));
+    using math::reciprocal;
+    return reciprocal(V(1) + exp(-v));
   }
   template <class V>
   GATEFOLD_HD static V value(V v) {

@@ -15,8 +15,25 @@
 ///     backward(ctx, params, groups, x, saved, dz, dslots, grads) const;  // writes dslots [S, in_dim], adds to grads
 ///
 /// x are the un-permuted items: slot s reads row groups.row(s). z, dz and dslots are in slot order. Rows past
-/// groups.offsets[E] are never read or written. Optional: Saved, validate(params, experts).
-namespace gatefold::policy {
+/// groups.offsets[E] are never read or written. Optional: Saved, validate(params, experts), and forward that keeps nothing,
+/// with the same bits:
+///
+///     infer   (ctx, params, groups, x, z) const;                // writes z [S, out_dim]
+namespace gatefold {
+
+/// Run an expert without keeping anything for backward.
+template <class T, class B, class E>
+void infer_expert(const E& expert, typename B::Context& ctx, const Params<E, T, B>& p, const Groups<B>& groups,
+                  In<T, 2, B> x, Out<T, 2, B> z) {
+  if constexpr (requires { expert.infer(ctx, p, groups, x, z); }) {
+    expert.infer(ctx, p, groups, x, z);
+  } else {
+    auto discarded = ctx.template borrow<Saved<E, T, B>>();
+    expert.forward(ctx, p, groups, x, z, *discarded);
+  }
+}
+
+namespace policy {
 
 template <class E, class T, class B>
 concept ExpertTypes = requires(const E expert, typename B::Context& ctx) {
@@ -51,4 +68,5 @@ constexpr bool check_expert() {
   return true;
 }
 
-}  // namespace gatefold::policy
+}  // namespace policy
+}  // namespace gatefold

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <utility>
+#include <array>
 
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/groups.hpp"
@@ -14,31 +14,35 @@ namespace gatefold {
 
 namespace fn {
 
-/// up = v,   result = act(gate) · up
+/// result = act(g) · u; g and u are kept where there is memory for them
 template <class Act, class T, class B>
 struct GateUp {
   static constexpr bool scalar_only = is_scalar_only<Act>;
-  View<const T, 2, B> gate;  // [S, H]
-  View<T, 2, B> up;          // [S, H]
+  View<T, 2, B> gate, up;  // [S, H] or empty
 
   template <class A>
-  GATEFOLD_HD typename A::Value operator()(const A& at, Index, Index s, Index j, typename A::Value v) const {
-    at.store(&up(s, j), v);
-    return Act::value(at.load(&gate(s, j))) * v;
+  GATEFOLD_HD typename A::Value operator()(const A& at, Index, Index s, Index j, typename A::Value g,
+                                           typename A::Value u) const {
+    if (gate.data()) {
+      at.store(&gate(s, j), g);
+      at.store(&up(s, j), u);
+    }
+    return Act::value(g) * u;
   }
 };
-/// With v = dh: dgate = v · up · act'(gate), result dup = v · act(gate)
+/// With v = dh: hidden = act(gate) · up, dgate = v · up · act'(gate), result dup = v · act(gate)
 template <class Act, class T, class B>
 struct GateUpBackward {
   static constexpr bool scalar_only = is_scalar_only<Act>;
   View<const T, 2, B> gate, up;  // [S, H]
-  View<T, 2, B> dgate;           // [S, H]
+  View<T, 2, B> hidden, dgate;   // [S, H]
 
   template <class A>
   GATEFOLD_HD typename A::Value operator()(const A& at, Index, Index s, Index j, typename A::Value v) const {
-    const typename A::Value g = at.load(&gate(s, j));
-    at.store(&dgate(s, j), v * at.load(&up(s, j)) * Act::slope(g));
-    return v * Act::value(g);
+    const typename A::Value g = at.load(&gate(s, j)), u = at.load(&up(s, j)), activated = Act::value(g);
+    at.store(&hidden(s, j), activated * u);
+    at.store(&dgate(s, j), v * u * Act::slope(g));
+    return v * activated;
   }
 };
 
@@ -50,7 +54,7 @@ struct GateUpBackward {
 ///
 /// Source: Shazeer 2020, arXiv:2002.05202, eq. (6), without bias.
 /// @param x [N, D] in items, z [S, D] out
-/// @param saved  gate, up and hidden [S, H] each
+/// @param saved  what gate and up give [S, H] each
 /// @param initial  how weights begin
 /// @throws ArgumentError unless model_dim, hidden_dim >= 1
 /// @cost   6·S·D·H flop
@@ -72,7 +76,7 @@ struct GatedMlp {
   };
   template <class T, class B>
   struct Saved {
-    Tensor<T, 2, B> gate, up, hidden;  // [S, H]
+    Tensor<T, 2, B> gate, up;  // [S, H]
   };
 
   Index in_dim() const { return model_dim; }
@@ -96,24 +100,27 @@ struct GatedMlp {
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z,
                Saved<T, B>& saved) const {
-    for (auto* t : {&saved.gate, &saved.up, &saved.hidden}) t->resize(groups.slots, hidden_dim);
-    B::grouped_gemm(ctx, groups, x, p.gate.view(), false, saved.gate.view(), fn::Store{});
-    B::grouped_gemm(ctx, groups, x, p.up.view(), false, saved.hidden.view(),
-                    fn::GateUp<Act, T, B>{saved.gate, saved.up});
-    B::grouped_gemm(ctx, groups.in_slot_order(), std::as_const(saved.hidden).view(), p.down.view(), false, z,
-                    fn::Store{});
+    for (auto* t : {&saved.gate, &saved.up}) t->resize(groups.slots, hidden_dim);
+    B::grouped_pair(ctx, groups, x, std::array{p.gate.view(), p.up.view()}, fn::GateUp<Act, T, B>{saved.gate, saved.up},
+                    p.down.view(), false, z, fn::Store{});
+  }
+  template <class T, class B>
+  void infer(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z) const {
+    B::grouped_pair(ctx, groups, x, std::array{p.gate.view(), p.up.view()}, fn::GateUp<Act, T, B>{}, p.down.view(),
+                    false, z, fn::Store{});
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
                 const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
     auto mark = ctx.mark();
     const Groups<B> slots = groups.in_slot_order();
+    auto hidden_out = ctx.template scratch<T>(groups.slots, hidden_dim);
     auto dgate_out = ctx.template scratch<T>(groups.slots, hidden_dim);
     auto dup_out = ctx.template scratch<T>(groups.slots, hidden_dim);
     B::grouped_gemm(ctx, slots, dz, p.down.view(), true, dup_out,
-                    fn::GateUpBackward<Act, T, B>{saved.gate, saved.up, dgate_out});
-    const View<const T, 2, B> dgate = dgate_out, dup = dup_out;
-    B::grouped_outer(ctx, slots, saved.hidden.view(), dz, grads.down.view());
+                    fn::GateUpBackward<Act, T, B>{saved.gate, saved.up, hidden_out, dgate_out});
+    const View<const T, 2, B> hidden = hidden_out, dgate = dgate_out, dup = dup_out;
+    B::grouped_outer(ctx, slots, hidden, dz, grads.down.view());
     B::grouped_outer(ctx, groups, x, dgate, grads.gate.view());
     B::grouped_outer(ctx, groups, x, dup, grads.up.view());
     auto from_gate = ctx.template scratch<T>(groups.slots, model_dim);

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <utility>
+#include <array>
 
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/groups.hpp"
@@ -14,29 +14,34 @@ namespace gatefold {
 
 namespace fn {
 
-/// pre = v + bias,   result = act(pre)
+/// pre = v + bias, kept where there is memory for it,   result = act(pre)
 template <class Act, class T, class B>
 struct BiasActivate {
   static constexpr bool scalar_only = is_scalar_only<Act>;
   View<const T, 2, B> bias;  // [E, H] or [E, 0]
-  View<T, 2, B> pre;         // [S, H]
+  View<T, 2, B> pre;         // [S, H] or empty
 
   template <class A>
   GATEFOLD_HD typename A::Value operator()(const A& at, Index e, Index s, Index j, typename A::Value v) const {
     if (bias.extent(1) > 0) v = v + at.load(&bias(e, j));
-    at.store(&pre(s, j), v);
+    if (pre.data()) at.store(&pre(s, j), v);
     return Act::value(v);
   }
 };
-/// result = v · act'(pre)
+/// hidden = act(pre),   result = dpre = v · act'(pre)
 template <class Act, class T, class B>
-struct TimesSlope {
+struct ActivateBackward {
   static constexpr bool scalar_only = is_scalar_only<Act>;
-  View<const T, 2, B> pre;  // [S, H]
+  View<const T, 2, B> pre;       // [S, H]
+  View<T, 2, B> hidden, dpre;    // [S, H]
 
   template <class A>
   GATEFOLD_HD typename A::Value operator()(const A& at, Index, Index s, Index j, typename A::Value v) const {
-    return v * Act::slope(at.load(&pre(s, j)));
+    const auto before = at.load(&pre(s, j));
+    v = v * Act::slope(before);
+    at.store(&hidden(s, j), Act::value(before));
+    at.store(&dpre(s, j), v);
+    return v;
   }
 };
 
@@ -48,7 +53,7 @@ struct TimesSlope {
 ///
 /// Source: Shazeer et al. 2017, arXiv:1701.06538, sec. 3.2, for any activation.
 /// @param x [N, D] in items, z [S, D] out
-/// @param saved  before and after the activation [S, H] each
+/// @param saved  what stands before the activation [S, H]
 /// @param initial  how weights and biases begin
 /// @throws ArgumentError unless model_dim, hidden_dim >= 1
 /// @cost   4·S·D·H flop
@@ -74,7 +79,7 @@ struct Mlp {
   };
   template <class T, class B>
   struct Saved {
-    Tensor<T, 2, B> pre, hidden;  // [S, H]
+    Tensor<T, 2, B> pre;  // [S, H]
   };
 
   Index in_dim() const { return model_dim; }
@@ -101,36 +106,41 @@ struct Mlp {
   void forward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z,
                Saved<T, B>& saved) const {
     saved.pre.resize(groups.slots, hidden_dim);
-    saved.hidden.resize(groups.slots, hidden_dim);
-    B::grouped_gemm(ctx, groups, x, p.up.view(), false, saved.hidden.view(),
-                    fn::BiasActivate<Act, T, B>{p.up_bias, saved.pre});
-    down(ctx, p, groups, std::as_const(saved.hidden).view(), z);
+    both_products<T, B>(ctx, p, groups, x, z, saved.pre);
+  }
+  template <class T, class B>
+  void infer(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z) const {
+    both_products<T, B>(ctx, p, groups, x, z, {});
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
                 const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
     auto mark = ctx.mark();
     const Groups<B> slots = groups.in_slot_order();
+    auto hidden_out = ctx.template scratch<T>(groups.slots, hidden_dim);
     auto dpre_out = ctx.template scratch<T>(groups.slots, hidden_dim);
-    B::grouped_gemm(ctx, slots, dz, p.down.view(), true, dpre_out, fn::TimesSlope<Act, T, B>{saved.pre});
-    const View<const T, 2, B> dpre = dpre_out;
-    B::grouped_outer(ctx, slots, saved.hidden.view(), dz, grads.down.view());
+    B::grouped_pair(ctx, slots, dz, std::array{p.down.view()},
+                    fn::ActivateBackward<Act, T, B>{saved.pre, hidden_out, dpre_out}, p.up.view(), true, dslots,
+                    fn::Store{});
+    const View<const T, 2, B> hidden = hidden_out, dpre = dpre_out;
+    B::grouped_outer(ctx, slots, hidden, dz, grads.down.view());
     B::grouped_outer(ctx, groups, x, dpre, grads.up.view());
     if (bias) {
       B::grouped_sum(ctx, slots, dz, grads.down_bias.view());
       B::grouped_sum(ctx, slots, dpre, grads.up_bias.view());
     }
-    B::grouped_gemm(ctx, slots, dpre, p.up.view(), true, dslots, fn::Store{});
   }
 
  private:
   template <class T, class B>
-  void down(auto& ctx, const Params<T, B>& p, Groups<B> groups, View<const T, 2, B> hidden, Out<T, 2, B> z) const {
-    const Groups<B> slots = groups.in_slot_order();
+  void both_products(auto& ctx, const Params<T, B>& p, const Groups<B>& groups, In<T, 2, B> x, Out<T, 2, B> z,
+                     View<T, 2, B> pre) const {
+    const fn::BiasActivate<Act, T, B> middle{p.up_bias, pre};
     if (bias) {
-      B::grouped_gemm(ctx, slots, hidden, p.down.view(), false, z, fn::AddBias<T, B>{p.down_bias});
+      B::grouped_pair(ctx, groups, x, std::array{p.up.view()}, middle, p.down.view(), false, z,
+                      fn::AddBias<T, B>{p.down_bias});
     } else {
-      B::grouped_gemm(ctx, slots, hidden, p.down.view(), false, z, fn::Store{});
+      B::grouped_pair(ctx, groups, x, std::array{p.up.view()}, middle, p.down.view(), false, z, fn::Store{});
     }
   }
 };

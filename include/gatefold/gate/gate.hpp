@@ -16,7 +16,9 @@
 ///     forward (ctx, params, x, plan, saved, extra) const;                    // writes plan and saved
 ///     backward(ctx, params, x, plan, saved, dplan, dx, grads, extra, dextra) const;   // adds to dx and grads
 ///
-/// and, where it has them, Params with init(ctx, seed), Saved, Extra, ExtraGrad, with_model_dim, validate.
+/// and, where it has them, Params with init(ctx, seed), Saved, Extra, ExtraGrad, with_model_dim, validate, and
+///
+///     infer   (ctx, params, x, plan, extra) const;                           // forward that keeps nothing: the same plan
 namespace gatefold {
 
 namespace lookup {
@@ -35,6 +37,18 @@ auto plan() {
 /// The plan of a gate; `Nothing` when it has none, so that check_gate can say so.
 template <class G, class T, class B>
 using Plan = typename decltype(lookup::plan<G, T, B>())::type;
+
+/// Route without keeping anything for backward.
+template <class T, class B, class G>
+void infer_gate(const G& gate, typename B::Context& ctx, const Params<G, T, B>& p, In<T, 2, B> x,
+                Same<Plan<G, T, B>>& plan, const Extra<G, T, B>& extra) {
+  if constexpr (requires { gate.infer(ctx, p, x, plan, extra); }) {
+    gate.infer(ctx, p, x, plan, extra);
+  } else {
+    auto discarded = ctx.template borrow<Saved<G, T, B>>();
+    gate.forward(ctx, p, x, plan, *discarded, extra);
+  }
+}
 
 namespace policy {
 

@@ -5,9 +5,11 @@
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
+#include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/random_fill.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
+#include "gatefold/gate/streamed_mixing.hpp"
 #include "gatefold/routing/attention_trace.hpp"
 #include "gatefold/routing/sequence.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
@@ -17,116 +19,40 @@ namespace gatefold {
 
 namespace fn {
 
-/// One row (item n, head h) of attention. Which keys it may see, and the score of one.
+/// context[n, head h] = sums[h,n] / total[h,n] and log_sum_exp[n,h]; 0 for a row that saw no key.
 template <class T, class B>
-struct AttentionRow {
-  AttentionTrace<const T, B> a;
-  View<const T, 1, B> valid;  // [N] or empty
+struct AttendFinish {
+  T scale;
+  View<const T, 1, B> top, total;  // [H · N]
+  View<const T, 3, B> sums;        // [H, N, D/H]
+  View<T, 2, B> context, log_sum_exp;
 
-  GATEFOLD_HD Index head_dim() const { return a.q.extent(1) / a.heads(); }
-  GATEFOLD_HD bool sees(Index i, Index j) const {
-    return (!a.causal || j <= i) && (!valid.data() || valid(j) != 0);
-  }
-  /// scale · ⟨q_h,i, k_h,j⟩, the same on every lane
   template <class Lanes>
-  GATEFOLD_HD T score(const Lanes& lanes, Index i, Index j, Index h) const {
-    T dot = 0;
-    const Index d0 = h * head_dim();
-    for (Index d = lanes.lane; d < head_dim(); d += lanes.size) dot += a.q(i, d0 + d) * a.k(j, d0 + d);
-    return T(a.scale) * lanes.sum(dot);
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index k) const {
+    const Index n = k % sums.extent(1), h = k / sums.extent(1), width = sums.extent(2);
+    const T divisor = total(k) == 0 ? T(1) : total(k);
+    each_column<T>(lanes, width, [&](auto at, Index c) {
+      at.store(&context(n, h * width + c), at.load(&sums(h, n, c)) / divisor);
+    });
+    if (lanes.lane == 0) log_sum_exp(n, h) = total(k) == 0 ? T(0) : scale * top(k) + std::log(divisor);
   }
 };
-
+/// What the softmax takes off ⟨dcontext_i, v_j⟩ in dscore[i,j] = A (⟨dcontext_i, v_j⟩ − mean_i), mean_i =
+/// ⟨dcontext_i, context_i⟩ − dlog_sum_exp_i; and log_sum_exp head by head.
 template <class T, class B>
-struct Attend {
-  AttentionRow<T, B> row;
-  View<T, 2, B> log_sum_exp, context;
+struct AttendMean {
+  View<const T, 2, B> context, dcontext, log_sum_exp, dlog_sum_exp;  // the last may be empty
+  View<T, 1, B> mean, split_log_sum_exp;                             // [H · N]
 
   template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
-    const Index heads = row.a.heads(), n = r / heads, h = r % heads, first = n / row.a.length * row.a.length;
-    const Index d0 = h * row.head_dim();
-    T top = 0, total = 0;
-    bool any = false;
-    for (Index j = first; j < first + row.a.length; ++j) {
-      if (!row.sees(n, j)) continue;
-      const T s = row.score(lanes, n, j, h);
-      const T higher = !any || s > top ? s : top;
-      total = (any ? total * std::exp(top - higher) : T(0)) + std::exp(s - higher);
-      top = higher;
-      any = true;
-    }
-    const T normaliser = any ? top + std::log(total) : T(0);
-    for (Index d = lanes.lane; d < row.head_dim(); d += lanes.size) context(n, d0 + d) = 0;
-    for (Index j = first; j < first + row.a.length; ++j) {
-      if (!row.sees(n, j)) continue;
-      const T p = std::exp(row.score(lanes, n, j, h) - normaliser);
-      for (Index d = lanes.lane; d < row.head_dim(); d += lanes.size) context(n, d0 + d) += p * row.a.v(j, d0 + d);
-    }
-    if (lanes.lane == 0) log_sum_exp(n, h) = normaliser;
-  }
-};
-
-/// dscore[i,j] = A (⟨dcontext_i, v_j⟩ − ⟨dcontext_i, context_i⟩ + dlog_sum_exp_i)
-template <class T, class B>
-struct AttentionScoreGrad {
-  AttentionRow<T, B> row;
-  View<const T, 2, B> context, dcontext, dlog_sum_exp;  // the last may be empty
-
-  template <class Lanes>
-  GATEFOLD_HD T dot(const Lanes& lanes, View<const T, 2, B> x, Index i, View<const T, 2, B> y, Index j, Index h) const {
-    T v = 0;
-    const Index d0 = h * row.head_dim();
-    for (Index d = lanes.lane; d < row.head_dim(); d += lanes.size) v += x(i, d0 + d) * y(j, d0 + d);
-    return lanes.sum(v);
-  }
-  template <class Lanes>
-  GATEFOLD_HD T probability(const Lanes& lanes, Index i, Index j, Index h) const {
-    return std::exp(row.score(lanes, i, j, h) - row.a.log_sum_exp(i, h));
-  }
-  template <class Lanes>
-  GATEFOLD_HD T operator()(const Lanes& lanes, T p, Index i, Index j, Index h) const {
-    const T shift = dlog_sum_exp.data() ? dlog_sum_exp(i, h) : T(0);
-    return p * (dot(lanes, dcontext, i, row.a.v, j, h) - dot(lanes, dcontext, i, context, i, h) + shift);
-  }
-};
-/// dq of item n and head h
-template <class T, class B>
-struct AttendQueryBackward {
-  AttentionScoreGrad<T, B> grad;
-  View<T, 2, B> dq;
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
-    const AttentionRow<T, B>& row = grad.row;
-    const Index heads = row.a.heads(), n = r / heads, h = r % heads, first = n / row.a.length * row.a.length;
-    const Index d0 = h * row.head_dim();
-    for (Index j = first; j < first + row.a.length; ++j) {
-      if (!row.sees(n, j)) continue;
-      const T ds = T(row.a.scale) * grad(lanes, grad.probability(lanes, n, j, h), n, j, h);
-      for (Index d = lanes.lane; d < row.head_dim(); d += lanes.size) dq(n, d0 + d) += ds * row.a.k(j, d0 + d);
-    }
-  }
-};
-/// dk and dv of item n and head h
-template <class T, class B>
-struct AttendKeyBackward {
-  AttentionScoreGrad<T, B> grad;
-  View<T, 2, B> dk, dv;
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
-    const AttentionRow<T, B>& row = grad.row;
-    const Index heads = row.a.heads(), n = r / heads, h = r % heads, first = n / row.a.length * row.a.length;
-    const Index d0 = h * row.head_dim();
-    for (Index i = first; i < first + row.a.length; ++i) {
-      if (!row.sees(i, n)) continue;
-      const T p = grad.probability(lanes, i, n, h), ds = T(row.a.scale) * grad(lanes, p, i, n, h);
-      for (Index d = lanes.lane; d < row.head_dim(); d += lanes.size) {
-        dk(n, d0 + d) += ds * row.a.q(i, d0 + d);
-        dv(n, d0 + d) += p * grad.dcontext(i, d0 + d);
-      }
-    }
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index k) const {
+    const Index items = context.extent(0), n = k % items, h = k / items, width = context.extent(1) / log_sum_exp.extent(1);
+    const T dot = sum_columns<T>(lanes, width, [&](auto at, Index c) {
+      return at.load(&dcontext(n, h * width + c)) * at.load(&context(n, h * width + c));
+    });
+    if (lanes.lane != 0) return;
+    mean(k) = dlog_sum_exp.data() ? dot - dlog_sum_exp(n, h) : dot;
+    split_log_sum_exp(k) = log_sum_exp(n, h);
   }
 };
 
@@ -212,8 +138,7 @@ struct Attention {
     project(ctx, x, p.query, saved.q.view());
     project(ctx, x, p.key, saved.k.view());
     project(ctx, x, p.value, saved.v.view());
-    B::for_rows(ctx, x.extent(0) * heads,
-                fn::Attend<T, B>{{trace(p, saved), extra.valid}, saved.log_sum_exp, saved.context});
+    attend(ctx, saved);
     project(ctx, std::as_const(saved.context).view(), p.output, u);
   }
   template <class T, class B>
@@ -232,10 +157,7 @@ struct Attention {
       return d;
     };
     auto dq = from_trace(dtrace.q), dk = from_trace(dtrace.k), dv = from_trace(dtrace.v);
-    const fn::AttentionScoreGrad<T, B> grad{
-        {trace(p, saved), extra.valid}, saved.context, dcontext, dtrace.log_sum_exp};
-    B::for_rows(ctx, x.extent(0) * heads, fn::AttendQueryBackward<T, B>{grad, dq});
-    B::for_rows(ctx, x.extent(0) * heads, fn::AttendKeyBackward<T, B>{grad, dk, dv});
+    attend_backward<T, B>(ctx, saved, extra.valid, dcontext, dtrace.log_sum_exp, dq, dk, dv);
     project_backward(ctx, x, p.query, View<const T, 2, B>(dq), dx, grads.query);
     project_backward(ctx, x, p.key, View<const T, 2, B>(dk), dx, grads.key);
     project_backward(ctx, x, p.value, View<const T, 2, B>(dv), dx, grads.value);
@@ -253,6 +175,53 @@ struct Attention {
     expect(model_dim >= 1, "Attention", "model_dim", "at least 1", model_dim);
     expect(heads >= 1 && model_dim % heads == 0, "Attention", "heads",
            Joined{"a divisor of model_dim = ", model_dim}, heads);
+  }
+  /// Every head of every sequence is a sequence of its own.
+  template <class T, class B>
+  mixing::Mask<T, B> mask(const Saved<T, B>& saved, const mixing::Keys<T, B>& keys) const {
+    return {saved.length, causal, keys.mask};
+  }
+  template <class T, class B>
+  void attend(typename B::Context& ctx, Saved<T, B>& saved) const {
+    auto mark = ctx.mark();
+    const Index items = saved.q.extent(0);
+    const View<const T, 3, B> q = split(ctx, saved.q), k = split(ctx, saved.k), v = split(ctx, saved.v);
+    auto context = ctx.template scratch<T>(heads, items, model_dim / heads);
+    const mixing::Keys<T, B> keys(ctx, saved.valid, mixing::stacked(v));
+    const mixing::Sums<T, B> sums(ctx, mixing::stacked(context));
+    mixing::add_head<typename B::Context, T, B>(ctx, mixing::stacked(q), mixing::stacked(k), scale(),
+                                                mask(saved, keys), keys.values, sums);
+    B::for_rows(ctx, heads * items, fn::AttendFinish<T, B>{T(scale()), sums.top, sums.total, context, saved.context,
+                                                           saved.log_sum_exp});
+  }
+  /// Adds to dq, dk, dv [N, D].
+  template <class T, class B>
+  void attend_backward(typename B::Context& ctx, const Saved<T, B>& saved, View<const T, 1, B> valid,
+                       View<const T, 2, B> dcontext, View<const T, 2, B> dlog_sum_exp, View<T, 2, B> dq, View<T, 2, B> dk, View<T, 2, B> dv) const {
+    auto mark = ctx.mark();
+    const Index items = saved.q.extent(0);
+    const View<const T, 3, B> q = split(ctx, saved.q), k = split(ctx, saved.k), v = split(ctx, saved.v),
+                              of_context = mixing::split_heads(ctx, dcontext, heads);
+    const mixing::Keys<T, B> keys(ctx, valid, mixing::stacked(v));
+    auto mean = ctx.template scratch<T>(heads * items), log_sum_exp = ctx.template scratch<T>(heads * items);
+    B::for_rows(ctx, heads * items, fn::AttendMean<T, B>{saved.context, dcontext, saved.log_sum_exp, dlog_sum_exp, mean,
+                                                         log_sum_exp});
+    const auto zeros = [&] {
+      auto d = ctx.template scratch<T>(heads, items, model_dim / heads);
+      fill(ctx, d, 0);
+      return d;
+    };
+    auto of_q = zeros(), of_k = zeros(), of_v = zeros();
+    mixing::add_head_backward<typename B::Context, T, B>(
+        ctx, mixing::stacked(q), mixing::stacked(k), scale(), mask(saved, keys), keys.values, log_sum_exp, mean,
+        mixing::stacked(of_context), mixing::stacked(of_v), mixing::stacked(of_q), mixing::stacked(of_k));
+    B::for_rows(ctx, heads * items, fn::AddHeads<T, B>{of_q, dq});
+    B::for_rows(ctx, heads * items, fn::AddHeads<T, B>{of_k, dk});
+    B::for_rows(ctx, heads * items, fn::AddHeads<T, B>{of_v, dv});
+  }
+  template <class C, class T, class B>
+  View<T, 3, B> split(C& ctx, const Tensor<T, 2, B>& x) const {
+    return mixing::split_heads(ctx, x.view(), heads);
   }
   template <class C, class T, class B>
   static void project(C& ctx, View<const T, 2, B> x, const Tensor<T, 2, B>& w, View<T, 2, B> y) {

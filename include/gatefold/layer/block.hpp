@@ -91,13 +91,23 @@ struct Block {
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Same<Carry<T, B>>& carry,
                Out<T, 2, B> y, Saved<T, B>& saved, const Same<Extra<T, B>>& extra = {}) const {
-    expect_shape("Block.forward", "x", x, {any_extent, in_dim()});
-    expect_shape("Block.forward", "y", y, {x.extent(0), out_dim()});
-    validate(p, x.extent(0), carry, extra);
+    validate_forward(p, x, carry, y, extra);
     saved.between.resize(x.extent(0), attention.out_dim());
     Nothing<T, B> none;
     as_layer<T, B>(attention).forward(ctx, p.attention, x, none, saved.between, saved.attention, extra.attention);
-    as_layer<T, B>(layer).forward(ctx, p.layer, saved.between, carry, y, saved.layer, joined(p, saved, extra));
+    as_layer<T, B>(layer).forward(ctx, p.layer, saved.between, carry, y, saved.layer,
+                                  joined(p, saved.attention, extra));
+  }
+  template <class T, class B>
+  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Same<Carry<T, B>>& carry, Out<T, 2, B> y,
+             const Same<Extra<T, B>>& extra = {}) const {
+    validate_forward(p, x, carry, y, extra);
+    auto mark = ctx.mark();
+    auto between = ctx.template scratch<T>(x.extent(0), attention.out_dim());
+    auto saved = ctx.template borrow<gatefold::Saved<First<T, B>, T, B>>();  // the layer may ask for its trace
+    Nothing<T, B> none;
+    as_layer<T, B>(attention).forward(ctx, p.attention, x, none, between, *saved, extra.attention);
+    gatefold::infer<T, B>(as_layer<T, B>(layer), ctx, p.layer, between, carry, y, joined(p, *saved, extra));
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
@@ -111,7 +121,7 @@ struct Block {
     gatefold::ExtraGrad<Second<T, B>, T, B> dextra{};
     set_trace(dextra, dtrace);
     as_layer<T, B>(layer).backward(ctx, p.layer, saved.between, saved.layer, dy, dcarry, dbetween, grads.layer,
-                                   joined(p, saved, extra), dextra);
+                                   joined(p, saved.attention, extra), dextra);
     Nothing<T, B> none;
     as_layer<T, B>(attention).backward(ctx, p.attention, x, saved.attention, dbetween, none, dx, grads.attention,
                                        extra.attention, dtrace);
@@ -125,13 +135,20 @@ struct Block {
   }
 
  private:
+  template <class T, class B>
+  void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, const Same<Carry<T, B>>& carry, View<T, 2, B> y,
+                        const Same<Extra<T, B>>& extra) const {
+    expect_shape("Block.forward", "x", x, {any_extent, in_dim()});
+    expect_shape("Block.forward", "y", y, {x.extent(0), out_dim()});
+    validate(p, x.extent(0), carry, extra);
+  }
   void validate_dims() const {
     expect(attention.out_dim() == layer.in_dim(), "Block", "layer.in_dim", attention.out_dim(), layer.in_dim());
   }
   template <class T, class B>
-  auto joined(const Params<T, B>& p, const Saved<T, B>& saved, const Extra<T, B>& extra) const {
-    return with_trace<gatefold::Extra<Second<T, B>, T, B>>(
-        extra.layer, as_layer<T, B>(attention).trace(p.attention, saved.attention));
+  auto joined(const Params<T, B>& p, const gatefold::Saved<First<T, B>, T, B>& saved, const Extra<T, B>& extra) const {
+    return with_trace<gatefold::Extra<Second<T, B>, T, B>>(extra.layer,
+                                                           as_layer<T, B>(attention).trace(p.attention, saved));
   }
   template <class T, class B>
   static AttentionTrace<T, B> zero_trace(auto& ctx, const AttentionTrace<const T, B>& like) {

@@ -17,6 +17,7 @@
 ///
 ///     forward (ctx, params, x, u, saved, extra) const;                          // writes u
 ///     backward(ctx, params, x, saved, du, dx, grads, extra, dextra) const;      // adds to dx and grads
+///     infer   (ctx, params, x, u, extra) const;                                 // optional: forward that keeps nothing
 ///
 /// A layer has a state that travels through depth:
 ///
@@ -70,6 +71,30 @@ void expect_backward_shapes(const char* where, const L& layer, const X& x, const
   expect_shape(where, "x", x, {any_extent, layer.in_dim()});
   expect_shape(where, "dy", dy, {x.extent(0), layer.out_dim()});
   expect_shape(where, "dx", dx, {x.extent(0), layer.in_dim()});
+}
+
+/// Run a branch, or a layer, without keeping anything for backward: the bits of forward.
+/// @cost forward, and the activations of one part at a time; no allocation after the first call of a context
+template <class T, class B, class L>
+void infer_branch(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
+                  const Extra<L, T, B>& extra) {
+  if constexpr (requires { branch.infer(ctx, p, x, u, extra); }) {
+    branch.infer(ctx, p, x, u, extra);
+  } else {
+    auto discarded = ctx.template borrow<Saved<L, T, B>>();
+    branch.forward(ctx, p, x, u, *discarded, extra);
+  }
+}
+/// @copydoc infer_branch
+template <class T, class B, class L>
+void infer(const L& layer, typename B::Context& ctx, const Params<L, T, B>& p, In<T, 2, B> x, Carry<L, T, B>& carry,
+           Out<T, 2, B> y, const Extra<L, T, B>& extra) {
+  if constexpr (requires { layer.infer(ctx, p, x, carry, y, extra); }) {
+    layer.infer(ctx, p, x, carry, y, extra);
+  } else {
+    auto discarded = ctx.template borrow<Saved<L, T, B>>();
+    layer.forward(ctx, p, x, carry, y, *discarded, extra);
+  }
 }
 
 /// Call f(saved) for every mixture inside what a layer saved, in depth order: its plan holds who went where

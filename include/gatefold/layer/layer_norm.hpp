@@ -1,5 +1,6 @@
 #pragma once
 
+#include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/one_group.hpp"
 #include "gatefold/backend/random_fill.hpp"
 #include "gatefold/core/config.hpp"
@@ -17,14 +18,16 @@ struct Normalise {
   View<const T, 2, B> x;
   View<const T, 1, B> gain, bias;
   T epsilon;
-  View<T, 2, B> unit, y;
-  View<T, 1, B> inverse;
+  View<T, 2, B> unit, y;  // may be one
+  View<T, 1, B> inverse;  // or empty: not kept
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
     const T scale = standardise(lanes, x.extent(1), &x(n, 0), epsilon, &unit(n, 0));
-    for (Index j = lanes.lane; j < x.extent(1); j += lanes.size) y(n, j) = unit(n, j) * gain(j) + bias(j);
-    if (lanes.lane == 0) inverse(n) = scale;
+    each_column<T>(lanes, x.extent(1), [&](const auto& at, Index j) {
+      at.store(&y(n, j), at.load(&unit(n, j)) * at.load(&gain(j)) + at.load(&bias(j)));
+    });
+    if (lanes.lane == 0 && !inverse.empty()) inverse(n) = scale;
   }
 };
 /// dx += that of standardise_adjoint
@@ -38,8 +41,11 @@ struct NormaliseBackward {
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
     const Index columns = unit.extent(1);
     const auto adjoint = standardise_adjoint(lanes, columns, &unit(n, 0), gain.data(), &dy(n, 0), &scaled(n, 0));
-    for (Index j = lanes.lane; j < columns; j += lanes.size)
-      dx(n, j) += adjoint(inverse(n), dy(n, j) * gain(j), unit(n, j));
+    const T scale = inverse(n);
+    each_column<T>(lanes, columns, [&](const auto& at, Index j) {
+      const auto g = at.load(&dy(n, j)) * at.load(&gain(j));
+      at.store(&dx(n, j), at.load(&dx(n, j)) + scale * (g - adjoint.mean - at.load(&unit(n, j)) * adjoint.slope));
+    });
   }
 };
 
@@ -96,12 +102,16 @@ struct LayerNorm {
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> y, Saved<T, B>& saved,
                const Nothing<T, B>&) const {
-    expect_shape("LayerNorm.forward", "x", x, {any_extent, model_dim});
-    expect_shape("LayerNorm.forward", "y", y, {x.extent(0), model_dim});
-    validate(p, x.extent(0), Nothing<T, B>{});
+    validate_forward(p, x, y);
     saved.unit.resize(x.extent(0), model_dim);
     saved.inverse.resize(x.extent(0));
     B::for_rows(ctx, x.extent(0), fn::Normalise<T, B>{x, p.gain, p.bias, T(epsilon), saved.unit, y, saved.inverse});
+  }
+  template <class T, class B>
+  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> y,
+             const Nothing<T, B>&) const {
+    validate_forward(p, x, y);
+    B::for_rows(ctx, x.extent(0), fn::Normalise<T, B>{x, p.gain, p.bias, T(epsilon), y, y, {}});
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
@@ -116,6 +126,12 @@ struct LayerNorm {
   }
 
  private:
+  template <class T, class B>
+  void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, View<T, 2, B> y) const {
+    expect_shape("LayerNorm.forward", "x", x, {any_extent, model_dim});
+    expect_shape("LayerNorm.forward", "y", y, {x.extent(0), model_dim});
+    validate(p, x.extent(0), Nothing<T, B>{});
+  }
   void validate_options(const char* where) const {
     expect(model_dim >= 1, where, "model_dim", "at least 1", model_dim);
     expect(epsilon > 0, where, "epsilon", "more than 0", epsilon);

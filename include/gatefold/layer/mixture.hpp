@@ -77,14 +77,27 @@ struct Mixture {
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
                const Extra<T, B>& extra) const {
     if constexpr (check<T, B>()) {
-      expect_shape("Mixture.forward", "x", x, {any_extent, in_dim()});
-      expect_shape("Mixture.forward", "u", u, {x.extent(0), out_dim()});
-      validate(p, x.extent(0), extra);
+      validate_forward(p, x, u, extra);
       filled_gate().forward(ctx, p.gate, x, saved.plan, saved.gate, extra);
       const auto in = saved.plan.dispatch(ctx, x);
       saved.z.resize(in.groups.slots, out_dim());
       expert.forward(ctx, p.expert, in.groups, in.x, saved.z, saved.expert);
       saved.plan.combine(ctx, saved.z, u);
+    }
+  }
+
+  template <class T, class B>
+  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
+             const Extra<T, B>& extra) const {
+    if constexpr (check<T, B>()) {
+      validate_forward(p, x, u, extra);
+      auto mark = ctx.mark();
+      auto plan = ctx.template borrow<gatefold::Plan<GateT, T, B>>();
+      infer_gate<T, B>(filled_gate(), ctx, p.gate, x, *plan, extra);
+      const auto in = plan->dispatch(ctx, x);
+      auto z = ctx.template scratch<T>(in.groups.slots, out_dim());
+      infer_expert<T, B>(expert, ctx, p.expert, in.groups, in.x, z);
+      plan->combine(ctx, z, u);
     }
   }
 
@@ -110,6 +123,12 @@ struct Mixture {
   }
 
  private:
+  template <class T, class B>
+  void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, View<T, 2, B> u, const Extra<T, B>& extra) const {
+    expect_shape("Mixture.forward", "x", x, {any_extent, in_dim()});
+    expect_shape("Mixture.forward", "u", u, {x.extent(0), out_dim()});
+    validate(p, x.extent(0), extra);
+  }
   GateT filled_gate() const {
     if constexpr (requires { { expert.experts() } -> std::convertible_to<Index>; }) {
       return with_experts(with_model_dim(gate, in_dim()), expert.experts());

@@ -57,6 +57,12 @@ struct NoResidual {
     branch.forward(ctx, p.branch, x, y, saved.branch, extra);
   }
   template <class T, class B>
+  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Nothing<T, B>&, Out<T, 2, B> y,
+             const Same<Extra<T, B>>& extra = {}) const {
+    validate(p, x.extent(0), Nothing<T, B>{}, extra);
+    infer_branch<T, B>(branch, ctx, p.branch, x, y, extra);
+  }
+  template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> dy, Nothing<T, B>&, Out<T, 2, B> dx, Params<T, B>& grads, const Same<Extra<T, B>>& extra,
                 Same<ExtraGrad<T, B>>& dextra) const {
@@ -105,19 +111,6 @@ using AsLayer = decltype(lookup::as_layer<L, T, B>(std::declval<const L&>()));
 template <class T, class B, class L>
 AsLayer<L, T, B> as_layer(const L& part) {
   return lookup::as_layer<L, T, B>(part);
-}
-
-/// Run a layer without keeping anything for backward.
-/// @cost forward, and one layer's activations at a time
-template <class T, class B, class L>
-void infer(const L& layer, typename B::Context& ctx, const Params<L, T, B>& p, In<T, 2, B> x, Carry<L, T, B>& carry,
-           Out<T, 2, B> y, const Extra<L, T, B>& extra) {
-  if constexpr (requires { layer.infer(ctx, p, x, carry, y, extra); }) {
-    layer.infer(ctx, p, x, carry, y, extra);
-  } else {
-    Saved<L, T, B> discarded;
-    layer.forward(ctx, p, x, carry, y, discarded, extra);
-  }
 }
 
 }  // namespace gatefold

@@ -49,11 +49,15 @@ struct OneExpert {
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Same<Saved<T, B>>& saved,
                const Nothing<T, B>&) const {
-    expect_shape("OneExpert.forward", "x", x, {any_extent, in_dim()});
-    expect_shape("OneExpert.forward", "u", u, {x.extent(0), out_dim()});
-    validate(p, x.extent(0), Nothing<T, B>{});
+    validate_forward(p, x, u);
     auto mark = ctx.mark();
     expert.forward(ctx, p.expert, one_group(ctx, x.extent(0)), x, u, saved);
+  }
+  template <class T, class B>
+  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, const Nothing<T, B>&) const {
+    validate_forward(p, x, u);
+    auto mark = ctx.mark();
+    infer_expert<T, B>(expert, ctx, p.expert, one_group(ctx, x.extent(0)), x, u);
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Same<Saved<T, B>>& saved,
@@ -62,6 +66,14 @@ struct OneExpert {
     auto dslots = ctx.template scratch<T>(x.extent(0), in_dim());
     expert.backward(ctx, p.expert, one_group(ctx, x.extent(0)), x, saved, du, dslots, grads.expert);
     add(ctx, dslots, dx);
+  }
+
+ private:
+  template <class T, class B>
+  void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, View<T, 2, B> u) const {
+    expect_shape("OneExpert.forward", "x", x, {any_extent, in_dim()});
+    expect_shape("OneExpert.forward", "u", u, {x.extent(0), out_dim()});
+    validate(p, x.extent(0), Nothing<T, B>{});
   }
 };
 template <class E>

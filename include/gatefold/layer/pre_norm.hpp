@@ -61,12 +61,19 @@ struct PreNorm {
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
                const Same<Extra<T, B>>& extra) const {
-    expect_shape("PreNorm.forward", "x", x, {any_extent, in_dim()});
-    expect_shape("PreNorm.forward", "u", u, {x.extent(0), out_dim()});
-    validate(p, x.extent(0), extra);
+    validate_forward(p, x, u, extra);
     saved.normed.resize(x.extent(0), x.extent(1));
     with_model_dim(norm, in_dim()).forward(ctx, p.norm, x, saved.normed, saved.norm, Nothing<T, B>{});
     branch.forward(ctx, p.branch, saved.normed, u, saved.branch, extra);
+  }
+  template <class T, class B>
+  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
+             const Same<Extra<T, B>>& extra) const {
+    validate_forward(p, x, u, extra);
+    auto mark = ctx.mark();
+    auto normed = ctx.template scratch<T>(x.extent(0), x.extent(1));
+    infer_branch<T, B>(with_model_dim(norm, in_dim()), ctx, p.norm, x, normed, Nothing<T, B>{});
+    infer_branch<T, B>(branch, ctx, p.branch, normed, u, extra);
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
@@ -84,6 +91,15 @@ struct PreNorm {
   template <class T, class B>
   auto trace(const Params<T, B>& p, const Saved<T, B>& saved) const {
     return branch.trace(p.branch, saved.branch);
+  }
+
+ private:
+  template <class T, class B>
+  void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, View<T, 2, B> u,
+                        const Same<Extra<T, B>>& extra) const {
+    expect_shape("PreNorm.forward", "x", x, {any_extent, in_dim()});
+    expect_shape("PreNorm.forward", "u", u, {x.extent(0), out_dim()});
+    validate(p, x.extent(0), extra);
   }
 };
 template <class N, class Br>

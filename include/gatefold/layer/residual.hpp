@@ -83,15 +83,23 @@ struct Residual {
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Same<Carry<T, B>>& carry,
                Out<T, 2, B> y, Saved<T, B>& saved, const Same<Extra<T, B>>& extra = {}) const {
     if constexpr (policy::check_rule<RuleT, T, B>()) {
-      expect_shape("Residual.forward", "x", x, {any_extent, in_dim()});
-      expect_shape("Residual.forward", "y", y, {x.extent(0), out_dim()});
-      expect(x.empty() || y.data() != x.data(), "Residual.forward", "y", "memory of its own", "that of x");
-      validate(p, x.extent(0), carry, extra);
+      validate_forward(p, x, carry, y, extra);
       auto f = [&](View<const T, 2, B> point, View<T, 2, B> u, int call) {
         branch.forward(ctx, p.branch, point, u, saved.calls[static_cast<std::size_t>(call)],
                        call == 0 ? extra : without_auxiliary(extra));
       };
       filled_rule().forward(ctx, p.rule, x, carry, f, y, saved.rule);
+    }
+  }
+  template <class T, class B>
+  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Same<Carry<T, B>>& carry, Out<T, 2, B> y,
+             const Same<Extra<T, B>>& extra = {}) const {
+    if constexpr (policy::check_rule<RuleT, T, B>()) {
+      validate_forward(p, x, carry, y, extra);
+      auto f = [&](View<const T, 2, B> point, View<T, 2, B> u, int call) {
+        infer_branch<T, B>(branch, ctx, p.branch, point, u, call == 0 ? extra : without_auxiliary(extra));
+      };
+      infer_rule<T, B>(filled_rule(), ctx, p.rule, x, carry, f, y);
     }
   }
   template <class T, class B>
@@ -124,6 +132,14 @@ struct Residual {
   }
 
  private:
+  template <class T, class B>
+  void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, const Same<Carry<T, B>>& carry, View<T, 2, B> y,
+                        const Same<Extra<T, B>>& extra) const {
+    expect_shape("Residual.forward", "x", x, {any_extent, in_dim()});
+    expect_shape("Residual.forward", "y", y, {x.extent(0), out_dim()});
+    expect(x.empty() || y.data() != x.data(), "Residual.forward", "y", "memory of its own", "that of x");
+    validate(p, x.extent(0), carry, extra);
+  }
   RuleT filled_rule() const { return with_model_dim(rule, in_dim()); }
 };
 template <class R, class Br>

@@ -66,13 +66,21 @@ struct WithShared {
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
                const Same<Extra<T, B>>& extra) const {
-    expect_shape("WithShared.forward", "x", x, {any_extent, in_dim()});
-    expect_shape("WithShared.forward", "u", u, {x.extent(0), out_dim()});
-    validate(p, x.extent(0), extra);
+    validate_forward(p, x, u, extra);
     auto mark = ctx.mark();
     auto from_shared = ctx.template scratch<T>(x.extent(0), out_dim());
     branch.forward(ctx, p.branch, x, u, saved.branch, extra);
     one().forward(ctx, p.shared, x, from_shared, saved.shared, Nothing<T, B>{});
+    add_scaled(ctx, T(weight), from_shared, u);
+  }
+  template <class T, class B>
+  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
+             const Same<Extra<T, B>>& extra) const {
+    validate_forward(p, x, u, extra);
+    auto mark = ctx.mark();
+    auto from_shared = ctx.template scratch<T>(x.extent(0), out_dim());
+    infer_branch<T, B>(branch, ctx, p.branch, x, u, extra);
+    one().infer(ctx, p.shared, x, from_shared, Nothing<T, B>{});
     add_scaled(ctx, T(weight), from_shared, u);
   }
   template <class T, class B>
@@ -89,6 +97,13 @@ struct WithShared {
   }
 
  private:
+  template <class T, class B>
+  void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, View<T, 2, B> u,
+                        const Same<Extra<T, B>>& extra) const {
+    expect_shape("WithShared.forward", "x", x, {any_extent, in_dim()});
+    expect_shape("WithShared.forward", "u", u, {x.extent(0), out_dim()});
+    validate(p, x.extent(0), extra);
+  }
   OneExpert<SharedT> one() const { return {shared}; }
   void validate_dims() const {
     expect(shared.in_dim() == in_dim(), "WithShared", "shared.in_dim", Joined{in_dim(), " (the branch's)"},

@@ -27,6 +27,33 @@ TEST_CASE("for_each and for_rows visit every index once") {
   }
 }
 
+namespace {
+
+/// y = 2 x + 1, on registers.
+struct TwicePlusOne {
+  using Element = float;
+  const float* x;
+  float* y;
+  template <class A>
+  void operator()(const A& at, Index i) const {
+    at.store(y + i, at.load(x + i) * 2.0f + 1.0f);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("for_each runs a functor with an Element on registers") {
+  for (const int threads : {1, 3})
+    for (const Index n : {0, 1, 15, 16, 17, 1000, 40001}) {
+      Cpu::Context ctx(threads, true);
+      const auto x = naive::random_vector<float>(n, 4);
+      std::vector<float> y(static_cast<std::size_t>(n) + 1, 7.0f);
+      Cpu::for_each(ctx, n, TwicePlusOne{x.data(), y.data()});
+      for (std::size_t i = 0; i < x.size(); ++i) REQUIRE(y[i] == 2 * x[i] + 1);
+      CHECK(y.back() == 7);
+    }
+}
+
 TEST_CASE_TEMPLATE("reduce adds to its output, the same bits for every thread count", T, float, double) {
   for (const Index n : {0, 1, 100, 4096, 4097, 50000, 400001}) {
     const auto x = naive::random_vector<T>(n, 6);

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -187,4 +188,35 @@ TEST_CASE_TEMPLATE("finish runs a scalar epilogue element by element", T, float,
   for (Index i = 0; i < 2; ++i)
     for (Index j = 0; j < 5; ++j)
       CHECK(c[static_cast<std::size_t>(i * 5 + j)] == (j < 3 ? T(100 + 20 + 10 * i + 4 + j) : T(-1)));
+}
+
+TEST_CASE_TEMPLATE("reciprocal, sqrt, larger, keep_first, sum and largest", T, float, double) {
+  using V = Register<T>;
+  const T infinity = std::numeric_limits<T>::infinity(), nan = std::numeric_limits<T>::quiet_NaN();
+  const auto inverse = [](V v) { return reciprocal(v); };
+  const auto root = [](V v) { return sqrt(v); };
+  double worst_inverse = 0;
+  for (double x = 1e-30; x < 1e30; x *= 1.0137) {
+    worst_inverse = std::max(worst_inverse, ulps(one<T>(inverse, T(x)), 1 / static_cast<long double>(T(x))));
+    CHECK(one<T>(root, T(x)) == std::sqrt(T(x)));
+  }
+  CHECK(worst_inverse <= 1.01);
+  CHECK(one<T>(inverse, T(0)) == infinity);
+  CHECK(one<T>(inverse, -infinity) == 0);
+  CHECK(one<T>(inverse, infinity) == 0);
+  CHECK(std::isnan(one<T>(inverse, nan)));
+  CHECK(std::isnan(one<T>(root, T(-1))));
+  CHECK(one<T>([&](V v) { return larger(v, V(nan)); }, T(2)) == 2);
+  CHECK(one<T>([&](V v) { return larger(v, V(T(3))); }, T(2)) == 3);
+
+  T x[V::size], y[V::size];
+  for (int i = 0; i < V::size; ++i) x[i] = T(i % 3 - 5);
+  for (int count = 0; count <= V::size; ++count) {
+    keep_first(count, V::load(x), T(9)).store(y);
+    T total = 0;
+    for (int i = 0; i < V::size; ++i) CHECK(y[i] == (i < count ? x[i] : T(9)));
+    for (int i = 0; i < V::size; ++i) total += y[i];
+    CHECK(V::load(y).sum() == total);
+    CHECK(V::load(y).largest() == *std::max_element(y, y + V::size));
+  }
 }

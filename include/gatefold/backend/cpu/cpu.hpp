@@ -1,13 +1,18 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "gatefold/backend/backend.hpp"
+#include "gatefold/backend/borrowed.hpp"
 #include "gatefold/backend/cpu/loops.hpp"
+#include "gatefold/backend/cpu/packed_weights.hpp"
 #include "gatefold/backend/cpu/parallel.hpp"
 #include "gatefold/backend/cpu/product.hpp"
+#include "gatefold/backend/cpu/product_pair.hpp"
 #include "gatefold/backend/scratch.hpp"
 
 namespace gatefold {
@@ -19,8 +24,8 @@ namespace gatefold {
 struct Cpu {
   static constexpr bool is_host = true;
 
-  /// Threads and scratch memory of one caller. Two threads may run with a context each.
-  class Context : public Scratch<Cpu> {
+  /// Threads and memory of one caller: scratch, and what inference keeps between calls. Two threads may run with a context each.
+  class Context : public Scratch<Cpu>, public Lender {
    public:
     using Backend = Cpu;
     /// @param threads  0: all that OpenMP offers, which is 1 without OpenMP
@@ -33,10 +38,33 @@ struct Cpu {
     int threads() const { return threads_; }
     bool eager() const { return eager_; }
 
+    /// While the returned object lives, products with weights that `packed` holds read them there.
+    [[nodiscard]] auto use(const cpu::PackedWeights& packed) {
+      struct Scope {
+        Context& ctx;
+        const cpu::PackedWeights* before;
+        ~Scope() { ctx.packed_ = before; }
+      };
+      return Scope{*this, std::exchange(packed_, &packed)};
+    }
+    /// The packed form of weights in use, or null.
+    template <class T>
+    cpu::PackedMatrix<T> packed(const T* w) const {
+      return packed_ ? packed_->find(w) : cpu::PackedMatrix<T>{};
+    }
+
    private:
     int threads_;
     bool eager_;
+    const cpu::PackedWeights* packed_ = nullptr;
   };
+
+  using PackedWeights = cpu::PackedWeights;
+  /// Add w [E, depth, columns] to the packed weights. @param round  floats to bfloat16
+  template <class T>
+  static void pack(Context& ctx, View<const T, 3, Cpu> w, bool round, PackedWeights& packed) {
+    packed.add(ctx.threads(), w.data(), w.extent(0), w.extent(1), w.extent(2), round);
+  }
 
   static void* allocate(std::size_t bytes) { return ::operator new(bytes, std::align_val_t(64)); }
   static void release(void* p) { ::operator delete(p, std::align_val_t(64)); }
@@ -92,11 +120,37 @@ struct Cpu {
                                       .rows = 0,
                                       .columns = c.extent(1),
                                       .depth = a.extent(1),
-                                      .first = 0},
+                                      .first = 0,
+                                      .packed = transpose ? cpu::PackedMatrix<T>{} : ctx.packed(w.data())},
                               .slots = cpu::Batch<T>::Slots::are_rows,
                               .offsets = g.offsets.data(),
                               .experts = g.experts()};
     cpu::Product<T>::run(ctx, batch, false, cpu::Finish<T>::with(epilogue));
+  }
+
+  template <class T, std::size_t M, class E, class L>
+  static void grouped_pair(Context& ctx, Groups<Cpu> g, View<const T, 2, Cpu> a,
+                           const std::array<View<const T, 3, Cpu>, M>& up, const E& middle, View<const T, 3, Cpu> down,
+                           bool transpose, View<T, 2, Cpu> c, const L& last) {
+    cpu::PairBatch<T> batch{.a = {a.data(), a.extent(1), true, g.rows.data()},
+                            .ups = M,
+                            .down = {down.data(), down.extent(2), transpose},
+                            .down_step = down.extent(1) * down.extent(2),
+                            .c = c.data(),
+                            .depth = a.extent(1),
+                            .hidden = down.extent(transpose ? 2 : 1),
+                            .columns = c.extent(1),
+                            .offsets = g.offsets.data(),
+                            .experts = g.experts()};
+    bool packed = !transpose;
+    for (std::size_t m = 0; m < M; ++m) {
+      batch.up[m] = {up[m].data(), up[m].extent(2), transpose};
+      batch.up_step[m] = up[m].extent(1) * up[m].extent(2);
+      batch.packed_up[m] = ctx.packed(up[m].data());
+      packed = packed && batch.packed_up[m];
+    }
+    if (packed) batch.packed_down = ctx.packed(down.data());
+    cpu::ProductPair<T>::run(ctx, batch, cpu::Middle<T>::template with<M>(middle), cpu::Finish<T>::with(last));
   }
 
   template <class T>

@@ -1,18 +1,23 @@
 #pragma once
 
 #include <algorithm>
+#include <utility>
 
 #include "gatefold/backend/cpu/parallel.hpp"
 #include "gatefold/backend/cpu/register.hpp"
+#include "gatefold/backend/cpu/row_lanes.hpp"
 #include "gatefold/backend/cpu/tile.hpp"
-#include "gatefold/backend/lanes.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 
 /// Loops, sums and the counting sort of the CPU backend. Where work is cut never reaches a result.
 namespace gatefold::cpu {
 
-/// f(i) for i < n, in long runs that a compiler can vectorise.
+/// Whether f works on registers: it names its `Element` and is called with (at, i), see backend.hpp.
+template <class F>
+concept RegisterFunctor = requires { typename F::Element; };
+
+/// f(i) for i < n, in long runs that a compiler can vectorise; f(at, i) register by register for a RegisterFunctor.
 /// @param eager  share out however little there is, see Cpu::Context
 template <class F>
 void for_each(int threads, Index n, const F& f, bool eager = false) {
@@ -21,8 +26,12 @@ void for_each(int threads, Index n, const F& f, bool eager = false) {
   const Index chunk = ((n + chunks - 1) / chunks + line - 1) / line * line;
   parallel_for(threads, chunks, [&](Index c, int) {
     const F g = f;  // a copy of its own, which no store in the loop can alias
-    const Index end = std::min(n, (c + 1) * chunk);
-    for (Index i = c * chunk; i < end; ++i) g(i);
+    const Index begin = c * chunk, end = std::min(n, (c + 1) * chunk);
+    if constexpr (RegisterFunctor<F>) {
+      if (begin < end) RowLanes{}.each<typename F::Element>(end - begin, [&](auto at, Index i) { g(at, begin + i); });
+    } else {
+      for (Index i = begin; i < end; ++i) g(i);
+    }
   });
 }
 
@@ -32,7 +41,7 @@ void for_rows(int threads, Index n, const F& f, bool eager = false) {
   const Index chunk = std::clamp<Index>(n / (threads * 8), 1, 64);
   parallel_for(n < 2 * threads && !eager ? 1 : threads, (n + chunk - 1) / chunk, [&](Index c, int) {
     const Index end = std::min(n, (c + 1) * chunk);
-    for (Index row = c * chunk; row < end; ++row) f(OneLane{}, row);
+    for (Index row = c * chunk; row < end; ++row) f(RowLanes{}, row);
   });
 }
 
@@ -63,62 +72,65 @@ void reduce(Context& ctx, Index n, const F& f, T* out) {
 /// @throws ArgumentError unless every key is less than groups
 template <class Context>
 void group_by(Context& ctx, Index n, const Index* keys, Index groups, Index* offsets, Index* order) {
-  const Index parallel_from = ctx.eager() ? 2 : 1 << 15;
-  Index largest = -1;
-  for (Index i = 0; i < n; ++i) largest = std::max(largest, keys[i]);
-  expect(largest < groups, "group_by", "key", Joined{"less than ", groups, " (an expert or item that exists)"}, largest);
+  const Index parallel_from = ctx.eager() ? 2 : 1 << 13;
   const Index chunks = n < parallel_from || (n < 8 * groups && !ctx.eager()) ? 1 : ctx.threads();
   const auto mark = ctx.mark();
   Index* places = ctx.template scratch<Index>(chunks, groups).data();
-  const auto each_key = [&](Index c, const auto& f) {
-    for (Index i = c * n / chunks, end = (c + 1) * n / chunks; i < end; ++i)
-      if (keys[i] >= 0) f(i, places[c * groups + keys[i]]);
-  };
+  Index* largest = ctx.template scratch<Index>(chunks).data();
+  const auto begin = [&](Index c) { return c * n / chunks; };
   parallel_for(ctx.threads(), chunks, [&](Index c, int) {
-    std::fill(places + c * groups, places + (c + 1) * groups, 0);
-    each_key(c, [](Index, Index& count) { ++count; });
+    Index* count = places + c * groups;
+    std::fill(count, count + groups, 0);
+    Index top = -1;
+    for (Index i = begin(c), end = begin(c + 1); i < end; ++i) {
+      top = std::max(top, keys[i]);
+      if (0 <= keys[i] && keys[i] < groups) ++count[keys[i]];
+    }
+    largest[c] = top;
   });
+  const Index top = *std::max_element(largest, largest + chunks);
+  expect(top < groups, "group_by", "key", Joined{"less than ", groups, " (an expert or item that exists)"}, top);
   Index place = 0;
   for (Index g = 0; g < groups; ++g) {
     offsets[g] = place;
-    for (Index c = 0; c < chunks; ++c) {
-      const Index count = places[c * groups + g];
-      places[c * groups + g] = place;
-      place += count;
-    }
+    for (Index c = 0; c < chunks; ++c) place += std::exchange(places[c * groups + g], place);
   }
   offsets[groups] = place;
-  parallel_for(ctx.threads(), chunks, [&](Index c, int) { each_key(c, [&](Index i, Index& to) { order[to++] = i; }); });
+  parallel_for(ctx.threads(), chunks, [&](Index c, int) {
+    Index* to = places + c * groups;
+    for (Index i = begin(c), end = begin(c + 1); i < end; ++i)
+      if (keys[i] >= 0) order[to[keys[i]]++] = i;
+  });
 }
 
-/// db[e] += Σ_s dc[s] over the slots of expert e.
+/// db[e] += Σ_s dc[s] over the slots of expert e. Rows are read in long runs and a few at a time, as memory likes it.
 /// @param dc  [slots, columns] in
 /// @param db  [experts, columns] in, out
 /// @order  a sum of its own over each block of Tile::depth slots of an expert, added to db in order
 template <class T>
 void grouped_sum(int threads, Index experts, const Index* offsets, const T* dc, Index columns, T* db) {
   using V = Register<T>;
-  constexpr Index registers = 4, width = registers * V::size, block = Tile<T>::depth;
+  constexpr Index width = 512, block = Tile<T>::depth, together = 8;
   const Index strips = (columns + width - 1) / width;
   if (experts == 0 || (offsets[experts] - offsets[0]) * columns < Index(1) << 16) threads = 1;
   parallel_for(threads, experts * strips, [&](Index task, int) noexcept {
-    const Index e = task / strips, column = task % strips * width;
-    int count[registers];
-    for (Index j = 0; j < registers; ++j)
-      count[j] = static_cast<int>(std::clamp<Index>(columns - column - j * V::size, 0, V::size));
-    const auto each = [&](auto&& f) {
-      for (Index j = 0; j < registers && count[j] > 0; ++j) f(j, count[j], column + j * V::size);
-    };
-    V total[registers];
-    each([&](Index j, int n, Index x) { total[j] = V::load(db + e * columns + x, n); });
+    const Index e = task / strips, column = task % strips * width, here = std::min(width, columns - column);
+    alignas(64) T sum[width];
+    T* total = db + e * columns + column;
     for (Index s = offsets[e]; s < offsets[e + 1]; s += block) {
-      V sum[registers];
-      for (V& v : sum) v = V(T(0));
-      for (Index r = s; r < std::min(s + block, offsets[e + 1]); ++r)
-        each([&](Index j, int n, Index x) { sum[j] += V::load(dc + r * columns + x, n); });
-      each([&](Index j, int, Index) { total[j] += sum[j]; });
+      const Index end = std::min(s + block, offsets[e + 1]);
+      std::fill(sum, sum + here, T(0));
+      for (Index r = s; r < end; r += together) {
+        const T* from = dc + r * columns + column;
+        const Index rows = std::min(together, end - r);
+        RowLanes{}.each<T>(here, [&](auto at, Index x) {
+          V v = at.load(sum + x);
+          for (Index k = 0; k < rows; ++k) v += at.load(from + k * columns + x);
+          at.store(sum + x, v);
+        });
+      }
+      RowLanes{}.each<T>(here, [&](auto at, Index x) { at.store(total + x, at.load(total + x) + at.load(sum + x)); });
     }
-    each([&](Index j, int n, Index x) { total[j].store(db + e * columns + x, n); });
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "gatefold/backend/cpu/packed_weights.hpp"
 #include "gatefold/backend/cpu/parallel.hpp"
 #include "gatefold/backend/cpu/register.hpp"
 #include "gatefold/backend/cpu/tile.hpp"
@@ -36,6 +37,7 @@ struct Problem {
   Operand<T> a, b;
   T* c;
   Index c_stride, rows, columns, depth, first;
+  PackedMatrix<T> packed{};  // b packed before, or null
 };
 
 /// The problems of all experts.
@@ -55,6 +57,7 @@ struct Batch {
     skip_rows(p.a, first);
     if (slots == Slots::are_rows) {
       p.b.data += e * p.depth * p.columns;
+      p.packed = p.packed + e * PackedMatrix<T>::size(p.depth, p.columns);
       p.c += first * p.c_stride;
       p.rows = count;
       p.first = first;
@@ -119,7 +122,7 @@ class Product {
 
   static Index divide_up(Index a, Index b) { return (a + b - 1) / b; }
 
-  static bool in_place(const Problem<T>& p) { return p.rows <= kFewRows && !p.b.lines_are_rows; }
+  static bool in_place(const Problem<T>& p) { return p.rows <= kFewRows && !p.b.lines_are_rows && !p.packed; }
 
   Index block_columns(Index columns) const {
     return std::min(block_panels_ * kColumns, divide_up(columns, kColumns) * kColumns);
@@ -131,7 +134,7 @@ class Product {
 
   // Packed memory of a unit is shared by its tasks; one task alone packs a few panels at a time.
   Index shared_size(const Problem<T>& p, Index depth, Index columns) const {
-    return row_blocks(p) == 1 ? 0 : depth * divide_up(columns, kColumns) * kColumns;
+    return row_blocks(p) == 1 || p.packed ? 0 : depth * divide_up(columns, kColumns) * kColumns;
   }
 
   // Large blocks reuse what they pack more often; smaller ones keep all threads busy. No result depends on them.
@@ -258,10 +261,16 @@ class Product {
       }
       for (Index panel = 0; panel < unit.panels(); ++panel) {
         const Index x = panel * kColumns, j = unit.column + x, columns = std::min(kColumns, unit.columns - x);
-        if (!unit.packed && panel % kPackedPanels == 0)
-          pack_panels(p.b, j, std::min(kPackedPanels * kColumns, unit.columns - x), unit.k + k, depth, panels);
-        const T* b = unit.packed ? unit.packed + (k * unit.panels() + panel * depth) * kColumns
-                                 : panels + panel % kPackedPanels * depth * kColumns;
+        const T* b;
+        if (p.packed) {
+          b = p.packed.panel(PackedMatrix<T>::at(p.columns, unit.k + k, depth, j), depth, panels);
+        } else if (unit.packed) {
+          b = unit.packed + (k * unit.panels() + panel * depth) * kColumns;
+        } else {
+          if (panel % kPackedPanels == 0)
+            pack_panels(p.b, j, std::min(kPackedPanels * kColumns, unit.columns - x), unit.k + k, depth, panels);
+          b = panels + panel % kPackedPanels * depth * kColumns;
+        }
         for (Index t = t0; t < t1; ++t) {
           const Index row = t * p.rows / tiles, rows = (t + 1) * p.rows / tiles - row;
           T* s = sums + (panel * (t1 - t0) + t - t0) * sums_stride;

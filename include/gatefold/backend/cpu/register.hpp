@@ -31,6 +31,10 @@ class Register {
   using Packet = typename packet::packet_traits<T>::type;
   static constexpr int size = packet::unpacket_traits<Packet>::size;
 
+  /// Whether this is a vector of `bytes` bytes of A.
+  template <class A, int bytes>
+  static constexpr bool is = std::is_same_v<A, T> && size * sizeof(T) == bytes;
+
   Register() = default;
   explicit Register(T value) : packet_(packet::pset1<Packet>(value)) {}
   /// Constants of another type: `V(0.5)` for a register of float.
@@ -42,6 +46,10 @@ class Register {
   /// The first `count` elements, the others 0; nothing past them is read.
   static Register load(const T* p, int count) {
     if (count == size) return load(p);
+#if defined(__AVX512F__)
+    if constexpr (is<float, 64>) return Register(_mm512_maskz_loadu_ps(first<__mmask16>(count), p));
+    if constexpr (is<double, 64>) return Register(_mm512_maskz_loadu_pd(first<__mmask8>(count), p));
+#endif
     alignas(64) T all[size] = {};
     for (int i = 0; i < count; ++i) all[i] = p[i];
     return load(all);
@@ -50,6 +58,10 @@ class Register {
   /// The first `count` elements; nothing past them is written.
   void store(T* p, int count) const {
     if (count == size) return store(p);
+#if defined(__AVX512F__)
+    if constexpr (is<float, 64>) return _mm512_mask_storeu_ps(p, first<__mmask16>(count), packet_);
+    if constexpr (is<double, 64>) return _mm512_mask_storeu_pd(p, first<__mmask8>(count), packet_);
+#endif
     alignas(64) T all[size];
     store(all);
     for (int i = 0; i < count; ++i) p[i] = all[i];
@@ -83,6 +95,29 @@ class Register {
     return where(packet::pcmp_lt(packet::pzero(v.packet_), v.packet_), a, b);
   }
 
+  /// b where b > a, else a: NaN in b counts as not larger.
+  friend Register larger(Register a, Register b) { return where(packet::pcmp_lt(a.packet_, b.packet_), b, a); }
+  /// The first `count` lanes of v, `other` in the rest.
+  friend Register keep_first(int count, Register v, T other) {
+    if (count == size) return v;
+    const Packet lane = packet::plset<Packet>(T(0));
+    return where(packet::pcmp_lt(lane, Register(T(count)).packet_), v, Register(other));
+  }
+  /// The sum of all lanes, and the largest of numbers, in an order that depends on the target alone.
+  T sum() const { return packet::predux(packet_); }
+  T largest() const { return packet::predux_max(packet_); }
+
+  /// 1 / v: exact up to 1 ulp where the result is a normal number, and for 0, infinities and NaN what division gives.
+  friend Register reciprocal(Register v) {
+#if defined(__AVX512F__)
+    if constexpr (is<float, 64>) {  // a division takes four times as long
+      const Register r(_mm512_rcp14_ps(v.packet_)), error = madd(-v, r, T(1));
+      return where(packet::pcmp_lt(packet::pabs(error.packet_), Register(T(1)).packet_), madd(r, error, r), r);
+    }
+#endif
+    return Register(T(1)) / v;
+  }
+
   /// e^v to 2 ulp, with the standard library's results for infinities and NaN.
   friend Register exp(Register v) {
     if constexpr (std::is_same_v<T, float>) {
@@ -111,8 +146,20 @@ class Register {
   friend Register tanh(Register v) {
     return v.each([](T x) { return std::tanh(x); });
   }
-  // Eigen's psqrt trades the last bits for speed on some targets.
+  /// Exactly rounded; Eigen's psqrt trades the last bits for speed on some targets.
   friend Register sqrt(Register v) {
+#if defined(__AVX512F__)
+    if constexpr (is<float, 64>) return Register(_mm512_sqrt_ps(v.packet_));
+    if constexpr (is<double, 64>) return Register(_mm512_sqrt_pd(v.packet_));
+#endif
+#if defined(__AVX__)
+    if constexpr (is<float, 32>) return Register(_mm256_sqrt_ps(v.packet_));
+    if constexpr (is<double, 32>) return Register(_mm256_sqrt_pd(v.packet_));
+#endif
+#if defined(__SSE2__)
+    if constexpr (is<float, 16>) return Register(_mm_sqrt_ps(v.packet_));
+    if constexpr (is<double, 16>) return Register(_mm_sqrt_pd(v.packet_));
+#endif
     return v.each([](T x) { return std::sqrt(x); });
   }
 
@@ -126,6 +173,12 @@ class Register {
   }
 
  private:
+#if defined(__AVX512F__)
+  template <class Mask>
+  static Mask first(int count) {
+    return static_cast<Mask>((1u << count) - 1);
+  }
+#endif
   static Register where(const Packet& mask, Register a, Register b) {
     return Register(packet::pselect(mask, a.packet_, b.packet_));
   }
@@ -151,6 +204,9 @@ class Register {
     Register p(T(0.0013814462027835117));
     for (double c : {0.008368780883103031, 0.041668394316207585, 0.16666520102736102, 0.49999993411976607, 1.0, 1.0})
       p = madd(p, r, T(c));
+#if defined(__AVX512F__)
+    if constexpr (is<float, 64>) return Register(_mm512_scalef_ps(p.packet_, n.packet_));
+#endif
     return Register(packet::pldexp(p.packet_, n.packet_));
   }
 

@@ -1,0 +1,130 @@
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "gatefold/backend/cpu/parallel.hpp"
+#include "gatefold/backend/cpu/tile.hpp"
+#include "gatefold/core/types.hpp"
+
+namespace gatefold::cpu {
+
+/// A float's upper half: 8 bits of mantissa, the sign and the exponent of a float.
+struct Bfloat16 {
+  std::uint16_t bits;
+
+  /// Rounded to nearest, ties to even: off by 2⁻⁸ of the value at most (of normal values). NaN stays NaN.
+  static Bfloat16 from(float v) {
+    const auto u = std::bit_cast<std::uint32_t>(v);
+    if (v != v) return {static_cast<std::uint16_t>((u >> 16) | 0x40)};
+    return {static_cast<std::uint16_t>((u + 0x7fff + ((u >> 16) & 1)) >> 16)};
+  }
+  operator float() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
+};
+
+/// to[i] = from[i]
+inline void widen(const Bfloat16* from, Index n, float* to) {
+  Index i = 0;
+#if defined(__AVX512F__)
+  for (; i + 16 <= n; i += 16) {
+    const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i));
+    _mm512_storeu_si512(to + i, _mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+  }
+#endif
+  for (; i < n; ++i) to[i] = from[i];
+}
+
+/// A matrix [depth, columns] of one expert in the order in which the register tile reads it:
+///
+///     [blocks of Tile::depth values of k][panels of Tile::columns columns][k, column], the last panel filled up with 0
+///
+/// in its own type or, of floats, rounded to half the size. Null pointers where there is none.
+template <class T>
+struct PackedMatrix {
+  const T* full = nullptr;
+  const Bfloat16* half = nullptr;
+
+  explicit operator bool() const { return full || half; }
+
+  static Index padded(Index columns) { return (columns + Tile<T>::columns - 1) / Tile<T>::columns * Tile<T>::columns; }
+  static Index size(Index depth, Index columns) { return depth * padded(columns); }
+  /// Where the panel of `column` begins in the block of k that holds `length` values from k on.
+  static Index at(Index columns, Index k, Index length, Index column) { return k * padded(columns) + column * length; }
+
+  /// The matrix `elements` further on: of another expert.
+  PackedMatrix operator+(Index elements) const {
+    return {full ? full + elements : nullptr, half ? half + elements : nullptr};
+  }
+  /// The panel at an element. @param buffer  [Tile::depth, Tile::columns] to widen a rounded one into
+  const T* panel(Index element, Index length, T* buffer) const {
+    if (full) return full + element;
+    if constexpr (std::is_same_v<T, float>) widen(half + element, length * Tile<T>::columns, buffer);
+    return buffer;
+  }
+};
+
+/// Expert weights kept in packed form beside the plain ones, found by where those lie. What a frozen model holds.
+class PackedWeights {
+ public:
+  PackedWeights() = default;
+  PackedWeights(PackedWeights&& other) noexcept : entries_(std::move(other.entries_)) { other.entries_.clear(); }
+  PackedWeights& operator=(PackedWeights&& other) noexcept {
+    entries_.swap(other.entries_);
+    return *this;
+  }
+  ~PackedWeights() {
+    for (const Entry& entry : entries_) ::operator delete(entry.packed, std::align_val_t(64));
+  }
+
+  /// Pack w [E, depth, columns].
+  /// @param round  float weights to bfloat16
+  template <class T>
+  void add(int threads, const T* w, Index experts, Index depth, Index columns, bool round) {
+    using Matrix = PackedMatrix<T>;
+    const bool half = round && std::is_same_v<T, float>;
+    const Index size = Matrix::size(depth, columns), blocks = (depth + Tile<T>::depth - 1) / Tile<T>::depth;
+    if (experts * size == 0) return;
+    const std::size_t bytes = static_cast<std::size_t>(experts * size) * (half ? sizeof(Bfloat16) : sizeof(T));
+    entries_.reserve(entries_.size() + 1);
+    void* packed = ::operator new(bytes, std::align_val_t(64));
+    entries_.push_back({w, packed, half});
+    std::vector<T> buffers(half ? static_cast<std::size_t>(threads * Matrix::size(Tile<T>::depth, columns)) : 0);
+    parallel_for(threads, experts * blocks, [&](Index i, int worker) noexcept {
+      const Index e = i / blocks, k = i % blocks * Tile<T>::depth, length = std::min(Tile<T>::depth, depth - k);
+      const Operand<T> b{w + e * depth * columns, columns, false};
+      const Index to = e * size + Matrix::at(columns, k, length, 0);
+      if (!half) return pack_panels(b, 0, columns, k, length, static_cast<T*>(packed) + to);
+      T* buffer = buffers.data() + worker * Matrix::size(Tile<T>::depth, columns);
+      pack_panels(b, 0, columns, k, length, buffer);
+      for (Index j = 0; j < Matrix::size(length, columns); ++j)
+        static_cast<Bfloat16*>(packed)[to + j] = Bfloat16::from(static_cast<float>(buffer[j]));
+    });
+  }
+
+  /// The packed form of the weights at w, of the first expert; null if there is none.
+  template <class T>
+  PackedMatrix<T> find(const T* w) const {
+    for (const Entry& entry : entries_)
+      if (entry.plain == w) {
+        if (entry.half) return {nullptr, static_cast<const Bfloat16*>(entry.packed)};
+        return {static_cast<const T*>(entry.packed), nullptr};
+      }
+    return {};
+  }
+
+ private:
+  struct Entry {
+    const void* plain;
+    void* packed;
+    bool half;
+  };
+  std::vector<Entry> entries_;
+};
+
+}  // namespace gatefold::cpu

@@ -1,0 +1,367 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <utility>
+
+#include "gatefold/backend/cpu/packed_weights.hpp"
+#include "gatefold/backend/cpu/parallel.hpp"
+#include "gatefold/backend/cpu/product.hpp"
+#include "gatefold/backend/cpu/register.hpp"
+#include "gatefold/backend/cpu/row_lanes.hpp"
+#include "gatefold/backend/cpu/tile.hpp"
+#include "gatefold/core/types.hpp"
+
+/// Two grouped products in a row, the first one's result used while it is in the cache:
+///
+///     hidden[s] = middle(a[row(s)] op(up_e)),   c[s] = last(hidden[s] op(down_e))                        (1)
+///
+/// A task takes a block of rows of one expert through both products, Tile::depth columns of `hidden` at a time: such a
+/// chunk is one link of the second product's sum, so that every bit is that of two products one after the other. Where
+/// an expert has one tile of rows or less, its chunks are tasks of their own and their sums are added in order at the end.
+namespace gatefold::cpu {
+
+/// What turns `count` first sums into the hidden value, with its type erased.
+template <class T>
+struct Middle {
+  const void* epilogue;
+  void (*run)(const void*, const T* const* sums, Index stride, Index rows, Index columns, Index e, Index s, Index j,
+              T* hidden);
+
+  /// @param M  how many matrices the first product has: the epilogue receives that many sums
+  template <std::size_t M, class E>
+  static Middle with(const E& epilogue) {
+    return {&epilogue, [](const void* f, const T* const* sums, Index stride, Index rows, Index columns, Index e, Index s,
+                          Index j, T* hidden) {
+              const E& g = *static_cast<const E*>(f);
+              for (Index i = 0; i < rows; ++i, hidden += Tile<T>::stride) {
+                const auto value = [&]<std::size_t... m>(std::index_sequence<m...>, const auto& at, Index x, auto load) {
+                  at.store(hidden + x, g(at, e, s + i, j + x, load(sums[m] + i * stride + x)...));
+                };
+                constexpr std::make_index_sequence<M> each{};
+                if constexpr (requires { requires E::scalar_only; }) {
+                  for (Index x = 0; x < columns; ++x) value(each, OneElement<T>{}, x, [](const T* p) { return *p; });
+                } else {
+                  RowLanes{}.template each<T>(columns, [&](auto at, Index x) {
+                    value(each, at, x, [](const T* p) { return Register<T>::load(p); });
+                  });
+                }
+              }
+            }};
+  }
+};
+
+template <class T>
+struct PairBatch {
+  Operand<T> a{};                     // [N, depth]
+  std::array<Operand<T>, 2> up{};     // of the first expert, op(up) [depth, hidden]
+  std::array<Index, 2> up_step{};     // elements from expert to expert
+  std::array<PackedMatrix<T>, 2> packed_up{};  // packed before, or null
+  PackedMatrix<T> packed_down{};
+  Index ups = 1;
+  Operand<T> down{};                  // of the first expert, op(down) [hidden, columns]
+  Index down_step = 0;
+  T* c = nullptr;                     // [S, columns]
+  Index depth = 0, hidden = 0, columns = 0;
+  const Index* offsets = nullptr;     // [experts + 1]
+  Index experts = 0;
+};
+
+template <class T>
+class ProductPair {
+ public:
+  /// @order  as two products one after the other (product.hpp)
+  /// @cost   2·S·hidden·(ups·depth + columns) flop; scratch for packed weights of at most packed_bytes (or one expert's),
+  ///         and for each thread a block of rows of a, of hidden and of c
+  template <class Context>
+  static void run(Context& ctx, const PairBatch<T>& batch, const Middle<T>& middle, const Finish<T>& last,
+                  Index packed_bytes = Index(16) << 20) {
+    const auto mark = ctx.mark();
+    ProductPair(batch, middle, last, ctx.threads()).run(ctx, packed_bytes / static_cast<Index>(sizeof(T)));
+  }
+
+ private:
+  static constexpr Index kRows = Tile<T>::rows, kColumns = Tile<T>::columns, kDepth = Tile<T>::depth;
+  static constexpr Index kStride = Tile<T>::stride;
+  static constexpr Index kFewRows = 8;             // up to here weights are read in place
+  static constexpr Index kSerialWork = 1 << 18;    // multiply-adds below which waking threads costs more than it saves
+  static constexpr Index kBlockSize = 1 << 18;     // elements of a, hidden and c that a task keeps in its cache
+
+  struct Unit {
+    Index e, first, rows;
+    Index row_blocks;   // 0: chunks are tasks
+    T* packed;          // up matrices, then down, or null: packed before, or by each task for itself
+    T* partial;         // [chunks][rows, padded columns], of a unit whose chunks are tasks
+    Index first_task, first_pack;
+  };
+
+  ProductPair(const PairBatch<T>& batch, const Middle<T>& middle, const Finish<T>& last, int threads)
+      : b_(batch), middle_(middle), last_(last), threads_(threads) {}
+
+  static Index divide_up(Index a, Index b) { return (a + b - 1) / b; }
+  static Index padded(Index columns) { return divide_up(columns, kColumns) * kColumns; }
+
+  Index chunks() const { return std::max<Index>(divide_up(b_.hidden, kDepth), 1); }
+  Index blocks() const { return std::max<Index>(divide_up(b_.depth, kDepth), 1); }
+  Index up_size() const { return b_.depth * padded(b_.hidden); }
+  Index down_size() const { return b_.hidden * padded(b_.columns); }
+  Index packed_size() const { return b_.ups * up_size() + down_size(); }
+  bool frozen() const { return static_cast<bool>(b_.packed_down); }
+  bool in_place(Index rows) const {
+    return rows <= kFewRows && !frozen() && !b_.down.lines_are_rows && !b_.up[0].lines_are_rows;
+  }
+  bool shares_packed(Index rows) const { return row_blocks(rows) > 1 && !frozen(); }
+  Operand<T> up(Index m, Index e) const {
+    Operand<T> x = b_.up[static_cast<std::size_t>(m)];
+    x.data += e * b_.up_step[static_cast<std::size_t>(m)];
+    return x;
+  }
+  Operand<T> down(Index e) const {
+    Operand<T> x = b_.down;
+    x.data += e * b_.down_step;
+    return x;
+  }
+
+  template <class Context>
+  void run(Context& ctx, Index budget) {
+    Index tiles = 0, slots = 0, few = 0;
+    for (Index e = 0; e < b_.experts; ++e) {
+      const Index rows = b_.offsets[e + 1] - b_.offsets[e];
+      slots += rows;
+      tiles += divide_up(rows, kRows);
+      if (rows <= kRows) few += rows;
+    }
+    if (slots == 0 || b_.columns == 0) return;
+    if (slots * b_.hidden * (b_.ups * b_.depth + b_.columns) < kSerialWork) threads_ = 1;
+    const Index row_size = blocks() * kStride + (1 + b_.ups) * kStride + padded(b_.columns);
+    block_tiles_ = std::clamp<Index>(kBlockSize / (row_size * kRows), 2, 16);
+    // Smaller blocks where large ones would leave threads without work.
+    while (threads_ > 1 && block_tiles_ > 1 && tiles < 3 * threads_ * block_tiles_) block_tiles_ /= 2;
+
+    units_ = ctx.template scratch<Unit>(b_.experts).data();
+    T* partial = ctx.template scratch<T>(few * chunks() * padded(b_.columns)).data();
+    Index shared = 0;
+    for (Index e = 0; e < b_.experts; ++e)
+      if (shares_packed(b_.offsets[e + 1] - b_.offsets[e])) shared += packed_size();
+    capacity_ = std::min(shared, std::max(budget, packed_size()));
+    packed_ = ctx.template scratch<T>(capacity_).data();
+    const Index most_rows = std::max(block_tiles_ * kRows, kFewRows);
+    a_size_ = most_rows * blocks() * kStride;
+    hidden_size_ = most_rows * kStride;
+    sums_size_ = most_rows * std::max(padded(b_.columns), kDepth);
+    worker_size_ = a_size_ + hidden_size_ + b_.ups * most_rows * kDepth + sums_size_ + kDepth * kDepth;
+    workers_ = ctx.template scratch<T>(threads_, worker_size_).data();
+
+    for (Index e = 0; e < b_.experts; ++e) {
+      const Index first = b_.offsets[e], rows = b_.offsets[e + 1] - first;
+      if (rows == 0) continue;
+      const Index n = row_blocks(rows);
+      const bool shared = shares_packed(rows);
+      if (shared && used_ + packed_size() > capacity_) run_wave();
+      units_[count_++] = Unit{e, first, rows, n, shared ? packed_ + used_ : nullptr, n == 0 ? partial : nullptr, 0, 0};
+      if (shared) used_ += packed_size();
+      if (n == 0) partial += rows * chunks() * padded(b_.columns);
+    }
+    run_wave();
+  }
+
+  Index row_blocks(Index rows) const { return rows <= kRows ? 0 : divide_up(divide_up(rows, kRows), block_tiles_); }
+
+  // The weights of a unit, in groups of Tile::depth × Tile::depth elements.
+  Index up_groups() const { return blocks() * chunks(); }
+  Index groups() const { return b_.ups * up_groups() + chunks() * divide_up(b_.columns, kDepth); }
+
+  void run_wave() {
+    Index packs = 0, tasks = 0;
+    for (Index u = 0; u < count_; ++u) {
+      Unit& unit = units_[u];
+      unit.first_pack = packs;
+      unit.first_task = tasks;
+      packs += unit.packed ? groups() : 0;
+      tasks += unit.row_blocks == 0 ? chunks() : unit.row_blocks;
+    }
+    parallel_for(threads_, packs, [&](Index i, int) noexcept {
+      const Unit& unit = find(i, &Unit::first_pack);
+      pack(unit, i - unit.first_pack);
+    });
+    parallel_for(threads_, tasks, [&](Index i, int worker) noexcept {
+      const Unit& unit = find(i, &Unit::first_task);
+      const Worker w(*this, worker);
+      if (unit.row_blocks == 0)
+        few_rows(unit, i - unit.first_task, w);
+      else
+        many_rows(unit, i - unit.first_task, w);
+    });
+    parallel_for(threads_, count_, [&](Index u, int) noexcept {
+      if (units_[u].row_blocks == 0) finish_few_rows(units_[u]);
+    });
+    count_ = used_ = 0;
+  }
+
+  // The last unit that begins at or before i.
+  const Unit& find(Index i, Index Unit::*first) const {
+    return *(std::upper_bound(units_, units_ + count_, i, [&](Index x, const Unit& u) { return x < u.*first; }) - 1);
+  }
+
+  struct Worker {
+    T *a, *hidden, *first, *sums, *panels;
+    Worker(const ProductPair& p, int index) {
+      a = p.workers_ + index * p.worker_size_;
+      hidden = a + p.a_size_;
+      sums = hidden + p.hidden_size_;
+      panels = sums + p.sums_size_;
+      first = panels + kDepth * kDepth;
+    }
+  };
+
+  // The packed matrices of a unit, null where a task packs them itself.
+  PackedMatrix<T> packed_up(const Unit& unit, Index m) const {
+    if (frozen()) return b_.packed_up[static_cast<std::size_t>(m)] + unit.e * up_size();
+    return {unit.packed ? unit.packed + m * up_size() : nullptr, nullptr};
+  }
+  PackedMatrix<T> packed_down(const Unit& unit) const {
+    if (frozen()) return b_.packed_down + unit.e * down_size();
+    return {unit.packed ? unit.packed + b_.ups * up_size() : nullptr, nullptr};
+  }
+
+  void pack(const Unit& unit, Index i) const {
+    const auto group = [&](const Operand<T>& b, T* matrix, Index depth, Index columns, Index block, Index chunk) {
+      const Index k = block * kDepth, column = chunk * kDepth, length = std::min(kDepth, depth - k);
+      pack_panels(b, column, std::min(kDepth, columns - column), k, length,
+                  matrix + PackedMatrix<T>::at(columns, k, length, column));
+    };
+    if (i < b_.ups * up_groups()) {
+      const Index m = i / up_groups(), g = i % up_groups();
+      group(up(m, unit.e), unit.packed + m * up_size(), b_.depth, b_.hidden, g / chunks(), g % chunks());
+    } else {
+      const Index wide = divide_up(b_.columns, kDepth), g = i - b_.ups * up_groups();
+      group(down(unit.e), unit.packed + b_.ups * up_size(), b_.hidden, b_.columns, g / wide, g % wide);
+    }
+  }
+
+  // A block of rows in tiles.
+  struct Rows {
+    Index first, count, tiles;
+    Index begin(Index t) const { return t * count / tiles; }
+    Index size(Index t) const { return begin(t + 1) - begin(t); }
+  };
+
+  void pack_a(const Unit& unit, const Rows& rows, T* a) const {
+    Operand<T> from = b_.a;
+    for (Index block = 0; block < blocks(); ++block) {
+      const Index k = block * kDepth;
+      pack_rows(from, unit.first + rows.first, rows.count, k, std::min(kDepth, b_.depth - k),
+                a + block * rows.count * kStride);
+    }
+  }
+
+  // sums[panel][row, kColumns] (+)= rows of a · Tile::depth or less columns of B [?, all].
+  void multiply(const Rows& rows, const T* a, Index depth, const Operand<T>& b, const PackedMatrix<T>& packed, Index all,
+                Index k, Index column, Index columns, bool add, T* panels, T* sums) const {
+    if (!packed) pack_panels(b, column, columns, k, depth, panels);
+    for (Index x = 0; x < columns; x += kColumns, sums += rows.count * kColumns) {
+      const T* panel = packed ? packed.panel(PackedMatrix<T>::at(all, k, depth, column + x), depth, panels)
+                              : panels + x * depth;
+      for (Index t = 0; t < rows.tiles; ++t)
+        tile_sum(rows.size(t), depth, a + rows.begin(t) * kStride, panel, sums + rows.begin(t) * kColumns, add);
+    }
+  }
+
+  // One chunk of hidden: [rows, kStride].
+  void first_product(const Unit& unit, const Rows& rows, Index chunk, const Worker& w) const {
+    const Index j = chunk * kDepth, columns = std::min(kDepth, b_.hidden - j), size = rows.count * kDepth;
+    for (Index m = 0; m < b_.ups; ++m)
+      for (Index block = 0; block < blocks(); ++block) {
+        const Index k = block * kDepth, depth = std::min(kDepth, b_.depth - k);
+        multiply(rows, w.a + block * rows.count * kStride, depth, up(m, unit.e), packed_up(unit, m),
+                 b_.hidden, k, j, columns, block > 0, w.panels, w.first + m * size);
+      }
+    for (Index x = 0; x < columns; x += kColumns) {
+      const T* sums[] = {w.first + x * rows.count, w.first + size + x * rows.count};
+      middle_.run(middle_.epilogue, sums, kColumns, rows.count, std::min(kColumns, columns - x), unit.e,
+                  unit.first + rows.first, j + x, w.hidden + x);
+    }
+  }
+
+  // sums[panel][row, kColumns] (+)= chunk of hidden · down.
+  void second_product(const Unit& unit, const Rows& rows, Index chunk, bool add, const Worker& w, T* sums) const {
+    const Index k = chunk * kDepth, depth = std::min(kDepth, b_.hidden - k);
+    for (Index j = 0; j < b_.columns; j += kDepth)
+      multiply(rows, w.hidden, depth, down(unit.e), packed_down(unit), b_.columns, k, j, std::min(kDepth, b_.columns - j), add, w.panels, sums + j * rows.count);
+  }
+
+  void finish(const Unit& unit, const Rows& rows, const T* sums) const {
+    for (Index j = 0; j < b_.columns; j += kColumns)
+      store(unit, rows, j, sums + j * rows.count, kColumns, std::min(kColumns, b_.columns - j));
+  }
+  void store(const Unit& unit, const Rows& rows, Index j, const T* sums, Index stride, Index columns) const {
+    const Index s = unit.first + rows.first;
+    last_.run(last_.epilogue, sums, stride, rows.count, columns, unit.e, s, j, b_.c + s * b_.columns + j, b_.columns);
+  }
+
+  void many_rows(const Unit& unit, Index row_block, const Worker& w) const {
+    const Index tiles = divide_up(unit.rows, kRows), t0 = row_block * tiles / unit.row_blocks,
+                t1 = (row_block + 1) * tiles / unit.row_blocks;
+    const Index begin = t0 * unit.rows / tiles, end = t1 * unit.rows / tiles;
+    const Rows rows{begin, end - begin, t1 - t0};
+    pack_a(unit, rows, w.a);
+    for (Index chunk = 0; chunk < chunks(); ++chunk) {
+      first_product(unit, rows, chunk, w);
+      second_product(unit, rows, chunk, chunk > 0, w, w.sums);
+    }
+    finish(unit, rows, w.sums);
+  }
+
+  void few_rows(const Unit& unit, Index chunk, const Worker& w) const {
+    const Rows rows{0, unit.rows, 1};
+    T* sums = unit.partial + chunk * unit.rows * padded(b_.columns);
+    pack_a(unit, rows, w.a);
+    if (in_place(unit.rows)) {
+      few_rows_in_place(unit, rows, chunk, w, sums);
+    } else {
+      first_product(unit, rows, chunk, w);
+      second_product(unit, rows, chunk, false, w, sums);
+    }
+  }
+  void few_rows_in_place(const Unit& unit, const Rows& rows, Index chunk, const Worker& w, T* sums) const {
+    const Index j = chunk * kDepth, columns = std::min(kDepth, b_.hidden - j), size = rows.count * kDepth;
+    for (Index m = 0; m < b_.ups; ++m)
+      for (Index block = 0; block < blocks(); ++block) {
+        const Index k = block * kDepth, depth = std::min(kDepth, b_.depth - k);
+        const Operand<T> b = up(m, unit.e);
+        T *total = w.first + m * size, *to = block > 0 ? w.panels : total;
+        few_rows_sum(rows.count, depth, w.a + block * rows.count * kStride, b.at(k, j), b.stride, columns, to, kDepth);
+        if (block > 0) add(size, to, total);
+      }
+    const T* first[] = {w.first, w.first + size};
+    middle_.run(middle_.epilogue, first, kDepth, rows.count, columns, unit.e, unit.first, j, w.hidden);
+    const Operand<T> b = down(unit.e);
+    few_rows_sum(rows.count, columns, w.hidden, b.at(j, 0), b.stride, b_.columns, sums, padded(b_.columns));
+  }
+  static void add(Index n, const T* from, T* to) {
+    using V = Register<T>;
+    for (Index i = 0; i < n; i += V::size) (V::load(to + i) + V::load(from + i)).store(to + i);
+  }
+
+  void finish_few_rows(const Unit& unit) const {
+    const Rows rows{0, unit.rows, 1};
+    const Index width = padded(b_.columns), size = unit.rows * width;
+    for (Index chunk = 1; chunk < chunks(); ++chunk) add(size, unit.partial + chunk * size, unit.partial);
+    if (in_place(unit.rows))
+      store(unit, rows, 0, unit.partial, width, b_.columns);
+    else
+      finish(unit, rows, unit.partial);
+  }
+
+  const PairBatch<T>& b_;
+  const Middle<T>& middle_;
+  const Finish<T>& last_;
+  int threads_;
+  Index block_tiles_ = 1, capacity_ = 0, used_ = 0, count_ = 0;
+  Index a_size_ = 0, hidden_size_ = 0, sums_size_ = 0, worker_size_ = 0;
+  Unit* units_ = nullptr;
+  T *packed_ = nullptr, *workers_ = nullptr;
+};
+
+}  // namespace gatefold::cpu

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <limits>
+
+#include "gatefold/backend/cpu/register.hpp"
+#include "gatefold/backend/lanes.hpp"
+#include "gatefold/core/types.hpp"
+
+namespace gatefold::cpu {
+
+/// The lanes of a row on the CPU: one worker, whose loops over columns run on registers (backend/lanes.hpp).
+/// @order  a sum is taken lane by lane of a register, then over its lanes: it depends on n and the target alone
+struct RowLanes : OneLane {
+  template <class T, class F>
+  void each(Index n, const F& f) const {
+    constexpr Index size = Register<T>::size;
+    Index j = 0;
+    for (; j + size <= n; j += size) f(RegisterAccess<T>{}, j);
+    if (j < n) f(RegisterAccess<T>{static_cast<int>(n - j)}, j);
+  }
+  template <class T, class F>
+  T sum_of(Index n, const F& f) const {
+    Register<T> total(T(0));
+    each<T>(n, [&](auto at, Index j) { total += keep_first(at.count, f(at, j), T(0)); });
+    return total.sum();
+  }
+  template <class T, class F>
+  T max_of(Index n, const F& f) const {
+    constexpr T lowest = -std::numeric_limits<T>::infinity();
+    Register<T> top(lowest);
+    each<T>(n, [&](auto at, Index j) { top = larger(top, keep_first(at.count, f(at, j), lowest)); });
+    return top.largest();
+  }
+};
+
+}  // namespace gatefold::cpu

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <utility>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/layer/layer.hpp"
+#include "gatefold/tensor/pack.hpp"
+#include "gatefold/tensor/policy.hpp"
+
+namespace gatefold {
+
+namespace lookup {
+
+template <class B>
+auto packed_weights() {
+  if constexpr (requires { typename B::PackedWeights; }) {
+    return std::type_identity<typename B::PackedWeights>{};
+  } else {
+    return std::type_identity<Nothing<float, B>>{};
+  }
+}
+
+}  // namespace lookup
+
+/// Parameters for inference alone: expert weights stand in the order in which the backend's products read them. Takes
+/// the place of Params in `infer`.
+template <class P, class B>
+struct Frozen {
+  P params;                                                     // read them; a change would not reach the packed weights
+  typename decltype(lookup::packed_weights<B>())::type packed;  // tensors [E, rows, columns] of params
+};
+
+struct FreezeOptions {
+  bool bfloat16 = false;  // keep packed float weights in half the size
+};
+
+/// Freeze parameters, given away with std::move.
+///
+/// Plain frozen weights change no bit of a result. With `bfloat16` every expert weight is rounded to 8 bits of mantissa,
+/// 2⁻⁸ of its value at most, and sums are still taken in float: half the bytes to read where memory is the limit.
+/// @cost  one pass over the weights; as much memory again as the weights take (half of it with bfloat16)
+template <class C, class P>
+Frozen<P, typename C::Backend> freeze(C& ctx, P&& params, FreezeOptions options = {}) {
+  static_assert(!std::is_lvalue_reference_v<P>,
+                "gatefold: freeze takes parameters over: freeze(ctx, std::move(params)); see docs/performance.md");
+  using B = typename C::Backend;
+  Frozen<P, B> frozen{std::move(params), {}};
+  if constexpr (requires { typename B::PackedWeights; })
+    for_each_tensor(
+        [&](const Name&, auto& t) {
+          if constexpr (requires { B::pack(ctx, std::as_const(t).view(), options.bfloat16, frozen.packed); })
+            B::pack(ctx, std::as_const(t).view(), options.bfloat16, frozen.packed);
+        },
+        frozen.params);
+  return frozen;
+}
+
+/// Run a layer with frozen parameters: `infer<float>(layer, ctx, frozen, x, carry, y)`.
+template <class T, class L, class P, class B>
+void infer(const L& layer, typename B::Context& ctx, const Frozen<P, B>& frozen, In<T, 2, B> x, Carry<L, T, B>& carry,
+           Out<T, 2, B> y, const Extra<L, T, B>& extra = {}) {
+  if constexpr (requires { ctx.use(frozen.packed); }) {
+    const auto scope = ctx.use(frozen.packed);
+    infer<T, B>(layer, ctx, frozen.params, x, carry, y, extra);
+  } else {
+    infer<T, B>(layer, ctx, frozen.params, x, carry, y, extra);
+  }
+}
+
+}  // namespace gatefold

@@ -1,0 +1,154 @@
+#include "gatefold/backend/cpu/product_pair.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/expert/activation.hpp"
+#include "gatefold/tensor/tensor.hpp"
+#include "support/naive.hpp"
+
+using namespace gatefold;
+
+namespace {
+
+struct Activate {
+  template <class A>
+  typename A::Value operator()(const A&, Index, Index, Index, typename A::Value v) const {
+    return Gelu::value(v);
+  }
+};
+struct ActivateScalar : Activate {
+  static constexpr bool scalar_only = true;
+  template <class A>
+  typename A::Value operator()(const A& at, Index e, Index s, Index j, typename A::Value v) const {
+    return Relu::value(Activate{}(at, e, s, j, v));
+  }
+};
+/// Knows where it is: act(v) w + e + s + j.
+template <class T>
+struct Gated {
+  template <class A>
+  typename A::Value operator()(const A&, Index e, Index s, Index, typename A::Value v, typename A::Value w) const {
+    return Silu::value(v) * w + T(e + s);
+  }
+};
+/// The second step of Gated, after two products of their own.
+template <class T>
+struct GatedWith {
+  View<const T, 2, Cpu> first;
+  template <class A>
+  typename A::Value operator()(const A& at, Index e, Index s, Index j, typename A::Value w) const {
+    return Gated<T>{}(at, e, s, j, at.load(&first(s, j)), w);
+  }
+};
+
+template <class T>
+struct Pair {
+  Index depth, hidden, columns;
+  std::vector<Index> offsets, rows;
+  std::vector<T> x, up, more, down;
+
+  Pair(std::vector<Index> counts, Index d, Index h, Index c) : depth(d), hidden(h), columns(c), offsets{0} {
+    for (const Index n : counts) offsets.push_back(offsets.back() + n);
+    const Index items = slots() / 2 + 1, experts = static_cast<Index>(counts.size());
+    for (Index s = 0; s < slots(); ++s) rows.push_back(s * 7 % items);
+    x = naive::random_vector<T>(items * depth, 1);
+    up = naive::random_vector<T>(experts * depth * hidden, 2);
+    more = naive::random_vector<T>(experts * depth * hidden, 3);
+    down = naive::random_vector<T>(experts * hidden * columns, 4);
+  }
+  Index slots() const { return offsets.back(); }
+  Index experts() const { return static_cast<Index>(offsets.size()) - 1; }
+  Groups<Cpu> groups() const {
+    return {View<const Index, 1, Cpu>(offsets.data(), experts() + 1), View<const Index, 1, Cpu>(rows.data(), slots()), slots()};
+  }
+  View<const T, 2, Cpu> items() const { return {x.data(), static_cast<Index>(x.size()) / depth, depth}; }
+  View<const T, 3, Cpu> matrix(const std::vector<T>& w, Index r, Index c, bool transpose) const {
+    return transpose ? View<const T, 3, Cpu>(w.data(), experts(), c, r) : View<const T, 3, Cpu>(w.data(), experts(), r, c);
+  }
+};
+
+template <class T>
+using Tensor2 = Tensor<T, 2, Cpu>;
+
+template <class T>
+bool same(const Tensor2<T>& a, const Tensor2<T>& b) {
+  return std::memcmp(a.data(), b.data(), static_cast<std::size_t>(a.size()) * sizeof(T)) == 0;
+}
+
+template <class T, class E>
+void check(const Pair<T>& p, bool transpose, const E& middle) {
+  const auto up = p.matrix(p.up, p.depth, p.hidden, transpose), down = p.matrix(p.down, p.hidden, p.columns, transpose);
+  Tensor2<T> hidden(p.slots(), p.hidden), expected(p.slots(), p.columns);
+  Cpu::Context one(1);
+  Cpu::grouped_gemm(one, p.groups(), p.items(), up, transpose, hidden.view(), middle);
+  Cpu::grouped_gemm(one, p.groups().in_slot_order(), std::as_const(hidden).view(), down, transpose, expected.view(), fn::Store{});
+  for (const int threads : {1, 2, 3, 8}) {
+    Cpu::Context ctx(threads);
+    Tensor2<T> c(p.slots(), p.columns);
+    Cpu::grouped_pair(ctx, p.groups(), p.items(), std::array{up}, middle, down, transpose, c.view(), fn::Store{});
+    CHECK(same(c, expected));
+  }
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("a pair of products is two products, bit for bit", T, float, double) {
+  // Experts without rows, with a few (in place), with one tile, with many; widths that are no multiple of anything.
+  const std::vector<std::vector<Index>> counts{{3}, {0, 1, 8, 0, 9, 14, 15, 60}, {700, 0, 2}, {0, 0}};
+  for (const auto& n : counts)
+    for (const auto& [d, h, c] : {std::array<Index, 3>{5, 7, 3}, {33, 70, 41}, {300, 530, 257}, {64, 256, 512}})
+      for (const bool transpose : {false, true}) {
+        const Pair<T> p(n, d, h, c);
+        check(p, transpose, Activate{});
+        check(p, transpose, ActivateScalar{});
+      }
+}
+
+TEST_CASE_TEMPLATE("two first matrices and epilogues that know their place", T, float, double) {
+  for (const bool transpose : {false, true}) {
+    const Pair<T> p({5, 0, 40, 12}, 270, 300, 50);
+    const auto up = p.matrix(p.up, p.depth, p.hidden, transpose), more = p.matrix(p.more, p.depth, p.hidden, transpose),
+               down = p.matrix(p.down, p.hidden, p.columns, transpose);
+    Tensor2<T> first(p.slots(), p.hidden), hidden(p.slots(), p.hidden), expected(p.slots(), p.columns);
+    Cpu::Context one(1);
+    Cpu::grouped_gemm(one, p.groups(), p.items(), up, transpose, first.view(), fn::Store{});
+    Cpu::grouped_gemm(one, p.groups(), p.items(), more, transpose, hidden.view(), GatedWith<T>{first});
+    const auto bias = naive::random_vector<T>(p.experts() * p.columns, 9);
+    const fn::AddBias<T, Cpu> last{View<const T, 2, Cpu>(bias.data(), p.experts(), p.columns)};
+    Cpu::grouped_gemm(one, p.groups().in_slot_order(), std::as_const(hidden).view(), down, transpose, expected.view(), last);
+    for (const int threads : {1, 3}) {
+      Cpu::Context ctx(threads);
+      Tensor2<T> c(p.slots(), p.columns);
+      Cpu::grouped_pair(ctx, p.groups(), p.items(), std::array{up, more}, Gated<T>{}, down, transpose, c.view(), last);
+      CHECK(same(c, expected));
+    }
+  }
+}
+
+TEST_CASE("weights that do not fit the packed memory at once are packed in waves") {
+  const Pair<float> p({100, 90, 80, 1, 70}, 40, 300, 40);
+  const auto up = p.matrix(p.up, p.depth, p.hidden, false), down = p.matrix(p.down, p.hidden, p.columns, false);
+  Tensor2<float> expected(p.slots(), p.columns), c(p.slots(), p.columns);
+  Cpu::Context ctx(3);
+  Cpu::grouped_pair(ctx, p.groups(), p.items(), std::array{up}, Activate{}, down, false, expected.view(), fn::Store{});
+  const Activate middle;
+  const fn::Store last;
+  cpu::PairBatch<float> batch{.a = {p.x.data(), p.depth, true, p.rows.data()},
+                              .down = {p.down.data(), p.columns, false},
+                              .down_step = p.hidden * p.columns,
+                              .c = c.data(),
+                              .depth = p.depth,
+                              .hidden = p.hidden,
+                              .columns = p.columns,
+                              .offsets = p.offsets.data(),
+                              .experts = p.experts()};
+  batch.up[0] = {p.up.data(), p.hidden, false};
+  batch.up_step[0] = p.depth * p.hidden;
+  cpu::ProductPair<float>::run(ctx, batch, cpu::Middle<float>::with<1>(middle), cpu::Finish<float>::with(last), 1);
+  CHECK(same(c, expected));
+}

@@ -1,0 +1,48 @@
+#include "gatefold/backend/cpu/row_lanes.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "support/naive.hpp"
+
+using namespace gatefold;
+
+TEST_CASE_TEMPLATE("columns are visited once and nothing beside them", T, float, double) {
+  for (const Index n : {0, 1, 3, 8, 15, 16, 17, 31, 64, 100}) {
+    const auto x = naive::random_vector<T>(n, 1);
+    std::vector<T> y(static_cast<std::size_t>(n) + 2, T(7));
+    each_column<T>(cpu::RowLanes{}, n, [&](auto at, Index j) { at.store(&y[static_cast<std::size_t>(j) + 1], at.load(&x[static_cast<std::size_t>(j)])); });
+    CHECK(std::memcmp(y.data() + 1, x.data(), x.size() * sizeof(T)) == 0);
+    CHECK(y.front() == 7);
+    CHECK(y.back() == 7);
+  }
+}
+
+TEST_CASE_TEMPLATE("sums and maxima of columns are those of a loop", T, float, double) {
+  for (const Index n : {1, 3, 8, 15, 16, 17, 31, 64, 1000}) {
+    auto x = naive::random_vector<T>(n, 2);
+    for (T& v : x) v -= 3;  // all negative: the lanes past the end hold 0, which must not count
+    const auto at_x = [&](auto at, Index j) { return at.load(&x[static_cast<std::size_t>(j)]); };
+    double total = 0, size = 0;
+    T top = x[0];
+    for (const T v : x) total += v, size += std::abs(v), top = std::max(top, v);
+    const auto plus_one = [&](auto at, Index j) { return at.load(&x[static_cast<std::size_t>(j)]) + T(1); };
+    CHECK(std::abs(sum_columns<T>(cpu::RowLanes{}, n, at_x) - total) <= size * std::numeric_limits<T>::epsilon() * 8);
+    CHECK(std::abs(sum_columns<T>(cpu::RowLanes{}, n, plus_one) - (total + static_cast<double>(n))) <=
+          size * std::numeric_limits<T>::epsilon() * 8);
+    CHECK(max_columns<T>(cpu::RowLanes{}, n, at_x) == top);
+    CHECK(max_columns<T>(OneLane{}, n, at_x) == top);
+    CHECK(std::abs(sum_columns<T>(OneLane{}, n, at_x) - total) <= size * std::numeric_limits<T>::epsilon() * double(n));
+    x[static_cast<std::size_t>(n / 2)] = std::numeric_limits<T>::quiet_NaN();
+    const T rest = max_columns<T>(cpu::RowLanes{}, n, at_x), slow = max_columns<T>(OneLane{}, n, at_x);
+    CHECK(rest == slow);
+    CHECK(!std::isnan(rest));
+    CHECK(std::isnan(sum_columns<T>(cpu::RowLanes{}, n, at_x)));
+  }
+  CHECK(max_columns<T>(cpu::RowLanes{}, 0, [](auto at, Index) { return typename decltype(at)::Value{}; }) ==
+        -std::numeric_limits<T>::infinity());
+}

@@ -1,0 +1,81 @@
+#include "gatefold/layer/frozen.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/expert/gated_mlp.hpp"
+#include "gatefold/expert/linear.hpp"
+#include "gatefold/expert/mlp.hpp"
+#include "gatefold/gate/composed_gate.hpp"
+#include "gatefold/layer/mixture.hpp"
+#include "gatefold/layer/residual.hpp"
+#include "gatefold/layer/stack.hpp"
+#include "gatefold/update/heavy_ball.hpp"
+#include "support/naive.hpp"
+
+using namespace gatefold;
+
+namespace {
+
+template <class T, class L>
+Tensor<T, 2, Cpu> run(Cpu::Context& ctx, const L& layer, const auto& params, View<const T, 2, Cpu> x) {
+  Tensor<T, 2, Cpu> y(x.extent(0), layer.out_dim());
+  Carry<L, T, Cpu> carry;
+  if constexpr (requires { params.params; }) {
+    layer.begin(ctx, params.params, x.extent(0), carry);
+    infer<T>(layer, ctx, params, x, carry, y);
+  } else {
+    layer.begin(ctx, params, x.extent(0), carry);
+    infer<T, Cpu>(layer, ctx, params, x, carry, y, {});
+  }
+  return y;
+}
+
+template <class T>
+bool same(const Tensor<T, 2, Cpu>& a, const Tensor<T, 2, Cpu>& b) {
+  return std::memcmp(a.data(), b.data(), static_cast<std::size_t>(a.size()) * sizeof(T)) == 0;
+}
+
+template <class T, class E>
+void check(const E& expert, Index items) {
+  const Stack layer{Residual{update::HeavyBall{},
+                             Mixture{SoftmaxTopK{.scores = {.experts = 5}, .selection = {.k = 2}}, expert}},
+                    2};
+  Cpu::Context ctx(2);
+  auto params = layer.template init<T, Cpu>(ctx, Seed{3});
+  const auto values = naive::random_vector<T>(items * expert.in_dim(), 5);
+  const View<const T, 2, Cpu> x(values.data(), items, expert.in_dim());
+  const auto plain = run<T>(ctx, layer, params, x);
+
+  auto same_params = layer.template init<T, Cpu>(ctx, Seed{3});
+  const auto frozen = freeze(ctx, std::move(same_params));
+  CHECK(frozen.packed.template find<T>(nullptr).full == nullptr);
+  CHECK(same(run<T>(ctx, layer, frozen, x), plain));
+  CHECK(same(run<T>(ctx, layer, params, x), plain));  // nothing of it stays in the context
+
+  // Rounded weights are those of a plain model whose expert weights were rounded.
+  const auto rounded = freeze(ctx, layer.template init<T, Cpu>(ctx, Seed{3}), {.bfloat16 = true});
+  if constexpr (std::is_same_v<T, float>)
+    for_each_tensor(
+        [](const Name&, auto& t) {
+          if constexpr (std::remove_reference_t<decltype(t)>::rank == 3)
+            for (Index i = 0; i < t.size(); ++i) t.data()[i] = cpu::Bfloat16::from(t.data()[i]);
+        },
+        params);
+  const auto of_rounded = run<T>(ctx, layer, params, x);
+  CHECK(same(run<T>(ctx, layer, rounded, x), of_rounded));
+  CHECK(same(of_rounded, plain) == !std::is_same_v<T, float>);
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("frozen parameters give the bits of plain ones", T, float, double) {
+  for (const Index items : {1, 7, 100}) {  // weights read in place, one tile, many
+    check<T>(Mlp<Gelu>{.model_dim = 37, .hidden_dim = 300}, items);
+    check<T>(GatedMlp<Silu>{.model_dim = 37, .hidden_dim = 300}, items);
+    check<T>(Linear{.model_dim = 37}, items);
+  }
+}
