@@ -76,20 +76,21 @@ TEST_CASE("add may take its own output") {
 TEST_CASE("the functors compute what their comments say") {
   const std::vector<double> a{1, 2, 3}, b{10, 20, 30};
   std::vector<double> x{5, 6, 7}, y(3);
+  const OneElement<double> at;
   const fn::Scale<double> scale{-2, x.data()};
-  scale(1);
+  scale(at, 1);
   CHECK(x == std::vector<double>{5, -12, 7});
   const fn::AddScaled<double> add_scaled{0.5, b.data(), x.data()};
-  add_scaled(2);
+  add_scaled(at, 2);
   CHECK(x == std::vector<double>{5, -12, 22});
   const fn::ScaledSum<double> sum{a.data(), 3, b.data(), y.data()};
-  sum(0), sum(2);
+  sum(at, 0), sum(at, 2);
   CHECK(y == std::vector<double>{31, 0, 93});
   const fn::Copy<double> copy{b.data(), y.data()};
-  copy(1);
+  copy(at, 1);
   CHECK(y == std::vector<double>{31, 20, 93});
   const fn::Fill<double> fill{-1, y.data()};
-  fill(0);
+  fill(at, 0);
   CHECK(y == std::vector<double>{-1, 20, 93});
 }
 

@@ -85,6 +85,31 @@ TEST_CASE("Attention (1): equals softmax loops, causal or not, padded or not, an
         }
 }
 
+TEST_CASE("Attention (1): equals softmax loops across block borders, with the same bits on 1, 2, 3, 8 threads") {
+  for (const bool causal : {true, false})
+    for (const Index length : {100, 300, 600}) {
+      CAPTURE(causal);
+      CAPTURE(length);
+      std::vector<double> mask, first;
+      for (Index n = 0; n < 600; ++n) mask.push_back(n % 7 == 3 || n / 50 == 2 ? 0 : 1);
+      for (const int threads : {1, 2, 3, 8}) {
+        Cpu::Context ctx(threads);
+        auto p = pass<double>(ctx, Attention{.model_dim = 6, .heads = 2, .causal = causal}, 600);
+        p.extra = {.length = length, .valid = mask};
+        p.forward();
+        p.backward();
+        const auto all = values(p.y, p.dx, p.grads);
+        if (first.empty()) {
+          first = all;
+          const Result expected = attend(p.params.branch, p.x, 2, length, causal, mask);
+          CHECK(difference(values(p.y), expected.u) <= 1e-13);
+          CHECK(difference(values(p.saved.branch.log_sum_exp), expected.log_sum_exp) <= 1e-13);
+        }
+        CHECK(same_bits(all, first));
+      }
+    }
+}
+
 TEST_CASE("Attention: a row without any key it may see gives 0") {
   Cpu::Context ctx(1);
   auto p = pass<double>(ctx, Attention{.model_dim = 4, .heads = 2}, 6);

@@ -52,9 +52,8 @@ struct LookAhead {
     auto mark = ctx.mark();
     auto du = ctx.template scratch<T>(x.extent(0), x.extent(1)), dpoint = ctx.template scratch<T>(x.extent(0), x.extent(1));
     fill(ctx, dpoint, 0);
-    B::for_each(ctx, x.size(), fn::HeavyBallBackward<T>{{T(mu)}, {T(gamma)}, dy.data(), dc.q.data(), du.data()});
+    B::for_each(ctx, x.size(), fn::HeavyBallBackward<T>{T(mu), T(gamma), dy.data(), dc.q.data(), du.data(), dx.data()});
     df(s.point, du, dpoint, 0);
-    add(ctx, dy, dx);
     add(ctx, dpoint, dx);
     add_scaled(ctx, T(ahead), dpoint, dc.q.view());
   }

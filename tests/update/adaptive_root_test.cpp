@@ -9,10 +9,10 @@ using namespace gatefold;
 
 TEST_CASE("AdaptiveRoot (1): ε outside or inside the root") {
   const fn::AdaptiveRoot<double> outside{0.3, false}, inside{0.3, true};
-  CHECK(outside.value(4) == doctest::Approx(2.3).epsilon(1e-15));
-  CHECK(inside.value(4) == doctest::Approx(std::sqrt(4.3)).epsilon(1e-15));
-  CHECK(outside.value(0) == doctest::Approx(0.3).epsilon(1e-15));
-  CHECK(inside.value(0) == doctest::Approx(std::sqrt(0.3)).epsilon(1e-15));
+  CHECK(outside.value(4.0) == doctest::Approx(2.3).epsilon(1e-15));
+  CHECK(inside.value(4.0) == doctest::Approx(std::sqrt(4.3)).epsilon(1e-15));
+  CHECK(outside.value(0.0) == doctest::Approx(0.3).epsilon(1e-15));
+  CHECK(inside.value(0.0) == doctest::Approx(std::sqrt(0.3)).epsilon(1e-15));
 }
 
 TEST_CASE("AdaptiveRoot: the slope is that of the value; 0 where the root of 0 has none") {
@@ -23,6 +23,6 @@ TEST_CASE("AdaptiveRoot: the slope is that of the value; 0 where the root of 0 h
       CHECK(root.slope(v) == doctest::Approx(numeric).epsilon(1e-8));
     }
   }
-  CHECK(fn::AdaptiveRoot<double>{0.2, false}.slope(0) == 0);
-  CHECK(fn::AdaptiveRoot<double>{0.25, true}.slope(0) == doctest::Approx(1).epsilon(1e-15));
+  CHECK(fn::AdaptiveRoot<double>{0.2, false}.slope(0.0) == 0);
+  CHECK(fn::AdaptiveRoot<double>{0.25, true}.slope(0.0) == doctest::Approx(1).epsilon(1e-15));
 }

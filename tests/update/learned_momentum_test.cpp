@@ -60,7 +60,7 @@ TEST_CASE("learned momentum (1): one μ and one γ, by hand") {
 
 TEST_CASE("learned momentum (1): a γ of each item, and a fixed μ") {
   const double gamma[] = {2, -1};
-  const Layer l({.fixed = 0.5}, {.learned = gamma, .width = 2}, 0, 2);
+  const Layer l({.fixed = 0.5}, {.learned = gamma, .per_item = true}, 0, 2);
   CHECK(values(l.y) == std::vector<double>{9, -13, -0.5, -9.5});
   CHECK(values(l.dgamma) == std::vector<double>{1 * 4 + 2 * -5.5, -3 * 1 + 1 * 13.5});
   CHECK(values(l.dp) == std::vector<double>{0.5 * 2.5, 0.5 * 4, 0.5 * 4, 0.5 * -2});

@@ -9,9 +9,20 @@
 #include "gatefold/layer/residual.hpp"
 #include "gatefold/layer/stack.hpp"
 #include "gatefold/optim/adamw.hpp"
+#include "gatefold/update/adam.hpp"
+#include "gatefold/update/complex_momentum.hpp"
+#include "gatefold/update/first.hpp"
 #include "gatefold/update/heavy_ball.hpp"
+#include "gatefold/update/learned_heavy_ball.hpp"
+#include "gatefold/update/nesterov.hpp"
 #include "gatefold/update/plain.hpp"
-#include "support/pass.hpp"
+#include "gatefold/update/rms_prop.hpp"
+#include "gatefold/update/robust.hpp"
+#include "gatefold/update/scheduled_restart.hpp"
+#include "gatefold/update/sharpness_aware.hpp"
+#include "gatefold/update/time_varying.hpp"
+#include "gatefold/update/zero_order_hold.hpp"
+#include "support/rules.hpp"
 
 using namespace gatefold;
 using namespace gatefold::support;
@@ -64,6 +75,16 @@ struct NoBegin : update::Plain {
   };
 };
 
+/// infer gives the y and the carry of forward through three layers.
+template <class T, class RuleT>
+bool infers_the_same(Cpu::Context& ctx, const RuleT& rule) {
+  const Stack stack{Residual{rule, Swirl{.model_dim = 21}}, 3};
+  auto kept = pass<T>(ctx, stack, 801), not_kept = pass<T>(ctx, stack, 801);
+  kept.forward();
+  not_kept.infer();
+  return same_bits(values(kept.y, kept.carry), values(not_kept.y, not_kept.carry));
+}
+
 auto mixture() {
   return Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}},
                  Mlp<Gelu>{.model_dim = 4, .hidden_dim = 5}};
@@ -95,4 +116,25 @@ TEST_CASE("UpdateRule: one of your own, with a parameter, works in a layer and i
   CHECK_MESSAGE(layer, layer.str());
   const auto stack = check::gradients(ctx, Stack{Residual{LearnedStep{}, mixture()}, 2});
   CHECK_MESSAGE(stack, stack.str());
+}
+
+TEST_CASE_TEMPLATE("every rule: infer gives the y and the carry of forward, bit for bit", T, float, double) {
+  Cpu::Context ctx(2);
+  CHECK(infers_the_same<T>(ctx, update::Plain{}));
+  CHECK(infers_the_same<T>(ctx, update::HeavyBall{}));
+  CHECK(infers_the_same<T>(ctx, update::Adam{.kappa = 0.1, .epsilon = 1e-2, .bias_correction = true}));
+  CHECK(infers_the_same<T>(ctx, update::RmsProp{.epsilon = 1e-2}));
+  CHECK(infers_the_same<T>(ctx, update::Nesterov::classical()));
+  CHECK(infers_the_same<T>(ctx, update::Robust{}));
+  CHECK(infers_the_same<T>(ctx, update::TimeVarying{}));
+  CHECK(infers_the_same<T>(ctx, update::ScheduledRestart{}));
+  CHECK(infers_the_same<T>(ctx, update::ComplexMomentum{}));
+  CHECK(infers_the_same<T>(ctx, update::SharpnessAware{}));
+  CHECK(infers_the_same<T>(ctx, update::SharpnessAware{.norm = update::Norm::batch}));
+  CHECK(infers_the_same<T>(ctx, update::LearnedHeavyBall{}));
+  CHECK(infers_the_same<T>(ctx, update::LearnedHeavyBall{.learn_mu = false, .step = update::StepSize::per_item}));
+  CHECK(infers_the_same<T>(ctx, update::ZeroOrderHold{}));
+  CHECK(infers_the_same<T>(ctx, update::First{update::Adam{.epsilon = 1e-2}, update::HeavyBall{}}));
+  CHECK(infers_the_same<T>(ctx, update::First{update::RmsProp{}, update::Robust{}, false}));
+  CHECK(infers_the_same<T>(ctx, LearnedStep{}));
 }

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "gatefold/backend/groups.hpp"
+#include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/random_fill.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
@@ -17,33 +18,37 @@ namespace fn {
 /// @return 1 / √(var x + ε)
 template <class T, class Lanes>
 GATEFOLD_HD T standardise(const Lanes& lanes, Index columns, const T* x, T epsilon, T* unit) {
-  T mean = 0, variance = 0;
-  for (Index j = lanes.lane; j < columns; j += lanes.size) mean += x[j];
-  mean = lanes.sum(mean) / T(columns);
-  for (Index j = lanes.lane; j < columns; j += lanes.size) variance += (x[j] - mean) * (x[j] - mean);
-  variance = lanes.sum(variance) / T(columns);
+  const T mean = sum_columns<T>(lanes, columns, [&](const auto& at, Index j) { return at.load(x + j); }) / T(columns);
+  const auto centred = [&](const auto& at, Index j) { return at.load(x + j) - mean; };
+  const T variance = sum_columns<T>(lanes, columns, [&](const auto& at, Index j) {
+    const auto v = centred(at, j);
+    return v * v;
+  }) / T(columns);
   const T scale = 1 / std::sqrt(variance + epsilon);
-  for (Index j = lanes.lane; j < columns; j += lanes.size) unit[j] = (x[j] - mean) * scale;
+  each_column<T>(lanes, columns, [&](const auto& at, Index j) { at.store(unit + j, centred(at, j) * scale); });
   return scale;
 }
 /// Of one row, g = dy ⊙ gain: dx = (g − mean(g) − unit mean(g unit)) / √(var x + ε).
 template <class T>
 struct StandardiseAdjoint {
   T mean, slope;  // mean(g), mean(g unit)
-  GATEFOLD_HD T operator()(T inverse, T g, T unit) const { return inverse * (g - mean - unit * slope); }
+  template <class V>
+  GATEFOLD_HD V operator()(T inverse, V g, V unit) const {
+    return inverse * (g - mean - unit * slope);
+  }
 };
 /// Also writes scaled = dy ⊙ unit, which is summed into dgain.
 template <class T, class Lanes>
 GATEFOLD_HD StandardiseAdjoint<T> standardise_adjoint(const Lanes& lanes, Index columns, const T* unit, const T* gain,
                                                       const T* dy, T* scaled) {
-  T mean = 0, slope = 0;
-  for (Index j = lanes.lane; j < columns; j += lanes.size) {
-    const T g = dy[j] * gain[j];
-    mean += g;
-    slope += g * unit[j];
-    scaled[j] = dy[j] * unit[j];
-  }
-  return {lanes.sum(mean) / T(columns), lanes.sum(slope) / T(columns)};
+  const T mean = sum_columns<T>(lanes, columns, [&](const auto& at, Index j) {
+    at.store(scaled + j, at.load(dy + j) * at.load(unit + j));
+    return at.load(dy + j) * at.load(gain + j);
+  });
+  const T slope = sum_columns<T>(lanes, columns, [&](const auto& at, Index j) {  // each lane reads what it wrote
+    return at.load(scaled + j) * at.load(gain + j);
+  });
+  return {mean / T(columns), slope / T(columns)};
 }
 
 /// unit[s] = (x − mean x) / √(var x + ε),   inverse[s] = 1 / √(var x + ε)
@@ -73,7 +78,9 @@ struct GainBias {
   GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
     const Index e = groups.expert(s);
     if (e < 0) return;
-    for (Index j = lanes.lane; j < y.extent(1); j += lanes.size) y(s, j) = unit(s, j) * gain(e, j) + bias(e, j);
+    each_column<T>(lanes, y.extent(1), [&](const auto& at, Index j) {
+      at.store(&y(s, j), at.load(&unit(s, j)) * at.load(&gain(e, j)) + at.load(&bias(e, j)));
+    });
   }
 };
 /// dx of standardise_adjoint
@@ -89,8 +96,10 @@ struct StandardiseBackward {
     const Index columns = unit.extent(1), e = groups.expert(s);
     if (e < 0) return;
     const auto adjoint = standardise_adjoint(lanes, columns, &unit(s, 0), &gain(e, 0), &dy(s, 0), &scaled(s, 0));
-    for (Index j = lanes.lane; j < columns; j += lanes.size)
-      dx(s, j) = adjoint(inverse(s), dy(s, j) * gain(e, j), unit(s, j));
+    const T scale = inverse(s);
+    each_column<T>(lanes, columns, [&](const auto& at, Index j) {
+      at.store(&dx(s, j), adjoint(scale, at.load(&dy(s, j)) * at.load(&gain(e, j)), at.load(&unit(s, j))));
+    });
   }
 };
 

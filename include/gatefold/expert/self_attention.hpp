@@ -4,6 +4,8 @@
 
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/groups.hpp"
+#include "gatefold/backend/lanes.hpp"
+#include "gatefold/backend/math.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
@@ -39,11 +41,12 @@ struct LogSumExpRows {
   GATEFOLD_HD void operator()(const Lanes& lanes, Index t) const {
     const Index length = s.extent(1), seen = causal ? t % length + 1 : length;
     if (items.expert(t / length) < 0) return;
-    T top = s(t, 0), total = 0;
-    for (Index j = lanes.lane; j < seen; j += lanes.size) top = s(t, j) > top ? s(t, j) : top;
-    top = lanes.max(top);
-    for (Index j = lanes.lane; j < seen; j += lanes.size) total += std::exp(scale * (s(t, j) - top));
-    total = lanes.sum(total);
+    const auto score = [&](auto at, Index j) { return at.load(&s(t, j)); };
+    const T top = max_columns<T>(lanes, seen, score);
+    const T total = sum_columns<T>(lanes, seen, [&](auto at, Index j) {
+      using math::exp;
+      return exp((score(at, j) - top) * scale);
+    });
     if (lanes.lane == 0) log_sum_exp(t, head) = scale * top + std::log(total);
   }
 };
@@ -62,8 +65,14 @@ struct Probabilities {
     const Index length = s.extent(1), seen = causal ? t % length + 1 : length;
     if (items.expert(t / length) < 0) return;
     const T normaliser = log_sum_exp(t, head);
-    for (Index j = lanes.lane; j < length; j += lanes.size)
-      s(t, j) = j < seen ? std::exp(scale * s(t, j) - normaliser) : T(0);
+    each_column<T>(lanes, seen, [&](auto at, Index j) {
+      using math::exp;
+      at.store(&s(t, j), exp(at.load(&s(t, j)) * scale - normaliser));
+    });
+    each_column<T>(lanes, length - seen, [&](auto at, Index j) {
+      using V = typename decltype(at)::Value;
+      at.store(s.data() + t * length + seen + j, V(T(0)));
+    });
   }
 };
 /// p[t,j] ← scale · p[t,j] (dp[t,j] − Σ_i p[t,i] dp[t,i]); dp [S · L, L], or [S, L] for a row that all of a slot share
@@ -78,10 +87,10 @@ struct ProbabilitiesBackward {
   GATEFOLD_HD void operator()(const Lanes& lanes, Index t) const {
     const Index length = p.extent(1), row = dp.extent(0) == p.extent(0) ? t : t / length;
     if (items.expert(t / length) < 0) return;
-    T dot = 0;
-    for (Index j = lanes.lane; j < length; j += lanes.size) dot += p(t, j) * dp(row, j);
-    dot = lanes.sum(dot);
-    for (Index j = lanes.lane; j < length; j += lanes.size) p(t, j) *= scale * (dp(row, j) - dot);
+    const T dot = sum_columns<T>(lanes, length, [&](auto at, Index j) { return at.load(&p(t, j)) * at.load(&dp(row, j)); });
+    each_column<T>(lanes, length, [&](auto at, Index j) {
+      at.store(&p(t, j), at.load(&p(t, j)) * ((at.load(&dp(row, j)) - dot) * scale));
+    });
   }
 };
 

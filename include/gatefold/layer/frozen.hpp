@@ -1,5 +1,6 @@
 #pragma once
 
+#include <type_traits>
 #include <utility>
 
 #include "gatefold/backend/elementwise.hpp"
@@ -25,10 +26,20 @@ auto packed_weights() {
 /// Parameters for inference alone: expert weights stand in the order in which the backend's products read them. Takes
 /// the place of Params in `infer`.
 template <class P, class B>
-struct Frozen {
+struct FrozenParams {
   P params;                                                     // read them; a change would not reach the packed weights
   typename decltype(lookup::packed_weights<B>())::type packed;  // tensors [E, rows, columns] of params
 };
+
+/// The parameters of a model, frozen or not.
+template <class P>
+const P& model_params(const P& params) {
+  return params;
+}
+template <class P, class B>
+const P& model_params(const FrozenParams<P, B>& frozen) {
+  return frozen.params;
+}
 
 struct FreezeOptions {
   bool bfloat16 = false;  // keep packed float weights in half the size
@@ -40,11 +51,11 @@ struct FreezeOptions {
 /// 2⁻⁸ of its value at most, and sums are still taken in float: half the bytes to read where memory is the limit.
 /// @cost  one pass over the weights; as much memory again as the weights take (half of it with bfloat16)
 template <class C, class P>
-Frozen<P, typename C::Backend> freeze(C& ctx, P&& params, FreezeOptions options = {}) {
+FrozenParams<P, typename C::Backend> freeze(C& ctx, P&& params, FreezeOptions options = {}) {
   static_assert(!std::is_lvalue_reference_v<P>,
                 "gatefold: freeze takes parameters over: freeze(ctx, std::move(params)); see docs/performance.md");
   using B = typename C::Backend;
-  Frozen<P, B> frozen{std::move(params), {}};
+  FrozenParams<P, B> frozen{std::move(params), {}};
   if constexpr (requires { typename B::PackedWeights; })
     for_each_tensor(
         [&](const Name&, auto& t) {
@@ -57,13 +68,14 @@ Frozen<P, typename C::Backend> freeze(C& ctx, P&& params, FreezeOptions options 
 
 /// Run a layer with frozen parameters: `infer<float>(layer, ctx, frozen, x, carry, y)`.
 template <class T, class L, class P, class B>
-void infer(const L& layer, typename B::Context& ctx, const Frozen<P, B>& frozen, In<T, 2, B> x, Carry<L, T, B>& carry,
-           Out<T, 2, B> y, const Extra<L, T, B>& extra = {}) {
+void infer(const L& layer, typename B::Context& ctx, const FrozenParams<P, B>& frozen, In<T, 2, B> x,
+           Same<Carry<L, T, B>>& carry, Out<T, 2, B> y, const Same<Extra<L, T, B>>& extra = {}) {
+  const auto run = [&] { infer<T, B>(layer, ctx, frozen.params, x, carry, y, extra); };
   if constexpr (requires { ctx.use(frozen.packed); }) {
     const auto scope = ctx.use(frozen.packed);
-    infer<T, B>(layer, ctx, frozen.params, x, carry, y, extra);
+    run();
   } else {
-    infer<T, B>(layer, ctx, frozen.params, x, carry, y, extra);
+    run();
   }
 }
 

@@ -44,7 +44,7 @@ struct NormaliseBackward {
     const T scale = inverse(n);
     each_column<T>(lanes, columns, [&](const auto& at, Index j) {
       const auto g = at.load(&dy(n, j)) * at.load(&gain(j));
-      at.store(&dx(n, j), at.load(&dx(n, j)) + scale * (g - adjoint.mean - at.load(&unit(n, j)) * adjoint.slope));
+      at.store(&dx(n, j), at.load(&dx(n, j)) + adjoint(scale, g, at.load(&unit(n, j))));
     });
   }
 };

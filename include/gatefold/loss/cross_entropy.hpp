@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "gatefold/backend/lanes.hpp"
+#include "gatefold/backend/math.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/loss/loss.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
@@ -18,27 +20,36 @@ struct NegativeLogLikelihood {
   };
   View<const T, 2, B> y;
   View<const Index, 1, B> label;
-  GATEFOLD_HD Row row(Index n) const {
-    Row r{y(n, 0), 0};
-    for (Index c = 1; c < y.extent(1); ++c) r.top = y(n, c) > r.top ? y(n, c) : r.top;
-    for (Index c = 0; c < y.extent(1); ++c) r.total += std::exp(y(n, c) - r.top);
-    return r;
+  View<T, 1, B> value;  // [N]
+  template <class Lanes>
+  GATEFOLD_HD Row row(const Lanes& lanes, Index n) const {
+    using math::exp;
+    const T top = max_columns<T>(lanes, y.extent(1), [&](const auto& at, Index c) { return at.load(&y(n, c)); });
+    return {top, sum_columns<T>(lanes, y.extent(1), [&](const auto& at, Index c) { return exp(at.load(&y(n, c)) - top); })};
   }
-  GATEFOLD_HD T operator()(Index n) const {
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
     GATEFOLD_ASSERT(0 <= label(n) && label(n) < y.extent(1), "CrossEntropy: label out of range");
-    const Row r = row(n);
-    return std::log(r.total) - (y(n, label(n)) - r.top);
+    const Row r = row(lanes, n);
+    if (lanes.lane == 0) value(n) = std::log(r.total) - (y(n, label(n)) - r.top);
   }
 };
+/// dy = (softmax y − one-hot label) / N
 template <class T, class B>
 struct NegativeLogLikelihoodBackward {
   NegativeLogLikelihood<T, B> loss;
   View<T, 2, B> dy;
-  GATEFOLD_HD void operator()(Index n) const {
-    const auto r = loss.row(n);
-    const T scale = 1 / static_cast<T>(dy.extent(0));
-    for (Index c = 0; c < dy.extent(1); ++c)
-      dy(n, c) = scale * (std::exp(loss.y(n, c) - r.top) / r.total - (c == loss.label(n) ? T(1) : T(0)));
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    using math::exp;
+    const auto& y = loss.y;
+    const auto r = loss.row(lanes, n);
+    const T mean = 1 / static_cast<T>(dy.extent(0)), scale = mean / r.total;
+    each_column<T>(lanes, dy.extent(1), [&](const auto& at, Index c) {
+      at.store(&dy(n, c), scale * exp(at.load(&y(n, c)) - r.top));
+    });
+    const Index l = loss.label(n);
+    if (l % lanes.size == lanes.lane) dy(n, l) = mean * (exp(y(n, l) - r.top) / r.total - 1);  // by who wrote it
   }
 };
 
@@ -68,13 +79,16 @@ struct CrossEntropy {
   template <class T, class B>
   void forward(typename B::Context& ctx, In<T, 2, B> y, In<Index, 1, B> target, Out<T, 1, B> value) const {
     validate<T, B>(y, target);
-    loss::mean<T, B>(ctx, y.extent(0), y.extent(0), fn::NegativeLogLikelihood<T, B>{y, target}, value);
+    auto mark = ctx.mark();
+    auto each = ctx.template scratch<T>(y.extent(0));
+    B::for_rows(ctx, y.extent(0), fn::NegativeLogLikelihood<T, B>{y, target, each});
+    loss::mean<T, B>(ctx, y.extent(0), y.extent(0), fn::Term<T>{each.data()}, value);
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, In<T, 2, B> y, In<Index, 1, B> target, Out<T, 2, B> dy) const {
     validate<T, B>(y, target);
     expect_shape("CrossEntropy.backward", "dy", dy, {y.extent(0), y.extent(1)});
-    B::for_each(ctx, y.extent(0), fn::NegativeLogLikelihoodBackward<T, B>{{y, target}, dy});
+    B::for_rows(ctx, y.extent(0), fn::NegativeLogLikelihoodBackward<T, B>{{y, target, {}}, dy});
   }
 };
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "gatefold/backend/lanes.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/loss/loss.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
@@ -8,17 +9,30 @@ namespace gatefold {
 
 namespace fn {
 
-template <class T>
+/// sums[n] = Σ_d (y[n,d] − target[n,d])²
+template <class T, class B>
 struct SquaredDifference {
-  const T *y, *target;
-  GATEFOLD_HD T operator()(Index i) const { return (y[i] - target[i]) * (y[i] - target[i]); }
+  View<const T, 2, B> y, target;
+  View<T, 1, B> sums;  // [N]
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const T sum = sum_columns<T>(lanes, y.extent(1), [&](const auto& at, Index d) {
+      const auto difference = at.load(&y(n, d)) - at.load(&target(n, d));
+      return difference * difference;
+    });
+    if (lanes.lane == 0) sums(n) = sum;
+  }
 };
 template <class T>
 struct SquaredDifferenceBackward {
+  using Element = T;
   const T *y, *target;
   T scale;
   T* dy;
-  GATEFOLD_HD void operator()(Index i) const { dy[i] = scale * (y[i] - target[i]); }
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    at.store(dy + i, scale * (at.load(y + i) - at.load(target + i)));
+  }
 };
 
 }  // namespace fn
@@ -42,7 +56,10 @@ struct MeanSquaredError {
   template <class T, class B>
   void forward(typename B::Context& ctx, In<T, 2, B> y, In<T, 2, B> target, Out<T, 1, B> value) const {
     validate<T, B>(y, target);
-    loss::mean<T, B>(ctx, y.size(), y.size(), fn::SquaredDifference<T>{y.data(), target.data()}, value);
+    auto mark = ctx.mark();
+    auto sums = ctx.template scratch<T>(y.extent(0));
+    B::for_rows(ctx, y.extent(0), fn::SquaredDifference<T, B>{y, target, sums});
+    loss::mean<T, B>(ctx, y.extent(0), y.size(), fn::Term<T>{sums.data()}, value);
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, In<T, 2, B> y, In<T, 2, B> target, Out<T, 2, B> dy) const {

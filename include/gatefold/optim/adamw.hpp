@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "gatefold/backend/math.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/optim/optimizer.hpp"
 
@@ -11,14 +12,21 @@ namespace fn {
 
 template <class T>
 struct AdamWStep {
-  T lr, beta1, beta2, epsilon, decay, correction1, correction2;
+  using Element = T;
+  T lr, beta1, beta2, epsilon, decay;
+  T correction1, correction2;  // what the moments are times
   const T* g;
   T *p, *m, *v;
-  GATEFOLD_HD void operator()(Index i) const {
-    m[i] = beta1 * m[i] + (1 - beta1) * g[i];
-    v[i] = beta2 * v[i] + (1 - beta2) * (g[i] * g[i]);
-    const T direction = (m[i] / correction1) / (std::sqrt(v[i] / correction2) + epsilon);
-    p[i] -= lr * (direction + decay * p[i]);
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    using math::sqrt;
+    const auto gi = at.load(g + i), pi = at.load(p + i);
+    const auto mi = beta1 * at.load(m + i) + (1 - beta1) * gi;
+    const auto vi = beta2 * at.load(v + i) + (1 - beta2) * (gi * gi);
+    const auto direction = correction1 * mi / (sqrt(correction2 * vi) + epsilon);
+    at.store(m + i, mi);
+    at.store(v + i, vi);
+    at.store(p + i, pi - lr * (direction + decay * pi));
   }
 };
 
@@ -55,7 +63,7 @@ struct AdamW {
   template <class C, class Pack>
   void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
     const double t = static_cast<double>(++state.step);
-    const double correction1 = 1 - std::pow(beta1, t), correction2 = 1 - std::pow(beta2, t);
+    const double correction1 = 1 / (1 - std::pow(beta1, t)), correction2 = 1 / (1 - std::pow(beta2, t));
     for_each_learned(
         [&](const Name&, auto& p, auto& g, auto& m, auto& v) {
           using T = std::remove_cvref_t<decltype(*p.data())>;

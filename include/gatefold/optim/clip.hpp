@@ -10,19 +10,39 @@ namespace gatefold {
 
 namespace fn {
 
+/// sums[r] = Σ x² over the `length` elements from r · length on, in double
 template <class T>
-struct Square {
+struct Squares {
+  static constexpr Index length = 4096;
+  Index size;
   const T* x;
-  GATEFOLD_HD double operator()(Index i) const { return static_cast<double>(x[i]) * static_cast<double>(x[i]); }
+  double* sums;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
+    const Index begin = r * length, rest = size - begin;
+    const double sum = inner_product<double>(lanes, rest < length ? rest : length, x + begin, x + begin);
+    if (lanes.lane == 0) sums[r] = sum;
+  }
 };
-template <class T>
-struct ClipStep {
+/// factor = min(1, most / √squares)
+struct ClipFactor {
   double most;
   const double* squares;
-  T* g;
-  GATEFOLD_HD void operator()(Index i) const {
+  double* factor;
+  GATEFOLD_HD void operator()(Index) const {
     const double norm = std::sqrt(*squares);
-    if (norm > most) g[i] = static_cast<T>(static_cast<double>(g[i]) * (most / norm));
+    *factor = norm > most ? most / norm : 1;
+  }
+};
+/// g ← g · factor, where that is not 1
+template <class T>
+struct ClipStep {
+  using Element = T;
+  const double* factor;
+  T* g;
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    if (*factor != 1) at.store(g + i, at.load(g + i) * static_cast<T>(*factor));
   }
 };
 
@@ -38,7 +58,11 @@ void sum_of_squares(C& ctx, const Pack& grads, double* out) {
   for_each_learned(
       [&](const Name&, const auto& g) {
         using T = std::remove_cvref_t<decltype(*g.data())>;
-        B::template reduce<double>(ctx, g.size(), fn::Square<T>{g.data()}, out);
+        const Index rows = (g.size() + fn::Squares<T>::length - 1) / fn::Squares<T>::length;
+        auto mark = ctx.mark();
+        double* sums = ctx.template scratch<double>(rows).data();
+        B::for_rows(ctx, rows, fn::Squares<T>{g.size(), g.data(), sums});
+        B::template reduce<double>(ctx, rows, fn::Term<double>{sums}, out);
       },
       grads);
 }
@@ -66,12 +90,13 @@ struct Clipped {
   void step(C& ctx, Pack& params, Pack& grads, StateT& state) const {
     expect(norm > 0, "Clipped", "norm", "more than 0", norm);
     auto mark = ctx.mark();
-    auto squares = ctx.template scratch<double>(1);
+    auto squares = ctx.template scratch<double>(1), factor = ctx.template scratch<double>(1);
     sum_of_squares(ctx, grads, squares.data());
+    C::Backend::for_each(ctx, 1, fn::ClipFactor{norm, squares.data(), factor.data()});
     for_each_learned(
         [&](const Name&, auto& g) {
           using T = std::remove_cvref_t<decltype(*g.data())>;
-          C::Backend::for_each(ctx, g.size(), fn::ClipStep<T>{norm, squares.data(), g.data()});
+          C::Backend::for_each(ctx, g.size(), fn::ClipStep<T>{factor.data(), g.data()});
         },
         grads);
     OptimizerT scaled = optimizer;

@@ -18,25 +18,27 @@ struct SliceSquares {
   double* squares;
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index e) const {
-    double total = 0;
-    for (Index i = lanes.lane; i < slice; i += lanes.size) {
-      const double v = static_cast<double>(g[e * slice + i]);
-      total += v * v;
-    }
-    total = lanes.sum(total);
+    const double total = inner_product<double>(lanes, slice, g + e * slice, g + e * slice);
     if (lanes.lane == 0) squares[e] += total;
   }
 };
+/// The step of `length` elements of a slice; `rows` of them make a slice
 template <class T>
 struct NormalizedStep {
+  static constexpr Index length = 4096;
   T lr;
-  Index slice;
+  Index slice, rows;
   const T* g;
   const double* squares;
   T* p;
-  GATEFOLD_HD void operator()(Index i) const {
-    const T norm = static_cast<T>(std::sqrt(squares[i / slice]));
-    if (norm != 0) p[i] -= lr * (g[i] / norm);
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
+    const T norm = static_cast<T>(std::sqrt(squares[r / rows]));
+    if (norm == 0) return;
+    const Index done = r % rows * length, begin = r / rows * slice + done, rest = slice - done;
+    each_column<T>(lanes, rest < length ? rest : length, [&](const auto& at, Index i) {
+      at.store(p + begin + i, at.load(p + begin + i) - lr * (at.load(g + begin + i) / norm));
+    });
   }
 };
 
@@ -89,9 +91,11 @@ struct NormalizedGd {
     for_each_learned(
         [&](const Name&, auto& p, auto& g) {
           using T = std::remove_cvref_t<decltype(*g.data())>;
-          if (g.size() > 0)
-            B::for_each(ctx, p.size(),
-                        fn::NormalizedStep<T>{T(lr), g.size() / experts, g.data(), squares.data(), p.data()});
+          if (g.size() == 0) return;
+          const Index slice = g.size() / experts, length = fn::NormalizedStep<T>::length;
+          const Index rows = (slice + length - 1) / length;
+          B::for_rows(ctx, experts * rows,
+                      fn::NormalizedStep<T>{T(lr), slice, rows, g.data(), squares.data(), p.data()});
         },
         params, grads);
   }

@@ -9,12 +9,15 @@ namespace fn {
 
 template <class T>
 struct SgdStep {
+  using Element = T;
   T lr, momentum, decay;
   const T* g;
   T *p, *m;
-  GATEFOLD_HD void operator()(Index i) const {
-    m[i] = momentum * m[i] + (g[i] + decay * p[i]);
-    p[i] -= lr * m[i];
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    const auto pi = at.load(p + i), mi = momentum * at.load(m + i) + (at.load(g + i) + decay * pi);
+    at.store(m + i, mi);
+    at.store(p + i, pi - lr * mi);
   }
 };
 

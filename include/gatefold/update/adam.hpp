@@ -22,31 +22,44 @@ struct AdamCoefficients {
   T gamma, keep;                     // keep = 1 − κ
   AdaptiveRoot<T> root;
 };
+/// (1) and (2) of update::Adam. y may be u.
 template <class T>
 struct AdamRuleStep {
+  using Element = T;
   AdamCoefficients<T> c;
   const T *x, *u;
-  T *p, *v, *kept_p, *kept_v, *y;
-  GATEFOLD_HD void operator()(Index i) const {
-    p[i] = kept_p[i] = c.beta1 * p[i] + c.rest1 * u[i];
-    v[i] = kept_v[i] = c.beta2 * v[i] + c.rest2 * (u[i] * u[i]);
-    y[i] = c.keep * x[i] + c.gamma * (c.correction1 * p[i] / c.root.value(c.correction2 * v[i]));
+  T *p, *v, *y;
+  T *kept_p, *kept_v;  // null: not kept
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    const auto ui = at.load(u + i);
+    const auto pi = c.beta1 * at.load(p + i) + c.rest1 * ui;
+    const auto vi = c.beta2 * at.load(v + i) + c.rest2 * (ui * ui);
+    at.store(p + i, pi);
+    at.store(v + i, vi);
+    at.store(y + i, c.keep * at.load(x + i) + c.gamma * (c.correction1 * pi / c.root.value(c.correction2 * vi)));
+    if (!kept_p) return;
+    at.store(kept_p + i, pi);
+    at.store(kept_v + i, vi);
   }
 };
 /// p̄ = dp + γ dy / r,   v̄ = dv − γ dy p r′ / r²,   du = (1−β₁) p̄ + 2 (1−β₂) u v̄,   dp ← β₁ p̄,   dv ← β₂ v̄
 template <class T>
 struct AdamRuleBackward {
+  using Element = T;
   AdamCoefficients<T> c;
   const T *u, *p, *v, *dy;
   T *dp, *dv, *du, *dx;
-  GATEFOLD_HD void operator()(Index i) const {
-    const T corrected = c.correction2 * v[i], r = c.root.value(corrected);
-    const T of_p = c.gamma * c.correction1 * dy[i] / r, of_r = of_p * (p[i] / r);
-    const T p_bar = dp[i] + of_p, v_bar = dv[i] - of_r * c.correction2 * c.root.slope(corrected);
-    du[i] = c.rest1 * p_bar + 2 * c.rest2 * u[i] * v_bar;
-    dp[i] = c.beta1 * p_bar;
-    dv[i] = c.beta2 * v_bar;
-    dx[i] += c.keep * dy[i];
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    const auto corrected = c.correction2 * at.load(v + i), r = c.root.value(corrected), out = at.load(dy + i);
+    const auto of_p = c.gamma * c.correction1 * out / r, of_r = of_p * (at.load(p + i) / r);
+    const auto p_bar = at.load(dp + i) + of_p;
+    const auto v_bar = at.load(dv + i) - of_r * c.correction2 * c.root.slope(corrected);
+    at.store(du + i, c.rest1 * p_bar + 2 * c.rest2 * at.load(u + i) * v_bar);
+    at.store(dp + i, c.beta1 * p_bar);
+    at.store(dv + i, c.beta2 * v_bar);
+    at.store(dx + i, at.load(dx + i) + c.keep * out);
   }
 };
 
@@ -115,11 +128,13 @@ struct Adam {
   void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f,
                Out<T, 2, B> y, Saved<T, B>& saved) const {
     for (auto* t : {&saved.u, &saved.p, &saved.v}) t->resize(x.extent(0), x.extent(1));
-    saved.layer = ++carry.layer;
-    f(x, saved.u, 0);
-    B::for_each(ctx, x.size(),
-                fn::AdamRuleStep<T>{coefficients<T>(saved.layer), x.data(), saved.u.data(), carry.p.data(),
-                                    carry.v.data(), saved.p.data(), saved.v.data(), y.data()});
+    saved.layer = carry.layer + 1;
+    step(ctx, x, carry, f, saved.u.view(), y, saved.p.data(), saved.v.data());
+  }
+  template <class T, class B, class F>
+  void infer(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f,
+             Out<T, 2, B> y) const {
+    step(ctx, x, carry, f, y, y);
   }
   template <class T, class B, class F>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, const Saved<T, B>& saved, F&& df,
@@ -133,6 +148,13 @@ struct Adam {
   }
 
  private:
+  template <class C, class T, class B, class F>
+  void step(C& ctx, View<const T, 2, B> x, Carry<T, B>& carry, F& f, View<T, 2, B> u, View<T, 2, B> y,
+            Same<T*> kept_p = nullptr, Same<T*> kept_v = nullptr) const {
+    f(x, u, 0);
+    B::for_each(ctx, x.size(), fn::AdamRuleStep<T>{coefficients<T>(++carry.layer), x.data(), u.data(), carry.p.data(),
+                                                   carry.v.data(), y.data(), kept_p, kept_v});
+  }
   template <class T>
   fn::AdamCoefficients<T> coefficients(Index layer) const {
     const auto correction = [&](double beta) {

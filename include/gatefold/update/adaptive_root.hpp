@@ -1,7 +1,6 @@
 #pragma once
 
-#include <cmath>
-
+#include "gatefold/backend/math.hpp"
 #include "gatefold/core/config.hpp"
 
 namespace gatefold::fn {
@@ -16,10 +15,17 @@ template <class T>
 struct AdaptiveRoot {
   T epsilon;
   bool inside;
-  GATEFOLD_HD T value(T v) const { return inside ? std::sqrt(v + epsilon) : std::sqrt(v) + epsilon; }
-  GATEFOLD_HD T slope(T v) const {
-    const T root = std::sqrt(inside ? v + epsilon : v);
-    return root > 0 ? T(0.5) / root : T(0);
+  template <class V>
+  GATEFOLD_HD V value(V v) const {
+    using math::sqrt;
+    return inside ? sqrt(v + epsilon) : sqrt(v) + epsilon;
+  }
+  template <class V>
+  GATEFOLD_HD V slope(V v) const {
+    using math::sqrt;
+    using math::where_positive;
+    const V root = sqrt(inside ? v + epsilon : v);
+    return where_positive(root, T(0.5) / root, V(0));
   }
 };
 

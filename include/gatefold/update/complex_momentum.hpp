@@ -14,30 +14,35 @@ namespace gatefold {
 
 namespace fn {
 
-/// p ← μ p + u,   y = x + γ Re p,   p = re + i im
+/// p ← μ p + u,   y = x + γ Re p,   p = re + i im;   y enters as u
 template <class T>
 struct ComplexStep {
+  using Element = T;
   T mu_re, mu_im, gamma;
-  const T *x, *u;
+  const T* x;
   T *re, *im, *y;
-  GATEFOLD_HD void operator()(Index i) const {
-    const T a = re[i], b = im[i];
-    re[i] = mu_re * a - mu_im * b + u[i];
-    im[i] = mu_im * a + mu_re * b;
-    y[i] = x[i] + gamma * re[i];
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    const auto a = at.load(re + i), b = at.load(im + i), now = mu_re * a - mu_im * b + at.load(y + i);
+    at.store(re + i, now);
+    at.store(im + i, mu_im * a + mu_re * b);
+    at.store(y + i, at.load(x + i) + gamma * now);
   }
 };
-/// du = γ dy + dre,   (dre, dim) ← μ̄ (du, dim)
+/// du = γ dy + dre,   (dre, dim) ← μ̄ (du, dim),   dx += dy
 template <class T>
 struct ComplexBackward {
+  using Element = T;
   T mu_re, mu_im, gamma;
   const T* dy;
-  T *dre, *dim, *du;
-  GATEFOLD_HD void operator()(Index i) const {
-    du[i] = gamma * dy[i] + dre[i];
-    const T b = dim[i];
-    dre[i] = mu_re * du[i] + mu_im * b;
-    dim[i] = mu_re * b - mu_im * du[i];
+  T *dre, *dim, *du, *dx;
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    const auto out = at.load(dy + i), a = gamma * out + at.load(dre + i), b = at.load(dim + i);
+    at.store(du + i, a);
+    at.store(dre + i, mu_re * a + mu_im * b);
+    at.store(dim + i, mu_re * b - mu_im * a);
+    at.store(dx + i, at.load(dx + i) + out);
   }
 };
 
@@ -85,11 +90,9 @@ struct ComplexMomentum {
   template <class T, class B, class F>
   void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f,
                Out<T, 2, B> y, Nothing<T, B>&) const {
-    auto mark = ctx.mark();
-    auto u = ctx.template scratch<T>(x.extent(0), x.extent(1));
-    f(x, u, 0);
-    B::for_each(ctx, x.size(), fn::ComplexStep<T>{T(mu_re()), T(mu_im()), T(gamma), x.data(), u.data(),
-                                                  carry.re.data(), carry.im.data(), y.data()});
+    f(x, y, 0);
+    B::for_each(ctx, x.size(), fn::ComplexStep<T>{T(mu_re()), T(mu_im()), T(gamma), x.data(), carry.re.data(),
+                                                  carry.im.data(), y.data()});
   }
   template <class T, class B, class F>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, const Nothing<T, B>&, F&& df,
@@ -97,8 +100,7 @@ struct ComplexMomentum {
     auto mark = ctx.mark();
     auto du = ctx.template scratch<T>(x.extent(0), x.extent(1));
     B::for_each(ctx, x.size(), fn::ComplexBackward<T>{T(mu_re()), T(mu_im()), T(gamma), dy.data(), dcarry.re.data(),
-                                                      dcarry.im.data(), du.data()});
-    add(ctx, dy, dx);
+                                                      dcarry.im.data(), du.data(), dx.data()});
     df(x, du, dx, 0);
   }
 

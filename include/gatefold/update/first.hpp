@@ -7,6 +7,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/policy.hpp"
+#include "gatefold/update/update.hpp"
 
 namespace gatefold::update {
 
@@ -86,19 +87,19 @@ struct First {
   template <class T, class B, class F>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Carry<T, B>& carry, F&& f,
                Out<T, 2, B> y, Saved<T, B>& saved) const {
-    saved.is_first = carry.layer++ == 0;
-    if (!saved.is_first) return rest.forward(ctx, p.rest, x, carry.rest, f, y, saved.rest);
-    if (!warm) return first.forward(ctx, p.first, x, carry.first, f, y, saved.first);
-    auto mark = ctx.mark();
-    auto shared = ctx.template scratch<T>(x.extent(0), x.extent(1));
-    auto dropped = ctx.template scratch<T>(x.extent(0), x.extent(1));
-    auto evaluate = [&](View<const T, 2, B> point, View<T, 2, B> u, int call) {
-      f(point, u, call);
-      copy(ctx, u, shared);
-    };
-    auto reuse = [&](View<const T, 2, B>, View<T, 2, B> u, int) { copy(ctx, shared, u); };
-    first.forward(ctx, p.first, x, carry.first, evaluate, y, saved.first);
-    rest.forward(ctx, p.rest, x, carry.rest, reuse, dropped, saved.rest);
+    saved.is_first = carry.layer == 0;
+    step<T, B>(
+        ctx, x, carry, f, y,
+        [&](auto& u, View<T, 2, B> out) { first.forward(ctx, p.first, x, carry.first, u, out, saved.first); },
+        [&](auto& u, View<T, 2, B> out) { rest.forward(ctx, p.rest, x, carry.rest, u, out, saved.rest); });
+  }
+  template <class T, class B, class F>
+  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Carry<T, B>& carry, F&& f,
+             Out<T, 2, B> y) const {
+    step<T, B>(
+        ctx, x, carry, f, y,
+        [&](auto& u, View<T, 2, B> out) { infer_rule<T, B>(first, ctx, p.first, x, carry.first, u, out); },
+        [&](auto& u, View<T, 2, B> out) { infer_rule<T, B>(rest, ctx, p.rest, x, carry.rest, u, out); });
   }
   template <class T, class B, class F>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, F&& df,
@@ -116,6 +117,25 @@ struct First {
     };
     rest.backward(ctx, p.rest, x, saved.rest, take, nothing, dcarry.rest, dx, grads.rest);
     first.backward(ctx, p.first, x, saved.first, both, dy, dcarry.first, dx, grads.first);
+  }
+
+ private:
+  /// (1) and (2), where run_first(u, y) and run_rest(u, y) apply the rules to an evaluation u.
+  template <class T, class B, class F, class RunFirst, class RunRest>
+  void step(typename B::Context& ctx, View<const T, 2, B> x, Carry<T, B>& carry, F& f, View<T, 2, B> y,
+            const RunFirst& run_first, const RunRest& run_rest) const {
+    if (carry.layer++ > 0) return run_rest(f, y);
+    if (!warm) return run_first(f, y);
+    auto mark = ctx.mark();
+    auto shared = ctx.template scratch<T>(x.extent(0), x.extent(1));
+    auto dropped = ctx.template scratch<T>(x.extent(0), x.extent(1));
+    auto evaluate = [&](View<const T, 2, B> point, View<T, 2, B> u, int call) {
+      f(point, u, call);
+      copy(ctx, u, shared);
+    };
+    auto reuse = [&](View<const T, 2, B>, View<T, 2, B> u, int) { copy(ctx, shared, u); };
+    run_first(evaluate, y);
+    run_rest(reuse, dropped);
   }
 };
 template <class F, class R>

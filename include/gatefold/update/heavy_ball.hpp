@@ -40,8 +40,7 @@ struct HeavyBall {
   template <class T, class B, class F>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, const Nothing<T, B>&, F&& df,
                 In<T, 2, B> dy, Carry<T, B>& dcarry, Out<T, 2, B> dx, Nothing<T, B>&) const {
-    add(ctx, dy, dx);
-    momentum_backward(ctx, mu, gamma, x, df, dy, dcarry.p.view(), dx);
+    momentum_backward(ctx, mu, gamma, x, df, dy, dcarry.p.view(), dx, dx);
   }
 };
 

@@ -1,10 +1,13 @@
 #pragma once
 
+#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
-#include "gatefold/tensor/view.hpp"
+#include "gatefold/tensor/tensor.hpp"
 
-namespace gatefold::fn {
+namespace gatefold {
+
+namespace fn {
 
 /// The terms of ⟨a, b⟩, for reduce in Sum.
 template <class T, class Sum = T>
@@ -19,11 +22,24 @@ struct RowInnerProduct {
   View<Sum, 1, B> out;
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    Sum v = 0;
-    for (Index d = lanes.lane; d < a.extent(1); d += lanes.size) v += Sum(a(n, d)) * Sum(b(n, d));
-    v = lanes.sum(v);
+    const Sum v = inner_product<Sum>(lanes, a.extent(1), &a(n, 0), &b(n, 0));
     if (lanes.lane == 0) out(n) = v;
   }
 };
 
-}  // namespace gatefold::fn
+}  // namespace fn
+
+namespace update {
+
+/// *out += ⟨a, b⟩ over all items, summed in Sum.
+/// @order  row by row, then the rows in a fixed order
+template <class C, class T, class Sum, class B>
+void add_inner_product(C& ctx, View<const T, 2, B> a, Same<View<const T, 2, B>> b, Sum* out) {
+  auto mark = ctx.mark();
+  auto rows = ctx.template scratch<Sum>(a.extent(0));
+  B::for_rows(ctx, a.extent(0), fn::RowInnerProduct<T, B, Sum>{a, b, rows});
+  B::template reduce<Sum>(ctx, a.extent(0), fn::Term<Sum>{rows.data()}, out);
+}
+
+}  // namespace update
+}  // namespace gatefold

@@ -112,11 +112,17 @@ struct LearnedHeavyBall {
   void forward(typename B::Context& ctx, const Params<T, B>& params, In<T, 2, B> x, Carry<T, B>& carry, F&& f,
                Out<T, 2, B> y, Saved<T, B>& saved) const {
     saved.gamma.resize(step == StepSize::per_item ? x.extent(0) : 0);
-    if (step == StepSize::per_item) {
-      params.linear.forward(ctx, x, saved.gamma);
-      B::for_each(ctx, x.extent(0), fn::Sigmoid<T>{saved.gamma.data()});
-    }
-    learned_momentum_forward(ctx, mu_of(params), gamma_of(params, saved, x), x, f, carry.p.view(), y, saved.momentum);
+    step_sizes(ctx, params, x, saved.gamma.view());
+    learned_momentum_forward(ctx, mu_of(params), gamma_of(params, saved.gamma.data()), x, f, carry.p.view(), y,
+                             saved.momentum);
+  }
+  template <class T, class B, class F>
+  void infer(typename B::Context& ctx, const Params<T, B>& params, In<T, 2, B> x, Carry<T, B>& carry, F&& f,
+             Out<T, 2, B> y) const {
+    auto mark = ctx.mark();
+    auto sizes = ctx.template scratch<T>(x.extent(0));
+    step_sizes(ctx, params, x, sizes);
+    learned_momentum_infer(ctx, mu_of(params), gamma_of(params, sizes.data()), x, f, carry.p.view(), y);
   }
   template <class T, class B, class F>
   void backward(typename B::Context& ctx, const Params<T, B>& params, In<T, 2, B> x, const Saved<T, B>& saved, F&& df,
@@ -124,7 +130,7 @@ struct LearnedHeavyBall {
     auto mark = ctx.mark();
     const bool per_item = step == StepSize::per_item;
     auto of_items = ctx.template scratch<T>(per_item ? x.extent(0) : 0);
-    learned_momentum_backward(ctx, mu_of(params), gamma_of(params, saved, x), x, saved.momentum, df, dy,
+    learned_momentum_backward(ctx, mu_of(params), gamma_of(params, saved.gamma.data()), x, saved.momentum, df, dy,
                               dcarry.p.view(), dx, grads.mu, per_item ? of_items : grads.gamma.view());
     if (!per_item) return;
     B::for_each(ctx, x.extent(0), fn::SigmoidBackward<T>{saved.gamma.data(), of_items.data()});
@@ -136,17 +142,25 @@ struct LearnedHeavyBall {
     expect_finite(where, "mu", mu);
     expect_finite(where, "gamma", gamma);
   }
+  /// (2), where the step size is per item.
+  template <class C, class T, class B>
+  void step_sizes(C& ctx, const Params<T, B>& params, View<const T, 2, B> x, View<T, 1, B> sizes) const {
+    if (step != StepSize::per_item) return;
+    params.linear.forward(ctx, x, sizes);
+    B::for_each(ctx, x.extent(0), fn::Sigmoid<T>{sizes.data()});
+  }
   Index linear_dim() const { return step == StepSize::per_item ? model_dim : 0; }
   template <class T, class B>
   fn::Coefficient<T> mu_of(const Params<T, B>& params) const {
-    return {T(mu), learn_mu ? params.mu.data() : nullptr, 0};
+    return {T(mu), learn_mu ? params.mu.data() : nullptr};
   }
+  /// @param sizes  γ[n], used where it is per item
   template <class T, class B>
-  fn::Coefficient<T> gamma_of(const Params<T, B>& params, const Saved<T, B>& saved, const View<const T, 2, B>& x) const {
+  fn::Coefficient<T> gamma_of(const Params<T, B>& params, const T* sizes) const {
     switch (step) {
-      case StepSize::learned: return {0, params.gamma.data(), 0};
-      case StepSize::per_item: return {0, saved.gamma.data(), x.extent(1)};
-      default: return {T(gamma), nullptr, 0};
+      case StepSize::learned: return {0, params.gamma.data()};
+      case StepSize::per_item: return {0, sizes, true};
+      default: return {T(gamma)};
     }
   }
 };

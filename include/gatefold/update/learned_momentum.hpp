@@ -1,6 +1,6 @@
 #pragma once
 
-#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/lanes.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/tensor.hpp"
@@ -14,24 +14,43 @@ namespace gatefold {
 
 namespace fn {
 
-/// A number of options, or one that lives in memory: for all elements, or for each `width` of them.
+/// A number of options, or one that lives in memory: for all items, or for each of them.
 template <class T>
 struct Coefficient {
   T fixed = 0;
   const T* learned = nullptr;
-  Index width = 0;  // 0: one for all
-  GATEFOLD_HD T operator()(Index i) const { return !learned ? fixed : width == 0 ? *learned : learned[i / width]; }
+  bool per_item = false;
+  GATEFOLD_HD T operator()(Index n) const { return learned ? learned[per_item ? n : 0] : fixed; }
 };
 
-template <class T>
+/// HeavyBallStep of item n, with its coefficients.
+template <class T, class B>
 struct LearnedMomentumStep {
   Coefficient<T> mu, gamma;
-  const T *x, *u;
-  T *p, *before, *after, *y;
-  GATEFOLD_HD void operator()(Index i) const {
-    before[i] = p[i];
-    p[i] = after[i] = mu(i) * p[i] + u[i];
-    y[i] = x[i] + gamma(i) * p[i];
+  View<const T, 2, B> x, u;
+  View<T, 2, B> p, y;
+  View<T, 2, B> before, after;  // p before and after, empty: not kept. after may be u
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const HeavyBallStep<T> step{mu(n), gamma(n), &x(n, 0), &u(n, 0), &p(n, 0), &y(n, 0)};
+    if (before.empty()) return each_column<T>(lanes, x.extent(1), step);
+    each_column<T>(lanes, x.extent(1), [&](const auto& at, Index d) {
+      at.store(&before(n, d), at.load(&p(n, d)));
+      step(at, d);
+      at.store(&after(n, d), at.load(&p(n, d)));
+    });
+  }
+};
+/// HeavyBallBackward of item n, with its coefficients.
+template <class T, class B>
+struct LearnedMomentumBackward {
+  Coefficient<T> mu, gamma;
+  View<const T, 2, B> dy;
+  View<T, 2, B> dp, du, dx;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    each_column<T>(lanes, dy.extent(1),
+                   HeavyBallBackward<T>{mu(n), gamma(n), &dy(n, 0), &dp(n, 0), &du(n, 0), &dx(n, 0)});
   }
 };
 
@@ -49,14 +68,19 @@ struct KeptMomentum {
 template <class C, class T, class B, class F>
 void learned_momentum_forward(C& ctx, const fn::Coefficient<T>& mu, const fn::Coefficient<T>& gamma, View<const T, 2, B> x,
                               F&& f, View<T, 2, B> p, View<T, 2, B> y, KeptMomentum<T, B>& kept) {
-  auto mark = ctx.mark();
-  auto u = ctx.template scratch<T>(x.extent(0), x.extent(1));
   for (auto* t : {&kept.before, &kept.after}) t->resize(x.extent(0), x.extent(1));
-  f(x, u, 0);
-  B::for_each(ctx, x.size(), fn::LearnedMomentumStep<T>{mu, gamma, x.data(), u.data(), p.data(), kept.before.data(),
-                                                        kept.after.data(), y.data()});
+  f(x, kept.after.view(), 0);
+  B::for_rows(ctx, x.extent(0),
+              fn::LearnedMomentumStep<T, B>{mu, gamma, x, kept.after, p, y, kept.before, kept.after});
 }
-/// Its adjoint: updates dp, adds to dx; adds to dmu [1] and dgamma [1] unless they are empty, or writes dgamma [N] where
+/// (1), and nothing is kept.
+template <class C, class T, class B, class F>
+void learned_momentum_infer(C& ctx, const fn::Coefficient<T>& mu, const fn::Coefficient<T>& gamma, View<const T, 2, B> x,
+                            F&& f, View<T, 2, B> p, View<T, 2, B> y) {
+  f(x, y, 0);
+  B::for_rows(ctx, x.extent(0), fn::LearnedMomentumStep<T, B>{mu, gamma, x, y, p, y, {}, {}});
+}
+/// The adjoint of (1): updates dp, adds to dx; adds to dmu [1] and dgamma [1] unless they are empty, or writes dgamma [N] where
 /// γ is one of each item.
 template <class C, class T, class B, class F>
 void learned_momentum_backward(C& ctx, const fn::Coefficient<T>& mu, const fn::Coefficient<T>& gamma,
@@ -64,16 +88,13 @@ void learned_momentum_backward(C& ctx, const fn::Coefficient<T>& mu, const fn::C
                                View<T, 2, B> dp, View<T, 2, B> dx, Same<View<T, 1, B>> dmu, Same<View<T, 1, B>> dgamma) {
   auto mark = ctx.mark();
   auto du = ctx.template scratch<T>(x.extent(0), x.extent(1));
-  B::for_each(ctx, x.size(),
-              fn::HeavyBallBackward<T, fn::Coefficient<T>>{mu, gamma, dy.data(), dp.data(), du.data()});
-  if (dmu.size() > 0)
-    B::template reduce<T>(ctx, x.size(), fn::InnerProduct<T>{du.data(), kept.before.data()}, dmu.data());
-  if (gamma.width > 0) {
+  B::for_rows(ctx, x.extent(0), fn::LearnedMomentumBackward<T, B>{mu, gamma, dy, dp, du, dx});
+  if (dmu.size() > 0) add_inner_product(ctx, View<const T, 2, B>(du), kept.before, dmu.data());
+  if (gamma.per_item) {
     B::for_rows(ctx, x.extent(0), fn::RowInnerProduct<T, B>{dy, kept.after, dgamma});
   } else if (dgamma.size() > 0) {
-    B::template reduce<T>(ctx, x.size(), fn::InnerProduct<T>{dy.data(), kept.after.data()}, dgamma.data());
+    add_inner_product(ctx, dy, kept.after, dgamma.data());
   }
-  add(ctx, dy, dx);
   df(x, du, dx, 0);
 }
 

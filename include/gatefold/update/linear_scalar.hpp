@@ -1,13 +1,43 @@
 #pragma once
 
-#include "gatefold/backend/epilogue.hpp"
+#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/initial.hpp"
 #include "gatefold/backend/one_group.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
-namespace gatefold::update {
+namespace gatefold {
+
+namespace fn {
+
+/// z[n] = ⟨x[n], w⟩ + b
+template <class T, class B>
+struct LinearScalarForward {
+  View<const T, 2, B> x;
+  const T *weight, *bias;
+  View<T, 1, B> z;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const T v = inner_product<T>(lanes, x.extent(1), &x(n, 0), weight);
+    if (lanes.lane == 0) z(n) = v + *bias;
+  }
+};
+/// dx[n] += dz[n] w
+template <class T, class B>
+struct LinearScalarBackward {
+  View<const T, 1, B> dz;
+  const T* weight;
+  View<T, 2, B> dx;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    each_column<T>(lanes, dx.extent(1), AddScaled<T>{dz(n), weight, &dx(n, 0)});
+  }
+};
+
+}  // namespace fn
+
+namespace update {
 
 /// The parameters of a learned number for each item, linear in it. Without dimensions there are none.
 ///
@@ -31,7 +61,7 @@ struct LinearScalar {
     expect_shape(rule, "params.linear.bias", bias, {dim > 0 ? 1 : 0});
   }
   void forward(typename B::Context& ctx, View<const T, 2, B> x, View<T, 1, B> z) const {
-    B::gemm(ctx, x, false, weight.view(), false, false, z.as(x.extent(0), 1), fn::AddBias<T, B>{bias.view().as(1, 1)});
+    B::for_rows(ctx, x.extent(0), fn::LinearScalarForward<T, B>{x, weight.data(), bias.data(), z});
   }
   /// Adds to dx and grads.
   void backward(typename B::Context& ctx, View<const T, 2, B> x, View<const T, 1, B> dz, View<T, 2, B> dx,
@@ -40,8 +70,9 @@ struct LinearScalar {
     const auto column = dz.as(x.extent(0), 1);
     B::gemm(ctx, x, true, column, false, true, grads.weight.view(), fn::Store{});
     B::grouped_sum(ctx, one_group(ctx, x.extent(0)), column, grads.bias.view().as(1, 1));
-    B::gemm(ctx, column, false, weight.view(), true, true, dx, fn::Store{});
+    B::for_rows(ctx, x.extent(0), fn::LinearScalarBackward<T, B>{dz, weight.data(), dx});
   }
 };
 
-}  // namespace gatefold::update
+}  // namespace update
+}  // namespace gatefold

@@ -17,32 +17,47 @@ namespace gatefold {
 
 namespace fn {
 
-/// p ← μ p + u,   y = x + γ p
+/// p ← μ p + u,   y = x + γ p.   u may be y
 template <class T>
 struct HeavyBallStep {
+  using Element = T;
   T mu, gamma;
   const T *x, *u;
   T *p, *y;
-  GATEFOLD_HD void operator()(Index i) const {
-    p[i] = mu * p[i] + u[i];
-    y[i] = x[i] + gamma * p[i];
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    const auto now = mu * at.load(p + i) + at.load(u + i);
+    at.store(p + i, now);
+    at.store(y + i, at.load(x + i) + gamma * now);
   }
 };
-/// A number of options, the same for all elements.
+/// du = γ dy + dp,   dp ← μ du,   dx += dy
 template <class T>
-struct Constant {
-  T value;
-  GATEFOLD_HD T operator()(Index) const { return value; }
-};
-/// du = γ dy + dp,   dp ← μ du, with coefficients of element i
-template <class T, class CoefficientT = Constant<T>>
 struct HeavyBallBackward {
-  CoefficientT mu, gamma;
+  using Element = T;
+  T mu, gamma;
   const T* dy;
-  T *dp, *du;
-  GATEFOLD_HD void operator()(Index i) const {
-    du[i] = gamma(i) * dy[i] + dp[i];
-    dp[i] = mu(i) * du[i];
+  T *dp, *du, *dx;
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    const auto out = at.load(dy + i), in = gamma * out + at.load(dp + i);
+    at.store(du + i, in);
+    at.store(dp + i, mu * in);
+    at.store(dx + i, at.load(dx + i) + out);
+  }
+};
+/// dx += dz,   dp += a dz
+template <class T>
+struct LookAheadBackward {
+  using Element = T;
+  T ahead;
+  const T* dz;
+  T *dp, *dx;
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    const auto back = at.load(dz + i);
+    at.store(dx + i, at.load(dx + i) + back);
+    at.store(dp + i, at.load(dp + i) + ahead * back);
   }
 };
 
@@ -73,45 +88,54 @@ struct Momentum {
   void validate(const char* rule, Index items, Index dim) const { expect_shape(rule, "carry.p", p, {items, dim}); }
 };
 
-/// (1) with the branch evaluated at `point`, wherever that is.
+/// (1) with the branch evaluated at `point`, wherever that is. y holds u on the way.
 template <class C, class T, class B, class F>
 void momentum_forward(C& ctx, double mu, double gamma, View<const T, 2, B> x, Same<View<const T, 2, B>> point, F&& f,
                       View<T, 2, B> p, View<T, 2, B> y) {
-  auto mark = ctx.mark();
-  auto u = ctx.template scratch<T>(x.extent(0), x.extent(1));
-  f(point, u, 0);
-  B::for_each(ctx, x.size(), fn::HeavyBallStep<T>{T(mu), T(gamma), x.data(), u.data(), p.data(), y.data()});
+  f(point, y, 0);
+  B::for_each(ctx, x.size(), fn::HeavyBallStep<T>{T(mu), T(gamma), x.data(), y.data(), p.data(), y.data()});
 }
-/// Its adjoint, dy's own way to x excepted: updates dp, adds to dpoint.
+/// Its adjoint: updates dp, adds to dx and dpoint, which may be dx.
 template <class C, class T, class B, class F>
 void momentum_backward(C& ctx, double mu, double gamma, View<const T, 2, B> point, F&& df, View<const T, 2, B> dy,
-                       View<T, 2, B> dp, View<T, 2, B> dpoint) {
+                       View<T, 2, B> dp, View<T, 2, B> dx, View<T, 2, B> dpoint) {
   auto mark = ctx.mark();
   auto du = ctx.template scratch<T>(dy.extent(0), dy.extent(1));
   B::for_each(ctx, dy.size(),
-              fn::HeavyBallBackward<T>{{T(mu)}, {T(gamma)}, dy.data(), dp.data(), du.data()});
+              fn::HeavyBallBackward<T>{T(mu), T(gamma), dy.data(), dp.data(), du.data(), dx.data()});
   df(point, du, dpoint, 0);
 }
 
+/// (1) with its look-ahead. Writes the point z, which backward needs.
+template <class C, class T, class B, class F>
+void look_ahead(C& ctx, double mu, double gamma, double ahead, View<const T, 2, B> x, F&& f, View<T, 2, B> p,
+                View<T, 2, B> y, View<T, 2, B> point) {
+  B::for_each(ctx, x.size(), fn::ScaledSum<T>{x.data(), T(ahead), p.data(), point.data()});
+  momentum_forward(ctx, mu, gamma, x, point, f, p, y);
+}
 /// (1) with its look-ahead. The point is kept for backward.
 template <class C, class T, class B, class F>
 void look_ahead_forward(C& ctx, double mu, double gamma, double ahead, View<const T, 2, B> x, F&& f, View<T, 2, B> p,
                         View<T, 2, B> y, Tensor<T, 2, B>& point) {
   point.resize(x.extent(0), x.extent(1));
-  B::for_each(ctx, x.size(), fn::ScaledSum<T>{x.data(), T(ahead), p.data(), point.data()});
-  momentum_forward(ctx, mu, gamma, x, point, f, p, y);
+  look_ahead(ctx, mu, gamma, ahead, x, f, p, y, point.view());
 }
-/// Its adjoint: x and p both receive what the branch gives back at the point, p that times a.
+/// The same, and nothing is kept.
+template <class C, class T, class B, class F>
+void look_ahead_infer(C& ctx, double mu, double gamma, double ahead, View<const T, 2, B> x, F&& f, View<T, 2, B> p,
+                      View<T, 2, B> y) {
+  auto mark = ctx.mark();
+  look_ahead(ctx, mu, gamma, ahead, x, f, p, y, ctx.template scratch<T>(x.extent(0), x.extent(1)));
+}
+/// The adjoint of the look-ahead: x and p both receive what the branch gives back at the point, p that times a.
 template <class C, class T, class B, class F>
 void look_ahead_backward(C& ctx, double mu, double gamma, double ahead, const Tensor<T, 2, B>& point, F&& df,
                          View<const T, 2, B> dy, View<T, 2, B> dp, View<T, 2, B> dx) {
   auto mark = ctx.mark();
   auto dpoint = ctx.template scratch<T>(dy.extent(0), dy.extent(1));
   fill(ctx, dpoint, 0);
-  momentum_backward(ctx, mu, gamma, point.view(), df, dy, dp, dpoint);
-  add(ctx, dy, dx);
-  add(ctx, dpoint, dx);
-  add_scaled(ctx, T(ahead), dpoint, dp);
+  momentum_backward(ctx, mu, gamma, point.view(), df, dy, dp, dx, dpoint);
+  B::for_each(ctx, dy.size(), fn::LookAheadBackward<T>{T(ahead), dpoint.data(), dp.data(), dx.data()});
 }
 
 }  // namespace update

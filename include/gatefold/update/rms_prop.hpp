@@ -11,29 +11,39 @@ namespace gatefold {
 
 namespace fn {
 
+/// (1) of update::RmsProp. y may be u.
 template <class T>
 struct RmsPropStep {
+  using Element = T;
   T mu, rest, gamma;  // rest = 1 − μ
   AdaptiveRoot<T> root;
   const T *x, *u;
-  T *p, *kept_p, *y;
-  GATEFOLD_HD void operator()(Index i) const {
-    p[i] = kept_p[i] = mu * p[i] + rest * (u[i] * u[i]);
-    y[i] = x[i] + gamma * (u[i] / root.value(p[i]));
+  T *p, *y;
+  T* kept_p;  // null: not kept
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    const auto ui = at.load(u + i), pi = mu * at.load(p + i) + rest * (ui * ui);
+    at.store(p + i, pi);
+    at.store(y + i, at.load(x + i) + gamma * (ui / root.value(pi)));
+    if (kept_p) at.store(kept_p + i, pi);
   }
 };
-/// p̄ = dp − γ dy u r′ / r²,   du = γ dy / r + 2 (1−μ) u p̄,   dp ← μ p̄
+/// p̄ = dp − γ dy u r′ / r²,   du = γ dy / r + 2 (1−μ) u p̄,   dp ← μ p̄,   dx += dy
 template <class T>
 struct RmsPropBackward {
+  using Element = T;
   T mu, rest, gamma;
   AdaptiveRoot<T> root;
   const T *u, *p, *dy;
-  T *dp, *du;
-  GATEFOLD_HD void operator()(Index i) const {
-    const T r = root.value(p[i]), direct = gamma * dy[i] / r;
-    const T p_bar = dp[i] - direct * (u[i] / r) * root.slope(p[i]);
-    du[i] = direct + 2 * rest * u[i] * p_bar;
-    dp[i] = mu * p_bar;
+  T *dp, *du, *dx;
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    const auto ui = at.load(u + i), pi = at.load(p + i), out = at.load(dy + i);
+    const auto r = root.value(pi), direct = gamma * out / r;
+    const auto p_bar = at.load(dp + i) - direct * (ui / r) * root.slope(pi);
+    at.store(du + i, direct + 2 * rest * ui * p_bar);
+    at.store(dp + i, mu * p_bar);
+    at.store(dx + i, at.load(dx + i) + out);
   }
 };
 
@@ -76,10 +86,12 @@ struct RmsProp {
   void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f,
                Out<T, 2, B> y, Saved<T, B>& saved) const {
     for (auto* t : {&saved.u, &saved.p}) t->resize(x.extent(0), x.extent(1));
-    f(x, saved.u, 0);
-    B::for_each(ctx, x.size(),
-                fn::RmsPropStep<T>{T(mu), T(1 - mu), T(gamma), {T(epsilon), true}, x.data(), saved.u.data(),
-                                   carry.p.data(), saved.p.data(), y.data()});
+    step(ctx, x, carry, f, saved.u.view(), y, saved.p.data());
+  }
+  template <class T, class B, class F>
+  void infer(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f,
+             Out<T, 2, B> y) const {
+    step(ctx, x, carry, f, y, y);
   }
   template <class T, class B, class F>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, const Saved<T, B>& saved, F&& df,
@@ -88,9 +100,17 @@ struct RmsProp {
     auto du = ctx.template scratch<T>(x.extent(0), x.extent(1));
     B::for_each(ctx, x.size(),
                 fn::RmsPropBackward<T>{T(mu), T(1 - mu), T(gamma), {T(epsilon), true}, saved.u.data(), saved.p.data(),
-                                       dy.data(), dcarry.p.data(), du.data()});
-    add(ctx, dy, dx);
+                                       dy.data(), dcarry.p.data(), du.data(), dx.data()});
     df(x, du, dx, 0);
+  }
+
+ private:
+  template <class C, class T, class B, class F>
+  void step(C& ctx, View<const T, 2, B> x, Carry<T, B>& carry, F& f, View<T, 2, B> u, View<T, 2, B> y,
+            Same<T*> kept_p = nullptr) const {
+    f(x, u, 0);
+    B::for_each(ctx, x.size(), fn::RmsPropStep<T>{T(mu), T(1 - mu), T(gamma), {T(epsilon), true}, x.data(), u.data(),
+                                                  carry.p.data(), y.data(), kept_p});
   }
 };
 

@@ -49,6 +49,11 @@ struct Robust {
     look_ahead_forward(ctx, mu(), gamma(), alpha() * gamma(), x, f, carry.p.view(), y, saved.point);
   }
   template <class T, class B, class F>
+  void infer(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f,
+             Out<T, 2, B> y) const {
+    look_ahead_infer(ctx, mu(), gamma(), alpha() * gamma(), x, f, carry.p.view(), y);
+  }
+  template <class T, class B, class F>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, const Saved<T, B>& saved, F&& df,
                 In<T, 2, B> dy, Carry<T, B>& dcarry, Out<T, 2, B> dx, Nothing<T, B>&) const {
     look_ahead_backward(ctx, mu(), gamma(), alpha() * gamma(), saved.point, df, dy, dcarry.p.view(), dx);

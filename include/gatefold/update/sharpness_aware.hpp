@@ -20,29 +20,55 @@ struct InverseRoot {
   double* s;
   GATEFOLD_HD void operator()(Index i) const { s[i] = s[i] > 0 ? 1 / std::sqrt(s[i]) : 0; }
 };
-/// n = u/‖u‖, in place;   z = x − ρ n.   `width` elements share a norm
-template <class T>
+/// n = u/‖u‖, in place;   z = x − ρ n.   Norms are of items, or one of all
+template <class T, class B>
 struct Sharpen {
   T rho;
-  Index width;
-  const T* x;
-  const double* inverse;
-  T *unit, *z;
-  GATEFOLD_HD void operator()(Index i) const {
-    unit[i] = T(unit[i] * inverse[i / width]);
-    z[i] = x[i] - rho * unit[i];
+  View<const T, 2, B> x;
+  View<const double, 1, B> inverse;
+  View<T, 2, B> unit, z;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const double scale = inverse(inverse.size() > 1 ? n : 0);
+    for (Index d = lanes.lane; d < x.extent(1); d += lanes.size) {
+      const T v = T(unit(n, d) * scale);
+      unit(n, d) = v;
+      z(n, d) = x(n, d) - rho * v;
+    }
   }
 };
-/// du = −ρ (dz − n ⟨n, dz⟩) / ‖u‖
+/// du = γ dy,   dx += dy
 template <class T>
+struct ScaledSumBackward {
+  using Element = T;
+  T gamma;
+  const T* dy;
+  T *du, *dx;
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    const auto out = at.load(dy + i);
+    at.store(du + i, gamma * out);
+    at.store(dx + i, at.load(dx + i) + out);
+  }
+};
+/// du = −ρ (dz − n ⟨n, dz⟩) / ‖u‖,   dx += dz
+template <class T, class B>
 struct SharpenBackward {
   T rho;
-  Index width;
-  const T *unit, *slope, *dz;  // slope = ⟨n, dz⟩
-  const double* inverse;
-  T* du;
-  GATEFOLD_HD void operator()(Index i) const {
-    du[i] = T(-rho * inverse[i / width] * (dz[i] - unit[i] * slope[i / width]));
+  View<const T, 2, B> unit, dz;
+  View<const T, 1, B> slope;  // ⟨n, dz⟩
+  View<const double, 1, B> inverse;
+  View<T, 2, B> du, dx;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const Index s = inverse.size() > 1 ? n : 0;
+    const double scale = -rho * inverse(s);
+    const T along = slope(s);
+    for (Index d = lanes.lane; d < unit.extent(1); d += lanes.size) {
+      const T v = dz(n, d);
+      du(n, d) = T(scale * (v - unit(n, d) * along));
+      dx(n, d) += v;
+    }
   }
 };
 
@@ -85,17 +111,16 @@ struct SharpnessAware {
   template <class T, class B, class F>
   void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Nothing<T, B>&, F&& f, Out<T, 2, B> y,
                Saved<T, B>& saved) const {
-    auto mark = ctx.mark();
-    auto u = ctx.template scratch<T>(x.extent(0), x.extent(1));
     for (auto* t : {&saved.unit, &saved.point}) t->resize(x.extent(0), x.extent(1));
     saved.inverse.resize(norms(x));
-    f(x, saved.unit, 0);
-    inner_products(ctx, saved.unit.view(), saved.unit.view(), saved.inverse.view());
-    B::for_each(ctx, saved.inverse.size(), fn::InverseRoot{saved.inverse.data()});
-    B::for_each(ctx, x.size(), fn::Sharpen<T>{T(rho), width(x), x.data(), saved.inverse.data(), saved.unit.data(),
-                                              saved.point.data()});
-    f(saved.point, u, 1);
-    B::for_each(ctx, x.size(), fn::ScaledSum<T>{x.data(), T(gamma), u.data(), y.data()});
+    step(ctx, x, f, y, saved.unit.view(), saved.point.view(), saved.inverse.view());
+  }
+  template <class T, class B, class F>
+  void infer(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Nothing<T, B>&, F&& f,
+             Out<T, 2, B> y) const {
+    auto mark = ctx.mark();
+    auto point = ctx.template scratch<T>(x.extent(0), x.extent(1));
+    step(ctx, x, f, y, y, point, ctx.template scratch<double>(norms(x)));
   }
   template <class T, class B, class F>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, const Saved<T, B>& saved, F&& df,
@@ -104,25 +129,29 @@ struct SharpnessAware {
     auto du = ctx.template scratch<T>(x.extent(0), x.extent(1)), dz = ctx.template scratch<T>(x.extent(0), x.extent(1));
     auto slope = ctx.template scratch<T>(norms(x));
     fill(ctx, dz, 0);
-    fill(ctx, du, 0);
-    add_scaled(ctx, T(gamma), dy, du);
+    B::for_each(ctx, x.size(), fn::ScaledSumBackward<T>{T(gamma), dy.data(), du.data(), dx.data()});
     df(saved.point, du, dz, 1);
     inner_products(ctx, saved.unit.view(), View<const T, 2, B>(dz), slope);
-    B::for_each(ctx, x.size(), fn::SharpenBackward<T>{T(rho), width(x), saved.unit.data(), slope.data(), dz.data(),
-                                                      saved.inverse.data(), du.data()});
-    add(ctx, dy, dx);
-    add(ctx, dz, dx);
+    B::for_rows(ctx, x.extent(0),
+                fn::SharpenBackward<T, B>{T(rho), saved.unit, dz, slope, saved.inverse, du, dx});
     df(x, du, dx, 0);
   }
 
  private:
+  /// (1). unit may be y.
+  template <class C, class T, class B, class F>
+  void step(C& ctx, View<const T, 2, B> x, F& f, View<T, 2, B> y, View<T, 2, B> unit, View<T, 2, B> point,
+            View<double, 1, B> inverse) const {
+    f(x, unit, 0);
+    inner_products(ctx, unit, unit, inverse);
+    B::for_each(ctx, inverse.size(), fn::InverseRoot{inverse.data()});
+    B::for_rows(ctx, x.extent(0), fn::Sharpen<T, B>{T(rho), x, inverse, unit, point});
+    f(point, y, 1);
+    B::for_each(ctx, x.size(), fn::ScaledSum<T>{x.data(), T(gamma), y.data(), y.data()});
+  }
   template <class V>
   Index norms(const V& x) const {
     return norm == Norm::item ? x.extent(0) : 1;
-  }
-  template <class V>
-  Index width(const V& x) const {
-    return norm == Norm::item ? x.extent(1) : x.size();
   }
   template <class C, class T, class Sum, class B>
   void inner_products(C& ctx, View<T, 2, B> a, Same<View<const std::remove_const_t<T>, 2, B>> b, View<Sum, 1, B> out) const {
@@ -131,7 +160,7 @@ struct SharpnessAware {
       B::for_rows(ctx, a.extent(0), fn::RowInnerProduct<U, B, Sum>{a, b, out});
     } else {
       fill(ctx, out, 0);
-      B::template reduce<Sum>(ctx, a.size(), fn::InnerProduct<U, Sum>{a.data(), b.data()}, out.data());
+      add_inner_product(ctx, View<const U, 2, B>(a), b, out.data());
     }
   }
 };

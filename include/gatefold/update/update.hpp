@@ -14,7 +14,22 @@
 /// travels from layer to layer and is updated in place; `begin(ctx, items, dim, carry)` says how it starts. In backward,
 /// dcarry enters as the adjoint of the carry after the layer and leaves as that of the carry before it.
 /// Sign: u is the mixture of experts; the paper's f is −u (paper 001, eq. (7)).
-namespace gatefold::policy {
+/// Optional: infer(ctx, params, x, carry, f, y) const, forward that keeps nothing, with the same bits.
+namespace gatefold {
+
+/// Apply a rule without keeping anything for backward.
+template <class T, class B, class U, class F>
+void infer_rule(const U& rule, typename B::Context& ctx, const Params<U, T, B>& p, In<T, 2, B> x,
+                Same<Carry<U, T, B>>& carry, F&& f, Out<T, 2, B> y) {
+  if constexpr (requires { rule.infer(ctx, p, x, carry, f, y); }) {
+    rule.infer(ctx, p, x, carry, f, y);
+  } else {
+    auto discarded = ctx.template borrow<Saved<U, T, B>>();
+    rule.forward(ctx, p, x, carry, f, y, *discarded);
+  }
+}
+
+namespace policy {
 
 /// Stand-ins for f and df.
 template <class T, class B>
@@ -59,4 +74,5 @@ constexpr bool check_rule() {
   return true;
 }
 
-}  // namespace gatefold::policy
+}  // namespace policy
+}  // namespace gatefold

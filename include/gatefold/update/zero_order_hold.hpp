@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cmath>
+#include <type_traits>
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/initial.hpp"
@@ -40,9 +41,13 @@ GATEFOLD_HD T held_slope(T z) {
 /// to = *scale · from
 template <class T>
 struct ScaleBy {
+  using Element = T;
   const T *scale, *from;
   T* to;
-  GATEFOLD_HD void operator()(Index i) const { to[i] = *scale * from[i]; }
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    at.store(to + i, *scale * at.load(from + i));
+  }
 };
 /// held = (μ_t, Δ φ(Δ μ))
 template <class T>
@@ -142,10 +147,16 @@ struct ZeroOrderHold {
                Out<T, 2, B> y, Saved<T, B>& saved) const {
     saved.held.resize(2);
     for (auto* t : {&saved.linear, &saved.gamma}) t->resize(x.extent(0));
-    B::for_each(ctx, 1, fn::Hold<T>{params.step.data(), params.mu.data(), saved.held.data()});
-    params.linear.forward(ctx, x, saved.linear);
-    B::for_each(ctx, x.extent(0), fn::ScaleBy<T>{saved.held.data() + 1, saved.linear.data(), saved.gamma.data()});
-    learned_momentum_forward(ctx, mu_of(saved), gamma_of(saved, x), x, f, carry.p.view(), y, saved.momentum);
+    hold(ctx, params, x, saved.held.data(), saved.linear.view(), saved.gamma.data());
+    learned_momentum_forward(ctx, all_items(saved.held), each_item(saved.gamma), x, f, carry.p.view(), y, saved.momentum);
+  }
+  template <class T, class B, class F>
+  void infer(typename B::Context& ctx, const Params<T, B>& params, In<T, 2, B> x, Carry<T, B>& carry, F&& f,
+             Out<T, 2, B> y) const {
+    auto mark = ctx.mark();
+    auto held = ctx.template scratch<T>(2), gamma = ctx.template scratch<T>(x.extent(0));
+    hold(ctx, params, x, held.data(), gamma, gamma.data());
+    learned_momentum_infer(ctx, all_items(held), each_item(gamma), x, f, carry.p.view(), y);
   }
   template <class T, class B, class F>
   void backward(typename B::Context& ctx, const Params<T, B>& params, In<T, 2, B> x, const Saved<T, B>& saved, F&& df,
@@ -153,7 +164,7 @@ struct ZeroOrderHold {
     auto mark = ctx.mark();
     auto dheld = ctx.template scratch<T>(2), dgamma = ctx.template scratch<T>(x.extent(0));
     fill(ctx, dheld, 0);
-    learned_momentum_backward(ctx, mu_of(saved), gamma_of(saved, x), x, saved.momentum, df, dy, dcarry.p.view(), dx,
+    learned_momentum_backward(ctx, all_items(saved.held), each_item(saved.gamma), x, saved.momentum, df, dy, dcarry.p.view(), dx,
                               View<T, 1, B>(dheld.data(), 1), dgamma);
     B::template reduce<T>(ctx, x.extent(0), fn::InnerProduct<T>{dgamma.data(), saved.linear.data()}, dheld.data() + 1);
     B::for_each(ctx, x.extent(0), fn::ScaleBy<T>{saved.held.data() + 1, dgamma.data(), dgamma.data()});
@@ -163,13 +174,21 @@ struct ZeroOrderHold {
   }
 
  private:
-  template <class T, class B>
-  fn::Coefficient<T> mu_of(const Saved<T, B>& saved) const {
-    return {0, saved.held.data(), 0};
+  /// (2): held = (μ_t, what γ_t is times), linear = ⟨x[n], w⟩ + b and γ_t, which may be one
+  template <class C, class T, class B>
+  void hold(C& ctx, const Params<T, B>& params, View<const T, 2, B> x, Same<T*> held, View<T, 1, B> linear,
+            Same<T*> gamma) const {
+    B::for_each(ctx, 1, fn::Hold<T>{params.step.data(), params.mu.data(), held});
+    params.linear.forward(ctx, x, linear);
+    B::for_each(ctx, x.extent(0), fn::ScaleBy<T>{held + 1, linear.data(), gamma});
   }
-  template <class T, class B>
-  fn::Coefficient<T> gamma_of(const Saved<T, B>& saved, const View<const T, 2, B>& x) const {
-    return {0, saved.gamma.data(), x.extent(1)};
+  template <class V>
+  static auto all_items(const V& numbers) {
+    return fn::Coefficient<std::remove_cvref_t<decltype(*numbers.data())>>{0, numbers.data()};
+  }
+  template <class V>
+  static auto each_item(const V& numbers) {
+    return fn::Coefficient<std::remove_cvref_t<decltype(*numbers.data())>>{0, numbers.data(), true};
   }
 };
 

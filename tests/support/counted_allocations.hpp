@@ -1,0 +1,56 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+
+/// Counts what a test program takes from the heap. Replaces operator new: include it in one source of the program.
+
+// The thread sanitizer brings operators of its own: there, nothing is counted and tests that count are left out.
+#if defined(__SANITIZE_THREAD__)
+#define GATEFOLD_TEST_COUNTS 0
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define GATEFOLD_TEST_COUNTS 0
+#endif
+#endif
+#ifndef GATEFOLD_TEST_COUNTS
+#define GATEFOLD_TEST_COUNTS 1
+#endif
+
+namespace gatefold::support {
+
+inline std::atomic<int> allocations{0};
+
+}  // namespace gatefold::support
+
+#if GATEFOLD_TEST_COUNTS
+namespace gatefold::support {
+
+inline void* counted(std::size_t bytes, std::size_t alignment = alignof(std::max_align_t)) {
+  ++allocations;
+  if (void* p = std::aligned_alloc(alignment, (bytes + alignment) / alignment * alignment)) return p;
+  throw std::bad_alloc();
+}
+
+}  // namespace gatefold::support
+
+// Not inline: g++ takes an inlined malloc and a delete, or a new and a free, for a mismatch.
+[[gnu::noinline]] void* operator new(std::size_t bytes) { return gatefold::support::counted(bytes); }
+[[gnu::noinline]] void* operator new[](std::size_t bytes) { return gatefold::support::counted(bytes); }
+[[gnu::noinline]] void* operator new(std::size_t bytes, std::align_val_t a) {
+  return gatefold::support::counted(bytes, static_cast<std::size_t>(a));
+}
+[[gnu::noinline]] void* operator new[](std::size_t bytes, std::align_val_t a) {
+  return gatefold::support::counted(bytes, static_cast<std::size_t>(a));
+}
+[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete[](void* p) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete[](void* p, std::size_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete[](void* p, std::align_val_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
+#endif
