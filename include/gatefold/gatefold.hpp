@@ -6,6 +6,7 @@
 #include "gatefold/backend/borrowed.hpp"
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/backend/cpu/loops.hpp"
+#include "gatefold/backend/cpu/memory.hpp"
 #include "gatefold/backend/cpu/packed_weights.hpp"
 #include "gatefold/backend/cpu/parallel.hpp"
 #include "gatefold/backend/cpu/product.hpp"

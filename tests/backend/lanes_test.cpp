@@ -10,6 +10,7 @@
 
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/backend/softmax.hpp"
+#include "gatefold/gate/composed_gate.hpp"
 #include "gatefold/optim/normalized_gd.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 #include "support/naive.hpp"
@@ -130,6 +131,19 @@ TEST_CASE("row functors mean the same on several lanes as on one") {
       }
       std::vector<double> squares(static_cast<std::size_t>(rows), 0.5);
       same(fn::SliceSquares<double>{x.data(), columns, squares.data()}, squares, rows);
+
+      // Which experts are picked is checked through their weights.
+      const Index k = std::min<Index>(columns, 3);
+      std::vector<Index> item(static_cast<std::size_t>(rows * k)), expert = item;
+      std::vector<double> weights(item.size());
+      const fn::PickTopK<double, Cpu> picks{in, din, k, true, item, expert, weights};
+      if (columns > 1) {
+        same(picks, weights, rows);
+        std::vector<double> q(x.size());
+        const Out2 mixed(q.data(), rows, columns);
+        same(fn::RouteRow{fn::Softmax<double, Cpu>{in, mixed}, picks}, q, rows);
+        same(fn::PickTopKBackward<double, Cpu>{din, expert, weights, weights, k, true, mixed}, q, rows);
+      }
 
       // Five slots of three items; item 1 has none, pick 2 was dropped.
       const std::vector<Index> item_offsets{0, 3, 3, 4}, item_slots{0, 1, 3, 2, -1}, pick{4, 0, 3, 1, -1};

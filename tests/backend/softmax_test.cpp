@@ -28,7 +28,7 @@ std::vector<T> softmax(const std::vector<T>& z, Index rows) {
 }  // namespace
 
 TEST_CASE_TEMPLATE("softmax of rows", T, float, double) {
-  for (const Index columns : {1, 2, 7, 257}) {
+  for (const Index columns : {1, 2, 7, 8, 16, 21, 257}) {
     const Index rows = 4;
     const auto z = random_vector<T>(rows * columns, 1);
     const auto p = softmax(z, rows);
@@ -54,6 +54,22 @@ TEST_CASE_TEMPLATE("softmax of equal, huge and infinite logits", T, float, doubl
   CHECK(softmax<T>({0, -inf}, 1) == std::vector<T>{1, 0});
   CHECK(softmax<T>({-3}, 1) == std::vector<T>{1});
   for (const T v : softmax<T>({1, std::numeric_limits<T>::quiet_NaN(), 2}, 1)) CHECK(std::isnan(v));
+}
+
+TEST_CASE_TEMPLATE("softmax: a NaN in any column is the NaN of its row alone", T, float, double) {
+  for (const Index columns : {1, 8, 16, 19, 64})
+    for (Index at = 0; at < columns; ++at) {
+      auto z = random_vector<T>(2 * columns, 3);
+      const auto before = softmax(z, 2);
+      z[static_cast<std::size_t>(at)] = std::numeric_limits<T>::quiet_NaN();
+      const auto p = softmax(z, 2);
+      Index wrong = 0;
+      for (Index e = 0; e < columns; ++e) {
+        wrong += !std::isnan(p[static_cast<std::size_t>(e)]);
+        wrong += p[static_cast<std::size_t>(columns + e)] != before[static_cast<std::size_t>(columns + e)];
+      }
+      CHECK(wrong == 0);
+    }
 }
 
 TEST_CASE("softmax may be taken in place") {

@@ -174,6 +174,40 @@ TEST_CASE("AttentionPosterior (1)-(3): the stable form equals the direct form, r
       }
 }
 
+TEST_CASE("AttentionPosterior (3): equals the direct form across block borders") {
+  for (const bool causal : {false, true}) {
+    CAPTURE(causal);
+    Alone a({.sigma = 0.8, .head = FollowedHead::every}, causal, 2, 150, 150);
+    a.forward();
+    for (const Index i : {0, 1, 126, 127, 128, 149}) CHECK(difference(naive::row(a.q, i), a.expected(i)) < 1e-12);
+  }
+}
+
+TEST_CASE("AttentionPosterior: the head followed across block borders has the lowest mean entropy so far") {
+  Alone a({.head = FollowedHead::lowest_entropy}, true, 2, 150, 150);
+  a.forward();
+  for (const Index i : {0, 1, 60, 128, 149}) {
+    CHECK(a.saved.head(i) == a.lowest_entropy(0, i));
+    CHECK(difference(naive::row(a.q, i), a.expected(i)) < 1e-12);
+  }
+}
+
+TEST_CASE("AttentionPosterior: the same bits on 1, 2, 3, 8 threads, across block borders") {
+  for (const FollowedHead head : all_choices) {
+    std::vector<double> first;
+    for (const int threads : {1, 2, 3, 8}) {
+      Cpu::Context ctx(threads);
+      auto p = pass<float>(ctx, block({.head = head}, true), 2 * 150);
+      p.extra.attention.length = 150;
+      p.forward();
+      p.backward();
+      const auto all = values(p.y, p.dx, p.grads);
+      if (first.empty()) first = all;
+      CHECK(same_bits(all, first));
+    }
+  }
+}
+
 TEST_CASE("AttentionPosterior: the head of lowest mean entropy differs between sequences; ties go to the lower head") {
   Alone a({.head = FollowedHead::lowest_entropy_of_sequence}, true, 4, 40, 5);
   a.forward();

@@ -2,11 +2,14 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "gatefold/check/conformance.hpp"
 #include "gatefold/expert/mlp.hpp"
+#include "gatefold/gate/capacity.hpp"
+#include "gatefold/gate/noisy_top_1.hpp"
 #include "gatefold/gate/noisy_top_k.hpp"
 #include "gatefold/gate/token_similarity.hpp"
 #include "gatefold/layer/mixture.hpp"
@@ -173,6 +176,87 @@ TEST_CASE("ComposedGate: NaN in padded rows reaches no output and no gradient (t
       CHECK(padded.dx(n, d) == 0);
     }
   CHECK(difference(values(padded.grads), values(alone.grads)) < 1e-13);
+}
+
+namespace {
+
+/// infer and forward of one gate, which must agree in every bit.
+template <class Gate>
+void check_infer(const Gate& gate, const Extra<Gate, float, Cpu>& extra, Index items) {
+  std::vector<float> first;
+  for (const int threads : {1, 3}) {
+    Cpu::Context ctx(threads, true);
+    const auto params = init_params<float, Cpu>(gate, ctx, Seed{1});
+    const auto x = uniform_tensor<float>(ctx, Seed{2}, 1, items, gate.scores.model_dim);
+    SparsePlan<float, Cpu> plan, inferred;
+    Saved<Gate, float, Cpu> saved;
+    gate.forward(ctx, params, x, plan, saved, extra);
+    gate.infer(ctx, params, x, inferred, extra);
+    CHECK(values(plan.item) == values(inferred.item));
+    CHECK(values(plan.expert) == values(inferred.expert));
+    CHECK(values(plan.weight) == values(inferred.weight));
+    CHECK(values(plan.offsets) == values(inferred.offsets));
+    CHECK(values(plan.pick) == values(inferred.pick));
+    CHECK(values(plan.item_slots) == values(inferred.item_slots));
+    const auto bytes = ctx.capacity();
+    const float* const weights = inferred.weight.data();
+    gate.infer(ctx, params, x, inferred, extra);  // in the memory it has
+    CHECK(ctx.capacity() == bytes);
+    CHECK(inferred.weight.data() == weights);
+    const std::vector<float> now(plan.weight.data(), plan.weight.data() + plan.weight.size());
+    if (threads == 1) first = now;
+    CHECK(now == first);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("ComposedGate: infer makes the plan of forward, bit for bit, and keeps nothing") {
+  const std::vector<float> mask{1, 0, 1, 1, 0, 1, 1, 1, 1, 1, 0};
+  for (const Index experts : {1, 4, 19, 64})
+    for (const bool padded : {false, true}) {
+      CAPTURE(experts);
+      CAPTURE(padded);
+      const LinearScores scores{.model_dim = 5, .experts = experts};
+      const Index k = std::min<Index>(experts, 3);
+      const auto with = [&](const auto& gate, auto extra) {
+        if (padded) extra.valid = mask;
+        check_infer(gate, extra, 11);
+      };
+      with(SoftmaxTopK{.scores = scores, .selection = {.k = k}}, Extra<SoftmaxTopK, float, Cpu>{});
+      with(SoftmaxTopK{.scores = scores, .selection = {.k = k, .renormalise = false}}, Extra<SoftmaxTopK, float, Cpu>{});
+      using Losses = WithAuxiliary<SoftmaxTopK, Balance>;
+      with(Losses{.scores = scores, .selection = {.k = k}}, Extra<Losses, float, Cpu>{});
+      using Limited = ComposedGate<LinearScores, Independent, Capacity<TopK>>;
+      with(Limited{.scores = scores, .selection = {.selection = {.k = k}, .factor = 0.6, .multiple_of = 1}},
+           Extra<Limited, float, Cpu>{});
+      using Similar = ComposedGate<LinearScores, TokenSimilarity, TopK>;
+      with(Similar{.scores = scores, .selection = {.k = k}}, Extra<Similar, float, Cpu>{});
+      using Noisy = ComposedGate<LinearScores, Independent, NoisyTop1<>>;
+      for (const bool noisy_weight : {false, true})
+        with(Noisy{.scores = scores, .selection = {.noisy_weight = noisy_weight}},
+             Extra<Noisy, float, Cpu>{.selection = {Random{Seed{7}, 3}}});
+    }
+}
+
+TEST_CASE("ComposedGate: rows in one pass give the bits of mixing and selection one after the other") {
+  Cpu::Context ctx(2);
+  for (const Index experts : {1, 8, 16, 21, 64}) {
+    const Index k = std::min<Index>(experts, 2);
+    const SoftmaxTopK gate{.scores = {.model_dim = 6, .experts = experts}, .selection = {.k = k}};
+    const auto params = init_params<float, Cpu>(gate, ctx, Seed{3});
+    const auto x = uniform_tensor<float>(ctx, Seed{4}, 1, 40, 6);
+    SparsePlan<float, Cpu> plan, alone;
+    Saved<SoftmaxTopK, float, Cpu> saved;
+    gate.forward(ctx, params, x, plan, saved, {});
+    Nothing<float, Cpu> none;
+    Tensor<float, 2, Cpu> q(40, experts);
+    gate.mixing.forward(ctx, none, x, saved.logits, q, none, none);
+    CHECK(values(q) == values(saved.probabilities));
+    gate.selection.forward(ctx, none, Candidates<float, Cpu>{x, saved.logits, q}, alone, none, none);
+    CHECK(values(plan.expert) == values(alone.expert));
+    CHECK(values(plan.weight) == values(alone.weight));
+  }
 }
 
 TEST_CASE("ComposedGate: options and shapes that do not fit say so") {

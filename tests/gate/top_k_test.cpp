@@ -81,6 +81,21 @@ TEST_CASE("TopK (1), (2): picks and weights equal a stable sort and plain sums, 
     }
 }
 
+TEST_CASE_TEMPLATE("TopK: the expert after another one, to the end of the row", T, float, double) {
+  for (const Index experts : {1, 8, 16, 17, 64, 257}) {
+    const auto rank = wild(9, experts, static_cast<unsigned>(experts));
+    for (Index n = 0; n < 9; ++n) {
+      std::vector<T> row;
+      for (Index e = 0; e < experts; ++e) row.push_back(static_cast<T>(rank(n, e)));
+      const fn::RankedRow<T> ranked{row.data(), experts};
+      Index last = -1, wrong = 0;
+      for (const Index e : naive::best(naive::row(rank, n), experts)) wrong += (last = ranked.after(OneLane{}, last)) != e;
+      CHECK(wrong == 0);
+      CHECK(ranked.after(OneLane{}, last) == -1);
+    }
+  }
+}
+
 TEST_CASE("TopK: ties go to the lower expert index") {
   const auto rank = matrix<double>({{2, 2, 2, 2}, {1, 3, 3, 1}, {-1, -2, -1, -1}});
   CHECK(experts_of(select(TopK{.k = 2}, rank, rank)) == Picks{0, 1, 1, 2, 0, 2});
@@ -235,6 +250,23 @@ TEST_CASE("TopK: gradients and promises, renormalised or not") {
   CHECK_MESSAGE(many, many.str());
 }
 
+TEST_CASE("TopK: many experts and picks equal a stable sort, in float") {
+  for (const Index experts : {63, 64, 65, 1000})
+    for (const Index k : {1, 2, 8}) {
+      std::mt19937 generator(static_cast<unsigned>(experts * k));
+      std::normal_distribution<float> normal;
+      Tensor<float, 2, Cpu> rank(30, experts);
+      for (Index i = 0; i < rank.size(); ++i) rank.data()[i] = i % 7 == 3 ? 1.5f : normal(generator);
+      const auto plan = select(TopK{.k = k}, rank, rank);
+      Index wrong = 0;
+      for (Index n = 0; n < 30; ++n) {
+        const auto best = naive::best(naive::row(rank, n), k);
+        for (Index j = 0; j < k; ++j) wrong += plan.expert(n * k + j) != best[static_cast<std::size_t>(j)];
+      }
+      CHECK(wrong == 0);
+    }
+}
+
 TEST_CASE("TopK: item 2^31 + 1 is picked where it stands: sizes are 64 bits") {
   const Index items = (Index(1) << 31) + 2, experts = 2;
   const Reserved<float> rank(items * experts), weight(items);
@@ -250,7 +282,7 @@ TEST_CASE("TopK: item 2^31 + 1 is picked where it stands: sizes are 64 bits") {
   scores(n, 1) = 0.75f;
   const fn::PickTopK<float, Cpu> pick{
       scores, scores, 1, false, {item.data(), items}, {expert.data(), items}, {weight.data(), items}};
-  pick(n);
+  pick(OneLane{}, n);
   CHECK(item.data()[n] == n);
   CHECK(expert.data()[n] == 1);
   CHECK(weight.data()[n] == 0.75f);

@@ -82,6 +82,12 @@ struct Experts {
     });
   }
   template <class T, class B>
+  void infer(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z) const {
+    each_kind([&]<std::size_t I>() {
+      infer_expert<T, B>(std::get<I>(kinds), ctx, std::get<I>(p.kinds), part<I>(groups), x, z);
+    });
+  }
+  template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
                 const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
     each_kind([&]<std::size_t I>() {

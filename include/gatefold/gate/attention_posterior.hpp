@@ -4,6 +4,8 @@
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
+#include "gatefold/backend/lanes.hpp"
+#include "gatefold/backend/math.hpp"
 #include "gatefold/backend/softmax.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/gate/streamed_mixing.hpp"
@@ -22,55 +24,35 @@ enum class FollowedHead {
 
 namespace fn {
 
-/// to[n,c] = from[n, first + c], and its adjoint: from[n, first + c] += to[n,c]
-template <class T, class B>
-struct TakeColumns {
-  View<const T, 2, B> from;
-  Index first;
-  View<T, 2, B> to;
-  GATEFOLD_HD void operator()(Index i) const {
-    const Index columns = to.extent(1);
-    to.data()[i] = from(i / columns, first + i % columns);
-  }
-};
-template <class T, class B>
-struct AddColumns {
-  View<const T, 2, B> to;
-  Index first;
-  View<T, 2, B> from;
-  GATEFOLD_HD void operator()(Index i) const {
-    const Index columns = to.extent(1);
-    from(i / columns, first + i % columns) += to.data()[i];
-  }
-};
-
 template <class T>
 struct Both {
   const T *a, *b;
   T* both;
   GATEFOLD_HD void operator()(Index n) const { both[n] = a[n] != 0 && b[n] != 0 ? T(1) : T(0); }
 };
-/// entropy[i] += −Σ_j A log A over one block of keys, log A = scale · score − log_sum_exp
+/// entropy[i] −= Σ_j A log A over one block of keys, log A = scale · score − log_sum_exp
 template <class T, class B>
 struct AttentionEntropy {
-  Visible<T, B> visible;
+  mixing::Mask<T, B> mask;
+  mixing::Block block;              // of items (h, n), head by head
   View<const T, 2, B> log_sum_exp;  // [N, heads]
   T scale;
-  Index h, first_row, first_key;
   View<const T, 2, B> score;
   View<T, 2, B> entropy;  // [N, heads]
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
-    const Index i = first_row + row;
-    T total = 0;
-    for (Index j = lanes.lane; j < score.extent(1); j += lanes.size) {
-      if (!visible.sees(i, first_key + j)) continue;
-      const T log_a = scale * score(row, j) - log_sum_exp(i, h), a = std::exp(log_a);
-      if (a > 0 && a < 1) total -= a * log_a;  // one key alone: exactly 0, not the rounding of log 1
-    }
-    total = lanes.sum(total);
-    if (lanes.lane == 0) entropy(i, h) += total;
+    const Index i = block.row + row, key = block.first_key(row), n = i % entropy.extent(0), h = i / entropy.extent(0);
+    const T normaliser = log_sum_exp(n, h);
+    const T total = sum_columns<T>(lanes, mask.count(block, row), [&](auto at, Index j) {
+      using math::exp;
+      using math::where_positive;
+      const auto log_a = mask.seen(at, i, key + j, at.load(&score(row, j))) * scale - normaliser, a = exp(log_a);
+      const decltype(exp(log_a)) zero(T(0));
+      // One key alone: exactly 0, not the rounding of log 1.
+      return where_positive(a, where_positive(T(1) - a, a * log_a, zero), zero);
+    });
+    if (lanes.lane == 0) entropy(n, h) -= total;
   }
 };
 /// head[i] = argmin_h of the mean entropy over the sequence, or over its items up to i; ties to the lower head. Padding does
@@ -98,88 +80,103 @@ struct ChooseHead {
   }
 };
 
-/// Head h's part of the log posterior as one product: queries [scale · q_h, u / σ²], keys [k_h, m_h]. Rows that follow
-/// another head are left alone, unless `everybody`.
+/// The log posterior as one product of features; where those of head h of item n stand:
+///
+///     query  [scale · q_h, α u O_hᵀ / σ², 1, −log_sum_exp_h],   key  [k_h, v_h, −‖m_h‖² / 2σ², 1]          (4)
+///
+/// α is 1, or H with mean_of_heads; ⟨u, m_h⟩ = α ⟨u O_hᵀ, v_h⟩, so that a head costs no more than its width. The last pair
+/// is there for `every` alone, where each head has features [N, F] of its own. Where an item follows one head: only that
+/// head's, if the whole sequence follows it; else those of all heads side by side, the query 0 but for the head followed.
 template <class T, class B>
 struct PosteriorFeatures {
-  AttentionTrace<const T, B> a;
-  View<const T, 2, B> x, means;  // [N, D]
-  View<const Index, 1, B> head;
-  bool everybody;
-  Index h;
-  T precision;
-  View<T, 2, B> queries, keys;  // [N, F]
-  GATEFOLD_HD void operator()(Index i) const {
-    const Index columns = queries.extent(1), n = i / columns, c = i % columns, width = a.q.extent(1) / a.heads();
-    if (!everybody && head(n) != h) return;
-    queries(n, c) = c < width ? T(a.scale) * a.q(n, h * width + c) : precision * x(n, c - width);
-    keys(n, c) = c < width ? a.k(n, h * width + c) : means(n, c - width);
+  Index width;                     // D / H
+  bool every;
+  View<const Index, 1, B> head;    // [N] the head followed
+  View<T, 3, B> queries, keys;
+
+  GATEFOLD_HD Index columns() const { return columns(width, every); }
+  GATEFOLD_HD static Index columns(Index width, bool every) { return 2 * width + (every ? 2 : 1); }
+  GATEFOLD_HD bool side_by_side() const { return queries.extent(2) > columns(); }
+  GATEFOLD_HD bool follows(Index n, Index h) const { return every || head(n) == h; }
+  /// Whether there is a place for head h of item n.
+  GATEFOLD_HD bool holds(Index n, Index h) const { return follows(n, h) || side_by_side(); }
+  GATEFOLD_HD T* query(Index n, Index h) const { return place(queries, n, h); }
+  GATEFOLD_HD T* key(Index n, Index h) const { return place(keys, n, h); }
+
+ private:
+  GATEFOLD_HD T* place(View<T, 3, B> of, Index n, Index h) const {
+    return &of(every ? h : 0, n, side_by_side() ? h * columns() : 0);
   }
 };
-/// bias[j] = −‖m_j‖² / 2σ²
+/// Write (4). ‖m_h‖² = α² ⟨v_h O_h O_hᵀ, v_h⟩.
 template <class T, class B>
-struct PosteriorKeyBias {
-  View<const T, 2, B> means;
-  View<const Index, 1, B> head;
-  bool everybody;
-  Index h;
-  T precision;
-  T* bias;
+struct WritePosteriorFeatures {
+  AttentionTrace<const T, B> a;
+  PosteriorFeatures<T, B> f;
+  View<const T, 2, B> projected;  // [N, D] u Oᵀ
+  View<const T, 3, B> v, square;  // [H, N, D/H] v_h and v_h O_h O_hᵀ
+  T precision, alpha;
 
   template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    if (!everybody && head(n) != h) return;
-    T square = 0;
-    for (Index d = lanes.lane; d < means.extent(1); d += lanes.size) square += means(n, d) * means(n, d);
-    square = lanes.sum(square);
-    if (lanes.lane == 0) bias[n] = T(-0.5) * precision * square;
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index i) const {
+    const Index n = i % v.extent(1), h = i / v.extent(1), width = f.width, first = h * width;
+    if (!f.holds(n, h)) return;
+    T *const query = f.query(n, h), *const key = f.key(n, h);
+    const bool follows = f.follows(n, h);
+    each_column<T>(lanes, width, [&](auto at, Index c) {
+      at.store(key + c, at.load(&a.k(n, first + c)));
+      at.store(key + width + c, at.load(&v(h, n, c)));
+      if (!follows) return;
+      at.store(query + c, at.load(&a.q(n, first + c)) * T(a.scale));
+      at.store(query + width + c, at.load(&projected(n, first + c)) * (precision * alpha));
+    });
+    if (!follows)
+      each_column<T>(lanes, f.columns(), [&](auto at, Index c) {
+        using V = typename decltype(at)::Value;
+        at.store(query + c, V(T(0)));
+      });
+    const T norm = sum_columns<T>(lanes, width, [&](auto at, Index c) {
+      return at.load(&v(h, n, c)) * at.load(&square(h, n, c));
+    });
+    if (lanes.lane != 0) return;
+    key[2 * width] = T(-0.5) * precision * alpha * alpha * norm;
+    if (follows) query[2 * width] = 1;
+    if (!f.every) return;
+    query[2 * width + 1] = -a.log_sum_exp(n, h);
+    key[2 * width + 1] = 1;
   }
 };
-/// bias[h,i]: −log_sum_exp of head h, so that A is normalised; or 0 for the head followed and −∞ for the others.
-template <class T, class B>
-struct PosteriorRowBias {
-  View<const T, 2, B> log_sum_exp;
-  View<const Index, 1, B> head;
-  bool every;
-  View<T, 2, B> bias;  // [heads, N]
-  GATEFOLD_HD void operator()(Index k) const {
-    const Index h = k / bias.extent(1), n = k % bias.extent(1);
-    bias(h, n) = every ? -log_sum_exp(n, h) : head(n) == h ? T(0) : -T(INFINITY);
-  }
-};
-/// The adjoints of features and biases: dq, dk, du, dm and dlog_sum_exp of head h.
+/// The adjoint of (4): adds to that of the trace; writes that of u Oᵀ, and v_h times twice the adjoint of ‖v_h O_h‖².
 template <class T, class B>
 struct PosteriorFeaturesBackward {
   AttentionTrace<const T, B> a;
   AttentionTrace<T, B> da;
-  View<const T, 2, B> means, dqueries, dkeys;
-  View<const Index, 1, B> head;
-  const T* dbias;
-  bool everybody;
-  Index h;
-  T precision;
-  View<T, 2, B> dx, dmeans;
-  GATEFOLD_HD void operator()(Index i) const {
-    const Index columns = dqueries.extent(1), n = i / columns, c = i % columns, width = a.q.extent(1) / a.heads();
-    const bool mine = everybody || head(n) == h;
-    if (c < width) {
-      if (!mine) return;
-      if (da.q.data()) da.q(n, h * width + c) += T(a.scale) * dqueries(n, c);
-      if (da.k.data()) da.k(n, h * width + c) += dkeys(n, c);
-    } else {
-      const Index d = c - width;
-      dmeans(n, d) = mine ? dkeys(n, c) - precision * dbias[n] * means(n, d) : T(0);
-      if (mine) dx(n, d) += precision * dqueries(n, c);
-    }
-  }
-};
-template <class T, class B>
-struct PosteriorRowBiasBackward {
-  View<const T, 2, B> dbias;  // [heads, N]
-  View<T, 2, B> dlog_sum_exp;
-  GATEFOLD_HD void operator()(Index k) const {
-    const Index h = k / dbias.extent(1), n = k % dbias.extent(1);
-    dlog_sum_exp(n, h) -= dbias(h, n);
+  PosteriorFeatures<T, B> d;
+  View<const T, 3, B> v, square;
+  T precision, alpha;
+  View<T, 2, B> dprojected;  // [N, D]
+  View<T, 3, B> weighted;    // [H, N, D/H]
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index i) const {
+    const Index n = i % v.extent(1), h = i / v.extent(1), width = d.width, first = h * width;
+    const bool holds = d.holds(n, h), follows = d.follows(n, h);
+    const T* const query = holds ? d.query(n, h) : nullptr;
+    const T* const key = holds ? d.key(n, h) : nullptr;
+    const T dnorm = holds ? -precision * alpha * alpha * key[2 * width] : T(0);
+    each_column<T>(lanes, width, [&](auto at, Index c) {
+      using V = typename decltype(at)::Value;
+      const auto add = [&](View<T, 2, B> to, V value) {
+        if (to.data()) at.store(&to(n, first + c), at.load(&to(n, first + c)) + value);
+      };
+      at.store(&dprojected(n, first + c), follows ? at.load(query + width + c) * (precision * alpha) : V(T(0)));
+      at.store(&weighted(h, n, c), holds ? at.load(&v(h, n, c)) * dnorm : V(T(0)));
+      if (follows) add(da.q, at.load(query + c) * T(a.scale));
+      if (!holds) return;
+      add(da.k, at.load(key + c));
+      add(da.v, at.load(key + width + c) + at.load(&square(h, n, c)) * dnorm);
+    });
+    if (lanes.lane == 0 && d.every && da.log_sum_exp.data()) da.log_sum_exp(n, h) -= query[2 * width + 1];
   }
 };
 
@@ -200,9 +197,9 @@ struct PosteriorRowBiasBackward {
 /// @param extra  the trace (required; a Block supplies it), with attention's own mask, and padding
 /// @param saved  r, log q [N, E], one log-sum-exp and one head per item; never the N × L matrix
 /// @throws ArgumentError unless σ > 0 and the trace has N items of D and heads that divide D
-/// @cost   2·N·L·D flop for the entropies, 2·N·D² for m, 2·N·L·(D/H + D) for the weights; three times that backward (half of
-///         N·L if causal). The weights H times that, and N·H·D scratch, for `every` and for lowest_entropy under a
-///         causal attention, where each item follows the head that was best so far
+/// @cost   2·N·L·D flop for the entropies, 2·N·D² for u Oᵀ, 4·N·L·D/H for the weights; the last two three times backward
+///         (half of N·L if causal). The weights H times that for `every` and for lowest_entropy under a causal attention,
+///         where each item follows the head that was best so far; scratch of a few N·D
 /// @order  keys in ascending order, ties of entropy to the lower head. Causal attention: no bit of an item depends on later
 ///         ones, except with lowest_entropy_of_sequence, which lets one choice look ahead. Padding mixes into nobody;
 ///         an item that sees nobody keeps its own r
@@ -272,8 +269,9 @@ struct AttentionPosterior {
     const View<const T, 1, B> valid = both_masks(ctx, extra);
     choose_head(ctx, extra, valid, saved.head.view());
     const Features<T, B> f = features(ctx, x, saved.head.view(), extra);
-    mixing::forward<typename B::Context, T, B>(ctx, f.heads(), 1, visible<T, B>(ctx, saved.r, log_r, extra, valid),
-                                               saved.r, log_r, q, saved.log_q, saved.log_sum_exp);
+    mixing::forward<typename B::Context, T, B>(ctx, {f.of.queries, f.of.keys}, 1,
+                                               visible<T, B>(ctx, saved.r, log_r, extra, valid), saved.r, log_r, q,
+                                               saved.log_q, saved.log_sum_exp);
   }
   template <class T, class B>
   View<const T, 2, B> rank(View<const T, 2, B>, const Saved<T, B>& saved) const {
@@ -289,44 +287,35 @@ struct AttentionPosterior {
     const AttentionTrace<T, B>& da = dextra.trace;
     const Index items = x.extent(0), dim = x.extent(1), heads = a.heads(), width = dim / heads;
     auto log_r = ctx.template scratch<T>(items, z.extent(1)), dr = ctx.template scratch<T>(items, z.extent(1));
-    B::for_rows(ctx, items, fn::LogSoftmax<T, B>{z, log_r});
+    if (only_confident) B::for_rows(ctx, items, fn::LogSoftmax<T, B>{z, log_r});
     const Features<T, B> f = features(ctx, x, saved.head.view(), extra);
-    Features<T, B> d = no_features<T, B>(ctx, items, dim, a);
+    const fn::PosteriorFeatures<T, B> d = no_features<T, B>(ctx, saved.head.view(), a);
     for (auto* t : {&d.queries, &d.keys}) fill(ctx, *t, 0);
-    for (auto* t : {&d.row_bias, &d.key_bias})
-      if (t->data()) fill(ctx, *t, 0);
-    mixing::backward<typename B::Context, T, B>(ctx, f.heads(), 1, visible<T, B>(ctx, saved.r, log_r, extra, both_masks(ctx, extra)),
-                                                saved.r, q, saved.log_sum_exp, drank, dq, dr, d.adjoint());
-    auto dmeans = ctx.template scratch<T>(items, dim), means = ctx.template scratch<T>(items, dim);
-    for (Index h = 0; h < heads; ++h) {
-      auto inner = ctx.mark();
-      const Index at = several(a) ? h : 0;
-      auto v = means_of_head(ctx, a, h, means);
-      B::for_each(ctx, items * (width + dim),
-                  fn::PosteriorFeaturesBackward<T, B>{a, da, means, mixing::head(d.queries, at), mixing::head(d.keys, at),
-                                                      saved.head, d.key_bias.data() + at * items, several(a), h, precision<T>(), dx,
-                                                      dmeans});
-      B::for_each(ctx, dmeans.size(), fn::Scale<T>{head_scale<T>(a), dmeans.data()});
-      const View<const T, 2, B> dm = dmeans;
-      if (da.output.data())
-        B::gemm(ctx, View<const T, 2, B>(v), true, dm, false, true, da.output.rows(h * width, width), fn::Store{});
-      if (da.v.data()) {
-        B::gemm(ctx, dm, false, a.output.rows(h * width, width), true, false, v, fn::Store{});
-        B::for_each(ctx, v.size(), fn::AddColumns<T, B>{v, h * width, da.v});
-      }
+    mixing::backward<typename B::Context, T, B>(
+        ctx, {f.of.queries, f.of.keys}, 1, visible<T, B>(ctx, saved.r, log_r, extra, both_masks(ctx, extra)), saved.r, q,
+        saved.log_sum_exp, drank, dq, dr, {d.queries, d.keys});
+    auto dprojected = ctx.template scratch<T>(items, dim);
+    auto weighted = ctx.template scratch<T>(heads, items, width);
+    B::for_rows(ctx, heads * items, fn::PosteriorFeaturesBackward<T, B>{a, da, d, f.v, f.square, precision<T>(),
+                                                                       alpha<T>(a), dprojected, weighted});
+    B::gemm(ctx, View<const T, 2, B>(dprojected), false, a.output, false, true, dx, fn::Store{});
+    if (da.output.data()) {
+      auto dgram = ctx.template scratch<T>(heads, width, width);
+      fill(ctx, dgram, 0);
+      B::gemm(ctx, View<const T, 2, B>(dprojected), true, x, false, true, da.output, fn::Store{});
+      B::grouped_outer(ctx, mixing::even_groups(ctx, heads, items), mixing::stacked(View<const T, 3, B>(f.v)),
+                       mixing::stacked(View<const T, 3, B>(weighted)), dgram);
+      B::grouped_gemm(ctx, mixing::even_groups(ctx, heads, width), mixing::stacked(View<const T, 3, B>(dgram)),
+                      a.output.as(heads, width, dim), false, da.output, fn::AddTo<T, B>{da.output});
     }
-    if (head == FollowedHead::every && da.log_sum_exp.data())
-      B::for_each(ctx, d.row_bias.size(), fn::PosteriorRowBiasBackward<T, B>{d.row_bias, da.log_sum_exp});
     B::for_rows(ctx, items, fn::SoftmaxBackward<T, B>{saved.r, dr, dz});
   }
 
  private:
   template <class T, class B>
   struct Features {
-    View<T, 3, B> queries, keys;          // [H, N, D/H + D], H = 1 where an item's sequence follows one head
-    View<T, 2, B> row_bias{}, key_bias{};  // [H, N]
-    MixingHeads<const T, B> heads() const { return {queries, keys, row_bias, key_bias}; }
-    MixingHeads<T, B> adjoint() const { return {queries, keys, row_bias, key_bias}; }
+    fn::PosteriorFeatures<T, B> of;
+    View<T, 3, B> v, square;  // [H, N, D/H] v_h and v_h O_h O_hᵀ
   };
 
   /// Whether items of one sequence may follow different heads.
@@ -339,49 +328,34 @@ struct AttentionPosterior {
     return T(1 / (sigma * sigma));
   }
   template <class T, class A>
-  T head_scale(const A& a) const {
+  T alpha(const A& a) const {
     return mean_of_heads ? T(a.heads()) : T(1);
   }
 
   template <class T, class B>
-  Features<T, B> no_features(auto& ctx, Index items, Index dim, const AttentionTrace<const T, B>& a) const {
-    const Index parts = several(a) ? a.heads() : 1, columns = dim / a.heads() + dim;
-    Features<T, B> f{ctx.template scratch<T>(parts, items, columns), ctx.template scratch<T>(parts, items, columns)};
-    f.key_bias = ctx.template scratch<T>(parts, items);
-    if (several(a)) f.row_bias = ctx.template scratch<T>(parts, items);
-    return f;
-  }
-  /// m_h in `means`; returns v_h [N, D/H] in scratch.
-  template <class T, class B>
-  View<T, 2, B> means_of_head(auto& ctx, const AttentionTrace<const T, B>& a, Index h, View<T, 2, B> means) const {
-    const Index width = a.q.extent(1) / a.heads();
-    auto v = ctx.template scratch<T>(a.q.extent(0), width);
-    B::for_each(ctx, v.size(), fn::TakeColumns<T, B>{a.v, h * width, v});
-    B::gemm(ctx, View<const T, 2, B>(v), false, a.output.rows(h * width, width), false, false, means, fn::Store{});
-    B::for_each(ctx, means.size(), fn::Scale<T>{head_scale<T>(a), means.data()});
-    return v;
+  fn::PosteriorFeatures<T, B> no_features(auto& ctx, In<Index, 1, B> followed, const AttentionTrace<const T, B>& a) const {
+    const bool every = head == FollowedHead::every;
+    const Index items = a.q.extent(0), width = a.q.extent(1) / a.heads(), parts = every ? a.heads() : 1;
+    const Index columns = fn::PosteriorFeatures<T, B>::columns(width, every) * (several(a) ? a.heads() / parts : 1);
+    return {width, every, followed, ctx.template scratch<T>(parts, items, columns),
+            ctx.template scratch<T>(parts, items, columns)};
   }
   template <class T, class B>
-  Features<T, B> features(auto& ctx, View<const T, 2, B> x, In<Index, 1, B> followed,
-                          const Extra<T, B>& extra) const {
+  Features<T, B> features(auto& ctx, View<const T, 2, B> x, In<Index, 1, B> followed, const Extra<T, B>& extra) const {
     const AttentionTrace<const T, B>& a = extra.trace.value;
-    const Index items = x.extent(0);
-    Features<T, B> f = no_features<T, B>(ctx, items, x.extent(1), a);
+    const Index items = x.extent(0), dim = x.extent(1), heads = a.heads(), width = dim / heads;
+    Features<T, B> f{no_features<T, B>(ctx, followed, a), mixing::split_heads(ctx, a.v, heads),
+                     ctx.template scratch<T>(heads, items, width)};
     auto mark = ctx.mark();
-    auto means = ctx.template scratch<T>(items, x.extent(1));
-    for (Index h = 0; h < a.heads(); ++h) {
-      auto inner = ctx.mark();
-      const Index at = several(a) ? h : 0;
-      means_of_head(ctx, a, h, means);
-      const View<T, 2, B> queries = mixing::head(f.queries, at), keys = mixing::head(f.keys, at);
-      B::for_each(ctx, queries.size(),
-                  fn::PosteriorFeatures<T, B>{a, x, means, followed, several(a), h, precision<T>(), queries, keys});
-      B::for_rows(ctx, items,
-                  fn::PosteriorKeyBias<T, B>{means, followed, several(a), h, precision<T>(), f.key_bias.data() + at * items});
-    }
-    if (several(a))
-      B::for_each(ctx, f.row_bias.size(),
-                  fn::PosteriorRowBias<T, B>{a.log_sum_exp, followed, head == FollowedHead::every, f.row_bias});
+    auto gram = ctx.template scratch<T>(heads, width, width);
+    B::grouped_gemm(ctx, mixing::even_groups(ctx, heads, width), a.output, a.output.as(heads, width, dim), true,
+                    mixing::stacked(gram), fn::Store{});
+    B::grouped_gemm(ctx, mixing::even_groups(ctx, heads, items), mixing::stacked(View<const T, 3, B>(f.v)),
+                    View<const T, 3, B>(gram), false, mixing::stacked(f.square), fn::Store{});
+    auto projected = ctx.template scratch<T>(items, dim);
+    B::gemm(ctx, x, false, a.output, true, false, projected, fn::Store{});
+    B::for_rows(ctx, heads * items,
+                fn::WritePosteriorFeatures<T, B>{a, f.of, projected, f.v, f.square, precision<T>(), alpha<T>(a)});
     return f;
   }
   /// What is an item for the attention and for the gate.
@@ -399,23 +373,20 @@ struct AttentionPosterior {
     if (head == FollowedHead::every) return fill(ctx, followed, 0);
     const AttentionTrace<const T, B>& a = extra.trace.value;
     auto mark = ctx.mark();
-    const Index items = followed.size(), heads = a.heads(), width = a.q.extent(1) / heads;
+    const Index items = followed.size(), heads = a.heads();
     if (items == 0) return;
     auto entropy = ctx.template scratch<T>(items, heads), total = ctx.template scratch<T>(items / a.length, heads);
-    auto q = ctx.template scratch<T>(Index(1), items, width), k = ctx.template scratch<T>(Index(1), items, width);
     fill(ctx, entropy, 0);
-    const Visible<T, B> seen{a.length, a.causal, valid};
-    for (Index h = 0; h < heads; ++h) {
-      B::for_each(ctx, q.size(), fn::TakeColumns<T, B>{a.q, h * width, mixing::head(q, 0)});
-      B::for_each(ctx, k.size(), fn::TakeColumns<T, B>{a.k, h * width, mixing::head(k, 0)});
-      mixing::for_each_row_block(items, a.length, [&](Index row, Index rows) {
-        mixing::for_each_key_block(row, rows, a.length, a.causal, [&](Index key, Index keys) {
-          auto block = ctx.mark();
-          const View<const T, 2, B> score = mixing::scores<typename B::Context, T, B>(ctx, {q, k}, 0, row, rows, key, keys);
-          B::for_rows(ctx, rows, fn::AttentionEntropy<T, B>{seen, a.log_sum_exp, T(a.scale), h, row, key, score, entropy});
-        });
-      });
-    }
+    const View<const T, 3, B> q = mixing::split_heads(ctx, a.q, heads), k = mixing::split_heads(ctx, a.k, heads);
+    const mixing::Keys<T, B> keys(ctx, valid, mixing::stacked(k));
+    const mixing::Mask<T, B> mask{a.length, a.causal, keys.mask};
+    mixing::for_each_block(heads * items, a.length, a.causal, [&](const mixing::Block& block) {
+      auto of_block = ctx.mark();
+      const mixing::Products<T, B> products(ctx, block);
+      const View<const T, 2, B> score = products.scores(ctx, mixing::stacked(q), mixing::stacked(k));
+      B::for_rows(ctx, block.all_rows(),
+                  fn::AttentionEntropy<T, B>{mask, block, a.log_sum_exp, T(a.scale), score, entropy});
+    });
     const bool so_far = head == FollowedHead::lowest_entropy && a.causal;
     B::for_each(ctx, items / a.length, fn::ChooseHead<T, B>{entropy, valid, a.length, so_far, total, followed});
   }

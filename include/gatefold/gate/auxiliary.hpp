@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/lanes.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/gate/candidates.hpp"
@@ -44,83 +45,77 @@ struct Valid {
   GATEFOLD_HD T operator()(Index n) const { return valid.data() ? valid(n) : T(1); }
 };
 
-/// Σ_n q[n,e] over the valid items
+/// total[e] = Σ_n q[n,e] over the valid items, for one strip of neighbouring experts
 template <class T, class B>
-struct TotalOfExpert {
+struct TotalOfExperts {
+  static constexpr Index width = 8;
   View<const T, 2, B> q;
   Valid<T, B> valid;
-
-  template <class Lanes>
-  GATEFOLD_HD T operator()(const Lanes& lanes, Index e) const {
-    double total = 0;  // over all items, where a float would lose the small ones
-    for (Index n = lanes.lane; n < q.extent(0); n += lanes.size)
-      if (valid(n) != 0) total += q(n, e);  // padding may hold NaN
-    return static_cast<T>(lanes.sum(total));
-  }
-};
-template <class T, class B>
-struct StoreTotal {
-  TotalOfExpert<T, B> total_of;
   View<T, 1, B> total;
 
   template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index e) const {
-    const T sum = total_of(lanes, e);
-    if (lanes.lane == 0) total(e) = sum;
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index strip) const {
+    const Index first = strip * width, left = q.extent(1) - first;
+    double sum[width] = {};  // over all items, where a float would lose the small ones
+    for (Index n = lanes.lane; n < q.extent(0); n += lanes.size) {
+      if (valid(n) == 0) continue;  // padding may hold NaN
+      const T* row = q.data() + n * q.extent(1) + first;
+      if (left >= width) {
+        for (Index i = 0; i < width; ++i) sum[i] += row[i];
+      } else {
+        for (Index i = 0; i < left; ++i) sum[i] += row[i];
+      }
+    }
+    for (Index i = 0; i < width && i < left; ++i) {
+      const double all = lanes.sum(sum[i]);
+      if (lanes.lane == 0) total(first + i) = static_cast<T>(all);
+    }
   }
 };
-/// picks[e] = picks of e among every `stride`-th pick of the valid items, dropped or not;  total[e] as above
+/// key[i] = the expert of pick i · stride, dropped or not; none for padding
 template <class T, class B>
-struct LoadOfExpert {
+struct LoadKey {
   View<const Index, 1, B> item, expert;
   Index stride;
-  TotalOfExpert<T, B> total_of;
-  View<Index, 1, B> picks;
-  View<T, 1, B> total;
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index e) const {
-    Index count = 0;
-    for (Index p = lanes.lane * stride; p < expert.size(); p += lanes.size * stride)
-      count += chosen(expert(p)) == e && total_of.valid(item(p)) != 0;
-    count = lanes.sum(count);
-    const T sum = total_of(lanes, e);
-    if (lanes.lane > 0) return;
-    picks(e) = count;
-    total(e) = sum;
+  Valid<T, B> valid;
+  View<Index, 1, B> key;
+  GATEFOLD_HD void operator()(Index i) const {
+    const Index p = i * stride;
+    key(i) = expert(p) == no_pick || valid(item(p)) == 0 ? Index(-1) : chosen(expert(p));
   }
 };
 /// value = weight · E · Σ_e f_e P_e, and f_e · weight · E / (probability normaliser) for backward
 template <class T, class B>
 struct BalanceValue {
-  View<const Index, 1, B> picks;
+  View<const Index, 1, B> offsets;  // [E + 1] of the picks, grouped by expert
   View<const T, 1, B> total, items;
   T weight;
   bool per_pick;
   View<T, 1, B> value, slope;
   GATEFOLD_HD void operator()(Index) const {
-    const Index experts = picks.size();
-    Index count = 0;
+    const Index experts = total.size(), count = offsets(experts);
     T sum = 0;
-    for (Index e = 0; e < experts; ++e) count += picks(e);
     const T normaliser = per_pick ? static_cast<T>(count) : items(0);
     for (Index e = 0; e < experts; ++e) {
-      const T f = count > 0 ? static_cast<T>(picks(e)) / static_cast<T>(count) : T(0);
+      const T f = count > 0 ? static_cast<T>(offsets(e + 1) - offsets(e)) / static_cast<T>(count) : T(0);
       slope(e) = normaliser > 0 ? weight * T(experts) * f / normaliser : T(0);
       sum += slope(e) * total(e);
     }
     if (value.data()) value(0) = sum;
   }
 };
-/// dq[n,e] += slope[e] for valid items: the adjoint of anything that sees q through TotalOfExpert.
+/// dq[n,e] += slope[e] for valid items: the adjoint of anything that sees q through TotalOfExperts.
 template <class T, class B>
 struct TotalBackward {
   View<const T, 1, B> slope;
   Valid<T, B> valid;
   View<T, 2, B> dq;
-  GATEFOLD_HD void operator()(Index i) const {
-    const Index experts = dq.extent(1);
-    dq.data()[i] += valid(i / experts) * slope(i % experts);
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const T scale = valid(n);
+    T* to = &dq(n, 0);
+    each_column<T>(lanes, dq.extent(1),
+                   [&](auto at, Index e) { at.store(to + e, at.load(to + e) + scale * at.load(slope.data() + e)); });
   }
 };
 
@@ -177,22 +172,27 @@ View<T, 1, B> count_valid(C& ctx, const GateOutcome<T, B>& a) {
   return items;
 }
 
-}  // namespace fn
-
-namespace fn {
+/// Σ_n q[n,:] over the valid items.
+template <class C, class T, class B>
+void expert_totals(C& ctx, const GateOutcome<T, B>& a, View<T, 1, B> total) {
+  const TotalOfExperts<T, B> strips{a.probabilities, {a.valid}, total};
+  B::for_rows(ctx, (total.size() + strips.width - 1) / strips.width, strips);
+}
 
 /// Value and slopes of E Σ_e f_e P_e with f_e the share of e in every `stride`-th pick. The slopes live in scratch: take
 /// a mark first.
 template <class C, class T, class B>
 View<T, 1, B> balance(C& ctx, const GateOutcome<T, B>& a, Index stride, Same<T> weight, bool per_pick,
                       Out<T, 1, B> value) {
-  const Index experts = a.probabilities.extent(1);
-  auto picks = ctx.template scratch<Index>(experts);
+  const Index experts = a.probabilities.extent(1), picks = (a.plan.expert.size() + stride - 1) / stride;
+  auto key = ctx.template scratch<Index>(picks), order = ctx.template scratch<Index>(picks);
+  auto offsets = ctx.template scratch<Index>(experts + 1);
   auto total = ctx.template scratch<T>(experts), slope = ctx.template scratch<T>(experts);
   auto items = count_valid(ctx, a);
-  B::for_rows(ctx, experts,
-              LoadOfExpert<T, B>{a.plan.item, a.plan.expert, stride, {a.probabilities, {a.valid}}, picks, total});
-  B::for_each(ctx, 1, BalanceValue<T, B>{picks, total, items, weight, per_pick, value, slope});
+  B::for_each(ctx, picks, LoadKey<T, B>{a.plan.item, a.plan.expert, stride, {a.valid}, key});
+  B::group_by(ctx, key, offsets, order);
+  expert_totals(ctx, a, total);
+  B::for_each(ctx, 1, BalanceValue<T, B>{offsets, total, items, weight, per_pick, value, slope});
   return slope;
 }
 
@@ -205,7 +205,7 @@ View<T, 1, B> balance(C& ctx, const GateOutcome<T, B>& a, Index stride, Same<T> 
 /// 1 at perfect balance (times weight). f is a count, and counts dropped picks too: the gradient flows through P alone.
 /// Source: Fedus et al. 2021, arXiv:2101.03961, eq. (4)-(6), for K picks; theirs is K = 1. With per_pick, P_e is divided
 /// by N·K as in the reference code of papers 001 and 002: 1/K at balance.
-/// @cost  N·E·(K + 1) reads
+/// @cost  N·(E + K) reads and a counting sort of the picks
 /// @order picks are counted in integers, P is summed in double in the order of the items
 struct Balance {
   double weight = 0.01;
@@ -222,7 +222,7 @@ struct Balance {
   void backward(typename B::Context& ctx, const GateOutcome<T, B>& a, const GateOutcomeGrad<T, B>& d) const {
     auto mark = ctx.mark();
     auto slope = fn::balance(ctx, a, 1, T(weight), per_pick, {});
-    B::for_each(ctx, d.probabilities.size(), fn::TotalBackward<T, B>{slope, {a.valid}, d.probabilities});
+    B::for_rows(ctx, d.probabilities.extent(0), fn::TotalBackward<T, B>{slope, {a.valid}, d.probabilities});
   }
 };
 

@@ -27,6 +27,18 @@
 ///     backward(ctx, params, candidates, plan, saved, dplan, d, grads, extra) const;        // adds to d.x, d.rank, d.q
 ///     noisy   (saved) const;                   // optional: what it ranked by, and the deviation of its noise (NoisyRank)
 ///
+/// Where both work on every item alone, they may do so row by row, in one pass while a row is in cache. Such a mixing ranks
+/// by z, and such a selection reads row n of rank and q and adds to q alone:
+///
+///     mixing.rows(z, q) const;                           // optional: f(lanes, n) that writes q[n,:]; q may be z itself
+///     mixing.rows_backward(q, dq, dz) const;             // optional: f(lanes, n) that writes dz[n,:]
+///     selection.rows(candidates, plan, extra) const;     // optional: resizes the plan; f with choose(lanes, n), which writes
+///                                                        // item and expert from rank, weigh(lanes, n), which writes the
+///                                                        // weights from q, and f(lanes, n), which does both
+///     selection.rows_backward(candidates, plan, dplan, dq, extra) const;   // optional: f(lanes, n) that adds to dq[n,:]
+///
+/// What lane 0 chose, and element e of a row, is written and read by lane 0 and lane e mod size.
+///
 /// Picks p of the plan stand in any order; TopK and its relatives write pick j of item n at n·K + j, best first, which
 /// Capacity and some losses need (a selection of which that is not true says `picks_by_item = false`). A pick that was
 /// chosen and then dropped stands as ~expert, a place that no pick uses as no_pick.
@@ -97,6 +109,21 @@ concept SelectionBackward =
              const SparsePlan<T, B>& plan, const Saved<S, T, B>& saved, const typename SparsePlan<T, B>::Grad& dplan,
              const CandidatesGrad<T, B>& d, Params<S, T, B>& grads, const Extra<S, T, B>& extra) {
       selection.backward(a.ctx, params, c, plan, saved, dplan, d, grads, extra);
+    };
+
+/// Whether mixing and selection work row by row, forward and backward.
+template <class M, class S, class T, class B>
+concept RowByRow = requires(const M mixing, const S selection, Probe<T, B> a, const Candidates<T, B>& c,
+                            SparsePlan<T, B>& plan, const Extra<S, T, B>& extra) {
+  mixing.rows(a.in, a.out);
+  selection.rows(c, plan, extra);
+};
+template <class M, class S, class T, class B>
+concept RowByRowBackward =
+    requires(const M mixing, const S selection, Probe<T, B> a, const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
+             const typename SparsePlan<T, B>::Grad& dplan, const Extra<S, T, B>& extra) {
+      mixing.rows_backward(a.in, a.in, a.out);
+      selection.rows_backward(c, plan, dplan, a.out, extra);
     };
 
 /// True for three parts of a gate; otherwise the first unmet requirement is reported in one sentence.

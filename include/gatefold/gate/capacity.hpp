@@ -179,8 +179,12 @@ struct Capacity {
                Saved<T, B>& saved, const Extra<T, B>& extra) const {
     const Index items = c.q.extent(0), experts = c.q.extent(1);
     validate(experts);
-    selection.forward(ctx, p, c, plan, saved, extra);
-    if (items == 0) return;
+    if constexpr (requires { selection.rows(c, plan, extra); }) {  // the plan is built below
+      B::for_rows(ctx, items, selection.rows(c, plan, extra));
+    } else {
+      selection.forward(ctx, p, c, plan, saved, extra);
+    }
+    if (items == 0) return plan.build(ctx);
     const Index count = plan.expert.size(), picks = count / items, size = group > 0 ? std::min(group, items) : items,
                 groups = (items + size - 1) / size;
     auto mark = ctx.mark();

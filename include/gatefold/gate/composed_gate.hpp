@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/lanes.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
@@ -48,6 +49,40 @@ struct DropPadding {
     if (valid(item(p)) == 0 && expert(p) >= 0) expert(p) = ~expert(p);
   }
 };
+/// Mixing and selection of item n in turn. The choice comes first, so that q may stand where rank does.
+template <class MixT, class PickT>
+struct RouteRow {
+  MixT mix;
+  PickT pick;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    pick.choose(lanes, n);
+    mix(lanes, n);
+    pick.weigh(lanes, n);
+  }
+};
+template <class M, class P>
+RouteRow(M, P) -> RouteRow<M, P>;
+/// Their adjoints in turn: dq[n,:] is what `pick` adds to it, and to what stands there with `accumulate`.
+template <class MixT, class PickT, class T, class B>
+struct RouteRowBackward {
+  MixT mix;
+  PickT pick;
+  View<T, 2, B> dq;
+  bool accumulate;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    T* row = &dq(n, 0);
+    if (!accumulate)
+      each_column<T>(lanes, dq.extent(1), [&](auto at, Index e) { at.store(row + e, typename decltype(at)::Value(T(0))); });
+    pick(lanes, n);
+    mix(lanes, n);
+  }
+};
+template <class M, class P, class T, class B>
+RouteRowBackward(M, P, View<T, 2, B>, bool) -> RouteRowBackward<M, P, T, B>;
 
 }  // namespace fn
 
@@ -178,26 +213,21 @@ struct ComposedGate {
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Plan<T, B>& plan, Saved<T, B>& saved,
                const Extra<T, B>& extra) const {
-    const Index items = x.extent(0);
-    if (item_width(scores) > 0) expect_shape("Gate.forward", "x", x, {any_extent, item_width(scores)});
-    validate(p, items, extra);
+    validate_items(p, x, extra);
     const auto g = filled();
     auto mark = ctx.mark();
     const View<const T, 2, B> clean = without_padding<T, B>(ctx, x, extra.valid);
-    saved.logits.resize(items, experts());
-    saved.probabilities.resize(items, experts());
-    if constexpr (requires { typename Scores::template Extra<T, B>; }) {
-      scores.forward(ctx, p.scores, clean, saved.logits, extra.scores);
+    saved.logits.resize(x.extent(0), experts());
+    saved.probabilities.resize(x.extent(0), experts());
+    score(ctx, p, clean, saved.logits.view(), extra);
+    if constexpr (row_by_row<T, B>) {
+      route_rows(ctx, g, clean, saved.logits.view(), saved.probabilities.view(), plan, extra);
     } else {
-      scores.forward(ctx, p.scores, clean, saved.logits);
-    }
-    g.mixing.forward(ctx, p.mixing, clean, saved.logits, saved.probabilities, saved.mixing,
-                   with_valid(extra.mixing, extra.valid));
-    g.selection.forward(ctx, p.selection, candidates<T, B>(clean, saved, extra), plan, saved.selection,
-                        with_valid(extra.selection, extra.valid));
-    if (extra.valid.data()) {
-      B::for_each(ctx, plan.item.size(), fn::DropPadding<T, B>{extra.valid, plan.item, plan.expert});
-      plan.build(ctx);
+      g.mixing.forward(ctx, p.mixing, clean, saved.logits, saved.probabilities, saved.mixing,
+                       with_valid(extra.mixing, extra.valid));
+      g.selection.forward(ctx, p.selection, candidates<T, B>(clean, saved, extra), plan, saved.selection,
+                          with_valid(extra.selection, extra.valid));
+      if (extra.valid.data()) build_without_padding(ctx, plan, extra);
     }
 
     saved.auxiliary.resize(extra.count_auxiliary ? Index(sizeof...(AuxiliaryT)) : 0);
@@ -207,22 +237,48 @@ struct ComposedGate {
       });
   }
 
+  /// No auxiliary losses; where mixing and selection work row by row, no memory but the logits.
+  template <class T, class B>
+  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Plan<T, B>& plan,
+             const Extra<T, B>& extra) const {
+    if constexpr (row_by_row<T, B>) {
+      validate_items(p, x, extra);
+      auto mark = ctx.mark();
+      const View<const T, 2, B> clean = without_padding<T, B>(ctx, x, extra.valid);
+      auto z = ctx.template scratch<T>(x.extent(0), experts());
+      score(ctx, p, clean, z, extra);
+      route_rows(ctx, filled(), clean, z, z, plan, extra);
+    } else {
+      auto discarded = ctx.template borrow<Saved<T, B>>();
+      forward(ctx, p, x, plan, *discarded, extra.without_auxiliary());
+    }
+  }
+
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Plan<T, B>& plan,
                 const Saved<T, B>& saved, const typename Plan<T, B>::Grad& dplan, Out<T, 2, B> dx, Params<T, B>& grads,
                 const Extra<T, B>& extra, ExtraGrad<T, B>& dextra) const {
     auto mark = ctx.mark();
     const View<const T, 2, B> clean = without_padding<T, B>(ctx, x, extra.valid);
-    auto zeros = [&] {
-      auto d = ctx.template scratch<T>(x.extent(0), experts());
+    const auto array = [&] { return ctx.template scratch<T>(x.extent(0), experts()); };
+    const auto zeros = [&] {
+      auto d = array();
       fill(ctx, d, 0);
       return d;
     };
+    constexpr bool rows = policy::RowByRowBackward<Mixing, Selection, T, B>;
+    const bool losses = extra.count_auxiliary && sizeof...(AuxiliaryT) > 0;
     const auto g = filled();
-    auto drank = zeros(), dq = zeros(), dz = zeros();
-    View<T, 2, B> from_auxiliary{};
+    auto dz = array();
+    View<T, 2, B> dq, drank, from_auxiliary;
+    if (rows && !losses) {
+      dq = array();
+    } else {
+      dq = zeros();
+      drank = zeros();
+    }
     NoisyRank<T, B> dnoisy{};
-    if (extra.count_auxiliary && sizeof...(AuxiliaryT) > 0) {
+    if (losses) {
       from_auxiliary = zeros();
       const GateOutcome<T, B> seen = outcome(plan, saved, extra);
       if (seen.noisy.value.data()) dnoisy = {zeros(), zeros()};
@@ -230,11 +286,19 @@ struct ComposedGate {
         loss.template backward<T, B>(ctx, seen, GateOutcomeGrad<T, B>{from_auxiliary, dq, drank, dnoisy});
       });
     }
-    g.selection.backward(ctx, p.selection, candidates<T, B>(clean, saved, extra), plan, saved.selection, dplan,
-                         CandidatesGrad<T, B>{dx, drank, dq, dnoisy}, grads.selection,
-                         with_valid(extra.selection, extra.valid));
-    g.mixing.backward(ctx, p.mixing, clean, saved.logits, saved.probabilities, saved.mixing, drank, dq, dz, dx,
-                    grads.mixing, with_valid(extra.mixing, extra.valid), dextra.mixing);
+    const Candidates<T, B> seen = candidates<T, B>(clean, saved, extra);
+    const auto selection_extra = with_valid(extra.selection, extra.valid);
+    if constexpr (rows) {
+      B::for_rows(ctx, x.extent(0),
+                  fn::RouteRowBackward{g.mixing.rows_backward(seen.q, dq, dz),
+                                       g.selection.rows_backward(seen, plan, dplan, dq, selection_extra), dq, losses});
+      if (losses) add(ctx, drank, dz);
+    } else {
+      g.selection.backward(ctx, p.selection, seen, plan, saved.selection, dplan,
+                           CandidatesGrad<T, B>{dx, drank, dq, dnoisy}, grads.selection, selection_extra);
+      g.mixing.backward(ctx, p.mixing, clean, saved.logits, saved.probabilities, saved.mixing, drank, dq, dz, dx,
+                        grads.mixing, with_valid(extra.mixing, extra.valid), dextra.mixing);
+    }
     if (from_auxiliary.data()) add(ctx, from_auxiliary, dz);
     if constexpr (requires { typename Scores::template Extra<T, B>; }) {
       scores.backward(ctx, p.scores, clean, dz, dx, grads.scores, extra.scores);
@@ -270,6 +334,39 @@ struct ComposedGate {
     for_each_auxiliary([&](const auto& loss, Index) {
       if constexpr (requires { loss.validate(experts()); }) loss.validate(experts());
     });
+  }
+  template <class T, class B>
+  static constexpr bool row_by_row = policy::RowByRow<Mixing, Selection, T, B>;
+
+  template <class T, class B>
+  void validate_items(const Params<T, B>& p, View<const T, 2, B> x, const Extra<T, B>& extra) const {
+    if (item_width(scores) > 0) expect_shape("Gate.forward", "x", x, {any_extent, item_width(scores)});
+    validate(p, x.extent(0), extra);
+  }
+  template <class T, class B>
+  void score(auto& ctx, const Params<T, B>& p, View<const T, 2, B> x, View<T, 2, B> z, const Extra<T, B>& extra) const {
+    if constexpr (requires { typename Scores::template Extra<T, B>; }) {
+      scores.forward(ctx, p.scores, x, z, extra.scores);
+    } else {
+      scores.forward(ctx, p.scores, x, z);
+    }
+  }
+  /// Mixing and selection, whose q may be z.
+  template <class T, class B>
+  static void route_rows(auto& ctx, const Filled& g, View<const T, 2, B> x, View<T, 2, B> z, View<T, 2, B> q,
+                         Plan<T, B>& plan, const Extra<T, B>& extra) {
+    const View<const T, 2, B> logits = z;
+    const Candidates<T, B> seen{x, logits, q, extra.valid, extra.count_auxiliary};
+    const auto selection_extra = with_valid(extra.selection, extra.valid);
+    B::for_rows(ctx, x.extent(0),
+                fn::RouteRow{g.mixing.rows(logits, q), g.selection.rows(seen, plan, selection_extra)});
+    build_without_padding(ctx, plan, extra);
+  }
+  template <class T, class B>
+  static void build_without_padding(auto& ctx, Plan<T, B>& plan, const Extra<T, B>& extra) {
+    if (extra.valid.data())
+      B::for_each(ctx, plan.item.size(), fn::DropPadding<T, B>{extra.valid, plan.item, plan.expert});
+    plan.build(ctx);
   }
   template <class T, class B>
   Candidates<T, B> candidates(In<T, 2, B> x, const Saved<T, B>& saved, const Extra<T, B>& extra) const {

@@ -13,7 +13,7 @@ namespace gatefold {
 /// Source: Lepikhin et al. 2020, arXiv:2006.16668, algorithm 1; the factor E² is that of FastMoE's code and makes the
 /// value independent of E.
 /// @param a  of a selection whose picks of item n are n·K … n·K + K − 1, best first
-/// @cost  2·N·E reads
+/// @cost  N·E reads and a counting sort of the first choices
 /// @order as Balance
 struct GShard {
   static constexpr bool needs_picks_by_item = true;
@@ -28,7 +28,7 @@ struct GShard {
   void backward(typename B::Context& ctx, const GateOutcome<T, B>& a, const GateOutcomeGrad<T, B>& d) const {
     auto mark = ctx.mark();
     auto slope = fn::balance(ctx, a, fn::picks_per_item(a), T(weight), false, {});
-    B::for_each(ctx, d.probabilities.size(), fn::TotalBackward<T, B>{slope, {a.valid}, d.probabilities});
+    B::for_rows(ctx, d.probabilities.extent(0), fn::TotalBackward<T, B>{slope, {a.valid}, d.probabilities});
   }
 };
 

@@ -31,7 +31,7 @@ struct Importance {
   void backward(typename B::Context& ctx, const GateOutcome<T, B>& a, const GateOutcomeGrad<T, B>& d) const {
     auto mark = ctx.mark();
     auto slope = slopes(ctx, a, {});
-    B::for_each(ctx, d.probabilities.size(), fn::TotalBackward<T, B>{slope, {a.valid}, d.probabilities});
+    B::for_rows(ctx, d.probabilities.extent(0), fn::TotalBackward<T, B>{slope, {a.valid}, d.probabilities});
   }
 
  private:
@@ -40,7 +40,7 @@ struct Importance {
     const Index experts = a.probabilities.extent(1);
     validate(experts);
     auto total = ctx.template scratch<T>(experts), slope = ctx.template scratch<T>(experts);
-    B::for_rows(ctx, experts, fn::StoreTotal<T, B>{{a.probabilities, {a.valid}}, total});
+    fn::expert_totals(ctx, a, total);
     B::for_each(ctx, 1, fn::CvSquaredValue<T, B>{total, cv, T(weight), value, slope});
     return slope;
   }

@@ -18,7 +18,11 @@ struct Independent {
   template <class T, class B>
   void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, In<T, 2, B> z, Out<T, 2, B> q,
                Nothing<T, B>&, const Nothing<T, B>&) const {
-    B::for_rows(ctx, z.extent(0), fn::Softmax<T, B>{z, q});
+    B::for_rows(ctx, z.extent(0), rows<T, B>(z, q));
+  }
+  template <class T, class B>
+  fn::Softmax<T, B> rows(View<const T, 2, B> z, Out<T, 2, B> q) const {
+    return {z, q};
   }
   template <class T, class B>
   View<const T, 2, B> rank(View<const T, 2, B> z, const Nothing<T, B>&) const {
@@ -29,8 +33,12 @@ struct Independent {
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, In<T, 2, B>, In<T, 2, B> q,
                 const Nothing<T, B>&, In<T, 2, B> drank, In<T, 2, B> dq, Out<T, 2, B> dz, Out<T, 2, B>, Nothing<T, B>&,
                 const Nothing<T, B>&, Nothing<T, B>&) const {
-    B::for_rows(ctx, q.extent(0), fn::SoftmaxBackward<T, B>{q, dq, dz});
+    B::for_rows(ctx, q.extent(0), rows_backward<T, B>(q, dq, dz));
     add(ctx, drank, dz);
+  }
+  template <class T, class B>
+  fn::SoftmaxBackward<T, B> rows_backward(View<const T, 2, B> q, In<T, 2, B> dq, Out<T, 2, B> dz) const {
+    return {q, dq, dz};
   }
 };
 

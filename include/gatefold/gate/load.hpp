@@ -19,15 +19,13 @@ struct LastAndNext {
   View<const Index, 1, B> expert;
   Index k;
   View<Index, 1, B> last, next;
-  GATEFOLD_HD void operator()(Index n) const {
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
     const Index l = chosen(expert(n * k + k - 1));
-    Index best = -1;
-    for (Index e = 0; e < value.extent(1); ++e)
-      if (ranks_before(value(n, l), l, value(n, e), e) &&
-          (best < 0 || ranks_before(value(n, e), e, value(n, best), best)))
-        best = e;
+    const Index after = RankedRow<T>{&value(n, 0), value.extent(1)}.after(lanes, l);
+    if (lanes.lane > 0) return;
     last(n) = l;
-    next(n) = best;
+    next(n) = after;
   }
 };
 /// How far rank[n,e] lies above the noisy value of the expert at the threshold, in deviations of its noise.
@@ -144,7 +142,7 @@ struct Load {
   fn::AboveThreshold<T, B> above_threshold(auto& ctx, const GateOutcome<T, B>& a) const {
     const Index items = a.rank.extent(0);
     auto last = ctx.template scratch<Index>(items), next = ctx.template scratch<Index>(items);
-    B::for_each(ctx, items, fn::LastAndNext<T, B>{a.noisy.value, a.plan.expert, fn::picks_per_item(a), last, next});
+    B::for_rows(ctx, items, fn::LastAndNext<T, B>{a.noisy.value, a.plan.expert, fn::picks_per_item(a), last, next});
     return {a.rank, a.noisy, last, next, excluding, {a.valid}};
   }
   template <class T, class B>

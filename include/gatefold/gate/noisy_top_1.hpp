@@ -22,7 +22,14 @@ struct PickNoisyTop1 {
   View<Index, 1, B> item, expert;
   View<T, 1, B> weight;
 
-  GATEFOLD_HD void operator()(Index n) const {
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    choose(lanes, n);
+    weigh(lanes, n);
+  }
+  template <class Lanes>
+  GATEFOLD_HD void choose(const Lanes& lanes, Index n) const {
+    if (lanes.lane > 0) return;
     const Index experts = rank.extent(1);
     Index best = 0;
     T top{};
@@ -34,7 +41,13 @@ struct PickNoisyTop1 {
     }
     item(n) = n;
     expert(n) = best;
-    weight(n) = noisy_weight ? top : q(n, best);
+    weight(n) = top;
+  }
+  template <class Lanes>
+  GATEFOLD_HD void weigh(const Lanes& lanes, Index n) const {
+    if (noisy_weight) return;
+    const T w = weight_of_pick(lanes, q, n, expert(n));
+    if (lanes.lane == 0) weight(n) = w;
   }
 };
 /// The weight of a pick is one element of q, or that element of rank plus a constant.
@@ -76,13 +89,16 @@ struct NoisyTop1 {
   template <class T, class B>
   void forward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>& c, SparsePlan<T, B>& plan,
                Nothing<T, B>&, const Noise& noise) const {
+    B::for_rows(ctx, c.q.extent(0), rows(c, plan, noise));
+    plan.build(ctx);
+  }
+  template <class T, class B>
+  fn::PickNoisyTop1<NoiseLawT, T, B> rows(const Candidates<T, B>& c, SparsePlan<T, B>& plan, const Noise& noise) const {
     const Index items = c.q.extent(0), experts = c.q.extent(1);
     validate(experts);
     plan.resize(items, experts, items);
-    B::for_each(ctx, items,
-                fn::PickNoisyTop1<NoiseLawT, T, B>{c.rank, c.q, T(scale), fn::draw<NoiseLawT, T>(noise), noisy_weight,
-                                                   plan.item, plan.expert, plan.weight});
-    plan.build(ctx);
+    return {c.rank,    c.q,         T(scale),    fn::draw<NoiseLawT, T>(noise), noisy_weight,
+            plan.item, plan.expert, plan.weight};
   }
   /// Adds to d.q, or to d.rank with noisy_weight.
   template <class T, class B>

@@ -35,12 +35,22 @@ struct ScheduledTopK {
                Nothing<T, B>& saved, const Extra<T, B>& extra) const {
     of(extra).forward(ctx, p, c, plan, saved, p);
   }
+  template <class T, class B>
+  fn::PickTopK<T, B> rows(const Candidates<T, B>& c, SparsePlan<T, B>& plan, const Extra<T, B>& extra) const {
+    return of(extra).rows(c, plan, Nothing<T, B>{});
+  }
   /// Adds to d.q.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Nothing<T, B>& p, const Candidates<T, B>& c,
                 const SparsePlan<T, B>& plan, const Nothing<T, B>& saved, const typename SparsePlan<T, B>::Grad& dplan,
                 const CandidatesGrad<T, B>& d, Nothing<T, B>& grads, const Extra<T, B>& extra) const {
     of(extra).backward(ctx, p, c, plan, saved, dplan, d, grads, p);
+  }
+  template <class T, class B>
+  fn::PickTopKBackward<T, B> rows_backward(const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
+                                           const typename SparsePlan<T, B>::Grad& dplan, Out<T, 2, B> dq,
+                                           const Extra<T, B>& extra) const {
+    return of(extra).rows_backward(c, plan, dplan, dq, Nothing<T, B>{});
   }
 
  private:

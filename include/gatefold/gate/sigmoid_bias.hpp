@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/math.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
@@ -22,8 +23,14 @@ struct BiasedSigmoid {
   View<const T, 2, B> rank;
   View<const T, 1, B> bias;
   View<T, 2, B> biased;
-  GATEFOLD_HD void operator()(Index i) const {
-    biased.data()[i] = math::sigmoid(rank.data()[i]) + bias(i % bias.size());
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    using math::exp, math::reciprocal;
+    const T* from = &rank(n, 0);
+    T* to = &biased(n, 0);
+    each_column<T>(lanes, bias.size(), [&](auto at, Index e) {
+      at.store(to + e, reciprocal(T(1) + exp(-at.load(from + e))) + at.load(bias.data() + e));
+    });
   }
 };
 /// The weights of item n's picks from the unbiased sigmoids, and their adjoint.
@@ -170,9 +177,9 @@ struct SigmoidBias {
     expect_shape("SigmoidBias", "rank", c.rank, {items, experts});
     auto mark = ctx.mark();
     auto biased = ctx.template scratch<T>(items, experts);
-    B::for_each(ctx, biased.size(), fn::BiasedSigmoid<T, B>{c.rank, p.bias, biased});
+    B::for_rows(ctx, items, fn::BiasedSigmoid<T, B>{c.rank, p.bias, biased});
     plan.resize(items, experts, items * k);
-    B::for_each(ctx, items, fn::PickTopK<T, B>{biased, biased, k, false, plan.item, plan.expert, plan.weight});
+    B::for_rows(ctx, items, fn::PickTopK<T, B>{biased, biased, k, false, plan.item, plan.expert, plan.weight});
     B::for_each(ctx, items, fn::SigmoidWeightsForward<T, B>{weights(c, plan), plan.weight});
     plan.build(ctx);
   }

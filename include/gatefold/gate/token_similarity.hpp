@@ -119,7 +119,7 @@ struct TokenSimilarity {
                 const Saved<T, B>& saved, In<T, 2, B> drank, In<T, 2, B> dq, Out<T, 2, B> dz, Out<T, 2, B> dx,
                 Params<T, B>& grads, const Extra<T, B>& extra, Nothing<T, B>&) const {
     auto mark = ctx.mark();
-    const View<const T, 2, B> log_r = log_probabilities<T, B>(ctx, z);
+    const View<const T, 2, B> log_r = only_confident ? log_probabilities<T, B>(ctx, z) : View<const T, 2, B>{};
     auto dr = ctx.template scratch<T>(z.extent(0), z.extent(1));
     View<T, 2, B> dqueries = dx;
     if (learned_metric) {

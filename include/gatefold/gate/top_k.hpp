@@ -1,5 +1,10 @@
 #pragma once
 
+#include <limits>
+#include <type_traits>
+
+#include "gatefold/backend/lanes.hpp"
+#include "gatefold/backend/math.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/gate/candidates.hpp"
@@ -19,7 +24,71 @@ GATEFOLD_HD bool ranks_before(T a, Index i, T b, Index j) {
   return i < j;
 }
 
-/// The K best experts of item n, best first.
+template <class T>
+inline constexpr T counted[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+/// The number of column j, or j, j + 1, … of a register's columns.
+template <class T, class A>
+GATEFOLD_HD typename A::Value column_numbers(const A& at, Index j) {
+  if constexpr (std::is_same_v<typename A::Value, T>) {
+    return T(j);
+  } else {
+    return at.load(counted<T>) + T(j);
+  }
+}
+
+/// The experts of one item in the order of ranks_before, one after the other.
+template <class T>
+struct RankedRow {
+  const T* rank;
+  Index experts;
+
+  /// The best expert that comes after `last` (-1: of all), the same on every lane; -1 where none is left.
+  template <class Lanes>
+  GATEFOLD_HD Index after(const Lanes& lanes, Index last) const {
+    if (last >= 0 && !is_finite(rank[last])) return after_one_by_one(last);
+    const T bound = last < 0 ? infinity : rank[last];
+    const T top = max_columns<T>(lanes, experts, [&](auto at, Index e) {
+      using math::where_positive;
+      using V = typename decltype(at)::Value;
+      const V v = at.load(rank + e), below = bound - v;
+      const V tie = where_positive(column_numbers<T>(at, e) - T(last), v, V(-infinity));
+      return where_positive(below, v, where_positive(-below, V(-infinity), tie));
+    });
+    if (!is_finite(top)) return after_one_by_one(last);
+    const Index from = top < bound ? 0 : last + 1;
+    return from - static_cast<Index>(max_columns<T>(lanes, experts - from, [&](auto at, Index i) {
+             using math::where_positive;
+             using V = typename decltype(at)::Value;
+             const V d = at.load(rank + from + i) - top;  // NaN is passed over
+             return where_positive(d, V(-infinity), where_positive(-d, V(-infinity), d - column_numbers<T>(at, i)));
+           }));
+  }
+
+ private:
+  static constexpr T infinity = std::numeric_limits<T>::infinity();
+  GATEFOLD_HD static bool is_finite(T v) { return v - v == 0; }
+
+  /// Where infinities or NaN take part.
+  GATEFOLD_HD Index after_one_by_one(Index last) const {
+    Index best = -1;
+    for (Index e = 0; e < experts; ++e)
+      if ((last < 0 || ranks_before(rank[last], last, rank[e], e)) &&
+          (best < 0 || ranks_before(rank[e], e, rank[best], best)))
+        best = e;
+    return best;
+  }
+};
+
+/// q of a pick of item n, the same on every lane. A lane reads what it wrote itself: the expert lane 0, q(n, e) lane e mod
+/// size.
+template <class T, class B, class Lanes>
+GATEFOLD_HD T weight_of_pick(const Lanes& lanes, const View<const T, 2, B>& q, Index n, const Index& expert) {
+  const Index e = lanes.max(lanes.lane == 0 ? expert : Index(-1));
+  return lanes.sum(e % lanes.size == lanes.lane ? q(n, e) : T(0));
+}
+
+/// The K best experts of item n, best first, and their weights: a row functor in two halves, so that a mixing can take its
+/// turn between them.
 template <class T, class B>
 struct PickTopK {
   View<const T, 2, B> rank, q;
@@ -28,21 +97,33 @@ struct PickTopK {
   View<Index, 1, B> item, expert;
   View<T, 1, B> weight;
 
-  GATEFOLD_HD void operator()(Index n) const {
-    const Index experts = rank.extent(1);
-    T total = 0;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    choose(lanes, n);
+    weigh(lanes, n);
+  }
+  /// From rank alone.
+  template <class Lanes>
+  GATEFOLD_HD void choose(const Lanes& lanes, Index n) const {
+    const RankedRow<T> row{&rank(n, 0), rank.extent(1)};
+    Index best = -1;
     for (Index j = n * k; j < n * k + k; ++j) {
-      Index best = -1;
-      for (Index e = 0; e < experts; ++e) {
-        const bool after_last = j == n * k || ranks_before(rank(n, expert(j - 1)), expert(j - 1), rank(n, e), e);
-        if (after_last && (best < 0 || ranks_before(rank(n, e), e, rank(n, best), best))) best = e;
-      }
+      best = row.after(lanes, best);
+      if (lanes.lane > 0) continue;
       item(j) = n;
       expert(j) = best;
-      weight(j) = q(n, best);
-      total += q(n, best);
     }
-    if (!renormalise) return;
+  }
+  /// From q and what was chosen.
+  template <class Lanes>
+  GATEFOLD_HD void weigh(const Lanes& lanes, Index n) const {
+    T total = 0;
+    for (Index j = n * k; j < n * k + k; ++j) {
+      const T w = weight_of_pick(lanes, q, n, expert(j));
+      if (lanes.lane == 0) weight(j) = w;
+      total += w;
+    }
+    if (!renormalise || lanes.lane > 0) return;
     for (Index j = n * k; j < n * k + k; ++j) weight(j) /= total;  // > 0, or NaN: the best pick has q >= 1/E
   }
 };
@@ -57,17 +138,20 @@ struct PickTopKBackward {
   bool renormalise;
   View<T, 2, B> dq;
 
-  GATEFOLD_HD void operator()(Index n) const {
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
     T total = 0, dot = 0;
     for (Index j = n * k; j < n * k + k; ++j) {
       total += q(n, chosen(expert(j)));
       dot += weight(j) * dweight(j);
     }
     for (Index j = n * k; j < n * k + k; ++j) {
+      const Index e = chosen(expert(j));
+      if (e % lanes.size != lanes.lane) continue;
       if (!renormalise) {
-        dq(n, chosen(expert(j))) += dweight(j);
+        dq(n, e) += dweight(j);
       } else if (k > 1) {  // with k = 1 the weight is 1 whatever q is; dweight - dot would leave its rounding
-        dq(n, chosen(expert(j))) += (dweight(j) - dot) / total;
+        dq(n, e) += (dweight(j) - dot) / total;
       }
     }
   }
@@ -86,7 +170,7 @@ struct PickTopKBackward {
 /// renormalise = false, or an auxiliary loss.
 /// @param rank [N, E] in   what to rank by;  q [N, E] in  probabilities
 /// @throws ArgumentError unless 1 <= k <= experts
-/// @cost   N·K·E comparisons, S = N·K picks
+/// @cost   2·N·K·E comparisons, S = N·K picks
 /// @order  ties go to the lower expert index; NaN ranks below every number; picks are distinct whatever the input
 struct TopK {
   Index k = 2;
@@ -97,20 +181,29 @@ struct TopK {
   }
   template <class T, class B>
   void forward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>& c, SparsePlan<T, B>& plan,
-               Nothing<T, B>&, const Nothing<T, B>&) const {
+               Nothing<T, B>&, const Nothing<T, B>& extra) const {
+    B::for_rows(ctx, c.q.extent(0), rows(c, plan, extra));
+    plan.build(ctx);
+  }
+  template <class T, class B>
+  fn::PickTopK<T, B> rows(const Candidates<T, B>& c, SparsePlan<T, B>& plan, const Nothing<T, B>&) const {
     const Index items = c.q.extent(0), experts = c.q.extent(1);
     validate(experts);
     plan.resize(items, experts, items * k);
-    B::for_each(ctx, items, fn::PickTopK<T, B>{c.rank, c.q, k, renormalise, plan.item, plan.expert, plan.weight});
-    plan.build(ctx);
+    return {c.rank, c.q, k, renormalise, plan.item, plan.expert, plan.weight};
   }
   /// Adds to d.q.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
                 const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
-                Nothing<T, B>&, const Nothing<T, B>&) const {
-    B::for_each(ctx, c.q.extent(0),
-                fn::PickTopKBackward<T, B>{c.q, plan.expert, plan.weight, dplan.weight, k, renormalise, d.q});
+                Nothing<T, B>&, const Nothing<T, B>& extra) const {
+    B::for_rows(ctx, c.q.extent(0), rows_backward(c, plan, dplan, d.q, extra));
+  }
+  template <class T, class B>
+  fn::PickTopKBackward<T, B> rows_backward(const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
+                                           const typename SparsePlan<T, B>::Grad& dplan, Out<T, 2, B> dq,
+                                           const Nothing<T, B>&) const {
+    return {c.q, plan.expert, plan.weight, dplan.weight, k, renormalise, dq};
   }
 };
 

@@ -197,7 +197,8 @@ struct Attention {
   /// Adds to dq, dk, dv [N, D].
   template <class T, class B>
   void attend_backward(typename B::Context& ctx, const Saved<T, B>& saved, View<const T, 1, B> valid,
-                       View<const T, 2, B> dcontext, View<const T, 2, B> dlog_sum_exp, View<T, 2, B> dq, View<T, 2, B> dk, View<T, 2, B> dv) const {
+                       View<const T, 2, B> dcontext, View<const T, 2, B> dlog_sum_exp, View<T, 2, B> dq,
+                       View<T, 2, B> dk, View<T, 2, B> dv) const {
     auto mark = ctx.mark();
     const Index items = saved.q.extent(0);
     const View<const T, 3, B> q = split(ctx, saved.q), k = split(ctx, saved.k), v = split(ctx, saved.v),
@@ -215,9 +216,8 @@ struct Attention {
     mixing::add_head_backward<typename B::Context, T, B>(
         ctx, mixing::stacked(q), mixing::stacked(k), scale(), mask(saved, keys), keys.values, log_sum_exp, mean,
         mixing::stacked(of_context), mixing::stacked(of_v), mixing::stacked(of_q), mixing::stacked(of_k));
-    B::for_rows(ctx, heads * items, fn::AddHeads<T, B>{of_q, dq});
-    B::for_rows(ctx, heads * items, fn::AddHeads<T, B>{of_k, dk});
-    B::for_rows(ctx, heads * items, fn::AddHeads<T, B>{of_v, dv});
+    for (const fn::AddHeads<T, B>& add : {fn::AddHeads<T, B>{of_q, dq}, {of_k, dk}, {of_v, dv}})
+      B::for_rows(ctx, heads * items, add);
   }
   template <class C, class T, class B>
   View<T, 3, B> split(C& ctx, const Tensor<T, 2, B>& x) const {

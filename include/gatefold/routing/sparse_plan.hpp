@@ -4,6 +4,7 @@
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/groups.hpp"
+#include "gatefold/backend/lanes.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/tensor.hpp"
@@ -28,7 +29,8 @@ struct SlotItems {
   }
 };
 
-/// out[n] (+)= Σ w[s] z[s] over the slots s of item n, in ascending order; w = 1 without weights.
+/// out[n] (+)= Σ w[s] z[s] over the slots s of item n, in ascending order from 0 (or out[n]), every product rounded; w = 1
+/// without weights.
 template <class T, class B>
 struct Combine {
   View<const Index, 1, B> item_offsets, item_slots, pick;
@@ -39,16 +41,17 @@ struct Combine {
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    const Index columns = out.extent(1);
-    T* to = &out.data()[n * columns];
-    if (!accumulate)
-      for (Index j = lanes.lane; j < columns; j += lanes.size) to[j] = 0;
-    for (Index o = item_offsets(n); o < item_offsets(n + 1); ++o) {
-      const Index s = item_slots(o);
-      const T w = weight.data() ? weight(pick(s)) : T(1);
-      const T* from = &z.data()[s * columns];
-      for (Index j = lanes.lane; j < columns; j += lanes.size) to[j] += w * from[j];
-    }
+    const Index columns = out.extent(1), begin = item_offsets(n), end = item_offsets(n + 1);
+    T* to = out.data() + n * columns;
+    each_column<T>(lanes, columns, [&](auto at, Index j) {
+      auto sum = accumulate ? at.load(to + j) : typename decltype(at)::Value(T(0));
+      for (Index o = begin; o < end; ++o) {
+        const Index s = item_slots(o);
+        const auto v = at.load(z.data() + s * columns + j);
+        sum += weight.data() ? weight(pick(s)) * v : v;
+      }
+      at.store(to + j, sum);
+    });
   }
 };
 
@@ -65,15 +68,15 @@ struct CombineBackward {
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
     if (s >= groups.offsets(groups.experts())) return;
-    const Index columns = z.extent(1), n = groups.row(s);
-    const T w = weight(pick(s));
-    T dot = 0;
-    for (Index j = lanes.lane; j < columns; j += lanes.size) {
-      dz(s, j) = w * dout(n, j);
-      dot += dout(n, j) * z(s, j);
-    }
-    dot = lanes.sum(dot);
-    if (lanes.lane == 0) dweight(pick(s)) = dot;
+    const Index columns = z.extent(1), p = pick(s);
+    const T w = weight(p), *from = dout.data() + groups.row(s) * columns, *value = z.data() + s * columns;
+    T* to = dz.data() + s * columns;
+    const T dot = sum_columns<T>(lanes, columns, [&](auto at, Index j) {
+      const auto d = at.load(from + j);
+      at.store(to + j, w * d);
+      return d * at.load(value + j);
+    });
+    if (lanes.lane == 0) dweight(p) = dot;
   }
 };
 
@@ -93,7 +96,7 @@ struct Dispatched {
 /// A gate calls `resize`, writes item, expert (negative: dropped) and weight of every pick in any order, then calls `build`. A pick
 /// that was chosen and then dropped, for want of room, is written ~e: `fn::chosen` gives e back. A place that no pick
 /// uses is written `no_pick`.
-/// @cost   building is a stable counting sort, O(S + E); combining touches every slot once
+/// @cost   building is two stable counting sorts, O(S + E) and O(S + N); combining touches every slot once
 /// @order  slots of an expert follow pick order; slots of an item are summed by ascending slot, so by expert
 template <class T, class B>
 struct SparsePlan {

@@ -3,12 +3,12 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
-#include <new>
 #include <utility>
 
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/borrowed.hpp"
 #include "gatefold/backend/cpu/loops.hpp"
+#include "gatefold/backend/cpu/memory.hpp"
 #include "gatefold/backend/cpu/packed_weights.hpp"
 #include "gatefold/backend/cpu/parallel.hpp"
 #include "gatefold/backend/cpu/product.hpp"
@@ -66,8 +66,8 @@ struct Cpu {
     packed.add(ctx.threads(), w.data(), w.extent(0), w.extent(1), w.extent(2), round);
   }
 
-  static void* allocate(std::size_t bytes) { return ::operator new(bytes, std::align_val_t(64)); }
-  static void release(void* p) { ::operator delete(p, std::align_val_t(64)); }
+  static void* allocate(std::size_t bytes) { return cpu::allocate(bytes); }
+  static void release(void* p) { cpu::release(p); }
   static void poison(void* p, std::size_t bytes) { std::memset(p, 0xff, bytes); }
   template <class T>
   static void to_host(Context&, Index n, const T* from, T* to) {

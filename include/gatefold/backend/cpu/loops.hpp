@@ -73,7 +73,8 @@ void reduce(Context& ctx, Index n, const F& f, T* out) {
 template <class Context>
 void group_by(Context& ctx, Index n, const Index* keys, Index groups, Index* offsets, Index* order) {
   const Index parallel_from = ctx.eager() ? 2 : 1 << 13;
-  const Index chunks = n < parallel_from || (n < 8 * groups && !ctx.eager()) ? 1 : ctx.threads();
+  const Index worth = ctx.eager() ? n : n / std::max<Index>(groups, 1);  // the counts of a chunk are cheaper than its keys
+  const Index chunks = n < parallel_from ? 1 : std::clamp<Index>(worth, 1, ctx.threads());
   const auto mark = ctx.mark();
   Index* places = ctx.template scratch<Index>(chunks, groups).data();
   Index* largest = ctx.template scratch<Index>(chunks).data();
@@ -90,12 +91,12 @@ void group_by(Context& ctx, Index n, const Index* keys, Index groups, Index* off
   });
   const Index top = *std::max_element(largest, largest + chunks);
   expect(top < groups, "group_by", "key", Joined{"less than ", groups, " (an expert or item that exists)"}, top);
-  Index place = 0;
+  Index next = 0;
   for (Index g = 0; g < groups; ++g) {
-    offsets[g] = place;
-    for (Index c = 0; c < chunks; ++c) place += std::exchange(places[c * groups + g], place);
+    offsets[g] = next;
+    for (Index c = 0; c < chunks; ++c) next += std::exchange(places[c * groups + g], next);
   }
-  offsets[groups] = place;
+  offsets[groups] = next;
   parallel_for(ctx.threads(), chunks, [&](Index c, int) {
     Index* to = places + c * groups;
     for (Index i = begin(c), end = begin(c + 1); i < end; ++i)

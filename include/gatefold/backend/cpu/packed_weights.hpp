@@ -4,11 +4,11 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <new>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "gatefold/backend/cpu/memory.hpp"
 #include "gatefold/backend/cpu/parallel.hpp"
 #include "gatefold/backend/cpu/tile.hpp"
 #include "gatefold/core/types.hpp"
@@ -61,6 +61,11 @@ struct PackedMatrix {
   PackedMatrix operator+(Index elements) const {
     return {full ? full + elements : nullptr, half ? half + elements : nullptr};
   }
+  /// Ask for part t of n of `count` elements.
+  void prefetch(Index element, Index count, Index t, Index n) const {
+    const Index begin = t * count / n, length = (t + 1) * count / n - begin;
+    full ? prefetch_range(full + element + begin, length) : prefetch_range(half + element + begin, length);
+  }
   /// The panel at an element. @param buffer  [Tile::depth, Tile::columns] to widen a rounded one into
   const T* panel(Index element, Index length, T* buffer) const {
     if (full) return full + element;
@@ -79,7 +84,7 @@ class PackedWeights {
     return *this;
   }
   ~PackedWeights() {
-    for (const Entry& entry : entries_) ::operator delete(entry.packed, std::align_val_t(64));
+    for (const Entry& entry : entries_) release(entry.packed);
   }
 
   /// Pack w [E, depth, columns].
@@ -92,7 +97,7 @@ class PackedWeights {
     if (experts * size == 0) return;
     const std::size_t bytes = static_cast<std::size_t>(experts * size) * (half ? sizeof(Bfloat16) : sizeof(T));
     entries_.reserve(entries_.size() + 1);
-    void* packed = ::operator new(bytes, std::align_val_t(64));
+    void* packed = allocate(bytes);
     entries_.push_back({w, packed, half});
     std::vector<T> buffers(half ? static_cast<std::size_t>(threads * Matrix::size(Tile<T>::depth, columns)) : 0);
     parallel_for(threads, experts * blocks, [&](Index i, int worker) noexcept {

@@ -273,6 +273,10 @@ class Product {
         }
         for (Index t = t0; t < t1; ++t) {
           const Index row = t * p.rows / tiles, rows = (t + 1) * p.rows / tiles - row;
+          if (unit.packed) {  // the next panel, a part with each tile
+            const Index size = depth * kColumns, begin = (t - t0) * size / (t1 - t0);
+            prefetch_range(b + size + begin, (t - t0 + 1) * size / (t1 - t0) - begin);
+          }
           T* s = sums + (panel * (t1 - t0) + t - t0) * sums_stride;
           T* c = p.c + row * p.c_stride + j;
           if (block == 0 && unit.add) load(c, p.c_stride, rows, columns, s, kColumns);

@@ -168,9 +168,34 @@ class ProductPair {
 
   Index row_blocks(Index rows) const { return rows <= kRows ? 0 : divide_up(divide_up(rows, kRows), block_tiles_); }
 
-  // The weights of a unit, in groups of Tile::depth × Tile::depth elements.
-  Index up_groups() const { return blocks() * chunks(); }
-  Index groups() const { return b_.ups * up_groups() + chunks() * divide_up(b_.columns, kDepth); }
+  // The weights of a unit in groups of Tile::depth × Tile::depth elements, in the order in which a task uses them: for
+  // each chunk of hidden those of the first product, then those of the second.
+  struct Group {
+    Operand<T> b;
+    PackedMatrix<T> packed;  // null: the task packs it
+    Index all, k, depth, column, columns;
+
+    Index at(Index x) const { return PackedMatrix<T>::at(all, k, depth, column + x); }
+    // Ask for part t of n of what comes next: of a packed matrix its first panel, else everything.
+    void prefetch(Index t, Index n) const {
+      if (packed) return packed.prefetch(at(0), depth * kColumns, t, n);
+      const Index lines = b.lines_are_rows ? columns : depth, length = b.lines_are_rows ? depth : columns;
+      for (Index r = t * lines / n; r < (t + 1) * lines / n; ++r)
+        prefetch_range(b.lines_are_rows ? b.at(column + r, k) : b.at(k + r, column), length);
+    }
+  };
+  Index groups_of_chunk() const { return b_.ups * blocks() + divide_up(b_.columns, kDepth); }
+  Group group(const Unit& unit, Index i) const {
+    const Index chunk = i / groups_of_chunk(), hidden = chunk * kDepth, n = i % groups_of_chunk();
+    if (n < b_.ups * blocks()) {
+      const Index m = n / blocks(), k = n % blocks() * kDepth;
+      return {up(m, unit.e), packed_up(unit, m), b_.hidden, k, std::min(kDepth, b_.depth - k),
+              hidden, std::min(kDepth, b_.hidden - hidden)};
+    }
+    const Index j = (n - b_.ups * blocks()) * kDepth;
+    return {down(unit.e), packed_down(unit), b_.columns, hidden, std::min(kDepth, b_.hidden - hidden),
+            j, std::min(kDepth, b_.columns - j)};
+  }
 
   void run_wave() {
     Index packs = 0, tasks = 0;
@@ -178,7 +203,7 @@ class ProductPair {
       Unit& unit = units_[u];
       unit.first_pack = packs;
       unit.first_task = tasks;
-      packs += unit.packed ? groups() : 0;
+      packs += unit.packed ? chunks() * groups_of_chunk() : 0;
       tasks += unit.row_blocks == 0 ? chunks() : unit.row_blocks;
     }
     parallel_for(threads_, packs, [&](Index i, int) noexcept {
@@ -226,18 +251,8 @@ class ProductPair {
   }
 
   void pack(const Unit& unit, Index i) const {
-    const auto group = [&](const Operand<T>& b, T* matrix, Index depth, Index columns, Index block, Index chunk) {
-      const Index k = block * kDepth, column = chunk * kDepth, length = std::min(kDepth, depth - k);
-      pack_panels(b, column, std::min(kDepth, columns - column), k, length,
-                  matrix + PackedMatrix<T>::at(columns, k, length, column));
-    };
-    if (i < b_.ups * up_groups()) {
-      const Index m = i / up_groups(), g = i % up_groups();
-      group(up(m, unit.e), unit.packed + m * up_size(), b_.depth, b_.hidden, g / chunks(), g % chunks());
-    } else {
-      const Index wide = divide_up(b_.columns, kDepth), g = i - b_.ups * up_groups();
-      group(down(unit.e), unit.packed + b_.ups * up_size(), b_.hidden, b_.columns, g / wide, g % wide);
-    }
+    const Group g = group(unit, i);
+    pack_panels(g.b, g.column, g.columns, g.k, g.depth, const_cast<T*>(g.packed.full) + g.at(0));
   }
 
   // A block of rows in tiles.
@@ -256,27 +271,32 @@ class ProductPair {
     }
   }
 
-  // sums[panel][row, kColumns] (+)= rows of a · Tile::depth or less columns of B [?, all].
-  void multiply(const Rows& rows, const T* a, Index depth, const Operand<T>& b, const PackedMatrix<T>& packed, Index all,
-                Index k, Index column, Index columns, bool add, T* panels, T* sums) const {
-    if (!packed) pack_panels(b, column, columns, k, depth, panels);
-    for (Index x = 0; x < columns; x += kColumns, sums += rows.count * kColumns) {
-      const T* panel = packed ? packed.panel(PackedMatrix<T>::at(all, k, depth, column + x), depth, panels)
-                              : panels + x * depth;
-      for (Index t = 0; t < rows.tiles; ++t)
-        tile_sum(rows.size(t), depth, a + rows.begin(t) * kStride, panel, sums + rows.begin(t) * kColumns, add);
+  // sums[panel][row, kColumns] (+)= rows of a · group i, while what comes next is fetched.
+  void multiply(const Unit& unit, const Rows& rows, const T* a, Index i, bool add, T* panels, T* sums) const {
+    const Group g = group(unit, i), next = group(unit, i + 1 < chunks() * groups_of_chunk() ? i + 1 : 0);
+    if (!g.packed) pack_panels(g.b, g.column, g.columns, g.k, g.depth, panels);
+    for (Index x = 0; x < g.columns; x += kColumns, sums += rows.count * kColumns) {
+      const T* panel = g.packed ? g.packed.panel(g.at(x), g.depth, panels) : panels + x * g.depth;
+      const bool last = x + kColumns >= g.columns;
+      for (Index t = 0; t < rows.tiles; ++t) {
+        if (!next.packed)
+          next.prefetch(x / kColumns * rows.tiles + t, divide_up(g.columns, kColumns) * rows.tiles);
+        else if (last)
+          next.prefetch(t, rows.tiles);
+        else
+          g.packed.prefetch(g.at(x + kColumns), g.depth * kColumns, t, rows.tiles);
+        tile_sum(rows.size(t), g.depth, a + rows.begin(t) * kStride, panel, sums + rows.begin(t) * kColumns, add);
+      }
     }
   }
 
-  // One chunk of hidden: [rows, kStride].
+  // One chunk of hidden [rows, kStride].
   void first_product(const Unit& unit, const Rows& rows, Index chunk, const Worker& w) const {
     const Index j = chunk * kDepth, columns = std::min(kDepth, b_.hidden - j), size = rows.count * kDepth;
     for (Index m = 0; m < b_.ups; ++m)
-      for (Index block = 0; block < blocks(); ++block) {
-        const Index k = block * kDepth, depth = std::min(kDepth, b_.depth - k);
-        multiply(rows, w.a + block * rows.count * kStride, depth, up(m, unit.e), packed_up(unit, m),
-                 b_.hidden, k, j, columns, block > 0, w.panels, w.first + m * size);
-      }
+      for (Index block = 0; block < blocks(); ++block)
+        multiply(unit, rows, w.a + block * rows.count * kStride, chunk * groups_of_chunk() + m * blocks() + block,
+                 block > 0, w.panels, w.first + m * size);
     for (Index x = 0; x < columns; x += kColumns) {
       const T* sums[] = {w.first + x * rows.count, w.first + size + x * rows.count};
       middle_.run(middle_.epilogue, sums, kColumns, rows.count, std::min(kColumns, columns - x), unit.e,
@@ -286,9 +306,8 @@ class ProductPair {
 
   // sums[panel][row, kColumns] (+)= chunk of hidden · down.
   void second_product(const Unit& unit, const Rows& rows, Index chunk, bool add, const Worker& w, T* sums) const {
-    const Index k = chunk * kDepth, depth = std::min(kDepth, b_.hidden - k);
-    for (Index j = 0; j < b_.columns; j += kDepth)
-      multiply(rows, w.hidden, depth, down(unit.e), packed_down(unit), b_.columns, k, j, std::min(kDepth, b_.columns - j), add, w.panels, sums + j * rows.count);
+    for (Index j = 0, i = chunk * groups_of_chunk() + b_.ups * blocks(); j < b_.columns; j += kDepth, ++i)
+      multiply(unit, rows, w.hidden, i, add, w.panels, sums + j * rows.count);
   }
 
   void finish(const Unit& unit, const Rows& rows, const T* sums) const {

@@ -92,16 +92,15 @@ class Register {
 
   /// a where v > 0, else b. NaN counts as not positive.
   friend Register where_positive(Register v, Register a, Register b) {
-    return where(packet::pcmp_lt(packet::pzero(v.packet_), v.packet_), a, b);
+    return where_less(Register(T(0)), v, a, b);
   }
 
   /// b where b > a, else a: NaN in b counts as not larger.
-  friend Register larger(Register a, Register b) { return where(packet::pcmp_lt(a.packet_, b.packet_), b, a); }
+  friend Register larger(Register a, Register b) { return where_less(a, b, b, a); }
   /// The first `count` lanes of v, `other` in the rest.
   friend Register keep_first(int count, Register v, T other) {
     if (count == size) return v;
-    const Packet lane = packet::plset<Packet>(T(0));
-    return where(packet::pcmp_lt(lane, Register(T(count)).packet_), v, Register(other));
+    return where_less(Register(packet::plset<Packet>(T(0))), Register(T(count)), v, Register(other));
   }
   /// The sum of all lanes, and the largest of numbers, in an order that depends on the target alone.
   T sum() const { return packet::predux(packet_); }
@@ -112,7 +111,7 @@ class Register {
 #if defined(__AVX512F__)
     if constexpr (is<float, 64>) {  // a division takes four times as long
       const Register r(_mm512_rcp14_ps(v.packet_)), error = madd(-v, r, T(1));
-      return where(packet::pcmp_lt(packet::pabs(error.packet_), Register(T(1)).packet_), madd(r, error, r), r);
+      return where_less(abs(error), Register(T(1)), madd(r, error, r), r);
     }
 #endif
     return Register(T(1)) / v;
@@ -126,7 +125,7 @@ class Register {
       // Eigen's pexp clamps its argument, and its treatment of NaN depends on the instruction set.
       const Register low{-708.39}, high{709.78}, past = v + std::numeric_limits<T>::infinity();
       const Register e = where(packet::pcmp_le(v.packet_, high.packet_), Register(packet::pexp(v.packet_)), past);
-      return where(packet::pcmp_lt(v.packet_, low.packet_), Register(0.0), e);
+      return where_less(v, low, Register(0.0), e);
     }
   }
 
@@ -179,6 +178,16 @@ class Register {
     return static_cast<Mask>((1u << count) - 1);
   }
 #endif
+  // a where x < y, else b. Eigen makes a whole register of an AVX-512 mask and a mask of it again.
+  static Register where_less(Register x, Register y, Register a, Register b) {
+#if defined(__AVX512F__)
+    if constexpr (is<float, 64>)
+      return Register(_mm512_mask_blend_ps(_mm512_cmp_ps_mask(x.packet_, y.packet_, _CMP_LT_OQ), b.packet_, a.packet_));
+    if constexpr (is<double, 64>)
+      return Register(_mm512_mask_blend_pd(_mm512_cmp_pd_mask(x.packet_, y.packet_, _CMP_LT_OQ), b.packet_, a.packet_));
+#endif
+    return where(packet::pcmp_lt(x.packet_, y.packet_), a, b);
+  }
   static Register where(const Packet& mask, Register a, Register b) {
     return Register(packet::pselect(mask, a.packet_, b.packet_));
   }
@@ -224,8 +233,7 @@ class Register {
          {-0.0032128159869432493, 0.02288307809266469, -0.10525105858774121, -0.6357265387951567, -0.12851191657615602})
       q = madd(q, t, T(c));
     const Register large = 1 - exp(madd(q, t, -t));
-    const auto is_large = packet::pcmp_lt(Register(T(0.927734375)).packet_, packet::pabs(v.packet_));
-    return where(is_large, where_positive(v, large, -large), madd(v, p, v));
+    return where_less(Register(T(0.927734375)), abs(v), where_positive(v, large, -large), madd(v, p, v));
   }
 
   Packet packet_;

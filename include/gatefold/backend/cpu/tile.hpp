@@ -43,6 +43,13 @@ struct Tile {
   static constexpr Index stride = depth + 64 / sizeof(T);
 };
 
+/// Ask for memory that will be read soon.
+template <class T>
+void prefetch_range(const T* p, Index count) {
+  constexpr Index line = 64 / sizeof(T);
+  for (Index i = 0; i < count; i += line) __builtin_prefetch(p + i, 0, 2);
+}
+
 /// to[r, c] = row r0 + r, column c0 + c of the operand's memory.
 template <class T>
 void copy_block(const Operand<T>& from, Index r0, Index rows, Index c0, Index columns, T* to, Index stride) {
@@ -162,7 +169,10 @@ void axpy(const T* a, const T* b, Index b_stride, Index columns, T* sums, Index 
     for (int k = 0; k < K; ++k) x[i][k] = V(a[i * Tile<T>::stride + k]);
   const auto step = [&](Index j, int count) {
     V y[K];
-    for (int k = 0; k < K; ++k) y[k] = V::load(b + k * b_stride + j, count);
+    for (int k = 0; k < K; ++k) {
+      y[k] = V::load(b + k * b_stride + j, count);
+      __builtin_prefetch(b + (k + 2 * K) * b_stride + j, 0, 2);  // rows are far apart: no prefetcher finds them
+    }
     for (int i = 0; i < R; ++i) {
       V s = V::load(sums + i * sums_stride + j);
       for (int k = 0; k < K; ++k) s = madd(x[i][k], y[k], s);

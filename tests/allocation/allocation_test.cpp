@@ -1,0 +1,136 @@
+// No call after the first takes memory from the heap: forward with backward, and infer.
+
+#include <doctest/doctest.h>
+
+#include <gatefold/gatefold.hpp>
+#include <string>
+#include <vector>
+
+#include "support/counted_allocations.hpp"
+#include "support/pass.hpp"
+
+using namespace gatefold;
+using support::allocations;
+
+namespace {
+
+constexpr Index items = 96, fewer = 16, dim = 12, length = 8;
+
+const SoftmaxTopK top_2{.scores = {.experts = 4}, .selection = {.k = 2}};
+const Mlp<Gelu> mlp{.model_dim = dim, .hidden_dim = 20};
+
+/// Allocations of a call. doctest makes some of its own.
+template <class F>
+int counted(F&& f) {
+  const int before = allocations;
+  f();
+  return allocations - before;
+}
+
+template <class E>
+void set_length(E& extra) {
+  if constexpr (requires { extra.length; }) extra.length = length;
+  if constexpr (requires { extra.mixing.length; }) extra.mixing.length = length;
+  if constexpr (requires { extra.selection.length; }) extra.selection.length = length;
+  if constexpr (requires { extra.attention.length; }) extra.attention.length = length;
+}
+
+template <class L>
+void check(const std::string& name, const L& part) {
+  CAPTURE(name);
+  for (const int threads : {1, 2}) {
+    CAPTURE(threads);
+    Cpu::Context trains(threads, true), infers(threads, true);
+    auto p = support::pass<float>(trains, part, items);
+    set_length(p.extra);
+    const auto train = [&] {
+      p.layer.begin(trains, p.params, items, p.carry);
+      p.layer.begin(trains, p.params, items, p.dcarry);
+      p.forward();
+      p.backward();
+    };
+    const auto infer = [&](Index count) {
+      p.layer.begin(infers, p.params, count, p.carry);
+      gatefold::infer<float, Cpu>(p.layer, infers, p.params, p.x.view().rows(0, count), p.carry,
+                                  p.y.view().rows(0, count), p.extra);
+    };
+    train();
+    const int by_training = counted([&] {
+      train();
+      train();
+    });
+    infer(items);
+    const int by_inference = counted([&] {
+      for (const Index count : {items, fewer, items}) infer(count);
+    });
+    CHECK(by_training == 0);
+    CHECK(by_inference == 0);
+  }
+}
+
+template <class G>
+void check_gate(const std::string& name, const G& gate) {
+  check(name, Residual{update::HeavyBall{}, Mixture{gate, mlp}});
+}
+template <class R>
+void check_rule(const std::string& name, const R& rule) {
+  check(name, Stack{Residual{rule, Mixture{top_2, Linear{.model_dim = dim}}}, 3});
+}
+template <class E>
+void check_expert(const std::string& name, const E& expert) {
+  check(name, Mixture{SoftmaxTopK{.scores = {.experts = 4, .length = 2}, .selection = {.k = 2}}, expert});
+}
+
+}  // namespace
+
+#if GATEFOLD_TEST_COUNTS
+
+TEST_CASE("what is counted: memory of the library and of the standard containers") {
+  const int of_backend = counted([] { Cpu::release(Cpu::allocate(1)); });
+  const int of_vector = counted([] { std::vector<int> three(3); });
+  CHECK(of_backend == 1);
+  CHECK(of_vector == 1);
+}
+
+TEST_CASE("gates take no memory after the first call") {
+  check_gate("SoftmaxTopK", top_2);
+  check_gate("auxiliary losses", WithAuxiliary<SoftmaxTopK, Balance, ZLoss>{.scores = {.experts = 4}});
+  check_gate("VMoe", VMoe{.scores = {.experts = 4}, .selection = {.batch_priority = true}});
+  check_gate("XMoe", XMoe{.scores = {.experts = 4}});
+  check_gate("SigmoidTopK", SigmoidTopK{.scores = {.experts = 4}});
+  check_gate("ExpertChoice", SoftmaxExpertChoice{.scores = {.experts = 4}});
+  check_gate("SoftMoe", SoftMoe{.count = 4, .slots = 2});
+  check_gate("SimilarityAware", SimilarityAware<SoftmaxTopK>{.scores = {.experts = 4}});
+}
+
+TEST_CASE("update rules take no memory after the first call") {
+  check_rule("Adam, then HeavyBall", update::First{update::Adam{.epsilon = 0.3}, update::HeavyBall{}});
+  check_rule("Robust", update::Robust{});
+  check_rule("Nesterov", update::Nesterov{});
+  check_rule("SharpnessAware", update::SharpnessAware{});
+  check_rule("ComplexMomentum", update::ComplexMomentum{});
+  check_rule("ZeroOrderHold", update::ZeroOrderHold{});
+  check_rule("LearnedHeavyBall", update::LearnedHeavyBall{});
+}
+
+TEST_CASE("experts take no memory after the first call") {
+  check_expert("GatedMlp", GatedMlp<Silu>{.model_dim = 2 * dim, .hidden_dim = 20});
+  check_expert("PatchMlp", PatchMlp<Cubic>{.model_dim = dim, .patches = 2, .filters = 8, .outputs = 4});
+  check_expert("AttentionExpert", AttentionExpert{.model_dim = dim, .length = 2});
+  check_expert("TransformerExpert", TransformerExpert<Gelu>{.model_dim = dim, .hidden_dim = 20, .heads = 2, .length = 2});
+  check_expert("Experts", Experts<Mlp<Gelu>, Linear>{.kinds = {Mlp<Gelu>{2 * dim, 20}, Linear{.model_dim = 2 * dim}},
+                                                     .counts = {2, 2}});
+}
+
+TEST_CASE("models take no memory after the first call") {
+  const Mixture mixture{top_2, mlp};
+  const Residual layer{update::HeavyBall{}, PreNorm{LayerNorm{}, mixture}};
+  check("Chain", Chain{Stack{layer, 3}, Residual{update::Plain{}, mixture}, Linear{.model_dim = dim, .output_dim = 3}});
+  check("PerToken", PerToken{3, Residual{update::Nesterov{}, WithShared{mixture, mlp}}});
+  const AttentionAware<SoftmaxTopK> gate{.scores = {.experts = 4}};
+  check("Block", Stack{Block{Residual{update::Plain{}, PreNorm{LayerNorm{}, Attention{.model_dim = dim, .heads = 2}}},
+                             Residual{update::HeavyBall{}, Mixture{gate, mlp}}},
+                       2});
+}
+
+#endif

@@ -1,0 +1,50 @@
+#include "bitwise/bitwise.hpp"
+
+using namespace gatefold;
+using namespace gatefold::bitwise;
+
+namespace {
+
+constexpr Index length = 16, width = 38;
+
+auto attention(bool causal) {
+  return Residual{update::Plain{}, PreNorm{LayerNorm{}, Attention{.model_dim = width, .heads = 2, .causal = causal}}};
+}
+auto block_of(const AttentionPosterior& mixing, bool causal = true) {
+  const AttentionAware<SoftmaxTopK> gate{.scores = {.experts = experts}, .mixing = mixing, .selection = {.k = 2}};
+  return Block{attention(causal), Residual{update::HeavyBall{}, Mixture{gate, Linear{.model_dim = width}}}};
+}
+
+/// A block of attention and a gate that looks at it.
+template <class F>
+void each_block(F&& f) {
+  f("lowest entropy", block_of({}));
+  f("lowest entropy of the sequence", block_of({.head = FollowedHead::lowest_entropy_of_sequence}));
+  f("every head, only confident", block_of({.head = FollowedHead::every, .only_confident = true}));
+  f("both ways", block_of({.mean_of_heads = false}, false));
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("attention: any threads", T, float, double) {
+  each_block([](const std::string& name, const auto& block) {
+    CAPTURE(name);
+    on_any_threads<T>(block, 24, true, {.length = 8, .padding = true});
+    on_any_threads<T>(block, 256, false, {.length = 64});
+  });
+}
+
+TEST_CASE_TEMPLATE("attention: a sequence alone and in any batch", T, float, double) {
+  each_block([](const std::string& name, const auto& block) {
+    CAPTURE(name);
+    in_any_batch<T>(block, {.length = length}, length);
+    in_any_batch<T>(block, {.length = length, .padding = true}, length);
+  });
+}
+
+TEST_CASE_TEMPLATE("attention, causal: the bits of items do not depend on later ones", T, float, double) {
+  without_later_items<T>(attention(true));
+  for (const auto head : {FollowedHead::lowest_entropy, FollowedHead::every})
+    for (const bool only_confident : {false, true})
+      without_later_items<T>(block_of({.head = head, .only_confident = only_confident}));
+}

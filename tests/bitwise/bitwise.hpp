@@ -1,0 +1,259 @@
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+#include <initializer_list>
+#include <sstream>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "gatefold/gatefold.hpp"
+
+/// Which bits must be the same: on 1, 2, 3 and 8 threads, alone and in any batch, in `infer` and in `forward`. A test of
+/// this folder runs a table of policies through these checks.
+namespace gatefold::bitwise {
+
+// Of the small models: a register's tail in float and double, some experts with few rows and some with many.
+inline constexpr Index dim = 37, experts = 5, few = 23;
+inline constexpr Index many = 4096;  // also whole sequences of 16
+
+/// Extra inputs that a policy gets where it asks for them.
+struct Inputs {
+  Index length = 0;  // of a sequence; 0: all items are one
+  bool noise = false, padding = false, auxiliary = true;
+};
+
+/// Numbers of one run under a name.
+struct Part {
+  std::string name;
+  std::vector<double> values;  // a float's bits are those of its double
+};
+/// What came out of one run: y, dx, the carry and its adjoint for each item; gradients and routing for all.
+struct Outcome {
+  std::vector<Part> of_items, of_all;
+};
+
+/// Where numbers first differ, "" if nowhere. What is not a number is a difference: it would hide others.
+inline std::string difference(const std::string& name, const double* a, const double* b, std::size_t size) {
+  for (std::size_t i = 0; i < size; ++i)
+    if (!std::isfinite(a[i]) || std::memcmp(a + i, b + i, sizeof(double)) != 0)
+      return (std::ostringstream() << name << "[" << i << "] is " << a[i] << ", other by " << b[i] - a[i]).str();
+  return "";
+}
+inline std::string difference(const std::vector<Part>& a, const std::vector<Part>& b) {
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (a[i].values.size() != b[i].values.size()) return a[i].name + " has another size";
+    const std::string text = difference(a[i].name, a[i].values.data(), b[i].values.data(), a[i].values.size());
+    if (!text.empty()) return text;
+  }
+  return "";
+}
+inline std::string difference(const Outcome& a, const Outcome& b) {
+  const std::string text = difference(a.of_items, b.of_items);
+  return text.empty() ? difference(a.of_all, b.of_all) : text;
+}
+/// The same for items [first, first + count) of `items`, which `part` ran without the others.
+inline std::string difference(const std::vector<Part>& whole, Index items, Index first, const std::vector<Part>& part,
+                              Index count) {
+  for (std::size_t i = 0; i < part.size(); ++i) {
+    const std::size_t width = whole[i].values.size() / static_cast<std::size_t>(items),
+                      size = width * static_cast<std::size_t>(count);
+    if (part[i].values.size() != size) return part[i].name + " has another width";
+    const std::string text = difference(part[i].name, whole[i].values.data() + width * static_cast<std::size_t>(first),
+                                        part[i].values.data(), size);
+    if (!text.empty()) return text;
+  }
+  return "";
+}
+
+/// A layer (or branch, or expert) with parameters and items.
+template <class T, class L>
+class Subject {
+ public:
+  Subject(const L& part, Index items, const Inputs& inputs = {})
+      : layer_(as_layer<T, Cpu>(part)), items_(items), inputs_(inputs) {
+    Cpu::Context ctx(1);
+    params_ = init_params<T, Cpu>(layer_, ctx, Seed{1});
+    x_ = uniform_tensor<T>(ctx, Seed{2}, 1, items, layer_.in_dim());
+    dy_ = uniform_tensor<T>(ctx, Seed{3}, 1, items, layer_.out_dim());
+    for (Index n = 0; n < items; ++n) {
+      ids_.push_back(1000 * n + 7);
+      mask_.push_back(n % 5 == 3 ? T(0) : T(1));
+    }
+  }
+
+  /// Forward and backward of items [first, first + count).
+  Outcome trained(Cpu::Context& ctx, Index first, Index count) const {
+    const auto x = x_.view().rows(first, count), dy = dy_.view().rows(first, count);
+    Tensor<T, 2, Cpu> y(count, layer_.out_dim()), dx(count, layer_.in_dim());
+    set_zero(ctx, dx);
+    auto grads = zeros_like(ctx, params_);
+    Carry<Layer, T, Cpu> carry, dcarry;
+    Saved<Layer, T, Cpu> saved;
+    layer_.begin(ctx, params_, count, carry);
+    layer_.forward(ctx, params_, x, carry, y, saved, extra(first, count));
+    Outcome o{items(y, carry), {}};
+    for_each_mixture(saved, [&](const auto& mixture) { add_routing(o.of_all, mixture); });
+
+    layer_.begin(ctx, params_, count, dcarry);
+    for_each_tensor([&](const Name&, auto& d) { randomise(d, first, count); }, dcarry);
+    layer_.backward(ctx, params_, x, saved, dy, dcarry, dx, grads, extra(first, count));
+    add(o.of_items, "dx", dx);
+    add(o.of_items, "dcarry", dcarry);
+    add(o.of_all, "grads", grads);
+    return o;
+  }
+  /// y and carry of `infer`.
+  std::vector<Part> inferred(Cpu::Context& ctx, Index first, Index count) const {
+    Tensor<T, 2, Cpu> y(count, layer_.out_dim());
+    Carry<Layer, T, Cpu> carry;
+    layer_.begin(ctx, params_, count, carry);
+    infer<T, Cpu>(layer_, ctx, params_, x_.view().rows(first, count), carry, y, extra(first, count));
+    return items(y, carry);
+  }
+
+ private:
+  using Layer = AsLayer<L, T, Cpu>;
+  using ExtraT = Extra<Layer, T, Cpu>;
+
+  ExtraT extra(Index first, Index count) const {
+    if constexpr (requires(ExtraT e) { e.ids; }) {
+      return {View<const Index, 1, Cpu>(ids_).rows(first, count)};
+    } else {
+      ExtraT e{};
+      fill_in(e, first, count);
+      return e;
+    }
+  }
+  template <class E>
+  void fill_in(E& e, Index first, Index count) const {
+    if constexpr (requires { std::get<0>(e.layers); })
+      std::apply([&](auto&... layer) { (fill_in(layer, first, count), ...); }, e.layers);
+    if constexpr (requires { e.attention; }) fill_in(e.attention, first, count);
+    if constexpr (requires { e.layer; }) fill_in(e.layer, first, count);
+    if constexpr (requires { e.scores; }) fill_in(e.scores, first, count);
+    if constexpr (requires { e.mixing; }) fill_in(e.mixing, first, count);
+    if constexpr (requires { e.selection; }) fill_in(e.selection, first, count);
+    if constexpr (requires { e.length; }) e.length = inputs_.length;
+    if constexpr (requires { e.valid; })
+      if (inputs_.padding) e.valid = View<const T, 1, Cpu>(mask_).rows(first, count);
+    if constexpr (requires { e.random; })
+      if (inputs_.noise) e.random = Random{Seed{5}, 3};
+    if constexpr (requires { e.count_auxiliary; }) e.count_auxiliary = inputs_.auxiliary;
+  }
+
+  template <class P>
+  static void add(std::vector<Part>& parts, const std::string& name, const P& pack) {
+    for_each_tensor(
+        [&](const Name& inner, const auto& t) {
+          parts.push_back({name + " " + inner.str(), {t.data(), t.data() + t.size()}});
+        },
+        pack);
+  }
+  template <class C>
+  static std::vector<Part> items(const Tensor<T, 2, Cpu>& y, const C& carry) {
+    std::vector<Part> parts;
+    add(parts, "y", y);
+    add(parts, "carry", carry);
+    return parts;
+  }
+  template <class M>
+  static void add_routing(std::vector<Part>& parts, const M& mixture) {
+    const auto& plan = mixture.plan;
+    add(parts, "plan.offsets", plan.offsets);
+    if constexpr (requires { plan.pick; }) {
+      add(parts, "plan.item", plan.item);
+      add(parts, "plan.expert", plan.expert);
+      add(parts, "plan.weight", plan.weight);
+      add(parts, "plan.rows", plan.rows);
+      add(parts, "plan.item_offsets", plan.item_offsets);
+    } else {
+      add(parts, "plan.dispatch_weight", plan.dispatch_weight);
+      add(parts, "plan.combine_weight", plan.combine_weight);
+    }
+    if constexpr (requires { mixture.gate.probabilities; }) {
+      add(parts, "gate.logits", mixture.gate.logits);
+      add(parts, "gate.probabilities", mixture.gate.probabilities);
+      add(parts, "gate.auxiliary", mixture.gate.auxiliary);
+    }
+  }
+  /// Every item's numbers are its own, whatever the batch.
+  template <int Rank>
+  void randomise(Tensor<T, Rank, Cpu>& d, Index first, Index count) const {
+    Cpu::Context ctx(1);
+    const Index width = d.size() / count;
+    const auto whole = uniform_tensor<T>(ctx, Seed{4}, 1, items_, width);
+    copy(ctx, whole.view().rows(first, count).as(d.size()), d.view().as(d.size()));
+  }
+  template <class Other>
+  void randomise(Other&, Index, Index) const {}
+
+  Layer layer_;
+  Index items_;
+  Inputs inputs_;
+  Params<Layer, T, Cpu> params_;
+  Tensor<T, 2, Cpu> x_, dy_;
+  std::vector<Index> ids_;
+  std::vector<T> mask_;
+};
+
+/// Forward, backward and infer, where loops are shared out if they are long, and (`eager`) however short.
+template <class T, class L>
+void on_any_threads(const L& part, Index items, bool eager, const Inputs& inputs = {}) {
+  const Subject<T, L> subject(part, items, inputs);
+  Cpu::Context one(1);
+  const Outcome expected = subject.trained(one, 0, items);
+  for (const int threads : {1, 2, 3, 8}) {
+    CAPTURE(threads);
+    Cpu::Context ctx(threads, eager);
+    CHECK(difference(expected, subject.trained(ctx, 0, items)) == "");
+    CHECK(difference(expected.of_items, items, 0, subject.inferred(ctx, 0, items), items) == "");
+    CHECK(difference(expected.of_items, items, 0, subject.inferred(ctx, 0, items), items) == "");
+  }
+}
+
+/// Items by `unit` (1, or the length of a sequence) alone, by seven and by thousands: y and carry, and their adjoints.
+/// @param firsts  units that a part of the batch begins with
+template <class T, class L>
+void in_any_batch(const L& part, const Inputs& inputs = {}, Index unit = 1,
+                  std::initializer_list<Index> firsts = {0, 5, 100}, Index items = many) {
+  Inputs without = inputs;
+  without.auxiliary = false;  // an auxiliary loss is of the batch
+  const Subject<T, L> subject(part, items, without);
+  Cpu::Context ctx(3), other(1);
+  const Outcome whole = subject.trained(ctx, 0, items);
+  for (const Index count : {unit, 7 * unit})
+    for (Index first : firsts) {
+      first *= unit;
+      CAPTURE(count);
+      CAPTURE(first);
+      CHECK(difference(whole.of_items, items, first, subject.trained(other, first, count).of_items, count) == "");
+      CHECK(difference(whole.of_items, items, first, subject.inferred(ctx, first, count), count) == "");
+    }
+  CHECK(difference(whole.of_items, items, 0, subject.inferred(ctx, 0, items), items) == "");
+}
+
+/// Causal: y and carry of the first items are the same without the later ones.
+template <class T, class L>
+void without_later_items(const L& part, const Inputs& inputs = {}) {
+  const Index items = 300;
+  const Subject<T, L> subject(part, items, inputs);
+  Cpu::Context ctx(2);
+  const auto whole = subject.inferred(ctx, 0, items);
+  for (const Index count : {1, 7, 64, 100, 257}) {
+    CAPTURE(count);
+    CHECK(difference(whole, items, 0, subject.inferred(ctx, 0, count), count) == "");
+  }
+}
+
+/// A mixture of small linear experts under a gate, with a carry.
+template <class G>
+auto layer_of(const G& gate) {
+  return Residual{update::HeavyBall{}, Mixture{gate, Linear{.model_dim = dim}}};
+}
+inline constexpr SoftmaxTopK top_2{.scores = {.experts = experts}, .mixing = {}, .selection = {.k = 2}, .auxiliary = {}};
+
+}  // namespace gatefold::bitwise

@@ -1,0 +1,35 @@
+#include "bitwise/bitwise.hpp"
+
+using namespace gatefold;
+using namespace gatefold::bitwise;
+
+namespace {
+
+const Mixture mixture{top_2, Mlp<Silu>{.model_dim = dim, .hidden_dim = 53}};
+
+/// Compositions of layers whose items do not meet.
+template <class F>
+void each_model(F&& f) {
+  const Residual layer{update::HeavyBall{}, PreNorm{LayerNorm{}, mixture}};
+  f("Chain", Chain{Stack{layer, 2}, Residual{update::Plain{}, mixture}, Linear{.model_dim = dim, .output_dim = 11}});
+  f("WithShared", Residual{update::Robust{}, WithShared{mixture, GatedMlp<Relu>{.model_dim = dim, .hidden_dim = 19}, 0.5}});
+  f("PerToken", Stack{PerToken{3, Residual{update::Nesterov{}, mixture}}, 2});
+  f("OneExpert", Residual{update::SharpnessAware{.rho = 0.2}, OneExpert{Mlp<Silu>{.model_dim = dim, .hidden_dim = 53}}});
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("models: any threads", T, float, double) {
+  each_model([](const std::string& name, const auto& model) {
+    CAPTURE(name);
+    on_any_threads<T>(model, few, true);
+    on_any_threads<T>(model, 500, false);
+  });
+}
+
+TEST_CASE_TEMPLATE("models: alone and in any batch", T, float, double) {
+  each_model([](const std::string& name, const auto& model) {
+    CAPTURE(name);
+    in_any_batch<T>(model);
+  });
+}
