@@ -10,6 +10,7 @@
 
 #include "gatefold/backend/cpu/memory.hpp"
 #include "gatefold/backend/cpu/parallel.hpp"
+#include "gatefold/backend/cpu/register.hpp"
 #include "gatefold/backend/cpu/tile.hpp"
 #include "gatefold/core/types.hpp"
 
@@ -38,6 +39,66 @@ inline void widen(const Bfloat16* from, Index n, float* to) {
   }
 #endif
   for (; i < n; ++i) to[i] = from[i];
+}
+
+/// A register of neighbouring weights.
+template <class T>
+Register<T> load_weights(const T* p) {
+  return Register<T>::load(p);
+}
+inline Register<float> load_weights(const Bfloat16* p) {
+#if defined(__AVX512F__)
+  if constexpr (Register<float>::is<float, 64>)
+    return Register<float>(_mm512_castsi512_ps(
+        _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))), 16)));
+#endif
+  alignas(64) float wide[Register<float>::size];
+  for (int i = 0; i < Register<float>::size; ++i) wide[i] = p[i];
+  return Register<float>::load(wide);
+}
+
+/// sums[P][R, Tile::columns] = or += the chains (1) of tile.hpp of R rows of packed A and P panels of B that lie one after the
+/// other: more sums at a time than one panel has, where few rows would wait for each other's additions.
+template <class T, int R, int P, class W>
+[[gnu::noinline]] void panels_sum(Index depth, const T* a, const W* b, T* sums, bool add) {
+  using V = Register<T>;
+  constexpr int columns = Tile<T>::columns, width = 2 * P;
+  V s[R][width];
+#pragma GCC unroll 8
+  for (int i = 0; i < R; ++i)
+#pragma GCC unroll 8
+    for (int j = 0; j < width; ++j) s[i][j] = V(T(0));
+  for (Index k = 0; k < depth; ++k) {
+#pragma GCC unroll 8
+    for (int j = 0; j < width; ++j) {
+      const V w = load_weights(b + (j / 2 * depth + k) * columns + j % 2 * V::size);
+#pragma GCC unroll 8
+      for (int i = 0; i < R; ++i) s[i][j] = madd(V(a[i * Tile<T>::stride + k]), w, s[i][j]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < R; ++i)
+#pragma GCC unroll 8
+    for (int j = 0; j < width; ++j) {
+      T* to = sums + (j / 2 * R + i) * columns + j % 2 * V::size;
+      (add ? V::load(to) + s[i][j] : s[i][j]).store(to);
+    }
+}
+inline constexpr Index most_rows_of_panels = 8;
+/// panels_sum of 1 to most_rows_of_panels rows and any number of panels.
+template <class T, class W>
+void panels_sum(Index rows, Index panels, Index depth, const T* a, const W* b, T* sums, bool add) {
+  const auto of_rows = [&]<int R>(std::integral_constant<int, R>) {
+    constexpr int most = R == 1 ? 4 : R <= 4 ? 2 : 1;
+    Index p = 0;
+    for (; p + most <= panels; p += most)
+      panels_sum<T, R, most>(depth, a, b + p * depth * Tile<T>::columns, sums + p * R * Tile<T>::columns, add);
+    for (; p < panels; ++p)
+      panels_sum<T, R, 1>(depth, a, b + p * depth * Tile<T>::columns, sums + p * R * Tile<T>::columns, add);
+  };
+  [&]<int... R>(std::integer_sequence<int, R...>) {
+    ((rows == R + 1 ? of_rows(std::integral_constant<int, R + 1>{}) : void()), ...);
+  }(std::make_integer_sequence<int, static_cast<int>(most_rows_of_panels)>{});
 }
 
 /// A matrix [depth, columns] of one expert in the order in which the register tile reads it:

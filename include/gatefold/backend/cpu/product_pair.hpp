@@ -274,6 +274,12 @@ class ProductPair {
   // sums[panel][row, kColumns] (+)= rows of a · group i, while what comes next is fetched.
   void multiply(const Unit& unit, const Rows& rows, const T* a, Index i, bool add, T* panels, T* sums) const {
     const Group g = group(unit, i), next = group(unit, i + 1 < chunks() * groups_of_chunk() ? i + 1 : 0);
+    if (g.packed && rows.count <= most_rows_of_panels) {
+      const Index count = divide_up(g.columns, kColumns);
+      if constexpr (std::is_same_v<T, float>)
+        if (g.packed.half) return panels_sum(rows.count, count, g.depth, a, g.packed.half + g.at(0), sums, add);
+      return panels_sum(rows.count, count, g.depth, a, g.packed.full + g.at(0), sums, add);
+    }
     if (!g.packed) pack_panels(g.b, g.column, g.columns, g.k, g.depth, panels);
     for (Index x = 0; x < g.columns; x += kColumns, sums += rows.count * kColumns) {
       const T* panel = g.packed ? g.packed.panel(g.at(x), g.depth, panels) : panels + x * g.depth;
