@@ -135,7 +135,7 @@ class ProductPair {
     if (slots == 0 || b_.columns == 0) return;
     if (slots * b_.hidden * (b_.ups * b_.depth + b_.columns) < kSerialWork) threads_ = 1;
     const Index row_size = blocks() * kStride + (1 + b_.ups) * kStride + padded(b_.columns);
-    block_tiles_ = std::clamp<Index>(kBlockSize / (row_size * kRows), 2, 16);
+    block_tiles_ = std::clamp<Index>(kBlockSize / (row_size * kRows), 2, 24);
     // Smaller blocks where large ones would leave threads without work.
     while (threads_ > 1 && block_tiles_ > 1 && tiles < 3 * threads_ * block_tiles_) block_tiles_ /= 2;
 

@@ -171,7 +171,7 @@ void axpy(const T* a, const T* b, Index b_stride, Index columns, T* sums, Index 
     V y[K];
     for (int k = 0; k < K; ++k) {
       y[k] = V::load(b + k * b_stride + j, count);
-      __builtin_prefetch(b + (k + 2 * K) * b_stride + j, 0, 2);  // rows are far apart: no prefetcher finds them
+      __builtin_prefetch(b + (k + 8) * b_stride + j, 0, 2);  // rows are far apart: no prefetcher finds them
     }
     for (int i = 0; i < R; ++i) {
       V s = V::load(sums + i * sums_stride + j);
@@ -197,6 +197,8 @@ template <class T>
                                                 sums + i * sums_stride, sums_stride);
   };
   Index k = 0;
+  if (rows <= 2)
+    for (; k + 8 <= depth; k += 8) steps(std::integral_constant<int, 8>{}, k);
   for (; k + 4 <= depth; k += 4) steps(std::integral_constant<int, 4>{}, k);
   for (; k < depth; ++k) steps(std::integral_constant<int, 1>{}, k);
 }

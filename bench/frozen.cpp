@@ -1,0 +1,66 @@
+#include "support/beside.hpp"
+
+// Inference with frozen weights, in float and in bfloat16, beside the same layer with parameters and beside every peer.
+namespace {
+
+using namespace bench;
+
+/// A frozen copy of the parameters of a run, which keeps its own.
+template <class RunT>
+auto frozen_copy(RunT& run, bool bfloat16) {
+  return freeze(run.ctx, init_params<float, Cpu>(run.layer, run.ctx, Seed{1}), {.bfloat16 = bfloat16});
+}
+
+/// Everything warm.
+void layer_frozen(benchmark::State& state, bool bfloat16) {
+  const Shape s = Shape::of(state);
+  Run run(plain_mixture(s), s.items);
+  const auto frozen = frozen_copy(run, bfloat16);
+  Rounds rounds;
+  const BetweenPeaks layer(rounds, run.ctx.threads(),
+                           [&] { infer<float>(run.layer, run.ctx, frozen, run.x, run.carry, run.y, run.extra); });
+  const auto plain = rounds.time([&] { run.infer(); });
+  const auto entries = add_peers(rounds, s, run);
+  run_rounds(state, rounds, layer.ours);
+  const double seconds = rounds.median_of(layer.ours);
+  count(state, "gflops", s.flop() / seconds * 1e-9);
+  count(state, "tokens_per_second", static_cast<double>(s.items) / seconds);
+  count(state, "peak_share", layer.share(rounds, s.flop()));
+  count(state, "speedup", rounds.ratio(plain, layer.ours));  // over the layer with parameters
+  count_peers(state, rounds, entries, layer.ours);
+}
+BENCHMARK_CAPTURE(layer_frozen, f32, false)->Name("layer_frozen")->Apply(all_targets);
+BENCHMARK_CAPTURE(layer_frozen, bf16, true)->Name("layer_frozen_bf16")->Apply(all_targets);
+
+/// Decoding with weights that no cache holds.
+void decode_frozen(benchmark::State& state, bool bfloat16) {
+  const Shape s = Shape::of(state);
+  using RunT = Run<decltype(plain_mixture(s))>;
+  const auto copies = cold_copies<RunT>(s);
+  std::vector<decltype(frozen_copy(*copies.runs[0], bfloat16))> frozen;
+  for (const auto& run : copies.runs) frozen.push_back(frozen_copy(*run, bfloat16));
+  const double bytes = copies.bytes * (bfloat16 ? 0.5 : 1);
+  Rounds rounds;
+  rounds.time([&] {
+    for (std::size_t i = 0; i < frozen.size(); ++i) {
+      RunT& run = *copies.runs[i];
+      infer<float>(run.layer, run.ctx, frozen[i], run.x, run.carry, run.y, run.extra);
+    }
+  });
+  const auto plain = rounds.time([&] {
+    for (const auto& run : copies.runs) run->infer();
+  });
+  const auto entries = add_cold_peers(rounds, s, copies.runs);
+  const ReadBandwidth read;
+  const auto bandwidth = rounds.measure([&] { return read(copies.runs[0]->ctx.threads()); });
+  run_rounds(state, rounds);
+  count(state, "ms_per_layer", rounds.median_of(0) * 1e3 / static_cast<double>(frozen.size()));
+  count(state, "bytes_per_second", bytes / rounds.median_of(0));
+  count(state, "bandwidth_share", rounds.median_over([&](auto of) { return bytes / of(0) / of(bandwidth); }));
+  count(state, "speedup", rounds.ratio(plain, 0));
+  count_peers(state, rounds, entries, 0);
+}
+BENCHMARK_CAPTURE(decode_frozen, f32, false)->Name("decode_frozen")->Apply(decoding);
+BENCHMARK_CAPTURE(decode_frozen, bf16, true)->Name("decode_frozen_bf16")->Apply(decoding);
+
+}  // namespace

@@ -1,0 +1,125 @@
+#include <memory>
+
+#include "support/beside.hpp"
+
+// One layer: the rows of shared/targets.md.
+namespace {
+
+using namespace bench;
+
+/// Inference beside the peak of the machine, every peer, and the parts that are not products.
+void layer_forward(benchmark::State& state) {
+  const Shape s = Shape::of(state);
+  Run run(plain_mixture(s), s.items);
+  run.forward();  // for the plan and the experts' outputs of the parts
+  const int threads = run.ctx.threads();
+  Tensor<float, 2, Cpu> logits(s.items, s.experts), combined(s.items, s.dim);
+  auto& saved = run.saved.branch;
+
+  Rounds rounds;
+  const BetweenPeaks layer(rounds, threads, [&] { run.infer(); });
+  const auto gate = rounds.time(GateRun<decltype(run)>{run});
+  const auto scores = rounds.time([&] {
+    with_model_dim(run.layer.branch.gate.scores, s.dim).forward(run.ctx, run.params.branch.gate.scores, run.x, logits);
+  });
+  const auto combine = rounds.time([&] { saved.plan.combine(run.ctx, saved.z, combined); });
+  const auto entries = add_peers(rounds, s, run);
+  const double bytes = weight_bytes(s, run);
+  const ReadBandwidth read(static_cast<std::size_t>(bytes));
+  const auto bandwidth = rounds.measure([&] { return read(threads); });
+
+  run_rounds(state, rounds, layer.ours);
+  const double seconds = rounds.median_of(layer.ours);
+  count(state, "gflops", s.flop() / seconds * 1e-9);
+  count(state, "tokens_per_second", static_cast<double>(s.items) / seconds);
+  count(state, "peak_share", layer.share(rounds, s.flop()));
+  count_peers(state, rounds, entries, layer.ours);
+  count(state, "routing_share",
+        rounds.median_over([&](auto of) { return (of(gate) - of(scores) + of(combine)) / of(layer.ours); }));
+  count(state, "gate_share", rounds.ratio(gate, layer.ours));
+  if (s.items <= 16) {
+    count(state, "bytes_per_second", bytes / seconds);
+    count(state, "bandwidth_share", rounds.median_over([&](auto of) { return bytes / of(layer.ours) / of(bandwidth); }));
+  }
+}
+BENCHMARK(layer_forward)->Apply(all_targets);
+
+/// Decoding with weights that no cache holds.
+void layer_decode(benchmark::State& state) {
+  const Shape s = Shape::of(state);
+  auto copies = cold_copies<Run<decltype(plain_mixture(s))>>(s);
+  Rounds rounds;
+  rounds.time([&] {
+    for (auto& run : copies.runs) run->infer();
+  });
+  const auto entries = add_cold_peers(rounds, s, copies.runs);
+  const ReadBandwidth read;
+  const auto bandwidth = rounds.measure([&] { return read(copies.runs[0]->ctx.threads()); });
+
+  run_rounds(state, rounds);
+  const double layers = static_cast<double>(copies.runs.size());
+  count(state, "ms_per_layer", rounds.median_of(0) * 1e3 / layers);
+  count(state, "tokens_per_second", static_cast<double>(s.items) * layers / rounds.median_of(0));
+  count(state, "bytes_per_second", copies.bytes / rounds.median_of(0));
+  count(state, "bandwidth_share", rounds.median_over([&](auto of) { return copies.bytes / of(0) / of(bandwidth); }));
+  count_peers(state, rounds, entries, 0);
+}
+BENCHMARK(layer_decode)->Apply(decoding);
+
+/// Forward with everything kept, and backward with all gradients.
+void layer_train(benchmark::State& state) {
+  const Shape s = Shape::of(state);
+  Run run(plain_mixture(s), s.items);
+  run.forward();
+  Rounds rounds;
+  const BetweenPeaks training(rounds, run.ctx.threads(), [&] {
+    run.forward();
+    run.backward();
+  });
+  const auto forward = rounds.time([&] { run.forward(); });
+  const auto infer = rounds.time([&] { run.infer(); });
+
+  run_rounds(state, rounds, training.ours);
+  const double seconds = rounds.median_of(training.ours);
+  count(state, "gflops", 3 * s.flop() / seconds * 1e-9);
+  count(state, "tokens_per_second", static_cast<double>(s.items) / seconds);
+  count(state, "peak_share", training.share(rounds, 3 * s.flop()));
+  count(state, "forward_peak_share", training.share(rounds, s.flop(), forward));
+  count(state, "train_over_forward", rounds.ratio(training.ours, forward));
+  count(state, "forward_over_infer", rounds.ratio(forward, infer));
+}
+BENCHMARK(layer_train)->Apply(all_targets);
+
+/// All items on the same K experts beside an even spread: the same arithmetic.
+void layer_skew(benchmark::State& state) {
+  const Shape s = Shape::of(state);
+  const Mixture mixture{plain_gate(s, true), plain_expert(s)};
+  Run even(mixture, s.items), skewed(mixture, s.items);
+  for (Index e = 0; e < s.picks; ++e) skewed.params.branch.gate.scores.bias(e) = 30;
+  Rounds rounds;
+  rounds.time([&] { skewed.infer(); });
+  const auto uniform = rounds.time([&] { even.infer(); });
+  run_rounds(state, rounds);
+  count(state, "skew_over_uniform", rounds.ratio(0, uniform));
+}
+BENCHMARK(layer_skew)->Apply([](auto* b) {
+  shapes(b, {{4096, 512, 2048, 8, 1}, {4096, 512, 2048, 8, 2}, {4096, 352, 352, 16, 1}, {8192, 64, 128, 64, 1}});
+});
+
+/// Two threads beside one.
+void layer_threads(benchmark::State& state) {
+  const Shape s = Shape::of(state);
+  Run all(plain_mixture(s), s.items), one(plain_mixture(s), s.items, {}, 1);
+  Rounds rounds;
+  rounds.time([&] { all.infer(); });
+  const auto single = rounds.time([&] { one.infer(); });
+  const auto peak_all = add_peak(rounds, all.ctx.threads()), peak_one = add_peak(rounds, 1);
+  run_rounds(state, rounds);
+  count(state, "speedup", rounds.ratio(single, 0));
+  count(state, "fma_speedup", rounds.ratio(peak_all, peak_one));  // what the cores themselves give
+}
+BENCHMARK(layer_threads)->Apply([](auto* b) {
+  shapes(b, {{4096, 512, 2048, 8, 2}, {4096, 352, 352, 16, 2}, {8192, 64, 128, 64, 2}});
+});
+
+}  // namespace

@@ -1,0 +1,63 @@
+#include <fstream>
+#include <string>
+
+#include "support/allocations.hpp"
+#include "support/layer.hpp"
+
+// Memory of training: what steps after the first take from the heap, and the most that is held beside what must be.
+namespace {
+
+using namespace bench;
+
+/// The peak of the resident size of this process, in bytes, as the kernel tells it.
+double peak_resident() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmHWM:")) return std::stod(line.substr(6)) * 1024;
+  return 0;
+}
+
+template <class RuleT>
+void memory(benchmark::State& state, RuleT rule) {
+  const Shape s = Shape::of(state);
+  constexpr Index kDepth = 6;
+  Cpu::Context ctx;
+  const auto x = uniform_tensor<float>(ctx, Seed{1}, 1, s.items, s.dim);
+  const auto target = uniform_tensor<float>(ctx, Seed{2}, 1, s.items, s.dim);
+  const long before = heap::live;
+  heap::restart_peak();
+  std::ofstream("/proc/self/clear_refs") << 5;  // lets VmHWM begin anew
+  Trainer trainer{ctx, Stack{Residual{rule, plain_mixture(s)}, kDepth}, MeanSquaredError{}, optim::AdamW{}, Seed{3}};
+  trainer.step(x, target);
+  const long first = heap::allocations;
+  trainer.step(x, target);
+  trainer.step(x, target);
+  const double per_step = static_cast<double>(heap::allocations - first) / 2;
+  const double held = static_cast<double>(heap::peak - before);
+  Rounds rounds;
+  rounds.time([&] { trainer.step(x, target); });
+  run_rounds(state, rounds);
+
+  // Parameters, gradients, two moments; what forward keeps; what the backward of one layer needs at a time; the output.
+  const double n = static_cast<double>(s.items), d = static_cast<double>(s.dim), h = static_cast<double>(s.hidden),
+               e = static_cast<double>(s.experts), slots = n * static_cast<double>(s.picks);
+  const double learned = 4 * static_cast<double>(count_values(trainer.params)) * sizeof(float);
+  const double plan = (6 * slots + n + e) * sizeof(Index) + slots * sizeof(float);
+  const double layer = (slots * (2 * h + d) + 2 * n * e) * sizeof(float) + plan;
+  const double kept = kDepth * layer + (kDepth - 1) * n * d * sizeof(float);
+  const double scratch = (slots * (2 * d + h) + 3 * n * d + 3 * n * e) * sizeof(float);
+  const double outputs = 3 * n * d * sizeof(float);
+  Carry<RuleT, float, Cpu> carry;
+  if constexpr (requires { rule.begin(ctx, s.items, s.dim, carry); }) rule.begin(ctx, s.items, s.dim, carry);
+  const double carried = static_cast<double>(count_values(carry)) * sizeof(float);
+  count(state, "allocations_per_step", per_step);
+  count(state, "peak_bytes", held);
+  count(state, "peak_over_sum", held / (learned + kept + scratch + outputs + carried));
+  count(state, "peak_resident", peak_resident());
+}
+void stacks(benchmark::internal::Benchmark* b) { shapes(b, {{4096, 352, 352, 16, 2}, {1024, 512, 2048, 8, 2}}); }
+BENCHMARK_CAPTURE(memory, Plain, update::Plain{})->Apply(stacks);
+BENCHMARK_CAPTURE(memory, HeavyBall, update::HeavyBall{})->Apply(stacks);
+BENCHMARK_CAPTURE(memory, AdamFirst, update::First{update::Adam{}, update::HeavyBall{}})->Apply(stacks);
+
+}  // namespace

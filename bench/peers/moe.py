@@ -1,0 +1,60 @@
+"""What the peers in Python share: shapes, random weights, timing, and the JSON that table.py reads."""
+import json
+import os
+import statistics
+import sys
+import time
+
+import numpy
+
+THREADS = len(os.sched_getaffinity(0))
+# T, D, H, E, K
+SHAPES = [(4096, 512, 2048, 8, 2), (4096, 352, 352, 16, 2), (512, 512, 2048, 8, 2), (8192, 64, 128, 64, 2),
+          (16, 512, 2048, 8, 2), (1, 512, 2048, 8, 2)]
+
+
+def weights(shape):
+    """x [T, D], gate [D, E], up [E, D, H], down [E, H, D], float32."""
+    t, d, h, e, _ = shape
+    random = numpy.random.default_rng(1)
+    draw = lambda scale, *extents: (random.standard_normal(extents) * scale).astype(numpy.float32)
+    return draw(1, t, d), draw(d**-0.5, d, e), draw(d**-0.5, e, d, h), draw(h**-0.5, e, h, d)
+
+
+def expected(shape):
+    """y in double, item by item."""
+    x, gate, up, down = (w.astype(numpy.float64) for w in weights(shape))
+    y = numpy.zeros_like(x)
+    for n, item in enumerate(x):
+        logits = item @ gate
+        chosen = numpy.argsort(-logits)[: shape[4]]
+        weight = numpy.exp(logits[chosen] - logits[chosen[0]])
+        for e, w in zip(chosen, weight / weight.sum()):
+            v = item @ up[e]
+            y[n] += w * ((0.5 * v * (1 + numpy.tanh(0.7978845608 * (v + 0.044715 * v**3)))) @ down[e])
+    return y
+
+
+def milliseconds(f, limit=3.0):
+    """The median time of a call, over at most `limit` seconds."""
+    f()
+    begin, samples = time.perf_counter(), []
+    while len(samples) < 3 or (len(samples) < 200 and time.perf_counter() - begin < limit):
+        start = time.perf_counter()
+        f()
+        samples.append(time.perf_counter() - start)
+    return statistics.median(samples) * 1e3
+
+
+def main(peer, version, forward):
+    """python3 moe_<peer>.py OUTPUT.json [--quick]; forward(shape) gives a function to time, which returns y."""
+    small = (32, 24, 40, 4, 2)
+    assert numpy.allclose(numpy.asarray(forward(small)()).reshape(32, 24), expected(small), atol=5e-3), "another layer"
+    rows = []
+    for shape in SHAPES[1:2] + SHAPES[4:] if "--quick" in sys.argv else SHAPES:
+        ms = milliseconds(forward(shape), 0.5 if "--quick" in sys.argv else 3)
+        name = "peer_{}/T:{}/D:{}/H:{}/E:{}/K:{}".format(peer, *shape)
+        print(f"{name}  {ms:.3f} ms")
+        rows.append({"name": name, "real_time": ms, "time_unit": "ms"})
+    with open(sys.argv[1], "w") as file:
+        json.dump({"context": {"version": version}, "benchmarks": rows}, file)

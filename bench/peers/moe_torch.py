@@ -1,0 +1,28 @@
+"""One layer in PyTorch, as transformers writes it: a loop over the experts, index_add for the sum."""
+import moe
+import torch
+
+torch.set_num_threads(moe.THREADS)
+
+
+def forward(shape):
+    experts, picks = shape[3], shape[4]
+    x, gate, up, down = map(torch.from_numpy, moe.weights(shape))
+
+    @torch.no_grad()
+    def layer():
+        weight, chosen = torch.topk(torch.softmax(x @ gate, dim=-1), picks, dim=-1)
+        weight = weight / weight.sum(dim=-1, keepdim=True)
+        y = torch.zeros_like(x)
+        for e in range(experts):
+            item, pick = torch.where(chosen == e)
+            if item.numel():
+                hidden = torch.nn.functional.gelu(x[item] @ up[e], approximate="tanh")
+                y.index_add_(0, item, (hidden @ down[e]) * weight[item, pick, None])
+        return y
+
+    return layer
+
+
+if __name__ == "__main__":
+    moe.main("torch", torch.__version__, forward)

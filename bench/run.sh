@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# Build and run the benchmarks. Installs the Debian packages they need, after naming them; writes below build/ only.
+set -uo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+source "$root/cmake/install_packages.sh"
+
+usage() {
+  cat <<END
+usage: bash bench/run.sh [--quick] [--only WORD] [--no-peers]
+  --quick      few rounds, without the long rows: at most 2 minutes once everything is built
+  --only WORD  one program (layer, gate, update, …), or the rows whose name matches the regular expression WORD
+  --no-peers   do not install peers from PyPI into build/bench/venv
+Results: build/bench/*.json, build/bench/*.png and the table build/bench/performance.md
+END
+}
+
+quick="" only="" peers=1
+while (($#)); do
+  case $1 in
+    --quick) quick=1 ;;
+    --only) [[ -n ${2:-} ]] || { usage; exit 2; }; only=$2; shift ;;
+    --no-peers) peers="" ;;
+    --help | -h) usage; exit 0 ;;
+    *) usage; exit 2 ;;
+  esac
+  shift
+done
+
+install_packages g++ cmake ninja-build libeigen3-dev libbenchmark-dev libdnnl2 gnuplot-nox python3 python3-venv || exit 1
+command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache
+cd "$root" || exit 1
+out=$root/build/bench
+mkdir -p "$out"
+rm -f "$out"/*.json "$out"/*.png "$out"/*.dat
+
+# The programs in the order of the table, and which of their rows.
+programs=(layer frozen variant product expert gate routing update model memory loss_optim growth) filter=.
+[[ -n $quick ]] && programs=(layer variant gate update) filter='-H:2048/E:64|Attention'  # all but these
+if [[ -n $only ]]; then
+  if [[ -f bench/$only.cpp ]]; then programs=("$only"); else filter=$only; fi
+fi
+
+echo "== build"
+cmake --preset release -DGATEFOLD_BUILD_BENCH=ON >build/release.log || { cat build/release.log; exit 1; }
+cmake --build --preset release --target "${programs[@]/#/bench_}" || exit 1
+
+# Libraries from PyPI that are found by dlopen: the environment tells where.
+if [[ -n $peers ]]; then
+  venv=$out/venv
+  echo "== peers from PyPI in build/bench/venv"
+  if [[ ! -f $venv/done ]]; then
+    if python3 -m venv "$venv" && timeout 300 "$venv/bin/pip" install -q ${PIP_FIND_LINKS:+--find-links "$PIP_FIND_LINKS"} \
+      onednn mkl onnxruntime onnx; then touch "$venv/done"; else echo "skipped: pip could not install them"; fi
+  fi
+  export LD_LIBRARY_PATH=$venv/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+fi
+
+echo "== run"
+begin=$SECONDS failed=0
+[[ -n $quick ]] && export GATEFOLD_BENCH_QUICK=1
+for program in "${programs[@]}"; do
+  timeout 300 "build/release/bench/$program" --benchmark_filter="$filter" --benchmark_color=false \
+    --benchmark_out="$out/$program.json" --benchmark_out_format=json 2>"$out/$program.log" |
+    sed -uE 's,/iterations:[0-9]+/manual_time, ,' || { ((++failed)); echo "$program FAILED"; tail -3 "$out/$program.log"; }
+done
+
+if [[ -z $only || layer_forward =~ $only || $only == layer ]]; then
+  # Peers that speak Python alone, in the interpreter that has them.
+  export PYTHONDONTWRITEBYTECODE=1
+  for peer in torch onnxruntime; do
+    python=""
+    for candidate in "$out/venv/bin/python3" python3 /usr/bin/python3; do
+      "$candidate" -c "import $peer" 2>/dev/null && { python=$candidate; break; }
+    done
+    if [[ -n $python ]]; then
+      timeout 200 "$python" "bench/peers/moe_$peer.py" "$out/peer_$peer.json" ${quick:+--quick} || echo "peer $peer FAILED"
+    else
+      echo "peer $peer: skipped, no python3 here imports it"
+    fi
+  done
+fi
+[[ -z $only ]] && bash bench/compile_time.sh "$out/compile_time.json"
+
+if python3 bench/table.py "$out" >"$out/performance.md"; then cat "$out/performance.md"; else ((++failed)); fi
+ls "$out"/*.dat >/dev/null 2>&1 && (cd "$out" && gnuplot "$root/bench/growth.gp")
+echo "benchmarks took $((SECONDS - begin)) s; table in build/bench/performance.md"
+((failed == 0))

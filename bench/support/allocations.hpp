@@ -1,0 +1,40 @@
+#pragma once
+
+#include <malloc.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+
+/// Counts what a program takes from the heap. Include it in the one source file of a program: it replaces operator new.
+namespace bench::heap {
+
+inline std::atomic<long> allocations{0}, live{0}, peak{0};  // calls, bytes now, most bytes since the last restart
+
+inline void* counted(void* p) {
+  if (!p) throw std::bad_alloc();
+  ++allocations;
+  const long now = live += static_cast<long>(malloc_usable_size(p));
+  for (long most = peak; now > most && !peak.compare_exchange_weak(most, now);) {
+  }
+  return p;
+}
+inline void give_back(void* p) {
+  live -= static_cast<long>(malloc_usable_size(p));
+  std::free(p);
+}
+/// Let the peak begin at what is held now.
+inline void restart_peak() { peak = live.load(); }
+
+}  // namespace bench::heap
+
+void* operator new(std::size_t bytes) { return bench::heap::counted(std::malloc(bytes)); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  const auto a = static_cast<std::size_t>(alignment);
+  return bench::heap::counted(std::aligned_alloc(a, (bytes + a - 1) / a * a));
+}
+void operator delete(void* p) noexcept { bench::heap::give_back(p); }
+void operator delete(void* p, std::size_t) noexcept { bench::heap::give_back(p); }
+void operator delete(void* p, std::align_val_t) noexcept { bench::heap::give_back(p); }
+void operator delete(void* p, std::size_t, std::align_val_t) noexcept { bench::heap::give_back(p); }

@@ -1,0 +1,115 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "layer.hpp"
+#include "peers.hpp"
+
+/// What one layer is held against: the peak of the machine, and every peer on the same weights and items.
+namespace bench {
+
+/// What a row times, between two measurements of the peak, for a clock that moves meanwhile.
+struct BetweenPeaks {
+  std::size_t before, ours, after;
+
+  BetweenPeaks(Rounds& rounds, int threads, std::function<void()> f)
+      : before(add_peak(rounds, threads)), ours(rounds.time(std::move(f))), after(add_peak(rounds, threads)) {}
+
+  /// Of the peak, where another entry or this one does `flop` operations.
+  double share(const Rounds& rounds, double flop, std::size_t entry) const {
+    return rounds.median_over([&](auto of) { return flop / of(entry) * 2 / (of(before) + of(after)); });
+  }
+  double share(const Rounds& rounds, double flop) const { return share(rounds, flop, ours); }
+};
+
+/// Mean of |a − b| over the mean of |b|: a tie of two experts may turn on a rounding, but not often.
+inline double mean_difference(const Tensor<float, 2, Cpu>& a, const Tensor<float, 2, Cpu>& b) {
+  double difference = 0, size = 0;
+  for (Index i = 0; i < a.size(); ++i) {
+    difference += std::abs(static_cast<double>(a.data()[i]) - static_cast<double>(b.data()[i]));
+    size += std::abs(static_cast<double>(b.data()[i]));
+  }
+  return difference / size;
+}
+
+template <class RunT>
+PeerLayer::Weights peer_weights(const RunT& run) {
+  const auto& p = run.params.branch;
+  return {p.gate.scores.weight.data(), p.expert.up.data(), p.expert.down.data()};
+}
+
+/// Time the layer of every peer; its y must be that of `run`.
+template <class RunT>
+std::vector<std::size_t> add_peers(Rounds& rounds, const Shape& s, RunT& run) {
+  std::vector<std::size_t> entries;
+  for (const Peer& peer : present_peers()) {
+    auto layer = std::make_shared<PeerLayer>(peer.sgemm, PeerLayer::Shape{s.items, s.dim, s.hidden, s.experts, s.picks});
+    auto y = std::make_shared<Tensor<float, 2, Cpu>>(s.items, s.dim);
+    entries.push_back(rounds.time([=, &run] { layer->forward(peer_weights(run), run.x.data(), y->data()); }, peer.rest));
+    run.infer();
+    expect(mean_difference(*y, run.y) < 0.01, "bench", "y of " + peer.name, "that of the layer", "another");
+  }
+  return entries;
+}
+
+inline void count_peers(benchmark::State& state, const Rounds& rounds, const std::vector<std::size_t>& entries,
+                        std::size_t ours) {
+  double least = 1e30;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const double ratio = rounds.ratio(entries[i], ours);
+    count(state, "peer_ratio_" + present_peers()[i].name, ratio);
+    least = std::min(least, ratio);
+  }
+  count(state, "peer_ratio", least);
+}
+
+/// Bytes of the weights that a plan makes the layer read.
+template <class RunT>
+double weight_bytes(const Shape& s, const RunT& run) {
+  const auto& offsets = run.saved.branch.plan.offsets;
+  Index used = 0;
+  for (Index e = 0; e < s.experts; ++e) used += offsets(e + 1) > offsets(e);
+  return static_cast<double>(sizeof(float)) * static_cast<double>(2 * used * s.dim * s.hidden + s.dim * s.experts);
+}
+
+/// As many copies of a layer as no cache holds together, to be run one after the other.
+template <class RunT>
+struct Copies {
+  std::vector<std::unique_ptr<RunT>> runs;
+  double bytes = 0;  // of the weights that one pass over all of them reads
+};
+template <class RunT>
+Copies<RunT> cold_copies(const Shape& s) {
+  Copies<RunT> copies;
+  while (copies.bytes < 4.0 * static_cast<double>(machine::last_level_cache())) {
+    copies.runs.push_back(std::make_unique<RunT>(plain_mixture(s), s.items));
+    RunT& run = *copies.runs.back();
+    fill_uniform(run.ctx, Seed{copies.runs.size()}, -1.7, 1.7, run.x);
+    run.forward();  // for the plan
+    copies.bytes += weight_bytes(s, run);
+  }
+  return copies;
+}
+/// Time one pass of each peer over all copies.
+template <class RunT>
+std::vector<std::size_t> add_cold_peers(Rounds& rounds, const Shape& s, const std::vector<std::unique_ptr<RunT>>& runs) {
+  std::vector<std::size_t> entries;
+  for (const Peer& peer : present_peers()) {
+    auto layer = std::make_shared<PeerLayer>(peer.sgemm, PeerLayer::Shape{s.items, s.dim, s.hidden, s.experts, s.picks});
+    auto y = std::make_shared<Tensor<float, 2, Cpu>>(s.items, s.dim);
+    entries.push_back(rounds.time(
+        [=, &runs] {
+          for (const auto& run : runs) layer->forward(peer_weights(*run), run->x.data(), y->data());
+        },
+        peer.rest));
+  }
+  return entries;
+}
+inline void decoding(benchmark::internal::Benchmark* b) { shapes(b, {{16, 512, 2048, 8, 2}, {1, 512, 2048, 8, 2}}); }
+
+}  // namespace bench

@@ -1,0 +1,122 @@
+#pragma once
+
+#include <gatefold/gatefold.hpp>
+#include <string>
+#include <utility>
+
+#include "machine.hpp"
+#include "timing.hpp"
+
+/// What the rows of several files share: shapes, a layer with all its state, registration.
+namespace bench {
+
+using namespace gatefold;
+
+/// T tokens, D model, H hidden, E experts, K picks.
+struct Shape {
+  Index items, dim, hidden, experts, picks;
+
+  static Shape of(const benchmark::State& state) {
+    return {state.range(0), state.range(1), state.range(2), state.range(3), state.range(4)};
+  }
+  double gate_flop() const { return 2.0 * static_cast<double>(items * dim * experts); }
+  double expert_flop() const { return 4.0 * static_cast<double>(items * picks) * static_cast<double>(dim * hidden); }
+  double flop() const { return gate_flop() + expert_flop(); }
+};
+
+inline SoftmaxTopK plain_gate(const Shape& s, bool bias = false) {
+  return {.scores = {.experts = s.experts, .bias = bias}, .selection = {.k = s.picks}};
+}
+inline Mlp<GeluTanh> plain_expert(const Shape& s) {
+  return {.model_dim = s.dim, .hidden_dim = s.hidden, .bias = false};
+}
+inline auto plain_mixture(const Shape& s) { return Mixture{plain_gate(s), plain_expert(s)}; }
+
+/// A layer, its state and a batch of random items.
+template <class ModelT, class T = float>
+struct Run {
+  using B = Cpu;
+  using Layer = AsLayer<ModelT, T, B>;
+
+  Run(const ModelT& model, Index items, const gatefold::Extra<Layer, T, B>& extra_inputs = {}, int threads = 0)
+      : ctx(threads),
+        layer(as_layer<T, B>(model)),
+        params(init_params<T, B>(layer, ctx, Seed{1})),
+        extra(extra_inputs),
+        x(uniform_tensor<T>(ctx, Seed{2}, 1.7, items, layer.in_dim())),
+        y(items, layer.out_dim()) {
+    begin();
+  }
+
+  void begin() { layer.begin(ctx, params, x.extent(0), carry); }
+  void infer() { gatefold::infer<T, B>(layer, ctx, params, x, carry, y, extra); }
+  void forward() { layer.forward(ctx, params, x, carry, y, saved, extra); }
+  void backward() {
+    if (dy.size() == 0) {
+      dy = uniform_tensor<T>(ctx, Seed{3}, 1, y.extent(0), y.extent(1));
+      dx = zeros_like(ctx, x);
+      grads = zeros_like(ctx, params);
+      layer.begin(ctx, params, x.extent(0), dcarry);
+      set_zero(ctx, dcarry);
+    }
+    layer.backward(ctx, params, x, saved, dy, dcarry, dx, grads, extra);
+  }
+
+  Cpu::Context ctx;
+  Layer layer;
+  gatefold::Params<Layer, T, B> params, grads;
+  gatefold::Carry<Layer, T, B> carry, dcarry;
+  gatefold::Saved<Layer, T, B> saved;
+  gatefold::Extra<Layer, T, B> extra;
+  Tensor<T, 2, B> x, y, dy, dx;  // [N, in_dim], [N, out_dim], like y, like x
+};
+
+inline void count(benchmark::State& state, const std::string& name, double value) { state.counters[name] = value; }
+
+/// Sample every entry in turn; the time of the row is the median of one of them.
+inline void run_rounds(benchmark::State& state, Rounds& rounds, std::size_t ours = 0) {
+  for (auto _ : state) {
+    rounds.run();
+    state.SetIterationTime(rounds.median_of(ours));
+  }
+}
+inline std::size_t add_peak(Rounds& rounds, int threads) {
+  return rounds.measure([threads] { return fma_peak(threads); });
+}
+
+/// The gate alone as inference runs it, with the plan it makes.
+template <class RunT>
+struct GateRun {
+  RunT& run;
+  void operator()() {
+    const auto& mixture = run.layer.branch;
+    const auto gate = with_model_dim(mixture.gate, mixture.in_dim());
+    const auto& p = run.params.branch.gate;
+    auto& saved = run.saved.branch;
+    if constexpr (requires { gate.infer(run.ctx, p, run.x, saved.plan, run.extra); }) {
+      gate.infer(run.ctx, p, run.x, saved.plan, run.extra);
+    } else {
+      gate.forward(run.ctx, p, run.x, saved.plan, saved.gate, run.extra);
+    }
+  }
+};
+
+/// The rows of shared/targets.md. T:16 and T:1 are decoding.
+inline constexpr Shape kTargets[] = {{4096, 512, 2048, 8, 2}, {4096, 352, 352, 16, 2}, {512, 512, 2048, 8, 2},
+                                     {4096, 512, 2048, 64, 2}, {8192, 64, 128, 64, 2}, {16, 512, 2048, 8, 2},
+                                     {1, 512, 2048, 8, 2}};
+
+/// Timed by Rounds, in milliseconds.
+inline void timed(benchmark::internal::Benchmark* b) {
+  b->UseManualTime()->Iterations(1)->Unit(benchmark::kMillisecond);
+}
+inline void shapes(benchmark::internal::Benchmark* b, std::initializer_list<Shape> list) {
+  timed(b);
+  b->ArgNames({"T", "D", "H", "E", "K"});
+  for (const Shape& s : list) b->Args({s.items, s.dim, s.hidden, s.experts, s.picks});
+}
+inline void all_targets(benchmark::internal::Benchmark* b) {
+  for (const Shape& s : kTargets) shapes(b, {s});
+}
+
+}  // namespace bench

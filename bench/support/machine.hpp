@@ -1,0 +1,135 @@
+#pragma once
+
+#include <benchmark/benchmark.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <gatefold/gatefold.hpp>
+#include <string>
+#include <vector>
+
+#include "timing.hpp"
+
+/// What the machine can do at best, measured in the program that is judged by it.
+namespace bench {
+
+using gatefold::Index;
+
+namespace machine {
+
+#if defined(__AVX512F__)
+inline constexpr int kVectorBytes = 64;
+#elif defined(__AVX__)
+inline constexpr int kVectorBytes = 32;
+#else
+inline constexpr int kVectorBytes = 16;
+#endif
+typedef float Floats __attribute__((vector_size(kVectorBytes)));
+typedef std::uint64_t Words __attribute__((vector_size(kVectorBytes)));
+
+inline constexpr int kChains = 12;  // more than latency times width of any current core, and few enough for 16 registers
+
+/// `steps` multiply-adds on each of kChains registers. Every start is read through a volatile, for a compiler merges chains
+/// that it knows to be equal.
+[[gnu::noinline]] inline float multiply_add(Index steps) {
+  volatile float start = 1;
+  Floats chain[kChains];
+  for (Floats& v : chain) v = Floats{} + start;
+  const Floats factor = Floats{} + start * 0.9999f, term = Floats{} + start * 1e-4f;
+  for (Index i = 0; i < steps; ++i)
+    for (Floats& v : chain) v = v * factor + term;
+  Floats sum{};
+  for (const Floats& v : chain) sum += v;
+  return sum[0];
+}
+
+/// The sum of the vectors [data, data + count), but for a rest of fewer than eight. Eight places are read in turn: prefetching
+/// stops at the end of a page, and one place alone would wait there (it reaches two thirds as much).
+[[gnu::noinline]] inline std::uint64_t sum_words(const Words* data, Index count) {
+  constexpr Index kPlaces = 8;
+  const Index length = count / kPlaces;
+  Words sums[kPlaces] = {};
+  for (Index i = 0; i < length; ++i)
+    for (Index p = 0; p < kPlaces; ++p) sums[p] += data[p * length + i];
+  for (Index p = 1; p < kPlaces; ++p) sums[0] += sums[p];
+  return sums[0][0];
+}
+
+inline std::size_t last_level_cache() {
+  const long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE), second = sysconf(_SC_LEVEL2_CACHE_SIZE);
+  return static_cast<std::size_t>(std::max({bytes, second, 1L << 20}));
+}
+
+}  // namespace machine
+
+/// Floating-point operations per second that `threads` threads reach in registers alone: the best of three tries of about
+/// a millisecond, for one may be interrupted.
+inline double fma_peak(int threads) {
+  constexpr Index kSteps = 200000;
+  constexpr double kFlopPerStep = 2.0 * machine::kChains * machine::kVectorBytes / static_cast<double>(sizeof(float));
+  double best = 0;
+  for (int i = 0; i < 3; ++i) {
+    const double begin = now();
+    gatefold::cpu::parallel_for(threads, threads,
+                                [](Index, int) { benchmark::DoNotOptimize(machine::multiply_add(kSteps)); });
+    best = std::max(best, static_cast<double>(kSteps) * kFlopPerStep * threads / (now() - begin));
+  }
+  return best;
+}
+
+/// Bytes per second that `threads` threads can read, from a working set of a given size: from memory, or from a cache that
+/// holds it.
+class ReadBandwidth {
+ public:
+  /// @param bytes  the working set; 0: so much that no cache holds a part worth mentioning
+  explicit ReadBandwidth(std::size_t bytes = 0)
+      : data_((bytes ? bytes : std::max(std::size_t(256) << 20, 4 * machine::last_level_cache())) / sizeof(machine::Words),
+              machine::Words{} + 1) {}
+
+  double operator()(int threads, double duration = 2e-3) const {
+    const Index count = static_cast<Index>(data_.size()), parts = threads, passes = passes_for(duration);
+    const double begin = now();
+    gatefold::cpu::parallel_for(threads, parts, [&](Index part, int) {
+      const Index first = count * part / parts, last = count * (part + 1) / parts;
+      for (Index pass = 0; pass < passes; ++pass)
+        benchmark::DoNotOptimize(machine::sum_words(data_.data() + first, last - first));
+    });
+    return static_cast<double>(passes * count) * sizeof(machine::Words) / (now() - begin);
+  }
+
+ private:
+  Index passes_for(double duration) const {
+    const double bytes = static_cast<double>(data_.size() * sizeof(machine::Words));
+    return std::max(Index(1), static_cast<Index>(duration * 20e9 / bytes));
+  }
+  std::vector<machine::Words> data_;
+};
+
+/// Name of the processor, as the kernel tells it.
+inline std::string processor_name() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);)
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  return "unknown";
+}
+
+/// Write what the numbers were measured on into the JSON file.
+inline const bool described = [] {
+  benchmark::AddCustomContext("processor", processor_name());
+  benchmark::AddCustomContext("threads", std::to_string(gatefold::cpu::available_threads()));
+  benchmark::AddCustomContext("vector_bytes", std::to_string(machine::kVectorBytes));
+  benchmark::AddCustomContext("last_level_cache", std::to_string(machine::last_level_cache()));
+  benchmark::AddCustomContext("compiler",
+#if defined(__clang__)
+                              "clang " __clang_version__
+#else
+                              "g++ " __VERSION__
+#endif
+  );
+  return true;
+}();
+
+}  // namespace bench

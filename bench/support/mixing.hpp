@@ -1,0 +1,50 @@
+#pragma once
+
+#include "layer.hpp"
+
+/// Gates whose items mix, in the setting of the papers: sequences of 512, causal.
+namespace bench {
+
+inline constexpr Index kLength = 512, kHeads = 8;
+
+/// Attention over the items of a batch, and its trace for a gate.
+class Attended {
+ public:
+  Attended(Cpu::Context& ctx, const Tensor<float, 2, Cpu>& x)
+      : attention_{.model_dim = x.extent(1), .heads = kHeads},
+        params_(init_params<float, Cpu>(attention_, ctx, Seed{4})),
+        u_(x.extent(0), x.extent(1)) {
+    attention_.forward(ctx, params_, x, u_, saved_, {.length = kLength});
+  }
+  AttentionTrace<const float, Cpu> trace() const { return attention_.trace(params_, saved_); }
+
+ private:
+  Attention attention_;
+  Params<Attention, float, Cpu> params_;
+  Saved<Attention, float, Cpu> saved_;
+  Tensor<float, 2, Cpu> u_;  // [N, D]
+};
+
+/// Operations that a mixing adds to a forward: the @cost of token_similarity.hpp and attention_posterior.hpp, causal.
+inline double similarity_flop(Index items, Index dim) { return 1.0 * static_cast<double>(items * kLength * dim); }
+inline double posterior_flop(Index items, Index dim, Index heads_weighed) {
+  const auto entropies = items * kLength * dim, values = 2 * items * dim * dim,
+             weights = heads_weighed * items * kLength * (dim / kHeads + dim);
+  return static_cast<double>(entropies + values + weights);
+}
+
+template <class MixingT>
+using MixingGate = ComposedGate<LinearScores, MixingT, TopK>;
+
+template <class MixingT>
+MixingGate<MixingT> mixing_gate(const Shape& s, const MixingT& mixing) {
+  return {.scores = {.experts = s.experts, .bias = false}, .mixing = mixing, .selection = {.k = s.picks}};
+}
+inline auto mixing_extra(const TokenSimilarity&, const AttentionTrace<const float, Cpu>&) {
+  return Extra<MixingGate<TokenSimilarity>, float, Cpu>{.mixing = {.length = kLength}};
+}
+inline auto mixing_extra(const AttentionPosterior&, const AttentionTrace<const float, Cpu>& trace) {
+  return Extra<MixingGate<AttentionPosterior>, float, Cpu>{{}, {trace, {}}, {}};
+}
+
+}  // namespace bench

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+/// Times that can be compared on a machine whose clock moves: everything of one row is timed in turn, round after round, a
+/// ratio is taken inside a round, and the row tells the median over the rounds.
+namespace bench {
+
+/// Seconds since some point in time.
+inline double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// GATEFOLD_BENCH_QUICK in the environment: few rounds and small growth curves.
+inline bool quick() { return std::getenv("GATEFOLD_BENCH_QUICK") != nullptr; }
+
+inline double median(std::vector<double> values) {
+  if (values.empty()) return std::nan("");
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+/// Things measured in turn.
+class Rounds {
+ public:
+  /// Time f; one sample is as many calls as take `least` seconds, and f has been called before the first sample.
+  /// @param rest  seconds to wait before a sample, for threads of another pool to fall asleep
+  /// @return the index of the entry
+  std::size_t time(std::function<void()> f, double rest = 0, double least = 2e-3) {
+    f();
+    const double begin = now();
+    f();
+    const double once = std::max(now() - begin, 1e-9);
+    const int calls = static_cast<int>(std::clamp(std::ceil(least / once), 1.0, 1e6));
+    return measure([f = std::move(f), rest, calls] {
+      if (rest > 0) std::this_thread::sleep_for(std::chrono::duration<double>(rest));
+      const double start = now();
+      for (int i = 0; i < calls; ++i) f();
+      return (now() - start) / calls;
+    });
+  }
+  /// The same for anything that measures itself.
+  std::size_t measure(std::function<double()> sample) {
+    entries_.push_back({std::move(sample), {}});
+    return entries_.size() - 1;
+  }
+
+  /// Samples of each entry in turn: some rounds, or as many as a row may take.
+  void run() {
+    const double begin = now(), limit = quick() ? 2 : 6;
+    const std::size_t least = 3, most = quick() ? 3 : 9;
+    for (std::size_t r = 0; r < least || (r < most && now() - begin < limit); ++r)
+      for (Entry& e : entries_) e.samples.push_back(e.sample());
+  }
+
+  double median_of(std::size_t entry) const { return median(entries_[entry].samples); }
+  /// The median over the rounds of f(samples of the round), where f asks by entry: f([](std::size_t entry) { … }).
+  template <class F>
+  double median_over(F&& f) const {
+    std::vector<double> values;
+    for (std::size_t r = 0; r < entries_[0].samples.size(); ++r)
+      values.push_back(f([&](std::size_t entry) { return entries_[entry].samples[r]; }));
+    return median(std::move(values));
+  }
+  /// The median of entry a over entry b.
+  double ratio(std::size_t a, std::size_t b) const {
+    return median_over([&](auto of) { return of(a) / of(b); });
+  }
+
+ private:
+  struct Entry {
+    std::function<double()> sample;
+    std::vector<double> samples;
+  };
+  std::vector<Entry> entries_;
+};
+
+}  // namespace bench

@@ -1,0 +1,60 @@
+#include "support/layer.hpp"
+
+// Every update rule without its branch: what it does to N·D values, beside what reading them from memory takes.
+namespace {
+
+using namespace bench;
+
+/// A branch that costs a copy.
+struct CopyBranch {
+  Index dim;
+  Index in_dim() const { return dim; }
+  Index out_dim() const { return dim; }
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Out<T, 2, B> u, Nothing<T, B>&,
+               const Nothing<T, B>&) const {
+    copy(ctx, x, u);
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, const Nothing<T, B>&, In<T, 2, B> du,
+                Out<T, 2, B> dx, Nothing<T, B>&, const Nothing<T, B>&, Nothing<T, B>&) const {
+    add(ctx, du, dx);
+  }
+};
+
+template <class RuleT>
+void rule(benchmark::State& state, RuleT rule) {
+  constexpr Index kItems = 4096, kDim = 512;
+  Run run(Residual{rule, CopyBranch{kDim}}, kItems);
+  run.forward();
+  const double bytes = static_cast<double>(run.x.size()) * sizeof(float);
+  const ReadBandwidth read;
+  Rounds rounds;
+  rounds.time([&] { run.infer(); });
+  const auto copied = rounds.time([&] { copy(run.ctx, run.x.view(), run.y.view()); });
+  const auto forward = rounds.time([&] { run.forward(); });
+  const auto backward = rounds.time([&] { run.backward(); });
+  const auto bandwidth = rounds.measure([&] { return read(run.ctx.threads()); });
+  run_rounds(state, rounds);
+  count(state, "forward_ms", rounds.median_of(forward) * 1e3);
+  count(state, "backward_ms", rounds.median_of(backward) * 1e3);
+  // Without the copies that stand for the branch: in copies of [N, D], and in readings of [N, D] from memory.
+  const auto own = [&](auto of) { return of(0) - evaluations_of<RuleT>() * of(copied); };
+  count(state, "copies", rounds.median_over([&](auto of) { return own(of) / of(copied); }));
+  count(state, "reads", rounds.median_over([&](auto of) { return own(of) * of(bandwidth) / bytes; }));
+}
+BENCHMARK_CAPTURE(rule, Plain, update::Plain{})->Apply(timed);
+BENCHMARK_CAPTURE(rule, HeavyBall, update::HeavyBall{})->Apply(timed);
+BENCHMARK_CAPTURE(rule, Adam, update::Adam{})->Apply(timed);
+BENCHMARK_CAPTURE(rule, First, update::First{update::Adam{}, update::HeavyBall{}})->Apply(timed);
+BENCHMARK_CAPTURE(rule, RmsProp, update::RmsProp{})->Apply(timed);
+BENCHMARK_CAPTURE(rule, Robust, update::Robust{})->Apply(timed);
+BENCHMARK_CAPTURE(rule, Nesterov, update::Nesterov{})->Apply(timed);
+BENCHMARK_CAPTURE(rule, TimeVarying, update::TimeVarying{})->Apply(timed);
+BENCHMARK_CAPTURE(rule, ScheduledRestart, update::ScheduledRestart{})->Apply(timed);
+BENCHMARK_CAPTURE(rule, SharpnessAware, update::SharpnessAware{})->Apply(timed);
+BENCHMARK_CAPTURE(rule, ComplexMomentum, update::ComplexMomentum{})->Apply(timed);
+BENCHMARK_CAPTURE(rule, ZeroOrderHold, update::ZeroOrderHold{})->Apply(timed);
+BENCHMARK_CAPTURE(rule, LearnedHeavyBall, update::LearnedHeavyBall{})->Apply(timed);
+
+}  // namespace

@@ -1,0 +1,53 @@
+#include "support/mixing.hpp"
+
+// One layer with another update rule, or a gate that mixes items, beside the plain one.
+namespace {
+
+using namespace bench;
+
+template <class RuleT>
+void layer_rule(benchmark::State& state, RuleT rule) {
+  const Shape s = Shape::of(state);
+  Run run(Residual{rule, plain_mixture(s)}, s.items), plain(Residual{update::Plain{}, plain_mixture(s)}, s.items);
+  const auto train = [](auto& r) {
+    return [&r] {
+      r.forward();
+      r.backward();
+    };
+  };
+  Rounds rounds;
+  rounds.time([&] { run.infer(); });
+  const auto infer = rounds.time([&] { plain.infer(); });
+  const auto train_run = rounds.time(train(run)), train_plain = rounds.time(train(plain));
+  run_rounds(state, rounds);
+  count(state, "over_plain", rounds.ratio(0, infer));
+  count(state, "train_over_plain", rounds.ratio(train_run, train_plain));
+}
+void rule_shapes(benchmark::internal::Benchmark* b) { shapes(b, {{4096, 512, 2048, 8, 2}, {4096, 352, 352, 16, 2}}); }
+BENCHMARK_CAPTURE(layer_rule, HeavyBall, update::HeavyBall{})->Apply(rule_shapes);
+BENCHMARK_CAPTURE(layer_rule, Adam, update::Adam{})->Apply(rule_shapes);
+
+template <class MixingT>
+void layer_mixing(benchmark::State& state, MixingT mixing, Index heads_weighed) {
+  const Shape s = Shape::of(state);
+  Run plain(plain_mixture(s), s.items);
+  const Attended attended(plain.ctx, plain.x);
+  using Model = Mixture<MixingGate<MixingT>, Mlp<GeluTanh>>;
+  Run<Model> run(Model{mixing_gate(s, mixing), plain_expert(s)}, s.items, mixing_extra(mixing, attended.trace()));
+  const double added = heads_weighed ? posterior_flop(s.items, s.dim, heads_weighed) : similarity_flop(s.items, s.dim);
+  Rounds rounds;
+  rounds.time([&] { run.infer(); });
+  const auto infer = rounds.time([&] { plain.infer(); });
+  run_rounds(state, rounds);
+  const double arithmetic = (s.flop() + added) / s.flop();
+  count(state, "over_plain", rounds.ratio(0, infer));
+  count(state, "arithmetic", arithmetic);
+  count(state, "over_arithmetic", rounds.ratio(0, infer) / arithmetic);
+}
+BENCHMARK_CAPTURE(layer_mixing, SimilarityAware, TokenSimilarity{}, 0)->Apply(rule_shapes);
+BENCHMARK_CAPTURE(layer_mixing, AttentionAware, AttentionPosterior{}, kHeads)->Apply(rule_shapes);
+BENCHMARK_CAPTURE(layer_mixing, AttentionAwareSequence,
+                  AttentionPosterior{.head = FollowedHead::lowest_entropy_of_sequence}, 1)
+    ->Apply(rule_shapes);
+
+}  // namespace
