@@ -3,7 +3,6 @@
 // The CPU library. This list is the one list of headers: the build, the tests and the package derive from it.
 
 #include "gatefold/backend/backend.hpp"
-#include "gatefold/backend/borrowed.hpp"
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/backend/cpu/loops.hpp"
 #include "gatefold/backend/cpu/memory.hpp"
@@ -20,6 +19,7 @@
 #include "gatefold/backend/heap.hpp"
 #include "gatefold/backend/initial.hpp"
 #include "gatefold/backend/lanes.hpp"
+#include "gatefold/backend/lender.hpp"
 #include "gatefold/backend/math.hpp"
 #include "gatefold/backend/one_group.hpp"
 #include "gatefold/backend/probe.hpp"

@@ -26,10 +26,10 @@ Tensor<T, 2, Cpu> run(Cpu::Context& ctx, const L& layer, const auto& params, Vie
   Carry<L, T, Cpu> carry;
   if constexpr (requires { params.params; }) {
     layer.begin(ctx, params.params, x.extent(0), carry);
-    infer<T>(layer, ctx, params, x, carry, y);
+    infer<T, Cpu>(layer, ctx, params, x, carry, y);
   } else {
     layer.begin(ctx, params, x.extent(0), carry);
-    infer<T, Cpu>(layer, ctx, params, x, carry, y, {});
+    infer<T, Cpu>(layer, ctx, params, x, carry, y);
   }
   return y;
 }

@@ -71,7 +71,7 @@ concept Products = requires(typename B::Context& ctx, Groups<B> g, View<const do
 ///                                        offsets [G + 1] says where each key begins; negative keys are left out
 ///     gemm(ctx, a, ta, b, tb, accumulate, c, epilogue)        c (+)= op(a) op(b)
 ///     grouped_gemm(ctx, groups, a, w, transpose, c, epilogue) c[s] = a[row(s)] op(w[e])
-///     grouped_pair(ctx, groups, a, {up, …}, middle, down, transpose, c, last)
+///     grouped_pair(ctx, groups, a, {up} or {up, up}, middle, down, transpose, c, last)
 ///                                        c[s] = last(middle(a[row(s)] op(up[e]), …) op(down[e])): two products in a row
 ///                                        whose result in between a backend need not write to memory
 ///     grouped_outer(ctx, groups, a, dc, dw)                   dw[e] += Σ_s a[row(s)]ᵀ dc[s]

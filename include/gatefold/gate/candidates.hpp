@@ -27,7 +27,7 @@
 ///     backward(ctx, params, candidates, plan, saved, dplan, d, grads, extra) const;        // adds to d.x, d.rank, d.q
 ///     noisy   (saved) const;                   // optional: what it ranked by, and the deviation of its noise (NoisyRank)
 ///
-/// Where both work on every item alone, they may do so row by row, in one pass while a row is in cache. Such a mixing ranks
+/// Where both work on every item alone and neither has Saved, they may do so row by row, in one pass while a row is in cache. Such a mixing ranks
 /// by z, and such a selection reads row n of rank and q and adds to q alone:
 ///
 ///     mixing.rows(z, q) const;                           // optional: f(lanes, n) that writes q[n,:]; q may be z itself
@@ -111,16 +111,20 @@ concept SelectionBackward =
       selection.backward(a.ctx, params, c, plan, saved, dplan, d, grads, extra);
     };
 
+/// Whether a part keeps nothing for backward: one pass over rows has no place for it.
+template <class P, class T, class B>
+concept KeepsNothing = std::same_as<Saved<P, T, B>, Nothing<T, B>>;
+
 /// Whether mixing and selection work row by row, forward and backward.
 template <class M, class S, class T, class B>
-concept RowByRow = requires(const M mixing, const S selection, Probe<T, B> a, const Candidates<T, B>& c,
+concept RowByRow = KeepsNothing<M, T, B> && KeepsNothing<S, T, B> && requires(const M mixing, const S selection, Probe<T, B> a, const Candidates<T, B>& c,
                             SparsePlan<T, B>& plan, const Extra<S, T, B>& extra) {
   mixing.rows(a.in, a.out);
   selection.rows(c, plan, extra);
 };
 template <class M, class S, class T, class B>
 concept RowByRowBackward =
-    requires(const M mixing, const S selection, Probe<T, B> a, const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
+    KeepsNothing<M, T, B> && KeepsNothing<S, T, B> && requires(const M mixing, const S selection, Probe<T, B> a, const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
              const typename SparsePlan<T, B>::Grad& dplan, const Extra<S, T, B>& extra) {
       mixing.rows_backward(a.in, a.in, a.out);
       selection.rows_backward(c, plan, dplan, a.out, extra);

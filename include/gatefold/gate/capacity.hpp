@@ -179,7 +179,7 @@ struct Capacity {
                Saved<T, B>& saved, const Extra<T, B>& extra) const {
     const Index items = c.q.extent(0), experts = c.q.extent(1);
     validate(experts);
-    if constexpr (requires { selection.rows(c, plan, extra); }) {  // the plan is built below
+    if constexpr (policy::KeepsNothing<SelectionT, T, B> && requires { selection.rows(c, plan, extra); }) {  // the plan is built below
       B::for_rows(ctx, items, selection.rows(c, plan, extra));
     } else {
       selection.forward(ctx, p, c, plan, saved, extra);

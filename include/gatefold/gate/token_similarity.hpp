@@ -91,8 +91,8 @@ struct TokenSimilarity {
     const Index size = learned_metric ? model_dim : 0;
     expect_shape("TokenSimilarity", "params.metric", p.metric, {size, size});
     expect(temperature(extra) > 0, "TokenSimilarity", "tau", "more than 0", temperature(extra));
-    expect(std::isfinite(T(1 / temperature(extra))), "TokenSimilarity", "tau", "so large that 1 / tau is finite",
-           temperature(extra));
+    expect(std::isfinite(T(1 / temperature(extra))) && T(1 / temperature(extra)) > 0, "TokenSimilarity", "tau",
+           "neither so small nor so large that 1 / tau is infinite or 0", temperature(extra));
     Sequence<T, B>{extra.length, extra.valid}.validate("TokenSimilarity.forward", items);
   }
 

@@ -69,8 +69,11 @@ struct AttendMean {
 /// @param saved  Q, K, V, context [N, D] and the log-sum-exp of each row; never the L × L matrix
 /// @param dextra the adjoint of the trace, when a gate used it (see Block)
 /// @throws ArgumentError unless heads divides model_dim and length divides N
-/// @cost   8·N·D² + 4·N·L·D flop (half of the second if causal); memory N·D
-/// @order  keys in ascending order; a causal row never reads a later item
+/// @cost   8·N·D² + 4·N·L·D flop (half of the second if causal and L is well beyond a block of 128); keeps
+///         5·N·D values
+/// @order  blocks of keys in ascending order; causal: no bit of an item depends on later ones. Forward, an item that holds NaN
+///         reaches only those that see it, padding nobody. Backward forms products over blocks of keys: NaN gradients reach
+///         the items that share a block with it, causal or not, and the items of padding must be finite
 struct Attention {
   Index model_dim = 0, heads = 1;
   bool causal = true;

@@ -23,8 +23,8 @@ auto packed_weights() {
 
 }  // namespace lookup
 
-/// Parameters for inference alone: expert weights stand in the order in which the backend's products read them. Takes
-/// the place of Params in `infer`.
+/// Parameters for inference alone: tensors [E, rows, columns] stand, beside their plain form, in the order in which the
+/// backend's products read them. Takes the place of Params in `infer`.
 template <class P, class B>
 struct FrozenParams {
   P params;                                                     // read them; a change would not reach the packed weights
@@ -47,27 +47,31 @@ struct FreezeOptions {
 
 /// Freeze parameters, given away with std::move.
 ///
-/// Plain frozen weights change no bit of a result. With `bfloat16` every expert weight is rounded to 8 bits of mantissa,
-/// 2⁻⁸ of its value at most, and sums are still taken in float: half the bytes to read where memory is the limit.
-/// @cost  one pass over the weights; as much memory again as the weights take (half of it with bfloat16)
+/// Plain frozen weights change no bit of a result. With `bfloat16` the weights of an expert's products are rounded to 8
+/// bits of mantissa, 2⁻⁸ of their value at most, and sums are still taken in float: half the bytes to read where memory
+/// is the limit. Only tensors of rank 3 are packed and rounded; a backend without packed weights ignores both.
+/// @cost  one pass over the weights; as much memory again as they take, columns filled up to two registers (half of it with
+///        bfloat16)
 template <class C, class P>
-FrozenParams<P, typename C::Backend> freeze(C& ctx, P&& params, FreezeOptions options = {}) {
+FrozenParams<std::remove_reference_t<P>, typename C::Backend> freeze(C& ctx, P&& params, FreezeOptions options = {}) {
   static_assert(!std::is_lvalue_reference_v<P>,
                 "gatefold: freeze takes parameters over: freeze(ctx, std::move(params)); see docs/performance.md");
   using B = typename C::Backend;
-  FrozenParams<P, B> frozen{std::move(params), {}};
-  if constexpr (requires { typename B::PackedWeights; })
-    for_each_tensor(
-        [&](const Name&, auto& t) {
-          if constexpr (requires { B::pack(ctx, std::as_const(t).view(), options.bfloat16, frozen.packed); })
-            B::pack(ctx, std::as_const(t).view(), options.bfloat16, frozen.packed);
-        },
-        frozen.params);
-  return frozen;
+  if constexpr (!std::is_lvalue_reference_v<P>) {
+    FrozenParams<P, B> frozen{std::move(params), {}};
+    if constexpr (requires { typename B::PackedWeights; })
+      for_each_tensor(
+          [&](const Name&, auto& t) {
+            if constexpr (requires { B::pack(ctx, std::as_const(t).view(), options.bfloat16, frozen.packed); })
+              B::pack(ctx, std::as_const(t).view(), options.bfloat16, frozen.packed);
+          },
+          frozen.params);
+    return frozen;
+  }
 }
 
-/// Run a layer with frozen parameters: `infer<float>(layer, ctx, frozen, x, carry, y)`.
-template <class T, class L, class P, class B>
+/// Run a layer with frozen parameters: `infer<float, Cpu>(layer, ctx, frozen, x, carry, y)`.
+template <class T, class B, class L, class P>
 void infer(const L& layer, typename B::Context& ctx, const FrozenParams<P, B>& frozen, In<T, 2, B> x,
            Same<Carry<L, T, B>>& carry, Out<T, 2, B> y, const Same<Extra<L, T, B>>& extra = {}) {
   const auto run = [&] { infer<T, B>(layer, ctx, frozen.params, x, carry, y, extra); };

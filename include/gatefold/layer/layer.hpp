@@ -88,7 +88,7 @@ void infer_branch(const L& branch, typename B::Context& ctx, const Params<L, T, 
 /// @copydoc infer_branch
 template <class T, class B, class L>
 void infer(const L& layer, typename B::Context& ctx, const Params<L, T, B>& p, In<T, 2, B> x, Carry<L, T, B>& carry,
-           Out<T, 2, B> y, const Extra<L, T, B>& extra) {
+           Out<T, 2, B> y, const Extra<L, T, B>& extra = {}) {
   if constexpr (requires { layer.infer(ctx, p, x, carry, y, extra); }) {
     layer.infer(ctx, p, x, carry, y, extra);
   } else {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "gatefold/backend/backend.hpp"
-#include "gatefold/backend/borrowed.hpp"
+#include "gatefold/backend/lender.hpp"
 #include "gatefold/backend/cpu/loops.hpp"
 #include "gatefold/backend/cpu/memory.hpp"
 #include "gatefold/backend/cpu/packed_weights.hpp"
@@ -24,7 +24,8 @@ namespace gatefold {
 struct Cpu {
   static constexpr bool is_host = true;
 
-  /// Threads and memory of one caller: scratch, and what inference keeps between calls. Two threads may run with a context each.
+  /// Threads and memory of one caller: scratch, and what inference keeps between calls. Two threads may run with a context
+  /// each.
   class Context : public Scratch<Cpu>, public Lender {
    public:
     using Backend = Cpu;
@@ -47,6 +48,7 @@ struct Cpu {
       };
       return Scope{*this, std::exchange(packed_, &packed)};
     }
+    void use(cpu::PackedWeights&&) = delete;
     /// The packed form of weights in use, or null.
     template <class T>
     cpu::PackedMatrix<T> packed(const T* w) const {
@@ -132,6 +134,7 @@ struct Cpu {
   static void grouped_pair(Context& ctx, Groups<Cpu> g, View<const T, 2, Cpu> a,
                            const std::array<View<const T, 3, Cpu>, M>& up, const E& middle, View<const T, 3, Cpu> down,
                            bool transpose, View<T, 2, Cpu> c, const L& last) {
+    static_assert(M == 1 || M == 2, "gatefold: grouped_pair takes one or two first matrices");
     cpu::PairBatch<T> batch{.a = {a.data(), a.extent(1), true, g.rows.data()},
                             .ups = M,
                             .down = {down.data(), down.extent(2), transpose},

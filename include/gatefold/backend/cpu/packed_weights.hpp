@@ -32,7 +32,7 @@ struct Bfloat16 {
 /// to[i] = from[i]
 inline void widen(const Bfloat16* from, Index n, float* to) {
   Index i = 0;
-#if defined(__AVX512F__)
+#if defined(EIGEN_VECTORIZE_AVX512)
   for (; i + 16 <= n; i += 16) {
     const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i));
     _mm512_storeu_si512(to + i, _mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
@@ -47,7 +47,7 @@ Register<T> load_weights(const T* p) {
   return Register<T>::load(p);
 }
 inline Register<float> load_weights(const Bfloat16* p) {
-#if defined(__AVX512F__)
+#if defined(EIGEN_VECTORIZE_AVX512)
   if constexpr (Register<float>::is<float, 64>)
     return Register<float>(_mm512_castsi512_ps(
         _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))), 16)));
@@ -57,8 +57,8 @@ inline Register<float> load_weights(const Bfloat16* p) {
   return Register<float>::load(wide);
 }
 
-/// sums[P][R, Tile::columns] = or += the chains (1) of tile.hpp of R rows of packed A and P panels of B that lie one after the
-/// other: more sums at a time than one panel has, where few rows would wait for each other's additions.
+/// sums[P][R, Tile::columns] = or += the chains (1) of tile.hpp of R rows of packed A and P panels of B that lie one after
+/// the other: more sums at a time than one panel has, where few rows would wait for each other's additions.
 template <class T, int R, int P, class W>
 [[gnu::noinline]] void panels_sum(Index depth, const T* a, const W* b, T* sums, bool add) {
   using V = Register<T>;
@@ -89,7 +89,7 @@ inline constexpr Index most_rows_of_panels = 8;
 template <class T, class W>
 void panels_sum(Index rows, Index panels, Index depth, const T* a, const W* b, T* sums, bool add) {
   const auto of_rows = [&]<int R>(std::integral_constant<int, R>) {
-    constexpr int most = R == 1 ? 4 : R <= 4 ? 2 : 1;
+    constexpr int most = R == 1 ? 4 : R <= Tile<T>::rows / 3 ? 2 : 1;  // as many sums as there are registers for
     Index p = 0;
     for (; p + most <= panels; p += most)
       panels_sum<T, R, most>(depth, a, b + p * depth * Tile<T>::columns, sums + p * R * Tile<T>::columns, add);
@@ -160,16 +160,17 @@ class PackedWeights {
     entries_.reserve(entries_.size() + 1);
     void* packed = allocate(bytes);
     entries_.push_back({w, packed, half});
-    std::vector<T> buffers(half ? static_cast<std::size_t>(threads * Matrix::size(Tile<T>::depth, columns)) : 0);
-    parallel_for(threads, experts * blocks, [&](Index i, int worker) noexcept {
+    parallel_for(threads, experts * blocks, [&](Index i, int) noexcept {
       const Index e = i / blocks, k = i % blocks * Tile<T>::depth, length = std::min(Tile<T>::depth, depth - k);
       const Operand<T> b{w + e * depth * columns, columns, false};
-      const Index to = e * size + Matrix::at(columns, k, length, 0);
+      const Index to = e * size + Matrix::at(columns, k, length, 0), panel = length * Tile<T>::columns;
       if (!half) return pack_panels(b, 0, columns, k, length, static_cast<T*>(packed) + to);
-      T* buffer = buffers.data() + worker * Matrix::size(Tile<T>::depth, columns);
-      pack_panels(b, 0, columns, k, length, buffer);
-      for (Index j = 0; j < Matrix::size(length, columns); ++j)
-        static_cast<Bfloat16*>(packed)[to + j] = Bfloat16::from(static_cast<float>(buffer[j]));
+      alignas(64) T buffer[Tile<T>::depth * Tile<T>::columns];
+      Bfloat16* rounded = static_cast<Bfloat16*>(packed) + to;
+      for (Index j = 0; j < columns; j += Tile<T>::columns, rounded += panel) {
+        pack_panels(b, j, std::min<Index>(Tile<T>::columns, columns - j), k, length, buffer);
+        for (Index x = 0; x < panel; ++x) rounded[x] = Bfloat16::from(static_cast<float>(buffer[x]));
+      }
     });
   }
 

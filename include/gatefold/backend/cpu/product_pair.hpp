@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <type_traits>
 #include <utility>
 
 #include "gatefold/backend/cpu/packed_weights.hpp"
@@ -19,7 +20,8 @@
 ///
 /// A task takes a block of rows of one expert through both products, Tile::depth columns of `hidden` at a time: such a
 /// chunk is one link of the second product's sum, so that every bit is that of two products one after the other. Where
-/// an expert has one tile of rows or less, its chunks are tasks of their own and their sums are added in order at the end.
+/// an expert has few rows (one tile, or some if threads would have no work), its chunks are tasks of their own and their
+/// sums are added in order at the end.
 namespace gatefold::cpu {
 
 /// What turns `count` first sums into the hidden value, with its type erased.
@@ -73,7 +75,8 @@ class ProductPair {
  public:
   /// @order  as two products one after the other (product.hpp)
   /// @cost   2·S·hidden·(ups·depth + columns) flop; scratch for packed weights of at most packed_bytes (or one expert's),
-  ///         and for each thread a block of rows of a, of hidden and of c
+  ///         for each thread a block of rows of a, of hidden and of c, and for experts of few rows one row of c for each
+  ///         row and each Tile::depth columns of hidden
   template <class Context>
   static void run(Context& ctx, const PairBatch<T>& batch, const Middle<T>& middle, const Finish<T>& last,
                   Index packed_bytes = Index(16) << 20) {
@@ -130,7 +133,6 @@ class ProductPair {
       const Index rows = b_.offsets[e + 1] - b_.offsets[e];
       slots += rows;
       tiles += divide_up(rows, kRows);
-      if (rows <= kRows) few += rows;
     }
     if (slots == 0 || b_.columns == 0) return;
     if (slots * b_.hidden * (b_.ups * b_.depth + b_.columns) < kSerialWork) threads_ = 1;
@@ -139,6 +141,9 @@ class ProductPair {
     // Smaller blocks where large ones would leave threads without work.
     while (threads_ > 1 && block_tiles_ > 1 && tiles < 3 * threads_ * block_tiles_) block_tiles_ /= 2;
 
+    if (threads_ > 1 && tiles < 3 * threads_) few_rows_ = 4 * kRows;
+    for (Index e = 0; e < b_.experts; ++e)
+      if (const Index rows = b_.offsets[e + 1] - b_.offsets[e]; rows <= few_rows_) few += rows;
     units_ = ctx.template scratch<Unit>(b_.experts).data();
     T* partial = ctx.template scratch<T>(few * chunks() * padded(b_.columns)).data();
     Index shared = 0;
@@ -146,7 +151,7 @@ class ProductPair {
       if (shares_packed(b_.offsets[e + 1] - b_.offsets[e])) shared += packed_size();
     capacity_ = std::min(shared, std::max(budget, packed_size()));
     packed_ = ctx.template scratch<T>(capacity_).data();
-    const Index most_rows = std::max(block_tiles_ * kRows, kFewRows);
+    const Index most_rows = std::max({block_tiles_ * kRows, few_rows_, kFewRows});
     a_size_ = most_rows * blocks() * kStride;
     hidden_size_ = most_rows * kStride;
     sums_size_ = most_rows * std::max(padded(b_.columns), kDepth);
@@ -166,7 +171,7 @@ class ProductPair {
     run_wave();
   }
 
-  Index row_blocks(Index rows) const { return rows <= kRows ? 0 : divide_up(divide_up(rows, kRows), block_tiles_); }
+  Index row_blocks(Index rows) const { return rows <= few_rows_ ? 0 : divide_up(divide_up(rows, kRows), block_tiles_); }
 
   // The weights of a unit in groups of Tile::depth × Tile::depth elements, in the order in which a task uses them: for
   // each chunk of hidden those of the first product, then those of the second.
@@ -252,7 +257,7 @@ class ProductPair {
 
   void pack(const Unit& unit, Index i) const {
     const Group g = group(unit, i);
-    pack_panels(g.b, g.column, g.columns, g.k, g.depth, const_cast<T*>(g.packed.full) + g.at(0));
+    pack_panels(g.b, g.column, g.columns, g.k, g.depth, unit.packed + (g.packed.full + g.at(0) - unit.packed));
   }
 
   // A block of rows in tiles.
@@ -273,7 +278,9 @@ class ProductPair {
 
   // sums[panel][row, kColumns] (+)= rows of a · group i, while what comes next is fetched.
   void multiply(const Unit& unit, const Rows& rows, const T* a, Index i, bool add, T* panels, T* sums) const {
-    const Group g = group(unit, i), next = group(unit, i + 1 < chunks() * groups_of_chunk() ? i + 1 : 0);
+    const Index chunk_end = (i / groups_of_chunk() + 1) * groups_of_chunk(),
+                end = unit.row_blocks == 0 ? chunk_end : chunks() * groups_of_chunk();
+    const Group g = group(unit, i), next = group(unit, i + 1 < end ? i + 1 : i);
     if (g.packed && rows.count <= most_rows_of_panels) {
       const Index count = divide_up(g.columns, kColumns);
       if constexpr (std::is_same_v<T, float>)
@@ -304,7 +311,8 @@ class ProductPair {
         multiply(unit, rows, w.a + block * rows.count * kStride, chunk * groups_of_chunk() + m * blocks() + block,
                  block > 0, w.panels, w.first + m * size);
     for (Index x = 0; x < columns; x += kColumns) {
-      const T* sums[] = {w.first + x * rows.count, w.first + size + x * rows.count};
+      const T* first = w.first + x * rows.count;
+      const T* sums[] = {first, b_.ups > 1 ? first + size : nullptr};
       middle_.run(middle_.epilogue, sums, kColumns, rows.count, std::min(kColumns, columns - x), unit.e,
                   unit.first + rows.first, j + x, w.hidden + x);
     }
@@ -339,7 +347,7 @@ class ProductPair {
   }
 
   void few_rows(const Unit& unit, Index chunk, const Worker& w) const {
-    const Rows rows{0, unit.rows, 1};
+    const Rows rows{0, unit.rows, divide_up(unit.rows, kRows)};
     T* sums = unit.partial + chunk * unit.rows * padded(b_.columns);
     pack_a(unit, rows, w.a);
     if (in_place(unit.rows)) {
@@ -359,7 +367,7 @@ class ProductPair {
         few_rows_sum(rows.count, depth, w.a + block * rows.count * kStride, b.at(k, j), b.stride, columns, to, kDepth);
         if (block > 0) add(size, to, total);
       }
-    const T* first[] = {w.first, w.first + size};
+    const T* first[] = {w.first, b_.ups > 1 ? w.first + size : nullptr};
     middle_.run(middle_.epilogue, first, kDepth, rows.count, columns, unit.e, unit.first, j, w.hidden);
     const Operand<T> b = down(unit.e);
     few_rows_sum(rows.count, columns, w.hidden, b.at(j, 0), b.stride, b_.columns, sums, padded(b_.columns));
@@ -370,7 +378,7 @@ class ProductPair {
   }
 
   void finish_few_rows(const Unit& unit) const {
-    const Rows rows{0, unit.rows, 1};
+    const Rows rows{0, unit.rows, divide_up(unit.rows, kRows)};
     const Index width = padded(b_.columns), size = unit.rows * width;
     for (Index chunk = 1; chunk < chunks(); ++chunk) add(size, unit.partial + chunk * size, unit.partial);
     if (in_place(unit.rows))
@@ -383,7 +391,7 @@ class ProductPair {
   const Middle<T>& middle_;
   const Finish<T>& last_;
   int threads_;
-  Index block_tiles_ = 1, capacity_ = 0, used_ = 0, count_ = 0;
+  Index block_tiles_ = 1, few_rows_ = kRows, capacity_ = 0, used_ = 0, count_ = 0;
   Index a_size_ = 0, hidden_size_ = 0, sums_size_ = 0, worker_size_ = 0;
   Unit* units_ = nullptr;
   T *packed_ = nullptr, *workers_ = nullptr;

@@ -46,7 +46,7 @@ class Register {
   /// The first `count` elements, the others 0; nothing past them is read.
   static Register load(const T* p, int count) {
     if (count == size) return load(p);
-#if defined(__AVX512F__)
+#if defined(EIGEN_VECTORIZE_AVX512)
     if constexpr (is<float, 64>) return Register(_mm512_maskz_loadu_ps(first<__mmask16>(count), p));
     if constexpr (is<double, 64>) return Register(_mm512_maskz_loadu_pd(first<__mmask8>(count), p));
 #endif
@@ -58,7 +58,7 @@ class Register {
   /// The first `count` elements; nothing past them is written.
   void store(T* p, int count) const {
     if (count == size) return store(p);
-#if defined(__AVX512F__)
+#if defined(EIGEN_VECTORIZE_AVX512)
     if constexpr (is<float, 64>) return _mm512_mask_storeu_ps(p, first<__mmask16>(count), packet_);
     if constexpr (is<double, 64>) return _mm512_mask_storeu_pd(p, first<__mmask8>(count), packet_);
 #endif
@@ -108,7 +108,7 @@ class Register {
 
   /// 1 / v: exact up to 1 ulp where the result is a normal number, and for 0, infinities and NaN what division gives.
   friend Register reciprocal(Register v) {
-#if defined(__AVX512F__)
+#if defined(EIGEN_VECTORIZE_AVX512)
     if constexpr (is<float, 64>) {  // a division takes four times as long
       const Register r(_mm512_rcp14_ps(v.packet_)), error = madd(-v, r, T(1));
       return where_less(abs(error), Register(T(1)), madd(r, error, r), r);
@@ -147,15 +147,15 @@ class Register {
   }
   /// Exactly rounded; Eigen's psqrt trades the last bits for speed on some targets.
   friend Register sqrt(Register v) {
-#if defined(__AVX512F__)
+#if defined(EIGEN_VECTORIZE_AVX512)
     if constexpr (is<float, 64>) return Register(_mm512_sqrt_ps(v.packet_));
     if constexpr (is<double, 64>) return Register(_mm512_sqrt_pd(v.packet_));
 #endif
-#if defined(__AVX__)
+#if defined(EIGEN_VECTORIZE_AVX)
     if constexpr (is<float, 32>) return Register(_mm256_sqrt_ps(v.packet_));
     if constexpr (is<double, 32>) return Register(_mm256_sqrt_pd(v.packet_));
 #endif
-#if defined(__SSE2__)
+#if defined(EIGEN_VECTORIZE_SSE2)
     if constexpr (is<float, 16>) return Register(_mm_sqrt_ps(v.packet_));
     if constexpr (is<double, 16>) return Register(_mm_sqrt_pd(v.packet_));
 #endif
@@ -172,7 +172,7 @@ class Register {
   }
 
  private:
-#if defined(__AVX512F__)
+#if defined(EIGEN_VECTORIZE_AVX512)
   template <class Mask>
   static Mask first(int count) {
     return static_cast<Mask>((1u << count) - 1);
@@ -180,7 +180,7 @@ class Register {
 #endif
   // a where x < y, else b. Eigen makes a whole register of an AVX-512 mask and a mask of it again.
   static Register where_less(Register x, Register y, Register a, Register b) {
-#if defined(__AVX512F__)
+#if defined(EIGEN_VECTORIZE_AVX512)
     if constexpr (is<float, 64>)
       return Register(_mm512_mask_blend_ps(_mm512_cmp_ps_mask(x.packet_, y.packet_, _CMP_LT_OQ), b.packet_, a.packet_));
     if constexpr (is<double, 64>)
@@ -213,7 +213,7 @@ class Register {
     Register p(T(0.0013814462027835117));
     for (double c : {0.008368780883103031, 0.041668394316207585, 0.16666520102736102, 0.49999993411976607, 1.0, 1.0})
       p = madd(p, r, T(c));
-#if defined(__AVX512F__)
+#if defined(EIGEN_VECTORIZE_AVX512)
     if constexpr (is<float, 64>) return Register(_mm512_scalef_ps(p.packet_, n.packet_));
 #endif
     return Register(packet::pldexp(p.packet_, n.packet_));

@@ -1,4 +1,4 @@
-#include "gatefold/backend/borrowed.hpp"
+#include "gatefold/backend/lender.hpp"
 
 #include <doctest/doctest.h>
 
