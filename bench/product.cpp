@@ -15,6 +15,27 @@ void count_peak(benchmark::State& state, Rounds& rounds, double flop, std::size_
   count(state, "peak_share", rounds.median_over([&](auto of) { return flop / of(0) / of(peak); }));
 }
 
+/// The register tile alone, one thread, all operands in the first-level cache: what every product above it can reach. Its
+/// lowest and highest share tell how much the machine's other tenants take.
+void tile(benchmark::State& state) {
+  using Tile = cpu::Tile<float>;
+  constexpr int kCalls = 2000;
+  const std::vector<float> a(Tile::rows * Tile::stride, 0.5f), b(Tile::depth * Tile::columns, 0.25f);
+  std::vector<float> sums(Tile::rows * Tile::columns);
+  Rounds rounds;
+  rounds.time([&] {
+    for (int i = 0; i < kCalls; ++i) cpu::tile_sum<float>(Tile::rows, Tile::depth, a.data(), b.data(), sums.data(), true);
+  });
+  const auto peak = add_peak(rounds, 1);
+  run_rounds(state, rounds);
+  const double flop = 2.0 * kCalls * Tile::rows * Tile::columns * Tile::depth;
+  const auto shares = rounds.over([&](auto of) { return flop / of(0) / of(peak); });
+  count(state, "peak_share", median(shares));
+  count(state, "lowest", *std::min_element(shares.begin(), shares.end()));
+  count(state, "highest", *std::max_element(shares.begin(), shares.end()));
+}
+BENCHMARK(tile)->Apply(timed);
+
 /// c [m, n] = a [m, k] b [k, n], beside every peer.
 void gemm(benchmark::State& state) {
   const Index m = state.range(0), n = state.range(1), k = state.range(2);

@@ -64,13 +64,17 @@ class Rounds {
   }
 
   double median_of(std::size_t entry) const { return median(entries_[entry].samples); }
-  /// The median over the rounds of f(samples of the round), where f asks by entry: f([](std::size_t entry) { … }).
+  /// f(samples of the round) of every round, where f asks by entry: f([](std::size_t entry) { … }).
   template <class F>
-  double median_over(F&& f) const {
+  std::vector<double> over(F&& f) const {
     std::vector<double> values;
     for (std::size_t r = 0; r < entries_[0].samples.size(); ++r)
       values.push_back(f([&](std::size_t entry) { return entries_[entry].samples[r]; }));
-    return median(std::move(values));
+    return values;
+  }
+  template <class F>
+  double median_over(F&& f) const {
+    return median(over(f));
   }
   /// The median of entry a over entry b.
   double ratio(std::size_t a, std::size_t b) const {

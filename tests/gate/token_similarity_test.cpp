@@ -261,7 +261,10 @@ TEST_CASE("TokenSimilarity: options and shapes that do not fit say so") {
   CHECK(message_of([&] { p.forward(); }) == "TokenSimilarity: tau: expected more than 0, got 0");
   p.extra.mixing = {.tau = 1e-320};
   CHECK(message_of([&] { p.forward(); }) ==
-        "TokenSimilarity: tau: expected so large that 1 / tau is finite, got 9.99989e-321");
+        "TokenSimilarity: tau: expected neither so small nor so large that 1 / tau is infinite or 0, got 9.99989e-321");
+  p.extra.mixing = {.tau = std::numeric_limits<double>::infinity()};
+  CHECK(message_of([&] { p.forward(); }) ==
+        "TokenSimilarity: tau: expected neither so small nor so large that 1 / tau is infinite or 0, got inf");
   CHECK(p.untouched());
   CHECK(message_of([&] { pass<double>(ctx, layer({.tau = 0}), 6); }) == "TokenSimilarity: tau: expected more than 0, got 0");
   CHECK(message_of([&] { with_model_dim(TokenSimilarity{.model_dim = 3}, 4); }) ==

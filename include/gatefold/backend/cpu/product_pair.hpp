@@ -88,6 +88,7 @@ class ProductPair {
   static constexpr Index kRows = Tile<T>::rows, kColumns = Tile<T>::columns, kDepth = Tile<T>::depth;
   static constexpr Index kStride = Tile<T>::stride;
   static constexpr Index kFewRows = 8;             // up to here weights are read in place
+  static constexpr Index kMostFewRows = 4 * kRows;  // up to here chunks may be tasks
   static constexpr Index kSerialWork = 1 << 18;    // multiply-adds below which waking threads costs more than it saves
   static constexpr Index kBlockSize = 1 << 18;     // elements of a, hidden and c that a task keeps in its cache
 
@@ -128,20 +129,21 @@ class ProductPair {
 
   template <class Context>
   void run(Context& ctx, Index budget) {
-    Index tiles = 0, slots = 0, few = 0;
+    Index tiles = 0, most_tiles = 0, slots = 0, few = 0;
     for (Index e = 0; e < b_.experts; ++e) {
       const Index rows = b_.offsets[e + 1] - b_.offsets[e];
       slots += rows;
       tiles += divide_up(rows, kRows);
+      most_tiles = std::max(most_tiles, divide_up(rows, kRows));
     }
     if (slots == 0 || b_.columns == 0) return;
     if (slots * b_.hidden * (b_.ups * b_.depth + b_.columns) < kSerialWork) threads_ = 1;
     const Index row_size = blocks() * kStride + (1 + b_.ups) * kStride + padded(b_.columns);
-    block_tiles_ = std::clamp<Index>(kBlockSize / (row_size * kRows), 2, 24);
+    block_tiles_ = std::min(std::clamp<Index>(kBlockSize / (row_size * kRows), 2, 24), most_tiles);
     // Smaller blocks where large ones would leave threads without work.
     while (threads_ > 1 && block_tiles_ > 1 && tiles < 3 * threads_ * block_tiles_) block_tiles_ /= 2;
 
-    if (threads_ > 1 && tiles < 3 * threads_) few_rows_ = 4 * kRows;
+    if (threads_ > 1 && tiles < 3 * threads_) few_rows_ = kMostFewRows;
     for (Index e = 0; e < b_.experts; ++e)
       if (const Index rows = b_.offsets[e + 1] - b_.offsets[e]; rows <= few_rows_) few += rows;
     units_ = ctx.template scratch<Unit>(b_.experts).data();
@@ -151,7 +153,7 @@ class ProductPair {
       if (shares_packed(b_.offsets[e + 1] - b_.offsets[e])) shared += packed_size();
     capacity_ = std::min(shared, std::max(budget, packed_size()));
     packed_ = ctx.template scratch<T>(capacity_).data();
-    const Index most_rows = std::max({block_tiles_ * kRows, few_rows_, kFewRows});
+    const Index most_rows = std::max(block_tiles_ * kRows, kMostFewRows);
     a_size_ = most_rows * blocks() * kStride;
     hidden_size_ = most_rows * kStride;
     sums_size_ = most_rows * std::max(padded(b_.columns), kDepth);
