@@ -77,7 +77,7 @@ using Tensor2 = Tensor<T, 2, Cpu>;
 
 template <class T>
 bool same(const Tensor2<T>& a, const Tensor2<T>& b) {
-  return std::memcmp(a.data(), b.data(), static_cast<std::size_t>(a.size()) * sizeof(T)) == 0;
+  return a.size() == 0 || std::memcmp(a.data(), b.data(), static_cast<std::size_t>(a.size()) * sizeof(T)) == 0;
 }
 
 template <class T, class E>
@@ -87,7 +87,7 @@ void check(const Pair<T>& p, bool transpose, const E& middle) {
   Cpu::Context one(1);
   Cpu::grouped_gemm(one, p.groups(), p.items(), up, transpose, hidden.view(), middle);
   Cpu::grouped_gemm(one, p.groups().in_slot_order(), std::as_const(hidden).view(), down, transpose, expected.view(), fn::Store{});
-  for (const int threads : {1, 2, 3, 8}) {
+  for (const int threads : {1, 3, 8}) {
     Cpu::Context ctx(threads);
     Tensor2<T> c(p.slots(), p.columns);
     Cpu::grouped_pair(ctx, p.groups(), p.items(), std::array{up}, middle, down, transpose, c.view(), fn::Store{});
@@ -99,9 +99,9 @@ void check(const Pair<T>& p, bool transpose, const E& middle) {
 
 TEST_CASE_TEMPLATE("a pair of products is two products, bit for bit", T, float, double) {
   // Experts without rows, with a few (in place), with one tile, with many; widths that are no multiple of anything.
-  const std::vector<std::vector<Index>> counts{{3}, {0, 1, 8, 0, 9, 14, 15, 60}, {700, 0, 2}, {0, 0}};
+  const std::vector<std::vector<Index>> counts{{3}, {0, 1, 8, 0, 9, 14, 15, 60}, {130, 0, 2}, {0, 0}};
   for (const auto& n : counts)
-    for (const auto& [d, h, c] : {std::array<Index, 3>{5, 7, 3}, {33, 70, 41}, {300, 530, 257}, {64, 256, 512}})
+    for (const auto& [d, h, c] : {std::array<Index, 3>{5, 7, 3}, {33, 70, 41}, {270, 290, 40}})
       for (const bool transpose : {false, true}) {
         const Pair<T> p(n, d, h, c);
         check(p, transpose, Activate{});
@@ -111,7 +111,7 @@ TEST_CASE_TEMPLATE("a pair of products is two products, bit for bit", T, float, 
 
 TEST_CASE_TEMPLATE("two first matrices and epilogues that know their place", T, float, double) {
   for (const bool transpose : {false, true}) {
-    const Pair<T> p({5, 0, 40, 12}, 270, 300, 50);
+    const Pair<T> p({5, 0, 40, 12}, 270, 290, 30);
     const auto up = p.matrix(p.up, p.depth, p.hidden, transpose), more = p.matrix(p.more, p.depth, p.hidden, transpose),
                down = p.matrix(p.down, p.hidden, p.columns, transpose);
     Tensor2<T> first(p.slots(), p.hidden), hidden(p.slots(), p.hidden), expected(p.slots(), p.columns);
