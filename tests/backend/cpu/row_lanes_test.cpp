@@ -2,8 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -16,7 +16,7 @@ TEST_CASE_TEMPLATE("columns are visited once and nothing beside them", T, float,
     const auto x = naive::random_vector<T>(n, 1);
     std::vector<T> y(static_cast<std::size_t>(n) + 2, T(7));
     each_column<T>(cpu::RowLanes{}, n, [&](auto at, Index j) { at.store(&y[static_cast<std::size_t>(j) + 1], at.load(&x[static_cast<std::size_t>(j)])); });
-    CHECK(std::memcmp(y.data() + 1, x.data(), x.size() * sizeof(T)) == 0);
+    CHECK(std::equal(x.begin(), x.end(), y.begin() + 1));
     CHECK(y.front() == 7);
     CHECK(y.back() == 7);
   }
