@@ -31,51 +31,7 @@
 #include "gatefold/optim/sgd.hpp"
 #include "gatefold/update/heavy_ball.hpp"
 #include "gatefold/update/plain.hpp"
-
-// The thread sanitizer brings operators of its own: there, nothing is counted and the test that counts is left out.
-#if defined(__SANITIZE_THREAD__)
-#define GATEFOLD_TEST_COUNTS 0
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define GATEFOLD_TEST_COUNTS 0
-#endif
-#endif
-#ifndef GATEFOLD_TEST_COUNTS
-#define GATEFOLD_TEST_COUNTS 1
-#endif
-
-#if GATEFOLD_TEST_COUNTS
-namespace {
-
-std::atomic<int> allocations{0};
-
-void* counted(std::size_t bytes, std::size_t alignment = alignof(std::max_align_t)) {
-  ++allocations;
-  if (void* p = std::aligned_alloc(alignment, (bytes + alignment) / alignment * alignment)) return p;
-  throw std::bad_alloc();
-}
-
-}  // namespace
-
-// Not inline: g++ takes an inlined malloc and a delete, or a new and a free, for a mismatch.
-[[gnu::noinline]] void* operator new(std::size_t bytes) { return counted(bytes); }
-[[gnu::noinline]] void* operator new[](std::size_t bytes) { return counted(bytes); }
-[[gnu::noinline]] void* operator new(std::size_t bytes, std::align_val_t a) {
-  return counted(bytes, static_cast<std::size_t>(a));
-}
-[[gnu::noinline]] void* operator new[](std::size_t bytes, std::align_val_t a) {
-  return counted(bytes, static_cast<std::size_t>(a));
-}
-[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete[](void* p) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete[](void* p, std::size_t) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete[](void* p, std::align_val_t) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
-
-#endif
+#include "support/counted_allocations.hpp"
 
 using namespace gatefold;
 
@@ -209,13 +165,13 @@ TEST_CASE("no step after the first allocates") {
                                      optim::WarmupCosine{.warmup = 3, .total = 9}};
     Trainer trainer{ctx, model(), MeanSquaredError{}, scheduled, Seed{2}};
     trainer.step(batch.x, batch.target);
-    const int before = allocations;
+    const int before = support::allocations;
     for (int t = 0; t < 5; ++t) trainer.step(batch.x, batch.target);
-    const int after_same = allocations;
+    const int after_same = support::allocations;
     for (int t = 0; t < 3; ++t) trainer.step(smaller.x, smaller.target);
     trainer.step(batch.x, batch.target);
     const double auxiliary = trainer.auxiliary();
-    const int after_all = allocations;
+    const int after_all = support::allocations;
     CAPTURE(threads);
     CHECK(before > 0);
     CHECK(after_same == before);
