@@ -104,12 +104,12 @@ class ProductPair {
       : b_(batch), middle_(middle), last_(last), threads_(threads) {}
 
   static Index divide_up(Index a, Index b) { return (a + b - 1) / b; }
-  static Index padded(Index columns) { return divide_up(columns, kColumns) * kColumns; }
+  static Index padded(Index columns) { return PackedMatrix<T>::padded(columns); }
 
   Index chunks() const { return std::max<Index>(divide_up(b_.hidden, kDepth), 1); }
   Index blocks() const { return std::max<Index>(divide_up(b_.depth, kDepth), 1); }
-  Index up_size() const { return b_.depth * padded(b_.hidden); }
-  Index down_size() const { return b_.hidden * padded(b_.columns); }
+  Index up_size() const { return PackedMatrix<T>::size(b_.depth, b_.hidden); }
+  Index down_size() const { return PackedMatrix<T>::size(b_.hidden, b_.columns); }
   Index packed_size() const { return b_.ups * up_size() + down_size(); }
   bool frozen() const { return static_cast<bool>(b_.packed_down); }
   bool in_place(Index rows) const {
