@@ -4,22 +4,25 @@
 set(gatefold_include_dir ${CMAKE_CURRENT_LIST_DIR}/../include/gatefold)
 cmake_path(NORMAL_PATH gatefold_include_dir)
 
-# Headers listed by one umbrella header, relative to include/gatefold: "gate/top_k.hpp".
+# Headers listed by one umbrella header, relative to include/gatefold: "gate/top_k.hpp". Other umbrellas it includes are
+# not among them.
 function(gatefold_listed out umbrella)
-  file(STRINGS ${gatefold_include_dir}/${umbrella} lines
-       REGEX "^ *# *include +[\"<](gatefold/)?[a-z0-9_]+/[a-z0-9_/]+\\.hpp[\">]")
-  list(TRANSFORM lines REPLACE "^ *# *include +[\"<](gatefold/)?([a-z0-9_/]+\\.hpp).*" "\\2")
+  set(header "[a-z0-9_]+/[a-z0-9_/]+\\.(hpp|cuh)")
+  file(STRINGS ${gatefold_include_dir}/${umbrella} lines REGEX "^ *# *include +[\"<](gatefold/)?${header}[\">]")
+  list(TRANSFORM lines REPLACE "^[^\"<]*[\"<](gatefold/)?([a-z0-9_/]+\\.(hpp|cuh)).*" "\\2")
+  list(FILTER lines INCLUDE REGEX /)
   set_property(DIRECTORY ${PROJECT_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${gatefold_include_dir}/${umbrella})
   set(${out} ${lines} PARENT_SCOPE)
 endfunction()
 
-# Absolute paths of the umbrella headers <stem>... and of everything they list. An umbrella not written yet counts as empty.
+# Absolute paths of the umbrella headers <umbrella>... and of everything they list. An umbrella not written yet counts as
+# empty.
 function(gatefold_headers out)
   set(headers)
-  foreach(stem IN LISTS ARGN)
-    if(EXISTS ${gatefold_include_dir}/${stem}.hpp)
-      gatefold_listed(listed ${stem}.hpp)
-      list(APPEND headers ${stem}.hpp ${listed})
+  foreach(umbrella IN LISTS ARGN)
+    if(EXISTS ${gatefold_include_dir}/${umbrella})
+      gatefold_listed(listed ${umbrella})
+      list(APPEND headers ${umbrella} ${listed})
     endif()
   endforeach()
   list(REMOVE_DUPLICATES headers)
@@ -29,8 +32,10 @@ endfunction()
 
 # Stop unless the umbrella headers list exactly the headers of the tree and, when tests are built, each has its test.
 function(gatefold_check_header_list)
-  file(GLOB umbrellas RELATIVE ${gatefold_include_dir} CONFIGURE_DEPENDS ${gatefold_include_dir}/*.hpp)
-  file(GLOB_RECURSE present RELATIVE ${gatefold_include_dir} CONFIGURE_DEPENDS ${gatefold_include_dir}/*.hpp)
+  file(GLOB umbrellas RELATIVE ${gatefold_include_dir} CONFIGURE_DEPENDS
+       ${gatefold_include_dir}/*.hpp ${gatefold_include_dir}/*.cuh)
+  file(GLOB_RECURSE present RELATIVE ${gatefold_include_dir} CONFIGURE_DEPENDS
+       ${gatefold_include_dir}/*.hpp ${gatefold_include_dir}/*.cuh)
   list(REMOVE_ITEM present ${umbrellas})
   set(all)
   set(errors)
@@ -46,13 +51,14 @@ function(gatefold_check_header_list)
   list(REMOVE_DUPLICATES all)
   foreach(header IN LISTS present)
     if(NOT header IN_LIST all)
-      string(APPEND errors "\n  include/gatefold/${header} is in no umbrella header: add it to gatefold.hpp (or to "
-                           "analysis.hpp, check.hpp, io.hpp, data.hpp)")
+      string(APPEND errors "\n  include/gatefold/${header} is in no umbrella header: add it to policies.hpp (or to "
+                           "gatefold.hpp, gatefold.cuh, analysis.hpp, check.hpp, io.hpp, data.hpp)")
     endif()
   endforeach()
   if(GATEFOLD_BUILD_TESTS)
     foreach(header IN LISTS all)
       string(REGEX REPLACE "\\.hpp$" "_test.cpp" test ${header})
+      string(REGEX REPLACE "\\.cuh$" "_test.cu" test ${test})
       if(NOT EXISTS ${PROJECT_SOURCE_DIR}/tests/${test})
         string(APPEND errors "\n  include/gatefold/${header} has no test: write tests/${test}")
         continue()

@@ -6,29 +6,40 @@ source "$root/cmake/install_packages.sh"
 
 usage() {
   cat <<END
-usage: bash tests/run.sh [--only WORD | --full | --gpu | --help]
-  (none)       preset test (everything), sanitize (all but pairwise and golden), v3 (backend; all of it in --full)
+usage: bash tests/run.sh [--only WORD | --full | --gpu [WORD] | --help]
+  (none)       preset test (everything), sanitize (all but pairwise and golden), v3 (backend; all of it in --full), and,
+               where nvcc is found, cuda: the tests of the CUDA backend, whose device code runs on a CPU emulator
   --only WORD  preset test, only the tests whose name matches the regular expression WORD: gate, gate/top_k, package, ...
+               preset cuda where WORD begins with cuda: cuda, cuda/gates, ...
   --full       every test in every preset, the thread sanitizer and the test cases marked as slow too
-  --gpu        the tests of the CUDA backend
+  --gpu [WORD] the tests of the CUDA backend (those that match WORD) on this machine's GPU, with NVIDIA's own libraries;
+               needs nvcc, cmake, ninja, g++ and doctest's header, installs nothing. Options for cmake: CMAKE_OPTIONS="-D..."
 END
 }
 
-full="" only=""
+full="" only="" gpu=""
 while (($#)); do
   case $1 in
     --full) full=1 ;;
     --only) [[ -n ${2:-} ]] || { usage; exit 2; }; only=$2; shift ;;
-    --gpu) echo "gatefold has no CUDA backend yet: there is nothing to test on a GPU."; exit 2 ;;
+    --gpu) gpu=1; [[ -z ${2:-} || $2 == -* ]] || { only=$2; shift; } ;;
     --help | -h) usage; exit 0 ;;
     *) usage; exit 2 ;;
   esac
   shift
 done
 
-install_packages g++ clang libomp-dev libclang-rt-14-dev cmake ninja-build pkg-config doctest-dev libeigen3-dev \
-  nlohmann-json3-dev zlib1g-dev libcli11-dev || exit 1
-command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache
+command -v nvcc >/dev/null || PATH=$PATH:/usr/local/cuda/bin
+if [[ -n $gpu ]]; then
+  command -v nvcc >/dev/null || { echo "--gpu needs nvcc, which is neither in PATH nor in /usr/local/cuda/bin"; exit 2; }
+  device=$(nvidia-smi --query-gpu=name,compute_cap,driver_version --format=csv,noheader 2>/dev/null | head -n 1)
+  [[ -n $device ]] || { echo "--gpu needs a CUDA device, but nvidia-smi lists none"; exit 2; }
+  echo "== gpu: $device, $(nvcc --version | sed -n 's/.*release/CUDA/p'), $(date +%F)"
+else
+  install_packages g++ clang libomp-dev libclang-rt-14-dev cmake ninja-build pkg-config doctest-dev libeigen3-dev \
+    nlohmann-json3-dev zlib1g-dev libcli11-dev || exit 1
+fi
+command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache
 cd "$root" || exit 1
 jobs=$(nproc)
 passed=0 failed=0
@@ -52,7 +63,7 @@ stage() {
       sed -n "s|^add_test(\[=\[\(.*\)\]=\] \"$root/build/$preset/\([^\"]*\)\".*|\1 \2|p" |
       awk -v only="$only" '$1 ~ only { print $2 }' | sort -u)
     test+=(-R "$only")
-    build+=(--target "${programs[@]:-test_main}")
+    build+=(--target "${programs[@]:-help}")
   fi
   [[ -n $full && $preset == test ]] && build+=(--target all all_verify_interface_header_sets)
   echo "== $preset: build"
@@ -69,7 +80,16 @@ stage() {
   echo "== $preset: built in $((built - begin)) s, tested in $((SECONDS - built)) s"
 }
 
-if [[ -n $only ]]; then
+cuda_stage() {
+  if command -v nvcc >/dev/null; then stage cuda "$@"; else echo "== cuda: skipped, no nvcc"; fi
+}
+
+if [[ -n $gpu ]]; then
+  read -ra options <<<"${CMAKE_OPTIONS:-}"
+  stage gpu "${options[@]}"
+elif [[ $only == cuda* ]]; then
+  cuda_stage
+elif [[ -n $only ]]; then
   stage test
 elif [[ -n $full ]]; then
   all=(-DGATEFOLD_SLOW_TESTS=ON -DGATEFOLD_TEST_PROJECT=ON -DGATEFOLD_TEST_FOLDERS= -DGATEFOLD_TESTS_LEFT_OUT=)
@@ -77,8 +97,10 @@ elif [[ -n $full ]]; then
   stage sanitize "${all[@]}" \
     "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -gline-tables-only -fsanitize=address,undefined -fno-sanitize-recover=all"
   for preset in tsan v3; do stage "$preset" "${all[@]}"; done
+  cuda_stage
 else
   for preset in test sanitize v3; do stage "$preset"; done
+  cuda_stage
 fi
 echo "total time $SECONDS s"
 echo "$passed passed, $failed failed"

@@ -18,8 +18,9 @@ check_flags() {
     word=$1
     shift
     case $word in
-      -isystem | -I | -o | -c) shift ;;
-      -I* | -std=* | -fopenmp*) ;;
+      -isystem | -I | -o | -c | -x) shift ;;
+      -isystem=* | -I* | -std=* | -fopenmp*) ;;
+      -forward-unknown-to-host-compiler | --generate-code=*) ;;  # what CMake adds for nvcc
       *) echo "unexpected flag '$word' in: $commands"; exit 1 ;;
     esac
   done

@@ -85,6 +85,7 @@ text ~ /^[ \t]*#[ \t]*include/ && match($0, /["<][^">]+[">]/) {
   if (header ~ /^(unsupported\/)?Eigen\// && !inside(FILENAME, "backend/cpu")) report("eigen")
   if (header ~ /^(cuda|cub\/|thrust\/|cublas|curand|cudnn|nccl|cooperative_groups|mma\.h)/ && !inside(FILENAME, "backend/cuda"))
     report("cuda")
+  if (header ~ /\.cuh$/ && FILENAME ~ /\.hpp$/) report("cuh")
   if (header == "iostream") report("iostream")
 }
 text ~ /(^|[^A-Za-z0-9_])Cpu([^A-Za-z0-9_]|$)/ && top != "" && !inside(FILENAME, "backend/cpu") { report("cpu-name") }

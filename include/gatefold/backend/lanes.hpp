@@ -54,13 +54,16 @@ GATEFOLD_HD T sum_columns(const Lanes& lanes, Index n, const F& f) {
   }
 }
 
+template <class T>
+inline constexpr T negative_infinity = -std::numeric_limits<T>::infinity();
+
 /// max_j f(at, j) over the columns j < n, the same on every lane; NaN is passed over, −∞ where nothing else is.
 template <class T, class Lanes, class F>
 GATEFOLD_HD T max_columns(const Lanes& lanes, Index n, const F& f) {
   if constexpr (requires { lanes.template max_of<T>(n, f); }) {
     return lanes.template max_of<T>(n, f);
   } else {
-    T top = -std::numeric_limits<T>::infinity();
+    T top = negative_infinity<T>;
     for (Index j = lanes.lane; j < n; j += lanes.size) {
       const T v = f(OneElement<T>{}, j);
       top = v > top ? v : top;

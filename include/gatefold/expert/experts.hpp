@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -47,9 +48,7 @@ struct Experts {
   Index in_dim() const { return std::get<0>(kinds).in_dim(); }
   Index out_dim() const { return std::get<0>(kinds).out_dim(); }
   Index experts() const {
-    Index n = 0;
-    for (const Index count : counts) n += count;
-    return n;
+    return std::accumulate(counts.begin(), counts.end(), Index(0));
   }
 
   template <class T, class B>
@@ -105,9 +104,7 @@ struct Experts {
   }
   template <std::size_t I, class B>
   Groups<B> part(const Groups<B>& groups) const {
-    Index first = 0;
-    for (std::size_t i = 0; i < I; ++i) first += counts[i];
-    return groups.experts(first, counts[I]);
+    return groups.experts(std::accumulate(counts.begin(), counts.begin() + I, Index(0)), counts[I]);
   }
   void validate_options(const char* where, Index total) const {
     each_kind([&]<std::size_t I>() {

@@ -112,9 +112,9 @@ void adapt(C& ctx, P& params, P& grads) {
   }
 }
 
-/// Give `to` the tensors and shapes of `from`; contents are dropped.
-template <class P>
-void shape_like(P& to, const P& from) {
+/// Give `to` the tensors and shapes of `from`, which may live on another backend; contents are dropped.
+template <class P, class Q>
+void shape_like(P& to, const Q& from) {
   if constexpr (pack::is_tensor<P>) {
     to.resize_like(from);
   } else if constexpr (pack::is_vector<P>) {

@@ -52,7 +52,8 @@ class Tensor {
     if (count > 0) B::poison(view_.data(), static_cast<std::size_t>(count) * sizeof(T));
 #endif
   }
-  void resize_like(const Tensor& other) {
+  template <class U, class OtherB>
+  void resize_like(const Tensor<U, Rank, OtherB>& other) {
     [&]<std::size_t... D>(std::index_sequence<D...>) {
       resize(other.extent(D)...);
     }(std::make_index_sequence<Rank>{});

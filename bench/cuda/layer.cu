@@ -1,0 +1,175 @@
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+#include "support.cuh"
+
+// One layer on a device beside its limits, a dense product of the same arithmetic and a loop of cuBLAS over the experts:
+//   layer [WORD]   rows whose name contains WORD
+namespace {
+
+using namespace bench;
+
+struct Shape {
+  const char* name;
+  Index items, dim, hidden, experts, picks;
+
+  double product_flop() const { return 4.0 * double(items) * double(picks) * double(dim) * double(hidden); }
+  double flop() const { return product_flop() + 2.0 * double(items) * double(dim) * double(experts); }
+};
+
+constexpr Shape kShapes[] = {
+    {"tokens_16384", 16384, 1024, 4096, 8, 2},     {"tokens_4096", 4096, 512, 2048, 8, 2},
+    {"papers_medium", 4096, 352, 352, 16, 2},      {"experts_64", 16384, 1024, 2048, 64, 2},
+    {"small_experts", 65536, 64, 128, 64, 2},      {"decode_16", 16, 1024, 4096, 8, 2},
+    {"decode_1", 1, 1024, 4096, 8, 2},
+};
+
+using Gate = SoftmaxTopK;
+using Moe = Mixture<Gate, Mlp<GeluTanh>>;
+using Layer = Residual<update::Plain, Moe>;
+
+struct Run {
+  explicit Run(const Shape& s)
+      : shape(s),
+        layer{.branch = {Gate{.scores = {.model_dim = s.dim, .experts = s.experts}, .selection = {.k = s.picks}},
+                         Mlp<GeluTanh>{.model_dim = s.dim, .hidden_dim = s.hidden, .bias = false}}},
+        params(init_params<float, Cuda>(layer, ctx, Seed{1})),
+        grads(zeros_like(ctx, params)),
+        x(uniform_tensor<float>(ctx, Seed{2}, 1, s.items, s.dim)),
+        dy(uniform_tensor<float>(ctx, Seed{3}, 1, s.items, s.dim)),
+        y(s.items, s.dim),
+        dx(s.items, s.dim) {}
+
+  void forward() {
+    layer.begin(ctx, params, shape.items, carry);
+    layer.forward(ctx, params, x, carry, y, saved, {});
+  }
+  void infer() {
+    layer.begin(ctx, params, shape.items, carry);
+    gatefold::infer<float, Cuda>(layer, ctx, params, x, carry, y);
+  }
+  void backward() {
+    set_zero(ctx, grads);
+    set_zero(ctx, dx);
+    layer.backward(ctx, params, x, saved, dy, carry, dx, grads, {});
+  }
+
+  Shape shape;
+  Cuda::Context ctx;
+  Layer layer;
+  gatefold::Params<Layer, float, Cuda> params, grads;
+  Tensor<float, 2, Cuda> x, dy, y, dx;
+  gatefold::Saved<Layer, float, Cuda> saved;
+  gatefold::Carry<Layer, float, Cuda> carry;
+};
+
+struct Activate {
+  float* x;
+  __device__ void operator()(Index i) const { x[i] = GeluTanh::value(x[i]); }
+};
+
+/// The experts by one cuBLAS call for each and each of its matrices, on gathered rows: what a simple program would do.
+/// The offsets are read from the device before the clock runs.
+struct BlasLoop {
+  Run& run;
+  std::vector<Index> offsets;
+  Tensor<float, 2, Cuda> gathered, hidden, z;
+
+  explicit BlasLoop(Run& r) : run(r) {
+    const auto& plan = run.saved.calls[0].plan;
+    offsets.resize(static_cast<std::size_t>(run.shape.experts) + 1);
+    Cuda::to_host(run.ctx, Index(offsets.size()), plan.offsets.data(), offsets.data());
+    gathered.resize(offsets.back(), run.shape.dim);
+    hidden.resize(offsets.back(), run.shape.hidden);
+    z.resize(offsets.back(), run.shape.dim);
+  }
+  void operator()() {
+    const Shape& s = run.shape;
+    Cuda::for_rows(run.ctx, offsets.back(), fn::GatherRows<float, Cuda>{run.saved.calls[0].plan.rows, run.x, gathered});
+    product(gathered, run.params.branch.expert.up, hidden, s.dim, s.hidden);
+    Cuda::for_each(run.ctx, hidden.size(), Activate{hidden.data()});
+    product(hidden, run.params.branch.expert.down, z, s.hidden, s.dim);
+    run.saved.calls[0].plan.combine(run.ctx, z, run.y);
+  }
+
+ private:
+  void product(const Tensor<float, 2, Cuda>& a, const Tensor<float, 3, Cuda>& w, Tensor<float, 2, Cuda>& c, Index depth,
+               Index columns) {
+    for (std::size_t e = 0; e + 1 < offsets.size(); ++e) {
+      const Index first = offsets[e], rows = offsets[e + 1] - first;
+      if (rows > 0)
+        device::gemm(run.ctx.blas(), rows, columns, depth, a.data() + first * depth, false, depth,
+                   w.data() + Index(e) * depth * columns, false, columns, false, c.data() + first * columns);
+    }
+  }
+};
+
+void one_layer(const Shape& s) {
+  Run run(s);
+  run.forward();
+  Rounds rounds(run.ctx);
+  const Limits limits(run.ctx, rounds);
+  const auto infer = rounds.add([&] { run.infer(); });
+  const auto forward = rounds.add([&] { run.forward(); });
+  const auto train = rounds.add([&] {
+    run.forward();
+    run.backward();
+  });
+  auto& saved = run.saved.calls[0];
+  SparsePlan<float, Cuda> plan;
+  const auto gate = rounds.add([&] { infer_gate<float, Cuda>(run.layer.branch.gate, run.ctx, run.params.branch.gate, run.x, plan, {}); });
+  Tensor<float, 2, Cuda> out(s.items, s.dim);
+  const auto combine = rounds.add([&] { saved.plan.combine(run.ctx, saved.z, out); });
+  const auto experts = rounds.add([&] {
+    const auto d = saved.plan.dispatch(run.ctx, run.x);
+    infer_expert<float, Cuda>(run.layer.branch.expert, run.ctx, run.params.branch.expert, d.groups, d.x, saved.z.view());
+  });
+  BlasLoop blas(run);
+  const auto loop = rounds.add([&] { blas(); });
+  // a dense pair of products of the same arithmetic
+  const Index slots = s.items * s.picks;
+  Tensor<float, 2, Cuda> rows(slots, s.dim), hidden(slots, s.hidden), z(slots, s.dim);
+  fill(run.ctx, rows.view(), 0.5f);
+  const auto dense = rounds.add([&] {
+    const float* w = run.params.branch.expert.up.data();
+    device::gemm(run.ctx.blas(), slots, s.hidden, s.dim, rows.data(), false, s.dim, w, false, s.hidden, false, hidden.data());
+    device::gemm(run.ctx.blas(), slots, s.dim, s.hidden, hidden.data(), false, s.hidden, w, false, s.dim, false, z.data());
+  });
+  rounds.run();
+
+  const double peak = limits.flops(rounds), bytes_per_second = limits.bandwidth(rounds);
+  const auto us = [&](std::size_t i) { return rounds.median_of(i) * 1e6; };
+  std::printf("%s: T %lld D %lld H %lld E %lld K %lld\n", s.name, (long long)s.items, (long long)s.dim, (long long)s.hidden,
+              (long long)s.experts, (long long)s.picks);
+  std::printf("  limits: %.1f TFLOP/s float, %.0f GB/s copied\n", peak * 1e-12, bytes_per_second * 1e-9);
+  std::printf("  infer %.1f us, %.2f TFLOP/s, share of peak %.3f; forward %.1f us; forward + backward %.1f us, over forward %.2f\n",
+              us(infer), s.flop() / rounds.median_of(infer) * 1e-12, s.flop() / rounds.median_of(infer) / peak, us(forward),
+              us(train), rounds.ratio(train, forward));
+  std::printf("  gate %.1f us, experts %.1f us (share of peak %.3f), combine %.1f us (%.2f of bandwidth)\n", us(gate),
+              us(experts), s.product_flop() / rounds.median_of(experts) / peak, us(combine),
+              double(s.items * (s.picks + 1) * s.dim * 4) / rounds.median_of(combine) / bytes_per_second);
+  std::printf("  cuBLAS loop over experts (without gate) %.1f us, layer over it %.2f; dense cuBLAS %.1f us, experts over it %.2f\n",
+              us(loop), rounds.ratio(infer, loop), us(dense), rounds.ratio(experts, dense));
+  if (s.items <= 16) {
+    const double used = double(std::min(s.experts, slots)) * 2 * double(s.dim * s.hidden) * 4;
+    std::printf("  weights read at %.0f GB/s if %lld experts are used: %.2f of a copy's\n",
+                used / rounds.median_of(infer) * 1e-9, (long long)std::min(s.experts, slots),
+                used / rounds.median_of(infer) / bytes_per_second);
+  }
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string word = argc > 1 ? argv[1] : "";
+  try {
+    for (const Shape& s : kShapes)
+      if (std::string(s.name).find(word) != std::string::npos) one_layer(s);
+  } catch (const Error& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return EXIT_FAILURE;
+  }
+}

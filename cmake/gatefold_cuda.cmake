@@ -1,0 +1,60 @@
+# The CUDA toolkit, for gatefold::cuda and for our own programs of device code. Sets CUDAToolkit_FOUND.
+
+option(GATEFOLD_CUDA_HARDWARE "Build our CUDA programs for a real device, not for the emulator of tests/cuda_emulator" OFF)
+
+set(CUDAToolkit_FOUND FALSE)
+if(GATEFOLD_CUDA STREQUAL "AUTO")
+  find_package(CUDAToolkit 13.0 QUIET GLOBAL)
+elseif(GATEFOLD_CUDA)
+  find_package(CUDAToolkit 13.0 GLOBAL)
+  if(NOT CUDAToolkit_FOUND)
+    message(FATAL_ERROR "GATEFOLD_CUDA is ON, but there is no CUDA toolkit 13.0 or newer: put nvcc into PATH, or name it with "
+                        "-DCUDAToolkit_ROOT=folder.")
+  endif()
+endif()
+if(CUDAToolkit_FOUND AND NOT (CUDAToolkit_NVCC_EXECUTABLE AND TARGET CUDA::cublas))
+  message(STATUS "gatefold: the CUDA toolkit in ${CUDAToolkit_LIBRARY_DIR} lacks nvcc or cuBLAS, there is no gatefold::cuda")
+  set(CUDAToolkit_FOUND FALSE)
+endif()
+
+# gatefold::cuda itself asks for no language: who uses it compiles with nvcc. Our programs do.
+if(CUDAToolkit_FOUND AND (GATEFOLD_BUILD_TESTS OR GATEFOLD_BUILD_EXAMPLES OR GATEFOLD_BUILD_BENCH))
+  if(NOT DEFINED CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+    set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE})
+  endif()
+  if(NOT DEFINED CMAKE_CUDA_HOST_COMPILER AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
+  endif()
+  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    if(GATEFOLD_CUDA_HARDWARE)
+      set(CMAKE_CUDA_ARCHITECTURES native)
+    else()
+      set(CMAKE_CUDA_ARCHITECTURES 80-virtual)
+    endif()
+  endif()
+  # CMake 3.25.1 does not know that nvcc takes C++20.
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+  enable_language(CUDA)
+endif()
+
+# What a program of ours with .cu files needs: the emulator where the tests built one, else NVIDIA's libraries.
+function(gatefold_cuda_program target)
+  target_link_libraries(${target} PRIVATE gatefold_warnings)
+  if(NOT TARGET gatefold_cuda_emulator)
+    target_link_libraries(${target} PRIVATE gatefold_cuda)
+    return()
+  endif()
+  set_target_properties(${target} PROPERTIES CUDA_STANDARD 20 CUDA_RUNTIME_LIBRARY None CUDA_ARCHITECTURES 80-virtual)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--no-compress>)
+  target_link_libraries(${target} PRIVATE gatefold_policies gatefold_cuda_emulator)
+endfunction()
+
+# gatefold_cuda_example_test(<program> COMMAND <command>...): a test of an example, cuda/examples/<program>.
+function(gatefold_cuda_example_test program)
+  if(GATEFOLD_BUILD_TESTS)
+    add_test(NAME cuda/examples/${program} ${ARGN})
+    set_tests_properties(cuda/examples/${program} PROPERTIES LABELS cuda)
+    add_dependencies(cuda_tests ${program})
+  endif()
+endfunction()

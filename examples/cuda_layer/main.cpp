@@ -1,0 +1,53 @@
+// One layer on the CPU and on a CUDA device: how far apart the results are, and the times.
+//
+//   cuda_layer [items dim hidden experts]
+//
+// Exit code 0: they agree to float's accuracy; 1: they do not; 2: wrong arguments, or no device.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
+#include "layer.hpp"
+
+namespace {
+
+/// max |a − b| / max |a|, infinity where something is no number
+double difference(const std::vector<float>& a, const std::vector<float>& b) {
+  double apart = 0, largest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double d = std::abs(double(a[i]) - double(b[i]));
+    if (std::isnan(d)) return INFINITY;
+    apart = std::max(apart, d);
+    largest = std::max(largest, std::abs(double(a[i])));
+  }
+  return apart / largest;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  example::Size size{.items = 48, .dim = 16, .hidden = 32, .experts = 4};
+  if (argc == 5) {
+    size = {.items = std::atoll(argv[1]),
+            .dim = std::atoll(argv[2]),
+            .hidden = std::atoll(argv[3]),
+            .experts = std::atoll(argv[4])};
+  }
+  if ((argc != 1 && argc != 5) || std::min({size.items, size.dim, size.hidden, size.experts - 1}) < 1) {
+    std::fprintf(stderr, "usage: cuda_layer [items dim hidden experts], each at least 1, experts at least 2\n");
+    return 2;
+  }
+  try {
+    const example::Outcome cpu = example::run_on_cpu(size), cuda = example::run_on_cuda(size);
+    const double apart = std::max(difference(cpu.y, cuda.y), difference(cpu.dx, cuda.dx));
+    std::printf("%lld items of %lld, %lld experts of %lld: CPU %.3f ms, CUDA %.3f ms, largest relative difference %.1e\n",
+                static_cast<long long>(size.items), static_cast<long long>(size.dim),
+                static_cast<long long>(size.experts), static_cast<long long>(size.hidden), cpu.milliseconds,
+                cuda.milliseconds, apart);
+    return apart < 1e-5 ? 0 : 1;
+  } catch (const gatefold::Error& error) {
+    std::fprintf(stderr, "cuda_layer: %s\n", error.what());
+    return 2;
+  }
+}

@@ -1,0 +1,196 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+
+#include "gatefold/backend/backend.hpp"
+#include "gatefold/backend/cuda/group_by.cuh"
+#include "gatefold/backend/cuda/handles.cuh"
+#include "gatefold/backend/cuda/loops.cuh"
+#include "gatefold/backend/cuda/packed_weights.cuh"
+#include "gatefold/backend/cuda/plain_product.cuh"
+#include "gatefold/backend/cuda/product.cuh"
+#include "gatefold/backend/cuda/status.cuh"
+#include "gatefold/backend/lender.hpp"
+#include "gatefold/backend/scratch.hpp"
+
+namespace gatefold {
+
+/// The CUDA backend: one stream for each context, CUB for sorting and sums, our own tiled kernel for grouped products,
+/// cuBLAS for plain ones.
+///
+/// Nothing waits for the device but to_host and from_host; sizes that depend on routing stay there. After a first step
+/// of the same sizes nothing is allocated, so that a step can be captured in a CUDA graph.
+/// @throws DeviceError with the call and CUDA's own message
+/// @order  every result is bitwise the same from run to run; an element of a grouped product depends on its own row and the
+///         weights alone, one of a plain product on its sizes too (plain_product.cuh)
+struct Cuda {
+  static constexpr bool is_host = false;
+
+  /// Stream, handles and memory of one caller, on the device that is current when it is made.
+  class Context : public Scratch<Cuda>, public Lender {
+   public:
+    using Backend = Cuda;
+    /// A stream of its own.
+    /// @throws DeviceError if there is no device
+    Context() : blas_(stream_.get()) {}
+    /// Somebody's stream, which must outlive the context. Debug builds need one that waits for the legacy stream, as
+    /// they overwrite memory that was given back.
+    explicit Context(cudaStream_t stream) : stream_(stream), blas_(stream) {}
+
+    cudaStream_t stream() const { return stream_.get(); }
+    cublasHandle_t blas() { return blas_.get(); }
+    /// Wait until everything asked of this context is done.
+    void synchronize() { device::expect_success(cudaStreamSynchronize(stream()), "cudaStreamSynchronize"); }
+
+    /// While the returned object lives, products with weights that `packed` holds read them there.
+    [[nodiscard]] auto use(const device::PackedWeights& packed) {
+      struct Scope {
+        Context& ctx;
+        const device::PackedWeights* before;
+        ~Scope() { ctx.packed_ = before; }
+      };
+      return Scope{*this, std::exchange(packed_, &packed)};
+    }
+    void use(device::PackedWeights&&) = delete;
+    /// The rounded form of weights in use, or null.
+    const device::Bfloat16* packed(const void* w) const { return packed_ ? packed_->find(w) : nullptr; }
+
+   private:
+    device::Stream stream_;
+    device::Blas blas_;
+    const device::PackedWeights* packed_ = nullptr;
+  };
+
+  using PackedWeights = device::PackedWeights;
+  /// Add w [E, depth, columns] to the packed weights, where `round` asks for bfloat16. Plain ones need no packing.
+  template <class T>
+  static void pack(Context& ctx, View<const T, 3, Cuda> w, bool round, PackedWeights& packed) {
+    if constexpr (std::is_same_v<T, float>)
+      if (round) packed.add(ctx.stream(), w.data(), w.size());
+  }
+
+  static void* allocate(std::size_t bytes) {
+    void* p = nullptr;
+    device::expect_success(cudaMalloc(&p, bytes), "cudaMalloc");
+    return p;
+  }
+  static void release(void* p) { cudaFree(p); }
+  /// Not while a stream is being captured: it would become part of the graph.
+  static void poison(void* p, std::size_t bytes) {
+    cudaStreamCaptureStatus capturing;
+    if (cudaStreamIsCapturing(cudaStreamLegacy, &capturing) == cudaSuccess) {
+      cudaMemsetAsync(p, 0xff, bytes, cudaStreamLegacy);
+    } else {
+      cudaGetLastError();
+    }
+  }
+  template <class T>
+  static void to_host(Context& ctx, Index n, const T* from, T* to) {
+    transfer(ctx, n, from, to, cudaMemcpyDeviceToHost);
+  }
+  template <class T>
+  static void from_host(Context& ctx, Index n, const T* from, T* to) {
+    transfer(ctx, n, from, to, cudaMemcpyHostToDevice);
+  }
+
+  template <class F>
+  static void for_each(Context& ctx, Index n, const F& f) {
+    device::for_each(ctx.stream(), n, f);
+  }
+  template <class F>
+  static void for_rows(Context& ctx, Index n, const F& f) {
+    device::for_rows(ctx.stream(), n, f);
+  }
+  template <class T, class F>
+  static void reduce(Context& ctx, Index n, const F& f, T* out) {
+    device::reduce<T>(ctx, n, f, out);
+  }
+  static void group_by(Context& ctx, View<const Index, 1, Cuda> keys, View<Index, 1, Cuda> offsets,
+                       View<Index, 1, Cuda> order) {
+    if (offsets.empty()) return;
+    device::group_by(ctx, keys.size(), keys.data(), offsets.extent(0) - 1, offsets.data(), order.data());
+  }
+
+  template <class T, class E>
+  static void gemm(Context& ctx, View<const T, 2, Cuda> a, bool ta, View<const T, 2, Cuda> b, bool tb, bool accumulate,
+                   View<T, 2, Cuda> c, const E& epilogue) {
+    if (c.empty()) return;
+    const Index depth = a.extent(ta ? 0 : 1);
+    if (depth > 0) {
+      device::gemm(ctx.blas(), c.extent(0), c.extent(1), depth, a.data(), ta, a.extent(1), b.data(), tb, b.extent(1),
+                 accumulate, c.data());
+    } else if (!accumulate) {
+      fill(ctx, c, T(0));
+    }
+    if constexpr (!std::is_same_v<E, fn::Store>)
+      for_each(ctx, c.size(), device::Finish<T, E>{c.data(), c.extent(1), epilogue});
+  }
+
+  template <class T, class E>
+  static void grouped_gemm(Context& ctx, Groups<Cuda> g, View<const T, 2, Cuda> a, View<const T, 3, Cuda> w,
+                           bool transpose, View<T, 2, Cuda> c, const E& epilogue) {
+    grouped(ctx, g, a, std::array{w}, transpose, c, epilogue);
+  }
+
+  template <class T, std::size_t M, class E, class L>
+  static void grouped_pair(Context& ctx, Groups<Cuda> g, View<const T, 2, Cuda> a,
+                           const std::array<View<const T, 3, Cuda>, M>& up, const E& middle, View<const T, 3, Cuda> down,
+                           bool transpose, View<T, 2, Cuda> c, const L& last) {
+    static_assert(M == 1 || M == 2, "gatefold: grouped_pair takes one or two first matrices");
+    const auto mark = ctx.mark();
+    auto hidden = ctx.template scratch<T>(g.slots, down.extent(transpose ? 2 : 1));
+    grouped(ctx, g, a, up, transpose, hidden, middle);
+    grouped(ctx, g.in_slot_order(), View<const T, 2, Cuda>(hidden), std::array{down}, transpose, c, last);
+  }
+
+  template <class T>
+  static void grouped_outer(Context& ctx, Groups<Cuda> g, View<const T, 2, Cuda> a, View<const T, 2, Cuda> dc,
+                            View<T, 3, Cuda> dw) {
+    const View<const T, 2, Cuda> before = dw.as(dw.extent(0) * dw.extent(1), dw.extent(2));
+    constexpr auto along_lines = device::Layout::along_lines;
+    device::slots_are_depth(ctx.stream(), device::operand<T>(along_lines, a.data(), a.extent(1), g.rows.data()),
+                            device::operand<T>(along_lines, dc.data(), dc.extent(1)), g.offsets.data(), g.experts(),
+                            dw.extent(1), dw.extent(2), dw.data(), fn::AddTo<T, Cuda>{before});
+  }
+
+  template <class T>
+  static void grouped_sum(Context& ctx, Groups<Cuda> g, View<const T, 2, Cuda> dc, View<T, 2, Cuda> db) {
+    device::grouped_sum(ctx.stream(), g.offsets.data(), g.experts(), dc.data(), db.extent(1), db.data());
+  }
+
+ private:
+  template <class T>
+  static void transfer(Context& ctx, Index n, const T* from, T* to, cudaMemcpyKind kind) {
+    if (n == 0) return;
+    device::expect_success(cudaMemcpyAsync(to, from, static_cast<std::size_t>(n) * sizeof(T), kind, ctx.stream()),
+                         "cudaMemcpyAsync");
+    ctx.synchronize();
+  }
+
+  /// c[s] = epilogue(a[row(s)] op(w_0[e]), …), with weights rounded to bfloat16 where all of them are packed.
+  template <class T, std::size_t M, class E>
+  static void grouped(Context& ctx, Groups<Cuda> g, View<const T, 2, Cuda> a, const std::array<View<const T, 3, Cuda>, M>& w,
+                      bool transpose, View<T, 2, Cuda> c, const E& epilogue) {
+    using device::Layout;
+    bool rounded = !transpose;
+    for (const auto& matrix : w) rounded = rounded && ctx.packed(matrix.data());
+    device::Each<T, static_cast<int>(M)> b;
+    for (std::size_t m = 0; m < M; ++m) {
+      const Index stride = w[m].extent(2);
+      b.of[m] = rounded ? device::operand<T>(Layout::rounded, ctx.packed(w[m].data()), stride)
+                        : device::operand<T>(transpose ? Layout::along_depth : Layout::along_lines, w[m].data(), stride);
+    }
+    const std::size_t step = static_cast<std::size_t>(w[0].extent(1) * w[0].extent(2)) *
+                             (rounded ? sizeof(device::Bfloat16) : sizeof(T));
+    device::slots_are_rows(ctx.stream(), device::operand<T>(Layout::along_depth, a.data(), a.extent(1), g.rows.data()), b,
+                           static_cast<Index>(step), g.offsets.data(), g.experts(), g.slots, c.extent(1), a.extent(1),
+                           c.data(), epilogue);
+  }
+};
+
+static_assert(Backend<Cuda>);
+
+}  // namespace gatefold

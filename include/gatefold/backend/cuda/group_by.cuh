@@ -1,0 +1,78 @@
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include <cub/device/device_radix_sort.cuh>
+
+#include "gatefold/backend/cuda/loops.cuh"
+#include "gatefold/backend/cuda/status.cuh"
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+
+namespace gatefold::device {
+
+/// keys[i] as an unsigned number, those left out as `groups`; and i itself.
+struct SortKey {
+  const Index* keys;
+  Index groups;
+  std::uint32_t* key;
+  Index* position;
+  __device__ void operator()(Index i) const {
+    const Index k = keys[i];
+    key[i] = static_cast<std::uint32_t>(0 <= k && k < groups ? k : groups);
+    position[i] = i;
+  }
+};
+
+/// offsets[g] = how many sorted keys are less than g
+struct FirstOfGroup {
+  const std::uint32_t* sorted;
+  Index n;
+  Index* offsets;
+  __device__ void operator()(Index g) const {
+    Index low = 0, high = n;
+    while (low < high) {
+      const Index middle = low + (high - low) / 2;
+      if (static_cast<Index>(sorted[middle]) < g)
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    offsets[g] = low;
+  }
+};
+
+/// One of CUB's device algorithms: f(storage, bytes) is called to ask for its memory, and again to run.
+template <class Context, class F>
+void run_in_scratch(Context& ctx, const char* call, const F& f) {
+  std::size_t bytes = 0;
+  expect_success(f(nullptr, bytes), call);
+  const auto mark = ctx.mark();
+  expect_success(f(ctx.template scratch<std::byte>(static_cast<Index>(bytes) + 1).data(), bytes), call);
+}
+
+/// Stable sort of positions by key: a radix sort over as many bits as `groups` has.
+/// @param offsets  [groups + 1] out
+/// @param order    [n] out  positions of keys in [0, groups); any other key is left out
+/// @throws ArgumentError unless groups and n are less than 2³¹
+template <class Context>
+void group_by(Context& ctx, Index n, const Index* keys, Index groups, Index* offsets, Index* order) {
+  constexpr Index most = INT32_MAX;
+  expect(n <= most, "Cuda::group_by", "keys", Joined{"at most ", most, " keys"}, n);
+  expect(groups < most, "Cuda::group_by", "groups", Joined{"less than ", most}, groups);
+  const auto mark = ctx.mark();
+  std::uint32_t* key = ctx.template scratch<std::uint32_t>(n).data();
+  std::uint32_t* sorted = ctx.template scratch<std::uint32_t>(n).data();
+  Index* position = ctx.template scratch<Index>(n).data();
+  for_each(ctx.stream(), n, SortKey{keys, groups, key, position});
+  if (n > 0)
+    run_in_scratch(ctx, "cub::DeviceRadixSort::SortPairs", [&](void* storage, std::size_t& bytes) {
+      return cub::DeviceRadixSort::SortPairs(storage, bytes, key, sorted, position, order, static_cast<int>(n), 0,
+                                             std::bit_width(static_cast<std::uint32_t>(groups)), ctx.stream());
+    });
+  for_each(ctx.stream(), groups + 1, FirstOfGroup{sorted, n, offsets});
+}
+
+}  // namespace gatefold::device

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstddef>
+
+#include "gatefold/backend/cuda/status.cuh"
+
+/// What a context owns of CUDA, released with it.
+namespace gatefold::device {
+
+/// @throws DeviceError if there is no device, or no driver
+inline void expect_device() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaSuccess && count > 0) return;
+  cudaGetLastError();  // it would be reported again by the next launch
+  throw DeviceError(std::string("Cuda::Context: no CUDA device: ") +
+                    (status == cudaSuccess ? "the driver lists none" : cudaGetErrorString(status)));
+}
+
+/// A stream of one's own, or somebody else's.
+class Stream {
+ public:
+  Stream() {
+    expect_device();
+    expect_success(cudaStreamCreate(&stream_), "cudaStreamCreate");
+    owned_ = true;
+  }
+  explicit Stream(cudaStream_t stream) : stream_(stream) { expect_device(); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  ~Stream() {
+    if (owned_) cudaStreamDestroy(stream_);
+  }
+  cudaStream_t get() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+  bool owned_ = false;
+};
+
+/// A cuBLAS handle on a stream, made at its first use, with a workspace of its own so that its calls can be captured.
+class Blas {
+ public:
+  explicit Blas(cudaStream_t stream) : stream_(stream) {}
+  Blas(const Blas&) = delete;
+  Blas& operator=(const Blas&) = delete;
+  ~Blas() {
+    if (handle_) cublasDestroy(handle_);
+    if (workspace_) cudaFree(workspace_);
+  }
+  cublasHandle_t get() {
+    if (!ready_) begin();
+    return handle_;
+  }
+
+ private:
+  static constexpr std::size_t kWorkspace = std::size_t(32) << 20;
+
+  void begin() {
+    if (!handle_) expect_success(cublasCreate(&handle_), "cublasCreate");
+    if (!workspace_) expect_success(cudaMalloc(&workspace_, kWorkspace), "cudaMalloc");
+    expect_success(cublasSetStream(handle_, stream_), "cublasSetStream");
+    expect_success(cublasSetWorkspace(handle_, workspace_, kWorkspace), "cublasSetWorkspace");
+    ready_ = true;
+  }
+
+  cudaStream_t stream_;
+  cublasHandle_t handle_ = nullptr;
+  void* workspace_ = nullptr;
+  bool ready_ = false;
+};
+
+}  // namespace gatefold::device

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cub/block/block_reduce.cuh>
+
+#include "gatefold/backend/cuda/status.cuh"
+#include "gatefold/backend/cuda/warp.cuh"
+#include "gatefold/backend/epilogue.hpp"
+#include "gatefold/core/types.hpp"
+
+/// Loops and sums of the CUDA backend.
+namespace gatefold::device {
+
+inline constexpr int kThreads = 256;  // of a block
+inline constexpr int kRows = kThreads / Warp::size;
+inline constexpr Index kSumBlock = 4096;  // terms summed by one block
+
+inline unsigned blocks(Index n, Index each) { return static_cast<unsigned>((n + each - 1) / each); }
+
+template <class F>
+static __global__ void __launch_bounds__(kThreads) each_kernel(Index n, F f) {
+  const Index i = Index(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= n) return;
+  if constexpr (requires { typename F::Element; }) {
+    f(OneElement<typename F::Element>{}, i);
+  } else {
+    f(i);
+  }
+}
+
+template <class F>
+static __global__ void __launch_bounds__(kThreads) rows_kernel(Index n, F f) {
+  const Index row = Index(blockIdx.x) * kRows + threadIdx.x / Warp::size;
+  if (row < n) f(Warp{static_cast<int>(threadIdx.x % Warp::size)}, row);
+}
+
+/// The sum of terms [block · kSumBlock, …), the same on thread 0 whatever the device.
+template <class T, class F>
+__device__ T block_sum(Index n, const F& f) {
+  using Sum = cub::BlockReduce<T, kThreads>;
+  __shared__ typename Sum::TempStorage shared;
+  const Index begin = Index(blockIdx.x) * kSumBlock, end = begin + kSumBlock < n ? begin + kSumBlock : n;
+  T sum = 0;
+  for (Index i = begin + threadIdx.x; i < end; i += kThreads) sum += f(i);
+  return Sum(shared).Sum(sum);
+}
+template <class T, class F>
+static __global__ void __launch_bounds__(kThreads) partial_sums_kernel(Index n, F f, T* partial) {
+  const T sum = block_sum<T>(n, f);
+  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+}
+template <class T, class F>
+static __global__ void __launch_bounds__(kThreads) add_sum_kernel(Index n, F f, T* out) {
+  const T sum = block_sum<T>(n, f);
+  if (threadIdx.x == 0) *out += sum;
+}
+
+/// f(i) for i < n, one thread each.
+template <class F>
+void for_each(cudaStream_t stream, Index n, const F& f) {
+  if (n == 0) return;
+  each_kernel<<<blocks(n, kThreads), kThreads, 0, stream>>>(n, f);
+  expect_launched("Cuda::for_each");
+}
+
+/// f(lanes, row) for row < n, one warp each.
+template <class F>
+void for_rows(cudaStream_t stream, Index n, const F& f) {
+  if (n == 0) return;
+  rows_kernel<<<blocks(n, kRows), kThreads, 0, stream>>>(n, f);
+  expect_launched("Cuda::for_rows");
+}
+
+template <class T>
+struct PartialSum {
+  const T* partial;
+  __device__ T operator()(Index i) const { return partial[i]; }
+};
+
+/// *out += Σ_i f(i).
+/// @order  blocks of kSumBlock terms, each summed by 256 threads and a fixed tree; their sums likewise, until one is left
+template <class T, class Context, class F>
+void reduce(Context& ctx, Index n, const F& f, T* out) {
+  if (n == 0) return;
+  if (n <= kSumBlock) {
+    add_sum_kernel<T><<<1, kThreads, 0, ctx.stream()>>>(n, f, out);
+    expect_launched("Cuda::reduce");
+    return;
+  }
+  const auto mark = ctx.mark();
+  const Index count = blocks(n, kSumBlock);
+  T* partial = ctx.template scratch<T>(count).data();
+  partial_sums_kernel<T><<<blocks(n, kSumBlock), kThreads, 0, ctx.stream()>>>(n, f, partial);
+  expect_launched("Cuda::reduce");
+  reduce<T>(ctx, count, PartialSum<T>{partial}, out);
+}
+
+}  // namespace gatefold::device

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "gatefold/backend/cuda/loops.cuh"
+#include "gatefold/backend/cuda/status.cuh"
+#include "gatefold/core/types.hpp"
+
+namespace gatefold::device {
+
+/// A weight in half the memory: the upper half of a float.
+struct Bfloat16 {
+  std::uint16_t bits;
+  __device__ operator float() const { return __uint_as_float(static_cast<std::uint32_t>(bits) << 16); }
+};
+
+/// to = from, rounded to the nearest, ties to even; NaN stays NaN
+struct Round {
+  const float* from;
+  Bfloat16* to;
+  __device__ void operator()(Index i) const {
+    const std::uint32_t bits = __float_as_uint(from[i]);
+    const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
+    to[i].bits = static_cast<std::uint16_t>((is_nan ? bits | 0x00400000u : bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
+  }
+};
+
+/// Weights rounded to bfloat16, found by the address of the plain ones. In the order they have: a device reads any.
+class PackedWeights {
+ public:
+  /// Round `count` weights.
+  void add(cudaStream_t stream, const float* w, Index count) {
+    if (count == 0) return;
+    void* memory = nullptr;
+    expect_success(cudaMalloc(&memory, static_cast<std::size_t>(count) * sizeof(Bfloat16)), "cudaMalloc");
+    const auto rounded = static_cast<Bfloat16*>(memory);
+    rounded_[w].reset(rounded);
+    for_each(stream, count, Round{w, rounded});
+  }
+  /// The rounded form of weights, or null.
+  const Bfloat16* find(const void* w) const {
+    const auto found = rounded_.find(w);
+    return found == rounded_.end() ? nullptr : found->second.get();
+  }
+
+ private:
+  struct Free {
+    void operator()(Bfloat16* p) const { cudaFree(p); }
+  };
+  std::map<const void*, std::unique_ptr<Bfloat16, Free>> rounded_;
+};
+
+}  // namespace gatefold::device

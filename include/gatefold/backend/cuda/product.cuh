@@ -1,0 +1,422 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "gatefold/backend/cuda/loops.cuh"
+#include "gatefold/backend/cuda/packed_weights.cuh"
+#include "gatefold/backend/cuda/status.cuh"
+#include "gatefold/backend/cuda/tile.cuh"
+#include "gatefold/backend/epilogue.hpp"
+#include "gatefold/core/types.hpp"
+
+/// The grouped products: a tiled kernel that finds its expert and its rows in offsets on the device, so that the host
+/// never waits for routing, gathers its rows while it reads them, and hands finished sums to an epilogue.
+namespace gatefold::device {
+
+/// Four neighbours, read at once where their address allows it.
+template <class W>
+struct alignas(4 * sizeof(W) < 16 ? 4 * sizeof(W) : 16) Four {
+  W v[4];
+};
+template <class W, class T>
+__device__ Four<T> load_whole(const char* from) {
+  const Four<W> four = *reinterpret_cast<const Four<W>*>(from);
+  return {T(four.v[0]), T(four.v[1]), T(four.v[2]), T(four.v[3])};
+}
+/// @param count  how many of them exist; the others are 0
+template <class W, class T>
+__device__ Four<T> load_some(const char* from, int count) {
+  Four<T> four{};
+  for (int i = 0; i < 4; ++i)
+    if (i < count) four.v[i] = T(reinterpret_cast<const W*>(from)[i]);
+  return four;
+}
+
+/// How a matrix of lines (rows of a, columns of b) lies in memory; the sum runs along its depth.
+enum class Layout {
+  along_depth,  // depth is contiguous
+  along_lines,  // lines are
+  rounded       // along_lines, in bfloat16
+};
+
+/// A matrix of which a tile takes some lines.
+template <class T>
+struct Operand {
+  const char* data;   // T, or Bfloat16
+  Index stride;       // bytes from line to line (along_depth), or from depth to depth
+  const Index* rows;  // which stored row is line i, or depth k (along_lines); null: itself
+  Layout layout;
+  bool aligned;       // whether every four begins at a multiple of its alignment
+
+  /// Without the first `count` stored rows.
+  __device__ Operand skip(Index count) const {
+    Operand rest = *this;
+    if (rows)
+      rest.rows += count;
+    else
+      rest.data += count * stride;
+    return rest;
+  }
+};
+template <class T, class W>
+Operand<T> operand(Layout layout, const W* data, Index stride, const Index* rows = nullptr) {
+  const bool aligned = stride % 4 == 0 && reinterpret_cast<std::uintptr_t>(data) % alignof(Four<W>) == 0;
+  return {reinterpret_cast<const char*>(data), stride * static_cast<Index>(sizeof(W)), rows, layout, aligned};
+}
+
+inline constexpr int kPadding = 4;  // of rows in shared memory: lines that are written along depth meet other banks
+
+/// One thread's share of moving `Lines` lines of an operand to shared memory, [depth][lines]: fours, a tile at a time.
+///
+/// Past the last line it reads that line again, whose sums nobody stores; past the depth it gives 0.
+/// @tparam Whole  whether every four of the operand is whole and aligned
+template <class T, bool Whole, int Lines, int Depth, int Threads>
+class Mover {
+  static constexpr int kFours = Lines * Depth / 4 / Threads;
+  static constexpr int kAcross = Depth / 4;               // fours of a line, along_depth
+  static constexpr int kLineStep = Threads / kAcross;     // lines from four to four, along_depth
+  static constexpr int kRowStep = Threads / (Lines / 4);  // depth from four to four, along_lines
+  static_assert(Threads % (Lines / 4) == 0 && Threads % kAcross == 0, "gatefold: a thread must keep its column of fours");
+
+ public:
+  /// Lines [first, …) of `lines` in all.
+  __device__ void begin(const Operand<T>& from, Index first, Index lines, Index depth) {
+    layout_ = from.layout;
+    stride_ = from.stride;
+    step_ = Depth * stride_;
+    rows_ = nullptr;
+    width_ = 4;
+    if (layout_ == Layout::along_depth) {
+      const int at = threadIdx.x % kAcross * 4;
+      left_ = static_cast<int>(depth) - at;
+#pragma unroll
+      for (int i = 0; i < kFours; ++i) {
+        const Index mine = first + threadIdx.x / kAcross + i * kLineStep, line = mine < lines ? mine : lines - 1;
+        from_[i] = from.data + (from.rows ? from.rows[line] : line) * stride_ + at * static_cast<int>(sizeof(T));
+      }
+    } else {
+      const Index mine = first + threadIdx.x % (Lines / 4) * 4, last = (lines - 1) / 4 * 4, line = mine < last ? mine : last;
+      const int at = threadIdx.x / (Lines / 4);
+      left_ = static_cast<int>(depth) - at;
+      if (!Whole && lines - line < 4) width_ = static_cast<int>(lines - line);
+      from_[0] = from.data + line * (layout_ == Layout::rounded ? sizeof(Bfloat16) : sizeof(T));
+      if (from.rows) {
+        rows_ = from.rows + at;
+      } else {
+#pragma unroll
+        for (int i = kFours; i-- > 0;) from_[i] = from_[0] + (at + i * kRowStep) * stride_;
+      }
+    }
+  }
+
+  /// Read the next tile.
+  __device__ void load() {
+    if (layout_ == Layout::along_depth) {
+#pragma unroll
+      for (int i = 0; i < kFours; ++i) {
+        held_[i] = load_four<T>(from_[i], left_);
+        from_[i] += Depth * sizeof(T);
+      }
+    } else if (layout_ == Layout::along_lines) {
+      load_lines<T>();
+    } else {
+      load_lines<Bfloat16>();
+    }
+    left_ -= Depth;
+  }
+  __device__ void store(T (*shared)[Lines + kPadding]) const {
+#pragma unroll
+    for (int i = 0; i < kFours; ++i) {
+      if (layout_ == Layout::along_depth) {
+        const int k = threadIdx.x % kAcross * 4, line = threadIdx.x / kAcross + i * kLineStep;
+#pragma unroll
+        for (int j = 0; j < 4; ++j) shared[k + j][line] = held_[i].v[j];
+      } else {
+        const int k = threadIdx.x / (Lines / 4) + i * kRowStep;
+        *reinterpret_cast<Four<T>*>(&shared[k][threadIdx.x % (Lines / 4) * 4]) = held_[i];
+      }
+    }
+  }
+
+ private:
+  template <class W>
+  __device__ static Four<T> load_four(const char* from, int count) {
+    if constexpr (Whole) {
+      return count > 0 ? load_whole<W, T>(from) : Four<T>{};
+    } else {
+      return load_some<W, T>(from, count);
+    }
+  }
+  template <class W>
+  __device__ void load_lines() {
+#pragma unroll
+    for (int i = 0; i < kFours; ++i) {
+      const bool inside = i * kRowStep < left_;
+      const char* row = rows_ ? from_[0] + (inside ? rows_[i * kRowStep] : 0) * stride_ : from_[i];
+      held_[i] = load_four<W>(row, inside ? width_ : 0);
+      if (!rows_) from_[i] += step_;
+    }
+    if (rows_) rows_ += Depth;
+  }
+
+  const char* from_[kFours];  // my fours of the next tile; with rows_ the first alone, of row 0
+  const Index* rows_;         // along_lines: of my first four, or null
+  Index stride_, step_;
+  int left_;   // depth from my first four on
+  int width_;  // lines from mine on, up to 4
+  Layout layout_;
+  Four<T> held_[kFours];
+};
+
+/// One operand for each matrix of a product.
+template <class T, int Matrices>
+struct Each {
+  Operand<T> of[Matrices];
+};
+
+/// The shared memory of a block: two tiles of each operand while it sums, then sums on their way to the epilogue.
+template <class Shape, int Matrices, class T>
+struct alignas(16) Staging {
+  struct Operands {
+    T a[Shape::depth][Shape::rows + kPadding];
+    T b[Matrices][Shape::depth][Shape::columns + kPadding];
+  };
+  static constexpr int pass_parts = Shape::column_parts < 2 ? 1 : 2;  // column parts at a time
+  static constexpr int pass_rows = Shape::rows / Shape::row_parts;
+  static constexpr int pass_columns = Shape::columns / Shape::column_parts * pass_parts;
+  union {
+    Operands buffer[2];
+    T sums[Matrices][pass_rows][pass_columns];
+  };
+  /// Where column x of a pass's row stands: fours are permuted, so that a warp's writes meet all banks.
+  __device__ static int column(int row, int x) {
+    constexpr int fours = pass_columns / 4;
+    return ((x / 4) ^ (row / 4 * 4 % fours)) * 4 + x % 4;
+  }
+};
+
+/// One block's part of c = op(a) op(b_m): the sums of a tile, and what an epilogue makes of them.
+/// @order  one chain of fused multiply-adds over k, ascending from 0: the same for every shape, so that an element depends
+///         on its own row and column alone
+template <class Shape, int Matrices, class T, class E>
+__device__ void compute_tile(Staging<Shape, Matrices, T>& shared, const Operand<T>& a, const Each<T, Matrices>& b,
+                             Index rows, Index columns, Index depth, Index row, Index column, T* c, Index expert,
+                             Index first_slot, const E& epilogue) {
+  constexpr int patch = Shape::patch, D = Shape::depth;
+  constexpr int row_step = patch * Shape::lane_rows, column_step = patch * Shape::lane_columns;  // patch to patch
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int my_row = warp / Shape::warps_across * Shape::warp_rows + lane / Shape::lane_columns * patch;
+  const int my_column = warp % Shape::warps_across * Shape::warp_columns + lane % Shape::lane_columns * patch;
+
+  T sum[Matrices][Shape::row_parts * patch][Shape::column_parts * patch] = {};
+  Mover<T, Shape::whole_fours, Shape::rows, D, Shape::threads> a_mover;
+  Mover<T, Shape::whole_fours, Shape::columns, D, Shape::threads> b_mover[Matrices];
+  a_mover.begin(a, row, rows, depth);
+  for (int m = 0; m < Matrices; ++m) b_mover[m].begin(b.of[m], column, columns, depth);
+
+  const auto load = [&] {
+    a_mover.load();
+    for (int m = 0; m < Matrices; ++m) b_mover[m].load();
+  };
+  const auto store = [&](int buffer) {
+    a_mover.store(shared.buffer[buffer].a);
+    for (int m = 0; m < Matrices; ++m) b_mover[m].store(shared.buffer[buffer].b[m]);
+  };
+  load();
+  store(0);
+  __syncthreads();
+  int buffer = 0;
+  for (int left = static_cast<int>(depth); left > 0; left -= D, buffer ^= 1) {
+    const bool more = left > D;
+    if (more) load();
+#pragma unroll
+    for (int d = 0; d < D; ++d) {
+      T from_a[Shape::row_parts * patch];
+#pragma unroll
+      for (int i = 0; i < Shape::row_parts * patch; ++i)
+        from_a[i] = shared.buffer[buffer].a[d][my_row + i / patch * row_step + i % patch];
+#pragma unroll
+      for (int m = 0; m < Matrices; ++m) {
+        T from_b[Shape::column_parts * patch];
+#pragma unroll
+        for (int j = 0; j < Shape::column_parts * patch; ++j)
+          from_b[j] = shared.buffer[buffer].b[m][d][my_column + j / patch * column_step + j % patch];
+#pragma unroll
+        for (int i = 0; i < Shape::row_parts * patch; ++i)
+#pragma unroll
+          for (int j = 0; j < Shape::column_parts * patch; ++j) sum[m][i][j] = fma(from_a[i], from_b[j], sum[m][i][j]);
+      }
+    }
+    if (more) store(buffer ^ 1);
+    __syncthreads();
+  }
+
+  // Through shared memory, so that neighbours in c are written by neighbours and the epilogue is compiled once.
+  constexpr int parts = shared.pass_parts, pass_warp = parts * column_step;  // a warp's columns of a pass
+  const int to_row = my_row / Shape::warp_rows * row_step + lane / Shape::lane_columns * patch;
+  const int to_column = my_column / Shape::warp_columns * pass_warp + lane % Shape::lane_columns * patch;
+#pragma unroll
+  for (int down = 0; down < Shape::row_parts; ++down)
+#pragma unroll
+    for (int across = 0; across < Shape::column_parts; across += parts) {
+      if (down + across > 0) __syncthreads();
+#pragma unroll
+      for (int m = 0; m < Matrices; ++m)
+#pragma unroll
+        for (int i = 0; i < patch; ++i)
+#pragma unroll
+          for (int j = 0; j < parts * patch; ++j)
+            shared.sums[m][to_row + i][shared.column(to_row + i, to_column + j / patch * column_step) + j % patch] =
+                sum[m][down * patch + i][across * patch + j];
+      __syncthreads();
+#pragma unroll 4
+      for (int at = threadIdx.x; at < shared.pass_rows * shared.pass_columns; at += Shape::threads) {
+        const int y = at / shared.pass_columns, x = at % shared.pass_columns;
+        const Index r = row + y / row_step * Shape::warp_rows + down * row_step + y % row_step;
+        const Index j = column + x / pass_warp * Shape::warp_columns + across * column_step + x % pass_warp;
+        if (r >= rows || j >= columns) continue;
+        const T* v = &shared.sums[0][y][shared.column(y, x)];
+        if constexpr (Matrices == 1) {
+          c[r * columns + j] = epilogue(OneElement<T>{}, expert, first_slot + r, j, *v);
+        } else {
+          c[r * columns + j] = epilogue(OneElement<T>{}, expert, first_slot + r, j, *v,
+                                        v[shared.pass_rows * shared.pass_columns]);
+        }
+      }
+    }
+}
+
+/// Where a tile of rows lies among those of all experts.
+struct RowTile {
+  Index expert = -1, row = 0;
+};
+/// The tile-th tile of `rows` rows, counting expert by expert; expert −1 past the last. Every warp finds it for itself.
+__device__ inline RowTile find_row_tile(const Index* offsets, Index experts, Index rows, Index tile) {
+  constexpr unsigned all = 0xffffffffu;
+  const int lane = threadIdx.x % 32;
+  for (Index first = 0; first < experts; first += 32) {
+    const Index e = first + lane;
+    const Index tiles = e < experts ? (offsets[e + 1] - offsets[e] + rows - 1) / rows : 0;
+    Index up_to = tiles;  // and with this expert
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const Index before = __shfl_up_sync(all, up_to, distance);
+      if (lane >= distance) up_to += before;
+    }
+    const unsigned reached = __ballot_sync(all, tile < up_to);
+    if (reached) {
+      const int found = __ffs(static_cast<int>(reached)) - 1;
+      return {first + found, (tile - __shfl_sync(all, up_to - tiles, found)) * rows};
+    }
+    tile -= __shfl_sync(all, up_to, 31);
+  }
+  return {};
+}
+
+/// c[s] = epilogue(a[row(s)] op(b_e), …): one block for each tile of an expert's rows and columns.
+/// @param b_step  bytes of b from expert to expert
+template <class Shape, int Matrices, class T, class E>
+static __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
+    slots_are_rows_kernel(Operand<T> a, Each<T, Matrices> b, Index b_step, const Index* offsets, Index experts,
+                          Index columns, Index depth, T* c, E epilogue) {
+  const Index column_tiles = (columns + Shape::columns - 1) / Shape::columns;
+  const RowTile tile = find_row_tile(offsets, experts, Shape::rows, blockIdx.x / column_tiles);
+  if (tile.expert < 0) return;
+  const Index first = offsets[tile.expert], count = offsets[tile.expert + 1] - first;
+  a.layout = Layout::along_depth;  // it always is: now the compiler knows
+  for (Operand<T>& matrix : b.of) {
+    matrix.rows = nullptr;
+    matrix.data += tile.expert * b_step;
+  }
+  __shared__ Staging<Shape, Matrices, T> shared;
+  compute_tile(shared, a.skip(first), b, count, columns, depth, tile.row, blockIdx.x % column_tiles * Shape::columns,
+               c + first * columns, tile.expert, first, epilogue);
+}
+
+/// c[e] = epilogue(Σ_s a[row(s)]ᵀ b[s], …) over the slots of expert e: one block for each tile of c[e].
+template <class Shape, class T, class E>
+static __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
+    slots_are_depth_kernel(Operand<T> a, Each<T, 1> b, const Index* offsets, Index rows, Index columns, T* c,
+                           E epilogue) {
+  const Index row_tiles = (rows + Shape::rows - 1) / Shape::rows;
+  const Index column_tiles = (columns + Shape::columns - 1) / Shape::columns;
+  const Index column = blockIdx.x % column_tiles, row = blockIdx.x / column_tiles % row_tiles;
+  const Index expert = blockIdx.x / (column_tiles * row_tiles);
+  const Index first = offsets[expert], count = offsets[expert + 1] - first;
+  if (count == 0) return;
+  a.layout = b.of[0].layout = Layout::along_lines;
+  b.of[0].rows = nullptr;
+  b.of[0] = b.of[0].skip(first);
+  __shared__ Staging<Shape, 1, T> shared;
+  compute_tile(shared, a.skip(first), b, rows, columns, count, row * Shape::rows, column * Shape::columns,
+               c + expert * rows * columns, expert, expert * rows, epilogue);
+}
+
+inline constexpr int kSumRows = kThreads / Warp::size, kSumColumns = Warp::size;
+
+/// db[e] += Σ_s dc[s]: one block for each expert and kSumColumns columns.
+/// @order  slots of an expert in kSumRows interleaved chains, then the chains in order
+template <class T>
+static __global__ void __launch_bounds__(kThreads)
+    grouped_sum_kernel(const Index* offsets, const T* dc, Index columns, T* db) {
+  __shared__ T chain[kSumRows][kSumColumns];
+  const Index strips = (columns + kSumColumns - 1) / kSumColumns, expert = blockIdx.x / strips;
+  const int x = threadIdx.x % kSumColumns, y = threadIdx.x / kSumColumns;
+  const Index column = blockIdx.x % strips * kSumColumns + x, end = offsets[expert + 1];
+  T sum = 0;
+  if (column < columns)
+    for (Index s = offsets[expert] + y; s < end; s += kSumRows) sum += dc[s * columns + column];
+  chain[y][x] = sum;
+  __syncthreads();
+  if (y > 0 || column >= columns || offsets[expert] == end) return;
+  for (int i = 1; i < kSumRows; ++i) sum += chain[i][x];
+  db[expert * columns + column] += sum;
+}
+
+/// @param slots  how many there may be: tells few rows from many, and how many tiles of rows there may be
+template <class T, int Matrices, class E>
+void slots_are_rows(cudaStream_t stream, const Operand<T>& a, const Each<T, Matrices>& b, Index b_step,
+                    const Index* offsets, Index experts, Index slots, Index columns, Index depth, T* c,
+                    const E& epilogue) {
+  if (experts == 0 || slots == 0 || columns == 0) return;
+  const auto run = [&]<class Shape>(Shape) {
+    const Index row_tiles = slots / Shape::rows + (experts < slots ? experts : slots);
+    slots_are_rows_kernel<Shape, Matrices><<<static_cast<unsigned>(blocks(columns, Shape::columns) * row_tiles),
+                                             Shape::threads, 0, stream>>>(a, b, b_step, offsets, experts, columns,
+                                                                          depth, c, epilogue);
+  };
+  constexpr Index few = 16;
+  bool whole = columns % 4 == 0 && depth % 4 == 0 && a.aligned;
+  for (const Operand<T>& matrix : b.of) whole = whole && matrix.aligned;
+  if (whole && slots > few * experts)
+    run(ManyRows<T, Matrices>{});
+  else
+    run(FewRows<T, Matrices>{});
+  expect_launched("Cuda::grouped_gemm");
+}
+
+template <class T, class E>
+void slots_are_depth(cudaStream_t stream, const Operand<T>& a, const Operand<T>& b, const Index* offsets, Index experts,
+                     Index rows, Index columns, T* c, const E& epilogue) {
+  if (experts == 0 || rows == 0 || columns == 0) return;
+  const auto run = [&]<class Shape>(Shape) {
+    const Index tiles = experts * blocks(rows, Shape::rows) * blocks(columns, Shape::columns);
+    slots_are_depth_kernel<Shape><<<static_cast<unsigned>(tiles), Shape::threads, 0, stream>>>(
+        a, Each<T, 1>{b}, offsets, rows, columns, c, epilogue);
+  };
+  if (rows % 4 == 0 && columns % 4 == 0 && a.aligned && b.aligned)
+    run(ManyRows<T, 1>{});
+  else
+    run(FewRows<T, 1>{});
+  expect_launched("Cuda::grouped_outer");
+}
+
+template <class T>
+void grouped_sum(cudaStream_t stream, const Index* offsets, Index experts, const T* dc, Index columns, T* db) {
+  if (experts == 0 || columns == 0) return;
+  grouped_sum_kernel<<<blocks(columns, kSumColumns) * static_cast<unsigned>(experts), kThreads, 0, stream>>>(
+      offsets, dc, columns, db);
+  expect_launched("Cuda::grouped_sum");
+}
+
+}  // namespace gatefold::device

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+
+#include "gatefold/core/types.hpp"
+
+/// How the tiled product is cut: plain compile-time values, which change speed and never a result.
+namespace gatefold::device {
+
+/// A block of threads computes rows × columns of c, `depth` products of every sum at a time; a warp 8 × 4 threads of it,
+/// a thread row_parts × column_parts patches of 4 × 4.
+/// @tparam Whole   whether it is for operands all of whose fours are whole and aligned
+/// @tparam Blocks  how many blocks should fit a multiprocessor: bounds the registers of a thread
+template <int Rows, int Columns, int Depth, int RowParts, int ColumnParts, bool Whole, int Blocks>
+struct TileShape {
+  static constexpr int rows = Rows, columns = Columns, depth = Depth;
+  static constexpr int row_parts = RowParts, column_parts = ColumnParts, blocks = Blocks;
+  static constexpr bool whole_fours = Whole;
+  static constexpr int patch = 4, lane_rows = 8, lane_columns = 4;
+  static constexpr int warp_rows = row_parts * patch * lane_rows, warp_columns = column_parts * patch * lane_columns;
+  static constexpr int warps_down = rows / warp_rows, warps_across = columns / warp_columns;
+  static constexpr int threads = warps_down * warps_across * 32;
+
+  static_assert(rows % warp_rows == 0 && columns % warp_columns == 0, "gatefold: warps must tile the block");
+  static_assert(rows * depth / 4 % threads == 0 && columns * depth / 4 % threads == 0,
+                "gatefold: every thread must load the same number of fours");
+};
+
+/// Many rows for each expert, and few. With two first matrices (a gated unit) a thread keeps both sums.
+template <class T, int Matrices>
+struct ManyRows;
+template <>
+struct ManyRows<float, 1> : TileShape<128, 128, 16, 2, 2, true, 2> {};
+template <>
+struct ManyRows<float, 2> : TileShape<128, 64, 16, 2, 1, true, 2> {};
+template <>
+struct ManyRows<double, 1> : TileShape<64, 64, 16, 1, 2, true, 3> {};
+template <>
+struct ManyRows<double, 2> : TileShape<64, 32, 16, 1, 1, true, 3> {};
+template <class T, int Matrices>
+struct FewRows : TileShape<32, 64, 16, 1, 1, false, 5> {};
+
+}  // namespace gatefold::device

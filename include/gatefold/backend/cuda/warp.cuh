@@ -1,0 +1,34 @@
+#pragma once
+
+#include "gatefold/core/config.hpp"
+
+namespace gatefold::device {
+
+/// The lanes of a row on a device: one warp (backend/lanes.hpp). Sums and maxima are exchanged in a butterfly, so that
+/// every lane computes the same bits.
+///
+/// Callable from host code, where it would be wrong: functors are compiled for both sides and called on one.
+struct Warp {
+  static constexpr int size = 32;
+  int lane;
+
+  template <class T>
+  GATEFOLD_HD T sum(T v) const {
+#ifdef __CUDA_ARCH__
+    for (int distance = size / 2; distance > 0; distance /= 2) v += __shfl_xor_sync(0xffffffffu, v, distance);
+#endif
+    return v;
+  }
+  template <class T>
+  GATEFOLD_HD T max(T v) const {
+#ifdef __CUDA_ARCH__
+    for (int distance = size / 2; distance > 0; distance /= 2) {
+      const T other = __shfl_xor_sync(0xffffffffu, v, distance);
+      v = other > v ? other : v;
+    }
+#endif
+    return v;
+  }
+};
+
+}  // namespace gatefold::device

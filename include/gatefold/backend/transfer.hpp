@@ -1,0 +1,40 @@
+#pragma once
+
+#include <type_traits>
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/pack.hpp"
+#include "gatefold/tensor/tensor.hpp"
+#include "gatefold/tensor/view.hpp"
+
+/// Copies between a host backend and the backend of a context: the one way values travel. A view names its backend in
+/// its type, so that what lives on the host cannot reach a device by accident.
+namespace gatefold {
+
+/// to = from; one of both lives on the context's backend, the other on the host.
+/// @throws ArgumentError, before anything is written, unless the shapes agree
+/// @cost   one copy, finished on return
+template <class C, class T, int Rank, class From, class To>
+void transfer(C& ctx, View<const T, Rank, From> from, View<T, Rank, To> to) {
+  using B = typename C::Backend;
+  static_assert((std::is_same_v<B, To> && From::is_host) || (std::is_same_v<B, From> && To::is_host),
+                "gatefold: transfer copies between a host backend and the backend of the context");
+  for (int d = 0; d < Rank; ++d)
+    expect(to.extent(d) == from.extent(d), "transfer", Joined{"to.extent(", d, ")"}, from.extent(d), to.extent(d));
+  if constexpr (std::is_same_v<B, To>) {
+    B::from_host(ctx, from.size(), from.data(), to.data());
+  } else {
+    B::to_host(ctx, from.size(), from.data(), to.data());
+  }
+}
+
+/// Every tensor of a pack (a tensor is one), for instance the parameters of a model: `to` gets the shapes of `from`.
+/// @cost one copy for each tensor, finished on return
+template <class C, class P, class Q>
+void transfer(C& ctx, const P& from, Q& to) {
+  shape_like(to, from);
+  for_each_tensor([&](const Name&, const auto& a, auto& b) { transfer(ctx, a.view(), b.view()); }, from, to);
+}
+
+}  // namespace gatefold

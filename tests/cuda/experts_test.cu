@@ -1,0 +1,80 @@
+// Experts of single items on the device, as banks: uneven slots, experts without any, slots that belong to nobody.
+
+#include <doctest/doctest.h>
+
+#include <tuple>
+#include <vector>
+
+#include "gatefold/gatefold.cuh"
+#include "support/parity_layers.hpp"
+
+using namespace gatefold;
+using namespace gatefold::test;
+
+namespace {
+
+const Slots uneven{{3, 0, 5, 1}}, with_spare{{0, 4, 2}, 3}, one_takes_all{{0, 70, 0}};
+
+template <class T, class E>
+void check(const E& expert, const Expected& expected = {}, bool saved_is_whole = true) {
+  for (const Slots& slots : {uneven, with_spare}) {
+    Backends on;
+    CAPTURE(slots.counts.size());
+    expect_same_bank<T>(on, expert, slots, expected, saved_is_whole);
+  }
+}
+
+/// More experts than lanes, most without a slot.
+Slots many_experts() {
+  Slots slots{std::vector<Index>(40, 0), 1};
+  for (const std::size_t e : {0, 1, 31, 33, 39}) slots.counts[e] = static_cast<Index>(1 + e % 3);
+  return slots;
+}
+
+}  // namespace
+
+TEST_CASE("cuda: experts, double") {
+  SUBCASE("Linear") { check<double>(Linear{.model_dim = 37, .output_dim = 11}); }
+  SUBCASE("Linear without bias") { check<double>(Linear{.model_dim = 8, .output_dim = 5, .bias = false}); }
+  SUBCASE("Mlp, identity") { check<double>(Mlp<Identity>{.model_dim = 7, .hidden_dim = 13}); }
+  SUBCASE("Mlp, ReLU") { check<double>(Mlp<Relu>{.model_dim = 7, .hidden_dim = 13}); }
+  SUBCASE("Mlp, GELU") { check<double>(Mlp<Gelu>{.model_dim = 7, .hidden_dim = 13}); }
+  SUBCASE("Mlp, tanh GELU") { check<double>(Mlp<GeluTanh>{.model_dim = 7, .hidden_dim = 13}); }
+  SUBCASE("Mlp, SiLU") { check<double>(Mlp<Silu>{.model_dim = 7, .hidden_dim = 13}); }
+  SUBCASE("Mlp, cubic") { check<double>(Mlp<Cubic>{.model_dim = 7, .hidden_dim = 13}); }
+  SUBCASE("Mlp without bias") { check<double>(Mlp<Gelu>{.model_dim = 7, .hidden_dim = 13, .bias = false}); }
+  SUBCASE("GatedMlp, SiLU") { check<double>(GatedMlp<Silu>{.model_dim = 7, .hidden_dim = 13}); }
+  SUBCASE("NormExpert") { check<double>(NormExpert{.model_dim = 37}); }
+  SUBCASE("Experts of two kinds") {
+    const Experts mixed{std::tuple{Mlp<Gelu>{7, 13}, Linear{.model_dim = 7}}, {1, 3}};
+    Backends on;
+    expect_same_bank<double>(on, mixed, uneven, {}, false);  // a kind fills its own part
+    expect_same_bank<double>(on, mixed, {{2, 0, 0, 6}, 2}, {}, false);
+  }
+}
+
+TEST_CASE("cuda: experts, float") {
+  SUBCASE("Linear") { check<float>(Linear{.model_dim = 37, .output_dim = 11}); }
+  SUBCASE("Mlp, GELU") { check<float>(Mlp<Gelu>{.model_dim = 7, .hidden_dim = 13}); }
+  SUBCASE("GatedMlp, SiLU") { check<float>(GatedMlp<Silu>{.model_dim = 7, .hidden_dim = 13}); }
+  SUBCASE("NormExpert") { check<float>(NormExpert{.model_dim = 37}); }
+}
+
+TEST_CASE("cuda: experts, one with everything and more experts than lanes") {
+  for (const Slots& slots : {one_takes_all, many_experts()}) {
+    Backends on;
+    CAPTURE(slots.counts.size());
+    expect_same_bank<double>(on, Mlp<Gelu>{.model_dim = 7, .hidden_dim = 13}, slots);
+    expect_same_bank<double>(on, GatedMlp<Silu>{.model_dim = 7, .hidden_dim = 13}, slots);
+    expect_same_bank<double>(on, NormExpert{.model_dim = 37}, slots);
+  }
+}
+
+TEST_CASE("cuda: experts without a slot write nothing") {
+  for (const Slots& slots : {Slots{{0, 0, 0}, 4}, Slots{{0, 0, 0}, 0}}) {
+    CAPTURE(slots.spare);
+    Backends on;
+    expect_same_bank<double>(on, Mlp<Gelu>{.model_dim = 7, .hidden_dim = 13}, slots);
+    expect_same_bank<double>(on, NormExpert{.model_dim = 7}, slots);
+  }
+}

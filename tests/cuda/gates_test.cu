@@ -1,0 +1,153 @@
+// Gates under the names of their papers, and their scores and auxiliary losses: CUDA against the naive backend.
+#include "support/parity.hpp"
+
+using namespace gatefold;
+using namespace gatefold::test;
+
+namespace {
+
+/// Few experts without padding, and more experts than a warp has lanes with padding and an odd width.
+template <class T = double, class G>
+void expect_same_everywhere(const G& gate, Expected expected = {}, Index width = 5) {
+  Backends on;
+  SUBCASE("5 experts") { expect_same_gate<T>(on, with_experts(gate, 5), width, {.expected = expected}); }
+  SUBCASE("40 experts, padding") {
+    expect_same_gate<T>(on, with_experts(gate, 40), width, {.items = 24, .padding = true, .seed = {2}, .expected = expected});
+  }
+}
+
+/// The same gate with K picks of an item, where it has such an option.
+template <class G>
+G with_picks(G gate, Index k) {
+  if constexpr (requires { gate.selection.selection.k; }) {
+    gate.selection.selection.k = k;
+  } else if constexpr (requires { gate.selection.k; }) {
+    gate.selection.k = k;
+  } else if constexpr (requires { gate.k; }) {
+    gate.k = k;
+  }
+  return gate;
+}
+const std::vector<std::string> gradients{"dx", "grads"};
+
+/// What is 0 in some of the cases below.
+struct Zeros {
+  std::vector<std::string> always{}, one_expert = gradients, all_experts = always;
+};
+/// No item, one item; one expert, as many as lanes and one more, many; all experts for every item; equal items; numbers
+/// that are none.
+template <class G>
+void expect_same_at_edges(const G& gate, const Zeros& zeros = {}) {
+  Backends on;
+  const auto run = [&](Index experts, Index picks, const Case& c) {
+    expect_same_gate<double>(on, with_picks(with_experts(gate, experts), picks), 4, c);
+  };
+  SUBCASE("no item") { run(5, 2, {.items = 0, .expected = {.zeros = {"grads", "saved", "plan", "inferred"}}}); }
+  SUBCASE("one item") { run(5, 2, {.items = 1, .expected = {.zeros = zeros.always}}); }
+  SUBCASE("one expert") { run(1, 1, {.items = 9, .expected = {.zeros = zeros.one_expert}}); }
+  SUBCASE("33 experts") { run(33, 2, {.items = 9, .expected = {.zeros = zeros.always}}); }
+  SUBCASE("257 experts") { run(257, 3, {.items = 5, .expected = {.zeros = zeros.always}}); }
+  SUBCASE("all experts") { run(4, 4, {.items = 11, .expected = {.zeros = zeros.all_experts}}); }
+  SUBCASE("large items") { run(5, 2, {.items = 12, .spread = 1000, .expected = {.scale = 100, .zeros = zeros.always}}); }
+  SUBCASE("NaN and infinity") {
+    const auto edit = [](Index n, Index d, double v) { return n == 2 && d == 1 ? NAN : n == 5 && d == 0 ? INFINITY : v; };
+    run(5, 2, {.items = 9, .edit = edit, .expected = {.zeros = zeros.always, .nan = true}});
+  }
+}
+
+/// One loss of weight 1 beside others of weight 0.
+using AllLosses = ComposedGate<LinearScores, Independent, NoisyTopK, Balance, ZLoss, GShard, Importance, Load>;
+template <class LossT>
+AllLosses with_loss(const LossT& loss, Index k = 2) {
+  AllLosses gate{.selection = {.k = k},
+                 .auxiliary = {Balance{.weight = 0}, ZLoss{.weight = 0}, GShard{.weight = 0}, Importance{.weight = 0},
+                               Load{.weight = 0}}};
+  std::get<LossT>(gate.auxiliary) = loss;
+  return gate;
+}
+
+}  // namespace
+
+TEST_CASE("SoftmaxTopK") { expect_same_everywhere(SoftmaxTopK{}); }
+TEST_CASE("SoftmaxTopK, float") { expect_same_everywhere<float>(SoftmaxTopK{}); }
+TEST_CASE("SoftmaxTopK with the probabilities of all experts") {
+  expect_same_everywhere(SoftmaxTopK{.selection = {.k = 3, .renormalise = false}});
+}
+TEST_CASE("SoftmaxTopK at the edges") { expect_same_at_edges(SoftmaxTopK{}); }
+TEST_CASE("SoftmaxDense") { expect_same_everywhere(SoftmaxDense{}); }
+TEST_CASE("SoftmaxNoisyTop1") { expect_same_everywhere(SoftmaxNoisyTop1{}); }
+TEST_CASE("SoftmaxNoisyTop1 weighted by the noisy value") {
+  expect_same_everywhere(SoftmaxNoisyTop1{.selection = NoisyTop1<>::reference()});
+}
+TEST_CASE("PatchNoisyTop1") { expect_same_everywhere(PatchNoisyTop1{.scores = {.length = 3}}, {}, 6); }
+TEST_CASE("SoftmaxNoisyTopK") { expect_same_everywhere(SoftmaxNoisyTopK{}); }
+TEST_CASE("SoftmaxNoisyTopK without noise") {
+  Backends on;
+  expect_same_gate<double>(on, SoftmaxNoisyTopK{.scores = {.experts = 5}}, 4,
+                           {.noise = false, .expected = {.zeros = {"grads.selection"}}});
+}
+TEST_CASE("SoftmaxNoisyTopK at the edges") { expect_same_at_edges(SoftmaxNoisyTopK{}, {.one_expert = {"dx", "grads", "saved.4"}}); }
+TEST_CASE("the losses are left out of further evaluations") {
+  Backends on;
+  expect_same_gate<double>(on, SoftmaxNoisyTopK{.scores = {.experts = 5}}, 4, {.auxiliary = false});
+}
+TEST_CASE("VMoe") { expect_same_everywhere(VMoe{}); }
+TEST_CASE("VMoe, float") { expect_same_everywhere<float>(VMoe{}); }
+TEST_CASE("VMoe, published") { expect_same_everywhere(published::vmoe(0, 2, 1.05, 8)); }
+TEST_CASE("VMoe at the edges") { expect_same_at_edges(VMoe{}, {.one_expert = {"dx", "grads", "saved.4"}}); }
+TEST_CASE("Switch") { expect_same_everywhere(Switch{}); }
+TEST_CASE("Switch, published") { expect_same_everywhere(published::switch_transformer(0)); }
+TEST_CASE("Switch without jitter") {
+  Backends on;
+  expect_same_gate<double>(on, Switch{.scores = {.scores = {.experts = 5}}}, 4, {.noise = false});
+}
+TEST_CASE("GShardTop2") { expect_same_everywhere(GShardTop2{}); }
+TEST_CASE("GShardTop2, published") { expect_same_everywhere(published::gshard(0)); }
+TEST_CASE("XMoe") { expect_same_everywhere(XMoe{}); }
+TEST_CASE("XMoe without temperature and lengths of items") {
+  expect_same_everywhere(XMoe{.scores = CosineScores::reference()});
+}
+TEST_CASE("SmoeDropout") { expect_same_everywhere(SmoeDropout{}, {.zeros = {"grads.scores"}}); }
+TEST_CASE("SigmoidTopK") { expect_same_everywhere(SigmoidTopK{}, {.zeros = {"grads.selection.speed"}}); }
+TEST_CASE("SigmoidTopK, float") {
+  expect_same_everywhere<float>(SigmoidTopK{}, {.zeros = {"grads.selection.speed"}});
+}
+TEST_CASE("SigmoidTopK, published") {
+  expect_same_everywhere(published::aux_loss_free(0, 3), {.zeros = {"grads.selection.speed"}});
+}
+TEST_CASE("SigmoidTopK at the edges") {
+  expect_same_at_edges(SigmoidTopK{}, {.always = {"grads.selection.speed"}, .all_experts = {"grads.selection"}});
+}
+TEST_CASE("SoftmaxExpertChoice") { expect_same_everywhere(SoftmaxExpertChoice{}); }
+TEST_CASE("SoftmaxExpertChoice of sequences") {
+  Backends on;
+  expect_same_gate<double>(on, SoftmaxExpertChoice{.scores = {.experts = 5}}, 4,
+                           {.items = 36, .length = 12, .padding = true});
+}
+TEST_CASE("SoftmaxExpertChoice at the edges") { expect_same_at_edges(SoftmaxExpertChoice{}); }
+TEST_CASE("HashGate") { expect_same_everywhere(HashGate{.k = 3}, {.zeros = {"dx"}}); }
+TEST_CASE("SoftMoe") { expect_same_everywhere(SoftMoe{.slots = 2}); }
+TEST_CASE("SoftMoe, float") { expect_same_everywhere<float>(SoftMoe{.slots = 2}); }
+TEST_CASE("SoftMoe of sequences and unit items") {
+  Backends on;
+  for (const SoftMoe& gate : {SoftMoe::vmoe(), SoftMoe::reference()})
+    expect_same_gate<double>(on, with_experts(gate, 5), 4, {.items = 36, .length = 12, .padding = true});
+}
+
+TEST_CASE("LinearScores of sequences, without bias") {
+  expect_same_everywhere(SoftmaxTopK{.scores = {.length = 3, .bias = false}}, {}, 6);
+}
+TEST_CASE("Jitter of frozen cosine scores") {
+  expect_same_everywhere(ComposedGate<Jitter<Frozen<CosineScores>>, Independent, TopK>{}, {.zeros = {"grads.scores"}});
+}
+
+TEST_CASE("Balance") { expect_same_everywhere(with_loss(Balance{.weight = 1})); }
+TEST_CASE("Balance of picks") { expect_same_everywhere(with_loss(Balance{.weight = 1, .per_pick = true}, 3)); }
+TEST_CASE("ZLoss") { expect_same_everywhere(with_loss(ZLoss{.weight = 1})); }
+TEST_CASE("GShard") { expect_same_everywhere(with_loss(GShard{.weight = 1}, 3)); }
+TEST_CASE("Importance") { expect_same_everywhere(with_loss(Importance{.weight = 1})); }
+TEST_CASE("Importance with unbiased variance") {
+  expect_same_everywhere(with_loss(Importance{.weight = 1, .cv = CvSquared::fastmoe()}));
+}
+TEST_CASE("Load") { expect_same_everywhere(with_loss(Load{.weight = 1})); }
+TEST_CASE("Load against the other experts") { expect_same_everywhere(with_loss(Load::shazeer(1))); }

@@ -1,0 +1,67 @@
+// Branches and layers on the device, alone and in each other.
+
+#include <doctest/doctest.h>
+
+#include "gatefold/gatefold.cuh"
+#include "support/parity.hpp"
+
+using namespace gatefold;
+using namespace gatefold::test;
+
+namespace {
+
+constexpr Index dim = 12;
+const Mlp<Gelu> mlp{.model_dim = dim, .hidden_dim = 7};
+const Mixture mixture{SoftmaxTopK{.scores = {.experts = 5}, .selection = {.k = 2}}, mlp};
+
+template <class T, class L>
+void check(const L& layer, const Case& c = {.items = 21}) {
+  Backends on;
+  expect_same_layer<T>(on, layer, c);
+}
+
+/// Items all alike: they all go to the same experts.
+double alike(Index, Index d, double) { return 0.1 * static_cast<double>(d) - 0.3; }
+/// Padding that holds numbers, as attention asks for.
+double stays_finite(Index, Index, double v) { return v == v ? v : 0.25; }
+
+}  // namespace
+
+TEST_CASE("cuda: a mixture") {
+  SUBCASE("double") { check<double>(mixture); }
+  SUBCASE("float") { check<float>(mixture); }
+  SUBCASE("one item") { check<double>(mixture, {.items = 1}); }
+  SUBCASE("no item") { check<double>(mixture, {.items = 0, .expected = {.zeros = {"grads", "saved"}}}); }
+  SUBCASE("of items that are alike") { check<double>(mixture, {.items = 21, .edit = alike}); }
+  SUBCASE("of soft slots") {
+    check<double>(Mixture{SoftMoe{.count = 3, .slots = 2}, Linear{.model_dim = dim, .output_dim = 5}},
+                  {.items = 12, .length = 4});
+  }
+}
+
+TEST_CASE("cuda: layers of one branch") {
+  const Residual residual{update::HeavyBall{}, mixture};
+  SUBCASE("LayerNorm, wider than a warp") { check<double>(LayerNorm{.model_dim = 45}); }
+  SUBCASE("LayerNorm, float") { check<float>(LayerNorm{.model_dim = 45}); }
+  SUBCASE("PreNorm") { check<double>(PreNorm{LayerNorm{}, mixture}); }
+  SUBCASE("OneExpert") { check<double>(OneExpert{mlp}); }
+  SUBCASE("NoResidual") { check<double>(NoResidual{OneExpert{Linear{.model_dim = dim, .output_dim = 3}}}); }
+  SUBCASE("WithShared") { check<double>(WithShared{mixture, mlp, 0.5}); }
+  SUBCASE("PerToken") { check<double>(PerToken{3, residual}, {.items = 7}); }
+  SUBCASE("Residual") { check<double>(residual); }
+  SUBCASE("Residual, two evaluations") { check<double>(Residual{update::SharpnessAware{.rho = 0.2}, mixture}); }
+  SUBCASE("no item") {
+    check<double>(PreNorm{LayerNorm{}, OneExpert{mlp}}, {.items = 0, .expected = {.zeros = {"grads"}}});
+  }
+}
+
+TEST_CASE("cuda: attention") {
+  const Attention attention{.model_dim = dim, .heads = 2};
+  SUBCASE("causal") { check<double>(attention, {.items = 24, .length = 8}); }
+  SUBCASE("padding") { check<double>(attention, {.items = 24, .length = 8, .padding = true, .edit = stays_finite}); }
+  SUBCASE("both ways, all items one sequence") {
+    check<double>(Attention{.model_dim = dim, .heads = 3, .causal = false}, {.items = 19});
+  }
+  SUBCASE("more than a block of keys") { check<double>(Attention{.model_dim = 4}, {.items = 140}); }
+  SUBCASE("float") { check<float>(attention, {.items = 24, .length = 8}); }
+}

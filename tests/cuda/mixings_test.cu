@@ -1,0 +1,68 @@
+// Gates whose items share their probabilities: similarity and attention. CUDA against the naive backend.
+#include "support/parity.hpp"
+
+using namespace gatefold;
+using namespace gatefold::test;
+
+namespace {
+
+using Similar = SimilarityAware<SoftmaxTopK>;
+using Attentive = AttentionAware<SoftmaxTopK>;
+
+/// One sequence; several sequences with padding and more experts than a warp has lanes; no item; one item, that has nobody
+/// to listen to.
+template <class T, class G>
+void expect_same_of(const G& gate, bool causal, const std::vector<std::string>& zeros,
+                    const std::vector<std::string>& alone) {
+  // Scores are sums of products that an exponential follows.
+  constexpr double scale = 20, rounding = 100 * relative_tolerance<T> / 1e3;
+  Backends on;
+  const auto run = [&](Index experts, Index width, Case c) {
+    c.causal = causal;
+    c.expected.scale = scale;
+    expect_same_gate<T>(on, with_experts(gate, experts), width, c);
+  };
+  SUBCASE("one sequence") { run(5, 6, {.items = 33, .expected = {.zeros = zeros}}); }
+  SUBCASE("sequences, padding, 40 experts") {
+    run(40, 6, {.items = 30, .length = 10, .padding = true, .expected = {.zeros = zeros}});
+  }
+  SUBCASE("no item") { run(3, 4, {.items = 0, .expected = {.zeros = {"grads", "dtrace"}}}); }
+  SUBCASE("one item") { run(3, 4, {.items = 1, .expected = {.zeros = alone, .rounding = rounding}}); }
+}
+template <class T = double>
+void expect_same_similar(const TokenSimilarity& mixing) {
+  expect_same_of<T>(Similar{.mixing = mixing}, true, {}, {"grads.mixing"});
+}
+template <class T = double>
+void expect_same_attentive(const AttentionPosterior& mixing, bool causal = true) {
+  // The sum over the keys of one head is all that a log-sum-exp of attention could change.
+  const bool every = mixing.head == FollowedHead::every;
+  expect_same_of<T>(Attentive{.mixing = mixing}, causal,
+                    every ? std::vector<std::string>{} : std::vector<std::string>{"dtrace.log_sum_exp"}, {"dtrace"});
+}
+
+}  // namespace
+
+TEST_CASE("TokenSimilarity") { expect_same_similar({}); }
+TEST_CASE("TokenSimilarity, float") { expect_same_similar<float>({}); }
+TEST_CASE("TokenSimilarity of items that see later ones, sharp") { expect_same_similar({.tau = 0.2, .causal = false}); }
+TEST_CASE("TokenSimilarity with a learned metric") { expect_same_similar({.learned_metric = true}); }
+TEST_CASE("TokenSimilarity that listens to the confident alone") { expect_same_similar({.only_confident = true}); }
+TEST_CASE("AttentionPosterior") { expect_same_attentive({}); }
+TEST_CASE("AttentionPosterior, float") { expect_same_attentive<float>({}); }
+TEST_CASE("AttentionPosterior of the sequence's head") {
+  expect_same_attentive({.head = FollowedHead::lowest_entropy_of_sequence});
+}
+TEST_CASE("AttentionPosterior of every head") {
+  expect_same_attentive({.sigma = 0.7, .head = FollowedHead::every, .mean_of_heads = false});
+}
+TEST_CASE("AttentionPosterior of attention that sees later items") { expect_same_attentive({}, false); }
+TEST_CASE("AttentionPosterior that listens to the confident alone") { expect_same_attentive({.only_confident = true}); }
+TEST_CASE("a sequence of more rows than a block has") {
+  Backends on;
+  static_assert(mixing::rows_per_block < 131);
+  expect_same_gate<double>(on, Similar{.scores = {.experts = 3}, .mixing = {.causal = false}}, 2,
+                           {.items = 131, .expected = {.scale = 20}});
+  expect_same_gate<double>(on, Attentive{.scores = {.experts = 3}}, 2,
+                           {.items = 131, .expected = {.scale = 20, .zeros = {"dtrace.log_sum_exp"}}});
+}

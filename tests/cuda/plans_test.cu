@@ -1,0 +1,171 @@
+// Sorting by group, and plans: dispatch, combination and their adjoints. CUDA against the naive backend and by definition.
+#include "support/parity.hpp"
+
+using namespace gatefold;
+using namespace gatefold::test;
+
+namespace {
+
+/// group_by on both backends. What stands after the last group is left alone.
+void expect_same_groups(const std::vector<Index>& keys, Index groups) {
+  Backends on;
+  const Index n = static_cast<Index>(keys.size());
+  CAPTURE(n);
+  CAPTURE(groups);
+  Tensor<Index, 1, Naive> key(n), offsets(groups + 1), order(n);
+  for (Index i = 0; i < n; ++i) key(i) = keys[static_cast<std::size_t>(i)];
+  Naive::group_by(on.naive, std::as_const(key).view(), offsets.view(), order.view());
+  const auto cuda_key = on_cuda<Tensor<Index, 1, Cuda>>(on, key);
+  Tensor<Index, 1, Cuda> cuda_offsets(groups + 1), cuda_order(n);
+  Cuda::group_by(on.cuda, cuda_key.view(), cuda_offsets.view(), cuda_order.view());
+  expect_same(on, "offsets", offsets, cuda_offsets, {});
+  expect_same<Index, 1>(on, "order", order.view(), cuda_order.view(), {}, offsets(groups));
+}
+/// n keys in [least, least + count)
+std::vector<Index> random_keys(Index n, Index least, Index count) {
+  std::vector<Index> keys;
+  for (Index i = 0; i < n; ++i)
+    keys.push_back(least + static_cast<Index>(mix64(static_cast<std::uint64_t>(i)) % static_cast<std::uint64_t>(count)));
+  return keys;
+}
+
+/// A plan with dropped picks, experts without items and an item without expert, the same on both backends.
+template <class T>
+struct Plans {
+  SparsePlan<T, Naive> naive;
+  SparsePlan<T, Cuda> cuda;
+
+  Plans(Backends& on, Index items, Index experts, Index picks) {
+    naive.resize(items, experts, picks);
+    cuda.resize(items, experts, picks);
+    const auto random = [](Index i, Index count) {
+      return static_cast<Index>(mix64(static_cast<std::uint64_t>(i)) % static_cast<std::uint64_t>(count));
+    };
+    for (Index p = 0; p < picks; ++p) {
+      naive.item(p) = random(p, items - 1);
+      naive.expert(p) = 2 * random(p + 1000, (experts + 1) / 2);
+      if (p % 6 == 1) naive.expert(p) = ~naive.expert(p);
+      if (p % 11 == 4) naive.expert(p) = no_pick;
+      naive.weight(p) = static_cast<T>(0.1 + 0.01 * static_cast<double>(p));
+    }
+    transfer(on.cuda, naive.item, cuda.item);
+    transfer(on.cuda, naive.expert, cuda.expert);
+    transfer(on.cuda, naive.weight, cuda.weight);
+    naive.build(on.naive);
+    cuda.build(on.cuda);
+  }
+  /// Every slot but those of dropped picks.
+  Index used() const { return naive.offsets(naive.experts()); }
+};
+
+/// Combination of random slots, its adjoint, and the adjoint of dispatch.
+template <class T, class B>
+struct Combined {
+  Tensor<T, 2, B> out, dz, dx;
+  Tensor<T, 1, B> dweight;
+
+  template <class P>
+  Combined(typename B::Context& ctx, const P& plan, const Tensor<T, 2, B>& z, const Tensor<T, 2, B>& dout)
+      : out(constant_tensor<T>(ctx, 12345, dout.extent(0), dout.extent(1))),
+        dz(z.extent(0), z.extent(1)),
+        dx(constant_tensor<T>(ctx, 0.5, dout.extent(0), dout.extent(1))),
+        dweight(plan.weight.size()) {
+    const auto mark = ctx.mark();
+    auto d = plan.grad(ctx);
+    plan.combine(ctx, z, out);
+    plan.combine_backward(ctx, z, dout, dz, d);
+    plan.dispatch_backward(ctx, dout, z, dx, d);
+    copy(ctx, View<const T, 1, B>(d.weight), dweight.view());
+  }
+};
+
+}  // namespace
+
+TEST_CASE("group_by: random keys, few and many groups") {
+  expect_same_groups(random_keys(300, 0, 7), 7);
+  expect_same_groups(random_keys(300, 0, 64), 64);
+  expect_same_groups(random_keys(200, 0, 1000), 1000);
+}
+TEST_CASE("group_by: negative keys and keys past the last group are left out") {
+  expect_same_groups(random_keys(300, -4, 13), 5);
+  expect_same_groups({-1, -2, std::numeric_limits<Index>::min(), 7, std::numeric_limits<Index>::max()}, 7);
+  expect_same_groups({Index(1) << 32, (Index(1) << 32) + 1, 1, 0}, 2);
+  expect_same_groups({-1, -1, -1}, 3);
+}
+TEST_CASE("group_by: no key, one key, one group, no group") {
+  expect_same_groups({}, 4);
+  expect_same_groups({3}, 4);
+  expect_same_groups(random_keys(100, 0, 1), 1);
+  expect_same_groups(random_keys(40, 0, 3), 0);
+  expect_same_groups({}, 0);
+}
+TEST_CASE("group_by: every key in one group of many") {
+  expect_same_groups(std::vector<Index>(500, 3), 9);
+  expect_same_groups(std::vector<Index>(500, 8), 9);
+}
+TEST_CASE("group_by is stable where the keys fill many tiles") { expect_same_groups(random_keys(9000, -1, 40), 38); }
+TEST_CASE("group_by without offsets does nothing") {
+  Cuda::Context ctx;
+  Tensor<Index, 1, Cuda> keys(3), offsets, order(3);
+  CHECK_NOTHROW(Cuda::group_by(ctx, std::as_const(keys).view(), offsets.view(), order.view()));
+}
+
+TEST_CASE_TEMPLATE("SparsePlan: sorted, combined, and both adjoints", T, double, float) {
+  Backends on;
+  for (const Index columns : {1, 7, 45}) {
+    CAPTURE(columns);
+    const Index items = 20, experts = 9, picks = 63;
+    const Plans<T> plan(on, items, experts, picks);
+    CHECK(plan.used() < picks);
+    expect_same(on, "plan", plan.naive, plan.cuda, {});
+    const auto z = random_tensor<T>(on, {1}, 1, picks, columns), dout = random_tensor<T>(on, {2}, 1, items, columns);
+    const Combined<T, Naive> naive(on.naive, plan.naive, z, dout);
+    const Combined<T, Cuda> cuda(on.cuda, plan.cuda, on_cuda<Tensor<T, 2, Cuda>>(on, z),
+                                 on_cuda<Tensor<T, 2, Cuda>>(on, dout));
+    expect_same(on, "out", naive.out, cuda.out, {});
+    expect_same(on, "dz", naive.dz, cuda.dz, {.slots = picks, .used = plan.used()});
+    expect_same(on, "dweight", naive.dweight, cuda.dweight, {});
+    expect_same(on, "dx", naive.dx, cuda.dx, {});
+  }
+}
+TEST_CASE("SparsePlan by definition: an item is the weighted sum of its slots, and 0 without one") {
+  Backends on;
+  const Index items = 20, experts = 9, picks = 63, columns = 5;
+  const Plans<double> plan(on, items, experts, picks);
+  const auto z = random_tensor<double>(on, {1}, 1, picks, columns);
+  Tensor<double, 2, Cuda> device_out(items, columns);
+  plan.cuda.combine(on.cuda, on_cuda<Tensor<double, 2, Cuda>>(on, z), device_out);
+  Tensor<double, 2, Naive> out;
+  transfer(on.cuda, device_out, out);
+  for (Index n = 0; n < items; ++n)
+    for (Index j = 0; j < columns; ++j) {
+      // The slot of a pick is the number of kept picks with a lower expert, or with its own and an earlier place.
+      double sum = 0;
+      for (Index p = 0; p < picks; ++p) {
+        if (plan.naive.item(p) != n || plan.naive.expert(p) < 0) continue;
+        Index slot = 0;
+        for (Index other = 0; other < picks; ++other) {
+          const Index e = plan.naive.expert(other), own = plan.naive.expert(p);
+          slot += e >= 0 && (e < own || (e == own && other < p));
+        }
+        sum += plan.naive.weight(p) * z(slot, j);
+      }
+      CHECK(out(n, j) == doctest::Approx(sum).epsilon(1e-13));
+    }
+  CHECK(out(items - 1, 0) == 0);
+}
+
+TEST_CASE_TEMPLATE("mixtures through a plan that drops, of sequences and of slots that are mixtures", G, VMoe,
+                   SoftmaxExpertChoice, SoftMoe) {
+  Backends on;
+  const Mixture layer{with_experts(G{}, 5), Linear{.model_dim = 6}};
+  expect_same_layer<double>(on, layer, {.items = 30});
+  expect_same_layer<double>(on, layer, {.items = 30, .length = 10, .padding = true});
+  expect_same_layer<float>(on, layer, {.items = 12, .length = 4});
+}
+TEST_CASE_TEMPLATE("mixtures of no item and of one", G, SoftmaxExpertChoice, SoftMoe) {
+  Backends on;
+  const Mixture layer{with_experts(G{}, 5), Linear{.model_dim = 6}};
+  expect_same_layer<double>(on, layer, {.items = 0, .expected = {.zeros = {"grads"}}});
+  expect_same_layer<double>(on, layer, {.items = 1});
+}

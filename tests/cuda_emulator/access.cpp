@@ -1,0 +1,304 @@
+// Loads, stores, atomics and copies: finds the memory behind an address, checks it, and records who touched it.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "cuda_emulator/interpreter.hpp"
+#include "cuda_emulator/lanes.hpp"
+#include "cuda_emulator/real16.hpp"
+#include "cuda_emulator/report.hpp"
+
+namespace gatefold::cuda_emulator {
+namespace {
+
+const char* verb(const Instruction& in, bool write) {
+  return in.op == Opcode::atomic ? "atomic access" : write ? "store" : "load";
+}
+
+/// Constant sizes, so that each becomes one instruction of the host.
+std::uint64_t read_bytes(const char* from, std::size_t bytes) {
+  std::uint64_t value = 0;
+  switch (bytes) {
+    case 1: std::memcpy(&value, from, 1); break;
+    case 2: std::memcpy(&value, from, 2); break;
+    case 4: std::memcpy(&value, from, 4); break;
+    default: std::memcpy(&value, from, 8); break;
+  }
+  return value;
+}
+
+void write_bytes(char* to, std::uint64_t value, std::size_t bytes) {
+  switch (bytes) {
+    case 1: std::memcpy(to, &value, 1); break;
+    case 2: std::memcpy(to, &value, 2); break;
+    case 4: std::memcpy(to, &value, 4); break;
+    default: std::memcpy(to, &value, 8); break;
+  }
+}
+
+std::uint64_t sign_extended(std::uint64_t value, int bits) {
+  return static_cast<std::uint64_t>(static_cast<std::int64_t>(value << (64 - bits)) >> (64 - bits));
+}
+
+std::uint64_t sum(Type type, std::uint64_t a, std::uint64_t b) {
+  if (type.kind == Kind::bfloat || (type.kind == Kind::real && type.bits == 16)) {
+    auto halves = [&](auto zero) {
+      using T = decltype(zero);
+      const T x{static_cast<std::uint16_t>(a)}, y{static_cast<std::uint16_t>(b)};
+      return std::uint64_t{T::rounded(x.value() + y.value()).bits};
+    };
+    return type.kind == Kind::bfloat ? halves(BFloat{}) : halves(Half{});
+  }
+  if (type.kind != Kind::real) return a + b;
+  if (type.bits == 64) return std::bit_cast<std::uint64_t>(std::bit_cast<double>(a) + std::bit_cast<double>(b));
+  const auto x = std::bit_cast<float>(static_cast<std::uint32_t>(a)), y = std::bit_cast<float>(static_cast<std::uint32_t>(b));
+  return std::bit_cast<std::uint32_t>(x + y);
+}
+
+bool less_than(Type type, std::uint64_t a, std::uint64_t b) {
+  if (type.kind != Kind::signed_integer) return a < b;
+  return static_cast<std::int64_t>(sign_extended(a, type.bits)) < static_cast<std::int64_t>(sign_extended(b, type.bits));
+}
+
+/// What an atomic operation leaves in memory.
+std::uint64_t updated(Update update, Type type, std::uint64_t old, std::uint64_t b, std::uint64_t c) {
+  switch (update) {
+    case Update::add: return sum(type, old, b);
+    case Update::minimum: return less_than(type, b, old) ? b : old;
+    case Update::maximum: return less_than(type, old, b) ? b : old;
+    case Update::exchange: return b;
+    case Update::compare: return old == b ? c : old;
+    case Update::conjunction: return old & b;
+    case Update::disjunction: return old | b;
+    case Update::exclusive: return old ^ b;
+    case Update::increment: return old >= b ? 0 : old + 1;
+    default: return old == 0 || old > b ? b : old - 1;
+  }
+}
+
+}  // namespace
+
+// ----------------------------------------------------------------------------------------------------------- addresses
+
+std::uint64_t Warp::address(const Instruction& in, const Operand& operand, int lane) const {
+  return read(operand, lane) + static_cast<std::uint64_t>(in.offset);
+}
+
+void Warp::check_alignment(const Instruction& in, std::uint64_t address, std::size_t bytes, int lane, const char* space) {
+  if (address % bytes == 0) return;
+  fail("misaligned " + std::string(space) + " access of " + std::to_string(bytes) + " bytes at " + hexadecimal(address), in,
+       lane);
+}
+
+void Warp::record(CellArray& cells, std::size_t offset, std::uint32_t horizon, const Instruction& in, std::uint64_t address,
+                  std::size_t bytes, int lane, bool write) {
+  Block& block = block_;
+  const auto site = static_cast<std::uint32_t>(&in - kernel_.code.data());
+  const std::uint32_t thread = index_ * warp_size + lane;
+  const Stamp now = Stamp::make(block.view_.segment, thread, site, in.strong);
+  const Stamp earlier = cells.record(Access{block.view_, now, horizon, write}, offset, bytes);
+  if (!earlier || !block.grid_.raced.insert(site).second) return;
+  const Instruction& other = kernel_.code[earlier.site()];
+  const bool shared = &cells == &block.shared_cells_;
+  race("data race: " + std::string(shared ? "shared" : "global") + " " + verb(in, write) + " of " + std::to_string(bytes) +
+       " bytes at " + hexadecimal(address) + ", by " + block.grid_.thread_name(block.number_, thread) + ": " +
+       std::string(kernel_.sources[in.source].text) + source_position(kernel_, in) + ", not ordered with that by " +
+       block.grid_.thread_name(block.grid_.timeline.block_of(earlier.segment()), earlier.thread()) + ": " +
+       std::string(kernel_.sources[other.source].text) + source_position(kernel_, other) + ", in kernel " +
+       demangled(kernel_.name));
+}
+
+char* Warp::resolve_global(const Instruction& in, std::uint64_t address, std::size_t bytes, int lane, bool write) {
+  Memory& memory = Memory::device();
+  Allocation* allocation = memory.find(address, bytes, in.hint);
+  if (allocation == nullptr) {
+    fail("out of bounds global " + std::string(verb(in, write)) + " of " + std::to_string(bytes) + " bytes at " +
+             hexadecimal(address) + " (" + memory.describe(address) + ")", in, lane);
+  }
+  check_alignment(in, address, std::bit_floor(bytes), lane, "global");
+  if (block_.grid_.look_for_races) {
+    if (!allocation->cells) allocation->cells = CellArray(allocation->size);
+    record(allocation->cells, address - allocation->base, block_.grid_.timeline.first(), in, address, bytes, lane, write);
+  }
+  (write ? block_.grid_.tally.global_bytes_stored : block_.grid_.tally.global_bytes_loaded) += bytes;
+  return reinterpret_cast<char*>(address);
+}
+
+char* Warp::resolve_shared(const Instruction& in, std::uint64_t address, std::size_t bytes, int lane, bool write) {
+  std::vector<char>& shared = block_.shared_;
+  if (address > shared.size() || bytes > shared.size() - address) {
+    fail("out of bounds shared " + std::string(verb(in, write)) + " of " + std::to_string(bytes) + " bytes at " +
+             hexadecimal(address) + " (the block has " + std::to_string(shared.size()) + " bytes)", in, lane);
+  }
+  check_alignment(in, address, std::bit_floor(bytes), lane, "shared");
+  if (block_.grid_.look_for_races) record(block_.shared_cells_, address, block_.first_segment_, in, address, bytes, lane, write);
+  return shared.data() + address;
+}
+
+char* Warp::resolve(const Instruction& in, Space space, std::uint64_t address, std::size_t bytes, int lane, bool write) {
+  switch (space) {
+    case Space::global:
+    case Space::constant: return resolve_global(in, address, bytes, lane, write);
+    case Space::shared: return resolve_shared(in, address & 0xffffffff, bytes, lane, write);
+    case Space::local:
+      if (address > local_bytes_ || bytes > local_bytes_ - address) {
+        fail("out of bounds local " + std::string(verb(in, write)) + " of " + std::to_string(bytes) + " bytes at " +
+                 hexadecimal(address) + " (the thread has " + std::to_string(local_bytes_) + " bytes)", in, lane);
+      }
+      check_alignment(in, address, bytes, lane, "local");
+      return local(lane) + address;
+    case Space::parameter: {
+      std::vector<char>& parameters = block_.grid_.parameters;
+      if (address > parameters.size() || bytes > parameters.size() - address) {
+        fail("out of bounds access to the parameters at " + hexadecimal(address), in, lane);
+      }
+      return parameters.data() + address;
+    }
+    case Space::generic: break;
+  }
+  // Generic addresses are those of the host: of the block's shared memory, the thread's local memory, the parameters.
+  auto within = [&](const char* base, std::size_t size) { return address - reinterpret_cast<std::uint64_t>(base) < size; };
+  const std::vector<char>&shared = block_.shared_, &parameters = block_.grid_.parameters;
+  auto offset = [&](const char* base) { return address - reinterpret_cast<std::uint64_t>(base); };
+  if (within(shared.data(), shared.size())) return resolve(in, Space::shared, offset(shared.data()), bytes, lane, write);
+  if (within(local(lane), local_bytes_)) return resolve(in, Space::local, offset(local(lane)), bytes, lane, write);
+  if (within(parameters.data(), parameters.size())) {
+    return resolve(in, Space::parameter, offset(parameters.data()), bytes, lane, write);
+  }
+  return resolve_global(in, address, bytes, lane, write);
+}
+
+void Warp::cvta(const Instruction& in, std::uint32_t lanes) {
+  for_lanes(lanes, [&](int lane) {
+    const char* base = nullptr;
+    if (in.space == Space::shared) base = block_.shared_.data();
+    if (in.space == Space::local) base = local(lane);
+    if (in.space == Space::parameter) base = block_.grid_.parameters.data();
+    const auto window = reinterpret_cast<std::uint64_t>(base), from = read(in[1], lane);
+    write(in[0], lane, in.mode ? from - window : from + window);
+  });
+}
+
+void Warp::isspacep(const Instruction& in, std::uint32_t lanes) {
+  for_lanes(lanes, [&](int lane) {
+    const std::uint64_t address = read(in[1], lane);
+    auto within = [&](const char* base, std::size_t size) { return address - reinterpret_cast<std::uint64_t>(base) < size; };
+    const bool shared = within(block_.shared_.data(), block_.shared_.size()), local = within(this->local(lane), local_bytes_);
+    const bool parameter = within(block_.grid_.parameters.data(), block_.grid_.parameters.size());
+    write(in[0], lane, in.space == Space::shared      ? shared
+                       : in.space == Space::local     ? local
+                       : in.space == Space::parameter ? parameter
+                                                      : !shared && !local && !parameter);
+  });
+}
+
+// -------------------------------------------------------------------------------------------------------- instructions
+
+void Warp::load(const Instruction& in, std::uint32_t lanes) {
+  const std::size_t bytes = in.type.bytes();
+  const bool is_signed = in.type.kind == Kind::signed_integer;
+  const Operand& from = in[in.elements];
+  for_lanes(lanes, [&](int lane) {
+    const char* memory = resolve(in, in.space, address(in, from, lane), bytes * in.elements, lane, false);
+    for (std::size_t i = 0; i < in.elements; ++i) {
+      std::uint64_t value = read_bytes(memory + i * bytes, bytes);
+      if (is_signed) value = sign_extended(value, in.type.bits);
+      write(in[i], lane, value);
+    }
+  });
+}
+
+void Warp::store(const Instruction& in, std::uint32_t lanes) {
+  const std::size_t bytes = in.type.bytes();
+  for_lanes(lanes, [&](int lane) {
+    char* memory = resolve(in, in.space, address(in, in[0], lane), bytes * in.elements, lane, true);
+    for (std::size_t i = 0; i < in.elements; ++i) write_bytes(memory + i * bytes, read(in[1 + i], lane), bytes);
+  });
+}
+
+void Warp::atomic(const Instruction& in, std::uint32_t lanes) {
+  const auto update = static_cast<Update>(in.mode);
+  const std::size_t bytes = in.type.bytes();
+  const std::uint64_t mask = ~std::uint64_t{0} >> (64 - in.type.bits);
+  for_lanes(lanes, [&](int lane) {
+    char* memory = resolve(in, in.space, address(in, in[1], lane), bytes, lane, true);
+    const std::uint64_t old = read_bytes(memory, bytes), b = read(in[2], lane) & mask;
+    const std::uint64_t c = update == Update::compare ? read(in[3], lane) & mask : 0;
+    write_bytes(memory, updated(update, in.type, old, b, c), bytes);
+    write(in[0], lane, old);
+  });
+}
+
+/// cp.async: [to, from, bytes to write, bytes to read]
+void Warp::copy_async(const Instruction& in, std::uint32_t lanes) {
+  for_lanes(lanes, [&](int lane) {
+    const std::uint64_t bytes = read(in[2], lane), given = std::min(read(in[3], lane), bytes);
+    char* to = resolve(in, Space::shared, address(in, in[0], lane), bytes, lane, true);
+    const std::uint64_t from = read(in[1], lane) + static_cast<std::uint64_t>(in.second_offset);
+    std::memset(to, 0, bytes);
+    if (given > 0) std::memcpy(to, resolve(in, Space::global, from, given, lane, false), given);
+  });
+}
+
+/// cp.async.bulk: [to, from, bytes, mbarrier]. Its accesses are not looked at for races: the mbarrier orders them.
+void Warp::copy_bulk(const Instruction& in, std::uint32_t lanes) {
+  for_lanes(lanes, [&](int lane) {
+    const std::uint64_t to = read(in[0], lane) & 0xffffffff, from = read(in[1], lane), bytes = read(in[2], lane);
+    check_alignment(in, to | from | bytes, 16, lane, "bulk");
+    if (to > block_.shared_.size() || bytes > block_.shared_.size() - to) {
+      fail("out of bounds shared bulk copy of " + std::to_string(bytes) + " bytes to " + hexadecimal(to), in, lane);
+    }
+    if (!Memory::device().contains(reinterpret_cast<const void*>(from), bytes)) {
+      fail("out of bounds global bulk copy of " + std::to_string(bytes) + " bytes from " + hexadecimal(from) + " (" +
+               Memory::device().describe(from) + ")", in, lane);
+    }
+    std::memcpy(block_.shared_.data() + to, reinterpret_cast<const char*>(from), bytes);
+    Block::Mbarrier& barrier = block_.mbarriers_[read(in[3], lane) & 0xffffffff];
+    barrier.bytes -= static_cast<std::int64_t>(bytes);
+    barrier.settle();
+  });
+}
+
+/// @returns false where a lane waits in vain
+bool Warp::mbarrier(const Instruction& in, std::uint32_t lanes) {
+  const auto arrival = static_cast<Arrival>(in.mode);
+  const bool has_result = arrival == Arrival::arrive || arrival == Arrival::arrive_expect || arrival == Arrival::wait;
+  const std::size_t first = has_result ? 1 : 0;
+  bool all = true;
+  for_lanes(lanes, [&](int lane) {
+    std::uint64_t where = read(in[first], lane);
+    if (in.space == Space::generic) where -= reinterpret_cast<std::uint64_t>(block_.shared_.data());
+    where &= 0xffffffff;
+    resolve_shared(in, where, 8, lane, true);
+    Block::Mbarrier& barrier = block_.mbarriers_[where];
+    const auto operand = in.count > first + 1 ? read(in[first + 1], lane) : 0;
+    switch (arrival) {
+      case Arrival::initialise:
+        barrier = {};
+        barrier.expected = barrier.pending = static_cast<std::uint32_t>(operand);
+        break;
+      case Arrival::invalidate: block_.mbarriers_.erase(where); break;
+      case Arrival::expect: barrier.bytes += static_cast<std::int64_t>(operand); break;
+      case Arrival::arrive:
+      case Arrival::arrive_expect: {
+        const std::uint32_t count = arrival == Arrival::arrive ? static_cast<std::uint32_t>(operand) : 1;
+        if (count > barrier.pending) fail("more arrivals at an mbarrier than it expects", in, lane);
+        if (arrival == Arrival::arrive_expect) barrier.bytes += static_cast<std::int64_t>(operand);
+        write(in[0], lane, barrier.phase);
+        barrier.pending -= count;
+        barrier.settle();
+        break;
+      }
+      case Arrival::wait: {
+        // Waits for the end of the phase that the operand names: its parity, or the state that arrive returned.
+        const bool done = barrier.phase != (operand & 1);
+        write(in[0], lane, done);
+        all = all && done;
+        break;
+      }
+    }
+  });
+  return all;
+}
+
+}  // namespace gatefold::cuda_emulator

@@ -1,0 +1,53 @@
+// Decodes the body of a kernel, and of the functions that it calls.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "cuda_emulator/ptx.hpp"
+
+namespace gatefold::cuda_emulator {
+
+/// What the reader keeps of a module until its kernels are asked for.
+struct Module::Text {
+  /// A kernel or function: where its name and its body begin.
+  struct Place {
+    std::size_t position = 0;
+    std::uint32_t line = 0;
+    bool kernel = false;
+    bool defined = false;  // has a body
+  };
+  struct SharedVariable {
+    std::size_t size = 0, alignment = 1;
+    bool dynamic = false;  // extern, of unknown size
+  };
+
+  std::string ptx;
+  std::map<std::string, Place, std::less<>> places;
+  std::map<std::string, SharedVariable, std::less<>> shared;
+  std::map<std::string, std::unique_ptr<Function>, std::less<>> decoded;
+  std::vector<std::unique_ptr<char[]>> memory;  // of variables
+};
+
+/// @throws Fault where the code holds an unknown construct
+std::unique_ptr<Function> decode(const Module& module, const std::string& kernel);
+
+/// A declaration such as `.align 4 .b8 name[16]`, from the token after its space on.
+struct Declaration {
+  std::string_view name;
+  std::size_t alignment = 1, element = 1, count = 1;
+  bool open = false;  // `name[]`
+  std::size_t size() const { return element * count; }
+};
+
+class Lexer;
+Declaration read_declaration(Lexer& lexer);
+
+/// `offset` rounded up to a multiple of `alignment`.
+inline std::size_t aligned(std::size_t offset, std::size_t alignment) {
+  return (offset + alignment - 1) / alignment * alignment;
+}
+
+}  // namespace gatefold::cuda_emulator

@@ -1,0 +1,35 @@
+// What the emulated device is able to do, by compute capability.
+#pragma once
+
+#include <cstddef>
+
+#include "cuda_emulator/launch.hpp"
+
+namespace gatefold::cuda_emulator {
+
+struct Device {
+  int major = 8, minor = 0;
+  std::size_t shared_per_multiprocessor = 0;
+  std::size_t shared_per_block = 48 * 1024;
+  std::size_t shared_per_block_optin = 0;  // the most that cudaFuncSetAttribute may raise the limit to
+  std::size_t shared_reserved_per_block = 1024;
+  int threads_per_multiprocessor = 0;
+  int blocks_per_multiprocessor = 0;
+  int multiprocessors = 4;
+  int threads_per_block = 1024;
+  Extent block_limit{1024, 1024, 64};
+  Extent grid_limit{2147483647, 65535, 65535};
+  int registers = 65536;  // of a multiprocessor, and at most of a block
+  // Every allocated byte is written once, with poison, so this bounds what a test can cost as well.
+  std::size_t memory_bytes = std::size_t{4} << 30;
+};
+
+/// The device that options().compute_capability names.
+///
+/// @throws Fault for a compute capability that is not in the table
+Device device();
+
+/// Registers per thread that kernels are said to use. PTX has no limit of registers, ptxas decides.
+inline constexpr int assumed_registers = 32;
+
+}  // namespace gatefold::cuda_emulator

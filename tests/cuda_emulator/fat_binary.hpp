@@ -1,0 +1,45 @@
+// What nvcc leaves in an object file: fat binaries, the kernels and variables that they define, and how host code calls
+// them.
+#pragma once
+
+#include <driver_types.h>
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+#include "cuda_emulator/ptx.hpp"
+
+namespace gatefold::cuda_emulator {
+
+/// One PTX text of a fat binary, padded with zeros, and the compute capability it was compiled for (80: compute_80).
+struct PtxText {
+  std::string_view text;
+  int compute_capability = 0;
+};
+
+/// The text for a device: the newest it can run. The data of a fat binary begins with its header.
+///
+/// @returns no text where all of it is for newer devices
+/// @throws Fault where this is no fat binary, where its PTX is compressed and where it holds machine code alone
+PtxText choose_ptx(const char* data, int compute_capability);
+
+/// A kernel as the runtime knows it.
+struct Kernel {
+  const Function* function = nullptr;
+  int dynamic_shared_limit = 48 * 1024;  // cudaFuncAttributeMaxDynamicSharedMemorySize
+};
+
+/// The kernel whose host stub stands at this address.
+///
+/// @param kernel out unchanged unless found
+/// @returns cudaErrorInvalidDeviceFunction or cudaErrorNoKernelImageForDevice where it is not found
+/// @throws Fault where its PTX cannot be read
+cudaError_t find_kernel(const void* host, Kernel*& kernel);
+
+/// The device memory behind a `__device__` or `__constant__` variable of the host program.
+///
+/// @param memory out unchanged unless found
+cudaError_t find_variable(const void* host, std::span<char>& memory);
+
+}  // namespace gatefold::cuda_emulator

@@ -1,0 +1,181 @@
+// Executes the threads of one block.
+//
+// The lanes of a warp run in lockstep as long as they are at the same instruction. Where they diverge, they become
+// several paths, of which the one at the smallest address runs first, so that paths meet again as soon as possible.
+// A path that runs for long while others are ready gives way to them, so that a lane may wait for another.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cuda_emulator/launch.hpp"
+#include "cuda_emulator/memory.hpp"
+#include "cuda_emulator/ptx.hpp"
+#include "cuda_emulator/race.hpp"
+
+namespace gatefold::cuda_emulator {
+
+/// What the blocks of one launch have in common.
+struct Grid {
+  const Function& kernel;
+  const Launch& launch;
+  Timeline& timeline;
+  Counters& tally;
+  bool look_for_races;
+  std::vector<char> parameters;
+  std::set<std::uint32_t> raced = {};  // instructions that a race was reported for
+
+  Extent position(std::uint64_t block) const;
+  std::string thread_name(std::uint64_t block, std::uint32_t thread) const;
+};
+
+/// ` at kernel.cu:12`, or the line of PTX where the code was compiled without -lineinfo.
+std::string source_position(const Function& kernel, const Instruction& in);
+
+class Block;
+
+class Warp {
+ public:
+  Warp(Block& block, std::uint32_t index);
+
+  /// All threads at the first instruction, their registers without meaning.
+  void reset();
+
+  bool ready() const { return !ready_.empty(); }
+
+  /// Runs until no lane can go on, or `budget` instructions are spent.
+  void run(std::int64_t& budget);
+
+  /// Lanes that wait at a barrier of the block, and for what.
+  struct Arrived {
+    std::uint32_t pc = 0, barrier = 0, threads = 0;
+    bool predicate = false;
+  };
+  std::uint32_t at_barrier() const { return at_barrier_; }
+  std::uint32_t at_collective() const { return at_collective_; }
+  std::uint32_t collective_mask(int lane) const { return waiting_[lane].mask; }
+  const Arrived& arrived(int lane) const { return arrived_[lane]; }
+
+  /// Lets lanes that wait at a barrier go on; .red gives them the numbers of threads and of those with a true predicate.
+  void release(std::uint32_t lanes, std::uint32_t threads, std::uint32_t satisfied);
+
+  /// @throws Fault about the instruction that a lane waits at
+  [[noreturn]] void fail_waiting(const std::string& what, int lane) const;
+
+ private:
+  struct Path {
+    std::uint32_t pc, lanes;
+  };
+  struct Waiting {
+    std::uint32_t pc = 0, mask = 0;
+    std::uint64_t value = 0;
+    std::uint32_t second = 0, third = 0;
+  };
+
+  Path pick();
+  void execute(Path path, std::uint32_t limit, std::int64_t& budget);
+  void resume(std::uint32_t pc, std::uint32_t lanes) { ready_.push_back({pc, lanes}); }
+
+  /// Lets other warps run before this one goes on.
+  void give_way(std::uint32_t pc, std::uint32_t lanes) {
+    gave_way_ = true;
+    resume(pc, lanes);
+  }
+
+  // access.cpp: what touches memory
+  std::uint64_t address(const Instruction& in, const Operand& operand, int lane) const;
+  char* resolve(const Instruction& in, Space space, std::uint64_t address, std::size_t bytes, int lane, bool write);
+  char* resolve_global(const Instruction& in, std::uint64_t address, std::size_t bytes, int lane, bool write);
+  char* resolve_shared(const Instruction& in, std::uint64_t address, std::size_t bytes, int lane, bool write);
+  void record(CellArray& cells, std::size_t offset, std::uint32_t horizon, const Instruction& in, std::uint64_t address,
+              std::size_t bytes, int lane, bool write);
+  void check_alignment(const Instruction& in, std::uint64_t address, std::size_t bytes, int lane, const char* space);
+  void load(const Instruction& in, std::uint32_t lanes);
+  void store(const Instruction& in, std::uint32_t lanes);
+  void atomic(const Instruction& in, std::uint32_t lanes);
+  void copy_async(const Instruction& in, std::uint32_t lanes);
+  void copy_bulk(const Instruction& in, std::uint32_t lanes);
+  bool mbarrier(const Instruction& in, std::uint32_t lanes);
+  void cvta(const Instruction& in, std::uint32_t lanes);
+  void isspacep(const Instruction& in, std::uint32_t lanes);
+
+  // control flow
+  void branch_indexed(const Instruction& in, std::uint32_t lanes);
+  void call(const Instruction& in, std::uint32_t lanes);
+  void function_return(const Instruction& in, std::uint32_t lanes);
+  void exit(std::uint32_t lanes);
+  [[noreturn]] void assertion(const Instruction& in, int lane);
+  void arrive(const Instruction& in, std::uint32_t pc, std::uint32_t lanes);
+
+  // collective.cpp
+  void gather(const Instruction& in, std::uint32_t pc, std::uint32_t lanes);
+  std::uint32_t complete_collectives();
+  void finish(std::uint32_t lanes);
+  std::uint64_t result_of(const Instruction& in, int lane, std::uint32_t lanes, bool& predicate) const;
+
+  std::uint64_t read(const Operand& operand, int lane) const;
+  void write(const Operand& operand, int lane, std::uint64_t value);
+  char* local(int lane) const { return local_.get() + static_cast<std::size_t>(lane) * local_bytes_; }
+
+  [[noreturn]] void fail(const std::string& what, const Instruction& in, int lane) const;
+
+  Block& block_;
+  const Function& kernel_;
+  std::uint32_t index_, existing_, alive_ = 0;
+  std::unique_ptr<char[]> registers_, local_;
+  std::size_t local_bytes_;
+  std::vector<Path> ready_;
+  bool starved_ = false;   // a path has run for long while others were ready
+  bool gave_way_ = false;  // a path waits for other warps
+  std::uint32_t at_collective_ = 0, at_barrier_ = 0;
+  Waiting waiting_[warp_size];
+  Arrived arrived_[warp_size];
+};
+
+class Block {
+ public:
+  explicit Block(Grid& grid);
+
+  void start(std::uint64_t number);
+
+  /// @returns whether all threads have ended; if not, they wait for another block, or have run for long
+  bool run();
+
+ private:
+  friend class Warp;
+
+  struct Mbarrier {
+    std::uint32_t expected = 0, pending = 0;
+    std::int64_t bytes = 0;  // still to come
+    std::uint32_t phase = 0;
+    void settle() {
+      if (pending == 0 && bytes == 0) {
+        phase ^= 1;
+        pending = expected;
+      }
+    }
+  };
+
+  bool release_barriers();
+  bool release(std::uint32_t barrier);
+  [[noreturn]] void fail_deadlocked();
+  std::uint32_t begin_segment() { return view_.segment = grid_.timeline.begin_segment(view_.block); }
+
+  Grid& grid_;
+  std::uint64_t number_ = 0;
+  std::vector<std::unique_ptr<Warp>> warps_;
+  std::vector<char> shared_;
+  CellArray shared_cells_;
+  std::map<std::uint64_t, Mbarrier> mbarriers_;
+  Viewpoint view_;
+  std::uint32_t first_segment_ = 0;
+  std::uint32_t alive_ = 0;
+  bool sleeping_ = false;
+  std::int64_t executed_ = 0;
+};
+
+}  // namespace gatefold::cuda_emulator

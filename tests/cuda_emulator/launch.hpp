@@ -1,0 +1,53 @@
+// Runs the blocks of a kernel.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "cuda_emulator/ptx.hpp"
+
+namespace gatefold::cuda_emulator {
+
+struct Extent {
+  std::uint32_t x = 1, y = 1, z = 1;
+  std::uint64_t volume() const { return std::uint64_t{x} * y * z; }
+};
+
+/// One launch of a kernel. The limits of a device (threads per block, shared memory, grid) are the runtime's to check.
+struct Launch {
+  Extent grid, block;
+  std::size_t shared_bytes = 0;      // dynamic
+  std::vector<char> parameters;      // laid out as Function::parameters say
+};
+
+/// How launches are executed. The initial values come from the environment.
+struct Options {
+  bool races = true;              // GATEFOLD_EMULATOR_RACES: look for data races
+  std::uint64_t block_order = 0;  // GATEFOLD_EMULATOR_BLOCK_ORDER: 0 ascending, else the seed of a permutation
+  std::uint64_t last_blocks = 0;  // only the last n blocks of each launch; 0: all
+  int compute_capability = 80;    // GATEFOLD_EMULATOR_CC
+  int devices = 1;                // 0: as on a machine without a driver
+};
+Options& options();
+
+/// What has been executed.
+struct Counters {
+  std::uint64_t launches = 0, blocks = 0;
+  std::uint64_t instructions = 0;  // by threads
+  std::uint64_t global_bytes_loaded = 0, global_bytes_stored = 0;
+};
+Counters& counters();
+std::map<std::string, Counters>& counters_by_kernel();  // by demangled name
+
+/// Runs every block to its end.
+///
+/// Blocks run one after another; one that waits for another (nanosleep, or a long time without an end) is set aside until
+/// the others have run.
+///
+/// @throws Fault where the kernel errs
+void launch(const Function& kernel, const Launch& launch);
+
+}  // namespace gatefold::cuda_emulator

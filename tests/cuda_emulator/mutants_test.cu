@@ -1,0 +1,541 @@
+// Seeded mistakes: kernels as a mixture-of-experts library has them, each with mistakes that it can be compiled with. A
+// mistake must be caught, by the report or by the wrong value that is named here; without it the same check must pass.
+#undef NDEBUG  // one of the mistakes is an assertion of device code
+#include <cublas_v2.h>
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cassert>
+#include <numeric>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "cuda_emulator/launch.hpp"
+#include "cuda_emulator/report.hpp"
+
+namespace gatefold::cuda_emulator {
+namespace {
+
+enum class Mutation {
+  none,
+  ties_to_the_higher,
+  different_masks,
+  mask_without_itself,
+  shuffle_in_a_branch,
+  missing_barrier,
+  missing_second_barrier,
+  missing_warp_barrier,
+  barrier_in_a_branch,
+  barrier_in_each_branch,
+  barrier_against_warp,
+  one_too_far,
+  one_too_few,
+  misaligned_vector,
+  wrong_leading_dimension,
+  far_leading_dimension,
+  swapped_operands,
+  plain_add,
+  other_block_too_early,
+  waits_for_ever,
+  uninitialised,
+  inclusive,
+  freed_memory,
+  host_memory,
+  null_memory,
+  other_allocation,
+  stack_overrun,
+  trap,
+  assertion,
+  tensor_core,
+  too_many_threads,
+  too_much_shared,
+};
+using enum Mutation;
+
+template <class T>
+struct Array {
+  explicit Array(const std::vector<T>& host) : size(host.size()) {
+    REQUIRE(cudaMalloc(&data, size * sizeof(T)) == cudaSuccess);
+    REQUIRE(cudaMemcpy(data, host.data(), size * sizeof(T), cudaMemcpyHostToDevice) == cudaSuccess);
+  }
+  // Not initialised.
+  explicit Array(std::size_t count) : size(count) { REQUIRE(cudaMalloc(&data, size * sizeof(T)) == cudaSuccess); }
+  Array(const Array&) = delete;
+  ~Array() { cudaFree(data); }
+  std::vector<T> host() const {
+    std::vector<T> result(size);
+    REQUIRE(cudaMemcpy(result.data(), data, size * sizeof(T), cudaMemcpyDeviceToHost) == cudaSuccess);
+    return result;
+  }
+  std::size_t size;
+  T* data = nullptr;
+};
+
+// What came of a subject: the report of the emulator or an error of CUDA, empty if there was none, and whether the
+// values were the ones of a naive loop.
+struct Outcome {
+  std::string report;
+  bool right = false;
+};
+
+template <Mutation mutation, class Subject>
+Outcome run(const Subject& subject) {
+  Outcome outcome;
+  try {
+    outcome.right = subject.template operator()<mutation>();
+  } catch (const Fault& fault) {
+    outcome.report = fault.what();
+  }
+  if (const cudaError_t error = cudaGetLastError()) outcome.report += cudaGetErrorName(error);
+  for (const std::string& race : races()) outcome.report += race + "\n";
+  races().clear();
+  return outcome;
+}
+
+template <class Subject>
+void check_unmutated(const Subject& subject) {
+  const Outcome outcome = run<none>(subject);
+  CHECK(outcome.right);
+  CHECK(outcome.report == "");
+}
+
+// The report must match, whether the value happened to be right or not.
+template <Mutation mutation, class Subject>
+void expect_report(const Subject& subject, const std::string& pattern) {
+  check_unmutated(subject);
+  const Outcome outcome = run<mutation>(subject);
+  CAPTURE(pattern);
+  INFO("report: ", outcome.report);
+  CHECK(std::regex_search(outcome.report, std::regex(pattern)));
+}
+
+template <Mutation mutation, class Subject>
+void expect_wrong_value(const Subject& subject) {
+  check_unmutated(subject);
+  const Outcome outcome = run<mutation>(subject);
+  CHECK_FALSE(outcome.right);
+  CHECK(outcome.report == "");
+}
+
+const std::string source_line = R"(mutants_test\.cu:\d+)";
+const std::string store_past_end =
+    R"(^out of bounds global store of 4 bytes at 0x[0-9a-f]+ \(.*end of an allocation of \d+ bytes\): st\.global.* at )" +
+    source_line;
+const std::string load_outside =
+    R"(^out of bounds global load of 16 bytes at 0x[0-9a-f]+ \(.*allocation.*\): ld\.global\.v4\.f32 at )" +
+    source_line;
+
+std::string race_in(const std::string& space, const std::string& kernel) {
+  return "^data race: " + space + ".* at " + source_line + ", not ordered with .* at " + source_line +
+         ", in kernel .*" + kernel;
+}
+
+constexpr unsigned whole_warp = 0xffffffffu;
+
+// The largest logit of each row of 32 and its expert, ties to the lower index: one warp per row.
+template <Mutation mutation>
+__global__ void top_1(const float* logits, int* picks) {
+  const int lane = threadIdx.x, row = blockIdx.x;
+  float best = logits[row * 32 + lane];
+  int expert = lane;
+  for (int step = 16; step > 0; step /= 2) {
+    unsigned mask = whole_warp;
+    if (mutation == different_masks) mask = lane < 16 ? whole_warp : 0xffff0000u;
+    if (mutation == mask_without_itself) mask = 0xffffu;
+    if (mutation == shuffle_in_a_branch && lane == 31) break;
+    const float other = __shfl_xor_sync(mask, best, step);
+    const int other_expert = __shfl_xor_sync(mask, expert, step);
+    const bool tie = mutation == ties_to_the_higher ? other_expert > expert : other_expert < expert;
+    if (other > best || (other == best && tie)) {
+      best = other;
+      expert = other_expert;
+    }
+  }
+  if (mutation == shuffle_in_a_branch) __syncwarp();
+  if (lane == 0) picks[row] = expert;
+}
+
+struct Top1 {
+  template <Mutation mutation>
+  bool operator()() const {
+    std::vector<float> logits;
+    for (int i = 0; i < 3 * 32; ++i) logits.push_back(static_cast<float>(i * 7 % 10));  // every value several times
+    const Array<float> device(logits);
+    const Array<int> picks(3);
+    top_1<mutation><<<3, 32>>>(device.data, picks.data);
+    std::vector<int> expected;
+    for (auto row = logits.begin(); row != logits.end(); row += 32) {
+      expected.push_back(static_cast<int>(std::max_element(row, row + 32) - row));
+    }
+    return picks.host() == expected;
+  }
+};
+
+TEST_CASE("top-k: ties to the higher index") { expect_wrong_value<ties_to_the_higher>(Top1{}); }
+TEST_CASE("top-k: lanes name different masks") {
+  expect_report<different_masks>(
+      Top1{},
+      R"(^wrong mask: lanes of one collective name 0xffffffff and 0xffff0000: shfl\.sync\.bfly.*top_1.*thread \(16,0,0\)$)");
+}
+TEST_CASE("top-k: a lane is not in its own mask") {
+  expect_report<mask_without_itself>(
+      Top1{}, R"(^wrong mask: a lane is not in its own mask 0xffff: shfl\.sync\.bfly.*thread \(16,0,0\)$)");
+}
+TEST_CASE("top-k: one lane leaves the loop of shuffles") {
+  expect_report<shuffle_in_a_branch>(
+      Top1{}, R"(^mismatch: lanes of mask 0xffffffff wait in shfl\.sync\.bfly\.b32 and here: bar\.warp\.sync)");
+}
+
+// The sum of one block's values in shared memory.
+template <Mutation mutation>
+__global__ void block_sum(const int* x, int* sum) {
+  __shared__ int shared[64];
+  const int thread = threadIdx.x;
+  shared[thread] = x[thread];
+  if (mutation != missing_barrier) __syncthreads();
+  for (int step = 32; step > 0; step /= 2) {
+    if (thread < step) {
+      shared[thread] += shared[thread + (mutation == one_too_far ? 64 - step + 1 : step)];
+      if (mutation == barrier_in_a_branch) __syncthreads();
+    }
+    if (mutation == barrier_against_warp && thread < step) __syncthreads();
+    if (mutation == barrier_against_warp) __syncwarp();
+    if (mutation != barrier_in_a_branch) __syncthreads();
+  }
+  if (thread == 0) *sum = shared[0];
+}
+
+struct BlockSum {
+  template <Mutation mutation>
+  bool operator()() const {
+    std::vector<int> x(64);
+    std::iota(x.begin(), x.end(), 1);
+    const Array<int> device(x), sum(1);
+    block_sum<mutation><<<1, 64>>>(device.data, sum.data);
+    return sum.host()[0] == std::accumulate(x.begin(), x.end(), 0);
+  }
+};
+
+TEST_CASE("reduction: no barrier between writing and reading shared memory") {
+  expect_report<missing_barrier>(BlockSum{}, race_in("shared", "block_sum"));
+}
+TEST_CASE("reduction: a barrier that only some threads reach") {
+  expect_report<barrier_in_a_branch>(BlockSum{}, "^divergent barrier: ");
+}
+TEST_CASE("reduction: some lanes wait for the block, the others of their warp for them") {
+  expect_report<barrier_against_warp>(
+      BlockSum{},
+      R"(^deadlock: of 64 threads 48 wait at a barrier and 16 in a warp for lanes that do not come \(mask 0xffffffff\))");
+}
+TEST_CASE("reduction: one past the end of shared memory") {
+  expect_report<one_too_far>(BlockSum{},
+                             R"(^out of bounds shared load of 4 bytes at 0x100 \(the block has 256 bytes\))");
+}
+
+// Neighbours exchange values through shared memory, inside of one warp.
+template <Mutation mutation>
+__global__ void exchange(int* x) {
+  __shared__ int shared[32];
+  shared[threadIdx.x] = x[threadIdx.x];
+  if (mutation == barrier_in_each_branch) {
+    if (threadIdx.x < 16) {
+      __syncthreads();
+    } else {
+      x[threadIdx.x] = 0;
+      __syncthreads();
+    }
+  }
+  if (mutation != missing_warp_barrier) __syncwarp();
+  x[threadIdx.x] = shared[threadIdx.x ^ 1];
+}
+
+struct Exchange {
+  template <Mutation mutation>
+  bool operator()() const {
+    std::vector<int> x(32);
+    std::iota(x.begin(), x.end(), 0);
+    const Array<int> device(x);
+    exchange<mutation><<<1, 32>>>(device.data);
+    for (int& value : x) value ^= 1;
+    return device.host() == x;
+  }
+};
+
+TEST_CASE("exchange: no barrier between the lanes of a warp") {
+  expect_report<missing_warp_barrier>(Exchange{}, race_in("shared", "exchange"));
+}
+
+TEST_CASE("exchange: half of a warp waits at one barrier, half at another") {
+  expect_report<barrier_in_each_branch>(
+      Exchange{}, "^divergent barrier: threads of one warp wait at different instructions: .*thread \\(16,0,0\\)$");
+}
+
+// C = A B in tiles of 4 × 4; sizes need not divide.
+constexpr int tile = 4;
+template <Mutation mutation>
+__global__ void tiled_product(const float* a, const float* b, float* c, int m, int n, int k) {
+  __shared__ float tile_a[tile][tile], tile_b[tile][tile];
+  const int x = threadIdx.x, y = threadIdx.y, row = blockIdx.y * tile + y, column = blockIdx.x * tile + x;
+  const int leading = mutation == wrong_leading_dimension ? m : k;
+  const int steps = (k + tile - 1) / tile - (mutation == one_too_few);
+  float sum = 0;
+  for (int step = 0; step < steps; ++step) {
+    const int inner_a = step * tile + x, inner_b = step * tile + y;
+    tile_a[y][x] = row < m && inner_a < k ? a[row * leading + inner_a] : 0;
+    tile_b[y][x] = inner_b < k && column < n ? b[inner_b * n + column] : 0;
+    __syncthreads();
+    for (int i = 0; i < tile; ++i) sum += tile_a[y][i] * tile_b[i][x];
+    if (mutation != missing_second_barrier) __syncthreads();
+  }
+  if ((mutation == one_too_far ? row <= m : row < m) && column < n) c[row * n + column] = sum;
+}
+
+struct TiledProduct {
+  template <Mutation mutation>
+  bool operator()() const {
+    const int m = 5, n = 6, k = 7;
+    std::vector<float> a(m * k), b(k * n), c(m * n);
+    for (int i = 0; i < m * k; ++i) a[i] = static_cast<float>(i % 5 - 2);
+    for (int i = 0; i < k * n; ++i) b[i] = static_cast<float>(i % 7 - 3);
+    for (int i = 0; i < m; ++i) {
+      for (int j = 0; j < n; ++j) {
+        for (int p = 0; p < k; ++p) c[i * n + j] += a[i * k + p] * b[p * n + j];
+      }
+    }
+    const Array<float> device_a(a), device_b(b), device_c(c.size());
+    tiled_product<mutation><<<dim3(2, 2), dim3(tile, tile)>>>(device_a.data, device_b.data, device_c.data, m, n, k);
+    return device_c.host() == c;
+  }
+};
+
+TEST_CASE("tiled product: no barrier before the next tile") {
+  expect_report<missing_second_barrier>(TiledProduct{}, race_in("shared", "tiled_product"));
+}
+TEST_CASE("tiled product: one row past the end") { expect_report<one_too_far>(TiledProduct{}, store_past_end); }
+TEST_CASE("tiled product: the last step is left out") { expect_wrong_value<one_too_few>(TiledProduct{}); }
+TEST_CASE("tiled product: the rows of A a wrong distance apart") {
+  expect_wrong_value<wrong_leading_dimension>(TiledProduct{});
+}
+
+// out[token[s]] += w[s] y[s]: one block per slot.
+template <Mutation mutation>
+__global__ void combine(const int* token, const float* w, const float* y, float* out, int width) {
+  const int slot = blockIdx.x;
+  for (int i = threadIdx.x; i < width; i += blockDim.x) {
+    float* const to = out + token[slot] * width + i;
+    const float value = w[slot] * y[slot * width + i];
+    if (mutation == plain_add) {
+      *to += value;
+    } else {
+      atomicAdd(to, value);
+    }
+  }
+}
+
+struct Combine {
+  template <Mutation mutation>
+  bool operator()() const {
+    const int width = 40;
+    const std::vector<int> token = {1, 0, 1, 1};
+    const std::vector<float> w = {0.5f, 1, 2, 4};
+    std::vector<float> y(4 * width), out(2 * width);
+    std::iota(y.begin(), y.end(), -50.0f);
+    for (int s = 0; s < 4; ++s) {
+      for (int i = 0; i < width; ++i) out[token[s] * width + i] += w[s] * y[s * width + i];
+    }
+    const Array<int> device_token(token);
+    const Array<float> device_w(w), device_y(y), device_out(out.size());
+    if (mutation != uninitialised) cudaMemset(device_out.data, 0, out.size() * sizeof(float));
+    combine<mutation><<<4, 32>>>(device_token.data, device_w.data, device_y.data, device_out.data, width);
+    return device_out.host() == out;
+  }
+};
+
+TEST_CASE("combine: a plain addition where slots of one token meet") {
+  expect_report<plain_add>(Combine{}, race_in("global", "combine"));
+}
+TEST_CASE("combine: a sum that does not begin at zero") { expect_wrong_value<uninitialised>(Combine{}); }
+
+// offsets[e] = number of slots before those of expert e, and two blocks that need them.
+template <Mutation mutation>
+__global__ void expert_offsets(const int* counts, int* offsets, int experts) {
+  int sum = 0;
+  for (int e = 0; e < experts; ++e) {
+    if (mutation == inclusive) sum += counts[e];
+    offsets[e] = sum;
+    if (mutation != inclusive) sum += counts[e];
+  }
+  offsets[experts] = sum;
+}
+
+struct Offsets {
+  template <Mutation mutation>
+  bool operator()() const {
+    const std::vector<int> counts = {3, 0, 2, 4}, expected = {0, 3, 3, 5, 9};
+    const Array<int> device(counts), offsets(mutation == one_too_far ? 4 : 5);
+    expert_offsets<mutation><<<1, 1>>>(device.data, offsets.data, 4);
+    return offsets.host() == expected;
+  }
+};
+
+TEST_CASE("offsets: inclusive instead of exclusive") { expect_wrong_value<inclusive>(Offsets{}); }
+TEST_CASE("offsets: no room for the last one") { expect_report<one_too_far>(Offsets{}, store_past_end); }
+
+// Block 0 publishes a total, block 1 waits for it.
+template <Mutation mutation>
+__global__ void publish(int* total, int* flag, int* copy) {
+  volatile int* const shared_by_blocks = total;
+  if (blockIdx.x == 0) {
+    mutation == other_block_too_early ? * total = 42 : * shared_by_blocks = 42;
+    __threadfence();
+    if (mutation != waits_for_ever) atomicExch(flag, 1);
+  } else {
+    while (mutation != other_block_too_early && atomicAdd(flag, 0) == 0) __nanosleep(20);
+    __threadfence();
+    *copy = mutation == other_block_too_early ? *total : *shared_by_blocks;
+  }
+}
+
+struct Publish {
+  template <Mutation mutation>
+  bool operator()() const {
+    const std::vector<int> zero = {0};
+    const Array<int> total(zero), flag(zero), copy(zero);
+    publish<mutation><<<2, 1>>>(total.data, flag.data, copy.data);
+    return copy.host()[0] == 42;
+  }
+};
+
+TEST_CASE("publish: the output of another block of the same launch, without waiting") {
+  expect_report<other_block_too_early>(Publish{}, race_in("global", "publish"));
+}
+TEST_CASE("publish: a flag that nobody sets") {
+  expect_report<waits_for_ever>(Publish{}, R"(^livelock: .*publish.*, block \(1,0,0\))");
+}
+
+// y[i] = Σ_k w[i, k] x[gather[i], k], four values at a time, with a small array of each thread's own.
+template <Mutation mutation>
+__global__ void gather_rows(const float* x, const int* gather, float* y, int rows) {
+  const int row = threadIdx.x;
+  if (mutation == trap && row == 3) __trap();
+  if (mutation == assertion) assert(row < 3);
+  if (mutation == tensor_core) {
+    int d0, d1;
+    asm volatile("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0, %1}, {%2}, {%3}, {%4, %5};"
+                 : "=r"(d0), "=r"(d1)
+                 : "r"(row), "r"(row), "r"(0), "r"(0));
+    y[row] = static_cast<float>(d0 + d1);
+  }
+  float own[4];
+  const float4 four = *reinterpret_cast<const float4*>(x + gather[row] * 4 + (mutation == misaligned_vector));
+  own[0] = four.x;
+  own[1] = four.y;
+  own[2] = four.z;
+  own[3] = four.w;
+  float sum = 0;
+  // The order depends on data, so that the array has to be in local memory.
+  const int first = mutation == stack_overrun ? gather[row] + 100000 : gather[row] % 4;
+  for (int i = 0; i < 4; ++i) sum += own[mutation == stack_overrun ? first + i : (first + i) % 4];
+  y[row] = sum;
+}
+
+struct GatherRows {
+  template <Mutation mutation>
+  bool operator()() const {
+    const int rows = 6;
+    std::vector<float> x(4 * rows + 4), expected;
+    std::iota(x.begin(), x.end(), 0.0f);
+    const std::vector<int> gather = {5, 0, 3, 3, 1, mutation == other_allocation ? 1000000 : 2};
+    for (int i : {5, 0, 3, 3, 1, 2}) expected.push_back(x[4 * i] + x[4 * i + 1] + x[4 * i + 2] + x[4 * i + 3]);
+    const Array<float> device(x), y(expected.size());
+    const Array<int> device_gather(gather);
+    float* freed = nullptr;
+    cudaMalloc(&freed, x.size() * sizeof(float));
+    cudaFree(freed);
+    const float* from = mutation == freed_memory  ? freed
+                        : mutation == host_memory ? x.data()
+                        : mutation == null_memory ? nullptr
+                                                  : device.data;
+    const int threads = mutation == too_many_threads ? 2048 : rows;
+    const std::size_t shared = mutation == too_much_shared ? 100 * 1024 : 0;
+    gather_rows<mutation><<<1, threads, shared>>>(from, device_gather.data, y.data, rows);
+    return y.host() == expected;
+  }
+};
+
+TEST_CASE("gather: four values at an address for one") {
+  expect_report<misaligned_vector>(
+      GatherRows{},
+      R"(^misaligned global access of 16 bytes at 0x[0-9a-f]+4: ld\.global\.v4\.f32 at mutants_test\.cu)");
+}
+TEST_CASE("gather: memory that was freed") { expect_report<freed_memory>(GatherRows{}, load_outside); }
+TEST_CASE("gather: memory of the host") { expect_report<host_memory>(GatherRows{}, load_outside); }
+TEST_CASE("gather: no memory at all") {
+  expect_report<null_memory>(GatherRows{}, "^out of bounds global load of 16 bytes at 0x50 ");
+}
+TEST_CASE("gather: an index far outside") { expect_report<other_allocation>(GatherRows{}, load_outside); }
+TEST_CASE("gather: past the end of a thread's own array") {
+  expect_report<stack_overrun>(GatherRows{},
+                               R"(^out of bounds local load of 4 bytes at 0x[0-9a-f]+ \(the thread has 16 bytes\))");
+}
+TEST_CASE("gather: trap") {
+  expect_report<trap>(GatherRows{},
+                      R"(^trap: .*mutants_test\.cu:\d+ in kernel .*gather_rows.*, block \(0,0,0\), thread \(3,0,0\)$)");
+}
+TEST_CASE("gather: assert") {
+  expect_report<assertion>(GatherRows{}, R"(^assertion failed: row < 3 \(.*mutants_test\.cu:\d+\))");
+}
+TEST_CASE("gather: an instruction that the emulator does not know") {
+  expect_report<tensor_core>(GatherRows{}, R"(^refused: tensor cores are not modelled: mma\.sync\.aligned)");
+}
+TEST_CASE("gather: more threads than a block may have") {
+  expect_report<too_many_threads>(GatherRows{}, "^cudaErrorInvalidConfiguration$");
+}
+TEST_CASE("gather: more shared memory than a block may have") {
+  expect_report<too_much_shared>(GatherRows{}, "^cudaErrorInvalidValue$");
+}
+
+// Row-major y [2, 3] = x [2, 4] W [4, 3] through cuBLAS, which is column-major.
+struct BlasProduct {
+  template <Mutation mutation>
+  bool operator()() const {
+    const int rows = 2, d = 4, h = 3;
+    std::vector<float> x(rows * d), w(d * h), expected(rows * h);
+    std::iota(x.begin(), x.end(), 1.0f);
+    std::iota(w.begin(), w.end(), -3.0f);
+    for (int r = 0; r < rows; ++r) {
+      for (int j = 0; j < h; ++j) {
+        for (int i = 0; i < d; ++i) expected[r * h + j] += x[r * d + i] * w[i * h + j];
+      }
+    }
+    const Array<float> device_x(x), device_w(w), y(expected.size());
+    struct Library {
+      Library() { cublasCreate(&handle); }
+      ~Library() { cublasDestroy(handle); }
+      cublasHandle_t handle;
+    } const library;
+    const float one = 1, zero = 0;
+    const int ldx = mutation == far_leading_dimension ? d + 1 : mutation == wrong_leading_dimension ? d - 1 : d;
+    const float *left = device_w.data, *right = device_x.data;
+    const auto status = mutation == swapped_operands ? cublasSgemm(library.handle, CUBLAS_OP_T, CUBLAS_OP_T, h, rows, d,
+                                                                   &one, left, d, right, rows, &zero, y.data, h)
+                                                     : cublasSgemm(library.handle, CUBLAS_OP_N, CUBLAS_OP_N, h, rows, d,
+                                                                   &one, left, h, right, ldx, &zero, y.data, h);
+    if (status != CUBLAS_STATUS_SUCCESS) throw Fault(cublasGetStatusName(status));
+    return y.host() == expected;
+  }
+};
+
+TEST_CASE("cuBLAS: a leading dimension that leads out of the matrix") {
+  expect_report<far_leading_dimension>(
+      BlasProduct{},
+      R"(^cublasSgemm: B \(4 x 2 with leading dimension 5, 36 bytes at 0x[0-9a-f]+\) reaches beyond the end of its allocation$)");
+}
+TEST_CASE("cuBLAS: a leading dimension below the number of rows") {
+  expect_report<wrong_leading_dimension>(BlasProduct{}, "^CUBLAS_STATUS_INVALID_VALUE$");
+}
+TEST_CASE("cuBLAS: transposed operands") { expect_wrong_value<swapped_operands>(BlasProduct{}); }
+
+}  // namespace
+}  // namespace gatefold::cuda_emulator

@@ -1,0 +1,214 @@
+// A PTX program as data, decoded so far that executing it needs no more look-up of names.
+//
+// Registers live in rows, one row per virtual register of a warp with one cell for each of its 32 lanes: 4 bytes for
+// everything up to 32 bits, 8 bytes for 64 bits; a predicate is one word with a bit per lane. Immediates, addresses of
+// variables and special registers are rows as well, filled in before the code runs, so that an instruction finds all its
+// operands in the same way: at a byte offset in the register file of the warp.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gatefold::cuda_emulator {
+
+inline constexpr int warp_size = 32;
+
+/// The type of an instruction, e.g. `.s32`, `.bf16x2` (kind bfloat, bits 16, packed).
+enum class Kind : std::uint8_t { bits, unsigned_integer, signed_integer, real, bfloat, predicate };
+struct Type {
+  Kind kind = Kind::bits;
+  std::uint8_t bits = 32;
+  bool packed = false;
+  bool floating() const { return kind == Kind::real || kind == Kind::bfloat; }
+  std::size_t bytes() const { return packed ? 4 : bits / 8; }
+  bool operator==(const Type&) const = default;
+};
+
+enum class Space : std::uint8_t { generic, global, shared, local, parameter, constant };
+
+/// What the interpreter itself has to do; all computing on registers alone is `arithmetic`.
+enum class Opcode : std::uint8_t {
+  refused,
+  arithmetic,
+  nothing,
+  load,
+  store,
+  atomic,
+  copy_async,
+  copy_bulk,
+  mbarrier,
+  cvta,
+  isspacep,
+  clock,
+  activemask,
+  branch,
+  branch_indexed,
+  call,
+  function_return,
+  exit,
+  trap,
+  assertion,
+  barrier,
+  barrier_reduce,
+  warp_barrier,
+  shuffle,
+  vote,
+  match,
+  reduce,
+  elect,
+};
+
+/// Where an operand lies in the register file; `bits` is the width of the register (1, 16, 32 or 64).
+struct Operand {
+  static constexpr std::uint32_t none = ~0u;
+  std::uint32_t row = none;
+  std::uint8_t bits = 0;
+  bool negated = false;  // `!%p1`
+  bool present() const { return row != none; }
+  bool wide() const { return bits == 64; }
+};
+
+enum class Rounding : std::uint8_t { nearest, zero, down, up };
+
+/// One instruction. Operands stand in the order of the PTX text: destinations first (`{..}` and `d|p` flattened), an
+/// address as its register, with its offset in `offset`.
+struct Instruction {
+  /// Executes an arithmetic instruction for the lanes of a mask.
+  using Execute = void (*)(char* registers, const Instruction&, std::uint32_t lanes);
+
+  Opcode op = Opcode::refused;
+  Type type, from;
+  Space space = Space::generic;
+  Rounding rounding = Rounding::nearest;
+  std::uint8_t elements = 1;  // of a vector; 2 for .v2
+  std::uint8_t mode = 0;      // by opcode: see Shuffle, Vote, Update ... below
+  bool integral = false;      // .rni, .rzi ...: rounds to an integral value
+  bool saturate = false, flush = false;  // .sat, .ftz
+  bool strong = false;                   // atomic, .relaxed, .volatile ...: does not race with its like
+  bool aligned = false;                  // of a barrier: the threads of a warp arrive together
+  bool negative = false;                 // @!p
+  std::uint32_t guard = Operand::none;
+  std::uint32_t target = 0;   // of a branch or call, or number of the branch table
+  std::int64_t offset = 0;         // of the address, in bytes
+  std::int64_t second_offset = 0;  // of the second address of cp.async
+  const Operand* operands = nullptr;
+  std::uint8_t count = 0;
+  Execute execute = nullptr;
+  std::uint32_t source = 0;   // index into Function::sources
+  mutable std::uint32_t hint = 0;  // the allocation accessed last
+
+  const Operand& operator[](std::size_t i) const { return operands[i]; }
+};
+
+enum class Shuffle : std::uint8_t { up, down, butterfly, index };
+enum class Vote : std::uint8_t { all, any, uniform, ballot };
+enum class Match : std::uint8_t { any, all };
+enum class Update : std::uint8_t { add, minimum, maximum, exchange, compare, conjunction, disjunction, exclusive, increment, decrement };
+enum class Arrival : std::uint8_t { initialise, arrive, expect, arrive_expect, wait, invalidate };
+
+/// A line of the source, as `.loc` names it.
+struct Line {
+  std::uint32_t file = 0, line = 0, column = 0;
+  auto operator<=>(const Line&) const = default;
+};
+
+/// Where an instruction comes from: its name in PTX, its line of the source, and the call that the compiler inlined it
+/// for (the outermost; a line of 0 where there is none).
+struct Source {
+  std::string_view text;
+  std::uint32_t ptx_line = 0;
+  Line line, inlined_at;
+  std::string_view refusal_reason = {};
+};
+
+struct Parameter {
+  std::string name;
+  std::size_t offset = 0, size = 0;
+};
+
+struct Module;
+
+/// A kernel, together with the functions that it calls: their code follows its own, and as recursion is refused, their
+/// registers, locals and parameters have fixed places beside its own.
+struct Function {
+  std::string name;
+  const Module* module = nullptr;
+  std::vector<Parameter> parameters;
+  std::size_t parameters_bytes = 0;
+  std::size_t shared_bytes = 0;  // of static shared variables
+  std::size_t dynamic_shared = 0;  // where dynamic shared memory begins
+  std::size_t local_bytes = 0;   // of one thread, parameters of calls included
+  int max_threads = 1024;        // .maxntid
+
+  /// A row that holds the same value in every lane: an immediate, the address of a variable.
+  struct Constant {
+    std::uint32_t row;
+    std::uint8_t bits;
+    std::uint64_t value;
+  };
+  /// A special register such as %tid.x.
+  enum class Special : std::uint8_t {
+    tid_x, tid_y, tid_z, ntid_x, ntid_y, ntid_z, ctaid_x, ctaid_y, ctaid_z, nctaid_x, nctaid_y, nctaid_z, laneid, warpid,
+    nwarpid, smid, nsmid, lanemask_eq, lanemask_le, lanemask_lt, lanemask_ge, lanemask_gt, dynamic_smem_size, total_smem_size,
+  };
+  struct SpecialRow {
+    std::uint32_t row;
+    Special special;
+  };
+
+  /// `call`: copies arguments to the callee's parameters; its return copies results back.
+  struct Copy {
+    std::uint32_t to, from, bytes;  // in local memory
+  };
+  struct Call {
+    std::uint32_t target = 0;
+    std::uint32_t return_row = 0;  // where the callee finds the number of this call
+    std::uint32_t resume = 0;      // the instruction after the call
+    std::vector<Copy> arguments, results;
+  };
+
+  std::vector<Instruction> code;
+  std::vector<Source> sources;
+  std::vector<std::vector<std::uint32_t>> branch_tables;
+  std::vector<Call> calls;
+  std::vector<Constant> constants;
+  std::vector<SpecialRow> specials;
+  std::uint32_t registers_bytes = 0;  // the part of the register file that is poisoned when a block starts
+  std::uint32_t file_bytes = 0;       // the whole register file of a warp
+  std::vector<std::unique_ptr<Operand[]>> operand_storage;
+};
+
+/// A variable of .global or .const space; its memory belongs to the module.
+struct Variable {
+  std::uintptr_t address = 0;
+  std::size_t size = 0;
+};
+
+/// What reader.hpp makes of one PTX text. Kernels are decoded when they are first asked for.
+struct Module {
+  Module();
+  ~Module();
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+
+  /// The kernels' names as PTX has them (mangled).
+  std::vector<std::string> kernels() const;
+
+  /// @throws Fault where its code holds an unknown construct
+  /// @returns nullptr where there is no such kernel
+  const Function* find(const std::string& kernel) const;
+
+  std::map<std::string, Variable> variables;
+  std::map<std::uint32_t, std::string> files;  // of `.file`
+
+  struct Text;
+  std::unique_ptr<Text> text;  // what is not decoded yet
+};
+
+}  // namespace gatefold::cuda_emulator

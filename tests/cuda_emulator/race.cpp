@@ -1,0 +1,97 @@
+#include "cuda_emulator/race.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <new>
+
+namespace gatefold::cuda_emulator {
+
+std::uint32_t Timeline::begin_segment(std::uint32_t block) {
+  if (owners_.empty() || owners_.back().block != block) owners_.push_back({next_, block});
+  return next_++;
+}
+
+std::uint32_t Timeline::block_of(std::uint32_t segment) const {
+  const auto after = std::upper_bound(owners_.begin(), owners_.end(), segment,
+                                      [](std::uint32_t value, const Owner& owner) { return value < owner.segment; });
+  return std::prev(after)->block;
+}
+
+Viewpoint::Distance Viewpoint::distance(Stamp earlier, std::uint32_t thread, std::uint32_t horizon) const {
+  const std::uint32_t then = earlier.segment();
+  if (then < horizon) return Distance::ordered;
+  if (then != segment && timeline->block_of(then) != block) return Distance::grid;
+  if (earlier.thread() == thread || then < barrier) return Distance::ordered;
+  const std::uint32_t warp = thread / 32;
+  if (earlier.thread() / 32 != warp) return Distance::block;
+  return then < warp_barrier[warp] ? Distance::ordered : Distance::warp;
+}
+
+namespace {
+
+/// Puts `now` first and keeps of the two others the one that is farther from it; of two equally far, a weak one.
+void remember(Stamp (&stamps)[2], const Access& access) {
+  auto rank = [&](Stamp stamp) {
+    const auto distance = access.view.distance(stamp, access.now.thread(), access.horizon);
+    return 2 * static_cast<int>(distance) + (distance != Viewpoint::Distance::ordered && !stamp.strong());
+  };
+  const int last = rank(stamps[0]);
+  if (last > 0 && last >= rank(stamps[1])) stamps[1] = stamps[0];
+  stamps[0] = access.now;
+}
+
+}  // namespace
+
+Stamp Access::record(Cell& cell) const {
+  // The same thread again, with nothing in between: what it could race with was found the first time.
+  const Stamp& latest = write ? cell.write[0] : cell.read[0];
+  constexpr std::uint64_t who_and_when = 0xffffffff000007ff;
+  if (((latest.bits ^ now.bits) & who_and_when) == 0 && (!write || !cell.read[0])) return {};
+
+  Stamp conflict;
+  auto look = [&](Stamp earlier) {
+    if (!earlier || earlier.segment() < horizon || (earlier.strong() && now.strong())) return;
+    if (view.distance(earlier, now.thread(), horizon) != Viewpoint::Distance::ordered) conflict = earlier;
+  };
+  look(cell.write[1]);
+  look(cell.write[0]);
+  if (write) {
+    look(cell.read[1]);
+    look(cell.read[0]);
+    if (now.strong()) {
+      remember(cell.write, *this);
+    } else {
+      cell = {{now, {}}, {}};
+    }
+  } else {
+    remember(cell.read, *this);
+  }
+  return conflict;
+}
+
+CellArray::CellArray(std::size_t bytes) {
+  const std::size_t mapped = (bytes + 3) / 4 * sizeof(Cell);
+  void* cells = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (cells == MAP_FAILED) throw std::bad_alloc();
+  words_ = {static_cast<Cell*>(cells), UnmapCells{mapped}};
+}
+
+void UnmapCells::operator()(Cell* cells) const { munmap(cells, mapped); }
+
+Stamp CellArray::record_bytes(const Access& access, std::size_t offset, std::size_t bytes) {
+  Stamp conflict;
+  for (std::size_t i = offset; i < offset + bytes; ++i) {
+    const std::size_t word = i / 4;
+    if (!is_split(word)) {
+      const Cell whole = words_[word];
+      split_[word] = {{whole, whole, whole, whole}};
+      words_[word].write[0].bits = split_mark;
+    }
+    const Stamp found = access.record(split_[word].byte[i % 4]);
+    if (found) conflict = found;
+  }
+  return conflict;
+}
+
+}  // namespace gatefold::cuda_emulator

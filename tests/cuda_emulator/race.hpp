@@ -1,0 +1,132 @@
+// Data races: two accesses to one byte, at least one of them a write and at least one of them weak, that no barrier
+// orders. The blocks of a launch are concurrent, whatever the order in which the emulator runs them.
+//
+// Time is cut into segments. A segment belongs to one block and ends where a barrier of the block or of one of its warps
+// completes, or where another block goes on. A stamp says who made an access and in which segment; the cell of a word
+// keeps the stamps that a later access can race with:
+//
+//   two writes  more than one only if they are strong (atomics): a weak write that does not race comes after all others
+//   two reads   from two blocks if there are such, else from two warps, else from two threads. Whoever writes next is
+//               concurrent with one of them if it is concurrent with any read.
+//
+// A cell covers four bytes; a word that is accessed in parts is split into one cell per byte.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+namespace gatefold::cuda_emulator {
+
+/// Who accessed a word, when, and by which instruction. No bit set: nobody.
+struct Stamp {
+  std::uint64_t bits = 0;
+
+  static Stamp make(std::uint32_t segment, std::uint32_t thread, std::uint32_t site, bool strong) {
+    return {std::uint64_t{segment} << 32 | std::uint64_t{site & 0x1fffff} << 11 | thread << 1 | strong};
+  }
+  std::uint32_t segment() const { return static_cast<std::uint32_t>(bits >> 32); }
+  std::uint32_t site() const { return static_cast<std::uint32_t>(bits >> 11) & 0x1fffff; }
+  std::uint32_t thread() const { return static_cast<std::uint32_t>(bits >> 1) & 0x3ff; }
+  bool strong() const { return bits & 1; }
+  explicit operator bool() const { return bits != 0; }
+};
+
+/// What is remembered of one word, or of one byte of a word that was split.
+struct Cell {
+  Stamp write[2];
+  Stamp read[2];
+};
+
+/// The segments of all launches, and whose they are.
+struct Timeline {
+  /// Everything before is ordered before everything after.
+  void begin_launch() {
+    first_ = next_;
+    owners_.clear();
+  }
+  std::uint32_t begin_segment(std::uint32_t block);
+  std::uint32_t block_of(std::uint32_t segment) const;
+  std::uint32_t first() const { return first_; }
+  std::uint32_t next() const { return next_; }
+  void restart() { next_ = 1; }  // the caller clears all cells
+
+ private:
+  struct Owner {
+    std::uint32_t segment, block;
+  };
+  std::uint32_t next_ = 1, first_ = 1;
+  std::vector<Owner> owners_;  // of this launch, where the block changes
+};
+
+/// The bytes of a word that was accessed in parts.
+struct SplitWord {
+  Cell byte[4];
+};
+
+struct UnmapCells {
+  std::size_t mapped = 0;
+  void operator()(Cell* cells) const;
+};
+
+/// How a block sees the accesses of others.
+struct Viewpoint {
+  const Timeline* timeline = nullptr;
+  std::uint32_t block = 0;
+  std::uint32_t segment = 0;          // now
+  std::uint32_t barrier = 0;          // the segment that the last barrier of the block began
+  std::uint32_t warp_barrier[32] = {};  // likewise for its warps
+
+  /// How far an earlier access is from a thread: the nearer can be forgotten for the farther.
+  enum class Distance { ordered, warp, block, grid };
+
+  /// @param horizon  the first segment that counts
+  Distance distance(Stamp earlier, std::uint32_t thread, std::uint32_t horizon) const;
+};
+
+/// One access, as the cells see it.
+struct Access {
+  const Viewpoint& view;
+  Stamp now;
+  std::uint32_t horizon;  // the first segment that counts: of the launch for global memory, of the block for shared
+  bool write;
+
+  /// Records the access in a cell.
+  /// @returns an earlier access that races with it, if any
+  Stamp record(Cell& cell) const;
+};
+
+/// The cells of one range of addresses.
+class CellArray {
+ public:
+  CellArray() = default;
+  explicit CellArray(std::size_t bytes);
+
+  explicit operator bool() const { return words_ != nullptr; }
+
+  /// Records an access to [offset, offset + bytes).
+  /// @returns an earlier access that races with it, if any
+  Stamp record(const Access& access, std::size_t offset, std::size_t bytes) {
+    if (bytes % 4 == 0 && offset % 4 == 0) {
+      Stamp conflict;
+      for (std::size_t word = offset / 4; word < (offset + bytes) / 4; ++word) {
+        const Stamp found = is_split(word) ? record_bytes(access, 4 * word, 4) : access.record(words_[word]);
+        if (found) conflict = found;
+      }
+      return conflict;
+    }
+    return record_bytes(access, offset, bytes);
+  }
+
+ private:
+  static constexpr std::uint64_t split_mark = ~std::uint64_t{0};
+  bool is_split(std::size_t word) const { return words_[word].write[0].bits == split_mark; }
+  Stamp record_bytes(const Access& access, std::size_t offset, std::size_t bytes);
+
+  std::unique_ptr<Cell[], UnmapCells> words_;
+  std::unordered_map<std::size_t, SplitWord> split_;
+};
+
+}  // namespace gatefold::cuda_emulator

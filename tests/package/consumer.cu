@@ -1,0 +1,21 @@
+// A consumer of gatefold::cuda with NVIDIA's own runtime and cuBLAS: computes where there is a device, and where there is none
+// gets one clear error.
+#include <cstdio>
+#include <cstring>
+#include <gatefold/gatefold.cuh>
+
+using namespace gatefold;
+
+int main() {
+  try {
+    Cuda::Context ctx;
+    Tensor<float, 1, Cuda> x(3);
+    fill(ctx, x.view(), 2);
+    float host[3];
+    Cuda::to_host(ctx, x.size(), x.data(), host);
+    return host[0] + host[1] + host[2] == 6 ? 0 : 1;
+  } catch (const DeviceError& error) {
+    std::printf("%s\n", error.what());
+    return std::strncmp(error.what(), "Cuda::Context: no CUDA device: ", 31) == 0 ? 0 : 1;
+  }
+}

@@ -1,0 +1,128 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <new>
+
+#include "gatefold/backend/backend.hpp"
+#include "gatefold/backend/lanes.hpp"
+#include "gatefold/backend/lender.hpp"
+#include "gatefold/backend/scratch.hpp"
+
+namespace gatefold::test {
+
+/// The porting contract in its plainest form: one loop for each equation, one lane, one element at a time, no Eigen. What
+/// other backends are compared with, in files of any compiler.
+struct Naive {
+  static constexpr bool is_host = true;
+
+  class Context : public Scratch<Naive>, public Lender {
+   public:
+    using Backend = Naive;
+  };
+
+  static void* allocate(std::size_t bytes) { return ::operator new(bytes, std::align_val_t(256)); }
+  static void release(void* p) { ::operator delete(p, std::align_val_t(256)); }
+  static void poison(void* p, std::size_t bytes) { std::memset(p, 0xff, bytes); }
+  template <class T>
+  static void to_host(Context&, Index n, const T* from, T* to) {
+    for (Index i = 0; i < n; ++i) to[i] = from[i];
+  }
+  template <class T>
+  static void from_host(Context& ctx, Index n, const T* from, T* to) {
+    to_host(ctx, n, from, to);
+  }
+
+  template <class F>
+  static void for_each(Context&, Index n, const F& f) {
+    for (Index i = 0; i < n; ++i) {
+      if constexpr (requires { typename F::Element; }) {
+        f(OneElement<typename F::Element>{}, i);
+      } else {
+        f(i);
+      }
+    }
+  }
+  template <class F>
+  static void for_rows(Context&, Index n, const F& f) {
+    for (Index row = 0; row < n; ++row) f(OneLane{}, row);
+  }
+  template <class T, class F>
+  static void reduce(Context&, Index n, const F& f, T* out) {
+    T sum = 0;
+    for (Index i = 0; i < n; ++i) sum += f(i);
+    *out += sum;
+  }
+  static void group_by(Context&, View<const Index, 1, Naive> keys, View<Index, 1, Naive> offsets,
+                       View<Index, 1, Naive> order) {
+    Index at = 0;
+    for (Index g = 0; g < offsets.size(); ++g) {
+      offsets(g) = at;
+      for (Index i = 0; g + 1 < offsets.size() && i < keys.size(); ++i)
+        if (keys(i) == g) order(at++) = i;
+    }
+  }
+
+  template <class T, class E>
+  static void gemm(Context&, View<const T, 2, Naive> a, bool ta, View<const T, 2, Naive> b, bool tb, bool accumulate,
+                   View<T, 2, Naive> c, const E& epilogue) {
+    for (Index i = 0; i < c.extent(0); ++i)
+      for (Index j = 0; j < c.extent(1); ++j) {
+        T sum = accumulate ? c(i, j) : T(0);
+        for (Index k = 0; k < a.extent(ta ? 0 : 1); ++k) sum += (ta ? a(k, i) : a(i, k)) * (tb ? b(j, k) : b(k, j));
+        c(i, j) = epilogue(OneElement<T>{}, Index(0), i, j, sum);
+      }
+  }
+  template <class T, class E>
+  static void grouped_gemm(Context& ctx, Groups<Naive> g, View<const T, 2, Naive> a, View<const T, 3, Naive> w,
+                           bool transpose, View<T, 2, Naive> c, const E& epilogue) {
+    grouped(ctx, g, a, std::array{w}, transpose, c, epilogue);
+  }
+  template <class T, std::size_t M, class E, class L>
+  static void grouped_pair(Context& ctx, Groups<Naive> g, View<const T, 2, Naive> a,
+                           const std::array<View<const T, 3, Naive>, M>& up, const E& middle,
+                           View<const T, 3, Naive> down, bool transpose, View<T, 2, Naive> c, const L& last) {
+    const auto mark = ctx.mark();
+    auto hidden = ctx.template scratch<T>(g.slots, down.extent(transpose ? 2 : 1));
+    grouped(ctx, g, a, up, transpose, hidden, middle);
+    grouped(ctx, g.in_slot_order(), View<const T, 2, Naive>(hidden), std::array{down}, transpose, c, last);
+  }
+  template <class T>
+  static void grouped_outer(Context&, Groups<Naive> g, View<const T, 2, Naive> a, View<const T, 2, Naive> dc,
+                            View<T, 3, Naive> dw) {
+    for (Index e = 0; e < g.experts(); ++e)
+      for (Index i = 0; i < dw.extent(1); ++i)
+        for (Index j = 0; j < dw.extent(2); ++j)
+          for (Index s = g.offsets(e); s < g.offsets(e + 1); ++s) dw(e, i, j) += a(g.row(s), i) * dc(s, j);
+  }
+  template <class T>
+  static void grouped_sum(Context&, Groups<Naive> g, View<const T, 2, Naive> dc, View<T, 2, Naive> db) {
+    for (Index e = 0; e < g.experts(); ++e)
+      for (Index s = g.offsets(e); s < g.offsets(e + 1); ++s)
+        for (Index j = 0; j < db.extent(1); ++j) db(e, j) += dc(s, j);
+  }
+
+ private:
+  template <class T, std::size_t M, class E>
+  static void grouped(Context&, Groups<Naive> g, View<const T, 2, Naive> a, const std::array<View<const T, 3, Naive>, M>& w,
+                      bool transpose, View<T, 2, Naive> c, const E& epilogue) {
+    for (Index e = 0; e < g.experts(); ++e)
+      for (Index s = g.offsets(e); s < g.offsets(e + 1); ++s)
+        for (Index j = 0; j < c.extent(1); ++j) {
+          T sum[M] = {};
+          for (std::size_t m = 0; m < M; ++m)
+            for (Index k = 0; k < a.extent(1); ++k)
+              sum[m] += a(g.row(s), k) * (transpose ? w[m](e, j, k) : w[m](e, k, j));
+          if constexpr (M == 1) {
+            c(s, j) = epilogue(OneElement<T>{}, e, s, j, sum[0]);
+          } else {
+            c(s, j) = epilogue(OneElement<T>{}, e, s, j, sum[0], sum[1]);
+          }
+        }
+  }
+};
+
+static_assert(Backend<Naive>);
+
+}  // namespace gatefold::test
