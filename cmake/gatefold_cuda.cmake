@@ -1,6 +1,7 @@
 # The CUDA toolkit, for gatefold::cuda and for our own programs of device code. Sets CUDAToolkit_FOUND.
 
 option(GATEFOLD_CUDA_HARDWARE "Build our CUDA programs for a real device, not for the emulator of tests/cuda_emulator" OFF)
+set(GATEFOLD_CUDA_ARCHITECTURES native CACHE STRING "Architectures of our CUDA programs on hardware")
 
 set(CUDAToolkit_FOUND FALSE)
 if(GATEFOLD_CUDA STREQUAL "AUTO")
@@ -26,8 +27,8 @@ if(CUDAToolkit_FOUND AND (GATEFOLD_BUILD_TESTS OR GATEFOLD_BUILD_EXAMPLES OR GAT
     set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
   endif()
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-    if(GATEFOLD_CUDA_HARDWARE)
-      set(CMAKE_CUDA_ARCHITECTURES native)
+    if(GATEFOLD_CUDA_HARDWARE OR NOT GATEFOLD_BUILD_TESTS)
+      set(CMAKE_CUDA_ARCHITECTURES ${GATEFOLD_CUDA_ARCHITECTURES})
     else()
       set(CMAKE_CUDA_ARCHITECTURES 80-virtual)
     endif()

@@ -100,7 +100,7 @@ struct BlasLoop {
     for (std::size_t e = 0; e + 1 < offsets.size(); ++e) {
       const Index first = offsets[e], rows = offsets[e + 1] - first;
       if (rows > 0)
-        device::gemm(run.ctx.blas(), rows, columns, depth, a.data() + first * depth, false, depth,
+        device::gemm(run.ctx, rows, columns, depth, a.data() + first * depth, false, depth,
                    w.data() + Index(e) * depth * columns, false, columns, false, c.data() + first * columns);
     }
   }
@@ -134,8 +134,8 @@ void one_layer(const Shape& s) {
   fill(run.ctx, rows.view(), 0.5f);
   const auto dense = rounds.add([&] {
     const float* w = run.params.branch.expert.up.data();
-    device::gemm(run.ctx.blas(), slots, s.hidden, s.dim, rows.data(), false, s.dim, w, false, s.hidden, false, hidden.data());
-    device::gemm(run.ctx.blas(), slots, s.dim, s.hidden, hidden.data(), false, s.hidden, w, false, s.dim, false, z.data());
+    device::gemm(run.ctx, slots, s.hidden, s.dim, rows.data(), false, s.dim, w, false, s.hidden, false, hidden.data());
+    device::gemm(run.ctx, slots, s.dim, s.hidden, hidden.data(), false, s.hidden, w, false, s.dim, false, z.data());
   });
   rounds.run();
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "dataset.hpp"
+#include "host.hpp"
 #include "network.hpp"
 
 namespace fashion {
@@ -18,37 +19,36 @@ struct Outcome {
 };
 
 /// The classes of the largest logits that agree with the labels.
-template <class V>
-Index count_correct(const V& logits, const Index* labels) {
+inline Index count_correct(const std::vector<float>& logits, const Index* labels) {
   Index correct = 0;
-  for (Index n = 0; n < logits.extent(0); ++n) {
-    const float* row = &logits(n, 0);
-    correct += std::max_element(row, row + logits.extent(1)) - row == labels[n];
-  }
+  for (auto row = logits.begin(); row != logits.end(); row += kClasses)
+    correct += std::max_element(row, row + kClasses) - row == *labels++;
   return correct;
 }
 
 /// Run the layer over all of `set`, and count who went where.
-template <class L, class P>
-Outcome evaluate(Cpu::Context& ctx, const L& model, const P& params, const Dataset& set, const Options& o,
-                 const Extra<L, float, Cpu>& extra = {}) {
+template <class C, class L, class P>
+Outcome evaluate(C& ctx, const L& model, const P& params, const Dataset& set, const Options& o,
+                 const Extra<L, float, typename C::Backend>& extra = {}) {
+  using B = typename C::Backend;
   constexpr Index kBatch = 500;
   Outcome outcome;
-  Saved<L, float, Cpu> saved;
-  Carry<L, float, Cpu> carry;
-  Tensor<float, 2, Cpu> logits;
-  Tensor<float, 1, Cpu> value(1);
+  Saved<L, float, B> saved;
+  Carry<L, float, B> carry;
+  Batch<B> batch;
+  Tensor<float, 2, B> logits;
+  Tensor<float, 1, B> value(1);
   Index correct = 0;
   for (Index first = 0; first < set.count; first += kBatch) {
     const Index count = std::min(kBatch, set.count - first);
-    const View<const float, 2, Cpu> x(set.images.data() + first * kPixels, count, kPixels);
-    const View<const Index, 1, Cpu> labels(set.labels.data() + first, count);
+    const Index* labels = set.labels.data() + first;
+    batch.read(ctx, count, kPixels, set.images.data() + first * kPixels, labels);
     logits.resize(count, kClasses);
     model.begin(ctx, params, count, carry);
-    model.forward(ctx, params, x, carry, logits, saved, extra);
-    CrossEntropy{}.forward<float, Cpu>(ctx, logits, labels, value);
-    outcome.loss += static_cast<double>(value(0)) * static_cast<double>(count);
-    correct += count_correct(logits.view(), labels.data());
+    model.forward(ctx, params, batch.images, carry, logits, saved, extra);
+    CrossEntropy{}.forward<float, B>(ctx, logits, batch.labels, value);
+    outcome.loss += static_cast<double>(to_host(ctx, value)[0]) * static_cast<double>(count);
+    correct += count_correct(to_host(ctx, logits), labels);
 
     std::size_t layer = 0;
     for_each_mixture(saved, [&](const auto& mixture) {
@@ -57,10 +57,11 @@ Outcome evaluate(Cpu::Context& ctx, const L& model, const P& params, const Datas
         outcome.picks.emplace_back(plan.experts(), 0);
         outcome.routing.emplace_back(plan.experts(), std::vector<double>(kClasses, 0.0));
       }
-      for (Index p = 0; p < plan.expert.size(); ++p) {
-        const auto e = static_cast<std::size_t>(plan.expert(p));
+      const std::vector<Index> experts = to_host(ctx, plan.expert), items = to_host(ctx, plan.item);
+      for (std::size_t p = 0; p < experts.size(); ++p) {
+        const auto e = static_cast<std::size_t>(experts[p]);
         ++outcome.picks[layer][e];
-        outcome.routing[layer][e][static_cast<std::size_t>(labels(plan.item(p) / o.tokens()))] += 1;
+        outcome.routing[layer][e][static_cast<std::size_t>(labels[items[p] / o.tokens()])] += 1;
       }
       ++layer;
     });

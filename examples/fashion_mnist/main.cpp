@@ -1,6 +1,6 @@
-// Train a mixture-of-experts image classifier on Fashion-MNIST, on the CPU, without Python.
+// Train a mixture-of-experts image classifier on Fashion-MNIST, on the CPU or a GPU, without Python.
 //
-//   fashion_mnist [--gate softmax|dense] [--update plain|heavy-ball] [--experts 8] [--k 2] [--epochs 4] …
+//   fashion_mnist [--backend cpu|cuda] [--gate softmax|dense] [--update plain|heavy-ball] [--experts 8] [--k 2] …
 //
 // Exit code 0: done; 2: an option, file or checkpoint does not fit (one line on stderr says which); 1: anything else.
 
@@ -40,6 +40,9 @@ int main(int argc, char** argv) {
   CLI::App app("Train a mixture-of-experts classifier on Fashion-MNIST");
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   const auto positive = CLI::Range(fashion::Index(1), fashion::Index(1) << 20);
+  app.add_option("--backend", o.backend, "where it computes; checkpoints fit both")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
   app.add_option("--gate", o.gate, "who goes where: softmax (the k best experts) or dense (all)")
       ->check(CLI::IsMember({"softmax", "dense"}))
       ->capture_default_str();
@@ -61,7 +64,7 @@ int main(int argc, char** argv) {
   app.add_option("--lr", o.lr, "learning rate after warm-up")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--balance", o.balance, "weight of the balance loss")->check(CLI::NonNegativeNumber)->capture_default_str();
   app.add_option("--seed", o.seed, "the same seed gives the same bits, on any number of threads")->capture_default_str();
-  app.add_option("--threads", o.threads, "threads (0: all)")->check(CLI::Range(0, 1024))->capture_default_str();
+  app.add_option("--threads", o.threads, "threads of the CPU backend (0: all)")->check(CLI::Range(0, 1024))->capture_default_str();
   app.add_option("--data", o.data, "folder of the IDX files, .gz or plain")->capture_default_str();
   app.add_option("--json", o.json, "where to write metrics (\"\": nowhere)")->capture_default_str();
   app.add_option("--picture", o.picture, "where to write the picture, SVG (\"\": nowhere)")->capture_default_str();
@@ -86,7 +89,15 @@ int main(int argc, char** argv) {
   }
 
   try {
-    o.update == "plain" ? fashion::train_plain(o) : fashion::train_heavy_ball(o);
+    if (o.backend == "cpu") {
+      o.update == "plain" ? fashion::train_plain(o) : fashion::train_heavy_ball(o);
+    } else {
+#ifdef FASHION_CUDA
+      o.update == "plain" ? fashion::train_plain_cuda(o) : fashion::train_heavy_ball_cuda(o);
+#else
+      return refuse("--backend cuda: this program was built without CUDA: configure with -DGATEFOLD_CUDA=ON");
+#endif
+    }
   } catch (const gatefold::Error& error) {
     return refuse(error.what());
   } catch (const std::exception& error) {

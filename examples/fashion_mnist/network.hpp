@@ -1,6 +1,6 @@
 #pragma once
 
-#include <gatefold/gatefold.hpp>
+#include <gatefold/policies.hpp>
 #include <tuple>
 
 #include "options.hpp"

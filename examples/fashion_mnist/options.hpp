@@ -9,7 +9,7 @@ using gatefold::Index;
 
 /// The command line.
 struct Options {
-  std::string gate = "softmax", update = "heavy-ball";
+  std::string backend = "cpu", gate = "softmax", update = "heavy-ball";
   Index experts = 8, k = 2, layers = 2, dim = 64, hidden = 128, patch = 7;
   Index epochs = 4, batch = 128;
   double lr = 2e-3, balance = 0.01;
@@ -20,8 +20,10 @@ struct Options {
   Index tokens() const { return (28 / patch) * (28 / patch); }
 };
 
-/// Train, evaluate and report; one definition per update rule.
+/// Train, evaluate and report; one definition per update rule and backend, each in a file of its own.
 void train_plain(const Options& options);
 void train_heavy_ball(const Options& options);
+void train_plain_cuda(const Options& options);
+void train_heavy_ball_cuda(const Options& options);
 
 }  // namespace fashion

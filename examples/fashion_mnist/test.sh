@@ -8,29 +8,10 @@ trap 'rm -rf "$dir"' EXIT
 failed=0
 fail() { echo "FAILED: $*" >&2; failed=1; }
 
-# IDX files: big-endian magic and extents, then bytes. Class c is a bright block in row c of a 5 x 2 grid, plus noise.
-make_half() {  # NAME COUNT
-  awk -v count="$2" -v images="$dir/data/$1-images-idx3-ubyte" -v labels="$dir/data/$1-labels-idx1-ubyte" 'BEGIN {
-    be = sprintf("\\%03o\\%03o\\%03o\\%03o", 0, 0, int(count / 256), count % 256)
-    printf "printf \"\\000\\000\\010\\003%s\\000\\000\\000\\034\\000\\000\\000\\034\" >%s\n", be, images
-    printf "printf \"\\000\\000\\010\\001%s\" >%s\n", be, labels
-    srand(count)
-    for (n = 0; n < count; ++n) {
-      c = n % 10
-      printf "printf \"\\%03o\" >>%s\n", c, labels
-      row = ""
-      for (i = 0; i < 784; ++i) {
-        y = int(i / 28); x = i % 28
-        v = int(rand() * 60) + (int(y / 6) == int(c / 2) && int(x / 14) == c % 2 ? 150 : 0)
-        row = row sprintf("\\%03o", v)
-      }
-      printf "printf \"%s\" >>%s\n", row, images
-    }
-  }' | bash
-}
+source "$(dirname "$0")/make_half.sh"
 mkdir "$dir/data"
-make_half train 320
-make_half t10k 100
+make_half "$dir/data/train" 320
+make_half "$dir/data/t10k" 100
 
 run() { "$program" --data "$dir/data" --batch 32 --dim 16 --hidden 16 --epochs 2 --picture "" "$@" >"$dir/out" 2>"$dir/err"; }
 # What does not depend on the clock or the number of threads.
@@ -75,6 +56,7 @@ refused "damaged data" "junk/t10k-labels-idx1-ubyte" --data "$dir/junk"
 refused "unknown option" "nonsense" --nonsense 3
 refused "a word for a number" "experts" --experts many
 refused "unknown gate" "gate" --gate best
+refused "unknown backend" "backend" --backend tpu
 refused "k > experts" "k: expected at most --experts = 4, got 5" --experts 4 --k 5
 refused "no experts" "experts" --experts 0
 refused "batch larger than the data" "batch" --batch 4096

@@ -52,10 +52,20 @@ inline Index count_in(const io::Metadata& metadata, const std::string& key, cons
   throw FileError(path + ": metadata: expected a count in \"" + key + "\"");
 }
 
-template <class RuleT, class GateT, class ScoresT>
-void train_with(const Options& o, const RuleT& rule, const GateT& gate, const ScoresT& scores) {
+/// Host threads that compute.
+template <class C>
+int threads(const C& ctx) {
+  if constexpr (requires { ctx.threads(); }) {
+    return ctx.threads();
+  } else {
+    return 1;
+  }
+}
+
+template <class C, class RuleT, class GateT, class ScoresT>
+void train_with(C& ctx, const Options& o, const RuleT& rule, const GateT& gate, const ScoresT& scores) {
+  using B = typename C::Backend;
   using Clock = std::chrono::steady_clock;
-  Cpu::Context ctx(o.threads);
   const auto model = network(o, rule, gate);
 
   // Everything that may be wrong is wrong before the first step: options, data, checkpoint.
@@ -86,6 +96,7 @@ void train_with(const Options& o, const RuleT& rule, const GateT& gate, const Sc
   std::vector<Index> order(static_cast<std::size_t>(training.count));
   std::vector<float> images(static_cast<std::size_t>(o.batch * kPixels));
   std::vector<Index> labels(static_cast<std::size_t>(o.batch));
+  Batch<B> batch;
   const auto start = Clock::now();
   double test_seconds = 0;
   Outcome outcome;
@@ -97,8 +108,9 @@ void train_with(const Options& o, const RuleT& rule, const GateT& gate, const Sc
     for (Index step = 0; step < steps; ++step) {
       gather(training, std::span<const Index>(order).subspan(static_cast<std::size_t>(step * o.batch), labels.size()),
              images.data(), labels.data());
-      const double batch_loss = trainer.step(View<const float, 2, Cpu>(images.data(), o.batch, kPixels), labels);
-      correct += count_correct(trainer.output(), labels.data());
+      batch.read(ctx, o.batch, kPixels, images.data(), labels.data());
+      const double batch_loss = trainer.step(batch.images, batch.labels);
+      correct += count_correct(to_host(ctx, trainer.output()), labels.data());
       loss += batch_loss;
       interval_loss += batch_loss;
       const Index done = (step + 1) * o.batch;
@@ -128,11 +140,11 @@ void train_with(const Options& o, const RuleT& rule, const GateT& gate, const Sc
              io::Part{"optimizer", trainer.state});
 
   // Does the mixture matter? The same parameters, routed at random; then with every expert's output zeroed.
-  const auto random_model = as_layer<float, Cpu>(
+  const auto random_model = as_layer<float, B>(
       network(o, rule, ComposedGate<LinearScores, Independent, RandomK>{.scores = scores, .mixing = {}, .selection = {o.k}}));
-  auto random_params = random_model.template init<float, Cpu>(ctx, Seed{0});
+  auto random_params = random_model.template init<float, B>(ctx, Seed{0});
   copy_pack(ctx, trainer.params, random_params);
-  Extra<std::remove_cvref_t<decltype(random_model)>, float, Cpu> extra;
+  Extra<std::remove_cvref_t<decltype(random_model)>, float, B> extra;
   std::get<1>(std::get<0>(extra.layers).layers).selection = Random{Seed{o.seed}.fork(8), 0};
   const double random_accuracy = evaluate(ctx, random_model, random_params, test, o, extra).accuracy;
   for_each_tensor(
@@ -156,9 +168,10 @@ void train_with(const Options& o, const RuleT& rule, const GateT& gate, const Sc
                                  {"images_per_second", seconds > 0 ? static_cast<double>(o.epochs * steps * o.batch) / seconds : 0.0},
                                  {"parameters", count_values(trainer.params)},
                                  {"seed", o.seed},
-                                 {"threads", ctx.threads()},
+                                 {"threads", threads(ctx)},
                                  {"options",
-                                  {{"gate", o.gate},
+                                  {{"backend", o.backend},
+                                   {"gate", o.gate},
                                    {"update", o.update},
                                    {"experts", o.experts},
                                    {"k", o.k},
@@ -181,16 +194,17 @@ void train_with(const Options& o, const RuleT& rule, const GateT& gate, const Sc
     if (!path->empty()) std::printf("%s: %s\n", what, path->c_str());
 }
 
-template <class RuleT>
-void train(const Options& o, const RuleT& rule) {
+/// Train on the backend of ctx.
+template <class C, class RuleT>
+void train(C& ctx, const Options& o, const RuleT& rule) {
   const LinearScores scores{.model_dim = o.dim, .experts = o.experts};
   const std::tuple<Balance> balance{Balance{.weight = o.balance}};
   if (o.gate == "softmax") {
     using Gate = WithAuxiliary<SoftmaxTopK, Balance>;
-    train_with(o, rule, Gate{.scores = scores, .mixing = {}, .selection = {.k = o.k}, .auxiliary = balance}, scores);
+    train_with(ctx, o, rule, Gate{.scores = scores, .mixing = {}, .selection = {.k = o.k}, .auxiliary = balance}, scores);
   } else {
     using Gate = WithAuxiliary<SoftmaxDense, Balance>;
-    train_with(o, rule, Gate{.scores = scores, .mixing = {}, .selection = {}, .auxiliary = balance}, scores);
+    train_with(ctx, o, rule, Gate{.scores = scores, .mixing = {}, .selection = {}, .auxiliary = balance}, scores);
   }
 }
 

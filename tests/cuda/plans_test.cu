@@ -109,6 +109,14 @@ TEST_CASE("group_by without offsets does nothing") {
   Tensor<Index, 1, Cuda> keys(3), offsets, order(3);
   CHECK_NOTHROW(Cuda::group_by(ctx, std::as_const(keys).view(), offsets.view(), order.view()));
 }
+TEST_CASE("group_by counts in 32 bits and says so before it touches anything") {
+  Cuda::Context ctx;
+  Index* const nowhere = nullptr;
+  const Index many = Index(1) << 31;
+  const View<Index, 1, Cuda> order(nowhere, many), offsets(nowhere, 3);
+  CHECK_THROWS_AS(Cuda::group_by(ctx, order, offsets, order), ArgumentError);
+  CHECK_THROWS_AS(Cuda::group_by(ctx, order.rows(0, 1), order, order), ArgumentError);
+}
 
 TEST_CASE_TEMPLATE("SparsePlan: sorted, combined, and both adjoints", T, double, float) {
   Backends on;

@@ -80,92 +80,119 @@ std::uint64_t updated(Update update, Type type, std::uint64_t old, std::uint64_t
 
 // ----------------------------------------------------------------------------------------------------------- addresses
 
-std::uint64_t Warp::address(const Instruction& in, const Operand& operand, int lane) const {
-  return read(operand, lane) + static_cast<std::uint64_t>(in.offset);
+void Warp::fail_alignment(const Instruction& in, std::uint64_t address, std::size_t bytes, int lane) const {
+  fail("misaligned access of " + std::to_string(bytes) + " bytes at " + hexadecimal(address), in, lane);
 }
 
-void Warp::check_alignment(const Instruction& in, std::uint64_t address, std::size_t bytes, int lane, const char* space) {
-  if (address % bytes == 0) return;
-  fail("misaligned " + std::string(space) + " access of " + std::to_string(bytes) + " bytes at " + hexadecimal(address), in,
-       lane);
-}
-
-void Warp::record(CellArray& cells, std::size_t offset, std::uint32_t horizon, const Instruction& in, std::uint64_t address,
-                  std::size_t bytes, int lane, bool write) {
-  Block& block = block_;
+void Warp::record(CellArray& cells, std::size_t offset, const Instruction& in, std::uint64_t address, std::size_t bytes,
+                  int lane, bool write) {
+  const Viewpoint& view = block_.view_;
+  const bool shared = &cells == &block_.shared_cells_;
   const auto site = static_cast<std::uint32_t>(&in - kernel_.code.data());
   const std::uint32_t thread = index_ * warp_size + lane;
-  const Stamp now = Stamp::make(block.view_.segment, thread, site, in.strong);
-  const Stamp earlier = cells.record(Access{block.view_, now, horizon, write}, offset, bytes);
-  if (!earlier || !block.grid_.raced.insert(site).second) return;
+  const Stamp now = Stamp::make(view.segment, thread, site, in.strong);
+  const std::uint32_t horizon = shared ? view.barrier : block_.grid_.timeline.first();
+  const Stamp earlier = cells.record(Access{view, now, horizon, write}, offset, bytes);
+  if (!earlier || !block_.grid_.raced.insert(site).second) return;
   const Instruction& other = kernel_.code[earlier.site()];
-  const bool shared = &cells == &block.shared_cells_;
   race("data race: " + std::string(shared ? "shared" : "global") + " " + verb(in, write) + " of " + std::to_string(bytes) +
-       " bytes at " + hexadecimal(address) + ", by " + block.grid_.thread_name(block.number_, thread) + ": " +
+       " bytes at " + hexadecimal(address) + ", by " + block_.grid_.thread_name(block_.number_, thread) + ": " +
        std::string(kernel_.sources[in.source].text) + source_position(kernel_, in) + ", not ordered with that by " +
-       block.grid_.thread_name(block.grid_.timeline.block_of(earlier.segment()), earlier.thread()) + ": " +
+       block_.grid_.thread_name(block_.grid_.timeline.block_of(earlier.segment()), earlier.thread()) + ": " +
        std::string(kernel_.sources[other.source].text) + source_position(kernel_, other) + ", in kernel " +
        demangled(kernel_.name));
 }
 
-char* Warp::resolve_global(const Instruction& in, std::uint64_t address, std::size_t bytes, int lane, bool write) {
-  Memory& memory = Memory::device();
-  Allocation* allocation = memory.find(address, bytes, in.hint);
-  if (allocation == nullptr) {
-    fail("out of bounds global " + std::string(verb(in, write)) + " of " + std::to_string(bytes) + " bytes at " +
-             hexadecimal(address) + " (" + memory.describe(address) + ")", in, lane);
-  }
-  check_alignment(in, address, std::bit_floor(bytes), lane, "global");
-  if (block_.grid_.look_for_races) {
-    if (!allocation->cells) allocation->cells = CellArray(allocation->size);
-    record(allocation->cells, address - allocation->base, block_.grid_.timeline.first(), in, address, bytes, lane, write);
-  }
-  (write ? block_.grid_.tally.global_bytes_stored : block_.grid_.tally.global_bytes_loaded) += bytes;
-  return reinterpret_cast<char*>(address);
-}
-
-char* Warp::resolve_shared(const Instruction& in, std::uint64_t address, std::size_t bytes, int lane, bool write) {
-  std::vector<char>& shared = block_.shared_;
-  if (address > shared.size() || bytes > shared.size() - address) {
-    fail("out of bounds shared " + std::string(verb(in, write)) + " of " + std::to_string(bytes) + " bytes at " +
-             hexadecimal(address) + " (the block has " + std::to_string(shared.size()) + " bytes)", in, lane);
-  }
-  check_alignment(in, address, std::bit_floor(bytes), lane, "shared");
-  if (block_.grid_.look_for_races) record(block_.shared_cells_, address, block_.first_segment_, in, address, bytes, lane, write);
-  return shared.data() + address;
-}
-
-char* Warp::resolve(const Instruction& in, Space space, std::uint64_t address, std::size_t bytes, int lane, bool write) {
-  switch (space) {
+/// Finds, for every lane, the memory that it accesses.
+void Warp::locate(const Instruction& in, const Target& target, std::uint32_t lanes, Places& places) {
+  std::uint64_t addresses[warp_size];
+  for_lanes(lanes, [&](int lane) {
+    addresses[lane] = read(target.operand, lane) + static_cast<std::uint64_t>(target.offset);
+  });
+  switch (target.space) {
     case Space::global:
-    case Space::constant: return resolve_global(in, address, bytes, lane, write);
-    case Space::shared: return resolve_shared(in, address & 0xffffffff, bytes, lane, write);
+    case Space::constant: return locate_global(in, target, lanes, addresses, places);
+    case Space::shared: return locate_shared(in, target, lanes, addresses, places);
     case Space::local:
-      if (address > local_bytes_ || bytes > local_bytes_ - address) {
-        fail("out of bounds local " + std::string(verb(in, write)) + " of " + std::to_string(bytes) + " bytes at " +
-                 hexadecimal(address) + " (the thread has " + std::to_string(local_bytes_) + " bytes)", in, lane);
+    case Space::parameter:
+      return for_lanes(lanes, [&](int lane) { locate_own(in, target, lane, addresses[lane], places); });
+    case Space::generic:
+      return for_lanes(lanes, [&](int lane) { locate_generic(in, target, lane, addresses[lane], places); });
+  }
+}
+
+void Warp::locate_global(const Instruction& in, const Target& target, std::uint32_t lanes, const std::uint64_t* addresses,
+                         Places& places) {
+  Memory& memory = Memory::device();
+  Grid& grid = block_.grid_;
+  const std::size_t bytes = target.bytes;
+  Allocation* allocation = nullptr;
+  for_lanes(lanes, [&](int lane) {
+    const std::uint64_t address = addresses[lane];
+    if (allocation == nullptr || !allocation->contains(address, bytes)) {
+      allocation = memory.find(address, bytes, in.hint);
+      if (allocation == nullptr) {
+        fail("out of bounds global " + std::string(verb(in, target.write)) + " of " + std::to_string(bytes) + " bytes at " +
+                 hexadecimal(address) + " (" + memory.describe(address) + ")", in, lane);
       }
-      check_alignment(in, address, bytes, lane, "local");
-      return local(lane) + address;
-    case Space::parameter: {
-      std::vector<char>& parameters = block_.grid_.parameters;
-      if (address > parameters.size() || bytes > parameters.size() - address) {
-        fail("out of bounds access to the parameters at " + hexadecimal(address), in, lane);
-      }
-      return parameters.data() + address;
     }
-    case Space::generic: break;
+    if ((address & (bytes - 1)) != 0) fail_alignment(in, address, bytes, lane);
+    if (grid.look_for_races) {
+      if (!allocation->cells) allocation->cells = CellArray(allocation->size);
+      record(allocation->cells, address - allocation->base, in, address, bytes, lane, target.write);
+    }
+    (target.write ? grid.tally.global_bytes_stored : grid.tally.global_bytes_loaded) += bytes;
+    places[lane] = reinterpret_cast<char*>(address);
+  });
+}
+
+void Warp::locate_shared(const Instruction& in, const Target& target, std::uint32_t lanes, const std::uint64_t* addresses,
+                         Places& places) {
+  char* base = block_.shared_.data();
+  const std::size_t size = block_.shared_.size(), bytes = target.bytes;
+  const bool look_for_races = block_.grid_.look_for_races;
+  for_lanes(lanes, [&](int lane) {
+    const std::uint64_t address = addresses[lane] & 0xffffffff;
+    if (address > size || bytes > size - address) {
+      fail("out of bounds shared " + std::string(verb(in, target.write)) + " of " + std::to_string(bytes) + " bytes at " +
+               hexadecimal(address) + " (the block has " + std::to_string(size) + " bytes)", in, lane);
+    }
+    if ((address & (bytes - 1)) != 0) fail_alignment(in, address, bytes, lane);
+    if (look_for_races) record(block_.shared_cells_, address, in, address, bytes, lane, target.write);
+    places[lane] = base + address;
+  });
+}
+
+/// Local memory of the thread, and the parameters of the kernel.
+void Warp::locate_own(const Instruction& in, const Target& target, int lane, std::uint64_t address, Places& places) {
+  const bool local_space = target.space == Space::local;
+  const std::size_t size = local_space ? local_bytes_ : block_.grid_.parameters.size();
+  if (address > size || target.bytes > size - address) {
+    fail("out of bounds " + std::string(local_space ? "local " : "parameter ") + verb(in, target.write) + " of " +
+             std::to_string(target.bytes) + " bytes at " + hexadecimal(address) + " (there are " + std::to_string(size) +
+             " bytes)", in, lane);
   }
-  // Generic addresses are those of the host: of the block's shared memory, the thread's local memory, the parameters.
-  auto within = [&](const char* base, std::size_t size) { return address - reinterpret_cast<std::uint64_t>(base) < size; };
+  if ((address & (target.bytes - 1)) != 0) fail_alignment(in, address, target.bytes, lane);
+  places[lane] = (local_space ? local(lane) : block_.grid_.parameters.data()) + address;
+}
+
+/// Generic addresses are those of the host: of the block's shared memory, the thread's local memory, the parameters, and
+/// else of global memory.
+void Warp::locate_generic(const Instruction& in, const Target& target, int lane, std::uint64_t address, Places& places) {
+  std::uint64_t addresses[warp_size];
   const std::vector<char>&shared = block_.shared_, &parameters = block_.grid_.parameters;
-  auto offset = [&](const char* base) { return address - reinterpret_cast<std::uint64_t>(base); };
-  if (within(shared.data(), shared.size())) return resolve(in, Space::shared, offset(shared.data()), bytes, lane, write);
-  if (within(local(lane), local_bytes_)) return resolve(in, Space::local, offset(local(lane)), bytes, lane, write);
-  if (within(parameters.data(), parameters.size())) {
-    return resolve(in, Space::parameter, offset(parameters.data()), bytes, lane, write);
-  }
-  return resolve_global(in, address, bytes, lane, write);
+  auto within = [&](const char* base, std::size_t size) {
+    addresses[lane] = address - reinterpret_cast<std::uint64_t>(base);
+    return addresses[lane] < size;
+  };
+  Target own = target;
+  if (within(shared.data(), shared.size())) return locate_shared(in, target, 1u << lane, addresses, places);
+  own.space = Space::local;
+  if (within(local(lane), local_bytes_)) return locate_own(in, own, lane, addresses[lane], places);
+  own.space = Space::parameter;
+  if (within(parameters.data(), parameters.size())) return locate_own(in, own, lane, addresses[lane], places);
+  addresses[lane] = address;
+  locate_global(in, target, 1u << lane, addresses, places);
 }
 
 void Warp::cvta(const Instruction& in, std::uint32_t lanes) {
@@ -195,36 +222,42 @@ void Warp::isspacep(const Instruction& in, std::uint32_t lanes) {
 // -------------------------------------------------------------------------------------------------------- instructions
 
 void Warp::load(const Instruction& in, std::uint32_t lanes) {
+  Places places;
   const std::size_t bytes = in.type.bytes();
+  locate(in, {in[in.elements], in.offset, in.space, bytes * in.elements, false}, lanes, places);
   const bool is_signed = in.type.kind == Kind::signed_integer;
-  const Operand& from = in[in.elements];
-  for_lanes(lanes, [&](int lane) {
-    const char* memory = resolve(in, in.space, address(in, from, lane), bytes * in.elements, lane, false);
-    for (std::size_t i = 0; i < in.elements; ++i) {
-      std::uint64_t value = read_bytes(memory + i * bytes, bytes);
-      if (is_signed) value = sign_extended(value, in.type.bits);
-      write(in[i], lane, value);
+  for (std::size_t i = 0; i < in.elements; ++i) {
+    if (bytes == 4 && !in[i].wide()) {
+      char* row = registers_.get() + in[i].row;
+      for_lanes(lanes, [&](int lane) { std::memcpy(row + 4 * lane, places[lane] + 4 * i, 4); });
+    } else {
+      for_lanes(lanes, [&](int lane) {
+        const std::uint64_t value = read_bytes(places[lane] + i * bytes, bytes);
+        write(in[i], lane, is_signed ? sign_extended(value, in.type.bits) : value);
+      });
     }
-  });
+  }
 }
 
 void Warp::store(const Instruction& in, std::uint32_t lanes) {
+  Places places;
   const std::size_t bytes = in.type.bytes();
-  for_lanes(lanes, [&](int lane) {
-    char* memory = resolve(in, in.space, address(in, in[0], lane), bytes * in.elements, lane, true);
-    for (std::size_t i = 0; i < in.elements; ++i) write_bytes(memory + i * bytes, read(in[1 + i], lane), bytes);
-  });
+  locate(in, {in[0], in.offset, in.space, bytes * in.elements, true}, lanes, places);
+  for (std::size_t i = 0; i < in.elements; ++i) {
+    for_lanes(lanes, [&](int lane) { write_bytes(places[lane] + i * bytes, read(in[1 + i], lane), bytes); });
+  }
 }
 
 void Warp::atomic(const Instruction& in, std::uint32_t lanes) {
+  Places places;
   const auto update = static_cast<Update>(in.mode);
   const std::size_t bytes = in.type.bytes();
   const std::uint64_t mask = ~std::uint64_t{0} >> (64 - in.type.bits);
+  locate(in, {in[1], in.offset, in.space, bytes, true}, lanes, places);
   for_lanes(lanes, [&](int lane) {
-    char* memory = resolve(in, in.space, address(in, in[1], lane), bytes, lane, true);
-    const std::uint64_t old = read_bytes(memory, bytes), b = read(in[2], lane) & mask;
+    const std::uint64_t old = read_bytes(places[lane], bytes), b = read(in[2], lane) & mask;
     const std::uint64_t c = update == Update::compare ? read(in[3], lane) & mask : 0;
-    write_bytes(memory, updated(update, in.type, old, b, c), bytes);
+    write_bytes(places[lane], updated(update, in.type, old, b, c), bytes);
     write(in[0], lane, old);
   });
 }
@@ -232,11 +265,19 @@ void Warp::atomic(const Instruction& in, std::uint32_t lanes) {
 /// cp.async: [to, from, bytes to write, bytes to read]
 void Warp::copy_async(const Instruction& in, std::uint32_t lanes) {
   for_lanes(lanes, [&](int lane) {
+    Places to, from;
     const std::uint64_t bytes = read(in[2], lane), given = std::min(read(in[3], lane), bytes);
-    char* to = resolve(in, Space::shared, address(in, in[0], lane), bytes, lane, true);
-    const std::uint64_t from = read(in[1], lane) + static_cast<std::uint64_t>(in.second_offset);
-    std::memset(to, 0, bytes);
-    if (given > 0) std::memcpy(to, resolve(in, Space::global, from, given, lane, false), given);
+    locate(in, {in[0], in.offset, Space::shared, bytes, true}, 1u << lane, to);
+    std::memset(to[lane], 0, bytes);
+    if (given == 0) return;
+    // The whole is aligned, so its part is looked up as bytes.
+    if ((read(in[1], lane) + static_cast<std::uint64_t>(in.second_offset)) % bytes != 0) {
+      fail_alignment(in, read(in[1], lane), bytes, lane);
+    }
+    for (std::uint64_t i = 0; i < given; ++i) {
+      locate(in, {in[1], in.second_offset + static_cast<std::int64_t>(i), Space::global, 1, false}, 1u << lane, from);
+      to[lane][i] = *from[lane];
+    }
   });
 }
 
@@ -244,7 +285,7 @@ void Warp::copy_async(const Instruction& in, std::uint32_t lanes) {
 void Warp::copy_bulk(const Instruction& in, std::uint32_t lanes) {
   for_lanes(lanes, [&](int lane) {
     const std::uint64_t to = read(in[0], lane) & 0xffffffff, from = read(in[1], lane), bytes = read(in[2], lane);
-    check_alignment(in, to | from | bytes, 16, lane, "bulk");
+    if (((to | from | bytes) & 15) != 0) fail_alignment(in, to | from | bytes, 16, lane);
     if (to > block_.shared_.size() || bytes > block_.shared_.size() - to) {
       fail("out of bounds shared bulk copy of " + std::to_string(bytes) + " bytes to " + hexadecimal(to), in, lane);
     }
@@ -266,10 +307,9 @@ bool Warp::mbarrier(const Instruction& in, std::uint32_t lanes) {
   const std::size_t first = has_result ? 1 : 0;
   bool all = true;
   for_lanes(lanes, [&](int lane) {
-    std::uint64_t where = read(in[first], lane);
-    if (in.space == Space::generic) where -= reinterpret_cast<std::uint64_t>(block_.shared_.data());
-    where &= 0xffffffff;
-    resolve_shared(in, where, 8, lane, true);
+    const std::uint64_t where = read(in[first], lane) & 0xffffffff;
+    Places places;
+    locate(in, {in[first], 0, Space::shared, 8, true}, 1u << lane, places);
     Block::Mbarrier& barrier = block_.mbarriers_[where];
     const auto operand = in.count > first + 1 ? read(in[first + 1], lane) : 0;
     switch (arrival) {

@@ -283,10 +283,9 @@ TEST_CASE("what cuBLAS refuses is refused with its status, and nothing is writte
   const auto gemm = [&](int m, int n, int k, int lda, int ldb, int ldc, cublasOperation_t ta = CUBLAS_OP_N) {
     return cublasSgemm(library.handle, ta, CUBLAS_OP_N, m, n, k, &one, a.data, lda, b.data, ldb, &one, c.data, ldc);
   };
-  for (const auto status :
-       {gemm(2, 2, 3, 1, 3, 2), gemm(2, 2, 3, 2, 2, 2), gemm(2, 2, 3, 2, 3, 1), gemm(2, 2, 3, 2, 3, 2, CUBLAS_OP_T),
-        gemm(-1, 2, 3, 2, 3, 2), gemm(2, -1, 3, 2, 3, 2), gemm(2, 2, -1, 2, 3, 2), gemm(0, 0, 0, 0, 1, 1),
-        gemm(2, 2, 3, 3, 3, 2, static_cast<cublasOperation_t>(9))}) {
+  for (const auto status : {gemm(2, 2, 3, 1, 3, 2), gemm(2, 2, 3, 2, 2, 2), gemm(2, 2, 3, 2, 3, 1),
+                            gemm(2, 2, 3, 2, 3, 2, CUBLAS_OP_T), gemm(-1, 2, 3, 2, 3, 2), gemm(2, -1, 3, 2, 3, 2),
+                            gemm(2, 2, -1, 2, 3, 2), gemm(0, 0, 0, 0, 1, 1), gemm(2, 2, 3, 3, 3, 2, CUBLAS_OP_CONJG)}) {
     CHECK(status == CUBLAS_STATUS_INVALID_VALUE);
   }
   CHECK(cublasSgemm(library.handle, CUBLAS_OP_N, CUBLAS_OP_N, 2, 2, 3, nullptr, a.data, 2, b.data, 3, &one, c.data,

@@ -26,6 +26,7 @@ Warp::Warp(Block& block, std::uint32_t index)
   const std::uint32_t first = index * warp_size, count = std::min<std::uint32_t>(threads - first, warp_size);
   existing_ = count == warp_size ? all_lanes : (1u << count) - 1;
   registers_ = std::make_unique<char[]>(kernel_.file_bytes);
+  std::memset(registers_.get(), 0xBA, kernel_.registers_bytes);  // what is never written has no meaning
   if (local_bytes_ > 0) local_ = std::make_unique<char[]>(local_bytes_ * warp_size);
   for (const Function::Constant& constant : kernel_.constants) {
     const Operand operand{constant.row, constant.bits};
@@ -78,35 +79,20 @@ void Warp::reset() {
       write({row.row, 32}, lane, value);
     }
   }
-  std::memset(registers_.get(), 0xBA, kernel_.registers_bytes);
   if (local_) std::memset(local_.get(), 0xCB, local_bytes_ * warp_size);
   alive_ = existing_;
   ready_.assign(1, {0, existing_});
   at_collective_ = at_barrier_ = 0;
-  starved_ = false;
-}
-
-std::uint64_t Warp::read(const Operand& operand, int lane) const {
-  if (operand.bits == 1) return read_predicate(registers_.get(), operand) >> lane & 1;
-  return operand.wide() ? read_lane<std::uint64_t>(registers_.get() + operand.row, lane)
-                        : read_lane<std::uint32_t>(registers_.get() + operand.row, lane);
-}
-
-void Warp::write(const Operand& operand, int lane, std::uint64_t value) {
-  if (operand.bits == 1) {
-    write_predicate(registers_.get(), operand, static_cast<std::uint32_t>(value) << lane, 1u << lane);
-  } else if (operand.wide()) {
-    write_lane(registers_.get() + operand.row, lane, value);
-  } else {
-    write_lane(registers_.get() + operand.row, lane, static_cast<std::uint32_t>(value));
-  }
+  steps_ahead_ = 0;
 }
 
 /// Takes the path to run: the one furthest behind, or the one furthest ahead if that has starved.
 Warp::Path Warp::pick() {
   auto behind = [](const Path& a, const Path& b) { return a.pc < b.pc; };
-  const auto chosen = std::exchange(starved_, false) ? std::max_element(ready_.begin(), ready_.end(), behind)
-                                                     : std::min_element(ready_.begin(), ready_.end(), behind);
+  const bool starved = steps_ahead_ > patience;
+  if (starved) steps_ahead_ = 0;
+  const auto chosen = starved ? std::max_element(ready_.begin(), ready_.end(), behind)
+                              : std::min_element(ready_.begin(), ready_.end(), behind);
   Path path = *chosen;
   std::erase_if(ready_, [&](const Path& other) {
     if (other.pc == path.pc) path.lanes |= other.lanes;
@@ -132,13 +118,9 @@ void Warp::execute(Path path, std::uint32_t limit, std::int64_t& budget) {
   std::uint32_t pc = path.pc;
   const std::uint32_t lanes = path.lanes;
   Counters& tally = block_.grid_.tally;
-  int steps = 0;
   for (;; ++pc) {
     if (pc >= limit || budget <= 0) return resume(pc, lanes);
-    if (++steps > patience && !ready_.empty()) {
-      starved_ = true;
-      return resume(pc, lanes);
-    }
+    if (!ready_.empty() && ++steps_ahead_ > patience) return resume(pc, lanes);
     const Instruction& in = kernel_.code[pc];
     std::uint32_t active = lanes;
     if (in.guard != Operand::none) {
@@ -336,18 +318,16 @@ void Block::start(std::uint64_t number) {
   alive_ = static_cast<std::uint32_t>(grid_.launch.block.volume());
   executed_ = 0;
   view_.block = static_cast<std::uint32_t>(number);
-  first_segment_ = begin_segment();
-  view_.barrier = first_segment_;
-  std::fill(std::begin(view_.warp_barrier), std::end(view_.warp_barrier), first_segment_);
+  view_.begun = view_.barrier = begin_segment();
+  std::fill(std::begin(view_.warp_barrier), std::end(view_.warp_barrier), view_.begun);
   for (const auto& warp : warps_) warp->reset();
   ++grid_.tally.blocks;
 }
 
 bool Block::run() {
-  constexpr std::int64_t turn = 1 << 14;            // of a warp
-  constexpr std::int64_t long_run = 1 << 22;        // of a block, before others get a turn
-  constexpr std::int64_t endless = std::int64_t{1} << 28;  // of a block in all
-  begin_segment();
+  constexpr std::int64_t turn = 1 << 14;      // instructions of a warp
+  constexpr std::int64_t long_run = 1 << 22;  // of a block, before others get a turn
+  view_.resumed = begin_segment();
   sleeping_ = false;
   for (std::int64_t spent = 0;;) {
     bool ran = false;
@@ -360,9 +340,9 @@ bool Block::run() {
     }
     if (alive_ == 0) return true;
     if (!release_barriers() && !ran) fail_deadlocked();
+    if (executed_ + spent > options().longest_block) fail_deadlocked();
     if (sleeping_ || spent > long_run) {
       executed_ += spent;
-      if (executed_ > endless) fail_deadlocked();
       return false;
     }
   }

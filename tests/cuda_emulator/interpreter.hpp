@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "cuda_emulator/lanes.hpp"
 #include "cuda_emulator/launch.hpp"
 #include "cuda_emulator/memory.hpp"
 #include "cuda_emulator/ptx.hpp"
@@ -42,7 +43,7 @@ class Warp {
  public:
   Warp(Block& block, std::uint32_t index);
 
-  /// All threads at the first instruction, their registers without meaning.
+  /// All threads at the first instruction.
   void reset();
 
   bool ready() const { return !ready_.empty(); }
@@ -87,13 +88,24 @@ class Warp {
   }
 
   // access.cpp: what touches memory
-  std::uint64_t address(const Instruction& in, const Operand& operand, int lane) const;
-  char* resolve(const Instruction& in, Space space, std::uint64_t address, std::size_t bytes, int lane, bool write);
-  char* resolve_global(const Instruction& in, std::uint64_t address, std::size_t bytes, int lane, bool write);
-  char* resolve_shared(const Instruction& in, std::uint64_t address, std::size_t bytes, int lane, bool write);
-  void record(CellArray& cells, std::size_t offset, std::uint32_t horizon, const Instruction& in, std::uint64_t address,
-              std::size_t bytes, int lane, bool write);
-  void check_alignment(const Instruction& in, std::uint64_t address, std::size_t bytes, int lane, const char* space);
+  using Places = char* [warp_size];
+  struct Target {
+    const Operand& operand;
+    std::int64_t offset;
+    Space space;
+    std::size_t bytes;
+    bool write;
+  };
+  void locate(const Instruction& in, const Target& target, std::uint32_t lanes, Places& places);
+  void locate_global(const Instruction& in, const Target& target, std::uint32_t lanes, const std::uint64_t* addresses,
+                     Places& places);
+  void locate_shared(const Instruction& in, const Target& target, std::uint32_t lanes, const std::uint64_t* addresses,
+                     Places& places);
+  void locate_own(const Instruction& in, const Target& target, int lane, std::uint64_t address, Places& places);
+  void locate_generic(const Instruction& in, const Target& target, int lane, std::uint64_t address, Places& places);
+  void record(CellArray& cells, std::size_t offset, const Instruction& in, std::uint64_t address, std::size_t bytes, int lane,
+              bool write);
+  [[noreturn]] void fail_alignment(const Instruction& in, std::uint64_t address, std::size_t bytes, int lane) const;
   void load(const Instruction& in, std::uint32_t lanes);
   void store(const Instruction& in, std::uint32_t lanes);
   void atomic(const Instruction& in, std::uint32_t lanes);
@@ -117,8 +129,20 @@ class Warp {
   void finish(std::uint32_t lanes);
   std::uint64_t result_of(const Instruction& in, int lane, std::uint32_t lanes, bool& predicate) const;
 
-  std::uint64_t read(const Operand& operand, int lane) const;
-  void write(const Operand& operand, int lane, std::uint64_t value);
+  std::uint64_t read(const Operand& operand, int lane) const {
+    if (operand.bits == 1) return read_predicate(registers_.get(), operand) >> lane & 1;
+    return operand.wide() ? read_lane<std::uint64_t>(registers_.get() + operand.row, lane)
+                          : read_lane<std::uint32_t>(registers_.get() + operand.row, lane);
+  }
+  void write(const Operand& operand, int lane, std::uint64_t value) {
+    if (operand.bits == 1) {
+      write_predicate(registers_.get(), operand, static_cast<std::uint32_t>(value) << lane, 1u << lane);
+    } else if (operand.wide()) {
+      write_lane(registers_.get() + operand.row, lane, value);
+    } else {
+      write_lane(registers_.get() + operand.row, lane, static_cast<std::uint32_t>(value));
+    }
+  }
   char* local(int lane) const { return local_.get() + static_cast<std::size_t>(lane) * local_bytes_; }
 
   [[noreturn]] void fail(const std::string& what, const Instruction& in, int lane) const;
@@ -129,7 +153,7 @@ class Warp {
   std::unique_ptr<char[]> registers_, local_;
   std::size_t local_bytes_;
   std::vector<Path> ready_;
-  bool starved_ = false;   // a path has run for long while others were ready
+  int steps_ahead_ = 0;    // that paths were run for while others were ready
   bool gave_way_ = false;  // a path waits for other warps
   std::uint32_t at_collective_ = 0, at_barrier_ = 0;
   Waiting waiting_[warp_size];
@@ -172,7 +196,6 @@ class Block {
   CellArray shared_cells_;
   std::map<std::uint64_t, Mbarrier> mbarriers_;
   Viewpoint view_;
-  std::uint32_t first_segment_ = 0;
   std::uint32_t alive_ = 0;
   bool sleeping_ = false;
   std::int64_t executed_ = 0;

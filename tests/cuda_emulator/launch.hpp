@@ -28,6 +28,7 @@ struct Options {
   bool races = true;              // GATEFOLD_EMULATOR_RACES: look for data races
   std::uint64_t block_order = 0;  // GATEFOLD_EMULATOR_BLOCK_ORDER: 0 ascending, else the seed of a permutation
   std::uint64_t last_blocks = 0;  // only the last n blocks of each launch; 0: all
+  std::int64_t longest_block = std::int64_t{1} << 28;  // instructions of its warps after which a block counts as stuck
   int compute_capability = 80;    // GATEFOLD_EMULATOR_CC
   int devices = 1;                // 0: as on a machine without a driver
 };

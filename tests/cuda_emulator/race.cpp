@@ -21,7 +21,7 @@ std::uint32_t Timeline::block_of(std::uint32_t segment) const {
 Viewpoint::Distance Viewpoint::distance(Stamp earlier, std::uint32_t thread, std::uint32_t horizon) const {
   const std::uint32_t then = earlier.segment();
   if (then < horizon) return Distance::ordered;
-  if (then != segment && timeline->block_of(then) != block) return Distance::grid;
+  if (!owns(then)) return Distance::grid;
   if (earlier.thread() == thread || then < barrier) return Distance::ordered;
   const std::uint32_t warp = thread / 32;
   if (earlier.thread() / 32 != warp) return Distance::block;
@@ -43,7 +43,7 @@ void remember(Stamp (&stamps)[2], const Access& access) {
 
 }  // namespace
 
-Stamp Access::record(Cell& cell) const {
+Stamp Access::compare(Cell& cell) const {
   // The same thread again, with nothing in between: what it could race with was found the first time.
   const Stamp& latest = write ? cell.write[0] : cell.read[0];
   constexpr std::uint64_t who_and_when = 0xffffffff000007ff;
@@ -79,16 +79,20 @@ CellArray::CellArray(std::size_t bytes) {
 
 void UnmapCells::operator()(Cell* cells) const { munmap(cells, mapped); }
 
+SplitWord& CellArray::split(std::size_t word) {
+  Cell& cell = words_[word];
+  if (!is_split(word)) {
+    split_.push_back({{cell, cell, cell, cell}});
+    cell.write[0].bits = split_mark;
+    cell.write[1].bits = split_.size() - 1;
+  }
+  return split_[cell.write[1].bits];
+}
+
 Stamp CellArray::record_bytes(const Access& access, std::size_t offset, std::size_t bytes) {
   Stamp conflict;
   for (std::size_t i = offset; i < offset + bytes; ++i) {
-    const std::size_t word = i / 4;
-    if (!is_split(word)) {
-      const Cell whole = words_[word];
-      split_[word] = {{whole, whole, whole, whole}};
-      words_[word].write[0].bits = split_mark;
-    }
-    const Stamp found = access.record(split_[word].byte[i % 4]);
+    const Stamp found = access.record(split(i / 4).byte[i % 4]);
     if (found) conflict = found;
   }
   return conflict;

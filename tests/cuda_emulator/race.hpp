@@ -14,8 +14,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
-#include <unordered_map>
 #include <vector>
 
 namespace gatefold::cuda_emulator {
@@ -75,14 +75,18 @@ struct UnmapCells {
 struct Viewpoint {
   const Timeline* timeline = nullptr;
   std::uint32_t block = 0;
-  std::uint32_t segment = 0;          // now
-  std::uint32_t barrier = 0;          // the segment that the last barrier of the block began
+  std::uint32_t begun = 0;              // the first segment of the block
+  std::uint32_t resumed = 0;            // the first since other blocks have run: all from there on are its own
+  std::uint32_t segment = 0;            // now
+  std::uint32_t barrier = 0;            // the segment that the last barrier of the block began
   std::uint32_t warp_barrier[32] = {};  // likewise for its warps
+
+  bool owns(std::uint32_t segment_then) const {
+    return segment_then >= resumed || (segment_then >= begun && timeline->block_of(segment_then) == block);
+  }
 
   /// How far an earlier access is from a thread: the nearer can be forgotten for the farther.
   enum class Distance { ordered, warp, block, grid };
-
-  /// @param horizon  the first segment that counts
   Distance distance(Stamp earlier, std::uint32_t thread, std::uint32_t horizon) const;
 };
 
@@ -90,12 +94,27 @@ struct Viewpoint {
 struct Access {
   const Viewpoint& view;
   Stamp now;
-  std::uint32_t horizon;  // the first segment that counts: of the launch for global memory, of the block for shared
+  std::uint32_t horizon;  // earlier segments are ordered before it: those before the launch; in shared memory, before
+                          // the last barrier
   bool write;
 
   /// Records the access in a cell.
   /// @returns an earlier access that races with it, if any
-  Stamp record(Cell& cell) const;
+  Stamp record(Cell& cell) const {
+    // The usual case: nobody has been here. The first stamp of each kind is the latest.
+    if (cell.write[0].segment() < horizon && cell.read[0].segment() < horizon) {
+      if (write) {
+        cell = {{now, {}}, {}};
+      } else {
+        cell.read[0] = now;
+      }
+      return {};
+    }
+    return compare(cell);
+  }
+
+ private:
+  Stamp compare(Cell& cell) const;
 };
 
 /// The cells of one range of addresses.
@@ -121,12 +140,14 @@ class CellArray {
   }
 
  private:
+  // A split word holds this mark and the number of its bytes.
   static constexpr std::uint64_t split_mark = ~std::uint64_t{0};
   bool is_split(std::size_t word) const { return words_[word].write[0].bits == split_mark; }
+  SplitWord& split(std::size_t word);
   Stamp record_bytes(const Access& access, std::size_t offset, std::size_t bytes);
 
   std::unique_ptr<Cell[], UnmapCells> words_;
-  std::unordered_map<std::size_t, SplitWord> split_;
+  std::deque<SplitWord> split_;
 };
 
 }  // namespace gatefold::cuda_emulator

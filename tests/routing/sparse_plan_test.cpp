@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <string>
@@ -130,6 +131,27 @@ TEST_CASE("a plan is the stable sort of its picks by expert") {
                                      plan.item_slots.data() + plan.item_offsets(n + 1));
         if (got != expected) FAIL_CHECK("slots of item " << n);
       }
+    }
+  }
+}
+
+TEST_CASE("complete picks give the same plan at less cost") {
+  for (const int threads : {1, 3}) {
+    Cpu::Context ctx(threads);
+    for (const auto& [items, experts, k] : {std::array<Index, 3>{0, 4, 2}, {1, 3, 3}, {50, 7, 1}, {300, 5, 4}, {9, 1, 1}}) {
+      const Case c = made("complete", items, experts, k, [&](Index n, Index j) { return (n * n * 13 + n + j) % experts; });
+      SparsePlan<double, B> plan, complete;
+      build(ctx, plan, items, experts, c.picks);
+      build(ctx, complete, items, experts, c.picks);
+      for (auto* t : {&complete.offsets, &complete.pick, &complete.rows, &complete.item_offsets, &complete.item_slots})
+        fill(ctx, t->view(), Index(-7));
+      complete.build_complete(ctx);
+      const auto same = [](const auto& a, const auto& b) { return std::equal(a.data(), a.data() + a.size(), b.data()); };
+      CHECK(same(plan.offsets, complete.offsets));
+      CHECK(same(plan.pick, complete.pick));
+      CHECK(same(plan.rows, complete.rows));
+      CHECK(same(plan.item_offsets, complete.item_offsets));
+      CHECK(same(plan.item_slots, complete.item_slots));
     }
   }
 }

@@ -52,7 +52,7 @@ in_block { next }
     name = substr(source, RSTART + 1)
   }
   if (source == "") report("no-marker", $0)
-  else if (path !~ /^(examples|tests|bench)\/.*\.(cpp|cu)$/) report("not-compiled", source)
+  else if (path !~ /^(examples|tests|bench)\/.*\.(cpp|cu|hpp)$/) report("not-compiled", source)
   else in_block = 1
 }
 {

@@ -360,12 +360,15 @@ struct ComposedGate {
     const auto selection_extra = with_valid(extra.selection, extra.valid);
     B::for_rows(ctx, x.extent(0),
                 fn::RouteRow{g.mixing.rows(logits, q), g.selection.rows(seen, plan, selection_extra)});
-    build_without_padding(ctx, plan, extra);
+    if (extra.valid.data()) {
+      build_without_padding(ctx, plan, extra);
+    } else {
+      plan.build_complete(ctx);  // a row of picks is whole
+    }
   }
   template <class T, class B>
   static void build_without_padding(auto& ctx, Plan<T, B>& plan, const Extra<T, B>& extra) {
-    if (extra.valid.data())
-      B::for_each(ctx, plan.item.size(), fn::DropPadding<T, B>{extra.valid, plan.item, plan.expert});
+    B::for_each(ctx, plan.item.size(), fn::DropPadding<T, B>{extra.valid, plan.item, plan.expert});
     plan.build(ctx);
   }
   template <class T, class B>

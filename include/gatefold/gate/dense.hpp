@@ -37,7 +37,7 @@ struct Dense {
                Nothing<T, B>&, const Nothing<T, B>&) const {
     plan.resize(c.q.extent(0), c.q.extent(1), c.q.size());
     B::for_each(ctx, c.q.size(), fn::PickAll<T, B>{c.q, plan.item, plan.expert, plan.weight});
-    plan.build(ctx);
+    plan.build_complete(ctx);
   }
   /// Adds to d.q.
   template <class T, class B>

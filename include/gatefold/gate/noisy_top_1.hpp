@@ -90,7 +90,7 @@ struct NoisyTop1 {
   void forward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>& c, SparsePlan<T, B>& plan,
                Nothing<T, B>&, const Noise& noise) const {
     B::for_rows(ctx, c.q.extent(0), rows(c, plan, noise));
-    plan.build(ctx);
+    plan.build_complete(ctx);
   }
   template <class T, class B>
   fn::PickNoisyTop1<NoiseLawT, T, B> rows(const Candidates<T, B>& c, SparsePlan<T, B>& plan, const Noise& noise) const {

@@ -181,7 +181,7 @@ struct SigmoidBias {
     plan.resize(items, experts, items * k);
     B::for_rows(ctx, items, fn::PickTopK<T, B>{biased, biased, k, false, plan.item, plan.expert, plan.weight});
     B::for_each(ctx, items, fn::SigmoidWeightsForward<T, B>{weights(c, plan), plan.weight});
-    plan.build(ctx);
+    plan.build_complete(ctx);
   }
   /// Adds to d.rank, and in the first evaluation of a step the load violation to grads.bias.
   template <class T, class B>

@@ -183,7 +183,7 @@ struct TopK {
   void forward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>& c, SparsePlan<T, B>& plan,
                Nothing<T, B>&, const Nothing<T, B>& extra) const {
     B::for_rows(ctx, c.q.extent(0), rows(c, plan, extra));
-    plan.build(ctx);
+    plan.build_complete(ctx);
   }
   template <class T, class B>
   fn::PickTopK<T, B> rows(const Candidates<T, B>& c, SparsePlan<T, B>& plan, const Nothing<T, B>&) const {

@@ -129,8 +129,9 @@ struct WeightsOfItem {
 };
 template <class B>
 struct MemberOf {
+  using Member = double metric::Pareto::*;
   View<const metric::Pareto, 1, B> results;
-  double metric::Pareto::*member;
+  Member member;
   GATEFOLD_HD double operator()(Index n) const { return results(n).*member; }
 };
 

@@ -29,6 +29,35 @@ struct SlotItems {
   }
 };
 
+/// The same, where every slot is used; and the other way round: slot_of[pick[s]] = s.
+template <class B>
+struct CompleteSlots {
+  View<const Index, 1, B> pick, item;
+  View<Index, 1, B> rows, slot_of;
+  GATEFOLD_HD void operator()(Index s) const {
+    rows(s) = item(pick(s));
+    slot_of(pick(s)) = s;
+  }
+};
+/// The slots of item n in ascending order, of `each` picks an item that stand side by side.
+template <class B>
+struct SlotsOfItem {
+  Index each;
+  View<const Index, 1, B> slot_of;
+  View<Index, 1, B> offsets, slots;
+  GATEFOLD_HD void operator()(Index n) const {
+    const Index first = n * each;
+    offsets(n) = first;
+    if (first == slots.size()) return;
+    for (Index j = 0; j < each; ++j) {
+      const Index slot = slot_of(first + j);
+      Index at = first + j;
+      for (; at > first && slots(at - 1) > slot; --at) slots(at) = slots(at - 1);
+      slots(at) = slot;
+    }
+  }
+};
+
 /// out[n] (+)= Σ w[s] z[s] over the slots s of item n, in ascending order from 0 (or out[n]), every product rounded; w = 1
 /// without weights.
 template <class T, class B>
@@ -120,6 +149,17 @@ struct SparsePlan {
     B::group_by(ctx, expert, offsets, pick);
     B::for_each(ctx, rows.size(), fn::SlotItems<B>{offsets, pick, item, rows});
     B::group_by(ctx, rows, item_offsets, item_slots);
+  }
+  /// The same plan at less cost, where every item made the same number of picks, they stand side by side in the order of
+  /// items, and none is dropped.
+  /// @cost one counting sort, and O(K²) comparisons an item at most
+  void build_complete(typename B::Context& ctx) {
+    auto mark = ctx.mark();
+    auto slot_of = ctx.template scratch<Index>(rows.size());
+    B::group_by(ctx, expert, offsets, pick);
+    B::for_each(ctx, rows.size(), fn::CompleteSlots<B>{pick, item, rows, slot_of});
+    const Index each = items() > 0 ? rows.size() / items() : 0;
+    B::for_each(ctx, items() + 1, fn::SlotsOfItem<B>{each, slot_of, item_offsets, item_slots});
   }
 
   Index items() const { return item_offsets.size() - 1; }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "gatefold/backend/backend.hpp"
+#include "gatefold/backend/cuda/blas_experts.cuh"
 #include "gatefold/backend/cuda/group_by.cuh"
 #include "gatefold/backend/cuda/handles.cuh"
 #include "gatefold/backend/cuda/loops.cuh"
@@ -29,19 +30,23 @@ namespace gatefold {
 struct Cuda {
   static constexpr bool is_host = false;
 
+  using Options = device::Options;
+
   /// Stream, handles and memory of one caller, on the device that is current when it is made.
   class Context : public Scratch<Cuda>, public Lender {
    public:
     using Backend = Cuda;
     /// A stream of its own.
     /// @throws DeviceError if there is no device
-    Context() : blas_(stream_.get()) {}
+    explicit Context(Options options = {}) : options_(options), blas_(stream_.get()) {}
     /// Somebody's stream, which must outlive the context. Debug builds need one that waits for the legacy stream, as
     /// they overwrite memory that was given back.
-    explicit Context(cudaStream_t stream) : stream_(stream), blas_(stream) {}
+    explicit Context(cudaStream_t stream, Options options = {}) : options_(options), stream_(stream), blas_(stream) {}
 
+    const Options& options() const { return options_; }
     cudaStream_t stream() const { return stream_.get(); }
     cublasHandle_t blas() { return blas_.get(); }
+    int multiprocessors() const { return stream_.multiprocessors(); }
     /// Wait until everything asked of this context is done.
     void synchronize() { device::expect_success(cudaStreamSynchronize(stream()), "cudaStreamSynchronize"); }
 
@@ -59,6 +64,7 @@ struct Cuda {
     const device::Bfloat16* packed(const void* w) const { return packed_ ? packed_->find(w) : nullptr; }
 
    private:
+    Options options_;
     device::Stream stream_;
     device::Blas blas_;
     const device::PackedWeights* packed_ = nullptr;
@@ -120,7 +126,7 @@ struct Cuda {
     if (c.empty()) return;
     const Index depth = a.extent(ta ? 0 : 1);
     if (depth > 0) {
-      device::gemm(ctx.blas(), c.extent(0), c.extent(1), depth, a.data(), ta, a.extent(1), b.data(), tb, b.extent(1),
+      device::gemm(ctx, c.extent(0), c.extent(1), depth, a.data(), ta, a.extent(1), b.data(), tb, b.extent(1),
                  accumulate, c.data());
     } else if (!accumulate) {
       fill(ctx, c, T(0));
@@ -149,9 +155,10 @@ struct Cuda {
   template <class T>
   static void grouped_outer(Context& ctx, Groups<Cuda> g, View<const T, 2, Cuda> a, View<const T, 2, Cuda> dc,
                             View<T, 3, Cuda> dw) {
+    if (ctx.options().blas_experts) return device::blas_slots_are_depth(ctx, g, a, dc, dw);
     const View<const T, 2, Cuda> before = dw.as(dw.extent(0) * dw.extent(1), dw.extent(2));
     constexpr auto along_lines = device::Layout::along_lines;
-    device::slots_are_depth(ctx.stream(), device::operand<T>(along_lines, a.data(), a.extent(1), g.rows.data()),
+    device::slots_are_depth(ctx, device::operand<T>(along_lines, a.data(), a.extent(1), g.rows.data()),
                             device::operand<T>(along_lines, dc.data(), dc.extent(1)), g.offsets.data(), g.experts(),
                             dw.extent(1), dw.extent(2), dw.data(), fn::AddTo<T, Cuda>{before});
   }
@@ -175,6 +182,7 @@ struct Cuda {
   static void grouped(Context& ctx, Groups<Cuda> g, View<const T, 2, Cuda> a, const std::array<View<const T, 3, Cuda>, M>& w,
                       bool transpose, View<T, 2, Cuda> c, const E& epilogue) {
     using device::Layout;
+    if (ctx.options().blas_experts) return device::blas_slots_are_rows(ctx, g, a, w, transpose, c, epilogue);
     bool rounded = !transpose;
     for (const auto& matrix : w) rounded = rounded && ctx.packed(matrix.data());
     device::Each<T, static_cast<int>(M)> b;
@@ -185,7 +193,7 @@ struct Cuda {
     }
     const std::size_t step = static_cast<std::size_t>(w[0].extent(1) * w[0].extent(2)) *
                              (rounded ? sizeof(device::Bfloat16) : sizeof(T));
-    device::slots_are_rows(ctx.stream(), device::operand<T>(Layout::along_depth, a.data(), a.extent(1), g.rows.data()), b,
+    device::slots_are_rows(ctx, device::operand<T>(Layout::along_depth, a.data(), a.extent(1), g.rows.data()), b,
                            static_cast<Index>(step), g.offsets.data(), g.experts(), g.slots, c.extent(1), a.extent(1),
                            c.data(), epilogue);
   }

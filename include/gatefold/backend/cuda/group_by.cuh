@@ -26,7 +26,17 @@ struct SortKey {
   }
 };
 
-/// offsets[g] = how many sorted keys are less than g
+/// offsets[g] = how many sorted keys are less than g: each key writes those of the groups that begin at it
+struct GroupsFrom {
+  const std::uint32_t* sorted;
+  Index n, groups;
+  Index* offsets;
+  __device__ void operator()(Index i) const {
+    const Index last = i == n ? groups : static_cast<Index>(sorted[i]);
+    for (Index g = i == 0 ? 0 : static_cast<Index>(sorted[i - 1]) + 1; g <= last; ++g) offsets[g] = i;
+  }
+};
+/// The same by bisection, one group each: for more groups than a key should write
 struct FirstOfGroup {
   const std::uint32_t* sorted;
   Index n;
@@ -72,7 +82,11 @@ void group_by(Context& ctx, Index n, const Index* keys, Index groups, Index* off
       return cub::DeviceRadixSort::SortPairs(storage, bytes, key, sorted, position, order, static_cast<int>(n), 0,
                                              std::bit_width(static_cast<std::uint32_t>(groups)), ctx.stream());
     });
-  for_each(ctx.stream(), groups + 1, FirstOfGroup{sorted, n, offsets});
+  constexpr Index few = 1024;
+  if (groups <= few)
+    for_each(ctx.stream(), n + 1, GroupsFrom{sorted, n, groups, offsets});
+  else
+    for_each(ctx.stream(), groups + 1, FirstOfGroup{sorted, n, offsets});
 }
 
 }  // namespace gatefold::device

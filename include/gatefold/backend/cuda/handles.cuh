@@ -7,6 +7,12 @@
 /// What a context owns of CUDA, released with it.
 namespace gatefold::device {
 
+/// What a context may trade.
+struct Options {
+  bool blas_experts = false;  // grouped products by cuBLAS: waits for E + 1 offsets each time (blas_experts.cuh)
+  bool tf32 = false;          // let cuBLAS round the factors of float products to 10 bits of mantissa
+};
+
 /// @throws DeviceError if there is no device, or no driver
 inline void expect_device() {
   int count = 0;
@@ -20,22 +26,30 @@ inline void expect_device() {
 /// A stream of one's own, or somebody else's.
 class Stream {
  public:
-  Stream() {
-    expect_device();
+  Stream() : Stream(nullptr) {
     expect_success(cudaStreamCreate(&stream_), "cudaStreamCreate");
     owned_ = true;
   }
-  explicit Stream(cudaStream_t stream) : stream_(stream) { expect_device(); }
+  explicit Stream(cudaStream_t stream) : stream_(stream) {
+    expect_device();
+    int device = 0;
+    expect_success(cudaGetDevice(&device), "cudaGetDevice");
+    expect_success(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, device),
+                   "cudaDeviceGetAttribute");
+  }
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
   ~Stream() {
     if (owned_) cudaStreamDestroy(stream_);
   }
   cudaStream_t get() const { return stream_; }
+  /// Of the device that was current when it was made.
+  int multiprocessors() const { return multiprocessors_; }
 
  private:
   cudaStream_t stream_ = nullptr;
   bool owned_ = false;
+  int multiprocessors_ = 0;
 };
 
 /// A cuBLAS handle on a stream, made at its first use, with a workspace of its own so that its calls can be captured.

@@ -23,20 +23,31 @@ struct Finish {
   }
 };
 
+template <class T>
+inline constexpr cudaDataType_t blas_type = std::is_same_v<T, double> ? CUDA_R_64F : CUDA_R_32F;
+/// In what precision a context lets cuBLAS multiply.
+template <class T, class Context>
+cublasComputeType_t blas_compute(const Context& ctx) {
+  if (std::is_same_v<T, double>) return CUBLAS_COMPUTE_64F;
+  return ctx.options().tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+}
+/// cuBLAS counts in int.
+inline void expect_int(const char* where, Index extent) {
+  expect(extent <= INT_MAX, where, "extent", Joined{"at most ", INT_MAX}, extent);
+}
+
 /// c (+)= op(a) op(b), row by row. cuBLAS counts by columns, so it is asked for cᵀ (+)= op(b)ᵀ op(a)ᵀ.
 /// @param m, n, k  c is m × n, the sums have k products
-/// @order  cuBLAS's own, the same for the same sizes on the same device; no TF32
-template <class T>
-void gemm(cublasHandle_t blas, Index m, Index n, Index k, const T* a, bool ta, Index a_stride, const T* b, bool tb,
-          Index b_stride, bool accumulate, T* c) {
-  for (const Index extent : {m, n, k})
-    expect(extent <= INT_MAX, "Cuda::gemm", "extent", Joined{"at most ", INT_MAX}, extent);
-  constexpr cudaDataType_t type = std::is_same_v<T, double> ? CUDA_R_64F : CUDA_R_32F;
+/// @order  cuBLAS's own, the same for the same sizes on the same device; no TF32 unless the context asks for it
+template <class T, class Context>
+void gemm(Context& ctx, Index m, Index n, Index k, const T* a, bool ta, Index a_stride, const T* b, bool tb, Index b_stride,
+          bool accumulate, T* c) {
+  for (const Index extent : {m, n, k}) expect_int("Cuda::gemm", extent);
   const T one = 1, beta = accumulate ? 1 : 0;
-  expect_success(cublasGemmEx(blas, tb ? CUBLAS_OP_T : CUBLAS_OP_N, ta ? CUBLAS_OP_T : CUBLAS_OP_N, static_cast<int>(n),
-                              static_cast<int>(m), static_cast<int>(k), &one, b, type, static_cast<int>(b_stride), a, type,
-                              static_cast<int>(a_stride), &beta, c, type, static_cast<int>(n),
-                              std::is_same_v<T, double> ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+  expect_success(cublasGemmEx(ctx.blas(), tb ? CUBLAS_OP_T : CUBLAS_OP_N, ta ? CUBLAS_OP_T : CUBLAS_OP_N,
+                              static_cast<int>(n), static_cast<int>(m), static_cast<int>(k), &one, b, blas_type<T>,
+                              static_cast<int>(b_stride), a, blas_type<T>, static_cast<int>(a_stride), &beta, c,
+                              blas_type<T>, static_cast<int>(n), blas_compute<T>(ctx), CUBLAS_GEMM_DEFAULT),
                  "cublasGemmEx");
 }
 

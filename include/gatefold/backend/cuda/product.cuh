@@ -1,179 +1,20 @@
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
+#include <type_traits>
 
+#include "gatefold/backend/cuda/few_rows.cuh"
 #include "gatefold/backend/cuda/loops.cuh"
-#include "gatefold/backend/cuda/packed_weights.cuh"
+#include "gatefold/backend/cuda/mover.cuh"
+#include "gatefold/backend/cuda/operand.cuh"
+#include "gatefold/backend/cuda/row_tile.cuh"
 #include "gatefold/backend/cuda/status.cuh"
 #include "gatefold/backend/cuda/tile.cuh"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/core/types.hpp"
 
-/// The grouped products: a tiled kernel that finds its expert and its rows in offsets on the device, so that the host
-/// never waits for routing, gathers its rows while it reads them, and hands finished sums to an epilogue.
+/// The grouped products: kernels that find their expert and their rows in offsets on the device, so that the host never
+/// waits for routing, gather rows while they read them, and hand finished sums to an epilogue.
 namespace gatefold::device {
-
-/// Four neighbours, read at once where their address allows it.
-template <class W>
-struct alignas(4 * sizeof(W) < 16 ? 4 * sizeof(W) : 16) Four {
-  W v[4];
-};
-template <class W, class T>
-__device__ Four<T> load_whole(const char* from) {
-  const Four<W> four = *reinterpret_cast<const Four<W>*>(from);
-  return {T(four.v[0]), T(four.v[1]), T(four.v[2]), T(four.v[3])};
-}
-/// @param count  how many of them exist; the others are 0
-template <class W, class T>
-__device__ Four<T> load_some(const char* from, int count) {
-  Four<T> four{};
-  for (int i = 0; i < 4; ++i)
-    if (i < count) four.v[i] = T(reinterpret_cast<const W*>(from)[i]);
-  return four;
-}
-
-/// How a matrix of lines (rows of a, columns of b) lies in memory; the sum runs along its depth.
-enum class Layout {
-  along_depth,  // depth is contiguous
-  along_lines,  // lines are
-  rounded       // along_lines, in bfloat16
-};
-
-/// A matrix of which a tile takes some lines.
-template <class T>
-struct Operand {
-  const char* data;   // T, or Bfloat16
-  Index stride;       // bytes from line to line (along_depth), or from depth to depth
-  const Index* rows;  // which stored row is line i, or depth k (along_lines); null: itself
-  Layout layout;
-  bool aligned;       // whether every four begins at a multiple of its alignment
-
-  /// Without the first `count` stored rows.
-  __device__ Operand skip(Index count) const {
-    Operand rest = *this;
-    if (rows)
-      rest.rows += count;
-    else
-      rest.data += count * stride;
-    return rest;
-  }
-};
-template <class T, class W>
-Operand<T> operand(Layout layout, const W* data, Index stride, const Index* rows = nullptr) {
-  const bool aligned = stride % 4 == 0 && reinterpret_cast<std::uintptr_t>(data) % alignof(Four<W>) == 0;
-  return {reinterpret_cast<const char*>(data), stride * static_cast<Index>(sizeof(W)), rows, layout, aligned};
-}
-
-inline constexpr int kPadding = 4;  // of rows in shared memory: lines that are written along depth meet other banks
-
-/// One thread's share of moving `Lines` lines of an operand to shared memory, [depth][lines]: fours, a tile at a time.
-///
-/// Past the last line it reads that line again, whose sums nobody stores; past the depth it gives 0.
-/// @tparam Whole  whether every four of the operand is whole and aligned
-template <class T, bool Whole, int Lines, int Depth, int Threads>
-class Mover {
-  static constexpr int kFours = Lines * Depth / 4 / Threads;
-  static constexpr int kAcross = Depth / 4;               // fours of a line, along_depth
-  static constexpr int kLineStep = Threads / kAcross;     // lines from four to four, along_depth
-  static constexpr int kRowStep = Threads / (Lines / 4);  // depth from four to four, along_lines
-  static_assert(Threads % (Lines / 4) == 0 && Threads % kAcross == 0, "gatefold: a thread must keep its column of fours");
-
- public:
-  /// Lines [first, …) of `lines` in all.
-  __device__ void begin(const Operand<T>& from, Index first, Index lines, Index depth) {
-    layout_ = from.layout;
-    stride_ = from.stride;
-    step_ = Depth * stride_;
-    rows_ = nullptr;
-    width_ = 4;
-    if (layout_ == Layout::along_depth) {
-      const int at = threadIdx.x % kAcross * 4;
-      left_ = static_cast<int>(depth) - at;
-#pragma unroll
-      for (int i = 0; i < kFours; ++i) {
-        const Index mine = first + threadIdx.x / kAcross + i * kLineStep, line = mine < lines ? mine : lines - 1;
-        from_[i] = from.data + (from.rows ? from.rows[line] : line) * stride_ + at * static_cast<int>(sizeof(T));
-      }
-    } else {
-      const Index mine = first + threadIdx.x % (Lines / 4) * 4, last = (lines - 1) / 4 * 4, line = mine < last ? mine : last;
-      const int at = threadIdx.x / (Lines / 4);
-      left_ = static_cast<int>(depth) - at;
-      if (!Whole && lines - line < 4) width_ = static_cast<int>(lines - line);
-      from_[0] = from.data + line * (layout_ == Layout::rounded ? sizeof(Bfloat16) : sizeof(T));
-      if (from.rows) {
-        rows_ = from.rows + at;
-      } else {
-#pragma unroll
-        for (int i = kFours; i-- > 0;) from_[i] = from_[0] + (at + i * kRowStep) * stride_;
-      }
-    }
-  }
-
-  /// Read the next tile.
-  __device__ void load() {
-    if (layout_ == Layout::along_depth) {
-#pragma unroll
-      for (int i = 0; i < kFours; ++i) {
-        held_[i] = load_four<T>(from_[i], left_);
-        from_[i] += Depth * sizeof(T);
-      }
-    } else if (layout_ == Layout::along_lines) {
-      load_lines<T>();
-    } else {
-      load_lines<Bfloat16>();
-    }
-    left_ -= Depth;
-  }
-  __device__ void store(T (*shared)[Lines + kPadding]) const {
-#pragma unroll
-    for (int i = 0; i < kFours; ++i) {
-      if (layout_ == Layout::along_depth) {
-        const int k = threadIdx.x % kAcross * 4, line = threadIdx.x / kAcross + i * kLineStep;
-#pragma unroll
-        for (int j = 0; j < 4; ++j) shared[k + j][line] = held_[i].v[j];
-      } else {
-        const int k = threadIdx.x / (Lines / 4) + i * kRowStep;
-        *reinterpret_cast<Four<T>*>(&shared[k][threadIdx.x % (Lines / 4) * 4]) = held_[i];
-      }
-    }
-  }
-
- private:
-  template <class W>
-  __device__ static Four<T> load_four(const char* from, int count) {
-    if constexpr (Whole) {
-      return count > 0 ? load_whole<W, T>(from) : Four<T>{};
-    } else {
-      return load_some<W, T>(from, count);
-    }
-  }
-  template <class W>
-  __device__ void load_lines() {
-#pragma unroll
-    for (int i = 0; i < kFours; ++i) {
-      const bool inside = i * kRowStep < left_;
-      const char* row = rows_ ? from_[0] + (inside ? rows_[i * kRowStep] : 0) * stride_ : from_[i];
-      held_[i] = load_four<W>(row, inside ? width_ : 0);
-      if (!rows_) from_[i] += step_;
-    }
-    if (rows_) rows_ += Depth;
-  }
-
-  const char* from_[kFours];  // my fours of the next tile; with rows_ the first alone, of row 0
-  const Index* rows_;         // along_lines: of my first four, or null
-  Index stride_, step_;
-  int left_;   // depth from my first four on
-  int width_;  // lines from mine on, up to 4
-  Layout layout_;
-  Four<T> held_[kFours];
-};
-
-/// One operand for each matrix of a product.
-template <class T, int Matrices>
-struct Each {
-  Operand<T> of[Matrices];
-};
 
 /// The shared memory of a block: two tiles of each operand while it sums, then sums on their way to the epilogue.
 template <class Shape, int Matrices, class T>
@@ -287,32 +128,6 @@ __device__ void compute_tile(Staging<Shape, Matrices, T>& shared, const Operand<
     }
 }
 
-/// Where a tile of rows lies among those of all experts.
-struct RowTile {
-  Index expert = -1, row = 0;
-};
-/// The tile-th tile of `rows` rows, counting expert by expert; expert −1 past the last. Every warp finds it for itself.
-__device__ inline RowTile find_row_tile(const Index* offsets, Index experts, Index rows, Index tile) {
-  constexpr unsigned all = 0xffffffffu;
-  const int lane = threadIdx.x % 32;
-  for (Index first = 0; first < experts; first += 32) {
-    const Index e = first + lane;
-    const Index tiles = e < experts ? (offsets[e + 1] - offsets[e] + rows - 1) / rows : 0;
-    Index up_to = tiles;  // and with this expert
-    for (int distance = 1; distance < 32; distance *= 2) {
-      const Index before = __shfl_up_sync(all, up_to, distance);
-      if (lane >= distance) up_to += before;
-    }
-    const unsigned reached = __ballot_sync(all, tile < up_to);
-    if (reached) {
-      const int found = __ffs(static_cast<int>(reached)) - 1;
-      return {first + found, (tile - __shfl_sync(all, up_to - tiles, found)) * rows};
-    }
-    tile -= __shfl_sync(all, up_to, 31);
-  }
-  return {};
-}
-
 /// c[s] = epilogue(a[row(s)] op(b_e), …): one block for each tile of an expert's rows and columns.
 /// @param b_step  bytes of b from expert to expert
 template <class Shape, int Matrices, class T, class E>
@@ -374,40 +189,50 @@ static __global__ void __launch_bounds__(kThreads)
 }
 
 /// @param slots  how many there may be: tells few rows from many, and how many tiles of rows there may be
-template <class T, int Matrices, class E>
-void slots_are_rows(cudaStream_t stream, const Operand<T>& a, const Each<T, Matrices>& b, Index b_step,
-                    const Index* offsets, Index experts, Index slots, Index columns, Index depth, T* c,
-                    const E& epilogue) {
+template <int Matrices, class T, class Context, class E>
+void slots_are_rows(Context& ctx, const Operand<T>& a, const Each<T, Matrices>& b, Index b_step, const Index* offsets,
+                    Index experts, Index slots, Index columns, Index depth, T* c, const E& epilogue) {
   if (experts == 0 || slots == 0 || columns == 0) return;
+  const auto row_tiles = [&](Index rows) { return slots / rows + (experts < slots ? experts : slots); };  // at most
   const auto run = [&]<class Shape>(Shape) {
-    const Index row_tiles = slots / Shape::rows + (experts < slots ? experts : slots);
-    slots_are_rows_kernel<Shape, Matrices><<<static_cast<unsigned>(blocks(columns, Shape::columns) * row_tiles),
-                                             Shape::threads, 0, stream>>>(a, b, b_step, offsets, experts, columns,
-                                                                          depth, c, epilogue);
+    slots_are_rows_kernel<Shape, Matrices>
+        <<<static_cast<unsigned>(blocks(columns, Shape::columns) * row_tiles(Shape::rows)), Shape::threads, 0,
+           ctx.stream()>>>(a, b, b_step, offsets, experts, columns, depth, c, epilogue);
   };
-  constexpr Index few = 16;
+  constexpr Index few = 32;  // rows of an expert, on average: then reading the weights is what takes time
+  using Many = ManyTiles<T, Matrices>;
   bool whole = columns % 4 == 0 && depth % 4 == 0 && a.aligned;
   for (const Operand<T>& matrix : b.of) whole = whole && matrix.aligned;
-  if (whole && slots > few * experts)
-    run(ManyRows<T, Matrices>{});
-  else
-    run(FewRows<T, Matrices>{});
+  if (!whole) {
+    run(typename AnyTiles<T, Matrices>::Shape{});
+  } else if (slots <= few * experts && b.of[0].layout != Layout::along_depth) {
+    few_rows_kernel<Matrices><<<static_cast<unsigned>(blocks(columns, Strip::columns) * row_tiles(Strip::rows)),
+                                Strip::threads, 0, ctx.stream()>>>(a, b, b_step, offsets, experts, columns, depth, c,
+                                                                   epilogue);
+  } else if (slots / Many::rows * blocks(columns, Many::columns) < many_tiles(ctx.multiprocessors())) {
+    run(typename FewTiles<T, Matrices>::Shape{});
+  } else {
+    run(typename Many::Shape{});
+  }
   expect_launched("Cuda::grouped_gemm");
 }
 
-template <class T, class E>
-void slots_are_depth(cudaStream_t stream, const Operand<T>& a, const Operand<T>& b, const Index* offsets, Index experts,
+template <class T, class Context, class E>
+void slots_are_depth(Context& ctx, const Operand<T>& a, const Operand<T>& b, const Index* offsets, Index experts,
                      Index rows, Index columns, T* c, const E& epilogue) {
   if (experts == 0 || rows == 0 || columns == 0) return;
-  const auto run = [&]<class Shape>(Shape) {
-    const Index tiles = experts * blocks(rows, Shape::rows) * blocks(columns, Shape::columns);
-    slots_are_depth_kernel<Shape><<<static_cast<unsigned>(tiles), Shape::threads, 0, stream>>>(
+  const auto tiles = [&]<class Shape>(Shape) { return experts * blocks(rows, Shape::rows) * blocks(columns, Shape::columns); };
+  const auto run = [&]<class Shape>(Shape shape) {
+    slots_are_depth_kernel<Shape><<<static_cast<unsigned>(tiles(shape)), Shape::threads, 0, ctx.stream()>>>(
         a, Each<T, 1>{b}, offsets, rows, columns, c, epilogue);
   };
-  if (rows % 4 == 0 && columns % 4 == 0 && a.aligned && b.aligned)
-    run(ManyRows<T, 1>{});
-  else
-    run(FewRows<T, 1>{});
+  if (rows % 4 != 0 || columns % 4 != 0 || !a.aligned || !b.aligned) {
+    run(typename AnyTiles<T, 1>::Shape{});
+  } else if (tiles(ManyTiles<T, 1>{}) < many_tiles(ctx.multiprocessors())) {
+    run(typename FewTiles<T, 1>::Shape{});
+  } else {
+    run(typename ManyTiles<T, 1>::Shape{});
+  }
   expect_launched("Cuda::grouped_outer");
 }
 

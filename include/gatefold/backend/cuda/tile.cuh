@@ -13,6 +13,7 @@ namespace gatefold::device {
 /// @tparam Blocks  how many blocks should fit a multiprocessor: bounds the registers of a thread
 template <int Rows, int Columns, int Depth, int RowParts, int ColumnParts, bool Whole, int Blocks>
 struct TileShape {
+  using Shape = TileShape;
   static constexpr int rows = Rows, columns = Columns, depth = Depth;
   static constexpr int row_parts = RowParts, column_parts = ColumnParts, blocks = Blocks;
   static constexpr bool whole_fours = Whole;
@@ -26,18 +27,29 @@ struct TileShape {
                 "gatefold: every thread must load the same number of fours");
 };
 
-/// Many rows for each expert, and few. With two first matrices (a gated unit) a thread keeps both sums.
+/// For many tiles, for few, and for any operands. With two first matrices (a gated unit) a thread keeps both sums.
 template <class T, int Matrices>
-struct ManyRows;
+struct ManyTiles;
 template <>
-struct ManyRows<float, 1> : TileShape<128, 128, 16, 2, 2, true, 2> {};
+struct ManyTiles<float, 1> : TileShape<128, 128, 16, 2, 2, true, 2> {};
 template <>
-struct ManyRows<float, 2> : TileShape<128, 64, 16, 2, 1, true, 2> {};
-template <>
-struct ManyRows<double, 1> : TileShape<64, 64, 16, 1, 2, true, 3> {};
-template <>
-struct ManyRows<double, 2> : TileShape<64, 32, 16, 1, 1, true, 3> {};
+struct ManyTiles<float, 2> : TileShape<128, 64, 16, 2, 1, true, 2> {};
 template <class T, int Matrices>
-struct FewRows : TileShape<32, 64, 16, 1, 1, false, 5> {};
+struct FewTiles;
+template <>
+struct FewTiles<float, 1> : TileShape<64, 128, 8, 2, 2, true, 4> {};
+template <>
+struct FewTiles<float, 2> : TileShape<64, 64, 8, 2, 1, true, 4> {};
+template <>
+struct FewTiles<double, 1> : TileShape<64, 64, 16, 1, 2, true, 3> {};
+template <>
+struct FewTiles<double, 2> : TileShape<64, 32, 16, 1, 1, true, 3> {};
+template <int Matrices>
+struct ManyTiles<double, Matrices> : FewTiles<double, Matrices> {};
+template <class T, int Matrices>
+struct AnyTiles : TileShape<32, 64, 16, 1, 1, false, 5> {};
+
+/// How many tiles of the large shape keep a device busy to the end: two rounds of two blocks for each multiprocessor.
+inline Index many_tiles(int multiprocessors) { return Index(4) * multiprocessors; }
 
 }  // namespace gatefold::device

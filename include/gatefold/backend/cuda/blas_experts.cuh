@@ -1,0 +1,160 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <vector>
+
+#include "gatefold/backend/cuda/loops.cuh"
+#include "gatefold/backend/cuda/plain_product.cuh"
+#include "gatefold/backend/cuda/status.cuh"
+#include "gatefold/backend/epilogue.hpp"
+#include "gatefold/backend/groups.hpp"
+#include "gatefold/core/types.hpp"
+
+/// The grouped products by cuBLAS, for contexts that ask for it. Its sizes are host arrays, while groups are known on the
+/// device: every product copies E + 1 offsets to the host and waits for them, and cannot be captured in a graph.
+namespace gatefold::device {
+
+/// to[s, :] = from[row(s), :] for the slots in use
+template <class T, class B>
+struct GatherSlots {
+  Groups<B> groups;
+  Index columns;
+  const T* from;
+  T* to;
+  template <class Lanes>
+  __device__ void operator()(const Lanes& lanes, Index s) const {
+    if (s >= groups.offsets(groups.experts())) return;
+    const T* row = from + groups.row(s) * columns;
+    for (Index j = lanes.lane; j < columns; j += lanes.size) to[s * columns + j] = row[j];
+  }
+};
+/// c[s, :] = epilogue(v_0[s, :], …) for the slots in use
+template <class T, class B, int Matrices, class E>
+struct FinishSlots {
+  Groups<B> groups;
+  Index columns;
+  const T* v[Matrices];
+  T* c;
+  E epilogue;
+  template <class Lanes>
+  __device__ void operator()(const Lanes& lanes, Index s) const {
+    const Index expert = groups.expert(s);
+    if (expert < 0) return;
+    for (Index j = lanes.lane; j < columns; j += lanes.size) {
+      const Index at = s * columns + j;
+      if constexpr (Matrices == 1) {
+        c[at] = epilogue(OneElement<T>{}, expert, s, j, v[0][at]);
+      } else {
+        c[at] = epilogue(OneElement<T>{}, expert, s, j, v[0][at], v[1][at]);
+      }
+    }
+  }
+};
+
+/// One call for the products of all experts that have slots: c_e (+)= op(a_e) op(b_e), counted by columns.
+template <class T>
+class BlasGroups {
+ public:
+  BlasGroups(cublasOperation_t ta, cublasOperation_t tb, bool accumulate, cublasComputeType_t compute)
+      : ta_(ta), tb_(tb), beta_(accumulate ? 1 : 0), compute_(compute) {}
+
+  void add(Index m, Index n, Index k, const T* a, Index lda, const T* b, Index ldb, T* c, Index ldc) {
+    for (const auto& [list, value] : {std::pair{&m_, m}, {&n_, n}, {&k_, k}, {&lda_, lda}, {&ldb_, ldb}, {&ldc_, ldc}}) {
+      expect_int("Cuda: cuBLAS experts", value);
+      list->push_back(static_cast<int>(value));
+    }
+    pointers_[0].push_back(a);
+    pointers_[1].push_back(b);
+    pointers_[2].push_back(c);
+  }
+  template <class Context>
+  void run(Context& ctx) {
+    using B = typename Context::Backend;
+    const std::size_t count = m_.size();
+    if (count == 0) return;
+    const auto mark = ctx.mark();
+    auto on_device = ctx.template scratch<const void*>(3, static_cast<Index>(count));
+    for (std::size_t p = 0; p < 3; ++p)
+      B::from_host(ctx, static_cast<Index>(count), pointers_[p].data(), on_device.data() + p * count);
+    const std::vector<cublasOperation_t> ta(count, ta_), tb(count, tb_);
+    const std::vector<T> alpha(count, T(1)), beta(count, beta_);
+    const std::vector<int> ones(count, 1);
+    const void** p = on_device.data();
+    constexpr cudaDataType_t type = blas_type<T>;
+    expect_success(
+        cublasGemmGroupedBatchedEx(ctx.blas(), ta.data(), tb.data(), m_.data(), n_.data(), k_.data(), alpha.data(), p, type,
+                                   lda_.data(), p + count, type, ldb_.data(), beta.data(),
+                                   const_cast<void* const*>(p + 2 * count), type, ldc_.data(), static_cast<int>(count),
+                                   ones.data(), compute_),
+        "cublasGemmGroupedBatchedEx");
+  }
+
+ private:
+  cublasOperation_t ta_, tb_;
+  T beta_;
+  cublasComputeType_t compute_;
+  std::vector<int> m_, n_, k_, lda_, ldb_, ldc_;
+  std::array<std::vector<const void*>, 3> pointers_;
+};
+
+template <class T, class Context, class B>
+std::vector<Index> host_offsets(Context& ctx, const Groups<B>& g) {
+  std::vector<Index> offsets(static_cast<std::size_t>(g.experts()) + 1);
+  B::to_host(ctx, static_cast<Index>(offsets.size()), g.offsets.data(), offsets.data());
+  return offsets;
+}
+/// Rows in slot order: a itself, or a copy in scratch.
+template <class T, class Context, class B>
+const T* rows_of_slots(Context& ctx, const Groups<B>& g, View<const T, 2, B> a) {
+  if (!g.rows.data()) return a.data();
+  auto gathered = ctx.template scratch<T>(g.slots, a.extent(1));
+  for_rows(ctx.stream(), g.slots, GatherSlots<T, B>{g, a.extent(1), a.data(), gathered.data()});
+  return gathered.data();
+}
+
+/// c[s] = epilogue(a[row(s)] op(w_0[e]), …)
+/// @order  cuBLAS's own
+template <class T, class Context, class B, std::size_t M, class E>
+void blas_slots_are_rows(Context& ctx, const Groups<B>& g, View<const T, 2, B> a,
+                         const std::array<View<const T, 3, B>, M>& w, bool transpose, View<T, 2, B> c, const E& epilogue) {
+  const auto mark = ctx.mark();
+  const std::vector<Index> offsets = host_offsets<T>(ctx, g);
+  const Index columns = c.extent(1), depth = a.extent(1);
+  const T* rows = rows_of_slots(ctx, g, a);
+  FinishSlots<T, B, static_cast<int>(M), E> finish{g, columns, {}, c.data(), epilogue};
+  for (std::size_t m = 0; m < M; ++m) {
+    T* v = m == 0 ? c.data() : ctx.template scratch<T>(g.slots, columns).data();
+    finish.v[m] = v;
+    if (depth == 0) {
+      fill(ctx, View<T, 2, B>(v, g.slots, columns), 0);
+      continue;
+    }
+    BlasGroups<T> groups(transpose ? CUBLAS_OP_T : CUBLAS_OP_N, CUBLAS_OP_N, false, blas_compute<T>(ctx));
+    for (std::size_t e = 0; e + 1 < offsets.size(); ++e)
+      if (const Index first = offsets[e], count = offsets[e + 1] - first; count > 0 && columns > 0)
+        groups.add(columns, count, depth, w[m].data() + static_cast<Index>(e) * depth * columns, w[m].extent(2),
+                   rows + first * depth, depth, v + first * columns, columns);
+    groups.run(ctx);
+  }
+  for_rows(ctx.stream(), g.slots, finish);
+}
+
+/// dw[e] += Σ_s a[row(s)]ᵀ dc[s]
+/// @order  cuBLAS's own
+template <class T, class Context, class B>
+void blas_slots_are_depth(Context& ctx, const Groups<B>& g, View<const T, 2, B> a, View<const T, 2, B> dc,
+                          View<T, 3, B> dw) {
+  const auto mark = ctx.mark();
+  const std::vector<Index> offsets = host_offsets<T>(ctx, g);
+  const Index rows = dw.extent(1), columns = dw.extent(2);
+  const T* in_order = rows_of_slots(ctx, g, a);
+  BlasGroups<T> groups(CUBLAS_OP_N, CUBLAS_OP_T, true, blas_compute<T>(ctx));
+  for (std::size_t e = 0; e + 1 < offsets.size(); ++e)
+    if (const Index first = offsets[e], count = offsets[e + 1] - first; count > 0 && rows * columns > 0)
+      groups.add(columns, rows, count, dc.data() + first * columns, columns, in_order + first * rows, rows,
+                 dw.data() + static_cast<Index>(e) * rows * columns, columns);
+  groups.run(ctx);
+}
+
+}  // namespace gatefold::device

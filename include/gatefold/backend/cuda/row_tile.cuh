@@ -1,0 +1,33 @@
+#pragma once
+
+#include "gatefold/core/types.hpp"
+
+namespace gatefold::device {
+
+/// Where a tile of rows lies among those of all experts.
+struct RowTile {
+  Index expert = -1, row = 0;
+};
+/// The tile-th tile of `rows` rows, counting expert by expert; expert −1 past the last. Every warp finds it for itself.
+__device__ inline RowTile find_row_tile(const Index* offsets, Index experts, Index rows, Index tile) {
+  constexpr unsigned all = 0xffffffffu;
+  const int lane = threadIdx.x % 32;
+  for (Index first = 0; first < experts; first += 32) {
+    const Index e = first + lane;
+    const Index tiles = e < experts ? (offsets[e + 1] - offsets[e] + rows - 1) / rows : 0;
+    Index up_to = tiles;  // and with this expert
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const Index before = __shfl_up_sync(all, up_to, distance);
+      if (lane >= distance) up_to += before;
+    }
+    const unsigned reached = __ballot_sync(all, tile < up_to);
+    if (reached) {
+      const int found = __ffs(static_cast<int>(reached)) - 1;
+      return {first + found, (tile - __shfl_sync(all, up_to - tiles, found)) * rows};
+    }
+    tile -= __shfl_sync(all, up_to, 31);
+  }
+  return {};
+}
+
+}  // namespace gatefold::device

@@ -1,0 +1,51 @@
+// The grouped products by cuBLAS, for contexts that ask for it: the same as our own, in cuBLAS's order of summation.
+#include "gatefold/backend/cuda/blas_experts.cuh"
+
+#include <doctest/doctest.h>
+
+#include <limits>
+#include <vector>
+
+#include "support/grouped_product.cuh"
+
+using namespace gatefold;
+using namespace gatefold::test;
+
+namespace {
+
+/// What sums of at most 130 products of numbers below 1 may differ by, and products of such sums.
+template <class T>
+constexpr double kTolerance = 2000 * std::numeric_limits<T>::epsilon();
+
+template <class T>
+void check(const ProductCase& c) {
+  CAPTURE(c);
+  Cuda::Context ctx({.blas_experts = true});
+  CHECK(difference_of_product<T>(ctx, c, kTolerance<T>) == "");
+  CHECK(difference_of_pair<T, 1>(ctx, c, 6, kTolerance<T>) == "");
+  CHECK(difference_of_pair<T, 2>(ctx, c, 6, kTolerance<T>) == "");
+  CHECK(difference_of_gradients<T>(ctx, c, kTolerance<T>) == "");
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("cuda: cuBLAS experts give the products of our own", T, double, float) {
+  for (const bool transpose : {false, true})
+    for (const bool gather : {false, true}) {
+      check<T>({{0, 3, 17, 0, 1, 0}, 5, 7, transpose, gather});
+      check<T>({{130, 0, 33}, 12, 20, transpose, gather});
+    }
+}
+
+TEST_CASE_TEMPLATE("cuda: cuBLAS experts leave slots of others alone", T, double, float) {
+  check<T>({.counts = {2, 0, 40}, .depth = 12, .columns = 8, .gather = true, .first = 7, .more = 50});
+  check<T>({.counts = {2, 0, 40}, .depth = 12, .columns = 8, .first = 7, .more = 50});
+}
+
+TEST_CASE_TEMPLATE("cuda: cuBLAS experts without slots, experts, columns or depth", T, double, float) {
+  check<T>({.counts = {}, .depth = 4, .columns = 4});
+  check<T>({.counts = {0, 0, 0}, .depth = 4, .columns = 4});
+  check<T>({.counts = {0}, .depth = 4, .columns = 4, .more = 0});
+  check<T>({.counts = {3, 2}, .depth = 4, .columns = 0});
+  check<T>({.counts = {3, 2}, .depth = 0, .columns = 4});
+}

@@ -1,0 +1,81 @@
+// Handles on a machine without a device, and where their creation fails: asks the emulator for failures and counts calls.
+#include "gatefold/backend/cuda/handles.cuh"
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "cuda_emulator/calls.hpp"
+#include "cuda_emulator/launch.hpp"
+
+using namespace gatefold;
+using cuda_emulator::calls;
+using cuda_emulator::fail;
+
+namespace {
+
+template <class F>
+std::string error_of(const F& f) {
+  try {
+    f();
+  } catch (const DeviceError& error) {
+    return error.what();
+  }
+  return "no DeviceError";
+}
+
+}  // namespace
+
+TEST_CASE("without a device a stream says so, and leaves no error behind") {
+  cuda_emulator::options().devices = 0;
+  const std::string message = "Cuda::Context: no CUDA device: no CUDA-capable device is detected";
+  CHECK(error_of([] { device::Stream(); }) == message);
+  CHECK(error_of([] { device::Stream(nullptr); }) == message);
+  CHECK(calls()["cudaStreamCreate"] == 0);
+  cuda_emulator::options().devices = 1;
+  CHECK(cudaGetLastError() == cudaSuccess);
+  CHECK_NOTHROW(device::Stream());
+}
+
+TEST_CASE("a stream that cannot be made") {
+  fail("cudaStreamCreate", 0, cudaErrorMemoryAllocation);
+  CHECK(error_of([] { device::Stream(); }) == "cudaStreamCreate: cudaErrorMemoryAllocation: out of memory");
+  CHECK(calls()["cudaStreamDestroy"] == 0);
+}
+
+TEST_CASE("only a stream of one's own is destroyed") {
+  { const device::Stream stream; }
+  CHECK(calls()["cudaStreamDestroy"] == 1);
+  { const device::Stream stream(nullptr); }
+  CHECK(calls()["cudaStreamDestroy"] == 1);
+}
+
+TEST_CASE("cuBLAS is begun by its first use, once") {
+  {
+    device::Blas blas(nullptr);
+    CHECK(calls()["cublasCreate"] == 0);
+    CHECK(calls()["cudaMalloc"] == 0);
+  }
+  CHECK(calls()["cublasDestroy"] == 0);
+  {
+    device::Blas blas(nullptr);
+    for (int i = 0; i < 3; ++i) blas.get();
+    CHECK(calls()["cublasCreate"] == 1);
+    CHECK(calls()["cublasSetWorkspace"] == 1);
+    CHECK(calls()["cudaMalloc"] == 1);
+  }
+  CHECK(calls()["cublasDestroy"] == 1);
+  CHECK(calls()["cudaFree"] == 1);
+}
+
+TEST_CASE("what a failed beginning has made, the next one uses") {
+  device::Blas blas(nullptr);
+  for (const char* call : {"cublasCreate", "cudaMalloc", "cublasSetStream", "cublasSetWorkspace"}) {
+    CAPTURE(call);
+    fail(call, 0, cudaErrorMemoryAllocation);
+    CHECK(error_of([&] { blas.get(); }).find(std::string(call) + ": ") == 0);
+  }
+  CHECK(blas.get() != nullptr);
+  CHECK(calls()["cublasCreate"] == 2);  // the first of which failed
+  CHECK(calls()["cudaMalloc"] == 2);
+}

@@ -1,0 +1,165 @@
+// Loops and sums: every index once, and reduce in the order it promises.
+#include "gatefold/backend/cuda/loops.cuh"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "support/device_array.cuh"
+
+using namespace gatefold;
+using namespace gatefold::test;
+
+namespace {
+
+struct CountIndex {
+  Index* calls;
+  GATEFOLD_HD void operator()(Index i) const { calls[i] += 1 + i; }
+};
+struct CountElement {
+  using Element = Index;
+  Index* calls;
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    at.store(calls + i, at.load(calls + i) + 1 + i);
+  }
+};
+struct CountLane {
+  Index* calls;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
+    calls[row * 32 + lanes.lane] += 1 + row * 32 + lanes.lane;
+  }
+};
+
+struct IsFourth {
+  GATEFOLD_HD Index operator()(Index i) const { return (i & 3) == 0; }
+};
+
+/// n calls that add 1 + i to element i, and `more` elements that nobody touches.
+template <class F>
+std::string difference_of_calls(Index n, Index more, const F& run) {
+  Cuda::Context ctx;
+  std::vector<Index> calls(static_cast<std::size_t>(n + more), -1), expected = calls;
+  for (Index i = 0; i < n; ++i) expected[static_cast<std::size_t>(i)] = i;
+  DeviceArray<Index> array(ctx, calls);
+  run(ctx, array.data());
+  return difference(expected, array.values());
+}
+
+template <class T>
+T reduced(Cuda::Context& ctx, const std::vector<T>& terms, T start) {
+  DeviceArray<T> x(ctx, terms), out(ctx, std::vector<T>{start});
+  Cuda::reduce<T>(ctx, static_cast<Index>(terms.size()), fn::Term<T>{x.data()}, out.data());
+  return out.values()[0];
+}
+template <class T>
+std::string difference_of_sums(T expected, T got) {
+  return difference(std::vector<T>{expected}, std::vector<T>{got});
+}
+
+/// Numbers of very different sizes, so that every order of summation has other bits.
+template <class T>
+std::vector<T> terms_of(Index n) {
+  auto x = random_vector<T>(n, 5);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::ldexp(x[i], static_cast<int>(i * 7 % 23));
+  return x;
+}
+
+template <class T>
+void check_order(Index n) {
+  CAPTURE(n);
+  Cuda::Context ctx;
+  const auto terms = terms_of<T>(n);
+  const T sum = reduced<T>(ctx, terms, 0);
+  CHECK(difference_of_sums(sum, reduced<T>(ctx, terms, 0)) == "");
+
+  // Blocks of 4096 terms; their sums likewise.
+  std::vector<T> of_blocks;
+  for (std::size_t begin = 0; begin < terms.size(); begin += 4096)
+    of_blocks.push_back(reduced<T>(ctx, {terms.begin() + begin, terms.begin() + std::min(begin + 4096, terms.size())}, 0));
+  CHECK(difference_of_sums(reduced<T>(ctx, of_blocks, 0), sum) == "");
+
+  // The first block: thread t sums terms t, t + 256, …
+  std::vector<T> of_threads(256);
+  const std::size_t first = std::min<std::size_t>(terms.size(), 4096);
+  for (std::size_t i = 0; i < first; ++i) of_threads[i % 256] += terms[i];
+  CHECK(difference_of_sums(reduced<T>(ctx, of_threads, 0), of_blocks[0]) == "");
+
+  long double exact = 0, size = 0;
+  for (const T v : terms) {
+    exact += v;
+    size += std::abs(v);
+  }
+  CHECK(std::abs(static_cast<double>(exact - sum)) <= static_cast<double>(30 * size * std::numeric_limits<T>::epsilon()));
+}
+
+}  // namespace
+
+TEST_CASE("cuda: for_each calls f once for each index") {
+  for (const Index n : {0, 1, 31, 255, 256, 257, 1000}) {
+    CAPTURE(n);
+    CHECK(difference_of_calls(n, 300, [&](auto& ctx, Index* calls) { Cuda::for_each(ctx, n, CountIndex{calls}); }) == "");
+    CHECK(difference_of_calls(n, 300, [&](auto& ctx, Index* calls) { Cuda::for_each(ctx, n, CountElement{calls}); }) ==
+          "");
+  }
+}
+
+TEST_CASE("cuda: for_rows calls f once on each lane of each row") {
+  for (const Index n : {0, 1, 7, 8, 9, 70}) {
+    CAPTURE(n);
+    CHECK(difference_of_calls(32 * n, 300, [&](auto& ctx, Index* calls) { Cuda::for_rows(ctx, n, CountLane{calls}); }) ==
+          "");
+  }
+}
+
+TEST_CASE("cuda: fill, copy, scale and add, which run on registers elsewhere") {
+  Cuda::Context ctx;
+  const std::vector<double> x{1, -2, 3, 0.5, 8};
+  DeviceArray<double> a(ctx, x), b(ctx, std::vector<double>(5));
+  copy(ctx, a.in(5), b.as(5));
+  add_scaled(ctx, 2, a.in(5), b.as(5));
+  CHECK(difference({3, -6, 9, 1.5, 24}, b.values()) == "");
+  add(ctx, a.in(4), b.as(4));
+  CHECK(difference({4, -8, 12, 2, 24}, b.values()) == "");
+  Cuda::for_each(ctx, 2, fn::Scale<double>{-0.5, b.data()});
+  CHECK(difference({-2, 4, 12, 2, 24}, b.values()) == "");
+  fill(ctx, b.as(3), 7);
+  CHECK(difference({7, 7, 7, 2, 24}, b.values()) == "");
+}
+
+TEST_CASE("cuda: reduce adds to what stands there") {
+  Cuda::Context ctx;
+  for (const Index n : {0, 1, 2, 300, 4096, 4097, 20000}) {
+    CAPTURE(n);
+    const Index start = 10;
+    std::vector<Index> terms;
+    Index expected = start;
+    for (Index i = 0; i < n; ++i) {
+      terms.push_back((i * i) % 1001 - 300);
+      expected += terms.back();
+    }
+    CHECK(reduced(ctx, terms, start) == expected);
+  }
+  CHECK(reduced<double>(ctx, {0.25}, -1) == -0.75);
+}
+
+TEST_CASE("cuda: reduce sums in the order it says, whenever it runs") {
+  for (const Index n : {1, 255, 4096, 4097, 20000}) {
+    check_order<double>(n);
+    check_order<float>(n);
+  }
+}
+
+TEST_CASE("cuda: sums of more than 4096 blocks' sums") {
+  Cuda::Context ctx;
+  const Index n = (Index(1) << 24) + 12345;
+  DeviceArray<Index> out(ctx, {0});
+  Cuda::reduce<Index>(ctx, n, IsFourth{}, out.data());
+  CHECK(out.values()[0] == (n + 3) / 4);
+}

@@ -1,0 +1,137 @@
+// Weights in bfloat16: rounded to nearest even, found by their address, and read by products.
+#include "gatefold/backend/cuda/packed_weights.cuh"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "support/grouped_product.cuh"
+
+using namespace gatefold;
+using namespace gatefold::test;
+
+namespace {
+
+/// What an upper half of a float stands for. The first beyond the finite ones counts as 2¹²⁸, as IEEE 754 rounds.
+double value_of(std::uint32_t half) {
+  const double v = static_cast<double>(std::bit_cast<float>((half & 0x7fffu) << 16));
+  return (half & 0x8000u ? -1 : 1) * (std::isinf(v) ? std::ldexp(1.0, 128) : v);
+}
+
+/// The upper half of a float nearest to x, the even one of two.
+std::uint16_t nearest(float x) {
+  const std::uint32_t below = std::bit_cast<std::uint32_t>(x) >> 16;  // towards 0
+  if (std::isinf(x)) return static_cast<std::uint16_t>(below);
+  const double down = std::abs(x - value_of(below)), up = std::abs(x - value_of(below + 1));
+  return static_cast<std::uint16_t>(up < down || (up == down && below % 2 == 1) ? below + 1 : below);
+}
+
+float rounded(float x) { return std::bit_cast<float>(static_cast<std::uint32_t>(nearest(x)) << 16); }
+
+std::vector<std::uint16_t> packed_bits(Cuda::Context& ctx, const std::vector<float>& x) {
+  DeviceArray<float> w(ctx, x);
+  device::PackedWeights packed;
+  packed.add(ctx.stream(), w.data(), static_cast<Index>(x.size()));
+  std::vector<std::uint16_t> bits(x.size());
+  Cuda::to_host(ctx, static_cast<Index>(x.size()), reinterpret_cast<const std::uint16_t*>(packed.find(w.data())),
+                bits.data());
+  return bits;
+}
+
+}  // namespace
+
+TEST_CASE("cuda: weights are rounded to the nearest bfloat16, ties to even") {
+  // Every exponent, denormals and the largest ones included, and what lies around a half of the last place.
+  std::vector<float> x;
+  for (std::uint32_t exponent = 0; exponent < 255; ++exponent)
+    for (const std::uint32_t upper : {0x00u, 0x01u, 0x2au, 0x7eu, 0x7fu})
+      for (const std::uint32_t lower : {0x0000u, 0x0001u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu})
+        for (const std::uint32_t sign : {0u, 1u})
+          x.push_back(std::bit_cast<float>(sign << 31 | exponent << 23 | upper << 16 | lower));
+  std::vector<std::uint16_t> expected;
+  for (const float v : x) expected.push_back(nearest(v));
+  Cuda::Context ctx;
+  CHECK(difference(expected, packed_bits(ctx, x)) == "");
+}
+
+TEST_CASE("cuda: known roundings, overflow and infinity") {
+  Cuda::Context ctx;
+  const float infinity = std::numeric_limits<float>::infinity(), largest = std::numeric_limits<float>::max();
+  const std::vector<float> x{1, 1 + 0x1p-8f, 1 + 0x1.8p-7f, 1 + 0x1.1p-8f, -0.0f, largest, -largest, infinity, -infinity, 0x1p-149f};
+  const std::vector<std::uint16_t> expected{0x3f80, 0x3f80, 0x3f82, 0x3f81, 0x8000, 0x7f80, 0xff80, 0x7f80, 0xff80, 0};
+  CHECK(difference(expected, packed_bits(ctx, x)) == "");
+}
+
+TEST_CASE("cuda: NaN stays NaN, also one whose bits are all in the lower half") {
+  Cuda::Context ctx;
+  std::vector<float> x;
+  for (const std::uint32_t bits : {0x7f800001u, 0x7fffffffu, 0xff800001u, 0xffffffffu, 0x7fc00000u, 0x7f80ffffu})
+    x.push_back(std::bit_cast<float>(bits));
+  for (const std::uint16_t bits : packed_bits(ctx, x)) CHECK((bits & 0x7fff) > 0x7f80);
+}
+
+TEST_CASE("cuda: rounded weights are found by the address of the plain ones") {
+  Cuda::Context ctx;
+  DeviceArray<float> w(ctx, random_vector<float>(8, 1)), other(ctx, random_vector<float>(8, 2));
+  DeviceArray<double> wide(ctx, random_vector<double>(8, 3));
+  Cuda::PackedWeights packed;
+  CHECK(packed.find(w.data()) == nullptr);
+  CHECK(packed.find(nullptr) == nullptr);
+  Cuda::pack(ctx, w.in(1, 2, 4), false, packed);    // not to be rounded
+  Cuda::pack(ctx, wide.in(1, 2, 4), true, packed);  // no form of doubles
+  Cuda::pack(ctx, other.in(0, 2, 4), true, packed);
+  CHECK(packed.find(w.data()) == nullptr);
+  CHECK(packed.find(wide.data()) == nullptr);
+  CHECK(packed.find(other.data()) == nullptr);
+  Cuda::pack(ctx, w.in(1, 2, 4), true, packed);
+  CHECK(packed.find(w.data()) != nullptr);
+  CHECK(packed.find(w.data() + 1) == nullptr);
+  CHECK(packed.find(other.data()) == nullptr);
+  Cuda::pack(ctx, w.in(1, 2, 4), true, packed);  // changed weights are packed again
+  CHECK(packed.find(w.data()) != nullptr);
+}
+
+TEST_CASE("cuda: a context reads packed weights as long as their use lasts") {
+  Cuda::Context ctx;
+  DeviceArray<float> w(ctx, random_vector<float>(8, 1));
+  Cuda::PackedWeights packed, empty;
+  Cuda::pack(ctx, w.in(1, 2, 4), true, packed);
+  CHECK(ctx.packed(w.data()) == nullptr);
+  {
+    const auto used = ctx.use(packed);
+    CHECK(ctx.packed(w.data()) == packed.find(w.data()));
+    {
+      const auto inner = ctx.use(empty);
+      CHECK(ctx.packed(w.data()) == nullptr);
+    }
+    CHECK(ctx.packed(w.data()) == packed.find(w.data()));
+  }
+  CHECK(ctx.packed(w.data()) == nullptr);
+}
+
+TEST_CASE("cuda: products with rounded weights are those of weights rounded by hand") {
+  Cuda::Context ctx;
+  const std::vector<Index> few{0, 3, 17, 0, 1}, many{0, 3, 0, 130, 97};
+  for (const auto& counts : {few, many})
+    for (const auto& [middle, last] : {std::pair(68, 20), std::pair(33, 9)}) {
+      const ProductCase c{.counts = counts, .depth = 36, .columns = middle, .gather = true};
+      CAPTURE(c);
+      CHECK(difference_of_pair<float, 1>(ctx, c, last, true, rounded) == "");
+      CHECK(difference_of_pair<float, 2>(ctx, c, last, true, rounded) == "");
+    }
+}
+
+TEST_CASE("cuda: transposed products, which gradients need, read the plain weights") {
+  Cuda::Context ctx;
+  for (const Index count : {3, 130}) {
+    const ProductCase c{.counts = {count, 0, count}, .depth = 12, .columns = 20, .transpose = true};
+    CAPTURE(c);
+    CHECK(difference_of_pair<float, 1>(ctx, c, 8, true, [](float v) { return v; }) == "");
+  }
+}

@@ -1,0 +1,191 @@
+// The grouped products, bit for bit the chains of fused multiply-adds that they promise.
+#include "gatefold/backend/cuda/product.cuh"
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "support/grouped_product.cuh"
+
+using namespace gatefold;
+using namespace gatefold::test;
+
+namespace {
+
+/// Rows of an expert at the edges of tiles of 16, 32, 64 and 128, and experts without any in front, in the middle and
+/// at the end.
+const std::vector<Index> kEdges = {0, 1, 15, 16, 17, 31, 33, 0, 127, 128, 129, 300, 0};
+
+/// The same for so many experts that each has few rows in the mean.
+std::vector<Index> with_empty_experts(std::vector<Index> counts, std::size_t experts) {
+  counts.resize(experts);
+  return counts;
+}
+
+/// More experts than a warp has lanes; each fifth is empty.
+std::vector<Index> many_experts(Index experts) {
+  std::vector<Index> counts;
+  for (Index e = 0; e < experts; ++e) counts.push_back(e % 5 == 3 ? 0 : 1 + e * 7 % 19);
+  return counts;
+}
+
+/// Every way to read the operands: transposed or not, gathered or not, aligned or not.
+template <class T>
+void check_layouts(const std::vector<Index>& counts, Index depth, Index columns) {
+  Cuda::Context ctx;
+  for (int way = 0; way < 4; ++way)
+    for (const auto& [a_skip, w_skip] : {std::pair(0, 0), std::pair(1, 0), std::pair(0, 1)}) {
+      if (way % 3 == 0 && a_skip + w_skip > 0) continue;
+      const ProductCase c{counts, depth, columns, way / 2 == 1, way % 2 == 1, a_skip, w_skip};
+      CAPTURE(c);
+      CHECK(difference_of_product<T>(ctx, c) == "");
+    }
+}
+
+template <class T>
+void check_edges() {
+  Cuda::Context ctx;
+  const auto few = with_empty_experts(kEdges, 28);
+  for (const auto& [depth, columns] : {std::pair(4, 4), std::pair(64, 4), std::pair(4, 132), std::pair(36, 64)}) {
+    for (const auto& counts : {kEdges, few}) {
+      const ProductCase c{.counts = counts, .depth = depth, .columns = columns, .gather = columns == 64};
+      CAPTURE(c);
+      CHECK(difference_of_product<T>(ctx, c) == "");
+    }
+  }
+  for (const auto& [depth, columns] : {std::pair(1, 1), std::pair(3, 5), std::pair(5, 3), std::pair(65, 1), std::pair(1, 65)}) {
+    const ProductCase c{.counts = kEdges, .depth = depth, .columns = columns, .gather = columns == 3};
+    CAPTURE(c);
+    CHECK(difference_of_product<T>(ctx, c) == "");
+  }
+}
+
+template <class T>
+void check_many_experts() {
+  Cuda::Context ctx;
+  for (const Index experts : {32, 33, 70})
+    for (const Index columns : {4, 5}) {
+      const ProductCase c{.counts = many_experts(experts), .depth = 4, .columns = columns, .gather = true};
+      CAPTURE(c);
+      CHECK(difference_of_product<T>(ctx, c) == "");
+      CHECK(difference_of_gradients<T>(ctx, c) == "");
+    }
+}
+
+/// Rows of the product of one expert's `rows` items among others, of which the first are always the same.
+template <class T>
+std::vector<T> first_row_among(Index rows, Index depth, Index columns, bool transpose) {
+  Cuda::Context ctx;
+  auto items = random_vector<T>(300 * depth, 8);
+  items.resize(static_cast<std::size_t>(rows * depth));
+  DeviceArray<T> a(ctx, items), w(ctx, random_vector<T>(depth * columns, 9)),
+      bias(ctx, std::vector<T>(static_cast<std::size_t>(columns))),
+      kept(ctx, std::vector<T>(static_cast<std::size_t>(rows * columns))), c(ctx, kept.values());
+  DeviceArray<Index> offsets(ctx, {0, rows});
+  Cuda::grouped_gemm(ctx, Groups<Cuda>{offsets.in(2), {}, rows}, a.in(rows, depth),
+                     weights_view(w, 1, depth, columns, transpose), transpose, c.as(rows, columns),
+                     BiasAndKeep<T>{bias.data(), kept.data(), columns});
+  auto all = c.values();
+  all.resize(static_cast<std::size_t>(columns));
+  return all;
+}
+
+template <class T>
+void check_independence() {
+  for (const auto& [depth, columns] : {std::pair(64, 40), std::pair(33, 7)})
+    for (const bool transpose : {false, true}) {
+      CAPTURE(columns);
+      CAPTURE(transpose);
+      const auto alone = first_row_among<T>(1, depth, columns, transpose);
+      CHECK(std::abs(alone[0]) > 0);
+      for (const Index rows : {2, 20, 300}) {
+        CAPTURE(rows);
+        CHECK(difference(alone, first_row_among<T>(rows, depth, columns, transpose)) == "");
+      }
+    }
+}
+
+/// Every product over slots that begin after those of somebody else, and end before the bound.
+template <class T>
+void check_part_of_slots() {
+  Cuda::Context ctx;
+  for (const bool gather : {false, true})
+    for (const Index columns : {5, 8}) {
+      const ProductCase c{
+          .counts = {2, 0, 40}, .depth = 12, .columns = columns, .gather = gather, .first = 7, .more = 50};
+      CAPTURE(c);
+      CHECK(difference_of_product<T>(ctx, c) == "");
+      CHECK(difference_of_gradients<T>(ctx, c) == "");
+    }
+}
+
+template <class T>
+void check_pairs() {
+  Cuda::Context ctx;
+  const std::vector<Index> few{0, 3, 17, 0, 1}, many{0, 3, 0, 130, 97};
+  for (const auto& counts : {few, many})
+    for (const bool transpose : {false, true}) {
+      for (const Index last : {20, 9}) {
+        const ProductCase c{.counts = counts, .depth = 12, .columns = 68, .transpose = transpose, .gather = true};
+        CAPTURE(c);
+        CHECK(difference_of_pair<T, 1>(ctx, c, last) == "");
+        CHECK(difference_of_pair<T, 2>(ctx, c, last) == "");
+      }
+      const ProductCase odd{.counts = counts, .depth = 5, .columns = 33, .transpose = transpose};
+      CAPTURE(odd);
+      CHECK(difference_of_pair<T, 2>(ctx, odd, 12) == "");
+    }
+}
+
+template <class T>
+void check_gradients() {
+  Cuda::Context ctx;
+  struct Size {
+    Index depth, columns, a_skip = 0, dc_skip = 0;
+  };
+  for (const Size& size : {Size{4, 4}, Size{64, 132}, Size{1, 1}, Size{5, 3}, Size{65, 31}, Size{33, 64}, Size{8, 12, 1},
+                           Size{8, 12, 0, 1}})
+    for (const bool gather : {false, true}) {
+      const ProductCase c{{0, 1, 15, 17, 0, 33, 65, 0}, size.depth,  size.columns, false,
+                          gather,                       size.a_skip, size.dc_skip};
+      CAPTURE(c);
+      CHECK(difference_of_gradients<T>(ctx, c) == "");
+    }
+}
+
+template <class T>
+void check_nothing() {
+  Cuda::Context ctx;
+  const auto check = [&](const ProductCase& c) {
+    CAPTURE(c);
+    CHECK(difference_of_product<T>(ctx, c) == "");
+    CHECK(difference_of_gradients<T>(ctx, c) == "");
+  };
+  check({.counts = {}, .depth = 4, .columns = 4});
+  check({.counts = {0, 0, 0}, .depth = 4, .columns = 4});
+  check({.counts = {0}, .depth = 4, .columns = 4, .more = 0});
+  check({.counts = {3, 2}, .depth = 4, .columns = 0});
+  for (const Index columns : {4, 5}) check({.counts = {3, 2}, .depth = 0, .columns = columns});
+  check({.counts = {100}, .depth = 0, .columns = 4});
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("cuda: a product whatever the rows of its experts", T, double, float) { check_edges<T>(); }
+TEST_CASE_TEMPLATE("cuda: a product of 32, 33 and 70 experts", T, double, float) { check_many_experts<T>(); }
+TEST_CASE_TEMPLATE("cuda: a row's product has the same bits among 1, 2, 20 and 300 rows", T, double, float) {
+  check_independence<T>();
+}
+TEST_CASE_TEMPLATE("cuda: slots of others are neither read nor written", T, double, float) { check_part_of_slots<T>(); }
+TEST_CASE_TEMPLATE("cuda: two products in a row, with one first matrix and with two", T, double, float) {
+  check_pairs<T>();
+}
+TEST_CASE_TEMPLATE("cuda: gradients add to what stands there, of experts with slots alone", T, double, float) {
+  check_gradients<T>();
+}
+TEST_CASE_TEMPLATE("cuda: products without slots, experts, columns or depth", T, double, float) { check_nothing<T>(); }
+TEST_CASE_TEMPLATE("cuda: a product however its operands lie in memory", T, double, float) {
+  check_layouts<T>({0, 3, 129, 33}, 64, 132);
+  check_layouts<T>({5, 0, 20}, 68, 36);
+  check_layouts<T>({5, 0, 20}, 65, 3);
+}

@@ -1,0 +1,67 @@
+// Which expert and which of its rows a block has: counted on the device, for any number of experts.
+#include "gatefold/backend/cuda/row_tile.cuh"
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "support/device_array.cuh"
+
+using namespace gatefold;
+using namespace gatefold::test;
+
+namespace {
+
+static __global__ void find_all(const Index* offsets, Index experts, Index rows, Index* found) {
+  const device::RowTile tile = device::find_row_tile(offsets, experts, rows, blockIdx.x);
+  Index* mine = found + 2 * (blockIdx.x * blockDim.x + threadIdx.x);
+  mine[0] = tile.expert;
+  mine[1] = tile.row;
+}
+
+/// Every thread of two warps for each tile, and of three tiles that are none.
+void check(const std::vector<Index>& counts, Index rows, Index first = 0) {
+  CAPTURE(counts.size());
+  CAPTURE(rows);
+  constexpr unsigned threads = 64;
+  std::vector<Index> offsets{first}, expected;
+  const auto expect_tile = [&](Index expert, Index row) {
+    for (unsigned t = 0; t < threads; ++t) expected.insert(expected.end(), {expert, row});
+  };
+  for (std::size_t e = 0; e < counts.size(); ++e) {
+    offsets.push_back(offsets.back() + counts[e]);
+    for (Index row = 0; row < counts[e]; row += rows) expect_tile(static_cast<Index>(e), row);
+  }
+  for (int none = 0; none < 3; ++none) expect_tile(-1, 0);
+
+  Cuda::Context ctx;
+  DeviceArray<Index> device_offsets(ctx, offsets), found(ctx, std::vector<Index>(expected.size(), -5));
+  find_all<<<static_cast<unsigned>(expected.size() / 2 / threads), threads, 0, ctx.stream()>>>(
+      device_offsets.data(), static_cast<Index>(counts.size()), rows, found.data());
+  device::expect_launched("find_all");
+  CHECK(difference(expected, found.values()) == "");
+}
+
+}  // namespace
+
+TEST_CASE("cuda: tiles are counted expert by expert") {
+  check({5}, 16);
+  check({16}, 16);
+  check({17, 1, 32, 33}, 16);
+  check({0, 3, 0, 0, 40, 0}, 16);
+  check({300, 0, 1}, 128, 1000);
+  check({}, 16);
+  check({0, 0}, 16);
+}
+
+TEST_CASE("cuda: more experts than a warp has lanes") {
+  for (const std::size_t experts : {31u, 32u, 33u, 64u, 65u, 100u}) {
+    std::vector<Index> counts;
+    for (std::size_t e = 0; e < experts; ++e) counts.push_back(static_cast<Index>(e % 7 * (e % 3) * 6));
+    check(counts, 16);
+    check(std::vector<Index>(experts, 1), 16);
+    counts.assign(experts, 0);
+    counts.back() = 20;
+    check(counts, 16);
+  }
+}

@@ -1,0 +1,54 @@
+// What a failed call of CUDA or cuBLAS says.
+#include "gatefold/backend/cuda/status.cuh"
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+using namespace gatefold;
+
+namespace {
+
+template <class F>
+std::string error_of(const F& f) {
+  try {
+    f();
+  } catch (const DeviceError& error) {
+    return error.what();
+  }
+  return "no DeviceError";
+}
+
+static __global__ void nothing() {}
+
+}  // namespace
+
+TEST_CASE("a failed call of CUDA: the call, the name of the error and CUDA's sentence") {
+  CHECK(error_of([] { device::expect_success(cudaErrorMemoryAllocation, "cudaMalloc"); }) ==
+        "cudaMalloc: cudaErrorMemoryAllocation: out of memory");
+  CHECK(error_of([] { device::expect_success(cudaErrorInvalidValue, "cudaMemcpyAsync"); }) ==
+        "cudaMemcpyAsync: cudaErrorInvalidValue: invalid argument");
+  CHECK_NOTHROW(device::expect_success(cudaSuccess, "cudaMalloc"));
+}
+
+TEST_CASE("a failed call of cuBLAS: the same") {
+  CHECK(error_of([] { device::expect_success(CUBLAS_STATUS_ALLOC_FAILED, "cublasCreate"); }) ==
+        "cublasCreate: CUBLAS_STATUS_ALLOC_FAILED: the resource allocation failed");
+  CHECK_NOTHROW(device::expect_success(CUBLAS_STATUS_SUCCESS, "cublasCreate"));
+}
+
+TEST_CASE("a launch that cannot be is reported once") {
+  nothing<<<1, 2048>>>();
+  CHECK(error_of([] { device::expect_launched("Cuda::for_each"); }) ==
+        "Cuda::for_each: cudaErrorInvalidConfiguration: invalid configuration argument");
+  nothing<<<1, 32>>>();
+  CHECK_NOTHROW(device::expect_launched("Cuda::for_each"));
+  CHECK(cudaDeviceSynchronize() == cudaSuccess);
+}
+
+TEST_CASE("an error that was thrown is not found again by the next launch") {
+  void* memory = nullptr;
+  CHECK_THROWS_AS(device::expect_success(cudaMalloc(&memory, std::size_t(1) << 55), "cudaMalloc"), DeviceError);
+  nothing<<<1, 32>>>();
+  CHECK_NOTHROW(device::expect_launched("Cuda::for_each"));
+}

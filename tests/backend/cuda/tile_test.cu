@@ -1,0 +1,56 @@
+// How the tiled product is cut: every sum of a block belongs to one thread, and a device has room for the block.
+#include "gatefold/backend/cuda/tile.cuh"
+
+#include <doctest/doctest.h>
+
+#include "gatefold/backend/cuda/product.cuh"
+
+using namespace gatefold;
+using namespace gatefold::device;
+
+namespace {
+
+template <class T, int Matrices, class Shape>
+void check() {
+  CHECK(Shape::warp_rows == Shape::lane_rows * Shape::row_parts * Shape::patch);
+  CHECK(Shape::warp_columns == Shape::lane_columns * Shape::column_parts * Shape::patch);
+  CHECK(Shape::lane_rows * Shape::lane_columns == 32);
+  CHECK(Shape::threads == 32 * Shape::warps_down * Shape::warps_across);
+  CHECK(Shape::threads * Shape::row_parts * Shape::column_parts * 16 == Shape::rows * Shape::columns);
+  CHECK(Shape::threads <= 1024);
+  // What a block may have without asking for more.
+  constexpr std::size_t shared = sizeof(Staging<Shape, Matrices, T>);
+  CHECK(shared <= 48 * 1024);
+}
+
+}  // namespace
+
+TEST_CASE("a shape is what its parameters say") {
+  using Shape = TileShape<64, 32, 8, 2, 1, true, 3>;
+  CHECK(Shape::rows == 64);
+  CHECK(Shape::columns == 32);
+  CHECK(Shape::depth == 8);
+  CHECK(Shape::blocks == 3);
+  CHECK(Shape::whole_fours);
+  CHECK(Shape::warp_rows == 64);     // 8 lanes, 2 patches of 4
+  CHECK(Shape::warp_columns == 16);  // 4 lanes, 1 patch of 4
+  CHECK(Shape::threads == 64);       // two warps side by side
+}
+
+TEST_CASE("every shape in use fits its block and the device") {
+  check<float, 1, ManyRows<float, 1>>();
+  check<float, 2, ManyRows<float, 2>>();
+  check<double, 1, ManyRows<double, 1>>();
+  check<double, 2, ManyRows<double, 2>>();
+  check<float, 1, AnyRows<float, 1>>();
+  check<float, 2, AnyRows<float, 2>>();
+  check<double, 1, AnyRows<double, 1>>();
+  check<double, 2, AnyRows<double, 2>>();
+}
+
+TEST_CASE("one shape takes any operand, those for many rows whole fours") {
+  CHECK(ManyRows<float, 1>::whole_fours);
+  CHECK(ManyRows<double, 2>::whole_fours);
+  CHECK(!AnyRows<float, 1>::whole_fours);
+  CHECK(AnyRows<double, 1>::rows < ManyRows<double, 1>::rows);
+}

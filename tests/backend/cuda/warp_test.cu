@@ -1,0 +1,147 @@
+// The lanes of a warp: exchanged sums and maxima, and the column loops of lanes.hpp on them.
+#include "gatefold/backend/cuda/warp.cuh"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "gatefold/backend/lanes.hpp"
+#include "support/device_array.cuh"
+
+using namespace gatefold;
+using namespace gatefold::test;
+
+namespace {
+
+constexpr Index kLanes = device::Warp::size;
+
+/// Every lane's own sum and maximum of one value of each lane.
+template <class T>
+struct Exchange {
+  const T* values;
+  T *sums, *maxima;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
+    const Index at = row * kLanes + lanes.lane;
+    sums[at] = lanes.sum(values[at]);
+    maxima[at] = lanes.max(values[at]);
+  }
+};
+
+/// Sum and maximum of a row, kept by every lane; and a copy of it.
+template <class T>
+struct Columns {
+  Index columns;
+  const T* x;
+  T *copies, *sums, *maxima;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
+    const T* mine = x + row * columns;
+    T* copy = copies + row * columns;
+    const auto load = [&](const auto& at, Index j) { return at.load(mine + j); };
+    sums[row * kLanes + lanes.lane] = sum_columns<T>(lanes, columns, load);
+    maxima[row * kLanes + lanes.lane] = max_columns<T>(lanes, columns, load);
+    // A column that two lanes take, or none, shows.
+    each_column<T>(lanes, columns, [&](const auto& at, Index j) { at.store(copy + j, at.load(copy + j) + at.load(mine + j)); });
+  }
+};
+
+/// Σ over 32 lanes in a butterfly: at every distance each lane adds what its partner has.
+template <class T>
+T butterfly(std::vector<T> v) {
+  for (std::size_t distance = kLanes / 2; distance > 0; distance /= 2) {
+    const std::vector<T> before = v;
+    for (std::size_t lane = 0; lane < kLanes; ++lane) v[lane] = before[lane] + before[lane ^ distance];
+  }
+  return v[0];
+}
+
+template <class T>
+void check_exchange(const std::vector<T>& values) {
+  const Index rows = static_cast<Index>(values.size()) / kLanes;
+  Cuda::Context ctx;
+  const std::vector<T> none(values.size());
+  DeviceArray<T> given(ctx, values), sums(ctx, none), maxima(ctx, none);
+  Cuda::for_rows(ctx, rows, Exchange<T>{given.data(), sums.data(), maxima.data()});
+  std::vector<T> expected_sums, expected_maxima;
+  for (auto row = values.begin(); row != values.end(); row += kLanes) {
+    expected_sums.insert(expected_sums.end(), kLanes, butterfly(std::vector<T>(row, row + kLanes)));
+    expected_maxima.insert(expected_maxima.end(), kLanes, *std::max_element(row, row + kLanes));
+  }
+  CHECK(difference(expected_sums, sums.values()) == "");
+  CHECK(difference(expected_maxima, maxima.values()) == "");
+}
+
+template <class T>
+void check_columns(Index columns) {
+  CAPTURE(columns);
+  constexpr Index rows = 3;
+  Cuda::Context ctx;
+  const auto size = static_cast<std::size_t>(rows * columns), lanes = static_cast<std::size_t>(rows * kLanes);
+  const std::vector<T> values = random_vector<T>(rows * columns, 3);
+  DeviceArray<T> x(ctx, values), copies(ctx, std::vector<T>(size)), sums(ctx, std::vector<T>(lanes)),
+      maxima(ctx, std::vector<T>(lanes));
+  Cuda::for_rows(ctx, rows, Columns<T>{columns, x.data(), copies.data(), sums.data(), maxima.data()});
+  std::vector<T> expected_sums, expected_maxima;
+  for (Index row = 0; row < rows; ++row) {
+    std::vector<T> partial(kLanes);  // columns lane, lane + 32, …
+    T top = -std::numeric_limits<T>::infinity();
+    for (Index j = 0; j < columns; ++j) {
+      const T v = values[static_cast<std::size_t>(row * columns + j)];
+      partial[static_cast<std::size_t>(j % kLanes)] += v;
+      top = std::max(top, v);
+    }
+    expected_sums.insert(expected_sums.end(), kLanes, butterfly(partial));
+    expected_maxima.insert(expected_maxima.end(), kLanes, top);
+  }
+  CHECK(difference(values, copies.values()) == "");
+  CHECK(difference(expected_sums, sums.values()) == "");
+  CHECK(difference(expected_maxima, maxima.values()) == "");
+}
+
+}  // namespace
+
+TEST_CASE("cuda: every lane of a warp gets the bits of the butterfly") {
+  check_exchange(random_vector<double>(5 * kLanes, 1));
+  check_exchange(random_vector<float>(5 * kLanes, 2));
+  check_exchange(random_integers(5 * kLanes, -(Index(1) << 40), Index(1) << 41, 3));  // both halves of 64 bits travel
+}
+
+TEST_CASE("cuda: a maximum below 0, of infinities, and in any lane") {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  std::vector<double> values(3 * kLanes, -7);
+  values[19] = -2;
+  std::fill_n(values.begin() + kLanes, kLanes, -infinity);
+  values[2 * kLanes + 31] = infinity;
+  check_exchange(values);
+  for (std::size_t lane = 0; lane < kLanes; ++lane) {
+    std::vector<float> one(kLanes);
+    one[lane] = 1;
+    check_exchange(one);
+  }
+}
+
+TEST_CASE("cuda: sums, maxima and loops over columns, the same on every lane") {
+  for (const Index columns : {0, 1, 31, 32, 33, 100}) {
+    check_columns<double>(columns);
+    check_columns<float>(columns);
+  }
+}
+
+TEST_CASE("cuda: max_columns passes over NaN") {
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN(), infinity = std::numeric_limits<double>::infinity();
+  constexpr Index columns = 40;
+  Cuda::Context ctx;
+  std::vector<double> values(2 * columns, nan);
+  values[columns + 35] = -3;  // of the second row; lane 3 has met NaN before
+  DeviceArray<double> x(ctx, values), copies(ctx, values), sums(ctx, std::vector<double>(2 * kLanes)),
+      maxima(ctx, std::vector<double>(2 * kLanes));
+  Cuda::for_rows(ctx, 2, Columns<double>{columns, x.data(), copies.data(), sums.data(), maxima.data()});
+  std::vector<double> expected(kLanes, -infinity);
+  expected.resize(2 * kLanes, -3);
+  CHECK(difference(expected, maxima.values()) == "");
+}

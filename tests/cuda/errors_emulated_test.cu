@@ -1,0 +1,190 @@
+// Calls of CUDA that fail, one after the other: each is a DeviceError, nothing is lost, and the next try succeeds.
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cuda_emulator/calls.hpp"
+#include "cuda_emulator/launch.hpp"
+#include "cuda_emulator/memory.hpp"
+#include "gatefold/gatefold.cuh"
+
+using namespace gatefold;
+using cuda_emulator::Memory;
+
+namespace {
+
+constexpr Index dim = 5, items = 7;
+
+const Residual model{update::HeavyBall{}, Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}},
+                                                  Mlp<Gelu>{.model_dim = dim, .hidden_dim = 4}}};
+using Model = decltype(model);
+using Numbers = std::vector<double>;
+
+/// All that a first step makes, in the order in which it is made.
+struct Run {
+  Cuda::Context ctx;
+  Params<Model, double, Cuda> params = init_params<double, Cuda>(model, ctx, Seed{1}), grads = zeros_like(ctx, params);
+  Tensor<double, 2, Cuda> x = uniform_tensor<double>(ctx, Seed{2}, 1, items, dim);
+  Tensor<double, 2, Cuda> y{items, dim}, dx = constant_tensor<double>(ctx, 0, items, dim);
+  Carry<Model, double, Cuda> carry{};
+  Saved<Model, double, Cuda> saved{};
+
+  void forward() {
+    model.begin(ctx, params, items, carry);
+    model.forward(ctx, params, x, carry, y, saved);
+  }
+  /// From zeroed gradients, so that it can be tried again.
+  void backward() {
+    set_zero(ctx, grads);
+    set_zero(ctx, dx);
+    set_zero(ctx, carry);
+    model.backward(ctx, params, x, saved, x, carry, dx, grads);
+  }
+  template <class P>
+  Numbers numbers(const P& pack) {
+    Numbers all;
+    for_each_tensor(
+        [&](const Name&, const auto& t) {
+          const auto part = metric::to_vector(ctx, t.view());
+          all.insert(all.end(), part.begin(), part.end());
+        },
+        pack);
+    return all;
+  }
+};
+
+bool same_bits(const Numbers& a, const Numbers& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
+}
+
+/// What a DeviceError said; "" where there was none.
+template <class F>
+std::string message_of(const F& f) {
+  try {
+    f();
+  } catch (const DeviceError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+/// Let the first, second, … call in `f` fail until none is left to fail.
+/// @param arm    lets the nth call from now fail
+/// @param after  looks at what was said
+/// @return how many calls failed
+template <class Arm, class F, class After>
+long each_fails(const Arm& arm, const F& f, const After& after) {
+  for (long nth = 0;; ++nth) {
+    CAPTURE(nth);
+    arm(nth);
+    const std::string message = message_of(f);
+    if (message.empty()) {  // the failure found no call
+      Memory::device().fail_at(-1);
+      cuda_emulator::reset_runtime();
+      return nth;
+    }
+    after(message);
+  }
+}
+
+void fail_allocation(long nth) { Memory::device().fail_at(nth); }
+void fail_launch(long nth) { cuda_emulator::fail("cudaLaunchKernel", nth, cudaErrorLaunchOutOfResources); }
+const std::string out_of_memory = "cudaMalloc: cudaErrorMemoryAllocation: out of memory";
+
+}  // namespace
+
+TEST_CASE("cuda: an allocation fails, and everything is freed") {
+  const std::size_t before = Memory::device().live(), handles = cuda_emulator::live_handles();
+  const auto first_step = [] {
+    Run run;
+    run.forward();
+    run.backward();
+  };
+  const long failures = each_fails(fail_allocation, first_step, [&](const std::string& message) {
+    CHECK(message == out_of_memory);
+    CHECK(Memory::device().live() == before);
+    CHECK(cuda_emulator::live_handles() == handles);
+  });
+  CHECK(failures > 20);  // parameters, gradients, plan, what is kept, scratch, cuBLAS
+}
+
+TEST_CASE("cuda: a step whose allocation failed can be tried again") {
+  Run untroubled;
+  untroubled.forward();
+  untroubled.backward();
+  const Numbers y = untroubled.numbers(untroubled.y), grads = untroubled.numbers(untroubled.grads);
+  Run run;
+  const Numbers params = run.numbers(run.params);
+  const auto after = [&](const std::string& message) {
+    CHECK(message == out_of_memory);
+    CHECK(same_bits(run.numbers(run.params), params));
+  };
+  CHECK(each_fails(fail_allocation, [&] { run.forward(); }, after) > 2);  // what one try got, the next one keeps
+  CHECK(same_bits(run.numbers(run.y), y));
+  run.backward();
+  CHECK(same_bits(run.numbers(run.grads), grads));
+}
+
+TEST_CASE("cuda: a launch fails") {
+  Run run;
+  run.forward();
+  run.backward();
+  const Numbers y = run.numbers(run.y), grads = run.numbers(run.grads);
+  std::vector<std::string> primitives;
+  const auto after = [&](const std::string& message) {
+    const auto why = message.find(": cudaErrorLaunchOutOfResources: too many resources requested for launch");
+    CHECK_MESSAGE(why != std::string::npos, message);
+    primitives.push_back(message.substr(0, why));
+  };
+  CHECK(each_fails(fail_launch, [&] { run.forward(); }, after) > 10);
+  CHECK(same_bits(run.numbers(run.y), y));
+  CHECK(each_fails(fail_launch, [&] { run.backward(); }, after) > 10);
+  CHECK(same_bits(run.numbers(run.grads), grads));
+  for (const char* primitive : {"Cuda::for_each", "Cuda::for_rows", "Cuda::grouped_gemm", "Cuda::grouped_outer",
+                                "Cuda::grouped_sum", "cub::DeviceRadixSort::SortPairs"})
+    CHECK_MESSAGE(std::find(primitives.begin(), primitives.end(), primitive) != primitives.end(), primitive);
+}
+
+TEST_CASE("cuda: cuBLAS fails") {
+  Run run;
+  cuda_emulator::fail("cublasCreate", 0, cudaErrorMemoryAllocation);
+  CHECK(message_of([&] { run.forward(); }) ==
+        "cublasCreate: CUBLAS_STATUS_ALLOC_FAILED: the resource allocation failed");
+  cuda_emulator::fail("cublasSetWorkspace", 0, cudaErrorUnknown);
+  CHECK(message_of([&] { run.forward(); }).rfind("cublasSetWorkspace: CUBLAS_STATUS_", 0) == 0);
+  cuda_emulator::fail("cublasGemmEx", 0, cudaErrorUnknown);
+  CHECK(message_of([&] { run.forward(); }).rfind("cublasGemmEx: CUBLAS_STATUS_", 0) == 0);
+  CHECK(message_of([&] { run.forward(); }) == "");
+}
+
+TEST_CASE("cuda: a copy fails, or waiting for one") {
+  Run run;
+  std::vector<double> host(items * dim);
+  const auto copy = [&] { Cuda::to_host(run.ctx, run.x.size(), std::as_const(run.x).data(), host.data()); };
+  cuda_emulator::fail("cudaMemcpyAsync", 0, cudaErrorInvalidValue);
+  CHECK(message_of(copy) == "cudaMemcpyAsync: cudaErrorInvalidValue: invalid argument");
+  cuda_emulator::fail("cudaStreamSynchronize", 0, cudaErrorIllegalAddress);
+  CHECK(message_of(copy) ==
+        "cudaStreamSynchronize: cudaErrorIllegalAddress: an illegal memory access was encountered");
+  CHECK(message_of(copy) == "");
+}
+
+TEST_CASE("cuda: no device") {
+  cuda_emulator::options().devices = 0;
+  CHECK(message_of([] { Cuda::Context ctx; }) ==
+        "Cuda::Context: no CUDA device: no CUDA-capable device is detected");
+  CHECK(message_of([] { Cuda::Context ctx(cudaStreamLegacy); }) ==
+        "Cuda::Context: no CUDA device: no CUDA-capable device is detected");
+  cuda_emulator::options().devices = 1;
+  CHECK(message_of([] { Cuda::Context ctx; }) == "");  // the failure is not reported again
+}
+
+TEST_CASE("cuda: no stream") {
+  cuda_emulator::fail("cudaStreamCreate", 0, cudaErrorMemoryAllocation);
+  CHECK(message_of([] { Cuda::Context ctx; }) == "cudaStreamCreate: cudaErrorMemoryAllocation: out of memory");
+}

@@ -1,0 +1,203 @@
+// What a training step asks of CUDA, counted by the emulator: no memory, no waiting, and a graph that repeats it.
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "cuda_emulator/calls.hpp"
+#include "gatefold/gatefold.cuh"
+
+using namespace gatefold;
+using cuda_emulator::calls;
+
+namespace {
+
+constexpr Index dim = 12, items = 24;
+
+const Residual mixture{update::HeavyBall{}, Mixture{SoftmaxTopK{.scores = {.experts = 5}, .selection = {.k = 2}},
+                                                    Mlp<Gelu>{.model_dim = dim, .hidden_dim = 8}}};
+const Residual attention{update::Plain{}, PreNorm{LayerNorm{}, Attention{.model_dim = dim, .heads = 2}}};
+const Residual follower{update::HeavyBall{},
+                        Mixture{AttentionAware<SoftmaxTopK>{.scores = {.experts = 5}, .selection = {.k = 2}},
+                                Linear{.model_dim = dim}}};
+
+/// A Trainer's step written out, without its one copy of the loss to the host.
+template <class L, class OptimizerT>
+struct Training {
+  Cuda::Context& ctx;
+  L model;
+  OptimizerT optimizer;
+  MeanSquaredError loss{};
+  Params<L, double, Cuda> params = model.template init<double, Cuda>(ctx, Seed{1}), grads = zeros_like(ctx, params);
+  decltype(optimizer.begin(ctx, params)) state = optimizer.begin(ctx, params);
+  Saved<L, double, Cuda> saved{};
+  Carry<L, double, Cuda> carry{};
+  Tensor<double, 2, Cuda> x = uniform_tensor<double>(ctx, Seed{2}, 1, items, dim);
+  Tensor<double, 2, Cuda> target = uniform_tensor<double>(ctx, Seed{3}, 1, items, dim);
+  Tensor<double, 2, Cuda> y{items, dim}, dy{items, dim}, dx{items, dim};
+  Tensor<double, 1, Cuda> value{1};
+
+  void forward() {
+    model.begin(ctx, params, items, carry);
+    model.forward(ctx, params, x, carry, y, saved);
+    loss.forward<double, Cuda>(ctx, y, target, value);
+  }
+  void backward() {
+    loss.backward<double, Cuda>(ctx, y, target, dy);
+    set_zero(ctx, grads);
+    set_zero(ctx, dx);
+    set_zero(ctx, carry);
+    model.backward(ctx, params, x, saved, dy, carry, dx, grads);
+  }
+  void update() {
+    optimizer.step(ctx, params, grads, state);
+    adapt(ctx, params, grads);
+  }
+  void step() {
+    forward();
+    backward();
+    update();
+  }
+};
+template <class L, class O>
+Training(Cuda::Context&, L, O) -> Training<L, O>;
+
+/// Every parameter, on the host.
+template <class TrainingT>
+std::vector<double> values(const TrainingT& training) {
+  std::vector<double> all;
+  for_each_tensor(
+      [&](const Name&, const auto& t) {
+        const auto part = metric::to_vector(training.ctx, t.view());
+        all.insert(all.end(), part.begin(), part.end());
+      },
+      training.params);
+  return all;
+}
+
+/// The launches and cuBLAS calls of f.
+template <class F>
+std::uint64_t launches_of(const F& f) {
+  calls().by_name.clear();
+  f();
+  return calls()["cudaLaunchKernel"] + calls()["cublasGemmEx"];
+}
+
+template <class L>
+void expect_no_allocation(const L& model) {
+  Cuda::Context ctx;
+  Training training{ctx, model, optim::AdamW{}};
+  training.step();
+  CHECK(launches_of([&] { training.step(); }) > 0);
+  for (const auto& [name, count] : calls().by_name) {
+    CAPTURE(name);
+    CAPTURE(count);
+    CHECK(name.find("Malloc") == std::string::npos);
+    CHECK(name.find("Free") == std::string::npos);
+    CHECK(name.find("Synchronize") == std::string::npos);
+    CHECK(name.find("Memcpy") == std::string::npos);
+    CHECK(name.find("Create") == std::string::npos);
+  }
+}
+
+/// A captured step, to be launched again and again.
+class Graph {
+ public:
+  template <class F>
+  Graph(cudaStream_t stream, const F& f) {
+    REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) == cudaSuccess);
+    f();
+    REQUIRE(cudaStreamEndCapture(stream, &graph_) == cudaSuccess);
+    REQUIRE(cudaGraphInstantiate(&executable_, graph_, 0) == cudaSuccess);
+  }
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+  ~Graph() {
+    cudaGraphExecDestroy(executable_);
+    cudaGraphDestroy(graph_);
+  }
+  void launch(cudaStream_t stream) { REQUIRE(cudaGraphLaunch(executable_, stream) == cudaSuccess); }
+
+ private:
+  cudaGraph_t graph_ = nullptr;
+  cudaGraphExec_t executable_ = nullptr;
+};
+
+bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
+}
+
+/// After one step and then `launches` launches of a captured one, the parameters of as many steps more.
+template <class L, class O>
+bool graph_repeats(const L& model, const O& optimizer, int launches) {
+  Cuda::Context ctx, other;
+  Training step_by_step{ctx, model, optimizer}, captured{other, model, optimizer};
+  step_by_step.step();
+  captured.step();
+  REQUIRE(same_bits(values(captured), values(step_by_step)));
+  const auto before = values(captured);
+  Graph graph(other.stream(), [&] { captured.step(); });
+  CHECK(same_bits(values(captured), before));  // capturing runs nothing
+  for (int i = 0; i < launches; ++i) {
+    step_by_step.step();
+    graph.launch(other.stream());
+  }
+  CHECK(!same_bits(values(captured), before));
+  return same_bits(values(captured), values(step_by_step));
+}
+
+}  // namespace
+
+TEST_CASE("cuda: after the first, a training step asks for no memory and waits for nothing") {
+  SUBCASE("Stack of mixtures") { expect_no_allocation(Stack{mixture, 2}); }
+  SUBCASE("Block of attention and mixture") { expect_no_allocation(Block{attention, follower}); }
+}
+
+TEST_CASE("cuda: a graph of a training step repeats it") {
+  SUBCASE("Stack of mixtures") { CHECK(graph_repeats(Stack{mixture, 2}, optim::Sgd{.lr = 0.1, .momentum = 0.9}, 3)); }
+  SUBCASE("Block of attention and mixture") { CHECK(graph_repeats(Block{attention, follower}, optim::Sgd{}, 2)); }
+}
+
+TEST_CASE("cuda: a graph keeps what the host had counted when it was captured") {
+  const optim::AdamW adamw{.lr = 0.01};  // its bias corrections are those of step 2 in every launch
+  CHECK(graph_repeats(mixture, adamw, 1));
+  CHECK_FALSE(graph_repeats(mixture, adamw, 2));
+}
+
+TEST_CASE("cuda: a step that has never run cannot be captured, and says so") {
+  Cuda::Context ctx;
+  Training training{ctx, mixture, optim::Sgd{}};
+  REQUIRE(cudaStreamBeginCapture(ctx.stream(), cudaStreamCaptureModeGlobal) == cudaSuccess);
+  CHECK_THROWS_WITH_AS(training.step(),
+                       "cudaMalloc: cudaErrorStreamCaptureUnsupported: operation not permitted when stream is capturing",
+                       DeviceError);
+  cudaGraph_t graph = nullptr;
+  CHECK(cudaStreamEndCapture(ctx.stream(), &graph) == cudaErrorStreamCaptureInvalidated);
+  cudaGetLastError();
+  CHECK_NOTHROW(training.step());
+}
+
+TEST_CASE("cuda: launches of a training step") {
+  const auto count = [](const auto& model) {
+    Cuda::Context ctx;
+    Training training{ctx, model, optim::AdamW{}};
+    training.step();
+    return std::tuple{launches_of([&] { training.forward(); }), launches_of([&] { training.backward(); }),
+                      launches_of([&] { training.update(); })};
+  };
+  const auto [one_forward, one_backward, one_update] = count(Stack{mixture, 1});
+  const auto [two_forward, two_backward, two_update] = count(Stack{mixture, 2});
+  const auto [three_forward, three_backward, three_update] = count(Stack{mixture, 3});
+  MESSAGE("launches of a layer (HeavyBall, SoftmaxTopK, Mlp): forward ", two_forward - one_forward, ", backward ",
+          two_backward - one_backward, ", optimizer ", two_update - one_update);
+  CHECK(two_forward > one_forward);
+  CHECK(two_backward > one_backward);
+  CHECK(two_update > one_update);
+  CHECK(three_forward - two_forward == two_forward - one_forward);
+  CHECK(three_backward - two_backward == two_backward - one_backward);
+  CHECK(three_update - two_update == two_update - one_update);
+}

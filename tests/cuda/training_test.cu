@@ -1,0 +1,141 @@
+// Optimizers on the device, and models that learn there as they do on the host.
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+#include <vector>
+
+#include "gatefold/gatefold.cuh"
+#include "support/parity.hpp"
+
+using namespace gatefold;
+using namespace gatefold::test;
+
+namespace {
+
+/// Two experts; a tensor of more numbers than one row of NormalizedGd steps, and empty biases.
+constexpr Mlp<Gelu> expert{.model_dim = 37, .hidden_dim = 120, .bias = false};
+constexpr Index experts = 2;
+
+/// Three steps with random gradients: parameters and state after each. The first expert gets no gradient in the second.
+template <class T, class OptimizerT>
+void check(const OptimizerT& optimizer) {
+  using P = Params<Mlp<Gelu>, T, Naive>;
+  using CudaP = Params<Mlp<Gelu>, T, Cuda>;
+  Backends on;
+  P params = expert.init<T, Naive>(on.naive, experts, Seed{1});
+  CudaP cuda_params = on_cuda<CudaP>(on, params);
+  auto state = optimizer.begin(on.naive, params);
+  auto cuda_state = optimizer.begin(on.cuda, cuda_params);
+  for (const Index step : {1, 2, 3}) {
+    CAPTURE(step);
+    P grads = zeros_like(on.naive, params);
+    for_each_tensor([&](const Name&, auto& g) { fill_uniform(on.naive, Seed{2}.fork(step), -1, 1, g); }, grads);
+    if (step == 2)
+      for_each_tensor([&](const Name&, auto& g) { std::fill_n(g.data(), g.size() / experts, T(0)); }, grads);
+    CudaP cuda_grads = on_cuda<CudaP>(on, grads);
+    optimizer.step(on.naive, params, grads, state);
+    optimizer.step(on.cuda, cuda_params, cuda_grads, cuda_state);
+    expect_same(on, "params", params, cuda_params, {});
+    expect_same(on, "state", state, cuda_state, {});
+    CHECK(state.step == cuda_state.step);
+  }
+}
+
+template <class T>
+void check_optimizers() {
+  const optim::AdamW adamw{.lr = 0.01, .decay = 0.1};
+  SUBCASE("Sgd") { check<T>(optim::Sgd{.lr = 0.1, .momentum = 0.9, .decay = 0.01}); }
+  SUBCASE("AdamW") { check<T>(adamw); }
+  SUBCASE("NormalizedGd, expert by expert") { check<T>(optim::NormalizedGd{.lr = 0.1}); }
+  SUBCASE("NormalizedGd, all together") { check<T>(optim::NormalizedGd{.lr = 0.1, .per_expert = false}); }
+  SUBCASE("Clipped, large gradients") { check<T>(optim::Clipped{adamw, 0.1}); }
+  SUBCASE("Clipped, small gradients") { check<T>(optim::Clipped{optim::Sgd{}, 1e6}); }
+  SUBCASE("Scheduled") { check<T>(optim::Scheduled{adamw, optim::WarmupCosine{.warmup = 2, .total = 9}}); }
+}
+
+}  // namespace
+
+TEST_CASE("cuda: optimizers, double") { check_optimizers<double>(); }
+TEST_CASE("cuda: optimizers, float") { check_optimizers<float>(); }
+
+namespace {
+
+constexpr Index dim = 12, items = 24, classes = 5;
+
+/// What five steps on one batch leave: losses before each step and after the last, auxiliary losses.
+struct Curve {
+  std::vector<double> losses, auxiliary;
+};
+template <class TrainerT, class X, class Target, class E>
+Curve learn(TrainerT& trainer, const X& x, const Target& target, const E& extra) {
+  Curve curve;
+  for (int step = 0; step < 5; ++step) {
+    curve.losses.push_back(trainer.step(x, target, extra));
+    curve.auxiliary.push_back(trainer.auxiliary());
+  }
+  curve.losses.push_back(trainer.evaluate(x, target, extra));
+  return curve;
+}
+
+/// Rounding grows with every step, so that curves may be further apart than what one step computes.
+constexpr double curve_tolerance = 1e-10;
+
+void expect_same_curve(const std::vector<double>& expected, const std::vector<double>& actual) {
+  REQUIRE(actual.size() == expected.size());
+  for (std::size_t step = 0; step < expected.size(); ++step) {
+    CAPTURE(step);
+    CHECK(std::abs(actual[step] - expected[step]) <= curve_tolerance * std::abs(expected[step]));
+  }
+}
+
+/// Trains a model and a classifier on top of it from the same parameters on both backends.
+template <class L>
+void check_training(const L& model, Index length = 0) {
+  Backends on;
+  const Chain classifier{model, Linear{.model_dim = dim, .output_dim = classes}};
+  const optim::AdamW optimizer{.lr = 0.02, .decay = 0.01};
+  Trainer naive{on.naive, classifier, CrossEntropy{}, optimizer, Seed{1}, Element<double>{}};
+  Trainer cuda{on.cuda, classifier, CrossEntropy{}, optimizer, Seed{1}, Element<double>{}};
+  transfer(on.cuda, naive.params, cuda.params);
+
+  const auto x = random_tensor<double>(on, Seed{2}, 1, items, dim);
+  Tensor<Index, 1, Naive> labels(items);
+  for (Index n = 0; n < items; ++n) labels(n) = n * n % classes;
+  const auto cuda_x = on_cuda<Tensor<double, 2, Cuda>>(on, x);
+  const auto cuda_labels = on_cuda<Tensor<Index, 1, Cuda>>(on, labels);
+  const Case c{.items = items, .length = length};
+  const auto in = inputs_of<double>(on, c, dim);
+  const auto cuda_in = on_cuda<Inputs<double, Cuda>>(on, in);
+
+  using NaiveExtra = typename decltype(naive)::Extra;
+  using CudaExtra = typename decltype(cuda)::Extra;
+  const Curve expected = learn(naive, x, labels, extra_of<NaiveExtra>(c, in));
+  const Curve actual = learn(cuda, cuda_x, cuda_labels, extra_of<CudaExtra>(c, cuda_in));
+  CHECK(expected.losses.back() < 0.95 * expected.losses.front());  // it learns
+  expect_same_curve(expected.losses, actual.losses);
+  expect_same_curve(expected.auxiliary, actual.auxiliary);
+  expect_same(on, "params", naive.params, cuda.params, {.scale = curve_tolerance / relative_tolerance<double>});
+}
+
+}  // namespace
+
+TEST_CASE("cuda: a stack of mixtures learns as on the host") {
+  const WithAuxiliary<SoftmaxTopK, Balance> gate{
+      .scores = {.experts = 5}, .selection = {.k = 2}, .auxiliary = {Balance{.weight = 0.1}}};
+  check_training(Stack{Residual{update::HeavyBall{}, Mixture{gate, Mlp<Gelu>{.model_dim = dim, .hidden_dim = 8}}}, 2});
+}
+
+TEST_CASE("cuda: a gate balanced by a bias adapts as on the host") {
+  check_training(Mixture{SigmoidTopK{.scores = {.experts = 5}, .selection = {.k = 2, .speed = 0.1}},
+                         Linear{.model_dim = dim}});
+}
+
+TEST_CASE("cuda: a block of attention and mixture learns as on the host") {
+  const AttentionAware<SoftmaxTopK> gate{.scores = {.experts = 5}, .selection = {.k = 2}};
+  check_training(Block{Residual{update::Plain{}, PreNorm{LayerNorm{}, Attention{.model_dim = dim, .heads = 2}}},
+                       Residual{update::HeavyBall{}, Mixture{gate, Linear{.model_dim = dim}}}},
+                 8);
+}

@@ -1,0 +1,178 @@
+// Data races: what is one, what is none, and that none is missed for the order in which the emulator happens to run.
+#include "cuda_emulator/race.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cuda_emulator/evaluate.hpp"
+
+using namespace gatefold::cuda_emulator;
+using u32 = std::uint32_t;
+
+namespace {
+
+/// Runs a body and takes the races it has.
+std::vector<std::string> races_of(const std::string& body, Extent grid, Extent block, std::size_t words = 1024) {
+  DeviceArray<u32> out(words, 0);
+  run_body(body, out.data, nullptr, {grid, block});
+  return std::exchange(races(), {});
+}
+
+bool race_free(const std::string& body, Extent grid, Extent block) { return races_of(body, grid, block).empty(); }
+
+/// `thread == n` as %p1.
+std::string only(u32 thread) { return "setp.eq.u32 %p1, %r0, " + std::to_string(thread) + ";\n"; }
+
+const std::string own_word =
+    ".shared .align 16 .b8 s[4096];\nmov.u32 %r1, s; shl.b32 %r2, %r0, 2; add.u32 %r3, %r1, %r2;\n"
+    "add.u32 %r4, %r0, 1; rem.u32 %r4, %r4, %ntid.x; shl.b32 %r4, %r4, 2; add.u32 %r4, %r1, %r4;\n";  // %r4: the next one's
+
+}  // namespace
+
+TEST_CASE("shared memory: a missing barrier is a race, within a warp and across") {
+  for (const u32 threads : {32u, 64u}) {
+    CAPTURE(threads);
+    const std::string write = own_word + "st.shared.u32 [%r3], %r0;\n", read = "ld.shared.u32 %r5, [%r4];";
+    CHECK(!race_free(write + read, {}, {threads}));
+    CHECK(race_free(write + "bar.sync 0;\n" + read, {}, {threads}));
+    CHECK(race_free(write + "barrier.cta.red.or.pred %p2, 0, %p1;\n" + read, {}, {threads}));
+  }
+}
+
+TEST_CASE("shared memory: reading and then writing without a barrier is a race") {
+  const std::string fill = own_word + "st.shared.u32 [%r3], %r0; bar.sync 0; ld.shared.u32 %r5, [%r4];\n";
+  CHECK(!race_free(fill + "st.shared.u32 [%r3], %r5;", {}, {64}));
+  CHECK(race_free(fill + "bar.sync 0; st.shared.u32 [%r3], %r5;", {}, {64}));
+}
+
+TEST_CASE("a warp barrier orders the lanes of a warp, and nothing else") {
+  const std::string body = own_word + "st.shared.u32 [%r3], %r0; bar.warp.sync 0xffffffff; ld.shared.u32 %r5, [%r4];";
+  CHECK(race_free(body, {}, {32}));
+  CHECK(!race_free(body, {}, {64}));  // lane 31 reads what lane 32 wrote
+  // A shuffle synchronises lanes, but orders no memory.
+  CHECK(!race_free(own_word + "st.shared.u32 [%r3], %r0; shfl.sync.idx.b32 %r6, %r0, 0, 31, 0xffffffff; ld.shared.u32 %r5, [%r4];",
+                   {}, {32}));
+}
+
+TEST_CASE("two threads that write the same word race, even if they write the same value") {
+  CHECK(!race_free("st.global.u32 [%d0], 7;", {}, {2}));
+  CHECK(!race_free(own_word + "st.shared.u32 [%r1], 7;", {}, {2}));
+  CHECK(race_free("st.global.u32 [%d0], 7;", {}, {1}));
+}
+
+TEST_CASE("blocks are concurrent whatever order they run in") {
+  const std::string number = "mov.u32 %r1, %ctaid.x; ";
+  CHECK(!race_free("st.global.u32 [%d0], 7;", {2}, {1}));
+  // The block that runs later reads, or writes what the earlier one has read.
+  CHECK(!race_free(number + "setp.eq.u32 %p1, %r1, 0; @%p1 st.global.u32 [%d0], 7; @!%p1 ld.global.u32 %r2, [%d0];", {2}, {1}));
+  CHECK(!race_free(number + "setp.eq.u32 %p1, %r1, 0; @!%p1 st.global.u32 [%d0], 7; @%p1 ld.global.u32 %r2, [%d0];", {2}, {1}));
+  CHECK(race_free("ld.global.u32 %r2, [%d0];", {4}, {32}));
+  CHECK(race_free(number + "mul.wide.u32 %d3, %r1, 4; add.s64 %d3, %d3, %d0; st.global.u32 [%d3], 7; ld.global.u32 %r2, [%d3];", {4}, {1}));
+  // A barrier of one block does not order another.
+  CHECK(!race_free("bar.sync 0; st.global.u32 [%d0], 7; bar.sync 0;", {2}, {1}));
+}
+
+TEST_CASE("a reader is remembered although others have read since") {
+  const std::string number = "mov.u32 %r1, %ctaid.x;\n";
+  // Block 0 reads; then blocks 1 to 3 read, and the last of them writes.
+  CHECK(!race_free(number + "ld.global.u32 %r2, [%d0]; bar.sync 0; setp.eq.u32 %p1, %r1, 3; setp.eq.and.u32 %p1, %r0, 0, %p1;\n"
+                            "@%p1 st.global.u32 [%d0], 7;", {4}, {64}));
+  // Thread 0 reads, thread 1 reads and writes.
+  CHECK(!race_free("ld.global.u32 %r2, [%d0];\n" + only(1) + "@%p1 st.global.u32 [%d0], 7;", {}, {2}));
+  // Warp 1 reads; in warp 0 two lanes read, a warp barrier, and one of them writes.
+  CHECK(!race_free("ld.global.u32 %r2, [%d0]; bar.warp.sync 0xffffffff;\n" + only(0) + "@%p1 st.global.u32 [%d0], 7;", {}, {64}));
+  CHECK(race_free("ld.global.u32 %r2, [%d0]; bar.warp.sync 0xffffffff;\n" + only(0) + "@%p1 st.global.u32 [%d0], 7;", {}, {32}));
+}
+
+TEST_CASE("atomics and other strong accesses do not race with each other, only with weak ones") {
+  for (const char* strong : {"red.global.add.u32 [%d0], 1;", "atom.global.exch.b32 %r1, [%d0], 1;",
+                             "st.relaxed.gpu.global.u32 [%d0], 1;", "st.volatile.global.u32 [%d0], 1;"}) {
+    CAPTURE(strong);
+    CHECK(race_free(strong, {4}, {64}));
+    CHECK(race_free(std::string(strong) + "ld.volatile.global.u32 %r2, [%d0];", {4}, {64}));
+    CHECK(!race_free(std::string(strong) + only(5) + "@%p1 ld.global.u32 %r2, [%d0];", {}, {64}));
+    CHECK(!race_free(only(5) + "@%p1 st.global.u32 [%d0], 3;\n" + strong, {}, {64}));
+  }
+  // Once a barrier has passed, the sum may be read.
+  CHECK(race_free("red.global.add.u32 [%d0], 1; bar.sync 0; ld.global.u32 %r2, [%d0];", {}, {64}));
+  // Of two threads that add, the second reads: the first one's addition is not ordered with that.
+  CHECK(!race_free("red.global.add.u32 [%d0], 1;\n" + only(1) + "@%p1 ld.global.u32 %r2, [%d0];", {}, {2}));
+}
+
+TEST_CASE("a launch is ordered after the one before") {
+  DeviceArray<u32> out(1, 0);
+  const std::string write = only(0) + "@%p1 st.global.u32 [%d0], 7;";
+  run_body(write, out.data);
+  run_body(write, out.data, nullptr, {{}, {2}});
+  run_body("ld.global.u32 %r1, [%d0];", out.data, nullptr, {{3}, {2}});
+  CHECK(races().empty());
+}
+
+TEST_CASE("bytes count, not words") {
+  const std::string own_byte = "cvt.u64.u32 %d3, %r0; add.s64 %d3, %d3, %d0;\n";
+  CHECK(race_free(own_byte + "st.global.u8 [%d3], %r0; ld.global.u8 %r1, [%d3];", {}, {64}));
+  CHECK(!race_free(own_byte + "st.global.u8 [%d3], %r0; ld.global.u8 %r1, [%d3+1];", {}, {63}));
+  const std::string own_half = "mul.wide.u32 %d3, %r0, 2; add.s64 %d3, %d3, %d0;\n";
+  CHECK(race_free(own_half + "st.global.u16 [%d3], %r0;", {}, {64}));
+  CHECK(!race_free(own_half + "st.global.u16 [%d3], %r0;\n" + only(3) + "@%p1 ld.global.u32 %r1, [%d0+8];", {}, {64}));
+  // Whole words first, then a part of one, and the other way round.
+  CHECK(!race_free(only(0) + "@%p1 st.global.u32 [%d0], 1; @!%p1 st.global.u8 [%d0+3], 1;", {}, {2}));
+  CHECK(!race_free(only(0) + "@%p1 st.global.u8 [%d0+3], 1; @!%p1 st.global.u64 [%d0], 1;", {}, {2}));
+  CHECK(race_free(only(0) + "@%p1 st.global.u8 [%d0+3], 1; bar.sync 0; @!%p1 st.global.u64 [%d0], 1;", {}, {2}));
+}
+
+TEST_CASE("local memory, and shared memory of other blocks, are nobody else's") {
+  CHECK(race_free(".local .align 4 .b8 l[4];\nst.local.u32 [l], %r0; ld.local.u32 %r1, [l];", {2}, {64}));
+  CHECK(race_free(own_word + "st.shared.u32 [%r3], %r0; ld.shared.u32 %r5, [%r3];", {8}, {64}));
+}
+
+TEST_CASE("blocks that take turns keep their accesses apart") {
+  // Block 0 waits for block 1, which has written next to it before; each word has one writer.
+  DeviceArray<u32> out(8, 0);
+  run_body("mov.u32 %r1, %ctaid.x; setp.eq.u32 %p1, %r1, 1; mul.wide.u32 %d3, %r1, 4; add.s64 %d3, %d3, %d0;\n"
+           "st.global.u32 [%d3+4], 5; @%p1 bra SET;\n"
+           "SPIN: nanosleep.u32 1; ld.acquire.gpu.global.u32 %r2, [%d0]; setp.eq.u32 %p2, %r2, 0; @%p2 bra SPIN; bra END;\n"
+           "SET: st.release.gpu.global.u32 [%d0], 1;\nEND: ld.global.u32 %r4, [%d3+4]; st.global.u32 [%d3+4], 6;",
+           out.data, nullptr, {{2}, {1}});
+  CHECK(races().empty());
+  // Without an order between them: block 1 writes the word of block 0 while that waits.
+  run_body("mov.u32 %r1, %ctaid.x; setp.eq.u32 %p1, %r1, 1; @%p1 bra SET; ld.global.u32 %r3, [%d0+4];\n"
+           "SPIN: nanosleep.u32 1; ld.acquire.gpu.global.u32 %r2, [%d0+16]; setp.eq.u32 %p2, %r2, 0; @%p2 bra SPIN; bra END;\n"
+           "SET: st.global.u32 [%d0+4], 1; st.release.gpu.global.u32 [%d0+16], 1;\nEND:",
+           out.data, nullptr, {{2}, {1}});
+  CHECK(std::exchange(races(), {}).size() == 1);
+}
+
+TEST_CASE("a race is reported once per instruction and launch, with both sides") {
+  DeviceArray<u32> out(1, 0);
+  const std::string body = only(0) + "@%p1 st.global.u32 [%d0], 7;\n@!%p1 ld.global.u32 %r2, [%d0];";
+  for (int i = 0; i < 2; ++i) run_body(body, out.data, nullptr, {{}, {64}});
+  REQUIRE(races().size() == 2);
+  CHECK(races()[0] == "data race: global load of 4 bytes at " + hexadecimal(reinterpret_cast<std::uintptr_t>(out.data)) +
+                          ", by block (0,0,0), thread (1,0,0): ld.global.u32 at PTX line 12, not ordered with that by block "
+                          "(0,0,0), thread (0,0,0): st.global.u32 at PTX line 11, in kernel k");
+  CHECK(races()[1] == races()[0]);
+  races().clear();
+}
+
+TEST_CASE("races are not looked for where the options say so") {
+  options().races = false;
+  CHECK(race_free("st.global.u32 [%d0], 7;", {2}, {64}));
+}
+
+TEST_CASE("a timeline knows whose a segment is") {
+  Timeline timeline;
+  timeline.begin_launch();
+  const u32 a = timeline.begin_segment(4), b = timeline.begin_segment(4), c = timeline.begin_segment(9), d = timeline.begin_segment(4);
+  CHECK(timeline.first() == a);
+  CHECK(timeline.block_of(a) == 4);
+  CHECK(timeline.block_of(b) == 4);
+  CHECK(timeline.block_of(c) == 9);
+  CHECK(timeline.block_of(d) == 4);
+  timeline.begin_launch();
+  CHECK(timeline.first() > d);
+}

@@ -1,0 +1,220 @@
+// Floating-point arithmetic: exact results rounded once, in the direction asked for.
+#include <doctest/doctest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "cuda_emulator/evaluate.hpp"
+
+using namespace gatefold::cuda_emulator;
+using u16 = std::uint16_t;
+using u32 = std::uint32_t;
+using u64 = std::uint64_t;
+
+namespace {
+
+const float infinity = std::numeric_limits<float>::infinity();
+const float tiny = std::numeric_limits<float>::denorm_min();
+const double nan64 = std::numeric_limits<double>::quiet_NaN();
+const float nan32 = std::numeric_limits<float>::quiet_NaN();
+
+/// `exact` rounded to T in one of the directions rn, rz, rm, rp; by comparing, not by the rounding mode of the host.
+template <class T, class Exact>
+T rounded(Exact exact, const std::string& direction) {
+  const T nearest = static_cast<T>(exact);
+  const T below = static_cast<Exact>(nearest) <= exact ? nearest : std::nextafter(nearest, -std::numeric_limits<T>::infinity());
+  const T above = static_cast<Exact>(nearest) >= exact ? nearest : std::nextafter(nearest, std::numeric_limits<T>::infinity());
+  if (direction == "rm") return below;
+  if (direction == "rp") return above;
+  if (direction == "rz") return exact > 0 ? below : above;
+  return nearest;
+}
+
+const std::vector<std::string> directions{"rn", "rz", "rm", "rp"};
+
+/// bf16 numbers, as the upper half of a float.
+u16 bf16(float x) { return static_cast<u16>(std::bit_cast<u32>(x) >> 16); }
+float from_bf16(u16 bits) { return std::bit_cast<float>(u32{bits} << 16); }
+
+}  // namespace
+
+TEST_CASE("f32 add, sub and mul round the exact result in all four directions") {
+  std::mt19937 random(3);
+  std::uniform_real_distribution<float> number(-4, 4);
+  for (int i = 0; i < 12; ++i) {
+    const float a = number(random), b = std::ldexp(number(random), -static_cast<int>(random() % 24));
+    CAPTURE(a);
+    CAPTURE(b);
+    for (const std::string& direction : directions) {
+      CAPTURE(direction);
+      const double x = a, y = b;  // sums of numbers this close, and products, are exact in double
+      CHECK(evaluate<float>("add." + direction + ".f32 %o, %a, %b;", a, b) == rounded<float>(x + y, direction));
+      CHECK(evaluate<float>("sub." + direction + ".f32 %o, %a, %b;", a, b) == rounded<float>(x - y, direction));
+      CHECK(evaluate<float>("mul." + direction + ".f32 %o, %a, %b;", a, b) == rounded<float>(x * y, direction));
+    }
+  }
+}
+
+TEST_CASE("f64 add and mul round the exact result in all four directions") {
+  // Exact in a long double of 64 bits.
+  const double a = 1 + 0x1p-30, b = 1 + 0x1p-31, small = 0x1p-60;
+  for (const double sign : {1.0, -1.0}) {
+    for (const std::string& direction : directions) {
+      CAPTURE(direction);
+      const long double product = static_cast<long double>(a) * b * sign, total = (1.0L + small) * sign;
+      CHECK(evaluate<double>("mul." + direction + ".f64 %o, %a, %b;", a * sign, b) == rounded<double>(product, direction));
+      CHECK(evaluate<double>("add." + direction + ".f64 %o, %a, %b;", sign, small * sign) == rounded<double>(total, direction));
+    }
+  }
+}
+
+TEST_CASE("div, rcp and sqrt are correctly rounded in all four directions") {
+  for (const float a : {1.0f, -2.0f, 10.0f, 0.7f}) {
+    for (const float b : {3.0f, 7.0f, 0.1f}) {
+      for (const std::string& direction : directions) {
+        CAPTURE(a);
+        CAPTURE(b);
+        CAPTURE(direction);
+        // A quotient of floats that is no float lies further from one than double can err.
+        const double quotient = static_cast<double>(a) / static_cast<double>(b), inverse = 1 / static_cast<double>(b);
+        CHECK(evaluate<float>("div." + direction + ".f32 %o, %a, %b;", a, b) == rounded<float>(quotient, direction));
+        CHECK(evaluate<float>("rcp." + direction + ".f32 %o, %a;", b) == rounded<float>(inverse, direction));
+        CHECK(evaluate<float>("sqrt." + direction + ".f32 %o, %a;", b) ==
+              rounded<float>(std::sqrt(static_cast<double>(b)), direction));
+      }
+    }
+  }
+  CHECK(evaluate<double>("div.rn.f64 %o, %a, %b;", 1.0, 3.0) == 1.0 / 3.0);
+  CHECK(evaluate<double>("sqrt.rn.f64 %o, %a;", 2.0) == std::sqrt(2.0));
+  CHECK(evaluate<float>("div.rn.f32 %o, %a, %b;", 1.0f, 0.0f) == infinity);
+}
+
+TEST_CASE("fma rounds once") {
+  // (1 + e) (1 - e) - 1 = -e^2, which a rounded product loses.
+  const float e = 0x1p-13f;
+  CHECK(evaluate<float>("fma.rn.f32 %o, %a, %b, %c;", 1 + e, 1 - e, -1.0f) == -0x1p-26f);
+  CHECK(evaluate<double>("fma.rn.f64 %o, %a, %b, %c;", 1 + 0x1p-30, 1 - 0x1p-30, -1.0) == -0x1p-60);
+  CHECK(evaluate<float>("fma.rp.f32 %o, %a, %b, %c;", tiny, tiny, 1.0f) == std::nextafter(1.0f, 2.0f));
+  CHECK(evaluate<float>("fma.rz.f32 %o, %a, %b, %c;", tiny, tiny, 1.0f) == 1.0f);
+  CHECK(evaluate<float>("fma.rm.f32 %o, %a, %b, %c;", -tiny, tiny, 1.0f) == std::nextafter(1.0f, 0.0f));
+}
+
+TEST_CASE("16-bit fma rounds once too") {
+  // bf16 has 8 bits: 1 + 2^-8 lies half way between 1 and 1 + 2^-7, and the slightest addend decides.
+  const u16 one = bf16(1), half_step = bf16(0x1p-8f), next = bf16(1 + 0x1p-7f);
+  CHECK(evaluate<u16>("fma.rn.bf16 %o, %a, %b, %c;", one, half_step, one) == one);  // the tie goes to even
+  CHECK(evaluate<u16>("fma.rn.bf16 %o, %a, %b, %c;", half_step, next, one) == next);
+  // An addend far below what double could hold beside the others does not move a tie either way ... unless it is there.
+  CHECK(evaluate<u16>("fma.rn.bf16 %o, %a, %b, %c;", bf16(0x1p-50f), bf16(0x1p-50f), one) == one);
+  // 129 * 129 = 16641 = 16640 + 1: between 16640 and 16768 in steps of 128, a tie needs +63.
+  const u16 a = bf16(129), c = bf16(63);
+  CHECK(from_bf16(a) == 129.0f);
+  CHECK(from_bf16(evaluate<u16>("fma.rn.bf16 %o, %a, %b, %c;", a, a, c)) == 16640.0f);            // 16704: tie, to even
+  CHECK(from_bf16(evaluate<u16>("fma.rn.bf16 %o, %a, %b, %c;", a, a, bf16(63.5f))) == 16768.0f);  // above it
+  // f16: 1.5 * 2^-12 + 1, with 2^-11 half of a step.
+  CHECK(evaluate<u16>("fma.rn.f16 %o, %a, %b, %c;", u16{0x3e00}, u16{0x0c00}, u16{0x3c00}) == 0x3c00);
+  CHECK(evaluate<u16>("fma.rn.f16 %o, %a, %b, %c;", u16{0x3e00}, u16{0x1000}, u16{0x3c00}) == 0x3c01);
+}
+
+TEST_CASE("16-bit add, sub, mul, neg, abs, and pairs of them") {
+  const u16 one = 0x3c00, two = 0x4000, three = 0x4200, six = 0x4600;  // f16
+  CHECK(evaluate<u16>("add.f16 %o, %a, %b;", one, two) == three);
+  CHECK(evaluate<u16>("sub.rn.f16 %o, %a, %b;", three, two) == one);
+  CHECK(evaluate<u16>("mul.f16 %o, %a, %b;", three, two) == six);
+  CHECK(evaluate<u16>("neg.f16 %o, %a;", one) == 0xbc00);
+  CHECK(evaluate<u16>("abs.bf16 %o, %a;", bf16(-1.5f)) == bf16(1.5f));
+  CHECK(evaluate<u16>("add.rn.bf16 %o, %a, %b;", bf16(1.5f), bf16(0.25f)) == bf16(1.75f));
+  CHECK(evaluate<u16>("add.f16 %o, %a, %b;", u16{0x7bff}, u16{0x7bff}) == 0x7c00);  // 65504 + 65504: infinity
+  CHECK(evaluate<u16>("mul.f16 %o, %a, %b;", u16{0x0001}, u16{0x3800}) == 0);       // half of the least: to even
+  CHECK(evaluate<u16>("mul.f16 %o, %a, %b;", u16{0x0003}, u16{0x3800}) == 2);
+  auto pair = [](u16 low, u16 high) { return u32{high} << 16 | low; };
+  CHECK(evaluate<u32>("add.f16x2 %o, %a, %b;", pair(one, two), pair(two, one)) == pair(three, three));
+  CHECK(evaluate<u32>("fma.rn.bf16x2 %o, %a, %b, %c;", pair(bf16(2), bf16(3)), pair(bf16(4), bf16(5)),
+                      pair(bf16(1), bf16(-1))) == pair(bf16(9), bf16(14)));
+  CHECK(evaluate<u32>("neg.f16x2 %o, %a;", pair(one, 0xbc00)) == pair(0xbc00, one));
+  CHECK(evaluate<u32>("max.f16x2 %o, %a, %b;", pair(one, three), pair(two, two)) == pair(two, three));
+}
+
+TEST_CASE("ftz flushes subnormal operands and results of f32, keeping the sign") {
+  CHECK(evaluate<float>("add.f32 %o, %a, %b;", tiny, tiny) == 2 * tiny);
+  CHECK(evaluate<float>("add.ftz.f32 %o, %a, %b;", tiny, tiny) == 0);
+  const float least = std::numeric_limits<float>::min();
+  CHECK(evaluate<float>("mul.f32 %o, %a, %b;", least, -0.5f) == -least / 2);
+  const float flushed = evaluate<float>("mul.ftz.f32 %o, %a, %b;", least, -0.5f);
+  CHECK(flushed == 0);
+  CHECK(std::signbit(flushed));
+  CHECK(evaluate<float>("fma.rn.ftz.f32 %o, %a, %b, %c;", tiny, 1e38f, 1.0f) == 1.0f);
+}
+
+TEST_CASE("sat clamps to [0, 1] and NaN to 0") {
+  CHECK(evaluate<float>("add.sat.f32 %o, %a, %b;", 0.75f, 0.75f) == 1);
+  CHECK(evaluate<float>("add.sat.f32 %o, %a, %b;", 0.25f, -0.75f) == 0);
+  CHECK(evaluate<float>("add.sat.f32 %o, %a, %b;", 0.25f, 0.5f) == 0.75f);
+  CHECK(evaluate<float>("mul.sat.f32 %o, %a, %b;", nan32, 1.0f) == 0);
+  CHECK(evaluate<float>("fma.rn.sat.f32 %o, %a, %b, %c;", 2.0f, 3.0f, -5.5f) == 0.5f);
+}
+
+TEST_CASE("min and max prefer a number to NaN and order the zeros") {
+  CHECK(evaluate<float>("min.f32 %o, %a, %b;", 1.0f, -2.0f) == -2.0f);
+  CHECK(evaluate<float>("max.f32 %o, %a, %b;", nan32, 2.0f) == 2.0f);
+  CHECK(evaluate<float>("min.f32 %o, %a, %b;", 2.0f, nan32) == 2.0f);
+  CHECK(evaluate<u32>("max.f32 %o, %a, %b;", nan32, nan32) == 0x7fffffff);
+  CHECK(evaluate<u32>("max.NaN.f32 %o, %a, %b;", nan32, 2.0f) == 0x7fffffff);
+  CHECK(evaluate<float>("max.NaN.f32 %o, %a, %b;", 1.0f, 2.0f) == 2.0f);
+  CHECK(!std::signbit(evaluate<float>("max.f32 %o, %a, %b;", -0.0f, 0.0f)));
+  CHECK(!std::signbit(evaluate<float>("max.f32 %o, %a, %b;", 0.0f, -0.0f)));
+  CHECK(std::signbit(evaluate<float>("min.f32 %o, %a, %b;", -0.0f, 0.0f)));
+  CHECK(std::signbit(evaluate<float>("min.f32 %o, %a, %b;", 0.0f, -0.0f)));
+  CHECK(evaluate<double>("max.f64 %o, %a, %b;", nan64, -1.0) == -1.0);
+}
+
+TEST_CASE("a NaN result of f32 is the canonical one") {
+  CHECK(evaluate<u32>("add.f32 %o, %a, %b;", infinity, -infinity) == 0x7fffffff);
+  CHECK(evaluate<u32>("mul.f32 %o, %a, %b;", std::bit_cast<float>(0xffc12345u), 1.0f) == 0x7fffffff);
+  CHECK(std::isnan(evaluate<double>("mul.f64 %o, %a, %b;", nan64, 1.0)));
+}
+
+TEST_CASE("neg, abs and copysign change the sign bit alone") {
+  CHECK(evaluate<u32>("neg.f32 %o, %a;", 0.0f) == 0x80000000u);
+  CHECK(evaluate<double>("neg.f64 %o, %a;", -2.5) == 2.5);
+  CHECK(evaluate<float>("abs.f32 %o, %a;", -infinity) == infinity);
+  CHECK(evaluate<double>("abs.f64 %o, %a;", -2.5) == 2.5);
+  CHECK(evaluate<float>("copysign.f32 %o, %a, %b;", -1.0f, 3.0f) == -3.0f);
+  CHECK(evaluate<double>("copysign.f64 %o, %a, %b;", 1.0, -3.0) == 3.0);
+}
+
+TEST_CASE("approximate functions are within half an ulp or so of the true ones") {
+  // Devices promise 2 ulp (ex2, lg2 beyond [0.5, 2], sqrt, rcp, rsqrt, div) or an absolute error of 2^-20 (sin, cos).
+  constexpr double ulp = 0x1p-23;
+  auto close = [](double got, double expected) { return std::fabs(got - expected) <= ulp * std::fabs(expected); };
+  for (const float x : {0.1f, 0.5f, 1.0f, 1.7f, 3.0f, 10.0f}) {
+    CAPTURE(x);
+    const double d = x;
+    CHECK(close(evaluate<float>("ex2.approx.f32 %o, %a;", x), std::exp2(d)));
+    CHECK(close(evaluate<float>("ex2.approx.ftz.f32 %o, %a;", -x), std::exp2(-d)));
+    CHECK(close(evaluate<float>("lg2.approx.f32 %o, %a;", x), std::log2(d)));
+    CHECK(close(evaluate<float>("rcp.approx.f32 %o, %a;", x), 1 / d));
+    CHECK(close(evaluate<float>("rsqrt.approx.f32 %o, %a;", x), 1 / std::sqrt(d)));
+    CHECK(close(evaluate<float>("sqrt.approx.f32 %o, %a;", x), std::sqrt(d)));
+    CHECK(close(evaluate<float>("sin.approx.f32 %o, %a;", x), std::sin(d)));
+    CHECK(close(evaluate<float>("cos.approx.f32 %o, %a;", x), std::cos(d)));
+    CHECK(close(evaluate<float>("tanh.approx.f32 %o, %a;", x), std::tanh(d)));
+    CHECK(close(evaluate<float>("div.approx.f32 %o, %a, %b;", x, 3.0f), d / 3));
+    CHECK(close(evaluate<float>("div.full.f32 %o, %a, %b;", x, 3.0f), d / 3));
+    CHECK(close(evaluate<double>("rsqrt.approx.f64 %o, %a;", d), 1 / std::sqrt(d)));
+  }
+  CHECK(evaluate<float>("lg2.approx.f32 %o, %a;", 0.0f) == -infinity);
+  CHECK(evaluate<float>("rcp.approx.ftz.f32 %o, %a;", tiny) == infinity);
+  CHECK(std::isnan(evaluate<float>("sqrt.approx.f32 %o, %a;", -1.0f)));
+  CHECK(evaluate<u16>("ex2.approx.ftz.bf16 %o, %a;", bf16(3)) == bf16(8));
+}
+
+TEST_CASE("integer and floating-point instructions of one name are told apart by type") {
+  CHECK(evaluate<u32>("add.u32 %o, %a, %b;", 1.0f, 1.0f) == 0x7f000000u);
+  CHECK(evaluate<float>("add.f32 %o, %a, %b;", 1.0f, 1.0f) == 2.0f);
+}

@@ -1,0 +1,277 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/device_array.cuh"
+
+/// Grouped products on the device and by their definition: a chain of fused multiply-adds over k, ascending from 0, for
+/// each element. Bits are compared, unless a tolerance is given.
+namespace gatefold::test {
+
+/// What a product is made of. Its rows are drawn from `items` stored ones, or are the slots' own.
+struct ProductCase {
+  std::vector<Index> counts;  // of slots, expert by expert
+  Index depth, columns;
+  bool transpose = false, gather = false;
+  Index a_skip = 0, w_skip = 0;  // elements before the operands in their allocations: unaligned unless a multiple of 4
+  Index first = 0, more = 3;     // slots before the first expert, and past the last one
+
+  Index experts() const { return static_cast<Index>(counts.size()); }
+  std::vector<Index> offsets() const {
+    std::vector<Index> at{first};
+    for (const Index count : counts) at.push_back(at.back() + count);
+    return at;
+  }
+  Index slots() const { return offsets().back() + more; }
+  Index items() const { return gather ? 29 : slots(); }
+};
+
+inline std::ostream& operator<<(std::ostream& stream, const ProductCase& c) {
+  stream << "counts";
+  for (const Index count : c.counts) stream << " " << count;
+  return stream << "; depth " << c.depth << ", columns " << c.columns << (c.transpose ? ", transposed" : "")
+                << (c.gather ? ", gathered" : "") << ", skips " << c.a_skip << " " << c.w_skip;
+}
+
+/// c = v + bias[e, j]; the sum itself goes to a second array, to which it is added, so that a second call shows.
+template <class T>
+struct BiasAndKeep {
+  const T* bias;
+  T* kept;
+  Index columns;
+  template <class A>
+  GATEFOLD_HD typename A::Value operator()(const A& at, Index e, Index s, Index j, typename A::Value v) const {
+    at.store(kept + s * columns + j, at.load(kept + s * columns + j) + v);
+    return v + at.load(bias + e * columns + j);
+  }
+};
+
+/// c = v − w; both go to further arrays in the same way.
+template <class T>
+struct DifferenceAndKeep {
+  T *first, *second;
+  Index columns;
+  template <class A>
+  GATEFOLD_HD typename A::Value operator()(const A& at, Index, Index s, Index j, typename A::Value v,
+                                           typename A::Value w) const {
+    at.store(first + s * columns + j, at.load(first + s * columns + j) + v);
+    at.store(second + s * columns + j, at.load(second + s * columns + j) + w);
+    return v - w;
+  }
+};
+
+/// A vector of the host and its copy on the device.
+template <class T>
+struct Both {
+  std::vector<T> host;
+  DeviceArray<T> device;
+  Both(Cuda::Context& ctx, std::vector<T> values, Index skip = 0) : host(std::move(values)), device(ctx, host, skip) {}
+  std::string differs(double tolerance) { return difference(host, device.values(), tolerance); }
+};
+
+/// The slots of a case on both sides.
+struct BothGroups {
+  std::vector<Index> offsets, rows;
+  DeviceArray<Index> device_offsets, device_rows;
+  Index slots;
+
+  BothGroups(Cuda::Context& ctx, const ProductCase& c)
+      : offsets(c.offsets()),
+        rows(c.gather ? random_integers(c.slots(), 0, c.items(), 4) : std::vector<Index>{}),
+        device_offsets(ctx, offsets),
+        device_rows(ctx, rows),
+        slots(c.slots()) {}
+
+  Index experts() const { return static_cast<Index>(offsets.size()) - 1; }
+  Index row(Index s) const { return rows.empty() ? s : rows[static_cast<std::size_t>(s)]; }
+  Groups<Cuda> on_device() {
+    const auto gathered = device_rows.in(static_cast<Index>(rows.size()));
+    return {device_offsets.in(experts() + 1), rows.empty() ? View<const Index, 1, Cuda>{} : gathered, slots};
+  }
+  template <class F>
+  void each_slot(const F& f) const {
+    for (Index e = 0; e < experts(); ++e)
+      for (Index s = offsets[static_cast<std::size_t>(e)]; s < offsets[static_cast<std::size_t>(e) + 1]; ++s) f(e, s);
+  }
+};
+
+/// Σ_k a[k] w[k · step], in the order of the products.
+template <class T>
+T chain(Index depth, const T* a, const T* w, Index step) {
+  T sum = 0;
+  for (Index k = 0; k < depth; ++k) sum = std::fma(a[k], w[k * step], sum);
+  return sum;
+}
+/// The sum of element (s, j) of expert e, of weights [E, depth, columns], or [E, columns, depth] where they are transposed.
+template <class T>
+T product_sum(const std::vector<T>& a, Index row, const std::vector<T>& w, Index e, Index j, Index depth, Index columns,
+              bool transpose) {
+  return transpose ? chain(depth, a.data() + row * depth, w.data() + (e * columns + j) * depth, 1)
+                   : chain(depth, a.data() + row * depth, w.data() + e * depth * columns + j, columns);
+}
+
+/// What no product may read: past the slots of the last expert, and before those of the first.
+template <class T>
+void spoil_unused(std::vector<T>& a, const ProductCase& c) {
+  if (c.gather) return;
+  std::fill_n(a.begin(), c.first * c.depth, std::nan(""));
+  std::fill(a.end() - c.more * c.depth, a.end(), std::nan(""));
+}
+
+/// A view of weights in either order.
+template <class T>
+View<const T, 3, Cuda> weights_view(DeviceArray<T>& w, Index experts, Index depth, Index columns, bool transpose) {
+  return transpose ? w.in(experts, columns, depth) : w.in(experts, depth, columns);
+}
+
+/// The product of a case with bias and a second output. @returns where it differs from the definition, or nothing
+template <class T>
+std::string difference_of_product(Cuda::Context& ctx, const ProductCase& c, double tolerance = 0) {
+  BothGroups groups(ctx, c);
+  auto a_values = random_vector<T>(c.items() * c.depth, 1);
+  spoil_unused(a_values, c);
+  Both<T> a(ctx, a_values, c.a_skip), w(ctx, random_vector<T>(c.experts() * c.depth * c.columns, 2), c.w_skip),
+      bias(ctx, random_vector<T>(c.experts() * c.columns, 3));
+  const std::size_t size = static_cast<std::size_t>(c.slots() * c.columns);
+  Both<T> out(ctx, std::vector<T>(size, -77)), kept(ctx, std::vector<T>(size, 0));
+
+  Cuda::grouped_gemm(ctx, groups.on_device(), a.device.in(c.items(), c.depth),
+                     weights_view(w.device, c.experts(), c.depth, c.columns, c.transpose), c.transpose,
+                     out.device.as(c.slots(), c.columns),
+                     BiasAndKeep<T>{bias.device.data(), kept.device.data(), c.columns});
+  const BiasAndKeep<T> epilogue{bias.host.data(), kept.host.data(), c.columns};
+  groups.each_slot([&](Index e, Index s) {
+    for (Index j = 0; j < c.columns; ++j)
+      out.host[static_cast<std::size_t>(s * c.columns + j)] =
+          epilogue(OneElement<T>{}, e, s, j,
+                   product_sum(a.host, groups.row(s), w.host, e, j, c.depth, c.columns, c.transpose));
+  });
+  if (const std::string at = out.differs(tolerance); !at.empty()) return "c" + at;
+  if (const std::string at = kept.differs(tolerance); !at.empty()) return "the sums' own output" + at;
+  return {};
+}
+
+/// Two products in a row, the first with one or two matrices, `c.columns` wide in the middle and `last` at the end.
+/// @param round  what the weights are rounded by where the context uses packed ones
+template <class T, std::size_t M, class Round>
+std::string difference_of_pair(Cuda::Context& ctx, const ProductCase& c, Index last, bool pack, const Round& round,
+                               double tolerance = 0) {
+  BothGroups groups(ctx, c);
+  auto a_values = random_vector<T>(c.items() * c.depth, 1);
+  spoil_unused(a_values, c);
+  Both<T> a(ctx, a_values, c.a_skip), bias(ctx, random_vector<T>(c.experts() * c.columns, 3)),
+      last_bias(ctx, random_vector<T>(c.experts() * last, 4));
+  std::vector<std::unique_ptr<Both<T>>> weights;  // those of the first product, then the second's
+  for (std::size_t m = 0; m <= M; ++m)
+    weights.push_back(std::make_unique<Both<T>>(
+        ctx, random_vector<T>(c.experts() * c.columns * (m < M ? c.depth : last), 5 + m), c.w_skip));
+  const std::size_t middle_size = static_cast<std::size_t>(c.slots() * c.columns);
+  const std::size_t size = static_cast<std::size_t>(c.slots() * last);
+  Both<T> first(ctx, std::vector<T>(middle_size)), second(ctx, std::vector<T>(middle_size)),
+      kept(ctx, std::vector<T>(size)), out(ctx, std::vector<T>(size, -77));
+
+  std::array<View<const T, 3, Cuda>, M> up;
+  for (std::size_t m = 0; m < M; ++m)
+    up[m] = weights_view(weights[m]->device, c.experts(), c.depth, c.columns, c.transpose);
+  const auto down = weights_view(weights[M]->device, c.experts(), c.columns, last, c.transpose);
+  Cuda::PackedWeights packed;
+  if (pack) {
+    for (const auto& w : up) Cuda::pack(ctx, w, true, packed);
+    Cuda::pack(ctx, down, true, packed);
+  }
+  const auto used = ctx.use(packed);
+  const auto middle_of = [&](T* bias_data, T* first_data, T* second_data) {
+    if constexpr (M == 1) {
+      return BiasAndKeep<T>{bias_data, first_data, c.columns};
+    } else {
+      return DifferenceAndKeep<T>{first_data, second_data, c.columns};
+    }
+  };
+  Cuda::grouped_pair(ctx, groups.on_device(), a.device.in(c.items(), c.depth), up,
+                     middle_of(bias.device.data(), first.device.data(), second.device.data()), down, c.transpose,
+                     out.device.as(c.slots(), last),
+                     BiasAndKeep<T>{last_bias.device.data(), kept.device.data(), last});
+
+  for (auto& w : weights)
+    for (T& v : w->host) v = round(v);
+  const auto middle = middle_of(bias.host.data(), first.host.data(), second.host.data());
+  const BiasAndKeep<T> end{last_bias.host.data(), kept.host.data(), last};
+  std::vector<T> hidden(middle_size);
+  groups.each_slot([&](Index e, Index s) {
+    for (Index j = 0; j < c.columns; ++j) {
+      const auto sum = [&](std::size_t m) {
+        return product_sum(a.host, groups.row(s), weights[m]->host, e, j, c.depth, c.columns, c.transpose);
+      };
+      T& to = hidden[static_cast<std::size_t>(s * c.columns + j)];
+      if constexpr (M == 1) {
+        to = middle(OneElement<T>{}, e, s, j, sum(0));
+      } else {
+        to = middle(OneElement<T>{}, e, s, j, sum(0), sum(1));
+      }
+    }
+    for (Index j = 0; j < last; ++j)
+      out.host[static_cast<std::size_t>(s * last + j)] = end(
+          OneElement<T>{}, e, s, j, product_sum(hidden, s, weights[M]->host, e, j, c.columns, last, c.transpose));
+  });
+  for (auto& [name, part] : {std::pair("c", &out), std::pair("the first sums", &first),
+                             std::pair("the second sums", &second), std::pair("the last sums", &kept)})
+    if (const std::string at = part->differs(tolerance); !at.empty()) return name + at;
+  return {};
+}
+template <class T, std::size_t M>
+std::string difference_of_pair(Cuda::Context& ctx, const ProductCase& c, Index last, double tolerance = 0) {
+  return difference_of_pair<T, M>(ctx, c, last, false, [](T v) { return v; }, tolerance);
+}
+
+/// dw[e] += Σ_s a[row(s)]ᵀ dc[s], and db[e] += Σ_s dc[s], in which depth counts the columns of a.
+template <class T>
+std::string difference_of_gradients(Cuda::Context& ctx, const ProductCase& c, double tolerance = 0) {
+  BothGroups groups(ctx, c);
+  auto a_values = random_vector<T>(c.items() * c.depth, 1), dc_values = random_vector<T>(c.slots() * c.columns, 2);
+  spoil_unused(a_values, c);
+  std::fill_n(dc_values.begin(), c.first * c.columns, std::nan(""));
+  std::fill(dc_values.end() - c.more * c.columns, dc_values.end(), std::nan(""));
+  Both<T> a(ctx, a_values, c.a_skip), dc(ctx, dc_values, c.w_skip),
+      dw(ctx, random_vector<T>(c.experts() * c.depth * c.columns, 3)),
+      db(ctx, random_vector<T>(c.experts() * c.columns, 4));
+  const auto dc_view = dc.device.in(c.slots(), c.columns);
+  Cuda::grouped_outer(ctx, groups.on_device(), a.device.in(c.items(), c.depth), dc_view,
+                      dw.device.as(c.experts(), c.depth, c.columns));
+  Cuda::grouped_sum(ctx, groups.on_device(), dc_view, db.device.as(c.experts(), c.columns));
+
+  // Slots in 8 interleaved chains, then the chains in order.
+  std::vector<T> sums(dw.host.size());
+  std::vector<std::array<T, 8>> chains(db.host.size());
+  groups.each_slot([&](Index e, Index s) {
+    const std::size_t part = static_cast<std::size_t>(s - groups.offsets[static_cast<std::size_t>(e)]) % 8;
+    for (Index j = 0; j < c.columns; ++j) {
+      const T d = dc.host[static_cast<std::size_t>(s * c.columns + j)];
+      chains[static_cast<std::size_t>(e * c.columns + j)][part] += d;
+      for (Index i = 0; i < c.depth; ++i) {
+        T& sum = sums[static_cast<std::size_t>((e * c.depth + i) * c.columns + j)];
+        sum = std::fma(a.host[static_cast<std::size_t>(groups.row(s) * c.depth + i)], d, sum);
+      }
+    }
+  });
+  for (std::size_t i = 0; i < sums.size(); ++i)
+    if (c.counts[i / static_cast<std::size_t>(c.depth * c.columns)] > 0) dw.host[i] += sums[i];
+  for (std::size_t j = 0; j < chains.size(); ++j) {
+    if (c.counts[j / static_cast<std::size_t>(c.columns)] == 0) continue;
+    T sum = 0;
+    for (const T part : chains[j]) sum += part;
+    db.host[j] += sum;
+  }
+  if (const std::string at = dw.differs(tolerance); !at.empty()) return "dw" + at;
+  if (const std::string at = db.differs(tolerance); !at.empty()) return "db" + at;
+  return {};
+}
+
+}  // namespace gatefold::test
