@@ -58,8 +58,8 @@ function range(low, high) { return low == high ? low : low "–" high }
 {
   row = $1; arch = $2; at = row SUBSEP arch
   if ($4 == 0) next  # no bound on its threads: nothing to say
-  if (!(row in threads)) { rows[++count] = row }
-  threads[row] = $4
+  if (!(row in fewest)) { rows[++count] = row; fewest[row] = most[row] = $4 }
+  fewest[row] = least(fewest[row], $4); most[row] = -least(-most[row], -$4)
   o = occupancy(arch, $4, $5, $6)
   if (!(at in n)) { low[at] = high[at] = $5; busy[at] = o }
   low[at] = least(low[at], $5); high[at] = -least(-high[at], -$5)
@@ -78,7 +78,7 @@ END {
   print ""
   for (i = 1; i <= count; ++i) {
     row = rows[i]
-    printf "| `%s` | %d | %d |", row, n[row, a[1]], threads[row]
+    printf "| `%s` | %d | %s |", row, n[row, a[1]], range(fewest[row], most[row])
     for (j = 1; j <= columns; ++j) {
       at = row SUBSEP a[j]
       if (at in n) printf " %s / %d / %d %% |", range(low[at], high[at]), shared[at], busy[at]

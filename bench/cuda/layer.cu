@@ -31,8 +31,9 @@ using Moe = Mixture<Gate, Mlp<GeluTanh>>;
 using Layer = Residual<update::Plain, Moe>;
 
 struct Run {
-  explicit Run(const Shape& s)
+  explicit Run(const Shape& s, Cuda::Options options = {})
       : shape(s),
+        ctx(options),
         layer{.branch = {Gate{.scores = {.model_dim = s.dim, .experts = s.experts}, .selection = {.k = s.picks}},
                          Mlp<GeluTanh>{.model_dim = s.dim, .hidden_dim = s.hidden, .bias = false}}},
         params(init_params<float, Cuda>(layer, ctx, Seed{1})),
@@ -126,6 +127,18 @@ void one_layer(const Shape& s) {
     const auto d = saved.plan.dispatch(run.ctx, run.x);
     infer_expert<float, Cuda>(run.layer.branch.expert, run.ctx, run.params.branch.expert, d.groups, d.x, saved.z.view());
   });
+  Run by_blas(s, {.blas_experts = true}), by_tf32(s, {.blas_experts = true, .tf32 = true});
+  const auto blas_infer = rounds.add([&] { by_blas.infer(); by_blas.ctx.synchronize(); });
+  const auto tf32_infer = rounds.add([&] { by_tf32.infer(); by_tf32.ctx.synchronize(); });
+  Run for_graph(s);
+  const Graph graph(for_graph.ctx, [&] { for_graph.infer(); });
+  const auto replay = rounds.add([&] { graph.launch(run.ctx); });
+  Run to_freeze(s);
+  const auto rounded = freeze(to_freeze.ctx, std::move(to_freeze.params), {.bfloat16 = true});
+  const auto bfloat16 = rounds.add([&] {
+    const auto scope = run.ctx.use(rounded.packed);
+    gatefold::infer<float, Cuda>(run.layer, run.ctx, rounded.params, run.x, run.carry, run.y);
+  });
   BlasLoop blas(run);
   const auto loop = rounds.add([&] { blas(); });
   // a dense pair of products of the same arithmetic
@@ -147,6 +160,8 @@ void one_layer(const Shape& s) {
   std::printf("  infer %.1f us, %.2f TFLOP/s, share of peak %.3f; forward %.1f us; forward + backward %.1f us, over forward %.2f\n",
               us(infer), s.flop() / rounds.median_of(infer) * 1e-12, s.flop() / rounds.median_of(infer) / peak, us(forward),
               us(train), rounds.ratio(train, forward));
+  std::printf("  infer as a graph %.1f us; with cuBLAS's grouped product %.1f us, in TF32 %.1f us; bfloat16 weights %.1f us\n",
+              us(replay), us(blas_infer), us(tf32_infer), us(bfloat16));
   std::printf("  gate %.1f us, experts %.1f us (share of peak %.3f), combine %.1f us (%.2f of bandwidth)\n", us(gate),
               us(experts), s.product_flop() / rounds.median_of(experts) / peak, us(combine),
               double(s.items * (s.picks + 1) * s.dim * 4) / rounds.median_of(combine) / bytes_per_second);

@@ -81,6 +81,30 @@ class Rounds {
   Event begin_, end_;
 };
 
+/// Work captured once and launched as a whole.
+class Graph {
+ public:
+  template <class F>
+  Graph(Cuda::Context& ctx, const F& work) {
+    for (int i = 0; i < 2; ++i) work();  // its memory is there now
+    cudaGraph_t graph;
+    device::expect_success(cudaStreamBeginCapture(ctx.stream(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    work();
+    device::expect_success(cudaStreamEndCapture(ctx.stream(), &graph), "cudaStreamEndCapture");
+    device::expect_success(cudaGraphInstantiate(&instance_, graph, 0), "cudaGraphInstantiate");
+    cudaGraphDestroy(graph);
+  }
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+  ~Graph() { cudaGraphExecDestroy(instance_); }
+  void launch(Cuda::Context& ctx) const {
+    device::expect_success(cudaGraphLaunch(instance_, ctx.stream()), "cudaGraphLaunch");
+  }
+
+ private:
+  cudaGraphExec_t instance_ = nullptr;
+};
+
 /// Fused multiply-adds on registers alone, enough of them side by side to hide their latency.
 struct FmaLoop {
   static constexpr int kChains = 16, kSteps = 1024;

@@ -12,7 +12,8 @@ void expect_same_everywhere(const G& gate, Expected expected = {}, Index width =
   Backends on;
   SUBCASE("5 experts") { expect_same_gate<T>(on, with_experts(gate, 5), width, {.expected = expected}); }
   SUBCASE("40 experts, padding") {
-    expect_same_gate<T>(on, with_experts(gate, 40), width, {.items = 24, .padding = true, .seed = {2}, .expected = expected});
+    expect_same_gate<T>(on, with_experts(gate, 40), width,
+                        {.items = 24, .padding = true, .seed = {2}, .expected = expected});
   }
 }
 
@@ -34,8 +35,8 @@ const std::vector<std::string> gradients{"dx", "grads"};
 struct Zeros {
   std::vector<std::string> always{}, one_expert = gradients, all_experts = always;
 };
-/// No item, one item; one expert, as many as lanes and one more, many; all experts for every item; equal items; numbers
-/// that are none.
+/// No item, one item; one expert, as many as lanes and one more, many; all experts for every item; items that are large,
+/// equal, or hold numbers that are none.
 template <class G>
 void expect_same_at_edges(const G& gate, const Zeros& zeros = {}) {
   Backends on;
@@ -48,9 +49,17 @@ void expect_same_at_edges(const G& gate, const Zeros& zeros = {}) {
   SUBCASE("33 experts") { run(33, 2, {.items = 9, .expected = {.zeros = zeros.always}}); }
   SUBCASE("257 experts") { run(257, 3, {.items = 5, .expected = {.zeros = zeros.always}}); }
   SUBCASE("all experts") { run(4, 4, {.items = 11, .expected = {.zeros = zeros.all_experts}}); }
-  SUBCASE("large items") { run(5, 2, {.items = 12, .spread = 1000, .expected = {.scale = 100, .zeros = zeros.always}}); }
+  SUBCASE("large items") {
+    run(5, 2, {.items = 12, .spread = 1000, .expected = {.scale = 100, .zeros = zeros.always}});
+  }
+  SUBCASE("equal items") {
+    const auto edit = [](Index, Index d, double) { return 0.3 - 0.2 * static_cast<double>(d); };
+    run(5, 2, {.items = 12, .edit = edit, .expected = {.zeros = zeros.always}});
+  }
   SUBCASE("NaN and infinity") {
-    const auto edit = [](Index n, Index d, double v) { return n == 2 && d == 1 ? NAN : n == 5 && d == 0 ? INFINITY : v; };
+    const auto edit = [](Index n, Index d, double v) {
+      return n == 2 && d == 1 ? NAN : n == 5 && d == 0 ? INFINITY : v;
+    };
     run(5, 2, {.items = 9, .edit = edit, .expected = {.zeros = zeros.always, .nan = true}});
   }
 }
@@ -86,7 +95,9 @@ TEST_CASE("SoftmaxNoisyTopK without noise") {
   expect_same_gate<double>(on, SoftmaxNoisyTopK{.scores = {.experts = 5}}, 4,
                            {.noise = false, .expected = {.zeros = {"grads.selection"}}});
 }
-TEST_CASE("SoftmaxNoisyTopK at the edges") { expect_same_at_edges(SoftmaxNoisyTopK{}, {.one_expert = {"dx", "grads", "saved.4"}}); }
+TEST_CASE("SoftmaxNoisyTopK at the edges") {
+  expect_same_at_edges(SoftmaxNoisyTopK{}, {.one_expert = {"dx", "grads", "saved.4"}});
+}
 TEST_CASE("the losses are left out of further evaluations") {
   Backends on;
   expect_same_gate<double>(on, SoftmaxNoisyTopK{.scores = {.experts = 5}}, 4, {.auxiliary = false});
@@ -109,9 +120,7 @@ TEST_CASE("XMoe without temperature and lengths of items") {
 }
 TEST_CASE("SmoeDropout") { expect_same_everywhere(SmoeDropout{}, {.zeros = {"grads.scores"}}); }
 TEST_CASE("SigmoidTopK") { expect_same_everywhere(SigmoidTopK{}, {.zeros = {"grads.selection.speed"}}); }
-TEST_CASE("SigmoidTopK, float") {
-  expect_same_everywhere<float>(SigmoidTopK{}, {.zeros = {"grads.selection.speed"}});
-}
+TEST_CASE("SigmoidTopK, float") { expect_same_everywhere<float>(SigmoidTopK{}, {.zeros = {"grads.selection.speed"}}); }
 TEST_CASE("SigmoidTopK, published") {
   expect_same_everywhere(published::aux_loss_free(0, 3), {.zeros = {"grads.selection.speed"}});
 }

@@ -9,8 +9,8 @@ namespace {
 using Similar = SimilarityAware<SoftmaxTopK>;
 using Attentive = AttentionAware<SoftmaxTopK>;
 
-/// One sequence; several sequences with padding and more experts than a warp has lanes; no item; one item, that has nobody
-/// to listen to.
+/// One sequence; several sequences with padding and more experts than a warp has lanes; no item; one item, that has
+/// nobody to listen to.
 template <class T, class G>
 void expect_same_of(const G& gate, bool causal, const std::vector<std::string>& zeros,
                     const std::vector<std::string>& alone) {

@@ -1,4 +1,5 @@
-// Selections on ranks given one by one: ties, numbers that are none, experts that overflow. CUDA against the naive backend.
+// Selections on ranks given one by one: ties, numbers that are none, experts that overflow. CUDA against the naive
+// backend.
 #include "support/parity.hpp"
 
 using namespace gatefold;
@@ -142,9 +143,7 @@ TEST_CASE("NoisyTop1 with Gumbel noise, whose value is the weight") {
 }
 TEST_CASE("NoisyTopK") { expect_same_for_all_ranks(NoisyTopK::reference(3), {}, {"grads.noise"}); }
 TEST_CASE("NoisyTopK with fixed noise") { expect_same_for_all_ranks(NoisyTopK::vmoe(3)); }
-TEST_CASE("SigmoidBias") {
-  expect_same_for_all_ranks(SigmoidBias{.k = 3, .scale = 2.5}, {"grads.speed"});
-}
+TEST_CASE("SigmoidBias") { expect_same_for_all_ranks(SigmoidBias{.k = 3, .scale = 2.5}, {"grads.speed"}); }
 TEST_CASE("SigmoidBias adapts") {
   Backends on;
   using P = SigmoidBias::Params<double, Naive>;
@@ -167,7 +166,8 @@ TEST_CASE("Capacity in groups, one place each") {
 }
 TEST_CASE("Capacity places the surest first") {
   expect_same_for_all_ranks(
-      Capacity<NoisyTopK>{.selection = NoisyTopK::reference(2), .factor = 0.6, .multiple_of = 1, .batch_priority = true},
+      Capacity<NoisyTopK>{
+          .selection = NoisyTopK::reference(2), .factor = 0.6, .multiple_of = 1, .batch_priority = true},
       {}, {"grads.noise"});
 }
 TEST_CASE("no item, one item, one expert, all experts") {

@@ -145,7 +145,9 @@ TEST_CASE("f32 to bf16 keeps the upper half, rounded") {
 TEST_CASE("f16: normal, subnormal and beyond") {
   const std::pair<float, u16> exact[] = {{1.0f, 0x3c00},     {-2.5f, 0xc100},   {65504.0f, 0x7bff},
                                          {0x1p-14f, 0x0400}, {0x1p-24f, 0x0001}, {infinity, 0x7c00}};
-  for (const auto& [number, bits] : exact) {
+  for (const std::pair<float, u16>& pair : exact) {
+    const float number = pair.first;
+    const u16 bits = pair.second;
     CAPTURE(number);
     CHECK(evaluate<u16>("cvt.rn.f16.f32 %o, %a;", number) == bits);
     CHECK(evaluate<float>("cvt.f32.f16 %o, %a;", bits) == number);

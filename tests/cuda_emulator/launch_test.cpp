@@ -72,11 +72,10 @@ TEST_CASE("many blocks may wait at once") {
 TEST_CASE("launches, blocks, instructions and bytes are counted, in all and by kernel") {
   const Counters before = counters();
   counters_by_kernel().clear();
-  DeviceArray<u32> out(64, 1);
-  // 6 instructions before the body, 3 of the body, and the return: 10 in each of 3 * 40 threads; of the guarded store
-  // only two threads of a block execute.
-  run_body("setp.lt.u32 %p1, %r0, 2; ld.global.v2.u32 {%r1, %r2}, [%d2];\n@%p1 red.global.add.u32 [%d0], %r1;", out.data, nullptr,
-           {{3}, {32}});
+  DeviceArray<u32> out(65, 1);
+  // Five instructions before the body, two of the body and the return by all; the guarded one by two threads of a block.
+  run_body("setp.lt.u32 %p1, %r0, 2; ld.global.v2.u32 {%r1, %r2}, [%d2];\n@%p1 red.global.add.u32 [%d0+256], %r1;",
+           out.data, nullptr, {{3}, {32}});
   const Counters& after = counters();
   CHECK(after.launches - before.launches == 1);
   CHECK(after.blocks - before.blocks == 3);

@@ -21,8 +21,8 @@
 /// One text run by the naive backend and by CUDA, and what came out of both compared.
 namespace gatefold::test {
 
-/// How far the two may differ: |a − b| <= relative · (the largest |a| of that tensor). Other orders of summation and other
-/// roundings of exp and log are all there is.
+/// How far the two may differ: |a − b| <= relative · (the largest |a| of that tensor). Other orders of summation and
+/// other roundings of exp and log are all there is.
 template <class T>
 inline constexpr double relative_tolerance = std::is_same_v<T, double> ? 1e-12 : 2e-5;
 
@@ -108,8 +108,8 @@ void expect_same(Backends& on, const std::string& name, View<const T, R, Naive> 
 }
 
 template <class T, int R>
-void expect_same(Backends& on, const std::string& name, const Tensor<T, R, Naive>& naive, const Tensor<T, R, Cuda>& cuda,
-                 const Expected& expected) {
+void expect_same(Backends& on, const std::string& name, const Tensor<T, R, Naive>& naive,
+                 const Tensor<T, R, Cuda>& cuda, const Expected& expected) {
   const bool partly = expected.slots > 0 && naive.extent(0) == expected.slots;
   expect_same<T, R>(on, name, naive.view(), cuda.view(), expected,
                     partly ? naive.size() / expected.slots * expected.used : -1);
@@ -252,8 +252,8 @@ Inputs<T, Naive> inputs_of(Backends& on, const Case& c, Index width) {
   };
   const Index masked = c.padding ? c.items : 0;
   Inputs<T, Naive> in{Tensor<T, 1, Naive>(masked), Tensor<T, 1, Naive>(masked), Tensor<Index, 1, Naive>(c.items),
-                      random(0, c.items, width), random(1, c.items, width), random(2, c.items, width),
-                      random(3, c.items, 2), random(4, width, width)};
+                      random(0, c.items, width),   random(1, c.items, width),   random(2, c.items, width),
+                      random(3, c.items, 2),       random(4, width, width)};
   for (Index n = 0; n < masked; ++n) {
     in.valid(n) = n % 5 == 3 ? 0 : 1;
     in.attended(n) = n % 7 == 5 ? 0 : 1;
@@ -275,8 +275,8 @@ E extra_of(const Case& c, const Inputs<T, B>& in) {
   } else if constexpr (requires(E e) { e.tau; }) {
     return {c.length, {}, {}};
   } else if constexpr (requires(E e) { e.trace; }) {
-    return {AttentionTrace<const T, B>{in.q, in.k, in.v, in.log_sum_exp, in.output,
-                                       c.length > 0 ? c.length : c.items, 0.7, c.causal, in.attended},
+    return {AttentionTrace<const T, B>{in.q, in.k, in.v, in.log_sum_exp, in.output, c.length > 0 ? c.length : c.items,
+                                       0.7, c.causal, in.attended},
             {}};
   } else if constexpr (requires(E e) { e.ids; }) {
     return {View<const Index, 1, B>(in.ids)};
@@ -400,8 +400,8 @@ struct GateRun {
   }
 };
 
-/// A gate on both backends: initial parameters, the plan of forward and of infer, what forward keeps, and every gradient
-/// for random adjoints of the plan.
+/// A gate on both backends: initial parameters, the plan of forward and of infer, what forward keeps, and every
+/// gradient for random adjoints of the plan.
 template <class T, class G>
 void expect_same_gate(Backends& on, const G& given, Index width, const Case& c = {}) {
   const G gate = with_model_dim(given, width);

@@ -70,17 +70,30 @@ struct Combine {
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    const Index columns = out.extent(1), begin = item_offsets(n), end = item_offsets(n + 1);
+    constexpr Index few = 4;  // slots that are looked up once for all columns
+    const Index columns = out.extent(1), begin = item_offsets(n), count = item_offsets(n + 1) - begin;
+    const T* from[few];
+    T w[few];
+    for (Index i = 0; i < few; ++i) {
+      from[i] = i < count ? row(begin + i) : nullptr;
+      w[i] = i < count ? weight_of(begin + i) : T(0);
+    }
     T* to = out.data() + n * columns;
     each_column<T>(lanes, columns, [&](auto at, Index j) {
       auto sum = accumulate ? at.load(to + j) : typename decltype(at)::Value(T(0));
-      for (Index o = begin; o < end; ++o) {
-        const Index s = item_slots(o);
-        const auto v = at.load(z.data() + s * columns + j);
-        sum += weight.data() ? weight(pick(s)) * v : v;
-      }
+      for (Index i = 0; i < few; ++i)
+        if (i < count) add(sum, w[i], at.load(from[i] + j));
+      for (Index i = few; i < count; ++i) add(sum, weight_of(begin + i), at.load(row(begin + i) + j));
       at.store(to + j, sum);
     });
+  }
+
+ private:
+  GATEFOLD_HD const T* row(Index o) const { return z.data() + item_slots(o) * z.extent(1); }
+  GATEFOLD_HD T weight_of(Index o) const { return weight.data() ? weight(pick(item_slots(o))) : T(1); }
+  template <class V>
+  GATEFOLD_HD void add(V& sum, T w, V v) const {
+    sum += weight.data() ? w * v : v;
   }
 };
 

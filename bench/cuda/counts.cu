@@ -1,0 +1,99 @@
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gatefold/gatefold.cuh>
+
+#include "cuda_emulator/launch.hpp"
+
+// What one layer asks of a device, counted by the emulator (docs/cuda_emulator.md): launches, PTX instructions and bytes,
+// which are exact and the same on every machine. Bytes are those that instructions ask for; caches are not modelled. The
+// floor counts every input once and every output once.
+namespace {
+
+using namespace gatefold;
+namespace emulator = gatefold::cuda_emulator;
+
+struct Sizes {
+  Index items = 256, dim = 256, hidden = 256, experts = 8, picks = 2;
+};
+
+using Layer = Residual<update::Plain, Mixture<SoftmaxTopK, Mlp<GeluTanh>>>;
+
+/// Which part of a layer a kernel belongs to.
+std::string part_of(const std::string& kernel) {
+  const std::pair<const char*, const char*> parts[] = {
+      {"RouteRow", "gating"},        {"SortKey", "dispatch"},     {"RadixSort", "dispatch"},   {"GroupsFrom", "dispatch"},
+      {"FirstOfGroup", "dispatch"},  {"CompleteSlots", "dispatch"}, {"SlotsOfItem", "dispatch"}, {"SlotItems", "dispatch"},
+      {"Combine", "combine"},        {"slots_are", "experts"},    {"few_rows", "experts"},     {"grouped_sum", "experts"}};
+  for (const auto& [word, part] : parts)
+    if (kernel.find(word) != std::string::npos) return part;
+  return "rest";
+}
+
+void print(const char* title, const Sizes& s, const std::map<std::string, double>& floors) {
+  std::map<std::string, emulator::Counters> parts;
+  for (const auto& [kernel, c] : emulator::counters_by_kernel()) {
+    for (auto* sum : {&parts[part_of(kernel)], &parts["whole"]}) {
+      sum->launches += c.launches;
+      sum->instructions += c.instructions;
+      sum->global_bytes_loaded += c.global_bytes_loaded;
+      sum->global_bytes_stored += c.global_bytes_stored;
+    }
+  }
+  std::printf("%s\n| part | launches | instructions / item | bytes loaded / item | bytes stored / item | over the floor |\n"
+              "|---|---|---|---|---|---|\n", title);
+  const double items = static_cast<double>(s.items);
+  for (const char* part : {"gating", "dispatch", "experts", "combine", "rest", "whole"}) {
+    const auto& c = parts[part];
+    std::printf("| %s | %llu | %.0f | %.0f | %.0f | ", part, static_cast<unsigned long long>(c.launches),
+                static_cast<double>(c.instructions) / items, static_cast<double>(c.global_bytes_loaded) / items,
+                static_cast<double>(c.global_bytes_stored) / items);
+    const auto floor = floors.find(part);
+    if (floor == floors.end())
+      std::printf("|\n");
+    else
+      std::printf("%.2f |\n", static_cast<double>(c.global_bytes_loaded + c.global_bytes_stored) / floor->second);
+  }
+}
+
+}  // namespace
+
+int main() {
+  emulator::options().races = false;
+  const Sizes s;
+  Cuda::Context ctx;
+  const Layer layer{.branch = {SoftmaxTopK{.scores = {.model_dim = s.dim, .experts = s.experts}, .selection = {.k = s.picks}},
+                               Mlp<GeluTanh>{.model_dim = s.dim, .hidden_dim = s.hidden}}};
+  auto params = init_params<float, Cuda>(layer, ctx, Seed{1});
+  auto grads = zeros_like(ctx, params);
+  const auto x = uniform_tensor<float>(ctx, Seed{2}, 1, s.items, s.dim), dy = uniform_tensor<float>(ctx, Seed{3}, 1, s.items, s.dim);
+  Tensor<float, 2, Cuda> y(s.items, s.dim), dx(s.items, s.dim);
+  Saved<Layer, float, Cuda> saved;
+  Carry<Layer, float, Cuda> carry;
+
+  const double N = double(s.items), S = N * double(s.picks), E = double(s.experts), D = double(s.dim), index = sizeof(Index);
+  const std::map<std::string, double> floors{
+      {"gating", 4 * N * E + S * (2 * index + 4)},             // logits; item, expert and weight of each pick
+      {"dispatch", S * 4 * index + (E + 1 + N + 1) * index},   // experts of picks; slots to picks, to items, by item; offsets
+      {"combine", 4 * (S * D + N * D) + S * (2 * index + 4)},  // slots, sums; slots of items, picks, weights
+  };
+  std::printf("N = %lld, D = %lld, H = %lld, E = %lld, K = %lld, float, compute_%d\n\n", (long long)s.items, (long long)s.dim,
+              (long long)s.hidden, (long long)s.experts, (long long)s.picks, emulator::options().compute_capability);
+  const auto count = [&](const char* title, const auto& work, const std::map<std::string, double>& of) {
+    work();
+    emulator::counters_by_kernel().clear();
+    work();
+    print(title, s, of);
+  };
+  count("Inference", [&] { infer<float, Cuda>(layer, ctx, params, x, carry, y); }, floors);
+  std::printf("\n");
+  count("Forward and backward",
+        [&] {
+          layer.forward(ctx, params, x, carry, y, saved, {});
+          layer.backward(ctx, params, x, saved, dy, carry, dx, grads, {});
+        },
+        {});
+}

@@ -1,0 +1,137 @@
+// Arrays of more than 2^31 elements: the last blocks of each launch alone, on address space without memory behind it.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "cuda_emulator/launch.hpp"
+#include "cuda_emulator/memory.hpp"
+#include "gatefold/backend/cuda/cuda.cuh"
+#include "gatefold/backend/elementwise.hpp"
+
+using namespace gatefold;
+
+namespace {
+
+constexpr Index kMany = (Index(1) << 31) + 5;
+
+/// Elements that cost what is used of them, and read as 0. Device addresses are host addresses here.
+template <class T>
+struct Reserved {
+  explicit Reserved(Index n)
+      : data(static_cast<T*>(cuda_emulator::Memory::device().reserve(static_cast<std::size_t>(n) * sizeof(T)))), size(n) {}
+  Reserved(const Reserved&) = delete;
+  ~Reserved() { cuda_emulator::Memory::device().release(data); }
+  T& back(Index i) const { return data[size - i]; }  // back(1) is the last one
+  T* data;
+  Index size;
+};
+
+struct LastBlocks {
+  explicit LastBlocks(std::uint64_t blocks) { cuda_emulator::options().last_blocks = blocks; }
+  ~LastBlocks() { cuda_emulator::options().last_blocks = 0; }
+};
+
+struct MarkRow {
+  float* x;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
+    if (lanes.lane == 31) x[row] = static_cast<float>(row % 1000);
+  }
+};
+struct MarkIndex {
+  float* x;
+  GATEFOLD_HD void operator()(Index i) const { x[i] = static_cast<float>(i % 1000); }
+};
+
+void set_offsets(Reserved<Index>& offsets, const std::vector<Index>& values) {
+  for (std::size_t i = 0; i < values.size(); ++i) offsets.data[i] = values[i];
+}
+
+}  // namespace
+
+TEST_CASE("for_each, fill and for_rows reach elements beyond 2^31") {
+  Cuda::Context ctx;
+  const Reserved<float> x(kMany);
+  const LastBlocks last(1);
+  Cuda::for_each(ctx, kMany, MarkIndex{x.data});
+  for (Index i = 1; i <= 5; ++i) CHECK(x.back(i) == static_cast<float>((kMany - i) % 1000));
+  fill(ctx, View<float, 1, Cuda>(x.data, kMany), 7);
+  CHECK(x.back(1) == 7);
+  CHECK(x.back(5) == 7);
+  Cuda::for_rows(ctx, kMany, MarkRow{x.data});
+  for (Index i = 1; i <= 5; ++i) CHECK(x.back(i) == static_cast<float>((kMany - i) % 1000));
+}
+
+TEST_CASE("weights beyond 2^31 are rounded") {
+  Cuda::Context ctx;
+  const Reserved<float> w(kMany);
+  const Reserved<device::Bfloat16> rounded(kMany);
+  w.back(1) = 1.5f;
+  const LastBlocks last(1);
+  Cuda::for_each(ctx, kMany, device::Round{w.data, rounded.data});
+  CHECK(rounded.back(1).bits == 0x3fc0);
+  CHECK(rounded.back(2).bits == 0);
+}
+
+TEST_CASE("products and gradients of more than 2^31 elements") {
+  Cuda::Context ctx;
+  const Index slots = (Index(1) << 29) + 3, depth = 4, columns = 8;  // c has 2^32 elements, a 2^31
+  const Reserved<float> a(slots * depth), w(2 * depth * columns), c(slots * columns);
+  Reserved<Index> offsets(3);
+  set_offsets(offsets, {0, 2, slots});
+  for (Index i = 1; i <= depth; ++i) a.back(i) = static_cast<float>(i);
+  for (Index i = 1; i <= depth * columns; ++i) w.back(i) = static_cast<float>(i);
+  const Groups<Cuda> groups{View<const Index, 1, Cuda>(offsets.data, 3), {}, slots};
+  const View<const float, 2, Cuda> a_view(a.data, slots, depth), c_view(c.data, slots, columns);
+  {
+    const LastBlocks last(3);  // tiles past the last row among them
+    Cuda::grouped_gemm(ctx, groups, a_view, View<const float, 3, Cuda>(w.data, 2, depth, columns), false,
+                       View<float, 2, Cuda>(c.data, slots, columns), fn::Store{});
+  }
+  // The last row: Σ_k a[k] w[k, j], both counted from the end.
+  for (Index j = 1; j <= columns; ++j) {
+    float sum = 0;
+    for (Index k = 1; k <= depth; ++k) sum += static_cast<float>(k * (j + (k - 1) * columns));
+    CHECK(c.back(j) == sum);
+    CHECK(c.back(j + columns) == 0);
+  }
+
+  // The last two slots belong to an expert of their own.
+  set_offsets(offsets, {0, slots - 2, slots});
+  const Reserved<float> db(2 * columns);
+  const LastBlocks last(1);
+  Cuda::grouped_sum(ctx, groups, c_view, View<float, 2, Cuda>(db.data, 2, columns));
+  for (Index j = 1; j <= columns; ++j) CHECK(db.back(j) == c.back(j));
+  const Reserved<float> dw(2 * depth * columns);
+  Cuda::grouped_outer(ctx, groups, a_view, c_view, View<float, 3, Cuda>(dw.data, 2, depth, columns));
+  for (Index i = 1; i <= depth; ++i)
+    for (Index j = 1; j <= columns; ++j) CHECK(dw.back((i - 1) * columns + j) == static_cast<float>(i) * c.back(j));
+}
+
+TEST_CASE("weights and their gradients of more than 2^31 elements") {
+  Cuda::Context ctx;
+  const Index experts = 3, depth = 4000, columns = 200000;
+  const Reserved<float> dw(experts * depth * columns), a(depth), dc(columns);
+  Reserved<Index> offsets(4);
+  set_offsets(offsets, {0, 0, 0, 1});
+  const Groups<Cuda> groups{View<const Index, 1, Cuda>(offsets.data, 4), {}, 1};
+  a.back(1) = 3;
+  dc.back(1) = 5;
+  dc.back(2) = 7;
+  const LastBlocks last(1);
+  Cuda::grouped_outer(ctx, groups, View<const float, 2, Cuda>(a.data, 1, depth), View<const float, 2, Cuda>(dc.data, 1, columns),
+                      View<float, 3, Cuda>(dw.data, experts, depth, columns));
+  CHECK(dw.back(1) == 15);
+  CHECK(dw.back(2) == 21);
+  CHECK(dw.back(3) == 0);
+
+  // Weights of as many elements: the last columns, a sum over the whole depth.
+  const Reserved<float> c(columns);
+  Cuda::grouped_gemm(ctx, groups, View<const float, 2, Cuda>(a.data, 1, depth),
+                     View<const float, 3, Cuda>(dw.data, experts, depth, columns), false, View<float, 2, Cuda>(c.data, 1, columns),
+                     fn::Store{});
+  CHECK(c.back(1) == 45);
+  CHECK(c.back(2) == 63);
+  CHECK(c.back(3) == 0);
+}
