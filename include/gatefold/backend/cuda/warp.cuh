@@ -5,7 +5,7 @@
 namespace gatefold::device {
 
 /// The lanes of a row on a device: one warp (backend/lanes.hpp). Sums and maxima are exchanged in a butterfly, so that
-/// every lane computes the same bits.
+/// every lane computes the same bits. What a lane wrote to memory before, the others may read after.
 ///
 /// Callable from host code, where it would be wrong: functors are compiled for both sides and called on one.
 struct Warp {
@@ -15,6 +15,7 @@ struct Warp {
   template <class T>
   GATEFOLD_HD T sum(T v) const {
 #ifdef __CUDA_ARCH__
+    __syncwarp();  // shuffles alone do not order memory
     for (int distance = size / 2; distance > 0; distance /= 2) v += __shfl_xor_sync(0xffffffffu, v, distance);
 #endif
     return v;
@@ -22,6 +23,7 @@ struct Warp {
   template <class T>
   GATEFOLD_HD T max(T v) const {
 #ifdef __CUDA_ARCH__
+    __syncwarp();  // shuffles alone do not order memory
     for (int distance = size / 2; distance > 0; distance /= 2) {
       const T other = __shfl_xor_sync(0xffffffffu, v, distance);
       v = other > v ? other : v;
