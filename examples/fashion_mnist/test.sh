@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# test.sh PROGRAM: the command line of fashion_mnist on a small made-up data set: the same bits on any number of threads,
+# test.sh PROGRAM cpu|cuda: the command line of fashion_mnist on a small made-up data set: the same bits on any number of threads,
 # checkpoints, and one clear line with exit code 2 for whatever does not fit.
 set -u
-program=$1
+program=$1 built_for=$2
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 failed=0
@@ -57,6 +57,7 @@ refused "unknown option" "nonsense" --nonsense 3
 refused "a word for a number" "experts" --experts many
 refused "unknown gate" "gate" --gate best
 refused "unknown backend" "backend" --backend tpu
+[ "$built_for" = cuda ] || refused "cuda without CUDA" "backend cuda: .*built without CUDA.*GATEFOLD_CUDA=ON" --backend cuda
 refused "k > experts" "k: expected at most --experts = 4, got 5" --experts 4 --k 5
 refused "no experts" "experts" --experts 0
 refused "batch larger than the data" "batch" --batch 4096

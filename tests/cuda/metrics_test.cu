@@ -193,7 +193,7 @@ TEST_CASE("cuda: metrics of the experts") {
       all.insert(all.end(), {static_cast<double>(e.expert), e.norm, e.share});
     return all;
   });
-  const double of_search = 1e-5;  // how far from the least norm a search may stop, and where: its tolerance of 1e-12, rooted
+  const double of_search = 1e-5;  // a search stops within the root of its tolerance of 1e-12, here or there
   batches.same(
       [](auto& b) {
         const auto weights = metric::gate_weights(b.ctx, b.saved.plan);

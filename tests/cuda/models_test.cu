@@ -38,9 +38,12 @@ TEST_CASE("cuda: models without attention") {
   SUBCASE("Stack") { check<double>(Stack{layer, 3}); }
   SUBCASE("Stack, float") { check<float>(Stack{layer, 3}); }
   SUBCASE("Chain of unlike layers") {
-    check<double>(Chain{Stack{layer, 2}, Residual{update::Plain{}, mixture}, Linear{.model_dim = dim, .output_dim = 5}});
+    check<double>(Chain{Stack{layer, 2}, Residual{update::Plain{}, mixture},
+                        Linear{.model_dim = dim, .output_dim = 5}});
   }
-  SUBCASE("Stack of PerToken") { check<double>(Stack{PerToken{3, Residual{update::Nesterov{}, mixture}}, 2}, {.items = 7}); }
+  SUBCASE("Stack of PerToken") {
+    check<double>(Stack{PerToken{3, Residual{update::Nesterov{}, mixture}}, 2}, {.items = 7});
+  }
 }
 
 TEST_CASE("cuda: blocks of attention and a gate that looks at it") {

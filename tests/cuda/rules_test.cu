@@ -1,4 +1,5 @@
-// Every update rule on the device: three layers, so that what travels in depth matters, around a branch whose gradient does.
+// Every update rule on the device: three layers, so that what travels in depth matters, around a branch whose gradient
+// does.
 
 #include <doctest/doctest.h>
 

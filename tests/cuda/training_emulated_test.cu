@@ -172,9 +172,9 @@ TEST_CASE("cuda: a step that has never run cannot be captured, and says so") {
   Cuda::Context ctx;
   Training training{ctx, mixture, optim::Sgd{}};
   REQUIRE(cudaStreamBeginCapture(ctx.stream(), cudaStreamCaptureModeGlobal) == cudaSuccess);
-  CHECK_THROWS_WITH_AS(training.step(),
-                       "cudaMalloc: cudaErrorStreamCaptureUnsupported: operation not permitted when stream is capturing",
-                       DeviceError);
+  const char* const refused =
+      "cudaMalloc: cudaErrorStreamCaptureUnsupported: operation not permitted when stream is capturing";
+  CHECK_THROWS_WITH_AS(training.step(), refused, DeviceError);
   cudaGraph_t graph = nullptr;
   CHECK(cudaStreamEndCapture(ctx.stream(), &graph) == cudaErrorStreamCaptureInvalidated);
   cudaGetLastError();

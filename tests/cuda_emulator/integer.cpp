@@ -238,24 +238,41 @@ struct InsertField {
 
 enum Carry : std::uint8_t { reads_carry = 1, writes_carry = 2 };
 
-/// add and sub with the carry flag, which sub uses as borrow.
+/// Applies add or sub with the carry flag, which sub uses as borrow, to what `left(lane)` and `right(lane)` give.
+template <class T, bool subtract, class Left, class Right>
+void with_carry(char* registers, const Instruction& in, const Operand& flag, uint32_t lanes, Left left, Right right) {
+  using U = std::make_unsigned_t<T>;
+  const uint32_t before = read_predicate(registers, flag);
+  uint32_t after = 0;
+  for_lanes(lanes, [&](int lane) {
+    const U a = static_cast<U>(left(lane)), b = static_cast<U>(right(lane));
+    const U carry = in.mode & reads_carry ? before >> lane & 1 : 0;
+    const U first = subtract ? a - b : a + b, result = subtract ? first - carry : first + carry;
+    const bool out = subtract ? a < b || first < carry : first < a || result < first;
+    after |= static_cast<uint32_t>(out) << lane;
+    write_lane(registers + in[0].row, lane, result);
+  });
+  if (in.mode & writes_carry) write_predicate(registers, flag, after, lanes);
+}
+
 template <bool subtract>
-struct WithCarry {
+struct SumWithCarry {
   template <class T>
   static void run(char* registers, const Instruction& in, uint32_t lanes) {
-    using U = std::make_unsigned_t<T>;
-    const Operand& flag = in[3];
-    const uint32_t before = read_predicate(registers, flag);
-    uint32_t after = 0;
-    for_lanes(lanes, [&](int lane) {
-      const auto a = read_lane<U>(registers + in[1].row, lane), b = read_lane<U>(registers + in[2].row, lane);
-      const U carry = in.mode & reads_carry ? before >> lane & 1 : 0;
-      const U first = subtract ? a - b : a + b, result = subtract ? first - carry : first + carry;
-      const bool out = subtract ? a < b || first < carry : first < a || result < first;
-      after |= static_cast<uint32_t>(out) << lane;
-      write_lane(registers + in[0].row, lane, result);
-    });
-    if (in.mode & writes_carry) write_predicate(registers, flag, after, lanes);
+    with_carry<T, subtract>(
+        registers, in, in[3], lanes, [&](int lane) { return read_lane<T>(registers + in[1].row, lane); },
+        [&](int lane) { return read_lane<T>(registers + in[2].row, lane); });
+  }
+};
+template <class Product>
+struct ProductWithCarry {
+  template <class T>
+  static void run(char* registers, const Instruction& in, uint32_t lanes) {
+    auto operand = [&](int i, int lane) { return read_lane<T>(registers + in[static_cast<std::size_t>(i)].row, lane); };
+    with_carry<T, false>(
+        registers, in, in[4], lanes,
+        [&](int lane) { return Product::template apply<T>(operand(1, lane), operand(2, lane)); },
+        [&](int lane) { return operand(3, lane); });
   }
 };
 
@@ -367,14 +384,19 @@ void permute(char* registers, const Instruction& in, uint32_t lanes) {
   });
 }
 
+/// addc, madc ... read the carry flag, .cc writes it. @returns whether it is used
+bool take_carry(Mnemonic& mnemonic, Instruction& in) {
+  const bool reads = mnemonic.root.ends_with("c"), writes = mnemonic.take("cc");
+  in.mode = static_cast<std::uint8_t>((reads ? reads_carry : 0) | (writes ? writes_carry : 0));
+  return reads || writes;
+}
+
 /// add, sub: with carry flag, saturated or plain.
 template <bool subtract>
 Arithmetic select_sum(Mnemonic& mnemonic, Instruction& in) {
   using Plain = std::conditional_t<subtract, Subtract, Add>;
-  const bool reads = mnemonic.root.ends_with("c"), writes = mnemonic.take("cc");
-  if (reads || writes) {
-    in.mode = static_cast<std::uint8_t>((reads ? reads_carry : 0) | (writes ? writes_carry : 0));
-    return {"tttc", by_integer<WithCarry<subtract>>(in.type)};
+  if (take_carry(mnemonic, in)) {
+    return {"tttc", by_integer<SumWithCarry<subtract>>(in.type)};
   }
   if (mnemonic.take("sat")) {
     const bool fits = in.type == Type{Kind::signed_integer, 32};
@@ -398,6 +420,10 @@ Arithmetic select_product(Mnemonic& mnemonic, Instruction& in) {
                            : by_integer<Ternary<MultiplyAdd<Multiply24<0>>>>(in.type)};
     }
     return {"ttt", high ? by_integer<Binary<Multiply24<16>>>(in.type) : by_integer<Binary<Multiply24<0>>>(in.type)};
+  }
+  if (adds && take_carry(mnemonic, in)) {
+    return {"ttttc", high ? by_integer<ProductWithCarry<MultiplyHigh>>(in.type)
+                          : by_integer<ProductWithCarry<MultiplyLow>>(in.type)};
   }
   if (adds) {
     return {"tttt", high ? by_integer<Ternary<MultiplyAdd<MultiplyHigh>>>(in.type)
@@ -436,7 +462,7 @@ std::optional<Arithmetic> select_integer(Mnemonic& mnemonic, Instruction& in) {
   if (type.floating()) return std::nullopt;
   if (root == "add" || root == "addc") return select_sum<false>(mnemonic, in);
   if (root == "sub" || root == "subc") return select_sum<true>(mnemonic, in);
-  if (root == "mul" || root == "mad" || root == "mul24" || root == "mad24") return select_product(mnemonic, in);
+  if (root == "mul" || root == "mad" || root == "madc" || root == "mul24" || root == "mad24") return select_product(mnemonic, in);
   if (root == "div") return Arithmetic{"ttt", by_integer<Binary<Divide>>(type)};
   if (root == "rem") return Arithmetic{"ttt", by_integer<Binary<Remainder>>(type)};
   if (root == "min") return Arithmetic{"ttt", by_integer<Binary<Minimum>>(type)};

@@ -154,6 +154,18 @@ TEST_CASE("the carry flag chains additions and subtractions") {
   CHECK(evaluate<u32>("sub.cc.u32 %o, 0, 1; subc.cc.u32 %o, 0, 0; subc.u32 %o, 5, 0;") == 4);
 }
 
+TEST_CASE("products chain through the carry flag") {
+  // (a 2^32 + b) c, in three words: b c below, a c above it.
+  const u32 a = 0xfedcba98, b = 0x76543210, c = 0x89abcdef;
+  const unsigned long long low = u64{b} * c, high = u64{a} * c + (low >> 32);
+  const std::string chain = "mul.lo.u32 %t0, %b, %c; mul.hi.u32 %t1, %b, %c; mad.lo.cc.u32 %t1, %a, %c, %t1;\n"
+                            "madc.hi.u32 %t2, %a, %c, 0; mov.u32 %o, ";
+  CHECK(evaluate<u32>(chain + "%t0;", a, b, c) == static_cast<u32>(low));
+  CHECK(evaluate<u32>(chain + "%t1;", a, b, c) == static_cast<u32>(high));
+  CHECK(evaluate<u32>(chain + "%t2;", a, b, c) == static_cast<u32>(high >> 32));
+  CHECK(evaluate<u64>("mad.lo.cc.u64 %o, %a, %a, %a; madc.hi.cc.u64 %o, %a, %a, 5; addc.u64 %o, %o, 0;", ~u64{0}) == 5);
+}
+
 TEST_CASE("shifts clamp counts beyond the width") {
   CHECK(evaluate<u32>("shl.b32 %o, %a, %b;", 3u, 31u) == 0x80000000u);
   CHECK(evaluate<u32>("shl.b32 %o, %a, %b;", 3u, 32u) == 0);

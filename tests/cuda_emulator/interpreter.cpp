@@ -233,6 +233,10 @@ void Warp::function_return(const Instruction& in, std::uint32_t lanes) {
 }
 
 void Warp::exit(std::uint32_t lanes) {
+  for_lanes(at_barrier_, [&](int lane) {
+    const bool aligned = kernel_.code[arrived_[lane].pc].aligned;
+    if (aligned) fail_waiting("divergent barrier: threads of the warp exit without it", lane);
+  });
   alive_ &= ~lanes;
   block_.alive_ -= static_cast<std::uint32_t>(std::popcount(lanes));
   if (at_collective_ != 0) complete_collectives();  // they no longer wait for these

@@ -2,6 +2,7 @@
 #include <cuda_occupancy.h>
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -28,21 +29,17 @@ bool within(const Extent& size, const Extent& limit) {
   return size.volume() != 0 && size.x <= limit.x && size.y <= limit.y && size.z <= limit.z;
 }
 
+// The runtime of CUDA 13 says cudaErrorInvalidValue, whatever is impossible (seen on an H100).
 cudaError_t check(const Kernel& kernel, const Launch& launch) {
   const Device model = device();
-  if (!within(launch.grid, model.grid_limit) || !within(launch.block, model.block_limit) ||
-      launch.block.volume() > static_cast<std::uint64_t>(model.threads_per_block)) {
-    return cudaErrorInvalidConfiguration;
-  }
-  if (launch.block.volume() > static_cast<std::uint64_t>(kernel.function->max_threads)) {
-    return cudaErrorLaunchOutOfResources;
-  }
   const bool raised = kernel.dynamic_shared_limit > static_cast<int>(model.shared_per_block);
   const std::size_t limit = raised ? model.shared_per_block_optin : model.shared_per_block;
-  return launch.shared_bytes > static_cast<std::size_t>(kernel.dynamic_shared_limit) ||
-                 launch.shared_bytes + kernel.function->shared_bytes > limit
-             ? cudaErrorInvalidValue
-             : cudaSuccess;
+  const int threads = std::min(model.threads_per_block, kernel.function->max_threads);
+  const bool possible = within(launch.grid, model.grid_limit) && within(launch.block, model.block_limit) &&
+                        launch.block.volume() <= static_cast<std::uint64_t>(threads) &&
+                        launch.shared_bytes <= static_cast<std::size_t>(kernel.dynamic_shared_limit) &&
+                        launch.shared_bytes + kernel.function->shared_bytes <= limit;
+  return possible ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 cudaError_t launch_kernel(const void* host, const Configuration& configuration, void** arguments) {

@@ -160,9 +160,10 @@ std::string difference_of_product(Cuda::Context& ctx, const ProductCase& c, doub
 }
 
 /// Two products in a row, the first with one or two matrices, `c.columns` wide in the middle and `last` at the end.
-/// @param round  what the weights are rounded by where the context uses packed ones
+/// @param packed  how many of the weights are packed, counted from the first: read rounded where those of a product all are
+/// @param round   what packing does to them
 template <class T, std::size_t M, class Round>
-std::string difference_of_pair(Cuda::Context& ctx, const ProductCase& c, Index last, bool pack, const Round& round,
+std::string difference_of_pair(Cuda::Context& ctx, const ProductCase& c, Index last, std::size_t packed, const Round& round,
                                double tolerance = 0) {
   BothGroups groups(ctx, c);
   auto a_values = random_vector<T>(c.items() * c.depth, 1);
@@ -182,12 +183,9 @@ std::string difference_of_pair(Cuda::Context& ctx, const ProductCase& c, Index l
   for (std::size_t m = 0; m < M; ++m)
     up[m] = weights_view(weights[m]->device, c.experts(), c.depth, c.columns, c.transpose);
   const auto down = weights_view(weights[M]->device, c.experts(), c.columns, last, c.transpose);
-  Cuda::PackedWeights packed;
-  if (pack) {
-    for (const auto& w : up) Cuda::pack(ctx, w, true, packed);
-    Cuda::pack(ctx, down, true, packed);
-  }
-  const auto used = ctx.use(packed);
+  Cuda::PackedWeights packed_weights;
+  for (std::size_t m = 0; m < packed; ++m) Cuda::pack(ctx, m < M ? up[m] : down, true, packed_weights);
+  const auto used = ctx.use(packed_weights);
   const auto middle_of = [&](T* bias_data, T* first_data, T* second_data) {
     if constexpr (M == 1) {
       return BiasAndKeep<T>{bias_data, first_data, c.columns};
@@ -200,8 +198,9 @@ std::string difference_of_pair(Cuda::Context& ctx, const ProductCase& c, Index l
                      out.device.as(c.slots(), last),
                      BiasAndKeep<T>{last_bias.device.data(), kept.device.data(), last});
 
-  for (auto& w : weights)
-    for (T& v : w->host) v = round(v);
+  for (std::size_t m = 0; m <= M; ++m)
+    if (packed >= M && (m < M || packed > M) && !c.transpose)
+      for (T& v : weights[m]->host) v = round(v);
   const auto middle = middle_of(bias.host.data(), first.host.data(), second.host.data());
   const BiasAndKeep<T> end{last_bias.host.data(), kept.host.data(), last};
   std::vector<T> hidden(middle_size);
@@ -228,7 +227,7 @@ std::string difference_of_pair(Cuda::Context& ctx, const ProductCase& c, Index l
 }
 template <class T, std::size_t M>
 std::string difference_of_pair(Cuda::Context& ctx, const ProductCase& c, Index last, double tolerance = 0) {
-  return difference_of_pair<T, M>(ctx, c, last, false, [](T v) { return v; }, tolerance);
+  return difference_of_pair<T, M>(ctx, c, last, 0, [](T v) { return v; }, tolerance);
 }
 
 /// dw[e] += Σ_s a[row(s)]ᵀ dc[s], and db[e] += Σ_s dc[s], in which depth counts the columns of a.

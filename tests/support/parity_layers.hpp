@@ -55,8 +55,8 @@ struct BankRun {
   auto wide(Index columns) { return constant_tensor<T>(ctx, untouched, rows.size(), columns); }
 };
 
-/// A bank of experts on both backends: initial parameters, forward and infer, every gradient (0 where no slot is in use),
-/// and slots nobody may touch.
+/// A bank of experts on both backends: initial parameters, forward and infer, every gradient (0 where no slot is in
+/// use), and slots nobody may touch.
 /// What forward keeps is compared where there are no such slots and (`saved_is_whole`) an expert fills all of it.
 template <class T, class E>
 void expect_same_bank(Backends& on, const E& expert, const Slots& slots, const Expected& expected = {},
@@ -84,7 +84,8 @@ void expect_same_bank(Backends& on, const E& expert, const Slots& slots, const E
   expect_same(on, "dslots", naive.dslots, cuda.dslots, expected);
   Expected of_grads = expected;
   if (used == 0)
-    for_each_tensor([&](const Name& name, const auto&) { of_grads.zeros.push_back("grads." + name.str()); }, naive.grads);
+    for_each_tensor([&](const Name& part, const auto&) { of_grads.zeros.push_back("grads." + part.str()); },
+                    naive.grads);
   expect_same(on, "grads", naive.grads, cuda.grads, of_grads);
 }
 

@@ -60,6 +60,24 @@ void check_edges() {
   }
 }
 
+/// As many tiles as the device needs to be busy: the largest shape.
+template <class T>
+void check_many_tiles() {
+  Cuda::Context ctx;
+  const Index tiles = device::many_tiles(ctx.multiprocessors());
+  for (const bool transpose : {false, true}) {
+    const ProductCase c{{130, 0, 270}, 12, 128 * (tiles / 3 + 1) + 4, transpose, true};
+    CAPTURE(c);
+    CHECK(difference_of_product<T>(ctx, c) == "");
+    const ProductCase two{{130, 0, 270}, 12, 64 * (tiles / 3 + 1) + 4, transpose};
+    CAPTURE(two);
+    CHECK(difference_of_pair<T, 2>(ctx, two, 12) == "");
+  }
+  const ProductCase gradients{.counts = {20, 0, 7}, .depth = 132, .columns = 128 * (tiles / 4 + 1) - 4, .gather = true};
+  CAPTURE(gradients);
+  CHECK(difference_of_gradients<T>(ctx, gradients) == "");
+}
+
 template <class T>
 void check_many_experts() {
   Cuda::Context ctx;
@@ -172,6 +190,9 @@ void check_nothing() {
 }  // namespace
 
 TEST_CASE_TEMPLATE("cuda: a product whatever the rows of its experts", T, double, float) { check_edges<T>(); }
+TEST_CASE_TEMPLATE("cuda: products of more tiles than the device has room for", T, double, float) {
+  check_many_tiles<T>();
+}
 TEST_CASE_TEMPLATE("cuda: a product of 32, 33 and 70 experts", T, double, float) { check_many_experts<T>(); }
 TEST_CASE_TEMPLATE("cuda: a row's product has the same bits among 1, 2, 20 and 300 rows", T, double, float) {
   check_independence<T>();

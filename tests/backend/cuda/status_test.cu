@@ -40,7 +40,7 @@ TEST_CASE("a failed call of cuBLAS: the same") {
 TEST_CASE("a launch that cannot be is reported once") {
   nothing<<<1, 2048>>>();
   CHECK(error_of([] { device::expect_launched("Cuda::for_each"); }) ==
-        "Cuda::for_each: cudaErrorInvalidConfiguration: invalid configuration argument");
+        "Cuda::for_each: cudaErrorInvalidValue: invalid argument");
   nothing<<<1, 32>>>();
   CHECK_NOTHROW(device::expect_launched("Cuda::for_each"));
   CHECK(cudaDeviceSynchronize() == cudaSuccess);

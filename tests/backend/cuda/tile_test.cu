@@ -38,19 +38,26 @@ TEST_CASE("a shape is what its parameters say") {
 }
 
 TEST_CASE("every shape in use fits its block and the device") {
-  check<float, 1, ManyRows<float, 1>>();
-  check<float, 2, ManyRows<float, 2>>();
-  check<double, 1, ManyRows<double, 1>>();
-  check<double, 2, ManyRows<double, 2>>();
-  check<float, 1, AnyRows<float, 1>>();
-  check<float, 2, AnyRows<float, 2>>();
-  check<double, 1, AnyRows<double, 1>>();
-  check<double, 2, AnyRows<double, 2>>();
+  check<float, 1, ManyTiles<float, 1>>();
+  check<float, 2, ManyTiles<float, 2>>();
+  check<double, 1, ManyTiles<double, 1>>();
+  check<double, 2, ManyTiles<double, 2>>();
+  check<float, 1, FewTiles<float, 1>>();
+  check<float, 2, FewTiles<float, 2>>();
+  check<double, 1, FewTiles<double, 1>>();
+  check<double, 2, FewTiles<double, 2>>();
+  check<float, 1, AnyTiles<float, 1>>();
+  check<float, 2, AnyTiles<float, 2>>();
+  check<double, 1, AnyTiles<double, 1>>();
+  check<double, 2, AnyTiles<double, 2>>();
 }
 
-TEST_CASE("one shape takes any operand, those for many rows whole fours") {
-  CHECK(ManyRows<float, 1>::whole_fours);
-  CHECK(ManyRows<double, 2>::whole_fours);
-  CHECK(!AnyRows<float, 1>::whole_fours);
-  CHECK(AnyRows<double, 1>::rows < ManyRows<double, 1>::rows);
+TEST_CASE("one shape takes any operand, the others whole fours, and more rows at a time") {
+  CHECK(ManyTiles<float, 1>::whole_fours);
+  CHECK(FewTiles<double, 2>::whole_fours);
+  CHECK(!AnyTiles<float, 1>::whole_fours);
+  CHECK(AnyTiles<float, 1>::rows < FewTiles<float, 1>::rows);
+  CHECK(FewTiles<float, 1>::rows < ManyTiles<float, 1>::rows);
 }
+
+TEST_CASE("two rounds of two blocks for each multiprocessor are many") { CHECK(many_tiles(7) == 28); }

@@ -7,6 +7,7 @@
 #include "gatefold/backend/cuda/loops.cuh"
 #include "gatefold/backend/cuda/plain_product.cuh"
 #include "gatefold/backend/cuda/status.cuh"
+#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/core/types.hpp"

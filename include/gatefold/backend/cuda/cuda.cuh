@@ -14,6 +14,7 @@
 #include "gatefold/backend/cuda/plain_product.cuh"
 #include "gatefold/backend/cuda/product.cuh"
 #include "gatefold/backend/cuda/status.cuh"
+#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/lender.hpp"
 #include "gatefold/backend/scratch.hpp"
 

@@ -11,8 +11,9 @@ namespace gatefold::device {
 
 /// @throws DeviceError with the call and CUDA's own sentence, unless it succeeded
 inline void expect_success(cudaError_t status, const char* call) {
-  if (status != cudaSuccess)
-    throw DeviceError(std::string(call) + ": " + cudaGetErrorName(status) + ": " + cudaGetErrorString(status));
+  if (status == cudaSuccess) return;
+  cudaGetLastError();  // it would be found again after the next launch
+  throw DeviceError(std::string(call) + ": " + cudaGetErrorName(status) + ": " + cudaGetErrorString(status));
 }
 inline void expect_success(cublasStatus_t status, const char* call) {
   if (status != CUBLAS_STATUS_SUCCESS)
