@@ -238,17 +238,20 @@ struct InsertField {
 
 enum Carry : std::uint8_t { reads_carry = 1, writes_carry = 2 };
 
-/// Applies add or sub with the carry flag, which sub uses as borrow, to what `left(lane)` and `right(lane)` give.
+/// Applies add or sub with the carry flag to what `left(lane)` and `right(lane)` give. A subtraction adds the complement
+/// and one, or the flag in place of the one: afterwards the flag says that nothing was borrowed, and nvcc's division of
+/// 128-bit integers, which follows sub.cc with addc, counts on that.
 template <class T, bool subtract, class Left, class Right>
 void with_carry(char* registers, const Instruction& in, const Operand& flag, uint32_t lanes, Left left, Right right) {
   using U = std::make_unsigned_t<T>;
   const uint32_t before = read_predicate(registers, flag);
   uint32_t after = 0;
   for_lanes(lanes, [&](int lane) {
-    const U a = static_cast<U>(left(lane)), b = static_cast<U>(right(lane));
-    const U carry = in.mode & reads_carry ? before >> lane & 1 : 0;
-    const U first = subtract ? a - b : a + b, result = subtract ? first - carry : first + carry;
-    const bool out = subtract ? a < b || first < carry : first < a || result < first;
+    const auto a = static_cast<U>(left(lane)), given = static_cast<U>(right(lane));
+    const auto b = static_cast<U>(subtract ? ~given : given);
+    const U carry = in.mode & reads_carry ? before >> lane & 1 : subtract;
+    const auto first = static_cast<U>(a + b), result = static_cast<U>(first + carry);
+    const bool out = first < a || result < first;
     after |= static_cast<uint32_t>(out) << lane;
     write_lane(registers + in[0].row, lane, result);
   });

@@ -152,6 +152,9 @@ TEST_CASE("the carry flag chains additions and subtractions") {
   // Carry out of the carry in: ~0 + 0 + 1.
   CHECK(evaluate<u32>("add.cc.u32 %o, %a, %a; addc.cc.u32 %o, %a, 0; addc.u32 %o, 0, 0;", ~0u) == 1);
   CHECK(evaluate<u32>("sub.cc.u32 %o, 0, 1; subc.cc.u32 %o, 0, 0; subc.u32 %o, 5, 0;") == 4);
+  // After a subtraction the flag says that nothing was borrowed, as the division of 128-bit integers by nvcc expects.
+  CHECK(evaluate<u32>("sub.cc.u32 %o, 7, 7; addc.u32 %o, 0, 0;") == 1);
+  CHECK(evaluate<u32>("sub.cc.u32 %o, 7, 8; addc.u32 %o, 0, 0;") == 0);
 }
 
 TEST_CASE("products chain through the carry flag") {

@@ -29,6 +29,15 @@ TEST_CASE("somebody's stream outlives the object that holds it") {
   CHECK(device::Stream(nullptr).get() == nullptr);
 }
 
+TEST_CASE("streams know the multiprocessors of their device") {
+  int current = 0, count = 0;
+  REQUIRE(cudaGetDevice(&current) == cudaSuccess);
+  REQUIRE(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, current) == cudaSuccess);
+  CHECK(count > 0);
+  CHECK(device::Stream().multiprocessors() == count);
+  CHECK(device::Stream(nullptr).multiprocessors() == count);
+}
+
 TEST_CASE("one cuBLAS handle for all calls, on the stream it was made for") {
   const device::Stream stream;
   device::Blas blas(stream.get());
