@@ -19,20 +19,36 @@ const char* verb(const Instruction& in, bool write) {
 std::uint64_t read_bytes(const char* from, std::size_t bytes) {
   std::uint64_t value = 0;
   switch (bytes) {
-    case 1: std::memcpy(&value, from, 1); break;
-    case 2: std::memcpy(&value, from, 2); break;
-    case 4: std::memcpy(&value, from, 4); break;
-    default: std::memcpy(&value, from, 8); break;
+    case 1:
+      std::memcpy(&value, from, 1);
+      break;
+    case 2:
+      std::memcpy(&value, from, 2);
+      break;
+    case 4:
+      std::memcpy(&value, from, 4);
+      break;
+    default:
+      std::memcpy(&value, from, 8);
+      break;
   }
   return value;
 }
 
 void write_bytes(char* to, std::uint64_t value, std::size_t bytes) {
   switch (bytes) {
-    case 1: std::memcpy(to, &value, 1); break;
-    case 2: std::memcpy(to, &value, 2); break;
-    case 4: std::memcpy(to, &value, 4); break;
-    default: std::memcpy(to, &value, 8); break;
+    case 1:
+      std::memcpy(to, &value, 1);
+      break;
+    case 2:
+      std::memcpy(to, &value, 2);
+      break;
+    case 4:
+      std::memcpy(to, &value, 4);
+      break;
+    default:
+      std::memcpy(to, &value, 8);
+      break;
   }
 }
 
@@ -51,28 +67,40 @@ std::uint64_t sum(Type type, std::uint64_t a, std::uint64_t b) {
   }
   if (type.kind != Kind::real) return a + b;
   if (type.bits == 64) return std::bit_cast<std::uint64_t>(std::bit_cast<double>(a) + std::bit_cast<double>(b));
-  const auto x = std::bit_cast<float>(static_cast<std::uint32_t>(a)), y = std::bit_cast<float>(static_cast<std::uint32_t>(b));
+  const auto x = std::bit_cast<float>(static_cast<std::uint32_t>(a)),
+             y = std::bit_cast<float>(static_cast<std::uint32_t>(b));
   return std::bit_cast<std::uint32_t>(x + y);
 }
 
 bool less_than(Type type, std::uint64_t a, std::uint64_t b) {
   if (type.kind != Kind::signed_integer) return a < b;
-  return static_cast<std::int64_t>(sign_extended(a, type.bits)) < static_cast<std::int64_t>(sign_extended(b, type.bits));
+  return static_cast<std::int64_t>(sign_extended(a, type.bits)) <
+         static_cast<std::int64_t>(sign_extended(b, type.bits));
 }
 
 /// What an atomic operation leaves in memory.
 std::uint64_t updated(Update update, Type type, std::uint64_t old, std::uint64_t b, std::uint64_t c) {
   switch (update) {
-    case Update::add: return sum(type, old, b);
-    case Update::minimum: return less_than(type, b, old) ? b : old;
-    case Update::maximum: return less_than(type, old, b) ? b : old;
-    case Update::exchange: return b;
-    case Update::compare: return old == b ? c : old;
-    case Update::conjunction: return old & b;
-    case Update::disjunction: return old | b;
-    case Update::exclusive: return old ^ b;
-    case Update::increment: return old >= b ? 0 : old + 1;
-    default: return old == 0 || old > b ? b : old - 1;
+    case Update::add:
+      return sum(type, old, b);
+    case Update::minimum:
+      return less_than(type, b, old) ? b : old;
+    case Update::maximum:
+      return less_than(type, old, b) ? b : old;
+    case Update::exchange:
+      return b;
+    case Update::compare:
+      return old == b ? c : old;
+    case Update::conjunction:
+      return old & b;
+    case Update::disjunction:
+      return old | b;
+    case Update::exclusive:
+      return old ^ b;
+    case Update::increment:
+      return old >= b ? 0 : old + 1;
+    default:
+      return old == 0 || old > b ? b : old - 1;
   }
 }
 
@@ -95,12 +123,60 @@ void Warp::record(CellArray& cells, std::size_t offset, const Instruction& in, s
   const Stamp earlier = cells.record(Access{view, now, horizon, write}, offset, bytes);
   if (!earlier || !block_.grid_.raced.insert(site).second) return;
   const Instruction& other = kernel_.code[earlier.site()];
-  race("data race: " + std::string(shared ? "shared" : "global") + " " + verb(in, write) + " of " + std::to_string(bytes) +
-       " bytes at " + hexadecimal(address) + ", by " + block_.grid_.thread_name(block_.number_, thread) + ": " +
-       std::string(kernel_.sources[in.source].text) + source_position(kernel_, in) + ", not ordered with that by " +
+  race("data race: " + std::string(shared ? "shared" : "global") + " " + verb(in, write) + " of " +
+       std::to_string(bytes) + " bytes at " + hexadecimal(address) + ", by " +
+       block_.grid_.thread_name(block_.number_, thread) + ": " + std::string(kernel_.sources[in.source].text) +
+       source_position(kernel_, in) + ", not ordered with that by " +
        block_.grid_.thread_name(block_.grid_.timeline.block_of(earlier.segment()), earlier.thread()) + ": " +
        std::string(kernel_.sources[other.source].text) + source_position(kernel_, other) + ", in kernel " +
        demangled(kernel_.name));
+}
+
+Release Warp::release_of(int lane) const {
+  const Viewpoint& view = block_.view_;
+  return {view.block, index_ * warp_size + lane, view.barrier, view.segment};
+}
+
+void Warp::acquire(const Releases& releases, int lane) {
+  Viewpoint& view = block_.view_;
+  for (const auto& [who, release] : releases) {
+    if (release.block != view.block) view.acquired.add({release, index_ * warp_size + lane, view.segment});
+  }
+}
+
+/// What a strong access to global memory says about order: first what it reads, then what it leaves.
+void Warp::synchronise(const Instruction& in, std::uint64_t address, int lane, bool write) {
+  std::map<std::uint64_t, Releases>& releases = block_.grid_.releases;
+  const auto known = releases.find(address);
+  const bool reads = !write || in.op == Opcode::atomic;
+  if (reads && known != releases.end()) {
+    if (in.acquire) {
+      acquire(known->second, lane);
+    } else {
+      seen_[lane].add(known->second);
+    }
+  }
+  if (!write) return;
+  // A store puts an end to what earlier ones have released there; an atomic operation goes on with it.
+  if (in.op != Opcode::atomic && known != releases.end()) known->second.clear();
+  const bool fenced = fenced_ >> lane & 1;
+  if (!in.release && !fenced) return;
+  Releases& here = releases[address];
+  here.add(in.release ? release_of(lane) : before_fence_[lane]);
+  const std::uint32_t thread = index_ * warp_size + lane;
+  block_.view_.acquired.for_each([&](const Acquisition& acquisition) {
+    if (block_.view_.follows(thread, acquisition.thread, acquisition.segment)) here.add(acquisition.release);
+  });
+}
+
+void Warp::fence(std::uint32_t lanes) {
+  if (!block_.grid_.look_for_races) return;
+  fenced_ |= lanes;
+  for_lanes(lanes, [&](int lane) {
+    before_fence_[lane] = release_of(lane);
+    acquire(seen_[lane], lane);
+    seen_[lane].clear();
+  });
 }
 
 /// Finds, for every lane, the memory that it accesses.
@@ -111,8 +187,10 @@ void Warp::locate(const Instruction& in, const Target& target, std::uint32_t lan
   });
   switch (target.space) {
     case Space::global:
-    case Space::constant: return locate_global(in, target, lanes, addresses, places);
-    case Space::shared: return locate_shared(in, target, lanes, addresses, places);
+    case Space::constant:
+      return locate_global(in, target, lanes, addresses, places);
+    case Space::shared:
+      return locate_shared(in, target, lanes, addresses, places);
     case Space::local:
     case Space::parameter:
       return for_lanes(lanes, [&](int lane) { locate_own(in, target, lane, addresses[lane], places); });
@@ -121,8 +199,8 @@ void Warp::locate(const Instruction& in, const Target& target, std::uint32_t lan
   }
 }
 
-void Warp::locate_global(const Instruction& in, const Target& target, std::uint32_t lanes, const std::uint64_t* addresses,
-                         Places& places) {
+void Warp::locate_global(const Instruction& in, const Target& target, std::uint32_t lanes,
+                         const std::uint64_t* addresses, Places& places) {
   Memory& memory = Memory::device();
   Grid& grid = block_.grid_;
   const std::size_t bytes = target.bytes;
@@ -132,30 +210,33 @@ void Warp::locate_global(const Instruction& in, const Target& target, std::uint3
     if (allocation == nullptr || !allocation->contains(address, bytes)) {
       allocation = memory.find(address, bytes, in.hint);
       if (allocation == nullptr) {
-        fail("out of bounds global " + std::string(verb(in, target.write)) + " of " + std::to_string(bytes) + " bytes at " +
-                 hexadecimal(address) + " (" + memory.describe(address) + ")", in, lane);
+        fail("out of bounds global " + std::string(verb(in, target.write)) + " of " + std::to_string(bytes) +
+                 " bytes at " + hexadecimal(address) + " (" + memory.describe(address) + ")",
+             in, lane);
       }
     }
     if ((address & (bytes - 1)) != 0) fail_alignment(in, address, bytes, lane);
     if (grid.look_for_races) {
       if (!allocation->cells) allocation->cells = CellArray(allocation->size);
       record(allocation->cells, address - allocation->base, in, address, bytes, lane, target.write);
+      if (in.strong) synchronise(in, address, lane, target.write);
     }
     (target.write ? grid.tally.global_bytes_stored : grid.tally.global_bytes_loaded) += bytes;
     places[lane] = reinterpret_cast<char*>(address);
   });
 }
 
-void Warp::locate_shared(const Instruction& in, const Target& target, std::uint32_t lanes, const std::uint64_t* addresses,
-                         Places& places) {
+void Warp::locate_shared(const Instruction& in, const Target& target, std::uint32_t lanes,
+                         const std::uint64_t* addresses, Places& places) {
   char* base = block_.shared_.data();
   const std::size_t size = block_.shared_.size(), bytes = target.bytes;
   const bool look_for_races = block_.grid_.look_for_races;
   for_lanes(lanes, [&](int lane) {
     const std::uint64_t address = addresses[lane] & 0xffffffff;
     if (address > size || bytes > size - address) {
-      fail("out of bounds shared " + std::string(verb(in, target.write)) + " of " + std::to_string(bytes) + " bytes at " +
-               hexadecimal(address) + " (the block has " + std::to_string(size) + " bytes)", in, lane);
+      fail("out of bounds shared " + std::string(verb(in, target.write)) + " of " + std::to_string(bytes) +
+               " bytes at " + hexadecimal(address) + " (the block has " + std::to_string(size) + " bytes)",
+           in, lane);
     }
     if ((address & (bytes - 1)) != 0) fail_alignment(in, address, bytes, lane);
     if (look_for_races) record(block_.shared_cells_, address, in, address, bytes, lane, target.write);
@@ -169,16 +250,18 @@ void Warp::locate_own(const Instruction& in, const Target& target, int lane, std
   const std::size_t size = local_space ? local_bytes_ : block_.grid_.parameters.size();
   if (address > size || target.bytes > size - address) {
     fail("out of bounds " + std::string(local_space ? "local " : "parameter ") + verb(in, target.write) + " of " +
-             std::to_string(target.bytes) + " bytes at " + hexadecimal(address) + " (there are " + std::to_string(size) +
-             " bytes)", in, lane);
+             std::to_string(target.bytes) + " bytes at " + hexadecimal(address) + " (there are " +
+             std::to_string(size) + " bytes)",
+         in, lane);
   }
   if ((address & (target.bytes - 1)) != 0) fail_alignment(in, address, target.bytes, lane);
   places[lane] = (local_space ? local(lane) : block_.grid_.parameters.data()) + address;
 }
 
-/// Generic addresses are those of the host: of the block's shared memory, the thread's local memory, the parameters, and
-/// else of global memory.
-void Warp::locate_generic(const Instruction& in, const Target& target, int lane, std::uint64_t address, Places& places) {
+/// Generic addresses are those of the host: of the block's shared memory, the thread's local memory, the parameters,
+/// and else of global memory.
+void Warp::locate_generic(const Instruction& in, const Target& target, int lane, std::uint64_t address,
+                          Places& places) {
   std::uint64_t addresses[warp_size];
   const std::vector<char>&shared = block_.shared_, &parameters = block_.grid_.parameters;
   auto within = [&](const char* base, std::size_t size) {
@@ -209,13 +292,17 @@ void Warp::cvta(const Instruction& in, std::uint32_t lanes) {
 void Warp::isspacep(const Instruction& in, std::uint32_t lanes) {
   for_lanes(lanes, [&](int lane) {
     const std::uint64_t address = read(in[1], lane);
-    auto within = [&](const char* base, std::size_t size) { return address - reinterpret_cast<std::uint64_t>(base) < size; };
-    const bool shared = within(block_.shared_.data(), block_.shared_.size()), local = within(this->local(lane), local_bytes_);
+    auto within = [&](const char* base, std::size_t size) {
+      return address - reinterpret_cast<std::uint64_t>(base) < size;
+    };
+    const bool shared = within(block_.shared_.data(), block_.shared_.size()),
+               local = within(this->local(lane), local_bytes_);
     const bool parameter = within(block_.grid_.parameters.data(), block_.grid_.parameters.size());
-    write(in[0], lane, in.space == Space::shared      ? shared
-                       : in.space == Space::local     ? local
-                       : in.space == Space::parameter ? parameter
-                                                      : !shared && !local && !parameter);
+    write(in[0], lane,
+          in.space == Space::shared      ? shared
+          : in.space == Space::local     ? local
+          : in.space == Space::parameter ? parameter
+                                         : !shared && !local && !parameter);
   });
 }
 
@@ -291,7 +378,8 @@ void Warp::copy_bulk(const Instruction& in, std::uint32_t lanes) {
     }
     if (!Memory::device().contains(reinterpret_cast<const void*>(from), bytes)) {
       fail("out of bounds global bulk copy of " + std::to_string(bytes) + " bytes from " + hexadecimal(from) + " (" +
-               Memory::device().describe(from) + ")", in, lane);
+               Memory::device().describe(from) + ")",
+           in, lane);
     }
     std::memcpy(block_.shared_.data() + to, reinterpret_cast<const char*>(from), bytes);
     Block::Mbarrier& barrier = block_.mbarriers_[read(in[3], lane) & 0xffffffff];
@@ -317,8 +405,12 @@ bool Warp::mbarrier(const Instruction& in, std::uint32_t lanes) {
         barrier = {};
         barrier.expected = barrier.pending = static_cast<std::uint32_t>(operand);
         break;
-      case Arrival::invalidate: block_.mbarriers_.erase(where); break;
-      case Arrival::expect: barrier.bytes += static_cast<std::int64_t>(operand); break;
+      case Arrival::invalidate:
+        block_.mbarriers_.erase(where);
+        break;
+      case Arrival::expect:
+        barrier.bytes += static_cast<std::int64_t>(operand);
+        break;
       case Arrival::arrive:
       case Arrival::arrive_expect: {
         const std::uint32_t count = arrival == Arrival::arrive ? static_cast<std::uint32_t>(operand) : 1;

@@ -61,16 +61,19 @@ TEST_CASE("caching hints and scopes do not change what is loaded") {
 TEST_CASE("vectors of two, four and eight") {
   const std::vector<u32> values{1, 2, 3, 4, 5, 6, 7, 8};
   CHECK(with_input("ld.global.v2.u32 {%r1, %r2}, [%d1+8]; mov.b64 %d9, {%r1, %r2};", values) == 0x0000000400000003);
-  CHECK(with_input("ld.global.v4.f32 {%r1, %r2, %r3, %r4}, [%d1]; mov.b64 %d9, {%r4, %r2};", values) == 0x0000000200000004);
+  CHECK(with_input("ld.global.v4.f32 {%r1, %r2, %r3, %r4}, [%d1]; mov.b64 %d9, {%r4, %r2};", values) ==
+        0x0000000200000004);
   CHECK(with_input("ld.global.v4.u16 {%h1, %h2, %h3, %h4}, [%d1]; mov.b64 %d9, {%h4, %h3, %h2, %h1};", values) ==
         0x0001000000020000);
   CHECK(with_input("ld.global.v2.b64 {%d3, %d9}, [%d1];", values) == 0x0000000400000003);
   CHECK(with_input("ld.global.v2.f64 {_, %d9}, [%d1+16];", values) == 0x0000000800000007);
-  CHECK(with_input("ld.global.v8.b32 {%r1, %r2, %r3, %r4, %r5, %r6, %r7, %r8}, [%d1]; cvt.u64.u32 %d9, %r7;", values) == 7);
+  CHECK(with_input("ld.global.v8.b32 {%r1, %r2, %r3, %r4, %r5, %r6, %r7, %r8}, [%d1]; cvt.u64.u32 %d9, %r7;", values) ==
+        7);
   DeviceArray<u32> out(8, 0);
-  run_body("mov.u32 %r1, 11; mov.u32 %r2, 12; st.global.v4.u32 [%d0], {%r1, %r2, 13, 14};\n"
-           "mov.u64 %d3, 5; st.global.v2.b64 [%d0+16], {%d3, %d3};",
-           out.data);
+  run_body(
+      "mov.u32 %r1, 11; mov.u32 %r2, 12; st.global.v4.u32 [%d0], {%r1, %r2, 13, 14};\n"
+      "mov.u64 %d3, 5; st.global.v2.b64 [%d0+16], {%d3, %d3};",
+      out.data);
   CHECK(out.values() == std::vector<u32>{11, 12, 13, 14, 5, 0, 5, 0});
 }
 
@@ -89,7 +92,8 @@ TEST_CASE("shared memory, static and dynamic, by its own and by generic addresse
       "cvta.to.shared.u64 %d5, %d4; ld.shared.u32 %r4, [%d5+8]; ld.shared.u32 %r5, [dynamic+8];\n"
       "mov.u32 %r6, fixed+4; ld.shared.u32 %r7, [%r6];\n"
       "st.global.v4.u32 [%d0], {%r2, %r4, %r5, %r7};\nmov.u32 %r8, dynamic; mov.u32 %r9, %dynamic_smem_size; "
-      "mov.u32 %r10, dynamic+4; sub.u32 %r10, %r10, %r8; st.global.v2.u32 [%d0+16], {%r8, %r9}; st.global.u32 [%d0+24], %r10;";
+      "mov.u32 %r10, dynamic+4; sub.u32 %r10, %r10, %r8; st.global.v2.u32 [%d0+16], {%r8, %r9}; st.global.u32 "
+      "[%d0+24], %r10;";
   DeviceArray<u32> out(7, 0);
   run_module(kernel_text(body, before), out.data, nullptr, {{}, {}, 12});
   CHECK(out.values() == std::vector<u32>{7, 9, 9, 7, 48, 12, 4});  // dynamic memory follows the 40 bytes, aligned to 16
@@ -99,7 +103,8 @@ TEST_CASE("local memory belongs to the thread") {
   const std::vector<u64> got = each_thread(
       ".local .align 8 .b8 depot[24];\n"
       "mov.u64 %d3, depot; cvta.local.u64 %d4, %d3; cvt.u64.u32 %d5, %r0; st.u64 [%d4+8], %d5;\n"
-      "cvta.to.local.u64 %d6, %d4; ld.local.u64 %d9, [%d6+8]; st.local.u64 [depot+16], %d9; ld.local.u64 %d9, [depot+16];",
+      "cvta.to.local.u64 %d6, %d4; ld.local.u64 %d9, [%d6+8]; st.local.u64 [depot+16], %d9; ld.local.u64 %d9, "
+      "[depot+16];",
       40);
   for (u64 t = 0; t < got.size(); ++t) CHECK(got[t] == t);
 }
@@ -110,8 +115,8 @@ TEST_CASE("isspacep tells the spaces of generic addresses apart") {
                            " %p1, %d4; selp.u64 %d9, 1, 0, %p1;",
                        1)[0];
   };
-  const std::string local = "mov.u64 %d3, depot; cvta.local.u64 %d4, %d3;", shared = "mov.u64 %d3, s; cvta.shared.u64 %d4, %d3;",
-                    global = "mov.u64 %d4, %d0;";
+  const std::string local = "mov.u64 %d3, depot; cvta.local.u64 %d4, %d3;",
+                    shared = "mov.u64 %d3, s; cvta.shared.u64 %d4, %d3;", global = "mov.u64 %d4, %d0;";
   CHECK(is("shared", shared) == 1);
   CHECK(is("shared", local) == 0);
   CHECK(is("shared", global) == 0);
@@ -132,8 +137,8 @@ TEST_CASE("constants, initialised variables and parameters") {
 }
 
 TEST_CASE("variables keep what kernels store in them") {
-  const auto module = read(kernel_text("ld.global.u32 %r1, [g]; add.u32 %r1, %r1, 1; st.global.u32 [g], %r1;",
-                                       ".global .u32 g = 40;\n"));
+  const auto module = read(
+      kernel_text("ld.global.u32 %r1, [g]; add.u32 %r1, %r1, 1; st.global.u32 [g], %r1;", ".global .u32 g = 40;\n"));
   Launch arguments{{}, {}, 0, std::vector<char>(16)};
   launch(*module->find("k"), arguments);
   launch(*module->find("k"), arguments);
@@ -170,7 +175,8 @@ TEST_CASE("atomics return the old value and leave the new one") {
   };
   for (const Case& c : cases) {
     CAPTURE(c.operation);
-    const std::string name(c.operation), value = name.ends_with("64") ? "%d5" : "%r5", old = name.ends_with("64") ? "%d6" : "%r6";
+    const std::string name(c.operation), value = name.ends_with("64") ? "%d5" : "%r5",
+                                         old = name.ends_with("64") ? "%d6" : "%r6";
     DeviceArray<u64> out(3, 0);
     out[0] = c.old;
     out[1] = c.operand;
@@ -181,8 +187,9 @@ TEST_CASE("atomics return the old value and leave the new one") {
     CHECK(out[0] == c.expected);
     CHECK(out[2] == c.old);
     out[0] = c.old;
-    run_body("ld.global.u64 %d5, [%d0+8]; cvt.u32.u64 %r5, %d5; red.relaxed.gpu.global." + name + " [%d0], " + value + ";",
-             out.data);
+    run_body(
+        "ld.global.u64 %d5, [%d0+8]; cvt.u32.u64 %r5, %d5; red.relaxed.gpu.global." + name + " [%d0], " + value + ";",
+        out.data);
     CHECK(out[0] == c.expected);
   }
 }
@@ -190,7 +197,8 @@ TEST_CASE("atomics return the old value and leave the new one") {
 TEST_CASE("compare and swap, on 16, 32 and 64 bits") {
   DeviceArray<u64> out(2, 0);
   out[0] = 5;
-  run_body("atom.global.cas.b64 %d3, [%d0], 5, 8; atom.global.cas.b64 %d4, [%d0], 5, 9; st.global.u64 [%d0+8], %d4;", out.data);
+  run_body("atom.global.cas.b64 %d3, [%d0], 5, 8; atom.global.cas.b64 %d4, [%d0], 5, 9; st.global.u64 [%d0+8], %d4;",
+           out.data);
   CHECK(out[0] == 8);
   CHECK(out[1] == 8);
   run_body("mov.u16 %h1, 8; mov.u16 %h2, 3; atom.global.cas.b16 %h3, [%d0], %h1, %h2;", out.data);
@@ -201,10 +209,12 @@ TEST_CASE("compare and swap, on 16, 32 and 64 bits") {
 
 TEST_CASE("all threads of many blocks meet in an atomic, in global and in shared memory") {
   DeviceArray<u32> out(2, 0);
-  run_body(".shared .u32 s;\nsetp.eq.u32 %p1, %r0, 0; @%p1 st.shared.u32 [s], 0; bar.sync 0; atom.shared.add.u32 %r1, [s], 2;\n"
-           "bar.sync 0; ld.shared.u32 %r2, [s]; red.global.add.u32 [%d0], 1;\n"
-           "setp.eq.u32 %p1, %r0, 69; @%p1 red.global.add.u32 [%d0+4], %r2;",
-           out.data, nullptr, {{3, 2}, {70}});
+  run_body(
+      ".shared .u32 s;\nsetp.eq.u32 %p1, %r0, 0; @%p1 st.shared.u32 [s], 0; bar.sync 0; atom.shared.add.u32 %r1, [s], "
+      "2;\n"
+      "bar.sync 0; ld.shared.u32 %r2, [s]; red.global.add.u32 [%d0], 1;\n"
+      "setp.eq.u32 %p1, %r0, 69; @%p1 red.global.add.u32 [%d0+4], %r2;",
+      out.data, nullptr, {{3, 2}, {70}});
   CHECK(out[0] == 6 * 70);
   CHECK(out[1] == 6 * 140);
 }
@@ -213,10 +223,11 @@ TEST_CASE("cp.async copies, filling with zeros what the source does not give") {
   const std::vector<u32> in{1, 2, 3, 4};
   const DeviceArray<u32> source(in);
   DeviceArray<u32> out(4, 0);
-  run_body(".shared .align 16 .b8 s[32];\nmov.u32 %r1, s; cp.async.cg.shared.global [%r1+16], [%d1], 16, 8;\n"
-           "cp.async.commit_group; cp.async.wait_group 0;\n"
-           "ld.shared.v4.u32 {%r2, %r3, %r4, %r5}, [s+16]; st.global.v4.u32 [%d0], {%r2, %r3, %r4, %r5};",
-           out.data, source.data);
+  run_body(
+      ".shared .align 16 .b8 s[32];\nmov.u32 %r1, s; cp.async.cg.shared.global [%r1+16], [%d1], 16, 8;\n"
+      "cp.async.commit_group; cp.async.wait_group 0;\n"
+      "ld.shared.v4.u32 {%r2, %r3, %r4, %r5}, [s+16]; st.global.v4.u32 [%d0], {%r2, %r3, %r4, %r5};",
+      out.data, source.data);
   CHECK(out.values() == std::vector<u32>{1, 2, 0, 0});
 }
 
@@ -224,15 +235,16 @@ TEST_CASE("a bulk copy completes an mbarrier that expects its bytes") {
   const std::vector<u32> in{1, 2, 3, 4};
   const DeviceArray<u32> source(in);
   DeviceArray<u32> out(64, 0);
-  run_body(".shared .align 16 .b8 s[16];\n.shared .align 8 .b8 b[8];\n"
-           "mov.u32 %r1, s; mov.u32 %r2, b; setp.ne.u32 %p1, %r0, 0; @%p1 bra WAIT;\n"
-           "mbarrier.init.shared::cta.b64 [%r2], 1;\n"
-           "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%d1], 16, [%r2];\n"
-           "mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%r2], 16;\n"
-           "WAIT: bar.sync 0;\n"
-           "AGAIN: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r2], 0; @!%p2 bra AGAIN;\n"
-           "ld.shared.u32 %r3, [s+8]; mul.wide.u32 %d3, %r0, 4; add.s64 %d3, %d3, %d0; st.global.u32 [%d3], %r3;",
-           out.data, source.data, {{}, {64}});
+  run_body(
+      ".shared .align 16 .b8 s[16];\n.shared .align 8 .b8 b[8];\n"
+      "mov.u32 %r1, s; mov.u32 %r2, b; setp.ne.u32 %p1, %r0, 0; @%p1 bra WAIT;\n"
+      "mbarrier.init.shared::cta.b64 [%r2], 1;\n"
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%d1], 16, [%r2];\n"
+      "mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%r2], 16;\n"
+      "WAIT: bar.sync 0;\n"
+      "AGAIN: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r2], 0; @!%p2 bra AGAIN;\n"
+      "ld.shared.u32 %r3, [s+8]; mul.wide.u32 %d3, %r0, 4; add.s64 %d3, %d3, %d0; st.global.u32 [%d3], %r3;",
+      out.data, source.data, {{}, {64}});
   for (u32 i = 0; i < 64; ++i) CHECK(out[i] == 3);
 }
 
@@ -251,14 +263,15 @@ TEST_CASE("an mbarrier lets threads wait for the arrivals of other warps, phase 
 TEST_CASE("an access out of bounds is reported with all that is known of it") {
   DeviceArray<u32> out(100, 0);
   const std::string fault = fault_of([&] {
-    run_body("mov.u32 %r1, %ctaid.x; mad.lo.u32 %r2, %r1, 32, %r0; mul.wide.u32 %d3, %r2, 4; add.s64 %d3, %d3, %d0;\n"
-             "st.global.u32 [%d3], 1;",
-             out.data, nullptr, {{4}, {32}});
+    run_body(
+        "mov.u32 %r1, %ctaid.x; mad.lo.u32 %r2, %r1, 32, %r0; mul.wide.u32 %d3, %r2, 4; add.s64 %d3, %d3, %d0;\n"
+        "st.global.u32 [%d3], 1;",
+        out.data, nullptr, {{4}, {32}});
   });
-  CHECK(fault == "out of bounds global store of 4 bytes at " +
-                     hexadecimal(reinterpret_cast<std::uintptr_t>(out.data + 100)) +
-                     " (0 bytes past the end of an allocation of 400 bytes): st.global.u32 at PTX line 11 in kernel k, block "
-                     "(3,0,0), thread (4,0,0)");
+  CHECK(fault ==
+        "out of bounds global store of 4 bytes at " + hexadecimal(reinterpret_cast<std::uintptr_t>(out.data + 100)) +
+            " (0 bytes past the end of an allocation of 400 bytes): st.global.u32 at PTX line 11 in kernel k, block "
+            "(3,0,0), thread (4,0,0)");
 }
 
 TEST_CASE("each kind of wrong access has its sentence") {
@@ -278,12 +291,15 @@ TEST_CASE("each kind of wrong access has its sentence") {
   CHECK(mentions(fault(".local .align 8 .b8 l[16];\nst.local.u32 [l+16], 1;"),
                  "out of bounds local store of 4 bytes at 0x10 (there are 16 bytes)"));
   CHECK(mentions(fault(".local .align 8 .b8 l[16];\nst.local.u32 [l+2], 1;"), "misaligned access of 4 bytes at 0x2"));
-  CHECK(mentions(fault("mov.b64 %d3, k_param_0; ld.param.u64 %d4, [%d3+16];"), "out of bounds parameter load of 8 bytes at 0x10"));
+  CHECK(mentions(fault("mov.b64 %d3, k_param_0; ld.param.u64 %d4, [%d3+16];"),
+                 "out of bounds parameter load of 8 bytes at 0x10"));
   CHECK(mentions(fault(shared + "cp.async.ca.shared.global [%r1], [%d0+16], 4;"), "out of bounds global load"));
-  CHECK(mentions(fault(shared + "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%d0], 8, [%r1];"),
-                 "misaligned access of 16 bytes"));
-  CHECK(mentions(fault(shared + "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%d0], 16, [%r1];"),
-                 "out of bounds shared bulk copy of 16 bytes to 0x0"));
+  CHECK(mentions(
+      fault(shared + "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%d0], 8, [%r1];"),
+      "misaligned access of 16 bytes"));
+  CHECK(mentions(
+      fault(shared + "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%d0], 16, [%r1];"),
+      "out of bounds shared bulk copy of 16 bytes to 0x0"));
   CHECK(mentions(fault(".shared .align 16 .b8 t[32];\nmov.u32 %r1, t;"
                        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%d0], 32, [%r1];"),
                  "out of bounds global bulk copy of 32 bytes"));

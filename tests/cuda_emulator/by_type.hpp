@@ -16,10 +16,14 @@ Instruction::Execute by_integer(Type type) {
   if (type.floating() || type.packed) return nullptr;
   const bool is_signed = type.kind == Kind::signed_integer;
   switch (type.bits) {
-    case 16: return is_signed ? &Form::template run<std::int16_t> : &Form::template run<std::uint16_t>;
-    case 32: return is_signed ? &Form::template run<std::int32_t> : &Form::template run<std::uint32_t>;
-    case 64: return is_signed ? &Form::template run<std::int64_t> : &Form::template run<std::uint64_t>;
-    default: return nullptr;
+    case 16:
+      return is_signed ? &Form::template run<std::int16_t> : &Form::template run<std::uint16_t>;
+    case 32:
+      return is_signed ? &Form::template run<std::int32_t> : &Form::template run<std::uint32_t>;
+    case 64:
+      return is_signed ? &Form::template run<std::int64_t> : &Form::template run<std::uint64_t>;
+    default:
+      return nullptr;
   }
 }
 
@@ -29,10 +33,14 @@ Instruction::Execute by_scalar_real(Type type) {
   if (type.packed) return nullptr;
   if (type.kind == Kind::bfloat) return &Form::template run<BFloat>;
   switch (type.kind == Kind::real ? type.bits : 0) {
-    case 16: return &Form::template run<Half>;
-    case 32: return &Form::template run<float>;
-    case 64: return &Form::template run<double>;
-    default: return nullptr;
+    case 16:
+      return &Form::template run<Half>;
+    case 32:
+      return &Form::template run<float>;
+    case 64:
+      return &Form::template run<double>;
+    default:
+      return nullptr;
   }
 }
 

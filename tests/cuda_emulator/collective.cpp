@@ -19,24 +19,36 @@ struct Inputs {
 
 Inputs inputs_of(Opcode op) {
   switch (op) {
-    case Opcode::shuffle: return {2, 3, 4, 5};
-    case Opcode::vote: return {1, -1, -1, 2};
-    case Opcode::match: return {2, -1, -1, 3};
-    case Opcode::reduce: return {1, -1, -1, 2};
-    case Opcode::elect: return {-1, -1, -1, 2};
-    default: return {-1, -1, -1, 0};
+    case Opcode::shuffle:
+      return {2, 3, 4, 5};
+    case Opcode::vote:
+      return {1, -1, -1, 2};
+    case Opcode::match:
+      return {2, -1, -1, 3};
+    case Opcode::reduce:
+      return {1, -1, -1, 2};
+    case Opcode::elect:
+      return {-1, -1, -1, 2};
+    default:
+      return {-1, -1, -1, 0};
   }
 }
 
 std::uint32_t reduced(Update operation, bool is_signed, std::uint32_t a, std::uint32_t b) {
   const bool smaller = is_signed ? static_cast<std::int32_t>(a) < static_cast<std::int32_t>(b) : a < b;
   switch (operation) {
-    case Update::add: return a + b;
-    case Update::minimum: return smaller ? a : b;
-    case Update::maximum: return smaller ? b : a;
-    case Update::conjunction: return a & b;
-    case Update::disjunction: return a | b;
-    default: return a ^ b;
+    case Update::add:
+      return a + b;
+    case Update::minimum:
+      return smaller ? a : b;
+    case Update::maximum:
+      return smaller ? b : a;
+    case Update::conjunction:
+      return a & b;
+    case Update::disjunction:
+      return a | b;
+    default:
+      return a ^ b;
   }
 }
 
@@ -50,7 +62,8 @@ void Warp::gather(const Instruction& in, std::uint32_t pc, std::uint32_t lanes) 
     waiting = {pc, static_cast<std::uint32_t>(input(inputs.mask)), input(inputs.value),
                static_cast<std::uint32_t>(input(inputs.second)), static_cast<std::uint32_t>(input(inputs.third))};
     if (in.type.bits < 64) waiting.value &= 0xffffffff;
-    if (!(waiting.mask >> lane & 1)) fail("wrong mask: a lane is not in its own mask " + hexadecimal(waiting.mask), in, lane);
+    if (!(waiting.mask >> lane & 1))
+      fail("wrong mask: a lane is not in its own mask " + hexadecimal(waiting.mask), in, lane);
   });
   at_collective_ |= lanes;
 }
@@ -68,11 +81,13 @@ std::uint32_t Warp::complete_collectives() {
       const Instruction& other = kernel_.code[waiting_[lane].pc];
       if (waiting_[lane].mask != mask) {
         fail("wrong mask: lanes of one collective name " + hexadecimal(mask) + " and " +
-                 hexadecimal(waiting_[lane].mask), other, lane);
+                 hexadecimal(waiting_[lane].mask),
+             other, lane);
       }
       if (other.op != in.op || other.mode != in.mode) {
-        fail("mismatch: lanes of mask " + hexadecimal(mask) + " wait in " + std::string(kernel_.sources[in.source].text) +
-                 " and here", other, lane);
+        fail("mismatch: lanes of mask " + hexadecimal(mask) + " wait in " +
+                 std::string(kernel_.sources[in.source].text) + " and here",
+             other, lane);
       }
     });
     finish(lanes);
@@ -121,10 +136,18 @@ std::uint64_t Warp::result_of(const Instruction& in, int lane, std::uint32_t lan
       const int greatest = (lane & segment) | (clamp & ~segment), least = lane & segment;
       int source = 0;
       switch (static_cast<Shuffle>(in.mode)) {
-        case Shuffle::up: source = lane - b; break;
-        case Shuffle::down: source = lane + b; break;
-        case Shuffle::butterfly: source = lane ^ b; break;
-        case Shuffle::index: source = least | (b & ~segment); break;
+        case Shuffle::up:
+          source = lane - b;
+          break;
+        case Shuffle::down:
+          source = lane + b;
+          break;
+        case Shuffle::butterfly:
+          source = lane ^ b;
+          break;
+        case Shuffle::index:
+          source = least | (b & ~segment);
+          break;
       }
       predicate = static_cast<Shuffle>(in.mode) == Shuffle::up ? source >= greatest : source <= greatest;
       if (!predicate) source = lane;
@@ -134,10 +157,14 @@ std::uint64_t Warp::result_of(const Instruction& in, int lane, std::uint32_t lan
     case Opcode::vote: {
       const std::uint32_t ballot = agreeing(1);
       switch (static_cast<Vote>(in.mode)) {
-        case Vote::all: return ballot == lanes;
-        case Vote::any: return ballot != 0;
-        case Vote::uniform: return ballot == lanes || ballot == 0;
-        default: return ballot;
+        case Vote::all:
+          return ballot == lanes;
+        case Vote::any:
+          return ballot != 0;
+        case Vote::uniform:
+          return ballot == lanes || ballot == 0;
+        default:
+          return ballot;
       }
     }
     case Opcode::match: {

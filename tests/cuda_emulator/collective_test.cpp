@@ -37,12 +37,14 @@ TEST_CASE("shfl in four modes, over the warp and over segments") {
     for (const int distance : {0, 1, 3, 7, 31}) {
       CAPTURE(distance);
       const auto d = static_cast<u32>(distance);
-      const auto up = shuffled("up", d, segment), down = shuffled("down", d, clamp), butterfly = shuffled("bfly", d, clamp),
-                 index = shuffled("idx", d, clamp);
+      const auto up = shuffled("up", d, segment), down = shuffled("down", d, clamp),
+                 butterfly = shuffled("bfly", d, clamp), index = shuffled("idx", d, clamp);
       for (int lane = 0; lane < 32; ++lane) {
         CAPTURE(lane);
         const int first = lane / width * width, last = first + width - 1, partner = lane ^ distance;
-        auto expected = [&](int source, bool in_range) { return value_and_predicate(in_range ? source : lane, in_range); };
+        auto expected = [&](int source, bool in_range) {
+          return value_and_predicate(in_range ? source : lane, in_range);
+        };
         CHECK(up[lane] == expected(lane - distance, lane - distance >= first));
         CHECK(down[lane] == expected(lane + distance, lane + distance <= last));
         CHECK(butterfly[lane] == expected(partner, partner <= last));
@@ -55,7 +57,8 @@ TEST_CASE("shfl in four modes, over the warp and over segments") {
 TEST_CASE("shfl works on a part of the warp, and a lane outside gives nothing known") {
   const auto got = each_thread(
       "mov.u64 %d9, 7; setp.lt.u32 %p1, %r0, 4; @!%p1 bra END; add.u32 %r1, %r0, 100;\n"
-      "shfl.sync.idx.b32 %r2, %r1, %r0, 31, 0xf; shfl.sync.down.b32 %r3, %r1, 2, 31, 0xf; mov.b64 %d9, {%r2, %r3};\nEND:");
+      "shfl.sync.idx.b32 %r2, %r1, %r0, 31, 0xf; shfl.sync.down.b32 %r3, %r1, 2, 31, 0xf; mov.b64 %d9, {%r2, "
+      "%r3};\nEND:");
   for (u32 lane = 0; lane < 32; ++lane) {
     const u64 below = lane < 2 ? 102 + lane : 0xdeadbeef;
     CHECK(got[lane] == (lane < 4 ? (below << 32 | (100 + lane)) : 7));
@@ -86,8 +89,9 @@ TEST_CASE("vote in four modes") {
 
 TEST_CASE("match finds the lanes of the same value") {
   const auto any = each_thread(number_text + "match.any.sync.b32 %r2, %r1, 0xffffffff; cvt.u64.u32 %d9, %r2;");
-  const auto wide = each_thread(number_text + "mov.b64 %d3, {%r0, %r1}; shr.u64 %d3, %d3, 32;\n"
-                                              "match.any.sync.b64 %r2, %d3, 0xffffffff; cvt.u64.u32 %d9, %r2;");
+  const auto wide = each_thread(number_text +
+                                "mov.b64 %d3, {%r0, %r1}; shr.u64 %d3, %d3, 32;\n"
+                                "match.any.sync.b64 %r2, %d3, 0xffffffff; cvt.u64.u32 %d9, %r2;");
   for (u32 lane = 0; lane < 32; ++lane) {
     u32 expected = 0;
     for (u32 other = 0; other < 32; ++other) expected |= static_cast<u32>(number(other) == number(lane)) << other;
@@ -95,7 +99,8 @@ TEST_CASE("match finds the lanes of the same value") {
     CHECK(wide[lane] == expected);
   }
   auto all = [](const std::string& value) {
-    return each_thread(value + " match.all.sync.b32 %r2|%p1, %r1, 0xffffffff; selp.u32 %r3, 1, 0, %p1; mov.b64 %d9, {%r2, %r3};")[9];
+    return each_thread(
+        value + " match.all.sync.b32 %r2|%p1, %r1, 0xffffffff; selp.u32 %r3, 1, 0, %p1; mov.b64 %d9, {%r2, %r3};")[9];
   };
   CHECK(all("mov.u32 %r1, 5;") == (u64{1} << 32 | 0xffffffff));
   CHECK(all("mov.u32 %r1, %r0;") == 0);
@@ -124,17 +129,20 @@ TEST_CASE("redux reduces over the lanes of its mask") {
   CHECK(reduce("xor.b32") == parity);
   // With sign, lane 0 is below zero and all others are above.
   const std::string sign = "setp.eq.u32 %p1, %r0, 0; selp.u32 %r1, 0xfffffff6, 4, %p1; ";
-  CHECK(each_thread(sign + "redux.sync.min.s32 %r2, %r1, 0xffffffff; cvt.s64.s32 %d9, %r2;")[8] == static_cast<u64>(-10));
+  CHECK(each_thread(sign + "redux.sync.min.s32 %r2, %r1, 0xffffffff; cvt.s64.s32 %d9, %r2;")[8] ==
+        static_cast<u64>(-10));
   CHECK(each_thread(sign + "redux.sync.max.s32 %r2, %r1, 0xffffffff; cvt.s64.s32 %d9, %r2;")[8] == 4);
 }
 
 TEST_CASE("elect chooses one lane of the mask, activemask knows the lanes of a branch") {
   const auto elected = each_thread(
-      "mov.u64 %d9, 7; setp.lt.u32 %p1, %r0, 3; @%p1 bra END; elect.sync %r1|%p2, 0xfffffff8; selp.u32 %r2, 1, 0, %p2;\n"
+      "mov.u64 %d9, 7; setp.lt.u32 %p1, %r0, 3; @%p1 bra END; elect.sync %r1|%p2, 0xfffffff8; selp.u32 %r2, 1, 0, "
+      "%p2;\n"
       "mov.b64 %d9, {%r1, %r2};\nEND:");
   for (u32 lane = 3; lane < 32; ++lane) CHECK(elected[lane] == (u64{lane == 3} << 32 | 3));
-  const auto active = each_thread("setp.lt.u32 %p1, %r0, 10; @%p1 bra LOW; activemask.b32 %r1; bra END;\n"
-                                  "LOW: activemask.b32 %r1;\nEND: cvt.u64.u32 %d9, %r1;");
+  const auto active = each_thread(
+      "setp.lt.u32 %p1, %r0, 10; @%p1 bra LOW; activemask.b32 %r1; bra END;\n"
+      "LOW: activemask.b32 %r1;\nEND: cvt.u64.u32 %d9, %r1;");
   for (u32 lane = 0; lane < 32; ++lane) CHECK(active[lane] == (lane < 10 ? 0x3ff : 0xfffffc00));
 }
 
@@ -155,20 +163,24 @@ TEST_CASE("lanes may meet in a collective from different branches") {
 }
 
 TEST_CASE("lanes that have exited are not waited for") {
-  const auto got = each_thread("mov.u64 %d9, 0; setp.ge.u32 %p1, %r0, 20; @%p1 bra END;\n"
-                               "vote.sync.ballot.b32 %r1, %p1, 0xffffffff; not.b32 %r1, %r1; cvt.u64.u32 %d9, %r1;\n"
-                               "st.global.u64 [%d2], %d9; ret;\nEND: st.global.u64 [%d2], %d9; exit;");
+  const auto got = each_thread(
+      "mov.u64 %d9, 0; setp.ge.u32 %p1, %r0, 20; @%p1 bra END;\n"
+      "vote.sync.ballot.b32 %r1, %p1, 0xffffffff; not.b32 %r1, %r1; cvt.u64.u32 %d9, %r1;\n"
+      "st.global.u64 [%d2], %d9; ret;\nEND: st.global.u64 [%d2], %d9; exit;");
   for (u32 lane = 0; lane < 20; ++lane) CHECK(got[lane] == 0xffffffff);
   // A block of 40 threads: the last warp has eight.
-  const auto part = each_thread("setp.ge.u32 %p1, %r0, 0; vote.sync.ballot.b32 %r1, %p1, 0xffffffff; cvt.u64.u32 %d9, %r1;", 40);
+  const auto part =
+      each_thread("setp.ge.u32 %p1, %r0, 0; vote.sync.ballot.b32 %r1, %p1, 0xffffffff; cvt.u64.u32 %d9, %r1;", 40);
   CHECK(part[39] == 0xff);
   CHECK(part[0] == 0xffffffff);
 }
 
 TEST_CASE("wrong masks and lanes that do not come are reported") {
   auto fault = [](const std::string& body) { return fault_of([&] { each_thread(body + "\nmov.u64 %d9, 0;"); }); };
-  CHECK(mentions(fault("bar.warp.sync 0xfffffffe;"), "wrong mask: a lane is not in its own mask 0xfffffffe: bar.warp.sync"));
-  CHECK(mentions(fault("setp.lt.u32 %p1, %r0, 16; selp.u32 %r1, 0xffffffff, 0xffff0000, %p1; shfl.sync.idx.b32 %r2, %r0, 0, 31, %r1;"),
+  CHECK(mentions(fault("bar.warp.sync 0xfffffffe;"),
+                 "wrong mask: a lane is not in its own mask 0xfffffffe: bar.warp.sync"));
+  CHECK(mentions(fault("setp.lt.u32 %p1, %r0, 16; selp.u32 %r1, 0xffffffff, 0xffff0000, %p1; shfl.sync.idx.b32 %r2, "
+                       "%r0, 0, 31, %r1;"),
                  "wrong mask: lanes of one collective name"));
   CHECK(mentions(fault("setp.lt.u32 %p1, %r0, 16; @%p1 bra LOW; vote.sync.ballot.b32 %r1, %p1, 0xffffffff; bra END;\n"
                        "LOW: shfl.sync.bfly.b32 %r2, %r0, 16, 31, 0xffffffff;\nEND:"),
@@ -176,6 +188,7 @@ TEST_CASE("wrong masks and lanes that do not come are reported") {
   const std::string deadlock = fault(
       "setp.lt.u32 %p1, %r0, 16; @%p1 bra LOW; bar.sync 0; bra END;\n"
       "LOW: shfl.sync.bfly.b32 %r2, %r0, 16, 31, 0xffffffff;\nEND:");
-  CHECK(mentions(deadlock, "deadlock: of 32 threads 16 wait at a barrier and 16 in a warp for lanes that do not come (mask "
-                           "0xffffffff): shfl.sync.bfly.b32"));
+  CHECK(mentions(deadlock,
+                 "deadlock: of 32 threads 16 wait at a barrier and 16 in a warp for lanes that do not come (mask "
+                 "0xffffffff): shfl.sync.bfly.b32"));
 }

@@ -25,10 +25,14 @@ void combine(char* registers, const Instruction& in, uint32_t result, uint32_t l
   const uint32_t c = read_predicate(registers, in[4]);
   auto with_c = [&](uint32_t bits) {
     switch (static_cast<Combination>(in.mode >> combination_shift)) {
-      case Combination::conjunction: return bits & c;
-      case Combination::disjunction: return bits | c;
-      case Combination::exclusive: return bits ^ c;
-      default: return bits;
+      case Combination::conjunction:
+        return bits & c;
+      case Combination::disjunction:
+        return bits | c;
+      case Combination::exclusive:
+        return bits ^ c;
+      default:
+        return bits;
     }
   };
   const uint32_t first = with_c(result), second = with_c(~result);
@@ -61,12 +65,18 @@ struct Classify {
     const uint32_t result = select_lanes<T>(registers, in, 1, lanes, [=](T value) {
       const auto x = computed(value, false);
       switch (wanted) {
-        case Class::finite: return std::isfinite(x);
-        case Class::infinite: return std::isinf(x);
-        case Class::number: return !std::isnan(x);
-        case Class::not_a_number: return std::isnan(x);
-        case Class::normal: return std::isnormal(x);
-        default: return std::fpclassify(x) == FP_SUBNORMAL;
+        case Class::finite:
+          return std::isfinite(x);
+        case Class::infinite:
+          return std::isinf(x);
+        case Class::number:
+          return !std::isnan(x);
+        case Class::not_a_number:
+          return std::isnan(x);
+        case Class::normal:
+          return std::isnormal(x);
+        default:
+          return std::fpclassify(x) == FP_SUBNORMAL;
       }
     });
     write_predicate(registers, in[0], result, lanes);
@@ -106,7 +116,7 @@ Arithmetic select_setp(Mnemonic& mnemonic, Instruction& in) {
 
 Arithmetic select_testp(Mnemonic& mnemonic, Instruction& in) {
   static constexpr std::pair<std::string_view, Class> classes[] = {
-      {"finite", Class::finite},   {"infinite", Class::infinite}, {"number", Class::number},
+      {"finite", Class::finite},           {"infinite", Class::infinite}, {"number", Class::number},
       {"notanumber", Class::not_a_number}, {"normal", Class::normal},     {"subnormal", Class::subnormal}};
   const auto wanted = mnemonic.choose(classes);
   if (!wanted) return {};

@@ -20,10 +20,14 @@ inline constexpr bool is_real = !std::is_integral_v<T>;
 
 double integral(double x, Rounding rounding) {
   switch (rounding) {
-    case Rounding::nearest: return std::nearbyint(x);
-    case Rounding::zero: return std::trunc(x);
-    case Rounding::down: return std::floor(x);
-    default: return std::ceil(x);
+    case Rounding::nearest:
+      return std::nearbyint(x);
+    case Rounding::zero:
+      return std::trunc(x);
+    case Rounding::down:
+      return std::floor(x);
+    default:
+      return std::ceil(x);
   }
 }
 
@@ -71,7 +75,8 @@ D integer_to_real(S value, const Instruction& in) {
     // What does not fit a double is rounded to odd, so that rounding it once more to 16 bits is right.
     if constexpr (sizeof(S) == 8) {
       constexpr S low = 0x7ff;
-      const bool fits = std::cmp_less_equal(value, int64_t{1} << 53) && std::cmp_greater_equal(value, -(int64_t{1} << 53));
+      const bool fits =
+          std::cmp_less_equal(value, int64_t{1} << 53) && std::cmp_greater_equal(value, -(int64_t{1} << 53));
       if (!fits && (value & low) != 0) value = static_cast<S>((value & ~low) | (low + 1));
     }
     return finished<D>(static_cast<double>(value), in.flush, in.saturate);
@@ -131,8 +136,10 @@ void run_packed(char* registers, const Instruction& in, uint32_t lanes) {
 template <class D>
 Instruction::Execute from(Type type) {
   switch (type.kind) {
-    case Kind::bfloat: return &run<D, BFloat>;
-    case Kind::real: return type.bits == 16 ? &run<D, Half> : type.bits == 32 ? &run<D, float> : &run<D, double>;
+    case Kind::bfloat:
+      return &run<D, BFloat>;
+    case Kind::real:
+      return type.bits == 16 ? &run<D, Half> : type.bits == 32 ? &run<D, float> : &run<D, double>;
     case Kind::signed_integer:
       return type.bits == 8    ? &run<D, std::int8_t>
              : type.bits == 16 ? &run<D, std::int16_t>
@@ -143,14 +150,17 @@ Instruction::Execute from(Type type) {
              : type.bits == 16 ? &run<D, std::uint16_t>
              : type.bits == 32 ? &run<D, uint32_t>
                                : &run<D, uint64_t>;
-    default: return nullptr;
+    default:
+      return nullptr;
   }
 }
 
 Instruction::Execute select(Type to, Type type) {
   switch (to.kind) {
-    case Kind::bfloat: return from<BFloat>(type);
-    case Kind::real: return to.bits == 16 ? from<Half>(type) : to.bits == 32 ? from<float>(type) : from<double>(type);
+    case Kind::bfloat:
+      return from<BFloat>(type);
+    case Kind::real:
+      return to.bits == 16 ? from<Half>(type) : to.bits == 32 ? from<float>(type) : from<double>(type);
     case Kind::signed_integer:
       return to.bits == 8    ? from<std::int8_t>(type)
              : to.bits == 16 ? from<std::int16_t>(type)
@@ -161,7 +171,8 @@ Instruction::Execute select(Type to, Type type) {
              : to.bits == 16 ? from<std::uint16_t>(type)
              : to.bits == 32 ? from<uint32_t>(type)
                              : from<uint64_t>(type);
-    default: return nullptr;
+    default:
+      return nullptr;
   }
 }
 

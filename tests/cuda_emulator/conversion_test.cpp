@@ -55,8 +55,8 @@ TEST_CASE("floating-point numbers become integers in the direction asked for") {
     double value;
     i32 expected;
   };
-  const Case cases[] = {{"rzi", 2.7, 2},  {"rzi", -2.7, -2}, {"rni", 2.5, 2},   {"rni", 3.5, 4},  {"rni", -2.5, -2},
-                        {"rmi", 2.7, 2},  {"rmi", -2.1, -3}, {"rpi", 2.1, 3},   {"rpi", -2.7, -2}};
+  const Case cases[] = {{"rzi", 2.7, 2}, {"rzi", -2.7, -2}, {"rni", 2.5, 2}, {"rni", 3.5, 4},  {"rni", -2.5, -2},
+                        {"rmi", 2.7, 2}, {"rmi", -2.1, -3}, {"rpi", 2.1, 3}, {"rpi", -2.7, -2}};
   for (const Case& c : cases) {
     CAPTURE(c.direction);
     CAPTURE(c.value);
@@ -64,7 +64,8 @@ TEST_CASE("floating-point numbers become integers in the direction asked for") {
     CHECK(evaluate<i32>("cvt." + direction + ".s32.f64 %o, %a;", c.value) == c.expected);
     CHECK(evaluate<i32>("cvt." + direction + ".s32.f32 %o, %a;", static_cast<float>(c.value)) == c.expected);
     CHECK(evaluate<i64>("cvt." + direction + ".s64.f64 %o, %a;", c.value) == c.expected);
-    CHECK(evaluate<float>("cvt." + direction + ".f32.f32 %o, %a;", static_cast<float>(c.value)) == static_cast<float>(c.expected));
+    CHECK(evaluate<float>("cvt." + direction + ".f32.f32 %o, %a;", static_cast<float>(c.value)) ==
+          static_cast<float>(c.expected));
     CHECK(evaluate<double>("cvt." + direction + ".f64.f64 %o, %a;", c.value) == c.expected);
   }
 }
@@ -97,8 +98,8 @@ TEST_CASE("integers become floating-point numbers, rounded in all four direction
   CHECK(evaluate<double>("cvt.rn.f64.s32 %o, %a;", -7) == -7.0);
   CHECK(evaluate<double>("cvt.rp.f64.u64 %o, %a;", (u64{1} << 53) + 1) == 0x1p53 + 2);
   CHECK(evaluate<double>("cvt.rz.f64.s64 %o, %a;", (i64{1} << 53) + 1) == 0x1p53);
-  CHECK(evaluate<u16>("cvt.rn.f16.s32 %o, %a;", 2049) == 0x6800);         // 2048: the tie goes to even
-  CHECK(evaluate<u16>("cvt.rn.f16.u32 %o, %a;", 100000u) == 0x7c00);      // infinity
+  CHECK(evaluate<u16>("cvt.rn.f16.s32 %o, %a;", 2049) == 0x6800);     // 2048: the tie goes to even
+  CHECK(evaluate<u16>("cvt.rn.f16.u32 %o, %a;", 100000u) == 0x7c00);  // infinity
   CHECK(evaluate<u16>("cvt.rn.bf16.s64 %o, %a;", (i64{1} << 62) + (i64{1} << 54)) == 0x5e80);      // a tie
   CHECK(evaluate<u16>("cvt.rn.bf16.s64 %o, %a;", (i64{1} << 62) + (i64{1} << 54) + 1) == 0x5e81);  // above it
   CHECK(evaluate<u16>("cvt.rn.bf16.s64 %o, %a;", -(i64{1} << 62) - (i64{1} << 54) - 1) == 0xde81);
@@ -123,8 +124,8 @@ TEST_CASE("f32 to bf16 keeps the upper half, rounded") {
     return evaluate<u16>(std::string("cvt.") + direction + ".bf16.f32 %o, %a;", x);
   };
   CHECK(convert(1.0f) == 0x3f80);
-  CHECK(convert(1 + 0x1p-8f) == 0x3f80);               // a tie goes to even
-  CHECK(convert(1 + 0x1p-7f + 0x1p-8f) == 0x3f82);     // so does this one
+  CHECK(convert(1 + 0x1p-8f) == 0x3f80);            // a tie goes to even
+  CHECK(convert(1 + 0x1p-7f + 0x1p-8f) == 0x3f82);  // so does this one
   CHECK(convert(1 + 0x1p-8f + 0x1p-20f) == 0x3f81);
   CHECK(convert(1 + 0x1p-8f + 0x1p-20f, "rz") == 0x3f80);
   CHECK(convert(-1 - 0x1p-8f - 0x1p-20f) == 0xbf81);
@@ -143,7 +144,7 @@ TEST_CASE("f32 to bf16 keeps the upper half, rounded") {
 }
 
 TEST_CASE("f16: normal, subnormal and beyond") {
-  const std::pair<float, u16> exact[] = {{1.0f, 0x3c00},     {-2.5f, 0xc100},   {65504.0f, 0x7bff},
+  const std::pair<float, u16> exact[] = {{1.0f, 0x3c00},     {-2.5f, 0xc100},    {65504.0f, 0x7bff},
                                          {0x1p-14f, 0x0400}, {0x1p-24f, 0x0001}, {infinity, 0x7c00}};
   for (const std::pair<float, u16>& pair : exact) {
     const float number = pair.first;

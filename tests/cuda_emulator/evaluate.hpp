@@ -18,7 +18,8 @@ namespace gatefold::cuda_emulator {
 /// An array on the device.
 template <class T>
 struct DeviceArray {
-  explicit DeviceArray(std::size_t n, T fill = {}) : size(n), data(static_cast<T*>(Memory::device().allocate(n * sizeof(T)))) {
+  explicit DeviceArray(std::size_t n, T fill = {})
+      : size(n), data(static_cast<T*>(Memory::device().allocate(n * sizeof(T)))) {
     for (std::size_t i = 0; i < n; ++i) data[i] = fill;
   }
   explicit DeviceArray(const std::vector<T>& values) : DeviceArray(values.size()) {

@@ -238,9 +238,9 @@ struct InsertField {
 
 enum Carry : std::uint8_t { reads_carry = 1, writes_carry = 2 };
 
-/// Applies add or sub with the carry flag to what `left(lane)` and `right(lane)` give. A subtraction adds the complement
-/// and one, or the flag in place of the one: afterwards the flag says that nothing was borrowed, and nvcc's division of
-/// 128-bit integers, which follows sub.cc with addc, counts on that.
+/// Applies add or sub with the carry flag to what `left(lane)` and `right(lane)` give. A subtraction adds the
+/// complement and one, or the flag in place of the one: afterwards the flag says that nothing was borrowed, and nvcc's
+/// division of 128-bit integers, which follows sub.cc with addc, counts on that.
 template <class T, bool subtract, class Left, class Right>
 void with_carry(char* registers, const Instruction& in, const Operand& flag, uint32_t lanes, Left left, Right right) {
   using U = std::make_unsigned_t<T>;
@@ -289,8 +289,7 @@ struct Wide {
                                    std::conditional_t<std::is_signed_v<T>, std::int64_t, uint64_t>>;
       auto product = [](T a, T b) { return static_cast<D>(D{a} * D{b}); };
       if constexpr (adds) {
-        map_lanes<D, T, T, D>(registers, in, lanes,
-                              [&](T a, T b, D c) { return Add::apply<D>(product(a, b), c); });
+        map_lanes<D, T, T, D>(registers, in, lanes, [&](T a, T b, D c) { return Add::apply<D>(product(a, b), c); });
       } else {
         map_lanes<D, T, T>(registers, in, lanes, product);
       }
@@ -363,13 +362,26 @@ uint32_t permutation_selector(Permutation mode, uint32_t control) {
   for (uint32_t i = 0; i < 4; ++i) {
     uint32_t byte = 0;
     switch (mode) {
-      case Permutation::generic: return control;
-      case Permutation::forward_4_extract: byte = s + i; break;
-      case Permutation::backward_4_extract: byte = (s - i) & 7; break;
-      case Permutation::replicate_8: byte = s; break;
-      case Permutation::edge_clamp_left: byte = std::max(s, i); break;
-      case Permutation::edge_clamp_right: byte = std::min(s, i); break;
-      case Permutation::replicate_16: byte = 2 * (s & 1) + (i & 1); break;
+      case Permutation::generic:
+        return control;
+      case Permutation::forward_4_extract:
+        byte = s + i;
+        break;
+      case Permutation::backward_4_extract:
+        byte = (s - i) & 7;
+        break;
+      case Permutation::replicate_8:
+        byte = s;
+        break;
+      case Permutation::edge_clamp_left:
+        byte = std::max(s, i);
+        break;
+      case Permutation::edge_clamp_right:
+        byte = std::min(s, i);
+        break;
+      case Permutation::replicate_16:
+        byte = 2 * (s & 1) + (i & 1);
+        break;
     }
     selector |= byte << 4 * i;
   }
@@ -412,7 +424,8 @@ Arithmetic select_product(Mnemonic& mnemonic, Instruction& in) {
   const bool adds = mnemonic.root.starts_with("mad");
   if (mnemonic.take("wide")) {
     if (in.type.bits == 64) return {};
-    return adds ? Arithmetic{"wttw", by_integer<Wide<true>>(in.type)} : Arithmetic{"wtt", by_integer<Wide<false>>(in.type)};
+    return adds ? Arithmetic{"wttw", by_integer<Wide<true>>(in.type)}
+                : Arithmetic{"wtt", by_integer<Wide<false>>(in.type)};
   }
   const bool high = mnemonic.take("hi");
   if (!high) mnemonic.take("lo");
@@ -465,7 +478,8 @@ std::optional<Arithmetic> select_integer(Mnemonic& mnemonic, Instruction& in) {
   if (type.floating()) return std::nullopt;
   if (root == "add" || root == "addc") return select_sum<false>(mnemonic, in);
   if (root == "sub" || root == "subc") return select_sum<true>(mnemonic, in);
-  if (root == "mul" || root == "mad" || root == "madc" || root == "mul24" || root == "mad24") return select_product(mnemonic, in);
+  if (root == "mul" || root == "mad" || root == "madc" || root == "mul24" || root == "mad24")
+    return select_product(mnemonic, in);
   if (root == "div") return Arithmetic{"ttt", by_integer<Binary<Divide>>(type)};
   if (root == "rem") return Arithmetic{"ttt", by_integer<Binary<Remainder>>(type)};
   if (root == "min") return Arithmetic{"ttt", by_integer<Binary<Minimum>>(type)};

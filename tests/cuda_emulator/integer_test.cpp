@@ -30,7 +30,8 @@ std::string suffix() {
 template <class T>
 std::vector<T> samples() {
   using L = std::numeric_limits<T>;
-  std::vector<T> values{0, 1, 2, 7, static_cast<T>(-1), static_cast<T>(-3), L::min(), L::max(), static_cast<T>(L::max() - 1)};
+  std::vector<T> values{
+      0, 1, 2, 7, static_cast<T>(-1), static_cast<T>(-3), L::min(), L::max(), static_cast<T>(L::max() - 1)};
   std::mt19937_64 random(5);
   for (int i = 0; i < 3; ++i) values.push_back(static_cast<T>(random()));
   return values;
@@ -161,8 +162,9 @@ TEST_CASE("products chain through the carry flag") {
   // (a 2^32 + b) c, in three words: b c below, a c above it.
   const u32 a = 0xfedcba98, b = 0x76543210, c = 0x89abcdef;
   const unsigned long long low = u64{b} * c, high = u64{a} * c + (low >> 32);
-  const std::string chain = "mul.lo.u32 %t0, %b, %c; mul.hi.u32 %t1, %b, %c; mad.lo.cc.u32 %t1, %a, %c, %t1;\n"
-                            "madc.hi.u32 %t2, %a, %c, 0; mov.u32 %o, ";
+  const std::string chain =
+      "mul.lo.u32 %t0, %b, %c; mul.hi.u32 %t1, %b, %c; mad.lo.cc.u32 %t1, %a, %c, %t1;\n"
+      "madc.hi.u32 %t2, %a, %c, 0; mov.u32 %o, ";
   CHECK(evaluate<u32>(chain + "%t0;", a, b, c) == static_cast<u32>(low));
   CHECK(evaluate<u32>(chain + "%t1;", a, b, c) == static_cast<u32>(high));
   CHECK(evaluate<u32>(chain + "%t2;", a, b, c) == static_cast<u32>(high >> 32));

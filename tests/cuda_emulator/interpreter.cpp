@@ -49,29 +49,75 @@ void Warp::reset() {
       const std::uint32_t thread = index_ * warp_size + lane, bit = 1u << lane;
       std::uint32_t value = 0;
       switch (row.special) {
-        case Special::tid_x: value = thread % extent.x; break;
-        case Special::tid_y: value = thread / extent.x % extent.y; break;
-        case Special::tid_z: value = thread / extent.x / extent.y; break;
-        case Special::ntid_x: value = extent.x; break;
-        case Special::ntid_y: value = extent.y; break;
-        case Special::ntid_z: value = extent.z; break;
-        case Special::ctaid_x: value = here.x; break;
-        case Special::ctaid_y: value = here.y; break;
-        case Special::ctaid_z: value = here.z; break;
-        case Special::nctaid_x: value = launch.grid.x; break;
-        case Special::nctaid_y: value = launch.grid.y; break;
-        case Special::nctaid_z: value = launch.grid.z; break;
-        case Special::laneid: value = lane; break;
-        case Special::warpid: value = index_; break;
-        case Special::nwarpid: value = 32; break;
-        case Special::smid: value = 0; break;
-        case Special::nsmid: value = 1; break;
-        case Special::lanemask_eq: value = bit; break;
-        case Special::lanemask_lt: value = bit - 1; break;
-        case Special::lanemask_le: value = bit | (bit - 1); break;
-        case Special::lanemask_gt: value = ~(bit | (bit - 1)); break;
-        case Special::lanemask_ge: value = ~(bit - 1); break;
-        case Special::dynamic_smem_size: value = static_cast<std::uint32_t>(launch.shared_bytes); break;
+        case Special::tid_x:
+          value = thread % extent.x;
+          break;
+        case Special::tid_y:
+          value = thread / extent.x % extent.y;
+          break;
+        case Special::tid_z:
+          value = thread / extent.x / extent.y;
+          break;
+        case Special::ntid_x:
+          value = extent.x;
+          break;
+        case Special::ntid_y:
+          value = extent.y;
+          break;
+        case Special::ntid_z:
+          value = extent.z;
+          break;
+        case Special::ctaid_x:
+          value = here.x;
+          break;
+        case Special::ctaid_y:
+          value = here.y;
+          break;
+        case Special::ctaid_z:
+          value = here.z;
+          break;
+        case Special::nctaid_x:
+          value = launch.grid.x;
+          break;
+        case Special::nctaid_y:
+          value = launch.grid.y;
+          break;
+        case Special::nctaid_z:
+          value = launch.grid.z;
+          break;
+        case Special::laneid:
+          value = lane;
+          break;
+        case Special::warpid:
+          value = index_;
+          break;
+        case Special::nwarpid:
+          value = 32;
+          break;
+        case Special::smid:
+          value = 0;
+          break;
+        case Special::nsmid:
+          value = 1;
+          break;
+        case Special::lanemask_eq:
+          value = bit;
+          break;
+        case Special::lanemask_lt:
+          value = bit - 1;
+          break;
+        case Special::lanemask_le:
+          value = bit | (bit - 1);
+          break;
+        case Special::lanemask_gt:
+          value = ~(bit | (bit - 1));
+          break;
+        case Special::lanemask_ge:
+          value = ~(bit - 1);
+          break;
+        case Special::dynamic_smem_size:
+          value = static_cast<std::uint32_t>(launch.shared_bytes);
+          break;
         case Special::total_smem_size:
           value = static_cast<std::uint32_t>(kernel_.shared_bytes + launch.shared_bytes);
           break;
@@ -82,7 +128,8 @@ void Warp::reset() {
   if (local_) std::memset(local_.get(), 0xCB, local_bytes_ * warp_size);
   alive_ = existing_;
   ready_.assign(1, {0, existing_});
-  at_collective_ = at_barrier_ = 0;
+  at_collective_ = at_barrier_ = fenced_ = 0;
+  for (Releases& seen : seen_) seen.clear();
   steps_ahead_ = 0;
 }
 
@@ -132,10 +179,18 @@ void Warp::execute(Path path, std::uint32_t limit, std::int64_t& budget) {
     if (active == 0) continue;
     const std::uint32_t others = lanes & ~active;
     switch (in.op) {
-      case Opcode::arithmetic: in.execute(registers, in, active); break;
-      case Opcode::load: load(in, active); break;
-      case Opcode::store: store(in, active); break;
-      case Opcode::atomic: atomic(in, active); break;
+      case Opcode::arithmetic:
+        in.execute(registers, in, active);
+        break;
+      case Opcode::load:
+        load(in, active);
+        break;
+      case Opcode::store:
+        store(in, active);
+        break;
+      case Opcode::atomic:
+        atomic(in, active);
+        break;
       case Opcode::branch:
         if (others != 0) {
           resume(pc + 1, others);
@@ -149,16 +204,26 @@ void Warp::execute(Path path, std::uint32_t limit, std::int64_t& budget) {
           return give_way(pc + 1, lanes);
         }
         break;
-      case Opcode::cvta: cvta(in, active); break;
-      case Opcode::isspacep: isspacep(in, active); break;
+      case Opcode::fence:
+        fence(active);
+        break;
+      case Opcode::cvta:
+        cvta(in, active);
+        break;
+      case Opcode::isspacep:
+        isspacep(in, active);
+        break;
       case Opcode::activemask:
       case Opcode::clock:
-        for_lanes(active, [&](int lane) {
-          write(in[0], lane, in.op == Opcode::activemask ? active : tally.instructions);
-        });
+        for_lanes(active,
+                  [&](int lane) { write(in[0], lane, in.op == Opcode::activemask ? active : tally.instructions); });
         break;
-      case Opcode::copy_async: copy_async(in, active); break;
-      case Opcode::copy_bulk: copy_bulk(in, active); break;
+      case Opcode::copy_async:
+        copy_async(in, active);
+        break;
+      case Opcode::copy_bulk:
+        copy_bulk(in, active);
+        break;
       case Opcode::mbarrier:
         if (!mbarrier(in, active)) return give_way(pc + 1, lanes);
         break;
@@ -196,8 +261,10 @@ void Warp::execute(Path path, std::uint32_t limit, std::int64_t& budget) {
       case Opcode::exit:
         if (others != 0) resume(pc + 1, others);
         return exit(active);
-      case Opcode::trap: fail("trap", in, std::countr_zero(active));
-      case Opcode::assertion: assertion(in, std::countr_zero(active));
+      case Opcode::trap:
+        fail("trap", in, std::countr_zero(active));
+      case Opcode::assertion:
+        assertion(in, std::countr_zero(active));
       case Opcode::refused:
         fail("refused: " + std::string(kernel_.sources[in.source].refusal_reason), in, std::countr_zero(active));
     }
@@ -218,7 +285,8 @@ void Warp::branch_indexed(const Instruction& in, std::uint32_t lanes) {
 void Warp::call(const Instruction& in, std::uint32_t lanes) {
   const Function::Call& record = kernel_.calls[in.target];
   for_lanes(lanes, [&](int lane) {
-    for (const Function::Copy& copy : record.arguments) std::memcpy(local(lane) + copy.to, local(lane) + copy.from, copy.bytes);
+    for (const Function::Copy& copy : record.arguments)
+      std::memcpy(local(lane) + copy.to, local(lane) + copy.from, copy.bytes);
     write({record.return_row, 32}, lane, in.target);
   });
   resume(record.target, lanes);
@@ -227,7 +295,8 @@ void Warp::call(const Instruction& in, std::uint32_t lanes) {
 void Warp::function_return(const Instruction& in, std::uint32_t lanes) {
   for_lanes(lanes, [&](int lane) {
     const Function::Call& record = kernel_.calls[read(in[0], lane)];
-    for (const Function::Copy& copy : record.results) std::memcpy(local(lane) + copy.to, local(lane) + copy.from, copy.bytes);
+    for (const Function::Copy& copy : record.results)
+      std::memcpy(local(lane) + copy.to, local(lane) + copy.from, copy.bytes);
     resume(record.resume, 1u << lane);
   });
 }
@@ -247,7 +316,8 @@ void Warp::arrive(const Instruction& in, std::uint32_t pc, std::uint32_t lanes) 
     const std::uint64_t number = read(in[1], lane);
     if (number >= 16) fail("there is no barrier " + std::to_string(number), in, lane);
     const std::uint64_t threads = in[2].present() ? read(in[2], lane) : 0;
-    if (threads % warp_size != 0) fail("a barrier of " + std::to_string(threads) + " threads, no multiple of 32", in, lane);
+    if (threads % warp_size != 0)
+      fail("a barrier of " + std::to_string(threads) + " threads, no multiple of 32", in, lane);
     arrived_[lane] = {pc, static_cast<std::uint32_t>(number), static_cast<std::uint32_t>(threads),
                       in.op == Opcode::barrier_reduce && read(in[3], lane) != 0};
   });
@@ -294,8 +364,7 @@ void Warp::assertion(const Instruction& in, int lane) {
 void Warp::fail(const std::string& what, const Instruction& in, int lane) const {
   const Source& source = kernel_.sources[in.source];
   throw Fault(what + ": " + std::string(source.text) + source_position(kernel_, in) + " in kernel " +
-              demangled(kernel_.name) + ", " +
-              block_.grid_.thread_name(block_.number_, index_ * warp_size + lane));
+              demangled(kernel_.name) + ", " + block_.grid_.thread_name(block_.number_, index_ * warp_size + lane));
 }
 
 void Warp::fail_waiting(const std::string& what, int lane) const {
@@ -307,7 +376,8 @@ void Warp::fail_waiting(const std::string& what, int lane) const {
 
 Block::Block(Grid& grid) : grid_(grid) {
   const Launch& launch = grid.launch;
-  const std::size_t shared = launch.shared_bytes > 0 ? grid.kernel.dynamic_shared + launch.shared_bytes : grid.kernel.shared_bytes;
+  const std::size_t shared =
+      launch.shared_bytes > 0 ? grid.kernel.dynamic_shared + launch.shared_bytes : grid.kernel.shared_bytes;
   shared_.resize(shared);
   if (grid.look_for_races) shared_cells_ = CellArray(shared + 1);
   const std::uint64_t warps = (launch.block.volume() + warp_size - 1) / warp_size;
@@ -322,6 +392,7 @@ void Block::start(std::uint64_t number) {
   alive_ = static_cast<std::uint32_t>(grid_.launch.block.volume());
   executed_ = 0;
   view_.block = static_cast<std::uint32_t>(number);
+  view_.acquired.clear();
   view_.begun = view_.barrier = begin_segment();
   std::fill(std::begin(view_.warp_barrier), std::end(view_.warp_barrier), view_.begun);
   for (const auto& warp : warps_) warp->reset();
@@ -409,12 +480,14 @@ void Block::fail_deadlocked() {
                 grid_.thread_name(number_, 0));
   }
   std::string what = "deadlock: of " + std::to_string(alive_) + " threads " + std::to_string(at_barrier) +
-                     " wait at a barrier and " + std::to_string(at_collective) + " in a warp for lanes that do not come";
+                     " wait at a barrier and " + std::to_string(at_collective) +
+                     " in a warp for lanes that do not come";
   if (first->at_collective() != 0) what += " (mask " + hexadecimal(first->collective_mask(first_lane)) + ")";
   first->fail_waiting(what, first_lane);
 }
 
-// ---------------------------------------------------------------------------------------------------------------- names
+// ----------------------------------------------------------------------------------------------------------------
+// names
 
 Extent Grid::position(std::uint64_t block) const {
   const Extent& grid = launch.grid;

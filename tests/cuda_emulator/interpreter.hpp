@@ -28,7 +28,8 @@ struct Grid {
   Counters& tally;
   bool look_for_races;
   std::vector<char> parameters;
-  std::set<std::uint32_t> raced = {};  // instructions that a race was reported for
+  std::set<std::uint32_t> raced = {};               // instructions that a race was reported for
+  std::map<std::uint64_t, Releases> releases = {};  // by address
 
   Extent position(std::uint64_t block) const;
   std::string thread_name(std::uint64_t block, std::uint32_t thread) const;
@@ -61,7 +62,8 @@ class Warp {
   std::uint32_t collective_mask(int lane) const { return waiting_[lane].mask; }
   const Arrived& arrived(int lane) const { return arrived_[lane]; }
 
-  /// Lets lanes that wait at a barrier go on; .red gives them the numbers of threads and of those with a true predicate.
+  /// Lets lanes that wait at a barrier go on; .red gives them the numbers of threads and of those with a true
+  /// predicate.
   void release(std::uint32_t lanes, std::uint32_t threads, std::uint32_t satisfied);
 
   /// @throws Fault about the instruction that a lane waits at
@@ -103,9 +105,13 @@ class Warp {
                      Places& places);
   void locate_own(const Instruction& in, const Target& target, int lane, std::uint64_t address, Places& places);
   void locate_generic(const Instruction& in, const Target& target, int lane, std::uint64_t address, Places& places);
-  void record(CellArray& cells, std::size_t offset, const Instruction& in, std::uint64_t address, std::size_t bytes, int lane,
-              bool write);
+  void record(CellArray& cells, std::size_t offset, const Instruction& in, std::uint64_t address, std::size_t bytes,
+              int lane, bool write);
   [[noreturn]] void fail_alignment(const Instruction& in, std::uint64_t address, std::size_t bytes, int lane) const;
+  Release release_of(int lane) const;
+  void acquire(const Releases& releases, int lane);
+  void synchronise(const Instruction& in, std::uint64_t address, int lane, bool write);
+  void fence(std::uint32_t lanes);
   void load(const Instruction& in, std::uint32_t lanes);
   void store(const Instruction& in, std::uint32_t lanes);
   void atomic(const Instruction& in, std::uint32_t lanes);
@@ -156,6 +162,9 @@ class Warp {
   int steps_ahead_ = 0;    // that paths were run for while others were ready
   bool gave_way_ = false;  // a path waits for other warps
   std::uint32_t at_collective_ = 0, at_barrier_ = 0;
+  std::uint32_t fenced_ = 0;         // lanes that have executed a fence ...
+  Release before_fence_[warp_size];  // ... and what that came after
+  Releases seen_[warp_size];         // by strong loads, to be acquired by a fence
   Waiting waiting_[warp_size];
   Arrived arrived_[warp_size];
 };

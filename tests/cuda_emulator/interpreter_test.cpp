@@ -15,7 +15,8 @@ TEST_CASE("every lane goes its own way through branches and loops") {
   // The number of steps of the Collatz sequence to 1.
   const auto got = each_thread(
       "add.u32 %r1, %r0, 1; mov.u32 %r2, 0;\n"
-      "LOOP: setp.eq.u32 %p1, %r1, 1; @%p1 bra DONE; add.u32 %r2, %r2, 1; and.b32 %r3, %r1, 1; setp.eq.u32 %p2, %r3, 0;\n"
+      "LOOP: setp.eq.u32 %p1, %r1, 1; @%p1 bra DONE; add.u32 %r2, %r2, 1; and.b32 %r3, %r1, 1; setp.eq.u32 %p2, %r3, "
+      "0;\n"
       "@%p2 bra EVEN; mad.lo.u32 %r1, %r1, 3, 1; bra LOOP;\nEVEN: shr.u32 %r1, %r1, 1; bra.uni LOOP;\n"
       "DONE: cvt.u64.u32 %d9, %r2;",
       70);
@@ -27,7 +28,8 @@ TEST_CASE("every lane goes its own way through branches and loops") {
 }
 
 TEST_CASE("guards let single instructions pass by, in either sense") {
-  const auto got = each_thread("setp.lt.u32 %p1, %r0, 5; mov.u64 %d9, 1; @%p1 add.s64 %d9, %d9, 10; @!%p1 add.s64 %d9, %d9, 20;");
+  const auto got =
+      each_thread("setp.lt.u32 %p1, %r0, 5; mov.u64 %d9, 1; @%p1 add.s64 %d9, %d9, 10; @!%p1 add.s64 %d9, %d9, 20;");
   for (u32 lane = 0; lane < 32; ++lane) CHECK(got[lane] == (lane < 5 ? 11 : 21));
 }
 
@@ -38,13 +40,15 @@ TEST_CASE("brx.idx jumps through its table") {
   const auto got = each_thread(body);
   const u64 expected[] = {10, 20, 30, 20};
   for (u32 lane = 0; lane < 32; ++lane) CHECK(got[lane] == expected[lane % 4]);
-  const std::string beyond = fault_of([&] { each_thread("TABLE: .branchtargets A;\nbrx.idx %r0, TABLE;\nA: mov.u64 %d9, 0;"); });
+  const std::string beyond =
+      fault_of([&] { each_thread("TABLE: .branchtargets A;\nbrx.idx %r0, TABLE;\nA: mov.u64 %d9, 0;"); });
   CHECK(mentions(beyond, "branch index 1 beyond a table of 1: brx.idx"));
 }
 
 TEST_CASE("functions are called with parameters and results, also by some lanes only") {
   const std::string before =
-      ".func (.param .b64 result) twice(.param .b64 x)\n{\n.reg .b64 %d<3>;\nld.param.u64 %d1, [x]; add.s64 %d2, %d1, %d1;\n"
+      ".func (.param .b64 result) twice(.param .b64 x)\n{\n.reg .b64 %d<3>;\nld.param.u64 %d1, [x]; add.s64 %d2, %d1, "
+      "%d1;\n"
       "st.param.b64 [result], %d2; ret;\n}\n"
       ".func (.param .b64 result) twice_plus(.param .align 8 .b8 pair[16])\n{\n.reg .b64 %d<5>;\n"
       "ld.param.u64 %d1, [pair]; ld.param.u64 %d2, [pair+8];\n"
@@ -67,7 +71,9 @@ TEST_CASE("recursion, calls of the driver and calls through pointers are refused
         "PTX: f calls itself: recursion is not modelled, in kernel k");
   const std::string driver = ".extern .func (.param .b32 r) vprintf(.param .b64 a, .param .b64 b);\n";
   CHECK(mentions(fault_of([&] {
-                   run_module(kernel_text("{.param .b64 a; .param .b64 b; .param .b32 r; call (r), vprintf, (a, b);}", driver), nullptr);
+                   run_module(
+                       kernel_text("{.param .b64 a; .param .b64 b; .param .b32 r; call (r), vprintf, (a, b);}", driver),
+                       nullptr);
                  }),
                  "refused: calls of functions of the driver (printf, malloc) are not modelled"));
   CHECK(mentions(fault_of([&] { run_body("P: .callprototype _ (); call %d1, (), P;", nullptr); }),
@@ -77,7 +83,8 @@ TEST_CASE("recursion, calls of the driver and calls through pointers are refused
 TEST_CASE("a failed assertion is a fault with its text") {
   const std::string before =
       ".extern .func __assertfail(.param .b64 m, .param .b64 f, .param .b32 l, .param .b64 n, .param .b64 s);\n"
-      ".global .align 1 .b8 message[6] = {120, 32, 62, 32, 48, 0};\n.global .align 1 .b8 file[5] = {97, 46, 99, 117, 0};\n";
+      ".global .align 1 .b8 message[6] = {120, 32, 62, 32, 48, 0};\n.global .align 1 .b8 file[5] = {97, 46, 99, 117, "
+      "0};\n";
   const std::string fault = fault_of([&] {
     run_module(kernel_text("{.param .b64 m; .param .b64 f; .param .b32 l; .param .b64 n; .param .b64 s;\n"
                            "mov.u64 %d3, message; cvta.global.u64 %d3, %d3; mov.u64 %d4, file; st.param.b64 [m], %d3;\n"
@@ -108,10 +115,11 @@ TEST_CASE("special registers tell where a thread is") {
     CHECK(out[4 * i + 2] == 2);
     CHECK(out[4 * i + 3] == 2);
   }
-  const auto masks = each_thread("mov.u32 %r1, %lanemask_lt; mov.u32 %r2, %lanemask_ge; add.u32 %r3, %r1, %r2;\n"
-                                 "mov.u32 %r4, %lanemask_le; mov.u32 %r5, %lanemask_eq; sub.u32 %r4, %r4, %r5; xor.b32 %r1, %r1, %r4;\n"
-                                 "mov.u32 %r6, %lanemask_gt; or.b32 %r6, %r6, %r5; xor.b32 %r6, %r6, %r2; or.b32 %r1, %r1, %r6;\n"
-                                 "mov.b64 %d9, {%r3, %r1};");
+  const auto masks = each_thread(
+      "mov.u32 %r1, %lanemask_lt; mov.u32 %r2, %lanemask_ge; add.u32 %r3, %r1, %r2;\n"
+      "mov.u32 %r4, %lanemask_le; mov.u32 %r5, %lanemask_eq; sub.u32 %r4, %r4, %r5; xor.b32 %r1, %r1, %r4;\n"
+      "mov.u32 %r6, %lanemask_gt; or.b32 %r6, %r6, %r5; xor.b32 %r6, %r6, %r2; or.b32 %r1, %r1, %r6;\n"
+      "mov.b64 %d9, {%r3, %r1};");
   for (const u64 value : masks) CHECK(value == 0xffffffff);
   const auto lower = each_thread("mov.u32 %r1, %lanemask_lt; cvt.u64.u32 %d9, %r1;");
   CHECK(lower[5] == 31);
@@ -120,8 +128,10 @@ TEST_CASE("special registers tell where a thread is") {
 
 TEST_CASE("a barrier lets all warps see what all have written") {
   const auto got = each_thread(
-      ".shared .align 4 .b8 s[400];\nmov.u32 %r1, s; shl.b32 %r2, %r0, 2; add.u32 %r3, %r1, %r2; st.shared.u32 [%r3], %r0;\n"
-      "bar.sync 0; sub.u32 %r4, 99, %r0; shl.b32 %r4, %r4, 2; add.u32 %r4, %r1, %r4; ld.shared.u32 %r5, [%r4]; cvt.u64.u32 %d9, %r5;",
+      ".shared .align 4 .b8 s[400];\nmov.u32 %r1, s; shl.b32 %r2, %r0, 2; add.u32 %r3, %r1, %r2; st.shared.u32 [%r3], "
+      "%r0;\n"
+      "bar.sync 0; sub.u32 %r4, 99, %r0; shl.b32 %r4, %r4, 2; add.u32 %r4, %r1, %r4; ld.shared.u32 %r5, [%r4]; "
+      "cvt.u64.u32 %d9, %r5;",
       100);
   for (u64 thread = 0; thread < 100; ++thread) CHECK(got[thread] == 99 - thread);
 }
@@ -129,8 +139,8 @@ TEST_CASE("a barrier lets all warps see what all have written") {
 TEST_CASE("barriers reduce a predicate over the block") {
   auto reduce = [](const std::string& kind, const std::string& limit) {
     const bool count = kind == "popc.u32";
-    return each_thread("setp.lt.u32 %p1, %r0, " + limit + "; barrier.cta.red." + kind + (count ? " %r1" : " %p2") + ", 0, %p1;\n" +
-                           (count ? "" : "selp.u32 %r1, 1, 0, %p2;") + "cvt.u64.u32 %d9, %r1;",
+    return each_thread("setp.lt.u32 %p1, %r0, " + limit + "; barrier.cta.red." + kind + (count ? " %r1" : " %p2") +
+                           ", 0, %p1;\n" + (count ? "" : "selp.u32 %r1, 1, 0, %p2;") + "cvt.u64.u32 %d9, %r1;",
                        80)[79];
   };
   CHECK(reduce("popc.u32", "70") == 70);
@@ -138,7 +148,8 @@ TEST_CASE("barriers reduce a predicate over the block") {
   CHECK(reduce("and.pred", "80") == 1);
   CHECK(reduce("or.pred", "1") == 1);
   CHECK(reduce("or.pred", "0") == 0);
-  const auto inverted = each_thread("setp.lt.u32 %p1, %r0, 70; bar.red.popc.u32 %r1, 1, !%p1; cvt.u64.u32 %d9, %r1;", 80);
+  const auto inverted =
+      each_thread("setp.lt.u32 %p1, %r0, 70; bar.red.popc.u32 %r1, 1, !%p1; cvt.u64.u32 %d9, %r1;", 80);
   CHECK(inverted[0] == 10);
 }
 
@@ -153,9 +164,10 @@ TEST_CASE("named barriers are for as many threads as they say") {
 }
 
 TEST_CASE("threads that have exited are not waited for at a barrier") {
-  const auto got = each_thread("mov.u64 %d9, 3; setp.lt.u32 %p1, %r0, 40; @%p1 bra STAY; st.global.u64 [%d2], %d9; exit;\n"
-                               "STAY: bar.sync 0; mov.u64 %d9, 4;",
-                               64);
+  const auto got = each_thread(
+      "mov.u64 %d9, 3; setp.lt.u32 %p1, %r0, 40; @%p1 bra STAY; st.global.u64 [%d2], %d9; exit;\n"
+      "STAY: bar.sync 0; mov.u64 %d9, 4;",
+      64);
   CHECK(got[39] == 4);
   CHECK(got[40] == 3);
 }
@@ -206,8 +218,7 @@ TEST_CASE("a warp may wait for another, and a block for a later one") {
 TEST_CASE("a block that waits for what never comes is a livelock") {
   DeviceArray<u32> out(1, 0);
   options().longest_block = 100000;
-  const std::string fault = fault_of([&] {
-    run_body("SPIN: ld.volatile.global.u32 %r1, [%d0]; setp.eq.u32 %p1, %r1, 0; @%p1 bra SPIN;", out.data);
-  });
+  const std::string fault = fault_of(
+      [&] { run_body("SPIN: ld.volatile.global.u32 %r1, [%d0]; setp.eq.u32 %p1, %r1, 0; @%p1 bra SPIN;", out.data); });
   CHECK(mentions(fault, "livelock: block runs without an end in kernel k, block (0,0,0), thread (0,0,0)"));
 }

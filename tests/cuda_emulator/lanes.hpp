@@ -63,7 +63,8 @@ void map_lanes(char* registers, const Instruction& in, std::uint32_t lanes, F f)
         write_lane<D>(destination, lane, f(read_lane<S>(registers + in[1 + i].row, lane)...));
       });
     }
-  }(std::index_sequence_for<S...>());
+  }
+  (std::index_sequence_for<S...>());
 }
 
 /// The lanes for which f(s...) holds, for operands from `first` on.
@@ -74,7 +75,8 @@ std::uint32_t select_lanes(const char* registers, const Instruction& in, std::si
     for_lanes(lanes, [&](int lane) {
       selected |= static_cast<std::uint32_t>(f(read_lane<S>(registers + in[first + i].row, lane)...)) << lane;
     });
-  }(std::index_sequence_for<S...>());
+  }
+  (std::index_sequence_for<S...>());
   return selected;
 }
 

@@ -19,8 +19,8 @@ struct Extent {
 /// One launch of a kernel. The limits of a device (threads per block, shared memory, grid) are the runtime's to check.
 struct Launch {
   Extent grid, block;
-  std::size_t shared_bytes = 0;      // dynamic
-  std::vector<char> parameters;      // laid out as Function::parameters say
+  std::size_t shared_bytes = 0;  // dynamic
+  std::vector<char> parameters;  // laid out as Function::parameters say
 };
 
 /// How launches are executed. The initial values come from the environment.
@@ -29,8 +29,8 @@ struct Options {
   std::uint64_t block_order = 0;  // GATEFOLD_EMULATOR_BLOCK_ORDER: 0 ascending, else the seed of a permutation
   std::uint64_t last_blocks = 0;  // only the last n blocks of each launch; 0: all
   std::int64_t longest_block = std::int64_t{1} << 28;  // instructions of its warps after which a block counts as stuck
-  int compute_capability = 80;    // GATEFOLD_EMULATOR_CC
-  int devices = 1;                // 0: as on a machine without a driver
+  int compute_capability = 80;                         // GATEFOLD_EMULATOR_CC
+  int devices = 1;                                     // 0: as on a machine without a driver
 };
 Options& options();
 
@@ -45,8 +45,8 @@ std::map<std::string, Counters>& counters_by_kernel();  // by demangled name
 
 /// Runs every block to its end.
 ///
-/// Blocks run one after another; one that waits for another (nanosleep, or a long time without an end) is set aside until
-/// the others have run.
+/// Blocks run one after another; one that waits for another (nanosleep, or a long time without an end) is set aside
+/// until the others have run.
 ///
 /// @throws Fault where the kernel errs
 void launch(const Function& kernel, const Launch& launch);

@@ -21,9 +21,10 @@ namespace {
 std::vector<u32> order_of(u32 blocks) {
   DeviceArray<u32> out(blocks + 1, ~0u);
   out[0] = 0;
-  run_body("mov.u32 %r1, %ctaid.x; atom.global.add.u32 %r2, [%d0], 1; mul.wide.u32 %d3, %r2, 4; add.s64 %d3, %d3, %d0;\n"
-           "st.global.u32 [%d3+4], %r1;",
-           out.data, nullptr, {{blocks}, {1}});
+  run_body(
+      "mov.u32 %r1, %ctaid.x; atom.global.add.u32 %r2, [%d0], 1; mul.wide.u32 %d3, %r2, 4; add.s64 %d3, %d3, %d0;\n"
+      "st.global.u32 [%d3+4], %r1;",
+      out.data, nullptr, {{blocks}, {1}});
   std::vector<u32> order(out.data + 1, out.data + 1 + out[0]);
   return order;
 }
@@ -53,19 +54,21 @@ TEST_CASE("only the last blocks run where the options say so") {
 TEST_CASE("a grid of three dimensions runs x fastest") {
   options().last_blocks = 1;
   DeviceArray<u32> out(3, 0);
-  run_body("mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ctaid.y; mov.u32 %r3, %ctaid.z; st.global.u32 [%d0], %r1;\n"
-           "st.global.u32 [%d0+4], %r2; st.global.u32 [%d0+8], %r3;",
-           out.data, nullptr, {{3, 4, 5}, {1}});
+  run_body(
+      "mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ctaid.y; mov.u32 %r3, %ctaid.z; st.global.u32 [%d0], %r1;\n"
+      "st.global.u32 [%d0+4], %r2; st.global.u32 [%d0+8], %r3;",
+      out.data, nullptr, {{3, 4, 5}, {1}});
   CHECK(out.values() == std::vector<u32>{2, 3, 4});
 }
 
 TEST_CASE("many blocks may wait at once") {
   // All but the last wait for it.
   DeviceArray<u32> out(2, 0);
-  run_body("mov.u32 %r1, %ctaid.x; setp.eq.u32 %p1, %r1, 299; @%p1 bra SET;\n"
-           "SPIN: nanosleep.u32 1; ld.acquire.gpu.global.u32 %r2, [%d0]; setp.eq.u32 %p2, %r2, 0; @%p2 bra SPIN; bra END;\n"
-           "SET: st.release.gpu.global.u32 [%d0], 1;\nEND: red.global.add.u32 [%d0+4], 1;",
-           out.data, nullptr, {{300}, {1}});
+  run_body(
+      "mov.u32 %r1, %ctaid.x; setp.eq.u32 %p1, %r1, 299; @%p1 bra SET;\n"
+      "SPIN: nanosleep.u32 1; ld.acquire.gpu.global.u32 %r2, [%d0]; setp.eq.u32 %p2, %r2, 0; @%p2 bra SPIN; bra END;\n"
+      "SET: st.release.gpu.global.u32 [%d0], 1;\nEND: red.global.add.u32 [%d0+4], 1;",
+      out.data, nullptr, {{300}, {1}});
   CHECK(out[1] == 300);
 }
 
@@ -73,7 +76,8 @@ TEST_CASE("launches, blocks, instructions and bytes are counted, in all and by k
   const Counters before = counters();
   counters_by_kernel().clear();
   DeviceArray<u32> out(65, 1);
-  // Five instructions before the body, two of the body and the return by all; the guarded one by two threads of a block.
+  // Five instructions before the body, two of the body and the return by all; the guarded one by two threads of a
+  // block.
   run_body("setp.lt.u32 %p1, %r0, 2; ld.global.v2.u32 {%r1, %r2}, [%d2];\n@%p1 red.global.add.u32 [%d0+256], %r1;",
            out.data, nullptr, {{3}, {32}});
   const Counters& after = counters();
@@ -97,6 +101,7 @@ TEST_CASE("counters and the place of a fault are those of the demangled kernel")
 
 TEST_CASE("too few bytes of parameters are refused") {
   const auto module = read(kernel_text(""));
-  CHECK(fault_of([&] { launch(*module->find("k"), {{}, {}, 0, std::vector<char>(8)}); }) ==
-        "launch of k: expected 16 bytes of parameters, got 8");
+  CHECK(fault_of([&] {
+          launch(*module->find("k"), {{}, {}, 0, std::vector<char>(8)});
+        }) == "launch of k: expected 16 bytes of parameters, got 8");
 }

@@ -31,7 +31,8 @@ struct Logic1 {
   template <class T>
   static void run(char* registers, const Instruction& in, uint32_t lanes) {
     const auto mask = static_cast<T>(~T{0} >> (sizeof(T) < 8 ? 32 - in.type.bits : 0));
-    map_lanes<T, T>(registers, in, lanes, [=](T a) { return static_cast<T>(Op::apply(static_cast<T>(a & mask)) & mask); });
+    map_lanes<T, T>(registers, in, lanes,
+                    [=](T a) { return static_cast<T>(Op::apply(static_cast<T>(a & mask)) & mask); });
   }
   static void predicates(char* registers, const Instruction& in, uint32_t lanes) {
     write_predicate(registers, in[0], Op::apply_bits(read_predicate(registers, in[1])), lanes);
@@ -132,8 +133,8 @@ void unpack(char* registers, const Instruction& in, uint32_t lanes) {
   const unsigned part = in.type.bits / in.elements;
   const Operand& from = in[in.elements];
   for_lanes(lanes, [&](int lane) {
-    const uint64_t whole = from.wide() ? read_lane<uint64_t>(registers + from.row, lane)
-                                       : read_lane<uint32_t>(registers + from.row, lane);
+    const uint64_t whole =
+        from.wide() ? read_lane<uint64_t>(registers + from.row, lane) : read_lane<uint32_t>(registers + from.row, lane);
     for (unsigned i = 0; i < in.elements; ++i) {
       const auto bits = static_cast<uint32_t>(whole >> i * part & (~uint64_t{0} >> (64 - part)));
       write_lane(registers + in[i].row, lane, bits);

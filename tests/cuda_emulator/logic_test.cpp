@@ -97,10 +97,10 @@ TEST_CASE("setp compares floating-point numbers, ordered and unordered") {
     bool when_less, when_equal, when_greater, when_unordered;
   };
   const Case cases[] = {
-      {"eq", false, true, false, false}, {"ne", true, false, true, false},  {"lt", true, false, false, false},
-      {"le", true, true, false, false},  {"gt", false, false, true, false}, {"ge", false, true, true, false},
-      {"equ", false, true, false, true}, {"neu", true, false, true, true},  {"ltu", true, false, false, true},
-      {"leu", true, true, false, true},  {"gtu", false, false, true, true}, {"geu", false, true, true, true},
+      {"eq", false, true, false, false}, {"ne", true, false, true, false},   {"lt", true, false, false, false},
+      {"le", true, true, false, false},  {"gt", false, false, true, false},  {"ge", false, true, true, false},
+      {"equ", false, true, false, true}, {"neu", true, false, true, true},   {"ltu", true, false, false, true},
+      {"leu", true, true, false, true},  {"gtu", false, false, true, true},  {"geu", false, true, true, true},
       {"num", true, true, true, false},  {"nan", false, false, false, true},
   };
   for (const Case& c : cases) {

@@ -9,7 +9,8 @@
 namespace gatefold::cuda_emulator {
 namespace {
 
-constexpr std::size_t page = 4096;  // mapped ranges begin at one, so they are aligned to 256 bytes as cudaMalloc promises
+constexpr std::size_t page =
+    4096;  // mapped ranges begin at one, so they are aligned to 256 bytes as cudaMalloc promises
 
 auto position(std::vector<Allocation>& table, std::uintptr_t base) {
   return std::lower_bound(table.begin(), table.end(), base,
@@ -61,9 +62,7 @@ void Memory::add_global(void* pointer, std::size_t bytes) {
 
 void Memory::remove_global(void* pointer) { erase(reinterpret_cast<std::uintptr_t>(pointer), false); }
 
-void Memory::insert(Allocation allocation) {
-  table_.insert(position(table_, allocation.base), std::move(allocation));
-}
+void Memory::insert(Allocation allocation) { table_.insert(position(table_, allocation.base), std::move(allocation)); }
 
 bool Memory::erase(std::uintptr_t base, bool owned) {
   const auto found = position(table_, base);

@@ -10,8 +10,8 @@
 
 namespace gatefold::cuda_emulator {
 
-/// One range of addresses that kernels may access. Its cells remember the accesses, for the detection of races; they are
-/// made by the first kernel that touches the range.
+/// One range of addresses that kernels may access. Its cells remember the accesses, for the detection of races; they
+/// are made by the first kernel that touches the range.
 struct Allocation {
   std::uintptr_t base = 0;
   std::size_t size = 0;
@@ -36,8 +36,8 @@ struct Memory {
   /// @returns bytes poisoned with 0xCB and aligned to 256, or nullptr where `fail_at` says so or the host has no more
   void* allocate(std::size_t bytes);
 
-  /// Address space without contents: pages exist once they are touched, so that arrays beyond 2^31 elements cost what is
-  /// used of them. Reads as zero.
+  /// Address space without contents: pages exist once they are touched, so that arrays beyond 2^31 elements cost what
+  /// is used of them. Reads as zero.
   void* reserve(std::size_t bytes);
 
   /// @returns whether `pointer` was the start of a live allocation

@@ -2,8 +2,8 @@
 //
 // Registers live in rows, one row per virtual register of a warp with one cell for each of its 32 lanes: 4 bytes for
 // everything up to 32 bits, 8 bytes for 64 bits; a predicate is one word with a bit per lane. Immediates, addresses of
-// variables and special registers are rows as well, filled in before the code runs, so that an instruction finds all its
-// operands in the same way: at a byte offset in the register file of the warp.
+// variables and special registers are rows as well, filled in before the code runs, so that an instruction finds all
+// its operands in the same way: at a byte offset in the register file of the warp.
 #pragma once
 
 #include <cstddef>
@@ -37,6 +37,7 @@ enum class Opcode : std::uint8_t {
   refused,
   arithmetic,
   nothing,
+  fence,
   load,
   store,
   atomic,
@@ -86,21 +87,22 @@ struct Instruction {
   Type type, from;
   Space space = Space::generic;
   Rounding rounding = Rounding::nearest;
-  std::uint8_t elements = 1;  // of a vector; 2 for .v2
-  std::uint8_t mode = 0;      // by opcode: see Shuffle, Vote, Update ... below
-  bool integral = false;      // .rni, .rzi ...: rounds to an integral value
-  bool saturate = false, flush = false;  // .sat, .ftz
-  bool strong = false;                   // atomic, .relaxed, .volatile ...: does not race with its like
-  bool aligned = false;                  // of a barrier: the threads of a warp arrive together
-  bool negative = false;                 // @!p
+  std::uint8_t elements = 1;              // of a vector; 2 for .v2
+  std::uint8_t mode = 0;                  // by opcode: see Shuffle, Vote, Update ... below
+  bool integral = false;                  // .rni, .rzi ...: rounds to an integral value
+  bool saturate = false, flush = false;   // .sat, .ftz
+  bool strong = false;                    // atomic, .relaxed, .volatile ...: does not race with its like
+  bool acquire = false, release = false;  // also orders what comes after or before it, for other blocks
+  bool aligned = false;                   // of a barrier: the threads of a warp arrive together
+  bool negative = false;                  // @!p
   std::uint32_t guard = Operand::none;
-  std::uint32_t target = 0;   // of a branch or call, or number of the branch table
+  std::uint32_t target = 0;        // of a branch or call, or number of the branch table
   std::int64_t offset = 0;         // of the address, in bytes
   std::int64_t second_offset = 0;  // of the second address of cp.async
   const Operand* operands = nullptr;
   std::uint8_t count = 0;
   Execute execute = nullptr;
-  std::uint32_t source = 0;   // index into Function::sources
+  std::uint32_t source = 0;        // index into Function::sources
   mutable std::uint32_t hint = 0;  // the allocation accessed last
 
   const Operand& operator[](std::size_t i) const { return operands[i]; }
@@ -109,7 +111,18 @@ struct Instruction {
 enum class Shuffle : std::uint8_t { up, down, butterfly, index };
 enum class Vote : std::uint8_t { all, any, uniform, ballot };
 enum class Match : std::uint8_t { any, all };
-enum class Update : std::uint8_t { add, minimum, maximum, exchange, compare, conjunction, disjunction, exclusive, increment, decrement };
+enum class Update : std::uint8_t {
+  add,
+  minimum,
+  maximum,
+  exchange,
+  compare,
+  conjunction,
+  disjunction,
+  exclusive,
+  increment,
+  decrement
+};
 enum class Arrival : std::uint8_t { initialise, arrive, expect, arrive_expect, wait, invalidate };
 
 /// A line of the source, as `.loc` names it.
@@ -141,10 +154,10 @@ struct Function {
   const Module* module = nullptr;
   std::vector<Parameter> parameters;
   std::size_t parameters_bytes = 0;
-  std::size_t shared_bytes = 0;  // of static shared variables
+  std::size_t shared_bytes = 0;    // of static shared variables
   std::size_t dynamic_shared = 0;  // where dynamic shared memory begins
-  std::size_t local_bytes = 0;   // of one thread, parameters of calls included
-  int max_threads = 1024;        // .maxntid
+  std::size_t local_bytes = 0;     // of one thread, parameters of calls included
+  int max_threads = 1024;          // .maxntid
 
   /// A row that holds the same value in every lane: an immediate, the address of a variable.
   struct Constant {
@@ -154,8 +167,30 @@ struct Function {
   };
   /// A special register such as %tid.x.
   enum class Special : std::uint8_t {
-    tid_x, tid_y, tid_z, ntid_x, ntid_y, ntid_z, ctaid_x, ctaid_y, ctaid_z, nctaid_x, nctaid_y, nctaid_z, laneid, warpid,
-    nwarpid, smid, nsmid, lanemask_eq, lanemask_le, lanemask_lt, lanemask_ge, lanemask_gt, dynamic_smem_size, total_smem_size,
+    tid_x,
+    tid_y,
+    tid_z,
+    ntid_x,
+    ntid_y,
+    ntid_z,
+    ctaid_x,
+    ctaid_y,
+    ctaid_z,
+    nctaid_x,
+    nctaid_y,
+    nctaid_z,
+    laneid,
+    warpid,
+    nwarpid,
+    smid,
+    nsmid,
+    lanemask_eq,
+    lanemask_le,
+    lanemask_lt,
+    lanemask_ge,
+    lanemask_gt,
+    dynamic_smem_size,
+    total_smem_size,
   };
   struct SpecialRow {
     std::uint32_t row;

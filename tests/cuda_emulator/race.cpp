@@ -21,11 +21,18 @@ std::uint32_t Timeline::block_of(std::uint32_t segment) const {
 Viewpoint::Distance Viewpoint::distance(Stamp earlier, std::uint32_t thread, std::uint32_t horizon) const {
   const std::uint32_t then = earlier.segment();
   if (then < horizon) return Distance::ordered;
-  if (!owns(then)) return Distance::grid;
-  if (earlier.thread() == thread || then < barrier) return Distance::ordered;
-  const std::uint32_t warp = thread / 32;
-  if (earlier.thread() / 32 != warp) return Distance::block;
-  return then < warp_barrier[warp] ? Distance::ordered : Distance::warp;
+  if (!owns(then)) {
+    if (acquired.empty()) return Distance::grid;
+    for (const Acquisition& acquisition : acquired.from(timeline->block_of(then))) {
+      if (acquisition.release.covers(earlier.thread(), then) &&
+          follows(thread, acquisition.thread, acquisition.segment)) {
+        return Distance::ordered;
+      }
+    }
+    return Distance::grid;
+  }
+  if (follows(thread, earlier.thread(), then)) return Distance::ordered;
+  return earlier.thread() / 32 == thread / 32 ? Distance::warp : Distance::block;
 }
 
 namespace {

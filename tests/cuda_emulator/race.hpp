@@ -1,13 +1,16 @@
 // Data races: two accesses to one byte, at least one of them a write and at least one of them weak, that no barrier
 // orders. The blocks of a launch are concurrent, whatever the order in which the emulator runs them.
 //
-// Time is cut into segments. A segment belongs to one block and ends where a barrier of the block or of one of its warps
-// completes, or where another block goes on. A stamp says who made an access and in which segment; the cell of a word
-// keeps the stamps that a later access can race with:
+// Time is cut into segments. A segment belongs to one block and ends where a barrier of the block or of one of its
+// warps completes, or where another block goes on. A stamp says who made an access and in which segment; the cell of a
+// word keeps the stamps that a later access can race with:
 //
 //   two writes  more than one only if they are strong (atomics): a weak write that does not race comes after all others
 //   two reads   from two blocks if there are such, else from two warps, else from two threads. Whoever writes next is
 //               concurrent with one of them if it is concurrent with any read.
+//
+// Between blocks, a release and an acquire that reads what it left make an order: st.release and ld.acquire, or a fence
+// before a strong store and one after a strong load, as in __threadfence(). See release.hpp.
 //
 // A cell covers four bytes; a word that is accessed in parts is split into one cell per byte.
 #pragma once
@@ -17,6 +20,8 @@
 #include <deque>
 #include <memory>
 #include <vector>
+
+#include "cuda_emulator/release.hpp"
 
 namespace gatefold::cuda_emulator {
 
@@ -80,9 +85,15 @@ struct Viewpoint {
   std::uint32_t segment = 0;            // now
   std::uint32_t barrier = 0;            // the segment that the last barrier of the block began
   std::uint32_t warp_barrier[32] = {};  // likewise for its warps
+  Acquisitions acquired = {};           // what threads of the block know of other blocks
 
   bool owns(std::uint32_t segment_then) const {
     return segment_then >= resumed || (segment_then >= begun && timeline->block_of(segment_then) == block);
+  }
+
+  /// Whether something that thread `by` did in segment `then` comes before what `thread` does now; both of this block.
+  bool follows(std::uint32_t thread, std::uint32_t by, std::uint32_t then) const {
+    return by == thread || then < barrier || (by / 32 == thread / 32 && then < warp_barrier[thread / 32]);
   }
 
   /// How far an earlier access is from a thread: the nearer can be forgotten for the farther.
@@ -113,8 +124,8 @@ struct Access {
     // Many threads read what nobody writes: one read of another warp in this segment is enough beside the latest.
     constexpr std::uint64_t segment_bits = 0xffffffff00000000, warp_bits = 0x7c0;
     const std::uint64_t difference = cell.read[1].bits ^ now.bits;
-    if (!write && cell.write[0].segment() < horizon && (difference & segment_bits) == 0 && (difference & warp_bits) != 0 &&
-        !cell.read[1].strong()) {
+    if (!write && cell.write[0].segment() < horizon && (difference & segment_bits) == 0 &&
+        (difference & warp_bits) != 0 && !cell.read[1].strong()) {
       cell.read[0] = now;
       return {};
     }

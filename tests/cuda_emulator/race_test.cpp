@@ -29,7 +29,8 @@ std::string only(u32 thread) { return "setp.eq.u32 %p1, %r0, " + std::to_string(
 
 const std::string own_word =
     ".shared .align 16 .b8 s[4096];\nmov.u32 %r1, s; shl.b32 %r2, %r0, 2; add.u32 %r3, %r1, %r2;\n"
-    "add.u32 %r4, %r0, 1; rem.u32 %r4, %r4, %ntid.x; shl.b32 %r4, %r4, 2; add.u32 %r4, %r1, %r4;\n";  // %r4: the next one's
+    "add.u32 %r4, %r0, 1; rem.u32 %r4, %r4, %ntid.x; shl.b32 %r4, %r4, 2; add.u32 %r4, %r1, %r4;\n";  // %r4: the next
+                                                                                                      // one's
 
 }  // namespace
 
@@ -54,8 +55,9 @@ TEST_CASE("a warp barrier orders the lanes of a warp, and nothing else") {
   CHECK(race_free(body, {}, {32}));
   CHECK(!race_free(body, {}, {64}));  // lane 31 reads what lane 32 wrote
   // A shuffle synchronises lanes, but orders no memory.
-  CHECK(!race_free(own_word + "st.shared.u32 [%r3], %r0; shfl.sync.idx.b32 %r6, %r0, 0, 31, 0xffffffff; ld.shared.u32 %r5, [%r4];",
-                   {}, {32}));
+  CHECK(!race_free(
+      own_word + "st.shared.u32 [%r3], %r0; shfl.sync.idx.b32 %r6, %r0, 0, 31, 0xffffffff; ld.shared.u32 %r5, [%r4];",
+      {}, {32}));
 }
 
 TEST_CASE("two threads that write the same word race, even if they write the same value") {
@@ -68,10 +70,14 @@ TEST_CASE("blocks are concurrent whatever order they run in") {
   const std::string number = "mov.u32 %r1, %ctaid.x; ";
   CHECK(!race_free("st.global.u32 [%d0], 7;", {2}, {1}));
   // The block that runs later reads, or writes what the earlier one has read.
-  CHECK(!race_free(number + "setp.eq.u32 %p1, %r1, 0; @%p1 st.global.u32 [%d0], 7; @!%p1 ld.global.u32 %r2, [%d0];", {2}, {1}));
-  CHECK(!race_free(number + "setp.eq.u32 %p1, %r1, 0; @!%p1 st.global.u32 [%d0], 7; @%p1 ld.global.u32 %r2, [%d0];", {2}, {1}));
+  CHECK(!race_free(number + "setp.eq.u32 %p1, %r1, 0; @%p1 st.global.u32 [%d0], 7; @!%p1 ld.global.u32 %r2, [%d0];",
+                   {2}, {1}));
+  CHECK(!race_free(number + "setp.eq.u32 %p1, %r1, 0; @!%p1 st.global.u32 [%d0], 7; @%p1 ld.global.u32 %r2, [%d0];",
+                   {2}, {1}));
   CHECK(race_free("ld.global.u32 %r2, [%d0];", {4}, {32}));
-  CHECK(race_free(number + "mul.wide.u32 %d3, %r1, 4; add.s64 %d3, %d3, %d0; st.global.u32 [%d3], 7; ld.global.u32 %r2, [%d3];", {4}, {1}));
+  CHECK(race_free(
+      number + "mul.wide.u32 %d3, %r1, 4; add.s64 %d3, %d3, %d0; st.global.u32 [%d3], 7; ld.global.u32 %r2, [%d3];",
+      {4}, {1}));
   // A barrier of one block does not order another.
   CHECK(!race_free("bar.sync 0; st.global.u32 [%d0], 7; bar.sync 0;", {2}, {1}));
 }
@@ -79,13 +85,17 @@ TEST_CASE("blocks are concurrent whatever order they run in") {
 TEST_CASE("a reader is remembered although others have read since") {
   const std::string number = "mov.u32 %r1, %ctaid.x;\n";
   // Block 0 reads; then blocks 1 to 3 read, and the last of them writes.
-  CHECK(!race_free(number + "ld.global.u32 %r2, [%d0]; bar.sync 0; setp.eq.u32 %p1, %r1, 3; setp.eq.and.u32 %p1, %r0, 0, %p1;\n"
-                            "@%p1 st.global.u32 [%d0], 7;", {4}, {64}));
+  CHECK(!race_free(
+      number + "ld.global.u32 %r2, [%d0]; bar.sync 0; setp.eq.u32 %p1, %r1, 3; setp.eq.and.u32 %p1, %r0, 0, %p1;\n"
+               "@%p1 st.global.u32 [%d0], 7;",
+      {4}, {64}));
   // Thread 0 reads, thread 1 reads and writes.
   CHECK(!race_free("ld.global.u32 %r2, [%d0];\n" + only(1) + "@%p1 st.global.u32 [%d0], 7;", {}, {2}));
   // Warp 1 reads; in warp 0 two lanes read, a warp barrier, and one of them writes.
-  CHECK(!race_free("ld.global.u32 %r2, [%d0]; bar.warp.sync 0xffffffff;\n" + only(0) + "@%p1 st.global.u32 [%d0], 7;", {}, {64}));
-  CHECK(race_free("ld.global.u32 %r2, [%d0]; bar.warp.sync 0xffffffff;\n" + only(0) + "@%p1 st.global.u32 [%d0], 7;", {}, {32}));
+  CHECK(!race_free("ld.global.u32 %r2, [%d0]; bar.warp.sync 0xffffffff;\n" + only(0) + "@%p1 st.global.u32 [%d0], 7;",
+                   {}, {64}));
+  CHECK(race_free("ld.global.u32 %r2, [%d0]; bar.warp.sync 0xffffffff;\n" + only(0) + "@%p1 st.global.u32 [%d0], 7;",
+                  {}, {32}));
 }
 
 TEST_CASE("atomics and other strong accesses do not race with each other, only with weak ones") {
@@ -133,18 +143,73 @@ TEST_CASE("local memory, and shared memory of other blocks, are nobody else's") 
 TEST_CASE("blocks that take turns keep their accesses apart") {
   // Block 0 waits for block 1, which has written next to it before; each word has one writer.
   DeviceArray<u32> out(8, 0);
-  run_body("mov.u32 %r1, %ctaid.x; setp.eq.u32 %p1, %r1, 1; mul.wide.u32 %d3, %r1, 4; add.s64 %d3, %d3, %d0;\n"
-           "st.global.u32 [%d3+4], 5; @%p1 bra SET;\n"
-           "SPIN: nanosleep.u32 1; ld.acquire.gpu.global.u32 %r2, [%d0]; setp.eq.u32 %p2, %r2, 0; @%p2 bra SPIN; bra END;\n"
-           "SET: st.release.gpu.global.u32 [%d0], 1;\nEND: ld.global.u32 %r4, [%d3+4]; st.global.u32 [%d3+4], 6;",
-           out.data, nullptr, {{2}, {1}});
+  run_body(
+      "mov.u32 %r1, %ctaid.x; setp.eq.u32 %p1, %r1, 1; mul.wide.u32 %d3, %r1, 4; add.s64 %d3, %d3, %d0;\n"
+      "st.global.u32 [%d3+4], 5; @%p1 bra SET;\n"
+      "SPIN: nanosleep.u32 1; ld.acquire.gpu.global.u32 %r2, [%d0]; setp.eq.u32 %p2, %r2, 0; @%p2 bra SPIN; bra END;\n"
+      "SET: st.release.gpu.global.u32 [%d0], 1;\nEND: ld.global.u32 %r4, [%d3+4]; st.global.u32 [%d3+4], 6;",
+      out.data, nullptr, {{2}, {1}});
   CHECK(races().empty());
   // Without an order between them: block 1 writes the word of block 0 while that waits.
-  run_body("mov.u32 %r1, %ctaid.x; setp.eq.u32 %p1, %r1, 1; @%p1 bra SET; ld.global.u32 %r3, [%d0+4];\n"
-           "SPIN: nanosleep.u32 1; ld.acquire.gpu.global.u32 %r2, [%d0+16]; setp.eq.u32 %p2, %r2, 0; @%p2 bra SPIN; bra END;\n"
-           "SET: st.global.u32 [%d0+4], 1; st.release.gpu.global.u32 [%d0+16], 1;\nEND:",
-           out.data, nullptr, {{2}, {1}});
+  run_body(
+      "mov.u32 %r1, %ctaid.x; setp.eq.u32 %p1, %r1, 1; @%p1 bra SET; ld.global.u32 %r3, [%d0+4];\n"
+      "SPIN: nanosleep.u32 1; ld.acquire.gpu.global.u32 %r2, [%d0+16]; setp.eq.u32 %p2, %r2, 0; @%p2 bra SPIN; bra "
+      "END;\n"
+      "SET: st.global.u32 [%d0+4], 1; st.release.gpu.global.u32 [%d0+16], 1;\nEND:",
+      out.data, nullptr, {{2}, {1}});
   CHECK(std::exchange(races(), {}).size() == 1);
+}
+
+TEST_CASE("release and acquire order what one block wrote and another reads") {
+  // Block 0 writes and says so; block 1 waits for that and reads. Thread 40 of each does the talking.
+  auto message = [](const std::string& publish, const std::string& look, const std::string& after = "",
+                    const std::string& before = "") {
+    return races_of(
+        "mov.u32 %r1, %ctaid.x; setp.eq.u32 %p1, %r1, 1; setp.eq.u32 %p2, %r0, 40; @%p1 bra READ;\n"
+        "mul.wide.u32 %d3, %r0, 4; add.s64 %d3, %d3, %d0; st.global.u32 [%d3+16], 5;\n" +
+            before + "@!%p2 bra END;\n" + publish + "bra END;\nREAD: @!%p2 bra LOOK;\nSPIN: nanosleep.u32 1;\n" + look +
+            "setp.eq.u32 %p3, %r2, 0; @%p3 bra SPIN;\n" + after +
+            "LOOK: bar.sync 1;\n"
+            "ld.global.u32 %r3, [%d0+180];\nEND:",  // of thread 41
+        {2}, {64});
+  };
+  const std::string release = "st.release.gpu.global.u32 [%d0], 1;", acquire = "ld.acquire.gpu.global.u32 %r2, [%d0];",
+                    relaxed = "st.relaxed.gpu.global.u32 [%d0], 1;", look = "ld.relaxed.gpu.global.u32 %r2, [%d0];",
+                    fence = "membar.gl;", barrier = "bar.sync 0;\n";
+  CHECK(message(release, acquire, "", barrier).empty());
+  CHECK(message(fence + relaxed, look, fence, barrier).empty());
+  CHECK(message("fence.acq_rel.gpu; red.global.add.u32 [%d0], 1;", look, "fence.sc.sys;", barrier).empty());
+  CHECK(message("atom.release.gpu.global.add.u32 %r4, [%d0], 1;", "atom.acquire.gpu.global.or.b32 %r2, [%d0], 0;", "",
+                barrier)
+            .empty());
+  // Any part left out is a race: the barrier before, the release, the acquire, the reach of the fence.
+  CHECK(message(release, acquire).size() == 1);
+  CHECK(message(relaxed, acquire, "", barrier).size() == 1);
+  CHECK(message(release, look, "", barrier).size() == 1);
+  CHECK(message(fence + relaxed, look, "membar.cta;", barrier).size() == 1);
+  CHECK(message("membar.cta;" + relaxed, look, fence, barrier).size() == 1);
+  CHECK(message("st.release.cta.global.u32 [%d0], 1;", acquire, "", barrier).size() == 1);
+}
+
+TEST_CASE("what a block has acquired it releases in turn, and atomics go on with what others have released") {
+  // Every block writes a word of its own, then counts itself; the last one reads all.
+  const std::string
+      write = "mov.u32 %r1, %ctaid.x; mul.wide.u32 %d3, %r1, 4; add.s64 %d3, %d3, %d0; st.global.u32 [%d3+16], 5;\n",
+      read =
+          "setp.ne.u32 %p1, %r4, 3; @%p1 bra END;\n"
+          "ld.global.v4.u32 {%r5, %r6, %r7, %r8}, [%d0+16];\nEND:";
+  CHECK(race_free(write + "membar.gl; atom.global.add.u32 %r4, [%d0], 1; membar.gl;\n" + read, {4}, {1}));
+  CHECK(race_free(write + "atom.acq_rel.gpu.global.add.u32 %r4, [%d0], 1;\n" + read, {4}, {1}));
+  CHECK(!race_free(write + "atom.global.add.u32 %r4, [%d0], 1; membar.gl;\n" + read, {4}, {1}));
+  CHECK(!race_free(write + "membar.gl; atom.global.add.u32 %r4, [%d0], 1;\n" + read, {4}, {1}));
+  // A chain: block 1 reads the flag of block 0 and sets the one that block 2 reads, each flag at another address.
+  const std::string chain =
+      "mov.u32 %r1, %ctaid.x; mul.wide.u32 %d3, %r1, 4; add.s64 %d3, %d3, %d0; setp.eq.u32 %p1, %r1, 0; @%p1 bra "
+      "FIRST;\n"
+      "SPIN: nanosleep.u32 1; ld.acquire.gpu.global.u32 %r2, [%d3]; setp.eq.u32 %p2, %r2, 0; @%p2 bra SPIN;\n"
+      "st.release.gpu.global.u32 [%d3+4], 1; ld.global.u32 %r3, [%d0+256]; bra END;\n"
+      "FIRST: st.global.u32 [%d0+256], 9; st.release.gpu.global.u32 [%d3+4], 1;\nEND:";
+  CHECK(race_free(chain, {3}, {1}));
 }
 
 TEST_CASE("a race is reported once per instruction and launch, with both sides") {
@@ -152,9 +217,10 @@ TEST_CASE("a race is reported once per instruction and launch, with both sides")
   const std::string body = only(0) + "@%p1 st.global.u32 [%d0], 7;\n@!%p1 ld.global.u32 %r2, [%d0];";
   for (int i = 0; i < 2; ++i) run_body(body, out.data, nullptr, {{}, {64}});
   REQUIRE(races().size() == 2);
-  CHECK(races()[0] == "data race: global load of 4 bytes at " + hexadecimal(reinterpret_cast<std::uintptr_t>(out.data)) +
-                          ", by block (0,0,0), thread (1,0,0): ld.global.u32 at PTX line 12, not ordered with that by block "
-                          "(0,0,0), thread (0,0,0): st.global.u32 at PTX line 11, in kernel k");
+  CHECK(races()[0] ==
+        "data race: global load of 4 bytes at " + hexadecimal(reinterpret_cast<std::uintptr_t>(out.data)) +
+            ", by block (0,0,0), thread (1,0,0): ld.global.u32 at PTX line 12, not ordered with that by block "
+            "(0,0,0), thread (0,0,0): st.global.u32 at PTX line 11, in kernel k");
   CHECK(races()[1] == races()[0]);
   races().clear();
 }
@@ -167,7 +233,8 @@ TEST_CASE("races are not looked for where the options say so") {
 TEST_CASE("a timeline knows whose a segment is") {
   Timeline timeline;
   timeline.begin_launch();
-  const u32 a = timeline.begin_segment(4), b = timeline.begin_segment(4), c = timeline.begin_segment(9), d = timeline.begin_segment(4);
+  const u32 a = timeline.begin_segment(4), b = timeline.begin_segment(4), c = timeline.begin_segment(9),
+            d = timeline.begin_segment(4);
   CHECK(timeline.first() == a);
   CHECK(timeline.block_of(a) == 4);
   CHECK(timeline.block_of(b) == 4);

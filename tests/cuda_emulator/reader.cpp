@@ -14,7 +14,8 @@ namespace gatefold::cuda_emulator {
 Module::Module() : text(std::make_unique<Text>()) {}
 
 Module::~Module() {
-  for (const auto& [name, variable] : variables) Memory::device().remove_global(reinterpret_cast<void*>(variable.address));
+  for (const auto& [name, variable] : variables)
+    Memory::device().remove_global(reinterpret_cast<void*>(variable.address));
 }
 
 std::vector<std::string> Module::kernels() const {

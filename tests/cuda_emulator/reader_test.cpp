@@ -16,16 +16,18 @@ namespace {
 
 const std::string head = ".version 8.7\n.target sm_80, debug\n.address_size 64\n";
 
-std::string empty_kernel(const std::string& name, const std::string& parameters = "", const std::string& directives = "",
-                         const std::string& body = "ret;") {
+std::string empty_kernel(const std::string& name, const std::string& parameters = "",
+                         const std::string& directives = "", const std::string& body = "ret;") {
   return ".visible .entry " + name + "(" + parameters + ")\n" + directives + "{\n" + body + "\n}\n";
 }
 
 }  // namespace
 
 TEST_CASE("a module knows its kernels, and only those") {
-  const auto module = read(head + empty_kernel("first") + ".func helper() { ret; }\n.extern .func (.param .b32 r) vprintf\n(\n.param .b64 a, .param .b64 b\n)\n;\n" +
-                           empty_kernel("second"));
+  const auto module =
+      read(head + empty_kernel("first") +
+           ".func helper() { ret; }\n.extern .func (.param .b32 r) vprintf\n(\n.param .b64 a, .param .b64 b\n)\n;\n" +
+           empty_kernel("second"));
   CHECK(module->kernels() == std::vector<std::string>{"first", "second"});
   CHECK(module->find("first") != nullptr);
   CHECK(module->find("first") == module->find("first"));
@@ -34,8 +36,9 @@ TEST_CASE("a module knows its kernels, and only those") {
 }
 
 TEST_CASE("parameters are laid out with their alignment") {
-  const auto module = read(head + empty_kernel("k", ".param .u8 a, .param .u64 .ptr .global .align 16 b,\n.param .f32 c, "
-                                                    ".param .align 8 .b8 d[12], .param .u16 e"));
+  const auto module = read(head + empty_kernel("k",
+                                               ".param .u8 a, .param .u64 .ptr .global .align 16 b,\n.param .f32 c, "
+                                               ".param .align 8 .b8 d[12], .param .u16 e"));
   const Function& k = *module->find("k");
   REQUIRE(k.parameters.size() == 5);
   const std::size_t offsets[] = {0, 8, 16, 24, 36}, sizes[] = {1, 8, 4, 12, 2};
@@ -104,10 +107,11 @@ TEST_CASE("comments, pragmas, sections and debugging directives say nothing to t
 
 TEST_CASE("instructions know their source line, and where they were inlined") {
   const std::string text =
-      head + ".visible .entry k(.param .u64 p, .param .u64 q)\n{\n.reg .b32 %r<3>;\n.loc 1 12 3\nmov.u32 %r1, 0;\n"
-             ".loc 2 40 7, function_name $L__info_string0, inlined_at 1 13 5\nmov.u32 %r1, 0;\n"
-             ".loc 3 50 1, function_name $L__info_string0+8, inlined_at 2 40 7\ntrap;\n}\n"
-             ".file 1 \"/x/kernel.cu\"\n.file 2 \"/x/row.hpp\"\n.file 3 \"/x/math.hpp\"\n";
+      head +
+      ".visible .entry k(.param .u64 p, .param .u64 q)\n{\n.reg .b32 %r<3>;\n.loc 1 12 3\nmov.u32 %r1, 0;\n"
+      ".loc 2 40 7, function_name $L__info_string0, inlined_at 1 13 5\nmov.u32 %r1, 0;\n"
+      ".loc 3 50 1, function_name $L__info_string0+8, inlined_at 2 40 7\ntrap;\n}\n"
+      ".file 1 \"/x/kernel.cu\"\n.file 2 \"/x/row.hpp\"\n.file 3 \"/x/math.hpp\"\n";
   const std::string fault = fault_of([&] { run_module(text, nullptr); });
   CHECK(fault == "trap: trap at math.hpp:50, inlined at kernel.cu:13 in kernel k, block (0,0,0), thread (0,0,0)");
 }
@@ -120,7 +124,8 @@ TEST_CASE("what is malformed or unknown is refused with its line") {
   CHECK(message(".global .u32 x[1] = {1, 2};") == "PTX line 4: expected the end of the initialiser, got '2'");
   CHECK(mentions(message(".extern .global .u32 x;"), "expected a definition of 'x', which is only declared"));
   CHECK(message(".visible .entry k()\n{\nret;") == "PTX line 6: expected '}', got the end of the text");
-  CHECK(message(empty_kernel("k", "", "", ".tex x;")) == "PTX line 6: expected a directive that the emulator knows, got '.tex'");
+  CHECK(message(empty_kernel("k", "", "", ".tex x;")) ==
+        "PTX line 6: expected a directive that the emulator knows, got '.tex'");
   CHECK(message(empty_kernel("k", "", "", "@%p1 ret;")) == "PTX line 6: expected a predicate, got '%p1'");
   CHECK(message(empty_kernel("k", "", "", "bra $nowhere;")) == "PTX: no label '$nowhere' in k");
 }

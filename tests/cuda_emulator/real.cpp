@@ -142,7 +142,8 @@ double reciprocal_root(double a) { return 1 / std::sqrt(a); }
 
 /// neg and abs work on the bits, NaN or not.
 template <class T>
-using Bits = std::conditional_t<sizeof(T) == 2, std::uint16_t, std::conditional_t<sizeof(T) == 4, uint32_t, std::uint64_t>>;
+using Bits =
+    std::conditional_t<sizeof(T) == 2, std::uint16_t, std::conditional_t<sizeof(T) == 4, uint32_t, std::uint64_t>>;
 
 template <class T>
 constexpr Bits<T> sign_bits() {
@@ -153,7 +154,8 @@ constexpr Bits<T> sign_bits() {
 struct Negate {
   template <class T>
   static void run(char* registers, const Instruction& in, uint32_t lanes) {
-    map_lanes<Bits<T>, Bits<T>>(registers, in, lanes, [](Bits<T> a) { return static_cast<Bits<T>>(a ^ sign_bits<T>()); });
+    map_lanes<Bits<T>, Bits<T>>(registers, in, lanes,
+                                [](Bits<T> a) { return static_cast<Bits<T>>(a ^ sign_bits<T>()); });
   }
 };
 struct Absolute {

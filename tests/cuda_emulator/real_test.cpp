@@ -27,8 +27,10 @@ const float nan32 = std::numeric_limits<float>::quiet_NaN();
 template <class T, class Exact>
 T rounded(Exact exact, const std::string& direction) {
   const T nearest = static_cast<T>(exact);
-  const T below = static_cast<Exact>(nearest) <= exact ? nearest : std::nextafter(nearest, -std::numeric_limits<T>::infinity());
-  const T above = static_cast<Exact>(nearest) >= exact ? nearest : std::nextafter(nearest, std::numeric_limits<T>::infinity());
+  const T below =
+      static_cast<Exact>(nearest) <= exact ? nearest : std::nextafter(nearest, -std::numeric_limits<T>::infinity());
+  const T above =
+      static_cast<Exact>(nearest) >= exact ? nearest : std::nextafter(nearest, std::numeric_limits<T>::infinity());
   if (direction == "rm") return below;
   if (direction == "rp") return above;
   if (direction == "rz") return exact > 0 ? below : above;
@@ -67,8 +69,10 @@ TEST_CASE("f64 add and mul round the exact result in all four directions") {
     for (const std::string& direction : directions) {
       CAPTURE(direction);
       const long double product = static_cast<long double>(a) * b * sign, total = (1.0L + small) * sign;
-      CHECK(evaluate<double>("mul." + direction + ".f64 %o, %a, %b;", a * sign, b) == rounded<double>(product, direction));
-      CHECK(evaluate<double>("add." + direction + ".f64 %o, %a, %b;", sign, small * sign) == rounded<double>(total, direction));
+      CHECK(evaluate<double>("mul." + direction + ".f64 %o, %a, %b;", a * sign, b) ==
+            rounded<double>(product, direction));
+      CHECK(evaluate<double>("add." + direction + ".f64 %o, %a, %b;", sign, small * sign) ==
+            rounded<double>(total, direction));
     }
   }
 }

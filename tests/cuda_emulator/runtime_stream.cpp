@@ -78,6 +78,12 @@ cudaError_t check_legacy(cudaStream_t stream) {
   return invalidate(blocking) ? cudaErrorStreamCaptureImplicit : cudaSuccess;
 }
 
+bool blocking_capture() {
+  for (const auto& [handle, stream] : objects().streams)
+    if (stream.capture && !(stream.flags & cudaStreamNonBlocking)) return true;
+  return false;
+}
+
 void end_capture(const Capture& capture) {
   for (auto& [handle, stream] : objects().streams) {
     if (stream.capture.get() == &capture) stream.capture = nullptr;
@@ -336,7 +342,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
   return runtime_call("cudaStreamIsCapturing", [&] {
     if (!known_stream(stream)) return cudaErrorInvalidResourceHandle;
-    if (const auto error = check_legacy(stream)) return error;
+    if (is_legacy(stream) && blocking_capture()) return cudaErrorStreamCaptureImplicit;  // which goes on
     const auto capture = capture_of(stream);
     *status = !capture               ? cudaStreamCaptureStatusNone
               : capture->invalidated ? cudaStreamCaptureStatusInvalidated

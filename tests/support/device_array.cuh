@@ -25,7 +25,8 @@ std::vector<T> random_vector(Index n, std::uint64_t seed) {
 inline std::vector<Index> random_integers(Index n, Index least, Index count, std::uint64_t seed) {
   std::vector<Index> x;
   for (Index i = 0; i < n; ++i)
-    x.push_back(least + static_cast<Index>(mix64(seed + static_cast<std::uint64_t>(i)) % static_cast<std::uint64_t>(count)));
+    x.push_back(least +
+                static_cast<Index>(mix64(seed + static_cast<std::uint64_t>(i)) % static_cast<std::uint64_t>(count)));
   return x;
 }
 

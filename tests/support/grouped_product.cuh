@@ -110,7 +110,7 @@ T chain(Index depth, const T* a, const T* w, Index step) {
   for (Index k = 0; k < depth; ++k) sum = std::fma(a[k], w[k * step], sum);
   return sum;
 }
-/// The sum of element (s, j) of expert e, of weights [E, depth, columns], or [E, columns, depth] where they are transposed.
+/// The sum of element (s, j) of expert e, of weights [E, depth, columns], or transposed [E, columns, depth].
 template <class T>
 T product_sum(const std::vector<T>& a, Index row, const std::vector<T>& w, Index e, Index j, Index depth, Index columns,
               bool transpose) {
@@ -150,9 +150,8 @@ std::string difference_of_product(Cuda::Context& ctx, const ProductCase& c, doub
   const BiasAndKeep<T> epilogue{bias.host.data(), kept.host.data(), c.columns};
   groups.each_slot([&](Index e, Index s) {
     for (Index j = 0; j < c.columns; ++j)
-      out.host[static_cast<std::size_t>(s * c.columns + j)] =
-          epilogue(OneElement<T>{}, e, s, j,
-                   product_sum(a.host, groups.row(s), w.host, e, j, c.depth, c.columns, c.transpose));
+      out.host[static_cast<std::size_t>(s * c.columns + j)] = epilogue(
+          OneElement<T>{}, e, s, j, product_sum(a.host, groups.row(s), w.host, e, j, c.depth, c.columns, c.transpose));
   });
   if (const std::string at = out.differs(tolerance); !at.empty()) return "c" + at;
   if (const std::string at = kept.differs(tolerance); !at.empty()) return "the sums' own output" + at;
@@ -160,11 +159,11 @@ std::string difference_of_product(Cuda::Context& ctx, const ProductCase& c, doub
 }
 
 /// Two products in a row, the first with one or two matrices, `c.columns` wide in the middle and `last` at the end.
-/// @param packed  how many of the weights are packed, counted from the first: read rounded where those of a product all are
+/// @param packed  how many of the weights are packed, from the first on: read rounded where all of a product are
 /// @param round   what packing does to them
 template <class T, std::size_t M, class Round>
-std::string difference_of_pair(Cuda::Context& ctx, const ProductCase& c, Index last, std::size_t packed, const Round& round,
-                               double tolerance = 0) {
+std::string difference_of_pair(Cuda::Context& ctx, const ProductCase& c, Index last, std::size_t packed,
+                               const Round& round, double tolerance = 0) {
   BothGroups groups(ctx, c);
   auto a_values = random_vector<T>(c.items() * c.depth, 1);
   spoil_unused(a_values, c);
@@ -195,8 +194,7 @@ std::string difference_of_pair(Cuda::Context& ctx, const ProductCase& c, Index l
   };
   Cuda::grouped_pair(ctx, groups.on_device(), a.device.in(c.items(), c.depth), up,
                      middle_of(bias.device.data(), first.device.data(), second.device.data()), down, c.transpose,
-                     out.device.as(c.slots(), last),
-                     BiasAndKeep<T>{last_bias.device.data(), kept.device.data(), last});
+                     out.device.as(c.slots(), last), BiasAndKeep<T>{last_bias.device.data(), kept.device.data(), last});
 
   for (std::size_t m = 0; m <= M; ++m)
     if (packed >= M && (m < M || packed > M) && !c.transpose)
@@ -217,8 +215,8 @@ std::string difference_of_pair(Cuda::Context& ctx, const ProductCase& c, Index l
       }
     }
     for (Index j = 0; j < last; ++j)
-      out.host[static_cast<std::size_t>(s * last + j)] = end(
-          OneElement<T>{}, e, s, j, product_sum(hidden, s, weights[M]->host, e, j, c.columns, last, c.transpose));
+      out.host[static_cast<std::size_t>(s * last + j)] =
+          end(OneElement<T>{}, e, s, j, product_sum(hidden, s, weights[M]->host, e, j, c.columns, last, c.transpose));
   });
   for (auto& [name, part] : {std::pair("c", &out), std::pair("the first sums", &first),
                              std::pair("the second sums", &second), std::pair("the last sums", &kept)})
@@ -227,7 +225,8 @@ std::string difference_of_pair(Cuda::Context& ctx, const ProductCase& c, Index l
 }
 template <class T, std::size_t M>
 std::string difference_of_pair(Cuda::Context& ctx, const ProductCase& c, Index last, double tolerance = 0) {
-  return difference_of_pair<T, M>(ctx, c, last, 0, [](T v) { return v; }, tolerance);
+  return difference_of_pair<T, M>(
+      ctx, c, last, 0, [](T v) { return v; }, tolerance);
 }
 
 /// dw[e] += Σ_s a[row(s)]ᵀ dc[s], and db[e] += Σ_s dc[s], in which depth counts the columns of a.

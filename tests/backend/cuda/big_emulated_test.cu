@@ -19,7 +19,8 @@ constexpr Index kMany = (Index(1) << 31) + 5;
 template <class T>
 struct Reserved {
   explicit Reserved(Index n)
-      : data(static_cast<T*>(cuda_emulator::Memory::device().reserve(static_cast<std::size_t>(n) * sizeof(T)))), size(n) {}
+      : data(static_cast<T*>(cuda_emulator::Memory::device().reserve(static_cast<std::size_t>(n) * sizeof(T)))),
+        size(n) {}
   Reserved(const Reserved&) = delete;
   ~Reserved() { cuda_emulator::Memory::device().release(data); }
   T& back(Index i) const { return data[size - i]; }  // back(1) is the last one
@@ -120,7 +121,8 @@ TEST_CASE("weights and their gradients of more than 2^31 elements") {
   dc.back(1) = 5;
   dc.back(2) = 7;
   const LastBlocks last(1);
-  Cuda::grouped_outer(ctx, groups, View<const float, 2, Cuda>(a.data, 1, depth), View<const float, 2, Cuda>(dc.data, 1, columns),
+  Cuda::grouped_outer(ctx, groups, View<const float, 2, Cuda>(a.data, 1, depth),
+                      View<const float, 2, Cuda>(dc.data, 1, columns),
                       View<float, 3, Cuda>(dw.data, experts, depth, columns));
   CHECK(dw.back(1) == 15);
   CHECK(dw.back(2) == 21);
@@ -129,8 +131,8 @@ TEST_CASE("weights and their gradients of more than 2^31 elements") {
   // Weights of as many elements: the last columns, a sum over the whole depth.
   const Reserved<float> c(columns);
   Cuda::grouped_gemm(ctx, groups, View<const float, 2, Cuda>(a.data, 1, depth),
-                     View<const float, 3, Cuda>(dw.data, experts, depth, columns), false, View<float, 2, Cuda>(c.data, 1, columns),
-                     fn::Store{});
+                     View<const float, 3, Cuda>(dw.data, experts, depth, columns), false,
+                     View<float, 2, Cuda>(c.data, 1, columns), fn::Store{});
   CHECK(c.back(1) == 45);
   CHECK(c.back(2) == 63);
   CHECK(c.back(3) == 0);

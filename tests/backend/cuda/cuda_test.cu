@@ -187,6 +187,23 @@ TEST_CASE("cuda: the next step finds the scratch of the last one") {
   CHECK(ctx.capacity() == held);
 }
 
+#ifndef NDEBUG
+TEST_CASE("cuda: with assertions, scratch that was given back is overwritten") {
+  Cuda::Context ctx;
+  const Index n = 1000;
+  const Index* given_back = nullptr;
+  {
+    const auto mark = ctx.mark();
+    const auto x = ctx.scratch<Index>(n);
+    fill(ctx, x, 1);
+    given_back = x.data();
+  }
+  std::vector<Index> found(n);
+  Cuda::to_host(ctx, n, given_back, found.data());
+  CHECK(found == std::vector<Index>(n, -1));
+}
+#endif
+
 TEST_CASE("cuda: what a context lends it keeps") {
   Cuda::Context ctx;
   const Kept* first = nullptr;

@@ -9,8 +9,8 @@ namespace {
 
 template <class T, int Matrices>
 void check() {
-  CHECK(sizeof(Ring<T, Matrices>) <= 48 * 1024);    // what a block may have without asking for more
-  CHECK(Ring<T, Matrices>::kStages >= 2);           // one is read while another comes
+  CHECK(sizeof(Ring<T, Matrices>) <= 48 * 1024);  // what a block may have without asking for more
+  CHECK(Ring<T, Matrices>::kStages >= 2);         // one is read while another comes
   CHECK(sizeof(Bfloat16[Strip::depth][Strip::columns]) <= sizeof(T[Strip::depth][Strip::columns]));
 }
 

@@ -65,7 +65,8 @@ TEST_CASE("cuda: keys that are no group are left out") {
   CHECK(difference_of_groups({3, 2, 4, 0, 1000}, 3) == "");
   CHECK(difference_of_groups({4, 3, 4, 5}, 4) == "");
   // Those that look like a group where half of their bits are lost.
-  const Index word = Index(1) << 32, least = std::numeric_limits<Index>::min(), most = std::numeric_limits<Index>::max();
+  const Index word = Index(1) << 32, least = std::numeric_limits<Index>::min(),
+              most = std::numeric_limits<Index>::max();
   CHECK(difference_of_groups({1, word + 1, 0, -word, most, least, word, 1, -word + 1}, 2) == "");
   CHECK(difference_of_groups({1, word + 1, 0, -word, most, least, word, 1, -word + 1}, 1500) == "");
 }
@@ -118,6 +119,7 @@ TEST_CASE("cuda: an algorithm in scratch gives its memory back, and says which c
   const auto free = ctx.scratch<char>(1).data();
   CHECK(ctx.capacity() == held);
   CHECK(free != nullptr);
-  CHECK_THROWS_WITH_AS(device::run_in_scratch(ctx, "cub::Device", [](void*, std::size_t&) { return cudaErrorInvalidValue; }),
-                       "cub::Device: cudaErrorInvalidValue: invalid argument", DeviceError);
+  CHECK_THROWS_WITH_AS(
+      device::run_in_scratch(ctx, "cub::Device", [](void*, std::size_t&) { return cudaErrorInvalidValue; }),
+      "cub::Device: cudaErrorInvalidValue: invalid argument", DeviceError);
 }

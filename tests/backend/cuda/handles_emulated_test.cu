@@ -1,4 +1,4 @@
-// Handles on a machine without a device, and where their creation fails: asks the emulator for failures and counts calls.
+// Handles on a machine without a device, and where making them fails: asks the emulator for failures, counts calls.
 #include "gatefold/backend/cuda/handles.cuh"
 
 #include <doctest/doctest.h>

@@ -82,7 +82,8 @@ void check_order(Index n) {
   // Blocks of 4096 terms; their sums likewise.
   std::vector<T> of_blocks;
   for (std::size_t begin = 0; begin < terms.size(); begin += 4096)
-    of_blocks.push_back(reduced<T>(ctx, {terms.begin() + begin, terms.begin() + std::min(begin + 4096, terms.size())}, 0));
+    of_blocks.push_back(
+        reduced<T>(ctx, {terms.begin() + begin, terms.begin() + std::min(begin + 4096, terms.size())}, 0));
   CHECK(difference_of_sums(reduced<T>(ctx, of_blocks, 0), sum) == "");
 
   // The first block: thread t sums terms t, t + 256, …
@@ -96,7 +97,8 @@ void check_order(Index n) {
     exact += v;
     size += std::abs(v);
   }
-  CHECK(std::abs(static_cast<double>(exact - sum)) <= static_cast<double>(30 * size * std::numeric_limits<T>::epsilon()));
+  CHECK(std::abs(static_cast<double>(exact - sum)) <=
+        static_cast<double>(30 * size * std::numeric_limits<T>::epsilon()));
 }
 
 }  // namespace
@@ -104,7 +106,8 @@ void check_order(Index n) {
 TEST_CASE("cuda: for_each calls f once for each index") {
   for (const Index n : {0, 1, 31, 255, 256, 257, 1000}) {
     CAPTURE(n);
-    CHECK(difference_of_calls(n, 300, [&](auto& ctx, Index* calls) { Cuda::for_each(ctx, n, CountIndex{calls}); }) == "");
+    CHECK(difference_of_calls(n, 300, [&](auto& ctx, Index* calls) { Cuda::for_each(ctx, n, CountIndex{calls}); }) ==
+          "");
     CHECK(difference_of_calls(n, 300, [&](auto& ctx, Index* calls) { Cuda::for_each(ctx, n, CountElement{calls}); }) ==
           "");
   }
@@ -113,8 +116,8 @@ TEST_CASE("cuda: for_each calls f once for each index") {
 TEST_CASE("cuda: for_rows calls f once on each lane of each row") {
   for (const Index n : {0, 1, 7, 8, 9, 70}) {
     CAPTURE(n);
-    CHECK(difference_of_calls(32 * n, 300, [&](auto& ctx, Index* calls) { Cuda::for_rows(ctx, n, CountLane{calls}); }) ==
-          "");
+    CHECK(difference_of_calls(32 * n, 300,
+                              [&](auto& ctx, Index* calls) { Cuda::for_rows(ctx, n, CountLane{calls}); }) == "");
   }
 }
 

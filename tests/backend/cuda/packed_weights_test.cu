@@ -63,7 +63,8 @@ TEST_CASE("cuda: weights are rounded to the nearest bfloat16, ties to even") {
 TEST_CASE("cuda: known roundings, overflow and infinity") {
   Cuda::Context ctx;
   const float infinity = std::numeric_limits<float>::infinity(), largest = std::numeric_limits<float>::max();
-  const std::vector<float> x{1, 1 + 0x1p-8f, 1 + 0x1.8p-7f, 1 + 0x1.1p-8f, -0.0f, largest, -largest, infinity, -infinity, 0x1p-149f};
+  const std::vector<float> x{1,       1 + 0x1p-8f, 1 + 0x1.8p-7f, 1 + 0x1.1p-8f, -0.0f,
+                             largest, -largest,    infinity,      -infinity,     0x1p-149f};
   const std::vector<std::uint16_t> expected{0x3f80, 0x3f80, 0x3f82, 0x3f81, 0x8000, 0x7f80, 0xff80, 0x7f80, 0xff80, 0};
   CHECK(difference(expected, packed_bits(ctx, x)) == "");
 }

@@ -48,12 +48,14 @@ void check_gemm(Cuda::Context& ctx, const GemmCase& g) {
   CAPTURE(g.ta);
   CAPTURE(g.tb);
   CAPTURE(g.accumulate);
-  const auto a = random_vector<T>(g.m * g.k, 1), b = random_vector<T>(g.k * g.n, 2), before = random_vector<T>(g.m * g.n, 3),
-             bias = random_vector<T>(g.n, 4);
+  const auto a = random_vector<T>(g.m * g.k, 1), b = random_vector<T>(g.k * g.n, 2),
+             before = random_vector<T>(g.m * g.n, 3), bias = random_vector<T>(g.n, 4);
   std::vector<double> plain, finished, marks;
   for (Index i = 0; i < g.m; ++i)
     for (Index j = 0; j < g.n; ++j) {
-      const auto at = [](const std::vector<T>& x, Index i) { return static_cast<double>(x[static_cast<std::size_t>(i)]); };
+      const auto at = [](const std::vector<T>& x, Index i) {
+        return static_cast<double>(x[static_cast<std::size_t>(i)]);
+      };
       double sum = g.accumulate ? at(before, i * g.n + j) : 0;
       for (Index k = 0; k < g.k; ++k)
         sum += at(a, g.ta ? k * g.m + i : i * g.k + k) * at(b, g.tb ? j * g.k + k : k * g.n + j);
@@ -67,7 +69,8 @@ void check_gemm(Cuda::Context& ctx, const GemmCase& g) {
   const auto a_view = g.ta ? da.in(g.k, g.m) : da.in(g.m, g.k), b_view = g.tb ? db.in(g.n, g.k) : db.in(g.k, g.n);
   Cuda::gemm(ctx, a_view, g.ta, b_view, g.tb, g.accumulate, c.as(g.m, g.n), fn::Store{});
   CHECK(difference_in_double(plain, c.values(), g.k) == "");
-  Cuda::gemm(ctx, a_view, g.ta, b_view, g.tb, g.accumulate, again.as(g.m, g.n), BiasAndMark<T>{dbias.data(), rows.data()});
+  Cuda::gemm(ctx, a_view, g.ta, b_view, g.tb, g.accumulate, again.as(g.m, g.n),
+             BiasAndMark<T>{dbias.data(), rows.data()});
   CHECK(difference_in_double(finished, again.values(), g.k) == "");
   CHECK(difference_in_double(marks, rows.values(), 0) == "");
 }

@@ -53,7 +53,8 @@ void check_edges() {
       CHECK(difference_of_product<T>(ctx, c) == "");
     }
   }
-  for (const auto& [depth, columns] : {std::pair(1, 1), std::pair(3, 5), std::pair(5, 3), std::pair(65, 1), std::pair(1, 65)}) {
+  for (const auto& [depth, columns] :
+       {std::pair(1, 1), std::pair(3, 5), std::pair(5, 3), std::pair(65, 1), std::pair(1, 65)}) {
     const ProductCase c{.counts = kEdges, .depth = depth, .columns = columns, .gather = columns == 3};
     CAPTURE(c);
     CHECK(difference_of_product<T>(ctx, c) == "");
@@ -161,11 +162,11 @@ void check_gradients() {
   struct Size {
     Index depth, columns, a_skip = 0, dc_skip = 0;
   };
-  for (const Size& size : {Size{4, 4}, Size{64, 132}, Size{1, 1}, Size{5, 3}, Size{65, 31}, Size{33, 64}, Size{8, 12, 1},
-                           Size{8, 12, 0, 1}})
+  for (const Size& size : {Size{4, 4}, Size{64, 132}, Size{1, 1}, Size{5, 3}, Size{65, 31}, Size{33, 64},
+                           Size{8, 12, 1}, Size{8, 12, 0, 1}})
     for (const bool gather : {false, true}) {
-      const ProductCase c{{0, 1, 15, 17, 0, 33, 65, 0}, size.depth,  size.columns, false,
-                          gather,                       size.a_skip, size.dc_skip};
+      const ProductCase c{
+          {0, 1, 15, 17, 0, 33, 65, 0}, size.depth, size.columns, false, gather, size.a_skip, size.dc_skip};
       CAPTURE(c);
       CHECK(difference_of_gradients<T>(ctx, c) == "");
     }

@@ -46,7 +46,8 @@ struct Columns {
     sums[row * kLanes + lanes.lane] = sum_columns<T>(lanes, columns, load);
     maxima[row * kLanes + lanes.lane] = max_columns<T>(lanes, columns, load);
     // A column that two lanes take, or none, shows.
-    each_column<T>(lanes, columns, [&](const auto& at, Index j) { at.store(copy + j, at.load(copy + j) + at.load(mine + j)); });
+    each_column<T>(lanes, columns,
+                   [&](const auto& at, Index j) { at.store(copy + j, at.load(copy + j) + at.load(mine + j)); });
   }
 };
 

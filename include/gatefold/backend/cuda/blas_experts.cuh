@@ -7,7 +7,6 @@
 #include "gatefold/backend/cuda/loops.cuh"
 #include "gatefold/backend/cuda/plain_product.cuh"
 #include "gatefold/backend/cuda/status.cuh"
-#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/core/types.hpp"
@@ -35,7 +34,7 @@ template <class T, class B, int Matrices, class E>
 struct FinishSlots {
   Groups<B> groups;
   Index columns;
-  const T* v[Matrices];
+  const T* v[Matrices];  // null: sums of nothing
   T* c;
   E epilogue;
   template <class Lanes>
@@ -45,12 +44,15 @@ struct FinishSlots {
     for (Index j = lanes.lane; j < columns; j += lanes.size) {
       const Index at = s * columns + j;
       if constexpr (Matrices == 1) {
-        c[at] = epilogue(OneElement<T>{}, expert, s, j, v[0][at]);
+        c[at] = epilogue(OneElement<T>{}, expert, s, j, value(0, at));
       } else {
-        c[at] = epilogue(OneElement<T>{}, expert, s, j, v[0][at], v[1][at]);
+        c[at] = epilogue(OneElement<T>{}, expert, s, j, value(0, at), value(1, at));
       }
     }
   }
+
+ private:
+  __device__ T value(int m, Index at) const { return v[m] ? v[m][at] : T(0); }
 };
 
 /// One call for the products of all experts that have slots: c_e (+)= op(a_e) op(b_e), counted by columns.
@@ -125,12 +127,9 @@ void blas_slots_are_rows(Context& ctx, const Groups<B>& g, View<const T, 2, B> a
   const T* rows = rows_of_slots(ctx, g, a);
   FinishSlots<T, B, static_cast<int>(M), E> finish{g, columns, {}, c.data(), epilogue};
   for (std::size_t m = 0; m < M; ++m) {
+    if (depth == 0) continue;
     T* v = m == 0 ? c.data() : ctx.template scratch<T>(g.slots, columns).data();
     finish.v[m] = v;
-    if (depth == 0) {
-      fill(ctx, View<T, 2, B>(v, g.slots, columns), 0);
-      continue;
-    }
     BlasGroups<T> groups(transpose ? CUBLAS_OP_T : CUBLAS_OP_N, CUBLAS_OP_N, false, blas_compute<T>(ctx));
     for (std::size_t e = 0; e + 1 < offsets.size(); ++e)
       if (const Index first = offsets[e], count = offsets[e + 1] - first; count > 0 && columns > 0)

@@ -51,7 +51,8 @@ struct Cuda {
     /// Wait until everything asked of this context is done.
     void synchronize() { device::expect_success(cudaStreamSynchronize(stream()), "cudaStreamSynchronize"); }
 
-    /// While the returned object lives, products with weights that `packed` holds read them there.
+    /// While the returned object lives, grouped products all of whose weights `packed` holds read them there; transposed
+    /// ones and cuBLAS's read the plain ones.
     [[nodiscard]] auto use(const device::PackedWeights& packed) {
       struct Scope {
         Context& ctx;

@@ -1,10 +1,13 @@
 #pragma once
 
+#include <cstdint>
+
 #include <cub/block/block_reduce.cuh>
 
 #include "gatefold/backend/cuda/status.cuh"
 #include "gatefold/backend/cuda/warp.cuh"
 #include "gatefold/backend/epilogue.hpp"
+#include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 
 /// Loops and sums of the CUDA backend.
@@ -14,7 +17,13 @@ inline constexpr int kThreads = 256;  // of a block
 inline constexpr int kRows = kThreads / Warp::size;
 inline constexpr Index kSumBlock = 4096;  // terms summed by one block
 
-inline unsigned blocks(Index n, Index each) { return static_cast<unsigned>((n + each - 1) / each); }
+inline Index blocks(Index n, Index each) { return (n + each - 1) / each; }
+/// @throws ArgumentError for more blocks than a launch may have
+inline unsigned grid(Index blocks) {
+  constexpr Index most = INT32_MAX;
+  expect(blocks <= most, "Cuda", "blocks of a launch", Joined{"at most ", most}, blocks);
+  return static_cast<unsigned>(blocks);
+}
 
 template <class F>
 static __global__ void __launch_bounds__(kThreads) each_kernel(Index n, F f) {
@@ -28,7 +37,7 @@ static __global__ void __launch_bounds__(kThreads) each_kernel(Index n, F f) {
 }
 
 template <class F>
-static __global__ void __launch_bounds__(kThreads) rows_kernel(Index n, F f) {
+static __global__ void __launch_bounds__(kThreads, 2) rows_kernel(Index n, F f) {
   const Index row = Index(blockIdx.x) * kRows + threadIdx.x / Warp::size;
   if (row < n) f(Warp{static_cast<int>(threadIdx.x % Warp::size)}, row);
 }
@@ -58,7 +67,7 @@ static __global__ void __launch_bounds__(kThreads) add_sum_kernel(Index n, F f, 
 template <class F>
 void for_each(cudaStream_t stream, Index n, const F& f) {
   if (n == 0) return;
-  each_kernel<<<blocks(n, kThreads), kThreads, 0, stream>>>(n, f);
+  each_kernel<<<grid(blocks(n, kThreads)), kThreads, 0, stream>>>(n, f);
   expect_launched("Cuda::for_each");
 }
 
@@ -66,7 +75,7 @@ void for_each(cudaStream_t stream, Index n, const F& f) {
 template <class F>
 void for_rows(cudaStream_t stream, Index n, const F& f) {
   if (n == 0) return;
-  rows_kernel<<<blocks(n, kRows), kThreads, 0, stream>>>(n, f);
+  rows_kernel<<<grid(blocks(n, kRows)), kThreads, 0, stream>>>(n, f);
   expect_launched("Cuda::for_rows");
 }
 
@@ -89,7 +98,7 @@ void reduce(Context& ctx, Index n, const F& f, T* out) {
   const auto mark = ctx.mark();
   const Index count = blocks(n, kSumBlock);
   T* partial = ctx.template scratch<T>(count).data();
-  partial_sums_kernel<T><<<blocks(n, kSumBlock), kThreads, 0, ctx.stream()>>>(n, f, partial);
+  partial_sums_kernel<T><<<grid(count), kThreads, 0, ctx.stream()>>>(n, f, partial);
   expect_launched("Cuda::reduce");
   reduce<T>(ctx, count, PartialSum<T>{partial}, out);
 }

@@ -131,7 +131,7 @@ __device__ void compute_tile(Staging<Shape, Matrices, T>& shared, const Operand<
 /// c[s] = epilogue(a[row(s)] op(b_e), …): one block for each tile of an expert's rows and columns.
 /// @param b_step  bytes of b from expert to expert
 template <class Shape, int Matrices, class T, class E>
-static __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
+static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape>())
     slots_are_rows_kernel(Operand<T> a, Each<T, Matrices> b, Index b_step, const Index* offsets, Index experts,
                           Index columns, Index depth, T* c, E epilogue) {
   const Index column_tiles = (columns + Shape::columns - 1) / Shape::columns;
@@ -150,7 +150,7 @@ static __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
 
 /// c[e] = epilogue(Σ_s a[row(s)]ᵀ b[s], …) over the slots of expert e: one block for each tile of c[e].
 template <class Shape, class T, class E>
-static __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
+static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape>())
     slots_are_depth_kernel(Operand<T> a, Each<T, 1> b, const Index* offsets, Index rows, Index columns, T* c,
                            E epilogue) {
   const Index row_tiles = (rows + Shape::rows - 1) / Shape::rows;
@@ -196,7 +196,7 @@ void slots_are_rows(Context& ctx, const Operand<T>& a, const Each<T, Matrices>& 
   const auto row_tiles = [&](Index rows) { return slots / rows + (experts < slots ? experts : slots); };  // at most
   const auto run = [&]<class Shape>(Shape) {
     slots_are_rows_kernel<Shape, Matrices>
-        <<<static_cast<unsigned>(blocks(columns, Shape::columns) * row_tiles(Shape::rows)), Shape::threads, 0,
+        <<<grid(blocks(columns, Shape::columns) * row_tiles(Shape::rows)), Shape::threads, 0,
            ctx.stream()>>>(a, b, b_step, offsets, experts, columns, depth, c, epilogue);
   };
   constexpr Index few = 32;  // rows of an expert, on average: then reading the weights is what takes time
@@ -206,7 +206,7 @@ void slots_are_rows(Context& ctx, const Operand<T>& a, const Each<T, Matrices>& 
   if (!whole) {
     run(typename AnyTiles<T, Matrices>::Shape{});
   } else if (slots <= few * experts && b.of[0].layout != Layout::along_depth) {
-    few_rows_kernel<Matrices><<<static_cast<unsigned>(blocks(columns, Strip::columns) * row_tiles(Strip::rows)),
+    few_rows_kernel<Matrices><<<grid(blocks(columns, Strip::columns) * row_tiles(Strip::rows)),
                                 Strip::threads, 0, ctx.stream()>>>(a, b, b_step, offsets, experts, columns, depth, c,
                                                                    epilogue);
   } else if (slots / Many::rows * blocks(columns, Many::columns) < many_tiles(ctx.multiprocessors())) {
@@ -223,7 +223,7 @@ void slots_are_depth(Context& ctx, const Operand<T>& a, const Operand<T>& b, con
   if (experts == 0 || rows == 0 || columns == 0) return;
   const auto tiles = [&]<class Shape>(Shape) { return experts * blocks(rows, Shape::rows) * blocks(columns, Shape::columns); };
   const auto run = [&]<class Shape>(Shape shape) {
-    slots_are_depth_kernel<Shape><<<static_cast<unsigned>(tiles(shape)), Shape::threads, 0, ctx.stream()>>>(
+    slots_are_depth_kernel<Shape><<<grid(tiles(shape)), Shape::threads, 0, ctx.stream()>>>(
         a, Each<T, 1>{b}, offsets, rows, columns, c, epilogue);
   };
   if (rows % 4 != 0 || columns % 4 != 0 || !a.aligned || !b.aligned) {
@@ -239,7 +239,7 @@ void slots_are_depth(Context& ctx, const Operand<T>& a, const Operand<T>& b, con
 template <class T>
 void grouped_sum(cudaStream_t stream, const Index* offsets, Index experts, const T* dc, Index columns, T* db) {
   if (experts == 0 || columns == 0) return;
-  grouped_sum_kernel<<<blocks(columns, kSumColumns) * static_cast<unsigned>(experts), kThreads, 0, stream>>>(
+  grouped_sum_kernel<<<grid(blocks(columns, kSumColumns) * experts), kThreads, 0, stream>>>(
       offsets, dc, columns, db);
   expect_launched("Cuda::grouped_sum");
 }

@@ -41,13 +41,24 @@ struct FewTiles<float, 1> : TileShape<64, 128, 8, 2, 2, true, 4> {};
 template <>
 struct FewTiles<float, 2> : TileShape<64, 64, 8, 2, 1, true, 4> {};
 template <>
-struct FewTiles<double, 1> : TileShape<64, 64, 16, 1, 2, true, 3> {};
+struct FewTiles<double, 1> : TileShape<64, 64, 16, 1, 2, true, 2> {};
 template <>
-struct FewTiles<double, 2> : TileShape<64, 32, 16, 1, 1, true, 3> {};
+struct FewTiles<double, 2> : TileShape<64, 32, 16, 1, 1, true, 2> {};
 template <int Matrices>
 struct ManyTiles<double, Matrices> : FewTiles<double, Matrices> {};
 template <class T, int Matrices>
-struct AnyTiles : TileShape<32, 64, 16, 1, 1, false, 5> {};
+struct AnyTiles : TileShape<32, 64, 16, 1, 1, false, sizeof(T) == 4 ? 4 : 2> {};
+
+/// Blocks that a kernel promises to leave room for. From Blackwell on ptxas needs more registers for the same text and
+/// would spill them.
+template <class Shape>
+constexpr int promised_blocks() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+  return Shape::blocks > 1 ? Shape::blocks - 1 : 1;
+#else
+  return Shape::blocks;
+#endif
+}
 
 /// How many tiles of the large shape keep a device busy to the end: two rounds of two blocks for each multiprocessor.
 inline Index many_tiles(int multiprocessors) { return Index(4) * multiprocessors; }

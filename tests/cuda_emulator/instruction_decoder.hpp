@@ -1,0 +1,150 @@
+// Decodes instructions: what each does with its operands, and where they are.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cuda_emulator/arithmetic.hpp"
+#include "cuda_emulator/lexer.hpp"
+#include "cuda_emulator/mnemonic.hpp"
+#include "cuda_emulator/places.hpp"
+
+namespace gatefold::cuda_emulator {
+
+/// Where a function's parameters and results lie in local memory, and where its code begins.
+struct Frame {
+  std::uint32_t entry = 0, return_row = 0;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> results, arguments;  // offset, bytes
+};
+
+class InstructionDecoder : protected Places {
+ protected:
+  using Places::Places;
+
+  /// The arguments of a call, until its function is known.
+  struct Actual {
+    std::size_t call;
+    std::string name;
+    std::vector<Local> arguments, results;
+  };
+
+  void emit(Instruction in, std::string_view text, std::string_view reason = {});
+
+  /// What makes one instruction unknown, where the rest of the text can still be read.
+  struct Refused {
+    std::string_view reason;
+  };
+
+  void instruction();
+
+  void comma();
+
+  /// The next operand of the text: a register or a value of `bits`; 0: a register of any width.
+  Operand operand(int bits);
+
+  void add(int bits) { operands_.push_back(operand(bits)); }
+
+  /// `|q` after a destination.
+  void add_second_predicate() { operands_.push_back(lexer_->accept("|") ? operand(1) : scratch(1)); }
+
+  /// One register, or the registers of a vector; @returns how many.
+  std::uint8_t add_vector(int bits);
+
+  /// `[%rd1+16]`, `[name+8]`, `[128]`
+  ///
+  /// @param space  that of parameters turns to local where the variable is one of a call
+  /// @returns the offset
+  std::int64_t add_address(Space& space);
+
+  void take_space(Mnemonic& mnemonic, Instruction& in);
+
+  /// Memory semantics, scope and hints for caches. What is not weak does not race with its like.
+  static void take_ordering(Mnemonic& mnemonic, Instruction& in);
+
+  static std::uint8_t take_elements(Mnemonic& mnemonic);
+
+  void operands_of(Mnemonic& mnemonic, Instruction& in);
+
+  void arithmetic(const Arithmetic& chosen, Instruction& in);
+
+  void move(Mnemonic&, Instruction& in);
+
+  /// `mov.u64 %rd1, name+16;`
+  void address_or_register(int bits);
+
+  void load(Mnemonic& mnemonic, Instruction& in);
+
+  void store(Mnemonic& mnemonic, Instruction& in);
+
+  void cache_hint();
+
+  void atomic(Mnemonic& mnemonic, Instruction& in);
+
+  /// cp.async copies at once; waiting for it is nothing to do.
+  void copy(Mnemonic& mnemonic, Instruction& in);
+
+  /// An address without offset, for instructions that have several.
+  void plain_address();
+
+  void memory_barrier(Mnemonic& mnemonic, Instruction& in);
+
+  void convert_address(Mnemonic& mnemonic, Instruction& in);
+
+  void is_space(Mnemonic& mnemonic, Instruction& in);
+
+  void active_mask(Mnemonic&, Instruction& in);
+
+  void branch(Mnemonic& mnemonic, Instruction& in);
+
+  void function_return(Mnemonic& mnemonic, Instruction& in);
+
+  void leave(Mnemonic&, Instruction& in) { in.op = Opcode::exit; }
+  void trap(Mnemonic&, Instruction& in) { in.op = Opcode::trap; }
+
+  /// `call.uni (result), name, (argument, ...);`
+  void call(Mnemonic& mnemonic, Instruction& in);
+
+  std::vector<Local> actual_parameters();
+
+  void barrier(Mnemonic& mnemonic, Instruction& in);
+
+  void shuffle(Mnemonic& mnemonic, Instruction& in);
+
+  void vote(Mnemonic& mnemonic, Instruction& in);
+
+  void match(Mnemonic& mnemonic, Instruction& in);
+
+  void reduce(Mnemonic& mnemonic, Instruction& in);
+
+  void elect(Mnemonic& mnemonic, Instruction& in);
+
+  /// Only a fence between blocks says something: memory is coherent, and within a block barriers order it.
+  void fence(Mnemonic& mnemonic, Instruction& in);
+
+  /// Hints, and sleep.
+  void nothing(Mnemonic& mnemonic, Instruction& in);
+
+  using Decode = void (InstructionDecoder::*)(Mnemonic&, Instruction&);
+  static Decode decode_named(std::string_view root);
+
+  std::optional<Lexer> lexer_;
+  std::vector<Operand> operands_;  // of the instruction being decoded
+  Line line_, inlined_at_;
+  std::vector<std::pair<std::size_t, std::string_view>> branches_;  // instruction, label
+
+  bool is_kernel_ = true;
+  std::string caller_;
+  std::uint32_t return_row_ = 0;
+  std::map<std::string, Frame> frames_;
+  std::map<std::string, std::set<std::string>> callers_;  // caller to callees
+  std::vector<std::string> pending_;                      // functions that are called and not decoded yet
+  std::vector<Actual> actual_;
+};
+
+}  // namespace gatefold::cuda_emulator
