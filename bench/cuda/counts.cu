@@ -8,9 +8,9 @@
 
 #include "cuda_emulator/launch.hpp"
 
-// What one layer asks of a device, counted by the emulator (docs/cuda_emulator.md): launches, PTX instructions and bytes,
-// which are exact and the same on every machine. Bytes are those that instructions ask for; caches are not modelled. The
-// floor counts every input once and every output once.
+// What one layer asks of a device, counted by the emulator (docs/cuda_emulator.md): launches, PTX instructions and
+// bytes, which are exact and the same on every machine. Bytes are those that instructions ask for; caches are not
+// modelled. The floor counts every input once and every output once.
 namespace {
 
 using namespace gatefold;
@@ -25,9 +25,10 @@ using Layer = Residual<update::Plain, Mixture<SoftmaxTopK, Mlp<GeluTanh>>>;
 /// Which part of a layer a kernel belongs to.
 std::string part_of(const std::string& kernel) {
   const std::pair<const char*, const char*> parts[] = {
-      {"RouteRow", "gating"},        {"SortKey", "dispatch"},     {"RadixSort", "dispatch"},   {"GroupsFrom", "dispatch"},
-      {"FirstOfGroup", "dispatch"},  {"CompleteSlots", "dispatch"}, {"SlotsOfItem", "dispatch"}, {"SlotItems", "dispatch"},
-      {"Combine", "combine"},        {"slots_are", "experts"},    {"few_rows", "experts"},     {"grouped_sum", "experts"}};
+      {"RouteRow", "gating"},      {"SortKey", "dispatch"},      {"RadixSort", "dispatch"},
+      {"GroupsFrom", "dispatch"},  {"FirstOfGroup", "dispatch"}, {"CompleteSlots", "dispatch"},
+      {"SlotsOfItem", "dispatch"}, {"SlotItems", "dispatch"},    {"Combine", "combine"},
+      {"slots_are", "experts"},    {"few_rows", "experts"},      {"grouped_sum", "experts"}};
   for (const auto& [word, part] : parts)
     if (kernel.find(word) != std::string::npos) return part;
   return "rest";
@@ -43,8 +44,10 @@ void print(const char* title, const Sizes& s, const std::map<std::string, double
       sum->global_bytes_stored += c.global_bytes_stored;
     }
   }
-  std::printf("%s\n| part | launches | instructions / item | bytes loaded / item | bytes stored / item | over the floor |\n"
-              "|---|---|---|---|---|---|\n", title);
+  std::printf(
+      "%s\n| part | launches | instructions / item | bytes loaded / item | bytes stored / item | over the floor |\n"
+      "|---|---|---|---|---|---|\n",
+      title);
   const double items = static_cast<double>(s.items);
   for (const char* part : {"gating", "dispatch", "experts", "combine", "rest", "whole"}) {
     const auto& c = parts[part];
@@ -65,30 +68,37 @@ int main() {
   emulator::options().races = false;
   const Sizes s;
   Cuda::Context ctx;
-  const Layer layer{.branch = {SoftmaxTopK{.scores = {.model_dim = s.dim, .experts = s.experts}, .selection = {.k = s.picks}},
-                               Mlp<GeluTanh>{.model_dim = s.dim, .hidden_dim = s.hidden}}};
+  const Layer layer{
+      .rule = {},
+      .branch = {SoftmaxTopK{.scores = {.model_dim = s.dim, .experts = s.experts}, .selection = {.k = s.picks}},
+                 Mlp<GeluTanh>{.model_dim = s.dim, .hidden_dim = s.hidden}}};
   auto params = init_params<float, Cuda>(layer, ctx, Seed{1});
   auto grads = zeros_like(ctx, params);
-  const auto x = uniform_tensor<float>(ctx, Seed{2}, 1, s.items, s.dim), dy = uniform_tensor<float>(ctx, Seed{3}, 1, s.items, s.dim);
+  const auto x = uniform_tensor<float>(ctx, Seed{2}, 1, s.items, s.dim),
+             dy = uniform_tensor<float>(ctx, Seed{3}, 1, s.items, s.dim);
   Tensor<float, 2, Cuda> y(s.items, s.dim), dx(s.items, s.dim);
   Saved<Layer, float, Cuda> saved;
   Carry<Layer, float, Cuda> carry;
 
-  const double N = double(s.items), S = N * double(s.picks), E = double(s.experts), D = double(s.dim), index = sizeof(Index);
+  const double N = double(s.items), S = N * double(s.picks), E = double(s.experts), D = double(s.dim),
+               index = sizeof(Index);
   const std::map<std::string, double> floors{
-      {"gating", 4 * N * E + S * (2 * index + 4)},             // logits; item, expert and weight of each pick
-      {"dispatch", S * 4 * index + (E + 1 + N + 1) * index},   // experts of picks; slots to picks, to items, by item; offsets
+      {"gating", 4 * N * E + S * (2 * index + 4)},  // logits; item, expert and weight of each pick
+      {"dispatch",
+       S * 4 * index + (E + 1 + N + 1) * index},  // experts of picks; slots to picks, to items, by item; offsets
       {"combine", 4 * (S * D + N * D) + S * (2 * index + 4)},  // slots, sums; slots of items, picks, weights
   };
-  std::printf("N = %lld, D = %lld, H = %lld, E = %lld, K = %lld, float, compute_%d\n\n", (long long)s.items, (long long)s.dim,
-              (long long)s.hidden, (long long)s.experts, (long long)s.picks, emulator::options().compute_capability);
+  std::printf("N = %lld, D = %lld, H = %lld, E = %lld, K = %lld, float, compute_%d\n\n", (long long)s.items,
+              (long long)s.dim, (long long)s.hidden, (long long)s.experts, (long long)s.picks,
+              emulator::options().compute_capability);
   const auto count = [&](const char* title, const auto& work, const std::map<std::string, double>& of) {
     work();
     emulator::counters_by_kernel().clear();
     work();
     print(title, s, of);
   };
-  count("Inference", [&] { infer<float, Cuda>(layer, ctx, params, x, carry, y); }, floors);
+  count(
+      "Inference", [&] { infer<float, Cuda>(layer, ctx, params, x, carry, y); }, floors);
   std::printf("\n");
   count("Forward and backward",
         [&] {

@@ -5,7 +5,8 @@
 
 #include "support.cuh"
 
-// One layer on a device beside its limits, a dense product of the same arithmetic and a loop of cuBLAS over the experts:
+// One layer on a device beside its limits, a dense product of the same arithmetic and a loop of cuBLAS over the
+// experts:
 //   layer [WORD]   rows whose name contains WORD
 namespace {
 
@@ -20,9 +21,9 @@ struct Shape {
 };
 
 constexpr Shape kShapes[] = {
-    {"tokens_16384", 16384, 1024, 4096, 8, 2},     {"tokens_4096", 4096, 512, 2048, 8, 2},
-    {"papers_medium", 4096, 352, 352, 16, 2},      {"experts_64", 16384, 1024, 2048, 64, 2},
-    {"small_experts", 65536, 64, 128, 64, 2},      {"decode_16", 16, 1024, 4096, 8, 2},
+    {"tokens_16384", 16384, 1024, 4096, 8, 2}, {"tokens_4096", 4096, 512, 2048, 8, 2},
+    {"papers_medium", 4096, 352, 352, 16, 2},  {"experts_64", 16384, 1024, 2048, 64, 2},
+    {"small_experts", 65536, 64, 128, 64, 2},  {"decode_16", 16, 1024, 4096, 8, 2},
     {"decode_1", 1, 1024, 4096, 8, 2},
 };
 
@@ -34,7 +35,8 @@ struct Run {
   explicit Run(const Shape& s, Cuda::Options options = {})
       : shape(s),
         ctx(options),
-        layer{.branch = {Gate{.scores = {.model_dim = s.dim, .experts = s.experts}, .selection = {.k = s.picks}},
+        layer{.rule = {},
+              .branch = {Gate{.scores = {.model_dim = s.dim, .experts = s.experts}, .selection = {.k = s.picks}},
                          Mlp<GeluTanh>{.model_dim = s.dim, .hidden_dim = s.hidden, .bias = false}}},
         params(init_params<float, Cuda>(layer, ctx, Seed{1})),
         grads(zeros_like(ctx, params)),
@@ -102,7 +104,7 @@ struct BlasLoop {
       const Index first = offsets[e], rows = offsets[e + 1] - first;
       if (rows > 0)
         device::gemm(run.ctx, rows, columns, depth, a.data() + first * depth, false, depth,
-                   w.data() + Index(e) * depth * columns, false, columns, false, c.data() + first * columns);
+                     w.data() + Index(e) * depth * columns, false, columns, false, c.data() + first * columns);
     }
   }
 };
@@ -120,16 +122,24 @@ void one_layer(const Shape& s) {
   });
   auto& saved = run.saved.calls[0];
   SparsePlan<float, Cuda> plan;
-  const auto gate = rounds.add([&] { infer_gate<float, Cuda>(run.layer.branch.gate, run.ctx, run.params.branch.gate, run.x, plan, {}); });
+  const auto gate = rounds.add(
+      [&] { infer_gate<float, Cuda>(run.layer.branch.gate, run.ctx, run.params.branch.gate, run.x, plan, {}); });
   Tensor<float, 2, Cuda> out(s.items, s.dim);
   const auto combine = rounds.add([&] { saved.plan.combine(run.ctx, saved.z, out); });
   const auto experts = rounds.add([&] {
     const auto d = saved.plan.dispatch(run.ctx, run.x);
-    infer_expert<float, Cuda>(run.layer.branch.expert, run.ctx, run.params.branch.expert, d.groups, d.x, saved.z.view());
+    infer_expert<float, Cuda>(run.layer.branch.expert, run.ctx, run.params.branch.expert, d.groups, d.x,
+                              saved.z.view());
   });
   Run by_blas(s, {.blas_experts = true}), by_tf32(s, {.blas_experts = true, .tf32 = true});
-  const auto blas_infer = rounds.add([&] { by_blas.infer(); by_blas.ctx.synchronize(); });
-  const auto tf32_infer = rounds.add([&] { by_tf32.infer(); by_tf32.ctx.synchronize(); });
+  const auto blas_infer = rounds.add([&] {
+    by_blas.infer();
+    by_blas.ctx.synchronize();
+  });
+  const auto tf32_infer = rounds.add([&] {
+    by_tf32.infer();
+    by_tf32.ctx.synchronize();
+  });
   Run for_graph(s);
   const Graph graph(for_graph.ctx, [&] { for_graph.infer(); });
   const auto replay = rounds.add([&] { graph.launch(run.ctx); });
@@ -154,19 +164,24 @@ void one_layer(const Shape& s) {
 
   const double peak = limits.flops(rounds), bytes_per_second = limits.bandwidth(rounds);
   const auto us = [&](std::size_t i) { return rounds.median_of(i) * 1e6; };
-  std::printf("%s: T %lld D %lld H %lld E %lld K %lld\n", s.name, (long long)s.items, (long long)s.dim, (long long)s.hidden,
-              (long long)s.experts, (long long)s.picks);
+  std::printf("%s: T %lld D %lld H %lld E %lld K %lld\n", s.name, (long long)s.items, (long long)s.dim,
+              (long long)s.hidden, (long long)s.experts, (long long)s.picks);
   std::printf("  limits: %.1f TFLOP/s float, %.0f GB/s copied\n", peak * 1e-12, bytes_per_second * 1e-9);
-  std::printf("  infer %.1f us, %.2f TFLOP/s, share of peak %.3f; forward %.1f us; forward + backward %.1f us, over forward %.2f\n",
-              us(infer), s.flop() / rounds.median_of(infer) * 1e-12, s.flop() / rounds.median_of(infer) / peak, us(forward),
-              us(train), rounds.ratio(train, forward));
-  std::printf("  infer as a graph %.1f us; with cuBLAS's grouped product %.1f us, in TF32 %.1f us; bfloat16 weights %.1f us\n",
-              us(replay), us(blas_infer), us(tf32_infer), us(bfloat16));
+  std::printf(
+      "  infer %.1f us, %.2f TFLOP/s, share of peak %.3f; forward %.1f us; forward + backward %.1f us, over forward "
+      "%.2f\n",
+      us(infer), s.flop() / rounds.median_of(infer) * 1e-12, s.flop() / rounds.median_of(infer) / peak, us(forward),
+      us(train), rounds.ratio(train, forward));
+  std::printf(
+      "  infer as a graph %.1f us; with cuBLAS's grouped product %.1f us, in TF32 %.1f us; bfloat16 weights %.1f us\n",
+      us(replay), us(blas_infer), us(tf32_infer), us(bfloat16));
   std::printf("  gate %.1f us, experts %.1f us (share of peak %.3f), combine %.1f us (%.2f of bandwidth)\n", us(gate),
               us(experts), s.product_flop() / rounds.median_of(experts) / peak, us(combine),
               double(s.items * (s.picks + 1) * s.dim * 4) / rounds.median_of(combine) / bytes_per_second);
-  std::printf("  cuBLAS loop over experts (without gate) %.1f us, layer over it %.2f; dense cuBLAS %.1f us, experts over it %.2f\n",
-              us(loop), rounds.ratio(infer, loop), us(dense), rounds.ratio(experts, dense));
+  std::printf(
+      "  cuBLAS loop over experts (without gate) %.1f us, layer over it %.2f; dense cuBLAS %.1f us, experts over it "
+      "%.2f\n",
+      us(loop), rounds.ratio(infer, loop), us(dense), rounds.ratio(experts, dense));
   if (s.items <= 16) {
     const double used = double(std::min(s.experts, slots)) * 2 * double(s.dim * s.hidden) * 4;
     std::printf("  weights read at %.0f GB/s if %lld experts are used: %.2f of a copy's\n",

@@ -88,7 +88,8 @@ class Graph {
   Graph(Cuda::Context& ctx, const F& work) {
     for (int i = 0; i < 2; ++i) work();  // its memory is there now
     cudaGraph_t graph;
-    device::expect_success(cudaStreamBeginCapture(ctx.stream(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    device::expect_success(cudaStreamBeginCapture(ctx.stream(), cudaStreamCaptureModeThreadLocal),
+                           "cudaStreamBeginCapture");
     work();
     device::expect_success(cudaStreamEndCapture(ctx.stream(), &graph), "cudaStreamEndCapture");
     device::expect_success(cudaGraphInstantiate(&instance_, graph, 0), "cudaGraphInstantiate");
@@ -129,9 +130,9 @@ class Limits {
     fill(ctx, from_.view(), 1);
     fma_ = rounds.add([&ctx, this] { Cuda::for_each(ctx, kThreads, FmaLoop{sink_.data()}); });
     copy_ = rounds.add([&ctx, this] {
-      device::expect_success(cudaMemcpyAsync(to_.data(), from_.data(), kCopied * sizeof(float), cudaMemcpyDeviceToDevice,
-                                           ctx.stream()),
-                           "cudaMemcpyAsync");
+      device::expect_success(
+          cudaMemcpyAsync(to_.data(), from_.data(), kCopied * sizeof(float), cudaMemcpyDeviceToDevice, ctx.stream()),
+          "cudaMemcpyAsync");
     });
   }
   double flops(const Rounds& rounds) const { return FmaLoop::flop(kThreads) / rounds.median_of(fma_); }

@@ -58,6 +58,7 @@ TEST_CASE("views of other shapes are refused before anything is written") {
   const Tensor<double, 2, Naive> from(2, 3);
   Tensor<double, 2, Cpu> to(3, 2);
   to(0, 0) = 7;
-  CHECK_THROWS_WITH_AS(transfer(ctx, from.view(), to.view()), "transfer: to.extent(0): expected 2, got 3", ArgumentError);
+  CHECK_THROWS_WITH_AS(transfer(ctx, from.view(), to.view()), "transfer: to.extent(0): expected 2, got 3",
+                       ArgumentError);
   CHECK(to(0, 0) == 7);
 }

@@ -287,6 +287,7 @@ TEST_CASE("each kind of wrong access has its sentence") {
   const std::string shared = ".shared .align 8 .b8 s[8];\nmov.u32 %r1, s; ";
   CHECK(mentions(fault(shared + "st.shared.u32 [%r1+8], 1;"),
                  "out of bounds shared store of 4 bytes at 0x8 (the block has 8 bytes)"));
+  CHECK(mentions(fault(".shared .align 4 .b8 odd[7];\nld.shared.u32 %r1, [odd+4];"), "(the block has 7 bytes)"));
   CHECK(mentions(fault(shared + "ld.shared.u16 %h1, [%r1+1];"), "misaligned access of 2 bytes at 0x1"));
   CHECK(mentions(fault(".local .align 8 .b8 l[16];\nst.local.u32 [l+16], 1;"),
                  "out of bounds local store of 4 bytes at 0x10 (there are 16 bytes)"));

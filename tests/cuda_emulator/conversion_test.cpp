@@ -100,6 +100,8 @@ TEST_CASE("integers become floating-point numbers, rounded in all four direction
   CHECK(evaluate<double>("cvt.rz.f64.s64 %o, %a;", (i64{1} << 53) + 1) == 0x1p53);
   CHECK(evaluate<u16>("cvt.rn.f16.s32 %o, %a;", 2049) == 0x6800);     // 2048: the tie goes to even
   CHECK(evaluate<u16>("cvt.rn.f16.u32 %o, %a;", 100000u) == 0x7c00);  // infinity
+  CHECK(evaluate<u16>("cvt.rn.f16.u64 %o, %a;", u64{3}) == 0x4200);
+  CHECK(evaluate<u16>("cvt.rn.bf16.s64 %o, %a;", i64{-5}) == 0xc0a0);
   CHECK(evaluate<u16>("cvt.rn.bf16.s64 %o, %a;", (i64{1} << 62) + (i64{1} << 54)) == 0x5e80);      // a tie
   CHECK(evaluate<u16>("cvt.rn.bf16.s64 %o, %a;", (i64{1} << 62) + (i64{1} << 54) + 1) == 0x5e81);  // above it
   CHECK(evaluate<u16>("cvt.rn.bf16.s64 %o, %a;", -(i64{1} << 62) - (i64{1} << 54) - 1) == 0xde81);

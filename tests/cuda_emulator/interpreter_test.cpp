@@ -178,6 +178,8 @@ TEST_CASE("barriers that go wrong are reported") {
   };
   CHECK(mentions(fault("setp.lt.u32 %p1, %r0, 16; @%p1 bra LOW; bar.sync 0; bra END;\nLOW: bar.sync 0;\nEND:"),
                  "divergent barrier: threads of one warp wait at different instructions: bar.sync at PTX line 1"));
+  CHECK(mentions(fault("setp.ge.u32 %p1, %r0, 16; @%p1 bra END; bar.sync 0;\nEND:", 32),
+                 "divergent barrier: threads of the warp exit without it: bar.sync at PTX line 10"));
   CHECK(mentions(fault("setp.lt.u32 %p1, %r0, 32; @%p1 bar.sync 1; @!%p1 bar.sync 2;"),
                  "deadlock: of 64 threads 64 wait at a barrier and 0 in a warp"));
   CHECK(mentions(fault("bar.sync 16;"), "there is no barrier 16"));

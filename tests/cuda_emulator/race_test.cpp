@@ -54,6 +54,9 @@ TEST_CASE("a warp barrier orders the lanes of a warp, and nothing else") {
   const std::string body = own_word + "st.shared.u32 [%r3], %r0; bar.warp.sync 0xffffffff; ld.shared.u32 %r5, [%r4];";
   CHECK(race_free(body, {}, {32}));
   CHECK(!race_free(body, {}, {64}));  // lane 31 reads what lane 32 wrote
+  // What comes after it is not ordered by it.
+  CHECK(
+      !race_free(own_word + "bar.warp.sync 0xffffffff; st.shared.u32 [%r3], %r0; ld.shared.u32 %r5, [%r4];", {}, {32}));
   // A shuffle synchronises lanes, but orders no memory.
   CHECK(!race_free(
       own_word + "st.shared.u32 [%r3], %r0; shfl.sync.idx.b32 %r6, %r0, 0, 31, 0xffffffff; ld.shared.u32 %r5, [%r4];",
@@ -96,6 +99,24 @@ TEST_CASE("a reader is remembered although others have read since") {
                    {}, {64}));
   CHECK(race_free("ld.global.u32 %r2, [%d0]; bar.warp.sync 0xffffffff;\n" + only(0) + "@%p1 st.global.u32 [%d0], 7;",
                   {}, {32}));
+}
+
+TEST_CASE("a reader of another warp is remembered while warps take turns") {
+  // Warp 0 reads, warp 1 reads, warp 0 reads again and then, after a barrier of its own, writes.
+  const std::string body =
+      ".shared .u32 flag;\nsetp.eq.u32 %p1, %r0, 0; @%p1 st.volatile.shared.u32 [flag], 0; bar.sync 0;\n"
+      "ld.global.u32 %r2, [%d0]; setp.ge.u32 %p2, %r0, 32; @%p2 bra SET;\n"
+      "SPIN: ld.volatile.shared.u32 %r1, [flag]; setp.eq.u32 %p3, %r1, 0; @%p3 bra SPIN;\n"
+      "ld.global.u32 %r3, [%d0]; bar.warp.sync 0xffffffff; @%p1 st.global.u32 [%d0], 7; bra END;\n"
+      "SET: st.volatile.shared.u32 [flag], 1;\nEND:";
+  CHECK(races_of(body, {}, {64}).size() == 1);
+}
+
+TEST_CASE("a weak reader is remembered although strong ones have read since") {
+  CHECK(!race_free(only(0) + "@%p1 ld.global.u32 %r2, [%d0];\n" + only(1) +
+                       "@%p1 ld.relaxed.gpu.global.u32 %r2, [%d0];\n" + only(2) +
+                       "@%p1 ld.relaxed.gpu.global.u32 %r2, [%d0];\n" + only(3) + "@%p1 red.global.add.u32 [%d0], 1;",
+                   {}, {4}));
 }
 
 TEST_CASE("atomics and other strong accesses do not race with each other, only with weak ones") {
@@ -166,7 +187,7 @@ TEST_CASE("release and acquire order what one block wrote and another reads") {
                     const std::string& before = "") {
     return races_of(
         "mov.u32 %r1, %ctaid.x; setp.eq.u32 %p1, %r1, 1; setp.eq.u32 %p2, %r0, 40; @%p1 bra READ;\n"
-        "mul.wide.u32 %d3, %r0, 4; add.s64 %d3, %d3, %d0; st.global.u32 [%d3+16], 5;\n" +
+        "bar.sync 2; mul.wide.u32 %d3, %r0, 4; add.s64 %d3, %d3, %d0; st.global.u32 [%d3+16], 5;\n" +
             before + "@!%p2 bra END;\n" + publish + "bra END;\nREAD: @!%p2 bra LOOK;\nSPIN: nanosleep.u32 1;\n" + look +
             "setp.eq.u32 %p3, %r2, 0; @%p3 bra SPIN;\n" + after +
             "LOOK: bar.sync 1;\n"

@@ -113,8 +113,13 @@ TEST_CASE("16-bit fma rounds once too") {
   const u16 one = bf16(1), half_step = bf16(0x1p-8f), next = bf16(1 + 0x1p-7f);
   CHECK(evaluate<u16>("fma.rn.bf16 %o, %a, %b, %c;", one, half_step, one) == one);  // the tie goes to even
   CHECK(evaluate<u16>("fma.rn.bf16 %o, %a, %b, %c;", half_step, next, one) == next);
-  // An addend far below what double could hold beside the others does not move a tie either way ... unless it is there.
-  CHECK(evaluate<u16>("fma.rn.bf16 %o, %a, %b, %c;", bf16(0x1p-50f), bf16(0x1p-50f), one) == one);
+  // 7 * 37 = 259 and 9 * 29 = 261 lie half way between numbers two apart. An addend far below what double can hold
+  // beside them decides.
+  const u16 below = bf16(-0x1p-60f), above = bf16(0x1p-60f);
+  CHECK(from_bf16(evaluate<u16>("fma.rn.bf16 %o, %a, %b, %c;", bf16(7), bf16(37), bf16(0))) == 260.0f);
+  CHECK(from_bf16(evaluate<u16>("fma.rn.bf16 %o, %a, %b, %c;", bf16(7), bf16(37), below)) == 258.0f);
+  CHECK(from_bf16(evaluate<u16>("fma.rn.bf16 %o, %a, %b, %c;", bf16(9), bf16(29), bf16(0))) == 260.0f);
+  CHECK(from_bf16(evaluate<u16>("fma.rn.bf16 %o, %a, %b, %c;", bf16(9), bf16(29), above)) == 262.0f);
   // 129 * 129 = 16641 = 16640 + 1: between 16640 and 16768 in steps of 128, a tie needs +63.
   const u16 a = bf16(129), c = bf16(63);
   CHECK(from_bf16(a) == 129.0f);

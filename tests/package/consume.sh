@@ -20,7 +20,7 @@ check_flags() {
     case $word in
       -isystem | -I | -o | -c | -x) shift ;;
       -isystem=* | -I* | -std=* | -fopenmp*) ;;
-      -forward-unknown-to-host-compiler | --generate-code=*) ;;  # what CMake adds for nvcc
+      -forward-unknown-to-host-compiler | --generate-code=* | -ccbin=*) ;;  # what CMake adds for nvcc
       *) echo "unexpected flag '$word' in: $commands"; exit 1 ;;
     esac
   done

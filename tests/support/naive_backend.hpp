@@ -12,8 +12,8 @@
 
 namespace gatefold::test {
 
-/// The porting contract in its plainest form: one loop for each equation, one lane, one element at a time, no Eigen. What
-/// other backends are compared with, in files of any compiler.
+/// The porting contract in its plainest form: one loop for each equation, one lane, one element at a time, no Eigen.
+/// What other backends are compared with, in files of any compiler.
 struct Naive {
   static constexpr bool is_host = true;
 
@@ -105,8 +105,9 @@ struct Naive {
 
  private:
   template <class T, std::size_t M, class E>
-  static void grouped(Context&, Groups<Naive> g, View<const T, 2, Naive> a, const std::array<View<const T, 3, Naive>, M>& w,
-                      bool transpose, View<T, 2, Naive> c, const E& epilogue) {
+  static void grouped(Context&, Groups<Naive> g, View<const T, 2, Naive> a,
+                      const std::array<View<const T, 3, Naive>, M>& w, bool transpose, View<T, 2, Naive> c,
+                      const E& epilogue) {
     for (Index e = 0; e < g.experts(); ++e)
       for (Index s = g.offsets(e); s < g.offsets(e + 1); ++s)
         for (Index j = 0; j < c.extent(1); ++j) {

@@ -11,8 +11,8 @@
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/core/types.hpp"
 
-/// The grouped products by cuBLAS, for contexts that ask for it. Its sizes are host arrays, while groups are known on the
-/// device: every product copies E + 1 offsets to the host and waits for them, and cannot be captured in a graph.
+/// The grouped products by cuBLAS, for contexts that ask for it. Its sizes are host arrays, while groups are known on
+/// the device: every product copies E + 1 offsets to the host and waits for them, and cannot be captured in a graph.
 namespace gatefold::device {
 
 /// to[s, :] = from[row(s), :] for the slots in use
@@ -63,7 +63,8 @@ class BlasGroups {
       : ta_(ta), tb_(tb), beta_(accumulate ? 1 : 0), compute_(compute) {}
 
   void add(Index m, Index n, Index k, const T* a, Index lda, const T* b, Index ldb, T* c, Index ldc) {
-    for (const auto& [list, value] : {std::pair{&m_, m}, {&n_, n}, {&k_, k}, {&lda_, lda}, {&ldb_, ldb}, {&ldc_, ldc}}) {
+    for (const auto& [list, value] :
+         {std::pair{&m_, m}, {&n_, n}, {&k_, k}, {&lda_, lda}, {&ldb_, ldb}, {&ldc_, ldc}}) {
       expect_int("Cuda: cuBLAS experts", value);
       list->push_back(static_cast<int>(value));
     }
@@ -85,12 +86,11 @@ class BlasGroups {
     const std::vector<int> ones(count, 1);
     const void** p = on_device.data();
     constexpr cudaDataType_t type = blas_type<T>;
-    expect_success(
-        cublasGemmGroupedBatchedEx(ctx.blas(), ta.data(), tb.data(), m_.data(), n_.data(), k_.data(), alpha.data(), p, type,
-                                   lda_.data(), p + count, type, ldb_.data(), beta.data(),
-                                   const_cast<void* const*>(p + 2 * count), type, ldc_.data(), static_cast<int>(count),
-                                   ones.data(), compute_),
-        "cublasGemmGroupedBatchedEx");
+    expect_success(cublasGemmGroupedBatchedEx(ctx.blas(), ta.data(), tb.data(), m_.data(), n_.data(), k_.data(),
+                                              alpha.data(), p, type, lda_.data(), p + count, type, ldb_.data(),
+                                              beta.data(), const_cast<void* const*>(p + 2 * count), type, ldc_.data(),
+                                              static_cast<int>(count), ones.data(), compute_),
+                   "cublasGemmGroupedBatchedEx");
   }
 
  private:
@@ -120,7 +120,8 @@ const T* rows_of_slots(Context& ctx, const Groups<B>& g, View<const T, 2, B> a) 
 /// @order  cuBLAS's own
 template <class T, class Context, class B, std::size_t M, class E>
 void blas_slots_are_rows(Context& ctx, const Groups<B>& g, View<const T, 2, B> a,
-                         const std::array<View<const T, 3, B>, M>& w, bool transpose, View<T, 2, B> c, const E& epilogue) {
+                         const std::array<View<const T, 3, B>, M>& w, bool transpose, View<T, 2, B> c,
+                         const E& epilogue) {
   const auto mark = ctx.mark();
   const std::vector<Index> offsets = host_offsets<T>(ctx, g);
   const Index columns = c.extent(1), depth = a.extent(1);

@@ -26,7 +26,8 @@ namespace gatefold {
 /// Nothing waits for the device but to_host and from_host; sizes that depend on routing stay there. After a first step
 /// of the same sizes nothing is allocated, so that a step can be captured in a CUDA graph.
 /// @throws DeviceError with the call and CUDA's own message
-/// @order  every result is bitwise the same from run to run; an element of a grouped product depends on its own row and the
+/// @order  every result is bitwise the same from run to run; an element of a grouped product depends on its own row and
+/// the
 ///         weights alone, one of a plain product on its sizes too (plain_product.cuh)
 struct Cuda {
   static constexpr bool is_host = false;
@@ -51,8 +52,8 @@ struct Cuda {
     /// Wait until everything asked of this context is done.
     void synchronize() { device::expect_success(cudaStreamSynchronize(stream()), "cudaStreamSynchronize"); }
 
-    /// While the returned object lives, grouped products all of whose weights `packed` holds read them there; transposed
-    /// ones and cuBLAS's read the plain ones.
+    /// While the returned object lives, grouped products all of whose weights `packed` holds read them there;
+    /// transposed ones and cuBLAS's read the plain ones.
     [[nodiscard]] auto use(const device::PackedWeights& packed) {
       struct Scope {
         Context& ctx;
@@ -129,7 +130,7 @@ struct Cuda {
     const Index depth = a.extent(ta ? 0 : 1);
     if (depth > 0) {
       device::gemm(ctx, c.extent(0), c.extent(1), depth, a.data(), ta, a.extent(1), b.data(), tb, b.extent(1),
-                 accumulate, c.data());
+                   accumulate, c.data());
     } else if (!accumulate) {
       fill(ctx, c, T(0));
     }
@@ -145,8 +146,8 @@ struct Cuda {
 
   template <class T, std::size_t M, class E, class L>
   static void grouped_pair(Context& ctx, Groups<Cuda> g, View<const T, 2, Cuda> a,
-                           const std::array<View<const T, 3, Cuda>, M>& up, const E& middle, View<const T, 3, Cuda> down,
-                           bool transpose, View<T, 2, Cuda> c, const L& last) {
+                           const std::array<View<const T, 3, Cuda>, M>& up, const E& middle,
+                           View<const T, 3, Cuda> down, bool transpose, View<T, 2, Cuda> c, const L& last) {
     static_assert(M == 1 || M == 2, "gatefold: grouped_pair takes one or two first matrices");
     const auto mark = ctx.mark();
     auto hidden = ctx.template scratch<T>(g.slots, down.extent(transpose ? 2 : 1));
@@ -175,14 +176,15 @@ struct Cuda {
   static void transfer(Context& ctx, Index n, const T* from, T* to, cudaMemcpyKind kind) {
     if (n == 0) return;
     device::expect_success(cudaMemcpyAsync(to, from, static_cast<std::size_t>(n) * sizeof(T), kind, ctx.stream()),
-                         "cudaMemcpyAsync");
+                           "cudaMemcpyAsync");
     ctx.synchronize();
   }
 
   /// c[s] = epilogue(a[row(s)] op(w_0[e]), …), with weights rounded to bfloat16 where all of them are packed.
   template <class T, std::size_t M, class E>
-  static void grouped(Context& ctx, Groups<Cuda> g, View<const T, 2, Cuda> a, const std::array<View<const T, 3, Cuda>, M>& w,
-                      bool transpose, View<T, 2, Cuda> c, const E& epilogue) {
+  static void grouped(Context& ctx, Groups<Cuda> g, View<const T, 2, Cuda> a,
+                      const std::array<View<const T, 3, Cuda>, M>& w, bool transpose, View<T, 2, Cuda> c,
+                      const E& epilogue) {
     using device::Layout;
     if (ctx.options().blas_experts) return device::blas_slots_are_rows(ctx, g, a, w, transpose, c, epilogue);
     bool rounded = !transpose;
@@ -190,11 +192,12 @@ struct Cuda {
     device::Each<T, static_cast<int>(M)> b;
     for (std::size_t m = 0; m < M; ++m) {
       const Index stride = w[m].extent(2);
-      b.of[m] = rounded ? device::operand<T>(Layout::rounded, ctx.packed(w[m].data()), stride)
-                        : device::operand<T>(transpose ? Layout::along_depth : Layout::along_lines, w[m].data(), stride);
+      b.of[m] = rounded
+                    ? device::operand<T>(Layout::rounded, ctx.packed(w[m].data()), stride)
+                    : device::operand<T>(transpose ? Layout::along_depth : Layout::along_lines, w[m].data(), stride);
     }
-    const std::size_t step = static_cast<std::size_t>(w[0].extent(1) * w[0].extent(2)) *
-                             (rounded ? sizeof(device::Bfloat16) : sizeof(T));
+    const std::size_t step =
+        static_cast<std::size_t>(w[0].extent(1) * w[0].extent(2)) * (rounded ? sizeof(device::Bfloat16) : sizeof(T));
     device::slots_are_rows(ctx, device::operand<T>(Layout::along_depth, a.data(), a.extent(1), g.rows.data()), b,
                            static_cast<Index>(step), g.offsets.data(), g.experts(), g.slots, c.extent(1), a.extent(1),
                            c.data(), epilogue);

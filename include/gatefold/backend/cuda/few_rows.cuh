@@ -8,8 +8,8 @@
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/core/types.hpp"
 
-/// The grouped product where experts have few rows, as in decoding: its time is that of reading the weights once. A ring
-/// of tiles in shared memory keeps many bytes under way, while four warps sum what has come.
+/// The grouped product where experts have few rows, as in decoding: its time is that of reading the weights once. A
+/// ring of tiles in shared memory keeps many bytes under way, while four warps sum what has come.
 namespace gatefold::device {
 
 /// Rows of one expert and columns of a block, and depth of a tile of the ring.
@@ -20,7 +20,8 @@ struct Strip {
 
 template <class T, int Matrices>
 struct Ring {
-  static constexpr int kStages = 49152 / static_cast<int>((Strip::rows + Matrices * Strip::columns) * Strip::depth * sizeof(T));
+  static constexpr int kStages =
+      49152 / static_cast<int>((Strip::rows + Matrices * Strip::columns) * Strip::depth * sizeof(T));
   T a[kStages][Strip::rows][Strip::depth];
   T b[kStages][Matrices][Strip::depth][Strip::columns];  // or Bfloat16, in the first half
 };
@@ -36,8 +37,8 @@ __device__ void copy_four(void* to, const void* from, bool exists) {
 /// The sums of my column and my rows.
 /// @order  one chain of fused multiply-adds over k, ascending from 0, as in product.cuh
 template <class W, int Matrices, class T>
-__device__ void sum_strip(Ring<T, Matrices>& ring, const Operand<T>& a, const Each<T, Matrices>& b, Index row, Index rows,
-                          Index column, Index columns, Index depth, T (&sum)[Matrices][Strip::warp_rows]) {
+__device__ void sum_strip(Ring<T, Matrices>& ring, const Operand<T>& a, const Each<T, Matrices>& b, Index row,
+                          Index rows, Index column, Index columns, Index depth, T (&sum)[Matrices][Strip::warp_rows]) {
   constexpr int kStages = Ring<T, Matrices>::kStages;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const bool busy = row + warp * Strip::warp_rows < rows;
@@ -56,15 +57,17 @@ __device__ void sum_strip(Ring<T, Matrices>& ring, const Operand<T>& a, const Ea
     if (tile < tiles) {
       const int stage = tile % kStages;
       const Index k = Index(tile) * Strip::depth;
-      copy_four<T>(&ring.a[stage][a_line][a_depth], k + a_depth < depth ? from_a + k * static_cast<int>(sizeof(T)) : a.data,
-                   k + a_depth < depth);
+      copy_four<T>(&ring.a[stage][a_line][a_depth],
+                   k + a_depth < depth ? from_a + k * static_cast<int>(sizeof(T)) : a.data, k + a_depth < depth);
       for (int m = 0; m < Matrices; ++m) {
         auto* to = reinterpret_cast<W*>(&ring.b[stage][m][0][0]);
 #pragma unroll
         for (int y = b_depth; y < Strip::depth; y += kDown) {
           const bool exists = k + y < depth;
-          copy_four<W>(to + y * Strip::columns + b_column,
-                       b.of[m].data + (exists ? k + y : 0) * b.of[m].stride + first_column * static_cast<int>(sizeof(W)), exists);
+          copy_four<W>(
+              to + y * Strip::columns + b_column,
+              b.of[m].data + (exists ? k + y : 0) * b.of[m].stride + first_column * static_cast<int>(sizeof(W)),
+              exists);
         }
       }
     }

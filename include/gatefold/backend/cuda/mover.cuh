@@ -32,7 +32,8 @@ class Mover {
   static constexpr int kAcross = Depth / 4;               // fours of a line, along_depth
   static constexpr int kLineStep = Threads / kAcross;     // lines from four to four, along_depth
   static constexpr int kRowStep = Threads / (Lines / 4);  // depth from four to four, along_lines
-  static_assert(Threads % (Lines / 4) == 0 && Threads % kAcross == 0, "gatefold: a thread must keep its column of fours");
+  static_assert(Threads % (Lines / 4) == 0 && Threads % kAcross == 0,
+                "gatefold: a thread must keep its column of fours");
 
  public:
   /// Lines [first, …) of `lines` in all.
@@ -51,7 +52,8 @@ class Mover {
         from_[i] = from.data + (from.rows ? from.rows[line] : line) * stride_ + at * static_cast<int>(sizeof(T));
       }
     } else {
-      const Index mine = first + threadIdx.x % (Lines / 4) * 4, last = (lines - 1) / 4 * 4, line = mine < last ? mine : last;
+      const Index mine = first + threadIdx.x % (Lines / 4) * 4, last = (lines - 1) / 4 * 4,
+                  line = mine < last ? mine : last;
       const int at = threadIdx.x / (Lines / 4);
       left_ = static_cast<int>(depth) - at;
       if (!Whole && lines - line < 4) width_ = static_cast<int>(lines - line);

@@ -27,7 +27,7 @@ struct Operand {
   Index stride;       // bytes from line to line (along_depth), or from depth to depth
   const Index* rows;  // which stored row is line i, or depth k (along_lines); null: itself
   Layout layout;
-  bool aligned;       // whether every four begins at a multiple of its alignment
+  bool aligned;  // whether every four begins at a multiple of its alignment
 
   /// Without the first `count` stored rows.
   __device__ Operand skip(Index count) const {

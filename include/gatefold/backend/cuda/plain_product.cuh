@@ -40,8 +40,8 @@ inline void expect_int(const char* where, Index extent) {
 /// @param m, n, k  c is m × n, the sums have k products
 /// @order  cuBLAS's own, the same for the same sizes on the same device; no TF32 unless the context asks for it
 template <class T, class Context>
-void gemm(Context& ctx, Index m, Index n, Index k, const T* a, bool ta, Index a_stride, const T* b, bool tb, Index b_stride,
-          bool accumulate, T* c) {
+void gemm(Context& ctx, Index m, Index n, Index k, const T* a, bool ta, Index a_stride, const T* b, bool tb,
+          Index b_stride, bool accumulate, T* c) {
   for (const Index extent : {m, n, k}) expect_int("Cuda::gemm", extent);
   const T one = 1, beta = accumulate ? 1 : 0;
   expect_success(cublasGemmEx(ctx.blas(), tb ? CUBLAS_OP_T : CUBLAS_OP_N, ta ? CUBLAS_OP_T : CUBLAS_OP_N,

@@ -38,7 +38,8 @@ struct alignas(16) Staging {
 };
 
 /// One block's part of c = op(a) op(b_m): the sums of a tile, and what an epilogue makes of them.
-/// @order  one chain of fused multiply-adds over k, ascending from 0: the same for every shape, so that an element depends
+/// @order  one chain of fused multiply-adds over k, ascending from 0: the same for every shape, so that an element
+/// depends
 ///         on its own row and column alone
 template <class Shape, int Matrices, class T, class E>
 __device__ void compute_tile(Staging<Shape, Matrices, T>& shared, const Operand<T>& a, const Each<T, Matrices>& b,
@@ -121,8 +122,8 @@ __device__ void compute_tile(Staging<Shape, Matrices, T>& shared, const Operand<
         if constexpr (Matrices == 1) {
           c[r * columns + j] = epilogue(OneElement<T>{}, expert, first_slot + r, j, *v);
         } else {
-          c[r * columns + j] = epilogue(OneElement<T>{}, expert, first_slot + r, j, *v,
-                                        v[shared.pass_rows * shared.pass_columns]);
+          c[r * columns + j] =
+              epilogue(OneElement<T>{}, expert, first_slot + r, j, *v, v[shared.pass_rows * shared.pass_columns]);
         }
       }
     }
@@ -196,8 +197,8 @@ void slots_are_rows(Context& ctx, const Operand<T>& a, const Each<T, Matrices>& 
   const auto row_tiles = [&](Index rows) { return slots / rows + (experts < slots ? experts : slots); };  // at most
   const auto run = [&]<class Shape>(Shape) {
     slots_are_rows_kernel<Shape, Matrices>
-        <<<grid(blocks(columns, Shape::columns) * row_tiles(Shape::rows)), Shape::threads, 0,
-           ctx.stream()>>>(a, b, b_step, offsets, experts, columns, depth, c, epilogue);
+        <<<grid(blocks(columns, Shape::columns) * row_tiles(Shape::rows)), Shape::threads, 0, ctx.stream()>>>(
+            a, b, b_step, offsets, experts, columns, depth, c, epilogue);
   };
   constexpr Index few = 32;  // rows of an expert, on average: then reading the weights is what takes time
   using Many = ManyTiles<T, Matrices>;
@@ -206,9 +207,9 @@ void slots_are_rows(Context& ctx, const Operand<T>& a, const Each<T, Matrices>& 
   if (!whole) {
     run(typename AnyTiles<T, Matrices>::Shape{});
   } else if (slots <= few * experts && b.of[0].layout != Layout::along_depth) {
-    few_rows_kernel<Matrices><<<grid(blocks(columns, Strip::columns) * row_tiles(Strip::rows)),
-                                Strip::threads, 0, ctx.stream()>>>(a, b, b_step, offsets, experts, columns, depth, c,
-                                                                   epilogue);
+    few_rows_kernel<Matrices>
+        <<<grid(blocks(columns, Strip::columns) * row_tiles(Strip::rows)), Strip::threads, 0, ctx.stream()>>>(
+            a, b, b_step, offsets, experts, columns, depth, c, epilogue);
   } else if (slots / Many::rows * blocks(columns, Many::columns) < many_tiles(ctx.multiprocessors())) {
     run(typename FewTiles<T, Matrices>::Shape{});
   } else {
@@ -221,10 +222,12 @@ template <class T, class Context, class E>
 void slots_are_depth(Context& ctx, const Operand<T>& a, const Operand<T>& b, const Index* offsets, Index experts,
                      Index rows, Index columns, T* c, const E& epilogue) {
   if (experts == 0 || rows == 0 || columns == 0) return;
-  const auto tiles = [&]<class Shape>(Shape) { return experts * blocks(rows, Shape::rows) * blocks(columns, Shape::columns); };
+  const auto tiles = [&]<class Shape>(Shape) {
+    return experts * blocks(rows, Shape::rows) * blocks(columns, Shape::columns);
+  };
   const auto run = [&]<class Shape>(Shape shape) {
-    slots_are_depth_kernel<Shape><<<grid(tiles(shape)), Shape::threads, 0, ctx.stream()>>>(
-        a, Each<T, 1>{b}, offsets, rows, columns, c, epilogue);
+    slots_are_depth_kernel<Shape><<<grid(tiles(shape)), Shape::threads, 0, ctx.stream()>>>(a, Each<T, 1>{b}, offsets,
+                                                                                           rows, columns, c, epilogue);
   };
   if (rows % 4 != 0 || columns % 4 != 0 || !a.aligned || !b.aligned) {
     run(typename AnyTiles<T, 1>::Shape{});
@@ -239,8 +242,7 @@ void slots_are_depth(Context& ctx, const Operand<T>& a, const Operand<T>& b, con
 template <class T>
 void grouped_sum(cudaStream_t stream, const Index* offsets, Index experts, const T* dc, Index columns, T* db) {
   if (experts == 0 || columns == 0) return;
-  grouped_sum_kernel<<<grid(blocks(columns, kSumColumns) * experts), kThreads, 0, stream>>>(
-      offsets, dc, columns, db);
+  grouped_sum_kernel<<<grid(blocks(columns, kSumColumns) * experts), kThreads, 0, stream>>>(offsets, dc, columns, db);
   expect_launched("Cuda::grouped_sum");
 }
 

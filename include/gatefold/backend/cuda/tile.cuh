@@ -7,8 +7,8 @@
 /// How the tiled product is cut: plain compile-time values, which change speed and never a result.
 namespace gatefold::device {
 
-/// A block of threads computes rows × columns of c, `depth` products of every sum at a time; a warp 8 × 4 threads of it,
-/// a thread row_parts × column_parts patches of 4 × 4.
+/// A block of threads computes rows × columns of c, `depth` products of every sum at a time; a warp 8 × 4 threads of
+/// it, a thread row_parts × column_parts patches of 4 × 4.
 /// @tparam Whole   whether it is for operands all of whose fours are whole and aligned
 /// @tparam Blocks  how many blocks should fit a multiprocessor: bounds the registers of a thread
 template <int Rows, int Columns, int Depth, int RowParts, int ColumnParts, bool Whole, int Blocks>
