@@ -15,6 +15,7 @@ namespace gatefold::device {
 
 inline constexpr int kThreads = 256;  // of a block
 inline constexpr int kRows = kThreads / Warp::size;
+inline constexpr int kRowBlocks = 5;      // on a multiprocessor: many warps, and registers enough not to spill
 inline constexpr Index kSumBlock = 4096;  // terms summed by one block
 
 inline Index blocks(Index n, Index each) { return (n + each - 1) / each; }
@@ -37,7 +38,7 @@ static __global__ void __launch_bounds__(kThreads) each_kernel(Index n, F f) {
 }
 
 template <class F>
-static __global__ void __launch_bounds__(kThreads, 2) rows_kernel(Index n, F f) {
+static __global__ void __launch_bounds__(kThreads, kRowBlocks) rows_kernel(Index n, F f) {
   const Index row = Index(blockIdx.x) * kRows + threadIdx.x / Warp::size;
   if (row < n) f(Warp{static_cast<int>(threadIdx.x % Warp::size)}, row);
 }
