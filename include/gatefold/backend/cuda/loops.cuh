@@ -15,7 +15,7 @@ namespace gatefold::device {
 
 inline constexpr int kThreads = 256;  // of a block
 inline constexpr int kRows = kThreads / Warp::size;
-inline constexpr int kRowBlocks = 5;      // on a multiprocessor: many warps, and registers enough not to spill
+inline constexpr int kRowBlocks = 4;      // on a multiprocessor: many warps, and registers enough not to spill
 inline constexpr Index kSumBlock = 4096;  // terms summed by one block
 
 inline Index blocks(Index n, Index each) { return (n + each - 1) / each; }
