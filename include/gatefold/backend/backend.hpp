@@ -69,7 +69,7 @@ concept Products = requires(typename B::Context& ctx, Groups<B> g, View<const do
 ///     reduce<T>(ctx, n, f, out)          *out += Σ_i f(i), summed in a fixed order
 ///     group_by(ctx, keys, offsets, order) stable: order lists the positions i with keys[i] = 0, then 1, …;
 ///                                        offsets [G + 1] says where each key begins; negative keys are left out
-///     gemm(ctx, a, ta, b, tb, accumulate, c, epilogue)        c (+)= op(a) op(b)
+///     gemm(ctx, a, ta, b, tb, accumulate, c, epilogue)        c (+)= op(a) op(b); its epilogue does not read c
 ///     grouped_gemm(ctx, groups, a, w, transpose, c, epilogue) c[s] = a[row(s)] op(w[e])
 ///     grouped_pair(ctx, groups, a, {up} or {up, up}, middle, down, transpose, c, last)
 ///                                        c[s] = last(middle(a[row(s)] op(up[e]), …) op(down[e])): two products in a row

@@ -6,6 +6,7 @@
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
@@ -58,8 +59,8 @@ struct SlotsOfItem {
   }
 };
 
-/// out[n] (+)= Σ w[s] z[s] over the slots s of item n, in ascending order from 0 (or out[n]), every product rounded; w = 1
-/// without weights.
+/// out[n] (+)= Σ w[s] z[s] over the slots s of item n, in ascending order from 0 (or out[n]); on the CPU every product is
+/// rounded; w = 1 without weights.
 template <class T, class B>
 struct Combine {
   View<const Index, 1, B> item_offsets, item_slots, pick;
@@ -172,6 +173,7 @@ struct SparsePlan {
     B::group_by(ctx, expert, offsets, pick);
     B::for_each(ctx, rows.size(), fn::CompleteSlots<B>{pick, item, rows, slot_of});
     const Index each = items() > 0 ? rows.size() / items() : 0;
+    expect(each * items() == rows.size(), "SparsePlan.build_complete", "picks", "the same number for each item", rows.size());
     B::for_each(ctx, items() + 1, fn::SlotsOfItem<B>{each, slot_of, item_offsets, item_slots});
   }
 

@@ -5,8 +5,12 @@
 
 #include <limits>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
+#include "gatefold/backend/cuda/cuda.cuh"
+#include "gatefold/backend/one_group.hpp"
+#include "gatefold/backend/random_fill.hpp"
 #include "support/grouped_product.cuh"
 
 using namespace gatefold;
@@ -51,4 +55,18 @@ TEST_CASE_TEMPLATE("cuda: cuBLAS experts without slots, experts, columns or dept
   check<T>({.counts = {0}, .depth = 4, .columns = 4, .more = 0});
   check<T>({.counts = {3, 2}, .depth = 4, .columns = 0});
   check<T>({.counts = {3, 2}, .depth = 0, .columns = 4});
+}
+
+TEST_CASE("cuda: an epilogue may add what stands in the result") {
+  for (const bool blas_experts : {false, true}) {
+    Cuda::Context ctx({.blas_experts = blas_experts});
+    const auto a = constant_tensor<double>(ctx, 0.5, 3, 4);     // [S, depth]
+    const auto w = constant_tensor<double>(ctx, 1.5, 1, 4, 8);  // [E, depth, columns]
+    auto c = constant_tensor<double>(ctx, 5, 3, 8);
+    const auto mark = ctx.mark();
+    Cuda::grouped_gemm(ctx, one_group(ctx, 3), a.view(), w.view(), false, c.view(), fn::AddTo<double, Cuda>{c.view()});
+    std::vector<double> got(24);
+    Cuda::to_host(ctx, 24, std::as_const(c).data(), got.data());
+    CHECK(got == std::vector<double>(24, 5 + 4 * 0.5 * 1.5));
+  }
 }

@@ -2,9 +2,11 @@
 
 #include <array>
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "gatefold/backend/cuda/loops.cuh"
+#include "gatefold/backend/cuda/operand.cuh"
 #include "gatefold/backend/cuda/plain_product.cuh"
 #include "gatefold/backend/cuda/status.cuh"
 #include "gatefold/backend/epilogue.hpp"
@@ -43,11 +45,7 @@ struct FinishSlots {
     if (expert < 0) return;
     for (Index j = lanes.lane; j < columns; j += lanes.size) {
       const Index at = s * columns + j;
-      if constexpr (Matrices == 1) {
-        c[at] = epilogue(OneElement<T>{}, expert, s, j, value(0, at));
-      } else {
-        c[at] = epilogue(OneElement<T>{}, expert, s, j, value(0, at), value(1, at));
-      }
+      c[at] = finished<Matrices>(epilogue, expert, s, j, value(0, at), value(Matrices - 1, at));
     }
   }
 
@@ -79,8 +77,9 @@ class BlasGroups {
     if (count == 0) return;
     const auto mark = ctx.mark();
     auto on_device = ctx.template scratch<const void*>(3, static_cast<Index>(count));
-    for (std::size_t p = 0; p < 3; ++p)
-      B::from_host(ctx, static_cast<Index>(count), pointers_[p].data(), on_device.data() + p * count);
+    std::vector<const void*> all;
+    for (const auto& list : pointers_) all.insert(all.end(), list.begin(), list.end());
+    B::from_host(ctx, static_cast<Index>(all.size()), all.data(), on_device.data());
     const std::vector<cublasOperation_t> ta(count, ta_), tb(count, tb_);
     const std::vector<T> alpha(count, T(1)), beta(count, beta_);
     const std::vector<int> ones(count, 1);
@@ -101,7 +100,7 @@ class BlasGroups {
   std::array<std::vector<const void*>, 3> pointers_;
 };
 
-template <class T, class Context, class B>
+template <class Context, class B>
 std::vector<Index> host_offsets(Context& ctx, const Groups<B>& g) {
   std::vector<Index> offsets(static_cast<std::size_t>(g.experts()) + 1);
   B::to_host(ctx, static_cast<Index>(offsets.size()), g.offsets.data(), offsets.data());
@@ -123,13 +122,13 @@ void blas_slots_are_rows(Context& ctx, const Groups<B>& g, View<const T, 2, B> a
                          const std::array<View<const T, 3, B>, M>& w, bool transpose, View<T, 2, B> c,
                          const E& epilogue) {
   const auto mark = ctx.mark();
-  const std::vector<Index> offsets = host_offsets<T>(ctx, g);
+  const std::vector<Index> offsets = host_offsets(ctx, g);
   const Index columns = c.extent(1), depth = a.extent(1);
   const T* rows = rows_of_slots(ctx, g, a);
   FinishSlots<T, B, static_cast<int>(M), E> finish{g, columns, {}, c.data(), epilogue};
   for (std::size_t m = 0; m < M; ++m) {
     if (depth == 0) continue;
-    T* v = m == 0 ? c.data() : ctx.template scratch<T>(g.slots, columns).data();
+    T* v = ctx.template scratch<T>(g.slots, columns).data();  // not c, which the epilogue may read
     finish.v[m] = v;
     BlasGroups<T> groups(transpose ? CUBLAS_OP_T : CUBLAS_OP_N, CUBLAS_OP_N, false, blas_compute<T>(ctx));
     for (std::size_t e = 0; e + 1 < offsets.size(); ++e)
@@ -147,7 +146,7 @@ template <class T, class Context, class B>
 void blas_slots_are_depth(Context& ctx, const Groups<B>& g, View<const T, 2, B> a, View<const T, 2, B> dc,
                           View<T, 3, B> dw) {
   const auto mark = ctx.mark();
-  const std::vector<Index> offsets = host_offsets<T>(ctx, g);
+  const std::vector<Index> offsets = host_offsets(ctx, g);
   const Index rows = dw.extent(1), columns = dw.extent(2);
   const T* in_order = rows_of_slots(ctx, g, a);
   BlasGroups<T> groups(CUBLAS_OP_N, CUBLAS_OP_T, true, blas_compute<T>(ctx));

@@ -23,8 +23,9 @@ namespace gatefold {
 /// The CUDA backend: one stream for each context, CUB for sorting and sums, our own tiled kernel for grouped products,
 /// cuBLAS for plain ones.
 ///
-/// Nothing waits for the device but to_host and from_host; sizes that depend on routing stay there. After a first step
-/// of the same sizes nothing is allocated, so that a step can be captured in a CUDA graph.
+/// Nothing waits for the device but to_host, from_host and pack (and products with Options::blas_experts); sizes that
+/// depend on routing stay there. After a first step of the same sizes nothing is allocated, so that a step can be
+/// captured in a CUDA graph.
 /// @throws DeviceError with the call and CUDA's own message
 /// @order  every result is bitwise the same from run to run; an element of a grouped product depends on its own row and
 /// the
@@ -86,15 +87,15 @@ struct Cuda {
     device::expect_success(cudaMalloc(&p, bytes), "cudaMalloc");
     return p;
   }
-  static void release(void* p) { cudaFree(p); }
+  static void release(void* p) {
+    if (cudaFree(p) != cudaSuccess) cudaGetLastError();  // nobody to tell: not a fault of the next launch
+  }
   /// Not while a stream is being captured: it would become part of the graph.
   static void poison(void* p, std::size_t bytes) {
     cudaStreamCaptureStatus capturing;
-    if (cudaStreamIsCapturing(cudaStreamLegacy, &capturing) == cudaSuccess) {
-      cudaMemsetAsync(p, 0xff, bytes, cudaStreamLegacy);
-    } else {
+    if (cudaStreamIsCapturing(cudaStreamLegacy, &capturing) != cudaSuccess ||
+        cudaMemsetAsync(p, 0xff, bytes, cudaStreamLegacy) != cudaSuccess)
       cudaGetLastError();
-    }
   }
   template <class T>
   static void to_host(Context& ctx, Index n, const T* from, T* to) {
@@ -158,6 +159,7 @@ struct Cuda {
   template <class T>
   static void grouped_outer(Context& ctx, Groups<Cuda> g, View<const T, 2, Cuda> a, View<const T, 2, Cuda> dc,
                             View<T, 3, Cuda> dw) {
+    device::expect_int("Cuda::grouped_outer", g.slots);
     if (ctx.options().blas_experts) return device::blas_slots_are_depth(ctx, g, a, dc, dw);
     const View<const T, 2, Cuda> before = dw.as(dw.extent(0) * dw.extent(1), dw.extent(2));
     constexpr auto along_lines = device::Layout::along_lines;
@@ -186,6 +188,7 @@ struct Cuda {
                       const std::array<View<const T, 3, Cuda>, M>& w, bool transpose, View<T, 2, Cuda> c,
                       const E& epilogue) {
     using device::Layout;
+    device::expect_int("Cuda::grouped_gemm", a.extent(1));
     if (ctx.options().blas_experts) return device::blas_slots_are_rows(ctx, g, a, w, transpose, c, epilogue);
     bool rounded = !transpose;
     for (const auto& matrix : w) rounded = rounded && ctx.packed(matrix.data());

@@ -26,7 +26,7 @@ struct Ring {
   T b[kStages][Matrices][Strip::depth][Strip::columns];  // or Bfloat16, in the first half
 };
 
-/// Copy `count` fours from global to shared memory, asynchronously.
+/// Copy a four from global to shared memory, asynchronously; zeros where it does not exist.
 template <class W>
 __device__ void copy_four(void* to, const void* from, bool exists) {
   constexpr std::size_t size = sizeof(Four<W>), step = size < 16 ? size : 16;
@@ -46,7 +46,7 @@ __device__ void sum_strip(Ring<T, Matrices>& ring, const Operand<T>& a, const Ea
   // my four of a: one row of the strip and four of the depth
   const int a_line = threadIdx.x / (Strip::depth / 4), a_depth = threadIdx.x % (Strip::depth / 4) * 4;
   const Index line = row + a_line < rows ? row + a_line : rows - 1;
-  const char* from_a = a.data + (a.rows ? a.rows[line] : line) * a.stride + a_depth * static_cast<int>(sizeof(T));
+  const char* my_a = a.data + (a.rows ? a.rows[line] : line) * a.stride + a_depth * static_cast<int>(sizeof(T));
   // my fours of b: four columns of some rows of each matrix
   constexpr int kAcross = Strip::columns / 4, kDown = Strip::threads / kAcross;
   const int b_column = threadIdx.x % kAcross * 4, b_depth = threadIdx.x / kAcross;
@@ -58,7 +58,7 @@ __device__ void sum_strip(Ring<T, Matrices>& ring, const Operand<T>& a, const Ea
       const int stage = tile % kStages;
       const Index k = Index(tile) * Strip::depth;
       copy_four<T>(&ring.a[stage][a_line][a_depth],
-                   k + a_depth < depth ? from_a + k * static_cast<int>(sizeof(T)) : a.data, k + a_depth < depth);
+                   k + a_depth < depth ? my_a + k * static_cast<int>(sizeof(T)) : a.data, k + a_depth < depth);
       for (int m = 0; m < Matrices; ++m) {
         auto* to = reinterpret_cast<W*>(&ring.b[stage][m][0][0]);
 #pragma unroll
@@ -126,11 +126,7 @@ static __global__ void __launch_bounds__(Strip::threads)
   for (int i = 0; i < Strip::warp_rows; ++i) {
     const Index r = tile.row + threadIdx.x / 32 * Strip::warp_rows + i, s = first + r;
     if (r >= count || j >= columns) break;
-    if constexpr (Matrices == 1) {
-      c[s * columns + j] = epilogue(OneElement<T>{}, tile.expert, s, j, sum[0][i]);
-    } else {
-      c[s * columns + j] = epilogue(OneElement<T>{}, tile.expert, s, j, sum[0][i], sum[1][i]);
-    }
+    c[s * columns + j] = finished<Matrices>(epilogue, tile.expert, s, j, sum[0][i], sum[Matrices - 1][i]);
   }
 }
 

@@ -66,7 +66,7 @@ void run_in_scratch(Context& ctx, const char* call, const F& f) {
 /// Stable sort of positions by key: a radix sort over as many bits as `groups` has.
 /// @param offsets  [groups + 1] out
 /// @param order    [n] out  positions of keys in [0, groups); any other key is left out
-/// @throws ArgumentError unless groups and n are less than 2³¹
+/// @throws ArgumentError unless n < 2³¹ and groups < 2³¹ − 1
 template <class Context>
 void group_by(Context& ctx, Index n, const Index* keys, Index groups, Index* offsets, Index* order) {
   constexpr Index most = INT32_MAX;

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "gatefold/backend/cuda/packed_weights.cuh"
+#include "gatefold/backend/epilogue.hpp"
 #include "gatefold/core/types.hpp"
 
 /// Matrices as the kernels of products see them.
@@ -43,6 +44,16 @@ template <class T, class W>
 Operand<T> operand(Layout layout, const W* data, Index stride, const Index* rows = nullptr) {
   const bool aligned = stride % 4 == 0 && reinterpret_cast<std::uintptr_t>(data) % alignof(Four<W>) == 0;
   return {reinterpret_cast<const char*>(data), stride * static_cast<Index>(sizeof(W)), rows, layout, aligned};
+}
+
+/// What an epilogue makes of one sum, or of two.
+template <int Matrices, class T, class E>
+__device__ T finished(const E& epilogue, Index expert, Index s, Index j, T first, T second) {
+  if constexpr (Matrices == 1) {
+    return epilogue(OneElement<T>{}, expert, s, j, first);
+  } else {
+    return epilogue(OneElement<T>{}, expert, s, j, first, second);
+  }
 }
 
 /// One operand for each matrix of a product.

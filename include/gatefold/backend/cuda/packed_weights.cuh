@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "gatefold/backend/cuda/loops.cuh"
 #include "gatefold/backend/cuda/status.cuh"
@@ -28,17 +29,22 @@ struct Round {
   }
 };
 
-/// Weights rounded to bfloat16, found by the address of the plain ones. In the order they have: a device reads any.
+/// Weights rounded to bfloat16, found by the address of the plain ones and in their order.
 class PackedWeights {
+  struct Free {
+    void operator()(Bfloat16* p) const { cudaFree(p); }
+  };
+
  public:
-  /// Round `count` weights.
+  /// Round `count` weights, finished on return.
   void add(cudaStream_t stream, const float* w, Index count) {
     if (count == 0) return;
     void* memory = nullptr;
     expect_success(cudaMalloc(&memory, static_cast<std::size_t>(count) * sizeof(Bfloat16)), "cudaMalloc");
-    const auto rounded = static_cast<Bfloat16*>(memory);
-    rounded_[w].reset(rounded);
-    for_each(stream, count, Round{w, rounded});
+    std::unique_ptr<Bfloat16, Free> rounded(static_cast<Bfloat16*>(memory));
+    for_each(stream, count, Round{w, rounded.get()});
+    expect_success(cudaStreamSynchronize(stream), "cudaStreamSynchronize");  // other streams will read it
+    rounded_[w] = std::move(rounded);
   }
   /// The rounded form of weights, or null.
   const Bfloat16* find(const void* w) const {
@@ -47,9 +53,6 @@ class PackedWeights {
   }
 
  private:
-  struct Free {
-    void operator()(Bfloat16* p) const { cudaFree(p); }
-  };
   std::map<const void*, std::unique_ptr<Bfloat16, Free>> rounded_;
 };
 

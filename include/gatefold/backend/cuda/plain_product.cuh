@@ -31,7 +31,7 @@ cublasComputeType_t blas_compute(const Context& ctx) {
   if (std::is_same_v<T, double>) return CUBLAS_COMPUTE_64F;
   return ctx.options().tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
-/// cuBLAS counts in int.
+/// cuBLAS counts in int, and our kernels their depth.
 inline void expect_int(const char* where, Index extent) {
   expect(extent <= INT_MAX, where, "extent", Joined{"at most ", INT_MAX}, extent);
 }

@@ -119,12 +119,8 @@ __device__ void compute_tile(Staging<Shape, Matrices, T>& shared, const Operand<
         const Index j = column + x / pass_warp * Shape::warp_columns + across * column_step + x % pass_warp;
         if (r >= rows || j >= columns) continue;
         const T* v = &shared.sums[0][y][shared.column(y, x)];
-        if constexpr (Matrices == 1) {
-          c[r * columns + j] = epilogue(OneElement<T>{}, expert, first_slot + r, j, *v);
-        } else {
-          c[r * columns + j] =
-              epilogue(OneElement<T>{}, expert, first_slot + r, j, *v, v[shared.pass_rows * shared.pass_columns]);
-        }
+        c[r * columns + j] = finished<Matrices>(epilogue, expert, first_slot + r, j, *v,
+                                                v[(Matrices - 1) * shared.pass_rows * shared.pass_columns]);
       }
     }
 }
@@ -168,7 +164,7 @@ static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape>(
                c + expert * rows * columns, expert, expert * rows, epilogue);
 }
 
-inline constexpr int kSumRows = kThreads / Warp::size, kSumColumns = Warp::size;
+inline constexpr int kSumRows = kRows, kSumColumns = Warp::size;
 
 /// db[e] += Σ_s dc[s]: one block for each expert and kSumColumns columns.
 /// @order  slots of an expert in kSumRows interleaved chains, then the chains in order

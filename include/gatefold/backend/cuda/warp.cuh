@@ -5,7 +5,8 @@
 namespace gatefold::device {
 
 /// The lanes of a row on a device: one warp (backend/lanes.hpp). Sums and maxima are exchanged in a butterfly, so that
-/// every lane computes the same bits. What a lane wrote to memory before, the others may read after.
+/// every lane computes the same bits (maxima: up to the sign of zero, and without NaN). What a lane wrote to memory
+/// before, the others may read after.
 ///
 /// Callable from host code, where it would be wrong: functors are compiled for both sides and called on one.
 struct Warp {
