@@ -62,3 +62,14 @@ TEST_CASE("views of other shapes are refused before anything is written") {
                        ArgumentError);
   CHECK(to(0, 0) == 7);
 }
+
+TEST_CASE("plain memory of the host travels too") {
+  Cpu::Context ctx;
+  const std::vector<double> from{1, 2, 3, 4, 5, 6};
+  std::vector<double> back(6);
+  Tensor<double, 2, Cpu> there(2, 3);
+  transfer(ctx, HostView<const double, 2>(from.data(), 2, 3), there.view());
+  CHECK(there(1, 0) == 4);
+  transfer(ctx, std::as_const(there).view(), HostView<double, 2>(back.data(), 2, 3));
+  CHECK(back == from);
+}

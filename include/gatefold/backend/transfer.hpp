@@ -12,6 +12,13 @@
 /// its type, so that what lives on the host cannot reach a device by accident.
 namespace gatefold {
 
+/// Plain memory of the host, for files that know no host backend: `HostView<const float, 2>(data, rows, columns)`.
+struct Host {
+  static constexpr bool is_host = true;
+};
+template <class T, int Rank>
+using HostView = View<T, Rank, Host>;
+
 /// to = from; one of both lives on the context's backend, the other on the host.
 /// @throws ArgumentError, before anything is written, unless the shapes agree
 /// @cost   one copy, finished on return
