@@ -139,7 +139,7 @@ TEST_CASE("complete picks give the same plan at less cost") {
   for (const int threads : {1, 3}) {
     Cpu::Context ctx(threads);
     for (const auto& [items, experts, k] : {std::array<Index, 3>{0, 4, 2}, {1, 3, 3}, {50, 7, 1}, {300, 5, 4}, {9, 1, 1}}) {
-      const Case c = made("complete", items, experts, k, [&](Index n, Index j) { return (n * n * 13 + n + j) % experts; });
+      const Case c = made("complete", items, experts, k, [e = experts](Index n, Index j) { return (n * n * 13 + n + j) % e; });
       SparsePlan<double, B> plan, complete;
       build(ctx, plan, items, experts, c.picks);
       build(ctx, complete, items, experts, c.picks);
