@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "cuda_emulator/array.hpp"
 #include "cuda_emulator/calls.hpp"
 #include "cuda_emulator/memory.hpp"
 #include "cuda_emulator/report.hpp"
@@ -26,23 +27,6 @@ template <>
 constexpr cudaDataType_t type_of<__half> = CUDA_R_16F;
 template <>
 constexpr cudaDataType_t type_of<__nv_bfloat16> = CUDA_R_16BF;
-
-template <class T>
-struct Array {
-  explicit Array(const std::vector<T>& host) : size(host.size()) {
-    REQUIRE(cudaMalloc(reinterpret_cast<void**>(&data), size * sizeof(T)) == cudaSuccess);
-    REQUIRE(cudaMemcpy(data, host.data(), size * sizeof(T), cudaMemcpyHostToDevice) == cudaSuccess);
-  }
-  Array(const Array&) = delete;
-  ~Array() { cudaFree(data); }
-  std::vector<T> host() const {
-    std::vector<T> result(size);
-    REQUIRE(cudaMemcpy(result.data(), data, size * sizeof(T), cudaMemcpyDeviceToHost) == cudaSuccess);
-    return result;
-  }
-  std::size_t size;
-  T* data = nullptr;
-};
 
 struct Library {
   Library() { REQUIRE(cublasCreate(&handle) == CUBLAS_STATUS_SUCCESS); }

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "cuda_emulator/array.hpp"
 #include "cuda_emulator/launch.hpp"
 #include "cuda_emulator/report.hpp"
 
@@ -52,25 +53,6 @@ enum class Mutation {
   too_much_shared,
 };
 using enum Mutation;
-
-template <class T>
-struct Array {
-  explicit Array(const std::vector<T>& host) : size(host.size()) {
-    REQUIRE(cudaMalloc(&data, size * sizeof(T)) == cudaSuccess);
-    REQUIRE(cudaMemcpy(data, host.data(), size * sizeof(T), cudaMemcpyHostToDevice) == cudaSuccess);
-  }
-  // Not initialised.
-  explicit Array(std::size_t count) : size(count) { REQUIRE(cudaMalloc(&data, size * sizeof(T)) == cudaSuccess); }
-  Array(const Array&) = delete;
-  ~Array() { cudaFree(data); }
-  std::vector<T> host() const {
-    std::vector<T> result(size);
-    REQUIRE(cudaMemcpy(result.data(), data, size * sizeof(T), cudaMemcpyDeviceToHost) == cudaSuccess);
-    return result;
-  }
-  std::size_t size;
-  T* data = nullptr;
-};
 
 // What came of a subject: the report of the emulator or an error of CUDA, empty if there was none, and whether the
 // values were the ones of a naive loop.
@@ -162,7 +144,7 @@ struct Top1 {
     std::vector<float> logits;
     for (int i = 0; i < 3 * 32; ++i) logits.push_back(static_cast<float>(i * 7 % 10));  // every value several times
     const Array<float> device(logits);
-    const Array<int> picks(3);
+    const Array<int> picks(not_initialised, 3);
     top_1<mutation><<<3, 32>>>(device.data, picks.data);
     std::vector<int> expected;
     for (auto row = logits.begin(); row != logits.end(); row += 32) {
@@ -211,7 +193,7 @@ struct BlockSum {
   bool operator()() const {
     std::vector<int> x(64);
     std::iota(x.begin(), x.end(), 1);
-    const Array<int> device(x), sum(1);
+    const Array<int> device(x), sum(not_initialised, 1);
     block_sum<mutation><<<1, 64>>>(device.data, sum.data);
     return sum.host()[0] == std::accumulate(x.begin(), x.end(), 0);
   }
@@ -302,7 +284,7 @@ struct TiledProduct {
         for (int p = 0; p < k; ++p) c[i * n + j] += a[i * k + p] * b[p * n + j];
       }
     }
-    const Array<float> device_a(a), device_b(b), device_c(c.size());
+    const Array<float> device_a(a), device_b(b), device_c(not_initialised, c.size());
     tiled_product<mutation><<<dim3(2, 2), dim3(tile, tile)>>>(device_a.data, device_b.data, device_c.data, m, n, k);
     return device_c.host() == c;
   }
@@ -344,7 +326,7 @@ struct Combine {
       for (int i = 0; i < width; ++i) out[token[s] * width + i] += w[s] * y[s * width + i];
     }
     const Array<int> device_token(token);
-    const Array<float> device_w(w), device_y(y), device_out(out.size());
+    const Array<float> device_w(w), device_y(y), device_out(not_initialised, out.size());
     if (mutation != uninitialised) cudaMemset(device_out.data, 0, out.size() * sizeof(float));
     combine<mutation><<<4, 32>>>(device_token.data, device_w.data, device_y.data, device_out.data, width);
     return device_out.host() == out;
@@ -372,7 +354,7 @@ struct Offsets {
   template <Mutation mutation>
   bool operator()() const {
     const std::vector<int> counts = {3, 0, 2, 4}, expected = {0, 3, 3, 5, 9};
-    const Array<int> device(counts), offsets(mutation == one_too_far ? 4 : 5);
+    const Array<int> device(counts), offsets(not_initialised, mutation == one_too_far ? 4 : 5);
     expert_offsets<mutation><<<1, 1>>>(device.data, offsets.data, 4);
     return offsets.host() == expected;
   }
@@ -447,7 +429,7 @@ struct GatherRows {
     std::iota(x.begin(), x.end(), 0.0f);
     const std::vector<int> gather = {5, 0, 3, 3, 1, mutation == other_allocation ? 1000000 : 2};
     for (int i : {5, 0, 3, 3, 1, 2}) expected.push_back(x[4 * i] + x[4 * i + 1] + x[4 * i + 2] + x[4 * i + 3]);
-    const Array<float> device(x), y(expected.size());
+    const Array<float> device(x), y(not_initialised, expected.size());
     const Array<int> device_gather(gather);
     float* freed = nullptr;
     cudaMalloc(&freed, x.size() * sizeof(float));
@@ -506,7 +488,7 @@ struct BlasProduct {
         for (int i = 0; i < d; ++i) expected[r * h + j] += x[r * d + i] * w[i * h + j];
       }
     }
-    const Array<float> device_x(x), device_w(w), y(expected.size());
+    const Array<float> device_x(x), device_w(w), y(not_initialised, expected.size());
     struct Library {
       Library() { cublasCreate(&handle); }
       ~Library() { cublasDestroy(handle); }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cuda_emulator/array.hpp"
 #include "cuda_emulator/calls.hpp"
 #include "cuda_emulator/launch.hpp"
 #include "cuda_emulator/report.hpp"
@@ -57,23 +58,6 @@ static __global__ void sum_table(int* to) {
   total += table[0] + table[1] + table[2] + table[3];
   *to = total;
 }
-
-template <class T>
-struct Array {
-  explicit Array(std::vector<T> host) : size(host.size()) {
-    REQUIRE(cudaMalloc(&data, size * sizeof(T)) == cudaSuccess);
-    REQUIRE(cudaMemcpy(data, host.data(), size * sizeof(T), cudaMemcpyHostToDevice) == cudaSuccess);
-  }
-  Array(const Array&) = delete;
-  ~Array() { cudaFree(data); }
-  std::vector<T> host() const {
-    std::vector<T> result(size);
-    REQUIRE(cudaMemcpy(result.data(), data, size * sizeof(T), cudaMemcpyDeviceToHost) == cudaSuccess);
-    return result;
-  }
-  std::size_t size;
-  T* data = nullptr;
-};
 
 TEST_CASE("arguments arrive as they were passed, in every form of launch") {
   const Array<double> from({2.5});

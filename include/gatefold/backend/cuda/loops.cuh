@@ -87,8 +87,8 @@ struct PartialSum {
 };
 
 /// *out += Σ_i f(i).
-/// @order  blocks of kSumBlock terms, each summed by 256 threads and a fixed tree; their sums likewise, until one is
-/// left
+/// @order  blocks of kSumBlock terms, each summed by 256 threads and a fixed tree; their sums likewise, until one
+///         is left
 template <class T, class Context, class F>
 void reduce(Context& ctx, Index n, const F& f, T* out) {
   if (n == 0) return;

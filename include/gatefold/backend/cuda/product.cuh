@@ -1,7 +1,5 @@
 #pragma once
 
-#include <type_traits>
-
 #include "gatefold/backend/cuda/few_rows.cuh"
 #include "gatefold/backend/cuda/loops.cuh"
 #include "gatefold/backend/cuda/mover.cuh"
@@ -39,8 +37,7 @@ struct alignas(16) Staging {
 
 /// One block's part of c = op(a) op(b_m): the sums of a tile, and what an epilogue makes of them.
 /// @order  one chain of fused multiply-adds over k, ascending from 0: the same for every shape, so that an element
-/// depends
-///         on its own row and column alone
+///         depends on its own row and column alone
 template <class Shape, int Matrices, class T, class E>
 __device__ void compute_tile(Staging<Shape, Matrices, T>& shared, const Operand<T>& a, const Each<T, Matrices>& b,
                              Index rows, Index columns, Index depth, Index row, Index column, T* c, Index expert,
