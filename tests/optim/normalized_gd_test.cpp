@@ -145,6 +145,25 @@ TEST_CASE("without per_expert the norm runs over everything, whatever the extent
   }
 }
 
+TEST_CASE("sum_of_norms: the length that counts is the sum over the tensors of an expert, as in the code of Chen et al.") {
+  Cpu::Context ctx(1);
+  Bank<double> params = bank<double>(3, 1);
+  for (const bool empty : {false, true}) {
+    Bank<double> grads = bank<double>(3, 2), p = bank<double>(3, 1);
+    if (empty) std::fill(grads.weight.data() + 12, grads.weight.data() + 24, 0), std::fill(&grads.bias(1, 0), &grads.bias(1, 0) + 3, 0);
+    const optim::NormalizedGd gd{.lr = 0.5, .sum_of_norms = true};
+    auto state = gd.begin(ctx, p);
+    gd.step(ctx, p, grads, state);
+    for (Index e = 0; e < 3; ++e) {
+      const std::vector<double> before = slice(params, e), after = slice(p, e), g = slice(grads, e);
+      const double norms = norm_of({g.begin(), g.begin() + 12}) + norm_of({g.begin() + 12, g.end()});
+      for (std::size_t i = 0; i < g.size(); ++i)
+        CHECK(after[i] == doctest::Approx(norms == 0 ? before[i] : before[i] - 0.5 * g[i] / norms).epsilon(1e-13));
+    }
+  }
+  CHECK(optim::NormalizedGd::reference().sum_of_norms);
+}
+
 TEST_CASE("tensors of another first extent are named before anything moves") {
   Cpu::Context ctx(1);
   Bank<double> params = bank<double>(3, 1), grads = bank<double>(3, 2);

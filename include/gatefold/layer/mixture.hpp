@@ -54,6 +54,14 @@ struct Mixture {
   Index in_dim() const { return expert.in_dim(); }
   Index out_dim() const { return expert.out_dim(); }
   Index experts() const { return filled_gate().experts(); }
+  /// The gate with the dimensions it left 0.
+  GateT filled_gate() const {
+    if constexpr (requires { { expert.experts() } -> std::convertible_to<Index>; }) {
+      return with_experts(with_model_dim(gate, in_dim()), expert.experts());
+    } else {
+      return with_model_dim(gate, in_dim());
+    }
+  }
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
@@ -128,13 +136,6 @@ struct Mixture {
     expect_shape("Mixture.forward", "x", x, {any_extent, in_dim()});
     expect_shape("Mixture.forward", "u", u, {x.extent(0), out_dim()});
     validate(p, x.extent(0), extra);
-  }
-  GateT filled_gate() const {
-    if constexpr (requires { { expert.experts() } -> std::convertible_to<Index>; }) {
-      return with_experts(with_model_dim(gate, in_dim()), expert.experts());
-    } else {
-      return with_model_dim(gate, in_dim());
-    }
   }
   template <class T, class B>
   static constexpr bool check() {

@@ -10,16 +10,17 @@ namespace gatefold {
 
 namespace fn {
 
-/// squares[e] += Σ g² over slice e of the first extent, in double
+/// sums[e] += Σ g² over slice e of the first extent, or its root; in double
 template <class T>
-struct SliceSquares {
+struct SliceNorm {
   const T* g;
   Index slice;
-  double* squares;
+  bool root;
+  double* sums;
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index e) const {
-    const double total = inner_product<double>(lanes, slice, g + e * slice, g + e * slice);
-    if (lanes.lane == 0) squares[e] += total;
+    const double squares = inner_product<double>(lanes, slice, g + e * slice, g + e * slice);
+    if (lanes.lane == 0) sums[e] += root ? std::sqrt(squares) : squares;
   }
 };
 /// The step of `length` elements of a slice; `rows` of them make a slice
@@ -29,11 +30,12 @@ struct NormalizedStep {
   T lr;
   Index slice, rows;
   const T* g;
-  const double* squares;
+  const double* sums;
+  bool rooted;  // sums are norms already
   T* p;
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
-    const T norm = static_cast<T>(std::sqrt(squares[r / rows]));
+    const T norm = static_cast<T>(rooted ? sums[r / rows] : std::sqrt(sums[r / rows]));
     if (norm == 0) return;
     const Index done = r % rows * length, begin = r / rows * slice + done, rest = slice - done;
     each_column<T>(lanes, rest < length ? rest : length, [&](const auto& at, Index i) {
@@ -52,12 +54,15 @@ namespace optim {
 ///
 /// Source: Chen et al. 2022, arXiv:2208.02813, eq. (3.5); papers 000 (stage I) and 003 (algorithm 1). ‖·‖_F runs over all
 /// tensors of expert e, the slices e of their first extent; with per_expert = false over everything.
+/// @param sum_of_norms  divide by the sum of the tensors' norms instead, as the code of Chen et al. (uclaml/MoE) does
 /// @throws ArgumentError unless every non-empty tensor has the same first extent (per_expert)
 /// @cost one pass for the norms, one for the step
 struct NormalizedGd {
   using IsOptimizer = void;
   double lr = 1e-3;
-  bool per_expert = true;
+  bool per_expert = true, sum_of_norms = false;
+
+  static NormalizedGd reference() { return {.sum_of_norms = true}; }
 
   template <class Pack>
   using State = StepCount<Pack>;
@@ -79,13 +84,13 @@ struct NormalizedGd {
     ++state.step;
     using B = typename C::Backend;
     auto mark = ctx.mark();
-    auto squares = ctx.template scratch<double>(experts);
-    fill(ctx, squares, 0);
+    auto sums = ctx.template scratch<double>(experts);
+    fill(ctx, sums, 0);
     for_each_learned(
         [&](const Name&, auto& g) {
           using T = std::remove_cvref_t<decltype(*g.data())>;
           if (g.size() > 0)
-            B::for_rows(ctx, experts, fn::SliceSquares<T>{g.data(), g.size() / experts, squares.data()});
+            B::for_rows(ctx, experts, fn::SliceNorm<T>{g.data(), g.size() / experts, sum_of_norms, sums.data()});
         },
         grads);
     for_each_learned(
@@ -95,7 +100,7 @@ struct NormalizedGd {
           const Index slice = g.size() / experts, length = fn::NormalizedStep<T>::length;
           const Index rows = (slice + length - 1) / length;
           B::for_rows(ctx, experts * rows,
-                      fn::NormalizedStep<T>{T(lr), slice, rows, g.data(), squares.data(), p.data()});
+                      fn::NormalizedStep<T>{T(lr), slice, rows, g.data(), sums.data(), sum_of_norms, p.data()});
         },
         params, grads);
   }

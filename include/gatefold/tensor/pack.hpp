@@ -112,21 +112,31 @@ void adapt(C& ctx, P& params, P& grads) {
   }
 }
 
+namespace pack {
+
+/// Give `to` the parts of `from`, and call leaf(a, b) for every tensor a of `to` and b of `from`.
+template <class P, class Q, class Leaf>
+void structure_like(P& to, const Q& from, const Leaf& leaf) {
+  if constexpr (is_tensor<P>) {
+    leaf(to, from);
+  } else if constexpr (is_vector<P>) {
+    to.resize(from.size());
+    for (std::size_t i = 0; i < from.size(); ++i) structure_like(to[i], from[i], leaf);
+  } else if constexpr (is_tuple<P>) {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (structure_like(std::get<I>(to), std::get<I>(from), leaf), ...);
+    }(std::make_index_sequence<std::tuple_size_v<P>>{});
+  } else {
+    P::each([&](std::string_view, auto& a, auto& b) { structure_like(a, std::as_const(b), leaf); }, to, from);
+  }
+}
+
+}  // namespace pack
+
 /// Give `to` the tensors and shapes of `from`, which may live on another backend; contents are dropped.
 template <class P, class Q>
 void shape_like(P& to, const Q& from) {
-  if constexpr (pack::is_tensor<P>) {
-    to.resize_like(from);
-  } else if constexpr (pack::is_vector<P>) {
-    to.resize(from.size());
-    for (std::size_t i = 0; i < from.size(); ++i) shape_like(to[i], from[i]);
-  } else if constexpr (pack::is_tuple<P>) {
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
-      (shape_like(std::get<I>(to), std::get<I>(from)), ...);
-    }(std::make_index_sequence<std::tuple_size_v<P>>{});
-  } else {
-    P::each([](std::string_view, auto& a, auto& b) { shape_like(a, std::as_const(b)); }, to, from);
-  }
+  pack::structure_like(to, from, [](auto& a, const auto& b) { a.resize_like(b); });
 }
 
 /// The number of values in a pack.

@@ -1,0 +1,202 @@
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+#include "gatefold/backend/backend.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/philox.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/tensor.hpp"
+
+namespace gatefold {
+
+/// The law of an amplitude: U[low, high), the number `low` where both are equal.
+struct Amplitude {
+  double low = 1, high = 1;
+};
+
+namespace fn {
+
+/// One of 0 … count − 1, from u in [0, 1)
+GATEFOLD_HD inline Index one_of(Index count, double u) { return static_cast<Index>(u * static_cast<double>(count)); }
+
+/// Item n of a signal mixture.
+template <class T, class B>
+struct DrawSignals {
+  Seed seed;
+  Amplitude law_feature, law_center, law_distractor;
+  double noise, decay, scale;
+  View<const T, 2, B> feature, center;
+  View<T, 3, B> x;  // [N, L, d]
+  View<T, 2, B> target;
+  View<Index, 1, B> cluster, distractor;
+  View<Index, 2, B> place;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const Index length = x.extent(1), dim = x.extent(2), clusters = feature.extent(0);
+    const double y = u(n, 0) < 0.5 ? -1 : 1, sign = u(n, 1) < 0.5 ? -1 : 1;
+    const Index k = cluster_of(u(n, 2)), other = beside(one_of(clusters - 1, u(n, 3)), k);
+    const Index at_center = one_of(length, u(n, 4)), at_feature = beside(one_of(length - 1, u(n, 5)), at_center);
+    const Index low = at_center < at_feature ? at_center : at_feature, high = at_center + at_feature - low;
+    const Index at_distractor = beside(beside(one_of(length - 2, u(n, 6)), low), high);
+    const double of_feature = scale * y * amplitude(law_feature, u(n, 7)), of_center = scale * amplitude(law_center, u(n, 8)),
+                 of_distractor = scale * sign * amplitude(law_distractor, u(n, 9));
+    const double deviation = scale * noise / std::sqrt(static_cast<double>(dim));
+    for (Index l = 0; l < length; ++l)
+      for (Index j = lanes.lane; j < dim; j += lanes.size) {
+        double v = 0;
+        if (l == at_center) {
+          v = of_center * static_cast<double>(center(k, j));
+        } else if (l == at_feature) {
+          v = of_feature * static_cast<double>(feature(k, j));
+        } else if (l == at_distractor) {
+          v = of_distractor * static_cast<double>(feature(other, j));
+        } else {
+          v = deviation * normal<double>(seed.fork(1), static_cast<std::uint64_t>(n), static_cast<std::uint64_t>(l * dim + j));
+        }
+        x(n, l, j) = static_cast<T>(v);
+      }
+    if (lanes.lane > 0) return;
+    target(n, 0) = static_cast<T>(y);
+    cluster(n) = k;
+    distractor(n) = other;
+    place(n, 0) = at_center;
+    place(n, 1) = at_feature;
+    place(n, 2) = at_distractor;
+  }
+
+ private:
+  /// Number i of the stream of item n.
+  GATEFOLD_HD double u(Index n, std::uint64_t i) const {
+    return uniform<double>(seed.fork(0), static_cast<std::uint64_t>(n), i);
+  }
+  /// i counts all numbers but `taken`.
+  GATEFOLD_HD static Index beside(Index i, Index taken) { return i < taken ? i : i + 1; }
+  GATEFOLD_HD static double amplitude(Amplitude law, double at) { return law.low + (law.high - law.low) * at; }
+  /// Cluster k with a share proportional to decayᵏ.
+  GATEFOLD_HD Index cluster_of(double at) const {
+    const Index clusters = feature.extent(0);
+    if (decay == 1) return one_of(clusters, at);
+    double total = 0, share = 1;
+    for (Index k = 0; k < clusters; ++k, share *= decay) total += share;
+    double up_to = share = 1;
+    Index k = 0;
+    while (k + 1 < clusters && at * total >= up_to) {
+      share *= decay;
+      up_to += share;
+      ++k;
+    }
+    return k;
+  }
+};
+
+}  // namespace fn
+
+/// Sequences with a label that hides in one of many directions: the data of two theory papers.
+///
+///     x^(p₀) = β c_k,   x^(p₁) = α y v_k,   x^(p₂) = γ s v_k',   every other x^(p) ~ N(0, σ²/d I)        (1)
+///
+/// with y and s uniform in {−1, +1}, k uniform in the clusters (or P(k) ∝ decayᵏ), k' uniform in the others, p₀, p₁, p₂
+/// distinct and uniform in the positions, α, β, γ uniform in their ranges. All v_k and c_k are orthonormal. A label is
+/// found by who reads from c_k which v counts. Everything is multiplied by `scale`.
+/// Source: paper 000, definition 1, whose amplitudes are 1: the defaults; paper 003, definition 1 (`expert_count`); the
+/// code of Chen et al. 2022, arXiv:2208.02813 (`reference`).
+/// @param clusters   K (N in paper 000)
+/// @param length     positions (patches) of an item
+/// @param feature, center, distractor  laws of α, β, γ
+/// @param noise      σ
+/// @throws ArgumentError unless clusters >= 2, 2·clusters <= model_dim, length >= 3, noise >= 0 and decay > 0
+/// @order  item n of a seed is the same whatever the number of items around it
+struct SignalMixture {
+  Index clusters = 4, model_dim = 50, length = 8;
+  Amplitude feature{}, center{}, distractor{};
+  double noise = 1, decay = 1, scale = 1;
+
+  /// Settings of paper 003's experiments: 4 clusters of 50 values, α ~ U(0.5, 2), β ~ U(1, 2), γ ~ U(0.5, 3).
+  static SignalMixture expert_count(Index patches = 4) {
+    return {.clusters = 4, .model_dim = 50, .length = patches, .feature = {0.5, 2}, .center = {1, 2}, .distractor = {0.5, 3}};
+  }
+  /// Settings s1 … s4 of the code of Chen et al. (uclaml/MoE): s1 is paper 003's, s2 and s4 have twice the noise, s3 and s4
+  /// weaker distractors; all inputs are ten times as large, which no paper says.
+  static SignalMixture reference(Index setting = 1) {
+    expect(1 <= setting && setting <= 4, "SignalMixture.reference", "setting", "1 to 4", setting);
+    SignalMixture data = expert_count();
+    data.noise = setting % 2 == 0 ? 2 : 1;
+    data.distractor.high = setting > 2 ? 2 : 3;
+    data.scale = 10;
+    return data;
+  }
+
+  template <class T, class B>
+  struct Signals {
+    Tensor<T, 2, B> feature, center;  // [K, d] v_k and c_k
+  };
+  template <class T, class B>
+  struct Sample {
+    Tensor<T, 2, B> x;                      // [N, length · d]
+    Tensor<T, 2, B> target;                 // [N, 1] y
+    Tensor<Index, 1, B> cluster, distractor;  // [N] k and k'
+    Tensor<Index, 2, B> place;              // [N, 3] p₀, p₁, p₂
+  };
+
+  Index item_dim() const { return length * model_dim; }
+
+  void validate() const {
+    expect(clusters >= 2, "SignalMixture", "clusters", "at least 2", clusters);
+    expect(2 * clusters <= model_dim, "SignalMixture", "model_dim", Joined{"at least 2 clusters = ", 2 * clusters}, model_dim);
+    expect(length >= 3, "SignalMixture", "length", "at least 3", length);
+    expect(noise >= 0, "SignalMixture", "noise", "at least 0", noise);
+    expect(decay > 0, "SignalMixture", "decay", "more than 0", decay);
+  }
+
+  /// Orthonormal directions: Gram and Schmidt on Gaussian draws, features first, in double.
+  template <class T, class B>
+  Signals<T, B> signals(typename B::Context& ctx, Seed seed) const {
+    validate();
+    const auto at = [&](Index row) { return static_cast<std::size_t>(row * model_dim); };
+    std::vector<double> rows(at(2 * clusters));
+    for (Index r = 0; r < 2 * clusters; ++r) {
+      double* v = rows.data() + at(r);
+      for (Index j = 0; j < model_dim; ++j) v[j] = normal<double>(seed, 0, static_cast<std::uint64_t>(r * model_dim + j));
+      for (int pass = 0; pass < 2; ++pass)  // once more: what rounding left of the earlier directions
+        for (Index s = 0; s < r; ++s) {
+          const double* w = rows.data() + at(s);
+          double dot = 0;
+          for (Index j = 0; j < model_dim; ++j) dot += v[j] * w[j];
+          for (Index j = 0; j < model_dim; ++j) v[j] -= dot * w[j];
+        }
+      double squares = 0;
+      for (Index j = 0; j < model_dim; ++j) squares += v[j] * v[j];
+      for (Index j = 0; j < model_dim; ++j) v[j] /= std::sqrt(squares);
+    }
+    const std::vector<T> values(rows.begin(), rows.end());
+    Signals<T, B> s{Tensor<T, 2, B>(clusters, model_dim), Tensor<T, 2, B>(clusters, model_dim)};
+    B::from_host(ctx, s.feature.size(), values.data(), s.feature.data());
+    B::from_host(ctx, s.center.size(), values.data() + at(clusters), s.center.data());
+    return s;
+  }
+
+  /// N items.
+  /// @cost N·length·d normal numbers
+  template <class T, class B>
+  Sample<T, B> draw(typename B::Context& ctx, const Signals<T, B>& signals, Seed seed, Index items) const {
+    validate();
+    expect_shape("SignalMixture.draw", "signals.feature", signals.feature, {clusters, model_dim});
+    expect_shape("SignalMixture.draw", "signals.center", signals.center, {clusters, model_dim});
+    expect(items >= 0, "SignalMixture.draw", "items", "at least 0", items);
+    Sample<T, B> s{Tensor<T, 2, B>(items, item_dim()), Tensor<T, 2, B>(items, 1), Tensor<Index, 1, B>(items),
+                   Tensor<Index, 1, B>(items), Tensor<Index, 2, B>(items, 3)};
+    B::for_rows(ctx, items,
+                fn::DrawSignals<T, B>{seed, feature, center, distractor, noise, decay, scale, signals.feature,
+                                      signals.center, s.x.view().as(items, length, model_dim), s.target, s.cluster,
+                                      s.distractor, s.place});
+    return s;
+  }
+};
+
+}  // namespace gatefold

@@ -1,0 +1,124 @@
+#pragma once
+
+#include <utility>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/expert/positions.hpp"
+#include "gatefold/layer/mixture.hpp"
+#include "gatefold/routing/sparse_plan.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/policy.hpp"
+
+namespace gatefold {
+
+/// The losses of a mixture whose router and experts learn from different ones, and their gradients.
+///
+///     L_r = (1/N) Σ_n ℓ(t[n], π[n] f[n]),   ∇ of the gate from L_r                                      (1)
+///     L_e = (1/N) Σ_n ℓ(t[n], f[n]),        ∇ of the experts from L_e                                   (2)
+///     L_e = L_r, with weighted_experts                                                                  (3)
+///
+/// f[n] is the output of the expert that item n goes to and π[n] the weight of that pick. Both gradients are taken at the
+/// same parameters. With the logistic loss, (1) and (2) are
+///
+///     ∇θ_i = (1/N) Σ_n ℓ'(t f π) t f π (1[i = m_n] − π_i) Σ_l x_l,   Σ_i ∇θ_i = 0                       (4)
+///     ∇W_i = (1/N) Σ_{n → i} ℓ'(t f) t ∂f/∂W_i                                                          (5)
+///
+/// Source: paper 000, eqs. (5) and (7), lemmas 2 to 4; (3) is paper 003, eq. (4). An item of several picks has the sum of their
+/// outputs as f, one of none has 0.
+/// @param extra  extra inputs of the mixture, the router's noise for instance
+/// @throws ArgumentError on shapes that do not fit; parameters are never touched here
+/// @cost   forward and backward of the mixture; no allocation after the first batch of a size
+template <class T, class C, class MixtureT, class LossT>
+class RoutedTrainer {
+  using B = typename C::Backend;
+
+ public:
+  using Extra = gatefold::Extra<MixtureT, T, B>;
+  using Params = gatefold::Params<MixtureT, T, B>;
+  using Target = typename LossT::template Target<T, B>;
+  struct Losses {
+    double router = 0, experts = 0;
+  };
+
+  RoutedTrainer(C& ctx, const MixtureT& of_experts, const LossT& of_outputs, Seed seed, bool weighted = false, Element<T> = {})
+      : mixture(of_experts),
+        loss(of_outputs),
+        weighted_experts(weighted),
+        ctx_(ctx),
+        params(init_params<T, B>(mixture, ctx, seed)),
+        grads(zeros_like(ctx, params)),
+        value_(2) {}
+
+  /// The losses, and `grads`, which are overwritten. A batch of no items has losses and gradients of 0.
+  Losses gradients(In<T, 2, B> x, Target target, const Extra& extra = {}) {
+    forward(x, target, extra);
+    set_zero(ctx_, grads);
+    auto mark = ctx_.mark();
+    const auto in = saved.plan.dispatched(x);
+    auto dplan = saved.plan.grad(ctx_);
+    auto dloss = ctx_.template scratch<T>(x.extent(0), mixture.out_dim());
+    auto dz = ctx_.template scratch<T>(in.groups.slots, mixture.out_dim());
+    auto dslots = ctx_.template scratch<T>(in.groups.slots, mixture.in_dim());
+    dx_.resize(x.extent(0), mixture.in_dim());
+    set_zero(ctx_, dx_);
+    loss.template backward<T, B>(ctx_, y_, target, dloss);
+    saved.plan.combine_backward(ctx_, saved.z, dloss, dz, dplan);
+    if (!weighted_experts) {
+      loss.template backward<T, B>(ctx_, f_, target, dloss);
+      take_rows<C, T, B>(ctx_, in.groups, dloss, dz);
+    }
+    mixture.expert.backward(ctx_, params.expert, in.groups, in.x, saved.expert, dz, dslots, grads.expert);
+    gatefold::ExtraGrad<MixtureT, T, B> unused{};
+    mixture.filled_gate().backward(ctx_, params.gate, x, saved.plan, saved.gate, dplan, dx_, grads.gate, extra, unused);
+    return losses(target);
+  }
+
+  /// The losses alone. Leaves the outputs and the plan.
+  Losses evaluate(In<T, 2, B> x, Target target, const Extra& extra = {}) {
+    forward(x, target, extra);
+    return losses(target);
+  }
+
+  View<const T, 2, B> output() const { return y_; }         // [N, out_dim] π f of the last batch
+  View<const T, 2, B> expert_output() const { return f_; }  // [N, out_dim] f
+  C& context() const { return ctx_; }
+
+  MixtureT mixture;
+  LossT loss;
+  bool weighted_experts;
+
+ private:
+  C& ctx_;
+
+ public:
+  Params params, grads;
+  gatefold::Saved<MixtureT, T, B> saved;
+
+ private:
+  void forward(View<const T, 2, B> x, Target target, const Extra& extra) {
+    y_.resize(x.extent(0), mixture.out_dim());
+    f_.resize(x.extent(0), mixture.out_dim());
+    loss.template validate<T, B>(y_, target);
+    mixture.forward(ctx_, params, x, y_, saved, extra);
+    const auto& plan = saved.plan;
+    B::for_rows(ctx_, x.extent(0),
+                fn::Combine<T, B>{plan.item_offsets, plan.item_slots, plan.pick, {}, saved.z, f_, false});
+  }
+  Losses losses(Target target) {
+    T values[2];
+    loss.template forward<T, B>(ctx_, y_, target, value_.view().rows(0, 1));
+    if (!weighted_experts) loss.template forward<T, B>(ctx_, f_, target, value_.view().rows(1, 1));
+    B::to_host(ctx_, weighted_experts ? 1 : 2, std::as_const(value_).data(), values);
+    return {static_cast<double>(values[0]), static_cast<double>(values[weighted_experts ? 0 : 1])};
+  }
+
+  Tensor<T, 2, B> y_, f_, dx_;  // [N, out_dim], [N, out_dim], [N, in_dim]
+  Tensor<T, 1, B> value_;       // [2] of router and experts
+};
+template <class C, class M, class L>
+RoutedTrainer(C&, M, L, Seed, bool = false) -> RoutedTrainer<float, C, M, L>;
+template <class C, class M, class L, class T>
+RoutedTrainer(C&, M, L, Seed, bool, Element<T>) -> RoutedTrainer<T, C, M, L>;
+
+}  // namespace gatefold

@@ -1,0 +1,119 @@
+#include "gatefold/train/part.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/optim/adamw.hpp"
+#include "support/counted_allocations.hpp"
+
+using namespace gatefold;
+
+namespace {
+
+struct Leaf {
+  Tensor<float, 2, Cpu> weight;
+  Tensor<float, 1, Cpu> bias;
+  template <class F, class... P>
+  static void each(F&& f, P&... p) {
+    f("weight", p.weight...);
+    f("bias", p.bias...);
+  }
+};
+/// Vectors of parts and a tensor beside them.
+struct Model {
+  std::vector<Leaf> layers;
+  Tensor<float, 2, Cpu> head;
+  template <class F, class... P>
+  static void each(F&& f, P&... p) {
+    f("layers", p.layers...);
+    f("head", p.head...);
+  }
+};
+Model model(std::uint64_t seed) {
+  Cpu::Context ctx(1);
+  Model m;
+  for (int i = 0; i < 3; ++i) m.layers.push_back({Tensor<float, 2, Cpu>(4, 3), Tensor<float, 1, Cpu>(3)});
+  m.head.resize(3, 2);
+  for_each_tensor([&](const Name&, auto& t) { fill_normal(ctx, Seed{seed++}, 1, t); }, m);
+  return m;
+}
+bool is_weight(const Name& name) { return name.part == "weight"; }
+std::vector<std::vector<float>> values(const Model& m) {
+  std::vector<std::vector<float>> all;
+  for_each_tensor([&](const Name&, const auto& t) { all.emplace_back(t.data(), t.data() + t.size()); }, m);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("within a call the other tensors are empty, and after it the pack is as it was") {
+  Model m = model(1);
+  const auto before = values(m);
+  Part weights(m, is_weight);
+  CHECK(weights.count() == 3 * 12);
+  const Index seen = weights.only(
+      [](Model& p) {
+        for (const Leaf& leaf : p.layers) CHECK((leaf.weight.size() == 12 && leaf.bias.size() == 0));
+        CHECK(p.head.size() == 0);
+        return count_values(p);
+      },
+      m);
+  CHECK(seen == weights.count());
+  CHECK(values(m) == before);
+}
+
+TEST_CASE("an optimizer steps the part as it would step a pack of the part alone, and leaves the rest to the bit") {
+  Cpu::Context ctx(1);
+  const optim::AdamW adam{.lr = 0.1, .decay = 0.1};
+  Model p = model(1), g = model(50), reference = model(1), same = model(50);
+  const auto before = values(p);
+  Part weights(p, is_weight);
+  auto state = weights.only([&](Model& part) { return adam.begin(ctx, part); }, p);
+  CHECK(count_values(state.m) == weights.count());  // no moments for the rest
+  for (int t = 0; t < 3; ++t)
+    weights.only([&](Model& part, Model& grads) { adam.step(ctx, part, grads, state); }, p, g);
+  auto whole = adam.begin(ctx, reference);
+  for (int t = 0; t < 3; ++t) adam.step(ctx, reference, same, whole);
+  const auto after = values(p), expected = values(reference);
+  for (std::size_t i = 0; i < after.size(); ++i)
+    CHECK(after[i] == (i < 6 && i % 2 == 0 ? expected[i] : before[i]));  // weights stand at 0, 2, 4
+}
+
+TEST_CASE("a pack is whole again when the call throws") {
+  Model p = model(1), g = model(2);
+  const auto before = values(p), gradients = values(g);
+  Part weights(p, is_weight);
+  CHECK_THROWS_WITH_AS(weights.only([](Model&, Model&) { throw std::runtime_error("no"); }, p, g), "no", std::runtime_error);
+  CHECK(values(p) == before);
+  CHECK(values(g) == gradients);
+}
+
+TEST_CASE("a part of nothing and a part of everything") {
+  Model p = model(1);
+  Part none(p, [](const Name&) { return false; }), all(p, [](const Name&) { return true; });
+  CHECK(none.count() == 0);
+  none.only([](Model& part) { CHECK(count_values(part) == 0); }, p);
+  CHECK(all.count() == count_values(p));
+  all.only([&](Model& part) { CHECK(count_values(part) == all.count()); }, p);
+}
+
+#if GATEFOLD_TEST_COUNTS
+TEST_CASE("after the first call nothing is allocated") {
+  Model p = model(1), g = model(2);
+  Part weights(p, is_weight);
+  const auto call = [&] { weights.only([](Model& a, Model& b) { CHECK(a.layers.size() == b.layers.size()); }, p, g); };
+  call();
+  const int before = support::allocations;
+  int during = 0;
+  weights.only([&](Model&, Model&) { during = support::allocations; }, p, g);
+  CHECK(before > 0);
+  CHECK(during == before);
+}
+#endif
