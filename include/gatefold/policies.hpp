@@ -29,6 +29,7 @@
 #include "gatefold/expert/experts.hpp"
 #include "gatefold/expert/gated_mlp.hpp"
 #include "gatefold/expert/linear.hpp"
+#include "gatefold/expert/merged_transformer.hpp"
 #include "gatefold/expert/mlp.hpp"
 #include "gatefold/expert/multi_head_expert.hpp"
 #include "gatefold/expert/norm_expert.hpp"

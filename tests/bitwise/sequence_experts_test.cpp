@@ -21,6 +21,7 @@ void each_layer(F&& f) {
                                               .initial = mlp.initial}});
   f("AttentionExpert",
     Mixture{gate, AttentionExpert{.model_dim = width, .length = length, .outputs = 5, .initial = mlp.initial}});
+  f("MergedTransformer", Mixture{gate, MergedTransformer<Gelu>{.model_dim = width, .length = length, .heads = 2, .filters = 6}});
   f("MultiHeadExpert", Mixture{gate, MultiHeadExpert{.model_dim = width, .heads = 2, .length = length, .causal = true}});
   f("TransformerExpert",
     Mixture{gate, TransformerExpert<Silu>{.model_dim = width, .hidden_dim = 19, .heads = 2, .length = length}});

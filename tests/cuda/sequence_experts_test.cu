@@ -40,6 +40,9 @@ TEST_CASE("cuda: experts of patches") {
 TEST_CASE("cuda: experts of sequences") {
   const MultiHeadExpert heads{.model_dim = 6, .heads = 2, .length = length};
   SUBCASE("AttentionExpert") { check<double>(AttentionExpert{.model_dim = 7, .length = length, .outputs = 5}); }
+  SUBCASE("MergedTransformer") {
+    check<double>(MergedTransformer<Gelu>{.model_dim = 7, .length = length, .heads = 2, .filters = 6});
+  }
   SUBCASE("MultiHeadExpert") { check<double>(heads); }
   SUBCASE("MultiHeadExpert, causal") {
     MultiHeadExpert causal = heads;

@@ -125,7 +125,7 @@ struct AttentionExpert {
     auto mark = ctx.mark();
     const SelfAttention<T, B> attention{ctx, groups, length, 1, false};
     const Groups<B> tokens = position_groups(ctx, Positions<B>{groups, length});
-    const View<const T, 2, B> rows = in_slot_order(ctx, tokens, x);
+    const View<const T, 2, B> rows = rows_in_slot_order(ctx, tokens, x.as(x.extent(0) * length, model_dim));
     saved.key.resize(tokens.slots, model_dim);
     saved.log_sum_exp.resize(tokens.slots, 1);
     saved.received.resize(groups.slots, length);
@@ -144,7 +144,7 @@ struct AttentionExpert {
     auto mark = ctx.mark();
     const SelfAttention<T, B> attention{ctx, groups, length, 1, false};
     const Groups<B> slots = groups.in_slot_order(), tokens = position_groups(ctx, Positions<B>{groups, length});
-    const View<const T, 2, B> rows = in_slot_order(ctx, tokens, x);
+    const View<const T, 2, B> rows = rows_in_slot_order(ctx, tokens, x.as(x.extent(0) * length, model_dim));
 
     auto dpooled = ctx.template scratch<T>(groups.slots, model_dim);
     B::grouped_outer(ctx, slots, saved.pooled.view(), dz, grads.value.view());
@@ -171,13 +171,6 @@ struct AttentionExpert {
     expect(model_dim >= 1, where, "model_dim", "at least 1", model_dim);
     expect(length >= 1, where, "length", "at least 1", length);
     expect(outputs >= 1, where, "outputs", "at least 1", outputs);
-  }
-  /// The positions of the items as rows [S · L, d].
-  template <class C, class T, class B>
-  View<const T, 2, B> in_slot_order(C& ctx, Groups<B> tokens, View<const T, 2, B> x) const {
-    auto rows = ctx.template scratch<T>(tokens.slots, model_dim);
-    take_rows(ctx, tokens, x.as(x.extent(0) * length, model_dim), rows);
-    return rows;
   }
 };
 

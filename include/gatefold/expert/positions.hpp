@@ -86,6 +86,13 @@ template <class C, class T, class B>
 void take_rows(C& ctx, Groups<B> groups, In<T, 2, B> x, View<T, 2, B> y, Index first = 0) {
   B::for_rows(ctx, groups.slots, fn::TakeRows<T, B>{groups, x, first, false, y});
 }
+/// The rows that slots read, in the order of slots. They live in scratch: take a mark first.
+template <class C, class T, class B>
+View<const T, 2, B> rows_in_slot_order(C& ctx, Groups<B> groups, View<const T, 2, B> x) {
+  auto rows = ctx.template scratch<T>(groups.slots, x.extent(1));
+  take_rows(ctx, groups, x, rows);
+  return rows;
+}
 /// y[s] += x[row(s)] for the slots in use.
 template <class C, class T, class B>
 void add_rows(C& ctx, Groups<B> groups, In<T, 2, B> x, View<T, 2, B> y) {
