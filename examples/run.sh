@@ -1,24 +1,31 @@
 #!/usr/bin/env bash
-# Build and run an example: bash examples/run.sh [fashion_mnist | compose] [OPTION of the example]...
-# fashion_mnist trains a classifier; compose prints a table of all gates and update rules.
+# Build and run an example: bash examples/run.sh [PROGRAM] [OPTION of the program]...
+#   fashion_mnist  trains a classifier (without PROGRAM too)
+#   compose        prints a table of all gates and update rules
+#   expert_count, mot, mot_vision, mot_text
+#                  repeat a paper's experiments; begin with --quick
 # Installs the Debian packages it needs, after naming them; builds in build/release.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 source "$root/cmake/install_packages.sh"
 
-program=fashion_mnist
+program=fashion_mnist folder=examples target="" data=()
 case ${1:-} in
   fashion_mnist | compose) program=$1; shift ;;
+  expert_count | mot | mot_vision | mot_text) program=$1 folder=examples/studies target=study_; shift ;;
+esac
+case $program in
+  fashion_mnist | compose | mot_vision) data=(dataset-fashion-mnist) ;;
+  mot_text) data=(bible-kjv) ;;
 esac
 
 # libgomp, the OpenMP run time, comes with g++.
-install_packages g++ cmake ninja-build libeigen3-dev zlib1g-dev nlohmann-json3-dev libcli11-dev gnuplot-nox \
-  dataset-fashion-mnist
+install_packages g++ cmake ninja-build libeigen3-dev zlib1g-dev nlohmann-json3-dev libcli11-dev gnuplot-nox "${data[@]}"
 command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache
 (
   cd "$root"
   mkdir -p build
   cmake --preset release >build/release.log || { cat build/release.log; exit 1; }
-  cmake --build --preset release --target "$program"
+  cmake --build --preset release --target "$target$program"
 )
-exec "$root/build/release/examples/$program" "$@"
+exec "$root/build/release/$folder/$program" "$@"

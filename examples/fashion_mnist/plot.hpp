@@ -1,22 +1,14 @@
 #pragma once
 
-#include <stdio.h>  // popen is POSIX
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
-#include <csignal>
 #include <cstddef>
-#include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-#include <gatefold/core/error.hpp>
 #include <iomanip>
-#include <locale>
 #include <sstream>
 #include <string>
-#include <system_error>
 #include <vector>
+
+#include "../support/gnuplot.hpp"
 
 namespace fashion {
 
@@ -33,59 +25,7 @@ struct Picture {
 
 namespace plot {
 
-/// A string of gnuplot: between single quotes nothing is special but the quote itself.
-inline std::string quote(const std::string& text) {
-  std::string quoted = "'";
-  for (const char c : text) {
-    if (c == '\n' || c == '\r') continue;  // would end the command
-    quoted += c;
-    if (c == '\'') quoted += c;
-  }
-  return quoted + "'";
-}
-
-/// Whether the shell would find gnuplot.
-inline bool available() {
-  const char* path = std::getenv("PATH");
-  std::istringstream folders(path ? path : "");
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    const std::string file = (folder.empty() ? "." : folder) + "/gnuplot";
-    std::error_code ignored;
-    if (std::filesystem::is_regular_file(file, ignored) && access(file.c_str(), X_OK) == 0) return true;
-  }
-  return false;
-}
-
-inline std::ostringstream stream() {
-  std::ostringstream out;
-  out.imbue(std::locale::classic());  // a decimal comma would be a second column
-  out.precision(7);
-  return out;
-}
-inline std::string number(double value) {
-  if (!std::isfinite(value)) return "NaN";
-  std::ostringstream out = stream();
-  out << value;
-  return out.str();
-}
-
-/// Margins of one panel, as shares of the picture from the lower left.
-inline std::string place(double left, double right, double bottom, double top) {
-  std::ostringstream out = stream();
-  out << "set lmargin at screen " << left << "\nset rmargin at screen " << right << "\nset bmargin at screen " << bottom
-      << "\nset tmargin at screen " << top << '\n';
-  return out.str();
-}
-
-/// A block of rows `x y…`.
-inline std::string table(const char* name, const std::vector<std::vector<double>>& rows) {
-  std::string text = std::string(name) + " << EOD\n";
-  for (const auto& row : rows) {
-    for (const double value : row) text += number(value) + ' ';
-    text += '\n';
-  }
-  return text + "EOD\n";
-}
+using namespace gnuplot;  // quote, number, …
 
 /// Maps side by side.
 inline std::size_t columns(std::size_t layers) { return layers <= 3 ? 1 : layers <= 8 ? 2 : 3; }
@@ -233,33 +173,8 @@ inline std::string script(const Picture& picture) {
 /// go on.
 /// @throws gatefold::FileError when the picture cannot be written; a file that was there is untouched then
 inline void draw(const Picture& picture, const std::string& svg_path) {
-  if (!plot::available()) {
-    std::fputs("gnuplot not found: no picture\n", stdout);
-    return;
-  }
-  // Absolute, because gnuplot takes '|name' for a command and '~' for a home directory.
-  const std::string part = std::filesystem::absolute(svg_path).string() + ".tmp";
   const auto [width, height] = plot::size(picture);
-  std::ostringstream script = plot::stream();
-  script << "set terminal svg noenhanced size " << width << ',' << height
-         << " font 'Helvetica,Arial,sans-serif,12' background '#ffffff'\nset output " << plot::quote(part) << '\n'
-         << plot::script(picture) << "set output\n";
-  const std::string text = script.str();
-
-  // A gnuplot that dies early must not take the training run with it.
-  const auto handler = std::signal(SIGPIPE, SIG_IGN);
-  std::FILE* gnuplot = popen("gnuplot >/dev/null", "w");  // where it would draw if the output fails
-  const bool sent = gnuplot && std::fwrite(text.data(), 1, text.size(), gnuplot) == text.size();
-  const int status = gnuplot ? pclose(gnuplot) : -1;
-  std::signal(SIGPIPE, handler);
-
-  std::error_code error;
-  if (sent && status == 0) std::filesystem::rename(part, svg_path, error);
-  if (!sent || status != 0 || error) {
-    std::error_code ignored;
-    std::filesystem::remove(part, ignored);
-    throw gatefold::FileError(svg_path + ": cannot draw: " + (error ? error.message() : "gnuplot failed"));
-  }
+  gnuplot::draw(svg_path, width, height, plot::script(picture));
 }
 
 }  // namespace fashion

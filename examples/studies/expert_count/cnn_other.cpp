@@ -1,0 +1,10 @@
+#include "train.hpp"
+
+namespace studies::expert_count {
+
+Json train_cnn_other(const Setting& s, const Report& report) {
+  const auto with = [&]<class ActT>(ActT) { return train_gated(s, shared_scores(s), cnn<ActT>(s), report); };
+  return s.activation == "relu" ? with(Relu{}) : with(Identity{});
+}
+
+}  // namespace studies::expert_count

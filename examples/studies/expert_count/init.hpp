@@ -1,0 +1,70 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "summary.hpp"
+#include "theorem.hpp"
+
+/// Lemmas 2 and 3: weights that begin alike at all patches, against weights of their own.
+namespace studies::expert_count::init {
+
+inline Setting independent(Setting s) {
+  s.equal_patches = false;
+  return s;
+}
+
+inline void add(const Options& o, Jobs& jobs) {
+  for (const Index m : o.experts) {
+    const Setting s = o.setting("mlp", o.patches.front(), m);
+    jobs.add(s.label(), s);
+    jobs.add(s.label() + ".independent", independent(s));
+  }
+}
+
+inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
+  std::vector<Panel> panels;
+  std::vector<std::string> equal, apart;
+  for (const Index m : o.experts) {
+    const std::string label = o.setting("mlp", o.patches.front(), m).label();
+    equal.push_back(label);
+    apart.push_back(label + ".independent");
+    theorem::report_stages(jobs, label, "lemma2." + label, summary);
+    theorem::report_stages(jobs, label + ".independent", "lemma3." + label, summary);
+    for (const char* key : {"accuracy", "entropy"}) {
+      summary.add("lemma2." + label + "." + key, values(jobs.of(label), key));
+      summary.add("lemma3." + label + "." + key, values(jobs.of(label + ".independent"), key));
+    }
+  }
+  for (const std::string at : {"t1", "end"}) {
+    if (!jobs.of(equal.front()).front().at("experts").contains(at)) continue;
+    Lines lines{.title = at == "t1" ? "at T_1" : "at the end", .x_label = "experts M", .y_label = "error of an expert", .log_x = true, .curves = {}};
+    for (const auto& [labels, name] : {std::pair{&equal, std::string("equal")}, {&apart, std::string("independent")}}) {
+      Curve best{name + ", best cluster", as_doubles(o.experts), {}, {}}, other{name + ", others", as_doubles(o.experts), {}, {}};
+      for (const std::string& label : *labels) {
+        std::vector<double> of_best, of_other;
+        for (const Json& run : jobs.of(label)) {
+          const auto errors = run.at("experts").at(at).at("errors").get<theorem::Errors>();
+          std::vector<std::size_t> own;
+          for (const auto& of_clusters : errors) own.push_back(theorem::lowest(of_clusters));
+          const theorem::Stage s = theorem::stage(errors, own);
+          of_best.push_back(s.own);
+          of_other.push_back(s.other);
+        }
+        for (auto [c, all] : {std::pair{&best, &of_best}, {&other, &of_other}}) {
+          c->y.push_back(mean(*all));
+          c->error.push_back(deviation(*all).value_or(0));
+        }
+      }
+      lines.curves.push_back(std::move(best));
+      lines.curves.push_back(std::move(other));
+    }
+    panels.push_back(std::move(lines));
+  }
+  panels.push_back(Lines{.title = "layer", .x_label = "experts M", .y_label = "test accuracy, %", .log_x = true,
+                         .curves = {curve(jobs, "equal", as_doubles(o.experts), equal, "accuracy"),
+                                    curve(jobs, "independent", as_doubles(o.experts), apart, "accuracy")}});
+  draw(o.common.out / "init.svg", panels, 2);
+}
+
+}  // namespace studies::expert_count::init

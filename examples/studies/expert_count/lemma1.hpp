@@ -1,0 +1,173 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <gatefold/core/philox.hpp>
+#include <string>
+#include <vector>
+
+#include "routing_probabilities.hpp"
+#include "summary.hpp"
+
+/// Lemma 1: ‖p − p̂‖∞ ≤ M² ‖h − ĥ‖∞ for the routing probabilities under uniform noise; the largest ratio that can be found.
+///
+/// p_m is the mean of min(max(1 + h_m − Z, 0), 1) over Z = max_{m' ≠ m} (h_m' + r_m'), and h_m − Z moves by at most
+/// 2 ‖h − ĥ‖∞: no ratio can pass 2, whatever M. Without noise p is one-hot and no bound holds.
+namespace studies::expert_count::lemma1 {
+
+inline constexpr std::array kSizes{1e-3, 1e-2, 1e-1, 1.0};  // of ‖h − ĥ‖∞
+
+/// Two scores, ĥ = h + size · direction.
+struct Pair {
+  std::vector<double> h, direction;  // |direction| ≤ 1, somewhere 1
+  double size;
+
+  std::vector<double> moved() const {
+    std::vector<double> other = h;
+    for (std::size_t m = 0; m < h.size(); ++m) other[m] += size * direction[m];
+    return other;
+  }
+};
+/// ‖p − p̂‖∞ / ‖h − ĥ‖∞, the distance taken from what rounding has left of it
+template <class F>
+double ratio(const F& probabilities, const Pair& pair) {
+  const std::vector<double> moved = pair.moved(), p = probabilities(pair.h), q = probabilities(moved);
+  double of_p = 0, of_h = 0;
+  for (std::size_t m = 0; m < p.size(); ++m) {
+    of_p = std::max(of_p, std::abs(p[m] - q[m]));
+    of_h = std::max(of_h, std::abs(pair.h[m] - moved[m]));
+  }
+  return of_p / of_h;
+}
+
+class Numbers {
+ public:
+  explicit Numbers(std::uint64_t seed) : seed_{gatefold::Seed{seed}.fork(11)} {}
+  double uniform(double low, double high) { return low + (high - low) * gatefold::uniform<double>(seed_, 0, next_++); }
+  std::size_t below(std::size_t n) { return static_cast<std::size_t>(uniform(0, static_cast<double>(n))); }
+
+ private:
+  gatefold::Seed seed_;
+  std::uint64_t next_ = 0;
+};
+
+/// Scores within `spread` of each other, moved by `size`: all by as much, or by random shares.
+inline Pair random_pair(Numbers& numbers, std::size_t experts, double spread, double size) {
+  Pair pair{std::vector<double>(experts), std::vector<double>(experts), size};
+  for (double& v : pair.h) v = numbers.uniform(0, spread);
+  const bool corners = numbers.uniform(0, 1) < 0.5;
+  for (double& v : pair.direction) v = corners ? (numbers.uniform(-1, 1) < 0 ? -1 : 1) : numbers.uniform(-1, 1);
+  pair.direction[numbers.below(experts)] = numbers.uniform(-1, 1) < 0 ? -1 : 1;
+  return pair;
+}
+
+/// Climb from a pair to a larger ratio, one score or direction at a time.
+template <class F>
+double climb(const F& probabilities, Numbers& numbers, Pair pair, Index steps) {
+  double best = ratio(probabilities, pair);
+  for (Index i = 0; i < steps; ++i) {
+    Pair next = pair;
+    const std::size_t m = numbers.below(pair.h.size());
+    if (numbers.uniform(0, 1) < 0.5) {
+      next.h[m] += numbers.uniform(-0.2, 0.2);
+    } else {
+      next.direction[m] = numbers.uniform(-1, 1) < 0 ? -1 : 1;
+    }
+    if (const double r = ratio(probabilities, next); r > best) {
+      best = r;
+      pair = std::move(next);
+    }
+  }
+  return best;
+}
+
+inline Json measure(std::size_t experts, Index trials, Index draws, std::uint64_t seed, const studies::Report& report) {
+  Numbers numbers(seed);
+  const RoutingProbabilities exact(experts);
+  Json by_size = Json::array();
+  double random = 0, adversarial = 0;
+  for (std::size_t i = 0; i < kSizes.size(); ++i) {
+    double worst = 0;
+    Pair start;
+    for (Index t = 0; t < trials; ++t) {
+      constexpr std::array spreads{0.0, 0.1, 0.5, 2.0};
+      const Pair pair = random_pair(numbers, experts, spreads[static_cast<std::size_t>(t) % spreads.size()], kSizes[i]);
+      if (const double r = ratio(exact, pair); r > worst) {
+        worst = r;
+        start = pair;
+      }
+    }
+    const double climbed = climb(exact, numbers, start, trials);
+    random = std::max(random, worst);
+    adversarial = std::max(adversarial, climbed);
+    by_size.push_back(climbed);
+    report(static_cast<double>(i + 1) / static_cast<double>(kSizes.size()));
+  }
+
+  // Without noise: the two best scores lie closer and closer and change places.
+  double control = 0;
+  for (double gap = 1; gap >= 1e-8; gap /= 10) {
+    Pair pair = random_pair(numbers, experts, 1, gap);
+    std::fill(pair.direction.begin(), pair.direction.end(), 0);
+    pair.h[0] = 2;
+    pair.h[1] = 2 - 1.5 * gap;
+    pair.direction[0] = -1;
+    pair.direction[1] = 1;
+    control = std::max(control, ratio(without_noise, pair));
+  }
+
+  // The probabilities of one pair, counted.
+  const Pair pair = random_pair(numbers, experts, 0.5, 0.1);
+  std::vector<double> counted(experts);
+  for (Index i = 0; i < draws; ++i) {
+    std::size_t best = 0;
+    double top = -1;
+    for (std::size_t m = 0; m < experts; ++m)
+      if (const double v = pair.h[m] + numbers.uniform(0, 1); v > top) {
+        top = v;
+        best = m;
+      }
+    counted[best] += 1 / static_cast<double>(draws);
+  }
+  const std::vector<double> p = exact(pair.h);
+  double difference = 0;
+  for (std::size_t m = 0; m < experts; ++m) difference = std::max(difference, std::abs(p[m] - counted[m]));
+  return {{"random", random}, {"adversarial", adversarial}, {"by_size", by_size}, {"without_noise", control},
+          {"difference_to_draws", difference}};
+}
+
+inline std::string label(Index experts) { return "lemma1.m" + std::to_string(experts); }
+
+inline void add(const Options& o, Jobs& jobs) {
+  for (const Index m : o.experts)
+    jobs.add(label(m), 1, [&o, m](std::uint64_t seed) {
+      return Run{{},
+                 {{"experts", m}, {"trials", o.trials}, {"draws", o.draws}, {"seed", seed}},
+                 [m, seed, trials = o.trials, draws = o.draws](const studies::Report& report) {
+                   return measure(static_cast<std::size_t>(m), trials, draws, seed, report);
+                 },
+                 static_cast<double>(o.trials * m * m * m)};
+    });
+}
+
+inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
+  const std::vector<double> experts = as_doubles(o.experts);
+  Lines lines{.title = "Lemma 1: how far routing follows the scores", .x_label = "experts M", .y_label = "largest |p - p'| / |h - h'|",
+              .log_x = true, .log_y = true, .curves = {}};
+  Curve bound{"bound M^2", experts, {}, {}}, found{"with noise", experts, {}, {}}, control{"without noise", experts, {}, {}};
+  for (const Index m : o.experts) {
+    const Json& run = jobs.of(label(m)).front();
+    bound.y.push_back(static_cast<double>(m * m));
+    found.y.push_back(number(run.at("adversarial")));
+    control.y.push_back(number(run.at("without_noise")));
+    for (const char* key : {"random", "adversarial", "without_noise", "difference_to_draws"})
+      summary.add(label(m) + "." + key, values(jobs.of(label(m)), key));
+    summary.curves["lemma1"][label(m)] = {{"size", kSizes}, {"ratio", run.at("by_size")}, {"bound", m * m}};
+  }
+  lines.curves = {bound, found, control};
+  draw(o.common.out / "lemma1.svg", {lines}, 1);
+}
+
+}  // namespace studies::expert_count::lemma1

@@ -1,0 +1,81 @@
+// Paper 003, "On the impact of expert count in mixture of experts": its figures, its theorem and lemmas, what it leaves open, and the
+// published results of the code behind it (Chen et al. 2022, uclaml/MoE).
+//
+//   expert_count [--study sweep|theorem|init|lemma1|top-k|unequal|choices|reference|all] [--reference s1|…|all] …
+//
+// Exit code 0: done; 2: an option or file does not fit (one line on stderr says which); 1: anything else.
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+
+#include "../support/study.hpp"
+#include "choices.hpp"
+#include "init.hpp"
+#include "jobs.hpp"
+#include "lemma1.hpp"
+#include "options.hpp"
+#include "outlook.hpp"
+#include "reference.hpp"
+#include "self_check.hpp"
+#include "summary.hpp"
+#include "sweep.hpp"
+#include "theorem.hpp"
+
+namespace {
+
+using namespace studies;
+using namespace studies::expert_count;
+
+struct Study {
+  const char* name;
+  void (*add)(const Options&, Jobs&);
+  void (*report)(const Options&, const Jobs&, Summary&);
+};
+constexpr Study kStudies[]{{"sweep", sweep::add, sweep::report},
+                           {"theorem", theorem::add, theorem::report},
+                           {"init", init::add, init::report},
+                           {"lemma1", lemma1::add, lemma1::report},
+                           {"top-k", outlook::add_picks, outlook::report_picks},
+                           {"unequal", outlook::add_decays, outlook::report_decays},
+                           {"choices", choices::add, choices::report},
+                           {"reference", reference::add, reference::report}};
+
+Json json(const Options& o) {
+  Json j = o.base.json();
+  for (const char* filled : {"expert", "patches", "experts", "k", "decay", "eta_router", "equal_patches", "seed"}) j.erase(filled);
+  j.update({{"studies", o.studies}, {"reference", o.references}, {"experts", o.experts}, {"patches", o.patches}, {"expert", o.expert},
+            {"picks", o.picks}, {"decays", o.decays}, {"eta_router", o.eta_router}, {"trials", o.trials}, {"draws", o.draws},
+            {"seed", o.common.seed}, {"seeds", o.common.seeds}, {"reference_seeds", o.reference_seeds}});
+  return j;
+}
+
+void run(const Options& o) {
+  const auto chosen = [&](const Study& study) {
+    return std::any_of(o.studies.begin(), o.studies.end(), [&](const std::string& s) { return s == study.name || s == "all"; });
+  };
+  const auto start = std::chrono::steady_clock::now();
+  Jobs jobs(o);
+  for (const Study& study : kStudies)
+    if (chosen(study)) study.add(o, jobs);
+  jobs.compute();
+  Summary summary;
+  for (const Study& study : kStudies)
+    if (chosen(study)) study.report(o, jobs, summary);
+  write_results(o.common, "expert_count", json(o), summary.results, summary.curves);
+  print_results(summary.results);
+  std::printf("%.1f s; results and pictures: %s\n", std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
+              o.common.out.c_str());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("How the number of experts matters: paper 003 and the code behind it");
+  Options options;
+  const auto settle = add_options(app, options);
+  return study_main("expert_count", app, argc, argv, [&] {
+    settle();
+    options.self_check ? self_check() : run(options);
+  });
+}

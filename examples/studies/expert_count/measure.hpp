@@ -1,0 +1,89 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <gatefold/gatefold.hpp>
+#include <vector>
+
+#include "setting.hpp"
+
+namespace studies::expert_count {
+
+using namespace gatefold;
+using Matrix = std::vector<std::vector<double>>;
+using Sample = SignalMixture::Sample<float, Cpu>;
+using Signals = SignalMixture::Signals<float, Cpu>;
+
+/// Shares in percent of the items that are right, overall and of every cluster.
+struct Accuracy {
+  double all = 0;
+  std::vector<double> cluster{};
+};
+/// @param right  [N] whether item n is
+inline Accuracy accuracy(const std::vector<bool>& right, View<const Index, 1, Cpu> cluster) {
+  std::vector<double> hit(kClusters), count(kClusters);
+  for (std::size_t n = 0; n < right.size(); ++n) {
+    const auto k = static_cast<std::size_t>(cluster(static_cast<Index>(n)));
+    hit[k] += right[n] ? 1 : 0;
+    ++count[k];
+  }
+  Accuracy a;
+  double hits = 0;
+  for (std::size_t k = 0; k < hit.size(); ++k) {
+    hits += hit[k];
+    a.cluster.push_back(count[k] > 0 ? 100 * hit[k] / count[k] : 0);
+  }
+  a.all = right.empty() ? 0 : 100 * hits / static_cast<double>(right.size());
+  return a;
+}
+/// Which items have y F > 0; a score of 0 is an error, as in the paper.
+inline std::vector<bool> right(View<const float, 2, Cpu> output, View<const float, 2, Cpu> target) {
+  std::vector<bool> hit(static_cast<std::size_t>(output.extent(0)));
+  for (Index n = 0; n < output.extent(0); ++n) hit[static_cast<std::size_t>(n)] = target(n, 0) * output(n, 0) > 0;
+  return hit;
+}
+
+/// P(y f_m ≤ 0 | Ω_k) of every expert and cluster, [M][K], over all items whoever they are routed to.
+template <class M, class P>
+Matrix cluster_errors(Cpu::Context& ctx, const M& mixture, const P& params, const Sample& sample) {
+  constexpr Index part = 1000;  // all experts on all items at once would be gigabytes
+  const Index items = sample.x.extent(0);
+  Matrix errors(static_cast<std::size_t>(mixture.experts()), std::vector<double>(kClusters));
+  std::vector<double> count(kClusters);
+  for (Index first = 0; first < items; first += part) {
+    const Index n = std::min(part, items - first);
+    const auto f = expert_outputs<M, const float, Cpu>(ctx, mixture, params, sample.x.view().rows(first, n));
+    for (Index i = 0; i < n; ++i) {
+      const auto k = static_cast<std::size_t>(sample.cluster(first + i));
+      ++count[k];
+      for (std::size_t m = 0; m < errors.size(); ++m)
+        errors[m][k] += sample.target(first + i, 0) * f(i, static_cast<Index>(m), Index(0)) <= 0 ? 1 : 0;
+    }
+  }
+  for (auto& row : errors)
+    for (std::size_t k = 0; k < row.size(); ++k) row[k] /= std::max(count[k], 1.0);
+  return errors;
+}
+
+/// k*_m = argmax_k max_{j,p} ⟨w_{m,j,p}, v_k⟩: definition 2 of the paper, where W is that of the start.
+/// @param weight [M, P, d, J] in
+inline std::vector<Index> strongest(Cpu::Context& ctx, View<const float, 4, Cpu> weight, const Signals& signals) {
+  const Index experts = weight.extent(0), parts = weight.extent(1), dim = weight.extent(2), filters = weight.extent(3);
+  Tensor<float, 3, Cpu> neurons(experts, parts * filters, dim);
+  for (Index m = 0; m < experts; ++m)
+    for (Index p = 0; p < parts; ++p)
+      for (Index i = 0; i < dim; ++i)
+        for (Index j = 0; j < filters; ++j) neurons(m, p * filters + j, i) = weight(m, p, i, j);
+  return metric::specialisation(ctx, neurons.view(), signals.feature).signal;
+}
+
+/// Shares of every cluster that go to every expert, [K][M].
+inline Matrix shares(const metric::RoutingTable& table) {
+  Matrix share(static_cast<std::size_t>(table.classes), std::vector<double>(static_cast<std::size_t>(table.experts)));
+  for (Index k = 0; k < table.classes; ++k)
+    for (Index m = 0; m < table.experts; ++m)
+      share[static_cast<std::size_t>(k)][static_cast<std::size_t>(m)] = table.share_of_class(k, m);
+  return share;
+}
+
+}  // namespace studies::expert_count

@@ -1,0 +1,96 @@
+#pragma once
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "summary.hpp"
+
+/// What the paper leaves for later: more picks than one, and clusters of unequal size.
+namespace studies::expert_count::outlook {
+
+inline std::string text(double v) {
+  char digits[32];
+  std::snprintf(digits, sizeof digits, "%g", v);
+  return digits;
+}
+
+inline std::vector<Index> picks(const Options& o, Index experts) {
+  std::vector<Index> fit;
+  for (const Index k : o.picks)
+    if (k <= experts) fit.push_back(k);
+  return fit;
+}
+inline std::pair<std::string, Setting> with_picks(Setting s, Index k) {
+  s.k = k;
+  return {s.label() + (k > 1 ? ".top" + std::to_string(k) : ""), s};
+}
+inline std::pair<std::string, Setting> with_decay(Setting s, double decay) {
+  s.decay = decay;
+  return {s.label() + (decay == 1 ? "" : ".decay" + text(decay)), s};
+}
+
+inline void add_picks(const Options& o, Jobs& jobs) {
+  for (const auto& kind : o.kinds())
+    for (const Index m : o.few_experts())
+      for (const Index k : picks(o, m)) {
+        const auto [label, s] = with_picks(o.setting(kind, o.patches.front(), m), k);
+        jobs.add(label, s);
+      }
+}
+inline void add_decays(const Options& o, Jobs& jobs) {
+  for (const auto& kind : o.kinds())
+    for (const Index m : o.few_experts())
+      for (const double decay : o.decays) {
+        const auto [label, s] = with_decay(o.setting(kind, o.patches.front(), m), decay);
+        jobs.add(label, s);
+      }
+}
+
+inline void report_picks(const Options& o, const Jobs& jobs, Summary& summary) {
+  Lines accuracy{.title = "top-k gate", .x_label = "picks k", .y_label = "test accuracy, %", .log_x = true, .curves = {}};
+  Lines entropy{.title = "top-k gate", .x_label = "picks k", .y_label = "dispatch entropy", .log_x = true, .curves = {}};
+  for (const auto& kind : o.kinds())
+    for (const Index m : o.few_experts()) {
+      const Setting base = o.setting(kind, o.patches.front(), m);
+      std::vector<std::string> labels;
+      for (const Index k : picks(o, m)) {
+        labels.push_back(with_picks(base, k).first);
+        for (const char* key : {"accuracy", "entropy"})
+          summary.add("top_k." + base.label() + ".k" + std::to_string(k) + "." + key, values(jobs.of(labels.back()), key));
+      }
+      const std::string title = kind + ", M = " + std::to_string(m);
+      accuracy.curves.push_back(curve(jobs, title, as_doubles(picks(o, m)), labels, "accuracy"));
+      entropy.curves.push_back(curve(jobs, title, as_doubles(picks(o, m)), labels, "entropy"));
+    }
+  draw(o.common.out / "top_k.svg", {accuracy, entropy}, 2);
+}
+
+inline void report_decays(const Options& o, const Jobs& jobs, Summary& summary) {
+  Lines accuracy{.title = "unequal clusters", .x_label = "share of cluster k over that of k - 1", .y_label = "test accuracy, %", .curves = {}};
+  Lines smallest{.title = "unequal clusters", .x_label = "share of cluster k over that of k - 1",
+                 .y_label = "accuracy on the smallest cluster, %", .curves = {}};
+  for (const auto& kind : o.kinds())
+    for (const Index m : o.few_experts()) {
+      const Setting base = o.setting(kind, o.patches.front(), m);
+      std::vector<std::string> labels;
+      Curve last{kind + ", M = " + std::to_string(m), o.decays, {}, {}};
+      for (const double decay : o.decays) {
+        labels.push_back(with_decay(base, decay).first);
+        const auto runs = jobs.of(labels.back());
+        const std::string name = "unequal." + base.label() + ".decay" + text(decay);
+        for (const char* key : {"accuracy", "entropy"}) summary.add(name + "." + key, values(runs, key));
+        std::vector<double> of_smallest;
+        const std::size_t k = decay <= 1 ? kClusters - 1 : 0;
+        for (const Json& run : runs) of_smallest.push_back(number(run.at("cluster_accuracy").at(k)));
+        last.y.push_back(mean(of_smallest));
+        last.error.push_back(deviation(of_smallest).value_or(0));
+        summary.add(name + ".smallest_cluster_accuracy", of_smallest);
+      }
+      accuracy.curves.push_back(curve(jobs, last.title, o.decays, labels, "accuracy"));
+      smallest.curves.push_back(std::move(last));
+    }
+  draw(o.common.out / "unequal.svg", {accuracy, smallest}, 2);
+}
+
+}  // namespace studies::expert_count::outlook

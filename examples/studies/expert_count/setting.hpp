@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <gatefold/core/types.hpp>
+#include <string>
+
+#include "../support/runs.hpp"
+
+namespace studies::expert_count {
+
+using gatefold::Index;
+
+inline constexpr Index kClusters = 4, kDim = 50;  // K and d of the paper's experiments
+
+/// One run of the layer of paper 003, and all that its result depends on.
+///
+/// What the paper prints is the default. What it does not print is as in the code of Chen et al. (uclaml/MoE), whose setup and whose
+/// learning rates it repeats: n, T, σ₀ and the factor of ten on the inputs belong together, for with inputs of size one
+/// 501 steps of length 0.001 move an expert by 0.5 at most, and the loss would hardly leave log 2. For a cubic activation
+/// that factor is no other data, but an expert rate of 0.01, a router rate of 10 and ten times σ₀.
+struct Setting {
+  std::string expert = "mlp";        // mlp with a router per patch, or cnn with one Θ for all patches (Chen et al.)
+  std::string activation = "cubic";  // of the proofs; the main text names none
+  Index patches = 4, experts = 8, filters = 8, k = 1;
+  Index train = 16000, test = 16000, iterations = 501;  // not in the paper
+  double sigma0 = 8.2e-5;                               // not in the paper: 0.001 of U(±1/√50), its deviation
+  double scale = 10;                                    // not in the paper
+  double decay = 1;                                     // cluster k has a share ∝ decayᵏ
+  double eta = 1e-3, eta_router = 0.1;
+  bool equal_patches = true;  // eq. (2); false is Lemma 3
+  bool test_noise = false;    // eq. (1) routes without; the code of Chen et al. with
+  std::uint64_t seed = 1;
+
+  /// The paper's router rates, which it found for each M.
+  static double paper_eta_router(Index experts) { return experts <= 16 ? 0.1 : experts <= 32 ? 0.25 : 0.4; }
+
+  /// The end of the exploration stage, T₁ = ⌊σ₀^½/η⌋.
+  Index t1() const { return static_cast<Index>(std::floor(std::sqrt(sigma0) / eta)); }
+  /// The end of the router's stage, T₂ = ⌊1/(η M²)⌋.
+  Index t2() const { return static_cast<Index>(std::floor(1 / (eta * static_cast<double>(experts * experts)))); }
+
+  std::string label() const {
+    return expert + ".p" + std::to_string(patches) + ".m" + std::to_string(experts);
+  }
+  Json json() const {
+    return {{"expert", expert},         {"activation", activation}, {"patches", patches},
+            {"experts", experts},       {"filters", filters},       {"k", k},
+            {"train", train},           {"test", test},             {"iterations", iterations},
+            {"sigma0", sigma0},         {"scale", scale},           {"decay", decay},
+            {"eta", eta},               {"eta_router", eta_router}, {"equal_patches", equal_patches},
+            {"test_noise", test_noise}, {"seed", seed}};
+  }
+  /// Beside other runs: a step's time is that of items, patches and, for the gate and its noise, experts.
+  double cost() const {
+    return static_cast<double>(train * iterations * patches) * (1 + 0.02 * static_cast<double>(experts));
+  }
+};
+
+/// Train one layer; defined per expert and activation in files of their own.
+Json train_mlp_cubic(const Setting&, const Report&);
+Json train_mlp_other(const Setting&, const Report&);
+Json train_cnn_cubic(const Setting&, const Report&);
+Json train_cnn_other(const Setting&, const Report&);
+
+inline Json train(const Setting& s, const Report& report) {
+  if (s.expert == "mlp") return s.activation == "cubic" ? train_mlp_cubic(s, report) : train_mlp_other(s, report);
+  return s.activation == "cubic" ? train_cnn_cubic(s, report) : train_cnn_other(s, report);
+}
+
+}  // namespace studies::expert_count

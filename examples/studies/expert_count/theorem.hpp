@@ -1,0 +1,170 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <map>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "summary.hpp"
+
+/// Theorem 1 and lemmas 2 and 3: what every expert errs on every cluster.
+namespace studies::expert_count::theorem {
+
+using Errors = std::vector<std::vector<double>>;  // [M][K]
+
+inline std::size_t lowest(const std::vector<double>& of_clusters) {
+  return static_cast<std::size_t>(std::min_element(of_clusters.begin(), of_clusters.end()) - of_clusters.begin());
+}
+
+/// What the errors of one stage say.
+struct Stage {
+  double own = 0, other = 0, best = 0;  // mean error on the expert's own cluster, on the others, on its best one
+  double covered = 0;                   // clusters that are some expert's best
+};
+/// @param own  the cluster of each expert
+inline Stage stage(const Errors& errors, const std::vector<std::size_t>& own) {
+  Stage s;
+  const double experts = static_cast<double>(errors.size());
+  std::vector<bool> seen(kClusters);
+  for (std::size_t m = 0; m < errors.size(); ++m) {
+    const double all = std::accumulate(errors[m].begin(), errors[m].end(), 0.0), mine = errors[m][own[m]];
+    s.own += mine / experts;
+    s.other += (all - mine) / (kClusters - 1) / experts;
+    const std::size_t k = lowest(errors[m]);
+    s.best += errors[m][k] / experts;
+    seen[k] = true;
+  }
+  s.covered = static_cast<double>(std::count(seen.begin(), seen.end(), true));
+  return s;
+}
+/// The share of the test items, without noise, that go to an expert of their own cluster.
+inline double routed(const Json& run, const std::vector<std::size_t>& own) {
+  const auto shares = run.at("routing").get<Errors>();  // [K][M]
+  double sum = 0;
+  for (std::size_t k = 0; k < shares.size(); ++k)
+    for (std::size_t m = 0; m < own.size(); ++m) sum += own[m] == k ? shares[k][m] : 0;
+  return sum / static_cast<double>(shares.size());
+}
+
+/// Numbers of the stages of a label's runs, under <name>.t1.… and <name>.end.…
+inline void report_stages(const Jobs& jobs, const std::string& label, const std::string& name, Summary& summary) {
+  for (const std::string at : {"t1", "end"}) {
+    std::vector<double> own, other, best, covered;
+    for (const Json& run : jobs.of(label)) {
+      const Json& experts = run.at("experts");
+      if (!experts.contains(at)) continue;
+      const Stage s = stage(experts.at(at).at("errors").get<Errors>(),
+                            experts.at("start").at("specialised").get<std::vector<std::size_t>>());
+      own.push_back(s.own);
+      other.push_back(s.other);
+      best.push_back(s.best);
+      covered.push_back(s.covered);
+    }
+    if (own.empty()) continue;
+    summary.add(name + "." + at + ".own_error", own);
+    summary.add(name + "." + at + ".other_error", other);
+    summary.add(name + "." + at + ".best_error", best);
+    summary.add(name + "." + at + ".covered", covered);
+  }
+}
+
+/// A layer and where its runs and numbers stand.
+struct Case {
+  std::string label;
+  Setting setting;
+};
+/// The default layers, and Theorem 1's own: the least σ₀ it admits, inputs of size one, T = 1/η, so that T₁ < T.
+inline std::vector<Case> cases(const Options& o, Index experts) {
+  std::vector<Case> all;
+  for (const auto& kind : o.kinds()) {
+    const Setting s = o.setting(kind, o.patches.front(), experts);
+    all.push_back({s.label(), s});
+    if (kind != "mlp") continue;
+    Setting own = s;
+    own.sigma0 = std::cbrt(1.0 / kDim);
+    own.scale = 1;
+    own.iterations = static_cast<Index>(std::llround(1 / s.eta));
+    all.push_back({s.label() + ".theorem", own});
+  }
+  return all;
+}
+
+inline void add(const Options& o, Jobs& jobs) {
+  for (const Index m : o.experts)
+    for (const Case& c : cases(o, m)) jobs.add(c.label, c.setting);
+}
+
+/// The errors of one run as a picture, experts side by side by their best cluster at the end.
+inline HeatMap picture(const std::string& title, const Errors& errors, const Errors& order_of) {
+  std::vector<std::size_t> order(errors.size());
+  std::iota(order.begin(), order.end(), std::size_t(0));
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return lowest(order_of[a]) < lowest(order_of[b]); });
+  HeatMap map{.title = title, .x_label = "expert m, by its best cluster", .y_label = "cluster k", .columns = {}, .rows = {},
+              .values = {}, .numbers = errors.size() <= 16};
+  for (const std::size_t m : order) map.columns.push_back(std::to_string(m));
+  for (std::size_t k = 0; k < kClusters; ++k) {
+    map.rows.push_back(std::to_string(k));
+    map.values.emplace_back();
+    for (const std::size_t m : order) map.values.back().push_back(errors[m][k]);
+  }
+  return map;
+}
+
+/// How the stages lie, how experts keep to their sets, and who is routed where.
+inline void report_sets(const Jobs& jobs, const Case& c, const std::string& name, Summary& summary) {
+  std::vector<double> to_own, to_best, kept, non_empty;
+  for (const Json& run : jobs.of(c.label)) {
+    const Json& experts = run.at("experts");
+    const auto own = experts.at("start").at("specialised").get<std::vector<std::size_t>>();
+    const auto later = experts.at("end").at("specialised").get<std::vector<std::size_t>>();
+    std::vector<std::size_t> best;
+    for (const auto& of_clusters : experts.at("end").at("errors").get<Errors>()) best.push_back(lowest(of_clusters));
+    to_own.push_back(routed(run, own));
+    to_best.push_back(routed(run, best));
+    double same = 0;
+    std::vector<bool> seen(kClusters);
+    for (std::size_t m = 0; m < own.size(); ++m) {
+      same += own[m] == later[m] ? 1 : 0;
+      seen[own[m]] = true;
+    }
+    kept.push_back(same / static_cast<double>(own.size()));
+    non_empty.push_back(static_cast<double>(std::count(seen.begin(), seen.end(), true)));
+  }
+  summary.add(name + ".non_empty_sets", non_empty);  // |{k : M_k is not empty}|, M_k of definition 2
+  summary.add(name + ".kept", kept);                 // experts that point at that cluster at the end too
+  summary.add(name + ".routed_to_own", to_own);      // items that go to an expert of their cluster's M_k
+  summary.add(name + ".routed_to_best", to_best);    // the same where an expert belongs to its best cluster at the end
+}
+
+inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
+  std::map<std::string, std::vector<Panel>> pictures;
+  for (const Index m : o.experts)
+    for (const Case& c : cases(o, m)) {
+      const Setting& s = c.setting;
+      report_stages(jobs, c.label, "theorem1." + c.label, summary);
+      report_sets(jobs, c, "theorem1." + c.label, summary);
+      const Json& first = jobs.of(c.label).front().at("experts");
+      const auto end = first.at("end").at("errors").get<Errors>();
+      Json facts{{"T", s.iterations}, {"T1", s.t1()}, {"T2", s.t2()}, {"T1_reached", first.contains("t1")},
+                 {"router_iterations", std::max<Index>(0, s.t2() - s.t1())}, {"errors_end", end}};
+      auto& panels = pictures[s.expert + (c.label == s.label() ? "" : "_theorem")];
+      const std::string title = "M = " + std::to_string(m) + ", t = ";
+      if (first.contains("t1")) {
+        const auto errors = first.at("t1").at("errors").get<Errors>();
+        facts["errors_T1"] = errors;
+        panels.push_back(picture(title + std::to_string(s.t1()) + " = T_1", errors, end));
+      }
+      panels.push_back(picture(title + std::to_string(s.iterations), end, end));
+      summary.curves["theorem1"][c.label] = std::move(facts);
+      std::printf("%s: T1 = %lld%s, T2 = %lld%s, T = %lld\n", c.label.c_str(), static_cast<long long>(s.t1()),
+                  first.contains("t1") ? "" : " (not reached)", static_cast<long long>(s.t2()),
+                  s.t2() > s.t1() ? "" : " (the router's stage has no iteration: Theorem 1 is silent)", static_cast<long long>(s.iterations));
+    }
+  for (const auto& [name, panels] : pictures) draw(o.common.out / ("errors_" + name + ".svg"), panels, 2);
+}
+
+}  // namespace studies::expert_count::theorem

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+#include "../support/results.hpp"
+
+namespace studies::mot {
+
+/// A line y = slope · x + … by least squares.
+struct Fit {
+  double slope = 0, r2 = 0;  // r2 = 0 where y does not vary
+};
+inline Fit line(const std::vector<double>& x, const std::vector<double>& y) {
+  const double mx = mean(x), my = mean(y);
+  double xx = 0, xy = 0, yy = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    xx += (x[i] - mx) * (x[i] - mx);
+    xy += (x[i] - mx) * (y[i] - my);
+    yy += (y[i] - my) * (y[i] - my);
+  }
+  return {xx > 0 ? xy / xx : 0, xx > 0 && yy > 0 ? xy * xy / (xx * yy) : 0};
+}
+
+/// How a loss falls with the epochs t after the end of stage II: two laws with two constants each, on the same points.
+struct Shapes {
+  Fit exponential;  // log loss = a + slope · t: O(log 1/ε) epochs to a loss of ε
+  Fit power;        // log loss = a + slope · log t: O(1/ε) epochs where the slope is −1
+};
+inline Shapes shapes(const std::vector<double>& t, const std::vector<double>& loss) {
+  std::vector<double> times, logs, log_times;
+  for (std::size_t i = 0; i < t.size(); ++i) {
+    if (t[i] <= 0 || !(loss[i] > 0)) continue;
+    times.push_back(t[i]);
+    log_times.push_back(std::log(t[i]));
+    logs.push_back(std::log(loss[i]));
+  }
+  if (times.size() < 3) return {};
+  return {line(times, logs), line(log_times, logs)};
+}
+
+}  // namespace studies::mot

@@ -1,0 +1,67 @@
+// Paper 000, mixture of transformers, on the data of its definition 1: what its propositions, theorem and lemma say,
+// and its three baselines. The paper has no experiment on these data and leaves all constants open: `mot --defaults` lists
+// ours, with reasons.
+//
+//   mot [--classes 4] [--experts 16] [--samples 1024] [--t1 50] [--t2 250] [--epochs 800] …
+//
+// Exit code 0: done; 2: an option or file does not fit (one line on stderr says which); 1: anything else.
+
+#include <chrono>
+#include <cstdio>
+
+#include "../support/study.hpp"
+#include "cases.hpp"
+#include "draw.hpp"
+#include "options.hpp"
+#include "report.hpp"
+
+namespace {
+
+using namespace studies;
+using namespace studies::mot;
+
+/// What belongs to the pictures: the curves of every model, and all that one run of MoT gives in the end.
+Json curves(const Cases& cases, const Questions& q) {
+  Json all = Json::object();
+  for (std::size_t m = 0; m < q.models.size(); ++m) {
+    const std::vector<Json> runs = cases.of(q.models[m]);
+    Json& of = all[name(static_cast<Model>(m))];
+    of["epoch"] = runs[0]["epoch"];
+    for (const char* key : {"test_loss", "test_accuracy", "noisy_loss", "noisy_accuracy", "train_loss"})
+      if (runs[0].contains(key)) of[key] = curve("", runs, key).y;
+  }
+  const Json first = cases.of(q.models[0])[0];
+  for (const char* key : {"start", "t1", "t2", "end", "attention", "attention_routed"})
+    all["first_seed"][key] = first[key];
+  return all;
+}
+
+void run(const Options& o) {
+  Data::of(o.base).validate();
+  const auto start = std::chrono::steady_clock::now();
+  Cases cases(o);
+  const Questions questions(o, cases);
+  cases.compute();
+  const std::vector<Result> results = results_of(o, cases, questions);
+  Json options = o.json();
+  Setting::each(o.base, [&](const std::string& option, const auto&, const char*, const char* why) {
+    options["reasons_of_defaults"][option.substr(2)] = why;
+  });
+  write_results(o.common, "mot", options, results, curves(cases, questions));
+  draw_all(o, cases, questions);
+  print_results(results);
+  std::printf("%.1f s; results and pictures: %s\n",
+              std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), o.common.out.c_str());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Mixture of transformers on the data of paper 000");
+  Options options;
+  add_options(app, options);
+  return study_main("mot", app, argc, argv, [&] {
+    settle(app, options);
+    options.defaults ? print_defaults() : run(options);
+  });
+}

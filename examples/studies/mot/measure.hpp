@@ -1,0 +1,156 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <gatefold/gatefold.hpp>
+#include <utility>
+#include <vector>
+
+#include "data.hpp"
+
+namespace studies::mot {
+
+using gatefold::metric::Specialisation;
+
+/// The neurons of the experts, one each: [E, 1, d].
+template <class Params>
+gatefold::View<const float, 3, Cpu> neurons(const Params& p) {
+  if constexpr (requires { p.value; }) {
+    return p.value.view().as(p.value.extent(0), 1, p.value.extent(1));
+  } else {
+    return p.weight.view().as(p.weight.extent(0), 1, p.weight.extent(1));
+  }
+}
+
+inline Json matrix(Index rows, Index columns, const auto& at) {
+  Json m = Json::array();
+  for (Index r = 0; r < rows; ++r) {
+    m.push_back(Json::array());
+    for (Index c = 0; c < columns; ++c) m.back().push_back(at(r, c));
+  }
+  return m;
+}
+
+/// Proposition 1 and eq. (11): who learned what, and who gets whom.
+///
+/// @param plan  where the test items go
+inline Json specialists(Cpu::Context& ctx, const Data& data, gatefold::View<const float, 3, Cpu> w,
+                        const gatefold::SparsePlan<float, Cpu>& plan) {
+  const Specialisation of = gatefold::metric::specialisation(ctx, w, data.signals.feature);
+  const Specialisation center = gatefold::metric::specialisation(ctx, w, data.signals.center);
+  const Index classes = of.count, experts = plan.experts(), items = plan.items();
+  // Classes once for either label, so that a split by label shows.
+  std::vector<Index> labels;
+  for (Index n = 0; n < items; ++n) labels.push_back(2 * data.test.cluster(n) + (data.test.target(n, 0) > 0));
+  const auto cells = gatefold::metric::routing_table(ctx, plan, labels, 2 * classes);
+  const auto count = [&](Index n, Index i) { return static_cast<double>(cells(2 * n, i) + cells(2 * n + 1, i)); };
+
+  double margin = 0, least = INFINITY, own = 0, other = 0, to_center = 0, used_own = 0, used_other = 0, in = 0,
+         split = 0, uneven = 0;
+  Index used = 0, covered = 0;
+  for (Index i = 0; i < experts; ++i) {
+    const Index star = of.signal[static_cast<std::size_t>(i)];
+    double next = -INFINITY, others = 0, here = 0;
+    for (Index n = 0; n < classes; ++n) {
+      here += count(n, i);
+      split += std::abs(static_cast<double>(cells(2 * n + 1, i) - cells(2 * n, i)));
+      to_center += std::abs(center.product(i, n)) / static_cast<double>(classes);
+      if (n == star) continue;
+      next = std::max(next, of.product(i, n));
+      others += std::abs(of.product(i, n)) / static_cast<double>(classes - 1);
+    }
+    margin += of.product(i, star) - next;
+    least = std::min(least, of.product(i, star) - next);
+    own += of.product(i, star);
+    other += others;
+    in += count(star, i);
+    if (here < 0.01 * static_cast<double>(items)) continue;
+    ++used;
+    used_own += of.product(i, star);
+    used_other += others;
+  }
+  for (Index n = 0; n < classes; ++n) {
+    const auto& group = of.experts[static_cast<std::size_t>(n)];
+    covered += !group.empty();
+    double all = 0;
+    for (const Index i : group) all += count(n, i);
+    for (const Index i : group)
+      if (all > 0) uneven = std::max(uneven, std::abs(count(n, i) / all - 1 / static_cast<double>(group.size())));
+  }
+  const auto per = [](double sum, Index n) { return n > 0 ? sum / static_cast<double>(n) : 0; };
+  return {{"margin", per(margin, experts)},
+          {"least_margin", least},
+          {"covered", covered},
+          {"used", used},
+          {"share", per(in, items)},
+          {"uneven", uneven},
+          {"one_label", per(split, items)},
+          {"own", per(own, experts)},
+          {"other", per(other, experts)},
+          {"center", per(to_center, experts)},
+          {"used_own", per(used_own, used)},
+          {"used_other", per(used_other, used)},
+          {"signal", of.signal},
+          {"alignment", matrix(experts, classes, [&](Index i, Index n) { return of.product(i, n); })},
+          {"center_alignment", matrix(experts, classes, [&](Index i, Index n) { return center.product(i, n); })},
+          {"routing", matrix(classes, experts,
+                             [&](Index n, Index i) {
+                               double all = 0;
+                               for (Index j = 0; j < experts; ++j) all += count(n, j);
+                               return all > 0 ? count(n, i) / all : 0;
+                             })},
+          {"routing_by_label",
+           matrix(2 * classes, experts, [&](Index row, Index i) { return cells.share_of_class(row, i); })}};
+}
+
+/// What stands at a position: v_n, c_n, v_n' or noise.
+inline constexpr std::size_t kKinds = 4;
+using Attention = std::array<std::array<double, kKinds>, kKinds>;
+
+/// Proposition 2: the probabilities softmax(Xᵀ K X_l)_h, averaged by what stands at l (which asks) and at h (which is
+/// looked at), over items of a class and its specialists, and over items and the experts that they go to.
+///
+/// @param routed  the expert of each test item
+inline std::pair<Attention, Attention> attention(Cpu::Context& ctx, const Data& data,
+                                                 gatefold::View<const float, 3, Cpu> key_query,
+                                                 const Specialisation& of,
+                                                 const gatefold::Tensor<Index, 1, Cpu>& routed) {
+  const Index items = std::min<Index>(data.test.x.extent(0), 256), length = data.law.length, dim = data.law.model_dim;
+  const auto x = data.test.x.view().rows(0, items).as(items * length, dim);
+  gatefold::Tensor<float, 2, Cpu> key(items * length, dim);
+  Attention sum[2]{}, count[2]{};
+  std::vector<double> p(static_cast<std::size_t>(length));
+  for (Index i = 0; i < key_query.extent(0); ++i) {
+    Cpu::gemm(ctx, x, false, key_query.rows(i, 1).as(dim, dim), false, false, key.view(), gatefold::fn::Store{});
+    for (Index n = 0; n < items; ++n) {
+      const bool counts[2]{of.signal[static_cast<std::size_t>(i)] == data.test.cluster(n), routed(n) == i};
+      if (!counts[0] && !counts[1]) continue;
+      const auto kind = [&](Index l) -> std::size_t {
+        return l == data.test.place(n, 1) ? 0 : l == data.test.place(n, 0) ? 1 : l == data.test.place(n, 2) ? 2 : 3;
+      };
+      for (Index l = 0; l < length; ++l) {
+        double total = 0;
+        for (Index h = 0; h < length; ++h) {
+          double score = 0;
+          for (Index j = 0; j < dim; ++j)
+            score += static_cast<double>(key(n * length + h, j)) * static_cast<double>(x(n * length + l, j));
+          total += p[static_cast<std::size_t>(h)] = std::exp(score);
+        }
+        for (Index h = 0; h < length; ++h)
+          for (const int who : {0, 1}) {
+            if (!counts[who]) continue;
+            sum[who][kind(l)][kind(h)] += p[static_cast<std::size_t>(h)] / total;
+            count[who][kind(l)][kind(h)] += 1;
+          }
+      }
+    }
+  }
+  for (const int who : {0, 1})
+    for (std::size_t a = 0; a < kKinds; ++a)
+      for (std::size_t b = 0; b < kKinds; ++b) sum[who][a][b] /= std::max(count[who][a][b], 1.0);
+  return {sum[0], sum[1]};
+}
+
+}  // namespace studies::mot

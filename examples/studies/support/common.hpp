@@ -1,0 +1,54 @@
+#pragma once
+
+#include <CLI/App.hpp>
+#include <CLI/Validators.hpp>
+#include <cstdint>
+#include <filesystem>
+#include <gatefold/core/types.hpp>
+#include <string>
+#include <system_error>
+
+namespace studies {
+
+using gatefold::Index;
+
+/// What every program's command line has.
+struct Common {
+  Index seeds = 5;              // runs per setting, mean ± std over them
+  std::uint64_t seed = 1;       // of the first run; run i has seed + i
+  int threads = 0;              // runs computed at once, each on one thread (0: all cores)
+  bool quick = false;           // a small version in under a minute
+  std::filesystem::path out{};  // folder of results.json, results.csv, pictures and runs/
+  bool fresh = false;           // do not take the runs that lie in out/runs/ from before
+};
+
+/// Beside the program, so that a run leaves nothing outside the build folder; apart from the full study where it is
+/// quick, so that a look does not replace an hour's runs.
+inline std::filesystem::path default_folder(bool quick) {
+  std::error_code error;
+  const auto program = std::filesystem::canonical("/proc/self/exe", error);
+  const std::string name = (error ? std::string("study") : program.filename().string()) + (quick ? ".quick" : "");
+  return (error ? std::filesystem::path() : program.parent_path()) / "results" / name;
+}
+
+inline void add_common(CLI::App& app, Common& common) {
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  app.add_option("--seeds", common.seeds, "runs per setting, for mean and deviation")
+      ->check(CLI::Range(Index(1), Index(1) << 20))
+      ->capture_default_str();
+  app.add_option("--seed", common.seed, "of the first run; the next have the next")->capture_default_str();
+  app.add_option("--threads", common.threads, "runs computed at once, each on one thread (0: all cores)")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  app.add_flag("--quick", common.quick, "a small version, in under a minute");
+  app.add_flag("--fresh", common.fresh, "compute anew what lies in the folder from before");
+  app.add_option_function<std::string>(
+      "--out", [&common](const std::string& folder) { common.out = folder; },
+      "folder of results.json, results.csv, pictures and finished runs\n(default: results/<program> beside the "
+      "program)");
+  app.parse_complete_callback([&common] {
+    if (common.out.empty()) common.out = default_folder(common.quick);
+  });
+}
+
+}  // namespace studies

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "../../support/gnuplot.hpp"
+
+namespace studies::pictures {
+
+inline constexpr double kWidth = 520, kHeight = 380;  // of a panel, in pixels
+
+/// Where a panel lies: shares of the picture from the lower left.
+struct Frame {
+  double left, bottom, width, height;
+  double x(double pixels) const { return left + width * pixels / kWidth; }      // from the left of the panel
+  double y(double pixels) const { return bottom + height * pixels / kHeight; }  // from its bottom
+};
+
+/// About how wide a text is, in pixels: what is left of a panel must be known before gnuplot measures it.
+inline double text_width(const std::string& text, double font = 12) {
+  const auto characters = std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
+  return 0.56 * font * static_cast<double>(characters);
+}
+inline double text_width(const std::vector<std::string>& texts, double font = 12) {
+  double most = 0;
+  for (const std::string& text : texts) most = std::max(most, text_width(text, font));
+  return most;
+}
+
+/// The plot within its panel, margins in pixels, and its texts, at places of the panel rather than where gnuplot's
+/// measures of the tics would push them.
+inline std::string place(const Frame& frame, const std::string& title, const std::string& x_label,
+                         const std::string& y_label, double left, double right, double bottom, double top) {
+  const double x = frame.x((left + kWidth - right) / 2), y = frame.y((bottom + kHeight - top) / 2);
+  std::ostringstream script = gnuplot::stream();
+  script << gnuplot::place(frame.x(left), frame.x(kWidth - right), frame.y(bottom), frame.y(kHeight - top))
+         << "set label 1 " << gnuplot::quote(title) << " at screen " << x << ',' << frame.y(kHeight - 20)
+         << " center font ',14' textcolor rgb '#202020'\nset label 2 " << gnuplot::quote(x_label) << " at screen " << x
+         << ',' << frame.y(13) << " center\nset label 3 " << gnuplot::quote(y_label) << " at screen " << frame.x(12)
+         << ',' << y << " center rotate\n";
+  return script.str();
+}
+
+}  // namespace studies::pictures

@@ -1,0 +1,160 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "../../support/gnuplot.hpp"
+#include "frame.hpp"
+#include "range.hpp"
+
+namespace studies {
+
+struct Curve {
+  std::string title;
+  std::vector<double> x, y;
+  std::vector<double> error{};  // ± std; may be empty
+};
+
+/// Curves: with markers where points are few, their errors as bars there and as bands elsewhere.
+struct Lines {
+  std::string title, x_label, y_label;
+  bool log_x = false, log_y = false;
+  std::vector<Curve> curves{};
+  std::vector<double> marks{};  // a vertical dashed line at each
+};
+
+namespace pictures {
+
+inline constexpr std::size_t kFewPoints = 12;  // that deserve markers
+inline constexpr std::size_t kLegendRows = 8;  // more would leave no room for the curves
+
+/// Okabe and Ito's colours, which the colour-blind tell apart, without their yellow, which paper does not show.
+inline std::string colour(std::size_t curve) {
+  constexpr std::array colours{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#404040"};
+  return "lc rgb '" + std::string(colours[curve % colours.size()]) + "' dt " +
+         std::to_string(1 + curve / colours.size());
+}
+
+/// Legend above the plot, centred; in as many columns as fit.
+struct Legend {
+  std::size_t rows = 0;
+  Legend(const std::vector<Curve>& curves, double width) {
+    std::vector<std::string> titles;
+    for (const Curve& curve : curves)
+      if (!curve.title.empty()) titles.push_back(curve.title);
+    if (titles.empty()) return;
+    const auto fit = static_cast<std::size_t>(width / (text_width(titles, 11) + 50));
+    const std::size_t columns = std::clamp<std::size_t>(fit, 1, titles.size());
+    rows = (titles.size() + columns - 1) / columns;
+    if (rows > kLegendRows) rows = 0;
+  }
+  double height() const { return rows ? 6 + 16 * static_cast<double>(rows) : 0; }
+};
+
+/// x, y, lower and upper end of the error.
+using Point = std::vector<double>;
+
+inline std::vector<Point> points(const Curve& c) {
+  std::vector<Point> all;
+  for (std::size_t i = 0; i < std::min(c.x.size(), c.y.size()); ++i) {
+    const double error = i < c.error.size() && std::isfinite(c.error[i]) ? c.error[i] : 0;
+    all.push_back({c.x[i], c.y[i], c.y[i] - error, c.y[i] + error});
+  }
+  return all;
+}
+
+/// What can be seen: one point per pixel, and no error below the end of a logarithmic axis.
+inline std::vector<Point> visible(const std::vector<Point>& all, const Range& x, const Range& y, double pixels) {
+  std::vector<Point> seen;
+  double last = -1;
+  for (const Point& p : all) {
+    const double pixel = pixels * x.share(p[0]);
+    if (all.size() > kFewPoints && y.takes(p[1]) && std::abs(pixel - last) < 1 && &p != &all.back()) continue;
+    last = pixel;
+    seen.push_back(p);
+    if (y.log) seen.back()[2] = std::max(p[2], y.low);
+  }
+  return seen;
+}
+
+/// An element of gnuplot's plot command.
+inline std::string element(const Curve& c, std::size_t index) {
+  const std::string data = "$curve" + std::to_string(index), look = colour(index) + " lw 2";
+  const std::string title = c.title.empty() ? "notitle" : "title " + gnuplot::quote(c.title);
+  constexpr std::array markers{7, 5, 9, 13, 11, 6, 4};  // filled: circle, square, triangle, diamond, …
+  const std::string marker = " pt " + std::to_string(markers[index % markers.size()]) + " ps 0.7 ";
+  const bool few = c.x.size() <= kFewPoints, errors = !c.error.empty();
+  if (few)
+    return data + (errors ? " using 1:2:3:4 with yerrorlines " : " using 1:2 with linespoints ") + look + marker +
+           title;
+  const std::string line = data + " using 1:2 with lines " + look + ' ' + title;
+  const std::string band =
+      data + " using 1:3:4 with filledcurves fs transparent solid 0.18 noborder " + colour(index) + " notitle, ";
+  return errors ? band + line : line;
+}
+
+inline std::string part(const Lines& panel, const Frame& frame) {
+  Range x{.log = panel.log_x}, y{.log = panel.log_y};
+  std::vector<std::vector<Point>> curves;
+  std::set<double> places;
+  std::size_t most = 0;
+  for (const Curve& c : panel.curves) {
+    curves.push_back(points(c));
+    most = std::max(most, curves.back().size());
+    for (const Point& p : curves.back()) {
+      if (!x.takes(p[0]) || !y.takes(p[1])) continue;
+      x.add(p[0]);
+      places.insert(p[0]);
+      for (const double value : {p[1], p[2], p[3]}) y.add(value);
+    }
+  }
+  const bool nothing = x.empty();
+  for (const double mark : panel.marks) x.add(mark);
+  x.widen(most <= kFewPoints ? 0.04 : 0);
+  y.widen(0.05);
+
+  const double left = 80, right = 22;
+  const Legend legend(panel.curves, kWidth - left - right);
+  std::ostringstream script = gnuplot::stream();
+  std::string elements;
+  for (std::size_t i = 0; i < curves.size(); ++i) {
+    if (std::none_of(curves[i].begin(), curves[i].end(),
+                     [&](const Point& p) { return x.takes(p[0]) && y.takes(p[1]); }))
+      continue;
+    script << gnuplot::table(("$curve" + std::to_string(i)).c_str(), visible(curves[i], x, y, kWidth - left - right));
+    elements += (elements.empty() ? "" : ", ") + element(panel.curves[i], i);
+  }
+  script << place(frame, panel.title, panel.x_label, panel.y_label, left, right, 54, 38 + legend.height())
+         << "set border 3 lw 1 lc rgb '#808080'\nset grid ytics lt 1 lw 1 lc rgb '#e6e6e6'\n"
+         << "set xrange " << x.text() << "set yrange " << y.text() << (x.log ? "set logscale x\n" : "")
+         << (y.log ? "set logscale y\n" : "") << "set xtics norotate " << x.tics() << "\nset ytics " << y.tics()
+         << '\n';
+  if (x.log && !nothing && places.size() <= kFewPoints) {
+    std::string tics;
+    for (const double place : places) tics += (tics.empty() ? "" : ", ") + gnuplot::number(place);
+    script << "set xtics (" << tics << ")\n";
+  }
+  for (const double mark : panel.marks) {
+    if (!x.takes(mark)) continue;
+    script << "set arrow from " << mark << ", graph 0 to " << mark << ", graph 1 nohead dt 2 lw 1 lc rgb '#808080'\n";
+  }
+  if (legend.rows > 0) {
+    script << "set key at screen " << frame.x((left + kWidth - right) / 2) << ',' << frame.y(kHeight - 32)
+           << " center top vertical Left reverse maxrows " << legend.rows
+           << " samplen 1.6 font ',11' textcolor rgb '#404040'\n";
+  } else {
+    script << "set key off\n";
+  }
+  if (nothing) script << "set label 4 'no data' at graph 0.5, graph 0.5 center textcolor rgb '#808080'\n";
+  script << "plot " << (nothing ? "NaN notitle" : elements) << "\nunset label\nunset arrow\nunset logscale\n";
+  return script.str();
+}
+
+}  // namespace pictures
+}  // namespace studies

@@ -1,0 +1,128 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <filesystem>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common.hpp"
+#include "files.hpp"
+#include "runs.hpp"
+
+namespace studies {
+
+/// One number of a study over its seeds.
+struct Result {
+  std::string name;
+  std::vector<double> values;                          // one per seed
+  std::optional<double> published{}, published_std{};  // what the literature has
+  Index published_runs = 10;
+};
+
+inline double mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+/// With n − 1: of the seeds one could have drawn. None from one value.
+inline std::optional<double> deviation(const std::vector<double>& values) {
+  if (values.size() < 2) return {};
+  const double center = mean(values);
+  double sum = 0;
+  for (const double v : values) sum += (v - center) * (v - center);
+  return std::sqrt(sum / static_cast<double>(values.size() - 1));
+}
+
+/// Whether the mean is the published one up to chance:
+///
+///     |mean − published| ≤ 2 sqrt(std² / n + published_std² / published_runs)
+///
+/// None without a published number or from one seed; a published number without deviation is taken as exact.
+inline std::optional<bool> agrees(const Result& r) {
+  const std::optional<double> std = deviation(r.values);
+  if (!r.published || !std) return {};
+  const double of_published = r.published_std.value_or(0);
+  return std::abs(mean(r.values) - *r.published) <=
+         2 * std::sqrt(*std * *std / static_cast<double>(r.values.size()) +
+                       of_published * of_published / static_cast<double>(r.published_runs));
+}
+
+namespace results {
+
+/// A cell of RFC 4180.
+inline std::string cell(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);
+  return quoted + '"';
+}
+
+/// The shortest text that reads back as the same number, in any locale; nothing for what is no number.
+inline std::string number(const std::optional<double>& value) {
+  return value && std::isfinite(*value) ? Json(*value).dump() : "";
+}
+
+inline std::string word(const std::optional<bool>& value) { return !value ? "" : *value ? "true" : "false"; }
+
+inline Json json(const Result& r) {
+  Json j{
+      {"name", r.name}, {"mean", mean(r.values)}, {"std", nullptr}, {"seeds", r.values.size()}, {"values", r.values}};
+  if (const auto std = deviation(r.values)) j["std"] = *std;
+  if (r.published) j["published"] = *r.published;
+  if (r.published_std) j["published_std"] = *r.published_std;
+  if (const auto same = agrees(r)) j["agrees"] = *same;
+  return j;
+}
+
+}  // namespace results
+
+/// Write out/results.json and out/results.csv.
+///
+/// @param options  of the whole study, without what must not matter: threads, folders, the clock
+/// @param curves   whatever belongs to the pictures
+/// @throws gatefold::FileError when they cannot be written
+inline void write_results(const Common& common, const std::string& program, const Json& options,
+                          const std::vector<Result>& all, const Json& curves) {
+  Json report{{"program", program}, {"options", options}, {"results", Json::array()}, {"curves", curves}};
+  std::string csv = "name,mean,std,seeds,published,published_std,agrees\n";
+  for (const Result& r : all) {
+    report["results"].push_back(results::json(r));
+    csv += results::cell(r.name) + ',' + results::number(mean(r.values)) + ',' + results::number(deviation(r.values)) +
+           ',' + std::to_string(r.values.size()) + ',' + results::number(r.published) + ',' +
+           results::number(r.published_std) + ',' + results::word(agrees(r)) + '\n';
+  }
+  make_folder(common.out);
+  write_file(common.out / "results.json", report.dump(1) + '\n');
+  write_file(common.out / "results.csv", csv);
+}
+
+/// A plain table on stdout.
+inline void print_results(const std::vector<Result>& all) {
+  std::size_t width = 4;
+  for (const Result& r : all) width = std::max(width, r.name.size());
+  // ± is one column wide and two bytes long.
+  std::printf("%-*s  %12s   %-10s  %5s  %22s\n", static_cast<int>(width), "", "mean", "std", "seeds", "published");
+  for (const Result& r : all) {
+    const auto text = [](const std::optional<double>& value, const char* before) {
+      char digits[40];
+      std::snprintf(digits, sizeof digits, "%s%.5g", before, value.value_or(0));
+      return value ? std::string(digits) : std::string();
+    };
+    const std::string std = text(deviation(r.values), "± "), same = results::word(agrees(r));
+    std::printf("%-*s  %12.5g %-*s  %5zu", static_cast<int>(width), r.name.c_str(), mean(r.values),
+                static_cast<int>(std.empty() ? 12 : 13), std.c_str(), r.values.size());
+    if (r.published) {
+      const std::string published = text(r.published, "") + (r.published_std ? ' ' + text(r.published_std, "± ") : "");
+      std::printf("  %*s", static_cast<int>(r.published_std ? 23 : 22), published.c_str());
+      if (!same.empty()) std::printf("  %s", same == "true" ? "agrees" : "disagrees");
+    }
+    std::fputc('\n', stdout);
+  }
+  std::fflush(stdout);
+}
+
+}  // namespace studies

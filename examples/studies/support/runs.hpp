@@ -1,0 +1,147 @@
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <gatefold/core/error.hpp>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "bar.hpp"
+#include "common.hpp"
+#include "files.hpp"
+
+namespace studies {
+
+using Json = nlohmann::ordered_json;
+
+/// Tells how far a run is, from 0 to 1; may be called as often as one likes. Throws, to end the run, after another one
+/// failed.
+using Report = std::function<void(double share)>;
+
+/// One run: its file name, everything its result depends on, and what computes it.
+struct Run {
+  std::string name;  // unique, of [a-z0-9_.-]: "mlp.p4.m16.seed3" → out/runs/<name>.json
+  Json options;      // all that the result depends on; a stored run of others is computed anew
+  std::function<Json(const Report&)> compute;  // deterministic, on one thread: makes its own Cpu::Context ctx(1)
+  double cost = 1;                             // beside the other runs: for the time left, and the dearest begin first
+};
+
+namespace runs {
+
+struct Stopped {};  // thrown through a run: another one failed
+
+inline void check(const std::vector<Run>& runs) {
+  std::set<std::string> names;
+  for (const Run& run : runs) {
+    const bool fits = !run.name.empty() && run.name.front() != '.' &&
+                      run.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_.-") == std::string::npos;
+    gatefold::expect(fits, "studies::compute", "name of a run", "a file name of [a-z0-9_.-]", run.name);
+    gatefold::expect(run.cost > 0, "studies::compute", "cost of a run", "a positive number", run.cost);
+    gatefold::expect(names.insert(run.name).second, "studies::compute", "name of a run", "no other of that name",
+                     run.name);
+  }
+}
+
+/// A result from before: nothing where the file is missing, damaged or of other options.
+inline std::optional<Json> stored(const std::filesystem::path& file, const Json& options) {
+  std::ifstream in(file);
+  if (!in) return {};
+  Json run = Json::parse(in, nullptr, false);
+  if (!run.is_object() || !run.contains("options") || !run.contains("result")) return {};
+  if (run["options"].dump() != options.dump()) return {};
+  return std::move(run["result"]);
+}
+
+/// @return the result as one that is read from the file: what JSON does not hold (NaN) is lost with and without a kill
+inline Json store(const std::filesystem::path& file, const Json& options, const Json& result) {
+  Json run = Json::object();
+  run["options"] = options;
+  run["result"] = result;
+  const std::string text = run.dump();
+  write_file(file, text + '\n');
+  return std::move(Json::parse(text)["result"]);
+}
+
+}  // namespace runs
+
+/// Results in the order of `runs`, the same bits on any number of threads and after any number of kills.
+///
+/// Runs that lie whole in out/runs/ with the same options are taken from there; the others are computed, `threads` at
+/// once, and written as soon as each is done. An exception in a run stops the rest and is rethrown.
+///
+/// @throws gatefold::FileError before the first run where the folder cannot be written
+inline std::vector<Json> compute(const Common& common, const std::vector<Run>& runs) {
+  runs::check(runs);
+  const std::filesystem::path folder = common.out / "runs";
+  make_folder(folder);
+  for (const char* written : {"runs/probe", "results.json", "results.csv"})
+    gatefold::io::Replacement probe(common.out / written);
+
+  std::vector<Json> results(runs.size());
+  std::vector<std::size_t> rest;
+  const auto file = [&](const Run& run) { return folder / (run.name + ".json"); };
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    std::optional<Json> found = common.fresh ? std::nullopt : runs::stored(file(runs[i]), runs[i].options);
+    if (found) {
+      results[i] = std::move(*found);
+    } else {
+      rest.push_back(i);
+    }
+  }
+  if (rest.size() < runs.size()) {
+    std::printf("%zu of %zu runs from before in %s (--fresh computes them anew)\n", runs.size() - rest.size(),
+                runs.size(), folder.c_str());
+    std::fflush(stdout);
+  }
+
+  std::stable_sort(rest.begin(), rest.end(), [&](std::size_t a, std::size_t b) { return runs[a].cost > runs[b].cost; });
+  std::vector<double> costs;
+  for (const std::size_t i : rest) costs.push_back(runs[i].cost);
+  Bar bar(std::move(costs));
+  std::atomic<std::size_t> next = 0;
+  std::atomic<bool> stop = false;
+  std::exception_ptr failure;
+  std::mutex failing;
+  const auto work = [&] {
+    for (std::size_t j; !stop && (j = next++) < rest.size();) {
+      const Run& run = runs[rest[j]];
+      try {
+        const Json result = run.compute([&, j](double share) {
+          if (stop) throw runs::Stopped{};
+          bar.update(j, share);
+        });
+        results[rest[j]] = runs::store(file(run), run.options, result);
+        bar.finish(j);
+      } catch (const runs::Stopped&) {
+      } catch (...) {
+        const std::lock_guard lock(failing);
+        if (!failure) failure = std::current_exception();
+        stop = true;
+      }
+    }
+  };
+  const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
+  const std::size_t threads =
+      std::min(common.threads > 0 ? static_cast<std::size_t>(common.threads) : cores, rest.size());
+  {
+    std::vector<std::jthread> others;
+    for (std::size_t t = 1; t < threads; ++t) others.emplace_back(work);
+    work();
+  }
+  if (failure) std::rethrow_exception(failure);
+  return results;
+}
+
+}  // namespace studies

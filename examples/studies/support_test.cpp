@@ -1,0 +1,300 @@
+// What the studies share: support/.
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "support/study.hpp"
+
+namespace {
+
+using namespace studies;
+
+std::string text_of(const std::filesystem::path& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// A folder of its own, gone afterwards.
+struct Folder {
+  std::filesystem::path path =
+      std::filesystem::temp_directory_path() / ("gatefold_studies_" + std::to_string(getpid()));
+  Folder() { std::filesystem::remove_all(path); }
+  ~Folder() { std::filesystem::remove_all(path); }
+};
+
+/// Runs whose results are no short decimals, and how many were computed.
+struct Runs {
+  std::atomic<int> computed = 0;
+  std::vector<Run> list{};
+  explicit Runs(int count) {
+    for (int i = 0; i < count; ++i) {
+      list.push_back({"run" + std::to_string(i),
+                      {{"i", i}},
+                      [this, i](const Report& report) {
+                        ++computed;
+                        report(0.5);
+                        return Json{{"root", std::sqrt(i)}, {"float", std::sqrt(float(i))}, {"list", {0.1 * i, 1e300}}};
+                      },
+                      1.0 + i % 3});
+    }
+  }
+};
+
+}  // namespace
+
+TEST_CASE("results come in the order of the runs, the same on any number of threads and from files") {
+  const Folder folder;
+  Runs runs(20);
+  Common serial{.threads = 1, .out = folder.path / "serial"}, parallel{.threads = 4, .out = folder.path / "parallel"};
+  const std::vector<Json> first = compute(serial, runs.list), second = compute(parallel, runs.list);
+  CHECK(runs.computed == 40);
+  CHECK(compute(serial, runs.list) == first);
+  CHECK(runs.computed == 40);
+  REQUIRE(first.size() == 20);
+  CHECK(first == second);
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    CHECK(first[i]["root"].get<double>() == std::sqrt(double(i)));
+    CHECK(first[i]["float"].get<float>() == std::sqrt(float(i)));
+    const std::string file = "runs/run" + std::to_string(i) + ".json";
+    CHECK(text_of(serial.out / file) == text_of(parallel.out / file));
+  }
+}
+
+TEST_CASE("a stored run is taken only whole and with the same options") {
+  const Folder folder;
+  Common common{.threads = 2, .out = folder.path};
+  Runs runs(4);
+  const std::vector<Json> first = compute(common, runs.list);
+  const auto again = [&](int expected) {
+    runs.computed = 0;
+    CHECK(compute(common, runs.list) == first);
+    CHECK(runs.computed == expected);
+  };
+  const auto file = [&](int i) { return folder.path / "runs" / ("run" + std::to_string(i) + ".json"); };
+  const std::string whole = text_of(file(0));
+  again(0);
+  for (const std::string& damaged :
+       {std::string(), whole.substr(0, whole.size() / 2), whole.substr(0, whole.size() - 2), std::string("null"),
+        std::string("[]"), std::string(R"({"options":{"i":0}})"), std::string(R"({"options":{"i":1},"result":{}})"),
+        std::string("\xff\0\x01", 3)}) {
+    CAPTURE(damaged);
+    std::ofstream(file(0)) << damaged;
+    again(1);
+    CHECK(text_of(file(0)) == whole);
+  }
+  std::filesystem::remove(file(2));
+  again(1);
+  common.fresh = true;
+  again(4);
+  common.fresh = false;
+  runs.list[1].options = {{"i", 1.0}};
+  again(1);
+}
+
+TEST_CASE("what JSON does not hold is lost before a kill as after it") {
+  const Folder folder;
+  const Common common{.threads = 1, .out = folder.path};
+  const std::vector<Run> runs{{"nan", Json::object(), [](const Report&) { return Json{{"x", std::nan("")}}; }}};
+  const std::vector<Json> first = compute(common, runs);
+  CHECK(first[0]["x"].is_null());
+  CHECK(compute(common, runs) == first);
+}
+
+TEST_CASE("an exception stops the runs and is rethrown; what was done before stays") {
+  const Folder folder;
+  for (const int threads : {1, 3}) {
+    CAPTURE(threads);
+    Common common{.threads = threads, .out = folder.path / std::to_string(threads)};
+    std::atomic<int> ended = 0;
+    std::atomic<bool> failed = false;
+    std::vector<Run> runs;
+    runs.push_back({"good", Json::object(), [](const Report&) { return Json(1); }, 9});
+    runs.push_back({"bad", Json::object(),
+                    [&](const Report&) -> Json {
+                      failed = true;
+                      throw gatefold::ArgumentError("no such setting");
+                    },
+                    8});
+    for (int i = 0; i < 50; ++i) {
+      runs.push_back({"slow" + std::to_string(i), Json::object(), [&](const Report& report) {
+                        // Ends only when it is stopped: by its report, after the failure.
+                        while (threads > 1) report(0.1);
+                        ++ended;
+                        return Json(2);
+                      }});
+    }
+    CHECK_THROWS_WITH_AS(compute(common, runs), "no such setting", gatefold::ArgumentError);
+    CHECK(failed);
+    CHECK(ended == 0);
+    CHECK(text_of(common.out / "runs/good.json") == "{\"options\":{},\"result\":1}\n");
+    CHECK_FALSE(std::filesystem::exists(common.out / "runs/bad.json"));
+  }
+}
+
+TEST_CASE("names of runs are names of files, each once") {
+  const Folder folder;
+  const Common common{.out = folder.path};
+  const auto computed = [&](std::vector<std::string> names) {
+    std::vector<Run> runs;
+    for (const std::string& name : names) runs.push_back({name, Json::object(), [](const Report&) { return Json(1); }});
+    return compute(common, runs).size();
+  };
+  CHECK(computed({}) == 0);
+  CHECK(computed({"a-b_c.1", "a"}) == 2);
+  CHECK_THROWS_AS(computed({"a", "a"}), gatefold::ArgumentError);
+  CHECK_THROWS_AS(compute(common, {{"a", Json::object(), [](const Report&) { return Json(1); }, 0}}),
+                  gatefold::ArgumentError);
+  for (const char* name : {"", "../a", "a/b", "A", ".", "a b"})
+    CHECK_THROWS_AS(computed({name}), gatefold::ArgumentError);
+}
+
+TEST_CASE("a folder that cannot be written is told before the first run") {
+  const Folder folder;
+  std::filesystem::create_directories(folder.path);
+  std::ofstream(folder.path / "file") << "keep";
+  Runs runs(2);
+  for (const char* out : {"file", "file/below"}) {
+    CHECK_THROWS_AS(compute({.out = folder.path / out}, runs.list), gatefold::FileError);
+  }
+  std::filesystem::create_directories(folder.path / "results.json");
+  CHECK_THROWS_AS(compute({.out = folder.path}, runs.list), gatefold::FileError);
+  CHECK(runs.computed == 0);
+  CHECK_THROWS_AS(write_results({.out = folder.path}, "p", {}, {}, {}), gatefold::FileError);
+}
+
+TEST_CASE("mean, deviation and agreement of numbers worked out by hand") {
+  // Of 2, 4, 4, 4, 5, 5, 7, 9: mean 5, sum of squares 32.
+  const std::vector<double> values{2, 4, 4, 4, 5, 5, 7, 9};
+  CHECK(mean(values) == 5);
+  CHECK(*deviation(values) == doctest::Approx(std::sqrt(32.0 / 7)).epsilon(1e-14));
+  CHECK_FALSE(deviation({3}).has_value());
+  CHECK(*deviation({1, 1}) == 0);
+
+  // Of 1, 3: std² / n = 2 / 2 = 1. With published_std² / published_runs = 90 / 10 = 9 the bound is 2 sqrt(10) = 6.3246.
+  Result r{"x", {1, 3}, 8.3, std::sqrt(90)};
+  CHECK(*agrees(r));
+  r.published = 8.4;
+  CHECK_FALSE(*agrees(r));
+  r.published = -4.3;
+  CHECK(*agrees(r));
+  r.published = -4.4;
+  CHECK_FALSE(*agrees(r));
+  r.published = 6;
+  r.published_runs = 30;  // 2 sqrt(1 + 3) = 4
+  CHECK(*agrees(r));
+  r.published_std.reset();  // 2 sqrt(1) = 2
+  CHECK_FALSE(*agrees(r));
+  r.published = 4;
+  CHECK(*agrees(r));
+  r.values = {std::nan(""), 1};
+  CHECK_FALSE(*agrees(r));
+  r.values = {4};
+  CHECK_FALSE(agrees(r).has_value());
+  r.values = {4, 4};
+  r.published.reset();
+  CHECK_FALSE(agrees(r).has_value());
+}
+
+TEST_CASE("results.json and results.csv") {
+  const Folder folder;
+  const Common common{.out = folder.path};
+  const std::vector<Result> all{{"plain", {1, 2}, 1.25, 0.5}, {"a \"b\", c", {0.1}}, {"nan", {std::nan(""), 1}, 3.0}};
+  write_results(common, "p", {{"train", 7}}, all, {{"loss", {1, 2}}});
+  CHECK(text_of(folder.path / "results.csv") ==
+        "name,mean,std,seeds,published,published_std,agrees\n"
+        "plain,1.5,0.7071067811865476,2,1.25,0.5,true\n"
+        "\"a \"\"b\"\", c\",0.1,,1,,,\n"
+        "nan,,,2,3.0,,false\n");
+  const Json report = Json::parse(text_of(folder.path / "results.json"));
+  CHECK(report["program"] == "p");
+  CHECK(report["options"]["train"] == 7);
+  CHECK(report["curves"]["loss"] == Json{1, 2});
+  REQUIRE(report["results"].size() == 3);
+  CHECK(report["results"][0] == Json{{"name", "plain"},
+                                     {"mean", 1.5},
+                                     {"std", std::sqrt(0.5)},
+                                     {"seeds", 2},
+                                     {"values", {1, 2}},
+                                     {"published", 1.25},
+                                     {"published_std", 0.5},
+                                     {"agrees", true}});
+  CHECK(report["results"][1] ==
+        Json{{"name", "a \"b\", c"}, {"mean", 0.1}, {"std", nullptr}, {"seeds", 1}, {"values", Json::array({0.1})}});
+}
+
+TEST_CASE("the command line: exit codes, where results go") {
+  const auto exit_code = [](std::vector<const char*> arguments, const std::function<void(const Common&)>& body) {
+    CLI::App app("test");
+    Common common;
+    add_common(app, common);
+    arguments.insert(arguments.begin(), "program");
+    return study_main("program", app, int(arguments.size()), const_cast<char**>(arguments.data()),
+                      [&] { body(common); });
+  };
+  CHECK(exit_code({"--seeds", "3", "--seed", "9", "--threads", "2", "--quick", "--fresh", "--out", "somewhere"},
+                  [](const Common& c) {
+                    CHECK(c.seeds == 3);
+                    CHECK(c.seed == 9);
+                    CHECK(c.threads == 2);
+                    CHECK((c.quick && c.fresh));
+                    CHECK(c.out == "somewhere");
+                  }) == 0);
+  const std::filesystem::path program = std::filesystem::canonical("/proc/self/exe");
+  CHECK(exit_code(
+            {}, [&](const Common& c) { CHECK(c.out == program.parent_path() / "results" / program.filename()); }) == 0);
+  CHECK(exit_code({"--quick"}, [&](const Common& c) { CHECK(c.out == default_folder(true)); }) == 0);
+  CHECK(default_folder(true) != default_folder(false));
+  const auto never = [](const Common&) { FAIL("not reached"); };
+  CHECK(exit_code({"--seeds", "0"}, never) == 2);
+  CHECK(exit_code({"--nonsense"}, never) == 2);
+  CHECK(exit_code({"--help"}, never) == 0);
+  CHECK(exit_code({}, [](const Common&) { throw gatefold::FileError("gone"); }) == 2);
+  CHECK(exit_code({}, [](const Common&) { throw gatefold::ArgumentError("wrong"); }) == 2);
+  CHECK(exit_code({}, [](const Common&) { throw std::runtime_error("else"); }) == 1);
+}
+
+TEST_CASE("pictures: whatever the data, one SVG") {
+  const Folder folder;
+  std::filesystem::create_directories(folder.path);
+  const double nan = std::nan(""), infinity = std::numeric_limits<double>::infinity();
+  Lines lines{"it's a title", "x_1", "y"};
+  lines.curves = {{"few", {4, 8, 16}, {1, nan, 3}, {0.1, 0.2, 0.3}}, {"", {1}, {infinity}}, {"ragged", {1, 2, 3}, {1}}};
+  lines.marks = {5};
+  Lines logs = lines;
+  logs.log_x = logs.log_y = true;
+  logs.curves.push_back({"down to nothing", {-1, 0, 1, 2}, {0, -1, 1e-9, 1e9}, {1, 1, 1, 1}});
+  Lines long_lines{"long", "x", "y"};
+  for (int c = 0; c < 30; ++c) {
+    Curve curve{"curve " + std::to_string(c), {}, {}};
+    for (int i = 0; i < 50; ++i) {
+      curve.x.push_back(i);
+      curve.y.push_back(c);
+      curve.error.push_back(0.5);
+    }
+    long_lines.curves.push_back(curve);
+  }
+  HeatMap map{"map", "class", "expert", {"a", "b'c"}, {"0", "1"}, {{-1, nan}, {0.5}}};
+  HeatMap zero{"zero", "", "", {"a"}, {"b"}, {{0}}}, magnitudes{"log", "", "", {"a", "b", "c"}, {"d"}, {{1e-5, 0, 1}}};
+  magnitudes.log = true;
+  const std::filesystem::path svg = folder.path / "it's a picture.svg";
+  draw(svg, {lines, logs, long_lines, Lines{}, map, zero, magnitudes, HeatMap{}}, 3);
+  draw(folder.path / "nothing.svg", {}, 3);
+  if (gnuplot::available()) {
+    const std::string text = text_of(svg);
+    CHECK(text.find("width=\"1560\" height=\"1140\"") != std::string::npos);
+    CHECK(text.find("b'c") != std::string::npos);
+    CHECK(text.find("</svg>") != std::string::npos);
+    CHECK_THROWS_AS(draw(folder.path / "nowhere" / "a.svg", {lines}, 1), gatefold::FileError);
+  }
+  CHECK_FALSE(std::filesystem::exists(folder.path / "nothing.svg"));
+}

@@ -1,0 +1,326 @@
+#pragma once
+
+#include <CLI/App.hpp>
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <gatefold/gatefold.hpp>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "support/study.hpp"
+#include "whole_transformer.hpp"
+
+/// How mot_vision and mot_text train whole transformers as experts, and their baselines.
+namespace studies {
+
+/// Items and what is asked of them.
+struct Items {
+  Tensor<float, 2, Cpu> x;      // [N, L · token_dim]
+  Tensor<Index, 1, Cpu> label;  // [N] classes: the rows of routing tables
+  Tensor<float, 2, Cpu> value;  // [N, 1], [0, 1] where nothing real-valued is asked
+
+  Index size() const { return x.extent(0); }
+};
+
+/// Which class is it?
+struct Classify {
+  using Loss = CrossEntropy;
+  static View<const Index, 1, Cpu> target(const Items& items, Index first, Index count) {
+    return items.label.view().rows(first, count);
+  }
+  static double score(Cpu::Context& ctx, View<const float, 2, Cpu> y, View<const Index, 1, Cpu> target) {
+    return metric::accuracy(ctx, y, target);
+  }
+  static double finish(double mean) { return mean; }
+};
+/// Which number is it? Scored by the root mean squared error.
+struct Regress {
+  using Loss = MeanSquaredError;
+  static View<const float, 2, Cpu> target(const Items& items, Index first, Index count) {
+    return items.value.view().rows(first, count);
+  }
+  static double score(Cpu::Context&, View<const float, 2, Cpu> y, View<const float, 2, Cpu> target) {
+    double squares = 0;
+    for (Index n = 0; n < y.extent(0); ++n) squares += std::pow(double(y(n, 0)) - double(target(n, 0)), 2);
+    return squares / static_cast<double>(y.extent(0));
+  }
+  static double finish(double mean) { return std::sqrt(mean); }
+};
+
+/// The models that are compared. Every item goes through one transformer, whatever the number of experts.
+struct Model {
+  /// mot: the paper's mixture of whole transformers, in three stages.  mot_per_patch: the same whose router has weights for
+  /// every position.  ffn_moe: mot with one attention for all experts.  attention_absent: mot whose attention adds nothing.
+  /// multi_head: one transformer without a gate, all of whose parts learn from the first step.  linear, bag_of_words: a
+  /// linear map alone, of what each program says.
+  enum class Kind { mot, mot_per_patch, ffn_moe, attention_absent, multi_head, linear, bag_of_words };
+
+  Kind kind = Kind::mot;
+  Index experts = 1;
+
+  std::string name() const {
+    static constexpr const char* names[] = {"mot",        "mot_per_patch", "ffn_moe",     "attention_absent",
+                                            "multi_head", "linear",        "bag_of_words"};
+    const std::string kind_name = names[static_cast<int>(kind)];
+    return kind >= Kind::multi_head ? kind_name : kind_name + ".m" + std::to_string(experts);
+  }
+};
+
+/// The optimizer of the router: the paper's theory takes gradient descent, its experiments name AdamW for everything.
+struct RouterOptimizer {
+  using IsOptimizer = void;
+  double lr = 1e-3;
+  bool gradient_descent = false;
+
+  template <class Pack>
+  using State = optim::AdamW::State<Pack>;
+  template <class C, class Pack>
+  auto begin(C& ctx, const Pack& params) const {
+    return optim::AdamW{}.begin(ctx, params);
+  }
+  template <class C, class Pack>
+  void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
+    if (!gradient_descent) return optim::AdamW{.lr = lr}.step(ctx, params, grads, state);
+    for_each_learned([&](const Name&, auto& p, auto& g) { add_scaled(p, g); }, params, grads);
+  }
+
+ private:
+  void add_scaled(auto& p, const auto& g) const {
+    for (Index i = 0; i < p.size(); ++i) p.data()[i] -= static_cast<float>(lr) * g.data()[i];
+  }
+};
+
+/// How everything is trained.
+struct Recipe {
+  Index epochs = 0, first = 0, second = 0;  // T, T₁, T₂ of the three stages
+  Index batch = 256;
+  double lr = 8e-4, decay = 0.01;           // AdamW of the experts, as in the paper's table 1
+  double router_lr = 8e-4;
+  std::string router = "adamw";
+
+  Json json() const {
+    return {{"epochs", epochs}, {"t1", first},   {"t2", second},           {"batch", batch},
+            {"lr", lr},         {"decay", decay}, {"router_lr", router_lr}, {"router", router}};
+  }
+};
+
+/// The options of a recipe, and of the transformer it trains.
+inline void add_recipe(CLI::App& app, Recipe& r, WholeTransformer& net) {
+  const auto positive = CLI::Range(Index(1), Index(1) << 20);
+  app.add_option("--epochs", r.epochs, "T: passes over the training items")->check(positive)->capture_default_str();
+  app.add_option("--t1", r.first, "T1: the last epoch of stage I, in which the experts learn without their attention")
+      ->check(CLI::Range(Index(0), Index(1) << 20))
+      ->capture_default_str();
+  app.add_option("--t2", r.second, "T2: the last epoch of stage II, in which their attention learns")
+      ->check(CLI::Range(Index(0), Index(1) << 20))
+      ->capture_default_str();
+  app.add_option("--batch", r.batch, "items per step")->check(positive)->capture_default_str();
+  app.add_option("--lr", r.lr, "learning rate of the experts (AdamW)")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--decay", r.decay, "weight decay of the experts")->check(CLI::NonNegativeNumber)->capture_default_str();
+  app.add_option("--router", r.router, "optimizer of the router: adamw or gd")
+      ->check(CLI::IsMember({"adamw", "gd"}))
+      ->capture_default_str();
+  app.add_option("--router-lr", r.router_lr, "learning rate of the router")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--blocks", net.blocks, "transformer blocks of an expert")->check(CLI::Range(1, 64))->capture_default_str();
+  app.add_option("--dim", net.model_dim, "width of a token, a multiple of --heads")->check(positive)->capture_default_str();
+  app.add_option("--hidden", net.hidden_dim, "hidden width of a block")->check(positive)->capture_default_str();
+  app.add_option("--heads", net.heads, "attention heads of a block")->check(positive)->capture_default_str();
+}
+/// @throws ArgumentError unless 0 <= t1 <= t2 <= epochs and the heads divide the width
+inline void validate(const Recipe& r, const WholeTransformer& net) {
+  expect(r.second >= r.first, "options", "--t2", Joined{"at least --t1 = ", r.first}, r.second);
+  expect(r.epochs >= r.second, "options", "--epochs", Joined{"at least --t2 = ", r.second}, r.epochs);
+  expect(net.model_dim % net.heads == 0, "options", "--heads", Joined{"a divisor of --dim = ", net.model_dim}, net.heads);
+}
+inline Json json(const WholeTransformer& net) {
+  return {{"token_dim", net.token_dim}, {"dim", net.model_dim},   {"hidden", net.hidden_dim}, {"heads", net.heads},
+          {"length", net.length},       {"blocks", net.blocks}, {"outputs", net.outputs}};
+}
+
+/// What --quick takes where the command line says nothing.
+template <class V>
+void unless_given(const CLI::App& app, const char* option, V& value, const std::type_identity_t<V>& small) {
+  if (app.count(option) == 0) value = small;
+}
+
+namespace learners {
+
+/// A mixture of transformers in three stages.
+template <class TaskT, class GateT>
+class Routed {
+  using Mix = Mixture<GateT, WholeTransformer>;
+  using Plan = Stages<optim::AdamW, optim::AdamW, optim::AdamW, RouterOptimizer>;
+  using Target = typename TaskT::Loss::template Target<float, Cpu>;
+
+ public:
+  Routed(Cpu::Context& ctx, const Model& model, const GateT& gate, const WholeTransformer& net, const Recipe& r, Seed seed)
+      : noise_(seed.fork(1)), stages_(ctx, Mix{gate, net}, typename TaskT::Loss{}, plan(model, r), seed.fork(0)) {
+    if (model.kind == Model::Kind::attention_absent)
+      for (auto& block : stages_.trainer.params.expert.blocks) fill(ctx, block.attention.output.view(), 0);
+  }
+  void begin_epoch() { stages_.begin_epoch(); }
+  double step(View<const float, 2, Cpu> x, Target target) {
+    typename decltype(stages_)::Extra extra;
+    extra.selection.random = Random{noise_, steps_++};
+    return stages_.step(x, target, extra).experts;
+  }
+  View<const float, 2, Cpu> predict(View<const float, 2, Cpu> x, Target target) {
+    stages_.trainer.evaluate(x, target);
+    return stages_.trainer.expert_output();
+  }
+  std::optional<metric::RoutingTable> routing(Cpu::Context& ctx, View<const Index, 1, Cpu> labels, Index classes) const {
+    return metric::routing_table(ctx, stages_.trainer.saved.plan, labels, classes);
+  }
+  Index parameters() const { return count_values(stages_.trainer.params); }
+
+ private:
+  static Plan plan(const Model& model, const Recipe& r) {
+    const optim::AdamW adam{.lr = r.lr, .decay = r.decay};
+    const bool absent = model.kind == Model::Kind::attention_absent;  // its stage II would train nothing
+    return {absent ? r.epochs : r.first, absent ? r.epochs : r.second, adam, adam, adam,
+            RouterOptimizer{r.router_lr, r.router == "gd"}, model.kind == Model::Kind::ffn_moe};
+  }
+
+  Seed noise_;
+  std::uint64_t steps_ = 0;
+  ThreeStage<float, Cpu::Context, Mix, typename TaskT::Loss, Plan> stages_;
+};
+
+/// One model without a gate: its parts learn together.
+template <class TaskT, class ModelT>
+class Plain {
+  using Target = typename TaskT::Loss::template Target<float, Cpu>;
+
+ public:
+  Plain(Cpu::Context& ctx, const ModelT& model, const Recipe& r, Seed seed)
+      : trainer_(ctx, model, typename TaskT::Loss{}, optim::AdamW{.lr = r.lr, .decay = r.decay}, seed.fork(0)) {}
+  void begin_epoch() {}
+  double step(View<const float, 2, Cpu> x, Target target) { return trainer_.step(x, target); }
+  View<const float, 2, Cpu> predict(View<const float, 2, Cpu> x, Target target) {
+    trainer_.evaluate(x, target);
+    return trainer_.output();
+  }
+  std::optional<metric::RoutingTable> routing(Cpu::Context&, View<const Index, 1, Cpu>, Index) const { return {}; }
+  Index parameters() const { return count_values(trainer_.params); }
+
+ private:
+  Trainer<float, Cpu::Context, ModelT, typename TaskT::Loss, optim::AdamW> trainer_;
+};
+
+}  // namespace learners
+
+/// The order of the items in an epoch.
+inline void shuffle(std::vector<Index>& order, Seed seed, Index epoch) {
+  std::iota(order.begin(), order.end(), Index(0));
+  for (std::size_t i = order.size(); i > 1; --i) {
+    const double u = uniform<double>(seed, static_cast<std::uint64_t>(epoch), i);
+    std::swap(order[i - 1], order[static_cast<std::size_t>(u * static_cast<double>(i))]);
+  }
+}
+
+/// Train over all epochs; test after each of them, without noise.
+///
+/// @return score and training loss per epoch; with a gate also the share of the test items that go to each expert, per
+///         epoch, and the shares of every class after T₁, T₂ and T
+template <class TaskT, class LearnerT>
+Json learn(Cpu::Context& ctx, LearnerT& learner, const Items& train, const Items& test, Index classes, const Recipe& r,
+           Seed seed, const Report& report) {
+  std::vector<Index> order(static_cast<std::size_t>(train.size()));
+  Items batch;
+  const auto gather = [&](Index first, Index count) {
+    batch.x.resize(count, train.x.extent(1));
+    batch.label.resize(count);
+    batch.value.resize(train.value.extent(0) > 0 ? count : 0, 1);
+    for (Index n = 0; n < count; ++n) {
+      const Index item = order[static_cast<std::size_t>(first + n)];
+      std::copy_n(&train.x(item, 0), train.x.extent(1), &batch.x(n, 0));
+      batch.label(n) = train.label(item);
+      if (batch.value.size() > 0) batch.value(n, 0) = train.value(item, 0);
+    }
+  };
+  Json score = Json::array(), loss = Json::array(), share = Json::array(), routing = Json::object();
+  for (Index epoch = 1; epoch <= r.epochs; ++epoch) {
+    learner.begin_epoch();
+    shuffle(order, seed.fork(2), epoch);
+    double total = 0;
+    for (Index first = 0; first < train.size(); first += r.batch) {
+      const Index count = std::min(r.batch, train.size() - first);
+      gather(first, count);
+      total += learner.step(batch.x, TaskT::target(batch, 0, count)) * static_cast<double>(count);
+      report((static_cast<double>(epoch - 1) + static_cast<double>(first) / static_cast<double>(train.size())) /
+             static_cast<double>(r.epochs));
+    }
+    loss.push_back(total / static_cast<double>(train.size()));
+
+    double scored = 0;
+    std::optional<metric::RoutingTable> table;
+    constexpr Index chunk = 256;
+    for (Index first = 0; first < test.size(); first += chunk) {
+      const Index count = std::min(chunk, test.size() - first);
+      const auto target = TaskT::target(test, first, count);
+      const auto y = learner.predict(test.x.view().rows(first, count), target);
+      scored += TaskT::score(ctx, y, target) * static_cast<double>(count);
+      if (const auto part = learner.routing(ctx, test.label.view().rows(first, count), classes)) {
+        if (!table) table.emplace(*part);
+        else std::transform(part->counts.begin(), part->counts.end(), table->counts.begin(), table->counts.begin(), std::plus{});
+      }
+    }
+    score.push_back(TaskT::finish(scored / static_cast<double>(test.size())));
+    if (!table) continue;
+    Json shares = Json::array(), by_class = Json::array();
+    for (Index e = 0; e < table->experts; ++e)
+      shares.push_back(static_cast<double>(table->of_expert(e)) / static_cast<double>(test.size()));
+    share.push_back(shares);
+    for (Index c = 0; c < classes; ++c) {
+      by_class.push_back(Json::array());
+      for (Index e = 0; e < table->experts; ++e) by_class.back().push_back(table->share_of_class(c, e));
+    }
+    if (epoch == r.first) routing["t1"] = by_class;
+    if (epoch == r.second) routing["t2"] = by_class;
+    if (epoch == r.epochs) {
+      routing["end"] = by_class;
+      routing["dispatch_entropy"] = metric::dispatch_entropy(*table);
+    }
+  }
+  Json result{{"parameters", learner.parameters()}, {"score", score}, {"loss", loss}};
+  if (!share.empty()) result.update({{"share", share}, {"routing", routing}});
+  return result;
+}
+
+/// Train a mixture of transformers behind this gate.
+template <class TaskT, class GateT>
+Json learn_routed(const Model& model, const GateT& gate, const WholeTransformer& net, const Items& train, const Items& test,
+                  Index classes, const Recipe& r, Seed seed, const Report& report) {
+  Cpu::Context ctx(1);
+  learners::Routed<TaskT, GateT> learner(ctx, model, gate, net, r, seed);
+  return learn<TaskT>(ctx, learner, train, test, classes, r, seed, report);
+}
+/// Train one network on all items.
+template <class TaskT, class NetworkT>
+Json learn_alone(const NetworkT& network, const Items& train, const Items& test, Index classes, const Recipe& r, Seed seed,
+                 const Report& report) {
+  Cpu::Context ctx(1);
+  learners::Plain<TaskT, NetworkT> learner(ctx, network, r, seed);
+  return learn<TaskT>(ctx, learner, train, test, classes, r, seed, report);
+}
+/// Train a transformer without a gate, or several behind the gate of paper 000: linear in the sum over the positions, without
+/// bias, from zero.
+template <class TaskT>
+Json learn_transformer(const Model& model, const WholeTransformer& net, const Items& train, const Items& test, Index classes,
+                       const Recipe& r, Seed seed, const Report& report) {
+  if (model.kind == Model::Kind::multi_head) return learn_alone<TaskT>(net, train, test, classes, r, seed, report);
+  const SoftmaxNoisyTop1 gate{.scores = {.model_dim = net.token_dim,
+                                         .experts = model.experts,
+                                         .length = net.length,
+                                         .bias = false,
+                                         .initial = Initial::zero()}};
+  return learn_routed<TaskT>(model, gate, net, train, test, classes, r, seed, report);
+}
+
+}  // namespace studies
