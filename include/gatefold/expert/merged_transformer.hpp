@@ -48,14 +48,14 @@ struct DifferenceBackward {
 ///     f_e(X) = Σ_l Σ_j a_j act(⟨w_{e,j}, C_l⟩),   C_l = Σ_h X softmax(Xᵀ K_{e,h} X_l)                    (1)
 ///     a_j = 1 for j < J/2, −1 for the others                                                            (2)
 ///
-/// for X = (X_1, …, X_L) ∈ R^{d×L}. No 1/√d: as AttentionExpert, of which M with a router have as many parameters as one of
-/// this with M heads and 2M filters.
+/// for X = (X_1, …, X_L) ∈ R^{d×L}. No 1/√d: as AttentionExpert, of which M with a router have as many parameters as
+/// one of this with M heads and 2M filters.
 /// Source: paper 000, fig. 1(b), the transformer without a gate that its sec. 5.2 compares with.
 /// @param x [N, length · model_dim] in items, z [S, 1] out
 /// @param filters  J, even
 /// @param initial  how K and w begin; the paper takes N(0, scale²/d)
-/// @param saved  X K_h [S · L, heads · d], the log-sum-exp of each query and head, C [S · L, d] and what stands before the
-///               activation [S · L, J]; never the probabilities
+/// @param saved  X K_h [S · L, heads · d], the log-sum-exp of each query and head, C [S · L, d] and what stands before
+///               the activation [S · L, J]; never the probabilities
 /// @throws ArgumentError unless sizes are at least 1 and filters is even
 /// @cost   2·S·L·d·(H·(d + L) + J) flop; scratch S·L·(2L + 2d + J) forward,
 ///         S·L·(3L + (H + 6)·d + J) backward
@@ -120,7 +120,8 @@ struct MergedTransformer {
       add_rows(ctx, slots, of_head, of_all);
     }
     attention.apply(ctx, of_all, rows, saved.context);
-    patches_forward<Act, typename B::Context, T, B>(ctx, neurons<B>(groups), contexts(saved), p.weight, {}, halves, saved.pre);
+    patches_forward<Act, typename B::Context, T, B>(ctx, neurons<B>(groups), contexts(saved), p.weight, {}, halves,
+                                                    saved.pre);
     B::for_each(ctx, groups.slots, fn::Difference<T, B>{groups, halves, z});
   }
   template <class T, class B>
@@ -138,8 +139,8 @@ struct MergedTransformer {
     auto dhalves = ctx.template scratch<T>(groups.slots, 2);
 
     B::for_each(ctx, groups.slots, fn::DifferenceBackward<T, B>{groups, dz, dhalves});
-    patches_backward<Act, typename B::Context, T, B>(ctx, neurons<B>(groups), contexts(saved), p.weight, saved.pre, dhalves,
-                                                     dcontext.as(groups.slots, in_dim()), grads.weight, {});
+    patches_backward<Act, typename B::Context, T, B>(ctx, neurons<B>(groups), contexts(saved), p.weight, saved.pre,
+                                                     dhalves, dcontext.as(groups.slots, in_dim()), grads.weight, {});
     attention.scores(ctx, dcontext, rows, dall);
     fill(ctx, of_all, 0);
     fill(ctx, dquery, 0);
@@ -154,10 +155,12 @@ struct MergedTransformer {
       attention.add_transposed(ctx, score, rows, part);
       B::for_rows(ctx, slots.slots, fn::PutHead<T, B>{slots, part, h * model_dim, dkey});
     }
-    attention.add_transposed(ctx, of_all, dcontext, dquery);  // from here the adjoint of a position as query and as value
+    attention.add_transposed(ctx, of_all, dcontext,
+                             dquery);  // from here the adjoint of a position as query and as value
     const View<const T, 2, B> dkey_in = dkey;
     B::grouped_outer(ctx, slots, rows, dkey_in, grads.key_query.view());
-    B::grouped_gemm(ctx, slots, dkey_in, p.key_query.view(), true, dslots.as(slots.slots, model_dim), fn::AddTo<T, B>{dquery});
+    B::grouped_gemm(ctx, slots, dkey_in, p.key_query.view(), true, dslots.as(slots.slots, model_dim),
+                    fn::AddTo<T, B>{dquery});
   }
 
  private:

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "gatefold/backend/groups.hpp"
+#include "gatefold/backend/lanes.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
@@ -63,8 +64,11 @@ struct TakeRows {
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
     if (groups.expert(s) < 0) return;
-    for (Index j = lanes.lane; j < y.extent(1); j += lanes.size)
-      y(s, j) = accumulate ? y(s, j) + x(groups.row(s), first + j) : x(groups.row(s), first + j);
+    const T* from = x.data() + groups.row(s) * x.extent(1) + first;
+    T* to = y.data() + s * y.extent(1);
+    each_column<T>(lanes, y.extent(1), [&](auto at, Index j) {
+      at.store(to + j, accumulate ? at.load(to + j) + at.load(from + j) : at.load(from + j));
+    });
   }
 };
 

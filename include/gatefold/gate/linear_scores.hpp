@@ -3,7 +3,9 @@
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/initial.hpp"
+#include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/one_group.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/policy.hpp"
@@ -17,11 +19,17 @@ template <class T, class B>
 struct SumPositions {
   View<const T, 2, B> x;
   View<T, 2, B> total;
-  GATEFOLD_HD void operator()(Index i) const {
-    const Index dim = total.extent(1), n = i / dim, d = i % dim, length = x.extent(1) / dim;
-    T v = 0;
-    for (Index l = 0; l < length; ++l) v += x(n, l * dim + d);
-    total(n, d) = v;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const Index dim = total.extent(1), columns = x.extent(1);
+    const T* from = x.data() + n * columns;
+    T* to = total.data() + n * dim;
+    each_column<T>(lanes, dim, [&](auto at, Index d) {
+      auto v = typename decltype(at)::Value(T(0));
+      for (Index first = 0; first < columns; first += dim) v += at.load(from + first + d);
+      at.store(to + d, v);
+    });
   }
 };
 /// dx[n, l] += dtotal[n]
@@ -29,9 +37,15 @@ template <class T, class B>
 struct SumPositionsBackward {
   View<const T, 2, B> dtotal;
   View<T, 2, B> dx;
-  GATEFOLD_HD void operator()(Index i) const {
-    const Index columns = dx.extent(1), n = i / columns, d = i % dtotal.extent(1);
-    dx(n, i % columns) += dtotal(n, d);
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const Index dim = dtotal.extent(1), columns = dx.extent(1);
+    const T* from = dtotal.data() + n * dim;
+    T* to = dx.data() + n * columns;
+    each_column<T>(lanes, dim, [&](auto at, Index d) {
+      for (Index first = 0; first < columns; first += dim) at.store(to + first + d, at.load(to + first + d) + at.load(from + d));
+    });
   }
 };
 
@@ -118,7 +132,7 @@ struct LinearScores {
     } else {
       auto dtotal = ctx.template scratch<T>(x.extent(0), model_dim);
       B::gemm(ctx, dz, false, p.weight.view(), true, false, dtotal, fn::Store{});
-      B::for_each(ctx, dx.size(), fn::SumPositionsBackward<T, B>{dtotal, dx});
+      B::for_rows(ctx, dx.extent(0), fn::SumPositionsBackward<T, B>{dtotal, dx});
     }
   }
 
@@ -127,7 +141,7 @@ struct LinearScores {
   View<const T, 2, B> positions_summed(auto& ctx, View<const T, 2, B> x) const {
     if (length == 1) return x;
     auto total = ctx.template scratch<T>(x.extent(0), model_dim);
-    B::for_each(ctx, total.size(), fn::SumPositions<T, B>{x, total});
+    B::for_rows(ctx, total.extent(0), fn::SumPositions<T, B>{x, total});
     return total;
   }
 };
