@@ -187,7 +187,7 @@ TEST_CASE("which_book: as many verses of each of the longest books, none twice, 
   CHECK(all.size() == 60);
   std::sort(all.begin(), all.end());
   CHECK(std::adjacent_find(all.begin(), all.end()) == all.end());
-  for (const Part* part : {&task.train, &task.test})
+  for (const Verses* part : {&task.train, &task.test})
     for (std::size_t i = 0; i < part->verses.size(); ++i)
       CHECK(task.classes[std::size_t(part->labels[i])] == part->verses[i]->book);
   CHECK_THROWS_AS(which_book(verses, 60, 20), ArgumentError);
@@ -197,9 +197,9 @@ TEST_CASE("which_book: as many verses of each of the longest books, none twice, 
 TEST_CASE("WordVectors: tokens of the training verses have mean 0, unknown words share one vector, the rest is 0") {
   using namespace mot_text;
   const Verse a{"A", "A1:1", {"x", "y", "x", "x"}}, b{"A", "A1:2", {"z"}}, c{"A", "A1:3", {"new", "x", "newer"}};
-  const Part train{{&a, &b}, {0, 0}};
+  const Verses train{{&a, &b}, {0, 0}};
   const WordVectors vectors(words_of_training(train, 3), 3, 4);
-  const auto tokens = [&](const Part& part) { return items(part, 12, [&](const Verse& v, float* row) { vectors.tokens(v, row); }); };
+  const auto tokens = [&](const Verses& part) { return items(part, 12, [&](const Verse& v, float* row) { vectors.tokens(v, row); }); };
   const Items trained = tokens(train), other = tokens({{&c}, {0}});
   for (Index d = 0; d < 4; ++d) {
     double sum = 0;

@@ -74,17 +74,17 @@ inline void add_options(CLI::App& app, Options& o) {
       const bool may_be_none = &value == &o.base.t1 || &value == &o.base.t2;
       added->check(CLI::Range(Index(may_be_none ? 0 : 1), Index(1) << 24));
     } else {
-      added->check(CLI::NonNegativeNumber);
+      added->check(CLI::Range(0.0, 1e6));
     }
   });
   const auto list = [](CLI::Option* option) {
     option->delimiter(',')->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->capture_default_str();
     return option;
   };
-  list(app.add_option("--noises", o.noises, "σ_ξ of lemma 1"))->check(CLI::NonNegativeNumber);
+  list(app.add_option("--noises", o.noises, "σ_ξ of lemma 1"))->check(CLI::Range(0.0, 1e6));
   list(app.add_option("--counts", o.counts, "M of the effect of M"))->check(CLI::Range(Index(1), Index(1) << 16));
   list(app.add_option("--grid", o.grid, "what T₁ and T₂ − T₁ are multiplied by in their grid"))
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0.0, 1e6));
   app.add_flag("--defaults", o.defaults, "print the defaults with their reasons, and stop");
 }
 

@@ -14,14 +14,14 @@
 namespace studies::mot_text {
 
 /// Verses and their classes.
-struct Part {
+struct Verses {
   std::vector<const Verse*> verses{};
   std::vector<Index> labels{};
 };
 /// Verses to learn from, and others to test on.
 struct Task {
   std::vector<std::string> classes{};
-  Part train{}, test{};
+  Verses train{}, test{};
 };
 
 /// Add the first `train` verses and the next `test` ones in the order of a hash: neighbours tell of the same, and a cut by
@@ -32,7 +32,7 @@ void add(Task& task, std::vector<const Verse*> verses, Index train, Index test, 
     return std::pair(hash_of(a->place), a->position) < std::pair(hash_of(b->place), b->position);
   });
   for (std::size_t i = 0; i < static_cast<std::size_t>(train + test); ++i) {
-    Part& part = i < static_cast<std::size_t>(train) ? task.train : task.test;
+    Verses& part = i < static_cast<std::size_t>(train) ? task.train : task.test;
     part.verses.push_back(verses[i]);
     part.labels.push_back(label(*verses[i]));
   }
@@ -76,7 +76,7 @@ inline Task which_place(const std::vector<Verse>& verses, Index train, Index tes
 
 /// Verses as items of x [N, columns], whose row `fill(verse, row)` writes onto zeros.
 template <class F>
-Items items(const Part& part, Index columns, const F& fill) {
+Items items(const Verses& part, Index columns, const F& fill) {
   const Index count = static_cast<Index>(part.verses.size());
   Items all{Tensor<float, 2, Cpu>(count, columns), Tensor<Index, 1, Cpu>(count), Tensor<float, 2, Cpu>(count, 1)};
   std::fill_n(all.x.data(), all.x.size(), 0.0f);
@@ -95,7 +95,7 @@ void each_word(const Verse& verse, Index length, const F& f) {
   for (std::size_t l = 0; l < std::min(verse.words.size(), static_cast<std::size_t>(length)); ++l) f(verse.words[l], static_cast<Index>(l));
 }
 /// How often each of the words that are read stands in the training verses.
-inline std::map<std::string, Index> words_of_training(const Part& train, Index length) {
+inline std::map<std::string, Index> words_of_training(const Verses& train, Index length) {
   std::map<std::string, Index> counts;
   for (const Verse* v : train.verses) each_word(*v, length, [&](const std::string& word, Index) { ++counts[word]; });
   return counts;
