@@ -11,11 +11,11 @@
 /// Numbers and pictures out of the runs of mot_vision and mot_text.
 namespace studies {
 
-/// One model on one set of data: what came out, a run per seed.
+/// One model on one set of data: a run per seed.
 struct Trained {
   std::string data;
   Model model;
-  std::vector<Json> runs{};
+  std::vector<Json> runs;
 
   std::string name() const { return data + '.' + model.name(); }
 };
@@ -27,7 +27,7 @@ inline std::vector<double> scores_after(const Trained& t, Index epoch) {
   return values;
 }
 
-/// How many experts share the test items evenly enough to be told apart from one: the exponential of the entropy of the shares.
+/// How many experts would have the entropy of these shares if all had the same share.
 inline double experts_in_use(const Json& shares) {
   double entropy = 0;
   for (const double s : shares)
@@ -68,8 +68,8 @@ inline Curve score_curve(const Trained& t, Index epochs) {
 
 /// The shares of the test items that go to each expert, against epochs, in the first run.
 inline Lines routing_history(const Trained& t, const Recipe& r) {
-  Lines lines{t.name() + ": routing of the test items", "epoch", "share of the items", false, false, {},
-              {static_cast<double>(r.first), static_cast<double>(r.second)}};
+  Lines lines{t.name() + ": where test items go", "epoch", "share of the items"};
+  lines.marks = {static_cast<double>(r.first), static_cast<double>(r.second)};
   for (Index e = 0; e < t.model.experts; ++e) {
     Curve curve{"expert " + std::to_string(e + 1), {}, {}};
     for (const Json& shares : t.runs.front()["share"]) {
@@ -81,16 +81,57 @@ inline Lines routing_history(const Trained& t, const Recipe& r) {
   return lines;
 }
 
-/// Which expert the test items of a class go to in the first run, after T₁, T₂ or at the end.
+/// Which expert the test items of a class go to in the first run.
+/// @param when  t1, t2 or end
 inline HeatMap routing_map(const Trained& t, const std::string& when, const std::vector<std::string>& classes) {
-  HeatMap map{t.name() + ": routing, " + when, "class", "expert", classes, {}, {}};
+  HeatMap map{t.name() + ": where classes go, " + when, "class", "expert", classes, {}, {}};
   const Json& shares = t.runs.front()["routing"][when];
   for (Index e = 0; e < t.model.experts; ++e) {
     map.rows.push_back(std::to_string(e + 1));
     map.values.emplace_back();
-    for (const Json& of_class : shares) map.values.back().push_back(of_class[static_cast<std::size_t>(e)].get<double>());
+    for (const Json& of_class : shares)
+      map.values.back().push_back(of_class[static_cast<std::size_t>(e)].get<double>());
   }
   return map;
+}
+
+/// Data that all models see.
+struct Seen {
+  std::string name, title;             // in results, and above the curves
+  std::string score, axis;             // what is measured, likewise
+  std::vector<std::string> classes{};  // of the routing maps
+};
+
+/// Write results, curves and pictures of all models on all data.
+/// @param runs  in the order of data, models and seeds
+/// @param more  results besides those of the runs
+inline void write_report(const Common& common, const std::string& program, const Json& options,
+                         const std::vector<Seen>& data, const std::vector<Model>& models, const Recipe& r,
+                         const std::vector<Json>& runs, const std::vector<Result>& more = {}) {
+  std::vector<Result> results;
+  std::vector<Panel> scores, routing;
+  Json curves = Json::object();
+  auto next = runs.begin();
+  for (const Seen& seen : data) {
+    Lines lines{seen.title, "epoch", seen.axis};
+    lines.marks = {static_cast<double>(r.first), static_cast<double>(r.second)};
+    for (const Model& model : models) {
+      const Trained t{seen.name, model, {next, next + common.seeds}};
+      next += common.seeds;
+      curves[t.name()] = t.runs;
+      for (const Result& result : results_of(t, r, seen.score)) results.push_back(result);
+      lines.curves.push_back(score_curve(t, r.epochs));
+      if (model.kind > Model::Kind::mot_per_patch || model.experts == 1) continue;
+      routing.push_back(routing_history(t, r));
+      routing.push_back(routing_map(t, "end", seen.classes));
+    }
+    scores.push_back(lines);
+  }
+  results.insert(results.end(), more.begin(), more.end());
+  write_results(common, program, options, results, curves);
+  draw(common.out / "scores.svg", scores, 2);
+  draw(common.out / "routing.svg", routing, 2);
+  print_results(results);
 }
 
 }  // namespace studies

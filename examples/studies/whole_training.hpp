@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <functional>
 #include <gatefold/gatefold.hpp>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -23,7 +24,7 @@ namespace studies {
 struct Items {
   Tensor<float, 2, Cpu> x;      // [N, L · token_dim]
   Tensor<Index, 1, Cpu> label;  // [N] classes: the rows of routing tables
-  Tensor<float, 2, Cpu> value;  // [N, 1], [0, 1] where nothing real-valued is asked
+  Tensor<float, 2, Cpu> value;  // [N, 1]; empty where nothing real-valued is asked
 
   Index size() const { return x.extent(0); }
 };
@@ -55,10 +56,10 @@ struct Regress {
 
 /// The models that are compared. Every item goes through one transformer, whatever the number of experts.
 struct Model {
-  /// mot: the paper's mixture of whole transformers, in three stages.  mot_per_patch: the same whose router has weights for
-  /// every position.  ffn_moe: mot with one attention for all experts.  attention_absent: mot whose attention adds nothing.
-  /// multi_head: one transformer without a gate, all of whose parts learn from the first step.  linear, bag_of_words: a
-  /// linear map alone, of what each program says.
+  /// mot: the paper's mixture of whole transformers, in three stages.  mot_per_patch: the same whose router has weights
+  /// for every position.  ffn_moe: mot with one attention for all experts.  attention_absent: mot whose attention adds
+  /// nothing. multi_head: one transformer without a gate, all of whose parts learn from the first step.  linear,
+  /// bag_of_words: a linear map alone, of what each program says.
   enum class Kind { mot, mot_per_patch, ffn_moe, attention_absent, multi_head, linear, bag_of_words };
 
   Kind kind = Kind::mot;
@@ -87,25 +88,24 @@ struct RouterOptimizer {
   template <class C, class Pack>
   void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
     if (!gradient_descent) return optim::AdamW{.lr = lr}.step(ctx, params, grads, state);
-    for_each_learned([&](const Name&, auto& p, auto& g) { add_scaled(p, g); }, params, grads);
-  }
-
- private:
-  void add_scaled(auto& p, const auto& g) const {
-    for (Index i = 0; i < p.size(); ++i) p.data()[i] -= static_cast<float>(lr) * g.data()[i];
+    for_each_learned(
+        [&](const Name&, auto& p, auto& g) {
+          for (Index i = 0; i < p.size(); ++i) p.data()[i] -= static_cast<float>(lr) * g.data()[i];
+        },
+        params, grads);
   }
 };
 
 /// How everything is trained.
 struct Recipe {
   Index epochs = 0, first = 0, second = 0;  // T, T₁, T₂ of the three stages
-  Index batch = 256;
+  Index batch = 64;                         // the paper's 256 would leave too few steps of the few epochs here
   double lr = 8e-4, decay = 0.01;           // AdamW of the experts, as in the paper's table 1
-  double router_lr = 8e-4;
+  double router_lr = 8e-4;                  // the paper names one optimizer, and one rate of it
   std::string router = "adamw";
 
   Json json() const {
-    return {{"epochs", epochs}, {"t1", first},   {"t2", second},           {"batch", batch},
+    return {{"epochs", epochs}, {"t1", first},    {"t2", second},           {"batch", batch},
             {"lr", lr},         {"decay", decay}, {"router_lr", router_lr}, {"router", router}};
   }
 };
@@ -121,14 +121,24 @@ inline void add_recipe(CLI::App& app, Recipe& r, WholeTransformer& net) {
       ->check(CLI::Range(Index(0), Index(1) << 20))
       ->capture_default_str();
   app.add_option("--batch", r.batch, "items per step")->check(positive)->capture_default_str();
-  app.add_option("--lr", r.lr, "learning rate of the experts (AdamW)")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--decay", r.decay, "weight decay of the experts")->check(CLI::NonNegativeNumber)->capture_default_str();
+  app.add_option("--lr", r.lr, "learning rate of the experts (AdamW)")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--decay", r.decay, "weight decay of the experts")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app.add_option("--router", r.router, "optimizer of the router: adamw or gd")
       ->check(CLI::IsMember({"adamw", "gd"}))
       ->capture_default_str();
-  app.add_option("--router-lr", r.router_lr, "learning rate of the router")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--blocks", net.blocks, "transformer blocks of an expert")->check(CLI::Range(1, 64))->capture_default_str();
-  app.add_option("--dim", net.model_dim, "width of a token, a multiple of --heads")->check(positive)->capture_default_str();
+  app.add_option("--router-lr", r.router_lr, "learning rate of the router")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--blocks", net.blocks, "transformer blocks of an expert")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app.add_option("--dim", net.model_dim, "width of a token, a multiple of --heads")
+      ->check(positive)
+      ->capture_default_str();
   app.add_option("--hidden", net.hidden_dim, "hidden width of a block")->check(positive)->capture_default_str();
   app.add_option("--heads", net.heads, "attention heads of a block")->check(positive)->capture_default_str();
 }
@@ -136,10 +146,11 @@ inline void add_recipe(CLI::App& app, Recipe& r, WholeTransformer& net) {
 inline void validate(const Recipe& r, const WholeTransformer& net) {
   expect(r.second >= r.first, "options", "--t2", Joined{"at least --t1 = ", r.first}, r.second);
   expect(r.epochs >= r.second, "options", "--epochs", Joined{"at least --t2 = ", r.second}, r.epochs);
-  expect(net.model_dim % net.heads == 0, "options", "--heads", Joined{"a divisor of --dim = ", net.model_dim}, net.heads);
+  expect(net.model_dim % net.heads == 0, "options", "--heads", Joined{"a divisor of --dim = ", net.model_dim},
+         net.heads);
 }
 inline Json json(const WholeTransformer& net) {
-  return {{"token_dim", net.token_dim}, {"dim", net.model_dim},   {"hidden", net.hidden_dim}, {"heads", net.heads},
+  return {{"token_dim", net.token_dim}, {"dim", net.model_dim}, {"hidden", net.hidden_dim}, {"heads", net.heads},
           {"length", net.length},       {"blocks", net.blocks}, {"outputs", net.outputs}};
 }
 
@@ -159,7 +170,8 @@ class Routed {
   using Target = typename TaskT::Loss::template Target<float, Cpu>;
 
  public:
-  Routed(Cpu::Context& ctx, const Model& model, const GateT& gate, const WholeTransformer& net, const Recipe& r, Seed seed)
+  Routed(Cpu::Context& ctx, const Model& model, const GateT& gate, const WholeTransformer& net, const Recipe& r,
+         Seed seed)
       : noise_(seed.fork(1)), stages_(ctx, Mix{gate, net}, typename TaskT::Loss{}, plan(model, r), seed.fork(0)) {
     if (model.kind == Model::Kind::attention_absent)
       for (auto& block : stages_.trainer.params.expert.blocks) fill(ctx, block.attention.output.view(), 0);
@@ -174,7 +186,8 @@ class Routed {
     stages_.trainer.evaluate(x, target);
     return stages_.trainer.expert_output();
   }
-  std::optional<metric::RoutingTable> routing(Cpu::Context& ctx, View<const Index, 1, Cpu> labels, Index classes) const {
+  std::optional<metric::RoutingTable> routing(Cpu::Context& ctx, View<const Index, 1, Cpu> labels,
+                                              Index classes) const {
     return metric::routing_table(ctx, stages_.trainer.saved.plan, labels, classes);
   }
   Index parameters() const { return count_values(stages_.trainer.params); }
@@ -183,8 +196,13 @@ class Routed {
   static Plan plan(const Model& model, const Recipe& r) {
     const optim::AdamW adam{.lr = r.lr, .decay = r.decay};
     const bool absent = model.kind == Model::Kind::attention_absent;  // its stage II would train nothing
-    return {absent ? r.epochs : r.first, absent ? r.epochs : r.second, adam, adam, adam,
-            RouterOptimizer{r.router_lr, r.router == "gd"}, model.kind == Model::Kind::ffn_moe};
+    return {absent ? r.epochs : r.first,
+            absent ? r.epochs : r.second,
+            adam,
+            adam,
+            adam,
+            RouterOptimizer{r.router_lr, r.router == "gd"},
+            model.kind == Model::Kind::ffn_moe};
   }
 
   Seed noise_;
@@ -215,7 +233,7 @@ class Plain {
 
 }  // namespace learners
 
-/// The order of the items in an epoch.
+/// The order of the items in an epoch: a function of the seed and the epoch alone.
 inline void shuffle(std::vector<Index>& order, Seed seed, Index epoch) {
   std::iota(order.begin(), order.end(), Index(0));
   for (std::size_t i = order.size(); i > 1; --i) {
@@ -226,8 +244,8 @@ inline void shuffle(std::vector<Index>& order, Seed seed, Index epoch) {
 
 /// Train over all epochs; test after each of them, without noise.
 ///
-/// @return score and training loss per epoch; with a gate also the share of the test items that go to each expert, per
-///         epoch, and the shares of every class after T₁, T₂ and T
+/// @return score and training loss per epoch; with a gate also which share of the test items goes to which expert, per
+///         epoch, and of every class after T₁, T₂ and T
 template <class TaskT, class LearnerT>
 Json learn(Cpu::Context& ctx, LearnerT& learner, const Items& train, const Items& test, Index classes, const Recipe& r,
            Seed seed, const Report& report) {
@@ -267,8 +285,11 @@ Json learn(Cpu::Context& ctx, LearnerT& learner, const Items& train, const Items
       const auto y = learner.predict(test.x.view().rows(first, count), target);
       scored += TaskT::score(ctx, y, target) * static_cast<double>(count);
       if (const auto part = learner.routing(ctx, test.label.view().rows(first, count), classes)) {
-        if (!table) table.emplace(*part);
-        else std::transform(part->counts.begin(), part->counts.end(), table->counts.begin(), table->counts.begin(), std::plus{});
+        if (!table)
+          table.emplace(*part);
+        else
+          std::transform(part->counts.begin(), part->counts.end(), table->counts.begin(), table->counts.begin(),
+                         std::plus{});
       }
     }
     score.push_back(TaskT::finish(scored / static_cast<double>(test.size())));
@@ -295,25 +316,25 @@ Json learn(Cpu::Context& ctx, LearnerT& learner, const Items& train, const Items
 
 /// Train a mixture of transformers behind this gate.
 template <class TaskT, class GateT>
-Json learn_routed(const Model& model, const GateT& gate, const WholeTransformer& net, const Items& train, const Items& test,
-                  Index classes, const Recipe& r, Seed seed, const Report& report) {
+Json learn_routed(const Model& model, const GateT& gate, const WholeTransformer& net, const Items& train,
+                  const Items& test, Index classes, const Recipe& r, Seed seed, const Report& report) {
   Cpu::Context ctx(1);
   learners::Routed<TaskT, GateT> learner(ctx, model, gate, net, r, seed);
   return learn<TaskT>(ctx, learner, train, test, classes, r, seed, report);
 }
 /// Train one network on all items.
 template <class TaskT, class NetworkT>
-Json learn_alone(const NetworkT& network, const Items& train, const Items& test, Index classes, const Recipe& r, Seed seed,
-                 const Report& report) {
+Json learn_alone(const NetworkT& network, const Items& train, const Items& test, Index classes, const Recipe& r,
+                 Seed seed, const Report& report) {
   Cpu::Context ctx(1);
   learners::Plain<TaskT, NetworkT> learner(ctx, network, r, seed);
   return learn<TaskT>(ctx, learner, train, test, classes, r, seed, report);
 }
-/// Train a transformer without a gate, or several behind the gate of paper 000: linear in the sum over the positions, without
-/// bias, from zero.
+/// Train a transformer without a gate, or several behind the gate of paper 000: linear in the sum over the positions,
+/// without bias, from zero.
 template <class TaskT>
-Json learn_transformer(const Model& model, const WholeTransformer& net, const Items& train, const Items& test, Index classes,
-                       const Recipe& r, Seed seed, const Report& report) {
+Json learn_transformer(const Model& model, const WholeTransformer& net, const Items& train, const Items& test,
+                       Index classes, const Recipe& r, Seed seed, const Report& report) {
   if (model.kind == Model::Kind::multi_head) return learn_alone<TaskT>(net, train, test, classes, r, seed, report);
   const SoftmaxNoisyTop1 gate{.scores = {.model_dim = net.token_dim,
                                          .experts = model.experts,

@@ -21,7 +21,8 @@ struct AddOfExpert {
   GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
     const Index e = items.expert(s);
     if (e < 0) return;
-    each_column<T>(lanes, x.extent(1), [&](const auto& at, Index j) { at.store(&x(s, j), at.load(&x(s, j)) + at.load(&bias(e, j))); });
+    each_column<T>(lanes, x.extent(1),
+                   [&](const auto& at, Index j) { at.store(&x(s, j), at.load(&x(s, j)) + at.load(&bias(e, j))); });
   }
 };
 /// mean[s] = (1/L) Σ_l x[s·L + l]
@@ -63,9 +64,8 @@ struct MeanOfPositionsBackward {
 ///
 ///     H_0 = X A_e + P_e,   H_b = block_b(H_{b−1}),   z = (1/L) Σ_l LN(H_B)_l C_e + c_e                   (1)
 ///
-/// Source: paper 000, sec. 6 ("lightweight" vision transformer; it does not say how tokens become one output). Mean
-/// pooling instead of a class token, as in Zhai et al. 2021, arXiv:2106.04560, sec. 3.4, keeps every length the same.
-/// Tokens come as vectors, for text as fixed random ones: there is no table of embeddings.
+/// Source: paper 000, sec. 6, which does not say how the positions become one output. Their mean, instead of a class
+/// token, is that of Beyer et al. 2022, arXiv:2205.01580.
 /// @param x [N, length · token_dim] in items, z [S, outputs] out
 /// @param blocks   of TransformerExpert<Gelu>, whose tensors under "attention…" are what stage II of ThreeStage trains
 /// @param initial  of all weights but the positions, which begin as N(0, 0.02²)
@@ -109,11 +109,12 @@ struct WholeTransformer {
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Index experts, Seed seed) const {
     validate_options("WholeTransformer.init");
-    Params<T, B> p{embed().template init<T, B>(ctx, experts, seed.fork(0)),
-                   Initial{Initial::Law::normal, 0.02, initial.shared}.weights<T>(ctx, seed.fork(1), experts, length, model_dim),
-                   {},
-                   norm().template init<T, B>(ctx, experts, seed.fork(2)),
-                   head().template init<T, B>(ctx, experts, seed.fork(3))};
+    Params<T, B> p{
+        embed().template init<T, B>(ctx, experts, seed.fork(0)),
+        Initial{Initial::Law::normal, 0.02, initial.shared}.weights<T>(ctx, seed.fork(1), experts, length, model_dim),
+        {},
+        norm().template init<T, B>(ctx, experts, seed.fork(2)),
+        head().template init<T, B>(ctx, experts, seed.fork(3))};
     for (Index b = 0; b < blocks; ++b)
       p.blocks.push_back(block().template init<T, B>(ctx, experts, seed.fork(4 + static_cast<std::uint64_t>(b))));
     return p;
@@ -142,15 +143,16 @@ struct WholeTransformer {
     Nothing<T, B> nothing;
     embed().forward(ctx, p.embed, tokens, x.as(x.extent(0) * length, token_dim),
                     saved.embedded.view().as(tokens.slots, model_dim), nothing);
-    B::for_rows(ctx, groups.slots,
-                fn::AddOfExpert<T, B>{items, p.position.view().as(items.experts(), length * model_dim), saved.embedded});
+    B::for_rows(
+        ctx, groups.slots,
+        fn::AddOfExpert<T, B>{items, p.position.view().as(items.experts(), length * model_dim), saved.embedded});
     for (std::size_t b = 0; b < p.blocks.size(); ++b) {
       saved.stream[b].resize(groups.slots, length * model_dim);
       block().forward(ctx, p.blocks[b], items, before(saved, b), saved.stream[b], saved.blocks[b]);
     }
     auto normed = ctx.template scratch<T>(tokens.slots, model_dim);
-    norm().forward(ctx, p.norm, tokens.in_slot_order(), before(saved, p.blocks.size()).as(tokens.slots, model_dim), normed,
-                   saved.norm);
+    norm().forward(ctx, p.norm, tokens.in_slot_order(), before(saved, p.blocks.size()).as(tokens.slots, model_dim),
+                   normed, saved.norm);
     B::for_rows(ctx, groups.slots, fn::MeanOfPositions<T, B>{items, normed, saved.mean});
     head().forward(ctx, p.head, items, saved.mean, z, nothing);
   }
@@ -160,7 +162,7 @@ struct WholeTransformer {
     auto mark = ctx.mark();
     const Groups<B> items = groups.in_slot_order(), tokens = position_groups(ctx, Positions<B>{groups, length});
     auto dmean = ctx.template scratch<T>(groups.slots, model_dim);
-    auto d = ctx.template scratch<T>(groups.slots, length * model_dim);      // of what stands after a block
+    auto d = ctx.template scratch<T>(groups.slots, length * model_dim);  // of what stands after a block
     auto dbefore = ctx.template scratch<T>(groups.slots, length * model_dim);
     const auto by_token = [&](const auto& rows) { return rows.as(tokens.slots, model_dim); };
 
@@ -178,7 +180,12 @@ struct WholeTransformer {
  private:
   Linear embed() const { return {.model_dim = token_dim, .output_dim = model_dim, .initial = initial}; }
   Block block() const {
-    return {.model_dim = model_dim, .hidden_dim = hidden_dim, .heads = heads, .length = length, .epsilon = epsilon, .initial = initial};
+    return {.model_dim = model_dim,
+            .hidden_dim = hidden_dim,
+            .heads = heads,
+            .length = length,
+            .epsilon = epsilon,
+            .initial = initial};
   }
   NormExpert norm() const { return {model_dim, epsilon}; }
   Linear head() const { return {.model_dim = model_dim, .output_dim = outputs, .initial = initial}; }

@@ -50,7 +50,8 @@ Row normed(const auto& p, Index e, Row x) {
 }
 Row linear(const auto& p, Index e, const Row& x) {
   return naive::affine(
-      x, p.weight.extent(2), [&](Index i, Index j) { return p.weight(e, i, j); }, [&](Index j) { return p.bias(e, j); });
+      x, p.weight.extent(2), [&](Index i, Index j) { return p.weight(e, i, j); },
+      [&](Index j) { return p.bias(e, j); });
 }
 
 /// Equation (1) as loops.
@@ -85,18 +86,20 @@ TEST_CASE("WholeTransformer (1): equals loops for empty experts, all items on on
     fill_uniform(ctx, Seed{6}, 0.5, 1, b.params.norm.gain);
     fill_uniform(ctx, Seed{7}, -1, 1, b.params.norm.bias);
     b.forward();
-    CHECK(difference(b.of_slots(b.z), b.expected([&](Index e, const Row& x) { return whole(b.params, e, x); })) <= 1e-13);
+    CHECK(difference(b.of_slots(b.z), b.expected([&](Index e, const Row& x) { return whole(b.params, e, x); })) <=
+          1e-13);
   }
 }
 
-TEST_CASE("WholeTransformer: slots nobody owns are neither read nor written; slots that lie after those of other kinds") {
-  for (const auto& broken :
-       {broken_promises<double>(expert, [](auto&) {}), broken_for_later_slots<double>(expert)})
+TEST_CASE(
+    "WholeTransformer: slots nobody owns are neither read nor written; slots that lie after those of other kinds") {
+  for (const auto& broken : {broken_promises<double>(expert, [](auto&) {}), broken_for_later_slots<double>(expert)})
     CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
 }
 
 TEST_CASE("WholeTransformer: conforms, in a mixture that routes whole items") {
-  const SoftmaxTopK gate{.scores = {.experts = 2, .length = length}, .mixing = {}, .selection = {.k = 1, .renormalise = false}};
+  const SoftmaxTopK gate{
+      .scores = {.experts = 2, .length = length}, .mixing = {}, .selection = {.k = 1, .renormalise = false}};
   const auto report = check::conformance<Cpu>(
       Mixture{gate, expert}, {.gradients = {.items = 5, .of_largest = 1e-8}, .items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
@@ -118,7 +121,8 @@ TEST_CASE("WholeTransformer: experts begin alike when initial.shared says so; op
   shallow.blocks = 1;
   CHECK_THROWS_WITH(shallow.validate(p, 3), "WholeTransformer: params.blocks: expected 1, got 2");
   shallow.blocks = 0;
-  CHECK_THROWS_WITH((shallow.init<double, Cpu>(ctx, 1, {})), "WholeTransformer.init: blocks: expected at least 1, got 0");
+  CHECK_THROWS_WITH((shallow.init<double, Cpu>(ctx, 1, {})),
+                    "WholeTransformer.init: blocks: expected at least 1, got 0");
 }
 
 TEST_CASE("corrupt: so many patches, from the same place of another class, and noise; a function of its arguments") {
@@ -168,7 +172,8 @@ TEST_CASE("verses: places, words, and lines that are none") {
   CHECK(verse.book == "1Chr");
   CHECK(verse.place == "1Chr2:13");
   CHECK(verse.words == std::vector<std::string>{"and", "jesses", "firstborn", "eliab", "and", "abinadab"});
-  for (const char* line : {"", "Ge1:1", "Genesis 1", "Ge:1 In", "Ge1: In", "12:3 In", "  1 In the beginning", "Ge1:1x In"})
+  for (const char* line :
+       {"", "Ge1:1", "Genesis 1", "Ge:1 In", "Ge1: In", "12:3 In", "  1 In the beginning", "Ge1:1x In"})
     CHECK_THROWS_AS(parse_verse(line), FileError);
 }
 
@@ -199,7 +204,9 @@ TEST_CASE("WordVectors: tokens of the training verses have mean 0, unknown words
   const Verse a{"A", "A1:1", {"x", "y", "x", "x"}}, b{"A", "A1:2", {"z"}}, c{"A", "A1:3", {"new", "x", "newer"}};
   const Verses train{{&a, &b}, {0, 0}};
   const WordVectors vectors(words_of_training(train, 3), 3, 4);
-  const auto tokens = [&](const Verses& part) { return items(part, 12, [&](const Verse& v, float* row) { vectors.tokens(v, row); }); };
+  const auto tokens = [&](const Verses& part) {
+    return items(part, 12, [&](const Verse& v, float* row) { vectors.tokens(v, row); });
+  };
   const Items trained = tokens(train), other = tokens({{&c}, {0}});
   for (Index d = 0; d < 4; ++d) {
     double sum = 0;

@@ -126,7 +126,7 @@ TEST_CASE("MergedTransformer: as many parameters as the experts and the router o
 
 TEST_CASE("MergedTransformer: slots nobody owns are neither read nor written; gradients are added") {
   const auto broken = broken_promises<double>(expert(2, 4, 4), [](auto& bank) {
-    for (auto* t : {&bank.saved.key, &bank.saved.log_sum_exp, &bank.saved.context, &bank.saved.pre})
+    for (auto* t : {&bank.saved.key, &bank.saved.context, &bank.saved.pre})
       for (Index i = bank.used() * 4 * t->extent(1); i < t->size(); ++i) t->data()[i] = quiet_nan;
   });
   CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
@@ -149,7 +149,8 @@ TEST_CASE("MergedTransformer: gradients and promises of a layer") {
 
 TEST_CASE("MergedTransformer: starts as N(0, σ²/d)") {
   Cpu::Context ctx(1);
-  const MergedTransformer<> wide{.model_dim = 100, .heads = 2, .filters = 40, .initial = {Initial::Law::normal_fan_in, 0.5, false}};
+  const MergedTransformer<> wide{
+      .model_dim = 100, .heads = 2, .filters = 40, .initial = {Initial::Law::normal_fan_in, 0.5, false}};
   const auto p = wide.init<double, Cpu>(ctx, 4, Seed{1});
   for (const auto* t : {&p.key_query, &p.weight}) {
     double square = 0;
@@ -160,7 +161,9 @@ TEST_CASE("MergedTransformer: starts as N(0, σ²/d)") {
 
 TEST_CASE("MergedTransformer: options and shapes that do not fit say so") {
   Cpu::Context ctx(1);
-  const auto message = [&](const MergedTransformer<>& e) { return message_of([&] { (void)e.init<double, Cpu>(ctx, 1, {}); }); };
+  const auto message = [&](const MergedTransformer<>& e) {
+    return message_of([&] { (void)e.init<double, Cpu>(ctx, 1, {}); });
+  };
   CHECK(message({}) == "MergedTransformer.init: model_dim: expected at least 1, got 0");
   CHECK(message({.model_dim = 2, .length = 0}) == "MergedTransformer.init: length: expected at least 1, got 0");
   CHECK(message({.model_dim = 2, .heads = 0}) == "MergedTransformer.init: heads: expected at least 1, got 0");

@@ -33,7 +33,8 @@ inline void add(const Options& o, Jobs& jobs) {
 }
 
 inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
-  HeatMap map{.title = "choices the paper leaves open", .x_label = "", .y_label = "", .columns = {}, .rows = {}, .values = {}};
+  HeatMap map{
+      .title = "choices the paper leaves open", .x_label = "", .y_label = "", .columns = {}, .rows = {}, .values = {}};
   for (const auto& kind : o.kinds()) {
     const auto all = variants(o, kind);
     for (const char* key : {"accuracy", "entropy"}) map.columns.push_back(kind + " " + key);

@@ -38,9 +38,14 @@ inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
   }
   for (const std::string at : {"t1", "end"}) {
     if (!jobs.of(equal.front()).front().at("experts").contains(at)) continue;
-    Lines lines{.title = at == "t1" ? "at T_1" : "at the end", .x_label = "experts M", .y_label = "error of an expert", .log_x = true, .curves = {}};
+    Lines lines{.title = at == "t1" ? "at T_1" : "at the end",
+                .x_label = "experts M",
+                .y_label = "error of an expert",
+                .log_x = true,
+                .curves = {}};
     for (const auto& [labels, name] : {std::pair{&equal, std::string("equal")}, {&apart, std::string("independent")}}) {
-      Curve best{name + ", best cluster", as_doubles(o.experts), {}, {}}, other{name + ", others", as_doubles(o.experts), {}, {}};
+      Curve best{name + ", best cluster", as_doubles(o.experts), {}, {}},
+          other{name + ", others", as_doubles(o.experts), {}, {}};
       for (const std::string& label : *labels) {
         std::vector<double> of_best, of_other;
         for (const Json& run : jobs.of(label)) {
@@ -61,7 +66,10 @@ inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
     }
     panels.push_back(std::move(lines));
   }
-  panels.push_back(Lines{.title = "layer", .x_label = "experts M", .y_label = "test accuracy, %", .log_x = true,
+  panels.push_back(Lines{.title = "layer",
+                         .x_label = "experts M",
+                         .y_label = "test accuracy, %",
+                         .log_x = true,
                          .curves = {curve(jobs, "equal", as_doubles(o.experts), equal, "accuracy"),
                                     curve(jobs, "independent", as_doubles(o.experts), apart, "accuracy")}});
   draw(o.common.out / "init.svg", panels, 2);

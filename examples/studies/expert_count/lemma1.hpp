@@ -11,7 +11,8 @@
 #include "routing_probabilities.hpp"
 #include "summary.hpp"
 
-/// Lemma 1: ‖p − p̂‖∞ ≤ M² ‖h − ĥ‖∞ for the routing probabilities under uniform noise; the largest ratio that can be found.
+/// Lemma 1: ‖p − p̂‖∞ ≤ M² ‖h − ĥ‖∞ for the routing probabilities under uniform noise; the largest ratio that can be
+/// found.
 ///
 /// p_m is the mean of min(max(1 + h_m − Z, 0), 1) over Z = max_{m' ≠ m} (h_m' + r_m'), and h_m − Z moves by at most
 /// 2 ‖h − ĥ‖∞: no ratio can pass 2, whatever M. Without noise p is one-hot and no bound holds.
@@ -134,7 +135,10 @@ inline Json measure(std::size_t experts, Index trials, Index draws, std::uint64_
   const std::vector<double> p = exact(pair.h);
   double difference = 0;
   for (std::size_t m = 0; m < experts; ++m) difference = std::max(difference, std::abs(p[m] - counted[m]));
-  return {{"random", random}, {"adversarial", adversarial}, {"by_size", by_size}, {"without_noise", control},
+  return {{"random", random},
+          {"adversarial", adversarial},
+          {"by_size", by_size},
+          {"without_noise", control},
           {"difference_to_draws", difference}};
 }
 
@@ -154,9 +158,14 @@ inline void add(const Options& o, Jobs& jobs) {
 
 inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
   const std::vector<double> experts = as_doubles(o.experts);
-  Lines lines{.title = "Lemma 1: how far routing follows the scores", .x_label = "experts M", .y_label = "largest |p - p'| / |h - h'|",
-              .log_x = true, .log_y = true, .curves = {}};
-  Curve bound{"bound M^2", experts, {}, {}}, found{"with noise", experts, {}, {}}, control{"without noise", experts, {}, {}};
+  Lines lines{.title = "Lemma 1: how far routing follows the scores",
+              .x_label = "experts M",
+              .y_label = "largest |p - p'| / |h - h'|",
+              .log_x = true,
+              .log_y = true,
+              .curves = {}};
+  Curve bound{"bound M^2", experts, {}, {}}, found{"with noise", experts, {}, {}},
+      control{"without noise", experts, {}, {}};
   for (const Index m : o.experts) {
     const Json& run = jobs.of(label(m)).front();
     bound.y.push_back(static_cast<double>(m * m));

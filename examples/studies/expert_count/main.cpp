@@ -1,5 +1,5 @@
-// Paper 003, "On the impact of expert count in mixture of experts": its figures, its theorem and lemmas, what it leaves open, and the
-// published results of the code behind it (Chen et al. 2022, uclaml/MoE).
+// Paper 003, "On the impact of expert count in mixture of experts": its figures, its theorem and lemmas, what it leaves
+// open, and the published results of the code behind it (Chen et al. 2022, uclaml/MoE).
 //
 //   expert_count [--study sweep|theorem|init|lemma1|top-k|unequal|choices|reference|all] [--reference s1|…|all] …
 //
@@ -43,16 +43,28 @@ constexpr Study kStudies[]{{"sweep", sweep::add, sweep::report},
 
 Json json(const Options& o) {
   Json j = o.base.json();
-  for (const char* filled : {"expert", "patches", "experts", "k", "decay", "eta_router", "equal_patches", "seed"}) j.erase(filled);
-  j.update({{"studies", o.studies}, {"reference", o.references}, {"experts", o.experts}, {"patches", o.patches}, {"expert", o.expert},
-            {"picks", o.picks}, {"decays", o.decays}, {"eta_router", o.eta_router}, {"trials", o.trials}, {"draws", o.draws},
-            {"seed", o.common.seed}, {"seeds", o.common.seeds}, {"reference_seeds", o.reference_seeds}});
+  for (const char* filled : {"expert", "patches", "experts", "k", "decay", "eta_router", "equal_patches", "seed"})
+    j.erase(filled);
+  j.update({{"studies", o.studies},
+            {"reference", o.references},
+            {"experts", o.experts},
+            {"patches", o.patches},
+            {"expert", o.expert},
+            {"picks", o.picks},
+            {"decays", o.decays},
+            {"eta_router", o.eta_router},
+            {"trials", o.trials},
+            {"draws", o.draws},
+            {"seed", o.common.seed},
+            {"seeds", o.common.seeds},
+            {"reference_seeds", o.reference_seeds}});
   return j;
 }
 
 void run(const Options& o) {
   const auto chosen = [&](const Study& study) {
-    return std::any_of(o.studies.begin(), o.studies.end(), [&](const std::string& s) { return s == study.name || s == "all"; });
+    return std::any_of(o.studies.begin(), o.studies.end(),
+                       [&](const std::string& s) { return s == study.name || s == "all"; });
   };
   const auto start = std::chrono::steady_clock::now();
   Jobs jobs(o);
@@ -64,8 +76,8 @@ void run(const Options& o) {
     if (chosen(study)) study.report(o, jobs, summary);
   write_results(o.common, "expert_count", json(o), summary.results, summary.curves);
   print_results(summary.results);
-  std::printf("%.1f s; results and pictures: %s\n", std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
-              o.common.out.c_str());
+  std::printf("%.1f s; results and pictures: %s\n",
+              std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), o.common.out.c_str());
 }
 
 }  // namespace

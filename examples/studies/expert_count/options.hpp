@@ -18,8 +18,8 @@ struct Options {
   std::string expert = "both";
   std::vector<Index> experts{4, 8, 16, 32, 64}, patches{4, 8}, picks{1, 2, 4};
   std::vector<double> decays{1, 0.7, 0.5};
-  Setting base{};            // of every run; experts, patches and the like are filled in
-  double eta_router = 0;     // 0: the paper's for each M
+  Setting base{};         // of every run; experts, patches and the like are filled in
+  double eta_router = 0;  // 0: the paper's for each M
   Index trials = 2000, draws = 100000;
   Index reference_seeds = 10;
   bool self_check = false;
@@ -51,8 +51,9 @@ inline auto add_options(CLI::App& app, Options& o) {
   const auto list = [](CLI::Option* option) {
     return option->delimiter(',')->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->capture_default_str();
   };
-  list(app.add_option("--study", o.studies,
-                      "what to show: sweep (figures 1 and 2), theorem, init, lemma1, top-k, unequal, choices, reference or all"))
+  list(app.add_option(
+           "--study", o.studies,
+           "what to show: sweep (figures 1 and 2), theorem, init, lemma1, top-k, unequal, choices, reference or all"))
       ->check(CLI::IsMember({"sweep", "theorem", "init", "lemma1", "top-k", "unequal", "choices", "reference", "all"}));
   list(app.add_option("--reference", o.references, "settings of the code of Chen et al.: s1, s2, s3, s4 or all"))
       ->check(CLI::IsMember({"s1", "s2", "s3", "s4", "all"}));
@@ -65,28 +66,41 @@ inline auto add_options(CLI::App& app, Options& o) {
   auto* experts = list(app.add_option("--experts", o.experts, "M"))->check(CLI::Range(Index(2), Index(4096)));
   auto* patches = list(app.add_option("--patches", o.patches, "P"))->check(CLI::Range(Index(3), Index(1024)));
   list(app.add_option("--picks", o.picks, "k of the study top-k"))->check(positive);
-  list(app.add_option("--decay", o.decays, "of the study unequal: cluster k has a share ∝ decay^k"))->check(CLI::PositiveNumber);
-  app.add_option("--filters", o.base.filters, "J: neurons per patch of an MLP, of a CNN in all")->check(positive)->capture_default_str();
-  auto* train = app.add_option("--train", o.base.train, "items to learn from; the paper is silent, Chen et al. take 16000")
-                    ->check(positive)
-                    ->capture_default_str();
-  auto* test = app.add_option("--test", o.base.test, "items to test with; as --train")->check(positive)->capture_default_str();
+  list(app.add_option("--decay", o.decays, "of the study unequal: cluster k has a share ∝ decay^k"))
+      ->check(CLI::PositiveNumber);
+  app.add_option("--filters", o.base.filters, "J: neurons per patch of an MLP, of a CNN in all")
+      ->check(positive)
+      ->capture_default_str();
+  auto* train =
+      app.add_option("--train", o.base.train, "items to learn from; the paper is silent, Chen et al. take 16000")
+          ->check(positive)
+          ->capture_default_str();
+  auto* test =
+      app.add_option("--test", o.base.test, "items to test with; as --train")->check(positive)->capture_default_str();
   auto* iterations = app.add_option("--iterations", o.base.iterations, "T; the paper is silent, Chen et al. take 501")
                          ->check(positive)
                          ->capture_default_str();
-  app.add_option("--sigma0", o.base.sigma0, "of the weights at the start; the paper is silent, Chen et al. have 0.001 U(±1/√50)")
+  app.add_option("--sigma0", o.base.sigma0,
+                 "of the weights at the start; the paper is silent, Chen et al. have 0.001 U(±1/√50)")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--scale", o.base.scale, "of all inputs; the paper is silent, Chen et al. take 10")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--eta", o.base.eta, "learning rate of the experts")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--eta-router", o.eta_router, "learning rate of the router (0: the paper's, 0.1 to M = 16, 0.25 to 32, then 0.4)")
+  app.add_option("--eta", o.base.eta, "learning rate of the experts")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--eta-router", o.eta_router,
+                 "learning rate of the router (0: the paper's, 0.1 to M = 16, 0.25 to 32, then 0.4)")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  app.add_flag("--test-noise", o.base.test_noise, "route with noise in tests too, as Chen et al.; the paper's eq. (1) does not");
-  auto* trials = app.add_option("--trials", o.trials, "of lemma 1: pairs of scores")->check(positive)->capture_default_str();
-  app.add_option("--draws", o.draws, "of lemma 1: noise draws that check the exact probabilities")->check(positive)->capture_default_str();
+  app.add_flag("--test-noise", o.base.test_noise,
+               "route with noise in tests too, as Chen et al.; the paper's eq. (1) does not");
+  auto* trials =
+      app.add_option("--trials", o.trials, "of lemma 1: pairs of scores")->check(positive)->capture_default_str();
+  app.add_option("--draws", o.draws, "of lemma 1: noise draws that check the exact probabilities")
+      ->check(positive)
+      ->capture_default_str();
   app.add_flag("--self-check", o.self_check, "check the program's own loss, selection and probabilities, and stop");
 
   return [&o, &app, experts, patches, train, test, iterations, trials] {

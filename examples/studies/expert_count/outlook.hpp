@@ -48,8 +48,10 @@ inline void add_decays(const Options& o, Jobs& jobs) {
 }
 
 inline void report_picks(const Options& o, const Jobs& jobs, Summary& summary) {
-  Lines accuracy{.title = "top-k gate", .x_label = "picks k", .y_label = "test accuracy, %", .log_x = true, .curves = {}};
-  Lines entropy{.title = "top-k gate", .x_label = "picks k", .y_label = "dispatch entropy", .log_x = true, .curves = {}};
+  Lines accuracy{
+      .title = "top-k gate", .x_label = "picks k", .y_label = "test accuracy, %", .log_x = true, .curves = {}};
+  Lines entropy{
+      .title = "top-k gate", .x_label = "picks k", .y_label = "dispatch entropy", .log_x = true, .curves = {}};
   for (const auto& kind : o.kinds())
     for (const Index m : o.few_experts()) {
       const Setting base = o.setting(kind, o.patches.front(), m);
@@ -57,7 +59,8 @@ inline void report_picks(const Options& o, const Jobs& jobs, Summary& summary) {
       for (const Index k : picks(o, m)) {
         labels.push_back(with_picks(base, k).first);
         for (const char* key : {"accuracy", "entropy"})
-          summary.add("top_k." + base.label() + ".k" + std::to_string(k) + "." + key, values(jobs.of(labels.back()), key));
+          summary.add("top_k." + base.label() + ".k" + std::to_string(k) + "." + key,
+                      values(jobs.of(labels.back()), key));
       }
       const std::string title = kind + ", M = " + std::to_string(m);
       accuracy.curves.push_back(curve(jobs, title, as_doubles(picks(o, m)), labels, "accuracy"));
@@ -67,9 +70,14 @@ inline void report_picks(const Options& o, const Jobs& jobs, Summary& summary) {
 }
 
 inline void report_decays(const Options& o, const Jobs& jobs, Summary& summary) {
-  Lines accuracy{.title = "unequal clusters", .x_label = "share of cluster k over that of k - 1", .y_label = "test accuracy, %", .curves = {}};
-  Lines smallest{.title = "unequal clusters", .x_label = "share of cluster k over that of k - 1",
-                 .y_label = "accuracy on the smallest cluster, %", .curves = {}};
+  Lines accuracy{.title = "unequal clusters",
+                 .x_label = "share of cluster k over that of k - 1",
+                 .y_label = "test accuracy, %",
+                 .curves = {}};
+  Lines smallest{.title = "unequal clusters",
+                 .x_label = "share of cluster k over that of k - 1",
+                 .y_label = "accuracy on the smallest cluster, %",
+                 .curves = {}};
   for (const auto& kind : o.kinds())
     for (const Index m : o.few_experts()) {
       const Setting base = o.setting(kind, o.patches.front(), m);

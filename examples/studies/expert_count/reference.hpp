@@ -13,8 +13,8 @@
 /// The published results of the code of Chen et al. 2022 (arXiv:2208.02813, uclaml/MoE), and what its rules give here.
 namespace studies::expert_count::reference {
 
-/// From the outputs kept in the repository's notebooks: ten runs of the mixtures on one data set (deviations with n), one run of the
-/// single networks.
+/// From the outputs kept in the repository's notebooks: ten runs of the mixtures on one data set (deviations with n),
+/// one run of the single networks.
 struct Published {
   std::array<double, 2> cubic_accuracy, cubic_entropy, linear_accuracy, linear_entropy;  // mean, deviation
   double single_linear, single_cubic;
@@ -32,7 +32,8 @@ inline std::string name_of(Index setting) { return kNames[static_cast<std::size_
 inline std::vector<Index> settings(const Options& o) {
   std::vector<Index> all;
   for (Index s = 1; s <= 4; ++s)
-    if (std::any_of(o.references.begin(), o.references.end(), [s](const auto& r) { return r == "all" || r == name_of(s); }))
+    if (std::any_of(o.references.begin(), o.references.end(),
+                    [s](const auto& r) { return r == "all" || r == name_of(s); }))
       all.push_back(s);
   return all;
 }
@@ -54,7 +55,8 @@ inline void add(const Options& o, Jobs& jobs) {
         ReferenceRun r = base;
         r.seed = seed;
         r.epochs = r.epochs * 801 / 501;
-        return Run{{}, r.json("single"), [r](const studies::Report& report) { return train_single(r, report); }, 3 * cost};
+        return Run{
+            {}, r.json("single"), [r](const studies::Report& report) { return train_single(r, report); }, 3 * cost};
       });
     }
 }

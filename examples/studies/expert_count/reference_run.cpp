@@ -15,7 +15,9 @@ struct Labelled {
   Sample sample;
   Tensor<Index, 1, Cpu> label;  // [N] 0 or 1
 
-  double accuracy(Cpu::Context& ctx, View<const float, 2, Cpu> y) const { return 100 * metric::accuracy(ctx, y, label); }
+  double accuracy(Cpu::Context& ctx, View<const float, 2, Cpu> y) const {
+    return 100 * metric::accuracy(ctx, y, label);
+  }
 };
 struct Data {
   Labelled train, test;
@@ -77,14 +79,19 @@ Json mixture(const ReferenceRun& r, const Report& report) {
     of_router.step(ctx, trainer.params.gate, trainer.grads.gate, router_state);
   }
   trainer.evaluate(data.test.sample.x, data.test.label, noise(5, 0));
-  return {{"accuracy", data.test.accuracy(ctx, trainer.output())}, {"entropy", entropy}, {"loss", loss}, {"epochs", epoch}, {"curve", curve}};
+  return {{"accuracy", data.test.accuracy(ctx, trainer.output())},
+          {"entropy", entropy},
+          {"loss", loss},
+          {"epochs", epoch},
+          {"curve", curve}};
 }
 
 template <class ActT>
 Json single(const ReferenceRun& r, double lr, const Report& report) {
   Cpu::Context ctx(1);
   const Data data = draw(ctx, r);
-  const PatchCnn<ActT> network{.model_dim = kDim, .patches = 4, .filters = 80, .outputs = 2, .bias = true, .initial = {}};
+  const PatchCnn<ActT> network{
+      .model_dim = kDim, .patches = 4, .filters = 80, .outputs = 2, .bias = true, .initial = {}};
   Trainer trainer{ctx, OneExpert{network}, CrossEntropy{}, AdamL2{.lr = lr, .l2 = 5e-4}, Seed{r.seed}.fork(3)};
   auto before = zeros_like(ctx, trainer.params);
   double least = std::numeric_limits<double>::infinity(), loss = 0;

@@ -12,19 +12,20 @@ using gatefold::Index;
 
 /// One run of what uclaml/MoE does.
 struct ReferenceRun {
-  Index setting = 1;        // s1 … s4
-  bool linear = false;      // no cube
+  Index setting = 1;    // s1 … s4
+  bool linear = false;  // no cube
   Index train = 16000, test = 16000, epochs = 501;
   std::uint64_t seed = 1;
 
   Json json(const std::string& model) const {
-    return {{"model", model}, {"setting", setting}, {"linear", linear}, {"train", train}, {"test", test}, {"epochs", epochs}, {"seed", seed}};
+    return {{"model", model}, {"setting", setting}, {"linear", linear}, {"train", train},
+            {"test", test},   {"epochs", epochs},   {"seed", seed}};
   }
 };
 
-/// Eight experts. Unlike in the papers, the weight of a pick is its noisy score, two logits go through two softmaxes, the
-/// norms of an expert's weights and biases are added, experts have biases, inputs are ten times as large, tests have noise
-/// too, and training ends at a loss of 0.314 or of 0.02 above its least.
+/// Eight experts. Unlike in the papers, the weight of a pick is its noisy score, two logits go through two softmaxes,
+/// the norms of an expert's weights and biases are added, experts have biases, inputs are ten times as large, tests
+/// have noise too, and training ends at a loss of 0.314 or of 0.02 above its least.
 Json train_reference(const ReferenceRun&, const Report&);
 /// One network of 40 channels per logit without a gate, by Adam.
 Json train_single(const ReferenceRun&, const Report&);

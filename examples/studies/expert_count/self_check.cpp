@@ -31,7 +31,8 @@ void check_loss(Cpu::Context& ctx) {
     TwiceSoftmax{}.forward<double, Cpu>(ctx, y, label, v);
     return v(0);
   };
-  const auto report = check::compare_gradients({{"y", y.data(), dy.data(), y.size()}}, value, [] { return std::uint64_t(0); }, {});
+  const auto report =
+      check::compare_gradients({{"y", y.data(), dy.data(), y.size()}}, value, [] { return std::uint64_t(0); }, {});
   require(bool(report), "loss of two softmaxes, its gradient: " + report.str());
   for (Index n = 0; n < 6; ++n)
     for (Index c = 0; c < 2; ++c) y(n, c) = c == label(n) ? 50 : -50;
@@ -42,7 +43,8 @@ void check_selection(Cpu::Context& ctx) {
   const PatchMlp<Cubic> expert{.model_dim = 3, .patches = 2, .filters = 4};
   using Gate = ComposedGate<PatchScores, Independent, UniformTopK>;
   const PatchScores scores{.experts = 5, .length = 2, .initial = {}};
-  const auto report = check::conformance<Cpu>(Mixture{Gate{.scores = scores, .mixing = {}, .selection = {.k = 2}}, expert});
+  const auto report =
+      check::conformance<Cpu>(Mixture{Gate{.scores = scores, .mixing = {}, .selection = {.k = 2}}, expert});
   require(bool(report), "top-k selection: " + report.str());
 
   const auto z = uniform_tensor<float>(ctx, Seed{2}, 1, 200, 5);
@@ -74,7 +76,8 @@ void check_probabilities() {
     std::vector<double> ahead(experts);
     ahead[0] = s;  // wins where it is beyond 1, or is the largest of all below
     const double expected = s + (1 - std::pow(s, m)) / m;
-    require(std::abs(RoutingProbabilities(experts)(ahead)[0] - expected) < 1e-12, "one of " + std::to_string(experts) + " ahead by 1/4");
+    require(std::abs(RoutingProbabilities(experts)(ahead)[0] - expected) < 1e-12,
+            "one of " + std::to_string(experts) + " ahead by 1/4");
   }
 }
 

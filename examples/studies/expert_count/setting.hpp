@@ -15,10 +15,11 @@ inline constexpr Index kClusters = 4, kDim = 50;  // K and d of the paper's expe
 
 /// One run of the layer of paper 003, and all that its result depends on.
 ///
-/// What the paper prints is the default. What it does not print is as in the code of Chen et al. (uclaml/MoE), whose setup and whose
-/// learning rates it repeats: n, T, σ₀ and the factor of ten on the inputs belong together, for with inputs of size one
-/// 501 steps of length 0.001 move an expert by 0.5 at most, and the loss would hardly leave log 2. For a cubic activation
-/// that factor is no other data, but an expert rate of 0.01, a router rate of 10 and ten times σ₀.
+/// What the paper prints is the default. What it does not print is as in the code of Chen et al. (uclaml/MoE), whose
+/// setup and whose learning rates it repeats: n, T, σ₀ and the factor of ten on the inputs belong together, for with
+/// inputs of size one 501 steps of length 0.001 move an expert by 0.5 at most, and the loss would hardly leave log 2.
+/// For a cubic activation that factor is no other data, but an expert rate of 0.01, a router rate of 10 and ten times
+/// σ₀.
 struct Setting {
   std::string expert = "mlp";        // mlp with a router per patch, or cnn with one Θ for all patches (Chen et al.)
   std::string activation = "cubic";  // of the proofs; the main text names none
@@ -40,16 +41,25 @@ struct Setting {
   /// The end of the router's stage, T₂ = ⌊1/(η M²)⌋.
   Index t2() const { return static_cast<Index>(std::floor(1 / (eta * static_cast<double>(experts * experts)))); }
 
-  std::string label() const {
-    return expert + ".p" + std::to_string(patches) + ".m" + std::to_string(experts);
-  }
+  std::string label() const { return expert + ".p" + std::to_string(patches) + ".m" + std::to_string(experts); }
   Json json() const {
-    return {{"expert", expert},         {"activation", activation}, {"patches", patches},
-            {"experts", experts},       {"filters", filters},       {"k", k},
-            {"train", train},           {"test", test},             {"iterations", iterations},
-            {"sigma0", sigma0},         {"scale", scale},           {"decay", decay},
-            {"eta", eta},               {"eta_router", eta_router}, {"equal_patches", equal_patches},
-            {"test_noise", test_noise}, {"seed", seed}};
+    return {{"expert", expert},
+            {"activation", activation},
+            {"patches", patches},
+            {"experts", experts},
+            {"filters", filters},
+            {"k", k},
+            {"train", train},
+            {"test", test},
+            {"iterations", iterations},
+            {"sigma0", sigma0},
+            {"scale", scale},
+            {"decay", decay},
+            {"eta", eta},
+            {"eta_router", eta_router},
+            {"equal_patches", equal_patches},
+            {"test_noise", test_noise},
+            {"seed", seed}};
   }
   /// Beside other runs: a step's time is that of items, patches and, for the gate and its noise, experts.
   double cost() const {

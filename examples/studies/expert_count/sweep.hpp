@@ -21,8 +21,10 @@ inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
   std::vector<Panel> accuracy, entropy, training;
   for (const auto& kind : o.kinds()) {
     const std::string title = kind == "mlp" ? "MoE with MLP experts" : "MoE with CNN experts";
-    Lines of_accuracy{.title = title, .x_label = "experts M", .y_label = "test accuracy, %", .log_x = true, .curves = {}};
-    Lines of_entropy{.title = title, .x_label = "experts M", .y_label = "dispatch entropy", .log_x = true, .curves = {}};
+    Lines of_accuracy{
+        .title = title, .x_label = "experts M", .y_label = "test accuracy, %", .log_x = true, .curves = {}};
+    Lines of_entropy{
+        .title = title, .x_label = "experts M", .y_label = "dispatch entropy", .log_x = true, .curves = {}};
     for (const Index p : o.patches) {
       std::vector<std::string> labels;
       for (const Index m : o.experts) labels.push_back(o.setting(kind, p, m).label());

@@ -102,9 +102,15 @@ inline void add(const Options& o, Jobs& jobs) {
 inline HeatMap picture(const std::string& title, const Errors& errors, const Errors& order_of) {
   std::vector<std::size_t> order(errors.size());
   std::iota(order.begin(), order.end(), std::size_t(0));
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return lowest(order_of[a]) < lowest(order_of[b]); });
-  HeatMap map{.title = title, .x_label = "expert m, by its best cluster", .y_label = "cluster k", .columns = {}, .rows = {},
-              .values = {}, .numbers = errors.size() <= 16};
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return lowest(order_of[a]) < lowest(order_of[b]); });
+  HeatMap map{.title = title,
+              .x_label = "expert m, by its best cluster",
+              .y_label = "cluster k",
+              .columns = {},
+              .rows = {},
+              .values = {},
+              .numbers = errors.size() <= 16};
   for (const std::size_t m : order) map.columns.push_back(std::to_string(m));
   for (std::size_t k = 0; k < kClusters; ++k) {
     map.rows.push_back(std::to_string(k));
@@ -149,8 +155,12 @@ inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
       report_sets(jobs, c, "theorem1." + c.label, summary);
       const Json& first = jobs.of(c.label).front().at("experts");
       const auto end = first.at("end").at("errors").get<Errors>();
-      Json facts{{"T", s.iterations}, {"T1", s.t1()}, {"T2", s.t2()}, {"T1_reached", first.contains("t1")},
-                 {"router_iterations", std::max<Index>(0, s.t2() - s.t1())}, {"errors_end", end}};
+      Json facts{{"T", s.iterations},
+                 {"T1", s.t1()},
+                 {"T2", s.t2()},
+                 {"T1_reached", first.contains("t1")},
+                 {"router_iterations", std::max<Index>(0, s.t2() - s.t1())},
+                 {"errors_end", end}};
       auto& panels = pictures[s.expert + (c.label == s.label() ? "" : "_theorem")];
       const std::string title = "M = " + std::to_string(m) + ", t = ";
       if (first.contains("t1")) {
@@ -162,7 +172,8 @@ inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
       summary.curves["theorem1"][c.label] = std::move(facts);
       std::printf("%s: T1 = %lld%s, T2 = %lld%s, T = %lld\n", c.label.c_str(), static_cast<long long>(s.t1()),
                   first.contains("t1") ? "" : " (not reached)", static_cast<long long>(s.t2()),
-                  s.t2() > s.t1() ? "" : " (the router's stage has no iteration: Theorem 1 is silent)", static_cast<long long>(s.iterations));
+                  s.t2() > s.t1() ? "" : " (the router's stage has no iteration: Theorem 1 is silent)",
+                  static_cast<long long>(s.iterations));
     }
   for (const auto& [name, panels] : pictures) draw(o.common.out / ("errors_" + name + ".svg"), panels, 2);
 }

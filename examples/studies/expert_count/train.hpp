@@ -10,8 +10,8 @@
 
 namespace studies::expert_count {
 
-/// Algorithm 1 of the paper: experts by normalised gradients, the router by plain ones, both of L(y π f) at the same parameters, new
-/// noise in every iteration; and what is measured on the way.
+/// Algorithm 1 of the paper: experts by normalised gradients, the router by plain ones, both of L(y π f) at the same
+/// parameters, new noise in every iteration; and what is measured on the way.
 template <class GateT, class ExpertT>
 Json train_layer(const Setting& s, const GateT& gate, const ExpertT& expert, const Report& report) {
   Cpu::Context ctx(1);
@@ -37,15 +37,20 @@ Json train_layer(const Setting& s, const GateT& gate, const ExpertT& expert, con
 
   const auto specialised = [&] {
     auto& weight = trainer.params.expert.weight;
-    return strongest(ctx, std::as_const(weight).view().as(s.experts, weight.size() / (s.experts * kDim * s.filters), kDim, s.filters),
-                     signals);
+    return strongest(
+        ctx,
+        std::as_const(weight).view().as(s.experts, weight.size() / (s.experts * kDim * s.filters), kDim, s.filters),
+        signals);
   };
   const auto experts = [&](Index t) {
     return Json{{"iteration", t},
                 {"errors", cluster_errors(ctx, trainer.mixture, trainer.params, test)},
                 {"specialised", specialised()}};
   };
-  Json result, curve{{"iteration", Json::array()}, {"loss", Json::array()}, {"accuracy", Json::array()}, {"entropy", Json::array()}};
+  Json result, curve{{"iteration", Json::array()},
+                     {"loss", Json::array()},
+                     {"accuracy", Json::array()},
+                     {"entropy", Json::array()}};
   const auto evaluate = [&](Index t) {
     const double loss = trainer.evaluate(test.x, test.target, s.test_noise ? noise(5, t) : Extra{}).router;
     const Accuracy hits = accuracy(right(trainer.output(), test.target), test.cluster);
@@ -73,7 +78,8 @@ Json train_layer(const Setting& s, const GateT& gate, const ExpertT& expert, con
     trainer.gradients(training.x, training.target, noise(4, t));
     if (t + 1 == s.iterations) {  // the last routing with noise: where Chen et al. take their entropy
       result["train_accuracy"] = accuracy(right(trainer.output(), training.target), training.cluster).all;
-      result["train_entropy"] = metric::dispatch_entropy<float, Cpu>(ctx, trainer.saved.plan, training.cluster, kClusters);
+      result["train_entropy"] =
+          metric::dispatch_entropy<float, Cpu>(ctx, trainer.saved.plan, training.cluster, kClusters);
     }
     of_experts.step(ctx, trainer.params.expert, trainer.grads.expert, expert_state);
     of_router.step(ctx, trainer.params.gate, trainer.grads.gate, router_state);
@@ -87,7 +93,10 @@ Json train_layer(const Setting& s, const GateT& gate, const ExpertT& expert, con
 
 template <class ActT>
 PatchMlp<ActT> mlp(const Setting& s) {
-  return {.model_dim = kDim, .patches = s.patches, .filters = s.filters, .equal_patches = s.equal_patches,
+  return {.model_dim = kDim,
+          .patches = s.patches,
+          .filters = s.filters,
+          .equal_patches = s.equal_patches,
           .initial = Initial::normal(s.sigma0)};
 }
 inline PatchScores scores_of_patches(const Setting& s) {

@@ -59,12 +59,14 @@ struct UniformTopK {
   void forward(auto& ctx, const Nothing<T, B>&, const Candidates<T, B>& c, SparsePlan<T, B>& plan, Nothing<T, B>&,
                const Noise& noise) const {
     plan.resize(c.q.extent(0), c.q.extent(1), c.q.extent(0) * k);
-    B::for_each(ctx, c.q.extent(0), Pick<T, B>{c.rank, c.q, fn::draw<UniformNoise, T>(noise), k, plan.item, plan.expert, plan.weight});
+    B::for_each(ctx, c.q.extent(0),
+                Pick<T, B>{c.rank, c.q, fn::draw<UniformNoise, T>(noise), k, plan.item, plan.expert, plan.weight});
     plan.build_complete(ctx);
   }
   template <class T, class B>
   void backward(auto& ctx, const Nothing<T, B>&, const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
-                const Nothing<T, B>&, const auto& dplan, const CandidatesGrad<T, B>& d, Nothing<T, B>&, const Noise&) const {
+                const Nothing<T, B>&, const auto& dplan, const CandidatesGrad<T, B>& d, Nothing<T, B>&,
+                const Noise&) const {
     B::for_each(ctx, c.q.extent(0), PickBackward<T, B>{plan.expert, dplan.weight, k, d.q});
   }
 };

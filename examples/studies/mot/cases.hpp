@@ -60,7 +60,7 @@ class Cases {
   /// Measured: a head costs more than an expert, whose items it does not share with others.
   static double cost(const Case& c) {
     const double size = static_cast<double>(c.setting.samples) * static_cast<double>(c.setting.epochs);
-    return size * (c.model == Model::multi_head         ? 0.6 * static_cast<double>(c.setting.experts)
+    return size * (c.model == Model::multi_head         ? 1.2 * static_cast<double>(c.setting.experts)
                    : c.model == Model::attention_absent ? 0.3
                                                         : 1.0);
   }

@@ -25,8 +25,8 @@ struct Case {
   Mixture<SoftmaxNoisyTop1, AttentionExpert> mixture{
       {.scores = {.model_dim = 50, .experts = 4, .length = 8, .bias = false, .initial = Initial::zero()}},
       {.model_dim = 50, .length = 8}};
-  RoutedTrainer<float, Cpu::Context, Mixture<SoftmaxNoisyTop1, AttentionExpert>, Logistic> trainer{
-      ctx, mixture, Logistic{}, Seed{1}};
+  RoutedTrainer<float, Cpu::Context, Mixture<SoftmaxNoisyTop1, AttentionExpert>, Logistic> trainer{ctx, mixture,
+                                                                                                   Logistic{}, Seed{1}};
 
   Case() {
     set_zero(ctx, trainer.params);
@@ -48,10 +48,18 @@ TEST_CASE("specialists: experts that know one class each and get it") {
   for (Index n = 0; n < 64; ++n) sums[c.data.test.cluster(n)] += c.data.test.target(n, 0) > 0 ? 1 : -1;
   Index more = 0;
   for (const Index sum : sums) more += std::abs(sum);
-  for (const auto& [number, expected] :
-       {std::pair{"margin", 2.0}, {"least_margin", 2}, {"covered", 4}, {"used", 4}, {"share", 1}, {"uneven", 0},
-        {"own", 2}, {"other", 0}, {"used_own", 2}, {"used_other", 0}, {"center", 0.75},
-        {"one_label", static_cast<double>(more) / 64}})
+  for (const auto& [number, expected] : {std::pair{"margin", 2.0},
+                                         {"least_margin", 2},
+                                         {"covered", 4},
+                                         {"used", 4},
+                                         {"share", 1},
+                                         {"uneven", 0},
+                                         {"own", 2},
+                                         {"other", 0},
+                                         {"used_own", 2},
+                                         {"used_other", 0},
+                                         {"center", 0.75},
+                                         {"one_label", static_cast<double>(more) / 64}})
     CHECK_MESSAGE(std::abs(found[number].get<double>() - expected) <= 1e-6, number);
   for (Index n = 0; n < 4; ++n)
     for (Index i = 0; i < 4; ++i) {

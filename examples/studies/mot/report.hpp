@@ -60,7 +60,7 @@ inline std::vector<Result> results_of(const Options& o, const Cases& cases, cons
   for (const auto& [stage, epoch] : {std::pair{"t1", s.t1}, {"t2", s.t2}})
     for (const char* curve : {"test_accuracy", "test_loss"})
       add(std::string("mot.") + stage + '.' + curve, mot,
-          [=](const Json& run) { return value(run[curve][at(run, epoch)]); });
+          [curve, t = epoch](const Json& run) { return value(run[curve][at(run, t)]); });
 
   for (const char* when : {"start", "t1", "end"})
     for (const char* number : {"margin", "least_margin", "covered", "used", "share", "uneven", "one_label"})
@@ -77,13 +77,13 @@ inline std::vector<Result> results_of(const Options& o, const Cases& cases, cons
   for (const auto& [who, curve] : {std::pair{"specialists", "attention"}, {"routed", "attention_routed"}})
     for (const auto& [stage, epoch] : {std::pair{"t1", s.t1}, {"t2", s.t2}}) {
       const std::string of = std::string("prop2.") + who + '.' + stage;
-      add(of + ".p_vv", mot, [=](const Json& run) { return value(run[curve][at(run, epoch)][0][0]); });
-      add(of + ".p_cv", mot, [=](const Json& run) { return value(run[curve][at(run, epoch)][1][0]); });
-      add(of + ".largest_other", mot, [=](const Json& run) {
+      add(of + ".p_vv", mot, [c = curve, t = epoch](const Json& run) { return value(run[c][at(run, t)][0][0]); });
+      add(of + ".p_cv", mot, [c = curve, t = epoch](const Json& run) { return value(run[c][at(run, t)][1][0]); });
+      add(of + ".largest_other", mot, [c = curve, t = epoch](const Json& run) {
         double largest = 0;
         for (std::size_t a = 0; a < kKinds; ++a)
           for (std::size_t b = 0; b < kKinds; ++b)
-            if (a + b > 0) largest = std::max(largest, value(run[curve][at(run, epoch)][a][b]));
+            if (a + b > 0) largest = std::max(largest, value(run[c][at(run, t)][a][b]));
         return largest;
       });
     }

@@ -2,7 +2,8 @@
 
 namespace studies::mot_text {
 
-Json learn_book(const Model& model, WholeTransformer net, const Sets& sets, const Recipe& r, Seed seed, const Report& report) {
+Json learn_book(const Model& model, WholeTransformer net, const Sets& sets, const Recipe& r, Seed seed,
+                const Report& report) {
   return learn_text<Classify>(model, net, 10, sets, r, seed, report);
 }
 

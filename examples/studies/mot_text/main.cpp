@@ -1,6 +1,6 @@
-// Paper 000's experiments on text, on verses of the King James Bible: which of ten books does a verse come from, and where
-// in the whole does it stand? Mixtures of whole transformers in three stages, one transformer without a gate, and linear
-// maps, which see no order of words.
+// Paper 000's experiments on text, on verses of the King James Bible: which of ten books does a verse come from, and
+// where in the whole does it stand? Mixtures of whole transformers in three stages, one transformer without a gate, and
+// linear maps, which see no order of words.
 //
 //   mot_text [--quick] [--seeds 3] [--train 6000] [--epochs 18] [--t1 3] [--t2 12] [--experts 2,4,8] …
 
@@ -16,19 +16,18 @@ namespace studies::mot_text {
 struct Options {
   Index train = 6000, test = 2000, vocabulary = 2000;
   std::vector<Index> experts{2, 4, 8};
-  Recipe recipe{.epochs = 18, .first = 3, .second = 12, .batch = 64};
+  Recipe recipe{.epochs = 18, .first = 3, .second = 12};
   double linear_lr = 1e-2;  // weights of a linear map begin small beside where they end
   WholeTransformer net{.token_dim = 96, .model_dim = 48, .hidden_dim = 192, .heads = 4, .length = 24, .blocks = 2};
 };
 
 /// A task with its verses as the models see them.
 struct Data {
-  std::string name, score;
-  Task task;
+  Seen seen;
   Sets words, means, counts;
 
-  Data(const std::string& of_task, const std::string& of_score, Task verses, const Options& o)
-      : name(of_task), score(of_score), task(std::move(verses)) {
+  Data(const Seen& of_task, const Task& task, const Options& o) : seen(of_task) {
+    seen.classes = task.classes;
     const auto known = words_of_training(task.train, o.net.length);
     const WordVectors vectors(known, o.net.length, o.net.token_dim);
     const WordCounts counter(known, o.vocabulary, o.net.length);
@@ -56,91 +55,77 @@ double error_of_mean(const Sets& sets) {
 void study(const Common& common, const Options& o) {
   validate(o.recipe, o.net);
   const std::vector<Verse> verses = read_verses();
-  expect(o.train + o.test <= static_cast<Index>(verses.size()), "mot_text", "--train and --test",
+  expect(o.train + o.test <= static_cast<Index>(verses.size()), "options", "--train and --test",
          Joined{"at most ", verses.size(), " together"}, o.train + o.test);
-  const Data books("book", "accuracy", which_book(verses, o.train, o.test), o),
-             places("place", "rmse", which_place(verses, o.train, o.test), o);
+  const Data books({"book", "Which of ten books?", "accuracy", "test accuracy"}, which_book(verses, o.train, o.test),
+                   o),
+      places({"place", "Where in the whole Bible?", "rmse", "test RMSE"}, which_place(verses, o.train, o.test), o);
 
   std::vector<Model> models;
   for (const Index m : o.experts) models.push_back({Model::Kind::mot, m});
-  for (const auto kind : {Model::Kind::multi_head, Model::Kind::linear, Model::Kind::bag_of_words}) models.push_back({kind, 1});
+  for (const auto kind : {Model::Kind::multi_head, Model::Kind::linear, Model::Kind::bag_of_words})
+    models.push_back({kind, 1});
   Recipe linear = o.recipe;
   linear.lr = o.linear_lr;
   const Json options{{"train", o.train}, {"test", o.test}, {"network", json(o.net)}, {"vocabulary", o.vocabulary}};
-  std::vector<Trained> all;
   std::vector<Run> runs;
   for (const Data* data : {&books, &places})
     for (const Model& model : models) {
       const bool is_linear = model.kind >= Model::Kind::linear;
       const Recipe& recipe = is_linear ? linear : o.recipe;
-      all.push_back({data->name, model});
       for (Index i = 0; i < common.seeds; ++i) {
         const Seed seed{common.seed + static_cast<std::uint64_t>(i)};
         Json depends = options;
-        depends.update({{"recipe", recipe.json()}, {"task", data->name}, {"model", model.name()}, {"seed", seed.value}});
-        runs.push_back({all.back().name() + ".seed" + std::to_string(seed.value), depends,
+        depends.update({{"recipe", recipe.json()}, {"model", model.name()}, {"seed", seed.value}});
+        runs.push_back({data->seen.name + '.' + model.name() + ".seed" + std::to_string(seed.value), depends,
                         [data, &books, &recipe, &o, model, seed](const Report& report) {
-                          return (data == &books ? learn_book : learn_place)(model, o.net, data->of(model), recipe, seed, report);
+                          const auto learn = data == &books ? learn_book : learn_place;
+                          return learn(model, o.net, data->of(model), recipe, seed, report);
                         },
                         is_linear ? 0.05 : 1});
       }
     }
-  const std::vector<Json> done = compute(common, runs);
-
-  std::vector<Result> results;
-  std::vector<Panel> scores, routing;
-  Json curves = Json::object();
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    Trained& t = all[i];
-    const Data& data = i < models.size() ? books : places;
-    t.runs.assign(done.begin() + static_cast<std::ptrdiff_t>(i) * common.seeds, done.begin() + static_cast<std::ptrdiff_t>(i + 1) * common.seeds);
-    curves[t.name()] = t.runs;
-    for (const Result& r : results_of(t, o.recipe, data.score)) results.push_back(r);
-    if (i % models.size() == 0)
-      scores.push_back(Lines{&data == &books ? "Which of ten books?" : "Where in the whole Bible?", "epoch",
-                             &data == &books ? "test accuracy" : "test RMSE", false, false, {},
-                             {static_cast<double>(o.recipe.first), static_cast<double>(o.recipe.second)}});
-    std::get<Lines>(scores.back()).curves.push_back(score_curve(t, o.recipe.epochs));
-    if (t.model.kind == Model::Kind::mot && t.model.experts > 1) {
-      routing.push_back(routing_history(t, o.recipe));
-      routing.push_back(routing_map(t, "end", data.task.classes));
-    }
-  }
-  results.push_back({"place.mean_of_training.rmse", {error_of_mean(places.words)}});
   Json shown = options;
   shown.update({{"recipe", o.recipe.json()},
                 {"linear_lr", o.linear_lr},
-                {"books", books.task.classes},
+                {"books", books.seen.classes},
                 {"experts", o.experts},
                 {"seed", common.seed},
                 {"seeds", common.seeds}});
-  write_results(common, "mot_text", shown, results, curves);
-  draw(common.out / "scores.svg", scores, 2);
-  if (!routing.empty()) draw(common.out / "routing.svg", routing, 2);
-  print_results(results);
+  write_report(common, "mot_text", shown, {books.seen, places.seen}, models, o.recipe, compute(common, runs),
+               {{"place.mean_of_training.rmse", {error_of_mean(places.words)}}});
 }
 
 }  // namespace studies::mot_text
 
 int main(int argc, char** argv) {
   using namespace studies;
-  CLI::App app("Mixtures of whole transformers on the verses of the King James Bible, in three stages, and their baselines");
+  CLI::App app(
+      "Mixtures of whole transformers on the verses of the King James Bible, in three stages, and their baselines");
   Common common{.seeds = 3};
   mot_text::Options o;
   add_common(app, common);
   const auto positive = CLI::Range(Index(1), Index(1) << 20);
-  app.add_option("--train", o.train, "training verses of each task, a multiple of 10")->check(positive)->capture_default_str();
-  app.add_option("--test", o.test, "test verses of each task, a multiple of 10")->check(positive)->capture_default_str();
+  app.add_option("--train", o.train, "training verses of each task, a multiple of 10")
+      ->check(positive)
+      ->capture_default_str();
+  app.add_option("--test", o.test, "test verses of each task, a multiple of 10")
+      ->check(positive)
+      ->capture_default_str();
   app.add_option("--length", o.net.length, "words of a verse that are read")->check(positive)->capture_default_str();
   app.add_option("--word-dim", o.net.token_dim, "values of a word's vector")->check(positive)->capture_default_str();
-  app.add_option("--vocabulary", o.vocabulary, "words that bag_of_words counts")->check(positive)->capture_default_str();
+  app.add_option("--vocabulary", o.vocabulary, "words that bag_of_words counts")
+      ->check(positive)
+      ->capture_default_str();
   app.add_option("--experts", o.experts, "experts of the mixtures of transformers")
       ->check(CLI::Range(Index(1), Index(1024)))
       ->delimiter(',')
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->capture_default_str();
   add_recipe(app, o.recipe, o.net);
-  app.add_option("--linear-lr", o.linear_lr, "learning rate of the linear maps (AdamW)")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--linear-lr", o.linear_lr, "learning rate of the linear maps (AdamW)")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   return study_main("mot_text", app, argc, argv, [&] {
     if (common.quick) {
       unless_given(app, "--train", o.train, 1000);

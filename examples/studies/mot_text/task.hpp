@@ -24,8 +24,8 @@ struct Task {
   Verses train{}, test{};
 };
 
-/// Add the first `train` verses and the next `test` ones in the order of a hash: neighbours tell of the same, and a cut by
-/// place would make the two parts of different kinds.
+/// Add the first `train` verses and the next `test` ones in the order of a hash: neighbours tell of the same, and a cut
+/// by place would make the two parts of different kinds.
 template <class F>
 void add(Task& task, std::vector<const Verse*> verses, Index train, Index test, const F& label) {
   std::sort(verses.begin(), verses.end(), [](const Verse* a, const Verse* b) {
@@ -50,10 +50,10 @@ inline Task which_book(const std::vector<Verse>& verses, Index train, Index test
   std::stable_sort(books.begin(), books.end(), [](const auto& a, const auto& b) { return a.size() > b.size(); });
   books.resize(kBooks);
   const Index most = static_cast<Index>(books.back().size());
-  expect(train % kBooks == 0, "mot_text", "--train", "a multiple of 10, the number of books", train);
-  expect(test % kBooks == 0, "mot_text", "--test", "a multiple of 10, the number of books", test);
-  expect((train + test) / kBooks <= most, "mot_text", "--train and --test", Joined{"at most ", kBooks * most, " together"},
-         train + test);
+  expect(train % kBooks == 0, "options", "--train", "a multiple of 10, the number of books", train);
+  expect(test % kBooks == 0, "options", "--test", "a multiple of 10, the number of books", test);
+  expect((train + test) / kBooks <= most, "options", "--train and --test",
+         Joined{"at most ", kBooks * most, " together"}, train + test);
   std::sort(books.begin(), books.end(), [](const auto& a, const auto& b) { return a[0]->position < b[0]->position; });
   Task task;
   for (const auto& book : books) {
@@ -64,7 +64,8 @@ inline Task which_book(const std::vector<Verse>& verses, Index train, Index test
   return task;
 }
 
-/// Where in the whole Bible does a verse stand, between 0 and 1? Its classes, which only routing tables see, are tenths.
+/// Where in the whole Bible does a verse stand, between 0 and 1? Its classes, which only routing tables see, are
+/// tenths.
 inline Task which_place(const std::vector<Verse>& verses, Index train, Index test) {
   std::vector<const Verse*> all;
   for (const Verse& v : verses) all.push_back(&v);
@@ -92,7 +93,8 @@ Items items(const Verses& part, Index columns, const F& fill) {
 /// f(word) for the words of a verse that are read.
 template <class F>
 void each_word(const Verse& verse, Index length, const F& f) {
-  for (std::size_t l = 0; l < std::min(verse.words.size(), static_cast<std::size_t>(length)); ++l) f(verse.words[l], static_cast<Index>(l));
+  for (std::size_t l = 0; l < std::min(verse.words.size(), static_cast<std::size_t>(length)); ++l)
+    f(verse.words[l], static_cast<Index>(l));
 }
 /// How often each of the words that are read stands in the training verses.
 inline std::map<std::string, Index> words_of_training(const Verses& train, Index length) {
@@ -101,13 +103,14 @@ inline std::map<std::string, Index> words_of_training(const Verses& train, Index
   return counts;
 }
 
-/// What a verse is to a transformer: the vectors of its words, zeros after them. A word has a vector of N(0, 1) drawn from
-/// its hash, the same in all runs: the library has no table of embeddings, and the router stays linear in the sum over the
-/// words. Words that no training verse has share one vector. The mean over all words of the training verses is taken off,
-/// as off the pixels of images: it would send every verse to the same expert.
+/// What a verse is to a transformer: the vectors of its words, zeros after them. A word has a vector of N(0, 1) drawn
+/// from its hash, the same in all runs: the library has no table of embeddings, and the router stays linear in the sum
+/// over the words. Words that no training verse has share one vector. The mean over all words of the training verses is
+/// taken off, as off the pixels of images: it would send every verse to the same expert.
 class WordVectors {
  public:
-  WordVectors(const std::map<std::string, Index>& words, Index length, Index dim) : length_(length), unknown_(draw("", dim)) {
+  WordVectors(const std::map<std::string, Index>& words, Index length, Index dim)
+      : length_(length), unknown_(draw("", dim)) {
     std::vector<double> mean(static_cast<std::size_t>(dim), 0.0);
     double total = 0;
     for (const auto& [word, count] : words) {
@@ -133,7 +136,8 @@ class WordVectors {
  private:
   static std::vector<float> draw(const std::string& word, Index dim) {
     std::vector<float> vector;
-    for (Index d = 0; d < dim; ++d) vector.push_back(normal<float>(Seed{hash_of(word)}, 0, static_cast<std::uint64_t>(d)));
+    for (Index d = 0; d < dim; ++d)
+      vector.push_back(normal<float>(Seed{hash_of(word)}, 0, static_cast<std::uint64_t>(d)));
     return vector;
   }
   Index dim() const { return static_cast<Index>(unknown_.size()); }

@@ -47,7 +47,8 @@ inline Verse parse_verse(const std::string& line) {
   const bool fits = end != std::string::npos && colon < end && book > 1 && book < colon &&
                     line.find_first_not_of("0123456789", book) == colon && colon + 1 < end &&
                     line.find_first_not_of("0123456789", colon + 1) == end;
-  if (!fits) throw gatefold::FileError("bible: expected a line such as \"Ge1:1 In the beginning\", got \"" + line + '"');
+  if (!fits)
+    throw gatefold::FileError("bible: expected a line such as \"Ge1:1 In the beginning\", got \"" + line + '"');
   return {line.substr(0, book), line.substr(0, end), words_of(std::string_view(line).substr(end))};
 }
 
@@ -67,9 +68,11 @@ inline std::vector<Verse> read_verses() {
   for (std::size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1)
     if (end > begin) verses.push_back(parse_verse(text.substr(begin, end - begin)));
   constexpr std::size_t all = 31102;
-  if (verses.empty()) throw gatefold::FileError("bible: this program printed nothing; is the package bible-kjv installed?");
+  if (verses.empty())
+    throw gatefold::FileError("bible: this program printed nothing; is the package bible-kjv installed?");
   if (verses.size() != all)
-    throw gatefold::FileError("bible: expected " + std::to_string(all) + " verses, got " + std::to_string(verses.size()));
+    throw gatefold::FileError("bible: expected " + std::to_string(all) + " verses, got " +
+                              std::to_string(verses.size()));
   for (std::size_t i = 0; i < all; ++i) verses[i].position = static_cast<double>(i) / static_cast<double>(all - 1);
   return verses;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <gatefold/core/error.hpp>
 #include <gatefold/core/philox.hpp>
 #include <numeric>
@@ -22,26 +23,30 @@ struct Corruption {
   double deviation = 1;    // of that noise. The paper does not say; 1 is that of the normalised pixels
 };
 
-/// Replace patches of every image: round(replaced · patches) by the patch at the same place of an image of another class,
-/// drawn anew for each, and round(noisy · patches) others by N(0, deviation²).
+/// Replace patches of every image: round(replaced · patches) by the patch at the same place of an image of another
+/// class, drawn anew for each, and round(noisy · patches) others by N(0, deviation²).
 ///
 /// Source: paper 000, appendix A.2.
 /// @param images  [N, patches · values] whole images, none of them corrupted
 /// @param labels  [N]
 /// @return the corrupted images: a function of the arguments alone
-/// @throws ArgumentError unless the shares are at least 0 and at most 1 together, and there are two classes to swap between
+/// @throws ArgumentError unless the shares are at least 0 and at most 1 together, and there are two classes
 inline std::vector<float> corrupt(std::span<const float> images, std::span<const Index> labels, Index patches,
                                   const Corruption& c, Seed seed) {
   using gatefold::expect;
   expect(c.replaced >= 0 && c.noisy >= 0 && c.replaced + c.noisy <= 1, "corrupt", "shares",
          "at least 0, at most 1 together", c.replaced + c.noisy);
-  const auto count_of = [&](double share) { return static_cast<std::size_t>(std::lround(share * static_cast<double>(patches))); };
-  const std::size_t replaced = count_of(c.replaced), noisy = std::min(count_of(c.noisy), static_cast<std::size_t>(patches) - replaced);
-  expect(replaced == 0 || std::adjacent_find(labels.begin(), labels.end(), std::not_equal_to{}) != labels.end(), "corrupt",
-         "labels", "at least two classes", 1);
+  const auto count_of = [&](double share) {
+    return static_cast<std::size_t>(std::lround(share * static_cast<double>(patches)));
+  };
+  const std::size_t replaced = count_of(c.replaced),
+                    noisy = std::min(count_of(c.noisy), static_cast<std::size_t>(patches) - replaced);
+  expect(replaced == 0 || std::adjacent_find(labels.begin(), labels.end(), std::not_equal_to{}) != labels.end(),
+         "corrupt", "labels", "at least two classes", 1);
 
   std::vector<float> out(images.begin(), images.end());
-  const std::size_t width = labels.empty() ? 0 : images.size() / labels.size(), size = width / static_cast<std::size_t>(patches);
+  const std::size_t width = labels.empty() ? 0 : images.size() / labels.size(),
+                    size = width / static_cast<std::size_t>(patches);
   std::vector<std::size_t> order(static_cast<std::size_t>(patches));
   for (std::size_t n = 0; n < labels.size(); ++n) {
     std::uint64_t drawn = 0;

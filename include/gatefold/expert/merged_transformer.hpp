@@ -1,13 +1,12 @@
 #pragma once
 
-#include <utility>
-
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/initial.hpp"
+#include "gatefold/backend/lanes.hpp"
+#include "gatefold/backend/math.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/expert/activation.hpp"
-#include "gatefold/expert/multi_head_expert.hpp"
 #include "gatefold/expert/patches.hpp"
 #include "gatefold/expert/positions.hpp"
 #include "gatefold/expert/self_attention.hpp"
@@ -18,6 +17,63 @@ namespace gatefold {
 
 namespace fn {
 
+/// p[t, m·H + h] ← the softmax of these scores of query t over the positions m, for every head h, and
+/// all[t,m] = Σ_h p[t, m·H + h]. Heads are neighbours, so that they share registers.
+template <class T, class B>
+struct HeadProbabilities {
+  Groups<B> items;
+  View<T, 2, B> p, all;  // [S · L, L · H], [S · L, L]
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index t) const {
+    const Index length = all.extent(1), heads = p.extent(1) / length;
+    if (items.expert(t / length) < 0) return;
+    T* const row = p.data() + t * length * heads;
+    each_column<T>(lanes, heads, [&](auto at, Index h) {
+      using math::exp;
+      using math::reciprocal;
+      using math::where_positive;
+      using V = typename decltype(at)::Value;
+      V top = at.load(row + h), total = V(T(0));
+      for (Index m = 1; m < length; ++m) {
+        const V score = at.load(row + m * heads + h);
+        top = where_positive(score - top, score, top);
+      }
+      for (Index m = 0; m < length; ++m) {
+        const V share = exp(at.load(row + m * heads + h) - top);
+        at.store(row + m * heads + h, share);
+        total = total + share;
+      }
+      const V scale = reciprocal(total);
+      for (Index m = 0; m < length; ++m) at.store(row + m * heads + h, at.load(row + m * heads + h) * scale);
+    });
+    for (Index m = 0; m < length; ++m) {
+      const T sum = sum_columns<T>(lanes, heads, [&](auto at, Index h) { return at.load(row + m * heads + h); });
+      if (lanes.lane == 0) all(t, m) = sum;
+    }
+  }
+};
+/// p[t, m·H + h] ← p[t, m·H + h] (dall[t,m] − Σ_i p[t, i·H + h] dall[t,i])
+template <class T, class B>
+struct HeadProbabilitiesBackward {
+  Groups<B> items;
+  View<const T, 2, B> dall;  // [S · L, L]
+  View<T, 2, B> p;           // [S · L, L · H]
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index t) const {
+    const Index length = dall.extent(1), heads = p.extent(1) / length;
+    if (items.expert(t / length) < 0) return;
+    T* const row = p.data() + t * length * heads;
+    each_column<T>(lanes, heads, [&](auto at, Index h) {
+      using V = typename decltype(at)::Value;
+      V dot = V(T(0));
+      for (Index m = 0; m < length; ++m) dot = dot + at.load(row + m * heads + h) * V(dall(t, m));
+      for (Index m = 0; m < length; ++m)
+        at.store(row + m * heads + h, at.load(row + m * heads + h) * (V(dall(t, m)) - dot));
+    });
+  }
+};
 /// z[s] = halves[s,0] − halves[s,1]
 template <class T, class B>
 struct Difference {
@@ -54,11 +110,11 @@ struct DifferenceBackward {
 /// @param x [N, length · model_dim] in items, z [S, 1] out
 /// @param filters  J, even
 /// @param initial  how K and w begin; the paper takes N(0, scale²/d)
-/// @param saved  X K_h [S · L, heads · d], the log-sum-exp of each query and head, C [S · L, d] and what stands before
-///               the activation [S · L, J]; never the probabilities
+/// @param saved  X K_h [S · L, heads · d], C [S · L, d] and what stands before the activation [S · L, J]; never the
+///               probabilities
 /// @throws ArgumentError unless sizes are at least 1 and filters is even
-/// @cost   2·S·L·d·(H·(d + L) + J) flop; scratch S·L·(2L + 2d + J) forward,
-///         S·L·(3L + (H + 6)·d + J) backward
+/// @cost   2·S·L·d·(H·(d + L) + J) flop; scratch S·L·(H·L + L + d + J) forward,
+///         S·L·(H·(d + L) + 2L + 3d + J) backward
 template <class Act = Relu>
 struct MergedTransformer {
   Index model_dim = 0, length = 1, heads = 1, filters = 2;
@@ -76,10 +132,9 @@ struct MergedTransformer {
   };
   template <class T, class B>
   struct Saved {
-    Tensor<T, 2, B> key;          // [S · L, heads · d]
-    Tensor<T, 2, B> log_sum_exp;  // [S · L, heads]
-    Tensor<T, 2, B> context;      // [S · L, d]
-    Tensor<T, 2, B> pre;          // [S · L, J]
+    Tensor<T, 2, B> key;      // [S · L, heads · d]
+    Tensor<T, 2, B> context;  // [S · L, d]
+    Tensor<T, 2, B> pre;      // [S · L, J]
   };
 
   Index in_dim() const { return length * model_dim; }
@@ -105,20 +160,13 @@ struct MergedTransformer {
     const SelfAttention<T, B> attention{ctx, groups, length, 1, false};
     const Groups<B> tokens = position_groups(ctx, Positions<B>{groups, length}), slots = tokens.in_slot_order();
     const View<const T, 2, B> rows = rows_in_slot_order(ctx, tokens, x.as(x.extent(0) * length, model_dim));
-    auto key = ctx.template scratch<T>(slots.slots, model_dim);
-    auto of_head = ctx.template scratch<T>(slots.slots, length), of_all = ctx.template scratch<T>(slots.slots, length);
+    auto of_all = ctx.template scratch<T>(slots.slots, length);
     auto halves = ctx.template scratch<T>(groups.slots, 2);
     saved.key.resize(slots.slots, heads * model_dim);
-    saved.log_sum_exp.resize(slots.slots, heads);
     saved.context.resize(slots.slots, model_dim);
 
     B::grouped_gemm(ctx, slots, rows, p.key_query.view(), false, saved.key.view(), fn::Store{});
-    fill(ctx, of_all, 0);
-    for (Index h = 0; h < heads; ++h) {
-      take_rows(ctx, slots, saved.key, key, h * model_dim);
-      attention.probabilities(ctx, rows, key, of_head, saved.log_sum_exp, h);
-      add_rows(ctx, slots, of_head, of_all);
-    }
+    probabilities(ctx, attention, rows, saved, of_all);
     attention.apply(ctx, of_all, rows, saved.context);
     patches_forward<Act, typename B::Context, T, B>(ctx, neurons<B>(groups), contexts(saved), p.weight, {}, halves,
                                                     saved.pre);
@@ -130,40 +178,45 @@ struct MergedTransformer {
     auto mark = ctx.mark();
     const SelfAttention<T, B> attention{ctx, groups, length, 1, false};
     const Groups<B> tokens = position_groups(ctx, Positions<B>{groups, length}), slots = tokens.in_slot_order();
-    const auto wide = [&] { return ctx.template scratch<T>(slots.slots, model_dim); };
-    const auto square = [&] { return ctx.template scratch<T>(slots.slots, length); };
     const View<const T, 2, B> rows = rows_in_slot_order(ctx, tokens, x.as(x.extent(0) * length, model_dim));
-    auto key = wide(), dcontext = wide(), dquery = wide(), part = wide();
-    auto score = square(), of_all = square(), dall = square();
+    auto dcontext = ctx.template scratch<T>(slots.slots, model_dim);
+    auto dx = ctx.template scratch<T>(slots.slots, model_dim);
     auto dkey = ctx.template scratch<T>(slots.slots, heads * model_dim);
+    auto of_all = ctx.template scratch<T>(slots.slots, length), dall = ctx.template scratch<T>(slots.slots, length);
     auto dhalves = ctx.template scratch<T>(groups.slots, 2);
 
     B::for_each(ctx, groups.slots, fn::DifferenceBackward<T, B>{groups, dz, dhalves});
     patches_backward<Act, typename B::Context, T, B>(ctx, neurons<B>(groups), contexts(saved), p.weight, saved.pre,
                                                      dhalves, dcontext.as(groups.slots, in_dim()), grads.weight, {});
     attention.scores(ctx, dcontext, rows, dall);
-    fill(ctx, of_all, 0);
-    fill(ctx, dquery, 0);
-    for (Index h = 0; h < heads; ++h) {
-      take_rows(ctx, slots, saved.key, key, h * model_dim);
-      attention.again(ctx, rows, key, saved.log_sum_exp, h, score);
-      add_rows(ctx, slots, score, of_all);
-      attention.probabilities_backward(ctx, dall, score);
-      attention.apply(ctx, score, key, part);
-      add_rows(ctx, slots, part, dquery);
-      fill(ctx, part, 0);
-      attention.add_transposed(ctx, score, rows, part);
-      B::for_rows(ctx, slots.slots, fn::PutHead<T, B>{slots, part, h * model_dim, dkey});
-    }
-    attention.add_transposed(ctx, of_all, dcontext,
-                             dquery);  // from here the adjoint of a position as query and as value
+    const View<T, 2, B> scores = probabilities(ctx, attention, rows, saved, of_all);
+    B::for_rows(ctx, slots.slots, fn::HeadProbabilitiesBackward<T, B>{groups, dall, scores});
+    const View<const T, 2, B> dscores = scores;
+    B::grouped_gemm(ctx, attention.each, dscores, by_slot(saved.key.view()), false, dx, fn::Store{});  // as a query
+    attention.add_transposed(ctx, of_all, dcontext, dx);                                               // as a value
+    fill(ctx, dkey, 0);
+    B::grouped_outer(ctx, attention.each, dscores, rows, by_slot(dkey));
     const View<const T, 2, B> dkey_in = dkey;
     B::grouped_outer(ctx, slots, rows, dkey_in, grads.key_query.view());
     B::grouped_gemm(ctx, slots, dkey_in, p.key_query.view(), true, dslots.as(slots.slots, model_dim),
-                    fn::AddTo<T, B>{dquery});
+                    fn::AddTo<T, B>{dx});
   }
 
  private:
+  /// The probabilities of all heads [S · L, L · heads], in scratch, and their sum over heads.
+  template <class C, class T, class B>
+  View<T, 2, B> probabilities(C& ctx, const SelfAttention<T, B>& attention, In<T, 2, B> rows, const Saved<T, B>& saved,
+                              View<T, 2, B> of_all) const {
+    auto p = ctx.template scratch<T>(attention.rows(), length * heads);
+    B::grouped_gemm(ctx, attention.each, rows, by_slot(saved.key.view()), true, p, fn::Store{});
+    B::for_rows(ctx, attention.rows(), fn::HeadProbabilities<T, B>{attention.items, p, of_all});
+    return p;
+  }
+  /// Rows of all heads as weights of each slot: [S, L · heads, d].
+  template <class T, class B>
+  View<T, 3, B> by_slot(View<T, 2, B> key) const {
+    return key.as(key.extent(0) / length, length * heads, model_dim);
+  }
   template <class B>
   Positions<B> neurons(Groups<B> groups) const {
     return {groups.in_slot_order(), length, false};
