@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <functional>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -56,131 +55,175 @@ inline const char* title(Model model) {
   }
 }
 
-inline void draw_all(const Options& o, const Cases& cases, const Questions& q) {
-  const Setting& s = o.base;
-  const std::vector<double> marks{static_cast<double>(s.t1), static_cast<double>(s.t2)};
-  const auto runs = [&](std::size_t number) { return cases.of(number); };
-  const std::vector<Json> mot = runs(q.models[0]);
+/// All pictures of the study, in the folder of its results.
+class Pictures {
+ public:
+  Pictures(const Options& o, const Cases& cases, const Questions& q)
+      : options_(o), cases_(cases), questions_(q), mot_(cases.of(q.models[0])) {}
 
-  Lines loss{.title = "Test loss", .x_label = "epoch", .y_label = "loss", .log_y = true, .marks = marks};
-  Lines right{.title = "Test accuracy", .x_label = "epoch", .y_label = "accuracy", .marks = marks};
-  for (std::size_t m = 0; m < q.models.size(); ++m) {
-    loss.curves.push_back(curve(title(static_cast<Model>(m)), runs(q.models[m]), "test_loss"));
-    right.curves.push_back(curve(title(static_cast<Model>(m)), runs(q.models[m]), "test_accuracy"));
+  void draw() const {
+    models();
+    specialisation();
+    attention();
+    stage3();
+    noise();
+    experts();
+    grid();
   }
-  draw(o.common.out / "curves.svg", {loss, right}, 2);
 
-  // Experts in the order of the classes that they are specialised in: one seed, as an order has no mean.
-  const Json& end = mot[0]["end"];
-  std::vector<std::size_t> order;
-  for (Index n = 0; n < s.classes; ++n)
-    for (std::size_t i = 0; i < end["signal"].size(); ++i)
-      if (end["signal"][i] == n) order.push_back(i);
-  HeatMap routing, by_label, signals, centers;
-  routing.title = "Share of a class by expert";
-  by_label.title = "Share of a class and label by expert";
-  signals.title = "<W_i, v_n>";
-  centers.title = "<W_i, c_n>";
-  for (HeatMap* map : {&routing, &by_label, &signals, &centers}) {
-    map->title += ", in the end (first seed)";
-    map->x_label = "expert, by the class that it is specialised in";
-    map->y_label = "class";
-    for (const std::size_t i : order) map->columns.push_back(std::to_string(i));
+ private:
+  void put(const char* name, const std::vector<Panel>& panels) const {
+    studies::draw(options_.common.out / name, panels, 2);
   }
-  const auto row = [&](HeatMap& map, const std::string& title, const std::function<double(std::size_t)>& of_expert) {
-    map.rows.push_back(title);
-    map.values.emplace_back();
-    for (const std::size_t i : order) map.values.back().push_back(of_expert(i));
-  };
-  for (std::size_t n = 0; n < static_cast<std::size_t>(s.classes); ++n) {
-    const std::string label = std::to_string(n + 1);
-    row(routing, label, [&](std::size_t i) { return value(end["routing"][n][i]); });
-    row(signals, label, [&](std::size_t i) { return value(end["alignment"][i][n]); });
-    row(centers, label, [&](std::size_t i) { return value(end["center_alignment"][i][n]); });
-    for (const std::size_t sign : {1, 0})
-      row(by_label, label + (sign ? " +" : " −"),
-          [&](std::size_t i) { return value(end["routing_by_label"][2 * n + sign][i]); });
+  std::vector<Json> runs(Model m) const { return cases_.of(questions_.models[static_cast<std::size_t>(m)]); }
+  std::vector<double> marks() const {
+    return {static_cast<double>(options_.base.t1), static_cast<double>(options_.base.t2)};
   }
-  draw(o.common.out / "specialisation.svg", {routing, by_label, signals, centers}, 2);
+  /// A number of every run of every case.
+  std::vector<std::vector<double>> each(const std::vector<std::size_t>& group,
+                                        const std::function<double(const Json&)>& f) const {
+    std::vector<std::vector<double>> values;
+    for (const std::size_t number : group) values.push_back(numbers(cases_.of(number), f));
+    return values;
+  }
+  static double last_accuracy(const Json& run) { return value(run["test_accuracy"].back()); }
 
-  const std::vector<std::string> kinds{"v_n", "c_n", "v_n'", "noise"};
-  Lines grows{.title = "Attention of specialists", .x_label = "epoch", .y_label = "p", .marks = marks};
-  Lines grows_routed{
-      .title = "Attention of the experts that items go to", .x_label = "epoch", .y_label = "p", .marks = marks};
-  for (const auto& [a, b] : {std::pair<std::size_t, std::size_t>{0, 0}, {0, 1}, {0, 2}, {0, 3}, {1, 0}, {2, 0}, {3, 0}})
-    for (auto [lines, key] : {std::pair{&grows, "attention"}, {&grows_routed, "attention_routed"}})
-      lines->curves.push_back(
-          curve(kinds[a] + " to " + kinds[b], mot,
-                [a = a, b = b, key = key](const Json& run, std::size_t i) { return value(run[key][i][a][b]); }));
-  std::vector<Panel> attention{grows, grows_routed};
-  for (const auto& [who, key, when, epoch] : {std::tuple{"specialists", "attention", "T2", s.t2},
-                                              {"experts that items go to", "attention_routed", "T1", s.t1},
-                                              {"experts that items go to", "attention_routed", "T2", s.t2},
-                                              {"experts that items go to", "attention_routed", "T", s.epochs}}) {
-    HeatMap map{.title = std::string("p of the ") + who + ", at " + when,
-                .x_label = "looked at",
-                .y_label = "asks",
-                .columns = kinds,
-                .rows = kinds};
+  void models() const {
+    Lines loss{.title = "Test loss", .x_label = "epoch", .y_label = "loss", .log_y = true, .marks = marks()};
+    Lines right{.title = "Test accuracy", .x_label = "epoch", .y_label = "accuracy", .marks = marks()};
+    for (const Model m : {Model::mot, Model::attention_absent, Model::ffn_level, Model::multi_head}) {
+      loss.curves.push_back(curve(title(m), runs(m), "test_loss"));
+      right.curves.push_back(curve(title(m), runs(m), "test_accuracy"));
+    }
+    put("curves.svg", {loss, right});
+  }
+
+  /// One seed, as an order of experts has no mean.
+  void specialisation() const {
+    const Json& end = mot_[0]["end"];
+    std::vector<std::size_t> order;
+    for (Index n = 0; n < options_.base.classes; ++n)
+      for (std::size_t i = 0; i < end["signal"].size(); ++i)
+        if (end["signal"][i] == n) order.push_back(i);
+    HeatMap routing, by_label, signals, centers;
+    routing.title = "Share of a class by expert";
+    by_label.title = "Share of a class and label by expert";
+    signals.title = "<W_i, v_n>";
+    centers.title = "<W_i, c_n>";
+    for (HeatMap* map : {&routing, &by_label, &signals, &centers}) {
+      map->title += ", in the end (first seed)";
+      map->x_label = "expert, by the class that it is specialised in";
+      map->y_label = "class";
+      for (const std::size_t i : order) map->columns.push_back(std::to_string(i));
+    }
+    const auto row = [&](HeatMap& map, const std::string& label, const std::function<const Json&(std::size_t)>& at) {
+      map.rows.push_back(label);
+      map.values.emplace_back();
+      for (const std::size_t i : order) map.values.back().push_back(value(at(i)));
+    };
+    for (std::size_t n = 0; n < static_cast<std::size_t>(options_.base.classes); ++n) {
+      const std::string label = std::to_string(n + 1);
+      row(routing, label, [&](std::size_t i) -> const Json& { return end["routing"][n][i]; });
+      row(signals, label, [&](std::size_t i) -> const Json& { return end["alignment"][i][n]; });
+      row(centers, label, [&](std::size_t i) -> const Json& { return end["center_alignment"][i][n]; });
+      for (const std::size_t sign : {1, 0})
+        row(by_label, label + (sign ? " +" : " −"),
+            [&](std::size_t i) -> const Json& { return end["routing_by_label"][2 * n + sign][i]; });
+    }
+    put("specialisation.svg", {routing, by_label, signals, centers});
+  }
+
+  void attention() const {
+    std::vector<Panel> panels{attention_curves("Attention of specialists", "attention"),
+                              attention_curves("Attention of the experts that items go to", "attention_routed")};
+    const Setting& s = options_.base;
+    panels.push_back(attention_map("specialists, at T2", "attention", s.t2));
+    panels.push_back(attention_map("experts that items go to, at T1", "attention_routed", s.t1));
+    panels.push_back(attention_map("experts that items go to, at T2", "attention_routed", s.t2));
+    panels.push_back(attention_map("experts that items go to, at T", "attention_routed", s.epochs));
+    put("attention.svg", panels);
+  }
+  static std::vector<std::string> kinds() { return {"v_n", "c_n", "v_n'", "noise"}; }
+  Lines attention_curves(const std::string& what, const char* key) const {
+    Lines lines{.title = what, .x_label = "epoch", .y_label = "p", .marks = marks()};
+    for (std::size_t a = 0; a < kKinds; ++a)
+      for (std::size_t b = 0; b < kKinds; ++b)
+        if (a == 0 || b == 0)
+          lines.curves.push_back(curve(kinds()[a] + " to " + kinds()[b], mot_,
+                                       [=](const Json& run, std::size_t i) { return value(run[key][i][a][b]); }));
+    return lines;
+  }
+  HeatMap attention_map(const std::string& of, const char* key, Index epoch) const {
+    HeatMap map{
+        .title = "p of the " + of, .x_label = "looked at", .y_label = "asks", .columns = kinds(), .rows = kinds()};
     for (std::size_t a = 0; a < kKinds; ++a) {
       map.values.emplace_back();
       for (std::size_t b = 0; b < kKinds; ++b)
         map.values.back().push_back(
-            mean(numbers(mot, [&, k = key, t = epoch](const Json& run) { return value(run[k][at(run, t)][a][b]); })));
+            mean(numbers(mot_, [=](const Json& run) { return value(run[key][at(run, epoch)][a][b]); })));
     }
-    attention.emplace_back(map);
+    return map;
   }
-  draw(o.common.out / "attention.svg", attention, 2);
 
-  Lines exponential{
-      .title = "Stage III: straight where exponential", .x_label = "epochs after T2", .y_label = "loss", .log_y = true};
-  for (const Model m : {Model::mot, Model::multi_head})
-    for (const auto& [of, key] : {std::pair{"test", "test_loss"}, {"training", "train_loss"}})
-      exponential.curves.push_back(curve(std::string(m == Model::mot ? "MoT, " : "multi-head, ") + of,
-                                         runs(q.models[static_cast<std::size_t>(m)]), key, s.t2));
-  Lines power = exponential;
-  power.title = "Stage III: straight where a power";
-  power.log_x = true;
-  draw(o.common.out / "stage3.svg", {exponential, power}, 2);
-
-  const auto last = [&](const std::vector<std::size_t>& group, const std::string& key) {
-    std::vector<std::vector<double>> values;
-    for (const std::size_t number : group)
-      values.push_back(numbers(runs(number), [&](const Json& run) { return value(run[key].back()); }));
-    return values;
-  };
-  Lines floor{.title = "Test loss in the end", .x_label = "noise σ_ξ", .y_label = "loss", .log_y = true};
-  Lines noisy{.title = "Test accuracy in the end", .x_label = "noise σ_ξ", .y_label = "accuracy"};
-  for (const auto& [model, group] : {std::pair{Model::mot, &q.noise_mot}, {Model::attention_absent, &q.noise_absent}}) {
-    floor.curves.push_back(over(title(model), o.noises, last(*group, "test_loss")));
-    noisy.curves.push_back(over(title(model), o.noises, last(*group, "test_accuracy")));
+  void stage3() const {
+    Lines exponential{.title = "Stage III: straight where exponential",
+                      .x_label = "epochs after T2",
+                      .y_label = "loss",
+                      .log_y = true};
+    for (const Model m : {Model::mot, Model::multi_head})
+      for (const auto& [of, key] : {std::pair{", test", "test_loss"}, {", training", "train_loss"}})
+        exponential.curves.push_back(
+            curve((m == Model::mot ? "MoT" : "multi-head") + std::string(of), runs(m), key, options_.base.t2));
+    Lines power = exponential;
+    power.title = "Stage III: straight where a power";
+    power.log_x = true;
+    put("stage3.svg", {exponential, power});
   }
-  draw(o.common.out / "noise.svg", {floor, noisy}, 2);
 
-  Lines by_count{.title = "Test loss by M", .x_label = "epoch", .y_label = "loss", .log_y = true, .marks = marks};
-  std::vector<double> counts(o.counts.begin(), o.counts.end());
-  for (std::size_t i = 0; i < o.counts.size(); ++i)
-    by_count.curves.push_back(curve("M = " + std::to_string(o.counts[i]), runs(q.counts[i]), "test_loss"));
-  Lines of_counts{.title = "Test accuracy in the end",
-                  .x_label = "experts M",
-                  .y_label = "accuracy",
-                  .log_x = true,
-                  .curves = {over("", counts, last(q.counts, "test_accuracy"))}};
-  draw(o.common.out / "experts.svg", {by_count, of_counts}, 2);
-
-  std::vector<Panel> maps;
-  for (const auto& [key, what] :
-       {std::pair{"test_loss", "Test loss in the end"}, {"test_accuracy", "Test accuracy in the end"}}) {
-    HeatMap map{.title = what, .x_label = "T2 − T1", .y_label = "T1"};
-    for (const Index t : q.stage2) map.columns.push_back(std::to_string(t));
-    for (std::size_t i = 0; i < q.grid.size(); ++i) {
-      map.rows.push_back(std::to_string(q.t1[i]));
-      map.values.emplace_back();
-      for (const auto& values : last(q.grid[i], key)) map.values.back().push_back(mean(values));
+  void noise() const {
+    Lines floor{.title = "Least test loss", .x_label = "noise σ_ξ", .y_label = "loss", .log_y = true};
+    Lines right{.title = "Test accuracy in the end", .x_label = "noise σ_ξ", .y_label = "accuracy"};
+    for (const auto& [model, group] :
+         {std::pair{Model::mot, &questions_.noise_mot}, {Model::attention_absent, &questions_.noise_absent}}) {
+      floor.curves.push_back(over(title(model), options_.noises, each(*group, least)));
+      right.curves.push_back(over(title(model), options_.noises, each(*group, last_accuracy)));
     }
-    maps.emplace_back(map);
+    put("noise.svg", {floor, right});
   }
-  draw(o.common.out / "grid.svg", maps, 2);
-}
+
+  void experts() const {
+    Lines loss{.title = "Test loss by M", .x_label = "epoch", .y_label = "loss", .log_y = true, .marks = marks()};
+    const std::vector<double> counts(options_.counts.begin(), options_.counts.end());
+    for (std::size_t i = 0; i < counts.size(); ++i)
+      loss.curves.push_back(
+          curve("M = " + std::to_string(options_.counts[i]), cases_.of(questions_.counts[i]), "test_loss"));
+    Lines right{.title = "Test accuracy in the end", .x_label = "experts M", .y_label = "accuracy", .log_x = true};
+    right.curves.push_back(over("", counts, each(questions_.counts, last_accuracy)));
+    put("experts.svg", {loss, right});
+  }
+
+  void grid() const {
+    HeatMap loss, right;
+    loss.title = "Test loss in the end";
+    right.title = "Test accuracy in the end";
+    for (auto [map, key] : {std::pair{&loss, "test_loss"}, {&right, "test_accuracy"}}) {
+      map->x_label = "T2 − T1";
+      map->y_label = "T1";
+      for (const Index t : questions_.stage2) map->columns.push_back(std::to_string(t));
+      for (std::size_t i = 0; i < questions_.grid.size(); ++i) {
+        map->rows.push_back(std::to_string(questions_.t1[i]));
+        map->values.emplace_back();
+        for (const auto& values : each(questions_.grid[i], [k = key](const Json& run) { return value(run[k].back()); }))
+          map->values.back().push_back(mean(values));
+      }
+    }
+    put("grid.svg", {loss, right});
+  }
+
+  const Options& options_;
+  const Cases& cases_;
+  const Questions& questions_;
+  std::vector<Json> mot_;
+};
 
 }  // namespace studies::mot

@@ -42,13 +42,13 @@ void run(const Options& o) {
   Cases cases(o);
   const Questions questions(o, cases);
   cases.compute();
-  const std::vector<Result> results = results_of(o, cases, questions);
+  const std::vector<Result> results = Numbers(o, cases, questions).all();
   Json options = o.json();
   Setting::each(o.base, [&](const std::string& option, const auto&, const char*, const char* why) {
     options["reasons_of_defaults"][option.substr(2)] = why;
   });
   write_results(o.common, "mot", options, results, curves(cases, questions));
-  draw_all(o, cases, questions);
+  Pictures(o, cases, questions).draw();
   print_results(results);
   std::printf("%.1f s; results and pictures: %s\n",
               std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), o.common.out.c_str());

@@ -100,7 +100,7 @@ void study(const Common& common, const Options& o) {
                 {"baseline_experts", o.baseline_experts},
                 {"seed", common.seed},
                 {"seeds", common.seeds}});
-  write_report(common, "options", shown, data, models, o.recipe, compute(common, runs));
+  write_report(common, "mot_vision", shown, data, models, o.recipe, compute(common, runs));
 }
 
 }  // namespace studies::mot_vision
