@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "../support/runs.hpp"
 #include "options.hpp"
 
 namespace studies::expert_count {
@@ -32,7 +33,7 @@ class Jobs {
     add(label, options_.common.seeds, [setting](std::uint64_t seed) {
       Setting s = setting;
       s.seed = seed;
-      return Run{{}, s.json(), [s](const studies::Report& report) { return train(s, report); }, s.cost()};
+      return Run{{}, s.json(), [s](const Report& report) { return train(s, report); }, s.cost()};
     });
   }
   void compute() { results_ = studies::compute(options_.common, runs_); }

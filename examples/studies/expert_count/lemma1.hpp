@@ -84,7 +84,7 @@ double climb(const F& probabilities, Numbers& numbers, Pair pair, Index steps) {
   return best;
 }
 
-inline Json measure(std::size_t experts, Index trials, Index draws, std::uint64_t seed, const studies::Report& report) {
+inline Json measure(std::size_t experts, Index trials, Index draws, std::uint64_t seed, const Report& report) {
   Numbers numbers(seed);
   const RoutingProbabilities exact(experts);
   Json by_size = Json::array();
@@ -149,7 +149,7 @@ inline void add(const Options& o, Jobs& jobs) {
     jobs.add(label(m), 1, [&o, m](std::uint64_t seed) {
       return Run{{},
                  {{"experts", m}, {"trials", o.trials}, {"draws", o.draws}, {"seed", seed}},
-                 [m, seed, trials = o.trials, draws = o.draws](const studies::Report& report) {
+                 [m, seed, trials = o.trials, draws = o.draws](const Report& report) {
                    return measure(static_cast<std::size_t>(m), trials, draws, seed, report);
                  },
                  static_cast<double>(o.trials * m * m * m)};

@@ -57,7 +57,8 @@ Matrix cluster_errors(Cpu::Context& ctx, const M& mixture, const P& params, cons
       const auto k = static_cast<std::size_t>(sample.cluster(first + i));
       ++count[k];
       for (std::size_t m = 0; m < errors.size(); ++m)
-        errors[m][k] += sample.target(first + i, 0) * f(i, static_cast<Index>(m), Index(0)) <= 0 ? 1 : 0;
+        errors[m][k] +=
+            sample.target(first + i, 0) * f(i, static_cast<Index>(m), Index(0)) > 0 ? 0 : 1;  // NaN errs too
     }
   }
   for (auto& row : errors)

@@ -49,14 +49,13 @@ inline void add(const Options& o, Jobs& jobs) {
       jobs.add(label(s, "moe", linear), o.reference_seeds, [base, cost](std::uint64_t seed) {
         ReferenceRun r = base;
         r.seed = seed;
-        return Run{{}, r.json("moe"), [r](const studies::Report& report) { return train_reference(r, report); }, cost};
+        return Run{{}, r.json("moe"), [r](const Report& report) { return train_reference(r, report); }, cost};
       });
       jobs.add(label(s, "single", linear), o.reference_seeds, [base, cost](std::uint64_t seed) {
         ReferenceRun r = base;
         r.seed = seed;
         r.epochs = r.epochs * 801 / 501;
-        return Run{
-            {}, r.json("single"), [r](const studies::Report& report) { return train_single(r, report); }, 3 * cost};
+        return Run{{}, r.json("single"), [r](const Report& report) { return train_single(r, report); }, 3 * cost};
       });
     }
 }

@@ -1,14 +1,11 @@
 #pragma once
 
 #include <cstdint>
-#include <gatefold/core/types.hpp>
 #include <string>
 
-#include "../support/runs.hpp"
+#include "setting.hpp"
 
 namespace studies::expert_count {
-
-using gatefold::Index;
 
 /// One run of what uclaml/MoE does.
 struct ReferenceRun {

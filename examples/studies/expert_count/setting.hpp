@@ -2,14 +2,17 @@
 
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <gatefold/core/types.hpp>
+#include <nlohmann/json.hpp>
 #include <string>
-
-#include "../support/runs.hpp"
 
 namespace studies::expert_count {
 
 using gatefold::Index;
+// As in ../support/runs.hpp, whose command line would be half of what a training file compiles.
+using Json = nlohmann::ordered_json;
+using Report = std::function<void(double share)>;
 
 inline constexpr Index kClusters = 4, kDim = 50;  // K and d of the paper's experiments
 
