@@ -1,6 +1,6 @@
 // Paper 000, mixture of transformers, on the data of its definition 1: what its propositions, theorem and lemma say,
-// and its three baselines. The paper has no experiment on these data and leaves all constants open: `mot --defaults` lists
-// ours, with reasons.
+// and its three baselines. The paper has no experiment on these data and leaves all constants open: `mot --defaults`
+// lists ours, with reasons.
 //
 //   mot [--classes 4] [--experts 16] [--samples 1024] [--t1 50] [--t2 250] [--epochs 800] …
 //

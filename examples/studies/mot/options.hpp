@@ -119,6 +119,10 @@ inline void print_defaults() {
     std::printf("%-17s %s%*s %6s  %s\n", option, symbol.c_str(), static_cast<int>(4 - shown), "",
                 Json(value).dump().c_str(), why);
   });
+  std::puts(
+      "\nThe orders are the paper's. Within them, constants were settled after a look at some thirty single runs of\n"
+      "other noise, starts, sizes, rates and T₁, with seeds 1 and 2; in none did more than 54 % of the items go to an\n"
+      "expert that is specialised in their class.");
 }
 
 }  // namespace studies::mot
