@@ -1,29 +1,12 @@
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdlib>
 #include <new>
 
+#include "support/allocations.hpp"
+
 /// Counts what a test program takes from the heap. Replaces operator new: include it in one source of the program.
-
-// The thread sanitizer brings operators of its own: there, nothing is counted and tests that count are left out.
-#if defined(__SANITIZE_THREAD__)
-#define GATEFOLD_TEST_COUNTS 0
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define GATEFOLD_TEST_COUNTS 0
-#endif
-#endif
-#ifndef GATEFOLD_TEST_COUNTS
-#define GATEFOLD_TEST_COUNTS 1
-#endif
-
-namespace gatefold::support {
-
-inline std::atomic<int> allocations{0};
-
-}  // namespace gatefold::support
 
 #if GATEFOLD_TEST_COUNTS
 namespace gatefold::support {

@@ -11,7 +11,7 @@
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/random_fill.hpp"
 #include "gatefold/optim/adamw.hpp"
-#include "support/counted_allocations.hpp"
+#include "support/allocations.hpp"
 
 using namespace gatefold;
 

@@ -17,7 +17,7 @@
 #include "gatefold/gate/gates.hpp"
 #include "gatefold/loss/cross_entropy.hpp"
 #include "gatefold/loss/logistic.hpp"
-#include "support/counted_allocations.hpp"
+#include "support/allocations.hpp"
 
 using namespace gatefold;
 

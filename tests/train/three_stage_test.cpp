@@ -17,7 +17,7 @@
 #include "gatefold/loss/logistic.hpp"
 #include "gatefold/loss/mean_squared_error.hpp"
 #include "gatefold/optim/adamw.hpp"
-#include "support/counted_allocations.hpp"
+#include "support/allocations.hpp"
 
 using namespace gatefold;
 

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <atomic>
+
+/// How often a test program took from the heap: a count where one source of the program includes counted_allocations.hpp.
+
+// The thread sanitizer brings operators of its own: there, nothing is counted and tests that count are left out.
+#if defined(__SANITIZE_THREAD__)
+#define GATEFOLD_TEST_COUNTS 0
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define GATEFOLD_TEST_COUNTS 0
+#endif
+#endif
+#ifndef GATEFOLD_TEST_COUNTS
+#define GATEFOLD_TEST_COUNTS 1
+#endif
+
+namespace gatefold::support {
+
+inline std::atomic<int> allocations{0};
+
+}  // namespace gatefold::support
