@@ -160,6 +160,15 @@ void unless_given(const CLI::App& app, const char* option, V& value, const std::
   if (app.count(option) == 0) value = small;
 }
 
+/// The recipe of --quick, where the command line says nothing.
+inline void make_quick(const CLI::App& app, Recipe& r, WholeTransformer& net) {
+  unless_given(app, "--epochs", r.epochs, 6);
+  unless_given(app, "--t1", r.first, 1);
+  unless_given(app, "--t2", r.second, 4);
+  unless_given(app, "--batch", r.batch, 32);
+  unless_given(app, "--blocks", net.blocks, 1);
+}
+
 namespace learners {
 
 /// A mixture of transformers in three stages.

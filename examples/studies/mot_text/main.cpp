@@ -130,11 +130,7 @@ int main(int argc, char** argv) {
     if (common.quick) {
       unless_given(app, "--train", o.train, 1000);
       unless_given(app, "--test", o.test, 500);
-      unless_given(app, "--epochs", o.recipe.epochs, 6);
-      unless_given(app, "--t1", o.recipe.first, 1);
-      unless_given(app, "--t2", o.recipe.second, 4);
-      unless_given(app, "--batch", o.recipe.batch, 32);
-      unless_given(app, "--blocks", o.net.blocks, 1);
+      make_quick(app, o.recipe, o.net);
       unless_given(app, "--seeds", common.seeds, 1);
     }
     mot_text::study(common, o);
