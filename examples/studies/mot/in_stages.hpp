@@ -15,7 +15,7 @@ struct InStages {
 
   template <class Pack>
   struct State {
-    gatefold::Part<Pack> attention, rest;
+    gatefold::ParameterGroup<Pack> attention, rest;
     gatefold::optim::NormalizedGd::State<Pack> of_ffn;
     gatefold::optim::Sgd::State<Pack> of_attention, of_fine;
     gatefold::Index step = 0;
@@ -24,9 +24,9 @@ struct InStages {
   State<Pack> begin(C& ctx, const Pack& params) const {
     using gatefold::is_attention;
     using gatefold::Name;
-    gatefold::Part only_attention(params, is_attention),
+    gatefold::ParameterGroup only_attention(params, is_attention),
         rest(params, [](const Name&name) { return !is_attention(name); });
-    Pack like = gatefold::zeros_like(ctx, params);  // a Part hollows out what it is applied to
+    Pack like = gatefold::zeros_like(ctx, params);  // a ParameterGroup hollows out what it is applied to
     const auto begins = [&](const auto& optimizer) { return [&](auto& p) { return optimizer.begin(ctx, p); }; };
     auto of_ffn = rest.only(begins(ffn), like);
     auto of_attention = only_attention.only(begins(attention), like);

@@ -8,7 +8,7 @@
 #include "gatefold/optim/normalized_gd.hpp"
 #include "gatefold/optim/sgd.hpp"
 #include "gatefold/tensor/pack.hpp"
-#include "gatefold/train/part.hpp"
+#include "gatefold/train/parameter_group.hpp"
 #include "gatefold/train/routed_trainer.hpp"
 
 namespace gatefold {
@@ -160,7 +160,7 @@ class ThreeStage {
   }
 
   Index epoch_ = 0;
-  Part<Expert> attention_, rest_;
+  ParameterGroup<Expert> attention_, rest_;
 };
 template <class C, class M, class L, class S>
 ThreeStage(C&, M, L, S, Seed) -> ThreeStage<float, C, M, L, S>;

@@ -1,4 +1,4 @@
-#include "gatefold/train/part.hpp"
+#include "gatefold/train/parameter_group.hpp"
 
 #include <doctest/doctest.h>
 
@@ -56,7 +56,7 @@ std::vector<std::vector<float>> values(const Model& m) {
 TEST_CASE("within a call the other tensors are empty, and after it the pack is as it was") {
   Model m = model(1);
   const auto before = values(m);
-  Part weights(m, is_weight);
+  ParameterGroup weights(m, is_weight);
   CHECK(weights.count() == 3 * 12);
   const Index seen = weights.only(
       [](Model& p) {
@@ -74,7 +74,7 @@ TEST_CASE("an optimizer steps the part as it would step a pack of the part alone
   const optim::AdamW adam{.lr = 0.1, .decay = 0.1};
   Model p = model(1), g = model(50), reference = model(1), same = model(50);
   const auto before = values(p);
-  Part weights(p, is_weight);
+  ParameterGroup weights(p, is_weight);
   auto state = weights.only([&](Model& part) { return adam.begin(ctx, part); }, p);
   CHECK(count_values(state.m) == weights.count());  // no moments for the rest
   for (int t = 0; t < 3; ++t)
@@ -89,7 +89,7 @@ TEST_CASE("an optimizer steps the part as it would step a pack of the part alone
 TEST_CASE("a pack is whole again when the call throws") {
   Model p = model(1), g = model(2);
   const auto before = values(p), gradients = values(g);
-  Part weights(p, is_weight);
+  ParameterGroup weights(p, is_weight);
   CHECK_THROWS_WITH_AS(weights.only([](Model&, Model&) { throw std::runtime_error("no"); }, p, g), "no", std::runtime_error);
   CHECK(values(p) == before);
   CHECK(values(g) == gradients);
@@ -97,7 +97,7 @@ TEST_CASE("a pack is whole again when the call throws") {
 
 TEST_CASE("a part of nothing and a part of everything") {
   Model p = model(1);
-  Part none(p, [](const Name&) { return false; }), all(p, [](const Name&) { return true; });
+  ParameterGroup none(p, [](const Name&) { return false; }), all(p, [](const Name&) { return true; });
   CHECK(none.count() == 0);
   none.only([](Model& part) { CHECK(count_values(part) == 0); }, p);
   CHECK(all.count() == count_values(p));
@@ -107,7 +107,7 @@ TEST_CASE("a part of nothing and a part of everything") {
 #if GATEFOLD_TEST_COUNTS
 TEST_CASE("after the first call nothing is allocated") {
   Model p = model(1), g = model(2);
-  Part weights(p, is_weight);
+  ParameterGroup weights(p, is_weight);
   const auto call = [&] { weights.only([](Model& a, Model& b) { CHECK(a.layers.size() == b.layers.size()); }, p, g); };
   call();
   const int before = support::allocations;

@@ -11,7 +11,7 @@ namespace gatefold {
 
 /// Some of the tensors of a pack, so that an optimizer sees these and no others.
 ///
-///     Part attention(params, [](const Name& name) { return is_attention(name); });
+///     ParameterGroup attention(params, [](const Name& name) { return is_attention(name); });
 ///     auto state = attention.only([&](auto& p) { return adam.begin(ctx, p); }, params);
 ///     attention.only([&](auto& p, auto& g) { adam.step(ctx, p, g, state); }, params, grads);
 ///
@@ -19,11 +19,11 @@ namespace gatefold {
 /// kept for them, no norm counts them and no decay moves them. The pack has its shape back when the call returns or throws.
 /// @cost   two swaps of pointers per tensor; no allocation in a call
 template <class Pack>
-class Part {
+class ParameterGroup {
  public:
   /// @param keep  whether the tensor of this name belongs to the part
   template <class Keep>
-  Part(const Pack& like, const Keep& keep) {
+  ParameterGroup(const Pack& like, const Keep& keep) {
     for_each_tensor(
         [&](const Name& name, const auto& t) {
           const bool belongs = keep(name);
@@ -36,7 +36,7 @@ class Part {
   /// f(packs...), where the tensors that are not of this part are empty. All packs have the structure of `like`.
   template <class F, class... Packs>
   auto only(F&& f, Packs&... packs) {
-    static_assert((std::is_same_v<Packs, Pack> && ...), "gatefold: a Part is taken from packs of its own type");
+    static_assert((std::is_same_v<Packs, Pack> && ...), "gatefold: a ParameterGroup is taken from packs of its own type");
     const Pack* like[]{&packs...};
     while (aside_.size() < sizeof...(packs)) aside_.push_back(hollow(*like[0]));
     std::size_t next = 0;
@@ -77,6 +77,6 @@ class Part {
   Index count_ = 0;
 };
 template <class P, class K>
-Part(P, K) -> Part<P>;
+ParameterGroup(P, K) -> ParameterGroup<P>;
 
 }  // namespace gatefold
