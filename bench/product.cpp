@@ -24,7 +24,8 @@ void tile(benchmark::State& state) {
   std::vector<float> sums(Tile::rows * Tile::columns);
   Rounds rounds;
   rounds.time([&] {
-    for (int i = 0; i < kCalls; ++i) cpu::tile_sum<float>(Tile::rows, Tile::depth, a.data(), b.data(), sums.data(), true);
+    for (int i = 0; i < kCalls; ++i)
+      cpu::tile_sum<float>(Tile::rows, Tile::columns, Tile::depth, a.data(), b.data(), sums.data(), true);
   });
   const auto peak = add_peak(rounds, 1);
   run_rounds(state, rounds);

@@ -11,6 +11,7 @@
 #include "gatefold/gate/capacity.hpp"
 #include "gatefold/gate/noisy_top_1.hpp"
 #include "gatefold/gate/noisy_top_k.hpp"
+#include "gatefold/gate/patch_scores.hpp"
 #include "gatefold/gate/token_similarity.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "support/naive_moe.hpp"
@@ -257,6 +258,31 @@ TEST_CASE("ComposedGate: rows in one pass give the bits of mixing and selection 
     CHECK(values(plan.expert) == values(alone.expert));
     CHECK(values(plan.weight) == values(alone.weight));
   }
+}
+
+TEST_CASE("ComposedGate: where all parts may skip the adjoint of the items, the gradients are the same bits without it") {
+  const auto same = [](auto alone) {
+    static_assert(may_skip_items<decltype(alone.gate)>);
+    alone.extra.selection = {};
+    alone.forward();
+    auto grads = zeros_like(alone.ctx, alone.params);
+    auto mark = alone.ctx.mark();
+    auto dplan = alone.plan.grad(alone.ctx);
+    for (Index i = 0; i < dplan.weight.size(); ++i) dplan.weight.data()[i] = 0.25 * static_cast<double>(i) - 1;
+    ExtraGrad<decltype(alone.gate), double, Cpu> unused{};
+    alone.gate.backward(alone.ctx, alone.params, alone.x, alone.plan, alone.saved, dplan, alone.dx, alone.grads,
+                        alone.extra, unused);
+    alone.gate.backward(alone.ctx, alone.params, alone.x, alone.plan, alone.saved, dplan, {}, grads, alone.extra, unused);
+    CHECK(same_bits(values(alone.grads), values(grads)));
+    CHECK(std::ranges::any_of(values(grads), [](double v) { return v != 0; }));
+  };
+  same(Alone(SoftmaxTopK{.scores = {.model_dim = 5, .experts = 4}, .selection = {.k = 2, .renormalise = false}}, 9));
+  same(Alone(ComposedGate<LinearScores, Independent, NoisyTop1<>>{.scores = {.model_dim = 5, .experts = 4}}, 9));
+  same(Alone(ComposedGate<PatchScores, Independent, TopK>{
+                 .scores = {.model_dim = 5, .experts = 4, .initial = Initial::normal(1)},
+                 .selection = {.k = 1, .renormalise = false}},
+             9));
+  static_assert(!may_skip_items<ComposedGate<LinearScores, TokenSimilarity, TopK>>);
 }
 
 TEST_CASE("ComposedGate: options and shapes that do not fit say so") {

@@ -15,6 +15,9 @@ namespace gatefold {
 /// Source: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
 /// The same (key, counter) gives the same four words on every backend and every thread.
 struct Philox {
+  static constexpr int rounds = 10;
+  static constexpr std::uint32_t multiplier_0 = 0xD2511F53u, multiplier_1 = 0xCD9E8D57u;
+  static constexpr std::uint32_t weyl_0 = 0x9E3779B9u, weyl_1 = 0xBB67AE85u;
   struct Words {
     std::uint32_t w[4];
   };
@@ -24,13 +27,22 @@ struct Philox {
     auto high = [](std::uint64_t v) { return static_cast<std::uint32_t>(v >> 32); };
     Words c{{low(counter_low), high(counter_low), low(counter_high), high(counter_high)}};
     std::uint32_t k0 = low(key), k1 = high(key);
-    for (int round = 0; round < 10; ++round) {
-      const std::uint64_t p0 = 0xD2511F53ull * c.w[0], p1 = 0xCD9E8D57ull * c.w[2];
+    for (int round = 0; round < rounds; ++round) {
+      const std::uint64_t p0 = std::uint64_t(multiplier_0) * c.w[0], p1 = std::uint64_t(multiplier_1) * c.w[2];
       c = {{high(p1) ^ c.w[1] ^ k0, low(p1), high(p0) ^ c.w[3] ^ k1, low(p0)}};
-      k0 += 0x9E3779B9u;
-      k1 += 0xBB67AE85u;
+      k0 += weyl_0;
+      k1 += weyl_1;
     }
     return c;
+  }
+  /// The number in [0, 1) that the first two words of a block stand for.
+  template <class T>
+  GATEFOLD_HD static T uniform(std::uint32_t w0, std::uint32_t w1) {
+    if constexpr (sizeof(T) == 4) {
+      return static_cast<T>(w1 >> 8) * T(0x1p-24);
+    } else {
+      return static_cast<T>(((static_cast<std::uint64_t>(w1) << 32) | w0) >> 11) * T(0x1p-53);
+    }
   }
 };
 
@@ -38,12 +50,7 @@ struct Philox {
 template <class T>
 GATEFOLD_HD T uniform(Seed seed, std::uint64_t step, std::uint64_t i) {
   const Philox::Words c = Philox::block(seed.value, i, step);
-  const std::uint64_t bits = (static_cast<std::uint64_t>(c.w[1]) << 32) | c.w[0];
-  if constexpr (sizeof(T) == 4) {
-    return static_cast<T>(bits >> 40) * T(0x1p-24);
-  } else {
-    return static_cast<T>(bits >> 11) * T(0x1p-53);
-  }
+  return Philox::uniform<T>(c.w[0], c.w[1]);
 }
 
 /// The i-th number of a stream, standard normal (Box and Muller 1958, computed in double).

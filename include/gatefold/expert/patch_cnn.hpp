@@ -27,6 +27,8 @@ struct PatchCnn {
   bool bias = false;
   Initial initial = Initial::normal(0.3);
 
+  static constexpr bool items_adjoint_is_optional = true;
+
   /// The code of Chen et al. (uclaml/MoE): two logits of eight filters each on four patches of 50, with bias, begun at a
   /// thousandth of a convolution's usual values.
   static PatchCnn reference() {

@@ -29,6 +29,8 @@ struct PatchMlp {
   bool bias = false, equal_patches = true;
   Initial initial = Initial::normal(0.3);
 
+  static constexpr bool items_adjoint_is_optional = true;
+
   template <class T, class B>
   struct Params {
     Tensor<T, 4, B> weight;  // [E, P, d, J]

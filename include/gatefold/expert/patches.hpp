@@ -25,10 +25,9 @@ struct SumFilters {
     const Index share = hidden.extent(1) / z.extent(1);
     for (Index o = 0; o < z.extent(1); ++o) {
       T sum = 0;
-      for (Index p = 0; p < patches.length; ++p) {
-        const Index t = patches.slot(s, p);
+      patches.each(s, [&](Index t) {
         for (Index j = lanes.lane; j < share; j += lanes.size) sum += hidden(t, o * share + j);
-      }
+      });
       sum = lanes.sum(sum);
       if (lanes.lane == 0) z(s, o) = sum;
     }
@@ -42,11 +41,15 @@ struct SumFiltersBackward {
   View<T, 2, B> dpre;
 
   template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
-    const Index s = r / patches.length, share = pre.extent(1) / dz.extent(1);
-    if (patches.items.expert(s) < 0) return;
-    const Index t = patches.slot(s, r % patches.length);
-    for (Index j = lanes.lane; j < pre.extent(1); j += lanes.size) dpre(t, j) = dz(s, j / share) * Act::slope(pre(t, j));
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+    const Index share = pre.extent(1) / dz.extent(1);
+    patches.each(s, [&](Index t) {
+      for (Index o = 0; o < dz.extent(1); ++o) {
+        const T d = dz(s, o), *from = &pre(t, o * share);
+        T* to = &dpre(t, o * share);
+        for (Index j = lanes.lane; j < share; j += lanes.size) to[j] = d * Act::slope(from[j]);
+      }
+    });
   }
 };
 /// dslots[s, p] = dpatch[slot(s,p)]
@@ -90,7 +93,7 @@ void patches_forward(C& ctx, const Positions<B>& patches, In<T, 2, B> x, In<T, 3
   B::for_rows(ctx, patches.items.slots, fn::SumFilters<T, B>{patches, hidden, z});
 }
 
-/// Writes dslots, adds to dweight and dbias.
+/// Writes dslots unless they are empty, adds to dweight and dbias.
 template <class Act, class C, class T, class B>
 void patches_backward(C& ctx, const Positions<B>& patches, In<T, 2, B> x, In<T, 3, B> weight,
                       const Tensor<T, 2, B>& pre, In<T, 2, B> dz, Out<T, 2, B> dslots, Out<T, 3, B> dweight,
@@ -99,10 +102,11 @@ void patches_backward(C& ctx, const Positions<B>& patches, In<T, 2, B> x, In<T, 
   const Index dim = weight.extent(1);
   const Groups<B> groups = position_groups(ctx, patches), slots = groups.in_slot_order();
   auto dpre_out = ctx.template scratch<T>(patches.slots(), pre.extent(1));
-  B::for_rows(ctx, patches.slots(), fn::SumFiltersBackward<Act, T, B>{patches, pre, dz, dpre_out});
+  B::for_rows(ctx, patches.items.slots, fn::SumFiltersBackward<Act, T, B>{patches, pre, dz, dpre_out});
   const View<const T, 2, B> dpre = dpre_out;
   B::grouped_outer(ctx, groups, x.as(x.extent(0) * patches.length, dim), dpre, dweight);
   if (dbias.extent(1) > 0) B::grouped_sum(ctx, slots, dpre, dbias);
+  if (dslots.size() == 0) return;
   if (patches.apart) {
     auto dpatch = ctx.template scratch<T>(patches.slots(), dim);
     B::grouped_gemm(ctx, slots, dpre, weight, true, dpatch, fn::Store{});

@@ -22,6 +22,15 @@ struct Positions {
   bool apart = false;
 
   Index slots() const { return items.slots * length; }
+  /// f(slot of position l of slot s) for l = 0, 1, …, with one bisection; nothing where s belongs to no expert.
+  template <class F>
+  GATEFOLD_HD void each(Index s, const F& f) const {
+    const Index e = items.expert(s);
+    if (e < 0) return;
+    const Index first = items.offsets(e), count = items.offsets(e + 1) - first;
+    const Index begin = apart ? first * length + s - first : s * length, step = apart ? count : 1;
+    for (Index l = 0; l < length; ++l) f(begin + l * step);
+  }
   /// @param s  a slot that belongs to an expert
   GATEFOLD_HD Index slot(Index s, Index l) const {
     if (!apart) return s * length + l;
@@ -47,9 +56,9 @@ template <class B>
 struct PositionRows {
   Positions<B> positions;
   View<Index, 1, B> rows;
-  GATEFOLD_HD void operator()(Index i) const {
-    const Index s = i / positions.length, l = i % positions.length;
-    if (positions.items.expert(s) >= 0) rows(positions.slot(s, l)) = positions.items.row(s) * positions.length + l;
+  GATEFOLD_HD void operator()(Index s) const {
+    Index l = 0;
+    positions.each(s, [&](Index t) { rows(t) = positions.items.row(s) * positions.length + l++; });
   }
 };
 /// y[s] (+)= x[row(s), first : first + columns of y] for slots in use
@@ -81,7 +90,7 @@ Groups<B> position_groups(C& ctx, const Positions<B>& positions) {
   auto offsets = ctx.template scratch<Index>(experts + 1);
   auto rows = ctx.template scratch<Index>(positions.slots());
   B::for_each(ctx, experts + 1, fn::PositionOffsets<B>{positions, offsets});
-  B::for_each(ctx, rows.size(), fn::PositionRows<B>{positions, rows});
+  B::for_each(ctx, positions.items.slots, fn::PositionRows<B>{positions, rows});
   return {offsets, rows, rows.size()};
 }
 

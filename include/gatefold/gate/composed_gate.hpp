@@ -103,6 +103,8 @@ struct ComposedGate {
   using Scores = ScoresT;
   using Mixing = MixingT;
   using Selection = SelectionT;
+  static constexpr bool items_adjoint_is_optional =
+      may_skip_items<Scores> && may_skip_items<Mixing> && may_skip_items<Selection>;
 
   Scores scores{};
   Mixing mixing{};

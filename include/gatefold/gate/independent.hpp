@@ -15,6 +15,8 @@ namespace gatefold {
 /// @param z [N, E] in, q [N, E] out
 /// @cost   N·E exponentials
 struct Independent {
+  static constexpr bool items_adjoint_is_optional = true;
+
   template <class T, class B>
   void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, In<T, 2, B> z, Out<T, 2, B> q,
                Nothing<T, B>&, const Nothing<T, B>&) const {

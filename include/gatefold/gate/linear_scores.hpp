@@ -66,6 +66,8 @@ struct LinearScores {
   bool bias = true;
   Initial initial{};
 
+  static constexpr bool items_adjoint_is_optional = true;
+
   template <class T, class B>
   struct Params {
     Tensor<T, 2, B> weight;  // [D, E]
@@ -120,7 +122,7 @@ struct LinearScores {
     auto mark = ctx.mark();
     B::gemm(ctx, positions_summed(ctx, x), true, dz, false, true, grads.weight.view(), fn::Store{});
     if (bias) B::grouped_sum(ctx, one_group(ctx, dz.extent(0)), dz, grads.bias.view().as(1, experts));
-    backward_items(ctx, p, x, dz, dx);
+    if (dx.size() > 0) backward_items(ctx, p, x, dz, dx);
   }
   /// Adds to dx alone.
   template <class T, class B>

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdint>
 #include <optional>
+#include <type_traits>
 
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/philox.hpp"
@@ -54,6 +55,14 @@ struct Draw {
   Random random;
   bool noisy;
   GATEFOLD_HD T operator()(Index i) const { return noisy ? LawT::template sample<T>(random, i) : T(0); }
+  /// f(j, number first + j) for the columns j < n of this lane, ascending.
+  template <class Lanes, class F>
+  GATEFOLD_HD void each(const Lanes& lanes, Index first, Index n, const F& f) const {
+    if constexpr (std::is_same_v<LawT, UniformNoise> && requires { lanes.template uniform<T>(random, first, n, f); }) {
+      if (noisy) return lanes.template uniform<T>(random, first, n, f);
+    }
+    for (Index j = lanes.lane; j < n; j += lanes.size) f(j, (*this)(first + j));
+  }
 };
 template <class LawT, class T>
 Draw<LawT, T> draw(const Noise& noise) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "gatefold/backend/lanes.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/gate/candidates.hpp"
@@ -29,16 +30,23 @@ struct PickNoisyTop1 {
   }
   template <class Lanes>
   GATEFOLD_HD void choose(const Lanes& lanes, Index n) const {
-    if (lanes.lane > 0) return;
     const Index experts = rank.extent(1);
-    Index best = 0;
-    T top{};
-    for (Index e = 0; e < experts; ++e) {
-      const T value = rank(n, e) + scale * noise(n * experts + e);
-      if (e > 0 && !ranks_before(value, e, top, best)) continue;
+    Index best = -1;
+    T top = negative_infinity<T>;
+    noise.each(lanes, n * experts, experts, [&](Index e, T drawn) {
+      const T value = rank(n, e) + scale * drawn;
+      if (value <= top && best >= 0) return;  // the common case; equals keep their order
+      if (best >= 0 && !ranks_before(value, e, top, best)) return;
       best = e;
       top = value;
+    });
+    if constexpr (Lanes::size > 1) {  // the first of the lanes' best that is the largest number, or the first if none is one
+      const T largest = lanes.max(top == top ? top : negative_infinity<T>);
+      const bool is_largest = best >= 0 && top == largest, any = lanes.max(Index(is_largest)) > 0;
+      best = -lanes.max(best >= 0 && (is_largest || !any) ? -best : -experts);
+      if (any) top = largest;
     }
+    if (lanes.lane > 0) return;
     item(n) = n;
     expert(n) = best;
     weight(n) = top;
@@ -78,6 +86,8 @@ template <class NoiseLawT = UniformNoise>
 struct NoisyTop1 {
   double scale = 1;
   bool noisy_weight = false;
+
+  static constexpr bool items_adjoint_is_optional = true;
 
   static NoisyTop1 reference() { return {.scale = 1, .noisy_weight = true}; }
 

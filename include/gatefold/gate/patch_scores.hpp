@@ -24,6 +24,8 @@ struct PatchScores {
   Index model_dim = 0, experts = 0, length = 1;
   Initial initial = Initial::zero();
 
+  static constexpr bool items_adjoint_is_optional = true;
+
   template <class T, class B>
   struct Params {
     Tensor<T, 3, B> weight;  // [length, D, E]
@@ -64,7 +66,7 @@ struct PatchScores {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, In<T, 2, B> dz, Out<T, 2, B> dx,
                 Params<T, B>& grads) const {
     B::gemm(ctx, x, true, dz, false, true, all_patches(grads.weight), fn::Store{});
-    backward_items(ctx, p, x, dz, dx);
+    if (dx.size() > 0) backward_items(ctx, p, x, dz, dx);
   }
   /// Adds to dx alone.
   template <class T, class B>

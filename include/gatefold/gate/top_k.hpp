@@ -176,6 +176,8 @@ struct TopK {
   Index k = 2;
   bool renormalise = true;
 
+  static constexpr bool items_adjoint_is_optional = true;
+
   void validate(Index experts) const {
     expect(k >= 1 && k <= experts, "TopK", "k", Joined{"1 <= k <= experts = ", experts}, k);
   }

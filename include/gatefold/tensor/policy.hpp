@@ -98,6 +98,11 @@ constexpr int evaluations_of() {
   }
 }
 
+/// Whether backward of an expert, a gate or a part of one takes empty dslots or an empty dx, and then leaves the adjoint of
+/// the items out: nothing learns below a first layer.
+template <class P>
+inline constexpr bool may_skip_items = requires { requires P::items_adjoint_is_optional; };
+
 /// The extra inputs of layer l of a stack: noise is forked, everything else stays.
 template <class E>
 E at_layer(const E& extra, Index l) {

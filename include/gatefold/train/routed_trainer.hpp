@@ -59,9 +59,13 @@ class RoutedTrainer {
     auto dplan = saved.plan.grad(ctx_);
     auto dloss = ctx_.template scratch<T>(x.extent(0), mixture.out_dim());
     auto dz = ctx_.template scratch<T>(in.groups.slots, mixture.out_dim());
-    auto dslots = ctx_.template scratch<T>(in.groups.slots, mixture.in_dim());
-    dx_.resize(x.extent(0), mixture.in_dim());
-    set_zero(ctx_, dx_);
+    View<T, 2, B> dslots{};
+    if constexpr (!may_skip_items<decltype(mixture.expert)>)
+      dslots = ctx_.template scratch<T>(in.groups.slots, mixture.in_dim());
+    if constexpr (!may_skip_items<decltype(mixture.filled_gate())>) {
+      dx_.resize(x.extent(0), mixture.in_dim());
+      set_zero(ctx_, dx_);
+    }
     loss.template backward<T, B>(ctx_, y_, target, dloss);
     saved.plan.combine_backward(ctx_, saved.z, dloss, dz, dplan);
     if (!weighted_experts) {

@@ -3,12 +3,14 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/lender.hpp"
 #include "gatefold/backend/cpu/loops.hpp"
 #include "gatefold/backend/cpu/memory.hpp"
+#include "gatefold/backend/cpu/outer.hpp"
 #include "gatefold/backend/cpu/packed_weights.hpp"
 #include "gatefold/backend/cpu/parallel.hpp"
 #include "gatefold/backend/cpu/product.hpp"
@@ -109,6 +111,8 @@ struct Cpu {
                                       .columns = c.extent(1),
                                       .depth = a.extent(ta ? 0 : 1),
                                       .first = 0}};
+    if constexpr (std::is_same_v<E, fn::Store>)
+      if (ta && !tb) return cpu::outer(ctx, batch, accumulate, c.as(1, c.extent(0), c.extent(1)));
     cpu::Product<T>::run(ctx, batch, accumulate, cpu::Finish<T>::with(epilogue));
   }
 
@@ -170,7 +174,7 @@ struct Cpu {
                               .slots = cpu::Batch<T>::Slots::are_depth,
                               .offsets = g.offsets.data(),
                               .experts = g.experts()};
-    cpu::Product<T>::run(ctx, batch, true, cpu::Finish<T>::with(fn::Store{}));
+    cpu::outer(ctx, batch, true, dw);
   }
 
   template <class T>

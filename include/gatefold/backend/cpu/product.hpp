@@ -122,7 +122,9 @@ class Product {
 
   static Index divide_up(Index a, Index b) { return (a + b - 1) / b; }
 
-  static bool in_place(const Problem<T>& p) { return p.rows <= kFewRows && !p.b.lines_are_rows && !p.packed; }
+  static bool in_place(const Problem<T>& p) {
+    return p.rows <= kFewRows && !p.b.lines_are_rows && !p.b.rows && !p.packed;
+  }
 
   Index block_columns(Index columns) const {
     return std::min(block_panels_ * kColumns, divide_up(columns, kColumns) * kColumns);
@@ -280,7 +282,7 @@ class Product {
           T* s = sums + (panel * (t1 - t0) + t - t0) * sums_stride;
           T* c = p.c + row * p.c_stride + j;
           if (block == 0 && unit.add) load(c, p.c_stride, rows, columns, s, kColumns);
-          tile_sum(rows, depth, a + (t - t0) * kRows * Tile<T>::stride, b, s, block > 0 || unit.add);
+          tile_sum(rows, columns, depth, a + (t - t0) * kRows * Tile<T>::stride, b, s, block > 0 || unit.add);
           if (block + 1 == blocks) store(unit, s, kColumns, rows, columns, row, j, c);
         }
       }

@@ -41,6 +41,7 @@ class Register {
   template <class A, std::enable_if_t<std::is_arithmetic_v<A> && !std::is_same_v<A, T>, int> = 0>
   explicit Register(A value) : Register(static_cast<T>(value)) {}
   explicit Register(const Packet& packet) requires(!std::is_same_v<Packet, T>) : packet_(packet) {}
+  const Packet& packet() const { return packet_; }
 
   static Register load(const T* p) { return Register(packet::ploadu<Packet>(p)); }
   /// The first `count` elements, the others 0; nothing past them is read.

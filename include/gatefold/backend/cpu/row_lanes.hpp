@@ -1,7 +1,10 @@
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <limits>
 
+#include "gatefold/backend/cpu/philox_run.hpp"
 #include "gatefold/backend/cpu/register.hpp"
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/core/types.hpp"
@@ -30,6 +33,15 @@ struct RowLanes : OneLane {
     Register<T> top(lowest);
     each<T>(n, [&](auto at, Index j) { top = larger(top, keep_first(at.count, f(at, j), lowest)); });
     return top.largest();
+  }
+  /// f(j, u) for the columns j < n in order, where u is number first + j of the stream.
+  template <class T, class F>
+  void uniform(Random at, Index first, Index n, const F& f) const {
+    for (Index begin = 0; begin < n; begin += PhiloxRun::size) {
+      const PhiloxRun run(at, static_cast<std::uint64_t>(first + begin));
+      const int count = static_cast<int>(std::min<Index>(PhiloxRun::size, n - begin));
+      for (int j = 0; j < count; ++j) f(begin + j, run.uniform<T>(j));
+    }
   }
 };
 

@@ -69,17 +69,18 @@ void copy_block(const Operand<T>& from, Index r0, Index rows, Index c0, Index co
 template <class T>
 void transpose_block(const Operand<T>& from, Index r0, Index rows, Index c0, Index columns, T* to, Index stride) {
   using Packet = typename Register<T>::Packet;
-  constexpr int size = Register<T>::size;
+  constexpr int size = Register<T>::size, worth = (size + 1) / 2;  // columns worth a transposition of registers
   Index r = 0;
   for (; r + size <= rows; r += size) {
     const T* source[size];
     for (int i = 0; i < size; ++i) source[i] = from.at(r0 + r + i, c0);
     Index c = 0;
-    for (; c + size <= columns; c += size) {
+    for (; c + worth <= columns; c += size) {
+      const int count = static_cast<int>(columns - c < size ? columns - c : size);
       packet::PacketBlock<Packet, size> block;
-      for (int i = 0; i < size; ++i) block.packet[i] = packet::ploadu<Packet>(source[i] + c);
+      for (int i = 0; i < size; ++i) block.packet[i] = Register<T>::load(source[i] + c, count).packet();
       packet::ptranspose(block);
-      for (int i = 0; i < size; ++i) packet::pstoreu(to + (c + i) * stride + r, block.packet[i]);
+      for (int i = 0; i < count; ++i) packet::pstoreu(to + (c + i) * stride + r, block.packet[i]);
     }
     for (; c < columns; ++c)
       for (int i = 0; i < size; ++i) to[c * stride + r + i] = source[i][c];
@@ -119,42 +120,46 @@ void pack_panels(const Operand<T>& b, Index line, Index lines, Index k, Index de
                    : copy_block(b, k, depth, line + whole, lines - whole, last, width);
 }
 
-/// sums[R, Tile::columns] = or += the chains (1) of R rows of packed A and one panel of B.
-template <class T, int R>
+/// sums[R, Tile::columns] = or += the chains (1) of R rows of packed A and one panel of B, of its first C registers.
+template <class T, int R, int C>
 [[gnu::noinline]] void tile_sum(Index depth, const T* a, const T* b, T* sums, bool add) {
   using Packet = typename Register<T>::Packet;
   constexpr int size = Register<T>::size;
-  Packet s[R][2];
+  Packet s[R][C];
 #pragma GCC unroll 16
-  for (int i = 0; i < R; ++i) s[i][0] = s[i][1] = packet::pset1<Packet>(T(0));
+  for (int i = 0; i < R; ++i)
+#pragma GCC unroll 2
+    for (int j = 0; j < C; ++j) s[i][j] = packet::pset1<Packet>(T(0));
 #pragma GCC unroll 2
   for (Index k = 0; k < depth; ++k) {
-    const Packet b0 = packet::ploadu<Packet>(b + 2 * size * k), b1 = packet::ploadu<Packet>(b + 2 * size * k + size);
+    Packet y[C];
+#pragma GCC unroll 2
+    for (int j = 0; j < C; ++j) y[j] = packet::ploadu<Packet>(b + Tile<T>::columns * k + j * size);
 #pragma GCC unroll 16
     for (int i = 0; i < R; ++i) {
       const Packet x = packet::pset1<Packet>(a[i * Tile<T>::stride + k]);
-      s[i][0] = packet::pmadd(x, b0, s[i][0]);
-      s[i][1] = packet::pmadd(x, b1, s[i][1]);
+#pragma GCC unroll 2
+      for (int j = 0; j < C; ++j) s[i][j] = packet::pmadd(x, y[j], s[i][j]);
     }
   }
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i)
 #pragma GCC unroll 2
-    for (int j = 0; j < 2; ++j) {
-      T* to = sums + (2 * i + j) * size;
+    for (int j = 0; j < C; ++j) {
+      T* to = sums + i * Tile<T>::columns + j * size;
       packet::pstoreu(to, add ? packet::padd(packet::ploadu<Packet>(to), s[i][j]) : s[i][j]);
     }
 }
 
-/// tile_sum for 1 to Tile::rows rows.
+/// tile_sum for 1 to Tile::rows rows. A register of the panel beyond `columns` is left out.
 template <class T>
-void tile_sum(Index rows, Index depth, const T* a, const T* b, T* sums, bool add) {
+void tile_sum(Index rows, Index columns, Index depth, const T* a, const T* b, T* sums, bool add) {
   using Kernel = void (*)(Index, const T*, const T*, T*, bool);
   static constexpr auto kernels = []<int... R>(std::integer_sequence<int, R...>) {
-    return std::array<Kernel, sizeof...(R)>{&tile_sum<T, R + 1>...};
+    return std::array<std::array<Kernel, 2>, sizeof...(R)>{{{&tile_sum<T, R + 1, 1>, &tile_sum<T, R + 1, 2>}...}};
   }
   (std::make_integer_sequence<int, Tile<T>::rows>{});
-  kernels[static_cast<std::size_t>(rows - 1)](depth, a, b, sums, add);
+  kernels[static_cast<std::size_t>(rows - 1)][columns > Tile<T>::size](depth, a, b, sums, add);
 }
 
 /// s[R, columns] continued by K steps of the chains (1), from B in place: reads each weight once, in long runs.

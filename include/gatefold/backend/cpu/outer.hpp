@@ -1,0 +1,59 @@
+#pragma once
+
+#include <algorithm>
+#include <utility>
+
+#include "gatefold/backend/cpu/product.hpp"
+#include "gatefold/backend/cpu/tile.hpp"
+#include "gatefold/backend/epilogue.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/view.hpp"
+
+namespace gatefold::cpu {
+
+/// to[e] = from[e]ᵀ
+template <class T, class From, class To>
+void turn(const From& from, const To& to) {
+  for (Index e = 0; e < from.extent(0); ++e)
+    for (Index i = 0; i < from.extent(1); ++i)
+      for (Index j = 0; j < from.extent(2); ++j) to(e, j, i) = from(e, i, j);
+}
+
+/// About how many cycles a product c[rows, columns] of `depth` rows of both factors takes: full registers of its columns,
+/// a factor to be transposed on its way to the tile, and one to be copied.
+template <class T>
+double outer_cycles(Index rows, Index columns, Index depth) {
+  constexpr Index size = Tile<T>::size;
+  const auto in_registers = static_cast<double>((columns + size - 1) / size * rows);
+  return static_cast<double>(depth) * (in_registers / 2 + static_cast<double>(4 * rows + columns) / static_cast<double>(size));
+}
+
+/// The gradients of weights: products of two factors whose rows are the depth, c[e] (+)= a[e]ᵀ b[e] with c dense.
+///
+/// A narrow c, of a gate or of a few filters, leaves most of a register empty and has the wide factor transposed on its way
+/// to the tile. Where that is faster it is taken as cᵀ = bᵀ a: every sum is the same, bit for bit.
+/// @cost   as Product; where c is turned, scratch and two copies of its size beside it
+template <class T, class Context, class V>
+void outer(Context& ctx, const Batch<T>& batch, bool accumulate, const V& c) {
+  static constexpr fn::Store store{};
+  const auto finish = Finish<T>::with(store);
+  const Index rows = c.extent(1), columns = c.extent(2);
+  const Index depth = batch.offsets ? batch.offsets[batch.experts] / std::max<Index>(batch.experts, 1) : batch.all.depth;
+  const auto turns = static_cast<double>((accumulate ? 2 : 1) * rows * columns);  // about a cycle for each element
+  if (outer_cycles<T>(columns, rows, depth) + turns >= outer_cycles<T>(rows, columns, depth))
+    return Product<T>::run(ctx, batch, accumulate, finish);
+
+  const auto mark = ctx.mark();
+  const auto turned_c = ctx.template scratch<T>(c.extent(0), columns, rows);
+  if (accumulate) turn<T>(c, turned_c);
+  Batch<T> turned = batch;
+  std::swap(turned.all.a, turned.all.b);
+  turned.all.c = turned_c.data();
+  turned.all.c_stride = rows;
+  turned.all.rows = columns;
+  turned.all.columns = rows;
+  Product<T>::run(ctx, turned, accumulate, finish);
+  turn<T>(turned_c, c);
+}
+
+}  // namespace gatefold::cpu

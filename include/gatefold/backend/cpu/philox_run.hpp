@@ -1,0 +1,93 @@
+#pragma once
+
+#include <cstdint>
+
+#include "gatefold/backend/cpu/register.hpp"
+#include "gatefold/core/philox.hpp"
+#include "gatefold/core/types.hpp"
+
+namespace gatefold::cpu {
+
+/// Neighbours of one stream of Philox, computed side by side: numbers first, first + 1, …, `size` of them, bit for bit
+/// those of `uniform`.
+///
+/// A register holds one word of several blocks, each in 64 bits of which the upper half is of no account: the multiplication
+/// of a round takes the lower halves and leaves both words of its result in place.
+struct PhiloxRun {
+  static constexpr int size = 16;
+
+  PhiloxRun(Random at, std::uint64_t first) {
+#if defined(__AVX512F__) || defined(__AVX2__)
+    constexpr int parts = size / Lanes::size;  // several at once: a round waits for its multiplication
+    Lanes c[parts][4];
+    for (int i = 0; i < parts; ++i) {
+      alignas(64) std::uint64_t low[Lanes::size];
+      for (int j = 0; j < Lanes::size; ++j) low[j] = first + static_cast<std::uint64_t>(i * Lanes::size + j);
+      c[i][0] = Lanes::load(low);
+      c[i][1] = c[i][0].high();
+      c[i][2] = Lanes(at.step);
+      c[i][3] = Lanes(at.step >> 32);
+    }
+    std::uint32_t k0 = static_cast<std::uint32_t>(at.seed.value), k1 = static_cast<std::uint32_t>(at.seed.value >> 32);
+    for (int round = 0; round < Philox::rounds; ++round) {
+      const Lanes key0(k0), key1(k1);
+#pragma GCC unroll 8
+      for (int i = 0; i < parts; ++i) {
+        const Lanes p0 = c[i][0] * Philox::multiplier_0, p1 = c[i][2] * Philox::multiplier_1;
+        c[i][0] = p1.high() ^ c[i][1] ^ key0;
+        c[i][1] = p1;
+        c[i][2] = p0.high() ^ c[i][3] ^ key1;
+        c[i][3] = p0;
+      }
+      k0 += Philox::weyl_0;
+      k1 += Philox::weyl_1;
+    }
+    for (int i = 0; i < parts; ++i)
+      for (int w = 0; w < 2; ++w) c[i][w].store(words_[w] + i * Lanes::size);
+#else
+    for (int j = 0; j < size; ++j) {
+      const Philox::Words c = Philox::block(at.seed.value, first + static_cast<std::uint64_t>(j), at.step);
+      for (int w = 0; w < 2; ++w) words_[w][j] = c.w[w];
+    }
+#endif
+  }
+
+  /// Number j of the run, see gatefold::uniform.
+  template <class T>
+  T uniform(int j) const {
+    return Philox::uniform<T>(static_cast<std::uint32_t>(words_[0][j]), static_cast<std::uint32_t>(words_[1][j]));
+  }
+
+ private:
+#if defined(__AVX512F__)
+  struct Lanes {
+    static constexpr int size = 8;
+    __m512i v;
+    Lanes() = default;
+    explicit Lanes(__m512i x) : v(x) {}
+    explicit Lanes(std::uint64_t x) : v(_mm512_set1_epi64(static_cast<long long>(x))) {}
+    static Lanes load(const std::uint64_t* p) { return Lanes(_mm512_load_si512(p)); }
+    void store(std::uint64_t* p) const { _mm512_storeu_si512(p, v); }
+    Lanes high() const { return Lanes(_mm512_srli_epi64(v, 32)); }
+    friend Lanes operator^(Lanes a, Lanes b) { return Lanes(_mm512_xor_si512(a.v, b.v)); }
+    friend Lanes operator*(Lanes a, std::uint32_t m) { return Lanes(_mm512_mul_epu32(a.v, Lanes(m).v)); }
+  };
+#elif defined(__AVX2__)
+  struct Lanes {
+    static constexpr int size = 4;
+    __m256i v;
+    Lanes() = default;
+    explicit Lanes(__m256i x) : v(x) {}
+    explicit Lanes(std::uint64_t x) : v(_mm256_set1_epi64x(static_cast<long long>(x))) {}
+    static Lanes load(const std::uint64_t* p) { return Lanes(_mm256_load_si256(reinterpret_cast<const __m256i*>(p))); }
+    void store(std::uint64_t* p) const { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v); }
+    Lanes high() const { return Lanes(_mm256_srli_epi64(v, 32)); }
+    friend Lanes operator^(Lanes a, Lanes b) { return Lanes(_mm256_xor_si256(a.v, b.v)); }
+    friend Lanes operator*(Lanes a, std::uint32_t m) { return Lanes(_mm256_mul_epu32(a.v, Lanes(m).v)); }
+  };
+#endif
+
+  std::uint64_t words_[2][size];
+};
+
+}  // namespace gatefold::cpu

@@ -1,0 +1,109 @@
+#include "gatefold/backend/cpu/outer.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "../../support/naive.hpp"
+#include "gatefold/backend/cpu/cpu.hpp"
+
+using namespace gatefold;
+
+namespace {
+
+template <class T>
+using Vector = std::vector<T>;
+using Size = std::size_t;
+
+/// The factors of c[e] += a[rows of e]ᵀ b[slots of e].
+template <class T>
+struct OuterCase {
+  naive::Slots slots;
+  Index items, rows, columns;
+  Vector<T> a, b, before;
+
+  OuterCase(const Vector<Index>& counts, Index rows_, Index columns_)
+      : slots(counts, 23, 11),
+        items(23),
+        rows(rows_),
+        columns(columns_),
+        a(naive::random_vector<T>(items * rows, 1)),
+        b(naive::random_vector<T>(slots.count() * columns, 2)),
+        before(naive::random_vector<T>(slots.experts() * rows * columns, 3)) {}
+
+  cpu::Batch<T> batch(T* c) const {
+    return {.all = {.a = {a.data(), rows, false, slots.rows.data()},
+                    .b = {b.data(), columns, false},
+                    .c = c,
+                    .c_stride = columns,
+                    .rows = rows,
+                    .columns = columns,
+                    .depth = 0,
+                    .first = 0},
+            .slots = cpu::Batch<T>::Slots::are_depth,
+            .offsets = slots.offsets.data(),
+            .experts = slots.experts()};
+  }
+  Vector<T> run(int threads, bool straight) const {
+    Cpu::Context ctx(threads);
+    Vector<T> c = before;
+    static constexpr fn::Store store{};
+    if (straight)
+      cpu::Product<T>::run(ctx, batch(c.data()), true, cpu::Finish<T>::with(store));
+    else
+      cpu::outer(ctx, batch(c.data()), true, View<T, 3, Cpu>(c.data(), slots.experts(), rows, columns));
+    return c;
+  }
+};
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("an outer product, narrow or not, has the bits of the product as it stands", T, float, double) {
+  const Index shapes[][2] = {{1, 1}, {50, 8}, {50, 1}, {65, 16}, {300, 3}, {8, 50}, {33, 33}, {64, 17}, {0, 4}, {4, 0}};
+  for (const auto& counts : Vector<Vector<Index>>{{0}, {1}, {5, 0, 1, 30}, {600, 2}})
+    for (const auto& [rows, columns] : shapes) {
+      CAPTURE(rows);
+      CAPTURE(columns);
+      const OuterCase<T> of(counts, rows, columns);
+      const Vector<T> straight = of.run(1, true);
+      for (const int threads : {1, 3}) {
+        const Vector<T> c = of.run(threads, false);
+        CHECK((c.empty() || std::memcmp(c.data(), straight.data(), c.size() * sizeof(T)) == 0));
+      }
+      double worst = 0;
+      for (Index e = 0; e < of.slots.experts(); ++e)
+        for (Index i = 0; i < rows; ++i)
+          for (Index j = 0; j < columns; ++j) {
+            const Size at = static_cast<Size>((e * rows + i) * columns + j);
+            double sum = static_cast<double>(of.before[at]);
+            for (Index s = of.slots.offsets[static_cast<Size>(e)]; s < of.slots.offsets[static_cast<Size>(e) + 1]; ++s)
+              sum += static_cast<double>(of.a[static_cast<Size>(of.slots.rows[static_cast<Size>(s)] * rows + i)]) *
+                     static_cast<double>(of.b[static_cast<Size>(s * columns + j)]);
+            worst = std::max(worst, std::abs(sum - static_cast<double>(straight[at])));
+          }
+      CHECK(worst <= 1e3 * static_cast<double>(std::numeric_limits<T>::epsilon()));
+    }
+}
+
+TEST_CASE_TEMPLATE("a narrow plain product overwrites or adds, also where there is no depth", T, float, double) {
+  const Index rows = 70, columns = 5;
+  for (const Index depth : {0, 1, 300})
+    for (const bool accumulate : {false, true}) {
+      Cpu::Context ctx(2);
+      const auto a = naive::random_vector<T>(depth * rows, 4), b = naive::random_vector<T>(depth * columns, 5),
+                 before = naive::random_vector<T>(rows * columns, 6);
+      Vector<T> c = before;
+      Cpu::gemm<T>(ctx, {a.data(), depth, rows}, true, {b.data(), depth, columns}, false, accumulate,
+                   {c.data(), rows, columns}, fn::Store{});
+      double worst = 0;
+      for (Index i = 0; i < rows; ++i)
+        for (Index j = 0; j < columns; ++j) {
+          const Size at = static_cast<Size>(i * columns + j);
+          const double sum = naive::dot<T>({a.data(), rows, true}, i, {b.data(), columns, false}, j, depth);
+          worst = std::max(worst, std::abs(sum + (accumulate ? static_cast<double>(before[at]) : 0) -
+                                           static_cast<double>(c[at])));
+        }
+      CHECK(worst <= 1e3 * static_cast<double>(std::numeric_limits<T>::epsilon()));
+    }
+}
