@@ -61,6 +61,12 @@ struct Visit {
   }
 };
 
+struct Set {
+  Index* to;
+  Index value;
+  void operator()(Index i) const { to[i] = value; }
+};
+
 }  // namespace
 
 TEST_CASE("the contract holds for Cpu and not for what lacks a part") {
@@ -86,6 +92,34 @@ TEST_CASE("for_each and for_rows visit every index once") {
       CHECK(rows.back() == 0);
     }
   }
+}
+
+TEST_CASE("for_tasks runs every task once, with scratch of its own; what a task throws arrives") {
+  for (const int threads : {1, 2, 3})
+    for (const bool eager : {false, true}) {
+      Cpu::Context ctx(threads, eager);
+      for (const Index n : {0, 1, 2, 3, 5, 6, 12, 100}) {
+        CAPTURE(threads);
+        CAPTURE(n);
+        std::vector<int> visits(static_cast<std::size_t>(n) + 1), broken(visits.size());
+        B::for_tasks(ctx, n, [&](Cpu::Context& own, Index task) {
+          auto mark = own.mark();
+          const auto numbers = own.scratch<Index>(1000);
+          B::for_each(own, 1000, Set{numbers.data(), task});
+          broken[static_cast<std::size_t>(task)] = std::count(numbers.data(), numbers.data() + 1000, task) != 1000;
+          ++visits[static_cast<std::size_t>(task)];
+        });
+        CHECK(std::count(visits.begin(), visits.end(), 1) == n);
+        CHECK(visits.back() == 0);
+        CHECK(std::count(broken.begin(), broken.end(), 1) == 0);
+      }
+      const auto throws = [&] {
+        B::for_tasks(ctx, 12, [](Cpu::Context&, Index task) {
+          if (task == 7) throw ArgumentError("seven");
+        });
+      };
+      CHECK_THROWS_WITH_AS(throws(), "seven", ArgumentError);
+    }
 }
 
 TEST_CASE("reduce adds the sum of f to out") {

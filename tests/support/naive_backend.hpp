@@ -45,6 +45,10 @@ struct Naive {
     }
   }
   template <class F>
+  static void for_tasks(Context& ctx, Index n, const F& f) {
+    for (Index task = 0; task < n; ++task) f(ctx, task);
+  }
+  template <class F>
   static void for_rows(Context&, Index n, const F& f) {
     for (Index row = 0; row < n; ++row) f(OneLane{}, row);
   }

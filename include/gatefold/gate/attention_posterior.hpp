@@ -380,11 +380,11 @@ struct AttentionPosterior {
     const View<const T, 3, B> q = mixing::split_heads(ctx, a.q, heads), k = mixing::split_heads(ctx, a.k, heads);
     const mixing::Keys<T, B> keys(ctx, valid, mixing::stacked(k));
     const mixing::Mask<T, B> mask{a.length, a.causal, keys.mask};
-    mixing::for_each_block(heads * items, a.length, a.causal, [&](const mixing::Block& block) {
-      auto of_block = ctx.mark();
-      const mixing::Products<T, B> products(ctx, block);
-      const View<const T, 2, B> score = products.scores(ctx, mixing::stacked(q), mixing::stacked(k));
-      B::for_rows(ctx, block.all_rows(),
+    mixing::for_each_block(ctx, heads * items, a.length, a.causal, [&](auto& own, const mixing::Block& block) {
+      auto of_block = own.mark();
+      const mixing::Products<T, B> products(own, block);
+      const View<const T, 2, B> score = products.scores(own, mixing::stacked(q), mixing::stacked(k));
+      B::for_rows(own, block.all_rows(),
                   fn::AttentionEntropy<T, B>{mask, block, a.log_sum_exp, T(a.scale), score, entropy});
     });
     const bool so_far = head == FollowedHead::lowest_entropy && a.causal;

@@ -300,26 +300,29 @@ namespace mixing {
 
 inline constexpr Index rows_per_block = 128, keys_per_block = 512;
 
-/// Call f(block) for blocks that cover the pairs of rows and keys of every sequence, those of a row in ascending order of
-/// keys.
-template <class F>
-void for_each_block(Index items, Index length, bool causal, F&& f) {
+/// Call f(context, block) for blocks that cover the pairs of rows and keys of every sequence, those of a row in ascending
+/// order of keys. Blocks of different sequences may be at work at once.
+template <class C, class F>
+void for_each_block(C& ctx, Index items, Index length, bool causal, const F& f) {
+  using B = typename C::Backend;
   if (items == 0) return;
   if (length <= rows_per_block) {
-    const Index together = rows_per_block * keys_per_block / (length * length);
-    for (Index row = 0; row < items; row += together * length) {
-      const Index left = (items - row) / length;
-      f(Block{row, length, row, length, left < together ? left : together});
-    }
+    const Index sequences = items / length, together = rows_per_block * keys_per_block / (length * length);
+    B::for_tasks(ctx, (sequences + together - 1) / together, [&](C& of_task, Index task) {
+      const Index row = task * together * length, left = sequences - task * together;
+      f(of_task, Block{row, length, row, length, left < together ? left : together});
+    });
     return;
   }
-  for (Index begin = 0; begin < items; begin += length)
+  B::for_tasks(ctx, items / length, [&](C& of_task, Index sequence) {
+    const Index begin = sequence * length;
     for (Index row = begin; row < begin + length; row += rows_per_block) {
       const Index rows = row + rows_per_block < begin + length ? rows_per_block : begin + length - row;
       const Index end = causal ? row + rows : begin + length;
       for (Index key = begin; key < end; key += keys_per_block)
-        f(Block{row, rows, key, key + keys_per_block < end ? keys_per_block : end - key, 1});
+        f(of_task, Block{row, rows, key, key + keys_per_block < end ? keys_per_block : end - key, 1});
     }
+  });
 }
 
 /// `count` groups of `rows` slots each, in scratch.
@@ -386,12 +389,12 @@ struct Sums {
 template <class C, class T, class B>
 void add_head(C& ctx, View<const T, 2, B> queries, View<const T, 2, B> keys, double scale, const Mask<T, B>& mask,
               View<const T, 2, B> values, const Sums<T, B>& to) {
-  for_each_block(queries.extent(0), mask.length, mask.causal, [&](const Block& block) {
-    auto mark = ctx.mark();
-    const Products<T, B> products(ctx, block);
-    const View<T, 2, B> w = products.scores(ctx, queries, keys);
-    B::for_rows(ctx, block.all_rows(), fn::MixBlock<T, B>{mask, block, T(scale), w, to.top, to.total, to.sums});
-    products.add(ctx, w, values, to.sums);
+  for_each_block(ctx, queries.extent(0), mask.length, mask.causal, [&](C& own, const Block& block) {
+    auto mark = own.mark();
+    const Products<T, B> products(own, block);
+    const View<T, 2, B> w = products.scores(own, queries, keys);
+    B::for_rows(own, block.all_rows(), fn::MixBlock<T, B>{mask, block, T(scale), w, to.top, to.total, to.sums});
+    products.add(own, w, values, to.sums);
   });
 }
 /// The adjoint of one head, given that of the weighted sums: adds to dvalues, dqueries, dkeys.
@@ -401,15 +404,15 @@ void add_head_backward(C& ctx, View<const T, 2, B> queries, View<const T, 2, B> 
                        const Mask<T, B>& mask, View<const T, 2, B> values, View<const T, 1, B> log_sum_exp,
                        View<const T, 1, B> mean, View<const T, 2, B> dsums, View<T, 2, B> dvalues,
                        View<T, 2, B> dqueries, View<T, 2, B> dkeys) {
-  for_each_block(queries.extent(0), mask.length, mask.causal, [&](const Block& block) {
-    auto mark = ctx.mark();
-    const Products<T, B> products(ctx, block);
-    const View<T, 2, B> d = products.scores(ctx, queries, keys), w = products.scores(ctx, dsums, values);
-    B::for_rows(ctx, block.all_rows(),
+  for_each_block(ctx, queries.extent(0), mask.length, mask.causal, [&](C& own, const Block& block) {
+    auto mark = own.mark();
+    const Products<T, B> products(own, block);
+    const View<T, 2, B> d = products.scores(own, queries, keys), w = products.scores(own, dsums, values);
+    B::for_rows(own, block.all_rows(),
                 fn::MixBlockBackward<T, B>{mask, block, T(scale), log_sum_exp, mean, d, w});
-    products.add_transposed(ctx, w, dsums, dvalues);
-    products.add(ctx, d, keys, dqueries);
-    products.add_transposed(ctx, d, queries, dkeys);
+    products.add_transposed(own, w, dsums, dvalues);
+    products.add(own, d, keys, dqueries);
+    products.add_transposed(own, d, queries, dkeys);
   });
 }
 

@@ -3,8 +3,10 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
+#include <memory>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/lender.hpp"
@@ -58,9 +60,18 @@ struct Cpu {
     }
 
    private:
+    friend Cpu;
+    /// A context of one thread for each thread of this one, made once.
+    const std::vector<std::unique_ptr<Context>>& workers() {
+      while (workers_.size() < static_cast<std::size_t>(threads_)) workers_.push_back(std::make_unique<Context>(1));
+      for (const auto& worker : workers_) worker->packed_ = packed_;
+      return workers_;
+    }
+
     int threads_;
     bool eager_;
     const cpu::PackedWeights* packed_ = nullptr;
+    std::vector<std::unique_ptr<Context>> workers_;
   };
 
   using PackedWeights = cpu::PackedWeights;
@@ -89,6 +100,21 @@ struct Cpu {
   template <class F>
   static void for_rows(Context& ctx, Index n, const F& f) {
     cpu::for_rows(ctx.threads(), n, f, ctx.eager());
+  }
+  /// Tasks that can be shared out evenly run one to a thread, in turn, so that what a context of a thread takes of memory
+  /// is the same in every call; others share out their own work.
+  template <class F>
+  static void for_tasks(Context& ctx, Index n, const F& f) {
+    const Index threads = ctx.threads();
+    const bool evenly = ctx.eager() || n % threads == 0 || n >= 4 * threads;
+    if (threads == 1 || n < 2 || !evenly) {
+      for (Index task = 0; task < n; ++task) f(ctx, task);
+      return;
+    }
+    const auto& workers = ctx.workers();
+    cpu::parallel_for(ctx.threads(), threads, [&](Index first, int) {
+      for (Index task = first; task < n; task += threads) f(*workers[static_cast<std::size_t>(first)], task);
+    });
   }
   template <class T, class F>
   static void reduce(Context& ctx, Index n, const F& f, T* out) {

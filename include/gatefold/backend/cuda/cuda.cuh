@@ -110,6 +110,10 @@ struct Cuda {
     device::for_each(ctx.stream(), n, f);
   }
   template <class F>
+  static void for_tasks(Context& ctx, Index n, const F& f) {
+    for (Index task = 0; task < n; ++task) f(ctx, task);
+  }
+  template <class F>
   static void for_rows(Context& ctx, Index n, const F& f) {
     device::for_rows(ctx.stream(), n, f);
   }
