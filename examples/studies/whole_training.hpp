@@ -80,19 +80,26 @@ struct RouterOptimizer {
   bool gradient_descent = false;
 
   template <class Pack>
-  using State = optim::AdamW::State<Pack>;
+  struct State {
+    optim::AdamW::State<Pack> adamw;
+    optim::Sgd::State<Pack> sgd;
+    template <class F, class... S>
+    static void each(F&& f, S&... s) {
+      f("adamw", s.adamw...);
+      f("sgd", s.sgd...);
+    }
+  };
   template <class C, class Pack>
-  auto begin(C& ctx, const Pack& params) const {
-    return optim::AdamW{}.begin(ctx, params);
+  State<Pack> begin(C& ctx, const Pack& params) const {
+    return {optim::AdamW{}.begin(ctx, params), optim::Sgd{}.begin(ctx, params)};
   }
   template <class C, class Pack>
   void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
-    if (!gradient_descent) return optim::AdamW{.lr = lr}.step(ctx, params, grads, state);
-    for_each_learned(
-        [&](const Name&, auto& p, auto& g) {
-          for (Index i = 0; i < p.size(); ++i) p.data()[i] -= static_cast<float>(lr) * g.data()[i];
-        },
-        params, grads);
+    if (gradient_descent) {
+      optim::Sgd{.lr = lr}.step(ctx, params, grads, state.sgd);
+    } else {
+      optim::AdamW{.lr = lr}.step(ctx, params, grads, state.adamw);
+    }
   }
 };
 
