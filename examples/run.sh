@@ -13,6 +13,8 @@ program=fashion_mnist folder=examples target="" data=()
 case ${1:-} in
   fashion_mnist | compose) program=$1; shift ;;
   expert_count | mot | mot_vision | mot_text) program=$1 folder=examples/studies target=study_; shift ;;
+  "" | -*) ;;
+  *) echo "run.sh: no program $1; there are fashion_mnist, compose, expert_count, mot, mot_vision and mot_text" >&2; exit 2 ;;
 esac
 case $program in
   fashion_mnist | compose | mot_vision) data=(dataset-fashion-mnist) ;;

@@ -205,6 +205,37 @@ TEST_CASE("mean, deviation and agreement of numbers worked out by hand") {
   CHECK_FALSE(agrees(r).has_value());
 }
 
+TEST_CASE("a point of a curve is the mean of its seeds, with a bar where there are two") {
+  Curve two{"", {}, {}}, one{"", {}, {}};
+  two.add(4, {1, 3});
+  two.add(8, {2, 2});
+  CHECK((two.x == std::vector<double>{4, 8} && two.y == std::vector<double>{2, 2}));
+  CHECK(two.error == std::vector<double>{std::sqrt(2.0), 0});
+  one.add(4, {5});
+  CHECK((one.x == std::vector<double>{4} && one.y == std::vector<double>{5} && one.error.empty()));
+}
+
+TEST_CASE("numbers of runs, and of names") {
+  const std::vector<Json> runs{{{"loss", 0.5}}, {{"loss", nullptr}}, {{"loss", 3}}};
+  const std::vector<double> losses = numbers(runs, [](const Json& run) { return number(run["loss"]); });
+  REQUIRE(losses.size() == 3);
+  CHECK((losses[0] == 0.5 && std::isnan(losses[1]) && losses[2] == 3));
+  CHECK_THROWS(number("0.5"));
+  CHECK((digits(0.25) == "0.25" && digits(2) == "2" && digits(1e-7) == "1e-07"));
+}
+
+TEST_CASE("the runs of a setting: a seed each, in their names and options") {
+  std::vector<Run> runs;
+  const auto make = [](std::uint64_t seed) {
+    return Run{{}, {{"seed", seed}, {"m", 4}}, [seed](const Report&) { return Json(seed); }, 2};
+  };
+  add_seeds(runs, "mlp.m4", 9, 2, make);
+  REQUIRE(runs.size() == 2);
+  CHECK((runs[0].name == "mlp.m4.seed9" && runs[1].name == "mlp.m4.seed10"));
+  CHECK((runs[0].options == Json{{"seed", 9}, {"m", 4}} && runs[1].options["seed"] == 10 && runs[1].cost == 2));
+  CHECK(runs[1].compute([](double) {}) == 10);
+}
+
 TEST_CASE("results.json and results.csv") {
   const Folder folder;
   const Common common{.out = folder.path};
@@ -256,11 +287,24 @@ TEST_CASE("the command line: exit codes, where results go") {
   CHECK(default_folder(true) != default_folder(false));
   const auto never = [](const Common&) { FAIL("not reached"); };
   CHECK(exit_code({"--seeds", "0"}, never) == 2);
+  CHECK(exit_code({"--seed", "-1"}, never) == 2);
   CHECK(exit_code({"--nonsense"}, never) == 2);
   CHECK(exit_code({"--help"}, never) == 0);
   CHECK(exit_code({}, [](const Common&) { throw gatefold::FileError("gone"); }) == 2);
   CHECK(exit_code({}, [](const Common&) { throw gatefold::ArgumentError("wrong"); }) == 2);
   CHECK(exit_code({}, [](const Common&) { throw std::runtime_error("else"); }) == 1);
+}
+
+TEST_CASE("numbers above 0, or from 0 on") {
+  const auto refused = [](const CLI::Validator& check, std::string text) { return check(text); };
+  for (const char* text : {"1", "1e-300", "1e300"})
+    CHECK((refused(above_zero(), text).empty() && refused(above_zero(true), text).empty()));
+  CHECK(refused(above_zero(true), "0").empty());
+  CHECK(refused(above_zero(), "0") == "Value 0 is no number above 0");
+  for (const char* text : {"-1", "nan", "inf", "", "x"}) {
+    CHECK(refused(above_zero(), text) == "Value " + std::string(text) + " is no number above 0");
+    CHECK(refused(above_zero(true), text) == "Value " + std::string(text) + " is no number from 0 on");
+  }
 }
 
 TEST_CASE("pictures: whatever the data, one SVG") {

@@ -22,9 +22,8 @@ struct Trained {
 
 /// The score after an epoch, one value per seed.
 inline std::vector<double> scores_after(const Trained& t, Index epoch) {
-  std::vector<double> values;
-  for (const Json& run : t.runs) values.push_back(run["score"][static_cast<std::size_t>(epoch - 1)].get<double>());
-  return values;
+  return numbers(t.runs,
+                 [epoch](const Json& run) { return number(run["score"][static_cast<std::size_t>(epoch - 1)]); });
 }
 
 /// How many experts would have the entropy of these shares if all had the same share.
@@ -44,25 +43,17 @@ inline std::vector<Result> results_of(const Trained& t, const Recipe& r, const s
     if (r.second > 0) all.push_back({t.name() + '.' + score + "_t2", scores_after(t, r.second)});
   }
   if (t.model.experts == 1) return all;
-  std::vector<double> used, entropy;
-  for (const Json& run : t.runs) {
-    used.push_back(experts_in_use(run["share"].back()));
-    entropy.push_back(run["routing"]["dispatch_entropy"].get<double>());
-  }
-  all.push_back({t.name() + ".experts_in_use", used});
-  all.push_back({t.name() + ".dispatch_entropy", entropy});
+  all.push_back({t.name() + ".experts_in_use",
+                 numbers(t.runs, [](const Json& run) { return experts_in_use(run["share"].back()); })});
+  all.push_back({t.name() + ".dispatch_entropy",
+                 numbers(t.runs, [](const Json& run) { return number(run["routing"]["dispatch_entropy"]); })});
   return all;
 }
 
 /// Scores against epochs, mean ± std over the seeds.
 inline Curve score_curve(const Trained& t, Index epochs) {
   Curve curve{t.model.name(), {}, {}};
-  for (Index epoch = 1; epoch <= epochs; ++epoch) {
-    const std::vector<double> values = scores_after(t, epoch);
-    curve.x.push_back(static_cast<double>(epoch));
-    curve.y.push_back(mean(values));
-    if (const auto std = deviation(values)) curve.error.push_back(*std);
-  }
+  for (Index epoch = 1; epoch <= epochs; ++epoch) curve.add(static_cast<double>(epoch), scores_after(t, epoch));
   return curve;
 }
 

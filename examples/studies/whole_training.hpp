@@ -80,19 +80,26 @@ struct RouterOptimizer {
   bool gradient_descent = false;
 
   template <class Pack>
-  using State = optim::AdamW::State<Pack>;
+  struct State {
+    optim::AdamW::State<Pack> adamw;
+    optim::Sgd::State<Pack> sgd;
+    template <class F, class... S>
+    static void each(F&& f, S&... s) {
+      f("adamw", s.adamw...);
+      f("sgd", s.sgd...);
+    }
+  };
   template <class C, class Pack>
-  auto begin(C& ctx, const Pack& params) const {
-    return optim::AdamW{}.begin(ctx, params);
+  State<Pack> begin(C& ctx, const Pack& params) const {
+    return {optim::AdamW{}.begin(ctx, params), optim::Sgd{}.begin(ctx, params)};
   }
   template <class C, class Pack>
   void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
-    if (!gradient_descent) return optim::AdamW{.lr = lr}.step(ctx, params, grads, state);
-    for_each_learned(
-        [&](const Name&, auto& p, auto& g) {
-          for (Index i = 0; i < p.size(); ++i) p.data()[i] -= static_cast<float>(lr) * g.data()[i];
-        },
-        params, grads);
+    if (gradient_descent) {
+      optim::Sgd{.lr = lr}.step(ctx, params, grads, state.sgd);
+    } else {
+      optim::AdamW{.lr = lr}.step(ctx, params, grads, state.adamw);
+    }
   }
 };
 
@@ -121,18 +128,12 @@ inline void add_recipe(CLI::App& app, Recipe& r, WholeTransformer& net) {
       ->check(CLI::Range(Index(0), Index(1) << 20))
       ->capture_default_str();
   app.add_option("--batch", r.batch, "items per step")->check(positive)->capture_default_str();
-  app.add_option("--lr", r.lr, "learning rate of the experts (AdamW)")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--decay", r.decay, "weight decay of the experts")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  app.add_option("--lr", r.lr, "learning rate of the experts (AdamW)")->check(above_zero())->capture_default_str();
+  app.add_option("--decay", r.decay, "weight decay of the experts")->check(above_zero(true))->capture_default_str();
   app.add_option("--router", r.router, "optimizer of the router: adamw or gd")
       ->check(CLI::IsMember({"adamw", "gd"}))
       ->capture_default_str();
-  app.add_option("--router-lr", r.router_lr, "learning rate of the router")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  app.add_option("--router-lr", r.router_lr, "learning rate of the router")->check(above_zero())->capture_default_str();
   app.add_option("--blocks", net.blocks, "transformer blocks of an expert")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
@@ -152,12 +153,6 @@ inline void validate(const Recipe& r, const WholeTransformer& net) {
 inline Json json(const WholeTransformer& net) {
   return {{"token_dim", net.token_dim}, {"dim", net.model_dim}, {"hidden", net.hidden_dim}, {"heads", net.heads},
           {"length", net.length},       {"blocks", net.blocks}, {"outputs", net.outputs}};
-}
-
-/// What --quick takes where the command line says nothing.
-template <class V>
-void unless_given(const CLI::App& app, const char* option, V& value, const std::type_identity_t<V>& small) {
-  if (app.count(option) == 0) value = small;
 }
 
 /// The recipe of --quick, where the command line says nothing.

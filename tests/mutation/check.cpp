@@ -51,10 +51,41 @@ void expect_trace_gradient() {
   failed += !report;
 }
 
+/// What the theory papers train on and how: the data's clusters, the gradient of the experts' own loss, who learns when.
+void expect_stages() {
+  Cpu::Context ctx(1);
+  const SignalMixture data{.clusters = 3, .model_dim = 6, .length = 4};
+  const auto items = data.draw<double, Cpu>(ctx, data.signals<double, Cpu>(ctx, Seed{1}), Seed{2}, 12);
+  bool right = true;
+  for (Index n = 0; n < 12; ++n) right = right && items.distractor(n) < 3 && items.distractor(n) != items.cluster(n);
+
+  const Mixture mixture{SoftmaxNoisyTop1{.scores = {.experts = 2, .length = 4, .bias = false}},
+                        AttentionExpert{.model_dim = 6, .length = 4}};
+  ThreeStage run{ctx, mixture, Logistic{}, Stages<>{.first = 1, .second = 2}, Seed{3}, Element<double>{}};
+  auto& [key_query, value] = run.trainer.params.expert;
+  const auto& [dkey_query, dvalue] = run.trainer.grads.expert;
+  run.trainer.gradients(items.x, items.target);
+  const auto report = check::compare_gradients({{"value", value.data(), dvalue.data(), value.size()},
+                                                {"key_query", key_query.data(), dkey_query.data(), key_query.size()}},
+                                               [&] { return run.trainer.evaluate(items.x, items.target).experts; },
+                                               [] { return std::uint64_t(0); }, {});
+  if (!report) std::printf("experts' loss: %s\n", report.str().c_str());
+  for (int epoch = 1; epoch <= 3; ++epoch) {
+    const double value_before = value.data()[0], key_query_before = key_query.data()[0];
+    run.begin_epoch();
+    run.step(items.x, items.target);
+    right = right && (value.data()[0] != value_before) == (epoch != 2);
+    right = right && (key_query.data()[0] != key_query_before) == (epoch == 2);
+  }
+  if (!right) std::puts("stages: wrong");
+  failed += !report || !right;
+}
+
 }  // namespace
 
 int main() {
   expect_trace_gradient();
+  expect_stages();
   const WithAuxiliary<SoftmaxTopK, Balance, ZLoss> gate{.scores = {.experts = 4},
                                                         .selection = {.k = 2},
                                                         .auxiliary = {Balance{.weight = 0.5}, ZLoss{.weight = 0.3}}};

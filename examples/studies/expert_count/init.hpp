@@ -44,11 +44,10 @@ inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
                 .log_x = true,
                 .curves = {}};
     for (const auto& [labels, name] : {std::pair{&equal, std::string("equal")}, {&apart, std::string("independent")}}) {
-      Curve best{name + ", best cluster", as_doubles(o.experts), {}, {}},
-          other{name + ", others", as_doubles(o.experts), {}, {}};
-      for (const std::string& label : *labels) {
+      Curve best{name + ", best cluster", {}, {}}, other{name + ", others", {}, {}};
+      for (std::size_t i = 0; i < labels->size(); ++i) {
         std::vector<double> of_best, of_other;
-        for (const Json& run : jobs.of(label)) {
+        for (const Json& run : jobs.of((*labels)[i])) {
           const auto errors = run.at("experts").at(at).at("errors").get<theorem::Errors>();
           std::vector<std::size_t> own;
           for (const auto& of_clusters : errors) own.push_back(theorem::lowest(of_clusters));
@@ -56,10 +55,8 @@ inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
           of_best.push_back(s.own);
           of_other.push_back(s.other);
         }
-        for (auto [c, all] : {std::pair{&best, &of_best}, {&other, &of_other}}) {
-          c->y.push_back(mean(*all));
-          c->error.push_back(deviation(*all).value_or(0));
-        }
+        best.add(static_cast<double>(o.experts[i]), of_best);
+        other.add(static_cast<double>(o.experts[i]), of_other);
       }
       lines.curves.push_back(std::move(best));
       lines.curves.push_back(std::move(other));

@@ -22,12 +22,7 @@ class Jobs {
   /// @param make  the run of a seed; its name is filled in
   void add(const std::string& label, Index seeds, const std::function<Run(std::uint64_t seed)>& make) {
     if (!places_.emplace(label, std::pair{runs_.size(), static_cast<std::size_t>(seeds)}).second) return;
-    for (Index i = 0; i < seeds; ++i) {
-      const std::uint64_t seed = options_.common.seed + static_cast<std::uint64_t>(i);
-      Run run = make(seed);
-      run.name = label + ".seed" + std::to_string(seed);
-      runs_.push_back(std::move(run));
-    }
+    add_seeds(runs_, label, options_.common.seed, seeds, make);
   }
   void add(const std::string& label, const Setting& setting) {
     add(label, options_.common.seeds, [setting](std::uint64_t seed) {

@@ -148,7 +148,7 @@ inline void add(const Options& o, Jobs& jobs) {
   for (const Index m : o.experts)
     jobs.add(label(m), 1, [&o, m](std::uint64_t seed) {
       return Run{{},
-                 {{"experts", m}, {"trials", o.trials}, {"draws", o.draws}, {"seed", seed}},
+                 {{"experts", m}, {"trials", o.trials}, {"draws", o.draws}},
                  [m, seed, trials = o.trials, draws = o.draws](const Report& report) {
                    return measure(static_cast<std::size_t>(m), trials, draws, seed, report);
                  },

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 
 #include "../support/study.hpp"
 #include "choices.hpp"
@@ -76,8 +75,7 @@ void run(const Options& o) {
     if (chosen(study)) study.report(o, jobs, summary);
   write_results(o.common, "expert_count", json(o), summary.results, summary.curves);
   print_results(summary.results);
-  std::printf("%.1f s; results and pictures: %s\n",
-              std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), o.common.out.c_str());
+  print_end(o.common, start);
 }
 
 }  // namespace
@@ -85,9 +83,9 @@ void run(const Options& o) {
 int main(int argc, char** argv) {
   CLI::App app("How the number of experts matters: paper 003 and the code behind it");
   Options options;
-  const auto settle = add_options(app, options);
+  add_options(app, options);
   return study_main("expert_count", app, argc, argv, [&] {
-    settle();
+    settle(app, options);
     options.self_check ? self_check() : run(options);
   });
 }

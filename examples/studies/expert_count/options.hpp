@@ -44,18 +44,15 @@ struct Options {
   }
 };
 
-/// @return a function that fills in what --quick makes smaller, unless it was given; call it after parsing
-inline auto add_options(CLI::App& app, Options& o) {
+inline void add_options(CLI::App& app, Options& o) {
   add_common(app, o.common);
   const auto positive = CLI::Range(Index(1), Index(1) << 24);
-  const auto list = [](CLI::Option* option) {
-    return option->delimiter(',')->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->capture_default_str();
-  };
-  list(app.add_option(
-           "--study", o.studies,
-           "what to show: sweep (figures 1 and 2), theorem, init, lemma1, top-k, unequal, choices, reference or all"))
+  as_list(
+      app.add_option(
+          "--study", o.studies,
+          "what to show: sweep (figures 1 and 2), theorem, init, lemma1, top-k, unequal, choices, reference or all"))
       ->check(CLI::IsMember({"sweep", "theorem", "init", "lemma1", "top-k", "unequal", "choices", "reference", "all"}));
-  list(app.add_option("--reference", o.references, "settings of the code of Chen et al.: s1, s2, s3, s4 or all"))
+  as_list(app.add_option("--reference", o.references, "settings of the code of Chen et al.: s1, s2, s3, s4 or all"))
       ->check(CLI::IsMember({"s1", "s2", "s3", "s4", "all"}));
   app.add_option("--expert", o.expert, "mlp (a router per patch), cnn (shared) or both")
       ->check(CLI::IsMember({"mlp", "cnn", "both"}))
@@ -63,66 +60,59 @@ inline auto add_options(CLI::App& app, Options& o) {
   app.add_option("--activation", o.base.activation, "cubic (the proofs'), linear or relu; the main text names none")
       ->check(CLI::IsMember({"cubic", "linear", "relu"}))
       ->capture_default_str();
-  auto* experts = list(app.add_option("--experts", o.experts, "M"))->check(CLI::Range(Index(2), Index(4096)));
-  auto* patches = list(app.add_option("--patches", o.patches, "P"))->check(CLI::Range(Index(3), Index(1024)));
-  list(app.add_option("--picks", o.picks, "k of the study top-k"))->check(positive);
-  list(app.add_option("--decay", o.decays, "of the study unequal: cluster k has a share ∝ decay^k"))
-      ->check(CLI::PositiveNumber);
+  as_list(app.add_option("--experts", o.experts, "M: experts of a layer"))->check(CLI::Range(Index(2), Index(4096)));
+  as_list(app.add_option("--patches", o.patches, "P: patches of an item"))->check(CLI::Range(Index(3), Index(1024)));
+  as_list(app.add_option("--picks", o.picks, "k of the study top-k"))->check(positive);
+  as_list(app.add_option("--decay", o.decays, "of the study unequal: cluster k has a share ∝ decay^k"))
+      ->check(above_zero());
   app.add_option("--filters", o.base.filters, "J: neurons per patch of an MLP, of a CNN in all")
       ->check(positive)
       ->capture_default_str();
-  auto* train =
-      app.add_option("--train", o.base.train, "items to learn from; the paper is silent, Chen et al. take 16000")
-          ->check(positive)
-          ->capture_default_str();
-  auto* test =
-      app.add_option("--test", o.base.test, "items to test with; as --train")->check(positive)->capture_default_str();
-  auto* iterations = app.add_option("--iterations", o.base.iterations, "T; the paper is silent, Chen et al. take 501")
-                         ->check(positive)
-                         ->capture_default_str();
+  app.add_option("--train", o.base.train, "items to learn from; the paper is silent, Chen et al. take 16000")
+      ->check(positive)
+      ->capture_default_str();
+  app.add_option("--test", o.base.test, "items to test with; as --train")->check(positive)->capture_default_str();
+  app.add_option("--iterations", o.base.iterations, "T; the paper is silent, Chen et al. take 501")
+      ->check(positive)
+      ->capture_default_str();
   app.add_option("--sigma0", o.base.sigma0,
                  "of the weights at the start; the paper is silent, Chen et al. have 0.001 U(±1/√50)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(above_zero(true))
       ->capture_default_str();
   app.add_option("--scale", o.base.scale, "of all inputs; the paper is silent, Chen et al. take 10")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
-  app.add_option("--eta", o.base.eta, "learning rate of the experts")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  app.add_option("--eta", o.base.eta, "learning rate of the experts")->check(above_zero())->capture_default_str();
   app.add_option("--eta-router", o.eta_router,
                  "learning rate of the router (0: the paper's, 0.1 to M = 16, 0.25 to 32, then 0.4)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(above_zero(true))
       ->capture_default_str();
   app.add_flag("--test-noise", o.base.test_noise,
                "route with noise in tests too, as Chen et al.; the paper's eq. (1) does not");
-  auto* trials =
-      app.add_option("--trials", o.trials, "of lemma 1: pairs of scores")->check(positive)->capture_default_str();
+  app.add_option("--trials", o.trials, "of lemma 1: pairs of scores")->check(positive)->capture_default_str();
   app.add_option("--draws", o.draws, "of lemma 1: noise draws that check the exact probabilities")
       ->check(positive)
       ->capture_default_str();
   app.add_flag("--self-check", o.self_check, "check the program's own loss, selection and probabilities, and stop");
+}
 
-  return [&o, &app, experts, patches, train, test, iterations, trials] {
-    if (!o.references.empty()) {
-      if (app.count("--study") == 0) o.studies.clear();
-      o.studies.push_back("reference");
-    } else {
-      o.references = {"s1"};
-    }
-    if (app.count("--seeds") > 0) o.reference_seeds = o.common.seeds;
-    if (!o.common.quick) return;
-    const auto smaller = [](const CLI::Option* option, auto& value, auto quick) {
-      if (option->count() == 0) value = quick;
-    };
-    smaller(experts, o.experts, std::vector<Index>{4, 8, 16});
-    smaller(patches, o.patches, std::vector<Index>{4});
-    smaller(train, o.base.train, Index(2000));
-    smaller(test, o.base.test, Index(2000));
-    smaller(iterations, o.base.iterations, Index(301));
-    smaller(trials, o.trials, Index(200));
-    if (app.count("--seeds") == 0) o.common.seeds = o.reference_seeds = 2;
-  };
+/// What --quick makes smaller, unless it was given, and what options say of each other; to be called after parsing.
+inline void settle(const CLI::App& app, Options& o) {
+  if (!o.references.empty()) {
+    if (app.count("--study") == 0) o.studies.clear();
+    o.studies.push_back("reference");
+  } else {
+    o.references = {"s1"};
+  }
+  if (app.count("--seeds") > 0) o.reference_seeds = o.common.seeds;
+  if (!o.common.quick) return;
+  unless_given(app, "--experts", o.experts, {4, 8, 16});
+  unless_given(app, "--patches", o.patches, {4});
+  unless_given(app, "--train", o.base.train, 2000);
+  unless_given(app, "--test", o.base.test, 2000);
+  unless_given(app, "--iterations", o.base.iterations, 301);
+  unless_given(app, "--trials", o.trials, 200);
+  if (app.count("--seeds") == 0) o.common.seeds = o.reference_seeds = 2;
 }
 
 }  // namespace studies::expert_count

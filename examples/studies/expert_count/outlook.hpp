@@ -1,19 +1,14 @@
 #pragma once
 
-#include <cstdio>
+#include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "summary.hpp"
 
 /// What the paper leaves for later: more picks than one, and clusters of unequal size.
 namespace studies::expert_count::outlook {
-
-inline std::string text(double v) {
-  char digits[32];
-  std::snprintf(digits, sizeof digits, "%g", v);
-  return digits;
-}
 
 inline std::vector<Index> picks(const Options& o, Index experts) {
   std::vector<Index> fit;
@@ -27,7 +22,7 @@ inline std::pair<std::string, Setting> with_picks(Setting s, Index k) {
 }
 inline std::pair<std::string, Setting> with_decay(Setting s, double decay) {
   s.decay = decay;
-  return {s.label() + (decay == 1 ? "" : ".decay" + text(decay)), s};
+  return {s.label() + (decay == 1 ? "" : ".decay" + digits(decay)), s};
 }
 
 inline void add_picks(const Options& o, Jobs& jobs) {
@@ -82,17 +77,16 @@ inline void report_decays(const Options& o, const Jobs& jobs, Summary& summary) 
     for (const Index m : o.few_experts()) {
       const Setting base = o.setting(kind, o.patches.front(), m);
       std::vector<std::string> labels;
-      Curve last{kind + ", M = " + std::to_string(m), o.decays, {}, {}};
+      Curve last{kind + ", M = " + std::to_string(m), {}, {}};
       for (const double decay : o.decays) {
         labels.push_back(with_decay(base, decay).first);
         const auto runs = jobs.of(labels.back());
-        const std::string name = "unequal." + base.label() + ".decay" + text(decay);
+        const std::string name = "unequal." + base.label() + ".decay" + digits(decay);
         for (const char* key : {"accuracy", "entropy"}) summary.add(name + "." + key, values(runs, key));
-        std::vector<double> of_smallest;
         const std::size_t k = decay <= 1 ? kClusters - 1 : 0;
-        for (const Json& run : runs) of_smallest.push_back(number(run.at("cluster_accuracy").at(k)));
-        last.y.push_back(mean(of_smallest));
-        last.error.push_back(deviation(of_smallest).value_or(0));
+        const auto of_smallest =
+            numbers(runs, [k](const Json& run) { return number(run.at("cluster_accuracy").at(k)); });
+        last.add(decay, of_smallest);
         summary.add(name + ".smallest_cluster_accuracy", of_smallest);
       }
       accuracy.curves.push_back(curve(jobs, last.title, o.decays, labels, "accuracy"));

@@ -2,17 +2,11 @@
 
 #include <cmath>
 #include <cstdint>
-#include <functional>
-#include <gatefold/core/types.hpp>
-#include <nlohmann/json.hpp>
 #include <string>
 
-namespace studies::expert_count {
+#include "../support/run.hpp"
 
-using gatefold::Index;
-// As in ../support/runs.hpp, whose command line would be half of what a training file compiles.
-using Json = nlohmann::ordered_json;
-using Report = std::function<void(double share)>;
+namespace studies::expert_count {
 
 inline constexpr Index kClusters = 4, kDim = 50;  // K and d of the paper's experiments
 

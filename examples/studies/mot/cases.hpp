@@ -1,11 +1,12 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdio>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "../support/numbers.hpp"
 #include "../support/runs.hpp"
 #include "options.hpp"
 #include "train.hpp"
@@ -29,13 +30,12 @@ class Cases {
   void compute() {
     std::vector<Run> runs;
     for (const Case& c : cases_)
-      for (Index i = 0; i < options_.common.seeds; ++i) {
-        const Seed seed{options_.common.seed + static_cast<std::uint64_t>(i)};
-        Json depends = json(c.model, c.setting);
-        depends["seed"] = seed.value;
-        runs.push_back({c.name + ".seed" + std::to_string(seed.value), depends,
-                        [c, seed](const Report& report) { return train(c.setting, c.model, seed, report); }, cost(c)});
-      }
+      add_seeds(runs, c.name, options_.common.seed, options_.common.seeds, [&](std::uint64_t seed) {
+        return Run{{},
+                   json(c.model, c.setting),
+                   [c, seed](const Report& report) { return train(c.setting, c.model, Seed{seed}, report); },
+                   cost(c)};
+      });
     results_ = studies::compute(options_.common, runs);
   }
 
@@ -69,13 +69,6 @@ class Cases {
   std::vector<Case> cases_;
   std::vector<Json> results_;
 };
-
-/// A number as a part of a name.
-inline std::string digits(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%g", value);
-  return text;
-}
 
 /// The cases of each question.
 struct Questions {

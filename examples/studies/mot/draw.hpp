@@ -16,29 +16,23 @@ namespace studies::mot {
 /// A curve of the mean over seeds with its deviation.
 inline Curve curve(const std::string& title, const std::vector<Json>& runs,
                    const std::function<double(const Json&, std::size_t)>& y, Index from = 0) {
-  Curve c{title, {}, {}, {}};
+  Curve c{title, {}, {}};
   for (std::size_t i = 0; i < runs[0]["epoch"].size(); ++i) {
     const Index t = runs[0]["epoch"][i];
     if (t < from || (from > 0 && t == from)) continue;
-    const std::vector<double> values = numbers(runs, [&](const Json& run) { return y(run, i); });
-    c.x.push_back(static_cast<double>(t - from));
-    c.y.push_back(mean(values));
-    if (const auto error = deviation(values)) c.error.push_back(*error);
+    c.add(static_cast<double>(t - from), numbers(runs, [&](const Json& run) { return y(run, i); }));
   }
   return c;
 }
 inline Curve curve(const std::string& title, const std::vector<Json>& runs, const std::string& key, Index from = 0) {
   return curve(
-      title, runs, [&](const Json& run, std::size_t i) { return value(run[key][i]); }, from);
+      title, runs, [&](const Json& run, std::size_t i) { return number(run[key][i]); }, from);
 }
 /// A curve of the last value over something else than epochs.
 inline Curve over(const std::string& title, const std::vector<double>& x,
                   const std::vector<std::vector<double>>& values) {
-  Curve c{title, x, {}, {}};
-  for (const auto& v : values) {
-    c.y.push_back(mean(v));
-    if (const auto error = deviation(v)) c.error.push_back(*error);
-  }
+  Curve c{title, {}, {}};
+  for (std::size_t i = 0; i < values.size(); ++i) c.add(x[i], values[i]);
   return c;
 }
 
@@ -86,7 +80,7 @@ class Pictures {
     for (const std::size_t number : group) values.push_back(numbers(cases_.of(number), f));
     return values;
   }
-  static double last_accuracy(const Json& run) { return value(run["test_accuracy"].back()); }
+  static double last_accuracy(const Json& run) { return number(run["test_accuracy"].back()); }
 
   void models() const {
     Lines loss{.title = "Test loss", .x_label = "epoch", .y_label = "loss", .log_y = true, .marks = marks()};
@@ -119,7 +113,7 @@ class Pictures {
     const auto row = [&](HeatMap& map, const std::string& label, const std::function<const Json&(std::size_t)>& at) {
       map.rows.push_back(label);
       map.values.emplace_back();
-      for (const std::size_t i : order) map.values.back().push_back(value(at(i)));
+      for (const std::size_t i : order) map.values.back().push_back(number(at(i)));
     };
     for (std::size_t n = 0; n < static_cast<std::size_t>(options_.base.classes); ++n) {
       const std::string label = std::to_string(n + 1);
@@ -150,7 +144,7 @@ class Pictures {
       for (std::size_t b = 0; b < kKinds; ++b)
         if (a == 0 || b == 0)
           lines.curves.push_back(curve(kinds()[a] + " to " + kinds()[b], mot_,
-                                       [=](const Json& run, std::size_t i) { return value(run[key][i][a][b]); }));
+                                       [=](const Json& run, std::size_t i) { return number(run[key][i][a][b]); }));
     return lines;
   }
   HeatMap attention_map(const std::string& of, const char* key, Index epoch) const {
@@ -160,7 +154,7 @@ class Pictures {
       map.values.emplace_back();
       for (std::size_t b = 0; b < kKinds; ++b)
         map.values.back().push_back(
-            mean(numbers(mot_, [=](const Json& run) { return value(run[key][at(run, epoch)][a][b]); })));
+            mean(numbers(mot_, [=](const Json& run) { return number(run[key][at(run, epoch)][a][b]); })));
     }
     return map;
   }
@@ -213,7 +207,8 @@ class Pictures {
       for (std::size_t i = 0; i < questions_.grid.size(); ++i) {
         map->rows.push_back(std::to_string(questions_.t1[i]));
         map->values.emplace_back();
-        for (const auto& values : each(questions_.grid[i], [k = key](const Json& run) { return value(run[k].back()); }))
+        for (const auto& values :
+             each(questions_.grid[i], [k = key](const Json& run) { return number(run[k].back()); }))
           map->values.back().push_back(mean(values));
       }
     }

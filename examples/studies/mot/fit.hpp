@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "../support/results.hpp"
+#include "../support/numbers.hpp"
 
 namespace studies::mot {
 

@@ -7,7 +7,6 @@
 // Exit code 0: done; 2: an option or file does not fit (one line on stderr says which); 1: anything else.
 
 #include <chrono>
-#include <cstdio>
 
 #include "../support/study.hpp"
 #include "cases.hpp"
@@ -44,14 +43,13 @@ void run(const Options& o) {
   cases.compute();
   const std::vector<Result> results = Numbers(o, cases, questions).all();
   Json options = o.json();
-  Setting::each(o.base, [&](const std::string& option, const auto&, const char*, const char* why) {
+  Setting::each(o.base, [&](const std::string& option, const auto&, const char*, const char*, const char* why) {
     options["reasons_of_defaults"][option.substr(2)] = why;
   });
   write_results(o.common, "mot", options, results, curves(cases, questions));
   Pictures(o, cases, questions).draw();
   print_results(results);
-  std::printf("%.1f s; results and pictures: %s\n",
-              std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), o.common.out.c_str());
+  print_end(o.common, start);
 }
 
 }  // namespace

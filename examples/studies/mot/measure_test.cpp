@@ -8,8 +8,6 @@
 #include <vector>
 
 #include "fit.hpp"
-#include "in_stages.hpp"
-#include "train.hpp"
 
 using namespace studies;
 using namespace studies::mot;
@@ -113,38 +111,4 @@ TEST_CASE("shapes: each law is found, and told from the other") {
   CHECK(p.power.r2 == doctest::Approx(1));
   CHECK(p.exponential.r2 < 0.95);
   CHECK(shapes({0, 1, 2}, {1, 1, 1}).power.slope == 0);  // two points are no law
-}
-
-TEST_CASE("InStages: neurons by steps of length η, then attention, then neurons along the gradient") {
-  Cpu::Context ctx(1);
-  const Setting setting{.samples = 16, .test = 1};
-  const Data data(ctx, setting, Seed{1});
-  const MergedTransformer<> expert{.model_dim = 50, .length = 8, .heads = 2, .filters = 4};
-  Trainer trainer{ctx, NoResidual{OneExpert{expert}}, Logistic{},
-                  InStages{1, 2, {.lr = 0.25}, {.lr = 0.5}, {.lr = 0.125}}, Seed{2}};
-  for (int epoch = 1; epoch <= 3; ++epoch) {
-    auto before = zeros_like(ctx, trainer.params);
-    copy_pack(ctx, trainer.params, before);
-    trainer.step(data.train.x, data.train.target);
-    for_each_tensor(
-        [&](const Name& name, const auto& now, const auto& was, const auto& g) {
-          double moved = 0, wrong = 0, largest = 0;
-          const bool learns = is_attention(name) == (epoch == 2);
-          for (Index i = 0; i < now.size(); ++i) {
-            const double step = double(now.data()[i]) - double(was.data()[i]), slope = double(g.data()[i]);
-            moved += step * step;
-            wrong = std::max(wrong, std::abs(step + (epoch == 2 ? 0.5 : 0.125) * slope));
-            largest = std::max(largest, std::abs(slope));
-          }
-          CHECK(largest > 0);
-          if (!learns) {
-            CHECK_MESSAGE(moved == 0, name.str());
-          } else if (epoch == 1) {
-            CHECK(std::sqrt(moved) == doctest::Approx(0.25).epsilon(1e-4));
-          } else {
-            CHECK_MESSAGE(wrong <= 1e-6 * std::max(1.0, largest), name.str());
-          }
-        },
-        trainer.params, before, trainer.grads);
-  }
 }

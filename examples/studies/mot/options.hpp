@@ -19,34 +19,45 @@ struct Setting {
   double noise = 0.5, start = 0.1, eta = 0.1, eta_attention = 16, eta_router = 25.6, eta_multi_head = 0;
   Index t1 = 50, t2 = 250, epochs = 800, every = 10;
 
-  /// f(option, value, symbol, why this default), for all of them: the command line, `--defaults` and the runs' options.
+  /// f(option, value, symbol, what it is, why this default), for all of them: the command line, `--defaults` and the
+  /// runs' options.
   template <class S, class F>
   static void each(S& s, F&& f) {
-    f("--classes", s.classes, "N", "as paper 003 and Chen et al. 2022, whose data these are");
-    f("--dim", s.dim, "d", "as they; N centers and N signals need 2N <= d");
-    f("--length", s.length, "L", "three signals among more tokens of noise");
-    f("--experts", s.experts, "M", "about 3 N ln N: algorithm 1 asks for Ω(N ln N)");
-    f("--samples", s.samples, "K", "64 N²: of the order N² of lemma 10, and 5 d items of every class");
-    f("--test", s.test, "", "fresh items for the expected loss: an accuracy of 0.98 is known to 0.004");
-    f("--noise", s.noise, "σ_ξ", "O(1); the L − 3 tokens of noise together are about as long as a signal");
-    f("--start", s.start, "σ₀", "O(1), and σ₀, √σ₀ = 0.32 and 1, which the claims tell apart, are apart");
-    f("--eta", s.eta, "η",
+    f("--classes", s.classes, "N", "kinds of items", "as paper 003 and Chen et al. 2022, whose data these are");
+    f("--dim", s.dim, "d", "values of a token, at least 2 N", "as they; N centers and N signals need 2N <= d");
+    f("--length", s.length, "L", "tokens of an item, at least 3", "three signals among more tokens of noise");
+    f("--experts", s.experts, "M", "experts, and heads of the transformer without a router",
+      "about 3 N ln N: algorithm 1 asks for Ω(N ln N)");
+    f("--samples", s.samples, "K", "items to learn from",
+      "64 N²: of the order N² of lemma 10, and 5 d items of every class");
+    f("--test", s.test, "", "items to test with",
+      "fresh items for the expected loss: an accuracy of 0.98 is known to 0.004");
+    f("--noise", s.noise, "σ_ξ", "length of a token of noise",
+      "O(1); the L − 3 tokens of noise together are about as long as a signal");
+    f("--start", s.start, "σ₀", "scale of the weights at the start",
+      "O(1), and σ₀, √σ₀ = 0.32 and 1, which the claims tell apart, are apart");
+    f("--eta", s.eta, "η", "learning rate in stages I and III",
       "a third of √σ₀, the margin that steps of this length make in stage I; the rate of stage III too");
-    f("--eta-attention", s.eta_attention, "η_a", "M: eq. (9) averages over all K items, of which an expert gets K / M");
-    f("--eta-router", s.eta_router, "η_r", "M² η: the router's gradient is O(1 / M²) (lemma 12)");
-    f("--eta-multi-head", s.eta_multi_head, "",
+    f("--eta-attention", s.eta_attention, "η_a", "learning rate in stage II",
+      "M: eq. (9) averages over all K items, of which an expert gets K / M");
+    f("--eta-router", s.eta_router, "η_r", "learning rate of the router",
+      "M² η: the router's gradient is O(1 / M²) (lemma 12)");
+    f("--eta-multi-head", s.eta_multi_head, "", "learning rate in stages I and III without a router (0: η / (M √M))",
       "0: η / (M √M), whose step in stage I moves f as far as that of MoT: heads are summed");
-    f("--t1", s.t1, "T₁", "η⁻¹ √σ₀ M = 51 (end of appendix C; proposition 1 prints 1 / √σ₀)");
-    f("--t2", s.t2, "T₂",
+    f("--t1", s.t1, "T₁", "last epoch of stage I, in which experts learn without their attention",
+      "η⁻¹ √σ₀ M = 51 (end of appendix C; proposition 1 prints 1 / √σ₀)");
+    f("--t2", s.t2, "T₂", "last epoch of stage II, in which their attention learns",
       "T₁ + 200: a score grows by η_a |ℓ'| p (1 − p) √σ₀ / M = 0.014 an epoch, by 2 to lift p from 1/8 to 1/2");
-    f("--epochs", s.epochs, "T", "stage III is more than twice as long as the others together");
-    f("--every", s.every, "", "epochs between two measurements");
+    f("--epochs", s.epochs, "T", "last epoch of stage III, in which the rest learns again",
+      "stage III is more than twice as long as the others together");
+    f("--every", s.every, "", "epochs between two measurements", "epochs between two measurements");
   }
 
   Json json() const {
     Json j = Json::object();
-    each(*this,
-         [&](const std::string& option, const auto& value, const char*, const char*) { j[option.substr(2)] = value; });
+    each(*this, [&](const std::string& option, const auto& value, const char*, const char*, const char*) {
+      j[option.substr(2)] = value;
+    });
     return j;
   }
 };
@@ -68,8 +79,9 @@ struct Options {
 
 inline void add_options(CLI::App& app, Options& o) {
   add_common(app, o.common);
-  Setting::each(o.base, [&](const char* option, auto& value, const std::string& symbol, const std::string& why) {
-    auto* added = app.add_option(option, value, symbol.empty() ? why : symbol + ": " + why)->capture_default_str();
+  Setting::each(o.base, [&](const char* option, auto& value, const std::string& symbol, const std::string& what,
+                            const char*) {
+    auto* added = app.add_option(option, value, symbol.empty() ? what : symbol + ": " + what)->capture_default_str();
     if constexpr (std::is_same_v<std::remove_reference_t<decltype(value)>, Index>) {
       const bool may_be_none = &value == &o.base.t1 || &value == &o.base.t2;
       added->check(CLI::Range(Index(may_be_none ? 0 : 1), Index(1) << 24));
@@ -77,13 +89,11 @@ inline void add_options(CLI::App& app, Options& o) {
       added->check(CLI::Range(0.0, 1e6));
     }
   });
-  const auto list = [](CLI::Option* option) {
-    option->delimiter(',')->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->capture_default_str();
-    return option;
-  };
-  list(app.add_option("--noises", o.noises, "σ_ξ of lemma 1"))->check(CLI::Range(0.0, 1e6));
-  list(app.add_option("--counts", o.counts, "M of the effect of M"))->check(CLI::Range(Index(1), Index(1) << 16));
-  list(app.add_option("--grid", o.grid, "what T₁ and T₂ − T₁ are multiplied by in their grid"))
+  as_list(app.add_option("--noises", o.noises, "lengths of noise σ_ξ to compare (lemma 1)"))
+      ->check(CLI::Range(0.0, 1e6));
+  as_list(app.add_option("--counts", o.counts, "numbers of experts M to compare"))
+      ->check(CLI::Range(Index(1), Index(1) << 16));
+  as_list(app.add_option("--grid", o.grid, "what T₁ and T₂ − T₁ are multiplied by in their grid"))
       ->check(CLI::Range(0.0, 1e6));
   app.add_flag("--defaults", o.defaults, "print the defaults with their reasons, and stop");
 }
@@ -91,18 +101,17 @@ inline void add_options(CLI::App& app, Options& o) {
 /// What --quick makes smaller, unless it was given; to be called after parsing.
 /// @throws gatefold::ArgumentError where the stages are out of order
 inline void settle(const CLI::App& app, Options& o) {
-  const auto smaller = [&](const char* option, auto& value, auto quick) {
-    if (o.common.quick && app.count(option) == 0) value = quick;
-  };
-  smaller("--seeds", o.common.seeds, Index(2));
-  smaller("--samples", o.base.samples, Index(384));
-  smaller("--test", o.base.test, Index(384));
-  smaller("--t1", o.base.t1, Index(20));
-  smaller("--t2", o.base.t2, Index(60));
-  smaller("--epochs", o.base.epochs, Index(120));
-  smaller("--noises", o.noises, std::vector<double>{0, 0.5, 2});
-  smaller("--counts", o.counts, std::vector<Index>{4, 16});
-  smaller("--grid", o.grid, std::vector<double>{0.5, 1});
+  if (o.common.quick) {
+    unless_given(app, "--seeds", o.common.seeds, 2);
+    unless_given(app, "--samples", o.base.samples, 384);
+    unless_given(app, "--test", o.base.test, 384);
+    unless_given(app, "--t1", o.base.t1, 20);
+    unless_given(app, "--t2", o.base.t2, 60);
+    unless_given(app, "--epochs", o.base.epochs, 120);
+    unless_given(app, "--noises", o.noises, {0, 0.5, 2});
+    unless_given(app, "--counts", o.counts, {4, 16});
+    unless_given(app, "--grid", o.grid, {0.5, 1});
+  }
   using gatefold::expect;
   using gatefold::Joined;
   const Setting& s = o.base;
@@ -112,13 +121,14 @@ inline void settle(const CLI::App& app, Options& o) {
 
 inline void print_defaults() {
   const Setting defaults;
-  Setting::each(defaults, [](const char* option, const auto& value, const std::string& symbol, const char* why) {
-    // Symbols have characters of several bytes: padded by hand.
-    std::size_t shown = 0;
-    for (const char c : symbol) shown += (c & 0xC0) != 0x80;
-    std::printf("%-17s %s%*s %6s  %s\n", option, symbol.c_str(), static_cast<int>(4 - shown), "",
-                Json(value).dump().c_str(), why);
-  });
+  Setting::each(defaults,
+                [](const char* option, const auto& value, const std::string& symbol, const char*, const char* why) {
+                  // Symbols have characters of several bytes: padded by hand.
+                  std::size_t shown = 0;
+                  for (const char c : symbol) shown += (c & 0xC0) != 0x80;
+                  std::printf("%-17s %s%*s %6s  %s\n", option, symbol.c_str(), static_cast<int>(4 - shown), "",
+                              Json(value).dump().c_str(), why);
+                });
   std::puts(
       "\nThe orders are the paper's. Within them, constants were settled after a look at some thirty single runs of\n"
       "other noise, starts, sizes, rates and T₁, with seeds 1 and 2; in none did more than 54 % of the items go to an\n"

@@ -15,15 +15,6 @@
 
 namespace studies::mot {
 
-/// A number of a run; JSON has none for what diverged.
-inline double value(const Json& number) { return number.is_null() ? NAN : number.get<double>(); }
-
-/// One number of every seed.
-inline std::vector<double> numbers(const std::vector<Json>& runs, const std::function<double(const Json&)>& f) {
-  std::vector<double> all;
-  for (const Json& run : runs) all.push_back(f(run));
-  return all;
-}
 /// The place of an epoch among the measured ones.
 inline std::size_t at(const Json& run, Index epoch) {
   const Json& epochs = run["epoch"];
@@ -33,7 +24,7 @@ inline std::size_t at(const Json& run, Index epoch) {
 /// The least expected loss of a run: the floor of lemma 1.
 inline double least(const Json& run) {
   double floor = INFINITY;
-  for (const Json& loss : run["test_loss"]) floor = std::min(floor, value(loss));
+  for (const Json& loss : run["test_loss"]) floor = std::min(floor, number(loss));
   return floor;
 }
 
@@ -41,8 +32,8 @@ inline double least(const Json& run) {
 inline Shapes shapes_of(const Json& run, const std::string& curve, Index t2) {
   std::vector<double> t, loss;
   for (std::size_t i = 0; i < run["epoch"].size(); ++i) {
-    t.push_back(value(run["epoch"][i]) - static_cast<double>(t2));
-    loss.push_back(value(run[curve][i]));
+    t.push_back(number(run["epoch"][i]) - static_cast<double>(t2));
+    loss.push_back(number(run[curve][i]));
   }
   return shapes(t, loss);
 }
@@ -69,10 +60,10 @@ class Numbers {
     all_.push_back({what, numbers(runs, f)});
   }
   static OfRun last(const std::string& curve) {
-    return [curve](const Json& run) { return value(run[curve].back()); };
+    return [curve](const Json& run) { return number(run[curve].back()); };
   }
-  static OfRun when(const char* snapshot, const char* number) {
-    return [=](const Json& run) { return value(run[snapshot][number]); };
+  static OfRun when(const char* snapshot, const char* key) {
+    return [=](const Json& run) { return number(run[snapshot][key]); };
   }
   std::vector<Json> runs(Model m) const { return cases_.of(questions_.models[static_cast<std::size_t>(m)]); }
 
@@ -85,7 +76,7 @@ class Numbers {
     for (const auto& [stage, epoch] : stages())
       for (const char* curve : {"test_accuracy", "test_loss"})
         add(std::string("mot.") + stage + '.' + curve, mot_,
-            [curve, t = epoch](const Json& run) { return value(run[curve][at(run, t)]); });
+            [curve, t = epoch](const Json& run) { return number(run[curve][at(run, t)]); });
   }
 
   void proposition1() {
@@ -93,7 +84,7 @@ class Numbers {
       for (const char* number : {"margin", "least_margin", "covered", "used", "share", "uneven", "one_label"})
         add(std::string("prop1.") + snapshot + '.' + number, mot_, when(snapshot, number));
     const double root = std::sqrt(options_.base.start);
-    add("prop1.t1.margin_by_root_sigma0", mot_, [root](const Json& run) { return value(run["t1"]["margin"]) / root; });
+    add("prop1.t1.margin_by_root_sigma0", mot_, [root](const Json& run) { return number(run["t1"]["margin"]) / root; });
     add("prop1.kept_from_start", mot_, [](const Json& run) {
       const Json &before = run["start"]["signal"], &after = run["t1"]["signal"];
       double same = 0;
@@ -107,13 +98,13 @@ class Numbers {
       for (const auto& [stage, epoch] : stages()) {
         const std::string of = std::string("prop2.") + who + '.' + stage;
         const auto map = [c = curve, t = epoch](const Json& run) -> const Json& { return run[c][at(run, t)]; };
-        add(of + ".p_vv", mot_, [map](const Json& run) { return value(map(run)[0][0]); });
-        add(of + ".p_cv", mot_, [map](const Json& run) { return value(map(run)[1][0]); });
+        add(of + ".p_vv", mot_, [map](const Json& run) { return number(map(run)[0][0]); });
+        add(of + ".p_cv", mot_, [map](const Json& run) { return number(map(run)[1][0]); });
         add(of + ".largest_other", mot_, [map](const Json& run) {
           double largest = 0;
           for (std::size_t a = 0; a < kKinds; ++a)
             for (std::size_t b = 0; b < kKinds; ++b)
-              if (a + b > 0) largest = std::max(largest, value(map(run)[a][b]));
+              if (a + b > 0) largest = std::max(largest, number(map(run)[a][b]));
           return largest;
         });
       }

@@ -7,7 +7,6 @@
 
 #include "../support/runs.hpp"
 #include "data.hpp"
-#include "in_stages.hpp"
 #include "measure.hpp"
 #include "options.hpp"
 
@@ -121,15 +120,19 @@ inline Json train_multi_head(const Setting& s, Seed seed, const Report& report) 
                                    .heads = s.experts,
                                    .filters = 2 * s.experts,
                                    .initial = {Initial::Law::normal_fan_in, s.start}};
-  Trainer trainer{ctx, NoResidual{OneExpert{expert}}, Logistic{},
-                  InStages{s.t1, s.t2, {.lr = eta}, {.lr = s.eta_attention}, {.lr = eta}}, seed.fork(3)};
+  const InStages<> stages{
+      .first = s.t1, .second = s.t2, .ffn = {.lr = eta}, .attention = {.lr = s.eta_attention}, .fine = {.lr = eta}};
+  Trainer trainer{ctx, NoResidual{OneExpert{expert}}, Logistic{}, stages, seed.fork(3)};
   const auto measure = [&](Index, Json& curves) {
     curves["test_loss"].push_back(trainer.evaluate(data.test.x, data.test.target));
     curves["test_accuracy"].push_back(accuracy(trainer.output(), data.test.target));
   };
+  const auto step = [&](Index) {
+    ++trainer.state.epoch;
+    return trainer.step(data.train.x, data.train.target);
+  };
   return follow(
-      s, report, [&](Index) { return trainer.step(data.train.x, data.train.target); },
-      [&] { return trainer.evaluate(data.train.x, data.train.target); }, measure);
+      s, report, step, [&] { return trainer.evaluate(data.train.x, data.train.target); }, measure);
 }
 
 inline Json train(const Setting& s, Model model, Seed seed, const Report& report) {

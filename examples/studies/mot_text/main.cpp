@@ -4,7 +4,9 @@
 //
 //   mot_text [--quick] [--seeds 3] [--train 6000] [--epochs 18] [--t1 3] [--t2 12] [--experts 2,4,8] …
 
+#include <chrono>
 #include <cmath>
+#include <cstdint>
 
 #include "../whole_report.hpp"
 #include "learn.hpp"
@@ -73,17 +75,17 @@ void study(const Common& common, const Options& o) {
     for (const Model& model : models) {
       const bool is_linear = model.kind >= Model::Kind::linear;
       const Recipe& recipe = is_linear ? linear : o.recipe;
-      for (Index i = 0; i < common.seeds; ++i) {
-        const Seed seed{common.seed + static_cast<std::uint64_t>(i)};
-        Json depends = options;
-        depends.update({{"recipe", recipe.json()}, {"model", model.name()}, {"seed", seed.value}});
-        runs.push_back({data->seen.name + '.' + model.name() + ".seed" + std::to_string(seed.value), depends,
-                        [data, &books, &recipe, &o, model, seed](const Report& report) {
-                          const auto learn = data == &books ? learn_book : learn_place;
-                          return learn(model, o.net, data->of(model), recipe, seed, report);
-                        },
-                        is_linear ? 0.05 : 1});
-      }
+      Json depends = options;
+      depends.update({{"recipe", recipe.json()}, {"model", model.name()}});
+      add_seeds(runs, data->seen.name + '.' + model.name(), common.seed, common.seeds, [&](std::uint64_t seed) {
+        const auto learn = data == &books ? learn_book : learn_place;
+        return Run{{},
+                   depends,
+                   [=, &recipe, &o](const Report& report) {
+                     return learn(model, o.net, data->of(model), recipe, Seed{seed}, report);
+                   },
+                   is_linear ? 0.05 : 1};
+      });
     }
   Json shown = options;
   shown.update({{"recipe", o.recipe.json()},
@@ -117,14 +119,11 @@ int main(int argc, char** argv) {
   app.add_option("--vocabulary", o.vocabulary, "words that bag_of_words counts")
       ->check(positive)
       ->capture_default_str();
-  app.add_option("--experts", o.experts, "experts of the mixtures of transformers")
-      ->check(CLI::Range(Index(1), Index(1024)))
-      ->delimiter(',')
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->capture_default_str();
+  as_list(app.add_option("--experts", o.experts, "experts of the mixtures of transformers"))
+      ->check(CLI::Range(Index(1), Index(1024)));
   add_recipe(app, o.recipe, o.net);
   app.add_option("--linear-lr", o.linear_lr, "learning rate of the linear maps (AdamW)")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
   return study_main("mot_text", app, argc, argv, [&] {
     if (common.quick) {
@@ -133,6 +132,8 @@ int main(int argc, char** argv) {
       make_quick(app, o.recipe, o.net);
       unless_given(app, "--seeds", common.seeds, 1);
     }
+    const auto start = std::chrono::steady_clock::now();
     mot_text::study(common, o);
+    print_end(common, start);
   });
 }

@@ -4,6 +4,8 @@
 //
 //   mot_vision [--quick] [--seeds 3] [--train 4000] [--epochs 16] [--t1 2] [--t2 12] [--blocks 2] [--experts 1,4,8] …
 
+#include <chrono>
+
 #include "../../fashion_mnist/dataset.hpp"
 #include "../whole_report.hpp"
 #include "corrupt.hpp"
@@ -82,18 +84,17 @@ void study(const Common& common, const Options& o) {
   for (const bool corrupted : {false, true}) {
     const std::string name = corrupted ? "corrupted" : "clean";
     data.push_back({name, "Fashion-MNIST, " + name, "accuracy", "test accuracy", classes});
-    for (const Model& model : models)
-      for (Index i = 0; i < common.seeds; ++i) {
-        const Seed seed{common.seed + static_cast<std::uint64_t>(i)};
-        Json depends = options;
-        if (!corrupted) depends.erase("corruption");
-        depends.update({{"model", model.name()}, {"seed", seed.value}});
-        runs.push_back({name + '.' + model.name() + ".seed" + std::to_string(seed.value), depends,
-                        [&train, &test, &o, model, corrupted, seed](const Report& report) {
-                          return learn(model, o, items(train, corrupted, o.corruption, seed.fork(3)),
-                                       items(test, corrupted, o.corruption, seed.fork(4)), seed, report);
-                        }});
-      }
+    for (const Model& model : models) {
+      Json depends = options;
+      if (!corrupted) depends.erase("corruption");
+      depends["model"] = model.name();
+      add_seeds(runs, name + '.' + model.name(), common.seed, common.seeds, [&](std::uint64_t s) {
+        return Run{{}, depends, [&train, &test, &o, model, corrupted, seed = Seed{s}](const Report& report) {
+                     return learn(model, o, items(train, corrupted, o.corruption, seed.fork(3)),
+                                  items(test, corrupted, o.corruption, seed.fork(4)), seed, report);
+                   }};
+      });
+    }
   }
   Json shown = options;
   shown.update({{"experts", o.experts},
@@ -113,11 +114,7 @@ int main(int argc, char** argv) {
   add_common(app, common);
   const auto positive = CLI::Range(Index(1), Index(1) << 20);
   const auto list = [&](const char* name, std::vector<Index>& value, const char* what) {
-    app.add_option(name, value, what)
-        ->check(CLI::Range(Index(1), Index(1024)))
-        ->delimiter(',')
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-        ->capture_default_str();
+    as_list(app.add_option(name, value, what))->check(CLI::Range(Index(1), Index(1024)));
   };
   app.add_option("--train", o.train, "training images")->check(positive)->capture_default_str();
   app.add_option("--test", o.test, "test images")->check(positive)->capture_default_str();
@@ -131,7 +128,7 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   app.add_option("--noise", o.corruption.deviation, "standard deviation of that noise")
-      ->check(CLI::NonNegativeNumber)
+      ->check(above_zero(true))
       ->capture_default_str();
   app.add_option("--data", o.data, "folder of the IDX files, .gz or plain")->capture_default_str();
   return study_main("mot_vision", app, argc, argv, [&] {
@@ -141,6 +138,8 @@ int main(int argc, char** argv) {
       make_quick(app, o.recipe, o.net);
       unless_given(app, "--seeds", common.seeds, 1);
     }
+    const auto start = std::chrono::steady_clock::now();
     mot_vision::study(common, o);
+    print_end(common, start);
   });
 }

@@ -2,11 +2,13 @@
 
 #include <CLI/App.hpp>
 #include <CLI/Validators.hpp>
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <gatefold/core/types.hpp>
 #include <string>
 #include <system_error>
+#include <type_traits>
 
 namespace studies {
 
@@ -31,12 +33,25 @@ inline std::filesystem::path default_folder(bool quick) {
   return (error ? std::filesystem::path() : program.parent_path()) / "results" / name;
 }
 
+/// Numbers above 0, or from 0 on. CLI11's own checks of this kind name the largest double, in 309 digits.
+inline CLI::Validator above_zero(bool or_zero = false) {
+  const auto refuse = [or_zero](const std::string& text) {
+    double value = 0;
+    const bool fits =
+        CLI::detail::lexical_cast(text, value) && std::isfinite(value) && (or_zero ? value >= 0 : value > 0);
+    return fits ? std::string() : "Value " + text + (or_zero ? " is no number from 0 on" : " is no number above 0");
+  };
+  return {refuse, or_zero ? "NONNEGATIVE" : "POSITIVE"};
+}
+
 inline void add_common(CLI::App& app, Common& common) {
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("--seeds", common.seeds, "runs per setting, for mean and deviation")
       ->check(CLI::Range(Index(1), Index(1) << 20))
       ->capture_default_str();
-  app.add_option("--seed", common.seed, "of the first run; the next have the next")->capture_default_str();
+  app.add_option("--seed", common.seed, "seed of the first run; run i has seed + i")
+      ->check(above_zero(true))
+      ->capture_default_str();
   app.add_option("--threads", common.threads, "runs computed at once, each on one thread (0: all cores)")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
@@ -45,10 +60,21 @@ inline void add_common(CLI::App& app, Common& common) {
   app.add_option_function<std::string>(
       "--out", [&common](const std::string& folder) { common.out = folder; },
       "folder of results.json, results.csv, pictures and finished runs\n(default: results/<program> beside the "
-      "program)");
+      "program, results/<program>.quick with --quick)");
   app.parse_complete_callback([&common] {
     if (common.out.empty()) common.out = default_folder(common.quick);
   });
+}
+
+/// An option of several values, 2,4 or 2 4; given twice, it has them all.
+inline CLI::Option* as_list(CLI::Option* option) {
+  return option->delimiter(',')->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->capture_default_str();
+}
+
+/// What --quick takes where the command line says nothing.
+template <class V>
+void unless_given(const CLI::App& app, const char* option, V& value, const std::type_identity_t<V>& small) {
+  if (app.count(option) == 0) value = small;
 }
 
 }  // namespace studies

@@ -11,6 +11,7 @@
 
 #include "../../support/gnuplot.hpp"
 #include "frame.hpp"
+#include "numbers.hpp"
 #include "range.hpp"
 
 namespace studies {
@@ -19,6 +20,14 @@ struct Curve {
   std::string title;
   std::vector<double> x, y;
   std::vector<double> error{};  // ± std; may be empty
+
+  /// A point at the mean of some seeds, as many as at every other point, with their deviation as its bar. One seed has
+  /// none, and its point no bar.
+  void add(double at, const std::vector<double>& of_seeds) {
+    x.push_back(at);
+    y.push_back(mean(of_seeds));
+    if (const auto std = deviation(of_seeds)) error.push_back(*std);
+  }
 };
 
 /// Curves: with markers where points are few, their errors as bars there and as bands elsewhere.

@@ -1,18 +1,18 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
 #include <filesystem>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "common.hpp"
 #include "files.hpp"
-#include "runs.hpp"
+#include "numbers.hpp"
 
 namespace studies {
 
@@ -23,19 +23,6 @@ struct Result {
   std::optional<double> published{}, published_std{};  // what the literature has
   Index published_runs = 10;
 };
-
-inline double mean(const std::vector<double>& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-}
-
-/// With n − 1: of the seeds one could have drawn. None from one value.
-inline std::optional<double> deviation(const std::vector<double>& values) {
-  if (values.size() < 2) return {};
-  const double center = mean(values);
-  double sum = 0;
-  for (const double v : values) sum += (v - center) * (v - center);
-  return std::sqrt(sum / static_cast<double>(values.size() - 1));
-}
 
 /// Whether the mean is the published one up to chance:
 ///
@@ -123,6 +110,12 @@ inline void print_results(const std::vector<Result>& all) {
     std::fputc('\n', stdout);
   }
   std::fflush(stdout);
+}
+
+/// The last line on stdout: how long it took, and where everything lies.
+inline void print_end(const Common& common, std::chrono::steady_clock::time_point start) {
+  std::printf("%.1f s; results and pictures: %s\n",
+              std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), common.out.c_str());
 }
 
 }  // namespace studies

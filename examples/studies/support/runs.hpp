@@ -7,10 +7,8 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <gatefold/core/error.hpp>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
@@ -21,22 +19,9 @@
 #include "bar.hpp"
 #include "common.hpp"
 #include "files.hpp"
+#include "run.hpp"
 
 namespace studies {
-
-using Json = nlohmann::ordered_json;
-
-/// Tells how far a run is, from 0 to 1; may be called as often as one likes. Throws, to end the run, after another one
-/// failed.
-using Report = std::function<void(double share)>;
-
-/// One run: its file name, everything its result depends on, and what computes it.
-struct Run {
-  std::string name;  // unique, of [a-z0-9_.-]: "mlp.p4.m16.seed3" → out/runs/<name>.json
-  Json options;      // all that the result depends on; a stored run of others is computed anew
-  std::function<Json(const Report&)> compute;  // deterministic, on one thread: makes its own Cpu::Context ctx(1)
-  double cost = 1;                             // beside the other runs: for the time left, and the dearest begin first
-};
 
 namespace runs {
 

@@ -21,6 +21,8 @@ namespace gatefold {
 template <class Pack>
 class ParameterGroup {
  public:
+  /// Of no pack yet.
+  ParameterGroup() = default;
   /// @param keep  whether the tensor of this name belongs to the part
   template <class Keep>
   ParameterGroup(const Pack& like, const Keep& keep) {

@@ -8,7 +8,7 @@
 #include "gatefold/optim/normalized_gd.hpp"
 #include "gatefold/optim/sgd.hpp"
 #include "gatefold/tensor/pack.hpp"
-#include "gatefold/train/parameter_group.hpp"
+#include "gatefold/train/in_stages.hpp"
 #include "gatefold/train/routed_trainer.hpp"
 
 namespace gatefold {
@@ -29,14 +29,6 @@ struct SumOverExperts {
 
 }  // namespace fn
 
-/// Whether a tensor belongs to the attention of an expert: its name is `key_query`, or it stands below a part whose name
-/// begins with `attention`.
-inline bool is_attention(const Name& name) {
-  for (const Name* at = &name; at; at = at->parent)
-    if (at->part == "key_query" || at->part.starts_with("attention")) return true;
-  return false;
-}
-
 /// Who learns when, and by which optimizer.
 /// @param first, second  T₁ and T₂, the last epochs of stages I and II; equal numbers leave stage II out
 /// @param ffn, attention, fine  the optimizers of stages I, II and III
@@ -51,6 +43,8 @@ struct Stages {
   FineT fine{};
   RouterT router{};
   bool shared_attention = false;
+
+  InStages<FfnT, AttentionT, FineT> of_experts() const { return {first, second, ffn, attention, fine}; }
 };
 template <class F, class A, class E, class R>
 Stages(Index, Index, F, A, E, R) -> Stages<F, A, E, R>;
@@ -76,41 +70,25 @@ class ThreeStage {
   using B = typename C::Backend;
   using Expert = decltype(Trainer::Params::expert);
   using Gate = decltype(Trainer::Params::gate);
-  template <class O, class Pack>
-  using Of = decltype(std::declval<const O&>().begin(std::declval<C&>(), std::declval<const Pack&>()));
+  using OfExperts = decltype(std::declval<const StagesT&>().of_experts());
+  using OfRouter = decltype(StagesT::router);
 
  public:
   using Losses = typename Trainer::Losses;
   using Target = typename Trainer::Target;
   using Extra = typename Trainer::Extra;
   /// The states of the four optimizers; of the tensors that one does not step its state holds empty ones.
-  struct State {
-    Of<decltype(StagesT::ffn), Expert> ffn;
-    Of<decltype(StagesT::attention), Expert> attention;
-    Of<decltype(StagesT::fine), Expert> fine;
-    Of<decltype(StagesT::router), Gate> router;
+  struct State : OfExperts::template State<Expert> {
+    typename OfRouter::template State<Gate> router;
     template <class F, class... S>
     static void each(F&& f, S&... s) {
-      f("ffn", s.ffn...);
-      f("attention", s.attention...);
-      f("fine", s.fine...);
+      OfExperts::template State<Expert>::each(f, s...);
       f("router", s.router...);
     }
   };
 
   ThreeStage(C& ctx, const MixtureT& mixture, const LossT& loss, const StagesT& of_parts, Seed seed, Element<T> = {})
-      : trainer(ctx, mixture, loss, seed),
-        stages(of_parts),
-        attention_(trainer.params.expert, is_attention),
-        rest_(trainer.params.expert, [](const Name& name) { return !is_attention(name); }) {
-    expect(stages.first >= 0, "ThreeStage", "stages.first", "at least 0", stages.first);
-    expect(stages.second >= stages.first, "ThreeStage", "stages.second", Joined{"at least stages.first = ", stages.first},
-           stages.second);
-    const auto begins = [&](const auto& optimizer) { return [&](auto& p) { return optimizer.begin(ctx, p); }; };
-    state.ffn = rest_.only(begins(stages.ffn), trainer.params.expert);
-    state.attention = attention_.only(begins(stages.attention), trainer.params.expert);
-    state.fine = rest_.only(begins(stages.fine), trainer.params.expert);
-    state.router = stages.router.begin(ctx, trainer.params.gate);
+      : trainer(ctx, mixture, loss, seed), stages(of_parts), state(begin()) {
     if (stages.shared_attention)
       for_each_attention(trainer.params.expert, [&](auto& t) {
         if (t.size() > 0) repeat_first(ctx, t.extent(0), t.size() / t.extent(0), t.view());
@@ -118,16 +96,16 @@ class ThreeStage {
   }
 
   /// Epochs count from 1.
-  void begin_epoch() { ++epoch_; }
+  void begin_epoch() { ++state.epoch; }
   /// Go on after `epoch`, when trainer.params and state have been copied back: the run is then what it would have been.
-  void resume_after(Index epoch) { epoch_ = epoch; }
-  Index epoch() const { return epoch_; }
+  void resume_after(Index epoch) { state.epoch = epoch; }
+  Index epoch() const { return state.epoch; }
   /// 1, 2 or 3.
-  int stage() const { return epoch_ <= stages.first ? 1 : epoch_ <= stages.second ? 2 : 3; }
+  int stage() const { return stages.of_experts().stage(epoch()); }
 
   /// One step of the present stage, on all data or a batch. Returns the losses before it.
   Losses step(In<T, 2, B> x, Target target, const Extra& extra = {}) {
-    expect(epoch_ >= 1, "ThreeStage.step", "epoch", "at least 1 (call begin_epoch first)", epoch_);
+    expect(epoch() >= 1, "ThreeStage.step", "epoch", "at least 1 (call begin_epoch first)", epoch());
     const Losses losses = trainer.gradients(x, target, extra);
     C& ctx = trainer.context();
     if (stages.shared_attention)
@@ -135,15 +113,7 @@ class ThreeStage {
         if (t.size() > 0)
           B::for_each(ctx, t.size() / t.extent(0), fn::SumOverExperts<T>{t.extent(0), t.size() / t.extent(0), t.data()});
       });
-    const auto steps = [&](const auto& optimizer, auto& of) {
-      return [&](auto& p, auto& g) { optimizer.step(ctx, p, g, of); };
-    };
-    Expert &p = trainer.params.expert, &g = trainer.grads.expert;
-    switch (stage()) {
-      case 1: rest_.only(steps(stages.ffn, state.ffn), p, g); break;
-      case 2: attention_.only(steps(stages.attention, state.attention), p, g); break;
-      default: rest_.only(steps(stages.fine, state.fine), p, g);
-    }
+    stages.of_experts().step(ctx, trainer.params.expert, trainer.grads.expert, state);
     stages.router.step(ctx, trainer.params.gate, trainer.grads.gate, state.router);
     adapt(ctx, trainer.params.gate, trainer.grads.gate);
     return losses;
@@ -154,13 +124,15 @@ class ThreeStage {
   State state;
 
  private:
+  State begin() const {
+    stages.of_experts().validate("ThreeStage", "stages.");
+    return {stages.of_experts().begin(trainer.context(), trainer.params.expert),
+            stages.router.begin(trainer.context(), trainer.params.gate)};
+  }
   template <class F>
   static void for_each_attention(Expert& pack, const F& f) {
     for_each_tensor([&](const Name& name, auto& t) { if (is_attention(name)) f(t); }, pack);
   }
-
-  Index epoch_ = 0;
-  ParameterGroup<Expert> attention_, rest_;
 };
 template <class C, class M, class L, class S>
 ThreeStage(C&, M, L, S, Seed) -> ThreeStage<float, C, M, L, S>;

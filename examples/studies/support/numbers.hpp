@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "run.hpp"
+
+/// The numbers of runs, and what several seeds say together.
+namespace studies {
+
+/// A number of a run's result; NaN, which JSON does not hold, stands there as null.
+inline double number(const Json& value) {
+  return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+}
+/// One number of every run.
+template <class F>
+std::vector<double> numbers(std::span<const Json> runs, const F& f) {
+  std::vector<double> all;
+  for (const Json& run : runs) all.push_back(f(run));
+  return all;
+}
+
+inline double mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+/// With n − 1: of the seeds one could have drawn. None from one value.
+inline std::optional<double> deviation(const std::vector<double>& values) {
+  if (values.size() < 2) return {};
+  const double center = mean(values);
+  double sum = 0;
+  for (const double v : values) sum += (v - center) * (v - center);
+  return std::sqrt(sum / static_cast<double>(values.size() - 1));
+}
+
+/// A number as a part of a name.
+inline std::string digits(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", value);
+  return text;
+}
+
+}  // namespace studies

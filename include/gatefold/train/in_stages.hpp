@@ -1,0 +1,96 @@
+#pragma once
+
+#include <utility>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/optim/normalized_gd.hpp"
+#include "gatefold/optim/sgd.hpp"
+#include "gatefold/tensor/pack.hpp"
+#include "gatefold/train/parameter_group.hpp"
+
+namespace gatefold {
+
+/// Whether a tensor belongs to the attention of an expert: its name is `key_query`, or it stands below a part whose name
+/// begins with `attention`.
+inline bool is_attention(const Name& name) {
+  for (const Name* at = &name; at; at = at->parent)
+    if (at->part == "key_query" || at->part.starts_with("attention")) return true;
+  return false;
+}
+
+/// An optimizer of transformers in three stages: first what is not attention learns, then attention, then the rest again.
+///
+///     I    t ≤ T₁         W ← ffn(W, ∇L)            W: what is not attention                             (1)
+///     II   T₁ < t ≤ T₂    W_KQ ← attention(W_KQ, ∇L)                                                     (2)
+///     III  T₂ < t         W ← fine(W, ∇L)                                                                (3)
+///
+/// Source: paper 000, algorithm 1, eqs. (8) to (10). What an optimizer does not step is no part of its state. Each of the
+/// three has a learning rate of its own; a schedule goes around one of them.
+/// @param first, second  T₁ and T₂, the last epochs of stages I and II; equal numbers leave stage II out
+/// @param state.epoch  t, from 1, which the caller counts: an epoch has any number of steps
+/// @throws ArgumentError unless 0 <= first <= second, and in a step that no epoch has begun
+/// @cost   a step of one optimizer; no allocation after the first step of each stage; begin copies the parameters once
+template <class FfnT = optim::NormalizedGd, class AttentionT = optim::Sgd, class FineT = optim::Sgd>
+struct InStages {
+  using IsOptimizer = void;
+  Index first = 0, second = 0;
+  FfnT ffn{};
+  AttentionT attention{};
+  FineT fine{};
+
+  /// The states of the three optimizers; of the tensors that one does not step its state holds empty ones.
+  template <class Pack>
+  struct State {
+    typename FfnT::template State<Pack> ffn;
+    typename AttentionT::template State<Pack> attention;
+    typename FineT::template State<Pack> fine;
+    ParameterGroup<Pack> of_attention, rest;
+    Index step = 0, epoch = 0;
+    template <class F, class... S>
+    static void each(F&& f, S&... s) {
+      f("ffn", s.ffn...);
+      f("attention", s.attention...);
+      f("fine", s.fine...);
+    }
+  };
+
+  /// 1, 2 or 3.
+  int stage(Index epoch) const { return epoch <= first ? 1 : epoch <= second ? 2 : 3; }
+
+  /// @param within  what `first` and `second` are called after, in the message
+  void validate(const char* where = "InStages", const char* within = "") const {
+    expect(first >= 0, where, Joined{within, "first"}, "at least 0", first);
+    expect(second >= first, where, Joined{within, "second"}, Joined{"at least ", within, "first = ", first}, second);
+  }
+  template <class C, class Pack>
+  State<Pack> begin(C& ctx, const Pack& params) const {
+    validate();
+    Pack copy = zeros_like(ctx, params);  // a group is taken from what it may hollow out
+    copy_pack(ctx, params, copy);
+    ParameterGroup of_attention(params, is_attention), rest(params, [](const Name& name) { return !is_attention(name); });
+    const auto begins = [&](const auto& optimizer) { return [&](auto& p) { return optimizer.begin(ctx, p); }; };
+    auto of_ffn = rest.only(begins(ffn), copy);
+    auto of_both = of_attention.only(begins(attention), copy);
+    auto of_fine = rest.only(begins(fine), copy);
+    return {std::move(of_ffn), std::move(of_both), std::move(of_fine), std::move(of_attention), std::move(rest)};
+  }
+  template <class C, class Pack>
+  void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
+    expect(state.epoch >= 1, "InStages.step", "state.epoch", "at least 1", state.epoch);
+    const auto steps = [&](const auto& optimizer, auto& of) {
+      return [&](auto& p, auto& g) { optimizer.step(ctx, p, g, of); };
+    };
+    ++state.step;
+    switch (stage(state.epoch)) {
+      case 1: state.rest.only(steps(ffn, state.ffn), params, grads); break;
+      case 2: state.of_attention.only(steps(attention, state.attention), params, grads); break;
+      default: state.rest.only(steps(fine, state.fine), params, grads);
+    }
+  }
+};
+template <class F, class A, class E>
+InStages(Index, Index, F, A, E) -> InStages<F, A, E>;
+
+}  // namespace gatefold

@@ -1,0 +1,214 @@
+#include "gatefold/train/in_stages.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/data/signal_mixture.hpp"
+#include "gatefold/expert/merged_transformer.hpp"
+#include "gatefold/layer/no_residual.hpp"
+#include "gatefold/layer/one_expert.hpp"
+#include "gatefold/loss/logistic.hpp"
+#include "gatefold/optim/adamw.hpp"
+#include "gatefold/train/trainer.hpp"
+#include "support/allocations.hpp"
+
+using namespace gatefold;
+
+namespace {
+
+using Matrix = Tensor<double, 2, Cpu>;
+
+struct Attention {
+  Matrix query, output;
+  template <class F, class... P>
+  static void each(F&& f, P&... p) {
+    f("query", p.query...);
+    f("output", p.output...);
+  }
+};
+/// Attention by both of its names, and a tensor that is none.
+struct Model {
+  Attention attention;
+  Matrix key_query, value;
+  template <class F, class... P>
+  static void each(F&& f, P&... p) {
+    f("attention", p.attention...);
+    f("key_query", p.key_query...);
+    f("value", p.value...);
+  }
+};
+Model model(std::uint64_t seed) {
+  Cpu::Context ctx(1);
+  Model m;
+  for_each_tensor(
+      [&](const Name&, auto& t) {
+        t.resize(3, 4);
+        fill_normal(ctx, Seed{seed++}, 1, t);
+      },
+      m);
+  return m;
+}
+template <class P>
+std::vector<double> flat(const P& p) {
+  std::vector<double> all;
+  for_each_tensor([&](const Name&, const auto& t) { all.insert(all.end(), t.data(), t.data() + t.size()); }, p);
+  return all;
+}
+bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
+}
+/// Two batches of gradients in each epoch.
+template <class O>
+void train(const O& optimizer, Model& params, Index first, Index last, auto& state) {
+  Cpu::Context ctx(1);
+  for (state.epoch = first; state.epoch <= last; ++state.epoch)
+    for (const std::uint64_t batch : {0, 10}) {
+      Model grads = model(100 * static_cast<std::uint64_t>(state.epoch) + batch);
+      optimizer.step(ctx, params, grads, state);
+    }
+}
+const optim::AdamW ffn{.lr = 0.1, .decay = 0.1}, attention{.lr = 0.2, .decay = 0.2};
+const optim::Sgd fine{.lr = 0.3, .momentum = 0.9};
+const InStages stages{2, 4, ffn, attention, fine};
+
+}  // namespace
+
+TEST_CASE("what is attention is said by names") {
+  std::vector<std::string> names;
+  Model m = model(1);
+  for_each_tensor([&](const Name& name, auto&) { if (is_attention(name)) names.push_back(name.str()); }, m);
+  CHECK(names == std::vector<std::string>{"attention.query", "attention.output", "key_query"});
+  const Name norm{nullptr, "attention_norm"}, other{nullptr, "self_attention"};
+  CHECK(is_attention(Name{&norm, "gain"}));
+  CHECK_FALSE(is_attention(other));
+}
+
+TEST_CASE("equations (1) to (3): each optimizer on its own tensors in its own epochs, bit for bit") {
+  Cpu::Context ctx(1);
+  Model params = model(1), expected = model(1);
+  auto state = stages.begin(ctx, params);
+  CHECK(same_bits(flat(params), flat(expected)));
+  auto of_ffn = ffn.begin(ctx, expected.value);
+  auto of_attention = attention.begin(ctx, expected.attention);
+  auto of_key_query = attention.begin(ctx, expected.key_query);
+  auto of_fine = fine.begin(ctx, expected.value);
+  for (Index epoch = 1; epoch <= 6; ++epoch) {
+    CHECK(stages.stage(epoch) == (epoch <= 2 ? 1 : epoch <= 4 ? 2 : 3));
+    train(stages, params, epoch, epoch, state);
+    for (const std::uint64_t batch : {0, 10}) {
+      Model grads = model(100 * static_cast<std::uint64_t>(epoch) + batch);
+      if (epoch <= 2) ffn.step(ctx, expected.value, grads.value, of_ffn);
+      if (epoch > 2 && epoch <= 4) {
+        attention.step(ctx, expected.attention, grads.attention, of_attention);
+        attention.step(ctx, expected.key_query, grads.key_query, of_key_query);
+      }
+      if (epoch > 4) fine.step(ctx, expected.value, grads.value, of_fine);
+    }
+    CHECK(same_bits(flat(params), flat(expected)));
+  }
+  CHECK((state.step == 12 && state.ffn.step == 4 && state.attention.step == 4 && state.fine.step == 4));
+  // moments of what each steps, and of no more
+  std::vector<std::string> names;
+  for_each_tensor([&](const Name& name, const auto& t) { if (t.size() > 0) names.push_back(name.str()); }, state);
+  std::sort(names.begin(), names.end());
+  CHECK(names == std::vector<std::string>{
+                     "attention.m.attention.output", "attention.m.attention.query", "attention.m.key_query",
+                     "attention.v.attention.output", "attention.v.attention.query", "attention.v.key_query",
+                     "ffn.m.value", "ffn.v.value", "fine.m.value"});
+}
+
+TEST_CASE("a state that is kept aside and copied back goes on as it would have") {
+  Cpu::Context ctx(1);
+  Model whole = model(1), first = model(1), rest = model(2);
+  auto state = stages.begin(ctx, whole), before = stages.begin(ctx, first), after = stages.begin(ctx, rest);
+  train(stages, whole, 1, 6, state);
+  train(stages, first, 1, 3, before);
+  decltype(before) aside;
+  shape_like(aside, before);
+  copy_pack(ctx, before, aside);
+  copy_pack(ctx, first, rest);
+  copy_pack(ctx, aside, after);
+  after.ffn.step = before.ffn.step;
+  after.attention.step = before.attention.step;
+  train(stages, rest, 4, 6, after);
+  CHECK(same_bits(flat(whole), flat(rest)));
+}
+
+TEST_CASE("in a Trainer: neurons by steps of length η, then attention, then neurons along the gradient") {
+  Cpu::Context ctx(1);
+  const SignalMixture data{.clusters = 4, .model_dim = 20, .length = 5};
+  const auto items = data.draw<double, Cpu>(ctx, data.signals<double, Cpu>(ctx, Seed{1}), Seed{2}, 16);
+  const MergedTransformer<> expert{.model_dim = 20, .length = 5, .heads = 2, .filters = 4};
+  Trainer trainer{ctx,
+                  NoResidual{OneExpert{expert}},
+                  Logistic{},
+                  InStages<>{.first = 1, .second = 2, .ffn = {.lr = 0.25}, .attention = {.lr = 0.5}, .fine = {.lr = 0.125}},
+                  Seed{2},
+                  Element<double>{}};
+  for (int epoch = 1; epoch <= 3; ++epoch) {
+    auto before = zeros_like(ctx, trainer.params);
+    copy_pack(ctx, trainer.params, before);
+    ++trainer.state.epoch;
+    trainer.step(items.x, items.target);
+    for_each_tensor(
+        [&](const Name& name, const auto& now, const auto& was, const auto& g) {
+          double moved = 0, wrong = 0, largest = 0;
+          for (Index i = 0; i < now.size(); ++i) {
+            const double step = now.data()[i] - was.data()[i], slope = g.data()[i];
+            moved += step * step;
+            wrong = std::max(wrong, std::abs(step + (epoch == 2 ? 0.5 : 0.125) * slope));
+            largest = std::max(largest, std::abs(slope));
+          }
+          CAPTURE(name.str());
+          CHECK(largest > 0);
+          if (is_attention(name) != (epoch == 2)) {
+            CHECK(moved == 0);
+          } else if (epoch == 1) {
+            CHECK(std::sqrt(moved) == doctest::Approx(0.25).epsilon(1e-12));
+          } else {
+            CHECK(wrong <= 1e-14 * std::max(1.0, largest));
+          }
+        },
+        trainer.params, before, trainer.grads);
+  }
+}
+
+TEST_CASE("what does not fit") {
+  Cpu::Context ctx(1);
+  Model params = model(1), grads = model(2);
+  const auto with = [&](Index first, Index second) {
+    return InStages<>{.first = first, .second = second}.begin(ctx, params);
+  };
+  CHECK_THROWS_WITH_AS(with(-1, 2), "InStages: first: expected at least 0, got -1", ArgumentError);
+  CHECK_THROWS_WITH_AS(with(3, 2), "InStages: second: expected at least first = 3, got 2", ArgumentError);
+  auto state = with(0, 0);
+  CHECK_THROWS_WITH_AS(InStages<>{}.step(ctx, params, grads, state), "InStages.step: state.epoch: expected at least 1, got 0",
+                       ArgumentError);
+  CHECK(same_bits(flat(params), flat(model(1))));
+  CHECK(InStages<>{}.stage(1) == 3);
+}
+
+#if GATEFOLD_TEST_COUNTS
+TEST_CASE("after the first step of a stage nothing is allocated") {
+  Cpu::Context ctx(1);
+  Model params = model(1), grads = model(2);
+  auto state = stages.begin(ctx, params);
+  for (int t = 1; t <= 6; ++t) {
+    ++state.epoch;
+    const int before = support::allocations;
+    stages.step(ctx, params, grads, state);
+    const int after = support::allocations;
+    CAPTURE(t);
+    if (t % 2 == 0) CHECK(after == before);
+    CHECK(after > 0);
+  }
+}
+#endif
