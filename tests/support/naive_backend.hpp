@@ -6,6 +6,7 @@
 #include <new>
 
 #include "gatefold/backend/backend.hpp"
+#include "gatefold/backend/gemm_rows.hpp"
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/lender.hpp"
 #include "gatefold/backend/scratch.hpp"
@@ -74,6 +75,12 @@ struct Naive {
         c(i, j) = epilogue(OneElement<T>{}, Index(0), i, j, sum);
       }
   }
+  template <class T, class E, class F>
+  static void gemm_rows(Context& ctx, View<const T, 2, Naive> a, View<const T, 2, Naive> b, bool tb, View<T, 2, Naive> c,
+                        const E& epilogue, const F& f) {
+    gemm_then_rows(ctx, a, b, tb, c, epilogue, f);
+  }
+
   template <class T, class E>
   static void grouped_gemm(Context& ctx, Groups<Naive> g, View<const T, 2, Naive> a, View<const T, 3, Naive> w,
                            bool transpose, View<T, 2, Naive> c, const E& epilogue) {

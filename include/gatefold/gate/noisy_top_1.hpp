@@ -29,12 +29,21 @@ struct PickNoisyTop1 {
   }
   template <class Lanes>
   GATEFOLD_HD void choose(const Lanes& lanes, Index n) const {
+    choose(lanes, n, &rank(n, 0));
+  }
+  template <class Lanes>
+  GATEFOLD_HD void weigh(const Lanes& lanes, Index n) const {
+    weigh(lanes, n, &q(n, 0));
+  }
+  /// The same for rows that stand elsewhere.
+  template <class Lanes>
+  GATEFOLD_HD void choose(const Lanes& lanes, Index n, const T* rank_row) const {
     if (lanes.lane > 0) return;
     const Index experts = rank.extent(1);
     Index best = 0;
     T top{};
     for (Index e = 0; e < experts; ++e) {
-      const T value = rank(n, e) + scale * noise(n * experts + e);
+      const T value = rank_row[e] + scale * noise(n * experts + e);
       if (e > 0 && !ranks_before(value, e, top, best)) continue;
       best = e;
       top = value;
@@ -44,9 +53,9 @@ struct PickNoisyTop1 {
     weight(n) = top;
   }
   template <class Lanes>
-  GATEFOLD_HD void weigh(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void weigh(const Lanes& lanes, Index n, const T* q_row) const {
     if (noisy_weight) return;
-    const T w = weight_of_pick(lanes, q, n, expert(n));
+    const T w = weight_of_pick(lanes, q_row, expert(n));
     if (lanes.lane == 0) weight(n) = w;
   }
 };

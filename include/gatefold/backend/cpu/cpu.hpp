@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "gatefold/backend/backend.hpp"
+#include "gatefold/backend/gemm_rows.hpp"
 #include "gatefold/backend/lender.hpp"
 #include "gatefold/backend/cpu/loops.hpp"
 #include "gatefold/backend/cpu/memory.hpp"
@@ -110,6 +111,12 @@ struct Cpu {
                                       .depth = a.extent(ta ? 0 : 1),
                                       .first = 0}};
     cpu::Product<T>::run(ctx, batch, accumulate, cpu::Finish<T>::with(epilogue));
+  }
+
+  template <class T, class E, class F>
+  static void gemm_rows(Context& ctx, View<const T, 2, Cpu> a, View<const T, 2, Cpu> b, bool tb, View<T, 2, Cpu> c,
+                        const E& epilogue, const F& f) {
+    gemm_then_rows(ctx, a, b, tb, c, epilogue, f);
   }
 
   template <class T, class E>

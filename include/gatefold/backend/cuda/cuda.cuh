@@ -13,8 +13,10 @@
 #include "gatefold/backend/cuda/packed_weights.cuh"
 #include "gatefold/backend/cuda/plain_product.cuh"
 #include "gatefold/backend/cuda/product.cuh"
+#include "gatefold/backend/cuda/product_rows.cuh"
 #include "gatefold/backend/cuda/status.cuh"
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/gemm_rows.hpp"
 #include "gatefold/backend/lender.hpp"
 #include "gatefold/backend/scratch.hpp"
 
@@ -136,6 +138,16 @@ struct Cuda {
     }
     if constexpr (!std::is_same_v<E, fn::Store>)
       for_each(ctx, c.size(), device::Finish<T, E>{c.data(), c.extent(1), epilogue});
+  }
+
+  /// Rows of up to MostColumns::columns values are finished in shared memory, by the kernel that sums them.
+  template <class T, class E, class F>
+  static void gemm_rows(Context& ctx, View<const T, 2, Cuda> a, View<const T, 2, Cuda> b, bool tb, View<T, 2, Cuda> c,
+                        const E& epilogue, const F& f) {
+    const Index columns = c.extent(1), depth = a.extent(1);
+    device::expect_int("Cuda::gemm_rows", depth);
+    if (columns < 1 || columns > device::MostColumns::columns) return gemm_then_rows(ctx, a, b, tb, c, epilogue, f);
+    device::product_rows(ctx.stream(), c.extent(0), columns, depth, a.data(), b.data(), tb, c.data(), epilogue, f);
   }
 
   template <class T, class E>
