@@ -72,26 +72,28 @@ struct Combine {
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
     constexpr Index few = 4;  // slots that are looked up once for all columns
-    const Index columns = out.extent(1), begin = item_offsets(n), count = item_offsets(n + 1) - begin;
-    const T* from[few];
-    T w[few];
-    for (Index i = 0; i < few; ++i) {
-      from[i] = i < count ? row(begin + i) : nullptr;
-      w[i] = i < count ? weight_of(begin + i) : T(0);
+    const Index columns = out.extent(1), begin = from_first(lanes, [&] { return item_offsets(n); });
+    const Index count = from_first(lanes, [&] { return item_offsets(n + 1); }) - begin;
+    const T* from[few] = {};
+    T w[few] = {};
+    for (Index i = 0; i < few && i < count; ++i) {
+      const Index slot = from_first(lanes, [&] { return item_slots(begin + i); });
+      from[i] = row(slot);
+      w[i] = from_first(lanes, [&] { return weight_of(slot); });
     }
     T* to = out.data() + n * columns;
     each_column<T>(lanes, columns, [&](auto at, Index j) {
       auto sum = accumulate ? at.load(to + j) : typename decltype(at)::Value(T(0));
       for (Index i = 0; i < few; ++i)
         if (i < count) add(sum, w[i], at.load(from[i] + j));
-      for (Index i = few; i < count; ++i) add(sum, weight_of(begin + i), at.load(row(begin + i) + j));
+      for (Index i = few; i < count; ++i) add(sum, weight_of(item_slots(begin + i)), at.load(row(item_slots(begin + i)) + j));
       at.store(to + j, sum);
     });
   }
 
  private:
-  GATEFOLD_HD const T* row(Index o) const { return z.data() + item_slots(o) * z.extent(1); }
-  GATEFOLD_HD T weight_of(Index o) const { return weight.data() ? weight(pick(item_slots(o))) : T(1); }
+  GATEFOLD_HD const T* row(Index slot) const { return z.data() + slot * z.extent(1); }
+  GATEFOLD_HD T weight_of(Index slot) const { return weight.data() ? weight(pick(slot)) : T(1); }
   template <class V>
   GATEFOLD_HD void add(V& sum, T w, V v) const {
     sum += weight.data() ? w * v : v;
@@ -110,9 +112,11 @@ struct CombineBackward {
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
-    if (s >= groups.offsets(groups.experts())) return;
-    const Index columns = z.extent(1), p = pick(s);
-    const T w = weight(p), *from = dout.data() + groups.row(s) * columns, *value = z.data() + s * columns;
+    if (s >= from_first(lanes, [&] { return groups.offsets(groups.experts()); })) return;
+    const Index columns = z.extent(1), p = from_first(lanes, [&] { return pick(s); });
+    const Index item = from_first(lanes, [&] { return groups.row(s); });
+    const T w = from_first(lanes, [&] { return weight(p); });
+    const T *from = dout.data() + item * columns, *value = z.data() + s * columns;
     T* to = dz.data() + s * columns;
     const T dot = sum_columns<T>(lanes, columns, [&](auto at, Index j) {
       const auto d = at.load(from + j);

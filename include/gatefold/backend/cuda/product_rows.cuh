@@ -19,16 +19,15 @@ struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Several {
   T v[N];
 };
 
-/// A block sums `rows` whole rows of up to `columns` columns, a thread row_patch × column_patch of them. Then as few lanes
-/// as have a column each share a row.
+/// A block sums `rows` whole rows of up to `columns` columns, a thread row_patch × column_patch of them. Then half as many
+/// lanes as columns share a row.
 template <int Columns, int RowPatch, int ColumnPatch>
 struct RowsShape {
-  using Shape = RowsShape;
-  using Lanes = WarpPart<(Columns < 32 ? Columns : 32)>;
+  using Lanes = WarpPart<Columns / 2>;
   static constexpr int rows = 32, columns = Columns, row_patch = RowPatch, column_patch = ColumnPatch;
   static constexpr int across = columns / column_patch, threads = rows / row_patch * across;
 };
-using FewColumns = RowsShape<8, 1, 2>;
+using FewColumns = RowsShape<8, 2, 2>;
 using SomeColumns = RowsShape<32, 2, 4>;
 using MostColumns = RowsShape<64, 4, 4>;
 
@@ -52,7 +51,7 @@ struct alignas(16) RowsStaging {
   };
 };
 
-/// A matrix with a step between lines and one along the depth; `whole` if units of `unit` values are aligned.
+/// A matrix with a step between lines and one along the depth; `whole` if units of 16 bytes are aligned.
 template <class T>
 struct Strided {
   const T* data;
@@ -60,62 +59,96 @@ struct Strided {
   bool whole;
 };
 
-/// Copy a unit from global to shared memory, asynchronously; zeros from the count-th value on.
+/// Copy 16 bytes from global to shared memory, asynchronously; zeros from the count-th value on.
 /// @param step  from value to value; a whole unit has 1, and exists or not
-template <int Unit, class T>
+template <class T>
 __device__ void copy_unit(T* to, const T* from, Index step, int count, bool whole) {
   if (whole) {
     __pipeline_memcpy_async(to, from, 16, count > 0 ? 0 : 16);
     return;
   }
-  for (int i = 0; i < Unit; ++i)
+  for (int i = 0; i < static_cast<int>(16 / sizeof(T)); ++i)
     __pipeline_memcpy_async(to + i, from + (i < count ? i * step : 0), sizeof(T), i < count ? 0 : sizeof(T));
 }
+
+/// One thread's share of filling the ring with one tile after the other.
+template <class Shape, class T>
+class RingFiller {
+  using Staging = RowsStaging<Shape, T>;
+  static constexpr int unit = Staging::unit, D = Staging::depth, threads = Shape::threads;
+  static constexpr int a_across = D / unit, a_units = Shape::rows * a_across / threads;
+  static constexpr int b_across = Shape::columns / unit, b_units = D * b_across / threads;
+  static_assert(threads % a_across == 0 && threads % b_across == 0, "gatefold: a thread must keep its column of units");
+  static_assert(Shape::rows * a_across % threads == 0 && D * b_across % threads == 0,
+                "gatefold: every thread must copy the same number of units");
+
+ public:
+  __device__ RingFiller(const Strided<T>& a, const Strided<T>& b, Index first, Index lines, int columns, int depth)
+      : b_line_step_(b.line_step), b_step_(b.depth_step), left_(depth), a_whole_(a.whole), b_whole_(b.whole) {
+#pragma unroll
+    for (int i = 0; i < a_units; ++i) {
+      const Index mine = first + a_row(i), line = mine < lines ? mine : lines - 1;
+      a_[i] = a.data + line * a.line_step + a_depth();
+    }
+    b_columns_ = columns - b_column();
+    b_ = b.data + b_depth(0) * b.depth_step + (b_columns_ > 0 ? b_column() * b.line_step : 0);
+  }
+
+  __device__ void fill(typename Staging::Ring& ring, int stage) {
+#pragma unroll
+    for (int i = 0; i < a_units; ++i) {
+      const int count = left_ - a_depth();
+      copy_unit(&ring.a[stage][a_row(i)][a_depth()], count > 0 ? a_[i] : a_[i] - a_depth(), 1, count, a_whole_);
+      a_[i] += D;
+    }
+#pragma unroll
+    for (int i = 0; i < b_units; ++i) {
+      const bool exists = b_depth(i) < left_;
+      copy_unit(&ring.b[stage][b_depth(i)][b_column()],
+                b_ + (exists ? b_depth(i) - b_depth(0) : -b_depth(0)) * b_step_, b_line_step_, exists ? b_columns_ : 0,
+                b_whole_);
+    }
+    b_ += D * b_step_;
+    left_ -= D;
+  }
+
+ private:
+  __device__ static int a_row(int i) { return static_cast<int>(threadIdx.x) / a_across + i * (threads / a_across); }
+  __device__ static int a_depth() { return static_cast<int>(threadIdx.x) % a_across * unit; }
+  __device__ static int b_depth(int i) { return static_cast<int>(threadIdx.x) / b_across + i * (threads / b_across); }
+  __device__ static int b_column() { return static_cast<int>(threadIdx.x) % b_across * unit; }
+
+  const T *a_[a_units], *b_;  // my units of the next tile; of b the first
+  Index b_line_step_, b_step_;
+  int b_columns_, left_;  // from my first column on; depth from the next tile on
+  bool a_whole_, b_whole_;
+};
 
 /// c = epilogue(a b), and f(lanes, n, row) for each of its rows: one block for each Shape::rows of them.
 /// @param c  null: not kept
 /// @order  one chain of fused multiply-adds over k, ascending from 0, as in product.cuh
 template <class Shape, class T, class E, class F>
 static __global__ void __launch_bounds__(Shape::threads)
-    product_rows_kernel(Strided<T> a, Strided<T> b, Index lines, int columns, Index depth, T* c, E epilogue, F f) {
+    product_rows_kernel(Strided<T> a, Strided<T> b, Index lines, int columns, int depth, T* c, E epilogue, F f) {
   using Staging = RowsStaging<Shape, T>;
   constexpr int unit = Staging::unit, D = Staging::depth, stages = Staging::stages;
   __shared__ Staging shared;
   const Index first = Index(blockIdx.x) * Shape::rows;
   const int thread = static_cast<int>(threadIdx.x);
-  const int tiles = static_cast<int>((depth + D - 1) / D);
-
-  const auto fetch = [&](int tile) {
-    if (tile < tiles) {
-      const int stage = tile % stages;
-      const Index begin = Index(tile) * D;
-      const int left = static_cast<int>(depth - begin < D ? depth - begin : D);
-#pragma unroll
-      for (int i = thread; i < Shape::rows * D / unit; i += Shape::threads) {
-        const int row = i / (D / unit), k = i % (D / unit) * unit;
-        const Index line = first + row < lines ? first + row : lines - 1;
-        copy_unit<unit>(&shared.ring.a[stage][row][k], a.data + line * a.line_step + (k < left ? begin + k : 0), 1,
-                        left - k, a.whole);
-      }
-      for (int i = thread; i < D * Shape::columns / unit; i += Shape::threads) {
-        const int k = i / (Shape::columns / unit), j = i % (Shape::columns / unit) * unit;
-        const int count = k < left ? columns - j : 0;
-        copy_unit<unit>(&shared.ring.b[stage][k][j],
-                        count > 0 ? b.data + (begin + k) * b.depth_step + j * b.line_step : b.data, b.line_step, count,
-                        b.whole);
-      }
-    }
-    __pipeline_commit();
-  };
-
   const int my_row = thread / Shape::across * Shape::row_patch, my_column = thread % Shape::across * Shape::column_patch;
+
+  RingFiller<Shape, T> filler(a, b, first, lines, columns, depth);
   T sum[Shape::row_patch][Shape::column_patch] = {};
-  for (int tile = 0; tile < stages - 1; ++tile) fetch(tile);
-  for (int tile = 0; tile < tiles; ++tile) {
+  for (int stage = 0; stage < stages - 1; ++stage) {
+    if (stage * D < depth) filler.fill(shared.ring, stage);
+    __pipeline_commit();
+  }
+  int stage = 0, free = stages - 1;
+  for (int left = depth; left > 0; left -= D) {
     __pipeline_wait_prior(stages - 2);
     __syncthreads();
-    fetch(tile + stages - 1);
-    const int stage = tile % stages;
+    if (left > (stages - 1) * D) filler.fill(shared.ring, free);
+    __pipeline_commit();
 #pragma unroll
     for (int k = 0; k < D; k += unit) {
       Several<T, unit> from_a[Shape::row_patch];
@@ -132,6 +165,8 @@ static __global__ void __launch_bounds__(Shape::threads)
           for (int j = 0; j < Shape::column_patch; ++j) sum[i][j] = fma(from_a[i].v[d], from_b.v[j], sum[i][j]);
       }
     }
+    free = stage;
+    stage = stage + 1 < stages ? stage + 1 : 0;
   }
   __pipeline_wait_prior(0);
   __syncthreads();  // the ring has been read
@@ -164,7 +199,7 @@ void product_rows(cudaStream_t stream, Index lines, Index columns, Index depth, 
       from_b{b, tb ? depth : 1, tb ? 1 : columns, !tb && columns % unit == 0 && aligned(b)};
   const auto run = [&]<class Shape>(Shape) {
     product_rows_kernel<Shape><<<grid(blocks(lines, Shape::rows)), Shape::threads, 0, stream>>>(
-        from_a, from_b, lines, static_cast<int>(columns), depth, c, epilogue, f);
+        from_a, from_b, lines, static_cast<int>(columns), static_cast<int>(depth), c, epilogue, f);
   };
   if (columns <= FewColumns::columns) {
     run(FewColumns{});
