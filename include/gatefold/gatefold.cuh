@@ -6,6 +6,7 @@
 #include "gatefold/backend/cuda/cuda.cuh"
 #include "gatefold/backend/cuda/few_rows.cuh"
 #include "gatefold/backend/cuda/group_by.cuh"
+#include "gatefold/backend/cuda/group_table.cuh"
 #include "gatefold/backend/cuda/handles.cuh"
 #include "gatefold/backend/cuda/loops.cuh"
 #include "gatefold/backend/cuda/mover.cuh"

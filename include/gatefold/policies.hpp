@@ -7,6 +7,7 @@
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/gemm_rows.hpp"
+#include "gatefold/backend/group_table.hpp"
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/heap.hpp"
 #include "gatefold/backend/initial.hpp"

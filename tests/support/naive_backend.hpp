@@ -7,6 +7,7 @@
 
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/gemm_rows.hpp"
+#include "gatefold/backend/group_table.hpp"
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/lender.hpp"
 #include "gatefold/backend/scratch.hpp"
@@ -63,6 +64,11 @@ struct Naive {
       for (Index i = 0; g + 1 < offsets.size() && i < keys.size(); ++i)
         if (keys(i) == g) order(at++) = i;
     }
+  }
+  static void group_table(Context& ctx, View<const Index, 2, Naive> keys, View<Index, 1, Naive> offsets,
+                          View<Index, 1, Naive> order, View<Index, 1, Naive> rows, View<Index, 1, Naive> row_offsets,
+                          View<Index, 1, Naive> row_slots) {
+    group_by_and_back(ctx, keys, offsets, order, rows, row_offsets, row_slots);
   }
 
   template <class T, class E>

@@ -47,6 +47,7 @@ concept Loops = requires(typename B::Context& ctx, AnyFunctor f, double* out) {
 template <class B>
 concept Sorting = requires(typename B::Context& ctx, View<const Index, 1, B> keys, View<Index, 1, B> out) {
   B::group_by(ctx, keys, out, out);
+  B::group_table(ctx, View<const Index, 2, B>{}, out, out, out, out, out);
 };
 
 template <class B>
@@ -72,6 +73,9 @@ concept Products = requires(typename B::Context& ctx, Groups<B> g, View<const do
 ///     reduce<T>(ctx, n, f, out)          *out += Σ_i f(i), summed in a fixed order
 ///     group_by(ctx, keys, offsets, order) stable: order lists the positions i with keys[i] = 0, then 1, …;
 ///                                        offsets [G + 1] says where each key begins; negative keys are left out
+///     group_table(ctx, keys, offsets, order, rows, row_offsets, row_slots)
+///                                        group_by of a table [N, K] of keys in [0, G), and back: rows[s] is the row of
+///                                        slot s; row_slots lists the slots of each row, ascending, from row_offsets on
 ///     gemm(ctx, a, ta, b, tb, accumulate, c, epilogue)        c (+)= op(a) op(b); its epilogue does not read c
 ///     gemm_rows(ctx, a, b, tb, c, epilogue, f)                c = a op(b), and f(lanes, n, row) for each row of c once it
 ///                                        is complete: `row` points to its values, in c or in a copy close at hand. A c

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <limits>
+#include <utility>
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/groups.hpp"
@@ -27,35 +28,6 @@ struct SlotItems {
   View<Index, 1, B> rows;
   GATEFOLD_HD void operator()(Index s) const {
     rows(s) = s < offsets(offsets.extent(0) - 1) ? item(pick(s)) : Index(-1);
-  }
-};
-
-/// The same, where every slot is used; and the other way round: slot_of[pick[s]] = s.
-template <class B>
-struct CompleteSlots {
-  View<const Index, 1, B> pick, item;
-  View<Index, 1, B> rows, slot_of;
-  GATEFOLD_HD void operator()(Index s) const {
-    rows(s) = item(pick(s));
-    slot_of(pick(s)) = s;
-  }
-};
-/// The slots of item n in ascending order, of `each` picks an item that stand side by side.
-template <class B>
-struct SlotsOfItem {
-  Index each;
-  View<const Index, 1, B> slot_of;
-  View<Index, 1, B> offsets, slots;
-  GATEFOLD_HD void operator()(Index n) const {
-    const Index first = n * each;
-    offsets(n) = first;
-    if (first == slots.size()) return;
-    for (Index j = 0; j < each; ++j) {
-      const Index slot = slot_of(first + j);
-      Index at = first + j;
-      for (; at > first && slots(at - 1) > slot; --at) slots(at) = slots(at - 1);
-      slots(at) = slot;
-    }
   }
 };
 
@@ -172,13 +144,10 @@ struct SparsePlan {
   /// items, and none is dropped.
   /// @cost one counting sort, and O(K²) comparisons an item at most
   void build_complete(typename B::Context& ctx) {
-    auto mark = ctx.mark();
-    auto slot_of = ctx.template scratch<Index>(rows.size());
-    B::group_by(ctx, expert, offsets, pick);
-    B::for_each(ctx, rows.size(), fn::CompleteSlots<B>{pick, item, rows, slot_of});
     const Index each = items() > 0 ? rows.size() / items() : 0;
     expect(each * items() == rows.size(), "SparsePlan.build_complete", "picks", "the same number for each item", rows.size());
-    B::for_each(ctx, items() + 1, fn::SlotsOfItem<B>{each, slot_of, item_offsets, item_slots});
+    B::group_table(ctx, std::as_const(expert).view().as(items(), each), offsets.view(), pick.view(), rows.view(),
+                   item_offsets.view(), item_slots.view());
   }
 
   Index items() const { return item_offsets.size() - 1; }

@@ -7,6 +7,7 @@
 
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/gemm_rows.hpp"
+#include "gatefold/backend/group_table.hpp"
 #include "gatefold/backend/lender.hpp"
 #include "gatefold/backend/cpu/loops.hpp"
 #include "gatefold/backend/cpu/memory.hpp"
@@ -97,6 +98,12 @@ struct Cpu {
                        View<Index, 1, Cpu> order) {
     if (offsets.empty()) return;
     cpu::group_by(ctx, keys.size(), keys.data(), offsets.extent(0) - 1, offsets.data(), order.data());
+  }
+
+  static void group_table(Context& ctx, View<const Index, 2, Cpu> keys, View<Index, 1, Cpu> offsets,
+                          View<Index, 1, Cpu> order, View<Index, 1, Cpu> rows, View<Index, 1, Cpu> row_offsets,
+                          View<Index, 1, Cpu> row_slots) {
+    group_by_and_back(ctx, keys, offsets, order, rows, row_offsets, row_slots);
   }
 
   template <class T, class E>

@@ -8,6 +8,7 @@
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/cuda/blas_experts.cuh"
 #include "gatefold/backend/cuda/group_by.cuh"
+#include "gatefold/backend/cuda/group_table.cuh"
 #include "gatefold/backend/cuda/handles.cuh"
 #include "gatefold/backend/cuda/loops.cuh"
 #include "gatefold/backend/cuda/packed_weights.cuh"
@@ -17,6 +18,7 @@
 #include "gatefold/backend/cuda/status.cuh"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/gemm_rows.hpp"
+#include "gatefold/backend/group_table.hpp"
 #include "gatefold/backend/lender.hpp"
 #include "gatefold/backend/scratch.hpp"
 
@@ -123,6 +125,17 @@ struct Cuda {
                        View<Index, 1, Cuda> order) {
     if (offsets.empty()) return;
     device::group_by(ctx, keys.size(), keys.data(), offsets.extent(0) - 1, offsets.data(), order.data());
+  }
+
+  /// By counting, for up to TableTile::most_groups groups and TableTile::positions keys of a row.
+  static void group_table(Context& ctx, View<const Index, 2, Cuda> keys, View<Index, 1, Cuda> offsets,
+                          View<Index, 1, Cuda> order, View<Index, 1, Cuda> rows, View<Index, 1, Cuda> row_offsets,
+                          View<Index, 1, Cuda> row_slots) {
+    const Index n = keys.size(), each = keys.extent(1), groups = offsets.size() - 1;
+    if (!device::fits_table(n, each, groups))
+      return group_by_and_back(ctx, keys, offsets, order, rows, row_offsets, row_slots);
+    device::group_table(ctx, n, each, keys.data(), groups, offsets.data(), order.data(), rows.data(),
+                        row_offsets.data(), row_slots.data());
   }
 
   template <class T, class E>
