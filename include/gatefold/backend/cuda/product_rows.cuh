@@ -21,15 +21,15 @@ struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Several {
 
 /// A block sums `rows` whole rows of up to `columns` columns, a thread row_patch × column_patch of them. Then half as many
 /// lanes as columns share a row.
-template <int Columns, int RowPatch, int ColumnPatch>
+template <int Rows, int Columns, int RowPatch, int ColumnPatch>
 struct RowsShape {
   using Lanes = WarpPart<Columns / 2>;
-  static constexpr int rows = 32, columns = Columns, row_patch = RowPatch, column_patch = ColumnPatch;
+  static constexpr int rows = Rows, columns = Columns, row_patch = RowPatch, column_patch = ColumnPatch;
   static constexpr int across = columns / column_patch, threads = rows / row_patch * across;
 };
-using FewColumns = RowsShape<8, 2, 2>;
-using SomeColumns = RowsShape<32, 2, 4>;
-using MostColumns = RowsShape<64, 4, 4>;
+using FewColumns = RowsShape<64, 8, 2, 2>;  // b is read for every block, so its share is columns / rows
+using SomeColumns = RowsShape<32, 32, 2, 4>;
+using MostColumns = RowsShape<32, 64, 4, 4>;
 
 /// The shared memory of a block: a ring of tiles of both operands while it sums, then the rows.
 template <class Shape, class T>
@@ -77,19 +77,17 @@ class RingFiller {
   using Staging = RowsStaging<Shape, T>;
   static constexpr int unit = Staging::unit, D = Staging::depth, threads = Shape::threads;
   static constexpr int a_across = D / unit, a_units = Shape::rows * a_across / threads;
-  static constexpr int b_across = Shape::columns / unit, b_units = D * b_across / threads;
+  static constexpr int b_across = Shape::columns / unit, b_units = (D * b_across + threads - 1) / threads;
   static_assert(threads % a_across == 0 && threads % b_across == 0, "gatefold: a thread must keep its column of units");
-  static_assert(Shape::rows * a_across % threads == 0 && D * b_across % threads == 0,
-                "gatefold: every thread must copy the same number of units");
+  static_assert(Shape::rows * a_across % threads == 0, "gatefold: every thread must copy the same number of units of a");
 
  public:
   __device__ RingFiller(const Strided<T>& a, const Strided<T>& b, Index first, Index lines, int columns, int depth)
       : b_line_step_(b.line_step), b_step_(b.depth_step), left_(depth), a_whole_(a.whole), b_whole_(b.whole) {
+    a_rows_ = lines - first < Shape::rows ? static_cast<int>(lines - first) : Shape::rows;
 #pragma unroll
-    for (int i = 0; i < a_units; ++i) {
-      const Index mine = first + a_row(i), line = mine < lines ? mine : lines - 1;
-      a_[i] = a.data + line * a.line_step + a_depth();
-    }
+    for (int i = 0; i < a_units; ++i)
+      a_[i] = a.data + (first + (a_row(i) < a_rows_ ? a_row(i) : 0)) * a.line_step + a_depth();
     b_columns_ = columns - b_column();
     b_ = b.data + b_depth(0) * b.depth_step + (b_columns_ > 0 ? b_column() * b.line_step : 0);
   }
@@ -97,12 +95,13 @@ class RingFiller {
   __device__ void fill(typename Staging::Ring& ring, int stage) {
 #pragma unroll
     for (int i = 0; i < a_units; ++i) {
-      const int count = left_ - a_depth();
+      const int count = a_row(i) < a_rows_ ? left_ - a_depth() : 0;
       copy_unit(&ring.a[stage][a_row(i)][a_depth()], count > 0 ? a_[i] : a_[i] - a_depth(), 1, count, a_whole_);
       a_[i] += D;
     }
 #pragma unroll
     for (int i = 0; i < b_units; ++i) {
+      if (D * b_across % threads != 0 && b_depth(i) >= D) break;
       const bool exists = b_depth(i) < left_;
       copy_unit(&ring.b[stage][b_depth(i)][b_column()],
                 b_ + (exists ? b_depth(i) - b_depth(0) : -b_depth(0)) * b_step_, b_line_step_, exists ? b_columns_ : 0,
@@ -120,7 +119,7 @@ class RingFiller {
 
   const T *a_[a_units], *b_;  // my units of the next tile; of b the first
   Index b_line_step_, b_step_;
-  int b_columns_, left_;  // from my first column on; depth from the next tile on
+  int a_rows_, b_columns_, left_;  // of the block; from my first column on; depth from the next tile on
   bool a_whole_, b_whole_;
 };
 
@@ -171,16 +170,20 @@ static __global__ void __launch_bounds__(Shape::threads)
   __pipeline_wait_prior(0);
   __syncthreads();  // the ring has been read
 
+  const int my_rows = lines - first - my_row < Shape::row_patch ? static_cast<int>(lines - first) - my_row : Shape::row_patch;
 #pragma unroll
-  for (int j = 0; j < Shape::column_patch; ++j)
+  for (int j = 0; j < Shape::column_patch; ++j) {
+    const int column = my_column + j;
+    if (column >= columns) break;
 #pragma unroll
     for (int i = 0; i < Shape::row_patch; ++i) {
-      const Index n = first + my_row + i, column = my_column + j;
-      if (n >= lines || column >= columns) continue;
-      const T v = epilogue(OneElement<T>{}, Index(0), n, column, sum[i][j]);
+      if (i >= my_rows) break;
+      const Index n = first + my_row + i;
+      const T v = epilogue(OneElement<T>{}, Index(0), n, Index(column), sum[i][j]);
       shared.row[my_row + i][column] = v;
       if (c) c[n * columns + column] = v;
     }
+  }
   __syncthreads();
   constexpr int lanes = Shape::Lanes::size;
   for (int row = thread / lanes; row < Shape::rows && first + row < lines; row += Shape::threads / lanes)
