@@ -57,8 +57,9 @@ struct Combine {
     each_column<T>(lanes, columns, [&](auto at, Index j) {
       auto sum = accumulate ? at.load(to + j) : typename decltype(at)::Value(T(0));
       for (Index i = 0; i < few; ++i)
-        if (i < count) add(sum, w[i], at.load(from[i] + j));
-      for (Index i = few; i < count; ++i) add(sum, weight_of(item_slots(begin + i)), at.load(row(item_slots(begin + i)) + j));
+        if (i < count) sum += w[i] * at.load(from[i] + j);
+      for (Index i = few; i < count; ++i)
+        sum += weight_of(item_slots(begin + i)) * at.load(row(item_slots(begin + i)) + j);
       at.store(to + j, sum);
     });
   }
@@ -66,10 +67,6 @@ struct Combine {
  private:
   GATEFOLD_HD const T* row(Index slot) const { return z.data() + slot * z.extent(1); }
   GATEFOLD_HD T weight_of(Index slot) const { return weight.data() ? weight(pick(slot)) : T(1); }
-  template <class V>
-  GATEFOLD_HD void add(V& sum, T w, V v) const {
-    sum += weight.data() ? w * v : v;
-  }
 };
 
 /// dz[s] = w[s] dout[item of s],   dw[s] = ⟨dout[item of s], z[s]⟩

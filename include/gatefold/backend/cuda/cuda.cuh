@@ -31,8 +31,9 @@ namespace gatefold {
 /// depend on routing stay there. After a first step of the same sizes nothing is allocated, so that a step can be
 /// captured in a CUDA graph.
 /// @throws DeviceError with the call and CUDA's own message
-/// @order  every result is bitwise the same from run to run; an element of a grouped product depends on its own row
-///         and the weights alone, one of a plain product on its sizes too (plain_product.cuh)
+/// @order  every result is bitwise the same from run to run; an element of a grouped product, and of gemm_rows
+///         up to MostColumns::columns, depends on its own row and the weights alone, one of a plain product on its sizes
+///         too (plain_product.cuh)
 struct Cuda {
   static constexpr bool is_host = false;
 
