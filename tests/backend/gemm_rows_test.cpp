@@ -62,7 +62,8 @@ void check(Index items, Index dim, Index columns, bool transposed) {
 template <class B>
 void check_all() {
   for (const bool transposed : {false, true})
-    for (const auto& [items, columns] : {std::pair<Index, Index>{0, 3}, {1, 1}, {5, 8}, {33, 9}, {70, 65}, {3, 257}, {4, 0}})
+    for (const auto& [items, columns] :
+         {std::pair<Index, Index>{0, 3}, {1, 1}, {5, 8}, {33, 9}, {70, 65}, {3, 257}, {4, 0}})
       for (const Index dim : {0, 1, 20}) check<B>(items, dim, columns, transposed);
 }
 

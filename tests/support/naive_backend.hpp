@@ -82,8 +82,8 @@ struct Naive {
       }
   }
   template <class T, class E, class F>
-  static void gemm_rows(Context& ctx, View<const T, 2, Naive> a, View<const T, 2, Naive> b, bool tb, View<T, 2, Naive> c,
-                        const E& epilogue, const F& f) {
+  static void gemm_rows(Context& ctx, View<const T, 2, Naive> a, View<const T, 2, Naive> b, bool tb,
+                        View<T, 2, Naive> c, const E& epilogue, const F& f) {
     gemm_then_rows(ctx, a, b, tb, c, epilogue, f);
   }
 

@@ -29,7 +29,8 @@ struct TablePlan {
 /// Slots key by key, those of one key by position; then, row by row, the slots that lead to it.
 inline TablePlan defined(const KeyTable& t) {
   TablePlan p(t, 0);
-  std::vector<std::vector<Index>> positions(static_cast<std::size_t>(t.groups)), slots(static_cast<std::size_t>(t.rows));
+  std::vector<std::vector<Index>> positions(static_cast<std::size_t>(t.groups)),
+      slots(static_cast<std::size_t>(t.rows));
   for (std::size_t i = 0; i < t.keys.size(); ++i)
     positions[static_cast<std::size_t>(t.keys[i])].push_back(static_cast<Index>(i));
   Index slot = 0;
@@ -63,7 +64,7 @@ inline KeyTable table(Index rows, Index columns, Index groups, int kind = 0) {
   return t;
 }
 
-/// None, one, and so many as fill a tile of the CUDA backend (2048 keys) and go past it; few groups and too many for it.
+/// No row, one, and so many as fill a tile of the CUDA backend (2048 keys) and go past it; few groups, and too many.
 inline std::vector<KeyTable> tables() {
   std::vector<KeyTable> all{table(0, 2, 5), table(1, 1, 1), table(4, 4, 4, 1), table(9, 3, 257), table(1, 300, 300, 1)};
   for (const Index rows : {31, 32, 33, 1023, 1024, 1025, 3000}) all.push_back(table(rows, 2, 8, 1));

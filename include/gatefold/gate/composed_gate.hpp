@@ -357,8 +357,7 @@ struct ComposedGate {
   static constexpr bool row_by_row = policy::RowByRow<Mixing, Selection, T, B>;
   /// Scores too.
   template <class T, class B>
-  static constexpr bool in_one_pass =
-      policy::RowAnywhere<Mixing, Selection, T, B> && policy::ScoresRows<Scores, T, B>;
+  static constexpr bool in_one_pass = policy::RowAnywhere<Mixing, Selection, T, B> && policy::ScoresRows<Scores, T, B>;
 
   template <class T, class B>
   void validate_items(const Params<T, B>& p, View<const T, 2, B> x, const Extra<T, B>& extra) const {

@@ -113,9 +113,10 @@ struct LinearScores {
     }
   }
 
-  /// The same, and then rows(lanes, n, row) for each row of z (gemm_rows of backend.hpp); a z without memory is not kept.
+  /// The same, then rows(lanes, n, row) for each row of z (gemm_rows of backend.hpp); a null z is not kept.
   template <class T, class B, class F>
-  void forward_rows(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> z, const F& rows) const {
+  void forward_rows(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> z,
+                    const F& rows) const {
     auto mark = ctx.mark();
     const View<const T, 2, B> total = positions_summed(ctx, x);
     if (bias) {

@@ -79,8 +79,8 @@ struct RankedRow {
   }
 };
 
-/// q of a pick of the item whose row of q this is, the same on every lane. A lane reads what it wrote itself: the expert
-/// lane 0, q[e] lane e mod size.
+/// q of a pick of the item whose row of q this is, the same on every lane. A lane reads what it wrote itself: the
+/// expert lane 0, q[e] lane e mod size.
 template <class T, class Lanes>
 GATEFOLD_HD T weight_of_pick(const Lanes& lanes, const T* q, const Index& expert) {
   const Index e = lanes.max(lanes.lane == 0 ? expert : Index(-1));

@@ -79,9 +79,8 @@ void check(Cuda::Context& ctx, const RowsCase& r) {
   const auto got = sums.values();
   CHECK(difference(totals, {got.begin(), got.end()},
                    8.0 * double((r.depth + 4) * r.columns) * std::numeric_limits<T>::epsilon()) == "");
-  Cuda::gemm_rows(ctx, da.in(r.lines, r.depth), from_b, r.transposed,
-                  View<T, 2, Cuda>(nullptr, r.lines, r.columns), epilogue,
-                  TakeRow<T>{r.columns, again.data(), sums.data(), true});
+  Cuda::gemm_rows(ctx, da.in(r.lines, r.depth), from_b, r.transposed, View<T, 2, Cuda>(nullptr, r.lines, r.columns),
+                  epilogue, TakeRow<T>{r.columns, again.data(), sums.data(), true});
   CHECK(difference(c.values(), again.values()) == "");
 }
 

@@ -32,8 +32,8 @@ namespace gatefold {
 /// captured in a CUDA graph.
 /// @throws DeviceError with the call and CUDA's own message
 /// @order  every result is bitwise the same from run to run; an element of a grouped product, and of gemm_rows
-///         up to MostColumns::columns, depends on its own row and the weights alone, one of a plain product on its sizes
-///         too (plain_product.cuh)
+///         up to MostColumns::columns, depends on its own row and the weights alone, one of a plain product on its
+///         sizes too (plain_product.cuh)
 struct Cuda {
   static constexpr bool is_host = false;
 

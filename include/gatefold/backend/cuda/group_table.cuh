@@ -12,7 +12,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 
-/// The plan of a table of keys by counting: a stable sort that reads the keys twice, or once where one block holds them all.
+/// The plan of a table of keys by counting: a stable sort that reads the keys twice, or once where one block holds all.
 namespace gatefold::device {
 
 /// A block takes `positions` keys, a warp `warp_positions` of them that follow each other.
@@ -69,7 +69,7 @@ static __global__ void __launch_bounds__(TableTile::threads) table_slots_kernel(
   constexpr unsigned all = 0xffffffffu;
   using Scan = cub::BlockScan<int, TableTile::threads>;
   __shared__ typename Scan::TempStorage scan;
-  extern __shared__ int slot_of[];           // [positions] of the tile
+  extern __shared__ int slot_of[];              // [positions] of the tile
   int* count = slot_of + TableTile::positions;  // [groups][warps]
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
   const int begin = static_cast<int>(blockIdx.x) * t.tile, size = t.n - begin < t.tile ? t.n - begin : t.tile;
@@ -157,8 +157,16 @@ template <class Context>
 void group_table(Context& ctx, Index n, Index each, const Index* keys, Index groups, Index* offsets, Index* order,
                  Index* rows, Index* row_offsets, Index* row_slots) {
   const Index tile = TableTile::positions / each * each, tiles = n > 0 ? blocks(n, tile) : 1;
-  const Table table{keys,    static_cast<int>(n), static_cast<int>(each), static_cast<int>(groups), static_cast<int>(tile),
-                    offsets, order,               rows,                   row_offsets,              row_slots};
+  const Table table{keys,
+                    static_cast<int>(n),
+                    static_cast<int>(each),
+                    static_cast<int>(groups),
+                    static_cast<int>(tile),
+                    offsets,
+                    order,
+                    rows,
+                    row_offsets,
+                    row_slots};
   const auto mark = ctx.mark();
   int* counts = nullptr;
   if (tiles > 1) {

@@ -19,8 +19,8 @@ struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Several {
   T v[N];
 };
 
-/// A block sums `rows` whole rows of up to `columns` columns, a thread row_patch × column_patch of them. Then half as many
-/// lanes as columns share a row.
+/// A block sums `rows` whole rows of up to `columns` columns, a thread row_patch × column_patch of them. Then half as
+/// many lanes as columns share a row.
 template <int Rows, int Columns, int RowPatch, int ColumnPatch>
 struct RowsShape {
   using Lanes = WarpPart<Columns / 2>;
@@ -34,9 +34,9 @@ using MostColumns = RowsShape<32, 64, 4, 4>;
 /// The shared memory of a block: a ring of tiles of both operands while it sums, then the rows.
 template <class Shape, class T>
 struct alignas(16) RowsStaging {
-  static constexpr int unit = 16 / sizeof(T);      // values that are copied at once
-  static constexpr int depth = 128 / sizeof(T);    // of a tile
-  static constexpr int pitch = depth + unit;       // rows of a that are read together meet other banks
+  static constexpr int unit = 16 / sizeof(T);    // values that are copied at once
+  static constexpr int depth = 128 / sizeof(T);  // of a tile
+  static constexpr int pitch = depth + unit;     // rows of a that are read together meet other banks
   static constexpr int tile_values = Shape::rows * pitch + depth * Shape::columns;
   static constexpr int fitting = 49152 / static_cast<int>(tile_values * sizeof(T));
   static constexpr int stages = fitting < 4 ? fitting : 4;
@@ -79,7 +79,8 @@ class RingFiller {
   static constexpr int a_across = D / unit, a_units = Shape::rows * a_across / threads;
   static constexpr int b_across = Shape::columns / unit, b_units = (D * b_across + threads - 1) / threads;
   static_assert(threads % a_across == 0 && threads % b_across == 0, "gatefold: a thread must keep its column of units");
-  static_assert(Shape::rows * a_across % threads == 0, "gatefold: every thread must copy the same number of units of a");
+  static_assert(Shape::rows * a_across % threads == 0,
+                "gatefold: every thread must copy the same number of units of a");
 
  public:
   __device__ RingFiller(const Strided<T>& a, const Strided<T>& b, Index first, Index lines, int columns, int depth)
@@ -103,9 +104,8 @@ class RingFiller {
     for (int i = 0; i < b_units; ++i) {
       if (D * b_across % threads != 0 && b_depth(i) >= D) break;
       const bool exists = b_depth(i) < left_;
-      copy_unit(&ring.b[stage][b_depth(i)][b_column()],
-                b_ + (exists ? b_depth(i) - b_depth(0) : -b_depth(0)) * b_step_, b_line_step_, exists ? b_columns_ : 0,
-                b_whole_);
+      copy_unit(&ring.b[stage][b_depth(i)][b_column()], b_ + (exists ? b_depth(i) - b_depth(0) : -b_depth(0)) * b_step_,
+                b_line_step_, exists ? b_columns_ : 0, b_whole_);
     }
     b_ += D * b_step_;
     left_ -= D;
@@ -134,7 +134,8 @@ static __global__ void __launch_bounds__(Shape::threads)
   __shared__ Staging shared;
   const Index first = Index(blockIdx.x) * Shape::rows;
   const int thread = static_cast<int>(threadIdx.x);
-  const int my_row = thread / Shape::across * Shape::row_patch, my_column = thread % Shape::across * Shape::column_patch;
+  const int my_row = thread / Shape::across * Shape::row_patch,
+            my_column = thread % Shape::across * Shape::column_patch;
 
   RingFiller<Shape, T> filler(a, b, first, lines, columns, depth);
   T sum[Shape::row_patch][Shape::column_patch] = {};
@@ -170,7 +171,8 @@ static __global__ void __launch_bounds__(Shape::threads)
   __pipeline_wait_prior(0);
   __syncthreads();  // the ring has been read
 
-  const int my_rows = lines - first - my_row < Shape::row_patch ? static_cast<int>(lines - first) - my_row : Shape::row_patch;
+  const int my_rows =
+      lines - first - my_row < Shape::row_patch ? static_cast<int>(lines - first) - my_row : Shape::row_patch;
 #pragma unroll
   for (int j = 0; j < Shape::column_patch; ++j) {
     const int column = my_column + j;

@@ -4,9 +4,9 @@
 
 namespace gatefold::device {
 
-/// The lanes of a row on a device: a warp, or an aligned part of one (backend/lanes.hpp). Sums and maxima are exchanged in
-/// a butterfly, so that every lane computes the same bits (maxima: up to the sign of zero, and without NaN). What a lane
-/// wrote to memory before, the others may read after.
+/// The lanes of a row on a device: a warp, or an aligned part of one (backend/lanes.hpp). Sums and maxima are exchanged
+/// in a butterfly, so that every lane computes the same bits (maxima: up to the sign of zero, and without NaN). What a
+/// lane wrote to memory before, the others may read after.
 ///
 /// Callable from host code, where it would be wrong: functors are compiled for both sides and called on one.
 /// @tparam Size  a power of two up to 32; parts of a warp do not wait for each other
