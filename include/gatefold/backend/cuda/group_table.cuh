@@ -173,7 +173,9 @@ void group_table(Context& ctx, Index n, Index each, const Index* keys, Index gro
     counts = ctx.template scratch<int>(groups * tiles).data();
     table_counts_kernel<<<grid(tiles), TableTile::threads, sizeof(int) * static_cast<std::size_t>(groups),
                           ctx.stream()>>>(table, counts);
+    expect_launched("Cuda::group_table");
     table_sums_kernel<<<1, TableTile::threads, 0, ctx.stream()>>>(counts, groups * tiles);
+    expect_launched("Cuda::group_table");
   }
   table_slots_kernel<<<grid(tiles), TableTile::threads, TableTile::bytes(groups), ctx.stream()>>>(table, counts);
   expect_launched("Cuda::group_table");
