@@ -10,7 +10,8 @@
 
 // What one layer asks of a device, counted by the emulator (docs/cuda_emulator.md): launches, PTX instructions and
 // bytes, which are exact and the same on every machine. Bytes are those that instructions ask for; caches are not
-// modelled. The floor counts every input once and every output once.
+// modelled. The floor counts every input once and every output once: those of the part, whatever its kernels hand on to
+// each other.
 namespace {
 
 using namespace gatefold;
@@ -25,13 +26,25 @@ using Layer = Residual<update::Plain, Mixture<SoftmaxTopK, Mlp<GeluTanh>>>;
 /// Which part of a layer a kernel belongs to.
 std::string part_of(const std::string& kernel) {
   const std::pair<const char*, const char*> parts[] = {
-      {"RouteRow", "gating"},      {"SortKey", "dispatch"},      {"RadixSort", "dispatch"},
-      {"GroupsFrom", "dispatch"},  {"FirstOfGroup", "dispatch"}, {"CompleteSlots", "dispatch"},
-      {"SlotsOfItem", "dispatch"}, {"SlotItems", "dispatch"},    {"Combine", "combine"},
-      {"slots_are", "experts"},    {"few_rows", "experts"},      {"grouped_sum", "experts"}};
+      {"RouteRow", "gating"},       {"SortKey", "dispatch"}, {"RadixSort", "dispatch"},  {"GroupsFrom", "dispatch"},
+      {"FirstOfGroup", "dispatch"}, {"table_", "dispatch"},  {"TableSlots", "dispatch"}, {"SlotsOfRow", "dispatch"},
+      {"SlotItems", "dispatch"},    {"Combine", "combine"},  {"slots_are", "experts"},   {"few_rows", "experts"},
+      {"grouped_sum", "experts"}};
   for (const auto& [word, part] : parts)
     if (kernel.find(word) != std::string::npos) return part;
   return "rest";
+}
+
+/// The bytes that the parts of an inference cannot do without.
+std::map<std::string, double> floors_of(const Sizes& s) {
+  const double N = double(s.items), S = N * double(s.picks), E = double(s.experts), D = double(s.dim),
+               index = sizeof(Index);
+  return {
+      {"gating", 4 * (N * D + D * E + E) + S * (2 * index + 4)},  // items, weights, bias; item, expert, weight of picks
+      {"dispatch",
+       S * 4 * index + (E + 1 + N + 1) * index},  // experts of picks; slots to picks, to items, by item; offsets
+      {"combine", 4 * (S * D + N * D) + S * (2 * index + 4)},  // slots, sums; slots of items, picks, weights
+  };
 }
 
 void print(const char* title, const Sizes& s, const std::map<std::string, double>& floors) {
@@ -80,30 +93,40 @@ int main() {
   Saved<Layer, float, Cuda> saved;
   Carry<Layer, float, Cuda> carry;
 
-  const double N = double(s.items), S = N * double(s.picks), E = double(s.experts), D = double(s.dim),
-               index = sizeof(Index);
-  const std::map<std::string, double> floors{
-      {"gating", 4 * N * E + S * (2 * index + 4)},  // logits; item, expert and weight of each pick
-      {"dispatch",
-       S * 4 * index + (E + 1 + N + 1) * index},  // experts of picks; slots to picks, to items, by item; offsets
-      {"combine", 4 * (S * D + N * D) + S * (2 * index + 4)},  // slots, sums; slots of items, picks, weights
-  };
   std::printf("N = %lld, D = %lld, H = %lld, E = %lld, K = %lld, float, compute_%d\n\n", (long long)s.items,
               (long long)s.dim, (long long)s.hidden, (long long)s.experts, (long long)s.picks,
               emulator::options().compute_capability);
-  const auto count = [&](const char* title, const auto& work, const std::map<std::string, double>& of) {
+  const auto count = [&](const char* title, const auto& work, const Sizes& of,
+                         const std::map<std::string, double>& floors) {
     work();
     emulator::counters_by_kernel().clear();
     work();
-    print(title, s, of);
+    print(title, of, floors);
   };
   count(
-      "Inference", [&] { infer<float, Cuda>(layer, ctx, params, x, carry, y); }, floors);
+      "Inference", [&] { infer<float, Cuda>(layer, ctx, params, x, carry, y); }, s, floors_of(s));
   std::printf("\n");
   count("Forward and backward",
         [&] {
           layer.forward(ctx, params, x, carry, y, saved, {});
           layer.backward(ctx, params, x, saved, dy, carry, dx, grads, {});
         },
-        {});
+        s, {});
+
+  // More picks than one block sorts, without experts.
+  const Sizes many{.items = 4096, .dim = 64};
+  const SoftmaxTopK gate{.scores = {.model_dim = many.dim, .experts = many.experts}, .selection = {.k = many.picks}};
+  const auto weights = init_params<float, Cuda>(gate, ctx, Seed{1});
+  const auto items = uniform_tensor<float>(ctx, Seed{2}, 1, many.items, many.dim),
+             slots = uniform_tensor<float>(ctx, Seed{3}, 1, many.items * many.picks, many.dim);
+  Tensor<float, 2, Cuda> sums(many.items, many.dim);
+  SparsePlan<float, Cuda> plan;
+  std::printf("\nN = %lld, D = %lld\n\n", (long long)many.items, (long long)many.dim);
+  count(
+      "Routing alone",
+      [&] {
+        infer_gate<float, Cuda>(gate, ctx, weights, items, plan, {});
+        plan.combine(ctx, slots, sums);
+      },
+      many, floors_of(many));
 }

@@ -19,8 +19,7 @@ def kernels(t, d, h, e, k):
     """Name, operations and bytes of each kernel."""
     s, used = t * k, min(e, t * k)
     return [
-        ("scores", 2 * t * d * e, 4 * (t * d + d * e + t * e)),
-        ("gating", 0, 4 * t * e + 20 * s),
+        ("gating", 2 * t * d * e, 4 * (t * d + d * e + e) + 20 * s),
         ("dispatch", 0, 32 * s + 8 * (e + t + 2)),
         ("up", 2 * s * d * h, 4 * (min(s, t) * d + used * d * h + s * h)),
         ("down", 2 * s * h * d, 4 * (s * h + used * h * d + s * d)),

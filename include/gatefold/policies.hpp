@@ -6,6 +6,8 @@
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
+#include "gatefold/backend/gemm_rows.hpp"
+#include "gatefold/backend/group_table.hpp"
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/heap.hpp"
 #include "gatefold/backend/initial.hpp"

@@ -49,6 +49,10 @@ struct ManyLanes {
   T max(T v) const {
     return share(v, [](double a, double b) { return std::max(a, b); });
   }
+  template <class T>
+  T of_first(T v) const {
+    return share(v, [](double a, double) { return a; });
+  }
 };
 
 /// f(lanes, n) for every row, by `size` lanes in step.
@@ -130,7 +134,7 @@ TEST_CASE("row functors mean the same on several lanes as on one") {
              rows);
       }
       std::vector<double> squares(static_cast<std::size_t>(rows), 0.5);
-      same(fn::SliceSquares<double>{x.data(), columns, squares.data()}, squares, rows);
+      same(fn::SliceNorm<double>{x.data(), columns, false, squares.data()}, squares, rows);
 
       // Which experts are picked is checked through their weights.
       const Index k = std::min<Index>(columns, 3);
@@ -165,4 +169,25 @@ TEST_CASE("row functors mean the same on several lanes as on one") {
                                             View<double, 1, Cpu>(adjoints.data() + x.size(), 5)},
            adjoints, rows);
     }
+}
+
+TEST_CASE("what the first lane reads is the same on every lane, and read once") {
+  for (const int size : {1, 2, 5}) {
+    std::vector<int> calls(static_cast<std::size_t>(size));
+    std::vector<double> got(calls.size());
+    const auto ask = [&](const auto& lanes, Index) {
+      const auto lane = static_cast<std::size_t>(lanes.lane);
+      got[lane] = from_first(lanes, [&] {
+        ++calls[lane];
+        return 3.5 + static_cast<double>(lane);
+      });
+    };
+    for_rows(size, 1, ask);
+    CHECK(got == std::vector<double>(calls.size(), 3.5));
+    CHECK(calls[0] == 1);
+    CHECK(std::count(calls.begin(), calls.end(), 0) == size - 1);
+    ask(OneLane{}, 0);
+    CHECK(calls[0] == 2);
+    CHECK(got[0] == 3.5);
+  }
 }

@@ -141,25 +141,37 @@ TEST_CASE("cuda: a launch fails") {
     CHECK_MESSAGE(why != std::string::npos, message);
     primitives.push_back(message.substr(0, why));
   };
-  CHECK(each_fails(fail_launch, [&] { run.forward(); }, after) > 10);
+  CHECK(each_fails(fail_launch, [&] { run.forward(); }, after) > 5);
   CHECK(same_bits(run.numbers(run.y), y));
   CHECK(each_fails(fail_launch, [&] { run.backward(); }, after) > 10);
   CHECK(same_bits(run.numbers(run.grads), grads));
-  for (const char* primitive : {"Cuda::for_each", "Cuda::for_rows", "Cuda::grouped_gemm", "Cuda::grouped_outer",
-                                "Cuda::grouped_sum", "cub::DeviceRadixSort::SortPairs"})
+  const Index picks = 3000;  // more than one block counts
+  Tensor<Index, 1, Cuda> keys(picks), offsets(4), order(picks), rows(picks), row_offsets(picks / 2 + 1), row_slots(picks);
+  fill(run.ctx, keys.view(), 2);
+  const View<const Index, 1, Cuda> key = keys;
+  CHECK(each_fails(fail_launch, [&] { Cuda::group_by(run.ctx, key, offsets.view(), order.view()); }, after) > 2);
+  const auto table = [&] {
+    Cuda::group_table(run.ctx, key.as(picks / 2, 2), offsets.view(), order.view(), rows.view(), row_offsets.view(),
+                      row_slots.view());
+  };
+  CHECK(each_fails(fail_launch, table, after) == 3);
+  for (const char* primitive :
+       {"Cuda::for_each", "Cuda::for_rows", "Cuda::gemm_rows", "Cuda::group_table", "Cuda::grouped_gemm",
+        "Cuda::grouped_outer", "Cuda::grouped_sum", "cub::DeviceRadixSort::SortPairs"})
     CHECK_MESSAGE(std::find(primitives.begin(), primitives.end(), primitive) != primitives.end(), primitive);
 }
 
 TEST_CASE("cuda: cuBLAS fails") {
   Run run;
+  run.forward();
   cuda_emulator::fail("cublasCreate", 0, cudaErrorMemoryAllocation);
-  CHECK(message_of([&] { run.forward(); }) ==
+  CHECK(message_of([&] { run.backward(); }) ==
         "cublasCreate: CUBLAS_STATUS_ALLOC_FAILED: the resource allocation failed");
   cuda_emulator::fail("cublasSetWorkspace", 0, cudaErrorUnknown);
-  CHECK(message_of([&] { run.forward(); }).rfind("cublasSetWorkspace: CUBLAS_STATUS_", 0) == 0);
+  CHECK(message_of([&] { run.backward(); }).rfind("cublasSetWorkspace: CUBLAS_STATUS_", 0) == 0);
   cuda_emulator::fail("cublasGemmEx", 0, cudaErrorUnknown);
-  CHECK(message_of([&] { run.forward(); }).rfind("cublasGemmEx: CUBLAS_STATUS_", 0) == 0);
-  CHECK(message_of([&] { run.forward(); }) == "");
+  CHECK(message_of([&] { run.backward(); }).rfind("cublasGemmEx: CUBLAS_STATUS_", 0) == 0);
+  CHECK(message_of([&] { run.backward(); }) == "");
 }
 
 TEST_CASE("cuda: a copy fails, or waiting for one") {

@@ -9,6 +9,7 @@
 #include "gatefold/check/conformance.hpp"
 #include "gatefold/expert/mlp.hpp"
 #include "gatefold/gate/capacity.hpp"
+#include "gatefold/gate/frozen_scores.hpp"
 #include "gatefold/gate/noisy_top_1.hpp"
 #include "gatefold/gate/noisy_top_k.hpp"
 #include "gatefold/gate/patch_scores.hpp"
@@ -22,6 +23,42 @@ using namespace gatefold::support;
 
 namespace {
 
+/// TopK whose row functor knows its row by number alone.
+template <class PickT>
+struct Numbered {
+  PickT pick;
+  template <class Lanes>
+  void operator()(const Lanes& lanes, Index n) const {
+    pick(lanes, n);
+  }
+  template <class Lanes>
+  void choose(const Lanes& lanes, Index n) const {
+    pick.choose(lanes, n);
+  }
+  template <class Lanes>
+  void weigh(const Lanes& lanes, Index n) const {
+    pick.weigh(lanes, n);
+  }
+};
+struct NumberedTopK {
+  TopK top{};
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Nothing<T, B>& p, const Candidates<T, B>& c, SparsePlan<T, B>& plan,
+               Nothing<T, B>& saved, const Nothing<T, B>& extra) const {
+    top.forward(ctx, p, c, plan, saved, extra);
+  }
+  template <class T, class B>
+  Numbered<fn::PickTopK<T, B>> rows(const Candidates<T, B>& c, SparsePlan<T, B>& plan, const Nothing<T, B>& extra) const {
+    return {top.rows(c, plan, extra)};
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Nothing<T, B>& p, const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
+                const Nothing<T, B>& saved, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
+                Nothing<T, B>& grads, const Nothing<T, B>& extra) const {
+    top.backward(ctx, p, c, plan, saved, dplan, d, grads, extra);
+  }
+};
+
 /// A gate alone, without a layer.
 template <class Gate>
 struct Alone {
@@ -33,12 +70,13 @@ struct Alone {
   Saved<Gate, double, Cpu> saved;
   Extra<Gate, double, Cpu> extra{};
 
-  Alone(const Gate& g, Index items)
+  Alone(const Gate& g, Index items) : Alone(g, items, g.scores.model_dim) {}
+  Alone(const Gate& g, Index items, Index width)
       : gate(g),
         params(init_params<double, Cpu>(gate, ctx, Seed{1})),
         grads(zeros_like(ctx, params)),
-        x(uniform_tensor<double>(ctx, Seed{2}, 1, items, gate.scores.model_dim)),
-        dx(constant_tensor<double>(ctx, 0, items, gate.scores.model_dim)) {}
+        x(uniform_tensor<double>(ctx, Seed{2}, 1, items, width)),
+        dx(constant_tensor<double>(ctx, 0, items, width)) {}
   void forward() { gate.forward(ctx, params, x, plan, saved, extra); }
 };
 
@@ -336,4 +374,37 @@ TEST_CASE("ComposedGate: without experts around it, fills mixing and selection f
   extra.valid = mask;
   CHECK(message_of([&] { gate.forward(ctx, params, x, plan, saved, extra); }) ==
         "Gate.forward: extra.valid: expected [5], got [2]");
+}
+
+TEST_CASE("ComposedGate: in one pass with the scores or after them, the same plan") {
+  static_assert(policy::RowAnywhere<Independent, TopK, double, Cpu>);
+  static_assert(policy::RowByRow<Independent, NumberedTopK, double, Cpu>);
+  static_assert(!policy::RowAnywhere<Independent, NumberedTopK, double, Cpu>);
+  static_assert(policy::ScoresRows<LinearScores, double, Cpu> && !policy::ScoresRows<Frozen<LinearScores>, double, Cpu>);
+  for (const Index items : {0, 1, 40}) {
+    Alone<SoftmaxTopK> together({.scores = {.model_dim = 5, .experts = 7}}, items);
+    Alone<ComposedGate<LinearScores, Independent, NumberedTopK>> numbered({.scores = {.model_dim = 5, .experts = 7}}, items);
+    Alone<ComposedGate<Frozen<LinearScores>, Independent, TopK>> frozen(
+        {.scores = {.scores = {.model_dim = 5, .experts = 7}}}, items, 5);
+    copy_pack(together.ctx, together.params.scores, frozen.params.scores.scores);
+    const auto same = [&](auto& other) {
+      for (const bool inferred : {false, true}) {
+        const auto route = [&](auto& a) {
+          if (inferred)
+            a.gate.infer(a.ctx, a.params, together.x, a.plan, a.extra);
+          else
+            a.gate.forward(a.ctx, a.params, together.x, a.plan, a.saved, a.extra);
+        };
+        route(together);
+        route(other);
+        CHECK(values(other.plan.expert) == values(together.plan.expert));
+        CHECK(values(other.plan.weight) == values(together.plan.weight));
+        CHECK(values(other.plan.item_slots) == values(together.plan.item_slots));
+      }
+      CHECK(values(other.saved.logits) == values(together.saved.logits));
+      CHECK(values(other.saved.probabilities) == values(together.saved.probabilities));
+    };
+    same(numbered);
+    same(frozen);
+  }
 }

@@ -6,6 +6,8 @@
 #include <new>
 
 #include "gatefold/backend/backend.hpp"
+#include "gatefold/backend/gemm_rows.hpp"
+#include "gatefold/backend/group_table.hpp"
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/lender.hpp"
 #include "gatefold/backend/scratch.hpp"
@@ -67,6 +69,11 @@ struct Naive {
         if (keys(i) == g) order(at++) = i;
     }
   }
+  static void group_table(Context& ctx, View<const Index, 2, Naive> keys, View<Index, 1, Naive> offsets,
+                          View<Index, 1, Naive> order, View<Index, 1, Naive> rows, View<Index, 1, Naive> row_offsets,
+                          View<Index, 1, Naive> row_slots) {
+    group_by_and_back(ctx, keys, offsets, order, rows, row_offsets, row_slots);
+  }
 
   template <class T, class E>
   static void gemm(Context&, View<const T, 2, Naive> a, bool ta, View<const T, 2, Naive> b, bool tb, bool accumulate,
@@ -78,6 +85,12 @@ struct Naive {
         c(i, j) = epilogue(OneElement<T>{}, Index(0), i, j, sum);
       }
   }
+  template <class T, class E, class F>
+  static void gemm_rows(Context& ctx, View<const T, 2, Naive> a, View<const T, 2, Naive> b, bool tb,
+                        View<T, 2, Naive> c, const E& epilogue, const F& f) {
+    gemm_then_rows(ctx, a, b, tb, c, epilogue, f);
+  }
+
   template <class T, class E>
   static void grouped_gemm(Context& ctx, Groups<Naive> g, View<const T, 2, Naive> a, View<const T, 3, Naive> w,
                            bool transpose, View<T, 2, Naive> c, const E& epilogue) {

@@ -19,6 +19,8 @@ struct AnyFunctor {
   GATEFOLD_HD double operator()(Index) const { return 0; }
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes&, Index) const {}
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes&, Index, double*) const {}
 };
 
 template <class B>
@@ -46,12 +48,14 @@ concept Loops = requires(typename B::Context& ctx, AnyFunctor f, double* out) {
 template <class B>
 concept Sorting = requires(typename B::Context& ctx, View<const Index, 1, B> keys, View<Index, 1, B> out) {
   B::group_by(ctx, keys, out, out);
+  B::group_table(ctx, View<const Index, 2, B>{}, out, out, out, out, out);
 };
 
 template <class B>
 concept Products = requires(typename B::Context& ctx, Groups<B> g, View<const double, 2, B> a,
                             View<const double, 3, B> w, View<double, 3, B> dw, View<double, 2, B> c) {
   B::gemm(ctx, a, false, a, true, false, c, fn::Store{});
+  B::gemm_rows(ctx, a, a, true, c, fn::Store{}, AnyFunctor{});
   B::grouped_gemm(ctx, g, a, w, false, c, fn::Store{});
   B::grouped_pair(ctx, g, a, std::array{w}, fn::Store{}, w, false, c, fn::Store{});
   B::grouped_outer(ctx, g, a, a, dw);
@@ -72,7 +76,13 @@ concept Products = requires(typename B::Context& ctx, Groups<B> g, View<const do
 ///     reduce<T>(ctx, n, f, out)          *out += Σ_i f(i), summed in a fixed order
 ///     group_by(ctx, keys, offsets, order) stable: order lists the positions i with keys[i] = 0, then 1, …;
 ///                                        offsets [G + 1] says where each key begins; negative keys are left out
+///     group_table(ctx, keys, offsets, order, rows, row_offsets, row_slots)
+///                                        group_by of a table [N, K] of keys in [0, G), and back: rows[s] is the row of
+///                                        slot s; row_slots lists the slots of each row, ascending, from row_offsets on
 ///     gemm(ctx, a, ta, b, tb, accumulate, c, epilogue)        c (+)= op(a) op(b); its epilogue does not read c
+///     gemm_rows(ctx, a, b, tb, c, epilogue, f)                c = a op(b), and f(lanes, n, row) for each row of c once it
+///                                        is complete: `row` points to its values, in c or in a copy close at hand. A c
+///                                        without memory (null, with its extents) is not kept: then f may write to row
 ///     grouped_gemm(ctx, groups, a, w, transpose, c, epilogue) c[s] = a[row(s)] op(w[e])
 ///     grouped_pair(ctx, groups, a, {up} or {up, up}, middle, down, transpose, c, last)
 ///                                        c[s] = last(middle(a[row(s)] op(up[e]), …) op(down[e])): two products in a row

@@ -17,6 +17,8 @@ namespace gatefold {
 /// functions below, which run on vector registers where a backend has them:
 ///
 ///     const T total = sum_columns<T>(lanes, D, [&](auto at, Index j) { return at.load(&x(n, j)); });
+///
+/// What one lane can read for all is shared by `from_first`.
 struct OneLane {
   static constexpr int size = 1, lane = 0;
 
@@ -29,6 +31,16 @@ struct OneLane {
     return v;
   }
 };
+
+/// f() as the first lane finds it, the same on every lane: for what all of them need from one place in memory.
+template <class Lanes, class F>
+GATEFOLD_HD auto from_first(const Lanes& lanes, const F& f) {
+  if constexpr (requires { lanes.of_first(f()); }) {
+    return lanes.of_first(lanes.lane == 0 ? f() : decltype(f()){});
+  } else {
+    return f();
+  }
+}
 
 /// f(at, j) for the columns j < n of a row: `at` loads and stores what stands at j, a value or a register of neighbours
 /// (backend/epilogue.hpp).

@@ -25,10 +25,14 @@ struct Softmax {
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    row(lanes, n, z.data() + n * z.extent(1), p.data() + n * z.extent(1));
+  }
+  /// The same of a row that stands elsewhere, and to elsewhere; `to` may be `from`.
+  template <class Lanes>
+  GATEFOLD_HD void row(const Lanes& lanes, Index, const T* from, T* to) const {
     using math::exp;
     const Index columns = z.extent(1);
-    const T *from = z.data() + n * columns, top = fn::top(lanes, columns, from);
-    T* to = p.data() + n * columns;
+    const T top = fn::top(lanes, columns, from);
     const T scale = 1 / sum_columns<T>(lanes, columns, [&](auto at, Index e) {
       const auto v = exp(at.load(from + e) - top);
       at.store(to + e, v);

@@ -2,6 +2,8 @@
 
 #include <concepts>
 
+#include "gatefold/backend/backend.hpp"
+#include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/probe.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
@@ -14,6 +16,8 @@
 ///
 ///     forward (ctx, params, x, z) const;                                                   // writes z [N, E]
 ///     backward(ctx, params, x, dz, dx, grads) const;                                       // adds to dx
+///     forward_rows(ctx, params, x, z, f) const;      // optional, without Extra: forward, then f(lanes, n, row) for each
+///                                                    // row of z, which is not kept where it has no memory
 ///
 /// A mixing policy turns logits into probabilities, and says what to rank experts by:
 ///
@@ -36,6 +40,10 @@
 ///                                                        // item and expert from rank, weigh(lanes, n), which writes the
 ///                                                        // weights from q, and f(lanes, n), which does both
 ///     selection.rows_backward(candidates, plan, dplan, dq, extra) const;   // optional: f(lanes, n) that adds to dq[n,:]
+///
+/// Where scores have forward_rows, a backend keeps the logits of some items close and routes them there, if these functors
+/// take rows wherever they stand: mixing's as f.row(lanes, n, z_row, q_row), selection's as f.choose(lanes, n, rank_row)
+/// and f.weigh(lanes, n, q_row), all optional.
 ///
 /// What lane 0 chose, and element e of a row, is written and read by lane 0 and lane e mod size.
 ///
@@ -121,6 +129,20 @@ concept RowByRow = KeepsNothing<M, T, B> && KeepsNothing<S, T, B> && requires(co
                             SparsePlan<T, B>& plan, const Extra<S, T, B>& extra) {
   mixing.rows(a.in, a.out);
   selection.rows(c, plan, extra);
+};
+/// Whether they do so on rows that stand anywhere.
+template <class M, class S, class T, class B>
+concept RowAnywhere = RowByRow<M, S, T, B> && requires(const M mixing, const S selection, Probe<T, B> a,
+                                                       const Candidates<T, B>& c, SparsePlan<T, B>& plan,
+                                                       const Extra<S, T, B>& extra, OneLane lanes, const T* from, T* to) {
+  mixing.rows(a.in, a.out).row(lanes, Index(0), from, to);
+  selection.rows(c, plan, extra).choose(lanes, Index(0), from);
+  selection.rows(c, plan, extra).weigh(lanes, Index(0), from);
+};
+/// Whether scores hand out their rows.
+template <class S, class T, class B>
+concept ScoresRows = requires(const S scores, Probe<T, B> a, const Params<S, T, B>& params) {
+  scores.forward_rows(a.ctx, params, a.in, a.out, backend::AnyFunctor{});
 };
 template <class M, class S, class T, class B>
 concept RowByRowBackward =

@@ -64,6 +64,23 @@ struct RouteRow {
 };
 template <class M, class P>
 RouteRow(M, P) -> RouteRow<M, P>;
+/// The same on a row of logits wherever it stands, with q[n,:] in its place where q has no memory.
+template <class MixT, class PickT, class T, class B>
+struct RouteRowAnywhere {
+  MixT mix;
+  PickT pick;
+  View<T, 2, B> q;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n, T* z_row) const {
+    T* const q_row = q.data() ? q.data() + n * q.extent(1) : z_row;
+    pick.choose(lanes, n, z_row);
+    mix.row(lanes, n, z_row, q_row);
+    pick.weigh(lanes, n, q_row);
+  }
+};
+template <class M, class P, class T, class B>
+RouteRowAnywhere(M, P, View<T, 2, B>) -> RouteRowAnywhere<M, P, T, B>;
 /// Their adjoints in turn: dq[n,:] is what `pick` adds to it, and to what stands there with `accumulate`.
 template <class MixT, class PickT, class T, class B>
 struct RouteRowBackward {
@@ -221,10 +238,10 @@ struct ComposedGate {
     const View<const T, 2, B> clean = without_padding<T, B>(ctx, x, extra.valid);
     saved.logits.resize(x.extent(0), experts());
     saved.probabilities.resize(x.extent(0), experts());
-    score(ctx, p, clean, saved.logits.view(), extra);
     if constexpr (row_by_row<T, B>) {
-      route_rows(ctx, g, clean, saved.logits.view(), saved.probabilities.view(), plan, extra);
+      route_rows(ctx, g, p, clean, saved.logits.view(), saved.probabilities.view(), plan, extra);
     } else {
+      score(ctx, p, clean, saved.logits.view(), extra);
       g.mixing.forward(ctx, p.mixing, clean, saved.logits, saved.probabilities, saved.mixing,
                        with_valid(extra.mixing, extra.valid));
       g.selection.forward(ctx, p.selection, candidates<T, B>(clean, saved, extra), plan, saved.selection,
@@ -239,7 +256,8 @@ struct ComposedGate {
       });
   }
 
-  /// No auxiliary losses; where mixing and selection work row by row, no memory but the logits.
+  /// No auxiliary losses; where mixing and selection work row by row, no memory but the logits, and none where they are
+  /// routed close to where they are computed (candidates.hpp).
   template <class T, class B>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Plan<T, B>& plan,
              const Extra<T, B>& extra) const {
@@ -247,9 +265,9 @@ struct ComposedGate {
       validate_items(p, x, extra);
       auto mark = ctx.mark();
       const View<const T, 2, B> clean = without_padding<T, B>(ctx, x, extra.valid);
-      auto z = ctx.template scratch<T>(x.extent(0), experts());
-      score(ctx, p, clean, z, extra);
-      route_rows(ctx, filled(), clean, z, z, plan, extra);
+      View<T, 2, B> z(nullptr, x.extent(0), experts());
+      if constexpr (!in_one_pass<T, B>) z = ctx.template scratch<T>(x.extent(0), experts());
+      route_rows(ctx, filled(), p, clean, z, z, plan, extra);
     } else {
       auto discarded = ctx.template borrow<Saved<T, B>>();
       forward(ctx, p, x, plan, *discarded, extra.without_auxiliary());
@@ -339,6 +357,9 @@ struct ComposedGate {
   }
   template <class T, class B>
   static constexpr bool row_by_row = policy::RowByRow<Mixing, Selection, T, B>;
+  /// Scores too.
+  template <class T, class B>
+  static constexpr bool in_one_pass = policy::RowAnywhere<Mixing, Selection, T, B> && policy::ScoresRows<Scores, T, B>;
 
   template <class T, class B>
   void validate_items(const Params<T, B>& p, View<const T, 2, B> x, const Extra<T, B>& extra) const {
@@ -353,15 +374,20 @@ struct ComposedGate {
       scores.forward(ctx, p.scores, x, z);
     }
   }
-  /// Mixing and selection, whose q may be z.
+  /// Scores, mixing and selection; q may be z.
   template <class T, class B>
-  static void route_rows(auto& ctx, const Filled& g, View<const T, 2, B> x, View<T, 2, B> z, View<T, 2, B> q,
-                         Plan<T, B>& plan, const Extra<T, B>& extra) {
+  void route_rows(auto& ctx, const Filled& g, const Params<T, B>& p, View<const T, 2, B> x, View<T, 2, B> z,
+                  View<T, 2, B> q, Plan<T, B>& plan, const Extra<T, B>& extra) const {
     const View<const T, 2, B> logits = z;
     const Candidates<T, B> seen{x, logits, q, extra.valid, extra.count_auxiliary};
-    const auto selection_extra = with_valid(extra.selection, extra.valid);
-    B::for_rows(ctx, x.extent(0),
-                fn::RouteRow{g.mixing.rows(logits, q), g.selection.rows(seen, plan, selection_extra)});
+    const auto mix = g.mixing.rows(logits, q);
+    const auto pick = g.selection.rows(seen, plan, with_valid(extra.selection, extra.valid));
+    if constexpr (in_one_pass<T, B>) {
+      scores.forward_rows(ctx, p.scores, x, z, fn::RouteRowAnywhere{mix, pick, q});
+    } else {
+      score(ctx, p, x, z, extra);
+      B::for_rows(ctx, x.extent(0), fn::RouteRow{mix, pick});
+    }
     if (extra.valid.data()) {
       build_without_padding(ctx, plan, extra);
     } else {

@@ -115,6 +115,19 @@ struct LinearScores {
     }
   }
 
+  /// The same, then rows(lanes, n, row) for each row of z (gemm_rows of backend.hpp); a null z is not kept.
+  template <class T, class B, class F>
+  void forward_rows(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> z,
+                    const F& rows) const {
+    auto mark = ctx.mark();
+    const View<const T, 2, B> total = positions_summed(ctx, x);
+    if (bias) {
+      B::gemm_rows(ctx, total, p.weight.view(), false, z, fn::AddBias<T, B>{p.bias.view().as(1, experts)}, rows);
+    } else {
+      B::gemm_rows(ctx, total, p.weight.view(), false, z, fn::Store{}, rows);
+    }
+  }
+
   /// Adds to dx and grads.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, In<T, 2, B> dz, Out<T, 2, B> dx,

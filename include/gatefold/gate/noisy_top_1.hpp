@@ -30,11 +30,20 @@ struct PickNoisyTop1 {
   }
   template <class Lanes>
   GATEFOLD_HD void choose(const Lanes& lanes, Index n) const {
+    choose(lanes, n, &rank(n, 0));
+  }
+  template <class Lanes>
+  GATEFOLD_HD void weigh(const Lanes& lanes, Index n) const {
+    weigh(lanes, n, &q(n, 0));
+  }
+  /// The same for rows that stand elsewhere.
+  template <class Lanes>
+  GATEFOLD_HD void choose(const Lanes& lanes, Index n, const T* rank_row) const {
     const Index experts = rank.extent(1);
     Index best = -1;
     T top = negative_infinity<T>;
     noise.each(lanes, n * experts, experts, [&](Index e, T drawn) {
-      const T value = rank(n, e) + scale * drawn;
+      const T value = rank_row[e] + scale * drawn;
       if (value <= top && best >= 0) return;  // the common case; equals keep their order
       if (best >= 0 && !ranks_before(value, e, top, best)) return;
       best = e;
@@ -52,9 +61,9 @@ struct PickNoisyTop1 {
     weight(n) = top;
   }
   template <class Lanes>
-  GATEFOLD_HD void weigh(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void weigh(const Lanes& lanes, Index n, const T* q_row) const {
     if (noisy_weight) return;
-    const T w = weight_of_pick(lanes, q, n, expert(n));
+    const T w = weight_of_pick(lanes, q_row, expert(n));
     if (lanes.lane == 0) weight(n) = w;
   }
 };

@@ -61,6 +61,12 @@ struct PatchScores {
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> z) const {
     B::gemm(ctx, x, false, all_patches(p.weight), false, false, z, fn::Store{});
   }
+  /// The same, then rows(lanes, n, row) for each row of z (gemm_rows of backend.hpp); a null z is not kept.
+  template <class T, class B, class F>
+  void forward_rows(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> z,
+                    const F& rows) const {
+    B::gemm_rows(ctx, x, all_patches(p.weight), false, z, fn::Store{}, rows);
+  }
   /// Adds to dx and grads.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, In<T, 2, B> dz, Out<T, 2, B> dx,

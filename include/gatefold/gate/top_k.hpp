@@ -79,12 +79,12 @@ struct RankedRow {
   }
 };
 
-/// q of a pick of item n, the same on every lane. A lane reads what it wrote itself: the expert lane 0, q(n, e) lane e mod
-/// size.
-template <class T, class B, class Lanes>
-GATEFOLD_HD T weight_of_pick(const Lanes& lanes, const View<const T, 2, B>& q, Index n, const Index& expert) {
+/// q of a pick of the item whose row of q this is, the same on every lane. A lane reads what it wrote itself: the
+/// expert lane 0, q[e] lane e mod size.
+template <class T, class Lanes>
+GATEFOLD_HD T weight_of_pick(const Lanes& lanes, const T* q, const Index& expert) {
   const Index e = lanes.max(lanes.lane == 0 ? expert : Index(-1));
-  return lanes.sum(e % lanes.size == lanes.lane ? q(n, e) : T(0));
+  return lanes.sum(e % lanes.size == lanes.lane ? q[e] : T(0));
 }
 
 /// The K best experts of item n, best first, and their weights: a row functor in two halves, so that a mixing can take its
@@ -105,7 +105,17 @@ struct PickTopK {
   /// From rank alone.
   template <class Lanes>
   GATEFOLD_HD void choose(const Lanes& lanes, Index n) const {
-    const RankedRow<T> row{&rank(n, 0), rank.extent(1)};
+    choose(lanes, n, &rank(n, 0));
+  }
+  /// From q and what was chosen.
+  template <class Lanes>
+  GATEFOLD_HD void weigh(const Lanes& lanes, Index n) const {
+    weigh(lanes, n, &q(n, 0));
+  }
+  /// The same for rows that stand elsewhere.
+  template <class Lanes>
+  GATEFOLD_HD void choose(const Lanes& lanes, Index n, const T* rank_row) const {
+    const RankedRow<T> row{rank_row, rank.extent(1)};
     Index best = -1;
     for (Index j = n * k; j < n * k + k; ++j) {
       best = row.after(lanes, best);
@@ -114,12 +124,11 @@ struct PickTopK {
       expert(j) = best;
     }
   }
-  /// From q and what was chosen.
   template <class Lanes>
-  GATEFOLD_HD void weigh(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void weigh(const Lanes& lanes, Index n, const T* q_row) const {
     T total = 0;
     for (Index j = n * k; j < n * k + k; ++j) {
-      const T w = weight_of_pick(lanes, q, n, expert(j));
+      const T w = weight_of_pick(lanes, q_row, expert(j));
       if (lanes.lane == 0) weight(j) = w;
       total += w;
     }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <limits>
+#include <utility>
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/groups.hpp"
@@ -30,35 +31,6 @@ struct SlotItems {
   }
 };
 
-/// The same, where every slot is used; and the other way round: slot_of[pick[s]] = s.
-template <class B>
-struct CompleteSlots {
-  View<const Index, 1, B> pick, item;
-  View<Index, 1, B> rows, slot_of;
-  GATEFOLD_HD void operator()(Index s) const {
-    rows(s) = item(pick(s));
-    slot_of(pick(s)) = s;
-  }
-};
-/// The slots of item n in ascending order, of `each` picks an item that stand side by side.
-template <class B>
-struct SlotsOfItem {
-  Index each;
-  View<const Index, 1, B> slot_of;
-  View<Index, 1, B> offsets, slots;
-  GATEFOLD_HD void operator()(Index n) const {
-    const Index first = n * each;
-    offsets(n) = first;
-    if (first == slots.size()) return;
-    for (Index j = 0; j < each; ++j) {
-      const Index slot = slot_of(first + j);
-      Index at = first + j;
-      for (; at > first && slots(at - 1) > slot; --at) slots(at) = slots(at - 1);
-      slots(at) = slot;
-    }
-  }
-};
-
 /// out[n] (+)= Σ w[s] z[s] over the slots s of item n, in ascending order from 0 (or out[n]); on the CPU every product is
 /// rounded; w = 1 without weights.
 template <class T, class B>
@@ -72,30 +44,29 @@ struct Combine {
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
     constexpr Index few = 4;  // slots that are looked up once for all columns
-    const Index columns = out.extent(1), begin = item_offsets(n), count = item_offsets(n + 1) - begin;
-    const T* from[few];
-    T w[few];
-    for (Index i = 0; i < few; ++i) {
-      from[i] = i < count ? row(begin + i) : nullptr;
-      w[i] = i < count ? weight_of(begin + i) : T(0);
+    const Index columns = out.extent(1), begin = from_first(lanes, [&] { return item_offsets(n); });
+    const Index count = from_first(lanes, [&] { return item_offsets(n + 1); }) - begin;
+    const T* from[few] = {};
+    T w[few] = {};
+    for (Index i = 0; i < few && i < count; ++i) {
+      const Index slot = from_first(lanes, [&] { return item_slots(begin + i); });
+      from[i] = row(slot);
+      w[i] = from_first(lanes, [&] { return weight_of(slot); });
     }
     T* to = out.data() + n * columns;
     each_column<T>(lanes, columns, [&](auto at, Index j) {
       auto sum = accumulate ? at.load(to + j) : typename decltype(at)::Value(T(0));
       for (Index i = 0; i < few; ++i)
-        if (i < count) add(sum, w[i], at.load(from[i] + j));
-      for (Index i = few; i < count; ++i) add(sum, weight_of(begin + i), at.load(row(begin + i) + j));
+        if (i < count) sum += w[i] * at.load(from[i] + j);
+      for (Index i = few; i < count; ++i)
+        sum += weight_of(item_slots(begin + i)) * at.load(row(item_slots(begin + i)) + j);
       at.store(to + j, sum);
     });
   }
 
  private:
-  GATEFOLD_HD const T* row(Index o) const { return z.data() + item_slots(o) * z.extent(1); }
-  GATEFOLD_HD T weight_of(Index o) const { return weight.data() ? weight(pick(item_slots(o))) : T(1); }
-  template <class V>
-  GATEFOLD_HD void add(V& sum, T w, V v) const {
-    sum += weight.data() ? w * v : v;
-  }
+  GATEFOLD_HD const T* row(Index slot) const { return z.data() + slot * z.extent(1); }
+  GATEFOLD_HD T weight_of(Index slot) const { return weight.data() ? weight(pick(slot)) : T(1); }
 };
 
 /// dz[s] = w[s] dout[item of s],   dw[s] = ⟨dout[item of s], z[s]⟩
@@ -110,9 +81,11 @@ struct CombineBackward {
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
-    if (s >= groups.offsets(groups.experts())) return;
-    const Index columns = z.extent(1), p = pick(s);
-    const T w = weight(p), *from = dout.data() + groups.row(s) * columns, *value = z.data() + s * columns;
+    if (s >= from_first(lanes, [&] { return groups.offsets(groups.experts()); })) return;
+    const Index columns = z.extent(1), p = from_first(lanes, [&] { return pick(s); });
+    const Index item = from_first(lanes, [&] { return groups.row(s); });
+    const T w = from_first(lanes, [&] { return weight(p); });
+    const T *from = dout.data() + item * columns, *value = z.data() + s * columns;
     T* to = dz.data() + s * columns;
     const T dot = sum_columns<T>(lanes, columns, [&](auto at, Index j) {
       const auto d = at.load(from + j);
@@ -168,13 +141,10 @@ struct SparsePlan {
   /// items, and none is dropped.
   /// @cost one counting sort, and O(K²) comparisons an item at most
   void build_complete(typename B::Context& ctx) {
-    auto mark = ctx.mark();
-    auto slot_of = ctx.template scratch<Index>(rows.size());
-    B::group_by(ctx, expert, offsets, pick);
-    B::for_each(ctx, rows.size(), fn::CompleteSlots<B>{pick, item, rows, slot_of});
     const Index each = items() > 0 ? rows.size() / items() : 0;
     expect(each * items() == rows.size(), "SparsePlan.build_complete", "picks", "the same number for each item", rows.size());
-    B::for_each(ctx, items() + 1, fn::SlotsOfItem<B>{each, slot_of, item_offsets, item_slots});
+    B::group_table(ctx, std::as_const(expert).view().as(items(), each), offsets.view(), pick.view(), rows.view(),
+                   item_offsets.view(), item_slots.view());
   }
 
   Index items() const { return item_offsets.size() - 1; }

@@ -51,6 +51,45 @@ struct Columns {
   }
 };
 
+/// Sums, maxima and first values of rows that share a warp, in which the rows of odd number wait twice.
+template <int Size>
+__global__ void parts_kernel(const double* values, double* sums, double* maxima, double* firsts) {
+  const int lane = static_cast<int>(threadIdx.x) % Size;
+  const device::WarpPart<Size> lanes{lane};
+  const int at = static_cast<int>(threadIdx.x), row = at / Size;
+  if (row % 3 == 2) return;
+  double sum = lanes.sum(values[at]);
+  if (row % 2 == 1) sum += lanes.sum(values[at]);
+  sums[at] = sum;
+  maxima[at] = lanes.max(values[at]);
+  firsts[at] = lanes.of_first(values[at]);
+}
+
+template <int Size>
+void check_parts() {
+  CAPTURE(Size);
+  constexpr int threads = 64;
+  Cuda::Context ctx;
+  const auto values = random_vector<double>(threads, 7);
+  const std::vector<double> none(threads, -9);
+  DeviceArray<double> given(ctx, values), sums(ctx, none), maxima(ctx, none), firsts(ctx, none);
+  parts_kernel<Size><<<1, threads, 0, ctx.stream()>>>(given.data(), sums.data(), maxima.data(), firsts.data());
+  const auto sum = sums.values(), maximum = maxima.values(), first = firsts.values();
+  for (int at = 0; at < threads; ++at) {
+    const int row = at / Size;
+    const auto i = static_cast<std::size_t>(at), begin = static_cast<std::size_t>(row * Size);
+    const auto from = values.begin() + row * Size, to = from + Size;
+    double expected = 0;
+    for (auto v = from; v != to; ++v) expected += *v;
+    if (row % 2 == 1) expected *= 2;
+    const bool left = row % 3 == 2;
+    CHECK(std::abs(sum[i] - (left ? -9 : expected)) <= 1e-14);
+    if (!left) CHECK(sum[i] == sum[begin]);
+    CHECK(maximum[i] == (left ? -9 : *std::max_element(from, to)));
+    CHECK(first[i] == (left ? -9 : *from));
+  }
+}
+
 /// Σ over 32 lanes in a butterfly: at every distance each lane adds what its partner has.
 template <class T>
 T butterfly(std::vector<T> v) {
@@ -145,4 +184,13 @@ TEST_CASE("cuda: max_columns passes over NaN") {
   std::vector<double> expected(kLanes, -infinity);
   expected.resize(2 * kLanes, -3);
   CHECK(difference(expected, maxima.values()) == "");
+}
+
+TEST_CASE("cuda: rows that share a warp neither mix nor wait for each other") {
+  check_parts<1>();
+  check_parts<2>();
+  check_parts<4>();
+  check_parts<8>();
+  check_parts<16>();
+  check_parts<32>();
 }

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "gatefold/backend/backend.hpp"
+#include "gatefold/backend/gemm_rows.hpp"
+#include "gatefold/backend/group_table.hpp"
 #include "gatefold/backend/lender.hpp"
 #include "gatefold/backend/cpu/loops.hpp"
 #include "gatefold/backend/cpu/memory.hpp"
@@ -126,6 +128,12 @@ struct Cpu {
     cpu::group_by(ctx, keys.size(), keys.data(), offsets.extent(0) - 1, offsets.data(), order.data());
   }
 
+  static void group_table(Context& ctx, View<const Index, 2, Cpu> keys, View<Index, 1, Cpu> offsets,
+                          View<Index, 1, Cpu> order, View<Index, 1, Cpu> rows, View<Index, 1, Cpu> row_offsets,
+                          View<Index, 1, Cpu> row_slots) {
+    group_by_and_back(ctx, keys, offsets, order, rows, row_offsets, row_slots);
+  }
+
   template <class T, class E>
   static void gemm(Context& ctx, View<const T, 2, Cpu> a, bool ta, View<const T, 2, Cpu> b, bool tb, bool accumulate,
                    View<T, 2, Cpu> c, const E& epilogue) {
@@ -140,6 +148,12 @@ struct Cpu {
     if constexpr (std::is_same_v<E, fn::Store>)
       if (ta && !tb) return cpu::outer(ctx, batch, accumulate, c.as(1, c.extent(0), c.extent(1)));
     cpu::Product<T>::run(ctx, batch, accumulate, cpu::Finish<T>::with(epilogue));
+  }
+
+  template <class T, class E, class F>
+  static void gemm_rows(Context& ctx, View<const T, 2, Cpu> a, View<const T, 2, Cpu> b, bool tb, View<T, 2, Cpu> c,
+                        const E& epilogue, const F& f) {
+    gemm_then_rows(ctx, a, b, tb, c, epilogue, f);
   }
 
   template <class T, class E>

@@ -8,13 +8,17 @@
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/cuda/blas_experts.cuh"
 #include "gatefold/backend/cuda/group_by.cuh"
+#include "gatefold/backend/cuda/group_table.cuh"
 #include "gatefold/backend/cuda/handles.cuh"
 #include "gatefold/backend/cuda/loops.cuh"
 #include "gatefold/backend/cuda/packed_weights.cuh"
 #include "gatefold/backend/cuda/plain_product.cuh"
 #include "gatefold/backend/cuda/product.cuh"
+#include "gatefold/backend/cuda/product_rows.cuh"
 #include "gatefold/backend/cuda/status.cuh"
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/gemm_rows.hpp"
+#include "gatefold/backend/group_table.hpp"
 #include "gatefold/backend/lender.hpp"
 #include "gatefold/backend/scratch.hpp"
 
@@ -27,8 +31,9 @@ namespace gatefold {
 /// depend on routing stay there. After a first step of the same sizes nothing is allocated, so that a step can be
 /// captured in a CUDA graph.
 /// @throws DeviceError with the call and CUDA's own message
-/// @order  every result is bitwise the same from run to run; an element of a grouped product depends on its own row
-///         and the weights alone, one of a plain product on its sizes too (plain_product.cuh)
+/// @order  every result is bitwise the same from run to run; an element of a grouped product, and of gemm_rows
+///         up to MostColumns::columns, depends on its own row and the weights alone, one of a plain product on its
+///         sizes too (plain_product.cuh)
 struct Cuda {
   static constexpr bool is_host = false;
 
@@ -127,6 +132,17 @@ struct Cuda {
     device::group_by(ctx, keys.size(), keys.data(), offsets.extent(0) - 1, offsets.data(), order.data());
   }
 
+  /// By counting, for up to TableTile::most_groups groups and TableTile::positions keys of a row.
+  static void group_table(Context& ctx, View<const Index, 2, Cuda> keys, View<Index, 1, Cuda> offsets,
+                          View<Index, 1, Cuda> order, View<Index, 1, Cuda> rows, View<Index, 1, Cuda> row_offsets,
+                          View<Index, 1, Cuda> row_slots) {
+    const Index n = keys.size(), each = keys.extent(1), groups = offsets.size() - 1;
+    if (!device::fits_table(n, each, groups))
+      return group_by_and_back(ctx, keys, offsets, order, rows, row_offsets, row_slots);
+    device::group_table(ctx, n, each, keys.data(), groups, offsets.data(), order.data(), rows.data(),
+                        row_offsets.data(), row_slots.data());
+  }
+
   template <class T, class E>
   static void gemm(Context& ctx, View<const T, 2, Cuda> a, bool ta, View<const T, 2, Cuda> b, bool tb, bool accumulate,
                    View<T, 2, Cuda> c, const E& epilogue) {
@@ -140,6 +156,16 @@ struct Cuda {
     }
     if constexpr (!std::is_same_v<E, fn::Store>)
       for_each(ctx, c.size(), device::Finish<T, E>{c.data(), c.extent(1), epilogue});
+  }
+
+  /// Rows of up to MostColumns::columns values are finished in shared memory, by the kernel that sums them.
+  template <class T, class E, class F>
+  static void gemm_rows(Context& ctx, View<const T, 2, Cuda> a, View<const T, 2, Cuda> b, bool tb, View<T, 2, Cuda> c,
+                        const E& epilogue, const F& f) {
+    const Index columns = c.extent(1), depth = a.extent(1);
+    device::expect_int("Cuda::gemm_rows", depth);
+    if (columns < 1 || columns > device::MostColumns::columns) return gemm_then_rows(ctx, a, b, tb, c, epilogue, f);
+    device::product_rows(ctx.stream(), c.extent(0), columns, depth, a.data(), b.data(), tb, c.data(), epilogue, f);
   }
 
   template <class T, class E>

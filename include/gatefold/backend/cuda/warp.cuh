@@ -4,34 +4,63 @@
 
 namespace gatefold::device {
 
-/// The lanes of a row on a device: one warp (backend/lanes.hpp). Sums and maxima are exchanged in a butterfly, so that
-/// every lane computes the same bits (maxima: up to the sign of zero, and without NaN). What a lane wrote to memory
-/// before, the others may read after.
+/// The lanes of a row on a device: a warp, or an aligned part of one (backend/lanes.hpp). Sums and maxima are exchanged
+/// in a butterfly, so that every lane computes the same bits (maxima: up to the sign of zero, and without NaN). What a
+/// lane wrote to memory before, the others may read after.
 ///
 /// Callable from host code, where it would be wrong: functors are compiled for both sides and called on one.
-struct Warp {
-  static constexpr int size = 32;
+/// @tparam Size  a power of two up to 32; parts of a warp do not wait for each other
+template <int Size>
+struct WarpPart {
+  static_assert(0 < Size && Size <= 32 && (Size & (Size - 1)) == 0, "gatefold: a warp is cut into powers of two");
+  static constexpr int size = Size;
   int lane;
 
   template <class T>
   GATEFOLD_HD T sum(T v) const {
 #ifdef __CUDA_ARCH__
-    __syncwarp();  // shuffles alone do not order memory
-    for (int distance = size / 2; distance > 0; distance /= 2) v += __shfl_xor_sync(0xffffffffu, v, distance);
+    const unsigned mine = mask();
+    __syncwarp(mine);  // shuffles alone do not order memory
+    for (int distance = size / 2; distance > 0; distance /= 2) v += __shfl_xor_sync(mine, v, distance);
 #endif
     return v;
   }
   template <class T>
   GATEFOLD_HD T max(T v) const {
 #ifdef __CUDA_ARCH__
-    __syncwarp();  // shuffles alone do not order memory
+    const unsigned mine = mask();
+    __syncwarp(mine);  // shuffles alone do not order memory
     for (int distance = size / 2; distance > 0; distance /= 2) {
-      const T other = __shfl_xor_sync(0xffffffffu, v, distance);
+      const T other = __shfl_xor_sync(mine, v, distance);
       v = other > v ? other : v;
     }
 #endif
     return v;
   }
+  /// What the first lane has.
+  template <class T>
+  GATEFOLD_HD T of_first(T v) const {
+#ifdef __CUDA_ARCH__
+    const unsigned mine = mask();
+    __syncwarp(mine);  // shuffles alone do not order memory
+    return __shfl_sync(mine, v, 0, size);
+#else
+    return v;
+#endif
+  }
+
+ private:
+#ifdef __CUDA_ARCH__
+  /// My part of the warp; rows are dealt to neighbouring threads of a block.
+  __device__ static unsigned mask() {
+    if constexpr (size == 32) {
+      return 0xffffffffu;
+    } else {
+      return ((1u << size) - 1) << (threadIdx.x % 32 / size * size);
+    }
+  }
+#endif
 };
+using Warp = WarpPart<32>;
 
 }  // namespace gatefold::device

@@ -1,0 +1,184 @@
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include <cub/block/block_scan.cuh>
+
+#include "gatefold/backend/cuda/loops.cuh"
+#include "gatefold/backend/cuda/status.cuh"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+
+/// The plan of a table of keys by counting: a stable sort that reads the keys twice, or once where one block holds all.
+namespace gatefold::device {
+
+/// A block takes `positions` keys, a warp `warp_positions` of them that follow each other.
+struct TableTile {
+  static constexpr int threads = 256, warps = threads / 32, steps = 8;
+  static constexpr int warp_positions = 32 * steps, positions = warps * warp_positions;
+  static constexpr Index most_groups = 1024;  // whose counts for each warp fit a block
+  static constexpr std::size_t bytes(Index groups) {
+    return sizeof(int) * (static_cast<std::size_t>(groups) * warps + positions);
+  }
+};
+
+/// What a plan of n = rows · each keys is written to.
+struct Table {
+  const Index* keys;
+  int n, each, groups, tile;  // positions; of a row; in a tile: whole rows
+  Index *offsets, *order, *rows, *row_offsets, *row_slots;
+};
+
+/// counts[g · blocks + b] = how many keys of tile b are g
+static __global__ void __launch_bounds__(TableTile::threads) table_counts_kernel(Table t, int* counts) {
+  extern __shared__ int count[];
+  for (int g = static_cast<int>(threadIdx.x); g < t.groups; g += TableTile::threads) count[g] = 0;
+  __syncthreads();
+  const int begin = static_cast<int>(blockIdx.x) * t.tile, end = t.n - begin < t.tile ? t.n : begin + t.tile;
+  for (int i = begin + static_cast<int>(threadIdx.x); i < end; i += TableTile::threads) atomicAdd(&count[t.keys[i]], 1);
+  __syncthreads();
+  for (int g = static_cast<int>(threadIdx.x); g < t.groups; g += TableTile::threads)
+    counts[static_cast<std::size_t>(g) * gridDim.x + blockIdx.x] = count[g];
+}
+
+/// x[i] ← Σ_{j < i} x[j], by one block
+static __global__ void __launch_bounds__(TableTile::threads) table_sums_kernel(int* x, Index n) {
+  constexpr int each = 8;
+  using Scan = cub::BlockScan<int, TableTile::threads>;
+  __shared__ typename Scan::TempStorage shared;
+  int before = 0;
+  for (Index first = 0; first < n; first += TableTile::threads * each) {
+    const Index mine = first + Index(threadIdx.x) * each;
+    int v[each], total;
+    for (int i = 0; i < each; ++i) v[i] = mine + i < n ? x[mine + i] : 0;
+    Scan(shared).ExclusiveSum(v, v, total);
+    for (int i = 0; i < each; ++i)
+      if (mine + i < n) x[mine + i] = before + v[i];
+    before += total;
+    __syncthreads();
+  }
+}
+
+/// The slot of every key of a tile: those of smaller keys come first, of the same key those of smaller positions.
+/// @param before  [groups · blocks] how many come before the first of a group in a tile; null where one tile is all
+static __global__ void __launch_bounds__(TableTile::threads) table_slots_kernel(Table t, const int* before) {
+  constexpr int warps = TableTile::warps, steps = TableTile::steps;
+  constexpr unsigned all = 0xffffffffu;
+  using Scan = cub::BlockScan<int, TableTile::threads>;
+  __shared__ typename Scan::TempStorage scan;
+  extern __shared__ int slot_of[];              // [positions] of the tile
+  int* count = slot_of + TableTile::positions;  // [groups][warps]
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
+  const int begin = static_cast<int>(blockIdx.x) * t.tile, size = t.n - begin < t.tile ? t.n - begin : t.tile;
+  for (int i = thread; i < t.groups * warps; i += TableTile::threads) count[i] = 0;
+  __syncthreads();
+
+  int key[steps], rank[steps];  // among those of its warp
+  const int bits = 32 - __clz(t.groups - 1);
+#pragma unroll
+  for (int step = 0; step < steps; ++step) {
+    const int at = warp * TableTile::warp_positions + step * 32 + lane;
+    const bool exists = at < size;
+    key[step] = exists ? static_cast<int>(t.keys[begin + at]) : 0;
+    GATEFOLD_ASSERT(0 <= key[step] && key[step] < t.groups, "group_table: a key of no group");
+    unsigned same = __ballot_sync(all, exists);
+    for (int bit = 0; bit < bits; ++bit) {
+      const bool set = key[step] >> bit & 1;
+      const unsigned having = __ballot_sync(all, set);
+      same &= set ? having : ~having;
+    }
+    int* of_key = &count[key[step] * warps + warp];
+    const int earlier = __popc(same & ((1u << lane) - 1)), so_far = *of_key;
+    rank[step] = so_far + earlier;
+    __syncwarp();
+    if (exists && earlier == 0) *of_key = so_far + __popc(same);
+    __syncwarp();
+  }
+  __syncthreads();
+
+  int first_slot = 0;  // of the groups of a round
+  for (int round = 0; round < t.groups; round += TableTile::threads) {
+    const int g = round + thread;
+    int total = 0, slot = 0;
+    for (int w = 0; w < warps && g < t.groups; ++w) total += count[g * warps + w];
+    if (before) {
+      if (g < t.groups) slot = before[static_cast<std::size_t>(g) * gridDim.x + blockIdx.x];
+    } else {
+      int of_round;
+      Scan(scan).ExclusiveSum(total, slot, of_round);
+      slot += first_slot;
+      first_slot += of_round;
+      __syncthreads();
+    }
+    if (g >= t.groups) continue;
+    if (blockIdx.x == 0) t.offsets[g] = slot;
+    for (int w = 0; w < warps; ++w) {
+      const int here = count[g * warps + w];
+      count[g * warps + w] = slot;
+      slot += here;
+    }
+  }
+  __syncthreads();
+
+#pragma unroll
+  for (int step = 0; step < steps; ++step) {
+    const int at = warp * TableTile::warp_positions + step * 32 + lane;
+    if (at >= size) break;
+    const int slot = count[key[step] * warps + warp] + rank[step];
+    slot_of[at] = slot;
+    t.order[slot] = begin + at;
+    t.rows[slot] = (begin + at) / t.each;
+  }
+  __syncthreads();
+  for (int at = thread; at < size; at += TableTile::threads) {
+    const int first = at - at % t.each, slot = slot_of[at];
+    int place = first;
+    for (int i = first; i < first + t.each; ++i) place += slot_of[i] < slot;
+    t.row_slots[begin + place] = slot;
+    if (at == first) t.row_offsets[(begin + at) / t.each] = begin + at;
+  }
+  if (blockIdx.x > 0 || thread > 0) return;
+  t.offsets[t.groups] = t.n;
+  t.row_offsets[t.n / t.each] = t.n;
+}
+
+/// Whether a table of so many groups, and keys of a row, is one for group_table.
+inline bool fits_table(Index n, Index each, Index groups) {
+  return 1 <= groups && groups <= TableTile::most_groups && 1 <= each && each <= TableTile::positions && n <= INT32_MAX;
+}
+
+/// @param n       keys in all, in rows of `each`
+/// @param groups  what fits_table says
+/// @order  by counting, the same whatever the tiles are
+template <class Context>
+void group_table(Context& ctx, Index n, Index each, const Index* keys, Index groups, Index* offsets, Index* order,
+                 Index* rows, Index* row_offsets, Index* row_slots) {
+  const Index tile = TableTile::positions / each * each, tiles = n > 0 ? blocks(n, tile) : 1;
+  const Table table{keys,
+                    static_cast<int>(n),
+                    static_cast<int>(each),
+                    static_cast<int>(groups),
+                    static_cast<int>(tile),
+                    offsets,
+                    order,
+                    rows,
+                    row_offsets,
+                    row_slots};
+  const auto mark = ctx.mark();
+  int* counts = nullptr;
+  if (tiles > 1) {
+    counts = ctx.template scratch<int>(groups * tiles).data();
+    table_counts_kernel<<<grid(tiles), TableTile::threads, sizeof(int) * static_cast<std::size_t>(groups),
+                          ctx.stream()>>>(table, counts);
+    expect_launched("Cuda::group_table");
+    table_sums_kernel<<<1, TableTile::threads, 0, ctx.stream()>>>(counts, groups * tiles);
+    expect_launched("Cuda::group_table");
+  }
+  table_slots_kernel<<<grid(tiles), TableTile::threads, TableTile::bytes(groups), ctx.stream()>>>(table, counts);
+  expect_launched("Cuda::group_table");
+}
+
+}  // namespace gatefold::device

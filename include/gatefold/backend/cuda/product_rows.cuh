@@ -1,0 +1,219 @@
+#pragma once
+
+#include <cstdint>
+
+#include <cuda_pipeline.h>
+
+#include "gatefold/backend/cuda/loops.cuh"
+#include "gatefold/backend/cuda/status.cuh"
+#include "gatefold/backend/cuda/warp.cuh"
+#include "gatefold/backend/epilogue.hpp"
+#include "gatefold/core/types.hpp"
+
+/// A product whose rows are finished where they are summed: scores of few experts, routed in shared memory.
+namespace gatefold::device {
+
+/// N values read at once where 16 bytes allow it.
+template <class T, int N>
+struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Several {
+  T v[N];
+};
+
+/// A block sums `rows` whole rows of up to `columns` columns, a thread row_patch × column_patch of them. Then half as
+/// many lanes as columns share a row.
+template <int Rows, int Columns, int RowPatch, int ColumnPatch>
+struct RowsShape {
+  using Lanes = WarpPart<Columns / 2>;
+  static constexpr int rows = Rows, columns = Columns, row_patch = RowPatch, column_patch = ColumnPatch;
+  static constexpr int across = columns / column_patch, threads = rows / row_patch * across;
+};
+using FewColumns = RowsShape<64, 8, 2, 2>;  // b is read for every block, so its share is columns / rows
+using SomeColumns = RowsShape<32, 32, 2, 4>;
+using MostColumns = RowsShape<32, 64, 4, 4>;
+
+/// The shared memory of a block: a ring of tiles of both operands while it sums, then the rows.
+template <class Shape, class T>
+struct alignas(16) RowsStaging {
+  static constexpr int unit = 16 / sizeof(T);    // values that are copied at once
+  static constexpr int depth = 128 / sizeof(T);  // of a tile
+  static constexpr int pitch = depth + unit;     // rows of a that are read together meet other banks
+  static constexpr int tile_values = Shape::rows * pitch + depth * Shape::columns;
+  static constexpr int fitting = 49152 / static_cast<int>(tile_values * sizeof(T));
+  static constexpr int stages = fitting < 4 ? fitting : 4;
+  static_assert(stages >= 2 && Shape::rows * Shape::columns <= stages * tile_values);
+  struct Ring {
+    T a[stages][Shape::rows][pitch];
+    T b[stages][depth][Shape::columns];
+  };
+  union {
+    Ring ring;
+    T row[Shape::rows][Shape::columns];
+  };
+};
+
+/// A matrix with a step between lines and one along the depth; `whole` if units of 16 bytes are aligned.
+template <class T>
+struct Strided {
+  const T* data;
+  Index line_step, depth_step;
+  bool whole;
+};
+
+/// Copy 16 bytes from global to shared memory, asynchronously; zeros from the count-th value on.
+/// @param step  from value to value; a whole unit has 1, and exists or not
+template <class T>
+__device__ void copy_unit(T* to, const T* from, Index step, int count, bool whole) {
+  if (whole) {
+    __pipeline_memcpy_async(to, from, 16, count > 0 ? 0 : 16);
+    return;
+  }
+  for (int i = 0; i < static_cast<int>(16 / sizeof(T)); ++i)
+    __pipeline_memcpy_async(to + i, from + (i < count ? i * step : 0), sizeof(T), i < count ? 0 : sizeof(T));
+}
+
+/// One thread's share of filling the ring with one tile after the other.
+template <class Shape, class T>
+class RingFiller {
+  using Staging = RowsStaging<Shape, T>;
+  static constexpr int unit = Staging::unit, D = Staging::depth, threads = Shape::threads;
+  static constexpr int a_across = D / unit, a_units = Shape::rows * a_across / threads;
+  static constexpr int b_across = Shape::columns / unit, b_units = (D * b_across + threads - 1) / threads;
+  static_assert(threads % a_across == 0 && threads % b_across == 0, "gatefold: a thread must keep its column of units");
+  static_assert(Shape::rows * a_across % threads == 0,
+                "gatefold: every thread must copy the same number of units of a");
+
+ public:
+  __device__ RingFiller(const Strided<T>& a, const Strided<T>& b, Index first, Index lines, int columns, int depth)
+      : b_line_step_(b.line_step), b_step_(b.depth_step), left_(depth), a_whole_(a.whole), b_whole_(b.whole) {
+    a_rows_ = lines - first < Shape::rows ? static_cast<int>(lines - first) : Shape::rows;
+#pragma unroll
+    for (int i = 0; i < a_units; ++i)
+      a_[i] = a.data + (first + (a_row(i) < a_rows_ ? a_row(i) : 0)) * a.line_step + a_depth();
+    b_columns_ = columns - b_column();
+    b_ = b.data + b_depth(0) * b.depth_step + (b_columns_ > 0 ? b_column() * b.line_step : 0);
+  }
+
+  __device__ void fill(typename Staging::Ring& ring, int stage) {
+#pragma unroll
+    for (int i = 0; i < a_units; ++i) {
+      const int count = a_row(i) < a_rows_ ? left_ - a_depth() : 0;
+      copy_unit(&ring.a[stage][a_row(i)][a_depth()], count > 0 ? a_[i] : a_[i] - a_depth(), 1, count, a_whole_);
+      a_[i] += D;
+    }
+#pragma unroll
+    for (int i = 0; i < b_units; ++i) {
+      if (D * b_across % threads != 0 && b_depth(i) >= D) break;
+      const bool exists = b_depth(i) < left_;
+      copy_unit(&ring.b[stage][b_depth(i)][b_column()], b_ + (exists ? b_depth(i) - b_depth(0) : -b_depth(0)) * b_step_,
+                b_line_step_, exists ? b_columns_ : 0, b_whole_);
+    }
+    b_ += D * b_step_;
+    left_ -= D;
+  }
+
+ private:
+  __device__ static int a_row(int i) { return static_cast<int>(threadIdx.x) / a_across + i * (threads / a_across); }
+  __device__ static int a_depth() { return static_cast<int>(threadIdx.x) % a_across * unit; }
+  __device__ static int b_depth(int i) { return static_cast<int>(threadIdx.x) / b_across + i * (threads / b_across); }
+  __device__ static int b_column() { return static_cast<int>(threadIdx.x) % b_across * unit; }
+
+  const T *a_[a_units], *b_;  // my units of the next tile; of b the first
+  Index b_line_step_, b_step_;
+  int a_rows_, b_columns_, left_;  // of the block; from my first column on; depth from the next tile on
+  bool a_whole_, b_whole_;
+};
+
+/// c = epilogue(a b), and f(lanes, n, row) for each of its rows: one block for each Shape::rows of them.
+/// @param c  null: not kept
+/// @order  one chain of fused multiply-adds over k, ascending from 0, as in product.cuh
+template <class Shape, class T, class E, class F>
+static __global__ void __launch_bounds__(Shape::threads)
+    product_rows_kernel(Strided<T> a, Strided<T> b, Index lines, int columns, int depth, T* c, E epilogue, F f) {
+  using Staging = RowsStaging<Shape, T>;
+  constexpr int unit = Staging::unit, D = Staging::depth, stages = Staging::stages;
+  __shared__ Staging shared;
+  const Index first = Index(blockIdx.x) * Shape::rows;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int my_row = thread / Shape::across * Shape::row_patch,
+            my_column = thread % Shape::across * Shape::column_patch;
+
+  RingFiller<Shape, T> filler(a, b, first, lines, columns, depth);
+  T sum[Shape::row_patch][Shape::column_patch] = {};
+  for (int stage = 0; stage < stages - 1; ++stage) {
+    if (stage * D < depth) filler.fill(shared.ring, stage);
+    __pipeline_commit();
+  }
+  int stage = 0, free = stages - 1;
+  for (int left = depth; left > 0; left -= D) {
+    __pipeline_wait_prior(stages - 2);
+    __syncthreads();
+    if (left > (stages - 1) * D) filler.fill(shared.ring, free);
+    __pipeline_commit();
+#pragma unroll
+    for (int k = 0; k < D; k += unit) {
+      Several<T, unit> from_a[Shape::row_patch];
+#pragma unroll
+      for (int i = 0; i < Shape::row_patch; ++i)
+        from_a[i] = *reinterpret_cast<const Several<T, unit>*>(&shared.ring.a[stage][my_row + i][k]);
+#pragma unroll
+      for (int d = 0; d < unit; ++d) {
+        const auto from_b =
+            *reinterpret_cast<const Several<T, Shape::column_patch>*>(&shared.ring.b[stage][k + d][my_column]);
+#pragma unroll
+        for (int i = 0; i < Shape::row_patch; ++i)
+#pragma unroll
+          for (int j = 0; j < Shape::column_patch; ++j) sum[i][j] = fma(from_a[i].v[d], from_b.v[j], sum[i][j]);
+      }
+    }
+    free = stage;
+    stage = stage + 1 < stages ? stage + 1 : 0;
+  }
+  __pipeline_wait_prior(0);
+  __syncthreads();  // the ring has been read
+
+  const int my_rows =
+      lines - first - my_row < Shape::row_patch ? static_cast<int>(lines - first) - my_row : Shape::row_patch;
+#pragma unroll
+  for (int j = 0; j < Shape::column_patch; ++j) {
+    const int column = my_column + j;
+    if (column >= columns) break;
+#pragma unroll
+    for (int i = 0; i < Shape::row_patch; ++i) {
+      if (i >= my_rows) break;
+      const Index n = first + my_row + i;
+      const T v = epilogue(OneElement<T>{}, Index(0), n, Index(column), sum[i][j]);
+      shared.row[my_row + i][column] = v;
+      if (c) c[n * columns + column] = v;
+    }
+  }
+  __syncthreads();
+  constexpr int lanes = Shape::Lanes::size;
+  for (int row = thread / lanes; row < Shape::rows && first + row < lines; row += Shape::threads / lanes)
+    f(typename Shape::Lanes{thread % lanes}, first + row, &shared.row[row][0]);
+}
+
+/// @param a  [lines, depth]
+/// @param b  [depth, columns], or [columns, depth] with tb; 1 <= columns <= MostColumns::columns
+template <class T, class E, class F>
+void product_rows(cudaStream_t stream, Index lines, Index columns, Index depth, const T* a, const T* b, bool tb, T* c,
+                  const E& epilogue, const F& f) {
+  if (lines == 0) return;
+  constexpr Index unit = 16 / sizeof(T);
+  const auto aligned = [](const T* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; };
+  const Strided<T> from_a{a, depth, 1, depth % unit == 0 && aligned(a)},
+      from_b{b, tb ? depth : 1, tb ? 1 : columns, !tb && columns % unit == 0 && aligned(b)};
+  const auto run = [&]<class Shape>(Shape) {
+    product_rows_kernel<Shape><<<grid(blocks(lines, Shape::rows)), Shape::threads, 0, stream>>>(
+        from_a, from_b, lines, static_cast<int>(columns), static_cast<int>(depth), c, epilogue, f);
+  };
+  if (columns <= FewColumns::columns) {
+    run(FewColumns{});
+  } else if (columns <= SomeColumns::columns) {
+    run(SomeColumns{});
+  } else {
+    run(MostColumns{});
+  }
+  expect_launched("Cuda::gemm_rows");
+}
+
+}  // namespace gatefold::device

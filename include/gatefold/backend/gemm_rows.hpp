@@ -1,0 +1,39 @@
+#pragma once
+
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/view.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// f(lanes, n, row) for row n of c
+template <class F, class T, class B>
+struct OnRow {
+  F f;
+  View<T, 2, B> c;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    f(lanes, n, c.data() + n * c.extent(1));
+  }
+};
+
+}  // namespace fn
+
+/// The primitive gemm_rows (backend.hpp) in terms of gemm and for_rows: for a backend that keeps no rows close, and for
+/// rows too long to be kept.
+/// @param a  [N, D] in
+/// @param b  [D, E] in, or [E, D] with tb
+/// @param c  [N, E] out; without memory it is scratch
+template <class T, class B, class E, class F>
+void gemm_then_rows(auto& ctx, View<const T, 2, B> a, View<const T, 2, B> b, bool tb, View<T, 2, B> c,
+                    const E& epilogue, const F& f) {
+  const auto mark = ctx.mark();
+  const View<T, 2, B> rows = c.data() ? c : ctx.template scratch<T>(c.extent(0), c.extent(1));
+  B::gemm(ctx, a, false, b, tb, false, rows, epilogue);
+  B::for_rows(ctx, rows.extent(0), fn::OnRow<F, T, B>{f, rows});
+}
+
+}  // namespace gatefold

@@ -1,0 +1,58 @@
+#pragma once
+
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/view.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// rows[s] = row of order[s] in a table of `each` columns; and the other way round: slot_of[order[s]] = s.
+template <class B>
+struct TableSlots {
+  Index each;
+  View<const Index, 1, B> order;
+  View<Index, 1, B> rows, slot_of;
+  GATEFOLD_HD void operator()(Index s) const {
+    rows(s) = order(s) / each;
+    slot_of(order(s)) = s;
+  }
+};
+/// The slots of row n in ascending order.
+template <class B>
+struct SlotsOfRow {
+  Index each;
+  View<const Index, 1, B> slot_of;
+  View<Index, 1, B> offsets, slots;
+  GATEFOLD_HD void operator()(Index n) const {
+    const Index first = n * each;
+    offsets(n) = first;
+    if (first == slots.size()) return;
+    for (Index j = 0; j < each; ++j) {
+      const Index slot = slot_of(first + j);
+      Index at = first + j;
+      for (; at > first && slots(at - 1) > slot; --at) slots(at) = slots(at - 1);
+      slots(at) = slot;
+    }
+  }
+};
+
+}  // namespace fn
+
+/// The primitive group_table (backend.hpp) in terms of group_by and for_each.
+/// @param keys   [N, K] in   each in [0, G)
+/// @param offsets, order      [G + 1], [N · K] out  of group_by
+/// @param rows   [N · K] out  the row of each slot
+/// @param row_offsets, row_slots  [N + 1], [N · K] out  the slots of each row, ascending
+template <class B>
+void group_by_and_back(auto& ctx, View<const Index, 2, B> keys, View<Index, 1, B> offsets, View<Index, 1, B> order,
+                       View<Index, 1, B> rows, View<Index, 1, B> row_offsets, View<Index, 1, B> row_slots) {
+  const auto mark = ctx.mark();
+  auto slot_of = ctx.template scratch<Index>(keys.size());
+  B::group_by(ctx, keys.as(keys.size()), offsets, order);
+  B::for_each(ctx, keys.size(), fn::TableSlots<B>{keys.extent(1), order, rows, slot_of});
+  B::for_each(ctx, keys.extent(0) + 1, fn::SlotsOfRow<B>{keys.extent(1), slot_of, row_offsets, row_slots});
+}
+
+}  // namespace gatefold
