@@ -41,10 +41,10 @@ void check(Index items, Index dim, Index columns, bool transposed) {
   CAPTURE(transposed);
   typename B::Context ctx;
   const auto x = random_vector<double>(items * dim, 1), w = random_vector<double>(dim * columns, 2),
-             bias = random_vector<double>(columns, 3);
+             added = random_vector<double>(items * columns, 3);
   const View<const double, 2, B> a(x.data(), items, dim),
-      b(w.data(), transposed ? columns : dim, transposed ? dim : columns), offset(bias.data(), Index(1), columns);
-  const fn::AddBias<double, B> epilogue{offset};
+      b(w.data(), transposed ? columns : dim, transposed ? dim : columns), offset(added.data(), items, columns);
+  const fn::AddTo<double, B> epilogue{offset};  // differs from row to row
   const auto size = static_cast<std::size_t>(items * columns);
   std::vector<double> expected(size), c(size, -1), seen(size), again(size);
   const View<double, 2, B> none(nullptr, items, columns), kept(c.data(), items, columns);
@@ -63,7 +63,7 @@ template <class B>
 void check_all() {
   for (const bool transposed : {false, true})
     for (const auto& [items, columns] :
-         {std::pair<Index, Index>{0, 3}, {1, 1}, {5, 8}, {33, 9}, {70, 65}, {3, 257}, {4, 0}})
+         {std::pair<Index, Index>{0, 3}, {1, 1}, {5, 8}, {33, 9}, {70, 65}, {1100, 5}, {3, 257}, {4, 0}})
       for (const Index dim : {0, 1, 20}) check<B>(items, dim, columns, transposed);
 }
 

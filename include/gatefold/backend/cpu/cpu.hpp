@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "gatefold/backend/backend.hpp"
-#include "gatefold/backend/gemm_rows.hpp"
 #include "gatefold/backend/group_table.hpp"
 #include "gatefold/backend/lender.hpp"
 #include "gatefold/backend/cpu/loops.hpp"
@@ -137,14 +136,7 @@ struct Cpu {
   template <class T, class E>
   static void gemm(Context& ctx, View<const T, 2, Cpu> a, bool ta, View<const T, 2, Cpu> b, bool tb, bool accumulate,
                    View<T, 2, Cpu> c, const E& epilogue) {
-    const cpu::Batch<T> batch{.all = {.a = {a.data(), a.extent(1), !ta},
-                                      .b = {b.data(), b.extent(1), tb},
-                                      .c = c.data(),
-                                      .c_stride = c.extent(1),
-                                      .rows = c.extent(0),
-                                      .columns = c.extent(1),
-                                      .depth = a.extent(ta ? 0 : 1),
-                                      .first = 0}};
+    const auto batch = one_product(a, ta, b, tb, c, 0);
     if constexpr (std::is_same_v<E, fn::Store>)
       if (ta && !tb) return cpu::outer(ctx, batch, accumulate, c.as(1, c.extent(0), c.extent(1)));
     cpu::Product<T>::run(ctx, batch, accumulate, cpu::Finish<T>::with(epilogue));
@@ -153,7 +145,18 @@ struct Cpu {
   template <class T, class E, class F>
   static void gemm_rows(Context& ctx, View<const T, 2, Cpu> a, View<const T, 2, Cpu> b, bool tb, View<T, 2, Cpu> c,
                         const E& epilogue, const F& f) {
-    gemm_then_rows(ctx, a, b, tb, c, epilogue, f);
+    constexpr Index few = 64, many = 256;  // rows not worth sharing out; rows of a task, in the second-level cache with x
+    const Index rows = a.extent(0), columns = c.extent(1), threads = ctx.threads();
+    if (rows == 0) return;
+    const Index tasks = rows < few ? 1 : (rows + many * threads - 1) / (many * threads) * threads;
+    for_tasks(ctx, tasks, [&](Context& own, Index task) {
+      const auto mark = own.mark();
+      const Index first = task * rows / tasks, count = (task + 1) * rows / tasks - first;
+      const View<T, 2, Cpu> part = c.data() ? c.rows(first, count) : own.template scratch<T>(count, columns);
+      cpu::Product<T>::run(own, one_product(a.rows(first, count), false, b, tb, part, first), false,
+                           cpu::Finish<T>::with(epilogue));
+      for (Index r = 0; r < count; ++r) f(cpu::RowLanes{}, first + r, part.data() + r * columns);
+    });
   }
 
   template <class T, class E>
@@ -220,6 +223,21 @@ struct Cpu {
   template <class T>
   static void grouped_sum(Context& ctx, Groups<Cpu> g, View<const T, 2, Cpu> dc, View<T, 2, Cpu> db) {
     cpu::grouped_sum(ctx.threads(), g.experts(), g.offsets.data(), dc.data(), db.extent(1), db.data());
+  }
+
+ private:
+  /// The product of two matrices. @param first  the row that row 0 of c is for an epilogue
+  template <class T>
+  static cpu::Batch<T> one_product(View<const T, 2, Cpu> a, bool ta, View<const T, 2, Cpu> b, bool tb, View<T, 2, Cpu> c,
+                                   Index first) {
+    return {.all = {.a = {a.data(), a.extent(1), !ta},
+                    .b = {b.data(), b.extent(1), tb},
+                    .c = c.data(),
+                    .c_stride = c.extent(1),
+                    .rows = c.extent(0),
+                    .columns = c.extent(1),
+                    .depth = a.extent(ta ? 0 : 1),
+                    .first = first}};
   }
 };
 
