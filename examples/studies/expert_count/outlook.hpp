@@ -10,10 +10,13 @@
 /// What the paper leaves for later: more picks than one, and clusters of unequal size.
 namespace studies::expert_count::outlook {
 
+/// @throws ArgumentError where no number of picks fits
 inline std::vector<Index> picks(const Options& o, Index experts) {
   std::vector<Index> fit;
   for (const Index k : o.picks)
     if (k <= experts) fit.push_back(k);
+  gatefold::expect(!fit.empty(), "options", "--picks", gatefold::Joined{"one of at most ", experts, " experts"},
+                   o.picks.front());
   return fit;
 }
 inline std::pair<std::string, Setting> with_picks(Setting s, Index k) {
