@@ -6,8 +6,6 @@
 #include <utility>
 
 #include "gatefold/backend/backend.hpp"
-#include "gatefold/backend/gemm_rows.hpp"
-#include "gatefold/backend/group_table.hpp"
 #include "gatefold/backend/lender.hpp"
 #include "gatefold/backend/cpu/loops.hpp"
 #include "gatefold/backend/cpu/memory.hpp"
@@ -15,6 +13,8 @@
 #include "gatefold/backend/cpu/parallel.hpp"
 #include "gatefold/backend/cpu/product.hpp"
 #include "gatefold/backend/cpu/product_pair.hpp"
+#include "gatefold/backend/gemm_rows.hpp"
+#include "gatefold/backend/group_table.hpp"
 #include "gatefold/backend/scratch.hpp"
 
 namespace gatefold {
