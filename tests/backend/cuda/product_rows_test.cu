@@ -103,6 +103,8 @@ TEST_CASE("shapes fit a block and its warps") {
 TEST_CASE_TEMPLATE("cuda: rows of every shape", T, float, double) {
   Cuda::Context ctx;
   for (const Index columns : {1, 5, 8, 9, 32, 33, 64, 65}) check<T>(ctx, {35, 68, columns});
+  for (const Index columns : {0, 1}) check<T>(ctx, {3, 5, device::most_copied_columns<T> + columns});
+  for (const Index lines : {0, 1, 8, 9}) check<T>(ctx, {lines, 7, 257});
 }
 TEST_CASE_TEMPLATE("cuda: rows past the last, and depths past the last tile", T, float, double) {
   Cuda::Context ctx;

@@ -9,8 +9,6 @@
 #include <vector>
 
 #include "gatefold/backend/backend.hpp"
-#include "gatefold/backend/group_table.hpp"
-#include "gatefold/backend/lender.hpp"
 #include "gatefold/backend/cpu/loops.hpp"
 #include "gatefold/backend/cpu/memory.hpp"
 #include "gatefold/backend/cpu/outer.hpp"
@@ -18,6 +16,9 @@
 #include "gatefold/backend/cpu/parallel.hpp"
 #include "gatefold/backend/cpu/product.hpp"
 #include "gatefold/backend/cpu/product_pair.hpp"
+#include "gatefold/backend/cpu/row_lanes.hpp"
+#include "gatefold/backend/group_table.hpp"
+#include "gatefold/backend/lender.hpp"
 #include "gatefold/backend/scratch.hpp"
 
 namespace gatefold {

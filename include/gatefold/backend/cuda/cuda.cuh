@@ -24,8 +24,8 @@
 
 namespace gatefold {
 
-/// The CUDA backend: one stream for each context, CUB for sorting and sums, our own tiled kernel for grouped products,
-/// cuBLAS for plain ones.
+/// The CUDA backend: one stream for each context, CUB for sorting and sums, our own tiled kernels for grouped products
+/// and router scores, cuBLAS for plain products.
 ///
 /// Nothing waits for the device but to_host, from_host and pack (and products with Options::blas_experts); sizes that
 /// depend on routing stay there. After a first step of the same sizes nothing is allocated, so that a step can be
@@ -158,13 +158,20 @@ struct Cuda {
       for_each(ctx, c.size(), device::Finish<T, E>{c.data(), c.extent(1), epilogue});
   }
 
-  /// Rows of up to MostColumns::columns values are finished in shared memory, by the kernel that sums them.
+  /// Rows of up to MostColumns::columns values are finished in shared memory by the kernel that sums them, longer ones by
+  /// another that reads them once.
   template <class T, class E, class F>
   static void gemm_rows(Context& ctx, View<const T, 2, Cuda> a, View<const T, 2, Cuda> b, bool tb, View<T, 2, Cuda> c,
                         const E& epilogue, const F& f) {
     const Index columns = c.extent(1), depth = a.extent(1);
     device::expect_int("Cuda::gemm_rows", depth);
-    if (columns < 1 || columns > device::MostColumns::columns) return gemm_then_rows(ctx, a, b, tb, c, epilogue, f);
+    if (columns < 1 || columns > device::most_copied_columns<T>) return gemm_then_rows(ctx, a, b, tb, c, epilogue, f);
+    if (columns > device::MostColumns::columns) {
+      const auto mark = ctx.mark();
+      const View<T, 2, Cuda> rows = c.data() ? c : ctx.template scratch<T>(c.extent(0), columns);
+      gemm(ctx, a, false, b, tb, false, rows, epilogue);
+      return device::copied_rows(ctx.stream(), rows.extent(0), columns, rows.data(), f);
+    }
     device::product_rows(ctx.stream(), c.extent(0), columns, depth, a.data(), b.data(), tb, c.data(), epilogue, f);
   }
 

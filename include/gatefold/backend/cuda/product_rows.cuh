@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include <cuda_pipeline.h>
@@ -10,7 +11,8 @@
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/core/types.hpp"
 
-/// A product whose rows are finished where they are summed: scores of few experts, routed in shared memory.
+/// A product whose rows are finished where they are summed, scores of few experts that are routed in shared memory; and
+/// longer rows, which are brought there.
 namespace gatefold::device {
 
 /// N values read at once where 16 bytes allow it.
@@ -213,6 +215,32 @@ void product_rows(cudaStream_t stream, Index lines, Index columns, Index depth, 
   } else {
     run(MostColumns{});
   }
+  expect_launched("Cuda::gemm_rows");
+}
+
+/// f(lanes, n, row) on a copy of row n of c [lines, columns], one warp each.
+template <class T, class F>
+static __global__ void __launch_bounds__(kThreads, kRowBlocks)
+    copied_rows_kernel(Index lines, int columns, const T* c, F f) {
+  extern __shared__ __align__(16) unsigned char copies[];
+  const int lane = static_cast<int>(threadIdx.x) % Warp::size, mine = static_cast<int>(threadIdx.x) / Warp::size;
+  const Index n = Index(blockIdx.x) * kRows + mine;
+  if (n >= lines) return;
+  T* row = reinterpret_cast<T*>(copies) + mine * columns;
+  for (int j = lane; j < columns; j += Warp::size) row[j] = c[n * columns + j];
+  __syncwarp();
+  f(Warp{lane}, n, row);
+}
+
+/// The longest rows of which a block can hold one for each warp.
+template <class T>
+inline constexpr Index most_copied_columns = 49152 / kRows / static_cast<int>(sizeof(T));
+
+template <class T, class F>
+void copied_rows(cudaStream_t stream, Index lines, Index columns, const T* c, const F& f) {
+  if (lines == 0) return;
+  copied_rows_kernel<<<grid(blocks(lines, kRows)), kThreads, sizeof(T) * kRows * static_cast<std::size_t>(columns),
+                       stream>>>(lines, static_cast<int>(columns), c, f);
   expect_launched("Cuda::gemm_rows");
 }
 
