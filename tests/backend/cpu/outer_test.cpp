@@ -62,7 +62,8 @@ struct OuterCase {
 TEST_CASE_TEMPLATE("an outer product, narrow or not, has the bits of the product as it stands", T, float, double) {
   const Index shapes[][2] = {{1, 1}, {50, 8}, {50, 1}, {65, 16}, {300, 3}, {8, 50}, {33, 33}, {64, 17}, {0, 4}, {4, 0}};
   for (const auto& counts : Vector<Vector<Index>>{{0}, {1}, {5, 0, 1, 30}, {600, 2}})
-    for (const auto& [rows, columns] : shapes) {
+    for (const auto& shape : shapes) {
+      const Index rows = shape[0], columns = shape[1];
       CAPTURE(rows);
       CAPTURE(columns);
       const OuterCase<T> of(counts, rows, columns);
