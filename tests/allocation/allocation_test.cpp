@@ -14,7 +14,7 @@ using support::allocations;
 
 namespace {
 
-constexpr Index items = 96, fewer = 16, dim = 12, length = 8;
+constexpr Index dim = 12;
 
 const SoftmaxTopK top_2{.scores = {.experts = 4}, .selection = {.k = 2}};
 const Mlp<Gelu> mlp{.model_dim = dim, .hidden_dim = 20};
@@ -28,7 +28,7 @@ int counted(F&& f) {
 }
 
 template <class E>
-void set_length(E& extra) {
+void set_length(E& extra, Index length) {
   if constexpr (requires { extra.length; }) extra.length = length;
   if constexpr (requires { extra.mixing.length; }) extra.mixing.length = length;
   if constexpr (requires { extra.selection.length; }) extra.selection.length = length;
@@ -36,13 +36,13 @@ void set_length(E& extra) {
 }
 
 template <class L>
-void check(const std::string& name, const L& part) {
+void check(const std::string& name, const L& part, Index items = 96, Index length = 8) {
   CAPTURE(name);
   for (const int threads : {1, 2}) {
     CAPTURE(threads);
     Cpu::Context trains(threads, true), infers(threads, true);
     auto p = support::pass<float>(trains, part, items);
-    set_length(p.extra);
+    set_length(p.extra, length);
     const auto train = [&] {
       p.layer.begin(trains, p.params, items, p.carry);
       p.layer.begin(trains, p.params, items, p.dcarry);
@@ -61,7 +61,7 @@ void check(const std::string& name, const L& part) {
     });
     infer(items);
     const int by_inference = counted([&] {
-      for (const Index count : {items, fewer, items}) infer(count);
+      for (const Index count : {items, 2 * length, items}) infer(count);
     });
     CHECK(by_training == 0);
     CHECK(by_inference == 0);
@@ -101,6 +101,14 @@ TEST_CASE("gates take no memory after the first call") {
   check_gate("ExpertChoice", SoftmaxExpertChoice{.scores = {.experts = 4}});
   check_gate("SoftMoe", SoftMoe{.count = 4, .slots = 2});
   check_gate("SimilarityAware", SimilarityAware<SoftmaxTopK>{.scores = {.experts = 4}});
+}
+
+TEST_CASE("threads that take whole sequences take no memory after the first call") {
+  const AttentionAware<SoftmaxTopK> gate{.scores = {.experts = 4}};
+  check("SimilarityAware", Mixture{SimilarityAware<SoftmaxTopK>{.scores = {.experts = 4}}, mlp}, 4 * 160, 160);
+  check("Block", Block{Residual{update::Plain{}, Attention{.model_dim = dim, .heads = 2}},
+                       Residual{update::Plain{}, Mixture{gate, mlp}}},
+        4 * 160, 160);
 }
 
 TEST_CASE("update rules take no memory after the first call") {

@@ -34,12 +34,11 @@ struct TakeRow {
 
 /// What the functor saw, after gemm said what it should have been.
 template <class B>
-void check(Index items, Index dim, Index columns, bool transposed) {
+void check(typename B::Context& ctx, Index items, Index dim, Index columns, bool transposed) {
   CAPTURE(items);
   CAPTURE(dim);
   CAPTURE(columns);
   CAPTURE(transposed);
-  typename B::Context ctx;
   const auto x = random_vector<double>(items * dim, 1), w = random_vector<double>(dim * columns, 2),
              added = random_vector<double>(items * columns, 3);
   const View<const double, 2, B> a(x.data(), items, dim),
@@ -60,14 +59,17 @@ void check(Index items, Index dim, Index columns, bool transposed) {
 }
 
 template <class B>
-void check_all() {
+void check_all(typename B::Context&& ctx) {
   for (const bool transposed : {false, true})
     for (const auto& [items, columns] :
          {std::pair<Index, Index>{0, 3}, {1, 1}, {5, 8}, {33, 9}, {70, 65}, {1100, 5}, {3, 257}, {4, 0}})
-      for (const Index dim : {0, 1, 20}) check<B>(items, dim, columns, transposed);
+      for (const Index dim : {0, 1, 20}) check<B>(ctx, items, dim, columns, transposed);
 }
 
 }  // namespace
 
-TEST_CASE("a product hands out its rows, kept or not: Cpu") { check_all<Cpu>(); }
-TEST_CASE("a product hands out its rows, kept or not: the naive backend") { check_all<test::Naive>(); }
+TEST_CASE("a product hands out its rows, kept or not: Cpu") {
+  for (const int threads : {1, 3})
+    for (const bool eager : {false, true}) check_all<Cpu>(Cpu::Context(threads, eager));
+}
+TEST_CASE("a product hands out its rows, kept or not: the naive backend") { check_all<test::Naive>({}); }

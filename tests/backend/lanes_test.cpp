@@ -11,6 +11,7 @@
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/backend/softmax.hpp"
 #include "gatefold/gate/composed_gate.hpp"
+#include "gatefold/gate/noisy_top_1.hpp"
 #include "gatefold/optim/normalized_gd.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 #include "support/naive.hpp"
@@ -147,6 +148,28 @@ TEST_CASE("row functors mean the same on several lanes as on one") {
         const Out2 mixed(q.data(), rows, columns);
         same(fn::RouteRow{fn::Softmax<double, Cpu>{in, mixed}, picks}, q, rows);
         same(fn::PickTopKBackward<double, Cpu>{din, expert, weights, weights, k, true, mixed}, q, rows);
+      }
+
+      // With NaN, infinities and ties in some rows; the noise is that of one lane.
+      auto ranks = x;
+      for (Index j = 0; j < columns; ++j) {
+        ranks[static_cast<std::size_t>(j)] = std::nan("");
+        ranks[static_cast<std::size_t>(columns + j)] = j % 2 ? -INFINITY : std::nan("");
+        ranks[static_cast<std::size_t>(2 * columns + j)] = j % 3 == 2 ? INFINITY : 0;
+        ranks[static_cast<std::size_t>(3 * columns + j)] = 1;
+      }
+      for (const bool noisy : {false, true}) {
+        std::vector<Index> first(static_cast<std::size_t>(rows)), chosen(first.size());
+        std::vector<double> w(first.size(), -3);
+        const fn::PickNoisyTop1<UniformNoise, double, Cpu> pick{
+            In2(ranks.data(), rows, columns), din, 0.5, {{Seed{3}, 1}, noisy}, false, first, chosen, w};
+        for (Index n = 0; n < rows; ++n) pick(OneLane{}, n);
+        const auto of_one = chosen;
+        const auto weights_of_one = w;
+        std::fill(chosen.begin(), chosen.end(), -9);
+        for_rows(lanes, rows, pick);
+        CHECK(chosen == of_one);
+        CHECK(w == weights_of_one);
       }
 
       // Five slots of three items; item 1 has none, pick 2 was dropped.

@@ -104,6 +104,17 @@ TEST_CASE("a part of nothing and a part of everything") {
   all.only([&](Model& part) { CHECK(count_values(part) == all.count()); }, p);
 }
 
+TEST_CASE("a group of no pack yet says so, and leaves the pack alone") {
+  Model p = model(1);
+  const auto before = values(p);
+  ParameterGroup<Model> empty;
+  CHECK_THROWS_WITH_AS(empty.only([](Model&) {}, p),
+                       "ParameterGroup.only: group: expected one made from a pack (of an optimizer's state: by begin), got an "
+                       "empty one",
+                       ArgumentError);
+  CHECK(values(p) == before);
+}
+
 #if GATEFOLD_TEST_COUNTS
 TEST_CASE("after the first call nothing is allocated") {
   Model p = model(1), g = model(2);

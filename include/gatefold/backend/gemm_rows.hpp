@@ -27,6 +27,7 @@ struct OnRow {
 /// @param a  [N, D] in
 /// @param b  [D, E] in, or [E, D] with tb
 /// @param c  [N, E] out; without memory it is scratch
+/// @cost   2·N·D·E flop and a pass over c
 template <class T, class B, class E, class F>
 void gemm_then_rows(auto& ctx, View<const T, 2, B> a, View<const T, 2, B> b, bool tb, View<T, 2, B> c,
                     const E& epilogue, const F& f) {

@@ -15,6 +15,7 @@ struct TableSlots {
   View<const Index, 1, B> order;
   View<Index, 1, B> rows, slot_of;
   GATEFOLD_HD void operator()(Index s) const {
+    GATEFOLD_ASSERT(0 <= order(s) && order(s) < slot_of.size(), "group_table: a key of no group");
     rows(s) = order(s) / each;
     slot_of(order(s)) = s;
   }
@@ -45,6 +46,7 @@ struct SlotsOfRow {
 /// @param offsets, order      [G + 1], [N · K] out  of group_by
 /// @param rows   [N · K] out  the row of each slot
 /// @param row_offsets, row_slots  [N + 1], [N · K] out  the slots of each row, ascending
+/// @cost   a group_by and 2·N·K moves, up to N·K² comparisons; scratch [N · K]
 template <class B>
 void group_by_and_back(auto& ctx, View<const Index, 2, B> keys, View<Index, 1, B> offsets, View<Index, 1, B> order,
                        View<Index, 1, B> rows, View<Index, 1, B> row_offsets, View<Index, 1, B> row_slots) {

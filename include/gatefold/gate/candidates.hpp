@@ -43,7 +43,7 @@
 ///
 /// Where scores have forward_rows, a backend keeps the logits of some items close and routes them there, if these functors
 /// take rows wherever they stand: mixing's as f.row(lanes, n, z_row, q_row), selection's as f.choose(lanes, n, rank_row)
-/// and f.weigh(lanes, n, q_row), all optional.
+/// and f.weigh(lanes, n, q_row), all optional. Then rank and q of the candidates may have extents alone, and no memory.
 ///
 /// What lane 0 chose, and element e of a row, is written and read by lane 0 and lane e mod size.
 ///

@@ -256,8 +256,8 @@ struct ComposedGate {
       });
   }
 
-  /// No auxiliary losses; where mixing and selection work row by row, no memory but the logits, and none where they are
-  /// routed close to where they are computed (candidates.hpp).
+  /// No auxiliary losses; where mixing and selection work row by row, no memory but the logits, and where they are routed
+  /// close to where they are computed (candidates.hpp) only those of the blocks at work.
   template <class T, class B>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Plan<T, B>& plan,
              const Extra<T, B>& extra) const {

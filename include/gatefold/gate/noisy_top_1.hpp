@@ -49,7 +49,7 @@ struct PickNoisyTop1 {
       best = e;
       top = value;
     });
-    if constexpr (Lanes::size > 1) {  // the first of the lanes' best that is the largest number, or the first if none is one
+    if (lanes.size > 1) {  // the first of the lanes' best that is the largest number, or the first if none is one
       const T largest = lanes.max(top == top ? top : negative_infinity<T>);
       const bool is_largest = best >= 0 && top == largest, any = lanes.max(Index(is_largest)) > 0;
       best = -lanes.max(best >= 0 && (is_largest || !any) ? -best : -experts);

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "gatefold/core/error.hpp"
 #include "gatefold/tensor/pack.hpp"
 
 namespace gatefold {
@@ -25,7 +26,7 @@ class ParameterGroup {
   ParameterGroup() = default;
   /// @param keep  whether the tensor of this name belongs to the part
   template <class Keep>
-  ParameterGroup(const Pack& like, const Keep& keep) {
+  ParameterGroup(const Pack& like, const Keep& keep) : made_(true) {
     for_each_tensor(
         [&](const Name& name, const auto& t) {
           const bool belongs = keep(name);
@@ -36,9 +37,11 @@ class ParameterGroup {
   }
 
   /// f(packs...), where the tensors that are not of this part are empty. All packs have the structure of `like`.
+  /// @throws ArgumentError of no pack yet
   template <class F, class... Packs>
   auto only(F&& f, Packs&... packs) {
     static_assert((std::is_same_v<Packs, Pack> && ...), "gatefold: a ParameterGroup is taken from packs of its own type");
+    expect(made_, "ParameterGroup.only", "group", "one made from a pack (of an optimizer's state: by begin)", "an empty one");
     const Pack* like[]{&packs...};
     while (aside_.size() < sizeof...(packs)) aside_.push_back(hollow(*like[0]));
     std::size_t next = 0;
@@ -74,6 +77,7 @@ class ParameterGroup {
     return empty;
   }
 
+  bool made_ = false;
   std::vector<bool> belongs_;  // in the order of for_each_tensor
   std::vector<Pack> aside_;    // one for each pack of a call
   Index count_ = 0;

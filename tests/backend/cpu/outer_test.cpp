@@ -2,7 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "../../support/naive.hpp"
@@ -39,7 +42,7 @@ struct OuterCase {
                     .c_stride = columns,
                     .rows = rows,
                     .columns = columns,
-                    .depth = 0,
+                    .depth = slots.count() / slots.experts(),
                     .first = 0},
             .slots = cpu::Batch<T>::Slots::are_depth,
             .offsets = slots.offsets.data(),
@@ -61,7 +64,7 @@ struct OuterCase {
 
 TEST_CASE_TEMPLATE("an outer product, narrow or not, has the bits of the product as it stands", T, float, double) {
   const Index shapes[][2] = {{1, 1}, {50, 8}, {50, 1}, {65, 16}, {300, 3}, {8, 50}, {33, 33}, {64, 17}, {0, 4}, {4, 0}};
-  for (const auto& counts : Vector<Vector<Index>>{{0}, {1}, {5, 0, 1, 30}, {600, 2}})
+  for (const auto& counts : Vector<Vector<Index>>{{0}, {1}, {5, 0, 1, 30}, {600, 0, 2}})
     for (const auto& shape : shapes) {
       const Index rows = shape[0], columns = shape[1];
       CAPTURE(rows);
@@ -85,6 +88,16 @@ TEST_CASE_TEMPLATE("an outer product, narrow or not, has the bits of the product
           }
       CHECK(worst <= 1e3 * static_cast<double>(std::numeric_limits<T>::epsilon()));
     }
+}
+
+TEST_CASE_TEMPLATE("narrow gradients of many rows are turned, others are not", T, float, double) {
+  const Index size = cpu::Tile<T>::size, few = std::max<Index>(size / 8, 1);
+  CHECK(cpu::turns_outer<T>(50 * size, few, 1000, true, 1));
+  CHECK(cpu::turns_outer<T>(50, 1, 600, true, 1));
+  CHECK(!cpu::turns_outer<T>(50 * size, few, 2, true, 1));  // not worth turning c
+  CHECK(!cpu::turns_outer<T>(512, 2048, 1000, true, 1));
+  CHECK(!cpu::turns_outer<T>(64, 64, 1000, false, 1));
+  CHECK(!cpu::turns_outer<T>(50 * size, few, 1000, true, 1 << 20));  // more threads than it has work for
 }
 
 TEST_CASE_TEMPLATE("a narrow plain product overwrites or adds, also where there is no depth", T, float, double) {

@@ -50,10 +50,10 @@ TEST_CASE("what is no table for counting goes the way of group_by") {
   using device::fits_table;
   using device::TableTile;
   CHECK(fits_table(0, 1, 1));
-  CHECK(fits_table(INT_MAX, TableTile::positions, TableTile::most_groups));
-  CHECK(!fits_table(Index(INT_MAX) + 1, 2, 8));
+  CHECK(fits_table(INT_MAX - TableTile::threads, TableTile::most_each, TableTile::most_groups));
+  CHECK(!fits_table(INT_MAX - TableTile::threads + 1, 2, 8));
   CHECK(!fits_table(8, 0, 8));
-  CHECK(!fits_table(8, TableTile::positions + 1, 8));
+  CHECK(!fits_table(8, TableTile::most_each + 1, 8));
   CHECK(!fits_table(8, 2, 0));
   CHECK(!fits_table(8, 2, TableTile::most_groups + 1));
   CHECK(TableTile::bytes(TableTile::most_groups) <= 48 * 1024 - 1024);  // beside what a scan needs

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstring>
@@ -30,8 +31,8 @@ namespace gatefold {
 struct Cpu {
   static constexpr bool is_host = true;
 
-  /// Threads and memory of one caller: scratch, and what inference keeps between calls. Two threads may run with a context
-  /// each.
+  /// Threads and memory of one caller: scratch, also of each thread for tasks of its own, and what inference keeps between
+  /// calls. Two threads may run with a context each.
   class Context : public Scratch<Cpu>, public Lender {
    public:
     using Backend = Cpu;
@@ -44,6 +45,12 @@ struct Cpu {
     }
     int threads() const { return threads_; }
     bool eager() const { return eager_; }
+    /// Bytes of scratch held, in use or not.
+    std::size_t capacity() const {
+      std::size_t n = Scratch::capacity();
+      for (const auto& worker : workers_) n += worker->capacity();
+      return n;
+    }
 
     /// While the returned object lives, products with weights that `packed` holds read them there.
     [[nodiscard]] auto use(const cpu::PackedWeights& packed) {
@@ -104,7 +111,7 @@ struct Cpu {
     cpu::for_rows(ctx.threads(), n, f, ctx.eager());
   }
   /// Tasks that can be shared out evenly run one to a thread, in turn, so that what a context of a thread takes of memory
-  /// is the same in every call; others share out their own work.
+  /// is the same in every call of the same sizes; others share out their own work.
   template <class F>
   static void for_tasks(Context& ctx, Index n, const F& f) {
     const Index threads = ctx.threads();
@@ -143,10 +150,12 @@ struct Cpu {
     cpu::Product<T>::run(ctx, batch, accumulate, cpu::Finish<T>::with(epilogue));
   }
 
+  /// Blocks of rows, each by one thread: the product, then f while the rows are in its cache.
   template <class T, class E, class F>
   static void gemm_rows(Context& ctx, View<const T, 2, Cpu> a, View<const T, 2, Cpu> b, bool tb, View<T, 2, Cpu> c,
                         const E& epilogue, const F& f) {
-    constexpr Index few = 64, many = 256;  // rows not worth sharing out; rows of a task, in the second-level cache with x
+    constexpr Index many = 256;              // rows of a task: their logits stay in the second-level cache
+    const Index few = ctx.eager() ? 2 : 64;  // rows not worth sharing out
     const Index rows = a.extent(0), columns = c.extent(1), threads = ctx.threads();
     if (rows == 0) return;
     const Index tasks = rows < few ? 1 : (rows + many * threads - 1) / (many * threads) * threads;
@@ -213,7 +222,7 @@ struct Cpu {
                                       .c_stride = dw.extent(2),
                                       .rows = dw.extent(1),
                                       .columns = dw.extent(2),
-                                      .depth = 0,
+                                      .depth = g.slots / std::max<Index>(g.experts(), 1),
                                       .first = 0},
                               .slots = cpu::Batch<T>::Slots::are_depth,
                               .offsets = g.offsets.data(),

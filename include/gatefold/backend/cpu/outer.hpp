@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <utility>
 
 #include "gatefold/backend/cpu/product.hpp"
@@ -27,20 +26,26 @@ double outer_cycles(Index rows, Index columns, Index depth) {
   const auto in_registers = static_cast<double>((columns + size - 1) / size * rows);
   return static_cast<double>(depth) * (in_registers / 2 + static_cast<double>(4 * rows + columns) / static_cast<double>(size));
 }
+/// Whether cᵀ = bᵀ a is faster: threads share the product, one turns c, at about a cycle for each element.
+template <class T>
+bool turns_outer(Index rows, Index columns, Index depth, bool accumulate, int threads) {
+  const auto turns = static_cast<double>((accumulate ? 2 : 1) * threads * rows * columns);
+  return outer_cycles<T>(columns, rows, depth) + turns < outer_cycles<T>(rows, columns, depth);
+}
 
 /// The gradients of weights: products of two factors whose rows are the depth, c[e] (+)= a[e]ᵀ b[e] with c dense.
 ///
 /// A narrow c, of a gate or of a few filters, leaves most of a register empty and has the wide factor transposed on its way
 /// to the tile. Where that is faster it is taken as cᵀ = bᵀ a: every sum is the same, bit for bit.
+/// @param batch  all.depth: the rows of a factor, at most, for an expert of average size; no more of the routing decides
 /// @cost   as Product; where c is turned, scratch and two copies of its size beside it
+/// @order  as Product, turned or not
 template <class T, class Context, class V>
 void outer(Context& ctx, const Batch<T>& batch, bool accumulate, const V& c) {
   static constexpr fn::Store store{};
   const auto finish = Finish<T>::with(store);
   const Index rows = c.extent(1), columns = c.extent(2);
-  const Index depth = batch.offsets ? batch.offsets[batch.experts] / std::max<Index>(batch.experts, 1) : batch.all.depth;
-  const auto turns = static_cast<double>((accumulate ? 2 : 1) * rows * columns);  // about a cycle for each element
-  if (outer_cycles<T>(columns, rows, depth) + turns >= outer_cycles<T>(rows, columns, depth))
+  if (!turns_outer<T>(rows, columns, batch.all.depth, accumulate, ctx.threads()))
     return Product<T>::run(ctx, batch, accumulate, finish);
 
   const auto mark = ctx.mark();

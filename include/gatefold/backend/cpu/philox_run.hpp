@@ -17,7 +17,7 @@ struct PhiloxRun {
   static constexpr int size = 16;
 
   PhiloxRun(Random at, std::uint64_t first) {
-#if defined(__AVX512F__) || defined(__AVX2__)
+#if defined(EIGEN_VECTORIZE_AVX512) || defined(EIGEN_VECTORIZE_AVX2)
     constexpr int parts = size / Lanes::size;  // several at once: a round waits for its multiplication
     Lanes c[parts][4];
     for (int i = 0; i < parts; ++i) {
@@ -59,7 +59,7 @@ struct PhiloxRun {
   }
 
  private:
-#if defined(__AVX512F__)
+#if defined(EIGEN_VECTORIZE_AVX512)
   struct Lanes {
     static constexpr int size = 8;
     __m512i v;
@@ -72,7 +72,7 @@ struct PhiloxRun {
     friend Lanes operator^(Lanes a, Lanes b) { return Lanes(_mm512_xor_si512(a.v, b.v)); }
     friend Lanes operator*(Lanes a, std::uint32_t m) { return Lanes(_mm512_mul_epu32(a.v, Lanes(m).v)); }
   };
-#elif defined(__AVX2__)
+#elif defined(EIGEN_VECTORIZE_AVX2)
   struct Lanes {
     static constexpr int size = 4;
     __m256i v;

@@ -300,7 +300,7 @@ class ProductPair {
           next.prefetch(t, rows.tiles);
         else
           g.packed.prefetch(g.at(x + kColumns), g.depth * kColumns, t, rows.tiles);
-        tile_sum(rows.size(t), g.columns - x, g.depth, a + rows.begin(t) * kStride, panel,
+        tile_sum(rows.size(t), kColumns, g.depth, a + rows.begin(t) * kStride, panel,
                  sums + rows.begin(t) * kColumns, add);
       }
     }

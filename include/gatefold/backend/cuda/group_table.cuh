@@ -20,6 +20,7 @@ struct TableTile {
   static constexpr int threads = 256, warps = threads / 32, steps = 8;
   static constexpr int warp_positions = 32 * steps, positions = warps * warp_positions;
   static constexpr Index most_groups = 1024;  // whose counts for each warp fit a block
+  static constexpr Index most_each = 64;      // keys of a row, each compared with each
   static constexpr std::size_t bytes(Index groups) {
     return sizeof(int) * (static_cast<std::size_t>(groups) * warps + positions);
   }
@@ -38,7 +39,10 @@ static __global__ void __launch_bounds__(TableTile::threads) table_counts_kernel
   for (int g = static_cast<int>(threadIdx.x); g < t.groups; g += TableTile::threads) count[g] = 0;
   __syncthreads();
   const int begin = static_cast<int>(blockIdx.x) * t.tile, end = t.n - begin < t.tile ? t.n : begin + t.tile;
-  for (int i = begin + static_cast<int>(threadIdx.x); i < end; i += TableTile::threads) atomicAdd(&count[t.keys[i]], 1);
+  for (int i = begin + static_cast<int>(threadIdx.x); i < end; i += TableTile::threads) {
+    GATEFOLD_ASSERT(0 <= t.keys[i] && t.keys[i] < t.groups, "group_table: a key of no group");
+    atomicAdd(&count[t.keys[i]], 1);
+  }
   __syncthreads();
   for (int g = static_cast<int>(threadIdx.x); g < t.groups; g += TableTile::threads)
     counts[static_cast<std::size_t>(g) * gridDim.x + blockIdx.x] = count[g];
@@ -147,11 +151,13 @@ static __global__ void __launch_bounds__(TableTile::threads) table_slots_kernel(
 
 /// Whether a table of so many groups, and keys of a row, is one for group_table.
 inline bool fits_table(Index n, Index each, Index groups) {
-  return 1 <= groups && groups <= TableTile::most_groups && 1 <= each && each <= TableTile::positions && n <= INT32_MAX;
+  constexpr Index most = INT32_MAX - TableTile::threads;  // a thread counts on past the end
+  return 1 <= groups && groups <= TableTile::most_groups && 1 <= each && each <= TableTile::most_each && n <= most;
 }
 
 /// @param n       keys in all, in rows of `each`
 /// @param groups  what fits_table says
+/// @cost   keys read once or, in more tiles than one, twice; n · each comparisons; one block sums the counts of groups · tiles
 /// @order  by counting, the same whatever the tiles are
 template <class Context>
 void group_table(Context& ctx, Index n, Index each, const Index* keys, Index groups, Index* offsets, Index* order,
