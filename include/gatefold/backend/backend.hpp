@@ -23,6 +23,11 @@ struct AnyFunctor {
   GATEFOLD_HD void operator()(const Lanes&, Index, double*) const {}
 };
 
+struct AnyTask {
+  template <class Context>
+  void operator()(Context&, Index) const {}
+};
+
 template <class B>
 concept Memory = requires(std::size_t bytes, void* p, typename B::Context& ctx, const double* from, double* to) {
   { B::is_host } -> std::convertible_to<bool>;
@@ -41,7 +46,7 @@ template <class B>
 concept Loops = requires(typename B::Context& ctx, AnyFunctor f, double* out) {
   B::for_each(ctx, Index(1), f);
   B::for_rows(ctx, Index(1), f);
-  B::for_tasks(ctx, Index(1), [](typename B::Context&, Index) {});
+  B::for_tasks(ctx, Index(1), AnyTask{});
   B::template reduce<double>(ctx, Index(1), f, out);
 };
 
