@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,8 +18,11 @@
 #include "gatefold/optim/adamw.hpp"
 #include "gatefold/train/trainer.hpp"
 #include "support/allocations.hpp"
+#include "support/pass.hpp"
 
 using namespace gatefold;
+using support::same_bits;
+using support::values;
 
 namespace {
 
@@ -56,15 +58,6 @@ Model model(std::uint64_t seed) {
       m);
   return m;
 }
-template <class P>
-std::vector<double> flat(const P& p) {
-  std::vector<double> all;
-  for_each_tensor([&](const Name&, const auto& t) { all.insert(all.end(), t.data(), t.data() + t.size()); }, p);
-  return all;
-}
-bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
-}
 /// Two batches of gradients in each epoch.
 template <class O>
 void train(const O& optimizer, Model& params, Index first, Index last, auto& state) {
@@ -95,7 +88,7 @@ TEST_CASE("equations (1) to (3): each optimizer on its own tensors in its own ep
   Cpu::Context ctx(1);
   Model params = model(1), expected = model(1);
   auto state = stages.begin(ctx, params);
-  CHECK(same_bits(flat(params), flat(expected)));
+  CHECK(same_bits(values(params), values(expected)));
   auto of_ffn = ffn.begin(ctx, expected.value);
   auto of_attention = attention.begin(ctx, expected.attention);
   auto of_key_query = attention.begin(ctx, expected.key_query);
@@ -112,7 +105,7 @@ TEST_CASE("equations (1) to (3): each optimizer on its own tensors in its own ep
       }
       if (epoch > 4) fine.step(ctx, expected.value, grads.value, of_fine);
     }
-    CHECK(same_bits(flat(params), flat(expected)));
+    CHECK(same_bits(values(params), values(expected)));
   }
   CHECK((state.step == 12 && state.ffn.step == 4 && state.attention.step == 4 && state.fine.step == 4));
   // moments of what each steps, and of no more
@@ -139,7 +132,7 @@ TEST_CASE("a state that is kept aside and copied back goes on as it would have")
   after.ffn.step = before.ffn.step;
   after.attention.step = before.attention.step;
   train(stages, rest, 4, 6, after);
-  CHECK(same_bits(flat(whole), flat(rest)));
+  CHECK(same_bits(values(whole), values(rest)));
 }
 
 TEST_CASE("in a Trainer: neurons by steps of length η, then attention, then neurons along the gradient") {
@@ -192,7 +185,7 @@ TEST_CASE("what does not fit") {
   auto state = with(0, 0);
   CHECK_THROWS_WITH_AS(InStages<>{}.step(ctx, params, grads, state), "InStages.step: state.epoch: expected at least 1, got 0",
                        ArgumentError);
-  CHECK(same_bits(flat(params), flat(model(1))));
+  CHECK(same_bits(values(params), values(model(1))));
   CHECK(InStages<>{}.stage(1) == 3);
 }
 

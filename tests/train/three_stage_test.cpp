@@ -2,7 +2,6 @@
 
 #include <doctest/doctest.h>
 
-#include <cstring>
 #include <set>
 #include <string>
 #include <utility>
@@ -18,8 +17,11 @@
 #include "gatefold/loss/mean_squared_error.hpp"
 #include "gatefold/optim/adamw.hpp"
 #include "support/allocations.hpp"
+#include "support/pass.hpp"
 
 using namespace gatefold;
+using support::same_bits;
+using support::values;
 
 namespace {
 
@@ -39,15 +41,6 @@ Extra<M, double, Cpu> noise(const M&, Index epoch) {
   Extra<M, double, Cpu> extra;
   extra.selection.random = Random{Seed{5}, static_cast<std::uint64_t>(epoch)};
   return extra;
-}
-template <class P>
-std::vector<double> flat(const P& p) {
-  std::vector<double> all;
-  for_each_tensor([&](const Name&, const auto& t) { all.insert(all.end(), t.data(), t.data() + t.size()); }, p);
-  return all;
-}
-bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
 }
 /// The names of the tensors that a call changes.
 template <class P, class F>
@@ -93,7 +86,7 @@ TEST_CASE("equations (1) to (4): epochs are the sequence one would write out, bi
     if (t > 4) stages.fine.step(ctx, w, dw, fine);
     stages.router.step(ctx, theta, dtheta, router);
     CHECK((losses.router == expected.router && losses.experts == expected.experts));
-    CHECK(same_bits(flat(run.trainer.params), flat(by_hand.params)));
+    CHECK(same_bits(values(run.trainer.params), values(by_hand.params)));
   }
 }
 
@@ -102,10 +95,10 @@ TEST_CASE("in stage I every expert that got items moves W by exactly the learnin
   const auto s = sample();
   const auto mixture = transformers();
   ThreeStage run{ctx, mixture, Logistic{}, Stages<>{.first = 1, .second = 1, .ffn = {.lr = 0.25}}, Seed{7}, Element<double>{}};
-  const auto before = flat(run.trainer.params.expert.value);
+  const auto before = values(run.trainer.params.expert.value);
   run.begin_epoch();
   run.step(s.x, s.target, noise(mixture, 1));
-  const auto after = flat(run.trainer.params.expert.value);
+  const auto after = values(run.trainer.params.expert.value);
   for (Index e = 0; e < kExperts; ++e) {
     double squares = 0;
     for (Index j = 0; j < kDim; ++j) {
@@ -131,12 +124,12 @@ TEST_CASE("what moves in which stage, for a transformer block and any optimizer,
   for_each_tensor([&](const Name& name, const auto&) { if (!attention.contains(name.str())) rest.insert(name.str()); }, run.trainer.params.expert);
   CHECK(rest.size() == 6);  // mlp_norm and mlp
   for (int t = 1; t <= 3; ++t) {
-    const auto router = flat(run.trainer.params.gate);
+    const auto router = values(run.trainer.params.gate);
     CHECK(moved(run.trainer.params.expert, [&] {
             run.begin_epoch();
             for (int batch = 0; batch < 2; ++batch) run.step(s.x, target, noise(mixture, 2 * t + batch));
           }) == (t == 2 ? attention : rest));
-    CHECK_FALSE(same_bits(router, flat(run.trainer.params.gate)));
+    CHECK_FALSE(same_bits(router, values(run.trainer.params.gate)));
   }
   // moments for each part alone
   CHECK(count_values(run.state.ffn.m) + count_values(run.state.attention.m) == count_values(run.trainer.params.expert));
@@ -217,7 +210,7 @@ TEST_CASE("a run that is copied back goes on as it would have, to the bit, and o
   rest.state.router.step = first.state.router.step;
   rest.resume_after(first.epoch());
   train(rest, 6);
-  CHECK(same_bits(flat(whole.trainer.params), flat(rest.trainer.params)));
+  CHECK(same_bits(values(whole.trainer.params), values(rest.trainer.params)));
 }
 
 TEST_CASE("the loss falls in every stage") {

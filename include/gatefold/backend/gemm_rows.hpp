@@ -22,6 +22,15 @@ struct OnRow {
 
 }  // namespace fn
 
+/// c = a op(b), and `then(rows)` where the rows are kept: in c or, where it has no memory, in scratch.
+template <class T, class B, class E, class F>
+void gemm_then(auto& ctx, View<const T, 2, B> a, View<const T, 2, B> b, bool tb, View<T, 2, B> c, const E& epilogue,
+               const F& then) {
+  const auto mark = ctx.mark();
+  const View<T, 2, B> rows = c.data() ? c : ctx.template scratch<T>(c.extent(0), c.extent(1));
+  B::gemm(ctx, a, false, b, tb, false, rows, epilogue);
+  then(rows);
+}
 /// The primitive gemm_rows (backend.hpp) in terms of gemm and for_rows: for a backend that keeps no rows close, and for
 /// rows too long to be kept.
 /// @param a  [N, D] in
@@ -31,10 +40,8 @@ struct OnRow {
 template <class T, class B, class E, class F>
 void gemm_then_rows(auto& ctx, View<const T, 2, B> a, View<const T, 2, B> b, bool tb, View<T, 2, B> c,
                     const E& epilogue, const F& f) {
-  const auto mark = ctx.mark();
-  const View<T, 2, B> rows = c.data() ? c : ctx.template scratch<T>(c.extent(0), c.extent(1));
-  B::gemm(ctx, a, false, b, tb, false, rows, epilogue);
-  B::for_rows(ctx, rows.extent(0), fn::OnRow<F, T, B>{f, rows});
+  gemm_then(ctx, a, b, tb, c, epilogue,
+            [&](View<T, 2, B> rows) { B::for_rows(ctx, rows.extent(0), fn::OnRow<F, T, B>{f, rows}); });
 }
 
 }  // namespace gatefold

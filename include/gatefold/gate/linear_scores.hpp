@@ -106,28 +106,18 @@ struct LinearScores {
 
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> z) const {
-    auto mark = ctx.mark();
-    const View<const T, 2, B> total = positions_summed(ctx, x);
-    if (bias) {
-      B::gemm(ctx, total, false, p.weight.view(), false, false, z, fn::AddBias<T, B>{p.bias.view().as(1, experts)});
-    } else {
-      B::gemm(ctx, total, false, p.weight.view(), false, false, z, fn::Store{});
-    }
+    score<T, B>(ctx, p, x, [&](View<const T, 2, B> total, const auto& epilogue) {
+      B::gemm(ctx, total, false, p.weight.view(), false, false, z, epilogue);
+    });
   }
-
   /// The same, then rows(lanes, n, row) for each row of z (gemm_rows of backend.hpp); a null z is not kept.
   template <class T, class B, class F>
   void forward_rows(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> z,
                     const F& rows) const {
-    auto mark = ctx.mark();
-    const View<const T, 2, B> total = positions_summed(ctx, x);
-    if (bias) {
-      B::gemm_rows(ctx, total, p.weight.view(), false, z, fn::AddBias<T, B>{p.bias.view().as(1, experts)}, rows);
-    } else {
-      B::gemm_rows(ctx, total, p.weight.view(), false, z, fn::Store{}, rows);
-    }
+    score<T, B>(ctx, p, x, [&](View<const T, 2, B> total, const auto& epilogue) {
+      B::gemm_rows(ctx, total, p.weight.view(), false, z, epilogue, rows);
+    });
   }
-
   /// Adds to dx and grads.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, In<T, 2, B> dz, Out<T, 2, B> dx,
@@ -152,6 +142,13 @@ struct LinearScores {
   }
 
  private:
+  /// product(Σ_l x[:,l,:], epilogue)
+  template <class T, class B, class F>
+  void score(auto& ctx, const Params<T, B>& p, View<const T, 2, B> x, const F& product) const {
+    auto mark = ctx.mark();
+    const View<const T, 2, B> total = positions_summed(ctx, x);
+    bias ? product(total, fn::AddBias<T, B>{p.bias.view().as(1, experts)}) : product(total, fn::Store{});
+  }
   template <class T, class B>
   View<const T, 2, B> positions_summed(auto& ctx, View<const T, 2, B> x) const {
     if (length == 1) return x;

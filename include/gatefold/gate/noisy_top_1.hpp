@@ -44,7 +44,6 @@ struct PickNoisyTop1 {
     T top = negative_infinity<T>;
     noise.each(lanes, n * experts, experts, [&](Index e, T drawn) {
       const T value = rank_row[e] + scale * drawn;
-      if (value <= top && best >= 0) return;  // the common case; equals keep their order
       if (best >= 0 && !ranks_before(value, e, top, best)) return;
       best = e;
       top = value;

@@ -18,10 +18,10 @@ namespace fn {
 /// The order of a total order on experts: larger first, NaN last, ties to the lower index.
 template <class T>
 GATEFOLD_HD bool ranks_before(T a, Index i, T b, Index j) {
+  if (a > b) return true;
+  if (a < b) return false;
   const bool a_is_nan = a != a, b_is_nan = b != b;
-  if (a_is_nan != b_is_nan) return b_is_nan;
-  if (!a_is_nan && a != b) return a > b;
-  return i < j;
+  return a_is_nan != b_is_nan ? b_is_nan : i < j;
 }
 
 template <class T>

@@ -11,7 +11,7 @@
 namespace gatefold::cpu {
 
 /// to[e] = from[e]ᵀ
-template <class T, class From, class To>
+template <class From, class To>
 void turn(const From& from, const To& to) {
   for (Index e = 0; e < from.extent(0); ++e)
     for (Index i = 0; i < from.extent(1); ++i)
@@ -50,7 +50,7 @@ void outer(Context& ctx, const Batch<T>& batch, bool accumulate, const V& c) {
 
   const auto mark = ctx.mark();
   const auto turned_c = ctx.template scratch<T>(c.extent(0), columns, rows);
-  if (accumulate) turn<T>(c, turned_c);
+  if (accumulate) turn(c, turned_c);
   Batch<T> turned = batch;
   std::swap(turned.all.a, turned.all.b);
   turned.all.c = turned_c.data();
@@ -58,7 +58,7 @@ void outer(Context& ctx, const Batch<T>& batch, bool accumulate, const V& c) {
   turned.all.rows = columns;
   turned.all.columns = rows;
   Product<T>::run(ctx, turned, accumulate, finish);
-  turn<T>(turned_c, c);
+  turn(turned_c, c);
 }
 
 }  // namespace gatefold::cpu

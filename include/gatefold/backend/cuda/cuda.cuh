@@ -132,7 +132,7 @@ struct Cuda {
     device::group_by(ctx, keys.size(), keys.data(), offsets.extent(0) - 1, offsets.data(), order.data());
   }
 
-  /// By counting, for up to TableTile::most_groups groups and TableTile::positions keys of a row.
+  /// By counting, for up to TableTile::most_groups groups and TableTile::most_each keys of a row.
   static void group_table(Context& ctx, View<const Index, 2, Cuda> keys, View<Index, 1, Cuda> offsets,
                           View<Index, 1, Cuda> order, View<Index, 1, Cuda> rows, View<Index, 1, Cuda> row_offsets,
                           View<Index, 1, Cuda> row_slots) {
@@ -166,12 +166,10 @@ struct Cuda {
     const Index columns = c.extent(1), depth = a.extent(1);
     device::expect_int("Cuda::gemm_rows", depth);
     if (columns < 1 || columns > device::most_copied_columns<T>) return gemm_then_rows(ctx, a, b, tb, c, epilogue, f);
-    if (columns > device::MostColumns::columns) {
-      const auto mark = ctx.mark();
-      const View<T, 2, Cuda> rows = c.data() ? c : ctx.template scratch<T>(c.extent(0), columns);
-      gemm(ctx, a, false, b, tb, false, rows, epilogue);
-      return device::copied_rows(ctx.stream(), rows.extent(0), columns, rows.data(), f);
-    }
+    if (columns > device::MostColumns::columns)
+      return gemm_then(ctx, a, b, tb, c, epilogue, [&](View<T, 2, Cuda> rows) {
+        device::copied_rows(ctx.stream(), rows.extent(0), columns, rows.data(), f);
+      });
     device::product_rows(ctx.stream(), c.extent(0), columns, depth, a.data(), b.data(), tb, c.data(), epilogue, f);
   }
 
