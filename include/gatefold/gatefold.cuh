@@ -16,6 +16,7 @@
 #include "gatefold/backend/cuda/product.cuh"
 #include "gatefold/backend/cuda/product_rows.cuh"
 #include "gatefold/backend/cuda/row_tile.cuh"
+#include "gatefold/backend/cuda/schedule.cuh"
 #include "gatefold/backend/cuda/status.cuh"
 #include "gatefold/backend/cuda/tile.cuh"
 #include "gatefold/backend/cuda/warp.cuh"

@@ -7,24 +7,30 @@ using namespace gatefold::device;
 
 namespace {
 
-template <class T, int Matrices>
-void check() {
-  CHECK(sizeof(Ring<T, Matrices>) <= 48 * 1024);  // what a block may have without asking for more
-  CHECK(Ring<T, Matrices>::kStages >= 2);         // one is read while another comes
+template <class Strip, class T, int Matrices>
+void check_ring() {
+  using R = Ring<Strip, T, Matrices>;
+  CHECK(sizeof(R) <= 48 * 1024);  // what a block may have without asking for more
+  CHECK(R::stages >= 2);          // one is read while another comes
   CHECK(sizeof(Bfloat16[Strip::depth][Strip::columns]) <= sizeof(T[Strip::depth][Strip::columns]));
+}
+
+template <class Strip>
+void check_strip() {
+  check_ring<Strip, float, 1>();
+  check_ring<Strip, float, 2>();
+  check_ring<Strip, double, 1>();
+  check_ring<Strip, double, 2>();
+  CHECK(Strip::threads % Strip::columns == 0);        // a thread has one column
+  CHECK(Strip::rows % Strip::row_step == 0);          // and as many rows as the others
+  CHECK(Strip::threads % (Strip::depth / 4) == 0);    // fours of a in whole rows
+  CHECK(Strip::threads % (Strip::columns / 4) == 0);  // and of b
+  CHECK(Strip::depth % 4 == 0);
 }
 
 }  // namespace
 
-TEST_CASE("rings have room for two tiles and fit a block") {
-  check<float, 1>();
-  check<float, 2>();
-  check<double, 1>();
-  check<double, 2>();
-}
-
-TEST_CASE("every thread has one four of a, and fours of b in whole rows") {
-  CHECK(Strip::threads == Strip::rows * Strip::depth / 4);
-  CHECK(Strip::threads % (Strip::columns / 4) == 0);
-  CHECK(Strip::columns == 32);  // a lane each
+TEST_CASE("strips: rings have room for two tiles and fit a block, and threads share fours evenly") {
+  check_strip<WideStrip>();
+  check_strip<NarrowStrip>();
 }

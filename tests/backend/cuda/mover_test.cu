@@ -17,15 +17,18 @@ namespace {
 constexpr int kLines = 32, kDepth = 16, kMovers = 128, kTiles = 3;
 constexpr int kTileSize = kDepth * kLines;
 
-/// Tiles 0, 1, … of the lines from `first` on, [tile][depth][line].
+/// Tiles of the lines from `first` on and their depth from `begin` on, [tile][depth][line].
 template <bool Whole, class T>
-static __global__ void move_tiles(Operand<T> from, Index first, Index lines, Index depth, T* to) {
-  __shared__ __align__(16) T shared[kDepth][kLines + kPadding];
-  Mover<T, Whole, kLines, kDepth, kMovers> mover;
-  mover.begin(from, first, lines, depth);
+static __global__ void move_tiles(Operand<T> from, Index first, Index lines, Index depth, Index begin, T* to) {
+  using Moves = Mover<T, Whole, kLines, kDepth, kMovers>;
+  __shared__ __align__(16) typename Moves::Shared shared;
+  Moves mover;
+  mover.begin(from, first, lines, depth, begin);
   for (int tile = 0; tile < kTiles; ++tile) {
-    mover.load();
+    mover.load(shared);
+    __pipeline_commit();
     mover.store(shared);
+    __pipeline_wait_prior(0);
     __syncthreads();
     for (int i = threadIdx.x; i < kTileSize; i += kMovers) to[tile * kTileSize + i] = shared[i / kLines][i % kLines];
     __syncthreads();
@@ -59,15 +62,16 @@ void check(const MoverCase& c) {
   const Operand<T> given = c.layout == Layout::rounded ? operand<T>(c.layout, packed.find(from.data()), width)
                                                        : operand<T>(c.layout, from.data(), width, gathered);
   for (Index first = 0; first < c.lines; first += kLines) {
+    const Index begin = first == 0 ? 0 : kDepth;
     CAPTURE(first);
     const std::size_t size = kTiles * kTileSize;
     test::DeviceArray<T> to(ctx, std::vector<T>(size));
-    move_tiles<Whole><<<1, kMovers, 0, ctx.stream()>>>(given, first, c.lines, c.depth, to.data());
+    move_tiles<Whole><<<1, kMovers, 0, ctx.stream()>>>(given, first, c.lines, c.depth, begin, to.data());
     expect_launched("move_tiles");
     auto got = to.values();
     std::vector<T> expected(size);
     for (Index i = 0; i < static_cast<Index>(size); ++i) {
-      const Index k = i / kLines, line = first + i % kLines;
+      const Index k = begin + i / kLines, line = first + i % kLines;
       T& want = expected[static_cast<std::size_t>(i)];
       if (line >= c.lines) {
         want = got[static_cast<std::size_t>(i)];

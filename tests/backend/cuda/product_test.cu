@@ -61,20 +61,28 @@ void check_edges() {
   }
 }
 
-/// As many tiles as the device needs to be busy: the largest shape.
+/// More tiles of the largest shape than the device has room for: blocks take several, and share some.
 template <class T>
 void check_many_tiles() {
   Cuda::Context ctx;
-  const Index tiles = device::many_tiles(ctx.multiprocessors());
-  for (const bool transpose : {false, true}) {
-    const ProductCase c{{130, 0, 270}, 12, 128 * (tiles / 3 + 1) + 4, transpose, true};
-    CAPTURE(c);
-    CHECK(difference_of_product<T>(ctx, c) == "");
-    const ProductCase two{{130, 0, 270}, 12, 64 * (tiles / 3 + 1) + 4, transpose};
-    CAPTURE(two);
-    CHECK(difference_of_pair<T, 2>(ctx, two, 12) == "");
-  }
-  const ProductCase gradients{.counts = {20, 0, 7}, .depth = 132, .columns = 128 * (tiles / 4 + 1) - 4, .gather = true};
+  using Shape = device::ManyTiles<T, 1>;
+  const Index at_once = device::blocks_at_once<Shape>(ctx.multiprocessors());
+  // Row tiles of the two experts: one full and one not, two and a half.
+  const Index full = Shape::rows, rows = 5 * full / 2;
+  for (const Index tiles : {at_once + 1, 2 * at_once + at_once / 2, 17 * at_once})
+    for (const bool transpose : {false, true}) {
+      if (transpose && tiles > 2 * at_once) continue;  // the split is that of the others
+      const Index columns = Shape::columns * (tiles / 5 + 1) - 4,
+                  depth = tiles > 16 * at_once ? 4 : 5 * Shape::depth - 4;
+      const ProductCase c{{full + 2, 0, rows}, depth, columns, transpose, true};
+      CAPTURE(c);
+      CHECK(difference_of_product<T>(ctx, c) == "");
+    }
+  const ProductCase two{{full + 2, 0, rows}, 36, device::ManyTiles<T, 2>::columns * (at_once / 4 + 1) + 4};
+  CAPTURE(two);
+  CHECK(difference_of_pair<T, 2>(ctx, two, 12) == "");
+  const ProductCase gradients{
+      .counts = {20, 0, 7}, .depth = 132, .columns = 128 * (at_once / 4 + 1) - 4, .gather = true};
   CAPTURE(gradients);
   CHECK(difference_of_gradients<T>(ctx, gradients) == "");
 }

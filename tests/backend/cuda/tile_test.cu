@@ -31,7 +31,7 @@ TEST_CASE("a shape is what its parameters say") {
   CHECK(Shape::columns == 32);
   CHECK(Shape::depth == 8);
   CHECK(Shape::blocks == 3);
-  CHECK(Shape::whole_fours);
+  CHECK(Shape::whole);
   CHECK(Shape::warp_rows == 64);     // 8 lanes, 2 patches of 4
   CHECK(Shape::warp_columns == 16);  // 4 lanes, 1 patch of 4
   CHECK(Shape::threads == 64);       // two warps side by side
@@ -42,22 +42,31 @@ TEST_CASE("every shape in use fits its block and the device") {
   check<float, 2, ManyTiles<float, 2>>();
   check<double, 1, ManyTiles<double, 1>>();
   check<double, 2, ManyTiles<double, 2>>();
+  check<float, 1, SomeTiles<float, 1>>();
+  check<float, 2, SomeTiles<float, 2>>();
+  check<double, 1, SomeTiles<double, 1>>();
+  check<double, 2, SomeTiles<double, 2>>();
   check<float, 1, FewTiles<float, 1>>();
   check<float, 2, FewTiles<float, 2>>();
   check<double, 1, FewTiles<double, 1>>();
   check<double, 2, FewTiles<double, 2>>();
-  check<float, 1, AnyTiles<float, 1>>();
-  check<float, 2, AnyTiles<float, 2>>();
-  check<double, 1, AnyTiles<double, 1>>();
-  check<double, 2, AnyTiles<double, 2>>();
 }
 
 TEST_CASE("one shape takes any operand, the others whole fours, and more rows at a time") {
-  CHECK(ManyTiles<float, 1>::whole_fours);
-  CHECK(FewTiles<double, 2>::whole_fours);
-  CHECK(!AnyTiles<float, 1>::whole_fours);
-  CHECK(AnyTiles<float, 1>::rows < FewTiles<float, 1>::rows);
-  CHECK(FewTiles<float, 1>::rows < ManyTiles<float, 1>::rows);
+  CHECK(ManyTiles<float, 1>::whole);
+  CHECK(SomeTiles<double, 2>::whole);
+  CHECK(!FewTiles<float, 1>::whole);
+  CHECK(FewTiles<float, 1>::rows < SomeTiles<float, 1>::rows);
+  CHECK(SomeTiles<float, 1>::rows < ManyTiles<float, 1>::rows);
 }
 
-TEST_CASE("two rounds of two blocks for each multiprocessor are many") { CHECK(many_tiles(7) == 28); }
+TEST_CASE("a shape fills a device with nine tenths of the blocks it has room for, small ones with half") {
+  using Large = TileShape<128, 128, 16, 2, 2, true, 2>;
+  CHECK(blocks_at_once<Large>(10) == 20);
+  CHECK(!fills_device<Large>(17, 10));
+  CHECK(fills_device<Large>(18, 10));
+  using Small = TileShape<64, 128, 8, 2, 2, true, 4>;
+  CHECK(blocks_at_once<Small>(10) == 40);
+  CHECK(!fills_device<Small>(19, 10));
+  CHECK(fills_device<Small>(20, 10));
+}

@@ -45,15 +45,17 @@ struct Cuda {
     using Backend = Cuda;
     /// A stream of its own.
     /// @throws DeviceError if there is no device
-    explicit Context(Options options = {}) : options_(options), blas_(stream_.get()) {}
+    explicit Context(Options options = {}) : options_(options), flags_(stream_), blas_(stream_.get()) {}
     /// Somebody's stream, which must outlive the context. Debug builds need one that waits for the legacy stream, as
     /// they overwrite memory that was given back.
-    explicit Context(cudaStream_t stream, Options options = {}) : options_(options), stream_(stream), blas_(stream) {}
+    explicit Context(cudaStream_t stream, Options options = {})
+        : options_(options), stream_(stream), flags_(stream_), blas_(stream) {}
 
     const Options& options() const { return options_; }
     cudaStream_t stream() const { return stream_.get(); }
     cublasHandle_t blas() { return blas_.get(); }
     int multiprocessors() const { return stream_.multiprocessors(); }
+    int* flags() { return flags_.get(); }
     /// Wait until everything asked of this context is done.
     void synchronize() { device::expect_success(cudaStreamSynchronize(stream()), "cudaStreamSynchronize"); }
 
@@ -74,6 +76,7 @@ struct Cuda {
    private:
     Options options_;
     device::Stream stream_;
+    device::Flags flags_;
     device::Blas blas_;
     const device::PackedWeights* packed_ = nullptr;
   };
@@ -158,8 +161,8 @@ struct Cuda {
       for_each(ctx, c.size(), device::Finish<T, E>{c.data(), c.extent(1), epilogue});
   }
 
-  /// Rows of up to MostColumns::columns values are finished in shared memory by the kernel that sums them, longer ones by
-  /// another that reads them once.
+  /// Rows of up to MostColumns::columns values are finished in shared memory by the kernel that sums them, longer ones
+  /// by another that reads them once.
   template <class T, class E, class F>
   static void gemm_rows(Context& ctx, View<const T, 2, Cuda> a, View<const T, 2, Cuda> b, bool tb, View<T, 2, Cuda> c,
                         const E& epilogue, const F& f) {

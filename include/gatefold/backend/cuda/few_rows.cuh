@@ -2,6 +2,7 @@
 
 #include <cuda_pipeline.h>
 
+#include "gatefold/backend/cuda/mover.cuh"
 #include "gatefold/backend/cuda/operand.cuh"
 #include "gatefold/backend/cuda/row_tile.cuh"
 #include "gatefold/backend/cuda/status.cuh"
@@ -9,124 +10,143 @@
 #include "gatefold/core/types.hpp"
 
 /// The grouped product where experts have few rows, as in decoding: its time is that of reading the weights once. A
-/// ring of tiles in shared memory keeps many bytes under way, while four warps sum what has come.
+/// ring of tiles in shared memory keeps many bytes under way, while the threads sum what has come.
 namespace gatefold::device {
 
-/// Rows of one expert and columns of a block, and depth of a tile of the ring.
+/// Rows of one expert and columns of a block, and depth of a tile of the ring. A thread has one column.
+template <int Columns, int Depth>
 struct Strip {
-  static constexpr int rows = 16, columns = 32, depth = 32, threads = 128;
-  static constexpr int warp_rows = rows / (threads / 32);
+  static constexpr int rows = 16, columns = Columns, threads = 128, depth = Depth;
+  static constexpr int row_step = threads / columns;  // threads of a column
+  static constexpr int blocks = 4;                    // that fit a multiprocessor
 };
+using WideStrip = Strip<32, 32>;
+using NarrowStrip = Strip<16, 64>;  // where there would be too few blocks to keep the memory busy
 
-template <class T, int Matrices>
+template <class Strip, class T, int Matrices>
 struct Ring {
-  static constexpr int kStages =
+  static constexpr int stages =
       49152 / static_cast<int>((Strip::rows + Matrices * Strip::columns) * Strip::depth * sizeof(T));
-  T a[kStages][Strip::rows][Strip::depth];
-  T b[kStages][Matrices][Strip::depth][Strip::columns];  // or Bfloat16, in the first half
+  T a[stages][Strip::rows][Strip::depth];
+  T b[stages][Matrices][Strip::depth][Strip::columns];  // or Bfloat16, in the first half
 };
 
-/// Copy a four from global to shared memory, asynchronously; zeros where it does not exist.
-template <class W>
-__device__ void copy_four(void* to, const void* from, bool exists) {
-  constexpr std::size_t size = sizeof(Four<W>), step = size < 16 ? size : 16;
-  for (std::size_t i = 0; i < size; i += step)
-    __pipeline_memcpy_async(static_cast<char*>(to) + i, static_cast<const char*>(from) + i, step, exists ? 0 : step);
-}
+/// What a block of few_rows_kernel sums.
+template <class T, int Matrices>
+struct FewRows {
+  Operand<T> a;
+  Each<T, Matrices> b;
+  Index first, count, row, column, columns, depth;  // slots of the expert; where the block begins in c; extents
+  int rows;                                         // of the block
 
-/// The sums of my column and my rows.
-/// @order  one chain of fused multiply-adds over k, ascending from 0, as in product.cuh
-template <class W, int Matrices, class T>
-__device__ void sum_strip(Ring<T, Matrices>& ring, const Operand<T>& a, const Each<T, Matrices>& b, Index row,
-                          Index rows, Index column, Index columns, Index depth, T (&sum)[Matrices][Strip::warp_rows]) {
-  constexpr int kStages = Ring<T, Matrices>::kStages;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const bool busy = row + warp * Strip::warp_rows < rows;
+  /// c of my column and each of my rows: row threadIdx.x / columns of the block, and every row_step-th after it.
+  /// @order  one chain of fused multiply-adds over k, ascending from 0, as in product.cuh
+  template <class W, int MyRows, class Strip>
+  __device__ void sum(Ring<Strip, T, Matrices>& ring, T (&sum)[Matrices][MyRows]) const {
+    constexpr int stages = Ring<Strip, T, Matrices>::stages, D = Strip::depth;
+    const int thread = static_cast<int>(threadIdx.x), my_row = thread / Strip::columns,
+              my_column = thread % Strip::columns;
+    // my fours of a, and of b: four columns of some rows of each matrix
+    constexpr int a_across = D / 4, a_step = Strip::threads / a_across;
+    constexpr int a_fours = (Strip::rows + a_step - 1) / a_step;
+    constexpr int b_across = Strip::columns / 4, b_step = Strip::threads / b_across;
+    const int a_line = thread / a_across, a_depth = thread % a_across * 4;
+    const int b_depth = thread / b_across, b_column = thread % b_across * 4;
+    const char* from_a[a_fours];
+    for (int i = 0; i < a_fours; ++i)
+      if (const int line = a_line + i * a_step; line < rows)
+        from_a[i] = a.data + (a.rows ? a.rows[row + line] : row + line) * a.stride;
+    const Index last = columns - 4, four = column + b_column < last ? column + b_column : last;
+    const int tiles = static_cast<int>((depth + D - 1) / D);
 
-  // my four of a: one row of the strip and four of the depth
-  const int a_line = threadIdx.x / (Strip::depth / 4), a_depth = threadIdx.x % (Strip::depth / 4) * 4;
-  const Index line = row + a_line < rows ? row + a_line : rows - 1;
-  const char* my_a = a.data + (a.rows ? a.rows[line] : line) * a.stride + a_depth * static_cast<int>(sizeof(T));
-  // my fours of b: four columns of some rows of each matrix
-  constexpr int kAcross = Strip::columns / 4, kDown = Strip::threads / kAcross;
-  const int b_column = threadIdx.x % kAcross * 4, b_depth = threadIdx.x / kAcross;
-  const Index last = columns - 4, first_column = column + b_column < last ? column + b_column : last;
-  const int tiles = static_cast<int>((depth + Strip::depth - 1) / Strip::depth);
-
-  const auto fetch = [&](int tile) {
-    if (tile < tiles) {
-      const int stage = tile % kStages;
-      const Index k = Index(tile) * Strip::depth;
-      copy_four<T>(&ring.a[stage][a_line][a_depth],
-                   k + a_depth < depth ? my_a + k * static_cast<int>(sizeof(T)) : a.data, k + a_depth < depth);
-      for (int m = 0; m < Matrices; ++m) {
-        auto* to = reinterpret_cast<W*>(&ring.b[stage][m][0][0]);
+    const auto fetch = [&](int tile) {
+      if (tile < tiles) {
+        const int stage = tile % stages, left = static_cast<int>(depth) - tile * D;
+        const Index k = Index(tile) * D;
 #pragma unroll
-        for (int y = b_depth; y < Strip::depth; y += kDown) {
-          const bool exists = k + y < depth;
-          copy_four<W>(
-              to + y * Strip::columns + b_column,
-              b.of[m].data + (exists ? k + y : 0) * b.of[m].stride + first_column * static_cast<int>(sizeof(W)),
-              exists);
+        for (int i = 0; i < a_fours; ++i)
+          if (const int line = a_line + i * a_step; line < rows)
+            copy_four<T>(&ring.a[stage][line][a_depth], from_a[i] + (k + a_depth) * static_cast<Index>(sizeof(T)),
+                         a_depth < left);
+        for (int m = 0; m < Matrices; ++m) {
+          auto* to = reinterpret_cast<W*>(&ring.b[stage][m][0][0]) + b_column;
+          const char* from = b.of[m].data + k * b.of[m].stride + four * static_cast<Index>(sizeof(W));
+#pragma unroll
+          for (int y = b_depth; y < D; y += b_step)
+            copy_four<W>(to + y * Strip::columns, from + y * b.of[m].stride, y < left);
+        }
+      }
+      __pipeline_commit();
+    };
+
+    for (int tile = 0; tile < stages - 1; ++tile) fetch(tile);
+    for (int tile = 0; tile < tiles; ++tile) {
+      __pipeline_wait_prior(stages - 2);
+      __syncthreads();
+      fetch(tile + stages - 1);
+      if (my_row >= rows) continue;
+      const int stage = tile % stages;
+#pragma unroll
+      for (int k = 0; k < D; k += 4) {
+        Four<T> of_a[MyRows];
+#pragma unroll
+        for (int i = 0; i < MyRows; ++i)
+          of_a[i] = *reinterpret_cast<const Four<T>*>(&ring.a[stage][my_row + i * Strip::row_step][k]);
+#pragma unroll
+        for (int m = 0; m < Matrices; ++m) {
+          const auto* from = reinterpret_cast<const W*>(&ring.b[stage][m][0][0]);
+#pragma unroll
+          for (int j = 0; j < 4; ++j) {
+            const T of_b = T(from[(k + j) * Strip::columns + my_column]);
+#pragma unroll
+            for (int i = 0; i < MyRows; ++i) sum[m][i] = fma(of_a[i].v[j], of_b, sum[m][i]);
+          }
         }
       }
     }
-    __pipeline_commit();
-  };
+    __pipeline_wait_prior(0);
+  }
 
-  for (int tile = 0; tile < kStages - 1; ++tile) fetch(tile);
-  for (int tile = 0; tile < tiles; ++tile) {
-    __pipeline_wait_prior(kStages - 2);
-    __syncthreads();
-    fetch(tile + kStages - 1);
-    if (!busy) continue;
-    const int stage = tile % kStages;
-#pragma unroll
-    for (int k = 0; k < Strip::depth; k += 4) {
-      Four<T> from_a[Strip::warp_rows];
-#pragma unroll
-      for (int i = 0; i < Strip::warp_rows; ++i)
-        from_a[i] = *reinterpret_cast<const Four<T>*>(&ring.a[stage][warp * Strip::warp_rows + i][k]);
-#pragma unroll
-      for (int m = 0; m < Matrices; ++m) {
-        const auto* of = reinterpret_cast<const W*>(&ring.b[stage][m][0][0]);
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          const T from_b = T(of[(k + j) * Strip::columns + lane]);
-#pragma unroll
-          for (int i = 0; i < Strip::warp_rows; ++i) sum[m][i] = fma(from_a[i].v[j], from_b, sum[m][i]);
-        }
-      }
+  /// Sum and store up to MyRows rows of a thread.
+  template <int MyRows, class Strip, class E>
+  __device__ void run(Ring<Strip, T, Matrices>& ring, Index expert, T* c, const E& epilogue) const {
+    T v[Matrices][MyRows] = {};
+    if (b.of[0].layout == Layout::rounded) {
+      sum<Bfloat16, MyRows>(ring, v);
+    } else {
+      sum<T, MyRows>(ring, v);
+    }
+    const int my_row = static_cast<int>(threadIdx.x) / Strip::columns;
+    const Index j = column + static_cast<int>(threadIdx.x) % Strip::columns;
+    if (j >= columns) return;
+    for (int i = 0; i < MyRows && my_row + i * Strip::row_step < rows; ++i) {
+      const Index s = first + row + my_row + i * Strip::row_step;
+      c[s * columns + j] = finished<Matrices>(epilogue, expert, s, j, v[0][i], v[Matrices - 1][i]);
     }
   }
-  __pipeline_wait_prior(0);
-}
+};
 
 /// c[s] = epilogue(a[row(s)] b_e, …): one block for each strip of columns and each Strip::rows rows of an expert.
 /// @param b  along_lines or rounded, whole fours
-template <int Matrices, class T, class E>
+template <class Strip, int Matrices, class T, class E>
 static __global__ void __launch_bounds__(Strip::threads)
     few_rows_kernel(Operand<T> a, Each<T, Matrices> b, Index b_step, const Index* offsets, Index experts, Index columns,
                     Index depth, T* c, E epilogue) {
-  __shared__ __align__(16) Ring<T, Matrices> ring;
+  __shared__ __align__(16) Ring<Strip, T, Matrices> ring;
   const Index strips = (columns + Strip::columns - 1) / Strip::columns;
   const RowTile tile = find_row_tile(offsets, experts, Strip::rows, blockIdx.x / strips);
   if (tile.expert < 0) return;
-  const Index first = offsets[tile.expert], count = offsets[tile.expert + 1] - first;
-  const Index column = blockIdx.x % strips * Strip::columns;
+  const Index first = offsets[tile.expert], count = offsets[tile.expert + 1] - first, left = count - tile.row;
   for (Operand<T>& matrix : b.of) matrix.data += tile.expert * b_step;
-
-  T sum[Matrices][Strip::warp_rows] = {};
-  if (b.of[0].layout == Layout::rounded) {
-    sum_strip<Bfloat16>(ring, a.skip(first), b, tile.row, count, column, columns, depth, sum);
+  const int rows = left < Strip::rows ? static_cast<int>(left) : Strip::rows;
+  const FewRows<T, Matrices> few{a.skip(first), b,     first, count, tile.row, blockIdx.x % strips * Strip::columns,
+                                 columns,       depth, rows};
+  // As few sums as the rows ask for, or their instructions would take longer than the weights.
+  constexpr int most = Strip::rows / Strip::row_step;
+  if (rows <= Strip::row_step) {
+    few.template run<1>(ring, tile.expert, c, epilogue);
   } else {
-    sum_strip<T>(ring, a.skip(first), b, tile.row, count, column, columns, depth, sum);
-  }
-  const Index j = column + threadIdx.x % 32;
-  for (int i = 0; i < Strip::warp_rows; ++i) {
-    const Index r = tile.row + threadIdx.x / 32 * Strip::warp_rows + i, s = first + r;
-    if (r >= count || j >= columns) break;
-    c[s * columns + j] = finished<Matrices>(epilogue, tile.expert, s, j, sum[0][i], sum[Matrices - 1][i]);
+    few.template run<most>(ring, tile.expert, c, epilogue);
   }
 }
 

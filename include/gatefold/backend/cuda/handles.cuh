@@ -52,6 +52,32 @@ class Stream {
   int multiprocessors_ = 0;
 };
 
+/// Flags that blocks raise for each other, all 0 between launches; made at their first use.
+class Flags {
+ public:
+  static constexpr int each = 8;  // for each multiprocessor: the most blocks of a launch that raise any
+
+  explicit Flags(const Stream& stream) : stream_(stream) {}
+  Flags(const Flags&) = delete;
+  Flags& operator=(const Flags&) = delete;
+  ~Flags() {
+    if (flags_) cudaFree(flags_);
+  }
+  int* get() {
+    if (ready_) return flags_;
+    const std::size_t bytes = sizeof(int) * each * static_cast<std::size_t>(stream_.multiprocessors());
+    if (!flags_) expect_success(cudaMalloc(&flags_, bytes), "cudaMalloc");
+    expect_success(cudaMemsetAsync(flags_, 0, bytes, stream_.get()), "cudaMemsetAsync");
+    ready_ = true;
+    return flags_;
+  }
+
+ private:
+  const Stream& stream_;
+  int* flags_ = nullptr;
+  bool ready_ = false;
+};
+
 /// A cuBLAS handle on a stream, made at its first use, with a workspace of its own so that its calls can be captured.
 class Blas {
  public:

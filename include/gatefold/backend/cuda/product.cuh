@@ -5,6 +5,7 @@
 #include "gatefold/backend/cuda/mover.cuh"
 #include "gatefold/backend/cuda/operand.cuh"
 #include "gatefold/backend/cuda/row_tile.cuh"
+#include "gatefold/backend/cuda/schedule.cuh"
 #include "gatefold/backend/cuda/status.cuh"
 #include "gatefold/backend/cuda/tile.cuh"
 #include "gatefold/backend/epilogue.hpp"
@@ -14,18 +15,20 @@
 /// waits for routing, gather rows while they read them, and hand finished sums to an epilogue.
 namespace gatefold::device {
 
-/// The shared memory of a block: two tiles of each operand while it sums, then sums on their way to the epilogue.
+/// The shared memory of a block: a ring of tiles of both operands while it sums, then sums on their way to the
+/// epilogue.
 template <class Shape, int Matrices, class T>
 struct alignas(16) Staging {
   struct Operands {
     T a[Shape::depth][Shape::rows + kPadding];
     T b[Matrices][Shape::depth][Shape::columns + kPadding];
   };
+  static constexpr int fitting = 49152 / static_cast<int>(sizeof(Operands)), stages = fitting < 4 ? fitting : 4;
   static constexpr int pass_parts = Shape::column_parts < 2 ? 1 : 2;  // column parts at a time
   static constexpr int pass_rows = Shape::rows / Shape::row_parts;
   static constexpr int pass_columns = Shape::columns / Shape::column_parts * pass_parts;
   union {
-    Operands buffer[2];
+    Operands ring[stages];
     T sums[Matrices][pass_rows][pass_columns];
   };
   /// Where column x of a pass's row stands: fours are permuted, so that a warp's writes meet all banks.
@@ -35,111 +38,217 @@ struct alignas(16) Staging {
   }
 };
 
-/// One block's part of c = op(a) op(b_m): the sums of a tile, and what an epilogue makes of them.
-/// @order  one chain of fused multiply-adds over k, ascending from 0: the same for every shape, so that an element
-///         depends on its own row and column alone
-template <class Shape, int Matrices, class T, class E>
-__device__ void compute_tile(Staging<Shape, Matrices, T>& shared, const Operand<T>& a, const Each<T, Matrices>& b,
-                             Index rows, Index columns, Index depth, Index row, Index column, T* c, Index expert,
-                             Index first_slot, const E& epilogue) {
-  constexpr int patch = Shape::patch, D = Shape::depth;
-  constexpr int row_step = patch * Shape::lane_rows, column_step = patch * Shape::lane_columns;  // patch to patch
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int my_row = warp / Shape::warps_across * Shape::warp_rows + lane / Shape::lane_columns * patch;
-  const int my_column = warp % Shape::warps_across * Shape::warp_columns + lane % Shape::lane_columns * patch;
+/// Where a block's tile of c lies, for all its threads in shared memory.
+struct Place {
+  Index expert, first;  // and what its row 0 is to the epilogue
+  Index rows, columns;  // of the expert's part of c
+  Index row, column;    // where the tile begins
+  TilePart part;
+};
 
-  T sum[Matrices][Shape::row_parts * patch][Shape::column_parts * patch] = {};
-  Mover<T, Shape::whole_fours, Shape::rows, D, Shape::threads> a_mover;
-  Mover<T, Shape::whole_fours, Shape::columns, D, Shape::threads> b_mover[Matrices];
-  a_mover.begin(a, row, rows, depth);
-  for (int m = 0; m < Matrices; ++m) b_mover[m].begin(b.of[m], column, columns, depth);
+/// A tile of c = op(a) op(b_m): one thread's part of its sums.
+template <class Shape, int Matrices, class T>
+class Tile {
+  using Shared = Staging<Shape, Matrices, T>;
+  static constexpr int patch = Shape::patch, D = Shape::depth, stages = Shared::stages;
+  static constexpr int row_step = patch * Shape::lane_rows,
+                       column_step = patch * Shape::lane_columns;  // patch to patch
+  static constexpr int my_rows = Shape::row_parts * patch, my_columns = Shape::column_parts * patch;
 
-  const auto load = [&] {
-    a_mover.load();
-    for (int m = 0; m < Matrices; ++m) b_mover[m].load();
-  };
-  const auto store = [&](int buffer) {
-    a_mover.store(shared.buffer[buffer].a);
-    for (int m = 0; m < Matrices; ++m) b_mover[m].store(shared.buffer[buffer].b[m]);
-  };
-  load();
-  store(0);
-  __syncthreads();
-  int buffer = 0;
-  for (int left = static_cast<int>(depth); left > 0; left -= D, buffer ^= 1) {
-    const bool more = left > D;
-    if (more) load();
-#pragma unroll
-    for (int d = 0; d < D; ++d) {
-      T from_a[Shape::row_parts * patch];
-#pragma unroll
-      for (int i = 0; i < Shape::row_parts * patch; ++i)
-        from_a[i] = shared.buffer[buffer].a[d][my_row + i / patch * row_step + i % patch];
-#pragma unroll
-      for (int m = 0; m < Matrices; ++m) {
-        T from_b[Shape::column_parts * patch];
-#pragma unroll
-        for (int j = 0; j < Shape::column_parts * patch; ++j)
-          from_b[j] = shared.buffer[buffer].b[m][d][my_column + j / patch * column_step + j % patch];
-#pragma unroll
-        for (int i = 0; i < Shape::row_parts * patch; ++i)
-#pragma unroll
-          for (int j = 0; j < Shape::column_parts * patch; ++j) sum[m][i][j] = fma(from_a[i], from_b[j], sum[m][i][j]);
+ public:
+  /// Go on with the sums: steps [begin, end) of Shape::depth products each.
+  /// @order  one chain of fused multiply-adds over k, ascending from 0: the same for every shape, so that an element
+  ///         depends on its own row and column alone
+  __device__ void sum(Shared& shared, const Place& place, const Operand<T>& a, const Each<T, Matrices>& b,
+                      Index depth) {
+    const int begin = place.part.begin, steps = place.part.end - begin;
+    Mover<T, Shape::whole, Shape::rows, D, Shape::threads> a_mover;
+    Mover<T, Shape::whole, Shape::columns, D, Shape::threads> b_mover[Matrices];
+    a_mover.begin(a, place.row, place.rows, depth, Index(begin) * D);
+    for (int m = 0; m < Matrices; ++m) b_mover[m].begin(b.of[m], place.column, place.columns, depth, Index(begin) * D);
+    const auto load = [&](int stage) {
+      a_mover.load(shared.ring[stage].a);
+      for (int m = 0; m < Matrices; ++m) b_mover[m].load(shared.ring[stage].b[m]);
+    };
+    const auto store = [&](int stage) {
+      a_mover.store(shared.ring[stage].a);
+      for (int m = 0; m < Matrices; ++m) b_mover[m].store(shared.ring[stage].b[m]);
+    };
+    for (int stage = 0; stage < stages - 1; ++stage) {
+      if (stage < steps) {
+        load(stage);
+        store(stage);
       }
+      __pipeline_commit();
     }
-    if (more) store(buffer ^ 1);
-    __syncthreads();
+    const bool busy = place.row + warp_row() < place.rows && place.column + warp_column() < place.columns;
+    int stage = 0, free = stages - 1;
+    for (int left = steps; left > 0; --left) {
+      __pipeline_wait_prior(stages - 2);
+      __syncthreads();
+      if (left >= stages) load(free);
+      __pipeline_commit();
+      if (busy) multiply(shared.ring[stage]);
+      if (left >= stages) store(free);
+      free = stage;
+      stage = stage + 1 < stages ? stage + 1 : 0;
+    }
+    __pipeline_wait_prior(0);
+    __syncthreads();  // the ring has been read
   }
 
-  // Through shared memory, so that neighbours in c are written by neighbours and the epilogue is compiled once.
-  constexpr int parts = shared.pass_parts, pass_warp = parts * column_step;  // a warp's columns of a pass
-  const int to_row = my_row / Shape::warp_rows * row_step + lane / Shape::lane_columns * patch;
-  const int to_column = my_column / Shape::warp_columns * pass_warp + lane % Shape::lane_columns * patch;
+  /// Store what the epilogue makes of the sums: through shared memory, so that neighbours in c are written by
+  /// neighbours and the epilogue is compiled once.
+  template <class E>
+  __device__ void finish(Shared& shared, const Place& place, T* c, const E& epilogue) const {
+    constexpr int parts = Shared::pass_parts, pass_warp = parts * column_step;  // a warp's columns of a pass
+    int thread = static_cast<int>(threadIdx.x);
+    asm volatile(""
+                 : "+r"(thread));  // or what follows from it would be computed early and keep registers from the sums
+    const int to_row = thread / 32 / Shape::warps_across * row_step + thread % 32 / Shape::lane_columns * patch;
+    const int to_column = thread / 32 % Shape::warps_across * pass_warp + thread % Shape::lane_columns * patch;
 #pragma unroll
-  for (int down = 0; down < Shape::row_parts; ++down)
+    for (int down = 0; down < Shape::row_parts; ++down)
 #pragma unroll
-    for (int across = 0; across < Shape::column_parts; across += parts) {
-      if (down + across > 0) __syncthreads();
+      for (int across = 0; across < Shape::column_parts; across += parts) {
 #pragma unroll
-      for (int m = 0; m < Matrices; ++m)
+        for (int m = 0; m < Matrices; ++m)
 #pragma unroll
-        for (int i = 0; i < patch; ++i)
+          for (int i = 0; i < patch; ++i)
 #pragma unroll
-          for (int j = 0; j < parts * patch; ++j)
-            shared.sums[m][to_row + i][shared.column(to_row + i, to_column + j / patch * column_step) + j % patch] =
-                sum[m][down * patch + i][across * patch + j];
-      __syncthreads();
+            for (int j = 0; j < parts * patch; ++j)
+              shared.sums[m][to_row + i][Shared::column(to_row + i, to_column + j / patch * column_step) + j % patch] =
+                  sum_[m][down * patch + i][across * patch + j];
+        __syncthreads();
 #pragma unroll 4
-      for (int at = threadIdx.x; at < shared.pass_rows * shared.pass_columns; at += Shape::threads) {
-        const int y = at / shared.pass_columns, x = at % shared.pass_columns;
-        const Index r = row + y / row_step * Shape::warp_rows + down * row_step + y % row_step;
-        const Index j = column + x / pass_warp * Shape::warp_columns + across * column_step + x % pass_warp;
-        if (r >= rows || j >= columns) continue;
-        const T* v = &shared.sums[0][y][shared.column(y, x)];
-        c[r * columns + j] = finished<Matrices>(epilogue, expert, first_slot + r, j, *v,
-                                                v[(Matrices - 1) * shared.pass_rows * shared.pass_columns]);
+        for (int at = thread; at < Shared::pass_rows * Shared::pass_columns; at += Shape::threads) {
+          const int y = at / Shared::pass_columns, x = at % Shared::pass_columns;
+          const Index r = place.row + y / row_step * Shape::warp_rows + down * row_step + y % row_step;
+          const Index j = place.column + x / pass_warp * Shape::warp_columns + across * column_step + x % pass_warp;
+          if (r >= place.rows || j >= place.columns) continue;
+          const T* v = &shared.sums[0][y][Shared::column(y, x)];
+          c[r * place.columns + j] = finished<Matrices>(epilogue, place.expert, place.first + r, j, *v,
+                                                        v[(Matrices - 1) * Shared::pass_rows * Shared::pass_columns]);
+        }
+        __syncthreads();
+      }
+  }
+
+  static constexpr int size = Matrices * Shape::rows * Shape::columns;
+  __device__ void save(T* to) {
+    each([&](int i, T& v) { to[i * Shape::threads + static_cast<int>(threadIdx.x)] = v; });
+  }
+  __device__ void load(const T* from) {
+    each([&](int i, T& v) { v = from[i * Shape::threads + static_cast<int>(threadIdx.x)]; });
+  }
+
+ private:
+  /// Where in the tile my warp's part begins, and in that mine.
+  __device__ static int warp_row() {
+    return static_cast<int>(threadIdx.x) / 32 / Shape::warps_across * Shape::warp_rows;
+  }
+  __device__ static int warp_column() {
+    return static_cast<int>(threadIdx.x) / 32 % Shape::warps_across * Shape::warp_columns;
+  }
+  __device__ void multiply(const typename Shared::Operands& from) {
+    const int lane = static_cast<int>(threadIdx.x) % 32, row = warp_row() + lane / Shape::lane_columns * patch,
+              column = warp_column() + lane % Shape::lane_columns * patch;
+#pragma unroll
+    for (int d = 0; d < D; ++d) {
+      T a[my_rows];
+#pragma unroll
+      for (int i = 0; i < my_rows; ++i) a[i] = from.a[d][row + i / patch * row_step + i % patch];
+#pragma unroll
+      for (int m = 0; m < Matrices; ++m) {
+        T b[my_columns];
+#pragma unroll
+        for (int j = 0; j < my_columns; ++j) b[j] = from.b[m][d][column + j / patch * column_step + j % patch];
+#pragma unroll
+        for (int i = 0; i < my_rows; ++i)
+#pragma unroll
+          for (int j = 0; j < my_columns; ++j) sum_[m][i][j] = fma(a[i], b[j], sum_[m][i][j]);
       }
     }
-}
+  }
+  /// f(i, sum) for each of my sums
+  template <class F>
+  __device__ void each(const F& f) {
+#pragma unroll
+    for (int m = 0; m < Matrices; ++m)
+#pragma unroll
+      for (int i = 0; i < my_rows; ++i)
+#pragma unroll
+        for (int j = 0; j < my_columns; ++j) f((m * my_rows + i) * my_columns + j, sum_[m][i][j]);
+  }
 
-/// c[s] = epilogue(a[row(s)] op(b_e), …): one block for each tile of an expert's rows and columns.
+  T sum_[Matrices][my_rows][my_columns] = {};
+};
+
+/// Where a block leaves the sums of a tile that the block after it ends.
+template <class T>
+struct HandOver {
+  T* sums;     // [blocks][Tile::size]
+  int* ready;  // [blocks] 1 while sums wait, else 0
+
+  /// By all threads of a block.
+  template <class Tile>
+  __device__ void give(Tile& tile) const {
+    tile.save(sums + Index(blockIdx.x) * Tile::size);
+    __syncthreads();
+    if (threadIdx.x > 0) return;
+    __threadfence();
+    atomicExch(&ready[blockIdx.x], 1);
+  }
+  template <class Tile>
+  __device__ void take(Tile& tile) const {
+    if (threadIdx.x == 0) {
+      while (atomicCAS(&ready[blockIdx.x - 1], 1, 0) == 0) {
+      }
+      __threadfence();
+    }
+    __syncthreads();
+    tile.load(sums + Index(blockIdx.x - 1) * Tile::size);
+  }
+};
+
+/// c[s] = epilogue(a[row(s)] op(b_e), …): blocks that stay, to which tiles of an expert's rows and columns are dealt.
 /// @param b_step  bytes of b from expert to expert
 template <class Shape, int Matrices, class T, class E>
 static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape>())
     slots_are_rows_kernel(Operand<T> a, Each<T, Matrices> b, Index b_step, const Index* offsets, Index experts,
-                          Index columns, Index depth, T* c, E epilogue) {
-  const Index column_tiles = (columns + Shape::columns - 1) / Shape::columns;
-  const RowTile tile = find_row_tile(offsets, experts, Shape::rows, blockIdx.x / column_tiles);
-  if (tile.expert < 0) return;
-  const Index first = offsets[tile.expert], count = offsets[tile.expert + 1] - first;
-  a.layout = Layout::along_depth;  // it always is: now the compiler knows
-  for (Operand<T>& matrix : b.of) {
-    matrix.rows = nullptr;
-    matrix.data += tile.expert * b_step;
-  }
+                          Index columns, Index depth, T* c, HandOver<T> between, E epilogue) {
   __shared__ Staging<Shape, Matrices, T> shared;
-  compute_tile(shared, a.skip(first), b, count, columns, depth, tile.row, blockIdx.x % column_tiles * Shape::columns,
-               c + first * columns, tile.expert, first, epilogue);
+  __shared__ Place place;
+  const int steps = depth > Shape::depth ? static_cast<int>((depth + Shape::depth - 1) / Shape::depth) : 1;
+  a.layout = Layout::along_depth;  // it always is: now the compiler knows
+  for (Operand<T>& matrix : b.of) matrix.rows = nullptr;
+  for (int n = 0;; ++n) {
+    if (threadIdx.x < 32) {
+      const Index column_tiles = (columns + Shape::columns - 1) / Shape::columns,
+                  tiles = count_row_tiles(offsets, experts, Shape::rows) * column_tiles;
+      const TilePart part = Schedule(tiles, steps, gridDim.x).part(blockIdx.x, n);
+      const RowTile rows = find_row_tile(offsets, experts, Shape::rows, part.tile / column_tiles);
+      if (threadIdx.x == 0 && part.tile >= 0) {
+        const Index first = offsets[rows.expert];
+        place = {rows.expert, first,    offsets[rows.expert + 1] - first,
+                 columns,     rows.row, part.tile % column_tiles * Shape::columns};
+      }
+      if (threadIdx.x == 0) place.part = part;
+    }
+    __syncthreads();
+    if (place.part.tile < 0) return;
+    Tile<Shape, Matrices, T> tile;
+    if (place.part.begin > 0) between.take(tile);
+    Each<T, Matrices> of_expert = b;
+    for (Operand<T>& matrix : of_expert.of) matrix.data += place.expert * b_step;
+    tile.sum(shared, place, a.skip(place.first), of_expert, depth);
+    if (place.part.end < steps) {
+      between.give(tile);
+    } else {
+      tile.finish(shared, place, c + place.first * columns, epilogue);
+    }
+    __syncthreads();
+  }
 }
 
 /// c[e] = epilogue(Σ_s a[row(s)]ᵀ b[s], …) over the slots of expert e: one block for each tile of c[e].
@@ -147,18 +256,28 @@ template <class Shape, class T, class E>
 static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape>())
     slots_are_depth_kernel(Operand<T> a, Each<T, 1> b, const Index* offsets, Index rows, Index columns, T* c,
                            E epilogue) {
+  __shared__ Staging<Shape, 1, T> shared;
+  __shared__ Place place;
   const Index row_tiles = (rows + Shape::rows - 1) / Shape::rows;
   const Index column_tiles = (columns + Shape::columns - 1) / Shape::columns;
-  const Index column = blockIdx.x % column_tiles, row = blockIdx.x / column_tiles % row_tiles;
   const Index expert = blockIdx.x / (column_tiles * row_tiles);
   const Index first = offsets[expert], count = offsets[expert + 1] - first;
   if (count == 0) return;
+  if (threadIdx.x == 0)
+    place = {expert,
+             expert * rows,
+             rows,
+             columns,
+             blockIdx.x / column_tiles % row_tiles * Shape::rows,
+             blockIdx.x % column_tiles * Shape::columns,
+             {0, 0, static_cast<int>((count + Shape::depth - 1) / Shape::depth)}};
+  __syncthreads();
   a.layout = b.of[0].layout = Layout::along_lines;
   b.of[0].rows = nullptr;
   b.of[0] = b.of[0].skip(first);
-  __shared__ Staging<Shape, 1, T> shared;
-  compute_tile(shared, a.skip(first), b, rows, columns, count, row * Shape::rows, column * Shape::columns,
-               c + expert * rows * columns, expert, expert * rows, epilogue);
+  Tile<Shape, 1, T> tile;
+  tile.sum(shared, place, a.skip(first), b, count);
+  tile.finish(shared, place, c + expert * rows * columns, epilogue);
 }
 
 inline constexpr int kSumRows = kRows, kSumColumns = Warp::size;
@@ -189,24 +308,42 @@ void slots_are_rows(Context& ctx, const Operand<T>& a, const Each<T, Matrices>& 
   if (experts == 0 || slots == 0 || columns == 0) return;
   const auto row_tiles = [&](Index rows) { return slots / rows + (experts < slots ? experts : slots); };  // at most
   const auto run = [&]<class Shape>(Shape) {
-    slots_are_rows_kernel<Shape, Matrices>
-        <<<grid(blocks(columns, Shape::columns) * row_tiles(Shape::rows)), Shape::threads, 0, ctx.stream()>>>(
-            a, b, b_step, offsets, experts, columns, depth, c, epilogue);
+    const Index tiles = row_tiles(Shape::rows) * blocks(columns, Shape::columns),
+                at_once = blocks_at_once<Shape>(ctx.multiprocessors());
+    // Of many rounds the last one, not full, is a small part; and blocks that end leave room for others at once.
+    const bool few_rounds = at_once < tiles && tiles < 16 * at_once;
+    const Index count = few_rounds ? at_once : tiles;
+    const auto mark = ctx.mark();
+    HandOver<T> between{};
+    if (few_rounds)
+      between = {ctx.template scratch<T>(count, Matrices * Shape::rows * Shape::columns).data(), ctx.flags()};
+    slots_are_rows_kernel<Shape, Matrices><<<grid(count), Shape::threads, 0, ctx.stream()>>>(
+        a, b, b_step, offsets, experts, columns, depth, c, between, epilogue);
+  };
+  const auto fills = [&]<class Shape>(Shape) {
+    return fills_device<Shape>(slots / Shape::rows * blocks(columns, Shape::columns), ctx.multiprocessors());
   };
   constexpr Index few = 32;  // rows of an expert, on average: then reading the weights is what takes time
-  using Many = ManyTiles<T, Matrices>;
   bool whole = columns % 4 == 0 && depth % 4 == 0 && a.aligned;
   for (const Operand<T>& matrix : b.of) whole = whole && matrix.aligned;
-  if (!whole) {
-    run(typename AnyTiles<T, Matrices>::Shape{});
-  } else if (slots <= few * experts && b.of[0].layout != Layout::along_depth) {
-    few_rows_kernel<Matrices>
-        <<<grid(blocks(columns, Strip::columns) * row_tiles(Strip::rows)), Strip::threads, 0, ctx.stream()>>>(
-            a, b, b_step, offsets, experts, columns, depth, c, epilogue);
-  } else if (slots / Many::rows * blocks(columns, Many::columns) < many_tiles(ctx.multiprocessors())) {
-    run(typename FewTiles<T, Matrices>::Shape{});
+  if (whole && slots <= few * experts && b.of[0].layout != Layout::along_depth) {
+    const auto run_strips = [&]<class Shape>(Shape) {
+      few_rows_kernel<Shape, Matrices>
+          <<<grid(blocks(columns, Shape::columns) * row_tiles(Shape::rows)), Shape::threads, 0, ctx.stream()>>>(
+              a, b, b_step, offsets, experts, columns, depth, c, epilogue);
+    };
+    const Index wide = blocks(columns, WideStrip::columns) * (experts < slots ? experts : slots);
+    if (wide < WideStrip::blocks * ctx.multiprocessors()) {
+      run_strips(NarrowStrip{});
+    } else {
+      run_strips(WideStrip{});
+    }
+  } else if (whole && fills(typename ManyTiles<T, Matrices>::Shape{})) {
+    run(typename ManyTiles<T, Matrices>::Shape{});
+  } else if (whole && fills(typename SomeTiles<T, Matrices>::Shape{})) {
+    run(typename SomeTiles<T, Matrices>::Shape{});
   } else {
-    run(typename Many::Shape{});
+    run(typename FewTiles<T, Matrices>::Shape{});
   }
   expect_launched("Cuda::grouped_gemm");
 }
@@ -222,12 +359,14 @@ void slots_are_depth(Context& ctx, const Operand<T>& a, const Operand<T>& b, con
     slots_are_depth_kernel<Shape><<<grid(tiles(shape)), Shape::threads, 0, ctx.stream()>>>(a, Each<T, 1>{b}, offsets,
                                                                                            rows, columns, c, epilogue);
   };
-  if (rows % 4 != 0 || columns % 4 != 0 || !a.aligned || !b.aligned) {
-    run(typename AnyTiles<T, 1>::Shape{});
-  } else if (tiles(ManyTiles<T, 1>{}) < many_tiles(ctx.multiprocessors())) {
-    run(typename FewTiles<T, 1>::Shape{});
-  } else {
+  const auto fills = [&]<class Shape>(Shape shape) { return fills_device<Shape>(tiles(shape), ctx.multiprocessors()); };
+  const bool whole = rows % 4 == 0 && columns % 4 == 0 && a.aligned && b.aligned;
+  if (whole && fills(typename ManyTiles<T, 1>::Shape{})) {
     run(typename ManyTiles<T, 1>::Shape{});
+  } else if (whole && fills(typename SomeTiles<T, 1>::Shape{})) {
+    run(typename SomeTiles<T, 1>::Shape{});
+  } else {
+    run(typename FewTiles<T, 1>::Shape{});
   }
   expect_launched("Cuda::grouped_outer");
 }

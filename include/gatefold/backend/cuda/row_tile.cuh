@@ -30,4 +30,12 @@ __device__ inline RowTile find_row_tile(const Index* offsets, Index experts, Ind
   return {};
 }
 
+/// How many such tiles there are. Every warp counts for itself.
+__device__ inline Index count_row_tiles(const Index* offsets, Index experts, Index rows) {
+  Index tiles = 0;
+  for (Index e = threadIdx.x % 32; e < experts; e += 32) tiles += (offsets[e + 1] - offsets[e] + rows - 1) / rows;
+  for (int distance = 16; distance > 0; distance /= 2) tiles += __shfl_xor_sync(0xffffffffu, tiles, distance);
+  return tiles;
+}
+
 }  // namespace gatefold::device
