@@ -59,7 +59,9 @@ void check_optimizers() {
 }  // namespace
 
 TEST_CASE("cuda: optimizers, double") { check_optimizers<double>(); }
+#ifdef GATEFOLD_SLOW_TESTS
 TEST_CASE("cuda: optimizers, float") { check_optimizers<float>(); }
+#endif
 
 namespace {
 
