@@ -97,7 +97,7 @@ elif [[ -n $full ]]; then
   stage sanitize "${all[@]}" \
     "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -gline-tables-only -fsanitize=address,undefined -fno-sanitize-recover=all"
   for preset in tsan v3; do stage "$preset" "${all[@]}"; done
-  cuda_stage -DGATEFOLD_SLOW_TESTS=ON
+  cuda_stage -DGATEFOLD_SLOW_TESTS=ON "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -DNDEBUG" "-DCMAKE_CUDA_FLAGS_RELEASE=-O1 -DNDEBUG"
 else
   for preset in test sanitize v3; do stage "$preset"; done
   cuda_stage

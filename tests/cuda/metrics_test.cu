@@ -68,7 +68,9 @@ void check_losses() {
 }  // namespace
 
 TEST_CASE("cuda: losses, double") { check_losses<double>(); }
+#ifdef GATEFOLD_SLOW_TESTS
 TEST_CASE("cuda: losses, float") { check_losses<float>(); }
+#endif
 
 namespace {
 

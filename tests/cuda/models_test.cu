@@ -36,7 +36,9 @@ auto block_of(const AttentionPosterior& mixing) {
 TEST_CASE("cuda: models without attention") {
   const Residual layer{update::HeavyBall{}, PreNorm{LayerNorm{}, mixture}};
   SUBCASE("Stack") { check<double>(Stack{layer, 3}); }
+#ifdef GATEFOLD_SLOW_TESTS
   SUBCASE("Stack, float") { check<float>(Stack{layer, 3}); }
+#endif
   SUBCASE("Chain of unlike layers") {
     check<double>(Chain{Stack{layer, 2}, Residual{update::Plain{}, mixture},
                         Linear{.model_dim = dim, .output_dim = 5}});
@@ -50,7 +52,9 @@ TEST_CASE("cuda: blocks of attention and a gate that looks at it") {
   const Case sequences{.items = 24, .length = 8};
   SUBCASE("lowest entropy") { check<double>(block_of({}), sequences); }
   SUBCASE("every head") { check<double>(block_of({.head = FollowedHead::every}), sequences); }
+#ifdef GATEFOLD_SLOW_TESTS
   SUBCASE("Stack, float") { check<float>(Stack{block_of({}), 2}, sequences); }
+#endif
 }
 
 namespace {

@@ -58,4 +58,6 @@ void check_rules() {
 }  // namespace
 
 TEST_CASE("cuda: update rules, double") { check_rules<double>(); }
+#ifdef GATEFOLD_SLOW_TESTS
 TEST_CASE("cuda: update rules, float") { check_rules<float>(); }
+#endif

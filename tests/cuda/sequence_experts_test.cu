@@ -49,7 +49,9 @@ TEST_CASE("cuda: experts of sequences") {
     causal.causal = true;
     check<double>(causal);
   }
+#ifdef GATEFOLD_SLOW_TESTS
   SUBCASE("MultiHeadExpert, float") { check<float>(heads); }
+#endif
   SUBCASE("TransformerExpert") {
     check<double>(TransformerExpert<Silu>{.model_dim = 6, .hidden_dim = 5, .heads = 2, .length = length});
   }

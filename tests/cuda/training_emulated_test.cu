@@ -1,4 +1,5 @@
-// What a training step asks of CUDA, counted by the emulator: no memory, no waiting, and a graph that repeats it.
+// What a training step asks of CUDA, counted by the emulator: no memory, no waiting (once for cuBLAS experts), and a
+// graph that repeats it.
 
 #include <doctest/doctest.h>
 
@@ -20,10 +21,11 @@ constexpr Index dim = 12, items = 24;
 
 const Residual mixture{update::HeavyBall{}, Mixture{SoftmaxTopK{.scores = {.experts = 5}, .selection = {.k = 2}},
                                                     Mlp<Gelu>{.model_dim = dim, .hidden_dim = 8}}};
+const Residual linear{update::HeavyBall{}, Mixture{mixture.branch.gate, Linear{.model_dim = dim}}};
 const Residual attention{update::Plain{}, PreNorm{LayerNorm{}, Attention{.model_dim = dim, .heads = 2}}};
-const Residual follower{update::HeavyBall{},
-                        Mixture{AttentionAware<SoftmaxTopK>{.scores = {.experts = 5}, .selection = {.k = 2}},
-                                Linear{.model_dim = dim}}};
+const Residual follower{
+    update::HeavyBall{},
+    Mixture{AttentionAware<SoftmaxTopK>{.scores = {.experts = 5}, .selection = {.k = 2}}, Linear{.model_dim = dim}}};
 
 /// A Trainer's step written out, without its one copy of the loss to the host.
 template <class L, class OptimizerT>
@@ -104,6 +106,37 @@ void expect_no_allocation(const L& model) {
   }
 }
 
+/// How often the host waits for the device in f. Whatever is copied there is waited for.
+template <class F>
+std::uint64_t waits_of(const F& f) {
+  calls().by_name.clear();
+  f();
+  std::uint64_t waits = 0, copies = 0;
+  for (const auto& [name, count] : calls().by_name) {
+    CHECK(name.find("Malloc") == std::string::npos);
+    if (name.find("Synchronize") != std::string::npos) waits += count;
+    if (name.find("Memcpy") != std::string::npos) copies += count;
+  }
+  CHECK(copies == waits);
+  return waits;
+}
+
+template <class L>
+void expect_waits_of_blas_experts(const L& model, std::uint64_t mixtures) {
+  Cuda::Context ctx({.blas_experts = true});
+  Training training{ctx, model, optim::AdamW{}};
+  const auto inference = [&] {
+    model.begin(ctx, training.params, items, training.carry);
+    infer<double, Cuda>(model, ctx, training.params, training.x, training.carry, training.y);
+  };
+  inference();
+  training.step();
+  CHECK(waits_of(inference) == mixtures);
+  CHECK(waits_of([&] { training.forward(); }) == mixtures);
+  CHECK(waits_of([&] { training.backward(); }) == mixtures);
+  CHECK(waits_of([&] { training.update(); }) == 0);
+}
+
 /// A captured step, to be launched again and again.
 class Graph {
  public:
@@ -155,6 +188,11 @@ bool graph_repeats(const L& model, const O& optimizer, int launches) {
 TEST_CASE("cuda: after the first, a training step asks for no memory and waits for nothing") {
   SUBCASE("Stack of mixtures") { expect_no_allocation(Stack{mixture, 2}); }
   SUBCASE("Block of attention and mixture") { expect_no_allocation(Block{attention, follower}); }
+}
+
+TEST_CASE("cuda: with cuBLAS experts the host waits once for a mixture in each direction") {
+  SUBCASE("Mlp") { expect_waits_of_blas_experts(Stack{mixture, 2}, 2); }
+  SUBCASE("Linear") { expect_waits_of_blas_experts(linear, 1); }
 }
 
 TEST_CASE("cuda: a graph of a training step repeats it") {

@@ -59,7 +59,9 @@ void check_optimizers() {
 }  // namespace
 
 TEST_CASE("cuda: optimizers, double") { check_optimizers<double>(); }
+#ifdef GATEFOLD_SLOW_TESTS
 TEST_CASE("cuda: optimizers, float") { check_optimizers<float>(); }
+#endif
 
 namespace {
 
@@ -93,8 +95,8 @@ void expect_same_curve(const std::vector<double>& expected, const std::vector<do
 
 /// Trains a model and a classifier on top of it from the same parameters on both backends.
 template <class L>
-void check_training(const L& model, Index length = 0) {
-  Backends on;
+void check_training(const L& model, Index length = 0, Cuda::Options options = {}) {
+  Backends on{.naive = {}, .cuda = Cuda::Context(options)};
   const Chain classifier{model, Linear{.model_dim = dim, .output_dim = classes}};
   const optim::AdamW optimizer{.lr = 0.02, .decay = 0.01};
   Trainer naive{on.naive, classifier, CrossEntropy{}, optimizer, Seed{1}, Element<double>{}};
@@ -125,12 +127,14 @@ void check_training(const L& model, Index length = 0) {
 TEST_CASE("cuda: a stack of mixtures learns as on the host") {
   const WithAuxiliary<SoftmaxTopK, Balance> gate{
       .scores = {.experts = 5}, .selection = {.k = 2}, .auxiliary = {Balance{.weight = 0.1}}};
-  check_training(Stack{Residual{update::HeavyBall{}, Mixture{gate, Mlp<Gelu>{.model_dim = dim, .hidden_dim = 8}}}, 2});
+  const Stack model{Residual{update::HeavyBall{}, Mixture{gate, Mlp<Gelu>{.model_dim = dim, .hidden_dim = 8}}}, 2};
+  SUBCASE("experts by our own kernels") { check_training(model); }
+  SUBCASE("experts by cuBLAS") { check_training(model, 0, {.blas_experts = true}); }
 }
 
 TEST_CASE("cuda: a gate balanced by a bias adapts as on the host") {
-  check_training(Mixture{SigmoidTopK{.scores = {.experts = 5}, .selection = {.k = 2, .speed = 0.1}},
-                         Linear{.model_dim = dim}});
+  check_training(
+      Mixture{SigmoidTopK{.scores = {.experts = 5}, .selection = {.k = 2, .speed = 0.1}}, Linear{.model_dim = dim}});
 }
 
 TEST_CASE("cuda: a block of attention and mixture learns as on the host") {

@@ -2,7 +2,7 @@
 # consume.sh install BUILD PREFIX
 # consume.sh find_package|add_subdirectory|pkg_config WORK SOURCE PREFIX COMPILER [COMPONENTS]
 set -euo pipefail
-unset CXXFLAGS CPPFLAGS LDFLAGS
+unset CXXFLAGS CPPFLAGS LDFLAGS CUDAFLAGS
 here=$(cd "$(dirname "$0")" && pwd)
 way=$1 work=$2
 
@@ -12,7 +12,7 @@ check_flags() {
   local commands words word
   commands=$(sed -n 's/^ *"command": "\(.*\)",\{0,1\}$/\1/p' "$work/compile_commands.json")
   (($(wc -l <<<"$commands") == 1)) || { echo "more than the consumer is compiled:"; echo "$commands"; exit 1; }
-  read -ra words <<<"$commands"
+  read -ra words <<<"${commands//'\"'/}"  # newer CMake quotes words with brackets
   set -- "${words[@]:1}"
   while (($#)); do
     word=$1

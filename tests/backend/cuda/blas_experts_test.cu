@@ -34,6 +34,58 @@ void check(const ProductCase& c) {
   }
 }
 
+constexpr Index kSlots = 5;
+
+/// Products that say which of two experts every slot is given.
+class Slots {
+ public:
+  explicit Slots(Cuda::Context& ctx) : ctx_(ctx) {}
+
+  Index* offsets() { return offsets_.data(); }
+  const float* weights() { return w_.data(); }
+  /// c[s] = w[e]
+  void gemm(bool transpose, DeviceArray<float>& c) {
+    Cuda::grouped_gemm(ctx_, groups(), ones_.in(kSlots, 1), w_.in(2, 1, 1), transpose, c.as(kSlots, 1), fn::Store{});
+  }
+  /// dw[e] += how many slots e has
+  void outer(DeviceArray<float>& dw) {
+    Cuda::grouped_outer(ctx_, groups(), ones_.in(kSlots, 1), ones_.in(kSlots, 1), dw.as(2, 1, 1));
+  }
+
+ private:
+  Groups<Cuda> groups() { return {offsets_.in(3), {}, kSlots}; }
+
+  Cuda::Context& ctx_;
+  DeviceArray<Index> offsets_{ctx_, {0, 2, kSlots}};
+  DeviceArray<float> w_{ctx_, {1.001F, 2}}, ones_{ctx_, std::vector<float>(kSlots, 1)};
+};
+
+constexpr Index kOthers[] = {0, 3, kSlots};
+/// offsets[i] = others[i]
+struct WriteOthers {
+  Index* offsets;
+  GATEFOLD_HD void operator()(Index i) const { offsets[i] = i < 2 ? 3 * i : kSlots; }
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index i) const {
+    if (lanes.lane == 0) (*this)(i);
+  }
+};
+
+/// Products with nothing in between but write(ctx, offsets).
+template <class W>
+void expect_others_are_seen(bool transpose, const W& write) {
+  Cuda::Context ctx({.blas_experts = true});
+  Slots slots(ctx);
+  DeviceArray<float> before(ctx, std::vector<float>(kSlots)), after(ctx, std::vector<float>(kSlots)), dw(ctx, {0, 0});
+  slots.gemm(transpose, before);
+  write(ctx, slots.offsets());
+  slots.gemm(transpose, after);
+  slots.outer(dw);
+  CHECK(before.values() == std::vector<float>{1.001F, 1.001F, 2, 2, 2});
+  CHECK(after.values() == std::vector<float>{1.001F, 1.001F, 1.001F, 2, 2});
+  CHECK(dw.values() == std::vector<float>{3, 2});
+}
+
 }  // namespace
 
 TEST_CASE_TEMPLATE("cuda: cuBLAS experts give the products of our own", T, double, float) {
@@ -55,6 +107,40 @@ TEST_CASE_TEMPLATE("cuda: cuBLAS experts without slots, experts, columns or dept
   check<T>({.counts = {0}, .depth = 4, .columns = 4, .more = 0});
   check<T>({.counts = {3, 2}, .depth = 4, .columns = 0});
   check<T>({.counts = {3, 2}, .depth = 0, .columns = 4});
+}
+
+TEST_CASE("cuda: cuBLAS experts see offsets that a primitive has written over others") {
+  for (const bool transpose : {false, true}) {
+    expect_others_are_seen(transpose, [](Cuda::Context& ctx, Index* to) { Cuda::from_host(ctx, 3, kOthers, to); });
+    expect_others_are_seen(transpose, [](Cuda::Context& ctx, Index* to) { Cuda::for_each(ctx, 3, WriteOthers{to}); });
+    expect_others_are_seen(transpose, [](Cuda::Context& ctx, Index* to) { Cuda::for_rows(ctx, 3, WriteOthers{to}); });
+    expect_others_are_seen(transpose, [](Cuda::Context& ctx, Index* to) {
+      CHECK(cudaMemcpyAsync(to, kOthers, sizeof(kOthers), cudaMemcpyHostToDevice, ctx.stream()) == cudaSuccess);
+    });
+  }
+}
+
+TEST_CASE("cuda: a forward by cuBLAS experts sees offsets that nobody told the context of") {
+  expect_others_are_seen(false, [](Cuda::Context&, Index* to) {
+    CHECK(cudaMemcpy(to, kOthers, sizeof(kOthers), cudaMemcpyHostToDevice) == cudaSuccess);
+  });
+}
+
+TEST_CASE("cuda: cuBLAS experts of more problems than a launch takes pointers") {
+  ProductCase c{.counts = std::vector<Index>(600, 1), .depth = 2, .columns = 3};
+  c.counts[1] = 0;
+  check<float>(c);
+}
+
+TEST_CASE("cuda: cuBLAS experts leave bfloat16 copies of the weights alone") {
+  Cuda::Context ctx({.blas_experts = true});
+  Slots slots(ctx);
+  DeviceArray<float> c(ctx, std::vector<float>(kSlots));
+  Cuda::PackedWeights packed;
+  Cuda::pack(ctx, View<const float, 3, Cuda>(slots.weights(), 2, 1, 1), true, packed);
+  const auto used = ctx.use(packed);
+  slots.gemm(false, c);
+  CHECK(c.values() == std::vector<float>{1.001F, 1.001F, 2, 2, 2});  // 1.001 lies between two values of bfloat16
 }
 
 TEST_CASE("cuda: an epilogue may add what stands in the result") {

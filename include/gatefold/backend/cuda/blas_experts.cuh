@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <utility>
@@ -11,11 +12,58 @@
 #include "gatefold/backend/cuda/status.cuh"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/groups.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
 /// The grouped products by cuBLAS, for contexts that ask for it. Its sizes are host arrays, while groups are known on
-/// the device: every product copies E + 1 offsets to the host and waits for them, and cannot be captured in a graph.
+/// the device: a product copies E + 1 offsets to the host and waits for them, unless they are those of the product just
+/// before it (OffsetsOnHost), and cannot be captured in a graph.
 namespace gatefold::device {
+
+/// The offsets of the latest grouped product of a context, for the products of a backward that follow it. Whatever
+/// could write others (any other primitive, and what asks the context for its stream or handle) makes it forget;
+/// products write no offsets, as epilogues store elements of T. A product that is not transposed asks anew: one context
+/// may run the forward of many plans that others write, with nothing in between, but a backward has the plan of its
+/// forward.
+class OffsetsOnHost {
+ public:
+  void forget() { known_ = nullptr; }
+  /// The values of `offsets`, where they are not known by a copy on `stream`, which is waited for.
+  template <class B>
+  const std::vector<Index>& of(cudaStream_t stream, View<const Index, 1, B> offsets) {
+    if (known_ == offsets.data() && static_cast<Index>(values_.size()) == offsets.size()) {
+      GATEFOLD_ASSERT(values_ == copied(stream, offsets),
+                      "Cuda: offsets were written between two products of a backward");
+      return values_;
+    }
+    forget();
+    values_ = copied(stream, offsets);
+    known_ = offsets.data();
+    return values_;
+  }
+
+ private:
+  template <class B>
+  static std::vector<Index> copied(cudaStream_t stream, View<const Index, 1, B> offsets) {
+    std::vector<Index> values(static_cast<std::size_t>(offsets.size()));
+    expect_success(
+        cudaMemcpyAsync(values.data(), offsets.data(), values.size() * sizeof(Index), cudaMemcpyDeviceToHost, stream),
+        "cudaMemcpyAsync");
+    expect_success(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    return values;
+  }
+
+  const Index* known_ = nullptr;
+  std::vector<Index> values_;
+};
+
+/// to[i] = pointers[i]: they reach the device as arguments of a launch, so that no copy is waited for.
+struct StorePointers {
+  static constexpr std::size_t most = 480;  // a launch takes 4096 bytes
+  const void** to;
+  const void* pointers[most];
+  __device__ void operator()(Index i) const { to[i] = pointers[i]; }
+};
 
 /// to[s, :] = from[row(s), :] for the slots in use
 template <class T, class B>
@@ -53,7 +101,7 @@ struct FinishSlots {
   __device__ T value(int m, Index at) const { return v[m] ? v[m][at] : T(0); }
 };
 
-/// One call for the products of all experts that have slots: c_e (+)= op(a_e) op(b_e), counted by columns.
+/// One call for all products of experts that have slots: c_e (+)= op(a_e) op(b_e), counted by columns.
 template <class T>
 class BlasGroups {
  public:
@@ -72,20 +120,16 @@ class BlasGroups {
   }
   template <class Context>
   void run(Context& ctx) {
-    using B = typename Context::Backend;
     const std::size_t count = m_.size();
     if (count == 0) return;
     const auto mark = ctx.mark();
-    auto on_device = ctx.template scratch<const void*>(3, static_cast<Index>(count));
-    std::vector<const void*> all;
-    for (const auto& list : pointers_) all.insert(all.end(), list.begin(), list.end());
-    B::from_host(ctx, static_cast<Index>(all.size()), all.data(), on_device.data());
+    const void** p = ctx.template scratch<const void*>(3, static_cast<Index>(count)).data();
+    for (std::size_t list = 0; list < 3; ++list) store(ctx.product_stream(), pointers_[list], p + list * count);
     const std::vector<cublasOperation_t> ta(count, ta_), tb(count, tb_);
     const std::vector<T> alpha(count, T(1)), beta(count, beta_);
     const std::vector<int> ones(count, 1);
-    const void** p = on_device.data();
     constexpr cudaDataType_t type = blas_type<T>;
-    expect_success(cublasGemmGroupedBatchedEx(ctx.blas(), ta.data(), tb.data(), m_.data(), n_.data(), k_.data(),
+    expect_success(cublasGemmGroupedBatchedEx(ctx.product_blas(), ta.data(), tb.data(), m_.data(), n_.data(), k_.data(),
                                               alpha.data(), p, type, lda_.data(), p + count, type, ldb_.data(),
                                               beta.data(), const_cast<void* const*>(p + 2 * count), type, ldc_.data(),
                                               static_cast<int>(count), ones.data(), compute_),
@@ -93,6 +137,15 @@ class BlasGroups {
   }
 
  private:
+  static void store(cudaStream_t stream, const std::vector<const void*>& pointers, const void** to) {
+    for (std::size_t first = 0; first < pointers.size(); first += StorePointers::most) {
+      const std::size_t count = std::min(StorePointers::most, pointers.size() - first);
+      StorePointers part{to + first, {}};
+      std::copy_n(pointers.data() + first, count, part.pointers);
+      for_each(stream, static_cast<Index>(count), part);
+    }
+  }
+
   cublasOperation_t ta_, tb_;
   T beta_;
   cublasComputeType_t compute_;
@@ -100,18 +153,12 @@ class BlasGroups {
   std::array<std::vector<const void*>, 3> pointers_;
 };
 
-template <class Context, class B>
-std::vector<Index> host_offsets(Context& ctx, const Groups<B>& g) {
-  std::vector<Index> offsets(static_cast<std::size_t>(g.experts()) + 1);
-  B::to_host(ctx, static_cast<Index>(offsets.size()), g.offsets.data(), offsets.data());
-  return offsets;
-}
 /// Rows in slot order: a itself, or a copy in scratch.
 template <class T, class Context, class B>
 const T* rows_of_slots(Context& ctx, const Groups<B>& g, View<const T, 2, B> a) {
   if (!g.rows.data()) return a.data();
   auto gathered = ctx.template scratch<T>(g.slots, a.extent(1));
-  for_rows(ctx.stream(), g.slots, GatherSlots<T, B>{g, a.extent(1), a.data(), gathered.data()});
+  for_rows(ctx.product_stream(), g.slots, GatherSlots<T, B>{g, a.extent(1), a.data(), gathered.data()});
   return gathered.data();
 }
 
@@ -122,22 +169,21 @@ void blas_slots_are_rows(Context& ctx, const Groups<B>& g, View<const T, 2, B> a
                          const std::array<View<const T, 3, B>, M>& w, bool transpose, View<T, 2, B> c,
                          const E& epilogue) {
   const auto mark = ctx.mark();
-  const std::vector<Index> offsets = host_offsets(ctx, g);
+  const std::vector<Index>& offsets = ctx.on_host(g.offsets);
   const Index columns = c.extent(1), depth = a.extent(1);
   const T* rows = rows_of_slots(ctx, g, a);
   FinishSlots<T, B, static_cast<int>(M), E> finish{g, columns, {}, c.data(), epilogue};
-  for (std::size_t m = 0; m < M; ++m) {
-    if (depth == 0) continue;
+  BlasGroups<T> groups(transpose ? CUBLAS_OP_T : CUBLAS_OP_N, CUBLAS_OP_N, false, blas_compute<T>(ctx));
+  for (std::size_t m = 0; m < M && depth > 0; ++m) {
     T* v = ctx.template scratch<T>(g.slots, columns).data();  // not c, which the epilogue may read
     finish.v[m] = v;
-    BlasGroups<T> groups(transpose ? CUBLAS_OP_T : CUBLAS_OP_N, CUBLAS_OP_N, false, blas_compute<T>(ctx));
     for (std::size_t e = 0; e + 1 < offsets.size(); ++e)
       if (const Index first = offsets[e], count = offsets[e + 1] - first; count > 0 && columns > 0)
         groups.add(columns, count, depth, w[m].data() + static_cast<Index>(e) * depth * columns, w[m].extent(2),
                    rows + first * depth, depth, v + first * columns, columns);
-    groups.run(ctx);
   }
-  for_rows(ctx.stream(), g.slots, finish);
+  groups.run(ctx);
+  for_rows(ctx.product_stream(), g.slots, finish);
 }
 
 /// dw[e] += Σ_s a[row(s)]ᵀ dc[s]
@@ -146,7 +192,7 @@ template <class T, class Context, class B>
 void blas_slots_are_depth(Context& ctx, const Groups<B>& g, View<const T, 2, B> a, View<const T, 2, B> dc,
                           View<T, 3, B> dw) {
   const auto mark = ctx.mark();
-  const std::vector<Index> offsets = host_offsets(ctx, g);
+  const std::vector<Index>& offsets = ctx.on_host(g.offsets);
   const Index rows = dw.extent(1), columns = dw.extent(2);
   const T* in_order = rows_of_slots(ctx, g, a);
   BlasGroups<T> groups(CUBLAS_OP_N, CUBLAS_OP_T, true, blas_compute<T>(ctx));

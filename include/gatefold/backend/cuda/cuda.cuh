@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/cuda/blas_experts.cuh"
@@ -27,9 +28,9 @@ namespace gatefold {
 /// The CUDA backend: one stream for each context, CUB for sorting and sums, our own tiled kernels for grouped products
 /// and router scores, cuBLAS for plain products.
 ///
-/// Nothing waits for the device but to_host, from_host and pack (and products with Options::blas_experts); sizes that
-/// depend on routing stay there. After a first step of the same sizes nothing is allocated, so that a step can be
-/// captured in a CUDA graph.
+/// Nothing waits for the device but to_host, from_host and pack (and grouped products with Options::blas_experts);
+/// sizes that depend on routing stay there. After a first step of the same sizes nothing is allocated, so that a step
+/// can be captured in a CUDA graph.
 /// @throws DeviceError with the call and CUDA's own message
 /// @order  every result is bitwise the same from run to run; an element of a grouped product, and of gemm_rows
 ///         up to MostColumns::columns, depends on its own row and the weights alone, one of a plain product on its
@@ -52,8 +53,15 @@ struct Cuda {
         : options_(options), stream_(stream), flags_(stream_), blas_(stream) {}
 
     const Options& options() const { return options_; }
-    cudaStream_t stream() const { return stream_.get(); }
-    cublasHandle_t blas() { return blas_.get(); }
+    /// To be asked for again by what is launched on it between primitives.
+    cudaStream_t stream() const {
+      offsets_.forget();
+      return stream_.get();
+    }
+    cublasHandle_t blas() {
+      offsets_.forget();
+      return blas_.get();
+    }
     int multiprocessors() const { return stream_.multiprocessors(); }
     int* flags() { return flags_.get(); }
     /// Wait until everything asked of this context is done.
@@ -73,12 +81,23 @@ struct Cuda {
     /// The rounded form of weights in use, or null.
     const device::Bfloat16* packed(const void* w) const { return packed_ ? packed_->find(w) : nullptr; }
 
+    /// For grouped products by cuBLAS (OffsetsOnHost): these write no offsets, and ask here.
+    cudaStream_t product_stream() const { return stream_.get(); }
+    cublasHandle_t product_blas() { return blas_.get(); }
+    const std::vector<Index>& on_host(View<const Index, 1, Cuda> offsets) {
+      return offsets_.of(stream_.get(), offsets);
+    }
+    void begin_product(bool transpose) {
+      if (!transpose) offsets_.forget();
+    }
+
    private:
     Options options_;
     device::Stream stream_;
     device::Flags flags_;
     device::Blas blas_;
     const device::PackedWeights* packed_ = nullptr;
+    mutable device::OffsetsOnHost offsets_;
   };
 
   using PackedWeights = device::PackedWeights;
@@ -179,6 +198,7 @@ struct Cuda {
   template <class T, class E>
   static void grouped_gemm(Context& ctx, Groups<Cuda> g, View<const T, 2, Cuda> a, View<const T, 3, Cuda> w,
                            bool transpose, View<T, 2, Cuda> c, const E& epilogue) {
+    ctx.begin_product(transpose);
     grouped(ctx, g, a, std::array{w}, transpose, c, epilogue);
   }
 
@@ -187,6 +207,7 @@ struct Cuda {
                            const std::array<View<const T, 3, Cuda>, M>& up, const E& middle,
                            View<const T, 3, Cuda> down, bool transpose, View<T, 2, Cuda> c, const L& last) {
     static_assert(M == 1 || M == 2, "gatefold: grouped_pair takes one or two first matrices");
+    ctx.begin_product(transpose);
     const auto mark = ctx.mark();
     auto hidden = ctx.template scratch<T>(g.slots, down.extent(transpose ? 2 : 1));
     grouped(ctx, g, a, up, transpose, hidden, middle);
@@ -207,7 +228,7 @@ struct Cuda {
 
   template <class T>
   static void grouped_sum(Context& ctx, Groups<Cuda> g, View<const T, 2, Cuda> dc, View<T, 2, Cuda> db) {
-    device::grouped_sum(ctx.stream(), g.offsets.data(), g.experts(), dc.data(), db.extent(1), db.data());
+    device::grouped_sum(ctx.product_stream(), g.offsets.data(), g.experts(), dc.data(), db.extent(1), db.data());
   }
 
  private:

@@ -9,7 +9,7 @@ namespace gatefold::device {
 
 /// What a context may trade.
 struct Options {
-  bool blas_experts = false;  // grouped products by cuBLAS: the host waits for each (blas_experts.cuh)
+  bool blas_experts = false;  // grouped products by cuBLAS: the host waits for their sizes (blas_experts.cuh)
   bool tf32 = false;          // let cuBLAS round the factors of float products to 10 bits of mantissa
 };
 
