@@ -21,17 +21,17 @@ struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Several {
   T v[N];
 };
 
-/// A block sums `rows` whole rows of up to `columns` columns, a thread row_patch × column_patch of them. Then half as
-/// many lanes as columns share a row.
-template <int Rows, int Columns, int RowPatch, int ColumnPatch>
+/// A block sums `rows` whole rows of up to `columns` columns, a thread row_patch × column_patch of them. Then Size lanes
+/// share a row: few, so that a warp does several rows at once and what all lanes of a row do is done less often.
+template <int Rows, int Columns, int RowPatch, int ColumnPatch, int Size>
 struct RowsShape {
-  using Lanes = WarpPart<Columns / 2>;
+  using Lanes = WarpPart<Size>;
   static constexpr int rows = Rows, columns = Columns, row_patch = RowPatch, column_patch = ColumnPatch;
   static constexpr int across = columns / column_patch, threads = rows / row_patch * across;
 };
-using FewColumns = RowsShape<64, 8, 2, 2>;  // b is read for every block, so its share is columns / rows
-using SomeColumns = RowsShape<32, 32, 2, 4>;
-using MostColumns = RowsShape<32, 64, 4, 4>;
+using FewColumns = RowsShape<64, 8, 2, 2, 2>;  // b is read for every block, so its share is columns / rows
+using SomeColumns = RowsShape<32, 32, 2, 4, 4>;
+using MostColumns = RowsShape<32, 64, 4, 4, 4>;
 
 /// The shared memory of a block: a ring of tiles of both operands while it sums, then the rows.
 template <class Shape, class T>
@@ -42,14 +42,15 @@ struct alignas(16) RowsStaging {
   static constexpr int tile_values = Shape::rows * pitch + depth * Shape::columns;
   static constexpr int fitting = 49152 / static_cast<int>(tile_values * sizeof(T));
   static constexpr int stages = fitting < 4 ? fitting : 4;
-  static_assert(stages >= 2 && Shape::rows * Shape::columns <= stages * tile_values);
+  static constexpr int row_pitch = Shape::columns + Shape::Lanes::size;  // rows of a warp meet other banks
+  static_assert(stages >= 2 && Shape::rows * row_pitch <= stages * tile_values);
   struct Ring {
     T a[stages][Shape::rows][pitch];
     T b[stages][depth][Shape::columns];
   };
   union {
     Ring ring;
-    T row[Shape::rows][Shape::columns];
+    T row[Shape::rows][row_pitch];
   };
 };
 
