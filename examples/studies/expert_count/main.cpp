@@ -1,7 +1,8 @@
 // Paper 003, "On the impact of expert count in mixture of experts": its figures, its theorem and lemmas, what it leaves
 // open, and the published results of the code behind it (Chen et al. 2022, uclaml/MoE).
 //
-//   expert_count [--study sweep|theorem|init|lemma1|top-k|unequal|choices|reference|all] [--reference s1|…|all] …
+//   expert_count [--study sweep|theorem|init|lemma1|top-k|unequal|choices|reference|data-sets|all]
+//                [--reference s1|…|all] …
 //
 // Exit code 0: done; 2: an option or file does not fit (one line on stderr says which); 1: anything else.
 
@@ -10,6 +11,7 @@
 
 #include "../support/study.hpp"
 #include "choices.hpp"
+#include "data_sets.hpp"
 #include "init.hpp"
 #include "jobs.hpp"
 #include "lemma1.hpp"
@@ -38,7 +40,8 @@ constexpr Study kStudies[]{{"sweep", sweep::add, sweep::report},
                            {"top-k", outlook::add_picks, outlook::report_picks},
                            {"unequal", outlook::add_decays, outlook::report_decays},
                            {"choices", choices::add, choices::report},
-                           {"reference", reference::add, reference::report}};
+                           {"reference", reference::add, reference::report},
+                           {"data-sets", data_sets::add, data_sets::report}};
 
 Json json(const Options& o) {
   Json j = o.base.json();
@@ -54,6 +57,7 @@ Json json(const Options& o) {
             {"eta_router", o.eta_router},
             {"trials", o.trials},
             {"draws", o.draws},
+            {"data_sets", o.data_sets},
             {"seed", o.common.seed},
             {"seeds", o.common.seeds},
             {"reference_seeds", o.reference_seeds}});

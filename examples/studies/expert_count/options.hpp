@@ -21,7 +21,7 @@ struct Options {
   Setting base{};         // of every run; experts, patches and the like are filled in
   double eta_router = 0;  // 0: the paper's for each M
   Index trials = 2000, draws = 100000;
-  Index reference_seeds = 10;
+  Index reference_seeds = 10, data_sets = 5;
   bool self_check = false;
 
   std::vector<std::string> kinds() const {
@@ -47,11 +47,12 @@ struct Options {
 inline void add_options(CLI::App& app, Options& o) {
   add_common(app, o.common);
   const auto positive = CLI::Range(Index(1), Index(1) << 24);
-  as_list(
-      app.add_option(
-          "--study", o.studies,
-          "what to show: sweep (figures 1 and 2), theorem, init, lemma1, top-k, unequal, choices, reference or all"))
-      ->check(CLI::IsMember({"sweep", "theorem", "init", "lemma1", "top-k", "unequal", "choices", "reference", "all"}));
+  as_list(app.add_option(
+              "--study", o.studies,
+              "what to show: sweep (figures 1 and 2), theorem, init, lemma1, top-k, unequal, choices, reference, "
+              "data-sets or all"))
+      ->check(CLI::IsMember(
+          {"sweep", "theorem", "init", "lemma1", "top-k", "unequal", "choices", "reference", "data-sets", "all"}));
   as_list(app.add_option("--reference", o.references, "settings of the code of Chen et al.: s1, s2, s3, s4 or all"))
       ->check(CLI::IsMember({"s1", "s2", "s3", "s4", "all"}));
   app.add_option("--expert", o.expert, "mlp (a router per patch), cnn (shared) or both")
@@ -93,6 +94,10 @@ inline void add_options(CLI::App& app, Options& o) {
   app.add_option("--draws", o.draws, "of lemma 1: noise draws that check the exact probabilities")
       ->check(positive)
       ->capture_default_str();
+  app.add_option("--data-sets", o.data_sets,
+                 "of the study data-sets: on each, --seeds runs of --reference's linear mixture")
+      ->check(positive)
+      ->capture_default_str();
   app.add_flag("--self-check", o.self_check, "check the program's own loss, selection and probabilities, and stop");
 }
 
@@ -100,7 +105,7 @@ inline void add_options(CLI::App& app, Options& o) {
 inline void settle(const CLI::App& app, Options& o) {
   if (!o.references.empty()) {
     if (app.count("--study") == 0) o.studies.clear();
-    o.studies.push_back("reference");
+    if (o.studies != std::vector<std::string>{"data-sets"}) o.studies.push_back("reference");
   } else {
     o.references = {"s1"};
   }
@@ -112,6 +117,7 @@ inline void settle(const CLI::App& app, Options& o) {
   unless_given(app, "--test", o.base.test, 2000);
   unless_given(app, "--iterations", o.base.iterations, 301);
   unless_given(app, "--trials", o.trials, 200);
+  unless_given(app, "--data-sets", o.data_sets, 2);
   if (app.count("--seeds") == 0) o.common.seeds = o.reference_seeds = 2;
 }
 

@@ -45,7 +45,7 @@ inline void add(const Options& o, Jobs& jobs) {
   for (const Index s : settings(o))
     for (const bool linear : {false, true}) {
       const ReferenceRun base{s, linear, o.base.train, o.base.test, o.base.iterations, 0};
-      const double cost = static_cast<double>(base.train * base.epochs * 4);
+      const double cost = base.cost();
       jobs.add(label(s, "moe", linear), o.reference_seeds, [base, cost](std::uint64_t seed) {
         ReferenceRun r = base;
         r.seed = seed;

@@ -31,7 +31,7 @@ Labelled labelled(Sample sample) {
 }
 Data draw(Cpu::Context& ctx, const ReferenceRun& r) {
   const SignalMixture law = SignalMixture::reference(r.setting);
-  const Seed seed{r.seed};
+  const Seed seed{r.data == 0 ? r.seed : r.data};
   const Signals signals = law.signals<float, Cpu>(ctx, seed.fork(0));
   return {labelled(law.draw<float, Cpu>(ctx, signals, seed.fork(1), r.train)),
           labelled(law.draw<float, Cpu>(ctx, signals, seed.fork(2), r.test))};

@@ -13,11 +13,15 @@ struct ReferenceRun {
   bool linear = false;  // no cube
   Index train = 16000, test = 16000, epochs = 501;
   std::uint64_t seed = 1;
+  std::uint64_t data = 0;  // seed of the items; 0: that of the run
 
   Json json(const std::string& model) const {
-    return {{"model", model}, {"setting", setting}, {"linear", linear}, {"train", train},
-            {"test", test},   {"epochs", epochs},   {"seed", seed}};
+    Json j{{"model", model}, {"setting", setting}, {"linear", linear}, {"train", train},
+           {"test", test},   {"epochs", epochs},   {"seed", seed}};
+    if (data != 0) j["data"] = data;
+    return j;
   }
+  double cost() const { return static_cast<double>(train * epochs * 4); }
 };
 
 /// Eight experts. Unlike in the papers, the weight of a pick is its noisy score, two logits go through two softmaxes,

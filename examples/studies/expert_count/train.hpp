@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <gatefold/gatefold.hpp>
+#include <type_traits>
 #include <utility>
 
 #include "measure.hpp"
 #include "setting.hpp"
+#include "streamed.hpp"
 #include "uniform_top_k.hpp"
 
 namespace studies::expert_count {
@@ -113,11 +115,14 @@ inline LinearScores shared_scores(const Setting& s) {
 /// The gate of these scores, top-1 as in the paper or top-k.
 template <class ScoresT, class ExpertT>
 Json train_gated(const Setting& s, const ScoresT& scores, const ExpertT& expert, const Report& report) {
+  PatchSums<float> sums;
+  const StreamedScores<ScoresT> streamed{scores, std::is_same_v<ScoresT, LinearScores> ? &sums : nullptr};
   if (s.k > 1) {
-    using Gate = ComposedGate<ScoresT, Independent, UniformTopK>;
-    return train_layer(s, Gate{.scores = scores, .mixing = {}, .selection = {.k = s.k}}, expert, report);
+    using Gate = ComposedGate<StreamedScores<ScoresT>, Independent, UniformTopK>;
+    return train_layer(s, Gate{.scores = streamed, .mixing = {}, .selection = {.k = s.k}}, Streamed{expert}, report);
   }
-  return train_layer(s, ComposedGate<ScoresT, Independent, NoisyTop1<>>{.scores = scores}, expert, report);
+  using Gate = ComposedGate<StreamedScores<ScoresT>, Independent, FewDraws>;
+  return train_layer(s, Gate{.scores = streamed}, Streamed{expert}, report);
 }
 
 }  // namespace studies::expert_count

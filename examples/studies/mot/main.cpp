@@ -2,7 +2,8 @@
 // and its three baselines. The paper has no experiment on these data and leaves all constants open: `mot --defaults`
 // lists ours, with reasons.
 //
-//   mot [--classes 4] [--experts 16] [--samples 1024] [--t1 50] [--t2 250] [--epochs 800] …
+//   mot [--classes 4] [--experts 16] [--samples 1024] [--t1 50] [--t2 250] [--epochs 800] [--router-rates 1.6,6.4,25.6]
+//   …
 //
 // Exit code 0: done; 2: an option or file does not fit (one line on stderr says which); 1: anything else.
 
@@ -13,6 +14,7 @@
 #include "draw.hpp"
 #include "options.hpp"
 #include "report.hpp"
+#include "router_rates.hpp"
 
 namespace {
 
@@ -37,6 +39,7 @@ Json curves(const Cases& cases, const Questions& q) {
 
 void run(const Options& o) {
   Data::of(o.base).validate();
+  if (!o.router_rates.empty()) return run_router_rates(o);
   const auto start = std::chrono::steady_clock::now();
   Cases cases(o);
   const Questions questions(o, cases);

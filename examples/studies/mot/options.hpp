@@ -68,6 +68,7 @@ struct Options {
   Setting base{};
   std::vector<double> noises{0, 0.25, 0.5, 1, 2}, grid{0.5, 1, 2};
   std::vector<Index> counts{1, 4, 8, 16, 32};
+  std::vector<double> router_rates{};
   bool defaults = false;
 
   Json json() const {
@@ -95,6 +96,9 @@ inline void add_options(CLI::App& app, Options& o) {
       ->check(CLI::Range(Index(1), Index(1) << 16));
   as_list(app.add_option("--grid", o.grid, "what T₁ and T₂ − T₁ are multiplied by in their grid"))
       ->check(CLI::Range(0.0, 1e6));
+  as_list(app.add_option("--router-rates", o.router_rates,
+                         "rates η_r of the router to compare: MoT alone at each, and nothing else"))
+      ->check(above_zero());
   app.add_flag("--defaults", o.defaults, "print the defaults with their reasons, and stop");
 }
 

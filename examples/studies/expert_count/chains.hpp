@@ -1,0 +1,152 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <gatefold/gatefold.hpp>
+
+/// Products with few columns or rows in registers, their factors read where they lie.
+///
+/// The library's engine copies both factors into tiles, which pays where a copy is used often. Here filters are eight
+/// and a copy is used once. Sums are taken in the library's order, so that not a bit differs: a chain of multiply-adds
+/// from zero over at most kChain steps, and the chains one after the other.
+namespace studies::expert_count {
+
+using namespace gatefold;
+
+inline constexpr Index kChain = cpu::Tile<float>::depth;
+
+/// The elements that register number `i` of `columns` has to hold.
+template <class T>
+int in_register(Index columns, Index i) {
+  constexpr Index size = cpu::Register<T>::size;
+  return static_cast<int>(std::min(size, columns - i * size));
+}
+template <class T>
+Index registers_of(Index columns) {
+  constexpr Index size = cpu::Register<T>::size;
+  return (columns + size - 1) / size;
+}
+
+/// s[r] = chain over k < depth of x[r][k] w[k, :] for R rows and C registers of `columns` columns.
+/// @param w  [depth, stride]
+template <int R, int C, class T>
+void row_chains(const T* const* x, Index depth, const T* w, Index stride, Index columns, cpu::Register<T> (&s)[R][C]) {
+  using V = cpu::Register<T>;
+  V own[R][C];  // s has an address, so that its elements would be written at every step
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+    for (int c = 0; c < C; ++c) own[r][c] = V(T(0));
+  const int last = in_register<T>(columns, C - 1);
+#pragma GCC unroll 2
+  for (Index k = 0; k < depth; ++k) {
+    V y[C];
+#pragma GCC unroll 4
+    for (int c = 0; c < C; ++c) y[c] = V::load(w + k * stride + c * V::size, c + 1 < C ? V::size : last);
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) own[r][c] = madd(V(x[r][k]), y[c], own[r][c]);
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+    for (int c = 0; c < C; ++c) s[r][c] = own[r][c];
+}
+
+/// f(first, number) for all of n in the largest steps there are of Sizes, which descend to 1; number is a constant.
+template <int... Sizes, class F>
+void in_steps(Index n, const F& f) {
+  Index i = 0;
+  const auto take = [&]<int size>() {
+    for (; i + size <= n; i += size) f.template operator()<size>(i);
+  };
+  (take.template operator()<Sizes>(), ...);
+}
+
+/// c[j, i] += chain over r < rows of d[r, j] x[r][i] for J rows and C registers of c, `columns` columns of it.
+template <int J, int C, class T>
+void outer_chain(Index rows, const T* const* x, Index from, const T* d, Index d_stride, Index columns, T* c,
+                 Index c_stride) {
+  using V = cpu::Register<T>;
+  V s[J][C];
+#pragma GCC unroll 8
+  for (int j = 0; j < J; ++j)
+#pragma GCC unroll 4
+    for (int i = 0; i < C; ++i) s[j][i] = V(T(0));
+  const int last = in_register<T>(columns, C - 1);
+  constexpr Index ahead = 12;  // rows stand anywhere: no hardware foresees the next ones
+  for (Index r = 0; r < rows; ++r, d += d_stride) {
+    cpu::prefetch_range(x[r + ahead < rows ? r + ahead : r] + from, C * V::size);
+    V y[C];
+#pragma GCC unroll 4
+    for (int i = 0; i + 1 < C; ++i) y[i] = V::load(x[r] + from + i * V::size);
+    y[C - 1] = V::load(x[r] + from + (C - 1) * V::size, last);
+#pragma GCC unroll 8
+    for (int j = 0; j < J; ++j)
+#pragma GCC unroll 4
+      for (int i = 0; i < C; ++i) s[j][i] = madd(V(d[j]), y[i], s[j][i]);
+  }
+#pragma GCC unroll 8
+  for (int j = 0; j < J; ++j)
+#pragma GCC unroll 4
+    for (int i = 0; i < C; ++i) {
+      const int count = i + 1 < C ? V::size : last;
+      T* to = c + j * c_stride + i * V::size;
+      (V::load(to, count) + s[j][i]).store(to, count);
+    }
+}
+
+/// c[j, i] += Σ_r d[r, j] x[r][i], chain by chain.
+/// @param x  rows of `columns` elements
+/// @param d  [rows, heads]
+/// @param c  [heads, columns] in, out
+template <class T>
+void outer_sum(Index rows, const T* const* x, Index columns, const T* d, Index heads, T* c) {
+  for (Index r = 0; r < rows; r += kChain) {
+    const Index count = std::min(kChain, rows - r);
+    const auto strip = [&]<int C>(Index i) {
+      const Index from = i * cpu::Register<T>::size;
+      in_steps<8, 4, 2, 1>(heads, [&]<int J>(Index j) {
+        outer_chain<J, C>(count, x + r, from, d + r * heads + j, heads, columns - from, c + j * columns + from,
+                          columns);
+      });
+    };
+    const Index all = registers_of<T>(columns), pairs = all % 3 == 1 && all > 1 ? 2 : all % 3 == 2 ? 1 : 0;
+    Index i = 0;
+    for (; i + 2 * pairs + 3 <= all; i += 3) strip.template operator()<3>(i);
+    for (; i + 2 <= all; i += 2) strip.template operator()<2>(i);
+    if (i < all) strip.template operator()<1>(i);
+  }
+}
+
+/// z = x w for some rows, chain by chain.
+/// @param w  [depth, columns],  z [rows, columns] out
+template <class T>
+void product_of_rows(Index rows, const T* const* x, Index depth, const T* w, Index columns, T* z) {
+  using V = cpu::Register<T>;
+  const Index all = registers_of<T>(columns);
+  for (Index k = 0; k < depth; k += kChain)
+    for (Index c = 0; c < all; c += 2) {
+      const auto tiles = [&]<int C>() {
+        const Index from = c * V::size, here = columns - from;
+        in_steps<12, 4, 1>(rows, [&]<int R>(Index r) {
+          const T* at[R];
+          for (int i = 0; i < R; ++i) at[i] = x[r + i] + k;
+          V s[R][C];
+          row_chains<R, C, T>(at, std::min(kChain, depth - k), w + k * columns + from, columns, here, s);
+#pragma GCC unroll 16
+          for (int i = 0; i < R; ++i)
+#pragma GCC unroll 4
+            for (int b = 0; b < C; ++b) {
+              const int count = in_register<T>(here, b);
+              T* to = z + (r + i) * columns + from + b * V::size;
+              (k > 0 ? V::load(to, count) + s[i][b] : s[i][b]).store(to, count);
+            }
+        });
+      };
+      c + 2 <= all ? tiles.template operator()<2>() : tiles.template operator()<1>();
+    }
+}
+
+}  // namespace studies::expert_count
