@@ -60,7 +60,7 @@ stage() {
     # Only the programs that the chosen tests start.
     local programs
     mapfile -t programs < <(find "build/$preset" -name CTestTestfile.cmake -exec cat {} + |
-      sed -n "s|^add_test(\[=\[\(.*\)\]=\] \"$root/build/$preset/\([^\"]*\)\".*|\1 \2|p" |
+      sed -nE "s|^add_test\((\[=\[(.*)\]=\]\|\"([^\"]*)\") \"$root/build/$preset/([^\"]*)\".*|\2\3 \4|p" |
       awk -v only="$only" '$1 ~ only { print $2 }' | sort -u)
     test+=(-R "$only")
     build+=(--target "${programs[@]:-help}")
@@ -71,9 +71,9 @@ stage() {
   built=$SECONDS
   echo "== $preset: test"
   ctest "${test[@]}" 2>&1 | tee "$log"
-  local summary='([0-9]+) tests? failed out of ([0-9]+)'
+  local summary='% tests passed(, ([0-9]+) tests? failed)? out of ([0-9]+)'  # newer ctests leave out what did not fail
   if [[ $(<"$log") =~ $summary ]]; then
-    ((failed += BASH_REMATCH[1], passed += BASH_REMATCH[2] - BASH_REMATCH[1]))
+    ((failed += BASH_REMATCH[2], passed += BASH_REMATCH[3] - BASH_REMATCH[2]))
   else
     ((++failed))  # no tests at all
   fi

@@ -69,11 +69,11 @@ void check_many_tiles() {
   const Index at_once = device::blocks_at_once<Shape>(ctx.multiprocessors());
   // Row tiles of the two experts: one full and one not, two and a half.
   const Index full = Shape::rows, rows = 5 * full / 2;
-  for (const Index tiles : {at_once + 1, 2 * at_once + at_once / 2, 17 * at_once})
+  for (const Index tiles : {at_once + 1, 2 * at_once + at_once / 2, 40 * at_once})
     for (const bool transpose : {false, true}) {
       if (transpose && tiles > 2 * at_once) continue;  // the split is that of the others
       const Index columns = Shape::columns * (tiles / 5 + 1) - 4,
-                  depth = tiles > 16 * at_once ? 4 : 5 * Shape::depth - 4;
+                  depth = tiles > 20 * at_once ? 4 : 5 * Shape::depth - 4;
       const ProductCase c{{full + 2, 0, rows}, depth, columns, transpose, true};
       CAPTURE(c);
       CHECK(difference_of_product<T>(ctx, c) == "");

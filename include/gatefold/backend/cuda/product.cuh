@@ -1,5 +1,7 @@
 #pragma once
 
+#include <type_traits>
+
 #include "gatefold/backend/cuda/few_rows.cuh"
 #include "gatefold/backend/cuda/loops.cuh"
 #include "gatefold/backend/cuda/mover.cuh"
@@ -47,7 +49,8 @@ struct Place {
 };
 
 /// A tile of c = op(a) op(b_m): one thread's part of its sums.
-template <class Shape, int Matrices, class T>
+/// @tparam Stays  whether its block stays for other tiles: then the epilogue has fewer registers
+template <class Shape, int Matrices, bool Stays, class T>
 class Tile {
   using Shared = Staging<Shape, Matrices, T>;
   static constexpr int patch = Shape::patch, D = Shape::depth, stages = Shared::stages;
@@ -120,7 +123,7 @@ class Tile {
               shared.sums[m][to_row + i][Shared::column(to_row + i, to_column + j / patch * column_step) + j % patch] =
                   sum_[m][down * patch + i][across * patch + j];
         __syncthreads();
-#pragma unroll 4
+#pragma unroll(Stays ? 1 : 4)
         for (int at = thread; at < Shared::pass_rows * Shared::pass_columns; at += Shape::threads) {
           const int y = at / Shared::pass_columns, x = at % Shared::pass_columns;
           const Index r = place.row + y / row_step * Shape::warp_rows + down * row_step + y % row_step;
@@ -211,9 +214,12 @@ struct HandOver {
   }
 };
 
-/// c[s] = epilogue(a[row(s)] op(b_e), …): blocks that stay, to which tiles of an expert's rows and columns are dealt.
+/// c[s] = epilogue(a[row(s)] op(b_e), …).
+/// @tparam Stay   whether blocks stay and tiles are dealt to them (Schedule); else there is one for each tile. Who
+/// stays has
+///                fewer registers for the sums, which costs more than a last round that is not full, of many
 /// @param b_step  bytes of b from expert to expert
-template <class Shape, int Matrices, class T, class E>
+template <class Shape, bool Stay, int Matrices, class T, class E>
 static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape>())
     slots_are_rows_kernel(Operand<T> a, Each<T, Matrices> b, Index b_step, const Index* offsets, Index experts,
                           Index columns, Index depth, T* c, HandOver<T> between, E epilogue) {
@@ -224,29 +230,34 @@ static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape>(
   for (Operand<T>& matrix : b.of) matrix.rows = nullptr;
   for (int n = 0;; ++n) {
     if (threadIdx.x < 32) {
-      const Index column_tiles = (columns + Shape::columns - 1) / Shape::columns,
-                  tiles = count_row_tiles(offsets, experts, Shape::rows) * column_tiles;
-      const TilePart part = Schedule(tiles, steps, gridDim.x).part(blockIdx.x, n);
+      const Index column_tiles = (columns + Shape::columns - 1) / Shape::columns;
+      TilePart part{blockIdx.x, 0, steps};
+      if constexpr (Stay) {
+        const Index tiles = count_row_tiles(offsets, experts, Shape::rows) * column_tiles;
+        part = Schedule(tiles, steps, gridDim.x).part(blockIdx.x, n);
+      }
       const RowTile rows = find_row_tile(offsets, experts, Shape::rows, part.tile / column_tiles);
-      if (threadIdx.x == 0 && part.tile >= 0) {
+      if (threadIdx.x == 0 && part.tile >= 0 && rows.expert >= 0) {
         const Index first = offsets[rows.expert];
         place = {rows.expert, first,    offsets[rows.expert + 1] - first,
                  columns,     rows.row, part.tile % column_tiles * Shape::columns};
       }
-      if (threadIdx.x == 0) place.part = part;
+      if (threadIdx.x == 0) place.part = rows.expert < 0 ? TilePart{} : part;
     }
     __syncthreads();
     if (place.part.tile < 0) return;
-    Tile<Shape, Matrices, T> tile;
-    if (place.part.begin > 0) between.take(tile);
+    Tile<Shape, Matrices, Stay, T> tile;
+    if constexpr (Stay)
+      if (place.part.begin > 0) between.take(tile);
     Each<T, Matrices> of_expert = b;
     for (Operand<T>& matrix : of_expert.of) matrix.data += place.expert * b_step;
     tile.sum(shared, place, a.skip(place.first), of_expert, depth);
-    if (place.part.end < steps) {
+    if (Stay && place.part.end < steps) {
       between.give(tile);
     } else {
       tile.finish(shared, place, c + place.first * columns, epilogue);
     }
+    if constexpr (!Stay) return;
     __syncthreads();
   }
 }
@@ -275,7 +286,7 @@ static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape>(
   a.layout = b.of[0].layout = Layout::along_lines;
   b.of[0].rows = nullptr;
   b.of[0] = b.of[0].skip(first);
-  Tile<Shape, 1, T> tile;
+  Tile<Shape, 1, false, T> tile;
   tile.sum(shared, place, a.skip(first), b, count);
   tile.finish(shared, place, c + expert * rows * columns, epilogue);
 }
@@ -307,19 +318,18 @@ void slots_are_rows(Context& ctx, const Operand<T>& a, const Each<T, Matrices>& 
                     Index experts, Index slots, Index columns, Index depth, T* c, const E& epilogue) {
   if (experts == 0 || slots == 0 || columns == 0) return;
   const auto row_tiles = [&](Index rows) { return slots / rows + (experts < slots ? experts : slots); };  // at most
-  const auto run = [&]<class Shape>(Shape) {
+  const auto run = [&]<class Shape, bool Stay>(Shape, std::bool_constant<Stay>) {
     const Index tiles = row_tiles(Shape::rows) * blocks(columns, Shape::columns),
-                at_once = blocks_at_once<Shape>(ctx.multiprocessors());
-    // Of many rounds the last one, not full, is a small part; and blocks that end leave room for others at once.
-    const bool few_rounds = at_once < tiles && tiles < 16 * at_once;
-    const Index count = few_rounds ? at_once : tiles;
+                at_once = blocks_at_once<Shape>(ctx.multiprocessors()),
+                count = Stay && tiles > at_once ? at_once : tiles;
     const auto mark = ctx.mark();
     HandOver<T> between{};
-    if (few_rounds)
+    if (tiles > count)
       between = {ctx.template scratch<T>(count, Matrices * Shape::rows * Shape::columns).data(), ctx.flags()};
-    slots_are_rows_kernel<Shape, Matrices><<<grid(count), Shape::threads, 0, ctx.stream()>>>(
+    slots_are_rows_kernel<Shape, Stay, Matrices><<<grid(count), Shape::threads, 0, ctx.stream()>>>(
         a, b, b_step, offsets, experts, columns, depth, c, between, epilogue);
   };
+  using Many = typename ManyTiles<T, Matrices>::Shape;
   const auto fills = [&]<class Shape>(Shape) {
     return fills_device<Shape>(slots / Shape::rows * blocks(columns, Shape::columns), ctx.multiprocessors());
   };
@@ -338,12 +348,17 @@ void slots_are_rows(Context& ctx, const Operand<T>& a, const Each<T, Matrices>& 
     } else {
       run_strips(WideStrip{});
     }
-  } else if (whole && fills(typename ManyTiles<T, Matrices>::Shape{})) {
-    run(typename ManyTiles<T, Matrices>::Shape{});
+  } else if (whole && fills(Many{})) {
+    const Index at_once = blocks_at_once<Many>(ctx.multiprocessors());
+    if (slots / Many::rows * blocks(columns, Many::columns) < kManyRounds * at_once) {
+      run(Many{}, std::true_type{});
+    } else {
+      run(Many{}, std::false_type{});
+    }
   } else if (whole && fills(typename SomeTiles<T, Matrices>::Shape{})) {
-    run(typename SomeTiles<T, Matrices>::Shape{});
+    run(typename SomeTiles<T, Matrices>::Shape{}, std::true_type{});
   } else {
-    run(typename FewTiles<T, Matrices>::Shape{});
+    run(typename FewTiles<T, Matrices>::Shape{}, std::true_type{});
   }
   expect_launched("Cuda::grouped_gemm");
 }

@@ -66,6 +66,9 @@ constexpr Index blocks_at_once(int multiprocessors) {
   return Index(Shape::blocks) * multiprocessors;
 }
 
+/// Rounds of blocks from which on a last one that is not full is a small part.
+inline constexpr Index kManyRounds = 12;
+
 /// Whether so many tiles keep most of a device busy; where not, smaller ones do.
 template <class Shape>
 constexpr bool fills_device(Index tiles, int multiprocessors) {
