@@ -61,30 +61,50 @@ void check_edges() {
   }
 }
 
-/// More tiles of the largest shape than the device has room for: blocks take several, and share some.
+/// The largest shape, with tiles enough that blocks take several and share some, and with so many that each has its own
+/// block: `rounds` times what the device has room for, counting whole tiles of rows of two experts.
+template <class T, int Matrices>
+ProductCase many_tiles(Cuda::Context& ctx, Index rounds, Index depth) {
+  using Shape = device::ManyTiles<T, Matrices>;
+  const Index at_once = device::blocks_at_once<Shape>(ctx.multiprocessors());
+  // Row tiles: one full and a small one, two and a half; the choice of a shape counts three.
+  return {{Shape::rows + 2, 0, 5 * Shape::rows / 2}, depth, Shape::columns * (rounds * at_once / 3 + 2) - 4};
+}
 template <class T>
 void check_many_tiles() {
   Cuda::Context ctx;
-  using Shape = device::ManyTiles<T, 1>;
-  const Index at_once = device::blocks_at_once<Shape>(ctx.multiprocessors());
-  // Row tiles of the two experts: one full and one not, two and a half.
-  const Index full = Shape::rows, rows = 5 * full / 2;
-  for (const Index tiles : {at_once + 1, 2 * at_once + at_once / 2, 40 * at_once})
-    for (const bool transpose : {false, true}) {
-      if (transpose && tiles > 2 * at_once) continue;  // the split is that of the others
-      const Index columns = Shape::columns * (tiles / 5 + 1) - 4,
-                  depth = tiles > 20 * at_once ? 4 : 5 * Shape::depth - 4;
-      const ProductCase c{{full + 2, 0, rows}, depth, columns, transpose, true};
+  for (const bool transpose : {false, true})
+    for (const Index rounds : {1, 2, 14}) {
+      ProductCase c = many_tiles<T, 1>(ctx, rounds, rounds > 2 ? 20 : 76);
+      c.transpose = transpose;
+      c.gather = !transpose;
+      c.first = 7;
       CAPTURE(c);
       CHECK(difference_of_product<T>(ctx, c) == "");
     }
-  const ProductCase two{{full + 2, 0, rows}, 36, device::ManyTiles<T, 2>::columns * (at_once / 4 + 1) + 4};
-  CAPTURE(two);
-  CHECK(difference_of_pair<T, 2>(ctx, two, 12) == "");
+  for (const Index rounds : {1, 13}) {
+    const ProductCase two = many_tiles<T, 2>(ctx, rounds, 20);
+    CAPTURE(two);
+    CHECK(difference_of_pair<T, 2>(ctx, two, 12) == "");
+  }
+  using Shape = device::ManyTiles<T, 1>;
+  const Index at_once = device::blocks_at_once<Shape>(ctx.multiprocessors());
   const ProductCase gradients{
       .counts = {20, 0, 7}, .depth = 132, .columns = 128 * (at_once / 4 + 1) - 4, .gather = true};
   CAPTURE(gradients);
   CHECK(difference_of_gradients<T>(ctx, gradients) == "");
+}
+
+/// Few rows of an expert, in narrow strips of columns and in wide ones, with a ring that goes round.
+template <class T>
+void check_strips() {
+  Cuda::Context ctx;
+  for (const Index columns : {Index(36), 32 * ctx.multiprocessors() + Index(4)}) {
+    const ProductCase c{.counts = {1, 5, 16, 17}, .depth = 420, .columns = columns, .gather = true, .first = 7};
+    CAPTURE(c);
+    CHECK(difference_of_product<T>(ctx, c) == "");
+    CHECK(difference_of_pair<T, 2>(ctx, c, 12) == "");
+  }
 }
 
 template <class T>
@@ -202,6 +222,7 @@ TEST_CASE_TEMPLATE("cuda: a product whatever the rows of its experts", T, double
 TEST_CASE_TEMPLATE("cuda: products of more tiles than the device has room for", T, double, float) {
   check_many_tiles<T>();
 }
+TEST_CASE_TEMPLATE("cuda: products in narrow and in wide strips", T, double, float) { check_strips<T>(); }
 TEST_CASE_TEMPLATE("cuda: a product of 32, 33 and 70 experts", T, double, float) { check_many_experts<T>(); }
 TEST_CASE_TEMPLATE("cuda: a row's product has the same bits among 1, 2, 20 and 300 rows", T, double, float) {
   check_independence<T>();

@@ -12,6 +12,10 @@ using namespace gatefold::test;
 
 namespace {
 
+static __global__ void count_all(const Index* offsets, Index experts, Index rows, Index* counted) {
+  counted[threadIdx.x] = device::count_row_tiles(offsets, experts, rows);
+}
+
 static __global__ void find_all(const Index* offsets, Index experts, Index rows, Index* found) {
   const device::RowTile tile = device::find_row_tile(offsets, experts, rows, blockIdx.x);
   Index* mine = found + 2 * (blockIdx.x * blockDim.x + threadIdx.x);
@@ -40,6 +44,13 @@ void check(const std::vector<Index>& counts, Index rows, Index first = 0) {
       device_offsets.data(), static_cast<Index>(counts.size()), rows, found.data());
   device::expect_launched("find_all");
   CHECK(difference(expected, found.values()) == "");
+
+  DeviceArray<Index> counted(ctx, std::vector<Index>(threads, -5));
+  count_all<<<1, threads, 0, ctx.stream()>>>(device_offsets.data(), static_cast<Index>(counts.size()), rows,
+                                             counted.data());
+  device::expect_launched("count_all");
+  const auto tiles = static_cast<Index>(expected.size() / 2 / threads) - 3;
+  CHECK(difference(std::vector<Index>(threads, tiles), counted.values()) == "");
 }
 
 }  // namespace

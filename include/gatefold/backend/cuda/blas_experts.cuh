@@ -16,8 +16,8 @@
 #include "gatefold/core/types.hpp"
 
 /// The grouped products by cuBLAS, for contexts that ask for it. Its sizes are host arrays, while groups are known on
-/// the device: a product copies E + 1 offsets to the host and waits for them, unless they are those of the product just
-/// before it (OffsetsOnHost), and cannot be captured in a graph.
+/// the device: a product copies E + 1 offsets to the host and waits for them, unless it belongs to a backward and they are
+/// those of the product just before it (OffsetsOnHost), and cannot be captured in a graph.
 namespace gatefold::device {
 
 /// The offsets of the latest grouped product of a context, for the products of a backward that follow it. Whatever

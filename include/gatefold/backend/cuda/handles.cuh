@@ -68,7 +68,9 @@ class Flags {
     const std::size_t bytes = sizeof(int) * each * static_cast<std::size_t>(stream_.multiprocessors());
     if (!flags_) expect_success(cudaMalloc(&flags_, bytes), "cudaMalloc");
     expect_success(cudaMemsetAsync(flags_, 0, bytes, stream_.get()), "cudaMemsetAsync");
-    ready_ = true;
+    cudaStreamCaptureStatus capturing;
+    expect_success(cudaStreamIsCapturing(stream_.get(), &capturing), "cudaStreamIsCapturing");
+    ready_ = capturing == cudaStreamCaptureStatusNone;  // else they are cleared where the graph is launched
     return flags_;
   }
 

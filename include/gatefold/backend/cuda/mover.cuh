@@ -25,7 +25,7 @@ __device__ void copy_four(void* to, const void* from, bool exists) {
 /// at a time. Contiguous lines are copied asynchronously; others are held from load to store, where they are turned,
 /// and so are rounded weights, which are widened.
 ///
-/// Past the last line it reads that line again, whose sums nobody stores; past the depth it gives 0.
+/// Past the last line it reads the last ones again, whose sums nobody stores; past the depth it gives 0.
 /// @tparam Whole  whether every four of the operand is known to be whole and aligned
 template <class T, bool Whole, int Lines, int Depth, int Threads>
 class Mover {

@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "gatefold/backend/cuda/few_rows.cuh"
+#include "gatefold/backend/cuda/handles.cuh"
 #include "gatefold/backend/cuda/loops.cuh"
 #include "gatefold/backend/cuda/mover.cuh"
 #include "gatefold/backend/cuda/operand.cuh"
@@ -26,6 +27,7 @@ struct alignas(16) Staging {
     T b[Matrices][Shape::depth][Shape::columns + kPadding];
   };
   static constexpr int fitting = 49152 / static_cast<int>(sizeof(Operands)), stages = fitting < 4 ? fitting : 4;
+  static_assert(stages >= 2, "gatefold: one tile is read while another comes");
   static constexpr int pass_parts = Shape::column_parts < 2 ? 1 : 2;  // column parts at a time
   static constexpr int pass_rows = Shape::rows / Shape::row_parts;
   static constexpr int pass_columns = Shape::columns / Shape::column_parts * pass_parts;
@@ -215,12 +217,12 @@ struct HandOver {
 };
 
 /// c[s] = epilogue(a[row(s)] op(b_e), …).
-/// @tparam Stay   whether blocks stay and tiles are dealt to them (Schedule); else there is one for each tile. Who
-/// stays has
-///                fewer registers for the sums, which costs more than a last round that is not full, of many
+/// @tparam Stay  whether blocks stay and tiles are dealt to them (Schedule); else there is one for each tile. Blocks
+/// that
+///               stay have fewer registers for the sums, which costs more than one round of many that is not full
 /// @param b_step  bytes of b from expert to expert
 template <class Shape, bool Stay, int Matrices, class T, class E>
-static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape>())
+static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, Stay>())
     slots_are_rows_kernel(Operand<T> a, Each<T, Matrices> b, Index b_step, const Index* offsets, Index experts,
                           Index columns, Index depth, T* c, HandOver<T> between, E epilogue) {
   __shared__ Staging<Shape, Matrices, T> shared;
@@ -264,7 +266,7 @@ static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape>(
 
 /// c[e] = epilogue(Σ_s a[row(s)]ᵀ b[s], …) over the slots of expert e: one block for each tile of c[e].
 template <class Shape, class T, class E>
-static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape>())
+static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, false>())
     slots_are_depth_kernel(Operand<T> a, Each<T, 1> b, const Index* offsets, Index rows, Index columns, T* c,
                            E epilogue) {
   __shared__ Staging<Shape, 1, T> shared;
@@ -319,15 +321,23 @@ void slots_are_rows(Context& ctx, const Operand<T>& a, const Each<T, Matrices>& 
   if (experts == 0 || slots == 0 || columns == 0) return;
   const auto row_tiles = [&](Index rows) { return slots / rows + (experts < slots ? experts : slots); };  // at most
   const auto run = [&]<class Shape, bool Stay>(Shape, std::bool_constant<Stay>) {
-    const Index tiles = row_tiles(Shape::rows) * blocks(columns, Shape::columns),
-                at_once = blocks_at_once<Shape>(ctx.multiprocessors()),
-                count = Stay && tiles > at_once ? at_once : tiles;
+    static_assert(Shape::blocks <= Flags::each, "gatefold: every block that stays needs a flag");
+    const auto kernel = slots_are_rows_kernel<Shape, Stay, Matrices, T, E>;
+    const Index tiles = row_tiles(Shape::rows) * blocks(columns, Shape::columns);
+    Index count = tiles;
+    if constexpr (Stay) {  // as many as run at the same time
+      int fitting = 0;
+      expect_success(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&fitting, kernel, Shape::threads, 0),
+                     "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+      const Index at_once = Index(fitting < Shape::blocks ? fitting : Shape::blocks) * ctx.multiprocessors();
+      if (0 < at_once && at_once < tiles) count = at_once;
+    }
     const auto mark = ctx.mark();
     HandOver<T> between{};
     if (tiles > count)
       between = {ctx.template scratch<T>(count, Matrices * Shape::rows * Shape::columns).data(), ctx.flags()};
-    slots_are_rows_kernel<Shape, Stay, Matrices><<<grid(count), Shape::threads, 0, ctx.stream()>>>(
-        a, b, b_step, offsets, experts, columns, depth, c, between, epilogue);
+    kernel<<<grid(count), Shape::threads, 0, ctx.stream()>>>(a, b, b_step, offsets, experts, columns, depth, c, between,
+                                                             epilogue);
   };
   using Many = typename ManyTiles<T, Matrices>::Shape;
   const auto fills = [&]<class Shape>(Shape) {

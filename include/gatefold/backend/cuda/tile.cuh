@@ -9,7 +9,7 @@ namespace gatefold::device {
 
 /// A block of threads computes rows × columns of c, `depth` products of every sum at a time; a warp 8 × 4 threads of
 /// it, a thread row_parts × column_parts patches of 4 × 4.
-/// @tparam Whole   whether it is for whole tiles alone (mover.cuh)
+/// @tparam Whole   whether it is for operands all of whose fours are whole and aligned
 /// @tparam Blocks  how many blocks should fit a multiprocessor: bounds the registers of a thread
 template <int Rows, int Columns, int Depth, int RowParts, int ColumnParts, bool Whole, int Blocks>
 struct TileShape {
@@ -17,7 +17,7 @@ struct TileShape {
   static constexpr int rows = Rows, columns = Columns, depth = Depth;
   static constexpr int row_parts = RowParts, column_parts = ColumnParts, blocks = Blocks;
   static constexpr bool whole = Whole;
-  static constexpr int tenths = blocks > 2 ? 5 : 9;
+  static constexpr int tenths = blocks > 2 ? 5 : 9;  // of the blocks a device has room for, that are enough
   static constexpr int patch = 4, lane_rows = 8, lane_columns = 4;
   static constexpr int warp_rows = row_parts * patch * lane_rows, warp_columns = column_parts * patch * lane_columns;
   static constexpr int warps_down = rows / warp_rows, warps_across = columns / warp_columns;
@@ -49,18 +49,20 @@ struct ManyTiles<double, Matrices> : SomeTiles<double, Matrices> {};
 template <class T, int Matrices>
 struct FewTiles : TileShape<32, 64, 16, 1, 1, false, sizeof(T) == 4 ? 4 : 2> {};
 
-/// Blocks that a kernel promises to leave room for. From Blackwell on ptxas needs more registers for the same text and
-/// would spill them.
-template <class Shape>
+/// Blocks that a kernel promises to leave room for. But for sm_90, ptxas needs more registers for blocks that stay and
+/// would spill them, and from Blackwell on for the others too.
+template <class Shape, bool Stay>
 constexpr int promised_blocks() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
   return Shape::blocks > 1 ? Shape::blocks - 1 : 1;
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
+  return Stay && Shape::blocks == 2 ? 1 : Shape::blocks;
 #else
   return Shape::blocks;
 #endif
 }
 
-/// How many blocks of a shape a device has room for at a time.
+/// How many blocks of a shape a device of its kind has room for at a time.
 template <class Shape>
 constexpr Index blocks_at_once(int multiprocessors) {
   return Index(Shape::blocks) * multiprocessors;
