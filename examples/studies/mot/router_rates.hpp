@@ -42,7 +42,7 @@ inline void run_router_rates(const Options& o) {
   const auto stages = [&](const char* key) {
     std::vector<Curve> curves;
     for (const auto& [at, title] : {std::pair{"t1", "at T1"}, {"end", "at T"}}) {
-      curves.push_back(add(std::string(at) + "." + key, [at, key](const Json& run) { return number(run[at][key]); }));
+      curves.push_back(add(std::string(at) + "." + key, [at = at, key](const Json& run) { return number(run[at][key]); }));
       curves.back().title = title;
     }
     return curves;
