@@ -131,11 +131,8 @@ TEST_CASE("cuda: products with rounded weights are those of weights rounded by h
 TEST_CASE("cuda: products with rounded weights in wide strips and in large tiles") {
   Cuda::Context ctx;
   const Index wide = 32 * ctx.multiprocessors() + 4;
-  for (const Index round_blocks : {1, 2}) {
-    using Shape = device::ManyTiles<float, 1>;
-    const Index at_once = device::blocks_at_once<Shape>(ctx.multiprocessors());
-    const ProductCase large{
-        {Shape::rows + 2, 0, 5 * Shape::rows / 2}, 36, Shape::columns * (round_blocks * at_once / 3 + 2) - 4};
+  for (const Index rounds : {1, 2}) {
+    const ProductCase large = many_tiles<float, 1>(ctx, rounds, 36);
     CAPTURE(large);
     CHECK(difference_of_pair<float, 1>(ctx, large, 12, 2, rounded) == "");
   }

@@ -61,15 +61,7 @@ void check_edges() {
   }
 }
 
-/// The largest shape, with tiles enough that blocks take several and share some, and with so many that each has its own
-/// block: `rounds` times what the device has room for, counting whole tiles of rows of two experts.
-template <class T, int Matrices>
-ProductCase many_tiles(Cuda::Context& ctx, Index rounds, Index depth) {
-  using Shape = device::ManyTiles<T, Matrices>;
-  const Index at_once = device::blocks_at_once<Shape>(ctx.multiprocessors());
-  // Row tiles: one full and a small one, two and a half; the choice of a shape counts three.
-  return {{Shape::rows + 2, 0, 5 * Shape::rows / 2}, depth, Shape::columns * (rounds * at_once / 3 + 2) - 4};
-}
+/// Blocks that take several tiles of the largest shape and share some, and blocks of one tile each.
 template <class T>
 void check_many_tiles() {
   Cuda::Context ctx;
@@ -82,8 +74,9 @@ void check_many_tiles() {
       CAPTURE(c);
       CHECK(difference_of_product<T>(ctx, c) == "");
     }
-  for (const Index rounds : {1, 13}) {
-    const ProductCase two = many_tiles<T, 2>(ctx, rounds, 20);
+  for (const auto& [rounds, transpose] : {std::pair(1, false), std::pair(1, true), std::pair(13, false)}) {
+    ProductCase two = many_tiles<T, 2>(ctx, rounds, 20);
+    two.transpose = transpose;
     CAPTURE(two);
     CHECK(difference_of_pair<T, 2>(ctx, two, 12) == "");
   }

@@ -36,8 +36,8 @@ template <class T, int Matrices>
 struct FewRows {
   Operand<T> a;
   Each<T, Matrices> b;
-  Index first, count, row, column, columns, depth;  // slots of the expert; where the block begins in c; extents
-  int rows;                                         // of the block
+  Index first, row, column, columns, depth;  // first slot of the expert; where the block begins in c; extents
+  int rows;                                  // of the block
 
   /// c of my column and each of my rows: row threadIdx.x / columns of the block, and every row_step-th after it.
   /// @order  one chain of fused multiply-adds over k, ascending from 0, as in product.cuh
@@ -136,10 +136,10 @@ static __global__ void __launch_bounds__(Strip::threads)
   const Index strips = (columns + Strip::columns - 1) / Strip::columns;
   const RowTile tile = find_row_tile(offsets, experts, Strip::rows, blockIdx.x / strips);
   if (tile.expert < 0) return;
-  const Index first = offsets[tile.expert], count = offsets[tile.expert + 1] - first, left = count - tile.row;
+  const Index first = offsets[tile.expert], left = offsets[tile.expert + 1] - first - tile.row;
   for (Operand<T>& matrix : b.of) matrix.data += tile.expert * b_step;
   const int rows = left < Strip::rows ? static_cast<int>(left) : Strip::rows;
-  const FewRows<T, Matrices> few{a.skip(first), b,     first, count, tile.row, blockIdx.x % strips * Strip::columns,
+  const FewRows<T, Matrices> few{a.skip(first), b,     first, tile.row, blockIdx.x % strips * Strip::columns,
                                  columns,       depth, rows};
   // As few sums as the rows ask for, or their instructions would take longer than the weights.
   constexpr int most = Strip::rows / Strip::row_step;

@@ -335,7 +335,7 @@ void slots_are_rows(Context& ctx, const Operand<T>& a, const Each<T, Matrices>& 
     const auto mark = ctx.mark();
     HandOver<T> between{};
     if (tiles > count)
-      between = {ctx.template scratch<T>(count, Matrices * Shape::rows * Shape::columns).data(), ctx.flags()};
+      between = {ctx.template scratch<T>(count, Tile<Shape, Matrices, Stay, T>::size).data(), ctx.flags()};
     kernel<<<grid(count), Shape::threads, 0, ctx.stream()>>>(a, b, b_step, offsets, experts, columns, depth, c, between,
                                                              epilogue);
   };
