@@ -184,10 +184,29 @@ TEST_CASE_TEMPLATE("finish runs a scalar epilogue element by element", T, float,
   static_assert(cpu::RegisterEpilogue<fn::Store, T>);
   constexpr Index width = 64;
   std::vector<T> sums(2 * width, T(0.5)), c(2 * 5, T(-1));
-  cpu::finish(ScalarOnly{}, sums.data(), width, 2, 3, 1, 2, 4, c.data(), 5);
+  cpu::finish(ScalarOnly{}, sums.data(), cpu::SumsLayout::rows(width), 2, 3, 1, 2, 4, c.data(), 5);
   for (Index i = 0; i < 2; ++i)
     for (Index j = 0; j < 5; ++j)
       CHECK(c[static_cast<std::size_t>(i * 5 + j)] == (j < 3 ? T(100 + 20 + 10 * i + 4 + j) : T(-1)));
+}
+
+TEST_CASE_TEMPLATE("finish reads sums that lie in panels", T, float, double) {
+  constexpr Index rows = 3, width = 2 * Register<T>::size, columns = 2 * width + Register<T>::size + 1, panels = 3;
+  // Element (i, x) is 1000 i + x, where the definition says it lies.
+  std::vector<T> sums(static_cast<std::size_t>(panels * rows * width)),
+      c(static_cast<std::size_t>(rows * columns), T(-1));
+  for (Index i = 0; i < rows; ++i)
+    for (Index x = 0; x < columns; ++x)
+      sums[static_cast<std::size_t>((x / width * rows + i) * width + x % width)] = static_cast<T>(1000 * i + x);
+  const auto check = [&](const auto& epilogue, T added) {
+    cpu::finish(epilogue, sums.data(), cpu::SumsLayout::panels(rows, width), rows, columns, 0, 0, 0, c.data(), columns);
+    for (Index i = 0; i < rows; ++i)
+      for (Index x = 0; x < columns; ++x)
+        REQUIRE(c[static_cast<std::size_t>(i * columns + x)] ==
+                static_cast<T>(1000 * i + x) + added * static_cast<T>(10 * i + x));
+  };
+  check(fn::Store{}, T(0));
+  check(ScalarOnly{}, T(1));
 }
 
 TEST_CASE_TEMPLATE("reciprocal, sqrt, larger, keep_first, sum and largest", T, float, double) {

@@ -49,7 +49,7 @@ TEST_CASE_TEMPLATE("eq. (1): tiles of every height and the few-rows sum are the 
                b = naive::random_vector<T>((depth + 1) * width, 3);
     for (Index rows = 1; rows <= Tile<T>::rows; ++rows) {
       std::vector<T> tile(static_cast<std::size_t>(rows * width), T(1)), few = tile;
-      cpu::tile_sum(rows, width, depth, a.data(), b.data(), tile.data(), false);
+      cpu::tile_sum(rows, width, depth, a.data(), b.data(), tile.data(), false, cpu::Ahead::nothing(b.data()));
       cpu::few_rows_sum(rows, depth, a.data(), b.data(), width, width, few.data(), width);
       CHECK(std::memcmp(tile.data(), few.data(), tile.size() * sizeof(T)) == 0);
       double worst = 0;
@@ -63,13 +63,13 @@ TEST_CASE_TEMPLATE("eq. (1): tiles of every height and the few-rows sum are the 
         }
       CHECK(worst <= 256 * std::numeric_limits<T>::epsilon());
       std::vector<T> twice = tile;
-      cpu::tile_sum(rows, width, depth, a.data(), b.data(), twice.data(), true);
+      cpu::tile_sum(rows, width, depth, a.data(), b.data(), twice.data(), true, cpu::Ahead::nothing(b.data()));
       int wrong = 0;
       for (std::size_t i = 0; i < tile.size(); ++i) wrong += twice[i] != tile[i] + tile[i];
       CHECK(wrong == 0);
       for (const Index columns : {Index(1), Index(Tile<T>::size), Index(Tile<T>::size + 1)}) {
         std::vector<T> narrow(tile.size(), T(1));
-        cpu::tile_sum(rows, columns, depth, a.data(), b.data(), narrow.data(), false);
+        cpu::tile_sum(rows, columns, depth, a.data(), b.data(), narrow.data(), false, cpu::Ahead::nothing(b.data()));
         for (Index i = 0; i < rows; ++i)
           CHECK(std::memcmp(&narrow[static_cast<std::size_t>(i * width)], &tile[static_cast<std::size_t>(i * width)],
                             static_cast<std::size_t>(columns) * sizeof(T)) == 0);
@@ -94,4 +94,18 @@ TEST_CASE_TEMPLATE("the few-rows sum reads B's columns alone", T, float, double)
       worst = std::max(worst, std::abs(sum - static_cast<double>(sums[static_cast<std::size_t>(i * stride + j)])));
     }
   CHECK(worst <= 16 * std::numeric_limits<T>::epsilon());
+}
+
+TEST_CASE("what is asked for ahead begins at the tile's part, in rows of memory at the row that holds it") {
+  std::vector<float> data(4096);
+  const char* begin = reinterpret_cast<const char*>(data.data());
+  for (Index t = 0; t < 4; ++t) {
+    const auto all = cpu::Ahead::part(data.data(), 4096, t, 4);
+    CHECK(all.next == begin + t * 4096);
+    // 10 rows of 2 lines and a bit, 512 bytes apart: 30 lines, of which part t begins with line 7 t, 15, 22.
+    const auto rows = cpu::Ahead::rows(data.data(), 10, 136, 512, t, 4);
+    CHECK(rows.next == begin + (t == 0 ? 0 : t == 1 ? 2 : t == 2 ? 5 : 7) * 512);
+    CHECK(rows.run == 3);
+    CHECK(rows.jump == 512 - 2 * 64);
+  }
 }

@@ -122,10 +122,9 @@ struct PackedMatrix {
   PackedMatrix operator+(Index elements) const {
     return {full ? full + elements : nullptr, half ? half + elements : nullptr};
   }
-  /// Ask for part t of n of `count` elements.
-  void prefetch(Index element, Index count, Index t, Index n) const {
-    const Index begin = t * count / n, length = (t + 1) * count / n - begin;
-    full ? prefetch_range(full + element + begin, length) : prefetch_range(half + element + begin, length);
+  /// Part t of n of `count` elements, to ask for.
+  Ahead ahead(Index element, Index count, Index t, Index n) const {
+    return full ? Ahead::part(full + element, count, t, n) : Ahead::part(half + element, count, t, n);
   }
   /// The panel at an element. @param buffer  [Tile::depth, Tile::columns] to widen a rounded one into
   const T* panel(Index element, Index length, T* buffer) const {

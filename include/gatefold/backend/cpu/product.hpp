@@ -20,13 +20,13 @@ namespace gatefold::cpu {
 template <class T>
 struct Finish {
   const void* epilogue;
-  void (*run)(const void*, const T*, Index, Index, Index, Index, Index, Index, T*, Index);
+  void (*run)(const void*, const T*, SumsLayout, Index, Index, Index, Index, Index, T*, Index);
 
   template <class E>
   static Finish with(const E& epilogue) {
-    return {&epilogue, [](const void* f, const T* sums, Index sums_stride, Index rows, Index columns, Index e, Index s,
+    return {&epilogue, [](const void* f, const T* sums, SumsLayout layout, Index rows, Index columns, Index e, Index s,
                           Index j, T* c, Index c_stride) {
-              finish(*static_cast<const E*>(f), sums, sums_stride, rows, columns, e, s, j, c, c_stride);
+              finish(*static_cast<const E*>(f), sums, layout, rows, columns, e, s, j, c, c_stride);
             }};
   }
 };
@@ -275,14 +275,14 @@ class Product {
         }
         for (Index t = t0; t < t1; ++t) {
           const Index row = t * p.rows / tiles, rows = (t + 1) * p.rows / tiles - row;
-          if (unit.packed) {  // the next panel, a part with each tile
-            const Index size = depth * kColumns, begin = (t - t0) * size / (t1 - t0);
-            prefetch_range(b + size + begin, (t - t0 + 1) * size / (t1 - t0) - begin);
-          }
           T* s = sums + (panel * (t1 - t0) + t - t0) * sums_stride;
           T* c = p.c + row * p.c_stride + j;
-          if (block == 0 && unit.add) load(c, p.c_stride, rows, columns, s, kColumns);
-          tile_sum(rows, columns, depth, a + (t - t0) * kRows * Tile<T>::stride, b, s, block > 0 || unit.add);
+          const bool loads = block == 0 && unit.add;
+          if (loads) load(c, p.c_stride, rows, columns, s, kColumns);
+          const Ahead ahead = loads && t + 1 < t1 ? next_sums(c + rows * p.c_stride, p.c_stride)
+                              : unit.packed       ? Ahead::part(b + depth * kColumns, depth * kColumns, t - t0, t1 - t0)
+                                                  : Ahead::nothing(b);
+          tile_sum(rows, columns, depth, a + (t - t0) * kRows * Tile<T>::stride, b, s, block > 0 || unit.add, ahead);
           if (block + 1 == blocks) store(unit, s, kColumns, rows, columns, row, j, c);
         }
       }
@@ -309,6 +309,12 @@ class Product {
     store(unit, sums, stride, p.rows, unit.columns, 0, unit.column, c);
   }
 
+  // The present c of a tile, to ask for: its rows lie far apart.
+  static Ahead next_sums(const T* c, Index c_stride) {
+    constexpr Index size = sizeof(T);
+    return Ahead::rows(c, kRows, kColumns * size, c_stride * size, 0, 1);
+  }
+
   // sums = the present c, filled up to whole registers.
   static void load(const T* c, Index c_stride, Index rows, Index columns, T* sums, Index sums_stride) {
     using V = Register<T>;
@@ -323,7 +329,8 @@ class Product {
              T* c) const {
     static constexpr fn::Store plain{};
     const Finish<T> f = unit.last ? finish_ : Finish<T>::with(plain);
-    f.run(f.epilogue, sums, sums_stride, rows, columns, unit.e, unit.p.first + row, j, c, unit.p.c_stride);
+    f.run(f.epilogue, sums, SumsLayout::rows(sums_stride), rows, columns, unit.e, unit.p.first + row, j, c,
+          unit.p.c_stride);
   }
 
   const Batch<T>& batch_;

@@ -28,28 +28,30 @@ namespace gatefold::cpu {
 template <class T>
 struct Middle {
   const void* epilogue;
-  void (*run)(const void*, const T* const* sums, Index stride, Index rows, Index columns, Index e, Index s, Index j,
+  void (*run)(const void*, const T* const* sums, SumsLayout, Index rows, Index columns, Index e, Index s, Index j,
               T* hidden);
 
   /// @param M  how many matrices the first product has: the epilogue receives that many sums
   template <std::size_t M, class E>
   static Middle with(const E& epilogue) {
-    return {&epilogue, [](const void* f, const T* const* sums, Index stride, Index rows, Index columns, Index e, Index s,
-                          Index j, T* hidden) {
+    return {&epilogue, [](const void* f, const T* const* sums, SumsLayout layout, Index rows, Index columns, Index e,
+                          Index s, Index j, T* hidden) {
               const E& g = *static_cast<const E*>(f);
-              for (Index i = 0; i < rows; ++i, hidden += Tile<T>::stride) {
-                const auto value = [&]<std::size_t... m>(std::index_sequence<m...>, const auto& at, Index x, auto load) {
-                  at.store(hidden + x, g(at, e, s + i, j + x, load(sums[m] + i * stride + x)...));
-                };
-                constexpr std::make_index_sequence<M> each{};
-                if constexpr (requires { requires E::scalar_only; }) {
-                  for (Index x = 0; x < columns; ++x) value(each, OneElement<T>{}, x, [](const T* p) { return *p; });
-                } else {
-                  RowLanes{}.template each<T>(columns, [&](auto at, Index x) {
-                    value(each, at, x, [](const T* p) { return Register<T>::load(p); });
-                  });
-                }
-              }
+              for (Index i = 0; i < rows; ++i, hidden += Tile<T>::stride)
+                layout.each_panel(i, columns, [&](Index first, Index count, Index place) {
+                  const auto value = [&]<std::size_t... m>(std::index_sequence<m...>, const auto& at, Index x,
+                                                           auto load) {
+                    at.store(hidden + first + x, g(at, e, s + i, j + first + x, load(sums[m] + place + x)...));
+                  };
+                  constexpr std::make_index_sequence<M> each{};
+                  if constexpr (requires { requires E::scalar_only; }) {
+                    for (Index x = 0; x < count; ++x) value(each, OneElement<T>{}, x, [](const T* p) { return *p; });
+                  } else {
+                    RowLanes{}.template each<T>(count, [&](auto at, Index x) {
+                      value(each, at, x, [](const T* p) { return Register<T>::load(p); });
+                    });
+                  }
+                });
             }};
   }
 };
@@ -183,12 +185,12 @@ class ProductPair {
     Index all, k, depth, column, columns;
 
     Index at(Index x) const { return PackedMatrix<T>::at(all, k, depth, column + x); }
-    // Ask for part t of n of what comes next: of a packed matrix its first panel, else everything.
-    void prefetch(Index t, Index n) const {
-      if (packed) return packed.prefetch(at(0), depth * kColumns, t, n);
-      const Index lines = b.lines_are_rows ? columns : depth, length = b.lines_are_rows ? depth : columns;
-      for (Index r = t * lines / n; r < (t + 1) * lines / n; ++r)
-        prefetch_range(b.lines_are_rows ? b.at(column + r, k) : b.at(k + r, column), length);
+    // Part t of n of what comes next, to ask for: of a packed matrix its first panel, else everything.
+    Ahead ahead(Index t, Index n) const {
+      if (packed) return packed.ahead(at(0), depth * kColumns, t, n);
+      constexpr Index size = sizeof(T);
+      return b.lines_are_rows ? Ahead::rows(b.at(column, k), columns, depth * size, b.stride * size, t, n)
+                              : Ahead::rows(b.at(k, column), depth, columns * size, b.stride * size, t, n);
     }
   };
   Index groups_of_chunk() const { return b_.ups * blocks() + divide_up(b_.columns, kDepth); }
@@ -283,8 +285,8 @@ class ProductPair {
     const Index chunk_end = (i / groups_of_chunk() + 1) * groups_of_chunk(),
                 end = unit.row_blocks == 0 ? chunk_end : chunks() * groups_of_chunk();
     const Group g = group(unit, i), next = group(unit, i + 1 < end ? i + 1 : i);
+    const Index count = divide_up(g.columns, kColumns);
     if (g.packed && rows.count <= most_rows_of_panels) {
-      const Index count = divide_up(g.columns, kColumns);
       if constexpr (std::is_same_v<T, float>)
         if (g.packed.half) return panels_sum(rows.count, count, g.depth, a, g.packed.half + g.at(0), sums, add);
       return panels_sum(rows.count, count, g.depth, a, g.packed.full + g.at(0), sums, add);
@@ -294,14 +296,11 @@ class ProductPair {
       const T* panel = g.packed ? g.packed.panel(g.at(x), g.depth, panels) : panels + x * g.depth;
       const bool last = x + kColumns >= g.columns;
       for (Index t = 0; t < rows.tiles; ++t) {
-        if (!next.packed)
-          next.prefetch(x / kColumns * rows.tiles + t, divide_up(g.columns, kColumns) * rows.tiles);
-        else if (last)
-          next.prefetch(t, rows.tiles);
-        else
-          g.packed.prefetch(g.at(x + kColumns), g.depth * kColumns, t, rows.tiles);
-        tile_sum(rows.size(t), kColumns, g.depth, a + rows.begin(t) * kStride, panel,
-                 sums + rows.begin(t) * kColumns, add);
+        const Ahead ahead = !next.packed ? next.ahead(x / kColumns * rows.tiles + t, count * rows.tiles)
+                            : last       ? next.ahead(t, rows.tiles)
+                                         : g.packed.ahead(g.at(x + kColumns), g.depth * kColumns, t, rows.tiles);
+        tile_sum(rows.size(t), kColumns, g.depth, a + rows.begin(t) * kStride, panel, sums + rows.begin(t) * kColumns,
+                 add, ahead);
       }
     }
   }
@@ -313,12 +312,15 @@ class ProductPair {
       for (Index block = 0; block < blocks(); ++block)
         multiply(unit, rows, w.a + block * rows.count * kStride, chunk * groups_of_chunk() + m * blocks() + block,
                  block > 0, w.panels, w.first + m * size);
-    for (Index x = 0; x < columns; x += kColumns) {
-      const T* first = w.first + x * rows.count;
-      const T* sums[] = {first, b_.ups > 1 ? first + size : nullptr};
-      middle_.run(middle_.epilogue, sums, kColumns, rows.count, std::min(kColumns, columns - x), unit.e,
-                  unit.first + rows.first, j + x, w.hidden + x);
-    }
+    activate(unit, rows, SumsLayout::panels(rows.count, kColumns), j, columns, size, w);
+  }
+
+  // hidden[rows, kStride] from the first sums, in whole rows: long runs of what an epilogue reads and writes.
+  // @param size  elements from one matrix's sums to the next one's
+  void activate(const Unit& unit, const Rows& rows, SumsLayout layout, Index j, Index columns, Index size,
+                const Worker& w) const {
+    const T* sums[] = {w.first, b_.ups > 1 ? w.first + size : nullptr};
+    middle_.run(middle_.epilogue, sums, layout, rows.count, columns, unit.e, unit.first + rows.first, j, w.hidden);
   }
 
   // sums[panel][row, kColumns] (+)= chunk of hidden · down.
@@ -327,13 +329,9 @@ class ProductPair {
       multiply(unit, rows, w.hidden, i, add, w.panels, sums + j * rows.count);
   }
 
-  void finish(const Unit& unit, const Rows& rows, const T* sums) const {
-    for (Index j = 0; j < b_.columns; j += kColumns)
-      store(unit, rows, j, sums + j * rows.count, kColumns, std::min(kColumns, b_.columns - j));
-  }
-  void store(const Unit& unit, const Rows& rows, Index j, const T* sums, Index stride, Index columns) const {
+  void finish(const Unit& unit, const Rows& rows, const T* sums, SumsLayout layout) const {
     const Index s = unit.first + rows.first;
-    last_.run(last_.epilogue, sums, stride, rows.count, columns, unit.e, s, j, b_.c + s * b_.columns + j, b_.columns);
+    last_.run(last_.epilogue, sums, layout, rows.count, b_.columns, unit.e, s, 0, b_.c + s * b_.columns, b_.columns);
   }
 
   void many_rows(const Unit& unit, Index row_block, const Worker& w) const {
@@ -346,7 +344,7 @@ class ProductPair {
       first_product(unit, rows, chunk, w);
       second_product(unit, rows, chunk, chunk > 0, w, w.sums);
     }
-    finish(unit, rows, w.sums);
+    finish(unit, rows, w.sums, SumsLayout::panels(rows.count, kColumns));
   }
 
   void few_rows(const Unit& unit, Index chunk, const Worker& w) const {
@@ -370,8 +368,7 @@ class ProductPair {
         few_rows_sum(rows.count, depth, w.a + block * rows.count * kStride, b.at(k, j), b.stride, columns, to, kDepth);
         if (block > 0) add(size, to, total);
       }
-    const T* first[] = {w.first, b_.ups > 1 ? w.first + size : nullptr};
-    middle_.run(middle_.epilogue, first, kDepth, rows.count, columns, unit.e, unit.first, j, w.hidden);
+    activate(unit, rows, SumsLayout::rows(kDepth), j, columns, size, w);
     const Operand<T> b = down(unit.e);
     few_rows_sum(rows.count, columns, w.hidden, b.at(j, 0), b.stride, b_.columns, sums, padded(b_.columns));
   }
@@ -384,10 +381,8 @@ class ProductPair {
     const Rows rows{0, unit.rows, divide_up(unit.rows, kRows)};
     const Index width = padded(b_.columns), size = unit.rows * width;
     for (Index chunk = 1; chunk < chunks(); ++chunk) add(size, unit.partial + chunk * size, unit.partial);
-    if (in_place(unit.rows))
-      store(unit, rows, 0, unit.partial, width, b_.columns);
-    else
-      finish(unit, rows, unit.partial);
+    finish(unit, rows, unit.partial,
+           in_place(unit.rows) ? SumsLayout::rows(width) : SumsLayout::panels(unit.rows, kColumns));
   }
 
   const PairBatch<T>& b_;

@@ -257,25 +257,48 @@ template <class E, class T>
 concept RegisterEpilogue = std::is_invocable_r_v < Register<T>,
 const E&, const RegisterAccess<T>&, Index, Index, Index, Register < T >> &&!requires { requires E::scalar_only; };
 
+/// How sums [rows, columns] lie in memory: in panels of `width` columns,
+///
+///     element (i, x) = data[i · stride + x / width · panel + x mod width]
+struct SumsLayout {
+  Index stride, width, panel;
+
+  /// Whole rows, `stride` elements apart.
+  static SumsLayout rows(Index stride) { return {stride, stride, 0}; }
+  /// Panels [rows, width] one after the other.
+  static SumsLayout panels(Index rows, Index width) { return {width, width, rows * width}; }
+
+  /// f(x, count, element): the `count` neighbouring columns from x on of row i, of those below `columns`, panel by panel.
+  template <class F>
+  void each_panel(Index i, Index columns, const F& f) const {
+    for (Index x = 0, at = i * stride; x < columns; x += width, at += panel)
+      f(x, columns - x < width ? columns - x : width, at);
+  }
+};
+
 /// Run an epilogue over `rows` × `columns` sums and store what comes back, once for each element.
-/// @param sums  [rows, sums_stride] in  readable up to the next whole register
+/// @param sums  [rows, columns] in      readable up to the next whole register
 /// @param c     [rows, c_stride] out    element (0, 0) is element (s, j) of expert e
 template <class T, class E>
-void finish(const E& epilogue, const T* sums, Index sums_stride, Index rows, Index columns, Index e, Index s, Index j,
+void finish(const E& epilogue, const T* sums, SumsLayout layout, Index rows, Index columns, Index e, Index s, Index j,
             T* c, Index c_stride) {
   constexpr Index size = Register<T>::size;
-  for (Index i = 0; i < rows; ++i, sums += sums_stride, c += c_stride) {
-    if constexpr (RegisterEpilogue<E, T>) {
-      const auto step = [&](Index x, int count) {
-        const RegisterAccess<T> at{count};
-        at.store(c + x, epilogue(at, e, s + i, j + x, Register<T>::load(sums + x)));
-      };
-      Index x = 0;
-      for (; x + size <= columns; x += size) step(x, size);
-      if (x < columns) step(x, static_cast<int>(columns - x));
-    } else {
-      for (Index x = 0; x < columns; ++x) c[x] = epilogue(OneElement<T>{}, e, s + i, j + x, sums[x]);
-    }
+  for (Index i = 0; i < rows; ++i, c += c_stride) {
+    layout.each_panel(i, columns, [&](Index first, Index count, Index at) {
+      const T* from = sums + at - first;
+      const Index end = first + count;
+      if constexpr (RegisterEpilogue<E, T>) {
+        const auto step = [&](Index x, int n) {
+          const RegisterAccess<T> access{n};
+          access.store(c + x, epilogue(access, e, s + i, j + x, Register<T>::load(from + x)));
+        };
+        Index x = first;
+        for (; x + size <= end; x += size) step(x, size);
+        if (x < end) step(x, static_cast<int>(end - x));
+      } else {
+        for (Index x = first; x < end; ++x) c[x] = epilogue(OneElement<T>{}, e, s + i, j + x, from[x]);
+      }
+    });
   }
 }
 

@@ -43,12 +43,28 @@ struct Tile {
   static constexpr Index stride = depth + 64 / sizeof(T);
 };
 
-/// Ask for memory that will be read soon.
-template <class T>
-void prefetch_range(const T* p, Index count) {
-  constexpr Index line = 64 / sizeof(T);
-  for (Index i = 0; i < count; i += line) __builtin_prefetch(p + i, 0, 2);
-}
+/// Memory that is read soon, asked for one cache line at a time while a tile computes: a burst of requests would hold
+/// up the loads of the tile itself. A tile asks for depth / 2 lines.
+struct Ahead {
+  static constexpr Index line = 64;
+
+  const char* next;
+  Index run, jump;  // lines that follow each other, 0: all; bytes from the last of them to the next run
+
+  /// Nothing but a line that is in the cache.
+  static Ahead nothing(const void* present) { return {static_cast<const char*>(present), 1, 0}; }
+  /// Lines one after the other, from part t of n of `count` elements on.
+  template <class T>
+  static Ahead part(const T* data, Index count, Index t, Index n) {
+    return {reinterpret_cast<const char*>(data + t * count / n), 0, 0};
+  }
+  /// Rows of memory, from part t of n of their lines on.
+  /// @param bytes, stride  of a row
+  static Ahead rows(const void* data, Index rows, Index bytes, Index stride, Index t, Index n) {
+    const Index run = (bytes + line - 1) / line, row = t * (rows * run) / n / run;
+    return {static_cast<const char*>(data) + row * stride, run, stride - (run - 1) * line};
+  }
+};
 
 /// to[r, c] = row r0 + r, column c0 + c of the operand's memory.
 template <class T>
@@ -122,7 +138,7 @@ void pack_panels(const Operand<T>& b, Index line, Index lines, Index k, Index de
 
 /// sums[R, Tile::columns] = or += the chains (1) of R rows of packed A and one panel of B, of its first C registers.
 template <class T, int R, int C>
-[[gnu::noinline]] void tile_sum(Index depth, const T* a, const T* b, T* sums, bool add) {
+[[gnu::noinline]] void tile_sum(Index depth, const T* a, const T* b, T* sums, bool add, const Ahead& ahead) {
   using Packet = typename Register<T>::Packet;
   constexpr int size = Register<T>::size;
   Packet s[R][C];
@@ -130,8 +146,7 @@ template <class T, int R, int C>
   for (int i = 0; i < R; ++i)
 #pragma GCC unroll 2
     for (int j = 0; j < C; ++j) s[i][j] = packet::pset1<Packet>(T(0));
-#pragma GCC unroll 2
-  for (Index k = 0; k < depth; ++k) {
+  const auto step = [&](Index k) __attribute__((always_inline)) {
     Packet y[C];
 #pragma GCC unroll 2
     for (int j = 0; j < C; ++j) y[j] = packet::ploadu<Packet>(b + Tile<T>::columns * k + j * size);
@@ -141,7 +156,18 @@ template <class T, int R, int C>
 #pragma GCC unroll 2
       for (int j = 0; j < C; ++j) s[i][j] = packet::pmadd(x, y[j], s[i][j]);
     }
+  };
+  const char* next = ahead.next;
+  const Index run = ahead.run, jump = ahead.jump;
+  Index k = 0, left = run;
+  for (; k + 2 <= depth; k += 2) {
+    __builtin_prefetch(next, 0, 2);
+    next += --left == 0 ? jump : Ahead::line;
+    left = left == 0 ? run : left;
+    step(k);
+    step(k + 1);
   }
+  if (k < depth) step(k);
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i)
 #pragma GCC unroll 2
@@ -153,13 +179,13 @@ template <class T, int R, int C>
 
 /// tile_sum for 1 to Tile::rows rows. A register of the panel beyond `columns` is left out.
 template <class T>
-void tile_sum(Index rows, Index columns, Index depth, const T* a, const T* b, T* sums, bool add) {
-  using Kernel = void (*)(Index, const T*, const T*, T*, bool);
+void tile_sum(Index rows, Index columns, Index depth, const T* a, const T* b, T* sums, bool add, const Ahead& ahead) {
+  using Kernel = void (*)(Index, const T*, const T*, T*, bool, const Ahead&);
   static constexpr auto kernels = []<int... R>(std::integer_sequence<int, R...>) {
     return std::array<std::array<Kernel, 2>, sizeof...(R)>{{{&tile_sum<T, R + 1, 1>, &tile_sum<T, R + 1, 2>}...}};
   }
   (std::make_integer_sequence<int, Tile<T>::rows>{});
-  kernels[static_cast<std::size_t>(rows - 1)][columns > Tile<T>::size](depth, a, b, sums, add);
+  kernels[static_cast<std::size_t>(rows - 1)][columns > Tile<T>::size](depth, a, b, sums, add, ahead);
 }
 
 /// s[R, columns] continued by K steps of the chains (1), from B in place: reads each weight once, in long runs.
