@@ -79,7 +79,7 @@ TEST_CASE_TEMPLATE("eq. (1): tiles of every height and the few-rows sum are the 
 }
 
 TEST_CASE_TEMPLATE("the few-rows sum reads B's columns alone", T, float, double) {
-  const Index columns = Tile<T>::columns + 3, depth = 9, rows = 5, stride = 2 * Tile<T>::columns;
+  const Index columns = Tile<T>::columns + 3, depth = 9, rows = 5, stride = columns + Tile<T>::columns;
   const auto a = naive::random_vector<T>(rows * Tile<T>::stride, 4);
   const auto b = naive::random_vector<T>(depth * columns, 5);  // a sanitizer sees a step past the end
   std::vector<T> sums(static_cast<std::size_t>(rows * stride));

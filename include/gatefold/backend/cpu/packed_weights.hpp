@@ -68,9 +68,15 @@ template <class T, int R, int P, class W>
   for (int i = 0; i < R; ++i)
 #pragma GCC unroll 8
     for (int j = 0; j < width; ++j) s[i][j] = V(T(0));
+  // Lines are asked for early, of half as wide weights twice as many; behind the last of these panels lie the next ones.
+  constexpr Index lines = 32 * static_cast<Index>(sizeof(T) / sizeof(W)),
+                  steps = std::max<Index>(lines * Ahead::line / (width * V::size * static_cast<Index>(sizeof(W))), 1);
+  constexpr int registers_of_line = std::max<int>(Ahead::line / static_cast<int>(sizeof(W)) / V::size, 1);
   for (Index k = 0; k < depth; ++k) {
+    const W* ahead = b + (k + steps + (k + steps < depth ? 0 : (P - 1) * depth)) * columns;
 #pragma GCC unroll 8
     for (int j = 0; j < width; ++j) {
+      if (j % registers_of_line == 0) __builtin_prefetch(ahead + j / 2 * depth * columns + j % 2 * V::size, 0, 3);
       const V w = load_weights(b + (j / 2 * depth + k) * columns + j % 2 * V::size);
 #pragma GCC unroll 8
       for (int i = 0; i < R; ++i) s[i][j] = madd(V(a[i * Tile<T>::stride + k]), w, s[i][j]);

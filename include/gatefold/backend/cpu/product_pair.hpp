@@ -21,7 +21,7 @@
 /// A task takes a block of rows of one expert through both products, Tile::depth columns of `hidden` at a time: such a
 /// chunk is one link of the second product's sum, so that every bit is that of two products one after the other. Where
 /// an expert has few rows (one tile, or some if threads would have no work), its chunks are tasks of their own and their
-/// sums are added in order at the end.
+/// sums are added in order at the end. Weights that are read in place are read in whole rows: first `hidden`, then c.
 namespace gatefold::cpu {
 
 /// What turns `count` first sums into the hidden value, with its type erased.
@@ -77,8 +77,8 @@ class ProductPair {
  public:
   /// @order  as two products one after the other (product.hpp)
   /// @cost   2·S·hidden·(ups·depth + columns) flop; scratch for packed weights of at most packed_bytes (or one expert's),
-  ///         for each thread a block of rows of a, of hidden and of c, and for experts of few rows one row of c for each
-  ///         row and each Tile::depth columns of hidden
+  ///         for each thread a block of rows of a, of hidden and of c, and for experts of few rows their hidden and one
+  ///         row of c for each row and each Tile::depth columns of hidden
   template <class Context>
   static void run(Context& ctx, const PairBatch<T>& batch, const Middle<T>& middle, const Finish<T>& last,
                   Index packed_bytes = Index(16) << 20) {
@@ -91,6 +91,8 @@ class ProductPair {
   static constexpr Index kStride = Tile<T>::stride;
   static constexpr Index kFewRows = 8;             // up to here weights are read in place
   static constexpr Index kMostFewRows = 4 * kRows;  // up to here chunks may be tasks
+  static constexpr Index kWide = 8 * kDepth;        // columns of hidden at most that are computed from weights in place
+  static constexpr Index kWideStride = kWide + kStride - kDepth;
   static constexpr Index kSerialWork = 1 << 18;    // multiply-adds below which waking threads costs more than it saves
   static constexpr Index kBlockSize = 1 << 18;     // elements of a, hidden and c that a task keeps in its cache
 
@@ -99,6 +101,7 @@ class ProductPair {
     Index row_blocks;   // 0: chunks are tasks
     T* packed;          // up matrices, then down, or null: packed before, or by each task for itself
     T* partial;         // [chunks][rows, padded columns], of a unit whose chunks are tasks
+    T* hidden;          // [chunks][rows, kStride], of a unit whose weights are read in place
     Index first_task, first_pack;
   };
 
@@ -115,7 +118,7 @@ class ProductPair {
   Index packed_size() const { return b_.ups * up_size() + down_size(); }
   bool frozen() const { return static_cast<bool>(b_.packed_down); }
   bool in_place(Index rows) const {
-    return rows <= kFewRows && !frozen() && !b_.down.lines_are_rows && !b_.up[0].lines_are_rows;
+    return rows <= std::min(kFewRows, few_rows_) && !frozen() && !b_.down.lines_are_rows && !b_.up[0].lines_are_rows;
   }
   bool shares_packed(Index rows) const { return row_blocks(rows) > 1 && !frozen(); }
   Operand<T> up(Index m, Index e) const {
@@ -131,7 +134,7 @@ class ProductPair {
 
   template <class Context>
   void run(Context& ctx, Index budget) {
-    Index tiles = 0, most_tiles = 0, slots = 0, few = 0;
+    Index tiles = 0, most_tiles = 0, slots = 0, few = 0, read_in_place = 0;
     for (Index e = 0; e < b_.experts; ++e) {
       const Index rows = b_.offsets[e + 1] - b_.offsets[e];
       slots += rows;
@@ -147,9 +150,13 @@ class ProductPair {
 
     if (threads_ > 1 && tiles < 3 * threads_) few_rows_ = kMostFewRows;
     for (Index e = 0; e < b_.experts; ++e)
-      if (const Index rows = b_.offsets[e + 1] - b_.offsets[e]; rows <= few_rows_) few += rows;
+      if (const Index rows = b_.offsets[e + 1] - b_.offsets[e]; rows <= few_rows_) {
+        few += rows;
+        read_in_place += in_place(rows) ? rows : 0;
+      }
     units_ = ctx.template scratch<Unit>(b_.experts).data();
     T* partial = ctx.template scratch<T>(few * chunks() * padded(b_.columns)).data();
+    T* hidden = ctx.template scratch<T>(read_in_place * chunks() * kStride).data();
     Index shared = 0;
     for (Index e = 0; e < b_.experts; ++e)
       if (shares_packed(b_.offsets[e + 1] - b_.offsets[e])) shared += packed_size();
@@ -159,7 +166,8 @@ class ProductPair {
     a_size_ = most_rows * blocks() * kStride;
     hidden_size_ = most_rows * kStride;
     sums_size_ = most_rows * std::max(padded(b_.columns), kDepth);
-    worker_size_ = a_size_ + hidden_size_ + b_.ups * most_rows * kDepth + sums_size_ + kDepth * kDepth;
+    const Index first_size = std::max(most_rows * kDepth, kFewRows * kWideStride);
+    worker_size_ = a_size_ + hidden_size_ + b_.ups * first_size + sums_size_ + kDepth * kDepth;
     workers_ = ctx.template scratch<T>(threads_, worker_size_).data();
 
     for (Index e = 0; e < b_.experts; ++e) {
@@ -168,9 +176,11 @@ class ProductPair {
       const Index n = row_blocks(rows);
       const bool shared = shares_packed(rows);
       if (shared && used_ + packed_size() > capacity_) run_wave();
-      units_[count_++] = Unit{e, first, rows, n, shared ? packed_ + used_ : nullptr, n == 0 ? partial : nullptr, 0, 0};
+      units_[count_++] =
+          Unit{e, first, rows, n, shared ? packed_ + used_ : nullptr, n == 0 ? partial : nullptr, hidden, 0, 0};
       if (shared) used_ += packed_size();
       if (n == 0) partial += rows * chunks() * padded(b_.columns);
+      if (in_place(rows)) hidden += rows * chunks() * kStride;
     }
     run_wave();
   }
@@ -207,17 +217,22 @@ class ProductPair {
   }
 
   void run_wave() {
-    Index packs = 0, tasks = 0;
+    Index packs = 0, tasks = 0, read_in_place = 0;
+    for (Index u = 0; u < count_; ++u) read_in_place += in_place(units_[u].rows);
+    const Index pieces = pieces_of_hidden(read_in_place);
     for (Index u = 0; u < count_; ++u) {
       Unit& unit = units_[u];
       unit.first_pack = packs;
       unit.first_task = tasks;
-      packs += unit.packed ? chunks() * groups_of_chunk() : 0;
+      packs += unit.packed ? chunks() * groups_of_chunk() : in_place(unit.rows) ? pieces : 0;
       tasks += unit.row_blocks == 0 ? chunks() : unit.row_blocks;
     }
-    parallel_for(threads_, packs, [&](Index i, int) noexcept {
+    parallel_for(threads_, packs, [&](Index i, int worker) noexcept {
       const Unit& unit = find(i, &Unit::first_pack);
-      pack(unit, i - unit.first_pack);
+      if (unit.packed)
+        pack(unit, i - unit.first_pack);
+      else
+        hidden_in_place(unit, i - unit.first_pack, pieces, Worker(*this, worker));
     });
     parallel_for(threads_, tasks, [&](Index i, int worker) noexcept {
       const Unit& unit = find(i, &Unit::first_task);
@@ -262,6 +277,13 @@ class ProductPair {
   void pack(const Unit& unit, Index i) const {
     const Group g = group(unit, i);
     pack_panels(g.b, g.column, g.columns, g.k, g.depth, unit.packed + (g.packed.full + g.at(0) - unit.packed));
+  }
+
+  // In how many pieces `units` units compute hidden: few, for memory is read faster in whole rows, but even ones.
+  Index pieces_of_hidden(Index units) const {
+    Index pieces = divide_up(chunks(), kWide / kDepth);
+    while (units * pieces % threads_ != 0 && units * pieces < 4 * threads_ && 2 * pieces <= chunks()) pieces *= 2;
+    return pieces;
   }
 
   // A block of rows in tiles.
@@ -312,15 +334,15 @@ class ProductPair {
       for (Index block = 0; block < blocks(); ++block)
         multiply(unit, rows, w.a + block * rows.count * kStride, chunk * groups_of_chunk() + m * blocks() + block,
                  block > 0, w.panels, w.first + m * size);
-    activate(unit, rows, SumsLayout::panels(rows.count, kColumns), j, columns, size, w);
+    activate(unit, rows, w.first, size, SumsLayout::panels(rows.count, kColumns), j, columns, w.hidden);
   }
 
   // hidden[rows, kStride] from the first sums, in whole rows: long runs of what an epilogue reads and writes.
   // @param size  elements from one matrix's sums to the next one's
-  void activate(const Unit& unit, const Rows& rows, SumsLayout layout, Index j, Index columns, Index size,
-                const Worker& w) const {
-    const T* sums[] = {w.first, b_.ups > 1 ? w.first + size : nullptr};
-    middle_.run(middle_.epilogue, sums, layout, rows.count, columns, unit.e, unit.first + rows.first, j, w.hidden);
+  void activate(const Unit& unit, const Rows& rows, const T* first, Index size, SumsLayout layout, Index j, Index columns,
+                T* hidden) const {
+    const T* sums[] = {first, b_.ups > 1 ? first + size : nullptr};
+    middle_.run(middle_.epilogue, sums, layout, rows.count, columns, unit.e, unit.first + rows.first, j, hidden);
   }
 
   // sums[panel][row, kColumns] (+)= chunk of hidden · down.
@@ -350,27 +372,37 @@ class ProductPair {
   void few_rows(const Unit& unit, Index chunk, const Worker& w) const {
     const Rows rows{0, unit.rows, divide_up(unit.rows, kRows)};
     T* sums = unit.partial + chunk * unit.rows * padded(b_.columns);
-    pack_a(unit, rows, w.a);
     if (in_place(unit.rows)) {
-      few_rows_in_place(unit, rows, chunk, w, sums);
-    } else {
-      first_product(unit, rows, chunk, w);
-      second_product(unit, rows, chunk, false, w, sums);
+      const Index j = chunk * kDepth;
+      const Operand<T> b = down(unit.e);
+      few_rows_sum(unit.rows, std::min(kDepth, b_.hidden - j), unit.hidden + chunk * unit.rows * kStride, b.at(j, 0),
+                   b.stride, b_.columns, sums, padded(b_.columns));
+      return;
     }
+    pack_a(unit, rows, w.a);
+    first_product(unit, rows, chunk, w);
+    second_product(unit, rows, chunk, false, w, sums);
   }
-  void few_rows_in_place(const Unit& unit, const Rows& rows, Index chunk, const Worker& w, T* sums) const {
-    const Index j = chunk * kDepth, columns = std::min(kDepth, b_.hidden - j), size = rows.count * kDepth;
+
+  // A piece of the columns of hidden, from weights in place.
+  void hidden_in_place(const Unit& unit, Index piece, Index pieces, const Worker& w) const {
+    const Rows rows{0, unit.rows, 1};
+    const Index begin = piece * chunks() / pieces, end = (piece + 1) * chunks() / pieces, j = begin * kDepth,
+                columns = std::min(end * kDepth, b_.hidden) - j, size = rows.count * kWideStride;
+    pack_a(unit, rows, w.a);
     for (Index m = 0; m < b_.ups; ++m)
       for (Index block = 0; block < blocks(); ++block) {
         const Index k = block * kDepth, depth = std::min(kDepth, b_.depth - k);
         const Operand<T> b = up(m, unit.e);
         T *total = w.first + m * size, *to = block > 0 ? w.panels : total;
-        few_rows_sum(rows.count, depth, w.a + block * rows.count * kStride, b.at(k, j), b.stride, columns, to, kDepth);
+        few_rows_sum(rows.count, depth, w.a + block * rows.count * kStride, b.at(k, j), b.stride, columns, to, kWideStride);
         if (block > 0) add(size, to, total);
       }
-    activate(unit, rows, SumsLayout::rows(kDepth), j, columns, size, w);
-    const Operand<T> b = down(unit.e);
-    few_rows_sum(rows.count, columns, w.hidden, b.at(j, 0), b.stride, b_.columns, sums, padded(b_.columns));
+    for (Index chunk = begin; chunk < end; ++chunk) {
+      const Index x = (chunk - begin) * kDepth;
+      activate(unit, rows, w.first + x, size, SumsLayout::rows(kWideStride), j + x, std::min(kDepth, columns - x),
+               unit.hidden + chunk * rows.count * kStride);
+    }
   }
   static void add(Index n, const T* from, T* to) {
     using V = Register<T>;

@@ -199,10 +199,13 @@ void axpy(const T* a, const T* b, Index b_stride, Index columns, T* sums, Index 
   for (int i = 0; i < R; ++i)
     for (int k = 0; k < K; ++k) x[i][k] = V(a[i * Tile<T>::stride + k]);
   const auto step = [&](Index j, int count) {
+    // Asked for early: rows are far apart, and no prefetcher finds the next ones.
+    constexpr Index ahead = 16 * V::size;
+    const T* next = b + j + ahead + (j + ahead < columns ? 0 : K * b_stride - columns);
     V y[K];
     for (int k = 0; k < K; ++k) {
       y[k] = V::load(b + k * b_stride + j, count);
-      __builtin_prefetch(b + (k + 8) * b_stride + j, 0, 2);  // rows are far apart: no prefetcher finds them
+      __builtin_prefetch(next + k * b_stride, 0, 3);
     }
     for (int i = 0; i < R; ++i) {
       V s = V::load(sums + i * sums_stride + j);
