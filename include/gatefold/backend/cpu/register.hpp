@@ -206,18 +206,25 @@ class Register {
 
   // e^v = 2^n e^r, n = round(v / ln 2), with ln 2 in two parts. e^r = 1 + r + r² p(r), p a minimax fit (Lawson's
   // algorithm in 40 digits) of relative error 3.1e-9 before rounding. Eigen's pexp is off by 4 ulp on some targets.
+  //
+  // Where the result rounds to 0 it is not computed: an instruction that underflows takes a hundred cycles, and softmax
+  // over scores far apart has little else.
   static Register exp_float(Register v) {
-    const Packet x = packet::pmax(packet::pmin(v.packet_, Register(T(105)).packet_), Register(T(-105)).packet_);
-    const Register n(packet::pfloor(madd(Register(x), Register(T(1.44269504088896341)), T(0.5)).packet_));
-    const Register r =
-        madd(n, Register(T(-3.1946184945309415e-05)), madd(n, Register(T(-0.693115234375)), Register(x)));
+    const Register low(T(-104));
+    const Register live = where_less(v, low, Register(T(0)), v);
+    const Register x(packet::pmin(live.packet_, Register(T(105)).packet_));
+    const Register n(packet::pfloor(madd(x, Register(T(1.44269504088896341)), T(0.5)).packet_));
+    const Register r = madd(n, Register(T(-3.1946184945309415e-05)), madd(n, Register(T(-0.693115234375)), x));
     Register p(T(0.0013814462027835117));
     for (double c : {0.008368780883103031, 0.041668394316207585, 0.16666520102736102, 0.49999993411976607, 1.0, 1.0})
       p = madd(p, r, T(c));
 #if defined(EIGEN_VECTORIZE_AVX512)
-    if constexpr (is<float, 64>) return Register(_mm512_scalef_ps(p.packet_, n.packet_));
+    if constexpr (is<float, 64>) {
+      const Register e(_mm512_scalef_ps(p.packet_, n.packet_));
+      return where_less(v, low, Register(T(0)), e);
+    }
 #endif
-    return Register(packet::pldexp(p.packet_, n.packet_));
+    return where_less(v, low, Register(T(0)), Register(packet::pldexp(p.packet_, n.packet_)));
   }
 
   // Two minimax fits (Lawson's algorithm in 40 digits), relative errors 1.7e-8 and 3e-9 before rounding:
