@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "gatefold/expert/attention_expert.hpp"
+#include "gatefold/expert/merged_transformer.hpp"
 #include "gatefold/expert/multi_head_expert.hpp"
 #include "gatefold/expert/norm_expert.hpp"
 #include "gatefold/expert/transformer_expert.hpp"
@@ -15,6 +16,15 @@ TEST_CASE("golden: AttentionExpert") {
   expert_agrees("attention_expert", [](Golden& g) {
     return AttentionExpert{
         .model_dim = g.extent("model_dim"), .length = g.extent("length"), .outputs = g.extent("outputs")};
+  });
+}
+
+TEST_CASE("golden: MergedTransformer") {
+  expert_agrees("merged_transformer", [](Golden& g) {
+    return MergedTransformer{.model_dim = g.extent("model_dim"),
+                             .length = g.extent("length"),
+                             .heads = g.extent("heads"),
+                             .filters = g.extent("filters")};
   });
 }
 

@@ -143,6 +143,35 @@ class AttentionExpert(Expert):
         return torch.stack(rows) if rows else h.new_zeros(0, self.outputs)
 
 
+class MergedTransformer(Expert):
+    """Paper 000, fig. 1(b): heads of eq. (4)'s attention, summed, below neurons of which half count as -1."""
+
+    def out_dim(self):
+        return 1
+
+    def parameters(self, random, experts):
+        return {
+            "key_query": random.uniform(experts, self.model_dim, self.heads * self.model_dim),
+            "weight": random.uniform(experts, self.model_dim, self.filters),
+        }
+
+    def output(self, p, e, h):
+        signs = torch.ones(self.filters, dtype=h.dtype)
+        signs[self.filters // 2 :] = -1
+        rows = []
+        for item in h:
+            x = item.reshape(self.length, self.model_dim).T  # d x L
+            columns = []
+            for l in range(self.length):
+                context = sum(
+                    x @ torch.softmax(x.T @ key_query @ x[:, l], dim=0)
+                    for key_query in p["key_query"][e].chunk(self.heads, dim=1)
+                )
+                columns.append(self.activation(p["weight"][e].T @ context) @ signs)
+            rows.append(sum(columns).reshape(1))
+        return torch.stack(rows)
+
+
 def multi_head(tokens, query, key, value, output, heads, causal):
     """Vaswani et al. 2017 (arXiv:1706.03762), eq. (1), of one sequence [L, D]; also the probabilities of each head."""
     width = tokens.shape[1] // heads
