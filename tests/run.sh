@@ -6,21 +6,23 @@ source "$root/cmake/install_packages.sh"
 
 usage() {
   cat <<END
-usage: bash tests/run.sh [--only WORD | --full | --gpu [WORD] | --help]
+usage: bash tests/run.sh [--only WORD | --full | --neon | --gpu [WORD] | --help]
   (none)       preset test (everything), sanitize (all but pairwise and golden), v3 (backend; all of it in --full), and,
                where nvcc is found, cuda: the tests of the CUDA backend, whose device code runs on a CPU emulator
   --only WORD  preset test, only the tests whose name matches the regular expression WORD: gate, gate/top_k, package, ...
                preset cuda where WORD begins with cuda: cuda, cuda/gates, ...
   --full       every test in every preset, the thread sanitizer and the test cases marked as slow too
+  --neon       the tests of the CPU backend compiled for aarch64 and run by qemu: installs a cross compiler and qemu-user
   --gpu [WORD] the tests of the CUDA backend (those that match WORD) on this machine's GPU, with NVIDIA's own libraries;
                needs nvcc, cmake, ninja, g++ and doctest's header, installs nothing. Options for cmake: CMAKE_OPTIONS="-D..."
 END
 }
 
-full="" only="" gpu=""
+full="" only="" gpu="" neon=""
 while (($#)); do
   case $1 in
     --full) full=1 ;;
+    --neon) neon=1 ;;
     --only) [[ -n ${2:-} ]] || { usage; exit 2; }; only=$2; shift ;;
     --gpu) gpu=1; [[ -z ${2:-} || $2 == -* ]] || { only=$2; shift; } ;;
     --help | -h) usage; exit 0 ;;
@@ -89,6 +91,9 @@ if [[ -n $gpu ]]; then
   stage gpu "${options[@]}"
 elif [[ $only == cuda* ]]; then
   cuda_stage
+elif [[ -n $neon ]]; then
+  install_packages g++-aarch64-linux-gnu qemu-user || exit 1
+  stage neon
 elif [[ -n $only ]]; then
   stage test
 elif [[ -n $full ]]; then

@@ -48,13 +48,13 @@ struct GatedWith {
 
 template <class T>
 struct Pair {
-  Index depth, hidden, columns;
+  Index depth, hidden, columns, count;
   std::vector<Index> offsets, rows;
   std::vector<T> x, up, more, down;
 
   Pair(std::vector<Index> counts, Index d, Index h, Index c) : depth(d), hidden(h), columns(c), offsets{0} {
     for (const Index n : counts) offsets.push_back(offsets.back() + n);
-    const Index items = slots() / 2 + 1, experts = static_cast<Index>(counts.size());
+    const Index items = count = slots() / 2 + 1, experts = static_cast<Index>(counts.size());
     for (Index s = 0; s < slots(); ++s) rows.push_back(s * 7 % items);
     x = naive::random_vector<T>(items * depth, 1);
     up = naive::random_vector<T>(experts * depth * hidden, 2);
@@ -66,7 +66,7 @@ struct Pair {
   Groups<Cpu> groups() const {
     return {View<const Index, 1, Cpu>(offsets.data(), experts() + 1), View<const Index, 1, Cpu>(rows.data(), slots()), slots()};
   }
-  View<const T, 2, Cpu> items() const { return {x.data(), static_cast<Index>(x.size()) / depth, depth}; }
+  View<const T, 2, Cpu> items() const { return {x.data(), count, depth}; }
   View<const T, 3, Cpu> matrix(const std::vector<T>& w, Index r, Index c, bool transpose) const {
     return transpose ? View<const T, 3, Cpu>(w.data(), experts(), c, r) : View<const T, 3, Cpu>(w.data(), experts(), r, c);
   }
@@ -109,29 +109,53 @@ TEST_CASE_TEMPLATE("a pair of products is two products, bit for bit", T, float, 
       }
 }
 
-TEST_CASE_TEMPLATE("two first matrices and epilogues that know their place", T, float, double) {
-  for (const bool transpose : {false, true}) {
-    const Pair<T> p({5, 0, 40, 12}, 270, 290, 30);
-    const auto up = p.matrix(p.up, p.depth, p.hidden, transpose), more = p.matrix(p.more, p.depth, p.hidden, transpose),
-               down = p.matrix(p.down, p.hidden, p.columns, transpose);
-    Tensor2<T> first(p.slots(), p.hidden), hidden(p.slots(), p.hidden), expected(p.slots(), p.columns);
-    Cpu::Context one(1);
-    Cpu::grouped_gemm(one, p.groups(), p.items(), up, transpose, first.view(), fn::Store{});
-    Cpu::grouped_gemm(one, p.groups(), p.items(), more, transpose, hidden.view(), GatedWith<T>{first});
-    const auto bias = naive::random_vector<T>(p.experts() * p.columns, 9);
-    const fn::AddBias<T, Cpu> last{View<const T, 2, Cpu>(bias.data(), p.experts(), p.columns)};
-    Cpu::grouped_gemm(one, p.groups().in_slot_order(), std::as_const(hidden).view(), down, transpose, expected.view(), last);
-    for (const int threads : {1, 3}) {
-      Cpu::Context ctx(threads);
-      Tensor2<T> c(p.slots(), p.columns);
-      Cpu::grouped_pair(ctx, p.groups(), p.items(), std::array{up, more}, Gated<T>{}, down, transpose, c.view(), last);
-      CHECK(same(c, expected));
+TEST_CASE_TEMPLATE("few rows: hidden in long pieces, of even and uneven numbers of chunks", T, float, double) {
+  // One piece, pieces of four and five chunks (2180 columns), a piece that fills its memory to the last column (2041).
+  check(Pair<T>({8, 0, 1, 3}, 270, 600, 40), false, Activate{});
+  check(Pair<T>({8}, 270, 2180, 40), false, Activate{});
+  check(Pair<T>({8, 1}, 270, 2041, 40), false, ActivateScalar{});
+}
+
+TEST_CASE_TEMPLATE("extents of 0: sums of nothing are 0", T, float, double) {
+  for (const bool transpose : {false, true})
+    for (const auto& n : {std::vector<Index>{3}, {60}, {130, 0, 2}}) {
+      check(Pair<T>(n, 0, 300, 5), transpose, Activate{});
+      check(Pair<T>(n, 5, 0, 3), transpose, Activate{});
+      check(Pair<T>(n, 5, 300, 0), transpose, Activate{});
     }
-  }
+}
+
+TEST_CASE_TEMPLATE("two first matrices and epilogues that know their place", T, float, double) {
+  using Shape = std::array<Index, 3>;
+  for (const auto& [counts, shape] : {std::pair{std::vector<Index>{5, 0, 40, 12}, Shape{270, 290, 30}},
+                                      {{8, 1}, {270, 2041, 30}},
+                                      {{8}, {70, 2180, 30}},
+                                      {{60, 3}, {0, 300, 5}}})
+    for (const bool transpose : {false, true}) {
+      const Pair<T> p(counts, shape[0], shape[1], shape[2]);
+      const auto up = p.matrix(p.up, p.depth, p.hidden, transpose),
+                 more = p.matrix(p.more, p.depth, p.hidden, transpose),
+                 down = p.matrix(p.down, p.hidden, p.columns, transpose);
+      Tensor2<T> first(p.slots(), p.hidden), hidden(p.slots(), p.hidden), expected(p.slots(), p.columns);
+      Cpu::Context one(1);
+      Cpu::grouped_gemm(one, p.groups(), p.items(), up, transpose, first.view(), fn::Store{});
+      Cpu::grouped_gemm(one, p.groups(), p.items(), more, transpose, hidden.view(), GatedWith<T>{first});
+      const auto bias = naive::random_vector<T>(p.experts() * p.columns, 9);
+      const fn::AddBias<T, Cpu> last{View<const T, 2, Cpu>(bias.data(), p.experts(), p.columns)};
+      Cpu::grouped_gemm(one, p.groups().in_slot_order(), std::as_const(hidden).view(), down, transpose, expected.view(),
+                        last);
+      for (const int threads : {1, 3}) {
+        Cpu::Context ctx(threads);
+        Tensor2<T> c(p.slots(), p.columns);
+        Cpu::grouped_pair(ctx, p.groups(), p.items(), std::array{up, more}, Gated<T>{}, down, transpose, c.view(),
+                          last);
+        CHECK(same(c, expected));
+      }
+    }
 }
 
 TEST_CASE("weights that do not fit the packed memory at once are packed in waves") {
-  const Pair<float> p({100, 90, 80, 1, 70}, 40, 300, 40);
+  const Pair<float> p({100, 90, 80, 1, 70, 8, 3}, 40, 600, 40);
   const auto up = p.matrix(p.up, p.depth, p.hidden, false), down = p.matrix(p.down, p.hidden, p.columns, false);
   Tensor2<float> expected(p.slots(), p.columns), c(p.slots(), p.columns);
   Cpu::Context ctx(3);

@@ -128,6 +128,26 @@ TEST_CASE_TEMPLATE("exp: special values", T, float, double) {
   CHECK(one(Silu{}, T(1000)) == T(1000));
 }
 
+TEST_CASE("exp: where results are subnormal or 0, beside lanes where they are not") {
+  constexpr float inf = std::numeric_limits<float>::infinity(), least = std::numeric_limits<float>::denorm_min();
+  const std::vector<float> values{-inf, -1e30f, -104.01f, -104.0f, -103.9f, -103.2f, -90.0f, -88.0f, 0.0f, 1.0f, inf};
+  constexpr int size = Register<float>::size;
+  for (std::size_t shift = 0; shift < values.size(); ++shift) {
+    float in[size], out[size];
+    for (int i = 0; i < size; ++i) in[i] = values[(static_cast<std::size_t>(i) + shift) % values.size()];
+    exp(Register<float>::load(in)).store(out);
+    for (int i = 0; i < size; ++i) {
+      const double exact = std::exp(static_cast<double>(in[i]));
+      CAPTURE(in[i]);
+      if (in[i] == inf || in[i] < -104) {
+        CHECK(out[i] == static_cast<float>(exact));
+      } else {
+        CHECK(std::abs(out[i] - exact) <= 2 * least + 1e-6 * exact);
+      }
+    }
+  }
+}
+
 TEST_CASE("erf: accuracy, also relative near 0 and in the tails") {
   CHECK(worst<float>(Erf{}, exact_erf, -5, 5) <= 2);
   CHECK(worst<float>(Erf{}, exact_erf, 0.9, 0.95) <= 2);

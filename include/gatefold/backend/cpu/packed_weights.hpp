@@ -71,7 +71,7 @@ template <class T, int R, int P, class W>
   // Lines are asked for early, of half as wide weights twice as many; behind the last of these panels lie the next ones.
   constexpr Index lines = 32 * static_cast<Index>(sizeof(T) / sizeof(W)),
                   steps = std::max<Index>(lines * Ahead::line / (width * V::size * static_cast<Index>(sizeof(W))), 1);
-  constexpr int registers_of_line = std::max<int>(Ahead::line / static_cast<int>(sizeof(W)) / V::size, 1);
+  constexpr int registers_of_line = V::size * sizeof(W) < Ahead::line ? 2 : 1;
   for (Index k = 0; k < depth; ++k) {
     const W* ahead = b + (k + steps + (k + steps < depth ? 0 : (P - 1) * depth)) * columns;
 #pragma GCC unroll 8

@@ -280,8 +280,9 @@ class Product {
           const bool loads = block == 0 && unit.add;
           if (loads) load(c, p.c_stride, rows, columns, s, kColumns);
           const Ahead ahead = loads && t + 1 < t1 ? next_sums(c + rows * p.c_stride, p.c_stride)
-                              : unit.packed       ? Ahead::part(b + depth * kColumns, depth * kColumns, t - t0, t1 - t0)
-                                                  : Ahead::nothing(b);
+                              : unit.packed
+                                  ? Ahead::part(b + depth * kColumns, depth * kColumns, loads ? 0 : t - t0, t1 - t0)
+                                  : Ahead::nothing(b);
           tile_sum(rows, columns, depth, a + (t - t0) * kRows * Tile<T>::stride, b, s, block > 0 || unit.add, ahead);
           if (block + 1 == blocks) store(unit, s, kColumns, rows, columns, row, j, c);
         }

@@ -20,8 +20,9 @@
 ///
 /// A task takes a block of rows of one expert through both products, Tile::depth columns of `hidden` at a time: such a
 /// chunk is one link of the second product's sum, so that every bit is that of two products one after the other. Where
-/// an expert has few rows (one tile, or some if threads would have no work), its chunks are tasks of their own and their
-/// sums are added in order at the end. Weights that are read in place are read in whole rows: first `hidden`, then c.
+/// an expert has few rows (one tile, or some if threads would have no work), its chunks are tasks of their own and
+/// their sums are added in order at the end. Where they read weights in place, `hidden` is computed first, in long
+/// pieces of the rows of `up`: memory is read fastest in whole rows.
 namespace gatefold::cpu {
 
 /// What turns `count` first sums into the hidden value, with its type erased.
@@ -76,9 +77,10 @@ template <class T>
 class ProductPair {
  public:
   /// @order  as two products one after the other (product.hpp)
-  /// @cost   2·S·hidden·(ups·depth + columns) flop; scratch for packed weights of at most packed_bytes (or one expert's),
-  ///         for each thread a block of rows of a, of hidden and of c, and for experts of few rows their hidden and one
-  ///         row of c for each row and each Tile::depth columns of hidden
+  /// @cost   2·S·hidden·(ups·depth + columns) flop; scratch for packed weights of at most packed_bytes (or one
+  /// expert's),
+  ///         for each thread a block of rows of a, of hidden and of c, for experts of few rows one row of c for each
+  ///         row and each Tile::depth columns of hidden, and where their weights are read in place also their hidden
   template <class Context>
   static void run(Context& ctx, const PairBatch<T>& batch, const Middle<T>& middle, const Finish<T>& last,
                   Index packed_bytes = Index(16) << 20) {
@@ -93,16 +95,17 @@ class ProductPair {
   static constexpr Index kMostFewRows = 4 * kRows;  // up to here chunks may be tasks
   static constexpr Index kWide = 8 * kDepth;        // columns of hidden at most that are computed from weights in place
   static constexpr Index kWideStride = kWide + kStride - kDepth;
-  static constexpr Index kSerialWork = 1 << 18;    // multiply-adds below which waking threads costs more than it saves
-  static constexpr Index kBlockSize = 1 << 18;     // elements of a, hidden and c that a task keeps in its cache
+  static_assert(kFewRows * kWideStride <= kDepth * kDepth, "a piece of hidden is summed where packed panels are else");
+  static constexpr Index kSerialWork = 1 << 18;  // multiply-adds below which waking threads costs more than it saves
+  static constexpr Index kBlockSize = 1 << 18;   // elements of a, hidden and c that a task keeps in its cache
 
   struct Unit {
     Index e, first, rows;
-    Index row_blocks;   // 0: chunks are tasks
-    T* packed;          // up matrices, then down, or null: packed before, or by each task for itself
-    T* partial;         // [chunks][rows, padded columns], of a unit whose chunks are tasks
-    T* hidden;          // [chunks][rows, kStride], of a unit whose weights are read in place
-    Index first_task, first_pack;
+    Index row_blocks;              // 0: chunks are tasks
+    T* packed;                     // up matrices, then down, or null: packed before, or by each task for itself
+    T* partial;                    // [chunks][rows, padded columns], of a unit whose chunks are tasks
+    T* hidden;                     // [chunks][rows, kStride], of a unit whose weights are read in place
+    Index first_task, first_pack;  // packs: of weights, or pieces of hidden
   };
 
   ProductPair(const PairBatch<T>& batch, const Middle<T>& middle, const Finish<T>& last, int threads)
@@ -166,7 +169,7 @@ class ProductPair {
     a_size_ = most_rows * blocks() * kStride;
     hidden_size_ = most_rows * kStride;
     sums_size_ = most_rows * std::max(padded(b_.columns), kDepth);
-    const Index first_size = std::max(most_rows * kDepth, kFewRows * kWideStride);
+    const Index first_size = std::max(most_rows * kDepth, read_in_place > 0 ? kFewRows * kWideStride : 0);
     worker_size_ = a_size_ + hidden_size_ + b_.ups * first_size + sums_size_ + kDepth * kDepth;
     workers_ = ctx.template scratch<T>(threads_, worker_size_).data();
 
@@ -282,7 +285,7 @@ class ProductPair {
   // In how many pieces `units` units compute hidden: few, for memory is read faster in whole rows, but even ones.
   Index pieces_of_hidden(Index units) const {
     Index pieces = divide_up(chunks(), kWide / kDepth);
-    while (units * pieces % threads_ != 0 && units * pieces < 4 * threads_ && 2 * pieces <= chunks()) pieces *= 2;
+    while (units * pieces % threads_ != 0 && units * pieces < 4 * threads_ && pieces < chunks()) ++pieces;
     return pieces;
   }
 
@@ -370,7 +373,6 @@ class ProductPair {
   }
 
   void few_rows(const Unit& unit, Index chunk, const Worker& w) const {
-    const Rows rows{0, unit.rows, divide_up(unit.rows, kRows)};
     T* sums = unit.partial + chunk * unit.rows * padded(b_.columns);
     if (in_place(unit.rows)) {
       const Index j = chunk * kDepth;
@@ -379,6 +381,7 @@ class ProductPair {
                    b.stride, b_.columns, sums, padded(b_.columns));
       return;
     }
+    const Rows rows{0, unit.rows, divide_up(unit.rows, kRows)};
     pack_a(unit, rows, w.a);
     first_product(unit, rows, chunk, w);
     second_product(unit, rows, chunk, false, w, sums);
@@ -386,21 +389,22 @@ class ProductPair {
 
   // A piece of the columns of hidden, from weights in place.
   void hidden_in_place(const Unit& unit, Index piece, Index pieces, const Worker& w) const {
-    const Rows rows{0, unit.rows, 1};
+    const Rows rows{0, unit.rows, divide_up(unit.rows, kRows)};
     const Index begin = piece * chunks() / pieces, end = (piece + 1) * chunks() / pieces, j = begin * kDepth,
-                columns = std::min(end * kDepth, b_.hidden) - j, size = rows.count * kWideStride;
+                columns = std::min(end * kDepth, b_.hidden) - j;
+    const Index stride = (end - begin) * kDepth + kStride - kDepth, size = rows.count * stride;
     pack_a(unit, rows, w.a);
     for (Index m = 0; m < b_.ups; ++m)
       for (Index block = 0; block < blocks(); ++block) {
         const Index k = block * kDepth, depth = std::min(kDepth, b_.depth - k);
         const Operand<T> b = up(m, unit.e);
         T *total = w.first + m * size, *to = block > 0 ? w.panels : total;
-        few_rows_sum(rows.count, depth, w.a + block * rows.count * kStride, b.at(k, j), b.stride, columns, to, kWideStride);
+        few_rows_sum(rows.count, depth, w.a + block * rows.count * kStride, b.at(k, j), b.stride, columns, to, stride);
         if (block > 0) add(size, to, total);
       }
     for (Index chunk = begin; chunk < end; ++chunk) {
       const Index x = (chunk - begin) * kDepth;
-      activate(unit, rows, w.first + x, size, SumsLayout::rows(kWideStride), j + x, std::min(kDepth, columns - x),
+      activate(unit, rows, w.first + x, size, SumsLayout::rows(stride), j + x, std::min(kDepth, columns - x),
                unit.hidden + chunk * rows.count * kStride);
     }
   }

@@ -207,8 +207,8 @@ class Register {
   // e^v = 2^n e^r, n = round(v / ln 2), with ln 2 in two parts. e^r = 1 + r + r² p(r), p a minimax fit (Lawson's
   // algorithm in 40 digits) of relative error 3.1e-9 before rounding. Eigen's pexp is off by 4 ulp on some targets.
   //
-  // Where the result rounds to 0 it is not computed: an instruction that underflows takes a hundred cycles, and softmax
-  // over scores far apart has little else.
+  // Below -104 the result is 0 and not computed: an instruction that underflows takes a hundred cycles, and softmax over
+  // scores far apart has little else.
   static Register exp_float(Register v) {
     const Register low(T(-104));
     const Register live = where_less(v, low, Register(T(0)), v);
@@ -275,7 +275,7 @@ struct SumsLayout {
   /// Panels [rows, width] one after the other.
   static SumsLayout panels(Index rows, Index width) { return {width, width, rows * width}; }
 
-  /// f(x, count, element): the `count` neighbouring columns from x on of row i, of those below `columns`, panel by panel.
+  /// f(x, count, element) for each panel of row i: its `count` columns from x on, of those below `columns`.
   template <class F>
   void each_panel(Index i, Index columns, const F& f) const {
     for (Index x = 0, at = i * stride; x < columns; x += width, at += panel)

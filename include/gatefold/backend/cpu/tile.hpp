@@ -43,6 +43,13 @@ struct Tile {
   static constexpr Index stride = depth + 64 / sizeof(T);
 };
 
+/// Ask for memory that will be read soon.
+template <class T>
+void prefetch_range(const T* p, Index count) {
+  constexpr Index line = 64 / sizeof(T);
+  for (Index i = 0; i < count; i += line) __builtin_prefetch(p + i, 0, 2);
+}
+
 /// Memory that is read soon, asked for one cache line at a time while a tile computes: a burst of requests would hold
 /// up the loads of the tile itself. A tile asks for depth / 2 lines.
 struct Ahead {
@@ -61,7 +68,7 @@ struct Ahead {
   /// Rows of memory, from part t of n of their lines on.
   /// @param bytes, stride  of a row
   static Ahead rows(const void* data, Index rows, Index bytes, Index stride, Index t, Index n) {
-    const Index run = (bytes + line - 1) / line, row = t * (rows * run) / n / run;
+    const Index run = bytes > line ? (bytes + line - 1) / line : 1, row = t * (rows * run) / n / run;
     return {static_cast<const char*>(data) + row * stride, run, stride - (run - 1) * line};
   }
 };
