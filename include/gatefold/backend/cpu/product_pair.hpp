@@ -201,6 +201,7 @@ class ProductPair {
     // Part t of n of what comes next, to ask for: of a packed matrix its first panel, else everything.
     Ahead ahead(Index t, Index n) const {
       if (packed) return packed.ahead(at(0), depth * kColumns, t, n);
+      if (depth == 0 || columns == 0) return Ahead::nothing(this);
       constexpr Index size = sizeof(T);
       return b.lines_are_rows ? Ahead::rows(b.at(column, k), columns, depth * size, b.stride * size, t, n)
                               : Ahead::rows(b.at(k, column), depth, columns * size, b.stride * size, t, n);

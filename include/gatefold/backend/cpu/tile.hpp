@@ -66,9 +66,10 @@ struct Ahead {
     return {reinterpret_cast<const char*>(data + t * count / n), 0, 0};
   }
   /// Rows of memory, from part t of n of their lines on.
-  /// @param bytes, stride  of a row
+  /// @param bytes   of a row, at least 1
+  /// @param stride  bytes from row to row
   static Ahead rows(const void* data, Index rows, Index bytes, Index stride, Index t, Index n) {
-    const Index run = bytes > line ? (bytes + line - 1) / line : 1, row = t * (rows * run) / n / run;
+    const Index run = (bytes + line - 1) / line, row = t * (rows * run) / n / run;
     return {static_cast<const char*>(data) + row * stride, run, stride - (run - 1) * line};
   }
 };
