@@ -86,12 +86,14 @@ struct Copies {
 template <class RunT>
 Copies<RunT> cold_copies(const Shape& s) {
   Copies<RunT> copies;
-  while (copies.bytes < 4.0 * static_cast<double>(machine::last_level_cache())) {
+  double parameters = 0;
+  while (copies.bytes < 4.0 * static_cast<double>(machine::last_level_cache()) && parameters < machine::memory() / 8) {
     copies.runs.push_back(std::make_unique<RunT>(plain_mixture(s), s.items));
     RunT& run = *copies.runs.back();
     fill_uniform(run.ctx, Seed{copies.runs.size()}, -1.7, 1.7, run.x);
     run.forward();  // for the plan
     copies.bytes += weight_bytes(s, run);
+    parameters += static_cast<double>(count_values(run.params)) * sizeof(float);
   }
   return copies;
 }

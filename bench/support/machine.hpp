@@ -63,6 +63,11 @@ inline std::size_t last_level_cache() {
   return static_cast<std::size_t>(std::max({bytes, second, 1L << 20}));
 }
 
+/// Bytes of memory of this machine.
+inline double memory() {
+  return static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
+}
+
 }  // namespace machine
 
 /// Floating-point operations per second that `threads` threads reach in registers alone: the best of three tries of about
