@@ -77,8 +77,7 @@ template <class T>
 class ProductPair {
  public:
   /// @order  as two products one after the other (product.hpp)
-  /// @cost   2·S·hidden·(ups·depth + columns) flop; scratch for packed weights of at most packed_bytes (or one
-  /// expert's),
+  /// @cost   2·S·hidden·(ups·depth + columns) flop; scratch for packed weights of at most packed_bytes (or one expert's),
   ///         for each thread a block of rows of a, of hidden and of c, for experts of few rows one row of c for each
   ///         row and each Tile::depth columns of hidden, and where their weights are read in place also their hidden
   template <class Context>
@@ -91,13 +90,13 @@ class ProductPair {
  private:
   static constexpr Index kRows = Tile<T>::rows, kColumns = Tile<T>::columns, kDepth = Tile<T>::depth;
   static constexpr Index kStride = Tile<T>::stride;
-  static constexpr Index kFewRows = 8;             // up to here weights are read in place
+  static constexpr Index kFewRows = 8;              // up to here weights are read in place
   static constexpr Index kMostFewRows = 4 * kRows;  // up to here chunks may be tasks
   static constexpr Index kWide = 8 * kDepth;        // columns of hidden at most that are computed from weights in place
   static constexpr Index kWideStride = kWide + kStride - kDepth;
+  static constexpr Index kSerialWork = 1 << 18;     // multiply-adds below which waking threads costs more than it saves
+  static constexpr Index kBlockSize = 1 << 18;      // elements of a, hidden and c that a task keeps in its cache
   static_assert(kFewRows * kWideStride <= kDepth * kDepth, "a piece of hidden is summed where packed panels are else");
-  static constexpr Index kSerialWork = 1 << 18;  // multiply-adds below which waking threads costs more than it saves
-  static constexpr Index kBlockSize = 1 << 18;   // elements of a, hidden and c that a task keeps in its cache
 
   struct Unit {
     Index e, first, rows;
