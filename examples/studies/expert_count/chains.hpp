@@ -64,6 +64,13 @@ void in_steps(Index n, const F& f) {
   (take.template operator()<Sizes>(), ...);
 }
 
+/// Ask for memory that will be read soon.
+template <class T>
+void prefetch_range(const T* p, Index count) {
+  constexpr Index line = 64 / sizeof(T);
+  for (Index i = 0; i < count; i += line) __builtin_prefetch(p + i, 0, 2);
+}
+
 /// c[j, i] += chain over r < rows of d[r, j] x[r][i] for J rows and C registers of c, `columns` columns of it.
 template <int J, int C, class T>
 void outer_chain(Index rows, const T* const* x, Index from, const T* d, Index d_stride, Index columns, T* c,
@@ -77,7 +84,7 @@ void outer_chain(Index rows, const T* const* x, Index from, const T* d, Index d_
   const int last = in_register<T>(columns, C - 1);
   constexpr Index ahead = 12;  // rows stand anywhere: no hardware foresees the next ones
   for (Index r = 0; r < rows; ++r, d += d_stride) {
-    cpu::prefetch_range(x[r + ahead < rows ? r + ahead : r] + from, C * V::size);
+    prefetch_range(x[r + ahead < rows ? r + ahead : r] + from, C * V::size);
     V y[C];
 #pragma GCC unroll 4
     for (int i = 0; i + 1 < C; ++i) y[i] = V::load(x[r] + from + i * V::size);

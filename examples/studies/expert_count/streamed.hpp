@@ -95,7 +95,7 @@ struct Streamed : ExpertT<Act> {
       for (int r = 0; r < R; ++r) {
         from[r] = patch(x, own.groups, s + r, l);
         const Index next = s + R + r;
-        if (next < own.first + own.count) cpu::prefetch_range(patch(x, own.groups, next, l), this->model_dim);
+        if (next < own.first + own.count) prefetch_range(patch(x, own.groups, next, l), this->model_dim);
       }
       V v[R][all];
       const Index matrix = apart ? own.expert * this->patches + l : own.expert;

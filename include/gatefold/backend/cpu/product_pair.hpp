@@ -136,7 +136,7 @@ class ProductPair {
 
   template <class Context>
   void run(Context& ctx, Index budget) {
-    Index tiles = 0, most_tiles = 0, slots = 0, few = 0, read_in_place = 0;
+    Index tiles = 0, most_tiles = 0, slots = 0, few = 0, few_in_place = 0;
     for (Index e = 0; e < b_.experts; ++e) {
       const Index rows = b_.offsets[e + 1] - b_.offsets[e];
       slots += rows;
@@ -154,11 +154,11 @@ class ProductPair {
     for (Index e = 0; e < b_.experts; ++e)
       if (const Index rows = b_.offsets[e + 1] - b_.offsets[e]; rows <= few_rows_) {
         few += rows;
-        read_in_place += in_place(rows) ? rows : 0;
+        few_in_place += in_place(rows) ? rows : 0;
       }
     units_ = ctx.template scratch<Unit>(b_.experts).data();
     T* partial = ctx.template scratch<T>(few * chunks() * padded(b_.columns)).data();
-    T* hidden = ctx.template scratch<T>(read_in_place * chunks() * kStride).data();
+    T* hidden = ctx.template scratch<T>(few_in_place * chunks() * kStride).data();
     Index shared = 0;
     for (Index e = 0; e < b_.experts; ++e)
       if (shares_packed(b_.offsets[e + 1] - b_.offsets[e])) shared += packed_size();
@@ -168,7 +168,7 @@ class ProductPair {
     a_size_ = most_rows * blocks() * kStride;
     hidden_size_ = most_rows * kStride;
     sums_size_ = most_rows * std::max(padded(b_.columns), kDepth);
-    const Index first_size = std::max(most_rows * kDepth, read_in_place > 0 ? kFewRows * kWideStride : 0);
+    const Index first_size = std::max(most_rows * kDepth, few_in_place > 0 ? kFewRows * kWideStride : 0);
     worker_size_ = a_size_ + hidden_size_ + b_.ups * first_size + sums_size_ + kDepth * kDepth;
     workers_ = ctx.template scratch<T>(threads_, worker_size_).data();
 
@@ -220,9 +220,9 @@ class ProductPair {
   }
 
   void run_wave() {
-    Index packs = 0, tasks = 0, read_in_place = 0;
-    for (Index u = 0; u < count_; ++u) read_in_place += in_place(units_[u].rows);
-    const Index pieces = pieces_of_hidden(read_in_place);
+    Index packs = 0, tasks = 0, units_in_place = 0;
+    for (Index u = 0; u < count_; ++u) units_in_place += in_place(units_[u].rows);
+    const Index pieces = pieces_of_hidden(units_in_place);
     for (Index u = 0; u < count_; ++u) {
       Unit& unit = units_[u];
       unit.first_pack = packs;

@@ -218,13 +218,14 @@ class Register {
     Register p(T(0.0013814462027835117));
     for (double c : {0.008368780883103031, 0.041668394316207585, 0.16666520102736102, 0.49999993411976607, 1.0, 1.0})
       p = madd(p, r, T(c));
+    return where_less(v, low, Register(T(0)), scaled(p, n));
+  }
+  // 2^n p
+  static Register scaled(Register p, Register n) {
 #if defined(EIGEN_VECTORIZE_AVX512)
-    if constexpr (is<float, 64>) {
-      const Register e(_mm512_scalef_ps(p.packet_, n.packet_));
-      return where_less(v, low, Register(T(0)), e);
-    }
+    if constexpr (is<float, 64>) return Register(_mm512_scalef_ps(p.packet_, n.packet_));
 #endif
-    return where_less(v, low, Register(T(0)), Register(packet::pldexp(p.packet_, n.packet_)));
+    return Register(packet::pldexp(p.packet_, n.packet_));
   }
 
   // Two minimax fits (Lawson's algorithm in 40 digits), relative errors 1.7e-8 and 3e-9 before rounding:

@@ -43,13 +43,6 @@ struct Tile {
   static constexpr Index stride = depth + 64 / sizeof(T);
 };
 
-/// Ask for memory that will be read soon.
-template <class T>
-void prefetch_range(const T* p, Index count) {
-  constexpr Index line = 64 / sizeof(T);
-  for (Index i = 0; i < count; i += line) __builtin_prefetch(p + i, 0, 2);
-}
-
 /// Memory that is read soon, asked for one cache line at a time while a tile computes: a burst of requests would hold
 /// up the loads of the tile itself. A tile asks for depth / 2 lines.
 struct Ahead {

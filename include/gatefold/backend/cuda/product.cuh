@@ -217,8 +217,7 @@ struct HandOver {
 };
 
 /// c[s] = epilogue(a[row(s)] op(b_e), …).
-/// @tparam Stay  whether blocks stay and tiles are dealt to them (Schedule); else there is one for each tile. Blocks
-/// that
+/// @tparam Stay  whether blocks stay and tiles are dealt to them (Schedule); else there is one for each tile. Blocks that
 ///               stay have fewer registers for the sums, which costs more than one round of many that is not full
 /// @param b_step  bytes of b from expert to expert
 template <class Shape, bool Stay, int Matrices, class T, class E>
