@@ -62,6 +62,7 @@
 #include "gatefold/gate/jitter.hpp"
 #include "gatefold/gate/linear_scores.hpp"
 #include "gatefold/gate/load.hpp"
+#include "gatefold/gate/mixing_blocks.hpp"
 #include "gatefold/gate/noise.hpp"
 #include "gatefold/gate/noisy_top_1.hpp"
 #include "gatefold/gate/noisy_top_k.hpp"

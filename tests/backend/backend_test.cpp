@@ -102,20 +102,22 @@ TEST_CASE("for_tasks runs every task once, with scratch of its own; what a task 
         CAPTURE(threads);
         CAPTURE(n);
         std::vector<int> visits(static_cast<std::size_t>(n) + 1), broken(visits.size());
-        B::for_tasks(ctx, n, [&](Cpu::Context& own, Index task) {
-          auto mark = own.mark();
-          const auto numbers = own.scratch<Index>(1000);
-          B::for_each(own, 1000, Set{numbers.data(), task});
-          broken[static_cast<std::size_t>(task)] = std::count(numbers.data(), numbers.data() + 1000, task) != 1000;
-          ++visits[static_cast<std::size_t>(task)];
+        B::for_tasks(ctx, n, [&](Cpu::Context& own, Index first, Index count) {
+          for (Index task = first; task < first + count; ++task) {
+            auto mark = own.mark();
+            const auto numbers = own.scratch<Index>(1000);
+            B::for_each(own, 1000, Set{numbers.data(), task});
+            broken[static_cast<std::size_t>(task)] = std::count(numbers.data(), numbers.data() + 1000, task) != 1000;
+            ++visits[static_cast<std::size_t>(task)];
+          }
         });
         CHECK(std::count(visits.begin(), visits.end(), 1) == n);
         CHECK(visits.back() == 0);
         CHECK(std::count(broken.begin(), broken.end(), 1) == 0);
       }
       const auto throws = [&] {
-        B::for_tasks(ctx, 12, [](Cpu::Context&, Index task) {
-          if (task == 7) throw ArgumentError("seven");
+        B::for_tasks(ctx, 12, [](Cpu::Context&, Index first, Index count) {
+          if (first <= 7 && 7 < first + count) throw ArgumentError("seven");
         });
       };
       CHECK_THROWS_WITH_AS(throws(), "seven", ArgumentError);

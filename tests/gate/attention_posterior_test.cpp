@@ -2,8 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 #include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
@@ -56,11 +58,13 @@ struct Alone {
         z(uniform_tensor<double>(ctx, Seed{4}, 3, items, experts)),
         q(items, experts),
         length(sequence) {}
-  void forward() {
+  void forward(bool entropies = true) {
     const Sequence<double, Cpu> sequence{length, mask};
     attention.forward(ctx, params, in, u, saved_attention, sequence);
     Nothing<double, Cpu> none;
-    const Extra<AttentionPosterior, double, Cpu> extra{attention.trace(params, saved_attention), mask};
+    auto trace = attention.trace(params, saved_attention);
+    if (!entropies) trace.entropy = {};
+    const Extra<AttentionPosterior, double, Cpu> extra{trace, mask};
     mixing.validate(none, x.extent(0), extra);
     mixing.forward(ctx, none, x, z, q, saved, extra);
   }
@@ -184,12 +188,29 @@ TEST_CASE("AttentionPosterior (3): equals the direct form across block borders")
 }
 
 TEST_CASE("AttentionPosterior: the head followed across block borders has the lowest mean entropy so far") {
-  Alone a({.head = FollowedHead::lowest_entropy}, true, 2, 150, 150);
+  Alone a({.head = FollowedHead::lowest_entropy}, true, 4, 300, 300);
   a.forward();
-  for (const Index i : {0, 1, 60, 128, 149}) {
+  for (const Index i : {0, 1, 60, 128, 255, 256, 299}) {
     CHECK(a.saved.head(i) == a.lowest_entropy(0, i));
     CHECK(difference(naive::row(a.q, i), a.expected(i)) < 1e-12);
   }
+  std::set<Index> followed;
+  for (Index i = 0; i < 300; ++i) followed.insert(a.saved.head(i));
+  CHECK(followed.size() > 1);
+}
+
+TEST_CASE("AttentionPosterior: a trace that does not know its entropies gives the same") {
+  for (const bool causal : {false, true})
+    for (const Index length : {6, 150}) {
+      Alone a({.head = FollowedHead::lowest_entropy, .only_confident = true}, causal, 2, 2 * length, length);
+      for (Index n = 0; n < 2 * length; ++n) a.mask.push_back(n % 7 == 3 ? 0 : 1);
+      a.forward();
+      const auto with = values(a.q);
+      const std::vector<Index> heads(a.saved.head.data(), a.saved.head.data() + a.saved.head.size());
+      a.forward(false);
+      CHECK(same_bits(values(a.q), with));
+      CHECK(std::equal(heads.begin(), heads.end(), a.saved.head.data()));
+    }
 }
 
 TEST_CASE("AttentionPosterior: the same bits on 1, 2, 3, 8 threads, across block borders") {
@@ -197,8 +218,8 @@ TEST_CASE("AttentionPosterior: the same bits on 1, 2, 3, 8 threads, across block
     std::vector<double> first;
     for (const int threads : {1, 2, 3, 8}) {
       Cpu::Context ctx(threads);
-      auto p = pass<float>(ctx, block({.head = head}, true), 2 * 150);
-      p.extra.attention.length = 150;
+      auto p = pass<float>(ctx, block({.head = head}, true), 2 * 300);
+      p.extra.attention.length = 300;
       p.forward();
       p.backward();
       const auto all = values(p.y, p.dx, p.grads);
@@ -306,6 +327,9 @@ TEST_CASE("AttentionPosterior: what does not fit says so") {
   CHECK(validate(5) == "AttentionPosterior: extra.trace.q, k, v: expected [5, 4], got [6, 4]");
   extra.trace.value.length = 4;
   CHECK(validate(6) == "AttentionPosterior: extra.trace.length: expected a divisor of the number of items 6, got 4");
+  extra.trace.value.length = 3;
+  extra.trace.value.entropy = a.attention.trace(a.params, a.saved_attention).entropy.rows(0, 5);
+  CHECK(validate(6) == "AttentionPosterior: extra.trace.entropy: expected [6, 2], got [5, 2]");
 }
 
 TEST_CASE("AttentionPosterior: gradients and promises, the attention's included") {

@@ -254,6 +254,92 @@ TEST_CASE("streamed mixing: the adjoint crosses block borders; forward and backw
   }
 }
 
+namespace {
+
+/// Items that follow one of several heads, and what says the same without `Following`: the features of all heads side by
+/// side, the query 0 but for the head followed.
+struct Followed {
+  Index heads, items, dim;
+  Mixing<double> one, all;  // one: [1, N, F] queries in rows, [1, heads · N, F] keys
+  Tensor<Index, 1, Cpu> head;
+  mixing::Following<Cpu> following;
+
+  Followed(Index h, Index n, Index length, Index width, bool causal, int threads = 1)
+      : heads(h),
+        items(n),
+        dim(width),
+        one(1, n, length, width, 3, causal, threads),
+        all(1, n, length, h * width, 3, causal, threads),
+        head(n) {
+    for (Index i = 0; i < n; ++i) head(i) = (i * i + i / 7) % (h + 1) % h;
+    following = mixing::following<Cpu::Context>(one.ctx, View<const Index, 1, Cpu>(head), h, length);
+    one.keys = Tensor<double, 3, Cpu>(1, h * n, width);
+    for (Index i = 0; i < n; ++i)
+      for (Index c = 0; c < h * width; ++c) {
+        one.keys(0, following.key(i, c / width), c % width) = all.keys(0, i, c);
+        if (c / width == head(i)) one.queries(0, following.row(i), c % width) = all.queries(0, i, c);
+        else all.queries(0, i, c) = 0;
+      }
+  }
+  void forward() {
+    mixing::forward<Cpu::Context, double, Cpu>(one.ctx, {one.queries, one.keys, following}, one.scale, one.visible, one.r,
+                                               one.log_r, one.q, one.log_q, one.log_sum_exp);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("streamed mixing: of items that each follow a head, forward and adjoint are those of all heads side by side") {
+  for (const bool causal : {false, true})
+    for (const Index length : {1, 5, 100, 255, 256, 257, 300, 600})
+      for (const bool masked : {false, true}) {
+        CAPTURE(causal);
+        CAPTURE(length);
+        CAPTURE(masked);
+        const Index items = 2 * length;
+        Followed f(3, items, length, 2, causal);
+        std::vector<double> mask;
+        for (Index n = 0; n < items; ++n) mask.push_back(n % 5 == 1 || n % 7 == 3 ? 0 : 1);
+        if (masked)
+          for (auto* m : {&f.one, &f.all}) {
+            m->hide(mask);
+            m->visible.entropy = m->entropy;
+          }
+        for (auto* m : {&f.one, &f.all})  // so small that log q is summed pair by pair
+          for (Index n = 0; n < items; ++n) m->r(n, 2) = 1e-310;
+        for (auto* m : {&f.one, &f.all}) m->refresh();
+        f.forward();
+        f.all.forward();
+        REQUIRE(difference(values(f.one.q), values(f.all.q)) <= 1e-13);
+        for (Index n = 0; n < items; ++n) {
+          const double got = f.one.log_sum_exp(n), expected = f.all.log_sum_exp(n);
+          REQUIRE((got == expected || std::abs(got - expected) <= 1e-13));  // -infinity: sees nobody
+        }
+        for (Index n = 0; n < f.one.log_q.size(); ++n)
+          REQUIRE(f.one.log_q.data()[n] == doctest::Approx(f.all.log_q.data()[n]).epsilon(1e-12));
+
+        Tensor<double, 3, Cpu> dqueries(1, items, 2), dkeys(1, 3 * items, 2), all_dqueries(1, items, 6), all_dkeys(1, items, 6);
+        Tensor<double, 2, Cpu> dr(items, 3), all_dr(items, 3);
+        for (auto* t : {&dqueries, &dkeys, &all_dqueries, &all_dkeys}) set_zero(f.one.ctx, *t);
+        const auto of_q = uniform_tensor<double>(f.one.ctx, Seed{7}, 1, items, 3);
+        auto of_rank = uniform_tensor<double>(f.one.ctx, Seed{8}, 1, items, 3);
+        for (Index n = 0; n < items; ++n) of_rank(n, 2) = 0;
+        mixing::backward<Cpu::Context, double, Cpu>(f.one.ctx, {f.one.queries, f.one.keys, f.following}, f.one.scale,
+                                                    f.one.visible, f.one.r, f.one.q, f.one.log_sum_exp, of_rank, of_q, dr,
+                                                    {dqueries, dkeys, f.following});
+        mixing::backward<Cpu::Context, double, Cpu>(f.all.ctx, f.all.heads(), f.all.scale, f.all.visible, f.all.r, f.all.q,
+                                                    f.all.log_sum_exp, of_rank, of_q, all_dr, {all_dqueries, all_dkeys});
+        REQUIRE(difference(values(dr), values(all_dr)) <= 1e-11);
+        for (Index n = 0; n < items; ++n)
+          for (Index h = 0; h < 3; ++h)
+            for (Index d = 0; d < 2; ++d) {
+              REQUIRE(dkeys(0, f.following.key(n, h), d) == doctest::Approx(all_dkeys(0, n, 2 * h + d)).epsilon(1e-9));
+              if (h == f.head(n))
+                REQUIRE(dqueries(0, f.following.row(n), d) == doctest::Approx(all_dqueries(0, n, 2 * h + d)).epsilon(1e-9));
+            }
+      }
+}
+
 TEST_CASE("streamed mixing: no items, no blocks") {
   Mixing<double> m(1, 0, 1, 2, 3, true);
   m.forward();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gatefold/check/conformance.hpp"
+#include "support/mixing.hpp"
 #include "support/naive_moe.hpp"
 #include "support/pass.hpp"
 
@@ -19,7 +20,7 @@ namespace {
 using Matrix = std::vector<std::vector<double>>;
 
 struct Result {
-  std::vector<double> u, log_sum_exp;
+  std::vector<double> u, log_sum_exp, entropy;
 };
 
 /// (1) with the full matrix A, in loops.
@@ -53,6 +54,9 @@ Result attend(const P& p, const Tensor<double, 2, Cpu>& x, Index heads, Index le
         total += seen.back().second;
       }
       result.log_sum_exp.push_back(seen.empty() ? 0 : std::log(total));
+      std::vector<double> a;
+      for (const auto& [j, weight] : seen) a.push_back(weight / total);
+      result.entropy.push_back(naive::entropy(a));
       for (const auto& [j, weight] : seen)
         for (Index d = h * width; d < (h + 1) * width; ++d)
           context[std::size_t(i)][std::size_t(d)] += weight / total * v[std::size_t(j)][std::size_t(d)];
@@ -65,7 +69,7 @@ auto row_of(const auto& t, Index n) { return naive::row(t, n); }
 
 }  // namespace
 
-TEST_CASE("Attention (1): equals softmax loops, causal or not, padded or not, any heads, and keeps the log-sum-exp") {
+TEST_CASE("Attention (1): equals softmax loops, causal or not, padded or not, any heads, and keeps log-sum-exp and entropy") {
   Cpu::Context ctx(2);
   // The last sequence of the second mask is all padding; the third begins with padding, so that causal rows see
   // nothing.
@@ -82,6 +86,7 @@ TEST_CASE("Attention (1): equals softmax loops, causal or not, padded or not, an
           const Result expected = attend(p.params.branch, p.x, heads, length, causal, mask);
           CHECK(difference(values(p.y), expected.u) <= 1e-13);
           CHECK(difference(values(p.saved.branch.log_sum_exp), expected.log_sum_exp) <= 1e-13);
+          CHECK(difference(values(p.saved.branch.entropy), expected.entropy) <= 1e-13);
         }
 }
 
@@ -104,6 +109,7 @@ TEST_CASE("Attention (1): equals softmax loops across block borders, with the sa
           const Result expected = attend(p.params.branch, p.x, 2, length, causal, mask);
           CHECK(difference(values(p.y), expected.u) <= 1e-13);
           CHECK(difference(values(p.saved.branch.log_sum_exp), expected.log_sum_exp) <= 1e-13);
+          CHECK(difference(values(p.saved.branch.entropy), expected.entropy) <= 1e-12);
         }
         CHECK(same_bits(all, first));
       }

@@ -23,9 +23,9 @@ struct AnyFunctor {
   GATEFOLD_HD void operator()(const Lanes&, Index, double*) const {}
 };
 
-struct AnyTask {
+struct AnyTasks {
   template <class Context>
-  void operator()(Context&, Index) const {}
+  void operator()(Context&, Index, Index) const {}
 };
 
 template <class B>
@@ -46,7 +46,7 @@ template <class B>
 concept Loops = requires(typename B::Context& ctx, AnyFunctor f, double* out) {
   B::for_each(ctx, Index(1), f);
   B::for_rows(ctx, Index(1), f);
-  B::for_tasks(ctx, Index(1), AnyTask{});
+  B::for_tasks(ctx, Index(1), AnyTasks{});
   B::template reduce<double>(ctx, Index(1), f, out);
 };
 
@@ -76,8 +76,9 @@ concept Products = requires(typename B::Context& ctx, Groups<B> g, View<const do
 ///                                        with (at, i) instead, and loads and stores through `at`: on the CPU it runs
 ///                                        on registers (epilogue.hpp)
 ///     for_rows(ctx, n, f)                f(lanes, row) for row < n; the lanes share the row (backend/lanes.hpp)
-///     for_tasks(ctx, n, f)               f(context, task) for task < n: a task calls primitives with the context it is given,
-///                                        writes what no other task reads or writes, and may run beside others
+///     for_tasks(ctx, n, f)               f(context, first, count) for ranges that cover tasks 0 to n - 1, as long as suits the
+///                                        backend: a task calls primitives with the context it is given, writes what no
+///                                        other task reads or writes, and may run beside others
 ///     reduce<T>(ctx, n, f, out)          *out += Σ_i f(i), summed in a fixed order
 ///     group_by(ctx, keys, offsets, order) stable: order lists the positions i with keys[i] = 0, then 1, …;
 ///                                        offsets [G + 1] says where each key begins; negative keys are left out

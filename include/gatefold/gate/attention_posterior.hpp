@@ -85,28 +85,21 @@ struct ChooseHead {
 ///     query  [scale · q_h, α u O_hᵀ / σ², 1, −log_sum_exp_h],   key  [k_h, v_h, −‖m_h‖² / 2σ², 1]          (4)
 ///
 /// α is 1, or H with mean_of_heads; ⟨u, m_h⟩ = α ⟨u O_hᵀ, v_h⟩, so that a head costs no more than its width. The last pair
-/// is there for `every` alone, where each head has features [N, F] of its own. Where an item follows one head: only that
-/// head's, if the whole sequence follows it; else those of all heads side by side, the query 0 but for the head followed.
+/// is there for `every` alone. Where an item follows one head, its query is that head's; its keys are, too, if the whole
+/// sequence follows it, else those of all heads.
 template <class T, class B>
 struct PosteriorFeatures {
-  Index width;                     // D / H
+  Index width;                   // D / H
   bool every;
-  View<const Index, 1, B> head;    // [N] the head followed
-  View<T, 3, B> queries, keys;
+  View<const Index, 1, B> head;  // [N] the head followed
+  MixingHeads<T, B> of;
 
-  GATEFOLD_HD Index columns() const { return columns(width, every); }
   GATEFOLD_HD static Index columns(Index width, bool every) { return 2 * width + (every ? 2 : 1); }
-  GATEFOLD_HD bool side_by_side() const { return queries.extent(2) > columns(); }
-  GATEFOLD_HD bool follows(Index n, Index h) const { return every || head(n) == h; }
-  /// Whether there is a place for head h of item n.
-  GATEFOLD_HD bool holds(Index n, Index h) const { return follows(n, h) || side_by_side(); }
-  GATEFOLD_HD T* query(Index n, Index h) const { return place(queries, n, h); }
-  GATEFOLD_HD T* key(Index n, Index h) const { return place(keys, n, h); }
-
- private:
-  GATEFOLD_HD T* place(View<T, 3, B> of, Index n, Index h) const {
-    return &of(every ? h : 0, n, side_by_side() ? h * columns() : 0);
-  }
+  /// Whether there is a query, and a key, of head h of item n.
+  GATEFOLD_HD bool has_query(Index n, Index h) const { return every || head(n) == h; }
+  GATEFOLD_HD bool has_key(Index n, Index h) const { return has_query(n, h) || of.following.heads > 1; }
+  GATEFOLD_HD T* query(Index n, Index h) const { return &of.queries(every ? h : 0, of.following.row(n), 0); }
+  GATEFOLD_HD T* key(Index n, Index h) const { return &of.keys(every ? h : 0, of.following.key(n, h), 0); }
 };
 /// Write (4). ‖m_h‖² = α² ⟨v_h O_h O_hᵀ, v_h⟩.
 template <class T, class B>
@@ -120,27 +113,22 @@ struct WritePosteriorFeatures {
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index i) const {
     const Index n = i % v.extent(1), h = i / v.extent(1), width = f.width, first = h * width;
-    if (!f.holds(n, h)) return;
-    T *const query = f.query(n, h), *const key = f.key(n, h);
-    const bool follows = f.follows(n, h);
+    if (!f.has_key(n, h)) return;
+    const bool asks = f.has_query(n, h);
+    T *const query = asks ? f.query(n, h) : nullptr, *const key = f.key(n, h);
     each_column<T>(lanes, width, [&](auto at, Index c) {
       at.store(key + c, at.load(&a.k(n, first + c)));
       at.store(key + width + c, at.load(&v(h, n, c)));
-      if (!follows) return;
+      if (!asks) return;
       at.store(query + c, at.load(&a.q(n, first + c)) * T(a.scale));
       at.store(query + width + c, at.load(&projected(n, first + c)) * (precision * alpha));
     });
-    if (!follows)
-      each_column<T>(lanes, f.columns(), [&](auto at, Index c) {
-        using V = typename decltype(at)::Value;
-        at.store(query + c, V(T(0)));
-      });
     const T norm = sum_columns<T>(lanes, width, [&](auto at, Index c) {
       return at.load(&v(h, n, c)) * at.load(&square(h, n, c));
     });
     if (lanes.lane != 0) return;
     key[2 * width] = T(-0.5) * precision * alpha * alpha * norm;
-    if (follows) query[2 * width] = 1;
+    if (asks) query[2 * width] = 1;
     if (!f.every) return;
     query[2 * width + 1] = -a.log_sum_exp(n, h);
     key[2 * width + 1] = 1;
@@ -160,19 +148,18 @@ struct PosteriorFeaturesBackward {
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index i) const {
     const Index n = i % v.extent(1), h = i / v.extent(1), width = d.width, first = h * width;
-    const bool holds = d.holds(n, h), follows = d.follows(n, h);
-    const T* const query = holds ? d.query(n, h) : nullptr;
-    const T* const key = holds ? d.key(n, h) : nullptr;
-    const T dnorm = holds ? -precision * alpha * alpha * key[2 * width] : T(0);
+    const T* const query = d.has_query(n, h) ? d.query(n, h) : nullptr;
+    const T* const key = d.has_key(n, h) ? d.key(n, h) : nullptr;
+    const T dnorm = key ? -precision * alpha * alpha * key[2 * width] : T(0);
     each_column<T>(lanes, width, [&](auto at, Index c) {
       using V = typename decltype(at)::Value;
       const auto add = [&](View<T, 2, B> to, V value) {
         if (to.data()) at.store(&to(n, first + c), at.load(&to(n, first + c)) + value);
       };
-      at.store(&dprojected(n, first + c), follows ? at.load(query + width + c) * (precision * alpha) : V(T(0)));
-      at.store(&weighted(h, n, c), holds ? at.load(&v(h, n, c)) * dnorm : V(T(0)));
-      if (follows) add(da.q, at.load(query + c) * T(a.scale));
-      if (!holds) return;
+      at.store(&dprojected(n, first + c), query ? at.load(query + width + c) * (precision * alpha) : V(T(0)));
+      at.store(&weighted(h, n, c), key ? at.load(&v(h, n, c)) * dnorm : V(T(0)));
+      if (query) add(da.q, at.load(query + c) * T(a.scale));
+      if (!key) return;
       add(da.k, at.load(key + c));
       add(da.v, at.load(key + width + c) + at.load(&square(h, n, c)) * dnorm);
     });
@@ -197,9 +184,9 @@ struct PosteriorFeaturesBackward {
 /// @param extra  the trace (required; a Block supplies it), with attention's own mask, and padding
 /// @param saved  r, log q [N, E], one log-sum-exp and one head per item; never the N × L matrix
 /// @throws ArgumentError unless σ > 0 and the trace has N items of D and heads that divide D
-/// @cost   2·N·L·D flop for the entropies, 2·N·D² for u Oᵀ, 4·N·L·D/H for the weights; the last two three times backward
-///         (half of N·L if causal). The weights H times that for `every` and for lowest_entropy under a causal attention,
-///         where each item follows the head that was best so far; scratch of a few N·D
+/// @cost   2·N·L·D flop for the entropies where the trace has none, 2·N·D² for u Oᵀ, 4·N·L·D/H for the weights; the last two three times backward
+///         (half of N·L if causal). The weights H times that for `every`. Scratch of a few L·D for each thread forward
+///         (a few N·D where sequences are fewer than threads), of a few N·D backward
 /// @order  keys in ascending order, ties of entropy to the lower head. Causal attention: no bit of an item depends on later
 ///         ones, except with lowest_entropy_of_sequence, which lets one choice look ahead. Padding mixes into nobody;
 ///         an item that sees nobody keeps its own r
@@ -215,6 +202,10 @@ struct AttentionPosterior {
     View<const T, 1, B> valid{};  // [N] 1 = item, 0 = padding; empty: all are items
 
     Extra with_valid(View<const T, 1, B> mask) const { return {trace, valid.data() ? valid : mask}; }
+    /// Items [first, first + count), whole sequences.
+    Extra rows(Index first, Index count) const {
+      return {trace.value.rows(first, count), valid.data() ? valid.rows(first, count) : valid};
+    }
     struct WithoutTrace {
       View<const T, 1, B> valid{};
     };
@@ -251,6 +242,7 @@ struct AttentionPosterior {
            Joined{"a divisor of ", dim}, heads);
     expect(items == 0 || (a.length >= 1 && items % a.length == 0), "AttentionPosterior", "extra.trace.length",
            Joined{"a divisor of the number of items ", items}, a.length);
+    if (a.entropy.data()) expect_shape("AttentionPosterior", "extra.trace.entropy", a.entropy, {items, heads});
     if (extra.valid.data()) expect_shape("AttentionPosterior", "extra.valid", extra.valid, {items});
     if (a.valid.data()) expect_shape("AttentionPosterior", "extra.trace.valid", a.valid, {items});
   }
@@ -258,20 +250,16 @@ struct AttentionPosterior {
   template <class T, class B>
   void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, In<T, 2, B> z, Out<T, 2, B> q,
                Saved<T, B>& saved, const Extra<T, B>& extra) const {
-    auto mark = ctx.mark();
     const Index items = z.extent(0);
     for (auto* t : {&saved.r, &saved.log_q}) t->resize(items, z.extent(1));
     saved.log_sum_exp.resize(items);
     saved.head.resize(items);
-    B::for_rows(ctx, items, fn::Softmax<T, B>{z, saved.r});
-    auto log_r = ctx.template scratch<T>(items, z.extent(1));
-    B::for_rows(ctx, items, fn::LogSoftmax<T, B>{z, log_r});
-    const View<const T, 1, B> valid = both_masks(ctx, extra);
-    choose_head(ctx, extra, valid, saved.head.view());
-    const Features<T, B> f = features(ctx, x, saved.head.view(), extra);
-    mixing::forward<typename B::Context, T, B>(ctx, {f.of.queries, f.of.keys}, 1,
-                                               visible<T, B>(ctx, saved.r, log_r, extra, valid), saved.r, log_r, q,
-                                               saved.log_q, saved.log_sum_exp);
+    mixing::for_sequences(ctx, items, extra.trace.value.length, mixing::BlockSize{},
+                          [&](auto& own, Index first, Index count) {
+      const auto part = [&](auto all) { return all.rows(first, count); };
+      forward_sequences<T, B>(own, part(x), part(z), part(q), part(saved.r.view()), part(saved.log_q.view()),
+                              part(saved.log_sum_exp.view()), part(saved.head.view()), extra.rows(first, count));
+    });
   }
   template <class T, class B>
   View<const T, 2, B> rank(View<const T, 2, B>, const Saved<T, B>& saved) const {
@@ -289,11 +277,11 @@ struct AttentionPosterior {
     auto log_r = ctx.template scratch<T>(items, z.extent(1)), dr = ctx.template scratch<T>(items, z.extent(1));
     if (only_confident) B::for_rows(ctx, items, fn::LogSoftmax<T, B>{z, log_r});
     const Features<T, B> f = features(ctx, x, saved.head.view(), extra);
-    const fn::PosteriorFeatures<T, B> d = no_features<T, B>(ctx, saved.head.view(), a);
-    for (auto* t : {&d.queries, &d.keys}) fill(ctx, *t, 0);
-    mixing::backward<typename B::Context, T, B>(
-        ctx, {f.of.queries, f.of.keys}, 1, visible<T, B>(ctx, saved.r, log_r, extra, both_masks(ctx, extra)), saved.r, q,
-        saved.log_sum_exp, drank, dq, dr, {d.queries, d.keys});
+    const fn::PosteriorFeatures<T, B> d = no_features<T, B>(ctx, saved.head.view(), a, f.following());
+    for (auto* t : {&d.of.queries, &d.of.keys}) fill(ctx, *t, 0);
+    mixing::backward<typename B::Context, T, B>(ctx, f.heads(), 1,
+                                                visible<T, B>(ctx, saved.r, log_r, extra, both_masks(ctx, extra)),
+                                                saved.r, q, saved.log_sum_exp, drank, dq, dr, d.of);
     auto dprojected = ctx.template scratch<T>(items, dim);
     auto weighted = ctx.template scratch<T>(heads, items, width);
     B::for_rows(ctx, heads * items, fn::PosteriorFeaturesBackward<T, B>{a, da, d, f.v, f.square, precision<T>(),
@@ -316,12 +304,31 @@ struct AttentionPosterior {
   struct Features {
     fn::PosteriorFeatures<T, B> of;
     View<T, 3, B> v, square;  // [H, N, D/H] v_h and v_h O_h O_hᵀ
+
+    const mixing::Following<B>& following() const { return of.of.following; }
+    MixingHeads<const T, B> heads() const { return {of.of.queries, of.of.keys, of.of.following}; }
   };
+
+  /// Whole sequences; `log_sum_exp` and what stands before it are of their items.
+  template <class T, class B>
+  void forward_sequences(auto& ctx, In<T, 2, B> x, In<T, 2, B> z, Out<T, 2, B> q, Out<T, 2, B> r, Out<T, 2, B> log_q,
+                         Out<T, 1, B> log_sum_exp, Out<Index, 1, B> followed, const Extra<T, B>& extra) const {
+    auto mark = ctx.mark();
+    const Index items = z.extent(0);
+    B::for_rows(ctx, items, fn::Softmax<T, B>{z, r});
+    auto log_r = ctx.template scratch<T>(items, z.extent(1));
+    B::for_rows(ctx, items, fn::LogSoftmax<T, B>{z, log_r});
+    const View<const T, 1, B> valid = both_masks(ctx, extra);
+    choose_head(ctx, extra, valid, followed);
+    const Features<T, B> f = features<T, B>(ctx, x, followed, extra);
+    mixing::forward<typename B::Context, T, B>(ctx, f.heads(), 1, visible<T, B>(ctx, r, log_r, extra, valid), r, log_r, q,
+                                               log_q, log_sum_exp);
+  }
 
   /// Whether items of one sequence may follow different heads.
   template <class A>
   bool several(const A& a) const {
-    return head == FollowedHead::every || (head == FollowedHead::lowest_entropy && a.causal);
+    return head == FollowedHead::lowest_entropy && a.causal;
   }
   template <class T>
   T precision() const {
@@ -333,18 +340,21 @@ struct AttentionPosterior {
   }
 
   template <class T, class B>
-  fn::PosteriorFeatures<T, B> no_features(auto& ctx, In<Index, 1, B> followed, const AttentionTrace<const T, B>& a) const {
+  fn::PosteriorFeatures<T, B> no_features(auto& ctx, In<Index, 1, B> followed, const AttentionTrace<const T, B>& a,
+                                          const mixing::Following<B>& following) const {
     const bool every = head == FollowedHead::every;
     const Index items = a.q.extent(0), width = a.q.extent(1) / a.heads(), parts = every ? a.heads() : 1;
-    const Index columns = fn::PosteriorFeatures<T, B>::columns(width, every) * (several(a) ? a.heads() / parts : 1);
-    return {width, every, followed, ctx.template scratch<T>(parts, items, columns),
-            ctx.template scratch<T>(parts, items, columns)};
+    const Index columns = fn::PosteriorFeatures<T, B>::columns(width, every);
+    return {width, every, followed,
+            {ctx.template scratch<T>(parts, items, columns),
+             ctx.template scratch<T>(parts, items * following.heads, columns), following}};
   }
   template <class T, class B>
   Features<T, B> features(auto& ctx, View<const T, 2, B> x, In<Index, 1, B> followed, const Extra<T, B>& extra) const {
     const AttentionTrace<const T, B>& a = extra.trace.value;
     const Index items = x.extent(0), dim = x.extent(1), heads = a.heads(), width = dim / heads;
-    Features<T, B> f{no_features<T, B>(ctx, followed, a), mixing::split_heads(ctx, a.v, heads),
+    const auto following = mixing::following<typename B::Context, B>(ctx, followed, several(a) ? heads : 1, a.length);
+    Features<T, B> f{no_features<T, B>(ctx, followed, a, following), mixing::split_heads(ctx, a.v, heads),
                      ctx.template scratch<T>(heads, items, width)};
     auto mark = ctx.mark();
     auto gram = ctx.template scratch<T>(heads, width, width);
@@ -373,22 +383,28 @@ struct AttentionPosterior {
     if (head == FollowedHead::every) return fill(ctx, followed, 0);
     const AttentionTrace<const T, B>& a = extra.trace.value;
     auto mark = ctx.mark();
-    const Index items = followed.size(), heads = a.heads();
-    if (items == 0) return;
-    auto entropy = ctx.template scratch<T>(items, heads), total = ctx.template scratch<T>(items / a.length, heads);
+    const Index items = followed.size(), sequences = items / a.length;
+    auto total = ctx.template scratch<T>(sequences, a.heads());
+    const View<const T, 2, B> entropy = a.entropy.data() ? a.entropy : entropies(ctx, a);
+    B::for_each(ctx, sequences, fn::ChooseHead<T, B>{entropy, valid, a.length, several(a), total, followed});
+  }
+  /// −Σ_j A log A of every row of the attention, in scratch.
+  template <class T, class B>
+  View<T, 2, B> entropies(auto& ctx, const AttentionTrace<const T, B>& a) const {
+    const Index items = a.q.extent(0), heads = a.heads();
+    auto entropy = ctx.template scratch<T>(items, heads);
     fill(ctx, entropy, 0);
     const View<const T, 3, B> q = mixing::split_heads(ctx, a.q, heads), k = mixing::split_heads(ctx, a.k, heads);
-    const mixing::Keys<T, B> keys(ctx, valid, mixing::stacked(k));
+    const mixing::Keys<T, B> keys(ctx, a.valid, mixing::stacked(k));
     const mixing::Mask<T, B> mask{a.length, a.causal, keys.mask};
-    mixing::for_each_block(ctx, heads * items, a.length, a.causal, [&](auto& own, const mixing::Block& block) {
+    mixing::for_each_block(ctx, heads * items, a.length, a.causal, {}, [&](auto& own, const mixing::Block& block) {
       auto of_block = own.mark();
       const mixing::Products<T, B> products(own, block);
       const View<const T, 2, B> score = products.scores(own, mixing::stacked(q), mixing::stacked(k));
       B::for_rows(own, block.all_rows(),
                   fn::AttentionEntropy<T, B>{mask, block, a.log_sum_exp, T(a.scale), score, entropy});
     });
-    const bool so_far = head == FollowedHead::lowest_entropy && a.causal;
-    B::for_each(ctx, items / a.length, fn::ChooseHead<T, B>{entropy, valid, a.length, so_far, total, followed});
+    return entropy;
   }
   template <class T, class B>
   Visible<T, B> visible(auto& ctx, View<const T, 2, B> r, View<const T, 2, B> log_r, const Extra<T, B>& extra,

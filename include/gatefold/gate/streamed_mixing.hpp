@@ -4,14 +4,12 @@
 #include <limits>
 
 #include "gatefold/backend/elementwise.hpp"
-#include "gatefold/backend/epilogue.hpp"
-#include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/math.hpp"
-#include "gatefold/backend/one_group.hpp"
 #include "gatefold/backend/softmax.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/gate/mixing_blocks.hpp"
 #include "gatefold/tensor/view.hpp"
 
 /// Items that share their probabilities, without an N × N matrix: what the mixings of paper 002 have in common.
@@ -19,10 +17,9 @@
 ///     w[i,h,j] = softmax over the heads h and the items j that i sees of scale · ⟨queries[h,i], keys[h,j]⟩   (1)
 ///     q[i,e] = Σ_hj w[i,h,j] r[j,e],   rank[i,e] = log q[i,e]                                            (2)
 ///
-/// Scores are formed block by block with the backend's products and used at once; forward keeps one log-sum-exp per item,
-/// backward forms the scores again. An item that sees nobody keeps its own r. A block is a part of one long sequence, or
-/// several short ones, which a grouped product takes at once. Attention is (1) with values in place of r, and uses the
-/// same blocks.
+/// Scores are formed block by block (mixing_blocks.hpp) with the backend's products and used at once; forward keeps one
+/// log-sum-exp per item, backward forms the scores again. An item that sees nobody keeps its own r. Attention is (1) with
+/// values in place of r. Where each item follows one head of its own, (1) is over that head's keys alone.
 namespace gatefold {
 
 /// Who sees whom: items of the same sequence, padding nobody and nobody it, with `causal` no later item, and with
@@ -43,19 +40,11 @@ struct Visible {
 /// Where the scores of (1) come from. T is const for the input, mutable for its adjoint.
 template <class T, class B>
 struct MixingHeads {
-  View<T, 3, B> queries, keys;  // [H, N, F]
+  View<T, 3, B> queries, keys;         // [H, N, F]; with several heads to follow [1, N, F] rows, [1, heads · N, F]
+  mixing::Following<B> following{};
 };
 
 namespace mixing {
-
-/// Rows against keys: those of `sequences` whole sequences, each against its own, or a part of one sequence.
-struct Block {
-  Index row, rows, key, keys, sequences;  // first and number, of each sequence
-
-  GATEFOLD_HD Index all_rows() const { return rows * sequences; }
-  /// The first key that row r of the block meets.
-  GATEFOLD_HD Index first_key(Index r) const { return sequences == 1 ? key : key + r / rows * keys; }
-};
 
 /// Which keys of a block a row sees, so that a loop over columns needs no branch: a part that ends early where later items
 /// are hidden, and a number in the place of a hidden score.
@@ -66,13 +55,16 @@ struct Mask {
   View<const T, 1, B> keys;       // [N] positive: a key; else what its score becomes: −∞ for padding, NaN
   View<const T, 1, B> rows{};     // [N] 0: sees nobody; or empty
   View<const T, 1, B> entropy{};  // [N] or empty: a row sees keys of no larger entropy
+  Following<B> following{};       // which items the rows are
 
+  /// The item of row r of a block.
+  GATEFOLD_HD Index item(const Block& block, Index r) const { return following.item(block.row + r); }
   GATEFOLD_HD Index count(const Block& block, Index r) const {
-    const Index i = block.row + r, before = i + 1 - block.first_key(r);
+    const Index i = item(block, r), before = i + 1 - block.first_key(r);
     if (rows.data() && rows(i) == 0) return 0;
     return !causal || before >= block.keys ? block.keys : before > 0 ? before : 0;
   }
-  /// The score of key j for row i.
+  /// The score of key j for item i.
   template <class A, class V>
   GATEFOLD_HD V seen(const A& at, Index i, Index j, V score) const {
     using math::where_positive;
@@ -109,34 +101,51 @@ struct MixKeys {
 };
 
 /// score ← w without its normaliser: exp(scale · (score − the row's largest so far)), 0 where hidden. What the row has of
-/// (2) is rescaled when a larger score comes.
+/// (2) is rescaled when a larger score comes. With t = scale · (score − the largest), the entropy of the weights is
+/// log Σ e^t − Σ t e^t / Σ e^t, both parts at least 0.
 template <class T, class B>
 struct MixBlock {
   mixing::Mask<T, B> mask;
   mixing::Block block;
   T scale;
   View<T, 2, B> score;       // [rows, keys] of the block
-  View<T, 1, B> top, total;  // [N]
-  View<T, 2, B> q;           // [N, E]
+  View<T, 1, B> top, total;  // [N] of rows
+  View<T, 1, B> scored;      // [N] of rows Σ t e^t; or empty
+  View<T, 2, B> q;           // [N, E] of rows
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
-    const Index i = block.row + row, key = block.first_key(row), count = mask.count(block, row);
+    const Index to = block.row + row, i = mask.item(block, row), key = block.first_key(row), count = mask.count(block, row);
     const auto seen = [&](auto at, Index j) { return mask.seen(at, i, key + j, at.load(&score(row, j))); };
-    const T highest = max_columns<T>(lanes, count, seen), before = top(i), best = highest > before ? highest : before;
+    const T highest = max_columns<T>(lanes, count, seen), before = top(to), best = highest > before ? highest : before;
     const T shift = best == -T(INFINITY) ? T(0) : best, keep = best == before ? T(1) : std::exp(scale * (before - best));
-    const T more = sum_columns<T>(lanes, count, [&](auto at, Index j) {
-      using math::exp;
-      const auto w = exp((seen(at, j) - shift) * scale);
-      at.store(&score(row, j), w);
-      return w;
-    });
+    using math::exp;
+    using math::where_positive;
+    const auto exponent = [&](auto at, Index j) { return (seen(at, j) - shift) * scale; };
+    Two<T> more{0, 0};
+    if (scored.data()) {
+      more = sum_two_columns<T>(lanes, count, [&](auto at, Index j) {
+        const auto t = exponent(at, j), w = exp(t);
+        at.store(&score(row, j), w);
+        return Two{w, where_positive(w, w * t, w)};
+      });
+    } else {
+      more.first = sum_columns<T>(lanes, count, [&](auto at, Index j) {
+        const auto w = exp(exponent(at, j));
+        at.store(&score(row, j), w);
+        return w;
+      });
+    }
     hide(lanes, score, row, count);
     if (keep != 1)
-      each_column<T>(lanes, q.extent(1), [&](auto at, Index e) { at.store(&q(i, e), at.load(&q(i, e)) * keep); });
+      each_column<T>(lanes, q.extent(1), [&](auto at, Index e) { at.store(&q(to, e), at.load(&q(to, e)) * keep); });
     if (lanes.lane != 0) return;
-    top(i) = best;
-    total(i) = total(i) * keep + more;
+    top(to) = best;
+    if (scored.data()) {
+      const T all = total(to) > 0 ? scored(to) + total(to) * scale * (before - best) : T(0);
+      scored(to) = keep * all + more.second;
+    }
+    total(to) = total(to) * keep + more.first;
   }
 
   /// The keys after those that a row may see.
@@ -156,14 +165,15 @@ struct MixFinish {
   MixingHeads<const T, B> heads;
   T scale, tiny;
   View<const T, 2, B> r, log_r;
-  View<const T, 1, B> top, total;  // [N]
+  View<const T, 1, B> top, total;  // [N] of rows
+  View<const T, 2, B> sums;        // [N, E] of rows; where rows are items, q's memory
   View<T, 2, B> q, log_q;          // [N, E]
   View<T, 1, B> log_sum_exp;       // [N]
 
   template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index i) const {
-    const Index experts = q.extent(1);
-    if (total(i) == 0) {
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
+    const Index experts = q.extent(1), i = heads.following.item(row);
+    if (total(row) == 0) {
       each_column<T>(lanes, experts, [&](auto at, Index e) {
         at.store(&q(i, e), at.load(&r(i, e)));
         at.store(&log_q(i, e), at.load(&log_r(i, e)));
@@ -171,11 +181,11 @@ struct MixFinish {
       if (lanes.lane == 0) log_sum_exp(i) = -T(INFINITY);
       return;
     }
-    const T normaliser = scale * top(i) + std::log(total(i));
+    const T normaliser = scale * top(row) + std::log(total(row));
     if (lanes.lane == 0) log_sum_exp(i) = normaliser;
     T small = 0;
     for (Index e = lanes.lane; e < experts; e += lanes.size) {
-      q(i, e) /= total(i);
+      q(i, e) = sums(row, e) / total(row);
       small += q(i, e) < tiny ? T(1) : T(0);
       log_q(i, e) = q(i, e) < tiny ? -T(INFINITY) : std::log(q(i, e));
     }
@@ -184,8 +194,9 @@ struct MixFinish {
     for (Index h = 0; h < heads.queries.extent(0); ++h)
       for (Index j = first; j < first + visible.length; ++j) {
         if (!visible.sees(i, j)) continue;
+        const Index key = heads.following.key_for(i, j);
         const T dot = sum_columns<T>(lanes, dim, [&](auto at, Index d) {
-          return at.load(&heads.queries(h, i, d)) * at.load(&heads.keys(h, j, d));
+          return at.load(&heads.queries(h, row, d)) * at.load(&heads.keys(h, key, d));
         });
         const T log_w = scale * dot - normaliser;
         for (Index e = lanes.lane; e < experts; e += lanes.size)
@@ -208,19 +219,22 @@ struct MixAdjoint {
   View<const T, 2, B> q, dq, drank;
   View<const T, 1, B> log_sum_exp;
   T smallest;  // normal number: below, the quotient may overflow
-  View<T, 2, B> g, dr;
-  View<T, 1, B> mean;
+  mixing::Following<B> following;
+  View<T, 2, B> dr;
+  View<T, 2, B> g;     // of rows
+  View<T, 1, B> mean;  // of rows
 
   template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index i) const {
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
+    const Index i = following.item(row);
     T total = 0;
     for (Index e = lanes.lane; e < q.extent(1); e += lanes.size) {
-      g(i, e) = dq(i, e) + (q(i, e) >= smallest ? drank(i, e) / q(i, e) : T(0));
-      dr(i, e) = log_sum_exp(i) == -T(INFINITY) ? g(i, e) : T(0);
-      total += g(i, e) * q(i, e);
+      g(row, e) = dq(i, e) + (q(i, e) >= smallest ? drank(i, e) / q(i, e) : T(0));
+      dr(i, e) = log_sum_exp(i) == -T(INFINITY) ? g(row, e) : T(0);
+      total += g(row, e) * q(i, e);
     }
     total = lanes.sum(total);
-    if (lanes.lane == 0) mean(i) = total;
+    if (lanes.lane == 0) mean(row) = total;
   }
 };
 /// score → scale · w (⟨g_i, r_j⟩ − mean_i), slope = ⟨g_i, r_j⟩ → w
@@ -229,13 +243,14 @@ struct MixBlockBackward {
   mixing::Mask<T, B> mask;
   mixing::Block block;
   T scale;
-  View<const T, 1, B> log_sum_exp, mean;  // [N]
-  View<T, 2, B> score, slope;             // [rows, keys]
+  View<const T, 1, B> log_sum_exp;  // [N]
+  View<const T, 1, B> mean;         // [N] of rows
+  View<T, 2, B> score, slope;       // [rows, keys]
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
-    const Index i = block.row + row, key = block.first_key(row), count = mask.count(block, row);
-    const T normaliser = log_sum_exp(i), shift = mean(i);
+    const Index i = mask.item(block, row), key = block.first_key(row), count = mask.count(block, row);
+    const T normaliser = log_sum_exp(i), shift = mean(block.row + row);
     each_column<T>(lanes, count, [&](auto at, Index j) {
       using math::exp;
       using math::where_positive;
@@ -298,88 +313,20 @@ struct AddHeads {
 
 namespace mixing {
 
-inline constexpr Index rows_per_block = 128, keys_per_block = 512;
-
-/// Call f(context, block) for blocks that cover the pairs of rows and keys of every sequence, those of a row in ascending
-/// order of keys. Blocks of different sequences may be at work at once.
-template <class C, class F>
-void for_each_block(C& ctx, Index items, Index length, bool causal, const F& f) {
-  using B = typename C::Backend;
-  if (items == 0) return;
-  if (length <= rows_per_block) {
-    const Index sequences = items / length, together = rows_per_block * keys_per_block / (length * length);
-    B::for_tasks(ctx, (sequences + together - 1) / together, [&](C& of_task, Index task) {
-      const Index row = task * together * length, left = sequences - task * together;
-      f(of_task, Block{row, length, row, length, left < together ? left : together});
-    });
-    return;
-  }
-  B::for_tasks(ctx, items / length, [&](C& of_task, Index sequence) {
-    const Index begin = sequence * length;
-    for (Index row = begin; row < begin + length; row += rows_per_block) {
-      const Index rows = row + rows_per_block < begin + length ? rows_per_block : begin + length - row;
-      const Index end = causal ? row + rows : begin + length;
-      for (Index key = begin; key < end; key += keys_per_block)
-        f(of_task, Block{row, rows, key, key + keys_per_block < end ? keys_per_block : end - key, 1});
-    }
-  });
-}
-
-/// `count` groups of `rows` slots each, in scratch.
-template <class C>
-auto even_groups(C& ctx, Index count, Index rows) {
-  using B = typename C::Backend;
-  auto offsets = ctx.template scratch<Index>(count + 1);
-  B::for_each(ctx, count + 1, fn::EvenOffsets<B>{rows, offsets});
-  return Groups<B>{offsets, {}, count * rows};
-}
-
-/// The products of a block: every sequence is an expert whose weights are its keys. The offsets live in scratch.
-template <class T, class B>
-struct Products {
-  Block block;
-  Groups<B> groups;
-
-  template <class C>
-  Products(C& ctx, const Block& of) : block(of), groups(even_groups(ctx, of.sequences, of.rows)) {}
-  /// s[i,j] = ⟨queries_i, keys_j⟩, in scratch
-  template <class C>
-  View<T, 2, B> scores(C& ctx, View<const T, 2, B> queries, View<const T, 2, B> keys) const {
-    auto s = ctx.template scratch<T>(block.all_rows(), block.keys);
-    B::grouped_gemm(ctx, groups, rows(queries), of_keys(keys), true, s, fn::Store{});
-    return s;
-  }
-  /// y_i += Σ_j s[i,j] x_j
-  template <class C>
-  void add(C& ctx, View<const T, 2, B> s, View<const T, 2, B> x, View<T, 2, B> y) const {
-    B::grouped_gemm(ctx, groups, s, of_keys(x), false, rows(y), fn::AddTo<T, B>{rows(y)});
-  }
-  /// x_j += Σ_i s[i,j] y_i
-  template <class C>
-  void add_transposed(C& ctx, View<const T, 2, B> s, View<const T, 2, B> y, View<T, 2, B> x) const {
-    B::grouped_outer(ctx, groups, s, rows(y), of_keys(x));
-  }
-
- private:
-  template <class V>
-  V rows(const V& of_items) const {
-    return of_items.rows(block.row, block.all_rows());
-  }
-  template <class V>
-  auto of_keys(const V& of_items) const {
-    return of_items.rows(block.key, block.keys * block.sequences).as(block.sequences, block.keys, of_items.extent(1));
-  }
-};
-
 /// The softmax of (1) under way: what a head adds to it. Lives in scratch.
 template <class T, class B>
 struct Sums {
-  View<T, 1, B> top, total;  // [N] largest score, sum of the weights relative to it
-  View<T, 2, B> sums;        // [N, E] weighted sum of the values
+  View<T, 1, B> top, total;  // [N] of rows: largest score, sum of the weights relative to it
+  View<T, 2, B> sums;        // [N, E] of rows: weighted sum of the values
+  View<T, 1, B> scored{};    // [N] of rows: what the entropy of the weights is made of (fn::MixBlock); or empty
 
   template <class C>
-  Sums(C& ctx, View<T, 2, B> out)
+  Sums(C& ctx, View<T, 2, B> out, bool with_entropy = false)
       : top(ctx.template scratch<T>(out.extent(0))), total(ctx.template scratch<T>(out.extent(0))), sums(out) {
+    if (with_entropy) {
+      scored = ctx.template scratch<T>(out.extent(0));
+      fill(ctx, scored, 0);
+    }
     fill(ctx, top, -std::numeric_limits<T>::infinity());
     fill(ctx, total, 0);
     fill(ctx, sums, 0);
@@ -389,30 +336,32 @@ struct Sums {
 template <class C, class T, class B>
 void add_head(C& ctx, View<const T, 2, B> queries, View<const T, 2, B> keys, double scale, const Mask<T, B>& mask,
               View<const T, 2, B> values, const Sums<T, B>& to) {
-  for_each_block(ctx, queries.extent(0), mask.length, mask.causal, [&](C& own, const Block& block) {
+  const Following<B>& following = mask.following;
+  for_each_block(ctx, queries.extent(0), mask.length, mask.causal, following.block_size(), [&](C& own, const Block& block) {
     auto mark = own.mark();
-    const Products<T, B> products(own, block);
-    const View<T, 2, B> w = products.scores(own, queries, keys);
-    B::for_rows(own, block.all_rows(), fn::MixBlock<T, B>{mask, block, T(scale), w, to.top, to.total, to.sums});
-    products.add(own, w, values, to.sums);
+    const View<T, 2, B> w = Products<T, B>(own, block, following).scores(own, queries, keys);
+    B::for_rows(own, block.all_rows(),
+                fn::MixBlock<T, B>{mask, block, T(scale), w, to.top, to.total, to.scored, to.sums});
+    Products<T, B>(own, block).add(own, w, values, to.sums);
   });
 }
 /// The adjoint of one head, given that of the weighted sums: adds to dvalues, dqueries, dkeys.
-/// @param mean  [N] what the softmax takes off ⟨dsums_i, values_j⟩
+/// @param mean, dsums  [N], [N, E] of rows: what the softmax takes off ⟨dsums_i, values_j⟩, and dsums
 template <class C, class T, class B>
 void add_head_backward(C& ctx, View<const T, 2, B> queries, View<const T, 2, B> keys, double scale,
                        const Mask<T, B>& mask, View<const T, 2, B> values, View<const T, 1, B> log_sum_exp,
                        View<const T, 1, B> mean, View<const T, 2, B> dsums, View<T, 2, B> dvalues,
                        View<T, 2, B> dqueries, View<T, 2, B> dkeys) {
-  for_each_block(ctx, queries.extent(0), mask.length, mask.causal, [&](C& own, const Block& block) {
+  const Following<B>& following = mask.following;
+  for_each_block(ctx, queries.extent(0), mask.length, mask.causal, following.block_size(), [&](C& own, const Block& block) {
     auto mark = own.mark();
-    const Products<T, B> products(own, block);
-    const View<T, 2, B> d = products.scores(own, queries, keys), w = products.scores(own, dsums, values);
+    const Products<T, B> of_values(own, block), of_head(own, block, following);
+    const View<T, 2, B> d = of_head.scores(own, queries, keys), w = of_values.scores(own, dsums, values);
     B::for_rows(own, block.all_rows(),
                 fn::MixBlockBackward<T, B>{mask, block, T(scale), log_sum_exp, mean, d, w});
-    products.add_transposed(own, w, dsums, dvalues);
-    products.add(own, d, keys, dqueries);
-    products.add_transposed(own, d, queries, dkeys);
+    of_values.add_transposed(own, w, dsums, dvalues);
+    of_head.add(own, d, keys, dqueries);
+    of_head.add_transposed(own, d, queries, dkeys);
   });
 }
 
@@ -447,8 +396,14 @@ View<T, 3, B> split_heads(C& ctx, View<const T, 2, B> x, Index heads) {
   return split;
 }
 
+template <class T, class B>
+Mask<T, B> mask_of(const Visible<T, B>& visible, const Keys<T, B>& keys, const Following<B>& following) {
+  return {visible.length, visible.causal, keys.mask, visible.valid, visible.entropy, following};
+}
+
 /// Equations (1) and (2), scale > 0. Writes q, log_q [N, E] and log_sum_exp [N] (−∞ for an item that sees nobody).
-/// @cost  2·H·N·L·F flop for the scores (half if causal), 2·H·N·L·E more; scratch of one block and N·E
+/// @cost  2·H·N·L·F flop for the scores (half if causal), 2·H·N·L·E more, H = 1 where items follow a head; scratch of one
+///        block and N·E
 /// @order keys in ascending order; with `causal`, an item's numbers do not depend on later items in any bit
 template <class C, class T, class B>
 void forward(C& ctx, const MixingHeads<const T, B>& heads, double scale, const Visible<T, B>& visible,
@@ -457,12 +412,12 @@ void forward(C& ctx, const MixingHeads<const T, B>& heads, double scale, const V
   auto mark = ctx.mark();
   const T tiny = std::numeric_limits<T>::min() / std::numeric_limits<T>::epsilon();
   const Keys<T, B> keys(ctx, visible.valid, r);
-  const Sums<T, B> sums(ctx, q);
+  const Sums<T, B> sums(ctx, heads.following.heads > 1 ? ctx.template scratch<T>(q.extent(0), q.extent(1)) : q);
   for (Index h = 0; h < heads.queries.extent(0); ++h)
-    add_head<C, T, B>(ctx, head(heads.queries, h), head(heads.keys, h), scale,
-                      {visible.length, visible.causal, keys.mask, visible.valid, visible.entropy}, keys.values, sums);
-  B::for_rows(ctx, q.extent(0), fn::MixFinish<T, B>{visible, heads, T(scale), tiny, r, log_r, sums.top, sums.total, q,
-                                                   log_q, log_sum_exp});
+    add_head<C, T, B>(ctx, head(heads.queries, h), head(heads.keys, h), scale, mask_of(visible, keys, heads.following),
+                      keys.values, sums);
+  B::for_rows(ctx, q.extent(0), fn::MixFinish<T, B>{visible, heads, T(scale), tiny, r, log_r, sums.top, sums.total,
+                                                   sums.sums, q, log_q, log_sum_exp});
 }
 
 /// The adjoint: writes dr [N, E], adds to the members of dheads.
@@ -478,12 +433,12 @@ void backward(C& ctx, const MixingHeads<const T, B>& heads, double scale, const 
   const Keys<T, B> keys(ctx, visible.valid, r);
   auto g = ctx.template scratch<T>(q.extent(0), q.extent(1));
   auto mean = ctx.template scratch<T>(q.extent(0));
-  B::for_rows(ctx, q.extent(0),
-              fn::MixAdjoint<T, B>{q, dq, drank, log_sum_exp, std::numeric_limits<T>::min(), g, dr, mean});
+  B::for_rows(ctx, q.extent(0), fn::MixAdjoint<T, B>{q, dq, drank, log_sum_exp, std::numeric_limits<T>::min(),
+                                                    heads.following, dr, g, mean});
   for (Index h = 0; h < heads.queries.extent(0); ++h)
     add_head_backward<C, T, B>(ctx, head(heads.queries, h), head(heads.keys, h), scale,
-                               {visible.length, visible.causal, keys.mask, visible.valid, visible.entropy}, keys.values,
-                               log_sum_exp, mean, g, dr, head(dheads.queries, h), head(dheads.keys, h));
+                               mask_of(visible, keys, heads.following), keys.values, log_sum_exp, mean, g, dr,
+                               head(dheads.queries, h), head(dheads.keys, h));
 }
 
 /// H(r_n) for the option that an item listens only to items at least as sure as itself.

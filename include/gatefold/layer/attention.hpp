@@ -19,13 +19,13 @@ namespace gatefold {
 
 namespace fn {
 
-/// context[n, head h] = sums[h,n] / total[h,n] and log_sum_exp[n,h]; 0 for a row that saw no key.
+/// context[n, head h] = sums[h,n] / total[h,n], log_sum_exp[n,h] and entropy[n,h]; 0 for a row that saw no key.
 template <class T, class B>
 struct AttendFinish {
   T scale;
-  View<const T, 1, B> top, total;  // [H · N]
-  View<const T, 3, B> sums;        // [H, N, D/H]
-  View<T, 2, B> context, log_sum_exp;
+  View<const T, 1, B> top, total, scored;  // [H · N]
+  View<const T, 3, B> sums;                // [H, N, D/H]
+  View<T, 2, B> context, log_sum_exp, entropy;
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index k) const {
@@ -34,7 +34,9 @@ struct AttendFinish {
     each_column<T>(lanes, width, [&](auto at, Index c) {
       at.store(&context(n, h * width + c), at.load(&sums(h, n, c)) / divisor);
     });
-    if (lanes.lane == 0) log_sum_exp(n, h) = total(k) == 0 ? T(0) : scale * top(k) + std::log(divisor);
+    if (lanes.lane != 0) return;
+    log_sum_exp(n, h) = total(k) == 0 ? T(0) : scale * top(k) + std::log(divisor);
+    entropy(n, h) = std::log(divisor) - scored(k) / divisor;
   }
 };
 /// What the softmax takes off ⟨dcontext_i, v_j⟩ in dscore[i,j] = A (⟨dcontext_i, v_j⟩ − mean_i), mean_i =
@@ -66,7 +68,7 @@ struct AttendMean {
 /// A row without any allowed key (all padding) gives context 0.
 /// @param x      [N, D] in items, N = sequences · length;  u [N, D] out
 /// @param extra  Sequence: length (0: one sequence), padding
-/// @param saved  Q, K, V, context [N, D] and the log-sum-exp of each row; never the L × L matrix
+/// @param saved  Q, K, V, context [N, D] and the log-sum-exp and entropy of each row; never the L × L matrix
 /// @param dextra the adjoint of the trace, when a gate used it (see Block)
 /// @throws ArgumentError unless heads divides model_dim and length divides N
 /// @cost   8·N·D² + 4·N·L·D flop (half of the second if causal and L is well beyond a block of 128); keeps
@@ -93,6 +95,7 @@ struct Attention {
   struct Saved {
     Tensor<T, 2, B> q, k, v, context;  // [N, D]
     Tensor<T, 2, B> log_sum_exp;       // [N, heads]
+    Tensor<T, 2, B> entropy;           // [N, heads] of A, for the trace
     Index length = 0;
     View<const T, 1, B> valid{};  // the caller's mask, for the trace
   };
@@ -135,7 +138,7 @@ struct Attention {
     expect_shape("Attention.forward", "u", u, {x.extent(0), model_dim});
     validate(p, x.extent(0), extra);
     for (auto* t : {&saved.q, &saved.k, &saved.v, &saved.context}) t->resize(x.extent(0), model_dim);
-    saved.log_sum_exp.resize(x.extent(0), heads);
+    for (auto* t : {&saved.log_sum_exp, &saved.entropy}) t->resize(x.extent(0), heads);
     saved.length = extra.of(x.extent(0));
     saved.valid = extra.valid;
     project(ctx, x, p.query, saved.q.view());
@@ -169,7 +172,8 @@ struct Attention {
   /// What a gate may ask of this attention; views into params and saved.
   template <class T, class B>
   AttentionTrace<const T, B> trace(const Params<T, B>& p, const Saved<T, B>& saved) const {
-    return {saved.q, saved.k, saved.v, saved.log_sum_exp, p.output, saved.length, scale(), causal, saved.valid};
+    return {saved.q,      saved.k, saved.v, saved.log_sum_exp, p.output,
+            saved.length, scale(), causal,  saved.valid,       saved.entropy};
   }
 
  private:
@@ -186,45 +190,50 @@ struct Attention {
   }
   template <class T, class B>
   void attend(typename B::Context& ctx, Saved<T, B>& saved) const {
-    auto mark = ctx.mark();
-    const Index items = saved.q.extent(0);
-    const View<const T, 3, B> q = split(ctx, saved.q), k = split(ctx, saved.k), v = split(ctx, saved.v);
-    auto context = ctx.template scratch<T>(heads, items, model_dim / heads);
-    const mixing::Keys<T, B> keys(ctx, saved.valid, mixing::stacked(v));
-    const mixing::Sums<T, B> sums(ctx, mixing::stacked(context));
-    mixing::add_head<typename B::Context, T, B>(ctx, mixing::stacked(q), mixing::stacked(k), scale(),
-                                                mask(saved, keys), keys.values, sums);
-    B::for_rows(ctx, heads * items, fn::AttendFinish<T, B>{T(scale()), sums.top, sums.total, context, saved.context,
-                                                           saved.log_sum_exp});
+    mixing::for_sequences(ctx, saved.q.extent(0), saved.length, {}, [&](auto& own, Index first, Index items) {
+      auto mark = own.mark();
+      const auto part = [&](const auto& all) { return all.data() ? all.rows(first, items) : all; };
+      const auto split = [&](View<const T, 2, B> x) { return mixing::split_heads(own, part(x), heads); };
+      const View<const T, 3, B> q = split(saved.q), k = split(saved.k), v = split(saved.v);
+      auto context = own.template scratch<T>(heads, items, model_dim / heads);
+      const mixing::Keys<T, B> keys(own, part(saved.valid), mixing::stacked(v));
+      const mixing::Sums<T, B> sums(own, mixing::stacked(context), true);
+      mixing::add_head<typename B::Context, T, B>(own, mixing::stacked(q), mixing::stacked(k), scale(),
+                                                  mask(saved, keys), keys.values, sums);
+      B::for_rows(own, heads * items,
+                  fn::AttendFinish<T, B>{T(scale()), sums.top, sums.total, sums.scored, context,
+                                         part(saved.context.view()), part(saved.log_sum_exp.view()),
+                                         part(saved.entropy.view())});
+    });
   }
   /// Adds to dq, dk, dv [N, D].
   template <class T, class B>
   void attend_backward(typename B::Context& ctx, const Saved<T, B>& saved, View<const T, 1, B> valid,
                        View<const T, 2, B> dcontext, View<const T, 2, B> dlog_sum_exp, View<T, 2, B> dq,
                        View<T, 2, B> dk, View<T, 2, B> dv) const {
-    auto mark = ctx.mark();
-    const Index items = saved.q.extent(0);
-    const View<const T, 3, B> q = split(ctx, saved.q), k = split(ctx, saved.k), v = split(ctx, saved.v),
-                              of_context = mixing::split_heads(ctx, dcontext, heads);
-    const mixing::Keys<T, B> keys(ctx, valid, mixing::stacked(v));
-    auto mean = ctx.template scratch<T>(heads * items), log_sum_exp = ctx.template scratch<T>(heads * items);
-    B::for_rows(ctx, heads * items, fn::AttendMean<T, B>{saved.context, dcontext, saved.log_sum_exp, dlog_sum_exp, mean,
-                                                         log_sum_exp});
-    const auto zeros = [&] {
-      auto d = ctx.template scratch<T>(heads, items, model_dim / heads);
-      fill(ctx, d, 0);
-      return d;
-    };
-    auto of_q = zeros(), of_k = zeros(), of_v = zeros();
-    mixing::add_head_backward<typename B::Context, T, B>(
-        ctx, mixing::stacked(q), mixing::stacked(k), scale(), mask(saved, keys), keys.values, log_sum_exp, mean,
-        mixing::stacked(of_context), mixing::stacked(of_v), mixing::stacked(of_q), mixing::stacked(of_k));
-    for (const fn::AddHeads<T, B>& add : {fn::AddHeads<T, B>{of_q, dq}, {of_k, dk}, {of_v, dv}})
-      B::for_rows(ctx, heads * items, add);
-  }
-  template <class C, class T, class B>
-  View<T, 3, B> split(C& ctx, const Tensor<T, 2, B>& x) const {
-    return mixing::split_heads(ctx, x.view(), heads);
+    mixing::for_sequences(ctx, saved.q.extent(0), saved.length, {}, [&](auto& own, Index first, Index items) {
+      auto mark = own.mark();
+      const auto part = [&](const auto& all) { return all.data() ? all.rows(first, items) : all; };
+      const auto split = [&](View<const T, 2, B> x) { return mixing::split_heads(own, part(x), heads); };
+      const View<const T, 3, B> q = split(saved.q), k = split(saved.k), v = split(saved.v), of_context = split(dcontext);
+      const mixing::Keys<T, B> keys(own, part(valid), mixing::stacked(v));
+      auto mean = own.template scratch<T>(heads * items), log_sum_exp = own.template scratch<T>(heads * items);
+      B::for_rows(own, heads * items,
+                  fn::AttendMean<T, B>{part(saved.context.view()), part(dcontext), part(saved.log_sum_exp.view()),
+                                       part(dlog_sum_exp), mean, log_sum_exp});
+      const auto zeros = [&] {
+        auto d = own.template scratch<T>(heads, items, model_dim / heads);
+        fill(own, d, 0);
+        return d;
+      };
+      auto of_q = zeros(), of_k = zeros(), of_v = zeros();
+      mixing::add_head_backward<typename B::Context, T, B>(
+          own, mixing::stacked(q), mixing::stacked(k), scale(), mask(saved, keys), keys.values, log_sum_exp, mean,
+          mixing::stacked(of_context), mixing::stacked(of_v), mixing::stacked(of_q), mixing::stacked(of_k));
+      for (const fn::AddHeads<T, B>& add :
+           {fn::AddHeads<T, B>{of_q, part(dq)}, {of_k, part(dk)}, {of_v, part(dv)}})
+        B::for_rows(own, heads * items, add);
+    });
   }
   template <class C, class T, class B>
   static void project(C& ctx, View<const T, 2, B> x, const Tensor<T, 2, B>& w, View<T, 2, B> y) {

@@ -14,8 +14,9 @@ namespace gatefold {
 ///     A_h[i,j] = exp(scale · ⟨q_h,i, k_h,j⟩ − log_sum_exp[i,h]) where allowed, else 0                     (1)
 ///     m_h,j    = v_h,j O_h          the value of token j as head h writes it to the stream               (2)
 ///
-/// T is const for the trace and mutable for its adjoint, whose `length`, `scale` and `causal` are unused. Items n of a
-/// sequence are consecutive; head h owns columns [h·D/H, (h+1)·D/H) of q, k, v and the same rows of `output`.
+/// T is const for the trace and mutable for its adjoint, whose members after `output` are unused. Items n of a sequence are
+/// consecutive; head h owns columns [h·D/H, (h+1)·D/H) of q, k, v and the same rows of `output`. An attention that knows the
+/// entropies −Σ_j A log A of its rows may add them; without, who needs them forms A again.
 template <class T, class B>
 struct AttentionTrace {
   View<T, 2, B> q, k, v;         // [N, D]
@@ -24,9 +25,19 @@ struct AttentionTrace {
   Index length = 0;              // items per sequence
   double scale = 1;
   bool causal = true;
-  View<const std::remove_const_t<T>, 1, B> valid{};  // [N] what attention was told is padding; empty: nothing
+  View<const std::remove_const_t<T>, 1, B> valid{};    // [N] what attention was told is padding; empty: nothing
+  View<const std::remove_const_t<T>, 2, B> entropy{};  // [N, heads] of the rows of A; or empty
 
   GATEFOLD_HD Index heads() const { return log_sum_exp.extent(1); }
+
+  /// Items [first, first + count), whole sequences.
+  AttentionTrace rows(Index first, Index count) const {
+    AttentionTrace part = *this;
+    for (auto* t : {&part.q, &part.k, &part.v, &part.log_sum_exp}) *t = t->rows(first, count);
+    if (valid.data()) part.valid = valid.rows(first, count);
+    if (entropy.data()) part.entropy = entropy.rows(first, count);
+    return part;
+  }
 };
 
 namespace lookup {

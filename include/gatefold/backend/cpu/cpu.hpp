@@ -110,19 +110,21 @@ struct Cpu {
   static void for_rows(Context& ctx, Index n, const F& f) {
     cpu::for_rows(ctx.threads(), n, f, ctx.eager());
   }
-  /// Tasks that can be shared out evenly run one to a thread, in turn, so that what a context of a thread takes of memory
-  /// is the same in every call of the same sizes; others share out their own work.
+  /// Tasks that can be shared out evenly run one by one, one to a thread, in turn, so that what a context of a thread takes
+  /// of memory is the same in every call of the same sizes; others are one range, which shares out its own work.
   template <class F>
   static void for_tasks(Context& ctx, Index n, const F& f) {
     const Index threads = ctx.threads();
     const bool evenly = ctx.eager() || n % threads == 0 || n >= 4 * threads;
-    if (threads == 1 || n < 2 || !evenly) {
-      for (Index task = 0; task < n; ++task) f(ctx, task);
+    if (n == 0) return;
+    if (threads > 1 && (n == 1 || !evenly)) return f(ctx, Index(0), n);
+    if (threads == 1) {
+      for (Index task = 0; task < n; ++task) f(ctx, task, Index(1));
       return;
     }
     const auto& workers = ctx.workers();
-    cpu::parallel_for(ctx.threads(), threads, [&](Index first, int) {
-      for (Index task = first; task < n; task += threads) f(*workers[static_cast<std::size_t>(first)], task);
+    cpu::parallel_for(ctx.threads(), threads, [&](Index worker, int) {
+      for (Index task = worker; task < n; task += threads) f(*workers[static_cast<std::size_t>(worker)], task, Index(1));
     });
   }
   template <class T, class F>
@@ -159,9 +161,9 @@ struct Cpu {
     const Index rows = a.extent(0), columns = c.extent(1), threads = ctx.threads();
     if (rows == 0) return;
     const Index tasks = rows < few ? 1 : (rows + many * threads - 1) / (many * threads) * threads;
-    for_tasks(ctx, tasks, [&](Context& own, Index task) {
+    for_tasks(ctx, tasks, [&](Context& own, Index task, Index together) {
       const auto mark = own.mark();
-      const Index first = task * rows / tasks, count = (task + 1) * rows / tasks - first;
+      const Index first = task * rows / tasks, count = (task + together) * rows / tasks - first;
       const View<T, 2, Cpu> part = c.data() ? c.rows(first, count) : own.template scratch<T>(count, columns);
       cpu::Product<T>::run(own, one_product(a.rows(first, count), false, b, tb, part, first), false,
                            cpu::Finish<T>::with(epilogue));

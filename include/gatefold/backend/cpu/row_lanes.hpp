@@ -28,6 +28,16 @@ struct RowLanes : OneLane {
     return total.sum();
   }
   template <class T, class F>
+  Two<T> two_sums_of(Index n, const F& f) const {
+    Register<T> first(T(0)), second(T(0));
+    each<T>(n, [&](auto at, Index j) {
+      const auto v = f(at, j);
+      first += keep_first(at.count, v.first, T(0));
+      second += keep_first(at.count, v.second, T(0));
+    });
+    return {first.sum(), second.sum()};
+  }
+  template <class T, class F>
   T max_of(Index n, const F& f) const {
     constexpr T lowest = -std::numeric_limits<T>::infinity();
     Register<T> top(lowest);

@@ -138,7 +138,7 @@ struct Cuda {
   }
   template <class F>
   static void for_tasks(Context& ctx, Index n, const F& f) {
-    for (Index task = 0; task < n; ++task) f(ctx, task);
+    if (n > 0) f(ctx, Index(0), n);
   }
   template <class F>
   static void for_rows(Context& ctx, Index n, const F& f) {
