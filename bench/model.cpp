@@ -97,7 +97,7 @@ void attention_aware(benchmark::State& state) {
   Measured plain(plain_blocks, in_sequences(Extra<std::remove_const_t<decltype(plain_blocks)>, float, Cpu>{}));
   Measured measured(model, in_sequences(Extra<std::remove_const_t<decltype(model)>, float, Cpu>{}));
   const double n = kMedium.items, d = kMedium.dim, attention = 8 * n * d * d + 2 * n * kLength * d;
-  compare(state, measured, plain, 1 + posterior_flop(kMedium.items, kMedium.dim, kHeads) / (attention + kMedium.flop()));
+  compare(state, measured, plain, 1 + posterior_flop(kMedium.items, kMedium.dim) / (attention + kMedium.flop()));
 }
 
 BENCHMARK_CAPTURE(with_rule, HeavyBall, update::HeavyBall{})->Name("model/HeavyBall")->Apply(timed);

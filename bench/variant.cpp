@@ -28,26 +28,25 @@ BENCHMARK_CAPTURE(layer_rule, HeavyBall, update::HeavyBall{})->Apply(rule_shapes
 BENCHMARK_CAPTURE(layer_rule, Adam, update::Adam{})->Apply(rule_shapes);
 
 template <class MixingT>
-void layer_mixing(benchmark::State& state, MixingT mixing, Index heads_weighed) {
+void layer_mixing(benchmark::State& state, MixingT mixing, double (*flop)(Index items, Index dim)) {
   const Shape s = Shape::of(state);
   Run plain(plain_mixture(s), s.items);
   const Attended attended(plain.ctx, plain.x);
   using Model = Mixture<MixingGate<MixingT>, Mlp<GeluTanh>>;
   Run<Model> run(Model{mixing_gate(s, mixing), plain_expert(s)}, s.items, mixing_extra(mixing, attended.trace()));
-  const double added = heads_weighed ? posterior_flop(s.items, s.dim, heads_weighed) : similarity_flop(s.items, s.dim);
   Rounds rounds;
   rounds.time([&] { run.infer(); });
   const auto infer = rounds.time([&] { plain.infer(); });
   run_rounds(state, rounds);
-  const double arithmetic = (s.flop() + added) / s.flop();
+  const double arithmetic = 1 + flop(s.items, s.dim) / s.flop();
   count(state, "over_plain", rounds.ratio(0, infer));
   count(state, "arithmetic", arithmetic);
   count(state, "over_arithmetic", rounds.ratio(0, infer) / arithmetic);
 }
-BENCHMARK_CAPTURE(layer_mixing, SimilarityAware, TokenSimilarity{}, 0)->Apply(rule_shapes);
-BENCHMARK_CAPTURE(layer_mixing, AttentionAware, AttentionPosterior{}, kHeads)->Apply(rule_shapes);
+BENCHMARK_CAPTURE(layer_mixing, SimilarityAware, TokenSimilarity{}, similarity_flop)->Apply(rule_shapes);
+BENCHMARK_CAPTURE(layer_mixing, AttentionAware, AttentionPosterior{}, posterior_flop)->Apply(rule_shapes);
 BENCHMARK_CAPTURE(layer_mixing, AttentionAwareSequence,
-                  AttentionPosterior{.head = FollowedHead::lowest_entropy_of_sequence}, 1)
+                  AttentionPosterior{.head = FollowedHead::lowest_entropy_of_sequence}, posterior_flop)
     ->Apply(rule_shapes);
 
 }  // namespace

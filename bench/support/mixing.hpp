@@ -27,10 +27,9 @@ class Attended {
 
 /// Operations that a mixing adds to a forward: the @cost of token_similarity.hpp and attention_posterior.hpp, causal.
 inline double similarity_flop(Index items, Index dim) { return 1.0 * static_cast<double>(items * kLength * dim); }
-inline double posterior_flop(Index items, Index dim, Index heads_weighed) {
-  const auto entropies = items * kLength * dim, values = 2 * items * dim * dim,
-             weights = heads_weighed * items * kLength * (dim / kHeads + dim);
-  return static_cast<double>(entropies + values + weights);
+inline double posterior_flop(Index items, Index dim) {
+  const auto values = 2 * items * dim * dim, weights = 2 * items * kLength * (dim / kHeads);
+  return static_cast<double>(values + weights);
 }
 
 template <class MixingT>
