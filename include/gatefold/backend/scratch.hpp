@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <new>
 #include <vector>
 
 #include "gatefold/core/types.hpp"
@@ -11,7 +12,9 @@ namespace gatefold {
 /// Temporary memory of a context: a last-in first-out arena that grows once and is reused.
 ///
 /// Chunks never move, so earlier views stay valid while the arena grows; the second step of a loop runs in the first
-/// step's memory. A view must not outlive the mark it was taken under (debug builds overwrite it).
+/// step's memory. A host's arena that had to grow becomes one chunk once nothing is taken from it, as large as most was taken
+/// at a time: the rests of several chunks would stay unused. A view must not outlive the mark it was taken under (debug
+/// builds overwrite it).
 template <class B>
 class Scratch {
  public:
@@ -25,14 +28,19 @@ class Scratch {
   /// Gives back at the end of its scope what was taken since it was made.
   class Mark {
    public:
-    explicit Mark(Scratch& owner) : owner_(owner), chunk_(owner.chunk_), used_(owner.used_) {}
+    explicit Mark(Scratch& owner)
+        : owner_(owner), chunk_(owner.chunk_), used_(owner.used_), taken_(owner.taken_) {}
     Mark(const Mark&) = delete;
     Mark& operator=(const Mark&) = delete;
-    ~Mark() { owner_.rewind(chunk_, used_); }
+    ~Mark() {
+      owner_.rewind(chunk_, used_);
+      owner_.taken_ = taken_;
+      if (taken_ == 0) owner_.join_chunks();
+    }
 
    private:
     Scratch& owner_;
-    std::size_t chunk_, used_;
+    std::size_t chunk_, used_, taken_;
   };
   [[nodiscard]] Mark mark() { return Mark(*this); }
 
@@ -71,6 +79,8 @@ class Scratch {
     }
     std::byte* data = chunks_[chunk_].data + used_;
     used_ += bytes;
+    taken_ += bytes;
+    most_ = taken_ > most_ ? taken_ : most_;
     return data;
   }
   void rewind(std::size_t chunk, std::size_t used) {
@@ -84,8 +94,20 @@ class Scratch {
     used_ = used;
   }
 
+  void join_chunks() noexcept {
+    if (!B::is_host || chunks_.size() < 2) return;  // a device may be at work in them
+    for (const Chunk& chunk : chunks_) B::release(chunk.data);
+    chunks_.clear();
+    chunk_ = used_ = 0;
+    try {
+      chunks_.push_back({static_cast<std::byte*>(B::allocate(most_)), most_});
+    } catch (const std::bad_alloc&) {  // whoever takes next will ask again
+    }
+  }
+
   std::vector<Chunk> chunks_;
-  std::size_t chunk_ = 0, used_ = 0;
+  std::size_t chunk_ = 0, used_ = 0;   // where the next bytes are taken from
+  std::size_t taken_ = 0, most_ = 0;  // bytes: now, and at most
 };
 
 }  // namespace gatefold

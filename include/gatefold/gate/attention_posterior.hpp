@@ -101,33 +101,46 @@ struct PosteriorFeatures {
   GATEFOLD_HD T* query(Index n, Index h) const { return &of.queries(every ? h : 0, of.following.row(n), 0); }
   GATEFOLD_HD T* key(Index n, Index h) const { return &of.keys(every ? h : 0, of.following.key(n, h), 0); }
 };
-/// Write (4). ‖m_h‖² = α² ⟨v_h O_h O_hᵀ, v_h⟩.
+/// norm[h,n] = ‖v_h O_h‖² = ⟨v_h O_h O_hᵀ, v_h⟩
+template <class T, class B>
+struct HeadNorms {
+  View<const T, 2, B> v;       // [N, D]
+  View<const T, 3, B> square;  // [H, N, D/H] v_h O_h O_hᵀ
+  View<T, 2, B> norm;          // [H, N]
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index i) const {
+    const Index items = square.extent(1), n = i % items, h = i / items, width = square.extent(2);
+    const T total = sum_columns<T>(lanes, width, [&](auto at, Index c) {
+      return at.load(&v(n, h * width + c)) * at.load(&square(h, n, c));
+    });
+    if (lanes.lane == 0) norm(h, n) = total;
+  }
+};
+/// Write (4).
 template <class T, class B>
 struct WritePosteriorFeatures {
   AttentionTrace<const T, B> a;
   PosteriorFeatures<T, B> f;
   View<const T, 2, B> projected;  // [N, D] u Oᵀ
-  View<const T, 3, B> v, square;  // [H, N, D/H] v_h and v_h O_h O_hᵀ
+  View<const T, 2, B> norm;       // [H, N] ‖v_h O_h‖²
   T precision, alpha;
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index i) const {
-    const Index n = i % v.extent(1), h = i / v.extent(1), width = f.width, first = h * width;
+    const Index items = norm.extent(1), n = i % items, h = i / items, width = f.width, first = h * width;
     if (!f.has_key(n, h)) return;
     const bool asks = f.has_query(n, h);
     T *const query = asks ? f.query(n, h) : nullptr, *const key = f.key(n, h);
     each_column<T>(lanes, width, [&](auto at, Index c) {
       at.store(key + c, at.load(&a.k(n, first + c)));
-      at.store(key + width + c, at.load(&v(h, n, c)));
+      at.store(key + width + c, at.load(&a.v(n, first + c)));
       if (!asks) return;
       at.store(query + c, at.load(&a.q(n, first + c)) * T(a.scale));
       at.store(query + width + c, at.load(&projected(n, first + c)) * (precision * alpha));
     });
-    const T norm = sum_columns<T>(lanes, width, [&](auto at, Index c) {
-      return at.load(&v(h, n, c)) * at.load(&square(h, n, c));
-    });
     if (lanes.lane != 0) return;
-    key[2 * width] = T(-0.5) * precision * alpha * alpha * norm;
+    key[2 * width] = T(-0.5) * precision * alpha * alpha * norm(h, n);
     if (asks) query[2 * width] = 1;
     if (!f.every) return;
     query[2 * width + 1] = -a.log_sum_exp(n, h);
@@ -140,14 +153,14 @@ struct PosteriorFeaturesBackward {
   AttentionTrace<const T, B> a;
   AttentionTrace<T, B> da;
   PosteriorFeatures<T, B> d;
-  View<const T, 3, B> v, square;
+  View<const T, 3, B> square;  // [H, N, D/H]
   T precision, alpha;
   View<T, 2, B> dprojected;  // [N, D]
   View<T, 3, B> weighted;    // [H, N, D/H]
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index i) const {
-    const Index n = i % v.extent(1), h = i / v.extent(1), width = d.width, first = h * width;
+    const Index items = square.extent(1), n = i % items, h = i / items, width = d.width, first = h * width;
     const T* const query = d.has_query(n, h) ? d.query(n, h) : nullptr;
     const T* const key = d.has_key(n, h) ? d.key(n, h) : nullptr;
     const T dnorm = key ? -precision * alpha * alpha * key[2 * width] : T(0);
@@ -157,7 +170,7 @@ struct PosteriorFeaturesBackward {
         if (to.data()) at.store(&to(n, first + c), at.load(&to(n, first + c)) + value);
       };
       at.store(&dprojected(n, first + c), query ? at.load(query + width + c) * (precision * alpha) : V(T(0)));
-      at.store(&weighted(h, n, c), key ? at.load(&v(h, n, c)) * dnorm : V(T(0)));
+      at.store(&weighted(h, n, c), key ? at.load(&a.v(n, first + c)) * dnorm : V(T(0)));
       if (query) add(da.q, at.load(query + c) * T(a.scale));
       if (!key) return;
       add(da.k, at.load(key + c));
@@ -276,22 +289,25 @@ struct AttentionPosterior {
     const Index items = x.extent(0), dim = x.extent(1), heads = a.heads(), width = dim / heads;
     auto log_r = ctx.template scratch<T>(items, z.extent(1)), dr = ctx.template scratch<T>(items, z.extent(1));
     if (only_confident) B::for_rows(ctx, items, fn::LogSoftmax<T, B>{z, log_r});
-    const Features<T, B> f = features(ctx, x, saved.head.view(), extra);
-    const fn::PosteriorFeatures<T, B> d = no_features<T, B>(ctx, saved.head.view(), a, f.following());
+    const Values<T, B> values = values_of(ctx, a);
+    auto norms = ctx.template scratch<T>(heads, items);
+    write_norms(ctx, a, values, norms);
+    const fn::PosteriorFeatures<T, B> f = features(ctx, x, saved.head.view(), extra, norms),
+                                      d = no_features<T, B>(ctx, saved.head.view(), a, f.of.following);
     for (auto* t : {&d.of.queries, &d.of.keys}) fill(ctx, *t, 0);
-    mixing::backward<typename B::Context, T, B>(ctx, f.heads(), 1,
+    mixing::backward<typename B::Context, T, B>(ctx, heads_of(f), 1,
                                                 visible<T, B>(ctx, saved.r, log_r, extra, both_masks(ctx, extra)),
                                                 saved.r, q, saved.log_sum_exp, drank, dq, dr, d.of);
     auto dprojected = ctx.template scratch<T>(items, dim);
     auto weighted = ctx.template scratch<T>(heads, items, width);
-    B::for_rows(ctx, heads * items, fn::PosteriorFeaturesBackward<T, B>{a, da, d, f.v, f.square, precision<T>(),
+    B::for_rows(ctx, heads * items, fn::PosteriorFeaturesBackward<T, B>{a, da, d, values.square, precision<T>(),
                                                                        alpha<T>(a), dprojected, weighted});
     B::gemm(ctx, View<const T, 2, B>(dprojected), false, a.output, false, true, dx, fn::Store{});
     if (da.output.data()) {
       auto dgram = ctx.template scratch<T>(heads, width, width);
       fill(ctx, dgram, 0);
       B::gemm(ctx, View<const T, 2, B>(dprojected), true, x, false, true, da.output, fn::Store{});
-      B::grouped_outer(ctx, mixing::even_groups(ctx, heads, items), mixing::stacked(View<const T, 3, B>(f.v)),
+      B::grouped_outer(ctx, mixing::even_groups(ctx, heads, items), mixing::stacked(View<const T, 3, B>(values.v)),
                        mixing::stacked(View<const T, 3, B>(weighted)), dgram);
       B::grouped_gemm(ctx, mixing::even_groups(ctx, heads, width), mixing::stacked(View<const T, 3, B>(dgram)),
                       a.output.as(heads, width, dim), false, da.output, fn::AddTo<T, B>{da.output});
@@ -301,12 +317,8 @@ struct AttentionPosterior {
 
  private:
   template <class T, class B>
-  struct Features {
-    fn::PosteriorFeatures<T, B> of;
+  struct Values {
     View<T, 3, B> v, square;  // [H, N, D/H] v_h and v_h O_h O_hᵀ
-
-    const mixing::Following<B>& following() const { return of.of.following; }
-    MixingHeads<const T, B> heads() const { return {of.of.queries, of.of.keys, of.of.following}; }
   };
 
   /// Whole sequences; `log_sum_exp` and what stands before it are of their items.
@@ -320,9 +332,15 @@ struct AttentionPosterior {
     B::for_rows(ctx, items, fn::LogSoftmax<T, B>{z, log_r});
     const View<const T, 1, B> valid = both_masks(ctx, extra);
     choose_head(ctx, extra, valid, followed);
-    const Features<T, B> f = features<T, B>(ctx, x, followed, extra);
-    mixing::forward<typename B::Context, T, B>(ctx, f.heads(), 1, visible<T, B>(ctx, r, log_r, extra, valid), r, log_r, q,
-                                               log_q, log_sum_exp);
+    const AttentionTrace<const T, B>& a = extra.trace.value;
+    auto norms = ctx.template scratch<T>(a.heads(), items);
+    {
+      auto of_values = ctx.mark();
+      write_norms(ctx, a, values_of(ctx, a), norms);
+    }
+    const fn::PosteriorFeatures<T, B> f = features<T, B>(ctx, x, followed, extra, norms);
+    mixing::forward<typename B::Context, T, B>(ctx, heads_of(f), 1, visible<T, B>(ctx, r, log_r, extra, valid), r, log_r,
+                                               q, log_q, log_sum_exp);
   }
 
   /// Whether items of one sequence may follow different heads.
@@ -350,22 +368,37 @@ struct AttentionPosterior {
              ctx.template scratch<T>(parts, items * following.heads, columns), following}};
   }
   template <class T, class B>
-  Features<T, B> features(auto& ctx, View<const T, 2, B> x, In<Index, 1, B> followed, const Extra<T, B>& extra) const {
-    const AttentionTrace<const T, B>& a = extra.trace.value;
-    const Index items = x.extent(0), dim = x.extent(1), heads = a.heads(), width = dim / heads;
-    const auto following = mixing::following<typename B::Context, B>(ctx, followed, several(a) ? heads : 1, a.length);
-    Features<T, B> f{no_features<T, B>(ctx, followed, a, following), mixing::split_heads(ctx, a.v, heads),
-                     ctx.template scratch<T>(heads, items, width)};
+  static MixingHeads<const T, B> heads_of(const fn::PosteriorFeatures<T, B>& f) {
+    return {f.of.queries, f.of.keys, f.of.following};
+  }
+  template <class T, class B>
+  Values<T, B> values_of(auto& ctx, const AttentionTrace<const T, B>& a) const {
+    const Index items = a.v.extent(0), dim = a.v.extent(1), heads = a.heads(), width = dim / heads;
+    const Values<T, B> values{mixing::split_heads(ctx, a.v, heads), ctx.template scratch<T>(heads, items, width)};
     auto mark = ctx.mark();
     auto gram = ctx.template scratch<T>(heads, width, width);
     B::grouped_gemm(ctx, mixing::even_groups(ctx, heads, width), a.output, a.output.as(heads, width, dim), true,
                     mixing::stacked(gram), fn::Store{});
-    B::grouped_gemm(ctx, mixing::even_groups(ctx, heads, items), mixing::stacked(View<const T, 3, B>(f.v)),
-                    View<const T, 3, B>(gram), false, mixing::stacked(f.square), fn::Store{});
+    B::grouped_gemm(ctx, mixing::even_groups(ctx, heads, items), mixing::stacked(View<const T, 3, B>(values.v)),
+                    View<const T, 3, B>(gram), false, mixing::stacked(values.square), fn::Store{});
+    return values;
+  }
+  template <class T, class B>
+  static void write_norms(auto& ctx, const AttentionTrace<const T, B>& a, const Values<T, B>& values, View<T, 2, B> norms) {
+    B::for_rows(ctx, norms.size(), fn::HeadNorms<T, B>{a.v, values.square, norms});
+  }
+  template <class T, class B>
+  fn::PosteriorFeatures<T, B> features(auto& ctx, View<const T, 2, B> x, In<Index, 1, B> followed, const Extra<T, B>& extra,
+                                       In<T, 2, B> norms) const {
+    const AttentionTrace<const T, B>& a = extra.trace.value;
+    const Index items = x.extent(0), dim = x.extent(1), heads = a.heads();
+    const auto following = mixing::following<typename B::Context, B>(ctx, followed, several(a) ? heads : 1, a.length);
+    const fn::PosteriorFeatures<T, B> f = no_features<T, B>(ctx, followed, a, following);
+    auto mark = ctx.mark();
     auto projected = ctx.template scratch<T>(items, dim);
     B::gemm(ctx, x, false, a.output, true, false, projected, fn::Store{});
     B::for_rows(ctx, heads * items,
-                fn::WritePosteriorFeatures<T, B>{a, f.of, projected, f.v, f.square, precision<T>(), alpha<T>(a)});
+                fn::WritePosteriorFeatures<T, B>{a, f, projected, norms, precision<T>(), alpha<T>(a)});
     return f;
   }
   /// What is an item for the attention and for the gate.
