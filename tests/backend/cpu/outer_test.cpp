@@ -60,6 +60,14 @@ struct OuterCase {
   }
 };
 
+/// What fn::Store does, under another name.
+struct Same {
+  template <class A, class V>
+  V operator()(const A&, Index, Index, Index, V v) const {
+    return v;
+  }
+};
+
 }  // namespace
 
 TEST_CASE_TEMPLATE("an outer product, narrow or not, has the bits of the product as it stands", T, float, double) {
@@ -88,6 +96,26 @@ TEST_CASE_TEMPLATE("an outer product, narrow or not, has the bits of the product
           }
       CHECK(worst <= 1e3 * static_cast<double>(std::numeric_limits<T>::epsilon()));
     }
+}
+
+TEST_CASE_TEMPLATE("written to c at once, of few terms or of many, a product has the bits of one with an epilogue", T, float, double) {
+  const Index shapes[][2] = {{1, 1}, {5, 517}, {40, 31}, {171, 64}, {30, 200}};
+  const Vector<Index> counts{1, 2, 0, 7, 16, 31, 32, 33, 300, 600};
+  for (const auto& shape : shapes)
+    for (const bool accumulate : {false, true})
+      for (const int threads : {1, 2}) {
+        const Index rows = shape[0], columns = shape[1];
+        CAPTURE(rows);
+        CAPTURE(columns);
+        const OuterCase<T> of(counts, rows, columns);
+        Cpu::Context ctx(threads);
+        Vector<T> stored = of.before, finished = of.before;
+        static constexpr fn::Store store{};
+        static constexpr Same same{};
+        cpu::Product<T>::run(ctx, of.batch(stored.data()), accumulate, cpu::Finish<T>::with(store));
+        cpu::Product<T>::run(ctx, of.batch(finished.data()), accumulate, cpu::Finish<T>::with(same));
+        CHECK(std::memcmp(stored.data(), finished.data(), stored.size() * sizeof(T)) == 0);
+      }
 }
 
 TEST_CASE_TEMPLATE("narrow gradients of many rows are turned, others are not", T, float, double) {

@@ -49,7 +49,7 @@ TEST_CASE_TEMPLATE("eq. (1): tiles of every height and the few-rows sum are the 
                b = naive::random_vector<T>((depth + 1) * width, 3);
     for (Index rows = 1; rows <= Tile<T>::rows; ++rows) {
       std::vector<T> tile(static_cast<std::size_t>(rows * width), T(1)), few = tile;
-      cpu::tile_sum(rows, width, depth, a.data(), b.data(), tile.data(), false, cpu::Ahead::nothing(b.data()));
+      cpu::tile_sum(rows, width, depth, a.data(), b.data(), tile.data(), cpu::Tile<T>::columns, false, cpu::Ahead::nothing(b.data()));
       cpu::few_rows_sum(rows, depth, a.data(), b.data(), width, width, few.data(), width);
       CHECK(std::memcmp(tile.data(), few.data(), tile.size() * sizeof(T)) == 0);
       double worst = 0;
@@ -63,13 +63,13 @@ TEST_CASE_TEMPLATE("eq. (1): tiles of every height and the few-rows sum are the 
         }
       CHECK(worst <= 256 * std::numeric_limits<T>::epsilon());
       std::vector<T> twice = tile;
-      cpu::tile_sum(rows, width, depth, a.data(), b.data(), twice.data(), true, cpu::Ahead::nothing(b.data()));
+      cpu::tile_sum(rows, width, depth, a.data(), b.data(), twice.data(), cpu::Tile<T>::columns, true, cpu::Ahead::nothing(b.data()));
       int wrong = 0;
       for (std::size_t i = 0; i < tile.size(); ++i) wrong += twice[i] != tile[i] + tile[i];
       CHECK(wrong == 0);
       for (const Index columns : {Index(1), Index(Tile<T>::size), Index(Tile<T>::size + 1)}) {
         std::vector<T> narrow(tile.size(), T(1));
-        cpu::tile_sum(rows, columns, depth, a.data(), b.data(), narrow.data(), false, cpu::Ahead::nothing(b.data()));
+        cpu::tile_sum(rows, columns, depth, a.data(), b.data(), narrow.data(), cpu::Tile<T>::columns, false, cpu::Ahead::nothing(b.data()));
         for (Index i = 0; i < rows; ++i)
           CHECK(std::memcmp(&narrow[static_cast<std::size_t>(i * width)], &tile[static_cast<std::size_t>(i * width)],
                             static_cast<std::size_t>(columns) * sizeof(T)) == 0);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 
 #include "gatefold/backend/cpu/packed_weights.hpp"
 #include "gatefold/backend/cpu/parallel.hpp"
@@ -20,12 +21,14 @@ namespace gatefold::cpu {
 template <class T>
 struct Finish {
   const void* epilogue;
+  bool stores;  // and does nothing else
   void (*run)(const void*, const T*, SumsLayout, Index, Index, Index, Index, Index, T*, Index);
 
   template <class E>
   static Finish with(const E& epilogue) {
-    return {&epilogue, [](const void* f, const T* sums, SumsLayout layout, Index rows, Index columns, Index e, Index s,
-                          Index j, T* c, Index c_stride) {
+    return {&epilogue, std::is_same_v<E, fn::Store>,
+            [](const void* f, const T* sums, SumsLayout layout, Index rows, Index columns, Index e, Index s, Index j, T* c,
+               Index c_stride) {
               finish(*static_cast<const E*>(f), sums, layout, rows, columns, e, s, j, c, c_stride);
             }};
   }
@@ -126,6 +129,11 @@ class Product {
     return p.rows <= kFewRows && !p.b.lines_are_rows && !p.b.rows && !p.packed;
   }
 
+  // Whether c is the most that is read and written.
+  bool has_few_terms(const Problem<T>& p) const {
+    return p.depth <= few_terms && finish_.stores && !p.a.lines_are_rows && !p.b.lines_are_rows && !p.packed;
+  }
+
   Index block_columns(Index columns) const {
     return std::min(block_panels_ * kColumns, divide_up(columns, kColumns) * kColumns);
   }
@@ -136,7 +144,7 @@ class Product {
 
   // Packed memory of a unit is shared by its tasks; one task alone packs a few panels at a time.
   Index shared_size(const Problem<T>& p, Index depth, Index columns) const {
-    return row_blocks(p) == 1 || p.packed ? 0 : depth * divide_up(columns, kColumns) * kColumns;
+    return row_blocks(p) == 1 || p.packed || has_few_terms(p) ? 0 : depth * divide_up(columns, kColumns) * kColumns;
   }
 
   // Large blocks reuse what they pack more often; smaller ones keep all threads busy. No result depends on them.
@@ -230,7 +238,13 @@ class Product {
       const Unit& unit = find(i, &Unit::first_task);
       T* a = workers_ + worker * (a_size_ + kPanelsSize + sums_size_);
       T *panels = a + a_size_, *sums = panels + kPanelsSize;
-      in_place(unit.p) ? compute_in_place(unit, a, sums) : compute(unit, i - unit.first_task, a, panels, sums);
+      const Index row_block = i - unit.first_task;
+      if (has_few_terms(unit.p))
+        compute_few_terms(unit, row_block);
+      else if (in_place(unit.p))
+        compute_in_place(unit, a, sums);
+      else
+        compute(unit, row_block, a, panels, sums);
     });
     count_ = used_ = 0;
   }
@@ -275,19 +289,28 @@ class Product {
         }
         for (Index t = t0; t < t1; ++t) {
           const Index row = t * p.rows / tiles, rows = (t + 1) * p.rows / tiles - row;
-          T* s = sums + (panel * (t1 - t0) + t - t0) * sums_stride;
           T* c = p.c + row * p.c_stride + j;
+          const bool in_c = finish_.stores && columns == kColumns;  // then c holds the sums so far
+          T* s = in_c ? c : sums + (panel * (t1 - t0) + t - t0) * sums_stride;
           const bool loads = block == 0 && unit.add;
-          if (loads) load(c, p.c_stride, rows, columns, s, kColumns);
+          if (loads && !in_c) load(c, p.c_stride, rows, columns, s, kColumns);
           const Ahead ahead = loads && t + 1 < t1 ? next_sums(c + rows * p.c_stride, p.c_stride)
                               : unit.packed
                                   ? Ahead::part(b + depth * kColumns, depth * kColumns, loads ? 0 : t - t0, t1 - t0)
                                   : Ahead::nothing(b);
-          tile_sum(rows, columns, depth, a + (t - t0) * kRows * Tile<T>::stride, b, s, block > 0 || unit.add, ahead);
-          if (block + 1 == blocks) store(unit, s, kColumns, rows, columns, row, j, c);
+          tile_sum(rows, columns, depth, a + (t - t0) * kRows * Tile<T>::stride, b, s, in_c ? p.c_stride : kColumns,
+                   block > 0 || unit.add, ahead);
+          if (block + 1 == blocks && !in_c) store(unit, s, kColumns, rows, columns, row, j, c);
         }
       }
     }
+  }
+
+  void compute_few_terms(const Unit& unit, Index row_block) const {
+    const Problem<T>& p = unit.p;
+    const Index begin = row_block * p.rows / unit.row_blocks, end = (row_block + 1) * p.rows / unit.row_blocks;
+    few_terms_sum(p.a, begin, end - begin, p.b, unit.column, unit.columns, unit.depth, unit.add,
+                  p.c + begin * p.c_stride + unit.column, p.c_stride);
   }
 
   void compute_in_place(const Unit& unit, T* a, T* sums) const {

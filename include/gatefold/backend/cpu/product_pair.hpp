@@ -325,7 +325,7 @@ class ProductPair {
                             : last       ? next.ahead(t, rows.tiles)
                                          : g.packed.ahead(g.at(x + kColumns), g.depth * kColumns, t, rows.tiles);
         tile_sum(rows.size(t), kColumns, g.depth, a + rows.begin(t) * kStride, panel, sums + rows.begin(t) * kColumns,
-                 add, ahead);
+                 kColumns, add, ahead);
       }
     }
   }

@@ -137,9 +137,11 @@ void pack_panels(const Operand<T>& b, Index line, Index lines, Index k, Index de
                    : copy_block(b, k, depth, line + whole, lines - whole, last, width);
 }
 
-/// sums[R, Tile::columns] = or += the chains (1) of R rows of packed A and one panel of B, of its first C registers.
+/// sums[R, Tile::columns], rows sums_stride apart, = or += the chains (1) of R rows of packed A and one panel of B, of its
+/// first C registers.
 template <class T, int R, int C>
-[[gnu::noinline]] void tile_sum(Index depth, const T* a, const T* b, T* sums, bool add, const Ahead& ahead) {
+[[gnu::noinline]] void tile_sum(Index depth, const T* a, const T* b, T* sums, Index sums_stride, bool add,
+                                const Ahead& ahead) {
   using Packet = typename Register<T>::Packet;
   constexpr int size = Register<T>::size;
   Packet s[R][C];
@@ -173,20 +175,52 @@ template <class T, int R, int C>
   for (int i = 0; i < R; ++i)
 #pragma GCC unroll 2
     for (int j = 0; j < C; ++j) {
-      T* to = sums + i * Tile<T>::columns + j * size;
+      T* to = sums + i * sums_stride + j * size;
       packet::pstoreu(to, add ? packet::padd(packet::ploadu<Packet>(to), s[i][j]) : s[i][j]);
     }
 }
 
 /// tile_sum for 1 to Tile::rows rows. A register of the panel beyond `columns` is left out.
 template <class T>
-void tile_sum(Index rows, Index columns, Index depth, const T* a, const T* b, T* sums, bool add, const Ahead& ahead) {
-  using Kernel = void (*)(Index, const T*, const T*, T*, bool, const Ahead&);
+void tile_sum(Index rows, Index columns, Index depth, const T* a, const T* b, T* sums, Index sums_stride, bool add,
+              const Ahead& ahead) {
+  using Kernel = void (*)(Index, const T*, const T*, T*, Index, bool, const Ahead&);
   static constexpr auto kernels = []<int... R>(std::integer_sequence<int, R...>) {
     return std::array<std::array<Kernel, 2>, sizeof...(R)>{{{&tile_sum<T, R + 1, 1>, &tile_sum<T, R + 1, 2>}...}};
   }
   (std::make_integer_sequence<int, Tile<T>::rows>{});
-  kernels[static_cast<std::size_t>(rows - 1)][columns > Tile<T>::size](depth, a, b, sums, add, ahead);
+  kernels[static_cast<std::size_t>(rows - 1)][columns > Tile<T>::size](depth, a, b, sums, sums_stride, add, ahead);
+}
+
+/// Up to here the chains (1) of a product are so short that it is bound by reading and writing c.
+inline constexpr Index few_terms = 32;
+
+/// c[rows, columns] = or += the chains (1) of at most few_terms k, row by row of c: one stream of memory.
+/// @param a, b  their lines are columns: both are read in place
+template <class T>
+[[gnu::noinline]] void few_terms_sum(const Operand<T>& a, Index line, Index rows, const Operand<T>& b, Index column,
+                                     Index columns, Index depth, bool add, T* c, Index c_stride) {
+  using V = Register<T>;
+  const T *x[few_terms], *y[few_terms];
+  for (Index k = 0; k < depth; ++k) {
+    x[k] = a.at(k, line);
+    y[k] = b.at(k, column);
+  }
+  const auto step = [&]<int R>(std::integral_constant<int, R>, Index i, Index j, int count) {
+    V s[R];
+    for (int r = 0; r < R; ++r) s[r] = V(T(0));
+    for (Index k = 0; k < depth; ++k)
+      for (int r = 0; r < R; ++r) s[r] = madd(V(x[k][i]), V::load(y[k] + j + r * V::size, count), s[r]);
+    T* to = c + i * c_stride + j;
+    for (int r = 0; r < R; ++r, to += V::size) (add ? V::load(to, count) + s[r] : s[r]).store(to, count);
+  };
+  constexpr Index wide = 8 * V::size;
+  for (Index i = 0; i < rows; ++i) {
+    Index j = 0;
+    for (; j + wide <= columns; j += wide) step(std::integral_constant<int, 8>{}, i, j, V::size);
+    for (; j < columns; j += V::size)
+      step(std::integral_constant<int, 1>{}, i, j, static_cast<int>(std::min<Index>(V::size, columns - j)));
+  }
 }
 
 /// s[R, columns] continued by K steps of the chains (1), from B in place: reads each weight once, in long runs.
