@@ -109,6 +109,15 @@ TEST_CASE_TEMPLATE("a pair of products is two products, bit for bit", T, float, 
       }
 }
 
+TEST_CASE_TEMPLATE("whole panels of c: sums that are formed in c, and not", T, float, double) {
+  for (const bool transpose : {false, true})
+    for (const auto& [d, h] : {std::array<Index, 2>{7, 0}, {7, 9}, {20, 300}, {270, 512}, {20, 600}})
+      for (const Index panels : {1, 3}) {
+        const Pair<T> p({130, 0, 1, 15, 61}, d, h, panels * cpu::Tile<T>::columns);
+        check(p, transpose, Activate{});
+      }
+}
+
 TEST_CASE_TEMPLATE("few rows: hidden in long pieces, of even and uneven numbers of chunks", T, float, double) {
   // One piece, pieces of four and five chunks (2180 columns), a piece that fills its memory to the last column (2041).
   check(Pair<T>({8, 0, 1, 3}, 270, 600, 40), false, Activate{});

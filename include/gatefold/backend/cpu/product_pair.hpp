@@ -305,27 +305,34 @@ class ProductPair {
     }
   }
 
-  // sums[panel][row, kColumns] (+)= rows of a · group i, while what comes next is fetched.
-  void multiply(const Unit& unit, const Rows& rows, const T* a, Index i, bool add, T* panels, T* sums) const {
+  // Where the sums of a block of rows are: elements from row to row, and from panel to panel.
+  struct SumsAt {
+    T* sums;
+    Index row, panel;
+    static SumsAt panels(T* sums, const Rows& rows) { return {sums, kColumns, rows.count * kColumns}; }
+  };
+
+  // sums (+)= rows of a · group i, while what comes next is fetched.
+  void multiply(const Unit& unit, const Rows& rows, const T* a, Index i, bool add, T* panels, SumsAt to) const {
     const Index chunk_end = (i / groups_of_chunk() + 1) * groups_of_chunk(),
                 end = unit.row_blocks == 0 ? chunk_end : chunks() * groups_of_chunk();
     const Group g = group(unit, i), next = group(unit, i + 1 < end ? i + 1 : i);
     const Index count = divide_up(g.columns, kColumns);
     if (g.packed && rows.count <= most_rows_of_panels) {
       if constexpr (std::is_same_v<T, float>)
-        if (g.packed.half) return panels_sum(rows.count, count, g.depth, a, g.packed.half + g.at(0), sums, add);
-      return panels_sum(rows.count, count, g.depth, a, g.packed.full + g.at(0), sums, add);
+        if (g.packed.half) return panels_sum(rows.count, count, g.depth, a, g.packed.half + g.at(0), to.sums, add);
+      return panels_sum(rows.count, count, g.depth, a, g.packed.full + g.at(0), to.sums, add);
     }
     if (!g.packed) pack_panels(g.b, g.column, g.columns, g.k, g.depth, panels);
-    for (Index x = 0; x < g.columns; x += kColumns, sums += rows.count * kColumns) {
+    for (Index x = 0; x < g.columns; x += kColumns, to.sums += to.panel) {
       const T* panel = g.packed ? g.packed.panel(g.at(x), g.depth, panels) : panels + x * g.depth;
       const bool last = x + kColumns >= g.columns;
       for (Index t = 0; t < rows.tiles; ++t) {
         const Ahead ahead = !next.packed ? next.ahead(x / kColumns * rows.tiles + t, count * rows.tiles)
                             : last       ? next.ahead(t, rows.tiles)
                                          : g.packed.ahead(g.at(x + kColumns), g.depth * kColumns, t, rows.tiles);
-        tile_sum(rows.size(t), kColumns, g.depth, a + rows.begin(t) * kStride, panel, sums + rows.begin(t) * kColumns,
-                 kColumns, add, ahead);
+        tile_sum(rows.size(t), kColumns, g.depth, a + rows.begin(t) * kStride, panel, to.sums + rows.begin(t) * to.row,
+                 to.row, add, ahead);
       }
     }
   }
@@ -336,7 +343,7 @@ class ProductPair {
     for (Index m = 0; m < b_.ups; ++m)
       for (Index block = 0; block < blocks(); ++block)
         multiply(unit, rows, w.a + block * rows.count * kStride, chunk * groups_of_chunk() + m * blocks() + block,
-                 block > 0, w.panels, w.first + m * size);
+                 block > 0, w.panels, SumsAt::panels(w.first + m * size, rows));
     activate(unit, rows, w.first, size, SumsLayout::panels(rows.count, kColumns), j, columns, w.hidden);
   }
 
@@ -348,10 +355,11 @@ class ProductPair {
     middle_.run(middle_.epilogue, sums, layout, rows.count, columns, unit.e, unit.first + rows.first, j, hidden);
   }
 
-  // sums[panel][row, kColumns] (+)= chunk of hidden · down.
-  void second_product(const Unit& unit, const Rows& rows, Index chunk, bool add, const Worker& w, T* sums) const {
-    for (Index j = 0, i = chunk * groups_of_chunk() + b_.ups * blocks(); j < b_.columns; j += kDepth, ++i)
-      multiply(unit, rows, w.hidden, i, add, w.panels, sums + j * rows.count);
+  // sums (+)= chunk of hidden · down.
+  void second_product(const Unit& unit, const Rows& rows, Index chunk, bool add, const Worker& w, SumsAt to) const {
+    for (Index j = 0, i = chunk * groups_of_chunk() + b_.ups * blocks(); j < b_.columns;
+         j += kDepth, ++i, to.sums += kDepth / kColumns * to.panel)
+      multiply(unit, rows, w.hidden, i, add, w.panels, to);
   }
 
   void finish(const Unit& unit, const Rows& rows, const T* sums, SumsLayout layout) const {
@@ -365,11 +373,16 @@ class ProductPair {
     const Index begin = t0 * unit.rows / tiles, end = t1 * unit.rows / tiles;
     const Rows rows{begin, end - begin, t1 - t0};
     pack_a(unit, rows, w.a);
+    // Sums that nothing happens to are formed where they belong, if they are soon done: rows of c lie apart.
+    const bool in_c =
+        last_.stores && chunks() <= 2 && b_.columns % kColumns == 0 && rows.count > most_rows_of_panels;
+    const SumsAt sums = in_c ? SumsAt{b_.c + (unit.first + begin) * b_.columns, b_.columns, kColumns}
+                             : SumsAt::panels(w.sums, rows);
     for (Index chunk = 0; chunk < chunks(); ++chunk) {
       first_product(unit, rows, chunk, w);
-      second_product(unit, rows, chunk, chunk > 0, w, w.sums);
+      second_product(unit, rows, chunk, chunk > 0, w, sums);
     }
-    finish(unit, rows, w.sums, SumsLayout::panels(rows.count, kColumns));
+    if (!in_c) finish(unit, rows, w.sums, SumsLayout::panels(rows.count, kColumns));
   }
 
   void few_rows(const Unit& unit, Index chunk, const Worker& w) const {
@@ -384,7 +397,7 @@ class ProductPair {
     const Rows rows{0, unit.rows, divide_up(unit.rows, kRows)};
     pack_a(unit, rows, w.a);
     first_product(unit, rows, chunk, w);
-    second_product(unit, rows, chunk, false, w, sums);
+    second_product(unit, rows, chunk, false, w, SumsAt::panels(sums, rows));
   }
 
   // A piece of the columns of hidden, from weights in place.
