@@ -25,11 +25,11 @@ class Attended {
   Tensor<float, 2, Cpu> u_;  // [N, D]
 };
 
-/// Operations that a mixing adds to a forward: the @cost of token_similarity.hpp and attention_posterior.hpp, causal.
+/// Operations that a mixing adds to a forward by its equation, causal: ⟨u_i, u_j⟩, or m_j and ⟨u_i, m_j⟩ of one head. (What
+/// AttentionPosterior does is less: its @cost.)
 inline double similarity_flop(Index items, Index dim) { return 1.0 * static_cast<double>(items * kLength * dim); }
 inline double posterior_flop(Index items, Index dim) {
-  const auto values = 2 * items * dim * dim, weights = 2 * items * kLength * (dim / kHeads);
-  return static_cast<double>(values + weights);
+  return similarity_flop(items, dim) + 2.0 * static_cast<double>(items * dim * (dim / kHeads));
 }
 
 template <class MixingT>

@@ -10,6 +10,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/gate/streamed_mixing.hpp"
 #include "gatefold/routing/attention_trace.hpp"
+#include "gatefold/routing/dense_plan.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/policy.hpp"
 
@@ -117,13 +118,35 @@ struct HeadNorms {
     if (lanes.lane == 0) norm(h, n) = total;
   }
 };
+/// u O_hᵀ of the heads h that an item follows.
+template <class T, class B>
+struct Projection {
+  Index width;
+  View<T, 2, B> values;             // [N, D] of every head, or [N, D/H] items sorted by the head they follow
+  View<const Index, 1, B> slots{};  // [N] where an item is in that order; empty: every head
+
+  GATEFOLD_HD T* of(Index n, Index h) const { return slots.data() ? &values(slots(n), 0) : &values(n, h * width); }
+};
+/// dx[items[s]] += v
+template <class T, class B>
+struct AddToItem {
+  View<const Index, 1, B> items;
+  View<T, 2, B> dx;
+
+  template <class A>
+  GATEFOLD_HD typename A::Value operator()(const A& at, Index, Index s, Index j, typename A::Value v) const {
+    T* const to = &dx(items(s), j);
+    at.store(to, at.load(to) + v);
+    return v;
+  }
+};
 /// Write (4).
 template <class T, class B>
 struct WritePosteriorFeatures {
   AttentionTrace<const T, B> a;
   PosteriorFeatures<T, B> f;
-  View<const T, 2, B> projected;  // [N, D] u Oᵀ
-  View<const T, 2, B> norm;       // [H, N] ‖v_h O_h‖²
+  Projection<T, B> projected;
+  View<const T, 2, B> norm;  // [H, N] ‖v_h O_h‖²
   T precision, alpha;
 
   template <class Lanes>
@@ -132,12 +155,13 @@ struct WritePosteriorFeatures {
     if (!f.has_key(n, h)) return;
     const bool asks = f.has_query(n, h);
     T *const query = asks ? f.query(n, h) : nullptr, *const key = f.key(n, h);
+    const T* const u = asks ? projected.of(n, h) : nullptr;
     each_column<T>(lanes, width, [&](auto at, Index c) {
       at.store(key + c, at.load(&a.k(n, first + c)));
       at.store(key + width + c, at.load(&a.v(n, first + c)));
       if (!asks) return;
       at.store(query + c, at.load(&a.q(n, first + c)) * T(a.scale));
-      at.store(query + width + c, at.load(&projected(n, first + c)) * (precision * alpha));
+      at.store(query + width + c, at.load(u + c) * (precision * alpha));
     });
     if (lanes.lane != 0) return;
     key[2 * width] = T(-0.5) * precision * alpha * alpha * norm(h, n);
@@ -155,23 +179,26 @@ struct PosteriorFeaturesBackward {
   PosteriorFeatures<T, B> d;
   View<const T, 3, B> square;  // [H, N, D/H]
   T precision, alpha;
-  View<T, 2, B> dprojected;  // [N, D]
-  View<T, 3, B> weighted;    // [H, N, D/H]
+  Projection<T, B> dprojected;
+  View<T, 3, B> weighted;  // [H, N, D/H]
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index i) const {
     const Index items = square.extent(1), n = i % items, h = i / items, width = d.width, first = h * width;
     const T* const query = d.has_query(n, h) ? d.query(n, h) : nullptr;
     const T* const key = d.has_key(n, h) ? d.key(n, h) : nullptr;
+    T* const du = query ? dprojected.of(n, h) : nullptr;
     const T dnorm = key ? -precision * alpha * alpha * key[2 * width] : T(0);
     each_column<T>(lanes, width, [&](auto at, Index c) {
       using V = typename decltype(at)::Value;
       const auto add = [&](View<T, 2, B> to, V value) {
         if (to.data()) at.store(&to(n, first + c), at.load(&to(n, first + c)) + value);
       };
-      at.store(&dprojected(n, first + c), query ? at.load(query + width + c) * (precision * alpha) : V(T(0)));
       at.store(&weighted(h, n, c), key ? at.load(&a.v(n, first + c)) * dnorm : V(T(0)));
-      if (query) add(da.q, at.load(query + c) * T(a.scale));
+      if (query) {
+        at.store(du + c, at.load(query + width + c) * (precision * alpha));
+        add(da.q, at.load(query + c) * T(a.scale));
+      }
       if (!key) return;
       add(da.k, at.load(key + c));
       add(da.v, at.load(key + width + c) + at.load(&square(h, n, c)) * dnorm);
@@ -197,9 +224,9 @@ struct PosteriorFeaturesBackward {
 /// @param extra  the trace (required; a Block supplies it), with attention's own mask, and padding
 /// @param saved  r, log q [N, E], one log-sum-exp and one head per item; never the N × L matrix
 /// @throws ArgumentError unless σ > 0 and the trace has N items of D and heads that divide D
-/// @cost   2·N·L·D flop for the entropies where the trace has none, 2·N·D² for u Oᵀ, 4·N·L·D/H for the weights; the last two three times backward
-///         (half of N·L if causal). The weights H times that for `every`. Scratch of a few L·D for each thread forward
-///         (a few N·D where sequences are fewer than threads), of a few N·D backward
+/// @cost   2·N·D²/H flop for u O_hᵀ and 4·N·L·D/H for the weights (half if causal), H times both for `every`; three times
+///         that backward; 2·N·L·D for the entropies (half if causal) where the trace has none. Scratch of a few L·D for each
+///         thread forward (a few N·D where sequences are fewer than threads), of a few N·D backward
 /// @order  keys in ascending order, ties of entropy to the lower head. Causal attention: no bit of an item depends on later
 ///         ones, except with lowest_entropy_of_sequence, which lets one choice look ahead. Padding mixes into nobody;
 ///         an item that sees nobody keeps its own r
@@ -267,11 +294,12 @@ struct AttentionPosterior {
     for (auto* t : {&saved.r, &saved.log_q}) t->resize(items, z.extent(1));
     saved.log_sum_exp.resize(items);
     saved.head.resize(items);
-    mixing::for_sequences(ctx, items, extra.trace.value.length, mixing::BlockSize{},
-                          [&](auto& own, Index first, Index count) {
+    auto mark = ctx.mark();
+    const View<const T, 3, B> gram = gram_of(ctx, extra.trace.value);
+    mixing::for_sequences(ctx, items, extra.trace.value.length, {}, [&](auto& own, Index first, Index count) {
       const auto part = [&](auto all) { return all.rows(first, count); };
       forward_sequences<T, B>(own, part(x), part(z), part(q), part(saved.r.view()), part(saved.log_q.view()),
-                              part(saved.log_sum_exp.view()), part(saved.head.view()), extra.rows(first, count));
+                              part(saved.log_sum_exp.view()), part(saved.head.view()), gram, extra.rows(first, count));
     });
   }
   template <class T, class B>
@@ -289,7 +317,7 @@ struct AttentionPosterior {
     const Index items = x.extent(0), dim = x.extent(1), heads = a.heads(), width = dim / heads;
     auto log_r = ctx.template scratch<T>(items, z.extent(1)), dr = ctx.template scratch<T>(items, z.extent(1));
     if (only_confident) B::for_rows(ctx, items, fn::LogSoftmax<T, B>{z, log_r});
-    const Values<T, B> values = values_of(ctx, a);
+    const Values<T, B> values = values_of(ctx, a, gram_of(ctx, a));
     auto norms = ctx.template scratch<T>(heads, items);
     write_norms(ctx, a, values, norms);
     const fn::PosteriorFeatures<T, B> f = features(ctx, x, saved.head.view(), extra, norms),
@@ -298,15 +326,27 @@ struct AttentionPosterior {
     mixing::backward<typename B::Context, T, B>(ctx, heads_of(f), 1,
                                                 visible<T, B>(ctx, saved.r, log_r, extra, both_masks(ctx, extra)),
                                                 saved.r, q, saved.log_sum_exp, drank, dq, dr, d.of);
-    auto dprojected = ctx.template scratch<T>(items, dim);
+    const ByHead<T, B> by_head = no_projection<T, B>(ctx, saved.head.view(), a);
+    const View<const T, 2, B> dprojected = by_head.projected.values;
     auto weighted = ctx.template scratch<T>(heads, items, width);
     B::for_rows(ctx, heads * items, fn::PosteriorFeaturesBackward<T, B>{a, da, d, values.square, precision<T>(),
-                                                                       alpha<T>(a), dprojected, weighted});
-    B::gemm(ctx, View<const T, 2, B>(dprojected), false, a.output, false, true, dx, fn::Store{});
+                                                                       alpha<T>(a), by_head.projected, weighted});
+    if (head == FollowedHead::every) {
+      B::gemm(ctx, dprojected, false, a.output, false, true, dx, fn::Store{});
+      if (da.output.data()) B::gemm(ctx, dprojected, true, x, false, true, da.output, fn::Store{});
+    } else {
+      auto of_slots = ctx.template scratch<T>(items, dim);
+      const Groups<B> slots = by_head.items.in_slot_order();
+      B::grouped_gemm(ctx, slots, dprojected, a.output.as(heads, width, dim), false, of_slots,
+                      fn::AddToItem<T, B>{by_head.items.rows, dx});
+      if (da.output.data()) {
+        B::for_rows(ctx, items, fn::GatherRows<T, B>{by_head.items.rows, x, of_slots});
+        B::grouped_outer(ctx, slots, dprojected, View<const T, 2, B>(of_slots), da.output.as(heads, width, dim));
+      }
+    }
     if (da.output.data()) {
       auto dgram = ctx.template scratch<T>(heads, width, width);
       fill(ctx, dgram, 0);
-      B::gemm(ctx, View<const T, 2, B>(dprojected), true, x, false, true, da.output, fn::Store{});
       B::grouped_outer(ctx, mixing::even_groups(ctx, heads, items), mixing::stacked(View<const T, 3, B>(values.v)),
                        mixing::stacked(View<const T, 3, B>(weighted)), dgram);
       B::grouped_gemm(ctx, mixing::even_groups(ctx, heads, width), mixing::stacked(View<const T, 3, B>(dgram)),
@@ -320,11 +360,17 @@ struct AttentionPosterior {
   struct Values {
     View<T, 3, B> v, square;  // [H, N, D/H] v_h and v_h O_h O_hᵀ
   };
+  template <class T, class B>
+  struct ByHead {
+    Groups<B> items{};  // the items that follow each head are its slots; empty for every head
+    fn::Projection<T, B> projected;
+  };
 
   /// Whole sequences; `log_sum_exp` and what stands before it are of their items.
   template <class T, class B>
   void forward_sequences(auto& ctx, In<T, 2, B> x, In<T, 2, B> z, Out<T, 2, B> q, Out<T, 2, B> r, Out<T, 2, B> log_q,
-                         Out<T, 1, B> log_sum_exp, Out<Index, 1, B> followed, const Extra<T, B>& extra) const {
+                         Out<T, 1, B> log_sum_exp, Out<Index, 1, B> followed, In<T, 3, B> gram,
+                         const Extra<T, B>& extra) const {
     auto mark = ctx.mark();
     const Index items = z.extent(0);
     B::for_rows(ctx, items, fn::Softmax<T, B>{z, r});
@@ -336,7 +382,7 @@ struct AttentionPosterior {
     auto norms = ctx.template scratch<T>(a.heads(), items);
     {
       auto of_values = ctx.mark();
-      write_norms(ctx, a, values_of(ctx, a), norms);
+      write_norms(ctx, a, values_of(ctx, a, gram), norms);
     }
     const fn::PosteriorFeatures<T, B> f = features<T, B>(ctx, x, followed, extra, norms);
     mixing::forward<typename B::Context, T, B>(ctx, heads_of(f), 1, visible<T, B>(ctx, r, log_r, extra, valid), r, log_r,
@@ -371,16 +417,24 @@ struct AttentionPosterior {
   static MixingHeads<const T, B> heads_of(const fn::PosteriorFeatures<T, B>& f) {
     return {f.of.queries, f.of.keys, f.of.following};
   }
+  /// O_h O_hᵀ [H, D/H, D/H], in scratch.
   template <class T, class B>
-  Values<T, B> values_of(auto& ctx, const AttentionTrace<const T, B>& a) const {
-    const Index items = a.v.extent(0), dim = a.v.extent(1), heads = a.heads(), width = dim / heads;
-    const Values<T, B> values{mixing::split_heads(ctx, a.v, heads), ctx.template scratch<T>(heads, items, width)};
-    auto mark = ctx.mark();
+  static View<const T, 3, B> gram_of(auto& ctx, const AttentionTrace<const T, B>& a) {
+    const Index dim = a.output.extent(1), heads = a.heads(), width = dim / heads;
     auto gram = ctx.template scratch<T>(heads, width, width);
+    auto mark = ctx.mark();
     B::grouped_gemm(ctx, mixing::even_groups(ctx, heads, width), a.output, a.output.as(heads, width, dim), true,
                     mixing::stacked(gram), fn::Store{});
-    B::grouped_gemm(ctx, mixing::even_groups(ctx, heads, items), mixing::stacked(View<const T, 3, B>(values.v)),
-                    View<const T, 3, B>(gram), false, mixing::stacked(values.square), fn::Store{});
+    return gram;
+  }
+  template <class T, class B>
+  static Values<T, B> values_of(auto& ctx, const AttentionTrace<const T, B>& a, View<const T, 3, B> gram) {
+    const Index items = a.v.extent(0), heads = a.heads();
+    const Values<T, B> values{mixing::split_heads(ctx, a.v, heads),
+                              ctx.template scratch<T>(heads, items, gram.extent(1))};
+    auto mark = ctx.mark();
+    B::grouped_gemm(ctx, mixing::even_groups(ctx, heads, items), mixing::stacked(View<const T, 3, B>(values.v)), gram,
+                    false, mixing::stacked(values.square), fn::Store{});
     return values;
   }
   template <class T, class B>
@@ -395,11 +449,26 @@ struct AttentionPosterior {
     const auto following = mixing::following<typename B::Context, B>(ctx, followed, several(a) ? heads : 1, a.length);
     const fn::PosteriorFeatures<T, B> f = no_features<T, B>(ctx, followed, a, following);
     auto mark = ctx.mark();
-    auto projected = ctx.template scratch<T>(items, dim);
-    B::gemm(ctx, x, false, a.output, true, false, projected, fn::Store{});
+    const ByHead<T, B> by_head = no_projection<T, B>(ctx, followed, a);
+    if (head == FollowedHead::every)
+      B::gemm(ctx, x, false, a.output, true, false, by_head.projected.values, fn::Store{});
+    else
+      B::grouped_gemm(ctx, by_head.items, x, a.output.as(heads, dim / heads, dim), true, by_head.projected.values,
+                      fn::Store{});
     B::for_rows(ctx, heads * items,
-                fn::WritePosteriorFeatures<T, B>{a, f, projected, norms, precision<T>(), alpha<T>(a)});
+                fn::WritePosteriorFeatures<T, B>{a, f, by_head.projected, norms, precision<T>(), alpha<T>(a)});
     return f;
+  }
+  /// Memory for u Oᵀ or its adjoint: to the product, heads are experts.
+  template <class T, class B>
+  ByHead<T, B> no_projection(auto& ctx, In<Index, 1, B> followed, const AttentionTrace<const T, B>& a) const {
+    const Index items = a.q.extent(0), dim = a.q.extent(1), heads = a.heads(), width = dim / heads;
+    if (head == FollowedHead::every) return {{}, {width, ctx.template scratch<T>(items, dim)}};
+    auto offsets = ctx.template scratch<Index>(heads + 1), order = ctx.template scratch<Index>(items),
+         slots = ctx.template scratch<Index>(items);
+    B::group_by(ctx, followed, offsets, order);
+    B::for_each(ctx, items, fn::InvertOrder<B>{order, slots});
+    return {{offsets, order, items}, {width, ctx.template scratch<T>(items, width), slots}};
   }
   /// What is an item for the attention and for the gate.
   template <class T, class B>
