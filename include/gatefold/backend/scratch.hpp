@@ -95,13 +95,15 @@ class Scratch {
   }
 
   void join_chunks() noexcept {
-    if (!B::is_host || chunks_.size() < 2) return;  // a device may be at work in them
-    for (const Chunk& chunk : chunks_) B::release(chunk.data);
-    chunks_.clear();
-    chunk_ = used_ = 0;
-    try {
-      chunks_.push_back({static_cast<std::byte*>(B::allocate(most_)), most_});
-    } catch (const std::bad_alloc&) {  // whoever takes next will ask again
+    if constexpr (B::is_host) {  // a device may be at work in them
+      if (chunks_.size() < 2) return;
+      for (const Chunk& chunk : chunks_) B::release(chunk.data);
+      chunks_.clear();
+      chunk_ = used_ = 0;
+      try {
+        chunks_.push_back({static_cast<std::byte*>(B::allocate(most_)), most_});
+      } catch (const std::bad_alloc&) {  // whoever takes next will ask again
+      }
     }
   }
 
