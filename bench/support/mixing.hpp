@@ -26,7 +26,7 @@ class Attended {
 };
 
 /// Operations that a mixing adds to a forward by its equation, causal: ⟨u_i, u_j⟩, or m_j and ⟨u_i, m_j⟩ of one head. (What
-/// AttentionPosterior does is less: its @cost.)
+/// AttentionPosterior does in this setting is less: its @cost.)
 inline double similarity_flop(Index items, Index dim) { return 1.0 * static_cast<double>(items * kLength * dim); }
 inline double posterior_flop(Index items, Index dim) {
   return similarity_flop(items, dim) + 2.0 * static_cast<double>(items * dim * (dim / kHeads));

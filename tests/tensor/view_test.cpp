@@ -95,6 +95,8 @@ TEST_CASE("rows are a view of their own") {
   CHECK(v.rows(6, 0).empty());
   CHECK(v.as(2, 3, 4).rows(1, 1)(0, 0, 0) == 12);
   CHECK(v.as(24).rows(5, 2)(1) == 6);
+  CHECK(rows_if_any(v, 2, 3)(0, 0) == 8);
+  CHECK(rows_if_any(View<const double, 1, Cpu>{}, 2, 3).data() == nullptr);
 }
 
 TEST_CASE("mutable views become const views, never the other way round") {

@@ -68,20 +68,22 @@ GATEFOLD_HD T sum_columns(const Lanes& lanes, Index n, const F& f) {
 
 /// Two values, or two registers of them.
 template <class V>
-struct Two {
+struct TwoValues {
   V first, second;
 };
+template <class V>
+TwoValues(V, V) -> TwoValues<V>;
 
-/// The sums of both values that f(at, j) returns, Two{a, b}, over the columns j < n, the same on every lane.
+/// The sums of both values that f(at, j) returns, TwoValues{a, b}, over the columns j < n, the same on every lane.
 /// @order  as sum_columns
 template <class T, class Lanes, class F>
-GATEFOLD_HD Two<T> sum_two_columns(const Lanes& lanes, Index n, const F& f) {
+GATEFOLD_HD TwoValues<T> sum_two_columns(const Lanes& lanes, Index n, const F& f) {
   if constexpr (requires { lanes.template two_sums_of<T>(n, f); }) {
     return lanes.template two_sums_of<T>(n, f);
   } else {
-    Two<T> total{0, 0};
+    TwoValues<T> total{0, 0};
     for (Index j = lanes.lane; j < n; j += lanes.size) {
-      const Two<T> v = f(OneElement<T>{}, j);
+      const TwoValues<T> v = f(OneElement<T>{}, j);
       total.first += v.first;
       total.second += v.second;
     }

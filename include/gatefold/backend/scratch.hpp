@@ -95,7 +95,7 @@ class Scratch {
   }
 
   void join_chunks() noexcept {
-    if constexpr (B::is_host) {  // a device may be at work in them
+    if constexpr (B::is_host) {  // a device may still be at work in its chunks
       if (chunks_.size() < 2) return;
       for (const Chunk& chunk : chunks_) B::release(chunk.data);
       chunks_.clear();

@@ -225,8 +225,9 @@ struct PosteriorFeaturesBackward {
 /// @param saved  r, log q [N, E], one log-sum-exp and one head per item; never the N × L matrix
 /// @throws ArgumentError unless σ > 0 and the trace has N items of D and heads that divide D
 /// @cost   2·N·D²/H flop for u O_hᵀ and 4·N·L·D/H for the weights (half if causal), H times both for `every`; three times
-///         that backward; 2·N·L·D for the entropies (half if causal) where the trace has none. Scratch of a few L·D for each
-///         thread forward (a few N·D where sequences are fewer than threads), of a few N·D backward
+///         that backward; 2·(N + D)·D²/H for the norms of m_h, forward and backward; 2·N·L·D for the entropies (half if causal)
+///         where the trace has none. Scratch of a few M·D forward for each thread, M the larger of L and 65536 / L items (a
+///         few N·D where sequences cannot be shared out evenly), of a few N·D backward
 /// @order  keys in ascending order, ties of entropy to the lower head. Causal attention: no bit of an item depends on later
 ///         ones, except with lowest_entropy_of_sequence, which lets one choice look ahead. Padding mixes into nobody;
 ///         an item that sees nobody keeps its own r
@@ -244,7 +245,7 @@ struct AttentionPosterior {
     Extra with_valid(View<const T, 1, B> mask) const { return {trace, valid.data() ? valid : mask}; }
     /// Items [first, first + count), whole sequences.
     Extra rows(Index first, Index count) const {
-      return {trace.value.rows(first, count), valid.data() ? valid.rows(first, count) : valid};
+      return {trace.value.rows(first, count), rows_if_any(valid, first, count)};
     }
     struct WithoutTrace {
       View<const T, 1, B> valid{};

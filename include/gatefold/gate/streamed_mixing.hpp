@@ -122,12 +122,12 @@ struct MixBlock {
     using math::exp;
     using math::where_positive;
     const auto exponent = [&](auto at, Index j) { return (seen(at, j) - shift) * scale; };
-    Two<T> more{0, 0};
+    TwoValues<T> more{0, 0};
     if (scored.data()) {
       more = sum_two_columns<T>(lanes, count, [&](auto at, Index j) {
         const auto t = exponent(at, j), w = exp(t);
         at.store(&score(row, j), w);
-        return Two{w, where_positive(w, w * t, w)};
+        return TwoValues{w, where_positive(w, w * t, w)};
       });
     } else {
       more.first = sum_columns<T>(lanes, count, [&](auto at, Index j) {
@@ -143,7 +143,7 @@ struct MixBlock {
     top(to) = best;
     if (scored.data()) {
       const T all = total(to) > 0 ? scored(to) + total(to) * scale * (before - best) : T(0);
-      scored(to) = keep * all + more.second;
+      scored(to) = (keep > 0 ? keep * all : T(0)) + more.second;
     }
     total(to) = total(to) * keep + more.first;
   }

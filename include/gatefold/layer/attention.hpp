@@ -192,7 +192,7 @@ struct Attention {
   void attend(typename B::Context& ctx, Saved<T, B>& saved) const {
     mixing::for_sequences(ctx, saved.q.extent(0), saved.length, {}, [&](auto& own, Index first, Index items) {
       auto mark = own.mark();
-      const auto part = [&](const auto& all) { return all.data() ? all.rows(first, items) : all; };
+      const auto part = [&](const auto& all) { return rows_if_any(all, first, items); };
       const auto split = [&](View<const T, 2, B> x) { return mixing::split_heads(own, part(x), heads); };
       const View<const T, 3, B> q = split(saved.q), k = split(saved.k), v = split(saved.v);
       auto context = own.template scratch<T>(heads, items, model_dim / heads);
@@ -213,7 +213,7 @@ struct Attention {
                        View<T, 2, B> dk, View<T, 2, B> dv) const {
     mixing::for_sequences(ctx, saved.q.extent(0), saved.length, {}, [&](auto& own, Index first, Index items) {
       auto mark = own.mark();
-      const auto part = [&](const auto& all) { return all.data() ? all.rows(first, items) : all; };
+      const auto part = [&](const auto& all) { return rows_if_any(all, first, items); };
       const auto split = [&](View<const T, 2, B> x) { return mixing::split_heads(own, part(x), heads); };
       const View<const T, 3, B> q = split(saved.q), k = split(saved.k), v = split(saved.v), of_context = split(dcontext);
       const mixing::Keys<T, B> keys(own, part(valid), mixing::stacked(v));

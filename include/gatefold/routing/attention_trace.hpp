@@ -34,8 +34,8 @@ struct AttentionTrace {
   AttentionTrace rows(Index first, Index count) const {
     AttentionTrace part = *this;
     for (auto* t : {&part.q, &part.k, &part.v, &part.log_sum_exp}) *t = t->rows(first, count);
-    if (valid.data()) part.valid = valid.rows(first, count);
-    if (entropy.data()) part.entropy = entropy.rows(first, count);
+    part.valid = rows_if_any(valid, first, count);
+    part.entropy = rows_if_any(entropy, first, count);
     return part;
   }
 };

@@ -120,6 +120,12 @@ class View {
   Index extents_[Rank] = {};
 };
 
+/// Rows [first, first + count) of a view that may be empty because there is nothing: a mask, say.
+template <class V>
+GATEFOLD_HD constexpr V rows_if_any(const V& v, Index first, Index count) {
+  return v.data() ? v.rows(first, count) : v;
+}
+
 /// Parameters of policies. Not deduced, so that tensors and mutable views convert; T and B come from Params<T, B>.
 template <class T, int Rank, class B>
 using In = std::type_identity_t<View<const T, Rank, B>>;

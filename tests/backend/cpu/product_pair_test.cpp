@@ -118,6 +118,30 @@ TEST_CASE_TEMPLATE("whole panels of c: sums that are formed in c, and not", T, f
       }
 }
 
+TEST_CASE_TEMPLATE("whole panels of c, of weights that were packed before", T, float, double) {
+  const Pair<T> p({130, 0, 1, 15, 61}, 270, 300, 2 * cpu::Tile<T>::columns);
+  Cpu::Context ctx(3);
+  Tensor2<T> expected(p.slots(), p.columns), c(p.slots(), p.columns);
+  Cpu::grouped_pair(ctx, p.groups(), p.items(), std::array{p.matrix(p.up, p.depth, p.hidden, false)}, Activate{},
+                    p.matrix(p.down, p.hidden, p.columns, false), false, expected.view(), fn::Store{});
+  cpu::PackedWeights weights;
+  weights.add(1, p.up.data(), p.experts(), p.depth, p.hidden, false);
+  weights.add(1, p.down.data(), p.experts(), p.hidden, p.columns, false);
+  const Activate middle;
+  const fn::Store last;
+  cpu::PairBatch<T> batch{.a = {p.x.data(), p.depth, true, p.rows.data()},
+                          .packed_up = {weights.template find<T>(p.up.data())},
+                          .packed_down = weights.template find<T>(p.down.data()),
+                          .c = c.data(),
+                          .depth = p.depth,
+                          .hidden = p.hidden,
+                          .columns = p.columns,
+                          .offsets = p.offsets.data(),
+                          .experts = p.experts()};
+  cpu::ProductPair<T>::run(ctx, batch, cpu::Middle<T>::template with<1>(middle), cpu::Finish<T>::with(last));
+  CHECK(same(c, expected));
+}
+
 TEST_CASE_TEMPLATE("few rows: hidden in long pieces, of even and uneven numbers of chunks", T, float, double) {
   // One piece, pieces of four and five chunks (2180 columns), a piece that fills its memory to the last column (2041).
   check(Pair<T>({8, 0, 1, 3}, 270, 600, 40), false, Activate{});

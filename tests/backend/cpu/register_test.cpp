@@ -124,6 +124,11 @@ TEST_CASE_TEMPLATE("exp: special values", T, float, double) {
   T lanes[Register<T>::size];
   exp(Register<T>(std::numeric_limits<T>::quiet_NaN())).store(lanes);
   CHECK(std::isnan(lanes[0]));
+  if (std::is_same_v<T, float>) {  // the least argument whose result is normal, and the next
+    const T least = T(-87.33654022216796875);
+    CHECK(one(Exp{}, least) >= std::numeric_limits<T>::min());
+    CHECK(one(Exp{}, std::nextafter(least, -inf)) == T(0));
+  }
   CHECK(one(Silu{}, T(-1000)) == T(0));
   CHECK(one(Silu{}, T(1000)) == T(1000));
 }

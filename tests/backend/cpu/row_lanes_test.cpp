@@ -34,10 +34,10 @@ TEST_CASE_TEMPLATE("sums and maxima of columns are those of a loop", T, float, d
     CHECK(std::abs(sum_columns<T>(cpu::RowLanes{}, n, at_x) - total) <= size * std::numeric_limits<T>::epsilon() * 8);
     CHECK(std::abs(sum_columns<T>(cpu::RowLanes{}, n, plus_one) - (total + static_cast<double>(n))) <=
           size * std::numeric_limits<T>::epsilon() * 8);
-    const Two<T> both = sum_two_columns<T>(cpu::RowLanes{}, n, [&](auto at, Index j) { return Two{at_x(at, j), plus_one(at, j)}; });
+    const TwoValues<T> both = sum_two_columns<T>(cpu::RowLanes{}, n, [&](auto at, Index j) { return TwoValues{at_x(at, j), plus_one(at, j)}; });
     CHECK(both.first == sum_columns<T>(cpu::RowLanes{}, n, at_x));
     CHECK(both.second == sum_columns<T>(cpu::RowLanes{}, n, plus_one));
-    const Two<T> slow_both = sum_two_columns<T>(OneLane{}, n, [&](auto at, Index j) { return Two{at_x(at, j), plus_one(at, j)}; });
+    const TwoValues<T> slow_both = sum_two_columns<T>(OneLane{}, n, [&](auto at, Index j) { return TwoValues{at_x(at, j), plus_one(at, j)}; });
     CHECK(slow_both.first == sum_columns<T>(OneLane{}, n, at_x));
     CHECK(slow_both.second == sum_columns<T>(OneLane{}, n, plus_one));
     CHECK(max_columns<T>(cpu::RowLanes{}, n, at_x) == top);

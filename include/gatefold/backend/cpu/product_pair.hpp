@@ -324,15 +324,16 @@ class ProductPair {
       return panels_sum(rows.count, count, g.depth, a, g.packed.full + g.at(0), to.sums, add);
     }
     if (!g.packed) pack_panels(g.b, g.column, g.columns, g.k, g.depth, panels);
-    for (Index x = 0; x < g.columns; x += kColumns, to.sums += to.panel) {
+    for (Index x = 0; x < g.columns; x += kColumns) {
+      T* const sums = to.sums + x / kColumns * to.panel;
       const T* panel = g.packed ? g.packed.panel(g.at(x), g.depth, panels) : panels + x * g.depth;
       const bool last = x + kColumns >= g.columns;
       for (Index t = 0; t < rows.tiles; ++t) {
         const Ahead ahead = !next.packed ? next.ahead(x / kColumns * rows.tiles + t, count * rows.tiles)
                             : last       ? next.ahead(t, rows.tiles)
                                          : g.packed.ahead(g.at(x + kColumns), g.depth * kColumns, t, rows.tiles);
-        tile_sum(rows.size(t), kColumns, g.depth, a + rows.begin(t) * kStride, panel, to.sums + rows.begin(t) * to.row,
-                 to.row, add, ahead);
+        tile_sum(rows.size(t), kColumns, g.depth, a + rows.begin(t) * kStride, panel, sums + rows.begin(t) * to.row, to.row, add,
+                 ahead);
       }
     }
   }
@@ -357,9 +358,8 @@ class ProductPair {
 
   // sums (+)= chunk of hidden · down.
   void second_product(const Unit& unit, const Rows& rows, Index chunk, bool add, const Worker& w, SumsAt to) const {
-    for (Index j = 0, i = chunk * groups_of_chunk() + b_.ups * blocks(); j < b_.columns;
-         j += kDepth, ++i, to.sums += kDepth / kColumns * to.panel)
-      multiply(unit, rows, w.hidden, i, add, w.panels, to);
+    for (Index j = 0, i = chunk * groups_of_chunk() + b_.ups * blocks(); j < b_.columns; j += kDepth, ++i)
+      multiply(unit, rows, w.hidden, i, add, w.panels, {to.sums + j / kColumns * to.panel, to.row, to.panel});
   }
 
   void finish(const Unit& unit, const Rows& rows, const T* sums, SumsLayout layout) const {

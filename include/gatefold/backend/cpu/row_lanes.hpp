@@ -28,7 +28,7 @@ struct RowLanes : OneLane {
     return total.sum();
   }
   template <class T, class F>
-  Two<T> two_sums_of(Index n, const F& f) const {
+  TwoValues<T> two_sums_of(Index n, const F& f) const {
     Register<T> first(T(0)), second(T(0));
     each<T>(n, [&](auto at, Index j) {
       const auto v = f(at, j);
