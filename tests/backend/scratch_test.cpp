@@ -83,7 +83,9 @@ TEST_CASE("marks nest: each gives back what was taken since") {
       third = arena.scratch<double>(10).data();
     }
     CHECK(arena.scratch<double>(10).data() == third);
+    CHECK(arena.taken() == 3 * 256);
   }
+  CHECK(arena.taken() == 256);
   CHECK(arena.scratch<double>(10).data() == second);
   CHECK(first != second);
   CHECK(second != third);

@@ -51,6 +51,8 @@ class Scratch {
     return {static_cast<T*>(take(count * sizeof(T))), extents...};
   }
 
+  /// Bytes taken and not given back.
+  std::size_t taken() const { return taken_; }
   /// Bytes held, in use or not.
   std::size_t capacity() const {
     std::size_t n = 0;

@@ -120,13 +120,9 @@ ConformanceReport conformance(const L& part, const ConformanceOptions& options =
   report.gradients = gradients(of_gradients, part, options.gradients, extra_double);
 
   const auto layer = as_layer<float, B>(part);
-  const auto place = [&ctx] {  // of what would be taken next
-    const auto mark = ctx.mark();
-    return static_cast<const void*>(ctx.template scratch<char>(1).data());
-  };
-  const void* const before = place();
+  const auto before = ctx.taken();
   const auto first = steps::outcome<float, B>(ctx, layer, items, seed, 1, extra_float);
-  expect_that(place() == before, "scratch memory was taken without a mark that gives it back");
+  expect_that(ctx.taken() == before, "scratch memory was taken without a mark that gives it back");
   const auto held = ctx.capacity();
   expect_that(steps::same_bits(first, steps::outcome<float, B>(ctx, layer, items, seed, 1, extra_float)),
               "two runs from the same seed differ: is there state outside the arguments?");
