@@ -259,16 +259,12 @@ namespace {
 /// Items that follow one of several heads, and what says the same without `Following`: the features of all heads side by
 /// side, the query 0 but for the head followed.
 struct Followed {
-  Index heads, items, dim;
   Mixing<double> one, all;  // one: [1, N, F] queries in rows, [1, heads · N, F] keys
   Tensor<Index, 1, Cpu> head;
   mixing::Following<Cpu> following;
 
   Followed(Index h, Index n, Index length, Index width, bool causal, int threads = 1)
-      : heads(h),
-        items(n),
-        dim(width),
-        one(1, n, length, width, 3, causal, threads),
+      : one(1, n, length, width, 3, causal, threads),
         all(1, n, length, h * width, 3, causal, threads),
         head(n) {
     for (Index i = 0; i < n; ++i) head(i) = (i * i + i / 7) % (h + 1) % h;

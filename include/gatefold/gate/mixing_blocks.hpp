@@ -162,14 +162,10 @@ struct Products {
   template <class C>
   Products(C& ctx, const Block& of) : block(of), heads(1), groups(even_groups(ctx, of.sequences, of.rows)) {}
   template <class C>
-  Products(C& ctx, const Block& of, const Following<B>& following) : Products(ctx, of) {
-    if (following.heads == 1) return;
-    heads = following.heads;
-    auto offsets = ctx.template scratch<Index>(of.sequences * heads + 1);
-    B::for_each(ctx, offsets.size(),
-                fn::BlockOffsets<B>{following.offsets, following.block(of.row) * heads, of.row, offsets});
-    groups.offsets = offsets;
-  }
+  Products(C& ctx, const Block& of, const Following<B>& following)
+      : block(of),
+        heads(following.heads),
+        groups(heads == 1 ? even_groups(ctx, of.sequences, of.rows) : groups_by_head(ctx, of, following)) {}
   /// s[i,j] = ⟨queries_i, keys_j⟩, in scratch
   template <class C>
   View<T, 2, B> scores(C& ctx, View<const T, 2, B> queries, View<const T, 2, B> keys) const {
@@ -189,6 +185,13 @@ struct Products {
   }
 
  private:
+  template <class C>
+  static Groups<B> groups_by_head(C& ctx, const Block& of, const Following<B>& following) {
+    auto offsets = ctx.template scratch<Index>(of.sequences * following.heads + 1);
+    B::for_each(ctx, offsets.size(), fn::BlockOffsets<B>{following.offsets, following.block(of.row) * following.heads,
+                                                        of.row, offsets});
+    return {offsets, {}, of.all_rows()};
+  }
   template <class V>
   V rows(const V& of_items) const {
     return of_items.rows(block.row, block.all_rows());

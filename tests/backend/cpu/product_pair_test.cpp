@@ -67,6 +67,16 @@ struct Pair {
     return {View<const Index, 1, Cpu>(offsets.data(), experts() + 1), View<const Index, 1, Cpu>(rows.data(), slots()), slots()};
   }
   View<const T, 2, Cpu> items() const { return {x.data(), count, depth}; }
+  /// But for the weights.
+  cpu::PairBatch<T> batch(T* c) const {
+    return {.a = {x.data(), depth, true, rows.data()},
+            .c = c,
+            .depth = depth,
+            .hidden = hidden,
+            .columns = columns,
+            .offsets = offsets.data(),
+            .experts = experts()};
+  }
   View<const T, 3, Cpu> matrix(const std::vector<T>& w, Index r, Index c, bool transpose) const {
     return transpose ? View<const T, 3, Cpu>(w.data(), experts(), c, r) : View<const T, 3, Cpu>(w.data(), experts(), r, c);
   }
@@ -129,15 +139,9 @@ TEST_CASE_TEMPLATE("whole panels of c, of weights that were packed before", T, f
   weights.add(1, p.down.data(), p.experts(), p.hidden, p.columns, false);
   const Activate middle;
   const fn::Store last;
-  cpu::PairBatch<T> batch{.a = {p.x.data(), p.depth, true, p.rows.data()},
-                          .packed_up = {weights.template find<T>(p.up.data())},
-                          .packed_down = weights.template find<T>(p.down.data()),
-                          .c = c.data(),
-                          .depth = p.depth,
-                          .hidden = p.hidden,
-                          .columns = p.columns,
-                          .offsets = p.offsets.data(),
-                          .experts = p.experts()};
+  cpu::PairBatch<T> batch = p.batch(c.data());
+  batch.packed_up[0] = weights.template find<T>(p.up.data());
+  batch.packed_down = weights.template find<T>(p.down.data());
   cpu::ProductPair<T>::run(ctx, batch, cpu::Middle<T>::template with<1>(middle), cpu::Finish<T>::with(last));
   CHECK(same(c, expected));
 }
@@ -195,15 +199,9 @@ TEST_CASE("weights that do not fit the packed memory at once are packed in waves
   Cpu::grouped_pair(ctx, p.groups(), p.items(), std::array{up}, Activate{}, down, false, expected.view(), fn::Store{});
   const Activate middle;
   const fn::Store last;
-  cpu::PairBatch<float> batch{.a = {p.x.data(), p.depth, true, p.rows.data()},
-                              .down = {p.down.data(), p.columns, false},
-                              .down_step = p.hidden * p.columns,
-                              .c = c.data(),
-                              .depth = p.depth,
-                              .hidden = p.hidden,
-                              .columns = p.columns,
-                              .offsets = p.offsets.data(),
-                              .experts = p.experts()};
+  cpu::PairBatch<float> batch = p.batch(c.data());
+  batch.down = {p.down.data(), p.columns, false};
+  batch.down_step = p.hidden * p.columns;
   batch.up[0] = {p.up.data(), p.hidden, false};
   batch.up_step[0] = p.depth * p.hidden;
   cpu::ProductPair<float>::run(ctx, batch, cpu::Middle<float>::with<1>(middle), cpu::Finish<float>::with(last), 1);
