@@ -119,6 +119,15 @@ TEST_CASE_TEMPLATE("a pair of products is two products, bit for bit", T, float, 
       }
 }
 
+TEST_CASE_TEMPLATE("many small experts, one to a thread with all its blocks of rows", T, float, double) {
+  // Two blocks of rows of the large ones for one thread, and for three.
+  const std::vector<std::vector<Index>> counts{{340, 20, 9, 350, 0, 15, 1},
+                                               {60, 126, 61, 62, 63, 64, 3, 65, 66, 67, 68, 69, 70, 57}};
+  for (const auto& n : counts)
+    for (const Index columns : {40, 64})  // c formed in place, and not
+      for (const bool transpose : {false, true}) check(Pair<T>(n, 9, 270, columns), transpose, Activate{});
+}
+
 TEST_CASE_TEMPLATE("whole panels of c: sums that are formed in c, and not", T, float, double) {
   for (const bool transpose : {false, true})
     for (const auto& [d, h] : {std::array<Index, 2>{7, 0}, {7, 9}, {20, 300}, {270, 512}, {20, 600}})

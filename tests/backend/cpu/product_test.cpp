@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -309,23 +310,25 @@ TEST_CASE("a view of later experts, 257 of them, most of them empty") {
   CHECK(worst <= 2 * tolerance<float>(20));
 }
 
-TEST_CASE("a depth beyond one packing is cut at a chain, so that no bit changes") {
-  const Index depth = 4096 + 300, columns = 9;
-  for (const Index rows : {1, 20}) {
-    Cpu::Context ctx(2);
-    const auto a = naive::random_vector<float>(rows * depth, 61), b = naive::random_vector<float>(depth * columns, 62);
-    Vector<float> whole(static_cast<Size>(rows * columns)), parts = whole;
-    Cpu::gemm<float>(ctx, view(a, rows, depth), false, view(b, depth, columns), false, false,
-                     {whole.data(), rows, columns}, fn::Store{});
-    for (Index k = 0; k < depth; k += 256) {
-      const Index n = std::min<Index>(256, depth - k);
-      Vector<float> ak;
-      for (Index i = 0; i < rows; ++i) ak.insert(ak.end(), a.begin() + i * depth + k, a.begin() + i * depth + k + n);
-      Cpu::gemm<float>(ctx, view(ak, rows, n), false, {b.data() + k * columns, n, columns}, false, k > 0,
-                       {parts.data(), rows, columns}, fn::Store{});
+TEST_CASE("a deep product is cut at its chains, so that no bit changes") {
+  // Rows that pack their own columns, and that share them; columns that are formed in c, and not.
+  for (const auto& [rows, depth, columns] : {std::array<Index, 3>{1, 4096 + 300, 9}, {20, 4096 + 300, 9}, {200, 1400, 70}})
+    for (const bool transpose : {false, true}) {
+      Cpu::Context ctx(2);
+      const auto a = naive::random_vector<float>(rows * depth, 61), b = naive::random_vector<float>(depth * columns, 62);
+      Vector<float> whole(static_cast<Size>(rows * columns)), parts = whole;
+      Cpu::gemm<float>(ctx, transpose ? view(a, depth, rows) : view(a, rows, depth), transpose, view(b, depth, columns),
+                       false, false, {whole.data(), rows, columns}, fn::Store{});
+      for (Index k = 0; k < depth; k += 256) {
+        const Index n = std::min<Index>(256, depth - k);
+        Vector<float> ak;
+        for (Index i = 0; i < rows; ++i)
+          for (Index x = k; x < k + n; ++x) ak.push_back(a[static_cast<Size>(transpose ? x * rows + i : i * depth + x)]);
+        Cpu::gemm<float>(ctx, view(ak, rows, n), false, {b.data() + k * columns, n, columns}, false, k > 0,
+                         {parts.data(), rows, columns}, fn::Store{});
+      }
+      CHECK(same_bits(whole, parts));
     }
-    CHECK(same_bits(whole, parts));
-  }
 }
 
 TEST_CASE("weights packed in many waves give the same bits") {

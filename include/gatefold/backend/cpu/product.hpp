@@ -104,6 +104,7 @@ class Product {
   static constexpr Index kChunk = 16 * kDepth;   // depth for which B is packed at a time
   static constexpr Index kSerialWork = 1 << 18;  // multiply-adds below which waking threads costs more than it saves
   static constexpr Index kPackedPanels = 8;      // panels packed at a time
+  static constexpr Index kTogether = 4;          // blocks of k for which a block of rows is packed at a time
   static constexpr Index kPanelsSize = kPackedPanels * kColumns * kDepth;
 
   struct Unit {
@@ -117,6 +118,7 @@ class Product {
     Index tiles() const { return divide_up(p.rows, kRows); }
     Index panels() const { return divide_up(columns, kColumns); }
     Index blocks() const { return divide_up(depth, kDepth); }
+    bool packs_itself() const { return !packed && !p.packed; }  // its one task, some panels at a time
     Index packs() const { return packed ? blocks() * divide_up(panels(), kPackedPanels) : 0; }
   };
 
@@ -185,10 +187,10 @@ class Product {
     capacity_ = std::min(packed, std::max(budget, largest));
     packed_ = ctx.template scratch<T>(capacity_).data();
     units_ = ctx.template scratch<Unit>(batch_.experts * divide_up(batch_.all.columns, width)).data();
-    a_size_ = std::max(block_tiles_ * kRows, kFewRows) * Tile<T>::stride;
+    const Index together = std::clamp<Index>(divide_up(depth, kDepth), 1, kTogether);
+    a_size_ = std::max(together * block_tiles_ * kRows, kFewRows) * Tile<T>::stride;
     // Sums of few rows in place: those of the block and those so far.
-    sums_size_ = std::max((depth > kDepth ? block_tiles_ : 1) * kRows * (depth > kDepth ? width : kColumns),
-                          2 * kFewRows * width);
+    sums_size_ = std::max(block_tiles_ * kRows * (depth > kDepth ? width : kColumns), 2 * kFewRows * width);
     workers_ = ctx.template scratch<T>(threads_, a_size_ + kPanelsSize + sums_size_).data();
     for (Index k = 0; k == 0 || k < depth; k += kChunk) run_chunk(k, width);
   }
@@ -262,47 +264,83 @@ class Product {
                 depth, unit.packed + k * unit.panels() * kColumns + column * depth);
   }
 
+  // The tiles [begin, end) of a unit.
+  struct Tiles {
+    Index begin, end, rows, all;
+    Index count() const { return end - begin; }
+    Index row(Index t) const { return t * rows / all; }
+    Index size(Index t) const { return row(t + 1) - row(t); }
+  };
+
+  // A block of rows, some blocks of k at a time: they take turns for each panel, so that its sums stay in a near cache.
   void compute(const Unit& unit, Index row_block, T* a, T* panels, T* sums) const {
+    const Index all = unit.tiles();
+    const Tiles tiles{row_block * all / unit.row_blocks, (row_block + 1) * all / unit.row_blocks, unit.p.rows, all};
+    const Index blocks = std::max<Index>(unit.blocks(), 1), together = unit.packs_itself() ? 1 : kTogether;
+    for (Index first = 0; first < blocks; first += together) {
+      const Index end = std::min(blocks, first + together);
+      for (Index block = first; block < end; ++block) pack_block(unit, tiles, block, block_of_a(a, tiles, block - first));
+      for (Index panel = 0; panel < unit.panels(); ++panel)
+        for (Index block = first; block < end; ++block) {
+          const bool last = block + 1 == end;
+          const T* next = last ? shared_panel(unit, first, std::min(panel + 1, unit.panels() - 1))
+                               : shared_panel(unit, block + 1, panel);
+          multiply(unit, tiles, block_of_a(a, tiles, block - first), panel, block, block == first,
+                   panel_of_b(unit, panel, block, panels), next,
+                   blocks > together ? sums + panel * tiles.count() * kRows * kColumns : sums);
+        }
+    }
+  }
+
+  static T* block_of_a(T* a, const Tiles& tiles, Index block) { return a + block * tiles.count() * kRows * Tile<T>::stride; }
+  static Index depth_of(const Unit& unit, Index block) { return std::min(kDepth, unit.depth - block * kDepth); }
+
+  // One block of k of the rows. Those that are columns in memory: some at a time of all tiles, so that memory is read in
+  // longer runs.
+  static void pack_block(const Unit& unit, const Tiles& tiles, Index block, T* a) {
+    const Operand<T>& from = unit.p.a;
+    const Index depth = depth_of(unit, block), some = from.lines_are_rows ? kDepth : 32;
+    for (Index k = 0; k < depth; k += some)
+      for (Index t = tiles.begin; t < tiles.end; ++t)
+        pack_rows(from, tiles.row(t), tiles.size(t), unit.k + block * kDepth + k, std::min(some, depth - k),
+                  a + (t - tiles.begin) * kRows * Tile<T>::stride + k);
+  }
+
+  // Where the panel of a unit lies that its tasks share, or null.
+  static const T* shared_panel(const Unit& unit, Index block, Index panel) {
+    return unit.packed ? unit.packed + (block * kDepth * unit.panels() + panel * depth_of(unit, block)) * kColumns : nullptr;
+  }
+  // The panel, wherever it comes from; some panels are packed at a time into `panels`.
+  static const T* panel_of_b(const Unit& unit, Index panel, Index block, T* panels) {
     const Problem<T>& p = unit.p;
-    const Index tiles = unit.tiles(), t0 = row_block * tiles / unit.row_blocks,
-                t1 = (row_block + 1) * tiles / unit.row_blocks;
-    const Index blocks = std::max<Index>(unit.blocks(), 1);
-    // One block of k needs no memory of sums between blocks: the same tile serves all, in the first-level cache.
-    const Index sums_stride = blocks > 1 ? kRows * kColumns : 0;
-    for (Index block = 0; block < blocks; ++block) {
-      const Index k = block * kDepth, depth = std::min(kDepth, unit.depth - k);
-      for (Index t = t0; t < t1; ++t) {
-        const Index row = t * p.rows / tiles, rows = (t + 1) * p.rows / tiles - row;
-        pack_rows(p.a, row, rows, unit.k + k, depth, a + (t - t0) * kRows * Tile<T>::stride);
-      }
-      for (Index panel = 0; panel < unit.panels(); ++panel) {
-        const Index x = panel * kColumns, j = unit.column + x, columns = std::min(kColumns, unit.columns - x);
-        const T* b;
-        if (p.packed) {
-          b = p.packed.panel(PackedMatrix<T>::at(p.columns, unit.k + k, depth, j), depth, panels);
-        } else if (unit.packed) {
-          b = unit.packed + (k * unit.panels() + panel * depth) * kColumns;
-        } else {
-          if (panel % kPackedPanels == 0)
-            pack_panels(p.b, j, std::min(kPackedPanels * kColumns, unit.columns - x), unit.k + k, depth, panels);
-          b = panels + panel % kPackedPanels * depth * kColumns;
-        }
-        for (Index t = t0; t < t1; ++t) {
-          const Index row = t * p.rows / tiles, rows = (t + 1) * p.rows / tiles - row;
-          T* c = p.c + row * p.c_stride + j;
-          const bool in_c = finish_.stores && columns == kColumns;  // then c holds the sums so far
-          T* s = in_c ? c : sums + (panel * (t1 - t0) + t - t0) * sums_stride;
-          const bool loads = block == 0 && unit.add;
-          if (loads && !in_c) load(c, p.c_stride, rows, columns, s, kColumns);
-          const Ahead ahead = loads && t + 1 < t1 ? next_sums(c + rows * p.c_stride, p.c_stride)
-                              : unit.packed
-                                  ? Ahead::part(b + depth * kColumns, depth * kColumns, loads ? 0 : t - t0, t1 - t0)
-                                  : Ahead::nothing(b);
-          tile_sum(rows, columns, depth, a + (t - t0) * kRows * Tile<T>::stride, b, s, in_c ? p.c_stride : kColumns,
-                   block > 0 || unit.add, ahead);
-          if (block + 1 == blocks && !in_c) store(unit, s, kColumns, rows, columns, row, j, c);
-        }
-      }
+    const Index x = panel * kColumns, j = unit.column + x, k = unit.k + block * kDepth, depth = depth_of(unit, block);
+    if (p.packed) return p.packed.panel(PackedMatrix<T>::at(p.columns, k, depth, j), depth, panels);
+    if (unit.packed) return shared_panel(unit, block, panel);
+    if (panel % kPackedPanels == 0)
+      pack_panels(p.b, j, std::min(kPackedPanels * kColumns, unit.columns - x), k, depth, panels);
+    return panels + panel % kPackedPanels * depth * kColumns;
+  }
+
+  // The tiles of one panel and block of k.
+  // @param begins  whether this block is the first to touch the sums in a while
+  // @param next    the panel to ask for, or null
+  void multiply(const Unit& unit, const Tiles& tiles, const T* a, Index panel, Index block, bool begins, const T* b,
+                const T* next, T* sums) const {
+    const Problem<T>& p = unit.p;
+    const Index depth = depth_of(unit, block), blocks = std::max<Index>(unit.blocks(), 1);
+    const Index x = panel * kColumns, j = unit.column + x, columns = std::min(kColumns, unit.columns - x);
+    const bool in_c = finish_.stores && columns == kColumns;  // then c holds the sums so far
+    const bool loads = block == 0 && unit.add, touches_c = in_c ? begins : loads || block + 1 == blocks;
+    for (Index t = tiles.begin; t < tiles.end; ++t) {
+      const Index row = tiles.row(t), rows = tiles.size(t), i = (t - tiles.begin) * kRows;
+      T* c = p.c + row * p.c_stride + j;
+      T* s = in_c ? c : sums + i * kColumns;
+      if (loads && !in_c) load(c, p.c_stride, rows, columns, s, kColumns);
+      Ahead ahead = next ? Ahead::part(next, depth * kColumns, t - tiles.begin, tiles.count()) : Ahead::nothing(b);
+      if (touches_c && t + 1 < tiles.end) ahead = after_sums(c + rows * p.c_stride, p.c_stride, ahead);
+      tile_sum(rows, columns, depth, a + i * Tile<T>::stride, b, s, in_c ? p.c_stride : kColumns, block > 0 || unit.add,
+               ahead);
+      if (block + 1 == blocks && !in_c) store(unit, s, kColumns, rows, columns, row, j, c);
     }
   }
 
@@ -333,10 +371,10 @@ class Product {
     store(unit, sums, stride, p.rows, unit.columns, 0, unit.column, c);
   }
 
-  // The present c of a tile, to ask for: its rows lie far apart.
-  static Ahead next_sums(const T* c, Index c_stride) {
+  // The c of a tile, to ask for: its rows lie far apart.
+  static Ahead after_sums(const T* c, Index c_stride, const Ahead& others) {
     constexpr Index size = sizeof(T);
-    return Ahead::rows(c, kRows, kColumns * size, c_stride * size, 0, 1);
+    return others.after_rows(c, kRows, kColumns * size, c_stride * size);
   }
 
   // sums = the present c, filled up to whole registers.

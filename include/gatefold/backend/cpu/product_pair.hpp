@@ -22,7 +22,8 @@
 /// chunk is one link of the second product's sum, so that every bit is that of two products one after the other. Where
 /// an expert has few rows (one tile, or some if threads would have no work), its chunks are tasks of their own and
 /// their sums are added in order at the end. Where they read weights in place, `hidden` is computed first, in long
-/// pieces of the rows of `up`: memory is read fastest in whole rows.
+/// pieces of the rows of `up`: memory is read fastest in whole rows. Where experts are many and small, a task is one
+/// expert with all its blocks of rows: its packed weights stay in the thread's cache.
 namespace gatefold::cpu {
 
 /// What turns `count` first sums into the hidden value, with its type erased.
@@ -102,6 +103,7 @@ class ProductPair {
     Index e, first, rows;
     Index row_blocks;              // 0: chunks are tasks
     T* packed;                     // up matrices, then down, or null: packed before, or by each task for itself
+    bool packs;                    // `packed` is written on the way, by the first block of rows
     T* partial;                    // [chunks][rows, padded columns], of a unit whose chunks are tasks
     T* hidden;                     // [chunks][rows, kStride], of a unit whose weights are read in place
     Index first_task, first_pack;  // packs: of weights, or pieces of hidden
@@ -122,7 +124,10 @@ class ProductPair {
   bool in_place(Index rows) const {
     return rows <= std::min(kFewRows, few_rows_) && !frozen() && !b_.down.lines_are_rows && !b_.up[0].lines_are_rows;
   }
-  bool shares_packed(Index rows) const { return row_blocks(rows) > 1 && !frozen(); }
+  // Packed weights serve several blocks of rows: those of one task, or of tasks that share them.
+  bool reuses_packed(Index rows) const { return row_blocks(rows) > 1 && !frozen(); }
+  bool shares_packed(Index rows) const { return reuses_packed(rows) && !whole_experts_; }
+  bool owns_packed(Index rows) const { return reuses_packed(rows) && whole_experts_; }
   Operand<T> up(Index m, Index e) const {
     Operand<T> x = b_.up[static_cast<std::size_t>(m)];
     x.data += e * b_.up_step[static_cast<std::size_t>(m)];
@@ -136,10 +141,11 @@ class ProductPair {
 
   template <class Context>
   void run(Context& ctx, Index budget) {
-    Index tiles = 0, most_tiles = 0, slots = 0, few = 0, few_in_place = 0;
+    Index tiles = 0, most_tiles = 0, slots = 0, used_experts = 0, few = 0, few_in_place = 0;
     for (Index e = 0; e < b_.experts; ++e) {
       const Index rows = b_.offsets[e + 1] - b_.offsets[e];
       slots += rows;
+      used_experts += rows > 0;
       tiles += divide_up(rows, kRows);
       most_tiles = std::max(most_tiles, divide_up(rows, kRows));
     }
@@ -156,6 +162,9 @@ class ProductPair {
         few += rows;
         few_in_place += in_place(rows) ? rows : 0;
       }
+    // Experts that a cache holds, of which every thread gets its share.
+    whole_experts_ = packed_size() <= kBlockSize && used_experts >= 4 * threads_ && most_tiles * 2 * threads_ <= tiles;
+    own_size_ = whole_experts_ && most_tiles > block_tiles_ ? packed_size() : 0;
     units_ = ctx.template scratch<Unit>(b_.experts).data();
     T* partial = ctx.template scratch<T>(few * chunks() * padded(b_.columns)).data();
     T* hidden = ctx.template scratch<T>(few_in_place * chunks() * kStride).data();
@@ -169,7 +178,7 @@ class ProductPair {
     hidden_size_ = most_rows * kStride;
     sums_size_ = most_rows * std::max(padded(b_.columns), kDepth);
     const Index first_size = std::max(most_rows * kDepth, few_in_place > 0 ? kFewRows * kWideStride : 0);
-    worker_size_ = a_size_ + hidden_size_ + b_.ups * first_size + sums_size_ + kDepth * kDepth;
+    worker_size_ = own_size_ + a_size_ + hidden_size_ + b_.ups * first_size + sums_size_ + kDepth * kDepth;
     workers_ = ctx.template scratch<T>(threads_, worker_size_).data();
 
     for (Index e = 0; e < b_.experts; ++e) {
@@ -179,7 +188,7 @@ class ProductPair {
       const bool shared = shares_packed(rows);
       if (shared && used_ + packed_size() > capacity_) run_wave();
       units_[count_++] =
-          Unit{e, first, rows, n, shared ? packed_ + used_ : nullptr, n == 0 ? partial : nullptr, hidden, 0, 0};
+          Unit{e, first, rows, n, shared ? packed_ + used_ : nullptr, false, n == 0 ? partial : nullptr, hidden, 0, 0};
       if (shared) used_ += packed_size();
       if (n == 0) partial += rows * chunks() * padded(b_.columns);
       if (in_place(rows)) hidden += rows * chunks() * kStride;
@@ -193,13 +202,14 @@ class ProductPair {
   // each chunk of hidden those of the first product, then those of the second.
   struct Group {
     Operand<T> b;
-    PackedMatrix<T> packed;  // null: the task packs it
+    PackedMatrix<T> packed;  // null: the task packs it for one use
     Index all, k, depth, column, columns;
 
     Index at(Index x) const { return PackedMatrix<T>::at(all, k, depth, column + x); }
+    bool is_packed;
     // Part t of n of what comes next, to ask for: of a packed matrix its first panel, else everything.
     Ahead ahead(Index t, Index n) const {
-      if (packed) return packed.ahead(at(0), depth * kColumns, t, n);
+      if (is_packed) return packed.ahead(at(0), depth * kColumns, t, n);
       if (depth == 0 || columns == 0) return Ahead::nothing(this);
       constexpr Index size = sizeof(T);
       return b.lines_are_rows ? Ahead::rows(b.at(column, k), columns, depth * size, b.stride * size, t, n)
@@ -211,12 +221,14 @@ class ProductPair {
     const Index chunk = i / groups_of_chunk(), hidden = chunk * kDepth, n = i % groups_of_chunk();
     if (n < b_.ups * blocks()) {
       const Index m = n / blocks(), k = n % blocks() * kDepth;
-      return {up(m, unit.e), packed_up(unit, m), b_.hidden, k, std::min(kDepth, b_.depth - k),
-              hidden, std::min(kDepth, b_.hidden - hidden)};
+      const PackedMatrix<T> packed = packed_up(unit, m);
+      return {up(m, unit.e), packed, b_.hidden, k, std::min(kDepth, b_.depth - k), hidden,
+              std::min(kDepth, b_.hidden - hidden), packed && !unit.packs};
     }
     const Index j = (n - b_.ups * blocks()) * kDepth;
-    return {down(unit.e), packed_down(unit), b_.columns, hidden, std::min(kDepth, b_.hidden - hidden),
-            j, std::min(kDepth, b_.columns - j)};
+    const PackedMatrix<T> packed = packed_down(unit);
+    return {down(unit.e), packed, b_.columns, hidden, std::min(kDepth, b_.hidden - hidden), j,
+            std::min(kDepth, b_.columns - j), packed && !unit.packs};
   }
 
   void run_wave() {
@@ -228,7 +240,7 @@ class ProductPair {
       unit.first_pack = packs;
       unit.first_task = tasks;
       packs += unit.packed ? chunks() * groups_of_chunk() : in_place(unit.rows) ? pieces : 0;
-      tasks += unit.row_blocks == 0 ? chunks() : unit.row_blocks;
+      tasks += unit.row_blocks == 0 ? chunks() : owns_packed(unit.rows) ? 1 : unit.row_blocks;
     }
     parallel_for(threads_, packs, [&](Index i, int worker) noexcept {
       const Unit& unit = find(i, &Unit::first_pack);
@@ -242,6 +254,8 @@ class ProductPair {
       const Worker w(*this, worker);
       if (unit.row_blocks == 0)
         few_rows(unit, i - unit.first_task, w);
+      else if (owns_packed(unit.rows))
+        all_rows(unit, w);
       else
         many_rows(unit, i - unit.first_task, w);
     });
@@ -257,9 +271,10 @@ class ProductPair {
   }
 
   struct Worker {
-    T *a, *hidden, *first, *sums, *panels;
+    T *packed, *a, *hidden, *first, *sums, *panels;
     Worker(const ProductPair& p, int index) {
-      a = p.workers_ + index * p.worker_size_;
+      packed = p.workers_ + index * p.worker_size_;
+      a = packed + p.own_size_;
       hidden = a + p.a_size_;
       sums = hidden + p.hidden_size_;
       panels = sums + p.sums_size_;
@@ -305,10 +320,12 @@ class ProductPair {
     }
   }
 
-  // Where the sums of a block of rows are: elements from row to row, and from panel to panel.
+  // Where the sums of a block of rows are: elements from row to row, and from panel to panel; whether no cache holds them
+  // before they are written.
   struct SumsAt {
     T* sums;
     Index row, panel;
+    bool far = false;
     static SumsAt panels(T* sums, const Rows& rows) { return {sums, kColumns, rows.count * kColumns}; }
   };
 
@@ -318,20 +335,24 @@ class ProductPair {
                 end = unit.row_blocks == 0 ? chunk_end : chunks() * groups_of_chunk();
     const Group g = group(unit, i), next = group(unit, i + 1 < end ? i + 1 : i);
     const Index count = divide_up(g.columns, kColumns);
+    constexpr Index size = sizeof(T);
     if (g.packed && rows.count <= most_rows_of_panels) {
       if constexpr (std::is_same_v<T, float>)
         if (g.packed.half) return panels_sum(rows.count, count, g.depth, a, g.packed.half + g.at(0), to.sums, add);
       return panels_sum(rows.count, count, g.depth, a, g.packed.full + g.at(0), to.sums, add);
     }
+    if (unit.packs) pack(unit, i);
     if (!g.packed) pack_panels(g.b, g.column, g.columns, g.k, g.depth, panels);
     for (Index x = 0; x < g.columns; x += kColumns) {
       T* const sums = to.sums + x / kColumns * to.panel;
       const T* panel = g.packed ? g.packed.panel(g.at(x), g.depth, panels) : panels + x * g.depth;
       const bool last = x + kColumns >= g.columns;
       for (Index t = 0; t < rows.tiles; ++t) {
-        const Ahead ahead = !next.packed ? next.ahead(x / kColumns * rows.tiles + t, count * rows.tiles)
-                            : last       ? next.ahead(t, rows.tiles)
-                                         : g.packed.ahead(g.at(x + kColumns), g.depth * kColumns, t, rows.tiles);
+        Ahead ahead = !next.is_packed ? next.ahead(x / kColumns * rows.tiles + t, count * rows.tiles)
+                      : last          ? next.ahead(t, rows.tiles)
+                                      : g.packed.ahead(g.at(x + kColumns), g.depth * kColumns, t, rows.tiles);
+        if (to.far && !add && t + 1 < rows.tiles)
+          ahead = ahead.after_rows(sums + rows.begin(t + 1) * to.row, rows.size(t + 1), kColumns * size, to.row * size);
         tile_sum(rows.size(t), kColumns, g.depth, a + rows.begin(t) * kStride, panel, sums + rows.begin(t) * to.row, to.row, add,
                  ahead);
       }
@@ -359,7 +380,8 @@ class ProductPair {
   // sums (+)= chunk of hidden · down.
   void second_product(const Unit& unit, const Rows& rows, Index chunk, bool add, const Worker& w, SumsAt to) const {
     for (Index j = 0, i = chunk * groups_of_chunk() + b_.ups * blocks(); j < b_.columns; j += kDepth, ++i)
-      multiply(unit, rows, w.hidden, i, add, w.panels, {to.sums + j / kColumns * to.panel, to.row, to.panel});
+      multiply(unit, rows, w.hidden, i, add, w.panels,
+               {to.sums + j / kColumns * to.panel, to.row, to.panel, to.far});
   }
 
   void finish(const Unit& unit, const Rows& rows, const T* sums, SumsLayout layout) const {
@@ -376,13 +398,23 @@ class ProductPair {
     // Sums that nothing happens to are formed where they belong, if they are soon done: rows of c lie apart.
     const bool in_c =
         last_.stores && chunks() <= 2 && b_.columns % kColumns == 0 && rows.count > most_rows_of_panels;
-    const SumsAt sums = in_c ? SumsAt{b_.c + (unit.first + begin) * b_.columns, b_.columns, kColumns}
+    const SumsAt sums = in_c ? SumsAt{b_.c + (unit.first + begin) * b_.columns, b_.columns, kColumns, true}
                              : SumsAt::panels(w.sums, rows);
     for (Index chunk = 0; chunk < chunks(); ++chunk) {
       first_product(unit, rows, chunk, w);
       second_product(unit, rows, chunk, chunk > 0, w, sums);
     }
     if (!in_c) finish(unit, rows, w.sums, SumsLayout::panels(rows.count, kColumns));
+  }
+
+  // An expert's blocks of rows one after the other, with weights packed once, by the first.
+  void all_rows(const Unit& unit, const Worker& w) const {
+    Unit own = unit;
+    own.packed = w.packed;
+    for (Index block = 0; block < unit.row_blocks; ++block) {
+      own.packs = block == 0;
+      many_rows(own, block, w);
+    }
   }
 
   void few_rows(const Unit& unit, Index chunk, const Worker& w) const {
@@ -438,8 +470,9 @@ class ProductPair {
   const Middle<T>& middle_;
   const Finish<T>& last_;
   int threads_;
+  bool whole_experts_ = false;
   Index block_tiles_ = 1, few_rows_ = kRows, capacity_ = 0, used_ = 0, count_ = 0;
-  Index a_size_ = 0, hidden_size_ = 0, sums_size_ = 0, worker_size_ = 0;
+  Index own_size_ = 0, a_size_ = 0, hidden_size_ = 0, sums_size_ = 0, worker_size_ = 0;
   Unit* units_ = nullptr;
   T *packed_ = nullptr, *workers_ = nullptr;
 };

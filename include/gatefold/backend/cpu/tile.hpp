@@ -43,27 +43,39 @@ struct Tile {
   static constexpr Index stride = depth + 64 / sizeof(T);
 };
 
-/// Memory that is read soon, asked for one cache line at a time while a tile computes: a burst of requests would hold
+/// Memory that is touched soon, asked for one cache line at a time while a tile computes: a burst of requests would hold
 /// up the loads of the tile itself. A tile asks for depth / 2 lines.
 struct Ahead {
   static constexpr Index line = 64;
 
-  const char* next;
-  Index run, jump;  // lines that follow each other, 0: all; bytes from the last of them to the next run
+  struct Lines {
+    const char* next;
+    Index run, jump;  // lines that follow each other, 0: all; bytes from the last of them to the next run
+  };
+  Lines first;
+  Index count = 0;  // how many of the first, 0: all
+  Lines then{};
 
   /// Nothing but a line that is in the cache.
-  static Ahead nothing(const void* present) { return {static_cast<const char*>(present), 1, 0}; }
+  static Ahead nothing(const void* present) { return {{static_cast<const char*>(present), 1, 0}}; }
   /// Lines one after the other, from part t of n of `count` elements on.
   template <class T>
   static Ahead part(const T* data, Index count, Index t, Index n) {
-    return {reinterpret_cast<const char*>(data + t * count / n), 0, 0};
+    return {{reinterpret_cast<const char*>(data + t * count / n), 0, 0}};
   }
   /// Rows of memory, from part t of n of their lines on.
   /// @param bytes   of a row, at least 1
   /// @param stride  bytes from row to row
   static Ahead rows(const void* data, Index rows, Index bytes, Index stride, Index t, Index n) {
     const Index run = (bytes + line - 1) / line, row = t * (rows * run) / n / run;
-    return {static_cast<const char*>(data) + row * stride, run, stride - (run - 1) * line};
+    return {{static_cast<const char*>(data) + row * stride, run, stride - (run - 1) * line}};
+  }
+  /// Rows of memory, then this.
+  Ahead after_rows(const void* data, Index rows, Index bytes, Index stride) const {
+    Ahead all = Ahead::rows(data, rows, bytes, stride, 0, 1);
+    all.count = rows * all.first.run;
+    all.then = first;
+    return all;
   }
 };
 
@@ -160,13 +172,16 @@ template <class T, int R, int C>
       for (int j = 0; j < C; ++j) s[i][j] = packet::pmadd(x, y[j], s[i][j]);
     }
   };
-  const char* next = ahead.next;
-  const Index run = ahead.run, jump = ahead.jump;
-  Index k = 0, left = run;
+  Ahead::Lines lines = ahead.first;
+  Index k = 0, left = lines.run, count = ahead.count;
   for (; k + 2 <= depth; k += 2) {
-    __builtin_prefetch(next, 0, 2);
-    next += --left == 0 ? jump : Ahead::line;
-    left = left == 0 ? run : left;
+    __builtin_prefetch(lines.next, 0, 2);
+    lines.next += --left == 0 ? lines.jump : Ahead::line;
+    left = left == 0 ? lines.run : left;
+    if (--count == 0) {
+      lines = ahead.then;
+      left = lines.run;
+    }
     step(k);
     step(k + 1);
   }
