@@ -1,7 +1,7 @@
 // Paper 003, "On the impact of expert count in mixture of experts": its figures, its theorem and lemmas, what it leaves
 // open, and the published results of the code behind it (Chen et al. 2022, uclaml/MoE).
 //
-//   expert_count [--study sweep|theorem|init|lemma1|top-k|unequal|choices|reference|data-sets|all]
+//   expert_count [--study sweep|theorem|init|lemma1|top-k|unequal|choices|reference|data-sets|parts|all]
 //                [--reference s1|…|all] …
 //
 // Exit code 0: done; 2: an option or file does not fit (one line on stderr says which); 1: anything else.
@@ -17,6 +17,7 @@
 #include "lemma1.hpp"
 #include "options.hpp"
 #include "outlook.hpp"
+#include "parts.hpp"
 #include "reference.hpp"
 #include "self_check.hpp"
 #include "summary.hpp"
@@ -41,7 +42,8 @@ constexpr Study kStudies[]{{"sweep", sweep::add, sweep::report},
                            {"unequal", outlook::add_decays, outlook::report_decays},
                            {"choices", choices::add, choices::report},
                            {"reference", reference::add, reference::report},
-                           {"data-sets", data_sets::add, data_sets::report}};
+                           {"data-sets", data_sets::add, data_sets::report},
+                           {"parts", parts::add, parts::report}};
 
 Json json(const Options& o) {
   Json j = o.base.json();

@@ -50,9 +50,9 @@ inline void add_options(CLI::App& app, Options& o) {
   as_list(app.add_option(
               "--study", o.studies,
               "what to show: sweep (figures 1 and 2), theorem, init, lemma1, top-k, unequal, choices, reference, "
-              "data-sets or all"))
-      ->check(CLI::IsMember(
-          {"sweep", "theorem", "init", "lemma1", "top-k", "unequal", "choices", "reference", "data-sets", "all"}));
+              "data-sets, parts or all"))
+      ->check(CLI::IsMember({"sweep", "theorem", "init", "lemma1", "top-k", "unequal", "choices", "reference",
+                             "data-sets", "parts", "all"}));
   as_list(app.add_option("--reference", o.references, "settings of the code of Chen et al.: s1, s2, s3, s4 or all"))
       ->check(CLI::IsMember({"s1", "s2", "s3", "s4", "all"}));
   app.add_option("--expert", o.expert, "mlp (a router per patch), cnn (shared) or both")
@@ -105,7 +105,8 @@ inline void add_options(CLI::App& app, Options& o) {
 inline void settle(const CLI::App& app, Options& o) {
   if (!o.references.empty()) {
     if (app.count("--study") == 0) o.studies.clear();
-    if (o.studies != std::vector<std::string>{"data-sets"}) o.studies.push_back("reference");
+    const bool alone = o.studies.size() == 1 && (o.studies[0] == "data-sets" || o.studies[0] == "parts");
+    if (!alone) o.studies.push_back("reference");
   } else {
     o.references = {"s1"};
   }

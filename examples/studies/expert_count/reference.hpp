@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdio>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,14 +61,26 @@ inline void add(const Options& o, Jobs& jobs) {
     }
 }
 
+/// Whether runs are of the published size; others are not compared.
+inline bool of_published_size(const Setting& s) {
+  const Setting published;
+  return s.train == published.train && s.test == published.test && s.iterations == published.iterations;
+}
+
 inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
+  const bool compared = of_published_size(o.base);
+  if (!compared)
+    std::printf("%lld items and %lld iterations: not the published size, so the published numbers are left out\n",
+                static_cast<long long>(o.base.train), static_cast<long long>(o.base.iterations));
   std::vector<Panel> panels;
   for (const Index s : settings(o)) {
     const Published& p = kPublished[static_cast<std::size_t>(s - 1)];
     const auto add = [&](const std::string& name, const char* key, std::array<double, 2> published) {
       Result r{name + "." + key, values(jobs.of(name), key)};
-      r.published = published[0];
-      r.published_std = published[1];
+      if (compared) {
+        r.published = published[0];
+        r.published_std = published[1];
+      }
       summary.results.push_back(std::move(r));
     };
     for (const bool linear : {false, true}) {
@@ -76,7 +89,7 @@ inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
       add(moe, "entropy", linear ? p.linear_entropy : p.cubic_entropy);
       summary.add(moe + ".epochs", values(jobs.of(moe), "epochs"));
       Result r{single + ".accuracy", values(jobs.of(single), "accuracy")};
-      r.published = linear ? p.single_linear : p.single_cubic;
+      if (compared) r.published = linear ? p.single_linear : p.single_cubic;
       r.published_runs = 1;
       summary.results.push_back(std::move(r));
     }

@@ -41,12 +41,12 @@ template <class ActT>
 Json mixture(const ReferenceRun& r, const Report& report) {
   Cpu::Context ctx(1);
   const Data data = draw(ctx, r);
-  const Seed seed{r.seed};
+  const Seed start{r.start == 0 ? r.seed : r.start}, draws{r.noise == 0 ? r.seed : r.noise};
   using Gate = ComposedGate<LinearScores, Independent, NoisyTop1<>>;
   const Gate gate{.scores = {.model_dim = kDim, .experts = 8, .length = 4, .bias = false, .initial = Initial::zero()},
                   .mixing = {},
                   .selection = NoisyTop1<>::reference()};
-  RoutedTrainer trainer{ctx, Mixture{gate, PatchCnn<ActT>::reference()}, TwiceSoftmax{}, seed.fork(3), true};
+  RoutedTrainer trainer{ctx, Mixture{gate, PatchCnn<ActT>::reference()}, TwiceSoftmax{}, start.fork(3), true};
   auto of_experts = optim::NormalizedGd::reference();
   of_experts.lr = 1e-3;
   const optim::Sgd of_router{.lr = 0.1};
@@ -54,7 +54,7 @@ Json mixture(const ReferenceRun& r, const Report& report) {
   auto router_state = of_router.begin(ctx, trainer.params.gate);
   const auto noise = [&](std::uint64_t stream, Index t) {
     typename decltype(trainer)::Extra extra;
-    extra.selection.random = Random{seed.fork(stream), static_cast<std::uint64_t>(t)};
+    extra.selection.random = Random{draws.fork(stream), static_cast<std::uint64_t>(t)};
     return extra;
   };
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "setting.hpp"
 
@@ -13,12 +14,13 @@ struct ReferenceRun {
   bool linear = false;  // no cube
   Index train = 16000, test = 16000, epochs = 501;
   std::uint64_t seed = 1;
-  std::uint64_t data = 0;  // seed of the items; 0: that of the run
+  std::uint64_t data = 0, start = 0, noise = 0;  // seeds of the items, the weights and the draws; 0: that of the run
 
   Json json(const std::string& model) const {
     Json j{{"model", model}, {"setting", setting}, {"linear", linear}, {"train", train},
            {"test", test},   {"epochs", epochs},   {"seed", seed}};
-    if (data != 0) j["data"] = data;
+    for (const auto& [part, other] : {std::pair{"data", data}, {"start", start}, {"noise", noise}})
+      if (other != 0) j[part] = other;
     return j;
   }
   double cost() const { return static_cast<double>(train * epochs * 4); }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "lemma1.hpp"
 #include "routing_probabilities.hpp"
 #include "twice_softmax.hpp"
 #include "uniform_top_k.hpp"
@@ -81,6 +82,16 @@ void check_probabilities() {
   }
 }
 
+/// Lemma 1's bound with noise, and the same search without noise, which must break it.
+void check_lemma1() {
+  for (const std::size_t experts : {2, 4, 8, 16, 32, 64}) {
+    const Json found = lemma1::measure(experts, 40, 1, 1, [](double) {});
+    const std::string of = " M^2 = " + std::to_string(experts * experts);
+    require(number(found.at("adversarial")) <= lemma1::bound(experts), "lemma 1 with noise: no ratio above" + of);
+    require(number(found.at("without_noise")) > lemma1::bound(experts), "lemma 1 without noise: a ratio above" + of);
+  }
+}
+
 }  // namespace
 
 void self_check() {
@@ -88,6 +99,7 @@ void self_check() {
   check_loss(ctx);
   check_selection(ctx);
   check_probabilities();
+  check_lemma1();
 }
 
 }  // namespace studies::expert_count

@@ -72,6 +72,10 @@ inline void report_stages(const Jobs& jobs, const std::string& label, const std:
   }
 }
 
+/// Theorem 1's least M, K ln K ln ln d, and its largest, σ₀^−0.075, with constants 1.
+inline double least_experts() { return kClusters * std::log(kClusters) * std::log(std::log(kDim)); }
+inline double most_experts(double sigma0) { return std::pow(sigma0, -0.075); }
+
 /// A layer and where its runs and numbers stand.
 struct Case {
   std::string label;
@@ -158,6 +162,8 @@ inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
       Json facts{{"T", s.iterations},
                  {"T1", s.t1()},
                  {"T2", s.t2()},
+                 {"M_least", least_experts()},
+                 {"M_most", most_experts(s.sigma0)},
                  {"T1_reached", first.contains("t1")},
                  {"router_iterations", std::max<Index>(0, s.t2() - s.t1())},
                  {"errors_end", end}};
@@ -170,10 +176,11 @@ inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
       }
       panels.push_back(picture(title + std::to_string(s.iterations), end, end));
       summary.curves["theorem1"][c.label] = std::move(facts);
-      std::printf("%s: T1 = %lld%s, T2 = %lld%s, T = %lld\n", c.label.c_str(), static_cast<long long>(s.t1()),
-                  first.contains("t1") ? "" : " (not reached)", static_cast<long long>(s.t2()),
+      std::printf("%s: T1 = %lld%s, T2 = %lld%s, T = %lld; constants aside, Theorem 1 asks for %.1f <= M <= %.1f\n",
+                  c.label.c_str(), static_cast<long long>(s.t1()), first.contains("t1") ? "" : " (not reached)",
+                  static_cast<long long>(s.t2()),
                   s.t2() > s.t1() ? "" : " (the router's stage has no iteration: Theorem 1 is silent)",
-                  static_cast<long long>(s.iterations));
+                  static_cast<long long>(s.iterations), least_experts(), most_experts(s.sigma0));
     }
   for (const auto& [name, panels] : pictures) draw(o.common.out / ("errors_" + name + ".svg"), panels, 2);
 }

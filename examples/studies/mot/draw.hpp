@@ -100,8 +100,8 @@ class Pictures {
       for (std::size_t i = 0; i < end["signal"].size(); ++i)
         if (end["signal"][i] == n) order.push_back(i);
     HeatMap routing, by_label, signals, centers;
-    routing.title = "Share of a class by expert";
-    by_label.title = "Share of a class and label by expert";
+    routing.title = "Share of a class by expert, no noise";
+    by_label.title = "Share of a class and label, no noise";
     signals.title = "<W_i, v_n>";
     centers.title = "<W_i, c_n>";
     for (HeatMap* map : {&routing, &by_label, &signals, &centers}) {

@@ -2,8 +2,9 @@
 // and its three baselines. The paper has no experiment on these data and leaves all constants open: `mot --defaults`
 // lists ours, with reasons.
 //
-//   mot [--classes 4] [--experts 16] [--samples 1024] [--t1 50] [--t2 250] [--epochs 800] [--router-rates 1.6,6.4,25.6]
-//   …
+//   mot [--classes 4] [--experts 16] [--samples 1024] [--t1 50] [--t2 250] [--epochs 800] …
+//   mot --router-rates [0.1,1.6,25.6]    the router's rate alone
+//   mot --floor 8000                     the model without attention alone, for long
 //
 // Exit code 0: done; 2: an option or file does not fit (one line on stderr says which); 1: anything else.
 
@@ -12,6 +13,7 @@
 #include "../support/study.hpp"
 #include "cases.hpp"
 #include "draw.hpp"
+#include "floor.hpp"
 #include "options.hpp"
 #include "report.hpp"
 #include "router_rates.hpp"
@@ -32,7 +34,8 @@ Json curves(const Cases& cases, const Questions& q) {
       if (runs[0].contains(key)) of[key] = curve("", runs, key).y;
   }
   const Json first = cases.of(q.models[0])[0];
-  for (const char* key : {"start", "t1", "t2", "end", "attention", "attention_routed"})
+  for (const char* key : {"start", "t1", "t2", "end", "start_noisy", "t1_noisy", "t2_noisy", "end_noisy", "attention",
+                          "attention_routed"})
     all["first_seed"][key] = first[key];
   return all;
 }
@@ -40,6 +43,7 @@ Json curves(const Cases& cases, const Questions& q) {
 void run(const Options& o) {
   Data::of(o.base).validate();
   if (!o.router_rates.empty()) return run_router_rates(o);
+  if (o.floor > 0) return run_floor(o);
   const auto start = std::chrono::steady_clock::now();
   Cases cases(o);
   const Questions questions(o, cases);

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "chance.hpp"
 #include "data.hpp"
 
 namespace studies::mot {
@@ -35,6 +36,10 @@ inline Json matrix(Index rows, Index columns, const auto& at) {
 
 /// Proposition 1 and eq. (11): who learned what, and who gets whom.
 ///
+/// What routing alone makes of two of the numbers stands beside them, <number>_by_chance: the share of the items at a
+/// specialist of their class if as many went to each expert, but of any class; Σ |n₊ − n₋| of these experts and classes
+/// if labels were drawn anew.
+///
 /// @param plan  where the test items go
 inline Json specialists(Cpu::Context& ctx, const Data& data, gatefold::View<const float, 3, Cpu> w,
                         const gatefold::SparsePlan<float, Cpu>& plan) {
@@ -48,14 +53,20 @@ inline Json specialists(Cpu::Context& ctx, const Data& data, gatefold::View<cons
   const auto count = [&](Index n, Index i) { return static_cast<double>(cells(2 * n, i) + cells(2 * n + 1, i)); };
 
   double margin = 0, least = INFINITY, own = 0, other = 0, to_center = 0, used_own = 0, used_other = 0, in = 0,
-         split = 0, uneven = 0;
+         split = 0, uneven = 0, in_by_chance = 0, split_by_chance = 0;
   Index used = 0, covered = 0;
+  const auto items_of_class = [&](Index n) {
+    double all = 0;
+    for (Index i = 0; i < experts; ++i) all += count(n, i);
+    return all;
+  };
   for (Index i = 0; i < experts; ++i) {
     const Index star = of.signal[static_cast<std::size_t>(i)];
     double next = -INFINITY, others = 0, here = 0;
     for (Index n = 0; n < classes; ++n) {
       here += count(n, i);
       split += std::abs(static_cast<double>(cells(2 * n + 1, i) - cells(2 * n, i)));
+      split_by_chance += mean_of_signs(cells(2 * n + 1, i) + cells(2 * n, i));
       to_center += std::abs(center.product(i, n)) / static_cast<double>(classes);
       if (n == star) continue;
       next = std::max(next, of.product(i, n));
@@ -66,6 +77,7 @@ inline Json specialists(Cpu::Context& ctx, const Data& data, gatefold::View<cons
     own += of.product(i, star);
     other += others;
     in += count(star, i);
+    in_by_chance += here * items_of_class(star) / static_cast<double>(items);
     if (here < 0.01 * static_cast<double>(items)) continue;
     ++used;
     used_own += of.product(i, star);
@@ -85,8 +97,10 @@ inline Json specialists(Cpu::Context& ctx, const Data& data, gatefold::View<cons
           {"covered", covered},
           {"used", used},
           {"share", per(in, items)},
+          {"share_by_chance", per(in_by_chance, items)},
           {"uneven", uneven},
           {"one_label", per(split, items)},
+          {"one_label_by_chance", per(split_by_chance, items)},
           {"own", per(own, experts)},
           {"other", per(other, experts)},
           {"center", per(to_center, experts)},
@@ -97,12 +111,30 @@ inline Json specialists(Cpu::Context& ctx, const Data& data, gatefold::View<cons
           {"center_alignment", matrix(experts, classes, [&](Index i, Index n) { return center.product(i, n); })},
           {"routing", matrix(classes, experts,
                              [&](Index n, Index i) {
-                               double all = 0;
-                               for (Index j = 0; j < experts; ++j) all += count(n, j);
+                               const double all = items_of_class(n);
                                return all > 0 ? count(n, i) / all : 0;
                              })},
           {"routing_by_label",
            matrix(2 * classes, experts, [&](Index row, Index i) { return cells.share_of_class(row, i); })}};
+}
+
+/// The mean over items of the largest score max_i h_i, h = Σ_l Θᵀ X_l. The scores of an item sum to 0, and noise of
+/// [0, 1) decides between those that are less than 1 apart.
+/// @param theta  [d, E]
+inline double largest_score(const gatefold::Tensor<float, 2, Cpu>& x, gatefold::View<const float, 2, Cpu> theta) {
+  const Index items = x.extent(0), dim = theta.extent(0), length = x.extent(1) / dim;
+  double sum = 0;
+  for (Index n = 0; n < items; ++n) {
+    double largest = -INFINITY;
+    for (Index i = 0; i < theta.extent(1); ++i) {
+      double h = 0;
+      for (Index l = 0; l < length; ++l)
+        for (Index j = 0; j < dim; ++j) h += static_cast<double>(theta(j, i)) * static_cast<double>(x(n, l * dim + j));
+      largest = std::max(largest, h);
+    }
+    sum += largest;
+  }
+  return sum / static_cast<double>(items);
 }
 
 /// What stands at a position: v_n, c_n, v_n' or noise.

@@ -3,8 +3,11 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdlib>
+#include <utility>
 #include <vector>
 
 #include "fit.hpp"
@@ -15,50 +18,92 @@ using namespace gatefold;
 
 namespace {
 
-/// Four experts for four classes, no noise: everything can be said beforehand.
+/// Four classes, no noise, and weights made of their signals: everything can be said beforehand.
 struct Case {
-  Setting setting{.experts = 4, .samples = 8, .test = 64, .noise = 0};
+  Setting setting;
   Cpu::Context ctx{1};
   Data data{ctx, setting, Seed{3}};
   Mixture<SoftmaxNoisyTop1, AttentionExpert> mixture{
-      {.scores = {.model_dim = 50, .experts = 4, .length = 8, .bias = false, .initial = Initial::zero()}},
+      {.scores = {.model_dim = 50,
+                  .experts = setting.experts,
+                  .length = 8,
+                  .bias = false,
+                  .initial = Initial::zero()}},
       {.model_dim = 50, .length = 8}};
   RoutedTrainer<float, Cpu::Context, Mixture<SoftmaxNoisyTop1, AttentionExpert>, Logistic> trainer{ctx, mixture,
                                                                                                    Logistic{}, Seed{1}};
 
-  Case() {
+  /// Without weights.
+  explicit Case(Index experts) : setting{.experts = experts, .samples = 8, .test = 64, .noise = 0} {
     set_zero(ctx, trainer.params);
-    for (Index i = 0; i < 4; ++i)
-      for (Index j = 0; j < 50; ++j) {
-        trainer.params.gate.scores.weight(j, i) = 10 * data.signals.center(i, j);
-        trainer.params.expert.value(i, j, 0) = 2 * data.signals.feature(i, j) - 3 * data.signals.center(i, j);
-      }
   }
+  /// Four experts that know one class each and get it.
+  Case() : Case(4) {
+    for (Index i = 0; i < 4; ++i) {
+      route(i, i, 10, 0);
+      know(i, i, 2);
+      for (Index j = 0; j < 50; ++j) trainer.params.expert.value(i, j, 0) -= 3 * data.signals.center(i, j);
+    }
+  }
+  /// W_i += size v_n
+  void know(Index i, Index n, float size) {
+    for (Index j = 0; j < 50; ++j) trainer.params.expert.value(i, j, 0) += size * data.signals.feature(n, j);
+  }
+  /// θ_i += c c_n + v v_n
+  void route(Index i, Index n, float c, float v) {
+    for (Index j = 0; j < 50; ++j)
+      trainer.params.gate.scores.weight(j, i) += c * data.signals.center(n, j) + v * data.signals.feature(n, j);
+  }
+  Json measured() {
+    trainer.evaluate(data.test.x, data.test.target);
+    return specialists(ctx, data, neurons(trainer.params.expert), trainer.saved.plan);
+  }
+  /// Test items of a class and label.
+  double count(Index n, int y) const {
+    double sum = 0;
+    for (Index k = 0; k < 64; ++k) sum += data.test.cluster(k) == n && (data.test.target(k, 0) > 0) == (y > 0) ? 1 : 0;
+    return sum;
+  }
+  double count(Index n) const { return count(n, 1) + count(n, -1); }
 };
+
+void check_numbers(const Json& found, const std::vector<std::pair<const char*, double>>& expected) {
+  for (const auto& [number, value] : expected) {
+    CAPTURE(number);
+    CHECK_LE(std::abs(found[number].get<double>() - value), 1e-6);
+  }
+}
+
+/// E|s_1 + … + s_c| over all 2^c signs.
+double mean_over_signs(int c) {
+  double sum = 0;
+  for (int signs = 0; signs < 1 << c; ++signs) sum += std::abs(c - 2 * std::popcount(static_cast<unsigned>(signs)));
+  return sum / (1 << c);
+}
 
 }  // namespace
 
 TEST_CASE("specialists: experts that know one class each and get it") {
   Case c;
-  c.trainer.evaluate(c.data.test.x, c.data.test.target);
-  const Json found = specialists(c.ctx, c.data, neurons(c.trainer.params.expert), c.trainer.saved.plan);
-  Index sums[4]{};
-  for (Index n = 0; n < 64; ++n) sums[c.data.test.cluster(n)] += c.data.test.target(n, 0) > 0 ? 1 : -1;
-  Index more = 0;
-  for (const Index sum : sums) more += std::abs(sum);
-  for (const auto& [number, expected] : {std::pair{"margin", 2.0},
-                                         {"least_margin", 2},
-                                         {"covered", 4},
-                                         {"used", 4},
-                                         {"share", 1},
-                                         {"uneven", 0},
-                                         {"own", 2},
-                                         {"other", 0},
-                                         {"used_own", 2},
-                                         {"used_other", 0},
-                                         {"center", 0.75},
-                                         {"one_label", static_cast<double>(more) / 64}})
-    CHECK_LE(std::abs(found[number].get<double>() - expected), 1e-6);
+  const Json found = c.measured();
+  double more = 0, squares = 0;
+  for (Index n = 0; n < 4; ++n) {
+    more += std::abs(c.count(n, 1) - c.count(n, -1));
+    squares += c.count(n) * c.count(n);
+  }
+  check_numbers(found, {{"margin", 2},
+                        {"least_margin", 2},
+                        {"covered", 4},
+                        {"used", 4},
+                        {"share", 1},
+                        {"share_by_chance", squares / 64 / 64},
+                        {"uneven", 0},
+                        {"own", 2},
+                        {"other", 0},
+                        {"used_own", 2},
+                        {"used_other", 0},
+                        {"center", 0.75},
+                        {"one_label", more / 64}});
   for (Index n = 0; n < 4; ++n)
     for (Index i = 0; i < 4; ++i) {
       CHECK(found["routing"][std::size_t(n)][std::size_t(i)] == (i == n ? 1 : 0));
@@ -67,15 +112,71 @@ TEST_CASE("specialists: experts that know one class each and get it") {
     }
 }
 
+TEST_CASE("specialists: two experts for each class, of unlike margins, which split it by label") {
+  Case c(8);
+  for (Index n = 0; n < 4; ++n) {
+    c.know(2 * n, n, n == 0 ? 0.5f : 2.0f);  // margin 1/2 or 2
+    c.know(2 * n + 1, n, 4);                 // margin 3
+    c.know(2 * n + 1, (n + 1) % 4, 1);
+    c.route(2 * n, n, 10, 4);
+    c.route(2 * n + 1, n, 10, -4);
+  }
+  double uneven = 0, chance = 0;
+  for (Index n = 0; n < 4; ++n) {
+    REQUIRE(c.count(n, 1) != c.count(n, -1));
+    uneven = std::max(uneven, std::abs(c.count(n, 1) / c.count(n) - 0.5));
+    for (const int y : {1, -1}) chance += mean_over_signs(static_cast<int>(c.count(n, y)));
+  }
+  check_numbers(c.measured(), {{"margin", (0.5 + 3 * 2 + 4 * 3) / 8},
+                               {"least_margin", 0.5},
+                               {"covered", 4},
+                               {"used", 8},
+                               {"share", 1},
+                               {"uneven", uneven},
+                               {"one_label", 1},
+                               {"one_label_by_chance", chance / 64},
+                               {"own", (0.5 + 3 * 2 + 4 * 4) / 8},
+                               {"other", 4 * (1.0 / 3) / 8}});
+}
+
+TEST_CASE("specialists: three experts for one class, one for another, none for two") {
+  Case c(4);
+  for (const Index i : {0, 1, 2}) c.know(i, 0, 1);
+  c.know(3, 1, 3);
+  c.route(0, 0, 10, 4);   // its items of label +1
+  c.route(1, 0, 10, -4);  // and −1; expert 2 gets none
+  for (const Index n : {1, 2, 3}) c.route(3, n, 10, 0);
+  const double all = c.count(0), positive = c.count(0, 1) / all, rest = 64 - all;
+  check_numbers(
+      c.measured(),
+      {{"covered", 2},
+       {"used", 3},
+       {"share", (all + c.count(1)) / 64},
+       {"share_by_chance", (all * all + rest * c.count(1)) / 64 / 64},
+       {"uneven", std::max({std::abs(positive - 1.0 / 3), std::abs(1 - positive - 1.0 / 3), 1.0 / 3})},
+       {"margin", (3 * 1 + 3.0) / 4},
+       {"used_own", (2 * 1 + 3.0) / 3}});
+}
+
 TEST_CASE("specialists: one expert gets everything") {
   Case c;
-  set_zero(c.ctx, c.trainer.params.gate);
-  c.trainer.evaluate(c.data.test.x, c.data.test.target);  // ties go to the first
-  const Json found = specialists(c.ctx, c.data, neurons(c.trainer.params.expert), c.trainer.saved.plan);
-  Index first = 0;
-  for (Index n = 0; n < 64; ++n) first += c.data.test.cluster(n) == 0;
-  CHECK(found["used"] == 1);
-  CHECK(found["share"].get<double>() == static_cast<double>(first) / 64);
+  set_zero(c.ctx, c.trainer.params.gate);  // ties go to the first
+  check_numbers(c.measured(), {{"used", 1}, {"share", c.count(0) / 64}, {"share_by_chance", c.count(0) / 64}});
+}
+
+TEST_CASE("mean_of_signs: the mean over all signs") {
+  for (int count = 0; count <= 16; ++count) CHECK(mean_of_signs(count) == doctest::Approx(mean_over_signs(count)));
+}
+
+TEST_CASE("largest_score: the mean over items of the score of the expert that is ahead") {
+  Case c(4);
+  double expected = 0;
+  for (Index n = 0; n < 4; ++n) {
+    c.route(n, n, static_cast<float>(n + 1), 0);
+    expected += static_cast<double>(n + 1) * c.count(n) / 64;
+  }
+  const double found = largest_score(c.data.test.x, std::as_const(c.trainer.params.gate.scores.weight).view());
+  CHECK(found == doctest::Approx(expected).epsilon(1e-5));
 }
 
 TEST_CASE("attention: K_i = s v_i v_iᵀ makes v_n look at itself, by as much as softmax says") {

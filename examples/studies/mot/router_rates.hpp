@@ -41,7 +41,10 @@ inline void run_router_rates(const Options& o) {
   };
   const auto stages = [&](const char* key) {
     std::vector<Curve> curves;
-    for (const auto& [at, title] : {std::pair{"t1", "at T1"}, {"end", "at T"}}) {
+    for (const auto& [at, title] : {std::pair{"t1", "at T1"},
+                                    {"end", "at T"},
+                                    {"t1_noisy", "at T1, with noise"},
+                                    {"end_noisy", "at T, with noise"}}) {
       curves.push_back(add(std::string(at) + "." + key, [at = at, key](const Json& run) { return number(run[at][key]); }));
       curves.back().title = title;
     }
@@ -49,7 +52,7 @@ inline void run_router_rates(const Options& o) {
   };
   const auto last = [](const char* curve) { return [curve](const Json& run) { return number(run[curve].back()); }; };
   const Curve loss = add("test_loss", last("test_loss")), right = add("test_accuracy", last("test_accuracy"));
-  stages("one_label");
+  for (const char* key : {"one_label", "one_label_by_chance", "share_by_chance", "score"}) stages(key);
   const std::vector<Panel> panels{panel("Test loss in the end", "loss", {loss}),
                                   panel("Test accuracy in the end", "accuracy", {right}),
                                   panel("Items that go to a specialist of their class", "share", stages("share")),

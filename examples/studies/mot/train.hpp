@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <gatefold/gatefold.hpp>
 #include <string>
+#include <utility>
 
 #include "../support/runs.hpp"
 #include "data.hpp"
@@ -83,6 +84,15 @@ Json train_routed(const Setting& s, const ExpertT& expert, bool shared_attention
     curves[how + "_loss"].push_back(trainer.evaluate(data.test.x, data.test.target, extra).experts);
     curves[how + "_accuracy"].push_back(accuracy(trainer.expert_output(), data.test.target));
   };
+  // Of the routing of the last test.
+  const auto snapshots = [&](Index t, Json& curves, const std::string& how) {
+    for (const auto& [epoch, stage] :
+         {std::pair{Index(0), "start"}, {s.t1, "t1"}, {s.t2, "t2"}, {s.epochs, "end"}}) {
+      if (t != epoch) continue;
+      Json& now = curves[stage + how] = specialists(ctx, data, neurons(trainer.params.expert), trainer.saved.plan);
+      now["score"] = largest_score(data.test.x, std::as_const(trainer.params.gate.scores.weight).view());
+    }
+  };
   const auto measure = [&](Index t, Json& curves) {
     test(curves, "test", Noisy{});
     if constexpr (attends) {
@@ -92,12 +102,9 @@ Json train_routed(const Setting& s, const ExpertT& expert, bool shared_attention
       curves["attention"].push_back(maps.first);
       curves["attention_routed"].push_back(maps.second);
     }
+    snapshots(t, curves, "");
     test(curves, "noisy", noise(5, t));
-    Json now = specialists(ctx, data, neurons(trainer.params.expert), trainer.saved.plan);
-    if (t == 0) curves["start"] = now;
-    if (t == s.t1) curves["t1"] = now;
-    if (t == s.t2) curves["t2"] = now;
-    if (t == s.epochs) curves["end"] = now;
+    snapshots(t, curves, "_noisy");
   };
   const auto step = [&](Index t) {
     model.begin_epoch();

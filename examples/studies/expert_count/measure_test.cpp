@@ -1,0 +1,90 @@
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include "measure.hpp"
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+using namespace gatefold;
+using namespace studies::expert_count;
+
+namespace {
+
+struct Case {
+  Cpu::Context ctx{1};
+  SignalMixture law = SignalMixture::expert_count(4);
+  Signals signals = law.signals<float, Cpu>(ctx, Seed{1});
+  Sample sample = law.draw<float, Cpu>(ctx, signals, Seed{2}, 1500);  // more than one part
+};
+
+}  // namespace
+
+TEST_CASE("cluster_errors: the share of a cluster's items with y f <= 0, by naive loops") {
+  Case c;
+  const PatchCnn<Identity> expert{.model_dim = kDim, .patches = 4, .filters = 1, .initial = Initial::zero()};
+  const LinearScores scores{.model_dim = kDim, .experts = 3, .length = 4, .bias = false, .initial = Initial::zero()};
+  RoutedTrainer trainer{c.ctx, Mixture{ComposedGate<LinearScores, Independent, NoisyTop1<>>{.scores = scores}, expert},
+                        Logistic{}, Seed{3}};
+  auto& weight = trainer.params.expert.weight;
+  REQUIRE(weight.size() == 3 * kDim);
+  for (Index j = 0; j < kDim; ++j) {  // knows cluster 0; 1 and a bit of 2; nothing, so that y f = 0 is an error
+    weight.data()[j] = c.signals.feature(0, j);
+    weight.data()[kDim + j] = c.signals.feature(1, j) + c.signals.feature(2, j) / 4;
+    weight.data()[2 * kDim + j] = 0;
+  }
+  const Matrix found = cluster_errors(c.ctx, trainer.mixture, trainer.params, c.sample);
+  REQUIRE(found.size() == 3);
+  for (std::size_t m = 0; m < 3; ++m) {
+    std::vector<double> wrong(kClusters), count(kClusters);
+    for (Index n = 0; n < 1500; ++n) {
+      double f = 0;
+      for (Index i = 0; i < 4 * kDim; ++i)
+        f += double(weight.data()[static_cast<Index>(m) * kDim + i % kDim]) * double(c.sample.x(n, i));
+      const auto k = static_cast<std::size_t>(c.sample.cluster(n));
+      wrong[k] += double(c.sample.target(n, 0)) * f > 0 ? 0 : 1;
+      ++count[k];
+    }
+    for (std::size_t k = 0; k < kClusters; ++k) {
+      CAPTURE(m);
+      CAPTURE(k);
+      CHECK(found[m][k] == doctest::Approx(wrong[k] / count[k]).epsilon(1e-12));
+    }
+  }
+  for (const double error : found[2]) CHECK(error == 1);
+  CHECK(found[0][0] < found[0][1]);
+}
+
+TEST_CASE("strongest: the signal of the largest single product over filters and patches") {
+  Case c;
+  Tensor<float, 4, Cpu> weight(3, 2, kDim, 4);  // [M, P, d, J]
+  for (Index i = 0; i < weight.size(); ++i) weight.data()[i] = 0;
+  const auto put = [&](Index m, Index p, Index j, Index k, float size) {
+    for (Index i = 0; i < kDim; ++i) weight(m, p, i, j) += size * c.signals.feature(k, i);
+  };
+  put(0, 0, 0, 1, 2);
+  put(0, 1, 2, 2, 3);
+  put(1, 0, 1, 0, -5);  // no magnitude counts
+  put(1, 1, 3, 3, 0.5);
+  put(2, 0, 0, 1, 2);  // nor does a sum over filters or patches
+  put(2, 0, 1, 1, 2);
+  put(2, 1, 1, 1, 2);
+  put(2, 0, 3, 0, 3);
+  CHECK(strongest(c.ctx, weight.view(), c.signals) == std::vector<Index>{2, 3, 0});
+}
+
+TEST_CASE("accuracy and right: of hand-made items") {
+  Tensor<float, 2, Cpu> output(5, 1), target(5, 1);
+  Tensor<Index, 1, Cpu> cluster(5);
+  const float outputs[]{2, -1, 0, -3, 4}, targets[]{1, 1, 1, -1, -1};
+  const Index clusters[]{0, 0, 2, 2, 3};
+  for (Index n = 0; n < 5; ++n) {
+    output(n, 0) = outputs[n];
+    target(n, 0) = targets[n];
+    cluster(n) = clusters[n];
+  }
+  const std::vector<bool> hits = right(output.view(), target.view());
+  CHECK(hits == std::vector<bool>{true, false, false, true, false});  // 0 is an error
+  const Accuracy a = accuracy(hits, cluster.view());
+  CHECK(a.all == doctest::Approx(40));
+  CHECK(a.cluster == std::vector<double>{50, 0, 50, 0});  // a cluster without items has 0
+}
