@@ -1,10 +1,16 @@
 #!/usr/bin/env bash
-# gpu_report.sh [ARCHITECTURE...]: what ptxas says about the kernels of one layer (tests/cuda_build/layer_kernels.cu), written
-# into docs/gpu.md. Needs nvcc, no GPU. Exit code 1 if a kernel of ours spills registers: each is named. Minutes of compiling.
+# gpu_report.sh [--check] [ARCHITECTURE...]: what ptxas says about the kernels of layers of every kind
+# (tests/cuda_build/layer_kernels.cu), written into docs/gpu.md; with --check nothing is written. Needs nvcc, no GPU.
+# Exit code 1 if a kernel of ours spills registers: each is named. Minutes of compiling for each architecture.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 command -v nvcc >/dev/null || PATH=$PATH:/usr/local/cuda/bin
 command -v nvcc >/dev/null || { echo "gpu_report.sh needs nvcc, which is neither in PATH nor in /usr/local/cuda/bin"; exit 2; }
+check=""
+if [[ ${1:-} == --check ]]; then
+  check=1
+  shift
+fi
 (($#)) || set -- 75 80 90 100 120
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -93,6 +99,10 @@ END {
 if spills=$(awk '$7 > 0 && $1 !~ /^cub::/ { printf "sm_%s: %d bytes spilled: %s\n", $2, $7, $3 }' "$work/named" | c++filt) && [[ -n $spills ]]; then
   echo "$spills"
   exit 1
+fi
+if [[ -n $check ]]; then
+  echo "$(wc -l <"$work/kernels") kernels, none spills"
+  exit 0
 fi
 awk -v table="$work/table" '
 /<!-- \/kernels -->/ { inside = 0 }

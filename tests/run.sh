@@ -36,7 +36,8 @@ if [[ -n $gpu ]]; then
   command -v nvcc >/dev/null || { echo "--gpu needs nvcc, which is neither in PATH nor in /usr/local/cuda/bin"; exit 2; }
   device=$(nvidia-smi --query-gpu=name,compute_cap,driver_version --format=csv,noheader 2>/dev/null | head -n 1)
   [[ -n $device ]] || { echo "--gpu needs a CUDA device, but nvidia-smi lists none"; exit 2; }
-  echo "== gpu: $device, $(nvcc --version | sed -n 's/.*release/CUDA/p'), $(date +%F)"
+  commit=$(git -C "$root" rev-parse --short HEAD 2>/dev/null)
+  echo "== gpu: $device, $(nvcc --version | sed -n 's/.*release/CUDA/p'), $(date +%F), commit ${commit:-unknown}"
 else
   install_packages g++ clang libomp-dev libclang-rt-14-dev cmake ninja-build pkg-config doctest-dev libeigen3-dev \
     nlohmann-json3-dev zlib1g-dev libcli11-dev || exit 1

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <string>
@@ -11,7 +10,8 @@
 // What one layer asks of a device, counted by the emulator (docs/cuda_emulator.md): launches, PTX instructions and
 // bytes, which are exact and the same on every machine. Bytes are those that instructions ask for; caches are not
 // modelled. The floor counts every input once and every output once: those of the part, whatever its kernels hand on to
-// each other.
+// each other. The program fails where a part moves more than kGoal times its floor, or where counting again gives other
+// numbers.
 namespace {
 
 using namespace gatefold;
@@ -20,6 +20,9 @@ namespace emulator = gatefold::cuda_emulator;
 struct Sizes {
   Index items = 256, dim = 256, hidden = 256, experts = 8, picks = 2;
 };
+
+/// Bytes moved over those of the floor, at most.
+constexpr double kGoal = 1.3;
 
 using Layer = Residual<update::Plain, Mixture<SoftmaxTopK, Mlp<GeluTanh>>>;
 
@@ -47,8 +50,14 @@ std::map<std::string, double> floors_of(const Sizes& s) {
   };
 }
 
-void print(const char* title, const Sizes& s, const std::map<std::string, double>& floors) {
-  std::map<std::string, emulator::Counters> parts;
+using Counts = std::map<std::string, emulator::Counters>;
+
+/// What work asks for once its memory is there, part by part.
+template <class Work>
+Counts counts_of(const Work& work) {
+  emulator::counters_by_kernel().clear();
+  work();
+  Counts parts;
   for (const auto& [kernel, c] : emulator::counters_by_kernel()) {
     for (auto* sum : {&parts[part_of(kernel)], &parts["whole"]}) {
       sum->launches += c.launches;
@@ -57,22 +66,49 @@ void print(const char* title, const Sizes& s, const std::map<std::string, double
       sum->global_bytes_stored += c.global_bytes_stored;
     }
   }
+  return parts;
+}
+
+bool same(const emulator::Counters& a, const emulator::Counters& b) {
+  return a.launches == b.launches && a.instructions == b.instructions &&
+         a.global_bytes_loaded == b.global_bytes_loaded && a.global_bytes_stored == b.global_bytes_stored;
+}
+
+/// Prints a table of what work asks for.
+/// @returns whether every part with a floor meets the goal, and counting again gives the same
+template <class Work>
+bool count(const char* title, const Work& work, const Sizes& s, const std::map<std::string, double>& floors) {
+  work();
+  Counts parts = counts_of(work), again = counts_of(work);
   std::printf(
       "%s\n| part | launches | instructions / item | bytes loaded / item | bytes stored / item | over the floor |\n"
       "|---|---|---|---|---|---|\n",
       title);
   const double items = static_cast<double>(s.items);
+  bool good = true;
   for (const char* part : {"gating", "dispatch", "experts", "combine", "rest", "whole"}) {
     const auto& c = parts[part];
     std::printf("| %s | %llu | %.0f | %.0f | %.0f | ", part, static_cast<unsigned long long>(c.launches),
                 static_cast<double>(c.instructions) / items, static_cast<double>(c.global_bytes_loaded) / items,
                 static_cast<double>(c.global_bytes_stored) / items);
+    if (!same(c, again[part])) {
+      std::fprintf(stderr, "%s: %s: expected the same counts again, got others\n", title, part);
+      good = false;
+    }
     const auto floor = floors.find(part);
-    if (floor == floors.end())
+    if (floor == floors.end()) {
       std::printf("|\n");
-    else
-      std::printf("%.2f |\n", static_cast<double>(c.global_bytes_loaded + c.global_bytes_stored) / floor->second);
+      continue;
+    }
+    const double ratio = static_cast<double>(c.global_bytes_loaded + c.global_bytes_stored) / floor->second;
+    std::printf("%.2f |\n", ratio);
+    if (c.launches == 0 || ratio > kGoal) {
+      std::fprintf(stderr, "%s: %s: expected a launch and at most %.2f times the floor, got %llu and %.2f\n", title,
+                   part, kGoal, static_cast<unsigned long long>(c.launches), ratio);
+      good = false;
+    }
   }
+  return good;
 }
 
 }  // namespace
@@ -93,25 +129,19 @@ int main() {
   Saved<Layer, float, Cuda> saved;
   Carry<Layer, float, Cuda> carry;
 
-  std::printf("N = %lld, D = %lld, H = %lld, E = %lld, K = %lld, float, compute_%d\n\n", (long long)s.items,
+  std::printf("N = %lld, D = %lld, H = %lld, E = %lld, K = %lld, float, compute_%d, nvcc %d.%d\n\n", (long long)s.items,
               (long long)s.dim, (long long)s.hidden, (long long)s.experts, (long long)s.picks,
-              emulator::options().compute_capability);
-  const auto count = [&](const char* title, const auto& work, const Sizes& of,
-                         const std::map<std::string, double>& floors) {
-    work();
-    emulator::counters_by_kernel().clear();
-    work();
-    print(title, of, floors);
-  };
-  count(
+              emulator::options().compute_capability, __CUDACC_VER_MAJOR__, __CUDACC_VER_MINOR__);
+  bool good = count(
       "Inference", [&] { infer<float, Cuda>(layer, ctx, params, x, carry, y); }, s, floors_of(s));
   std::printf("\n");
-  count("Forward and backward",
-        [&] {
-          layer.forward(ctx, params, x, carry, y, saved, {});
-          layer.backward(ctx, params, x, saved, dy, carry, dx, grads, {});
-        },
-        s, {});
+  good &= count(
+      "Forward and backward",
+      [&] {
+        layer.forward(ctx, params, x, carry, y, saved, {});
+        layer.backward(ctx, params, x, saved, dy, carry, dx, grads, {});
+      },
+      s, {});
 
   // More picks than one block sorts, without experts.
   const Sizes many{.items = 4096, .dim = 64};
@@ -122,11 +152,12 @@ int main() {
   Tensor<float, 2, Cuda> sums(many.items, many.dim);
   SparsePlan<float, Cuda> plan;
   std::printf("\nN = %lld, D = %lld\n\n", (long long)many.items, (long long)many.dim);
-  count(
+  good &= count(
       "Routing alone",
       [&] {
         infer_gate<float, Cuda>(gate, ctx, weights, items, plan, {});
         plan.combine(ctx, slots, sums);
       },
       many, floors_of(many));
+  return good ? 0 : 1;
 }

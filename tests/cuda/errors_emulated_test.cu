@@ -27,7 +27,7 @@ using Numbers = std::vector<double>;
 
 /// All that a first step makes, in the order in which it is made.
 struct Run {
-  Cuda::Context ctx;
+  Cuda::Context ctx{};
   Params<Model, double, Cuda> params = init_params<double, Cuda>(model, ctx, Seed{1}), grads = zeros_like(ctx, params);
   Tensor<double, 2, Cuda> x = uniform_tensor<double>(ctx, Seed{2}, 1, items, dim);
   Tensor<double, 2, Cuda> y{items, dim}, dx = constant_tensor<double>(ctx, 0, items, dim);
@@ -96,22 +96,57 @@ void fail_allocation(long nth) { Memory::device().fail_at(nth); }
 void fail_launch(long nth) { cuda_emulator::fail("cudaLaunchKernel", nth, cudaErrorLaunchOutOfResources); }
 const std::string out_of_memory = "cudaMalloc: cudaErrorMemoryAllocation: out of memory";
 
-}  // namespace
-
-TEST_CASE("cuda: an allocation fails, and everything is freed") {
+/// How many allocations f makes. Each fails in turn, and leaves nothing behind.
+template <class F>
+long failures_of(const F& f) {
   const std::size_t before = Memory::device().live(), handles = cuda_emulator::live_handles();
-  const auto first_step = [] {
-    Run run;
-    run.forward();
-    run.backward();
-  };
-  const long failures = each_fails(fail_allocation, first_step, [&](const std::string& message) {
+  return each_fails(fail_allocation, f, [&](const std::string& message) {
     CHECK(message == out_of_memory);
     CHECK(Memory::device().live() == before);
     CHECK(cuda_emulator::live_handles() == handles);
   });
-  CHECK(failures > 20);  // parameters, gradients, plan, what is kept, scratch, cuBLAS
 }
+
+}  // namespace
+
+TEST_CASE("cuda: an allocation fails, and everything is freed") {
+  const auto first_step = [](device::Options options) {
+    Run run{.ctx = Cuda::Context(options)};
+    run.forward();
+    run.backward();
+  };
+  // Parameters, gradients, plan, what is kept, scratch, cuBLAS.
+  SUBCASE("experts by our own kernels") { CHECK(failures_of([&] { first_step({}); }) > 20); }
+  SUBCASE("experts by cuBLAS") { CHECK(failures_of([&] { first_step({.blas_experts = true}); }) > 20); }
+}
+
+#ifdef GATEFOLD_SLOW_TESTS
+TEST_CASE("cuda: an allocation of a trainer fails, and everything is freed") {
+  const Residual attention{update::Plain{}, PreNorm{LayerNorm{}, Attention{.model_dim = 4, .heads = 2}}};
+  const AttentionAware<SoftmaxTopK> gate{.scores = {.experts = 3}, .selection = {.k = 2}};
+  const Block block{attention, Residual{update::HeavyBall{}, Mixture{gate, Linear{.model_dim = 4}}}};
+  const long failures = failures_of([&] {
+    Cuda::Context ctx;
+    Trainer trainer{ctx, block, MeanSquaredError{}, optim::AdamW{}, Seed{1}, Element<double>{}};
+    const auto x = uniform_tensor<double>(ctx, Seed{2}, 1, 6, 4);
+    trainer.step(x, x);
+  });
+  CHECK(failures > 60);  // four times the parameters: 6 of attention, 4 of the mixture, 2 of the norm
+}
+
+TEST_CASE("cuda: an allocation fails while weights are rounded and served, and everything is freed") {
+  const long failures = failures_of([] {
+    Cuda::Context ctx;
+    const auto frozen = freeze(ctx, init_params<float, Cuda>(model, ctx, Seed{1}), {.bfloat16 = true});
+    const auto x = uniform_tensor<float>(ctx, Seed{2}, 1, items, dim);
+    Tensor<float, 2, Cuda> y(items, dim);
+    Carry<Model, float, Cuda> carry;
+    model.begin(ctx, model_params(frozen), items, carry);
+    infer<float, Cuda>(model, ctx, frozen, x, carry, y);
+  });
+  CHECK(failures > 10);  // 6 parameters, 2 rounded weights, items, results, momentum, plan
+}
+#endif
 
 TEST_CASE("cuda: a step whose allocation failed can be tried again") {
   Run untroubled;

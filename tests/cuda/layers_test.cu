@@ -50,6 +50,11 @@ TEST_CASE("cuda: layers of one branch") {
   SUBCASE("PerToken") { check<double>(PerToken{3, residual}, {.items = 7}); }
   SUBCASE("Residual") { check<double>(residual); }
   SUBCASE("Residual, two evaluations") { check<double>(Residual{update::SharpnessAware{.rho = 0.2}, mixture}); }
+#ifdef GATEFOLD_SLOW_TESTS
+  SUBCASE("OneExpert, float") { check<float>(OneExpert{mlp}); }
+  SUBCASE("WithShared, float") { check<float>(WithShared{mixture, mlp, 0.5}); }
+  SUBCASE("PerToken, float") { check<float>(PerToken{3, residual}, {.items = 7}); }
+#endif
   SUBCASE("no item") {
     check<double>(PreNorm{LayerNorm{}, OneExpert{mlp}}, {.items = 0, .expected = {.zeros = {"grads"}}});
   }

@@ -82,51 +82,52 @@ const Mixture mixture{ComposedGate<LinearScores, Independent, Capacity<TopK>>{.s
                       Linear{.model_dim = dim}};
 
 /// What metrics look at, on one backend: a mixture after a step, logits and labels.
-template <class B>
+template <class T, class B>
 struct Batch {
   typename B::Context& ctx;
-  Params<decltype(mixture), double, B> params;
-  Tensor<double, 2, B> x, logits;
-  Tensor<double, 2, B> signals;
+  Params<decltype(mixture), T, B> params;
+  Tensor<T, 2, B> x, logits;
+  Tensor<T, 2, B> signals;
   Tensor<Index, 1, B> labels, clusters;
-  Tensor<double, 1, B> valid;
-  Saved<decltype(mixture), double, B> saved{};
-  Tensor<double, 2, B> u{items, dim};
+  Tensor<T, 1, B> valid;
+  Saved<decltype(mixture), T, B> saved{};
+  Tensor<T, 2, B> u{items, dim};
 
   auto& forward() {
-    const Extra<decltype(mixture), double, B> extra{.valid = valid};
+    const Extra<decltype(mixture), T, B> extra{.valid = valid};
     mixture.forward(ctx, params, x, u, saved, extra);
     return *this;
   }
   auto outputs() const { return expert_outputs(ctx, mixture, params, x.view()); }
-  View<const double, 1, B> mask() const { return valid; }
+  View<const T, 1, B> mask() const { return valid; }
 };
 
+template <class T>
 struct Batches {
   Backends on;
-  std::pair<Params<decltype(mixture), double, Naive>, Params<decltype(mixture), double, Cuda>> params =
-      params_of<double>(on, mixture, {});
-  Batch<Naive> naive{on.naive,
-                     std::move(params.first),
-                     random_tensor<double>(on, Seed{1}, 1, items, dim),
-                     random_tensor<double>(on, Seed{2}, 3, items, classes),
-                     random_tensor<double>(on, Seed{3}, 1, classes, dim),
-                     labels_of(items, classes),
-                     labels_of(items, 3),
-                     valid_of()};
-  Batch<Cuda> cuda{on.cuda,
-                   std::move(params.second),
-                   on_cuda<Tensor<double, 2, Cuda>>(on, naive.x),
-                   on_cuda<Tensor<double, 2, Cuda>>(on, naive.logits),
-                   on_cuda<Tensor<double, 2, Cuda>>(on, naive.signals),
-                   on_cuda<Tensor<Index, 1, Cuda>>(on, naive.labels),
-                   on_cuda<Tensor<Index, 1, Cuda>>(on, naive.clusters),
-                   on_cuda<Tensor<double, 1, Cuda>>(on, naive.valid)};
+  std::pair<Params<decltype(mixture), T, Naive>, Params<decltype(mixture), T, Cuda>> params =
+      params_of<T>(on, mixture, {});
+  Batch<T, Naive> naive{on.naive,
+                        std::move(params.first),
+                        random_tensor<T>(on, Seed{1}, 1, items, dim),
+                        random_tensor<T>(on, Seed{2}, 3, items, classes),
+                        random_tensor<T>(on, Seed{3}, 1, classes, dim),
+                        labels_of(items, classes),
+                        labels_of(items, 3),
+                        valid_of()};
+  Batch<T, Cuda> cuda{on.cuda,
+                      std::move(params.second),
+                      on_cuda<Tensor<T, 2, Cuda>>(on, naive.x),
+                      on_cuda<Tensor<T, 2, Cuda>>(on, naive.logits),
+                      on_cuda<Tensor<T, 2, Cuda>>(on, naive.signals),
+                      on_cuda<Tensor<Index, 1, Cuda>>(on, naive.labels),
+                      on_cuda<Tensor<Index, 1, Cuda>>(on, naive.clusters),
+                      on_cuda<Tensor<T, 1, Cuda>>(on, naive.valid)};
 
   /// Check that a metric gives the same on both: numbers of which one at least is not 0.
   /// @param metric  of a batch, a vector of numbers
   template <class F>
-  void same(const F& metric, double tolerance = relative_tolerance<double>) {
+  void same(const F& metric, double tolerance = relative_tolerance<T>) {
     const auto expected = metric(naive.forward()), actual = metric(cuda.forward());
     REQUIRE(actual.size() == expected.size());
     double largest = 0;
@@ -139,8 +140,8 @@ struct Batches {
   }
 
  private:
-  static Tensor<double, 1, Naive> valid_of() {
-    Tensor<double, 1, Naive> valid(items);
+  static Tensor<T, 1, Naive> valid_of() {
+    Tensor<T, 1, Naive> valid(items);
     for (Index n = 0; n < items; ++n) valid(n) = n % 5 == 3 ? 0 : 1;
     return valid;
   }
@@ -148,10 +149,9 @@ struct Batches {
 
 using Numbers = std::vector<double>;
 
-}  // namespace
-
-TEST_CASE("cuda: metrics of outputs") {
-  Batches batches;
+template <class T>
+void check_metrics_of_outputs() {
+  Batches<T> batches;
   batches.same([](auto& b) { return Numbers{metric::accuracy(b.ctx, b.logits.view(), b.labels.view(), 2, b.mask())}; });
   batches.same([](auto& b) {
     return Numbers{metric::negative_log_likelihood(b.ctx, b.logits.view(), b.labels.view(), b.mask()),
@@ -161,8 +161,9 @@ TEST_CASE("cuda: metrics of outputs") {
   batches.same([](auto& b) { return Numbers{metric::mean_norm(b.ctx, b.u.view(), b.mask())}; });
 }
 
-TEST_CASE("cuda: metrics of the routing") {
-  Batches batches;
+template <class T>
+void check_metrics_of_routing() {
+  Batches<T> batches;
   batches.same([](auto& b) { return metric::entropies(b.ctx, b.saved.gate.probabilities.view()); });
   batches.same([](auto& b) { return Numbers{metric::entropy(b.ctx, b.saved.gate.probabilities.view(), b.mask())}; });
   batches.same([](auto& b) {
@@ -186,8 +187,9 @@ TEST_CASE("cuda: metrics of the routing") {
   });
 }
 
-TEST_CASE("cuda: metrics of the experts") {
-  Batches batches;
+template <class T>
+void check_metrics_of_experts() {
+  Batches<T> batches;
   batches.same([](auto& b) { return metric::norm_rank(b.ctx, b.saved.plan, b.outputs().view(), b.mask()); });
   batches.same([](auto& b) {
     Numbers all;
@@ -208,3 +210,14 @@ TEST_CASE("cuda: metrics of the experts") {
     return metric::specialisation(b.ctx, b.params.expert.weight.view(), b.signals.view(), true).products;
   });
 }
+
+}  // namespace
+
+TEST_CASE("cuda: metrics of outputs") { check_metrics_of_outputs<double>(); }
+TEST_CASE("cuda: metrics of the routing") { check_metrics_of_routing<double>(); }
+TEST_CASE("cuda: metrics of the experts") { check_metrics_of_experts<double>(); }
+#ifdef GATEFOLD_SLOW_TESTS
+TEST_CASE("cuda: metrics of outputs, float") { check_metrics_of_outputs<float>(); }
+TEST_CASE("cuda: metrics of the routing, float") { check_metrics_of_routing<float>(); }
+TEST_CASE("cuda: metrics of the experts, float") { check_metrics_of_experts<float>(); }
+#endif

@@ -46,6 +46,21 @@ void expect_same_attentive(const AttentionPosterior& mixing, bool causal = true)
 TEST_CASE("TokenSimilarity") { expect_same_similar({}); }
 TEST_CASE("TokenSimilarity, float") { expect_same_similar<float>({}); }
 TEST_CASE("TokenSimilarity of items that see later ones, sharp") { expect_same_similar({.tau = 0.2, .causal = false}); }
+TEST_CASE("TokenSimilarity of a temperature of the call's own") {
+  Backends on;
+  expect_same_gate<double>(on, Similar{.scores = {.experts = 5}}, 6,
+                           {.items = 33, .tau = 0.2, .expected = {.scale = 20}});
+  // So hot that every item has the mean of all: one row of probabilities.
+  const Similar gate = with_model_dim(Similar{.scores = {.experts = 5}, .mixing = {.causal = false}}, 6);
+  const auto params = init_params<double, Cuda>(gate, on.cuda, Seed{1});
+  const auto x = uniform_tensor<double>(on.cuda, Seed{2}, 1, 33, 6);
+  Plan<Similar, double, Cuda> plan;
+  Saved<Similar, double, Cuda> saved;
+  gate.forward(on.cuda, params, x, plan, saved, {.mixing = {.tau = 1e9}});
+  const auto probabilities = metric::to_vector(on.cuda, std::as_const(saved.probabilities).view());
+  for (std::size_t i = 5; i < probabilities.size(); ++i)
+    CHECK(probabilities[i] == doctest::Approx(probabilities[i % 5]).epsilon(1e-7));
+}
 TEST_CASE("TokenSimilarity with a learned metric") { expect_same_similar({.learned_metric = true}); }
 TEST_CASE("TokenSimilarity that listens to the confident alone") { expect_same_similar({.only_confident = true}); }
 TEST_CASE("AttentionPosterior") { expect_same_attentive({}); }

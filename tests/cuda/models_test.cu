@@ -38,6 +38,7 @@ TEST_CASE("cuda: models without attention") {
   SUBCASE("Stack") { check<double>(Stack{layer, 3}); }
 #ifdef GATEFOLD_SLOW_TESTS
   SUBCASE("Stack, float") { check<float>(Stack{layer, 3}); }
+  SUBCASE("Chain, float") { check<float>(Chain{Stack{layer, 2}, Linear{.model_dim = dim, .output_dim = 5}}); }
 #endif
   SUBCASE("Chain of unlike layers") {
     check<double>(Chain{Stack{layer, 2}, Residual{update::Plain{}, mixture},

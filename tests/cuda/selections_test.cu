@@ -135,6 +135,11 @@ TEST_CASE("TopK of one expert renormalised has no gradient") {
   expect_same_selection(TopK{.k = 1}, 12, 6, random_rank, {.expected = {.zeros = {"dcandidates"}}});
 }
 TEST_CASE("ScheduledTopK") { expect_same_for_all_ranks(ScheduledTopK{.k = 2}); }
+TEST_CASE("ScheduledTopK takes K from the call") {
+  for (const Index k : {3, 6}) expect_same_selection(ScheduledTopK{.k = 2}, 12, 6, random_rank, {.k = k});
+  // One expert renormalised has no gradient, two have one.
+  expect_same_selection(ScheduledTopK{.k = 2}, 12, 6, random_rank, {.k = 1, .expected = {.zeros = {"dcandidates"}}});
+}
 TEST_CASE("Dense") { expect_same_for_all_ranks(Dense{}); }
 TEST_CASE("NoisyTop1 with uniform noise") { expect_same_for_all_ranks(NoisyTop1<>{.scale = 3}); }
 TEST_CASE("NoisyTop1 with Gaussian noise") { expect_same_for_all_ranks(NoisyTop1<GaussianNoise>{}); }
@@ -210,3 +215,15 @@ TEST_CASE("ties go to the lower expert, and picks are distinct whatever the rank
   const Index expected[] = {0, 1, 2, 35, 1, 3, 0, 1, 2, 0, 1, 2};
   for (Index p = 0; p < 12; ++p) CHECK(expert(p) == expected[p]);
 }
+
+#ifdef GATEFOLD_SLOW_TESTS
+TEST_CASE_TEMPLATE("selections, float", S, ScheduledTopK, Dense, NoisyTop1<>, NoisyTop1<GaussianNoise>, ExpertChoice,
+                   Capacity<TopK>) {
+  expect_same_for_all_ranks<float>(S{});
+}
+TEST_CASE("NoisyTop1 with Gumbel noise, float") {
+  expect_same_for_all_ranks<float>(NoisyTop1<GumbelNoise>::reference());
+}
+TEST_CASE("NoisyTopK, float") { expect_same_for_all_ranks<float>(NoisyTopK::reference(3), {}, {"grads.noise"}); }
+TEST_CASE("SigmoidBias, float") { expect_same_for_all_ranks<float>(SigmoidBias{.k = 3}, {"grads.speed"}); }
+#endif

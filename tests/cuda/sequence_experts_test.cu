@@ -35,6 +35,9 @@ TEST_CASE("cuda: experts of patches") {
   }
   SUBCASE("PatchCnn") { check<double>(cnn); }
   SUBCASE("PatchCnn, float") { check<float>(cnn); }
+#ifdef GATEFOLD_SLOW_TESTS
+  SUBCASE("PatchMlp, float") { check<float>(mlp); }
+#endif
 }
 
 TEST_CASE("cuda: experts of sequences") {
@@ -51,6 +54,13 @@ TEST_CASE("cuda: experts of sequences") {
   }
 #ifdef GATEFOLD_SLOW_TESTS
   SUBCASE("MultiHeadExpert, float") { check<float>(heads); }
+  SUBCASE("AttentionExpert, float") { check<float>(AttentionExpert{.model_dim = 7, .length = length, .outputs = 5}); }
+  SUBCASE("MergedTransformer, float") {
+    check<float>(MergedTransformer<Gelu>{.model_dim = 7, .length = length, .heads = 2, .filters = 6});
+  }
+  SUBCASE("TransformerExpert, float") {
+    check<float>(TransformerExpert<Silu>{.model_dim = 6, .hidden_dim = 5, .heads = 2, .length = length});
+  }
 #endif
   SUBCASE("TransformerExpert") {
     check<double>(TransformerExpert<Silu>{.model_dim = 6, .hidden_dim = 5, .heads = 2, .length = length});

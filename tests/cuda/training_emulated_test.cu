@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <string>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "cuda_emulator/calls.hpp"
+#include "cuda_emulator/launch.hpp"
 #include "gatefold/gatefold.cuh"
 
 using namespace gatefold;
@@ -219,23 +221,101 @@ TEST_CASE("cuda: a step that has never run cannot be captured, and says so") {
   CHECK_NOTHROW(training.step());
 }
 
-TEST_CASE("cuda: launches of a training step") {
-  const auto count = [](const auto& model) {
+namespace {
+
+/// Launches by name: of kernels and of cuBLAS's products.
+using Launches = std::map<std::string, std::uint64_t>;
+template <class F>
+Launches named_launches_of(const F& f) {
+  calls().by_name.clear();
+  cuda_emulator::counters_by_kernel().clear();
+  f();
+  Launches launches;
+  for (const auto& [kernel, counters] : cuda_emulator::counters_by_kernel()) launches[kernel] = counters.launches;
+  if (const auto products = calls()["cublasGemmEx"]) launches["cublasGemmEx"] = products;
+  return launches;
+}
+
+/// What a launch of this name is for.
+std::string purpose_of(const std::string& name) {
+  const std::pair<const char*, const char*> purposes[] = {
+      {"RouteRow", "gating"},          {"table_", "dispatch"},         {"Combine", "combine"},
+      {"slots_are_depth", "gradient"}, {"grouped_sum", "bias"},        {"slots_are_rows", "product"},
+      {"few_rows", "product"},         {"HeavyBall", "update"},        {"AdamW", "AdamW"},
+      {"cublasGemmEx", "cuBLAS"},      {"AddBias", "router bias"},      {"EvenOffsets", "offsets"},
+      {"Fill", "zeros"}};
+  for (const auto& [word, purpose] : purposes)
+    if (name.find(word) != std::string::npos) return purpose;
+  return name;
+}
+
+/// The launches that `more` has beyond those of `less`, as "combine 1, dispatch 1".
+std::string beyond(const Launches& less, const Launches& more) {
+  Launches purposes;
+  for (const auto& [name, count] : more) {
+    const auto before = less.find(name);
+    purposes[purpose_of(name)] += count - (before == less.end() ? 0 : before->second);
+  }
+  std::string text;
+  for (const auto& [purpose, count] : purposes)
+    if (count > 0) text += (text.empty() ? "" : ", ") + purpose + " " + std::to_string(count);
+  return text;
+}
+
+/// What a layer adds to the launches of each part of a step.
+struct LayerLaunches {
+  Launches inference{}, forward{}, backward{}, update{};
+
+  template <class L>
+  explicit LayerLaunches(const L& layer, int layers) {
     Cuda::Context ctx;
+    const Stack model{layer, layers};
     Training training{ctx, model, optim::AdamW{}};
+    const auto infer_all = [&] {
+      infer<double, Cuda>(model, ctx, training.params, training.x, training.carry, training.y);
+    };
     training.step();
-    return std::tuple{launches_of([&] { training.forward(); }), launches_of([&] { training.backward(); }),
-                      launches_of([&] { training.update(); })};
+    infer_all();
+    inference = named_launches_of(infer_all);
+    forward = named_launches_of([&] { training.forward(); });
+    backward = named_launches_of([&] {
+      model.backward(ctx, training.params, training.x, training.saved, training.dy, training.carry, training.dx,
+                     training.grads);
+    });
+    update = named_launches_of([&] { training.update(); });
+  }
+};
+
+}  // namespace
+
+// Each list is that of docs/gpu_speed.md.
+TEST_CASE("cuda: launches of a layer in training") {
+  const LayerLaunches one(mixture, 1), two(mixture, 2), three(mixture, 3);
+  for (const auto& [less, more] : {std::pair{&one, &two}, {&two, &three}}) {
+    CHECK(beyond(less->inference, more->inference) == "combine 1, dispatch 1, gating 1, product 2, update 1");
+    CHECK(beyond(less->forward, more->forward) == "combine 1, dispatch 1, gating 1, product 2, update 1");
+    CHECK(beyond(less->backward, more->backward) ==
+          "bias 3, combine 2, cuBLAS 2, gating 1, gradient 2, offsets 1, product 2, update 1, zeros 2");
+    CHECK(beyond(less->update, more->update) == "AdamW 6");  // tensors of parameters
+  }
+}
+
+TEST_CASE("cuda: launches of a layer in inference") {
+  const auto launches = [](Index experts, Index rows) {
+    Residual layer = mixture;
+    layer.branch.gate.scores.experts = experts;
+    Cuda::Context ctx;
+    const auto params = init_params<double, Cuda>(layer, ctx, Seed{1});
+    const auto x = uniform_tensor<double>(ctx, Seed{2}, 1, rows, dim);
+    Tensor<double, 2, Cuda> y(rows, dim);
+    Carry<decltype(layer), double, Cuda> carry;
+    layer.begin(ctx, params, rows, carry);
+    const auto run = [&] { infer<double, Cuda>(layer, ctx, params, x, carry, y); };
+    run();
+    return beyond({}, named_launches_of(run));
   };
-  const auto [one_forward, one_backward, one_update] = count(Stack{mixture, 1});
-  const auto [two_forward, two_backward, two_update] = count(Stack{mixture, 2});
-  const auto [three_forward, three_backward, three_update] = count(Stack{mixture, 3});
-  MESSAGE("launches of a layer (HeavyBall, SoftmaxTopK, Mlp): forward ", two_forward - one_forward, ", backward ",
-          two_backward - one_backward, ", optimizer ", two_update - one_update);
-  CHECK(two_forward > one_forward);
-  CHECK(two_backward > one_backward);
-  CHECK(two_update > one_update);
-  CHECK(three_forward - two_forward == two_forward - one_forward);
-  CHECK(three_backward - two_backward == two_backward - one_backward);
-  CHECK(three_update - two_update == two_update - one_update);
+  CHECK(launches(5, 1024) == "combine 1, dispatch 1, gating 1, product 2, update 1");
+  CHECK(launches(5, 1025) == "combine 1, dispatch 3, gating 1, product 2, update 1");
+  CHECK(launches(64, items) == "combine 1, dispatch 1, gating 1, product 2, update 1");
+  CHECK(launches(65, items) == "combine 1, cuBLAS 1, dispatch 1, gating 1, product 2, router bias 1, update 1");
 }

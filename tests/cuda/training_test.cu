@@ -53,6 +53,7 @@ void check_optimizers() {
   SUBCASE("NormalizedGd, all together") { check<T>(optim::NormalizedGd{.lr = 0.1, .per_expert = false}); }
   SUBCASE("Clipped, large gradients") { check<T>(optim::Clipped{adamw, 0.1}); }
   SUBCASE("Clipped, small gradients") { check<T>(optim::Clipped{optim::Sgd{}, 1e6}); }
+  SUBCASE("Scheduled, warm-up alone") { check<T>(optim::Scheduled{adamw, optim::Warmup{.warmup = 2}}); }
   SUBCASE("Scheduled") { check<T>(optim::Scheduled{adamw, optim::WarmupCosine{.warmup = 2, .total = 9}}); }
 }
 

@@ -1,5 +1,5 @@
-// The kernels of one layer: trained in float and double, and run with frozen weights in bfloat16. cmake/gpu_report.sh
-// compiles this file for several architectures and writes what ptxas says into docs/gpu.md.
+// The kernels of layers of every kind: trained in float and double, and run with frozen weights in bfloat16.
+// cmake/gpu_report.sh compiles this file for several architectures and writes what ptxas says into docs/gpu.md.
 #include <gatefold/gatefold.cuh>
 #include <utility>
 
@@ -9,24 +9,61 @@ namespace {
 
 constexpr Index kItems = 64, kDim = 32;
 
-auto layer() {
-  return Residual{update::HeavyBall{},
-                  Mixture{SoftmaxTopK{.scores = {.experts = 8}, .selection = {.k = 2}}, Mlp<Gelu>{kDim, 2 * kDim}}};
+template <class G, class E>
+auto mixture(G gate, const E& expert) {
+  if constexpr (requires { gate.count; }) {
+    gate.count = 8;
+  } else {
+    gate.scores.experts = 8;
+  }
+  return Mixture{gate, expert};
+}
+template <class Rule>
+auto layer(const Rule& rule) {
+  return Residual{rule, mixture(SoftmaxTopK{.selection = {.k = 2}}, Mlp<Gelu>{kDim, 2 * kDim})};
+}
+const GatedMlp<Silu> gated{.model_dim = kDim, .hidden_dim = 2 * kDim};
+auto attention() {
+  return Residual{update::Plain{}, PreNorm{LayerNorm{}, Attention{.model_dim = kDim, .heads = 2}}};
 }
 
-template <class T>
-void train(Cuda::Context& ctx) {
-  Trainer trainer{ctx, layer(), MeanSquaredError{}, optim::AdamW{}, Seed{1}, Element<T>{}};
+template <class T, class L, class OptimizerT>
+void train(Cuda::Context& ctx, const L& model, const OptimizerT& optimizer) {
+  Trainer trainer{ctx, model, MeanSquaredError{}, optimizer, Seed{1}, Element<T>{}};
   const Tensor<T, 2, Cuda> x = uniform_tensor<T>(ctx, Seed{2}, 1.0, kItems, kDim);
   trainer.step(x, x);
 }
 
-void serve(Cuda::Context& ctx) {
-  const auto model = layer();
-  const auto frozen = freeze(ctx, model.init<float, Cuda>(ctx, Seed{1}), {.bfloat16 = true});
+/// Experts whose products have a text of their own, both mixings, gates that drop, choose and mix, every update rule.
+template <class T>
+void train_all(Cuda::Context& ctx) {
+  const Linear linear{.model_dim = kDim};
+  const TransformerExpert<Gelu> sequences{.model_dim = kDim / 4, .hidden_dim = 8, .length = 4};
+  const auto with_rule = [&](const auto& rule) { train<T>(ctx, Residual{rule, OneExpert{linear}}, optim::Sgd{}); };
+  train<T>(ctx, layer(update::HeavyBall{}), optim::AdamW{});
+  train<T>(ctx, Block{attention(), Residual{update::Adam{}, mixture(AttentionAware<SoftmaxTopK>{}, gated)}},
+           optim::Clipped{optim::Sgd{}, 1.0});
+  train<T>(ctx, mixture(SimilarityAware<XMoe>{}, NormExpert{.model_dim = kDim}), optim::NormalizedGd{});
+  train<T>(ctx, mixture(SoftMoe{.slots = 2}, linear), optim::Sgd{});
+  train<T>(ctx, mixture(VMoe{}, linear), optim::Sgd{});
+  train<T>(ctx, mixture(SigmoidTopK{}, linear), optim::Sgd{});
+  train<T>(ctx, mixture(SoftmaxExpertChoice{}, sequences), optim::Sgd{});
+  with_rule(update::First{update::RmsProp{}, update::Nesterov{}});
+  with_rule(update::TimeVarying{});
+  with_rule(update::ScheduledRestart{});
+  with_rule(update::Robust{});
+  with_rule(update::SharpnessAware{});
+  with_rule(update::ComplexMomentum{});
+  with_rule(update::ZeroOrderHold{});
+  with_rule(update::LearnedHeavyBall{});
+}
+
+template <class L>
+void serve(Cuda::Context& ctx, const L& model) {
+  const auto frozen = freeze(ctx, model.template init<float, Cuda>(ctx, Seed{1}), {.bfloat16 = true});
   const auto x = uniform_tensor<float>(ctx, Seed{2}, 1.0, kItems, kDim);
   Tensor<float, 2, Cuda> y(kItems, kDim);
-  Carry<decltype(model), float, Cuda> carry;
+  Carry<L, float, Cuda> carry;
   model.begin(ctx, model_params(frozen), kItems, carry);
   infer<float, Cuda>(model, ctx, frozen, x, carry, y);
 }
@@ -35,7 +72,8 @@ void serve(Cuda::Context& ctx) {
 
 int main() {
   Cuda::Context ctx;
-  train<float>(ctx);
-  train<double>(ctx);
-  serve(ctx);
+  train_all<float>(ctx);
+  train_all<double>(ctx);
+  serve(ctx, layer(update::HeavyBall{}));
+  serve(ctx, Residual{update::Plain{}, mixture(SoftmaxTopK{}, gated)});
 }

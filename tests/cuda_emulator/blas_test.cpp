@@ -278,9 +278,19 @@ TEST_CASE("what cuBLAS refuses is refused with its status, and nothing is writte
                      CUDA_R_16BF, 3, &one, c.data, CUDA_R_32F, 2, CUBLAS_COMPUTE_32F,
                      CUBLAS_GEMM_DEFAULT) == CUBLAS_STATUS_NOT_SUPPORTED);
   CHECK(c.host() == std::vector<float>(4, 7));
-  CHECK_THROWS_AS(cublasGemmEx(library.handle, CUBLAS_OP_N, CUBLAS_OP_N, 2, 2, 3, &one, a.data, CUDA_R_16F, 2, b.data,
-                               CUDA_R_16F, 3, &one, c.data, CUDA_R_16F, 2, CUBLAS_COMPUTE_16F, CUBLAS_GEMM_DEFAULT),
-                  Fault);
+}
+
+TEST_CASE("a compute type that is not modelled is a fault that names it") {
+  const Array<__half> a(integers<__half>(6, 1)), b(integers<__half>(6, 2)), c(integers<__half>(4, 3));
+  const Library library;
+  const __half one = 1.f;
+  static_assert(CUBLAS_COMPUTE_16F == 64 && CUBLAS_COMPUTE_32I == 72);
+  const auto gemm = [&](cublasComputeType_t type) {
+    return cublasGemmEx(library.handle, CUBLAS_OP_N, CUBLAS_OP_N, 2, 2, 3, &one, a.data, CUDA_R_16F, 2, b.data,
+                        CUDA_R_16F, 3, &one, c.data, CUDA_R_16F, 2, type, CUBLAS_GEMM_DEFAULT);
+  };
+  CHECK_THROWS_WITH_AS(gemm(CUBLAS_COMPUTE_16F), "cuBLAS: compute type 64 is not modelled", Fault);
+  CHECK_THROWS_WITH_AS(gemm(CUBLAS_COMPUTE_32I), "cuBLAS: compute type 72 is not modelled", Fault);
 }
 
 TEST_CASE("what cuBLAS would trust is a fault: matrices outside of their memory, misaligned or overlapping") {

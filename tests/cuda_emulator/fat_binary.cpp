@@ -66,13 +66,19 @@ Registry& registry() {
   return all;
 }
 
-// The module for the device, or nullptr where the program has none for it.
-const Module* load(FatBinary& binary) {
+// A module and the compute capability of its text.
+struct Loaded {
+  const Module* module = nullptr;
+  int compute_capability = 0;
+};
+
+// What the device runs, or no module where the program has none for it.
+Loaded load(FatBinary& binary) {
   const auto [text, compute_capability] = choose_ptx(binary.data, options().compute_capability);
-  if (text.empty()) return nullptr;
+  if (text.empty()) return {};
   auto& module = binary.modules[compute_capability];
   if (!module) module = read(std::string(text.substr(0, text.find('\0'))));
-  return module.get();
+  return {module.get(), compute_capability};
 }
 
 }  // namespace
@@ -104,9 +110,10 @@ PtxText choose_ptx(const char* data, int compute_capability) {
 cudaError_t find_kernel(const void* host, Kernel*& kernel) {
   const auto name = registry().kernel_names.find(host);
   if (name == registry().kernel_names.end()) return cudaErrorInvalidDeviceFunction;
-  const Module* module = load(*name->second.binary);
+  const auto [module, compute_capability] = load(*name->second.binary);
   if (!module) return cudaErrorNoKernelImageForDevice;
   Kernel& found = registry().kernels[{host, module}];
+  found.compute_capability = compute_capability;
   if (!found.function) found.function = module->find(name->second.name);
   if (!found.function) return cudaErrorInvalidDeviceFunction;
   kernel = &found;
@@ -116,7 +123,7 @@ cudaError_t find_kernel(const void* host, Kernel*& kernel) {
 cudaError_t find_variable(const void* host, std::span<char>& memory) {
   const auto name = registry().variable_names.find(host);
   if (name == registry().variable_names.end()) return cudaErrorInvalidSymbol;
-  const Module* module = load(*name->second.binary);
+  const Module* module = load(*name->second.binary).module;
   if (!module) return cudaErrorNoKernelImageForDevice;
   const auto variable = module->variables.find(name->second.name);
   if (variable == module->variables.end()) return cudaErrorInvalidSymbol;

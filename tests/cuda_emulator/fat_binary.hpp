@@ -27,6 +27,7 @@ PtxText choose_ptx(const char* data, int compute_capability);
 /// A kernel as the runtime knows it.
 struct Kernel {
   const Function* function = nullptr;
+  int compute_capability = 0;            // that its PTX was compiled for
   int dynamic_shared_limit = 48 * 1024;  // cudaFuncAttributeMaxDynamicSharedMemorySize
 };
 

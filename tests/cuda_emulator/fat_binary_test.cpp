@@ -139,5 +139,26 @@ TEST_CASE("a registered kernel is found by the address of its stub, a variable b
   CHECK(cudaFree(device) == cudaSuccess);
 }
 
+TEST_CASE("attributes tell what a kernel's PTX was compiled for from what it runs on") {
+  static char stub;
+  static const Image image = Image().add(ptx_kind, 80, store_ptx(80, 1)).add(ptx_kind, 90, store_ptx(90, 2));
+  static __fatBinC_Wrapper_t wrapper = {FATBINC_MAGIC, FATBINC_VERSION,
+                                        reinterpret_cast<const unsigned long long*>(image.bytes.data()), nullptr};
+  __cudaRegisterFunction(__cudaRegisterFatBinary(&wrapper), &stub, &stub, "store", -1, nullptr, nullptr, nullptr,
+                         nullptr, nullptr);
+  struct Versions {
+    int device, ptx;
+  };
+  for (const auto& [device, ptx] : {Versions{80, 80}, {89, 80}, {90, 90}, {120, 90}}) {
+    CAPTURE(device);
+    options().compute_capability = device;
+    cudaFuncAttributes attributes;
+    REQUIRE(cudaFuncGetAttributes(&attributes, &stub) == cudaSuccess);
+    CHECK(attributes.ptxVersion == ptx);
+    CHECK(attributes.binaryVersion == device);
+  }
+  options().compute_capability = 80;
+}
+
 }  // namespace
 }  // namespace gatefold::cuda_emulator

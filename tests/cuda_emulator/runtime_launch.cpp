@@ -156,7 +156,8 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* ho
     attributes->localSizeBytes = kernel->function->local_bytes;
     attributes->maxThreadsPerBlock = kernel->function->max_threads;
     attributes->numRegs = assumed_registers;
-    attributes->ptxVersion = attributes->binaryVersion = options().compute_capability;
+    attributes->ptxVersion = kernel->compute_capability;
+    attributes->binaryVersion = options().compute_capability;  // the driver compiles PTX for the device it finds
     attributes->maxDynamicSharedSizeBytes = kernel->dynamic_shared_limit;
     return cudaSuccess;
   });

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -193,6 +194,8 @@ struct Case {
   bool causal = true;    // of the attention that a gate follows
   bool noise = true;     // for policies that draw some
   bool auxiliary = true;
+  Index k = 0;                  // picks of an item in this call, for selections that take it; 0: the option
+  std::optional<double> tau{};  // of similarity in this call; empty: the option
   Seed seed{1};
   double spread = 1;  // items are uniform in ±spread, but for those that `edit` changes
   std::function<double(Index item, Index column, double value)> edit{};
@@ -273,7 +276,9 @@ E extra_of(const Case& c, const Inputs<T, B>& in) {
   } else if constexpr (std::is_same_v<E, Sequence<T, B>>) {
     return {c.length, in.valid};
   } else if constexpr (requires(E e) { e.tau; }) {
-    return {c.length, {}, {}};
+    return {c.length, {}, c.tau};
+  } else if constexpr (requires(E e) { e.k; }) {
+    return {c.k};
   } else if constexpr (requires(E e) { e.trace; }) {
     return {AttentionTrace<const T, B>{in.q, in.k, in.v, in.log_sum_exp, in.output, c.length > 0 ? c.length : c.items,
                                        0.7, c.causal, in.attended},

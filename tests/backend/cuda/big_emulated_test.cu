@@ -8,6 +8,10 @@
 #include "cuda_emulator/memory.hpp"
 #include "gatefold/backend/cuda/cuda.cuh"
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/gate/composed_gate.hpp"
+#include "gatefold/gate/independent.hpp"
+#include "gatefold/gate/top_k.hpp"
+#include "gatefold/routing/sparse_plan.hpp"
 
 using namespace gatefold;
 
@@ -44,6 +48,16 @@ struct MarkIndex {
   float* x;
   GATEFOLD_HD void operator()(Index i) const { x[i] = static_cast<float>(i % 1000); }
 };
+
+struct Remainder {
+  __device__ float operator()(Index i) const { return static_cast<float>(i % 1000); }
+};
+
+/// A view of reserved memory.
+template <class T, class... I>
+auto view(const Reserved<T>& of, I... extents) {
+  return View<T, sizeof...(I), Cuda>(of.data, extents...);
+}
 
 void set_offsets(Reserved<Index>& offsets, const std::vector<Index>& values) {
   for (std::size_t i = 0; i < values.size(); ++i) offsets.data[i] = values[i];
@@ -136,4 +150,80 @@ TEST_CASE("weights and their gradients of more than 2^31 elements") {
   CHECK(c.back(1) == 45);
   CHECK(c.back(2) == 63);
   CHECK(c.back(3) == 0);
+}
+
+TEST_CASE("a sum of more than 2^31 terms, its last block") {
+  Cuda::Context ctx;
+  const Index blocks = device::blocks(kMany, device::kSumBlock);
+  const Reserved<float> partial(blocks);
+  const LastBlocks last(1);
+  device::partial_sums_kernel<float><<<device::grid(blocks), device::kThreads, 0, ctx.stream()>>>(kMany, Remainder{},
+                                                                                               partial.data);
+  float sum = 0;
+  for (Index i = (blocks - 1) * device::kSumBlock; i < kMany; ++i) sum += static_cast<float>(i % 1000);
+  CHECK(partial.back(1) == sum);
+}
+
+TEST_CASE("gating of more than 2^31 picks, logits and numbers of items") {
+  Cuda::Context ctx;
+  constexpr Index items = (Index(1) << 30) + 3, dim = 4, experts = 5, k = 2;
+  const Reserved<float> x(items * dim), w(dim * experts), weight(items * k);
+  const Reserved<float> logits(items * experts), q(items * experts);
+  const Reserved<Index> item(items * k), expert(items * k);
+  // z = x w: the last item is (0, 0, 0, 2), so that its logits are twice the last row of w.
+  x.back(1) = 2;
+  const float row[experts] = {0.5f, -1, 2, 0.25f, 1};
+  for (Index e = 0; e < experts; ++e) w.back(experts - e) = row[e];
+  const auto z = view(logits, items, experts);
+  const View<const float, 2, Cuda> ranked = z;
+  const fn::PickTopK<float, Cuda> pick{
+      ranked, view(q, items, experts), k, true, view(item, items * k), view(expert, items * k), view(weight, items * k)};
+  const fn::Softmax<float, Cuda> softmax{ranked, view(q, items, experts)};
+  const View<const float, 2, Cuda> x_view = view(x, items, dim), w_view = view(w, dim, experts);
+  {
+    const LastBlocks last(1);
+    Cuda::gemm_rows(ctx, x_view, w_view, false, z, fn::Store{},
+                    fn::RouteRowAnywhere{softmax, pick, view(q, items, experts)});
+  }
+  double total = 0;
+  for (const float v : row) total += std::exp(2.0 * v);
+  for (Index e = 0; e < experts; ++e) {
+    CHECK(logits.back(experts - e) == 2 * row[e]);
+    CHECK(q.back(experts - e) == doctest::Approx(std::exp(2.0 * row[e]) / total).epsilon(1e-6));
+  }
+  const double first = std::exp(4.0), second = std::exp(2.0);  // experts 2 and 4
+  CHECK(item.back(2) == items - 1);
+  CHECK(item.back(1) == items - 1);
+  CHECK(expert.back(2) == 2);
+  CHECK(expert.back(1) == 4);
+  CHECK(weight.back(2) == doctest::Approx(first / (first + second)).epsilon(1e-6));
+  CHECK(weight.back(1) == doctest::Approx(second / (first + second)).epsilon(1e-6));
+  CHECK(expert.back(3) == 1);  // equal scores: ties go to the lower expert
+  CHECK(expert.back(4) == 0);
+}
+
+TEST_CASE("combination of more than 2^31 numbers of slots and items") {
+  Cuda::Context ctx;
+  constexpr Index items = (Index(1) << 29) + 3, slots = items + 1, columns = 4;
+  const Reserved<Index> item_offsets(items + 1), item_slots(slots), pick(slots);
+  const Reserved<float> weight(slots), z(slots * columns), out(items * columns);
+  // The last item has the last two slots, the others of its block none.
+  item_offsets.back(1) = slots;
+  for (Index i = 2; i <= 1 + device::kRows; ++i) item_offsets.back(i) = slots - 2;
+  item_slots.back(1) = slots - 1;
+  item_slots.back(2) = slots - 2;
+  pick.back(1) = slots - 2;  // picks in another order than slots
+  pick.back(2) = slots - 1;
+  weight.back(1) = 0.5f;
+  weight.back(2) = 4;
+  for (Index j = 1; j <= 2 * columns; ++j) z.back(j) = static_cast<float>(j);
+  const LastBlocks last(1);
+  Cuda::for_rows(ctx, items,
+                 fn::Combine<float, Cuda>{view(item_offsets, items + 1), view(item_slots, slots), view(pick, slots),
+                                          view(weight, slots), view(z, slots, columns), view(out, items, columns),
+                                          false});
+  for (Index j = 1; j <= columns; ++j) {
+    CHECK(out.back(j) == 4 * static_cast<float>(j) + 0.5f * static_cast<float>(columns + j));
+    CHECK(out.back(columns + j) == 0);
+  }
 }

@@ -221,7 +221,7 @@ struct HandOver {
 ///               stay have fewer registers for the sums, which costs more than one round of many that is not full
 /// @param b_step  bytes of b from expert to expert
 template <class Shape, bool Stay, int Matrices, class T, class E>
-static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, Stay>())
+static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, Matrices, Stay>())
     slots_are_rows_kernel(Operand<T> a, Each<T, Matrices> b, Index b_step, const Index* offsets, Index experts,
                           Index columns, Index depth, T* c, HandOver<T> between, E epilogue) {
   __shared__ Staging<Shape, Matrices, T> shared;
@@ -265,7 +265,7 @@ static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, 
 
 /// c[e] = epilogue(Σ_s a[row(s)]ᵀ b[s], …) over the slots of expert e: one block for each tile of c[e].
 template <class Shape, class T, class E>
-static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, false>())
+static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, 1, false>())
     slots_are_depth_kernel(Operand<T> a, Each<T, 1> b, const Index* offsets, Index rows, Index columns, T* c,
                            E epilogue) {
   __shared__ Staging<Shape, 1, T> shared;

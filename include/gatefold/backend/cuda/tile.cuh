@@ -49,16 +49,18 @@ struct ManyTiles<double, Matrices> : SomeTiles<double, Matrices> {};
 template <class T, int Matrices>
 struct FewTiles : TileShape<32, 64, 16, 1, 1, false, sizeof(T) == 4 ? 4 : 2> {};
 
-/// Blocks that a kernel promises to leave room for. But for sm_90, ptxas needs more registers for blocks that stay and
-/// would spill them, and from Blackwell on for the others too.
-template <class Shape, bool Stay>
+/// Blocks that a kernel promises to leave room for: one fewer where ptxas needs more registers than are left to it, and
+/// would spill. It does for blocks that stay, on sm_90 only where they keep the sums of two matrices, and from Blackwell
+/// on for the others too.
+template <class Shape, int Matrices, bool Stay>
 constexpr int promised_blocks() {
+  constexpr int fewer = Shape::blocks > 1 ? Shape::blocks - 1 : 1;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
-  return Shape::blocks > 1 ? Shape::blocks - 1 : 1;
+  return fewer;
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
-  return Stay && Shape::blocks == 2 ? 1 : Shape::blocks;
+  return Stay && (Shape::blocks == 2 || Matrices == 2) ? fewer : Shape::blocks;
 #else
-  return Shape::blocks;
+  return Stay && Matrices == 2 && Shape::blocks > 2 && Shape::whole ? fewer : Shape::blocks;
 #endif
 }
 

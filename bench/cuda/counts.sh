@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# counts.sh PROGRAM [--renew]: what cuda_counts prints, compared with the tables in docs/gpu_speed.md, or written there.
+# Exit code 1 if a number differs or the program fails, 77 if the tables are those of another nvcc: its PTX may differ.
+set -euo pipefail
+page=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/docs/gpu_speed.md
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+"$1" >"$work/counted"
+awk '/<!-- \/counts -->/ { inside = 0 } inside { print } /<!-- counts -->/ { inside = 1 }' "$page" >"$work/stated"
+[[ -s $work/stated ]] || { echo "$page has no <!-- counts --> … <!-- /counts -->"; exit 1; }
+if [[ ${2:-} == --renew ]]; then
+  awk -v table="$work/counted" '
+/<!-- \/counts -->/ { inside = 0 }
+!inside { print }
+/<!-- counts -->/ { inside = 1; while ((getline line < table) > 0) print line }' "$page" >"$work/page"
+  cp "$work/page" "$page"
+  exit
+fi
+compiler() { grep -o 'nvcc [0-9.]*' "$1"; }
+if [[ $(compiler "$work/stated") != $(compiler "$work/counted") ]]; then
+  echo "the tables are of $(compiler "$work/stated"), this is $(compiler "$work/counted"): not compared"
+  exit 77
+fi
+if ! diff "$work/stated" "$work/counted"; then
+  echo "stated (<) and counted (>) differ; to renew: bash $0 $1 --renew"
+  exit 1
+fi
