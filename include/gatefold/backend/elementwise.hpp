@@ -72,6 +72,41 @@ struct ScaledSum {
     at.store(y + i, at.load(a + i) + scale * at.load(b + i));
   }
 };
+/// Nothing, for any element.
+template <class T>
+struct NoStep {
+  using Element = T;
+  template <class A>
+  GATEFOLD_HD void operator()(const A&, Index) const {}
+};
+/// One step, then another.
+template <class First, class Second>
+struct InTurn {
+  using Element = typename First::Element;
+  First first;
+  Second second;
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    first(at, i);
+    second(at, i);
+  }
+};
+template <class First, class Second>
+InTurn(First, Second) -> InTurn<First, Second>;
+/// rows(lanes, n), then step(at, i) for the elements of that row.
+template <class Rows, class Step>
+struct RowThen {
+  Rows rows;
+  Step step;
+  Index columns;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    rows(lanes, n);
+    const Step each = step;  // a copy of its own, which no store in the loop can alias
+    const Index first = n * columns;
+    each_column<typename Step::Element>(lanes, columns, [&](const auto& at, Index j) { each(at, first + j); });
+  }
+};
 /// terms[i], for reduce
 template <class T>
 struct Term {
@@ -118,6 +153,22 @@ void add(C& ctx, In<T, R, B> x, View<T, R, B> y) {
 template <class C, class T, int R, class B>
 void add_scaled(C& ctx, Same<T> scale, In<T, R, B> x, View<T, R, B> y) {
   B::for_each(ctx, y.size(), fn::AddScaled<T>{scale, x.data(), y.data()});
+}
+
+/// step(at, i) for every element of out, where it is a step at all.
+template <class C, class T, class B, class Step>
+void run_step(C& ctx, View<T, 2, B> out, const Step& step) {
+  if constexpr (!std::is_same_v<Step, fn::NoStep<T>>) B::for_each(ctx, out.size(), step);
+}
+/// rows(lanes, n) for the rows of `out`, then step(at, i) for its elements: on a host row by row, while a row is in the cache.
+template <class C, class Rows, class T, class B, class Step>
+void for_rows_then(C& ctx, View<T, 2, B> out, const Rows& rows, const Step& step) {
+  if constexpr (B::is_host && !std::is_same_v<Step, fn::NoStep<T>>) {
+    B::for_rows(ctx, out.extent(0), fn::RowThen<Rows, Step>{rows, step, out.extent(1)});
+  } else {
+    B::for_rows(ctx, out.extent(0), rows);
+    run_step(ctx, out, step);
+  }
 }
 
 /// Zero every tensor of a pack (a tensor is one).

@@ -2,6 +2,7 @@
 
 #include <concepts>
 
+#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/probe.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
@@ -83,6 +84,29 @@ void infer_branch(const L& branch, typename B::Context& ctx, const Params<L, T, 
   } else {
     auto discarded = ctx.template borrow<Saved<L, T, B>>();
     branch.forward(ctx, p, x, u, *discarded, extra);
+  }
+}
+/// Run a branch, forward or infer, then step(at, i) for every element of u: while its row is in the cache where the branch
+/// takes steps, after all of it where not.
+template <class T, class B, class L, class Step>
+void forward_branch_then(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
+                         Saved<L, T, B>& saved, const Extra<L, T, B>& extra, const Step& step) {
+  if constexpr (requires { branch.forward(ctx, p, x, u, saved, extra, step); }) {
+    branch.forward(ctx, p, x, u, saved, extra, step);
+  } else {
+    branch.forward(ctx, p, x, u, saved, extra);
+    run_step(ctx, u, step);
+  }
+}
+/// @copydoc forward_branch_then
+template <class T, class B, class L, class Step>
+void infer_branch_then(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
+                       const Extra<L, T, B>& extra, const Step& step) {
+  if constexpr (requires { branch.infer(ctx, p, x, u, extra, step); }) {
+    branch.infer(ctx, p, x, u, extra, step);
+  } else {
+    infer_branch<T, B>(branch, ctx, p, x, u, extra);
+    run_step(ctx, u, step);
   }
 }
 /// @copydoc infer_branch

@@ -2,6 +2,7 @@
 
 #include <concepts>
 
+#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/expert/expert.hpp"
 #include "gatefold/gate/gate.hpp"
 #include "gatefold/layer/layer.hpp"
@@ -15,6 +16,8 @@ namespace gatefold {
 ///     u[n] = Σ_e w[n,e] · expert_e(x[n]),   w and who is taken from the gate                            (1)
 ///
 /// A model dimension the gate left 0 is filled from the experts; so is the expert count, from mixed experts (Experts).
+/// forward and infer take a step(at, i) at the end that every element of u meets as soon as its row is there: what an update
+/// rule does with u.
 /// @param x  [N, in_dim] in, u [N, out_dim] out
 /// @param saved  the plan, what gate and experts keep, and the experts' outputs [S, out_dim]
 /// @throws ArgumentError unless shapes and options fit; nothing has been written then
@@ -81,22 +84,22 @@ struct Mixture {
     if constexpr (requires { expert.validate(p.expert, g.experts()); }) expert.validate(p.expert, g.experts());
   }
 
-  template <class T, class B>
+  template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
-               const Extra<T, B>& extra) const {
+               const Extra<T, B>& extra, const Step& step = {}) const {
     if constexpr (check<T, B>()) {
       validate_forward(p, x, u, extra);
       filled_gate().forward(ctx, p.gate, x, saved.plan, saved.gate, extra);
       const auto in = saved.plan.dispatch(ctx, x);
       saved.z.resize(in.groups.slots, out_dim());
       expert.forward(ctx, p.expert, in.groups, in.x, saved.z, saved.expert);
-      saved.plan.combine(ctx, saved.z, u);
+      combine<T, B>(ctx, saved.plan, saved.z, u, step);
     }
   }
 
-  template <class T, class B>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
-             const Extra<T, B>& extra) const {
+  template <class T, class B, class Step = fn::NoStep<T>>
+  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, const Extra<T, B>& extra,
+             const Step& step = {}) const {
     if constexpr (check<T, B>()) {
       validate_forward(p, x, u, extra);
       auto mark = ctx.mark();
@@ -105,7 +108,7 @@ struct Mixture {
       const auto in = plan->dispatch(ctx, x);
       auto z = ctx.template scratch<T>(in.groups.slots, out_dim());
       infer_expert<T, B>(expert, ctx, p.expert, in.groups, in.x, z);
-      plan->combine(ctx, z, u);
+      combine<T, B>(ctx, *plan, z, u, step);
     }
   }
 
@@ -131,6 +134,15 @@ struct Mixture {
   }
 
  private:
+  template <class T, class B, class PlanT, class Step>
+  static void combine(typename B::Context& ctx, const PlanT& plan, In<T, 2, B> z, Out<T, 2, B> u, const Step& step) {
+    if constexpr (requires { plan.combine(ctx, z, u, step); }) {
+      plan.combine(ctx, z, u, step);
+    } else {
+      plan.combine(ctx, z, u);
+      run_step(ctx, u, step);
+    }
+  }
   template <class T, class B>
   void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, View<T, 2, B> u, const Extra<T, B>& extra) const {
     expect_shape("Mixture.forward", "x", x, {any_extent, in_dim()});

@@ -11,7 +11,7 @@ namespace gatefold {
 ///
 ///     u(x) = branch(norm(x))                                                                            (1)
 ///
-/// Extra inputs go to the branch. A model dimension the norm left 0 is the branch's.
+/// Extra inputs and steps (see Mixture) go to the branch. A model dimension the norm left 0 is the branch's.
 /// @param x [N, D] in, u [N, out_dim] out
 template <class NormT, class BranchT>
 struct PreNorm {
@@ -58,22 +58,22 @@ struct PreNorm {
     if constexpr (requires { branch.validate(p.branch, items, extra); }) branch.validate(p.branch, items, extra);
   }
 
-  template <class T, class B>
+  template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
-               const Same<Extra<T, B>>& extra) const {
+               const Same<Extra<T, B>>& extra, const Step& step = {}) const {
     validate_forward(p, x, u, extra);
     saved.normed.resize(x.extent(0), x.extent(1));
     with_model_dim(norm, in_dim()).forward(ctx, p.norm, x, saved.normed, saved.norm, Nothing<T, B>{});
-    branch.forward(ctx, p.branch, saved.normed, u, saved.branch, extra);
+    forward_branch_then<T, B>(branch, ctx, p.branch, saved.normed, u, saved.branch, extra, step);
   }
-  template <class T, class B>
+  template <class T, class B, class Step = fn::NoStep<T>>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
-             const Same<Extra<T, B>>& extra) const {
+             const Same<Extra<T, B>>& extra, const Step& step = {}) const {
     validate_forward(p, x, u, extra);
     auto mark = ctx.mark();
     auto normed = ctx.template scratch<T>(x.extent(0), x.extent(1));
     infer_branch<T, B>(with_model_dim(norm, in_dim()), ctx, p.norm, x, normed, Nothing<T, B>{});
-    infer_branch<T, B>(branch, ctx, p.branch, normed, u, extra);
+    infer_branch_then<T, B>(branch, ctx, p.branch, normed, u, extra, step);
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,

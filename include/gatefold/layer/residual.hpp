@@ -84,10 +84,10 @@ struct Residual {
                Out<T, 2, B> y, Saved<T, B>& saved, const Same<Extra<T, B>>& extra = {}) const {
     if constexpr (policy::check_rule<RuleT, T, B>()) {
       validate_forward(p, x, carry, y, extra);
-      auto f = [&](View<const T, 2, B> point, View<T, 2, B> u, int call) {
-        branch.forward(ctx, p.branch, point, u, saved.calls[static_cast<std::size_t>(call)],
-                       call == 0 ? extra : without_auxiliary(extra));
-      };
+      auto f = evaluation<T, B>([&](View<const T, 2, B> point, View<T, 2, B> u, int call, const auto& step) {
+        forward_branch_then<T, B>(branch, ctx, p.branch, point, u, saved.calls[static_cast<std::size_t>(call)],
+                                  call == 0 ? extra : without_auxiliary(extra), step);
+      });
       filled_rule().forward(ctx, p.rule, x, carry, f, y, saved.rule);
     }
   }
@@ -96,9 +96,9 @@ struct Residual {
              const Same<Extra<T, B>>& extra = {}) const {
     if constexpr (policy::check_rule<RuleT, T, B>()) {
       validate_forward(p, x, carry, y, extra);
-      auto f = [&](View<const T, 2, B> point, View<T, 2, B> u, int call) {
-        infer_branch<T, B>(branch, ctx, p.branch, point, u, call == 0 ? extra : without_auxiliary(extra));
-      };
+      auto f = evaluation<T, B>([&](View<const T, 2, B> point, View<T, 2, B> u, int call, const auto& step) {
+        infer_branch_then<T, B>(branch, ctx, p.branch, point, u, call == 0 ? extra : without_auxiliary(extra), step);
+      });
       infer_rule<T, B>(filled_rule(), ctx, p.rule, x, carry, f, y);
     }
   }

@@ -155,8 +155,10 @@ struct SparsePlan {
   Dispatched<T, B> dispatch(typename B::Context&, In<T, 2, B> x) { return {groups(), x}; }
   Dispatched<T, B> dispatched(In<T, 2, B> x) const { return {groups(), x}; }
 
-  void combine(typename B::Context& ctx, In<T, 2, B> z, Out<T, 2, B> out) const {
-    B::for_rows(ctx, out.extent(0), fn::Combine<T, B>{item_offsets, item_slots, pick, weight, z, out, false});
+  /// (1), then step(at, i) for every element of out.
+  template <class Step = fn::NoStep<T>>
+  void combine(typename B::Context& ctx, In<T, 2, B> z, Out<T, 2, B> out, const Step& step = {}) const {
+    for_rows_then(ctx, out, fn::Combine<T, B>{item_offsets, item_slots, pick, weight, z, out, false}, step);
   }
 
   Grad grad(typename B::Context& ctx) const {

@@ -108,34 +108,56 @@ struct First {
     if (!warm) return first.backward(ctx, p.first, x, saved.first, df, dy, dcarry.first, dx, grads.first);
     auto mark = ctx.mark();
     auto total = ctx.template scratch<T>(x.extent(0), x.extent(1));
-    auto nothing = ctx.template scratch<T>(x.extent(0), x.extent(1));
-    fill(ctx, nothing, 0);
-    auto take = [&](View<const T, 2, B>, View<const T, 2, B> du, View<T, 2, B>, int) { copy(ctx, du, total); };
-    auto both = [&](View<const T, 2, B> point, View<const T, 2, B> du, View<T, 2, B> dpoint, int call) {
-      add(ctx, du, total);
-      df(point, total, dpoint, call);
-    };
-    rest.backward(ctx, p.rest, x, saved.rest, take, nothing, dcarry.rest, dx, grads.rest);
-    first.backward(ctx, p.first, x, saved.first, both, dy, dcarry.first, dx, grads.first);
+    if constexpr (advances<T, B>) {
+      auto both = [&](View<const T, 2, B> point, View<const T, 2, B> du, View<T, 2, B> dpoint, int call) {
+        B::for_each(ctx, du.size(), rest.advance_backward(dcarry.rest, du.data(), total.data()));
+        df(point, total, dpoint, call);
+      };
+      first.backward(ctx, p.first, x, saved.first, both, dy, dcarry.first, dx, grads.first);
+    } else {
+      auto nothing = ctx.template scratch<T>(x.extent(0), x.extent(1));
+      fill(ctx, nothing, 0);
+      auto take = [&](View<const T, 2, B>, View<const T, 2, B> du, View<T, 2, B>, int) { copy(ctx, du, total); };
+      auto both = [&](View<const T, 2, B> point, View<const T, 2, B> du, View<T, 2, B> dpoint, int call) {
+        add(ctx, du, total);
+        df(point, total, dpoint, call);
+      };
+      rest.backward(ctx, p.rest, x, saved.rest, take, nothing, dcarry.rest, dx, grads.rest);
+      first.backward(ctx, p.first, x, saved.first, both, dy, dcarry.first, dx, grads.first);
+    }
   }
 
  private:
+  /// Whether rest can take u into its state in the pass that first makes over u.
+  template <class T, class B>
+  static constexpr bool advances = requires(const RestT& rule, gatefold::Carry<RestT, T, B>& carry, const T* u, T* total) {
+    rule.advance(carry, u);
+    rule.advance_backward(carry, u, total);
+  };
   /// (1) and (2), where run_first(u, y) and run_rest(u, y) apply the rules to an evaluation u.
   template <class T, class B, class F, class RunFirst, class RunRest>
   void step(typename B::Context& ctx, View<const T, 2, B> x, Carry<T, B>& carry, F& f, View<T, 2, B> y,
             const RunFirst& run_first, const RunRest& run_rest) const {
     if (carry.layer++ > 0) return run_rest(f, y);
     if (!warm) return run_first(f, y);
-    auto mark = ctx.mark();
-    auto shared = ctx.template scratch<T>(x.extent(0), x.extent(1));
-    auto dropped = ctx.template scratch<T>(x.extent(0), x.extent(1));
-    auto evaluate = [&](View<const T, 2, B> point, View<T, 2, B> u, int call) {
-      f(point, u, call);
-      copy(ctx, u, shared);
-    };
-    auto reuse = [&](View<const T, 2, B>, View<T, 2, B> u, int) { copy(ctx, shared, u); };
-    run_first(evaluate, y);
-    run_rest(reuse, dropped);
+    if constexpr (advances<T, B>) {
+      auto both = evaluation<T, B>([&](View<const T, 2, B> point, View<T, 2, B> u, int call, const auto& then) {
+        const auto advance = rest.advance(carry.rest, static_cast<const T*>(u.data()));
+        evaluate_then(ctx, f, point, u, call, fn::InTurn{advance, then});
+      });
+      run_first(both, y);
+    } else {
+      auto mark = ctx.mark();
+      auto shared = ctx.template scratch<T>(x.extent(0), x.extent(1));
+      auto dropped = ctx.template scratch<T>(x.extent(0), x.extent(1));
+      auto evaluate = [&](View<const T, 2, B> point, View<T, 2, B> u, int call) {
+        f(point, u, call);
+        copy(ctx, u, shared);
+      };
+      auto reuse = [&](View<const T, 2, B>, View<T, 2, B> u, int) { copy(ctx, shared, u); };
+      run_first(evaluate, y);
+      run_rest(reuse, dropped);
+    }
   }
 };
 template <class F, class R>

@@ -42,6 +42,14 @@ struct HeavyBall {
                 In<T, 2, B> dy, Carry<T, B>& dcarry, Out<T, 2, B> dx, Nothing<T, B>&) const {
     momentum_backward(ctx, mu, gamma, x, df, dy, dcarry.p.view(), dx, dx);
   }
+  template <class T, class B>
+  fn::MomentumStep<T> advance(Momentum<HeavyBall, T, B>& carry, const T* u) const {
+    return {T(mu), u, carry.p.data()};
+  }
+  template <class T, class B>
+  fn::MomentumBackward<T> advance_backward(Momentum<HeavyBall, T, B>& dcarry, const T* du, T* total) const {
+    return {T(mu), du, dcarry.p.data(), total};
+  }
 };
 
 }  // namespace gatefold::update

@@ -8,6 +8,7 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/tensor.hpp"
+#include "gatefold/update/update.hpp"
 
 /// What the rules with momentum share: the state p, one step of it, and the step that looks ahead. Their coefficients
 /// are the rules' own.
@@ -44,6 +45,32 @@ struct HeavyBallBackward {
     at.store(du + i, in);
     at.store(dp + i, mu * in);
     at.store(dx + i, at.load(dx + i) + out);
+  }
+};
+/// p ← μ p + u
+template <class T>
+struct MomentumStep {
+  using Element = T;
+  T mu;
+  const T* u;
+  T* p;
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    at.store(p + i, mu * at.load(p + i) + at.load(u + i));
+  }
+};
+/// total = du + dp,   dp ← μ dp
+template <class T>
+struct MomentumBackward {
+  using Element = T;
+  T mu;
+  const T* du;
+  T *dp, *total;
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    const auto in = at.load(dp + i);
+    at.store(total + i, at.load(du + i) + in);
+    at.store(dp + i, mu * in);
   }
 };
 /// dx += dz,   dp += a dz
@@ -92,8 +119,7 @@ struct Momentum {
 template <class C, class T, class B, class F>
 void momentum_forward(C& ctx, double mu, double gamma, View<const T, 2, B> x, Same<View<const T, 2, B>> point, F&& f,
                       View<T, 2, B> p, View<T, 2, B> y) {
-  f(point, y, 0);
-  B::for_each(ctx, x.size(), fn::HeavyBallStep<T>{T(mu), T(gamma), x.data(), y.data(), p.data(), y.data()});
+  evaluate_then(ctx, f, point, y, 0, fn::HeavyBallStep<T>{T(mu), T(gamma), x.data(), y.data(), p.data(), y.data()});
 }
 /// Its adjoint: updates dp, adds to dx and dpoint, which may be dx.
 template <class C, class T, class B, class F>

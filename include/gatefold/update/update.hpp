@@ -1,5 +1,6 @@
 #pragma once
 
+#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/probe.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
@@ -14,8 +15,36 @@
 /// travels from layer to layer and is updated in place; `begin(ctx, items, dim, carry)` says how it starts. In backward,
 /// dcarry enters as the adjoint of the carry after the layer and leaves as that of the carry before it.
 /// Sign: u is the mixture of experts; the paper's f is −u (paper 001, eq. (7)).
-/// Optional: infer(ctx, params, x, carry, f, y) const, forward that keeps nothing, with the same bits.
+/// Optional: infer(ctx, params, x, carry, f, y) const, forward that keeps nothing, with the same bits. A rule whose step on
+/// u is elementwise hands it to evaluate_then, which saves a pass over memory. advance(carry, u) and
+/// advance_backward(dcarry, du, total) const: elementwise steps that take u into the carry and nothing else, and set total to
+/// du and what the carry asks of u (update::First).
 namespace gatefold {
+
+/// An evaluation f of a branch, given as run(point, u, call, step), which ends with step(at, i) for every element of u.
+template <class T, class B, class Run>
+struct Evaluation {
+  Run run;
+  void operator()(View<const T, 2, B> point, View<T, 2, B> u, int call) const { run(point, u, call, fn::NoStep<T>{}); }
+  template <class Step>
+  void then(View<const T, 2, B> point, View<T, 2, B> u, int call, const Step& step) const {
+    run(point, u, call, step);
+  }
+};
+template <class T, class B, class Run>
+Evaluation<T, B, Run> evaluation(const Run& run) {
+  return {run};
+}
+/// u = u(point), then step(at, i) for every element: while it is in the cache where f can, in a pass of its own where not.
+template <class C, class F, class T, class B, class Step>
+void evaluate_then(C& ctx, F& f, Same<View<const T, 2, B>> point, View<T, 2, B> u, int call, const Step& step) {
+  if constexpr (requires { f.then(point, u, call, step); }) {
+    f.then(point, u, call, step);
+  } else {
+    f(point, u, call);
+    run_step(ctx, u, step);
+  }
+}
 
 /// Apply a rule without keeping anything for backward.
 template <class T, class B, class U, class F>
