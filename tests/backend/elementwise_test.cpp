@@ -145,9 +145,10 @@ TEST_CASE_TEMPLATE("for_rows_then: rows first, then every step in turn on every 
     for (const Index columns : {1, 7, 64, 65}) {
       const Index items = 40;
       Cpu::Context ctx(threads);
-      Tensor<T, 2, Cpu> x(items, columns), out(items, columns), log(items, columns), bare(items, columns);
+      Tensor<T, 2, Cpu> x(items, columns), out(items, columns), log(items, columns), bare(items, columns),
+          by_index(items, columns);
       for (Index i = 0; i < x.size(); ++i) x.data()[i] = T(i % 11) / 8;
-      for (auto* t : {&out, &log, &bare}) fill(ctx, t->view(), 0);
+      for (auto* t : {&out, &log, &bare, &by_index}) fill(ctx, t->view(), 0);
       const auto rows = [](View<T, 2, Cpu> to) {
         return [to](const auto& lanes, Index n) {
           each_column<T>(lanes, to.extent(1), [&](const auto& at, Index j) {
@@ -159,10 +160,13 @@ TEST_CASE_TEMPLATE("for_rows_then: rows first, then every step in turn on every 
       const fn::InTurn step{fn::AddScaled<T>{T(2), out.data(), log.data()}, fn::AddScaled<T>{T(1), x.data(), out.data()}};
       for_rows_then(ctx, out.view(), rows(out.view()), step);
       for_rows_then(ctx, bare.view(), rows(bare.view()), fn::NoStep<T>{});
+      for_rows_then(ctx, by_index.view(), rows(by_index.view()),
+                    [x = x.data(), to = by_index.data()](Index i) { to[i] += x[i]; });
       Index wrong = 0;
       for (Index n = 0; n < items; ++n)
         for (Index j = 0; j < columns; ++j)
-          wrong += log(n, j) != T(2 * (n + 1)) || out(n, j) != T(n + 1) + x(n, j) || bare(n, j) != T(n + 1);
+          wrong += log(n, j) != T(2 * (n + 1)) || out(n, j) != T(n + 1) + x(n, j) || bare(n, j) != T(n + 1) ||
+                   by_index(n, j) != out(n, j);
       CAPTURE(threads);
       CAPTURE(columns);
       CHECK(wrong == 0);

@@ -160,10 +160,11 @@ template <class C, class T, class B, class Step>
 void run_step(C& ctx, View<T, 2, B> out, const Step& step) {
   if constexpr (!std::is_same_v<Step, fn::NoStep<T>>) B::for_each(ctx, out.size(), step);
 }
-/// rows(lanes, n) for the rows of `out`, then step(at, i) for its elements: on a host row by row, while a row is in the cache.
+/// rows(lanes, n) for the rows of `out`, then step for its elements: on a host row by row, while a row is in the cache, if
+/// the step is one for registers (it names its Element).
 template <class C, class Rows, class T, class B, class Step>
 void for_rows_then(C& ctx, View<T, 2, B> out, const Rows& rows, const Step& step) {
-  if constexpr (B::is_host && !std::is_same_v<Step, fn::NoStep<T>>) {
+  if constexpr (B::is_host && requires { typename Step::Element; } && !std::is_same_v<Step, fn::NoStep<T>>) {
     B::for_rows(ctx, out.extent(0), fn::RowThen<Rows, Step>{rows, step, out.extent(1)});
   } else {
     B::for_rows(ctx, out.extent(0), rows);
