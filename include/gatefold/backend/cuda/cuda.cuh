@@ -193,7 +193,8 @@ struct Cuda {
         T* const kept = std::is_same_v<E, fn::Store> ? nullptr : c.data();  // sums that stay as they are stand there
         device::copied_rows(ctx.stream(), sums.extent(0), columns, sums.data(), kept, epilogue, f);
       });
-    device::product_rows(ctx.stream(), ctx.multiprocessors(), c.extent(0), columns, depth, a.data(), b.data(), tb, c.data(), epilogue, f);
+    device::product_rows(ctx.stream(), ctx.multiprocessors(), c.extent(0), columns, depth, a.data(), b.data(), tb,
+                         c.data(), epilogue, f);
   }
 
   template <class T, class E>

@@ -214,8 +214,8 @@ static __global__ void __launch_bounds__(Shape::threads, 1)
 /// @param b  [depth, columns], or [columns, depth] with tb; 1 <= columns <= MostColumns::columns
 /// @param multiprocessors  each of which should have a block
 template <class T, class E, class F>
-void product_rows(cudaStream_t stream, int multiprocessors, Index lines, Index columns, Index depth, const T* a, const T* b, bool tb, T* c,
-                  const E& epilogue, const F& f) {
+void product_rows(cudaStream_t stream, int multiprocessors, Index lines, Index columns, Index depth, const T* a,
+                  const T* b, bool tb, T* c, const E& epilogue, const F& f) {
   if (lines == 0) return;
   constexpr Index unit = 16 / sizeof(T);
   const auto aligned = [](const T* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; };
