@@ -60,11 +60,17 @@ stage() {
     return
   fi
   if [[ -n $only ]]; then
-    # Only the programs that the chosen tests start.
+    # Only the programs that the chosen tests start, or hand to a script that does.
     local programs
     mapfile -t programs < <(find "build/$preset" -name CTestTestfile.cmake -exec cat {} + |
-      sed -nE "s|^add_test\((\[=\[(.*)\]=\]\|\"([^\"]*)\") \"$root/build/$preset/([^\"]*)\".*|\2\3 \4|p" |
-      awk -v only="$only" '$1 ~ only { print $2 }' | sort -u)
+      awk -v only="$only" -v build="$root/build/$preset/" '
+        /^add_test\(/ {
+          name = $0; sub(/^add_test\((\[=\[|")/, "", name); sub(/(\]=\]|").*/, "", name)
+          if (name !~ only) next
+          n = split($0, part, "\"")
+          for (i = 2; i <= n; ++i) if (index(part[i], build) == 1) print substr(part[i], length(build) + 1)
+        }' | LC_ALL=C sort -u |
+      LC_ALL=C comm -12 - <(ninja -C "build/$preset" -t targets all | sed 's/: [^ ]*$//' | LC_ALL=C sort -u))
     test+=(-R "$only")
     build+=(--target "${programs[@]:-help}")
   fi

@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <initializer_list>
 #include <map>
 #include <string>
 #include <vector>
@@ -74,39 +75,65 @@ bool same(const emulator::Counters& a, const emulator::Counters& b) {
          a.global_bytes_loaded == b.global_bytes_loaded && a.global_bytes_stored == b.global_bytes_stored;
 }
 
+constexpr const char* kColumns =
+    "launches | instructions / item | bytes loaded / item | bytes stored / item | over the floor |\n|---|---|---|---|---|---|\n";
+
+/// Prints the cells of one part.
+/// @param floor  bytes, or 0 for a part without a goal
+/// @returns whether the part meets the goal, and counting again gave the same
+bool print(const std::string& title, const Sizes& s, const emulator::Counters& c, const emulator::Counters& again,
+           double floor) {
+  const double items = static_cast<double>(s.items);
+  std::printf("%llu | %.0f | %.0f | %.0f | ", static_cast<unsigned long long>(c.launches),
+              static_cast<double>(c.instructions) / items, static_cast<double>(c.global_bytes_loaded) / items,
+              static_cast<double>(c.global_bytes_stored) / items);
+  bool good = same(c, again);
+  if (!good) std::fprintf(stderr, "%s: expected the same counts again, got others\n", title.c_str());
+  if (floor == 0) {
+    std::printf("|\n");
+    return good;
+  }
+  const double ratio = static_cast<double>(c.global_bytes_loaded + c.global_bytes_stored) / floor;
+  std::printf("%.2f |\n", ratio);
+  if (c.launches > 0 && ratio <= kGoal) return good;
+  std::fprintf(stderr, "%s: expected a launch and at most %.2f times the floor, got %llu and %.2f\n", title.c_str(),
+               kGoal, static_cast<unsigned long long>(c.launches), ratio);
+  return false;
+}
+
 /// Prints a table of what work asks for.
 /// @returns whether every part with a floor meets the goal, and counting again gives the same
 template <class Work>
 bool count(const char* title, const Work& work, const Sizes& s, const std::map<std::string, double>& floors) {
   work();
   Counts parts = counts_of(work), again = counts_of(work);
-  std::printf(
-      "%s\n| part | launches | instructions / item | bytes loaded / item | bytes stored / item | over the floor |\n"
-      "|---|---|---|---|---|---|\n",
-      title);
-  const double items = static_cast<double>(s.items);
+  std::printf("%s\n| part | %s", title, kColumns);
   bool good = true;
   for (const char* part : {"gating", "dispatch", "experts", "combine", "rest", "whole"}) {
-    const auto& c = parts[part];
-    std::printf("| %s | %llu | %.0f | %.0f | %.0f | ", part, static_cast<unsigned long long>(c.launches),
-                static_cast<double>(c.instructions) / items, static_cast<double>(c.global_bytes_loaded) / items,
-                static_cast<double>(c.global_bytes_stored) / items);
-    if (!same(c, again[part])) {
-      std::fprintf(stderr, "%s: %s: expected the same counts again, got others\n", title, part);
-      good = false;
-    }
+    std::printf("| %s | ", part);
     const auto floor = floors.find(part);
-    if (floor == floors.end()) {
-      std::printf("|\n");
-      continue;
-    }
-    const double ratio = static_cast<double>(c.global_bytes_loaded + c.global_bytes_stored) / floor->second;
-    std::printf("%.2f |\n", ratio);
-    if (c.launches == 0 || ratio > kGoal) {
-      std::fprintf(stderr, "%s: %s: expected a launch and at most %.2f times the floor, got %llu and %.2f\n", title,
-                   part, kGoal, static_cast<unsigned long long>(c.launches), ratio);
-      good = false;
-    }
+    good &= print(std::string(title) + ": " + part, s, parts[part], again[part],
+                  floor == floors.end() ? 0 : floor->second);
+  }
+  return good;
+}
+
+/// Prints a table of gating for numbers of experts whose scores our own kernel sums, and enough items that every
+/// multiprocessor has a block.
+bool count_gating(Cuda::Context& ctx, Sizes s, std::initializer_list<Index> numbers_of_experts) {
+  std::printf("Gating of E experts, a device of %d multiprocessors\n| E | %s", ctx.multiprocessors(), kColumns);
+  const auto x = uniform_tensor<float>(ctx, Seed{2}, 1, s.items, s.dim);
+  bool good = true;
+  for (const Index experts : numbers_of_experts) {
+    s.experts = experts;
+    const SoftmaxTopK gate{.scores = {.model_dim = s.dim, .experts = experts}, .selection = {.k = s.picks}};
+    const auto params = init_params<float, Cuda>(gate, ctx, Seed{1});
+    SparsePlan<float, Cuda> plan;
+    const auto work = [&] { infer_gate<float, Cuda>(gate, ctx, params, x, plan, {}); };
+    work();
+    const auto once = counts_of(work)["gating"], again = counts_of(work)["gating"];
+    std::printf("| %lld | ", (long long)experts);
+    good &= print("Gating of " + std::to_string(experts) + " experts", s, once, again, floors_of(s)["gating"]);
   }
   return good;
 }
@@ -159,5 +186,9 @@ int main() {
         plan.combine(ctx, slots, sums);
       },
       many, floors_of(many));
+
+  const Sizes wide{.items = 1024, .dim = 256};
+  std::printf("\nN = %lld, D = %lld\n\n", (long long)wide.items, (long long)wide.dim);
+  good &= count_gating(ctx, wide, {4, 8, 16, 32, 64});
   return good ? 0 : 1;
 }

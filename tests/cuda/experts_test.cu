@@ -63,6 +63,11 @@ TEST_CASE("cuda: experts, float") {
   SUBCASE("NormExpert") { check<float>(NormExpert{.model_dim = 37}); }
 #ifdef GATEFOLD_SLOW_TESTS
   SUBCASE("Experts of two kinds") { check_two_kinds<float>(); }
+  SUBCASE("Mlp, identity") { check<float>(Mlp<Identity>{.model_dim = 7, .hidden_dim = 13}); }
+  SUBCASE("Mlp, ReLU") { check<float>(Mlp<Relu>{.model_dim = 7, .hidden_dim = 13}); }
+  SUBCASE("Mlp, tanh GELU") { check<float>(Mlp<GeluTanh>{.model_dim = 7, .hidden_dim = 13}); }
+  SUBCASE("Mlp, SiLU") { check<float>(Mlp<Silu>{.model_dim = 7, .hidden_dim = 13}); }
+  SUBCASE("Mlp, cubic") { check<float>(Mlp<Cubic>{.model_dim = 7, .hidden_dim = 13}); }
 #endif
 }
 

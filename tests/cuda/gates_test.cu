@@ -98,6 +98,7 @@ TEST_CASE("SoftmaxNoisyTopK without noise") {
 TEST_CASE("SoftmaxNoisyTopK at the edges") {
   expect_same_at_edges(SoftmaxNoisyTopK{}, {.one_expert = {"dx", "grads", "saved.4"}});
 }
+TEST_CASE("SoftmaxNoisyTopK, published") { expect_same_everywhere(published::shazeer(0, 3)); }
 TEST_CASE("the losses are left out of further evaluations") {
   Backends on;
   expect_same_gate<double>(on, SoftmaxNoisyTopK{.scores = {.experts = 5}}, 4, {.auxiliary = false});
@@ -119,10 +120,17 @@ TEST_CASE("XMoe without temperature and lengths of items") {
   expect_same_everywhere(XMoe{.scores = CosineScores::reference()});
 }
 TEST_CASE("SmoeDropout") { expect_same_everywhere(SmoeDropout{}, {.zeros = {"grads.scores"}}); }
+TEST_CASE("SmoeDropout of more experts in one call") {
+  Backends on;
+  expect_same_gate<double>(on, with_experts(SmoeDropout{}, 5), 4, {.k = 4, .expected = {.zeros = {"grads.scores"}}});
+}
 TEST_CASE("SigmoidTopK") { expect_same_everywhere(SigmoidTopK{}, {.zeros = {"grads.selection.speed"}}); }
 TEST_CASE("SigmoidTopK, float") { expect_same_everywhere<float>(SigmoidTopK{}, {.zeros = {"grads.selection.speed"}}); }
 TEST_CASE("SigmoidTopK, published") {
   expect_same_everywhere(published::aux_loss_free(0, 3), {.zeros = {"grads.selection.speed"}});
+}
+TEST_CASE("SigmoidTopK, published with scaled weights") {
+  expect_same_everywhere(published::deepseek_v3(0, 3), {.zeros = {"grads.selection.speed"}});
 }
 TEST_CASE("SigmoidTopK at the edges") {
   expect_same_at_edges(SigmoidTopK{}, {.always = {"grads.selection.speed"}, .all_experts = {"grads.selection"}});
@@ -160,3 +168,22 @@ TEST_CASE("Importance with unbiased variance") {
 }
 TEST_CASE("Load") { expect_same_everywhere(with_loss(Load{.weight = 1})); }
 TEST_CASE("Load against the other experts") { expect_same_everywhere(with_loss(Load::shazeer(1))); }
+
+#ifdef GATEFOLD_SLOW_TESTS
+TEST_CASE_TEMPLATE("gates, float", G, SoftmaxDense, SoftmaxNoisyTop1, SoftmaxNoisyTopK, Switch, GShardTop2, XMoe,
+                   SoftmaxExpertChoice) {
+  expect_same_everywhere<float>(G{});
+}
+TEST_CASE("PatchNoisyTop1, float") { expect_same_everywhere<float>(PatchNoisyTop1{.scores = {.length = 3}}, {}, 6); }
+TEST_CASE("SmoeDropout, float") { expect_same_everywhere<float>(SmoeDropout{}, {.zeros = {"grads.scores"}}); }
+TEST_CASE("HashGate, float") { expect_same_everywhere<float>(HashGate{.k = 3}, {.zeros = {"dx"}}); }
+TEST_CASE("Jitter of frozen cosine scores, float") {
+  expect_same_everywhere<float>(ComposedGate<Jitter<Frozen<CosineScores>>, Independent, TopK>{},
+                                {.zeros = {"grads.scores"}});
+}
+TEST_CASE("Balance, float") { expect_same_everywhere<float>(with_loss(Balance{.weight = 1})); }
+TEST_CASE("ZLoss, float") { expect_same_everywhere<float>(with_loss(ZLoss{.weight = 1})); }
+TEST_CASE("GShard, float") { expect_same_everywhere<float>(with_loss(GShard{.weight = 1}, 3)); }
+TEST_CASE("Importance, float") { expect_same_everywhere<float>(with_loss(Importance{.weight = 1})); }
+TEST_CASE("Load, float") { expect_same_everywhere<float>(with_loss(Load{.weight = 1})); }
+#endif

@@ -70,11 +70,14 @@ struct ChooseHead {
     const Index heads = entropy.extent(1), end = (g + 1) * length;
     for (Index h = 0; h < heads; ++h) total(g, h) = 0;
     for (Index i = g * length; i < end; ++i) {
-      if (!valid.data() || valid(i) != 0)
-        for (Index h = 0; h < heads; ++h) total(g, h) += entropy(i, h);
-      head(i) = 0;
-      for (Index h = 1; h < heads; ++h)
-        if (total(g, h) < total(g, head(i))) head(i) = h;
+      const bool counts = !valid.data() || valid(i) != 0;
+      T lowest = 0;
+      for (Index h = 0; h < heads; ++h) {
+        if (counts) total(g, h) += entropy(i, h);
+        if (h > 0 && !(total(g, h) < lowest)) continue;
+        lowest = total(g, h);
+        head(i) = h;
+      }
     }
     if (!so_far)
       for (Index i = g * length; i + 1 < end; ++i) head(i) = head(end - 1);

@@ -122,6 +122,10 @@ struct MixBlock {
     using math::exp;
     using math::where_positive;
     const auto exponent = [&](auto at, Index j) { return (seen(at, j) - shift) * scale; };
+    // What needs no sum goes first, and the largest before is read again at the end: fewer values are live meanwhile.
+    hide(lanes, score, row, count);
+    if (keep != 1)
+      each_column<T>(lanes, q.extent(1), [&](auto at, Index e) { at.store(&q(to, e), at.load(&q(to, e)) * keep); });
     TwoValues<T> more{0, 0};
     if (scored.data()) {
       more = sum_two_columns<T>(lanes, count, [&](auto at, Index j) {
@@ -136,16 +140,13 @@ struct MixBlock {
         return w;
       });
     }
-    hide(lanes, score, row, count);
-    if (keep != 1)
-      each_column<T>(lanes, q.extent(1), [&](auto at, Index e) { at.store(&q(to, e), at.load(&q(to, e)) * keep); });
     if (lanes.lane != 0) return;
-    top(to) = best;
     if (scored.data()) {
-      const T all = total(to) > 0 ? scored(to) + total(to) * scale * (before - best) : T(0);
+      const T all = total(to) > 0 ? scored(to) + total(to) * scale * (top(to) - best) : T(0);
       scored(to) = (keep > 0 ? keep * all : T(0)) + more.second;
     }
     total(to) = total(to) * keep + more.first;
+    top(to) = best;
   }
 
   /// The keys after those that a row may see.

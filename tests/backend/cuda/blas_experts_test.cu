@@ -126,6 +126,25 @@ TEST_CASE("cuda: a forward by cuBLAS experts sees offsets that nobody told the c
   });
 }
 
+#ifdef NDEBUG  // else what follows is found out, by another copy
+/// A backward relies on nobody writing offsets unseen: that it then gives the products of the offsets before shows that
+/// it has not asked for them again.
+TEST_CASE("cuda: a backward by cuBLAS experts takes the offsets of the product before it") {
+  Cuda::Context ctx({.blas_experts = true});
+  Slots slots(ctx);
+  DeviceArray<float> forward(ctx, std::vector<float>(kSlots)), backward(ctx, std::vector<float>(kSlots)),
+      dw(ctx, {0, 0}), again(ctx, {0, 0});
+  slots.gemm(false, forward);
+  CHECK(cudaMemcpy(slots.offsets(), kOthers, sizeof(kOthers), cudaMemcpyHostToDevice) == cudaSuccess);
+  slots.gemm(true, backward);
+  slots.outer(dw);
+  CHECK(backward.values() == std::vector<float>{1.001F, 1.001F, 2, 2, 2});
+  CHECK(dw.values() == std::vector<float>{2, 3});
+  slots.outer(again);  // reading values was a primitive in between
+  CHECK(again.values() == std::vector<float>{3, 2});
+}
+#endif
+
 TEST_CASE("cuda: cuBLAS experts of more problems than a launch takes pointers") {
   ProductCase c{.counts = std::vector<Index>(600, 1), .depth = 2, .columns = 3};
   c.counts[1] = 0;

@@ -1,9 +1,12 @@
-// Streams and cuBLAS handles: whose they are, and that there is one of each.
+// Streams, flags and cuBLAS handles: whose they are, and that there is one of each.
 #include "gatefold/backend/cuda/handles.cuh"
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <type_traits>
+#include <vector>
 
 using namespace gatefold;
 
@@ -38,6 +41,67 @@ TEST_CASE("streams know the multiprocessors of their device") {
   CHECK(device::Stream(nullptr).multiprocessors() == count);
 }
 
+namespace {
+
+/// As many numbers as there are flags.
+class FlagValues {
+ public:
+  explicit FlagValues(const device::Stream& stream)
+      : stream_(stream), values_(static_cast<std::size_t>(device::Flags::each * stream.multiprocessors())) {}
+
+  bool all_are(int value, const int* flags) {
+    REQUIRE(cudaMemcpyAsync(values_.data(), flags, bytes(), cudaMemcpyDeviceToHost, stream_.get()) == cudaSuccess);
+    REQUIRE(cudaStreamSynchronize(stream_.get()) == cudaSuccess);
+    return std::count(values_.begin(), values_.end(), value) == static_cast<std::ptrdiff_t>(values_.size());
+  }
+  void raise(int* flags) {
+    REQUIRE(cudaMemsetAsync(flags, 0xff, bytes(), stream_.get()) == cudaSuccess);  // −1
+  }
+
+ private:
+  std::size_t bytes() const { return values_.size() * sizeof(int); }
+
+  const device::Stream& stream_;
+  std::vector<int> values_;
+};
+
+}  // namespace
+
+TEST_CASE("flags are made at their first use, all 0, and then left to those who raise them") {
+  const device::Stream stream;
+  device::Flags flags(stream);
+  FlagValues values(stream);
+  int* const first = flags.get();
+  REQUIRE(first != nullptr);
+  CHECK(values.all_are(0, first));
+  values.raise(first);
+  CHECK(flags.get() == first);
+  CHECK(values.all_are(-1, first));
+}
+
+TEST_CASE("flags that were made for a graph are cleared by it, and by their next use outside") {
+  const device::Stream stream;
+  device::Flags flags(stream);
+  FlagValues values(stream);
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  REQUIRE(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeRelaxed) == cudaSuccess);
+  int* const first = flags.get();
+  REQUIRE(cudaStreamEndCapture(stream.get(), &graph) == cudaSuccess);
+  REQUIRE(cudaGraphInstantiate(&executable, graph, 0) == cudaSuccess);
+  values.raise(first);
+  REQUIRE(cudaGraphLaunch(executable, stream.get()) == cudaSuccess);
+  CHECK(values.all_are(0, first));
+  values.raise(first);
+  CHECK(flags.get() == first);
+  CHECK(values.all_are(0, first));
+  values.raise(first);
+  CHECK(flags.get() == first);
+  CHECK(values.all_are(-1, first));
+  CHECK(cudaGraphExecDestroy(executable) == cudaSuccess);
+  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+}
+
 TEST_CASE("one cuBLAS handle for all calls, on the stream it was made for") {
   const device::Stream stream;
   device::Blas blas(stream.get());
@@ -52,6 +116,7 @@ TEST_CASE("one cuBLAS handle for all calls, on the stream it was made for") {
 TEST_CASE("handles have one owner") {
   CHECK(!std::is_copy_constructible_v<device::Stream>);
   CHECK(!std::is_move_constructible_v<device::Stream>);
+  CHECK(!std::is_copy_constructible_v<device::Flags>);
   CHECK(!std::is_copy_constructible_v<device::Blas>);
   CHECK(!std::is_move_constructible_v<device::Blas>);
 }

@@ -14,13 +14,14 @@ using namespace gatefold::device;
 
 namespace {
 
-constexpr int kLines = 32, kDepth = 16, kMovers = 128, kTiles = 3;
+constexpr int kLines = 32, kDepth = 16, kTiles = 3;
+constexpr int kEven = 128, kUneven = 96;  // threads: one four each; some two and the others one
 constexpr int kTileSize = kDepth * kLines;
 
 /// Tiles of the lines from `first` on and their depth from `begin` on, [tile][depth][line].
-template <bool Whole, class T>
+template <bool Whole, int Movers, class T>
 static __global__ void move_tiles(Operand<T> from, Index first, Index lines, Index depth, Index begin, T* to) {
-  using Moves = Mover<T, Whole, kLines, kDepth, kMovers>;
+  using Moves = Mover<T, Whole, kLines, kDepth, Movers>;
   __shared__ __align__(16) typename Moves::Shared shared;
   Moves mover;
   mover.begin(from, first, lines, depth, begin);
@@ -30,7 +31,7 @@ static __global__ void move_tiles(Operand<T> from, Index first, Index lines, Ind
     mover.store(shared);
     __pipeline_wait_prior(0);
     __syncthreads();
-    for (int i = threadIdx.x; i < kTileSize; i += kMovers) to[tile * kTileSize + i] = shared[i / kLines][i % kLines];
+    for (int i = threadIdx.x; i < kTileSize; i += Movers) to[tile * kTileSize + i] = shared[i / kLines][i % kLines];
     __syncthreads();
   }
 }
@@ -42,7 +43,7 @@ struct MoverCase {
 };
 
 /// Compare with the elements one by one: nothing is said of the last line's neighbours, and 0 stands past the depth.
-template <bool Whole, class T>
+template <bool Whole, class T, int Movers = kEven>
 void check(const MoverCase& c) {
   CAPTURE(static_cast<int>(c.layout));
   CAPTURE(c.lines);
@@ -66,7 +67,7 @@ void check(const MoverCase& c) {
     CAPTURE(first);
     const std::size_t size = kTiles * kTileSize;
     test::DeviceArray<T> to(ctx, std::vector<T>(size));
-    move_tiles<Whole><<<1, kMovers, 0, ctx.stream()>>>(given, first, c.lines, c.depth, begin, to.data());
+    move_tiles<Whole, Movers><<<1, Movers, 0, ctx.stream()>>>(given, first, c.lines, c.depth, begin, to.data());
     expect_launched("move_tiles");
     auto got = to.values();
     std::vector<T> expected(size);
@@ -102,6 +103,15 @@ void check_layouts() {
 
 TEST_CASE_TEMPLATE("cuda: lines however they lie in memory, and 0 past the depth", T, double, float) {
   check_layouts<T>();
+}
+
+TEST_CASE("cuda: threads of which some move more than others") {
+  for (const Layout layout : {Layout::along_depth, Layout::along_lines})
+    for (const bool gather : {false, true}) {
+      check<true, float, kUneven>({layout, 36, 20, gather});
+      check<false, double, kUneven>({layout, 33, 47, gather});
+    }
+  check<true, float, kUneven>({Layout::rounded, 36, 20});
 }
 
 TEST_CASE("cuda: lines of rounded weights") {

@@ -96,13 +96,16 @@ void check_shape() {
 
 TEST_CASE("shapes fit a block and its warps") {
   check_shape<device::FewColumns>();
+  check_shape<device::SeveralColumns>();
   check_shape<device::SomeColumns>();
+  check_shape<device::SomeColumnsOfFewRows>();
   check_shape<device::MostColumns>();
+  check_shape<device::MostColumnsOfFewRows>();
 }
 
 TEST_CASE_TEMPLATE("cuda: rows of every shape", T, float, double) {
   Cuda::Context ctx;
-  for (const Index columns : {1, 5, 8, 9, 32, 33, 64, 65}) check<T>(ctx, {35, 68, columns});
+  for (const Index columns : {1, 5, 8, 9, 16, 17, 32, 33, 64, 65}) check<T>(ctx, {35, 68, columns});
   for (const Index columns : {0, 1}) check<T>(ctx, {3, 5, device::most_copied_columns<T> + columns});
   for (const Index lines : {0, 1, 8, 9}) check<T>(ctx, {lines, 7, 257});
 }
@@ -111,6 +114,14 @@ TEST_CASE_TEMPLATE("cuda: rows past the last, and depths past the last tile", T,
   for (const Index lines : {0, 1, 31, 32, 33, 64, 70}) check<T>(ctx, {lines, 36, 8});
   for (const Index depth : {0, 1, 3, 4, 16, 31, 32, 33, 64, 96, 128, 160, 200}) check<T>(ctx, {33, depth, 8});
   for (const Index depth : {0, 2, 16, 100}) check<T>(ctx, {33, depth, 40});
+}
+TEST_CASE_TEMPLATE("cuda: rows enough for a large block on every multiprocessor, and one too few", T, float, double) {
+  Cuda::Context ctx;
+  const Index some = device::SomeColumns::rows * (ctx.multiprocessors() - 1),
+              most = device::MostColumns::rows * (ctx.multiprocessors() - 1);
+  for (const Index lines : {some, some + 1, some + 70}) check<T>(ctx, {lines, 20, 30});
+  for (const Index lines : {most, most + 1, most + 65}) check<T>(ctx, {lines, 36, 64});
+  check<T>(ctx, {most + 130, 9, 37, true});
 }
 TEST_CASE_TEMPLATE("cuda: operands that are transposed, or begin anywhere", T, float, double) {
   Cuda::Context ctx;

@@ -88,6 +88,54 @@ void check_many_tiles() {
   CHECK(difference_of_gradients<T>(ctx, gradients) == "");
 }
 
+/// A product whose blocks stay and hand tiles over: captured in a graph and run again and again, it gives the bits that
+/// it gave when it was launched, which takes that every launch leaves its flags as it found them.
+void check_replay() {
+  Cuda::Context ctx;
+  using Shape = device::ManyTiles<float, 1>;
+  const ProductCase c = many_tiles<float, 1>(ctx, 2, 5 * Shape::depth - 4);
+  CAPTURE(c);
+  Index row_tiles = 0;
+  for (const Index count : c.counts) row_tiles += device::blocks(count, Shape::rows);
+  for (const Index blocks : {ctx.multiprocessors(), Shape::blocks * ctx.multiprocessors()}) {
+    const device::Schedule schedule(row_tiles * device::blocks(c.columns, Shape::columns), 5, blocks);
+    bool shared = false;
+    for (Index block = 0; block < blocks; ++block)
+      for (Index n = 0; schedule.part(block, n).tile >= 0; ++n) shared = shared || schedule.part(block, n).begin > 0;
+    REQUIRE(shared);
+  }
+  BothGroups groups(ctx, c);
+  DeviceArray<float> a(ctx, random_vector<float>(c.items() * c.depth, 1)),
+      w(ctx, random_vector<float>(c.experts() * c.depth * c.columns, 2)),
+      bias(ctx, random_vector<float>(c.experts() * c.columns, 3));
+  const std::vector<float> before(static_cast<std::size_t>(c.slots() * c.columns), -77);
+  DeviceArray<float> out(ctx, before), kept(ctx, before);
+  const auto run = [&] {
+    Cuda::grouped_gemm(ctx, groups.on_device(), a.in(c.items(), c.depth), w.in(c.experts(), c.depth, c.columns), false,
+                       out.as(c.slots(), c.columns), BiasAndKeep<float>{bias.data(), kept.data(), c.columns});
+  };
+  run();
+  const std::vector<float> expected = out.values();
+  CHECK(expected != before);
+
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  REQUIRE(cudaStreamBeginCapture(ctx.stream(), cudaStreamCaptureModeGlobal) == cudaSuccess);
+  run();
+  REQUIRE(cudaStreamEndCapture(ctx.stream(), &graph) == cudaSuccess);
+  REQUIRE(cudaGraphInstantiate(&executable, graph, 0) == cudaSuccess);
+  for (int launch = 0; launch < 2; ++launch) {
+    Cuda::from_host(ctx, static_cast<Index>(before.size()), before.data(), out.data());
+    REQUIRE(cudaGraphLaunch(executable, ctx.stream()) == cudaSuccess);
+    CHECK(difference(expected, out.values()) == "");
+  }
+  Cuda::from_host(ctx, static_cast<Index>(before.size()), before.data(), out.data());
+  run();  // and so does a launch after those of the graph
+  CHECK(difference(expected, out.values()) == "");
+  CHECK(cudaGraphExecDestroy(executable) == cudaSuccess);
+  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+}
+
 /// Few rows of an expert, in narrow strips of columns and in wide ones, with a ring that goes round.
 template <class T>
 void check_strips() {
@@ -215,6 +263,7 @@ TEST_CASE_TEMPLATE("cuda: a product whatever the rows of its experts", T, double
 TEST_CASE_TEMPLATE("cuda: products of more tiles than the device has room for", T, double, float) {
   check_many_tiles<T>();
 }
+TEST_CASE("cuda: a product whose blocks hand tiles over, captured in a graph and replayed") { check_replay(); }
 TEST_CASE_TEMPLATE("cuda: products in narrow and in wide strips", T, double, float) { check_strips<T>(); }
 TEST_CASE_TEMPLATE("cuda: a product of 32, 33 and 70 experts", T, double, float) { check_many_experts<T>(); }
 TEST_CASE_TEMPLATE("cuda: a row's product has the same bits among 1, 2, 20 and 300 rows", T, double, float) {

@@ -189,10 +189,12 @@ struct Cuda {
     device::expect_int("Cuda::gemm_rows", depth);
     if (columns < 1 || columns > device::most_copied_columns<T>) return gemm_then_rows(ctx, a, b, tb, c, epilogue, f);
     if (columns > device::MostColumns::columns)
-      return gemm_then(ctx, a, b, tb, c, epilogue, [&](View<T, 2, Cuda> rows) {
-        device::copied_rows(ctx.stream(), rows.extent(0), columns, rows.data(), f);
+      return gemm_then(ctx, a, b, tb, c, fn::Store{}, [&](View<T, 2, Cuda> sums) {
+        T* const kept = std::is_same_v<E, fn::Store> ? nullptr : c.data();  // sums that stay as they are stand there
+        device::copied_rows(ctx.stream(), sums.extent(0), columns, sums.data(), kept, epilogue, f);
       });
-    device::product_rows(ctx.stream(), c.extent(0), columns, depth, a.data(), b.data(), tb, c.data(), epilogue, f);
+    device::product_rows(ctx.stream(), ctx.multiprocessors(), c.extent(0), columns, depth, a.data(), b.data(), tb,
+                         c.data(), epilogue, f);
   }
 
   template <class T, class E>

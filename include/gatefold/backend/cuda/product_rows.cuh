@@ -29,28 +29,38 @@ struct RowsShape {
   static constexpr int rows = Rows, columns = Columns, row_patch = RowPatch, column_patch = ColumnPatch;
   static constexpr int across = columns / column_patch, threads = rows / row_patch * across;
 };
-using FewColumns = RowsShape<64, 8, 2, 2, 2>;  // b is read for every block, so its share is columns / rows
-using SomeColumns = RowsShape<32, 32, 2, 4, 4>;
-using MostColumns = RowsShape<32, 64, 4, 4, 4>;
+// b is read for every block, so its share of what is read is columns / rows: at most a quarter, but for blocks of fewer
+// rows where a device would not have one block for each multiprocessor.
+using FewColumns = RowsShape<64, 8, 2, 2, 2>;
+using SeveralColumns = RowsShape<64, 16, 2, 4, 4>;
+using SomeColumns = RowsShape<128, 32, 8, 4, 4>;
+using SomeColumnsOfFewRows = RowsShape<32, 32, 2, 4, 4>;
+using MostColumns = RowsShape<256, 64, 8, 8, 4>;
+using MostColumnsOfFewRows = RowsShape<32, 64, 4, 4, 4>;
 
-/// The shared memory of a block: a ring of tiles of both operands while it sums, then the rows.
+/// The shared memory of a block: a ring of tiles of both operands while it sums, then `kept` rows at a time.
 template <class Shape, class T>
 struct alignas(16) RowsStaging {
-  static constexpr int unit = 16 / sizeof(T);    // values that are copied at once
-  static constexpr int depth = 128 / sizeof(T);  // of a tile
-  static constexpr int pitch = depth + unit;     // rows of a that are read together meet other banks
-  static constexpr int tile_values = Shape::rows * pitch + depth * Shape::columns;
-  static constexpr int fitting = 49152 / static_cast<int>(tile_values * sizeof(T));
+  static constexpr int most_values = 49152 / sizeof(T);
+  static constexpr int unit = 16 / sizeof(T);  // values that are copied at once
+  static constexpr int values_of(int depth) { return Shape::rows * (depth + unit) + depth * Shape::columns; }
+  static constexpr int depth = (2 * values_of(8 * unit) <= most_values ? 8 : 4) * unit;  // of a tile
+  static constexpr int pitch = depth + unit;  // rows of a that are read together meet other banks
+  static constexpr int fitting = most_values / values_of(depth);
   static constexpr int stages = fitting < 4 ? fitting : 4;
   static constexpr int row_pitch = Shape::columns + Shape::Lanes::size;  // rows of a warp meet other banks
-  static_assert(stages >= 2 && Shape::rows * row_pitch <= stages * tile_values);
+  static constexpr int fitting_rows(int rows) {
+    return rows * row_pitch <= stages * values_of(depth) ? rows : fitting_rows(rows / 2);
+  }
+  static constexpr int kept = fitting_rows(Shape::rows);
+  static_assert(stages >= 2 && kept % Shape::row_patch == 0);
   struct Ring {
     T a[stages][Shape::rows][pitch];
     T b[stages][depth][Shape::columns];
   };
   union {
     Ring ring;
-    T row[Shape::rows][row_pitch];
+    T row[kept][row_pitch];
   };
 };
 
@@ -130,7 +140,7 @@ class RingFiller {
 /// @param c  null: not kept
 /// @order  one chain of fused multiply-adds over k, ascending from 0, as in product.cuh
 template <class Shape, class T, class E, class F>
-static __global__ void __launch_bounds__(Shape::threads)
+static __global__ void __launch_bounds__(Shape::threads, 1)
     product_rows_kernel(Strided<T> a, Strided<T> b, Index lines, int columns, int depth, T* c, E epilogue, F f) {
   using Staging = RowsStaging<Shape, T>;
   constexpr int unit = Staging::unit, D = Staging::depth, stages = Staging::stages;
@@ -176,30 +186,36 @@ static __global__ void __launch_bounds__(Shape::threads)
 
   const int my_rows =
       lines - first - my_row < Shape::row_patch ? static_cast<int>(lines - first) - my_row : Shape::row_patch;
+  for (int begin = 0; begin < Shape::rows; begin += Staging::kept) {
+    if (begin > 0) __syncthreads();  // the rows before have been read
+    if (Staging::kept == Shape::rows || my_row / Staging::kept * Staging::kept == begin) {
 #pragma unroll
-  for (int j = 0; j < Shape::column_patch; ++j) {
-    const int column = my_column + j;
-    if (column >= columns) break;
+      for (int j = 0; j < Shape::column_patch; ++j) {
+        const int column = my_column + j;
+        if (column >= columns) break;
 #pragma unroll
-    for (int i = 0; i < Shape::row_patch; ++i) {
-      if (i >= my_rows) break;
-      const Index n = first + my_row + i;
-      const T v = epilogue(OneElement<T>{}, Index(0), n, Index(column), sum[i][j]);
-      shared.row[my_row + i][column] = v;
-      if (c) c[n * columns + column] = v;
+        for (int i = 0; i < Shape::row_patch; ++i) {
+          if (i >= my_rows) break;
+          const Index n = first + my_row + i;
+          const T v = epilogue(OneElement<T>{}, Index(0), n, Index(column), sum[i][j]);
+          shared.row[my_row - begin + i][column] = v;
+          if (c) c[n * columns + column] = v;
+        }
+      }
     }
+    __syncthreads();
+    constexpr int lanes = Shape::Lanes::size;
+    for (int row = thread / lanes; row < Staging::kept && first + begin + row < lines; row += Shape::threads / lanes)
+      f(typename Shape::Lanes{thread % lanes}, first + begin + row, &shared.row[row][0]);
   }
-  __syncthreads();
-  constexpr int lanes = Shape::Lanes::size;
-  for (int row = thread / lanes; row < Shape::rows && first + row < lines; row += Shape::threads / lanes)
-    f(typename Shape::Lanes{thread % lanes}, first + row, &shared.row[row][0]);
 }
 
 /// @param a  [lines, depth]
 /// @param b  [depth, columns], or [columns, depth] with tb; 1 <= columns <= MostColumns::columns
+/// @param multiprocessors  each of which should have a block
 template <class T, class E, class F>
-void product_rows(cudaStream_t stream, Index lines, Index columns, Index depth, const T* a, const T* b, bool tb, T* c,
-                  const E& epilogue, const F& f) {
+void product_rows(cudaStream_t stream, int multiprocessors, Index lines, Index columns, Index depth, const T* a,
+                  const T* b, bool tb, T* c, const E& epilogue, const F& f) {
   if (lines == 0) return;
   constexpr Index unit = 16 / sizeof(T);
   const auto aligned = [](const T* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; };
@@ -209,26 +225,40 @@ void product_rows(cudaStream_t stream, Index lines, Index columns, Index depth, 
     product_rows_kernel<Shape><<<grid(blocks(lines, Shape::rows)), Shape::threads, 0, stream>>>(
         from_a, from_b, lines, static_cast<int>(columns), static_cast<int>(depth), c, epilogue, f);
   };
+  const auto run_one_of = [&]<class Shape, class OfFewRows>(Shape shape, OfFewRows of_few_rows) {
+    if (blocks(lines, Shape::rows) >= multiprocessors) {
+      run(shape);
+    } else {
+      run(of_few_rows);
+    }
+  };
   if (columns <= FewColumns::columns) {
     run(FewColumns{});
+  } else if (columns <= SeveralColumns::columns) {
+    run(SeveralColumns{});
   } else if (columns <= SomeColumns::columns) {
-    run(SomeColumns{});
+    run_one_of(SomeColumns{}, SomeColumnsOfFewRows{});
   } else {
-    run(MostColumns{});
+    run_one_of(MostColumns{}, MostColumnsOfFewRows{});
   }
   expect_launched("Cuda::gemm_rows");
 }
 
-/// f(lanes, n, row) on a copy of row n of c [lines, columns], one warp each.
-template <class T, class F>
+/// c = epilogue(sums), and f(lanes, n, row) for each of its rows [lines, columns], one warp each.
+/// @param c  null: not kept
+template <class T, class E, class F>
 static __global__ void __launch_bounds__(kThreads, kRowBlocks)
-    copied_rows_kernel(Index lines, int columns, const T* c, F f) {
+    copied_rows_kernel(Index lines, int columns, const T* sums, T* c, E epilogue, F f) {
   extern __shared__ __align__(16) unsigned char copies[];
   const int lane = static_cast<int>(threadIdx.x) % Warp::size, mine = static_cast<int>(threadIdx.x) / Warp::size;
   const Index n = Index(blockIdx.x) * kRows + mine;
   if (n >= lines) return;
   T* row = reinterpret_cast<T*>(copies) + mine * columns;
-  for (int j = lane; j < columns; j += Warp::size) row[j] = c[n * columns + j];
+  for (int j = lane; j < columns; j += Warp::size) {
+    const T v = epilogue(OneElement<T>{}, Index(0), n, Index(j), sums[n * columns + j]);
+    row[j] = v;
+    if (c) c[n * columns + j] = v;
+  }
   __syncwarp();
   f(Warp{lane}, n, row);
 }
@@ -237,11 +267,11 @@ static __global__ void __launch_bounds__(kThreads, kRowBlocks)
 template <class T>
 inline constexpr Index most_copied_columns = 49152 / kRows / static_cast<int>(sizeof(T));
 
-template <class T, class F>
-void copied_rows(cudaStream_t stream, Index lines, Index columns, const T* c, const F& f) {
+template <class T, class E, class F>
+void copied_rows(cudaStream_t stream, Index lines, Index columns, const T* sums, T* c, const E& epilogue, const F& f) {
   if (lines == 0) return;
   copied_rows_kernel<<<grid(blocks(lines, kRows)), kThreads, sizeof(T) * kRows * static_cast<std::size_t>(columns),
-                       stream>>>(lines, static_cast<int>(columns), c, f);
+                       stream>>>(lines, static_cast<int>(columns), sums, c, epilogue, f);
   expect_launched("Cuda::gemm_rows");
 }
 
