@@ -4,10 +4,10 @@
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
-#include "gatefold/backend/lanes.hpp"
-#include "gatefold/backend/math.hpp"
 #include "gatefold/backend/softmax.hpp"
 #include "gatefold/core/error.hpp"
+#include "gatefold/gate/followed_head.hpp"
+#include "gatefold/gate/posterior_features.hpp"
 #include "gatefold/gate/streamed_mixing.hpp"
 #include "gatefold/routing/attention_trace.hpp"
 #include "gatefold/routing/dense_plan.hpp"
@@ -16,13 +16,6 @@
 
 namespace gatefold {
 
-/// Whose attention an AttentionPosterior follows.
-enum class FollowedHead {
-  lowest_entropy,              // of the sequence; where attention is causal, of the tokens up to the item itself
-  lowest_entropy_of_sequence,  // also where attention is causal: one head per sequence, as the paper says
-  every                        // the exact posterior over heads
-};
-
 namespace fn {
 
 template <class T>
@@ -30,184 +23,6 @@ struct Both {
   const T *a, *b;
   T* both;
   GATEFOLD_HD void operator()(Index n) const { both[n] = a[n] != 0 && b[n] != 0 ? T(1) : T(0); }
-};
-/// entropy[i] −= Σ_j A log A over one block of keys, log A = scale · score − log_sum_exp
-template <class T, class B>
-struct AttentionEntropy {
-  mixing::Mask<T, B> mask;
-  mixing::Block block;              // of items (h, n), head by head
-  View<const T, 2, B> log_sum_exp;  // [N, heads]
-  T scale;
-  View<const T, 2, B> score;
-  View<T, 2, B> entropy;  // [N, heads]
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
-    const Index i = block.row + row, key = block.first_key(row), n = i % entropy.extent(0), h = i / entropy.extent(0);
-    const T normaliser = log_sum_exp(n, h);
-    const T total = sum_columns<T>(lanes, mask.count(block, row), [&](auto at, Index j) {
-      using math::exp;
-      using math::where_positive;
-      const auto log_a = mask.seen(at, i, key + j, at.load(&score(row, j))) * scale - normaliser, a = exp(log_a);
-      const decltype(exp(log_a)) zero(T(0));
-      // One key alone: exactly 0, not the rounding of log 1.
-      return where_positive(a, where_positive(T(1) - a, a * log_a, zero), zero);
-    });
-    if (lanes.lane == 0) entropy(n, h) -= total;
-  }
-};
-/// head[i] = argmin_h of the mean entropy over the sequence, or over its items up to i; ties to the lower head. Padding does
-/// not count.
-template <class T, class B>
-struct ChooseHead {
-  View<const T, 2, B> entropy;
-  View<const T, 1, B> valid;
-  Index length;
-  bool so_far;
-  View<T, 2, B> total;  // [sequences, heads]
-  View<Index, 1, B> head;
-  GATEFOLD_HD void operator()(Index g) const {
-    const Index heads = entropy.extent(1), end = (g + 1) * length;
-    for (Index h = 0; h < heads; ++h) total(g, h) = 0;
-    for (Index i = g * length; i < end; ++i) {
-      const bool counts = !valid.data() || valid(i) != 0;
-      T lowest = 0;
-      for (Index h = 0; h < heads; ++h) {
-        if (counts) total(g, h) += entropy(i, h);
-        if (h > 0 && !(total(g, h) < lowest)) continue;
-        lowest = total(g, h);
-        head(i) = h;
-      }
-    }
-    if (!so_far)
-      for (Index i = g * length; i + 1 < end; ++i) head(i) = head(end - 1);
-  }
-};
-
-/// The log posterior as one product of features; where those of head h of item n stand:
-///
-///     query  [scale · q_h, α u O_hᵀ / σ², 1, −log_sum_exp_h],   key  [k_h, v_h, −‖m_h‖² / 2σ², 1]          (4)
-///
-/// α is 1, or H with mean_of_heads; ⟨u, m_h⟩ = α ⟨u O_hᵀ, v_h⟩, so that a head costs no more than its width. The last pair
-/// is there for `every` alone. Where an item follows one head, its query is that head's; its keys are, too, if the whole
-/// sequence follows it, else those of all heads.
-template <class T, class B>
-struct PosteriorFeatures {
-  Index width;                   // D / H
-  bool every;
-  View<const Index, 1, B> head;  // [N] the head followed
-  MixingHeads<T, B> of;
-
-  GATEFOLD_HD static Index columns(Index width, bool every) { return 2 * width + (every ? 2 : 1); }
-  /// Whether there is a query, and a key, of head h of item n.
-  GATEFOLD_HD bool has_query(Index n, Index h) const { return every || head(n) == h; }
-  GATEFOLD_HD bool has_key(Index n, Index h) const { return has_query(n, h) || of.following.heads > 1; }
-  GATEFOLD_HD T* query(Index n, Index h) const { return &of.queries(every ? h : 0, of.following.row(n), 0); }
-  GATEFOLD_HD T* key(Index n, Index h) const { return &of.keys(every ? h : 0, of.following.key(n, h), 0); }
-};
-/// norm[h,n] = ‖v_h O_h‖² = ⟨v_h O_h O_hᵀ, v_h⟩
-template <class T, class B>
-struct HeadNorms {
-  View<const T, 2, B> v;       // [N, D]
-  View<const T, 3, B> square;  // [H, N, D/H] v_h O_h O_hᵀ
-  View<T, 2, B> norm;          // [H, N]
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index i) const {
-    const Index items = square.extent(1), n = i % items, h = i / items, width = square.extent(2);
-    const T total = sum_columns<T>(lanes, width, [&](auto at, Index c) {
-      return at.load(&v(n, h * width + c)) * at.load(&square(h, n, c));
-    });
-    if (lanes.lane == 0) norm(h, n) = total;
-  }
-};
-/// u O_hᵀ of the heads h that an item follows.
-template <class T, class B>
-struct Projection {
-  Index width;
-  View<T, 2, B> values;             // [N, D] of every head, or [N, D/H] items sorted by the head they follow
-  View<const Index, 1, B> slots{};  // [N] where an item is in that order; empty: every head
-
-  GATEFOLD_HD T* of(Index n, Index h) const { return slots.data() ? &values(slots(n), 0) : &values(n, h * width); }
-};
-/// dx[items[s]] += v
-template <class T, class B>
-struct AddToItem {
-  View<const Index, 1, B> items;
-  View<T, 2, B> dx;
-
-  template <class A>
-  GATEFOLD_HD typename A::Value operator()(const A& at, Index, Index s, Index j, typename A::Value v) const {
-    T* const to = &dx(items(s), j);
-    at.store(to, at.load(to) + v);
-    return v;
-  }
-};
-/// Write (4).
-template <class T, class B>
-struct WritePosteriorFeatures {
-  AttentionTrace<const T, B> a;
-  PosteriorFeatures<T, B> f;
-  Projection<T, B> projected;
-  View<const T, 2, B> norm;  // [H, N] ‖v_h O_h‖²
-  T precision, alpha;
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index i) const {
-    const Index items = norm.extent(1), n = i % items, h = i / items, width = f.width, first = h * width;
-    if (!f.has_key(n, h)) return;
-    const bool asks = f.has_query(n, h);
-    T *const query = asks ? f.query(n, h) : nullptr, *const key = f.key(n, h);
-    const T* const u = asks ? projected.of(n, h) : nullptr;
-    each_column<T>(lanes, width, [&](auto at, Index c) {
-      at.store(key + c, at.load(&a.k(n, first + c)));
-      at.store(key + width + c, at.load(&a.v(n, first + c)));
-      if (!asks) return;
-      at.store(query + c, at.load(&a.q(n, first + c)) * T(a.scale));
-      at.store(query + width + c, at.load(u + c) * (precision * alpha));
-    });
-    if (lanes.lane != 0) return;
-    key[2 * width] = T(-0.5) * precision * alpha * alpha * norm(h, n);
-    if (asks) query[2 * width] = 1;
-    if (!f.every) return;
-    query[2 * width + 1] = -a.log_sum_exp(n, h);
-    key[2 * width + 1] = 1;
-  }
-};
-/// The adjoint of (4): adds to that of the trace; writes that of u Oᵀ, and v_h times twice the adjoint of ‖v_h O_h‖².
-template <class T, class B>
-struct PosteriorFeaturesBackward {
-  AttentionTrace<const T, B> a;
-  AttentionTrace<T, B> da;
-  PosteriorFeatures<T, B> d;
-  View<const T, 3, B> square;  // [H, N, D/H]
-  T precision, alpha;
-  Projection<T, B> dprojected;
-  View<T, 3, B> weighted;  // [H, N, D/H]
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index i) const {
-    const Index items = square.extent(1), n = i % items, h = i / items, width = d.width, first = h * width;
-    const T* const query = d.has_query(n, h) ? d.query(n, h) : nullptr;
-    const T* const key = d.has_key(n, h) ? d.key(n, h) : nullptr;
-    T* const du = query ? dprojected.of(n, h) : nullptr;
-    const T dnorm = key ? -precision * alpha * alpha * key[2 * width] : T(0);
-    each_column<T>(lanes, width, [&](auto at, Index c) {
-      using V = typename decltype(at)::Value;
-      const auto add = [&](View<T, 2, B> to, V value) {
-        if (to.data()) at.store(&to(n, first + c), at.load(&to(n, first + c)) + value);
-      };
-      at.store(&weighted(h, n, c), key ? at.load(&a.v(n, first + c)) * dnorm : V(T(0)));
-      if (query) {
-        at.store(du + c, at.load(query + width + c) * (precision * alpha));
-        add(da.q, at.load(query + c) * T(a.scale));
-      }
-      if (!key) return;
-      add(da.k, at.load(key + c));
-      add(da.v, at.load(key + width + c) + at.load(&square(h, n, c)) * dnorm);
-    });
-    if (lanes.lane == 0 && d.every && da.log_sum_exp.data()) da.log_sum_exp(n, h) -= query[2 * width + 1];
-  }
 };
 
 }  // namespace fn
@@ -381,8 +196,8 @@ struct AttentionPosterior {
     auto log_r = ctx.template scratch<T>(items, z.extent(1));
     B::for_rows(ctx, items, fn::LogSoftmax<T, B>{z, log_r});
     const View<const T, 1, B> valid = both_masks(ctx, extra);
-    choose_head(ctx, extra, valid, followed);
     const AttentionTrace<const T, B>& a = extra.trace.value;
+    mixing::follow_head(ctx, head, a, valid, followed);
     auto norms = ctx.template scratch<T>(a.heads(), items);
     {
       auto of_values = ctx.mark();
@@ -393,11 +208,6 @@ struct AttentionPosterior {
                                                q, log_q, log_sum_exp);
   }
 
-  /// Whether items of one sequence may follow different heads.
-  template <class A>
-  bool several(const A& a) const {
-    return head == FollowedHead::lowest_entropy && a.causal;
-  }
   template <class T>
   T precision() const {
     return T(1 / (sigma * sigma));
@@ -450,7 +260,7 @@ struct AttentionPosterior {
                                        In<T, 2, B> norms) const {
     const AttentionTrace<const T, B>& a = extra.trace.value;
     const Index items = x.extent(0), dim = x.extent(1), heads = a.heads();
-    const auto following = mixing::following<typename B::Context, B>(ctx, followed, several(a) ? heads : 1, a.length);
+    const auto following = mixing::following<typename B::Context, B>(ctx, followed, mixing::several_heads(head, a) ? heads : 1, a.length);
     const fn::PosteriorFeatures<T, B> f = no_features<T, B>(ctx, followed, a, following);
     auto mark = ctx.mark();
     const ByHead<T, B> by_head = no_projection<T, B>(ctx, followed, a);
@@ -483,34 +293,6 @@ struct AttentionPosterior {
     auto both = ctx.template scratch<T>(extra.valid.size());
     B::for_each(ctx, both.size(), fn::Both<T>{extra.valid.data(), of_attention.data(), both.data()});
     return both;
-  }
-  template <class T, class B>
-  void choose_head(auto& ctx, const Extra<T, B>& extra, In<T, 1, B> valid, Out<Index, 1, B> followed) const {
-    if (head == FollowedHead::every) return fill(ctx, followed, 0);
-    const AttentionTrace<const T, B>& a = extra.trace.value;
-    auto mark = ctx.mark();
-    const Index items = followed.size(), sequences = items / a.length;
-    auto total = ctx.template scratch<T>(sequences, a.heads());
-    const View<const T, 2, B> entropy = a.entropy.data() ? a.entropy : entropies(ctx, a);
-    B::for_each(ctx, sequences, fn::ChooseHead<T, B>{entropy, valid, a.length, several(a), total, followed});
-  }
-  /// −Σ_j A log A of every row of the attention, in scratch.
-  template <class T, class B>
-  View<T, 2, B> entropies(auto& ctx, const AttentionTrace<const T, B>& a) const {
-    const Index items = a.q.extent(0), heads = a.heads();
-    auto entropy = ctx.template scratch<T>(items, heads);
-    fill(ctx, entropy, 0);
-    const View<const T, 3, B> q = mixing::split_heads(ctx, a.q, heads), k = mixing::split_heads(ctx, a.k, heads);
-    const mixing::Keys<T, B> keys(ctx, a.valid, mixing::stacked(k));
-    const mixing::Mask<T, B> mask{a.length, a.causal, keys.mask};
-    mixing::for_each_block(ctx, heads * items, a.length, a.causal, {}, [&](auto& own, const mixing::Block& block) {
-      auto of_block = own.mark();
-      const mixing::Products<T, B> products(own, block);
-      const View<const T, 2, B> score = products.scores(own, mixing::stacked(q), mixing::stacked(k));
-      B::for_rows(own, block.all_rows(),
-                  fn::AttentionEntropy<T, B>{mask, block, a.log_sum_exp, T(a.scale), score, entropy});
-    });
-    return entropy;
   }
   template <class T, class B>
   Visible<T, B> visible(auto& ctx, View<const T, 2, B> r, View<const T, 2, B> log_r, const Extra<T, B>& extra,

@@ -68,9 +68,9 @@ struct MomentumBackward {
   T *dp, *total;
   template <class A>
   GATEFOLD_HD void operator()(const A& at, Index i) const {
-    const auto in = at.load(dp + i);
-    at.store(total + i, at.load(du + i) + in);
-    at.store(dp + i, mu * in);
+    const auto of_p = at.load(dp + i);
+    at.store(total + i, at.load(du + i) + of_p);
+    at.store(dp + i, mu * of_p);
   }
 };
 /// dx += dz,   dp += a dz

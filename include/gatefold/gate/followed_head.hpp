@@ -1,0 +1,116 @@
+#pragma once
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/lanes.hpp"
+#include "gatefold/backend/math.hpp"
+#include "gatefold/gate/mixing_blocks.hpp"
+#include "gatefold/gate/streamed_mixing.hpp"
+#include "gatefold/routing/attention_trace.hpp"
+#include "gatefold/tensor/view.hpp"
+
+namespace gatefold {
+
+/// Whose attention an AttentionPosterior follows.
+enum class FollowedHead {
+  lowest_entropy,              // of the sequence; where attention is causal, of the tokens up to the item itself
+  lowest_entropy_of_sequence,  // also where attention is causal: one head per sequence, as the paper says
+  every                        // the exact posterior over heads
+};
+
+namespace fn {
+
+/// entropy[i] −= Σ_j A log A over one block of keys, log A = scale · score − log_sum_exp
+template <class T, class B>
+struct AttentionEntropy {
+  mixing::Mask<T, B> mask;
+  mixing::Block block;              // of items (h, n), head by head
+  View<const T, 2, B> log_sum_exp;  // [N, heads]
+  T scale;
+  View<const T, 2, B> score;
+  View<T, 2, B> entropy;  // [N, heads]
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
+    const Index i = block.row + row, key = block.first_key(row), n = i % entropy.extent(0), h = i / entropy.extent(0);
+    const T normaliser = log_sum_exp(n, h);
+    const T total = sum_columns<T>(lanes, mask.count(block, row), [&](auto at, Index j) {
+      using math::exp;
+      using math::where_positive;
+      const auto log_a = mask.seen(at, i, key + j, at.load(&score(row, j))) * scale - normaliser, a = exp(log_a);
+      const decltype(exp(log_a)) zero(T(0));
+      // One key alone: exactly 0, not the rounding of log 1.
+      return where_positive(a, where_positive(T(1) - a, a * log_a, zero), zero);
+    });
+    if (lanes.lane == 0) entropy(n, h) -= total;
+  }
+};
+/// head[i] = argmin_h of the mean entropy over the sequence, or over its items up to i; ties to the lower head. Padding does
+/// not count.
+template <class T, class B>
+struct ChooseHead {
+  View<const T, 2, B> entropy;
+  View<const T, 1, B> valid;
+  Index length;
+  bool so_far;
+  View<T, 2, B> total;  // [sequences, heads]
+  View<Index, 1, B> head;
+  GATEFOLD_HD void operator()(Index g) const {
+    const Index heads = entropy.extent(1), end = (g + 1) * length;
+    for (Index h = 0; h < heads; ++h) total(g, h) = 0;
+    for (Index i = g * length; i < end; ++i) {
+      const bool counts = !valid.data() || valid(i) != 0;
+      T lowest = 0;
+      for (Index h = 0; h < heads; ++h) {
+        if (counts) total(g, h) += entropy(i, h);
+        if (h > 0 && !(total(g, h) < lowest)) continue;
+        lowest = total(g, h);
+        head(i) = h;
+      }
+    }
+    if (!so_far)
+      for (Index i = g * length; i + 1 < end; ++i) head(i) = head(end - 1);
+  }
+};
+
+}  // namespace fn
+
+namespace mixing {
+
+/// Whether items of one sequence may follow different heads.
+template <class T, class B>
+bool several_heads(FollowedHead head, const AttentionTrace<T, B>& a) {
+  return head == FollowedHead::lowest_entropy && a.causal;
+}
+/// −Σ_j A log A of every row of the attention, in scratch.
+template <class T, class B>
+View<T, 2, B> attention_entropies(auto& ctx, const AttentionTrace<const T, B>& a) {
+  const Index items = a.q.extent(0), heads = a.heads();
+  auto entropy = ctx.template scratch<T>(items, heads);
+  fill(ctx, entropy, 0);
+  const View<const T, 3, B> q = split_heads(ctx, a.q, heads), k = split_heads(ctx, a.k, heads);
+  const Keys<T, B> keys(ctx, a.valid, stacked(k));
+  const Mask<T, B> mask{a.length, a.causal, keys.mask};
+  for_each_block(ctx, heads * items, a.length, a.causal, {}, [&](auto& own, const Block& block) {
+    auto of_block = own.mark();
+    const Products<T, B> products(own, block);
+    const View<const T, 2, B> score = products.scores(own, stacked(q), stacked(k));
+    B::for_rows(own, block.all_rows(),
+                fn::AttentionEntropy<T, B>{mask, block, a.log_sum_exp, T(a.scale), score, entropy});
+  });
+  return entropy;
+}
+/// The head that each item follows; 0 where it follows every head.
+template <class T, class B>
+void follow_head(auto& ctx, FollowedHead head, const AttentionTrace<const T, B>& a, View<const T, 1, B> valid,
+                 View<Index, 1, B> followed) {
+  if (head == FollowedHead::every) return fill(ctx, followed, 0);
+  auto mark = ctx.mark();
+  const Index sequences = followed.size() / a.length;
+  auto total = ctx.template scratch<T>(sequences, a.heads());
+  const View<const T, 2, B> entropy = a.entropy.data() ? a.entropy : attention_entropies<T, B>(ctx, a);
+  B::for_each(ctx, sequences, fn::ChooseHead<T, B>{entropy, valid, a.length, several_heads(head, a), total, followed});
+}
+
+}  // namespace mixing
+
+}  // namespace gatefold
