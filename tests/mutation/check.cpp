@@ -114,7 +114,8 @@ int main() {
                          Residual{update::RmsProp{.epsilon = 0.2}, OneExpert{branch}},
                          Residual{update::LearnedHeavyBall{.gamma = 0.6, .step = StepSize::per_item}, OneExpert{branch}},
                          Residual{update::ZeroOrderHold{.mu = 0.6}, OneExpert{branch}},
-                         Residual{update::First{update::Nesterov{}, update::HeavyBall{}}, OneExpert{branch}}});
+                         Residual{update::First{update::Nesterov{}, update::HeavyBall{}}, OneExpert{branch}},
+                         Residual{update::First{update::HeavyBall{}, update::Nesterov{}}, OneExpert{branch}}});
   expect_gradients("sharpness aware", Residual{update::SharpnessAware{.rho = 0.3}, OneExpert{Mlp<Gelu>{3, 2}}});
   expect_gradients("patches", PatchMlp<Cubic>{.model_dim = 2, .patches = 2, .filters = 2, .bias = true, .equal_patches = false});
   expect_gradients("attention expert", AttentionExpert{.model_dim = 2, .length = 3, .outputs = 2});

@@ -123,6 +123,21 @@ TEST_CASE("First: the options of both rules are checked, and both carries") {
 TEST_CASE("First: gradients and promises through four layers, warm and cold") {
   keeps_its_promises(update::First{adam, ball});
   keeps_its_promises(update::First{adam, ball, false});
+  keeps_its_promises(update::First{ball, adam});
+}
+
+TEST_CASE("First (2): warm with a rule that cannot only follow u, whose y of the first layer is dropped") {
+  Cpu::Context ctx(1);
+  Numbers p(12, 0), v(12, 0);
+  auto all = follow(ctx, update::First{ball, adam}, [&](int t, const Numbers& x, const Evaluate& evaluate) {
+    const Numbers u = evaluate(x);
+    p = 0.5 * p + 0.5 * u;
+    v = 0.8 * v + 0.2 * each([](double ui, double) { return ui * ui; }, u, u);
+    if (t == 1) return x + 0.9 * u;
+    const Numbers step = each([](double pi, double vi) { return 0.6 * pi / (std::sqrt(vi) + 0.3); }, p, v);
+    return 0.9 * x + step;
+  });
+  CHECK(difference(values(all.carry.rest.p), p) <= 1e-14);
 }
 
 TEST_CASE("First (2): a rule that looks ahead takes the first layer's u as it is, and passes nothing back to its point") {
