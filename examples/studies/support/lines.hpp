@@ -37,6 +37,7 @@ struct Lines {
   bool log_x = false, log_y = false;
   std::vector<Curve> curves{};
   std::vector<double> marks{};  // a vertical dashed line at each
+  bool from_zero = false;       // the y axis begins there, as for shares
   // What y can be at all: a bar of mean ± std ends there.
   double least = -std::numeric_limits<double>::infinity(), most = std::numeric_limits<double>::infinity();
 };
@@ -129,6 +130,7 @@ inline std::string part(const Lines& panel, const Frame& frame) {
   }
   const bool nothing = x.empty();
   for (const double mark : panel.marks) x.add(mark);
+  if (panel.from_zero) y.add(0);
   x.widen(most <= kFewPoints ? 0.04 : 0);
   y.widen(0.05);
 
