@@ -307,6 +307,23 @@ TEST_CASE("numbers above 0, or from 0 on") {
   }
 }
 
+TEST_CASE("bars end where a number can go no further, the number itself stays where it is") {
+  Lines panel{.title = "", .x_label = "", .y_label = "", .least = 0, .most = 100};
+  const auto bar = [&](double y, double error) { return pictures::points({"", {1}, {y}, {error}}, panel)[0]; };
+  CHECK(bar(96, 6) == pictures::Point{1, 96, 90, 100});
+  CHECK(bar(1, 3) == pictures::Point{1, 1, 0, 4});
+  CHECK(bar(101, 2) == pictures::Point{1, 101, 99, 101});
+  panel = {.title = "", .x_label = "", .y_label = ""};
+  CHECK(bar(96, 6) == pictures::Point{1, 96, 90, 102});
+}
+
+TEST_CASE("cells of a heat map have a digit more where two would be alike") {
+  CHECK(pictures::cell_text(0.0712, 0.6, 0.5, false) == "0.07");
+  CHECK(pictures::cell_text(0.0712, 0.09, 0.03, false) == "0.071");
+  CHECK(pictures::cell_text(31.26, 40, 0.5, false) == "31.26");
+  CHECK(pictures::cell_text(0, 0, 0, false) == "0.00");
+}
+
 TEST_CASE("pictures: whatever the data, one SVG") {
   const Folder folder;
   std::filesystem::create_directories(folder.path);

@@ -60,6 +60,7 @@ inline Curve score_curve(const Trained& t, Index epochs) {
 /// The shares of the test items that go to each expert, against epochs, in the first run.
 inline Lines routing_history(const Trained& t, const Recipe& r) {
   Lines lines{t.name() + ": where test items go", "epoch", "share of the items"};
+  lines.from_zero = true;
   lines.marks = {static_cast<double>(r.first), static_cast<double>(r.second)};
   for (Index e = 0; e < t.model.experts; ++e) {
     Curve curve{"expert " + std::to_string(e + 1), {}, {}};

@@ -38,7 +38,7 @@ inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
   }
   for (const std::string at : {"t1", "end"}) {
     if (!jobs.of(equal.front()).front().at("experts").contains(at)) continue;
-    Lines lines{.title = at == "t1" ? "at T_1" : "at the end",
+    Lines lines{.title = at == "t1" ? "at T1" : "at the end",
                 .x_label = "experts M",
                 .y_label = "error of an expert",
                 .log_x = true,
@@ -63,12 +63,11 @@ inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
     }
     panels.push_back(std::move(lines));
   }
-  panels.push_back(Lines{.title = "layer",
-                         .x_label = "experts M",
-                         .y_label = "test accuracy, %",
-                         .log_x = true,
-                         .curves = {curve(jobs, "equal", as_doubles(o.experts), equal, "accuracy"),
-                                    curve(jobs, "independent", as_doubles(o.experts), apart, "accuracy")}});
+  Lines layer = accuracy_panel("layer", "experts M");
+  layer.log_x = true;
+  layer.curves = {curve(jobs, "equal", as_doubles(o.experts), equal, "accuracy"),
+                  curve(jobs, "independent", as_doubles(o.experts), apart, "accuracy")};
+  panels.push_back(std::move(layer));
   draw(o.common.out / "init.svg", panels, 2);
 }
 

@@ -173,11 +173,11 @@ inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
   const std::vector<double> experts = as_doubles(o.experts);
   Lines lines{.title = "Lemma 1: how far routing follows the scores",
               .x_label = "experts M",
-              .y_label = "largest |p - p'| / |h - h'|",
+              .y_label = "largest |p − p'| / |h − h'|",
               .log_x = true,
               .log_y = true,
               .curves = {}};
-  Curve of_lemma{"bound M^2", experts, {}, {}}, found{"with noise", experts, {}, {}},
+  Curve of_lemma{"bound M²", experts, {}, {}}, found{"with noise", experts, {}, {}},
       control{"without noise", experts, {}, {}};
   for (const Index m : o.experts) {
     const Json& run = jobs.of(label(m)).front();

@@ -46,10 +46,8 @@ inline void add_decays(const Options& o, Jobs& jobs) {
 }
 
 inline void report_picks(const Options& o, const Jobs& jobs, Summary& summary) {
-  Lines accuracy{
-      .title = "top-k gate", .x_label = "picks k", .y_label = "test accuracy, %", .log_x = true, .curves = {}};
-  Lines entropy{
-      .title = "top-k gate", .x_label = "picks k", .y_label = "dispatch entropy", .log_x = true, .curves = {}};
+  Lines accuracy = accuracy_panel("top-k gate", "picks k"), entropy = entropy_panel("top-k gate", "picks k");
+  accuracy.log_x = entropy.log_x = true;
   for (const auto& kind : o.kinds())
     for (const Index m : o.few_experts()) {
       const Setting base = o.setting(kind, o.patches.front(), m);
@@ -68,14 +66,8 @@ inline void report_picks(const Options& o, const Jobs& jobs, Summary& summary) {
 }
 
 inline void report_decays(const Options& o, const Jobs& jobs, Summary& summary) {
-  Lines accuracy{.title = "unequal clusters",
-                 .x_label = "share of cluster k over that of k - 1",
-                 .y_label = "test accuracy, %",
-                 .curves = {}};
-  Lines smallest{.title = "unequal clusters",
-                 .x_label = "share of cluster k over that of k - 1",
-                 .y_label = "accuracy on the smallest cluster, %",
-                 .curves = {}};
+  Lines accuracy = accuracy_panel("unequal clusters", "share of cluster k over that of k − 1"), smallest = accuracy;
+  smallest.y_label = "accuracy on the smallest cluster, %";
   for (const auto& kind : o.kinds())
     for (const Index m : o.few_experts()) {
       const Setting base = o.setting(kind, o.patches.front(), m);

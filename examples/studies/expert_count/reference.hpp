@@ -93,17 +93,20 @@ inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
       r.published_runs = 1;
       summary.results.push_back(std::move(r));
     }
-    for (const auto& [key, y_label] : {std::pair{"loss", "training loss"}, {"entropy", "dispatch entropy"}}) {
-      Lines lines{.title = name_of(s) + ", each run", .x_label = "epoch", .y_label = y_label, .curves = {}};
-      for (const bool linear : {false, true})
+    for (const bool linear : {false, true})
+      for (const auto& [key, y_label] : {std::pair{"loss", "training loss"}, {"entropy", "dispatch entropy"}}) {
+        Lines lines{.title = name_of(s) + ", 8 " + (linear ? "linear" : "cubic") + " experts, each run",
+                    .x_label = "epoch",
+                    .y_label = y_label,
+                    .curves = {}};
         for (const Json& run : jobs.of(label(s, "moe", linear))) {
           Curve c{"", run.at("curve").at("iteration").get<std::vector<double>>(), {}, {}};
           for (const Json& v : run.at("curve").at(key)) c.y.push_back(number(v));
           summary.curves["reference"][label(s, "moe", linear)][key].push_back(c.y);
-          if (!linear) lines.curves.push_back(std::move(c));
+          lines.curves.push_back(std::move(c));
         }
-      panels.push_back(std::move(lines));
-    }
+        panels.push_back(std::move(lines));
+      }
   }
   draw(o.common.out / "reference.svg", panels, 2);
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <span>
 #include <string>
@@ -43,6 +44,12 @@ inline Curve course(std::span<const Json> runs, std::string title, const std::st
     c.add(number(iterations.at(i)),
           numbers(runs, [&](const Json& run) { return number(run.at("curve").at(key).at(i)); }));
   return c;
+}
+inline Lines accuracy_panel(const std::string& title, const std::string& x_label) {
+  return {.title = title, .x_label = x_label, .y_label = "test accuracy, %", .least = 0, .most = 100};
+}
+inline Lines entropy_panel(const std::string& title, const std::string& x_label) {
+  return {.title = title, .x_label = x_label, .y_label = "dispatch entropy", .least = 0, .most = std::log(kClusters)};
 }
 /// One seed has no deviation: null, as in the results.
 inline Json json(const Curve& c) {

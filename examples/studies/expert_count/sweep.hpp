@@ -21,10 +21,8 @@ inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
   std::vector<Panel> accuracy, entropy, training;
   for (const auto& kind : o.kinds()) {
     const std::string title = kind == "mlp" ? "MoE with MLP experts" : "MoE with CNN experts";
-    Lines of_accuracy{
-        .title = title, .x_label = "experts M", .y_label = "test accuracy, %", .log_x = true, .curves = {}};
-    Lines of_entropy{
-        .title = title, .x_label = "experts M", .y_label = "dispatch entropy", .log_x = true, .curves = {}};
+    Lines of_accuracy = accuracy_panel(title, "experts M"), of_entropy = entropy_panel(title, "experts M");
+    of_accuracy.log_x = of_entropy.log_x = true;
     for (const Index p : o.patches) {
       std::vector<std::string> labels;
       for (const Index m : o.experts) labels.push_back(o.setting(kind, p, m).label());
@@ -37,8 +35,8 @@ inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
       const std::string of_p = "P = " + std::to_string(p);
       of_accuracy.curves.push_back(curve(jobs, of_p, as_doubles(o.experts), labels, "accuracy"));
       of_entropy.curves.push_back(curve(jobs, of_p, as_doubles(o.experts), labels, "entropy"));
-      for (const auto& [key, y_label] : {std::pair{"accuracy", "test accuracy, %"}, {"entropy", "dispatch entropy"}}) {
-        Lines lines{.title = title + ", " + of_p, .x_label = "iteration", .y_label = y_label, .curves = {}};
+      for (auto [key, lines] : {std::pair{"accuracy", accuracy_panel(title + ", " + of_p, "iteration")},
+                                {"entropy", entropy_panel(title + ", " + of_p, "iteration")}}) {
         for (std::size_t i = 0; i < labels.size(); ++i)
           lines.curves.push_back(course(jobs.of(labels[i]), "M = " + std::to_string(o.experts[i]), key));
         training.push_back(std::move(lines));

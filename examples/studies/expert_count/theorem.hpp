@@ -168,11 +168,11 @@ inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
                  {"router_iterations", std::max<Index>(0, s.t2() - s.t1())},
                  {"errors_end", end}};
       auto& panels = pictures[s.expert + (c.label == s.label() ? "" : "_theorem")];
-      const std::string title = "M = " + std::to_string(m) + ", t = ";
+      const std::string title = "P(y f_m ≤ 0), M = " + std::to_string(m) + ", t = ";
       if (first.contains("t1")) {
         const auto errors = first.at("t1").at("errors").get<Errors>();
         facts["errors_T1"] = errors;
-        panels.push_back(picture(title + std::to_string(s.t1()) + " = T_1", errors, end));
+        panels.push_back(picture(title + std::to_string(s.t1()) + " = T1", errors, end));
       }
       panels.push_back(picture(title + std::to_string(s.iterations), end, end));
       summary.curves["theorem1"][c.label] = std::move(facts);

@@ -84,7 +84,8 @@ class Pictures {
 
   void models() const {
     Lines loss{.title = "Test loss", .x_label = "epoch", .y_label = "loss", .log_y = true, .marks = marks()};
-    Lines right{.title = "Test accuracy", .x_label = "epoch", .y_label = "accuracy", .marks = marks()};
+    Lines right{
+        .title = "Test accuracy", .x_label = "epoch", .y_label = "accuracy", .marks = marks(), .least = 0, .most = 1};
     for (const Model m : {Model::mot, Model::attention_absent, Model::ffn_level, Model::multi_head}) {
       loss.curves.push_back(curve(title(m), runs(m), "test_loss"));
       right.curves.push_back(curve(title(m), runs(m), "test_accuracy"));
@@ -108,7 +109,7 @@ class Pictures {
       map->title += ", in the end (first seed)";
       map->x_label = "expert, by the class that it is specialised in";
       map->y_label = "class";
-      for (const std::size_t i : order) map->columns.push_back(std::to_string(i));
+      for (const std::size_t i : order) map->columns.push_back(std::to_string(i + 1));
     }
     const auto row = [&](HeatMap& map, const std::string& label, const std::function<const Json&(std::size_t)>& at) {
       map.rows.push_back(label);
@@ -176,7 +177,8 @@ class Pictures {
 
   void noise() const {
     Lines floor{.title = "Least test loss", .x_label = "noise σ_ξ", .y_label = "loss", .log_y = true};
-    Lines right{.title = "Test accuracy in the end", .x_label = "noise σ_ξ", .y_label = "accuracy"};
+    Lines right{
+        .title = "Test accuracy in the end", .x_label = "noise σ_ξ", .y_label = "accuracy", .least = 0, .most = 1};
     for (const auto& [model, group] :
          {std::pair{Model::mot, &questions_.noise_mot}, {Model::attention_absent, &questions_.noise_absent}}) {
       floor.curves.push_back(over(title(model), options_.noises, each(*group, least)));
@@ -191,7 +193,12 @@ class Pictures {
     for (std::size_t i = 0; i < counts.size(); ++i)
       loss.curves.push_back(
           curve("M = " + std::to_string(options_.counts[i]), cases_.of(questions_.counts[i]), "test_loss"));
-    Lines right{.title = "Test accuracy in the end", .x_label = "experts M", .y_label = "accuracy", .log_x = true};
+    Lines right{.title = "Test accuracy in the end",
+                .x_label = "experts M",
+                .y_label = "accuracy",
+                .log_x = true,
+                .least = 0,
+                .most = 1};
     right.curves.push_back(over("", counts, each(questions_.counts, last_accuracy)));
     put("experts.svg", {loss, right});
   }

@@ -25,13 +25,15 @@ struct HeatMap {
 
 namespace pictures {
 
-/// As many digits for all cells as the largest needs.
-inline std::string cell_text(double value, double largest, bool log) {
+/// As many digits for all cells as the largest needs, and as cells that differ little need to be told apart.
+/// @param spread  from the least to the largest
+inline std::string cell_text(double value, double largest, double spread, bool log) {
   std::ostringstream out = gnuplot::stream();
   if (log || (largest > 0 && largest < 0.01) || largest >= 1e4) {
     out << std::scientific << std::setprecision(0) << value;
   } else {
-    out << std::fixed << std::setprecision(largest < 10 ? 2 : largest < 100 ? 1 : 0) << value;
+    const int digits = largest < 10 ? 2 : largest < 100 ? 1 : 0;
+    out << std::fixed << std::setprecision(digits + (spread > 0 && spread < std::pow(10, 1 - digits) ? 1 : 0)) << value;
   }
   const std::string text = out.str();
   return text.find_first_of("123456789") == std::string::npos && text[0] == '-' ? text.substr(1) : text;
@@ -56,6 +58,7 @@ inline std::string part(const HeatMap& map, const Frame& frame) {
   for (std::size_t r = 0; r < rows; ++r)
     for (std::size_t c = 0; c < columns; ++c) range.add(value(r, c));
   const double largest = std::max(std::abs(range.low), std::abs(range.high));
+  const double spread = range.high - range.low;
   const bool two_hues = !map.log && range.low < 0, nothing = range.empty();
   if (two_hues) {
     range.high = largest;
@@ -84,7 +87,7 @@ inline std::string part(const HeatMap& map, const Frame& frame) {
         continue;
       }
       const double share = two_hues ? std::abs(v) / range.high : range.share(v);
-      texts.push_back(cell_text(v, largest, map.log));
+      texts.push_back(cell_text(v, largest, spread, map.log));
       cells += place + texts.back() + (share > 0.55 ? " 0xffffff " : " 0x303030 ") + gnuplot::number(v) + '\n';
     }
   }

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <set>
 #include <sstream>
 #include <string>
@@ -36,6 +37,9 @@ struct Lines {
   bool log_x = false, log_y = false;
   std::vector<Curve> curves{};
   std::vector<double> marks{};  // a vertical dashed line at each
+  bool from_zero = false;       // the y axis begins there, as for shares
+  // What y can be at all: a bar of mean ± std ends there.
+  double least = -std::numeric_limits<double>::infinity(), most = std::numeric_limits<double>::infinity();
 };
 
 namespace pictures {
@@ -69,11 +73,12 @@ struct Legend {
 /// x, y, lower and upper end of the error.
 using Point = std::vector<double>;
 
-inline std::vector<Point> points(const Curve& c) {
+inline std::vector<Point> points(const Curve& c, const Lines& panel) {
   std::vector<Point> all;
   for (std::size_t i = 0; i < std::min(c.x.size(), c.y.size()); ++i) {
     const double error = i < c.error.size() && std::isfinite(c.error[i]) ? c.error[i] : 0;
-    all.push_back({c.x[i], c.y[i], c.y[i] - error, c.y[i] + error});
+    const double y = c.y[i], low = std::min(y, panel.least), high = std::max(y, panel.most);
+    all.push_back({c.x[i], y, std::max(y - error, low), std::min(y + error, high)});
   }
   return all;
 }
@@ -114,7 +119,7 @@ inline std::string part(const Lines& panel, const Frame& frame) {
   std::set<double> places;
   std::size_t most = 0;
   for (const Curve& c : panel.curves) {
-    curves.push_back(points(c));
+    curves.push_back(points(c, panel));
     most = std::max(most, curves.back().size());
     for (const Point& p : curves.back()) {
       if (!x.takes(p[0]) || !y.takes(p[1])) continue;
@@ -125,6 +130,7 @@ inline std::string part(const Lines& panel, const Frame& frame) {
   }
   const bool nothing = x.empty();
   for (const double mark : panel.marks) x.add(mark);
+  if (panel.from_zero) y.add(0);
   x.widen(most <= kFewPoints ? 0.04 : 0);
   y.widen(0.05);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <string>
 #include <vector>
@@ -42,9 +43,11 @@ struct Range {
   double share(double value) const {
     return log ? std::log(value / low) / std::log(high / low) : (value - low) / (high - low);
   }
-  /// The tics of the axis, in gnuplot's words. On a short logarithmic axis gnuplot itself would set one or none.
+  /// The tics of the axis, in gnuplot's words. On a short logarithmic axis gnuplot itself would set one or none, on a long
+  /// one 100000 beside 1e+06.
   std::string tics() const {
-    if (!log || high / low >= 1000) return "autofreq";
+    if (!log) return "autofreq";
+    if (high / low >= 1000) return powers();
     std::vector<double> places;
     for (const bool all_digits : {false, true}) {
       places.clear();
@@ -62,6 +65,18 @@ struct Range {
     }
     std::string text;
     for (const double place : places) text += (text.empty() ? "" : ", ") + gnuplot::number(place);
+    return '(' + text + ')';
+  }
+  /// Powers of ten, every one or some way apart.
+  std::string powers() const {
+    const int first = static_cast<int>(std::ceil(std::log10(low))), last = static_cast<int>(std::floor(std::log10(high)));
+    const int step = 1 + (last - first) / 9;
+    std::string text;
+    for (int power = first; power <= last; power += step) {
+      const std::string place = gnuplot::number(std::pow(10, power));
+      const std::string name = std::abs(power) <= 3 ? place : "1e" + std::to_string(power);
+      text += (text.empty() ? "" : ", ") + gnuplot::quote(name) + ' ' + place;
+    }
     return '(' + text + ')';
   }
   std::string text() const { return '[' + gnuplot::number(low) + ':' + gnuplot::number(high) + "]\n"; }
