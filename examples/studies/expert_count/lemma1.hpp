@@ -143,9 +143,8 @@ inline double difference_to_draws(const RoutingProbabilities& exact, std::size_t
 inline Json measure(std::size_t experts, Index trials, Index draws, std::uint64_t seed, const Report& report) {
   const RoutingProbabilities exact(experts);
   std::size_t sizes = 0;
-  const Found with = search(exact, experts, trials, seed, [&] {
-    report(static_cast<double>(++sizes) / static_cast<double>(kSizes.size()));
-  });
+  const Found with = search(exact, experts, trials, seed,
+                            [&] { report(static_cast<double>(++sizes) / static_cast<double>(kSizes.size())); });
   const Found without = search(without_noise, experts, trials, seed, [] {});
   return {{"random", with.random},
           {"adversarial", with.adversarial},
@@ -187,9 +186,9 @@ inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
     for (const char* key : {"random", "adversarial", "without_noise", "difference_to_draws"})
       summary.add(label(m) + "." + key, values(jobs.of(label(m)), key));
     summary.curves["lemma1"][label(m)] = {{"size", kSizes},
-                                           {"ratio", run.at("by_size")},
-                                           {"ratio_without_noise", run.at("without_noise_by_size")},
-                                           {"bound", m * m}};
+                                          {"ratio", run.at("by_size")},
+                                          {"ratio_without_noise", run.at("without_noise_by_size")},
+                                          {"bound", m * m}};
   }
   lines.curves = {of_lemma, found, control};
   draw(o.common.out / "lemma1.svg", {lines}, 1);

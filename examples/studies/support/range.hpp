@@ -43,8 +43,8 @@ struct Range {
   double share(double value) const {
     return log ? std::log(value / low) / std::log(high / low) : (value - low) / (high - low);
   }
-  /// The tics of the axis, in gnuplot's words. On a short logarithmic axis gnuplot itself would set one or none, on a long
-  /// one 100000 beside 1e+06.
+  /// The tics of the axis, in gnuplot's words. On a short logarithmic axis gnuplot itself would set one or none, on a
+  /// long one 100000 beside 1e+06.
   std::string tics() const {
     if (!log) return "autofreq";
     if (high / low >= 1000) return powers();
@@ -69,7 +69,8 @@ struct Range {
   }
   /// Powers of ten, every one or some way apart.
   std::string powers() const {
-    const int first = static_cast<int>(std::ceil(std::log10(low))), last = static_cast<int>(std::floor(std::log10(high)));
+    const int first = static_cast<int>(std::ceil(std::log10(low))),
+              last = static_cast<int>(std::floor(std::log10(high)));
     const int step = 1 + (last - first) / 9;
     std::string text;
     for (int power = first; power <= last; power += step) {
