@@ -16,11 +16,13 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 # One line for each kernel: architecture, name, threads of a block, registers, bytes of shared memory, bytes spilled.
-for arch in "$@"; do
+compile() {
+  local arch=$1
   echo "compiling for sm_$arch" >&2
   mkdir "$work/$arch"
   nvcc -std=c++20 -O3 -DNDEBUG -I"$root/include" -arch="sm_$arch" -Xptxas -v --keep --keep-dir "$work/$arch" \
-    -c "$root/tests/cuda_build/layer_kernels.cu" -o "$work/$arch/kernels.o" 2>"$work/$arch/log" || { grep error "$work/$arch/log" | cut -c -300; exit 2; }
+    -cubin "$root/tests/cuda_build/layer_kernels.cu" -o "$work/$arch/kernels.cubin" 2>"$work/$arch/log" ||
+    { grep error "$work/$arch/log" | cut -c -300; return 2; }
   awk -v arch="$arch" '
     # the PTX: threads of a block
     FNR == NR && /\.entry / { name = $0; sub(/.*\.entry +/, "", name); sub(/[( ].*/, "", name) }
@@ -33,8 +35,19 @@ for arch in "$@"; do
       match($0, /Used [0-9]+/); registers = substr($0, RSTART + 5, RLENGTH - 5)
       shared = match($0, /[0-9]+ bytes smem/) ? substr($0, RSTART, RLENGTH) + 0 : 0
       print arch, name, threads[name] + 0, registers, shared, spilled
-    }' "$work/$arch/layer_kernels.ptx" "$work/$arch/log" >>"$work/kernels"
+    }' "$work/$arch/layer_kernels.ptx" "$work/$arch/log" >"$work/$arch/kernels"
+}
+compiling=()
+for arch in "$@"; do
+  compile "$arch" &
+  compiling+=($!)
+  if ((${#compiling[@]} == $(nproc))); then
+    wait "${compiling[0]}" || exit 2
+    compiling=("${compiling[@]:1}")
+  fi
 done
+for process in "${compiling[@]}"; do wait "$process" || exit 2; done
+for arch in "$@"; do cat "$work/$arch/kernels"; done >"$work/kernels"
 [[ -s $work/kernels ]] || { echo "ptxas named no kernel"; exit 2; }
 
 # Mangled names to "each_kernel" and the like; CUB writes its version and the architecture into its own.

@@ -242,8 +242,7 @@ std::string purpose_of(const std::string& name) {
       {"RouteRow", "gating"},          {"table_", "dispatch"},         {"Combine", "combine"},
       {"slots_are_depth", "gradient"}, {"grouped_sum", "bias"},        {"slots_are_rows", "product"},
       {"few_rows", "product"},         {"HeavyBall", "update"},        {"AdamW", "AdamW"},
-      {"cublasGemmEx", "cuBLAS"},      {"AddBias", "router bias"},      {"EvenOffsets", "offsets"},
-      {"Fill", "zeros"}};
+      {"cublasGemmEx", "cuBLAS"},      {"EvenOffsets", "offsets"},      {"Fill", "zeros"}};
   for (const auto& [word, purpose] : purposes)
     if (name.find(word) != std::string::npos) return purpose;
   return name;
@@ -317,5 +316,5 @@ TEST_CASE("cuda: launches of a layer in inference") {
   CHECK(launches(5, 1024) == "combine 1, dispatch 1, gating 1, product 2, update 1");
   CHECK(launches(5, 1025) == "combine 1, dispatch 3, gating 1, product 2, update 1");
   CHECK(launches(64, items) == "combine 1, dispatch 1, gating 1, product 2, update 1");
-  CHECK(launches(65, items) == "combine 1, cuBLAS 1, dispatch 1, gating 1, product 2, router bias 1, update 1");
+  CHECK(launches(65, items) == "combine 1, cuBLAS 1, dispatch 1, gating 1, product 2, update 1");
 }

@@ -58,17 +58,20 @@ struct ChooseHead {
     const Index heads = entropy.extent(1), end = (g + 1) * length;
     for (Index h = 0; h < heads; ++h) total(g, h) = 0;
     for (Index i = g * length; i < end; ++i) {
-      const bool counts = !valid.data() || valid(i) != 0;
-      T lowest = 0;
-      for (Index h = 0; h < heads; ++h) {
-        if (counts) total(g, h) += entropy(i, h);
-        if (h > 0 && !(total(g, h) < lowest)) continue;
-        lowest = total(g, h);
-        head(i) = h;
-      }
+      if (!valid.data() || valid(i) != 0)
+        for (Index h = 0; h < heads; ++h) total(g, h) += entropy(i, h);
+      if (so_far || i + 1 == end) head(i) = lowest(g);
     }
     if (!so_far)
       for (Index i = g * length; i + 1 < end; ++i) head(i) = head(end - 1);
+  }
+
+ private:
+  GATEFOLD_HD Index lowest(Index g) const {
+    Index best = 0;
+    for (Index h = 1; h < total.extent(1); ++h)
+      if (total(g, h) < total(g, best)) best = h;
+    return best;
   }
 };
 

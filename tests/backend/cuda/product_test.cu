@@ -114,9 +114,15 @@ void check_replay() {
     Cuda::grouped_gemm(ctx, groups.on_device(), a.in(c.items(), c.depth), w.in(c.experts(), c.depth, c.columns), false,
                        out.as(c.slots(), c.columns), BiasAndKeep<float>{bias.data(), kept.data(), c.columns});
   };
+  const auto flags_are_lowered = [&] {
+    std::vector<int> flags(static_cast<std::size_t>(device::Flags::each * ctx.multiprocessors()), -1);
+    Cuda::to_host(ctx, static_cast<Index>(flags.size()), ctx.flags(), flags.data());
+    return flags == std::vector<int>(flags.size(), 0);
+  };
   run();
   const std::vector<float> expected = out.values();
   CHECK(expected != before);
+  CHECK(flags_are_lowered());
 
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t executable = nullptr;
@@ -128,6 +134,7 @@ void check_replay() {
     Cuda::from_host(ctx, static_cast<Index>(before.size()), before.data(), out.data());
     REQUIRE(cudaGraphLaunch(executable, ctx.stream()) == cudaSuccess);
     CHECK(difference(expected, out.values()) == "");
+    CHECK(flags_are_lowered());
   }
   Cuda::from_host(ctx, static_cast<Index>(before.size()), before.data(), out.data());
   run();  // and so does a launch after those of the graph
