@@ -29,6 +29,30 @@ auto mixture() {
                  Mlp<Gelu>{.model_dim = 4, .hidden_dim = 5}};
 }
 
+/// u = 3 x, with all the arguments one may ignore.
+struct Triple {
+  Index in_dim() const { return 4; }
+  Index out_dim() const { return 4; }
+  template <class T, class B>
+  Nothing<T, B> init(auto&, Seed) const {
+    return {};
+  }
+  template <class T, class B>
+  void forward(auto& ctx, const Nothing<T, B>&, In<T, 2, B> x, Out<T, 2, B> u, auto&&...) const {
+    fill(ctx, u, 0);
+    add_scaled(ctx, T(3), x, u);
+  }
+  template <class T, class B>
+  void infer(auto& ctx, const Nothing<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, auto&&...) const {
+    forward<T, B>(ctx, p, x, u);
+  }
+  template <class T, class B>
+  void backward(auto& ctx, const Nothing<T, B>&, In<T, 2, B>, const Nothing<T, B>&, In<T, 2, B> du, Out<T, 2, B> dx,
+                auto&&...) const {
+    add_scaled(ctx, T(3), du, dx);
+  }
+};
+
 }  // namespace
 
 TEST_CASE("Residual (1): the rule around the branch, against loops, from a carry that is not zero") {
@@ -55,6 +79,21 @@ TEST_CASE("Residual (1): the rule around the branch, against loops, from a carry
   CHECK(difference(values(plain.y), y) <= 1e-14);
   CHECK(difference(values(ball.y), y_ball) <= 1e-14);
   CHECK(difference(values(ball.carry), p_ball) <= 1e-14);
+}
+
+TEST_CASE("Residual: a branch that takes any arguments is not taken for one that runs the rule's step") {
+  Cpu::Context ctx(1);
+  auto p = pass<double>(ctx, Residual{update::HeavyBall{.mu = 0.5, .gamma = 2}, Triple{}}, 5);
+  fill(ctx, p.carry.p.view(), 1);
+  p.forward();
+  auto inferred = pass<double>(ctx, Residual{update::HeavyBall{.mu = 0.5, .gamma = 2}, Triple{}}, 5);
+  fill(ctx, inferred.carry.p.view(), 1);
+  inferred.infer();
+  for (Index i = 0; i < p.x.size(); ++i) {
+    const double x = p.x.data()[i];
+    CHECK(p.y.data()[i] == doctest::Approx(x + 2 * (0.5 + 3 * x)).epsilon(1e-15));
+  }
+  CHECK(same_bits(values(p.y, p.carry), values(inferred.y, inferred.carry)));
 }
 
 TEST_CASE("Residual: names of the parameters") {

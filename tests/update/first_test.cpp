@@ -6,6 +6,7 @@
 
 #include "gatefold/update/adam.hpp"
 #include "gatefold/update/heavy_ball.hpp"
+#include "gatefold/update/plain.hpp"
 #include "gatefold/update/robust.hpp"
 #include "gatefold/update/sharpness_aware.hpp"
 #include "support/rules.hpp"
@@ -21,6 +22,20 @@ const update::HeavyBall ball{.mu = 0.6, .gamma = 0.9};
 Numbers adam_alone(const Numbers& x, const Numbers& u) {
   return each([](double xi, double ui) { return 0.9 * xi + 0.6 * 0.5 * ui / (std::sqrt(0.2 * ui * ui) + 0.3); }, x, u);
 }
+
+/// y = x + u by a step that is called with an index alone.
+struct ByIndex {
+  template <class T, class B, class F>
+  void forward(auto& ctx, const Nothing<T, B>&, In<T, 2, B> x, Nothing<T, B>&, F&& f, Out<T, 2, B> y, Nothing<T, B>&) const {
+    evaluate_then<T, B>(ctx, f, x, y, 0, [from = x.data(), to = y.data()](Index i) { to[i] += from[i]; });
+  }
+  template <class T, class B, class F>
+  void backward(auto& ctx, const Nothing<T, B>&, In<T, 2, B> x, const Nothing<T, B>&, F&& df, In<T, 2, B> dy, Nothing<T, B>&,
+                Out<T, 2, B> dx, Nothing<T, B>&) const {
+    add(ctx, dy, dx);
+    df(x, dy, dx, 0);
+  }
+};
 
 }  // namespace
 
@@ -44,6 +59,26 @@ TEST_CASE("First (2): warm, the state of the other rule begins in the first laye
     return t == 1 ? adam_alone(x, u(x)) : x + 0.9 * momentum;
   });
   CHECK(difference(values(p.carry.rest), momentum) <= 1e-14);
+}
+
+TEST_CASE("First (2): warm, from a momentum that is not zero, around a step on registers and one by index") {
+  const auto check = [](const auto& first, double gain) {
+    Cpu::Context ctx(1);
+    auto p = pass<double>(ctx, Residual{update::First{first, ball}, Swirl{}}, 3);
+    auto u = pass<double>(ctx, Swirl{}, 3);
+    copy_pack(ctx, p.params.branch, u.params.branch);
+    copy(ctx, p.x, u.x.view());
+    u.forward();
+    fill(ctx, p.carry.rest.p.view(), 2);
+    p.forward();
+    for (Index i = 0; i < p.x.size(); ++i) {
+      CHECK(p.y.data()[i] == doctest::Approx(p.x.data()[i] + gain * u.y.data()[i]).epsilon(1e-15));
+      CHECK(p.carry.rest.p.data()[i] == doctest::Approx(0.6 * 2 + u.y.data()[i]).epsilon(1e-15));
+    }
+  };
+  check(update::Plain{}, 1);
+  check(ball, 0.9);
+  check(ByIndex{}, 1);
 }
 
 TEST_CASE("First: Adam::reference() and HeavyBall give the reference code's layers, its c = −u") {

@@ -156,7 +156,7 @@ TEST_CASE("evaluate_then: u, then the step, whether f takes steps or not") {
       if (u.data()[i] != without_x + x.data()[i]) return false;
     return true;
   };
-  evaluate_then(ctx, seven, x, u.view(), 5, add_x);
+  evaluate_then<double, Cpu>(ctx, seven, x, u, 5, add_x);
   CHECK(all_are(7));
   int steps = 0;
   const auto takes_steps = evaluation<double, Cpu>([&](auto point, auto to, int call, const auto& step) {
@@ -165,7 +165,7 @@ TEST_CASE("evaluate_then: u, then the step, whether f takes steps or not") {
     steps += !std::is_same_v<std::decay_t<decltype(step)>, fn::NoStep<double>>;
     run_step(ctx, to, step);
   });
-  evaluate_then(ctx, takes_steps, x, u.view(), 5, add_x);
+  evaluate_then<double, Cpu>(ctx, takes_steps, x, u, 5, add_x);
   CHECK(all_are(8));
   CHECK(steps == 1);
   takes_steps(x, u, 5);

@@ -20,6 +20,8 @@
 ///     backward(ctx, params, x, saved, du, dx, grads, extra, dextra) const;      // adds to dx and grads
 ///     infer   (ctx, params, x, u, extra) const;                                 // optional: forward that keeps nothing
 ///
+/// One that says runs_steps = true takes one argument more in forward and infer, `const Step& step = {}` with Step =
+/// fn::NoStep<T>, and runs step(at, i) for every element i of u when that is final (evaluate_then of update/update.hpp).
 /// A layer has a state that travels through depth:
 ///
 ///     begin   (ctx, params, items, carry) const;                                // how the carry starts
@@ -86,12 +88,12 @@ void infer_branch(const L& branch, typename B::Context& ctx, const Params<L, T, 
     branch.forward(ctx, p, x, u, *discarded, extra);
   }
 }
-/// Run a branch, forward or infer, then step(at, i) for every element of u: while its row is in the cache where the branch
-/// takes steps, after all of it where not.
+/// Run a branch, forward or infer, then step(at, i) for every element of u: within the branch where it says runs_steps, after
+/// all of it where not.
 template <class T, class B, class L, class Step>
 void forward_branch_then(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
                          Saved<L, T, B>& saved, const Extra<L, T, B>& extra, const Step& step) {
-  if constexpr (requires { branch.forward(ctx, p, x, u, saved, extra, step); }) {
+  if constexpr (requires { L::runs_steps; }) {
     branch.forward(ctx, p, x, u, saved, extra, step);
   } else {
     branch.forward(ctx, p, x, u, saved, extra);
@@ -102,7 +104,7 @@ void forward_branch_then(const L& branch, typename B::Context& ctx, const Params
 template <class T, class B, class L, class Step>
 void infer_branch_then(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
                        const Extra<L, T, B>& extra, const Step& step) {
-  if constexpr (requires { branch.infer(ctx, p, x, u, extra, step); }) {
+  if constexpr (requires { L::runs_steps; }) {
     branch.infer(ctx, p, x, u, extra, step);
   } else {
     infer_branch<T, B>(branch, ctx, p, x, u, extra);

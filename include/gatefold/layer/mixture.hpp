@@ -16,8 +16,8 @@ namespace gatefold {
 ///     u[n] = Σ_e w[n,e] · expert_e(x[n]),   w and who is taken from the gate                            (1)
 ///
 /// A model dimension the gate left 0 is filled from the experts; so is the expert count, from mixed experts (Experts).
-/// forward and infer take a step(at, i) at the end that every element of u meets as soon as its row is there: what an update
-/// rule does with u.
+/// forward and infer take an elementwise step(at, i) at the end, what an update rule does with u: on a host each row of u meets
+/// it as soon as it is combined, where the plan runs steps too.
 /// @param x  [N, in_dim] in, u [N, out_dim] out
 /// @param saved  the plan, what gate and experts keep, and the experts' outputs [S, out_dim]
 /// @throws ArgumentError unless shapes and options fit; nothing has been written then
@@ -27,6 +27,8 @@ template <class GateT, class ExpertT>
 struct Mixture {
   GateT gate;
   ExpertT expert;
+
+  static constexpr bool runs_steps = true;
 
   template <class T, class B>
   struct Params {
@@ -136,7 +138,7 @@ struct Mixture {
  private:
   template <class T, class B, class PlanT, class Step>
   static void combine(typename B::Context& ctx, const PlanT& plan, In<T, 2, B> z, Out<T, 2, B> u, const Step& step) {
-    if constexpr (requires { plan.combine(ctx, z, u, step); }) {
+    if constexpr (requires { PlanT::runs_steps; }) {
       plan.combine(ctx, z, u, step);
     } else {
       plan.combine(ctx, z, u);

@@ -18,6 +18,8 @@ struct PreNorm {
   NormT norm;
   BranchT branch;
 
+  static constexpr bool runs_steps = true;
+
   template <class T, class B>
   struct Params {
     gatefold::Params<NormT, T, B> norm;

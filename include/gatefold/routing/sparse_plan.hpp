@@ -116,6 +116,7 @@ struct Dispatched {
 /// @order  slots of an expert follow pick order; slots of an item are summed by ascending slot, so by expert
 template <class T, class B>
 struct SparsePlan {
+  static constexpr bool runs_steps = true;  // combine takes a step at the end
   Tensor<Index, 1, B> item, expert;              // [S] in pick order
   Tensor<T, 1, B> weight;                        // [S]
   Tensor<Index, 1, B> offsets, pick, rows;       // [E + 1], [S] slot → pick, [S] slot → item

@@ -23,7 +23,8 @@ namespace gatefold::update {
 /// decays weights, as AdamW with decay, still decays them).
 /// @param carry  the states of both rules, and the number of layers done
 /// @throws ArgumentError when warm and one of the rules evaluates more than once (it has no one u); give warm = false
-/// @cost   that of the rule in use; in a warm first layer of both, N·D kept values included
+/// @cost   that of the rule in use; in a warm first layer of both, where a rest that says how it only follows u (advance, as
+///         HeavyBall) keeps nothing and takes no pass of its own
 template <class FirstT, class RestT>
 struct First {
   FirstT first;
@@ -143,7 +144,12 @@ struct First {
     if constexpr (advances<T, B>) {
       auto both = evaluation<T, B>([&](View<const T, 2, B> point, View<T, 2, B> u, int call, const auto& then) {
         const auto advance = rest.advance(carry.rest, static_cast<const T*>(u.data()));
-        evaluate_then(ctx, f, point, u, call, fn::InTurn{advance, then});
+        if constexpr (fn::names_element<decltype(advance)> && fn::names_element<decltype(then)>) {
+          evaluate_then<T, B>(ctx, f, point, u, call, fn::InTurn{advance, then});
+        } else {
+          evaluate_then<T, B>(ctx, f, point, u, call, advance);
+          run_step(ctx, u, then);
+        }
       });
       run_first(both, y);
     } else {

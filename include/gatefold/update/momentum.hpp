@@ -119,7 +119,7 @@ struct Momentum {
 template <class C, class T, class B, class F>
 void momentum_forward(C& ctx, double mu, double gamma, View<const T, 2, B> x, Same<View<const T, 2, B>> point, F&& f,
                       View<T, 2, B> p, View<T, 2, B> y) {
-  evaluate_then(ctx, f, point, y, 0, fn::HeavyBallStep<T>{T(mu), T(gamma), x.data(), y.data(), p.data(), y.data()});
+  evaluate_then<T, B>(ctx, f, point, y, 0, fn::HeavyBallStep<T>{T(mu), T(gamma), x.data(), y.data(), p.data(), y.data()});
 }
 /// Its adjoint: updates dp, adds to dx and dpoint, which may be dx.
 template <class C, class T, class B, class F>

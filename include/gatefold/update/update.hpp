@@ -36,8 +36,9 @@ Evaluation<T, B, Run> evaluation(const Run& run) {
   return {run};
 }
 /// u = u(point), then step(at, i) for every element: while it is in the cache where f can, in a pass of its own where not.
-template <class C, class F, class T, class B, class Step>
-void evaluate_then(C& ctx, F& f, Same<View<const T, 2, B>> point, View<T, 2, B> u, int call, const Step& step) {
+/// The step may touch element i of its arrays and no other: later rows of u may not be there yet.
+template <class T, class B, class F, class Step>
+void evaluate_then(typename B::Context& ctx, F& f, In<T, 2, B> point, Out<T, 2, B> u, int call, const Step& step) {
   if constexpr (requires { f.then(point, u, call, step); }) {
     f.then(point, u, call, step);
   } else {
