@@ -111,16 +111,9 @@ TEST_CASE(
 TEST_CASE("Mixture: a step at the end meets every element of u once, forward and infer, on any number of threads") {
   for (const int threads : {1, 3}) {
     Cpu::Context ctx(threads);
-    auto p = pass<float>(ctx, mixture(8, 2), 300);
-    const auto layer = mixture(8, 2);
-    Tensor<float, 2, Cpu> u(300, 6), stepped(300, 6), inferred(300, 6);
-    layer.forward(ctx, p.params.branch, p.x, u, p.saved.branch, {});
-    add(ctx, p.x, u.view());
-    const auto add_x = [&](Tensor<float, 2, Cpu>& to) { return fn::AddScaled<float>{1, p.x.data(), to.data()}; };
-    layer.forward(ctx, p.params.branch, p.x, stepped, p.saved.branch, {}, add_x(stepped));
-    layer.infer(ctx, p.params.branch, p.x, inferred, {}, add_x(inferred));
-    CHECK(same_bits(values(u), values(stepped)));
-    CHECK(same_bits(values(u), values(inferred)));
+    const Stepped u = with_step_at_the_end<float>(ctx, mixture(8, 2), 300);
+    CHECK(same_bits(u.after, u.forward));
+    CHECK(same_bits(u.after, u.infer));
   }
 }
 

@@ -52,16 +52,9 @@ TEST_CASE("PreNorm (1): the norm, then the branch, written out; the same bits fo
 
 TEST_CASE("PreNorm: a step at the end goes to the branch, forward and infer") {
   Cpu::Context ctx(1);
-  auto p = pass<double>(ctx, PreNorm{LayerNorm{}, mixture()}, 9);
-  const PreNorm layer{LayerNorm{}, mixture()};
-  Tensor<double, 2, Cpu> u(9, 4), stepped(9, 4), inferred(9, 4);
-  layer.forward(ctx, p.params.branch, p.x, u, p.saved.branch, {});
-  add(ctx, p.x, u.view());
-  const auto add_x = [&](Tensor<double, 2, Cpu>& to) { return fn::AddScaled<double>{1, p.x.data(), to.data()}; };
-  layer.forward(ctx, p.params.branch, p.x, stepped, p.saved.branch, {}, add_x(stepped));
-  layer.infer(ctx, p.params.branch, p.x, inferred, {}, add_x(inferred));
-  CHECK(same_bits(values(u), values(stepped)));
-  CHECK(same_bits(values(u), values(inferred)));
+  const Stepped u = with_step_at_the_end<double>(ctx, PreNorm{LayerNorm{}, mixture()}, 9);
+  CHECK(same_bits(u.after, u.forward));
+  CHECK(same_bits(u.after, u.infer));
 }
 
 TEST_CASE("PreNorm: a norm without a dimension takes the branch's, a conflict names both") {

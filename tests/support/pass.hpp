@@ -112,4 +112,20 @@ Pass<T, L> pass(Cpu::Context& ctx, const L& part, Index items, Seed seed = {1}) 
   return Pass<T, L>(ctx, part, items, seed);
 }
 
+/// u + x of a branch: added after forward, and as a step at the end of forward and of infer.
+struct Stepped {
+  std::vector<double> after, forward, infer;
+};
+template <class T, class L>
+Stepped with_step_at_the_end(Cpu::Context& ctx, const L& branch, Index items) {
+  auto p = pass<T>(ctx, branch, items);
+  Tensor<T, 2, Cpu> u(items, branch.out_dim()), stepped(items, branch.out_dim()), inferred(items, branch.out_dim());
+  branch.forward(ctx, p.params.branch, p.x, u, p.saved.branch, {});
+  add(ctx, p.x, u.view());
+  const auto add_x = [&](Tensor<T, 2, Cpu>& to) { return fn::AddScaled<T>{1, p.x.data(), to.data()}; };
+  branch.forward(ctx, p.params.branch, p.x, stepped, p.saved.branch, {}, add_x(stepped));
+  branch.infer(ctx, p.params.branch, p.x, inferred, {}, add_x(inferred));
+  return {values(u), values(stepped), values(inferred)};
+}
+
 }  // namespace gatefold::support

@@ -79,10 +79,7 @@ struct NoStep {
   template <class A>
   GATEFOLD_HD void operator()(const A&, Index) const {}
 };
-/// Whether a step is one for registers, called with (at, i), and not with i alone.
-template <class Step>
-inline constexpr bool names_element = requires { typename std::remove_cvref_t<Step>::Element; };
-/// One step, then another; both name their Element.
+/// One step, then another, both of them RegisterFunctors.
 template <class First, class Second>
 struct InTurn {
   using Element = typename First::Element;
@@ -164,10 +161,10 @@ void run_step(C& ctx, View<T, 2, B> out, const Step& step) {
   if constexpr (!std::is_same_v<Step, fn::NoStep<T>>) B::for_each(ctx, out.size(), step);
 }
 /// rows(lanes, n) for the rows of `out`, then step for its elements: on a host row by row, while a row is in the cache, if
-/// the step is one for registers (it names its Element).
+/// the step is a RegisterFunctor.
 template <class C, class Rows, class T, class B, class Step>
 void for_rows_then(C& ctx, View<T, 2, B> out, const Rows& rows, const Step& step) {
-  if constexpr (B::is_host && fn::names_element<Step> && !std::is_same_v<Step, fn::NoStep<T>>) {
+  if constexpr (B::is_host && RegisterFunctor<Step> && !std::is_same_v<Step, fn::NoStep<T>>) {
     B::for_rows(ctx, out.extent(0), fn::RowThen<Rows, Step>{rows, step, out.extent(1)});
   } else {
     B::for_rows(ctx, out.extent(0), rows);

@@ -20,6 +20,10 @@ struct OneElement {
   GATEFOLD_HD void store(T* p, T v) const { *p = v; }
 };
 
+/// Whether f works on registers: it names its `Element` and is called with (at, i), see backend.hpp; else with i alone.
+template <class F>
+concept RegisterFunctor = requires { typename F::Element; };
+
 namespace fn {
 
 /// c = v

@@ -142,9 +142,9 @@ struct First {
     if (carry.layer++ > 0) return run_rest(f, y);
     if (!warm) return run_first(f, y);
     if constexpr (advances<T, B>) {
-      auto both = evaluation<T, B>([&](View<const T, 2, B> point, View<T, 2, B> u, int call, const auto& then) {
+      auto both = evaluation<T, B>([&]<class Then>(View<const T, 2, B> point, View<T, 2, B> u, int call, const Then& then) {
         const auto advance = rest.advance(carry.rest, static_cast<const T*>(u.data()));
-        if constexpr (fn::names_element<decltype(advance)> && fn::names_element<decltype(then)>) {
+        if constexpr (RegisterFunctor<decltype(advance)> && RegisterFunctor<Then>) {
           evaluate_then<T, B>(ctx, f, point, u, call, fn::InTurn{advance, then});
         } else {
           evaluate_then<T, B>(ctx, f, point, u, call, advance);

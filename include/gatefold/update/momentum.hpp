@@ -47,18 +47,6 @@ struct HeavyBallBackward {
     at.store(dx + i, at.load(dx + i) + out);
   }
 };
-/// p ← μ p + u
-template <class T>
-struct MomentumStep {
-  using Element = T;
-  T mu;
-  const T* u;
-  T* p;
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
-    at.store(p + i, mu * at.load(p + i) + at.load(u + i));
-  }
-};
 /// total = du + dp,   dp ← μ dp
 template <class T>
 struct MomentumBackward {

@@ -13,10 +13,6 @@
 /// Loops, sums and the counting sort of the CPU backend. Where work is cut never reaches a result.
 namespace gatefold::cpu {
 
-/// Whether f works on registers: it names its `Element` and is called with (at, i), see backend.hpp.
-template <class F>
-concept RegisterFunctor = requires { typename F::Element; };
-
 /// f(i) for i < n, in long runs that a compiler can vectorise; f(at, i) register by register for a RegisterFunctor.
 /// @param eager  share out however little there is, see Cpu::Context
 template <class F>

@@ -30,7 +30,7 @@ template <class F>
 static __global__ void __launch_bounds__(kThreads) each_kernel(Index n, F f) {
   const Index i = Index(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= n) return;
-  if constexpr (requires { typename F::Element; }) {
+  if constexpr (RegisterFunctor<F>) {
     f(OneElement<typename F::Element>{}, i);
   } else {
     f(i);
