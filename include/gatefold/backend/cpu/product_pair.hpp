@@ -38,7 +38,7 @@ struct Middle {
   static Middle with(const E& epilogue) {
     return {&epilogue, [](const void* f, const T* const* sums, SumsLayout layout, Index rows, Index columns, Index e,
                           Index s, Index j, T* hidden) {
-              const E& g = *static_cast<const E*>(f);
+              const E g = *static_cast<const E*>(f);  // of its own: no store through a pointer changes it
               for (Index i = 0; i < rows; ++i, hidden += Tile<T>::stride)
                 layout.each_panel(i, columns, [&](Index first, Index count, Index place) {
                   const auto value = [&]<std::size_t... m>(std::index_sequence<m...>, const auto& at, Index x,
@@ -49,9 +49,13 @@ struct Middle {
                   if constexpr (requires { requires E::scalar_only; }) {
                     for (Index x = 0; x < count; ++x) value(each, OneElement<T>{}, x, [](const T* p) { return *p; });
                   } else {
-                    RowLanes{}.template each<T>(count, [&](auto at, Index x) {
-                      value(each, at, x, [](const T* p) { return Register<T>::load(p); });
-                    });
+                    const auto load = [](const T* p) { return Register<T>::load(p); };
+                    if (count == Tile<T>::columns) {  // nearly always: without a loop of two turns
+                      value(each, RegisterAccess<T>{}, 0, load);
+                      value(each, RegisterAccess<T>{}, Register<T>::size, load);
+                    } else {
+                      RowLanes{}.template each<T>(count, [&](auto at, Index x) { value(each, at, x, load); });
+                    }
                   }
                 });
             }};

@@ -111,8 +111,8 @@ class Register {
   friend Register reciprocal(Register v) {
 #if defined(EIGEN_VECTORIZE_AVX512)
     if constexpr (is<float, 64>) {  // a division takes four times as long
-      const Register r(_mm512_rcp14_ps(v.packet_)), error = madd(-v, r, T(1));
-      return where_less(abs(error), Register(T(1)), madd(r, error, r), r);
+      const __m512 r = _mm512_rcp14_ps(v.packet_), error = _mm512_fnmadd_ps(v.packet_, r, _mm512_set1_ps(1));
+      return Register(_mm512_mask_fmadd_ps(r, _mm512_cmp_ps_mask(_mm512_abs_ps(error), _mm512_set1_ps(1), _CMP_LT_OQ), error, r));
     }
 #endif
     return Register(T(1)) / v;
@@ -205,28 +205,35 @@ class Register {
     return Register(p);
   }
 
-  // e^v = 2^n e^r, n = round(v / ln 2), with ln 2 in two parts. e^r = 1 + r + r² p(r), p a minimax fit (Lawson's
-  // algorithm in 40 digits) of relative error 3.1e-9 before rounding. Eigen's pexp is off by 4 ulp on some targets.
+  // e^v = 2^n e^r, n = round(v / ln 2).
   //
   // Where it would be subnormal the result is 0 and not computed: an instruction that meets a subnormal number takes a
   // hundred cycles, those of the products that read the result, too, and softmax over scores far apart has little else.
   static Register exp_float(Register v) {
-    const Register low(T(-87.33654));
-    const Register live = where_less(v, low, Register(T(0)), v);
-    const Register x(packet::pmin(live.packet_, Register(T(105)).packet_));
-    const Register n(packet::pfloor(madd(x, Register(T(1.44269504088896341)), T(0.5)).packet_));
+    const Register low(T(-87.33654)), high(T(105)), zero(T(0));
+#if defined(EIGEN_VECTORIZE_AVX512)
+    if constexpr (is<float, 64>) {
+      const __mmask16 live = _mm512_cmp_ps_mask(v.packet_, low.packet_, _CMP_NLT_UQ);
+      const Register x(packet::pmin(v.packet_, high.packet_)), n = whole(x);
+      return Register(_mm512_maskz_scalef_ps(live, exp_of_rest(x, n).packet_, n.packet_));
+    }
+#endif
+    const Register x(packet::pmin(where_less(v, low, zero, v).packet_, high.packet_)), n = whole(x);
+    return where_less(v, low, zero, Register(packet::pldexp(exp_of_rest(x, n).packet_, n.packet_)));
+  }
+  // round(x / ln 2): a sum with 1.5 · 2^23 is a whole number
+  static Register whole(Register x) {
+    const Register large(T(12582912));
+    return madd(x, Register(T(1.44269504088896341)), large) - large;
+  }
+  // e^r, r = x - n ln 2, with ln 2 in two parts: 1 + r + r² p(r), p a minimax fit (Lawson's algorithm in 40 digits) of
+  // relative error 3.1e-9 before rounding. Eigen's pexp is off by 4 ulp on some targets.
+  static Register exp_of_rest(Register x, Register n) {
     const Register r = madd(n, Register(T(-3.1946184945309415e-05)), madd(n, Register(T(-0.693115234375)), x));
     Register p(T(0.0013814462027835117));
     for (double c : {0.008368780883103031, 0.041668394316207585, 0.16666520102736102, 0.49999993411976607, 1.0, 1.0})
       p = madd(p, r, T(c));
-    return where_less(v, low, Register(T(0)), scaled(p, n));
-  }
-  // 2^n p
-  static Register scaled(Register p, Register n) {
-#if defined(EIGEN_VECTORIZE_AVX512)
-    if constexpr (is<float, 64>) return Register(_mm512_scalef_ps(p.packet_, n.packet_));
-#endif
-    return Register(packet::pldexp(p.packet_, n.packet_));
+    return p;
   }
 
   // Two minimax fits (Lawson's algorithm in 40 digits), relative errors 1.7e-8 and 3e-9 before rounding:
