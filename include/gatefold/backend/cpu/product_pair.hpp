@@ -101,6 +101,7 @@ class ProductPair {
   static constexpr Index kWideStride = kWide + kStride - kDepth;
   static constexpr Index kSerialWork = 1 << 18;     // multiply-adds below which waking threads costs more than it saves
   static constexpr Index kBlockSize = 1 << 18;      // elements of a, hidden and c that a task keeps in its cache
+  static constexpr Index kManyTiles = 5;            // from here on the tiles of a panel have time to pack the next one
   static_assert(kFewRows * kWideStride <= kDepth * kDepth, "a piece of hidden is summed where packed panels are else");
 
   struct Unit {
@@ -211,6 +212,15 @@ class ProductPair {
 
     Index at(Index x) const { return PackedMatrix<T>::at(all, k, depth, column + x); }
     bool is_packed;
+    // Part t of n of the rows of the panel at x, to ask for and to pack.
+    Ahead ask(Index x, Index t, Index n) const {
+      constexpr Index size = sizeof(T);
+      return Ahead::rows(b.at(k, column + x), depth, kColumns * size, b.stride * size, t, n);
+    }
+    PackAhead<T> pack(Index x, Index t, Index n, T* to) const {
+      const Index begin = t * depth / n, end = (t + 1) * depth / n;
+      return {b.at(k + begin, column + x), b.stride, to + begin * kColumns, end - begin};
+    }
     // Part t of n of what comes next, to ask for: of a packed matrix its first panel, else everything.
     Ahead ahead(Index t, Index n) const {
       if (is_packed) return packed.ahead(at(0), depth * kColumns, t, n);
@@ -255,7 +265,7 @@ class ProductPair {
     });
     parallel_for(threads_, tasks, [&](Index i, int worker) noexcept {
       const Unit& unit = find(i, &Unit::first_task);
-      const Worker w(*this, worker);
+      Worker w(*this, worker);
       if (unit.row_blocks == 0)
         few_rows(unit, i - unit.first_task, w);
       else if (owns_packed(unit.rows))
@@ -276,6 +286,8 @@ class ProductPair {
 
   struct Worker {
     T *packed, *a, *hidden, *first, *sums, *panels;
+    Index turn = 0;      // which of two panels is the present one, and whether it is packed, where panels are packed on the way
+    bool ready = false;
     Worker(const ProductPair& p, int index) {
       packed = p.workers_ + index * p.worker_size_;
       a = packed + p.own_size_;
@@ -334,18 +346,20 @@ class ProductPair {
   };
 
   // sums (+)= rows of a · group i, while what comes next is fetched.
-  void multiply(const Unit& unit, const Rows& rows, const T* a, Index i, bool add, T* panels, SumsAt to) const {
+  void multiply(const Unit& unit, const Rows& rows, const T* a, Index i, bool add, Worker& w, SumsAt to) const {
     const Index chunk_end = (i / groups_of_chunk() + 1) * groups_of_chunk(),
                 end = unit.row_blocks == 0 ? chunk_end : chunks() * groups_of_chunk();
     const Group g = group(unit, i), next = group(unit, i + 1 < end ? i + 1 : i);
+    T* const panels = w.panels;
     const Index count = divide_up(g.columns, kColumns);
-    constexpr Index size = sizeof(T);
     if (g.packed && rows.count <= most_rows_of_panels) {
       if constexpr (std::is_same_v<T, float>)
         if (g.packed.half) return panels_sum(rows.count, count, g.depth, a, g.packed.half + g.at(0), to.sums, add);
       return panels_sum(rows.count, count, g.depth, a, g.packed.full + g.at(0), to.sums, add);
     }
     if (unit.packs) pack(unit, i);
+    if (!g.packed && !g.b.lines_are_rows && rows.tiles >= kManyTiles)
+      return multiply_and_pack(rows, a, g, i + 1 < end ? &next : nullptr, add, w, to);
     if (!g.packed) pack_panels(g.b, g.column, g.columns, g.k, g.depth, panels);
     for (Index x = 0; x < g.columns; x += kColumns) {
       T* const sums = to.sums + x / kColumns * to.panel;
@@ -355,21 +369,49 @@ class ProductPair {
         Ahead ahead = !next.is_packed ? next.ahead(x / kColumns * rows.tiles + t, count * rows.tiles)
                       : last          ? next.ahead(t, rows.tiles)
                                       : g.packed.ahead(g.at(x + kColumns), g.depth * kColumns, t, rows.tiles);
-        if (to.far && !add && t + 1 < rows.tiles)
-          ahead = ahead.after_rows(sums + rows.begin(t + 1) * to.row, rows.size(t + 1), kColumns * size, to.row * size);
+        if (to.far && !add && t + 1 < rows.tiles) ahead = after_sums(rows, t, sums, to.row, ahead);
         tile_sum(rows.size(t), kColumns, g.depth, a + rows.begin(t) * kStride, panel, sums + rows.begin(t) * to.row, to.row, add,
                  ahead);
       }
     }
   }
 
+  // The same with weights that nobody packed: while the tiles of a panel compute, each asks for rows of the next panel, and
+  // packs those that the tile before asked for.
+  // @param next  the group that follows, or null
+  void multiply_and_pack(const Rows& rows, const T* a, const Group& g, const Group* next, bool add, Worker& w, SumsAt to) const {
+    const Index parts = rows.tiles - 1;
+    for (Index x = 0; x < g.columns; x += kColumns) {
+      T* const sums = to.sums + x / kColumns * to.panel;
+      T *const panel = w.panels + w.turn * kDepth * kColumns, *const other = w.panels + (1 - w.turn) * kDepth * kColumns;
+      if (!w.ready) pack_panels(g.b, g.column + x, std::min(kColumns, g.columns - x), g.k, g.depth, panel);
+      const bool last = x + kColumns >= g.columns;
+      const Group* const after = last ? next : &g;
+      const Index at = last ? 0 : x + kColumns;
+      w.turn = 1 - w.turn;
+      w.ready = after && after->columns - at >= kColumns && after->depth <= parts * (g.depth / 2);
+      for (Index t = 0; t < rows.tiles; ++t) {
+        Ahead ahead = w.ready && t < parts ? after->ask(at, t, parts) : Ahead::nothing(panel);
+        if (to.far && !add && t + 1 < rows.tiles) ahead = after_sums(rows, t, sums, to.row, ahead);
+        tile_sum(rows.size(t), kColumns, g.depth, a + rows.begin(t) * kStride, panel, sums + rows.begin(t) * to.row, to.row, add,
+                 ahead, w.ready && t > 0 ? after->pack(at, t - 1, parts, other) : PackAhead<T>{});
+      }
+    }
+  }
+
+  // The sums of the tile after t, to ask for: no cache holds them.
+  static Ahead after_sums(const Rows& rows, Index t, const T* sums, Index row, const Ahead& others) {
+    constexpr Index size = sizeof(T);
+    return others.after_rows(sums + rows.begin(t + 1) * row, rows.size(t + 1), kColumns * size, row * size);
+  }
+
   // One chunk of hidden [rows, kStride].
-  void first_product(const Unit& unit, const Rows& rows, Index chunk, const Worker& w) const {
+  void first_product(const Unit& unit, const Rows& rows, Index chunk, Worker& w) const {
     const Index j = chunk * kDepth, columns = std::min(kDepth, b_.hidden - j), size = rows.count * kDepth;
     for (Index m = 0; m < b_.ups; ++m)
       for (Index block = 0; block < blocks(); ++block)
         multiply(unit, rows, w.a + block * rows.count * kStride, chunk * groups_of_chunk() + m * blocks() + block,
-                 block > 0, w.panels, SumsAt::panels(w.first + m * size, rows));
+                 block > 0, w, SumsAt::panels(w.first + m * size, rows));
     activate(unit, rows, w.first, size, SumsLayout::panels(rows.count, kColumns), j, columns, w.hidden);
   }
 
@@ -382,9 +424,9 @@ class ProductPair {
   }
 
   // sums (+)= chunk of hidden · down.
-  void second_product(const Unit& unit, const Rows& rows, Index chunk, bool add, const Worker& w, SumsAt to) const {
+  void second_product(const Unit& unit, const Rows& rows, Index chunk, bool add, Worker& w, SumsAt to) const {
     for (Index j = 0, i = chunk * groups_of_chunk() + b_.ups * blocks(); j < b_.columns; j += kDepth, ++i)
-      multiply(unit, rows, w.hidden, i, add, w.panels,
+      multiply(unit, rows, w.hidden, i, add, w,
                {to.sums + j / kColumns * to.panel, to.row, to.panel, to.far});
   }
 
@@ -393,7 +435,7 @@ class ProductPair {
     last_.run(last_.epilogue, sums, layout, rows.count, b_.columns, unit.e, s, 0, b_.c + s * b_.columns, b_.columns);
   }
 
-  void many_rows(const Unit& unit, Index row_block, const Worker& w) const {
+  void many_rows(const Unit& unit, Index row_block, Worker& w) const {
     const Index tiles = divide_up(unit.rows, kRows), t0 = row_block * tiles / unit.row_blocks,
                 t1 = (row_block + 1) * tiles / unit.row_blocks;
     const Index begin = t0 * unit.rows / tiles, end = t1 * unit.rows / tiles;
@@ -412,7 +454,7 @@ class ProductPair {
   }
 
   // An expert's blocks of rows one after the other, with weights packed once, by the first.
-  void all_rows(const Unit& unit, const Worker& w) const {
+  void all_rows(const Unit& unit, Worker& w) const {
     Unit own = unit;
     own.packed = w.packed;
     for (Index block = 0; block < unit.row_blocks; ++block) {
@@ -421,7 +463,7 @@ class ProductPair {
     }
   }
 
-  void few_rows(const Unit& unit, Index chunk, const Worker& w) const {
+  void few_rows(const Unit& unit, Index chunk, Worker& w) const {
     T* sums = unit.partial + chunk * unit.rows * padded(b_.columns);
     if (in_place(unit.rows)) {
       const Index j = chunk * kDepth;

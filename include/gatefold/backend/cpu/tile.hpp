@@ -149,11 +149,21 @@ void pack_panels(const Operand<T>& b, Index line, Index lines, Index k, Index de
                    : copy_block(b, k, depth, line + whole, lines - whole, last, width);
 }
 
+/// Rows of a panel [depth, Tile::columns] to come, packed one at a time while a tile computes: what the tile adds to their
+/// cost is little more than that of the memory they come from. A tile has time for depth / 2 rows.
+template <class T>
+struct PackAhead {
+  const T* from = nullptr;
+  Index stride = 0;  // elements from row to row
+  T* to = nullptr;
+  Index rows = 0;
+};
+
 /// sums[R, Tile::columns], rows sums_stride apart, = or += the chains (1) of R rows of packed A and one panel of B, of its
 /// first C registers.
 template <class T, int R, int C>
 [[gnu::noinline]] void tile_sum(Index depth, const T* a, const T* b, T* sums, Index sums_stride, bool add,
-                                const Ahead& ahead) {
+                                const Ahead& ahead, const PackAhead<T>& pack) {
   using Packet = typename Register<T>::Packet;
   constexpr int size = Register<T>::size;
   Packet s[R][C];
@@ -174,6 +184,9 @@ template <class T, int R, int C>
   };
   Ahead::Lines lines = ahead.first;
   Index k = 0, left = lines.run, count = ahead.count;
+  const T* from = pack.from;
+  T* packed = pack.to;
+  Index rows_left = pack.rows;
   for (; k + 2 <= depth; k += 2) {
     __builtin_prefetch(lines.next, 0, 2);
     lines.next += --left == 0 ? lines.jump : Ahead::line;
@@ -181,6 +194,13 @@ template <class T, int R, int C>
     if (--count == 0) {
       lines = ahead.then;
       left = lines.run;
+    }
+    if (rows_left > 0) {
+      packet::pstoreu(packed, packet::ploadu<Packet>(from));
+      packet::pstoreu(packed + size, packet::ploadu<Packet>(from + size));
+      from += pack.stride;
+      packed += Tile<T>::columns;
+      --rows_left;
     }
     step(k);
     step(k + 1);
@@ -198,13 +218,13 @@ template <class T, int R, int C>
 /// tile_sum for 1 to Tile::rows rows. A register of the panel beyond `columns` is left out.
 template <class T>
 void tile_sum(Index rows, Index columns, Index depth, const T* a, const T* b, T* sums, Index sums_stride, bool add,
-              const Ahead& ahead) {
-  using Kernel = void (*)(Index, const T*, const T*, T*, Index, bool, const Ahead&);
+              const Ahead& ahead, const PackAhead<T>& pack = {}) {
+  using Kernel = void (*)(Index, const T*, const T*, T*, Index, bool, const Ahead&, const PackAhead<T>&);
   static constexpr auto kernels = []<int... R>(std::integer_sequence<int, R...>) {
     return std::array<std::array<Kernel, 2>, sizeof...(R)>{{{&tile_sum<T, R + 1, 1>, &tile_sum<T, R + 1, 2>}...}};
   }
   (std::make_integer_sequence<int, Tile<T>::rows>{});
-  kernels[static_cast<std::size_t>(rows - 1)][columns > Tile<T>::size](depth, a, b, sums, sums_stride, add, ahead);
+  kernels[static_cast<std::size_t>(rows - 1)][columns > Tile<T>::size](depth, a, b, sums, sums_stride, add, ahead, pack);
 }
 
 /// Up to here the chains (1) of a product are so short that it is bound by reading and writing c.
