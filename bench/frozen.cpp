@@ -5,12 +5,6 @@ namespace {
 
 using namespace bench;
 
-/// A frozen copy of the parameters of a run, which keeps its own.
-template <class RunT>
-auto frozen_copy(RunT& run, bool bfloat16) {
-  return freeze(run.ctx, init_params<float, Cpu>(run.layer, run.ctx, Seed{1}), {.bfloat16 = bfloat16});
-}
-
 /// Everything warm.
 void layer_frozen(benchmark::State& state, bool bfloat16) {
   const Shape s = Shape::of(state);

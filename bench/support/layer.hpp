@@ -71,6 +71,12 @@ struct Run {
   Tensor<T, 2, B> x, y, dy, dx;  // [N, in_dim], [N, out_dim], like y, like x
 };
 
+/// A frozen copy of the parameters of a run, which keeps its own.
+template <class RunT>
+auto frozen_copy(RunT& run, bool bfloat16) {
+  return freeze(run.ctx, init_params<float, Cpu>(run.layer, run.ctx, Seed{1}), {.bfloat16 = bfloat16});
+}
+
 inline void count(benchmark::State& state, const std::string& name, double value) { state.counters[name] = value; }
 
 /// Sample every entry in turn; the time of the row is the median of one of them.
