@@ -216,3 +216,42 @@ TEST_CASE("weights that do not fit the packed memory at once are packed in waves
   cpu::ProductPair<float>::run(ctx, batch, cpu::Middle<float>::with<1>(middle), cpu::Finish<float>::with(last), 1);
   CHECK(same(c, expected));
 }
+
+TEST_CASE_TEMPLATE("weights packed on the way: from group to group of both products, of any depths", T, float, double) {
+  // Tiles of one block of rows, depth, hidden, columns. The shallow groups leave just time (129) and just none (127).
+  for (const auto& [tiles, d, h, c] : {std::array<Index, 4>{5, 256, 512, 320}, {5, 512, 300, 300}, {5, 127, 256, 64},
+                                       {5, 129, 256, 64}, {10, 3, 300, 40}}) {
+    const Pair<T> p({tiles * cpu::Tile<T>::rows}, d, h, c);
+    check(p, false, Activate{});
+    const auto up = p.matrix(p.up, d, h, false), more = p.matrix(p.more, d, h, false), down = p.matrix(p.down, h, c, false);
+    Tensor2<T> first(p.slots(), h), hidden(p.slots(), h), expected(p.slots(), c), result(p.slots(), c);
+    Cpu::Context one(1);
+    Cpu::grouped_gemm(one, p.groups(), p.items(), up, false, first.view(), fn::Store{});
+    Cpu::grouped_gemm(one, p.groups(), p.items(), more, false, hidden.view(), GatedWith<T>{first});
+    Cpu::grouped_gemm(one, p.groups().in_slot_order(), std::as_const(hidden).view(), down, false, expected.view(), fn::Store{});
+    Cpu::grouped_pair(one, p.groups(), p.items(), std::array{up, more}, Gated<T>{}, down, false, result.view(), fn::Store{});
+    CHECK(same(result, expected));
+  }
+}
+
+TEST_CASE("a pair of products of which one matrix lies transposed") {
+  for (const Index d : {256, 300})
+    for (const bool up_lies : {false, true})
+      for (const bool down_lies : {false, true}) {
+        const Index h = 512, c = 300;
+        const Pair<float> p({5 * cpu::Tile<float>::rows}, d, h, c);
+        const auto up = p.matrix(p.up, d, h, up_lies), down = p.matrix(p.down, h, c, down_lies);
+        Tensor2<float> hidden(p.slots(), h), expected(p.slots(), c), result(p.slots(), c);
+        Cpu::Context one(1);
+        Cpu::grouped_gemm(one, p.groups(), p.items(), up, up_lies, hidden.view(), Activate{});
+        Cpu::grouped_gemm(one, p.groups().in_slot_order(), std::as_const(hidden).view(), down, down_lies, expected.view(),
+                          fn::Store{});
+        const Activate middle;
+        const fn::Store last;
+        cpu::PairBatch<float> batch = p.batch(result.data());
+        batch.down = {p.down.data(), down_lies ? h : c, down_lies};
+        batch.up[0] = {p.up.data(), up_lies ? d : h, up_lies};
+        cpu::ProductPair<float>::run(one, batch, cpu::Middle<float>::with<1>(middle), cpu::Finish<float>::with(last));
+        CHECK(same(result, expected));
+      }
+}

@@ -120,25 +120,29 @@ TEST_CASE("what is asked for ahead begins at the tile's part, in rows of memory 
 }
 
 TEST_CASE_TEMPLATE("a tile that packs rows of another panel on the way: the same sums, and what pack_panels makes", T, float, double) {
-  constexpr Index width = Tile<T>::columns, stride = width + 3, rows = Tile<T>::rows, deep = 90;
+  constexpr Index width = Tile<T>::columns, stride = width + 3, deep = 90;
   const auto b = naive::random_vector<T>(deep * stride, 4);
-  const auto all = naive::random_vector<T>(256 * width, 3), a = naive::random_vector<T>(rows * Tile<T>::stride, 2);
-  std::vector<T> expected(static_cast<std::size_t>(deep * width), T(9)), packed = expected;
+  const auto all = naive::random_vector<T>(256 * width, 3), a = naive::random_vector<T>(Tile<T>::rows * Tile<T>::stride, 2);
+  std::vector<T> expected(static_cast<std::size_t>(deep * width)), packed = expected;
   cpu::pack_panels(Operand<T>{b.data(), stride, false}, 2, width, 0, deep, expected.data());
-  for (const Index depth : {60, 61, 256}) {
-    std::vector<T> plain(static_cast<std::size_t>(rows * width)), sums = plain;
-    cpu::tile_sum(rows, width, depth, a.data(), all.data(), plain.data(), width, false, cpu::Ahead::nothing(all.data()));
-    std::fill(packed.begin(), packed.end(), T(9));
-    Index done = 0;
-    for (const Index count : {Index(1), Index(0), depth / 2, depth / 2, depth / 2, deep}) {
-      const Index part = std::min({count, depth / 2, deep - done});
-      cpu::tile_sum(rows, width, depth, a.data(), all.data(), sums.data(), width, false, cpu::Ahead::nothing(all.data()),
-                    cpu::PackAhead<T>{b.data() + done * stride + 2, stride, packed.data() + done * width, part});
-      done += part;
-      CHECK(sums == plain);
-      CHECK(std::equal(packed.begin(), packed.begin() + done * width, expected.begin()));
-      CHECK(std::all_of(packed.begin() + done * width, packed.end(), [](T v) { return v == T(9); }));
-    }
-    CHECK(done == deep);
-  }
+  for (const Index depth : {60, 61, 256})
+    for (const Index rows : {Index(1), Index(2), Tile<T>::rows - Index(1), Index(Tile<T>::rows)})
+      for (const Index columns : {Index(Tile<T>::size), width})
+        for (const bool add : {false, true}) {
+          std::vector<T> plain(static_cast<std::size_t>(rows * width), T(1));
+          cpu::tile_sum(rows, columns, depth, a.data(), all.data(), plain.data(), width, add, cpu::Ahead::nothing(all.data()));
+          std::fill(packed.begin(), packed.end(), T(9));
+          Index done = 0;
+          for (const Index count : {Index(1), Index(0), depth / 2, depth / 2, depth / 2, deep}) {
+            const Index part = std::min({count, depth / 2, deep - done});
+            std::vector<T> sums(plain.size(), T(1));
+            cpu::tile_sum(rows, columns, depth, a.data(), all.data(), sums.data(), width, add, cpu::Ahead::nothing(all.data()),
+                          cpu::PackAhead<T>{b.data() + done * stride + 2, stride, packed.data() + done * width, part});
+            done += part;
+            CHECK(sums == plain);
+            CHECK(std::equal(packed.begin(), packed.begin() + done * width, expected.begin()));
+            CHECK(std::all_of(packed.begin() + done * width, packed.end(), [](T v) { return v == T(9); }));
+          }
+          CHECK(done == deep);
+        }
 }

@@ -64,7 +64,7 @@ struct Middle {
 
 template <class T>
 struct PairBatch {
-  Operand<T> a{};                     // [N, depth]
+  Operand<T> a{};                     // [N, depth]; the only one that may be gathered
   std::array<Operand<T>, 2> up{};     // of the first expert, op(up) [depth, hidden]
   std::array<Index, 2> up_step{};     // elements from expert to expert
   std::array<PackedMatrix<T>, 2> packed_up{};  // packed before, or null
@@ -101,7 +101,8 @@ class ProductPair {
   static constexpr Index kWideStride = kWide + kStride - kDepth;
   static constexpr Index kSerialWork = 1 << 18;     // multiply-adds below which waking threads costs more than it saves
   static constexpr Index kBlockSize = 1 << 18;      // elements of a, hidden and c that a task keeps in its cache
-  static constexpr Index kManyTiles = 5;            // from here on the tiles of a panel have time to pack the next one
+  static constexpr Index kManyTiles = 5;            // from here on the tiles of a panel ask for all of the next one
+  static_assert(2 * kColumns <= kDepth, "two panels lie where packed panels are else");
   static_assert(kFewRows * kWideStride <= kDepth * kDepth, "a piece of hidden is summed where packed panels are else");
 
   struct Unit {
@@ -215,7 +216,7 @@ class ProductPair {
     // Part t of n of the rows of the panel at x, to ask for and to pack.
     Ahead ask(Index x, Index t, Index n) const {
       constexpr Index size = sizeof(T);
-      return Ahead::rows(b.at(k, column + x), depth, kColumns * size, b.stride * size, t, n);
+      return Ahead::rows(b.at(k, column + x), depth, std::min(kColumns, columns - x) * size, b.stride * size, t, n);
     }
     PackAhead<T> pack(Index x, Index t, Index n, T* to) const {
       const Index begin = t * depth / n, end = (t + 1) * depth / n;
@@ -376,8 +377,8 @@ class ProductPair {
     }
   }
 
-  // The same with weights that nobody packed: while the tiles of a panel compute, each asks for rows of the next panel, and
-  // packs those that the tile before asked for.
+  // The same with weights that nobody packed: while the tiles of a panel compute, each asks for some rows of the next panel
+  // and packs those that were asked for in the tile before.
   // @param next  the group that follows, or null
   void multiply_and_pack(const Rows& rows, const T* a, const Group& g, const Group* next, bool add, Worker& w, SumsAt to) const {
     const Index parts = rows.tiles - 1;
@@ -389,9 +390,10 @@ class ProductPair {
       const Group* const after = last ? next : &g;
       const Index at = last ? 0 : x + kColumns;
       w.turn = 1 - w.turn;
-      w.ready = after && after->columns - at >= kColumns && after->depth <= parts * (g.depth / 2);
+      const bool asks = after && !after->b.lines_are_rows && after->columns > at;
+      w.ready = asks && after->columns - at >= kColumns && after->depth <= parts * (g.depth / 2);
       for (Index t = 0; t < rows.tiles; ++t) {
-        Ahead ahead = w.ready && t < parts ? after->ask(at, t, parts) : Ahead::nothing(panel);
+        Ahead ahead = asks && t < parts ? after->ask(at, t, parts) : Ahead::nothing(panel);
         if (to.far && !add && t + 1 < rows.tiles) ahead = after_sums(rows, t, sums, to.row, ahead);
         tile_sum(rows.size(t), kColumns, g.depth, a + rows.begin(t) * kStride, panel, sums + rows.begin(t) * to.row, to.row, add,
                  ahead, w.ready && t > 0 ? after->pack(at, t - 1, parts, other) : PackAhead<T>{});

@@ -214,17 +214,17 @@ class Register {
 #if defined(EIGEN_VECTORIZE_AVX512)
     if constexpr (is<float, 64>) {
       const __mmask16 live = _mm512_cmp_ps_mask(v.packet_, low.packet_, _CMP_NLT_UQ);
-      const Register x(packet::pmin(v.packet_, high.packet_)), n = whole(x);
+      const Register x(_mm512_maskz_min_ps(live, high.packet_, v.packet_)), n = whole(x);  // of two, v where that is NaN
       return Register(_mm512_maskz_scalef_ps(live, exp_of_rest(x, n).packet_, n.packet_));
     }
 #endif
     const Register x(packet::pmin(where_less(v, low, zero, v).packet_, high.packet_)), n = whole(x);
     return where_less(v, low, zero, Register(packet::pldexp(exp_of_rest(x, n).packet_, n.packet_)));
   }
-  // round(x / ln 2): a sum with 1.5 · 2^23 is a whole number
+  // round(x / ln 2): a sum with 1.5 · 2^23 is a whole number. Sealed, for -ffast-math would take the two for nothing.
   static Register whole(Register x) {
     const Register large(T(12582912));
-    return madd(x, Register(T(1.44269504088896341)), large) - large;
+    return sealed(madd(x, Register(T(1.44269504088896341)), large).packet_) - large;
   }
   // e^r, r = x - n ln 2, with ln 2 in two parts: 1 + r + r² p(r), p a minimax fit (Lawson's algorithm in 40 digits) of
   // relative error 3.1e-9 before rounding. Eigen's pexp is off by 4 ulp on some targets.

@@ -149,8 +149,8 @@ void pack_panels(const Operand<T>& b, Index line, Index lines, Index k, Index de
                    : copy_block(b, k, depth, line + whole, lines - whole, last, width);
 }
 
-/// Rows of a panel [depth, Tile::columns] to come, packed one at a time while a tile computes: what the tile adds to their
-/// cost is little more than that of the memory they come from. A tile has time for depth / 2 rows.
+/// Rows of a panel [depth, Tile::columns] to come, packed one at a time while a tile computes: they cost it little more than
+/// the memory they come from. A tile packs depth / 2 rows at most.
 template <class T>
 struct PackAhead {
   const T* from = nullptr;
