@@ -89,8 +89,9 @@ int main(int argc, char** argv) {
   const auto at = name.find("/T:");
   Shape s{};
   const auto row = at == std::string::npos ? kRows.end() : kRows.find(std::string_view(name).substr(0, at));
-  if (row == kRows.end() || std::sscanf(name.c_str() + at, "/T:%" SCNd64 "/D:%" SCNd64 "/H:%" SCNd64 "/E:%" SCNd64 "/K:%" SCNd64, &s.items, &s.dim, &s.hidden,
-                                        &s.experts, &s.picks) != 5) {
+  constexpr auto format = "/T:%" SCNd64 "/D:%" SCNd64 "/H:%" SCNd64 "/E:%" SCNd64 "/K:%" SCNd64;
+  if (row == kRows.end() ||
+      std::sscanf(name.c_str() + at, format, &s.items, &s.dim, &s.hidden, &s.experts, &s.picks) != 5) {
     std::fprintf(stderr, "usage: profile ROW/T:…/D:…/H:…/E:…/K:… SECONDS, where ROW is one of\n");
     for (const auto& [known, run] : kRows) std::fprintf(stderr, "  %.*s\n", static_cast<int>(known.size()), known.data());
     return 2;

@@ -9,7 +9,8 @@ command -v perf >/dev/null || { echo "bench/profile.sh: needs perf (Debian: linu
 cd "$root"
 rows=("$@")
 ((${#rows[@]})) || rows=(
-  layer_forward/T:{4096/D:512/H:2048/E:8,4096/D:352/H:352/E:16,512/D:512/H:2048/E:8,4096/D:512/H:2048/E:64,8192/D:64/H:128/E:64}/K:2
+  layer_forward/T:{4096/D:512/H:2048/E:8,4096/D:352/H:352/E:16,512/D:512/H:2048/E:8}/K:2
+  layer_forward/T:{4096/D:512/H:2048/E:64,8192/D:64/H:128/E:64}/K:2
   layer_train/T:{4096/D:352/H:352/E:16,512/D:512/H:2048/E:8,4096/D:512/H:2048/E:64,16/D:512/H:2048/E:8,1/D:512/H:2048/E:8}/K:2
   layer_decode/T:16/D:512/H:2048/E:8/K:2 decode_frozen/T:16/D:512/H:2048/E:8/K:2
   layer_rule/{Plain,HeavyBall,Adam}/T:4096/D:352/H:352/E:16/K:2
