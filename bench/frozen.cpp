@@ -1,4 +1,5 @@
 #include "support/beside.hpp"
+#include "support/routing.hpp"
 
 // Inference with frozen weights, in float and in bfloat16, beside the same layer with parameters and beside every peer.
 namespace {
@@ -14,12 +15,21 @@ void layer_frozen(benchmark::State& state, bool bfloat16) {
   const BetweenPeaks layer(rounds, run.ctx.threads(),
                            [&] { infer<float>(run.layer, run.ctx, frozen, run.x, run.carry, run.y, run.extra); });
   const auto plain = rounds.time([&] { run.infer(); });
+  const Routing routing = add_routing(rounds, run);
   const auto entries = add_peers(rounds, s, run);
+  const double bytes = weight_bytes(s, run) * (bfloat16 ? 0.5 : 1);
+  const ReadBandwidth read(static_cast<std::size_t>(bytes));
+  const auto bandwidth = rounds.measure([&] { return read(run.ctx.threads()); });
   run_rounds(state, rounds, layer.ours);
   const double seconds = rounds.median_of(layer.ours);
   count(state, "gflops", s.flop() / seconds * 1e-9);
   count(state, "tokens_per_second", static_cast<double>(s.items) / seconds);
   count(state, "peak_share", layer.share(rounds, s.flop()));
+  count(state, "routing_share", routing.over(rounds, layer.ours));
+  if (s.items <= 16) {
+    count(state, "bytes_per_second", bytes / seconds);
+    count(state, "bandwidth_share", rounds.median_over([&](auto of) { return bytes / of(layer.ours) / of(bandwidth); }));
+  }
   count(state, "speedup", rounds.ratio(plain, layer.ours));  // over the layer with parameters
   count_peers(state, rounds, entries, layer.ours);
 }
@@ -35,7 +45,7 @@ void decode_frozen(benchmark::State& state, bool bfloat16) {
   for (const auto& run : copies.runs) frozen.push_back(frozen_copy(*run, bfloat16));
   const double bytes = copies.bytes * (bfloat16 ? 0.5 : 1);
   Rounds rounds;
-  rounds.time([&] {
+  const BetweenPeaks layers(rounds, copies.runs[0]->ctx.threads(), [&] {
     for (std::size_t i = 0; i < frozen.size(); ++i) {
       RunT& run = *copies.runs[i];
       infer<float>(run.layer, run.ctx, frozen[i], run.x, run.carry, run.y, run.extra);
@@ -45,14 +55,11 @@ void decode_frozen(benchmark::State& state, bool bfloat16) {
     for (const auto& run : copies.runs) run->infer();
   });
   const auto entries = add_cold_peers(rounds, s, copies.runs);
-  const ReadBandwidth read;
-  const auto bandwidth = rounds.measure([&] { return read(copies.runs[0]->ctx.threads()); });
-  run_rounds(state, rounds);
-  count(state, "ms_per_layer", rounds.median_of(0) * 1e3 / static_cast<double>(frozen.size()));
-  count(state, "bytes_per_second", bytes / rounds.median_of(0));
-  count(state, "bandwidth_share", rounds.median_over([&](auto of) { return bytes / of(0) / of(bandwidth); }));
-  count(state, "speedup", rounds.ratio(plain, 0));
-  count_peers(state, rounds, entries, 0);
+  const Routing routing = add_routing(rounds, *copies.runs[0]);
+  count_decoding(state, rounds, s, copies, layers, bytes);
+  count(state, "routing_share", routing.over(rounds, layers.ours) * static_cast<double>(frozen.size()));
+  count(state, "speedup", rounds.ratio(plain, layers.ours));
+  count_peers(state, rounds, entries, layers.ours);
 }
 BENCHMARK_CAPTURE(decode_frozen, f32, false)->Name("decode_frozen")->Apply(decoding);
 BENCHMARK_CAPTURE(decode_frozen, bf16, true)->Name("decode_frozen_bf16")->Apply(decoding);

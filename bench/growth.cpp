@@ -1,4 +1,4 @@
-#include "support/layer.hpp"
+#include "support/routing.hpp"
 
 // How time grows with one dimension while the others stay: growth/<curve>/<letter>:<value>, pictures by growth.gp. The
 // gate and the experts are told apart.

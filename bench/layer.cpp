@@ -1,6 +1,7 @@
 #include <memory>
 
 #include "support/beside.hpp"
+#include "support/routing.hpp"
 
 // One layer: the rows of shared/targets.md.
 namespace {
@@ -11,18 +12,11 @@ using namespace bench;
 void layer_forward(benchmark::State& state) {
   const Shape s = Shape::of(state);
   Run run(plain_mixture(s), s.items);
-  run.forward();  // for the plan and the experts' outputs of the parts
   const int threads = run.ctx.threads();
-  Tensor<float, 2, Cpu> logits(s.items, s.experts), combined(s.items, s.dim);
-  auto& saved = run.saved.branch;
 
   Rounds rounds;
   const BetweenPeaks layer(rounds, threads, [&] { run.infer(); });
-  const auto gate = rounds.time(GateRun<decltype(run)>{run});
-  const auto scores = rounds.time([&] {
-    with_model_dim(run.layer.branch.gate.scores, s.dim).forward(run.ctx, run.params.branch.gate.scores, run.x, logits);
-  });
-  const auto combine = rounds.time([&] { saved.plan.combine(run.ctx, saved.z, combined); });
+  const Routing routing = add_routing(rounds, run);
   const auto entries = add_peers(rounds, s, run);
   const double bytes = weight_bytes(s, run);
   const ReadBandwidth read(static_cast<std::size_t>(bytes));
@@ -34,9 +28,8 @@ void layer_forward(benchmark::State& state) {
   count(state, "tokens_per_second", static_cast<double>(s.items) / seconds);
   count(state, "peak_share", layer.share(rounds, s.flop()));
   count_peers(state, rounds, entries, layer.ours);
-  count(state, "routing_share",
-        rounds.median_over([&](auto of) { return (of(gate) - of(scores) + of(combine)) / of(layer.ours); }));
-  count(state, "gate_share", rounds.ratio(gate, layer.ours));
+  count(state, "routing_share", routing.over(rounds, layer.ours));
+  count(state, "gate_share", rounds.ratio(routing.parts[0], layer.ours));
   if (s.items <= 16) {
     count(state, "bytes_per_second", bytes / seconds);
     count(state, "bandwidth_share", rounds.median_over([&](auto of) { return bytes / of(layer.ours) / of(bandwidth); }));
@@ -49,20 +42,14 @@ void layer_decode(benchmark::State& state) {
   const Shape s = Shape::of(state);
   auto copies = cold_copies<Run<decltype(plain_mixture(s))>>(s);
   Rounds rounds;
-  rounds.time([&] {
+  const BetweenPeaks layers(rounds, copies.runs[0]->ctx.threads(), [&] {
     for (auto& run : copies.runs) run->infer();
   });
+  const Routing routing = add_routing(rounds, *copies.runs[0]);
   const auto entries = add_cold_peers(rounds, s, copies.runs);
-  const ReadBandwidth read;
-  const auto bandwidth = rounds.measure([&] { return read(copies.runs[0]->ctx.threads()); });
-
-  run_rounds(state, rounds);
-  const double layers = static_cast<double>(copies.runs.size());
-  count(state, "ms_per_layer", rounds.median_of(0) * 1e3 / layers);
-  count(state, "tokens_per_second", static_cast<double>(s.items) * layers / rounds.median_of(0));
-  count(state, "bytes_per_second", copies.bytes / rounds.median_of(0));
-  count(state, "bandwidth_share", rounds.median_over([&](auto of) { return copies.bytes / of(0) / of(bandwidth); }));
-  count_peers(state, rounds, entries, 0);
+  count_decoding(state, rounds, s, copies, layers, copies.bytes);
+  count(state, "routing_share", routing.over(rounds, layers.ours) * static_cast<double>(copies.runs.size()));
+  count_peers(state, rounds, entries, layers.ours);
 }
 BENCHMARK(layer_decode)->Apply(decoding);
 
@@ -78,6 +65,7 @@ void layer_train(benchmark::State& state) {
   });
   const auto forward = rounds.time([&] { run.forward(); });
   const auto infer = rounds.time([&] { run.infer(); });
+  const Routing routing = add_training_routing(rounds, run);
 
   run_rounds(state, rounds, training.ours);
   const double seconds = rounds.median_of(training.ours);
@@ -85,6 +73,7 @@ void layer_train(benchmark::State& state) {
   count(state, "tokens_per_second", static_cast<double>(s.items) / seconds);
   count(state, "peak_share", training.share(rounds, 3 * s.flop()));
   count(state, "forward_peak_share", training.share(rounds, s.flop(), forward));
+  count(state, "routing_share", routing.over(rounds, training.ours));
   count(state, "train_over_forward", rounds.ratio(training.ours, forward));
   count(state, "forward_over_infer", rounds.ratio(forward, infer));
 }

@@ -97,6 +97,21 @@ Copies<RunT> cold_copies(const Shape& s) {
   }
   return copies;
 }
+/// Run the rounds of a pass over all copies, and tell what it makes of memory and arithmetic.
+template <class RunT>
+void count_decoding(benchmark::State& state, Rounds& rounds, const Shape& s, const Copies<RunT>& copies,
+                    const BetweenPeaks& layers, double bytes) {
+  const ReadBandwidth read;
+  const auto bandwidth = rounds.measure([&] { return read(copies.runs[0]->ctx.threads()); });
+  run_rounds(state, rounds, layers.ours);
+  const double seconds = rounds.median_of(layers.ours), runs = static_cast<double>(copies.runs.size());
+  count(state, "ms_per_layer", seconds * 1e3 / runs);
+  count(state, "gflops", s.flop() * runs / seconds * 1e-9);
+  count(state, "peak_share", layers.share(rounds, s.flop() * runs));
+  count(state, "tokens_per_second", static_cast<double>(s.items) * runs / seconds);
+  count(state, "bytes_per_second", bytes / seconds);
+  count(state, "bandwidth_share", rounds.median_over([&](auto of) { return bytes / of(layers.ours) / of(bandwidth); }));
+}
 /// Time one pass of each peer over all copies.
 template <class RunT>
 std::vector<std::size_t> add_cold_peers(Rounds& rounds, const Shape& s, const std::vector<std::unique_ptr<RunT>>& runs) {

@@ -90,23 +90,6 @@ inline std::size_t add_peak(Rounds& rounds, int threads) {
   return rounds.measure([threads] { return fma_peak(threads); });
 }
 
-/// The gate alone as inference runs it, with the plan it makes.
-template <class RunT>
-struct GateRun {
-  RunT& run;
-  void operator()() {
-    const auto& mixture = run.layer.branch;
-    const auto gate = with_model_dim(mixture.gate, mixture.in_dim());
-    const auto& p = run.params.branch.gate;
-    auto& saved = run.saved.branch;
-    if constexpr (requires { gate.infer(run.ctx, p, run.x, saved.plan, run.extra); }) {
-      gate.infer(run.ctx, p, run.x, saved.plan, run.extra);
-    } else {
-      gate.forward(run.ctx, p, run.x, saved.plan, saved.gate, run.extra);
-    }
-  }
-};
-
 /// The rows of shared/targets.md. T:16 and T:1 are decoding.
 inline constexpr Shape kTargets[] = {{4096, 512, 2048, 8, 2}, {4096, 352, 352, 16, 2}, {512, 512, 2048, 8, 2},
                                      {4096, 512, 2048, 64, 2}, {8192, 64, 128, 64, 2}, {16, 512, 2048, 8, 2},

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "layer.hpp"
+
+/// What a layer does beside the products of its experts and of its scores: gate, dispatch, combine.
+namespace bench {
+
+/// The gate alone as inference runs it, with the plan it makes.
+template <class RunT>
+struct GateRun {
+  RunT& run;
+  void operator()() {
+    const auto& mixture = run.layer.branch;
+    const auto gate = with_model_dim(mixture.gate, mixture.in_dim());
+    const auto& p = run.params.branch.gate;
+    auto& saved = run.saved.branch;
+    if constexpr (requires { gate.infer(run.ctx, p, run.x, saved.plan, run.extra); }) {
+      gate.infer(run.ctx, p, run.x, saved.plan, run.extra);
+    } else {
+      gate.forward(run.ctx, p, run.x, saved.plan, saved.gate, run.extra);
+    }
+  }
+};
+
+/// Entries of a row that are routing, each timed alone: where they are fused into the layer, their sum is an upper bound.
+struct Routing {
+  std::vector<std::size_t> parts, products;  // what counts, and the products in it, which do not
+
+  double over(const Rounds& rounds, std::size_t layer) const {
+    return rounds.median_over([&](auto of) {
+      double seconds = 0;
+      for (const std::size_t part : parts) seconds += of(part);
+      for (const std::size_t product : products) seconds -= of(product);
+      return seconds / of(layer);
+    });
+  }
+};
+
+template <class RunT>
+auto scores_of(const RunT& run) {
+  return with_model_dim(run.layer.branch.gate.scores, run.x.extent(1));
+}
+
+/// Of inference: the gate, then combine.
+template <class RunT>
+Routing add_routing(Rounds& rounds, RunT& run) {
+  run.forward();  // for the plan and the experts' outputs
+  const auto logits = std::make_shared<Tensor<float, 2, Cpu>>(run.x.extent(0), run.layer.branch.gate.scores.experts);
+  const auto combined = std::make_shared<Tensor<float, 2, Cpu>>(run.y.extent(0), run.y.extent(1));
+  const auto gate = rounds.time(GateRun<RunT>{run});
+  const auto scores = rounds.time([=, &run] { scores_of(run).forward(run.ctx, run.params.branch.gate.scores, run.x, *logits); });
+  const auto combine = rounds.time([=, &run] { run.saved.branch.plan.combine(run.ctx, run.saved.branch.z, *combined); });
+  return {{gate, combine}, {scores}};
+}
+
+/// Of forward and backward: gate and combine forward, then combine, dispatch and gate backward.
+template <class RunT>
+Routing add_training_routing(Rounds& rounds, RunT& run) {
+  run.forward();
+  run.backward();
+  const auto& saved = run.saved.branch;
+  const auto like = [](const auto& t) { return std::make_shared<Tensor<float, 2, Cpu>>(t.extent(0), t.extent(1)); };
+  const auto combined = like(run.y), dz = like(saved.z), dx = like(run.x);
+  const auto dslots = std::make_shared<Tensor<float, 2, Cpu>>(saved.z.extent(0), run.x.extent(1));
+  const auto logits = std::make_shared<Tensor<float, 2, Cpu>>(run.x.extent(0), run.layer.branch.gate.scores.experts);
+  fill(run.ctx, dslots->view(), 0.f);
+  fill(run.ctx, dx->view(), 0.f);
+  fill(run.ctx, logits->view(), 0.f);
+
+  const auto gate = [&run] { return with_model_dim(run.layer.branch.gate, run.x.extent(1)); };
+  const auto forward = rounds.time([=, &run, &saved] {
+    auto& own = run.saved.branch;
+    gate().forward(run.ctx, run.params.branch.gate, run.x, own.plan, own.gate, run.extra);
+    saved.plan.combine(run.ctx, saved.z, *combined);
+  });
+  const auto backward = rounds.time([=, &run, &saved] {
+    auto mark = run.ctx.mark();
+    auto dplan = saved.plan.grad(run.ctx);
+    typename decltype(gate())::template ExtraGrad<float, Cpu> unused{};
+    saved.plan.combine_backward(run.ctx, saved.z, run.dy, *dz, dplan);
+    saved.plan.dispatch_backward(run.ctx, run.x, *dslots, *dx, dplan);
+    gate().backward(run.ctx, run.params.branch.gate, run.x, saved.plan, saved.gate, dplan, *dx, run.grads.branch.gate,
+                    run.extra, unused);
+  });
+  const auto scores = rounds.time([=, &run] {
+    scores_of(run).forward(run.ctx, run.params.branch.gate.scores, run.x, *logits);
+    scores_of(run).backward(run.ctx, run.params.branch.gate.scores, run.x, *logits, *dx, run.grads.branch.gate.scores);
+  });
+  return {{forward, backward}, {scores}};
+}
+
+}  // namespace bench
