@@ -390,7 +390,7 @@ class ProductPair {
       const Group* const after = last ? next : &g;
       const Index at = last ? 0 : x + kColumns;
       w.turn = 1 - w.turn;
-      const bool asks = after && !after->b.lines_are_rows && after->columns > at;
+      const bool asks = after && !after->b.lines_are_rows && after->depth > 0 && after->columns > at;
       w.ready = asks && after->columns - at >= kColumns && after->depth <= parts * (g.depth / 2);
       for (Index t = 0; t < rows.tiles; ++t) {
         Ahead ahead = asks && t < parts ? after->ask(at, t, parts) : Ahead::nothing(panel);
