@@ -102,6 +102,7 @@ class ProductPair {
   static constexpr Index kSerialWork = 1 << 18;     // multiply-adds below which waking threads costs more than it saves
   static constexpr Index kBlockSize = 1 << 18;      // elements of a, hidden and c that a task keeps in its cache
   static constexpr Index kManyTiles = 5;            // from here on the tiles of a panel ask for all of the next one
+  static constexpr Index kPackingBlocks = 3;        // up to so many blocks of rows of an expert pack its weights each for itself
   static_assert(2 * kColumns <= kDepth, "two panels lie where packed panels are else");
   static_assert(kFewRows * kWideStride <= kDepth * kDepth, "a piece of hidden is summed where packed panels are else");
 
@@ -131,7 +132,9 @@ class ProductPair {
     return rows <= std::min(kFewRows, few_rows_) && !frozen() && !b_.down.lines_are_rows && !b_.up[0].lines_are_rows;
   }
   // Packed weights serve several blocks of rows: those of one task, or of tasks that share them.
-  bool reuses_packed(Index rows) const { return row_blocks(rows) > 1 && !frozen(); }
+  bool reuses_packed(Index rows) const { return row_blocks(rows) > (packs_on_the_way() ? kPackingBlocks : 1) && !frozen(); }
+  // Then the blocks of an expert with several have at least kManyTiles tiles each.
+  bool packs_on_the_way() const { return !b_.down.lines_are_rows && block_tiles_ >= 2 * kManyTiles; }
   bool shares_packed(Index rows) const { return reuses_packed(rows) && !whole_experts_; }
   bool owns_packed(Index rows) const { return reuses_packed(rows) && whole_experts_; }
   Operand<T> up(Index m, Index e) const {
