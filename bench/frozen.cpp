@@ -1,5 +1,4 @@
 #include "support/beside.hpp"
-#include "support/routing.hpp"
 
 // Inference with frozen weights, in float and in bfloat16, beside the same layer with parameters and beside every peer.
 namespace {
@@ -21,15 +20,8 @@ void layer_frozen(benchmark::State& state, bool bfloat16) {
   const ReadBandwidth read(static_cast<std::size_t>(bytes));
   const auto bandwidth = rounds.measure([&] { return read(run.ctx.threads()); });
   run_rounds(state, rounds, layer.ours);
-  const double seconds = rounds.median_of(layer.ours);
-  count(state, "gflops", s.flop() / seconds * 1e-9);
-  count(state, "tokens_per_second", static_cast<double>(s.items) / seconds);
-  count(state, "peak_share", layer.share(rounds, s.flop()));
+  count_speed(state, rounds, layer, static_cast<double>(s.items), s.flop(), s.items <= 16 ? bytes : 0, bandwidth);
   count(state, "routing_share", routing.over(rounds, layer.ours));
-  if (s.items <= 16) {
-    count(state, "bytes_per_second", bytes / seconds);
-    count(state, "bandwidth_share", rounds.median_over([&](auto of) { return bytes / of(layer.ours) / of(bandwidth); }));
-  }
   count(state, "speedup", rounds.ratio(plain, layer.ours));  // over the layer with parameters
   count_peers(state, rounds, entries, layer.ours);
 }
@@ -56,8 +48,7 @@ void decode_frozen(benchmark::State& state, bool bfloat16) {
   });
   const auto entries = add_cold_peers(rounds, s, copies.runs);
   const Routing routing = add_routing(rounds, *copies.runs[0]);
-  count_decoding(state, rounds, s, copies, layers, bytes);
-  count(state, "routing_share", routing.over(rounds, layers.ours) * static_cast<double>(frozen.size()));
+  count_decoding(state, rounds, s, copies, layers, routing, bytes);
   count(state, "speedup", rounds.ratio(plain, layers.ours));
   count_peers(state, rounds, entries, layers.ours);
 }

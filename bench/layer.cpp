@@ -1,7 +1,6 @@
 #include <memory>
 
 #include "support/beside.hpp"
-#include "support/routing.hpp"
 
 // One layer: the rows of shared/targets.md.
 namespace {
@@ -23,17 +22,10 @@ void layer_forward(benchmark::State& state) {
   const auto bandwidth = rounds.measure([&] { return read(threads); });
 
   run_rounds(state, rounds, layer.ours);
-  const double seconds = rounds.median_of(layer.ours);
-  count(state, "gflops", s.flop() / seconds * 1e-9);
-  count(state, "tokens_per_second", static_cast<double>(s.items) / seconds);
-  count(state, "peak_share", layer.share(rounds, s.flop()));
+  count_speed(state, rounds, layer, static_cast<double>(s.items), s.flop(), s.items <= 16 ? bytes : 0, bandwidth);
   count_peers(state, rounds, entries, layer.ours);
   count(state, "routing_share", routing.over(rounds, layer.ours));
   count(state, "gate_share", rounds.ratio(routing.parts[0], layer.ours));
-  if (s.items <= 16) {
-    count(state, "bytes_per_second", bytes / seconds);
-    count(state, "bandwidth_share", rounds.median_over([&](auto of) { return bytes / of(layer.ours) / of(bandwidth); }));
-  }
 }
 BENCHMARK(layer_forward)->Apply(all_targets);
 
@@ -47,8 +39,7 @@ void layer_decode(benchmark::State& state) {
   });
   const Routing routing = add_routing(rounds, *copies.runs[0]);
   const auto entries = add_cold_peers(rounds, s, copies.runs);
-  count_decoding(state, rounds, s, copies, layers, copies.bytes);
-  count(state, "routing_share", routing.over(rounds, layers.ours) * static_cast<double>(copies.runs.size()));
+  count_decoding(state, rounds, s, copies, layers, routing, copies.bytes);
   count_peers(state, rounds, entries, layers.ours);
 }
 BENCHMARK(layer_decode)->Apply(decoding);
@@ -68,10 +59,7 @@ void layer_train(benchmark::State& state) {
   const Routing routing = add_training_routing(rounds, run);
 
   run_rounds(state, rounds, training.ours);
-  const double seconds = rounds.median_of(training.ours);
-  count(state, "gflops", 3 * s.flop() / seconds * 1e-9);
-  count(state, "tokens_per_second", static_cast<double>(s.items) / seconds);
-  count(state, "peak_share", training.share(rounds, 3 * s.flop()));
+  count_speed(state, rounds, training, static_cast<double>(s.items), 3 * s.flop(), 0, 0);
   count(state, "forward_peak_share", training.share(rounds, s.flop(), forward));
   count(state, "routing_share", routing.over(rounds, training.ours));
   count(state, "train_over_forward", rounds.ratio(training.ours, forward));

@@ -9,6 +9,7 @@
 
 #include "layer.hpp"
 #include "peers.hpp"
+#include "routing.hpp"
 
 /// What one layer is held against: the peak of the machine, and every peer on the same weights and items.
 namespace bench {
@@ -97,20 +98,30 @@ Copies<RunT> cold_copies(const Shape& s) {
   }
   return copies;
 }
+/// What `ours`, which does `flop` operations for `items` items, makes of the machine; with its bytes where memory is the limit.
+/// @param bytes, bandwidth  0 where it is not
+inline void count_speed(benchmark::State& state, const Rounds& rounds, const BetweenPeaks& layer, double items, double flop,
+                        double bytes, std::size_t bandwidth) {
+  const double seconds = rounds.median_of(layer.ours);
+  count(state, "gflops", flop / seconds * 1e-9);
+  count(state, "tokens_per_second", items / seconds);
+  count(state, "peak_share", layer.share(rounds, flop));
+  if (bytes == 0) return;
+  count(state, "bytes_per_second", bytes / seconds);
+  count(state, "bandwidth_share", rounds.median_over([&](auto of) { return bytes / of(layer.ours) / of(bandwidth); }));
+}
+
 /// Run the rounds of a pass over all copies, and tell what it makes of memory and arithmetic.
 template <class RunT>
 void count_decoding(benchmark::State& state, Rounds& rounds, const Shape& s, const Copies<RunT>& copies,
-                    const BetweenPeaks& layers, double bytes) {
+                    const BetweenPeaks& layers, const Routing& routing, double bytes) {
   const ReadBandwidth read;
   const auto bandwidth = rounds.measure([&] { return read(copies.runs[0]->ctx.threads()); });
   run_rounds(state, rounds, layers.ours);
-  const double seconds = rounds.median_of(layers.ours), runs = static_cast<double>(copies.runs.size());
-  count(state, "ms_per_layer", seconds * 1e3 / runs);
-  count(state, "gflops", s.flop() * runs / seconds * 1e-9);
-  count(state, "peak_share", layers.share(rounds, s.flop() * runs));
-  count(state, "tokens_per_second", static_cast<double>(s.items) * runs / seconds);
-  count(state, "bytes_per_second", bytes / seconds);
-  count(state, "bandwidth_share", rounds.median_over([&](auto of) { return bytes / of(layers.ours) / of(bandwidth); }));
+  const double runs = static_cast<double>(copies.runs.size());
+  count(state, "ms_per_layer", rounds.median_of(layers.ours) * 1e3 / runs);
+  count(state, "routing_share", routing.over(rounds, layers.ours) * runs);
+  count_speed(state, rounds, layers, static_cast<double>(s.items) * runs, s.flop() * runs, bytes, bandwidth);
 }
 /// Time one pass of each peer over all copies.
 template <class RunT>

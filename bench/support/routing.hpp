@@ -46,11 +46,16 @@ auto scores_of(const RunT& run) {
   return with_model_dim(run.layer.branch.gate.scores, run.x.extent(1));
 }
 
+template <class RunT>
+auto logits_of(const RunT& run) {
+  return std::make_shared<Tensor<float, 2, Cpu>>(run.x.extent(0), run.layer.branch.gate.scores.experts);
+}
+
 /// Of inference: the gate, then combine.
 template <class RunT>
 Routing add_routing(Rounds& rounds, RunT& run) {
   run.forward();  // for the plan and the experts' outputs
-  const auto logits = std::make_shared<Tensor<float, 2, Cpu>>(run.x.extent(0), run.layer.branch.gate.scores.experts);
+  const auto logits = logits_of(run);
   const auto combined = std::make_shared<Tensor<float, 2, Cpu>>(run.y.extent(0), run.y.extent(1));
   const auto gate = rounds.time(GateRun<RunT>{run});
   const auto scores = rounds.time([=, &run] { scores_of(run).forward(run.ctx, run.params.branch.gate.scores, run.x, *logits); });
@@ -67,7 +72,7 @@ Routing add_training_routing(Rounds& rounds, RunT& run) {
   const auto like = [](const auto& t) { return std::make_shared<Tensor<float, 2, Cpu>>(t.extent(0), t.extent(1)); };
   const auto combined = like(run.y), dz = like(saved.z), dx = like(run.x);
   const auto dslots = std::make_shared<Tensor<float, 2, Cpu>>(saved.z.extent(0), run.x.extent(1));
-  const auto logits = std::make_shared<Tensor<float, 2, Cpu>>(run.x.extent(0), run.layer.branch.gate.scores.experts);
+  const auto logits = logits_of(run);
   fill(run.ctx, dslots->view(), 0.f);
   fill(run.ctx, dx->view(), 0.f);
   fill(run.ctx, logits->view(), 0.f);

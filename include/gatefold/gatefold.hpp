@@ -5,6 +5,7 @@
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/backend/cpu/loops.hpp"
 #include "gatefold/backend/cpu/memory.hpp"
+#include "gatefold/backend/cpu/middle.hpp"
 #include "gatefold/backend/cpu/outer.hpp"
 #include "gatefold/backend/cpu/packed_weights.hpp"
 #include "gatefold/backend/cpu/parallel.hpp"

@@ -6,11 +6,11 @@
 #include <type_traits>
 #include <utility>
 
+#include "gatefold/backend/cpu/middle.hpp"
 #include "gatefold/backend/cpu/packed_weights.hpp"
 #include "gatefold/backend/cpu/parallel.hpp"
 #include "gatefold/backend/cpu/product.hpp"
 #include "gatefold/backend/cpu/register.hpp"
-#include "gatefold/backend/cpu/row_lanes.hpp"
 #include "gatefold/backend/cpu/tile.hpp"
 #include "gatefold/core/types.hpp"
 
@@ -25,42 +25,6 @@
 /// pieces of the rows of `up`: memory is read fastest in whole rows. Where experts are many and small, a task is one
 /// expert with all its blocks of rows: its packed weights stay in the thread's cache.
 namespace gatefold::cpu {
-
-/// What turns `count` first sums into the hidden value, with its type erased.
-template <class T>
-struct Middle {
-  const void* epilogue;
-  void (*run)(const void*, const T* const* sums, SumsLayout, Index rows, Index columns, Index e, Index s, Index j,
-              T* hidden);
-
-  /// @param M  how many matrices the first product has: the epilogue receives that many sums
-  template <std::size_t M, class E>
-  static Middle with(const E& epilogue) {
-    return {&epilogue, [](const void* f, const T* const* sums, SumsLayout layout, Index rows, Index columns, Index e,
-                          Index s, Index j, T* hidden) {
-              const E g = *static_cast<const E*>(f);  // of its own: no store through a pointer changes it
-              for (Index i = 0; i < rows; ++i, hidden += Tile<T>::stride)
-                layout.each_panel(i, columns, [&](Index first, Index count, Index place) {
-                  const auto value = [&]<std::size_t... m>(std::index_sequence<m...>, const auto& at, Index x,
-                                                           auto load) {
-                    at.store(hidden + first + x, g(at, e, s + i, j + first + x, load(sums[m] + place + x)...));
-                  };
-                  constexpr std::make_index_sequence<M> each{};
-                  if constexpr (requires { requires E::scalar_only; }) {
-                    for (Index x = 0; x < count; ++x) value(each, OneElement<T>{}, x, [](const T* p) { return *p; });
-                  } else {
-                    const auto load = [](const T* p) { return Register<T>::load(p); };
-                    if (count == Tile<T>::columns) {  // nearly always: without a loop of two turns
-                      value(each, RegisterAccess<T>{}, 0, load);
-                      value(each, RegisterAccess<T>{}, Register<T>::size, load);
-                    } else {
-                      RowLanes{}.template each<T>(count, [&](auto at, Index x) { value(each, at, x, load); });
-                    }
-                  }
-                });
-            }};
-  }
-};
 
 template <class T>
 struct PairBatch {
@@ -216,12 +180,12 @@ class ProductPair {
 
     Index at(Index x) const { return PackedMatrix<T>::at(all, k, depth, column + x); }
     bool is_packed;
-    // Part t of n of the rows of the panel at x, to ask for and to pack.
-    Ahead ask(Index x, Index t, Index n) const {
+    // Part t of n of the rows of memory of `width` columns from x on, to ask for; of a whole panel, to pack.
+    Ahead rows_ahead(Index x, Index width, Index t, Index n) const {
       constexpr Index size = sizeof(T);
-      return Ahead::rows(b.at(k, column + x), depth, std::min(kColumns, columns - x) * size, b.stride * size, t, n);
+      return Ahead::rows(b.at(k, column + x), depth, std::min(width, columns - x) * size, b.stride * size, t, n);
     }
-    PackAhead<T> pack(Index x, Index t, Index n, T* to) const {
+    PackAhead<T> pack_ahead(Index x, Index t, Index n, T* to) const {
       const Index begin = t * depth / n, end = (t + 1) * depth / n;
       return {b.at(k + begin, column + x), b.stride, to + begin * kColumns, end - begin};
     }
@@ -231,7 +195,7 @@ class ProductPair {
       if (depth == 0 || columns == 0) return Ahead::nothing(this);
       constexpr Index size = sizeof(T);
       return b.lines_are_rows ? Ahead::rows(b.at(column, k), columns, depth * size, b.stride * size, t, n)
-                              : Ahead::rows(b.at(k, column), depth, columns * size, b.stride * size, t, n);
+                              : rows_ahead(0, columns, t, n);
     }
   };
   Index groups_of_chunk() const { return b_.ups * blocks() + divide_up(b_.columns, kDepth); }
@@ -366,17 +330,13 @@ class ProductPair {
       return multiply_and_pack(rows, a, g, i + 1 < end ? &next : nullptr, add, w, to);
     if (!g.packed) pack_panels(g.b, g.column, g.columns, g.k, g.depth, panels);
     for (Index x = 0; x < g.columns; x += kColumns) {
-      T* const sums = to.sums + x / kColumns * to.panel;
       const T* panel = g.packed ? g.packed.panel(g.at(x), g.depth, panels) : panels + x * g.depth;
       const bool last = x + kColumns >= g.columns;
-      for (Index t = 0; t < rows.tiles; ++t) {
-        Ahead ahead = !next.is_packed ? next.ahead(x / kColumns * rows.tiles + t, count * rows.tiles)
-                      : last          ? next.ahead(t, rows.tiles)
-                                      : g.packed.ahead(g.at(x + kColumns), g.depth * kColumns, t, rows.tiles);
-        if (to.far && !add && t + 1 < rows.tiles) ahead = after_sums(rows, t, sums, to.row, ahead);
-        tile_sum(rows.size(t), kColumns, g.depth, a + rows.begin(t) * kStride, panel, sums + rows.begin(t) * to.row, to.row, add,
-                 ahead);
-      }
+      multiply_panel(rows, a, g.depth, panel, x, add, to, [&](Index t) {
+        return !next.is_packed ? next.ahead(x / kColumns * rows.tiles + t, count * rows.tiles)
+               : last          ? next.ahead(t, rows.tiles)
+                               : g.packed.ahead(g.at(x + kColumns), g.depth * kColumns, t, rows.tiles);
+      });
     }
   }
 
@@ -386,7 +346,6 @@ class ProductPair {
   void multiply_and_pack(const Rows& rows, const T* a, const Group& g, const Group* next, bool add, Worker& w, SumsAt to) const {
     const Index parts = rows.tiles - 1;
     for (Index x = 0; x < g.columns; x += kColumns) {
-      T* const sums = to.sums + x / kColumns * to.panel;
       T *const panel = w.panels + w.turn * kDepth * kColumns, *const other = w.panels + (1 - w.turn) * kDepth * kColumns;
       if (!w.ready) pack_panels(g.b, g.column + x, std::min(kColumns, g.columns - x), g.k, g.depth, panel);
       const bool last = x + kColumns >= g.columns;
@@ -395,19 +354,28 @@ class ProductPair {
       w.turn = 1 - w.turn;
       const bool asks = after && !after->b.lines_are_rows && after->depth > 0 && after->columns > at;
       w.ready = asks && after->columns - at >= kColumns && after->depth <= parts * (g.depth / 2);
-      for (Index t = 0; t < rows.tiles; ++t) {
-        Ahead ahead = asks && t < parts ? after->ask(at, t, parts) : Ahead::nothing(panel);
-        if (to.far && !add && t + 1 < rows.tiles) ahead = after_sums(rows, t, sums, to.row, ahead);
-        tile_sum(rows.size(t), kColumns, g.depth, a + rows.begin(t) * kStride, panel, sums + rows.begin(t) * to.row, to.row, add,
-                 ahead, w.ready && t > 0 ? after->pack(at, t - 1, parts, other) : PackAhead<T>{});
-      }
+      multiply_panel(
+          rows, a, g.depth, panel, x, add, to,
+          [&](Index t) { return asks && t < parts ? after->rows_ahead(at, kColumns, t, parts) : Ahead::nothing(panel); },
+          [&](Index t) { return w.ready && t > 0 ? after->pack_ahead(at, t - 1, parts, other) : PackAhead<T>{}; });
     }
   }
 
-  // The sums of the tile after t, to ask for: no cache holds them.
-  static Ahead after_sums(const Rows& rows, Index t, const T* sums, Index row, const Ahead& others) {
+  // The tiles of the panel at x.
+  // @param ahead, pack  of a tile: what it asks for, and what it packs
+  template <class AheadOf, class PackOf = PackAhead<T> (*)(Index)>
+  void multiply_panel(
+      const Rows& rows, const T* a, Index depth, const T* panel, Index x, bool add, SumsAt to, const AheadOf& ahead,
+      const PackOf& pack = [](Index) { return PackAhead<T>{}; }) const {
     constexpr Index size = sizeof(T);
-    return others.after_rows(sums + rows.begin(t + 1) * row, rows.size(t + 1), kColumns * size, row * size);
+    T* const sums = to.sums + x / kColumns * to.panel;
+    for (Index t = 0; t < rows.tiles; ++t) {
+      Ahead asked = ahead(t);
+      if (to.far && !add && t + 1 < rows.tiles)  // no cache holds the sums of the next tile
+        asked = asked.after_rows(sums + rows.begin(t + 1) * to.row, rows.size(t + 1), kColumns * size, to.row * size);
+      tile_sum(rows.size(t), kColumns, depth, a + rows.begin(t) * kStride, panel, sums + rows.begin(t) * to.row, to.row, add, asked,
+               pack(t));
+    }
   }
 
   // One chunk of hidden [rows, kStride].

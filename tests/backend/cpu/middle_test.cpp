@@ -1,0 +1,69 @@
+#include "gatefold/backend/cpu/middle.hpp"
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "../../support/naive.hpp"
+
+using namespace gatefold;
+
+namespace {
+
+/// 2 v + e + 10 s + 100 j for the element it is called with.
+template <class T>
+struct Place {
+  std::vector<T> columns = std::vector<T>(300);  // 100 j
+  template <class A>
+  typename A::Value operator()(const A& at, Index e, Index s, Index j, typename A::Value v) const {
+    return (v + v) + (at.load(&columns[static_cast<std::size_t>(j)]) + T(e + 10 * s));
+  }
+};
+template <class T>
+struct PlaceScalar : Place<T> {
+  static constexpr bool scalar_only = true;
+};
+/// v - 2 w
+struct Difference {
+  template <class A>
+  typename A::Value operator()(const A&, Index, Index, Index, typename A::Value v, typename A::Value w) const {
+    return v - (w + w);
+  }
+};
+
+/// Whether hidden[i, x] = value(first sums, second sums) at row i, column x, and nothing beside it.
+template <class T, std::size_t M, class E, class F>
+bool gives(const E& epilogue, Index rows, Index columns, const F& value) {
+  constexpr Index width = cpu::Tile<T>::columns, stride = cpu::Tile<T>::stride;
+  const Index panels = (columns + width - 1) / width, size = rows * panels * width;
+  const auto first = naive::random_vector<T>(size, 1), second = naive::random_vector<T>(size, 2);
+  const T* sums[] = {first.data(), second.data()};
+  std::vector<T> hidden(static_cast<std::size_t>(rows * stride), T(7));
+  const auto middle = cpu::Middle<T>::template with<M>(epilogue);
+  middle.run(middle.epilogue, sums, cpu::SumsLayout::panels(rows, width), rows, columns, 4, 20, 6, hidden.data());
+  for (Index i = 0; i < rows; ++i)
+    for (Index x = 0; x < stride; ++x) {
+      const auto from = static_cast<std::size_t>(x / width * rows * width + i * width + x % width);
+      const T expected = x < columns ? value(first[from], second[from], i, x) : T(7);
+      if (hidden[static_cast<std::size_t>(i * stride + x)] != expected) return false;
+    }
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("the middle of a pair: every element once, at its place, and nothing beside it", T, float, double) {
+  Place<T> place;
+  for (std::size_t j = 0; j < place.columns.size(); ++j) place.columns[j] = T(100 * j);
+  PlaceScalar<T> scalar;
+  scalar.columns = place.columns;
+  const auto at = [](T v, T, Index i, Index x) { return (v + v) + (T(100 * (6 + x)) + T(4 + 10 * (20 + i))); };
+  const auto difference = [](T v, T w, Index, Index) { return v - (w + w); };
+  constexpr Index width = cpu::Tile<T>::columns;
+  for (const Index rows : {1, 3})
+    for (const Index columns : {Index(1), width - 1, width, 2 * width, 2 * width + 3}) {
+      CHECK(gives<T, 1>(place, rows, columns, at));
+      CHECK(gives<T, 1>(scalar, rows, columns, at));
+      CHECK(gives<T, 2>(Difference{}, rows, columns, difference));
+    }
+}
