@@ -97,7 +97,7 @@ void check(const Pair<T>& p, bool transpose, const E& middle) {
   Cpu::Context one(1);
   Cpu::grouped_gemm(one, p.groups(), p.items(), up, transpose, hidden.view(), middle);
   Cpu::grouped_gemm(one, p.groups().in_slot_order(), std::as_const(hidden).view(), down, transpose, expected.view(), fn::Store{});
-  for (const int threads : {1, 3, 8}) {
+  for (const int threads : {1, 2, 3, 8}) {
     Cpu::Context ctx(threads);
     Tensor2<T> c(p.slots(), p.columns);
     Cpu::grouped_pair(ctx, p.groups(), p.items(), std::array{up}, middle, down, transpose, c.view(), fn::Store{});
@@ -126,6 +126,12 @@ TEST_CASE_TEMPLATE("many small experts, one to a thread with all its blocks of r
   for (const auto& n : counts)
     for (const Index columns : {40, 64})  // c formed in place, and not
       for (const bool transpose : {false, true}) check(Pair<T>(n, 9, 270, columns), transpose, Activate{});
+}
+
+TEST_CASE_TEMPLATE("experts that own their packed weights, the first block of rows a small one", T, float, double) {
+  // Few rows read packed weights another way than many, and must find them packed too.
+  const Pair<T> p({8, 9, 31, 23, 16, 19, 12, 10}, 128, 128, 128);
+  for (const bool transpose : {false, true}) check(p, transpose, Activate{});
 }
 
 TEST_CASE_TEMPLATE("whole panels of c: sums that are formed in c, and not", T, float, double) {

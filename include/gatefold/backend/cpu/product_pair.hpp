@@ -318,6 +318,7 @@ class ProductPair {
     const Index chunk_end = (i / groups_of_chunk() + 1) * groups_of_chunk(),
                 end = unit.row_blocks == 0 ? chunk_end : chunks() * groups_of_chunk();
     const Group g = group(unit, i), next = group(unit, i + 1 < end ? i + 1 : i);
+    if (unit.packs) pack(unit, i);  // before any way of reading them
     T* const panels = w.panels;
     const Index count = divide_up(g.columns, kColumns);
     if (g.packed && rows.count <= most_rows_of_panels) {
@@ -325,7 +326,6 @@ class ProductPair {
         if (g.packed.half) return panels_sum(rows.count, count, g.depth, a, g.packed.half + g.at(0), to.sums, add);
       return panels_sum(rows.count, count, g.depth, a, g.packed.full + g.at(0), to.sums, add);
     }
-    if (unit.packs) pack(unit, i);
     if (!g.packed && !g.b.lines_are_rows && rows.tiles >= kManyTiles)
       return multiply_and_pack(rows, a, g, i + 1 < end ? &next : nullptr, add, w, to);
     if (!g.packed) pack_panels(g.b, g.column, g.columns, g.k, g.depth, panels);
