@@ -8,6 +8,7 @@
 #include "gatefold/backend/cpu/middle.hpp"
 #include "gatefold/backend/cpu/outer.hpp"
 #include "gatefold/backend/cpu/packed_weights.hpp"
+#include "gatefold/backend/cpu/pair_schedule.hpp"
 #include "gatefold/backend/cpu/parallel.hpp"
 #include "gatefold/backend/cpu/philox_run.hpp"
 #include "gatefold/backend/cpu/product.hpp"
@@ -15,4 +16,5 @@
 #include "gatefold/backend/cpu/register.hpp"
 #include "gatefold/backend/cpu/row_lanes.hpp"
 #include "gatefold/backend/cpu/tile.hpp"
+#include "gatefold/backend/cpu/weight_path.hpp"
 #include "gatefold/policies.hpp"

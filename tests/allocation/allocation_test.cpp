@@ -35,12 +35,20 @@ void set_length(E& extra, Index length) {
   if constexpr (requires { extra.attention.length; }) extra.attention.length = length;
 }
 
+/// Items of their own in every step, from those that go to all experts evenly (0) to those that go to the same ones (1).
+void draw(Cpu::Context& ctx, Tensor<float, 2, Cpu>& x, float alike, Index step) {
+  const auto own = uniform_tensor<float>(ctx, Seed{9}.fork(step), 1, x.extent(0), x.extent(1)),
+             of_all = uniform_tensor<float>(ctx, Seed{7}, 4, 1, x.extent(1));
+  for (Index n = 0; n < x.extent(0); ++n)
+    for (Index d = 0; d < x.extent(1); ++d) x(n, d) = (1 - alike) * own(n, d) + alike * of_all(0, d);
+}
+
 template <class L>
-void check(const std::string& name, const L& part, Index items = 96, Index length = 8) {
+void check(const std::string& name, const L& part, Index items = 96, Index length = 8, bool eager = true) {
   CAPTURE(name);
   for (const int threads : {1, 2}) {
     CAPTURE(threads);
-    Cpu::Context trains(threads, true), infers(threads, true);
+    Cpu::Context trains(threads, eager), infers(threads, eager), draws(1);
     auto p = support::pass<float>(trains, part, items);
     set_length(p.extra, length);
     const auto train = [&] {
@@ -55,14 +63,16 @@ void check(const std::string& name, const L& part, Index items = 96, Index lengt
                                   p.y.view().rows(0, count), p.extra);
     };
     train();
-    const int by_training = counted([&] {
-      train();
-      train();
-    });
     infer(items);
-    const int by_inference = counted([&] {
-      for (const Index count : {items, 2 * length, items}) infer(count);
-    });
+    int by_training = 0, by_inference = 0;
+    Index step = 0;
+    for (const float alike : {0.0F, 1.0F, 0.5F, 0.9F, 0.2F, 0.0F}) {
+      draw(draws, p.x, alike, ++step);
+      by_training += counted(train);
+      by_inference += counted([&] {
+        for (const Index count : {items, 2 * length, items}) infer(count);
+      });
+    }
     CHECK(by_training == 0);
     CHECK(by_inference == 0);
   }
@@ -101,6 +111,19 @@ TEST_CASE("gates take no memory after the first call") {
   check_gate("ExpertChoice", SoftmaxExpertChoice{.scores = {.experts = 4}});
   check_gate("SoftMoe", SoftMoe{.count = 4, .slots = 2});
   check_gate("SimilarityAware", SimilarityAware<SoftmaxTopK>{.scores = {.experts = 4}});
+}
+
+TEST_CASE("no routing takes memory that another one of as many items did not take") {
+  // Large enough that the engine shares out work and packs weights: some experts have many blocks of rows, some few rows.
+  const auto check_wide = [](const std::string& name, const auto& gate, Index items) {
+    check(name, Residual{update::HeavyBall{}, Mixture{gate, Mlp<Gelu>{.model_dim = 64, .hidden_dim = 256}}}, items, 4, false);
+  };
+  const auto top = [](Index experts, Index k) { return SoftmaxTopK{.scores = {.experts = experts}, .selection = {.k = k}}; };
+  for (const Index items : {40, 300, 1500}) check_wide("SoftmaxTopK", top(8, 2), items);
+  check_wide("SoftmaxTopK, many experts", top(64, 1), 600);
+  check_wide("VMoe", VMoe{.scores = {.experts = 8}, .selection = {.batch_priority = true}}, 300);
+  check_wide("ExpertChoice", SoftmaxExpertChoice{.scores = {.experts = 8}}, 300);
+  check_wide("SimilarityAware", SimilarityAware<SoftmaxTopK>{.scores = {.experts = 8}}, 300);
 }
 
 TEST_CASE("threads that take whole sequences take no memory after the first call") {

@@ -217,3 +217,19 @@ TEST_CASE("debug builds poison what a mark gives back, and nothing else") {
   CHECK(std::isnan(far(kMegabyte - 1)));
 }
 #endif
+
+#ifndef NDEBUG
+TEST_CASE("memory that nobody wrote reads as NaN: fresh, given back, and after the chunks were joined") {
+  Arena arena;
+  for (int step = 0; step < 3; ++step) {
+    const auto mark = arena.mark();
+    for (const Index size : {10, 400000, 30}) {
+      const View<float, 1, Counting> v = arena.scratch<float>(size);
+      Index written = 0;
+      for (Index i = 0; i < size; ++i) written += !std::isnan(v(i));
+      CHECK(written == 0);
+      for (Index i = 0; i < size; ++i) v(i) = 1;
+    }
+  }
+}
+#endif

@@ -13,8 +13,8 @@ namespace gatefold {
 ///
 /// Chunks never move, so earlier views stay valid while the arena grows; the second step of a loop runs in the first
 /// step's memory. A host's arena that had to grow becomes one chunk once nothing is taken from it, as large as most was taken
-/// at a time: the rests of several chunks would stay unused. A view must not outlive the mark it was taken under (debug
-/// builds overwrite it).
+/// at a time: the rests of several chunks would stay unused. A view must not outlive the mark it was taken under. Debug
+/// builds fill what is not taken with NaN (and -1): whoever reads what nobody wrote sees it.
 template <class B>
 class Scratch {
  public:
@@ -76,7 +76,7 @@ class Scratch {
     if (chunk_ == chunks_.size()) {
       const std::size_t size = bytes > kSmallestChunk ? bytes : kSmallestChunk;
       chunks_.reserve(chunks_.size() + 1);
-      chunks_.push_back({static_cast<std::byte*>(B::allocate(size)), size});
+      add_chunk(size);
       used_ = 0;
     }
     std::byte* data = chunks_[chunk_].data + used_;
@@ -84,6 +84,12 @@ class Scratch {
     taken_ += bytes;
     most_ = taken_ > most_ ? taken_ : most_;
     return data;
+  }
+  void add_chunk(std::size_t size) {
+    chunks_.push_back({static_cast<std::byte*>(B::allocate(size)), size});
+#ifndef NDEBUG
+    B::poison(chunks_.back().data, size);
+#endif
   }
   void rewind(std::size_t chunk, std::size_t used) {
 #ifndef NDEBUG
@@ -103,7 +109,7 @@ class Scratch {
       chunks_.clear();
       chunk_ = used_ = 0;
       try {
-        chunks_.push_back({static_cast<std::byte*>(B::allocate(most_)), most_});
+        add_chunk(most_);
       } catch (const std::bad_alloc&) {  // whoever takes next will ask again
       }
     }

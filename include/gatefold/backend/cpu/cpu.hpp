@@ -185,7 +185,8 @@ struct Cpu {
                                       .packed = transpose ? cpu::PackedMatrix<T>{} : ctx.packed(w.data())},
                               .slots = cpu::Batch<T>::Slots::are_rows,
                               .offsets = g.offsets.data(),
-                              .experts = g.experts()};
+                              .experts = g.experts(),
+                              .most_slots = g.slots};
     cpu::Product<T>::run(ctx, batch, false, cpu::Finish<T>::with(epilogue));
   }
 
@@ -203,7 +204,8 @@ struct Cpu {
                             .hidden = down.extent(transpose ? 2 : 1),
                             .columns = c.extent(1),
                             .offsets = g.offsets.data(),
-                            .experts = g.experts()};
+                            .experts = g.experts(),
+                            .slots = g.slots};
     bool packed = !transpose;
     for (std::size_t m = 0; m < M; ++m) {
       batch.up[m] = {up[m].data(), up[m].extent(2), transpose};
@@ -228,7 +230,8 @@ struct Cpu {
                                       .first = 0},
                               .slots = cpu::Batch<T>::Slots::are_depth,
                               .offsets = g.offsets.data(),
-                              .experts = g.experts()};
+                              .experts = g.experts(),
+                              .most_slots = g.slots};
     cpu::outer(ctx, batch, true, dw);
   }
 

@@ -52,6 +52,11 @@ struct Batch {
   Slots slots = Slots::none;
   const Index* offsets = nullptr;  // [experts + 1], unless Slots::none
   Index experts = 1;
+  Index most_slots = 0;  // of all experts, however many are routed here; fewer than there are count for nothing
+
+  /// Rows of all experts together and depth of one, at most: whatever the routing, of as many slots.
+  Index most_rows() const { return slots == Slots::are_rows ? bound() : all.rows; }
+  Index most_depth() const { return slots == Slots::are_depth ? bound() : all.depth; }
 
   Problem<T> operator[](Index e) const {
     Problem<T> p = all;
@@ -74,6 +79,7 @@ struct Batch {
   }
 
  private:
+  Index bound() const { return std::max(most_slots, experts > 0 ? offsets[experts] - offsets[0] : 0); }
   static void skip_rows(Operand<T>& x, Index count) {
     if (x.rows)
       x.rows += count;
@@ -104,6 +110,7 @@ class Product {
   static constexpr Index kChunk = 16 * kDepth;   // depth for which B is packed at a time
   static constexpr Index kSerialWork = 1 << 18;  // multiply-adds below which waking threads costs more than it saves
   static constexpr Index kPackedPanels = 8;      // panels packed at a time
+  static constexpr Index kLeastBlockPanels = 4;  // panels of a unit, where there are that many
   static constexpr Index kTogether = 4;          // blocks of k for which a block of rows is packed at a time
   static constexpr Index kPanelsSize = kPackedPanels * kColumns * kDepth;
 
@@ -124,8 +131,6 @@ class Product {
 
   Product(const Batch<T>& batch, bool accumulate, const Finish<T>& finish, int threads)
       : batch_(batch), accumulate_(accumulate), finish_(finish), threads_(threads) {}
-
-  static Index divide_up(Index a, Index b) { return (a + b - 1) / b; }
 
   static bool in_place(const Problem<T>& p) {
     return p.rows <= kFewRows && !p.b.lines_are_rows && !p.b.rows && !p.packed;
@@ -159,13 +164,14 @@ class Product {
       }
       return n;
     };
-    while (threads_ > 1 && tasks() < 4 * threads_ && block_panels_ > 4) block_panels_ /= 2;
+    while (threads_ > 1 && tasks() < 4 * threads_ && block_panels_ > kLeastBlockPanels) block_panels_ /= 2;
     while (threads_ > 1 && tasks() < 4 * threads_ && block_tiles_ > 1) block_tiles_ /= 2;
   }
 
   template <class Context>
   void run(Context& ctx, Index budget) {
-    Index work = 0, depth = 0, tiles = 0, packed = 0, largest = 0;
+    if (batch_.most_rows() == 0 || batch_.all.columns == 0) return;
+    Index work = 0, depth = 0, tiles = 0;
     for (Index e = 0; e < batch_.experts; ++e) {
       const Problem<T> p = batch_[e];
       if (p.rows == 0 || p.columns == 0) continue;
@@ -173,26 +179,42 @@ class Product {
       depth = std::max(depth, p.depth);
       tiles = std::max(tiles, divide_up(p.rows, kRows));
     }
+    take_memory(ctx, budget);
     if (tiles == 0) return;
     if (work < kSerialWork) threads_ = 1;
     choose_blocks();
     block_tiles_ = std::min(block_tiles_, tiles);
     const Index width = block_columns(batch_.all.columns);
-    for (Index e = 0; e < batch_.experts; ++e) {
-      const Problem<T> p = batch_[e];
-      if (p.rows == 0) continue;
-      packed += shared_size(p, std::min(p.depth, kChunk), p.columns);
-      largest = std::max(largest, shared_size(p, std::min(p.depth, kChunk), width));
-    }
-    capacity_ = std::min(packed, std::max(budget, largest));
-    packed_ = ctx.template scratch<T>(capacity_).data();
-    units_ = ctx.template scratch<Unit>(batch_.experts * divide_up(batch_.all.columns, width)).data();
-    const Index together = std::clamp<Index>(divide_up(depth, kDepth), 1, kTogether);
-    a_size_ = std::max(together * block_tiles_ * kRows, kFewRows) * Tile<T>::stride;
-    // Sums of few rows in place: those of the block and those so far.
-    sums_size_ = std::max(block_tiles_ * kRows * (depth > kDepth ? width : kColumns), 2 * kFewRows * width);
-    workers_ = ctx.template scratch<T>(threads_, a_size_ + kPanelsSize + sums_size_).data();
     for (Index k = 0; k == 0 || k < depth; k += kChunk) run_chunk(k, width);
+  }
+
+  // As much as any routing of as many slots needs: a later call takes what the first one took.
+  template <class Context>
+  void take_memory(Context& ctx, Index budget) {
+    const Index rows = batch_.most_rows(), depth = batch_.most_depth(), columns = batch_.all.columns;
+    const Index tiles = std::min(block_tiles_, divide_up(rows, kRows)), widest = block_columns(columns);
+    const Index least = threads_ > 1 ? std::min(kLeastBlockPanels * kColumns, widest) : widest;
+    capacity_ = std::min(most_shared(rows, depth), std::max(budget, std::min(depth, kChunk) * widest));
+    packed_ = ctx.template scratch<T>(capacity_).data();
+    units_ = ctx.template scratch<Unit>(batch_.experts * divide_up(columns, least)).data();
+    const Index together = std::clamp<Index>(divide_up(depth, kDepth), 1, kTogether);
+    a_size_ = std::max(together * tiles * kRows, kFewRows) * Tile<T>::stride;
+    // Sums of few rows in place: those of the block and those so far.
+    sums_size_ = std::max(tiles * kRows * (depth > kDepth ? widest : kColumns), 2 * kFewRows * widest);
+    workers_ = ctx.template scratch<T>(threads_, a_size_ + kPanelsSize + sums_size_).data();
+  }
+
+  // Elements of packed B that all tasks share, at most: of experts with more rows than one task takes and no packed form.
+  Index most_shared(Index rows, Index depth) const {
+    const Problem<T>& p = batch_.all;
+    const Index unshared = (threads_ > 1 ? 1 : block_tiles_) * kRows;
+    if (p.packed || rows <= unshared) return 0;
+    const Index padded = divide_up(p.columns, kColumns) * kColumns;
+    switch (batch_.slots) {
+      case Batch<T>::Slots::none: return std::min(depth, kChunk) * padded;
+      case Batch<T>::Slots::are_rows: return std::min(batch_.experts, rows / (unshared + 1)) * std::min(depth, kChunk) * padded;
+      default: return std::min(depth, batch_.experts * kChunk) * padded;
+    }
   }
 
   // The depth from k on, wave by wave: as many units as fit into the packed memory are packed, then computed.

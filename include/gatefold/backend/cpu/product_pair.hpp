@@ -1,17 +1,18 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <type_traits>
 #include <utility>
 
 #include "gatefold/backend/cpu/middle.hpp"
 #include "gatefold/backend/cpu/packed_weights.hpp"
+#include "gatefold/backend/cpu/pair_schedule.hpp"
 #include "gatefold/backend/cpu/parallel.hpp"
 #include "gatefold/backend/cpu/product.hpp"
 #include "gatefold/backend/cpu/register.hpp"
 #include "gatefold/backend/cpu/tile.hpp"
+#include "gatefold/backend/cpu/weight_path.hpp"
 #include "gatefold/core/types.hpp"
 
 /// Two grouped products in a row, the first one's result used while it is in the cache:
@@ -27,80 +28,42 @@
 namespace gatefold::cpu {
 
 template <class T>
-struct PairBatch {
-  Operand<T> a{};                     // [N, depth]; the only one that may be gathered
-  std::array<Operand<T>, 2> up{};     // of the first expert, op(up) [depth, hidden]
-  std::array<Index, 2> up_step{};     // elements from expert to expert
-  std::array<PackedMatrix<T>, 2> packed_up{};  // packed before, or null
-  PackedMatrix<T> packed_down{};
-  Index ups = 1;
-  Operand<T> down{};                  // of the first expert, op(down) [hidden, columns]
-  Index down_step = 0;
-  T* c = nullptr;                     // [S, columns]
-  Index depth = 0, hidden = 0, columns = 0;
-  const Index* offsets = nullptr;     // [experts + 1]
-  Index experts = 0;
-};
-
-template <class T>
 class ProductPair {
  public:
   /// @order  as two products one after the other (product.hpp)
-  /// @cost   2·S·hidden·(ups·depth + columns) flop; scratch for packed weights of at most packed_bytes (or one expert's),
-  ///         for each thread a block of rows of a, of hidden and of c, for experts of few rows one row of c for each
-  ///         row and each Tile::depth columns of hidden, and where their weights are read in place also their hidden
+  /// @cost   2·S·hidden·(ups·depth + columns) flop; scratch as PairMemory says: its sizes depend on the batch's, on no routing
   template <class Context>
   static void run(Context& ctx, const PairBatch<T>& batch, const Middle<T>& middle, const Finish<T>& last,
                   Index packed_bytes = Index(16) << 20) {
+    if (batch.columns == 0 || batch.most_slots() == 0) return;
     const auto mark = ctx.mark();
-    ProductPair(batch, middle, last, ctx.threads()).run(ctx, packed_bytes / static_cast<Index>(sizeof(T)));
+    ProductPair(batch, middle, last, ctx.threads(), packed_bytes / static_cast<Index>(sizeof(T))).run(ctx);
   }
 
  private:
   static constexpr Index kRows = Tile<T>::rows, kColumns = Tile<T>::columns, kDepth = Tile<T>::depth;
   static constexpr Index kStride = Tile<T>::stride;
-  static constexpr Index kFewRows = 8;              // up to here weights are read in place
-  static constexpr Index kMostFewRows = 4 * kRows;  // up to here chunks may be tasks
-  static constexpr Index kWide = 8 * kDepth;        // columns of hidden at most that are computed from weights in place
-  static constexpr Index kWideStride = kWide + kStride - kDepth;
-  static constexpr Index kSerialWork = 1 << 18;     // multiply-adds below which waking threads costs more than it saves
-  static constexpr Index kBlockSize = 1 << 18;      // elements of a, hidden and c that a task keeps in its cache
-  static constexpr Index kManyTiles = 5;            // from here on the tiles of a panel ask for all of the next one
-  static constexpr Index kPackingBlocks = 3;        // up to so many blocks of rows of an expert pack its weights each for itself
+  static constexpr Index kWide = PairMemory<T>::wide;
   static_assert(2 * kColumns <= kDepth, "two panels lie where packed panels are else");
-  static_assert(kFewRows * kWideStride <= kDepth * kDepth, "a piece of hidden is summed where packed panels are else");
+  static_assert(PairSchedule<T>::in_place_rows * PairMemory<T>::wide_stride <= PairMemory<T>::panels,
+                "a piece of hidden is summed where packed panels are else");
 
   struct Unit {
     Index e, first, rows;
     Index row_blocks;              // 0: chunks are tasks
-    T* packed;                     // up matrices, then down, or null: packed before, or by each task for itself
+    WeightPath path;
+    T* packed;                     // up matrices, then down, of weights that are shared or the task's own; else null
     bool packs;                    // `packed` is written on the way, by the first block of rows
     T* partial;                    // [chunks][rows, padded columns], of a unit whose chunks are tasks
     T* hidden;                     // [chunks][rows, kStride], of a unit whose weights are read in place
     Index first_task, first_pack;  // packs: of weights, or pieces of hidden
   };
 
-  ProductPair(const PairBatch<T>& batch, const Middle<T>& middle, const Finish<T>& last, int threads)
-      : b_(batch), middle_(middle), last_(last), threads_(threads) {}
+  ProductPair(const PairBatch<T>& batch, const Middle<T>& middle, const Finish<T>& last, int threads, Index budget)
+      : b_(batch), middle_(middle), last_(last), schedule_(batch, threads), memory_(batch, threads, budget) {}
 
-  static Index divide_up(Index a, Index b) { return (a + b - 1) / b; }
-  static Index padded(Index columns) { return PackedMatrix<T>::padded(columns); }
-
-  Index chunks() const { return std::max<Index>(divide_up(b_.hidden, kDepth), 1); }
-  Index blocks() const { return std::max<Index>(divide_up(b_.depth, kDepth), 1); }
-  Index up_size() const { return PackedMatrix<T>::size(b_.depth, b_.hidden); }
-  Index down_size() const { return PackedMatrix<T>::size(b_.hidden, b_.columns); }
-  Index packed_size() const { return b_.ups * up_size() + down_size(); }
-  bool frozen() const { return static_cast<bool>(b_.packed_down); }
-  bool in_place(Index rows) const {
-    return rows <= std::min(kFewRows, few_rows_) && !frozen() && !b_.down.lines_are_rows && !b_.up[0].lines_are_rows;
-  }
-  // Packed weights serve several blocks of rows: those of one task, or of tasks that share them.
-  bool reuses_packed(Index rows) const { return row_blocks(rows) > (packs_on_the_way() ? kPackingBlocks : 1) && !frozen(); }
-  // Then the blocks of an expert with several have at least kManyTiles tiles each.
-  bool packs_on_the_way() const { return !b_.down.lines_are_rows && block_tiles_ >= 2 * kManyTiles; }
-  bool shares_packed(Index rows) const { return reuses_packed(rows) && !whole_experts_; }
-  bool owns_packed(Index rows) const { return reuses_packed(rows) && whole_experts_; }
+  Index chunks() const { return b_.chunks(); }
+  Index blocks() const { return b_.blocks(); }
   Operand<T> up(Index m, Index e) const {
     Operand<T> x = b_.up[static_cast<std::size_t>(m)];
     x.data += e * b_.up_step[static_cast<std::size_t>(m)];
@@ -112,64 +75,41 @@ class ProductPair {
     return x;
   }
 
+  // Experts in waves: as many as their packed weights and the sums of their few rows leave room for.
   template <class Context>
-  void run(Context& ctx, Index budget) {
-    Index tiles = 0, most_tiles = 0, slots = 0, used_experts = 0, few = 0, few_in_place = 0;
-    for (Index e = 0; e < b_.experts; ++e) {
-      const Index rows = b_.offsets[e + 1] - b_.offsets[e];
-      slots += rows;
-      used_experts += rows > 0;
-      tiles += divide_up(rows, kRows);
-      most_tiles = std::max(most_tiles, divide_up(rows, kRows));
-    }
-    if (slots == 0 || b_.columns == 0) return;
-    if (slots * b_.hidden * (b_.ups * b_.depth + b_.columns) < kSerialWork) threads_ = 1;
-    const Index row_size = blocks() * kStride + (1 + b_.ups) * kStride + padded(b_.columns);
-    block_tiles_ = std::min(std::clamp<Index>(kBlockSize / (row_size * kRows), 2, 24), most_tiles);
-    // Smaller blocks where large ones would leave threads without work.
-    while (threads_ > 1 && block_tiles_ > 1 && tiles < 3 * threads_ * block_tiles_) block_tiles_ /= 2;
-
-    if (threads_ > 1 && tiles < 3 * threads_) few_rows_ = kMostFewRows;
-    for (Index e = 0; e < b_.experts; ++e)
-      if (const Index rows = b_.offsets[e + 1] - b_.offsets[e]; rows <= few_rows_) {
-        few += rows;
-        few_in_place += in_place(rows) ? rows : 0;
-      }
-    // Experts that a cache holds, of which every thread gets its share.
-    whole_experts_ = packed_size() <= kBlockSize && used_experts >= 4 * threads_ && most_tiles * 2 * threads_ <= tiles;
-    own_size_ = whole_experts_ && most_tiles > block_tiles_ ? packed_size() : 0;
+  void run(Context& ctx) {
     units_ = ctx.template scratch<Unit>(b_.experts).data();
-    T* partial = ctx.template scratch<T>(few * chunks() * padded(b_.columns)).data();
-    T* hidden = ctx.template scratch<T>(few_in_place * chunks() * kStride).data();
-    Index shared = 0;
-    for (Index e = 0; e < b_.experts; ++e)
-      if (shares_packed(b_.offsets[e + 1] - b_.offsets[e])) shared += packed_size();
-    capacity_ = std::min(shared, std::max(budget, packed_size()));
-    packed_ = ctx.template scratch<T>(capacity_).data();
-    const Index most_rows = std::max(block_tiles_ * kRows, kMostFewRows);
-    a_size_ = most_rows * blocks() * kStride;
-    hidden_size_ = most_rows * kStride;
-    sums_size_ = most_rows * std::max(padded(b_.columns), kDepth);
-    const Index first_size = std::max(most_rows * kDepth, few_in_place > 0 ? kFewRows * kWideStride : 0);
-    worker_size_ = own_size_ + a_size_ + hidden_size_ + b_.ups * first_size + sums_size_ + kDepth * kDepth;
-    workers_ = ctx.template scratch<T>(threads_, worker_size_).data();
-
+    packed_ = ctx.template scratch<T>(memory_.packed).data();
+    partial_ = ctx.template scratch<T>(memory_.few_rows * chunks() * b_.padded_columns()).data();
+    hidden_ = ctx.template scratch<T>(PairMemory<T>::reads_in_place(b_) ? memory_.few_rows * chunks() * kStride : 0).data();
+    workers_ = ctx.template scratch<T>(memory_.threads, memory_.of_thread(b_.ups)).data();
+    Index packed = 0, few_rows = 0;
     for (Index e = 0; e < b_.experts; ++e) {
-      const Index first = b_.offsets[e], rows = b_.offsets[e + 1] - first;
+      const Index rows = b_.rows(e);
       if (rows == 0) continue;
-      const Index n = row_blocks(rows);
-      const bool shared = shares_packed(rows);
-      if (shared && used_ + packed_size() > capacity_) run_wave();
-      units_[count_++] =
-          Unit{e, first, rows, n, shared ? packed_ + used_ : nullptr, false, n == 0 ? partial : nullptr, hidden, 0, 0};
-      if (shared) used_ += packed_size();
-      if (n == 0) partial += rows * chunks() * padded(b_.columns);
-      if (in_place(rows)) hidden += rows * chunks() * kStride;
+      const WeightPath path = schedule_.path(rows);
+      const Index row_blocks = schedule_.row_blocks(rows), few = row_blocks == 0 ? rows : 0,
+                  size = path == WeightPath::by_call ? b_.packed_size() : 0;
+      if (packed + size > memory_.packed || few_rows + few > memory_.few_rows) {
+        run_wave();
+        packed = few_rows = 0;
+      }
+      units_[count_++] = Unit{e,
+                              b_.offsets[e],
+                              rows,
+                              row_blocks,
+                              path,
+                              path == WeightPath::by_call ? packed_ + packed : nullptr,
+                              false,
+                              partial_ + few_rows * chunks() * b_.padded_columns(),
+                              hidden_ + few_rows * chunks() * kStride,
+                              0,
+                              0};
+      packed += size;
+      few_rows += few;
     }
     run_wave();
   }
-
-  Index row_blocks(Index rows) const { return rows <= few_rows_ ? 0 : divide_up(divide_up(rows, kRows), block_tiles_); }
 
   // The weights of a unit in groups of Tile::depth × Tile::depth elements, in the order in which a task uses them: for
   // each chunk of hidden those of the first product, then those of the second.
@@ -215,36 +155,38 @@ class ProductPair {
 
   void run_wave() {
     Index packs = 0, tasks = 0, units_in_place = 0;
-    for (Index u = 0; u < count_; ++u) units_in_place += in_place(units_[u].rows);
+    for (Index u = 0; u < count_; ++u) units_in_place += units_[u].path == WeightPath::in_place;
     const Index pieces = pieces_of_hidden(units_in_place);
     for (Index u = 0; u < count_; ++u) {
       Unit& unit = units_[u];
       unit.first_pack = packs;
       unit.first_task = tasks;
-      packs += unit.packed ? chunks() * groups_of_chunk() : in_place(unit.rows) ? pieces : 0;
-      tasks += unit.row_blocks == 0 ? chunks() : owns_packed(unit.rows) ? 1 : unit.row_blocks;
+      packs += unit.path == WeightPath::by_call    ? chunks() * groups_of_chunk()
+               : unit.path == WeightPath::in_place ? pieces
+                                                   : 0;
+      tasks += unit.row_blocks == 0 ? chunks() : unit.path == WeightPath::by_expert ? 1 : unit.row_blocks;
     }
-    parallel_for(threads_, packs, [&](Index i, int worker) noexcept {
+    parallel_for(schedule_.threads(), packs, [&](Index i, int worker) noexcept {
       const Unit& unit = find(i, &Unit::first_pack);
-      if (unit.packed)
+      if (unit.path == WeightPath::by_call)
         pack(unit, i - unit.first_pack);
       else
         hidden_in_place(unit, i - unit.first_pack, pieces, Worker(*this, worker));
     });
-    parallel_for(threads_, tasks, [&](Index i, int worker) noexcept {
+    parallel_for(schedule_.threads(), tasks, [&](Index i, int worker) noexcept {
       const Unit& unit = find(i, &Unit::first_task);
       Worker w(*this, worker);
       if (unit.row_blocks == 0)
         few_rows(unit, i - unit.first_task, w);
-      else if (owns_packed(unit.rows))
+      else if (unit.path == WeightPath::by_expert)
         all_rows(unit, w);
       else
         many_rows(unit, i - unit.first_task, w);
     });
-    parallel_for(threads_, count_, [&](Index u, int) noexcept {
+    parallel_for(schedule_.threads(), count_, [&](Index u, int) noexcept {
       if (units_[u].row_blocks == 0) finish_few_rows(units_[u]);
     });
-    count_ = used_ = 0;
+    count_ = 0;
   }
 
   // The last unit that begins at or before i.
@@ -257,23 +199,24 @@ class ProductPair {
     Index turn = 0;      // which of two panels is the present one, and whether it is packed, where panels are packed on the way
     bool ready = false;
     Worker(const ProductPair& p, int index) {
-      packed = p.workers_ + index * p.worker_size_;
-      a = packed + p.own_size_;
-      hidden = a + p.a_size_;
-      sums = hidden + p.hidden_size_;
-      panels = sums + p.sums_size_;
-      first = panels + kDepth * kDepth;
+      const PairMemory<T>& m = p.memory_;
+      packed = p.workers_ + index * m.of_thread(p.b_.ups);
+      a = packed + m.own;
+      hidden = a + m.a;
+      sums = hidden + m.hidden;
+      panels = sums + m.sums;
+      first = panels + m.panels;
     }
   };
 
   // The packed matrices of a unit, null where a task packs them itself.
   PackedMatrix<T> packed_up(const Unit& unit, Index m) const {
-    if (frozen()) return b_.packed_up[static_cast<std::size_t>(m)] + unit.e * up_size();
-    return {unit.packed ? unit.packed + m * up_size() : nullptr, nullptr};
+    if (b_.frozen()) return b_.packed_up[static_cast<std::size_t>(m)] + unit.e * b_.up_size();
+    return {unit.packed ? unit.packed + m * b_.up_size() : nullptr, nullptr};
   }
   PackedMatrix<T> packed_down(const Unit& unit) const {
-    if (frozen()) return b_.packed_down + unit.e * down_size();
-    return {unit.packed ? unit.packed + b_.ups * up_size() : nullptr, nullptr};
+    if (b_.frozen()) return b_.packed_down + unit.e * b_.down_size();
+    return {unit.packed ? unit.packed + b_.ups * b_.up_size() : nullptr, nullptr};
   }
 
   void pack(const Unit& unit, Index i) const {
@@ -283,8 +226,9 @@ class ProductPair {
 
   // In how many pieces `units` units compute hidden: few, for memory is read faster in whole rows, but even ones.
   Index pieces_of_hidden(Index units) const {
+    const int threads = schedule_.threads();
     Index pieces = divide_up(chunks(), kWide / kDepth);
-    while (units * pieces % threads_ != 0 && units * pieces < 4 * threads_ && pieces < chunks()) ++pieces;
+    while (units * pieces % threads != 0 && units * pieces < 4 * threads && pieces < chunks()) ++pieces;
     return pieces;
   }
 
@@ -326,7 +270,7 @@ class ProductPair {
         if (g.packed.half) return panels_sum(rows.count, count, g.depth, a, g.packed.half + g.at(0), to.sums, add);
       return panels_sum(rows.count, count, g.depth, a, g.packed.full + g.at(0), to.sums, add);
     }
-    if (!g.packed && !g.b.lines_are_rows && rows.tiles >= kManyTiles)
+    if (unit.path == WeightPath::on_the_way)
       return multiply_and_pack(rows, a, g, i + 1 < end ? &next : nullptr, add, w, to);
     if (!g.packed) pack_panels(g.b, g.column, g.columns, g.k, g.depth, panels);
     for (Index x = 0; x < g.columns; x += kColumns) {
@@ -352,7 +296,7 @@ class ProductPair {
       const Group* const after = last ? next : &g;
       const Index at = last ? 0 : x + kColumns;
       w.turn = 1 - w.turn;
-      const bool asks = after && !after->b.lines_are_rows && after->depth > 0 && after->columns > at;
+      const bool asks = after && after->depth > 0 && after->columns > at;
       w.ready = asks && after->columns - at >= kColumns && after->depth <= parts * (g.depth / 2);
       multiply_panel(
           rows, a, g.depth, panel, x, add, to,
@@ -437,12 +381,12 @@ class ProductPair {
   }
 
   void few_rows(const Unit& unit, Index chunk, Worker& w) const {
-    T* sums = unit.partial + chunk * unit.rows * padded(b_.columns);
-    if (in_place(unit.rows)) {
+    T* sums = unit.partial + chunk * unit.rows * b_.padded_columns();
+    if (unit.path == WeightPath::in_place) {
       const Index j = chunk * kDepth;
       const Operand<T> b = down(unit.e);
       few_rows_sum(unit.rows, std::min(kDepth, b_.hidden - j), unit.hidden + chunk * unit.rows * kStride, b.at(j, 0),
-                   b.stride, b_.columns, sums, padded(b_.columns));
+                   b.stride, b_.columns, sums, b_.padded_columns());
       return;
     }
     const Rows rows{0, unit.rows, divide_up(unit.rows, kRows)};
@@ -479,21 +423,20 @@ class ProductPair {
 
   void finish_few_rows(const Unit& unit) const {
     const Rows rows{0, unit.rows, divide_up(unit.rows, kRows)};
-    const Index width = padded(b_.columns), size = unit.rows * width;
+    const Index width = b_.padded_columns(), size = unit.rows * width;
     for (Index chunk = 1; chunk < chunks(); ++chunk) add(size, unit.partial + chunk * size, unit.partial);
     finish(unit, rows, unit.partial,
-           in_place(unit.rows) ? SumsLayout::rows(width) : SumsLayout::panels(unit.rows, kColumns));
+           unit.path == WeightPath::in_place ? SumsLayout::rows(width) : SumsLayout::panels(unit.rows, kColumns));
   }
 
   const PairBatch<T>& b_;
   const Middle<T>& middle_;
   const Finish<T>& last_;
-  int threads_;
-  bool whole_experts_ = false;
-  Index block_tiles_ = 1, few_rows_ = kRows, capacity_ = 0, used_ = 0, count_ = 0;
-  Index own_size_ = 0, a_size_ = 0, hidden_size_ = 0, sums_size_ = 0, worker_size_ = 0;
+  const PairSchedule<T> schedule_;
+  const PairMemory<T> memory_;
+  Index count_ = 0;
   Unit* units_ = nullptr;
-  T *packed_ = nullptr, *workers_ = nullptr;
+  T *packed_ = nullptr, *partial_ = nullptr, *hidden_ = nullptr, *workers_ = nullptr;
 };
 
 }  // namespace gatefold::cpu

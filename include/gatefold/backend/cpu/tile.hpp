@@ -17,6 +17,9 @@
 /// so that an element's bits depend on its row of A and its column of B alone.
 namespace gatefold::cpu {
 
+/// ⌈a / b⌉ of counts
+inline Index divide_up(Index a, Index b) { return (a + b - 1) / b; }
+
 /// A matrix seen as lines along the depth k of a product: rows of A, columns of B.
 ///
 ///     element (line, k) = lines_are_rows ? data[row(line), k] : data[row(k), line]                            (2)
