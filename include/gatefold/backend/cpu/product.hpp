@@ -7,6 +7,7 @@
 #include "gatefold/backend/cpu/parallel.hpp"
 #include "gatefold/backend/cpu/register.hpp"
 #include "gatefold/backend/cpu/tile.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
 /// One engine for the plain product, the grouped product and the grouped outer product.
@@ -228,6 +229,7 @@ class Product {
         const Index columns = std::min(width, p.columns - j);
         const Index size = shared_size(p, depth, columns);
         if (used_ + size > capacity_) run_wave();
+        GATEFOLD_ASSERT(used_ + size <= capacity_, "memory of any routing");
         units_[count_++] = Unit{p,
                                 e,
                                 j,

@@ -13,6 +13,7 @@
 #include "gatefold/backend/cpu/register.hpp"
 #include "gatefold/backend/cpu/tile.hpp"
 #include "gatefold/backend/cpu/weight_path.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
 /// Two grouped products in a row, the first one's result used while it is in the cache:
@@ -94,6 +95,7 @@ class ProductPair {
         run_wave();
         packed = few_rows = 0;
       }
+      GATEFOLD_ASSERT(packed + size <= memory_.packed && few_rows + few <= memory_.few_rows, "memory of any routing");
       units_[count_++] = Unit{e,
                               b_.offsets[e],
                               rows,

@@ -1,0 +1,403 @@
+// The CPU engine on random cases, every one against plain loops in double and against one thread, and which paths they took.
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/backend/cpu/pair_schedule.hpp"
+#include "gatefold/backend/epilogue.hpp"
+#include "gatefold/expert/activation.hpp"
+#include "gatefold/tensor/tensor.hpp"
+#include "support/engine_cases.hpp"
+
+using namespace gatefold;
+using namespace gatefold::engine_cases;
+using cpu::WeightPath;
+
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
+constexpr std::uint64_t products = 60, pairs = 60;  // unoptimised and checked access by access
+#elif defined(__has_feature)
+constexpr std::uint64_t products = 600, pairs = 1500;
+#else
+constexpr std::uint64_t products = 600, pairs = 1500;
+#endif
+
+/// How long the slow cases go on.
+double seconds() {
+  const char* text = std::getenv("GATEFOLD_DIFFERENTIAL_SECONDS");
+  return text ? std::atof(text) : 60;
+}
+template <class F>
+void go_on(F&& f) {
+  const auto begin = std::chrono::steady_clock::now();
+  for (std::uint64_t seed = 1'000'000; std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() < seconds(); ++seed)
+    f(seed);
+}
+
+/// How an expert's rows were cut: chunks as tasks, one block of rows, several; and how many rows a block has.
+enum class Blocks { none, one, several };
+enum class Rows { one, few, more };  // few: up to where packed panels are read in place
+using Way = std::tuple<WeightPath, Blocks, Rows>;
+using Ways = std::map<Way, int>;
+
+Rows of_block(Index rows) {
+  return rows == 1 ? Rows::one : rows <= cpu::most_rows_of_panels ? Rows::few : Rows::more;
+}
+template <class T>
+void count(const cpu::PairBatch<T>& batch, int threads, Ways& ways) {
+  const cpu::PairSchedule<T> schedule(batch, threads);
+  for (Index e = 0; e < batch.experts; ++e)
+    if (const Index rows = batch.rows(e); rows > 0) {
+      const Index blocks = schedule.row_blocks(rows);
+      const Index least = rows / std::max<Index>(blocks, 1);
+      ++ways[{schedule.path(rows), blocks == 0 ? Blocks::none : blocks == 1 ? Blocks::one : Blocks::several, of_block(least)}];
+    }
+}
+
+/// Ends of sums whose value depends on where they are: an expert, slot or column that is mixed up shows.
+template <class T>
+struct ByPlace {
+  template <class A>
+  typename A::Value operator()(const A&, Index e, Index s, Index, typename A::Value v) const {
+    return v + T(e % 3) + T(s % 5);
+  }
+};
+template <class T>
+struct Middle1 {
+  template <class A>
+  typename A::Value operator()(const A&, Index e, Index s, Index, typename A::Value v) const {
+    return Relu::value(v + T(e % 3)) + T(s % 5) / 8;
+  }
+};
+template <class T>
+struct Middle2 {
+  template <class A>
+  typename A::Value operator()(const A&, Index, Index s, Index, typename A::Value v, typename A::Value w) const {
+    return v * w + T(s % 5) / 8;
+  }
+};
+template <class T>
+struct Middle2With {
+  View<const T, 2, Cpu> first;
+  template <class A>
+  typename A::Value operator()(const A& at, Index e, Index s, Index j, typename A::Value w) const {
+    return Middle2<T>{}(at, e, s, j, at.load(&first(s, j)), w);
+  }
+};
+
+constexpr Index most_weights = 1'000'000;
+constexpr std::array<Index, 14> sizes{1, 3, 16, 31, 33, 64, 97, 128, 160, 256, 257, 300, 512, 530};
+
+/// One grouped product, one outer product and one sum over slots, of random sizes, skews and threads.
+template <class T>
+void check_products(std::uint64_t seed) {
+  CAPTURE(seed);
+  Choice choose(seed);
+  Index depth = choose.one_in(20) ? 0 : choose.of(sizes), columns = choose.of(sizes);
+  const Slots slots(choose, depth * columns > 40'000 ? 150 : 400);
+  while (slots.experts() * depth * columns > most_weights) (depth > columns ? depth : columns) /= 2;
+  const bool transposed = choose.one_in(3), gathered = choose.one_in(2), stores = choose.one_in(2);
+  const bool frozen = !transposed && choose.one_in(3), half = frozen && choose.one_in(2);
+  const int threads = static_cast<int>(choose.from(2, 8));
+  CAPTURE(depth);
+  CAPTURE(columns);
+  CAPTURE(threads);
+  const Index S = slots.count(), E = slots.experts(), in = gathered ? slots.items : S + slots.spare;
+  const auto x = choose.numbers<T>(in * depth), dc = choose.numbers<T>((S + slots.spare) * columns), dw0 = choose.numbers<T>(E * depth * columns);
+  auto w = choose.numbers<T>(E * depth * columns);
+  if (half)
+    for (T& v : w) v = static_cast<T>(static_cast<float>(cpu::Bfloat16::from(static_cast<float>(v))));
+  const Groups<Cpu> groups = gathered ? slots.groups() : slots.groups().in_slot_order();
+  const View<const T, 2, Cpu> items(x.data(), in, depth), of_slots(dc.data(), S + slots.spare, columns);
+  const View<const T, 3, Cpu> weights = transposed ? View<const T, 3, Cpu>(w.data(), E, columns, depth) : View<const T, 3, Cpu>(w.data(), E, depth, columns);
+  cpu::PackedWeights packed;
+  if (frozen) packed.add(threads, w.data(), E, depth, columns, half && std::is_same_v<T, float>);
+
+  const auto forward = [&](int t, bool with_packed) {
+    Cpu::Context ctx(t);
+    Tensor<T, 2, Cpu> c(S + slots.spare, columns);
+    const auto run = [&] {
+      if (stores)
+        Cpu::grouped_gemm(ctx, groups, items, weights, transposed, c.view(), fn::Store{});
+      else
+        Cpu::grouped_gemm(ctx, groups, items, weights, transposed, c.view(), ByPlace<T>{});
+    };
+    if (with_packed) {
+      const auto scope = ctx.use(packed);
+      run();
+    } else {
+      run();
+    }
+    return c;
+  };
+  const Tensor<T, 2, Cpu> c = forward(threads, frozen), one = forward(1, false);
+  CHECK(same_bits(c.data(), one.data(), S * columns));
+  // Some slots of every expert against the sum itself.
+  const std::vector<Index> owners = slots.owners();
+  for (Index e = 0; e < E; ++e)
+    for (Index i = 0; i < std::min<Index>(slots.rows_of(e), 2); ++i) {
+      const Index s = slots.offsets[std::size_t(e)] + choose.below(slots.rows_of(e)), r = gathered ? slots.rows[std::size_t(s)] : s;
+      Index wrong = 0;
+      for (Index j = 0; j < columns; ++j) {
+        BoundedSum<T> sum;
+        for (Index k = 0; k < depth; ++k) sum.add(double(items(r, k)), double(transposed ? weights(e, j, k) : weights(e, k, j)));
+        if (!stores) {
+          sum.add(double(e % 3), 1);
+          sum.add(double(s % 5), 1);
+        }
+        wrong += !within(c(s, j), sum.result());
+      }
+      CHECK(wrong == 0);
+    }
+
+  // dw += x^T dc and db += sums of dc.
+  const auto backward = [&](int t) {
+    Cpu::Context ctx(t);
+    std::pair<Tensor<T, 3, Cpu>, Tensor<T, 2, Cpu>> d{Tensor<T, 3, Cpu>(E, depth, columns), Tensor<T, 2, Cpu>(E, columns)};
+    std::copy(dw0.begin(), dw0.end(), d.first.data());
+    std::fill_n(d.second.data(), E * columns, T(1));
+    Cpu::grouped_outer(ctx, groups, items, of_slots, d.first.view());
+    Cpu::grouped_sum(ctx, groups, of_slots, d.second.view());
+    return d;
+  };
+  const auto [dw, db] = backward(threads);
+  const auto [dw_one, db_one] = backward(1);
+  CHECK(same_bits(dw, dw_one));
+  CHECK(same_bits(db, db_one));
+  Index wrong = 0;
+  for (int i = 0; i < 60 && depth > 0; ++i) {
+    const Index e = choose.below(E), k = choose.below(depth), j = choose.below(columns);
+    BoundedSum<T> sum, column;
+    sum.add(double(dw0[std::size_t((e * depth + k) * columns + j)]), 1);
+    column.add(1, 1);
+    for (Index s = slots.offsets[std::size_t(e)]; s < slots.offsets[std::size_t(e) + 1]; ++s) {
+      sum.add(double(items(gathered ? slots.rows[std::size_t(s)] : s, k)), double(of_slots(s, j)));
+      column.add(double(of_slots(s, j)), 1);
+    }
+    wrong += !within(dw(e, k, j), sum.result()) + !within(db(e, j), column.result());
+  }
+  CHECK(wrong == 0);
+}
+
+/// A grouped and an outer product whose packed operands do not fit the packed memory at once.
+template <class T>
+void check_waves(std::uint64_t seed) {
+  CAPTURE(seed);
+  Choice choose(seed);
+  const Index depth = choose.of(sizes), columns = choose.of(sizes), budget = choose.from(0, 1 << 18);
+  const Slots slots(choose, 150);
+  if (slots.experts() * depth * columns > most_weights) return;
+  const Index S = slots.count(), E = slots.experts();
+  const int threads = static_cast<int>(choose.from(2, 8));
+  const auto x = choose.numbers<T>(slots.items * depth), w = choose.numbers<T>(E * depth * columns), dc = choose.numbers<T>(S * columns);
+  const auto run = [&](int t, Index bytes) {
+    Cpu::Context ctx(t);
+    std::pair<Tensor<T, 2, Cpu>, Tensor<T, 3, Cpu>> result{Tensor<T, 2, Cpu>(S, columns), Tensor<T, 3, Cpu>(E, depth, columns)};
+    std::fill_n(result.second.data(), result.second.size(), T(1));
+    const fn::Store store;
+    cpu::Batch<T> batch{.all = {.a = {x.data(), depth, true, slots.rows.data()},
+                                .b = {w.data(), columns, false},
+                                .c = result.first.data(),
+                                .c_stride = columns,
+                                .rows = 0,
+                                .columns = columns,
+                                .depth = depth,
+                                .first = 0},
+                        .slots = cpu::Batch<T>::Slots::are_rows,
+                        .offsets = slots.offsets.data(),
+                        .experts = E,
+                        .most_slots = S};
+    cpu::Product<T>::run(ctx, batch, false, cpu::Finish<T>::with(store), bytes);
+    batch.all.a.lines_are_rows = false;
+    batch.all.b = {dc.data(), columns, false};
+    batch.all.c = result.second.data();
+    batch.all.rows = depth;
+    batch.slots = cpu::Batch<T>::Slots::are_depth;
+    cpu::Product<T>::run(ctx, batch, true, cpu::Finish<T>::with(store), bytes);
+    return result;
+  };
+  const auto result = run(threads, budget), at_once = run(1, Index(16) << 20);
+  CHECK(same_bits(result.first, at_once.first));
+  CHECK(same_bits(result.second, at_once.second));
+}
+
+/// One plain product, of either operand as it lies or transposed.
+template <class T>
+void check_plain(std::uint64_t seed) {
+  CAPTURE(seed);
+  Choice choose(seed);
+  const Index rows = choose.one_in(2) ? choose.from(1, 20) : choose.of(sizes), columns = choose.of(sizes);
+  const Index depth = choose.one_in(8) ? choose.from(0, 5000) : choose.of(sizes);
+  if (rows * columns * depth > 20'000'000) return;
+  const bool ta = choose.one_in(2), tb = choose.one_in(2), accumulate = choose.one_in(2);
+  const int threads = static_cast<int>(choose.from(2, 8));
+  const auto a = choose.numbers<T>(rows * depth), b = choose.numbers<T>(depth * columns), c0 = choose.numbers<T>(rows * columns);
+  const View<const T, 2, Cpu> left(a.data(), ta ? depth : rows, ta ? rows : depth), right(b.data(), tb ? columns : depth, tb ? depth : columns);
+  const auto run = [&](int t) {
+    Cpu::Context ctx(t);
+    Tensor<T, 2, Cpu> c(rows, columns);
+    std::copy(c0.begin(), c0.end(), c.data());
+    Cpu::gemm(ctx, left, ta, right, tb, accumulate, c.view(), fn::Store{});
+    return c;
+  };
+  const auto c = run(threads);
+  CHECK(same_bits(c, run(1)));
+  Index wrong = 0;
+  for (int n = 0; n < 40; ++n) {
+    const Index i = choose.below(rows), j = choose.below(columns);
+    BoundedSum<T> sum;
+    if (accumulate) sum.add(double(c0[std::size_t(i * columns + j)]), 1);
+    for (Index k = 0; k < depth; ++k) sum.add(double(ta ? left(k, i) : left(i, k)), double(tb ? right(j, k) : right(k, j)));
+    wrong += !within(c(i, j), sum.result());
+  }
+  CHECK(wrong == 0);
+}
+
+/// A pair of products against the two one after the other, which check_products compares with loops.
+template <class T>
+void check_pair(std::uint64_t seed, Ways& ways) {
+  CAPTURE(seed);
+  Choice choose(seed);
+  const bool small = choose.one_in(3);
+  Index depth = choose.one_in(30) ? 0 : small ? choose.from(1, 140) : choose.of(sizes),
+              hidden = choose.one_in(30)   ? 0
+                       : choose.one_in(12) ? choose.from(600, 2300)
+                       : small             ? choose.from(1, 140)
+                                           : choose.of(sizes),
+              columns = choose.one_in(30) ? 0 : small ? choose.from(1, 140) : choose.of(sizes);
+  const Slots slots(choose, hidden * (depth + columns) > 60'000 ? 120 : 400);
+  while (slots.experts() * hidden * (depth + columns) > most_weights) (depth > columns ? depth : columns) /= 2;
+  const bool transposed = choose.one_in(4), gathered = choose.one_in(2), gated = choose.one_in(3), stores = choose.one_in(2);
+  const bool frozen = !transposed && choose.one_in(4), half = frozen && choose.one_in(2);
+  const bool mixed = choose.one_in(12);  // one matrix lies transposed, the other does not
+  const int threads = static_cast<int>(choose.from(2, 8));
+  const Index budget = choose.one_in(5) ? choose.from(0, 1 << 18) : Index(16) << 20;
+  CAPTURE(depth);
+  CAPTURE(hidden);
+  CAPTURE(columns);
+  CAPTURE(threads);
+  const Index S = slots.count(), all = S + slots.spare, E = slots.experts(), in = gathered ? slots.items : all;
+  const bool down_lies = transposed != mixed;
+  if (frozen && mixed) return;
+  const auto x = choose.numbers<T>(in * depth);
+  std::array<std::vector<T>, 3> w{choose.numbers<T>(E * depth * hidden), choose.numbers<T>(E * depth * hidden), choose.numbers<T>(E * hidden * columns)};
+  if (half)
+    for (auto& matrix : w)
+      for (T& v : matrix) v = static_cast<T>(static_cast<float>(cpu::Bfloat16::from(static_cast<float>(v))));
+  const Groups<Cpu> groups = gathered ? slots.groups() : slots.groups().in_slot_order();
+  const auto matrix = [&](const std::vector<T>& v, Index r, Index c, bool lies) {
+    return lies ? View<const T, 3, Cpu>(v.data(), E, c, r) : View<const T, 3, Cpu>(v.data(), E, r, c);
+  };
+  const auto up = matrix(w[0], depth, hidden, transposed), more = matrix(w[1], depth, hidden, transposed), down = matrix(w[2], hidden, columns, down_lies);
+  const View<const T, 2, Cpu> items(x.data(), in, depth);
+
+  Tensor<T, 2, Cpu> first(all, hidden), between(all, hidden), expected(all, columns);
+  {
+    Cpu::Context one(1);
+    if (gated) {
+      Cpu::grouped_gemm(one, groups, items, up, transposed, first.view(), fn::Store{});
+      Cpu::grouped_gemm(one, groups, items, more, transposed, between.view(), Middle2With<T>{first});
+    } else {
+      Cpu::grouped_gemm(one, groups, items, up, transposed, between.view(), Middle1<T>{});
+    }
+    const Groups<Cpu> in_order = groups.in_slot_order();
+    if (stores)
+      Cpu::grouped_gemm(one, in_order, std::as_const(between).view(), down, down_lies, expected.view(), fn::Store{});
+    else
+      Cpu::grouped_gemm(one, in_order, std::as_const(between).view(), down, down_lies, expected.view(), ByPlace<T>{});
+  }
+
+  cpu::PackedWeights packed;
+  if (frozen)
+    for (const auto& [v, r, c] : {std::tuple{&w[0], depth, hidden}, {&w[1], depth, hidden}, {&w[2], hidden, columns}})
+      packed.add(threads, v->data(), E, r, c, half && std::is_same_v<T, float>);
+  for (const int t : {threads, 1}) {
+    Cpu::Context ctx(t);
+    Tensor<T, 2, Cpu> c(all, columns);
+    cpu::PairBatch<T> batch{.a = {x.data(), depth, true, groups.rows.data()},
+                            .ups = gated ? 2 : 1,
+                            .down = {w[2].data(), down_lies ? hidden : columns, down_lies},
+                            .down_step = hidden * columns,
+                            .c = c.data(),
+                            .depth = depth,
+                            .hidden = hidden,
+                            .columns = columns,
+                            .offsets = slots.offsets.data(),
+                            .experts = E,
+                            .slots = all};
+    for (std::size_t m = 0; m < 2; ++m) {
+      batch.up[m] = {w[m].data(), transposed ? depth : hidden, transposed};
+      batch.up_step[m] = depth * hidden;
+      if (frozen) batch.packed_up[m] = packed.template find<T>(w[m].data());
+    }
+    if (frozen) batch.packed_down = packed.template find<T>(w[2].data());
+    count(batch, t, ways);
+    const Middle1<T> middle1;
+    const Middle2<T> middle2;
+    const fn::Store store;
+    const ByPlace<T> by_place;
+    const auto middle = gated ? cpu::Middle<T>::template with<2>(middle2) : cpu::Middle<T>::template with<1>(middle1);
+    const auto last = stores ? cpu::Finish<T>::with(store) : cpu::Finish<T>::with(by_place);
+    cpu::ProductPair<T>::run(ctx, batch, middle, last, budget);
+    CHECK(same_bits(c.data(), expected.data(), S * columns));
+  }
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("random products: the sums themselves, and the same bits as one thread", T, float, double) {
+  for (std::uint64_t seed = 1; seed <= products; ++seed) {
+    check_products<T>(seed);
+    check_waves<T>(seed);
+    check_plain<T>(seed);
+  }
+}
+
+TEST_CASE("random pairs of products: two products, bit for bit, whichever way weights come") {
+  Ways ways;
+  for (std::uint64_t seed = 1; seed <= pairs; ++seed) {
+    check_pair<float>(seed, ways);
+    check_pair<double>(seed, ways);
+  }
+  if (pairs < 1000) return;
+  using W = WeightPath;
+  using B = Blocks;
+  using R = Rows;
+  for (const Way& way : {Way{W::frozen, B::none, R::one},      {W::frozen, B::none, R::few},     {W::frozen, B::none, R::more},
+                         {W::frozen, B::one, R::more},         {W::frozen, B::several, R::few},  {W::frozen, B::several, R::more},
+                         {W::in_place, B::none, R::one},       {W::in_place, B::none, R::few},   {W::by_task, B::none, R::one},
+                         {W::by_task, B::none, R::few},        {W::by_task, B::none, R::more},   {W::by_task, B::one, R::more},
+                         {W::by_call, B::several, R::few},     {W::by_call, B::several, R::more}, {W::by_expert, B::several, R::few},
+                         {W::by_expert, B::several, R::more},  {W::on_the_way, B::one, R::more}, {W::on_the_way, B::several, R::more}}) {
+    CAPTURE(static_cast<int>(std::get<0>(way)));
+    CAPTURE(static_cast<int>(std::get<1>(way)));
+    CAPTURE(static_cast<int>(std::get<2>(way)));
+    CHECK(ways[way] >= 10);
+  }
+}
+
+TEST_CASE("random products and pairs, for as long as GATEFOLD_DIFFERENTIAL_SECONDS says" * doctest::skip()) {
+  Ways ways;
+  std::uint64_t last = 0;
+  go_on([&](std::uint64_t seed) {
+    check_products<float>(seed);
+    check_waves<float>(seed);
+    check_plain<float>(seed);
+    check_pair<float>(seed, ways);
+    check_products<double>(seed);
+    check_waves<double>(seed);
+    check_plain<double>(seed);
+    check_pair<double>(seed, ways);
+    last = seed;
+  });
+  MESSAGE("cases of each kind: ", last - 1'000'000 + 1);
+}

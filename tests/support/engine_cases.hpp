@@ -1,0 +1,125 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/tensor.hpp"
+
+/// Random cases for the CPU engine, each from one number, and the exact result with the error that a sum may have.
+namespace gatefold::engine_cases {
+
+/// All choices of one case.
+class Choice {
+ public:
+  explicit Choice(std::uint64_t seed) : generator_(seed) {}
+  Index below(Index n) { return static_cast<Index>(generator_() % static_cast<std::uint64_t>(n)); }
+  Index from(Index least, Index most) { return least + below(most - least + 1); }
+  bool one_in(Index n) { return below(n) == 0; }
+  template <std::size_t N>
+  Index of(const std::array<Index, N>& values) {
+    return values[static_cast<std::size_t>(below(static_cast<Index>(N)))];
+  }
+  template <class T>
+  std::vector<T> numbers(Index n) {
+    std::vector<T> x(static_cast<std::size_t>(n));
+    for (T& v : x) v = static_cast<T>(static_cast<double>(generator_() >> 11) * 0x1p-52 - 1);
+    return x;
+  }
+
+ private:
+  std::mt19937_64 generator_;
+};
+
+/// Slots of experts: even or skewed, some experts empty, rows of the items in any order.
+struct Slots {
+  std::vector<Index> offsets{0}, rows;
+  Index items = 0, spare = 0;
+
+  /// @param most  rows of an expert
+  Slots(Choice& choose, Index most) {
+    const Index experts = choose.one_in(3) ? choose.from(8, 24) : choose.from(1, 9);
+    const Index mode = choose.below(5), favoured = choose.below(experts);
+    for (Index e = 0; e < experts; ++e) {
+      Index n = 0;
+      if (mode == 0) n = choose.from(0, most);
+      if (mode == 1) n = choose.from(0, std::min<Index>(most, 40));                        // some tiles each
+      if (mode == 2) n = e == favoured ? most : choose.from(0, 3);                         // one has nearly all
+      if (mode == 3) n = choose.one_in(2) ? 0 : choose.from(1, std::min<Index>(most, 9));  // few, many empty
+      if (mode == 4) n = choose.from(std::min<Index>(most, 9), std::min<Index>(most, 70));
+      offsets.push_back(offsets.back() + n);
+    }
+    items = count() / choose.from(1, 2) + 1;
+    spare = choose.one_in(3) ? choose.from(1, 20) : 0;  // the host's bound is larger than what is used
+    for (Index s = 0; s < count() + spare; ++s) rows.push_back(choose.below(items));
+  }
+  Index count() const { return offsets.back(); }
+  Index experts() const { return static_cast<Index>(offsets.size()) - 1; }
+  Index rows_of(Index e) const { return offsets[std::size_t(e) + 1] - offsets[std::size_t(e)]; }
+  Groups<Cpu> groups() const { return {offsets, rows, count() + spare}; }
+  /// The expert of each slot.
+  std::vector<Index> owners() const {
+    std::vector<Index> e(static_cast<std::size_t>(count()));
+    for (Index i = 0; i < experts(); ++i) std::fill(e.begin() + offsets[std::size_t(i)], e.begin() + offsets[std::size_t(i) + 1], i);
+    return e;
+  }
+};
+
+/// Half the distance from 1 to the next number.
+template <class T>
+inline constexpr double unit_roundoff = static_cast<double>(std::numeric_limits<T>::epsilon()) / 2;
+
+/// A number as exact arithmetic has it, and how far off a result in T may be.
+struct Bounded {
+  double value = 0, error = 0;
+};
+
+/// A sum of products as the engine promises it: off by (terms + 8) u Σ |a b| at most, besides what its factors are off.
+template <class T>
+class BoundedSum {
+ public:
+  void add(Bounded a, Bounded b) {
+    sum_.value += a.value * b.value;
+    sum_.error += std::abs(a.value) * b.error + a.error * std::abs(b.value) + a.error * b.error;
+    absolute_ += std::abs(a.value * b.value);
+    ++terms_;
+  }
+  void add(double a, double b) { add(Bounded{a, 0}, Bounded{b, 0}); }
+  Bounded result() const {
+    return {sum_.value, sum_.error + static_cast<double>(terms_ + 8) * (unit_roundoff<T> + 0x1p-53) * absolute_};
+  }
+
+ private:
+  Bounded sum_;
+  double absolute_ = 0;
+  Index terms_ = 0;
+};
+
+/// f(b) of a function and its slope in exact arithmetic, with |f'| and |f''| at most `steep`; f itself is off by 16 u (1 + |b|).
+template <class T>
+Bounded apply(double f, Bounded b, double steep = 1.3) {
+  return {f, steep * b.error + 16 * unit_roundoff<T> * (1 + std::abs(b.value))};
+}
+
+template <class T>
+bool within(T result, Bounded expected) {
+  return std::abs(static_cast<double>(result) - expected.value) <= expected.error;  // NaN: no
+}
+
+template <class T>
+bool same_bits(const T* a, const T* b, Index n) {
+  return n == 0 || std::memcmp(a, b, static_cast<std::size_t>(n) * sizeof(T)) == 0;
+}
+template <class T, int R>
+bool same_bits(const Tensor<T, R, Cpu>& a, const Tensor<T, R, Cpu>& b) {
+  return a.size() == b.size() && same_bits(a.data(), b.data(), a.size());
+}
+
+}  // namespace gatefold::engine_cases
