@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <random>
 #include <vector>
 
 #include "support/grouped_product.cuh"
@@ -264,8 +266,54 @@ void check_nothing() {
   check({.counts = {100}, .depth = 0, .columns = 4});
 }
 
+/// A case from one number: even or skewed counts, empty experts, any layout.
+ProductCase random_case(unsigned seed) {
+  std::mt19937 generator(seed);
+  const auto from = [&](Index least, Index most) {
+    return least + static_cast<Index>(generator() % static_cast<unsigned>(most - least + 1));
+  };
+  ProductCase c{.counts = std::vector<Index>(static_cast<std::size_t>(from(1, from(0, 3) == 0 ? 40 : 8))),
+                .depth = from(1, from(0, 2) == 0 ? 140 : 24),
+                .columns = from(1, from(0, 2) == 0 ? 150 : 24),
+                .transpose = from(0, 1) == 1,
+                .gather = from(0, 1) == 1,
+                .a_skip = from(0, 2),
+                .w_skip = from(0, 2),
+                .first = from(0, 9),
+                .more = from(0, 9)};
+  const Index work = 600'000, most = std::clamp<Index>(work / (c.depth * c.columns), 4, 300);
+  const Index skew = from(0, 2), favoured = from(0, c.experts() - 1);
+  for (Index e = 0, left = most; e < c.experts(); ++e) {
+    Index n = skew == 0 ? from(0, 9) : skew == 1 ? (e == favoured ? most : from(0, 2)) : from(0, 1) * from(0, most / 2);
+    n = std::min(n, left);
+    left -= n;
+    c.counts[static_cast<std::size_t>(e)] = n;
+  }
+  return c;
+}
+template <class T>
+void check_random(unsigned cases) {
+  Cuda::Context ctx;
+  for (unsigned seed = 1; seed <= cases; ++seed) {
+    CAPTURE(seed);
+    const ProductCase c = random_case(seed);
+    CAPTURE(c);
+    CHECK(difference_of_product<T>(ctx, c) == "");
+    CHECK(difference_of_gradients<T>(ctx, c) == "");
+    const Index last = 1 + static_cast<Index>(seed % 40);
+    CHECK(difference_of_pair<T, 1>(ctx, c, last) == "");
+    CHECK(difference_of_pair<T, 2>(ctx, c, last) == "");
+  }
+}
+#if defined(GATEFOLD_SLOW_TESTS)
+constexpr unsigned kRandomCases = 300;
+#else
+constexpr unsigned kRandomCases = 12;
+#endif
+
 }  // namespace
 
+TEST_CASE_TEMPLATE("cuda: random routings, sizes and layouts", T, double, float) { check_random<T>(kRandomCases); }
 TEST_CASE_TEMPLATE("cuda: a product whatever the rows of its experts", T, double, float) { check_edges<T>(); }
 TEST_CASE_TEMPLATE("cuda: products of more tiles than the device has room for", T, double, float) {
   check_many_tiles<T>();
