@@ -150,6 +150,9 @@ Pair make_pair() {
 const std::string kPairData{"\x00\x00\x80\x3f\x00\x00\x00\xc0\x02\x01\x00\x00\x00\x00\x00\x00", 16};
 const std::string kPairA = R"("a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]})";
 const std::string kPairB = R"("b":{"dtype":"I64","shape":[1],"data_offsets":[8,16]})";
+// As we write them, wide elements first.
+const std::string kWrittenA = R"("a":{"dtype":"F32","shape":[2,1],"data_offsets":[8,16]})";
+const std::string kWrittenB = R"("b":{"dtype":"I64","shape":[1],"data_offsets":[0,8]})";
 
 /// What loading the file into a Pair throws; checks that the Pair is as before.
 std::string load_message(const std::filesystem::path& path) {
@@ -224,16 +227,16 @@ TEST_CASE("byte for byte") {
   TempDirectory temp;
   Cpu::Context ctx;
   const Pair pair = make_pair();
-  std::string json = R"({"__metadata__":{"k":"v"},)" + kPairA + "," + kPairB + "}";
+  std::string json = R"({"__metadata__":{"k":"v"},)" + kWrittenB + "," + kWrittenA + "}";
   json.append((8 - json.size() % 8) % 8, ' ');
   io::save(temp.file(), ctx, {{"k", "v"}}, io::Part{"", pair});
-  CHECK(read_bytes(temp.file()) == with_length(json) + kPairData);
+  CHECK(read_bytes(temp.file()) == with_length(json) + kPairData.substr(8) + kPairData.substr(0, 8));
 
   // Without metadata, and over a file that exists.
-  json = "{" + kPairA + "," + kPairB + "}";
+  json = "{" + kWrittenB + "," + kWrittenA + "}";
   json.append((8 - json.size() % 8) % 8, ' ');
   io::save(temp.file(), ctx, {}, io::Part{"", pair});
-  CHECK(read_bytes(temp.file()) == with_length(json) + kPairData);
+  CHECK(read_bytes(temp.file()) == with_length(json) + kPairData.substr(8) + kPairData.substr(0, 8));
   CHECK(io::read_metadata(temp.file()).empty());
 
   const gatefold::Nothing<float, Cpu> nothing;

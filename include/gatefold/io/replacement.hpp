@@ -1,0 +1,208 @@
+#pragma once
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <random>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include "gatefold/core/error.hpp"
+
+#if defined(__unix__) || defined(__APPLE__)
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#endif
+
+namespace gatefold::io {
+
+/// A file that is written beside its target and takes its place at the end, at once. Without `commit`, and after an
+/// exception, a file that was there is untouched and no other is left.
+///
+/// What was written is on the disk before the target's name points to it, and the name is before `commit` returns: after a
+/// loss of power there is the old file or the new one, whole. The target keeps its permissions; a symbolic link stays one and
+/// its target is replaced. What a killed writer left is removed by the next Replacement of the same name; what one that is
+/// still at work wrote is not (POSIX; elsewhere neither).
+///
+/// @throws FileError with path and reason, also where the target may not be written
+class Replacement {
+ public:
+  explicit Replacement(const std::filesystem::path& path) : path_(path.string()), target_(target_of(path)) {
+    std::error_code error;
+    const std::filesystem::file_status status = std::filesystem::status(target_, error);
+    // A rename would replace a device or a pipe by a file.
+    if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
+      throw FileError(path_ + ": cannot write: not a regular file");
+    // And a file that its owner protected.
+    using std::filesystem::perms;
+    constexpr perms write = perms::owner_write | perms::group_write | perms::others_write;
+    if (std::filesystem::exists(status) && (status.permissions() & write) == perms::none)
+      throw FileError(path_ + ": cannot write: the file is read-only");
+    create(status);
+  }
+  Replacement(const Replacement&) = delete;
+  Replacement& operator=(const Replacement&) = delete;
+  ~Replacement() {
+    if (committed_) return;
+    std::error_code ignored;
+    if (is_open()) std::filesystem::remove(temporary_, ignored);
+    close();
+  }
+
+  void write(const void* bytes, std::size_t count);
+  void commit();
+
+ private:
+  [[noreturn]] void fail(const std::string& what, int reason = errno) const {
+    throw FileError(path_ + ": " + what + ": " + std::generic_category().message(reason));
+  }
+
+  // Where a chain of symbolic links ends, there or not.
+  static std::filesystem::path target_of(std::filesystem::path path) {
+    std::error_code error;
+    for (int links = 0; links < 40 && std::filesystem::is_symlink(path, error); ++links) {
+      const std::filesystem::path next = std::filesystem::read_symlink(path, error);
+      if (error) break;
+      path = next.is_absolute() ? next : path.parent_path() / next;
+    }
+    return path;
+  }
+  std::filesystem::path folder() const { return target_.has_parent_path() ? target_.parent_path() : "."; }
+
+  // Names of temporaries begin alike for one target, and fit where the target's own name fits.
+  std::string stem() const {
+    const std::string name = target_.filename().string();
+    std::uint64_t hash = 14695981039346656037u;  // FNV-1a
+    for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
+    return name.substr(0, 180) + '.' + std::to_string(hash) + '.';
+  }
+
+  void create(const std::filesystem::file_status& status);
+  bool is_open() const;
+  void close();
+
+  std::string path_;
+  std::filesystem::path target_, temporary_;
+  bool committed_ = false;
+
+#if defined(__unix__) || defined(__APPLE__)
+  void remove_leftovers() const;
+  void sync_folder() const;
+  int file_ = -1;
+#else
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  std::unique_ptr<std::FILE, Close> file_{};
+#endif
+};
+
+#if defined(__unix__) || defined(__APPLE__)
+
+inline bool Replacement::is_open() const { return file_ >= 0; }
+inline void Replacement::close() {
+  if (file_ >= 0) ::close(file_);
+  file_ = -1;
+}
+
+inline void Replacement::create(const std::filesystem::file_status& status) {
+  remove_leftovers();
+  std::random_device random;
+  // Whoever takes a new file for a leftover removes it before it is locked: then another one.
+  for (int attempt = 0;; ++attempt) {
+    temporary_ = folder() / (stem() + std::to_string(random()) + ".tmp");
+    file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file_ < 0) fail("cannot create " + temporary_.string());
+    struct stat now {};
+    if (::flock(file_, LOCK_EX | LOCK_NB) == 0 && ::fstat(file_, &now) == 0 && now.st_nlink > 0) break;
+    close();
+    if (attempt == 100) throw FileError(path_ + ": cannot create a file beside it: removed again and again");
+  }
+  struct stat old {};
+  if (std::filesystem::exists(status) && ::stat(target_.c_str(), &old) == 0) {
+    [[maybe_unused]] const int owner = ::fchown(file_, old.st_uid, old.st_gid);  // a wish of who is not root
+    if (::fchmod(file_, old.st_mode & 07777) != 0) fail("cannot set permissions");
+  }
+}
+
+// Files of this target that no living process has locked.
+inline void Replacement::remove_leftovers() const {
+  const std::string begin = stem();
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(folder(), error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    if (!name.starts_with(begin) || !name.ends_with(".tmp")) continue;
+    const int file = ::open(at->path().c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+    if (file < 0) continue;
+    if (::flock(file, LOCK_EX | LOCK_NB) == 0) ::unlink(at->path().c_str());
+    ::close(file);
+  }
+}
+
+inline void Replacement::write(const void* bytes, std::size_t count) {
+  for (const char* from = static_cast<const char*>(bytes); count > 0;) {
+    const ::ssize_t written = ::write(file_, from, std::min<std::size_t>(count, std::size_t(1) << 30));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail("cannot write");
+    from += written;
+    count -= static_cast<std::size_t>(written);
+  }
+}
+
+inline void Replacement::sync_folder() const {
+  const int entries = ::open(folder().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (entries < 0) fail("cannot open its folder");
+  const int result = ::fsync(entries), reason = errno;
+  ::close(entries);
+  if (result != 0 && reason != EINVAL) fail("cannot write its folder to the disk", reason);  // EINVAL: has no such thing
+}
+
+inline void Replacement::commit() {
+  if (::fsync(file_) != 0) fail("cannot write");
+  sync_folder();
+  std::error_code error;
+  std::filesystem::rename(temporary_, target_, error);
+  if (error) throw FileError(path_ + ": cannot replace: " + error.message());
+  committed_ = true;
+  close();
+  sync_folder();
+}
+
+#else
+
+inline bool Replacement::is_open() const { return static_cast<bool>(file_); }
+inline void Replacement::close() { file_.reset(); }
+inline void Replacement::create(const std::filesystem::file_status&) {
+  std::random_device random;
+  temporary_ = folder() / (stem() + std::to_string(random()) + ".tmp");
+  errno = 0;
+  file_.reset(std::fopen(temporary_.string().c_str(), "wbx"));
+  if (!file_) fail("cannot create " + temporary_.string());
+}
+inline void Replacement::write(const void* bytes, std::size_t count) {
+  errno = 0;
+  if (count > 0 && std::fwrite(bytes, 1, count, file_.get()) != count) fail("cannot write");
+}
+inline void Replacement::commit() {
+  errno = 0;
+  // The last bytes reach the disk, or find it full, here.
+  if (std::fclose(file_.release()) != 0) fail("cannot write");
+  std::error_code error;
+  std::filesystem::rename(temporary_, target_, error);
+  if (error) {
+    std::filesystem::remove(temporary_, error);
+    throw FileError(path_ + ": cannot replace: " + error.message());
+  }
+  committed_ = true;
+}
+
+#endif
+
+}  // namespace gatefold::io
