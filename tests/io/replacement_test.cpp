@@ -1,0 +1,273 @@
+#include "gatefold/io/replacement.hpp"
+
+#include <doctest/doctest.h>
+
+#if defined(__linux__)
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+using gatefold::FileError;
+using gatefold::io::Replacement;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// What the library asks of the system, in order.
+struct Call {
+  enum Kind { write, sync, sync_folder, rename } kind;
+  std::string file;   // that was written, or the old name
+  std::string bytes;  // that were written, or the new name
+};
+std::vector<Call>* calls = nullptr;  // where calls are noted, if anywhere
+
+std::string name_of(int file) {
+  char path[4096];
+  const auto n = ::readlink(("/proc/self/fd/" + std::to_string(file)).c_str(), path, sizeof path);
+  return n < 0 ? "" : fs::path(std::string(path, static_cast<std::size_t>(n))).filename().string();
+}
+
+}  // namespace
+
+// The program's own names go before those of the C library.
+extern "C" ssize_t write(int file, const void* bytes, size_t count) {
+  if (calls) calls->push_back({Call::write, name_of(file), {static_cast<const char*>(bytes), count}});
+  return ::syscall(SYS_write, file, bytes, count);
+}
+extern "C" int fsync(int file) {
+  struct stat now {};
+  if (calls && ::fstat(file, &now) == 0)
+    calls->push_back({S_ISDIR(now.st_mode) ? Call::sync_folder : Call::sync, name_of(file), {}});
+  return static_cast<int>(::syscall(SYS_fsync, file));
+}
+extern "C" int rename(const char* from, const char* to) {
+  if (calls) calls->push_back({Call::rename, fs::path(from).filename().string(), fs::path(to).filename().string()});
+  return static_cast<int>(::syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
+}
+
+namespace {
+
+struct TempDirectory {
+  fs::path path = fs::temp_directory_path() / ("gatefold_replacement_" + std::to_string(std::random_device{}()));
+  TempDirectory() { fs::create_directory(path); }
+  TempDirectory(const TempDirectory&) = delete;
+  ~TempDirectory() { fs::remove_all(path); }
+  fs::path file() const { return path / "file"; }
+  int entries() const { return static_cast<int>(std::distance(fs::directory_iterator(path), fs::directory_iterator())); }
+};
+
+void put(const fs::path& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
+std::string get(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+void replace(const fs::path& path, const std::string& text) {
+  Replacement file(path);
+  file.write(text.data(), text.size() / 3);
+  file.write(text.data() + text.size() / 3, text.size() - text.size() / 3);
+  file.commit();
+}
+std::string refusal(const fs::path& path) {
+  try {
+    replace(path, "new");
+  } catch (const FileError& e) {
+    return e.what();
+  }
+  return "";
+}
+mode_t mode(const fs::path& path) {
+  struct stat now {};
+  REQUIRE(::lstat(path.c_str(), &now) == 0);
+  return now.st_mode & 07777;
+}
+
+/// The text of version n: any mixture of two versions, or a part of one, shows.
+std::string version(int n) {
+  const std::string line = "version " + std::to_string(n) + "\n";
+  std::string text;
+  while (text.size() < 200'000) text += line;
+  return text + "end";
+}
+bool is_a_version(const std::string& text) { return text.size() > 8 && text == version(std::stoi(text.substr(8))); }
+
+}  // namespace
+
+TEST_CASE("the target's mode stays, a new one's is what the umask leaves") {
+  const TempDirectory temp;
+  const mode_t before = ::umask(027);
+  replace(temp.file(), "first");
+  CHECK(mode(temp.file()) == 0640);
+  ::umask(before);
+  for (const mode_t m : {0600, 0444 | 0200, 0755, 0664}) {
+    REQUIRE(::chmod(temp.file().c_str(), m) == 0);
+    replace(temp.file(), "next");
+    CHECK(mode(temp.file()) == m);
+    CHECK(get(temp.file()) == "next");
+  }
+}
+
+TEST_CASE("a symbolic link stays one, and what it points to is replaced") {
+  const TempDirectory temp;
+  fs::create_directory(temp.path / "away");
+  put(temp.path / "away" / "target", "old");
+  fs::create_symlink("away/target", temp.path / "link");
+  fs::create_symlink("link", temp.path / "link_to_link");
+  replace(temp.path / "link_to_link", "new");
+  CHECK(fs::is_symlink(temp.path / "link_to_link"));
+  CHECK(fs::is_symlink(temp.path / "link"));
+  CHECK(get(temp.path / "away" / "target") == "new");
+  // One that points to nothing yet.
+  fs::create_symlink("away/other", temp.path / "dangling");
+  replace(temp.path / "dangling", "first");
+  CHECK(get(temp.path / "away" / "other") == "first");
+  CHECK(temp.entries() == 4);
+}
+
+TEST_CASE("a file that nobody may write is not replaced, nor a pipe; root or not") {
+  const TempDirectory temp;
+  put(temp.file(), "old");
+  REQUIRE(::chmod(temp.file().c_str(), 0444) == 0);
+  CHECK(refusal(temp.file()) == temp.file().string() + ": cannot write: the file is read-only");
+  CHECK(get(temp.file()) == "old");
+  const fs::path pipe = temp.path / "pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  CHECK(refusal(pipe) == pipe.string() + ": cannot write: not a regular file");
+  CHECK(temp.entries() == 2);
+  CHECK(refusal("/proc/gatefold").starts_with("/proc/gatefold: cannot create "));  // a folder that takes no files
+}
+
+TEST_CASE("names as long as the system takes them") {
+  const TempDirectory temp;
+  for (const std::size_t length : {250, 255}) {
+    const fs::path path = temp.path / std::string(length, 'n');
+    replace(path, "first");
+    replace(path, "second");
+    CHECK(get(path) == "second");
+  }
+  CHECK(temp.entries() == 2);
+}
+
+TEST_CASE("what a killed writer left is gone after the next save of the same name, what a living one writes is not") {
+  const TempDirectory temp;
+  fs::path left;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    Replacement file(temp.file());
+    file.write("half", 4);
+    ::kill(::getpid(), SIGKILL);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WIFSIGNALED(status));
+  CHECK(temp.entries() == 1);  // the leftover
+  put(temp.path / "file.tmp", "somebody else's");
+  put(temp.path / "file.7.tmp", "somebody else's");
+
+  Replacement living(temp.path / "file");
+  living.write("living", 6);
+  CHECK(temp.entries() == 3);  // the leftover is gone, the living one's is there
+  replace(temp.file(), "other");
+  CHECK(temp.entries() == 4);
+  living.commit();
+  CHECK(get(temp.file()) == "living");
+  CHECK(temp.entries() == 3);
+  CHECK(get(temp.path / "file.tmp") == "somebody else's");
+}
+
+TEST_CASE("given up: the old file, and nothing beside it") {
+  const TempDirectory temp;
+  put(temp.file(), "old");
+  {
+    Replacement file(temp.file());
+    file.write("new", 3);
+  }
+  CHECK(get(temp.file()) == "old");
+  CHECK(temp.entries() == 1);
+}
+
+TEST_CASE("loss of power at any moment leaves the old file or the new one, and the new one once commit has returned") {
+  const TempDirectory temp;
+  const std::string before = version(1), after = version(2);
+  put(temp.file(), before);
+  std::vector<Call> log;
+  calls = &log;
+  replace(temp.file(), after);
+  calls = nullptr;
+  REQUIRE(log.size() >= 5);
+  // What the disk has: of each file what was synced; any part of what was written since; names up to any later one.
+  int old_ones = 0, new_ones = 0;
+  std::mt19937 random(1);
+  for (std::size_t cut = 0; cut <= log.size(); ++cut)
+    for (int turn = 0; turn < 20; ++turn) {
+      struct OnDisk {
+        std::string synced, since;
+      };
+      std::map<std::string, OnDisk> files{{"file", {before, ""}}};
+      std::map<std::string, std::string> names{{"file", "file"}};  // name → file, as the disk has it
+      std::vector<std::pair<std::string, std::string>> renames;    // not synced yet
+      for (std::size_t i = 0; i < cut; ++i) {
+        const Call& call = log[i];
+        if (call.kind == Call::write) files[call.file].since += call.bytes;
+        if (call.kind == Call::sync) files[call.file].synced += std::exchange(files[call.file].since, "");
+        if (call.kind == Call::rename) renames.emplace_back(call.bytes, call.file);
+        if (call.kind == Call::sync_folder)
+          for (const auto& [to, from] : std::exchange(renames, {})) names[to] = from;
+      }
+      const std::size_t renamed = random() % (renames.size() + 1);
+      for (std::size_t i = 0; i < renamed; ++i) names[renames[i].first] = renames[i].second;
+      const OnDisk& found = files[names["file"]];
+      const std::string text = found.synced + found.since.substr(0, found.since.empty() ? 0 : random() % found.since.size());
+      CHECK((text == before || text == after));
+      old_ones += text == before;
+      new_ones += text == after;
+      if (cut == log.size()) CHECK(text == after);
+    }
+  CHECK(old_ones > 0);
+  CHECK(new_ones > 0);
+}
+
+namespace {
+
+/// Kill a process that saves version after version, at random moments; read and save again.
+void check_kills(int kills) {
+  const TempDirectory temp;
+  replace(temp.file(), version(0));
+  std::mt19937 random(2);
+  int between = 0;
+  for (int kill = 0; kill < kills; ++kill) {
+    const pid_t child = ::fork();
+    if (child == 0)
+      for (int n = 1;; ++n) replace(temp.file(), version(n));
+    ::usleep(static_cast<useconds_t>(1000 + random() % 20'000));
+    ::kill(child, SIGKILL);
+    REQUIRE(::waitpid(child, nullptr, 0) == child);
+    REQUIRE(is_a_version(get(temp.file())));
+    between += temp.entries() > 1;
+    replace(temp.file(), version(0));
+    REQUIRE(temp.entries() == 1);
+  }
+  CHECK(between > 0);  // some died on the way
+}
+
+}  // namespace
+
+TEST_CASE("kill -9 at random moments of saving") { check_kills(20); }
+TEST_CASE("kill -9 at three hundred random moments of saving" * doctest::skip()) { check_kills(300); }
+
+#endif
