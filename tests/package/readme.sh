@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# readme.sh SOURCE WORK CUDA: the lines of README.md that install gatefold and use it, word for word but for the prefix.
-# Run where no GPU can be seen: as the machine is, once more without its CUDA toolkit, and, if CUDA is 1 (there is a toolkit),
-# with examples and benchmarks asked for.
+# readme.sh SOURCE WORK: the lines of README.md that install gatefold and use it, word for word but for the prefix.
+# Run where no GPU can be seen: as the machine is, and, if it has a CUDA toolkit, with examples and benchmarks asked for and
+# once more without the toolkit.
 set -euo pipefail
 unset CXXFLAGS CPPFLAGS LDFLAGS CUDAFLAGS CMAKE_GENERATOR CMAKE_TOOLCHAIN_FILE
 here=$(cd "$(dirname "$0")" && pwd)
-source=$1 work=$2 cuda=$3
+source=$1 work=$2
 export CUDA_VISIBLE_DEVICES=""
 
 # block LANGUAGE WORD: the first block of that language that holds WORD.
@@ -32,7 +32,6 @@ run_lines() {
 echo "with what this machine has"
 run_lines
 [[ -f $work/prefix/include/gatefold/gatefold.hpp && -f $work/prefix/share/cmake/gatefold/gatefoldConfig.cmake ]]
-((!cuda)) || [[ -f $work/prefix/include/gatefold/gatefold.cuh ]]
 
 echo "a consumer by CMake, and one without"
 cp "$here/consumer.cpp" "$work/app/app.cpp"
@@ -42,14 +41,15 @@ cmake -S "$work/app" -B "$work/app/build" -DCMAKE_PREFIX_PATH="$work/prefix" >"$
 without_cmake=${without_cmake//\`/}
 (cd "$work/app" && PKG_CONFIG_PATH=$work/prefix/share/pkgconfig bash -ec "$without_cmake; ./a.out")
 
+if [[ ! -f $work/prefix/include/gatefold/gatefold.cuh ]]; then
+  echo "no CUDA toolkit here"
+  exit
+fi
+echo "examples and benchmarks for a GPU that is not there"
+cmake -S "$work/tree" -B "$work/tree/build/all" -DGATEFOLD_BUILD_EXAMPLES=ON -DGATEFOLD_BUILD_BENCH=ON >"$work/log" 2>&1 ||
+  { cat "$work/log"; exit 1; }
 echo "without a CUDA toolkit"
 rm -rf "$work/prefix" "$work/tree/build"
 echo "set(CMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit ON)" >"$work/no_cuda.cmake"
 CMAKE_TOOLCHAIN_FILE=$work/no_cuda.cmake PATH=$(tr ':' '\n' <<<"$PATH" | grep -v cuda | paste -sd:) run_lines
 [[ -f $work/prefix/include/gatefold/gatefold.hpp && ! -e $work/prefix/include/gatefold/gatefold.cuh ]]
-
-if ((cuda)); then
-  echo "examples and benchmarks for a GPU that is not there"
-  cmake -S "$work/tree" -B "$work/tree/build/all" -DGATEFOLD_BUILD_EXAMPLES=ON -DGATEFOLD_BUILD_BENCH=ON >"$work/log" 2>&1 ||
-    { cat "$work/log"; exit 1; }
-fi
