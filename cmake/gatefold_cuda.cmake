@@ -37,6 +37,11 @@ if(CUDAToolkit_FOUND AND (GATEFOLD_BUILD_TESTS OR GATEFOLD_BUILD_EXAMPLES OR GAT
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
   enable_language(CUDA)
+  # Without a device there is no native architecture, and CMake would stop: PTX that any driver compiles.
+  if(CMAKE_CUDA_ARCHITECTURES STREQUAL "native" AND NOT CMAKE_CUDA_ARCHITECTURES_NATIVE MATCHES "^[0-9]")
+    message(STATUS "gatefold: no GPU found, our CUDA programs are compiled for compute_80")
+    set(CMAKE_CUDA_ARCHITECTURES 80-virtual)
+  endif()
 endif()
 
 # What a program of ours with .cu files needs: the emulator where the tests built one, else NVIDIA's libraries.

@@ -1,4 +1,4 @@
-// Inference: parameters frozen, nothing kept, no memory taken after the first call.
+// Inference: parameters frozen, nothing kept, no memory taken after a first call of as many items.
 #include <chrono>
 #include <cmath>
 #include <cstdio>

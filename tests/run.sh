@@ -7,8 +7,8 @@ source "$root/cmake/install_packages.sh"
 usage() {
   cat <<END
 usage: bash tests/run.sh [--only WORD | --full | --neon | --gpu [WORD] | --help]
-  (none)       preset test (everything), sanitize (all but pairwise and golden), v3 (backend; all of it in --full), and,
-               where nvcc is found, cuda: the tests of the CUDA backend, whose device code runs on a CPU emulator
+  (none)       preset test (everything but slow cases), sanitize (all but pairwise, bitwise and golden), v3 (backend; all of it
+               in --full), and, where nvcc is found, cuda: the tests of the CUDA backend, whose device code runs on a CPU emulator
   --only WORD  preset test, only the tests whose name matches the regular expression WORD: gate, gate/top_k, package, ...
                preset cuda where WORD begins with cuda: cuda, cuda/gates, ...
   --full       every test in every preset, the thread sanitizer and the test cases marked as slow too

@@ -77,7 +77,7 @@ void expect_backward_shapes(const char* where, const L& layer, const X& x, const
 }
 
 /// Run a branch, or a layer, without keeping anything for backward: the bits of forward.
-/// @cost forward, and the activations of one part at a time; no allocation after the first call of a context
+/// @cost forward, and the activations of one part at a time; no allocation after a first call of as many items
 template <class T, class B, class L>
 void infer_branch(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
                   const Extra<L, T, B>& extra) {

@@ -13,7 +13,7 @@ namespace gatefold {
 
 /// An owning, move-only, row-major array on backend B.
 ///
-/// `resize` keeps the capacity and drops the contents: after the first step a loop allocates nothing.
+/// `resize` keeps the capacity and drops the contents: a loop allocates nothing after its largest step.
 /// Elements are not initialised (debug builds fill them with NaN or -1 bytes).
 /// @throws std::bad_alloc (or DeviceError) when memory is short, ArgumentError on a negative or overflowing size
 template <class T, int Rank, class B>

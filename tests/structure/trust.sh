@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# trust.sh ROOT: every test that docs/trust.md names exists, and each row of its tables names one. A name stands between backticks:
+# `<file>` or `<file>: <case>`, the file below tests/ or, if it begins with examples/, below ROOT. A case that waits for --full is
+# named in a row that says so. Prints "file:line: rule: text" for each mistake and fails if there is one.
+cd "$1" || exit 2
+exec awk '
+function report(rule, text) { printf "%s:%d: %s: %s\n", FILENAME, FNR, rule, text; bad = 1 }
+
+# All lines of a file, each after a line feed, or "".
+function contents(path, line, text) {
+  if (!(path in read)) {
+    text = ""
+    while ((getline line < path) > 0) text = text "\n" line
+    close(path)
+    read[path] = text
+  }
+  return read[path]
+}
+
+# What stands between backticks in text, if it is the name of a test.
+function check(text, row, all, parts, n, i, at, file, name, path, begin, rest) {
+  n = split(text, parts, "`")
+  all = 0
+  for (i = 2; i <= n; i += 2) {
+    at = index(parts[i], ": ")
+    file = at ? substr(parts[i], 1, at - 1) : parts[i]
+    name = at ? substr(parts[i], at + 2) : ""
+    if (file !~ /^[A-Za-z0-9_\/.]+\.(cpp|cu|sh|txt)$/) continue
+    ++all
+    path = file ~ /^examples\// ? file : "tests/" file
+    if (contents(path) == "") report("missing-file", file)
+    else if (name != "") {
+      begin = 0
+      rest = contents(path)
+      # The case, not a comment that quotes it; its name may stand on a line of its own.
+      while (!begin && (at = index(rest, "\"" name "\""))) {
+        if (substr(rest, 1, at - 1) ~ /TEST_CASE(_TEMPLATE)?\([ \n]*$/) begin = 1
+        else rest = substr(rest, at + 1)
+      }
+      if (!begin) report("missing-case", parts[i])
+      else {
+        rest = substr(rest, at + length(name) + 2)
+        if (rest ~ /^[ \n]*\*[ \n]*doctest::skip/ && row !~ /--full/) report("slow-case", parts[i])
+      }
+    }
+  }
+  return all
+}
+
+/^\|/ {
+  if (!in_table) {  # header
+    in_table = 1
+    of_tests = /\| *tests *\|$/
+    next
+  }
+  if (/^\|[-|: ]*$/) next
+  text = $0
+  gsub(/\\\|/, "", text)
+  cells = split(text, cell, "|")
+  if (of_tests) {
+    ++rows
+    if (!check(cell[cells - 1], $0)) report("no-test", cell[2])
+  } else {
+    check($0, $0)
+  }
+  next
+}
+{ in_table = 0; check($0, $0) }
+END {
+  if (!rows) report("no-rows", "docs/trust.md")
+  exit bad
+}
+' docs/trust.md
