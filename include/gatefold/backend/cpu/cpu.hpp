@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gatefold/backend/backend.hpp"
+#include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/loops.hpp"
 #include "gatefold/backend/cpu/memory.hpp"
 #include "gatefold/backend/cpu/outer.hpp"
@@ -22,7 +23,7 @@
 #include "gatefold/backend/lender.hpp"
 #include "gatefold/backend/scratch.hpp"
 
-namespace gatefold {
+namespace gatefold::inline GATEFOLD_CPU_ABI {
 
 /// The CPU backend: packed register tiles on Eigen's vector types, threads through OpenMP when found.
 ///
@@ -255,4 +256,4 @@ struct Cpu {
 
 static_assert(Backend<Cpu>);
 
-}  // namespace gatefold
+}  // namespace gatefold::inline GATEFOLD_CPU_ABI

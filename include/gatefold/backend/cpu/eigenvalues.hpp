@@ -1,6 +1,7 @@
 #pragma once
 
 // Before anything else of Eigen: it brings Eigen/Core without the false warnings of g++ 12 on AVX-512.
+#include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/register.hpp"
 
 #include <Eigen/Eigenvalues>
@@ -15,7 +16,7 @@
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/view.hpp"
 
-namespace gatefold::cpu {
+namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
 /// The eigenvalues of a real square matrix, by real part, then by imaginary part; each as often as it occurs.
 ///
@@ -60,4 +61,4 @@ std::vector<std::complex<double>> eigenvalues(View<T, 2, B> a) {
   return values;
 }
 
-}  // namespace gatefold::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

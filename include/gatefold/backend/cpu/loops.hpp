@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/parallel.hpp"
 #include "gatefold/backend/cpu/register.hpp"
 #include "gatefold/backend/cpu/row_lanes.hpp"
@@ -11,7 +12,7 @@
 #include "gatefold/core/types.hpp"
 
 /// Loops, sums and the counting sort of the CPU backend. Where work is cut never reaches a result.
-namespace gatefold::cpu {
+namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
 /// f(i) for i < n, in long runs that a compiler can vectorise; f(at, i) register by register for a RegisterFunctor.
 /// @param eager  share out however little there is, see Cpu::Context
@@ -131,4 +132,4 @@ void grouped_sum(int threads, Index experts, const Index* offsets, const T* dc, 
   });
 }
 
-}  // namespace gatefold::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

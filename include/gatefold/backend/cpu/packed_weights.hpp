@@ -8,13 +8,14 @@
 #include <utility>
 #include <vector>
 
+#include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/memory.hpp"
 #include "gatefold/backend/cpu/parallel.hpp"
 #include "gatefold/backend/cpu/register.hpp"
 #include "gatefold/backend/cpu/tile.hpp"
 #include "gatefold/core/types.hpp"
 
-namespace gatefold::cpu {
+namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
 /// A float's upper half: 8 bits of mantissa, the sign and the exponent of a float.
 struct Bfloat16 {
@@ -199,4 +200,4 @@ class PackedWeights {
   std::vector<Entry> entries_;
 };
 
-}  // namespace gatefold::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/middle.hpp"
 #include "gatefold/backend/cpu/packed_weights.hpp"
 #include "gatefold/backend/cpu/parallel.hpp"
@@ -24,7 +25,7 @@
 /// their sums are added in order at the end. Where they read weights in place, `hidden` is computed first, in long
 /// pieces of the rows of `up`: memory is read fastest in whole rows. Where experts are many and small, a task is one
 /// expert with all its blocks of rows: its packed weights stay in the thread's cache.
-namespace gatefold::cpu {
+namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
 template <class T>
 struct PairBatch {
@@ -496,4 +497,4 @@ class ProductPair {
   T *packed_ = nullptr, *workers_ = nullptr;
 };
 
-}  // namespace gatefold::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
