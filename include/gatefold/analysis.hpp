@@ -1,7 +1,6 @@
 #pragma once
 
-// Spectra of layers on the CPU: kept out of gatefold.hpp because they need Eigen's decompositions, which take a while to
-// compile.
+// Spectra of layers on the CPU: kept out of gatefold.hpp because few need them.
 
 #include "gatefold/backend/cpu/eigenvalues.hpp"
 #include "gatefold/layer/jacobian.hpp"

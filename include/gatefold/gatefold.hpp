@@ -3,11 +3,13 @@
 // The library with its CPU backend.
 
 #include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/loops.hpp"
 #include "gatefold/backend/cpu/memory.hpp"
 #include "gatefold/backend/cpu/middle.hpp"
 #include "gatefold/backend/cpu/outer.hpp"
 #include "gatefold/backend/cpu/packed_weights.hpp"
+#include "gatefold/backend/cpu/packet.hpp"
 #include "gatefold/backend/cpu/pair_schedule.hpp"
 #include "gatefold/backend/cpu/parallel.hpp"
 #include "gatefold/backend/cpu/philox_run.hpp"

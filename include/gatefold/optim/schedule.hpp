@@ -33,7 +33,8 @@ struct WarmupCosine {
     expect(total > warmup && warmup >= 0, "WarmupCosine", "total", "more than warmup", total);
     if (t < warmup) return static_cast<double>(t) / static_cast<double>(warmup);
     const double done = static_cast<double>(std::min(t, total) - warmup) / static_cast<double>(total - warmup);
-    return floor + (1 - floor) * 0.5 * (1 + std::cos(3.14159265358979323846 * done));
+    // Fused by name: files compiled for several instruction sets may share this function.
+    return std::fma((1 - floor) * 0.5, 1 + std::cos(3.14159265358979323846 * done), floor);
   }
 };
 

@@ -48,7 +48,7 @@ double determinant(View<const double, 2, Cpu> a, Complex sigma) {
 }  // namespace
 
 TEST_CASE("eigenvalues (1): roots of the characteristic polynomial, with the trace as their sum") {
-  for (const Index n : {1, 2, 5, 12}) {
+  for (const Index n : {1, 2, 3, 5, 12, 40}) {
     const Square<double> square{naive::random_vector<double>(n * n, 12)};
     const auto a = square.view();
     const auto values = cpu::eigenvalues(a);
@@ -74,6 +74,31 @@ TEST_CASE("eigenvalues: known ones, in order, real ones exactly real") {
   const auto twice = Square<double>{{3, 1, 0, 3}};  // a Jordan block
   for (const Complex v : cpu::eigenvalues(twice.view())) CHECK(std::abs(v - 3.0) < 1e-7);
   CHECK(cpu::eigenvalues(Square<double>{}.view()).empty());
+}
+
+TEST_CASE("eigenvalues: the n-th roots of 1, of a matrix that turns its rows: plain shifts turn with it") {
+  for (const Index n : {3, 4, 7}) {
+    Square<double> turn{std::vector<double>(static_cast<std::size_t>(n * n))};
+    for (Index i = 0; i < n; ++i) turn.numbers[static_cast<std::size_t>((i + 1) % n * n + i)] = 1;
+    const auto values = cpu::eigenvalues(turn.view());
+    REQUIRE(values.size() == static_cast<std::size_t>(n));
+    for (Index i = 0; i < n; ++i) {
+      const Complex root = std::polar(1.0, 2 * std::acos(-1.0) * static_cast<double>(i) / static_cast<double>(n));
+      CHECK(std::count_if(values.begin(), values.end(), [&](Complex v) { return std::abs(v - root) < 1e-13; }) == 1);
+    }
+  }
+}
+
+TEST_CASE("eigenvalues: blocks of very different size, and a pair that nearly coincides") {
+  const auto blocks = Square<double>{{1e10, 5, -3, 7, 0, 4, 1, 2, 0, -2, 4, 1, 0, 0, 0, -1e-3}};
+  const auto values = cpu::eigenvalues(blocks.view());
+  CHECK(std::abs(values[0] + 1e-3) < 1e-5);  // 1e-16 of the largest
+  CHECK(std::abs(values[1] - Complex(4, -std::sqrt(2.0))) < 1e-5);
+  CHECK(std::abs(values[2] - Complex(4, std::sqrt(2.0))) < 1e-5);
+  CHECK(std::abs(values[3] - 1e10) < 1e-5);
+  const auto near = Square<double>{{1, 1e-9, 1e-9, 1}};
+  CHECK(std::abs(cpu::eigenvalues(near.view())[0] - (1 - 1e-9)) < 1e-15);
+  CHECK(std::abs(cpu::eigenvalues(near.view())[1] - (1 + 1e-9)) < 1e-15);
 }
 
 TEST_CASE("eigenvalues: of zeros, and of very large and very small matrices") {

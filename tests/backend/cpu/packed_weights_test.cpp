@@ -124,3 +124,13 @@ TEST_CASE("packed weights move, and hold nothing of empty tensors") {
   c = std::move(b);
   CHECK(c.find(w.data()));
 }
+
+TEST_CASE("packed weights are readable where panels are as wide as where they were packed") {
+  const auto w = naive::random_vector<float>(64, 4);
+  PackedWeights a;
+  a.expect_readable();
+  a.add(1, w.data(), 1, 8, 8, false);
+  PackedWeights b = std::move(a), c;
+  c = std::move(b);
+  c.expect_readable();  // tests/march hands weights from one instruction set to another
+}

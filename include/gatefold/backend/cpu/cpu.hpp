@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gatefold/backend/backend.hpp"
+#include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/loops.hpp"
 #include "gatefold/backend/cpu/memory.hpp"
 #include "gatefold/backend/cpu/outer.hpp"
@@ -22,9 +23,12 @@
 #include "gatefold/backend/lender.hpp"
 #include "gatefold/backend/scratch.hpp"
 
-namespace gatefold {
+namespace gatefold::inline GATEFOLD_CPU_ABI {
 
 /// The CPU backend: packed register tiles on Eigen's vector types, threads through OpenMP when found.
+///
+/// A type of its own for every instruction set (cpu/instruction_set.hpp): files compiled with different -march may be linked
+/// together, each with a backend of its own, and hand each other plain pointers.
 ///
 /// @order  every result is bitwise the same for any number of threads, and an element of a product depends on its own row
 ///         and the weights alone (cpu/product.hpp says in which order sums are taken)
@@ -53,12 +57,14 @@ struct Cpu {
     }
 
     /// While the returned object lives, products with weights that `packed` holds read them there.
+    /// @throws ArgumentError if they were packed by a file compiled for registers of another width
     [[nodiscard]] auto use(const cpu::PackedWeights& packed) {
       struct Scope {
         Context& ctx;
         const cpu::PackedWeights* before;
         ~Scope() { ctx.packed_ = before; }
       };
+      packed.expect_readable();
       return Scope{*this, std::exchange(packed_, &packed)};
     }
     void use(cpu::PackedWeights&&) = delete;
@@ -258,4 +264,4 @@ struct Cpu {
 
 static_assert(Backend<Cpu>);
 
-}  // namespace gatefold
+}  // namespace gatefold::inline GATEFOLD_CPU_ABI

@@ -1,21 +1,101 @@
 #pragma once
 
-// Before anything else of Eigen: it brings Eigen/Core without the false warnings of g++ 12 on AVX-512.
-#include "gatefold/backend/cpu/register.hpp"
-
-#include <Eigen/Eigenvalues>
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <complex>
+#include <cstddef>
 #include <limits>
 #include <type_traits>
 #include <vector>
 
+#include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/view.hpp"
 
-namespace gatefold::cpu {
+namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+
+/// A square matrix, and the reflections that make it similar to one whose eigenvalues stand on its diagonal.
+///
+/// Without Eigen's solvers: their memory is aligned for the instruction set by functions that objects compiled for others
+/// share.
+class SimilarMatrix {
+ public:
+  explicit SimilarMatrix(Index n) : n_(n), a_(static_cast<std::size_t>(n * n)) {}
+
+  double& operator()(Index i, Index j) { return a_[static_cast<std::size_t>(i * n_ + j)]; }
+
+  /// Zeros below the first subdiagonal.
+  ///
+  /// Source: Golub and Van Loan 2013, Matrix Computations, algorithm 7.4.2.
+  void to_hessenberg() {
+    std::vector<double> v(static_cast<std::size_t>(n_));
+    for (Index k = 0; k + 2 < n_; ++k) {
+      const Index size = n_ - k - 1;
+      for (Index i = 0; i < size; ++i) v[static_cast<std::size_t>(i)] = (*this)(k + 1 + i, k);
+      reflect(v.data(), size, k + 1, k, n_, 0, n_);
+      for (Index i = k + 2; i < n_; ++i) (*this)(i, k) = 0;
+    }
+  }
+
+  /// One step of the QR iteration with two shifts on rows and columns [begin, end) of a Hessenberg matrix, three at least.
+  ///
+  /// Source: Francis 1961; Golub and Van Loan 2013, algorithm 7.5.1.
+  /// @param sum, product  of the two shifts
+  void francis_step(Index begin, Index end, double sum, double product) {
+    SimilarMatrix& h = *this;
+    const double a = h(begin, begin), b = h(begin + 1, begin);
+    std::array<double, 3> v{a * (a - sum) + h(begin, begin + 1) * b + product, b * (a + h(begin + 1, begin + 1) - sum),
+                            b * h(begin + 2, begin + 1)};
+    for (Index k = begin; k + 1 < end; ++k) {
+      const Index size = std::min<Index>(3, end - k), left = std::max(begin, k - 1);
+      if (k > begin)
+        for (Index i = 0; i < size; ++i) v[static_cast<std::size_t>(i)] = h(k + i, k - 1);
+      reflect(v.data(), size, k, left, end, begin, std::min(end, k + 4));
+      if (k > begin)
+        for (Index i = 1; i < size; ++i) h(k + i, k - 1) = 0;
+    }
+  }
+
+ private:
+  // H A H with H = I - b u uᵀ on rows and columns first, first + 1, …, which turns v into a multiple of its first unit vector:
+  // of the columns [left, right) of those rows, and of the rows [top, bottom) of those columns. v is u then.
+  void reflect(double* v, Index size, Index first, Index left, Index right, Index top, Index bottom) {
+    double largest = 0, squares = 0;
+    for (Index i = 0; i < size; ++i) largest = std::max(largest, std::abs(v[i]));
+    if (largest == 0) return;
+    for (Index i = 0; i < size; ++i) {
+      v[i] /= largest;
+      squares += v[i] * v[i];
+    }
+    const double length = std::copysign(std::sqrt(squares), v[0]);
+    v[0] += length;
+    const double b = 1 / (length * v[0]);  // 2 / uᵀu
+    for (Index j = left; j < right; ++j) {
+      double s = 0;
+      for (Index i = 0; i < size; ++i) s += v[i] * (*this)(first + i, j);
+      for (Index i = 0; i < size; ++i) (*this)(first + i, j) -= b * s * v[i];
+    }
+    for (Index i = top; i < bottom; ++i) {
+      double s = 0;
+      for (Index j = 0; j < size; ++j) s += (*this)(i, first + j) * v[j];
+      for (Index j = 0; j < size; ++j) (*this)(i, first + j) -= b * s * v[j];
+    }
+  }
+
+  Index n_;
+  std::vector<double> a_;
+};
+
+/// The eigenvalues of [[a, b], [c, d]].
+inline std::array<std::complex<double>, 2> eigenvalues_of_two(double a, double b, double c, double d) {
+  const double half = (a - d) / 2, square = half * half + b * c, root = std::sqrt(std::abs(square));
+  if (square < 0) return {std::complex<double>(d + half, root), std::complex<double>(d + half, -root)};
+  const double far = half + std::copysign(root, half);  // from d; without a difference of near numbers
+  return {d + far, far == 0 ? d : d - b * c / far};
+}
 
 /// The eigenvalues of a real square matrix, by real part, then by imaginary part; each as often as it occurs.
 ///
@@ -30,29 +110,48 @@ std::vector<std::complex<double>> eigenvalues(View<T, 2, B> a) {
   static_assert(B::is_host, "gatefold: eigenvalues are computed on the host; copy the matrix first");
   expect_shape("eigenvalues", "a", a, {any_extent, a.extent(0)});
   const Index n = a.extent(0);
-  if (n == 0) return {};
-  using Matrix = Eigen::Matrix<std::remove_const_t<T>, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-  const Eigen::MatrixXd m = Eigen::Map<const Matrix>(a.data(), n, n).template cast<double>();
-  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
-  if (!m.allFinite()) return std::vector<std::complex<double>>(static_cast<std::size_t>(n), {nan, nan});
-  // Without EigenSolver, which compiles the eigenvectors as well: twice as long.
-  const double scale = std::max(m.cwiseAbs().maxCoeff(), std::numeric_limits<double>::min());
-  const Eigen::HessenbergDecomposition<Eigen::MatrixXd> hessenberg(m / scale);
-  Eigen::RealSchur<Eigen::MatrixXd> schur(n);
-  schur.computeFromHessenberg(hessenberg.matrixH(), m, false);
-  if (schur.info() != Eigen::Success) throw Error("eigenvalues: the QR iteration did not converge");
-  const Eigen::MatrixXd& t = schur.matrixT();  // blocks of one real value or of a complex pair on the diagonal
+  constexpr double epsilon = std::numeric_limits<double>::epsilon(), nan = std::numeric_limits<double>::quiet_NaN();
+  double scale = std::numeric_limits<double>::min();
+  bool finite = true;
+  for (Index i = 0; i < a.size(); ++i) {
+    finite = finite && std::isfinite(a.data()[i]);
+    scale = std::max(scale, std::abs(static_cast<double>(a.data()[i])));
+  }
+  if (!finite) return std::vector<std::complex<double>>(static_cast<std::size_t>(n), {nan, nan});
+  SimilarMatrix h(n);
+  for (Index i = 0; i < n; ++i)
+    for (Index j = 0; j < n; ++j) h(i, j) = static_cast<double>(a(i, j)) / scale;
+  h.to_hessenberg();
+
   std::vector<std::complex<double>> values;
-  for (Index i = 0; i < n; ++i) {
-    if (i + 1 == n || t(i + 1, i) == 0) {
-      values.push_back(scale * t(i, i));
-    } else {
-      const double half = (t(i, i) - t(i + 1, i + 1)) / 2;
-      const std::complex<double> root = std::sqrt(std::complex<double>(half * half + t(i, i + 1) * t(i + 1, i)));
-      values.push_back(scale * (t(i + 1, i + 1) + half + root));
-      values.push_back(scale * (t(i + 1, i + 1) + half - root));
-      ++i;
+  Index end = n;  // the values of rows from here on are found
+  for (Index steps = 0, here = 0; end > 0;) {
+    Index begin = end - 1;  // of the last rows that hang together
+    const auto small = [&](Index i) {
+      const double around = std::abs(h(i - 1, i - 1)) + std::abs(h(i, i));
+      return std::abs(h(i, i - 1)) <= std::max(epsilon * around, epsilon * epsilon);
+    };
+    while (begin > 0 && !small(begin)) --begin;
+    const Index size = end - begin;
+    if (size <= 2) {
+      if (size == 1)
+        values.push_back(scale * h(begin, begin));
+      else
+        for (const auto v : eigenvalues_of_two(h(begin, begin), h(begin, end - 1), h(end - 1, begin), h(end - 1, end - 1)))
+          values.push_back(scale * v);
+      end = begin;
+      here = 0;
+      continue;
     }
+    if (++steps > 40 * n) throw Error("eigenvalues: the QR iteration did not converge");
+    const double p = h(end - 2, end - 2), q = h(end - 1, end - 1);
+    double sum = p + q, product = p * q - h(end - 2, end - 1) * h(end - 1, end - 2);
+    if (++here % 10 == 0) {  // it turns in a circle: other shifts, as in EISPACK's hqr
+      const double w = std::abs(h(end - 1, end - 2)) + std::abs(h(end - 2, end - 3));
+      sum = 1.5 * w;
+      product = w * w;
+    }
+    h.francis_step(begin, end, sum, product);
   }
   std::sort(values.begin(), values.end(), [](const auto& x, const auto& y) {
     return x.real() != y.real() ? x.real() < y.real() : x.imag() < y.imag();
@@ -60,4 +159,4 @@ std::vector<std::complex<double>> eigenvalues(View<T, 2, B> a) {
   return values;
 }
 
-}  // namespace gatefold::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

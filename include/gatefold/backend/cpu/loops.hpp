@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/parallel.hpp"
 #include "gatefold/backend/cpu/register.hpp"
 #include "gatefold/backend/cpu/row_lanes.hpp"
@@ -11,7 +12,14 @@
 #include "gatefold/core/types.hpp"
 
 /// Loops, sums and the counting sort of the CPU backend. Where work is cut never reaches a result.
-namespace gatefold::cpu {
+namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+
+/// f(i) for begin <= i < end. What f calls is inlined: its functions are not named after the instruction set, a sum of products
+/// in one of them is rounded as that does it, and a linker keeps one for all objects.
+template <class F>
+[[gnu::flatten]] void each_index(Index begin, Index end, const F& f) {
+  for (Index i = begin; i < end; ++i) f(i);
+}
 
 /// f(i) for i < n, in long runs that a compiler can vectorise; f(at, i) register by register for a RegisterFunctor.
 /// @param eager  share out however little there is, see Cpu::Context
@@ -26,7 +34,7 @@ void for_each(int threads, Index n, const F& f, bool eager = false) {
     if constexpr (RegisterFunctor<F>) {
       if (begin < end) RowLanes{}.each<typename F::Element>(end - begin, [&](auto at, Index i) { g(at, begin + i); });
     } else {
-      for (Index i = begin; i < end; ++i) g(i);
+      each_index(begin, end, g);
     }
   });
 }
@@ -52,8 +60,7 @@ void reduce(Context& ctx, Index n, const F& f, T* out) {
   T* partial = blocks <= few ? local : ctx.template scratch<T>(blocks).data();
   parallel_for(blocks < 4 ? 1 : ctx.threads(), blocks, [&](Index b, int) {
     T sum = 0;
-    const Index end = std::min(n, (b + 1) * block);
-    for (Index i = b * block; i < end; ++i) sum += f(i);
+    each_index(b * block, std::min(n, (b + 1) * block), [&](Index i) { sum += f(i); });
     partial[b] = sum;
   });
   T total = 0;
@@ -131,4 +138,4 @@ void grouped_sum(int threads, Index experts, const Index* offsets, const T* dc, 
   });
 }
 
-}  // namespace gatefold::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

@@ -8,7 +8,9 @@
 #include <sys/mman.h>
 #endif
 
-namespace gatefold::cpu {
+#include "gatefold/backend/cpu/instruction_set.hpp"
+
+namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
 inline constexpr std::size_t line_size = 64;
 
@@ -28,4 +30,4 @@ inline void* allocate(std::size_t bytes) {
 /// What allocate gave; null is nothing.
 inline void release(void* p) { ::operator delete(p, std::align_val_t(line_size)); }
 
-}  // namespace gatefold::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

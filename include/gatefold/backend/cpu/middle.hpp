@@ -3,13 +3,14 @@
 #include <cstddef>
 #include <utility>
 
+#include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/register.hpp"
 #include "gatefold/backend/cpu/row_lanes.hpp"
 #include "gatefold/backend/cpu/tile.hpp"
 #include "gatefold/core/types.hpp"
 
 /// What happens between the two products of a pair.
-namespace gatefold::cpu {
+namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
 /// What turns `count` first sums into the hidden value, with its type erased.
 template <class T>
@@ -47,4 +48,4 @@ struct Middle {
   }
 };
 
-}  // namespace gatefold::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

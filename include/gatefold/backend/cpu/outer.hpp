@@ -2,13 +2,14 @@
 
 #include <utility>
 
+#include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/product.hpp"
 #include "gatefold/backend/cpu/tile.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
 
-namespace gatefold::cpu {
+namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
 /// to[e] = from[e]ᵀ
 template <class From, class To>
@@ -61,4 +62,4 @@ void outer(Context& ctx, const Batch<T>& batch, bool accumulate, const V& c) {
   turn(turned_c, c);
 }
 
-}  // namespace gatefold::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

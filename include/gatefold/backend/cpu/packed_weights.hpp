@@ -8,13 +8,15 @@
 #include <utility>
 #include <vector>
 
+#include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/memory.hpp"
 #include "gatefold/backend/cpu/parallel.hpp"
 #include "gatefold/backend/cpu/register.hpp"
 #include "gatefold/backend/cpu/tile.hpp"
+#include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 
-namespace gatefold::cpu {
+namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
 /// A float's upper half: 8 bits of mantissa, the sign and the exponent of a float.
 struct Bfloat16 {
@@ -144,9 +146,12 @@ struct PackedMatrix {
 class PackedWeights {
  public:
   PackedWeights() = default;
-  PackedWeights(PackedWeights&& other) noexcept : entries_(std::move(other.entries_)) { other.entries_.clear(); }
+  PackedWeights(PackedWeights&& other) noexcept : entries_(std::move(other.entries_)), panel_columns_(other.panel_columns_) {
+    other.entries_.clear();
+  }
   PackedWeights& operator=(PackedWeights&& other) noexcept {
     entries_.swap(other.entries_);
+    std::swap(panel_columns_, other.panel_columns_);
     return *this;
   }
   ~PackedWeights() {
@@ -179,6 +184,14 @@ class PackedWeights {
     });
   }
 
+  /// Whoever reads the weights says so first: a struct of the user's can bring them from a file compiled with another -march.
+  /// @throws ArgumentError unless panels are as wide in this file as where they were packed
+  void expect_readable() const {
+    expect(panel_columns_ == Tile<float>::columns, "Cpu::Context.use", "packed weights",
+           Joined{"panels of ", Tile<float>::columns, " columns (freeze and infer are compiled with different -march)"},
+           panel_columns_);
+  }
+
   /// The packed form of the weights at w, of the first expert; null if there is none.
   template <class T>
   PackedMatrix<T> find(const T* w) const {
@@ -197,6 +210,7 @@ class PackedWeights {
     bool half;
   };
   std::vector<Entry> entries_;
+  int panel_columns_ = Tile<float>::columns;
 };
 
-}  // namespace gatefold::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

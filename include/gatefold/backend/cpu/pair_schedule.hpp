@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 
+#include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/packed_weights.hpp"
 #include "gatefold/backend/cpu/tile.hpp"
 #include "gatefold/backend/cpu/weight_path.hpp"
@@ -11,7 +12,7 @@
 
 /// What ProductPair does with each expert, decided from the counts of rows before any work is done, and how much memory it
 /// may come to need, told by the sizes alone.
-namespace gatefold::cpu {
+namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
 template <class T>
 struct PairBatch {
@@ -141,4 +142,4 @@ struct PairMemory {
   Index of_thread(Index ups) const { return own + a + hidden + ups * first + sums + panels; }
 };
 
-}  // namespace gatefold::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

@@ -3,13 +3,14 @@
 #include <atomic>
 #include <exception>
 
+#include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/core/types.hpp"
 
 #if defined(_OPENMP)
 #include <omp.h>
 #endif
 
-namespace gatefold::cpu {
+namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
 /// Threads a context uses when asked for none in particular: OpenMP's, or one without it.
 inline int available_threads() {
@@ -50,4 +51,4 @@ void parallel_for(int threads, Index tasks, const F& f) {
   for (Index task = 0; task < tasks; ++task) f(task, 0);
 }
 
-}  // namespace gatefold::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

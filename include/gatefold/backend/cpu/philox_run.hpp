@@ -2,11 +2,12 @@
 
 #include <cstdint>
 
+#include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/register.hpp"
 #include "gatefold/core/philox.hpp"
 #include "gatefold/core/types.hpp"
 
-namespace gatefold::cpu {
+namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
 /// Neighbours of one stream of Philox, computed side by side: numbers first, first + 1, …, `size` of them, bit for bit
 /// those of `uniform`.
@@ -90,4 +91,4 @@ struct PhiloxRun {
   std::uint64_t words_[2][size];
 };
 
-}  // namespace gatefold::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/packed_weights.hpp"
 #include "gatefold/backend/cpu/parallel.hpp"
 #include "gatefold/backend/cpu/register.hpp"
@@ -16,7 +17,7 @@
 /// alone, and read in place when the expert has few rows). A *task* is a block of rows of one unit, done by one thread
 /// from packing its rows of A to the epilogue. One expert with all rows has as many tasks as many experts with a few,
 /// and each costs about the same.
-namespace gatefold::cpu {
+namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
 /// What happens to finished sums, with its type erased so that the engine is compiled once for each element type.
 template <class T>
@@ -429,4 +430,4 @@ class Product {
   Index capacity_ = 0, a_size_ = 0, sums_size_ = 0, count_ = 0, used_ = 0;
 };
 
-}  // namespace gatefold::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

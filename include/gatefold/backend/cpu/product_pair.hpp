@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/middle.hpp"
 #include "gatefold/backend/cpu/packed_weights.hpp"
 #include "gatefold/backend/cpu/pair_schedule.hpp"
@@ -26,7 +27,7 @@
 /// their sums are added in order at the end. Where they read weights in place, `hidden` is computed first, in long
 /// pieces of the rows of `up`: memory is read fastest in whole rows. Where experts are many and small, a task is one
 /// expert with all its blocks of rows: its packed weights stay in the thread's cache.
-namespace gatefold::cpu {
+namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
 template <class T>
 class ProductPair {
@@ -441,4 +442,4 @@ class ProductPair {
   T *packed_ = nullptr, *partial_ = nullptr, *hidden_ = nullptr, *workers_ = nullptr;
 };
 
-}  // namespace gatefold::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

@@ -4,21 +4,12 @@
 #include <limits>
 #include <type_traits>
 
-// g++ 12 takes the undefined operands inside its own AVX-512 header for mistakes (GCC bug 105593).
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#if !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-#include <Eigen/Core>
-#pragma GCC diagnostic pop
-
+#include "gatefold/backend/cpu/instruction_set.hpp"
+#include "gatefold/backend/cpu/packet.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/core/types.hpp"
 
-namespace gatefold::cpu {
-
-namespace packet = Eigen::internal;
+namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
 /// A vector register of neighbouring elements, with the arithmetic that epilogues and activations use. Holds one
 /// element where the target has no vector unit.
@@ -28,22 +19,22 @@ namespace packet = Eigen::internal;
 template <class T>
 class Register {
  public:
-  using Packet = typename packet::packet_traits<T>::type;
-  static constexpr int size = packet::unpacket_traits<Packet>::size;
+  using Packet = packet::Of<T>;
+  static constexpr int size = packet::size<T>;
 
   /// Whether this is a vector of `bytes` bytes of A.
   template <class A, int bytes>
   static constexpr bool is = std::is_same_v<A, T> && size * sizeof(T) == bytes;
 
   Register() = default;
-  explicit Register(T value) : packet_(packet::pset1<Packet>(value)) {}
+  explicit Register(T value) : packet_(packet::filled(value)) {}
   /// Constants of another type: `V(0.5)` for a register of float.
   template <class A, std::enable_if_t<std::is_arithmetic_v<A> && !std::is_same_v<A, T>, int> = 0>
   explicit Register(A value) : Register(static_cast<T>(value)) {}
   explicit Register(const Packet& packet) requires(!std::is_same_v<Packet, T>) : packet_(packet) {}
   const Packet& packet() const { return packet_; }
 
-  static Register load(const T* p) { return Register(packet::ploadu<Packet>(p)); }
+  static Register load(const T* p) { return Register(packet::load(p)); }
   /// The first `count` elements, the others 0; nothing past them is read.
   static Register load(const T* p, int count) {
     if (count == size) return load(p);
@@ -55,7 +46,7 @@ class Register {
     for (int i = 0; i < count; ++i) all[i] = p[i];
     return load(all);
   }
-  void store(T* p) const { packet::pstoreu(p, packet_); }
+  void store(T* p) const { packet::store(p, packet_); }
   /// The first `count` elements; nothing past them is written.
   void store(T* p, int count) const {
     if (count == size) return store(p);
@@ -68,10 +59,10 @@ class Register {
     for (int i = 0; i < count; ++i) p[i] = all[i];
   }
 
-  friend Register operator+(Register a, Register b) { return Register(packet::padd(a.packet_, b.packet_)); }
-  friend Register operator-(Register a, Register b) { return Register(packet::psub(a.packet_, b.packet_)); }
-  friend Register operator*(Register a, Register b) { return sealed(packet::pmul(a.packet_, b.packet_)); }
-  friend Register operator/(Register a, Register b) { return Register(packet::pdiv(a.packet_, b.packet_)); }
+  friend Register operator+(Register a, Register b) { return Register(a.packet_ + b.packet_); }
+  friend Register operator-(Register a, Register b) { return Register(a.packet_ - b.packet_); }
+  friend Register operator*(Register a, Register b) { return sealed(a.packet_ * b.packet_); }
+  friend Register operator/(Register a, Register b) { return Register(a.packet_ / b.packet_); }
   friend Register operator+(Register a, T b) { return a + Register(b); }
   friend Register operator-(Register a, T b) { return a - Register(b); }
   friend Register operator*(Register a, T b) { return a * Register(b); }
@@ -80,14 +71,14 @@ class Register {
   friend Register operator-(T a, Register b) { return Register(a) - b; }
   friend Register operator*(T a, Register b) { return Register(a) * b; }
   friend Register operator/(T a, Register b) { return Register(a) / b; }
-  Register operator-() const { return Register(packet::pnegate(packet_)); }
+  Register operator-() const { return Register(T(0)) - *this; }
   Register& operator+=(Register b) { return *this = *this + b; }
   Register& operator-=(Register b) { return *this = *this - b; }
   Register& operator*=(Register b) { return *this = *this * b; }
 
   /// a · b + c, rounded once where the target has a fused instruction (twice elsewhere, everywhere the same).
   friend Register madd(Register a, Register b, Register c) {
-    return Register(packet::pmadd(a.packet_, b.packet_, c.packet_));
+    return Register(packet::madd<T>(a.packet_, b.packet_, c.packet_));
   }
   friend Register madd(Register a, Register b, T c) { return madd(a, b, Register(c)); }
 
@@ -101,11 +92,11 @@ class Register {
   /// The first `count` lanes of v, `other` in the rest.
   friend Register keep_first(int count, Register v, T other) {
     if (count == size) return v;
-    return where_less(Register(packet::plset<Packet>(T(0))), Register(T(count)), v, Register(other));
+    return where_less(Register(packet::lane_numbers<T>()), Register(T(count)), v, Register(other));
   }
   /// The sum of all lanes, and the largest of numbers, in an order that depends on the target alone.
-  T sum() const { return packet::predux(packet_); }
-  T largest() const { return packet::predux_max(packet_); }
+  T sum() const { return packet::sum<T>(packet_); }
+  T largest() const { return packet::largest<T>(packet_); }
 
   /// 1 / v: exact up to 1 ulp where the result is a normal number, and for 0, infinities and NaN what division gives.
   friend Register reciprocal(Register v) {
@@ -124,10 +115,7 @@ class Register {
     if constexpr (std::is_same_v<T, float>) {
       return exp_float(v);
     } else {
-      // Eigen's pexp clamps its argument, and its treatment of NaN depends on the instruction set.
-      const Register low{-708.39}, high{709.78}, past = v + std::numeric_limits<T>::infinity();
-      const Register e = where(packet::pcmp_le(v.packet_, high.packet_), Register(packet::pexp(v.packet_)), past);
-      return where_less(v, low, Register(0.0), e);
+      return exp_double(v);
     }
   }
 
@@ -140,29 +128,15 @@ class Register {
     }
   }
 
-  friend Register abs(Register v) { return Register(packet::pabs(v.packet_)); }
+  friend Register abs(Register v) { return Register(packet::abs<T>(v.packet_)); }
   friend Register log(Register v) {
     return v.each([](T x) { return std::log(x); });
   }
   friend Register tanh(Register v) {
     return v.each([](T x) { return std::tanh(x); });
   }
-  /// Exactly rounded; Eigen's psqrt trades the last bits for speed on some targets.
-  friend Register sqrt(Register v) {
-#if defined(EIGEN_VECTORIZE_AVX512)
-    if constexpr (is<float, 64>) return Register(_mm512_sqrt_ps(v.packet_));
-    if constexpr (is<double, 64>) return Register(_mm512_sqrt_pd(v.packet_));
-#endif
-#if defined(EIGEN_VECTORIZE_AVX)
-    if constexpr (is<float, 32>) return Register(_mm256_sqrt_ps(v.packet_));
-    if constexpr (is<double, 32>) return Register(_mm256_sqrt_pd(v.packet_));
-#endif
-#if defined(EIGEN_VECTORIZE_SSE2)
-    if constexpr (is<float, 16>) return Register(_mm_sqrt_ps(v.packet_));
-    if constexpr (is<double, 16>) return Register(_mm_sqrt_pd(v.packet_));
-#endif
-    return v.each([](T x) { return std::sqrt(x); });
-  }
+  /// Exactly rounded.
+  friend Register sqrt(Register v) { return Register(packet::sqrt<T>(v.packet_)); }
 
   /// f of every lane.
   template <class F>
@@ -188,20 +162,13 @@ class Register {
     if constexpr (is<double, 64>)
       return Register(_mm512_mask_blend_pd(_mm512_cmp_pd_mask(x.packet_, y.packet_, _CMP_LT_OQ), b.packet_, a.packet_));
 #endif
-    return where(packet::pcmp_lt(x.packet_, y.packet_), a, b);
-  }
-  static Register where(const Packet& mask, Register a, Register b) {
-    return Register(packet::pselect(mask, a.packet_, b.packet_));
+    return Register(x.packet_ < y.packet_ ? a.packet_ : b.packet_);
   }
 
   // Hides where a product came from: compilers otherwise fuse it with a sum in some copies of an expression and not in
   // others, and an element's bits would depend on its place.
   static Register sealed(Packet p) {
-#if defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__)) && defined(__SSE2__)
-    __asm__("" : "+v"(p));
-#elif defined(__GNUC__) && defined(__aarch64__)
-    __asm__("" : "+w"(p));
-#endif
+    packet::seal(p);
     return Register(p);
   }
 
@@ -218,8 +185,8 @@ class Register {
       return Register(_mm512_maskz_scalef_ps(live, exp_of_rest(x, n).packet_, n.packet_));
     }
 #endif
-    const Register x(packet::pmin(where_less(v, low, zero, v).packet_, high.packet_)), n = whole(x);
-    return where_less(v, low, zero, Register(packet::pldexp(exp_of_rest(x, n).packet_, n.packet_)));
+    const Register x(packet::min<T>(where_less(v, low, zero, v).packet_, high.packet_)), n = whole(x);
+    return where_less(v, low, zero, Register(packet::scaled<T>(exp_of_rest(x, n).packet_, n.packet_)));
   }
   // round(x / ln 2): a sum with 1.5 · 2^23 is a whole number. Sealed, for -ffast-math would take the two for nothing.
   static Register whole(Register x) {
@@ -227,7 +194,7 @@ class Register {
     return sealed(madd(x, Register(T(1.44269504088896341)), large).packet_) - large;
   }
   // e^r, r = x - n ln 2, with ln 2 in two parts: 1 + r + r² p(r), p a minimax fit (Lawson's algorithm in 40 digits) of
-  // relative error 3.1e-9 before rounding. Eigen's pexp is off by 4 ulp on some targets.
+  // relative error 3.1e-9 before rounding.
   static Register exp_of_rest(Register x, Register n) {
     const Register r = madd(n, Register(T(-3.1946184945309415e-05)), madd(n, Register(T(-0.693115234375)), x));
     Register p(T(0.0013814462027835117));
@@ -236,11 +203,27 @@ class Register {
     return p;
   }
 
+  // e^v = 2^n e^g, n = floor(v / ln 2 + 1/2), g = v - n ln 2 with ln 2 in two parts, e^g = 1 + 2 g p(g²) / (q(g²) - g p(g²)):
+  // exp of the Cephes library.
+  static Register exp_double(Register v) {
+    const Register low(T(-708.39)), high(T(709.78)), zero(T(0)), infinity(std::numeric_limits<T>::infinity());
+    const Register x(packet::min<T>(where_less(v, low, zero, v).packet_, high.packet_));
+    const Register large(T(0x1.8p52)), t = madd(x, Register(T(1.4426950408889634074)), T(0.5));
+    const Register near = sealed((t + large).packet_) - large, n = where_less(t, near, near - T(1), near);
+    const Register g = madd(n, Register(T(-1.42860682030941723212e-6)), madd(n, Register(T(-0.693145751953125)), x)), s = g * g;
+    Register p(T(1.26177193074810590878e-4)), q(T(3.00198505138664455042e-6));
+    for (double c : {3.02994407707441961300e-2, 9.99999999999999999910e-1}) p = madd(p, s, T(c));
+    for (double c : {2.52448340349684104192e-3, 2.27265548208155028766e-1, 2.00000000000000000009e0}) q = madd(q, s, T(c));
+    p = p * g;
+    const Register e = madd(Register(T(2)), p / (q - p), T(1));
+    return where_less(v, low, zero, where_less(high, v, infinity, Register(packet::scaled<T>(e.packet_, n.packet_))));
+  }
+
   // Two minimax fits (Lawson's algorithm in 40 digits), relative errors 1.7e-8 and 3e-9 before rounding:
   //   t <= 0.9277:      erf(v) = v + v p(v²)
   //   0.9277 < t < 4:   erf(v) = ±(1 - exp(t q(t) - t)),   t = |v|
   static Register erf_float(Register v) {
-    const Register t(packet::pmin(packet::pabs(v.packet_), Register(T(4)).packet_)), s = v * v;
+    const Register t(packet::min<T>(packet::abs<T>(v.packet_), packet::filled(T(4)))), s = v * v;
     Register p(T(-0.0005964089657520933));
     for (double c :
          {0.004987971885569466, -0.026763102211839064, 0.11281720496699402, -0.376124846961212, 0.12837914822604066})
@@ -318,4 +301,4 @@ void finish(const E& epilogue, const T* sums, SumsLayout layout, Index rows, Ind
   }
 }
 
-}  // namespace gatefold::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

@@ -4,12 +4,13 @@
 #include <cstdint>
 #include <limits>
 
+#include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/philox_run.hpp"
 #include "gatefold/backend/cpu/register.hpp"
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/core/types.hpp"
 
-namespace gatefold::cpu {
+namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
 /// The lanes of a row on the CPU: one worker, whose loops over columns run on registers (backend/lanes.hpp).
 /// @order  a sum is taken lane by lane of a register, then over its lanes: it depends on n and the target alone
@@ -55,4 +56,4 @@ struct RowLanes : OneLane {
   }
 };
 
-}  // namespace gatefold::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

@@ -5,6 +5,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "gatefold/backend/cpu/instruction_set.hpp"
+#include "gatefold/backend/cpu/packet.hpp"
 #include "gatefold/backend/cpu/register.hpp"
 #include "gatefold/core/types.hpp"
 
@@ -15,7 +17,7 @@
 ///     s = 0;   s = madd(a[k], b[k], s) for k = first, first + 1, …                                          (1)
 ///
 /// so that an element's bits depend on its row of A and its column of B alone.
-namespace gatefold::cpu {
+namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
 /// ⌈a / b⌉ of counts
 inline Index divide_up(Index a, Index b) { return (a + b - 1) / b; }
@@ -94,9 +96,6 @@ void copy_block(const Operand<T>& from, Index r0, Index rows, Index c0, Index co
   }
 }
 
-// g++ drops the alignment attribute of a vector type in PacketBlock's argument, and says so.
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wignored-attributes"
 /// to[c, r] = row r0 + r, column c0 + c of the operand's memory.
 template <class T>
 void transpose_block(const Operand<T>& from, Index r0, Index rows, Index c0, Index columns, T* to, Index stride) {
@@ -109,10 +108,10 @@ void transpose_block(const Operand<T>& from, Index r0, Index rows, Index c0, Ind
     Index c = 0;
     for (; c + worth <= columns; c += size) {
       const int count = static_cast<int>(columns - c < size ? columns - c : size);
-      packet::PacketBlock<Packet, size> block;
-      for (int i = 0; i < size; ++i) block.packet[i] = Register<T>::load(source[i] + c, count).packet();
-      packet::ptranspose(block);
-      for (int i = 0; i < count; ++i) packet::pstoreu(to + (c + i) * stride + r, block.packet[i]);
+      Packet block[size];
+      for (int i = 0; i < size; ++i) block[i] = Register<T>::load(source[i] + c, count).packet();
+      packet::transpose<T>(block);
+      for (int i = 0; i < count; ++i) packet::store(to + (c + i) * stride + r, block[i]);
     }
     for (; c < columns; ++c)
       for (int i = 0; i < size; ++i) to[c * stride + r + i] = source[i][c];
@@ -123,7 +122,6 @@ void transpose_block(const Operand<T>& from, Index r0, Index rows, Index c0, Ind
     for (Index c = 0; c < columns; ++c) to[c * stride + r + i] = source[c];
   }
 }
-#pragma GCC diagnostic pop
 
 /// Rows of A for the register tile: to[i, k] with rows Tile::stride apart.
 template <class T>
@@ -173,16 +171,16 @@ template <class T, int R, int C>
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i)
 #pragma GCC unroll 2
-    for (int j = 0; j < C; ++j) s[i][j] = packet::pset1<Packet>(T(0));
+    for (int j = 0; j < C; ++j) s[i][j] = packet::filled(T(0));
   const auto step = [&](Index k) __attribute__((always_inline)) {
     Packet y[C];
 #pragma GCC unroll 2
-    for (int j = 0; j < C; ++j) y[j] = packet::ploadu<Packet>(b + Tile<T>::columns * k + j * size);
+    for (int j = 0; j < C; ++j) y[j] = packet::load(b + Tile<T>::columns * k + j * size);
 #pragma GCC unroll 16
     for (int i = 0; i < R; ++i) {
-      const Packet x = packet::pset1<Packet>(a[i * Tile<T>::stride + k]);
+      const Packet x = packet::filled(a[i * Tile<T>::stride + k]);
 #pragma GCC unroll 2
-      for (int j = 0; j < C; ++j) s[i][j] = packet::pmadd(x, y[j], s[i][j]);
+      for (int j = 0; j < C; ++j) s[i][j] = packet::madd<T>(x, y[j], s[i][j]);
     }
   };
   Ahead::Lines lines = ahead.first;
@@ -199,8 +197,8 @@ template <class T, int R, int C>
       left = lines.run;
     }
     if (rows_left > 0) {
-      packet::pstoreu(packed, packet::ploadu<Packet>(from));
-      packet::pstoreu(packed + size, packet::ploadu<Packet>(from + size));
+      packet::store(packed, packet::load(from));
+      packet::store(packed + size, packet::load(from + size));
       from += pack.stride;
       packed += Tile<T>::columns;
       --rows_left;
@@ -214,7 +212,7 @@ template <class T, int R, int C>
 #pragma GCC unroll 2
     for (int j = 0; j < C; ++j) {
       T* to = sums + i * sums_stride + j * size;
-      packet::pstoreu(to, add ? packet::padd(packet::ploadu<Packet>(to), s[i][j]) : s[i][j]);
+      packet::store(to, add ? packet::load(to) + s[i][j] : s[i][j]);
     }
 }
 
@@ -310,4 +308,4 @@ template <class T>
   for (; k < depth; ++k) steps(std::integral_constant<int, 1>{}, k);
 }
 
-}  // namespace gatefold::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

@@ -1,8 +1,10 @@
 #pragma once
 
+#include "gatefold/backend/cpu/instruction_set.hpp"
+
 /// How an expert's weights come to the register tile. Chosen once per expert (pair_schedule.hpp, product.hpp); no result
 /// depends on it.
-namespace gatefold::cpu {
+namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
 enum class WeightPath {
   frozen,      // packed before the call
@@ -14,4 +16,4 @@ enum class WeightPath {
 };
 inline constexpr int weight_paths = 6;
 
-}  // namespace gatefold::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

@@ -1,0 +1,60 @@
+#pragma once
+
+// g++ 12 takes the undefined operands inside its own AVX-512 header for mistakes (GCC bug 105593).
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#if !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#include <Eigen/Core>
+#pragma GCC diagnostic pop
+
+/// The instruction set that a file is compiled for, as the name of an inline namespace around the CPU backend.
+///
+/// Register width, packed weights and rounding depend on it, and of a function that several objects define a linker keeps
+/// one. So `gatefold::Cpu` is another type for every instruction set, and with it every template over a backend: objects
+/// compiled with different -march share none of them, and one program may hold several. What is here and not a template over
+/// T or the backend is inside the namespace too.
+#if defined(EIGEN_VECTORIZE_AVX512BF16)
+#define GATEFOLD_CPU_ABI avx512_bf16
+#elif defined(EIGEN_VECTORIZE_AVX512ER)
+#define GATEFOLD_CPU_ABI avx512_er
+#elif defined(EIGEN_VECTORIZE_AVX512DQ) && defined(__AVX512VNNI__)
+#define GATEFOLD_CPU_ABI avx512_vnni
+#elif defined(EIGEN_VECTORIZE_AVX512DQ)
+#define GATEFOLD_CPU_ABI avx512_dq
+#elif defined(EIGEN_VECTORIZE_AVX512)
+#define GATEFOLD_CPU_ABI avx512
+#elif defined(EIGEN_VECTORIZE_AVX2) && defined(EIGEN_VECTORIZE_FMA)
+#define GATEFOLD_CPU_ABI avx2_fma
+#elif defined(EIGEN_VECTORIZE_AVX2)
+#define GATEFOLD_CPU_ABI avx2
+#elif defined(EIGEN_VECTORIZE_AVX) && defined(EIGEN_VECTORIZE_FMA)
+#define GATEFOLD_CPU_ABI avx_fma
+#elif defined(EIGEN_VECTORIZE_AVX) && defined(__FMA4__)
+#define GATEFOLD_CPU_ABI avx_fma4
+#elif defined(EIGEN_VECTORIZE_AVX)
+#define GATEFOLD_CPU_ABI avx
+#elif defined(EIGEN_VECTORIZE_SSE4_2)
+#define GATEFOLD_CPU_ABI sse4_2
+#elif defined(EIGEN_VECTORIZE_SSE4_1)
+#define GATEFOLD_CPU_ABI sse4_1
+#elif defined(EIGEN_VECTORIZE_SSE3)
+#define GATEFOLD_CPU_ABI sse3
+#elif defined(EIGEN_VECTORIZE_SSE2)
+#define GATEFOLD_CPU_ABI sse2
+#elif defined(EIGEN_VECTORIZE_SVE)
+#define GATEFOLD_CPU_ABI sve
+#elif defined(EIGEN_VECTORIZE_NEON) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+#define GATEFOLD_CPU_ABI neon_bf16
+#elif defined(EIGEN_VECTORIZE_NEON) && defined(__ARM_FEATURE_FMA)
+#define GATEFOLD_CPU_ABI neon_fma
+#elif defined(EIGEN_VECTORIZE_NEON)
+#define GATEFOLD_CPU_ABI neon
+#elif defined(EIGEN_VECTORIZE)
+#define GATEFOLD_CPU_ABI vector
+#elif defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#define GATEFOLD_CPU_ABI scalar_fma
+#else
+#define GATEFOLD_CPU_ABI scalar
+#endif

@@ -1,0 +1,322 @@
+#pragma once
+
+#include <cmath>
+#include <type_traits>
+#include <utility>
+
+#include "gatefold/backend/cpu/instruction_set.hpp"
+
+/// The vectors that compilers know, in Eigen's choice of width, and the instructions on them that no operator stands for.
+///
+/// Eigen's own functions on them are inline in the plain sense and named alike in objects compiled for other instruction sets,
+/// and a linker would keep one of them for all: these are inside the inline namespace of the instruction set.
+namespace gatefold::inline GATEFOLD_CPU_ABI::cpu::packet {
+
+/// A vector of T, T itself where the target has none.
+template <class T>
+using Of = typename Eigen::internal::packet_traits<T>::type;
+
+template <class T>
+inline constexpr int size = static_cast<int>(sizeof(Of<T>) / sizeof(T));
+
+/// Whether a vector of T is one of `bytes` bytes of A.
+template <class T, class A, int bytes>
+inline constexpr bool is = std::is_same_v<A, T> && size<T> != 1 && size<T> * sizeof(T) == bytes;
+
+/// A vector wherever elements may lie.
+template <class T>
+struct [[gnu::packed, gnu::may_alias]] Unaligned {
+  Of<T> packet;
+};
+template <class T>
+Of<T> load(const T* p) {
+  return reinterpret_cast<const Unaligned<T>*>(p)->packet;
+}
+template <class T>
+void store(T* p, const Of<T>& v) {
+  reinterpret_cast<Unaligned<T>*>(p)->packet = v;
+}
+
+template <class T, int... I>
+Of<T> filled(T v, std::integer_sequence<int, I...>) {
+  return Of<T>{((void)I, v)...};
+}
+/// v in every lane.
+template <class T>
+Of<T> filled(T v) {
+  return filled<T>(v, std::make_integer_sequence<int, size<T>>{});
+}
+/// 0, 1, 2, …
+template <class T>
+Of<T> lane_numbers() {
+  return []<int... I>(std::integer_sequence<int, I...>) {
+    return Of<T>{static_cast<T>(I)...};
+  }(std::make_integer_sequence<int, size<T>>{});
+}
+
+/// a · b + c, rounded once where the target has a fused instruction.
+template <class T>
+Of<T> madd(const Of<T>& a, const Of<T>& b, const Of<T>& c) {
+#if defined(EIGEN_VECTORIZE_AVX512)
+  if constexpr (is<T, float, 64>) return _mm512_fmadd_ps(a, b, c);
+  if constexpr (is<T, double, 64>) return _mm512_fmadd_pd(a, b, c);
+#endif
+#if defined(EIGEN_VECTORIZE_FMA)
+  if constexpr (is<T, float, 32>) return _mm256_fmadd_ps(a, b, c);
+  if constexpr (is<T, double, 32>) return _mm256_fmadd_pd(a, b, c);
+#endif
+#if defined(EIGEN_VECTORIZE_NEON) && defined(__ARM_FEATURE_FMA)
+  if constexpr (is<T, float, 16>) return vfmaq_f32(c, a, b);
+#endif
+#if defined(EIGEN_VECTORIZE_NEON) && defined(__aarch64__)
+  if constexpr (is<T, double, 16>) return vfmaq_f64(c, a, b);
+#endif
+  return a * b + c;
+}
+
+/// Hides where v came from: compilers otherwise fuse a product with a sum in some copies of an expression and not in others.
+template <class P>
+void seal(P& v) {
+#if defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__)) && defined(__SSE2__)
+  __asm__("" : "+v"(v));
+#elif defined(__GNUC__) && defined(__aarch64__)
+  __asm__("" : "+w"(v));
+#endif
+}
+
+/// b where b < a, else a: NaN in a stays, one in b counts as not smaller.
+template <class T>
+Of<T> min(const Of<T>& a, const Of<T>& b) {
+#if defined(EIGEN_VECTORIZE_AVX512)
+  if constexpr (is<T, float, 64>) return _mm512_min_ps(b, a);
+  if constexpr (is<T, double, 64>) return _mm512_min_pd(b, a);
+#endif
+#if defined(EIGEN_VECTORIZE_AVX)
+  if constexpr (is<T, float, 32>) return _mm256_min_ps(b, a);
+  if constexpr (is<T, double, 32>) return _mm256_min_pd(b, a);
+#endif
+#if defined(EIGEN_VECTORIZE_SSE2)
+  if constexpr (is<T, float, 16>) return _mm_min_ps(b, a);
+  if constexpr (is<T, double, 16>) return _mm_min_pd(b, a);
+#endif
+  return b < a ? b : a;
+}
+
+/// |v|
+template <class T>
+Of<T> abs(const Of<T>& v) {
+#if defined(EIGEN_VECTORIZE_AVX512)
+  if constexpr (is<T, float, 64>) return _mm512_abs_ps(v);
+  if constexpr (is<T, double, 64>) return _mm512_abs_pd(v);
+#endif
+  if constexpr (size<T> == 1) {
+    return std::abs(v);
+  } else {
+    using Bits = decltype(v < v);
+    return reinterpret_cast<Of<T>>(reinterpret_cast<Bits>(v) & ~reinterpret_cast<Bits>(filled(T(-0.0))));
+  }
+}
+
+/// Exactly rounded.
+template <class T>
+Of<T> sqrt(const Of<T>& v) {
+#if defined(EIGEN_VECTORIZE_AVX512)
+  if constexpr (is<T, float, 64>) return _mm512_sqrt_ps(v);
+  if constexpr (is<T, double, 64>) return _mm512_sqrt_pd(v);
+#endif
+#if defined(EIGEN_VECTORIZE_AVX)
+  if constexpr (is<T, float, 32>) return _mm256_sqrt_ps(v);
+  if constexpr (is<T, double, 32>) return _mm256_sqrt_pd(v);
+#endif
+#if defined(EIGEN_VECTORIZE_SSE2)
+  if constexpr (is<T, float, 16>) return _mm_sqrt_ps(v);
+  if constexpr (is<T, double, 16>) return _mm_sqrt_pd(v);
+#endif
+  if constexpr (size<T> == 1) {
+    return std::sqrt(v);
+  } else {
+    Of<T> r = v;
+    for (int i = 0; i < size<T>; ++i) r[i] = std::sqrt(v[i]);
+    return r;
+  }
+}
+
+/// v · 2^n for whole numbers n, rounded once if the result is a normal number and |n| <= 252 (2044 in double).
+template <class T>
+Of<T> scaled(const Of<T>& v, const Of<T>& n) {
+#if defined(EIGEN_VECTORIZE_AVX512)
+  if constexpr (is<T, float, 64>) return _mm512_scalef_ps(v, n);
+  if constexpr (is<T, double, 64>) return _mm512_scalef_pd(v, n);
+#endif
+  if constexpr (size<T> == 1) {
+    return std::isnan(n) ? n : std::ldexp(v, static_cast<int>(n));
+  } else {
+    // A sum with 1.5 · 2^m, m the bits of a mantissa, has a whole number in its last bits.
+    using Bits = decltype(v < v);
+    constexpr int mantissa = std::is_same_v<T, float> ? 23 : 52, bias = std::is_same_v<T, float> ? 127 : 1023;
+    constexpr T large = std::is_same_v<T, float> ? T(0x1.8p23) : T(0x1.8p52);
+    const auto power = [](const Of<T>& e) {
+      return reinterpret_cast<Of<T>>(reinterpret_cast<Bits>(e + filled(T(large + bias))) << mantissa);
+    };
+    Of<T> half = n * filled(T(0.5)) + filled(large);  // 2^n overflows where v · 2^n may not
+    seal(half);
+    half = half - filled(large);
+    return v * power(half) * power(n - half);
+  }
+}
+
+// Sums and largest numbers of lanes, by halves.
+#if defined(EIGEN_VECTORIZE_SSE2)
+inline float sum_of(__m128 v) {
+  const __m128 half = _mm_add_ps(v, _mm_movehl_ps(v, v));
+  return _mm_cvtss_f32(_mm_add_ss(half, _mm_shuffle_ps(half, half, 1)));
+}
+inline double sum_of(__m128d v) { return _mm_cvtsd_f64(_mm_add_sd(v, _mm_unpackhi_pd(v, v))); }
+inline float largest_of(__m128 v) {
+  const __m128 half = _mm_max_ps(v, _mm_movehl_ps(v, v));
+  return _mm_cvtss_f32(_mm_max_ss(half, _mm_shuffle_ps(half, half, 1)));
+}
+inline double largest_of(__m128d v) { return _mm_cvtsd_f64(_mm_max_sd(v, _mm_unpackhi_pd(v, v))); }
+#endif
+#if defined(EIGEN_VECTORIZE_AVX)
+inline float sum_of(__m256 v) { return sum_of(_mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1))); }
+inline double sum_of(__m256d v) { return sum_of(_mm_add_pd(_mm256_castpd256_pd128(v), _mm256_extractf128_pd(v, 1))); }
+inline float largest_of(__m256 v) { return largest_of(_mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1))); }
+inline double largest_of(__m256d v) { return largest_of(_mm_max_pd(_mm256_castpd256_pd128(v), _mm256_extractf128_pd(v, 1))); }
+#endif
+#if defined(EIGEN_VECTORIZE_AVX512)
+inline __m256 upper(__m512 v) { return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(v), 1)); }
+inline float sum_of(__m512 v) { return sum_of(_mm256_add_ps(_mm512_castps512_ps256(v), upper(v))); }
+inline float largest_of(__m512 v) { return largest_of(_mm256_max_ps(_mm512_castps512_ps256(v), upper(v))); }
+inline double sum_of(__m512d v) {
+  const __m256d half = _mm256_add_pd(_mm512_castpd512_pd256(v), _mm512_extractf64x4_pd(v, 1));
+  return sum_of(_mm256_castpd256_pd128(half)) + sum_of(_mm256_extractf128_pd(half, 1));
+}
+inline double largest_of(__m512d v) {
+  return largest_of(_mm256_max_pd(_mm512_castpd512_pd256(v), _mm512_extractf64x4_pd(v, 1)));
+}
+#endif
+
+/// The sum of all lanes, and the largest of numbers.
+/// @order  first and second half added, again and again; on AVX-512 in double the last four as pairs of neighbours
+template <class T>
+T sum(const Of<T>& v) {
+  if constexpr (requires { sum_of(v); }) {
+    return sum_of(v);
+  } else {
+    T all[size<T>];
+    store(all, v);
+    for (int half = size<T> / 2; half > 0; half /= 2)
+      for (int i = 0; i < half; ++i) all[i] += all[i + half];
+    return all[0];
+  }
+}
+template <class T>
+T largest(const Of<T>& v) {
+  if constexpr (requires { largest_of(v); }) {
+    return largest_of(v);
+  } else {
+    T all[size<T>];
+    store(all, v);
+    for (int half = size<T> / 2; half > 0; half /= 2)
+      for (int i = 0; i < half; ++i) all[i] = all[i] < all[i + half] ? all[i + half] : all[i];
+    return all[0];
+  }
+}
+
+// Steps of a transposition: neighbouring elements, then pairs of them, taken in turn from a and b within 16 bytes; then
+// parts of 16 bytes.
+#if defined(EIGEN_VECTORIZE_SSE2)
+inline __m128 low(__m128 a, __m128 b) { return _mm_unpacklo_ps(a, b); }
+inline __m128 high(__m128 a, __m128 b) { return _mm_unpackhi_ps(a, b); }
+inline __m128 low_pair(__m128 a, __m128 b) { return _mm_movelh_ps(a, b); }
+inline __m128 high_pair(__m128 a, __m128 b) { return _mm_movehl_ps(b, a); }
+inline __m128d low(__m128d a, __m128d b) { return _mm_unpacklo_pd(a, b); }
+inline __m128d high(__m128d a, __m128d b) { return _mm_unpackhi_pd(a, b); }
+#elif defined(EIGEN_VECTORIZE_NEON) && defined(__aarch64__)
+inline float32x4_t low(float32x4_t a, float32x4_t b) { return vzip1q_f32(a, b); }
+inline float32x4_t high(float32x4_t a, float32x4_t b) { return vzip2q_f32(a, b); }
+inline float32x4_t low_pair(float32x4_t a, float32x4_t b) { return vcombine_f32(vget_low_f32(a), vget_low_f32(b)); }
+inline float32x4_t high_pair(float32x4_t a, float32x4_t b) { return vcombine_f32(vget_high_f32(a), vget_high_f32(b)); }
+inline float64x2_t low(float64x2_t a, float64x2_t b) { return vzip1q_f64(a, b); }
+inline float64x2_t high(float64x2_t a, float64x2_t b) { return vzip2q_f64(a, b); }
+#endif
+#if defined(EIGEN_VECTORIZE_AVX)
+inline __m256 low(__m256 a, __m256 b) { return _mm256_unpacklo_ps(a, b); }
+inline __m256 high(__m256 a, __m256 b) { return _mm256_unpackhi_ps(a, b); }
+inline __m256 low_pair(__m256 a, __m256 b) { return _mm256_shuffle_ps(a, b, 0x44); }
+inline __m256 high_pair(__m256 a, __m256 b) { return _mm256_shuffle_ps(a, b, 0xee); }
+inline __m256d low(__m256d a, __m256d b) { return _mm256_unpacklo_pd(a, b); }
+inline __m256d high(__m256d a, __m256d b) { return _mm256_unpackhi_pd(a, b); }
+inline __m256 low_part(__m256 a, __m256 b) { return _mm256_permute2f128_ps(a, b, 0x20); }
+inline __m256 high_part(__m256 a, __m256 b) { return _mm256_permute2f128_ps(a, b, 0x31); }
+inline __m256d low_part(__m256d a, __m256d b) { return _mm256_permute2f128_pd(a, b, 0x20); }
+inline __m256d high_part(__m256d a, __m256d b) { return _mm256_permute2f128_pd(a, b, 0x31); }
+#endif
+#if defined(EIGEN_VECTORIZE_AVX512)
+inline __m512 low(__m512 a, __m512 b) { return _mm512_unpacklo_ps(a, b); }
+inline __m512 high(__m512 a, __m512 b) { return _mm512_unpackhi_ps(a, b); }
+inline __m512 low_pair(__m512 a, __m512 b) { return _mm512_shuffle_ps(a, b, 0x44); }
+inline __m512 high_pair(__m512 a, __m512 b) { return _mm512_shuffle_ps(a, b, 0xee); }
+inline __m512d low(__m512d a, __m512d b) { return _mm512_unpacklo_pd(a, b); }
+inline __m512d high(__m512d a, __m512d b) { return _mm512_unpackhi_pd(a, b); }
+/// Parts 0 and 1 (low), 2 and 3 (high), 0 and 2 (even), 1 and 3 (odd) of a and of b.
+inline __m512 low_parts(__m512 a, __m512 b) { return _mm512_shuffle_f32x4(a, b, 0x44); }
+inline __m512 high_parts(__m512 a, __m512 b) { return _mm512_shuffle_f32x4(a, b, 0xee); }
+inline __m512 even_parts(__m512 a, __m512 b) { return _mm512_shuffle_f32x4(a, b, 0x88); }
+inline __m512 odd_parts(__m512 a, __m512 b) { return _mm512_shuffle_f32x4(a, b, 0xdd); }
+inline __m512d low_parts(__m512d a, __m512d b) { return _mm512_shuffle_f64x2(a, b, 0x44); }
+inline __m512d high_parts(__m512d a, __m512d b) { return _mm512_shuffle_f64x2(a, b, 0xee); }
+inline __m512d even_parts(__m512d a, __m512d b) { return _mm512_shuffle_f64x2(a, b, 0x88); }
+inline __m512d odd_parts(__m512d a, __m512d b) { return _mm512_shuffle_f64x2(a, b, 0xdd); }
+#endif
+
+/// rows[i][j] = rows[j][i] of `size` vectors.
+template <class T>
+void transpose(Of<T>* rows) {
+  constexpr int n = size<T>;
+#if defined(EIGEN_VECTORIZE_SSE2) || (defined(EIGEN_VECTORIZE_NEON) && defined(__aarch64__))
+  if constexpr (n > 1) {
+    constexpr int part = 16 / sizeof(T), parts = n / part;
+    Of<T> t[n];
+    for (int i = 0; i < n; i += 2) {
+      t[i] = low(rows[i], rows[i + 1]);
+      t[i + 1] = high(rows[i], rows[i + 1]);
+    }
+    if constexpr (part == 4)
+      for (int i = 0; i < n; i += 4) {
+        const Of<T> a = t[i], b = t[i + 1], c = t[i + 2], d = t[i + 3];
+        t[i] = low_pair(a, c);
+        t[i + 1] = high_pair(a, c);
+        t[i + 2] = low_pair(b, d);
+        t[i + 3] = high_pair(b, d);
+      }
+    // Now part p of t[part · q + j] is part q of row part · p + j.
+    for (int j = 0; j < part; ++j) {
+      if constexpr (parts == 1) rows[j] = t[j];
+      if constexpr (parts == 2) {
+        rows[j] = low_part(t[j], t[part + j]);
+        rows[part + j] = high_part(t[j], t[part + j]);
+      }
+      if constexpr (parts == 4) {
+        const Of<T> a = low_parts(t[j], t[part + j]), b = high_parts(t[j], t[part + j]);
+        const Of<T> c = low_parts(t[2 * part + j], t[3 * part + j]), d = high_parts(t[2 * part + j], t[3 * part + j]);
+        rows[j] = even_parts(a, c);
+        rows[part + j] = odd_parts(a, c);
+        rows[2 * part + j] = even_parts(b, d);
+        rows[3 * part + j] = odd_parts(b, d);
+      }
+    }
+    return;
+  }
+#endif
+  if constexpr (n > 1)
+    for (int i = 0; i < n; ++i)
+      for (int j = 0; j < i; ++j) {
+        const T v = rows[i][j];
+        rows[i][j] = rows[j][i];
+        rows[j][i] = v;
+      }
+}
+
+}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu::packet

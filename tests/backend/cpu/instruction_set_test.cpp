@@ -1,0 +1,48 @@
+#include "gatefold/backend/cpu/instruction_set.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <typeinfo>
+#include <vector>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/expert/activation.hpp"
+#include "gatefold/expert/mlp.hpp"
+
+using namespace gatefold;
+
+namespace {
+
+#define GATEFOLD_TEXT(name) #name
+#define GATEFOLD_NAME(name) GATEFOLD_TEXT(name)
+const std::string tag = GATEFOLD_NAME(GATEFOLD_CPU_ABI);
+
+template <class T>
+bool is_tagged() {
+  return std::string(typeid(T).name()).find(std::to_string(tag.size()) + tag) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("the backend, what it is made of and what is instantiated over it carry the instruction set in their names") {
+  CHECK(is_tagged<Cpu>());
+  CHECK(is_tagged<Cpu::Context>());
+  CHECK(is_tagged<Tensor<float, 2, Cpu>>());
+  CHECK(is_tagged<Mlp<Gelu>::Params<float, Cpu>>());
+  CHECK(is_tagged<cpu::PackedWeights>());
+  CHECK(is_tagged<cpu::Register<float>>());
+  CHECK(is_tagged<cpu::ProductPair<double>>());
+  CHECK(is_tagged<cpu::PhiloxRun>());
+  CHECK(!is_tagged<Mlp<Gelu>>());  // options, the same everywhere
+}
+
+// The name follows the width of registers, on which packed weights depend.
+TEST_CASE("the name of the instruction set goes with the width of registers") {
+  const bool wide = tag.starts_with("avx512"), half = !wide && tag.starts_with("avx");
+  const int bytes = wide ? 64 : half ? 32 : tag.starts_with("scalar") ? 4 : 16;
+  if (tag != "sve" && tag != "vector") CHECK(cpu::Register<float>::size * int(sizeof(float)) == bytes);
+#if defined(__FMA__) && !defined(EIGEN_DONT_VECTORIZE)
+  CHECK((wide || tag.ends_with("_fma")));
+#endif
+}
