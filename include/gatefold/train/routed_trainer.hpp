@@ -9,6 +9,7 @@
 #include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/policy.hpp"
+#include "gatefold/train/not_finite.hpp"
 
 namespace gatefold {
 
@@ -48,33 +49,12 @@ class RoutedTrainer {
         ctx_(ctx),
         params(init_params<T, B>(mixture, ctx, seed)),
         grads(zeros_like(ctx, params)),
-        value_(2) {}
+        value_(3) {}
 
-  /// The losses, and `grads`, which are overwritten. A batch of no items has losses and gradients of 0.
+  /// The losses, and `grads`, which are overwritten. A batch of no items has losses and gradients of 0. Who steps asks
+  /// all_finite(ctx, grads), as ThreeStage does.
   Losses gradients(In<T, 2, B> x, Target target, const Extra& extra = {}) {
-    forward(x, target, extra);
-    set_zero(ctx_, grads);
-    auto mark = ctx_.mark();
-    const auto in = saved.plan.dispatched(x);
-    auto dplan = saved.plan.grad(ctx_);
-    auto dloss = ctx_.template scratch<T>(x.extent(0), mixture.out_dim());
-    auto dz = ctx_.template scratch<T>(in.groups.slots, mixture.out_dim());
-    View<T, 2, B> dslots{};
-    if constexpr (!may_skip_items<decltype(mixture.expert)>)
-      dslots = ctx_.template scratch<T>(in.groups.slots, mixture.in_dim());
-    if constexpr (!may_skip_items<decltype(mixture.filled_gate())>) {
-      dx_.resize(x.extent(0), mixture.in_dim());
-      set_zero(ctx_, dx_);
-    }
-    loss.template backward<T, B>(ctx_, y_, target, dloss);
-    saved.plan.combine_backward(ctx_, saved.z, dloss, dz, dplan);
-    if (!weighted_experts) {
-      loss.template backward<T, B>(ctx_, f_, target, dloss);
-      take_rows<C, T, B>(ctx_, in.groups, dloss, dz);
-    }
-    mixture.expert.backward(ctx_, params.expert, in.groups, in.x, saved.expert, dz, dslots, grads.expert);
-    gatefold::ExtraGrad<MixtureT, T, B> unused{};
-    mixture.filled_gate().backward(ctx_, params.gate, x, saved.plan, saved.gate, dplan, dx_, grads.gate, extra, unused);
+    backward(x, target, extra);
     return losses(target);
   }
 
@@ -100,6 +80,35 @@ class RoutedTrainer {
   gatefold::Saved<MixtureT, T, B> saved;
 
  private:
+  template <class, class, class, class, class>
+  friend class ThreeStage;
+
+  void backward(View<const T, 2, B> x, Target target, const Extra& extra) {
+    expect_like("RoutedTrainer.gradients", "grads", params, grads);
+    forward(x, target, extra);
+    set_zero(ctx_, grads);
+    auto mark = ctx_.mark();
+    const auto in = saved.plan.dispatched(x);
+    auto dplan = saved.plan.grad(ctx_);
+    auto dloss = ctx_.template scratch<T>(x.extent(0), mixture.out_dim());
+    auto dz = ctx_.template scratch<T>(in.groups.slots, mixture.out_dim());
+    View<T, 2, B> dslots{};
+    if constexpr (!may_skip_items<decltype(mixture.expert)>)
+      dslots = ctx_.template scratch<T>(in.groups.slots, mixture.in_dim());
+    if constexpr (!may_skip_items<decltype(mixture.filled_gate())>) {
+      dx_.resize(x.extent(0), mixture.in_dim());
+      set_zero(ctx_, dx_);
+    }
+    loss.template backward<T, B>(ctx_, y_, target, dloss);
+    saved.plan.combine_backward(ctx_, saved.z, dloss, dz, dplan);
+    if (!weighted_experts) {
+      loss.template backward<T, B>(ctx_, f_, target, dloss);
+      take_rows<C, T, B>(ctx_, in.groups, dloss, dz);
+    }
+    mixture.expert.backward(ctx_, params.expert, in.groups, in.x, saved.expert, dz, dslots, grads.expert);
+    gatefold::ExtraGrad<MixtureT, T, B> unused{};
+    mixture.filled_gate().backward(ctx_, params.gate, x, saved.plan, saved.gate, dplan, dx_, grads.gate, extra, unused);
+  }
   void forward(View<const T, 2, B> x, Target target, const Extra& extra) {
     y_.resize(x.extent(0), mixture.out_dim());
     f_.resize(x.extent(0), mixture.out_dim());
@@ -109,16 +118,19 @@ class RoutedTrainer {
     B::for_rows(ctx_, x.extent(0),
                 fn::Combine<T, B>{plan.item_offsets, plan.item_slots, plan.pick, {}, saved.z, f_, false});
   }
-  Losses losses(Target target) {
-    T values[2];
-    loss.template forward<T, B>(ctx_, y_, target, value_.view().rows(0, 1));
-    if (!weighted_experts) loss.template forward<T, B>(ctx_, f_, target, value_.view().rows(1, 1));
-    B::to_host(ctx_, weighted_experts ? 1 : 2, std::as_const(value_).data(), values);
-    return {static_cast<double>(values[0]), static_cast<double>(values[weighted_experts ? 0 : 1])};
+  /// @param measured  what was measured of the gradients, @param finite  out  the verdict on it; or null: neither
+  Losses losses(Target target, const double* measured = nullptr, bool* finite = nullptr) {
+    T values[3];
+    loss.template forward<T, B>(ctx_, y_, target, value_.view().rows(1, 1));
+    if (!weighted_experts) loss.template forward<T, B>(ctx_, f_, target, value_.view().rows(2, 1));
+    if (measured) B::for_each(ctx_, 1, fn::Verdict<T>{measured, value_.data()});
+    B::to_host(ctx_, weighted_experts ? 2 : 3, std::as_const(value_).data(), values);
+    if (finite) *finite = values[0] == 0;
+    return {static_cast<double>(values[1]), static_cast<double>(values[weighted_experts ? 1 : 2])};
   }
 
   Tensor<T, 2, B> y_, f_, dx_;  // [N, out_dim], [N, out_dim], [N, in_dim]
-  Tensor<T, 1, B> value_;       // [2] of router and experts
+  Tensor<T, 1, B> value_;       // [3] the verdict on the gradients, if asked for; the losses of router and experts
 };
 template <class C, class M, class L>
 RoutedTrainer(C&, M, L, Seed, bool = false) -> RoutedTrainer<float, C, M, L>;
