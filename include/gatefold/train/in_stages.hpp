@@ -54,6 +54,11 @@ struct InStages {
       f("attention", s.attention...);
       f("fine", s.fine...);
     }
+    template <class F, class... S>
+    static void counters(F&& f, S&... s) {
+      f("step", s.step...);
+      f("epoch", s.epoch...);
+    }
   };
 
   /// 1, 2 or 3.

@@ -42,13 +42,14 @@ class RoutedTrainer {
     double router = 0, experts = 0;
   };
 
-  RoutedTrainer(C& ctx, const MixtureT& of_experts, const LossT& of_outputs, Seed seed, bool weighted = false, Element<T> = {})
+  RoutedTrainer(C& ctx, const MixtureT& of_experts, const LossT& of_outputs, Seed of_run, bool weighted = false, Element<T> = {})
       : mixture(of_experts),
         loss(of_outputs),
         weighted_experts(weighted),
         ctx_(ctx),
-        params(init_params<T, B>(mixture, ctx, seed)),
+        params(init_params<T, B>(mixture, ctx, of_run)),
         grads(zeros_like(ctx, params)),
+        seed(of_run),
         value_(3) {}
 
   /// The losses, and `grads`, which are overwritten. A batch of no items has losses and gradients of 0. Who steps asks
@@ -62,6 +63,16 @@ class RoutedTrainer {
   Losses evaluate(In<T, 2, B> x, Target target, const Extra& extra = {}) {
     forward(x, target, extra);
     return losses(target);
+  }
+
+  /// What a checkpoint holds (train/checkpoint.hpp).
+  template <class F, class... R>
+  static void each(F&& f, R&... r) {
+    f("params", r.params...);
+  }
+  template <class F, class... R>
+  static void counters(F&& f, R&... r) {
+    f("seed", r.seed.value...);
   }
 
   View<const T, 2, B> output() const { return y_; }         // [N, out_dim] π f of the last batch
@@ -78,6 +89,7 @@ class RoutedTrainer {
  public:
   Params params, grads;
   gatefold::Saved<MixtureT, T, B> saved;
+  Seed seed;
 
  private:
   template <class, class, class, class, class>

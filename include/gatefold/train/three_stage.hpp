@@ -133,6 +133,19 @@ class ThreeStage {
     return losses;
   }
 
+  /// What a checkpoint holds (train/checkpoint.hpp).
+  template <class F, class... R>
+  static void each(F&& f, R&... r) {
+    f("params", r.trainer.params...);
+    f("optimizer", r.state...);
+  }
+  template <class F, class... R>
+  static void counters(F&& f, R&... r) {
+    f("seed", r.trainer.seed.value...);
+    f("skipped", r.skipped...);
+  }
+  C& context() const { return trainer.context(); }
+
   Trainer trainer;
   StagesT stages;
   State state;

@@ -114,6 +114,18 @@ class Trainer {
     return total;
   }
 
+  /// What a run owns, as a pack: what a checkpoint holds (train/checkpoint.hpp).
+  template <class F, class... R>
+  static void each(F&& f, R&... r) {
+    f("params", r.params...);
+    f("optimizer", r.state...);
+  }
+  template <class F, class... R>
+  static void counters(F&& f, R&... r) {
+    f("seed", r.seed.value...);
+    f("skipped", r.skipped...);
+  }
+
   /// The model's output in the last step or evaluation.
   View<const T, 2, B> output() const { return y_; }
   const Layer& layer() const { return layer_; }
