@@ -6,25 +6,18 @@
 // Exit code 0: done; 2: an option or file does not fit (one line on stderr says which); 1: anything else.
 
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <cstdio>
-#include <exception>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "../fashion_mnist/dataset.hpp"
+#include "../support/command_line.hpp"
 #include "gates.hpp"
 
 namespace {
 
 using namespace compose;
-
-int refuse(const std::string& reason) {
-  std::fprintf(stderr, "compose: %s\n", reason.c_str());
-  return 2;
-}
 
 double median(std::vector<double> v) {
   std::nth_element(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(v.size() / 2), v.end());
@@ -117,26 +110,13 @@ int main(int argc, char** argv) {
   app.add_option("--hidden", o.hidden, "hidden width of an expert")->check(positive)->capture_default_str();
   app.add_option("--layers", o.layers, "residual mixture layers")->check(positive)->capture_default_str();
   app.add_option("--runs", o.runs, "timed runs of each row")->check(positive)->capture_default_str();
-  app.add_option("--seed", o.seed, "of the parameters and the noise")->capture_default_str();
+  app.add_option("--seed", o.seed, "of the parameters and the noise")->check(command_line::seed())->capture_default_str();
   app.add_option("--threads", o.threads, "threads (0: all)")->check(CLI::Range(0, 1024))->capture_default_str();
   app.add_option("--data", o.data, "folder of the IDX files, .gz or plain")->capture_default_str();
   app.add_option("--json", o.json, "where to write the table (\"\": nowhere)")->capture_default_str();
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::ParseError& error) {
-    return refuse(error.what());
-  }
-  if (o.k > o.experts)
-    return refuse("--k: expected at most --experts = " + std::to_string(o.experts) + ", got " + std::to_string(o.k));
-  try {
+  return command_line::run("compose", app, argc, argv, [&] {
+    expect(o.k <= o.experts, "compose", "--k", Joined{"at most --experts = ", o.experts}, o.k);
+    command_line::limit_memory();
     run(o);
-  } catch (const Error& error) {
-    return refuse(error.what());
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "compose: %s\n", error.what());
-    return 1;
-  }
-  return 0;
+  });
 }

@@ -38,6 +38,10 @@ refused() {
 refused "nowhere/train-images.*neither" --data "$dir/nowhere"
 refused "at most 20, got 50" --images 50
 refused "at most --experts = 2, got 3" --experts 2 --k 3
+refused "seed: Value -1 is no whole number" --seed -1
+refused "seed: Value 18446744073709551616 is no whole number" --seed 18446744073709551616
+refused "images: Value 99999999999999999999 not in range" --images 99999999999999999999
+refused "more memory than there is" --experts 1048576 --hidden 1048576
 refused "cannot be written" --json "$dir/nowhere/table.json"
 [ $failed -eq 0 ] && echo "all checks passed"
 exit $failed

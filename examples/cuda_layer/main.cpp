@@ -4,9 +4,12 @@
 //
 // Exit code 0: they agree to float's accuracy; 1: they do not; 2: wrong arguments, or no device.
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <system_error>
 
 #include "layer.hpp"
 
@@ -24,15 +27,20 @@ double difference(const std::vector<float>& a, const std::vector<float>& b) {
   return apart / largest;
 }
 
+/// A whole number of at least 1 that leaves room for products of four; else 0.
+gatefold::Index count_in(const char* text) {
+  gatefold::Index n = 0;
+  const char* end = text + std::strlen(text);
+  const auto [stopped, error] = std::from_chars(text, end, n);
+  return error == std::errc() && stopped == end && n <= gatefold::Index(1) << 40 ? n : 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   example::Size size{.items = 48, .dim = 16, .hidden = 32, .experts = 4};
   if (argc == 5) {
-    size = {.items = std::atoll(argv[1]),
-            .dim = std::atoll(argv[2]),
-            .hidden = std::atoll(argv[3]),
-            .experts = std::atoll(argv[4])};
+    size = {.items = count_in(argv[1]), .dim = count_in(argv[2]), .hidden = count_in(argv[3]), .experts = count_in(argv[4])};
   }
   if ((argc != 1 && argc != 5) || std::min({size.items, size.dim, size.hidden, size.experts - 1}) < 1) {
     std::fprintf(stderr, "usage: cuda_layer [items dim hidden experts], each at least 1, experts at least 2\n");
@@ -48,6 +56,9 @@ int main(int argc, char** argv) {
     return apart < 1e-5 ? 0 : 1;
   } catch (const gatefold::Error& error) {
     std::fprintf(stderr, "cuda_layer: %s\n", error.what());
+    return 2;
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "cuda_layer: sizes: these take more memory than there is\n");
     return 2;
   }
 }

@@ -1,10 +1,13 @@
 // Trains a small stack on a GPU with numbers from the host, and runs it with bfloat16 weights as a CUDA graph.
 //   cuda_training [steps]
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -73,8 +76,17 @@ void run(int steps) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  int steps = 200;
+  if (argc > 1) {
+    const char* end = argv[1] + std::strlen(argv[1]);
+    const auto [stopped, error] = std::from_chars(argv[1], end, steps);
+    if (argc > 2 || error != std::errc() || stopped != end || steps < 0) {
+      std::fprintf(stderr, "usage: cuda_training [steps], a whole number of at least 0\n");
+      return 2;
+    }
+  }
   try {
-    run(argc > 1 ? std::atoi(argv[1]) : 200);
+    run(steps);
   } catch (const Error& e) {
     std::fprintf(stderr, "%s\n", e.what());
     return EXIT_FAILURE;

@@ -5,14 +5,11 @@
 // Exit code 0: done; 2: an option, file or checkpoint does not fit (one line on stderr says which); 1: anything else.
 
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
-#include <cstdio>
-#include <exception>
 #include <filesystem>
 #include <gatefold/core/error.hpp>
 #include <string>
 
+#include "../support/command_line.hpp"
 #include "options.hpp"
 
 namespace {
@@ -22,11 +19,6 @@ std::string beside_program(const char* name) {
   std::error_code error;
   const auto program = std::filesystem::canonical("/proc/self/exe", error);
   return error ? std::string(name) : (program.parent_path() / name).string();
-}
-
-int refuse(const std::string& reason) {
-  std::fprintf(stderr, "fashion_mnist: %s\n", reason.c_str());
-  return 2;
 }
 
 }  // namespace
@@ -57,52 +49,44 @@ int main(int argc, char** argv) {
   app.add_option("--patch", o.patch, "side of a patch, a divisor of 28")
       ->check(CLI::IsMember({1, 2, 4, 7, 14, 28}))
       ->capture_default_str();
-  app.add_option("--epochs", o.epochs, "passes over the training images (0: evaluate only)")
+  app.add_option("--epochs", o.epochs, "passes over the training images, those of --load among them (0: evaluate only)")
       ->check(CLI::Range(fashion::Index(0), fashion::Index(1) << 20))
       ->capture_default_str();
+  app.add_option("--steps", o.steps, "stop after so many steps, those of --load among them (0: after the last epoch)")
+      ->check(CLI::Range(fashion::Index(0), fashion::Index(1) << 40))
+      ->capture_default_str();
   app.add_option("--batch", o.batch, "images per step")->check(positive)->capture_default_str();
-  app.add_option("--lr", o.lr, "learning rate after warm-up")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--balance", o.balance, "weight of the balance loss")->check(CLI::NonNegativeNumber)->capture_default_str();
-  app.add_option("--seed", o.seed, "the same seed gives the same bits, on any number of threads")->capture_default_str();
+  app.add_option("--lr", o.lr, "learning rate after warm-up")->check(command_line::above_zero())->capture_default_str();
+  app.add_option("--balance", o.balance, "weight of the balance loss")->check(command_line::above_zero(true))->capture_default_str();
+  app.add_option("--seed", o.seed, "the same seed gives the same bits, on any number of threads (with --load: the checkpoint's)")
+      ->check(command_line::seed())
+      ->capture_default_str();
   app.add_option("--threads", o.threads, "threads of the CPU backend (0: all)")->check(CLI::Range(0, 1024))->capture_default_str();
   app.add_option("--data", o.data, "folder of the IDX files, .gz or plain")->capture_default_str();
   app.add_option("--json", o.json, "where to write metrics (\"\": nowhere)")->capture_default_str();
   app.add_option("--picture", o.picture, "where to write the picture, SVG (\"\": nowhere)")->capture_default_str();
   app.add_option("--save", o.save, "where to write the checkpoint (\"\": nowhere)")->capture_default_str();
-  app.add_option("--load", o.load, "continue from, or with --epochs 0 evaluate, this checkpoint");
+  app.add_option("--load", o.load, "go on from this checkpoint, or with --epochs 0 evaluate it");
 
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::ParseError& error) {
-    return refuse(error.what());
-  }
-  if (o.k > o.experts)
-    return refuse("--k: expected at most --experts = " + std::to_string(o.experts) + ", got " + std::to_string(o.k));
-
-  // Minutes of training should not end at a folder that does not exist.
-  for (const std::string* path : {&o.json, &o.picture, &o.save}) {
-    if (path->empty()) continue;
-    const auto folder = std::filesystem::absolute(*path).parent_path();
-    if (!std::filesystem::is_directory(folder)) return refuse(*path + ": there is no folder " + folder.string());
-  }
-
-  try {
+  return command_line::run("fashion_mnist", app, argc, argv, [&] {
+    using gatefold::expect;
+    expect(o.k <= o.experts, "fashion_mnist", "--k", gatefold::Joined{"at most --experts = ", o.experts}, o.k);
+    // Minutes of training should not end at a folder that does not exist.
+    for (const std::string* path : {&o.json, &o.picture, &o.save}) {
+      if (path->empty()) continue;
+      const auto folder = std::filesystem::absolute(*path).parent_path();
+      if (!std::filesystem::is_directory(folder))
+        throw gatefold::FileError(*path + ": there is no folder " + folder.string());
+    }
     if (o.backend == "cpu") {
+      command_line::limit_memory();
       o.update == "plain" ? fashion::train_plain(o) : fashion::train_heavy_ball(o);
     } else {
 #ifdef FASHION_CUDA
       o.update == "plain" ? fashion::train_plain_cuda(o) : fashion::train_heavy_ball_cuda(o);
 #else
-      return refuse("--backend cuda: this program was built without CUDA: configure with -DGATEFOLD_CUDA=ON");
+      throw gatefold::ArgumentError("--backend cuda: this program was built without CUDA: configure with -DGATEFOLD_CUDA=ON");
 #endif
     }
-  } catch (const gatefold::Error& error) {
-    return refuse(error.what());
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "fashion_mnist: %s\n", error.what());
-    return 1;
-  }
-  return 0;
+  });
 }

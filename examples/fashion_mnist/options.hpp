@@ -11,7 +11,7 @@ using gatefold::Index;
 struct Options {
   std::string backend = "cpu", gate = "softmax", update = "heavy-ball";
   Index experts = 8, k = 2, layers = 2, dim = 64, hidden = 128, patch = 7;
-  Index epochs = 4, batch = 128;
+  Index epochs = 4, steps = 0, batch = 128;
   double lr = 2e-3, balance = 0.01;
   std::uint64_t seed = 42;
   int threads = 0;

@@ -33,8 +33,18 @@ run --json "$dir/base.json" --save "$dir/base.st" || fail "base run"
 accuracy=$(grep '"test_accuracy":' "$dir/base.json")
 run --epochs 0 --load "$dir/base.st" --json "$dir/again.json" --save "" || fail "evaluate: $(cat "$dir/err")"
 [ "$accuracy" = "$(grep '"test_accuracy":' "$dir/again.json")" ] || fail "a loaded checkpoint evaluates differently"
-run --epochs 1 --load "$dir/base.st" --json "" --save "$dir/more.st" || fail "continue: $(cat "$dir/err")"
+run --epochs 3 --load "$dir/base.st" --json "" --save "$dir/more.st" || fail "continue: $(cat "$dir/err")"
 cmp -s "$dir/base.st" "$dir/more.st" && fail "continuing changed nothing"
+# 20 steps at once, or stopped in an epoch, at its end, twice; on other threads, with another seed on the command line.
+for stops in 1 7 10 "13 19"; do
+  load=()
+  for stop in $stops 0; do
+    run "${load[@]}" --steps $stop --threads $((stop % 2 + 1)) --seed $((42 + ${#load[@]})) --json "" --save "$dir/part.st" ||
+      fail "stopped at $stops: $(cat "$dir/err")"
+    load=(--load "$dir/part.st")
+  done
+  cmp -s "$dir/base.st" "$dir/part.st" || fail "stopped at $stops, then gone on: other bits than at once"
+done
 
 # refused WHAT PATTERN OPTION...: exit code 2, one line on stderr that matches, nothing overwritten.
 refused() {
@@ -59,13 +69,33 @@ refused "unknown gate" "gate" --gate best
 refused "unknown backend" "backend" --backend tpu
 [ "$built_for" = cuda ] || refused "cuda without CUDA" "backend cuda: .*built without CUDA.*GATEFOLD_CUDA=ON" --backend cuda
 refused "k > experts" "k: expected at most --experts = 4, got 5" --experts 4 --k 5
+refused "a rate that is no number" "lr: Value nan is no number above 0" --lr nan
+refused "an infinite rate" "lr: Value inf is no number above 0" --lr inf
+refused "a negative rate" "lr: Value -1e-3 is no number above 0" --lr -1e-3
+refused "a rate beyond double" "lr: Value 1e999 is no number above 0" --lr 1e999
+refused "a balance that is no number" "balance: Value nan is no number from 0 on" --balance nan
+refused "a seed beyond 64 bits" "seed: Value 18446744073709551616 is no whole number" --seed 18446744073709551616
+refused "a negative seed" "seed: Value -1 is no whole number" --seed -1
+refused "steps beyond 64 bits" "steps: Value 99999999999999999999 not in range" --steps 99999999999999999999
+refused "negative steps" "steps: Value -1 not in range" --steps -1
+refused "epochs beyond 64 bits" "epochs: Value 99999999999999999999 not in range" --epochs 99999999999999999999
+refused "absurd sizes" "memory|elements" --dim 1048576 --hidden 1048576 --experts 1048576 --k 1
+refused "sizes beyond the memory" "more memory than there is" --dim 1048576 --hidden 262144
+(ulimit -v 1000000; refused "many layers" "more memory than there is" --layers 1048576; exit $failed) || failed=1
+echo keep >"$dir/keep.st"
+run --lr 1e30 --json "" --save "$dir/keep.st"  # progress stands on stderr too
+[ $? -eq 2 ] && tail -n 1 "$dir/err" | grep -q "^fashion_mnist: Trainer.step: .*nothing was stepped" && [ "$(cat "$dir/keep.st")" = keep ] ||
+  fail "a rate under which training diverges: $(tail -n 1 "$dir/err")"
 refused "no experts" "experts" --experts 0
 refused "batch larger than the data" "batch" --batch 4096
 refused "checkpoint of another shape" "expected \[4," --load "$dir/base.st" --experts 4
 refused "checkpoint of another rule" "update = plain" --load "$dir/base.st" --update plain
+refused "another batch to go on with" "metadata: expected batch = 16, got 32" --load "$dir/base.st" --epochs 3 --batch 16
 refused "missing checkpoint" "nowhere.st" --load "$dir/nowhere.st"
 head -c 1000 "$dir/base.st" >"$dir/short.st"
 refused "truncated checkpoint" "short.st" --load "$dir/short.st"
+sed 's/gatefold\.checkpoint/gatefold_checkpoint/' "$dir/base.st" >"$dir/old.st"
+refused "a checkpoint without a version" "old.st: metadata: expected a checkpoint" --load "$dir/old.st"
 head -c 2000 /dev/urandom >"$dir/junk.st"
 refused "garbage for a checkpoint" "junk.st" --load "$dir/junk.st"
 refused "no folder for the picture" "no folder" --picture "$dir/nowhere/a.svg"

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <gatefold/io.hpp>
@@ -27,29 +28,23 @@ inline void shuffle(std::vector<Index>& order, Seed seed, Index epoch) {
   }
 }
 
-/// What a checkpoint must agree on besides its shapes.
-inline io::Metadata describe(const Options& o, Index epochs_done, Index steps_done) {
+/// What a checkpoint must agree on besides its shapes, to be evaluated or gone on from.
+inline io::Metadata describe(const Options& o) {
   return {{"program", "gatefold fashion_mnist"},
           {"gate", o.gate},
           {"update", o.update},
           {"k", std::to_string(o.k)},
-          {"patch", std::to_string(o.patch)},
-          {"epochs", std::to_string(epochs_done)},
-          {"steps", std::to_string(steps_done)}};
+          {"patch", std::to_string(o.patch)}};
 }
 
-/// A count that a checkpoint keeps as text.
-inline Index count_in(const io::Metadata& metadata, const std::string& key, const std::string& path) {
-  const auto found = metadata.find(key);
-  try {
-    if (found != metadata.end()) {
-      std::size_t used = 0;
-      const long long n = std::stoll(found->second, &used);
-      if (used == found->second.size() && n >= 0) return n;
-    }
-  } catch (const std::exception&) {
+/// @throws FileError unless the metadata of a checkpoint say what is expected
+inline void expect_made_with(const std::string& path, const io::Metadata& found, const io::Metadata& expected) {
+  for (const auto& [key, value] : expected) {
+    const auto made_with = found.find(key);
+    if (made_with == found.end() || made_with->second != value)
+      throw FileError(path + ": metadata: expected " + key + " = " + value + ", got " +
+                      (made_with == found.end() ? std::string("nothing") : made_with->second));
   }
-  throw FileError(path + ": metadata: expected a count in \"" + key + "\"");
 }
 
 /// Host threads that compute.
@@ -76,19 +71,14 @@ void train_with(C& ctx, const Options& o, const RuleT& rule, const GateT& gate, 
                   optim::Scheduled{optim::Clipped{optim::AdamW{.lr = o.lr, .decay = 0.01}, 1.0},
                                    optim::WarmupCosine{.warmup = 100, .total = std::max<Index>(101, steps * o.epochs), .floor = 0.02}},
                   Seed{o.seed}};
-  Index first_epoch = 0;
+  io::Metadata order_of_data{{"batch", std::to_string(o.batch)}, {"images", std::to_string(training.count)}};
+  const Index last = o.steps > 0 ? std::min(o.steps, steps * o.epochs) : steps * o.epochs;
   if (!o.load.empty()) {
-    const io::Metadata found = io::read_metadata(o.load);
-    first_epoch = count_in(found, "epochs", o.load);
-    const Index done = count_in(found, "steps", o.load);
-    for (const auto& [key, value] : describe(o, first_epoch, done)) {
-      const auto made_with = found.find(key);
-      if (made_with == found.end() || made_with->second != value)
-        throw FileError(o.load + ": metadata: expected " + key + " = " + value + ", got " +
-                        (made_with == found.end() ? std::string("nothing") : made_with->second));
-    }
-    io::load(o.load, ctx, io::Part{"params", trainer.params}, io::Part{"optimizer", trainer.state});
+    expect_made_with(o.load, io::read_metadata(o.load), describe(o));
+    const io::Metadata found = load_checkpoint(o.load, trainer);
+    if (trainer.state.step < last) expect_made_with(o.load, found, order_of_data);
   }
+  const Index begun = trainer.state.step;
 
   Picture picture;
   picture.class_names.assign(kClassNames.begin(), kClassNames.end());
@@ -100,12 +90,13 @@ void train_with(C& ctx, const Options& o, const RuleT& rule, const GateT& gate, 
   const auto start = Clock::now();
   double test_seconds = 0;
   Outcome outcome;
-  for (Index epoch = 0; epoch < o.epochs; ++epoch) {
-    shuffle(order, Seed{o.seed}, first_epoch + epoch);
+  for (Index epoch = begun / steps; trainer.state.step < last; ++epoch) {
+    shuffle(order, trainer.seed, epoch);
     progress.begin(epoch + 1);
+    const Index first = trainer.state.step % steps, end = std::min(steps, first + last - trainer.state.step);
     double loss = 0, interval_loss = 0;
     Index correct = 0, interval = 0;
-    for (Index step = 0; step < steps; ++step) {
+    for (Index step = first; step < end; ++step) {
       gather(training, std::span<const Index>(order).subspan(static_cast<std::size_t>(step * o.batch), labels.size()),
              images.data(), labels.data());
       batch.read(ctx, o.batch, kPixels, images.data(), labels.data());
@@ -113,31 +104,34 @@ void train_with(C& ctx, const Options& o, const RuleT& rule, const GateT& gate, 
       correct += count_correct(to_host(ctx, trainer.output()), labels.data());
       loss += batch_loss;
       interval_loss += batch_loss;
-      const Index done = (step + 1) * o.batch;
-      if (++interval == 50 || step + 1 == steps) {
+      const Index seen = step + 1 - first;
+      if (++interval == 50 || step + 1 == end) {
         picture.step.push_back(static_cast<double>(epoch * steps + step + 1));
         picture.loss.push_back(interval_loss / static_cast<double>(interval));
         interval_loss = 0;
         interval = 0;
       }
-      progress.update(done, loss / static_cast<double>(step + 1), static_cast<double>(correct) / static_cast<double>(done));
+      progress.update((step + 1) * o.batch, loss / static_cast<double>(seen),
+                      static_cast<double>(correct) / static_cast<double>(seen * o.batch));
     }
     progress.clear();
     const auto pause = Clock::now();
     outcome = evaluate(ctx, trainer.layer(), trainer.params, test, o);
     test_seconds += std::chrono::duration<double>(Clock::now() - pause).count();
-    picture.train_accuracy.push_back(static_cast<double>(correct) / static_cast<double>(steps * o.batch));
+    picture.train_accuracy.push_back(static_cast<double>(correct) / static_cast<double>((end - first) * o.batch));
     picture.test_accuracy.push_back(outcome.accuracy);
     std::printf("epoch %lld: training loss %.4f, training accuracy %.2f %%, test accuracy %.2f %%\n",
-                static_cast<long long>(epoch + 1), loss / static_cast<double>(steps),
+                static_cast<long long>(epoch + 1), loss / static_cast<double>(end - first),
                 100 * picture.train_accuracy.back(), 100 * outcome.accuracy);
     std::fflush(stdout);
   }
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count() - test_seconds;
-  if (o.epochs == 0) outcome = evaluate(ctx, trainer.layer(), trainer.params, test, o);
-  if (!o.save.empty())
-    io::save(o.save, ctx, describe(o, first_epoch + o.epochs, trainer.state.step), io::Part{"params", trainer.params},
-             io::Part{"optimizer", trainer.state});
+  const Index trained = trainer.state.step - begun;
+  if (trained == 0) outcome = evaluate(ctx, trainer.layer(), trainer.params, test, o);
+  if (!o.save.empty()) {
+    order_of_data.merge(describe(o));
+    save_checkpoint(o.save, trainer, order_of_data);
+  }
 
   // Does the mixture matter? The same parameters, routed at random; then with every expert's output zeroed.
   const auto random_model = as_layer<float, B>(
@@ -145,7 +139,7 @@ void train_with(C& ctx, const Options& o, const RuleT& rule, const GateT& gate, 
   auto random_params = random_model.template init<float, B>(ctx, Seed{0});
   copy_pack(ctx, trainer.params, random_params);
   Extra<std::remove_cvref_t<decltype(random_model)>, float, B> extra;
-  std::get<1>(std::get<0>(extra.layers).layers).selection = Random{Seed{o.seed}.fork(8), 0};
+  std::get<1>(std::get<0>(extra.layers).layers).selection = Random{trainer.seed.fork(8), 0};
   const double random_accuracy = evaluate(ctx, random_model, random_params, test, o, extra).accuracy;
   for_each_tensor(
       [&](const Name& name, auto& t) {
@@ -165,9 +159,9 @@ void train_with(C& ctx, const Options& o, const RuleT& rule, const GateT& gate, 
                                  {"test_accuracy_random_routing", random_accuracy},
                                  {"test_accuracy_without_experts", zeroed_accuracy},
                                  {"train_seconds", seconds},
-                                 {"images_per_second", seconds > 0 ? static_cast<double>(o.epochs * steps * o.batch) / seconds : 0.0},
+                                 {"images_per_second", seconds > 0 ? static_cast<double>(trained * o.batch) / seconds : 0.0},
                                  {"parameters", count_values(trainer.params)},
-                                 {"seed", o.seed},
+                                 {"seed", trainer.seed.value},
                                  {"threads", threads(ctx)},
                                  {"options",
                                   {{"backend", o.backend},

@@ -4,3 +4,4 @@
 #include "gatefold/io/replacement.hpp"
 #include "gatefold/io/safetensors.hpp"
 #include "gatefold/io/safetensors_header.hpp"
+#include "gatefold/train/checkpoint.hpp"

@@ -122,6 +122,7 @@
 #include "gatefold/tensor/tensor.hpp"
 #include "gatefold/tensor/view.hpp"
 #include "gatefold/train/in_stages.hpp"
+#include "gatefold/train/not_finite.hpp"
 #include "gatefold/train/parameter_group.hpp"
 #include "gatefold/train/routed_trainer.hpp"
 #include "gatefold/train/three_stage.hpp"

@@ -139,6 +139,16 @@ void expect_waits_of_blas_experts(const L& model, std::uint64_t mixtures) {
   CHECK(waits_of([&] { training.update(); }) == 0);
 }
 
+/// The verdict on loss and gradients comes with the loss.
+template <class O>
+void expect_one_wait(const O& optimizer) {
+  Cuda::Context ctx;
+  Trainer trainer{ctx, linear, MeanSquaredError{}, optimizer, Seed{1}, Element<double>{}};
+  const auto x = uniform_tensor<double>(ctx, Seed{2}, 1, items, dim);
+  trainer.step(x, x);
+  CHECK(waits_of([&] { trainer.step(x, x); }) == 1);
+}
+
 /// A captured step, to be launched again and again.
 class Graph {
  public:
@@ -195,6 +205,11 @@ TEST_CASE("cuda: after the first, a training step asks for no memory and waits f
 TEST_CASE("cuda: with cuBLAS experts the host waits once for a mixture in each direction") {
   SUBCASE("Mlp") { expect_waits_of_blas_experts(Stack{mixture, 2}, 2); }
   SUBCASE("Linear") { expect_waits_of_blas_experts(linear, 1); }
+}
+
+TEST_CASE("cuda: a Trainer waits once in a step, whichever way it looks for gradients that are not finite") {
+  SUBCASE("by a reading of its own") { expect_one_wait(optim::AdamW{}); }
+  SUBCASE("by the norm") { expect_one_wait(optim::Clipped{optim::Sgd{}}); }
 }
 
 TEST_CASE("cuda: a graph of a training step repeats it") {

@@ -121,6 +121,22 @@ void check_training(const L& model, Index length = 0, Cuda::Options options = {}
   expect_same_curve(expected.losses, actual.losses);
   expect_same_curve(expected.auxiliary, actual.auxiliary);
   expect_same(on, "params", naive.params, cuda.params, {.scale = curve_tolerance / relative_tolerance<double>});
+
+  // A batch that is not finite is no step: every value stays.
+  auto bad_x = zeros_like(on.naive, x);
+  copy_pack(on.naive, x, bad_x);
+  bad_x(items - 1, dim - 1) = std::nan("");
+  const auto cuda_bad_x = on_cuda<Tensor<double, 2, Cuda>>(on, bad_x);
+  auto before = zeros_like(on.cuda, cuda.params);
+  copy_pack(on.cuda, cuda.params, before);
+  const auto extra = extra_of<CudaExtra>(c, cuda_in);
+  CHECK_THROWS_AS(cuda.step(cuda_bad_x, cuda_labels, extra), NotFiniteError);
+  cuda.not_finite = NotFinite::skips;
+  cuda.step(cuda_bad_x, cuda_labels, extra);
+  CHECK(cuda.skipped == 1);
+  CHECK(cuda.state.step == 5);
+  transfer(on.cuda, before, naive.params);
+  expect_same(on, "params", naive.params, cuda.params, {.scale = 0});
 }
 
 }  // namespace

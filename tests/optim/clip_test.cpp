@@ -91,15 +91,16 @@ TEST_CASE("the norm is positive") {
   Cpu::Context ctx(1);
   Tensor<float, 1, Cpu> p(1), g(1);
   p(0) = 1, g(0) = 1;
-  for (const double norm : {0.0, -1.0}) {
-    const optim::Clipped<optim::Sgd> clipped{{}, norm};
-    auto state = clipped.begin(ctx, p);
+  optim::Clipped<optim::Sgd> clipped{{}, 1};
+  auto state = clipped.begin(ctx, p);
+  for (const double norm : {0.0, -1.0, std::nan("")}) {
+    clipped.norm = norm;
+    CHECK_THROWS_AS(clipped.begin(ctx, p), ArgumentError);
     CHECK_THROWS_AS(clipped.step(ctx, p, g, state), ArgumentError);
     CHECK(p(0) == 1);
     CHECK(state.step == 0);
   }
-  const optim::Clipped<optim::Sgd> clipped{{}, -1};
-  auto state = clipped.begin(ctx, p);
+  clipped.norm = -1;
   CHECK_THROWS_WITH_AS(clipped.step(ctx, p, g, state), "Clipped: norm: expected more than 0, got -1", ArgumentError);
 }
 

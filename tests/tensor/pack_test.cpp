@@ -280,3 +280,28 @@ TEST_CASE("packs of different depth say so before anything is written") {
   CHECK(message([&] { adapt(ctx, two, three); }) == "adapt: parts: expected 2, got 3");
   for_each_tensor([&](const Name&, auto& t) { CHECK(t(0) == 1); }, two);
 }
+
+TEST_CASE("expect_like names the first part or tensor that differs") {
+  const auto pair = [](Index n) { return Pair{Tensor<double, 2, Cpu>(n, 3), Tensor<double, 1, Cpu>(n)}; };
+  const auto message = [](const auto& like, const auto& other) -> std::string {
+    try {
+      expect_like("f", "g", like, other);
+    } catch (const ArgumentError& error) {
+      return error.what();
+    }
+    return "none";
+  };
+  std::vector<Pair> two(2), one(1);
+  CHECK(message(two, two) == "none");
+  CHECK(message(two, one) == "f: g: parts: expected 2, got 1");
+  CHECK(message(one, two) == "f: g: parts: expected 1, got 2");
+  two[1] = pair(4);
+  std::vector<Pair> other(2);
+  CHECK(message(two, other) == "f: g.1.weight: expected [4, 3], got [0, 0]");
+  other[1] = Pair{Tensor<double, 2, Cpu>(4, 3), Tensor<double, 1, Cpu>(5)};
+  CHECK(message(two, other) == "f: g.1.bias: expected [4], got [5]");
+  CHECK(message(Tensor<double, 2, Cpu>(2, 3), Tensor<double, 2, Cpu>(3, 2)) == "f: g: expected [2, 3], got [3, 2]");
+  const std::tuple a{pair(1), pair(2)}, b{pair(1), pair(3)};
+  CHECK(message(a, a) == "none");
+  CHECK(message(a, b) == "f: g.1.weight: expected [2, 3], got [3, 3]");
+}

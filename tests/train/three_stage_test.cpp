@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <limits>
 #include <set>
 #include <string>
 #include <utility>
@@ -264,3 +265,36 @@ TEST_CASE("after the first step of a stage nothing is allocated") {
   }
 }
 #endif
+
+TEST_CASE("a loss or gradient that is not finite steps neither experts nor router, and counts no step") {
+  for (const NotFinite what : {NotFinite::throws, NotFinite::skips})
+    for (const bool shared : {false, true}) {
+      Cpu::Context ctx(2);
+      auto s = sample();
+      ThreeStage run{ctx, transformers(), Logistic{}, Stages{0, 0, optim::NormalizedGd{}, optim::Sgd{}, optim::AdamW{}, optim::Sgd{}, shared},
+                     Seed{7}, Element<double>{}};
+      run.not_finite = what;
+      run.begin_epoch();
+      const auto extra = noise(run.trainer.mixture, 1);
+      run.step(s.x, s.target, extra);
+      const auto params = values(run.trainer.params), state = values(run.state);
+      const double kept = s.x(0, 0);
+      s.x(0, 0) = std::numeric_limits<double>::quiet_NaN();
+      if (what == NotFinite::throws) {
+        CHECK_THROWS_WITH_AS(run.step(s.x, s.target, extra),
+                             "ThreeStage.step: loss: expected a finite number, got nan; nothing was stepped", NotFiniteError);
+      } else {
+        run.step(s.x, s.target, extra);
+      }
+      s.x(0, 0) = kept;
+      CHECK(run.skipped == (what == NotFinite::skips ? 1 : 0));
+      CHECK(run.state.step == 1);
+      CHECK(run.state.fine.step == 1);
+      CHECK(run.state.router.step == 1);
+      CHECK(same_bits(values(run.state), state));
+      CHECK(same_bits(values(run.trainer.params), params));
+      run.step(s.x, s.target, extra);
+      CHECK(run.state.step == 2);
+      CHECK_FALSE(same_bits(values(run.trainer.params), params));
+    }
+}

@@ -2,13 +2,14 @@
 
 #include <CLI/App.hpp>
 #include <CLI/Validators.hpp>
-#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <gatefold/core/types.hpp>
 #include <string>
 #include <system_error>
 #include <type_traits>
+
+#include "../../support/command_line.hpp"
 
 namespace studies {
 
@@ -33,16 +34,7 @@ inline std::filesystem::path default_folder(bool quick) {
   return (error ? std::filesystem::path() : program.parent_path()) / "results" / name;
 }
 
-/// Numbers above 0, or from 0 on. CLI11's own checks of this kind name the largest double, in 309 digits.
-inline CLI::Validator above_zero(bool or_zero = false) {
-  const auto refuse = [or_zero](const std::string& text) {
-    double value = 0;
-    const bool fits =
-        CLI::detail::lexical_cast(text, value) && std::isfinite(value) && (or_zero ? value >= 0 : value > 0);
-    return fits ? std::string() : "Value " + text + (or_zero ? " is no number from 0 on" : " is no number above 0");
-  };
-  return {refuse, or_zero ? "NONNEGATIVE" : "POSITIVE"};
-}
+using command_line::above_zero;
 
 inline void add_common(CLI::App& app, Common& common) {
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
@@ -50,7 +42,7 @@ inline void add_common(CLI::App& app, Common& common) {
       ->check(CLI::Range(Index(1), Index(1) << 20))
       ->capture_default_str();
   app.add_option("--seed", common.seed, "seed of the first run; run i has seed + i")
-      ->check(above_zero(true))
+      ->check(command_line::seed(std::uint64_t(1) << 20))  // as many runs as --seeds allows
       ->capture_default_str();
   app.add_option("--threads", common.threads, "runs computed at once, each on one thread (0: all cores)")
       ->check(CLI::Range(0, 1024))

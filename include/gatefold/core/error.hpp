@@ -28,6 +28,11 @@ struct DeviceError : Error {
   using Error::Error;
 };
 
+/// A loss or gradient that is NaN or infinite. Thrown before a parameter is written.
+struct NotFiniteError : Error {
+  using Error::Error;
+};
+
 /// Pieces of a message, joined when it is printed: `Joined{"a divisor of ", n}`. For arguments of `expect`, so that what
 /// is right allocates nothing.
 template <class... P>

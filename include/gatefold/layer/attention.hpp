@@ -151,6 +151,8 @@ struct Attention {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Sequence<T, B>& extra,
                 AttentionTrace<T, B>& dtrace) const {
+    validate(p, x.extent(0), extra);
+    expect_like("Attention.backward", "grads", p, grads);
     auto mark = ctx.mark();
     auto dcontext = ctx.template scratch<T>(x.extent(0), model_dim);
     B::gemm(ctx, du, false, p.output.view(), true, false, dcontext, fn::Store{});

@@ -114,6 +114,8 @@ struct Block {
                 In<T, 2, B> dy, Same<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
                 const Same<Extra<T, B>>& extra, Nothing<T, B>&) const {
     expect_backward_shapes("Block.backward", *this, x, dy, dx);
+    validate(p, x.extent(0), dcarry, extra);
+    expect_like("Block.backward", "grads", p, grads);
     auto mark = ctx.mark();
     auto dbetween = ctx.template scratch<T>(x.extent(0), attention.out_dim());
     fill(ctx, dbetween, 0);

@@ -153,6 +153,8 @@ struct Chain {
                 In<T, 2, B> dy, Carry<T, B>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
                 const Same<Extra<T, B>>& extra, Same<ExtraGrad<T, B>>& dextra) const {
     expect_backward_shapes("Chain.backward", *this, x, dy, dx);
+    validate(p, x.extent(0), dcarry, extra);
+    expect_like("Chain.backward", "grads", p, grads);
     auto mark = ctx.mark();
     View<const T, 2, B> from = dy;
     for_each_reversed<T, B>([&]<std::size_t I>(const auto& layer) {

@@ -116,6 +116,8 @@ struct LayerNorm {
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> dy, Out<T, 2, B> dx, Params<T, B>& grads, const Nothing<T, B>&, Nothing<T, B>&) const {
+    validate(p, x.extent(0), Nothing<T, B>{});
+    expect_like("LayerNorm.backward", "grads", p, grads);
     auto mark = ctx.mark();
     auto scaled = ctx.template scratch<T>(x.extent(0), model_dim);
     B::for_rows(ctx, x.extent(0),

@@ -120,6 +120,8 @@ struct Mixture {
                 ExtraGrad<T, B>& dextra) const {
     if constexpr (check<T, B>()) {
       expect_backward_shapes("Mixture.backward", *this, x, du, dx);
+      validate(p, x.extent(0), extra);
+      expect_like("Mixture.backward", "grads", p, grads);
       auto mark = ctx.mark();
       const auto in = saved.plan.dispatched(x);
       expect(saved.z.extent(0) == in.groups.slots, "Mixture.backward", "saved.z", in.groups.slots, saved.z.extent(0));

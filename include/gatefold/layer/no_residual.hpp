@@ -67,6 +67,8 @@ struct NoResidual {
                 In<T, 2, B> dy, Nothing<T, B>&, Out<T, 2, B> dx, Params<T, B>& grads, const Same<Extra<T, B>>& extra,
                 Same<ExtraGrad<T, B>>& dextra) const {
     expect_backward_shapes("NoResidual.backward", *this, x, dy, dx);
+    validate(p, x.extent(0), Nothing<T, B>{}, extra);
+    expect_like("NoResidual.backward", "grads", p, grads);
     branch.backward(ctx, p.branch, x, saved.branch, dy, dx, grads.branch, extra, dextra);
   }
   template <class T, class B>

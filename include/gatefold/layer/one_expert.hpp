@@ -62,6 +62,8 @@ struct OneExpert {
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Same<Saved<T, B>>& saved,
                 In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Nothing<T, B>&, Nothing<T, B>&) const {
+    validate(p, x.extent(0), Nothing<T, B>{});
+    expect_like("OneExpert.backward", "grads", p, grads);
     auto mark = ctx.mark();
     auto dslots = ctx.template scratch<T>(x.extent(0), in_dim());
     expert.backward(ctx, p.expert, one_group(ctx, x.extent(0)), x, saved, du, dslots, grads.expert);

@@ -90,6 +90,8 @@ struct PerToken {
                 In<T, 2, B> dy, Carry<T, B>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
                 const Same<Extra<T, B>>& extra, Same<ExtraGrad<T, B>>& dextra) const {
     expect_backward_shapes("PerToken.backward", *this, x, dy, dx);
+    validate(p, x.extent(0), dcarry, extra);
+    expect_like("PerToken.backward", "grads", p, grads);
     as_layer<T, B>(layer).backward(ctx, p.layer, tokens(x, layer.in_dim()), saved.layer, tokens(dy, layer.out_dim()),
                                    dcarry.tokens, tokens(dx, layer.in_dim()), grads.layer, extra, dextra);
   }

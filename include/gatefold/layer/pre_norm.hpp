@@ -81,6 +81,8 @@ struct PreNorm {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Same<Extra<T, B>>& extra,
                 Same<ExtraGrad<T, B>>& dextra) const {
+    validate(p, x.extent(0), extra);
+    expect_like("PreNorm.backward", "grads", p, grads);
     auto mark = ctx.mark();
     auto dnormed = ctx.template scratch<T>(x.extent(0), x.extent(1));
     fill(ctx, dnormed, 0);

@@ -108,8 +108,8 @@ struct Residual {
                 const Same<Extra<T, B>>& extra, Same<ExtraGrad<T, B>>& dextra) const {
     if constexpr (policy::check_rule<RuleT, T, B>()) {
       expect_backward_shapes("Residual.backward", *this, x, dy, dx);
-      if constexpr (requires { rule.validate(p.rule, x.extent(0), in_dim(), dcarry); })
-        filled_rule().validate(p.rule, x.extent(0), in_dim(), dcarry);
+      validate(p, x.extent(0), dcarry, extra);
+      expect_like("Residual.backward", "grads", p, grads);
       auto df = [&](View<const T, 2, B> point, View<const T, 2, B> du, View<T, 2, B> dpoint, int call) {
         branch.backward(ctx, p.branch, point, saved.calls[static_cast<std::size_t>(call)], du, dpoint, grads.branch,
                         call == 0 ? extra : without_auxiliary(extra), dextra);

@@ -111,7 +111,8 @@ struct Stack {
                 In<T, 2, B> dy, Same<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
                 const Same<Extra<T, B>>& extra, Same<ExtraGrad<T, B>>& dextra) const {
     expect_backward_shapes("Stack.backward", *this, x, dy, dx);
-    validate_params(p);
+    validate(p, x.extent(0), dcarry, extra);
+    expect_like("Stack.backward", "grads", p, grads);
     expect(static_cast<Index>(saved.layers.size()) == depth, "Stack.backward", "saved.layers", depth, saved.layers.size());
     auto mark = ctx.mark();
     auto even = ctx.template scratch<T>(x.extent(0), in_dim()), odd = ctx.template scratch<T>(x.extent(0), in_dim());

@@ -87,6 +87,8 @@ struct WithShared {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Same<Extra<T, B>>& extra,
                 Same<ExtraGrad<T, B>>& dextra) const {
+    validate(p, x.extent(0), extra);
+    expect_like("WithShared.backward", "grads", p, grads);
     auto mark = ctx.mark();
     auto dshared = ctx.template scratch<T>(x.extent(0), out_dim());
     fill(ctx, dshared, 0);

@@ -41,6 +41,8 @@ namespace optim {
 ///
 /// Source: Loshchilov and Hutter 2017, arXiv:1711.05101, algorithm 2; as torch.optim.AdamW. λ = 0, the default here (0.01 there), is Adam. The decay
 /// applies to every tensor, biases and gains included.
+/// @throws ArgumentError unless lr, epsilon and decay are finite and at least 0, 0 <= beta1, beta2 < 1, and gradients and
+///         moments have the shapes of the parameters; nothing has been written then
 /// @cost two moments per parameter
 struct AdamW {
   using IsOptimizer = void;
@@ -56,12 +58,24 @@ struct AdamW {
       f("v", s.v...);
     }
   };
+  void validate() const {
+    expect_rate("AdamW", "lr", lr);
+    expect(beta1 >= 0 && beta1 < 1, "AdamW", "beta1", "0 <= beta1 < 1", beta1);
+    expect(beta2 >= 0 && beta2 < 1, "AdamW", "beta2", "0 <= beta2 < 1", beta2);
+    expect_rate("AdamW", "epsilon", epsilon);
+    expect_rate("AdamW", "decay", decay);
+  }
   template <class C, class Pack>
   State<Pack> begin(C& ctx, const Pack& params) const {
+    validate();
     return {zeros_like(ctx, params), zeros_like(ctx, params)};
   }
   template <class C, class Pack>
   void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
+    validate();
+    expect_like("AdamW.step", "grads", params, grads);
+    expect_like("AdamW.step", "state.m", params, state.m);
+    expect_like("AdamW.step", "state.v", params, state.v);
     const double t = static_cast<double>(++state.step);
     const double correction1 = 1 / (1 - std::pow(beta1, t)), correction2 = 1 / (1 - std::pow(beta2, t));
     for_each_learned(

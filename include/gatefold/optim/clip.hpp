@@ -71,8 +71,10 @@ void sum_of_squares(C& ctx, const Pack& grads, double* out) {
 ///
 ///     g ← g · min(1, norm / ‖g‖₂),   ‖g‖₂ over all tensors together                                     (1)
 ///
-/// Source: Pascanu et al. 2012, arXiv:1211.5063, algorithm 1. Overwrites grads.
-/// @throws ArgumentError unless norm > 0
+/// Source: Pascanu et al. 2012, arXiv:1211.5063, algorithm 1. Overwrites grads. In double a norm beyond 1e154, whose square
+/// overflows, scales gradients to 0 here; a Trainer takes it for what it is, no step of a run that is well, and refuses it as
+/// it does NaN.
+/// @throws ArgumentError unless norm > 0 and gradients have the shapes of the parameters; nothing has been written then
 template <Optimizer OptimizerT>
 struct Clipped {
   using IsOptimizer = void;
@@ -82,26 +84,48 @@ struct Clipped {
 
   template <class Pack>
   using State = typename OptimizerT::template State<Pack>;
+  void validate() const {
+    expect(norm > 0, "Clipped", "norm", "more than 0", norm);
+    validate_options(inner());
+  }
   template <class C, class Pack>
   auto begin(C& ctx, const Pack& params) const {
-    return optimizer.begin(ctx, params);
+    validate();
+    return inner().begin(ctx, params);
+  }
+  /// Σ g²
+  template <class C, class Pack>
+  Measured measure(C& ctx, const Pack& grads) const {
+    double* squares = ctx.template scratch<double>(1).data();
+    sum_of_squares(ctx, grads, squares);
+    return {squares};
   }
   template <class C, class Pack, class StateT>
   void step(C& ctx, Pack& params, Pack& grads, StateT& state) const {
-    expect(norm > 0, "Clipped", "norm", "more than 0", norm);
     auto mark = ctx.mark();
-    auto squares = ctx.template scratch<double>(1), factor = ctx.template scratch<double>(1);
-    sum_of_squares(ctx, grads, squares.data());
-    C::Backend::for_each(ctx, 1, fn::ClipFactor{norm, squares.data(), factor.data()});
+    step(ctx, params, grads, state, measure(ctx, grads));
+  }
+  template <class C, class Pack, class StateT>
+  void step(C& ctx, Pack& params, Pack& grads, StateT& state, const Measured& squares) const {
+    validate();
+    expect_like("Clipped.step", "grads", params, grads);
+    auto mark = ctx.mark();
+    auto factor = ctx.template scratch<double>(1);
+    C::Backend::for_each(ctx, 1, fn::ClipFactor{norm, squares.total, factor.data()});
     for_each_learned(
         [&](const Name&, auto& g) {
           using T = std::remove_cvref_t<decltype(*g.data())>;
           C::Backend::for_each(ctx, g.size(), fn::ClipStep<T>{factor.data(), g.data()});
         },
         grads);
+    inner().step(ctx, params, grads, state);
+  }
+
+ private:
+  OptimizerT inner() const {
     OptimizerT scaled = optimizer;
     scaled.lr = lr;
-    scaled.step(ctx, params, grads, state);
+    return scaled;
   }
 };
 template <class O>

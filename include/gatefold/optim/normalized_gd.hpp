@@ -55,7 +55,8 @@ namespace optim {
 /// Source: Chen et al. 2022, arXiv:2208.02813, eq. (3.5); papers 000 (stage I) and 003 (algorithm 1). ‖·‖_F runs over all
 /// tensors of expert e, the slices e of their first extent; with per_expert = false over everything.
 /// @param sum_of_norms  divide by the sum of the tensors' norms instead, as the code of Chen et al. (uclaml/MoE) does
-/// @throws ArgumentError unless every non-empty tensor has the same first extent (per_expert)
+/// @throws ArgumentError unless lr is finite and at least 0, every non-empty tensor has the same first extent (per_expert), and
+///         gradients have the shapes of the parameters; nothing has been written then
 /// @cost one pass for the norms, one for the step
 struct NormalizedGd {
   using IsOptimizer = void;
@@ -66,43 +67,77 @@ struct NormalizedGd {
 
   template <class Pack>
   using State = StepCount<Pack>;
+  /// Of the experts; the total is their sum.
+  struct Norms : Measured {
+    const double* sums = nullptr;  // [experts] of squares, or of norms
+    Index experts = 0;
+  };
+
+  void validate() const { expect_rate("NormalizedGd", "lr", lr); }
   template <class C, class Pack>
   State<Pack> begin(C&, const Pack&) const {
+    validate();
     return {};
   }
   template <class C, class Pack>
+  Norms measure(C& ctx, const Pack& grads) const {
+    Norms norms = of_experts(ctx, grads);
+    double* total = ctx.template scratch<double>(1).data();
+    C::Backend::for_each(ctx, 1, fn::Fill<double>{0, total});
+    C::Backend::template reduce<double>(ctx, norms.experts, fn::Term<double>{norms.sums}, total);
+    norms.total = total;
+    return norms;
+  }
+  template <class C, class Pack>
   void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
-    Index experts = per_expert ? 0 : 1;
-    for_each_learned(
-        [&](const Name& name, auto& g) {
-          if (!per_expert || g.size() == 0) return;
-          if (experts == 0) experts = g.extent(0);
-          expect(g.extent(0) == experts, "NormalizedGd.step", name,
-                 Joined{experts, " experts as its first extent"}, g.extent(0));
-        },
-        grads);
-    ++state.step;
-    using B = typename C::Backend;
     auto mark = ctx.mark();
+    step(ctx, params, grads, state, of_experts(ctx, grads));
+  }
+  template <class C, class Pack>
+  void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state, const Norms& norms) const {
+    validate();
+    expect_like("NormalizedGd.step", "grads", params, grads);
+    ++state.step;
+    for_each_learned(
+        [&](const Name&, auto& p, auto& g) {
+          using T = std::remove_cvref_t<decltype(*g.data())>;
+          if (g.size() == 0) return;
+          const Index slice = g.size() / norms.experts, length = fn::NormalizedStep<T>::length;
+          const Index rows = (slice + length - 1) / length;
+          C::Backend::for_rows(ctx, norms.experts * rows,
+                               fn::NormalizedStep<T>{T(lr), slice, rows, g.data(), norms.sums, sum_of_norms, p.data()});
+        },
+        params, grads);
+  }
+
+ private:
+  template <class C, class Pack>
+  Norms of_experts(C& ctx, const Pack& grads) const {
+    const Index experts = first_extent(grads);
     auto sums = ctx.template scratch<double>(experts);
     fill(ctx, sums, 0);
     for_each_learned(
         [&](const Name&, auto& g) {
           using T = std::remove_cvref_t<decltype(*g.data())>;
           if (g.size() > 0)
-            B::for_rows(ctx, experts, fn::SliceNorm<T>{g.data(), g.size() / experts, sum_of_norms, sums.data()});
+            C::Backend::for_rows(ctx, experts,
+                                 fn::SliceNorm<T>{g.data(), g.size() / experts, sum_of_norms, sums.data()});
         },
         grads);
+    return {{}, sums.data(), experts};
+  }
+  template <class Pack>
+  Index first_extent(const Pack& grads) const {
+    Index experts = per_expert ? 0 : 1;
     for_each_learned(
-        [&](const Name&, auto& p, auto& g) {
-          using T = std::remove_cvref_t<decltype(*g.data())>;
-          if (g.size() == 0) return;
-          const Index slice = g.size() / experts, length = fn::NormalizedStep<T>::length;
-          const Index rows = (slice + length - 1) / length;
-          B::for_rows(ctx, experts * rows,
-                      fn::NormalizedStep<T>{T(lr), slice, rows, g.data(), sums.data(), sum_of_norms, p.data()});
+        [&](const Name& name, auto& g) {
+          if (!per_expert || g.size() == 0) return;
+          if (experts == 0) experts = g.extent(0);
+          expect(g.extent(0) == experts, "NormalizedGd.step", name, Joined{experts, " experts as its first extent"},
+                 g.extent(0));
         },
-        params, grads);
+        grads);
+    return experts;
   }
 };
 

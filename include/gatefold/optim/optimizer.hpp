@@ -1,9 +1,12 @@
 #pragma once
 
+#include <cmath>
 #include <concepts>
+#include <limits>
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/pack.hpp"
 
@@ -13,10 +16,39 @@
 ///     template <class Pack> struct State;                          // a pack, with Index step
 ///     State<Pack> begin(ctx, params) const;
 ///     step(ctx, params, grads, state) const;                       // may overwrite grads
+///     validate() const;                                            // optional: throws on options that do not fit
 ///
 /// and the tag IsOptimizer, so that one in the place of an update rule gets a clear message. Wrappers such as Clipped
-/// and Scheduled are optimizers too.
-namespace gatefold::optim {
+/// and Scheduled are optimizers too. One that reads all gradients before it writes the first parameter, for their norm, has
+/// this reading as a function of its own, whose result it takes:
+///
+///     auto measure(ctx, grads) const;                              // has `const double* total`: see Measured
+///     step(ctx, params, grads, state, measured) const;
+namespace gatefold {
+
+namespace fn {
+
+/// sums[r] = Σ (x − x) over the `length` elements from r · length on: 0 where all are finite, else NaN
+template <class T>
+struct FiniteSum {
+  static constexpr Index length = 4096;
+  Index size;
+  const T* x;
+  double* sums;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
+    const Index begin = r * length, rest = size - begin;
+    const T sum = sum_columns<T>(lanes, rest < length ? rest : length, [&](const auto& at, Index j) {
+      const auto v = at.load(x + begin + j);
+      return v - v;
+    });
+    if (lanes.lane == 0) sums[r] = static_cast<double>(sum);
+  }
+};
+
+}  // namespace fn
+
+namespace optim {
 
 template <class O>
 concept Optimizer = requires(const O optimizer) {
@@ -32,4 +64,65 @@ struct StepCount {
   static void each(F&&, S&...) {}
 };
 
-}  // namespace gatefold::optim
+/// Require a rate, of learning or decay.
+/// @throws ArgumentError unless it is finite and at least 0
+inline void expect_rate(const char* where, const char* name, double rate) {
+  expect(rate >= 0 && rate <= std::numeric_limits<double>::max(), where, name, "a finite number, at least 0", rate);
+}
+/// @throws ArgumentError where an optimizer says that its options do not fit
+template <class O>
+void validate_options(const O& optimizer) {
+  if constexpr (requires { optimizer.validate(); }) optimizer.validate();
+}
+
+/// What was found in all gradients before a step, in scratch memory of the backend.
+struct Measured {
+  const double* total = nullptr;  // finite unless a gradient is not (or the sum of their squares overflows, in double alone)
+};
+
+/// A number that is 0 when every value of a pack is finite, else NaN.
+/// @cost  one reading of the pack, and one small launch a tensor; nothing is waited for
+template <class C, class Pack>
+Measured measure_finite(C& ctx, const Pack& pack) {
+  using B = typename C::Backend;
+  Index rows = 0;
+  const auto rows_of = [](Index size) { return (size + fn::FiniteSum<float>::length - 1) / fn::FiniteSum<float>::length; };
+  for_each_learned([&](const Name&, const auto& t) { rows += rows_of(t.size()); }, pack);
+  double* total = ctx.template scratch<double>(1).data();
+  B::for_each(ctx, 1, fn::Fill<double>{0, total});
+  auto mark = ctx.mark();
+  double* sums = ctx.template scratch<double>(rows).data();
+  Index done = 0;
+  for_each_learned(
+      [&](const Name&, const auto& t) {
+        using T = std::remove_cvref_t<decltype(*t.data())>;
+        B::for_rows(ctx, rows_of(t.size()), fn::FiniteSum<T>{t.size(), t.data(), sums + done});
+        done += rows_of(t.size());
+      },
+      pack);
+  B::template reduce<double>(ctx, rows, fn::Term<double>{sums}, total);
+  return {total};
+}
+
+/// Read what there is to know of all gradients before a step: by the pass that the optimizer makes over them anyway, where it
+/// makes one, else by measure_finite. The result lives as long as the caller's mark.
+template <class O, class C, class Pack>
+auto measure_gradients(const O& optimizer, C& ctx, const Pack& grads) {
+  if constexpr (requires { optimizer.measure(ctx, grads); }) {
+    return optimizer.measure(ctx, grads);
+  } else {
+    return measure_finite(ctx, grads);
+  }
+}
+/// The step after measure_gradients.
+template <class O, class C, class Pack, class StateT, class MeasuredT>
+void measured_step(const O& optimizer, C& ctx, Pack& params, Pack& grads, StateT& state, const MeasuredT& measured) {
+  if constexpr (requires { optimizer.measure(ctx, grads); }) {
+    optimizer.step(ctx, params, grads, state, measured);
+  } else {
+    optimizer.step(ctx, params, grads, state);
+  }
+}
+
+}  // namespace optim
+}  // namespace gatefold

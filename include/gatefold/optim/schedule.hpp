@@ -16,6 +16,7 @@ namespace gatefold::optim {
 struct Warmup {
   Index warmup = 0;
   double factor(Index t) const {
+    expect(warmup >= 0, "Warmup", "warmup", "at least 0", warmup);
     return t >= warmup ? 1.0 : static_cast<double>(t) / static_cast<double>(warmup);
   }
 };
@@ -30,7 +31,9 @@ struct WarmupCosine {
   Index warmup = 0, total = 0;
   double floor = 0;
   double factor(Index t) const {
-    expect(total > warmup && warmup >= 0, "WarmupCosine", "total", "more than warmup", total);
+    expect(warmup >= 0, "WarmupCosine", "warmup", "at least 0", warmup);
+    expect(total > warmup, "WarmupCosine", "total", "more than warmup", total);
+    expect_rate("WarmupCosine", "floor", floor);
     if (t < warmup) return static_cast<double>(t) / static_cast<double>(warmup);
     const double done = static_cast<double>(std::min(t, total) - warmup) / static_cast<double>(total - warmup);
     // Fused by name: files compiled for several instruction sets may share this function.
@@ -48,15 +51,30 @@ struct Scheduled {
 
   template <class Pack>
   using State = typename OptimizerT::template State<Pack>;
+  /// The options, with the rate of the first step.
+  void validate() const { validate_options(at(1)); }
   template <class C, class Pack>
   auto begin(C& ctx, const Pack& params) const {
-    return optimizer.begin(ctx, params);
+    return at(1).begin(ctx, params);
+  }
+  template <class C, class Pack>
+  auto measure(C& ctx, const Pack& grads) const {
+    return measure_gradients(optimizer, ctx, grads);
   }
   template <class C, class Pack, class StateT>
   void step(C& ctx, Pack& params, Pack& grads, StateT& state) const {
+    at(state.step + 1).step(ctx, params, grads, state);
+  }
+  template <class C, class Pack, class StateT, class MeasuredT>
+  void step(C& ctx, Pack& params, Pack& grads, StateT& state, const MeasuredT& measured) const {
+    measured_step(at(state.step + 1), ctx, params, grads, state, measured);
+  }
+
+ private:
+  OptimizerT at(Index t) const {
     OptimizerT now = optimizer;
-    now.lr = lr * schedule.factor(state.step + 1);
-    now.step(ctx, params, grads, state);
+    now.lr = lr * schedule.factor(t);
+    return now;
   }
 };
 template <class O, class S>

@@ -30,6 +30,8 @@ namespace optim {
 ///     m ← μ m + g + λ p,   p ← p − η m                                                                  (1)
 ///
 /// As torch.optim.SGD; μ = 0 is plain gradient descent.
+/// @throws ArgumentError unless lr, momentum and decay are finite and at least 0, and gradients and moments have the
+///         shapes of the parameters; nothing has been written then
 /// @cost one moment per parameter
 struct Sgd {
   using IsOptimizer = void;
@@ -44,12 +46,21 @@ struct Sgd {
       f("m", s.m...);
     }
   };
+  void validate() const {
+    expect_rate("Sgd", "lr", lr);
+    expect_rate("Sgd", "momentum", momentum);
+    expect_rate("Sgd", "decay", decay);
+  }
   template <class C, class Pack>
   State<Pack> begin(C& ctx, const Pack& params) const {
+    validate();
     return {zeros_like(ctx, params)};
   }
   template <class C, class Pack>
   void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
+    validate();
+    expect_like("Sgd.step", "grads", params, grads);
+    expect_like("Sgd.step", "state.m", params, state.m);
     ++state.step;
     for_each_learned(
         [&](const Name&, auto& p, auto& g, auto& m) {

@@ -94,6 +94,50 @@ void for_each_learned(F&& f, P&... packs) {
   pack::visit<true>(f, Name{}, packs...);
 }
 
+namespace pack {
+
+/// The extents of a tensor, printed as [2, 4].
+template <class V>
+struct Extents {
+  const V& of;
+  friend std::ostream& operator<<(std::ostream& stream, const Extents& extents) {
+    stream << '[';
+    for (int d = 0; d < V::rank; ++d) stream << (d ? ", " : "") << extents.of.extent(d);
+    return stream << ']';
+  }
+};
+template <class V>
+Extents(const V&) -> Extents<V>;
+
+template <class P>
+void expect_like(const char* where, const Name& at, const P& like, const P& other) {
+  if constexpr (is_tensor<P>) {
+    bool same = true;
+    for (int d = 0; d < P::rank; ++d) same = same && other.extent(d) == like.extent(d);
+    expect(same, where, at, Extents{like}, Extents{other});
+  } else if constexpr (is_vector<P>) {
+    expect(other.size() == like.size(), where, Joined{at, ": parts"}, like.size(), other.size());
+    for (std::size_t i = 0; i < like.size(); ++i) expect_like(where, Name{&at, {}, static_cast<Index>(i)}, like[i], other[i]);
+  } else if constexpr (is_tuple<P>) {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (expect_like(where, Name{&at, {}, static_cast<Index>(I)}, std::get<I>(like), std::get<I>(other)), ...);
+    }(std::make_index_sequence<std::tuple_size_v<P>>{});
+  } else {
+    P::each([&](std::string_view part, auto& a, auto& b) { expect_like(where, Name{&at, part}, a, b); }, like, other);
+  }
+}
+
+}  // namespace pack
+
+/// Require of a pack, gradients or moments, the parts and shapes of another, the parameters:
+/// `AdamW.step: grads.expert.up: expected [8, 32, 64], got [2, 32, 64]`.
+/// @throws ArgumentError
+/// @cost   a comparison per extent; the message is built on failure only
+template <class P>
+void expect_like(const char* where, std::string_view name, const P& like, const P& other) {
+  pack::expect_like(where, Name{nullptr, name}, like, other);
+}
+
 /// Let every pack that adapts by a rule of its own do so: calls `params.adapt(ctx, grads)` where a pack has it. What
 /// stands in `grads` there is what backward left, a count of picks for instance. A Trainer calls it after each step.
 template <class C, class P>

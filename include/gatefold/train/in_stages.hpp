@@ -54,6 +54,11 @@ struct InStages {
       f("attention", s.attention...);
       f("fine", s.fine...);
     }
+    template <class F, class... S>
+    static void counters(F&& f, S&... s) {
+      f("step", s.step...);
+      f("epoch", s.epoch...);
+    }
   };
 
   /// 1, 2 or 3.
@@ -63,6 +68,9 @@ struct InStages {
   void validate(const char* where = "InStages", const char* within = "") const {
     expect(first >= 0, where, Joined{within, "first"}, "at least 0", first);
     expect(second >= first, where, Joined{within, "second"}, Joined{"at least ", within, "first = ", first}, second);
+    optim::validate_options(ffn);
+    optim::validate_options(attention);
+    optim::validate_options(fine);
   }
   template <class C, class Pack>
   State<Pack> begin(C& ctx, const Pack& params) const {
@@ -79,6 +87,7 @@ struct InStages {
   template <class C, class Pack>
   void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
     expect(state.epoch >= 1, "InStages.step", "state.epoch", "at least 1", state.epoch);
+    expect_like("InStages.step", "grads", params, grads);
     const auto steps = [&](const auto& optimizer, auto& of) {
       return [&](auto& p, auto& g) { optimizer.step(ctx, p, g, of); };
     };

@@ -37,13 +37,18 @@ class ParameterGroup {
   }
 
   /// f(packs...), where the tensors that are not of this part are empty. All packs have the structure of `like`.
-  /// @throws ArgumentError of no pack yet
+  /// @throws ArgumentError of no pack yet, and unless the packs have as many tensors
   template <class F, class... Packs>
   auto only(F&& f, Packs&... packs) {
     static_assert((std::is_same_v<Packs, Pack> && ...), "gatefold: a ParameterGroup is taken from packs of its own type");
     expect(made_, "ParameterGroup.only", "group", "one made from a pack (of an optimizer's state: by begin)", "an empty one");
-    const Pack* like[]{&packs...};
-    while (aside_.size() < sizeof...(packs)) aside_.push_back(hollow(*like[0]));
+    const Pack* all[]{&packs...};
+    for (const Pack* pack : all) {
+      std::size_t tensors = 0;
+      for_each_tensor([&](const Name&, const auto&) { ++tensors; }, *pack);
+      expect(tensors == belongs_.size(), "ParameterGroup.only", "packs", Joined{belongs_.size(), " tensors"}, tensors);
+    }
+    while (aside_.size() < sizeof...(packs)) aside_.push_back(hollow(*all[0]));
     std::size_t next = 0;
     const Exchange exchanges[]{{belongs_, packs, aside_[next++]}...};
     return f(packs...);

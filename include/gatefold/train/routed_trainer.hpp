@@ -9,6 +9,7 @@
 #include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/policy.hpp"
+#include "gatefold/train/not_finite.hpp"
 
 namespace gatefold {
 
@@ -41,17 +42,61 @@ class RoutedTrainer {
     double router = 0, experts = 0;
   };
 
-  RoutedTrainer(C& ctx, const MixtureT& of_experts, const LossT& of_outputs, Seed seed, bool weighted = false, Element<T> = {})
+  RoutedTrainer(C& ctx, const MixtureT& of_experts, const LossT& of_outputs, Seed of_run, bool weighted = false, Element<T> = {})
       : mixture(of_experts),
         loss(of_outputs),
         weighted_experts(weighted),
         ctx_(ctx),
-        params(init_params<T, B>(mixture, ctx, seed)),
+        params(init_params<T, B>(mixture, ctx, of_run)),
         grads(zeros_like(ctx, params)),
-        value_(2) {}
+        seed(of_run),
+        value_(3) {}
 
-  /// The losses, and `grads`, which are overwritten. A batch of no items has losses and gradients of 0.
+  /// The losses, and `grads`, which are overwritten. A batch of no items has losses and gradients of 0. Who steps asks
+  /// all_finite(ctx, grads), as ThreeStage does.
   Losses gradients(In<T, 2, B> x, Target target, const Extra& extra = {}) {
+    backward(x, target, extra);
+    return losses(target);
+  }
+
+  /// The losses alone. Leaves the outputs and the plan.
+  Losses evaluate(In<T, 2, B> x, Target target, const Extra& extra = {}) {
+    forward(x, target, extra);
+    return losses(target);
+  }
+
+  /// What a checkpoint holds (train/checkpoint.hpp).
+  template <class F, class... R>
+  static void each(F&& f, R&... r) {
+    f("params", r.params...);
+  }
+  template <class F, class... R>
+  static void counters(F&& f, R&... r) {
+    f("seed", r.seed.value...);
+  }
+
+  View<const T, 2, B> output() const { return y_; }         // [N, out_dim] π f of the last batch
+  View<const T, 2, B> expert_output() const { return f_; }  // [N, out_dim] f
+  C& context() const { return ctx_; }
+
+  MixtureT mixture;
+  LossT loss;
+  bool weighted_experts;
+
+ private:
+  C& ctx_;
+
+ public:
+  Params params, grads;
+  gatefold::Saved<MixtureT, T, B> saved;
+  Seed seed;
+
+ private:
+  template <class, class, class, class, class>
+  friend class ThreeStage;
+
+  void backward(View<const T, 2, B> x, Target target, const Extra& extra) {
+    expect_like("RoutedTrainer.gradients", "grads", params, grads);
     forward(x, target, extra);
     set_zero(ctx_, grads);
     auto mark = ctx_.mark();
@@ -75,31 +120,7 @@ class RoutedTrainer {
     mixture.expert.backward(ctx_, params.expert, in.groups, in.x, saved.expert, dz, dslots, grads.expert);
     gatefold::ExtraGrad<MixtureT, T, B> unused{};
     mixture.filled_gate().backward(ctx_, params.gate, x, saved.plan, saved.gate, dplan, dx_, grads.gate, extra, unused);
-    return losses(target);
   }
-
-  /// The losses alone. Leaves the outputs and the plan.
-  Losses evaluate(In<T, 2, B> x, Target target, const Extra& extra = {}) {
-    forward(x, target, extra);
-    return losses(target);
-  }
-
-  View<const T, 2, B> output() const { return y_; }         // [N, out_dim] π f of the last batch
-  View<const T, 2, B> expert_output() const { return f_; }  // [N, out_dim] f
-  C& context() const { return ctx_; }
-
-  MixtureT mixture;
-  LossT loss;
-  bool weighted_experts;
-
- private:
-  C& ctx_;
-
- public:
-  Params params, grads;
-  gatefold::Saved<MixtureT, T, B> saved;
-
- private:
   void forward(View<const T, 2, B> x, Target target, const Extra& extra) {
     y_.resize(x.extent(0), mixture.out_dim());
     f_.resize(x.extent(0), mixture.out_dim());
@@ -109,16 +130,19 @@ class RoutedTrainer {
     B::for_rows(ctx_, x.extent(0),
                 fn::Combine<T, B>{plan.item_offsets, plan.item_slots, plan.pick, {}, saved.z, f_, false});
   }
-  Losses losses(Target target) {
-    T values[2];
-    loss.template forward<T, B>(ctx_, y_, target, value_.view().rows(0, 1));
-    if (!weighted_experts) loss.template forward<T, B>(ctx_, f_, target, value_.view().rows(1, 1));
-    B::to_host(ctx_, weighted_experts ? 1 : 2, std::as_const(value_).data(), values);
-    return {static_cast<double>(values[0]), static_cast<double>(values[weighted_experts ? 0 : 1])};
+  /// @param measured  what was measured of the gradients, @param finite  out  the verdict on it; or null: neither
+  Losses losses(Target target, const double* measured = nullptr, bool* finite = nullptr) {
+    T values[3];
+    loss.template forward<T, B>(ctx_, y_, target, value_.view().rows(1, 1));
+    if (!weighted_experts) loss.template forward<T, B>(ctx_, f_, target, value_.view().rows(2, 1));
+    if (measured) B::for_each(ctx_, 1, fn::Verdict<T>{measured, value_.data()});
+    B::to_host(ctx_, weighted_experts ? 2 : 3, std::as_const(value_).data(), values);
+    if (finite) *finite = values[0] == 0;
+    return {static_cast<double>(values[1]), static_cast<double>(values[weighted_experts ? 1 : 2])};
   }
 
   Tensor<T, 2, B> y_, f_, dx_;  // [N, out_dim], [N, out_dim], [N, in_dim]
-  Tensor<T, 1, B> value_;       // [2] of router and experts
+  Tensor<T, 1, B> value_;       // [3] the verdict on the gradients, if asked for; the losses of router and experts
 };
 template <class C, class M, class L>
 RoutedTrainer(C&, M, L, Seed, bool = false) -> RoutedTrainer<float, C, M, L>;

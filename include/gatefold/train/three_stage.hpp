@@ -1,14 +1,17 @@
 #pragma once
 
+#include <cmath>
 #include <utility>
 
 #include "gatefold/backend/initial.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/optim/normalized_gd.hpp"
+#include "gatefold/optim/optimizer.hpp"
 #include "gatefold/optim/sgd.hpp"
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/train/in_stages.hpp"
+#include "gatefold/train/not_finite.hpp"
 #include "gatefold/train/routed_trainer.hpp"
 
 namespace gatefold {
@@ -62,8 +65,10 @@ Stages(Index, Index, F, A, E, R, bool) -> Stages<F, A, E, R>;
 /// moves W before Θ and does not say at which W the gradient of Θ is taken.)
 /// Source: paper 000, algorithm 1, eqs. (6), (8) to (10).
 /// @param stages  see Stages; an epoch is one call of begin_epoch and any number of steps
-/// @throws ArgumentError unless 0 <= first <= second, and in a step that no epoch has begun
-/// @cost   forward and backward of the mixture and two optimizer steps; no allocation after the first step of each stage
+/// @throws ArgumentError unless 0 <= first <= second, and in a step that no epoch has begun; NotFiniteError on a loss or gradient
+///         that is not finite (see `not_finite`), when nothing has been stepped
+/// @cost   forward and backward of the mixture, one reading of the gradients and two optimizer steps; no allocation after the
+///         first step of each stage
 template <class T, class C, class MixtureT, class LossT, class StagesT>
 class ThreeStage {
   using Trainer = RoutedTrainer<T, C, MixtureT, LossT>;
@@ -106,22 +111,46 @@ class ThreeStage {
   /// One step of the present stage, on all data or a batch. Returns the losses before it.
   Losses step(In<T, 2, B> x, Target target, const Extra& extra = {}) {
     expect(epoch() >= 1, "ThreeStage.step", "epoch", "at least 1 (call begin_epoch first)", epoch());
-    const Losses losses = trainer.gradients(x, target, extra);
     C& ctx = trainer.context();
+    trainer.backward(x, target, extra);
     if (stages.shared_attention)
       for_each_attention(trainer.grads.expert, [&](auto& t) {
         if (t.size() > 0)
           B::for_each(ctx, t.size() / t.extent(0), fn::SumOverExperts<T>{t.extent(0), t.size() / t.extent(0), t.data()});
       });
+    auto mark = ctx.mark();
+    bool finite = true;
+    const Losses losses = trainer.losses(target, optim::measure_finite(ctx, trainer.grads).total, &finite);
+    if (!finite || !std::isfinite(losses.router) || !std::isfinite(losses.experts)) {
+      if (not_finite == NotFinite::throws)
+        throw_not_finite("ThreeStage.step", ctx, losses.router + losses.experts, trainer.grads);
+      ++skipped;
+      return losses;
+    }
     stages.of_experts().step(ctx, trainer.params.expert, trainer.grads.expert, state);
     stages.router.step(ctx, trainer.params.gate, trainer.grads.gate, state.router);
     adapt(ctx, trainer.params.gate, trainer.grads.gate);
     return losses;
   }
 
+  /// What a checkpoint holds (train/checkpoint.hpp).
+  template <class F, class... R>
+  static void each(F&& f, R&... r) {
+    f("params", r.trainer.params...);
+    f("optimizer", r.state...);
+  }
+  template <class F, class... R>
+  static void counters(F&& f, R&... r) {
+    f("seed", r.trainer.seed.value...);
+    f("skipped", r.skipped...);
+  }
+  C& context() const { return trainer.context(); }
+
   Trainer trainer;
   StagesT stages;
   State state;
+  NotFinite not_finite = NotFinite::throws;
+  Index skipped = 0;  // steps left out for a loss or gradient that was not finite
 
  private:
   State begin() const {

@@ -1,14 +1,16 @@
 #pragma once
 
-#include <string>
+#include <cmath>
 #include <utility>
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
+#include "gatefold/optim/optimizer.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/policy.hpp"
+#include "gatefold/train/not_finite.hpp"
 
 namespace gatefold {
 
@@ -17,9 +19,14 @@ namespace gatefold {
 ///     params ← optimizer(params, ∇ (loss(model(x), target) + auxiliary losses))                         (1)
 ///
 /// Everything it does can be written out with the public functions of the layer, the loss and the optimizer; the
-/// members are public for that reason.
-/// @throws ArgumentError on shapes that do not fit; parameters are untouched then
-/// @cost   forward, backward and one optimizer step; no allocation after the first step of the same size
+/// members are public for that reason. Whether loss and gradients are finite is found before the optimizer writes: by the
+/// pass that it makes for their norm anyway (Clipped, NormalizedGd), else by one reading of the gradients.
+/// @param of_run  where the parameters begin; kept as `seed`, from which noise may be taken too:
+///                `Random{trainer.seed.fork(1), static_cast<std::uint64_t>(trainer.state.step)}`
+/// @throws ArgumentError on shapes and options that do not fit, NotFiniteError on a loss or gradient that is not finite (see
+///         `not_finite`); parameters, state and adapted packs are untouched then
+/// @cost   forward, backward and one optimizer step; no allocation after the first step of the same size. The host waits for
+///         the backend once, between backward and the optimizer
 template <class T, class C, class ModelT, class LossT, class OptimizerT>
 class Trainer {
   static_assert(requires { typename OptimizerT::IsOptimizer; },
@@ -33,15 +40,16 @@ class Trainer {
   using Params = gatefold::Params<Layer, T, B>;
   using Target = typename LossT::template Target<T, B>;
 
-  Trainer(C& ctx, const ModelT& model, const LossT& of_outputs, const OptimizerT& of_params, Seed seed, Element<T> = {})
+  Trainer(C& ctx, const ModelT& model, const LossT& of_outputs, const OptimizerT& of_params, Seed of_run, Element<T> = {})
       : loss(of_outputs),
         optimizer(of_params),
         ctx_(ctx),
         layer_(as_layer<T, B>(model)),
-        params(init_params<T, B>(layer_, ctx, seed)),
+        params(init_params<T, B>(layer_, ctx, of_run)),
         grads(zeros_like(ctx, params)),
         state(optimizer.begin(ctx, params)),
-        value_(1) {}
+        seed(of_run),
+        value_(2) {}
 
   /// One step on a batch. Returns the loss before the step, without auxiliary losses (see `auxiliary`). A batch of no
   /// items is no step: it returns 0 and changes nothing.
@@ -53,16 +61,28 @@ class Trainer {
     loss.template validate<T, B>(y_, target);
     layer_.begin(ctx_, params, x.extent(0), carry_);
     layer_.forward(ctx_, params, x, carry_, y_, saved, extra);
-    loss.template forward<T, B>(ctx_, y_, target, value_);
+    loss.template forward<T, B>(ctx_, y_, target, value_.view().rows(0, 1));
     loss.template backward<T, B>(ctx_, y_, target, dy_);
 
     set_zero(ctx_, grads);
     set_zero(ctx_, dx_);
     set_zero(ctx_, carry_);  // nothing reads the carry after the last layer: its adjoint is 0
     layer_.backward(ctx_, params, x, saved, dy_, carry_, dx_, grads, extra);
-    optimizer.step(ctx_, params, grads, state);
+
+    auto mark = ctx_.mark();
+    const auto measured = optim::measure_gradients(optimizer, ctx_, grads);
+    B::for_each(ctx_, 1, fn::Verdict<T>{measured.total, value_.data() + 1});
+    T found[2];
+    B::to_host(ctx_, 2, std::as_const(value_).data(), found);
+    const auto value = static_cast<double>(found[0]);
+    if (!std::isfinite(value) || found[1] != 0) {
+      if (not_finite == NotFinite::throws) throw_not_finite("Trainer.step", ctx_, value, grads);
+      ++skipped;
+      return value;
+    }
+    optim::measured_step(optimizer, ctx_, params, grads, state, measured);
     adapt(ctx_, params, grads);
-    return host_value();
+    return value;
   }
 
   /// y = model(x), keeping nothing.
@@ -74,7 +94,7 @@ class Trainer {
   double evaluate(In<T, 2, B> x, Target target, const Extra& extra = {}) {
     y_.resize(x.extent(0), layer_.out_dim());
     infer(x, y_, extra);
-    loss.template forward<T, B>(ctx_, y_, target, value_);
+    loss.template forward<T, B>(ctx_, y_, target, value_.view().rows(0, 1));
     return host_value();
   }
 
@@ -94,6 +114,18 @@ class Trainer {
     return total;
   }
 
+  /// What a run owns, as a pack: what a checkpoint holds (train/checkpoint.hpp).
+  template <class F, class... R>
+  static void each(F&& f, R&... r) {
+    f("params", r.params...);
+    f("optimizer", r.state...);
+  }
+  template <class F, class... R>
+  static void counters(F&& f, R&... r) {
+    f("seed", r.seed.value...);
+    f("skipped", r.skipped...);
+  }
+
   /// The model's output in the last step or evaluation.
   View<const T, 2, B> output() const { return y_; }
   const Layer& layer() const { return layer_; }
@@ -101,6 +133,8 @@ class Trainer {
 
   LossT loss;
   OptimizerT optimizer;
+  NotFinite not_finite = NotFinite::throws;
+  Index skipped = 0;  // steps left out for a loss or gradient that was not finite
 
  private:
   C& ctx_;
@@ -110,6 +144,7 @@ class Trainer {
   Params params, grads;
   decltype(std::declval<const OptimizerT&>().begin(std::declval<C&>(), std::declval<const Params&>())) state;
   gatefold::Saved<Layer, T, B> saved;
+  Seed seed;
 
  private:
   double host_value() {
@@ -120,7 +155,7 @@ class Trainer {
 
   gatefold::Carry<Layer, T, B> carry_;
   Tensor<T, 2, B> y_, dy_, dx_;  // [N, out_dim], [N, out_dim], [N, in_dim]
-  Tensor<T, 1, B> value_;        // [1]
+  Tensor<T, 1, B> value_;        // [2] the loss, and the verdict on the gradients
 };
 template <class C, class M, class L, class O>
 Trainer(C&, M, L, O, Seed) -> Trainer<float, C, M, L, O>;

@@ -1,0 +1,146 @@
+// A small language model on the characters of a text: attention, then a mixture of experts, twice. Embeddings are a Linear
+// over one-hot rows, of the character and of its place. Goes on from a checkpoint at any step.
+//
+//   language_model [--text FILE] [--steps 300] [--save FILE] [--load FILE] …
+//
+// Exit code 0: done; 2: an option, file or size does not fit (one line on stderr says which); 1: anything else.
+#include <CLI/App.hpp>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
+#include <gatefold/gatefold.hpp>
+#include <gatefold/io.hpp>
+#include <iterator>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "../support/command_line.hpp"
+
+namespace {
+
+using namespace gatefold;
+
+struct Options {
+  std::string text = "/usr/share/common-licenses/GPL-3", save{}, load{};
+  Index steps = 300;
+  double lr = 3e-3;
+  std::uint64_t seed = 1;
+  int threads = 0;
+};
+
+constexpr Index kLength = 32, kSequences = 8, kDim = 32;
+
+/// A text as numbers of the characters that occur in it.
+struct Text {
+  std::vector<Index> ids{};
+  std::string alphabet{};
+
+  explicit Text(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    const std::string all{std::istreambuf_iterator<char>(file), {}};
+    if (!file.good() && !file.eof()) throw FileError(path + ": cannot read");
+    if (static_cast<Index>(all.size()) <= kLength)
+      throw FileError(path + ": expected more than " + std::to_string(kLength) + " characters, got " + std::to_string(all.size()));
+    std::array<Index, 256> id{};
+    id.fill(-1);
+    for (const char c : all) {
+      Index& of = id[static_cast<unsigned char>(c)];
+      if (of < 0) {
+        of = static_cast<Index>(alphabet.size());
+        alphabet += c;
+      }
+      ids.push_back(of);
+    }
+  }
+  Index characters() const { return static_cast<Index>(alphabet.size()); }
+  Index size() const { return static_cast<Index>(ids.size()); }
+};
+
+/// One sequence: a row for each character, with a 1 for the character and a 1 for its place.
+void one_hot(const Index* ids, Index characters, View<float, 2, Cpu> rows) {
+  for (Index n = 0; n < rows.extent(0); ++n) {
+    for (Index c = 0; c < rows.extent(1); ++c) rows(n, c) = 0;
+    rows(n, ids[n]) = rows(n, characters + n) = 1;
+  }
+}
+
+auto make_model(Index characters) {
+  const WithAuxiliary<SoftmaxTopK, Balance> gate{
+      .scores = {.experts = 4}, .selection = {.k = 2}, .auxiliary = {Balance{.weight = 0.01}}};
+  return Chain{Linear{.model_dim = characters + kLength, .output_dim = kDim},
+               Stack{Block{Residual{update::Plain{}, PreNorm{LayerNorm{}, Attention{.model_dim = kDim, .heads = 2}}},
+                           Residual{update::HeavyBall{}, PreNorm{LayerNorm{}, Mixture{gate, Mlp<Gelu>{kDim, 2 * kDim}}}}},
+                     2},
+               LayerNorm{kDim}, Linear{.model_dim = kDim, .output_dim = characters}};
+}
+
+void train(const Options& o) {
+  const Text text(o.text);
+  Cpu::Context ctx(o.threads);
+  const auto model = make_model(text.characters());
+  Trainer trainer{ctx, model, CrossEntropy{}, optim::Clipped{optim::AdamW{.lr = o.lr}, 1.0}, Seed{o.seed}};
+  if (!o.load.empty()) load_checkpoint(o.load, trainer);
+
+  Extra<decltype(model), float, Cpu> extra;
+  std::get<1>(extra.layers).attention.length = kLength;
+  const Index width = text.characters() + kLength;
+  Tensor<float, 2, Cpu> x(kSequences * kLength, width);
+  std::vector<Index> next(static_cast<std::size_t>(kSequences * kLength));
+  while (trainer.state.step < o.steps) {
+    // Where sequences begin is a function of the seed and the step alone, so that a run can go on.
+    const auto step = static_cast<std::uint64_t>(trainer.state.step);
+    for (Index s = 0; s < kSequences; ++s) {
+      const double u = uniform<double>(trainer.seed.fork(1), step, static_cast<std::uint64_t>(s));
+      const Index* ids = text.ids.data() + static_cast<Index>(u * static_cast<double>(text.size() - kLength));
+      one_hot(ids, text.characters(), x.view().rows(s * kLength, kLength));
+      for (Index n = 0; n < kLength; ++n) next[static_cast<std::size_t>(s * kLength + n)] = ids[n + 1];
+    }
+    const double loss = trainer.step(x, next, extra);
+    if (trainer.state.step % 10 == 0 || trainer.state.step == o.steps)
+      std::printf("step %4lld  loss %.6f  balance %.6f\n", static_cast<long long>(trainer.state.step), loss, trainer.auxiliary());
+  }
+  if (!o.save.empty()) save_checkpoint(o.save, trainer, {{"alphabet", std::to_string(text.characters())}});
+
+  // The text goes on as the model would have it.
+  std::vector<Index> window(text.ids.begin(), text.ids.begin() + kLength);
+  Tensor<float, 2, Cpu> one(kLength, width), y(kLength, text.characters());
+  std::string said;
+  for (int i = 0; i < 60; ++i) {
+    one_hot(window.data(), text.characters(), one);
+    trainer.infer(one, y, extra);
+    Index best = 0;
+    for (Index c = 1; c < text.characters(); ++c)
+      if (y(kLength - 1, c) > y(kLength - 1, best)) best = c;
+    const char c = text.alphabet[static_cast<std::size_t>(best)];
+    said += c == '\n' ? ' ' : c;
+    window.erase(window.begin());
+    window.push_back(best);
+  }
+  std::printf("it goes on: %s\n", said.c_str());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options o;
+  CLI::App app("A small language model on the characters of a text");
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  app.add_option("--text", o.text, "file to learn from")->capture_default_str();
+  app.add_option("--steps", o.steps, "steps, those of --load among them")
+      ->check(CLI::Range(Index(0), Index(1) << 40))
+      ->capture_default_str();
+  app.add_option("--lr", o.lr, "learning rate")->check(command_line::above_zero())->capture_default_str();
+  app.add_option("--seed", o.seed, "the same seed gives the same bits, on any number of threads (with --load: the checkpoint's)")
+      ->check(command_line::seed())
+      ->capture_default_str();
+  app.add_option("--threads", o.threads, "threads (0: all)")->check(CLI::Range(0, 1024))->capture_default_str();
+  app.add_option("--save", o.save, "where to write the checkpoint")->capture_default_str();
+  app.add_option("--load", o.load, "checkpoint to go on from");
+  return command_line::run("language_model", app, argc, argv, [&] {
+    command_line::limit_memory();
+    train(o);
+  });
+}

@@ -1,0 +1,107 @@
+#pragma once
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <CLI/Validators.hpp>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <functional>
+#include <gatefold/core/error.hpp>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+
+/// What the programs ask of their options, and how they end: 0 done; 2 an option, file or size does not fit, which one line on
+/// stderr says; 1 anything else.
+namespace command_line {
+
+/// Numbers above 0, or from 0 on, and no NaN, which passes CLI11's own checks; those of this kind name the largest double, in
+/// 309 digits.
+inline CLI::Validator above_zero(bool or_zero = false) {
+  const auto refuse = [or_zero](const std::string& text) {
+    double value = 0;
+    const bool fits =
+        CLI::detail::lexical_cast(text, value) && std::isfinite(value) && (or_zero ? value >= 0 : value > 0);
+    return fits ? std::string() : "Value " + text + (or_zero ? " is no number from 0 on" : " is no number above 0");
+  };
+  return {refuse, or_zero ? "NONNEGATIVE" : "POSITIVE"};
+}
+
+/// Numbers from 0 to a bound, NaN not among them.
+inline CLI::Validator up_to(double most) {
+  const auto refuse = [most](const std::string& text) {
+    double value = 0;
+    const bool fits = CLI::detail::lexical_cast(text, value) && value >= 0 && value <= most;
+    return fits ? std::string() : "Value " + text + " is no number from 0 to " + std::to_string(static_cast<long long>(most));
+  };
+  return {refuse, "NUMBER"};
+}
+
+/// A seed of 64 bits, `room` below the largest. CLI11 takes -1 for the largest of all, and what is larger too.
+inline CLI::Validator seed(std::uint64_t room = 0) {
+  const auto refuse = [room](const std::string& text) {
+    std::uint64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const std::uint64_t most = ~std::uint64_t(0) - room;
+    const bool fits = error == std::errc() && end == text.data() + text.size() && value <= most;
+    return fits ? std::string() : "Value " + text + " is no whole number from 0 to " + std::to_string(most);
+  };
+  return {refuse, "SEED"};
+}
+
+/// Ask for no more memory than is free: without, Linux promises it, and kills what comes to use it.
+inline void limit_memory() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return;  // whose shadow is larger than any memory
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+  return;
+#endif
+#endif
+  rlim_t free = 0;
+  std::ifstream info("/proc/meminfo");
+  for (std::string name, unit; info >> name >> free; std::getline(info, unit))
+    if (name == "MemAvailable:") break;
+  rlimit limit{};
+  if (!info || getrlimit(RLIMIT_DATA, &limit) != 0) return;
+  limit.rlim_cur = std::min({limit.rlim_cur, limit.rlim_max, free * 1024});
+  setrlimit(RLIMIT_DATA, &limit);
+}
+
+/// Parse, and run the body of main.
+inline int run(const char* program, CLI::App& app, int argc, char** argv, const std::function<void()>& body) {
+  const auto refuse = [program](std::string reason, int code) {
+    std::replace(reason.begin(), reason.end(), '\n', ' ');
+    std::fprintf(stderr, "%s: %s\n", program, reason.c_str());
+    return code;
+  };
+  try {
+    app.parse(argc, argv);
+    body();
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    return refuse(error.what(), 2);
+  } catch (const gatefold::Error& error) {
+    return refuse(error.what(), 2);
+  } catch (const std::bad_alloc&) {
+    return refuse("sizes: these take more memory than there is", 2);
+  } catch (const std::length_error&) {
+    return refuse("sizes: these take more memory than there is", 2);
+  } catch (const std::exception& error) {
+    return refuse(error.what(), 1);
+  }
+  return 0;
+}
+
+}  // namespace command_line

@@ -1,0 +1,127 @@
+#pragma once
+
+#include <charconv>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <set>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <type_traits>
+#include <utility>
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/io/safetensors.hpp"
+#include "gatefold/tensor/pack.hpp"
+
+/// The whole state of a training run in one safetensors file. Outside the umbrella: it needs nlohmann-json (gatefold::io).
+///
+///     save_checkpoint("run.safetensors", trainer);
+///     load_checkpoint("run.safetensors", trainer);                 // made of the same model and optimizer
+///
+/// What the owner of a run owns is a pack: its tensors become those of the file. Numbers that are no tensors stand in the
+/// metadata: those of the owner and of every state inside that lists them,
+///
+///     template <class F, class... S> static void counters(F&& f, S&... s) { f("step", s.step...); }
+///
+/// and the `Index step` of a state that lists none. The rest of the metadata is the caller's.
+namespace gatefold {
+
+namespace checkpoint {
+
+inline constexpr std::string_view version = "1", prefix = "gatefold.", version_key = "gatefold.checkpoint";
+
+/// f(name, number) for every number of a pack that is no tensor.
+template <class F, class P>
+void for_each_counter(const F& f, const Name& at, P& pack) {
+  using Pack = std::remove_const_t<P>;
+  if constexpr (pack::is_vector<Pack>) {
+    for (std::size_t i = 0; i < pack.size(); ++i) for_each_counter(f, Name{&at, {}, static_cast<Index>(i)}, pack[i]);
+  } else if constexpr (pack::is_tuple<Pack>) {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (for_each_counter(f, Name{&at, {}, static_cast<Index>(I)}, std::get<I>(pack)), ...);
+    }(std::make_index_sequence<std::tuple_size_v<Pack>>{});
+  } else if constexpr (!pack::is_tensor<Pack>) {
+    const auto one = [&](std::string_view part, auto& number) { f(Name{&at, part}, number); };
+    if constexpr (requires { Pack::counters(one, pack); }) {
+      Pack::counters(one, pack);
+    } else if constexpr (requires { requires std::same_as<std::remove_cvref_t<decltype(pack.step)>, Index>; }) {
+      one("step", pack.step);
+    }
+    Pack::each([&](std::string_view part, auto& sub) { for_each_counter(f, Name{&at, part}, sub); }, pack);
+  }
+}
+
+/// The numbers of a file, and none besides, into `run`, or nowhere: for a look before anything is written.
+/// @throws FileError unless the file is a checkpoint of this version with exactly these numbers, none of them negative
+template <class R>
+void read_counters(const std::string& path, const io::Metadata& metadata, R& run, bool write) {
+  const auto fail = [&](const std::string& reason) { throw FileError(path + ": metadata: " + reason); };
+  const auto found = metadata.find(std::string(version_key));
+  if (found == metadata.end())
+    fail("expected a checkpoint (\"gatefold.checkpoint\"), got other tensors: io::load reads those");
+  if (found->second != version)
+    fail("expected a checkpoint of format " + std::string(version) + ", got another format: of another version of gatefold");
+  std::set<std::string> names{std::string(version_key)};
+  for_each_counter(
+      [&](const Name& at, auto& number) {
+        const std::string name = std::string(prefix) + at.str();
+        names.insert(name);
+        const auto kept = metadata.find(name);
+        std::remove_cvref_t<decltype(number)> value{};
+        bool good = kept != metadata.end();
+        if (good) {
+          const char *begin = kept->second.data(), *end = begin + kept->second.size();
+          const auto [stopped, error] = std::from_chars(begin, end, value);
+          good = error == std::errc() && stopped == end && value >= 0;
+        }
+        if (!good) fail("expected a count in \"" + name + "\"");
+        if (write) number = value;
+      },
+      Name{}, run);
+  for (const auto& [key, value] : metadata)
+    if (key.starts_with(prefix) && !names.contains(key)) fail("a number of another kind of run: \"" + key.substr(0, 200) + "\"");
+}
+
+}  // namespace checkpoint
+
+/// Write all that a run owns to a file: of a Trainer or ThreeStage parameters, the optimizer's state with its counters, the
+/// seed and the count of steps left out; of a RoutedTrainer parameters and seed. Options are not in it.
+///
+/// @param metadata  what the caller keeps beside, under names that do not begin with `gatefold.`
+/// @throws ArgumentError on names that do; FileError as io::save: a file that was there is untouched then
+/// @cost   as io::save
+template <class R>
+void save_checkpoint(const std::filesystem::path& path, const R& run, io::Metadata metadata = {}) {
+  for (const auto& [key, value] : metadata)
+    expect(!key.starts_with(checkpoint::prefix), "save_checkpoint", "metadata", "names that do not begin with gatefold.", key);
+  metadata[std::string(checkpoint::version_key)] = checkpoint::version;
+  checkpoint::for_each_counter(
+      [&](const Name& at, const auto& number) {
+        metadata[std::string(checkpoint::prefix) + at.str()] = std::to_string(number);
+      },
+      Name{}, run);
+  io::save(path, run.context(), metadata, io::Part{"", run});
+}
+
+/// Go on from a file of save_checkpoint: what follows has the bits of a run that was never interrupted, on any number of
+/// threads, where data and extra inputs are functions of the run's seed and counters.
+///
+/// @param run  made of the same model and optimizer; options may differ
+/// @return the caller's own metadata
+/// @throws FileError as io::load, naming a tensor that is missing, unexpected or of another shape, and when the file is no
+///         checkpoint of this format; nothing has changed then
+/// @cost   as io::load
+template <class R>
+io::Metadata load_checkpoint(const std::filesystem::path& path, R& run) {
+  checkpoint::read_counters(path.string(), io::read_metadata(path), run, false);
+  io::Metadata metadata = io::load(path, run.context(), io::Part{"", run});
+  checkpoint::read_counters(path.string(), metadata, run, true);
+  std::erase_if(metadata, [](const auto& entry) { return entry.first.starts_with(checkpoint::prefix); });
+  return metadata;
+}
+
+}  // namespace gatefold

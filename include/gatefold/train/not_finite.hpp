@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cmath>
+#include <string>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/optim/optimizer.hpp"
+#include "gatefold/tensor/pack.hpp"
+
+namespace gatefold {
+
+/// What a step does when it meets a loss or gradient that is NaN or infinite: throw NotFiniteError, or leave the step out and
+/// count it. Either way nothing is written: no parameter, no moment, no counter.
+enum class NotFinite { throws, skips };
+
+namespace fn {
+
+/// verdict = 0 if what was measured is finite, else NaN
+template <class T>
+struct Verdict {
+  const double* total;
+  T* verdict;
+  GATEFOLD_HD void operator()(Index) const { *verdict = static_cast<T>(*total - *total); }
+};
+
+}  // namespace fn
+
+/// Whether every value of a pack that an optimizer steps is finite.
+/// @cost  one reading of the pack; waits for the backend
+template <class C, class Pack>
+bool all_finite(C& ctx, const Pack& pack) {
+  auto mark = ctx.mark();
+  double total = 0;
+  C::Backend::to_host(ctx, 1, optim::measure_finite(ctx, pack).total, &total);
+  return std::isfinite(total);
+}
+
+/// @throws NotFiniteError naming the loss or the first of the gradients that is not finite
+template <class C, class Pack>
+[[noreturn]] void throw_not_finite(const char* where, C& ctx, double loss, const Pack& grads) {
+  const auto refuse = [&](const std::string& what) {
+    throw NotFiniteError(where + (": " + what) + "; nothing was stepped");
+  };
+  if (!std::isfinite(loss)) refuse("loss: expected a finite number, got " + std::to_string(loss));
+  for_each_learned(
+      [&](const Name& name, const auto& t) {
+        if (!all_finite(ctx, t)) refuse("grads." + name.str() + ": expected finite numbers, got NaN or infinity");
+      },
+      grads);
+  refuse("grads: expected a norm whose square is finite, got more");
+  throw;  // never reached: refuse does not return
+}
+
+}  // namespace gatefold

@@ -1,0 +1,273 @@
+#include "gatefold/train/checkpoint.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <string>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/expert/attention_expert.hpp"
+#include "gatefold/expert/linear.hpp"
+#include "gatefold/gate/gates.hpp"
+#include "gatefold/layer/mixture.hpp"
+#include "gatefold/layer/residual.hpp"
+#include "gatefold/layer/stack.hpp"
+#include "gatefold/loss/logistic.hpp"
+#include "gatefold/loss/mean_squared_error.hpp"
+#include "gatefold/optim/adamw.hpp"
+#include "gatefold/optim/clip.hpp"
+#include "gatefold/optim/normalized_gd.hpp"
+#include "gatefold/optim/schedule.hpp"
+#include "gatefold/optim/sgd.hpp"
+#include "gatefold/train/three_stage.hpp"
+#include "gatefold/train/trainer.hpp"
+#include "gatefold/update/heavy_ball.hpp"
+
+using namespace gatefold;
+
+namespace {
+
+constexpr Index kItems = 12, kDim = 4;
+
+/// A folder that goes with the test.
+struct Folder {
+  std::filesystem::path path;
+  Folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "gatefold-checkpoint-XXXXXX").string();
+    REQUIRE(mkdtemp(name.data()));
+    path = name;
+  }
+  ~Folder() { std::filesystem::remove_all(path); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  std::filesystem::path operator/(const char* name) const { return path / name; }
+};
+std::string bytes_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+template <class F>
+std::string message_of(const F& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing thrown";
+}
+
+/// Noise, a carry, and a load bias that adapts without an optimizer.
+auto model(Index experts = 3) {
+  return Stack{Residual{update::HeavyBall{.mu = 0.5},
+                        Mixture{SigmoidTopK{.scores = {.experts = experts}, .selection = {.k = 2}}, Linear{.model_dim = kDim}}},
+               2};
+}
+/// A step whose data and noise are functions of the seed and the steps done.
+template <class R>
+void step(R& run) {
+  const auto t = static_cast<std::uint64_t>(run.state.step);
+  const auto x = uniform_tensor<float>(run.context(), run.seed.fork(1).fork(t), 1.0, kItems + run.state.step % 3, kDim);
+  run.step(x, x);
+}
+
+template <class O>
+void expect_resumes(const O& optimizer) {
+  const Folder folder;
+  constexpr Index total = 6;
+  Cpu::Context one(1);
+  Trainer whole{one, model(), MeanSquaredError{}, optimizer, Seed{5}};
+  for (Index done = 0; done <= total; ++done) {
+    save_checkpoint(folder / std::to_string(done).c_str(), whole, {{"done", std::to_string(done)}});
+    if (done < total) step(whole);
+  }
+  for (Index from = 0; from <= total; ++from) {
+    Cpu::Context other(2 + static_cast<int>(from % 2));
+    Trainer rest{other, model(), MeanSquaredError{}, optimizer, Seed{6}};
+    const auto kept = load_checkpoint(folder / std::to_string(from).c_str(), rest);
+    CHECK(kept == io::Metadata{{"done", std::to_string(from)}});
+    CHECK(rest.state.step == from);
+    CHECK(rest.seed == Seed{5});
+    while (rest.state.step < total) step(rest);
+    save_checkpoint(folder / "rest", rest, {{"done", std::to_string(total)}});
+    CHECK(bytes_of(folder / "rest") == bytes_of(folder / std::to_string(total).c_str()));
+  }
+  CHECK(bytes_of(folder / "0") != bytes_of(folder / std::to_string(total).c_str()));
+}
+
+}  // namespace
+
+TEST_CASE("a run that goes on at any step, on other threads, has the bits of one that was never interrupted") {
+  expect_resumes(optim::Scheduled{optim::Clipped{optim::AdamW{.lr = 0.01}, 0.5}, optim::WarmupCosine{.warmup = 2, .total = 9}});
+  expect_resumes(optim::Sgd{.lr = 0.1, .momentum = 0.9});
+  expect_resumes(optim::NormalizedGd{.per_expert = false});
+}
+
+TEST_CASE("so does a ThreeStage, in every stage") {
+  const Folder folder;
+  const Mixture mixture{SoftmaxNoisyTop1{.scores = {.experts = 2, .length = 2, .bias = false, .initial = Initial::zero()}},
+                        AttentionExpert{.model_dim = kDim, .length = 2}};
+  const optim::AdamW adam{.lr = 0.1};
+  const Stages stages{2, 4, adam, adam, adam, optim::Sgd{.momentum = 0.9}};
+  const auto epoch = [&](auto& run) {
+    run.begin_epoch();
+    const auto t = static_cast<std::uint64_t>(run.epoch());
+    const auto x = uniform_tensor<float>(run.context(), run.trainer.seed.fork(t), 1.0, kItems, 2 * kDim);
+    const auto target = constant_tensor<float>(run.context(), 1, kItems, 1);
+    Extra<std::remove_cvref_t<decltype(mixture)>, float, Cpu> extra;
+    extra.selection.random = Random{run.trainer.seed, t};
+    for (int batch = 0; batch < 2; ++batch) run.step(x, target, extra);
+  };
+  Cpu::Context one(1), two(2);
+  ThreeStage whole{one, mixture, Logistic{}, stages, Seed{5}};
+  for (int done = 0; done <= 6; ++done) {
+    save_checkpoint(folder / std::to_string(done).c_str(), whole);
+    if (done < 6) epoch(whole);
+  }
+  for (int from = 0; from <= 6; ++from) {
+    ThreeStage rest{two, mixture, Logistic{}, stages, Seed{6}};
+    load_checkpoint(folder / std::to_string(from).c_str(), rest);
+    CHECK(rest.epoch() == from);
+    while (rest.epoch() < 6) epoch(rest);
+    save_checkpoint(folder / "rest", rest);
+    CHECK(bytes_of(folder / "rest") == bytes_of(folder / "6"));
+  }
+}
+
+TEST_CASE("steps left out are counted on") {
+  const Folder folder;
+  Cpu::Context ctx(1);
+  const auto make = [&] { return Trainer{ctx, Linear{.model_dim = kDim}, MeanSquaredError{}, optim::Sgd{}, Seed{1}}; };
+  auto first = make(), second = make();
+  first.not_finite = NotFinite::skips;
+  const auto x = constant_tensor<float>(ctx, std::nan(""), kItems, kDim);
+  for (int t = 0; t < 3; ++t) first.step(x, x);
+  save_checkpoint(folder / "a", first);
+  load_checkpoint(folder / "a", second);
+  CHECK(second.skipped == 3);
+  CHECK(second.state.step == 0);
+}
+
+TEST_CASE("what is no checkpoint of this run is refused with one sentence, and changes nothing") {
+  const Folder folder;
+  Cpu::Context ctx(1);
+  const auto make = [&](const auto& of, const auto& optimizer) { return Trainer{ctx, of, MeanSquaredError{}, optimizer, Seed{1}}; };
+  const Linear small{.model_dim = kDim};
+  auto run = make(small, optim::Sgd{.momentum = 0.5});
+  for (int t = 0; t < 2; ++t) step(run);
+  const std::string path = (folder / "run").string();
+  save_checkpoint(path, run, {{"mine", "kept"}});
+  CHECK(io::read_metadata(path) == io::Metadata{{"gatefold.checkpoint", "1"},
+                                                {"gatefold.optimizer.step", "2"},
+                                                {"gatefold.seed", "1"},
+                                                {"gatefold.skipped", "0"},
+                                                {"mine", "kept"}});
+
+  step(run);
+  save_checkpoint(folder / "now", run);
+  const std::string now = bytes_of(folder / "now");
+  const auto refusal = [&](const std::string& from, auto& into) {
+    const std::string message = message_of([&] { load_checkpoint(from, into); });
+    save_checkpoint(folder / "after", run);
+    CHECK(bytes_of(folder / "after") == now);
+    return message;
+  };
+  // The file again with other metadata.
+  const auto with = [&](const char* key, const char* value) {
+    io::Metadata metadata = io::read_metadata(path);
+    value ? metadata[key] = value : std::to_string(metadata.erase(key));
+    io::save(folder / "other", ctx, metadata, io::Part{"", run});
+    return refusal((folder / "other").string(), run);
+  };
+  const std::string other = (folder / "other").string() + ": metadata: ";
+  CHECK(with("gatefold.checkpoint", nullptr) ==
+        other + "expected a checkpoint (\"gatefold.checkpoint\"), got other tensors: io::load reads those");
+  for (const char* version : {"2", "0", "", "1.0", " 1"})
+    CHECK(with("gatefold.checkpoint", version) ==
+          other + "expected a checkpoint of format 1, got another format: of another version of gatefold");
+  for (const char* count : {"", "-1", "1e3", "2 ", " 2", "+2", "0x2", "two", "99999999999999999999"})
+    CHECK(with("gatefold.optimizer.step", count) == other + "expected a count in \"gatefold.optimizer.step\"");
+  CHECK(with("gatefold.optimizer.step", nullptr) == other + "expected a count in \"gatefold.optimizer.step\"");
+  CHECK(with("gatefold.seed", "18446744073709551616") == other + "expected a count in \"gatefold.seed\"");
+  CHECK(with("gatefold.optimizer.epoch", "3") == other + "a number of another kind of run: \"gatefold.optimizer.epoch\"");
+
+  // The run of another model, or optimizer.
+  auto wider = make(Linear{.model_dim = kDim, .output_dim = 5}, optim::Sgd{});
+  CHECK(refusal(path, wider).find(": expected [1, ") != std::string::npos);  // of weight or bias, whichever comes first
+  auto adam = make(small, optim::AdamW{});
+  CHECK(refusal(path, adam).find("\"optimizer.v.") != std::string::npos);
+  CHECK(adam.state.step == 0);
+  save_checkpoint(folder / "adam", adam);
+  CHECK(refusal((folder / "adam").string(), run).find("\"optimizer.v.") != std::string::npos);
+  CHECK(refusal((folder / "nowhere").string(), run).find("nowhere: cannot open") != std::string::npos);
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);
+  CHECK(refusal(path, run).find("truncated") != std::string::npos);
+
+  CHECK(message_of([&] { save_checkpoint(path, run, {{"gatefold.mine", "1"}}); }) ==
+        "save_checkpoint: metadata: expected names that do not begin with gatefold., got gatefold.mine");
+}
+
+namespace {
+
+/// Pages of memory in use, by what the kernel says.
+long resident_pages() {
+  std::ifstream file("/proc/self/statm");
+  long all = 0, resident = -1;
+  file >> all >> resident;
+  return resident;
+}
+std::ptrdiff_t open_descriptors() {
+  const std::filesystem::directory_iterator files("/proc/self/fd");
+  return std::distance(begin(files), end(files));
+}
+
+}  // namespace
+
+TEST_CASE("ten thousand steps of random sizes: memory and descriptors stay, the loss is finite" * doctest::skip()) {
+  const Folder folder;
+  Cpu::Context ctx(2);
+  constexpr Index total = 10000, most = 300;
+  Trainer trainer{ctx, model(8), MeanSquaredError{},
+                  optim::Scheduled{optim::Clipped{optim::AdamW{.lr = 1e-2}, 1.0}, optim::WarmupCosine{.warmup = 100, .total = total}},
+                  Seed{1}};
+  std::mt19937_64 random(1);
+  std::vector<float> values(static_cast<std::size_t>(most * kDim));
+  double first = 0, last = 0;
+  long pages = 0;
+  std::ptrdiff_t descriptors = 0;
+  for (Index t = 0; t < total; ++t) {
+    // Items from 0 to the most; the most among the first, as memory follows the largest batch.
+    const Index items = t == 0 ? most : std::uniform_int_distribution<Index>(0, most)(random);
+    for (auto& v : values) v = std::uniform_real_distribution<float>(-1, 1)(random);
+    const View<const float, 2, Cpu> x(values.data(), items, kDim);
+    const double loss = trainer.step(x, x);
+    REQUIRE(std::isfinite(loss));
+    if (t < 100) first += loss / 100;
+    if (t >= total - 100) last += loss / 100;
+    if (t % 100 == 0) {
+      save_checkpoint(folder / "run", trainer);
+      load_checkpoint(folder / "run", trainer);
+    }
+    if (t == 1000) {
+      pages = resident_pages();
+      descriptors = open_descriptors();
+    }
+  }
+  CAPTURE(first);
+  CAPTURE(last);
+  CHECK(last < first / 2);
+  CHECK(pages > 0);
+  CHECK(resident_pages() <= pages + 64);  // a quarter of a megabyte: what malloc keeps may differ, nothing grows
+  CHECK(open_descriptors() == descriptors);
+  CHECK(descriptors > 2);
+}
