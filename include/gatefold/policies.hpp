@@ -15,6 +15,7 @@
 #include "gatefold/backend/lender.hpp"
 #include "gatefold/backend/math.hpp"
 #include "gatefold/backend/one_group.hpp"
+#include "gatefold/backend/order.hpp"
 #include "gatefold/backend/probe.hpp"
 #include "gatefold/backend/random_fill.hpp"
 #include "gatefold/backend/scratch.hpp"

@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "gatefold/backend/order.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/view.hpp"
@@ -32,9 +33,10 @@ std::vector<std::complex<double>> eigenvalues(View<T, 2, B> a) {
   const Index n = a.extent(0);
   if (n == 0) return {};
   using Matrix = Eigen::Matrix<std::remove_const_t<T>, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-  const Eigen::MatrixXd m = Eigen::Map<const Matrix>(a.data(), n, n).template cast<double>();
   constexpr double nan = std::numeric_limits<double>::quiet_NaN();
-  if (!m.allFinite()) return std::vector<std::complex<double>>(static_cast<std::size_t>(n), {nan, nan});
+  if (!std::all_of(a.data(), a.data() + a.size(), [](auto v) { return fn::is_finite(v); }))
+    return std::vector<std::complex<double>>(static_cast<std::size_t>(n), {nan, nan});
+  const Eigen::MatrixXd m = Eigen::Map<const Matrix>(a.data(), n, n).template cast<double>();
   // Without EigenSolver, which compiles the eigenvectors as well: twice as long.
   const double scale = std::max(m.cwiseAbs().maxCoeff(), std::numeric_limits<double>::min());
   const Eigen::HessenbergDecomposition<Eigen::MatrixXd> hessenberg(m / scale);
