@@ -40,7 +40,7 @@ if [[ -n $gpu ]]; then
   echo "== gpu: $device, $(nvcc --version | sed -n 's/.*release/CUDA/p'), $(date +%F), commit ${commit:-unknown}"
 else
   install_packages g++ clang libomp-dev libclang-rt-14-dev cmake ninja-build pkg-config doctest-dev libeigen3-dev \
-    nlohmann-json3-dev zlib1g-dev libcli11-dev || exit 1
+    nlohmann-json3-dev zlib1g-dev libcli11-dev librapidcheck-dev || exit 1
 fi
 command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache \
   CCACHE_SLOPPINESS=pch_defines,time_macros  # for precompiled headers

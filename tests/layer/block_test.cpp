@@ -76,6 +76,7 @@ TEST_CASE("Block: extra inputs reach the attention and the layer, in every block
     masked.push_back(saved.layer.calls[0].branch.gate.auxiliary(0));
   }
   p.extra = all;
+  p.layer.begin(ctx, p.params, 8, p.carry);
   p.forward();
   for (const auto& saved : p.saved.layers) unmasked.push_back(saved.layer.calls[0].branch.gate.auxiliary(0));
   for (std::size_t l = 0; l < 2; ++l) CHECK(masked[l] != unmasked[l]);

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <cstring>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -11,11 +12,17 @@
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/expert/mlp.hpp"
 #include "gatefold/gate/composed_gate.hpp"
+#include "gatefold/layer/attention.hpp"
+#include "gatefold/layer/block.hpp"
+#include "gatefold/layer/chain.hpp"
 #include "gatefold/layer/layer_norm.hpp"
 #include "gatefold/layer/mixture.hpp"
+#include "gatefold/layer/one_expert.hpp"
+#include "gatefold/layer/per_token.hpp"
 #include "gatefold/layer/pre_norm.hpp"
 #include "gatefold/layer/residual.hpp"
 #include "gatefold/layer/stack.hpp"
+#include "gatefold/layer/with_shared.hpp"
 #include "gatefold/update/heavy_ball.hpp"
 #include "gatefold/update/plain.hpp"
 #include "support/pass.hpp"
@@ -197,4 +204,76 @@ TEST_CASE("Layer: an item's gradient of its input has the same bits alone and in
     one.backward();
     CHECK(std::memcmp(one.dx.data(), &large.dx(n, 0), 33 * sizeof(float)) == 0);
   }
+}
+
+namespace {
+
+/// What a layer says to views that are wrong, in forward and in infer, and in backward.
+template <class L>
+void check_wrong_views(const L& part, const std::string& name, const std::string& y_name) {
+  constexpr Index items = 8;
+  Cpu::Context ctx(1);
+  auto p = support::pass<float>(ctx, part, items);
+  const Index width = p.layer.in_dim(), out = p.layer.out_dim();
+  std::vector<float> memory(static_cast<std::size_t>((2 * items + 1) * (width + out)), 0.5f);
+  const auto before = memory;
+  float* const at = memory.data();
+  using Items = View<const float, 2, Cpu>;
+  using Outputs = View<float, 2, Cpu>;
+  const auto said = [&](Items x, Outputs y) {
+    const std::string forward = support::message_of([&] { p.layer.forward(ctx, p.params, x, p.carry, y, p.saved, p.extra); });
+    const std::string infer = support::message_of([&] { gatefold::infer<float, Cpu>(p.layer, ctx, p.params, x, p.carry, y, p.extra); });
+    if (infer != forward && infer.find(".infer") == std::string::npos) FAIL_CHECK("infer: " << infer << ", forward: " << forward);
+    return forward;
+  };
+  const auto shape = [](Index rows, Index columns) { return "[" + std::to_string(rows) + ", " + std::to_string(columns) + "]"; };
+  const std::string of_x = name + ".forward: x: expected ", any = "[?, " + std::to_string(width) + "], got ";
+  const Outputs y(at + items * width, items, out);
+  CAPTURE(name);
+  CHECK(said({at, items, width + 1}, y) == of_x + any + shape(items, width + 1));
+  CHECK(said({at, Index(0), width + 1}, {at, Index(0), out}) == of_x + any + shape(0, width + 1));
+  CHECK(said({nullptr, Index(0), Index(0)}, {nullptr, Index(0), Index(0)}) == of_x + any + shape(0, 0));
+  CHECK(said({at, Index(-1), width}, {at, Index(-1), out}) == of_x + any + shape(-1, width));
+  CHECK(said({nullptr, items, width}, y) == of_x + "memory of " + std::to_string(items * width) + " elements, got a null pointer");
+  CHECK(said({at, items, width}, {nullptr, items, out}) ==
+        name + ".forward: " + y_name + ": expected memory of " + std::to_string(items * out) + " elements, got a null pointer");
+  const std::string shared = name + ".forward: " + y_name + ": expected memory of its own, got some of x";
+  CHECK(said({at, items, width}, {at, items, out}) == shared);
+  CHECK(said({at, items, width}, {at + items * width - 1, items, out}) == shared);
+  CHECK(said({at + items * out - 1, items, width}, {at, items, out}) == shared);
+  CHECK(memory == before);  // nothing was written
+
+  p.layer.begin(ctx, p.params, items, p.carry);
+  p.forward();
+  const auto said_backward = [&](Items x, Items dy, Outputs dx) {
+    return support::message_of([&] { p.layer.backward(ctx, p.params, x, p.saved, dy, p.dcarry, dx, p.grads, p.extra); });
+  };
+  const auto ends_with = [](const std::string& text, const std::string& end) {
+    return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+  };
+  CHECK(ends_with(said_backward({at, items, width}, {at + items * width, items, out}, {at + 1, items, width}),
+                  ".backward: dx: expected memory of its own, got some of x"));
+  CHECK(ends_with(said_backward({at + items * (width + out), items, width}, {at, items, out}, {at + 1, items, width}),
+                  ".backward: dx: expected memory of its own, got some of dy"));
+  CHECK(ends_with(said_backward(p.x, p.dy, {nullptr, items, width}),
+                  ".backward: dx: expected memory of " + std::to_string(items * width) + " elements, got a null pointer"));
+  CHECK(memory == before);
+}
+
+}  // namespace
+
+TEST_CASE("layers: views that overlap, are null, negative or of the wrong width say so, and nothing is written") {
+  const Linear linear{.model_dim = 4};
+  const auto residual = Residual{update::HeavyBall{}, OneExpert{linear}};
+  check_wrong_views(residual, "Residual", "y");
+  check_wrong_views(Stack{residual, 2}, "Stack", "y");
+  check_wrong_views(Chain{linear, residual}, "Chain", "y");
+  check_wrong_views(PerToken{3, residual}, "PerToken", "y");
+  check_wrong_views(Block{Residual{update::Plain{}, Attention{.model_dim = 4, .heads = 2}}, residual}, "Block", "y");
+  check_wrong_views(OneExpert{linear}, "OneExpert", "u");
+  check_wrong_views(LayerNorm{.model_dim = 4}, "LayerNorm", "y");
+  check_wrong_views(Attention{.model_dim = 4, .heads = 2}, "Attention", "u");
+  check_wrong_views(PreNorm{LayerNorm{}, OneExpert{linear}}, "PreNorm", "u");
+  check_wrong_views(WithShared{OneExpert{linear}, linear}, "WithShared", "u");
+  check_wrong_views(Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 1}}, linear}, "Mixture", "u");
 }

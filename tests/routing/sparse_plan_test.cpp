@@ -322,3 +322,23 @@ TEST_CASE("a plan is rebuilt in the memory it has") {
   CHECK(plan.items() == all[1].items);
   CHECK(plan.groups().offsets(plan.experts()) == static_cast<Index>(all[1].picks.size()));
 }
+
+TEST_CASE("picks of items and experts that do not exist are refused") {
+  Cpu::Context ctx(1);
+  SparsePlan<double, B> plan;
+  const auto build_all = [&] { build(ctx, plan, 3, 2, {{0, 1, 1.0}, {-1, 0, 1.0}, {2, 1, 1.0}}); };
+  CHECK_THROWS_WITH_AS(build_all(), "SparsePlan.build: item: expected an item that exists for each pick, got negative ones",
+                       ArgumentError);
+  CHECK_THROWS_AS(build(ctx, plan, 3, 2, {{0, 1, 1.0}, {3, 0, 1.0}}), ArgumentError);
+  CHECK_THROWS_AS(build(ctx, plan, 3, 2, {{0, 2, 1.0}}), ArgumentError);
+  build(ctx, plan, 3, 2, {{0, 1, 1.0}, {-1, -1, 1.0}, {2, 1, 1.0}});  // what is dropped belongs to nobody
+  CHECK(plan.item_offsets(3) == 2);
+
+  plan.resize(2, 2, 2);
+  plan.item(0) = 0, plan.item(1) = 1, plan.expert(0) = 1, plan.expert(1) = ~Index(0);
+  CHECK_THROWS_WITH_AS(plan.build_complete(ctx), "group_table: keys: expected a group that exists for each, got negative ones",
+                       ArgumentError);
+  CHECK_THROWS_WITH_AS(plan.resize(-1, 2, 2), "SparsePlan.resize: items: expected at least 0, got -1", ArgumentError);
+  CHECK_THROWS_WITH_AS(plan.resize(2, -2, 2), "SparsePlan.resize: experts: expected at least 0, got -2", ArgumentError);
+  CHECK_THROWS_WITH_AS(plan.resize(2, 2, -3), "SparsePlan.resize: picks: expected at least 0, got -3", ArgumentError);
+}

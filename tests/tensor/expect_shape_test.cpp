@@ -24,7 +24,8 @@ std::string message_of(const char* where, const char* name, const V& view, std::
 
 template <int Rank, class... I>
 View<const float, Rank, Cpu> shaped(I... extents) {
-  return {nullptr, extents...};
+  static const float memory = 0;  // never read
+  return {&memory, extents...};
 }
 
 }  // namespace
@@ -65,4 +66,39 @@ TEST_CASE("tensors are asked like views") {
   const Tensor<double, 2, Cpu> x(2, 3);
   CHECK(message_of("f", "x", x, {2, 3}) == "");
   CHECK(message_of("f", "x", x, {3, 2}) == "f: x: expected [3, 2], got [2, 3]");
+}
+
+TEST_CASE("extents below 0 fit nothing, not even any_extent") {
+  CHECK(message_of("f", "x", shaped<2>(-1, 512), {any_extent, 512}) == "f: x: expected [?, 512], got [-1, 512]");
+  CHECK(message_of("f", "x", shaped<2>(-4, 8), {any_extent, any_extent}) == "f: x: expected [?, ?], got [-4, 8]");
+}
+
+TEST_CASE("what is not empty has memory") {
+  CHECK(message_of("f", "x", View<const float, 2, Cpu>(nullptr, 3, 4), {any_extent, 4}) ==
+        "f: x: expected memory of 12 elements, got a null pointer");
+  CHECK(message_of("f", "x", View<const float, 2, Cpu>(nullptr, 0, 4), {any_extent, 4}) == "");
+  CHECK(message_of("f", "x", View<const float, 2, Cpu>(nullptr, 0, 5), {any_extent, 4}) == "f: x: expected [?, 4], got [0, 5]");
+  CHECK(message_of("f", "x", Tensor<float, 2, Cpu>(), {0, 0}) == "");
+}
+
+TEST_CASE("expect_apart refuses any shared element") {
+  float memory[12] = {};
+  const auto message = [&](Index out, Index out_rows, Index in, Index in_rows) {
+    try {
+      expect_apart("f", "y", View<float, 2, Cpu>(memory + out, out_rows, 2), "x",
+                   View<const float, 2, Cpu>(memory + in, in_rows, 2));
+    } catch (const ArgumentError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const std::string shared = "f: y: expected memory of its own, got some of x";
+  CHECK(message(0, 3, 6, 3) == "");
+  CHECK(message(6, 3, 0, 3) == "");
+  CHECK(message(0, 3, 0, 3) == shared);
+  CHECK(message(0, 3, 5, 3) == shared);  // the last element of y
+  CHECK(message(5, 3, 0, 3) == shared);
+  CHECK(message(0, 6, 4, 1) == shared);  // within
+  CHECK(message(4, 1, 0, 6) == shared);
+  CHECK(message(2, 0, 0, 6) == "");  // nothing shares nothing
 }

@@ -293,8 +293,11 @@ TEST_CASE("no items, and shapes that do not fit") {
     CAPTURE(name.str());
     CHECK(std::all_of(g.data(), g.data() + g.size(), [](double v) { return v == 0; }));
   }, run.grads);
-  CHECK_THROWS_WITH_AS(run.gradients(narrow, s.target), "Mixture.forward: x: expected [?, 32], got [24, 3]", ArgumentError);
-  CHECK_THROWS_WITH_AS(run.gradients(s.x, five), "Logistic: target: expected [24, 1], got [5, 1]", ArgumentError);
+  CHECK_THROWS_WITH_AS(run.gradients(narrow, s.target), "RoutedTrainer: x: expected [?, 32], got [24, 3]", ArgumentError);
+  CHECK_THROWS_WITH_AS(run.gradients(s.x, five), "RoutedTrainer: x and target: expected as many items each, got 24 and 5",
+                       ArgumentError);
+  const View<const double, 2, Cpu> negative(s.x.data(), -24, s.x.extent(1));
+  CHECK_THROWS_WITH_AS(run.gradients(negative, s.target), "RoutedTrainer: x: expected [?, 32], got [-24, 32]", ArgumentError);
 }
 
 #if GATEFOLD_TEST_COUNTS

@@ -275,10 +275,28 @@ TEST_CASE("what does not fit throws and leaves parameters and state as they were
   const Tensor<float, 2, Cpu> narrow(kItems, kDim - 1), short_target(kItems - 1, kDim);
   CHECK_THROWS_WITH_AS(trainer.step(batch.x, narrow), "MeanSquaredError: target: expected [20, 6], got [20, 5]",
                        ArgumentError);
-  CHECK_THROWS_WITH_AS(trainer.step(batch.x, short_target), "MeanSquaredError: target: expected [20, 6], got [19, 6]",
+  CHECK_THROWS_WITH_AS(trainer.step(batch.x, short_target),
+                       "Trainer.step: x and target: expected as many items each, got 20 and 19", ArgumentError);
+  CHECK_THROWS_WITH_AS(trainer.evaluate(short_target, batch.target),
+                       "Trainer.evaluate: x and target: expected as many items each, got 19 and 20", ArgumentError);
+  CHECK_THROWS_WITH_AS(trainer.step(narrow, batch.target), "Trainer.step: x: expected [?, 6], got [20, 5]", ArgumentError);
+  CHECK_THROWS_WITH_AS(trainer.step(narrow, short_target), "Trainer.step: x: expected [?, 6], got [20, 5]", ArgumentError);
+  const View<const float, 2, Cpu> negative(batch.x.data(), -20, kDim), nowhere(nullptr, kItems, kDim);
+  CHECK_THROWS_WITH_AS(trainer.step(negative, batch.target), "Trainer.step: x: expected [?, 6], got [-20, 6]", ArgumentError);
+  CHECK_THROWS_WITH_AS(trainer.step(nowhere, batch.target),
+                       "Trainer.step: x: expected memory of 120 elements, got a null pointer", ArgumentError);
+  CHECK_THROWS_WITH_AS(trainer.step(batch.x, nowhere),
+                       "MeanSquaredError: target: expected memory of 120 elements, got a null pointer", ArgumentError);
+  Tensor<float, 2, Cpu> y(kItems, kDim);
+  CHECK_THROWS_WITH_AS(trainer.infer(negative, y), "Trainer.infer: x: expected [?, 6], got [-20, 6]", ArgumentError);
+  CHECK_THROWS_WITH_AS(trainer.evaluate(negative, batch.target), "Trainer.evaluate: x: expected [?, 6], got [-20, 6]",
                        ArgumentError);
-  CHECK_THROWS_WITH_AS(trainer.step(narrow, batch.target), "Stack.forward: x: expected [?, 6], got [20, 5]",
+  // A batch of no items is no step, but of the right shape all the same.
+  const Tensor<float, 2, Cpu> none(0, kDim), none_narrow(0, kDim - 1);
+  CHECK_THROWS_WITH_AS(trainer.step(none_narrow, none), "Trainer.step: x: expected [?, 6], got [0, 5]", ArgumentError);
+  CHECK_THROWS_WITH_AS(trainer.step(none, none_narrow), "MeanSquaredError: target: expected [0, 6], got [0, 5]",
                        ArgumentError);
+  CHECK(trainer.step(none, none) == 0);
   CHECK(same_bits(flat<float>(trainer.params), params));
   CHECK(same_bits(flat<float>(trainer.state), state));
   CHECK(trainer.state.step == 1);

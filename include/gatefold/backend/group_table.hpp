@@ -1,6 +1,7 @@
 #pragma once
 
 #include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
 
@@ -46,6 +47,7 @@ struct SlotsOfRow {
 /// @param offsets, order      [G + 1], [N · K] out  of group_by
 /// @param rows   [N · K] out  the row of each slot
 /// @param row_offsets, row_slots  [N + 1], [N · K] out  the slots of each row, ascending
+/// @throws ArgumentError, on a host, unless every key is of a group
 /// @cost   a group_by and 2·N·K moves, up to N·K² comparisons; scratch [N · K]
 template <class B>
 void group_by_and_back(auto& ctx, View<const Index, 2, B> keys, View<Index, 1, B> offsets, View<Index, 1, B> order,
@@ -53,6 +55,10 @@ void group_by_and_back(auto& ctx, View<const Index, 2, B> keys, View<Index, 1, B
   const auto mark = ctx.mark();
   auto slot_of = ctx.template scratch<Index>(keys.size());
   B::group_by(ctx, keys.as(keys.size()), offsets, order);
+  if constexpr (B::is_host)  // a device would have to be waited for
+    if (!offsets.empty())
+      expect(offsets(offsets.extent(0) - 1) == keys.size(), "group_table", "keys", "a group that exists for each",
+             "negative ones");
   B::for_each(ctx, keys.size(), fn::TableSlots<B>{keys.extent(1), order, rows, slot_of});
   B::for_each(ctx, keys.extent(0) + 1, fn::SlotsOfRow<B>{keys.extent(1), slot_of, row_offsets, row_slots});
 }

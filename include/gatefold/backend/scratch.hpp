@@ -4,6 +4,7 @@
 #include <new>
 #include <vector>
 
+#include "gatefold/backend/one_thread.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
 
@@ -14,9 +15,10 @@ namespace gatefold {
 /// Chunks never move, so earlier views stay valid while the arena grows; the second step of a loop runs in the first
 /// step's memory. A host's arena that had to grow becomes one chunk once nothing is taken from it, as large as most was taken
 /// at a time: the rests of several chunks would stay unused. A view must not outlive the mark it was taken under. Debug
-/// builds fill what is not taken with NaN (and -1): whoever reads what nobody wrote sees it.
+/// builds fill what is not taken with NaN (and -1): whoever reads what nobody wrote sees it. A second thread
+/// that takes a mark while the first has one is refused.
 template <class B>
-class Scratch {
+class Scratch : public OneThread {
  public:
   Scratch() = default;
   Scratch(const Scratch&) = delete;
@@ -29,7 +31,7 @@ class Scratch {
   class Mark {
    public:
     explicit Mark(Scratch& owner)
-        : owner_(owner), chunk_(owner.chunk_), used_(owner.used_), taken_(owner.taken_) {}
+        : alone_(owner), owner_(owner), chunk_(owner.chunk_), used_(owner.used_), taken_(owner.taken_) {}
     Mark(const Mark&) = delete;
     Mark& operator=(const Mark&) = delete;
     ~Mark() {
@@ -39,6 +41,7 @@ class Scratch {
     }
 
    private:
+    OneThread::Scope alone_;
     Scratch& owner_;
     std::size_t chunk_, used_, taken_;
   };

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "gatefold/backend/heap.hpp"
+#include "gatefold/backend/order.hpp"
 #include "gatefold/backend/softmax.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "gatefold/backend/heap.hpp"
+#include "gatefold/backend/order.hpp"
 #include "gatefold/backend/softmax.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "gatefold/backend/lanes.hpp"
+#include "gatefold/backend/order.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/gate/candidates.hpp"

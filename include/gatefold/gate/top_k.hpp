@@ -5,6 +5,7 @@
 
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/math.hpp"
+#include "gatefold/backend/order.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/gate/candidates.hpp"
@@ -14,15 +15,6 @@
 namespace gatefold {
 
 namespace fn {
-
-/// The order of a total order on experts: larger first, NaN last, ties to the lower index.
-template <class T>
-GATEFOLD_HD bool ranks_before(T a, Index i, T b, Index j) {
-  if (a > b) return true;
-  if (a < b) return false;
-  const bool a_is_nan = a != a, b_is_nan = b != b;
-  return a_is_nan != b_is_nan ? b_is_nan : i < j;
-}
 
 template <class T>
 inline constexpr T counted[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -45,7 +37,7 @@ struct RankedRow {
   /// The best expert that comes after `last` (-1: of all), the same on every lane; -1 where none is left.
   template <class Lanes>
   GATEFOLD_HD Index after(const Lanes& lanes, Index last) const {
-    if (last >= 0 && !is_finite(rank[last])) return after_one_by_one(last);
+    if (finite_math_only || (last >= 0 && !is_finite(rank[last]))) return after_one_by_one(last);
     const T bound = last < 0 ? infinity : rank[last];
     const T top = max_columns<T>(lanes, experts, [&](auto at, Index e) {
       using math::where_positive;
@@ -66,15 +58,19 @@ struct RankedRow {
 
  private:
   static constexpr T infinity = std::numeric_limits<T>::infinity();
-  GATEFOLD_HD static bool is_finite(T v) { return v - v == 0; }
 
-  /// Where infinities or NaN take part.
+  /// Where infinities or NaN take part, or might do so unseen.
   GATEFOLD_HD Index after_one_by_one(Index last) const {
+    const auto bound = last < 0 ? order_key(infinity) : order_key(rank[last]);
     Index best = -1;
-    for (Index e = 0; e < experts; ++e)
-      if ((last < 0 || ranks_before(rank[last], last, rank[e], e)) &&
-          (best < 0 || ranks_before(rank[e], e, rank[best], best)))
+    auto top = bound;
+    for (Index e = 0; e < experts; ++e) {
+      const auto key = order_key(rank[e]);
+      if ((key < bound || (key == bound && e > last)) && (best < 0 || key > top)) {
         best = e;
+        top = key;
+      }
+    }
     return best;
   }
 };

@@ -136,6 +136,7 @@ struct Attention {
                const Sequence<T, B>& extra) const {
     expect_shape("Attention.forward", "x", x, {any_extent, model_dim});
     expect_shape("Attention.forward", "u", u, {x.extent(0), model_dim});
+    expect_apart("Attention.forward", "u", u, "x", x);
     validate(p, x.extent(0), extra);
     for (auto* t : {&saved.q, &saved.k, &saved.v, &saved.context}) t->resize(x.extent(0), model_dim);
     for (auto* t : {&saved.log_sum_exp, &saved.entropy}) t->resize(x.extent(0), heads);

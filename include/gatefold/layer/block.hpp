@@ -7,8 +7,8 @@
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/routing/attention_trace.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/policy.hpp"
+#include "gatefold/update/pass.hpp"
 
 namespace gatefold {
 
@@ -95,6 +95,7 @@ struct Block {
     saved.between.resize(x.extent(0), attention.out_dim());
     Nothing<T, B> none;
     as_layer<T, B>(attention).forward(ctx, p.attention, x, none, saved.between, saved.attention, extra.attention);
+    update::follow_pass(carry, x.data(), saved.between.data());
     as_layer<T, B>(layer).forward(ctx, p.layer, saved.between, carry, y, saved.layer,
                                   joined(p, saved.attention, extra));
   }
@@ -107,6 +108,7 @@ struct Block {
     auto saved = ctx.template borrow<gatefold::Saved<First<T, B>, T, B>>();  // the layer may ask for its trace
     Nothing<T, B> none;
     as_layer<T, B>(attention).forward(ctx, p.attention, x, none, between, *saved, extra.attention);
+    update::follow_pass(carry, x.data(), between.data());
     gatefold::infer<T, B>(as_layer<T, B>(layer), ctx, p.layer, between, carry, y, joined(p, *saved, extra));
   }
   template <class T, class B>
@@ -140,8 +142,7 @@ struct Block {
   template <class T, class B>
   void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, const Same<Carry<T, B>>& carry, View<T, 2, B> y,
                         const Same<Extra<T, B>>& extra) const {
-    expect_shape("Block.forward", "x", x, {any_extent, in_dim()});
-    expect_shape("Block.forward", "y", y, {x.extent(0), out_dim()});
+    expect_forward_shapes("Block.forward", *this, x, "y", y);
     validate(p, x.extent(0), carry, extra);
   }
   void validate_dims() const {

@@ -10,8 +10,8 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/policy.hpp"
+#include "gatefold/update/pass.hpp"
 
 namespace gatefold {
 
@@ -132,6 +132,7 @@ struct Chain {
       }
       layer.forward(ctx, std::get<I>(p.layers), in, state<I>(carry), out, std::get<I>(saved.layers),
                     std::get<I>(extra.layers));
+      update::follow_pass(carry, in.data(), out.data());
       in = out;
     });
   }
@@ -145,6 +146,7 @@ struct Chain {
       View<T, 2, B> out = y;
       if constexpr (I + 1 < size) out = ctx.template scratch<T>(x.extent(0), layer.out_dim());
       gatefold::infer<T, B>(layer, ctx, std::get<I>(p.layers), in, state<I>(carry), out, std::get<I>(extra.layers));
+      update::follow_pass(carry, in.data(), out.data());
       in = out;
     });
   }
@@ -223,8 +225,7 @@ struct Chain {
   }
   template <class P, class X, class C, class Y, class E>
   void validate_shapes(const P& p, const X& x, const C& carry, const Y& y, const E& extra) const {
-    expect_shape("Chain.forward", "x", x, {any_extent, in_dim()});
-    expect_shape("Chain.forward", "y", y, {x.extent(0), out_dim()});
+    expect_forward_shapes("Chain.forward", *this, x, "y", y);
     validate(p, x.extent(0), carry, extra);
   }
 };

@@ -67,13 +67,23 @@ void validate(const L& layer, const P& params, Index items, const C& carry, cons
   if constexpr (requires { layer.validate(params, items, carry, extra); }) layer.validate(params, items, carry, extra);
 }
 
-/// Require the shapes of a backward: dy [N, out_dim], dx [N, in_dim] for x [N, in_dim].
+/// Require the shapes of a forward: y [N, out_dim] for x [N, in_dim], in memory of its own (backward reads x).
+/// @throws ArgumentError
+template <class L, class X, class Y>
+void expect_forward_shapes(const char* where, const L& layer, const X& x, const char* y_name, const Y& y) {
+  expect_shape(where, "x", x, {any_extent, layer.in_dim()});
+  expect_shape(where, y_name, y, {x.extent(0), layer.out_dim()});
+  expect_apart(where, y_name, y, "x", x);
+}
+/// Require the shapes of a backward: dy [N, out_dim], dx [N, in_dim] for x [N, in_dim], dx in memory of its own.
 /// @throws ArgumentError
 template <class L, class X, class Dy, class Dx>
 void expect_backward_shapes(const char* where, const L& layer, const X& x, const Dy& dy, const Dx& dx) {
   expect_shape(where, "x", x, {any_extent, layer.in_dim()});
   expect_shape(where, "dy", dy, {x.extent(0), layer.out_dim()});
   expect_shape(where, "dx", dx, {x.extent(0), layer.in_dim()});
+  expect_apart(where, "dx", dx, "x", x);
+  expect_apart(where, "dx", dx, "dy", dy);
 }
 
 /// Run a branch, or a layer, without keeping anything for backward: the bits of forward.

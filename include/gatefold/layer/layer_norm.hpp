@@ -132,6 +132,7 @@ struct LayerNorm {
   void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, View<T, 2, B> y) const {
     expect_shape("LayerNorm.forward", "x", x, {any_extent, model_dim});
     expect_shape("LayerNorm.forward", "y", y, {x.extent(0), model_dim});
+    expect_apart("LayerNorm.forward", "y", y, "x", x);
     validate(p, x.extent(0), Nothing<T, B>{});
   }
   void validate_options(const char* where) const {

@@ -5,8 +5,8 @@
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/expert/expert.hpp"
 #include "gatefold/gate/gate.hpp"
+#include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/layer.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/policy.hpp"
 
 namespace gatefold {
@@ -46,6 +46,7 @@ struct Mixture {
     gatefold::Saved<GateT, T, B> gate;
     gatefold::Saved<ExpertT, T, B> expert;
     Tensor<T, 2, B> z;  // [S, out_dim]
+    BatchStamp batch;
     template <class F>
     void mixtures(F&& f) const {
       f(*this);
@@ -91,6 +92,7 @@ struct Mixture {
                const Extra<T, B>& extra, const Step& step = {}) const {
     if constexpr (check<T, B>()) {
       validate_forward(p, x, u, extra);
+      saved.batch.take(x);
       filled_gate().forward(ctx, p.gate, x, saved.plan, saved.gate, extra);
       const auto in = saved.plan.dispatch(ctx, x);
       saved.z.resize(in.groups.slots, out_dim());
@@ -127,6 +129,7 @@ struct Mixture {
       expect(saved.z.extent(0) == in.groups.slots, "Mixture.backward", "saved.z", in.groups.slots, saved.z.extent(0));
       if constexpr (requires { saved.plan.items(); })
         expect(saved.plan.items() == x.extent(0), "Mixture.backward", "saved.plan.items", x.extent(0), saved.plan.items());
+      saved.batch.expect_same("Mixture.backward", x);
       auto dplan = saved.plan.grad(ctx);
       auto dz = ctx.template scratch<T>(in.groups.slots, out_dim());
       auto dslots = ctx.template scratch<T>(in.groups.slots, in_dim());
@@ -149,8 +152,7 @@ struct Mixture {
   }
   template <class T, class B>
   void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, View<T, 2, B> u, const Extra<T, B>& extra) const {
-    expect_shape("Mixture.forward", "x", x, {any_extent, in_dim()});
-    expect_shape("Mixture.forward", "u", u, {x.extent(0), out_dim()});
+    expect_forward_shapes("Mixture.forward", *this, x, "u", u);
     validate(p, x.extent(0), extra);
   }
   template <class T, class B>

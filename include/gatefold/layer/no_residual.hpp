@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/one_expert.hpp"
 #include "gatefold/tensor/policy.hpp"
@@ -26,6 +27,7 @@ struct NoResidual {
   template <class T, class B>
   struct Saved {
     gatefold::Saved<BranchT, T, B> branch;
+    BatchStamp batch;
     template <class F>
     void mixtures(F&& f) const {
       for_each_mixture(branch, f);
@@ -55,6 +57,7 @@ struct NoResidual {
                Saved<T, B>& saved, const Same<Extra<T, B>>& extra = {}) const {
     validate(p, x.extent(0), Nothing<T, B>{}, extra);
     branch.forward(ctx, p.branch, x, y, saved.branch, extra);
+    saved.batch.take(x);
   }
   template <class T, class B>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Nothing<T, B>&, Out<T, 2, B> y,
@@ -69,6 +72,7 @@ struct NoResidual {
     expect_backward_shapes("NoResidual.backward", *this, x, dy, dx);
     validate(p, x.extent(0), Nothing<T, B>{}, extra);
     expect_like("NoResidual.backward", "grads", p, grads);
+    saved.batch.expect_same("NoResidual.backward", x);
     branch.backward(ctx, p.branch, x, saved.branch, dy, dx, grads.branch, extra, dextra);
   }
   template <class T, class B>

@@ -3,7 +3,7 @@
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/one_group.hpp"
 #include "gatefold/expert/expert.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/layer/layer.hpp"
 #include "gatefold/tensor/policy.hpp"
 
 namespace gatefold {
@@ -73,8 +73,7 @@ struct OneExpert {
  private:
   template <class T, class B>
   void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, View<T, 2, B> u) const {
-    expect_shape("OneExpert.forward", "x", x, {any_extent, in_dim()});
-    expect_shape("OneExpert.forward", "u", u, {x.extent(0), out_dim()});
+    expect_forward_shapes("OneExpert.forward", *this, x, "u", u);
     validate(p, x.extent(0), Nothing<T, B>{});
   }
 };

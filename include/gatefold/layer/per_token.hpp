@@ -3,7 +3,6 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/policy.hpp"
 
 namespace gatefold {
@@ -110,8 +109,7 @@ struct PerToken {
   }
   template <class X, class Y>
   void validate_shapes(const X& x, const Y& y) const {
-    expect_shape("PerToken.forward", "x", x, {any_extent, in_dim()});
-    expect_shape("PerToken.forward", "y", y, {x.extent(0), out_dim()});
+    expect_forward_shapes("PerToken.forward", *this, x, "y", y);
   }
 };
 template <class I, class L>

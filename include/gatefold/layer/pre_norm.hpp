@@ -2,7 +2,6 @@
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/layer/layer.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/policy.hpp"
 
 namespace gatefold {
@@ -101,8 +100,7 @@ struct PreNorm {
   template <class T, class B>
   void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, View<T, 2, B> u,
                         const Same<Extra<T, B>>& extra) const {
-    expect_shape("PreNorm.forward", "x", x, {any_extent, in_dim()});
-    expect_shape("PreNorm.forward", "u", u, {x.extent(0), out_dim()});
+    expect_forward_shapes("PreNorm.forward", *this, x, "u", u);
     validate(p, x.extent(0), extra);
   }
 };

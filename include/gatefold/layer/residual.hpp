@@ -3,9 +3,10 @@
 #include <array>
 #include <cstddef>
 
+#include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/layer.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/policy.hpp"
+#include "gatefold/update/pass.hpp"
 #include "gatefold/update/update.hpp"
 
 namespace gatefold {
@@ -39,6 +40,7 @@ struct Residual {
   struct Saved {
     gatefold::Saved<RuleT, T, B> rule;
     std::array<gatefold::Saved<BranchT, T, B>, static_cast<std::size_t>(evaluations_of<RuleT>())> calls;
+    BatchStamp batch;
     template <class F>
     void mixtures(F&& f) const {
       for (const auto& call : calls) for_each_mixture(call, f);
@@ -67,7 +69,9 @@ struct Residual {
   }
   template <class T, class B>
   void begin(typename B::Context& ctx, const Params<T, B>&, Index items, Same<Carry<T, B>>& carry) const {
+    expect(items >= 0, "Residual.begin", "items", "at least 0", items);
     if constexpr (requires { rule.begin(ctx, items, out_dim(), carry); }) rule.begin(ctx, items, out_dim(), carry);
+    update::begin_pass(carry);
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const Same<Carry<T, B>>& carry,
@@ -84,6 +88,8 @@ struct Residual {
                Out<T, 2, B> y, Saved<T, B>& saved, const Same<Extra<T, B>>& extra = {}) const {
     if constexpr (policy::check_rule<RuleT, T, B>()) {
       validate_forward(p, x, carry, y, extra);
+      update::enter_pass(carry, "Residual.forward", &p, &saved, x, y);
+      saved.batch.take(x);
       auto f = evaluation<T, B>([&](View<const T, 2, B> point, View<T, 2, B> u, int call, const auto& step) {
         forward_branch_then<T, B>(branch, ctx, p.branch, point, u, saved.calls[static_cast<std::size_t>(call)],
                                   call == 0 ? extra : without_auxiliary(extra), step);
@@ -96,6 +102,7 @@ struct Residual {
              const Same<Extra<T, B>>& extra = {}) const {
     if constexpr (policy::check_rule<RuleT, T, B>()) {
       validate_forward(p, x, carry, y, extra);
+      update::enter_pass(carry, "Residual.infer", &p, nullptr, x, y);
       auto f = evaluation<T, B>([&](View<const T, 2, B> point, View<T, 2, B> u, int call, const auto& step) {
         infer_branch_then<T, B>(branch, ctx, p.branch, point, u, call == 0 ? extra : without_auxiliary(extra), step);
       });
@@ -114,6 +121,7 @@ struct Residual {
         branch.backward(ctx, p.branch, point, saved.calls[static_cast<std::size_t>(call)], du, dpoint, grads.branch,
                         call == 0 ? extra : without_auxiliary(extra), dextra);
       };
+      saved.batch.expect_same("Residual.backward", x);
       filled_rule().backward(ctx, p.rule, x, saved.rule, df, dy, dcarry, dx, grads.rule);
     }
   }
@@ -135,9 +143,7 @@ struct Residual {
   template <class T, class B>
   void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, const Same<Carry<T, B>>& carry, View<T, 2, B> y,
                         const Same<Extra<T, B>>& extra) const {
-    expect_shape("Residual.forward", "x", x, {any_extent, in_dim()});
-    expect_shape("Residual.forward", "y", y, {x.extent(0), out_dim()});
-    expect(x.empty() || y.data() != x.data(), "Residual.forward", "y", "memory of its own", "that of x");
+    expect_forward_shapes("Residual.forward", *this, x, "y", y);
     validate(p, x.extent(0), carry, extra);
   }
   RuleT filled_rule() const { return with_model_dim(rule, in_dim()); }

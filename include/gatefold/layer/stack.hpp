@@ -7,7 +7,6 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/policy.hpp"
 
 namespace gatefold {
@@ -153,8 +152,7 @@ struct Stack {
   }
   template <class P, class X, class C, class Y, class E>
   void validate_shapes(const P& p, const X& x, const C& carry, const Y& y, const E& extra) const {
-    expect_shape("Stack.forward", "x", x, {any_extent, in_dim()});
-    expect_shape("Stack.forward", "y", y, {x.extent(0), out_dim()});
+    expect_forward_shapes("Stack.forward", *this, x, "y", y);
     validate(p, x.extent(0), carry, extra);
   }
 };

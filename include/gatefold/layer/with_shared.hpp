@@ -4,7 +4,6 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/one_expert.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/policy.hpp"
 
 namespace gatefold {
@@ -102,8 +101,7 @@ struct WithShared {
   template <class T, class B>
   void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, View<T, 2, B> u,
                         const Same<Extra<T, B>>& extra) const {
-    expect_shape("WithShared.forward", "x", x, {any_extent, in_dim()});
-    expect_shape("WithShared.forward", "u", u, {x.extent(0), out_dim()});
+    expect_forward_shapes("WithShared.forward", *this, x, "u", u);
     validate(p, x.extent(0), extra);
   }
   OneExpert<SharedT> one() const { return {shared}; }

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <concepts>
+
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/policy.hpp"
@@ -24,6 +27,19 @@ void mean(typename B::Context& ctx, Index terms, Index count, const F& f, Out<T,
   fill(ctx, value, 0);
   B::template reduce<T>(ctx, terms, f, value.data());
   B::for_each(ctx, 1, fn::Scale<T>{count > 0 ? 1 / static_cast<T>(count) : T(1), value.data()});
+}
+
+/// validate of a loss, for outputs y of x: where x and the target count unlike, either may be the wrong one.
+/// @throws ArgumentError unless the target fits
+template <class T, class B, class LossT, class Target>
+void validate_target(const char* where, const LossT& of_outputs, Index items, In<T, 2, B> y, const Target& target) {
+  try {
+    of_outputs.template validate<T, B>(y, target);
+  } catch (const ArgumentError&) {
+    if constexpr (requires { { target.extent(0) } -> std::convertible_to<Index>; })
+      expect(target.extent(0) == items, where, "x and target", "as many items each", Joined{items, " and ", target.extent(0)});
+    throw;
+  }
 }
 
 }  // namespace gatefold::loss

@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "gatefold/backend/order.hpp"
 #include "gatefold/metric/metric.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 
@@ -27,12 +28,7 @@ struct RowNorm {
     return std::sqrt(squares);
   }
 };
-/// Whether norm a of expert e stands before norm b of expert f: larger first, NaN last, ties to the lower index.
-GATEFOLD_HD inline bool norm_before(double a, Index e, double b, Index f) {
-  if ((a != a) != (b != b)) return b != b;
-  return a > b || (!(a < b) && e < f);
-}
-/// The place of pick p's expert among all experts at its item, in the order of norm_before;
+/// The place of pick p's expert among all experts at its item, in the order of ranks_before;
 /// −1 if the pick was dropped or its item is padding
 template <class T, class B>
 struct NormRank {
@@ -43,7 +39,7 @@ struct NormRank {
     const Index own = expert(p), n = item(p);
     if (own < 0 || !is_item(n)) return -1;
     Index before = 0;
-    for (Index e = 0; e < norms.extent(1); ++e) before += norm_before(norms(n, e), e, norms(n, own), own);
+    for (Index e = 0; e < norms.extent(1); ++e) before += ranks_before(norms(n, e), e, norms(n, own), own);
     return before;
   }
 };
@@ -140,7 +136,7 @@ std::vector<ExpertNorm> experts_by_norm(typename B::Context& ctx, const SparsePl
     experts.push_back({static_cast<Index>(e), c > 0 ? totals[e] / c : 0, c > 0 ? c / slots : 0});
   }
   std::sort(experts.begin(), experts.end(),
-            [](const auto& a, const auto& b) { return fn::norm_before(a.norm, a.expert, b.norm, b.expert); });
+            [](const auto& a, const auto& b) { return fn::ranks_before(a.norm, a.expert, b.norm, b.expert); });
   return experts;
 }
 

@@ -112,6 +112,8 @@ struct Dispatched {
 /// A gate calls `resize`, writes item, expert (negative: dropped) and weight of every pick in any order, then calls `build`. A pick
 /// that was chosen and then dropped, for want of room, is written ~e: `fn::chosen` gives e back. A place that no pick
 /// uses is written `no_pick`.
+/// @throws ArgumentError on negative sizes; from `build` on picks of experts or items that do not exist; from `build_complete` on
+///         dropped picks (on a device, negative items and dropped picks are not found)
 /// @cost   building is two stable counting sorts, O(S + E) and O(S + N); combining touches every slot once
 /// @order  slots of an expert follow pick order; slots of an item are summed by ascending slot, so by expert
 template <class T, class B>
@@ -128,6 +130,9 @@ struct SparsePlan {
   };
 
   void resize(Index items, Index experts, Index picks) {
+    expect(items >= 0, "SparsePlan.resize", "items", "at least 0", items);
+    expect(experts >= 0, "SparsePlan.resize", "experts", "at least 0", experts);
+    expect(picks >= 0, "SparsePlan.resize", "picks", "at least 0", picks);
     for (auto* t : {&item, &expert, &pick, &rows, &item_slots}) t->resize(picks);
     weight.resize(picks);
     offsets.resize(experts + 1);
@@ -137,6 +142,9 @@ struct SparsePlan {
     B::group_by(ctx, expert, offsets, pick);
     B::for_each(ctx, rows.size(), fn::SlotItems<B>{offsets, pick, item, rows});
     B::group_by(ctx, rows, item_offsets, item_slots);
+    if constexpr (B::is_host)  // a device would have to be waited for
+      expect(item_offsets(items()) == offsets(experts()), "SparsePlan.build", "item", "an item that exists for each pick",
+             "negative ones");
   }
   /// The same plan at less cost, where every item made the same number of picks, they stand side by side in the order of
   /// items, and none is dropped.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <initializer_list>
 #include <sstream>
 
@@ -11,19 +12,23 @@ namespace gatefold {
 /// Stands for "any extent" in expect_shape; printed as `?`.
 inline constexpr Index any_extent = -1;
 
-/// Require the extents of a view or tensor: `Mixture.forward: x: expected [?, 512], got [32, 256]`.
+/// Require the extents of a view or tensor, and memory behind them: `Mixture.forward: x: expected [?, 512], got [32, 256]`.
 ///
-/// @throws ArgumentError unless every extent agrees
+/// @throws ArgumentError unless every extent agrees, none is negative, and there is memory for what is not empty
 /// @cost   one comparison per dimension; the message is built on failure only
 template <class V>
 void expect_shape(const char* where, const char* name, const V& view, std::initializer_list<Index> expected) {
   bool same = true;
   int d = 0;
   for (Index n : expected) {
-    same = same && d < V::rank && (n == any_extent || n == view.extent(d));
+    same = same && d < V::rank && view.extent(d) >= 0 && (n == any_extent || n == view.extent(d));
     ++d;
   }
-  if (same && d == V::rank) return;
+  if (same && d == V::rank) {
+    if constexpr (requires { view.data(); })
+      expect(view.data() || view.size() == 0, where, name, Joined{"memory of ", view.size(), " elements"}, "a null pointer");
+    return;
+  }
   std::ostringstream message;
   message << where << ": " << name << ": expected [";
   const char* comma = "";
@@ -36,6 +41,18 @@ void expect_shape(const char* where, const char* name, const V& view, std::initi
   for (d = 0; d < V::rank; ++d) message << (d ? ", " : "") << view.extent(d);
   message << ']';
   throw ArgumentError(message.str());
+}
+
+/// Require that what is written shares no memory with what is read: `Mixture.forward: u: expected memory of its own, got some
+/// of x`.
+/// @throws ArgumentError
+/// @cost   two comparisons
+template <class Out, class In>
+void expect_apart(const char* where, const char* out_name, const Out& out, const char* in_name, const In& in) {
+  const auto address = [](const auto& view, Index at) { return reinterpret_cast<std::uintptr_t>(view.data() + at); };
+  if (out.size() == 0 || in.size() == 0) return;
+  expect(address(out, out.size()) <= address(in, 0) || address(in, in.size()) <= address(out, 0), where, out_name,
+         "memory of its own", Joined{"some of ", in_name});
 }
 
 }  // namespace gatefold

@@ -2,6 +2,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <span>  // has std::ranges::borrowed_range too, at a quarter of the price of <ranges>
 #include <type_traits>
 
 #include "gatefold/core/config.hpp"
@@ -36,6 +37,16 @@ concept Matrix = !HasRank<M> && requires(M& m) {
   { m.innerStride() } -> std::convertible_to<Index>;
 };
 
+/// What Eigen says of its classes: those that own their elements, and all.
+template <class R>
+concept Plain = std::is_same_v<typename R::PlainObject, std::remove_const_t<R>>;
+template <class R>
+concept OfEigen = requires { typename R::PlainObject; };
+/// An rvalue that takes its elements with it when it goes: a vector, an Eigen::Matrix; not a span, a Map or another view.
+template <class R>
+concept Temporary = !std::is_lvalue_reference_v<R> && !HasRank<R> &&
+                    (Plain<R> || (!OfEigen<R> && std::ranges::range<R> && !std::ranges::borrowed_range<R>));
+
 }  // namespace shape
 
 /// A non-owning, row-major, contiguous array of rank 1 to 4 that lives on backend B.
@@ -61,13 +72,13 @@ class View {
     for (int d = 0; d < Rank; ++d) extents_[d] = other.extent(d);
   }
 
-  template <class R, std::enable_if_t<Rank == 1 && B::is_host && shape::Span<R, T>, int> = 0>
+  template <class R, std::enable_if_t<Rank == 1 && B::is_host && shape::Span<R, T> && !shape::Temporary<R>, int> = 0>
   View(R&& range) : data_(range.data()), extents_{static_cast<Index>(range.size())} {
     if constexpr (requires { range.innerStride(); })
       expect(range.innerStride() == 1, "View", "vector", "contiguous elements", range.innerStride());
   }
 
-  template <class M, std::enable_if_t<Rank == 2 && B::is_host && shape::Matrix<M, T>, int> = 0>
+  template <class M, std::enable_if_t<Rank == 2 && B::is_host && shape::Matrix<M, T> && !shape::Temporary<M>, int> = 0>
   View(M&& matrix)
       : data_(matrix.data()), extents_{static_cast<Index>(matrix.rows()), static_cast<Index>(matrix.cols())} {
     static_assert(std::remove_cvref_t<M>::IsRowMajor, "gatefold: a matrix must be row-major (Eigen::RowMajor)");
@@ -75,6 +86,9 @@ class View {
            Joined{matrix.cols(), " (rows without gaps)"}, matrix.outerStride());
     expect(matrix.innerStride() == 1, "View", "matrix", "contiguous elements", matrix.innerStride());
   }
+
+  template <class R, std::enable_if_t<B::is_host && shape::Temporary<R> && (shape::Span<R, T> || shape::Matrix<R, T>), int> = 0>
+  View(R&& temporary) = delete;  // gatefold: a View does not keep a temporary alive; give it a name first
 
   GATEFOLD_HD constexpr T* data() const { return data_; }
   GATEFOLD_HD constexpr Index extent(int d) const { return extents_[d]; }

@@ -6,6 +6,7 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/expert/positions.hpp"
 #include "gatefold/layer/mixture.hpp"
+#include "gatefold/loss/loss.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/policy.hpp"
@@ -122,9 +123,10 @@ class RoutedTrainer {
     mixture.filled_gate().backward(ctx_, params.gate, x, saved.plan, saved.gate, dplan, dx_, grads.gate, extra, unused);
   }
   void forward(View<const T, 2, B> x, Target target, const Extra& extra) {
+    expect_shape("RoutedTrainer", "x", x, {any_extent, mixture.in_dim()});
     y_.resize(x.extent(0), mixture.out_dim());
     f_.resize(x.extent(0), mixture.out_dim());
-    loss.template validate<T, B>(y_, target);
+    loss::validate_target<T, B>("RoutedTrainer", loss, x.extent(0), y_, target);
     mixture.forward(ctx_, params, x, y_, saved, extra);
     const auto& plan = saved.plan;
     B::for_rows(ctx_, x.extent(0),

@@ -7,6 +7,7 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
+#include "gatefold/loss/loss.hpp"
 #include "gatefold/optim/optimizer.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/policy.hpp"
@@ -54,11 +55,15 @@ class Trainer {
   /// One step on a batch. Returns the loss before the step, without auxiliary losses (see `auxiliary`). A batch of no
   /// items is no step: it returns 0 and changes nothing.
   double step(In<T, 2, B> x, Target target, const Extra& extra = {}) {
-    if (x.extent(0) == 0) return 0;
+    expect_shape("Trainer.step", "x", x, {any_extent, layer_.in_dim()});
+    if (x.extent(0) == 0) {
+      loss::validate_target<T, B>("Trainer.step", loss, 0, Tensor<T, 2, B>(0, layer_.out_dim()), target);
+      return 0;
+    }
     y_.resize(x.extent(0), layer_.out_dim());
     dy_.resize(x.extent(0), layer_.out_dim());
     dx_.resize(x.extent(0), layer_.in_dim());
-    loss.template validate<T, B>(y_, target);
+    loss::validate_target<T, B>("Trainer.step", loss, x.extent(0), y_, target);
     layer_.begin(ctx_, params, x.extent(0), carry_);
     layer_.forward(ctx_, params, x, carry_, y_, saved, extra);
     loss.template forward<T, B>(ctx_, y_, target, value_.view().rows(0, 1));
@@ -87,12 +92,15 @@ class Trainer {
 
   /// y = model(x), keeping nothing.
   void infer(In<T, 2, B> x, Out<T, 2, B> y, const Extra& extra = {}) {
+    expect_shape("Trainer.infer", "x", x, {any_extent, layer_.in_dim()});
     layer_.begin(ctx_, params, x.extent(0), carry_);
     gatefold::infer<T, B>(layer_, ctx_, params, x, carry_, y, extra);
   }
   /// The loss on a batch, without a step.
   double evaluate(In<T, 2, B> x, Target target, const Extra& extra = {}) {
+    expect_shape("Trainer.evaluate", "x", x, {any_extent, layer_.in_dim()});
     y_.resize(x.extent(0), layer_.out_dim());
+    loss::validate_target<T, B>("Trainer.evaluate", loss, x.extent(0), y_, target);
     infer(x, y_, extra);
     loss.template forward<T, B>(ctx_, y_, target, value_.view().rows(0, 1));
     return host_value();

@@ -10,6 +10,7 @@
 #include "gatefold/tensor/policy.hpp"
 #include "gatefold/update/adaptive_root.hpp"
 #include "gatefold/update/momentum.hpp"
+#include "gatefold/update/pass.hpp"
 
 namespace gatefold {
 
@@ -94,6 +95,7 @@ struct Adam {
   struct Carry {
     Tensor<T, 2, B> p, v;  // [N, D]
     Index layer = 0;       // layers of this rule that are done
+    Pass pass{};
     template <class F, class... C>
     static void each(F&& f, C&... c) {
       f("p", c.p...);

@@ -9,6 +9,7 @@
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/policy.hpp"
 #include "gatefold/update/momentum.hpp"
+#include "gatefold/update/pass.hpp"
 
 namespace gatefold {
 
@@ -65,6 +66,7 @@ struct ComplexMomentum {
   template <class T, class B>
   struct Carry {
     Tensor<T, 2, B> re, im;  // [N, D]
+    Pass pass{};
     template <class F, class... C>
     static void each(F&& f, C&... c) {
       f("re", c.re...);

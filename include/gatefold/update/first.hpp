@@ -7,6 +7,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/policy.hpp"
+#include "gatefold/update/pass.hpp"
 #include "gatefold/update/update.hpp"
 
 namespace gatefold::update {
@@ -48,6 +49,7 @@ struct First {
     gatefold::Carry<FirstT, T, B> first;
     gatefold::Carry<RestT, T, B> rest;
     Index layer = 0;  // layers of this rule that are done
+    Pass pass{};
     template <class F, class... C>
     static void each(F&& f, C&... c) {
       f("first", c.first...);

@@ -8,6 +8,7 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/tensor.hpp"
+#include "gatefold/update/pass.hpp"
 #include "gatefold/update/update.hpp"
 
 /// What the rules with momentum share: the state p, one step of it, and the step that looks ahead. Their coefficients
@@ -91,6 +92,7 @@ template <class RuleT, class T, class B>
 struct Momentum {
   Tensor<T, 2, B> p;  // [N, D]
   Index layer = 0;    // layers of this rule that are done
+  Pass pass{};
   template <class F, class... C>
   static void each(F&& f, C&... c) {
     f("p", c.p...);

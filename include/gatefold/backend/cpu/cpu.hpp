@@ -36,7 +36,7 @@ struct Cpu {
   static constexpr bool is_host = true;
 
   /// Threads and memory of one caller: scratch, also of each thread for tasks of its own, and what inference keeps between
-  /// calls. Two threads may run with a context each.
+  /// calls. Two threads may run with a context each; a second one in this context is refused with an ArgumentError.
   class Context : public Scratch<Cpu>, public Lender {
    public:
     using Backend = Cpu;
@@ -110,16 +110,19 @@ struct Cpu {
 
   template <class F>
   static void for_each(Context& ctx, Index n, const F& f) {
+    const OneThread::Scope alone(ctx);
     cpu::for_each(ctx.threads(), n, f, ctx.eager());
   }
   template <class F>
   static void for_rows(Context& ctx, Index n, const F& f) {
+    const OneThread::Scope alone(ctx);
     cpu::for_rows(ctx.threads(), n, f, ctx.eager());
   }
   /// Tasks that can be shared out evenly run one by one, one to a thread, in turn, so that what a context of a thread takes
   /// of memory is the same in every call of the same sizes; others are one range, which shares out its own work.
   template <class F>
   static void for_tasks(Context& ctx, Index n, const F& f) {
+    const OneThread::Scope alone(ctx);
     const Index threads = ctx.threads();
     const bool evenly = ctx.eager() || n % threads == 0 || n >= 4 * threads;
     if (n == 0) return;

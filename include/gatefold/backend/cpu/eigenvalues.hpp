@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gatefold/backend/cpu/instruction_set.hpp"
+#include "gatefold/backend/order.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
@@ -114,7 +115,7 @@ std::vector<std::complex<double>> eigenvalues(View<T, 2, B> a) {
   double scale = std::numeric_limits<double>::min();
   bool finite = true;
   for (Index i = 0; i < a.size(); ++i) {
-    finite = finite && std::isfinite(a.data()[i]);
+    finite = finite && fn::is_finite(a.data()[i]);
     scale = std::max(scale, std::abs(static_cast<double>(a.data()[i])));
   }
   if (!finite) return std::vector<std::complex<double>>(static_cast<std::size_t>(n), {nan, nan});

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+
+/// The order of numbers that ranks, sorts and heaps go by.
+namespace gatefold::fn {
+
+/// Whether the compiler was told that there is no NaN and no infinity (-ffast-math, -ffinite-math-only): comparisons of floats
+/// with them then give anything.
+#if defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__
+inline constexpr bool finite_math_only = true;
+#else
+inline constexpr bool finite_math_only = false;
+#endif
+
+template <class T>
+using BitsOf = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+template <class T>
+inline constexpr BitsOf<T> sign_bit = BitsOf<T>(1) << (sizeof(T) * 8 - 1);
+template <class T>
+inline constexpr BitsOf<T> infinity_bits = sizeof(T) == 4 ? BitsOf<T>(0x7f800000) : static_cast<BitsOf<T>>(0x7ff0000000000000);
+
+/// The bits of a float without its sign.
+template <class T>
+GATEFOLD_HD BitsOf<T> magnitude_bits(T v) {
+  static_assert(std::is_floating_point_v<T> && (sizeof(T) == 4 || sizeof(T) == 8));
+  BitsOf<T> bits;
+  __builtin_memcpy(&bits, &v, sizeof(T));
+  return bits & ~sign_bit<T>;
+}
+/// Neither NaN nor infinite, whatever the compiler assumes.
+template <class T>
+GATEFOLD_HD bool is_finite(T v) {
+  return magnitude_bits(v) < infinity_bits<T>;
+}
+
+/// A whole number that is larger where v is; NaN's is the smallest of all, and both zeros have the same. It is made of bits
+/// alone, so that an order by it is total whatever the compiler assumes.
+template <class T>
+GATEFOLD_HD std::make_signed_t<BitsOf<T>> order_key(T v) {
+  using Key = std::make_signed_t<BitsOf<T>>;
+  BitsOf<T> bits;
+  __builtin_memcpy(&bits, &v, sizeof(T));
+  const BitsOf<T> magnitude = bits & ~sign_bit<T>;
+  if (magnitude > infinity_bits<T>) return static_cast<Key>(sign_bit<T>);
+  return bits & sign_bit<T> ? -static_cast<Key>(magnitude) : static_cast<Key>(magnitude);
+}
+
+/// Whether a of index i stands before b of index j: larger first, NaN last, ties to the lower index. A total order.
+template <class T>
+GATEFOLD_HD bool ranks_before(T a, Index i, T b, Index j) {
+  const auto of_a = order_key(a), of_b = order_key(b);
+  return of_a != of_b ? of_a > of_b : i < j;
+}
+
+}  // namespace gatefold::fn

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/view.hpp"
+
+namespace gatefold {
+
+/// Tells what forward saved of one batch from what it saved of another of the same size, on host backends in builds with
+/// assertions: a hash of the items that forward saw, which backward compares with that of its own.
+/// @cost  one pass over the items; nothing where NDEBUG is defined
+struct BatchStamp {
+  std::uint64_t hash = 0;  // 0: not taken
+
+  template <class T, class B>
+  void take(View<const T, 2, B> x) {
+    hash = of(x);
+  }
+  /// @throws ArgumentError unless these are the items of take
+  template <class T, class B>
+  void expect_same(const char* where, View<const T, 2, B> x) const {
+    const std::uint64_t now = hash == 0 ? 0 : of(x);
+    expect(now == 0 || now == hash, where, "saved", "what forward kept of this x",
+           "that of another batch, or of an x that has changed since");
+  }
+
+ private:
+  template <class T, class B>
+  static std::uint64_t of([[maybe_unused]] View<const T, 2, B> x) {
+    std::uint64_t h = 0;
+#ifndef NDEBUG
+    if constexpr (B::is_host) {
+      const char* bytes = reinterpret_cast<const char*>(x.data());
+      const std::size_t count = static_cast<std::size_t>(x.size()) * sizeof(T);
+      h = mix64(count);
+      for (std::size_t i = 0; i < count; i += sizeof h) {
+        std::uint64_t word = 0;
+        std::memcpy(&word, bytes + i, count - i < sizeof word ? count - i : sizeof word);
+        h = std::rotl(h ^ word, 23) * 0x9e3779b97f4a7c15u;
+      }
+      h |= 1;
+    }
+#endif
+    return h;
+  }
+};
+
+}  // namespace gatefold

@@ -1,0 +1,97 @@
+#include "gatefold/layer/batch_stamp.hpp"
+
+#include <doctest/doctest.h>
+
+#include <type_traits>
+#include <utility>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/expert/linear.hpp"
+#include "gatefold/gate/gates.hpp"
+#include "gatefold/layer/layer_norm.hpp"
+#include "gatefold/layer/mixture.hpp"
+#include "gatefold/layer/no_residual.hpp"
+#include "gatefold/layer/one_expert.hpp"
+#include "gatefold/layer/residual.hpp"
+#include "gatefold/layer/stack.hpp"
+#include "gatefold/update/nesterov.hpp"
+#include "support/pass.hpp"
+
+using namespace gatefold;
+using support::message_of;
+using support::values;
+
+#ifdef NDEBUG
+#define REFUSED(place) "no ArgumentError"
+#else
+#define REFUSED(place) place ": saved: expected what forward kept of this x, got that of another batch, or of an x that has changed since"
+#endif
+
+namespace {
+
+constexpr Index kItems = 7, kDim = 5;
+
+/// What backward says to `saved` of another batch, and to the right one.
+template <class L>
+std::string said_to_another_batch(const L& layer) {
+  Cpu::Context ctx(1);
+  auto p = support::pass<float>(ctx, layer, kItems);
+  p.forward();
+  auto other = uniform_tensor<float>(ctx, Seed{77}, 1, kItems, layer.in_dim());
+  std::swap(p.x, other);
+  const auto before = values(p.dx);
+  const std::string message = message_of([&] { p.backward(); });
+#ifndef NDEBUG
+  CHECK(support::same_bits(values(p.dx), before));
+#endif
+  std::swap(p.x, other);
+  p.backward();
+  return message;
+}
+
+}  // namespace
+
+TEST_CASE("saved of another batch of the same size is refused in builds with assertions") {
+  const Mixture mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 1}}, Linear{.model_dim = kDim}};
+  CHECK(said_to_another_batch(Residual{update::Nesterov{}, mixture}) == REFUSED("Residual.backward"));
+  CHECK(said_to_another_batch(Stack{Residual{update::Nesterov{}, mixture}, 2}) == REFUSED("Residual.backward"));
+  CHECK(said_to_another_batch(mixture) == REFUSED("NoResidual.backward"));
+  CHECK(said_to_another_batch(OneExpert{Linear{.model_dim = kDim}}) == REFUSED("NoResidual.backward"));
+
+  Cpu::Context ctx(1);
+  auto p = support::pass<double>(ctx, mixture, kItems);
+  Saved<std::remove_const_t<decltype(mixture)>, double, Cpu> saved;
+  mixture.forward(ctx, p.params.branch, p.x, p.y, saved, {});
+  p.x(0, 0) += 1;
+  ExtraGrad<std::remove_const_t<decltype(mixture)>, double, Cpu> unused{};
+  const auto backward = [&] { mixture.backward(ctx, p.params.branch, p.x, saved, p.dy, p.dx, p.grads.branch, {}, unused); };
+  CHECK(message_of(backward) == REFUSED("Mixture.backward"));
+  p.x(0, 0) -= 1;
+  mixture.forward(ctx, p.params.branch, p.x, p.y, saved, {});
+  CHECK(message_of(backward) == "no ArgumentError");
+}
+
+#ifndef NDEBUG
+TEST_CASE("every element and every place of an element is in the stamp; where the items stand is not") {
+  Cpu::Context ctx(1);
+  for (const Index columns : {1, 2, 5, 8}) {
+    auto x = uniform_tensor<float>(ctx, Seed{1}, 1, 3, columns);
+    BatchStamp stamp;
+    stamp.expect_same("f", std::as_const(x).view());  // nothing was taken
+    stamp.take(std::as_const(x).view());
+    auto moved = zeros_like(ctx, x);
+    copy(ctx, x, moved.view());
+    stamp.expect_same("f", std::as_const(moved).view());
+    for (Index i = 0; i < x.size(); ++i) {
+      moved.data()[i] += 1;
+      CHECK_THROWS_AS(stamp.expect_same("f", std::as_const(moved).view()), ArgumentError);
+      moved.data()[i] = x.data()[i];
+      if (i == 0) continue;
+      std::swap(moved.data()[i - 1], moved.data()[i]);
+      CHECK_THROWS_AS(stamp.expect_same("f", std::as_const(moved).view()), ArgumentError);
+      std::swap(moved.data()[i - 1], moved.data()[i]);
+    }
+    CHECK_THROWS_AS(stamp.expect_same("f", std::as_const(moved).view().rows(0, 2)), ArgumentError);
+  }
+}
+#endif

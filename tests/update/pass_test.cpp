@@ -1,0 +1,133 @@
+#include "gatefold/update/pass.hpp"
+
+#include <doctest/doctest.h>
+
+#include <utility>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/expert/linear.hpp"
+#include "gatefold/gate/gates.hpp"
+#include "gatefold/layer/attention.hpp"
+#include "gatefold/layer/block.hpp"
+#include "gatefold/layer/chain.hpp"
+#include "gatefold/layer/layer_norm.hpp"
+#include "gatefold/layer/mixture.hpp"
+#include "gatefold/layer/one_expert.hpp"
+#include "gatefold/layer/per_token.hpp"
+#include "gatefold/layer/residual.hpp"
+#include "gatefold/layer/stack.hpp"
+#include "gatefold/update/adam.hpp"
+#include "gatefold/update/complex_momentum.hpp"
+#include "gatefold/update/first.hpp"
+#include "gatefold/update/heavy_ball.hpp"
+#include "gatefold/update/plain.hpp"
+#include "support/pass.hpp"
+
+using namespace gatefold;
+using support::message_of;
+using support::values;
+
+namespace {
+
+constexpr Index kItems = 6, kDim = 4;
+const char* const forgotten = "Residual.forward: carry: expected a begin() before each pass, got the state that the last pass left";
+const char* const forgotten_infer = "Residual.infer: carry: expected a begin() before each pass, got the state that the last pass left";
+
+template <class R>
+auto residual(R rule) {
+  return Residual{rule, OneExpert{Linear{.model_dim = kDim}}};
+}
+
+/// A second pass without begin is refused and writes nothing; with begin it is the first one again.
+template <class L>
+void check_second_pass(const L& layer) {
+  Cpu::Context ctx(1);
+  auto p = support::pass<float>(ctx, layer, kItems);
+  p.forward();
+  const auto first = values(p.y, p.carry);
+  CHECK(message_of([&] { p.forward(); }) == forgotten);
+  CHECK(support::same_bits(values(p.y, p.carry), first));
+  p.layer.begin(ctx, p.params, kItems, p.carry);
+  p.forward();
+  CHECK(support::same_bits(values(p.y, p.carry), first));
+
+  p.layer.begin(ctx, p.params, kItems, p.carry);
+  p.infer();
+  CHECK(support::same_bits(values(p.y, p.carry), first));
+  CHECK(message_of([&] { p.infer(); }) == forgotten_infer);
+  auto other = uniform_tensor<float>(ctx, Seed{8}, 1, kItems, layer.in_dim());
+  std::swap(p.x, other);
+  CHECK(message_of([&] { p.infer(); }) == forgotten_infer);
+  CHECK(support::same_bits(values(p.y, p.carry), first));
+  p.layer.begin(ctx, p.params, kItems, p.carry);
+  p.infer();
+}
+
+}  // namespace
+
+TEST_CASE("a second pass without begin is refused, whatever rule and layers") {
+  check_second_pass(residual(update::HeavyBall{}));
+  check_second_pass(residual(update::Adam{.epsilon = 0.1}));
+  check_second_pass(residual(update::ComplexMomentum{}));
+  check_second_pass(residual(update::First{update::Adam{.epsilon = 0.1}, update::HeavyBall{}}));
+  check_second_pass(Stack{residual(update::HeavyBall{}), 3});
+  check_second_pass(Chain{LayerNorm{.model_dim = kDim}, residual(update::HeavyBall{}), LayerNorm{.model_dim = kDim}});
+  check_second_pass(Chain{residual(update::HeavyBall{}), Stack{residual(update::HeavyBall{}), 2}});
+  check_second_pass(PerToken{3, residual(update::HeavyBall{})});
+  check_second_pass(Block{Residual{update::Plain{}, Attention{.model_dim = kDim, .heads = 2}}, residual(update::HeavyBall{})});
+}
+
+TEST_CASE("a rule without a carry needs no begin") {
+  Cpu::Context ctx(1);
+  auto p = support::pass<float>(ctx, residual(update::Plain{}), kItems);
+  p.forward();
+  const auto first = values(p.y);
+  p.forward();
+  p.infer();
+  p.infer();
+  CHECK(support::same_bits(values(p.y), first));
+}
+
+TEST_CASE("one pass may come to the same parameters more than once") {
+  Cpu::Context ctx(1);
+  auto p = support::pass<double>(ctx, residual(update::HeavyBall{}), kItems);
+  // Layers that share parameters: each keeps its own for backward.
+  Saved<decltype(p.layer), double, Cpu> second, third;
+  Tensor<double, 2, Cpu> y2(kItems, kDim), y3(kItems, kDim);
+  p.forward();
+  p.layer.forward(ctx, p.params, p.y, p.carry, y2, second);
+  p.layer.forward(ctx, p.params, y2, p.carry, y3, third);
+  const auto expected = values(y3);
+  // Two buffers in turn.
+  p.layer.begin(ctx, p.params, kItems, p.carry);
+  Tensor<double, 2, Cpu> even(kItems, kDim), odd(kItems, kDim);
+  p.layer.infer(ctx, p.params, p.x, p.carry, even);
+  p.layer.infer(ctx, p.params, even, p.carry, odd);
+  p.layer.infer(ctx, p.params, odd, p.carry, even);
+  CHECK(support::same_bits(values(even), expected));
+}
+
+TEST_CASE("layers that share parameters may do more than their carry sees") {
+  Cpu::Context ctx(1);
+  const auto shared = [&](const auto& layer) {
+    auto p = support::pass<float>(ctx, layer, kItems);
+    Tensor<float, 2, Cpu> even(kItems, layer.in_dim()), odd(kItems, layer.in_dim());
+    p.layer.infer(ctx, p.params, p.x, p.carry, even);
+    for (int l = 0; l < 2; ++l) {
+      p.layer.infer(ctx, p.params, even, p.carry, odd);
+      p.layer.infer(ctx, p.params, odd, p.carry, even);
+    }
+    return message_of([&] { p.layer.infer(ctx, p.params, p.x, p.carry, even); });
+  };
+  CHECK(shared(Block{Residual{update::Plain{}, Attention{.model_dim = kDim, .heads = 2}}, residual(update::HeavyBall{})}) ==
+        forgotten_infer);
+  CHECK(shared(Chain{LayerNorm{.model_dim = kDim}, residual(update::HeavyBall{}), LayerNorm{.model_dim = kDim}}) ==
+        forgotten_infer);
+  CHECK(shared(Stack{Chain{LayerNorm{.model_dim = kDim}, residual(update::HeavyBall{})}, 2}) == forgotten_infer);
+}
+
+TEST_CASE("begin says which count of items is wrong") {
+  Cpu::Context ctx(1);
+  auto p = support::pass<float>(ctx, residual(update::HeavyBall{}), kItems);
+  CHECK(message_of([&] { p.layer.begin(ctx, p.params, -1, p.carry); }) == "Residual.begin: items: expected at least 0, got -1");
+}
