@@ -109,7 +109,7 @@ TEST_CASE("SoftMoe (1)-(3): equals loops, for each preset, experts 1, 3, 257, on
       m.forward();
       CHECK(difference(values(m.y), soft(gate, m.params, rows_of(m.x, 0, 6))) <= 1e-13);
       m.extra.length = 3;
-      m.carry.p = constant_tensor<double>(ctx, 0, 6, dim);
+      m.layer.begin(ctx, m.params, 6, m.carry);
       m.forward();
       auto expected = soft(gate, m.params, rows_of(m.x, 0, 3));
       const auto second = soft(gate, m.params, rows_of(m.x, 3, 3));
@@ -124,6 +124,7 @@ TEST_CASE("SoftMoe (2), (3): dispatch sums to 1 over items, combine over slots; 
   m.extra.length = 3;
   for (const double scale : {1.0, 1e4, 0.0}) {
     m.params.branch.gate.scale(0) = scale;
+    m.layer.begin(ctx, m.params, 6, m.carry);
     m.forward();
     const auto& plan = m.saved.calls[0].plan;
     for (Index r = 0; r < 12; ++r) {

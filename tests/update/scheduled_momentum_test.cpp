@@ -33,8 +33,7 @@ TEST_CASE("ScheduledMomentum: begin starts the count again") {
   auto p = pass<double>(ctx, Stack{Residual{Rule{}, Swirl{}}, 3}, 3);
   p.forward();
   const auto once = values(p.y);
-  p.forward();
-  CHECK_FALSE(same_bits(values(p.y), once));
+  CHECK(p.carry.layer == 3);
   p.layer.begin(ctx, p.params, 3, p.carry);
   CHECK(p.carry.layer == 0);
   p.forward();
