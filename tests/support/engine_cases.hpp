@@ -46,7 +46,7 @@ struct Slots {
   /// @param most  rows of an expert
   Slots(Choice& choose, Index most) {
     const Index experts = choose.one_in(3) ? choose.from(8, 24) : choose.from(1, 9);
-    const Index mode = choose.below(5), favoured = choose.below(experts);
+    const Index mode = choose.below(6), favoured = choose.below(experts);
     for (Index e = 0; e < experts; ++e) {
       Index n = 0;
       if (mode == 0) n = choose.from(0, most);
@@ -54,6 +54,7 @@ struct Slots {
       if (mode == 2) n = e == favoured ? most : choose.from(0, 3);                         // one has nearly all
       if (mode == 3) n = choose.one_in(2) ? 0 : choose.from(1, std::min<Index>(most, 9));  // few, many empty
       if (mode == 4) n = choose.from(std::min<Index>(most, 9), std::min<Index>(most, 70));
+      if (mode == 5) n = choose.one_in(4) ? choose.from(7, 28) : choose.from(1, 6);  // hardly more than a tile
       offsets.push_back(offsets.back() + n);
     }
     items = count() / choose.from(1, 2) + 1;

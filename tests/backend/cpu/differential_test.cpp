@@ -279,7 +279,8 @@ void check_pair(std::uint64_t seed, Ways& ways) {
   const bool transposed = choose.one_in(4), gathered = choose.one_in(2), gated = choose.one_in(3), stores = choose.one_in(2);
   const bool frozen = !transposed && choose.one_in(4), half = frozen && choose.one_in(2);
   const bool mixed = choose.one_in(12);  // one matrix lies transposed, the other does not
-  const int threads = static_cast<int>(choose.from(2, 8));
+  const bool fair = slots.experts() >= 8 && choose.one_in(3);  // four experts for each thread
+  const int threads = static_cast<int>(fair ? slots.experts() / 4 : choose.from(2, 8));
   const Index budget = choose.one_in(5) ? choose.from(0, 1 << 18) : Index(16) << 20;
   CAPTURE(depth);
   CAPTURE(hidden);
