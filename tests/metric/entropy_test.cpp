@@ -23,9 +23,10 @@ TEST_CASE("entropy (1): -sum q ln q of every item") {
 TEST_CASE("entropy (2): the mean over items, padding left out") {
   Cpu::Context ctx(2);
   auto q = matrix<float>({{0.5, 0.5}, {1, 0}, {quiet_nan, 0}});
+  const std::vector<float> valid{1, 1, 0}, one{1};
   CHECK(std::isnan(metric::entropy(ctx, q.view())));
-  CHECK(metric::entropy(ctx, q.view(), std::vector<float>{1, 1, 0}) == doctest::Approx(std::log(2.0) / 2).epsilon(1e-15));
+  CHECK(metric::entropy(ctx, q.view(), valid) == doctest::Approx(std::log(2.0) / 2).epsilon(1e-15));
   CHECK(metric::entropy(ctx, q.view().rows(0, 0)) == 0);
-  CHECK(message_of([&] { (void)metric::entropy(ctx, q.view(), std::vector<float>{1}); }) ==
+  CHECK(message_of([&] { (void)metric::entropy(ctx, q.view(), one); }) ==
         "metric: valid: expected [3], got [1]");
 }

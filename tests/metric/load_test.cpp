@@ -21,10 +21,11 @@ TEST_CASE("load (1): picks of every expert and dropped picks, padding left out")
   const auto fewer = metric::load(ctx, plan_of<float>(ctx, 2, 4, {{0, 2}, {0, no_pick}, {1, ~Index(3)}, {1, 1}}));
   CHECK(fewer.counts == std::vector<Index>{0, 1, 1, 0});  // a place without a pick is no overflow
   CHECK(fewer.dropped == 1);
-  const auto some = metric::load(ctx, plan, std::vector<float>{1, 1, 0, 0});
+  const std::vector<float> valid{1, 1, 0, 0}, one{1};
+  const auto some = metric::load(ctx, plan, valid);
   CHECK(some.counts == std::vector<Index>{1, 0, 2, 0});
   CHECK(some.dropped == 1);
-  CHECK(message_of([&] { (void)metric::load(ctx, plan, std::vector<float>{1}); }) == "load: valid: expected [4], got [1]");
+  CHECK(message_of([&] { (void)metric::load(ctx, plan, one); }) == "load: valid: expected [4], got [1]");
 }
 
 TEST_CASE("load (2): the coefficient of variation") {

@@ -91,7 +91,8 @@ TEST_CASE("experts_by_norm (3): mean norms of the picked slots, largest first") 
   CHECK(all[1].share == 0.5);
   CHECK(all[2].expert == 1);
   CHECK(all[2].share == 0);
-  const auto some = metric::experts_by_norm(ctx, plan, z, std::vector<float>{1, 0, 1});
+  const std::vector<float> valid{1, 0, 1};
+  const auto some = metric::experts_by_norm(ctx, plan, z, valid);
   CHECK(some[0].norm == 10);
   CHECK(some[1].norm == 1);
   CHECK(message_of([&] { (void)metric::experts_by_norm(ctx, plan, z.view().rows(0, 4)); }) ==
@@ -101,5 +102,6 @@ TEST_CASE("experts_by_norm (3): mean norms of the picked slots, largest first") 
 TEST_CASE("mean_norm (4)") {
   Cpu::Context ctx(1);
   const auto u = matrix<double>({{3, 4}, {0, 0}, {quiet_nan, 0}});
-  CHECK(metric::mean_norm(ctx, u.view(), std::vector<double>{1, 1, 0}) == 2.5);
+  const std::vector<double> valid{1, 1, 0};
+  CHECK(metric::mean_norm(ctx, u.view(), valid) == 2.5);
 }

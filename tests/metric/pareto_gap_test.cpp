@@ -140,7 +140,8 @@ TEST_CASE("pareto_gap: equal, opposite and zero outputs, one expert, padding") {
   const std::vector<double> values{2, 5, 3, -1, 0, 4, quiet_nan, 1};
   std::copy(values.begin(), values.end(), u.data());
   const auto w = constant_tensor<double>(ctx, 0.5, 4, 2);
-  const auto p = metric::pareto_gap(ctx, u.view(), w, {}, std::vector<double>{1, 1, 1, 0});
+  const std::vector<double> valid{1, 1, 1, 0};
+  const auto p = metric::pareto_gap(ctx, u.view(), w, {}, valid);
   CHECK(p.items[0].least == doctest::Approx(1));
   CHECK(p.items[0].cosine == doctest::Approx(1));
   CHECK(p.items[0].mixture == doctest::Approx(3.5));

@@ -34,12 +34,13 @@ TEST_CASE("perplexity (1), (2), (3): the mean of log-sum-exp minus the label's l
 TEST_CASE("perplexity: limits") {
   Cpu::Context ctx(1);
   const auto even = matrix<float>({{2, 2, 2, 2, 2}});
-  CHECK(metric::perplexity(ctx, even.view(), std::vector<Index>{3}) == doctest::Approx(5).epsilon(1e-14));
+  const std::vector<Index> first{0}, fourth{3}, sixth{5}, both{1, 0};
+  CHECK(metric::perplexity(ctx, even.view(), fourth) == doctest::Approx(5).epsilon(1e-14));
   const auto huge = matrix<float>({{1000, 0, -1000}, {3e38, -3e38, 0}});
-  CHECK(metric::negative_log_likelihood(ctx, huge.view(), std::vector<Index>{1, 0}) == 500);
+  CHECK(metric::negative_log_likelihood(ctx, huge.view(), both) == 500);
   const auto broken = matrix<double>({{0, quiet_nan}});
-  CHECK(std::isnan(metric::perplexity(ctx, broken.view(), std::vector<Index>{0})));
+  CHECK(std::isnan(metric::perplexity(ctx, broken.view(), first)));
   CHECK(metric::perplexity(ctx, even.view().rows(0, 0), {}) == 1);
-  CHECK(message_of([&] { (void)metric::perplexity(ctx, even.view(), std::vector<Index>{5}); }) ==
+  CHECK(message_of([&] { (void)metric::perplexity(ctx, even.view(), sixth); }) ==
         "perplexity: labels: expected labels from 0 to 4, got 5");
 }
