@@ -75,10 +75,11 @@ inline double memory() {
 inline double fma_peak(int threads) {
   constexpr Index kSteps = 200000;
   constexpr double kFlopPerStep = 2.0 * machine::kChains * machine::kVectorBytes / static_cast<double>(sizeof(float));
+  gatefold::cpu::OpenMp executor;
   double best = 0;
   for (int i = 0; i < 3; ++i) {
     const double begin = now();
-    gatefold::cpu::parallel_for(threads, threads,
+    gatefold::cpu::parallel_for(executor, threads, threads,
                                 [](Index, int) { benchmark::DoNotOptimize(machine::multiply_add(kSteps)); });
     best = std::max(best, static_cast<double>(kSteps) * kFlopPerStep * threads / (now() - begin));
   }
@@ -96,8 +97,9 @@ class ReadBandwidth {
 
   double operator()(int threads, double duration = 2e-3) const {
     const Index count = static_cast<Index>(data_.size()), parts = threads, passes = passes_for(duration);
+    gatefold::cpu::OpenMp executor;
     const double begin = now();
-    gatefold::cpu::parallel_for(threads, parts, [&](Index part, int) {
+    gatefold::cpu::parallel_for(executor, threads, parts, [&](Index part, int) {
       const Index first = count * part / parts, last = count * (part + 1) / parts;
       for (Index pass = 0; pass < passes; ++pass)
         benchmark::DoNotOptimize(machine::sum_words(data_.data() + first, last - first));

@@ -3,6 +3,7 @@
 // The library with its CPU backend.
 
 #include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/backend/cpu/executor.hpp"
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/loops.hpp"
 #include "gatefold/backend/cpu/memory.hpp"

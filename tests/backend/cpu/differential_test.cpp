@@ -120,7 +120,8 @@ void check_products(std::uint64_t seed) {
   const View<const T, 2, Cpu> items(x.data(), in, depth), of_slots(dc.data(), S + slots.spare, columns);
   const View<const T, 3, Cpu> weights = transposed ? View<const T, 3, Cpu>(w.data(), E, columns, depth) : View<const T, 3, Cpu>(w.data(), E, depth, columns);
   cpu::PackedWeights packed;
-  if (frozen) packed.add(threads, w.data(), E, depth, columns, half && std::is_same_v<T, float>);
+  Cpu::Context packs(threads);
+  if (frozen) packed.add(packs, w.data(), E, depth, columns, half && std::is_same_v<T, float>);
 
   const auto forward = [&](int t, bool with_packed) {
     Cpu::Context ctx(t);
@@ -318,9 +319,10 @@ void check_pair(std::uint64_t seed, Ways& ways) {
   }
 
   cpu::PackedWeights packed;
+  Cpu::Context packs(threads);
   if (frozen)
     for (const auto& [v, r, c] : {std::tuple{&w[0], depth, hidden}, {&w[1], depth, hidden}, {&w[2], hidden, columns}})
-      packed.add(threads, v->data(), E, r, c, half && std::is_same_v<T, float>);
+      packed.add(packs, v->data(), E, r, c, half && std::is_same_v<T, float>);
   for (const int t : {threads, 1}) {
     Cpu::Context ctx(t);
     Tensor<T, 2, Cpu> c(all, columns);

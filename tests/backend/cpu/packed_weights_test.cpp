@@ -8,6 +8,7 @@
 #include <limits>
 #include <vector>
 
+#include "gatefold/backend/cpu/cpu.hpp"
 #include "support/naive.hpp"
 
 using namespace gatefold;
@@ -87,7 +88,8 @@ TEST_CASE_TEMPLATE("every weight stands where the tile looks for it", T, float, 
     for (const bool round : {false, true})
       for (const int threads : {1, 3}) {
         PackedWeights weights;
-        weights.add(threads, w.data(), experts, depth, columns, round);
+        Cpu::Context ctx(threads);
+        weights.add(ctx, w.data(), experts, depth, columns, round);
         const PackedMatrix<T> first = weights.find(w.data());
         REQUIRE(first);
         CHECK(bool(first.half) == (round && std::is_same_v<T, float>));
@@ -114,9 +116,10 @@ TEST_CASE_TEMPLATE("every weight stands where the tile looks for it", T, float, 
 
 TEST_CASE("packed weights move, and hold nothing of empty tensors") {
   const auto w = naive::random_vector<float>(64, 4);
+  Cpu::Context ctx(1);
   PackedWeights a;
-  a.add(1, w.data(), 1, 8, 8, false);
-  a.add<float>(1, nullptr, 4, 0, 8, false);
+  a.add(ctx, w.data(), 1, 8, 8, false);
+  a.add<Cpu::Context, float>(ctx, nullptr, 4, 0, 8, false);
   CHECK(!a.find<float>(nullptr));
   PackedWeights b = std::move(a);
   CHECK(b.find(w.data()));
@@ -127,9 +130,10 @@ TEST_CASE("packed weights move, and hold nothing of empty tensors") {
 
 TEST_CASE("packed weights are readable where panels are as wide as where they were packed") {
   const auto w = naive::random_vector<float>(64, 4);
+  Cpu::Context ctx(1);
   PackedWeights a;
   a.expect_readable();
-  a.add(1, w.data(), 1, 8, 8, false);
+  a.add(ctx, w.data(), 1, 8, 8, false);
   PackedWeights b = std::move(a), c;
   c = std::move(b);
   c.expect_readable();  // tests/march hands weights from one instruction set to another

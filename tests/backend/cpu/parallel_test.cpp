@@ -9,12 +9,18 @@
 
 using namespace gatefold;
 
+namespace {
+
+cpu::OpenMp executor;
+
+}  // namespace
+
 TEST_CASE("every task runs once, workers are numbered below the thread count") {
   for (const int threads : {1, 2, 3, 8})
     for (const Index tasks : {0, 1, 2, 7, 1000}) {
       std::vector<std::atomic<int>> runs(static_cast<std::size_t>(tasks));
       std::atomic<int> bad{0};
-      cpu::parallel_for(threads, tasks, [&](Index task, int worker) {
+      cpu::parallel_for(executor, threads, tasks, [&](Index task, int worker) {
         ++runs[static_cast<std::size_t>(task)];
         if (worker < 0 || worker >= threads) ++bad;
       });
@@ -26,7 +32,7 @@ TEST_CASE("every task runs once, workers are numbered below the thread count") {
 TEST_CASE("an exception of a task reaches the caller") {
   for (const int threads : {1, 4}) {
     const auto run = [&] {
-      cpu::parallel_for(threads, 100, [](Index task, int) {
+      cpu::parallel_for(executor, threads, 100, [](Index task, int) {
         if (task % 10 == 3) throw std::runtime_error("task");
       });
     };
@@ -37,7 +43,7 @@ TEST_CASE("an exception of a task reaches the caller") {
 TEST_CASE("two threads may run at once") {
   std::atomic<Index> sum{0};
   const auto run = [&] {
-    for (int i = 0; i < 50; ++i) cpu::parallel_for(2, 20, [&](Index task, int) { sum += task; });
+    for (int i = 0; i < 50; ++i) cpu::parallel_for(executor, 2, 20, [&](Index task, int) { sum += task; });
   };
   std::thread a(run), b(run);
   a.join();

@@ -44,9 +44,18 @@ struct Cpu {
     /// @param eager    share out loops among the threads however short they are: slow, for tests that look for races
     /// @throws ArgumentError if negative
     explicit Context(int threads = 0, bool eager = false)
-        : threads_(threads > 0 ? threads : cpu::available_threads()), eager_(eager) {
+        : executor_(own_), threads_(threads > 0 ? threads : cpu::available_threads()), eager_(eager) {
       expect(threads >= 0, "Cpu::Context", "threads", "at least 0", threads);
     }
+    /// @param executor  brings the threads, see cpu/executor.hpp; it must outlive the context
+    /// @param threads   how many of them this context asks for at most, its own among them
+    /// @throws ArgumentError unless threads is positive
+    template <cpu::Executor E>
+      requires(!std::is_const_v<E>)
+    Context(E& executor, int threads, bool eager = false) : executor_(executor), threads_(threads), eager_(eager) {
+      expect(threads > 0, "Cpu::Context", "threads", "at least 1", threads);
+    }
+    cpu::ExecutorRef executor() const { return executor_; }
     int threads() const { return threads_; }
     bool eager() const { return eager_; }
     /// Bytes of scratch held, in use or not.
@@ -83,6 +92,8 @@ struct Cpu {
       return workers_;
     }
 
+    cpu::OpenMp own_;
+    cpu::ExecutorRef executor_;
     int threads_;
     bool eager_;
     const cpu::PackedWeights* packed_ = nullptr;
@@ -93,7 +104,7 @@ struct Cpu {
   /// Add w [E, depth, columns] to the packed weights. @param round  floats to bfloat16
   template <class T>
   static void pack(Context& ctx, View<const T, 3, Cpu> w, bool round, PackedWeights& packed) {
-    packed.add(ctx.threads(), w.data(), w.extent(0), w.extent(1), w.extent(2), round);
+    packed.add(ctx, w.data(), w.extent(0), w.extent(1), w.extent(2), round);
   }
 
   static void* allocate(std::size_t bytes) { return cpu::allocate(bytes); }
@@ -111,12 +122,12 @@ struct Cpu {
   template <class F>
   static void for_each(Context& ctx, Index n, const F& f) {
     const OneThread::Scope alone(ctx);
-    cpu::for_each(ctx.threads(), n, f, ctx.eager());
+    cpu::for_each(ctx, n, f);
   }
   template <class F>
   static void for_rows(Context& ctx, Index n, const F& f) {
     const OneThread::Scope alone(ctx);
-    cpu::for_rows(ctx.threads(), n, f, ctx.eager());
+    cpu::for_rows(ctx, n, f);
   }
   /// Tasks that can be shared out evenly run one by one, one to a thread, in turn, so that what a context of a thread takes
   /// of memory is the same in every call of the same sizes; others are one range, which shares out its own work.
@@ -132,7 +143,7 @@ struct Cpu {
       return;
     }
     const auto& workers = ctx.workers();
-    cpu::parallel_for(ctx.threads(), threads, [&](Index worker, int) {
+    cpu::parallel_for(ctx.executor(), ctx.threads(), threads, [&](Index worker, int) {
       for (Index task = worker; task < n; task += threads) f(*workers[static_cast<std::size_t>(worker)], task, Index(1));
     });
   }
@@ -246,7 +257,7 @@ struct Cpu {
 
   template <class T>
   static void grouped_sum(Context& ctx, Groups<Cpu> g, View<const T, 2, Cpu> dc, View<T, 2, Cpu> db) {
-    cpu::grouped_sum(ctx.threads(), g.experts(), g.offsets.data(), dc.data(), db.extent(1), db.data());
+    cpu::grouped_sum(ctx, g.experts(), g.offsets.data(), dc.data(), db.extent(1), db.data());
   }
 
  private:

@@ -22,13 +22,13 @@ template <class F>
 }
 
 /// f(i) for i < n, in long runs that a compiler can vectorise; f(at, i) register by register for a RegisterFunctor.
-/// @param eager  share out however little there is, see Cpu::Context
-template <class F>
-void for_each(int threads, Index n, const F& f, bool eager = false) {
-  const Index parallel_from = eager ? 2 : 1 << 14, line = eager ? 1 : 64;  // elements; whole cache lines for each thread
-  const Index chunks = n < parallel_from ? 1 : threads;
+template <class Context, class F>
+void for_each(Context& ctx, Index n, const F& f) {
+  // Elements, and whole cache lines for each thread.
+  const Index parallel_from = ctx.eager() ? 2 : 1 << 14, line = ctx.eager() ? 1 : 64;
+  const Index chunks = n < parallel_from ? 1 : ctx.threads();
   const Index chunk = ((n + chunks - 1) / chunks + line - 1) / line * line;
-  parallel_for(threads, chunks, [&](Index c, int) {
+  parallel_for(ctx.executor(), ctx.threads(), chunks, [&](Index c, int) {
     const F g = f;  // a copy of its own, which no store in the loop can alias
     const Index begin = c * chunk, end = std::min(n, (c + 1) * chunk);
     if constexpr (RegisterFunctor<F>) {
@@ -40,10 +40,11 @@ void for_each(int threads, Index n, const F& f, bool eager = false) {
 }
 
 /// f(lanes, row) for row < n. A row may be heavy, so that two rows for each thread are worth sharing.
-template <class F>
-void for_rows(int threads, Index n, const F& f, bool eager = false) {
+template <class Context, class F>
+void for_rows(Context& ctx, Index n, const F& f) {
+  const int threads = ctx.threads();
   const Index chunk = std::clamp<Index>(n / (threads * 8), 1, 64);
-  parallel_for(n < 2 * threads && !eager ? 1 : threads, (n + chunk - 1) / chunk, [&](Index c, int) {
+  parallel_for(ctx.executor(), n < 2 * threads && !ctx.eager() ? 1 : threads, (n + chunk - 1) / chunk, [&](Index c, int) {
     const Index end = std::min(n, (c + 1) * chunk);
     for (Index row = c * chunk; row < end; ++row) f(RowLanes{}, row);
   });
@@ -58,7 +59,7 @@ void reduce(Context& ctx, Index n, const F& f, T* out) {
   const auto mark = ctx.mark();
   T local[few];
   T* partial = blocks <= few ? local : ctx.template scratch<T>(blocks).data();
-  parallel_for(blocks < 4 ? 1 : ctx.threads(), blocks, [&](Index b, int) {
+  parallel_for(ctx.executor(), blocks < 4 ? 1 : ctx.threads(), blocks, [&](Index b, int) {
     T sum = 0;
     each_index(b * block, std::min(n, (b + 1) * block), [&](Index i) { sum += f(i); });
     partial[b] = sum;
@@ -82,7 +83,7 @@ void group_by(Context& ctx, Index n, const Index* keys, Index groups, Index* off
   Index* places = ctx.template scratch<Index>(chunks, groups).data();
   Index* largest = ctx.template scratch<Index>(chunks).data();
   const auto begin = [&](Index c) { return c * n / chunks; };
-  parallel_for(ctx.threads(), chunks, [&](Index c, int) {
+  parallel_for(ctx.executor(), ctx.threads(), chunks, [&](Index c, int) {
     Index* count = places + c * groups;
     std::fill(count, count + groups, 0);
     Index top = -1;
@@ -100,7 +101,7 @@ void group_by(Context& ctx, Index n, const Index* keys, Index groups, Index* off
     for (Index c = 0; c < chunks; ++c) next += std::exchange(places[c * groups + g], next);
   }
   offsets[groups] = next;
-  parallel_for(ctx.threads(), chunks, [&](Index c, int) {
+  parallel_for(ctx.executor(), ctx.threads(), chunks, [&](Index c, int) {
     Index* to = places + c * groups;
     for (Index i = begin(c), end = begin(c + 1); i < end; ++i)
       if (keys[i] >= 0) order[to[keys[i]]++] = i;
@@ -111,13 +112,13 @@ void group_by(Context& ctx, Index n, const Index* keys, Index groups, Index* off
 /// @param dc  [slots, columns] in
 /// @param db  [experts, columns] in, out
 /// @order  a sum of its own over each block of Tile::depth slots of an expert, added to db in order
-template <class T>
-void grouped_sum(int threads, Index experts, const Index* offsets, const T* dc, Index columns, T* db) {
+template <class T, class Context>
+void grouped_sum(Context& ctx, Index experts, const Index* offsets, const T* dc, Index columns, T* db) {
   using V = Register<T>;
   constexpr Index width = 512, block = Tile<T>::depth, together = 8;
   const Index strips = (columns + width - 1) / width;
-  if (experts == 0 || (offsets[experts] - offsets[0]) * columns < Index(1) << 16) threads = 1;
-  parallel_for(threads, experts * strips, [&](Index task, int) noexcept {
+  const bool few = experts == 0 || (offsets[experts] - offsets[0]) * columns < Index(1) << 16;
+  parallel_for(ctx.executor(), few ? 1 : ctx.threads(), experts * strips, [&](Index task, int) noexcept {
     const Index e = task / strips, column = task % strips * width, here = std::min(width, columns - column);
     alignas(64) T sum[width];
     T* total = db + e * columns + column;

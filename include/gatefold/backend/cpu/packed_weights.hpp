@@ -160,8 +160,8 @@ class PackedWeights {
 
   /// Pack w [E, depth, columns].
   /// @param round  float weights to bfloat16
-  template <class T>
-  void add(int threads, const T* w, Index experts, Index depth, Index columns, bool round) {
+  template <class Context, class T>
+  void add(Context& ctx, const T* w, Index experts, Index depth, Index columns, bool round) {
     using Matrix = PackedMatrix<T>;
     const bool half = round && std::is_same_v<T, float>;
     const Index size = Matrix::size(depth, columns), blocks = (depth + Tile<T>::depth - 1) / Tile<T>::depth;
@@ -170,7 +170,7 @@ class PackedWeights {
     entries_.reserve(entries_.size() + 1);
     void* packed = allocate(bytes);
     entries_.push_back({w, packed, half});
-    parallel_for(threads, experts * blocks, [&](Index i, int) noexcept {
+    parallel_for(ctx.executor(), ctx.threads(), experts * blocks, [&](Index i, int) noexcept {
       const Index e = i / blocks, k = i % blocks * Tile<T>::depth, length = std::min(Tile<T>::depth, depth - k);
       const Operand<T> b{w + e * depth * columns, columns, false};
       const Index to = e * size + Matrix::at(columns, k, length, 0), panel = length * Tile<T>::columns;

@@ -3,7 +3,9 @@
 #include <atomic>
 #include <exception>
 
+#include "gatefold/backend/cpu/executor.hpp"
 #include "gatefold/backend/cpu/instruction_set.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
 #if defined(_OPENMP)
@@ -21,34 +23,45 @@ inline int available_threads() {
 #endif
 }
 
-/// f(task, worker) for every task < tasks, on at most `threads` threads; worker < threads numbers the thread.
+/// OpenMP's threads, or none beside the caller without it.
+struct OpenMp {
+  void run(int count, WorkerFunction f) const {
+#if defined(_OPENMP)
+#pragma omp parallel num_threads(count)
+    f(omp_get_thread_num());
+#else
+    if (count > 0) f(0);
+#endif
+  }
+};
+
+/// f(task, worker) for every task < tasks, on at most `threads` threads of the executor; worker < threads numbers the thread.
 ///
 /// Tasks are handed out one by one in increasing order. The first exception a task throws stops the handing out and is
-/// rethrown on the calling thread.
+/// rethrown on the calling thread, which also does what the executor's threads leave.
 /// @order  which thread runs a task varies: f must not let `worker` reach a result
 template <class F>
-void parallel_for(int threads, Index tasks, const F& f) {
-#if defined(_OPENMP)
-  if (threads > 1 && tasks > 1) {
-    std::atomic<Index> next{0};
-    std::atomic<bool> failed{false};
-    std::exception_ptr error;
-#pragma omp parallel num_threads(static_cast <int>(tasks < threads ? tasks : threads))
-    {
-      const int worker = omp_get_thread_num();
-      try {
-        for (Index task; (task = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) f(task, worker);
-      } catch (...) {
-        next = tasks;
-        if (!failed.exchange(true)) error = std::current_exception();
-      }
-    }
-    if (error) std::rethrow_exception(error);
+void parallel_for(ExecutorRef executor, int threads, Index tasks, const F& f) {
+  if (threads <= 1 || tasks <= 1) {
+    for (Index task = 0; task < tasks; ++task) f(task, 0);
     return;
   }
-#endif
-  (void)threads;
-  for (Index task = 0; task < tasks; ++task) f(task, 0);
+  const int count = static_cast<int>(tasks < threads ? tasks : threads);
+  std::atomic<Index> next{0};
+  std::atomic<bool> failed{false};
+  std::exception_ptr error;
+  const auto work = [&](int worker) noexcept {
+    GATEFOLD_ASSERT(0 <= worker && worker < count, "parallel_for: a worker's number below the count that was asked for");
+    try {
+      for (Index task; (task = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) f(task, worker);
+    } catch (...) {
+      next = tasks;
+      if (!failed.exchange(true)) error = std::current_exception();
+    }
+  };
+  executor.run(count, work);
+  work(0);
+  if (error) std::rethrow_exception(error);
 }
 
 }  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

@@ -103,7 +103,7 @@ class Product {
   static void run(Context& ctx, const Batch<T>& batch, bool accumulate, const Finish<T>& finish,
                   Index packed_bytes = Index(16) << 20) {
     const auto mark = ctx.mark();
-    Product(batch, accumulate, finish, ctx.threads()).run(ctx, packed_bytes / static_cast<Index>(sizeof(T)));
+    Product(batch, accumulate, finish, ctx.executor(), ctx.threads()).run(ctx, packed_bytes / static_cast<Index>(sizeof(T)));
   }
 
  private:
@@ -131,8 +131,8 @@ class Product {
     Index packs() const { return packed ? blocks() * divide_up(panels(), kPackedPanels) : 0; }
   };
 
-  Product(const Batch<T>& batch, bool accumulate, const Finish<T>& finish, int threads)
-      : batch_(batch), accumulate_(accumulate), finish_(finish), threads_(threads) {}
+  Product(const Batch<T>& batch, bool accumulate, const Finish<T>& finish, ExecutorRef executor, int threads)
+      : batch_(batch), accumulate_(accumulate), finish_(finish), executor_(executor), threads_(threads) {}
 
   static bool in_place(const Problem<T>& p) {
     return p.rows <= kFewRows && !p.b.lines_are_rows && !p.b.rows && !p.packed;
@@ -257,11 +257,11 @@ class Product {
       packs += units_[u].packs();
       tasks += units_[u].row_blocks;
     }
-    parallel_for(threads_, packs, [&](Index i, int) noexcept {
+    parallel_for(executor_, threads_, packs, [&](Index i, int) noexcept {
       const Unit& unit = find(i, &Unit::first_pack);
       pack(unit, i - unit.first_pack);
     });
-    parallel_for(threads_, tasks, [&](Index i, int worker) noexcept {
+    parallel_for(executor_, threads_, tasks, [&](Index i, int worker) noexcept {
       const Unit& unit = find(i, &Unit::first_task);
       T* a = workers_ + worker * (a_size_ + kPanelsSize + sums_size_);
       T *panels = a + a_size_, *sums = panels + kPanelsSize;
@@ -423,6 +423,7 @@ class Product {
   const Batch<T>& batch_;
   const bool accumulate_;
   const Finish<T>& finish_;
+  const ExecutorRef executor_;
   int threads_;
   Index block_panels_ = 1024 / kColumns, block_tiles_ = 12;
   T *packed_ = nullptr, *workers_ = nullptr;

@@ -39,7 +39,8 @@ class ProductPair {
                   Index packed_bytes = Index(16) << 20) {
     if (batch.columns == 0 || batch.most_slots() == 0) return;
     const auto mark = ctx.mark();
-    ProductPair(batch, middle, last, ctx.threads(), packed_bytes / static_cast<Index>(sizeof(T))).run(ctx);
+    const Index budget = packed_bytes / static_cast<Index>(sizeof(T));
+    ProductPair(batch, middle, last, ctx.executor(), ctx.threads(), budget).run(ctx);
   }
 
  private:
@@ -61,8 +62,14 @@ class ProductPair {
     Index first_task, first_pack;  // packs: of weights, or pieces of hidden
   };
 
-  ProductPair(const PairBatch<T>& batch, const Middle<T>& middle, const Finish<T>& last, int threads, Index budget)
-      : b_(batch), middle_(middle), last_(last), schedule_(batch, threads), memory_(batch, threads, budget) {}
+  ProductPair(const PairBatch<T>& batch, const Middle<T>& middle, const Finish<T>& last, ExecutorRef executor, int threads,
+              Index budget)
+      : b_(batch),
+        middle_(middle),
+        last_(last),
+        executor_(executor),
+        schedule_(batch, threads),
+        memory_(batch, threads, budget) {}
 
   Index chunks() const { return b_.chunks(); }
   Index blocks() const { return b_.blocks(); }
@@ -169,14 +176,14 @@ class ProductPair {
                                                    : 0;
       tasks += unit.row_blocks == 0 ? chunks() : unit.path == WeightPath::by_expert ? 1 : unit.row_blocks;
     }
-    parallel_for(schedule_.threads(), packs, [&](Index i, int worker) noexcept {
+    parallel_for(executor_, schedule_.threads(), packs, [&](Index i, int worker) noexcept {
       const Unit& unit = find(i, &Unit::first_pack);
       if (unit.path == WeightPath::by_call)
         pack(unit, i - unit.first_pack);
       else
         hidden_in_place(unit, i - unit.first_pack, pieces, Worker(*this, worker));
     });
-    parallel_for(schedule_.threads(), tasks, [&](Index i, int worker) noexcept {
+    parallel_for(executor_, schedule_.threads(), tasks, [&](Index i, int worker) noexcept {
       const Unit& unit = find(i, &Unit::first_task);
       Worker w(*this, worker);
       if (unit.row_blocks == 0)
@@ -186,7 +193,7 @@ class ProductPair {
       else
         many_rows(unit, i - unit.first_task, w);
     });
-    parallel_for(schedule_.threads(), count_, [&](Index u, int) noexcept {
+    parallel_for(executor_, schedule_.threads(), count_, [&](Index u, int) noexcept {
       if (units_[u].row_blocks == 0) finish_few_rows(units_[u]);
     });
     count_ = 0;
@@ -435,6 +442,7 @@ class ProductPair {
   const PairBatch<T>& b_;
   const Middle<T>& middle_;
   const Finish<T>& last_;
+  const ExecutorRef executor_;
   const PairSchedule<T> schedule_;
   const PairMemory<T> memory_;
   Index count_ = 0;

@@ -1,0 +1,131 @@
+#include "gatefold/backend/cpu/executor.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <gatefold/gatefold.hpp>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace gatefold;
+
+namespace {
+
+/// A thread for each number, each time.
+struct Spawning {
+  int most = 0;  // asked for at a time
+  void run(int count, cpu::WorkerFunction f) {
+    most = std::max(most, count);
+    std::vector<std::thread> threads;
+    for (int i = 1; i < count; ++i) threads.emplace_back([=] { f(i); });
+    f(0);
+    for (auto& thread : threads) thread.join();
+  }
+};
+/// The numbers from the last one down, on the calling thread.
+struct Backwards {
+  void run(int count, cpu::WorkerFunction f) {
+    for (int i = count - 1; i >= 0; --i) f(i);
+  }
+};
+/// One number, and not the first.
+struct Last {
+  void run(int count, cpu::WorkerFunction f) { f(count - 1); }
+};
+struct Nobody {
+  void run(int, cpu::WorkerFunction) {}
+};
+/// Has no threads left.
+struct Failing {
+  void run(int, cpu::WorkerFunction f) {
+    f(1);
+    throw std::runtime_error("no threads");
+  }
+};
+struct NotOne {
+  void execute(int, cpu::WorkerFunction) {}
+};
+
+static_assert(cpu::Executor<Spawning> && cpu::Executor<Nobody> && cpu::Executor<cpu::ExecutorRef>);
+static_assert(!cpu::Executor<NotOne> && !cpu::Executor<int>);
+
+/// Parameters after some steps of a training that shares out everything it can.
+std::vector<float> trained(Cpu::Context& ctx) {
+  const Index items = 300, dim = 24;
+  Stack model{Residual{update::HeavyBall{}, Mixture{SoftmaxTopK{.scores = {.experts = 4}, .selection = {.k = 2}},
+                                                    Mlp<Gelu>{.model_dim = dim, .hidden_dim = 80}}},
+              2};
+  const auto x = uniform_tensor<float>(ctx, Seed{1}, 1.0, items, dim), target = uniform_tensor<float>(ctx, Seed{2}, 1.0, items, dim);
+  Trainer trainer{ctx, model, MeanSquaredError{}, optim::AdamW{.lr = 1e-2}, Seed{3}};
+  for (int step = 0; step < 3; ++step) trainer.step(x, target);
+  std::vector<float> all;
+  for_each_tensor([&](const Name&, const auto& t) { all.insert(all.end(), t.data(), t.data() + t.size()); }, trainer.params);
+  return all;
+}
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+}  // namespace
+
+TEST_CASE("a training has the same bits on any executor, whatever it runs of what it is asked for") {
+  Cpu::Context alone(1);
+  const auto expected = trained(alone);
+  const auto check = [&](auto executor) {
+    Cpu::Context ctx(executor, 3, true);
+    CHECK(same_bits(trained(ctx), expected));
+  };
+  check(Spawning{});
+  check(Backwards{});
+  check(Last{});
+  check(Nobody{});
+  Spawning two;
+  Cpu::Context ctx(two, 2, true);
+  CHECK(same_bits(trained(ctx), expected));
+  CHECK(two.most == 2);
+  Cpu::Context own(3, true);
+  CHECK(same_bits(trained(own), expected));
+}
+
+TEST_CASE("contexts share an executor") {
+  Spawning executor;
+  Cpu::Context a(executor, 2, true), b(executor, 3, true);
+  const auto first = trained(a);
+  CHECK(same_bits(first, trained(b)));
+}
+
+TEST_CASE("what an executor throws arrives, and its context goes on") {
+  Failing executor;
+  Cpu::Context ctx(executor, 2, true);
+  std::vector<int> done(100);
+  int* p = done.data();
+  CHECK_THROWS_WITH_AS(Cpu::for_each(ctx, 100, [=](Index i) { ++p[i]; }), "no threads", std::runtime_error);
+  double sum = 0;
+  Cpu::reduce<double>(ctx, 10, [](Index) { return 1.0; }, &sum);
+  CHECK(sum == 10);
+}
+
+TEST_CASE("a context of an executor asks for a positive number of threads") {
+  Nobody executor;
+  CHECK_THROWS_WITH_AS(Cpu::Context(executor, 0), "Cpu::Context: threads: expected at least 1, got 0", ArgumentError);
+  CHECK(Cpu::Context(executor, 7).threads() == 7);
+}
+
+TEST_CASE("functions and executors are referred to, not copied") {
+  int sum = 0;
+  auto add = [&](int worker) { sum += worker + 1; };
+  const cpu::WorkerFunction f = add, copy = f;
+  f(1);
+  copy(2);
+  CHECK(sum == 5);
+  Backwards backwards;
+  const cpu::ExecutorRef ref = backwards;
+  ref.run(3, f);
+  CHECK(sum == 11);
+  cpu::ExecutorRef(ref).run(1, f);
+  CHECK(sum == 12);
+}
