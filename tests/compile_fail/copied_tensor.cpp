@@ -1,4 +1,4 @@
-// expect: (use of deleted function .*gatefold::Tensor<float, 2, gatefold::Cpu>::Tensor\(const|call to implicitly-deleted copy constructor of .Tensor<float, 2, gatefold::Cpu>)
+// expect: (use of deleted function .*gatefold::Tensor<float, 2, gatefold::([a-z0-9_]+::)?Cpu>::Tensor\(const|call to implicitly-deleted copy constructor of .Tensor<float, 2, gatefold::([a-z0-9_]+::)?Cpu>)
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

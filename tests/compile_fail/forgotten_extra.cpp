@@ -1,4 +1,4 @@
-// expect: (const Scaled::Extra<float, gatefold::Cpu>&.* from expression of type .<brace-enclosed initializer list>|no matching constructor for initialization of .Required<double>)
+// expect: (const Scaled::Extra<float, gatefold::([a-z0-9_]+::)?Cpu>&.* from expression of type .<brace-enclosed initializer list>|no matching constructor for initialization of .Required<double>)
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;
