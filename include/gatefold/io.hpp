@@ -1,6 +1,7 @@
 #pragma once
 
 /// Files of tensors. Outside the umbrella: they need nlohmann-json (target gatefold::io).
+#include "gatefold/core/regular_file.hpp"
 #include "gatefold/io/replacement.hpp"
 #include "gatefold/io/safetensors.hpp"
 #include "gatefold/io/safetensors_header.hpp"

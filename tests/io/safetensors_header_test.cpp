@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -22,23 +23,23 @@ namespace {
 /// A file that is gone at the end of the scope.
 struct Written {
   std::filesystem::path path = std::filesystem::temp_directory_path() / ("gatefold_header_" + std::to_string(std::random_device{}()));
-  explicit Written(const std::string& json) {
+  explicit Written(const std::string& json, std::size_t data = 0) {
     std::ofstream file(path, std::ios::binary);
     const std::uint64_t length = json.size();
     file.write(reinterpret_cast<const char*>(&length), 8);
-    file << json;
+    file << json << std::string(data, 'x');
   }
   Written(const Written&) = delete;
   ~Written() { std::filesystem::remove(path); }
 };
 
 safetensors::Header header_of(const std::filesystem::path& path) {
-  safetensors::Opened from(path);
+  gatefold::RegularFile from(path);
   return safetensors::read_header(from, [](const std::string&) { return true; });
 }
 /// What reading says: "" where it says nothing.
-std::string refusal(const std::string& json) {
-  const Written file(json);
+std::string refusal(const std::string& json, std::size_t data = 0) {
+  const Written file(json, data);
   try {
     header_of(file.path);
   } catch (const FileError& e) {
@@ -59,25 +60,26 @@ std::string long_header(int n) {
 
 }  // namespace
 
-TEST_CASE("what a header says") {
+TEST_CASE("what a header says, in the order of the elements") {
   const Written file(R"({"__metadata__":{"k":"v"},"a":{"dtype":"BF16","shape":[2,3],"data_offsets":[4,16],"new":{"x":1}},)"
-                     R"("\u00e4":{"shape":[],"data_offsets":[0,4],"dtype":"F32"}}  )");
+                     R"("\u00e4":{"shape":[],"data_offsets":[0,4],"dtype":"F32"}}  )", 16);
   const safetensors::Header header = header_of(file.path);
   CHECK(header.metadata == io::Metadata{{"k", "v"}});
   REQUIRE(header.tensors.size() == 2);
-  const auto& a = header.tensors[0];
+  CHECK(header.name(header.tensors[0]) == "\u00e4");
+  CHECK(header.shape(header.tensors[0]).empty());
+  const auto& a = header.tensors[1];
   CHECK(header.name(a) == "a");
-  CHECK(header.dtype(a) == "BF16");
+  CHECK(a.dtype->name == "BF16");
   CHECK(header.shape(a) == std::vector<std::uint64_t>{2, 3});
   CHECK(a.begin == 4);
   CHECK(a.end == 16);
-  CHECK(header.name(header.tensors[1]) == "\u00e4");
-  CHECK(header.shape(header.tensors[1]).empty());
 }
 
 TEST_CASE("bytes after the JSON, of any kind but white space, are refused, and so is what is no UTF-8") {
   CHECK(refusal("{}") == "");
   CHECK(refusal("{} \n\t ") == "");
+  CHECK(refusal(R"({"__metadata__":null})") == "");
   for (const std::string tail : {"x", "{}", "\"", ",", "]", "//", "\xff", "\xc3\xa4"}) {
     CHECK(refusal("{}" + tail).find("not JSON") != std::string::npos);
     CHECK(refusal("{} " + tail).find("not JSON") != std::string::npos);
@@ -91,10 +93,15 @@ TEST_CASE("bytes after the JSON, of any kind but white space, are refused, and s
 }
 
 TEST_CASE("the whole of a tensor is checked, whoever asks") {
-  CHECK(refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})") == "");
+  CHECK(refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4) == "");
   CHECK(refusal(R"({"a":{"shape":[1],"data_offsets":[0,4]}})") == "offset 8: tensor \"a\": no dtype");
   CHECK(refusal(R"({"a":{"dtype":"F32","data_offsets":[0,4]}})") == "offset 8: tensor \"a\": no shape");
   CHECK(refusal(R"({"a":{"dtype":"F32","shape":[1]}})") == "offset 8: tensor \"a\": no data_offsets");
+  const auto inside = [](std::size_t depth) {  // of a value that means nothing
+    return R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"new":)" + std::string(depth, '[') + std::string(depth, ']') + "}}";
+  };
+  CHECK(refusal(inside(125), 4) == "");
+  CHECK(refusal(inside(126), 4) == "offset 8: header: nested too deeply");
   for (const std::string value : {"1", "\"x\"", "null", "true", "[]", "[1]", "[\"x\"]"})
     CHECK(refusal("{\"a\":" + value + "}") == "offset 8: tensor \"a\": expected an object");
   CHECK(refusal(R"({"a":{"dtype":"F32","shape":[[1]],"data_offsets":[0,4]}})") ==
@@ -102,6 +109,48 @@ TEST_CASE("the whole of a tensor is checked, whoever asks") {
   CHECK(refusal(R"({"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":3,"shape":[1],"data_offsets":[0,4]}})") ==
         "offset 8: tensor \"a\": no dtype");
   CHECK(refusal(R"({"__metadata__":{},"__metadata__":{}})") == "offset 8: header: \"__metadata__\" appears twice");
+}
+
+TEST_CASE("types, shapes, places and the end of the file fit each other, whoever asks") {
+  const auto one = [](const std::string& dtype, const std::string& shape, const std::string& offsets, std::size_t data) {
+    return refusal(R"({"a":{"dtype":")" + dtype + R"(","shape":)" + shape + R"(,"data_offsets":)" + offsets + "}}", data);
+  };
+  struct Type {
+    const char* names;  // of as many bits an element
+    std::size_t bits;
+  };
+  for (const Type& type : {Type{"F4", 4}, {"F6_E2M3 F6_E3M2", 6}, {"BOOL U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ", 8},
+                           {"I16 U16 F16 BF16", 16}, {"I32 U32 F32", 32}, {"F64 I64 U64 C64", 64}}) {
+    std::istringstream names(type.names);
+    for (std::string name; names >> name;) {
+      const std::string end = std::to_string(type.bits);  // 8 elements
+      CHECK(one(name, "[2,4]", "[0," + end + "]", type.bits) == "");
+      CHECK(one(name, "[2,5]", "[0," + end + "]", type.bits).find(type.bits * 10 % 8 ? "whole bytes" : "data_offsets") != std::string::npos);
+    }
+  }
+  for (const char* name : {"", "f32", "F128", "F32 ", "FP32"})
+    CHECK(one(name, "[1]", "[0,4]", 4).find("dtype: expected one of the format, got ") != std::string::npos);
+
+  CHECK(one("F32", "[1]", "[0,4]", 3) == "offset 65: truncated: tensor \"a\": ends at 66");
+  CHECK(one("F32", "[1]", "[0,4]", 5) == "offset 66: expected the end of the file, found more bytes");
+  CHECK(one("F32", "[1]", "[4,8]", 8) == "offset 8: tensor \"a\": data_offsets: expected to begin at 0, got 4 (gap)");
+  CHECK(one("F32", "[1]", "[4,0]", 4) == "offset 8: tensor \"a\": data_offsets: expected 4 bytes, got [4, 0]");
+  CHECK(one("F32", "[1]", "[0,4,4]", 4) == "offset 8: tensor \"a\": data_offsets: expected 4 bytes, got 3 numbers");
+  CHECK(one("F32", "[1]", "[]", 4) == "offset 8: tensor \"a\": data_offsets: expected 4 bytes, got 0 numbers");
+  CHECK(one("F32", "[2]", "[0,4]", 4) == "offset 8: tensor \"a\": data_offsets: expected 8 bytes, got [0, 4]");
+  CHECK(one("F32", "[0,9223372036854775808,4]", "[0,0]", 0) == "");
+  // Products that wrap around to what the place has.
+  CHECK(one("F32", "[9223372036854775808,2,1]", "[0,0]", 0).find("less than 2^64 bits") != std::string::npos);
+  CHECK(one("F32", "[9223372036854775808,4,0]", "[0,0]", 0).find("less than 2^64 bits") != std::string::npos);
+  CHECK(one("F32", "[4294967297,4294967297]", "[0,34359738372]", 4).find("less than 2^64 bits") != std::string::npos);
+  CHECK(one("F32", "[4611686018427387905]", "[0,4]", 4).find("less than 2^64 bits") != std::string::npos);
+
+  const std::string a = R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":)";
+  CHECK(refusal(a + "[2,4]}}", 4) == "");
+  CHECK(refusal(a + "[1,3]}}", 4) == "offset 8: tensor \"b\": data_offsets: expected to begin at 2, got 1 (overlap)");
+  CHECK(refusal(a + "[0,2]}}", 4) == "offset 8: tensor \"b\": data_offsets: expected to begin at 2, got 0 (overlap)");
+  CHECK(refusal(a + "[3,5]}}", 5) == "offset 8: tensor \"b\": data_offsets: expected to begin at 2, got 3 (gap)");
+  CHECK(refusal("{}", 1) == "offset 10: expected the end of the file, found more bytes");
 }
 
 TEST_CASE("names that appear twice are found however far apart") {
@@ -114,7 +163,7 @@ TEST_CASE("names that appear twice are found however far apart") {
 TEST_CASE("a hundred thousand tensors") {
   constexpr int n = 100'000;
   const std::string json = long_header(n);
-  const Written file(json);
+  const Written file(json, 4 * n);
 #if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__)
   const auto held = [] { return mallinfo2().uordblks + mallinfo2().hblkhd; };
   const std::size_t before = held();
@@ -132,7 +181,7 @@ TEST_CASE("header_bytes: what is written is read, whatever the names are") {
   const std::vector<safetensors::Entry> list{{"a \"\\\n", "F32", {2, 0, 3}, 0}, {"\u2200", "I64", {}, 8}};
   const std::string bytes = safetensors::header_bytes({{"\x01", ""}}, {&list[1], &list[0]});
   CHECK(bytes.size() % 8 == 0);
-  const Written file(bytes.substr(8));
+  const Written file(bytes.substr(8), 8);
   const safetensors::Header header = header_of(file.path);
   CHECK(header.metadata == io::Metadata{{"\x01", ""}});
   REQUIRE(header.tensors.size() == 2);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "gatefold/core/error.hpp"
+#include "gatefold/core/regular_file.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/io/replacement.hpp"
 #include "gatefold/io/safetensors_header.hpp"
@@ -77,63 +78,31 @@ std::vector<Entry> entries(const char* where, const Part<P>&... parts) {
   return list;
 }
 
-/// Where a tensor lies in the data of a file.
-struct Range {
-  std::uint64_t begin = 0, end = 0;
-  std::size_t entry = 0;
-};
-
-inline std::string shape_text(const std::vector<std::uint64_t>& shape) {
-  std::string text = "[";
-  for (std::size_t d = 0; d < shape.size(); ++d) text += (d ? ", " : "") + std::to_string(shape[d]);
-  return text + "]";
-}
-
-/// Require that the header names exactly the tensors of the list, with their types and shapes, and that their elements
-/// fill the rest of the file without gap or overlap.
+/// Require that the header names exactly the tensors of the list, with their types and shapes.
 /// @param by_name  the tensors of the list, none of which the header lacks another of
-/// @return the tensors in the order of the file
-inline std::vector<Range> match(const Opened& from, const Header& header, const std::vector<Entry>& list,
-                                const std::unordered_map<std::string_view, std::size_t>& by_name) {
-  std::vector<Range> ranges;
+/// @return for each tensor of the header its place in the list
+inline std::vector<std::size_t> match(const RegularFile& from, const Header& header, const std::vector<Entry>& list,
+                                      const std::unordered_map<std::string_view, std::size_t>& by_name) {
+  std::vector<std::size_t> places;
   std::vector<bool> found(list.size());
   for (const Described& t : header.tensors) {
     const std::size_t i = by_name.at(header.name(t));
     const Entry& entry = list[i];
-    const auto fail = [&](const std::string& reason) { from.fail(8, "tensor " + in_quotes(entry.name) + ": " + reason); };
-    if (header.dtype(t) != entry.dtype)
-      fail(std::string("dtype: expected ") + entry.dtype + ", got " + in_quotes(header.dtype(t)));
+    const auto fail = [&](const std::string& reason) {
+      from.fail(8, "tensor " + in_quotes(entry.name) + ": " + reason);
+    };
+    if (t.dtype->name != entry.dtype)
+      fail(std::string("dtype: expected ") + entry.dtype + ", got " + in_quotes(t.dtype->name));
     if (const auto shape = header.shape(t); t.rank != entry.shape.size() || shape != entry.shape) {
       const std::string got = t.rank > Header::kExtents ? std::to_string(t.rank) + " dimensions" : shape_text(shape);
       fail("expected " + shape_text(entry.shape) + ", got " + got);
     }
-    if (t.offsets != 2 || t.begin > t.end || t.end - t.begin != entry.bytes) {
-      fail("data_offsets: expected " + std::to_string(entry.bytes) + " bytes, got " +
-           (t.offsets == 2 ? shape_text({t.begin, t.end}) : std::to_string(t.offsets) + " numbers"));
-    }
-    ranges.push_back({t.begin, t.end, i});
+    places.push_back(i);
     found[i] = true;
   }
   if (const auto missing = std::find(found.begin(), found.end(), false); missing != found.end())
     from.fail(8, "tensor " + in_quotes(list[static_cast<std::size_t>(missing - found.begin())].name) + ": missing");
-
-  std::sort(ranges.begin(), ranges.end(),
-            [](const Range& a, const Range& b) { return a.begin != b.begin ? a.begin < b.begin : a.end < b.end; });
-  const std::uint64_t available = from.size() - header.data_begin;
-  std::uint64_t at = 0;
-  for (const Range& range : ranges) {
-    const std::string tensor = "tensor " + in_quotes(list[range.entry].name) + ": ";
-    if (range.begin != at) {
-      from.fail(8, tensor + "data_offsets: expected to begin at " + std::to_string(at) + ", got " +
-                       std::to_string(range.begin) + (range.begin < at ? " (overlap)" : " (gap)"));
-    }
-    at = range.end;
-    if (at > available) {
-      from.fail(from.size(), "truncated: " + tensor + "ends at " + std::to_string(header.data_begin + at));
-    }
-  }
-  if (at != available) from.fail(header.data_begin + at, "expected the end of the file, found more bytes");
-  return ranges;
+  return places;
 }
 
 /// All elements of a file in host memory, each tensor aligned.
@@ -142,17 +111,19 @@ struct Data {
   std::vector<std::uint64_t> begins;  // by entry
 };
 
-inline Data read_data(Opened& from, std::uint64_t data_begin, const std::vector<Range>& ranges) {
+/// @param places  of match
+inline Data read_data(RegularFile& from, const Header& header, const std::vector<std::size_t>& places) {
   Data data;
   std::uint64_t size = 0;
-  data.begins.resize(ranges.size());
-  for (const Range& range : ranges) {
-    data.begins[range.entry] = size;
-    size += (range.end - range.begin + kAlignment - 1) / kAlignment * kAlignment;
+  data.begins.resize(places.size());
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    data.begins[places[i]] = size;
+    size += (header.tensors[i].end - header.tensors[i].begin + kAlignment - 1) / kAlignment * kAlignment;
   }
   data.bytes.resize(static_cast<std::size_t>(size));
-  for (const Range& range : ranges) {
-    from.read(data.bytes.data() + data.begins[range.entry], range.end - range.begin, data_begin + range.begin);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const Described& t = header.tensors[i];
+    from.read(data.bytes.data() + data.begins[places[i]], t.end - t.begin, header.data_begin + t.begin);
   }
   return data;
 }
@@ -227,10 +198,10 @@ Metadata load(const std::filesystem::path& path, C& ctx, const Part<P>&... parts
   const std::vector<safetensors::Entry> list = safetensors::entries("io::load", parts...);
   std::unordered_map<std::string_view, std::size_t> by_name;
   for (std::size_t i = 0; i < list.size(); ++i) by_name.emplace(list[i].name, i);
-  safetensors::Opened from(path);
-  safetensors::Header header = safetensors::read_header(from, [&](const std::string& name) { return by_name.contains(name); });
-  const safetensors::Data data =
-      safetensors::read_data(from, header.data_begin, safetensors::match(from, header, list, by_name));
+  RegularFile from(path);
+  safetensors::Header header =
+      safetensors::read_header(from, [&](const std::string& name) { return by_name.contains(name); });
+  const safetensors::Data data = safetensors::read_data(from, header, safetensors::match(from, header, list, by_name));
   auto begin = data.begins.begin();
   safetensors::visit(
       [&]<class T, int Rank, class B>(const Name&, Tensor<T, Rank, B>& tensor) {
@@ -244,9 +215,12 @@ Metadata load(const std::filesystem::path& path, C& ctx, const Part<P>&... parts
 
 /// The metadata of a safetensors file, whatever its tensors are.
 ///
-/// @throws FileError as load, for the header alone
+/// @throws FileError with path, offset and reason when the file is missing, truncated, too long or not safetensors:
+/// what
+///         load refuses whatever its parts are
+/// @cost   reads the header alone
 inline Metadata read_metadata(const std::filesystem::path& path) {
-  safetensors::Opened from(path);
+  RegularFile from(path);
   return safetensors::read_header(from, [](const std::string&) { return true; }).metadata;
 }
 

@@ -2,23 +2,20 @@
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <deque>
-#include <filesystem>
-#include <fstream>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
+#include "gatefold/core/regular_file.hpp"
 
 /// The header of a safetensors file: read in one pass, in linear time and about as much memory as it is long.
 namespace gatefold::io {
@@ -31,6 +28,7 @@ static_assert(std::endian::native == std::endian::little, "gatefold: safetensors
 
 /// What the reference implementation accepts.
 inline constexpr std::uint64_t kLongestHeader = 100'000'000;
+inline constexpr int kDeepest = 127;  // values inside each other
 
 /// A tensor of the caller.
 struct Entry {
@@ -47,70 +45,47 @@ inline std::string in_quotes(std::string_view text) {
       .dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
-/// A file open for reading.
-class Opened {
- public:
-  explicit Opened(const std::filesystem::path& where) : path_(where.string()) {
-    std::error_code error;
-    const std::filesystem::file_status status = std::filesystem::status(where, error);
-    // Opening a pipe would wait for its other end.
-    if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) fail("cannot open: not a regular file");
-    errno = 0;
-    if (!file_.open(where, std::ios::in | std::ios::binary))
-      fail("cannot open: " + std::generic_category().message(errno));
-    size_ = std::filesystem::file_size(where, error);
-    if (error) fail("cannot open: " + error.message());
-  }
-  const std::string& path() const { return path_; }
-  std::uint64_t size() const { return size_; }
-
-  [[noreturn]] void fail(const std::string& reason) const { throw FileError(path_ + ": " + reason); }
-  [[noreturn]] void fail(std::uint64_t offset, const std::string& reason) const {
-    fail("offset " + std::to_string(offset) + ": " + reason);
-  }
-  /// The `count` bytes that begin at `offset` of the file.
-  void read(void* to, std::uint64_t count, std::uint64_t offset) {
-    errno = 0;
-    const auto at = static_cast<std::streamoff>(offset);
-    std::uint64_t got = 0;
-    if (file_.pubseekpos(at, std::ios::in) == std::streampos(at))
-      got = static_cast<std::uint64_t>(file_.sgetn(static_cast<char*>(to), static_cast<std::streamsize>(count)));
-    if (got == count) return;
-    if (errno != 0) fail(offset + got, "cannot read: " + std::generic_category().message(errno));
-    fail(offset + got, "truncated: expected " + std::to_string(count - got) + " more bytes");
-  }
-
- private:
-  std::string path_;
-  std::filebuf file_{};
-  std::uint64_t size_ = 0;
+/// A type of elements, as files name it.
+struct Dtype {
+  std::string_view name;
+  std::uint64_t bits;
 };
+inline constexpr Dtype kDtypes[] = {{"BOOL", 8}, {"F4", 4},          {"F6_E2M3", 6},     {"F6_E3M2", 6}, {"U8", 8},
+                                    {"I8", 8},   {"F8_E5M2", 8},     {"F8_E4M3", 8},     {"F8_E8M0", 8}, {"I16", 16},
+                                    {"U16", 16}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"F16", 16},    {"BF16", 16},
+                                    {"I32", 32}, {"U32", 32},        {"F32", 32},        {"C64", 64},    {"F64", 64},
+                                    {"I64", 64}, {"U64", 64}};
 
-/// A tensor as a header describes it. Texts and extents lie in the header.
+/// A tensor as a header describes it. A header is short enough for 32 bits.
 struct Described {
-  std::size_t name = 0, name_size = 0, dtype = 0, dtype_size = 0;  // in Header::text
-  std::size_t shape = 0;                                           // in Header::extents: the first kExtents at most
-  std::uint64_t rank = 0;
-  std::uint64_t begin = 0, end = 0, offsets = 0;  // offsets: how many numbers data_offsets has
+  std::uint32_t name = 0, name_size = 0;  // in Header::names
+  std::uint32_t shape = 0, rank = 0;      // in Header::extents: the first kExtents at most
+  std::uint64_t begin = 0, end = 0;       // in the data of the file
+  const Dtype* dtype = nullptr;
 };
 
 /// All that a header says.
 struct Header {
-  static constexpr std::uint64_t kExtents = 16;  // of a tensor are kept, in whose message more would not be read
+  static constexpr std::uint32_t kExtents = 16;  // of a tensor are kept, in whose message more would not be read
 
-  std::string text{};                   // names and dtypes, one after the other
+  std::string names{};                  // of tensors, one after the other
   std::deque<std::uint64_t> extents{};  // of all shapes
-  std::deque<Described> tensors{};      // in the order of the header
+  std::deque<Described> tensors{};      // in the order of their elements, which fill the file
   Metadata metadata{};
   std::uint64_t data_begin = 0;
 
-  std::string_view name(const Described& t) const { return std::string_view(text).substr(t.name, t.name_size); }
-  std::string_view dtype(const Described& t) const { return std::string_view(text).substr(t.dtype, t.dtype_size); }
+  std::string_view name(const Described& t) const { return std::string_view(names).substr(t.name, t.name_size); }
   std::vector<std::uint64_t> shape(const Described& t) const {
     const auto begin = extents.begin() + static_cast<std::ptrdiff_t>(t.shape);
     return {begin, begin + static_cast<std::ptrdiff_t>(std::min(t.rank, kExtents))};
   }
 };
+
+inline std::string shape_text(const std::vector<std::uint64_t>& shape) {
+  std::string text = "[";
+  for (std::size_t d = 0; d < shape.size(); ++d) text += (d ? ", " : "") + std::to_string(shape[d]);
+  return text + "]";
+}
 
 /// Receives a JSON text piece by piece and refuses what is no header at once.
 /// @param Known  whether a tensor of a name is wanted; what is not wanted is refused
@@ -119,11 +94,11 @@ class HeaderReader {
  public:
   using Json = nlohmann::json;
 
-  HeaderReader(const Opened& from, Header& header, const Known& known) : from_(from), header_(header), known_(known) {}
+  HeaderReader(const RegularFile& from, Header& header, const Known& known)
+      : from_(from), header_(header), known_(known) {}
 
   bool start_object(std::size_t) {
     if (depth_ == 1 && place_ == Place::tensor) {
-      header_.tensors.emplace_back(tensor_);
       seen_dtype_ = seen_shape_ = seen_offsets_ = false;
     } else if (depth_ != 0 && !(depth_ == 1 && place_ == Place::metadata)) {
       wrong_value();
@@ -136,6 +111,8 @@ class HeaderReader {
       if (!seen_dtype_) refuse("no dtype");
       if (!seen_shape_) refuse("no shape");
       if (!seen_offsets_) refuse("no data_offsets");
+      expect_size();
+      header_.tensors.push_back(tensor_);
     }
     return true;
   }
@@ -157,9 +134,12 @@ class HeaderReader {
         place_ = Place::metadata;
       } else {
         tensor_ = {};
-        tensor_.name = header_.text.size();
-        tensor_.name_size = name.size();
-        header_.text += name;
+        elements_ = 1;
+        offsets_ = 0;
+        countable_ = true;
+        tensor_.name = static_cast<std::uint32_t>(header_.names.size());
+        tensor_.name_size = static_cast<std::uint32_t>(name.size());
+        header_.names += name;
         place_ = Place::tensor;
         key_ = Key::other;
         if (!known_(name)) refuse("unexpected");
@@ -178,7 +158,7 @@ class HeaderReader {
              : name == "shape"        ? once(seen_shape_, Key::shape)
              : name == "data_offsets" ? once(seen_offsets_, Key::offsets)
                                       : Key::other;
-      if (key_ == Key::shape) header_.tensors.back().shape = header_.extents.size();
+      if (key_ == Key::shape) tensor_.shape = static_cast<std::uint32_t>(header_.extents.size());
     }
     return true;
   }
@@ -186,10 +166,10 @@ class HeaderReader {
     if (depth_ == 2 && place_ == Place::metadata) {
       *value_ = std::move(text);
     } else if (depth_ == 2 && key_ == Key::dtype) {
-      Described& t = header_.tensors.back();
-      t.dtype = header_.text.size();
-      t.dtype_size = text.size();
-      header_.text += text;
+      const auto known =
+          std::find_if(std::begin(kDtypes), std::end(kDtypes), [&](const Dtype& d) { return d.name == text; });
+      if (known == std::end(kDtypes)) refuse("dtype: expected one of the format, got " + in_quotes(text));
+      tensor_.dtype = known;
     } else {
       wrong_value();
     }
@@ -197,20 +177,21 @@ class HeaderReader {
   }
   bool number_unsigned(std::uint64_t n) {
     if (depth_ != 3) return wrong_value();
-    Described& t = header_.tensors.back();
     if (key_ == Key::shape) {
-      if (t.rank++ < Header::kExtents) header_.extents.push_back(n);
+      if (tensor_.rank++ < Header::kExtents) header_.extents.push_back(n);
+      countable_ = countable_ && (n == 0 || elements_ <= ~std::uint64_t(0) / n);
+      elements_ *= n;
     } else if (key_ == Key::offsets) {
-      if (t.offsets == 0) t.begin = n;
-      if (t.offsets == 1) t.end = n;
-      ++t.offsets;
+      if (offsets_ == 0) tensor_.begin = n;
+      if (offsets_ == 1) tensor_.end = n;
+      ++offsets_;
     }
     return true;
   }
   bool number_integer(std::int64_t) { return wrong_value(); }
   bool number_float(double, const std::string&) { return wrong_value(); }
   bool boolean(bool) { return wrong_value(); }
-  bool null() { return wrong_value(); }
+  bool null() { return (depth_ == 1 && place_ == Place::metadata) || wrong_value(); }
   bool binary(Json::binary_t&) { return wrong_value(); }
   bool parse_error(std::size_t byte, const std::string&, const Json::exception& e) {
     from_.fail(7 + byte, "header: not JSON: " + in_quotes(e.what()));  // the byte counts from 1; the text begins at 8
@@ -221,14 +202,32 @@ class HeaderReader {
   enum class Key { dtype, shape, offsets, other };
 
   bool deeper() {
-    if (depth_ > 2) from_.fail(8, "header: nested too deeply");
+    if (depth_ == kDeepest) from_.fail(8, "header: nested too deeply");
     ++depth_;
     return true;
+  }
+  // Of a whole tensor: that its type and shape have the size of its place.
+  void expect_size() const {
+    const std::uint64_t bits = tensor_.dtype->bits;
+    if (!countable_ || elements_ > ~std::uint64_t(0) / bits) {
+      refuse("shape: expected less than 2^64 bits, got " + (tensor_.rank > Header::kExtents
+                                                                ? std::to_string(tensor_.rank) + " dimensions"
+                                                                : shape_text(header_.shape(tensor_))));
+    }
+    if (elements_ * bits % 8 != 0)
+      refuse("shape: expected whole bytes, got " + std::to_string(elements_ * bits) + " bits");
+    const std::uint64_t bytes = elements_ * bits / 8, begin = tensor_.begin, end = tensor_.end;
+    if (offsets_ != 2 || begin > end || end - begin != bytes) {
+      refuse("data_offsets: expected " + std::to_string(bytes) + " bytes, got " +
+             (offsets_ == 2 ? shape_text({begin, end}) : std::to_string(offsets_) + " numbers"));
+    }
   }
   [[noreturn]] void refuse(const std::string& reason) const {
     from_.fail(8, "tensor " + in_quotes(header_.name(tensor_)) + ": " + reason);
   }
-  [[noreturn]] void twice(const std::string& name) const { from_.fail(8, "header: " + in_quotes(name) + " appears twice"); }
+  [[noreturn]] void twice(const std::string& name) const {
+    from_.fail(8, "header: " + in_quotes(name) + " appears twice");
+  }
   // A value that stands where another kind belongs; harmless where nothing belongs.
   bool wrong_value() const {
     if (depth_ == 1 && place_ == Place::metadata) from_.fail(8, "__metadata__: expected an object");
@@ -240,10 +239,12 @@ class HeaderReader {
     return true;
   }
 
-  const Opened& from_;
+  const RegularFile& from_;
   Header& header_;
   const Known& known_;
-  Described tensor_{};
+  Described tensor_{};                        // at work, and of it:
+  std::uint64_t elements_ = 1, offsets_ = 0;  // the product of its extents, and how many numbers data_offsets has
+  bool countable_ = true;                     // whether that product is right
   Place place_ = Place::tensor;
   Key key_ = Key::other;
   int depth_ = 0;
@@ -252,12 +253,44 @@ class HeaderReader {
   std::string* value_ = nullptr;
 };
 
-/// Read the header of a file, no more than the file holds.
+/// Require that no name appears twice.
+inline void expect_names(const RegularFile& from, const Header& header) {
+  std::vector<std::string_view> names;
+  names.reserve(header.tensors.size());
+  for (const Described& t : header.tensors) names.push_back(header.name(t));
+  std::sort(names.begin(), names.end());
+  const auto pair = std::adjacent_find(names.begin(), names.end());
+  if (pair != names.end()) from.fail(8, "header: " + in_quotes(*pair) + " appears twice");
+}
+
+/// Bring the tensors into the order of their elements, and require that these fill the file without gap or overlap.
+inline void expect_layout(const RegularFile& from, Header& header) {
+  std::sort(header.tensors.begin(), header.tensors.end(), [](const Described& a, const Described& b) {
+    return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
+  });
+  const std::uint64_t available = from.size() - header.data_begin;
+  std::uint64_t at = 0;
+  for (const Described& t : header.tensors) {
+    const auto tensor = [&] { return "tensor " + in_quotes(header.name(t)) + ": "; };
+    if (t.begin != at) {
+      from.fail(8, tensor() + "data_offsets: expected to begin at " + std::to_string(at) + ", got " +
+                       std::to_string(t.begin) + (t.begin < at ? " (overlap)" : " (gap)"));
+    }
+    at = t.end;
+    if (at > available)
+      from.fail(from.size(), "truncated: " + tensor() + "ends at " + std::to_string(header.data_begin + at));
+  }
+  if (at != available) from.fail(header.data_begin + at, "expected the end of the file, found more bytes");
+}
+
+/// Read the header of a file, and check all that the format demands of header and file.
 /// @param known  (name) whether a tensor is wanted; others are refused
-/// @throws FileError with path, offset and reason: what the reference implementation refuses, nothing is read past
-/// @cost   O(n log n) time, and besides the text of n bytes about 1.5 n of memory
+/// @throws FileError with path, offset and reason: whatever the reference implementation refuses, and what the format
+/// does
+///         besides (names that appear twice, a header that does not begin with '{', a tensor that is no object)
+/// @cost   O(n log n) time, and besides the text of n bytes about as much memory
 template <class Known>
-Header read_header(Opened& from, const Known& known) {
+Header read_header(RegularFile& from, const Known& known) {
   std::uint64_t length = 0;
   if (from.size() < 8) from.fail(from.size(), "truncated: expected 8 bytes of header length");
   from.read(&length, 8, 0);
@@ -266,23 +299,20 @@ Header read_header(Opened& from, const Known& known) {
     from.fail(0, "truncated: the header is " + std::to_string(length) + " bytes, the file has " +
                      std::to_string(from.size() - 8) + " after its length");
   }
-  std::string text(static_cast<std::size_t>(length), '\0');
-  from.read(text.data(), length, 8);
-  if (text.empty() || text[0] != '{') from.fail(8, "header: expected '{'");
-  // To the parser a zero byte is the end: what follows would go unseen.
-  if (const std::size_t zero = text.find('\0'); zero != std::string::npos) from.fail(8 + zero, "header: not JSON: a zero byte");
-
   Header header;
   header.data_begin = 8 + length;
-  HeaderReader reader(from, header, known);
-  nlohmann::json::sax_parse(text, &reader);
-
-  std::vector<std::string_view> names;
-  names.reserve(header.tensors.size());
-  for (const Described& t : header.tensors) names.push_back(header.name(t));
-  std::sort(names.begin(), names.end());
-  const auto pair = std::adjacent_find(names.begin(), names.end());
-  if (pair != names.end()) from.fail(8, "header: " + in_quotes(*pair) + " appears twice");
+  {
+    std::string text(static_cast<std::size_t>(length), '\0');
+    from.read(text.data(), length, 8);
+    if (text.empty() || text[0] != '{') from.fail(8, "header: expected '{'");
+    // To the parser a zero byte is the end: what follows would go unseen.
+    if (const std::size_t zero = text.find('\0'); zero != std::string::npos)
+      from.fail(8 + zero, "header: not JSON: a zero byte");
+    HeaderReader reader(from, header, known);
+    nlohmann::json::sax_parse(text, &reader);
+  }
+  expect_names(from, header);
+  expect_layout(from, header);
   return header;
 }
 
@@ -296,7 +326,8 @@ inline std::string header_bytes(const Metadata& metadata, const std::vector<cons
     if (!metadata.empty()) bytes += "\"__metadata__\":" + Json(metadata).dump() + ',';
     std::uint64_t offset = 0;
     for (const Entry* entry : list) {
-      bytes += Json(entry->name).dump() + ":{\"dtype\":\"" + entry->dtype + "\",\"shape\":" + Json(entry->shape).dump() +
+      bytes += Json(entry->name).dump() + ":{\"dtype\":\"" + entry->dtype +
+               "\",\"shape\":" + Json(entry->shape).dump() +
                ",\"data_offsets\":" + Json({offset, offset + entry->bytes}).dump() + "},";
       offset += entry->bytes;
     }

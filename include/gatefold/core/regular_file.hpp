@@ -1,0 +1,122 @@
+#pragma once
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <system_error>
+
+#include "gatefold/core/error.hpp"
+
+#if defined(__unix__) || defined(__APPLE__)
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#else
+#include <fstream>
+#include <ios>
+#endif
+
+namespace gatefold {
+
+/// A regular file open for reading. Pipes, devices, sockets and folders are refused, and none is waited for.
+class RegularFile {
+ public:
+  /// @throws FileError with path and reason
+  explicit RegularFile(const std::filesystem::path& where) : path_(where.string()) { open(where); }
+  RegularFile(const RegularFile&) = delete;
+  RegularFile& operator=(const RegularFile&) = delete;
+  ~RegularFile() { close(); }
+
+  const std::string& path() const { return path_; }
+  /// In bytes, when it was opened.
+  std::uint64_t size() const { return size_; }
+
+  [[noreturn]] void fail(const std::string& reason) const { throw FileError(path_ + ": " + reason); }
+  [[noreturn]] void fail(std::uint64_t offset, const std::string& reason) const {
+    fail("offset " + std::to_string(offset) + ": " + reason);
+  }
+
+  /// As many of `count` bytes from `offset` on as the file has.
+  /// @throws FileError when the system cannot read them
+  std::uint64_t read_some(void* to, std::uint64_t count, std::uint64_t offset);
+
+  /// @throws FileError also when the file ends before
+  void read(void* to, std::uint64_t count, std::uint64_t offset) {
+    const std::uint64_t got = read_some(to, count, offset);
+    if (got < count) fail(offset + got, "truncated: expected " + std::to_string(count - got) + " more bytes");
+  }
+
+ private:
+  void open(const std::filesystem::path& where);
+  void close();
+
+  static std::string text(int reason) { return std::generic_category().message(reason); }
+  [[noreturn]] void not_regular() const { fail("cannot open: not a regular file"); }
+
+  std::string path_;
+  std::uint64_t size_ = 0;
+#if defined(__unix__) || defined(__APPLE__)
+  int file_ = -1;
+#else
+  std::filebuf file_{};
+#endif
+};
+
+#if defined(__unix__) || defined(__APPLE__)
+
+inline void RegularFile::open(const std::filesystem::path& where) {
+  // What is opened is what is asked: the name may mean another file by then. O_NONBLOCK: a pipe waits for its other
+  // end.
+  do file_ = ::open(where.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  while (file_ < 0 && errno == EINTR);
+  if (file_ < 0 && errno == ENXIO) not_regular();  // a socket
+  if (file_ < 0) fail("cannot open: " + text(errno));
+  struct stat status {};
+  const int reason = ::fstat(file_, &status) == 0 ? 0 : errno;
+  if (reason != 0 || !S_ISREG(status.st_mode)) {
+    close();
+    if (reason != 0) fail("cannot open: " + text(reason));
+    not_regular();
+  }
+  size_ = static_cast<std::uint64_t>(status.st_size);
+}
+inline void RegularFile::close() {
+  if (file_ >= 0) ::close(file_);
+  file_ = -1;
+}
+inline std::uint64_t RegularFile::read_some(void* to, std::uint64_t count, std::uint64_t offset) {
+  std::uint64_t got = 0;
+  while (got < count) {
+    const auto part = static_cast<std::size_t>(std::min(count - got, std::uint64_t(1) << 30));
+    const ::ssize_t n = ::pread(file_, static_cast<char*>(to) + got, part, static_cast<::off_t>(offset + got));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail(offset + got, "cannot read: " + text(errno));
+    if (n == 0) break;
+    got += static_cast<std::uint64_t>(n);
+  }
+  return got;
+}
+
+#else
+
+inline void RegularFile::open(const std::filesystem::path& where) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(where, error);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) not_regular();
+  errno = 0;
+  if (!file_.open(where, std::ios::in | std::ios::binary)) fail("cannot open: " + text(errno));
+  size_ = std::filesystem::file_size(where, error);
+  if (error) fail("cannot open: " + error.message());
+}
+inline void RegularFile::close() {}
+inline std::uint64_t RegularFile::read_some(void* to, std::uint64_t count, std::uint64_t offset) {
+  const auto at = static_cast<std::streamoff>(offset);
+  if (file_.pubseekpos(at, std::ios::in) != std::streampos(at)) fail(offset, "cannot read");
+  return static_cast<std::uint64_t>(file_.sgetn(static_cast<char*>(to), static_cast<std::streamsize>(count)));
+}
+
+#endif
+
+}  // namespace gatefold

@@ -1,0 +1,98 @@
+#include "gatefold/core/regular_file.hpp"
+
+#include <doctest/doctest.h>
+
+#if defined(__unix__)
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+#endif
+
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <string>
+
+using gatefold::FileError;
+using gatefold::RegularFile;
+
+namespace {
+
+/// A directory of this test's own, gone at the end of the scope.
+struct TempDirectory {
+  std::filesystem::path path =
+      std::filesystem::temp_directory_path() / ("gatefold_regular_" + std::to_string(std::random_device{}()));
+  TempDirectory() { std::filesystem::create_directory(path); }
+  TempDirectory(const TempDirectory&) = delete;
+  ~TempDirectory() { std::filesystem::remove_all(path); }
+};
+
+std::string refusal(const std::filesystem::path& path) {
+  try {
+    const RegularFile file(path);
+  } catch (const FileError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("bytes are read from where they are asked for, as many as there are") {
+  const TempDirectory temp;
+  const auto path = temp.path / "file";
+  std::ofstream(path, std::ios::binary) << "0123456789";
+  RegularFile file(path);
+  CHECK(file.size() == 10);
+  CHECK(file.path() == path.string());
+  std::string bytes(4, ' ');
+  file.read(bytes.data(), 4, 6);
+  CHECK(bytes == "6789");
+  file.read(bytes.data(), 4, 0);
+  CHECK(bytes == "0123");
+  file.read(bytes.data(), 0, 10);
+  CHECK(file.read_some(bytes.data(), 4, 8) == 2);
+  CHECK(bytes == "8923");
+  CHECK(file.read_some(bytes.data(), 4, 11) == 0);
+  CHECK_THROWS_WITH_AS(file.read(bytes.data(), 4, 7), (path.string() + ": offset 10: truncated: expected 1 more bytes").c_str(),
+                       FileError);
+}
+
+TEST_CASE("what is no regular file is refused") {
+  const TempDirectory temp;
+  const auto path = temp.path / "file", link = temp.path / "link";
+  CHECK(refusal(path) == path.string() + ": cannot open: No such file or directory");
+  CHECK(refusal(temp.path) == temp.path.string() + ": cannot open: not a regular file");
+  std::ofstream(path) << "x";
+  std::filesystem::create_symlink(path, link);
+  CHECK(refusal(link) == "");
+}
+
+#if defined(__unix__)
+TEST_CASE("pipes, devices and sockets are refused, and none is waited for") {
+  const TempDirectory temp;
+  const auto pipe = temp.path / "pipe", link = temp.path / "link";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  std::filesystem::create_symlink(pipe, link);
+  ::alarm(60);  // a test that waits would not end
+  CHECK(refusal(pipe) == pipe.string() + ": cannot open: not a regular file");
+  CHECK(refusal(link) == link.string() + ": cannot open: not a regular file");
+  CHECK(refusal("/dev/zero") == "/dev/zero: cannot open: not a regular file");
+  CHECK(refusal("/dev/null") == "/dev/null: cannot open: not a regular file");
+  ::alarm(0);
+
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  const std::string socket = (temp.path / "s").string();
+  if (socket.size() < sizeof name.sun_path) {
+    std::memcpy(name.sun_path, socket.c_str(), socket.size());
+    const int end = ::socket(AF_UNIX, SOCK_STREAM, 0);
+    REQUIRE(::bind(end, reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0);
+    CHECK(refusal(socket) == socket + ": cannot open: not a regular file");
+    ::close(end);
+  }
+}
+#endif
