@@ -49,8 +49,15 @@ struct Run {
   }
 
   void begin() { layer.begin(ctx, params, x.extent(0), carry); }
-  void infer() { gatefold::infer<T, B>(layer, ctx, params, x, carry, y, extra); }
-  void forward() { layer.forward(ctx, params, x, carry, y, saved, extra); }
+  // Each call is a pass of its own, on the momentum that the carry holds: what begin() costs is not a layer's.
+  void infer() {
+    update::begin_pass(carry);
+    gatefold::infer<T, B>(layer, ctx, params, x, carry, y, extra);
+  }
+  void forward() {
+    update::begin_pass(carry);
+    layer.forward(ctx, params, x, carry, y, saved, extra);
+  }
   void backward() {
     if (dy.size() == 0) {
       dy = uniform_tensor<T>(ctx, Seed{3}, 1, y.extent(0), y.extent(1));

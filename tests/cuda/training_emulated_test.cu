@@ -326,6 +326,7 @@ TEST_CASE("cuda: launches of a layer in inference") {
     layer.begin(ctx, params, rows, carry);
     const auto run = [&] { infer<double, Cuda>(layer, ctx, params, x, carry, y); };
     run();
+    layer.begin(ctx, params, rows, carry);
     return beyond({}, named_launches_of(run));
   };
   CHECK(launches(5, 1024) == "combine 1, dispatch 1, gating 1, product 2, update 1");

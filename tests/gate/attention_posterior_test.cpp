@@ -19,6 +19,7 @@
 #include "gatefold/update/plain.hpp"
 #include "support/mixing.hpp"
 #include "support/pass.hpp"
+#include "support/slow_build.hpp"
 
 using namespace gatefold;
 using namespace gatefold::support;
@@ -199,7 +200,7 @@ TEST_CASE("AttentionPosterior: the head followed across block borders has the lo
   CHECK(followed.size() > 1);
 }
 
-TEST_CASE("AttentionPosterior: a trace that does not know its entropies gives the same") {
+TEST_CASE("AttentionPosterior: a trace that does not know its entropies gives the same" * doctest::skip(support::slow_build)) {
   std::set<Index> followed;
   for (const bool causal : {false, true})
     for (const Index length : {6, 600}) {

@@ -12,6 +12,7 @@
 #include "gatefold/backend/random_fill.hpp"
 #include "gatefold/check/gradient.hpp"
 #include "support/pass.hpp"
+#include "support/slow_build.hpp"
 
 using namespace gatefold;
 using namespace gatefold::support;
@@ -101,7 +102,7 @@ void check_against_loops(const Mixing<double>& m) {
 
 }  // namespace
 
-TEST_CASE("streamed mixing (1), (2): equal loops over all pairs, across block borders, masks and heads") {
+TEST_CASE("streamed mixing (1), (2): equal loops over all pairs, across block borders, masks and heads" * doctest::skip(support::slow_build)) {
   for (const bool causal : {false, true}) {
     CAPTURE(causal);
     Mixing<double> small(2, 12, 4, 3, 3, causal), large(2, 2 * 600, 600, 2, 2, causal), one(1, 1, 1, 2, 3, causal);
@@ -285,7 +286,7 @@ struct Followed {
 
 }  // namespace
 
-TEST_CASE("streamed mixing: of items that each follow a head, forward and adjoint are those of all heads side by side") {
+TEST_CASE("streamed mixing: of items that each follow a head, forward and adjoint are those of all heads side by side" * doctest::skip(support::slow_build)) {
   for (const bool causal : {false, true})
     for (const Index length : {1, 5, 100, 255, 256, 257, 300, 600})
       for (const bool masked : {false, true}) {

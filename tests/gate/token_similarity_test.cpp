@@ -17,6 +17,7 @@
 #include "gatefold/update/plain.hpp"
 #include "support/mixing.hpp"
 #include "support/pass.hpp"
+#include "support/slow_build.hpp"
 
 using namespace gatefold;
 using namespace gatefold::support;
@@ -240,7 +241,7 @@ TEST_CASE("TokenSimilarity: padding, whatever it holds, changes nobody's output 
     for (Index d = 0; d < model_dim; ++d) CHECK(a.y(n, d) == 0);
 }
 
-TEST_CASE("TokenSimilarity: memory grows with N, not with N^2") {
+TEST_CASE("TokenSimilarity: memory grows with N, not with N^2" * doctest::skip(support::slow_build)) {
   const auto held = [](Index items) {
     Alone<float> a({.causal = true}, items, 0);
     a.forward();

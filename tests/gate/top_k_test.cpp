@@ -14,6 +14,7 @@
 #include "support/naive_moe.hpp"
 #include "support/pass.hpp"
 #include "support/reserved.hpp"
+#include "support/slow_build.hpp"
 
 using namespace gatefold;
 using namespace gatefold::support;
@@ -233,7 +234,7 @@ TEST_CASE("TopK: ranks by logits where float probabilities underflow") {
   CHECK(plan.weight(1) == 0);
 }
 
-TEST_CASE("TopK: gradients and promises, renormalised or not") {
+TEST_CASE("TopK: gradients and promises, renormalised or not" * doctest::skip(support::slow_build)) {
   for (const bool renormalise : {false, true})
     for (const Index k : {2, 3}) {
       CAPTURE(renormalise);

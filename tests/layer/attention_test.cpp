@@ -11,6 +11,7 @@
 #include "support/mixing.hpp"
 #include "support/naive_moe.hpp"
 #include "support/pass.hpp"
+#include "support/slow_build.hpp"
 
 using namespace gatefold;
 using namespace gatefold::support;
@@ -90,7 +91,7 @@ TEST_CASE("Attention (1): equals softmax loops, causal or not, padded or not, an
         }
 }
 
-TEST_CASE("Attention (1): equals softmax loops across block borders, with the same bits on 1, 2, 3, 8 threads") {
+TEST_CASE("Attention (1): equals softmax loops across block borders, with the same bits on 1, 2, 3, 8 threads" * doctest::skip(support::slow_build)) {
   for (const bool causal : {true, false})
     for (const Index length : {100, 300, 600}) {
       CAPTURE(causal);

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "support/seam_policies.hpp"
+#include "support/slow_build.hpp"
 
 using namespace gatefold;
 
@@ -112,7 +113,7 @@ TEST_CASE("a gate may name a dense plan, for the same experts") {
   check_gradients(Stack{Residual{update::HeavyBall{}, Mixture{seams::SoftSlots{5, 4, 2}, mlp}}, 3});
 }
 
-TEST_CASE("two blocks of attention, attention-aware gate and heavy ball") {
+TEST_CASE("two blocks of attention, attention-aware gate and heavy ball" * doctest::skip(support::slow_build)) {
   const Residual attention{update::Plain{}, PreNorm{LayerNorm{}, Attention{.model_dim = 6, .heads = 2}}};
   const GateOf<seams::Posterior> gate{.scores = {.experts = 4}, .mixing = {.sigma = 1.5}, .selection = {.k = 2}};
   const Residual mixture{update::HeavyBall{}, PreNorm{LayerNorm{}, Mixture{gate, Mlp<Gelu>{6, 5}}}};

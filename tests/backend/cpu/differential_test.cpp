@@ -16,6 +16,7 @@
 #include "gatefold/expert/activation.hpp"
 #include "gatefold/tensor/tensor.hpp"
 #include "support/engine_cases.hpp"
+#include "support/slow_build.hpp"
 
 using namespace gatefold;
 using namespace gatefold::engine_cases;
@@ -23,13 +24,7 @@ using cpu::WeightPath;
 
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
-constexpr std::uint64_t products = 60, pairs = 60;  // unoptimised and checked access by access
-#elif defined(__has_feature)
-constexpr std::uint64_t products = 600, pairs = 1500;
-#else
-constexpr std::uint64_t products = 600, pairs = 1500;
-#endif
+constexpr std::uint64_t products = support::slow_build ? 20 : 600, pairs = support::slow_build ? 30 : 1500;
 
 /// How long the slow cases go on.
 double seconds() {

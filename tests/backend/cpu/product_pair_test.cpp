@@ -10,6 +10,7 @@
 #include "gatefold/expert/activation.hpp"
 #include "gatefold/tensor/tensor.hpp"
 #include "support/naive.hpp"
+#include "support/slow_build.hpp"
 
 using namespace gatefold;
 
@@ -107,7 +108,7 @@ void check(const Pair<T>& p, bool transpose, const E& middle) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("a pair of products is two products, bit for bit", T, float, double) {
+TEST_CASE_TEMPLATE("a pair of products is two products, bit for bit" * doctest::skip(support::slow_build), T, float, double) {
   // Experts without rows, with a few (in place), with one tile, with many; widths that are no multiple of anything.
   const std::vector<std::vector<Index>> counts{{3}, {0, 1, 8, 0, 9, 14, 15, 60}, {130, 0, 2}, {0, 0}};
   for (const auto& n : counts)
@@ -119,7 +120,7 @@ TEST_CASE_TEMPLATE("a pair of products is two products, bit for bit", T, float, 
       }
 }
 
-TEST_CASE_TEMPLATE("many small experts, one to a thread with all its blocks of rows", T, float, double) {
+TEST_CASE_TEMPLATE("many small experts, one to a thread with all its blocks of rows" * doctest::skip(support::slow_build), T, float, double) {
   // Two blocks of rows of the large ones for one thread, and for three.
   const std::vector<std::vector<Index>> counts{{340, 20, 9, 350, 0, 15, 1},
                                                {60, 126, 61, 62, 63, 64, 3, 65, 66, 67, 68, 69, 70, 57}};
@@ -134,7 +135,7 @@ TEST_CASE_TEMPLATE("experts that own their packed weights, the first block of ro
   for (const bool transpose : {false, true}) check(p, transpose, Activate{});
 }
 
-TEST_CASE_TEMPLATE("whole panels of c: sums that are formed in c, and not", T, float, double) {
+TEST_CASE_TEMPLATE("whole panels of c: sums that are formed in c, and not" * doctest::skip(support::slow_build), T, float, double) {
   for (const bool transpose : {false, true})
     for (const auto& [d, h] : {std::array<Index, 2>{7, 0}, {7, 9}, {20, 300}, {270, 512}, {20, 600}})
       for (const Index panels : {1, 3}) {

@@ -417,7 +417,8 @@ class ProductPair {
         const Index k = block * kDepth, depth = std::min(kDepth, b_.depth - k);
         const Operand<T> b = up(m, unit.e);
         T *total = w.first + m * size, *to = block > 0 ? w.panels : total;
-        few_rows_sum(rows.count, depth, w.a + block * rows.count * kStride, b.at(k, j), b.stride, columns, to, stride);
+        const T* const from = depth > 0 ? b.at(k, j) : b.data;  // null where there is no element
+        few_rows_sum(rows.count, depth, w.a + block * rows.count * kStride, from, b.stride, columns, to, stride);
         if (block > 0) add(size, to, total);
       }
     for (Index chunk = begin; chunk < end; ++chunk) {
