@@ -3,6 +3,11 @@
 #include <doctest/doctest.h>
 #include <zlib.h>
 
+#if defined(__unix__)
+#include <sys/stat.h>
+#include <unistd.h>
+#endif
+
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -121,16 +126,20 @@ TEST_CASE("zero extents") {
   CHECK(none.count == 0);
   CHECK(none.rows == 28);
   CHECK(none.pixels.empty());
-  const IdxImages flat = read_idx_images(temp.write(idx_file({0xffffffff, 0xffffffff, 0}, {})));
-  CHECK(flat.count == 0xffffffff);
-  CHECK(flat.pixels.empty());
+  CHECK(read_idx_images(temp.write(idx_file({3, 0, 28}, {}))).pixels.empty());
+  // What would allocate by one of these extents, or loop over it, is not handed any.
+  for (const std::vector<std::uint32_t>& huge : std::vector<std::vector<std::uint32_t>>{
+           {0xffffffff, 0xffffffff, 0}, {0, 0xffffffff, 0xffffffff}, {0xffffffff, 0, 1}, {0, 1 << 11, 1 << 10}}) {
+    for (const auto& path : {temp.write(idx_file(huge, {})), temp.write_gz(idx_file(huge, {}))})
+      check_message(message_of([&] { read_idx_images(path); }), path, "offset 16: extents: expected at most 10");
+  }
 }
 
 TEST_CASE("a path that cannot be read") {
   TempDirectory temp;
   const auto missing = temp.path / "missing";
-  check_message(message_of([&] { read_idx_images(missing); }), missing, "offset 0: cannot open: No such file");
-  check_message(message_of([&] { read_idx_images(temp.path); }), temp.path, "offset 0: cannot read: Is a directory");
+  check_message(message_of([&] { read_idx_images(missing); }), missing, "cannot open: No such file");
+  check_message(message_of([&] { read_idx_images(temp.path); }), temp.path, "cannot open: not a regular file");
 }
 
 TEST_CASE("not the file that was asked for") {
@@ -172,13 +181,14 @@ TEST_CASE("a header that promises what the file lacks allocates nothing") {
   TempDirectory temp;
   const Bytes few{1, 2, 3};
   const auto images = temp.write(idx_file({0xffffffff, 0xffffffff, 0xffffffff}, few), "images");
-  check_message(message_of([&] { read_idx_images(images); }), images, "more than 2^63 bytes");
+  check_message(message_of([&] { read_idx_images(images); }), images, "extents: expected at most 1050476 bytes (1 MiB and 100 times the size of the file), "
+                "got 4294967295 x 4294967295 x 4294967295");
   for (const auto& path : {temp.write(idx_file({0x7fffffff, 0xffffffff, 1}, few), "large"),
                            temp.write_gz(idx_file({0x7fffffff, 0xffffffff, 1}, few))}) {
-    check_message(message_of([&] { read_idx_images(path); }), path, "bytes of pixels, found 3");
+    check_message(message_of([&] { read_idx_images(path); }), path, "extents: expected at most 10");
   }
   const auto labels = temp.write(idx_file({0xffffffff}, few), "labels");
-  check_message(message_of([&] { read_idx_labels(labels); }), labels, "promises 4294967295 bytes of labels, found 3");
+  check_message(message_of([&] { read_idx_labels(labels); }), labels, "extents: expected at most 1049676 bytes (1 MiB and 100 times the size of the file), got 4294967295");
 }
 
 TEST_CASE("a gzip file with a flipped bit is rejected or unharmed") {
@@ -203,3 +213,51 @@ TEST_CASE("a gzip file with a flipped bit is rejected or unharmed") {
   const auto path = temp.write(bad);
   check_message(message_of([&] { read_idx_images(path); }), path, "corrupt compressed stream: incorrect data check");
 }
+
+TEST_CASE("a file that unpacks to far more than its size is refused") {
+  TempDirectory temp;
+  // 16 MiB of zeros in 16 KiB, as the header says; and as it does not.
+  const auto honest = temp.write_gz(idx_file({16, 1024, 1024}, Bytes(1 << 24)), "honest");
+  REQUIRE(std::filesystem::file_size(honest) < 20'000);
+  check_message(message_of([&] { read_idx_images(honest); }), honest, "offset 16: extents: expected at most ");
+  const auto longer = temp.write_gz(idx_file({2, 3, 4}, Bytes(1 << 24)), "longer");
+  check_message(message_of([&] { read_idx_images(longer); }), longer, "offset 40: expected the end of the file");
+  // Small ones are no harm however well they pack, nor are large ones that are not packed.
+  CHECK(read_idx_images(temp.write_gz(idx_file({1000, 28, 28}, Bytes(784'000)))).pixels == Bytes(784'000));
+  CHECK(read_idx_images(temp.write(idx_file({16, 1024, 1024}, Bytes(1 << 24)))).pixels.size() == 1 << 24);
+}
+
+TEST_CASE("extents whose product wraps around to what the file has") {
+  TempDirectory temp;
+  // 2^22 · 2^21 · 2^21 = 2^64
+  const Bytes file = idx_file({1u << 22, 1u << 21, 1u << 21}, {});
+  for (const auto& path : {temp.write(file), temp.write_gz(file)})
+    check_message(message_of([&] { read_idx_images(path); }), path, "extents: expected at most 10");
+}
+
+TEST_CASE("what follows a gzip stream and is none is refused") {
+  TempDirectory temp;
+  Bytes gz = read_bytes(temp.write_gz(small_images()));
+  for (const Bytes& tail : {Bytes{0}, Bytes{'x', 'y', 'z'}, Bytes{0x1f, 0x8b}}) {
+    Bytes bad = gz;
+    bad.insert(bad.end(), tail.begin(), tail.end());
+    const auto path = temp.write(bad);
+    check_message(message_of([&] { read_idx_images(path); }), path, "compressed stream");
+  }
+  // An empty stream says nothing.
+  const Bytes nothing = read_bytes(temp.write_gz({}));
+  gz.insert(gz.end(), nothing.begin(), nothing.end());
+  CHECK(read_idx_images(temp.write(gz)).count == 2);
+}
+
+#if defined(__unix__)
+TEST_CASE("pipes and devices are refused, and none is waited for") {
+  TempDirectory temp;
+  const auto pipe = temp.path / "pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  ::alarm(60);  // a test that waits would not end
+  check_message(message_of([&] { read_idx_images(pipe); }), pipe, "cannot open: not a regular file");
+  check_message(message_of([&] { read_idx_labels("/dev/zero"); }), "/dev/zero", "cannot open: not a regular file");
+  ::alarm(0);
+}
+#endif

@@ -3,19 +3,15 @@
 #include <zlib.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <limits>
-#include <memory>
+#include <new>
 #include <string>
-#include <system_error>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "gatefold/core/error.hpp"
+#include "gatefold/core/regular_file.hpp"
 #include "gatefold/core/types.hpp"
 
 /// IDX, the format of MNIST and its relatives, plain or compressed with gzip: two zero bytes, element type, rank, one
@@ -30,16 +26,28 @@ struct IdxImages {
 
 namespace idx {
 
+/// What a header may promise of a file: 1 MiB, and 100 times the file's size. Images of digits pack to a fifth; what
+/// packs better than this is a bomb, or wants to be unpacked before.
+inline constexpr std::uint64_t kPromise = std::uint64_t(1) << 20, kRatio = 100;
+
 /// Reads front to back and knows where it is.
 class Reader {
  public:
-  explicit Reader(const std::filesystem::path& path) : path_(path.string()) {
-    errno = 0;
-    file_.reset(gzopen(path_.c_str(), "rb"));
-    // zlib leaves errno at 0 when it could not allocate.
-    if (!file_) fail("cannot open: " + std::generic_category().message(errno ? errno : ENOMEM));
-    gzbuffer(file_.get(), 1u << 17);
+  explicit Reader(const std::filesystem::path& path) : file_(path) {
+    std::uint8_t magic[2];
+    compressed_ = file_.read_some(magic, 2, 0) == 2 && magic[0] == 0x1f && magic[1] == 0x8b;
+    constexpr int gzip = 15 + 16;  // the largest window, and no other format
+    if (compressed_ && inflateInit2(&stream_, gzip) != Z_OK) throw std::bad_alloc();
+    if (compressed_) input_.resize(1u << 17);
   }
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
+  ~Reader() {
+    if (compressed_) inflateEnd(&stream_);
+  }
+
+  /// The most bytes that a header is believed.
+  std::uint64_t limit() const { return kPromise + kRatio * std::min(file_.size(), std::uint64_t(1) << 56); }
 
   /// @param what  names the bytes in the message of a short read
   void read(std::uint8_t* to, std::size_t count, const char* what) {
@@ -65,50 +73,56 @@ class Reader {
 
   /// Also where a compressed file proves its checksum: zlib compares it on the way to the end.
   void expect_end() {
+    const std::uint64_t end = offset_;
     std::uint8_t byte;
-    if (some(&byte, 1) != 0) {
-      --offset_;
-      fail("expected the end of the file, found more bytes");
-    }
+    if (some(&byte, 1) != 0) file_.fail(end, "expected the end of the file, found more bytes");
   }
 
-  [[noreturn]] void fail(const std::string& reason) const {
-    throw FileError(path_ + ": offset " + std::to_string(offset_) + ": " + reason);
-  }
+  [[noreturn]] void fail(const std::string& reason) const { file_.fail(offset_, reason); }
 
  private:
-  struct Close {
-    void operator()(gzFile file) const { gzclose_r(file); }
-  };
-
   /// As many bytes as there are, up to count.
   std::size_t some(std::uint8_t* to, std::size_t count) {
+    const std::size_t got =
+        compressed_ ? unpacked(to, count) : static_cast<std::size_t>(file_.read_some(to, count, offset_));
+    if (!compressed_) offset_ += got;
+    return got;
+  }
+  std::size_t unpacked(std::uint8_t* to, std::size_t count) {
     std::size_t total = 0;
     while (total < count) {
-      const auto part = static_cast<unsigned>(std::min<std::size_t>(count - total, 1u << 30));
-      const int got = gzread(file_.get(), to + total, part);
-      if (got > 0) {
-        total += static_cast<std::size_t>(got);
-        offset_ += static_cast<std::uint64_t>(got);
+      if (stream_.avail_in == 0) {
+        const std::uint64_t got = file_.read_some(input_.data(), input_.size(), read_);
+        if (got == 0 && ended_) break;
+        if (got == 0) fail("truncated: the compressed stream stops early");
+        read_ += got;
+        stream_.next_in = input_.data();
+        stream_.avail_in = static_cast<uInt>(got);
       }
-      // A compressed stream that stops early gives its bytes first, and then no error but a state.
-      int state = Z_OK;
-      const char* message = gzerror(file_.get(), &state);
-      if (state == Z_BUF_ERROR) fail("truncated: the compressed stream stops early");
-      if (state == Z_ERRNO) fail("cannot read: " + std::generic_category().message(errno));
-      if (state != Z_OK && state != Z_STREAM_END) {
-        std::string reason = message;
-        if (reason.starts_with(path_ + ": ")) reason.erase(0, path_.size() + 2);  // fail says it already
-        fail("corrupt compressed stream: " + reason);
+      // A file may hold one stream after the other.
+      if (std::exchange(ended_, false)) inflateReset(&stream_);
+      const auto room = static_cast<uInt>(std::min<std::size_t>(count - total, 1u << 30));
+      stream_.next_out = to + total;
+      stream_.avail_out = room;
+      const int state = inflate(&stream_, Z_NO_FLUSH);
+      total += room - stream_.avail_out;
+      offset_ += room - stream_.avail_out;
+      if (state == Z_MEM_ERROR) throw std::bad_alloc();
+      if (state == Z_STREAM_END) {
+        ended_ = true;
+      } else if (state != Z_OK && state != Z_BUF_ERROR) {
+        fail(std::string("corrupt compressed stream: ") + (stream_.msg ? stream_.msg : "not gzip"));
       }
-      if (got <= 0) break;
     }
     return total;
   }
 
-  std::string path_;
-  std::unique_ptr<std::remove_pointer_t<gzFile>, Close> file_{};
-  std::uint64_t offset_ = 0;
+  RegularFile file_;
+  bool compressed_ = false, ended_ = false;
+  z_stream stream_{};
+  std::vector<std::uint8_t> input_{};
+  std::uint64_t read_ = 0;    // bytes of the file
+  std::uint64_t offset_ = 0;  // bytes of its contents
 };
 
 /// The extents of a file of unsigned bytes.
@@ -128,15 +142,16 @@ struct Header {
       file.read(big, 4, "an extent");
       n = std::uint64_t{big[0]} << 24 | std::uint64_t{big[1]} << 16 | std::uint64_t{big[2]} << 8 | big[3];
     }
-    // An extent of 0 makes all others harmless, wherever it stands.
-    if (std::find(extents, extents + Rank, 0u) != extents + Rank) {
-      size = 0;
-      return;
-    }
-    for (std::uint64_t n : extents) {
-      if (size > static_cast<std::uint64_t>(std::numeric_limits<Index>::max()) / n) {
-        file.fail("truncated: the header promises more than 2^63 bytes");
+    // Without elements too: what has the size of an item would take the other extents at their word.
+    std::uint64_t promised = 1;
+    for (const std::uint64_t n : extents) {
+      if (n > file.limit() / promised) {
+        std::string got = std::to_string(extents[0]);
+        for (int d = 1; d < Rank; ++d) got += " x " + std::to_string(extents[d]);
+        file.fail("extents: expected at most " + std::to_string(file.limit()) +
+                  " bytes (1 MiB and 100 times the size of the file), got " + got);
       }
+      promised *= std::max<std::uint64_t>(n, 1);
       size *= n;
     }
   }
@@ -148,9 +163,9 @@ struct Header {
 ///
 /// Source: LeCun, Cortes and Burges, "The MNIST database of handwritten digits", file formats.
 /// @throws FileError with path, offset and reason when the file is missing, is not IDX with three dimensions of
-///         unsigned bytes, is truncated, corrupt or longer than its header says (what follows a complete gzip stream
-///         and is not gzip is ignored, as zlib does)
-/// @cost   memory grows with what the file holds, never with what its header claims
+///         unsigned bytes, is truncated, corrupt, longer than its header says or followed by what is not gzip, and when
+///         its extents promise more than 1 MiB and 100 times the size of the file, or would with 1 in place of 0
+/// @cost   memory grows with what the file holds, never with what its header claims, and is bounded by the file's size
 inline IdxImages read_idx_images(const std::filesystem::path& path) {
   idx::Reader file(path);
   const idx::Header<3> header(file);
