@@ -109,7 +109,7 @@ elif [[ -n $full ]]; then
   stage test "${all[@]}" "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -march=native" -DCMAKE_VERIFY_INTERFACE_HEADER_SETS=ON
   stage sanitize "${all[@]}" \
     "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -gline-tables-only -fsanitize=address,undefined -fno-sanitize-recover=all"
-  for preset in tsan v3; do stage "$preset" "${all[@]}"; done
+  for preset in tsan v3; do stage "$preset" "${all[@]}" -DGATEFOLD_FUZZ_SECONDS=10; done
   cuda_stage -DGATEFOLD_SLOW_TESTS=ON "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -DNDEBUG" "-DCMAKE_CUDA_FLAGS_RELEASE=-O1 -DNDEBUG"
 else
   for preset in test sanitize v3; do stage "$preset"; done

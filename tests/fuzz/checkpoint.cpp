@@ -1,0 +1,75 @@
+// Any bytes as the metadata of a checkpoint (JSON): the counters of a run are read from it or refused, nothing is
+// written in the latter case, and what was read is written as the same text.
+#include <cstdint>
+#include <string>
+
+#include "fuzz/fuzz.hpp"
+#include "fuzz/host.hpp"
+#include "gatefold/train/checkpoint.hpp"
+
+using namespace gatefold;
+using fuzz::Host;
+
+namespace {
+
+struct State {
+  Index step = 0;
+  Tensor<float, 1, Host> m{1};
+
+  template <class F, class... P>
+  static void each(F&& f, P&... p) {
+    f("m", p.m...);
+  }
+};
+/// As a Trainer: counters of its own and those of a state.
+struct Run {
+  Host::Context ctx{};
+  State state{};
+  std::uint64_t seed = 5;
+  Index skipped = 0;
+
+  Host::Context& context() const { return const_cast<Host::Context&>(ctx); }
+  template <class F, class... P>
+  static void each(F&& f, P&... p) {
+    f("state", p.state...);
+  }
+  template <class F, class... P>
+  static void counters(F&& f, P&... p) {
+    f("seed", p.seed...);
+    f("skipped", p.skipped...);
+  }
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+  std::string json(bytes, bytes + size);
+  // A file with the tensor of a run, whose metadata is the input.
+  json = R"({"__metadata__":)" + json + R"(,"state.m":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
+  const std::uint64_t length = json.size();
+  json = std::string(reinterpret_cast<const char*>(&length), 8) + json + std::string(4, '\1');
+  const fuzz::File file(reinterpret_cast<const std::uint8_t*>(json.data()), json.size());
+  Run run;
+  run.state.m(0) = 1;
+  io::Metadata own;
+  bool loaded = false;
+  FUZZ_REQUIRE(fuzz::peak([&] {
+                 try {
+                   own = load_checkpoint(file.path(), run);
+                   loaded = true;
+                 } catch (const FileError&) {
+                 }
+               }) <= 32 * json.size() + (1 << 16));
+  if (!loaded) {
+    FUZZ_REQUIRE(run.state.step == 0 && run.seed == 5 && run.skipped == 0 && run.state.m(0) == 1);
+    return 0;
+  }
+  FUZZ_REQUIRE(run.state.step >= 0 && run.skipped >= 0);
+  const std::filesystem::path again = fuzz::scratch_file();
+  save_checkpoint(again, run, own);
+  Run second;
+  FUZZ_REQUIRE(load_checkpoint(again, second) == own);
+  FUZZ_REQUIRE(second.state.step == run.state.step && second.seed == run.seed && second.skipped == run.skipped);
+  FUZZ_REQUIRE(second.state.m(0) == run.state.m(0));
+  return 0;
+}

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <sanitizer/allocator_interface.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+/// What the fuzz targets share: a file of the input, a property that must hold, and how much memory was held at once.
+namespace fuzz {
+
+#define FUZZ_REQUIRE(condition)                                                          \
+  do {                                                                                   \
+    if (!(condition)) {                                                                  \
+      std::fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #condition); \
+      std::abort();                                                                      \
+    }                                                                                    \
+  } while (false)
+
+/// A regular file in memory.
+class File {
+ public:
+  File(const std::uint8_t* bytes, std::size_t size) : file_(::memfd_create("fuzz", MFD_CLOEXEC)) {
+    FUZZ_REQUIRE(file_ >= 0 && ::write(file_, bytes, size) == static_cast<::ssize_t>(size));
+  }
+  File(const File&) = delete;
+  ~File() { ::close(file_); }
+  std::filesystem::path path() const { return "/proc/self/fd/" + std::to_string(file_); }
+
+ private:
+  int file_;
+};
+
+/// A file of this process that may be replaced.
+inline std::filesystem::path scratch_file() {
+  struct Folder {
+    std::filesystem::path path =
+        (std::filesystem::exists("/dev/shm") ? "/dev/shm" : std::filesystem::temp_directory_path()) /
+        ("gatefold_fuzz_" + std::to_string(::getpid()));
+    Folder() { std::filesystem::create_directories(path); }
+    ~Folder() { std::filesystem::remove_all(path); }
+  };
+  static const Folder folder;
+  return folder.path / "file";
+}
+
+inline thread_local std::size_t held = 0, most = 0;
+
+/// The most bytes of the heap that f holds at once.
+template <class F>
+std::size_t peak(const F& f) {
+  [[maybe_unused]] static const int installed = __sanitizer_install_malloc_and_free_hooks(
+      [](const volatile void*, std::size_t size) {
+        held += size;
+        if (held > most && held < std::size_t(1) << 62) most = held;
+      },
+      [](const volatile void* memory) { held -= __sanitizer_get_allocated_size(memory); });
+  held = most = 0;
+  f();
+  return most;
+}
+
+}  // namespace fuzz
