@@ -9,7 +9,7 @@ file=""
 trap 'rm -f "$object" "$object.d"' EXIT
 
 TIMEFORMAT=%U  # of the processor, whatever else runs
-seconds=$({ time g++ -std=c++20 -O3 -march=native -DNDEBUG -fopenmp -I"$root/include" -isystem /usr/include/eigen3 \
+seconds=$({ time g++ -std=c++20 -O3 -march=native -DNDEBUG -I"$root/include" -isystem /usr/include/eigen3 \
   -c "$root/examples/quickstart.cpp" -o "$object"; } 2>&1)
 rows="{\"name\": \"compile_time/quickstart\", \"real_time\": $seconds, \"time_unit\": \"s\"}"
 

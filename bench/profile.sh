@@ -33,7 +33,7 @@ parts='
   /Finish</ { add("results"); next }
   /Combine|RowThen/ { add("combine"); next }
   /Route|Softmax|Pick|Slots|group_by|gemm_rows/ { add("routing"); next }
-  /libgomp|\[k\]/ { add("waiting"); next }
+  /Workers|\[k\]/ { add("waiting"); next }
   { add("rest") }'
 columns="products packing rows activation results combine routing waiting rest"
 {

@@ -26,7 +26,7 @@ while (($#)); do
   shift
 done
 
-install_packages g++ cmake ninja-build libeigen3-dev libbenchmark-dev libdnnl2 gnuplot-nox python3 python3-venv || exit 1
+install_packages g++ cmake ninja-build libeigen3-dev libbenchmark-dev libdnnl2 libtbb-dev gnuplot-nox python3 python3-venv || exit 1
 command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache
 cd "$root" || exit 1
 out=$root/build/bench
@@ -34,7 +34,7 @@ mkdir -p "$out"
 rm -f "$out"/*.json "$out"/*.png "$out"/*.dat
 
 # The programs in the order of the table, and which of their rows.
-programs=(layer frozen variant product expert gate routing update model memory loss_optim growth) filter=.
+programs=(layer frozen variant product expert gate routing update model memory loss_optim threads growth) filter=.
 [[ -n $quick ]] && programs=(layer variant gate update) filter='-H:2048/E:64|Attention'  # all but these
 if [[ -n $only ]]; then
   if [[ -f bench/$only.cpp ]]; then programs=("$only"); else filter=$only; fi

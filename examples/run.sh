@@ -21,7 +21,6 @@ case $program in
   mot_text) data=(bible-kjv) ;;
 esac
 
-# libgomp, the OpenMP run time, comes with g++.
 install_packages g++ cmake ninja-build libeigen3-dev zlib1g-dev nlohmann-json3-dev libcli11-dev gnuplot-nox "${data[@]}"
 command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache
 (

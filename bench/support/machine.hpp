@@ -75,7 +75,7 @@ inline double memory() {
 inline double fma_peak(int threads) {
   constexpr Index kSteps = 200000;
   constexpr double kFlopPerStep = 2.0 * machine::kChains * machine::kVectorBytes / static_cast<double>(sizeof(float));
-  gatefold::cpu::OpenMp executor;
+  static gatefold::cpu::Workers executor(gatefold::cpu::available_threads());
   double best = 0;
   for (int i = 0; i < 3; ++i) {
     const double begin = now();
@@ -97,7 +97,7 @@ class ReadBandwidth {
 
   double operator()(int threads, double duration = 2e-3) const {
     const Index count = static_cast<Index>(data_.size()), parts = threads, passes = passes_for(duration);
-    gatefold::cpu::OpenMp executor;
+    static gatefold::cpu::Workers executor(gatefold::cpu::available_threads());
     const double begin = now();
     gatefold::cpu::parallel_for(executor, threads, parts, [&](Index part, int) {
       const Index first = count * part / parts, last = count * (part + 1) / parts;

@@ -20,4 +20,5 @@
 #include "gatefold/backend/cpu/row_lanes.hpp"
 #include "gatefold/backend/cpu/tile.hpp"
 #include "gatefold/backend/cpu/weight_path.hpp"
+#include "gatefold/backend/cpu/workers.hpp"
 #include "gatefold/policies.hpp"

@@ -6,7 +6,7 @@ unset CXXFLAGS CPPFLAGS LDFLAGS CUDAFLAGS
 here=$(cd "$(dirname "$0")" && pwd)
 way=$1 work=$2
 
-# The consumer asked for no flag, so it may have got include directories, the language standard and OpenMP, no more;
+# The consumer asked for no flag, so it may have got include directories and the language standard, no more;
 # and it compiles one file, its own: none of our tests or examples.
 check_flags() {
   local commands words word
@@ -19,7 +19,7 @@ check_flags() {
     shift
     case $word in
       -isystem | -I | -o | -c | -x) shift ;;
-      -isystem=* | -I* | -std=* | -fopenmp*) ;;
+      -isystem=* | -I* | -std=*) ;;
       -forward-unknown-to-host-compiler | --generate-code=* | -ccbin=*) ;;  # what CMake adds for nvcc
       *) echo "unexpected flag '$word' in: $commands"; exit 1 ;;
     esac

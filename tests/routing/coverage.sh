@@ -5,7 +5,7 @@ root=$1 compiler=$2 eigen=$3 doctest=$4
 at=$(mktemp -d) || exit 1
 trap 'rm -rf "$at"' EXIT
 cd "$at" || exit 1
-"$compiler" -std=c++20 -O0 --coverage -fopenmp -I"$root/include" -I"$root/tests" -isystem "$eigen" ${doctest:+-isystem "$doctest"} \
+"$compiler" -std=c++20 -O0 --coverage -I"$root/include" -I"$root/tests" -isystem "$eigen" ${doctest:+-isystem "$doctest"} \
   "$root/tests/routing/differential_test.cpp" "$root/tests/main.cpp" -o routing || exit 1
 ./routing --no-colors || exit 1
 gcov routing-differential_test.gcda >/dev/null 2>&1 || { echo "no gcov for $compiler"; exit 1; }

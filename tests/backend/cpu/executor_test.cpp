@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "support/forked.hpp"
+
 using namespace gatefold;
 
 namespace {
@@ -96,6 +98,37 @@ TEST_CASE("contexts share an executor") {
   Cpu::Context a(executor, 2, true), b(executor, 3, true);
   const auto first = trained(a);
   CHECK(same_bits(first, trained(b)));
+}
+
+TEST_CASE("a context goes on in a child of fork()") {
+  if (!support::may_fork) return;
+  Cpu::Context ctx(3, true);
+  const auto expected = trained(ctx);
+  CHECK(support::in_child([&] { return same_bits(trained(ctx), expected) ? "same" : "other"; }) == "same");
+  CHECK(support::in_child([] {
+          Cpu::Context fresh(2, true);
+          return std::to_string(trained(fresh).size());
+        }) == std::to_string(expected.size()));
+  CHECK(same_bits(trained(ctx), expected));
+}
+
+TEST_CASE("a context that another thread is at work in is refused in a child of fork()") {
+  if (!support::may_fork) return;
+  Cpu::Context ctx(2);
+  std::atomic<bool> inside{false}, done{false};
+  std::thread other([&] {
+    Cpu::for_each(ctx, 1, [&](Index) {
+      inside = true;
+      while (!done) std::this_thread::yield();
+    });
+  });
+  while (!inside) std::this_thread::yield();
+  const std::string said = support::in_child([&] { return trained(ctx).empty() ? "none" : "trained"; });
+  done = true;
+  other.join();
+  CHECK(said ==
+        "Context: thread: expected one at a time (each thread needs a context of its own), got a second one while the first is "
+        "at work");
 }
 
 TEST_CASE("what an executor throws arrives, and its context goes on") {

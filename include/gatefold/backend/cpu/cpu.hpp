@@ -19,13 +19,14 @@
 #include "gatefold/backend/cpu/product.hpp"
 #include "gatefold/backend/cpu/product_pair.hpp"
 #include "gatefold/backend/cpu/row_lanes.hpp"
+#include "gatefold/backend/cpu/workers.hpp"
 #include "gatefold/backend/group_table.hpp"
 #include "gatefold/backend/lender.hpp"
 #include "gatefold/backend/scratch.hpp"
 
 namespace gatefold::inline GATEFOLD_CPU_ABI {
 
-/// The CPU backend: packed register tiles on Eigen's vector types, threads through OpenMP when found.
+/// The CPU backend: packed register tiles on Eigen's vector types, threads through an executor (cpu/executor.hpp).
 ///
 /// A type of its own for every instruction set (cpu/instruction_set.hpp): files compiled with different -march may be linked
 /// together, each with a backend of its own, and hand each other plain pointers.
@@ -40,11 +41,11 @@ struct Cpu {
   class Context : public Scratch<Cpu>, public Lender {
    public:
     using Backend = Cpu;
-    /// @param threads  0: all that OpenMP offers, which is 1 without OpenMP
+    /// @param threads  of its own (cpu/workers.hpp); 0: cpu::available_threads()
     /// @param eager    share out loops among the threads however short they are: slow, for tests that look for races
     /// @throws ArgumentError if negative
     explicit Context(int threads = 0, bool eager = false)
-        : executor_(own_), threads_(threads > 0 ? threads : cpu::available_threads()), eager_(eager) {
+        : threads_(threads > 0 ? threads : cpu::available_threads()), eager_(eager), own_(threads_), executor_(own_) {
       expect(threads >= 0, "Cpu::Context", "threads", "at least 0", threads);
     }
     /// @param executor  brings the threads, see cpu/executor.hpp; it must outlive the context
@@ -52,7 +53,8 @@ struct Cpu {
     /// @throws ArgumentError unless threads is positive
     template <cpu::Executor E>
       requires(!std::is_const_v<E>)
-    Context(E& executor, int threads, bool eager = false) : executor_(executor), threads_(threads), eager_(eager) {
+    Context(E& executor, int threads, bool eager = false)
+        : threads_(threads), eager_(eager), own_(1), executor_(executor) {
       expect(threads > 0, "Cpu::Context", "threads", "at least 1", threads);
     }
     cpu::ExecutorRef executor() const { return executor_; }
@@ -92,10 +94,10 @@ struct Cpu {
       return workers_;
     }
 
-    cpu::OpenMp own_;
-    cpu::ExecutorRef executor_;
     int threads_;
     bool eager_;
+    cpu::Workers own_;
+    cpu::ExecutorRef executor_;
     const cpu::PackedWeights* packed_ = nullptr;
     std::vector<std::unique_ptr<Context>> workers_;
   };

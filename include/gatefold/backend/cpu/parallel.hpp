@@ -8,32 +8,7 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
-#if defined(_OPENMP)
-#include <omp.h>
-#endif
-
 namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
-
-/// Threads a context uses when asked for none in particular: OpenMP's, or one without it.
-inline int available_threads() {
-#if defined(_OPENMP)
-  return omp_get_max_threads();
-#else
-  return 1;
-#endif
-}
-
-/// OpenMP's threads, or none beside the caller without it.
-struct OpenMp {
-  void run(int count, WorkerFunction f) const {
-#if defined(_OPENMP)
-#pragma omp parallel num_threads(count)
-    f(omp_get_thread_num());
-#else
-    if (count > 0) f(0);
-#endif
-  }
-};
 
 /// f(task, worker) for every task < tasks, on at most `threads` threads of the executor; worker < threads numbers the thread.
 ///

@@ -1,0 +1,206 @@
+#pragma once
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
+#include "gatefold/backend/cpu/executor.hpp"
+#include "gatefold/backend/cpu/instruction_set.hpp"
+#include "gatefold/core/error.hpp"
+
+namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+
+/// Processors that the calling thread may run on.
+inline int usable_processors() {
+#if defined(__linux__)
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+#endif
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+/// Threads a context uses when asked for none in particular: as many as OMP_NUM_THREADS in the environment says, where that
+/// begins with a positive number, or as many as there are processors to run on.
+inline int available_threads() {
+  const char* wish = std::getenv("OMP_NUM_THREADS");
+  const long threads = wish ? std::strtol(wish, nullptr, 10) : 0;
+  return threads > 0 ? static_cast<int>(std::min(threads, 1024L)) : usable_processors();
+}
+
+/// The library's own executor: threads that wait for work, spinning for a while, then asleep.
+///
+/// They start with the first call that needs them and end with this object. The calling thread is worker 0. A call is joined by
+/// whoever is awake or wakes in time, and waits for those alone who joined: a thread for which the machine has no processor
+/// just now delays nobody.
+///
+/// - Of calls from several threads, or within f, one is shared out at a time; the others run on the threads that made them.
+/// - A child of fork() has none of the threads and starts its own when it needs them. Only a fork within f can take a thread
+///   away that is at work: the call then throws Error in the child.
+/// - Where a thread cannot be started there is one less. The threads receive no signals.
+/// @cost  a call that finds its threads spinning takes about a microsecond; waking one that sleeps, as long as the system takes
+class Workers {
+ public:
+  /// @param threads  the calling one among them
+  explicit Workers(int threads) : most_(std::clamp(threads, 1, kMost)) {}
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
+  ~Workers() { stop(); }
+
+  void run(int count, WorkerFunction f) {
+    count = std::min(count, most_);
+    if (count <= 1 || busy_.exchange(true, std::memory_order_acquire)) return f(0);
+    if (!joined_ && process_ != getpid()) start();
+    f_ = &f;
+    state_.store(++calls_ << kCallBits | static_cast<State>(count) << kCountBits);
+    if (asleep_.load() > 0) wake();
+    f(0);
+    const State state = state_.fetch_and(~kCount);
+    joined_ = state & kJoined;
+    const bool lost = (state & kInside) && !wait_for_those_inside();
+    busy_.store(false, std::memory_order_release);
+    if (lost) throw Error("Workers.run: fork() within a task: a thread that this process does not have was at work");
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  using Time = Clock::duration;
+
+  /// Measured on 2 processors, alone and beside 1 and 3 busy processes (bench/threads.cpp).
+  struct Tuning {
+    Time idle;       // a thread without work spins as long; 5 and 50 µs: steps of 1 ms take 17 and 9 % more; 1 ms: no less
+    Time last;       // the caller spins as long for those inside; 5, 100 and 200 µs: no different
+    Time preempted;  // between two looks at the clock: another process had the processor, which then deserves the rest
+    int recovery;    // calls after which a thread that was preempted spins as long as before; 64 to 8192: no different
+  };
+  static constexpr Tuning kTuning{std::chrono::microseconds(200), std::chrono::microseconds(20),
+                                  std::chrono::microseconds(500), 1024};
+
+  // The number of the call; workers wanted, 0 after the caller has done its part; whether one joined; how many are inside.
+  using State = std::uint64_t;
+  static constexpr int kCallBits = 32, kCountBits = 16, kMost = 0x7fff;
+  static constexpr State kCount = 0xffff0000, kJoined = 0x8000, kInside = 0x7fff;
+
+  enum class Spun { found, in_vain, preempted };
+  template <class F>
+  static Spun spin(Time patience, const F& found) {
+    Clock::time_point now = Clock::now();
+    const Clock::time_point end = now + patience;
+    while (now < end) {
+      for (int i = 0; i < 32; ++i) {
+        if (found()) return Spun::found;
+#if defined(__x86_64__) || defined(__i386__)
+        __builtin_ia32_pause();
+#elif defined(__aarch64__)
+        asm volatile("yield");
+#endif
+      }
+      const Clock::time_point before = std::exchange(now, Clock::now());
+      if (now - before > kTuning.preempted) return Spun::preempted;
+    }
+    return Spun::in_vain;
+  }
+
+  void wake() {
+    wakes_.fetch_add(1);
+    wakes_.notify_all();
+  }
+
+  // False where this process does not have them.
+  bool wait_for_those_inside() {
+    const auto left = [this] { return (state_.load() & kInside) == 0; };
+    if (spin(kTuning.last, left) == Spun::found) return true;
+    if (process_ != getpid()) return false;
+    for (;;) {
+      waiting_.store(1);
+      if (left()) break;
+      waiting_.wait(1);
+    }
+    waiting_.store(0);
+    return true;
+  }
+
+  void help(int worker) {
+    State seen = 0;  // the call that this thread joined last
+    const auto wanted = [&](State state) {
+      return state >> kCallBits != seen && worker < static_cast<int>((state & kCount) >> kCountBits);
+    };
+    const auto anything = [&] { return wanted(state_.load()) || stop_.load(); };
+    const Time most = most_ <= usable_processors() ? kTuning.idle : Time(0);
+    Time patience = most;
+    while (!stop_.load()) {
+      State state = state_.load();
+      if (wanted(state)) {
+        if (!state_.compare_exchange_strong(state, (state | kJoined) + 1)) continue;
+        seen = state >> kCallBits;
+        (*f_)(worker);
+        state = state_.fetch_sub(1) - 1;
+        if ((state & (kCount | kInside)) == 0 && waiting_.load() != 0) {
+          waiting_.store(0);
+          waiting_.notify_one();
+        }
+        patience = std::min(most, patience + most / kTuning.recovery);
+      }
+      const Spun spun = spin(patience, anything);
+      if (spun == Spun::found) continue;
+      if (spun == Spun::preempted) patience = Time(0);
+      asleep_.fetch_add(1);
+      const int wakes = wakes_.load();
+      if (!anything()) wakes_.wait(wakes);
+      asleep_.fetch_sub(1);
+    }
+  }
+
+  void start() {
+    forget();
+    process_ = getpid();
+    stop_ = false;
+    state_ = calls_ = 0;
+    asleep_ = waiting_ = 0;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    try {
+      threads_ = std::make_unique<std::vector<std::thread>>();
+      threads_->reserve(static_cast<std::size_t>(most_ - 1));
+      for (int worker = 1; worker < most_; ++worker) threads_->emplace_back([this, worker] { help(worker); });
+    } catch (const std::exception&) {  // no more threads, or no memory for them
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+  void stop() {
+    if (!threads_) return;
+    if (process_ != getpid()) return forget();
+    stop_ = true;
+    wake();
+    for (std::thread& thread : *threads_) thread.join();
+  }
+  // Threads of another process can be neither joined nor detached.
+  void forget() { static_cast<void>(threads_.release()); }
+
+  const int most_;
+  pid_t process_ = 0;    // which the threads belong to
+  bool joined_ = false;  // whether a thread joined the last call
+  State calls_ = 0;
+  std::unique_ptr<std::vector<std::thread>> threads_;
+  const WorkerFunction* f_ = nullptr;
+  std::atomic<bool> busy_{false}, stop_{false};
+  alignas(64) std::atomic<State> state_{0};
+  alignas(64) std::atomic<int> asleep_{0}, wakes_{0}, waiting_{0};  // threads asleep, times they were woken, the caller asleep
+};
+
+}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

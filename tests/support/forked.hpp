@@ -1,0 +1,56 @@
+#pragma once
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <exception>
+#include <string>
+
+namespace support {
+
+/// Whether a child of a process with threads may start threads: ThreadSanitizer does not let it.
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool may_fork = false;
+#elif defined(__has_feature)
+inline constexpr bool may_fork = !__has_feature(thread_sanitizer);
+#else
+inline constexpr bool may_fork = true;
+#endif
+
+/// Whether a limit of address space leaves a program its memory: AddressSanitizer needs all there is.
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr bool may_limit_memory = false;
+#elif defined(__has_feature)
+inline constexpr bool may_limit_memory = !__has_feature(address_sanitizer);
+#else
+inline constexpr bool may_limit_memory = true;
+#endif
+
+/// What f() returns, or throws, in a child process, which has twenty seconds for it.
+template <class F>
+std::string in_child(const F& f) {
+  int ends[2];
+  if (pipe(ends) != 0) return "no pipe";
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    std::string said;
+    try {
+      said = f();
+    } catch (const std::exception& error) {
+      said = error.what();
+    }
+    _exit(write(ends[1], said.data(), said.size()) == static_cast<ssize_t>(said.size()) ? 0 : 1);
+  }
+  close(ends[1]);
+  std::string said;
+  char buffer[4096];
+  for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0;) said.append(buffer, static_cast<std::size_t>(n));
+  close(ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (WIFSIGNALED(status)) said += " (killed by signal " + std::to_string(WTERMSIG(status)) + ")";
+  return said;
+}
+
+}  // namespace support
