@@ -10,12 +10,32 @@
 #include "gatefold/optim/adamw.hpp"
 #include "gatefold/optim/sgd.hpp"
 #include "support/optimized.hpp"
+#include "support/pass.hpp"
 
 using namespace gatefold;
 using namespace optimized;
 
 namespace {
 
+/// Two tensors, the second of any size.
+template <class T>
+struct Pair {
+  Tensor<T, 1, Cpu> a, b;
+  template <class F, class... P>
+  static void each(F&& f, P&... p) {
+    f("a", p.a...);
+    f("b", p.b...);
+  }
+};
+template <class T>
+Pair<T> pair(Index a, Index b, unsigned seed) {
+  Pair<T> both{Tensor<T, 1, Cpu>(a), Tensor<T, 1, Cpu>(b)};
+  for (auto* t : {&both.a, &both.b}) {
+    const auto values = random_vector<T>(t->size(), seed++);
+    std::copy(values.begin(), values.end(), t->data());
+  }
+  return both;
+}
 
 double norm_of(const std::vector<double>& g) {
   double squares = 0;
@@ -51,6 +71,34 @@ TEST_CASE_TEMPLATE("equation (1): above the norm gradients are scaled down to it
     CHECK(worst(flat(params), expected) <= epsilon);
     CHECK(state.step == 1);
   }
+}
+
+TEST_CASE_TEMPLATE("equation (1) on tensors of any size: every block of 4,096 elements counts and is scaled", T, float, double) {
+  for (const Index second : {0, 9000})
+    for (const Index size : {1, 4095, 4096, 4097, 10000}) {
+      CAPTURE(size);
+      Cpu::Context ctx(2);
+      Pair<T> params = pair<T>(size, second, 1), grads = pair<T>(size, second, 3);
+      const auto p = support::values(params), g = support::values(grads);
+      const double most = 0.125;
+      double squares = 0;
+      optim::sum_of_squares(ctx, grads, &squares);
+      // A sum of n terms in double, all positive: n · 2^-53 = 2.1e-12 at most.
+      CHECK(std::sqrt(squares) == doctest::Approx(norm_of(g)).epsilon(1e-12));
+      const optim::Clipped<optim::Sgd> clipped{{.lr = 0.5}, most};
+      auto state = clipped.begin(ctx, params);
+      clipped.step(ctx, params, grads, state);
+      const double factor = norm_of(g) > most ? most / norm_of(g) : 1;
+      const auto scaled = support::values(grads), now = support::values(params);
+      // Three roundings of an element in float (2^-24 each), a double's norm aside.
+      const double u = sizeof(T) == 4 ? 2e-7 : 1e-12;
+      Index wrong = 0;
+      for (std::size_t i = 0; i < g.size(); ++i) {
+        wrong += !(std::abs(scaled[i] - g[i] * factor) <= u * std::abs(g[i] * factor));
+        wrong += !(std::abs(now[i] - (p[i] - 0.5 * g[i] * factor)) <= u * (std::abs(p[i]) + std::abs(g[i] * factor)));
+      }
+      CHECK(wrong == 0);
+    }
 }
 
 TEST_CASE_TEMPLATE("at or below the norm gradients keep their bits", T, float, double) {

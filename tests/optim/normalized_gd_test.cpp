@@ -86,6 +86,46 @@ TEST_CASE_TEMPLATE("equation (1): each expert takes a step of length lr over all
     }
 }
 
+TEST_CASE_TEMPLATE("equation (1) on slices of any size: every block of 4,096 elements counts and moves", T, float, double) {
+  for (const bool per_expert : {true, false})
+    for (const Index size : {1, 4095, 4096, 4097, 10000}) {
+      CAPTURE(size);
+      Cpu::Context ctx(2);
+      const Index experts = 2, others = 4100;
+      Bank<T> params = bank<T>(experts, 1), grads = bank<T>(experts, 5);
+      for (auto* b : {&params, &grads}) {
+        b->weight.resize(experts, size, 1), b->bias.resize(experts, others);
+        unsigned seed = b == &params ? 1 : 5;
+        for_each_tensor(
+            [&](const Name&, auto& t) {
+              const auto values = random_vector<T>(t.size(), seed++);
+              std::copy(values.begin(), values.end(), t.data());
+            },
+            *b);
+      }
+      std::vector<std::vector<double>> before, g;
+      for (Index e = 0; e < experts; ++e) before.push_back(slice(params, e)), g.push_back(slice(grads, e));
+      const optim::NormalizedGd gd{.lr = 0.125, .per_expert = per_expert};
+      auto state = gd.begin(ctx, params);
+      gd.step(ctx, params, grads, state);
+      const double all = std::hypot(norm_of(g[0]), norm_of(g[1]));
+      // Four roundings of an element in float (2^-24 each); in double the norm's, n · 2^-53.
+      const double u = sizeof(T) == 4 ? 2.5e-7 : 1e-11;
+      Index wrong = 0;
+      for (Index e = 0; e < experts; ++e) {
+        const auto at = static_cast<std::size_t>(e);
+        const auto now = slice(params, e);
+        const double norm = per_expert ? norm_of(g[at]) : all;
+        for (std::size_t i = 0; i < now.size(); ++i) {
+          const double by = 0.125 * g[at][i] / norm;
+          wrong += !(std::abs(now[i] - (before[at][i] - by)) <= u * (std::abs(before[at][i]) * 0.5 + std::abs(by)));
+          wrong += by != 0 && std::abs(by) > 1e-6 && now[i] == before[at][i];
+        }
+      }
+      CHECK(wrong == 0);
+    }
+}
+
 TEST_CASE_TEMPLATE("an expert without gradient stays where it is, to the bit", T, float, double) {
   Cpu::Context ctx(1);
   Bank<T> params = bank<T>(3, 1), grads = bank<T>(3, 2);

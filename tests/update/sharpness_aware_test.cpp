@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <limits>
+#include <vector>
 
 #include "support/rules.hpp"
 
@@ -77,6 +79,37 @@ TEST_CASE("SharpnessAware (1): directions of lengths whose squares a float does 
       const double scale = -0.5 / (5. * double(length));
       CHECK(du[0] == doctest::Approx(scale * (1 - 0.6 * 0.6)).epsilon(1e-5));
       CHECK(du[1] == doctest::Approx(scale * (0.8 * 0.6)).epsilon(1e-5));
+    }
+}
+
+TEST_CASE_TEMPLATE("SharpnessAware (1): a direction too short to have a length is none, and no NaN comes back", T, float, double) {
+  Cpu::Context ctx(1);
+  const double least = sizeof(T) == 4 ? 1.17549435e-38 : 1.4916681462400413e-154;  // of T, of squares in double
+  for (const update::Norm norm : {update::Norm::item, update::Norm::batch})
+    for (const double length : {least * 4, least / 16, double(std::numeric_limits<T>::denorm_min())}) {
+      CAPTURE(length);
+      const update::SharpnessAware rule{.rho = 0.5, .norm = norm};
+      Nothing<T, Cpu> none;
+      Saved<update::SharpnessAware, T, Cpu> saved;
+      const auto x = matrix<T>({{1, 2}}), dy = matrix<T>({{1, 1}});
+      Tensor<T, 2, Cpu> y(1, 2);
+      rule.forward(
+          ctx, none, x, none,
+          [&](View<const T, 2, Cpu>, View<T, 2, Cpu> u, int) { u(0, 0) = T(3 * length), u(0, 1) = T(-4 * length); }, y,
+          saved);
+      const bool counts = length > least;
+      const double epsilon = sizeof(T) == 4 ? 1e-6 : 1e-14;  // some 4 roundings of 2^-24 or 2^-53
+      CHECK(saved.point(0, 0) == doctest::Approx(counts ? 1 - 0.5 * 0.6 : 1).epsilon(epsilon));
+      CHECK(saved.point(0, 1) == doctest::Approx(counts ? 2 + 0.5 * 0.8 : 2).epsilon(epsilon));
+      auto dx = matrix<T>({{0, 0}});
+      std::vector<double> du;
+      rule.backward(
+          ctx, none, x, saved,
+          [&](View<const T, 2, Cpu>, View<const T, 2, Cpu> d, View<T, 2, Cpu> dpoint, int call) {
+            call == 1 ? void(dpoint(0, 0) = 1) : void(du = {double(d(0, 0)), double(d(0, 1))});
+          },
+          dy, none, dx, none);
+      for (const double v : du) CHECK((counts ? std::isfinite(v) && v != 0 : v == 0));
     }
 }
 

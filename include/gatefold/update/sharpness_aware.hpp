@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cmath>
+#include <limits>
 #include <type_traits>
 
 #include "gatefold/backend/elementwise.hpp"
@@ -15,10 +16,11 @@ namespace gatefold {
 
 namespace fn {
 
-/// s ← 1/√s, and 0 where s = 0
+/// s ← 1/√s, and 0 where s < least; NaN stays NaN
 struct InverseRoot {
+  double least;
   double* s;
-  GATEFOLD_HD void operator()(Index i) const { s[i] = s[i] > 0 ? 1 / std::sqrt(s[i]) : 0; }
+  GATEFOLD_HD void operator()(Index i) const { s[i] = s[i] < least ? 0 : 1 / std::sqrt(s[i]); }
 };
 /// n = u/‖u‖, in place;   z = x − ρ n.   Norms are of items, or one of all
 template <class T, class B>
@@ -84,8 +86,8 @@ enum class Norm { item, batch };
 ///     z = x − ρ u(x) / ‖u(x)‖,   y = x + γ u(z)                                                         (1)
 ///
 /// Source: paper 001, App. E.4 (SAM-SMoE), with u = −f; Foret et al. 2020, arXiv:2010.01412. The norm is each item's, so
-/// that no item depends on its batch; `Norm::batch` is the reference code's, over all items at once. Where u(x) = 0 the
-/// point is x, and what comes back to u(x) is 0.
+/// that no item depends on its batch; `Norm::batch` is the reference code's, over all items at once. Where ‖u(x)‖
+/// is below 1.2e-38 in float, 1.5e-154 in double, it is taken for 0: the point is x, and what comes back to u(x) is 0.
 /// @throws ArgumentError unless ρ >= 0 and γ is finite
 /// @cost   two evaluations of the branch, N·D kept values twice
 /// @order  norms are summed in double, so that no float's square under- or overflows; Norm::batch in the backend's fixed
@@ -138,13 +140,19 @@ struct SharpnessAware {
   }
 
  private:
+  /// Below this square a norm is 0: that of the smallest normal T, which a double's own square underflows.
+  template <class T>
+  static constexpr double least() {
+    constexpr double smallest = std::numeric_limits<T>::min();
+    return smallest * smallest > 0 ? smallest * smallest : std::numeric_limits<double>::min();
+  }
   /// (1). unit may be y.
   template <class C, class T, class B, class F>
   void step(C& ctx, View<const T, 2, B> x, F& f, View<T, 2, B> y, View<T, 2, B> unit, View<T, 2, B> point,
             View<double, 1, B> inverse) const {
     f(x, unit, 0);
     inner_products(ctx, unit, unit, inverse);
-    B::for_each(ctx, inverse.size(), fn::InverseRoot{inverse.data()});
+    B::for_each(ctx, inverse.size(), fn::InverseRoot{least<T>(), inverse.data()});
     B::for_rows(ctx, x.extent(0), fn::Sharpen<T, B>{T(rho), x, inverse, unit, point});
     evaluate_then<T, B>(ctx, f, point, y, 1, fn::ScaledSum<T>{x.data(), T(gamma), y.data(), y.data()});
   }
