@@ -24,7 +24,11 @@ using cpu::WeightPath;
 
 namespace {
 
-constexpr std::uint64_t products = support::slow_build ? 20 : 600, pairs = support::slow_build ? 30 : 1500;
+#if defined(__OPTIMIZE__)
+constexpr std::uint64_t products = 600, pairs = 1500;
+#else
+constexpr std::uint64_t products = support::slow_build ? 20 : 60, pairs = support::slow_build ? 20 : 60;
+#endif
 
 /// How long the slow cases go on.
 double seconds() {
