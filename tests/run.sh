@@ -7,8 +7,8 @@ source "$root/cmake/install_packages.sh"
 usage() {
   cat <<END
 usage: bash tests/run.sh [--only WORD | --full | --neon | --gpu [WORD] | --help]
-  (none)       preset test (everything but slow cases), sanitize (all but pairwise, bitwise and golden), v3 (backend; all of it
-               in --full), and, where nvcc is found, cuda: the tests of the CUDA backend, whose device code runs on a CPU emulator
+  (none)       preset test (everything but slow cases), sanitize (all but pairwise, bitwise, golden and allocation), tsan (the
+               thread sanitizer: backend and training), v3 (backend; all of it in --full), and, where nvcc is found, cuda: the tests of the CUDA backend, whose device code runs on a CPU emulator
   --only WORD  preset test, only the tests whose name matches the regular expression WORD: gate, gate/top_k, package, ...
                preset cuda where WORD begins with cuda: cuda, cuda/gates, ...
   --full       every test in every preset, the thread sanitizer and the test cases marked as slow too
@@ -106,7 +106,8 @@ elif [[ -n $only ]]; then
   stage test
 elif [[ -n $full ]]; then
   all=(-DGATEFOLD_SLOW_TESTS=ON -DGATEFOLD_TEST_PROJECT=ON -DGATEFOLD_TEST_FOLDERS= -DGATEFOLD_TESTS_LEFT_OUT=)
-  stage test "${all[@]}" "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -march=native" -DCMAKE_VERIFY_INTERFACE_HEADER_SETS=ON
+  stage test "${all[@]}" "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -march=native" -DCMAKE_VERIFY_INTERFACE_HEADER_SETS=ON \
+    -DGATEFOLD_DIFFERENTIAL_SECONDS=1800
   stage sanitize "${all[@]}" \
     "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -gline-tables-only -fsanitize=address,undefined -fno-sanitize-recover=all"
   for preset in tsan v3; do stage "$preset" "${all[@]}" -DGATEFOLD_FUZZ_SECONDS=10; done
