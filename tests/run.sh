@@ -8,10 +8,11 @@ usage() {
   cat <<END
 usage: bash tests/run.sh [--only WORD | --full | --neon | --gpu [WORD] | --help]
   (none)       preset test (everything but slow cases), sanitize (all but pairwise, bitwise, golden and allocation), tsan (the
-               thread sanitizer: backend and training), v3 (backend; all of it in --full), and, where nvcc is found, cuda: the tests of the CUDA backend, whose device code runs on a CPU emulator
+               thread sanitizer: backend and training), v3 (backend; all of it in --full), and, where nvcc is found, cuda: the
+               tests of the CUDA backend, whose device code runs on a CPU emulator
   --only WORD  preset test, only the tests whose name matches the regular expression WORD: gate, gate/top_k, package, ...
                preset cuda where WORD begins with cuda: cuda, cuda/gates, ...
-  --full       every test in every preset, the thread sanitizer and the test cases marked as slow too
+  --full       every test in every preset, and the test cases marked as slow too
   --neon       the tests of the CPU backend compiled for aarch64 and run by qemu: installs a cross compiler and qemu-user
   --gpu [WORD] the tests of the CUDA backend (those that match WORD) on this machine's GPU, with NVIDIA's own libraries;
                needs nvcc, cmake, ninja, g++ and doctest's header, installs nothing. Options for cmake: CMAKE_OPTIONS="-D..."
@@ -110,10 +111,11 @@ elif [[ -n $full ]]; then
     -DGATEFOLD_DIFFERENTIAL_SECONDS=1800
   stage sanitize "${all[@]}" \
     "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -gline-tables-only -fsanitize=address,undefined -fno-sanitize-recover=all"
-  for preset in tsan v3; do stage "$preset" "${all[@]}" -DGATEFOLD_FUZZ_SECONDS=10; done
+  stage tsan "${all[@]}" -DGATEFOLD_FUZZ_SECONDS=10 "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -gline-tables-only -fsanitize=thread"
+  stage v3 "${all[@]}" -DGATEFOLD_FUZZ_SECONDS=10
   cuda_stage -DGATEFOLD_SLOW_TESTS=ON "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -DNDEBUG" "-DCMAKE_CUDA_FLAGS_RELEASE=-O1 -DNDEBUG"
 else
-  for preset in test sanitize v3; do stage "$preset"; done
+  for preset in test sanitize tsan v3; do stage "$preset"; done
   cuda_stage
 fi
 echo "total time $SECONDS s"
