@@ -143,8 +143,11 @@ struct SharpnessAware {
   /// Below this square a norm is 0: that of the smallest normal T, which a double's own square underflows.
   template <class T>
   static constexpr double least() {
-    constexpr double smallest = std::numeric_limits<T>::min();
-    return smallest * smallest > 0 ? smallest * smallest : std::numeric_limits<double>::min();
+    if constexpr (std::is_same_v<T, double>) {
+      return std::numeric_limits<double>::min();
+    } else {
+      return double(std::numeric_limits<T>::min()) * double(std::numeric_limits<T>::min());
+    }
   }
   /// (1). unit may be y.
   template <class C, class T, class B, class F>
