@@ -39,7 +39,7 @@ void rule(benchmark::State& state, RuleT rule) {
   count(state, "forward_ms", rounds.median_of(forward) * 1e3);
   count(state, "backward_ms", rounds.median_of(backward) * 1e3);
   // Without the copies that stand for the branch: in copies of [N, D], and in readings of [N, D] from memory.
-  const auto own = [&](auto of) { return of(0) - evaluations_of<RuleT>() * of(copied); };
+  const auto own = [&](auto of) { return of(0) - hook::rule::evaluations<RuleT>() * of(copied); };
   count(state, "copies", rounds.median_over([&](auto of) { return own(of) / of(copied); }));
   count(state, "reads", rounds.median_over([&](auto of) { return own(of) * of(bandwidth) / bytes; }));
 }

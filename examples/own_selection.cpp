@@ -39,7 +39,7 @@ struct TopP {  // the best experts until their probabilities sum to p; at least 
         if (expert(j) >= 0) dq(n, expert(j)) += dweight(j);
     }
   };
-  void validate(Index experts) const { expect(most >= 1 && most <= experts, "TopP", "most", Joined{"1 <= most <= ", experts}, most); }
+  void validate_options(Index experts) const { expect(most >= 1 && most <= experts, "TopP", "most", Joined{"1 <= most <= ", experts}, most); }
   template <class T, class B>
   void forward(auto& ctx, const Nothing<T, B>&, const Candidates<T, B>& c, SparsePlan<T, B>& plan, auto&&...) const {
     plan.resize(c.q.extent(0), c.q.extent(1), c.q.extent(0) * most);  // items, experts, places for picks

@@ -4,3 +4,4 @@
 
 #include "gatefold/check/conformance.hpp"
 #include "gatefold/check/gradient.hpp"
+#include "gatefold/check/hooks.hpp"

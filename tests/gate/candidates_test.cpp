@@ -2,8 +2,12 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <gatefold/check.hpp>
 #include <gatefold/gatefold.hpp>
 #include <type_traits>
+#include <vector>
 
 using namespace gatefold;
 
@@ -77,4 +81,124 @@ TEST_CASE("candidates: a selection sees the items, the logits as rank, and the s
     }
     for (Index e = 0; e < 4; ++e) CHECK(grads.scores.bias(e) == doctest::Approx(10).epsilon(1e-12));
   }
+}
+
+namespace {
+
+/// The best experts until their probabilities sum to p: places that no pick uses stand as no_pick, also row by row.
+struct TopP {
+  double p = 0.6;
+  Index most = 3;
+
+  template <class T, class B>
+  struct Pick {
+    View<const T, 2, B> rank, q;
+    T p;
+    Index most;
+    View<Index, 1, B> item, expert;
+    View<T, 1, B> weight;
+
+    template <class Lanes>
+    void choose(const Lanes&, Index n) const {
+      std::vector<Index> order(static_cast<std::size_t>(rank.extent(1)));
+      for (Index e = 0; e < rank.extent(1); ++e) order[static_cast<std::size_t>(e)] = e;
+      std::stable_sort(order.begin(), order.end(), [&](Index a, Index b) { return rank(n, a) > rank(n, b); });
+      double total = 0, sum = 0;
+      for (Index e = 0; e < rank.extent(1); ++e) total += std::exp(double(rank(n, e)));
+      for (Index j = 0; j < most; ++j) {
+        item(n * most + j) = n;
+        expert(n * most + j) = sum < double(p) * total ? order[static_cast<std::size_t>(j)] : no_pick;
+        sum += std::exp(double(rank(n, order[static_cast<std::size_t>(j)])));
+      }
+    }
+    template <class Lanes>
+    void weigh(const Lanes&, Index n) const {
+      for (Index j = n * most; j < (n + 1) * most; ++j) weight(j) = expert(j) >= 0 ? q(n, expert(j)) : T(0);
+    }
+    template <class Lanes>
+    void operator()(const Lanes& lanes, Index n) const {
+      choose(lanes, n);
+      weigh(lanes, n);
+    }
+  };
+  template <class T, class B>
+  struct PickBackward {
+    View<const Index, 1, B> expert;
+    View<const T, 1, B> dweight;
+    View<T, 2, B> dq;
+    Index most;
+    template <class Lanes>
+    void operator()(const Lanes&, Index n) const {
+      for (Index j = n * most; j < (n + 1) * most; ++j)
+        if (expert(j) >= 0) dq(n, expert(j)) += dweight(j);
+    }
+  };
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>& c, SparsePlan<T, B>& plan,
+               Nothing<T, B>&, const Nothing<T, B>& extra) const {
+    B::for_rows(ctx, c.q.extent(0), rows(c, plan, extra));
+    plan.build(ctx);
+  }
+  template <class T, class B>
+  Pick<T, B> rows(const Candidates<T, B>& c, SparsePlan<T, B>& plan, const Nothing<T, B>&) const {
+    plan.resize(c.q.extent(0), c.q.extent(1), c.q.extent(0) * most);
+    return {c.rank, c.q, T(p), most, plan.item, plan.expert, plan.weight};
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
+                const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
+                Nothing<T, B>&, const Nothing<T, B>& extra) const {
+    B::for_rows(ctx, c.q.extent(0), rows_backward(c, plan, dplan, d.q, extra));
+  }
+  template <class T, class B>
+  PickBackward<T, B> rows_backward(const Candidates<T, B>&, const SparsePlan<T, B>& plan,
+                                   const typename SparsePlan<T, B>::Grad& dplan, Out<T, 2, B> dq,
+                                   const Nothing<T, B>&) const {
+    return {plan.expert, dplan.weight, dq, most};
+  }
+};
+
+}  // namespace
+
+TEST_CASE("rows of a selection that leaves places unused: no place of the plan is taken for a pick") {
+  const ComposedGate<LinearScores, Independent, TopP> gate{.scores = {.model_dim = 3, .experts = 4}};
+  static_assert(policy::RowByRow<Independent, TopP, double, Cpu>);
+  Cpu::Context ctx(1);
+  const auto params = gate.init<double, Cpu>(ctx, Seed{1});
+  const auto x = uniform_tensor<double>(ctx, Seed{2}, 3, 20, 3);
+  SparsePlan<double, Cpu> plan, inferred;
+  Saved<decltype(gate), double, Cpu> saved;
+  gate.forward(ctx, params, x, plan, saved, {});
+  gate.infer(ctx, params, x, inferred, {});
+
+  Index picks = 0, unused = 0;
+  for (Index n = 0; n < 20; ++n) {
+    double z[4], total = 0;
+    for (Index e = 0; e < 4; ++e) {
+      z[e] = params.scores.bias.size() ? params.scores.bias(e) : 0.0;
+      for (Index d = 0; d < 3; ++d) z[e] += x(n, d) * params.scores.weight(d, e);
+      total += std::exp(z[e]);
+    }
+    double sum = 0;
+    for (Index j = 0; j < 3; ++j) {
+      Index best = -1;
+      for (Index e = 0; e < 4; ++e) {
+        bool taken = false;
+        for (Index i = 0; i < j; ++i) taken = taken || plan.expert(n * 3 + i) == e;
+        if (!taken && (best < 0 || z[e] > z[best])) best = e;
+      }
+      const bool used = sum < 0.6 * total;
+      CHECK(plan.expert(n * 3 + j) == (used ? best : no_pick));
+      CHECK(inferred.expert(n * 3 + j) == plan.expert(n * 3 + j));
+      if (used) CHECK(plan.weight(n * 3 + j) == doctest::Approx(std::exp(z[best]) / total).epsilon(1e-12));
+      ++(used ? picks : unused);
+      sum += std::exp(z[best]);
+    }
+  }
+  CHECK(picks > 20);
+  CHECK(unused > 0);
+  CHECK(plan.offsets(4) == picks);
+  CHECK(inferred.offsets(4) == picks);
+  const auto report = check::conformance<Cpu>(Mixture{gate, Linear{.model_dim = 3}}, {.items_are_independent = true});
+  CHECK_MESSAGE(report, report.str());
 }

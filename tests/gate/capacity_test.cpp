@@ -55,8 +55,6 @@ Tensor<double, 2, Cpu> uneven(Index items, Index experts) {
     for (Index e = 0; e < experts; ++e) rank(n, e) -= 2 * double(e) / double(experts);
   return rank;
 }
-template <class S>
-concept ShowsNoise = requires(const Capacity<S> c, const Saved<S, double, Cpu>& saved) { c.noisy(saved); };
 
 }  // namespace
 
@@ -201,8 +199,9 @@ TEST_CASE("Capacity: fills, initialises, checks and shows what its selection doe
   CHECK(s.policy.noisy(s.saved).value.data() == s.saved.value.data());
   CHECK(message_of([&] { s.policy.validate(Params<NoisyTopK, double, Cpu>{}, 6, noise); }) ==
         "NoisyTopK: params.noise: expected [3, 4], got [0, 0]");
-  CHECK(ShowsNoise<NoisyTopK>);
-  CHECK_FALSE(ShowsNoise<TopK>);
+  CHECK(Capacity<NoisyTopK>::shows_noise);
+  CHECK_FALSE(Capacity<TopK>::shows_noise);
+  CHECK(Capacity<TopK>{}.noisy(Nothing<double, Cpu>{}).value.empty());
   CHECK(Capacity{TopK{}}.factor == 1.05);
 }
 
@@ -230,11 +229,11 @@ TEST_CASE("Capacity: no items, one expert, equal logits, NaN logits, all items t
 }
 
 TEST_CASE("Capacity: options that do not fit say so") {
-  CHECK(message_of([] { Capacity<>{.factor = 0}.validate(2); }) == "Capacity: factor: expected more than 0, got 0");
-  CHECK(message_of([] { Capacity<>{.multiple_of = 0}.validate(2); }) ==
+  CHECK(message_of([] { Capacity<>{.factor = 0}.validate_options(2); }) == "Capacity: factor: expected more than 0, got 0");
+  CHECK(message_of([] { Capacity<>{.multiple_of = 0}.validate_options(2); }) ==
         "Capacity: multiple_of: expected at least 1, got 0");
-  CHECK(message_of([] { Capacity<>{.slots = -1}.validate(2); }) == "Capacity: slots: expected at least 0, got -1");
-  CHECK(message_of([] { Capacity<>{.group = -1}.validate(2); }) == "Capacity: group: expected at least 0, got -1");
-  CHECK(message_of([] { Capacity<>{.selection = {.k = 3}}.validate(2); }) ==
+  CHECK(message_of([] { Capacity<>{.slots = -1}.validate_options(2); }) == "Capacity: slots: expected at least 0, got -1");
+  CHECK(message_of([] { Capacity<>{.group = -1}.validate_options(2); }) == "Capacity: group: expected at least 0, got -1");
+  CHECK(message_of([] { Capacity<>{.selection = {.k = 3}}.validate_options(2); }) ==
         "TopK: k: expected 1 <= k <= experts = 2, got 3");
 }

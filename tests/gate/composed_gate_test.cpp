@@ -300,7 +300,7 @@ TEST_CASE("ComposedGate: rows in one pass give the bits of mixing and selection 
 
 TEST_CASE("ComposedGate: where all parts may skip the adjoint of the items, the gradients are the same bits without it") {
   const auto same = [](auto alone) {
-    static_assert(may_skip_items<decltype(alone.gate)>);
+    static_assert(hook::any::items_adjoint_is_optional<decltype(alone.gate)>());
     alone.extra.selection = {};
     alone.forward();
     auto grads = zeros_like(alone.ctx, alone.params);
@@ -320,7 +320,7 @@ TEST_CASE("ComposedGate: where all parts may skip the adjoint of the items, the 
                  .scores = {.model_dim = 5, .experts = 4, .initial = Initial::normal(1)},
                  .selection = {.k = 1, .renormalise = false}},
              9));
-  static_assert(!may_skip_items<ComposedGate<LinearScores, TokenSimilarity, TopK>>);
+  static_assert(!hook::any::items_adjoint_is_optional<ComposedGate<LinearScores, TokenSimilarity, TopK>>());
 }
 
 TEST_CASE("ComposedGate: options and shapes that do not fit say so") {
@@ -380,7 +380,8 @@ TEST_CASE("ComposedGate: in one pass with the scores or after them, the same pla
   static_assert(policy::RowAnywhere<Independent, TopK, double, Cpu>);
   static_assert(policy::RowByRow<Independent, NumberedTopK, double, Cpu>);
   static_assert(!policy::RowAnywhere<Independent, NumberedTopK, double, Cpu>);
-  static_assert(policy::ScoresRows<LinearScores, double, Cpu> && !policy::ScoresRows<Frozen<LinearScores>, double, Cpu>);
+  static_assert(hook::scores::forward_rows<LinearScores, double, Cpu>() &&
+                !hook::scores::forward_rows<Frozen<LinearScores>, double, Cpu>());
   for (const Index items : {0, 1, 40}) {
     Alone<SoftmaxTopK> together({.scores = {.model_dim = 5, .experts = 7}}, items);
     Alone<ComposedGate<LinearScores, Independent, NumberedTopK>> numbered({.scores = {.model_dim = 5, .experts = 7}}, items);

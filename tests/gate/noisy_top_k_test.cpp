@@ -222,9 +222,9 @@ TEST_CASE("NoisyTopK: no items, one expert, k = experts, all items to one expert
 TEST_CASE("NoisyTopK: options and shapes that do not fit say so") {
   const auto run = [](const NoisyTopK& p) { return message_of([&] { select(p, random_ranks(2, 3), noise); }); };
   CHECK(run({.k = 4}) == "NoisyTopK: k: expected 1 <= k <= experts = 3, got 4");
-  CHECK(message_of([] { NoisyTopK{.deviation = 0}.validate(3); }) ==
+  CHECK(message_of([] { NoisyTopK{.deviation = 0}.validate_options(3); }) ==
         "NoisyTopK: deviation: expected more than 0, got 0");
-  CHECK(message_of([] { NoisyTopK{.epsilon = -1}.validate(3); }) == "NoisyTopK: epsilon: expected at least 0, got -1");
+  CHECK(message_of([] { NoisyTopK{.epsilon = -1}.validate_options(3); }) == "NoisyTopK: epsilon: expected at least 0, got -1");
   CHECK(run({.model_dim = 5}) == "NoisyTopK: model_dim: expected 3 (the experts' items), got 5");
   CHECK(run({.experts = 5}).starts_with("Gate: experts: expected 3"));
   const Params<NoisyTopK, double, Cpu> p{matrix<double>({{1, 2}})};

@@ -10,7 +10,8 @@ exec awk '
 BEGIN {
   allow["core"] = ""
   allow["tensor"] = "core"
-  allow["backend"] = "tensor"
+  allow["policy"] = "tensor"
+  allow["backend"] = "policy"
   allow["routing"] = "backend"
   allow["gate"] = allow["expert"] = "routing"
   allow["update"] = "backend"

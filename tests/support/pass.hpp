@@ -14,7 +14,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/tensor/pack.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 
 /// Running a layer in a test, and comparing what came out.
 namespace gatefold::support {

@@ -52,7 +52,7 @@ struct UniformTopK {
     }
   };
 
-  void validate(Index experts) const {
+  void validate_options(Index experts) const {
     expect(k >= 1 && k <= experts, "UniformTopK", "k", Joined{"1 <= k <= experts = ", experts}, k);
   }
   template <class T, class B>

@@ -7,7 +7,7 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/pack.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/view.hpp"
 
 /// Elementwise steps shared by every family: fill, copy, add. Functors are named structs, so that a consumer of the

@@ -9,10 +9,11 @@
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/random_fill.hpp"
 #include "gatefold/check/gradient.hpp"
+#include "gatefold/check/hooks.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 
 /// What every policy promises, checked on one of your own.
 namespace gatefold::check {
@@ -20,17 +21,19 @@ namespace gatefold::check {
 struct ConformanceOptions {
   GradientOptions gradients{};
   bool items_are_independent = false;  // also: an item's output has the same bits alone and in any batch
+  std::vector<NamedHooks> hooks{};     // also: these parts name these optional members, and no others
 };
 
 struct ConformanceReport {
   GradientReport gradients{};
   std::vector<std::string> sentences{};
+  std::vector<NamedHooks> hooks{};  // what the library found of optional members: one that is missing here is never called
 
   explicit operator bool() const { return sentences.empty() && static_cast<bool>(gradients); }
   std::string str() const {
     std::string text = "gradients: " + gradients.str();
     for (const std::string& sentence : sentences) text += "\n  " + sentence;
-    return text;
+    return hooks.empty() ? text : text + "\noptional members found:" + to_string(hooks);
   }
 };
 
@@ -91,7 +94,8 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 /// - backward adds: two passes give twice the gradient;
 /// - no items at all is a valid batch;
 /// - scratch memory is given back, and does not grow after the first step;
-/// - optionally, an item's output does not depend on the batch around it.
+/// - optionally, an item's output does not depend on the batch around it;
+/// - optionally, parts name the optional members (policy/hooks.hpp) they are meant to: a misspelt one would never be called.
 ///
 /// @param B      a host backend whose contexts are made from a number of threads
 /// @param extra  extra inputs: called as extra(Element<T>{}, first, count) for items [first, first + count), T double or
@@ -115,6 +119,9 @@ ConformanceReport conformance(const L& part, const ConformanceOptions& options =
   };
   const auto extra_double = extra_of(Element<double>{}, 0, items);
   const auto extra_float = extra_of(Element<float>{}, 0, items);
+
+  report.hooks = hooks_of(part);
+  report.sentences = compare_hooks(report.hooks, options.hooks);
 
   typename B::Context of_gradients(1), ctx(1);
   report.gradients = gradients(of_gradients, part, options.gradients, extra_double);

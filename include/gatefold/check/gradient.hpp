@@ -15,7 +15,7 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 
 /// Gradients against finite differences, for policies of one's own.
 namespace gatefold::check {
@@ -131,7 +131,10 @@ std::uint64_t routing_of(const S& saved) {
         take(mixture.plan.item.data()[i]);
         take(mixture.plan.expert.data()[i]);
       }
-    if constexpr (requires { mixture.gate.mixing.choices(take); }) mixture.gate.mixing.choices(take);
+    if constexpr (requires { mixture.gate.mixing; }) {
+      using Mixing = std::remove_reference_t<decltype((mixture.gate.mixing))>;
+      if constexpr (hook::saved::choices<Mixing, decltype(take)>()) mixture.gate.mixing.choices(take);
+    }
   });
   return hash;
 }

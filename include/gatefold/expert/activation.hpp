@@ -10,7 +10,7 @@
 namespace gatefold {
 
 template <class Act>
-inline constexpr bool is_scalar_only = requires { requires Act::scalar_only; };
+inline constexpr bool is_scalar_only = hook::activation::scalar_only<Act>();
 
 struct Identity {
   template <class V>

@@ -9,7 +9,7 @@
 #include "gatefold/expert/positions.hpp"
 #include "gatefold/expert/self_attention.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 

@@ -2,10 +2,10 @@
 
 #include <concepts>
 
-#include "gatefold/backend/probe.hpp"
+#include "gatefold/policy/probe.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 
 /// The family of experts: what is computed. An expert policy evaluates a bank of E experts of one kind on grouped slots:
 ///
@@ -25,7 +25,7 @@ namespace gatefold {
 template <class T, class B, class E>
 void infer_expert(const E& expert, typename B::Context& ctx, const Params<E, T, B>& p, const Groups<B>& groups,
                   In<T, 2, B> x, Out<T, 2, B> z) {
-  if constexpr (requires { expert.infer(ctx, p, groups, x, z); }) {
+  if constexpr (hook::expert::infer<E, T, B>()) {
     expert.infer(ctx, p, groups, x, z);
   } else {
     auto discarded = ctx.template borrow<Saved<E, T, B>>();
@@ -65,7 +65,7 @@ constexpr bool check_expert() {
   GATEFOLD_EXPECT((ExpertBackward<E, T, B>),
                   "gatefold: an expert needs backward(ctx, params, groups, x, saved, dz, dslots, grads) const; "
                   "see docs/extending.md#expert")
-  return true;
+  return hook::expert::all<E, T, B>();
 }
 
 }  // namespace policy

@@ -9,7 +9,7 @@
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/expert/expert.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 
@@ -69,7 +69,7 @@ struct Experts {
     each_kind([&]<std::size_t I>() {
       const auto& kind = std::get<I>(kinds);
       const auto& params = std::get<I>(p.kinds);
-      if constexpr (requires { kind.validate(params, counts[I]); }) kind.validate(params, counts[I]);
+      if constexpr (hook::expert::validate<std::remove_cvref_t<decltype(kind)>, T, B>()) kind.validate(params, counts[I]);
     });
   }
 

@@ -6,7 +6,7 @@
 #include "gatefold/expert/multi_head_expert.hpp"
 #include "gatefold/expert/norm_expert.hpp"
 #include "gatefold/expert/positions.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 

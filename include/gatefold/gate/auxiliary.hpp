@@ -8,7 +8,7 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/gate/candidates.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 
 /// Auxiliary losses of a gate. An auxiliary loss is an aggregate with
 ///

@@ -4,10 +4,10 @@
 
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/lanes.hpp"
-#include "gatefold/backend/probe.hpp"
+#include "gatefold/policy/probe.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/view.hpp"
 
 /// What stands between the parts of a gate.
@@ -51,8 +51,8 @@
 /// Capacity and some losses need (a selection of which that is not true says `picks_by_item = false`). A pick that was
 /// chosen and then dropped stands as ~expert, a place that no pick uses as no_pick.
 ///
-/// Each part may have validate: scores.validate(params), mixing.validate(params, items, extra), selection.validate(experts)
-/// and selection.validate(params, items, extra). Options a part left 0 are filled: `model_dim` through with_model_dim,
+/// Each part may have validate: scores.validate(params), mixing.validate(params, items, extra) and selection.validate(params,
+/// items, extra); a selection also validate_options(experts). Options a part left 0 are filled: `model_dim` through with_model_dim,
 /// `experts` through with_experts.
 namespace gatefold {
 
@@ -125,11 +125,8 @@ concept KeepsNothing = std::same_as<Saved<P, T, B>, Nothing<T, B>>;
 
 /// Whether mixing and selection work row by row, forward and backward.
 template <class M, class S, class T, class B>
-concept RowByRow = KeepsNothing<M, T, B> && KeepsNothing<S, T, B> && requires(const M mixing, const S selection, Probe<T, B> a, const Candidates<T, B>& c,
-                            SparsePlan<T, B>& plan, const Extra<S, T, B>& extra) {
-  mixing.rows(a.in, a.out);
-  selection.rows(c, plan, extra);
-};
+concept RowByRow = KeepsNothing<M, T, B> && KeepsNothing<S, T, B> && hook::mixing::rows<M, T, B>() &&
+                   hook::selection::rows<S, T, B>();
 /// Whether they do so on rows that stand anywhere.
 template <class M, class S, class T, class B>
 concept RowAnywhere = RowByRow<M, S, T, B> && requires(const M mixing, const S selection, Probe<T, B> a,
@@ -139,18 +136,9 @@ concept RowAnywhere = RowByRow<M, S, T, B> && requires(const M mixing, const S s
   selection.rows(c, plan, extra).choose(lanes, Index(0), from);
   selection.rows(c, plan, extra).weigh(lanes, Index(0), from);
 };
-/// Whether scores hand out their rows.
-template <class S, class T, class B>
-concept ScoresRows = requires(const S scores, Probe<T, B> a, const Params<S, T, B>& params) {
-  scores.forward_rows(a.ctx, params, a.in, a.out, backend::AnyFunctor{});
-};
 template <class M, class S, class T, class B>
-concept RowByRowBackward =
-    KeepsNothing<M, T, B> && KeepsNothing<S, T, B> && requires(const M mixing, const S selection, Probe<T, B> a, const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
-             const typename SparsePlan<T, B>::Grad& dplan, const Extra<S, T, B>& extra) {
-      mixing.rows_backward(a.in, a.in, a.out);
-      selection.rows_backward(c, plan, dplan, a.out, extra);
-    };
+concept RowByRowBackward = KeepsNothing<M, T, B> && KeepsNothing<S, T, B> && hook::mixing::rows_backward<M, T, B>() &&
+                           hook::selection::rows_backward<S, T, B>();
 
 /// True for three parts of a gate; otherwise the first unmet requirement is reported in one sentence.
 template <class ScoresT, class MixingT, class SelectionT, class T, class B>
@@ -176,7 +164,8 @@ constexpr bool check_parts() {
   GATEFOLD_EXPECT((SelectionBackward<SelectionT, T, B>),
                   "gatefold: a selection needs backward(ctx, params, candidates, plan, saved, dplan, d, grads, extra) const; "
                   "see docs/extending.md#parts-of-a-gate")
-  return true;
+  return hook::scores::all<ScoresT, T, B>() && hook::mixing::all<MixingT, T, B>() &&
+         hook::selection::all<SelectionT, T, B>();
 }
 
 }  // namespace policy

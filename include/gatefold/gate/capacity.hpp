@@ -12,7 +12,7 @@
 #include "gatefold/gate/candidates.hpp"
 #include "gatefold/gate/top_k.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 
@@ -126,10 +126,10 @@ struct DropOverflow {
 /// @order  ties of batch_priority go to the lower item
 template <class SelectionT = TopK>
 struct Capacity {
-  static_assert(!requires { requires !SelectionT::picks_by_item; },
+  static_assert(hook::selection::picks_by_item<SelectionT>(),
                 "gatefold: Capacity limits a selection whose picks stand item by item, best first, so not ExpertChoice, whose "
                 "experts have their number of places already; see docs/extending.md#gate");
-  static constexpr bool shows_noise = requires { requires SelectionT::shows_noise; };
+  static constexpr bool shows_noise = hook::selection::shows_noise<SelectionT>();
   SelectionT selection{};
   double factor = 1.05;
   Index multiple_of = 4;
@@ -163,24 +163,24 @@ struct Capacity {
   auto init(typename B::Context& ctx, Seed seed) const {
     return init_params<T, B>(selection, ctx, seed);
   }
-  void validate(Index experts) const {
+  void validate_options(Index experts) const {
     expect(factor > 0, "Capacity", "factor", "more than 0", factor);
     expect(multiple_of >= 1, "Capacity", "multiple_of", "at least 1", multiple_of);
     expect(slots >= 0, "Capacity", "slots", "at least 0", slots);
     expect(group >= 0, "Capacity", "group", "at least 0", group);
-    if constexpr (requires { selection.validate(experts); }) selection.validate(experts);
+    if constexpr (hook::selection::validate_options<SelectionT>()) selection.validate_options(experts);
   }
-  template <class P, class X>
-  void validate(const P& p, Index items, const X& extra) const {
-    if constexpr (requires { selection.validate(p, items, extra); }) selection.validate(p, items, extra);
+  template <template <class, class> class P, class T, class B>
+  void validate(const P<T, B>& p, Index items, const Extra<T, B>& extra) const {
+    if constexpr (hook::selection::validate<SelectionT, T, B>()) selection.validate(p, items, extra);
   }
 
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, const Candidates<T, B>& c, SparsePlan<T, B>& plan,
                Saved<T, B>& saved, const Extra<T, B>& extra) const {
     const Index items = c.q.extent(0), experts = c.q.extent(1);
-    validate(experts);
-    if constexpr (policy::KeepsNothing<SelectionT, T, B> && requires { selection.rows(c, plan, extra); }) {  // the plan is built below
+    validate_options(experts);
+    if constexpr (policy::KeepsNothing<SelectionT, T, B> && hook::selection::rows<SelectionT, T, B>()) {  // the plan is built below
       B::for_rows(ctx, items, selection.rows(c, plan, extra));
     } else {
       selection.forward(ctx, p, c, plan, saved, extra);
@@ -202,10 +202,14 @@ struct Capacity {
                                        plan.expert});
     plan.build(ctx);
   }
-  /// What the selection ranked by, where it says so.
-  template <class S, class Wrapped = SelectionT>
-  auto noisy(const S& saved) const -> decltype(std::declval<const Wrapped&>().noisy(saved)) {
-    return selection.noisy(saved);
+  /// What the selection ranked by, where it says so; else empty.
+  template <template <class, class> class S, class T, class B>
+  NoisyRank<const T, B> noisy(const S<T, B>& saved) const {
+    if constexpr (hook::selection::noisy<SelectionT, T, B>()) {
+      return selection.noisy(saved);
+    } else {
+      return {};
+    }
   }
   /// That of the selection: the weight of a dropped pick has no adjoint.
   template <class T, class B>
@@ -219,15 +223,11 @@ struct Capacity {
   /// What batch_priority compares: q, or the softmax of the noisy values.
   template <class T, class B, class S>
   View<const T, 2, B> compared(auto& ctx, const Candidates<T, B>& c, const S& saved) const {
-    if constexpr (requires { selection.noisy(saved); }) {
-      const NoisyRank<const T, B> seen = selection.noisy(saved);
-      if (batch_priority && seen.value.data()) {
-        const auto q = ctx.template scratch<T>(c.q.extent(0), c.q.extent(1));
-        B::for_rows(ctx, q.extent(0), fn::Softmax<T, B>{seen.value, q});
-        return q;
-      }
-    }
-    return c.q;
+    const NoisyRank<const T, B> seen = noisy(saved);
+    if (!batch_priority || !seen.value.data()) return c.q;
+    const auto q = ctx.template scratch<T>(c.q.extent(0), c.q.extent(1));
+    B::for_rows(ctx, q.extent(0), fn::Softmax<T, B>{seen.value, q});
+    return q;
   }
 };
 template <class S>

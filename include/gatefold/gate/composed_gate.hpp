@@ -20,20 +20,17 @@
 #include "gatefold/routing/sequence.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 
 namespace auxiliary {
 
 /// Whether a loss finds in a selection what it says it needs.
-template <class SelectionT>
-inline constexpr bool picks_by_item = !requires { requires !SelectionT::picks_by_item; };
-template <class SelectionT>
-inline constexpr bool is_noisy = requires { requires SelectionT::shows_noise; };
 template <class LossT, class SelectionT>
-inline constexpr bool fits = (!requires { requires LossT::needs_picks_by_item; } || picks_by_item<SelectionT>) &&
-                             (!requires { requires LossT::needs_noise; } || is_noisy<SelectionT>);
+inline constexpr bool fits =
+    (!hook::auxiliary::needs_picks_by_item<LossT>() || hook::selection::picks_by_item<SelectionT>()) &&
+    (!hook::auxiliary::needs_noise<LossT>() || hook::selection::shows_noise<SelectionT>());
 
 }  // namespace auxiliary
 
@@ -121,7 +118,8 @@ struct ComposedGate {
   using Mixing = MixingT;
   using Selection = SelectionT;
   static constexpr bool items_adjoint_is_optional =
-      may_skip_items<Scores> && may_skip_items<Mixing> && may_skip_items<Selection>;
+      hook::any::items_adjoint_is_optional<Scores>() && hook::any::items_adjoint_is_optional<Mixing>() &&
+      hook::any::items_adjoint_is_optional<Selection>();
 
   Scores scores{};
   Mixing mixing{};
@@ -207,7 +205,7 @@ struct ComposedGate {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    if constexpr (policy::check_parts<Scores, Mixing, Selection, T, B>()) {
+    if constexpr (policy::check_parts<Scores, Mixing, Selection, T, B>() && (hook::auxiliary::all<AuxiliaryT>() && ...)) {
       validate_options();
       const auto g = filled();
       return {init_params<T, B>(scores, ctx, seed.fork(0)), init_params<T, B>(g.mixing, ctx, seed.fork(1)),
@@ -221,10 +219,10 @@ struct ComposedGate {
   void validate(const Params<T, B>& p, Index items, const Extra<T, B>& extra) const {
     validate_options();
     const auto g = filled();
-    if constexpr (requires { scores.validate(p.scores); }) scores.validate(p.scores);
-    if constexpr (requires { mixing.validate(p.mixing, items, extra.mixing); })
+    if constexpr (hook::scores::validate<Scores, T, B>()) scores.validate(p.scores);
+    if constexpr (hook::mixing::validate<Mixing, T, B>())
       g.mixing.validate(p.mixing, items, extra.mixing);
-    if constexpr (requires { selection.validate(p.selection, items, extra.selection); })
+    if constexpr (hook::selection::validate<Selection, T, B>())
       g.selection.validate(p.selection, items, extra.selection);
     if (extra.valid.data()) expect_shape("Gate.forward", "extra.valid", extra.valid, {items});
   }
@@ -320,7 +318,7 @@ struct ComposedGate {
                         grads.mixing, with_valid(extra.mixing, extra.valid), dextra.mixing);
     }
     if (from_auxiliary.data()) add(ctx, from_auxiliary, dz);
-    if constexpr (requires { typename Scores::template Extra<T, B>; }) {
+    if constexpr (named::Extra<Scores>()) {
       scores.backward(ctx, p.scores, clean, dz, dx, grads.scores, extra.scores);
     } else {
       scores.backward(ctx, p.scores, clean, dz, dx, grads.scores);
@@ -350,16 +348,16 @@ struct ComposedGate {
   }
   void validate_options() const {
     expect(experts() >= 1, "Gate", "scores.experts", "at least 1", experts());
-    if constexpr (requires { selection.validate(experts()); }) filled().selection.validate(experts());
+    if constexpr (hook::selection::validate_options<Selection>()) filled().selection.validate_options(experts());
     for_each_auxiliary([&](const auto& loss, Index) {
-      if constexpr (requires { loss.validate(experts()); }) loss.validate(experts());
+      if constexpr (hook::auxiliary::validate<std::remove_cvref_t<decltype(loss)>>()) loss.validate(experts());
     });
   }
   template <class T, class B>
   static constexpr bool row_by_row = policy::RowByRow<Mixing, Selection, T, B>;
   /// Scores too.
   template <class T, class B>
-  static constexpr bool in_one_pass = policy::RowAnywhere<Mixing, Selection, T, B> && policy::ScoresRows<Scores, T, B>;
+  static constexpr bool in_one_pass = policy::RowAnywhere<Mixing, Selection, T, B> && hook::scores::forward_rows<Scores, T, B>();
 
   template <class T, class B>
   void validate_items(const Params<T, B>& p, View<const T, 2, B> x, const Extra<T, B>& extra) const {
@@ -368,7 +366,7 @@ struct ComposedGate {
   }
   template <class T, class B>
   void score(auto& ctx, const Params<T, B>& p, View<const T, 2, B> x, View<T, 2, B> z, const Extra<T, B>& extra) const {
-    if constexpr (requires { typename Scores::template Extra<T, B>; }) {
+    if constexpr (named::Extra<Scores>()) {
       scores.forward(ctx, p.scores, x, z, extra.scores);
     } else {
       scores.forward(ctx, p.scores, x, z);
@@ -390,8 +388,10 @@ struct ComposedGate {
     }
     if (extra.valid.data()) {
       build_without_padding(ctx, plan, extra);
+    } else if constexpr (hook::selection::complete_picks<Selection>()) {
+      plan.build_complete(ctx);
     } else {
-      plan.build_complete(ctx);  // a row of picks is whole
+      plan.build(ctx);
     }
   }
   template <class T, class B>
@@ -407,7 +407,7 @@ struct ComposedGate {
   GateOutcome<T, B> outcome(const Plan<T, B>& plan, const Saved<T, B>& saved, const Extra<T, B>& extra) const {
     GateOutcome<T, B> seen{saved.logits, saved.probabilities, plan, extra.valid,
                            mixing.rank(saved.logits.view(), saved.mixing)};
-    if constexpr (requires { selection.noisy(saved.selection); }) seen.noisy = selection.noisy(saved.selection);
+    if constexpr (hook::selection::noisy<Selection, T, B>()) seen.noisy = selection.noisy(saved.selection);
     return seen;
   }
 };

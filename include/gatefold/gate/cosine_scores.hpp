@@ -9,7 +9,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/gate/unit_rows.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 

@@ -4,7 +4,7 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/gate/candidates.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 

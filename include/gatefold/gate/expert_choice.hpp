@@ -11,7 +11,7 @@
 #include "gatefold/gate/top_k.hpp"
 #include "gatefold/routing/sequence.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 
@@ -109,7 +109,7 @@ struct ExpertChoice {
   /// Items an expert takes of a sequence of `items` items: C.
   Index room(Index items, Index experts) const { return fn::ChoiceRoom{factor, experts}(items); }
 
-  void validate(Index) const { expect(factor > 0, "ExpertChoice", "factor", "more than 0", factor); }
+  void validate_options(Index) const { expect(factor > 0, "ExpertChoice", "factor", "more than 0", factor); }
   template <class T, class B>
   void validate(const Nothing<T, B>&, Index items, const Sequence<T, B>& extra) const {
     extra.validate("ExpertChoice", items);
@@ -120,7 +120,7 @@ struct ExpertChoice {
                Nothing<T, B>&, const Sequence<T, B>& extra) const {
     const Sequence<T, B> sequence = extra.with_valid(c.valid);
     const Index items = c.q.extent(0), experts = c.q.extent(1), length = std::max<Index>(sequence.of(items), 1);
-    validate(experts);
+    validate_options(experts);
     validate(p, items, sequence);
     const Index lists = items / length * experts, most = room(length, experts);
     plan.resize(items, experts, lists * most);

@@ -4,7 +4,7 @@
 
 #include "gatefold/gate/expert_count.hpp"
 #include "gatefold/gate/linear_scores.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 
@@ -40,7 +40,7 @@ struct Frozen {
   }
   template <class T, class B>
   void validate(const Params<T, B>& p) const {
-    if constexpr (requires { scores.validate(p.scores); }) scores.validate(p.scores);
+    if constexpr (hook::scores::validate<ScoresT, T, B>()) scores.validate(p.scores);
   }
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> z) const {

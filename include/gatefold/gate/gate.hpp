@@ -3,11 +3,11 @@
 #include <concepts>
 #include <type_traits>
 
-#include "gatefold/backend/probe.hpp"
+#include "gatefold/policy/probe.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 
 /// The family of gates: who goes where. A gate is an aggregate of options with
 ///
@@ -21,28 +21,11 @@
 ///     infer   (ctx, params, x, plan, extra) const;                           // forward that keeps nothing: the same plan
 namespace gatefold {
 
-namespace lookup {
-
-template <class G, class T, class B>
-auto plan() {
-  if constexpr (requires { typename G::template Plan<T, B>; }) {
-    return std::type_identity<typename G::template Plan<T, B>>{};
-  } else {
-    return std::type_identity<Nothing<T, B>>{};
-  }
-}
-
-}  // namespace lookup
-
-/// The plan of a gate; `Nothing` when it has none, so that check_gate can say so.
-template <class G, class T, class B>
-using Plan = typename decltype(lookup::plan<G, T, B>())::type;
-
 /// Route without keeping anything for backward.
 template <class T, class B, class G>
 void infer_gate(const G& gate, typename B::Context& ctx, const Params<G, T, B>& p, In<T, 2, B> x,
                 Same<Plan<G, T, B>>& plan, const Extra<G, T, B>& extra) {
-  if constexpr (requires { gate.infer(ctx, p, x, plan, extra); }) {
+  if constexpr (hook::gate::infer<G, T, B>()) {
     gate.infer(ctx, p, x, plan, extra);
   } else {
     auto discarded = ctx.template borrow<Saved<G, T, B>>();
@@ -87,7 +70,7 @@ constexpr bool check_gate() {
   GATEFOLD_EXPECT((GateBackward<G, T, B>),
                   "gatefold: a gate needs backward(ctx, params, x, plan, saved, dplan, dx, grads, extra, dextra) "
                   "const; see docs/extending.md#gate")
-  return true;
+  return hook::gate::all<G, T, B>();
 }
 
 }  // namespace policy

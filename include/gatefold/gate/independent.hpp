@@ -2,7 +2,7 @@
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/softmax.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 

@@ -8,7 +8,7 @@
 #include "gatefold/gate/noise.hpp"
 #include "gatefold/gate/top_k.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 
@@ -96,14 +96,14 @@ struct NoisyTop1 {
   double scale = 1;
   bool noisy_weight = false;
 
-  static constexpr bool items_adjoint_is_optional = true;
+  static constexpr bool items_adjoint_is_optional = true, complete_picks = true;
 
   static NoisyTop1 reference() { return {.scale = 1, .noisy_weight = true}; }
 
   template <class T, class B>
   using Extra = Noise;
 
-  void validate(Index) const { expect(scale >= 0, "NoisyTop1", "scale", "at least 0", scale); }
+  void validate_options(Index) const { expect(scale >= 0, "NoisyTop1", "scale", "at least 0", scale); }
 
   template <class T, class B>
   void forward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>& c, SparsePlan<T, B>& plan,
@@ -114,7 +114,7 @@ struct NoisyTop1 {
   template <class T, class B>
   fn::PickNoisyTop1<NoiseLawT, T, B> rows(const Candidates<T, B>& c, SparsePlan<T, B>& plan, const Noise& noise) const {
     const Index items = c.q.extent(0), experts = c.q.extent(1);
-    validate(experts);
+    validate_options(experts);
     plan.resize(items, experts, items);
     return {c.rank,    c.q,         T(scale),    fn::draw<NoiseLawT, T>(noise), noisy_weight,
             plan.item, plan.expert, plan.weight};

@@ -14,7 +14,7 @@
 #include "gatefold/gate/top_k.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 
@@ -121,7 +121,7 @@ struct NoisyTopK {
     expect(experts >= 1, "NoisyTopK.init", "experts", "at least 1", experts);
     return {initial.weights<T>(ctx, seed, model_dim, experts)};
   }
-  void validate(Index count) const {
+  void validate_options(Index count) const {
     expect(k >= 1 && k <= count, "NoisyTopK", "k", Joined{"1 <= k <= experts = ", count}, k);
     expect(deviation > 0, "NoisyTopK", "deviation", "more than 0", deviation);
     expect(epsilon >= 0, "NoisyTopK", "epsilon", "at least 0", epsilon);
@@ -135,7 +135,7 @@ struct NoisyTopK {
   void forward(typename B::Context& ctx, const Params<T, B>& p, const Candidates<T, B>& c, SparsePlan<T, B>& plan,
                Saved<T, B>& saved, const Noise& noise) const {
     const Index items = noise.random ? c.q.extent(0) : 0, count = c.q.extent(1);
-    validate(count);
+    validate_options(count);
     if (learned && items > 0) expect_shape("NoisyTopK", "params.noise", p.noise, {c.x.extent(1), count});
     for (auto* t : {&saved.value, &saved.deviation, &saved.q}) t->resize(items, count);
     saved.v.resize(learned ? items : 0, learned ? count : 0);

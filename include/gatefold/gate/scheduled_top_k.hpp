@@ -3,7 +3,7 @@
 #include "gatefold/gate/candidates.hpp"
 #include "gatefold/gate/top_k.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 
@@ -21,6 +21,8 @@ struct ScheduledTopK {
   bool renormalise = true;
   Index experts = 0;
 
+  static constexpr bool complete_picks = true;
+
   template <class T, class B>
   struct Extra {
     Index k = 0;
@@ -28,7 +30,7 @@ struct ScheduledTopK {
 
   template <class T, class B>
   void validate(const Nothing<T, B>&, Index, const Extra<T, B>& extra) const {
-    if (experts > 0) of(extra).validate(experts);
+    if (experts > 0) of(extra).validate_options(experts);
   }
   template <class T, class B>
   void forward(typename B::Context& ctx, const Nothing<T, B>& p, const Candidates<T, B>& c, SparsePlan<T, B>& plan,

@@ -11,7 +11,7 @@
 #include "gatefold/gate/top_k.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 
@@ -155,16 +155,16 @@ struct SigmoidBias {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed) const {
-    validate(experts);
+    validate_options(experts);
     return {constant_tensor<T>(ctx, 0, experts), constant_tensor<T>(ctx, speed, 1)};
   }
-  void validate(Index of_experts) const {
+  void validate_options(Index of_experts) const {
     expect(k >= 1 && k <= of_experts, "SigmoidBias", "k", Joined{"1 <= k <= experts = ", of_experts}, k);
     expect(speed >= 0, "SigmoidBias", "speed", "at least 0", speed);
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index, const Nothing<T, B>&) const {
-    validate(experts);
+    validate_options(experts);
     expect_shape("SigmoidBias", "params.bias", p.bias, {experts});
     expect_shape("SigmoidBias", "params.speed", p.speed, {1});
   }

@@ -10,7 +10,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/gate/candidates.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 
@@ -181,9 +181,9 @@ struct TopK {
   Index k = 2;
   bool renormalise = true;
 
-  static constexpr bool items_adjoint_is_optional = true;
+  static constexpr bool items_adjoint_is_optional = true, complete_picks = true;
 
-  void validate(Index experts) const {
+  void validate_options(Index experts) const {
     expect(k >= 1 && k <= experts, "TopK", "k", Joined{"1 <= k <= experts = ", experts}, k);
   }
   template <class T, class B>
@@ -195,7 +195,7 @@ struct TopK {
   template <class T, class B>
   fn::PickTopK<T, B> rows(const Candidates<T, B>& c, SparsePlan<T, B>& plan, const Nothing<T, B>&) const {
     const Index items = c.q.extent(0), experts = c.q.extent(1);
-    validate(experts);
+    validate_options(experts);
     plan.resize(items, experts, items * k);
     return {c.rank, c.q, k, renormalise, plan.item, plan.expert, plan.weight};
   }

@@ -7,7 +7,7 @@
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/routing/attention_trace.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 #include "gatefold/update/pass.hpp"
 
 namespace gatefold {
@@ -82,10 +82,10 @@ struct Block {
     static_assert(std::is_same_v<gatefold::Carry<First<T, B>, T, B>, Nothing<T, B>>,
                   "gatefold: the attention of a Block has no momentum; use update::Plain around it");
     validate_dims();
-    gatefold::validate(as_layer<T, B>(attention), p.attention, items, Nothing<T, B>{}, extra.attention);
+    gatefold::validate<T, B>(as_layer<T, B>(attention), p.attention, items, Nothing<T, B>{}, extra.attention);
     // The layer's own check waits for the trace, which exists after attention ran; its shapes follow from N and D.
     if constexpr (std::is_same_v<decltype(extra.layer), gatefold::Extra<Second<T, B>, T, B>>)
-      gatefold::validate(as_layer<T, B>(layer), p.layer, items, carry, extra.layer);
+      gatefold::validate<T, B>(as_layer<T, B>(layer), p.layer, items, carry, extra.layer);
   }
 
   template <class T, class B>

@@ -10,7 +10,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 #include "gatefold/update/pass.hpp"
 
 namespace gatefold {
@@ -115,7 +115,7 @@ struct Chain {
   void validate(const Params<T, B>& p, Index items, const Carry<T, B>& carry, const Extra<T, B>& extra) const {
     validate_dims();
     for_each<T, B>([&]<std::size_t I>(const auto& layer) {
-      gatefold::validate(layer, std::get<I>(p.layers), items, state<I>(carry), std::get<I>(extra.layers));
+      gatefold::validate<T, B>(layer, std::get<I>(p.layers), items, state<I>(carry), std::get<I>(extra.layers));
     });
   }
 

@@ -7,7 +7,7 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 
@@ -52,7 +52,7 @@ auto expert_outputs(typename B::Context& ctx, const M& mixture, const Params<M, 
   using ExpertT = std::remove_cvref_t<decltype(expert)>;
   expect_shape("expert_outputs", "x", x, {any_extent, mixture.in_dim()});
   const Index items = x.extent(0), experts = mixture.experts(), out = mixture.out_dim();
-  if constexpr (requires { expert.validate(params.expert, experts); }) expert.validate(params.expert, experts);
+  if constexpr (hook::expert::validate<ExpertT, T, B>()) expert.validate(params.expert, experts);
   Tensor<U, 3, B> u(items, experts, out);
   auto mark = ctx.mark();
   auto offsets = ctx.template scratch<Index>(experts + 1), rows = ctx.template scratch<Index>(items * experts);

@@ -6,7 +6,7 @@
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/tensor/pack.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 

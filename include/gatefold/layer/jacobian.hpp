@@ -5,7 +5,7 @@
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 

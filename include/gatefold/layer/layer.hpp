@@ -3,13 +3,13 @@
 #include <concepts>
 
 #include "gatefold/backend/elementwise.hpp"
-#include "gatefold/backend/probe.hpp"
+#include "gatefold/policy/probe.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/expert/expert.hpp"
 #include "gatefold/gate/gate.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 #include "gatefold/update/update.hpp"
 
 /// Branches and layers. Both map items [N, in_dim] to items [N, out_dim] and have init(ctx, seed).
@@ -62,9 +62,10 @@ concept Layer = Dimensions<L, T, B> && HasInit<L, T, B> &&
 /// Check everything about a layer that is O(1) to see: parameter shapes, options, extra inputs, the carry's shape.
 /// A stack calls it for all its layers before it writes anything.
 /// @throws ArgumentError naming what does not fit
-template <class L, class P, class C, class E>
-void validate(const L& layer, const P& params, Index items, const C& carry, const E& extra) {
-  if constexpr (requires { layer.validate(params, items, carry, extra); }) layer.validate(params, items, carry, extra);
+template <class T, class B, class L>
+void validate(const L& layer, const Params<L, T, B>& params, Index items, const Carry<L, T, B>& carry,
+              const Extra<L, T, B>& extra) {
+  if constexpr (hook::layer::validate<L, T, B>()) layer.validate(params, items, carry, extra);
 }
 
 /// Require the shapes of a forward: y [N, out_dim] for x [N, in_dim], in memory of its own (backward reads x).
@@ -91,7 +92,7 @@ void expect_backward_shapes(const char* where, const L& layer, const X& x, const
 template <class T, class B, class L>
 void infer_branch(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
                   const Extra<L, T, B>& extra) {
-  if constexpr (requires { branch.infer(ctx, p, x, u, extra); }) {
+  if constexpr (hook::branch::infer<L, T, B>()) {
     branch.infer(ctx, p, x, u, extra);
   } else {
     auto discarded = ctx.template borrow<Saved<L, T, B>>();
@@ -103,7 +104,7 @@ void infer_branch(const L& branch, typename B::Context& ctx, const Params<L, T, 
 template <class T, class B, class L, class Step>
 void forward_branch_then(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
                          Saved<L, T, B>& saved, const Extra<L, T, B>& extra, const Step& step) {
-  if constexpr (requires { L::runs_steps; }) {
+  if constexpr (hook::branch::runs_steps<L>()) {
     branch.forward(ctx, p, x, u, saved, extra, step);
   } else {
     branch.forward(ctx, p, x, u, saved, extra);
@@ -114,7 +115,7 @@ void forward_branch_then(const L& branch, typename B::Context& ctx, const Params
 template <class T, class B, class L, class Step>
 void infer_branch_then(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
                        const Extra<L, T, B>& extra, const Step& step) {
-  if constexpr (requires { L::runs_steps; }) {
+  if constexpr (hook::branch::runs_steps<L>()) {
     branch.infer(ctx, p, x, u, extra, step);
   } else {
     infer_branch<T, B>(branch, ctx, p, x, u, extra);
@@ -125,7 +126,7 @@ void infer_branch_then(const L& branch, typename B::Context& ctx, const Params<L
 template <class T, class B, class L>
 void infer(const L& layer, typename B::Context& ctx, const Params<L, T, B>& p, In<T, 2, B> x, Carry<L, T, B>& carry,
            Out<T, 2, B> y, const Extra<L, T, B>& extra = {}) {
-  if constexpr (requires { layer.infer(ctx, p, x, carry, y, extra); }) {
+  if constexpr (hook::layer::infer<L, T, B>()) {
     layer.infer(ctx, p, x, carry, y, extra);
   } else {
     auto discarded = ctx.template borrow<Saved<L, T, B>>();
@@ -138,7 +139,7 @@ void infer(const L& layer, typename B::Context& ctx, const Params<L, T, B>& p, I
 /// mixture twice; the second time without auxiliary losses.
 template <class S, class F>
 void for_each_mixture(const S& saved, F&& f) {
-  if constexpr (requires { saved.mixtures(f); }) saved.mixtures(f);
+  if constexpr (hook::saved::mixtures<const S, std::remove_reference_t<F>>()) saved.mixtures(f);
 }
 
 }  // namespace gatefold

@@ -7,7 +7,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/expert/norm_expert.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 

@@ -7,7 +7,7 @@
 #include "gatefold/gate/gate.hpp"
 #include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/layer.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 
@@ -62,7 +62,7 @@ struct Mixture {
   Index experts() const { return filled_gate().experts(); }
   /// The gate with the dimensions it left 0.
   GateT filled_gate() const {
-    if constexpr (requires { { expert.experts() } -> std::convertible_to<Index>; }) {
+    if constexpr (hook::any::experts<ExpertT>()) {
       return with_experts(with_model_dim(gate, in_dim()), expert.experts());
     } else {
       return with_model_dim(gate, in_dim());
@@ -83,8 +83,8 @@ struct Mixture {
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const Extra<T, B>& extra) const {
     const GateT g = filled_gate();
-    if constexpr (requires { g.validate(p.gate, items, extra); }) g.validate(p.gate, items, extra);
-    if constexpr (requires { expert.validate(p.expert, g.experts()); }) expert.validate(p.expert, g.experts());
+    if constexpr (hook::gate::validate<GateT, T, B>()) g.validate(p.gate, items, extra);
+    if constexpr (hook::expert::validate<ExpertT, T, B>()) expert.validate(p.expert, g.experts());
   }
 
   template <class T, class B, class Step = fn::NoStep<T>>
@@ -143,7 +143,7 @@ struct Mixture {
  private:
   template <class T, class B, class PlanT, class Step>
   static void combine(typename B::Context& ctx, const PlanT& plan, In<T, 2, B> z, Out<T, 2, B> u, const Step& step) {
-    if constexpr (requires { PlanT::runs_steps; }) {
+    if constexpr (hook::branch::runs_steps<PlanT>()) {
       plan.combine(ctx, z, u, step);
     } else {
       plan.combine(ctx, z, u);

@@ -5,7 +5,7 @@
 #include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/one_expert.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 
@@ -49,7 +49,7 @@ struct NoResidual {
   void begin(typename B::Context&, const Params<T, B>&, Index, Nothing<T, B>&) const {}
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const Nothing<T, B>&, const Same<Extra<T, B>>& extra) const {
-    if constexpr (requires { branch.validate(p.branch, items, extra); }) branch.validate(p.branch, items, extra);
+    if constexpr (hook::branch::validate<BranchT, T, B>()) branch.validate(p.branch, items, extra);
   }
 
   template <class T, class B>
@@ -97,8 +97,10 @@ namespace lookup {
 template <class L, class T, class B>
 auto as_layer(const L& part) {
   if constexpr (policy::Layer<L, T, B>) {
+    static_assert(hook::layer::all<L, T, B>());
     return part;
   } else if constexpr (policy::Branch<L, T, B>) {
+    static_assert(hook::branch::all<L, T, B>());
     return NoResidual<L>{part};
   } else if constexpr (policy::Expert<L, T, B>) {
     return NoResidual<OneExpert<L>>{{part}};

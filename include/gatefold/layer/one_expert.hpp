@@ -4,7 +4,7 @@
 #include "gatefold/backend/one_group.hpp"
 #include "gatefold/expert/expert.hpp"
 #include "gatefold/layer/layer.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 
@@ -43,7 +43,7 @@ struct OneExpert {
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index, const Nothing<T, B>&) const {
-    if constexpr (requires { expert.validate(p.expert, Index(1)); }) expert.validate(p.expert, Index(1));
+    if constexpr (hook::expert::validate<ExpertT, T, B>()) expert.validate(p.expert, Index(1));
   }
 
   template <class T, class B>

@@ -3,7 +3,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 
@@ -67,7 +67,7 @@ struct PerToken {
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const Carry<T, B>& carry, const Same<Extra<T, B>>& extra) const {
     expect(length >= 1, "PerToken", "length", "at least 1", length);
-    gatefold::validate(as_layer<T, B>(layer), p.layer, items * length, carry.tokens, extra);
+    gatefold::validate<T, B>(as_layer<T, B>(layer), p.layer, items * length, carry.tokens, extra);
   }
 
   template <class T, class B>

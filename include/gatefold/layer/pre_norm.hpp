@@ -2,7 +2,7 @@
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/layer/layer.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 
@@ -55,8 +55,8 @@ struct PreNorm {
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const Same<Extra<T, B>>& extra) const {
     const NormT n = with_model_dim(norm, in_dim());
-    if constexpr (requires { n.validate(p.norm, items, Nothing<T, B>{}); }) n.validate(p.norm, items, Nothing<T, B>{});
-    if constexpr (requires { branch.validate(p.branch, items, extra); }) branch.validate(p.branch, items, extra);
+    if constexpr (hook::branch::validate<NormT, T, B>()) n.validate(p.norm, items, Nothing<T, B>{});
+    if constexpr (hook::branch::validate<BranchT, T, B>()) branch.validate(p.branch, items, extra);
   }
 
   template <class T, class B, class Step = fn::NoStep<T>>

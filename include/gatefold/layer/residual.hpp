@@ -5,7 +5,7 @@
 
 #include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/layer.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 #include "gatefold/update/pass.hpp"
 #include "gatefold/update/update.hpp"
 
@@ -39,7 +39,7 @@ struct Residual {
   template <class T, class B>
   struct Saved {
     gatefold::Saved<RuleT, T, B> rule;
-    std::array<gatefold::Saved<BranchT, T, B>, static_cast<std::size_t>(evaluations_of<RuleT>())> calls;
+    std::array<gatefold::Saved<BranchT, T, B>, static_cast<std::size_t>(hook::rule::evaluations<RuleT>())> calls;
     BatchStamp batch;
     template <class F>
     void mixtures(F&& f) const {
@@ -61,7 +61,7 @@ struct Residual {
     static_assert(!policy::ExpertTypes<BranchT, T, B>,
                   "gatefold: this is an expert, and a Residual needs a branch: Residual{rule, OneExpert{expert}}; see "
                   "docs/extending.md#expert");
-    if constexpr (policy::check_rule<RuleT, T, B>()) {
+    if constexpr (policy::check_rule<RuleT, T, B>() && hook::branch::all<BranchT, T, B>()) {
       return {init_params<T, B>(filled_rule(), ctx, seed.fork(0)), init_params<T, B>(branch, ctx, seed.fork(1))};
     } else {
       return {};
@@ -70,7 +70,7 @@ struct Residual {
   template <class T, class B>
   void begin(typename B::Context& ctx, const Params<T, B>&, Index items, Same<Carry<T, B>>& carry) const {
     expect(items >= 0, "Residual.begin", "items", "at least 0", items);
-    if constexpr (requires { rule.begin(ctx, items, out_dim(), carry); }) rule.begin(ctx, items, out_dim(), carry);
+    if constexpr (hook::rule::begin<RuleT, T, B>()) rule.begin(ctx, items, out_dim(), carry);
     update::begin_pass(carry);
   }
   template <class T, class B>
@@ -78,9 +78,9 @@ struct Residual {
                 const Same<Extra<T, B>>& extra) const {
     expect(in_dim() == out_dim(), "Residual", "branch.out_dim",
            Joined{in_dim(), " (its in_dim; NoResidual allows others)"}, out_dim());
-    if constexpr (requires { rule.validate(p.rule, items, in_dim(), carry); })
+    if constexpr (hook::rule::validate<RuleT, T, B>())
       filled_rule().validate(p.rule, items, in_dim(), carry);
-    if constexpr (requires { branch.validate(p.branch, items, extra); }) branch.validate(p.branch, items, extra);
+    if constexpr (hook::branch::validate<BranchT, T, B>()) branch.validate(p.branch, items, extra);
   }
 
   template <class T, class B>

@@ -7,7 +7,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 
@@ -72,7 +72,7 @@ struct Stack {
                 const Same<Extra<T, B>>& extra) const {
     validate_params(p);
     for (Index l = 0; l < depth; ++l)
-      gatefold::validate(as_layer<T, B>(layer), at(p.layers, l), items, carry, at_layer(extra, l));
+      gatefold::validate<T, B>(as_layer<T, B>(layer), at(p.layers, l), items, carry, at_layer(extra, l));
   }
 
   template <class T, class B>

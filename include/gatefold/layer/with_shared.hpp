@@ -4,7 +4,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/one_expert.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 
@@ -58,7 +58,7 @@ struct WithShared {
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const Same<Extra<T, B>>& extra) const {
     validate_dims();
-    if constexpr (requires { branch.validate(p.branch, items, extra); }) branch.validate(p.branch, items, extra);
+    if constexpr (hook::branch::validate<BranchT, T, B>()) branch.validate(p.branch, items, extra);
     one().validate(p.shared, items, Nothing<T, B>{});
   }
 

@@ -72,7 +72,7 @@ inline void expect_rate(const char* where, const char* name, double rate) {
 /// @throws ArgumentError where an optimizer says that its options do not fit
 template <class O>
 void validate_options(const O& optimizer) {
-  if constexpr (requires { optimizer.validate(); }) optimizer.validate();
+  if constexpr (hook::optimizer::validate<O>()) optimizer.validate();
 }
 
 /// What was found in all gradients before a step, in scratch memory of the backend.
@@ -108,7 +108,7 @@ Measured measure_finite(C& ctx, const Pack& pack) {
 /// makes one, else by measure_finite. The result lives as long as the caller's mark.
 template <class O, class C, class Pack>
 auto measure_gradients(const O& optimizer, C& ctx, const Pack& grads) {
-  if constexpr (requires { optimizer.measure(ctx, grads); }) {
+  if constexpr (hook::optimizer::measure<const O, C, const Pack>()) {
     return optimizer.measure(ctx, grads);
   } else {
     return measure_finite(ctx, grads);
@@ -117,7 +117,7 @@ auto measure_gradients(const O& optimizer, C& ctx, const Pack& grads) {
 /// The step after measure_gradients.
 template <class O, class C, class Pack, class StateT, class MeasuredT>
 void measured_step(const O& optimizer, C& ctx, Pack& params, Pack& grads, StateT& state, const MeasuredT& measured) {
-  if constexpr (requires { optimizer.measure(ctx, grads); }) {
+  if constexpr (hook::optimizer::measure<const O, C, const Pack>()) {
     optimizer.step(ctx, params, grads, state, measured);
   } else {
     optimizer.step(ctx, params, grads, state);

@@ -71,7 +71,7 @@ E with_trace(const WithoutTrace<E>& rest, const Trace& trace) {
 /// Tell the adjoint of extra inputs where the adjoint of the trace goes, through `dextra.set_trace(trace)`.
 template <class D, class Trace>
 void set_trace(D& dextra, const Trace& trace) {
-  if constexpr (requires { dextra.set_trace(trace); }) dextra.set_trace(trace);
+  if constexpr (hook::extra::set_trace<D, const Trace>()) dextra.set_trace(trace);
 }
 
 }  // namespace gatefold

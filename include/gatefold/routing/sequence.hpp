@@ -56,7 +56,7 @@ View<const T, 2, B> without_padding(typename B::Context& ctx, In<T, 2, B> x, In<
 /// Hand the padding mask of a gate to the extra inputs of its parts, through `extra.with_valid(mask)`.
 template <class E, class V>
 E with_valid(const E& extra, const V& mask) {
-  if constexpr (requires { { extra.with_valid(mask) } -> std::same_as<E>; }) {
+  if constexpr (hook::extra::with_valid<const E, const V>()) {
     return extra.with_valid(mask);
   } else {
     return extra;

@@ -138,24 +138,6 @@ void expect_like(const char* where, std::string_view name, const P& like, const 
   pack::expect_like(where, Name{nullptr, name}, like, other);
 }
 
-/// Let every pack that adapts by a rule of its own do so: calls `params.adapt(ctx, grads)` where a pack has it. What
-/// stands in `grads` there is what backward left, a count of picks for instance. A Trainer calls it after each step.
-template <class C, class P>
-void adapt(C& ctx, P& params, P& grads) {
-  if constexpr (requires { params.adapt(ctx, grads); }) {
-    params.adapt(ctx, grads);
-  } else if constexpr (pack::is_vector<P>) {
-    expect(params.size() == grads.size(), "adapt", "parts", params.size(), grads.size());
-    for (std::size_t i = 0; i < params.size(); ++i) adapt(ctx, params[i], grads[i]);
-  } else if constexpr (pack::is_tuple<P>) {
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
-      (adapt(ctx, std::get<I>(params), std::get<I>(grads)), ...);
-    }(std::make_index_sequence<std::tuple_size_v<P>>{});
-  } else if constexpr (!pack::is_tensor<P>) {
-    P::each([&](std::string_view, auto& p, auto& g) { adapt(ctx, p, g); }, params, grads);
-  }
-}
-
 namespace pack {
 
 /// Give `to` the parts of `from`, and call leaf(a, b) for every tensor a of `to` and b of `from`.

@@ -46,7 +46,7 @@ void for_each_counter(const F& f, const Name& at, P& pack) {
     }(std::make_index_sequence<std::tuple_size_v<Pack>>{});
   } else if constexpr (!pack::is_tensor<Pack>) {
     const auto one = [&](std::string_view part, auto& number) { f(Name{&at, part}, number); };
-    if constexpr (requires { Pack::counters(one, pack); }) {
+    if constexpr (hook::optimizer::counters<Pack, decltype(one)>()) {
       Pack::counters(one, pack);
     } else if constexpr (requires { requires std::same_as<std::remove_cvref_t<decltype(pack.step)>, Index>; }) {
       one("step", pack.step);

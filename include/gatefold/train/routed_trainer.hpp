@@ -9,7 +9,7 @@
 #include "gatefold/loss/loss.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 #include "gatefold/train/not_finite.hpp"
 
 namespace gatefold {
@@ -106,9 +106,9 @@ class RoutedTrainer {
     auto dloss = ctx_.template scratch<T>(x.extent(0), mixture.out_dim());
     auto dz = ctx_.template scratch<T>(in.groups.slots, mixture.out_dim());
     View<T, 2, B> dslots{};
-    if constexpr (!may_skip_items<decltype(mixture.expert)>)
+    if constexpr (!hook::any::items_adjoint_is_optional<decltype(mixture.expert)>())
       dslots = ctx_.template scratch<T>(in.groups.slots, mixture.in_dim());
-    if constexpr (!may_skip_items<decltype(mixture.filled_gate())>) {
+    if constexpr (!hook::any::items_adjoint_is_optional<decltype(mixture.filled_gate())>()) {
       dx_.resize(x.extent(0), mixture.in_dim());
       set_zero(ctx_, dx_);
     }

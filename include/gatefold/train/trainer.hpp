@@ -10,7 +10,7 @@
 #include "gatefold/loss/loss.hpp"
 #include "gatefold/optim/optimizer.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 #include "gatefold/train/not_finite.hpp"
 
 namespace gatefold {
@@ -50,12 +50,15 @@ class Trainer {
         grads(zeros_like(ctx, params)),
         state(optimizer.begin(ctx, params)),
         seed(of_run),
-        value_(2) {}
+        value_(2) {
+    optim::validate_options(optimizer);
+  }
 
   /// One step on a batch. Returns the loss before the step, without auxiliary losses (see `auxiliary`). A batch of no
   /// items is no step: it returns 0 and changes nothing.
   double step(In<T, 2, B> x, Target target, const Extra& extra = {}) {
     expect_shape("Trainer.step", "x", x, {any_extent, layer_.in_dim()});
+    optim::validate_options(optimizer);
     if (x.extent(0) == 0) {
       loss::validate_target<T, B>("Trainer.step", loss, 0, Tensor<T, 2, B>(0, layer_.out_dim()), target);
       return 0;

@@ -6,7 +6,7 @@
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 #include "gatefold/update/pass.hpp"
 #include "gatefold/update/update.hpp"
 
@@ -32,7 +32,7 @@ struct First {
   RestT rest;
   bool warm = true;
 
-  static constexpr int evaluations = std::max(evaluations_of<FirstT>(), evaluations_of<RestT>());
+  static constexpr int evaluations = std::max(hook::rule::evaluations<FirstT>(), hook::rule::evaluations<RestT>());
 
   template <class T, class B>
   struct Params {
@@ -74,17 +74,15 @@ struct First {
   template <class T, class B>
   void begin(typename B::Context& ctx, Index items, Index dim, Carry<T, B>& carry) const {
     carry.layer = 0;
-    if constexpr (requires { first.begin(ctx, items, dim, carry.first); }) first.begin(ctx, items, dim, carry.first);
-    if constexpr (requires { rest.begin(ctx, items, dim, carry.rest); }) rest.begin(ctx, items, dim, carry.rest);
+    if constexpr (hook::rule::begin<FirstT, T, B>()) first.begin(ctx, items, dim, carry.first);
+    if constexpr (hook::rule::begin<RestT, T, B>()) rest.begin(ctx, items, dim, carry.rest);
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, Index dim, const Carry<T, B>& carry) const {
     expect(!warm || evaluations == 1, "First", "warm",
            "false, as a rule that evaluates more than once has no one u to share", "true");
-    if constexpr (requires { first.validate(p.first, items, dim, carry.first); })
-      first.validate(p.first, items, dim, carry.first);
-    if constexpr (requires { rest.validate(p.rest, items, dim, carry.rest); })
-      rest.validate(p.rest, items, dim, carry.rest);
+    if constexpr (hook::rule::validate<FirstT, T, B>()) first.validate(p.first, items, dim, carry.first);
+    if constexpr (hook::rule::validate<RestT, T, B>()) rest.validate(p.rest, items, dim, carry.rest);
   }
 
   template <class T, class B, class F>
@@ -133,10 +131,7 @@ struct First {
  private:
   /// Whether rest can take u into its state in the pass that first makes over u.
   template <class T, class B>
-  static constexpr bool advances = requires(const RestT& rule, gatefold::Carry<RestT, T, B>& carry, const T* u, T* total) {
-    rule.advance(carry, u);
-    rule.advance_backward(carry, u, total);
-  };
+  static constexpr bool advances = hook::rule::advance<RestT, T, B>() && hook::rule::advance_backward<RestT, T, B>();
   /// (1) and (2), where run_first(u, y) and run_rest(u, y) apply the rules to an evaluation u.
   template <class T, class B, class F, class RunFirst, class RunRest>
   void step(typename B::Context& ctx, View<const T, 2, B> x, Carry<T, B>& carry, F& f, View<T, 2, B> y,

@@ -1,11 +1,10 @@
 #pragma once
 
-#include <cmath>
-
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/policy/options.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/tensor.hpp"
 #include "gatefold/update/pass.hpp"
@@ -80,11 +79,6 @@ struct LookAheadBackward {
 }  // namespace fn
 
 namespace update {
-
-/// @throws ArgumentError unless a coefficient is finite
-inline void expect_finite(const char* rule, const char* name, double value) {
-  expect(std::isfinite(value), rule, name, "a finite number", value);
-}
 
 /// Momentum on its way from layer to layer, zero before the first. RuleT only tells the states of unlike rules apart, so
 /// that a Chain keeps one for each.

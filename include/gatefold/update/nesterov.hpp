@@ -1,6 +1,7 @@
 #pragma once
 
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/options.hpp"
+#include "gatefold/policy/policy.hpp"
 #include "gatefold/update/momentum.hpp"
 
 namespace gatefold::update {

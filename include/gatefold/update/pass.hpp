@@ -3,6 +3,7 @@
 #include <tuple>
 
 #include "gatefold/core/error.hpp"
+#include "gatefold/policy/named.hpp"
 
 namespace gatefold::update {
 
@@ -43,7 +44,11 @@ void enter_pass(C& carry, const A&... arguments) {
 }
 template <class C>
 void begin_pass(C& carry) {
-  if constexpr (requires { carry.pass = Pass{}; }) carry.pass = {};
+  if constexpr (requires { carry.pass = Pass{}; }) {
+    carry.pass = {};
+  } else {
+    static_assert(!named::pass<C>(), "gatefold: pass of a Carry must be an update::Pass; see docs/extending.md#optional-members");
+  }
 }
 /// Also of the carries within.
 template <class C>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "gatefold/backend/elementwise.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 #include "gatefold/update/update.hpp"
 
 namespace gatefold::update {

@@ -3,7 +3,8 @@
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/options.hpp"
+#include "gatefold/policy/policy.hpp"
 #include "gatefold/update/adaptive_root.hpp"
 #include "gatefold/update/momentum.hpp"
 

@@ -1,7 +1,8 @@
 #pragma once
 
 #include "gatefold/core/error.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/options.hpp"
+#include "gatefold/policy/policy.hpp"
 #include "gatefold/update/momentum.hpp"
 
 namespace gatefold::update {

@@ -2,7 +2,8 @@
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/types.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/options.hpp"
+#include "gatefold/policy/policy.hpp"
 #include "gatefold/update/momentum.hpp"
 
 namespace gatefold::update {
@@ -33,7 +34,7 @@ struct ScheduledMomentum {
   }
   template <class T, class B>
   void validate(const Nothing<T, B>&, Index items, Index dim, const Carry<T, B>& carry) const {
-    if constexpr (requires { schedule.validate(); }) schedule.validate();
+    if constexpr (hook::schedule::validate<ScheduleT>()) schedule.validate();
     expect_finite("ScheduledMomentum", "gamma", gamma);
     carry.validate("ScheduledMomentum", items, dim);
   }

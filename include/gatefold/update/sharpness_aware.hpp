@@ -8,7 +8,8 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/options.hpp"
+#include "gatefold/policy/policy.hpp"
 #include "gatefold/update/inner_product.hpp"
 #include "gatefold/update/momentum.hpp"
 

@@ -1,10 +1,10 @@
 #pragma once
 
 #include "gatefold/backend/elementwise.hpp"
-#include "gatefold/backend/probe.hpp"
+#include "gatefold/policy/probe.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 
 /// The family of update rules: how the mixture u enters the residual stream. A rule drives the evaluation:
 ///
@@ -51,7 +51,7 @@ void evaluate_then(typename B::Context& ctx, F& f, In<T, 2, B> point, Out<T, 2, 
 template <class T, class B, class U, class F>
 void infer_rule(const U& rule, typename B::Context& ctx, const Params<U, T, B>& p, In<T, 2, B> x,
                 Same<Carry<U, T, B>>& carry, F&& f, Out<T, 2, B> y) {
-  if constexpr (requires { rule.infer(ctx, p, x, carry, f, y); }) {
+  if constexpr (hook::rule::infer<U, T, B>()) {
     rule.infer(ctx, p, x, carry, f, y);
   } else {
     auto discarded = ctx.template borrow<Saved<U, T, B>>();
@@ -61,17 +61,8 @@ void infer_rule(const U& rule, typename B::Context& ctx, const Params<U, T, B>& 
 
 namespace policy {
 
-/// Stand-ins for f and df.
-template <class T, class B>
-struct ProbeCall {
-  void operator()(View<const T, 2, B>, View<T, 2, B>, int) const {}
-  void operator()(View<const T, 2, B>, View<const T, 2, B>, View<T, 2, B>, int) const {}
-};
-
 template <class U, class T, class B>
-concept RuleBegin =
-    !requires { typename U::template Carry<T, B>; } ||
-    requires(const U rule, typename B::Context& ctx, Carry<U, T, B>& carry) { rule.begin(ctx, Index(1), Index(1), carry); };
+concept RuleBegin = !named::Carry<U>() || hook::rule::begin<U, T, B>();
 template <class U, class T, class B>
 concept RuleForward = requires(const U rule, Probe<T, B> a, const Params<U, T, B>& params, Carry<U, T, B>& carry,
                                ProbeCall<T, B> f, Saved<U, T, B>& saved) {
@@ -89,6 +80,7 @@ concept UpdateRule = HasInit<U, T, B> && RuleBegin<U, T, B> && RuleForward<U, T,
 /// True for an update rule; otherwise the first unmet requirement is reported in one sentence.
 template <class U, class T, class B>
 constexpr bool check_rule() {
+  hook::rule::all<U, T, B>();
   GATEFOLD_EXPECT((!requires { typename U::IsOptimizer; }),
                   "gatefold: this is an optimizer (gatefold::optim), which steps parameters; a residual layer needs an "
                   "update rule (gatefold::update); see docs/extending.md#rule")

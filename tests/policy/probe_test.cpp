@@ -1,4 +1,4 @@
-#include "gatefold/backend/probe.hpp"
+#include "gatefold/policy/probe.hpp"
 
 #include <doctest/doctest.h>
 

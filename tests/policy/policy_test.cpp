@@ -1,4 +1,4 @@
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 
 #include <doctest/doctest.h>
 
@@ -51,11 +51,7 @@ struct Full {
   }
 };
 
-/// Members of the same name that mean something else are left alone.
-struct Unrelated {
-  int at(Index) const { return 0; }
-  int without_auxiliary() const { return 0; }
-  int with_model_dim(Index) const { return 0; }
+struct Plain {
   int value = 4;
 };
 
@@ -91,8 +87,8 @@ TEST_CASE("what a policy has is found for each element type") {
 }
 
 TEST_CASE("rules are evaluated once unless they say otherwise") {
-  static_assert(evaluations_of<Empty>() == 1);
-  static_assert(evaluations_of<Full>() == 3);
+  static_assert(hook::rule::evaluations<Empty>() == 1);
+  static_assert(hook::rule::evaluations<Full>() == 3);
 }
 
 TEST_CASE("extra inputs are forked per layer where they know how") {
@@ -100,7 +96,7 @@ TEST_CASE("extra inputs are forked per layer where they know how") {
   CHECK(at_layer(extra, 2).random.seed == Seed{3}.fork(2));
   CHECK(at_layer(extra, 2).random.step == 8);
   CHECK(at_layer(extra, 2).auxiliary);
-  CHECK(at_layer(Unrelated{7}, 2).value == 7);
+  CHECK(at_layer(Plain{7}, 2).value == 7);
   at_layer(Nothing<float, Cpu>{}, 1);
 }
 
@@ -108,14 +104,14 @@ TEST_CASE("further evaluations count no auxiliary losses") {
   const Full::Extra<float, Cpu> extra{{Seed{3}, 8}};
   CHECK_FALSE(without_auxiliary(extra).auxiliary);
   CHECK(without_auxiliary(extra).random.step == 8);
-  CHECK(without_auxiliary(Unrelated{7}).value == 7);
+  CHECK(without_auxiliary(Plain{7}).value == 7);
 }
 
 TEST_CASE("a model dimension left open is filled, another one is refused") {
   CHECK(with_model_dim(Full{}, 16).model_dim == 16);
   CHECK(with_model_dim(Full{16}, 16).model_dim == 16);
   CHECK_THROWS_WITH_AS(with_model_dim(Full{8}, 16), "Full: model_dim: expected 16, got 8", ArgumentError);
-  CHECK(with_model_dim(Unrelated{7}, 16).value == 7);
+  CHECK(with_model_dim(Plain{7}, 16).value == 7);
 }
 
 TEST_CASE("a required input has no default") {

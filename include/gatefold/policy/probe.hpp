@@ -1,7 +1,6 @@
 #pragma once
 
-#include "gatefold/backend/groups.hpp"
-#include "gatefold/tensor/policy.hpp"
+#include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/view.hpp"
 
 namespace gatefold::policy {
@@ -15,10 +14,17 @@ struct Probe {
   Groups<B> groups;
 };
 
+/// Stand-ins for f and df of an update rule.
+template <class T, class B>
+struct ProbeCall {
+  void operator()(View<const T, 2, B>, View<T, 2, B>, int) const {}
+  void operator()(View<const T, 2, B>, View<const T, 2, B>, View<T, 2, B>, int) const {}
+};
+
 /// A policy with Params says how they begin.
 template <class P, class T, class B>
 concept HasInit =
-    !requires { typename P::template Params<T, B>; } || requires(const P policy, typename B::Context& ctx) {
+    !named::Params<P>() || requires(const P policy, typename B::Context& ctx) {
       { policy.template init<T, B>(ctx, Seed{}) } -> std::same_as<Params<P, T, B>>;
     };
 

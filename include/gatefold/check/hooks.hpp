@@ -1,0 +1,99 @@
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "gatefold/policy/named.hpp"
+
+namespace gatefold::check {
+
+/// The optional members that a part of a layer names: {"branch.gate.scores", {"Params", "validate", "forward_rows"}}.
+struct NamedHooks {
+  std::string part;                // where it stands; empty for the layer itself
+  std::vector<std::string> names;  // in the order of policy/named.hpp
+};
+
+namespace steps {
+
+template <class P>
+void find_hooks(const std::string& at, const P& policy, std::vector<NamedHooks>& found);
+
+template <class P>
+void find_hooks_of_each(const std::string& at, const P& policies, std::vector<NamedHooks>& found) {
+  std::apply(
+      [&](const auto&... policy) {
+        int i = 0;
+        (find_hooks(at + "." + std::to_string(i++), policy, found), ...);
+      },
+      policies);
+}
+
+template <class P>
+void find_hooks(const std::string& at, const P& policy, std::vector<NamedHooks>& found) {
+  found.push_back({at, {}});
+  for_each_hook<P>([names = &found.back().names](const char* name) { names->emplace_back(name); });
+  const auto within = [&](const char* member) { return at.empty() ? std::string(member) : at + "." + member; };
+  if constexpr (requires { policy.rule; }) find_hooks(within("rule"), policy.rule, found);
+  if constexpr (requires { policy.first; policy.rest; }) {
+    find_hooks(within("first"), policy.first, found);
+    find_hooks(within("rest"), policy.rest, found);
+  }
+  if constexpr (requires { policy.norm.scale; }) find_hooks(within("norm"), policy.norm, found);
+  if constexpr (requires { policy.branch; }) find_hooks(within("branch"), policy.branch, found);
+  if constexpr (requires { policy.layer; }) find_hooks(within("layer"), policy.layer, found);
+  if constexpr (requires { policy.gate; }) find_hooks(within("gate"), policy.gate, found);
+  if constexpr (requires { policy.scores; }) find_hooks(within("scores"), policy.scores, found);
+  if constexpr (requires { policy.mixing; }) find_hooks(within("mixing"), policy.mixing, found);
+  if constexpr (requires { policy.selection; }) find_hooks(within("selection"), policy.selection, found);
+  if constexpr (requires { policy.expert; }) find_hooks(within("expert"), policy.expert, found);
+  if constexpr (requires { policy.shared; }) find_hooks(within("shared"), policy.shared, found);
+  if constexpr (requires { std::tuple_size<decltype(policy.auxiliary)>::value; })
+    find_hooks_of_each(within("auxiliary"), policy.auxiliary, found);
+  if constexpr (requires { std::tuple_size<decltype(policy.kinds)>::value; })
+    find_hooks_of_each(within("kinds"), policy.kinds, found);
+  if constexpr (requires { std::tuple_size<decltype(policy.layers)>::value; })
+    find_hooks_of_each(within("layers"), policy.layers, found);
+}
+
+}  // namespace steps
+
+/// What a layer and the policies within it name, from the outside in.
+template <class L>
+std::vector<NamedHooks> hooks_of(const L& part) {
+  std::vector<NamedHooks> found;
+  steps::find_hooks("", part, found);
+  return found;
+}
+
+/// "gate.scores: validate, forward_rows", a line each; parts that name nothing are left out.
+inline std::string to_string(const std::vector<NamedHooks>& hooks) {
+  std::string text;
+  for (const NamedHooks& of : hooks) {
+    if (of.names.empty()) continue;
+    text += "\n  " + (of.part.empty() ? std::string("itself") : of.part) + ": ";
+    for (std::size_t i = 0; i < of.names.size(); ++i) text += (i ? ", " : "") + of.names[i];
+  }
+  return text;
+}
+
+/// A sentence for each member that is expected and not named, which a misspelt one is, and for each that is named unawares.
+inline std::vector<std::string> compare_hooks(const std::vector<NamedHooks>& found, const std::vector<NamedHooks>& expected) {
+  std::vector<std::string> sentences;
+  const auto has = [](const std::vector<std::string>& names, const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  for (const NamedHooks& of : expected) {
+    const auto part = std::find_if(found.begin(), found.end(), [&](const NamedHooks& f) { return f.part == of.part; });
+    const std::vector<std::string> names = part == found.end() ? std::vector<std::string>() : part->names;
+    const std::string who = of.part.empty() ? "the part" : of.part;
+    for (const std::string& name : of.names)
+      if (!has(names, name)) sentences.push_back(who + " has no " + name + ", which was expected: is it misspelt?");
+    for (const std::string& name : names)
+      if (!has(of.names, name)) sentences.push_back(who + " has " + name + ", which was not expected");
+  }
+  return sentences;
+}
+
+}  // namespace gatefold::check

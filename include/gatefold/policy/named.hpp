@@ -1,0 +1,52 @@
+#pragma once
+
+#include <type_traits>
+
+/// Whether a policy names a member, whatever its signature: where a class inherits it beside a fallback of the same name, the
+/// name alone is ambiguous.
+namespace gatefold {
+
+// Every optional member there is (hooks.hpp).
+#define GATEFOLD_HOOK_NAMES(OF)                                                                                \
+  OF(Params) OF(Saved) OF(Carry) OF(Extra) OF(ExtraGrad) OF(Plan) OF(WithoutTrace) OF(begin) OF(validate)          \
+  OF(validate_options) OF(infer) OF(advance) OF(advance_backward) OF(evaluations) OF(forward_rows) OF(rows)        \
+  OF(rows_backward) OF(noisy) OF(picks_by_item) OF(complete_picks) OF(shows_noise) OF(needs_picks_by_item)         \
+  OF(needs_noise) OF(items_adjoint_is_optional) OF(runs_steps) OF(scalar_only) OF(experts) OF(with_model_dim)      \
+  OF(with_experts) OF(at) OF(without_auxiliary) OF(with_valid) OF(with_trace) OF(set_trace) OF(mixtures)           \
+  OF(choices) OF(adapt) OF(counters) OF(measure) OF(pass)
+
+namespace named {
+
+struct Fallback {
+#define GATEFOLD_NAME(member) void member();
+  GATEFOLD_HOOK_NAMES(GATEFOLD_NAME)
+#undef GATEFOLD_NAME
+};
+template <class P>
+struct Beside : P, Fallback {};
+
+#define GATEFOLD_NAME(member)                                  \
+  template <class P>                                  \
+  constexpr bool member() {                           \
+    if constexpr (std::is_class_v<P>) {               \
+      return !requires { &Beside<P>::member; };       \
+    } else {                                          \
+      return false;                                   \
+    }                                                 \
+  }
+GATEFOLD_HOOK_NAMES(GATEFOLD_NAME)
+#undef GATEFOLD_NAME
+
+}  // namespace named
+
+/// f("validate") for every optional member that a policy names.
+template <class P, class F>
+constexpr void for_each_hook(F&& f) {
+#define GATEFOLD_NAME(member) \
+  if (named::member<P>()) f(#member);
+  GATEFOLD_HOOK_NAMES(GATEFOLD_NAME)
+#undef GATEFOLD_NAME
+}
+
+#undef GATEFOLD_HOOK_NAMES
+}  // namespace gatefold

@@ -1,0 +1,107 @@
+#pragma once
+
+#include <concepts>
+#include <type_traits>
+#include <utility>
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/policy/hooks.hpp"
+#include "gatefold/tensor/pack.hpp"
+
+/// What the library does with policies of every family. A policy is a plain aggregate of options; what it may have besides
+/// is in hooks.hpp.
+namespace gatefold {
+
+/// Names an element type where it cannot be deduced: `Trainer{ctx, model, loss, optimizer, Seed{1}, Element<double>{}}`.
+template <class T>
+struct Element {};
+
+/// Parameters that are not deduced from the argument.
+template <class V>
+using Same = std::type_identity_t<V>;
+
+/// An extra input without a default: forgetting it does not compile.
+template <class V>
+struct Required {
+  V value;
+  Required(V v) : value(v) {}
+};
+
+/// The extra inputs of layer l of a stack: noise is forked, everything else stays.
+template <class E>
+E at_layer(const E& extra, Index l) {
+  if constexpr (hook::extra::at<const E>()) {
+    return extra.at(l);
+  } else {
+    return extra;
+  }
+}
+
+/// The extra inputs of a further evaluation of the same layer: auxiliary losses count once.
+template <class E>
+E without_auxiliary(const E& extra) {
+  if constexpr (hook::extra::without_auxiliary<const E>()) {
+    return extra.without_auxiliary();
+  } else {
+    return extra;
+  }
+}
+
+/// Initial parameters; `Nothing` when the policy learns nothing.
+template <class T, class B, class P>
+Params<P, T, B> init_params(const P& policy, typename B::Context& ctx, Seed seed) {
+  if constexpr (named::Params<P>()) {
+    return policy.template init<T, B>(ctx, seed);
+  } else {
+    return {};
+  }
+}
+
+/// Fill the model dimension of a policy that left it 0.
+/// @throws ArgumentError when the policy names another one
+template <class P>
+P with_model_dim(const P& policy, Index model_dim) {
+  if constexpr (hook::any::with_model_dim<P>()) {
+    return policy.with_model_dim(model_dim);
+  } else {
+    return policy;
+  }
+}
+
+/// Fill the expert count of a policy that left it 0: its member `experts`, unless it has a function of this name.
+/// @throws ArgumentError when the policy names another one
+template <class P>
+P with_experts(const P& policy, Index experts) {
+  if constexpr (hook::any::with_experts<P>()) {
+    return policy.with_experts(experts);
+  } else if constexpr (requires(P p) { p.experts = experts; }) {
+    expect(policy.experts == 0 || policy.experts == experts, "Gate", "experts",
+           Joined{experts, " (what stands beside it: mixed experts, say, count that many)"}, policy.experts);
+    P filled = policy;
+    filled.experts = experts;
+    return filled;
+  } else {
+    return policy;
+  }
+}
+
+/// Let every pack that adapts by a rule of its own do so: calls `params.adapt(ctx, grads)` where a pack has it. What
+/// stands in `grads` there is what backward left, a count of picks for instance. A Trainer calls it after each step.
+template <class C, class P>
+void adapt(C& ctx, P& params, P& grads) {
+  if constexpr (hook::params::adapt<P, C, P>()) {
+    params.adapt(ctx, grads);
+  } else if constexpr (pack::is_vector<P>) {
+    expect(params.size() == grads.size(), "adapt", "parts", params.size(), grads.size());
+    for (std::size_t i = 0; i < params.size(); ++i) adapt(ctx, params[i], grads[i]);
+  } else if constexpr (pack::is_tuple<P>) {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (adapt(ctx, std::get<I>(params), std::get<I>(grads)), ...);
+    }(std::make_index_sequence<std::tuple_size_v<P>>{});
+  } else if constexpr (!pack::is_tensor<P>) {
+    P::each([&](std::string_view, auto& p, auto& g) { adapt(ctx, p, g); }, params, grads);
+  }
+}
+
+}  // namespace gatefold

@@ -1,0 +1,17 @@
+// expect: gatefold: needs_picks_by_item of an auxiliary loss must be static constexpr bool; see docs/extending\.md#optional-members
+// expect: gatefold: needs_noise of an auxiliary loss must be static constexpr bool; see docs/extending\.md#optional-members
+// Members that are named and cannot be called as their family asks.
+#include <gatefold/gatefold.hpp>
+
+using namespace gatefold;
+
+struct Odd : Balance {
+#ifdef GATEFOLD_FAIL
+  bool needs_picks_by_item = true, needs_noise = false;
+#endif
+};
+
+int main() {
+  Cpu::Context ctx;
+  WithAuxiliary<SoftmaxTopK, Odd>{}.init<float, Cpu>(ctx, Seed{1});
+}

@@ -1,0 +1,23 @@
+// expect: gatefold: validate of an expert must be callable as validate\(params, experts\) const; see docs/extending\.md#optional-members
+// expect: gatefold: infer of an expert must be callable as infer\(ctx, params, groups, x, z\) const; see docs/extending\.md#optional-members
+// expect: gatefold: experts of a policy must be callable as experts\(\) const; see docs/extending\.md#optional-members
+// expect: gatefold: items_adjoint_is_optional of a policy must be static constexpr bool; see docs/extending\.md#optional-members
+// Members that are named and cannot be called as their family asks.
+#include <gatefold/gatefold.hpp>
+
+using namespace gatefold;
+
+struct Odd : Linear {
+#ifdef GATEFOLD_FAIL
+  bool items_adjoint_is_optional = true;
+  void validate() const {}
+  void infer(Index) const {}
+  Index experts(Index) const { return 1; }
+#endif
+};
+
+int main() {
+  Cpu::Context ctx;
+  Trainer trainer{ctx, Mixture{SoftmaxTopK{.scores = {.experts = 2}}, Odd{{.model_dim = 2}}}, MeanSquaredError{}, optim::Sgd{},
+                  Seed{1}};
+}

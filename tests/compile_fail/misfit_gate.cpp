@@ -1,0 +1,27 @@
+// expect: gatefold: validate of a gate must be callable as validate\(params, items, extra\) const; see docs/extending\.md#optional-members
+// expect: gatefold: infer of a gate must be callable as infer\(ctx, params, x, plan, extra\) const; see docs/extending\.md#optional-members
+// expect: gatefold: with_model_dim of a policy must be callable as with_model_dim\(model_dim\) const, which returns its own type; see docs/extending\.md#optional-members
+// expect: gatefold: with_experts of a policy must be callable as with_experts\(experts\) const, which returns its own type; see docs/extending\.md#optional-members
+// expect: gatefold: items_adjoint_is_optional of a policy must be static constexpr bool; see docs/extending\.md#optional-members
+// Members that are named and cannot be called as their family asks.
+#include <gatefold/gatefold.hpp>
+
+using namespace gatefold;
+
+struct Odd : SoftmaxTopK {
+#ifdef GATEFOLD_FAIL
+  bool items_adjoint_is_optional = true;
+  void validate(Index) const {}
+  void infer() const {}
+  void with_model_dim(Index) const {}
+  Odd with_experts() const { return *this; }
+#else
+  Odd with_model_dim(Index width) const { return {SoftmaxTopK::with_model_dim(width)}; }
+  Odd with_experts(Index count) const { return {SoftmaxTopK::with_experts(count)}; }
+#endif
+};
+
+int main() {
+  Cpu::Context ctx;
+  Trainer trainer{ctx, Mixture{Odd{}, Linear{.model_dim = 2}}, MeanSquaredError{}, optim::Sgd{}, Seed{1}};
+}

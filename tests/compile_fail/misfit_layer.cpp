@@ -1,0 +1,19 @@
+// expect: gatefold: validate of a layer must be callable as validate\(params, items, carry, extra\) const; see docs/extending\.md#optional-members
+// expect: gatefold: infer of a layer must be callable as infer\(ctx, params, x, carry, y, extra\) const; see docs/extending\.md#optional-members
+// Members that are named and cannot be called as their family asks.
+#include <gatefold/gatefold.hpp>
+
+using namespace gatefold;
+
+using Base = NoResidual<OneExpert<Linear>>;
+struct Odd : Base {
+#ifdef GATEFOLD_FAIL
+  void validate() const {}
+  void infer() const {}
+#endif
+};
+
+int main() {
+  Cpu::Context ctx;
+  Trainer trainer{ctx, Odd{{{{.model_dim = 2}}}}, MeanSquaredError{}, optim::Sgd{}, Seed{1}};
+}

@@ -1,0 +1,20 @@
+// expect: gatefold: validate of a mixing must be callable as validate\(params, items, extra\) const; see docs/extending\.md#optional-members
+// expect: gatefold: rows of a mixing must be callable as rows\(z, q\) const; see docs/extending\.md#optional-members
+// expect: gatefold: rows_backward of a mixing must be callable as rows_backward\(q, dq, dz\) const; see docs/extending\.md#optional-members
+// Members that are named and cannot be called as their family asks.
+#include <gatefold/gatefold.hpp>
+
+using namespace gatefold;
+
+struct Odd : Independent {
+#ifdef GATEFOLD_FAIL
+  void validate(Index) const {}
+  void rows(Index) const {}
+  void rows_backward(Index) const {}
+#endif
+};
+
+int main() {
+  Cpu::Context ctx;
+  ComposedGate<LinearScores, Odd, TopK>{}.init<float, Cpu>(ctx, Seed{1});
+}

@@ -1,0 +1,49 @@
+// expect: gatefold: Params of a policy must be a nested template <class T, class B>; see docs/extending\.md#optional-members
+// expect: gatefold: Saved of a policy must be a nested template <class T, class B>; see docs/extending\.md#optional-members
+// expect: gatefold: Carry of a policy must be a nested template <class T, class B>; see docs/extending\.md#optional-members
+// expect: gatefold: Extra of a policy must be a nested template <class T, class B>; see docs/extending\.md#optional-members
+// expect: gatefold: ExtraGrad of a policy must be a nested template <class T, class B>; see docs/extending\.md#optional-members
+// expect: gatefold: Plan of a policy must be a nested template <class T, class B>; see docs/extending\.md#optional-members
+// expect: gatefold: adapt of Params must be callable as adapt\(ctx, grads\); see docs/extending\.md#optional-members
+// expect: gatefold: mixtures of a Saved must be callable as mixtures\(f\) const; see docs/extending\.md#optional-members
+// expect: gatefold: pass of a Carry must be an update::Pass; see docs/extending\.md#optional-members
+// Members that are named and cannot be called as their family asks.
+#include <gatefold/gatefold.hpp>
+
+using namespace gatefold;
+
+struct Odd {
+#ifdef GATEFOLD_FAIL
+  struct Params {};
+  struct Saved {};
+  struct Carry {};
+  template <class T>
+  struct Extra {};
+  Index ExtraGrad = 0;
+  using Plan = int;
+#endif
+};
+template <class T, class B>
+struct Pack {
+#ifdef GATEFOLD_FAIL
+  void adapt() {}
+  void mixtures() const {}
+  bool pass = false;
+#endif
+  template <class F, class... P>
+  static void each(F&&, P&...) {}
+};
+
+int main() {
+  Cpu::Context ctx;
+  [[maybe_unused]] Params<Odd, float, Cpu> params;
+  [[maybe_unused]] Saved<Odd, float, Cpu> saved;
+  [[maybe_unused]] Carry<Odd, float, Cpu> carry;
+  [[maybe_unused]] Extra<Odd, float, Cpu> extra;
+  [[maybe_unused]] ExtraGrad<Odd, float, Cpu> extra_grad;
+  [[maybe_unused]] Plan<Odd, float, Cpu> plan;
+  Pack<float, Cpu> pack;
+  adapt(ctx, pack, pack);
+  for_each_mixture(pack, [](const auto&) {});
+  update::begin_pass(pack);
+}

@@ -1,0 +1,25 @@
+// expect: gatefold: begin of an update rule must be callable as begin\(ctx, items, dim, carry\) const; see docs/extending\.md#optional-members
+// expect: gatefold: validate of an update rule must be callable as validate\(params, items, dim, carry\) const; see docs/extending\.md#optional-members
+// expect: gatefold: infer of an update rule must be callable as infer\(ctx, params, x, carry, f, y\) const; see docs/extending\.md#optional-members
+// expect: gatefold: advance of an update rule must be callable as advance\(carry, u\) const; see docs/extending\.md#optional-members
+// expect: gatefold: advance_backward of an update rule must be callable as advance_backward\(dcarry, du, total\) const; see docs/extending\.md#optional-members
+// Members that are named and cannot be called as their family asks.
+#include <gatefold/gatefold.hpp>
+
+using namespace gatefold;
+
+struct Odd : update::HeavyBall {
+#ifdef GATEFOLD_FAIL
+  void begin(Index) const {}
+  void validate(Index, Index) const {}
+  template <class T, class B>
+  void infer(typename B::Context&, const Nothing<T, B>&, In<T, 2, B>) const {}
+  void advance() const {}
+  void advance_backward() const {}
+#endif
+};
+
+int main() {
+  Cpu::Context ctx;
+  Trainer trainer{ctx, Residual{Odd{}, OneExpert{Linear{.model_dim = 2}}}, MeanSquaredError{}, optim::Sgd{}, Seed{1}};
+}

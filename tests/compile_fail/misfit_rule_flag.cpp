@@ -1,0 +1,16 @@
+// expect: gatefold: evaluations of an update rule must be static constexpr int; see docs/extending\.md#optional-members
+// Members that are named and cannot be called as their family asks.
+#include <gatefold/gatefold.hpp>
+
+using namespace gatefold;
+
+struct Odd : update::HeavyBall {
+#ifdef GATEFOLD_FAIL
+  int evaluations = 1;
+#endif
+};
+
+int main() {
+  Cpu::Context ctx;
+  Trainer trainer{ctx, Residual{Odd{}, OneExpert{Linear{.model_dim = 2}}}, MeanSquaredError{}, optim::Sgd{}, Seed{1}};
+}

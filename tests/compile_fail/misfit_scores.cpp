@@ -1,0 +1,23 @@
+// expect: gatefold: validate of scores must be callable as validate\(params\) const; see docs/extending\.md#optional-members
+// expect: gatefold: forward_rows of scores must be callable as forward_rows\(ctx, params, x, z, f\) const; see docs/extending\.md#optional-members
+// expect: gatefold: with_experts of a policy must be callable as with_experts\(experts\) const, which returns its own type; see docs/extending\.md#optional-members
+// expect: gatefold: experts of a policy must be callable as experts\(\) const; see docs/extending\.md#optional-members
+// Members that are named and cannot be called as their family asks.
+#include <gatefold/gatefold.hpp>
+
+using namespace gatefold;
+
+struct Odd : LinearScores {
+#ifdef GATEFOLD_FAIL
+  void validate() const {}
+  void forward_rows(Index) const {}
+  void with_experts(Index) const {}
+  Index experts(Index) const { return 2; }
+#endif
+  Odd with_model_dim(Index width) const { return {gatefold::with_model_dim(LinearScores(*this), width)}; }
+};
+
+int main() {
+  Cpu::Context ctx;
+  ComposedGate<Odd, Independent, TopK>{}.init<float, Cpu>(ctx, Seed{1});
+}

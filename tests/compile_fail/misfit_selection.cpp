@@ -1,0 +1,28 @@
+// expect: gatefold: validate of a selection must be callable as validate\(params, items, extra\) const; see docs/extending\.md#optional-members
+// expect: gatefold: validate_options of a selection must be callable as validate_options\(experts\) const; see docs/extending\.md#optional-members
+// expect: gatefold: noisy of a selection must be callable as noisy\(saved\) const; see docs/extending\.md#optional-members
+// expect: gatefold: rows of a selection must be callable as rows\(candidates, plan, extra\) const; see docs/extending\.md#optional-members
+// expect: gatefold: rows_backward of a selection must be callable as rows_backward\(candidates, plan, dplan, dq, extra\) const; see docs/extending\.md#optional-members
+// expect: gatefold: complete_picks of a selection must be static constexpr bool; see docs/extending\.md#optional-members
+// expect: gatefold: picks_by_item of a selection must be static constexpr bool; see docs/extending\.md#optional-members
+// expect: gatefold: shows_noise of a selection must be static constexpr bool; see docs/extending\.md#optional-members
+// Members that are named and cannot be called as their family asks.
+#include <gatefold/gatefold.hpp>
+
+using namespace gatefold;
+
+struct Odd : TopK {
+#ifdef GATEFOLD_FAIL
+  bool complete_picks = true, picks_by_item = true, shows_noise = false;
+  void validate(Index) const {}
+  void validate_options() const {}
+  void noisy() const {}
+  void rows(Index) const {}
+  void rows_backward(Index) const {}
+#endif
+};
+
+int main() {
+  Cpu::Context ctx;
+  ComposedGate<LinearScores, Independent, Odd>{}.init<float, Cpu>(ctx, Seed{1});
+}

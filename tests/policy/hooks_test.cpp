@@ -1,0 +1,38 @@
+#include "gatefold/policy/hooks.hpp"
+
+#include <doctest/doctest.h>
+
+#include <gatefold/gatefold.hpp>
+
+using namespace gatefold;
+
+// What does not fit is in tests/compile_fail/misfit_*.cpp.
+
+TEST_CASE("what fits is found, what is not named is not") {
+  using update::Adam, update::HeavyBall, update::Plain, update::SharpnessAware;
+  static_assert(hook::rule::validate<HeavyBall, float, Cpu>() && hook::rule::advance<HeavyBall, float, Cpu>());
+  static_assert(!hook::rule::validate<Plain, float, Cpu>() && !hook::rule::begin<Plain, float, Cpu>());
+  static_assert(!hook::rule::advance<Adam, double, Cpu>() && hook::rule::begin<Adam, double, Cpu>());
+  static_assert(hook::rule::evaluations<SharpnessAware>() == 2 && hook::rule::evaluations<HeavyBall>() == 1);
+
+  static_assert(hook::selection::rows<TopK, float, Cpu>() && hook::selection::complete_picks<TopK>());
+  static_assert(!hook::selection::rows<SigmoidBias, float, Cpu>() && !hook::selection::complete_picks<SigmoidBias>());
+  static_assert(!hook::selection::picks_by_item<ExpertChoice>() && hook::selection::picks_by_item<Dense>());
+  static_assert(hook::selection::noisy<NoisyTopK, float, Cpu>() && !hook::selection::noisy<TopK, float, Cpu>());
+  static_assert(hook::selection::shows_noise<Capacity<NoisyTopK>>() && !hook::selection::shows_noise<Capacity<TopK>>());
+  static_assert(hook::mixing::rows<Independent, float, Cpu>() && !hook::mixing::rows<TokenSimilarity, float, Cpu>());
+  static_assert(hook::scores::forward_rows<LinearScores, float, Cpu>() && !hook::scores::forward_rows<CosineScores, float, Cpu>());
+  static_assert(hook::auxiliary::needs_noise<Load>() && !hook::auxiliary::needs_noise<Balance>());
+
+  static_assert(hook::expert::infer<Mlp<Gelu>, float, Cpu>() && hook::any::experts<Experts<Linear, Mlp<Gelu>>>());
+  static_assert(hook::any::items_adjoint_is_optional<PatchCnn<Cubic>>() && !hook::any::experts<Linear>());
+  static_assert(hook::branch::runs_steps<Mixture<SoftmaxTopK, Linear>>() && !hook::branch::runs_steps<OneExpert<Linear>>());
+  static_assert(hook::extra::with_valid<const Sequence<float, Cpu>, View<const float, 1, Cpu>>());
+  CHECK(hook::optimizer::validate<optim::Sgd>());
+}
+
+TEST_CASE("nested types: one's own, or Nothing") {
+  static_assert(std::is_same_v<Params<Linear, float, Cpu>, Linear::Params<float, Cpu>>);
+  static_assert(std::is_same_v<Carry<update::Plain, float, Cpu>, Nothing<float, Cpu>>);
+  static_assert(std::is_same_v<Plan<SoftmaxTopK, double, Cpu>, SparsePlan<double, Cpu>>);
+}
