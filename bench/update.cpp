@@ -10,10 +10,11 @@ struct CopyBranch {
   Index dim;
   Index in_dim() const { return dim; }
   Index out_dim() const { return dim; }
-  template <class T, class B>
+  template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Out<T, 2, B> u, Nothing<T, B>&,
-               const Nothing<T, B>&) const {
+               const Nothing<T, B>&, const Step& step = {}) const {
     copy(ctx, x, u);
+    run_step(ctx, u, step);
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, const Nothing<T, B>&, In<T, 2, B> du,

@@ -140,7 +140,7 @@ TEST_CASE("packs: set_zero, zeros_like, copy_pack") {
   set_zero(ctx, nothing);
 }
 
-TEST_CASE_TEMPLATE("for_rows_then: rows first, then every step in turn on every element; NoStep none", T, float, double) {
+TEST_CASE_TEMPLATE("for_rows: rows first, then every step in turn on every element; NoStep none", T, float, double) {
   for (const int threads : {1, 3})
     for (const Index columns : {1, 7, 64, 65}) {
       const Index items = 40;
@@ -158,9 +158,9 @@ TEST_CASE_TEMPLATE("for_rows_then: rows first, then every step in turn on every 
       };
       // log = 2 out, then out += x
       const fn::InTurn step{fn::AddScaled<T>{T(2), out.data(), log.data()}, fn::AddScaled<T>{T(1), x.data(), out.data()}};
-      for_rows_then(ctx, out.view(), rows(out.view()), step);
-      for_rows_then(ctx, bare.view(), rows(bare.view()), fn::NoStep<T>{});
-      for_rows_then(ctx, by_index.view(), rows(by_index.view()),
+      for_rows(ctx, out.view(), rows(out.view()), step);
+      for_rows(ctx, bare.view(), rows(bare.view()), fn::NoStep<T>{});
+      for_rows(ctx, by_index.view(), rows(by_index.view()),
                     [x = x.data(), to = by_index.data()](Index i) { to[i] += x[i]; });
       Index wrong = 0;
       for (Index n = 0; n < items; ++n)

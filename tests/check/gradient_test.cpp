@@ -117,10 +117,11 @@ struct Double {
   bool overwrites;
   Index in_dim() const { return 2; }
   Index out_dim() const { return 2; }
-  template <class T, class B>
-  void forward(typename B::Context&, const Nothing<T, B>&, In<T, 2, B> x, Out<T, 2, B> u, Nothing<T, B>&,
-               const Nothing<T, B>&) const {
+  template <class T, class B, class Step = fn::NoStep<T>>
+  void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Out<T, 2, B> u, Nothing<T, B>&,
+               const Nothing<T, B>&, const Step& step = {}) const {
     for (Index i = 0; i < x.size(); ++i) u.data()[i] = 2 * x.data()[i];
+    run_step(ctx, u, step);
   }
   template <class T, class B>
   void backward(typename B::Context&, const Nothing<T, B>&, In<T, 2, B>, const Nothing<T, B>&, In<T, 2, B> du,

@@ -1,6 +1,5 @@
 // expect: gatefold: validate of a branch must be callable as validate\(params, items, extra\) const; see docs/extending\.md#optional-members
-// expect: gatefold: infer of a branch must be callable as infer\(ctx, params, x, u, extra\) const; see docs/extending\.md#optional-members
-// expect: gatefold: runs_steps of a branch must be static constexpr bool; see docs/extending\.md#optional-members
+// expect: gatefold: infer of a branch must be callable as infer\(ctx, params, x, u, extra, step\) const; see docs/extending\.md#optional-members
 // Members that are named and cannot be called as their family asks.
 #include <gatefold/gatefold.hpp>
 
@@ -17,13 +16,15 @@ struct Odd {
   Index out_dim() const { return base.out_dim(); }
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const { return base.init<T, B>(ctx, seed); }
-  void forward(auto& ctx, const auto& p, const auto& x, auto&& u, auto& saved, auto&&) const { base.forward(ctx, p, x, u, saved); }
+  void forward(auto& ctx, const auto& p, const auto& x, auto&& u, auto& saved, auto&&, const auto& step) const {
+    base.forward(ctx, p, x, u, saved);
+    run_step(ctx, u, step);
+  }
   void backward(auto& ctx, const auto& p, const auto& x, const auto& saved, const auto& du, auto&& dx, auto& grads,
                 auto&&...) const {
     base.backward(ctx, p, x, saved, du, dx, grads);
   }
 #ifdef GATEFOLD_FAIL
-  bool runs_steps = true;
   void validate() const {}
   void infer() const {}
 #endif

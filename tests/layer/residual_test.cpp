@@ -29,7 +29,7 @@ auto mixture() {
                  Mlp<Gelu>{.model_dim = 4, .hidden_dim = 5}};
 }
 
-/// u = 3 x, with all the arguments one may ignore.
+/// u = 3 x, and the step.
 struct Triple {
   Index in_dim() const { return 4; }
   Index out_dim() const { return 4; }
@@ -38,13 +38,15 @@ struct Triple {
     return {};
   }
   template <class T, class B>
-  void forward(auto& ctx, const Nothing<T, B>&, In<T, 2, B> x, Out<T, 2, B> u, auto&&...) const {
-    fill(ctx, u, 0);
-    add_scaled(ctx, T(3), x, u);
+  void forward(auto& ctx, const Nothing<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, auto&, const auto& extra,
+               const auto& step) const {
+    infer<T, B>(ctx, p, x, u, extra, step);
   }
   template <class T, class B>
-  void infer(auto& ctx, const Nothing<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, auto&&...) const {
-    forward<T, B>(ctx, p, x, u);
+  void infer(auto& ctx, const Nothing<T, B>&, In<T, 2, B> x, Out<T, 2, B> u, const auto&, const auto& step) const {
+    fill(ctx, u, 0);
+    add_scaled(ctx, T(3), x, u);
+    run_step(ctx, u, step);
   }
   template <class T, class B>
   void backward(auto& ctx, const Nothing<T, B>&, In<T, 2, B>, const Nothing<T, B>&, In<T, 2, B> du, Out<T, 2, B> dx,

@@ -38,10 +38,11 @@ struct TellsItsPlace {
   };
   Index in_dim() const { return 1; }
   Index out_dim() const { return 1; }
-  template <class T, class B>
+  template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, Out<T, 2, B> u, Nothing<T, B>&,
-               const Extra<T, B>& extra) const {
+               const Extra<T, B>& extra, const Step& step = {}) const {
     fill(ctx, u, T(extra.layer + 1));
+    run_step(ctx, u, step);
   }
   template <class T, class B>
   void backward(typename B::Context&, const Nothing<T, B>&, In<T, 2, B>, const Nothing<T, B>&, In<T, 2, B>,

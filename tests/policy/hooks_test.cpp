@@ -26,7 +26,7 @@ TEST_CASE("what fits is found, what is not named is not") {
 
   static_assert(hook::expert::infer<Mlp<Gelu>, float, Cpu>() && hook::any::experts<Experts<Linear, Mlp<Gelu>>>());
   static_assert(hook::any::items_adjoint_is_optional<PatchCnn<Cubic>>() && !hook::any::experts<Linear>());
-  static_assert(hook::branch::runs_steps<Mixture<SoftmaxTopK, Linear>>() && !hook::branch::runs_steps<OneExpert<Linear>>());
+  static_assert(hook::branch::infer<Mixture<SoftmaxTopK, Linear>, float, Cpu>() && !hook::branch::infer<Attention, float, Cpu>());
   static_assert(hook::extra::with_valid<const Sequence<float, Cpu>, View<const float, 1, Cpu>>());
   CHECK(hook::optimizer::validate<optim::Sgd>());
 }

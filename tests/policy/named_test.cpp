@@ -27,7 +27,7 @@ struct Type {
 };
 struct Data {
   int evaluations = 2;
-  static constexpr bool runs_steps = true;
+  static constexpr bool picks_by_item = true;
 };
 struct Derived : Template, Data {};
 
@@ -42,7 +42,7 @@ std::vector<std::string> names() {
 
 TEST_CASE("a member is named whatever it is: template, overload set, type, data, inherited") {
   static_assert(named::validate<Template>() && named::infer<Overloaded>() && named::Saved<Type>() && named::Carry<Type>());
-  static_assert(named::evaluations<Data>() && named::runs_steps<Data>());
+  static_assert(named::evaluations<Data>() && named::picks_by_item<Data>());
   static_assert(named::validate<Derived>() && named::evaluations<Derived>());
   static_assert(!named::validate<Nameless>() && !named::Params<Type>() && !named::infer<Derived>());
   static_assert(!named::validate<int>() && !named::validate<void (*)()>());
@@ -50,6 +50,6 @@ TEST_CASE("a member is named whatever it is: template, overload set, type, data,
 
 TEST_CASE("for_each_hook tells the names a policy has, and no other") {
   CHECK(names<Nameless>().empty());
-  CHECK(names<Derived>() == std::vector<std::string>{"validate", "evaluations", "runs_steps"});
+  CHECK(names<Derived>() == std::vector<std::string>{"validate", "evaluations", "picks_by_item"});
   CHECK(names<Type>() == std::vector<std::string>{"Saved", "Carry"});
 }

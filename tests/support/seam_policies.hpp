@@ -495,8 +495,10 @@ struct DensePlan {
     return dispatched(x);
   }
   Dispatched<T, B> dispatched(In<T, 2, B>) const { return {groups(), slots}; }
-  void combine(typename B::Context& ctx, In<T, 2, B> z, Out<T, 2, B> out) const {
+  template <class Step = fn::NoStep<T>>
+  void combine(typename B::Context& ctx, In<T, 2, B> z, Out<T, 2, B> out, const Step& step = {}) const {
     B::gemm(ctx, combine_weight.view(), false, z, false, false, out, fn::Store{});
+    run_step(ctx, out, step);
   }
   Grad grad(typename B::Context& ctx) const {
     return {ctx.template scratch<T>(combine_weight.extent(0), combine_weight.extent(1)),

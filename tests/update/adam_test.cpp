@@ -26,9 +26,9 @@ struct Alone {
     auto out = constant_tensor<T>(ctx, quiet_nan, 1, n), dx = constant_tensor<T>(ctx, 0, 1, n);
     rule.forward(
         ctx, none, in, carry,
-        [&](View<const T, 2, Cpu>, View<T, 2, Cpu> u, int) {
+        support::with_steps<T>(ctx, [&](View<const T, 2, Cpu>, View<T, 2, Cpu> u, int) {
           for (Index i = 0; i < n; ++i) u(0, i) = static_cast<T>(given[static_cast<std::size_t>(i)]);
-        },
+        }),
         out, saved);
     rule.backward(
         ctx, none, in, saved,

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "support/pass.hpp"
+#include "support/rules.hpp"
 
 using namespace gatefold;
 using namespace gatefold::support;
@@ -28,10 +29,10 @@ struct Layer {
     set_zero(ctx, dx);
     update::learned_momentum_forward(
         ctx, mu, gamma, std::as_const(x).view(),
-        [&](View<const double, 2, Cpu> point, View<double, 2, Cpu> u, int) {
+        support::with_steps<double>(ctx, [&](View<const double, 2, Cpu> point, View<double, 2, Cpu> u, int) {
           fill(ctx, u, 0);
           add_scaled(ctx, 3, point, u);
-        },
+        }),
         p.view(), y.view(), kept);
     update::learned_momentum_backward(
         ctx, mu, gamma, std::as_const(x).view(), kept,

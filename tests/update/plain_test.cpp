@@ -11,6 +11,7 @@
 #include "gatefold/layer/pre_norm.hpp"
 #include "gatefold/layer/residual.hpp"
 #include "support/pass.hpp"
+#include "support/rules.hpp"
 
 using namespace gatefold;
 using namespace gatefold::support;
@@ -23,11 +24,11 @@ TEST_CASE("Plain (1): y = x + u(x), evaluated once at x") {
   int calls = 0;
   update::Plain{}.forward(
       ctx, none, x, none,
-      [&](View<const double, 2, Cpu> point, View<double, 2, Cpu> out, int call) {
+      support::with_steps<double>(ctx, [&](View<const double, 2, Cpu> point, View<double, 2, Cpu> out, int call) {
         CHECK(call == calls++);
         CHECK(point.data() == x.data());
         copy(ctx, u, out);
-      },
+      }),
       y, none);
   CHECK(calls == 1);
   for (Index i = 0; i < 12; ++i) CHECK(y.data()[i] == u.data()[i] + x.data()[i]);

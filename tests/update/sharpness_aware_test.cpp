@@ -64,7 +64,7 @@ TEST_CASE("SharpnessAware (1): directions of lengths whose squares a float does 
       Tensor<float, 2, Cpu> y(1, 2);
       rule.forward(
           ctx, none, x, none,
-          [&](View<const float, 2, Cpu>, View<float, 2, Cpu> u, int) { u(0, 0) = 3 * length, u(0, 1) = -4 * length; }, y,
+          support::with_steps<float>(ctx, [&](View<const float, 2, Cpu>, View<float, 2, Cpu> u, int) { u(0, 0) = 3 * length, u(0, 1) = -4 * length; }), y,
           saved);
       CHECK(saved.point(0, 0) == doctest::Approx(1 - 0.5 * 0.6).epsilon(1e-6));
       CHECK(saved.point(0, 1) == doctest::Approx(2 + 0.5 * 0.8).epsilon(1e-6));
@@ -95,7 +95,7 @@ TEST_CASE_TEMPLATE("SharpnessAware (1): a direction too short to have a length i
       Tensor<T, 2, Cpu> y(1, 2);
       rule.forward(
           ctx, none, x, none,
-          [&](View<const T, 2, Cpu>, View<T, 2, Cpu> u, int) { u(0, 0) = T(3 * length), u(0, 1) = T(-4 * length); }, y,
+          support::with_steps<T>(ctx, [&](View<const T, 2, Cpu>, View<T, 2, Cpu> u, int) { u(0, 0) = T(3 * length), u(0, 1) = T(-4 * length); }), y,
           saved);
       const bool counts = length > least;
       const double epsilon = sizeof(T) == 4 ? 1e-6 : 1e-14;  // some 4 roundings of 2^-24 or 2^-53

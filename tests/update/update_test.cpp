@@ -141,34 +141,23 @@ TEST_CASE_TEMPLATE("every rule: infer gives the y and the carry of forward, bit 
   CHECK(infers_the_same<T>(ctx, LearnedStep{}));
 }
 
-TEST_CASE("evaluate_then: u, then the step, whether f takes steps or not") {
+TEST_CASE("Evaluation: u, then the step, where there is one") {
   Cpu::Context ctx(1);
   const auto x = uniform_tensor<double>(ctx, Seed{1}, 1, 3, 4);
   auto u = constant_tensor<double>(ctx, 0, 3, 4);
   const fn::AddScaled<double> add_x{1, x.data(), u.data()};
-  const auto seven = [&](View<const double, 2, Cpu> point, View<double, 2, Cpu> to, int call) {
+  int steps = 0;
+  const auto f = evaluation<double, Cpu>([&](auto point, auto to, int call, const auto& step) {
     CHECK(point.data() == x.data());
     CHECK(call == 5);
-    fill(ctx, to, 7);
-  };
-  const auto all_are = [&](double without_x) {
-    for (Index i = 0; i < 12; ++i)
-      if (u.data()[i] != without_x + x.data()[i]) return false;
-    return true;
-  };
-  evaluate_then<double, Cpu>(ctx, seven, x, u, 5, add_x);
-  CHECK(all_are(7));
-  int steps = 0;
-  const auto takes_steps = evaluation<double, Cpu>([&](auto point, auto to, int call, const auto& step) {
-    seven(point, to, call);
     fill(ctx, to, 8);
     steps += !std::is_same_v<std::decay_t<decltype(step)>, fn::NoStep<double>>;
     run_step(ctx, to, step);
   });
-  evaluate_then<double, Cpu>(ctx, takes_steps, x, u, 5, add_x);
-  CHECK(all_are(8));
+  f(x, u, 5, add_x);
+  for (Index i = 0; i < 12; ++i) CHECK(u.data()[i] == 8 + x.data()[i]);
   CHECK(steps == 1);
-  takes_steps(x, u, 5);
+  f(x, u, 5);
   CHECK(steps == 1);
   CHECK(u(2, 3) == 8);
 }

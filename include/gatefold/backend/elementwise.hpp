@@ -95,7 +95,7 @@ template <class First, class Second>
 InTurn(First, Second) -> InTurn<First, Second>;
 /// rows(lanes, n), then step(at, i) for the elements of that row.
 template <class Rows, class Step>
-struct RowThen {
+struct RowWithStep {
   Rows rows;
   Step step;
   Index columns;
@@ -163,9 +163,9 @@ void run_step(C& ctx, View<T, 2, B> out, const Step& step) {
 /// rows(lanes, n) for the rows of `out`, then step for its elements: on a host row by row, while a row is in the cache, if
 /// the step is a RegisterFunctor.
 template <class C, class Rows, class T, class B, class Step>
-void for_rows_then(C& ctx, View<T, 2, B> out, const Rows& rows, const Step& step) {
+void for_rows(C& ctx, View<T, 2, B> out, const Rows& rows, const Step& step) {
   if constexpr (B::is_host && RegisterFunctor<Step> && !std::is_same_v<Step, fn::NoStep<T>>) {
-    B::for_rows(ctx, out.extent(0), fn::RowThen<Rows, Step>{rows, step, out.extent(1)});
+    B::for_rows(ctx, out.extent(0), fn::RowWithStep<Rows, Step>{rows, step, out.extent(1)});
   } else {
     B::for_rows(ctx, out.extent(0), rows);
     run_step(ctx, out, step);

@@ -131,9 +131,10 @@ struct Attention {
     extra.validate("Attention.forward", items);
   }
 
-  template <class T, class B>
+  template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
-               const Sequence<T, B>& extra) const {
+               const Sequence<T, B>& extra,
+               const Step& step = {}) const {
     expect_shape("Attention.forward", "x", x, {any_extent, model_dim});
     expect_shape("Attention.forward", "u", u, {x.extent(0), model_dim});
     expect_apart("Attention.forward", "u", u, "x", x);
@@ -147,6 +148,7 @@ struct Attention {
     project(ctx, x, p.value, saved.v.view());
     attend(ctx, saved);
     project(ctx, std::as_const(saved.context).view(), p.output, u);
+    run_step(ctx, u, step);
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,

@@ -14,14 +14,14 @@
 
 /// Branches and layers. Both map items [N, in_dim] to items [N, out_dim] and have init(ctx, seed).
 ///
-/// A branch is a function of the items:
+/// A branch is a function of the items; the update rule around it may have an elementwise step to take on each value of u:
 ///
-///     forward (ctx, params, x, u, saved, extra) const;                          // writes u
+///     forward (ctx, params, x, u, saved, extra, step = {}) const;               // writes u, then step(at, i) for every i
 ///     backward(ctx, params, x, saved, du, dx, grads, extra, dextra) const;      // adds to dx and grads
-///     infer   (ctx, params, x, u, extra) const;                                 // optional: forward that keeps nothing
+///     infer   (ctx, params, x, u, extra, step = {}) const;                      // optional: forward that keeps nothing
 ///
-/// One that says runs_steps = true takes one argument more in forward and infer, `const Step& step = {}` with Step =
-/// fn::NoStep<T>, and runs step(at, i) for every element i of u when that is final (evaluate_then of update/update.hpp).
+/// with `class Step = fn::NoStep<T>`. A branch that cannot take the step while u is in the cache ends with
+/// run_step(ctx, u, step).
 /// A layer has a state that travels through depth:
 ///
 ///     begin   (ctx, params, items, carry) const;                                // how the carry starts
@@ -44,9 +44,29 @@ template <class L, class T, class B>
 concept Branch = Dimensions<L, T, B> && HasInit<L, T, B> &&
                  requires(const L branch, Probe<T, B> a, const Params<L, T, B>& params, Saved<L, T, B>& saved,
                           Params<L, T, B>& grads, const Extra<L, T, B>& extra, ExtraGrad<L, T, B>& dextra) {
-                   branch.forward(a.ctx, params, a.in, a.out, saved, extra);
+                   branch.forward(a.ctx, params, a.in, a.out, saved, extra, fn::NoStep<T>{});
                    branch.backward(a.ctx, params, a.in, saved, a.in, a.out, grads, extra, dextra);
                  };
+struct Surplus {};
+template <class L, class T, class B>
+concept SwallowsArguments = requires(const L branch, Probe<T, B> a, const Params<L, T, B>& params, Saved<L, T, B>& saved,
+                                     const Extra<L, T, B>& extra) {
+  branch.forward(a.ctx, params, a.in, a.out, saved, extra, fn::NoStep<T>{}, Surplus{});
+};
+
+/// True for a branch; otherwise one sentence says so.
+template <class L, class T, class B>
+constexpr bool check_branch() {
+  GATEFOLD_EXPECT((Branch<L, T, B>),
+                  "gatefold: a branch needs in_dim() and out_dim(), init<T, B>(ctx, seed), forward(ctx, params, x, u, saved, extra, "
+                  "step) const and backward(ctx, params, x, saved, du, dx, grads, extra, dextra) const; see "
+                  "docs/extending.md#branch")
+  GATEFOLD_EXPECT((!SwallowsArguments<L, T, B>),
+                  "gatefold: forward of a branch takes any number of arguments (auto&&...), and so the step that comes last, "
+                  "which it would lose: name it, and run_step(ctx, u, step); see docs/extending.md#branch")
+  return hook::branch::all<L, T, B>();
+}
+
 template <class L, class T, class B>
 concept Layer = Dimensions<L, T, B> && HasInit<L, T, B> &&
                 requires(const L layer, Probe<T, B> a, const Params<L, T, B>& params, Carry<L, T, B>& carry,
@@ -87,42 +107,19 @@ void expect_backward_shapes(const char* where, const L& layer, const X& x, const
   expect_apart(where, "dx", dx, "dy", dy);
 }
 
-/// Run a branch, or a layer, without keeping anything for backward: the bits of forward.
+/// Run a branch without keeping anything for backward: the bits of forward.
 /// @cost forward, and the activations of one part at a time; no allocation after a first call of as many items
-template <class T, class B, class L>
+template <class T, class B, class L, class Step = fn::NoStep<T>>
 void infer_branch(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
-                  const Extra<L, T, B>& extra) {
+                  const Extra<L, T, B>& extra, const Step& step = {}) {
   if constexpr (hook::branch::infer<L, T, B>()) {
-    branch.infer(ctx, p, x, u, extra);
-  } else {
-    auto discarded = ctx.template borrow<Saved<L, T, B>>();
-    branch.forward(ctx, p, x, u, *discarded, extra);
-  }
-}
-/// Run a branch, forward or infer, then step(at, i) for every element of u: within the branch where it says runs_steps, after
-/// all of it where not.
-template <class T, class B, class L, class Step>
-void forward_branch_then(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
-                         Saved<L, T, B>& saved, const Extra<L, T, B>& extra, const Step& step) {
-  if constexpr (hook::branch::runs_steps<L>()) {
-    branch.forward(ctx, p, x, u, saved, extra, step);
-  } else {
-    branch.forward(ctx, p, x, u, saved, extra);
-    run_step(ctx, u, step);
-  }
-}
-/// @copydoc forward_branch_then
-template <class T, class B, class L, class Step>
-void infer_branch_then(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
-                       const Extra<L, T, B>& extra, const Step& step) {
-  if constexpr (hook::branch::runs_steps<L>()) {
     branch.infer(ctx, p, x, u, extra, step);
   } else {
-    infer_branch<T, B>(branch, ctx, p, x, u, extra);
-    run_step(ctx, u, step);
+    auto discarded = ctx.template borrow<Saved<L, T, B>>();
+    branch.forward(ctx, p, x, u, *discarded, extra, step);
   }
 }
-/// @copydoc infer_branch
+/// The same of a layer.
 template <class T, class B, class L>
 void infer(const L& layer, typename B::Context& ctx, const Params<L, T, B>& p, In<T, 2, B> x, Carry<L, T, B>& carry,
            Out<T, 2, B> y, const Extra<L, T, B>& extra = {}) {

@@ -99,19 +99,23 @@ struct LayerNorm {
     expect_shape("LayerNorm", "params.bias", p.bias, {model_dim});
   }
 
-  template <class T, class B>
+  template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> y, Saved<T, B>& saved,
-               const Nothing<T, B>&) const {
+               const Nothing<T, B>&,
+               const Step& step = {}) const {
     validate_forward(p, x, y);
     saved.unit.resize(x.extent(0), model_dim);
     saved.inverse.resize(x.extent(0));
     B::for_rows(ctx, x.extent(0), fn::Normalise<T, B>{x, p.gain, p.bias, T(epsilon), saved.unit, y, saved.inverse});
+    run_step(ctx, y, step);
   }
-  template <class T, class B>
+  template <class T, class B, class Step = fn::NoStep<T>>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> y,
-             const Nothing<T, B>&) const {
+             const Nothing<T, B>&,
+             const Step& step = {}) const {
     validate_forward(p, x, y);
     B::for_rows(ctx, x.extent(0), fn::Normalise<T, B>{x, p.gain, p.bias, T(epsilon), y, y, {}});
+    run_step(ctx, y, step);
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,

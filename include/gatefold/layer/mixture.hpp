@@ -28,7 +28,6 @@ struct Mixture {
   GateT gate;
   ExpertT expert;
 
-  static constexpr bool runs_steps = true;
 
   template <class T, class B>
   struct Params {
@@ -97,7 +96,7 @@ struct Mixture {
       const auto in = saved.plan.dispatch(ctx, x);
       saved.z.resize(in.groups.slots, out_dim());
       expert.forward(ctx, p.expert, in.groups, in.x, saved.z, saved.expert);
-      combine<T, B>(ctx, saved.plan, saved.z, u, step);
+      saved.plan.combine(ctx, saved.z, u, step);
     }
   }
 
@@ -112,7 +111,7 @@ struct Mixture {
       const auto in = plan->dispatch(ctx, x);
       auto z = ctx.template scratch<T>(in.groups.slots, out_dim());
       infer_expert<T, B>(expert, ctx, p.expert, in.groups, in.x, z);
-      combine<T, B>(ctx, *plan, z, u, step);
+      plan->combine(ctx, z, u, step);
     }
   }
 
@@ -141,15 +140,6 @@ struct Mixture {
   }
 
  private:
-  template <class T, class B, class PlanT, class Step>
-  static void combine(typename B::Context& ctx, const PlanT& plan, In<T, 2, B> z, Out<T, 2, B> u, const Step& step) {
-    if constexpr (hook::branch::runs_steps<PlanT>()) {
-      plan.combine(ctx, z, u, step);
-    } else {
-      plan.combine(ctx, z, u);
-      run_step(ctx, u, step);
-    }
-  }
   template <class T, class B>
   void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, View<T, 2, B> u, const Extra<T, B>& extra) const {
     expect_forward_shapes("Mixture.forward", *this, x, "u", u);

@@ -43,7 +43,11 @@ struct NoResidual {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    return {init_params<T, B>(branch, ctx, seed)};
+    if constexpr (policy::check_branch<BranchT, T, B>()) {
+      return {init_params<T, B>(branch, ctx, seed)};
+    } else {
+      return {};
+    }
   }
   template <class T, class B>
   void begin(typename B::Context&, const Params<T, B>&, Index, Nothing<T, B>&) const {}
@@ -100,7 +104,7 @@ auto as_layer(const L& part) {
     static_assert(hook::layer::all<L, T, B>());
     return part;
   } else if constexpr (policy::Branch<L, T, B>) {
-    static_assert(hook::branch::all<L, T, B>());
+    static_assert(policy::check_branch<L, T, B>());
     return NoResidual<L>{part};
   } else if constexpr (policy::Expert<L, T, B>) {
     return NoResidual<OneExpert<L>>{{part}};

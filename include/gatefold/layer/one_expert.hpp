@@ -46,18 +46,22 @@ struct OneExpert {
     if constexpr (hook::expert::validate<ExpertT, T, B>()) expert.validate(p.expert, Index(1));
   }
 
-  template <class T, class B>
+  template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Same<Saved<T, B>>& saved,
-               const Nothing<T, B>&) const {
+               const Nothing<T, B>&,
+               const Step& step = {}) const {
     validate_forward(p, x, u);
     auto mark = ctx.mark();
     expert.forward(ctx, p.expert, one_group(ctx, x.extent(0)), x, u, saved);
+    run_step(ctx, u, step);
   }
-  template <class T, class B>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, const Nothing<T, B>&) const {
+  template <class T, class B, class Step = fn::NoStep<T>>
+  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, const Nothing<T, B>&,
+             const Step& step = {}) const {
     validate_forward(p, x, u);
     auto mark = ctx.mark();
     infer_expert<T, B>(expert, ctx, p.expert, one_group(ctx, x.extent(0)), x, u);
+    run_step(ctx, u, step);
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Same<Saved<T, B>>& saved,

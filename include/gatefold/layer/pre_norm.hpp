@@ -17,7 +17,6 @@ struct PreNorm {
   NormT norm;
   BranchT branch;
 
-  static constexpr bool runs_steps = true;
 
   template <class T, class B>
   struct Params {
@@ -65,7 +64,7 @@ struct PreNorm {
     validate_forward(p, x, u, extra);
     saved.normed.resize(x.extent(0), x.extent(1));
     with_model_dim(norm, in_dim()).forward(ctx, p.norm, x, saved.normed, saved.norm, Nothing<T, B>{});
-    forward_branch_then<T, B>(branch, ctx, p.branch, saved.normed, u, saved.branch, extra, step);
+    branch.forward(ctx, p.branch, saved.normed, u, saved.branch, extra, step);
   }
   template <class T, class B, class Step = fn::NoStep<T>>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
@@ -74,7 +73,7 @@ struct PreNorm {
     auto mark = ctx.mark();
     auto normed = ctx.template scratch<T>(x.extent(0), x.extent(1));
     infer_branch<T, B>(with_model_dim(norm, in_dim()), ctx, p.norm, x, normed, Nothing<T, B>{});
-    infer_branch_then<T, B>(branch, ctx, p.branch, normed, u, extra, step);
+    infer_branch<T, B>(branch, ctx, p.branch, normed, u, extra, step);
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,

@@ -61,7 +61,7 @@ struct Residual {
     static_assert(!policy::ExpertTypes<BranchT, T, B>,
                   "gatefold: this is an expert, and a Residual needs a branch: Residual{rule, OneExpert{expert}}; see "
                   "docs/extending.md#expert");
-    if constexpr (policy::check_rule<RuleT, T, B>() && hook::branch::all<BranchT, T, B>()) {
+    if constexpr (policy::check_rule<RuleT, T, B>() && policy::check_branch<BranchT, T, B>()) {
       return {init_params<T, B>(filled_rule(), ctx, seed.fork(0)), init_params<T, B>(branch, ctx, seed.fork(1))};
     } else {
       return {};
@@ -91,8 +91,8 @@ struct Residual {
       update::enter_pass(carry, "Residual.forward", &p, &saved, x, y);
       saved.batch.take(x);
       auto f = evaluation<T, B>([&](View<const T, 2, B> point, View<T, 2, B> u, int call, const auto& step) {
-        forward_branch_then<T, B>(branch, ctx, p.branch, point, u, saved.calls[static_cast<std::size_t>(call)],
-                                  call == 0 ? extra : without_auxiliary(extra), step);
+        branch.forward(ctx, p.branch, point, u, saved.calls[static_cast<std::size_t>(call)],
+                       call == 0 ? extra : without_auxiliary(extra), step);
       });
       filled_rule().forward(ctx, p.rule, x, carry, f, y, saved.rule);
     }
@@ -104,7 +104,7 @@ struct Residual {
       validate_forward(p, x, carry, y, extra);
       update::enter_pass(carry, "Residual.infer", &p, nullptr, x, y);
       auto f = evaluation<T, B>([&](View<const T, 2, B> point, View<T, 2, B> u, int call, const auto& step) {
-        infer_branch_then<T, B>(branch, ctx, p.branch, point, u, call == 0 ? extra : without_auxiliary(extra), step);
+        infer_branch<T, B>(branch, ctx, p.branch, point, u, call == 0 ? extra : without_auxiliary(extra), step);
       });
       infer_rule<T, B>(filled_rule(), ctx, p.rule, x, carry, f, y);
     }

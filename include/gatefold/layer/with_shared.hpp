@@ -62,25 +62,29 @@ struct WithShared {
     one().validate(p.shared, items, Nothing<T, B>{});
   }
 
-  template <class T, class B>
+  template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
-               const Same<Extra<T, B>>& extra) const {
+               const Same<Extra<T, B>>& extra,
+               const Step& step = {}) const {
     validate_forward(p, x, u, extra);
     auto mark = ctx.mark();
     auto from_shared = ctx.template scratch<T>(x.extent(0), out_dim());
     branch.forward(ctx, p.branch, x, u, saved.branch, extra);
     one().forward(ctx, p.shared, x, from_shared, saved.shared, Nothing<T, B>{});
     add_scaled(ctx, T(weight), from_shared, u);
+    run_step(ctx, u, step);
   }
-  template <class T, class B>
+  template <class T, class B, class Step = fn::NoStep<T>>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
-             const Same<Extra<T, B>>& extra) const {
+             const Same<Extra<T, B>>& extra,
+             const Step& step = {}) const {
     validate_forward(p, x, u, extra);
     auto mark = ctx.mark();
     auto from_shared = ctx.template scratch<T>(x.extent(0), out_dim());
     infer_branch<T, B>(branch, ctx, p.branch, x, u, extra);
     one().infer(ctx, p.shared, x, from_shared, Nothing<T, B>{});
     add_scaled(ctx, T(weight), from_shared, u);
+    run_step(ctx, u, step);
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,

@@ -72,6 +72,10 @@ struct Groups;
 namespace backend {
 struct AnyFunctor;
 }
+namespace fn {
+template <class T>
+struct NoStep;
+}
 namespace policy {
 template <class T, class B>
 struct ProbeCall;
@@ -281,14 +285,12 @@ namespace branch {
 GATEFOLD_MEMBER("a branch", validate, "validate(params, items, extra) const",
        "throws where options, shapes or extra inputs do not fit, before anything is written",
        policy.validate(params, count, extra))
-GATEFOLD_MEMBER("a branch", infer, "infer(ctx, params, x, u, extra) const", "forward that keeps nothing; the same bits",
-       policy.infer(ctx, params, in, out, extra))
-GATEFOLD_FLAG("a branch", bool, runs_steps, false,
-     "forward and infer take a step(at, i) as last argument and run it on each element of u that is final")
+GATEFOLD_MEMBER("a branch", infer, "infer(ctx, params, x, u, extra, step) const", "forward that keeps nothing; the same bits",
+                policy.infer(ctx, params, in, out, extra, some<const fn::NoStep<T>>()))
 
 template <class P, class T, class B>
 constexpr bool all() {
-  return look_up(validate<P, T, B>(), infer<P, T, B>(), runs_steps<P>());
+  return look_up(validate<P, T, B>(), infer<P, T, B>());
 }
 
 }  // namespace branch

@@ -17,7 +17,7 @@ struct Probe {
 /// Stand-ins for f and df of an update rule.
 template <class T, class B>
 struct ProbeCall {
-  void operator()(View<const T, 2, B>, View<T, 2, B>, int) const {}
+  void operator()(View<const T, 2, B>, View<T, 2, B>, int, const auto&... /*step*/) const {}
   void operator()(View<const T, 2, B>, View<const T, 2, B>, View<T, 2, B>, int) const {}
 };
 

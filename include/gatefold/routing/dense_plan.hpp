@@ -118,10 +118,13 @@ struct DensePlan {
   }
   Dispatched<T, B> dispatched(In<T, 2, B>) const { return {groups(), slots}; }
 
-  void combine(typename B::Context& ctx, In<T, 2, B> z, Out<T, 2, B> out) const {
+  /// The items, then step(at, i) for every element of out.
+  template <class Step = fn::NoStep<T>>
+  void combine(typename B::Context& ctx, In<T, 2, B> z, Out<T, 2, B> out, const Step& step = {}) const {
     auto mark = ctx.mark();
     B::grouped_gemm(ctx, items_of_sequences(), combine_weight.view(), by_sequence(in_row_order(ctx, z)), false, out,
                     fn::StoreValid<T, B>{valid});
+    run_step(ctx, out, step);
   }
 
   Grad grad(typename B::Context& ctx) const {

@@ -118,7 +118,6 @@ struct Dispatched {
 /// @order  slots of an expert follow pick order; slots of an item are summed by ascending slot, so by expert
 template <class T, class B>
 struct SparsePlan {
-  static constexpr bool runs_steps = true;  // combine takes a step at the end
   Tensor<Index, 1, B> item, expert;              // [S] in pick order
   Tensor<T, 1, B> weight;                        // [S]
   Tensor<Index, 1, B> offsets, pick, rows;       // [E + 1], [S] slot → pick, [S] slot → item
@@ -167,7 +166,7 @@ struct SparsePlan {
   /// (1), then step(at, i) for every element of out.
   template <class Step = fn::NoStep<T>>
   void combine(typename B::Context& ctx, In<T, 2, B> z, Out<T, 2, B> out, const Step& step = {}) const {
-    for_rows_then(ctx, out, fn::Combine<T, B>{item_offsets, item_slots, pick, weight, z, out, false}, step);
+    for_rows(ctx, out, fn::Combine<T, B>{item_offsets, item_slots, pick, weight, z, out, false}, step);
   }
 
   Grad grad(typename B::Context& ctx) const {

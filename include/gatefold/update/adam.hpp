@@ -152,9 +152,9 @@ struct Adam {
 
  private:
   template <class C, class T, class B, class F>
-  void step(C& ctx, View<const T, 2, B> x, Carry<T, B>& carry, F& f, View<T, 2, B> u, View<T, 2, B> y,
+  void step(C&, View<const T, 2, B> x, Carry<T, B>& carry, F& f, View<T, 2, B> u, View<T, 2, B> y,
             Same<T*> kept_p = nullptr, Same<T*> kept_v = nullptr) const {
-    evaluate_then<T, B>(ctx, f, x, u, 0,
+    f(x, u, 0,
                   fn::AdamRuleStep<T>{coefficients<T>(carry.layer + 1), x.data(), u.data(), carry.p.data(), carry.v.data(),
                                       y.data(), kept_p, kept_v});
     ++carry.layer;

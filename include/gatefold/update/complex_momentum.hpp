@@ -91,9 +91,9 @@ struct ComplexMomentum {
   }
 
   template <class T, class B, class F>
-  void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f,
+  void forward(typename B::Context&, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f,
                Out<T, 2, B> y, Nothing<T, B>&) const {
-    evaluate_then<T, B>(ctx, f, x, y, 0,
+    f(x, y, 0,
                   fn::ComplexStep<T>{T(mu_re()), T(mu_im()), T(gamma), x.data(), carry.re.data(), carry.im.data(), y.data()});
   }
   template <class T, class B, class F>

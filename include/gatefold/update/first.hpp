@@ -139,13 +139,13 @@ struct First {
     if (carry.layer++ > 0) return run_rest(f, y);
     if (!warm) return run_first(f, y);
     if constexpr (advances<T, B>) {
-      auto both = evaluation<T, B>([&]<class Then>(View<const T, 2, B> point, View<T, 2, B> u, int call, const Then& then) {
+      auto both = evaluation<T, B>([&]<class Step>(View<const T, 2, B> point, View<T, 2, B> u, int call, const Step& step) {
         const auto advance = rest.advance(carry.rest, static_cast<const T*>(u.data()));
-        if constexpr (RegisterFunctor<decltype(advance)> && RegisterFunctor<Then>) {
-          evaluate_then<T, B>(ctx, f, point, u, call, fn::InTurn{advance, then});
+        if constexpr (RegisterFunctor<decltype(advance)> && RegisterFunctor<Step>) {
+          f(point, u, call, fn::InTurn{advance, step});
         } else {
-          evaluate_then<T, B>(ctx, f, point, u, call, advance);
-          run_step(ctx, u, then);
+          f(point, u, call, advance);
+          run_step(ctx, u, step);
         }
       });
       run_first(both, y);
@@ -153,11 +153,15 @@ struct First {
       auto mark = ctx.mark();
       auto shared = ctx.template scratch<T>(x.extent(0), x.extent(1));
       auto dropped = ctx.template scratch<T>(x.extent(0), x.extent(1));
-      auto evaluate = [&](View<const T, 2, B> point, View<T, 2, B> u, int call) {
+      auto evaluate = evaluation<T, B>([&](View<const T, 2, B> point, View<T, 2, B> u, int call, const auto& step) {
         f(point, u, call);
         copy(ctx, u, shared);
-      };
-      auto reuse = [&](View<const T, 2, B>, View<T, 2, B> u, int) { copy(ctx, shared, u); };
+        run_step(ctx, u, step);
+      });
+      auto reuse = evaluation<T, B>([&](View<const T, 2, B>, View<T, 2, B> u, int, const auto& step) {
+        copy(ctx, shared, u);
+        run_step(ctx, u, step);
+      });
       run_first(evaluate, y);
       run_rest(reuse, dropped);
     }

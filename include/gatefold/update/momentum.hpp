@@ -100,10 +100,10 @@ struct Momentum {
 };
 
 /// (1) with the branch evaluated at `point`, wherever that is. y holds u on the way.
-template <class C, class T, class B, class F>
-void momentum_forward(C& ctx, double mu, double gamma, View<const T, 2, B> x, Same<View<const T, 2, B>> point, F&& f,
+template <class T, class B, class F>
+void momentum_forward(double mu, double gamma, View<const T, 2, B> x, Same<View<const T, 2, B>> point, F&& f,
                       View<T, 2, B> p, View<T, 2, B> y) {
-  evaluate_then<T, B>(ctx, f, point, y, 0, fn::HeavyBallStep<T>{T(mu), T(gamma), x.data(), y.data(), p.data(), y.data()});
+  f(point, y, 0, fn::HeavyBallStep<T>{T(mu), T(gamma), x.data(), y.data(), p.data(), y.data()});
 }
 /// Its adjoint: updates dp, adds to dx and dpoint, which may be dx.
 template <class C, class T, class B, class F>
@@ -121,7 +121,7 @@ template <class C, class T, class B, class F>
 void look_ahead(C& ctx, double mu, double gamma, double ahead, View<const T, 2, B> x, F&& f, View<T, 2, B> p,
                 View<T, 2, B> y, View<T, 2, B> point) {
   B::for_each(ctx, x.size(), fn::ScaledSum<T>{x.data(), T(ahead), p.data(), point.data()});
-  momentum_forward(ctx, mu, gamma, x, point, f, p, y);
+  momentum_forward(mu, gamma, x, point, f, p, y);
 }
 /// (1) with its look-ahead. The point is kept for backward.
 template <class C, class T, class B, class F>

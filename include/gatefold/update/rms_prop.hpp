@@ -107,9 +107,9 @@ struct RmsProp {
 
  private:
   template <class C, class T, class B, class F>
-  void step(C& ctx, View<const T, 2, B> x, Carry<T, B>& carry, F& f, View<T, 2, B> u, View<T, 2, B> y,
+  void step(C&, View<const T, 2, B> x, Carry<T, B>& carry, F& f, View<T, 2, B> u, View<T, 2, B> y,
             Same<T*> kept_p = nullptr) const {
-    evaluate_then<T, B>(ctx, f, x, u, 0,
+    f(x, u, 0,
                   fn::RmsPropStep<T>{T(mu), T(1 - mu), T(gamma), {T(epsilon), true}, x.data(), u.data(), carry.p.data(),
                                      y.data(), kept_p});
   }

@@ -40,10 +40,10 @@ struct ScheduledMomentum {
   }
 
   template <class T, class B, class F>
-  void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f,
+  void forward(typename B::Context&, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f,
                Out<T, 2, B> y, Saved<T, B>& saved) const {
     saved.layer = ++carry.layer;
-    momentum_forward(ctx, schedule.mu(saved.layer), gamma, x, x, f, carry.p.view(), y);
+    momentum_forward(schedule.mu(saved.layer), gamma, x, x, f, carry.p.view(), y);
   }
   template <class T, class B, class F>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, const Saved<T, B>& saved, F&& df,

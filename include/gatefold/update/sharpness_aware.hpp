@@ -158,7 +158,7 @@ struct SharpnessAware {
     inner_products(ctx, unit, unit, inverse);
     B::for_each(ctx, inverse.size(), fn::InverseRoot{least<T>(), inverse.data()});
     B::for_rows(ctx, x.extent(0), fn::Sharpen<T, B>{T(rho), x, inverse, unit, point});
-    evaluate_then<T, B>(ctx, f, point, y, 1, fn::ScaledSum<T>{x.data(), T(gamma), y.data(), y.data()});
+    f(point, y, 1, fn::ScaledSum<T>{x.data(), T(gamma), y.data(), y.data()});
   }
   template <class V>
   Index norms(const V& x) const {

@@ -15,36 +15,24 @@
 /// travels from layer to layer and is updated in place; `begin(ctx, items, dim, carry)` says how it starts. In backward,
 /// dcarry enters as the adjoint of the carry after the layer and leaves as that of the carry before it.
 /// Sign: u is the mixture of experts; the paper's f is −u (paper 001, eq. (7)).
-/// Optional: infer(ctx, params, x, carry, f, y) const, forward that keeps nothing, with the same bits. A rule whose step on
-/// u is elementwise hands it to evaluate_then, which saves a pass over memory. advance(carry, u) and
-/// advance_backward(dcarry, du, total) const: elementwise steps that take u into the carry and nothing else, and set total to
-/// du and what the carry asks of u (update::First).
+/// A rule whose step on u is elementwise hands it to f as a last argument, f(point, u, call, step), which saves a pass over
+/// memory. What a rule may have besides is in policy/hooks.hpp.
 namespace gatefold {
 
-/// An evaluation f of a branch, given as run(point, u, call, step), which ends with step(at, i) for every element of u.
+/// The evaluation f of a branch that a rule is handed, made of run(point, u, call, step): u = u(point), then step(at, i) for
+/// every element of u, while it is in the cache where the branch can. The step may touch element i of its arrays and no other:
+/// later rows of u may not be there yet.
 template <class T, class B, class Run>
 struct Evaluation {
   Run run;
-  void operator()(View<const T, 2, B> point, View<T, 2, B> u, int call) const { run(point, u, call, fn::NoStep<T>{}); }
-  template <class Step>
-  void then(View<const T, 2, B> point, View<T, 2, B> u, int call, const Step& step) const {
+  template <class Step = fn::NoStep<T>>
+  void operator()(View<const T, 2, B> point, View<T, 2, B> u, int call, const Step& step = {}) const {
     run(point, u, call, step);
   }
 };
 template <class T, class B, class Run>
 Evaluation<T, B, Run> evaluation(const Run& run) {
   return {run};
-}
-/// u = u(point), then step(at, i) for every element: while it is in the cache where f can, in a pass of its own where not.
-/// The step may touch element i of its arrays and no other: later rows of u may not be there yet.
-template <class T, class B, class F, class Step>
-void evaluate_then(typename B::Context& ctx, F& f, In<T, 2, B> point, Out<T, 2, B> u, int call, const Step& step) {
-  if constexpr (requires { f.then(point, u, call, step); }) {
-    f.then(point, u, call, step);
-  } else {
-    f(point, u, call);
-    run_step(ctx, u, step);
-  }
 }
 
 /// Apply a rule without keeping anything for backward.
