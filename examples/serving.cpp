@@ -30,7 +30,7 @@ int main() {
 
   const auto run = [&](const auto& weights, auto& out) {
     model.begin(ctx, model_params(weights), x.extent(0), carry);
-    infer<float, Cpu>(model, ctx, weights, x, carry, out);
+    infer(model, ctx, weights, x, carry, out);
   };
   const auto frozen = freeze(ctx, std::move(params));  // the bits of plain parameters, faster
   run(frozen, y);

@@ -30,7 +30,7 @@ int main() {
     model.begin(ctx, params, x.extent(0), dcarry);  // zero: nothing reads the carry after the last layer
     set_zero(ctx, grads);                           // backward adds; the caller zeroes what it wants fresh
     set_zero(ctx, dx);
-    model.backward(ctx, params, x, saved, dy, dcarry, dx, grads);
+    backward(model, ctx, params, x, saved, dy, dcarry, dx, grads);
     optimizer.step(ctx, params, grads, state);
     if (step % 50 == 0) std::printf("step %3d  loss %.4f\n", step, static_cast<double>(loss(0)));
   }

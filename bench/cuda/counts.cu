@@ -166,7 +166,7 @@ int main() {
       "Forward and backward",
       [&] {
         layer.forward(ctx, params, x, carry, y, saved, {});
-        layer.backward(ctx, params, x, saved, dy, carry, dx, grads, {});
+        gatefold::backward(layer, ctx, params, x, saved, dy, carry, dx, grads);
       },
       s, {});
 

@@ -56,7 +56,7 @@ struct Run {
   void backward() {
     set_zero(ctx, grads);
     set_zero(ctx, dx);
-    layer.backward(ctx, params, x, saved, dy, carry, dx, grads, {});
+    gatefold::backward(layer, ctx, params, x, saved, dy, carry, dx, grads);
   }
 
   Shape shape;

@@ -66,7 +66,7 @@ struct Run {
       layer.begin(ctx, params, x.extent(0), dcarry);
       set_zero(ctx, dcarry);
     }
-    layer.backward(ctx, params, x, saved, dy, dcarry, dx, grads, extra);
+    gatefold::backward(layer, ctx, params, x, saved, dy, dcarry, dx, grads, extra);
   }
 
   Cpu::Context ctx;

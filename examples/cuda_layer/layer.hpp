@@ -40,7 +40,7 @@ Outcome run(typename B::Context& ctx, const Size& size) {
     layer.begin(ctx, params, size.items, dcarry);
     set_zero(ctx, grads);
     set_zero(ctx, dx);
-    layer.backward(ctx, params, x, saved, dy, dcarry, dx, grads);
+    gatefold::backward(layer, ctx, params, x, saved, dy, dcarry, dx, grads);
   };
   // [/snippet]
   Outcome outcome;

@@ -43,7 +43,7 @@ struct Run {
     set_zero(ctx, grads);
     set_zero(ctx, dx);
     set_zero(ctx, carry);
-    model.backward(ctx, params, x, saved, x, carry, dx, grads);
+    backward(model, ctx, params, x, saved, x, carry, dx, grads);
   }
   template <class P>
   Numbers numbers(const P& pack) {

@@ -55,7 +55,7 @@ struct Training {
     set_zero(ctx, grads);
     set_zero(ctx, dx);
     set_zero(ctx, carry);
-    model.backward(ctx, params, x, saved, dy, carry, dx, grads);
+    backward(model, ctx, params, x, saved, dy, carry, dx, grads);
   }
   void update() {
     optimizer.step(ctx, params, grads, state);
@@ -293,7 +293,7 @@ struct LayerLaunches {
     inference = named_launches_of(infer_all);
     forward = named_launches_of([&] { training.forward(); });
     backward = named_launches_of([&] {
-      model.backward(ctx, training.params, training.x, training.saved, training.dy, training.carry, training.dx,
+      backward(model, ctx, training.params, training.x, training.saved, training.dy, training.carry, training.dx,
                      training.grads);
     });
     update = named_launches_of([&] { training.update(); });

@@ -66,7 +66,7 @@ struct Pass {
   /// What backward says to these gradients; nothing has been written.
   std::string refusal(Params& grads) {
     fill(ctx, dx.view(), 7);
-    const std::string message = message_of([&] { layer.backward(ctx, params, x, saved, y, carry, dx, grads); });
+    const std::string message = message_of([&] { backward(layer, ctx, params, x, saved, y, carry, dx, grads); });
     CHECK(std::all_of(dx.data(), dx.data() + dx.size(), [](double v) { return v == 7; }));
     for_each_tensor(
         [&](const Name&, const auto& t) { CHECK(std::all_of(t.data(), t.data() + t.size(), [](double v) { return v == 0; })); },
@@ -81,7 +81,7 @@ struct Pass {
     Params none;
     CHECK(refusal(none).find(": expected") != std::string::npos);
     auto fitting = zeros_like(ctx, params);
-    CHECK(message_of([&] { layer.backward(ctx, params, x, saved, y, carry, dx, fitting); }) == "nothing thrown");
+    CHECK(message_of([&] { backward(layer, ctx, params, x, saved, y, carry, dx, fitting); }) == "nothing thrown");
     CHECK(std::any_of(dx.data(), dx.data() + dx.size(), [](double v) { return v != 7; }));
     // Parameters of another model beside their gradients.
     auto others = init_params<double, Cpu>(other, ctx, Seed{1});

@@ -147,7 +147,7 @@ TEST_CASE("Layer: two threads run one layer and its weights with two contexts at
     for (int run = 0; run < runs; ++run) {
       auto p = pass<float>(own, layer, 60);
       layer.forward(own, params, p.x, p.carry, p.y, p.saved);
-      layer.backward(own, params, p.x, p.saved, p.dy, p.dcarry, p.dx, p.grads);
+      backward(layer, own, params, p.x, p.saved, p.dy, p.dcarry, p.dx, p.grads);
       outcome[static_cast<std::size_t>(thread * runs + run)] = p.outcome();
     }
   };
@@ -246,7 +246,7 @@ void check_wrong_views(const L& part, const std::string& name, const std::string
   p.layer.begin(ctx, p.params, items, p.carry);
   p.forward();
   const auto said_backward = [&](Items x, Items dy, Outputs dx) {
-    return support::message_of([&] { p.layer.backward(ctx, p.params, x, p.saved, dy, p.dcarry, dx, p.grads, p.extra); });
+    return support::message_of([&] { backward(p.layer, ctx, p.params, x, p.saved, dy, p.dcarry, dx, p.grads, p.extra); });
   };
   const auto ends_with = [](const std::string& text, const std::string& end) {
     return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;

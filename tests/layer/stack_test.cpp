@@ -76,7 +76,7 @@ TEST_CASE("Stack (1): equals its layers written out, bit for bit, at depth 1 and
     p.forward();
     CHECK(same_bits(values(p.y, p.carry), values(out.back().y, carry)));
     for (std::size_t l = out.size(); l-- > 0;) {
-      layer().backward(ctx, out[l].params, out[l].x, out[l].saved, out[l].dy, dcarry, out[l].dx, out[l].grads);
+      backward(layer(), ctx, out[l].params, out[l].x, out[l].saved, out[l].dy, dcarry, out[l].dx, out[l].grads);
       if (l > 0) copy(ctx, out[l].dx, out[l - 1].dy.view());
     }
     p.backward();

@@ -465,7 +465,7 @@ struct LayerRun {
     layer.forward(ctx, params, x, carry, y, saved, extra);
     infer<T, B>(layer, ctx, params, x, inferred_carry, inferred, extra);
   }
-  void backward(const Tensor<T, 2, B>& dy) { layer.backward(ctx, params, x, saved, dy, dcarry, dx, grads, extra); }
+  void backward(const Tensor<T, 2, B>& dy) { gatefold::backward(layer, ctx, params, x, saved, dy, dcarry, dx, grads, extra); }
 };
 
 /// A layer, branch, stack or expert on both backends: initial parameters, forward and infer with what travels in depth,

@@ -99,7 +99,7 @@ struct Pass {
   }
   void forward() { layer.forward(ctx, params, x, carry, y, saved, extra); }
   void infer() { gatefold::infer<T, Cpu>(layer, ctx, params, x, carry, y, extra); }
-  void backward() { layer.backward(ctx, params, x, saved, dy, dcarry, dx, grads, extra); }
+  void backward() { gatefold::backward(layer, ctx, params, x, saved, dy, dcarry, dx, grads, extra); }
 
   std::vector<double> outcome() const { return values(y, carry, dx, grads, dcarry); }
   bool untouched() const {

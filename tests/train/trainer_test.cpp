@@ -102,7 +102,7 @@ TEST_CASE_TEMPLATE("equation (1): steps are the sequence one would write out, bi
     set_zero(ctx, dx);
     stack.begin(ctx, params, kItems, dcarry);
     set_zero(ctx, dcarry);
-    stack.backward(ctx, params, batch.x, saved, dy, dcarry, dx, grads);
+    backward(stack, ctx, params, batch.x, saved, dy, dcarry, dx, grads);
     adam.step(ctx, params, grads, state);
 
     CHECK(trainer.step(batch.x, batch.target) == static_cast<double>(value(0)));

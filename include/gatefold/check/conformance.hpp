@@ -58,7 +58,7 @@ std::vector<T> outcome(typename B::Context& ctx, const L& layer, Index items, Se
   layer.forward(ctx, params, x, carry, y, saved, extra);
   for (int i = 0; i < backwards; ++i) {
     layer.begin(ctx, params, items, dcarry);
-    layer.backward(ctx, params, x, saved, dy, dcarry, dx, grads, extra);
+    backward(layer, ctx, params, x, saved, dy, dcarry, dx, grads, extra);
   }
   std::vector<T> all;
   auto take = [&](const Name&, const auto& t) { all.insert(all.end(), t.data(), t.data() + t.size()); };

@@ -198,7 +198,7 @@ GradientReport gradients(C& ctx, const L& part, const GradientOptions& options =
   Saved<Layer, double, B> saved, probe;
   evaluate(saved);
   copy_pack(ctx, carry_cotangent, dcarry);
-  layer.backward(ctx, params, x, saved, cotangent, dcarry, dx, grads, extra);
+  backward(layer, ctx, params, x, saved, cotangent, dcarry, dx, grads, extra);
 
   std::vector<GradientSlot> slots{{"x", x.data(), std::as_const(dx).data(), x.size()}};
   for_each_learned(

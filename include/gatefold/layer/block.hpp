@@ -82,10 +82,10 @@ struct Block {
     static_assert(std::is_same_v<gatefold::Carry<First<T, B>, T, B>, Nothing<T, B>>,
                   "gatefold: the attention of a Block has no momentum; use update::Plain around it");
     validate_dims();
-    gatefold::validate<T, B>(as_layer<T, B>(attention), p.attention, items, Nothing<T, B>{}, extra.attention);
+    gatefold::validate(as_layer<T, B>(attention), p.attention, items, Nothing<T, B>{}, extra.attention);
     // The layer's own check waits for the trace, which exists after attention ran; its shapes follow from N and D.
     if constexpr (std::is_same_v<decltype(extra.layer), gatefold::Extra<Second<T, B>, T, B>>)
-      gatefold::validate<T, B>(as_layer<T, B>(layer), p.layer, items, carry, extra.layer);
+      gatefold::validate(as_layer<T, B>(layer), p.layer, items, carry, extra.layer);
   }
 
   template <class T, class B>
@@ -129,13 +129,6 @@ struct Block {
     Nothing<T, B> none;
     as_layer<T, B>(attention).backward(ctx, p.attention, x, saved.attention, dbetween, none, dx, grads.attention,
                                        extra.attention, dtrace);
-  }
-  template <class T, class B>
-  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
-                In<T, 2, B> dy, Same<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
-                const Same<Extra<T, B>>& extra = {}) const {
-    Nothing<T, B> none;
-    backward(ctx, p, x, saved, dy, dcarry, dx, grads, extra, none);
   }
 
  private:

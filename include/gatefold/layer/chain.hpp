@@ -115,7 +115,7 @@ struct Chain {
   void validate(const Params<T, B>& p, Index items, const Carry<T, B>& carry, const Extra<T, B>& extra) const {
     validate_dims();
     for_each<T, B>([&]<std::size_t I>(const auto& layer) {
-      gatefold::validate<T, B>(layer, std::get<I>(p.layers), items, state<I>(carry), std::get<I>(extra.layers));
+      gatefold::validate(layer, std::get<I>(p.layers), items, state<I>(carry), std::get<I>(extra.layers));
     });
   }
 
@@ -171,13 +171,6 @@ struct Chain {
                      std::get<I>(grads.layers), std::get<I>(extra.layers), std::get<I>(dextra.layers));
       from = to;
     });
-  }
-  template <class T, class B>
-  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
-                In<T, 2, B> dy, Carry<T, B>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
-                const Same<Extra<T, B>>& extra = {}) const {
-    ExtraGrad<T, B> unused{};
-    backward(ctx, p, x, saved, dy, dcarry, dx, grads, extra, unused);
   }
 
  private:

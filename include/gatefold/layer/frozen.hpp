@@ -70,7 +70,7 @@ FrozenParams<std::remove_reference_t<P>, typename C::Backend> freeze(C& ctx, P&&
   }
 }
 
-/// Run a layer with frozen parameters: `infer<float, Cpu>(layer, ctx, frozen, x, carry, y)`.
+/// Run a layer with frozen parameters: `infer(layer, ctx, frozen, x, carry, y)`.
 template <class T, class B, class L, class P>
 void infer(const L& layer, typename B::Context& ctx, const FrozenParams<P, B>& frozen, In<T, 2, B> x,
            Same<Carry<L, T, B>>& carry, Out<T, 2, B> y, const Same<Extra<L, T, B>>& extra = {}) {
@@ -81,6 +81,11 @@ void infer(const L& layer, typename B::Context& ctx, const FrozenParams<P, B>& f
   } else {
     run();
   }
+}
+template <class L, template <class, class> class ParamsT, class T, class B, class = std::enable_if_t<std::is_floating_point_v<T>>>
+void infer(const L& layer, typename B::Context& ctx, const FrozenParams<ParamsT<T, B>, B>& frozen, In<T, 2, B> x,
+           Carry<L, T, B>& carry, Out<T, 2, B> y, const Extra<L, T, B>& extra = {}) {
+  infer<T, B>(layer, ctx, frozen, x, carry, y, extra);
 }
 
 }  // namespace gatefold

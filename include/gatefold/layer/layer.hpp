@@ -82,8 +82,8 @@ concept Layer = Dimensions<L, T, B> && HasInit<L, T, B> &&
 /// Check everything about a layer that is O(1) to see: parameter shapes, options, extra inputs, the carry's shape.
 /// A stack calls it for all its layers before it writes anything.
 /// @throws ArgumentError naming what does not fit
-template <class T, class B, class L>
-void validate(const L& layer, const Params<L, T, B>& params, Index items, const Carry<L, T, B>& carry,
+template <class L, template <class, class> class ParamsT, class T, class B>
+void validate(const L& layer, const ParamsT<T, B>& params, Index items, const Carry<L, T, B>& carry,
               const Extra<L, T, B>& extra) {
   if constexpr (hook::layer::validate<L, T, B>()) layer.validate(params, items, carry, extra);
 }
@@ -129,6 +129,23 @@ void infer(const L& layer, typename B::Context& ctx, const Params<L, T, B>& p, I
     auto discarded = ctx.template borrow<Saved<L, T, B>>();
     layer.forward(ctx, p, x, carry, y, *discarded, extra);
   }
+}
+/// The same, T and B deduced from the parameters: `infer(layer, ctx, params, x, carry, y)`.
+template <class L, template <class, class> class ParamsT, class T, class B, class = std::enable_if_t<std::is_floating_point_v<T>>>
+void infer(const L& layer, typename B::Context& ctx, const ParamsT<T, B>& p, In<T, 2, B> x, Carry<L, T, B>& carry,
+           Out<T, 2, B> y, const Extra<L, T, B>& extra = {}) {
+  infer<T, B>(layer, ctx, p, x, carry, y, extra);
+}
+
+/// The adjoint of a layer where nobody asks for that of its extra inputs: adds to dx and grads, turns dcarry from the adjoint
+/// of the carry after the layer into that of the carry before it.
+/// @throws ArgumentError unless shapes fit, before anything is written
+template <class L, template <class, class> class ParamsT, class T, class B>
+void backward(const L& layer, typename B::Context& ctx, const ParamsT<T, B>& p, In<T, 2, B> x, const Saved<L, T, B>& saved,
+              In<T, 2, B> dy, Carry<L, T, B>& dcarry, Out<T, 2, B> dx, ParamsT<T, B>& grads,
+              const Extra<L, T, B>& extra = {}) {
+  ExtraGrad<L, T, B> unused{};
+  layer.backward(ctx, p, x, saved, dy, dcarry, dx, grads, extra, unused);
 }
 
 /// Call f(saved) for every mixture inside what a layer saved, in depth order: its plan holds who went where

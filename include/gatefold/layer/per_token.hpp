@@ -67,7 +67,7 @@ struct PerToken {
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const Carry<T, B>& carry, const Same<Extra<T, B>>& extra) const {
     expect(length >= 1, "PerToken", "length", "at least 1", length);
-    gatefold::validate<T, B>(as_layer<T, B>(layer), p.layer, items * length, carry.tokens, extra);
+    gatefold::validate(as_layer<T, B>(layer), p.layer, items * length, carry.tokens, extra);
   }
 
   template <class T, class B>
@@ -93,13 +93,6 @@ struct PerToken {
     expect_like("PerToken.backward", "grads", p, grads);
     as_layer<T, B>(layer).backward(ctx, p.layer, tokens(x, layer.in_dim()), saved.layer, tokens(dy, layer.out_dim()),
                                    dcarry.tokens, tokens(dx, layer.in_dim()), grads.layer, extra, dextra);
-  }
-  template <class T, class B>
-  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
-                In<T, 2, B> dy, Carry<T, B>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
-                const Same<Extra<T, B>>& extra = {}) const {
-    ExtraGrad<T, B> unused{};
-    backward(ctx, p, x, saved, dy, dcarry, dx, grads, extra, unused);
   }
 
  private:

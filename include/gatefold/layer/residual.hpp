@@ -125,13 +125,6 @@ struct Residual {
       filled_rule().backward(ctx, p.rule, x, saved.rule, df, dy, dcarry, dx, grads.rule);
     }
   }
-  template <class T, class B>
-  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
-                In<T, 2, B> dy, Same<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
-                const Same<Extra<T, B>>& extra = {}) const {
-    gatefold::ExtraGrad<BranchT, T, B> unused{};
-    backward(ctx, p, x, saved, dy, dcarry, dx, grads, extra, unused);
-  }
 
   /// The attention trace of a branch that has one.
   template <class T, class B>

@@ -72,7 +72,7 @@ struct Stack {
                 const Same<Extra<T, B>>& extra) const {
     validate_params(p);
     for (Index l = 0; l < depth; ++l)
-      gatefold::validate<T, B>(as_layer<T, B>(layer), at(p.layers, l), items, carry, at_layer(extra, l));
+      gatefold::validate(as_layer<T, B>(layer), at(p.layers, l), items, carry, at_layer(extra, l));
   }
 
   template <class T, class B>
@@ -127,13 +127,6 @@ struct Stack {
                                      at(grads.layers, l), at_layer(extra, l), dextra);
       from = to;
     }
-  }
-  template <class T, class B>
-  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
-                In<T, 2, B> dy, Same<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
-                const Same<Extra<T, B>>& extra = {}) const {
-    ExtraGrad<T, B> unused{};
-    backward(ctx, p, x, saved, dy, dcarry, dx, grads, extra, unused);
   }
 
  private:

@@ -75,7 +75,7 @@ class Trainer {
     set_zero(ctx_, grads);
     set_zero(ctx_, dx_);
     set_zero(ctx_, carry_);  // nothing reads the carry after the last layer: its adjoint is 0
-    layer_.backward(ctx_, params, x, saved, dy_, carry_, dx_, grads, extra);
+    gatefold::backward(layer_, ctx_, params, x, saved, dy_, carry_, dx_, grads, extra);
 
     auto mark = ctx_.mark();
     const auto measured = optim::measure_gradients(optimizer, ctx_, grads);
