@@ -51,7 +51,7 @@ void run(int steps) {
   Carry<decltype(model), float, Cuda> carry;
   const auto pass = [&] {
     model.begin(ctx, model_params(frozen), kItems, carry);
-    infer<float, Cuda>(model, ctx, frozen, x, carry, y);
+    infer(model, ctx, frozen, x, carry, y);
   };
   pass();  // takes its memory and makes the cuBLAS handle
 
