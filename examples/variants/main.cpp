@@ -1,5 +1,5 @@
-// One program for several processors: takes the newest variant of variant.cpp that this one can run, or the one that is asked
-// for. Compiled for the oldest, as CMakeLists.txt says, and without a header of the library.
+// One program for several processors: takes the newest variant of variant.cpp that this one can run, or the one that is
+// asked for. Compiled for the oldest, as CMakeLists.txt says, and without a header of the library.
 #include <cstdio>
 #include <cstring>
 
@@ -20,7 +20,8 @@ struct Variant {
 int main(int argc, char** argv) {
   __builtin_cpu_init();
   const bool v2 = __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("popcnt");
-  const bool v3 = v2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+  const bool v3 =
+      v2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
   const bool v4 = v3 && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
                   __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   const Variant variants[] = {{"v4", v4, train_v4}, {"v3", v3, train_v3}, {"v2", v2, train_v2}};  // the best first

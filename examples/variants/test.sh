@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# test.sh PROGRAM: the variants that this machine can run, by the word of its dynamic loader, compute the same up to rounding;
-# the best is taken unasked, and one that it cannot run, or that there is not, is refused by one sentence.
+# test.sh PROGRAM: the variants that this machine can run, by the word of its dynamic loader, compute the same up to
+# rounding; the best is taken unasked, and one that it cannot run, or that there is not, is refused by one sentence.
 set -u
 program=$1 failed=0 best="" first=""
 fail() { echo "FAILED: $*"; failed=1; }
-loader=$(/lib64/ld-linux-x86-64.so.2 --help) && [[ $loader == *x86-64-v2* ]] || { echo "the loader does not say"; exit 77; }
+loader=$(/lib64/ld-linux-x86-64.so.2 --help)
+[[ $loader == *x86-64-v2* ]] || { echo "the loader does not say"; exit 77; }
 
 for variant in v2 v3 v4 v5; do
   out=$("$program" --variant $variant 2>&1)

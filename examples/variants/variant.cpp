@@ -1,5 +1,5 @@
-// What the program computes, compiled once for each instruction set. The function that leaves has a name of its own in each,
-// TRAIN, and hands out plain numbers: a type of the library is another one in each.
+// What the program computes, compiled once for each instruction set. The function that leaves has a name of its own in
+// each, TRAIN, and hands out plain numbers: a type of the library is another one in each.
 #include <gatefold/gatefold.hpp>
 using namespace gatefold;
 

@@ -43,7 +43,7 @@ Moments moments(Random at, Index count = 20000) {
 
 TEST_CASE_TEMPLATE("noise laws: mean, variance and range of uniform, normal and Gumbel numbers", T, float, double) {
   const Random at{Seed{5}, 3};
-  const auto five_sigma = [](double variance) { return 5 * std::sqrt(variance / 20000); };  // of a mean of the moments' items
+  const auto five_sigma = [](double variance) { return 5 * std::sqrt(variance / 20000); };  // of the moments' means
   const auto uniform_ = moments<UniformNoise, T>(at);
   CHECK(std::abs(uniform_.mean - 0.5) < five_sigma(1.0 / 12));
   CHECK(std::abs(uniform_.variance - 1.0 / 12) < five_sigma(1.0 / 180));
@@ -75,7 +75,8 @@ TEST_CASE("noise: GumbelNoise: the best of rank + noise is a draw from softmax(r
     }
     share[best] += 1 / double(items);
   }
-  for (Index e = 0; e < 3; ++e) CHECK(std::abs(share[e] - std::exp(rank[e]) / total) < 0.012);  // three standard deviations and a half
+  // Three standard deviations and more.
+  for (Index e = 0; e < 3; ++e) CHECK(std::abs(share[e] - std::exp(rank[e]) / total) < 0.012);
 }
 
 TEST_CASE("noise: same place, same numbers; another step, layer or seed, others") {

@@ -126,7 +126,8 @@ TEST_CASE("TokenSimilarity: tau to 0 keeps every item's own probabilities, tau t
   }
   for (Index i = 0; i < 8; ++i) {
     CHECK(difference(naive::row(cold.q, i), cold.r(i)) < 1e-12);
-    CHECK(difference(naive::row(hot.q, i), naive::mixed(std::vector<double>(4, 0.25), hot.rows(i))) < 1e-8);  // 1/τ of distances up to 2
+    // 1/τ of distances up to 2.
+    CHECK(difference(naive::row(hot.q, i), naive::mixed(std::vector<double>(4, 0.25), hot.rows(i))) < 1e-8);
   }
 }
 

@@ -36,5 +36,7 @@ def case(loss, items, outputs, scale):
 def files():
     for loss in (mean_squared_error, cross_entropy, logistic):
         yield f"loss/{loss.__name__}", {
-            size + name: case(loss, *extents, scale) for size, extents in SIZES.items() for name, scale in SCALES.items()
+            size + name: case(loss, *extents, scale)
+            for size, extents in SIZES.items()
+            for name, scale in SCALES.items()
         }

@@ -79,4 +79,6 @@ def case(make, options, seed):
 
 def files():
     for make, cases in ((adamw, ADAMW), (sgd, SGD)):
-        yield f"optim/{make.__name__}", {name: case(make, options, i) for i, (name, options) in enumerate(cases.items())}
+        yield f"optim/{make.__name__}", {
+            name: case(make, options, i) for i, (name, options) in enumerate(cases.items())
+        }

@@ -37,7 +37,8 @@ CASES = {
 def case(gate, expert, weighted, seed):
     random = Random(seed)
     params = parameters(gate, random, LENGTH * MODEL, EXPERTS, expert)
-    tensors = under("options", {"lr": LR, "seed": SEED, "steps": STEPS}) | under("params", {n: p.clone() for n, p in params.items()})
+    tensors = under("options", {"lr": LR, "seed": SEED, "steps": STEPS})
+    tensors |= under("params", {name: p.clone() for name, p in params.items()})
     for p in params.values():
         p.requires_grad_()
     optimizer = torch.optim.SGD(params.values(), LR)
@@ -57,9 +58,11 @@ def case(gate, expert, weighted, seed):
             of = expert_loss if name.startswith("expert.") else router_loss
             p.grad = torch.autograd.grad(of, p, retain_graph=True)[0] if p.numel() else torch.zeros_like(p)
         here = {"x": x, "target": labels if expert.outputs > 1 else signs, "y": y, "f": f}
-        here |= {"losses": torch.stack([router_loss, expert_loss])} | under("grads", {n: p.grad for n, p in params.items()})
+        here["losses"] = torch.stack([router_loss, expert_loss])
+        here |= under("grads", {name: p.grad for name, p in params.items()})
         optimizer.step()
-        tensors |= under(str(t), here | under("params", {n: p.detach().clone() for n, p in params.items()}))
+        here |= under("params", {name: p.detach().clone() for name, p in params.items()})
+        tensors |= under(str(t), here)
     return tensors
 
 

@@ -140,7 +140,8 @@ TEST_CASE("a symbolic link stays one, and what it points to is replaced") {
   // Two that point to each other.
   fs::create_symlink("other_circle", temp.path / "circle");
   fs::create_symlink("circle", temp.path / "other_circle");
-  CHECK(refusal(temp.path / "circle") == (temp.path / "circle").string() + ": cannot write: Too many levels of symbolic links");
+  CHECK(refusal(temp.path / "circle") ==
+        (temp.path / "circle").string() + ": cannot write: Too many levels of symbolic links");
   CHECK(fs::is_symlink(temp.path / "circle"));
   CHECK(temp.entries() == 6);
 }

@@ -130,7 +130,8 @@ TEST_CASE("pareto_gap: one step goes from the worst to the best output, as far a
       if (std::sqrt(dot(v, v)) < least) least = std::sqrt(dot(v, v)), at = t;
     }
     inside += at > 0.01 && at < 0.32;
-    CHECK(p.items[static_cast<std::size_t>(n)].least == doctest::Approx(least).epsilon(1e-6));  // the best of a grid of 1/9000
+    // The best of a grid of 1/9000.
+    CHECK(p.items[static_cast<std::size_t>(n)].least == doctest::Approx(least).epsilon(1e-6));
   }
   CHECK(inside > 0);
 }

@@ -19,7 +19,8 @@ namespace {
 template <class O>
 void steps_agree(Golden& g, const O& optimizer) {
   Cpu::Context ctx(2);
-  auto params = Linear{.model_dim = 3, .output_dim = 2}.init<double, Cpu>(ctx, 1, Seed{1}), grads = zeros_like(ctx, params);
+  auto params = Linear{.model_dim = 3, .output_dim = 2}.init<double, Cpu>(ctx, 1, Seed{1});
+  auto grads = zeros_like(ctx, params);
   g.read("params", params);
   auto state = optimizer.begin(ctx, params);
   for (const std::string t : {"1.", "2.", "3.", "4.", "5."}) {

@@ -39,8 +39,8 @@ inline bool same_bits(const std::vector<double>& a, const std::vector<double>& b
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0);
 }
 
-/// The largest error |a − b| of an element relative to that element b, or to `floor` where it is less; where all of them are
-/// less than 1, to that share of the largest. Infinite when the sizes differ or anything is not finite.
+/// The largest error |a − b| of an element relative to that element b, or to `floor` where it is less; where all of them
+/// are less than 1, to that share of the largest. Infinite when the sizes differ or anything is not finite.
 inline double difference(const std::vector<double>& a, const std::vector<double>& b, double floor = 0.1) {
   if (a.size() != b.size()) return infinity;
   double largest = 0, worst = 0;

@@ -73,7 +73,8 @@ TEST_CASE("golden: RoutedTrainer: papers 000 and 003, and classes") {
       REQUIRE(g.name == "classes");
       trainer_agrees(g,
                      Mixture{SoftmaxNoisyTop1{.scores = {.experts = kExperts, .length = kLength}},
-                             PatchCnn<Cubic>{.model_dim = kModel, .patches = kLength, .filters = 2, .outputs = 2, .bias = true}},
+                             PatchCnn<Cubic>{
+                                 .model_dim = kModel, .patches = kLength, .filters = 2, .outputs = 2, .bias = true}},
                      CrossEntropy{}, false, labels);
     }
   }

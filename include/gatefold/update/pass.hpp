@@ -24,7 +24,8 @@ struct Pass {
     if (x.size() == 0) return;
     const void* const keeps = saved ? saved : y.data();
     const bool again = params == of_layer && (kept == keeps || saves != (saved != nullptr));
-    expect(!again || last == x.data(), where, "carry", "a begin() before each pass", "the state that the last pass left");
+    expect(!again || last == x.data(), where, "carry", "a begin() before each pass",
+           "the state that the last pass left");
     if (!params) {
       params = of_layer;
       kept = keeps;
