@@ -9,10 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <fstream>
 #include <gatefold/gatefold.hpp>
 #include <gatefold/io.hpp>
-#include <iterator>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -39,9 +37,9 @@ struct Text {
   std::string alphabet{};
 
   explicit Text(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    const std::string all{std::istreambuf_iterator<char>(file), {}};
-    if (!file.good() && !file.eof()) throw FileError(path + ": cannot read");
+    RegularFile file(path);
+    std::string all(file.size(), '\0');
+    file.read(all.data(), all.size(), 0);
     if (static_cast<Index>(all.size()) <= kLength)
       throw FileError(path + ": expected more than " + std::to_string(kLength) + " characters, got " + std::to_string(all.size()));
     std::array<Index, 256> id{};

@@ -38,6 +38,8 @@ refused "lr: Value nan is no number above 0" --lr nan
 refused "seed: Value -1 is no whole number" --seed -1
 refused "steps: Value 99999999999999999999 not in range" --steps 99999999999999999999
 refused "nowhere" --text "$dir/nowhere"
+refused "zero: cannot open: not a regular file" --text /dev/zero
+refused "cannot open: not a regular file" --text "$dir"
 echo short >"$dir/short"
 refused "more than 32 characters, got 6" --text "$dir/short"
 refused "nowhere: cannot open" --load "$dir/nowhere"

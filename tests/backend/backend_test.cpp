@@ -37,7 +37,7 @@ Tensor<T, 2, B> matrix(Index rows, Index columns, unsigned seed) {
 }
 
 template <class T>
-constexpr double tolerance = sizeof(T) == 4 ? 1e-5 : 1e-13;
+constexpr double tolerance = sizeof(T) == 4 ? 1e-6 : 1e-13;
 
 /// Gets slot and expert into the result, so that a wrong argument shows.
 struct Tagged {

@@ -54,7 +54,7 @@ TEST_CASE("activations: the two forms of GELU are close but not the same") {
   double most = 0;
   for (int i = -500; i <= 500; ++i)
     most = std::max(most, std::abs(Gelu::value(i / 100.0) - GeluTanh::value(i / 100.0)));
-  CHECK(most < 5e-4);
+  CHECK(most < 5e-4);  // 4.73e-4 at 2.3
   CHECK(most > 3e-4);
 }
 
@@ -95,6 +95,6 @@ TEST_CASE_TEMPLATE("activations: a register gives what its elements give", Act, 
       }
     }
   };
-  agrees(float(0), 1e-6);
+  agrees(float(0), 5e-7);  // 8 roundings
   agrees(double(0), 1e-14);
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "support/pass.hpp"
+#include "support/rounded.hpp"
 
 using namespace gatefold;
 using namespace gatefold::support;
@@ -24,18 +25,18 @@ TEST_CASE("Annealed (1)-(3): both ends, the middle, and what lies behind the end
   using enum Annealed::Shape;
   for (const auto shape : {linear, cosine, geometric}) {
     const Annealed tau{.from = 10, .to = 0.01, .total = 100, .shape = shape};
-    CHECK(tau.at(0) == doctest::Approx(10));
-    CHECK(tau.at(100) == doctest::Approx(0.01));
+    CHECK(tau.at(0) == rounded(10));
+    CHECK(tau.at(100) == rounded(0.01));
     CHECK(tau.at(1000) == tau.at(100));
     for (Index t = 1; t <= 100; ++t) CHECK(tau.at(t) < tau.at(t - 1));
   }
   const double d = 0.01 - 10;
-  CHECK(Annealed{.from = 10, .to = 0.01, .total = 4}.at(1) == doctest::Approx(10 + d / 4));
+  CHECK(Annealed{.from = 10, .to = 0.01, .total = 4}.at(1) == rounded(10 + d / 4));
   CHECK(Annealed{.from = 10, .to = 0.01, .total = 4, .shape = cosine}.at(1) ==
-        doctest::Approx(10 + d * (1 - std::cos(std::acos(-1.0) / 8))));
-  CHECK(Annealed{.from = 10, .to = 0.01, .total = 4, .shape = cosine}.at(2) == doctest::Approx(10 + d * (1 - std::sqrt(0.5))));
-  CHECK(Annealed{.from = 10, .to = 0.01, .total = 4, .shape = geometric}.at(2) == doctest::Approx(std::sqrt(0.1)));
-  CHECK(Annealed{.from = -1, .to = -4, .total = 2, .shape = geometric}.at(1) == doctest::Approx(-2));
+        rounded(10 + d * (1 - std::cos(std::acos(-1.0) / 8))));
+  CHECK(Annealed{.from = 10, .to = 0.01, .total = 4, .shape = cosine}.at(2) == rounded(10 + d * (1 - std::sqrt(0.5))));
+  CHECK(Annealed{.from = 10, .to = 0.01, .total = 4, .shape = geometric}.at(2) == rounded(std::sqrt(0.1)));
+  CHECK(Annealed{.from = -1, .to = -4, .total = 2, .shape = geometric}.at(1) == rounded(-2));
 }
 
 TEST_CASE("Annealed (4): levels of equal length") {
@@ -52,11 +53,11 @@ TEST_CASE("Annealed (5): 300 steps of one hundredth of what is left") {
   const Annealed k{.from = 8, .to = 16, .total = 600, .shape = Annealed::Shape::saturating};
   CHECK(k.at(0) == 8);
   CHECK(k.at(1) == 8);
-  CHECK(k.at(2) == doctest::Approx(8.08));
-  CHECK(k.at(5) == doctest::Approx(16 - 8 * 0.99 * 0.99));
-  CHECK(k.at(600) == doctest::Approx(16 - 8 * std::exp(300 * std::log(0.99))));
+  CHECK(k.at(2) == rounded(8.08));
+  CHECK(k.at(5) == rounded(16 - 8 * 0.99 * 0.99));
+  CHECK(k.at(600) == rounded(16 - 8 * std::exp(300 * std::log(0.99))));
   CHECK(k.count_at(600) == 16);
-  CHECK(Annealed{.from = 1, .to = 2, .total = 10, .shape = Annealed::Shape::saturating}.at(1) == doctest::Approx(1.01));
+  CHECK(Annealed{.from = 1, .to = 2, .total = 10, .shape = Annealed::Shape::saturating}.at(1) == rounded(1.01));
 }
 
 TEST_CASE("Annealed (6): K grows as in SMoE-dropout, halves rounded to even") {

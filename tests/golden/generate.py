@@ -12,11 +12,23 @@ sys.dont_write_bytecode = True  # before the imports, which are of this folder
 import expert_cases
 import gate_cases
 import layers
+import losses
 import mixings
+import optimizers
 import rules
+import trainers
 from common import write
 
-FAMILIES = {"layer": layers, "update": rules, "expert": expert_cases, "gate": gate_cases, "mixing": mixings}
+FAMILIES = {
+    "layer": layers,
+    "update": rules,
+    "expert": expert_cases,
+    "gate": gate_cases,
+    "mixing": mixings,
+    "loss": losses,
+    "optim": optimizers,
+    "train": trainers,
+}
 
 
 def main():

@@ -137,6 +137,13 @@ TEST_CASE("a symbolic link stays one, and what it points to is replaced") {
   replace(temp.path / "dangling", "first");
   CHECK(get(temp.path / "away" / "other") == "first");
   CHECK(temp.entries() == 4);
+  // Two that point to each other.
+  fs::create_symlink("other_circle", temp.path / "circle");
+  fs::create_symlink("circle", temp.path / "other_circle");
+  CHECK(refusal(temp.path / "circle") ==
+        (temp.path / "circle").string() + ": cannot write: Too many levels of symbolic links");
+  CHECK(fs::is_symlink(temp.path / "circle"));
+  CHECK(temp.entries() == 6);
 }
 
 TEST_CASE("a file that nobody may write is not replaced, nor a pipe; root or not") {

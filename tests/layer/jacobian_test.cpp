@@ -63,6 +63,7 @@ TEST_CASE("jacobian (1): of a mixture and of layers, against central differences
   Cpu::Context ctx(1);
   const auto branch = mixture(100);
   auto alone = pass<double>(ctx, branch, 1);
+  // Central differences: h² and 2^-53 / h.
   CHECK(difference(values(jacobian(ctx, branch, alone.params.branch, alone.x.view())), differences(alone)) < 1e-8);
   const Stack layers{Residual{update::HeavyBall{}, branch}, 3};  // the carry's adjoint matters
   auto deep = pass<double>(ctx, layers, 1);

@@ -9,6 +9,7 @@
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/tensor/tensor.hpp"
 #include "support/naive.hpp"
+#include "support/rounded.hpp"
 
 using namespace gatefold;
 using naive::random_vector;
@@ -68,7 +69,7 @@ TEST_CASE_TEMPLATE("equation (1): mean of log-sum-exp minus the label's logit", 
       }
       CAPTURE(classes);
       CHECK(std::abs(static_cast<double>(value_of(y, label)) - expected) <=
-            (sizeof(T) == 4 ? 2e-6 : 1e-13) * (1 + expected));
+            (sizeof(T) == 4 ? 1e-6 : 1e-13) * (1 + expected));
     }
 }
 
@@ -86,7 +87,7 @@ TEST_CASE("the gradient against central differences, and its rows sum to 0") {
       for (int k = 0; k < 4; ++k) y(n, c) = at + step[k], f[k] = value_of(y, label);
       y(n, c) = at;
       const double numeric = (8 * (f[0] - f[1]) - (f[2] - f[3])) / (12 * h);
-      CHECK(std::abs(numeric - dy(n, c)) <= 1e-6 * std::abs(numeric) + 1e-10);
+      CHECK(std::abs(numeric - dy(n, c)) <= 1e-10 * std::abs(numeric) + 1e-10);
       sum += dy(n, c);
     }
     CHECK(std::abs(sum) < 1e-15);
@@ -103,16 +104,16 @@ TEST_CASE("the gradient is softmax minus one-hot in float") {
     for (Index c = 0; c < 5; ++c) {
       const double p = std::exp(static_cast<double>(y(n, c))) / total;
       const double expected = (p - (c == label[static_cast<std::size_t>(n)] ? 1 : 0)) / 3;
-      CHECK(std::abs(static_cast<double>(dy(n, c)) - expected) < 1e-6);
+      CHECK(std::abs(static_cast<double>(dy(n, c)) - expected) < 2e-7);
     }
   }
 }
 
 TEST_CASE_TEMPLATE("equal and huge logits, one class", T, float, double) {
-  CHECK(value_of(row<T>({3, 3, 3, 3}), {2}) == doctest::Approx(std::log(4.0)));
+  CHECK(value_of(row<T>({3, 3, 3, 3}), {2}) == support::rounded<T>(std::log(4.0)));
   CHECK(value_of(row<T>({1000, 0}), {0}) == 0);
   CHECK(value_of(row<T>({1000, 0}), {1}) == 1000);
-  CHECK(value_of(row<T>({-1000, -1000}), {1}) == doctest::Approx(std::log(2.0)));
+  CHECK(value_of(row<T>({-1000, -1000}), {1}) == support::rounded<T>(std::log(2.0)));
   CHECK(value_of(row<T>({42}), {0}) == 0);
   const auto dy = gradient_of(row<T>({1000, 0}), {1});
   CHECK(dy(0, 0) == 1);
@@ -148,7 +149,7 @@ TEST_CASE("CrossEntropy: fed with probabilities instead of logits it cannot fall
   const Index classes[] = {2, 5, 77};
   for (int c = 0; c < 3; ++c) {
     const double e = std::exp(1.0), floor = std::log(1 + static_cast<double>(classes[c] - 1) / e);
-    CHECK(floor == doctest::Approx(floors[c]).epsilon(1e-4));
+    CHECK(floor == doctest::Approx(floors[c]).epsilon(1e-4));  // as printed, with 4 to 6 digits
     std::vector<double> certain(static_cast<std::size_t>(classes[c]), 0.0);
     certain[1] = 1;  // the best a softmax can give
     CHECK(value_of(row(certain), std::vector<Index>{1}) == doctest::Approx(floor).epsilon(1e-14));

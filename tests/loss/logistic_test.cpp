@@ -8,6 +8,7 @@
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/tensor/tensor.hpp"
 #include "support/naive.hpp"
+#include "support/rounded.hpp"
 
 using namespace gatefold;
 using naive::random_vector;
@@ -55,7 +56,7 @@ Column<T> gradient_of(const Column<T>& y, const Column<T>& target) {
 }  // namespace
 
 TEST_CASE_TEMPLATE("equation (1): the mean of log(1 + exp(-t y)) and its slope", T, float, double) {
-  const double epsilon = sizeof(T) == 4 ? 1e-5 : 1e-13;
+  const double epsilon = sizeof(T) == 4 ? 1e-6 : 1e-13;
   for (const Index items : {1, 9, 500}) {
     const auto y = scores<T>(items), t = labels<T>(items), dy = gradient_of(y, t);
     double expected = 0;
@@ -79,14 +80,14 @@ TEST_CASE("the gradient against central differences") {
     for (int k = 0; k < 4; ++k) y(n, 0) = at + step[k], f[k] = value_of(y, t);
     y(n, 0) = at;
     const double numeric = (8 * (f[0] - f[1]) - (f[2] - f[3])) / (12 * h);
-    CHECK(std::abs(numeric - dy(n, 0)) <= 1e-6 * std::abs(numeric) + 1e-11);
+    CHECK(std::abs(numeric - dy(n, 0)) <= 1e-10 * std::abs(numeric) + 1e-11);
   }
 }
 
 TEST_CASE_TEMPLATE("scores of any size neither overflow nor vanish wrongly", T, float, double) {
   CHECK(value_of(column<T>({1000}), column<T>({-1})) == 1000);
   CHECK(value_of(column<T>({1000}), column<T>({1})) == 0);
-  CHECK(value_of(column<T>({0}), column<T>({1})) == doctest::Approx(std::log(2.0)));
+  CHECK(value_of(column<T>({0}), column<T>({1})) == support::rounded<T>(std::log(2.0)));
   CHECK(gradient_of(column<T>({1000}), column<T>({-1}))(0, 0) == 1);
   CHECK(gradient_of(column<T>({-1000}), column<T>({1}))(0, 0) == -1);
   CHECK(gradient_of(column<T>({1000}), column<T>({1}))(0, 0) == 0);

@@ -95,7 +95,7 @@ Tensor<T, 2, B> matrix(Index rows, Index columns, unsigned seed) {
 }
 
 template <class T>
-constexpr double tolerance = sizeof(T) == 4 ? 2e-6 : 1e-14;
+constexpr double tolerance = sizeof(T) == 4 ? 1e-6 : 1e-14;
 
 constexpr Index kColumns = 5;
 

@@ -42,9 +42,11 @@ std::vector<double> flat(const Pack<T>& p) {
   for_each_tensor([&](const Name&, const auto& t) { all.insert(all.end(), t.data(), t.data() + t.size()); }, p);
   return all;
 }
+/// The largest error of an element, relative to it, or to 0.1 where it is less: parameters and moments are of order 1.
 inline double worst(const std::vector<double>& a, const std::vector<double>& b) {
   double w = a.size() == b.size() ? 0 : 1e300;
-  for (std::size_t i = 0; i < a.size() && i < b.size(); ++i) w = std::max(w, std::abs(a[i] - b[i]));
+  for (std::size_t i = 0; i < a.size() && i < b.size(); ++i)
+    w = std::max(w, std::abs(a[i] - b[i]) / std::max(std::abs(b[i]), 0.1));
   return w;
 }
 

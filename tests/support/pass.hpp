@@ -39,16 +39,18 @@ inline bool same_bits(const std::vector<double>& a, const std::vector<double>& b
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0);
 }
 
-/// max |a − b| / max |b|; infinite when the sizes differ or anything is not finite.
-inline double difference(const std::vector<double>& a, const std::vector<double>& b) {
+/// The largest error |a − b| of an element relative to that element b, or to `floor` where it is less; where all of them
+/// are less than 1, to that share of the largest. Infinite when the sizes differ or anything is not finite.
+inline double difference(const std::vector<double>& a, const std::vector<double>& b, double floor = 0.1) {
   if (a.size() != b.size()) return infinity;
   double largest = 0, worst = 0;
+  for (const double v : b) largest = std::max(largest, std::abs(v));
   for (std::size_t i = 0; i < a.size(); ++i) {
     if (!std::isfinite(a[i]) || !std::isfinite(b[i])) return infinity;
-    largest = std::max(largest, std::abs(b[i]));
-    worst = std::max(worst, std::abs(a[i] - b[i]));
+    const double error = std::abs(a[i] - b[i]);
+    if (error > 0) worst = std::max(worst, error / std::max(std::abs(b[i]), floor * std::min(1.0, largest)));
   }
-  return worst == 0 ? 0 : worst / largest;
+  return worst;
 }
 
 template <class T>

@@ -139,7 +139,7 @@ struct GateAlone {
     const std::size_t from = static_cast<std::size_t>(plan.weight.size() + saved.auxiliary.size());
     bool adds = true;
     for (std::size_t i = from; i < once.size(); ++i)
-      adds = adds && std::abs(twice[i] - 2 * once[i]) <= 1e-9 * std::abs(once[i]) + 1e-12;
+      adds = adds && std::abs(twice[i] - 2 * once[i]) <= 1e-13 * std::abs(once[i]) + 1e-15;
     return adds && same_bits(once, outcome(1, 1)) && same_bits(once, outcome(3, 1)) && same_bits(once, outcome(8, 1));
   }
 };

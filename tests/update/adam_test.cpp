@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "support/rounded.hpp"
 #include "support/rules.hpp"
 
 using namespace gatefold;
@@ -77,16 +78,16 @@ TEST_CASE("Adam: reference() has ε inside the root, κ = 1, no bias correction;
   for (std::size_t i = 0; i < u.size(); ++i)
     CHECK(here.y[i] == doctest::Approx(0.1 * u[i] / std::sqrt(0.001 * u[i] * u[i] + 1e-8)).epsilon(1e-13));
   // An output as small as that of the reference's initialisation: ε inside tames it, ε outside does not.
-  CHECK(here.y[3] == doctest::Approx(0.455).epsilon(1e-3));
-  CHECK(paper.y[3] - 0.3 == doctest::Approx(3.16).epsilon(1e-3));
+  CHECK(here.y[3] == doctest::Approx(0.455).epsilon(1e-3));  // as printed, with 3 digits
+  CHECK(paper.y[3] - 0.3 == doctest::Approx(3.16).epsilon(1e-3));  // ε against √0.001 u: 7e-4
 }
 
 TEST_CASE("Adam: at ε = 1e-8 the first layer is nearly sign(u), and passes almost no gradient") {
   const std::vector<double> u{0.5, -2, 0.1, -1};
   const Alone<double> first(update::Adam{}, 0, u), corrected(update::Adam{.bias_correction = true}, 0, u);
   for (std::size_t i = 0; i < u.size(); ++i) {
-    CHECK(first.y[i] == doctest::Approx(std::copysign(0.1 / std::sqrt(0.001), u[i])).epsilon(1e-5));
-    CHECK(corrected.y[i] == doctest::Approx(std::copysign(1, u[i])).epsilon(1e-6));
+    CHECK(first.y[i] == doctest::Approx(std::copysign(0.1 / std::sqrt(0.001), u[i])).epsilon(1e-5));  // ε / (√0.001 u)
+    CHECK(corrected.y[i] == doctest::Approx(std::copysign(1, u[i])).epsilon(1e-6));                    // ε / u
     CHECK(std::abs(first.du[i]) < 1e-4);
   }
 }
@@ -101,7 +102,7 @@ TEST_CASE_TEMPLATE("Adam: u = 0, and u whose square is 0, give finite outputs an
       CHECK(std::isfinite(zero.du[i]));
     }
   }
-  CHECK(Alone<T>(update::Adam{}, 0, u).du[0] == doctest::Approx(0.1 / 1e-8).epsilon(1e-6));
+  CHECK(Alone<T>(update::Adam{}, 0, u).du[0] == rounded<T>(0.1 / 1e-8));
 }
 
 TEST_CASE("Adam: options outside their range, and a carry of another batch, say so before anything is written") {

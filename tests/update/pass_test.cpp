@@ -46,6 +46,7 @@ void check_second_pass(const L& layer) {
   p.forward();
   const auto first = values(p.y, p.carry);
   CHECK(message_of([&] { p.forward(); }) == forgotten);
+  CHECK(message_of([&] { p.infer(); }) == forgotten_infer);
   CHECK(support::same_bits(values(p.y, p.carry), first));
   p.layer.begin(ctx, p.params, kItems, p.carry);
   p.forward();
@@ -55,6 +56,7 @@ void check_second_pass(const L& layer) {
   p.infer();
   CHECK(support::same_bits(values(p.y, p.carry), first));
   CHECK(message_of([&] { p.infer(); }) == forgotten_infer);
+  CHECK(message_of([&] { p.forward(); }) == forgotten);
   auto other = uniform_tensor<float>(ctx, Seed{8}, 1, kItems, layer.in_dim());
   std::swap(p.x, other);
   CHECK(message_of([&] { p.infer(); }) == forgotten_infer);

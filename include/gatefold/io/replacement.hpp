@@ -37,6 +37,7 @@ class Replacement {
   explicit Replacement(const std::filesystem::path& path) : path_(path.string()), target_(target_of(path)) {
     std::error_code error;
     const std::filesystem::file_status status = std::filesystem::status(target_, error);
+    if (error == std::errc::too_many_symbolic_link_levels) fail("cannot write", error.value());  // links in a circle
     // A rename would replace a device or a pipe by a file.
     if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
       throw FileError(path_ + ": cannot write: not a regular file");

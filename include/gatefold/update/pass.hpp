@@ -11,10 +11,11 @@ namespace gatefold::update {
 /// not go on with the momentum of the first.
 ///
 /// A pass may come to the same parameters again, as layers that share them do: what it reads then is what the layer before
-/// wrote, or it keeps something else for backward.
+/// wrote, or it keeps something else for backward, or writes elsewhere where nothing is kept.
 struct Pass {
   const void *params = nullptr, *kept = nullptr;  // of the first layer: its parameters; what it saves, or where it writes
   const void* last = nullptr;                     // what was written last
+  bool saves = false;                             // whether the first layer keeps anything for backward
 
   /// A layer with these parameters reads x and writes y.
   /// @param saved  null where nothing is kept
@@ -23,11 +24,13 @@ struct Pass {
   void enter(const char* where, const void* of_layer, const void* saved, const X& x, const Y& y) {
     if (x.size() == 0) return;
     const void* const keeps = saved ? saved : y.data();
-    expect(params != of_layer || kept != keeps || last == x.data(), where, "carry", "a begin() before each pass",
+    const bool again = params == of_layer && (kept == keeps || saves != (saved != nullptr));
+    expect(!again || last == x.data(), where, "carry", "a begin() before each pass",
            "the state that the last pass left");
     if (!params) {
       params = of_layer;
       kept = keeps;
+      saves = saved != nullptr;
     }
     last = y.data();
   }

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# test.sh PROGRAM: the variants that this machine can run, by the word of its dynamic loader, compute the same up to
+# rounding; the best is taken unasked, and one that it cannot run, or that there is not, is refused by one sentence.
+set -u
+program=$1 failed=0 best="" first=""
+fail() { echo "FAILED: $*"; failed=1; }
+loader=$(/lib64/ld-linux-x86-64.so.2 --help)
+[[ $loader == *x86-64-v2* ]] || { echo "the loader does not say"; exit 77; }
+
+for variant in v2 v3 v4 v5; do
+  out=$("$program" --variant $variant 2>&1)
+  code=$?
+  if [[ $loader == *"x86-64-$variant (supported"* ]]; then
+    best=$out loss=${out#"x86-64-$variant: loss "}
+    [[ $code -eq 0 && $loss =~ ^0\.[0-9]{6}$ ]] || fail "$variant: $code, $out"
+    difference=$((10#${loss#0.} - 10#${first:=${loss#0.}}))
+    ((${difference#-} <= 20)) || fail "$variant: loss $loss, the first variant's 0.$first"
+  elif [[ $code -ne 2 || ! $out =~ ^variants:\ .*$variant[^$'\n']*$ ]]; then
+    fail "$variant: $code, $out"
+  fi
+done
+[[ -n $best && $("$program") == "$best" ]] || fail "not the best: $("$program")"
+"$program" --quick >/dev/null 2>&1
+[[ $? -eq 2 ]] || fail "an unknown option is taken"
+echo "$best"
+exit $failed

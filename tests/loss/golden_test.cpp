@@ -1,0 +1,47 @@
+// Losses and their gradients against PyTorch: tests/golden/losses.py.
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "gatefold/loss/cross_entropy.hpp"
+#include "gatefold/loss/logistic.hpp"
+#include "gatefold/loss/mean_squared_error.hpp"
+#include "support/golden.hpp"
+
+using namespace gatefold;
+using namespace gatefold::support;
+
+namespace {
+
+/// Value and gradient of every case of a file; target(case) makes what the loss compares with.
+template <class L, class F>
+void loss_agrees(const char* file, const L& loss, F&& target) {
+  for (Golden& g : Golden::read_all(std::string("loss/") + file)) {
+    CAPTURE(g.name);
+    Cpu::Context ctx(2);
+    auto y = g.matrix("y");
+    auto dy = zeros_like(ctx, y);
+    Tensor<double, 1, Cpu> value(1);
+    const auto of = target(g);
+    loss.template forward<double, Cpu>(ctx, y, of, value);
+    loss.template backward<double, Cpu>(ctx, y, of, dy);
+    g.compare("value", value);
+    g.compare("dy", dy);
+    CHECK(g.unread() == "");
+  }
+}
+
+}  // namespace
+
+TEST_CASE("golden: MeanSquaredError is torch.nn.MSELoss") {
+  loss_agrees("mean_squared_error", MeanSquaredError{}, [](Golden& g) { return g.matrix("target"); });
+}
+
+TEST_CASE("golden: CrossEntropy is torch.nn.CrossEntropyLoss") {
+  loss_agrees("cross_entropy", CrossEntropy{}, [](Golden& g) { return g.indices("target"); });
+}
+
+TEST_CASE("golden: Logistic is the mean of log(1 + exp(-t y))") {
+  loss_agrees("logistic", Logistic{}, [](Golden& g) { return g.matrix("target"); });
+}
