@@ -110,6 +110,7 @@ elif [[ -n $full ]]; then
   all=(-DGATEFOLD_SLOW_TESTS=ON -DGATEFOLD_TEST_PROJECT=ON -DGATEFOLD_TEST_FOLDERS= -DGATEFOLD_TESTS_LEFT_OUT=)
   stage test "${all[@]}" "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -march=native" -DCMAKE_VERIFY_INTERFACE_HEADER_SETS=ON \
     -DGATEFOLD_DIFFERENTIAL_SECONDS=1800
+  all+=(-DGATEFOLD_MUTATION_TESTS=OFF)  # once is enough
   stage sanitize "${all[@]}" \
     "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -gline-tables-only -fsanitize=address,undefined -fno-sanitize-recover=all"
   stage tsan "${all[@]}" -DGATEFOLD_FUZZ_SECONDS=10 "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -gline-tables-only -fsanitize=thread"

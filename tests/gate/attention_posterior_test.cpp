@@ -10,6 +10,7 @@
 
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/check/conformance.hpp"
+#include "gatefold/check/gradient.hpp"
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/gate/composed_gate.hpp"
 #include "gatefold/layer/attention.hpp"
@@ -47,7 +48,8 @@ struct Alone {
   Saved<Attention, double, Cpu> saved_attention;
   Saved<AttentionPosterior, double, Cpu> saved;
   Index length;
-  std::vector<double> mask{};
+  std::vector<double> mask{};       // of the attention
+  std::vector<double> gate_mask{};  // or empty: the same
 
   Alone(const AttentionPosterior& m, bool causal, Index heads, Index items, Index sequence)
       : attention{.model_dim = model_dim, .heads = heads, .causal = causal},
@@ -65,15 +67,20 @@ struct Alone {
     Nothing<double, Cpu> none;
     auto trace = attention.trace(params, saved_attention);
     if (!entropies) trace.entropy = {};
-    const Extra<AttentionPosterior, double, Cpu> extra{trace, mask};
+    const Extra<AttentionPosterior, double, Cpu> extra{trace, gate_mask.empty() ? mask : gate_mask};
     mixing.validate(none, x.extent(0), extra);
     mixing.forward(ctx, none, x, z, q, saved, extra);
   }
   Index first(Index i) const { return i / length * length; }
+  /// To the attention and to the gate.
+  bool real(Index n) const {
+    for (const auto* m : {&mask, &gate_mask})
+      if (!m->empty() && (*m)[static_cast<std::size_t>(n)] == 0) return false;
+    return true;
+  }
   bool sees(Index i, Index j) const {
     if (attention.causal && j > i) return false;
-    for (const Index n : {i, j})  // padding mixes into nobody and nobody into it
-      if (!mask.empty() && mask[static_cast<std::size_t>(n)] == 0) return false;
+    if (!real(i) || !real(j)) return false;  // padding mixes into nobody and nobody into it
     return !mixing.only_confident || j == i || naive::entropy(r(j)) <= naive::entropy(r(i));
   }
   std::vector<double> r(Index n) const { return naive::softmax(naive::row(z, n)); }
@@ -128,7 +135,7 @@ struct Alone {
     for (Index h = 0; h < attention.heads; ++h) {
       double total = 0;
       for (Index i = from; i <= last; ++i)
-        if (mask.empty() || mask[static_cast<std::size_t>(i)] != 0) total += naive::entropy(probabilities(h, i));
+        if (real(i)) total += naive::entropy(probabilities(h, i));
       if (total < least) {
         least = total;
         best = h;
@@ -137,6 +144,11 @@ struct Alone {
     return best;
   }
   std::vector<double> expected(Index i) const {
+    const auto w = weights(i);
+    return w.empty() ? r(i) : naive::mixed(w, rows(i));
+  }
+  /// S[i,:] over the sequence; empty for an item that sees nobody.
+  std::vector<double> weights(Index i) const {
     std::vector<double> w(static_cast<std::size_t>(length));
     double total = 0;
     const bool so_far = attention.causal && mixing.head == FollowedHead::lowest_entropy;
@@ -146,9 +158,9 @@ struct Alone {
       const auto mass = joint(h, i);
       for (std::size_t j = 0; j < w.size(); ++j) w[j] += mass[j], total += mass[j];
     }
-    if (total == 0) return r(i);
+    if (total == 0) return {};
     for (double& v : w) v /= total;
-    return naive::mixed(w, rows(i));
+    return w;
   }
 };
 
@@ -177,6 +189,98 @@ TEST_CASE("AttentionPosterior (1)-(3): the stable form equals the direct form, r
           }
         }
       }
+}
+
+TEST_CASE("AttentionPosterior: rank is exact where q lies between the smallest number and where a sum of such is exact, and beside") {
+  Index between = 0;
+  for (double level = -716; level < -664; level += 0.75) {
+    Alone a({.sigma = 0.8, .head = FollowedHead::every}, false, 2, 10, 5);
+    for (Index n = 0; n < 10; ++n) a.z(n, 1) = level + a.z(n, 0);
+    a.forward();
+    for (Index i = 0; i < 10; ++i) {
+      std::vector<std::vector<double>> log_r;
+      for (Index j = a.first(i); j < a.first(i) + 5; ++j) log_r.push_back(naive::log_softmax(naive::row(a.z, j)));
+      for (Index e = 0; e < experts; ++e)
+        CHECK(a.saved.log_q(i, e) ==
+              doctest::Approx(naive::log_mixed(a.weights(i), log_r, static_cast<std::size_t>(e))).epsilon(1e-12));
+      const double least = std::numeric_limits<double>::min();
+      between += a.q(i, 1) >= least && a.q(i, 1) < least / std::numeric_limits<double>::epsilon();
+    }
+  }
+  CHECK(between > 300);
+}
+
+TEST_CASE("AttentionPosterior: padding of the attention and of the gate, each with a mask of its own") {
+  for (const FollowedHead head : all_choices)
+    for (const bool causal : {false, true}) {
+      CAPTURE(static_cast<int>(head));
+      CAPTURE(causal);
+      Alone a({.sigma = 0.8, .head = head, .only_confident = causal}, causal, 2, 18, 6);
+      a.mask = {1, 1, 0, 1, 1, 0, 1, 1, 1, 1, 1, 1, 0, 1, 1, 0, 1, 1};
+      a.gate_mask = {1, 0, 1, 1, 1, 1, 0, 1, 1, 1, 0, 1, 1, 1, 0, 0, 1, 1};
+      a.forward();
+      for (Index i = 0; i < 18; ++i) {
+        CAPTURE(i);
+        CHECK(difference(naive::row(a.q, i), a.expected(i)) < 1e-12);
+      }
+    }
+}
+
+TEST_CASE("AttentionPosterior in a Block: padding of the attention and of the gate, each with a mask of its own, equal loops") {
+  Cpu::Context ctx(1);
+  const std::vector<double> of_attention{1, 1, 0, 1, 1, 0, 1, 1, 1, 1, 0, 1}, of_gate{1, 0, 1, 1, 1, 1, 0, 1, 1, 1, 0, 1};
+  for (const FollowedHead head : all_choices)
+    for (const bool causal : {false, true}) {
+      CAPTURE(static_cast<int>(head));
+      CAPTURE(causal);
+      const AttentionPosterior mixing{.sigma = 0.8, .head = head};
+      auto p = pass<double>(ctx, block(mixing, causal), 12);
+      p.extra.attention = {.length = 6, .valid = of_attention};
+      p.extra.layer.valid = of_gate;
+      p.forward();
+      Alone a(mixing, causal, 2, 12, 6);
+      copy_pack(ctx, p.params.attention.branch, a.params);
+      copy(ctx, p.x, a.in.view());
+      a.mask = of_attention;
+      a.gate_mask = of_gate;
+      const auto& gate = p.params.layer.branch.gate.scores;
+      const auto& expert = p.params.layer.branch.expert;
+      std::vector<naive::Row> between;  // x + attention
+      for (Index i = 0; i < 12; ++i) {
+        naive::Row context(model_dim);
+        for (Index h = 0; h < 2; ++h) {
+          const auto of_head = a.probabilities(h, i);
+          for (Index j = 0; j < 6; ++j)
+            for (Index c = 2 * h; c < 2 * h + 2; ++c)
+              context[static_cast<std::size_t>(c)] +=
+                  of_head[static_cast<std::size_t>(j)] * a.projected(a.params.value, a.first(i) + j, c);
+        }
+        between.push_back(naive::row(p.x, i));
+        for (Index d = 0; d < model_dim; ++d)
+          for (Index c = 0; c < model_dim; ++c)
+            between.back()[static_cast<std::size_t>(d)] += context[static_cast<std::size_t>(c)] * a.params.output(c, d);
+        const auto z = naive::logits(gate, between.back());
+        for (Index d = 0; d < model_dim; ++d) a.x(i, d) = between.back()[static_cast<std::size_t>(d)];
+        for (Index e = 0; e < experts; ++e) a.z(i, e) = z[static_cast<std::size_t>(e)];
+      }
+      for (Index i = 0; i < 12; ++i) {
+        CAPTURE(i);
+        auto y = between[static_cast<std::size_t>(i)];
+        const auto x = y, q = a.expected(i);
+        const auto picks = naive::best(q, 2);
+        const double total = q[static_cast<std::size_t>(picks[0])] + q[static_cast<std::size_t>(picks[1])];
+        for (const Index e : picks) {
+          if (of_gate[static_cast<std::size_t>(i)] == 0) continue;  // padding goes to no expert
+          const auto out = naive::affine(
+              x, model_dim, [&](Index d, Index j) { return expert.weight(e, d, j); },
+              [&](Index j) { return expert.bias.extent(1) > 0 ? expert.bias(e, j) : 0.0; });
+          for (std::size_t j = 0; j < y.size(); ++j) y[j] += q[static_cast<std::size_t>(e)] / total * out[j];
+        }
+        CHECK(difference(naive::row(p.y, i), y) < 1e-12);
+      }
+      const auto report = check::gradients(ctx, p.layer, {.items = 12}, p.extra);
+      CHECK_MESSAGE(report, report.str());
+    }
 }
 
 TEST_CASE("AttentionPosterior (3): equals the direct form across block borders") {

@@ -187,6 +187,15 @@ TEST_CASE("ComposedGate: padding goes to no expert, the others keep their bits; 
   CHECK_FALSE(at_layer(without_auxiliary(a.extra), 1).count_auxiliary);
 }
 
+TEST_CASE("ComposedGate: padding goes to no expert, also where items are mixed") {
+  Alone a(ComposedGate<LinearScores, TokenSimilarity, TopK>{.scores = {.model_dim = 5, .experts = 4}, .selection = {.k = 2}}, 6);
+  const std::vector<double> mask{1, 0, 1, 1, 0, 1};
+  a.extra.valid = mask;
+  a.forward();
+  for (Index p = 0; p < 12; ++p) CHECK((a.plan.expert(p) < 0) == (mask[static_cast<std::size_t>(p / 2)] == 0));
+  CHECK(a.plan.offsets(4) == 8);
+}
+
 TEST_CASE("ComposedGate: NaN in padded rows reaches no output and no gradient (transformers #45621, pytorch #193633)") {
   Cpu::Context ctx(1);
   const Mixture layer{balanced(), Mlp<Silu>{.model_dim = 5, .hidden_dim = 3}};

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -59,7 +60,8 @@ struct Mixing {
 };
 
 /// Equations (1) and (2) for item i, all weights first.
-std::vector<double> naive_q(const Mixing<double>& m, Index i, bool log_domain) {
+template <class T>
+std::vector<double> naive_q(const Mixing<T>& m, Index i, bool log_domain) {
   const Index first = i / m.visible.length * m.visible.length, experts = m.r.extent(1);
   std::vector<double> logs;
   std::vector<Index> from;
@@ -69,7 +71,7 @@ std::vector<double> naive_q(const Mixing<double>& m, Index i, bool log_domain) {
       if (!m.mask.empty() && (m.mask[static_cast<std::size_t>(i)] == 0 || m.mask[static_cast<std::size_t>(j)] == 0)) continue;
       if (m.visible.entropy.data() && j != i && m.entropy(j) > m.entropy(i)) continue;
       double dot = 0;
-      for (Index d = 0; d < m.queries.extent(2); ++d) dot += m.queries(h, i, d) * m.keys(h, j, d);
+      for (Index d = 0; d < m.queries.extent(2); ++d) dot += double(m.queries(h, i, d)) * double(m.keys(h, j, d));
       logs.push_back(m.scale * dot);
       from.push_back(j);
     }
@@ -166,6 +168,97 @@ TEST_CASE("streamed mixing: log q is exact where q underflows, and q where all s
   for (Index i = 0; i < m.q.size(); ++i) underflowed += m.q.data()[i] == 0 && m.log_q.data()[i] < -800;
   REQUIRE(underflowed >= 3);
   check_against_loops(m);
+}
+
+TEST_CASE_TEMPLATE("streamed mixing: log q is exact on both sides of where q, its weights and its terms begin to underflow", T, float,
+                   double) {
+  using Limits = std::numeric_limits<T>;
+  const double least = std::log(double(Limits::min())), exact = least - std::log(double(Limits::epsilon()));
+  const bool wide = std::is_same_v<T, double>;
+  for (const bool small_weights : {false, true}) {
+    CAPTURE(small_weights);
+    // Expert 1 is known to the last 64 of 68 items: by weights as small as exp(level), or by r as small.
+    const Index rows = 68, steps = 24;
+    Mixing<T> m(1, 2 * steps * rows, rows, 1, 3, false);
+    m.scale = 1;
+    for (Index n = 0; n < m.r.extent(0); ++n) {
+      const bool knows = n % rows >= 4;
+      const Index step = n / rows;
+      const double level = (step < steps ? least : exact) - 6 + 0.5 * double(step % steps) - (small_weights ? std::log(8) : 0);
+      const double apart = double(n % rows) / 64;
+      m.queries(0, n, 0) = T(small_weights ? level : 1);
+      m.keys(0, n, 0) = T(!small_weights ? apart : knows ? 1 + apart / 4096 : 0);
+      for (Index e = 0; e < 3; ++e) m.r(n, e) = T(0.5);
+      m.r(n, 1) = !knows ? T(0) : small_weights ? T(0.5) : T(std::exp(level + apart));
+      for (Index e = 0; e < 3; ++e) m.log_r(n, e) = std::log(m.r(n, e));
+      if (knows && !small_weights) m.log_r(n, 1) = T(level + apart);
+    }
+    m.forward();
+    Index below = 0, between = 0, above = 0;
+    for (Index i = 0; i < m.q.extent(0); ++i) {
+      const auto log_q = naive_q(m, i, true);
+      (log_q[1] < least ? below : log_q[1] < exact ? between : above) += 1;
+      for (Index e = 0; e < 3; ++e)
+        REQUIRE(double(m.log_q(i, e)) == doctest::Approx(log_q[static_cast<std::size_t>(e)]).epsilon(wide ? 1e-13 : 1e-6));
+    }
+    CHECK(below >= 5 * rows);
+    CHECK(between >= 20 * rows);
+    CHECK(above >= 5 * rows);
+  }
+}
+
+TEST_CASE_TEMPLATE("streamed mixing: the rank of an expert has a gradient down to where its q underflows, and none below", T, float,
+                   double) {
+  using Limits = std::numeric_limits<T>;
+  using Wide = long double;  // 1 / q, and sums of them
+  const Index length = 4;
+  const std::vector<double> levels{-3, -1, -0.5, 0.5, 1, 3, 8, 15, 16, 17, 20, 35, 36, 37, 40, 60};  // above log min
+  const Index items = length * static_cast<Index>(levels.size());
+  Mixing<T> m(1, items, length, 2, 3, false);
+  m.scale = 0.75;
+  const T of_rank = T(1) / 128;
+  Tensor<T, 2, Cpu> drank(items, 3), dq(items, 3), dr(items, 3);
+  Tensor<T, 3, Cpu> dqueries(1, items, 2), dkeys(1, items, 2);
+  for (auto* t : {&dqueries, &dkeys}) set_zero(m.ctx, *t);
+  for (auto* t : {&drank, &dq}) set_zero(m.ctx, *t);
+  for (Index n = 0; n < items; ++n) {
+    const double level = std::log(double(Limits::min())) + levels[static_cast<std::size_t>(n / length)];
+    m.r(n, 1) = T(std::exp(Wide(level)) * (1 + Wide(n % length) / 16));
+    drank(n, 1) = of_rank;
+  }
+  m.refresh();
+  m.forward();
+  mixing::backward<Cpu::Context, T, Cpu>(m.ctx, m.heads(), m.scale, m.visible, m.r, m.q, m.log_sum_exp, drank, dq, dr,
+                                         {dqueries, dkeys});
+  std::vector<Wide> of_r(static_cast<std::size_t>(items)), of_query(of_r), of_key(of_r);  // dr[:,1], first column of the others
+  for (Index i = 0; i < items; ++i) {
+    const Index first = i / length * length;
+    Wide w[4], total = 0, q = 0;
+    for (Index j = 0; j < length; ++j) {
+      Wide dot = 0;
+      for (Index d = 0; d < 2; ++d) dot += Wide(m.queries(0, i, d)) * Wide(m.keys(0, first + j, d));
+      total += w[j] = std::exp(Wide(m.scale) * dot);
+    }
+    for (Index j = 0; j < length; ++j) q += (w[j] /= total) * Wide(m.r(first + j, 1));
+    const Wide g = q < Wide(Limits::min()) ? 0 : Wide(of_rank) / q;
+    for (Index j = 0; j < length; ++j) {
+      const Wide dscore = Wide(m.scale) * w[j] * g * (Wide(m.r(first + j, 1)) - q);
+      of_r[static_cast<std::size_t>(first + j)] += w[j] * g;
+      of_query[static_cast<std::size_t>(i)] += dscore * Wide(m.keys(0, first + j, 0));
+      of_key[static_cast<std::size_t>(first + j)] += dscore * Wide(m.queries(0, i, 0));
+    }
+  }
+  const Wide close = 64 * Wide(Limits::epsilon());
+  Index without = 0;
+  for (Index n = 0; n < items; ++n) {
+    const auto at = static_cast<std::size_t>(n);
+    CAPTURE(n);
+    without += of_r[at] == 0;
+    CHECK(std::abs(Wide(dr(n, 1)) - of_r[at]) <= close * of_r[at]);
+    CHECK(std::abs(Wide(dqueries(0, n, 0)) - of_query[at]) <= close * Wide(of_rank));
+    CHECK(std::abs(Wide(dkeys(0, n, 0)) - of_key[at]) <= close * Wide(of_rank));
+  }
+  CHECK(without == 3 * length);
 }
 
 TEST_CASE("streamed mixing: a causal item does not depend on later items in any bit, nor on other sequences") {

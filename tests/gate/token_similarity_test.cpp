@@ -107,6 +107,25 @@ TEST_CASE("TokenSimilarity (1), (2): q and its logarithm equal loops; rows of q 
       }
 }
 
+TEST_CASE("TokenSimilarity (2): rank is exact where q lies between the smallest number and where a sum of such is exact, and beside") {
+  Index between = 0;
+  for (double level = -716; level < -664; level += 0.75) {
+    Alone<double> a({.tau = 0.6, .causal = false}, 10, 5);
+    for (Index n = 0; n < 10; ++n) a.z(n, 1) = level + a.z(n, 0);
+    a.forward();
+    for (Index i = 0; i < 10; ++i) {
+      std::vector<std::vector<double>> log_r;
+      for (Index j = i / 5 * 5; j < i / 5 * 5 + 5; ++j) log_r.push_back(naive::log_softmax(naive::row(a.z, j)));
+      for (Index e = 0; e < experts; ++e)
+        CHECK(a.mixing.rank(std::as_const(a.z).view(), a.saved)(i, e) ==
+              doctest::Approx(naive::log_mixed(a.weights(i), log_r, static_cast<std::size_t>(e))).epsilon(1e-13));
+      const double least = std::numeric_limits<double>::min();
+      between += a.q(i, 1) >= least && a.q(i, 1) < least / std::numeric_limits<double>::epsilon();
+    }
+  }
+  CHECK(between > 300);
+}
+
 TEST_CASE("TokenSimilarity: the learned metric begins as the identity, that is as the paper's experiments") {
   Alone<double> plain({.tau = 0.6}, 8, 0), learned({.tau = 0.6, .learned_metric = true}, 8, 0);
   plain.forward();

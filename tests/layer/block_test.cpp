@@ -82,6 +82,14 @@ TEST_CASE("Block: extra inputs reach the attention and the layer, in every block
   for (std::size_t l = 0; l < 2; ++l) CHECK(masked[l] != unmasked[l]);
 }
 
+TEST_CASE("Block: a further evaluation counts no auxiliary loss") {
+  Cpu::Context ctx(1);
+  auto p = pass<float>(ctx, Block{attention(), feed_forward()}, 6);
+  p.extra = without_auxiliary(p.extra);
+  p.forward();
+  CHECK(p.saved.layer.calls[0].branch.gate.auxiliary.size() == 0);
+}
+
 TEST_CASE("Block: the carry is the layer's; names say which half") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, Block{attention(), feed_forward()}, 3);

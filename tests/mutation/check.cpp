@@ -1,4 +1,6 @@
 // Gradient checks that together touch every adjoint of the library: what tests/mutation/run.sh runs on seeded faults.
+#include <doctest/doctest.h>
+
 #include <cstdio>
 #include <gatefold/check.hpp>
 #include <gatefold/gatefold.hpp>
@@ -83,7 +85,7 @@ void expect_stages() {
 
 }  // namespace
 
-int main() {
+TEST_CASE("every adjoint") {
   expect_trace_gradient();
   expect_stages();
   const WithAuxiliary<SoftmaxTopK, Balance, ZLoss> gate{.scores = {.experts = 4},
@@ -129,5 +131,5 @@ int main() {
   expect_gradients("noisy", Mixture{ComposedGate<LinearScores, TokenSimilarity, NoisyTopK>{.scores = {.experts = 3}}, Linear{4}},
                    {}, {.mixing = {}, .selection = Noise{Random{Seed{5}, 2}}});
   expect_gradients("soft", Mixture{SoftMoe{.count = 3, .slots = 2}, Linear{4}}, {.items = 8}, {.length = 4});
-  return failed != 0;
+  CHECK(failed == 0);
 }

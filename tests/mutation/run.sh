@@ -1,40 +1,77 @@
 #!/usr/bin/env bash
-# run.sh ROOT [EIGEN]: every seeded fault of mutants.txt must make check.cpp fail, and without a fault it passes.
+# run.sh ROOT EIGEN LIST...: every seeded fault of the lists (tests/mutation/*.txt) must make one of the tests that its row names
+# fail, each of which passes without a fault.
+#
+# A row:  FILE under include/gatefold | text that occurs there once | what it becomes | tests under tests/, by a space
+# Lines that begin with # and empty lines are none. A STALE row names a text that is gone: find the line that does now what it
+# did, put its words into the row, and run the list again; a fault that no line can have any more is deleted. A MISSED one lacks
+# a test: write it, in the test file that the row names.
 set -u
-root=$1 eigen=${2:-/usr/include/eigen3}
+root=$1 eigen=$2
+shift 2
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
+flags=(-std=c++20 -O0 -w -isystem "$eigen" -DGATEFOLD_TEST_DIR="\"$root/tests\"")
+limit=${GATEFOLD_MUTATION_TIMEOUT:-100}  # seconds of one test: a fault may make it go on for ever
 
-build_and_run() {  # NUMBER: compile with the headers of $dir/NUMBER, and run
-  g++ -std=c++20 -O0 -w -I"$dir/$1" -I"$root/tests" -isystem "$eigen" "$root/tests/mutation/check.cpp" -o "$dir/$1/check" \
-    2>"$dir/$1/log" || return 3
-  timeout 100 "$dir/$1/check" >"$dir/$1/out" 2>&1
-}
-one() {  # NUMBER FILE FROM TO
-  mkdir -p "$dir/$1" && cp -r "$root/include/gatefold" "$dir/$1/"
-  local file=$dir/$1/gatefold/$2 text
-  text=$(cat "$file")
-  if [ "$(grep -cF -- "$3" "$file")" -ne 1 ]; then echo "STALE: $2: not there once: $3"; return; fi
-  printf '%s\n' "${text/"$3"/"$4"}" >"$file"
-  build_and_run "$1"
-  case $? in
-    0) echo "MISSED: $2: $3" ;;
-    3) echo "DOES NOT COMPILE: $2: $3: $(grep -m1 error "$dir/$1/log")" ;;
-    *) echo "caught: $2: $3" ;;
-  esac
-  rm -rf "${dir:?}/$1"
-}
+# What the tests include of others is read once.
+printf '#include <%s>\n' doctest/doctest.h Eigen/Core algorithm array atomic cmath cstdint filesystem fstream functional map memory \
+  numeric random sstream string thread vector >"$dir/others.hpp"
+g++ "${flags[@]}" -x c++-header "$dir/others.hpp" -o "$dir/others.hpp.gch" &
+g++ "${flags[@]}" -c "$root/tests/main.cpp" -o "$dir/main.o" || exit 1
+printf '#include "support/counted_allocations.hpp"\n' | g++ "${flags[@]}" -I"$root/tests" -x c++ -c - -o "$dir/counted.o" || exit 1
+wait
 
-mkdir -p "$dir/0" && cp -r "$root/include/gatefold" "$dir/0/"
-build_and_run 0 || { echo "without a fault the checks fail:"; cat "$dir/0/log" "$dir/0/out"; exit 1; }
-n=0
+build_and_run() {  # FOLDER TEST: 0 passes, 3 does not compile, else fails; what FOLDER/gatefold holds goes before the tree's
+  local main=("$dir/main.o")
+  grep -q counted_allocations.hpp "$root/tests/$2" || main+=("$dir/counted.o")  # one source of a program includes it
+  [[ $2 == data/* ]] && main+=(-lz)
+  g++ "${flags[@]}" -include "$dir/others.hpp" -I"$1" -I"$root/include" -I"$root/tests" "$root/tests/$2" "${main[@]}" -o "$1/test" \
+    -pthread 2>"$1/log" || return 3
+  (cd "$1" && timeout "$limit" ./test >out 2>&1)
+  set -- "$1" $?
+  rm "$1/test"
+  return "$2"
+}
+fault() {  # FOLDER FILE FROM TO TESTS
+  local from=$root/include/gatefold/$2 text test
+  if [ "$(grep -cF -- "$3" "$from")" -ne 1 ]; then echo "STALE: $2: not there once: $3"; return; fi
+  mkdir -p "$(dirname "$1/gatefold/$2")"
+  text=$(<"$from")
+  printf '%s\n' "${text/"$3"/"$4"}" >"$1/gatefold/$2"
+  for test in $5; do
+    build_and_run "$1" "$test"
+    case $? in
+      0) continue ;;
+      3) grep -q 'static assertion failed' "$1/log" && echo "caught: $2: $3 ($test, compiling)" ||
+           echo "DOES NOT COMPILE: $2: $3: $(grep -m1 error "$1/log")" ;;
+      *) echo "caught: $2: $3 ($test)" ;;
+    esac
+    return
+  done
+  echo "MISSED: $2: $3 ($5)"
+}
+sound() {  # FOLDER TEST
+  build_and_run "$1" "$2" || { echo "without a fault $2 fails:"; cat "$1/log"; tail -n 20 "$1/out"; }
+}
+next() {  # a folder of its own for the job that follows, once a processor is free
+  (($(jobs -rp | wc -l) < $(nproc))) || wait -n
+  mkdir "$dir/$((++jobs))"
+}
+jobs=0 n=0
+while read -r test; do
+  next
+  sound "$dir/$jobs" "$test" &
+done < <(grep -hv -e '^#' -e '^$' "$@" | sed 's/.* | //' | tr ' ' '\n' | sort -u) >"$dir/unsound"
+wait
+if [ -s "$dir/unsound" ]; then cat "$dir/unsound"; exit 1; fi
 while IFS= read -r line; do
-  [[ $line == \#* || -z $line ]] && continue
+  file=${line%% | *} line=${line#* | }
+  from=${line%% | *} line=${line#* | }
+  next
+  fault "$dir/$jobs" "$file" "$from" "${line%% | *}" "${line#* | }" &
   n=$((n + 1))
-  file=${line%% | *} rest=${line#* | }
-  one $n "$file" "${rest%% | *}" "${rest#* | }" &
-  ((n % $(nproc) == 0)) && wait
-done <"$root/tests/mutation/mutants.txt" >"$dir/result"
+done < <(grep -hv -e '^#' -e '^$' "$@") >"$dir/result"
 wait
 sort "$dir/result"
 caught=$(grep -c '^caught' "$dir/result")

@@ -77,6 +77,21 @@ TEST_CASE_TEMPLATE("lr_t = lr · factor(t), t = 1 in the first step", T, float, 
   CHECK(state.step == 6);
 }
 
+TEST_CASE("lr_t = lr · factor(t), t = 1 in the first step, also where the gradients are measured before, as a Trainer does") {
+  Cpu::Context ctx(1);
+  const Scheduled scheduled{Sgd{.lr = 0.5}, Warmup{4}};
+  Tensor<double, 1, Cpu> p(1), g(1);
+  p(0) = 0, g(0) = 1;
+  auto state = scheduled.begin(ctx, p);
+  double expected = 0;
+  for (int t = 1; t <= 6; ++t) {
+    auto mark = ctx.mark();
+    measured_step(scheduled, ctx, p, g, state, measure_gradients(scheduled, ctx, g));
+    expected -= 0.125 * std::min(t, 4);
+    CHECK(p(0) == expected);
+  }
+}
+
 TEST_CASE("a schedule inside and outside of clipping") {
   Cpu::Context ctx(1);
   Tensor<double, 1, Cpu> p(1), q(1), g(1);

@@ -60,6 +60,7 @@ std::vector<Case> cases() {
   all.push_back(made("some items", 23, 5, 2, any(5)));
   all.push_back(made("one expert", 9, 1, 1, any(1)));
   all.push_back(made("K = E", 6, 4, 4, [](Index, Index j) { return 3 - j; }));
+  all.push_back(made("six picks an item", 9, 8, 6, [](Index n, Index j) { return (3 * n + j) % 8; }));
   all.push_back(made("257 experts", 300, 257, 3, any(257)));
   all.push_back(made("all to one", 12, 6, 1, [](Index, Index) { return Index(4); }));
   all.push_back(made("first and last expert empty", 10, 5, 2, [](Index n, Index j) { return 1 + (n + j) % 3; }));

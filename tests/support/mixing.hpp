@@ -1,6 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <limits>
 #include <vector>
 
 #include "gatefold/core/types.hpp"
@@ -22,6 +25,24 @@ inline std::vector<double> mixed(const std::vector<double>& w, const std::vector
   for (std::size_t j = 0; j < w.size(); ++j)
     for (std::size_t e = 0; e < q.size(); ++e) q[e] += w[j] * r[j][e];
   return q;
+}
+
+/// log Σ_j w_j r_j[e], the rows log r_j side by side: also where the sum is too small for a double
+inline double log_mixed(const std::vector<double>& w, const std::vector<std::vector<double>>& log_r, std::size_t e) {
+  double top = -std::numeric_limits<double>::infinity(), total = 0;
+  for (std::size_t j = 0; j < w.size(); ++j)
+    if (w[j] > 0) top = std::max(top, std::log(w[j]) + log_r[j][e]);
+  for (std::size_t j = 0; j < w.size(); ++j)
+    if (w[j] > 0) total += std::exp(std::log(w[j]) + log_r[j][e] - top);
+  return top + std::log(total);
+}
+/// log of the softmax
+inline std::vector<double> log_softmax(std::vector<double> z) {
+  const double top = *std::max_element(z.begin(), z.end());
+  double total = 0;
+  for (const double v : z) total += std::exp(v - top);
+  for (double& v : z) v -= top + std::log(total);
+  return z;
 }
 
 }  // namespace gatefold::naive

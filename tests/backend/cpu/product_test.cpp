@@ -331,6 +331,23 @@ TEST_CASE("a deep product is cut at its chains, so that no bit changes") {
     }
 }
 
+TEST_CASE("an epilogue is applied once, however deep the product") {
+  const Index depth = 4096 + 300, columns = 9;
+  Cpu::Context ctx(2);
+  for (const Index rows : {1, 20}) {
+    const auto a = naive::random_vector<float>(rows * depth, 61), b = naive::random_vector<float>(depth * columns, 62),
+               bias = naive::random_vector<float>(columns, 63);
+    const std::vector<Index> offsets{0, rows};
+    Vector<float> plain(static_cast<Size>(rows * columns)), biased = plain;
+    Cpu::gemm<float>(ctx, view(a, rows, depth), false, view(b, depth, columns), false, false, {plain.data(), rows, columns},
+                     fn::Store{});
+    Cpu::grouped_gemm<float>(ctx, {offsets, {}, rows}, view(a, rows, depth), {b.data(), 1, depth, columns}, false,
+                             {biased.data(), rows, columns}, fn::AddBias<float, Cpu>{{bias.data(), 1, columns}});
+    for (Index i = 0; i < rows * columns; ++i)
+      CHECK(biased[static_cast<Size>(i)] == plain[static_cast<Size>(i)] + bias[static_cast<Size>(i % columns)]);
+  }
+}
+
 TEST_CASE("weights packed in many waves give the same bits") {
   // Rows enough for several tasks to share what is packed.
   const GroupedCase<float> g({200, 3, 180, 0, 400}, 50, 300, 170);
