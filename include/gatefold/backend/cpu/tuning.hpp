@@ -20,7 +20,7 @@ struct Tuning {
   // Up to so many rows read weights in place. The first tile of large blocks too: +4 to 8 %.
   Index in_place_rows = 8;
   // From so many tiles on a block packs weights on the way. None: +4 to 7 % at 128 rows an expert. Also where two or
-  // three blocks share an expert: 0 to -2 %, seven: +2 to 3 %. Eight panels ahead: +3 % at D = H = 352.
+  // three blocks share an expert: 0 to -3 %, seven: +2 to 3 %. Eight panels ahead: +3 % at D = H = 352.
   Index packing_tiles = 5;
   // Up to so many terms of a sum c is most of the memory. None: the backward of 16 items +56 %, of one +89 %.
   Index rank_update_depth = 32;
