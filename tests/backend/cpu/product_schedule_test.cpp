@@ -13,13 +13,15 @@ using cpu::WeightPath;
 
 namespace {
 
-/// Sizes and counts of rows; no data.
+/// Sizes and counts of rows; no data but an address.
 struct Counted {
+  float none = 0;
   std::vector<Index> offsets{0};
   Batch<float> batch;
 
   Counted(const std::vector<Index>& counts, Index size, Index columns, bool outer = false) {
     for (const Index n : counts) offsets.push_back(offsets.back() + n);
+    batch.all.a.data = batch.all.b.data = batch.all.c = &none;
     batch.all.columns = columns;
     (outer ? batch.all.rows : batch.all.depth) = size;
     batch.all.a.lines_are_rows = !outer;
