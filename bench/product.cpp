@@ -26,7 +26,7 @@ void tile(benchmark::State& state) {
   rounds.time([&] {
     for (int i = 0; i < kCalls; ++i)
       cpu::tile_sum<float>(Tile::rows, Tile::columns, Tile::depth, a.data(), b.data(), sums.data(),
-                           Tile::columns, true, cpu::Ahead::nothing(b.data()));
+                           Tile::columns, true, cpu::Prefetch::nothing(b.data()));
   });
   const auto peak = add_peak(rounds, 1);
   run_rounds(state, rounds);

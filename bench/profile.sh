@@ -26,11 +26,11 @@ trap 'rm -f "$data" "$data.old"' EXIT
 # Which part of the library a function belongs to; the first match counts. Filling the weights is not part of the row.
 parts='
   /Uniform|clear_page|uniform_tensor/ { next }
-  /tile_sum|panels_sum|few_rows_sum|few_terms_sum|axpy/ { add("products"); next }
+  /tile_sum|skinny_panels_sum|skinny_sum|rank_update|axpy/ { add("products"); next }
   /pack_panels|transpose_block|::pack\(/ { add("packing"); next }
-  /copy_block|pack_rows|many_rows|pack_block/ { add("rows"); next }
-  /Middle</ { add("activation"); next }
-  /Finish</ { add("results"); next }
+  /copy_block|pack_rows|PairTask/ { add("rows"); next }
+  /HiddenEpilogue</ { add("activation"); next }
+  /Epilogue</ { add("results"); next }
   /Combine|RowThen/ { add("combine"); next }
   /Route|Softmax|Pick|Slots|group_by|gemm_rows/ { add("routing"); next }
   /Workers|\[k\]/ { add("waiting"); next }

@@ -35,7 +35,7 @@ struct OuterCase {
         b(naive::random_vector<T>(slots.count() * columns, 2)),
         before(naive::random_vector<T>(slots.experts() * rows * columns, 3)) {}
 
-  cpu::Batch<T> batch(T* c) const {
+  cpu::Batch<T> batch(T* c, bool accumulate = true) const {
     return {.all = {.a = {a.data(), rows, false, slots.rows.data()},
                     .b = {b.data(), columns, false},
                     .c = c,
@@ -46,16 +46,17 @@ struct OuterCase {
                     .first = 0},
             .slots = cpu::Batch<T>::Slots::are_depth,
             .offsets = slots.offsets.data(),
-            .experts = slots.experts()};
+            .experts = slots.experts(),
+            .accumulate = accumulate};
   }
   Vector<T> run(int threads, bool straight) const {
     Cpu::Context ctx(threads);
     Vector<T> c = before;
     static constexpr fn::Store store{};
     if (straight)
-      cpu::Product<T>::run(ctx, batch(c.data()), true, cpu::Finish<T>::with(store));
+      cpu::Product<T>::run(ctx, batch(c.data()), cpu::Epilogue<T>::with(store));
     else
-      cpu::outer(ctx, batch(c.data()), true, View<T, 3, Cpu>(c.data(), slots.experts(), rows, columns));
+      cpu::outer(ctx, batch(c.data()), View<T, 3, Cpu>(c.data(), slots.experts(), rows, columns));
     return c;
   }
 };
@@ -98,7 +99,8 @@ TEST_CASE_TEMPLATE("an outer product, narrow or not, has the bits of the product
     }
 }
 
-TEST_CASE_TEMPLATE("written to c at once, of few terms or of many, a product has the bits of one with an epilogue", T, float, double) {
+TEST_CASE_TEMPLATE("written to c at once, of few terms or of many, a product has the bits of one with an epilogue", T,
+                   float, double) {
   const Index shapes[][2] = {{1, 1}, {5, 517}, {40, 31}, {171, 64}, {30, 200}};
   const Vector<Index> counts{1, 2, 0, 7, 16, 31, 32, 33, 300, 600};
   for (const auto& shape : shapes)
@@ -112,20 +114,20 @@ TEST_CASE_TEMPLATE("written to c at once, of few terms or of many, a product has
         Vector<T> stored = of.before, finished = of.before;
         static constexpr fn::Store store{};
         static constexpr Same same{};
-        cpu::Product<T>::run(ctx, of.batch(stored.data()), accumulate, cpu::Finish<T>::with(store));
-        cpu::Product<T>::run(ctx, of.batch(finished.data()), accumulate, cpu::Finish<T>::with(same));
+        cpu::Product<T>::run(ctx, of.batch(stored.data(), accumulate), cpu::Epilogue<T>::with(store));
+        cpu::Product<T>::run(ctx, of.batch(finished.data(), accumulate), cpu::Epilogue<T>::with(same));
         CHECK(std::memcmp(stored.data(), finished.data(), stored.size() * sizeof(T)) == 0);
       }
 }
 
-TEST_CASE_TEMPLATE("narrow gradients of many rows are turned, others are not", T, float, double) {
+TEST_CASE_TEMPLATE("narrow gradients of many rows are transposed, others are not", T, float, double) {
   const Index size = cpu::Tile<T>::size, few = std::max<Index>(size / 8, 1);
-  CHECK(cpu::turns_outer<T>(50 * size, few, 1000, true, 1));
-  CHECK(cpu::turns_outer<T>(50, 1, 600, true, 1));
-  CHECK(!cpu::turns_outer<T>(50 * size, few, 0, true, 1));  // nothing is summed: not worth turning c
-  CHECK(!cpu::turns_outer<T>(512, 2048, 1000, true, 1));
-  CHECK(!cpu::turns_outer<T>(64, 64, 1000, false, 1));
-  CHECK(!cpu::turns_outer<T>(50 * size, few, 1000, true, 1 << 20));  // more threads than it has work for
+  CHECK(cpu::transposes_outer<T>(50 * size, few, 1000, true, 1));
+  CHECK(cpu::transposes_outer<T>(50, 1, 600, true, 1));
+  CHECK(!cpu::transposes_outer<T>(50 * size, few, 0, true, 1));  // nothing is summed: not worth transposing c
+  CHECK(!cpu::transposes_outer<T>(512, 2048, 1000, true, 1));
+  CHECK(!cpu::transposes_outer<T>(64, 64, 1000, false, 1));
+  CHECK(!cpu::transposes_outer<T>(50 * size, few, 1000, true, 1 << 20));  // more threads than it has work for
 }
 
 TEST_CASE_TEMPLATE("a narrow plain product overwrites or adds, also where there is no depth", T, float, double) {
@@ -143,9 +145,29 @@ TEST_CASE_TEMPLATE("a narrow plain product overwrites or adds, also where there 
         for (Index j = 0; j < columns; ++j) {
           const Size at = static_cast<Size>(i * columns + j);
           const double sum = naive::dot<T>({a.data(), rows, true}, i, {b.data(), columns, false}, j, depth);
-          worst = std::max(worst, std::abs(sum + (accumulate ? static_cast<double>(before[at]) : 0) -
-                                           static_cast<double>(c[at])));
+          worst = std::max(
+              worst, std::abs(sum + (accumulate ? static_cast<double>(before[at]) : 0) - static_cast<double>(c[at])));
         }
       CHECK(worst <= 1e3 * static_cast<double>(std::numeric_limits<T>::epsilon()));
     }
+}
+
+TEST_CASE_TEMPLATE("stored instead of added, gradients are those that begin as zeros; experts without slots get zeros",
+                   T, float, double) {
+  const Index shapes[][2] = {{5, 517}, {50, 8}, {171, 64}, {300, 3}};  // as they stand and transposed
+  for (const auto& counts : Vector<Vector<Index>>{{0, 0}, {1, 2, 0, 16, 33, 300}, {0, 4500, 0}})
+    for (const auto& shape : shapes)
+      for (const int threads : {1, 3}) {
+        const Index rows = shape[0], columns = shape[1];
+        CAPTURE(rows);
+        const OuterCase<T> of(counts, rows, columns);
+        Vector<T> added(of.before.size(), T(0)), stored(of.before.size(), std::numeric_limits<T>::quiet_NaN());
+        Cpu::Context ctx(threads);
+        const Groups<Cpu> groups{of.slots.offsets, of.slots.rows, of.slots.count()};
+        const View<const T, 2, Cpu> a(of.a.data(), of.items, rows), b(of.b.data(), of.slots.count(), columns);
+        const auto view = [&](Vector<T>& c) { return View<T, 3, Cpu>(c.data(), of.slots.experts(), rows, columns); };
+        Cpu::grouped_outer(ctx, groups, a, b, view(added));
+        Cpu::grouped_outer(ctx, groups, a, b, view(stored), false);
+        CHECK(stored == added);
+      }
 }

@@ -19,14 +19,15 @@ struct Counted {
 
   Counted(const std::vector<Index>& counts, Index depth, Index hidden, Index columns, bool transposed = false) {
     for (const Index n : counts) offsets.push_back(offsets.back() + n);
-    batch = {.ups = 1, .depth = depth, .hidden = hidden, .columns = columns, .experts = static_cast<Index>(counts.size())};
+    batch = {
+        .ups = 1, .depth = depth, .hidden = hidden, .columns = columns, .experts = static_cast<Index>(counts.size())};
     batch.up[0].lines_are_rows = batch.down.lines_are_rows = transposed;
     batch.offsets = offsets.data();
   }
   Counted(const Counted&) = delete;
 };
 
-constexpr Index kRows = cpu::Tile<float>::rows;
+constexpr Index kRows = cpu::tuning.tile_rows;
 
 WeightPath path(const std::vector<Index>& counts, Index rows, int threads, bool transposed = false, Index size = 512) {
   const Counted c(counts, size, size, size, transposed);
@@ -42,21 +43,15 @@ TEST_CASE("few rows read weights in place, unless they lie transposed") {
   CHECK(path({1, 200}, 1, 1, true) == WeightPath::by_task);
 }
 
-TEST_CASE("one block of many tiles packs on the way, one of few beforehand, many blocks share") {
+TEST_CASE("one block of many tiles packs on the way, one of few beforehand, several blocks share") {
   const Index block = cpu::PairSchedule<float>::largest_block(Counted({1}, 512, 512, 512).batch);
   REQUIRE(block >= 10);
   CHECK(path({5 * kRows}, 5 * kRows, 1) == WeightPath::on_the_way);
   CHECK(path({5 * kRows}, 5 * kRows, 1, true) == WeightPath::by_task);
   CHECK(path({4 * kRows}, 4 * kRows, 1) == WeightPath::by_task);
-  CHECK(path({3 * block * kRows}, 3 * block * kRows, 1) == WeightPath::on_the_way);
-  CHECK(path({3 * block * kRows + 1}, 3 * block * kRows + 1, 1) == WeightPath::by_call);
+  CHECK(path({block * kRows}, block * kRows, 1) == WeightPath::on_the_way);
+  CHECK(path({block * kRows + 1}, block * kRows + 1, 1) == WeightPath::by_call);
   CHECK(path({block * kRows + 1}, block * kRows + 1, 1, true) == WeightPath::by_call);
-}
-
-TEST_CASE("many small experts are one task each") {
-  const std::vector<Index> counts{8, 9, 31, 23, 16, 19, 12, 10};
-  CHECK(path(counts, 31, 2, false, 128) == WeightPath::by_expert);
-  CHECK(path(counts, 31, 3, false, 128) != WeightPath::by_expert);  // not four experts for each thread
 }
 
 TEST_CASE("weights that were packed before are read there, whatever the rows") {
@@ -64,13 +59,13 @@ TEST_CASE("weights that were packed before are read there, whatever the rows") {
   const float packed = 0;
   c.batch.packed_down = {&packed, nullptr};
   const cpu::PairSchedule<float> schedule(c.batch, 2);
-  for (const Index rows : {1, 3, 40, 900}) CHECK(schedule.path(rows) == WeightPath::frozen);
+  for (const Index rows : {1, 3, 40, 900}) CHECK(schedule.path(rows) == WeightPath::prepacked);
 }
 
 TEST_CASE("memory depends on sizes alone, and no routing needs more") {
   std::mt19937 random(5);
   const auto below = [&](Index n) { return static_cast<Index>(random() % static_cast<unsigned>(n)); };
-  int by_call = 0, few = 0, by_expert = 0;
+  int by_call = 0, skinny = 0;
   for (int turn = 0; turn < 3000; ++turn) {
     const Index experts = 1 + below(40), slots = 1 + below(turn % 2 ? 200 : 4000);
     const Index depth = below(400), hidden = below(700), columns = 1 + below(400);
@@ -88,7 +83,7 @@ TEST_CASE("memory depends on sizes alone, and no routing needs more") {
     const cpu::PairMemory<float> memory(c.batch, threads, budget), of_sizes(bound.batch, threads, budget);
 
     CHECK(memory.packed == of_sizes.packed);
-    CHECK(memory.few_rows == of_sizes.few_rows);
+    CHECK(memory.skinny_rows == of_sizes.skinny_rows);
     CHECK(memory.threads == of_sizes.threads);
     CHECK(memory.of_thread(1) == of_sizes.of_thread(1));
     CHECK(schedule.threads() <= memory.threads);
@@ -97,8 +92,8 @@ TEST_CASE("memory depends on sizes alone, and no routing needs more") {
       const WeightPath path = schedule.path(rows);
       const Index blocks = schedule.row_blocks(rows);
       if (blocks == 0) {
-        CHECK(rows <= memory.few_rows);
-        ++few;
+        CHECK(rows <= memory.skinny_rows);
+        ++skinny;
       }
       const Index tiles = cpu::divide_up(rows, kRows), of_block = blocks == 0 ? tiles : cpu::divide_up(tiles, blocks);
       CHECK(memory.hidden >= std::min(of_block * kRows, rows) * cpu::Tile<float>::stride);
@@ -106,15 +101,10 @@ TEST_CASE("memory depends on sizes alone, and no routing needs more") {
         CHECK(memory.packed >= c.batch.packed_size());
         ++by_call;
       }
-      if (path == WeightPath::by_expert) {
-        CHECK(memory.own >= c.batch.packed_size());
-        ++by_expert;
-      }
       if (path == WeightPath::in_place) CHECK(cpu::PairMemory<float>::reads_in_place(c.batch));
     }
   }
   // The paths that need memory were walked.
   CHECK(by_call > 100);
-  CHECK(few > 100);
-  CHECK(by_expert > 100);
+  CHECK(skinny > 100);
 }

@@ -65,7 +65,8 @@ struct Pair {
   Index slots() const { return offsets.back(); }
   Index experts() const { return static_cast<Index>(offsets.size()) - 1; }
   Groups<Cpu> groups() const {
-    return {View<const Index, 1, Cpu>(offsets.data(), experts() + 1), View<const Index, 1, Cpu>(rows.data(), slots()), slots()};
+    return {View<const Index, 1, Cpu>(offsets.data(), experts() + 1), View<const Index, 1, Cpu>(rows.data(), slots()),
+            slots()};
   }
   View<const T, 2, Cpu> items() const { return {x.data(), count, depth}; }
   /// But for the weights.
@@ -79,7 +80,8 @@ struct Pair {
             .experts = experts()};
   }
   View<const T, 3, Cpu> matrix(const std::vector<T>& w, Index r, Index c, bool transpose) const {
-    return transpose ? View<const T, 3, Cpu>(w.data(), experts(), c, r) : View<const T, 3, Cpu>(w.data(), experts(), r, c);
+    return transpose ? View<const T, 3, Cpu>(w.data(), experts(), c, r)
+                     : View<const T, 3, Cpu>(w.data(), experts(), r, c);
   }
 };
 
@@ -97,7 +99,8 @@ void check(const Pair<T>& p, bool transpose, const E& middle) {
   Tensor2<T> hidden(p.slots(), p.hidden), expected(p.slots(), p.columns);
   Cpu::Context one(1);
   Cpu::grouped_gemm(one, p.groups(), p.items(), up, transpose, hidden.view(), middle);
-  Cpu::grouped_gemm(one, p.groups().in_slot_order(), std::as_const(hidden).view(), down, transpose, expected.view(), fn::Store{});
+  Cpu::grouped_gemm(one, p.groups().in_slot_order(), std::as_const(hidden).view(), down, transpose, expected.view(),
+                    fn::Store{});
   for (const int threads : {1, 2, 3, 8}) {
     Cpu::Context ctx(threads);
     Tensor2<T> c(p.slots(), p.columns);
@@ -108,7 +111,8 @@ void check(const Pair<T>& p, bool transpose, const E& middle) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("a pair of products is two products, bit for bit" * doctest::skip(support::slow_build), T, float, double) {
+TEST_CASE_TEMPLATE("a pair of products is two products, bit for bit" * doctest::skip(support::slow_build), T, float,
+                   double) {
   // Experts without rows, with a few (in place), with one tile, with many; widths that are no multiple of anything.
   const std::vector<std::vector<Index>> counts{{3}, {0, 1, 8, 0, 9, 14, 15, 60}, {130, 0, 2}, {0, 0}};
   for (const auto& n : counts)
@@ -120,7 +124,8 @@ TEST_CASE_TEMPLATE("a pair of products is two products, bit for bit" * doctest::
       }
 }
 
-TEST_CASE_TEMPLATE("many small experts, one to a thread with all its blocks of rows" * doctest::skip(support::slow_build), T, float, double) {
+TEST_CASE_TEMPLATE("many small experts of one block of rows and of several" * doctest::skip(support::slow_build), T,
+                   float, double) {
   // Two blocks of rows of the large ones for one thread, and for three.
   const std::vector<std::vector<Index>> counts{{340, 20, 9, 350, 0, 15, 1},
                                                {60, 126, 61, 62, 63, 64, 3, 65, 66, 67, 68, 69, 70, 57}};
@@ -129,13 +134,14 @@ TEST_CASE_TEMPLATE("many small experts, one to a thread with all its blocks of r
       for (const bool transpose : {false, true}) check(Pair<T>(n, 9, 270, columns), transpose, Activate{});
 }
 
-TEST_CASE_TEMPLATE("experts that own their packed weights, the first block of rows a small one", T, float, double) {
-  // Few rows read packed weights another way than many, and must find them packed too.
+TEST_CASE_TEMPLATE("many small experts, blocks of rows that are skinny and not", T, float, double) {
+  // Few rows read packed weights another way than many.
   const Pair<T> p({8, 9, 31, 23, 16, 19, 12, 10}, 128, 128, 128);
   for (const bool transpose : {false, true}) check(p, transpose, Activate{});
 }
 
-TEST_CASE_TEMPLATE("whole panels of c: sums that are formed in c, and not" * doctest::skip(support::slow_build), T, float, double) {
+TEST_CASE_TEMPLATE("whole panels of c: sums that are formed in c, and not" * doctest::skip(support::slow_build), T,
+                   float, double) {
   for (const bool transpose : {false, true})
     for (const auto& [d, h] : {std::array<Index, 2>{7, 0}, {7, 9}, {20, 300}, {270, 512}, {20, 600}})
       for (const Index panels : {1, 3}) {
@@ -158,7 +164,7 @@ TEST_CASE_TEMPLATE("whole panels of c, of weights that were packed before", T, f
   cpu::PairBatch<T> batch = p.batch(c.data());
   batch.packed_up[0] = weights.template find<T>(p.up.data());
   batch.packed_down = weights.template find<T>(p.down.data());
-  cpu::ProductPair<T>::run(ctx, batch, cpu::Middle<T>::template with<1>(middle), cpu::Finish<T>::with(last));
+  cpu::ProductPair<T>::run(ctx, batch, cpu::HiddenEpilogue<T>::template with<1>(middle), cpu::Epilogue<T>::with(last));
   CHECK(same(c, expected));
 }
 
@@ -220,23 +226,30 @@ TEST_CASE("weights that do not fit the packed memory at once are packed in waves
   batch.down_step = p.hidden * p.columns;
   batch.up[0] = {p.up.data(), p.hidden, false};
   batch.up_step[0] = p.depth * p.hidden;
-  cpu::ProductPair<float>::run(ctx, batch, cpu::Middle<float>::with<1>(middle), cpu::Finish<float>::with(last), 1);
+  cpu::ProductPair<float>::run(ctx, batch, cpu::HiddenEpilogue<float>::with<1>(middle),
+                               cpu::Epilogue<float>::with(last), 1);
   CHECK(same(c, expected));
 }
 
 TEST_CASE_TEMPLATE("weights packed on the way: from group to group of both products, of any depths", T, float, double) {
   // Tiles of one block of rows, depth, hidden, columns. The shallow groups leave just time (129) and just none (127).
-  for (const auto& [tiles, d, h, c] : {std::array<Index, 4>{5, 256, 512, 320}, {5, 512, 300, 300}, {5, 127, 256, 64},
-                                       {5, 129, 256, 64}, {10, 3, 300, 40}}) {
+  for (const auto& [tiles, d, h, c] : {std::array<Index, 4>{5, 256, 512, 320},
+                                       {5, 512, 300, 300},
+                                       {5, 127, 256, 64},
+                                       {5, 129, 256, 64},
+                                       {10, 3, 300, 40}}) {
     const Pair<T> p({tiles * cpu::Tile<T>::rows}, d, h, c);
     check(p, false, Activate{});
-    const auto up = p.matrix(p.up, d, h, false), more = p.matrix(p.more, d, h, false), down = p.matrix(p.down, h, c, false);
+    const auto up = p.matrix(p.up, d, h, false), more = p.matrix(p.more, d, h, false),
+               down = p.matrix(p.down, h, c, false);
     Tensor2<T> first(p.slots(), h), hidden(p.slots(), h), expected(p.slots(), c), result(p.slots(), c);
     Cpu::Context one(1);
     Cpu::grouped_gemm(one, p.groups(), p.items(), up, false, first.view(), fn::Store{});
     Cpu::grouped_gemm(one, p.groups(), p.items(), more, false, hidden.view(), GatedWith<T>{first});
-    Cpu::grouped_gemm(one, p.groups().in_slot_order(), std::as_const(hidden).view(), down, false, expected.view(), fn::Store{});
-    Cpu::grouped_pair(one, p.groups(), p.items(), std::array{up, more}, Gated<T>{}, down, false, result.view(), fn::Store{});
+    Cpu::grouped_gemm(one, p.groups().in_slot_order(), std::as_const(hidden).view(), down, false, expected.view(),
+                      fn::Store{});
+    Cpu::grouped_pair(one, p.groups(), p.items(), std::array{up, more}, Gated<T>{}, down, false, result.view(),
+                      fn::Store{});
     CHECK(same(result, expected));
   }
 }
@@ -251,14 +264,15 @@ TEST_CASE("a pair of products of which one matrix lies transposed") {
         Tensor2<float> hidden(p.slots(), h), expected(p.slots(), c), result(p.slots(), c);
         Cpu::Context one(1);
         Cpu::grouped_gemm(one, p.groups(), p.items(), up, up_lies, hidden.view(), Activate{});
-        Cpu::grouped_gemm(one, p.groups().in_slot_order(), std::as_const(hidden).view(), down, down_lies, expected.view(),
-                          fn::Store{});
+        Cpu::grouped_gemm(one, p.groups().in_slot_order(), std::as_const(hidden).view(), down, down_lies,
+                          expected.view(), fn::Store{});
         const Activate middle;
         const fn::Store last;
         cpu::PairBatch<float> batch = p.batch(result.data());
         batch.down = {p.down.data(), down_lies ? h : c, down_lies};
         batch.up[0] = {p.up.data(), up_lies ? d : h, up_lies};
-        cpu::ProductPair<float>::run(one, batch, cpu::Middle<float>::with<1>(middle), cpu::Finish<float>::with(last));
+        cpu::ProductPair<float>::run(one, batch, cpu::HiddenEpilogue<float>::with<1>(middle),
+                                     cpu::Epilogue<float>::with(last));
         CHECK(same(result, expected));
       }
 }

@@ -312,10 +312,12 @@ TEST_CASE("a view of later experts, 257 of them, most of them empty") {
 
 TEST_CASE("a deep product is cut at its chains, so that no bit changes") {
   // Rows that pack their own columns, and that share them; columns that are formed in c, and not.
-  for (const auto& [rows, depth, columns] : {std::array<Index, 3>{1, 4096 + 300, 9}, {20, 4096 + 300, 9}, {200, 1400, 70}})
+  for (const auto& [rows, depth, columns] :
+       {std::array<Index, 3>{1, 4096 + 300, 9}, {20, 4096 + 300, 9}, {200, 1400, 70}})
     for (const bool transpose : {false, true}) {
       Cpu::Context ctx(2);
-      const auto a = naive::random_vector<float>(rows * depth, 61), b = naive::random_vector<float>(depth * columns, 62);
+      const auto a = naive::random_vector<float>(rows * depth, 61),
+                 b = naive::random_vector<float>(depth * columns, 62);
       Vector<float> whole(static_cast<Size>(rows * columns)), parts = whole;
       Cpu::gemm<float>(ctx, transpose ? view(a, depth, rows) : view(a, rows, depth), transpose, view(b, depth, columns),
                        false, false, {whole.data(), rows, columns}, fn::Store{});
@@ -323,7 +325,8 @@ TEST_CASE("a deep product is cut at its chains, so that no bit changes") {
         const Index n = std::min<Index>(256, depth - k);
         Vector<float> ak;
         for (Index i = 0; i < rows; ++i)
-          for (Index x = k; x < k + n; ++x) ak.push_back(a[static_cast<Size>(transpose ? x * rows + i : i * depth + x)]);
+          for (Index x = k; x < k + n; ++x)
+            ak.push_back(a[static_cast<Size>(transpose ? x * rows + i : i * depth + x)]);
         Cpu::gemm<float>(ctx, view(ak, rows, n), false, {b.data() + k * columns, n, columns}, false, k > 0,
                          {parts.data(), rows, columns}, fn::Store{});
       }
@@ -367,11 +370,11 @@ TEST_CASE("weights packed in many waves give the same bits") {
                                   .offsets = g.slots.offsets.data(),
                                   .experts = g.slots.experts()};
     const fn::Store store{};
-    const auto finish = cpu::Finish<float>::with(store);
+    const auto epilogue = cpu::Epilogue<float>::with(store);
     if (waves)
-      cpu::Product<float>::run(ctx, batch, false, finish, 1);
+      cpu::Product<float>::run(ctx, batch, epilogue, 1);
     else
-      cpu::Product<float>::run(ctx, batch, false, finish);
+      cpu::Product<float>::run(ctx, batch, epilogue);
   }
   CHECK(same_bits(c[0], c[1]));
   Vector<float> kept;

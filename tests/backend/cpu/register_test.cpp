@@ -136,7 +136,8 @@ TEST_CASE_TEMPLATE("exp: special values", T, float, double) {
 TEST_CASE_TEMPLATE("exp: 0 where the result would be subnormal, beside lanes where it is not", T, float, double) {
   constexpr T inf = std::numeric_limits<T>::infinity(), least = std::numeric_limits<T>::min();
   const T edge = std::log(least);
-  const std::vector<T> values{-inf, T(-1e30), T(1.2) * edge, T(1.01) * edge, edge - T(0.01), edge + T(0.01), T(0.99) * edge, 0, 1, inf};
+  const std::vector<T> values{
+      -inf, T(-1e30), T(1.2) * edge, T(1.01) * edge, edge - T(0.01), edge + T(0.01), T(0.99) * edge, 0, 1, inf};
   constexpr int size = Register<T>::size;
   for (std::size_t shift = 0; shift < values.size(); ++shift) {
     T in[size], out[size];
@@ -191,49 +192,7 @@ TEST_CASE_TEMPLATE("access of a tail touches its elements alone", T, float, doub
   }
 }
 
-namespace {
-
-// A user's activation for scalars only.
-struct ScalarOnly {
-  static constexpr bool scalar_only = true;
-  template <class A>
-  typename A::Value operator()(const A& at, Index e, Index s, Index j, typename A::Value v) const {
-    (void)at;
-    return std::floor(v) + static_cast<typename A::Value>(100 * e + 10 * s + j);
-  }
-};
-
-}  // namespace
-
-TEST_CASE_TEMPLATE("finish runs a scalar epilogue element by element", T, float, double) {
-  static_assert(!cpu::RegisterEpilogue<ScalarOnly, T>);
-  static_assert(cpu::RegisterEpilogue<fn::Store, T>);
-  constexpr Index width = 64;
-  std::vector<T> sums(2 * width, T(0.5)), c(2 * 5, T(-1));
-  cpu::finish(ScalarOnly{}, sums.data(), cpu::SumsLayout::rows(width), 2, 3, 1, 2, 4, c.data(), 5);
-  for (Index i = 0; i < 2; ++i)
-    for (Index j = 0; j < 5; ++j)
-      CHECK(c[static_cast<std::size_t>(i * 5 + j)] == (j < 3 ? T(100 + 20 + 10 * i + 4 + j) : T(-1)));
-}
-
-TEST_CASE_TEMPLATE("finish reads sums that lie in panels", T, float, double) {
-  constexpr Index rows = 3, width = 2 * Register<T>::size, columns = 2 * width + Register<T>::size + 1, panels = 3;
-  // Element (i, x) is 1000 i + x, where the definition says it lies.
-  std::vector<T> sums(static_cast<std::size_t>(panels * rows * width)),
-      c(static_cast<std::size_t>(rows * columns), T(-1));
-  for (Index i = 0; i < rows; ++i)
-    for (Index x = 0; x < columns; ++x)
-      sums[static_cast<std::size_t>((x / width * rows + i) * width + x % width)] = static_cast<T>(1000 * i + x);
-  const auto check = [&](const auto& epilogue, T added) {
-    cpu::finish(epilogue, sums.data(), cpu::SumsLayout::panels(rows, width), rows, columns, 0, 0, 0, c.data(), columns);
-    for (Index i = 0; i < rows; ++i)
-      for (Index x = 0; x < columns; ++x)
-        REQUIRE(c[static_cast<std::size_t>(i * columns + x)] ==
-                static_cast<T>(1000 * i + x) + added * static_cast<T>(10 * i + x));
-  };
-  check(fn::Store{}, T(0));
-  check(ScalarOnly{}, T(1));
-}
+namespace {}  // namespace
 
 TEST_CASE_TEMPLATE("reciprocal, sqrt, larger, keep_first, sum and largest", T, float, double) {
   using V = Register<T>;

@@ -5,6 +5,6 @@
 using gatefold::cpu::WeightPath;
 
 TEST_CASE("paths are numbered without gaps, so that whoever counts them has a place for each") {
-  CHECK(static_cast<int>(WeightPath::frozen) == 0);
+  CHECK(static_cast<int>(WeightPath::prepacked) == 0);
   CHECK(static_cast<int>(WeightPath::on_the_way) == gatefold::cpu::weight_paths - 1);
 }

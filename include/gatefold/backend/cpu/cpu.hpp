@@ -10,15 +10,19 @@
 #include <vector>
 
 #include "gatefold/backend/backend.hpp"
+#include "gatefold/backend/cpu/batch.hpp"
+#include "gatefold/backend/cpu/epilogue.hpp"
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/loops.hpp"
 #include "gatefold/backend/cpu/memory.hpp"
 #include "gatefold/backend/cpu/outer.hpp"
+#include "gatefold/backend/cpu/packed_matrix.hpp"
 #include "gatefold/backend/cpu/packed_weights.hpp"
 #include "gatefold/backend/cpu/parallel.hpp"
 #include "gatefold/backend/cpu/product.hpp"
 #include "gatefold/backend/cpu/product_pair.hpp"
 #include "gatefold/backend/cpu/row_lanes.hpp"
+#include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/backend/cpu/workers.hpp"
 #include "gatefold/backend/group_table.hpp"
 #include "gatefold/backend/lender.hpp"
@@ -28,16 +32,18 @@ namespace gatefold::inline GATEFOLD_CPU_ABI {
 
 /// The CPU backend: packed register tiles on Eigen's vector types, threads through an executor (cpu/executor.hpp).
 ///
-/// A type of its own for every instruction set (cpu/instruction_set.hpp): files compiled with different -march may be linked
-/// together, each with a backend of its own, and hand each other plain pointers.
+/// A type of its own for every instruction set (cpu/instruction_set.hpp): files compiled with different -march may be
+/// linked together, each with a backend of its own, and hand each other plain pointers.
 ///
-/// @order  every result is bitwise the same for any number of threads, and an element of a product depends on its own row
+/// @order  every result is bitwise the same for any number of threads, and an element of a product depends on its own
+/// row
 ///         and the weights alone (cpu/product.hpp says in which order sums are taken)
 struct Cpu {
   static constexpr bool is_host = true;
 
-  /// Threads and memory of one caller: scratch, also of each thread for tasks of its own, and what inference keeps between
-  /// calls. Two threads may run with a context each; a second one in this context is refused with an ArgumentError.
+  /// Threads and memory of one caller: scratch, also of each thread for tasks of its own, and what inference keeps
+  /// between calls. Two threads may run with a context each; a second one in this context is refused with an
+  /// ArgumentError.
   class Context : public Scratch<Cpu>, public Lender {
    public:
     using Backend = Cpu;
@@ -52,8 +58,7 @@ struct Cpu {
     /// @param threads   how many of them this context asks for at most, its own among them
     /// @throws ArgumentError unless threads is positive
     template <cpu::Executor E>
-      requires(!std::is_const_v<E>)
-    Context(E& executor, int threads, bool eager = false)
+    requires(!std::is_const_v<E>) Context(E& executor, int threads, bool eager = false)
         : threads_(threads), eager_(eager), own_(1), executor_(executor) {
       expect(threads > 0, "Cpu::Context", "threads", "at least 1", threads);
     }
@@ -131,8 +136,8 @@ struct Cpu {
     const OneThread::Scope alone(ctx);
     cpu::for_rows(ctx, n, f);
   }
-  /// Tasks that can be shared out evenly run one by one, one to a thread, in turn, so that what a context of a thread takes
-  /// of memory is the same in every call of the same sizes; others are one range, which shares out its own work.
+  /// Tasks that can be shared out evenly run one by one, one to a thread, in turn, so that what a context of a thread
+  /// takes of memory is the same in every call of the same sizes; others are one range, which shares out its own work.
   template <class F>
   static void for_tasks(Context& ctx, Index n, const F& f) {
     const OneThread::Scope alone(ctx);
@@ -146,7 +151,8 @@ struct Cpu {
     }
     const auto& workers = ctx.workers();
     cpu::parallel_for(ctx.executor(), ctx.threads(), threads, [&](Index worker, int) {
-      for (Index task = worker; task < n; task += threads) f(*workers[static_cast<std::size_t>(worker)], task, Index(1));
+      for (Index task = worker; task < n; task += threads)
+        f(*workers[static_cast<std::size_t>(worker)], task, Index(1));
     });
   }
   template <class T, class F>
@@ -168,18 +174,19 @@ struct Cpu {
   template <class T, class E>
   static void gemm(Context& ctx, View<const T, 2, Cpu> a, bool ta, View<const T, 2, Cpu> b, bool tb, bool accumulate,
                    View<T, 2, Cpu> c, const E& epilogue) {
-    const auto batch = one_product(a, ta, b, tb, c, 0);
+    auto batch = one_product(a, ta, b, tb, c, 0);
+    batch.accumulate = accumulate;
     if constexpr (std::is_same_v<E, fn::Store>)
-      if (ta && !tb) return cpu::outer(ctx, batch, accumulate, c.as(1, c.extent(0), c.extent(1)));
-    cpu::Product<T>::run(ctx, batch, accumulate, cpu::Finish<T>::with(epilogue));
+      if (ta && !tb) return cpu::outer(ctx, batch, c.as(1, c.extent(0), c.extent(1)));
+    cpu::Product<T>::run(ctx, batch, cpu::Epilogue<T>::with(epilogue));
   }
 
   /// Blocks of rows, each by one thread: the product, then f while the rows are in its cache.
   template <class T, class E, class F>
   static void gemm_rows(Context& ctx, View<const T, 2, Cpu> a, View<const T, 2, Cpu> b, bool tb, View<T, 2, Cpu> c,
                         const E& epilogue, const F& f) {
-    constexpr Index many = 256;              // rows of a task: their logits stay in the second-level cache
-    const Index few = ctx.eager() ? 2 : 64;  // rows not worth sharing out
+    constexpr Index many = cpu::tuning.handed_rows;
+    const Index few = ctx.eager() ? 2 : cpu::tuning.unshared_rows;
     const Index rows = a.extent(0), columns = c.extent(1), threads = ctx.threads();
     if (rows == 0) return;
     const Index tasks = rows < few ? 1 : (rows + many * threads - 1) / (many * threads) * threads;
@@ -187,8 +194,8 @@ struct Cpu {
       const auto mark = own.mark();
       const Index first = task * rows / tasks, count = (task + together) * rows / tasks - first;
       const View<T, 2, Cpu> part = c.data() ? c.rows(first, count) : own.template scratch<T>(count, columns);
-      cpu::Product<T>::run(own, one_product(a.rows(first, count), false, b, tb, part, first), false,
-                           cpu::Finish<T>::with(epilogue));
+      cpu::Product<T>::run(own, one_product(a.rows(first, count), false, b, tb, part, first),
+                           cpu::Epilogue<T>::with(epilogue));
       for (Index r = 0; r < count; ++r) f(cpu::RowLanes{}, first + r, part.data() + r * columns);
     });
   }
@@ -209,7 +216,7 @@ struct Cpu {
                               .offsets = g.offsets.data(),
                               .experts = g.experts(),
                               .most_slots = g.slots};
-    cpu::Product<T>::run(ctx, batch, false, cpu::Finish<T>::with(epilogue));
+    cpu::Product<T>::run(ctx, batch, cpu::Epilogue<T>::with(epilogue));
   }
 
   template <class T, std::size_t M, class E, class L>
@@ -236,12 +243,13 @@ struct Cpu {
       packed = packed && batch.packed_up[m];
     }
     if (packed) batch.packed_down = ctx.packed(down.data());
-    cpu::ProductPair<T>::run(ctx, batch, cpu::Middle<T>::template with<M>(middle), cpu::Finish<T>::with(last));
+    cpu::ProductPair<T>::run(ctx, batch, cpu::HiddenEpilogue<T>::template with<M>(middle),
+                             cpu::Epilogue<T>::with(last));
   }
 
   template <class T>
   static void grouped_outer(Context& ctx, Groups<Cpu> g, View<const T, 2, Cpu> a, View<const T, 2, Cpu> dc,
-                            View<T, 3, Cpu> dw) {
+                            View<T, 3, Cpu> dw, bool accumulate = true) {
     const cpu::Batch<T> batch{.all = {.a = {a.data(), a.extent(1), false, g.rows.data()},
                                       .b = {dc.data(), dc.extent(1), false},
                                       .c = dw.data(),
@@ -253,8 +261,9 @@ struct Cpu {
                               .slots = cpu::Batch<T>::Slots::are_depth,
                               .offsets = g.offsets.data(),
                               .experts = g.experts(),
-                              .most_slots = g.slots};
-    cpu::outer(ctx, batch, true, dw);
+                              .most_slots = g.slots,
+                              .accumulate = accumulate};
+    cpu::outer(ctx, batch, dw);
   }
 
   template <class T>
@@ -265,8 +274,8 @@ struct Cpu {
  private:
   /// The product of two matrices. @param first  the row that row 0 of c is for an epilogue
   template <class T>
-  static cpu::Batch<T> one_product(View<const T, 2, Cpu> a, bool ta, View<const T, 2, Cpu> b, bool tb, View<T, 2, Cpu> c,
-                                   Index first) {
+  static cpu::Batch<T> one_product(View<const T, 2, Cpu> a, bool ta, View<const T, 2, Cpu> b, bool tb,
+                                   View<T, 2, Cpu> c, Index first) {
     return {.all = {.a = {a.data(), a.extent(1), !ta},
                     .b = {b.data(), b.extent(1), tb},
                     .c = c.data(),

@@ -7,15 +7,15 @@
 #include "gatefold/backend/cpu/parallel.hpp"
 #include "gatefold/backend/cpu/register.hpp"
 #include "gatefold/backend/cpu/row_lanes.hpp"
-#include "gatefold/backend/cpu/tile.hpp"
+#include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 
 /// Loops, sums and the counting sort of the CPU backend. Where work is cut never reaches a result.
 namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
-/// f(i) for begin <= i < end. What f calls is inlined: its functions are not named after the instruction set, a sum of products
-/// in one of them is rounded as that does it, and a linker keeps one for all objects.
+/// f(i) for begin <= i < end. What f calls is inlined: its functions are not named after the instruction set, a sum of
+/// products in one of them is rounded as that does it, and a linker keeps one for all objects.
 template <class F>
 [[gnu::flatten]] void each_index(Index begin, Index end, const F& f) {
   for (Index i = begin; i < end; ++i) f(i);
@@ -25,7 +25,7 @@ template <class F>
 template <class Context, class F>
 void for_each(Context& ctx, Index n, const F& f) {
   // Elements, and whole cache lines for each thread.
-  const Index parallel_from = ctx.eager() ? 2 : 1 << 14, line = ctx.eager() ? 1 : 64;
+  const Index parallel_from = ctx.eager() ? 2 : tuning.shared_elements, line = ctx.eager() ? 1 : 64;
   const Index chunks = n < parallel_from ? 1 : ctx.threads();
   const Index chunk = ((n + chunks - 1) / chunks + line - 1) / line * line;
   parallel_for(ctx.executor(), ctx.threads(), chunks, [&](Index c, int) {
@@ -43,11 +43,12 @@ void for_each(Context& ctx, Index n, const F& f) {
 template <class Context, class F>
 void for_rows(Context& ctx, Index n, const F& f) {
   const int threads = ctx.threads();
-  const Index chunk = std::clamp<Index>(n / (threads * 8), 1, 64);
-  parallel_for(ctx.executor(), n < 2 * threads && !ctx.eager() ? 1 : threads, (n + chunk - 1) / chunk, [&](Index c, int) {
-    const Index end = std::min(n, (c + 1) * chunk);
-    for (Index row = c * chunk; row < end; ++row) f(RowLanes{}, row);
-  });
+  const Index chunk = std::clamp<Index>(n / (threads * tuning.loop_tasks_each), 1, tuning.loop_rows);
+  parallel_for(ctx.executor(), n < 2 * threads && !ctx.eager() ? 1 : threads, (n + chunk - 1) / chunk,
+               [&](Index c, int) {
+                 const Index end = std::min(n, (c + 1) * chunk);
+                 for (Index row = c * chunk; row < end; ++row) f(RowLanes{}, row);
+               });
 }
 
 /// *out += Σ_i f(i).
@@ -76,8 +77,9 @@ void reduce(Context& ctx, Index n, const F& f, T* out) {
 /// @throws ArgumentError unless every key is less than groups
 template <class Context>
 void group_by(Context& ctx, Index n, const Index* keys, Index groups, Index* offsets, Index* order) {
-  const Index parallel_from = ctx.eager() ? 2 : 1 << 13;
-  const Index worth = ctx.eager() ? n : n / std::max<Index>(groups, 1);  // the counts of a chunk are cheaper than its keys
+  const Index parallel_from = ctx.eager() ? 2 : tuning.shared_keys;
+  const Index worth =
+      ctx.eager() ? n : n / std::max<Index>(groups, 1);  // the counts of a chunk are cheaper than its keys
   const Index chunks = n < parallel_from ? 1 : std::clamp<Index>(worth, 1, ctx.threads());
   const auto mark = ctx.mark();
   Index* places = ctx.template scratch<Index>(chunks, groups).data();
@@ -115,9 +117,9 @@ void group_by(Context& ctx, Index n, const Index* keys, Index groups, Index* off
 template <class T, class Context>
 void grouped_sum(Context& ctx, Index experts, const Index* offsets, const T* dc, Index columns, T* db) {
   using V = Register<T>;
-  constexpr Index width = 512, block = Tile<T>::depth, together = 8;
+  constexpr Index width = tuning.sum_columns, block = Tile<T>::depth, together = tuning.sum_rows;
   const Index strips = (columns + width - 1) / width;
-  const bool few = experts == 0 || (offsets[experts] - offsets[0]) * columns < Index(1) << 16;
+  const bool few = experts == 0 || (offsets[experts] - offsets[0]) * columns < tuning.shared_sum;
   parallel_for(ctx.executor(), few ? 1 : ctx.threads(), experts * strips, [&](Index task, int) noexcept {
     const Index e = task / strips, column = task % strips * width, here = std::min(width, columns - column);
     alignas(64) T sum[width];

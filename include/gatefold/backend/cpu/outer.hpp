@@ -2,9 +2,11 @@
 
 #include <utility>
 
+#include "gatefold/backend/cpu/batch.hpp"
+#include "gatefold/backend/cpu/epilogue.hpp"
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/product.hpp"
-#include "gatefold/backend/cpu/tile.hpp"
+#include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
@@ -13,53 +15,55 @@ namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
 /// to[e] = from[e]ᵀ
 template <class From, class To>
-void turn(const From& from, const To& to) {
+void transpose(const From& from, const To& to) {
   for (Index e = 0; e < from.extent(0); ++e)
     for (Index i = 0; i < from.extent(1); ++i)
       for (Index j = 0; j < from.extent(2); ++j) to(e, j, i) = from(e, i, j);
 }
 
-/// About how many cycles a product c[rows, columns] of `depth` rows of both factors takes: full registers of its columns,
-/// a factor to be transposed on its way to the tile, and one to be copied.
+/// About how many cycles a product c[rows, columns] of `depth` rows of both factors takes: full registers of its
+/// columns, a factor to be transposed on its way to the tile, and one to be copied.
 template <class T>
 double outer_cycles(Index rows, Index columns, Index depth) {
   constexpr Index size = Tile<T>::size;
   const auto in_registers = static_cast<double>((columns + size - 1) / size * rows);
-  return static_cast<double>(depth) * (in_registers / 2 + static_cast<double>(4 * rows + columns) / static_cast<double>(size));
+  return static_cast<double>(depth) *
+         (in_registers / 2 + static_cast<double>(4 * rows + columns) / static_cast<double>(size));
 }
-/// Whether cᵀ = bᵀ a is faster: threads share the product, one turns c, at about a cycle for each element.
+/// Whether cᵀ = bᵀ a is faster: threads share the product, one transposes c, at about a cycle for each element.
 template <class T>
-bool turns_outer(Index rows, Index columns, Index depth, bool accumulate, int threads) {
-  const auto turns = static_cast<double>((accumulate ? 2 : 1) * threads * rows * columns);
-  return outer_cycles<T>(columns, rows, depth) + turns < outer_cycles<T>(rows, columns, depth);
+bool transposes_outer(Index rows, Index columns, Index depth, bool accumulate, int threads) {
+  const auto copies = static_cast<double>((accumulate ? 2 : 1) * threads * rows * columns);
+  return outer_cycles<T>(columns, rows, depth) + copies < outer_cycles<T>(rows, columns, depth);
 }
 
 /// The gradients of weights: products of two factors whose rows are the depth, c[e] (+)= a[e]ᵀ b[e] with c dense.
 ///
-/// A narrow c, of a gate or of a few filters, leaves most of a register empty and has the wide factor transposed on its way
-/// to the tile. Where that is faster it is taken as cᵀ = bᵀ a: every sum is the same, bit for bit.
-/// @param batch  all.depth: the rows of a factor, at most, for an expert of average size; no more of the routing decides
-/// @cost   as Product; where c is turned, scratch and two copies of its size beside it
-/// @order  as Product, turned or not
+/// A narrow c, of a gate or of a few filters, leaves most of a register empty and has the wide factor transposed on its
+/// way to the tile. Where that is faster it is taken as cᵀ = bᵀ a: every sum is the same, bit for bit.
+/// @param batch  all.depth: the rows of a factor, at most, for an expert of average size; no more of the routing
+/// decides
+/// @cost   as Product; where c is transposed, scratch and two copies of its size beside it
+/// @order  as Product, transposed or not
 template <class T, class Context, class V>
-void outer(Context& ctx, const Batch<T>& batch, bool accumulate, const V& c) {
+void outer(Context& ctx, const Batch<T>& batch, const V& c) {
   static constexpr fn::Store store{};
-  const auto finish = Finish<T>::with(store);
+  const auto epilogue = Epilogue<T>::with(store);
   const Index rows = c.extent(1), columns = c.extent(2);
-  if (!turns_outer<T>(rows, columns, batch.all.depth, accumulate, ctx.threads()))
-    return Product<T>::run(ctx, batch, accumulate, finish);
+  if (!transposes_outer<T>(rows, columns, batch.all.depth, batch.accumulate, ctx.threads()))
+    return Product<T>::run(ctx, batch, epilogue);
 
   const auto mark = ctx.mark();
-  const auto turned_c = ctx.template scratch<T>(c.extent(0), columns, rows);
-  if (accumulate) turn(c, turned_c);
-  Batch<T> turned = batch;
-  std::swap(turned.all.a, turned.all.b);
-  turned.all.c = turned_c.data();
-  turned.all.c_stride = rows;
-  turned.all.rows = columns;
-  turned.all.columns = rows;
-  Product<T>::run(ctx, turned, accumulate, finish);
-  turn(turned_c, c);
+  const auto transposed_c = ctx.template scratch<T>(c.extent(0), columns, rows);
+  if (batch.accumulate) transpose(c, transposed_c);
+  Batch<T> transposed = batch;
+  std::swap(transposed.all.a, transposed.all.b);
+  transposed.all.c = transposed_c.data();
+  transposed.all.c_stride = rows;
+  transposed.all.rows = columns;
+  transposed.all.columns = rows;
+  Product<T>::run(ctx, transposed, epilogue);
+  transpose(transposed_c, c);
 }
 
 }  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

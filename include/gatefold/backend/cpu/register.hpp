@@ -24,7 +24,7 @@ class Register {
 
   /// Whether this is a vector of `bytes` bytes of A.
   template <class A, int bytes>
-  static constexpr bool is = std::is_same_v<A, T> && size * sizeof(T) == bytes;
+  static constexpr bool is = std::is_same_v<A, T>&& size * sizeof(T) == bytes;
 
   Register() = default;
   explicit Register(T value) : packet_(packet::filled(value)) {}
@@ -83,9 +83,7 @@ class Register {
   friend Register madd(Register a, Register b, T c) { return madd(a, b, Register(c)); }
 
   /// a where v > 0, else b. NaN counts as not positive.
-  friend Register where_positive(Register v, Register a, Register b) {
-    return where_less(Register(T(0)), v, a, b);
-  }
+  friend Register where_positive(Register v, Register a, Register b) { return where_less(Register(T(0)), v, a, b); }
 
   /// b where b > a, else a: NaN in b counts as not larger.
   friend Register larger(Register a, Register b) { return where_less(a, b, b, a); }
@@ -103,14 +101,15 @@ class Register {
 #if defined(EIGEN_VECTORIZE_AVX512)
     if constexpr (is<float, 64>) {  // a division takes four times as long
       const __m512 r = _mm512_rcp14_ps(v.packet_), error = _mm512_fnmadd_ps(v.packet_, r, _mm512_set1_ps(1));
-      return Register(_mm512_mask_fmadd_ps(r, _mm512_cmp_ps_mask(_mm512_abs_ps(error), _mm512_set1_ps(1), _CMP_LT_OQ), error, r));
+      return Register(
+          _mm512_mask_fmadd_ps(r, _mm512_cmp_ps_mask(_mm512_abs_ps(error), _mm512_set1_ps(1), _CMP_LT_OQ), error, r));
     }
 #endif
     return Register(T(1)) / v;
   }
 
-  /// e^v to 2 ulp, 0 where that is subnormal (in double from v = -708.39 down, a little before), with the standard library's
-  /// results for infinities and NaN.
+  /// e^v to 2 ulp, 0 where that is subnormal (in double from v = -708.39 down, a little before), with the standard
+  /// library's results for infinities and NaN.
   friend Register exp(Register v) {
     if constexpr (std::is_same_v<T, float>) {
       return exp_float(v);
@@ -181,7 +180,8 @@ class Register {
 #if defined(EIGEN_VECTORIZE_AVX512)
     if constexpr (is<float, 64>) {
       const __mmask16 live = _mm512_cmp_ps_mask(v.packet_, low.packet_, _CMP_NLT_UQ);
-      const Register x(_mm512_maskz_min_ps(live, high.packet_, v.packet_)), n = whole(x);  // of two, v where that is NaN
+      const Register x(_mm512_maskz_min_ps(live, high.packet_, v.packet_)),
+          n = whole(x);  // of two, v where that is NaN
       return Register(_mm512_maskz_scalef_ps(live, exp_of_rest(x, n).packet_, n.packet_));
     }
 #endif
@@ -203,17 +203,19 @@ class Register {
     return p;
   }
 
-  // e^v = 2^n e^g, n = floor(v / ln 2 + 1/2), g = v - n ln 2 with ln 2 in two parts, e^g = 1 + 2 g p(g²) / (q(g²) - g p(g²)):
-  // exp of the Cephes library.
+  // e^v = 2^n e^g, n = floor(v / ln 2 + 1/2), g = v - n ln 2 with ln 2 in two parts, e^g = 1 + 2 g p(g²) / (q(g²) - g
+  // p(g²)): exp of the Cephes library.
   static Register exp_double(Register v) {
     const Register low(T(-708.39)), high(T(709.78)), zero(T(0)), infinity(std::numeric_limits<T>::infinity());
     const Register x(packet::min<T>(where_less(v, low, zero, v).packet_, high.packet_));
     const Register large(T(0x1.8p52)), t = madd(x, Register(T(1.4426950408889634074)), T(0.5));
     const Register near = sealed((t + large).packet_) - large, n = where_less(t, near, near - T(1), near);
-    const Register g = madd(n, Register(T(-1.42860682030941723212e-6)), madd(n, Register(T(-0.693145751953125)), x)), s = g * g;
+    const Register g = madd(n, Register(T(-1.42860682030941723212e-6)), madd(n, Register(T(-0.693145751953125)), x)),
+                   s = g * g;
     Register p(T(1.26177193074810590878e-4)), q(T(3.00198505138664455042e-6));
     for (double c : {3.02994407707441961300e-2, 9.99999999999999999910e-1}) p = madd(p, s, T(c));
-    for (double c : {2.52448340349684104192e-3, 2.27265548208155028766e-1, 2.00000000000000000009e0}) q = madd(q, s, T(c));
+    for (double c : {2.52448340349684104192e-3, 2.27265548208155028766e-1, 2.00000000000000000009e0})
+      q = madd(q, s, T(c));
     p = p * g;
     const Register e = madd(Register(T(2)), p / (q - p), T(1));
     return where_less(v, low, zero, where_less(high, v, infinity, Register(packet::scaled<T>(e.packet_, n.packet_))));
@@ -249,56 +251,5 @@ struct RegisterAccess {
   Value load(const T* p) const { return Value::load(p, count); }
   void store(T* p, Value v) const { v.store(p, count); }
 };
-
-/// Whether an epilogue runs on registers. One whose body accepts scalars only says so with a nested
-/// `static constexpr bool scalar_only = true;` and is then called element by element.
-template <class E, class T>
-concept RegisterEpilogue = std::is_invocable_r_v < Register<T>,
-const E&, const RegisterAccess<T>&, Index, Index, Index, Register < T >> &&!requires { requires E::scalar_only; };
-
-/// How sums [rows, columns] lie in memory: in panels of `width` columns,
-///
-///     element (i, x) = data[i · stride + x / width · panel + x mod width]
-struct SumsLayout {
-  Index stride, width, panel;
-
-  /// Whole rows, `stride` elements apart.
-  static SumsLayout rows(Index stride) { return {stride, stride, 0}; }
-  /// Panels [rows, width] one after the other.
-  static SumsLayout panels(Index rows, Index width) { return {width, width, rows * width}; }
-
-  /// f(x, count, element) for each panel of row i: its `count` columns from x on, of those below `columns`.
-  template <class F>
-  void each_panel(Index i, Index columns, const F& f) const {
-    for (Index x = 0, at = i * stride; x < columns; x += width, at += panel)
-      f(x, columns - x < width ? columns - x : width, at);
-  }
-};
-
-/// Run an epilogue over `rows` × `columns` sums and store what comes back, once for each element.
-/// @param sums  [rows, columns] in      readable up to the next whole register
-/// @param c     [rows, c_stride] out    element (0, 0) is element (s, j) of expert e
-template <class T, class E>
-void finish(const E& epilogue, const T* sums, SumsLayout layout, Index rows, Index columns, Index e, Index s, Index j,
-            T* c, Index c_stride) {
-  constexpr Index size = Register<T>::size;
-  for (Index i = 0; i < rows; ++i, c += c_stride) {
-    layout.each_panel(i, columns, [&](Index first, Index count, Index at) {
-      const T* from = sums + at - first;
-      const Index end = first + count;
-      if constexpr (RegisterEpilogue<E, T>) {
-        const auto step = [&](Index x, int n) {
-          const RegisterAccess<T> access{n};
-          access.store(c + x, epilogue(access, e, s + i, j + x, Register<T>::load(from + x)));
-        };
-        Index x = first;
-        for (; x + size <= end; x += size) step(x, size);
-        if (x < end) step(x, static_cast<int>(end - x));
-      } else {
-        for (Index x = first; x < end; ++x) c[x] = epilogue(OneElement<T>{}, e, s + i, j + x, from[x]);
-      }
-    });
-  }
-}
 
 }  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

@@ -1,10 +1,11 @@
-#include "gatefold/backend/cpu/middle.hpp"
+#include "gatefold/backend/cpu/epilogue.hpp"
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <vector>
 
-#include "../../support/naive.hpp"
+#include "support/naive.hpp"
 
 using namespace gatefold;
 
@@ -39,8 +40,8 @@ bool gives(const E& epilogue, Index rows, Index columns, const F& value) {
   const auto first = naive::random_vector<T>(size, 1), second = naive::random_vector<T>(size, 2);
   const T* sums[] = {first.data(), second.data()};
   std::vector<T> hidden(static_cast<std::size_t>(rows * stride), T(7));
-  const auto middle = cpu::Middle<T>::template with<M>(epilogue);
-  middle.run(middle.epilogue, sums, cpu::SumsLayout::panels(rows, width), rows, columns, 4, 20, 6, hidden.data());
+  const auto erased = cpu::HiddenEpilogue<T>::template with<M>(epilogue);
+  erased.run(erased.epilogue, sums, cpu::SumsLayout::panels(rows, width), rows, columns, 4, 20, 6, hidden.data());
   for (Index i = 0; i < rows; ++i)
     for (Index x = 0; x < stride; ++x) {
       const auto from = static_cast<std::size_t>(x / width * rows * width + i * width + x % width);
@@ -50,9 +51,20 @@ bool gives(const E& epilogue, Index rows, Index columns, const F& value) {
   return true;
 }
 
+// A user's activation for scalars only.
+struct ScalarOnly {
+  static constexpr bool scalar_only = true;
+  template <class A>
+  typename A::Value operator()(const A& at, Index e, Index s, Index j, typename A::Value v) const {
+    (void)at;
+    return std::floor(v) + static_cast<typename A::Value>(100 * e + 10 * s + j);
+  }
+};
+
 }  // namespace
 
-TEST_CASE_TEMPLATE("the middle of a pair: every element once, at its place, and nothing beside it", T, float, double) {
+TEST_CASE_TEMPLATE("the hidden epilogue of a pair: every element once, at its place, and nothing beside it", T, float,
+                   double) {
   Place<T> place;
   for (std::size_t j = 0; j < place.columns.size(); ++j) place.columns[j] = T(100 * j);
   PlaceScalar<T> scalar;
@@ -66,4 +78,36 @@ TEST_CASE_TEMPLATE("the middle of a pair: every element once, at its place, and 
       CHECK(gives<T, 1>(scalar, rows, columns, at));
       CHECK(gives<T, 2>(Difference{}, rows, columns, difference));
     }
+}
+
+TEST_CASE_TEMPLATE("run_epilogue runs a scalar epilogue element by element", T, float, double) {
+  static_assert(!cpu::RegisterEpilogue<ScalarOnly, T>);
+  static_assert(cpu::RegisterEpilogue<fn::Store, T>);
+  constexpr Index width = 64;
+  std::vector<T> sums(2 * width, T(0.5)), c(2 * 5, T(-1));
+  cpu::run_epilogue(ScalarOnly{}, sums.data(), cpu::SumsLayout::rows(width), 2, 3, 1, 2, 4, c.data(), 5);
+  for (Index i = 0; i < 2; ++i)
+    for (Index j = 0; j < 5; ++j)
+      CHECK(c[static_cast<std::size_t>(i * 5 + j)] == (j < 3 ? T(100 + 20 + 10 * i + 4 + j) : T(-1)));
+}
+
+TEST_CASE_TEMPLATE("run_epilogue reads sums that lie in panels", T, float, double) {
+  constexpr Index rows = 3, width = 2 * cpu::Register<T>::size, columns = 2 * width + cpu::Register<T>::size + 1,
+                  panels = 3;
+  // Element (i, x) is 1000 i + x, where the definition says it lies.
+  std::vector<T> sums(static_cast<std::size_t>(panels * rows * width)),
+      c(static_cast<std::size_t>(rows * columns), T(-1));
+  for (Index i = 0; i < rows; ++i)
+    for (Index x = 0; x < columns; ++x)
+      sums[static_cast<std::size_t>((x / width * rows + i) * width + x % width)] = static_cast<T>(1000 * i + x);
+  const auto check = [&](const auto& epilogue, T added) {
+    cpu::run_epilogue(epilogue, sums.data(), cpu::SumsLayout::panels(rows, width), rows, columns, 0, 0, 0, c.data(),
+                      columns);
+    for (Index i = 0; i < rows; ++i)
+      for (Index x = 0; x < columns; ++x)
+        REQUIRE(c[static_cast<std::size_t>(i * columns + x)] ==
+                static_cast<T>(1000 * i + x) + added * static_cast<T>(10 * i + x));
+  };
+  check(fn::Store{}, T(0));
+  check(ScalarOnly{}, T(1));
 }

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+
+#include "gatefold/backend/cpu/instruction_set.hpp"
+#include "gatefold/backend/cpu/operand.hpp"
+#include "gatefold/backend/cpu/packed_matrix.hpp"
+#include "gatefold/backend/cpu/tuning.hpp"
+#include "gatefold/core/types.hpp"
+
+/// What the engine is asked for.
+namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+
+/// c[rows, columns] (+)= a[rows, depth] b[depth, columns] of one expert. Row i of c is slot first + i.
+template <class T>
+struct Problem {
+  Operand<T> a, b;
+  T* c;
+  Index c_stride, rows, columns, depth, first;
+  PackedMatrix<T> packed{};  // b packed before, or null
+};
+
+/// The problems of all experts.
+template <class T>
+struct Batch {
+  enum class Slots { none, are_rows, are_depth };
+
+  Problem<T> all;  // extents over all experts, pointers of the first
+  Slots slots = Slots::none;
+  const Index* offsets = nullptr;  // [experts + 1], unless Slots::none
+  Index experts = 1;
+  Index most_slots = 0;     // of all experts, however many are routed here; fewer than there are count for nothing
+  bool accumulate = false;  // start every sum at the present c
+
+  /// Rows of all experts together and depth of one, at most: whatever the routing, of as many slots.
+  Index most_rows() const { return slots == Slots::are_rows ? bound() : all.rows; }
+  Index most_depth() const { return slots == Slots::are_depth ? bound() : all.depth; }
+
+  Problem<T> operator[](Index e) const {
+    Problem<T> p = all;
+    if (slots == Slots::none) return p;
+    const Index first = offsets[e], count = offsets[e + 1] - first;
+    skip_rows(p.a, first);
+    if (slots == Slots::are_rows) {
+      p.b.data += e * p.depth * p.columns;
+      p.packed = p.packed + e * PackedMatrix<T>::size(p.depth, p.columns);
+      p.c += first * p.c_stride;
+      p.rows = count;
+      p.first = first;
+    } else {
+      skip_rows(p.b, first);
+      p.c += e * p.rows * p.columns;
+      p.depth = count;
+      if (count == 0 && accumulate) p.rows = 0;  // nothing to add: leave the expert's c in memory alone
+    }
+    return p;
+  }
+
+ private:
+  Index bound() const { return std::max(most_slots, experts > 0 ? offsets[experts] - offsets[0] : 0); }
+  static void skip_rows(Operand<T>& x, Index count) {
+    if (x.rows)
+      x.rows += count;
+    else
+      x.data += count * x.stride;
+  }
+};
+
+/// Two products in a row for all experts: see product_pair.hpp, eq. (1).
+template <class T>
+struct PairBatch {
+  Operand<T> a{};                              // [N, depth]; the only one that may be gathered
+  std::array<Operand<T>, 2> up{};              // of the first expert, op(up) [depth, hidden]
+  std::array<Index, 2> up_step{};              // elements from expert to expert
+  std::array<PackedMatrix<T>, 2> packed_up{};  // packed before, or null
+  PackedMatrix<T> packed_down{};
+  Index ups = 1;
+  Operand<T> down{};  // of the first expert, op(down) [hidden, columns]
+  Index down_step = 0;
+  T* c = nullptr;  // [S, columns]
+  Index depth = 0, hidden = 0, columns = 0;
+  const Index* offsets = nullptr;  // [experts + 1]
+  Index experts = 0;
+  Index slots = 0;  // at most, however many are routed here; fewer than there are count for nothing
+
+  Index blocks() const { return std::max<Index>(divide_up(depth, Tile<T>::depth), 1); }
+  Index chunks() const { return std::max<Index>(divide_up(hidden, Tile<T>::depth), 1); }
+  Index up_size() const { return PackedMatrix<T>::size(depth, hidden); }
+  Index down_size() const { return PackedMatrix<T>::size(hidden, columns); }
+  Index packed_size() const { return ups * up_size() + down_size(); }
+  Index padded_columns() const { return PackedMatrix<T>::padded(columns); }
+  bool prepacked() const { return static_cast<bool>(packed_down); }
+  bool transposed() const { return down.lines_are_rows || up[0].lines_are_rows || (ups > 1 && up[1].lines_are_rows); }
+  Index work(Index rows) const { return rows * hidden * (ups * depth + columns); }  // multiply-adds
+  Index rows(Index e) const { return offsets[e + 1] - offsets[e]; }
+  Index used_slots() const { return experts > 0 ? offsets[experts] - offsets[0] : 0; }
+  Index most_slots() const { return std::max(slots, used_slots()); }
+};
+
+}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

@@ -1,0 +1,24 @@
+#pragma once
+
+#include "gatefold/backend/cpu/instruction_set.hpp"
+#include "gatefold/core/types.hpp"
+
+namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+
+/// ⌈a / b⌉ of counts
+constexpr Index divide_up(Index a, Index b) { return (a + b - 1) / b; }
+
+/// A matrix seen as lines along the depth k of a product: rows of A, columns of B.
+///
+///     element (line, k) = lines_are_rows ? data[row(line), k] : data[row(k), line]                            (1)
+template <class T>
+struct Operand {
+  const T* data = nullptr;
+  Index stride = 0;  // elements between rows in memory
+  bool lines_are_rows = true;
+  const Index* rows = nullptr;  // optional gather: row r of the operand is row rows[r] of data
+
+  const T* at(Index row, Index column) const { return data + (rows ? rows[row] : row) * stride + column; }
+};
+
+}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

@@ -1,0 +1,144 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+#include "gatefold/backend/cpu/batch.hpp"
+#include "gatefold/backend/cpu/block_product.hpp"
+#include "gatefold/backend/cpu/epilogue.hpp"
+#include "gatefold/backend/cpu/instruction_set.hpp"
+#include "gatefold/backend/cpu/operand.hpp"
+#include "gatefold/backend/cpu/pack.hpp"
+#include "gatefold/backend/cpu/packed_matrix.hpp"
+#include "gatefold/backend/cpu/schedule.hpp"
+#include "gatefold/backend/cpu/tuning.hpp"
+#include "gatefold/backend/cpu/weight_block.hpp"
+#include "gatefold/backend/cpu/weight_path.hpp"
+#include "gatefold/core/types.hpp"
+
+namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+
+/// The weights of one expert in the order in which a task of a pair multiplies by them: for each chunk of hidden the
+/// blocks of the first product, then those of the second.
+template <class T>
+class PairWeights {
+ public:
+  /// @param shared  memory of the batch's packed_size() that holds the packed weights of this expert, or null
+  PairWeights(const PairBatch<T>& batch, Index e, T* shared) : b_(batch), e_(e), shared_(shared) {}
+
+  Index size() const { return b_.chunks() * of_chunk(); }
+  Index of_chunk() const { return b_.ups * b_.blocks() + divide_up(b_.columns, kDepth); }
+  WeightBlock<T> operator[](Index i) const {
+    const Index j = i / of_chunk() * kDepth, hidden = std::min(kDepth, b_.hidden - j), n = i % of_chunk(),
+                ups = b_.ups * b_.blocks();
+    if (n >= ups) return block(down(), packed_down(), b_.columns, j, hidden, (n - ups) * kDepth, b_.columns);
+    const Index m = n / b_.blocks(), k = n % b_.blocks() * kDepth;
+    return block(up(m), packed_up(m), b_.hidden, k, std::min(kDepth, b_.depth - k), j, b_.hidden);
+  }
+  /// Write block i of the shared memory.
+  void pack(Index i) const {
+    const WeightBlock<T> block = (*this)[i];
+    block.pack(shared_ + (block.packed.full - shared_));
+  }
+
+  Operand<T> up(Index m) const {
+    Operand<T> x = b_.up[static_cast<std::size_t>(m)];
+    x.data += e_ * b_.up_step[static_cast<std::size_t>(m)];
+    return x;
+  }
+  Operand<T> down() const {
+    Operand<T> x = b_.down;
+    x.data += e_ * b_.down_step;
+    return x;
+  }
+
+ private:
+  static constexpr Index kDepth = Tile<T>::depth;
+
+  static WeightBlock<T> block(const Operand<T>& b, PackedMatrix<T> packed, Index all, Index k, Index depth,
+                              Index column, Index columns) {
+    return {
+        b, packed + PackedMatrix<T>::at(all, k, depth, column), k, depth, column, std::min(kDepth, columns - column)};
+  }
+  PackedMatrix<T> packed_up(Index m) const {
+    if (b_.prepacked()) return b_.packed_up[static_cast<std::size_t>(m)] + e_ * b_.up_size();
+    return PackedMatrix<T>{shared_, nullptr} + m * b_.up_size();
+  }
+  PackedMatrix<T> packed_down() const {
+    if (b_.prepacked()) return b_.packed_down + e_ * b_.down_size();
+    return PackedMatrix<T>{shared_, nullptr} + b_.ups * b_.up_size();
+  }
+
+  const PairBatch<T>& b_;
+  const Index e_;
+  T* const shared_;
+};
+
+/// Memory of a thread, see PairMemory.
+template <class T>
+struct PairWorker {
+  T *a, *hidden, *first, *sums, *panels;
+};
+
+/// A block of rows of one expert on its way through both products, one chunk of hidden at a time.
+template <class T>
+class PairTask {
+ public:
+  /// @param rows  slots
+  /// @param end   the block of weights that the task does not need any more
+  PairTask(const PairBatch<T>& batch, const HiddenEpilogue<T>& epilogue, Index e, const RowBlock& rows,
+           const PairWeights<T>& weights, Index end, WeightPath path, const PairWorker<T>& worker)
+      : b_(batch),
+        epilogue_(epilogue),
+        e_(e),
+        rows_(rows),
+        weights_(weights),
+        end_(end),
+        product_(path, worker.panels),
+        w_(worker) {
+    for (Index block = 0; block < b_.blocks(); ++block)
+      pack_rows(b_.a, rows_.first, rows_.count, block * kDepth, std::min(kDepth, b_.depth - block * kDepth),
+                packed_a(block));
+  }
+
+  /// sums = or += chunk of hidden · down
+  void run(Index chunk, bool add, const Sums<T>& sums) {
+    const Index size = rows_.count * kDepth;
+    Index i = chunk * weights_.of_chunk();
+    for (Index m = 0; m < b_.ups; ++m)
+      for (Index block = 0; block < b_.blocks(); ++block)
+        multiply(i++, packed_a(block), block > 0, Sums<T>::panels(w_.first + m * size, rows_.count));
+    activate(b_, epilogue_, e_, rows_, w_.first, size, SumsLayout::panels(rows_.count, Tile<T>::columns),
+             chunk * kDepth, std::min(kDepth, b_.hidden - chunk * kDepth), w_.hidden);
+    for (Index j = 0; j < b_.columns; j += kDepth) multiply(i++, w_.hidden, add, sums.from(j));
+  }
+
+  /// hidden [rows, Tile::stride] from the first sums, in whole rows: long runs of what an epilogue reads and writes.
+  /// After every tile it was 3 % slower.
+  /// @param size  elements from one matrix's sums to the next one's
+  static void activate(const PairBatch<T>& b, const HiddenEpilogue<T>& epilogue, Index e, const RowBlock& rows,
+                       const T* first, Index size, SumsLayout layout, Index j, Index columns, T* hidden) {
+    const T* sums[] = {first, b.ups > 1 ? first + size : nullptr};
+    epilogue.run(epilogue.epilogue, sums, layout, rows.count, columns, e, rows.first, j, hidden);
+  }
+
+ private:
+  static constexpr Index kDepth = Tile<T>::depth;
+
+  T* packed_a(Index block) const { return w_.a + block * rows_.count * Tile<T>::stride; }
+  void multiply(Index i, const T* a, bool add, const Sums<T>& to) {
+    const WeightBlock<T> block = weights_[i], next = i + 1 < end_ ? weights_[i + 1] : block;
+    product_.run(rows_, a, block, i + 1 < end_ ? &next : nullptr, add, to);
+  }
+
+  const PairBatch<T>& b_;
+  const HiddenEpilogue<T>& epilogue_;
+  const Index e_;
+  const RowBlock rows_;
+  const PairWeights<T> weights_;
+  const Index end_;
+  BlockProduct<T> product_;
+  const PairWorker<T> w_;
+};
+
+}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

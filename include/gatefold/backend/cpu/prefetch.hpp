@@ -1,0 +1,44 @@
+#pragma once
+
+#include "gatefold/backend/cpu/instruction_set.hpp"
+#include "gatefold/core/types.hpp"
+
+namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+
+/// Memory that is touched soon, prefetched one cache line at a time while a tile computes: a burst of prefetches would
+/// hold up the loads of the tile itself. A tile prefetches depth / 2 lines.
+struct Prefetch {
+  static constexpr Index line = 64;
+
+  struct Lines {
+    const char* next;
+    Index run, jump;  // lines that follow each other, 0: all; bytes from the last of them to the next run
+  };
+  Lines first;
+  Index count = 0;  // how many of the first, 0: all
+  Lines then{};
+
+  /// Nothing but a line that is in the cache.
+  static Prefetch nothing(const void* present) { return {{static_cast<const char*>(present), 1, 0}}; }
+  /// Lines one after the other, from part t of n of `count` elements on.
+  template <class T>
+  static Prefetch part(const T* data, Index count, Index t, Index n) {
+    return {{reinterpret_cast<const char*>(data + t * count / n), 0, 0}};
+  }
+  /// Rows of memory, from part t of n of their lines on.
+  /// @param bytes   of a row, at least 1
+  /// @param stride  bytes from row to row
+  static Prefetch rows(const void* data, Index rows, Index bytes, Index stride, Index t, Index n) {
+    const Index run = (bytes + line - 1) / line, row = t * (rows * run) / n / run;
+    return {{static_cast<const char*>(data) + row * stride, run, stride - (run - 1) * line}};
+  }
+  /// Rows of memory, then this.
+  Prefetch after_rows(const void* data, Index rows, Index bytes, Index stride) const {
+    Prefetch all = Prefetch::rows(data, rows, bytes, stride, 0, 1);
+    all.count = rows * all.first.run;
+    all.then = first;
+    return all;
+  }
+};
+
+}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <algorithm>
+#include <type_traits>
+
+#include "gatefold/backend/cpu/instruction_set.hpp"
+#include "gatefold/backend/cpu/operand.hpp"
+#include "gatefold/backend/cpu/register.hpp"
+#include "gatefold/backend/cpu/tuning.hpp"
+#include "gatefold/core/types.hpp"
+
+namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+
+/// c[rows, columns] = or += the chains (1) of tile.hpp of at most tuning.rank_update_depth k, row by row of c: so short
+/// that reading and writing c is most of the work, which is then one stream of memory.
+/// @param a, b  their lines are columns: both are read in place
+template <class T>
+[[gnu::noinline]] void rank_update(const Operand<T>& a, Index line, Index rows, const Operand<T>& b, Index column,
+                                   Index columns, Index depth, bool add, T* c, Index c_stride) {
+  using V = Register<T>;
+  const T *x[tuning.rank_update_depth], *y[tuning.rank_update_depth];
+  for (Index k = 0; k < depth; ++k) {
+    x[k] = a.at(k, line);
+    y[k] = b.at(k, column);
+  }
+  const auto step = [&]<int R>(std::integral_constant<int, R>, Index i, Index j, int count) {
+    V s[R];
+    for (int r = 0; r < R; ++r) s[r] = V(T(0));
+    for (Index k = 0; k < depth; ++k)
+      for (int r = 0; r < R; ++r) s[r] = madd(V(x[k][i]), V::load(y[k] + j + r * V::size, count), s[r]);
+    T* to = c + i * c_stride + j;
+    for (int r = 0; r < R; ++r, to += V::size) (add ? V::load(to, count) + s[r] : s[r]).store(to, count);
+  };
+  constexpr Index wide = 8 * V::size;
+  for (Index i = 0; i < rows; ++i) {
+    Index j = 0;
+    for (; j + wide <= columns; j += wide) step(std::integral_constant<int, 8>{}, i, j, V::size);
+    for (; j < columns; j += V::size)
+      step(std::integral_constant<int, 1>{}, i, j, static_cast<int>(std::min<Index>(V::size, columns - j)));
+  }
+}
+
+}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <algorithm>
+
+#include "gatefold/backend/cpu/executor.hpp"
+#include "gatefold/backend/cpu/instruction_set.hpp"
+#include "gatefold/backend/cpu/operand.hpp"
+#include "gatefold/backend/cpu/parallel.hpp"
+#include "gatefold/backend/cpu/tuning.hpp"
+#include "gatefold/core/types.hpp"
+
+/// How work is cut: blocks of rows into tiles, work items into parts.
+namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+
+/// Rows [first, first + count), in tiles of as even a height as can be.
+struct RowBlock {
+  Index first, count, tiles;
+
+  Index begin(Index t) const { return t * count / tiles; }
+  Index size(Index t) const { return begin(t + 1) - begin(t); }
+
+  /// All rows of an expert, at least one.
+  static RowBlock all(Index rows) { return {0, rows, divide_up(rows, tuning.tile_rows)}; }
+  /// Block i of n of these rows, of whole tiles.
+  RowBlock block(Index i, Index n) const {
+    const Index from = i * tiles / n, to = (i + 1) * tiles / n;
+    return {first + begin(from), begin(to) - begin(from), to - from};
+  }
+};
+
+/// Work items that are done together: as many as their memory has room for.
+/// @param Item  has a member `Index begin`, for the wave's own use
+template <class Item>
+class Wave {
+ public:
+  /// @param items  room for the most there may be
+  Wave(Item* items, ExecutorRef executor, int threads) : items_(items), executor_(executor), threads_(threads) {}
+
+  void add(const Item& item) { items_[count_++] = item; }
+  void clear() { count_ = 0; }
+  template <class F>
+  Index count_if(const F& f) const {
+    return std::count_if(items_, items_ + count_, f);
+  }
+
+  /// f(item, part, worker) for every part < parts(item) of every item, shared out among the threads.
+  template <class P, class F>
+  void each_part(const P& parts, const F& f) {
+    Index all = 0;
+    for (Item* item = items_; item < items_ + count_; ++item) {
+      item->begin = all;
+      all += parts(*item);
+    }
+    parallel_for(executor_, threads_, all, [&](Index i, int worker) noexcept {
+      const Item& item = find(i);
+      f(item, i - item.begin, worker);
+    });
+  }
+
+ private:
+  // The last item that begins at or before i: those without parts begin where their successor does.
+  const Item& find(Index i) const {
+    return *(std::upper_bound(items_, items_ + count_, i, [](Index x, const Item& item) { return x < item.begin; }) -
+             1);
+  }
+
+  Item* items_;
+  ExecutorRef executor_;
+  int threads_;
+  Index count_ = 0;
+};
+
+}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

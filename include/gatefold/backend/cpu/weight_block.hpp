@@ -1,0 +1,53 @@
+#pragma once
+
+#include <algorithm>
+
+#include "gatefold/backend/cpu/instruction_set.hpp"
+#include "gatefold/backend/cpu/operand.hpp"
+#include "gatefold/backend/cpu/pack.hpp"
+#include "gatefold/backend/cpu/packed_matrix.hpp"
+#include "gatefold/backend/cpu/prefetch.hpp"
+#include "gatefold/backend/cpu/tuning.hpp"
+#include "gatefold/core/types.hpp"
+
+namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+
+/// What a task multiplies by at a time: rows [k, k + depth) of one expert's B, columns [column, column + columns), at
+/// most Tile::depth of both.
+template <class T>
+struct WeightBlock {
+  Operand<T> b;
+  PackedMatrix<T> packed;  // of this block alone, [panels][depth, Tile::columns]; null: not packed before
+  Index k, depth, column, columns;
+
+  bool empty() const { return depth == 0 || columns == 0; }
+  void pack(T* to) const { pack_panels(b, column, columns, k, depth, to); }
+  /// The panel of column x: packed, or rounded weights widened into `buffer`.
+  const T* panel(Index x, T* buffer) const { return packed.panel(x * depth, depth, buffer); }
+
+  /// Part t of n of what is read first, to prefetch: a packed block's first panel, all of another one.
+  Prefetch prefetch(Index t, Index n) const {
+    if (packed) return prefetch_panel(0, t, n);
+    if (empty()) return Prefetch::nothing(this);
+    return b.lines_are_rows ? Prefetch::rows(b.at(column, k), columns, depth * size, b.stride * size, t, n)
+                            : prefetch_rows(0, columns, t, n);
+  }
+  /// Of the panel of column x.
+  Prefetch prefetch_panel(Index x, Index t, Index n) const {
+    return packed.prefetch(x * depth, depth * Tile<T>::columns, t, n);
+  }
+  /// Of `width` columns from x on, which lie in rows.
+  Prefetch prefetch_rows(Index x, Index width, Index t, Index n) const {
+    return Prefetch::rows(b.at(k, column + x), depth, std::min(width, columns - x) * size, b.stride * size, t, n);
+  }
+  /// Part t of n of the rows of a whole panel at x, to be copied to the panel `to`.
+  PanelCopy<T> copy(Index x, Index t, Index n, T* to) const {
+    const Index begin = t * depth / n, end = (t + 1) * depth / n;
+    return {b.at(k + begin, column + x), b.stride, to + begin * Tile<T>::columns, end - begin};
+  }
+
+ private:
+  static constexpr Index size = sizeof(T);
+};
+
+}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

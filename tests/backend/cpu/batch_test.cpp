@@ -1,0 +1,81 @@
+#include "gatefold/backend/cpu/batch.hpp"
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+using namespace gatefold;
+using cpu::Batch;
+
+TEST_CASE("slots are rows: an expert has its rows of a and c, its matrix and its packed form") {
+  const std::vector<Index> offsets{0, 3, 3, 8}, rows(8);
+  std::vector<float> a(1), b(1), c(1), packed(1);
+  Batch<float> batch{.all = {.a = {a.data(), 4, true, rows.data()},
+                             .b = {b.data(), 5, false},
+                             .c = c.data(),
+                             .c_stride = 5,
+                             .rows = 0,
+                             .columns = 5,
+                             .depth = 4,
+                             .first = 0,
+                             .packed = {packed.data(), nullptr}},
+                     .slots = Batch<float>::Slots::are_rows,
+                     .offsets = offsets.data(),
+                     .experts = 3,
+                     .most_slots = 10};
+  const auto p = batch[2];
+  CHECK(p.rows == 5);
+  CHECK(p.first == 3);
+  CHECK(p.a.rows == rows.data() + 3);
+  CHECK(p.b.data == b.data() + 2 * 4 * 5);
+  CHECK(p.c == c.data() + 3 * 5);
+  CHECK(p.packed.full == packed.data() + 2 * cpu::PackedMatrix<float>::size(4, 5));
+  CHECK(batch[1].rows == 0);
+  CHECK(batch.most_rows() == 10);
+  CHECK(batch.most_depth() == 4);
+}
+
+TEST_CASE("slots are depth: an expert without any is left alone where sums are added, and stored as zeros where not") {
+  const std::vector<Index> offsets{0, 3, 3};
+  std::vector<float> a(1), b(1), c(1);
+  Batch<float> batch{.all = {.a = {a.data(), 4, false},
+                             .b = {b.data(), 5, false},
+                             .c = c.data(),
+                             .c_stride = 5,
+                             .rows = 4,
+                             .columns = 5,
+                             .depth = 0,
+                             .first = 0},
+                     .slots = Batch<float>::Slots::are_depth,
+                     .offsets = offsets.data(),
+                     .experts = 2,
+                     .accumulate = true};
+  CHECK(batch[0].depth == 3);
+  CHECK(batch[0].rows == 4);
+  CHECK(batch[1].c == c.data() + 20);
+  CHECK(batch[1].a.data == a.data() + 3 * 4);
+  CHECK(batch[1].depth == 0);
+  CHECK(batch[1].rows == 0);
+  batch.accumulate = false;
+  CHECK(batch[1].rows == 4);
+  CHECK(batch.most_depth() == 3);
+}
+
+TEST_CASE("a pair of products: sizes of its weights, and what lies transposed") {
+  const std::vector<Index> offsets{0, 3, 9};
+  cpu::PairBatch<double> b{
+      .ups = 2, .depth = 300, .hidden = 600, .columns = 7, .offsets = offsets.data(), .experts = 2, .slots = 4};
+  b.up[0].lines_are_rows = b.up[1].lines_are_rows = b.down.lines_are_rows = false;
+  CHECK(b.blocks() == 2);
+  CHECK(b.chunks() == 3);
+  CHECK(b.packed_size() == 2 * cpu::PackedMatrix<double>::size(300, 600) + cpu::PackedMatrix<double>::size(600, 7));
+  CHECK(b.work(3) == 3 * 600 * (2 * 300 + 7));
+  CHECK(b.rows(1) == 6);
+  CHECK(b.most_slots() == 9);  // more than were told
+  CHECK(!b.prepacked());
+  CHECK(!b.transposed());
+  b.up[1].lines_are_rows = true;
+  CHECK(b.transposed());
+  b.ups = 1;
+  CHECK(!b.transposed());
+}

@@ -1,0 +1,128 @@
+#include "gatefold/backend/cpu/pair_task.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "support/naive.hpp"
+
+using namespace gatefold;
+using cpu::PairWeights;
+using cpu::Tile;
+using cpu::WeightBlock;
+
+namespace {
+
+/// v + w, or v: hidden is the first sums themselves.
+struct First {
+  template <class A, class V>
+  V operator()(const A&, Index, Index, Index, V v) const {
+    return v;
+  }
+  template <class A, class V>
+  V operator()(const A&, Index, Index, Index, V v, V w) const {
+    return v + w;
+  }
+};
+
+template <class T>
+struct Weights {
+  Index depth, hidden, columns, ups;
+  std::vector<T> up, more, down, packed;
+  cpu::PairBatch<T> batch;
+
+  Weights(Index d, Index h, Index c, Index m) : depth(d), hidden(h), columns(c), ups(m) {
+    up = naive::random_vector<T>(2 * d * h, 1);
+    more = naive::random_vector<T>(2 * d * h, 2);
+    down = naive::random_vector<T>(2 * h * c, 3);
+    batch = {.up = {{{up.data(), h, false}, {more.data(), h, false}}},
+             .up_step = {d * h, d * h},
+             .ups = m,
+             .down = {down.data(), c, false},
+             .down_step = h * c,
+             .depth = d,
+             .hidden = h,
+             .columns = c,
+             .experts = 2};
+    packed.resize(static_cast<std::size_t>(batch.packed_size()));
+  }
+  Weights(const Weights&) = delete;
+};
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("weights come chunk by chunk, all of each chunk once, and their packed form is the whole memory", T,
+                   float, double) {
+  for (const Index ups : {1, 2}) {
+    Weights<T> w(300, 600, 260, ups);
+    std::fill(w.packed.begin(), w.packed.end(), T(9));
+    const PairWeights<T> plain(w.batch, 1, nullptr), shared(w.batch, 1, w.packed.data());
+    REQUIRE(plain.size() == 3 * plain.of_chunk());
+    std::vector<int> first(w.up.size()), second(w.more.size()), last(w.down.size());
+    for (Index i = 0; i < plain.size(); ++i) {
+      const WeightBlock<T> block = plain[i];
+      CHECK(!block.packed);
+      const bool of_down = i % plain.of_chunk() >= ups * 2, of_more = !of_down && i % plain.of_chunk() >= 2;
+      CHECK((of_down ? block.k : block.column) / Tile<T>::depth == i / plain.of_chunk());  // the chunk
+      const std::vector<T>& from = of_down ? w.down : of_more ? w.more : w.up;
+      std::vector<int>& seen = of_down ? last : of_more ? second : first;
+      for (Index k = 0; k < block.depth; ++k)
+        for (Index x = 0; x < block.columns; ++x)
+          ++seen[static_cast<std::size_t>(block.b.at(block.k + k, block.column + x) - from.data())];
+      shared.pack(i);
+    }
+    const auto each = [](const std::vector<int>& seen, int times) {
+      const auto half = seen.begin() + static_cast<std::ptrdiff_t>(seen.size() / 2);
+      return std::count(seen.begin(), half, 0) == half - seen.begin() &&
+             std::count(half, seen.end(), times) == seen.end() - half;
+    };
+    CHECK(each(first, 1));
+    CHECK(each(second, ups - 1));
+    CHECK(each(last, 1));
+    CHECK(std::count(w.packed.begin(), w.packed.end(), T(9)) == 0);
+    for (Index i = 0; i < shared.size(); ++i) {
+      const WeightBlock<T> block = shared[i];
+      std::vector<T> expected(static_cast<std::size_t>(cpu::PackedMatrix<T>::size(block.depth, block.columns)));
+      block.pack(expected.data());
+      CHECK(std::equal(expected.begin(), expected.end(), block.packed.full));
+    }
+  }
+}
+
+TEST_CASE_TEMPLATE("a task takes rows through both products, chunk by chunk", T, float, double) {
+  constexpr Index rows = 20, depth = 300, hidden = 300, columns = Tile<T>::columns;
+  for (const Index ups : {1, 2}) {
+    Weights<T> w(depth, hidden, columns, ups);
+    const auto x = naive::random_vector<T>(rows * depth, 5);
+    w.batch.a = {x.data(), depth, true};
+    const First first;
+    const auto epilogue =
+        ups == 2 ? cpu::HiddenEpilogue<T>::template with<2>(first) : cpu::HiddenEpilogue<T>::template with<1>(first);
+    std::vector<T> a(rows * 2 * Tile<T>::stride), kept(rows * Tile<T>::stride), sums(rows * columns),
+        firsts(2 * rows * Tile<T>::depth), panels(cpu::BlockProduct<T>::memory);
+    const PairWeights<T> weights(w.batch, 1, nullptr);
+    cpu::PairTask<T> task(w.batch, epilogue, 1, cpu::RowBlock::all(rows), weights, weights.size(),
+                          cpu::WeightPath::by_task, {a.data(), kept.data(), firsts.data(), nullptr, panels.data()});
+    for (Index chunk = 0; chunk < 2; ++chunk) task.run(chunk, chunk > 0, cpu::Sums<T>::panels(sums.data(), rows));
+    double worst = 0;
+    for (Index i = 0; i < rows; ++i) {
+      std::vector<double> h(hidden);
+      for (Index j = 0; j < hidden; ++j)
+        for (Index k = 0; k < depth; ++k) {
+          const auto at = static_cast<std::size_t>((depth + k) * hidden + j);
+          h[static_cast<std::size_t>(j)] += double(x[static_cast<std::size_t>(i * depth + k)]) *
+                                            (double(w.up[at]) + (ups == 2 ? double(w.more[at]) : 0));
+        }
+      for (Index c = 0; c < columns; ++c) {
+        double sum = 0;
+        for (Index j = 0; j < hidden; ++j)
+          sum += h[static_cast<std::size_t>(j)] * double(w.down[static_cast<std::size_t>((hidden + j) * columns + c)]);
+        worst = std::max(worst, std::abs(sum - double(sums[static_cast<std::size_t>(i * columns + c)])));
+      }
+    }
+    CHECK(worst <= 3e4 * double(std::numeric_limits<T>::epsilon()));
+  }
+}

@@ -1,0 +1,29 @@
+#include "gatefold/backend/cpu/prefetch.hpp"
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+using namespace gatefold;
+
+TEST_CASE("what is prefetched begins at the tile's part, in rows of memory at the row that holds it") {
+  std::vector<float> data(4096);
+  const char* begin = reinterpret_cast<const char*>(data.data());
+  for (Index t = 0; t < 4; ++t) {
+    const auto all = cpu::Prefetch::part(data.data(), 4096, t, 4);
+    CHECK(all.first.next == begin + t * 4096);
+    // 10 rows of 2 lines and a bit, 512 bytes apart: 30 lines, of which part t begins with line 7 t, 15, 22.
+    const auto rows = cpu::Prefetch::rows(data.data(), 10, 136, 512, t, 4);
+    CHECK(rows.first.next == begin + (t == 0 ? 0 : t == 1 ? 2 : t == 2 ? 5 : 7) * 512);
+    CHECK(rows.first.run == 3);
+    CHECK(rows.first.jump == 512 - 2 * 64);
+    // 4 rows of 2 lines, 256 bytes apart, before those.
+    const auto both = rows.after_rows(data.data() + 2048, 4, 128, 256);
+    CHECK(both.first.next == begin + 2048 * sizeof(float));
+    CHECK(both.first.run == 2);
+    CHECK(both.first.jump == 256 - 64);
+    CHECK(both.count == 8);
+    CHECK(both.then.next == rows.first.next);
+    CHECK(both.then.run == 3);
+  }
+}

@@ -1,0 +1,115 @@
+#include "gatefold/backend/cpu/product_schedule.hpp"
+
+#include <doctest/doctest.h>
+
+#include <random>
+#include <vector>
+
+#include "gatefold/backend/cpu/schedule.hpp"
+
+using namespace gatefold;
+using cpu::Batch;
+using cpu::WeightPath;
+
+namespace {
+
+/// Sizes and counts of rows; no data but an address.
+struct Counted {
+  float none = 0;
+  std::vector<Index> offsets{0};
+  Batch<float> batch;
+
+  Counted(const std::vector<Index>& counts, Index size, Index columns, bool outer = false) {
+    for (const Index n : counts) offsets.push_back(offsets.back() + n);
+    batch.all.a.data = batch.all.b.data = batch.all.c = &none;
+    batch.all.columns = columns;
+    (outer ? batch.all.rows : batch.all.depth) = size;
+    batch.all.a.lines_are_rows = !outer;
+    batch.all.b.lines_are_rows = false;
+    batch.slots = outer ? Batch<float>::Slots::are_depth : Batch<float>::Slots::are_rows;
+    batch.offsets = offsets.data();
+    batch.experts = static_cast<Index>(counts.size());
+    batch.accumulate = outer;
+  }
+  Counted(const Counted&) = delete;
+  WeightPath path(Index e, int threads = 1, bool stores = true) const {
+    return cpu::ProductSchedule<float>(batch, stores, threads).path(batch[e]);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("few rows read B in place, one block packs it for itself, several share it") {
+  constexpr Index one = cpu::tuning.product_tiles * cpu::tuning.tile_rows;
+  Counted c({1, 8, 9, one, one + 1}, 300, 400);
+  CHECK(c.path(0) == WeightPath::in_place);
+  CHECK(c.path(1) == WeightPath::in_place);
+  CHECK(c.path(2) == WeightPath::by_task);
+  CHECK(c.path(3) == WeightPath::by_task);
+  CHECK(c.path(4) == WeightPath::by_call);
+  c.batch.all.b.lines_are_rows = true;  // transposed
+  CHECK(c.path(0) == WeightPath::by_task);
+  const float packed = 0;
+  c.batch.all.packed = {&packed, nullptr};
+  for (Index e = 0; e < 5; ++e) CHECK(c.path(e) == WeightPath::prepacked);
+}
+
+TEST_CASE("gradients of few slots are rank updates, where nothing happens to their sums") {
+  Counted c({1, 32, 33, 0}, 100, 400, true);
+  CHECK(c.path(0) == WeightPath::rank_update);
+  CHECK(c.path(1) == WeightPath::rank_update);
+  CHECK(c.path(2) == WeightPath::by_task);
+  CHECK(c.path(0, 1, false) == WeightPath::by_task);
+  CHECK(c.batch[3].rows == 0);
+}
+
+TEST_CASE("blocks get smaller until every thread has work; little work is done by one") {
+  const Counted large({4000}, 300, 1024), small({4000}, 1, 40);
+  const cpu::ProductSchedule<float> one(large.batch, true, 1), many(large.batch, true, 16),
+      alone(small.batch, true, 16);
+  CHECK(one.threads() == 1);
+  CHECK(many.threads() == 16);
+  CHECK(alone.threads() == 1);
+  CHECK(one.columns() == cpu::tuning.product_columns);
+  CHECK(many.row_blocks(large.batch[0]) * cpu::divide_up(1024, many.columns()) >= 16 * cpu::tuning.product_tasks_each);
+  CHECK(cpu::ProductSchedule<float>(Counted({0, 0}, 5, 5).batch, true, 2).empty());
+}
+
+TEST_CASE("memory of products depends on sizes alone, and no routing needs more") {
+  std::mt19937 random(5);
+  const auto below = [&](Index n) { return static_cast<Index>(random() % static_cast<unsigned>(n)); };
+  int shared = 0;
+  for (int turn = 0; turn < 3000; ++turn) {
+    const bool outer = turn % 2;
+    const Index experts = 1 + below(40), slots = 1 + below(turn % 3 ? 200 : 9000), size = below(400),
+                columns = 1 + below(1500);
+    const int threads = 1 + static_cast<int>(below(8));
+    const Index budget = turn % 5 == 0 ? 0 : 1 << 22, favoured = 1 + below(experts);
+    std::vector<Index> counts(static_cast<std::size_t>(experts));
+    for (Index s = 0; s < slots; ++s) ++counts[static_cast<std::size_t>(below(turn % 4 ? experts : favoured))];
+    Counted c(counts, size, columns, outer), bound(std::vector<Index>(counts.size()), size, columns, outer);
+    c.batch.most_slots = bound.batch.most_slots = slots;
+    const cpu::ProductMemory<float> memory(c.batch, threads, budget), of_sizes(bound.batch, threads, budget);
+    CHECK(memory.items == of_sizes.items);
+    CHECK(memory.packed == of_sizes.packed);
+    CHECK(memory.a == of_sizes.a);
+    CHECK(memory.sums == of_sizes.sums);
+
+    const cpu::ProductSchedule<float> schedule(c.batch, true, threads);
+    const Index width = std::min(schedule.columns(), cpu::PackedMatrix<float>::padded(columns));
+    CHECK(memory.items >= experts * cpu::divide_up(columns, width));
+    for (Index e = 0; e < experts; ++e) {
+      const cpu::Problem<float> p = c.batch[e];
+      if (p.rows == 0) continue;
+      const Index rows = cpu::RowBlock::all(p.rows).block(0, schedule.row_blocks(p)).count,
+                  stride = cpu::Tile<float>::stride;
+      CHECK(memory.a >= rows * stride);
+      CHECK(memory.sums >=
+            rows * (p.depth > cpu::Tile<float>::depth ? width : std::min(width, cpu::Tile<float>::depth)));
+      if (schedule.path(p) != WeightPath::by_call) continue;
+      CHECK(memory.packed >= cpu::PackedMatrix<float>::size(std::min(p.depth, memory.chunk), std::min(width, columns)));
+      ++shared;
+    }
+  }
+  CHECK(shared > 500);
+}

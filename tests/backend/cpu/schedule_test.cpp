@@ -1,0 +1,75 @@
+#include "gatefold/backend/cpu/schedule.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "gatefold/backend/cpu/workers.hpp"
+
+using namespace gatefold;
+using cpu::RowBlock;
+
+TEST_CASE("blocks of rows cover all rows in whole tiles of even height") {
+  for (Index rows = 1; rows < 300; ++rows) {
+    const RowBlock all = RowBlock::all(rows);
+    for (const Index n : {Index(1), Index(2), Index(3), all.tiles})
+      if (n <= all.tiles) {
+        Index next = 0, tiles = 0;
+        for (Index i = 0; i < n; ++i) {
+          const RowBlock block = all.block(i, n);
+          CHECK(block.first == next);
+          for (Index t = 0; t < block.tiles; ++t) {
+            CHECK(block.size(t) >= 1);
+            CHECK(block.size(t) <= cpu::tuning.tile_rows);
+            next += block.size(t);
+          }
+          tiles += block.tiles;
+        }
+        CHECK(next == rows);
+        CHECK(tiles == all.tiles);
+      }
+  }
+}
+
+namespace {
+
+struct Item {
+  int name;
+  Index parts;
+  Index begin = 0;
+};
+
+}  // namespace
+
+TEST_CASE("every part of every item of a wave is done once, also where items have none") {
+  for (const int threads : {1, 3}) {
+    cpu::Workers workers(threads);
+    std::vector<Item> memory(5);
+    cpu::Wave<Item> wave(memory.data(), workers, threads);
+    const auto walk = [&](std::initializer_list<Index> parts) {
+      int name = 0;
+      for (const Index n : parts) wave.add({name++, n});
+      std::vector<std::vector<int>> done(5, std::vector<int>(40));
+      std::vector<int> wrong(5);
+      wave.each_part([](const Item& item) { return item.parts; },
+                     [&](const Item& item, Index part, int worker) {
+                       ++done[std::size_t(item.name)][std::size_t(part)];
+                       wrong[std::size_t(item.name)] += worker >= threads;
+                     });
+      name = 0;
+      for (const Index n : parts) {
+        for (Index i = 0; i < 40; ++i) CHECK(done[std::size_t(name)][std::size_t(i)] == (i < n ? 1 : 0));
+        CHECK(wrong[std::size_t(name++)] == 0);
+      }
+      CHECK(wave.count_if([](const Item& item) { return item.parts == 0; }) ==
+            std::count(parts.begin(), parts.end(), Index(0)));
+      wave.clear();
+    };
+    walk({0, 3, 0, 0, 40});
+    walk({7});
+    walk({5, 0});
+    walk({});
+    walk({0, 0});
+  }
+}

@@ -1,0 +1,21 @@
+#include "gatefold/backend/cpu/tuning.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace gatefold;
+using cpu::Tile;
+
+TEST_CASE_TEMPLATE("the tile and all it multiplies fit the machine's registers", T, float, double) {
+  constexpr Index registers = EIGEN_ARCH_DEFAULT_NUMBER_OF_REGISTERS;
+  CHECK(Tile<T>::rows * 2 + 3 <= registers);  // sums, two of B, one of A
+  CHECK(Tile<T>::columns == 2 * cpu::Register<T>::size);
+  CHECK(Tile<T>::depth == 256);  // of the definition of every result
+  CHECK(Tile<T>::depth % Tile<T>::columns == 0);
+  CHECK((Tile<T>::stride - Tile<T>::depth) * Index(sizeof(T)) == 64);
+}
+
+TEST_CASE("machines with fewer registers have smaller tiles, and blocks are tiles") {
+  CHECK(cpu::with_16_registers.tile_rows < cpu::with_32_registers.tile_rows);
+  CHECK(cpu::with_16_registers.in_place_rows == cpu::with_32_registers.in_place_rows);
+  CHECK(cpu::tuning.product_columns % Tile<float>::columns == 0);
+}

@@ -1,0 +1,78 @@
+#include "gatefold/backend/cpu/weight_block.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "support/naive.hpp"
+
+using namespace gatefold;
+using cpu::Tile;
+using cpu::WeightBlock;
+
+namespace {
+
+constexpr Index rows = 90, columns = 200;
+
+template <class T>
+WeightBlock<T> block(const std::vector<T>& b, bool transposed, const T* packed) {
+  return {{b.data(), transposed ? rows : columns, transposed}, {packed, nullptr}, 10, 70, 33, 2 * Tile<T>::columns + 3};
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("a block packs its own rows and columns, and finds its panels there", T, float, double) {
+  constexpr Index width = Tile<T>::columns;
+  const auto b = naive::random_vector<T>(rows * columns, 1);
+  for (const bool transposed : {false, true}) {
+    std::vector<T> packed(static_cast<std::size_t>(70 * 3 * width), T(9));
+    const WeightBlock<T> w = block(b, transposed, packed.data());
+    w.pack(packed.data());
+    int wrong = 0;
+    for (Index x = 0; x < 3 * width; ++x)
+      for (Index k = 0; k < 70; ++k) {
+        const auto at = static_cast<std::size_t>(transposed ? (33 + x) * rows + 10 + k : (10 + k) * columns + 33 + x);
+        wrong += w.panel(x / width * width, nullptr)[k * width + x % width] != (x < w.columns ? b[at] : T(0));
+      }
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE_TEMPLATE(
+    "what is read first is prefetched: a packed block's first panel, rows of another one, nothing of an empty one", T,
+    float, double) {
+  constexpr Index width = Tile<T>::columns, size = sizeof(T);
+  const auto b = naive::random_vector<T>(rows * columns, 1);
+  const T packed = 0;
+  const auto address = [](const T* p) { return reinterpret_cast<const char*>(p); };
+  CHECK(block(b, false, &packed).prefetch(1, 2).first.next == address(&packed + 70 * width / 2));
+  CHECK(block(b, false, &packed).prefetch_panel(width, 0, 2).first.next == address(&packed + 70 * width));
+  const WeightBlock<T> lies = block<T>(b, false, nullptr), stands = block<T>(b, true, nullptr);
+  CHECK(lies.prefetch(0, 2).first.next == address(b.data() + 10 * columns + 33));
+  CHECK(lies.prefetch(1, 2).first.next == address(b.data() + (10 + 35) * columns + 33));
+  CHECK(stands.prefetch(0, 2).first.next == address(b.data() + 33 * rows + 10));
+  CHECK(lies.prefetch_rows(width, width, 0, 1).first.next == address(b.data() + 10 * columns + 33 + width));
+  CHECK(lies.prefetch_rows(width, width, 0, 1).first.run == width * size / 64);
+  CHECK(lies.prefetch_rows(2 * width, width, 0, 1).first.run == 1);  // the last panel has three columns
+  WeightBlock<T> none = lies;
+  none.depth = 0;
+  CHECK(none.empty());
+  CHECK(none.prefetch(0, 1).first.run == 1);
+}
+
+TEST_CASE_TEMPLATE("the parts in which a panel is copied are all of it", T, float, double) {
+  constexpr Index width = Tile<T>::columns;
+  const auto b = naive::random_vector<T>(rows * columns, 1);
+  const WeightBlock<T> w = block<T>(b, false, nullptr);
+  std::vector<T> panel(70 * width), expected(70 * 3 * width);
+  w.pack(expected.data());
+  for (const Index n : {1, 4, 7})
+    for (Index t = 0; t < n; ++t) {
+      const cpu::PanelCopy<T> part = w.copy(width, t, n, panel.data());
+      for (Index r = 0; r < part.rows; ++r) std::copy_n(part.from + r * part.stride, width, part.to + r * width);
+      if (t + 1 < n) continue;
+      CHECK(std::equal(panel.begin(), panel.end(), expected.begin() + 70 * width));
+      std::fill(panel.begin(), panel.end(), T(0));
+    }
+}
