@@ -214,6 +214,13 @@ void Warp::locate_global(const Instruction& in, const Target& target, std::uint3
                  " bytes at " + hexadecimal(address) + " (" + memory.describe(address) + ")",
              in, lane);
       }
+      if (!allocation->belongs_to(grid.launch.device)) {
+        fail("memory of another device: global " + std::string(verb(in, target.write)) + " of " +
+                 std::to_string(bytes) + " bytes at " + hexadecimal(address) + " (of device " +
+                 std::to_string(allocation->device) + ", by a kernel on device " + std::to_string(grid.launch.device) +
+                 ")",
+             in, lane);
+      }
     }
     if ((address & (bytes - 1)) != 0) fail_alignment(in, address, bytes, lane);
     if (grid.look_for_races) {

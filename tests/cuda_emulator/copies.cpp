@@ -61,6 +61,11 @@ void Warp::copy_bulk(const Instruction& in, std::uint32_t lanes) {
                Memory::device().describe(from) + ")",
            in, lane);
     }
+    if (!Memory::device().contains(reinterpret_cast<const void*>(from), bytes, block_.grid_.launch.device)) {
+      fail("memory of another device: global bulk copy of " + std::to_string(bytes) + " bytes from " +
+               hexadecimal(from),
+           in, lane);
+    }
     std::memcpy(block_.shared_.data() + to, reinterpret_cast<const char*>(from), bytes);
     Block::Mbarrier& barrier = block_.mbarriers_[read(in[3], lane) & 0xffffffff];
     barrier.bytes -= static_cast<std::int64_t>(bytes);
