@@ -17,8 +17,9 @@ namespace {
 
 constexpr Index dim = 8, items = 24;
 
-const Stack model{Chain{Residual{update::HeavyBall{}, Mixture{SoftmaxTopK{.scores = {.experts = 4}, .selection = {.k = 2}},
-                                                              Mlp<Gelu>{.model_dim = dim, .hidden_dim = 12}}},
+const Mixture mixture{SoftmaxTopK{.scores = {.experts = 4}, .selection = {.k = 2}},
+                      Mlp<Gelu>{.model_dim = dim, .hidden_dim = 12}};
+const Stack model{Chain{Residual{update::HeavyBall{}, mixture},
                         Residual{update::Plain{}, PreNorm{LayerNorm{}, Attention{.model_dim = dim, .heads = 2}}}},
                   2};
 

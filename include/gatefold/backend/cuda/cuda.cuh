@@ -10,8 +10,10 @@
 #include "gatefold/backend/cuda/blas_experts.cuh"
 #include "gatefold/backend/cuda/group_by.cuh"
 #include "gatefold/backend/cuda/group_table.cuh"
+#include "gatefold/backend/cuda/grouped_sum.cuh"
 #include "gatefold/backend/cuda/handles.cuh"
 #include "gatefold/backend/cuda/loops.cuh"
+#include "gatefold/backend/cuda/outer_product.cuh"
 #include "gatefold/backend/cuda/packed_weights.cuh"
 #include "gatefold/backend/cuda/plain_product.cuh"
 #include "gatefold/backend/cuda/product.cuh"
@@ -40,9 +42,9 @@ struct Cuda {
 
   using Options = device::Options;
 
-  /// Stream, handles and memory of one caller, on one device: that of its stream. Primitives, scratch memory, layers and
-  /// trainers work there, whichever device is current. Tensors that a caller makes, and what policies keep that are called
-  /// without a layer, are where `here` says.
+  /// Stream, handles and memory of one caller, on one device: that of its stream. Primitives, scratch memory, layers
+  /// and trainers work there, whichever device is current. Tensors that a caller makes, and what policies keep that are
+  /// called without a layer, are where `here` says.
   class Context : public Scratch<Cuda>, public Lender {
    public:
     using Backend = Cuda;
@@ -75,6 +77,11 @@ struct Cuda {
     }
     int multiprocessors() const { return stream_.multiprocessors(); }
     int* flags() { return flags_.get(); }
+    /// How many of its blocks of so many threads a multiprocessor of the device has room for.
+    template <class Kernel>
+    int fitting_blocks(Kernel* kernel, int threads) {
+      return occupancy_.of(kernel, threads);
+    }
     /// Wait until everything asked of this context is done.
     void synchronize() { device::expect_success(cudaStreamSynchronize(stream()), "cudaStreamSynchronize"); }
 
@@ -105,6 +112,7 @@ struct Cuda {
    private:
     Options options_;
     device::Stream stream_;
+    device::Occupancy occupancy_;
     device::Flags flags_;
     device::Blas blas_;
     const device::PackedWeights* packed_ = nullptr;
@@ -240,23 +248,24 @@ struct Cuda {
     grouped(ctx, g.in_slot_order(), View<const T, 2, Cuda>(hidden), std::array{down}, transpose, c, last);
   }
 
+  /// Without `accumulate` both are stored, not added: what stands there is not read, and an expert without slots has 0.
   template <class T>
   static void grouped_outer(Context& ctx, Groups<Cuda> g, View<const T, 2, Cuda> a, View<const T, 2, Cuda> dc,
-                            View<T, 3, Cuda> dw) {
+                            View<T, 3, Cuda> dw, bool accumulate = true) {
     const auto here = ctx.here();
     device::expect_int("Cuda::grouped_outer", g.slots);
-    if (ctx.options().blas_experts) return device::blas_slots_are_depth(ctx, g, a, dc, dw);
-    const View<const T, 2, Cuda> before = dw.as(dw.extent(0) * dw.extent(1), dw.extent(2));
+    if (ctx.options().blas_experts) return device::blas_slots_are_depth(ctx, g, a, dc, accumulate, dw);
     constexpr auto along_lines = device::Layout::along_lines;
     device::slots_are_depth(ctx, device::operand<T>(along_lines, a.data(), a.extent(1), g.rows.data()),
                             device::operand<T>(along_lines, dc.data(), dc.extent(1)), g.offsets.data(), g.experts(),
-                            dw.extent(1), dw.extent(2), dw.data(), fn::AddTo<T, Cuda>{before});
+                            dw.extent(1), dw.extent(2), accumulate, dw.data());
   }
 
   template <class T>
-  static void grouped_sum(Context& ctx, Groups<Cuda> g, View<const T, 2, Cuda> dc, View<T, 2, Cuda> db) {
+  static void grouped_sum(Context& ctx, Groups<Cuda> g, View<const T, 2, Cuda> dc, View<T, 2, Cuda> db,
+                          bool accumulate = true) {
     const auto here = ctx.here();
-    device::grouped_sum(ctx.product_stream(), g.offsets.data(), g.experts(), dc.data(), db.extent(1), db.data());
+    device::grouped_sum(ctx, g.offsets.data(), g.experts(), g.slots, dc.data(), db.extent(1), accumulate, db.data());
   }
 
  private:

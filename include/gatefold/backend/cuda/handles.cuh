@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 
 #include "gatefold/backend/cuda/status.cuh"
 
@@ -68,6 +69,23 @@ class Stream {
   cudaStream_t stream_ = nullptr;
   bool owned_ = false;
   int device_ = 0, multiprocessors_ = 0;
+};
+
+/// How many blocks of a kernel a multiprocessor has room for, asked once for each kernel.
+class Occupancy {
+ public:
+  template <class Kernel>
+  int of(Kernel* kernel, int threads) {
+    const auto* key = reinterpret_cast<const void*>(kernel);
+    if (const auto known = blocks_.find(key); known != blocks_.end()) return known->second;
+    int blocks = 0;
+    expect_success(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, 0),
+                   "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+    return blocks_[key] = blocks;
+  }
+
+ private:
+  std::map<const void*, int> blocks_;
 };
 
 /// Flags that blocks raise for each other, all 0 between launches; made at their first use.
