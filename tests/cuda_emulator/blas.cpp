@@ -152,7 +152,8 @@ cublasStatus_t multiply(const Context& context, const Product& shape, const Type
   };
   const bool late = context.pointer_mode == CUBLAS_POINTER_MODE_DEVICE;
   if (!late) scale(products, on_host(shape.name, "alpha", batch.alpha), on_host(shape.name, "beta", batch.beta));
-  return status_of(submit(context.stream, [products = std::move(products), batch, late, scale, device = context.device]() mutable {
+  const int device = context.device;
+  return status_of(submit(context.stream, [products = std::move(products), batch, late, scale, device]() mutable {
     if (late && !products.empty()) {
       const std::string& name = products.front().name;
       const std::size_t bytes = products.front().c.type == CUDA_R_64F ? sizeof(double) : sizeof(float);

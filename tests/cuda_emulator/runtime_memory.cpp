@@ -100,7 +100,7 @@ cudaError_t copy(const Copy& work, cudaStream_t stream) {
   });
 }
 
-// A fill is ordered by its stream, so its memory is that of the stream's device: elsewhere CUDA would fill it at any time.
+// A fill is ordered by its stream, so its memory is that of the stream's device: no stream elsewhere would wait for it.
 struct Fill {
   void* at;
   int value;
@@ -201,7 +201,9 @@ std::size_t live_pinned() { return pinned().size(); }
 using namespace gatefold::cuda_emulator;
 
 cudaError_t cudaMalloc(void** pointer, size_t bytes) {
-  return runtime_call("cudaMalloc", [&] { return synchronous([&] { return allocate(pointer, bytes, current_device()); }); });
+  return runtime_call("cudaMalloc", [&] {
+    return synchronous([&] { return allocate(pointer, bytes, current_device()); });
+  });
 }
 
 cudaError_t cudaFree(void* pointer) {
@@ -265,7 +267,9 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 }
 
 cudaError_t cudaMemset(void* at, int value, size_t bytes) {
-  return runtime_call("cudaMemset", [&] { return synchronous([&] { return fill({at, value, bytes, current_device()}, nullptr); }); });
+  return runtime_call("cudaMemset", [&] {
+    return synchronous([&] { return fill({at, value, bytes, current_device()}, nullptr); });
+  });
 }
 
 cudaError_t cudaMemsetAsync(void* at, int value, size_t bytes, cudaStream_t stream) {
