@@ -47,13 +47,13 @@ endif()
 # What a program of ours with .cu files needs: the emulator where the tests built one, else NVIDIA's libraries.
 function(gatefold_cuda_program target)
   target_link_libraries(${target} PRIVATE gatefold_warnings)
-  if(NOT TARGET gatefold_cuda_emulator)
+  if(NOT TARGET cuda_emulator)
     target_link_libraries(${target} PRIVATE gatefold_cuda)
     return()
   endif()
-  set_target_properties(${target} PROPERTIES CUDA_STANDARD 20 CUDA_RUNTIME_LIBRARY None CUDA_ARCHITECTURES 80-virtual)
-  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--no-compress>)
-  target_link_libraries(${target} PRIVATE gatefold_policies gatefold_cuda_emulator)
+  set_target_properties(${target} PROPERTIES CUDA_STANDARD 20)
+  cuda_emulator_program(${target})
+  target_link_libraries(${target} PRIVATE gatefold_policies)
 endfunction()
 
 # Everyday tests do without nvcc's slowest optimisations of device code, half of its time.

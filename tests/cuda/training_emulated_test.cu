@@ -306,8 +306,8 @@ struct LayerLaunches {
 TEST_CASE("cuda: launches of a layer in training") {
   const LayerLaunches one(mixture, 1), two(mixture, 2), three(mixture, 3);
   for (const auto& [less, more] : {std::pair{&one, &two}, {&two, &three}}) {
-    CHECK(beyond(less->inference, more->inference) == "combine 1, dispatch 1, gating 1, product 2, update 1");
-    CHECK(beyond(less->forward, more->forward) == "combine 1, dispatch 1, gating 1, product 2, update 1");
+    CHECK(beyond(less->inference, more->inference) == "combine 1, dispatch 1, gating 1, product 4, update 1");
+    CHECK(beyond(less->forward, more->forward) == "combine 1, dispatch 1, gating 1, product 4, update 1");
     CHECK(beyond(less->backward, more->backward) ==
           "bias 3, combine 2, cuBLAS 2, gating 1, gradient 2, offsets 1, product 2, update 1, zeros 2");
     CHECK(beyond(less->update, more->update) == "AdamW 6");  // tensors of parameters
@@ -329,8 +329,8 @@ TEST_CASE("cuda: launches of a layer in inference") {
     layer.begin(ctx, params, rows, carry);
     return beyond({}, named_launches_of(run));
   };
-  CHECK(launches(5, 1024) == "combine 1, dispatch 1, gating 1, product 2, update 1");
-  CHECK(launches(5, 1025) == "combine 1, dispatch 3, gating 1, product 2, update 1");
-  CHECK(launches(64, items) == "combine 1, dispatch 1, gating 1, product 2, update 1");
-  CHECK(launches(65, items) == "combine 1, cuBLAS 1, dispatch 1, gating 1, product 2, update 1");
+  CHECK(launches(5, 1024) == "combine 1, dispatch 1, gating 1, product 4, update 1");
+  CHECK(launches(5, 1025) == "combine 1, dispatch 3, gating 1, product 4, update 1");
+  CHECK(launches(64, items) == "combine 1, dispatch 1, gating 1, product 4, update 1");
+  CHECK(launches(65, items) == "combine 1, cuBLAS 1, dispatch 1, gating 1, product 4, update 1");
 }

@@ -219,47 +219,6 @@ TEST_CASE("all threads of many blocks meet in an atomic, in global and in shared
   CHECK(out[1] == 6 * 140);
 }
 
-TEST_CASE("cp.async copies, filling with zeros what the source does not give") {
-  const std::vector<u32> in{1, 2, 3, 4};
-  const DeviceArray<u32> source(in);
-  DeviceArray<u32> out(4, 0);
-  run_body(
-      ".shared .align 16 .b8 s[32];\nmov.u32 %r1, s; cp.async.cg.shared.global [%r1+16], [%d1], 16, 8;\n"
-      "cp.async.commit_group; cp.async.wait_group 0;\n"
-      "ld.shared.v4.u32 {%r2, %r3, %r4, %r5}, [s+16]; st.global.v4.u32 [%d0], {%r2, %r3, %r4, %r5};",
-      out.data, source.data);
-  CHECK(out.values() == std::vector<u32>{1, 2, 0, 0});
-}
-
-TEST_CASE("a bulk copy completes an mbarrier that expects its bytes") {
-  const std::vector<u32> in{1, 2, 3, 4};
-  const DeviceArray<u32> source(in);
-  DeviceArray<u32> out(64, 0);
-  run_body(
-      ".shared .align 16 .b8 s[16];\n.shared .align 8 .b8 b[8];\n"
-      "mov.u32 %r1, s; mov.u32 %r2, b; setp.ne.u32 %p1, %r0, 0; @%p1 bra WAIT;\n"
-      "mbarrier.init.shared::cta.b64 [%r2], 1;\n"
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%d1], 16, [%r2];\n"
-      "mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%r2], 16;\n"
-      "WAIT: bar.sync 0;\n"
-      "AGAIN: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r2], 0; @!%p2 bra AGAIN;\n"
-      "ld.shared.u32 %r3, [s+8]; mul.wide.u32 %d3, %r0, 4; add.s64 %d3, %d3, %d0; st.global.u32 [%d3], %r3;",
-      out.data, source.data, {{}, {64}});
-  for (u32 i = 0; i < 64; ++i) CHECK(out[i] == 3);
-}
-
-TEST_CASE("an mbarrier lets threads wait for the arrivals of other warps, phase by phase") {
-  const std::vector<u64> got = each_thread(
-      ".shared .align 8 .b8 b[8];\n.shared .u32 s[2];\n"
-      "mov.u32 %r2, b; setp.eq.u32 %p1, %r0, 0; @%p1 mbarrier.init.shared.b64 [%r2], 64; bar.sync 0;\n"
-      "mbarrier.arrive.shared.b64 %d3, [%r2];\n"
-      "ONE: mbarrier.test_wait.shared.b64 %p2, [%r2], %d3; @!%p2 bra ONE;\n"
-      "mbarrier.arrive.shared.b64 %d4, [%r2];\n"
-      "TWO: mbarrier.try_wait.parity.shared.b64 %p2, [%r2], 1; @!%p2 bra TWO;\nmov.u64 %d9, 1;",
-      64);
-  for (const u64 value : got) CHECK(value == 1);
-}
-
 TEST_CASE("an access out of bounds is reported with all that is known of it") {
   DeviceArray<u32> out(100, 0);
   const std::string fault = fault_of([&] {
@@ -294,18 +253,6 @@ TEST_CASE("each kind of wrong access has its sentence") {
   CHECK(mentions(fault(".local .align 8 .b8 l[16];\nst.local.u32 [l+2], 1;"), "misaligned access of 4 bytes at 0x2"));
   CHECK(mentions(fault("mov.b64 %d3, k_param_0; ld.param.u64 %d4, [%d3+16];"),
                  "out of bounds parameter load of 8 bytes at 0x10"));
-  CHECK(mentions(fault(shared + "cp.async.ca.shared.global [%r1], [%d0+16], 4;"), "out of bounds global load"));
-  CHECK(mentions(
-      fault(shared + "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%d0], 8, [%r1];"),
-      "misaligned access of 16 bytes"));
-  CHECK(mentions(
-      fault(shared + "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%d0], 16, [%r1];"),
-      "out of bounds shared bulk copy of 16 bytes to 0x0"));
-  CHECK(mentions(fault(".shared .align 16 .b8 t[32];\nmov.u32 %r1, t;"
-                       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%d0], 32, [%r1];"),
-                 "out of bounds global bulk copy of 32 bytes"));
-  CHECK(mentions(fault(shared + "mbarrier.init.shared.b64 [%r1], 1; mbarrier.arrive.shared.b64 %d3, [%r1], 2;"),
-                 "more arrivals at an mbarrier than it expects"));
 }
 
 TEST_CASE("memory that was never written has the same strange contents every time") {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,7 @@ namespace gatefold::cuda_emulator {
 namespace {
 
 struct Context {
+  int device = 0;  // on which it was made: calls with another one current do something undocumented
   cudaStream_t stream = nullptr;
   cublasPointerMode_t pointer_mode = CUBLAS_POINTER_MODE_HOST;
   cublasMath_t math_mode = CUBLAS_DEFAULT_MATH;
@@ -48,7 +50,12 @@ cublasStatus_t blas_call(const char* name, cublasHandle_t handle, Body&& body) {
   const std::lock_guard lock(runtime_lock());
   if (const cudaError_t error = begin_call(name)) return status_of(error);
   Context* context = contexts().find(handle);
-  return context ? body(*context) : CUBLAS_STATUS_NOT_INITIALIZED;
+  if (!context) return CUBLAS_STATUS_NOT_INITIALIZED;
+  if (context->device != current_device() && std::string_view(name) != "cublasDestroy") {
+    throw Fault(std::string(name) + ": expected device " + std::to_string(context->device) +
+                " to be current, for which the handle was made, got device " + std::to_string(current_device()));
+  }
+  return body(*context);
 }
 
 // cuBLAS follows these pointers on the host or on the device, whatever they are.
@@ -145,7 +152,8 @@ cublasStatus_t multiply(const Context& context, const Product& shape, const Type
   };
   const bool late = context.pointer_mode == CUBLAS_POINTER_MODE_DEVICE;
   if (!late) scale(products, on_host(shape.name, "alpha", batch.alpha), on_host(shape.name, "beta", batch.beta));
-  return status_of(submit(context.stream, [products = std::move(products), batch, late, scale]() mutable {
+  const int device = context.device;
+  return status_of(submit(context.stream, [products = std::move(products), batch, late, scale, device]() mutable {
     if (late && !products.empty()) {
       const std::string& name = products.front().name;
       const std::size_t bytes = products.front().c.type == CUDA_R_64F ? sizeof(double) : sizeof(float);
@@ -153,7 +161,7 @@ cublasStatus_t multiply(const Context& context, const Product& shape, const Type
       on_device(name, "beta", static_cast<const char*>(batch.beta), bytes);
       scale(products, batch.alpha, batch.beta);
     }
-    compute(products);
+    compute(products, device);
   }));
 }
 
@@ -188,7 +196,7 @@ cublasStatus_t multiply_grouped(const char* name, const Context& context, const 
     product.beta = scalar(beta, types.in_double(), static_cast<std::size_t>(g));
     products.insert(products.end(), static_cast<std::size_t>(group_size[g]), product);
   }
-  return status_of(submit(context.stream, [=, products = std::move(products)]() mutable {
+  return status_of(submit(context.stream, [=, products = std::move(products), device = context.device]() mutable {
     const std::size_t count = products.size();
     on_device(name, "Aarray", a, count);
     on_device(name, "Barray", b, count);
@@ -198,7 +206,7 @@ cublasStatus_t multiply_grouped(const char* name, const Context& context, const 
       products[i].b.data = b[i];
       products[i].c.data = c[i];
     }
-    compute(products);
+    compute(products, device);
   }));
 }
 
@@ -215,7 +223,7 @@ cublasStatus_t cublasCreate_v2(cublasHandle_t* handle) {
   if (const cudaError_t error = begin_call("cublasCreate")) return status_of(error);
   if (!handle) return CUBLAS_STATUS_INVALID_VALUE;
   if (refused_while_capturing()) return CUBLAS_STATUS_ALLOC_FAILED;  // it allocates a workspace
-  *handle = contexts().add({});
+  *handle = contexts().add({current_device()});
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -228,7 +236,7 @@ cublasStatus_t cublasDestroy_v2(cublasHandle_t handle) {
 
 cublasStatus_t cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream) {
   return blas_call("cublasSetStream", handle, [&](Context& context) {
-    if (!known_stream(stream)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!known_stream(stream) || device_of(stream) != context.device) return CUBLAS_STATUS_INVALID_VALUE;
     context.stream = stream;
     return CUBLAS_STATUS_SUCCESS;
   });

@@ -370,7 +370,7 @@ TEST_CASE("status names and sentences are those of cuBLAS") {
   CHECK(std::string(cublasGetStatusName(CUBLAS_STATUS_NOT_SUPPORTED)) == "CUBLAS_STATUS_NOT_SUPPORTED");
   CHECK(std::string(cublasGetStatusString(CUBLAS_STATUS_NOT_SUPPORTED)) ==
         "the requested functionality is not supported");
-  void* const library = dlopen(GATEFOLD_CUBLAS_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  void* const library = dlopen(CUDA_EMULATOR_CUBLAS, RTLD_NOW | RTLD_LOCAL);
   if (!library) return;
   using Text = const char*(cublasStatus_t);
   auto* const name = reinterpret_cast<Text*>(dlsym(library, "cublasGetStatusName"));

@@ -66,6 +66,7 @@ void reset_runtime() {
   failures().clear();
   abandon_captures();
   last_error = cudaSuccess;
+  current_device() = 0;
 }
 
 std::recursive_mutex& runtime_lock() {

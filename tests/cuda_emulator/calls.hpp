@@ -33,7 +33,8 @@ std::vector<std::string> pending_failures();
 /// Streams, events, graphs, cuBLAS handles and pinned allocations that have not been destroyed.
 std::size_t live_handles();
 
-/// A new test case: no calls, no failures to come, no error waiting in cudaGetLastError, no capture going on.
+/// A new test case: no calls, no failures to come, no error waiting in cudaGetLastError, no capture going on,
+/// device 0 current in this thread.
 void reset_runtime();
 
 }  // namespace gatefold::cuda_emulator

@@ -5,6 +5,7 @@
 #include <driver_types.h>
 
 #include <cstddef>
+#include <map>
 #include <span>
 #include <string_view>
 
@@ -24,11 +25,20 @@ struct PtxText {
 /// @throws Fault where this is no fat binary, where its PTX is compressed and where it holds machine code alone
 PtxText choose_ptx(const char* data, int compute_capability);
 
+/// cudaFuncAttributeMaxDynamicSharedMemorySize of a kernel, on each device.
+class DynamicSharedLimit {
+ public:
+  int& operator[](int device) { return raised_.try_emplace(device, 48 * 1024).first->second; }
+
+ private:
+  std::map<int, int> raised_;
+};
+
 /// A kernel as the runtime knows it.
 struct Kernel {
   const Function* function = nullptr;
   int compute_capability = 0;            // that its PTX was compiled for
-  int dynamic_shared_limit = 48 * 1024;  // cudaFuncAttributeMaxDynamicSharedMemorySize
+  DynamicSharedLimit dynamic_shared_limit = {};
 };
 
 /// The kernel whose host stub stands at this address.

@@ -338,13 +338,19 @@ void InstructionDecoder::atomic(Mnemonic& mnemonic, Instruction& in) {
 void InstructionDecoder::copy(Mnemonic& mnemonic, Instruction& in) {
   if (!mnemonic.take("async")) throw Refused{"a copy that the emulator does not know"};
   const bool bulk = mnemonic.take("bulk");
-  if (mnemonic.take("commit_group") || mnemonic.take("wait_all")) {
-    in.op = Opcode::nothing;
+  if (mnemonic.take("commit_group")) {
+    in.op = bulk ? Opcode::nothing : Opcode::copy_commit;
+    return;
+  }
+  if (!bulk && mnemonic.take("wait_all")) {
+    in.op = Opcode::copy_wait;
+    in.mode = static_cast<std::uint8_t>(CopyWait::all);
     return;
   }
   if (mnemonic.take("wait_group")) {
-    mnemonic.take("read");
-    in.op = Opcode::nothing;
+    if (bulk) mnemonic.take("read");
+    in.op = bulk ? Opcode::nothing : Opcode::copy_wait;
+    in.mode = static_cast<std::uint8_t>(CopyWait::groups);
     add(32);
     return;
   }

@@ -86,7 +86,7 @@ class InstructionDecoder : protected Places {
 
   void atomic(Mnemonic& mnemonic, Instruction& in);
 
-  /// cp.async copies at once; waiting for it is nothing to do.
+  /// cp.async.bulk copies at once, and its mbarrier knows; waiting for its groups is nothing to do.
   void copy(Mnemonic& mnemonic, Instruction& in);
 
   /// An address without offset, for instructions that have several.

@@ -130,6 +130,10 @@ void Warp::reset() {
   ready_.assign(1, {0, existing_});
   at_collective_ = at_barrier_ = fenced_ = 0;
   for (Releases& seen : seen_) seen.clear();
+  for (Copies& copies : copies_) {
+    copies.under_way.clear();
+    copies.groups = 0;
+  }
   steps_ahead_ = 0;
 }
 
@@ -220,6 +224,12 @@ void Warp::execute(Path path, std::uint32_t limit, std::int64_t& budget) {
         break;
       case Opcode::copy_async:
         copy_async(in, active);
+        break;
+      case Opcode::copy_commit:
+        for_lanes(active, [&](int lane) { ++copies_[lane].groups; });
+        break;
+      case Opcode::copy_wait:
+        copy_wait(in, active);
         break;
       case Opcode::copy_bulk:
         copy_bulk(in, active);

@@ -73,6 +73,18 @@ class Warp {
   struct Path {
     std::uint32_t pc, lanes;
   };
+  /// A cp.async under way: its bytes arrive when its thread waits for its group.
+  struct Copy {
+    const Instruction* in;
+    std::uint32_t group, bytes;
+    std::uint64_t to;  // in shared memory
+    char data[16];
+  };
+  /// The copies of a thread, in the order in which it began them, and how many groups it has committed.
+  struct Copies {
+    std::vector<Copy> under_way;
+    std::uint32_t groups = 0;
+  };
   struct Waiting {
     std::uint32_t pc = 0, mask = 0;
     std::uint64_t value = 0;
@@ -116,6 +128,7 @@ class Warp {
   void store(const Instruction& in, std::uint32_t lanes);
   void atomic(const Instruction& in, std::uint32_t lanes);
   void copy_async(const Instruction& in, std::uint32_t lanes);
+  void copy_wait(const Instruction& in, std::uint32_t lanes);
   void copy_bulk(const Instruction& in, std::uint32_t lanes);
   bool mbarrier(const Instruction& in, std::uint32_t lanes);
   void cvta(const Instruction& in, std::uint32_t lanes);
@@ -165,6 +178,7 @@ class Warp {
   std::uint32_t fenced_ = 0;         // lanes that have executed a fence ...
   Release before_fence_[warp_size];  // ... and what that came after
   Releases seen_[warp_size];         // by strong loads, to be acquired by a fence
+  Copies copies_[warp_size];
   Waiting waiting_[warp_size];
   Arrived arrived_[warp_size];
 };

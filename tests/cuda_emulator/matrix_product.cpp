@@ -78,13 +78,17 @@ std::string sizes(const Matrix& matrix) {
          std::to_string(matrix.leading);
 }
 
-void check_memory(const Product& product, const Matrix& matrix, const char* name) {
+void check_memory(const Product& product, const Matrix& matrix, const char* name, int device) {
   const auto address = reinterpret_cast<std::uintptr_t>(matrix.data);
   const std::string described = std::string(name) + " (" + sizes(matrix) + ", " + std::to_string(matrix.bytes()) +
                                 " bytes at " + hexadecimal(address) + ")";
   if (address % matrix.element_bytes() != 0) refuse(product, described + " is not aligned to its elements");
   const Memory& memory = Memory::device();
-  if (memory.contains(matrix.data, matrix.bytes())) return;
+  if (memory.contains(matrix.data, matrix.bytes(), device)) return;
+  if (memory.contains(matrix.data, matrix.bytes())) {
+    refuse(product, described + " is on device " + std::to_string(memory.device_of(matrix.data)) +
+                        ", the product on device " + std::to_string(device));
+  }
   if (!memory.contains(matrix.data, 1)) refuse(product, described + " is not in device memory");
   refuse(product, described + " reaches beyond the end of its allocation");
 }
@@ -147,14 +151,14 @@ cublasStatus_t check(const Product& product) {
   return valid ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
-void compute(const std::vector<Product>& batch) {
+void compute(const std::vector<Product>& batch, int device) {
   std::vector<Product> work;
   for (const Product& product : batch) {
     if (product.m == 0 || product.n == 0) continue;
-    check_memory(product, product.c, "C");
+    check_memory(product, product.c, "C", device);
     if (product.k > 0) {
-      check_memory(product, product.a, "A");
-      check_memory(product, product.b, "B");
+      check_memory(product, product.a, "A", device);
+      check_memory(product, product.b, "B", device);
     }
     work.push_back(product);
   }

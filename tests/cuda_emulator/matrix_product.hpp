@@ -35,8 +35,9 @@ cublasStatus_t check(const Product& product);
 
 /// Computes the products of one call with plain loops; sums are double for double and float for all others.
 ///
-/// @throws Fault where a matrix is not wholly in device memory or not aligned to its elements, and where a C overlaps
+/// @param device  in whose memory the matrices must lie
+/// @throws Fault where a matrix is not wholly in that memory or not aligned to its elements, and where a C overlaps
 /// any other matrix of the call
-void compute(const std::vector<Product>& batch);
+void compute(const std::vector<Product>& batch, int device);
 
 }  // namespace gatefold::cuda_emulator

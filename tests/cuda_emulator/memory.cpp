@@ -31,7 +31,7 @@ Memory::~Memory() {
   }
 }
 
-void* Memory::map(std::size_t bytes) {
+void* Memory::map(std::size_t bytes, int device) {
   if (countdown_ >= 0 && countdown_-- == 0) return nullptr;
   // One page more than asked for: it is never accessible, so that the host finds what the emulator itself would miss.
   const std::size_t usable = (bytes + page - 1) / page * page;
@@ -39,25 +39,25 @@ void* Memory::map(std::size_t bytes) {
   void* base = mmap(nullptr, usable + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED) return nullptr;
   mprotect(static_cast<char*>(base) + usable, page, PROT_NONE);
-  insert({reinterpret_cast<std::uintptr_t>(base), bytes, usable + page, {}});
+  insert({reinterpret_cast<std::uintptr_t>(base), bytes, usable + page, device, {}});
   ++live_;
   live_bytes_ += bytes;
   peak_ = std::max(peak_, live_bytes_);
   return base;
 }
 
-void* Memory::allocate(std::size_t bytes) {
-  void* base = map(bytes);
+void* Memory::allocate(std::size_t bytes, int device) {
+  void* base = map(bytes, device);
   if (base != nullptr) std::memset(base, 0xCB, bytes);
   return base;
 }
 
-void* Memory::reserve(std::size_t bytes) { return map(bytes); }
+void* Memory::reserve(std::size_t bytes) { return map(bytes, 0); }
 
 bool Memory::release(void* pointer) { return erase(reinterpret_cast<std::uintptr_t>(pointer), true); }
 
 void Memory::add_global(void* pointer, std::size_t bytes) {
-  insert({reinterpret_cast<std::uintptr_t>(pointer), bytes, 0, {}});
+  insert({reinterpret_cast<std::uintptr_t>(pointer), bytes, 0, any_device, {}});
 }
 
 void Memory::remove_global(void* pointer) { erase(reinterpret_cast<std::uintptr_t>(pointer), false); }
@@ -83,13 +83,27 @@ Allocation* Memory::search(std::uintptr_t address, std::size_t bytes, std::uint3
   return &table_[hint];
 }
 
-bool Memory::contains(const void* pointer, std::size_t bytes) const {
+bool Memory::contains(const void* pointer, std::size_t bytes, int device) const {
   std::uint32_t hint = ~0u;
-  return const_cast<Memory*>(this)->search(reinterpret_cast<std::uintptr_t>(pointer), bytes, hint) != nullptr;
+  const Allocation* found =
+      const_cast<Memory*>(this)->search(reinterpret_cast<std::uintptr_t>(pointer), bytes, hint);
+  return found != nullptr && found->belongs_to(device);
+}
+
+int Memory::device_of(const void* pointer) const {
+  std::uint32_t hint = ~0u;
+  const Allocation* found = const_cast<Memory*>(this)->search(reinterpret_cast<std::uintptr_t>(pointer), 1, hint);
+  return found == nullptr ? any_device : found->device;
 }
 
 std::size_t Memory::live() const { return live_; }
 std::size_t Memory::live_bytes() const { return live_bytes_; }
+
+std::size_t Memory::live_bytes_of(int device) const {
+  std::size_t bytes = 0;
+  for (const Allocation& allocation : table_) bytes += allocation.device == device ? allocation.size : 0;
+  return bytes;
+}
 
 void Memory::clear_cells() {
   for (Allocation& allocation : table_) allocation.cells = {};

@@ -2,6 +2,7 @@
 // mistake must be caught, by the report or by the wrong value that is named here; without it the same check must pass.
 #undef NDEBUG  // one of the mistakes is an assertion of device code
 #include <cublas_v2.h>
+#include <cuda_pipeline.h>
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -26,6 +27,9 @@ enum class Mutation {
   shuffle_in_a_branch,
   missing_barrier,
   missing_second_barrier,
+  missing_wait,
+  waits_for_one_less,
+  missing_commit,
   missing_warp_barrier,
   barrier_in_a_branch,
   barrier_in_each_branch,
@@ -297,6 +301,52 @@ TEST_CASE("tiled product: one row past the end") { expect_report<one_too_far>(Ti
 TEST_CASE("tiled product: the last step is left out") { expect_wrong_value<one_too_few>(TiledProduct{}); }
 TEST_CASE("tiled product: the rows of A a wrong distance apart") {
   expect_wrong_value<wrong_leading_dimension>(TiledProduct{});
+}
+
+// sums[i] = Σ_t x[t][(i + 1) % ring_width]: tiles come by asynchronous copies into a ring, while others are summed.
+constexpr int ring_width = 64;
+template <Mutation mutation>
+__global__ void ring_sum(const int* x, int* sums, int tiles) {
+  constexpr int stages = 3;
+  __shared__ int ring[stages][ring_width];
+  const int i = threadIdx.x;
+  const auto fetch = [&](int tile) {
+    if (tile < tiles) __pipeline_memcpy_async(&ring[tile % stages][i], x + tile * ring_width + i, sizeof(int));
+    if (mutation != missing_commit) __pipeline_commit();
+  };
+  for (int tile = 0; tile < stages - 1; ++tile) fetch(tile);
+  int sum = 0;
+  for (int tile = 0; tile < tiles; ++tile) {
+    if (mutation != missing_wait) __pipeline_wait_prior(mutation == waits_for_one_less ? stages - 1 : stages - 2);
+    if (mutation != missing_barrier) __syncthreads();
+    fetch(tile + stages - 1);
+    sum += ring[tile % stages][(i + 1) % ring_width];
+  }
+  sums[i] = sum;
+}
+
+struct RingSum {
+  template <Mutation mutation>
+  bool operator()() const {
+    constexpr int tiles = 7;
+    std::vector<int> x(tiles * ring_width), expected(ring_width);
+    std::iota(x.begin(), x.end(), 1);
+    for (int t = 0; t < tiles; ++t) {
+      for (int i = 0; i < ring_width; ++i) expected[i] += x[t * ring_width + (i + 1) % ring_width];
+    }
+    const Array<int> device(x), sums(not_initialised, ring_width);
+    ring_sum<mutation><<<1, ring_width>>>(device.data, sums.data, tiles);
+    return sums.host() == expected;
+  }
+};
+
+TEST_CASE("ring: copies that nobody waits for") { expect_wrong_value<missing_wait>(RingSum{}); }
+TEST_CASE("ring: copies that are in no group") { expect_wrong_value<missing_commit>(RingSum{}); }
+TEST_CASE("ring: the tile to be read may still be under way") {
+  expect_report<waits_for_one_less>(RingSum{}, race_in("shared", "ring_sum"));
+}
+TEST_CASE("ring: others have not waited for their copies") {
+  expect_report<missing_barrier>(RingSum{}, race_in("shared", "ring_sum"));
 }
 
 // out[token[s]] += w[s] y[s]: one block per slot.

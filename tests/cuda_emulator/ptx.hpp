@@ -42,6 +42,8 @@ enum class Opcode : std::uint8_t {
   store,
   atomic,
   copy_async,
+  copy_commit,
+  copy_wait,
   copy_bulk,
   mbarrier,
   cvta,
@@ -123,6 +125,7 @@ enum class Update : std::uint8_t {
   increment,
   decrement
 };
+enum class CopyWait : std::uint8_t { groups, all };
 enum class Arrival : std::uint8_t { initialise, arrive, expect, arrive_expect, wait, invalidate };
 
 /// A line of the source, as `.loc` names it.

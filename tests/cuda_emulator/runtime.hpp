@@ -34,6 +34,15 @@ cudaError_t runtime_call(const char* name, Body&& body) {
 /// The number of the next handle, of any kind. None is given out twice, so that a destroyed handle stays unknown.
 std::uintptr_t next_handle();
 
+/// The device of the calling thread: what it makes belongs to it.
+int& current_device();
+
+/// Whose a stream is: of the default streams each device has its own, and the current one's are meant.
+int device_of(cudaStream_t stream);
+
+/// cudaErrorInvalidResourceHandle for a stream of another device, as launches return it.
+cudaError_t expect_current_device(cudaStream_t stream);
+
 /// The live objects behind opaque handles.
 template <class Handle, class T>
 class Handles {

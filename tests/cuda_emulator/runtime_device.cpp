@@ -1,4 +1,4 @@
-// The runtime's device: which one there is, and what it can do.
+// The runtime's devices: which there are, all of one kind, which is current, and what they can do.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -21,6 +21,8 @@ constexpr Row rows[] = {
     {75, 64, 1024, 16},  {80, 164, 2048, 32},  {86, 100, 1536, 16},  {89, 100, 1536, 24},
     {90, 228, 2048, 32}, {100, 228, 2048, 32}, {120, 100, 1536, 24},
 };
+
+thread_local int current = 0;
 
 cudaError_t check_device(int device) {
   return device >= 0 && device < options().devices ? cudaSuccess : cudaErrorInvalidDevice;
@@ -89,6 +91,12 @@ int attribute_of(const Device& device, cudaDeviceAttr attribute) {
 
 }  // namespace
 
+int& current_device() { return current; }
+
+cudaError_t expect_current_device(cudaStream_t stream) {
+  return device_of(stream) == current ? cudaSuccess : cudaErrorInvalidResourceHandle;
+}
+
 Device device() {
   const int wanted = options().compute_capability;
   const auto* row = std::find_if(std::begin(rows), std::end(rows),
@@ -120,13 +128,17 @@ cudaError_t cudaGetDeviceCount(int* count) {
 
 cudaError_t cudaGetDevice(int* device) {
   return runtime_call("cudaGetDevice", [&] {
-    *device = 0;
+    *device = current_device();
     return cudaSuccess;
   });
 }
 
 cudaError_t cudaSetDevice(int device) {
-  return runtime_call("cudaSetDevice", [&] { return check_device(device); });
+  return runtime_call("cudaSetDevice", [&] {
+    const cudaError_t error = check_device(device);
+    if (error == cudaSuccess) current_device() = device;
+    return error;
+  });
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int index) {

@@ -30,14 +30,15 @@ bool within(const Extent& size, const Extent& limit) {
 }
 
 // The runtime of CUDA 13 says cudaErrorInvalidValue, whatever is impossible (seen on an H100).
-cudaError_t check(const Kernel& kernel, const Launch& launch) {
+cudaError_t check(Kernel& kernel, const Launch& launch) {
   const Device model = device();
-  const bool raised = kernel.dynamic_shared_limit > static_cast<int>(model.shared_per_block);
+  const int dynamic = kernel.dynamic_shared_limit[launch.device];
+  const bool raised = dynamic > static_cast<int>(model.shared_per_block);
   const std::size_t limit = raised ? model.shared_per_block_optin : model.shared_per_block;
   const int threads = std::min(model.threads_per_block, kernel.function->max_threads);
   const bool possible = within(launch.grid, model.grid_limit) && within(launch.block, model.block_limit) &&
                         launch.block.volume() <= static_cast<std::uint64_t>(threads) &&
-                        launch.shared_bytes <= static_cast<std::size_t>(kernel.dynamic_shared_limit) &&
+                        launch.shared_bytes <= static_cast<std::size_t>(dynamic) &&
                         launch.shared_bytes + kernel.function->shared_bytes <= limit;
   return possible ? cudaSuccess : cudaErrorInvalidValue;
 }
@@ -45,7 +46,9 @@ cudaError_t check(const Kernel& kernel, const Launch& launch) {
 cudaError_t launch_kernel(const void* host, const Configuration& configuration, void** arguments) {
   Kernel* kernel = nullptr;
   if (const auto error = find_kernel(host, kernel)) return error;
-  Launch work{extent(configuration.grid), extent(configuration.block), configuration.shared_bytes, {}};
+  if (const auto error = expect_current_device(configuration.stream)) return error;
+  Launch work{extent(configuration.grid), extent(configuration.block), configuration.shared_bytes, {},
+              current_device()};
   if (const auto error = check(*kernel, work)) return error;
   const Function& function = *kernel->function;
   work.parameters.resize(function.parameters_bytes);
@@ -78,7 +81,7 @@ cudaError_t occupancy(int* blocks, const void* host, int threads, std::size_t sh
   attributes.sharedSizeBytes = kernel->function->shared_bytes;
   attributes.partitionedGCConfig = PARTITIONED_GC_OFF;
   attributes.shmemLimitConfig = FUNC_SHMEM_LIMIT_OPTIN;
-  attributes.maxDynamicSharedSizeBytes = static_cast<std::size_t>(kernel->dynamic_shared_limit);
+  attributes.maxDynamicSharedSizeBytes = static_cast<std::size_t>(kernel->dynamic_shared_limit[current_device()]);
   const cudaOccDeviceState state;
   cudaOccResult result;
   if (cudaOccMaxActiveBlocksPerMultiprocessor(&result, &properties, &attributes, &state, threads, shared_bytes) !=
@@ -158,7 +161,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* ho
     attributes->numRegs = assumed_registers;
     attributes->ptxVersion = kernel->compute_capability;
     attributes->binaryVersion = options().compute_capability;  // the driver compiles PTX for the device it finds
-    attributes->maxDynamicSharedSizeBytes = kernel->dynamic_shared_limit;
+    attributes->maxDynamicSharedSizeBytes = kernel->dynamic_shared_limit[current_device()];
     return cudaSuccess;
   });
 }
@@ -172,7 +175,7 @@ cudaError_t cudaFuncSetAttribute(const void* host, cudaFuncAttribute attribute, 
         static_cast<std::size_t>(value) + kernel->function->shared_bytes > device().shared_per_block_optin) {
       return cudaErrorInvalidValue;
     }
-    kernel->dynamic_shared_limit = value;
+    kernel->dynamic_shared_limit[current_device()] = value;
     return cudaSuccess;
   });
 }

@@ -100,15 +100,24 @@ cudaError_t copy(const Copy& work, cudaStream_t stream) {
   });
 }
 
+// A fill is ordered by its stream, so its memory is that of the stream's device: no stream elsewhere would wait for it.
 struct Fill {
   void* at;
   int value;
   std::size_t bytes;
-  cudaError_t check() const { return is_device(at, bytes) ? cudaSuccess : cudaErrorInvalidValue; }
+  int device;
+  cudaError_t check() const {
+    if (!is_device(at, bytes)) return cudaErrorInvalidValue;
+    if (Memory::device().contains(at, bytes, device)) return cudaSuccess;
+    throw Fault("fill: expected memory of device " + std::to_string(device) + ", whose stream it is in, got " +
+                hexadecimal(reinterpret_cast<std::uintptr_t>(at)) + " of device " +
+                std::to_string(Memory::device().device_of(at)));
+  }
 };
 
 cudaError_t fill(const Fill& work, cudaStream_t stream) {
   if (work.bytes == 0) return cudaSuccess;
+  if (const cudaError_t error = expect_current_device(stream)) return error;
   if (const cudaError_t error = work.check()) return error;
   return submit(stream, [work] {
     run_recorded("fill", work);
@@ -116,12 +125,12 @@ cudaError_t fill(const Fill& work, cudaStream_t stream) {
   });
 }
 
-cudaError_t allocate(void** pointer, std::size_t bytes) {
+cudaError_t allocate(void** pointer, std::size_t bytes, int of) {
   if (!pointer) return cudaErrorInvalidValue;
   *pointer = nullptr;
   if (bytes == 0) return cudaSuccess;
   if (bytes > device().memory_bytes) return cudaErrorMemoryAllocation;
-  *pointer = Memory::device().allocate(bytes);
+  *pointer = Memory::device().allocate(bytes, of);
   return *pointer ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 
@@ -192,7 +201,9 @@ std::size_t live_pinned() { return pinned().size(); }
 using namespace gatefold::cuda_emulator;
 
 cudaError_t cudaMalloc(void** pointer, size_t bytes) {
-  return runtime_call("cudaMalloc", [&] { return synchronous([&] { return allocate(pointer, bytes); }); });
+  return runtime_call("cudaMalloc", [&] {
+    return synchronous([&] { return allocate(pointer, bytes, current_device()); });
+  });
 }
 
 cudaError_t cudaFree(void* pointer) {
@@ -204,7 +215,7 @@ cudaError_t cudaFree(void* pointer) {
 cudaError_t cudaMallocAsync(void** pointer, size_t bytes, cudaStream_t stream) {
   return runtime_call("cudaMallocAsync", [&] {
     if (!known_stream(stream)) return cudaErrorInvalidResourceHandle;
-    return synchronous([&] { return allocate(pointer, bytes); });
+    return synchronous([&] { return allocate(pointer, bytes, device_of(stream)); });
   });
 }
 
@@ -256,11 +267,13 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 }
 
 cudaError_t cudaMemset(void* at, int value, size_t bytes) {
-  return runtime_call("cudaMemset", [&] { return synchronous([&] { return fill({at, value, bytes}, nullptr); }); });
+  return runtime_call("cudaMemset", [&] {
+    return synchronous([&] { return fill({at, value, bytes, current_device()}, nullptr); });
+  });
 }
 
 cudaError_t cudaMemsetAsync(void* at, int value, size_t bytes, cudaStream_t stream) {
-  return runtime_call("cudaMemsetAsync", [&] { return fill({at, value, bytes}, stream); });
+  return runtime_call("cudaMemsetAsync", [&] { return fill({at, value, bytes, current_device()}, stream); });
 }
 
 cudaError_t cudaMemcpyToSymbol(const void* symbol, const void* from, size_t bytes, size_t offset, cudaMemcpyKind kind) {
@@ -308,7 +321,7 @@ cudaError_t cudaGetSymbolSize(size_t* bytes, const void* symbol) {
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   return runtime_call("cudaMemGetInfo", [&] {
     *total = device().memory_bytes;
-    *free = *total - std::min(*total, Memory::device().live_bytes());
+    *free = *total - std::min(*total, Memory::device().live_bytes_of(current_device()));
     return cudaSuccess;
   });
 }
@@ -319,7 +332,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
     const bool on_device = is_device(pointer, 1), registered = is_pinned(pointer, 1);
     *attributes = {};
     attributes->type = on_device ? cudaMemoryTypeDevice : registered ? cudaMemoryTypeHost : cudaMemoryTypeUnregistered;
-    attributes->device = on_device || registered ? 0 : -1;
+    attributes->device = on_device ? std::max(0, Memory::device().device_of(pointer)) : registered ? 0 : -1;
     attributes->devicePointer = on_device || registered ? address : nullptr;
     attributes->hostPointer = on_device ? nullptr : address;
     return cudaSuccess;

@@ -30,11 +30,13 @@ struct Capture {
 struct Stream {
   unsigned flags = cudaStreamDefault;
   int priority = 0;
+  int device = 0;
   std::shared_ptr<Capture> capture = nullptr;
 };
 
 struct Event {
   unsigned flags = cudaEventDefault;
+  int device = 0;
   bool recorded = false;
   Clock::time_point time = {};
   // Where it was recorded in a capture.
@@ -71,16 +73,20 @@ bool invalidate(const Predicate& concerned) {
   return any;
 }
 
+// Streams that the legacy stream of the current device waits for.
+bool blocking(const Stream& stream) {
+  return !(stream.flags & cudaStreamNonBlocking) && stream.device == current_device();
+}
+
 // Work of the legacy stream waits for all blocking streams, which a graph cannot express.
 cudaError_t check_legacy(cudaStream_t stream) {
   if (!is_legacy(stream)) return cudaSuccess;
-  const auto blocking = [](const Stream& other) { return !(other.flags & cudaStreamNonBlocking); };
   return invalidate(blocking) ? cudaErrorStreamCaptureImplicit : cudaSuccess;
 }
 
 bool blocking_capture() {
   for (const auto& [handle, stream] : objects().streams)
-    if (stream.capture && !(stream.flags & cudaStreamNonBlocking)) return true;
+    if (stream.capture && blocking(stream)) return true;
   return false;
 }
 
@@ -92,13 +98,13 @@ void end_capture(const Capture& capture) {
 
 cudaError_t create_stream(cudaStream_t* stream, unsigned flags, int priority) {
   if (!stream || (flags != cudaStreamDefault && flags != cudaStreamNonBlocking)) return cudaErrorInvalidValue;
-  *stream = objects().streams.add({flags, priority});
+  *stream = objects().streams.add({flags, priority, current_device()});
   return cudaSuccess;
 }
 
 cudaError_t create_event(cudaEvent_t* event, unsigned flags) {
   if (!event) return cudaErrorInvalidValue;
-  *event = objects().events.add({flags});
+  *event = objects().events.add({flags, current_device()});
   return cudaSuccess;
 }
 
@@ -117,11 +123,11 @@ cudaError_t settle_event(cudaEvent_t event) {
 
 cudaError_t record_event(cudaEvent_t event, cudaStream_t stream) {
   Event* found = objects().events.find(event);
-  if (!found || !known_stream(stream)) return cudaErrorInvalidResourceHandle;
+  if (!found || !known_stream(stream) || found->device != device_of(stream)) return cudaErrorInvalidResourceHandle;
   if (const auto error = check_legacy(stream)) return error;
   const auto capture = capture_of(stream);
   if (capture && capture->invalidated) return cudaErrorStreamCaptureInvalidated;
-  *found = {found->flags, true, Clock::now()};
+  *found = {found->flags, found->device, true, Clock::now()};
   if (capture) {
     found->capture = capture;
     found->stream = stream;
@@ -185,6 +191,11 @@ cudaError_t finish_capture(cudaStream_t stream, cudaGraph_t* graph) {
 
 bool known_stream(cudaStream_t stream) {
   return is_legacy(stream) || stream == cudaStreamPerThread || objects().streams.find(stream);
+}
+
+int device_of(cudaStream_t stream) {
+  const Stream* found = objects().streams.find(stream);
+  return found ? found->device : current_device();
 }
 
 bool is_capturing(cudaStream_t stream) { return capture_of(stream) != nullptr; }
@@ -258,6 +269,14 @@ cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
   });
 }
 
+cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device) {
+  return runtime_call("cudaStreamGetDevice", [&] {
+    if (!known_stream(stream)) return cudaErrorInvalidResourceHandle;
+    *device = device_of(stream);
+    return cudaSuccess;
+  });
+}
+
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return runtime_call("cudaStreamDestroy", [&] {
     if (const auto capture = capture_of(stream)) {
@@ -319,6 +338,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
     for (const Event* event : {first, last}) {
       if (!event || !event->recorded || event->flags & cudaEventDisableTiming) return cudaErrorInvalidResourceHandle;
     }
+    if (first->device != last->device) return cudaErrorInvalidResourceHandle;
     *milliseconds = std::chrono::duration<float, std::milli>(last->time - first->time).count();
     return cudaSuccess;
   });

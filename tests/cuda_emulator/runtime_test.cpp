@@ -201,8 +201,8 @@ TEST_CASE("error names and sentences are those of libcudart") {
   CHECK(std::string(cudaGetErrorName(cudaErrorMemoryAllocation)) == "cudaErrorMemoryAllocation");
   CHECK(std::string(cudaGetErrorString(cudaErrorMemoryAllocation)) == "out of memory");
   CHECK(std::string(cudaGetErrorString(static_cast<cudaError_t>(5555))) == "unrecognized error code");
-  auto* const name = symbol_of<const char*(cudaError_t)>(GATEFOLD_CUDART_LIBRARY, "cudaGetErrorName");
-  auto* const sentence = symbol_of<const char*(cudaError_t)>(GATEFOLD_CUDART_LIBRARY, "cudaGetErrorString");
+  auto* const name = symbol_of<const char*(cudaError_t)>(CUDA_EMULATOR_CUDART, "cudaGetErrorName");
+  auto* const sentence = symbol_of<const char*(cudaError_t)>(CUDA_EMULATOR_CUDART, "cudaGetErrorString");
   if (!name || !sentence) return;
   int known = 0;
   for (int code = 0; code < 1000; ++code) {

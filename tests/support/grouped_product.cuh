@@ -77,6 +77,12 @@ struct DifferenceAndKeep {
   }
 };
 
+template <class T>
+struct FillNan {
+  T* x;
+  GATEFOLD_HD void operator()(Index i) const { x[i] = T(0) / T(0); }
+};
+
 /// A vector of the host and its copy on the device.
 template <class T>
 struct Both {
@@ -238,9 +244,36 @@ std::string difference_of_pair(Cuda::Context& ctx, const ProductCase& c, Index l
       ctx, c, last, 0, [](T v) { return v; }, tolerance);
 }
 
-/// dw[e] += Σ_s a[row(s)]ᵀ dc[s], and db[e] += Σ_s dc[s], in which depth counts the columns of a.
+/// The sum of terms in interleaved chains, as many as 256 threads have for so many columns; then the second half of the
+/// chains is added to the first, until one is left.
 template <class T>
-std::string difference_of_gradients(Cuda::Context& ctx, const ProductCase& c, double tolerance = 0) {
+T sum_in_chains(const std::vector<T>& terms, Index columns) {
+  std::size_t width = 1;
+  while (width < 32 && width < static_cast<std::size_t>(columns)) width *= 2;
+  std::vector<T> chains(256 / width);
+  for (std::size_t i = 0; i < terms.size(); ++i) chains[i % chains.size()] += terms[i];
+  for (std::size_t half = chains.size() / 2; half > 0; half /= 2)
+    for (std::size_t i = 0; i < half; ++i) chains[i] += chains[i + half];
+  return chains[0];
+}
+/// The same for every 256 terms, and then for their sums.
+template <class T>
+T sum_in_two_levels(const std::vector<T>& terms, Index columns) {
+  std::vector<T> sums;
+  for (std::size_t first = 0; first < terms.size(); first += 256) {
+    const auto begin = terms.begin() + static_cast<std::ptrdiff_t>(first);
+    sums.push_back(sum_in_chains(
+        std::vector<T>(begin, begin + static_cast<std::ptrdiff_t>(std::min<std::size_t>(256, terms.size() - first))),
+        columns));
+  }
+  return sum_in_chains(sums, columns);
+}
+
+/// dw[e] += Σ_s a[row(s)]ᵀ dc[s], and db[e] += Σ_s dc[s], in which depth counts the columns of a. Without
+/// `accumulate` both are stored over NaN.
+template <class T>
+std::string difference_of_gradients(Cuda::Context& ctx, const ProductCase& c, double tolerance = 0,
+                                    bool accumulate = true) {
   BothGroups groups(ctx, c);
   auto a_values = random_vector<T>(c.items() * c.depth, 1), dc_values = random_vector<T>(c.slots() * c.columns, 2);
   spoil_unused(a_values, c);
@@ -249,19 +282,23 @@ std::string difference_of_gradients(Cuda::Context& ctx, const ProductCase& c, do
   Both<T> a(ctx, a_values, c.a_skip), dc(ctx, dc_values, c.w_skip),
       dw(ctx, random_vector<T>(c.experts() * c.depth * c.columns, 3)),
       db(ctx, random_vector<T>(c.experts() * c.columns, 4));
+  if (!accumulate) {
+    Cuda::for_each(ctx, static_cast<Index>(dw.host.size()), FillNan<T>{dw.device.data()});
+    Cuda::for_each(ctx, static_cast<Index>(db.host.size()), FillNan<T>{db.device.data()});
+    std::fill(dw.host.begin(), dw.host.end(), T(0));
+    std::fill(db.host.begin(), db.host.end(), T(0));
+  }
   const auto dc_view = dc.device.in(c.slots(), c.columns);
   Cuda::grouped_outer(ctx, groups.on_device(), a.device.in(c.items(), c.depth), dc_view,
-                      dw.device.as(c.experts(), c.depth, c.columns));
-  Cuda::grouped_sum(ctx, groups.on_device(), dc_view, db.device.as(c.experts(), c.columns));
+                      dw.device.as(c.experts(), c.depth, c.columns), accumulate);
+  Cuda::grouped_sum(ctx, groups.on_device(), dc_view, db.device.as(c.experts(), c.columns), accumulate);
 
-  // Slots in 8 interleaved chains, then the chains in order.
   std::vector<T> sums(dw.host.size());
-  std::vector<std::array<T, 8>> chains(db.host.size());
+  std::vector<std::vector<T>> terms(db.host.size());
   groups.each_slot([&](Index e, Index s) {
-    const std::size_t part = static_cast<std::size_t>(s - groups.offsets[static_cast<std::size_t>(e)]) % 8;
     for (Index j = 0; j < c.columns; ++j) {
       const T d = dc.host[static_cast<std::size_t>(s * c.columns + j)];
-      chains[static_cast<std::size_t>(e * c.columns + j)][part] += d;
+      terms[static_cast<std::size_t>(e * c.columns + j)].push_back(d);
       for (Index i = 0; i < c.depth; ++i) {
         T& sum = sums[static_cast<std::size_t>((e * c.depth + i) * c.columns + j)];
         sum = std::fma(a.host[static_cast<std::size_t>(groups.row(s) * c.depth + i)], d, sum);
@@ -270,12 +307,8 @@ std::string difference_of_gradients(Cuda::Context& ctx, const ProductCase& c, do
   });
   for (std::size_t i = 0; i < sums.size(); ++i)
     if (c.counts[i / static_cast<std::size_t>(c.depth * c.columns)] > 0) dw.host[i] += sums[i];
-  for (std::size_t j = 0; j < chains.size(); ++j) {
-    if (c.counts[j / static_cast<std::size_t>(c.columns)] == 0) continue;
-    T sum = 0;
-    for (const T part : chains[j]) sum += part;
-    db.host[j] += sum;
-  }
+  for (std::size_t j = 0; j < terms.size(); ++j)
+    if (!terms[j].empty()) db.host[j] += sum_in_two_levels(terms[j], c.columns);
   if (const std::string at = dw.differs(tolerance); !at.empty()) return "dw" + at;
   if (const std::string at = db.differs(tolerance); !at.empty()) return "db" + at;
   return {};

@@ -38,6 +38,7 @@ concept Memory = requires(std::size_t bytes, void* p, typename B::Context& ctx, 
   B::from_host(ctx, Index(1), from, to);
   requires std::same_as<typename B::Context::Backend, B>;
   ctx.mark();
+  ctx.here();
   ctx.template scratch<double>(Index(1), Index(1));
   *ctx.template borrow<int>();
 };
@@ -96,6 +97,8 @@ concept Products = requires(typename B::Context& ctx, Groups<B> g, View<const do
 ///     grouped_outer(ctx, groups, a, dc, dw)                   dw[e] += Σ_s a[row(s)]ᵀ dc[s]
 ///     grouped_sum(ctx, groups, dc, db)                        db[e] += Σ_s dc[s]
 ///     to_host / from_host(ctx, n, from, to)                   explicit copies, finished on return
+///     ctx.here()                         while what it returns lives, `allocate` takes memory where ctx works: held by
+///                                        whoever makes tensors for a context (layers, trainers, zeros_like)
 ///
 /// @order  results are bitwise the same for any number of threads, and an element of a product depends on its own row
 ///         and the weights alone

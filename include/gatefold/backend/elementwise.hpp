@@ -180,6 +180,7 @@ void set_zero(C& ctx, P& pack) {
 /// A pack of the same shape, zeroed: gradients, optimizer moments.
 template <class C, class P>
 P zeros_like(C& ctx, const P& like) {
+  const auto here = ctx.here();
   P p;
   shape_like(p, like);
   set_zero(ctx, p);

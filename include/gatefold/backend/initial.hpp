@@ -59,6 +59,7 @@ struct Initial {
   template <class T, class C, class... I>
   auto weights(C& ctx, Seed seed, I... extents) const {
     static_assert(sizeof...(I) >= 2, "gatefold: weights have an extent for inputs and one for outputs");
+    const auto here = ctx.here();
     Tensor<T, static_cast<int>(sizeof...(I)), typename C::Backend> w(extents...);
     const Index in = w.extent(int(sizeof...(I)) - 2), out = w.extent(int(sizeof...(I)) - 1);
     draw(ctx, seed, law == Law::reference ? in * out : in, w);
@@ -72,6 +73,7 @@ struct Initial {
   /// A new tensor of these extents: the biases of outputs of `in` inputs each.
   template <class T, class C, class... I>
   auto biases(C& ctx, Seed seed, Index in, I... extents) const {
+    const auto here = ctx.here();
     Tensor<T, static_cast<int>(sizeof...(I)), typename C::Backend> b(extents...);
     if (law == Law::fan_in) {
       draw(ctx, seed, in, b);

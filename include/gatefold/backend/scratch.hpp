@@ -47,6 +47,13 @@ class Scratch : public OneThread {
   };
   [[nodiscard]] Mark mark() { return Mark(*this); }
 
+  /// While the returned object lives, what this thread allocates is where the context works. For backends of several
+  /// devices, which say so in a `here` of their own; elsewhere there is one place.
+  struct Everywhere {
+    ~Everywhere() {}
+  };
+  [[nodiscard]] Everywhere here() const { return {}; }
+
   /// Uninitialised elements, aligned as B::allocate aligns (256 bytes at most).
   template <class T, class... I>
   View<T, static_cast<int>(sizeof...(I)), B> scratch(I... extents) {

@@ -40,6 +40,7 @@ void transfer(C& ctx, View<const T, Rank, From> from, View<T, Rank, To> to) {
 /// @cost one copy for each tensor, finished on return
 template <class C, class P, class Q>
 void transfer(C& ctx, const P& from, Q& to) {
+  const auto here = ctx.here();
   shape_like(to, from);
   for_each_tensor([&](const Name&, const auto& a, auto& b) { transfer(ctx, a.view(), b.view()); }, from, to);
 }

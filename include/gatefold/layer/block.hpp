@@ -91,6 +91,7 @@ struct Block {
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Same<Carry<T, B>>& carry,
                Out<T, 2, B> y, Saved<T, B>& saved, const Same<Extra<T, B>>& extra = {}) const {
+    const auto here = ctx.here();
     validate_forward(p, x, carry, y, extra);
     saved.between.resize(x.extent(0), attention.out_dim());
     Nothing<T, B> none;

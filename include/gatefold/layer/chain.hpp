@@ -122,6 +122,7 @@ struct Chain {
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Carry<T, B>& carry, Out<T, 2, B> y,
                Saved<T, B>& saved, const Same<Extra<T, B>>& extra = {}) const {
+    const auto here = ctx.here();
     validate_shapes(p, x, carry, y, extra);
     View<const T, 2, B> in = x;
     for_each<T, B>([&]<std::size_t I>(const auto& layer) {

@@ -53,6 +53,7 @@ auto expert_outputs(typename B::Context& ctx, const M& mixture, const Params<M, 
   expect_shape("expert_outputs", "x", x, {any_extent, mixture.in_dim()});
   const Index items = x.extent(0), experts = mixture.experts(), out = mixture.out_dim();
   if constexpr (hook::expert::validate<ExpertT, T, B>()) expert.validate(params.expert, experts);
+  const auto here = ctx.here();
   Tensor<U, 3, B> u(items, experts, out);
   auto mark = ctx.mark();
   auto offsets = ctx.template scratch<Index>(experts + 1), rows = ctx.template scratch<Index>(items * experts);

@@ -32,6 +32,7 @@ auto jacobian(typename B::Context& ctx, const L& part, const Params<L, std::remo
   Params<L, U, B> grads = zeros_like(ctx, params);
   Saved<L, U, B> saved;
   ExtraGrad<L, U, B> dextra{};
+  const auto here = ctx.here();
   Tensor<U, 2, B> y(1, out), dy(1, out), j(out, in);
   const auto backward = [&](auto&& run) {
     set_zero(ctx, j);

@@ -71,6 +71,7 @@ struct Mixture {
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
     if constexpr (check<T, B>()) {
+      const auto here = ctx.here();
       expect(in_dim() >= 1, "Mixture.init", "expert.in_dim", "at least 1", in_dim());
       const GateT g = filled_gate();
       return {init_params<T, B>(g, ctx, seed.fork(0)), expert.template init<T, B>(ctx, g.experts(), seed.fork(1))};
@@ -90,6 +91,7 @@ struct Mixture {
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
                const Extra<T, B>& extra, const Step& step = {}) const {
     if constexpr (check<T, B>()) {
+      const auto here = ctx.here();
       validate_forward(p, x, u, extra);
       saved.batch.take(x);
       filled_gate().forward(ctx, p.gate, x, saved.plan, saved.gate, extra);
@@ -104,6 +106,7 @@ struct Mixture {
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, const Extra<T, B>& extra,
              const Step& step = {}) const {
     if constexpr (check<T, B>()) {
+      const auto here = ctx.here();
       validate_forward(p, x, u, extra);
       auto mark = ctx.mark();
       auto plan = ctx.template borrow<gatefold::Plan<GateT, T, B>>();
@@ -120,6 +123,7 @@ struct Mixture {
                 In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra,
                 ExtraGrad<T, B>& dextra) const {
     if constexpr (check<T, B>()) {
+      const auto here = ctx.here();
       expect_backward_shapes("Mixture.backward", *this, x, du, dx);
       validate(p, x.extent(0), extra);
       expect_like("Mixture.backward", "grads", p, grads);

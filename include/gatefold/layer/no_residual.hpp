@@ -59,6 +59,7 @@ struct NoResidual {
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Nothing<T, B>&, Out<T, 2, B> y,
                Saved<T, B>& saved, const Same<Extra<T, B>>& extra = {}) const {
+    const auto here = ctx.here();
     validate(p, x.extent(0), Nothing<T, B>{}, extra);
     branch.forward(ctx, p.branch, x, y, saved.branch, extra);
     saved.batch.take(x);
@@ -66,6 +67,7 @@ struct NoResidual {
   template <class T, class B>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Nothing<T, B>&, Out<T, 2, B> y,
              const Same<Extra<T, B>>& extra = {}) const {
+    const auto here = ctx.here();
     validate(p, x.extent(0), Nothing<T, B>{}, extra);
     infer_branch<T, B>(branch, ctx, p.branch, x, y, extra);
   }
@@ -73,6 +75,7 @@ struct NoResidual {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> dy, Nothing<T, B>&, Out<T, 2, B> dx, Params<T, B>& grads, const Same<Extra<T, B>>& extra,
                 Same<ExtraGrad<T, B>>& dextra) const {
+    const auto here = ctx.here();
     expect_backward_shapes("NoResidual.backward", *this, x, dy, dx);
     validate(p, x.extent(0), Nothing<T, B>{}, extra);
     expect_like("NoResidual.backward", "grads", p, grads);

@@ -69,6 +69,7 @@ struct Residual {
   }
   template <class T, class B>
   void begin(typename B::Context& ctx, const Params<T, B>&, Index items, Same<Carry<T, B>>& carry) const {
+    const auto here = ctx.here();
     expect(items >= 0, "Residual.begin", "items", "at least 0", items);
     if constexpr (hook::rule::begin<RuleT, T, B>()) rule.begin(ctx, items, out_dim(), carry);
     update::begin_pass(carry);
@@ -87,6 +88,7 @@ struct Residual {
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Same<Carry<T, B>>& carry,
                Out<T, 2, B> y, Saved<T, B>& saved, const Same<Extra<T, B>>& extra = {}) const {
     if constexpr (policy::check_rule<RuleT, T, B>()) {
+      const auto here = ctx.here();
       validate_forward(p, x, carry, y, extra);
       update::enter_pass(carry, "Residual.forward", &p, &saved, x, y);
       saved.batch.take(x);
@@ -101,6 +103,7 @@ struct Residual {
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Same<Carry<T, B>>& carry, Out<T, 2, B> y,
              const Same<Extra<T, B>>& extra = {}) const {
     if constexpr (policy::check_rule<RuleT, T, B>()) {
+      const auto here = ctx.here();
       validate_forward(p, x, carry, y, extra);
       update::enter_pass(carry, "Residual.infer", &p, nullptr, x, y);
       auto f = evaluation<T, B>([&](View<const T, 2, B> point, View<T, 2, B> u, int call, const auto& step) {
@@ -114,6 +117,7 @@ struct Residual {
                 In<T, 2, B> dy, Same<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
                 const Same<Extra<T, B>>& extra, Same<ExtraGrad<T, B>>& dextra) const {
     if constexpr (policy::check_rule<RuleT, T, B>()) {
+      const auto here = ctx.here();
       expect_backward_shapes("Residual.backward", *this, x, dy, dx);
       validate(p, x.extent(0), dcarry, extra);
       expect_like("Residual.backward", "grads", p, grads);

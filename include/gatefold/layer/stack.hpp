@@ -78,6 +78,7 @@ struct Stack {
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Same<Carry<T, B>>& carry,
                Out<T, 2, B> y, Saved<T, B>& saved, const Same<Extra<T, B>>& extra = {}) const {
+    const auto here = ctx.here();
     validate_shapes(p, x, carry, y, extra);
     saved.layers.resize(static_cast<std::size_t>(depth));
     saved.between.resize(static_cast<std::size_t>(depth - 1));

@@ -68,6 +68,7 @@ namespace metric {
 template <class T, class B>
 Tensor<Index, 2, B> picks(typename B::Context& ctx, const SparsePlan<T, B>& plan, Index k) {
   expect(k >= 1, "picks", "k", "at least 1", k);
+  const auto here = ctx.here();
   Tensor<Index, 2, B> out(plan.items(), k);
   B::for_each(ctx, plan.items(), fn::PicksByWeight<T, B>{plan.item_offsets, plan.item_slots, plan.pick, plan.expert,
                                                          plan.weight, out});

@@ -191,6 +191,7 @@ ParetoGap pareto_gap(typename B::Context& ctx, View<T, 3, B> outputs, In<std::re
 /// @return [N, E], 0 where an expert is not picked
 template <class T, class B>
 Tensor<T, 2, B> gate_weights(typename B::Context& ctx, const SparsePlan<T, B>& plan) {
+  const auto here = ctx.here();
   Tensor<T, 2, B> weights(plan.items(), plan.experts());
   B::for_each(ctx, plan.items(), fn::WeightsOfItem<T, B>{plan.item_offsets, plan.item_slots, plan.pick, plan.expert,
                                                          plan.weight, weights});

@@ -52,6 +52,7 @@ E without_auxiliary(const E& extra) {
 template <class T, class B, class P>
 Params<P, T, B> init_params(const P& policy, typename B::Context& ctx, Seed seed) {
   if constexpr (named::Params<P>()) {
+    const auto here = ctx.here();
     return policy.template init<T, B>(ctx, seed);
   } else {
     return {};

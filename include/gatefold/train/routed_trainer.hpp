@@ -50,8 +50,10 @@ class RoutedTrainer {
         ctx_(ctx),
         params(init_params<T, B>(mixture, ctx, of_run)),
         grads(zeros_like(ctx, params)),
-        seed(of_run),
-        value_(3) {}
+        seed(of_run) {
+    const auto here = ctx_.here();
+    value_.resize(3);
+  }
 
   /// The losses, and `grads`, which are overwritten. A batch of no items has losses and gradients of 0. Who steps asks
   /// all_finite(ctx, grads), as ThreeStage does.
@@ -98,6 +100,7 @@ class RoutedTrainer {
 
   void backward(View<const T, 2, B> x, Target target, const Extra& extra) {
     expect_like("RoutedTrainer.gradients", "grads", params, grads);
+    const auto here = ctx_.here();
     forward(x, target, extra);
     set_zero(ctx_, grads);
     auto mark = ctx_.mark();
@@ -124,6 +127,7 @@ class RoutedTrainer {
   }
   void forward(View<const T, 2, B> x, Target target, const Extra& extra) {
     expect_shape("RoutedTrainer", "x", x, {any_extent, mixture.in_dim()});
+    const auto here = ctx_.here();
     y_.resize(x.extent(0), mixture.out_dim());
     f_.resize(x.extent(0), mixture.out_dim());
     loss::validate_target<T, B>("RoutedTrainer", loss, x.extent(0), y_, target);

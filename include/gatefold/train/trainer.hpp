@@ -49,9 +49,10 @@ class Trainer {
         params(init_params<T, B>(layer_, ctx, of_run)),
         grads(zeros_like(ctx, params)),
         state(optimizer.begin(ctx, params)),
-        seed(of_run),
-        value_(2) {
+        seed(of_run) {
     optim::validate_options(optimizer);
+    const auto here = ctx_.here();
+    value_.resize(2);
   }
 
   /// One step on a batch. Returns the loss before the step, without auxiliary losses (see `auxiliary`). A batch of no
@@ -63,6 +64,7 @@ class Trainer {
       loss::validate_target<T, B>("Trainer.step", loss, 0, Tensor<T, 2, B>(0, layer_.out_dim()), target);
       return 0;
     }
+    const auto here = ctx_.here();
     y_.resize(x.extent(0), layer_.out_dim());
     dy_.resize(x.extent(0), layer_.out_dim());
     dx_.resize(x.extent(0), layer_.in_dim());
@@ -96,12 +98,14 @@ class Trainer {
   /// y = model(x), keeping nothing.
   void infer(In<T, 2, B> x, Out<T, 2, B> y, const Extra& extra = {}) {
     expect_shape("Trainer.infer", "x", x, {any_extent, layer_.in_dim()});
+    const auto here = ctx_.here();
     layer_.begin(ctx_, params, x.extent(0), carry_);
     gatefold::infer<T, B>(layer_, ctx_, params, x, carry_, y, extra);
   }
   /// The loss on a batch, without a step.
   double evaluate(In<T, 2, B> x, Target target, const Extra& extra = {}) {
     expect_shape("Trainer.evaluate", "x", x, {any_extent, layer_.in_dim()});
+    const auto here = ctx_.here();
     y_.resize(x.extent(0), layer_.out_dim());
     loss::validate_target<T, B>("Trainer.evaluate", loss, x.extent(0), y_, target);
     infer(x, y_, extra);

@@ -3,10 +3,12 @@
 
 #include <doctest/doctest.h>
 
+#include <cstddef>
 #include <string>
 
 #include "cuda_emulator/calls.hpp"
 #include "cuda_emulator/launch.hpp"
+#include "cuda_emulator/memory.hpp"
 
 using namespace gatefold;
 using cuda_emulator::calls;
@@ -37,6 +39,33 @@ TEST_CASE("without a device a stream says so, and leaves no error behind") {
   CHECK_NOTHROW(device::Stream());
 }
 
+TEST_CASE("a stream is its device's, whichever is current later; flags, handle and workspace are made there") {
+  cuda_emulator::options().devices = 2;
+  const auto owner = [](const void* pointer) {
+    cudaPointerAttributes attributes;
+    REQUIRE(cudaPointerGetAttributes(&attributes, pointer) == cudaSuccess);
+    return attributes.device;
+  };
+  REQUIRE(cudaSetDevice(1) == cudaSuccess);
+  const device::Stream stream;
+  REQUIRE(cudaSetDevice(0) == cudaSuccess);
+  CHECK(stream.device() == 1);
+  const device::Stream same(stream.get()), standard(nullptr);
+  CHECK(same.device() == 1);
+  CHECK(standard.device() == 0);
+  device::Flags flags(stream);
+  CHECK(owner(flags.get()) == 1);
+  {
+    device::Blas blas(stream);
+    CHECK(blas.get() != nullptr);
+    CHECK(cuda_emulator::Memory::device().live_bytes_of(0) == 0);
+    CHECK(cuda_emulator::Memory::device().live_bytes_of(1) > std::size_t(32) << 20);  // the workspace, and the flags
+  }
+  int current = -1;
+  CHECK(cudaGetDevice(&current) == cudaSuccess);
+  CHECK(current == 0);
+}
+
 TEST_CASE("a stream that cannot be made") {
   fail("cudaStreamCreate", 0, cudaErrorMemoryAllocation);
   CHECK(error_of([] { device::Stream(); }) == "cudaStreamCreate: cudaErrorMemoryAllocation: out of memory");
@@ -52,13 +81,15 @@ TEST_CASE("only a stream of one's own is destroyed") {
 
 TEST_CASE("cuBLAS is begun by its first use, once") {
   {
-    device::Blas blas(nullptr);
+    const device::Stream stream(nullptr);
+    device::Blas blas(stream);
     CHECK(calls()["cublasCreate"] == 0);
     CHECK(calls()["cudaMalloc"] == 0);
   }
   CHECK(calls()["cublasDestroy"] == 0);
   {
-    device::Blas blas(nullptr);
+    const device::Stream stream(nullptr);
+    device::Blas blas(stream);
     for (int i = 0; i < 3; ++i) blas.get();
     CHECK(calls()["cublasCreate"] == 1);
     CHECK(calls()["cublasSetWorkspace"] == 1);
@@ -69,7 +100,8 @@ TEST_CASE("cuBLAS is begun by its first use, once") {
 }
 
 TEST_CASE("what a failed beginning has made, the next one uses") {
-  device::Blas blas(nullptr);
+  const device::Stream stream(nullptr);
+  device::Blas blas(stream);
   for (const char* call : {"cublasCreate", "cudaMalloc", "cublasSetStream", "cublasSetWorkspace"}) {
     CAPTURE(call);
     fail(call, 0, cudaErrorMemoryAllocation);

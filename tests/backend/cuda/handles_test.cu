@@ -10,6 +10,26 @@
 
 using namespace gatefold;
 
+TEST_CASE("on a device, for as long as a scope") {
+  int count = 0, before = -1;
+  REQUIRE(cudaGetDeviceCount(&count) == cudaSuccess);
+  REQUIRE(cudaGetDevice(&before) == cudaSuccess);
+  const auto current = [] {
+    int device = -1;
+    REQUIRE(cudaGetDevice(&device) == cudaSuccess);
+    return device;
+  };
+  for (int device = 0; device < count; ++device) {
+    const device::OnDevice here(device);
+    CHECK(current() == device);
+    { const device::OnDevice again(device); }
+    CHECK(current() == device);
+  }
+  CHECK(current() == before);
+  CHECK_THROWS_AS(device::OnDevice{count}, DeviceError);
+  CHECK(current() == before);
+}
+
 TEST_CASE("there is a device where these tests run") { CHECK_NOTHROW(device::expect_device()); }
 
 TEST_CASE("a stream of one's own, and another") {
@@ -104,7 +124,7 @@ TEST_CASE("flags that were made for a graph are cleared by it, and by their next
 
 TEST_CASE("one cuBLAS handle for all calls, on the stream it was made for") {
   const device::Stream stream;
-  device::Blas blas(stream.get());
+  device::Blas blas(stream);
   const cublasHandle_t handle = blas.get();
   REQUIRE(handle != nullptr);
   CHECK(blas.get() == handle);

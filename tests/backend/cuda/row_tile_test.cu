@@ -12,19 +12,20 @@ using namespace gatefold::test;
 
 namespace {
 
-static __global__ void count_all(const Index* offsets, Index experts, Index rows, Index* counted) {
-  counted[threadIdx.x] = device::count_row_tiles(offsets, experts, rows);
+static __global__ void count_all(const Index* offsets, Index experts, Index rows, device::RowRange range,
+                                 Index* counted) {
+  counted[threadIdx.x] = device::count_row_tiles(offsets, experts, rows, range);
 }
 
-static __global__ void find_all(const Index* offsets, Index experts, Index rows, Index* found) {
-  const device::RowTile tile = device::find_row_tile(offsets, experts, rows, blockIdx.x);
+static __global__ void find_all(const Index* offsets, Index experts, Index rows, device::RowRange range, Index* found) {
+  const device::RowTile tile = device::find_row_tile(offsets, experts, rows, blockIdx.x, range);
   Index* mine = found + 2 * (blockIdx.x * blockDim.x + threadIdx.x);
   mine[0] = tile.expert;
   mine[1] = tile.row;
 }
 
 /// Every thread of two warps for each tile, and of three tiles that are none.
-void check(const std::vector<Index>& counts, Index rows, Index first = 0) {
+void check(const std::vector<Index>& counts, Index rows, Index first = 0, const device::RowRange& range = {}) {
   CAPTURE(counts.size());
   CAPTURE(rows);
   constexpr unsigned threads = 64;
@@ -34,6 +35,7 @@ void check(const std::vector<Index>& counts, Index rows, Index first = 0) {
   };
   for (std::size_t e = 0; e < counts.size(); ++e) {
     offsets.push_back(offsets.back() + counts[e]);
+    if (counts[e] <= range.above || counts[e] > range.up_to) continue;
     for (Index row = 0; row < counts[e]; row += rows) expect_tile(static_cast<Index>(e), row);
   }
   for (int none = 0; none < 3; ++none) expect_tile(-1, 0);
@@ -41,13 +43,13 @@ void check(const std::vector<Index>& counts, Index rows, Index first = 0) {
   Cuda::Context ctx;
   DeviceArray<Index> device_offsets(ctx, offsets), found(ctx, std::vector<Index>(expected.size(), -5));
   find_all<<<static_cast<unsigned>(expected.size() / 2 / threads), threads, 0, ctx.stream()>>>(
-      device_offsets.data(), static_cast<Index>(counts.size()), rows, found.data());
+      device_offsets.data(), static_cast<Index>(counts.size()), rows, range, found.data());
   device::expect_launched("find_all");
   CHECK(difference(expected, found.values()) == "");
 
   DeviceArray<Index> counted(ctx, std::vector<Index>(threads, -5));
   count_all<<<1, threads, 0, ctx.stream()>>>(device_offsets.data(), static_cast<Index>(counts.size()), rows,
-                                             counted.data());
+                                             range, counted.data());
   device::expect_launched("count_all");
   const auto tiles = static_cast<Index>(expected.size() / 2 / threads) - 3;
   CHECK(difference(std::vector<Index>(threads, tiles), counted.values()) == "");
@@ -75,4 +77,13 @@ TEST_CASE("cuda: more experts than a warp has lanes") {
     counts.back() = 20;
     check(counts, 16);
   }
+}
+
+TEST_CASE("cuda: experts of few rows, and the others") {
+  const std::vector<Index> counts{0, 32, 33, 1, 100, 31, 0, 34};
+  check(counts, 16, 0, {0, 32});
+  check(counts, 16, 0, {32});
+  check(counts, 64, 5, {32});
+  check({1, 2, 3}, 16, 0, {32});
+  check({40, 50}, 16, 0, {0, 32});
 }

@@ -186,20 +186,28 @@ void blas_slots_are_rows(Context& ctx, const Groups<B>& g, View<const T, 2, B> a
   for_rows(ctx.product_stream(), g.slots, finish);
 }
 
-/// dw[e] += Σ_s a[row(s)]ᵀ dc[s]
+/// dw[e] += Σ_s a[row(s)]ᵀ dc[s]; without `accumulate` it is stored
 /// @order  cuBLAS's own
 template <class T, class Context, class B>
 void blas_slots_are_depth(Context& ctx, const Groups<B>& g, View<const T, 2, B> a, View<const T, 2, B> dc,
-                          View<T, 3, B> dw) {
+                          bool accumulate, View<T, 3, B> dw) {
   const auto mark = ctx.mark();
   const std::vector<Index>& offsets = ctx.on_host(g.offsets);
   const Index rows = dw.extent(1), columns = dw.extent(2);
+  if (rows * columns == 0) return;
   const T* in_order = rows_of_slots(ctx, g, a);
-  BlasGroups<T> groups(CUBLAS_OP_N, CUBLAS_OP_T, true, blas_compute<T>(ctx));
-  for (std::size_t e = 0; e + 1 < offsets.size(); ++e)
-    if (const Index first = offsets[e], count = offsets[e + 1] - first; count > 0 && rows * columns > 0)
+  BlasGroups<T> groups(CUBLAS_OP_N, CUBLAS_OP_T, accumulate, blas_compute<T>(ctx));
+  for (std::size_t e = 0; e + 1 < offsets.size(); ++e) {
+    const Index first = offsets[e], count = offsets[e + 1] - first;
+    T* const to = dw.data() + static_cast<Index>(e) * rows * columns;
+    if (count > 0) {
       groups.add(columns, rows, count, dc.data() + first * columns, columns, in_order + first * rows, rows,
-                 dw.data() + static_cast<Index>(e) * rows * columns, columns);
+                 to, columns);
+    } else if (!accumulate) {
+      expect_success(cudaMemsetAsync(to, 0, static_cast<std::size_t>(rows * columns) * sizeof(T), ctx.product_stream()),
+                     "cudaMemsetAsync");
+    }
+  }
   groups.run(ctx);
 }
 

@@ -10,8 +10,10 @@
 #include "gatefold/backend/cuda/blas_experts.cuh"
 #include "gatefold/backend/cuda/group_by.cuh"
 #include "gatefold/backend/cuda/group_table.cuh"
+#include "gatefold/backend/cuda/grouped_sum.cuh"
 #include "gatefold/backend/cuda/handles.cuh"
 #include "gatefold/backend/cuda/loops.cuh"
+#include "gatefold/backend/cuda/outer_product.cuh"
 #include "gatefold/backend/cuda/packed_weights.cuh"
 #include "gatefold/backend/cuda/plain_product.cuh"
 #include "gatefold/backend/cuda/product.cuh"
@@ -40,19 +42,30 @@ struct Cuda {
 
   using Options = device::Options;
 
-  /// Stream, handles and memory of one caller, on the device that is current when it is made.
+  /// Stream, handles and memory of one caller, on one device: that of its stream. Primitives, scratch memory, layers
+  /// and trainers work there, whichever device is current. Tensors that a caller makes, and what policies keep that are
+  /// called without a layer, are where `here` says.
   class Context : public Scratch<Cuda>, public Lender {
    public:
     using Backend = Cuda;
-    /// A stream of its own.
+    /// A stream of its own, on the current device.
     /// @throws DeviceError if there is no device
-    explicit Context(Options options = {}) : options_(options), flags_(stream_), blas_(stream_.get()) {}
+    explicit Context(Options options = {}) : options_(options), flags_(stream_), blas_(stream_) {}
     /// Somebody's stream, which must outlive the context. Debug builds need one that waits for the legacy stream, as
     /// they overwrite memory that was given back.
     explicit Context(cudaStream_t stream, Options options = {})
-        : options_(options), stream_(stream), flags_(stream_), blas_(stream) {}
+        : options_(options), stream_(stream), flags_(stream_), blas_(stream_) {}
 
     const Options& options() const { return options_; }
+    int device() const { return stream_.device(); }
+    /// While the returned object lives, the device of the context is the current one of this thread: what it allocates
+    /// and launches is there.
+    [[nodiscard]] device::OnDevice here() const { return device::OnDevice(stream_.device()); }
+    template <class T, class... I>
+    auto scratch(I... extents) {
+      const auto here = this->here();
+      return Scratch<Cuda>::scratch<T>(extents...);
+    }
     /// To be asked for again by what is launched on it between primitives.
     cudaStream_t stream() const {
       offsets_.forget();
@@ -64,6 +77,11 @@ struct Cuda {
     }
     int multiprocessors() const { return stream_.multiprocessors(); }
     int* flags() { return flags_.get(); }
+    /// How many of its blocks of so many threads a multiprocessor of the device has room for.
+    template <class Kernel>
+    int fitting_blocks(Kernel* kernel, int threads) {
+      return occupancy_.of(kernel, threads);
+    }
     /// Wait until everything asked of this context is done.
     void synchronize() { device::expect_success(cudaStreamSynchronize(stream()), "cudaStreamSynchronize"); }
 
@@ -94,6 +112,7 @@ struct Cuda {
    private:
     Options options_;
     device::Stream stream_;
+    device::Occupancy occupancy_;
     device::Flags flags_;
     device::Blas blas_;
     const device::PackedWeights* packed_ = nullptr;
@@ -104,6 +123,7 @@ struct Cuda {
   /// Add w [E, depth, columns] to the packed weights, where `round` asks for bfloat16. Plain ones need no packing.
   template <class T>
   static void pack(Context& ctx, View<const T, 3, Cuda> w, bool round, PackedWeights& packed) {
+    const auto here = ctx.here();
     if constexpr (std::is_same_v<T, float>)
       if (round) packed.add(ctx.stream(), w.data(), w.size());
   }
@@ -116,8 +136,11 @@ struct Cuda {
   static void release(void* p) {
     if (cudaFree(p) != cudaSuccess) cudaGetLastError();  // nobody to tell: not a fault of the next launch
   }
-  /// Not while a stream is being captured: it would become part of the graph.
+  /// On the device of p. Not while a stream is being captured: it would become part of the graph.
   static void poison(void* p, std::size_t bytes) {
+    cudaPointerAttributes of_p{};
+    device::expect_success(cudaPointerGetAttributes(&of_p, p), "cudaPointerGetAttributes");
+    const device::OnDevice here(of_p.device);
     cudaStreamCaptureStatus capturing;
     if (cudaStreamIsCapturing(cudaStreamLegacy, &capturing) != cudaSuccess ||
         cudaMemsetAsync(p, 0xff, bytes, cudaStreamLegacy) != cudaSuccess)
@@ -134,6 +157,7 @@ struct Cuda {
 
   template <class F>
   static void for_each(Context& ctx, Index n, const F& f) {
+    const auto here = ctx.here();
     device::for_each(ctx.stream(), n, f);
   }
   template <class F>
@@ -142,14 +166,17 @@ struct Cuda {
   }
   template <class F>
   static void for_rows(Context& ctx, Index n, const F& f) {
+    const auto here = ctx.here();
     device::for_rows(ctx.stream(), n, f);
   }
   template <class T, class F>
   static void reduce(Context& ctx, Index n, const F& f, T* out) {
+    const auto here = ctx.here();
     device::reduce<T>(ctx, n, f, out);
   }
   static void group_by(Context& ctx, View<const Index, 1, Cuda> keys, View<Index, 1, Cuda> offsets,
                        View<Index, 1, Cuda> order) {
+    const auto here = ctx.here();
     if (offsets.empty()) return;
     device::group_by(ctx, keys.size(), keys.data(), offsets.extent(0) - 1, offsets.data(), order.data());
   }
@@ -158,6 +185,7 @@ struct Cuda {
   static void group_table(Context& ctx, View<const Index, 2, Cuda> keys, View<Index, 1, Cuda> offsets,
                           View<Index, 1, Cuda> order, View<Index, 1, Cuda> rows, View<Index, 1, Cuda> row_offsets,
                           View<Index, 1, Cuda> row_slots) {
+    const auto here = ctx.here();
     const Index n = keys.size(), each = keys.extent(1), groups = offsets.size() - 1;
     if (!device::fits_table(n, each, groups))
       return group_by_and_back(ctx, keys, offsets, order, rows, row_offsets, row_slots);
@@ -168,6 +196,7 @@ struct Cuda {
   template <class T, class E>
   static void gemm(Context& ctx, View<const T, 2, Cuda> a, bool ta, View<const T, 2, Cuda> b, bool tb, bool accumulate,
                    View<T, 2, Cuda> c, const E& epilogue) {
+    const auto here = ctx.here();
     if (c.empty()) return;
     const Index depth = a.extent(ta ? 0 : 1);
     if (depth > 0) {
@@ -185,6 +214,7 @@ struct Cuda {
   template <class T, class E, class F>
   static void gemm_rows(Context& ctx, View<const T, 2, Cuda> a, View<const T, 2, Cuda> b, bool tb, View<T, 2, Cuda> c,
                         const E& epilogue, const F& f) {
+    const auto here = ctx.here();
     const Index columns = c.extent(1), depth = a.extent(1);
     device::expect_int("Cuda::gemm_rows", depth);
     if (columns < 1 || columns > device::most_copied_columns<T>) return gemm_then_rows(ctx, a, b, tb, c, epilogue, f);
@@ -200,6 +230,7 @@ struct Cuda {
   template <class T, class E>
   static void grouped_gemm(Context& ctx, Groups<Cuda> g, View<const T, 2, Cuda> a, View<const T, 3, Cuda> w,
                            bool transpose, View<T, 2, Cuda> c, const E& epilogue) {
+    const auto here = ctx.here();
     ctx.begin_product(transpose);
     grouped(ctx, g, a, std::array{w}, transpose, c, epilogue);
   }
@@ -209,6 +240,7 @@ struct Cuda {
                            const std::array<View<const T, 3, Cuda>, M>& up, const E& middle,
                            View<const T, 3, Cuda> down, bool transpose, View<T, 2, Cuda> c, const L& last) {
     static_assert(M == 1 || M == 2, "gatefold: grouped_pair takes one or two first matrices");
+    const auto here = ctx.here();
     ctx.begin_product(transpose);
     const auto mark = ctx.mark();
     auto hidden = ctx.template scratch<T>(g.slots, down.extent(transpose ? 2 : 1));
@@ -216,26 +248,30 @@ struct Cuda {
     grouped(ctx, g.in_slot_order(), View<const T, 2, Cuda>(hidden), std::array{down}, transpose, c, last);
   }
 
+  /// Without `accumulate` both are stored, not added: what stands there is not read, and an expert without slots has 0.
   template <class T>
   static void grouped_outer(Context& ctx, Groups<Cuda> g, View<const T, 2, Cuda> a, View<const T, 2, Cuda> dc,
-                            View<T, 3, Cuda> dw) {
+                            View<T, 3, Cuda> dw, bool accumulate = true) {
+    const auto here = ctx.here();
     device::expect_int("Cuda::grouped_outer", g.slots);
-    if (ctx.options().blas_experts) return device::blas_slots_are_depth(ctx, g, a, dc, dw);
-    const View<const T, 2, Cuda> before = dw.as(dw.extent(0) * dw.extent(1), dw.extent(2));
+    if (ctx.options().blas_experts) return device::blas_slots_are_depth(ctx, g, a, dc, accumulate, dw);
     constexpr auto along_lines = device::Layout::along_lines;
     device::slots_are_depth(ctx, device::operand<T>(along_lines, a.data(), a.extent(1), g.rows.data()),
                             device::operand<T>(along_lines, dc.data(), dc.extent(1)), g.offsets.data(), g.experts(),
-                            dw.extent(1), dw.extent(2), dw.data(), fn::AddTo<T, Cuda>{before});
+                            dw.extent(1), dw.extent(2), accumulate, dw.data());
   }
 
   template <class T>
-  static void grouped_sum(Context& ctx, Groups<Cuda> g, View<const T, 2, Cuda> dc, View<T, 2, Cuda> db) {
-    device::grouped_sum(ctx.product_stream(), g.offsets.data(), g.experts(), dc.data(), db.extent(1), db.data());
+  static void grouped_sum(Context& ctx, Groups<Cuda> g, View<const T, 2, Cuda> dc, View<T, 2, Cuda> db,
+                          bool accumulate = true) {
+    const auto here = ctx.here();
+    device::grouped_sum(ctx, g.offsets.data(), g.experts(), g.slots, dc.data(), db.extent(1), accumulate, db.data());
   }
 
  private:
   template <class T>
   static void transfer(Context& ctx, Index n, const T* from, T* to, cudaMemcpyKind kind) {
+    const auto here = ctx.here();
     if (n == 0) return;
     device::expect_success(cudaMemcpyAsync(to, from, static_cast<std::size_t>(n) * sizeof(T), kind, ctx.stream()),
                            "cudaMemcpyAsync");

@@ -126,7 +126,11 @@ struct FewRows {
   }
 };
 
-/// c[s] = epilogue(a[row(s)] b_e, …): one block for each strip of columns and each Strip::rows rows of an expert.
+/// Rows of an expert up to which reading its weights is what takes time.
+inline constexpr Index kFewRows = 32;
+
+/// c[s] = epilogue(a[row(s)] b_e, …) for the experts of few rows: one block for each strip of columns and each
+/// Strip::rows rows of an expert.
 /// @param b  along_lines or rounded, whole fours
 template <class Strip, int Matrices, class T, class E>
 static __global__ void __launch_bounds__(Strip::threads)
@@ -134,7 +138,7 @@ static __global__ void __launch_bounds__(Strip::threads)
                     Index depth, T* c, E epilogue) {
   __shared__ __align__(16) Ring<Strip, T, Matrices> ring;
   const Index strips = (columns + Strip::columns - 1) / Strip::columns;
-  const RowTile tile = find_row_tile(offsets, experts, Strip::rows, blockIdx.x / strips);
+  const RowTile tile = find_row_tile(offsets, experts, Strip::rows, blockIdx.x / strips, RowRange{0, kFewRows});
   if (tile.expert < 0) return;
   const Index first = offsets[tile.expert], left = offsets[tile.expert + 1] - first - tile.row;
   for (Operand<T>& matrix : b.of) matrix.data += tile.expert * b_step;

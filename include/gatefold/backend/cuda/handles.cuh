@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 
 #include "gatefold/backend/cuda/status.cuh"
 
@@ -23,7 +24,26 @@ inline void expect_device() {
                     (status == cudaSuccess ? "the driver lists none" : cudaGetErrorString(status)));
 }
 
-/// A stream of one's own, or somebody else's.
+/// While it lives, a device is the current one of this thread, where memory is taken and kernels run.
+/// @cost  asks which one is current; changes it only where that is another
+class OnDevice {
+ public:
+  explicit OnDevice(int device) : device_(device) {
+    expect_success(cudaGetDevice(&before_), "cudaGetDevice");
+    if (before_ != device_) expect_success(cudaSetDevice(device_), "cudaSetDevice");
+  }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+  ~OnDevice() {
+    if (before_ != device_) cudaSetDevice(before_);
+  }
+
+ private:
+  int device_, before_ = 0;
+};
+
+/// A stream of one's own, or somebody else's, and its device: for a stream of one's own, and for a default stream, the
+/// one that is current when this is made.
 class Stream {
  public:
   Stream() : Stream(nullptr) {
@@ -32,9 +52,8 @@ class Stream {
   }
   explicit Stream(cudaStream_t stream) : stream_(stream) {
     expect_device();
-    int device = 0;
-    expect_success(cudaGetDevice(&device), "cudaGetDevice");
-    expect_success(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, device),
+    expect_success(cudaStreamGetDevice(stream, &device_), "cudaStreamGetDevice");
+    expect_success(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, device_),
                    "cudaDeviceGetAttribute");
   }
   Stream(const Stream&) = delete;
@@ -43,13 +62,30 @@ class Stream {
     if (owned_) cudaStreamDestroy(stream_);
   }
   cudaStream_t get() const { return stream_; }
-  /// Of the device that was current when it was made.
+  int device() const { return device_; }
   int multiprocessors() const { return multiprocessors_; }
 
  private:
   cudaStream_t stream_ = nullptr;
   bool owned_ = false;
-  int multiprocessors_ = 0;
+  int device_ = 0, multiprocessors_ = 0;
+};
+
+/// How many blocks of a kernel a multiprocessor has room for, asked once for each kernel.
+class Occupancy {
+ public:
+  template <class Kernel>
+  int of(Kernel* kernel, int threads) {
+    const auto* key = reinterpret_cast<const void*>(kernel);
+    if (const auto known = blocks_.find(key); known != blocks_.end()) return known->second;
+    int blocks = 0;
+    expect_success(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, 0),
+                   "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+    return blocks_[key] = blocks;
+  }
+
+ private:
+  std::map<const void*, int> blocks_;
 };
 
 /// Flags that blocks raise for each other, all 0 between launches; made at their first use.
@@ -65,6 +101,7 @@ class Flags {
   }
   int* get() {
     if (ready_) return flags_;
+    const OnDevice here(stream_.device());
     const std::size_t bytes = sizeof(int) * each * static_cast<std::size_t>(stream_.multiprocessors());
     if (!flags_) expect_success(cudaMalloc(&flags_, bytes), "cudaMalloc");
     expect_success(cudaMemsetAsync(flags_, 0, bytes, stream_.get()), "cudaMemsetAsync");
@@ -83,12 +120,17 @@ class Flags {
 /// A cuBLAS handle on a stream, made at its first use, with a workspace of its own so that its calls can be captured.
 class Blas {
  public:
-  explicit Blas(cudaStream_t stream) : stream_(stream) {}
+  explicit Blas(const Stream& stream) : stream_(stream) {}
   Blas(const Blas&) = delete;
   Blas& operator=(const Blas&) = delete;
   ~Blas() {
-    if (handle_) cublasDestroy(handle_);
-    if (workspace_) cudaFree(workspace_);
+    if (!handle_) return;
+    try {
+      const OnDevice here(stream_.device());
+      cublasDestroy(handle_);
+      if (workspace_) cudaFree(workspace_);
+    } catch (const DeviceError&) {  // at the end of a program the runtime may be gone, and the handle with it
+    }
   }
   cublasHandle_t get() {
     if (!ready_) begin();
@@ -99,14 +141,15 @@ class Blas {
   static constexpr std::size_t kWorkspace = std::size_t(32) << 20;
 
   void begin() {
+    const OnDevice here(stream_.device());
     if (!handle_) expect_success(cublasCreate(&handle_), "cublasCreate");
     if (!workspace_) expect_success(cudaMalloc(&workspace_, kWorkspace), "cudaMalloc");
-    expect_success(cublasSetStream(handle_, stream_), "cublasSetStream");
+    expect_success(cublasSetStream(handle_, stream_.get()), "cublasSetStream");
     expect_success(cublasSetWorkspace(handle_, workspace_, kWorkspace), "cublasSetWorkspace");
     ready_ = true;
   }
 
-  cudaStream_t stream_;
+  const Stream& stream_;
   cublasHandle_t handle_ = nullptr;
   void* workspace_ = nullptr;
   bool ready_ = false;

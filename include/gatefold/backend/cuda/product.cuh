@@ -220,10 +220,11 @@ struct HandOver {
 /// @tparam Stay  whether blocks stay and tiles are dealt to them (Schedule); else there is one for each tile. Blocks that
 ///               stay have fewer registers for the sums, which costs more than one round of many that is not full
 /// @param b_step  bytes of b from expert to expert
+/// @param above  experts of more rows alone
 template <class Shape, bool Stay, int Matrices, class T, class E>
 static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, Matrices, Stay>())
     slots_are_rows_kernel(Operand<T> a, Each<T, Matrices> b, Index b_step, const Index* offsets, Index experts,
-                          Index columns, Index depth, T* c, HandOver<T> between, E epilogue) {
+                          Index above, Index columns, Index depth, T* c, HandOver<T> between, E epilogue) {
   __shared__ Staging<Shape, Matrices, T> shared;
   __shared__ Place place;
   const int steps = depth > Shape::depth ? static_cast<int>((depth + Shape::depth - 1) / Shape::depth) : 1;
@@ -234,10 +235,10 @@ static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, 
       const Index column_tiles = (columns + Shape::columns - 1) / Shape::columns;
       TilePart part{blockIdx.x, 0, steps};
       if constexpr (Stay) {
-        const Index tiles = count_row_tiles(offsets, experts, Shape::rows) * column_tiles;
+        const Index tiles = count_row_tiles(offsets, experts, Shape::rows, RowRange{above}) * column_tiles;
         part = Schedule(tiles, steps, gridDim.x).part(blockIdx.x, n);
       }
-      const RowTile rows = find_row_tile(offsets, experts, Shape::rows, part.tile / column_tiles);
+      const RowTile rows = find_row_tile(offsets, experts, Shape::rows, part.tile / column_tiles, RowRange{above});
       if (threadIdx.x == 0 && part.tile >= 0 && rows.expert >= 0) {
         const Index first = offsets[rows.expert];
         place = {rows.expert, first,    offsets[rows.expert + 1] - first,
@@ -263,71 +264,41 @@ static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, 
   }
 }
 
-/// c[e] = epilogue(Σ_s a[row(s)]ᵀ b[s], …) over the slots of expert e: one block for each tile of c[e].
-template <class Shape, class T, class E>
-static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, 1, false>())
-    slots_are_depth_kernel(Operand<T> a, Each<T, 1> b, const Index* offsets, Index rows, Index columns, T* c,
-                           E epilogue) {
-  __shared__ Staging<Shape, 1, T> shared;
-  __shared__ Place place;
-  const Index row_tiles = (rows + Shape::rows - 1) / Shape::rows;
-  const Index column_tiles = (columns + Shape::columns - 1) / Shape::columns;
-  const Index expert = blockIdx.x / (column_tiles * row_tiles);
-  const Index first = offsets[expert], count = offsets[expert + 1] - first;
-  if (count == 0) return;
-  if (threadIdx.x == 0)
-    place = {expert,
-             expert * rows,
-             rows,
-             columns,
-             blockIdx.x / column_tiles % row_tiles * Shape::rows,
-             blockIdx.x % column_tiles * Shape::columns,
-             {0, 0, static_cast<int>((count + Shape::depth - 1) / Shape::depth)}};
-  __syncthreads();
-  a.layout = b.of[0].layout = Layout::along_lines;
-  b.of[0].rows = nullptr;
-  b.of[0] = b.of[0].skip(first);
-  Tile<Shape, 1, false, T> tile;
-  tile.sum(shared, place, a.skip(first), b, count);
-  tile.finish(shared, place, c + expert * rows * columns, epilogue);
-}
-
-inline constexpr int kSumRows = kRows, kSumColumns = Warp::size;
-
-/// db[e] += Σ_s dc[s]: one block for each expert and kSumColumns columns.
-/// @order  slots of an expert in kSumRows interleaved chains, then the chains in order
-template <class T>
-static __global__ void __launch_bounds__(kThreads)
-    grouped_sum_kernel(const Index* offsets, const T* dc, Index columns, T* db) {
-  __shared__ T chain[kSumRows][kSumColumns];
-  const Index strips = (columns + kSumColumns - 1) / kSumColumns, expert = blockIdx.x / strips;
-  const int x = threadIdx.x % kSumColumns, y = threadIdx.x / kSumColumns;
-  const Index column = blockIdx.x % strips * kSumColumns + x, end = offsets[expert + 1];
-  T sum = 0;
-  if (column < columns)
-    for (Index s = offsets[expert] + y; s < end; s += kSumRows) sum += dc[s * columns + column];
-  chain[y][x] = sum;
-  __syncthreads();
-  if (y > 0 || column >= columns || offsets[expert] == end) return;
-  for (int i = 1; i < kSumRows; ++i) sum += chain[i][x];
-  db[expert * columns + column] += sum;
-}
-
-/// @param slots  how many there may be: tells few rows from many, and how many tiles of rows there may be
+/// Experts of up to kFewRows rows go to one kernel and the others to another, each of which leaves the other's alone:
+/// how many rows an expert has is known on the device. One that is sure to have nothing to do is not launched.
+/// @param slots  how many there may be
 template <int Matrices, class T, class Context, class E>
 void slots_are_rows(Context& ctx, const Operand<T>& a, const Each<T, Matrices>& b, Index b_step, const Index* offsets,
                     Index experts, Index slots, Index columns, Index depth, T* c, const E& epilogue) {
   if (experts == 0 || slots == 0 || columns == 0) return;
-  const auto row_tiles = [&](Index rows) { return slots / rows + (experts < slots ? experts : slots); };  // at most
+  const Index some = experts < slots ? experts : slots;  // that have rows, at most
+  const auto row_tiles = [&](Index rows) { return slots / rows + some; };  // at most
+  bool whole = columns % 4 == 0 && depth % 4 == 0 && a.aligned;
+  for (const Operand<T>& matrix : b.of) whole = whole && matrix.aligned;
+  const bool strips = whole && b.of[0].layout != Layout::along_depth;
+  if (strips) {
+    const auto run_strips = [&]<class Shape>(Shape) {
+      const Index of_few = some * blocks(kFewRows, Shape::rows), tiles = row_tiles(Shape::rows);
+      few_rows_kernel<Shape, Matrices>
+          <<<grid(blocks(columns, Shape::columns) * (of_few < tiles ? of_few : tiles)), Shape::threads, 0,
+             ctx.stream()>>>(a, b, b_step, offsets, experts, columns, depth, c, epilogue);
+      expect_launched("Cuda::grouped_gemm");
+    };
+    if (blocks(columns, WideStrip::columns) * some < WideStrip::blocks * ctx.multiprocessors()) {
+      run_strips(NarrowStrip{});
+    } else {
+      run_strips(WideStrip{});
+    }
+    if (slots <= kFewRows) return;
+  }
+  const Index above = strips ? kFewRows : 0;
   const auto run = [&]<class Shape, bool Stay>(Shape, std::bool_constant<Stay>) {
     static_assert(Shape::blocks <= Flags::each, "gatefold: every block that stays needs a flag");
     const auto kernel = slots_are_rows_kernel<Shape, Stay, Matrices, T, E>;
     const Index tiles = row_tiles(Shape::rows) * blocks(columns, Shape::columns);
     Index count = tiles;
     if constexpr (Stay) {  // as many as run at the same time
-      int fitting = 0;
-      expect_success(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&fitting, kernel, Shape::threads, 0),
-                     "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+      const int fitting = ctx.fitting_blocks(kernel, Shape::threads);
       const Index at_once = Index(fitting < Shape::blocks ? fitting : Shape::blocks) * ctx.multiprocessors();
       if (0 < at_once && at_once < tiles) count = at_once;
     }
@@ -335,29 +306,14 @@ void slots_are_rows(Context& ctx, const Operand<T>& a, const Each<T, Matrices>& 
     HandOver<T> between{};
     if (tiles > count)
       between = {ctx.template scratch<T>(count, Tile<Shape, Matrices, Stay, T>::size).data(), ctx.flags()};
-    kernel<<<grid(count), Shape::threads, 0, ctx.stream()>>>(a, b, b_step, offsets, experts, columns, depth, c, between,
-                                                             epilogue);
+    kernel<<<grid(count), Shape::threads, 0, ctx.stream()>>>(a, b, b_step, offsets, experts, above, columns, depth, c,
+                                                             between, epilogue);
   };
   using Many = typename ManyTiles<T, Matrices>::Shape;
   const auto fills = [&]<class Shape>(Shape) {
     return fills_device<Shape>(slots / Shape::rows * blocks(columns, Shape::columns), ctx.multiprocessors());
   };
-  constexpr Index few = 32;  // rows of an expert, on average: then reading the weights is what takes time
-  bool whole = columns % 4 == 0 && depth % 4 == 0 && a.aligned;
-  for (const Operand<T>& matrix : b.of) whole = whole && matrix.aligned;
-  if (whole && slots <= few * experts && b.of[0].layout != Layout::along_depth) {
-    const auto run_strips = [&]<class Shape>(Shape) {
-      few_rows_kernel<Shape, Matrices>
-          <<<grid(blocks(columns, Shape::columns) * row_tiles(Shape::rows)), Shape::threads, 0, ctx.stream()>>>(
-              a, b, b_step, offsets, experts, columns, depth, c, epilogue);
-    };
-    const Index wide = blocks(columns, WideStrip::columns) * (experts < slots ? experts : slots);
-    if (wide < WideStrip::blocks * ctx.multiprocessors()) {
-      run_strips(NarrowStrip{});
-    } else {
-      run_strips(WideStrip{});
-    }
-  } else if (whole && fills(Many{})) {
+  if (whole && fills(Many{})) {
     const Index at_once = blocks_at_once<Many>(ctx.multiprocessors());
     if (slots / Many::rows * blocks(columns, Many::columns) < kManyRounds * at_once) {
       run(Many{}, std::true_type{});
@@ -370,36 +326,6 @@ void slots_are_rows(Context& ctx, const Operand<T>& a, const Each<T, Matrices>& 
     run(typename FewTiles<T, Matrices>::Shape{}, std::true_type{});
   }
   expect_launched("Cuda::grouped_gemm");
-}
-
-template <class T, class Context, class E>
-void slots_are_depth(Context& ctx, const Operand<T>& a, const Operand<T>& b, const Index* offsets, Index experts,
-                     Index rows, Index columns, T* c, const E& epilogue) {
-  if (experts == 0 || rows == 0 || columns == 0) return;
-  const auto tiles = [&]<class Shape>(Shape) {
-    return experts * blocks(rows, Shape::rows) * blocks(columns, Shape::columns);
-  };
-  const auto run = [&]<class Shape>(Shape shape) {
-    slots_are_depth_kernel<Shape><<<grid(tiles(shape)), Shape::threads, 0, ctx.stream()>>>(a, Each<T, 1>{b}, offsets,
-                                                                                           rows, columns, c, epilogue);
-  };
-  const auto fills = [&]<class Shape>(Shape shape) { return fills_device<Shape>(tiles(shape), ctx.multiprocessors()); };
-  const bool whole = rows % 4 == 0 && columns % 4 == 0 && a.aligned && b.aligned;
-  if (whole && fills(typename ManyTiles<T, 1>::Shape{})) {
-    run(typename ManyTiles<T, 1>::Shape{});
-  } else if (whole && fills(typename SomeTiles<T, 1>::Shape{})) {
-    run(typename SomeTiles<T, 1>::Shape{});
-  } else {
-    run(typename FewTiles<T, 1>::Shape{});
-  }
-  expect_launched("Cuda::grouped_outer");
-}
-
-template <class T>
-void grouped_sum(cudaStream_t stream, const Index* offsets, Index experts, const T* dc, Index columns, T* db) {
-  if (experts == 0 || columns == 0) return;
-  grouped_sum_kernel<<<grid(blocks(columns, kSumColumns) * experts), kThreads, 0, stream>>>(offsets, dc, columns, db);
-  expect_launched("Cuda::grouped_sum");
 }
 
 }  // namespace gatefold::device

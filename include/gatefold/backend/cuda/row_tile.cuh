@@ -1,20 +1,32 @@
 #pragma once
 
+#include <cstdint>
+
 #include "gatefold/core/types.hpp"
 
 namespace gatefold::device {
+
+/// The experts that a kernel takes, by their rows: more than `above`, and at most `up_to`.
+struct RowRange {
+  Index above = 0, up_to = INT64_MAX;
+  __device__ Index tiles(Index count, Index rows) const {
+    return above < count && count <= up_to ? (count + rows - 1) / rows : 0;
+  }
+};
 
 /// Where a tile of rows lies among those of all experts.
 struct RowTile {
   Index expert = -1, row = 0;
 };
-/// The tile-th tile of `rows` rows, counting expert by expert; expert −1 past the last. Every warp finds it for itself.
-__device__ inline RowTile find_row_tile(const Index* offsets, Index experts, Index rows, Index tile) {
+/// The tile-th tile of `rows` rows, counting expert by expert of those in range; expert −1 past the last. Every warp
+/// finds it for itself.
+__device__ inline RowTile find_row_tile(const Index* offsets, Index experts, Index rows, Index tile,
+                                        const RowRange& range = {}) {
   constexpr unsigned all = 0xffffffffu;
   const int lane = threadIdx.x % 32;
   for (Index first = 0; first < experts; first += 32) {
     const Index e = first + lane;
-    const Index tiles = e < experts ? (offsets[e + 1] - offsets[e] + rows - 1) / rows : 0;
+    const Index tiles = e < experts ? range.tiles(offsets[e + 1] - offsets[e], rows) : 0;
     Index up_to = tiles;  // and with this expert
     for (int distance = 1; distance < 32; distance *= 2) {
       const Index before = __shfl_up_sync(all, up_to, distance);
@@ -31,9 +43,9 @@ __device__ inline RowTile find_row_tile(const Index* offsets, Index experts, Ind
 }
 
 /// How many such tiles there are. Every warp counts for itself.
-__device__ inline Index count_row_tiles(const Index* offsets, Index experts, Index rows) {
+__device__ inline Index count_row_tiles(const Index* offsets, Index experts, Index rows, const RowRange& range = {}) {
   Index tiles = 0;
-  for (Index e = threadIdx.x % 32; e < experts; e += 32) tiles += (offsets[e + 1] - offsets[e] + rows - 1) / rows;
+  for (Index e = threadIdx.x % 32; e < experts; e += 32) tiles += range.tiles(offsets[e + 1] - offsets[e], rows);
   for (int distance = 16; distance > 0; distance /= 2) tiles += __shfl_xor_sync(0xffffffffu, tiles, distance);
   return tiles;
 }

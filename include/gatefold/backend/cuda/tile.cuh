@@ -51,12 +51,14 @@ struct FewTiles : TileShape<32, 64, 16, 1, 1, false, sizeof(T) == 4 ? 4 : 2> {};
 
 /// Blocks that a kernel promises to leave room for: one fewer where ptxas needs more registers than are left to it, and
 /// would spill. It does for blocks that stay, on sm_90 only where they keep the sums of two matrices, and from Blackwell
-/// on for the others too.
+/// on for the others too. Turing's shared memory holds fewer in any case.
 template <class Shape, int Matrices, bool Stay>
 constexpr int promised_blocks() {
   constexpr int fewer = Shape::blocks > 1 ? Shape::blocks - 1 : 1;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
   return fewer;
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+  return Stay ? fewer : Shape::blocks;
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
   return Stay && (Shape::blocks == 2 || Matrices == 2) ? fewer : Shape::blocks;
 #else

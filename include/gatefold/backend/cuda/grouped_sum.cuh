@@ -1,0 +1,109 @@
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "gatefold/backend/cuda/loops.cuh"
+#include "gatefold/backend/cuda/row_tile.cuh"
+#include "gatefold/backend/cuda/status.cuh"
+#include "gatefold/core/types.hpp"
+
+/// Sums over the slots of each expert, the gradients of biases: in two levels, so that the slots of one expert, or of a
+/// router that has but one, are summed by many blocks.
+namespace gatefold::device {
+
+/// Slots that one block sums: few steps for each thread, and few sums that are left.
+inline constexpr Index kSumSlots = 256;
+
+/// A block's threads take `width` columns, as few as hold a narrow matrix and at most a warp, and for each column
+/// kThreads / width chains.
+inline int sum_width(Index columns) {
+  return static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(columns < Warp::size ? columns : Warp::size)));
+}
+
+/// Where a block's thread is in a matrix of so many columns.
+struct SumPlace {
+  int chain;
+  Index strip, column;  // strip: which of the blocks that share their columns, block by block
+  __device__ SumPlace(Index columns, int width) {
+    const Index strips = (columns + width - 1) / width;
+    chain = static_cast<int>(threadIdx.x) / width;
+    strip = blockIdx.x / strips;
+    column = blockIdx.x % strips * width + static_cast<int>(threadIdx.x) % width;
+  }
+};
+
+/// Σ_i from[i, my column], in the threads of chain 0.
+/// @order  rows in kThreads / width interleaved chains; then the second half of the chains is added to the first, until
+///         one is left
+template <class T>
+__device__ T sum_of_rows(const T* from, Index rows, Index columns, int width, const SumPlace& my) {
+  __shared__ T of_chain[kThreads];
+  const int chains = kThreads / width;
+  T sum = 0;
+  if (my.column < columns)
+    for (Index i = my.chain; i < rows; i += chains) sum += from[i * columns + my.column];
+  of_chain[threadIdx.x] = sum;
+  for (int half = chains / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (my.chain < half) of_chain[threadIdx.x] = sum += of_chain[threadIdx.x + half * width];
+  }
+  return sum;
+}
+
+/// partial[t] = Σ of tile t: up to kSumSlots slots of an expert, counted expert by expert.
+template <class T>
+static __global__ void __launch_bounds__(kThreads)
+    partial_grouped_sums_kernel(const Index* offsets, Index experts, const T* dc, Index columns, int width,
+                                T* partial) {
+  const SumPlace my(columns, width);
+  const RowTile tile = find_row_tile(offsets, experts, kSumSlots, my.strip);
+  if (tile.expert < 0) return;
+  const Index first = offsets[tile.expert] + tile.row, left = offsets[tile.expert + 1] - first;
+  const T sum = sum_of_rows(dc + first * columns, left < kSumSlots ? left : kSumSlots, columns, width, my);
+  if (my.chain == 0 && my.column < columns) partial[my.strip * columns + my.column] = sum;
+}
+
+/// db[e] (+)= Σ of the expert's rows of `from`: its slots, or their partial sums
+template <class T>
+static __global__ void __launch_bounds__(kThreads)
+    grouped_sum_kernel(const Index* offsets, const T* from, bool partial, Index columns, int width, bool accumulate,
+                       T* db) {
+  const SumPlace my(columns, width);
+  const Index expert = my.strip, slots = offsets[expert + 1] - offsets[expert];
+  if (slots == 0 && accumulate) return;
+  const Index first = partial ? count_row_tiles(offsets, expert, kSumSlots) : offsets[expert];
+  const Index rows = partial ? (slots + kSumSlots - 1) / kSumSlots : slots;
+  const T sum = sum_of_rows(from + first * columns, rows, columns, width, my);
+  if (my.chain > 0 || my.column >= columns) return;
+  T& to = db[expert * columns + my.column];
+  to = accumulate ? to + sum : sum;
+}
+
+/// db[e] += Σ_s dc[s], or without `accumulate` db[e] = Σ_s dc[s].
+/// @param slots  how many there may be
+/// @order  kSumSlots slots of an expert after the other, each as in sum_of_rows, and their sums likewise: the same bits
+///         for the same slots and columns, whatever the other experts have
+/// @cost   dc read once; a thread's longest chain has kSumSlots / 8 terms, or slots / (8 · kSumSlots) if that is more
+template <class T, class Context>
+void grouped_sum(Context& ctx, const Index* offsets, Index experts, Index slots, const T* dc, Index columns,
+                 bool accumulate, T* db) {
+  if (experts == 0 || columns == 0) return;
+  const int width = sum_width(columns);
+  const Index strips = blocks(columns, width);
+  const auto mark = ctx.mark();
+  const bool two_levels = slots > kSumSlots;
+  if (two_levels) {
+    const Index tiles = slots / kSumSlots + (experts < slots ? experts : slots);  // at most
+    T* const partial = ctx.template scratch<T>(tiles, columns).data();
+    partial_grouped_sums_kernel<<<grid(strips * tiles), kThreads, 0, ctx.product_stream()>>>(offsets, experts, dc,
+                                                                                             columns, width, partial);
+    expect_launched("Cuda::grouped_sum");
+    dc = partial;
+  }
+  grouped_sum_kernel<<<grid(strips * experts), kThreads, 0, ctx.product_stream()>>>(offsets, dc, two_levels, columns,
+                                                                                   width, accumulate, db);
+  expect_launched("Cuda::grouped_sum");
+}
+
+}  // namespace gatefold::device

@@ -1,0 +1,72 @@
+#pragma once
+
+#include "gatefold/backend/cuda/product.cuh"
+
+/// The gradients of weights: products whose depth is the slots of an expert.
+namespace gatefold::device {
+
+/// v, added to what stands there unless `before` is null. Rows are counted over all experts.
+template <class T>
+struct AddOrStore {
+  const T* before;
+  Index columns;
+  __device__ T operator()(const OneElement<T>&, Index, Index row, Index j, T v) const {
+    return before ? before[row * columns + j] + v : v;
+  }
+};
+
+/// dw[e] (+)= Σ_s a[row(s)]ᵀ b[s] over the slots of expert e: one block for each tile of dw[e].
+template <class Shape, class T>
+static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, 1, false>())
+    slots_are_depth_kernel(Operand<T> a, Each<T, 1> b, const Index* offsets, Index rows, Index columns,
+                           bool accumulate, T* dw) {
+  __shared__ Staging<Shape, 1, T> shared;
+  __shared__ Place place;
+  const Index row_tiles = (rows + Shape::rows - 1) / Shape::rows;
+  const Index column_tiles = (columns + Shape::columns - 1) / Shape::columns;
+  const Index expert = blockIdx.x / (column_tiles * row_tiles);
+  const Index first = offsets[expert], count = offsets[expert + 1] - first;
+  if (count == 0 && accumulate) return;
+  if (threadIdx.x == 0)
+    place = {expert,
+             expert * rows,
+             rows,
+             columns,
+             blockIdx.x / column_tiles % row_tiles * Shape::rows,
+             blockIdx.x % column_tiles * Shape::columns,
+             {0, 0, static_cast<int>((count + Shape::depth - 1) / Shape::depth)}};
+  __syncthreads();
+  a.layout = b.of[0].layout = Layout::along_lines;
+  b.of[0].rows = nullptr;
+  b.of[0] = b.of[0].skip(first);
+  Tile<Shape, 1, false, T> tile;
+  tile.sum(shared, place, a.skip(first), b, count);
+  T* const of_expert = dw + expert * rows * columns;
+  tile.finish(shared, place, of_expert, AddOrStore<T>{accumulate ? dw : nullptr, columns});
+}
+
+/// dw[e] += Σ_s a[row(s)]ᵀ b[s]; without `accumulate` it is stored, and 0 for an expert without slots.
+template <class T, class Context>
+void slots_are_depth(Context& ctx, const Operand<T>& a, const Operand<T>& b, const Index* offsets, Index experts,
+                     Index rows, Index columns, bool accumulate, T* dw) {
+  if (experts == 0 || rows == 0 || columns == 0) return;
+  const auto tiles = [&]<class Shape>(Shape) {
+    return experts * blocks(rows, Shape::rows) * blocks(columns, Shape::columns);
+  };
+  const auto run = [&]<class Shape>(Shape shape) {
+    slots_are_depth_kernel<Shape><<<grid(tiles(shape)), Shape::threads, 0, ctx.stream()>>>(
+        a, Each<T, 1>{b}, offsets, rows, columns, accumulate, dw);
+  };
+  const auto fills = [&]<class Shape>(Shape shape) { return fills_device<Shape>(tiles(shape), ctx.multiprocessors()); };
+  const bool whole = rows % 4 == 0 && columns % 4 == 0 && a.aligned && b.aligned;
+  if (whole && fills(typename ManyTiles<T, 1>::Shape{})) {
+    run(typename ManyTiles<T, 1>::Shape{});
+  } else if (whole && fills(typename SomeTiles<T, 1>::Shape{})) {
+    run(typename SomeTiles<T, 1>::Shape{});
+  } else {
+    run(typename FewTiles<T, 1>::Shape{});
+  }
+  expect_launched("Cuda::grouped_outer");
+}
+
+}  // namespace gatefold::device
