@@ -21,7 +21,8 @@ void check_gradients(const C& c) {
   const Seed seed{static_cast<std::uint64_t>(c.most(&Facts::seed))};
   // The point is one where no choice is near its border; few values are skipped all the same.
   const auto report = check::gradients(
-      ctx, layer, {.items = items, .seed = seed, .most_skipped = 0.1, .zero = c.zeros()},
+      ctx, layer,
+      {.items = items, .seed = seed, .most_skipped = 0.1, .moved = c.most(&Facts::moved), .zero = c.zeros()},
       extras.of<Extra<Layer, double, Cpu>>({.length = tiny.sequence, .noise = true}, 0, items));
   CHECK_MESSAGE(report, report.str());
 }

@@ -27,7 +27,8 @@ struct Facts {
   const char* hooks = "";  // optional members that the policy names: "validate begin infer"
   Meets meets = Meets::itself;
   bool once = false;  // an option of another row: in one composition with some of each family, instead of with all
-  Index seed = 1;     // of the gradient check, where the first meets a border of the routing
+  double moved = 0;   // how far the gradient check moves parameters, where those of all experts begin alike
+  Index seed = 1;     // of the gradient check, where 1 meets a border of the routing, or differences are too coarse
   double of_doubles = 1;  // times the tolerance of doubles on a device, where the policy computes them from floats
 };
 
