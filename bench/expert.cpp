@@ -1,3 +1,4 @@
+#include "descriptors/expert.hpp"
 #include "support/layer.hpp"
 
 // Every expert alone, on items spread evenly over the experts: forward that keeps what backward needs, and backward.
@@ -15,7 +16,7 @@ struct Spread {
   Groups<Cpu> groups() const { return {offsets, rows, rows.size()}; }
 };
 
-/// @param flop  of forward; backward's is twice that
+/// @param flop  of forward; backward's is twice that. 0: not known
 template <class ExpertT>
 void expert(benchmark::State& state, ExpertT policy, Index items, Index experts, Index picks, double flop) {
   Cpu::Context ctx;
@@ -35,6 +36,8 @@ void expert(benchmark::State& state, ExpertT policy, Index items, Index experts,
   const auto backward = rounds.time([&] { policy.backward(ctx, params, groups, x, saved, dz, dslots, grads); });
   run_rounds(state, rounds);
   count(state, "backward_ms", rounds.median_of(backward) * 1e3);
+  count(state, "items_per_second", static_cast<double>(items) / rounds.median_of(0));
+  if (flop == 0) return;
   count(state, "gflops", flop / rounds.median_of(0) * 1e-9);
   count(state, "peak_share", rounds.median_over([&](auto of) { return flop / of(0) / of(peak); }));
   count(state, "backward_peak_share", rounds.median_over([&](auto of) { return 2 * flop / of(backward) / of(peak); }));
@@ -76,5 +79,14 @@ BENCHMARK_CAPTURE(positions, TransformerExpert,
                   TransformerExpert<Gelu>{.model_dim = kWidth, .hidden_dim = 2 * kWidth, .heads = 4, .length = kLength},
                   kAttend + 4.0 * kLength * kWidth * 2 * kWidth)
     ->Apply(timed);
+
+// Every row of tests/descriptors/expert.hpp, on items of 16 positions that some take whole.
+constexpr rows::Size kSize{.width = kWidth, .tokens = kLength, .hidden = 2 * kWidth, .heads = 4, .experts = 8};
+template <class ExpertT>
+void row(benchmark::State& state, ExpertT policy) {
+  expert(state, policy, kSequences, kSize.experts, 1, 0);
+}
+#define ROW(name) BENCHMARK_CAPTURE(row, name, rows::name.make(kSize))->Apply(timed);
+#include "rows/expert.inc"
 
 }  // namespace

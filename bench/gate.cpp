@@ -1,5 +1,5 @@
-#include <utility>
-
+#include "descriptors/composition.hpp"
+#include "descriptors/extras.hpp"
 #include "support/mixing.hpp"
 
 // Every gate alone: scores, mixing, selection and the plan, forward and backward.
@@ -39,59 +39,54 @@ void time_gate(benchmark::State& state, const GateT& options, const Extra<GateT,
   count(state, "over_logits", rounds.ratio(0, product));  // the product x W alone
 }
 
+/// Extra inputs with noise and sequences, and the trace of a real attention where a gate follows one.
 template <class GateT>
 void gate(benchmark::State& state, GateT options) {
-  time_gate(state, options, {});
-}
-/// Noise is on: one of the extra inputs has a place in a random stream.
-template <class GateT>
-void noisy_gate(benchmark::State& state, GateT options) {
-  Extra<GateT, float, Cpu> extra{};
-  if constexpr (requires { extra.selection.random; }) {
-    extra.selection.random = Random{Seed{5}, 0};
+  using E = Extra<GateT, float, Cpu>;
+  const rows::Extras<float> extras(kShape.items, kShape.dim);
+  const auto extra = extras.of<E>({.length = kLength, .noise = true}, 0, kShape.items);
+  if constexpr (requires(E e) { e.mixing.trace; }) {
+    Cpu::Context ctx;
+    const auto x = uniform_tensor<float>(ctx, Seed{2}, 1.7, kShape.items, kShape.dim);
+    const Attended attended(ctx, x);
+    time_gate(state, options, E{extra.scores, {attended.trace(), {}}, extra.selection});
   } else {
-    extra.scores.random = Random{Seed{5}, 0};
+    time_gate(state, options, extra);
   }
-  time_gate(state, options, extra);
-}
-template <class MixingT>
-void mixing(benchmark::State& state, MixingT options) {
-  Cpu::Context ctx;
-  const auto x = uniform_tensor<float>(ctx, Seed{2}, 1.7, kShape.items, kShape.dim);
-  const Attended attended(ctx, x);
-  time_gate(state, mixing_gate(kShape, options), mixing_extra(options, attended.trace()));
-}
-void hash(benchmark::State& state) {
-  Tensor<Index, 1, Cpu> ids(kShape.items);
-  for (Index n = 0; n < ids.size(); ++n) ids(n) = n * 7919;
-  time_gate(state, HashGate{.count = kShape.experts, .k = kShape.picks}, {std::as_const(ids).view()});
-}
-void expert_choice(benchmark::State& state) {
-  Extra<SoftmaxExpertChoice, float, Cpu> extra{};
-  extra.selection.length = kLength;
-  time_gate(state, SoftmaxExpertChoice{.scores = {.experts = kShape.experts}, .selection = {.factor = 2}}, extra);
-}
-void soft_moe(benchmark::State& state) {
-  const Index slots = kLength * kShape.picks / kShape.experts;  // of an expert: as many in all as the others have picks
-  time_gate(state, SoftMoe{.count = kShape.experts, .slots = slots}, {.length = kLength});
 }
 
 BENCHMARK_CAPTURE(gate, SoftmaxTopK, plain_gate(kShape))->Apply(timed);
-BENCHMARK_CAPTURE(gate, WithBalance,
-                  WithAuxiliary<SoftmaxTopK, Balance>{.scores = {.experts = kShape.experts}, .auxiliary = {Balance{}}})
-    ->Apply(timed);
-BENCHMARK_CAPTURE(gate, XMoe, XMoe{.scores = {.experts = kShape.experts}})->Apply(timed);
-BENCHMARK_CAPTURE(gate, SmoeDropout, SmoeDropout{.scores = {.scores = {.experts = kShape.experts}}})->Apply(timed);
-BENCHMARK_CAPTURE(gate, SigmoidTopK, SigmoidTopK{.scores = {.experts = kShape.experts}, .selection = {.k = 2}})->Apply(timed);
-BENCHMARK_CAPTURE(noisy_gate, SoftmaxNoisyTop1, SoftmaxNoisyTop1{.scores = {.experts = kShape.experts}})->Apply(timed);
-BENCHMARK_CAPTURE(noisy_gate, SoftmaxNoisyTopK, SoftmaxNoisyTopK{.scores = {.experts = kShape.experts}})->Apply(timed);
-BENCHMARK_CAPTURE(noisy_gate, VMoe, published::vmoe(kShape.experts))->Apply(timed);
-BENCHMARK_CAPTURE(noisy_gate, Switch, published::switch_transformer(kShape.experts))->Apply(timed);
+BENCHMARK_CAPTURE(gate, VMoe, published::vmoe(kShape.experts))->Apply(timed);
+BENCHMARK_CAPTURE(gate, Switch, published::switch_transformer(kShape.experts))->Apply(timed);
 BENCHMARK_CAPTURE(gate, GShardTop2, published::gshard(kShape.experts))->Apply(timed);
-BENCHMARK_CAPTURE(mixing, TokenSimilarity, TokenSimilarity{})->Apply(timed);
-BENCHMARK_CAPTURE(mixing, AttentionPosterior, AttentionPosterior{})->Apply(timed);
-BENCHMARK(hash)->Name("gate/HashGate")->Apply(timed);
-BENCHMARK(expert_choice)->Name("gate/SoftmaxExpertChoice")->Apply(timed);
-BENCHMARK(soft_moe)->Name("gate/SoftMoe")->Apply(timed);
+
+// Every row of tests/descriptors that is a gate or a part of one; beside a part, the simplest that fit.
+constexpr rows::Size kSize{.width = kShape.dim,
+                           .tokens = 1,
+                           .hidden = kShape.dim / 2,
+                           .experts = kShape.experts,
+                           .slots = kLength * kShape.picks / kShape.experts,
+                           .sequence = kLength};
+template <class S, class M, class P, class A>
+auto made_of(S scores, M mixing, P selection, A auxiliary) {
+  using namespace rows;
+  return Composition{scores, mixing, selection, auxiliary, residual, plain, linear}.gate(kSize);
+}
+#define GATE(name, ...) BENCHMARK_CAPTURE(gate, name, made_of(__VA_ARGS__))->Apply(timed);
+
+#define ROW(name) GATE(name, rows::name, rows::independent, rows::top_k, rows::no_loss)
+#include "rows/scores.inc"
+#undef ROW
+#define ROW(name) GATE(name, rows::linear_scores, rows::name, rows::top_k, rows::no_loss)
+#include "rows/mixing.inc"
+#undef ROW
+#define ROW(name) GATE(name, rows::linear_scores, rows::independent, rows::name, rows::no_loss)
+#include "rows/selection.inc"
+#undef ROW
+#define ROW(name) GATE(name, rows::linear_scores, rows::independent, rows::noisy_top_k, rows::name)
+#include "rows/auxiliary.inc"
+#undef ROW
+#define ROW(name) GATE(name, rows::absent, rows::absent, rows::name, rows::absent)
+#include "rows/gate.inc"
 
 }  // namespace

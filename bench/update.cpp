@@ -1,3 +1,4 @@
+#include "descriptors/rule.hpp"
 #include "support/layer.hpp"
 
 // Every update rule without its branch: what it does to N·D values, beside what reading them from memory takes.
@@ -44,18 +45,9 @@ void rule(benchmark::State& state, RuleT rule) {
   count(state, "copies", rounds.median_over([&](auto of) { return own(of) / of(copied); }));
   count(state, "reads", rounds.median_over([&](auto of) { return own(of) * of(bandwidth) / bytes; }));
 }
-BENCHMARK_CAPTURE(rule, Plain, update::Plain{})->Apply(timed);
-BENCHMARK_CAPTURE(rule, HeavyBall, update::HeavyBall{})->Apply(timed);
-BENCHMARK_CAPTURE(rule, Adam, update::Adam{})->Apply(timed);
-BENCHMARK_CAPTURE(rule, First, update::First{update::Adam{}, update::HeavyBall{}})->Apply(timed);
-BENCHMARK_CAPTURE(rule, RmsProp, update::RmsProp{})->Apply(timed);
-BENCHMARK_CAPTURE(rule, Robust, update::Robust{})->Apply(timed);
-BENCHMARK_CAPTURE(rule, Nesterov, update::Nesterov{})->Apply(timed);
-BENCHMARK_CAPTURE(rule, TimeVarying, update::TimeVarying{})->Apply(timed);
-BENCHMARK_CAPTURE(rule, ScheduledRestart, update::ScheduledRestart{})->Apply(timed);
-BENCHMARK_CAPTURE(rule, SharpnessAware, update::SharpnessAware{})->Apply(timed);
-BENCHMARK_CAPTURE(rule, ComplexMomentum, update::ComplexMomentum{})->Apply(timed);
-BENCHMARK_CAPTURE(rule, ZeroOrderHold, update::ZeroOrderHold{})->Apply(timed);
-BENCHMARK_CAPTURE(rule, LearnedHeavyBall, update::LearnedHeavyBall{})->Apply(timed);
+
+// Every row of tests/descriptors/rule.hpp.
+#define ROW(name) BENCHMARK_CAPTURE(rule, name, rows::name.make(rows::tiny))->Apply(timed);
+#include "rows/rule.inc"
 
 }  // namespace

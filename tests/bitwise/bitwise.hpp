@@ -10,6 +10,7 @@
 #include <tuple>
 #include <vector>
 
+#include "descriptors/extras.hpp"
 #include "gatefold/gatefold.hpp"
 
 /// Which bits must be the same: on 1, 2, 3 and 8 threads, alone and in any batch, in `infer` and in `forward`. A test of
@@ -20,11 +21,7 @@ namespace gatefold::bitwise {
 inline constexpr Index dim = 37, experts = 5, few = 23;
 inline constexpr Index many = 4096;  // also whole sequences of 16
 
-/// Extra inputs that a policy gets where it asks for them.
-struct Inputs {
-  Index length = 0;  // of a sequence; 0: all items are one
-  bool noise = false, padding = false, auxiliary = true;
-};
+using Inputs = rows::ExtraOptions;
 
 /// Numbers of one run under a name.
 struct Part {
@@ -74,15 +71,11 @@ template <class T, class L>
 class Subject {
  public:
   Subject(const L& part, Index items, const Inputs& inputs = {})
-      : layer_(as_layer<T, Cpu>(part)), items_(items), inputs_(inputs) {
+      : layer_(as_layer<T, Cpu>(part)), items_(items), inputs_(inputs), extras_(items, layer_.in_dim()) {
     Cpu::Context ctx(1);
     params_ = init_params<T, Cpu>(layer_, ctx, Seed{1});
     x_ = uniform_tensor<T>(ctx, Seed{2}, 1, items, layer_.in_dim());
     dy_ = uniform_tensor<T>(ctx, Seed{3}, 1, items, layer_.out_dim());
-    for (Index n = 0; n < items; ++n) {
-      ids_.push_back(1000 * n + 7);
-      mask_.push_back(n % 5 == 3 ? T(0) : T(1));
-    }
   }
 
   /// Forward and backward of items [first, first + count).
@@ -119,32 +112,7 @@ class Subject {
   using Layer = AsLayer<L, T, Cpu>;
   using ExtraT = Extra<Layer, T, Cpu>;
 
-  ExtraT extra(Index first, Index count) const {
-    if constexpr (requires(ExtraT e) { e.ids; }) {
-      return {View<const Index, 1, Cpu>(ids_).rows(first, count)};
-    } else {
-      ExtraT e{};
-      fill_in(e, first, count);
-      return e;
-    }
-  }
-  template <class E>
-  void fill_in(E& e, Index first, Index count) const {
-    if constexpr (requires { std::get<0>(e.layers); })
-      std::apply([&](auto&... layer) { (fill_in(layer, first, count), ...); }, e.layers);
-    if constexpr (requires { e.attention; }) fill_in(e.attention, first, count);
-    if constexpr (requires { e.layer; }) fill_in(e.layer, first, count);
-    if constexpr (requires { e.scores; }) fill_in(e.scores, first, count);
-    if constexpr (requires { e.mixing; }) fill_in(e.mixing, first, count);
-    if constexpr (requires { e.selection; }) fill_in(e.selection, first, count);
-    if constexpr (requires { e.length; }) e.length = inputs_.length;
-    if constexpr (requires { e.valid; })
-      if (inputs_.padding) e.valid = View<const T, 1, Cpu>(mask_).rows(first, count);
-    if constexpr (requires { e.random; })
-      if (inputs_.noise) e.random = Random{Seed{5}, 3};
-    if constexpr (requires { e.count_auxiliary; }) e.count_auxiliary = inputs_.auxiliary;
-  }
-
+  ExtraT extra(Index first, Index count) const { return extras_.template of<ExtraT>(inputs_, first, count); }
   template <class P>
   static void add(std::vector<Part>& parts, const std::string& name, const P& pack) {
     for_each_tensor(
@@ -196,8 +164,7 @@ class Subject {
   Inputs inputs_;
   Params<Layer, T, Cpu> params_;
   Tensor<T, 2, Cpu> x_, dy_;
-  std::vector<Index> ids_;
-  std::vector<T> mask_;
+  rows::Extras<T> extras_;
 };
 
 /// Forward, backward and infer, where loops are shared out if they are long, and (`eager`) however short.

@@ -28,6 +28,7 @@ struct GradientOptions {
   double of_largest = 1e-9;      //                        + of_largest · (largest entry of the tensor)
   double most_skipped = 0.05;    // share of values that may be skipped because the routing changes inside the step
   double input_scale = 1;        // x ~ U[−input_scale, input_scale)
+  double moved = 0;              // parameters are up to this far from where they begin: what begins alike hides gradients
   std::vector<std::string> zero{};  // tensors whose gradient is zero by design; any other all-zero gradient fails
 };
 
@@ -166,6 +167,13 @@ GradientReport gradients(C& ctx, const L& part, const GradientOptions& options =
 
   auto params = init_params<double, B>(layer, ctx, options.seed);
   auto grads = zeros_like(ctx, params);
+  std::uint64_t stream = 1000;
+  for_each_learned(
+      [&](const Name&, auto& p, const auto&) {
+        const auto step = uniform_tensor<double>(ctx, options.seed.fork(++stream), options.moved, p.size());
+        for (Index i = 0; i < p.size(); ++i) p.data()[i] += step.data()[i];
+      },
+      params, std::as_const(grads));
   auto x = uniform_tensor<double>(ctx, options.seed.fork(1), options.input_scale, items, layer.in_dim());
   const auto cotangent = uniform_tensor<double>(ctx, options.seed.fork(2), 1, items, layer.out_dim());
   Tensor<double, 2, B> y(items, layer.out_dim()), dx(items, layer.in_dim());
@@ -173,7 +181,7 @@ GradientReport gradients(C& ctx, const L& part, const GradientOptions& options =
 
   Carry<Layer, double, B> start, carry, dcarry, carry_cotangent;
   for (auto* c : {&start, &carry, &dcarry, &carry_cotangent}) layer.begin(ctx, params, items, *c);
-  std::uint64_t stream = 10;
+  stream = 10;
   for_each_tensor(
       [&](const Name&, auto& a, auto& b) {
         fill_uniform(ctx, options.seed.fork(++stream), 0.1, 1, a);

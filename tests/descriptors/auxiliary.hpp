@@ -1,0 +1,16 @@
+#pragma once
+
+#include "descriptors/row.hpp"
+#include "gatefold/policies.hpp"
+
+// A loss is of the whole batch, and so is dx; outputs are not.
+namespace gatefold::rows {
+
+GATEFOLD_ROW(no_loss, (Absent{}))
+GATEFOLD_ROW(balance, (Balance{.weight = 0.3}))
+GATEFOLD_ROW(z_loss, (ZLoss{.weight = 0.3}))
+GATEFOLD_ROW(gshard, (GShard{.weight = 0.3}), .hooks = "needs_picks_by_item")
+GATEFOLD_ROW(importance, (Importance{.weight = 0.3}), .hooks = "validate")
+GATEFOLD_ROW(load, (Load{.weight = 0.3}), .hooks = "validate needs_picks_by_item needs_noise")
+
+}  // namespace gatefold::rows

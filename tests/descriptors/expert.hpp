@@ -1,0 +1,54 @@
+#pragma once
+
+#include "descriptors/row.hpp"
+#include "gatefold/policies.hpp"
+
+namespace gatefold::rows {
+
+GATEFOLD_ROW(linear, (Linear{.model_dim = s.item()}), .hooks = "validate")
+GATEFOLD_ROW(mlp, (Mlp<Gelu>{.model_dim = s.item(), .hidden_dim = s.hidden}), .hooks = "validate infer")
+GATEFOLD_ROW(gated_mlp, (GatedMlp<Silu>{.model_dim = s.item(), .hidden_dim = s.hidden}), .hooks = "validate infer")
+GATEFOLD_ROW(experts,
+             (Experts<Mlp<Gelu>, Linear>{
+                 .kinds = {Mlp<Gelu>{.model_dim = s.item(), .hidden_dim = s.hidden}, Linear{.model_dim = s.item()}},
+                 .counts = {2, s.experts - 2}}),
+             .hooks = "validate infer experts")
+GATEFOLD_ROW(norm_expert, (NormExpert{.model_dim = s.item()}), .hooks = "validate", .moved = 0.3)
+GATEFOLD_ROW(patch_mlp,
+             (PatchMlp<Cubic>{.model_dim = s.width,
+                              .patches = s.tokens,
+                              .filters = s.item(),
+                              .outputs = s.item(),
+                              .initial = Initial::normal(0.7)}),
+             .hooks = "validate items_adjoint_is_optional")
+GATEFOLD_ROW(patch_cnn,
+             (PatchCnn<Cubic>{.model_dim = s.width,
+                              .patches = s.tokens,
+                              .filters = s.item(),
+                              .outputs = s.item(),
+                              .initial = Initial::normal(0.7)}),
+             .hooks = "validate items_adjoint_is_optional")
+GATEFOLD_ROW(attention_expert,
+             (AttentionExpert{
+                 .model_dim = s.width, .length = s.tokens, .outputs = s.item(), .initial = Initial::normal(1)}),
+             .hooks = "validate")
+GATEFOLD_ROW(multi_head_expert,
+             (MultiHeadExpert{.model_dim = s.width, .heads = s.heads, .length = s.tokens, .causal = true}),
+             .hooks = "validate")
+GATEFOLD_ROW(transformer_expert,
+             (TransformerExpert<Gelu>{
+                 .model_dim = s.width, .hidden_dim = s.hidden, .heads = s.heads, .length = s.tokens}),
+             .hooks = "validate")
+GATEFOLD_ROW(merged_transformer,
+             (MergedTransformer<Gelu>{.model_dim = s.width, .length = s.tokens, .heads = s.heads, .filters = 6}),
+             .cannot_meet = "rule residual with_shared stack: gives one number for an item, which no stream takes up",
+             .hooks = "validate")
+
+GATEFOLD_ROW(mlp_of_relu, (Mlp<Relu>{.model_dim = s.item(), .hidden_dim = s.hidden}),
+             .hooks = "validate infer", .once = true)
+GATEFOLD_ROW(mlp_of_gelu_tanh, (Mlp<GeluTanh>{.model_dim = s.item(), .hidden_dim = s.hidden}),
+             .hooks = "validate infer", .once = true)
+GATEFOLD_ROW(mlp_of_cubic, (Mlp<Cubic>{.model_dim = s.item(), .hidden_dim = s.hidden}),
+             .hooks = "validate infer", .once = true)
+
+}  // namespace gatefold::rows

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <type_traits>
+
+#include "descriptors/row.hpp"
+#include "gatefold/policies.hpp"
+
+// What stands around a mixture. These rows make it of a rule and a branch.
+namespace gatefold::rows {
+
+/// A residual stream by the rule, or none.
+template <class RuleT, class BranchT>
+auto in_stream(const RuleT& rule, const BranchT& branch) {
+  if constexpr (std::is_same_v<RuleT, Absent>) {
+    return NoResidual{branch};
+  } else {
+    return Residual{rule, branch};
+  }
+}
+
+GATEFOLD_LAYER_ROW(residual, (in_stream(rule, branch)))
+GATEFOLD_LAYER_ROW(with_shared,
+                   (in_stream(rule, WithShared{branch, GatedMlp<Silu>{.model_dim = s.item(), .hidden_dim = s.hidden}})))
+GATEFOLD_LAYER_ROW(pre_norm, (in_stream(rule, PreNorm{LayerNorm{}, branch})))
+GATEFOLD_LAYER_ROW(stack, (Stack{in_stream(rule, branch), 2}))
+GATEFOLD_LAYER_ROW(no_residual, (NoResidual{branch}), .cannot_meet = "rule: has no stream")
+
+}  // namespace gatefold::rows

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include "bitwise/bitwise.hpp"
+#include "descriptors/composition.hpp"
+#include "descriptors/extras.hpp"
+#include "gatefold/check/gradient.hpp"
+
+/// What is checked where two policies meet. The compositions are made from the rows: see cover.sh.
+namespace gatefold::rows {
+
+/// Gradients of the layer's input, parameters and carry, in double.
+template <class C>
+void check_gradients(const C& c) {
+  constexpr Index items = 8;
+  Cpu::Context ctx(1);
+  const auto layer = c.make(tiny);
+  using Layer = std::remove_const_t<decltype(layer)>;
+  const Extras<double> extras(items, tiny.item());
+  const Seed seed{static_cast<std::uint64_t>(c.most(&Facts::seed))};
+  // The point is one where no choice is near its border; few values are skipped all the same.
+  const auto report = check::gradients(
+      ctx, layer,
+      {.items = items, .seed = seed, .most_skipped = 0.1, .moved = c.most(&Facts::moved), .zero = c.zeros()},
+      extras.of<Extra<Layer, double, Cpu>>({.length = tiny.sequence, .noise = true}, 0, items));
+  CHECK_MESSAGE(report, report.str());
+}
+
+/// Bits: on any threads, in `infer` and in `forward`, and (unless items of a batch meet) in any batch.
+template <class T, class C>
+void check_bits(const C& c) {
+  using namespace bitwise;
+  const auto layer = c.make(odd);
+  const Meets meets = c.most(&Facts::meets);
+  on_any_threads<T>(layer, few, true, {.noise = true, .padding = true});
+  if (meets == Meets::itself) in_any_batch<T>(layer, {}, 1, {0, 5, 29}, 40);
+  if (meets == Meets::sequence)
+    in_any_batch<T>(layer, {.length = odd.sequence}, odd.sequence, {0, 2}, 9 * odd.sequence);
+}
+
+template <class C>
+void check_pairs(const C& c) {
+  check_gradients(c);
+  check_bits<double>(c);
+}
+
+/// The same bits by size: work of many items is shared out by itself, and rows of an expert fill more than one block.
+template <class T, class C>
+void check_bits_of_many(const C& c) {
+  using namespace bitwise;
+  const auto layer = c.make(odd);
+  const Meets meets = c.most(&Facts::meets);
+  const Index unit = meets == Meets::sequence ? odd.sequence : 1;
+  check_bits<T>(c);
+  on_any_threads<T>(layer, 48, true, {.length = odd.sequence});
+  on_any_threads<T>(layer, 300, true);
+  on_any_threads<T>(layer, 1024, false, {.length = 128, .noise = true, .padding = true});
+  if (meets == Meets::batch) return;
+  in_any_batch<T>(layer, {.length = odd.sequence}, unit);
+  in_any_batch<T>(layer, {.length = odd.sequence, .padding = true}, unit);
+  in_any_batch<T>(layer, {.length = odd.sequence, .noise = true}, unit, {0});  // an item's noise goes by its place
+}
+
+}  // namespace gatefold::rows

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include "descriptors/composition.hpp"
+#include "gatefold/gatefold.cuh"
+#include "support/parity.hpp"
+
+/// A composition on the device and by the naive backend. The compositions are made from the rows: see cover.sh.
+namespace gatefold::rows {
+
+/// Two layers, where there is a stream, so that what travels in depth matters.
+template <class LayerT>
+auto deep(const LayerT& layer) {
+  return layer;
+}
+template <class RuleT, class BranchT>
+auto deep(const Residual<RuleT, BranchT>& layer) {
+  return Stack{layer, 2};
+}
+
+/// Outputs, carry, routing, all that is kept, and every gradient. That none of them is zero is seen on the CPU, where
+/// they are compared with finite differences.
+template <class C>
+void check_parity(const C& c) {
+  constexpr Size size{.width = 6, .tokens = 2, .hidden = 7, .heads = 2, .experts = 5, .sequence = 7};
+  test::Backends on;
+  test::expect_same_layer<double>(
+      on, deep(c.make(size)),
+      {.items = 3 * size.sequence,
+       .length = size.sequence,
+       .expected = {.of_doubles = c.most(&Facts::of_doubles), .any_zeros = true}});
+}
+
+}  // namespace gatefold::rows

@@ -1,0 +1,54 @@
+# Reads the rows of the headers given, `count` of them: name[i], family[i] (the header's), place[i] in a composition,
+# policy[i], and the facts cannot_meet[i] and once[i]. conflict(i, j): whether two cannot be in one composition.
+BEGIN {
+  places = split("scores mixing selection auxiliary layer rule expert", place_name, " ")
+  for (p = 1; p <= places; ++p) place_of[place_name[p]] = p
+  place_of["gate"] = place_of["selection"]  # in place of a selection, and of what goes with one
+  stands_for["gate"] = " scores mixing auxiliary "
+}
+function row_error(rule, text) { printf "%s:%d: %s: %s\n", FILENAME, FNR, rule, text; bad = 1 }
+
+FILENAME ~ /\.hpp$/ && /^GATEFOLD_(LAYER_)?ROW\(/ { statement = ""; depth = 0; in_row = 1 }
+in_row {
+  statement = statement " " $0
+  text = $0
+  depth += gsub(/\(/, "", text) - gsub(/\)/, "", text)
+  if (depth == 0) { in_row = 0; take_row() }
+}
+function fact(key, found) {
+  if (!match(statement, "\\." key " = \"[^\"]*\"")) return ""
+  found = substr(statement, RSTART, RLENGTH)
+  sub(/^[^"]*"/, "", found)
+  sub(/"$/, "", found)
+  return found
+}
+function take_row(of, words, n, i) {
+  of = FILENAME
+  sub(/.*\//, "", of)
+  sub(/\.hpp$/, "", of)
+  if (!(of in place_of)) return
+  gsub(/" +"/, "", statement)
+  split(statement, words, /[(, ]+/)
+  ++count
+  name[count] = words[3]
+  if (name[count] in row_of) row_error("twice", name[count])
+  row_of[name[count]] = count
+  where[count] = FILENAME ":" FNR
+  family[count] = of
+  place[count] = place_of[of]
+  filled[place[count]] = 1
+  policy[count] = words[4]
+  sub(/^(gatefold::)?(update::)?/, "", policy[count])
+  sub(/[^A-Za-z0-9_].*/, "", policy[count])
+  cannot_meet[count] = fact("cannot_meet")
+  if (cannot_meet[count] != "" && cannot_meet[count] !~ /: ./) row_error("no-reason", name[count])
+  sub(/:.*/, "", cannot_meet[count])
+  cannot_meet[count] = " " cannot_meet[count] stands_for[of] " "
+  once[count] = statement ~ /\.once = true/
+  n = split(cannot_meet[count], words, " ")
+  for (i = 1; i <= n; ++i) named[words[i]] = FILENAME ":" FNR
+}
+function bans(i, j) { return index(cannot_meet[i], " " name[j] " ") || index(cannot_meet[i], " " family[j] " ") }
+function conflict(i, j) { return place[i] == place[j] || bans(i, j) || bans(j, i) }
+# Whether a composition with row i does without this place altogether.
+function does_without(i, p) { return index(cannot_meet[i], " " place_name[p] " ") > 0 }

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# descriptors.sh ROOT: every policy of docs/catalogue.md has a row in tests/descriptors/, and the compositions made of the
+# rows make any two meet that may, leave nothing out without a reason, and use every row. Prints "file:line: rule: text"
+# for each mistake and fails if there is one. ROOT/compositions.txt, if there is one, stands for what cover.awk makes.
+scripts=$(cd "$(dirname "${BASH_SOURCE[0]}")/../descriptors" && pwd)
+cd "$1" || exit 2
+headers=()
+for family in scores mixing selection gate auxiliary layer rule expert; do
+  [[ -e tests/descriptors/$family.hpp ]] && headers+=("tests/descriptors/$family.hpp")
+done
+((${#headers[@]})) || { echo "tests/descriptors: no rows"; exit 2; }
+bad=0
+for want in pairs each; do
+  compositions=compositions.txt
+  if [[ ! -e $compositions ]]; then
+    compositions=$(mktemp)
+    awk -v want=$want -f "$scripts/rows.awk" -f "$scripts/cover.awk" "${headers[@]}" >"$compositions" || bad=1
+  elif [[ $want == each ]]; then
+    continue
+  fi
+  kind=pairwise
+  [[ $want == each ]] && kind=bitwise
+  awk -v kind=$kind -f "$scripts/rows.awk" -f "$scripts/covered.awk" "${headers[@]}" "$compositions" || bad=1
+  [[ $compositions == compositions.txt ]] || rm "$compositions"
+done
+
+# Losses of a model are no part of a layer; gates by name are compositions of rows.
+if awk -f "$scripts/rows.awk" -f <(cat <<'END'
+FILENAME ~ /\.hpp$/ { next }
+/^## / { listed = $0 !~ /^## (gates by name|losses)/; next }
+listed && /^\| `/ {
+  split($0, part, "`")
+  sub(/<.*/, "", part[2])
+  for (i = 1; i <= count; ++i) if (policy[i] == part[2]) next
+  row_error("no-row", part[2])
+}
+END
+) "${headers[@]}" docs/catalogue.md | grep '^docs/'; then bad=1; fi
+exit $bad
