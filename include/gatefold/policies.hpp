@@ -3,6 +3,14 @@
 // The library without a backend: what gatefold.hpp (CPU) and gatefold.cuh (CUDA) have in common. This list, with theirs, is
 // the one list of headers: the build, the tests and the package derive from it.
 
+#include "gatefold/attention/attend.hpp"
+#include "gatefold/attention/attention_trace.hpp"
+#include "gatefold/attention/blocks.hpp"
+#include "gatefold/attention/following.hpp"
+#include "gatefold/attention/heads.hpp"
+#include "gatefold/attention/mask.hpp"
+#include "gatefold/attention/products.hpp"
+#include "gatefold/attention/streamed_softmax.hpp"
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
@@ -41,7 +49,6 @@
 #include "gatefold/expert/patch_mlp.hpp"
 #include "gatefold/expert/patches.hpp"
 #include "gatefold/expert/positions.hpp"
-#include "gatefold/expert/self_attention.hpp"
 #include "gatefold/expert/transformer_expert.hpp"
 #include "gatefold/gate/annealed.hpp"
 #include "gatefold/gate/attention_posterior.hpp"
@@ -65,7 +72,6 @@
 #include "gatefold/gate/jitter.hpp"
 #include "gatefold/gate/linear_scores.hpp"
 #include "gatefold/gate/load.hpp"
-#include "gatefold/gate/mixing_blocks.hpp"
 #include "gatefold/gate/noise.hpp"
 #include "gatefold/gate/noisy_top_1.hpp"
 #include "gatefold/gate/noisy_top_k.hpp"
@@ -115,7 +121,6 @@
 #include "gatefold/optim/optimizer.hpp"
 #include "gatefold/optim/schedule.hpp"
 #include "gatefold/optim/sgd.hpp"
-#include "gatefold/routing/attention_trace.hpp"
 #include "gatefold/routing/dense_plan.hpp"
 #include "gatefold/routing/sequence.hpp"
 #include "gatefold/routing/sparse_plan.hpp"

@@ -10,6 +10,7 @@
 #include "support/attention.hpp"
 #include "support/experts.hpp"
 #include "support/naive_moe.hpp"
+#include "support/nan_position.hpp"
 #include "support/part_of_slots.hpp"
 #include "support/pass.hpp"
 
@@ -73,6 +74,13 @@ TEST_CASE("TransformerExpert: slots nobody owns are neither read nor written; gr
       for (Index i = bank.used() * length * t->extent(1); i < t->size(); ++i) t->data()[i] = quiet_nan;
   });
   CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
+}
+
+TEST_CASE("TransformerExpert: NaN at a later position reaches no bit of an earlier one, nor of another item") {
+  for (const bool causal : {false, true}) {
+    const auto broken = leaks_of_nan<float>(expert(causal, true), causal);
+    CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
+  }
 }
 
 TEST_CASE("TransformerExpert: slots that lie after those of other kinds") {
