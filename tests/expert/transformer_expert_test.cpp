@@ -108,7 +108,7 @@ TEST_CASE("TransformerExpert: experts begin alike when initial.shared says so; o
       },
       p);
   CHECK(message_of([&] { shared.validate(p, 3); }) == "no ArgumentError");
-  CHECK(message_of([&] { shared.validate(p, 4); }) == "NormExpert: params.gain: expected [4, 4], got [3, 4]");
+  CHECK(message_of([&] { shared.validate(p, 4); }) == "LayerNorm: params.gain: expected [4, 4], got [3, 4]");
   CHECK(message_of([&] { (void)TransformerExpert<>{.model_dim = 4}.init<double, Cpu>(ctx, 1, {}); }) ==
         "Mlp.init: hidden_dim: expected at least 1, got 0");
 }
