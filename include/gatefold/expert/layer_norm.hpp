@@ -28,7 +28,8 @@ struct Normalise {
   GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
     const Index e = groups.expert(s), columns = x.extent(1);
     if (e < 0) return;
-    const T* const row = &x(groups.row(s), 0);
+    const T *const row = &x(groups.row(s), 0), *const by = &gain(e, 0), *const plus = &bias(e, 0);
+    T *const to = &unit(s, 0), *const out = &y(s, 0);
     const T mean =
         sum_columns<T>(lanes, columns, [&](const auto& at, Index j) { return at.load(row + j); }) / T(columns);
     const auto centred = [&](const auto& at, Index j) { return at.load(row + j) - mean; };
@@ -39,9 +40,9 @@ struct Normalise {
                                       }) /
                        T(columns);
     const T scale = 1 / std::sqrt(variance + epsilon);
-    each_column<T>(lanes, columns, [&](const auto& at, Index j) { at.store(&unit(s, j), centred(at, j) * scale); });
+    each_column<T>(lanes, columns, [&](const auto& at, Index j) { at.store(to + j, centred(at, j) * scale); });
     each_column<T>(lanes, columns, [&](const auto& at, Index j) {
-      at.store(&y(s, j), at.load(&unit(s, j)) * at.load(&gain(e, j)) + at.load(&bias(e, j)));
+      at.store(out + j, at.load(to + j) * at.load(by + j) + at.load(plus + j));
     });
     if (lanes.lane == 0 && !inverse.empty()) inverse(s) = scale;
   }
@@ -76,19 +77,24 @@ struct NormaliseBackward {
   GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
     const Index columns = unit.extent(1), e = groups.expert(s);
     if (e < 0) return;
-    const auto g = [&](const auto& at, Index j) { return at.load(&dy(s, j)) * at.load(&gain(e, j)); };
+    const T *const x = &unit(s, 0), *const by = &gain(e, 0), *const d = &dy(s, 0);
+    T *const sum = &scaled(s, 0), *const to = &dx(s, 0);
     const T total = sum_columns<T>(lanes, columns, [&](const auto& at, Index j) {
-      at.store(&scaled(s, j), at.load(&dy(s, j)) * at.load(&unit(s, j)));
-      return g(at, j);
+      at.store(sum + j, at.load(d + j) * at.load(x + j));
+      return at.load(d + j) * at.load(by + j);
     });
     const T along = sum_columns<T>(lanes, columns, [&](const auto& at, Index j) {  // each lane reads what it wrote
-      return at.load(&scaled(s, j)) * at.load(&gain(e, j));
+      return at.load(sum + j) * at.load(by + j);
     });
     const T mean = total / T(columns), slope = along / T(columns), scale = inverse(s);
-    each_column<T>(lanes, columns, [&](const auto& at, Index j) {
-      const auto v = scale * (g(at, j) - mean - at.load(&unit(s, j)) * slope);
-      at.store(&dx(s, j), accumulate ? at.load(&dx(s, j)) + v : v);
-    });
+    const auto adjoint = [&](const auto& at, Index j) {
+      return scale * (at.load(d + j) * at.load(by + j) - mean - at.load(x + j) * slope);
+    };
+    if (accumulate)
+      each_column<T>(lanes, columns,
+                     [&](const auto& at, Index j) { at.store(to + j, at.load(to + j) + adjoint(at, j)); });
+    else
+      each_column<T>(lanes, columns, [&](const auto& at, Index j) { at.store(to + j, adjoint(at, j)); });
   }
 };
 
