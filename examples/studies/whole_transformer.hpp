@@ -83,7 +83,7 @@ struct WholeTransformer {
     gatefold::Params<Linear, T, B> embed;
     Tensor<T, 3, B> position;  // [E, L, D]
     std::vector<gatefold::Params<Block, T, B>> blocks;
-    gatefold::Params<NormExpert, T, B> norm;
+    gatefold::Params<LayerNorm, T, B> norm;
     gatefold::Params<Linear, T, B> head;
     template <class F, class... P>
     static void each(F&& f, P&... p) {
@@ -99,7 +99,7 @@ struct WholeTransformer {
     Tensor<T, 2, B> embedded;             // [S, L · D]
     std::vector<Tensor<T, 2, B>> stream;  // of every block what it gives, [S, L · D]
     std::vector<gatefold::Saved<Block, T, B>> blocks;
-    gatefold::Saved<NormExpert, T, B> norm;
+    gatefold::Saved<LayerNorm, T, B> norm;
     Tensor<T, 2, B> mean;  // [S, D]
   };
 
@@ -187,7 +187,7 @@ struct WholeTransformer {
             .epsilon = epsilon,
             .initial = initial};
   }
-  NormExpert norm() const { return {model_dim, epsilon}; }
+  LayerNorm norm() const { return {model_dim, epsilon}; }
   Linear head() const { return {.model_dim = model_dim, .output_dim = outputs, .initial = initial}; }
   /// What block b reads.
   template <class T, class B>

@@ -10,9 +10,9 @@
 
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/expert/activation.hpp"
+#include "gatefold/expert/layer_norm.hpp"
 #include "gatefold/expert/mlp.hpp"
 #include "gatefold/gate/composed_gate.hpp"
-#include "gatefold/layer/layer_norm.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/pre_norm.hpp"
 #include "gatefold/layer/residual.hpp"

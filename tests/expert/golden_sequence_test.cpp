@@ -3,9 +3,9 @@
 #include <doctest/doctest.h>
 
 #include "gatefold/expert/attention_expert.hpp"
+#include "gatefold/expert/layer_norm.hpp"
 #include "gatefold/expert/merged_transformer.hpp"
 #include "gatefold/expert/multi_head_expert.hpp"
-#include "gatefold/expert/norm_expert.hpp"
 #include "gatefold/expert/transformer_expert.hpp"
 #include "support/golden_experts.hpp"
 

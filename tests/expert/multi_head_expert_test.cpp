@@ -5,6 +5,7 @@
 #include "gatefold/check/conformance.hpp"
 #include "support/attention.hpp"
 #include "support/experts.hpp"
+#include "support/nan_position.hpp"
 #include "support/part_of_slots.hpp"
 #include "support/pass.hpp"
 
@@ -53,6 +54,14 @@ TEST_CASE("MultiHeadExpert: slots nobody owns are neither read nor written; grad
       for (Index i = bank.used() * 4 * t->extent(1); i < t->size(); ++i) t->data()[i] = quiet_nan;
   });
   CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
+}
+
+TEST_CASE("MultiHeadExpert: NaN at a later position reaches no bit of an earlier one, nor of another item") {
+  for (const Index heads : {1, 2})
+    for (const bool causal : {false, true}) {
+      const auto broken = leaks_of_nan<float>(expert(heads, causal), causal);
+      CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
+    }
 }
 
 TEST_CASE("MultiHeadExpert: slots that lie after those of other kinds") {

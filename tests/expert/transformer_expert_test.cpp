@@ -10,6 +10,7 @@
 #include "support/attention.hpp"
 #include "support/experts.hpp"
 #include "support/naive_moe.hpp"
+#include "support/nan_position.hpp"
 #include "support/part_of_slots.hpp"
 #include "support/pass.hpp"
 
@@ -75,6 +76,13 @@ TEST_CASE("TransformerExpert: slots nobody owns are neither read nor written; gr
   CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
 }
 
+TEST_CASE("TransformerExpert: NaN at a later position reaches no bit of an earlier one, nor of another item") {
+  for (const bool causal : {false, true}) {
+    const auto broken = leaks_of_nan<float>(expert(causal, true), causal);
+    CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
+  }
+}
+
 TEST_CASE("TransformerExpert: slots that lie after those of other kinds") {
   const auto broken = broken_for_later_slots<double>(expert(true, true));
   CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
@@ -100,7 +108,7 @@ TEST_CASE("TransformerExpert: experts begin alike when initial.shared says so; o
       },
       p);
   CHECK(message_of([&] { shared.validate(p, 3); }) == "no ArgumentError");
-  CHECK(message_of([&] { shared.validate(p, 4); }) == "NormExpert: params.gain: expected [4, 4], got [3, 4]");
+  CHECK(message_of([&] { shared.validate(p, 4); }) == "LayerNorm: params.gain: expected [4, 4], got [3, 4]");
   CHECK(message_of([&] { (void)TransformerExpert<>{.model_dim = 4}.init<double, Cpu>(ctx, 1, {}); }) ==
         "Mlp.init: hidden_dim: expected at least 1, got 0");
 }

@@ -52,7 +52,7 @@ struct Given {
         }
       }
     const View<const Index, 1, Cpu> followed(head);
-    features = {width, every, followed, {queries, keys, mixing::following<Cpu::Context, Cpu>(ctx, followed, every ? 1 : heads, items)}};
+    features = {width, every, followed, {queries, keys, attending::following<Cpu::Context, Cpu>(ctx, followed, every ? 1 : heads, items)}};
     for (auto* t : {&queries, &keys}) fill(ctx, t->view(), 0);
   }
   /// (v_h O_h)[n, d]

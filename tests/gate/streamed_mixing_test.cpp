@@ -355,14 +355,14 @@ namespace {
 struct Followed {
   Mixing<double> one, all;  // one: [1, N, F] queries in rows, [1, heads · N, F] keys
   Tensor<Index, 1, Cpu> head;
-  mixing::Following<Cpu> following;
+  attending::Following<Cpu> following;
 
   Followed(Index h, Index n, Index length, Index width, bool causal, int threads = 1)
       : one(1, n, length, width, 3, causal, threads),
         all(1, n, length, h * width, 3, causal, threads),
         head(n) {
     for (Index i = 0; i < n; ++i) head(i) = (i * i + i / 7) % (h + 1) % h;
-    following = mixing::following<Cpu::Context>(one.ctx, View<const Index, 1, Cpu>(head), h, length);
+    following = attending::following<Cpu::Context>(one.ctx, View<const Index, 1, Cpu>(head), h, length);
     one.keys = Tensor<double, 3, Cpu>(1, h * n, width);
     for (Index i = 0; i < n; ++i)
       for (Index c = 0; c < h * width; ++c) {

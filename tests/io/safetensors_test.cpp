@@ -351,6 +351,26 @@ TEST_CASE("paths that cannot be read") {
   check_message(message_of<FileError>([&] { io::read_metadata(temp.file()); }), temp.file(), "cannot open");
 }
 
+TEST_CASE("leading extents of 1 may be there or not: a bank of one expert is the expert") {
+  TempDirectory temp;
+  Cpu::Context ctx;
+  Tensor<float, 1, Cpu> vector(6);
+  Tensor<float, 2, Cpu> row(1, 6), other(1, 6), column(6, 1);
+  Tensor<float, 3, Cpu> bank(1, 1, 6);
+  fill_random(vector, 4);
+  io::save(temp.file(), ctx, {}, io::Part{"params", vector});
+  io::load(temp.file(), ctx, io::Part{"params", row});
+  CHECK(bits(row) == bits(vector));
+  io::load(temp.file(), ctx, io::Part{"params", bank});
+  CHECK(bits(bank) == bits(vector));
+  check_message(message_of<FileError>([&] { io::load(temp.file(), ctx, io::Part{"params", column}); }), temp.file(),
+                R"(tensor "params": expected [6, 1], got [6])");
+  fill_random(other, 5);
+  io::save(temp.file(), ctx, {}, io::Part{"params", other});
+  io::load(temp.file(), ctx, io::Part{"params", vector});
+  CHECK(bits(vector) == bits(other));
+}
+
 TEST_CASE("shapes of the caller") {
   TempDirectory temp;
   Cpu::Context ctx;

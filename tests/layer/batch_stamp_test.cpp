@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/expert/layer_norm.hpp"
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/gate/gates.hpp"
-#include "gatefold/layer/layer_norm.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/layer/one_expert.hpp"

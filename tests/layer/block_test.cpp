@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "gatefold/check/conformance.hpp"
+#include "gatefold/expert/layer_norm.hpp"
 #include "gatefold/expert/mlp.hpp"
 #include "gatefold/gate/composed_gate.hpp"
 #include "gatefold/layer/attention.hpp"
-#include "gatefold/layer/layer_norm.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/pre_norm.hpp"
 #include "gatefold/layer/residual.hpp"

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "gatefold/check/conformance.hpp"
+#include "gatefold/expert/layer_norm.hpp"
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/expert/mlp.hpp"
 #include "gatefold/gate/composed_gate.hpp"
 #include "gatefold/layer/attention.hpp"
-#include "gatefold/layer/layer_norm.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/one_expert.hpp"
 #include "gatefold/layer/per_token.hpp"

@@ -5,12 +5,12 @@
 #include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/expert/layer_norm.hpp"
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/gate/gates.hpp"
 #include "gatefold/layer/attention.hpp"
 #include "gatefold/layer/block.hpp"
 #include "gatefold/layer/chain.hpp"
-#include "gatefold/layer/layer_norm.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/layer/per_token.hpp"
@@ -137,7 +137,7 @@ TEST_CASE("so do branches, called by themselves") {
                  "WithShared.backward: grads.branch.gate.scores.weight: expected [4, 3], got [4, 2]");
   expect_refused(OneExpert{Linear{.model_dim = kDim}}, OneExpert{Linear{.model_dim = kDim, .bias = false}},
                  "OneExpert.backward: grads.bias: expected [1, 4], got [1, 0]");
-  expect_refused(LayerNorm{kDim}, LayerNorm{kDim + 1}, "LayerNorm.backward: grads.gain: expected [4], got [5]");
+  expect_refused(LayerNorm{kDim}, LayerNorm{kDim + 1}, "LayerNorm.backward: grads.gain: expected [1, 4], got [1, 5]");
   expect_refused(Attention{.model_dim = kDim}, Attention{.model_dim = 2},
                  "Attention.backward: grads.query: expected [4, 4], got [2, 2]");
 }

@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "gatefold/check/conformance.hpp"
+#include "gatefold/expert/layer_norm.hpp"
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/expert/mlp.hpp"
 #include "gatefold/gate/composed_gate.hpp"
 #include "gatefold/layer/attention.hpp"
-#include "gatefold/layer/layer_norm.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/one_expert.hpp"
 #include "support/pass.hpp"
@@ -79,8 +79,8 @@ TEST_CASE("PreNorm: shapes that do not fit say so before anything is written") {
   CHECK(message([](auto& p) { p.x.resize(5, 3); }) == "PreNorm.forward: x: expected [?, 4], got [5, 3]");
   CHECK(message([](auto& p) { p.y = constant_tensor<float>(p.ctx, p.sentinel, 4, 4); }) ==
         "PreNorm.forward: u: expected [5, 4], got [4, 4]");
-  CHECK(message([](auto& p) { p.params.branch.norm.gain.resize(3); }) ==
-        "LayerNorm: params.gain: expected [4], got [3]");
+  CHECK(message([](auto& p) { p.params.branch.norm.gain.resize(1, 3); }) ==
+        "LayerNorm: params.gain: expected [1, 4], got [1, 3]");
   CHECK(message([](auto& p) { p.params.branch.branch.expert.up.resize(3, 4, 4); }) ==
         "Mlp: params.up: expected [3, 4, 5], got [3, 4, 4]");
 }

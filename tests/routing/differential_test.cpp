@@ -12,13 +12,13 @@
 #include <utility>
 #include <vector>
 
+#include "gatefold/attention/attention_trace.hpp"
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/backend/group_table.hpp"
 #include "gatefold/backend/softmax.hpp"
 #include "gatefold/gate/capacity.hpp"
 #include "gatefold/gate/noisy_top_k.hpp"
 #include "gatefold/gate/top_k.hpp"
-#include "gatefold/routing/attention_trace.hpp"
 #include "gatefold/routing/dense_plan.hpp"
 #include "gatefold/routing/sequence.hpp"
 #include "gatefold/routing/sparse_plan.hpp"

@@ -2,8 +2,8 @@
 
 #include <string>
 
+#include "gatefold/expert/layer_norm.hpp"
 #include "gatefold/gate/composed_gate.hpp"
-#include "gatefold/layer/layer_norm.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/pre_norm.hpp"
 #include "gatefold/layer/residual.hpp"

@@ -5,12 +5,12 @@
 #include <utility>
 
 #include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/expert/layer_norm.hpp"
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/gate/gates.hpp"
 #include "gatefold/layer/attention.hpp"
 #include "gatefold/layer/block.hpp"
 #include "gatefold/layer/chain.hpp"
-#include "gatefold/layer/layer_norm.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/one_expert.hpp"
 #include "gatefold/layer/per_token.hpp"

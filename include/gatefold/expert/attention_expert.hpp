@@ -2,12 +2,15 @@
 
 #include <utility>
 
+#include "gatefold/attention/blocks.hpp"
+#include "gatefold/attention/products.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/initial.hpp"
+#include "gatefold/backend/lanes.hpp"
+#include "gatefold/backend/softmax.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/expert/positions.hpp"
-#include "gatefold/expert/self_attention.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/policy/policy.hpp"
 
@@ -15,42 +18,69 @@ namespace gatefold {
 
 namespace fn {
 
-/// received[s,h] = Σ_l p[s·L + l, h],   pooled[s] = Σ_h received[s,h] x_h
+/// received[s,h] += Σ_l p[l,h] over the rows l of a block that are of item s
+template <class T, class B>
+struct ReceiveAttention {
+  attending::Block block;
+  Index length;
+  View<const T, 2, B> p;   // [rows, L] of the block
+  View<T, 2, B> received;  // [S, L]
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index sequence) const {
+    const Index first = sequence * block.rows, s = (block.row + first) / length;
+    each_column<T>(lanes, length, [&](auto at, Index h) {
+      auto sum = at.load(&received(s, h));
+      for (Index l = first; l < first + block.rows; ++l) sum = sum + at.load(&p(l, h));
+      at.store(&received(s, h), sum);
+    });
+  }
+};
+/// pooled[s] = Σ_h received[s,h] x_h
 template <class T, class B>
 struct PoolPositions {
-  Groups<B> items;
-  View<const T, 2, B> p, x;          // [S · L, L], [S · L, d] in slot order
-  View<T, 2, B> received, pooled;    // [S, L], [S, d]
+  View<const T, 2, B> received, x;  // [S, L], [S · L, d] in slot order
+  View<T, 2, B> pooled;             // [S, d]
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
-    const Index length = p.extent(1);
-    if (items.expert(s) < 0) return;
-    for (Index j = lanes.lane; j < pooled.extent(1); j += lanes.size) pooled(s, j) = 0;
-    for (Index h = 0; h < length; ++h) {
-      T sum = 0;
-      for (Index l = lanes.lane; l < length; l += lanes.size) sum += p(s * length + l, h);
-      sum = lanes.sum(sum);
-      if (lanes.lane == 0) received(s, h) = sum;
-      for (Index j = lanes.lane; j < pooled.extent(1); j += lanes.size) pooled(s, j) += sum * x(s * length + h, j);
-    }
+    const Index length = received.extent(1);
+    each_column<T>(lanes, pooled.extent(1), [&](auto at, Index j) {
+      using V = typename decltype(at)::Value;
+      V sum = V(T(0));
+      for (Index h = 0; h < length; ++h) sum = sum + V(received(s, h)) * at.load(&x(s * length + h, j));
+      at.store(&pooled(s, j), sum);
+    });
   }
 };
-/// dp[s,h] = ⟨dpooled[s], x_h⟩: the adjoint of p[s·L + l, h] for every l
+/// dp[s,h] = ⟨dpooled[s], x_h⟩: the adjoint of p[l,h] for every row l of item s
 template <class T, class B>
 struct PoolPositionsBackward {
-  Groups<B> items;
   View<const T, 2, B> dpooled, x;
   View<T, 2, B> dp;
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index t) const {
     const Index s = t / dp.extent(1), h = t % dp.extent(1);
-    if (items.expert(s) < 0) return;
-    T dot = 0;
-    for (Index j = lanes.lane; j < x.extent(1); j += lanes.size) dot += dpooled(s, j) * x(t, j);
-    dot = lanes.sum(dot);
+    const T dot = sum_columns<T>(lanes, x.extent(1),
+                                 [&](auto at, Index j) { return at.load(&dpooled(s, j)) * at.load(&x(t, j)); });
     if (lanes.lane == 0) dp(s, h) = dot;
+  }
+};
+/// p[l,h] ← p[l,h] (dp[s,h] − Σ_i p[l,i] dp[s,i]) for the rows l of a block, of item s
+template <class T, class B>
+struct ReceiveAttentionBackward {
+  Index first;             // row of the block
+  View<const T, 2, B> dp;  // [S, L]
+  View<T, 2, B> p;         // [rows, L] of the block
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
+    const Index length = p.extent(1), s = (first + row) / length;
+    const T dot =
+        sum_columns<T>(lanes, length, [&](auto at, Index h) { return at.load(&p(row, h)) * at.load(&dp(s, h)); });
+    each_column<T>(lanes, length,
+                   [&](auto at, Index h) { at.store(&p(row, h), at.load(&p(row, h)) * (at.load(&dp(s, h)) - dot)); });
   }
 };
 /// c[t] = v + addend[t] + received[t] dpooled[slot of t]
@@ -71,17 +101,17 @@ struct AddPooled {
 ///
 ///     f_e(X) = Σ_l W_eᵀ X softmax(Xᵀ K_e X_l),   X = (X_1, …, X_L) ∈ R^{d×L}                             (1)
 ///
-/// Source: paper 000, eq. (4); no 1/√d, as printed. K merges key and query, W value and output. With p_l the softmax, the
-/// gradients are the paper's eqs. (13) and (14):
+/// Source: paper 000, eq. (4); no 1/√d, as printed. K merges key and query, W value and output. With p_l the softmax,
+/// the gradients are the paper's eqs. (13) and (14):
 ///
 ///     ∂f/∂W = X Σ_l p_l,   ∂f/∂K = Σ_l X (diag p_l − p_l p_lᵀ) Xᵀ W X_lᵀ                                 (2)
 ///
 /// @param x [N, length · model_dim] in items, z [S, outputs] out
 /// @param initial  how K and W begin; the paper takes N(0, scale²/d) with a scale σ₀ of order 1
-/// @param saved  X K [S · L, d], the log-sum-exp of each query, the attention each position received [S, L] and their
-///               sum of positions [S, d]; never the probabilities
+/// @param saved  X K [S · L, d], the attention each position received [S, L] and their sum of positions [S, d]; never
+///               the probabilities
 /// @throws ArgumentError unless sizes are at least 1
-/// @cost   2·S·L·d·(d + L) flop; scratch S·L·(L + d) forward, S·L·(L + 3d) backward
+/// @cost   2·S·L·d·(d + L) flop; scratch S·L·d forward, S·L·(3d + 1) backward, and of a block for each thread
 struct AttentionExpert {
   Index model_dim = 0, length = 1, outputs = 1;
   Initial initial{.law = Initial::Law::normal_fan_in};
@@ -99,7 +129,6 @@ struct AttentionExpert {
   template <class T, class B>
   struct Saved {
     Tensor<T, 2, B> key;               // [S · L, d]
-    Tensor<T, 2, B> log_sum_exp;       // [S · L, 1]
     Tensor<T, 2, B> received, pooled;  // [S, L], [S, d]
   };
 
@@ -123,18 +152,19 @@ struct AttentionExpert {
   void forward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z,
                Saved<T, B>& saved) const {
     auto mark = ctx.mark();
-    const SelfAttention<T, B> attention{ctx, groups, length, 1, false};
     const Groups<B> tokens = position_groups(ctx, Positions<B>{groups, length});
     const View<const T, 2, B> rows = rows_in_slot_order(ctx, tokens, x.as(x.extent(0) * length, model_dim));
     saved.key.resize(tokens.slots, model_dim);
-    saved.log_sum_exp.resize(tokens.slots, 1);
     saved.received.resize(groups.slots, length);
     saved.pooled.resize(groups.slots, model_dim);
     B::grouped_gemm(ctx, tokens.in_slot_order(), rows, p.key_query.view(), false, saved.key.view(), fn::Store{});
-    auto probabilities = ctx.template scratch<T>(tokens.slots, length);
-    attention.probabilities(ctx, rows, saved.key, probabilities, saved.log_sum_exp, 0);
-    B::for_rows(ctx, groups.slots,
-                fn::PoolPositions<T, B>{groups, probabilities, rows, saved.received, saved.pooled});
+    fill(ctx, saved.received.view(), 0);
+    for_each_block<T, B>(ctx, groups, rows, saved.key, [&](auto& own, const auto& block, const auto&, View<T, 2, B> p) {
+      attending::for_rows(own, block.sequences, attending::InUse<B>{groups.offsets, 1, block.row / length},
+                          fn::ReceiveAttention<T, B>{block, length, p, saved.received});
+    });
+    attending::for_rows(ctx, groups.slots, attending::InUse<B>{groups.offsets},
+                        fn::PoolPositions<T, B>{saved.received, rows, saved.pooled});
     B::grouped_gemm(ctx, groups.in_slot_order(), std::as_const(saved.pooled).view(), p.value.view(), false, z,
                     fn::Store{});
   }
@@ -142,7 +172,6 @@ struct AttentionExpert {
   void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
                 const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
     auto mark = ctx.mark();
-    const SelfAttention<T, B> attention{ctx, groups, length, 1, false};
     const Groups<B> slots = groups.in_slot_order(), tokens = position_groups(ctx, Positions<B>{groups, length});
     const View<const T, 2, B> rows = rows_in_slot_order(ctx, tokens, x.as(x.extent(0) * length, model_dim));
 
@@ -151,22 +180,39 @@ struct AttentionExpert {
     B::grouped_gemm(ctx, slots, dz, p.value.view(), true, dpooled, fn::Store{});
 
     auto dp = ctx.template scratch<T>(groups.slots, length);
-    auto dscore = ctx.template scratch<T>(tokens.slots, length);
-    B::for_rows(ctx, tokens.slots, fn::PoolPositionsBackward<T, B>{groups, dpooled, rows, dp});
-    attention.again(ctx, rows, saved.key, saved.log_sum_exp, 0, dscore);
-    attention.probabilities_backward(ctx, dp, dscore);
+    attending::for_rows(ctx, tokens.slots, attending::InUse<B>{groups.offsets, length},
+                        fn::PoolPositionsBackward<T, B>{dpooled, rows, dp});
 
-    auto dkey = ctx.template scratch<T>(tokens.slots, model_dim), dquery = ctx.template scratch<T>(tokens.slots, model_dim);
-    fill(ctx, dkey, 0);
-    attention.add_transposed(ctx, dscore, rows, dkey);
-    attention.apply(ctx, dscore, saved.key, dquery);
+    auto dkey = ctx.template scratch<T>(tokens.slots, model_dim),
+         dquery = ctx.template scratch<T>(tokens.slots, model_dim);
+    for (const auto& d : {dkey, dquery}) fill(ctx, d, 0);
+    for_each_block<T, B>(
+        ctx, groups, rows, saved.key, [&](auto& own, const auto& block, const auto& products, View<T, 2, B> p) {
+          attending::for_rows(own, block.all_rows(), attending::InUse<B>{groups.offsets, length, block.row},
+                              fn::ReceiveAttentionBackward<T, B>{block.row, dp, p});
+          products.add(own, p, saved.key, dquery);
+          products.add_transposed(own, p, rows, dkey);
+        });
     const View<const T, 2, B> dkey_in = dkey;
     B::grouped_outer(ctx, tokens.in_slot_order(), rows, dkey_in, grads.key_query.view());
-    B::grouped_gemm(ctx, tokens.in_slot_order(), dkey_in, p.key_query.view(), true,
-                    dslots.as(tokens.slots, model_dim), fn::AddPooled<T, B>{dquery, saved.received, dpooled});
+    B::grouped_gemm(ctx, tokens.in_slot_order(), dkey_in, p.key_query.view(), true, dslots.as(tokens.slots, model_dim),
+                    fn::AddPooled<T, B>{dquery, saved.received, dpooled});
   }
 
  private:
+  /// f(context, block, products, p) for blocks that cover the rows of probabilities p = softmax(x keyᵀ) of every item.
+  template <class T, class B, class F>
+  void for_each_block(auto& ctx, const Groups<B>& groups, View<const T, 2, B> x, In<T, 2, B> key, const F& f) const {
+    const auto size = attending::BlockSize::whole_rows(length);
+    const attending::InUse<B> in_use{groups.offsets, length};
+    attending::for_each_block(ctx, x.extent(0), length, false, size, [&](auto& own, const attending::Block& block) {
+      auto mark = own.mark();
+      const attending::Products<T, B> products(own, block, in_use);
+      const View<T, 2, B> p = products.scores(own, x, key);
+      attending::for_rows(own, block.all_rows(), in_use.from(block.row), fn::Softmax<T, B>{p, p});
+      f(own, block, products, p);
+    });
+  }
   void validate_options(const char* where) const {
     expect(model_dim >= 1, where, "model_dim", "at least 1", model_dim);
     expect(length >= 1, where, "length", "at least 1", length);

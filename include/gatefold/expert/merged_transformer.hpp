@@ -1,5 +1,7 @@
 #pragma once
 
+#include "gatefold/attention/blocks.hpp"
+#include "gatefold/attention/products.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/initial.hpp"
@@ -9,7 +11,6 @@
 #include "gatefold/expert/activation.hpp"
 #include "gatefold/expert/patches.hpp"
 #include "gatefold/expert/positions.hpp"
-#include "gatefold/expert/self_attention.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/policy/policy.hpp"
 
@@ -21,13 +22,11 @@ namespace fn {
 /// all[t,m] = Σ_h p[t, m·H + h]. Heads are neighbours, so that they share registers.
 template <class T, class B>
 struct HeadProbabilities {
-  Groups<B> items;
-  View<T, 2, B> p, all;  // [S · L, L · H], [S · L, L]
+  View<T, 2, B> p, all;  // [rows, L · H], [rows, L]
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index t) const {
     const Index length = all.extent(1), heads = p.extent(1) / length;
-    if (items.expert(t / length) < 0) return;
     T* const row = p.data() + t * length * heads;
     each_column<T>(lanes, heads, [&](auto at, Index h) {
       using math::exp;
@@ -56,14 +55,12 @@ struct HeadProbabilities {
 /// p[t, m·H + h] ← p[t, m·H + h] (dall[t,m] − Σ_i p[t, i·H + h] dall[t,i])
 template <class T, class B>
 struct HeadProbabilitiesBackward {
-  Groups<B> items;
-  View<const T, 2, B> dall;  // [S · L, L]
-  View<T, 2, B> p;           // [S · L, L · H]
+  View<const T, 2, B> dall;  // [rows, L]
+  View<T, 2, B> p;           // [rows, L · H]
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index t) const {
     const Index length = dall.extent(1), heads = p.extent(1) / length;
-    if (items.expert(t / length) < 0) return;
     T* const row = p.data() + t * length * heads;
     each_column<T>(lanes, heads, [&](auto at, Index h) {
       using V = typename decltype(at)::Value;
@@ -113,8 +110,8 @@ struct DifferenceBackward {
 /// @param saved  X K_h [S · L, heads · d], C [S · L, d] and what stands before the activation [S · L, J]; never the
 ///               probabilities
 /// @throws ArgumentError unless sizes are at least 1 and filters is even
-/// @cost   2·S·L·d·(H·(d + L) + J) flop; scratch S·L·(H·L + L + d + J) forward,
-///         S·L·(H·(d + L) + 2L + 3d + J) backward
+/// @cost   2·S·L·d·(H·(d + L) + J) flop; scratch S·L·(d + J) forward, S·L·(H·d + 3d + J) backward, and of blocks for
+///         each thread
 template <class Act = Relu>
 struct MergedTransformer {
   Index model_dim = 0, length = 1, heads = 1, filters = 2;
@@ -157,17 +154,16 @@ struct MergedTransformer {
   void forward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z,
                Saved<T, B>& saved) const {
     auto mark = ctx.mark();
-    const SelfAttention<T, B> attention{ctx, groups, length, 1, false};
     const Groups<B> tokens = position_groups(ctx, Positions<B>{groups, length}), slots = tokens.in_slot_order();
     const View<const T, 2, B> rows = rows_in_slot_order(ctx, tokens, x.as(x.extent(0) * length, model_dim));
-    auto of_all = ctx.template scratch<T>(slots.slots, length);
     auto halves = ctx.template scratch<T>(groups.slots, 2);
     saved.key.resize(slots.slots, heads * model_dim);
     saved.context.resize(slots.slots, model_dim);
 
     B::grouped_gemm(ctx, slots, rows, p.key_query.view(), false, saved.key.view(), fn::Store{});
-    probabilities(ctx, attention, rows, saved, of_all);
-    attention.apply(ctx, of_all, rows, saved.context);
+    fill(ctx, saved.context.view(), 0);
+    for_each_block<T, B>(ctx, groups, rows, saved.key,
+                         [&](auto& own, const Heads<T, B>& of) { of.products.add(own, of.all, rows, saved.context); });
     patches_forward<Act, typename B::Context, T, B>(ctx, neurons<B>(groups), contexts(saved), p.weight, {}, halves,
                                                     saved.pre);
     B::for_each(ctx, groups.slots, fn::Difference<T, B>{groups, halves, z});
@@ -176,26 +172,25 @@ struct MergedTransformer {
   void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
                 const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
     auto mark = ctx.mark();
-    const SelfAttention<T, B> attention{ctx, groups, length, 1, false};
     const Groups<B> tokens = position_groups(ctx, Positions<B>{groups, length}), slots = tokens.in_slot_order();
     const View<const T, 2, B> rows = rows_in_slot_order(ctx, tokens, x.as(x.extent(0) * length, model_dim));
     auto dcontext = ctx.template scratch<T>(slots.slots, model_dim);
     auto dx = ctx.template scratch<T>(slots.slots, model_dim);
     auto dkey = ctx.template scratch<T>(slots.slots, heads * model_dim);
-    auto of_all = ctx.template scratch<T>(slots.slots, length), dall = ctx.template scratch<T>(slots.slots, length);
     auto dhalves = ctx.template scratch<T>(groups.slots, 2);
 
     B::for_each(ctx, groups.slots, fn::DifferenceBackward<T, B>{groups, dz, dhalves});
     patches_backward<Act, typename B::Context, T, B>(ctx, neurons<B>(groups), contexts(saved), p.weight, saved.pre,
                                                      dhalves, dcontext.as(groups.slots, in_dim()), grads.weight, {});
-    attention.scores(ctx, dcontext, rows, dall);
-    const View<T, 2, B> scores = probabilities(ctx, attention, rows, saved, of_all);
-    B::for_rows(ctx, slots.slots, fn::HeadProbabilitiesBackward<T, B>{groups, dall, scores});
-    const View<const T, 2, B> dscores = scores;
-    B::grouped_gemm(ctx, attention.each, dscores, by_slot(saved.key.view()), false, dx, fn::Store{});  // as a query
-    attention.add_transposed(ctx, of_all, dcontext, dx);                                               // as a value
-    fill(ctx, dkey, 0);
-    B::grouped_outer(ctx, attention.each, dscores, rows, by_slot(dkey));
+    for (const auto& d : {dx, dkey}) fill(ctx, d, 0);
+    const View<T, 2, B> dkeys = by_head(dkey);
+    for_each_block<T, B>(ctx, groups, rows, saved.key, [&](auto& own, const Heads<T, B>& of) {
+      const View<T, 2, B> dall = of.products.scores(own, dcontext, rows);
+      attending::for_rows(own, of.all.extent(0), of.in_use, fn::HeadProbabilitiesBackward<T, B>{dall, of.p});
+      of.products.add_transposed(own, of.all, dcontext, dx);      // as a value
+      of.of_heads.add(own, of.p, by_head(saved.key.view()), dx);  // as a query
+      of.of_heads.add_transposed(own, of.p, rows, dkeys);
+    });
     const View<const T, 2, B> dkey_in = dkey;
     B::grouped_outer(ctx, slots, rows, dkey_in, grads.key_query.view());
     B::grouped_gemm(ctx, slots, dkey_in, p.key_query.view(), true, dslots.as(slots.slots, model_dim),
@@ -203,19 +198,31 @@ struct MergedTransformer {
   }
 
  private:
-  /// The probabilities of all heads [S · L, L · heads], in scratch, and their sum over heads.
-  template <class C, class T, class B>
-  View<T, 2, B> probabilities(C& ctx, const SelfAttention<T, B>& attention, In<T, 2, B> rows, const Saved<T, B>& saved,
-                              View<T, 2, B> of_all) const {
-    auto p = ctx.template scratch<T>(attention.rows(), length * heads);
-    B::grouped_gemm(ctx, attention.each, rows, by_slot(saved.key.view()), true, p, fn::Store{});
-    B::for_rows(ctx, attention.rows(), fn::HeadProbabilities<T, B>{attention.items, p, of_all});
-    return p;
-  }
-  /// Rows of all heads as weights of each slot: [S, L · heads, d].
+  /// A block of the probabilities of all heads and their sum over heads.
   template <class T, class B>
-  View<T, 3, B> by_slot(View<T, 2, B> key) const {
-    return key.as(key.extent(0) / length, length * heads, model_dim);
+  struct Heads {
+    attending::InUse<B> in_use;  // of the rows of the block
+    attending::Products<T, B> products, of_heads;
+    View<T, 2, B> p, all;  // [rows, L · heads], [rows, L]
+  };
+  /// f(context, heads) for blocks that cover the rows of probabilities of every item.
+  template <class T, class B, class F>
+  void for_each_block(auto& ctx, const Groups<B>& groups, View<const T, 2, B> x, In<T, 2, B> key, const F& f) const {
+    const attending::InUse<B> in_use{groups.offsets, length};
+    const auto size = attending::BlockSize::whole_rows(length, heads);
+    attending::for_each_block(ctx, x.extent(0), length, false, size, [&](auto& own, const attending::Block& block) {
+      auto mark = own.mark();
+      const attending::Products<T, B> products(own, block, in_use), of_heads = products.with_keys(heads);
+      const Heads<T, B> of{in_use.from(block.row), products, of_heads, of_heads.scores(own, x, by_head(key)),
+                           own.template scratch<T>(block.all_rows(), length)};
+      attending::for_rows(own, block.all_rows(), of.in_use, fn::HeadProbabilities<T, B>{of.p, of.all});
+      f(own, of);
+    });
+  }
+  /// The keys of all heads as keys of their own: [S · L · heads, d].
+  template <class V>
+  auto by_head(const V& key) const {
+    return key.as(key.extent(0) * heads, model_dim);
   }
   template <class B>
   Positions<B> neurons(Groups<B> groups) const {

@@ -4,7 +4,7 @@
 #include "gatefold/expert/activation.hpp"
 #include "gatefold/expert/mlp.hpp"
 #include "gatefold/expert/multi_head_expert.hpp"
-#include "gatefold/expert/norm_expert.hpp"
+#include "gatefold/expert/layer_norm.hpp"
 #include "gatefold/expert/positions.hpp"
 #include "gatefold/policy/policy.hpp"
 
@@ -31,9 +31,9 @@ struct TransformerExpert {
 
   template <class T, class B>
   struct Params {
-    gatefold::Params<NormExpert, T, B> attention_norm;
+    gatefold::Params<LayerNorm, T, B> attention_norm;
     gatefold::Params<MultiHeadExpert, T, B> attention;
-    gatefold::Params<NormExpert, T, B> mlp_norm;
+    gatefold::Params<LayerNorm, T, B> mlp_norm;
     gatefold::Params<Mlp<Act>, T, B> mlp;
     template <class F, class... P>
     static void each(F&& f, P&... p) {
@@ -45,9 +45,9 @@ struct TransformerExpert {
   };
   template <class T, class B>
   struct Saved {
-    gatefold::Saved<NormExpert, T, B> attention_norm;
+    gatefold::Saved<LayerNorm, T, B> attention_norm;
     gatefold::Saved<MultiHeadExpert, T, B> attention;
-    gatefold::Saved<NormExpert, T, B> mlp_norm;
+    gatefold::Saved<LayerNorm, T, B> mlp_norm;
     gatefold::Saved<Mlp<Act>, T, B> mlp;
   };
 
@@ -104,7 +104,7 @@ struct TransformerExpert {
   }
 
  private:
-  NormExpert norm() const { return {model_dim, epsilon}; }
+  LayerNorm norm() const { return {model_dim, epsilon}; }
   MultiHeadExpert attention() const { return {model_dim, heads, length, causal, initial}; }
   Mlp<Act> mlp() const { return {model_dim, hidden_dim, bias, initial}; }
   auto items(const auto& tokens) const { return tokens.as(tokens.extent(0) / length, in_dim()); }

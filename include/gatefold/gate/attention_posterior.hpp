@@ -2,6 +2,11 @@
 
 #include <cmath>
 
+#include "gatefold/attention/attention_trace.hpp"
+#include "gatefold/attention/blocks.hpp"
+#include "gatefold/attention/following.hpp"
+#include "gatefold/attention/heads.hpp"
+#include "gatefold/attention/products.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/softmax.hpp"
@@ -9,7 +14,6 @@
 #include "gatefold/gate/followed_head.hpp"
 #include "gatefold/gate/posterior_features.hpp"
 #include "gatefold/gate/streamed_mixing.hpp"
-#include "gatefold/routing/attention_trace.hpp"
 #include "gatefold/routing/dense_plan.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/policy/policy.hpp"
@@ -115,7 +119,7 @@ struct AttentionPosterior {
     saved.head.resize(items);
     auto mark = ctx.mark();
     const View<const T, 3, B> gram = gram_of(ctx, extra.trace.value);
-    mixing::for_sequences(ctx, items, extra.trace.value.length, {}, [&](auto& own, Index first, Index count) {
+    attending::for_sequences(ctx, items, extra.trace.value.length, {}, [&](auto& own, Index first, Index count) {
       const auto part = [&](auto all) { return all.rows(first, count); };
       forward_sequences<T, B>(own, part(x), part(z), part(q), part(saved.r.view()), part(saved.log_q.view()),
                               part(saved.log_sum_exp.view()), part(saved.head.view()), gram, extra.rows(first, count));
@@ -166,9 +170,9 @@ struct AttentionPosterior {
     if (da.output.data()) {
       auto dgram = ctx.template scratch<T>(heads, width, width);
       fill(ctx, dgram, 0);
-      B::grouped_outer(ctx, mixing::even_groups(ctx, heads, items), mixing::stacked(View<const T, 3, B>(values.v)),
+      B::grouped_outer(ctx, attending::even_groups(ctx, heads, items), mixing::stacked(values.v),
                        mixing::stacked(View<const T, 3, B>(weighted)), dgram);
-      B::grouped_gemm(ctx, mixing::even_groups(ctx, heads, width), mixing::stacked(View<const T, 3, B>(dgram)),
+      B::grouped_gemm(ctx, attending::even_groups(ctx, heads, width), mixing::stacked(View<const T, 3, B>(dgram)),
                       a.output.as(heads, width, dim), false, da.output, fn::AddTo<T, B>{da.output});
     }
     B::for_rows(ctx, items, fn::SoftmaxBackward<T, B>{saved.r, dr, dz});
@@ -177,7 +181,8 @@ struct AttentionPosterior {
  private:
   template <class T, class B>
   struct Values {
-    View<T, 3, B> v, square;  // [H, N, D/H] v_h and v_h O_h O_hᵀ
+    View<const T, 3, B> v;  // [H, N, D/H] v_h
+    View<T, 3, B> square;   // [H, N, D/H] v_h O_h O_hᵀ
   };
   template <class T, class B>
   struct ByHead {
@@ -219,7 +224,7 @@ struct AttentionPosterior {
 
   template <class T, class B>
   fn::PosteriorFeatures<T, B> no_features(auto& ctx, In<Index, 1, B> followed, const AttentionTrace<const T, B>& a,
-                                          const mixing::Following<B>& following) const {
+                                          const attending::Following<B>& following) const {
     const bool every = head == FollowedHead::every;
     const Index items = a.q.extent(0), width = a.q.extent(1) / a.heads(), parts = every ? a.heads() : 1;
     const Index columns = fn::PosteriorFeatures<T, B>::columns(width, every);
@@ -237,17 +242,18 @@ struct AttentionPosterior {
     const Index dim = a.output.extent(1), heads = a.heads(), width = dim / heads;
     auto gram = ctx.template scratch<T>(heads, width, width);
     auto mark = ctx.mark();
-    B::grouped_gemm(ctx, mixing::even_groups(ctx, heads, width), a.output, a.output.as(heads, width, dim), true,
+    B::grouped_gemm(ctx, attending::even_groups(ctx, heads, width), a.output, a.output.as(heads, width, dim), true,
                     mixing::stacked(gram), fn::Store{});
     return gram;
   }
   template <class T, class B>
   static Values<T, B> values_of(auto& ctx, const AttentionTrace<const T, B>& a, View<const T, 3, B> gram) {
     const Index items = a.v.extent(0), heads = a.heads();
-    const Values<T, B> values{mixing::split_heads(ctx, a.v, heads),
-                              ctx.template scratch<T>(heads, items, gram.extent(1))};
+    const Index width = gram.extent(1);
+    const Values<T, B> values{attending::split_heads(ctx, attending::HeadRows{heads, items}, a.v).as(heads, items, width),
+                              ctx.template scratch<T>(heads, items, width)};
     auto mark = ctx.mark();
-    B::grouped_gemm(ctx, mixing::even_groups(ctx, heads, items), mixing::stacked(View<const T, 3, B>(values.v)), gram,
+    B::grouped_gemm(ctx, attending::even_groups(ctx, heads, items), mixing::stacked(values.v), gram,
                     false, mixing::stacked(values.square), fn::Store{});
     return values;
   }
@@ -260,7 +266,8 @@ struct AttentionPosterior {
                                        In<T, 2, B> norms) const {
     const AttentionTrace<const T, B>& a = extra.trace.value;
     const Index items = x.extent(0), dim = x.extent(1), heads = a.heads();
-    const auto following = mixing::following<typename B::Context, B>(ctx, followed, mixing::several_heads(head, a) ? heads : 1, a.length);
+    const auto following = attending::following<typename B::Context, B>(
+        ctx, followed, mixing::several_heads(head, a) ? heads : 1, a.length);
     const fn::PosteriorFeatures<T, B> f = no_features<T, B>(ctx, followed, a, following);
     auto mark = ctx.mark();
     const ByHead<T, B> by_head = no_projection<T, B>(ctx, followed, a);

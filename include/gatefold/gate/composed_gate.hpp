@@ -4,6 +4,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "gatefold/attention/attention_trace.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/core/config.hpp"
@@ -16,7 +17,6 @@
 #include "gatefold/gate/independent.hpp"
 #include "gatefold/gate/linear_scores.hpp"
 #include "gatefold/gate/top_k.hpp"
-#include "gatefold/routing/attention_trace.hpp"
 #include "gatefold/routing/sequence.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/expect_shape.hpp"

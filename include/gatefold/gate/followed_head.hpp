@@ -1,11 +1,13 @@
 #pragma once
 
+#include "gatefold/attention/attention_trace.hpp"
+#include "gatefold/attention/blocks.hpp"
+#include "gatefold/attention/heads.hpp"
+#include "gatefold/attention/mask.hpp"
+#include "gatefold/attention/products.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/math.hpp"
-#include "gatefold/gate/mixing_blocks.hpp"
-#include "gatefold/gate/streamed_mixing.hpp"
-#include "gatefold/routing/attention_trace.hpp"
 #include "gatefold/tensor/view.hpp"
 
 namespace gatefold {
@@ -22,8 +24,9 @@ namespace fn {
 /// entropy[i] −= Σ_j A log A over one block of keys, log A = scale · score − log_sum_exp
 template <class T, class B>
 struct AttentionEntropy {
-  mixing::Mask<T, B> mask;
-  mixing::Block block;              // of items (h, n), head by head
+  attending::Mask<T, B> mask;
+  attending::Block block;
+  attending::HeadRows rows;
   View<const T, 2, B> log_sum_exp;  // [N, heads]
   T scale;
   View<const T, 2, B> score;
@@ -31,7 +34,7 @@ struct AttentionEntropy {
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
-    const Index i = block.row + row, key = block.first_key(row), n = i % entropy.extent(0), h = i / entropy.extent(0);
+    const Index i = block.row + row, key = block.first_key(row), n = rows.item(i), h = rows.head(i);
     const T normaliser = log_sum_exp(n, h);
     const T total = sum_columns<T>(lanes, mask.count(block, row), [&](auto at, Index j) {
       using math::exp;
@@ -44,8 +47,8 @@ struct AttentionEntropy {
     if (lanes.lane == 0) entropy(n, h) -= total;
   }
 };
-/// head[i] = argmin_h of the mean entropy over the sequence, or over its items up to i; ties to the lower head. Padding does
-/// not count.
+/// head[i] = argmin_h of the mean entropy over the sequence, or over its items up to i; ties to the lower head. Padding
+/// does not count.
 template <class T, class B>
 struct ChooseHead {
   View<const T, 2, B> entropy;
@@ -90,15 +93,15 @@ View<T, 2, B> attention_entropies(auto& ctx, const AttentionTrace<const T, B>& a
   const Index items = a.q.extent(0), heads = a.heads();
   auto entropy = ctx.template scratch<T>(items, heads);
   fill(ctx, entropy, 0);
-  const View<const T, 3, B> q = split_heads(ctx, a.q, heads), k = split_heads(ctx, a.k, heads);
-  const Keys<T, B> keys(ctx, a.valid, stacked(k));
-  const Mask<T, B> mask{a.length, a.causal, keys.mask};
-  for_each_block(ctx, heads * items, a.length, a.causal, {}, [&](auto& own, const Block& block) {
+  const attending::HeadRows rows{heads, a.length};
+  const View<const T, 2, B> q = attending::split_heads(ctx, rows, a.q), k = attending::split_heads(ctx, rows, a.k);
+  const attending::Keys<T, B> keys(ctx, a.valid, k, rows);
+  const attending::Mask<T, B> mask{a.length, a.causal, keys.mask};
+  attending::for_each_block(ctx, heads * items, a.length, a.causal, {}, [&](auto& own, const attending::Block& block) {
     auto of_block = own.mark();
-    const Products<T, B> products(own, block);
-    const View<const T, 2, B> score = products.scores(own, stacked(q), stacked(k));
+    const View<const T, 2, B> score = attending::Products<T, B>(own, block).scores(own, q, k);
     B::for_rows(own, block.all_rows(),
-                fn::AttentionEntropy<T, B>{mask, block, a.log_sum_exp, T(a.scale), score, entropy});
+                fn::AttentionEntropy<T, B>{mask, block, rows, a.log_sum_exp, T(a.scale), score, entropy});
   });
   return entropy;
 }

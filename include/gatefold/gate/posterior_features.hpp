@@ -1,9 +1,9 @@
 #pragma once
 
+#include "gatefold/attention/attention_trace.hpp"
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/gate/streamed_mixing.hpp"
-#include "gatefold/routing/attention_trace.hpp"
 #include "gatefold/tensor/view.hpp"
 
 /// The log posterior of AttentionPosterior as a product of features, and the adjoint of these.

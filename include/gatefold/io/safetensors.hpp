@@ -78,6 +78,14 @@ std::vector<Entry> entries(const char* where, const Part<P>&... parts) {
   return list;
 }
 
+/// Whether one is the other but for leading extents of 1: a bank of one expert, and what it is the only one of.
+inline bool same_but_for_leading_ones(const std::vector<std::uint64_t>& a, const std::vector<std::uint64_t>& b) {
+  const auto rest = [](const auto& shape) {
+    return std::find_if(shape.begin(), shape.end(), [](std::uint64_t n) { return n != 1; });
+  };
+  return std::equal(rest(a), a.end(), rest(b), b.end());
+}
+
 /// Require that the header names exactly the tensors of the list, with their types and shapes.
 /// @param by_name  the tensors of the list, none of which the header lacks another of
 /// @return for each tensor of the header its place in the list
@@ -93,7 +101,8 @@ inline std::vector<std::size_t> match(const RegularFile& from, const Header& hea
     };
     if (t.dtype->name != entry.dtype)
       fail(std::string("dtype: expected ") + entry.dtype + ", got " + in_quotes(t.dtype->name));
-    if (const auto shape = header.shape(t); t.rank != entry.shape.size() || shape != entry.shape) {
+    const auto shape = header.shape(t);
+    if (t.rank > Header::kExtents || !same_but_for_leading_ones(shape, entry.shape)) {
       const std::string got = t.rank > Header::kExtents ? std::to_string(t.rank) + " dimensions" : shape_text(shape);
       fail("expected " + shape_text(entry.shape) + ", got " + got);
     }
@@ -185,8 +194,8 @@ void save(const std::filesystem::path& path, C& ctx, const Metadata& metadata, c
 
 /// Read a safetensors file into packs that have their shapes already: `load(path, ctx, Part{"params", params})`.
 ///
-/// The file must hold exactly the tensors of the parts. Everything is read and checked before the first tensor is
-/// written: after an exception nothing has changed.
+/// The file must hold exactly the tensors of the parts; leading extents of 1 may be there or not. Everything is read and
+/// checked before the first tensor is written: after an exception nothing has changed.
 /// @return the metadata of the file
 /// @throws FileError with path, offset and reason when the file is missing, truncated, too long or not safetensors, and
 ///         when a tensor is missing, unexpected or of another type or shape; ArgumentError when two tensors of the

@@ -3,62 +3,17 @@
 #include <cmath>
 #include <utility>
 
+#include "gatefold/attention/attend.hpp"
+#include "gatefold/attention/attention_trace.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
-#include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/random_fill.hpp"
-#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
-#include "gatefold/gate/streamed_mixing.hpp"
-#include "gatefold/routing/attention_trace.hpp"
 #include "gatefold/routing/sequence.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
-
-namespace fn {
-
-/// context[n, head h] = sums[h,n] / total[h,n], log_sum_exp[n,h] and entropy[n,h]; 0 for a row that saw no key.
-template <class T, class B>
-struct AttendFinish {
-  T scale;
-  View<const T, 1, B> top, total, scored;  // [H · N]
-  View<const T, 3, B> sums;                // [H, N, D/H]
-  View<T, 2, B> context, log_sum_exp, entropy;
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index k) const {
-    const Index n = k % sums.extent(1), h = k / sums.extent(1), width = sums.extent(2);
-    const T divisor = total(k) == 0 ? T(1) : total(k);
-    each_column<T>(lanes, width, [&](auto at, Index c) {
-      at.store(&context(n, h * width + c), at.load(&sums(h, n, c)) / divisor);
-    });
-    if (lanes.lane != 0) return;
-    log_sum_exp(n, h) = total(k) == 0 ? T(0) : scale * top(k) + std::log(divisor);
-    entropy(n, h) = std::log(divisor) - scored(k) / divisor;
-  }
-};
-/// What the softmax takes off ⟨dcontext_i, v_j⟩ in dscore[i,j] = A (⟨dcontext_i, v_j⟩ − mean_i), mean_i =
-/// ⟨dcontext_i, context_i⟩ − dlog_sum_exp_i; and log_sum_exp head by head.
-template <class T, class B>
-struct AttendMean {
-  View<const T, 2, B> context, dcontext, log_sum_exp, dlog_sum_exp;  // the last may be empty
-  View<T, 1, B> mean, split_log_sum_exp;                             // [H · N]
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index k) const {
-    const Index items = context.extent(0), n = k % items, h = k / items, width = context.extent(1) / log_sum_exp.extent(1);
-    const T dot = sum_columns<T>(lanes, width, [&](auto at, Index c) {
-      return at.load(&dcontext(n, h * width + c)) * at.load(&context(n, h * width + c));
-    });
-    if (lanes.lane != 0) return;
-    mean(k) = dlog_sum_exp.data() ? dot - dlog_sum_exp(n, h) : dot;
-    split_log_sum_exp(k) = log_sum_exp(n, h);
-  }
-};
-
-}  // namespace fn
 
 /// Multi-head self-attention, as a branch.
 ///
@@ -73,9 +28,8 @@ struct AttendMean {
 /// @throws ArgumentError unless heads divides model_dim and length divides N
 /// @cost   8·N·D² + 4·N·L·D flop (half of the second if causal and L is well beyond a block of 128); keeps
 ///         5·N·D values
-/// @order  blocks of keys in ascending order; causal: no bit of an item depends on later ones. Forward, an item that holds NaN
-///         reaches only those that see it, padding nobody. Backward forms products over blocks of keys: NaN gradients reach
-///         the items that share a block with it, causal or not, and the items of padding must be finite
+/// @order  see attention/attend.hpp: causal, no bit of an item depends on later ones; forward, an item that holds NaN
+///         reaches only those that see it, padding nobody; backward, the items of padding must be finite
 struct Attention {
   Index model_dim = 0, heads = 1;
   bool causal = true;
@@ -146,7 +100,8 @@ struct Attention {
     project(ctx, x, p.query, saved.q.view());
     project(ctx, x, p.key, saved.k.view());
     project(ctx, x, p.value, saved.v.view());
-    attend(ctx, saved);
+    attending::forward(ctx, form(saved, extra.valid), saved.q, saved.k, saved.v, saved.context, saved.log_sum_exp,
+                       saved.entropy);
     project(ctx, std::as_const(saved.context).view(), p.output, u);
     run_step(ctx, u, step);
   }
@@ -168,7 +123,8 @@ struct Attention {
       return d;
     };
     auto dq = from_trace(dtrace.q), dk = from_trace(dtrace.k), dv = from_trace(dtrace.v);
-    attend_backward<T, B>(ctx, saved, extra.valid, dcontext, dtrace.log_sum_exp, dq, dk, dv);
+    attending::backward(ctx, form(saved, extra.valid), saved.q, saved.k, saved.v, saved.context, saved.log_sum_exp,
+                        dcontext, dtrace.log_sum_exp, dq, dk, dv);
     project_backward(ctx, x, p.query, View<const T, 2, B>(dq), dx, grads.query);
     project_backward(ctx, x, p.key, View<const T, 2, B>(dk), dx, grads.key);
     project_backward(ctx, x, p.value, View<const T, 2, B>(dv), dx, grads.value);
@@ -185,60 +141,12 @@ struct Attention {
   double scale() const { return 1 / std::sqrt(static_cast<double>(model_dim / heads)); }
   void validate_options() const {
     expect(model_dim >= 1, "Attention", "model_dim", "at least 1", model_dim);
-    expect(heads >= 1 && model_dim % heads == 0, "Attention", "heads",
-           Joined{"a divisor of model_dim = ", model_dim}, heads);
-  }
-  /// Every head of every sequence is a sequence of its own.
-  template <class T, class B>
-  mixing::Mask<T, B> mask(const Saved<T, B>& saved, const mixing::Keys<T, B>& keys) const {
-    return {saved.length, causal, keys.mask};
+    expect(heads >= 1 && model_dim % heads == 0, "Attention", "heads", Joined{"a divisor of model_dim = ", model_dim},
+           heads);
   }
   template <class T, class B>
-  void attend(typename B::Context& ctx, Saved<T, B>& saved) const {
-    mixing::for_sequences(ctx, saved.q.extent(0), saved.length, {}, [&](auto& own, Index first, Index items) {
-      auto mark = own.mark();
-      const auto part = [&](const auto& all) { return rows_if_any(all, first, items); };
-      const auto split = [&](View<const T, 2, B> x) { return mixing::split_heads(own, part(x), heads); };
-      const View<const T, 3, B> q = split(saved.q), k = split(saved.k), v = split(saved.v);
-      auto context = own.template scratch<T>(heads, items, model_dim / heads);
-      const mixing::Keys<T, B> keys(own, part(saved.valid), mixing::stacked(v));
-      const mixing::Sums<T, B> sums(own, mixing::stacked(context), true);
-      mixing::add_head<typename B::Context, T, B>(own, mixing::stacked(q), mixing::stacked(k), scale(),
-                                                  mask(saved, keys), keys.values, sums);
-      B::for_rows(own, heads * items,
-                  fn::AttendFinish<T, B>{T(scale()), sums.top, sums.total, sums.scored, context,
-                                         part(saved.context.view()), part(saved.log_sum_exp.view()),
-                                         part(saved.entropy.view())});
-    });
-  }
-  /// Adds to dq, dk, dv [N, D].
-  template <class T, class B>
-  void attend_backward(typename B::Context& ctx, const Saved<T, B>& saved, View<const T, 1, B> valid,
-                       View<const T, 2, B> dcontext, View<const T, 2, B> dlog_sum_exp, View<T, 2, B> dq,
-                       View<T, 2, B> dk, View<T, 2, B> dv) const {
-    mixing::for_sequences(ctx, saved.q.extent(0), saved.length, {}, [&](auto& own, Index first, Index items) {
-      auto mark = own.mark();
-      const auto part = [&](const auto& all) { return rows_if_any(all, first, items); };
-      const auto split = [&](View<const T, 2, B> x) { return mixing::split_heads(own, part(x), heads); };
-      const View<const T, 3, B> q = split(saved.q), k = split(saved.k), v = split(saved.v), of_context = split(dcontext);
-      const mixing::Keys<T, B> keys(own, part(valid), mixing::stacked(v));
-      auto mean = own.template scratch<T>(heads * items), log_sum_exp = own.template scratch<T>(heads * items);
-      B::for_rows(own, heads * items,
-                  fn::AttendMean<T, B>{part(saved.context.view()), part(dcontext), part(saved.log_sum_exp.view()),
-                                       part(dlog_sum_exp), mean, log_sum_exp});
-      const auto zeros = [&] {
-        auto d = own.template scratch<T>(heads, items, model_dim / heads);
-        fill(own, d, 0);
-        return d;
-      };
-      auto of_q = zeros(), of_k = zeros(), of_v = zeros();
-      mixing::add_head_backward<typename B::Context, T, B>(
-          own, mixing::stacked(q), mixing::stacked(k), scale(), mask(saved, keys), keys.values, log_sum_exp, mean,
-          mixing::stacked(of_context), mixing::stacked(of_v), mixing::stacked(of_q), mixing::stacked(of_k));
-      for (const fn::AddHeads<T, B>& add :
-           {fn::AddHeads<T, B>{of_q, part(dq)}, {of_k, part(dk)}, {of_v, part(dv)}})
-        B::for_rows(own, heads * items, add);
-    });
+  attending::Form<T, B> form(const Saved<T, B>& saved, View<const T, 1, B> valid) const {
+    return {.length = saved.length, .heads = heads, .scale = scale(), .causal = causal, .valid = valid};
   }
   template <class C, class T, class B>
   static void project(C& ctx, View<const T, 2, B> x, const Tensor<T, 2, B>& w, View<T, 2, B> y) {

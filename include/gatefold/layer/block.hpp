@@ -2,11 +2,11 @@
 
 #include <type_traits>
 
+#include "gatefold/attention/attention_trace.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
-#include "gatefold/routing/attention_trace.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/update/pass.hpp"
 

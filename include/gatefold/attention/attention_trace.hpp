@@ -4,6 +4,7 @@
 
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/policy/named.hpp"
 #include "gatefold/tensor/view.hpp"
 
 namespace gatefold {
@@ -14,15 +15,15 @@ namespace gatefold {
 ///     A_h[i,j] = exp(scale · ⟨q_h,i, k_h,j⟩ − log_sum_exp[i,h]) where allowed, else 0                     (1)
 ///     m_h,j    = v_h,j O_h          the value of token j as head h writes it to the stream               (2)
 ///
-/// T is const for the trace and mutable for its adjoint, whose members after `output` are unused. Items n of a sequence are
-/// consecutive; head h owns columns [h·D/H, (h+1)·D/H) of q, k, v and the same rows of `output`. An attention that knows the
-/// entropies −Σ_j A log A of its rows may add them; without, who needs them forms A again.
+/// T is const for the trace and mutable for its adjoint, whose members after `output` are unused. Items n of a sequence
+/// are consecutive; head h owns columns [h·D/H, (h+1)·D/H) of q, k, v and the same rows of `output`. An attention that
+/// knows the entropies −Σ_j A log A of its rows may add them; without, who needs them forms A again.
 template <class T, class B>
 struct AttentionTrace {
-  View<T, 2, B> q, k, v;         // [N, D]
-  View<T, 2, B> log_sum_exp;     // [N, heads]
-  View<T, 2, B> output;          // [D, D]
-  Index length = 0;              // items per sequence
+  View<T, 2, B> q, k, v;      // [N, D]
+  View<T, 2, B> log_sum_exp;  // [N, heads]
+  View<T, 2, B> output;       // [D, D]
+  Index length = 0;           // items per sequence
   double scale = 1;
   bool causal = true;
   View<const std::remove_const_t<T>, 1, B> valid{};    // [N] what attention was told is padding; empty: nothing
@@ -47,6 +48,9 @@ auto without_trace() {
   if constexpr (requires { typename E::WithoutTrace; }) {
     return std::type_identity<typename E::WithoutTrace>{};
   } else {
+    static_assert(!named::WithoutTrace<E>() && !named::with_trace<E>(),
+                  "gatefold: an Extra that takes a trace has a nested type WithoutTrace and static with_trace(rest, trace); see "
+                  "docs/extending.md#optional-members");
     return std::type_identity<E>{};
   }
 }

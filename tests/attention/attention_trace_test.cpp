@@ -1,4 +1,4 @@
-#include "gatefold/routing/attention_trace.hpp"
+#include "gatefold/attention/attention_trace.hpp"
 
 #include <doctest/doctest.h>
 

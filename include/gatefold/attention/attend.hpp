@@ -1,0 +1,174 @@
+#pragma once
+
+#include <cmath>
+
+#include "gatefold/attention/blocks.hpp"
+#include "gatefold/attention/heads.hpp"
+#include "gatefold/attention/mask.hpp"
+#include "gatefold/attention/streamed_softmax.hpp"
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/lanes.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/view.hpp"
+
+/// Multi-head self-attention between its projections, for whoever owns these:
+///
+///     A_h = softmax(scale · Q_h K_hᵀ) over the keys of the sequence allowed,   context = concat_h(A_h V_h)  (1)
+///
+/// Source: Vaswani et al. 2017, arXiv:1706.03762, eq. (1). A row without any allowed key gives context 0.
+/// @cost   4·N·L·D flop forward, 10·N·L·D backward (half if causal and L is well beyond a block); scratch of blocks and
+///         a few copies of their items, or of the sequence they are a part of; no N × L matrix
+/// @order  blocks of keys in ascending order; causal: no bit of an item depends on later ones. Forward, an item that
+///         holds NaN reaches only those that see it, padding nobody. Backward forms products over blocks of keys: NaN
+///         gradients reach the items of their sequence that share a block with it, causal or not, and the items of
+///         padding must be finite
+namespace gatefold {
+
+namespace attending {
+
+/// What differs from one attention to another.
+template <class T, class B>
+struct Form {
+  Index length, heads;  // items per sequence
+  double scale;
+  bool causal;
+  View<const T, 1, B> valid{};      // [N] 1 = item, 0 = padding; empty: all are items
+  View<const Index, 1, B> slots{};  // offsets of experts where every sequence is a slot; empty: all are in use
+
+  /// The items at work at once: so many that their heads fill a block.
+  BlockSize range() const { return {BlockSize{}.rows, BlockSize{}.keys / heads}; }
+};
+
+}  // namespace attending
+
+namespace fn {
+
+/// context[n, head h] = sums[h,n] / total[h,n], log_sum_exp[n,h] and entropy[n,h]; 0 for a row that saw no key.
+template <class T, class B>
+struct AttendFinish {
+  attending::HeadRows rows;
+  T scale;
+  attending::Sums<T, B> of;
+  View<T, 2, B> context, log_sum_exp, entropy;  // the last may be empty
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const Index width = of.sums.extent(1);
+    for (Index h = 0; h < rows.heads; ++h) {
+      const Index row = rows.row(n, h);
+      const T total = of.total(row), divisor = total == 0 ? T(1) : total;
+      each_column<T>(lanes, width, [&](auto at, Index c) {
+        at.store(&context(n, h * width + c), at.load(&of.sums(row, c)) / divisor);
+      });
+      if (lanes.lane != 0) continue;
+      log_sum_exp(n, h) = total == 0 ? T(0) : scale * of.top(row) + std::log(divisor);
+      if (entropy.data()) entropy(n, h) = std::log(divisor) - of.scored(row) / divisor;
+    }
+  }
+};
+/// What the softmax takes off ⟨dcontext_i, v_j⟩ in dscore[i,j] = A (⟨dcontext_i, v_j⟩ − mean_i), mean_i =
+/// ⟨dcontext_i, context_i⟩ − dlog_sum_exp_i; and log_sum_exp head by head.
+template <class T, class B>
+struct AttendMean {
+  attending::HeadRows rows;
+  View<const T, 2, B> context, dcontext, log_sum_exp, dlog_sum_exp;  // the last may be empty
+  View<T, 1, B> mean, split_log_sum_exp;                             // [N · H]
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const Index width = context.extent(1) / rows.heads;
+    for (Index h = 0; h < rows.heads; ++h) {
+      const T dot = sum_columns<T>(lanes, width, [&](auto at, Index c) {
+        return at.load(&dcontext(n, h * width + c)) * at.load(&context(n, h * width + c));
+      });
+      if (lanes.lane != 0) continue;
+      const Index row = rows.row(n, h);
+      mean(row) = dlog_sum_exp.data() ? dot - dlog_sum_exp(n, h) : dot;
+      split_log_sum_exp(row) = log_sum_exp(n, h);
+    }
+  }
+};
+
+}  // namespace fn
+
+namespace attending {
+
+/// The whole sequences [first, first + count) of items of a call, head by head: what forward and backward both need.
+template <class T, class B>
+struct Part {
+  Form<T, B> form;
+  Index first, count;
+  HeadRows rows{form.heads, form.length};
+  InUse<B> items{form.slots, form.length, first};
+  InUse<B> of_heads = items.times(form.heads);
+
+  template <class V>
+  V of(const V& all) const {
+    return rows_if_any(all, first, count);
+  }
+  template <class C>
+  View<const T, 2, B> split(C& ctx, View<const T, 2, B> all) const {
+    return split_heads(ctx, rows, of(all), items);
+  }
+  template <class C>
+  Keys<T, B> keys(C& ctx, View<const T, 2, B> values) const {
+    return {ctx, of(form.valid), values, rows, of_heads};
+  }
+  Mask<T, B> mask(const Keys<T, B>& keys) const { return {form.length, form.causal, keys.mask, {}, {}, {}, of_heads}; }
+};
+
+/// @param q, k, v  [N, D] in;  context [N, D], log_sum_exp [N, heads] out;  entropy [N, heads] out, of the rows of A,
+///                 or empty
+template <class C, class T, class B>
+void forward(C& ctx, const Form<T, B>& form, In<T, 2, B> q, In<T, 2, B> k, In<T, 2, B> v, Out<T, 2, B> context,
+             Out<T, 2, B> log_sum_exp, Out<T, 2, B> entropy) {
+  for_sequences(ctx, q.extent(0), form.length, form.range(), [&](C& own, Index first, Index count) {
+    auto mark = own.mark();
+    const Part<T, B> part{form, first, count};
+    const View<const T, 2, B> queries = part.split(own, q), keys = part.split(own, k), values = part.split(own, v);
+    const Keys<T, B> clean = part.keys(own, values);
+    const Sums<T, B> sums(own, own.template scratch<T>(values.extent(0), values.extent(1)), entropy.data() != nullptr);
+    add_keys<C, T, B>(own, queries, keys, form.scale, part.mask(clean), clean.values, sums);
+    for_rows(own, count, part.items,
+             fn::AttendFinish<T, B>{part.rows, T(form.scale), sums, part.of(context), part.of(log_sum_exp),
+                                    part.of(entropy)});
+  });
+}
+/// Adds to dq, dk, dv [N, D].
+/// @param dlog_sum_exp  [N, heads], or empty
+template <class C, class T, class B>
+void backward(C& ctx, const Form<T, B>& form, In<T, 2, B> q, In<T, 2, B> k, In<T, 2, B> v, In<T, 2, B> context,
+              In<T, 2, B> log_sum_exp, In<T, 2, B> dcontext, In<T, 2, B> dlog_sum_exp, Out<T, 2, B> dq, Out<T, 2, B> dk,
+              Out<T, 2, B> dv) {
+  for_sequences(ctx, q.extent(0), form.length, form.range(), [&](C& own, Index first, Index count) {
+    auto mark = own.mark();
+    const Part<T, B> part{form, first, count};
+    const View<const T, 2, B> queries = part.split(own, q), keys = part.split(own, k), values = part.split(own, v),
+                              of_context = part.split(own, dcontext);
+    const Keys<T, B> clean = part.keys(own, values);
+    auto mean = own.template scratch<T>(values.extent(0)), normaliser = own.template scratch<T>(values.extent(0));
+    for_rows(own, count, part.items,
+             fn::AttendMean<T, B>{part.rows, part.of(context), part.of(dcontext), part.of(log_sum_exp),
+                                  part.of(dlog_sum_exp), mean, normaliser});
+    const auto sum_to = [&](View<T, 2, B> all) {
+      if (form.heads == 1) return part.of(all);
+      auto d = own.template scratch<T>(values.extent(0), values.extent(1));
+      fill(own, d, 0);
+      return d;
+    };
+    const View<T, 2, B> of_q = sum_to(dq), of_k = sum_to(dk), of_v = sum_to(dv);
+    add_keys_backward<C, T, B>(own, queries, keys, form.scale, part.mask(clean), clean.values, normaliser, mean,
+                               of_context, of_v, of_q, of_k);
+    if (form.heads == 1) return;
+    const auto add = [&](View<const T, 2, B> d, View<T, 2, B> to) {
+      for_rows(own, count, part.items, fn::AddHeads<T, B>{part.rows, d, part.of(to)});
+    };
+    add(of_q, dq);
+    add(of_k, dk);
+    add(of_v, dv);
+  });
+}
+
+}  // namespace attending
+}  // namespace gatefold

@@ -1,0 +1,116 @@
+#pragma once
+
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/view.hpp"
+
+/// The scores of items against items of their sequence, block by block: which blocks there are. A block is a part of
+/// one long sequence, or several short ones, which a grouped product takes at once; what is formed for it lives in
+/// scratch.
+namespace gatefold {
+
+namespace attending {
+
+/// How many rows and keys a block has at most, and how many short sequences it takes at once.
+struct BlockSize {
+  Index rows = 128, keys = 512;
+
+  /// Rows against all keys of their sequence, each of which counts `wide` times.
+  static BlockSize whole_rows(Index length, Index wide = 1) {
+    const Index rows = BlockSize{}.rows * BlockSize{}.keys / (length * wide);
+    return {rows > 0 ? rows : 1, length};
+  }
+  GATEFOLD_HD Index sequences(Index length) const {
+    const Index together = rows * keys / (length * length);
+    return length <= rows && together > 1 ? together : 1;
+  }
+};
+
+/// Rows against keys: those of `sequences` whole sequences, each against its own, or a part of one sequence.
+struct Block {
+  Index row, rows, key, keys, sequences;  // first and number, of each sequence
+
+  GATEFOLD_HD Index all_rows() const { return rows * sequences; }
+  /// The first key that row r of the block meets.
+  GATEFOLD_HD Index first_key(Index r) const { return sequences == 1 ? key : key + r / rows * keys; }
+};
+
+/// Which rows there are, where they belong to slots of experts: those of the slots in use. Others are neither read nor
+/// written.
+template <class B>
+struct InUse {
+  View<const Index, 1, B> offsets{};  // of Groups, in slots; empty: all rows
+  Index each = 1;                     // rows per slot
+  Index first = 0;                    // which of all rows is called 0
+
+  GATEFOLD_HD Index begin() const { return offsets(0) * each - first; }
+  GATEFOLD_HD Index end() const { return offsets(offsets.extent(0) - 1) * each - first; }
+  GATEFOLD_HD bool has(Index row) const { return !offsets.data() || (row >= begin() && row < end()); }
+  /// The same where row 0 is what was row `row`.
+  InUse from(Index row) const { return {offsets, each, first + row}; }
+  /// The same where each row is `times` rows.
+  InUse times(Index times) const { return {offsets, each * times, first * times}; }
+};
+
+/// Call f(context, first, count) for ranges of items, whole sequences, that cover all: a backend whose threads work
+/// apart gets ranges of one long sequence or some short ones. Ranges may be at work at once.
+template <class C, class F>
+void for_sequences(C& ctx, Index items, Index length, BlockSize size, const F& f) {
+  if (items == 0) return;
+  const Index range = length * size.sequences(length);
+  C::Backend::for_tasks(ctx, (items + range - 1) / range, [&](C& own, Index first, Index count) {
+    const Index begin = first * range, end = begin + count * range;
+    f(own, begin, (end < items ? end : items) - begin);
+  });
+}
+/// Call f(context, block) for blocks that cover the pairs of rows and keys of every sequence, those of a row in
+/// ascending order of keys. Blocks of different sequences may be at work at once.
+template <class C, class F>
+void for_each_block(C& ctx, Index items, Index length, bool causal, BlockSize size, const F& f) {
+  for_sequences(ctx, items, length, size, [&](C& own, Index first, Index count) {
+    const Index together = size.sequences(length);
+    if (length <= size.rows) {
+      for (Index row = first; row < first + count; row += together * length) {
+        const Index left = (first + count - row) / length;
+        f(own, Block{row, length, row, length, left < together ? left : together});
+      }
+      return;
+    }
+    for (Index begin = first; begin < first + count; begin += length)
+      for (Index row = begin; row < begin + length; row += size.rows) {
+        const Index rows = row + size.rows < begin + length ? size.rows : begin + length - row;
+        const Index end = causal ? row + rows : begin + length;
+        for (Index key = begin; key < end; key += size.keys)
+          f(own, Block{row, rows, key, key + size.keys < end ? size.keys : end - key, 1});
+      }
+  });
+}
+
+}  // namespace attending
+
+namespace fn {
+
+/// f(lanes, row) for rows in use
+template <class B, class F>
+struct RowsInUse {
+  attending::InUse<B> in_use;
+  F f;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
+    if (in_use.has(row)) f(lanes, row);
+  }
+};
+
+}  // namespace fn
+
+namespace attending {
+
+/// f(lanes, row) for the rows < n in use.
+template <class C, class B, class F>
+void for_rows(C& ctx, Index n, const InUse<B>& in_use, const F& f) {
+  B::for_rows(ctx, n, fn::RowsInUse<B, F>{in_use, f});
+}
+
+}  // namespace attending
+}  // namespace gatefold

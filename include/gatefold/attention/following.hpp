@@ -1,0 +1,84 @@
+#pragma once
+
+#include "gatefold/attention/blocks.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/view.hpp"
+
+namespace gatefold {
+
+namespace attending {
+
+/// Items that each follow one of several heads, hence meet that head's keys alone: to the products of a block the heads
+/// are experts, whose weights are their keys, and the items are their rows. Rows are the items of each block sorted by
+/// head; keys stand block by block, head by head within. Of one head: nothing is sorted, a row is an item.
+template <class B>
+struct Following {
+  /// As many rows as keys: also of a causal mask, blocks see whole blocks of keys.
+  static constexpr BlockSize size{256, 256};
+
+  Index heads = 1, length = 0;
+  View<const Index, 1, B> head{};     // [N] the head that item n follows
+  View<const Index, 1, B> rows{};     // [N] the row of item n
+  View<const Index, 1, B> items{};    // [N] the item of a row
+  View<const Index, 1, B> offsets{};  // [blocks · heads + 1] the first row of each head of each block
+
+  /// The block of a row, and of an item.
+  GATEFOLD_HD Index block(Index n) const {
+    return n / length * ((length + size.rows - 1) / size.rows) + n % length / size.rows;
+  }
+  BlockSize block_size() const { return heads > 1 ? size : BlockSize{}; }
+  GATEFOLD_HD Index item(Index row) const { return heads > 1 ? items(row) : row; }
+  GATEFOLD_HD Index row(Index item) const { return heads > 1 ? rows(item) : item; }
+  /// Where the key of item j for head h stands.
+  GATEFOLD_HD Index key(Index j, Index h) const {
+    if (heads == 1) return j;
+    const Index end = j / length * length + length, first = j - j % length % size.keys;
+    return heads * first + h * (first + size.keys < end ? size.keys : end - first) + j - first;
+  }
+  /// Where the key stands that item i meets.
+  GATEFOLD_HD Index key_for(Index i, Index j) const { return heads > 1 ? key(j, head(i)) : j; }
+};
+
+}  // namespace attending
+
+namespace fn {
+
+/// key[n] = block(n) · heads + head(n)
+template <class B>
+struct FollowingKey {
+  attending::Following<B> following;
+  View<Index, 1, B> key;
+  GATEFOLD_HD void operator()(Index n) const { key(n) = following.block(n) * following.heads + following.head(n); }
+};
+/// rows[items[r]] = r
+template <class B>
+struct InvertOrder {
+  View<const Index, 1, B> items;
+  View<Index, 1, B> rows;
+  GATEFOLD_HD void operator()(Index r) const { rows(items(r)) = r; }
+};
+
+}  // namespace fn
+
+namespace attending {
+
+/// Which row follows which head, in scratch.
+/// @param head  [N] in [0, heads)
+template <class C, class B = typename C::Backend>
+Following<B> following(C& ctx, View<const Index, 1, B> head, Index heads, Index length) {
+  Following<B> f{heads, length, head};
+  if (heads == 1 || head.size() == 0) return f;
+  const Index items = head.size(), blocks = f.block(items - 1) + 1;
+  const auto rows = ctx.template scratch<Index>(items), order = ctx.template scratch<Index>(items),
+             offsets = ctx.template scratch<Index>(blocks * heads + 1);
+  auto mark = ctx.mark();
+  const auto key = ctx.template scratch<Index>(items);
+  B::for_each(ctx, items, fn::FollowingKey<B>{f, key});
+  B::group_by(ctx, key, offsets, order);
+  B::for_each(ctx, items, fn::InvertOrder<B>{order, rows});
+  return {heads, length, head, rows, order, offsets};
+}
+
+}  // namespace attending
+}  // namespace gatefold

@@ -1,0 +1,79 @@
+#pragma once
+
+#include "gatefold/attention/blocks.hpp"
+#include "gatefold/backend/lanes.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/view.hpp"
+
+namespace gatefold {
+
+namespace attending {
+
+/// Every head of every sequence as a sequence of its own: item g·L + l of head h is row (g·H + h)·L + l, so that a
+/// product can take a head's columns. With all N items as one sequence, L = N, the rows are head by head.
+struct HeadRows {
+  Index heads = 1, length = 1;
+
+  GATEFOLD_HD Index row(Index item, Index head) const {
+    return (item / length * heads + head) * length + item % length;
+  }
+  GATEFOLD_HD Index item(Index row) const { return heads == 1 ? row : row / (length * heads) * length + row % length; }
+  GATEFOLD_HD Index head(Index row) const { return row / length % heads; }
+};
+
+}  // namespace attending
+
+namespace fn {
+
+/// to[row(n,h),:] = columns of head h of from[n,:]
+template <class T, class B>
+struct SplitHeads {
+  attending::HeadRows rows;
+  View<const T, 2, B> from;  // [N, H · width]
+  View<T, 2, B> to;          // [N · H, width]
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const Index width = to.extent(1);
+    for (Index h = 0; h < rows.heads; ++h) {
+      const T* const part = &from(n, h * width);
+      T* const row = &to(rows.row(n, h), 0);
+      each_column<T>(lanes, width, [&](auto at, Index c) { at.store(row + c, at.load(part + c)); });
+    }
+  }
+};
+/// columns of head h of to[n,:] += from[row(n,h),:]
+template <class T, class B>
+struct AddHeads {
+  attending::HeadRows rows;
+  View<const T, 2, B> from;  // [N · H, width]
+  View<T, 2, B> to;          // [N, H · width]
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const Index width = from.extent(1);
+    for (Index h = 0; h < rows.heads; ++h) {
+      const T* const row = &from(rows.row(n, h), 0);
+      T* const part = &to(n, h * width);
+      each_column<T>(lanes, width, [&](auto at, Index c) { at.store(part + c, at.load(part + c) + at.load(row + c)); });
+    }
+  }
+};
+
+}  // namespace fn
+
+namespace attending {
+
+/// [N, H · width] as rows of all heads [N · H, width], in scratch.
+/// @param in_use  which of the N items there are
+template <class C, class T, class B>
+View<const T, 2, B> split_heads(C& ctx, HeadRows rows, View<const T, 2, B> x, const InUse<B>& in_use = {}) {
+  if (rows.heads == 1) return x;
+  const auto split = ctx.template scratch<T>(x.extent(0) * rows.heads, x.extent(1) / rows.heads);
+  for_rows(ctx, x.extent(0), in_use, fn::SplitHeads<T, B>{rows, x, split});
+  return split;
+}
+
+}  // namespace attending
+}  // namespace gatefold

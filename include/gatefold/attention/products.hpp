@@ -1,0 +1,110 @@
+#pragma once
+
+#include "gatefold/attention/blocks.hpp"
+#include "gatefold/attention/following.hpp"
+#include "gatefold/backend/epilogue.hpp"
+#include "gatefold/backend/groups.hpp"
+#include "gatefold/backend/one_group.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/view.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// to[g] = the first row of sequence g of a block; a sequence that is not in use has none
+template <class B>
+struct SequenceOffsets {
+  attending::Block block;
+  attending::InUse<B> in_use;
+  View<Index, 1, B> to;
+  GATEFOLD_HD void operator()(Index g) const {
+    const Index row = g * block.rows;
+    to(g) = in_use.offsets.data() ? clamp(row, inside(in_use.begin()), inside(in_use.end())) : row;
+  }
+
+ private:
+  GATEFOLD_HD static Index clamp(Index v, Index low, Index high) { return v < low ? low : v > high ? high : v; }
+  GATEFOLD_HD Index inside(Index row) const { return clamp(row - block.row, 0, block.all_rows()); }
+};
+/// to[h] = from[first + h] − row
+template <class B>
+struct BlockOffsets {
+  View<const Index, 1, B> from;
+  Index first, row;
+  View<Index, 1, B> to;
+  GATEFOLD_HD void operator()(Index h) const { to(h) = from(first + h) - row; }
+};
+
+}  // namespace fn
+
+namespace attending {
+
+/// `count` groups of `rows` slots each, in scratch.
+template <class C>
+auto even_groups(C& ctx, Index count, Index rows) {
+  using B = typename C::Backend;
+  auto offsets = ctx.template scratch<Index>(count + 1);
+  B::for_each(ctx, count + 1, fn::EvenOffsets<B>{rows, offsets});
+  return Groups<B>{offsets, {}, count * rows};
+}
+
+/// The products of a block: every sequence, or every head of it that items may follow, is an expert whose weights are
+/// its keys. The offsets live in scratch. Rows that are not in use are left out.
+template <class T, class B>
+struct Products {
+  Block block;
+  Index heads;
+  Groups<B> groups;
+
+  template <class C>
+  Products(C& ctx, const Block& of, const InUse<B>& in_use = {}, const Following<B>& following = {})
+      : block(of), heads(following.heads) {
+    auto offsets = ctx.template scratch<Index>(of.sequences * heads + 1);
+    if (heads == 1)
+      B::for_each(ctx, offsets.size(), fn::SequenceOffsets<B>{of, in_use, offsets});
+    else
+      B::for_each(ctx, offsets.size(),
+                  fn::BlockOffsets<B>{following.offsets, following.block(of.row) * heads, of.row, offsets});
+    groups = {offsets, {}, of.all_rows()};
+  }
+  /// The same rows where every key is `count` keys.
+  Products with_keys(Index count) const {
+    Products wide = *this;
+    wide.block.key *= count;
+    wide.block.keys *= count;
+    return wide;
+  }
+  /// s[i,j] = ⟨queries_i, keys_j⟩, in scratch
+  template <class C>
+  View<T, 2, B> scores(C& ctx, View<const T, 2, B> queries, View<const T, 2, B> keys) const {
+    auto s = ctx.template scratch<T>(block.all_rows(), block.keys);
+    B::grouped_gemm(ctx, groups, rows(queries), of_keys(keys), true, s, fn::Store{});
+    return s;
+  }
+  /// y_i += Σ_j s[i,j] x_j
+  template <class C>
+  void add(C& ctx, View<const T, 2, B> s, View<const T, 2, B> x, View<T, 2, B> y) const {
+    B::grouped_gemm(ctx, groups, s, of_keys(x), false, rows(y), fn::AddTo<T, B>{rows(y)});
+  }
+  /// x_j += Σ_i s[i,j] y_i
+  template <class C>
+  void add_transposed(C& ctx, View<const T, 2, B> s, View<const T, 2, B> y, View<T, 2, B> x) const {
+    B::grouped_outer(ctx, groups, s, rows(y), of_keys(x));
+  }
+
+ private:
+  template <class V>
+  V rows(const V& of_items) const {
+    return of_items.rows(block.row, block.all_rows());
+  }
+  template <class V>
+  auto of_keys(const V& of_items) const {
+    return of_items.rows(block.key * heads, block.keys * block.sequences * heads)
+        .as(block.sequences * heads, block.keys, of_items.extent(1));
+  }
+};
+
+}  // namespace attending
+}  // namespace gatefold

@@ -1,0 +1,177 @@
+#pragma once
+
+#include <cmath>
+#include <limits>
+
+#include "gatefold/attention/blocks.hpp"
+#include "gatefold/attention/mask.hpp"
+#include "gatefold/attention/products.hpp"
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/lanes.hpp"
+#include "gatefold/backend/math.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/view.hpp"
+
+/// Weighted means of values under a softmax of scores, without an N × N matrix.
+///
+///     w[i,j] = exp(scale · ⟨queries_i, keys_j⟩) for the keys j that i sees, else 0                      (1)
+///     y[i,:] = Σ_j w[i,j] values[j,:] / Σ_j w[i,j]                                                     (2)
+///
+/// Scores are formed block by block with the backend's products and used at once. What a row has of (2) is kept
+/// relative to its largest score so far, and rescaled when a larger one comes; backward forms the scores again,
+/// normalised by a log-sum-exp.
+namespace gatefold {
+
+namespace fn {
+
+/// score ← w without its normaliser: exp(scale · (score − the row's largest so far)), 0 where hidden. With t = scale ·
+/// (score − the largest), the entropy of the weights is log Σ e^t − Σ t e^t / Σ e^t, both parts at least 0.
+template <class T, class B>
+struct SoftmaxBlock {
+  attending::Mask<T, B> mask;
+  attending::Block block;
+  T scale;
+  View<T, 2, B> score;       // [rows, keys] of the block
+  View<T, 1, B> top, total;  // [N] of rows
+  View<T, 1, B> scored;      // [N] of rows Σ t e^t; or empty
+  View<T, 2, B> sums;        // [N, E] of rows
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
+    const Index to = block.row + row, i = mask.item(block, row), key = block.first_key(row),
+                count = mask.count(block, row);
+    const auto seen = [&](auto at, Index j) { return mask.seen(at, i, key + j, at.load(&score(row, j))); };
+    const T highest = max_columns<T>(lanes, count, seen), before = top(to), best = highest > before ? highest : before;
+    const T shift = best == -T(INFINITY) ? T(0) : best,
+            keep = best == before ? T(1) : std::exp(scale * (before - best));
+    using math::exp;
+    using math::where_positive;
+    const auto exponent = [&](auto at, Index j) { return (seen(at, j) - shift) * scale; };
+    // What needs no sum goes first, and the largest before is read again at the end: fewer values are live meanwhile.
+    hide(lanes, score, row, count);
+    if (keep != 1)
+      each_column<T>(lanes, sums.extent(1),
+                     [&](auto at, Index e) { at.store(&sums(to, e), at.load(&sums(to, e)) * keep); });
+    TwoValues<T> more{0, 0};
+    if (scored.data()) {
+      more = sum_two_columns<T>(lanes, count, [&](auto at, Index j) {
+        const auto t = exponent(at, j), w = exp(t);
+        at.store(&score(row, j), w);
+        return TwoValues{w, where_positive(w, w * t, w)};
+      });
+    } else {
+      more.first = sum_columns<T>(lanes, count, [&](auto at, Index j) {
+        const auto w = exp(exponent(at, j));
+        at.store(&score(row, j), w);
+        return w;
+      });
+    }
+    if (lanes.lane != 0) return;
+    if (scored.data()) {
+      const T all = total(to) > 0 ? scored(to) + total(to) * scale * (top(to) - best) : T(0);
+      scored(to) = (keep > 0 ? keep * all : T(0)) + more.second;
+    }
+    total(to) = total(to) * keep + more.first;
+    top(to) = best;
+  }
+
+  /// The keys after those that a row may see.
+  template <class Lanes>
+  GATEFOLD_HD static void hide(const Lanes& lanes, View<T, 2, B> of, Index row, Index count) {
+    each_column<T>(lanes, of.extent(1) - count, [&](auto at, Index j) {
+      using V = typename decltype(at)::Value;
+      at.store(of.data() + row * of.extent(1) + count + j, V(T(0)));
+    });
+  }
+};
+
+/// score → scale · w (⟨g_i, values_j⟩ − mean_i), slope = ⟨g_i, values_j⟩ → w, w normalised
+template <class T, class B>
+struct SoftmaxBlockBackward {
+  attending::Mask<T, B> mask;
+  attending::Block block;
+  T scale;
+  View<const T, 1, B> log_sum_exp;  // [N]
+  View<const T, 1, B> mean;         // [N] of rows
+  View<T, 2, B> score, slope;       // [rows, keys]
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
+    const Index i = mask.item(block, row), key = block.first_key(row), count = mask.count(block, row);
+    const T normaliser = log_sum_exp(i), shift = mean(block.row + row);
+    each_column<T>(lanes, count, [&](auto at, Index j) {
+      using math::exp;
+      using math::where_positive;
+      const auto w = exp(mask.seen(at, i, key + j, at.load(&score(row, j))) * scale - normaliser);
+      // NaN stays NaN, and 0 is 0 whatever the slope is.
+      at.store(&score(row, j), where_positive(w, w * scale * (at.load(&slope(row, j)) - shift), w));
+      at.store(&slope(row, j), w);
+    });
+    SoftmaxBlock<T, B>::hide(lanes, score, row, count);
+    SoftmaxBlock<T, B>::hide(lanes, slope, row, count);
+  }
+};
+
+}  // namespace fn
+
+namespace attending {
+
+/// A softmax under way: what its keys so far add up to. Lives in scratch.
+template <class T, class B>
+struct Sums {
+  View<T, 1, B> top, total;  // [N] of rows: largest score, sum of the weights relative to it
+  View<T, 2, B> sums;        // [N, E] of rows: weighted sum of the values
+  View<T, 1, B> scored{};    // [N] of rows: what the entropy of the weights is made of (fn::SoftmaxBlock); or empty
+
+  template <class C>
+  Sums(C& ctx, View<T, 2, B> out, bool with_entropy = false)
+      : top(ctx.template scratch<T>(out.extent(0))), total(ctx.template scratch<T>(out.extent(0))), sums(out) {
+    if (with_entropy) {
+      scored = ctx.template scratch<T>(out.extent(0));
+      fill(ctx, scored, 0);
+    }
+    fill(ctx, top, -std::numeric_limits<T>::infinity());
+    fill(ctx, total, 0);
+    fill(ctx, sums, 0);
+  }
+};
+
+/// Add keys to a softmax under way.
+/// @order keys in ascending order; with a causal mask, an item's numbers do not depend on later items in any bit
+template <class C, class T, class B>
+void add_keys(C& ctx, View<const T, 2, B> queries, View<const T, 2, B> keys, double scale, const Mask<T, B>& mask,
+              View<const T, 2, B> values, const Sums<T, B>& to) {
+  const Following<B>& following = mask.following;
+  for_each_block(
+      ctx, queries.extent(0), mask.length, mask.causal, following.block_size(), [&](C& own, const Block& block) {
+        auto mark = own.mark();
+        const View<T, 2, B> w = Products<T, B>(own, block, mask.in_use, following).scores(own, queries, keys);
+        for_rows(own, block.all_rows(), mask.in_use.from(block.row),
+                 fn::SoftmaxBlock<T, B>{mask, block, T(scale), w, to.top, to.total, to.scored, to.sums});
+        Products<T, B>(own, block, mask.in_use).add(own, w, values, to.sums);
+      });
+}
+/// The adjoint of these keys, given that of the weighted sums: adds to dvalues, dqueries, dkeys.
+/// @param mean  [N] of rows, what the softmax takes off ⟨dsums_i, values_j⟩
+template <class C, class T, class B>
+void add_keys_backward(C& ctx, View<const T, 2, B> queries, View<const T, 2, B> keys, double scale,
+                       const Mask<T, B>& mask, View<const T, 2, B> values, View<const T, 1, B> log_sum_exp,
+                       View<const T, 1, B> mean, View<const T, 2, B> dsums, View<T, 2, B> dvalues,
+                       View<T, 2, B> dqueries, View<T, 2, B> dkeys) {
+  const Following<B>& following = mask.following;
+  for_each_block(ctx, queries.extent(0), mask.length, mask.causal, following.block_size(),
+                 [&](C& own, const Block& block) {
+                   auto mark = own.mark();
+                   const Products<T, B> of_values(own, block, mask.in_use), of_keys(own, block, mask.in_use, following);
+                   const View<T, 2, B> d = of_keys.scores(own, queries, keys), w = of_values.scores(own, dsums, values);
+                   for_rows(own, block.all_rows(), mask.in_use.from(block.row),
+                            fn::SoftmaxBlockBackward<T, B>{mask, block, T(scale), log_sum_exp, mean, d, w});
+                   of_values.add_transposed(own, w, dsums, dvalues);
+                   of_keys.add(own, d, keys, dqueries);
+                   of_keys.add_transposed(own, d, queries, dkeys);
+                 });
+}
+
+}  // namespace attending
+}  // namespace gatefold

@@ -1,0 +1,245 @@
+#pragma once
+
+#include <cmath>
+
+#include "gatefold/backend/groups.hpp"
+#include "gatefold/backend/lanes.hpp"
+#include "gatefold/backend/one_group.hpp"
+#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/policy/policy.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// unit[s] = (x − mean x) / √(var x + ε),   inverse[s] = 1 / √(var x + ε),   y[s] = unit[s] ⊙ gain[e] + bias[e]
+template <class T, class B>
+struct Normalise {
+  Groups<B> groups;
+  View<const T, 2, B> x, gain, bias;
+  T epsilon;
+  View<T, 2, B> unit, y;  // may be one
+  View<T, 1, B> inverse;  // or empty: not kept
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+    const Index e = groups.expert(s), columns = x.extent(1);
+    if (e < 0) return;
+    const T *const row = &x(groups.row(s), 0), *const by = &gain(e, 0), *const plus = &bias(e, 0);
+    T *const to = &unit(s, 0), *const out = &y(s, 0);
+    const T mean =
+        sum_columns<T>(lanes, columns, [&](const auto& at, Index j) { return at.load(row + j); }) / T(columns);
+    const auto centred = [&](const auto& at, Index j) { return at.load(row + j) - mean; };
+    const T variance = sum_columns<T>(lanes, columns,
+                                      [&](const auto& at, Index j) {
+                                        const auto v = centred(at, j);
+                                        return v * v;
+                                      }) /
+                       T(columns);
+    const T scale = 1 / std::sqrt(variance + epsilon);
+    each_column<T>(lanes, columns, [&](const auto& at, Index j) { at.store(to + j, centred(at, j) * scale); });
+    each_column<T>(lanes, columns, [&](const auto& at, Index j) {
+      at.store(out + j, at.load(to + j) * at.load(by + j) + at.load(plus + j));
+    });
+    if (lanes.lane == 0 && !inverse.empty()) inverse(s) = scale;
+  }
+};
+/// y[s] = unit[s] ⊙ gain[e] + bias[e]
+template <class T, class B>
+struct GainBias {
+  Groups<B> groups;
+  View<const T, 2, B> gain, bias, unit;
+  View<T, 2, B> y;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+    const Index e = groups.expert(s);
+    if (e < 0) return;
+    each_column<T>(lanes, y.extent(1), [&](const auto& at, Index j) {
+      at.store(&y(s, j), at.load(&unit(s, j)) * at.load(&gain(e, j)) + at.load(&bias(e, j)));
+    });
+  }
+};
+/// With g = dy ⊙ gain: dx = (g − mean(g) − unit mean(g unit)) / √(var x + ε), or += it; scaled = dy ⊙ unit, which is
+/// summed into dgain.
+template <class T, class B>
+struct NormaliseBackward {
+  Groups<B> groups;
+  View<const T, 2, B> unit, gain, dy;
+  View<const T, 1, B> inverse;
+  View<T, 2, B> dx, scaled;
+  bool accumulate;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+    const Index columns = unit.extent(1), e = groups.expert(s);
+    if (e < 0) return;
+    const T *const x = &unit(s, 0), *const by = &gain(e, 0), *const d = &dy(s, 0);
+    T *const sum = &scaled(s, 0), *const to = &dx(s, 0);
+    const T total = sum_columns<T>(lanes, columns, [&](const auto& at, Index j) {
+      at.store(sum + j, at.load(d + j) * at.load(x + j));
+      return at.load(d + j) * at.load(by + j);
+    });
+    const T along = sum_columns<T>(lanes, columns, [&](const auto& at, Index j) {  // each lane reads what it wrote
+      return at.load(sum + j) * at.load(by + j);
+    });
+    const T mean = total / T(columns), slope = along / T(columns), scale = inverse(s);
+    const auto adjoint = [&](const auto& at, Index j) {
+      return scale * (at.load(d + j) * at.load(by + j) - mean - at.load(x + j) * slope);
+    };
+    if (accumulate)
+      each_column<T>(lanes, columns,
+                     [&](const auto& at, Index j) { at.store(to + j, at.load(to + j) + adjoint(at, j)); });
+    else
+      each_column<T>(lanes, columns, [&](const auto& at, Index j) { at.store(to + j, adjoint(at, j)); });
+  }
+};
+
+}  // namespace fn
+
+/// Normalise each item to mean 0 and variance 1, then scale and shift: the norm of a layer, and, with a gain and a bias
+/// per expert, a part of experts that are networks.
+///
+///     x̂ = (x − mean x) / √(var x + ε),   z[s] = x̂ ⊙ gain_e + bias_e                                     (1)
+///
+/// Source: Ba et al. 2016, arXiv:1607.06450. The variance divides by D, as in torch.nn.LayerNorm. It is an expert, and
+/// as a branch, alone in a layer or in PreNorm, the one expert there is.
+/// @param x [N, D] in items, z [S, D] out;  gain starts as 1, bias as 0
+/// @param saved  x̂ [S, D] and 1/√(var + ε) [S]
+/// @throws ArgumentError unless model_dim >= 1 (0: deduced inside PreNorm), epsilon > 0, which keeps a constant item
+///         finite, and shapes fit
+/// @cost   about 8·S·D flop
+struct LayerNorm {
+  Index model_dim = 0;
+  double epsilon = 1e-5;
+
+  template <class T, class B>
+  struct Params {
+    Tensor<T, 2, B> gain, bias;  // [E, D]
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("gain", p.gain...);
+      f("bias", p.bias...);
+    }
+  };
+  template <class T, class B>
+  struct Saved {
+    Tensor<T, 2, B> unit;     // [S, D]
+    Tensor<T, 1, B> inverse;  // [S]
+  };
+
+  Index in_dim() const { return model_dim; }
+  Index out_dim() const { return model_dim; }
+  LayerNorm with_model_dim(Index width) const {
+    expect(model_dim == 0 || model_dim == width, "LayerNorm", "model_dim", Joined{width, " (the branch's)"}, model_dim);
+    return {width, epsilon};
+  }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Index experts, Seed) const {
+    validate_options("LayerNorm.init");
+    return {constant_tensor<T>(ctx, 1, experts, model_dim), constant_tensor<T>(ctx, 0, experts, model_dim)};
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index experts) const {
+    validate_options("LayerNorm");
+    expect_shape("LayerNorm", "params.gain", p.gain, {experts, model_dim});
+    expect_shape("LayerNorm", "params.bias", p.bias, {experts, model_dim});
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z,
+               Saved<T, B>& saved) const {
+    saved.unit.resize(groups.slots, model_dim);
+    saved.inverse.resize(groups.slots);
+    normalise(ctx, p, groups, x, saved.unit.view(), z, saved.inverse.view());
+  }
+  template <class T, class B>
+  void infer(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z) const {
+    normalise(ctx, p, groups, x, z, z, {});
+  }
+  /// The same z from what was kept.
+  template <class T, class B>
+  void again(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, const Saved<T, B>& saved,
+             Out<T, 2, B> z) const {
+    B::for_rows(ctx, groups.slots, fn::GainBias<T, B>{groups, p.gain, p.bias, saved.unit, z});
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B>,
+                const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
+    normalise_backward(ctx, p, groups, saved, dz, dslots, grads, false);
+  }
+
+  // As a branch.
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    return init<T, B>(ctx, 1, seed);
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index, const Nothing<T, B>&) const {
+    validate(p, 1);
+  }
+  template <class T, class B, class Step = fn::NoStep<T>>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> y, Saved<T, B>& saved,
+               const Nothing<T, B>&, const Step& step = {}) const {
+    validate_forward(p, x, y);
+    auto mark = ctx.mark();
+    forward(ctx, p, one_group(ctx, x.extent(0)), x, y, saved);
+    run_step(ctx, y, step);
+  }
+  template <class T, class B, class Step = fn::NoStep<T>>
+  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> y, const Nothing<T, B>&,
+             const Step& step = {}) const {
+    validate_forward(p, x, y);
+    auto mark = ctx.mark();
+    infer(ctx, p, one_group(ctx, x.extent(0)), x, y);
+    run_step(ctx, y, step);
+  }
+  /// Adds to dx.
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
+                In<T, 2, B> dy, Out<T, 2, B> dx, Params<T, B>& grads, const Nothing<T, B>&, Nothing<T, B>&) const {
+    validate(p, 1);
+    expect_like("LayerNorm.backward", "grads", p, grads);
+    auto mark = ctx.mark();
+    normalise_backward(ctx, p, one_group(ctx, x.extent(0)), saved, dy, dx, grads, true);
+  }
+
+ private:
+  template <class T, class B>
+  void normalise(typename B::Context& ctx, const Params<T, B>& p, const Groups<B>& groups, In<T, 2, B> x,
+                 Out<T, 2, B> unit, Out<T, 2, B> y, Out<T, 1, B> inverse) const {
+    B::for_rows(ctx, groups.slots, fn::Normalise<T, B>{groups, x, p.gain, p.bias, T(epsilon), unit, y, inverse});
+  }
+  template <class T, class B>
+  void normalise_backward(typename B::Context& ctx, const Params<T, B>& p, const Groups<B>& groups,
+                          const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dx, Params<T, B>& grads,
+                          bool accumulate) const {
+    auto mark = ctx.mark();
+    auto scaled = ctx.template scratch<T>(groups.slots, model_dim);
+    B::for_rows(ctx, groups.slots,
+                fn::NormaliseBackward<T, B>{groups, saved.unit, p.gain, dz, saved.inverse, dx, scaled, accumulate});
+    B::grouped_sum(ctx, groups.in_slot_order(), View<const T, 2, B>(scaled), grads.gain.view());
+    B::grouped_sum(ctx, groups.in_slot_order(), dz, grads.bias.view());
+  }
+  template <class T, class B>
+  void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, View<T, 2, B> y) const {
+    expect_shape("LayerNorm.forward", "x", x, {any_extent, model_dim});
+    expect_shape("LayerNorm.forward", "y", y, {x.extent(0), model_dim});
+    expect_apart("LayerNorm.forward", "y", y, "x", x);
+    validate(p, 1);
+  }
+  void validate_options(const char* where) const {
+    expect(model_dim >= 1, where, "model_dim", "at least 1", model_dim);
+    expect(epsilon > 0, where, "epsilon", "more than 0", epsilon);
+  }
+};
+
+/// The name LayerNorm had as an expert.
+using NormExpert = LayerNorm;
+
+}  // namespace gatefold

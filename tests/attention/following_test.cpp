@@ -1,0 +1,62 @@
+#include "gatefold/attention/following.hpp"
+
+#include <doctest/doctest.h>
+
+#include <set>
+#include <utility>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/tensor/tensor.hpp"
+
+using namespace gatefold;
+
+namespace {
+
+constexpr Index lengths[] = {1, 2, 5, 127, 128, 129, 255, 256, 257, 300, 513, 600};
+
+/// Items that follow heads in no particular order.
+struct Followed {
+  Cpu::Context ctx{1};
+  Tensor<Index, 1, Cpu> head;
+  attending::Following<Cpu> following;
+
+  Followed(Index heads, Index items, Index length) : head(items) {
+    for (Index i = 0; i < items; ++i) head(i) = (i * i + i / 7) % (heads + 1) % heads;
+    following = attending::following<Cpu::Context>(ctx, View<const Index, 1, Cpu>(head), heads, length);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("rows by head are a permutation within each block, and keys stand without gaps") {
+  for (const Index length : lengths) {
+    CAPTURE(length);
+    const Index items = 3 * length;
+    const Followed f(3, items, length);
+    std::set<Index> keys;
+    for (Index row = 0; row < items; ++row) {
+      const Index i = f.following.item(row);
+      REQUIRE(f.following.row(i) == row);
+      REQUIRE(f.following.block(i) == f.following.block(row));
+      if (row > 0 && f.following.block(row) == f.following.block(row - 1)) {
+        const Index before = f.following.item(row - 1);
+        REQUIRE(std::pair{f.head(before), before} < std::pair{f.head(i), i});
+      }
+      for (Index h = 0; h < 3; ++h) keys.insert(f.following.key(row, h));
+    }
+    CHECK(static_cast<Index>(keys.size()) == 3 * items);
+    CHECK(*keys.begin() == 0);
+    CHECK(*keys.rbegin() == 3 * items - 1);
+  }
+}
+
+TEST_CASE("of one head, a row is an item and its key stands where it does") {
+  const Followed f(1, 12, 4);
+  for (Index n = 0; n < 12; ++n) {
+    CHECK(f.following.item(n) == n);
+    CHECK(f.following.row(n) == n);
+    CHECK(f.following.key(n, 0) == n);
+    CHECK(f.following.key_for(n, n) == n);
+  }
+  CHECK(f.following.block_size().keys == attending::BlockSize{}.keys);
+}

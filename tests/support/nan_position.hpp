@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "support/experts.hpp"
+
+namespace gatefold::support {
+
+/// What experts on sequences owe to those who do not see a position that holds NaN: the bits they have without it. An
+/// item is seen by itself alone; with `causal`, the last but one of its positions by itself and the last.
+template <class T, class E>
+std::vector<std::string> leaks_of_nan(const E& expert, bool causal) {
+  std::vector<std::string> broken;
+  Cpu::Context ctx(2);
+  Bank<T, E> clean(ctx, expert, {3, 0, 4}, 5), changed(ctx, expert, {3, 0, 4}, 5);
+  const Index width = expert.in_dim() / expert.length, item = 1, first = expert.in_dim() - 2 * width;
+  for (Index d = 0; d < width; ++d) changed.x(item, first + d) = T(quiet_nan);
+  clean.forward();
+  changed.forward();
+  Index seen = 0;
+  for (Index s = 0; s < clean.used(); ++s)
+    for (Index d = 0; d < expert.out_dim(); ++d) {
+      const bool sees = clean.rows[std::size_t(s)] == item && !(causal && d < first);
+      const T before = clean.z(s, d), after = changed.z(s, d);
+      seen += sees && after != after;
+      if (!sees && std::memcmp(&before, &after, sizeof(T)) != 0)
+        broken.push_back("slot " + std::to_string(s) + ", column " + std::to_string(d));
+    }
+  if (seen != expert.out_dim() - (causal ? first : 0)) broken.push_back("who sees NaN does not become NaN");
+  return broken;
+}
+
+}  // namespace gatefold::support
