@@ -73,7 +73,8 @@ BENCHMARK_CAPTURE(positions, PatchCnn, PatchCnn<Cubic>{.model_dim = kWidth, .pat
 BENCHMARK_CAPTURE(positions, AttentionExpert, AttentionExpert{.model_dim = kWidth, .length = kLength},
                   2.0 * kLength * kWidth * (kWidth + kLength))
     ->Apply(timed);
-BENCHMARK_CAPTURE(positions, MultiHeadExpert, MultiHeadExpert{.model_dim = kWidth, .heads = 4, .length = kLength}, kAttend)
+BENCHMARK_CAPTURE(positions, MultiHeadExpert, MultiHeadExpert{.model_dim = kWidth, .heads = 4, .length = kLength},
+                  kAttend)
     ->Apply(timed);
 BENCHMARK_CAPTURE(positions, TransformerExpert,
                   TransformerExpert<Gelu>{.model_dim = kWidth, .hidden_dim = 2 * kWidth, .heads = 4, .length = kLength},

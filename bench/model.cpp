@@ -2,7 +2,8 @@
 #include "support/mixing.hpp"
 
 // Six layers of the papers' medium language model, without vocabulary: update rules and mixing gates beside the plain
-// model, in time and in memory. (AttentionAware stands beside a plain gate in the same blocks: it needs their attention.)
+// model, in time and in memory. (AttentionAware stands beside a plain gate in the same blocks: it needs their
+// attention.)
 namespace {
 
 using namespace bench;

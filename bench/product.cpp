@@ -15,8 +15,8 @@ void count_peak(benchmark::State& state, Rounds& rounds, double flop, std::size_
   count(state, "peak_share", rounds.median_over([&](auto of) { return flop / of(0) / of(peak); }));
 }
 
-/// The register tile alone, one thread, all operands in the first-level cache: what every product above it can reach. Its
-/// lowest and highest share tell how much the machine's other tenants take.
+/// The register tile alone, one thread, all operands in the first-level cache: what every product above it can reach.
+/// Its lowest and highest share tell how much the machine's other tenants take.
 void tile(benchmark::State& state) {
   using Tile = cpu::Tile<float>;
   constexpr int kCalls = 2000;
@@ -25,8 +25,8 @@ void tile(benchmark::State& state) {
   Rounds rounds;
   rounds.time([&] {
     for (int i = 0; i < kCalls; ++i)
-      cpu::tile_sum<float>(Tile::rows, Tile::columns, Tile::depth, a.data(), b.data(), sums.data(),
-                           Tile::columns, true, cpu::Prefetch::nothing(b.data()));
+      cpu::tile_sum<float>(Tile::rows, Tile::columns, Tile::depth, a.data(), b.data(), sums.data(), Tile::columns, true,
+                           cpu::Prefetch::nothing(b.data()));
   });
   const auto peak = add_peak(rounds, 1);
   run_rounds(state, rounds);

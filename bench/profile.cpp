@@ -93,7 +93,8 @@ int main(int argc, char** argv) {
   if (row == kRows.end() ||
       std::sscanf(name.c_str() + at, format, &s.items, &s.dim, &s.hidden, &s.experts, &s.picks) != 5) {
     std::fprintf(stderr, "usage: profile ROW/T:…/D:…/H:…/E:…/K:… SECONDS, where ROW is one of\n");
-    for (const auto& [known, run] : kRows) std::fprintf(stderr, "  %.*s\n", static_cast<int>(known.size()), known.data());
+    for (const auto& [known, run] : kRows)
+      std::fprintf(stderr, "  %.*s\n", static_cast<int>(known.size()), known.data());
     return 2;
   }
   row->second(s, std::atof(argv[2]));

@@ -15,7 +15,9 @@ void plan_of(SparsePlan<float, Cpu>& plan, const Shape& s) {
   }
 }
 void routing_shapes(benchmark::internal::Benchmark* b) {
-  shapes(b, {{4096, 512, 0, 8, 2}, {4096, 512, 0, 64, 2}, {8192, 64, 0, 64, 2}, {65536, 64, 0, 256, 2}, {16, 512, 0, 8, 2}});
+  shapes(
+      b,
+      {{4096, 512, 0, 8, 2}, {4096, 512, 0, 64, 2}, {8192, 64, 0, 64, 2}, {65536, 64, 0, 256, 2}, {16, 512, 0, 8, 2}});
 }
 
 void plan_build(benchmark::State& state) {

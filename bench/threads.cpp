@@ -110,6 +110,12 @@ void threads_train(benchmark::State& state) {
     count(state, e.name + "loaded_over_ours", rounds.ratio(e.loaded, entries[0].loaded));
   }
 }
-BENCHMARK(threads_train)->ArgName("busy")->Arg(1)->Arg(3)->UseManualTime()->Unit(benchmark::kMillisecond)->Iterations(1);
+BENCHMARK(threads_train)
+    ->ArgName("busy")
+    ->Arg(1)
+    ->Arg(3)
+    ->UseManualTime()
+    ->Unit(benchmark::kMillisecond)
+    ->Iterations(1);
 
 }  // namespace

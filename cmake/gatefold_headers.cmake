@@ -4,7 +4,7 @@
 set(gatefold_include_dir ${CMAKE_CURRENT_LIST_DIR}/../include/gatefold)
 cmake_path(NORMAL_PATH gatefold_include_dir)
 
-# Headers listed by one umbrella header, relative to include/gatefold: "gate/top_k.hpp". Other umbrellas it includes are
+# Headers listed by one umbrella header, relative to include/gatefold: "gate/selection/top_k.hpp". Other umbrellas it includes are
 # not among them.
 function(gatefold_listed out umbrella)
   set(header "[a-z0-9_]+/[a-z0-9_/]+\\.(hpp|cuh)")

@@ -1,7 +1,7 @@
 // What a trained mixture does, layer by layer: who goes where, how decided, how stable.
 #include <cstdio>
-#include <gatefold/gatefold.hpp>
 #include <gatefold/analysis.hpp>
+#include <gatefold/gatefold.hpp>
 #include <vector>
 using namespace gatefold;
 

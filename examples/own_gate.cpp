@@ -17,7 +17,9 @@ struct RoundRobin {
     View<const T, 1, B> scale;
     View<Index, 1, B> item, expert;
     View<T, 1, B> weight;
-    GATEFOLD_HD void operator()(Index n) const { item(n) = n, expert(n) = n % scale.size(), weight(n) = scale(expert(n)); }
+    GATEFOLD_HD void operator()(Index n) const {
+      item(n) = n, expert(n) = n % scale.size(), weight(n) = scale(expert(n));
+    }
   };
   template <class T, class B> struct PickBackward {  // the items of expert e are e, e + E, e + 2E, …
     View<const T, 1, B> dweight;
@@ -46,7 +48,8 @@ struct RoundRobin {
 // clang-format on
 
 int main() {
-  const auto report = check::conformance<Cpu>(Mixture{RoundRobin{.count = 4}, Mlp<Gelu>{.model_dim = 5, .hidden_dim = 6}});
+  const auto report =
+      check::conformance<Cpu>(Mixture{RoundRobin{.count = 4}, Mlp<Gelu>{.model_dim = 5, .hidden_dim = 6}});
   std::printf("RoundRobin %s\n%s\n", report ? "conforms" : "DOES NOT CONFORM", report.str().c_str());
   return report ? 0 : 1;
 }

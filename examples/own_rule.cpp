@@ -24,7 +24,8 @@ struct Damped {
   };
   template <class T, class B> Params<T, B> init(auto& ctx, Seed) const { return {constant_tensor<T>(ctx, gamma, 1)}; }
   template <class T, class B>
-  void forward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, auto&, auto&& f, Out<T, 2, B> y, Saved<T, B>& saved) const {
+  void forward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, auto&, auto&& f, Out<T, 2, B> y,
+               Saved<T, B>& saved) const {
     saved.u.resize(x.extent(0), x.extent(1));
     f(x, saved.u, 0);  // u = branch(x), evaluation 0; a rule may evaluate at another point, or again
     B::for_each(ctx, x.size(), Step<T>{p.gamma.data(), x.data(), saved.u.data(), y.data()});

@@ -1,14 +1,15 @@
 // A selection of your own, in a gate with a mixing and a loss from the library.
 #include <cstdio>
-#include <gatefold/gatefold.hpp>
 #include <gatefold/check.hpp>
+#include <gatefold/gatefold.hpp>
 using namespace gatefold;
 
 // [snippet own-selection]
 struct TopP {  // the best experts until their probabilities sum to p; at least one, at most `most`
   double p = 0.8;
   Index most = 4;
-  template <class T, class B> struct Pick {
+  template <class T, class B>
+  struct Pick {
     View<const T, 2, B> rank, q;
     T p;
     Index most;
@@ -29,7 +30,8 @@ struct TopP {  // the best experts until their probabilities sum to p; at least 
       }
     }
   };
-  template <class T, class B> struct PickBackward {
+  template <class T, class B>
+  struct PickBackward {
     View<const Index, 1, B> expert;
     View<const T, 1, B> dweight;
     View<T, 2, B> dq;
@@ -39,7 +41,9 @@ struct TopP {  // the best experts until their probabilities sum to p; at least 
         if (expert(j) >= 0) dq(n, expert(j)) += dweight(j);
     }
   };
-  void validate_options(Index experts) const { expect(most >= 1 && most <= experts, "TopP", "most", Joined{"1 <= most <= ", experts}, most); }
+  void validate_options(Index experts) const {
+    expect(most >= 1 && most <= experts, "TopP", "most", Joined{"1 <= most <= ", experts}, most);
+  }
   template <class T, class B>
   void forward(auto& ctx, const Nothing<T, B>&, const Candidates<T, B>& c, SparsePlan<T, B>& plan, auto&&...) const {
     plan.resize(c.q.extent(0), c.q.extent(1), c.q.extent(0) * most);  // items, experts, places for picks
@@ -59,7 +63,8 @@ using SimilarTopP = ComposedGate<CosineScores, TokenSimilarity, TopP, Balance>; 
 int main() {
   const Mlp<Gelu> mlp{.model_dim = 4, .hidden_dim = 5};
   const auto alone = check::conformance<Cpu>(Mixture{SoftmaxTopP{.scores = {.experts = 6}}, mlp});
-  const auto similar = check::conformance<Cpu>(Mixture{SimilarTopP{.scores = {.experts = 6}, .mixing = {.tau = 2}}, mlp});
+  const auto similar =
+      check::conformance<Cpu>(Mixture{SimilarTopP{.scores = {.experts = 6}, .mixing = {.tau = 2}}, mlp});
   std::printf("%s\n%s\n", alone.str().c_str(), similar.str().c_str());
   return alone && similar ? 0 : 1;
 }

@@ -33,13 +33,13 @@ int main() {
   const Mlp<Gelu> mlp{.model_dim = dim, .hidden_dim = 32};
 
   // 001 MomentumSMoE: Adam in the first layer, heavy ball after; or Robust{}, Nesterov{}, SharpnessAware{}, …
-  const Stack momentum{
-      Residual{update::First{update::Adam{.epsilon = 1e-2}, update::HeavyBall{.mu = 0.7}},
-               Mixture{SoftmaxTopK{.scores = {.experts = 4}, .selection = {.k = 2}}, mlp}},
-      3};
+  const Stack momentum{Residual{update::First{update::Adam{.epsilon = 1e-2}, update::HeavyBall{.mu = 0.7}},
+                                Mixture{SoftmaxTopK{.scores = {.experts = 4}, .selection = {.k = 2}}, mlp}},
+                       3};
 
   // 002 Graph of Tokens: similar tokens share their probabilities, over any scores and selection.
-  const Residual similar{update::HeavyBall{}, Mixture{SimilarityAware<XMoe>{.scores = {.experts = 4}, .mixing = {.tau = 2}}, mlp}};
+  const Residual similar{update::HeavyBall{},
+                         Mixture{SimilarityAware<XMoe>{.scores = {.experts = 4}, .mixing = {.tau = 2}}, mlp}};
   Extra<decltype(similar), float, Cpu> sequences;
   sequences.mixing.length = length;  // tokens of different sequences never mix
 
@@ -55,8 +55,9 @@ int main() {
       TransformerExpert<Gelu>{.model_dim = dim, .hidden_dim = 32, .heads = 2, .length = length}};
 
   // 003 Expert count: patch-wise scores and experts with a cubic activation, one number out.
-  const Mixture patches{PatchNoisyTop1{.scores = {.experts = 4, .length = length}},
-                        PatchMlp<Cubic>{.model_dim = dim, .patches = length, .filters = 8, .initial = Initial::normal(0.3)}};
+  const Mixture patches{
+      PatchNoisyTop1{.scores = {.experts = 4, .length = length}},
+      PatchMlp<Cubic>{.model_dim = dim, .patches = length, .filters = 8, .initial = Initial::normal(0.3)}};
 
   Extra<decltype(transformers), float, Cpu> noise;
   noise.selection.random = Random{Seed{7}, 0};  // seed and step; empty: no noise, as in evaluation

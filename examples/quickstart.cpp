@@ -5,8 +5,8 @@
 using namespace gatefold;
 
 int main() {
-  Cpu::Context ctx;  // threads and scratch memory; no hidden globals
-  Stack model{Residual{update::HeavyBall{.mu = 0.7, .gamma = 1.0},                         // how it enters the stream
+  Cpu::Context ctx;                                                 // threads and scratch memory; no hidden globals
+  Stack model{Residual{update::HeavyBall{.mu = 0.7, .gamma = 1.0},  // how it enters the stream
                        Mixture{SoftmaxTopK{.scores = {.experts = 8}, .selection = {.k = 2}},  // who goes where
                                Mlp<Gelu>{.model_dim = 32, .hidden_dim = 64}}},                // what is computed
               4};                                                                             // layers

@@ -23,8 +23,8 @@ int main() {
   const Stack model{Residual{update::HeavyBall{}, Mixture{SoftmaxTopK{.scores = {.experts = 8}, .selection = {.k = 2}},
                                                           GatedMlp<Silu>{.model_dim = 256, .hidden_dim = 512}}},
                     4};
-  auto params = model.init<float, Cpu>(ctx, Seed{1});  // or what you trained, or io::load
-  Carry<decltype(model), float, Cpu> carry;            // the momentum of one pass
+  auto params = model.init<float, Cpu>(ctx, Seed{1});                // or what you trained, or io::load
+  Carry<decltype(model), float, Cpu> carry;                          // the momentum of one pass
   const auto x = uniform_tensor<float>(ctx, Seed{2}, 1.0, 16, 256);  // [N, D] a batch of 16 tokens
   Tensor<float, 2, Cpu> y(16, 256), rounded(16, 256);
 
@@ -39,7 +39,8 @@ int main() {
   // [/snippet]
 
   double worst = 0;
-  for (Index i = 0; i < y.size(); ++i) worst = std::max(worst, std::abs(double(y.data()[i]) - double(rounded.data()[i])));
+  for (Index i = 0; i < y.size(); ++i)
+    worst = std::max(worst, std::abs(double(y.data()[i]) - double(rounded.data()[i])));
   std::printf("frozen %.3f ms, in bfloat16 %.3f ms; largest difference %.1e\n", milliseconds([&] { run(frozen, y); }),
               milliseconds([&] { run(half, rounded); }), worst);
 }

@@ -6,16 +6,16 @@ using namespace gatefold;
 
 int main() {
   // [snippet written-out]
-  Cpu::Context ctx;                                                                          // machine
-  const Stack model{Residual{update::HeavyBall{},                                            // options
+  Cpu::Context ctx;                                // machine
+  const Stack model{Residual{update::HeavyBall{},  // options
                              Mixture{SoftmaxTopK{.scores = {.experts = 8}, .selection = {.k = 2}}, Mlp<Gelu>{32, 64}}},
                     4};
-  auto params = model.init<float, Cpu>(ctx, Seed{42});                                       // learned
+  auto params = model.init<float, Cpu>(ctx, Seed{42});  // learned
   auto grads = zeros_like(ctx, params);
   const optim::AdamW optimizer{.lr = 3e-3};
   auto state = optimizer.begin(ctx, params);
-  Saved<decltype(model), float, Cpu> saved;                                                  // kept for backward
-  Carry<decltype(model), float, Cpu> carry, dcarry;                                          // carried through depth
+  Saved<decltype(model), float, Cpu> saved;          // kept for backward
+  Carry<decltype(model), float, Cpu> carry, dcarry;  // carried through depth
 
   const auto x = uniform_tensor<float>(ctx, Seed{1}, 1.0, 256, 32);
   const auto target = uniform_tensor<float>(ctx, Seed{2}, 1.0, 256, 32);

@@ -11,7 +11,7 @@ usage: bash tests/run.sh [--only WORD | --full | --neon | --gpu [WORD] | --help]
                header's own test; the whole of preset test too where its cases are too slow there), tsan (the thread
                sanitizer: backend and training), v3 (backend), and, where nvcc is found, cuda: the tests of the CUDA
                backend, whose device code runs on a CPU emulator
-  --only WORD  preset test, only the tests whose name matches the regular expression WORD: gate, gate/top_k, package, ...
+  --only WORD  preset test, only the tests whose name matches the regular expression WORD: gate, gate/selection/top_k, package, ...
                preset cuda where WORD begins with cuda: cuda, cuda/gates, ...
   --full       every test in every preset, and the test cases marked as slow too: hours
   --neon       the tests of the CPU backend compiled for aarch64 and run by qemu: installs a cross compiler and qemu-user
@@ -42,7 +42,7 @@ if [[ -n $gpu ]]; then
   echo "== gpu: $device, $(nvcc --version | sed -n 's/.*release/CUDA/p'), $(date +%F), commit ${commit:-unknown}"
 else
   install_packages g++ clang libclang-rt-14-dev cmake ninja-build pkg-config doctest-dev libeigen3-dev \
-    nlohmann-json3-dev zlib1g-dev libcli11-dev librapidcheck-dev || exit 1
+    nlohmann-json3-dev zlib1g-dev libcli11-dev librapidcheck-dev clang-format || exit 1
 fi
 command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache \
   CCACHE_SLOPPINESS=pch_defines,time_macros  # for precompiled headers

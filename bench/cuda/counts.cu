@@ -76,7 +76,8 @@ bool same(const emulator::Counters& a, const emulator::Counters& b) {
 }
 
 constexpr const char* kColumns =
-    "launches | instructions / item | bytes loaded / item | bytes stored / item | over the floor |\n|---|---|---|---|---|---|\n";
+    "launches | instructions / item | bytes loaded / item | bytes stored / item | over the floor "
+    "|\n|---|---|---|---|---|---|\n";
 
 /// Prints the cells of one part.
 /// @param floor  bytes, or 0 for a part without a goal
@@ -112,8 +113,8 @@ bool count(const char* title, const Work& work, const Sizes& s, const std::map<s
   for (const char* part : {"gating", "dispatch", "experts", "combine", "rest", "whole"}) {
     std::printf("| %s | ", part);
     const auto floor = floors.find(part);
-    good &= print(std::string(title) + ": " + part, s, parts[part], again[part],
-                  floor == floors.end() ? 0 : floor->second);
+    good &=
+        print(std::string(title) + ": " + part, s, parts[part], again[part], floor == floors.end() ? 0 : floor->second);
   }
   return good;
 }
@@ -162,13 +163,12 @@ int main() {
   bool good = count(
       "Inference", [&] { infer<float, Cuda>(layer, ctx, params, x, carry, y); }, s, floors_of(s));
   std::printf("\n");
-  good &= count(
-      "Forward and backward",
-      [&] {
-        layer.forward(ctx, params, x, carry, y, saved, {});
-        gatefold::backward(layer, ctx, params, x, saved, dy, carry, dx, grads);
-      },
-      s, {});
+  good &= count("Forward and backward",
+                [&] {
+                  layer.forward(ctx, params, x, carry, y, saved, {});
+                  gatefold::backward(layer, ctx, params, x, saved, dy, carry, dx, grads);
+                },
+                s, {});
 
   // More picks than one block sorts, without experts.
   const Sizes many{.items = 4096, .dim = 64};

@@ -49,9 +49,11 @@ template <class RunT>
 std::vector<std::size_t> add_peers(Rounds& rounds, const Shape& s, RunT& run) {
   std::vector<std::size_t> entries;
   for (const Peer& peer : present_peers()) {
-    auto layer = std::make_shared<PeerLayer>(peer.sgemm, PeerLayer::Shape{s.items, s.dim, s.hidden, s.experts, s.picks});
+    auto layer =
+        std::make_shared<PeerLayer>(peer.sgemm, PeerLayer::Shape{s.items, s.dim, s.hidden, s.experts, s.picks});
     auto y = std::make_shared<Tensor<float, 2, Cpu>>(s.items, s.dim);
-    entries.push_back(rounds.time([=, &run] { layer->forward(peer_weights(run), run.x.data(), y->data()); }, peer.rest));
+    entries.push_back(
+        rounds.time([=, &run] { layer->forward(peer_weights(run), run.x.data(), y->data()); }, peer.rest));
     run.infer();
     expect(mean_difference(*y, run.y) < 0.01, "bench", "y of " + peer.name, "that of the layer", "another");
   }
@@ -98,10 +100,11 @@ Copies<RunT> cold_copies(const Shape& s) {
   }
   return copies;
 }
-/// What `ours`, which does `flop` operations for `items` items, makes of the machine; with its bytes where memory is the limit.
+/// What `ours`, which does `flop` operations for `items` items, makes of the machine; with its bytes where memory is
+/// the limit.
 /// @param bytes, bandwidth  0 where it is not
-inline void count_speed(benchmark::State& state, const Rounds& rounds, const BetweenPeaks& layer, double items, double flop,
-                        double bytes, std::size_t bandwidth) {
+inline void count_speed(benchmark::State& state, const Rounds& rounds, const BetweenPeaks& layer, double items,
+                        double flop, double bytes, std::size_t bandwidth) {
   const double seconds = rounds.median_of(layer.ours);
   count(state, "gflops", flop / seconds * 1e-9);
   count(state, "tokens_per_second", items / seconds);
@@ -125,10 +128,12 @@ void count_decoding(benchmark::State& state, Rounds& rounds, const Shape& s, con
 }
 /// Time one pass of each peer over all copies.
 template <class RunT>
-std::vector<std::size_t> add_cold_peers(Rounds& rounds, const Shape& s, const std::vector<std::unique_ptr<RunT>>& runs) {
+std::vector<std::size_t> add_cold_peers(Rounds& rounds, const Shape& s,
+                                        const std::vector<std::unique_ptr<RunT>>& runs) {
   std::vector<std::size_t> entries;
   for (const Peer& peer : present_peers()) {
-    auto layer = std::make_shared<PeerLayer>(peer.sgemm, PeerLayer::Shape{s.items, s.dim, s.hidden, s.experts, s.picks});
+    auto layer =
+        std::make_shared<PeerLayer>(peer.sgemm, PeerLayer::Shape{s.items, s.dim, s.hidden, s.experts, s.picks});
     auto y = std::make_shared<Tensor<float, 2, Cpu>>(s.items, s.dim);
     entries.push_back(rounds.time(
         [=, &runs] {

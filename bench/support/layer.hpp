@@ -98,8 +98,8 @@ inline std::size_t add_peak(Rounds& rounds, int threads) {
 }
 
 /// The rows of shared/targets.md. T:16 and T:1 are decoding.
-inline constexpr Shape kTargets[] = {{4096, 512, 2048, 8, 2}, {4096, 352, 352, 16, 2}, {512, 512, 2048, 8, 2},
-                                     {4096, 512, 2048, 64, 2}, {8192, 64, 128, 64, 2}, {16, 512, 2048, 8, 2},
+inline constexpr Shape kTargets[] = {{4096, 512, 2048, 8, 2},  {4096, 352, 352, 16, 2}, {512, 512, 2048, 8, 2},
+                                     {4096, 512, 2048, 64, 2}, {8192, 64, 128, 64, 2},  {16, 512, 2048, 8, 2},
                                      {1, 512, 2048, 8, 2}};
 
 /// Timed by Rounds, in milliseconds.

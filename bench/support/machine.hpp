@@ -30,10 +30,11 @@ inline constexpr int kVectorBytes = 16;
 typedef float Floats __attribute__((vector_size(kVectorBytes)));
 typedef std::uint64_t Words __attribute__((vector_size(kVectorBytes)));
 
-inline constexpr int kChains = 12;  // more than latency times width of any current core, and few enough for 16 registers
+inline constexpr int kChains =
+    12;  // more than latency times width of any current core, and few enough for 16 registers
 
-/// `steps` multiply-adds on each of kChains registers. Every start is read through a volatile, for a compiler merges chains
-/// that it knows to be equal.
+/// `steps` multiply-adds on each of kChains registers. Every start is read through a volatile, for a compiler merges
+/// chains that it knows to be equal.
 [[gnu::noinline]] inline float multiply_add(Index steps) {
   volatile float start = 1;
   Floats chain[kChains];
@@ -46,8 +47,8 @@ inline constexpr int kChains = 12;  // more than latency times width of any curr
   return sum[0];
 }
 
-/// The sum of the vectors [data, data + count), but for a rest of fewer than eight. Eight places are read in turn: prefetching
-/// stops at the end of a page, and one place alone would wait there (it reaches two thirds as much).
+/// The sum of the vectors [data, data + count), but for a rest of fewer than eight. Eight places are read in turn:
+/// prefetching stops at the end of a page, and one place alone would wait there (it reaches two thirds as much).
 [[gnu::noinline]] inline std::uint64_t sum_words(const Words* data, Index count) {
   constexpr Index kPlaces = 8;
   const Index length = count / kPlaces;
@@ -70,8 +71,8 @@ inline double memory() {
 
 }  // namespace machine
 
-/// Floating-point operations per second that `threads` threads reach in registers alone: the best of three tries of about
-/// a millisecond, for one may be interrupted.
+/// Floating-point operations per second that `threads` threads reach in registers alone: the best of three tries of
+/// about a millisecond, for one may be interrupted.
 inline double fma_peak(int threads) {
   constexpr Index kSteps = 200000;
   constexpr double kFlopPerStep = 2.0 * machine::kChains * machine::kVectorBytes / static_cast<double>(sizeof(float));
@@ -86,13 +87,14 @@ inline double fma_peak(int threads) {
   return best;
 }
 
-/// Bytes per second that `threads` threads can read, from a working set of a given size: from memory, or from a cache that
-/// holds it.
+/// Bytes per second that `threads` threads can read, from a working set of a given size: from memory, or from a cache
+/// that holds it.
 class ReadBandwidth {
  public:
   /// @param bytes  the working set; 0: so much that no cache holds a part worth mentioning
   explicit ReadBandwidth(std::size_t bytes = 0)
-      : data_((bytes ? bytes : std::max(std::size_t(256) << 20, 4 * machine::last_level_cache())) / sizeof(machine::Words),
+      : data_((bytes ? bytes : std::max(std::size_t(256) << 20, 4 * machine::last_level_cache())) /
+                  sizeof(machine::Words),
               machine::Words{} + 1) {}
 
   double operator()(int threads, double duration = 2e-3) const {

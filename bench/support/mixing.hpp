@@ -25,8 +25,8 @@ class Attended {
   Tensor<float, 2, Cpu> u_;  // [N, D]
 };
 
-/// Operations that a mixing adds to a forward by its equation, causal: ⟨u_i, u_j⟩, or m_j and ⟨u_i, m_j⟩ of one head. (What
-/// AttentionPosterior does in this setting is less: its @cost.)
+/// Operations that a mixing adds to a forward by its equation, causal: ⟨u_i, u_j⟩, or m_j and ⟨u_i, m_j⟩ of one head.
+/// (What AttentionPosterior does in this setting is less: its @cost.)
 inline double similarity_flop(Index items, Index dim) { return 1.0 * static_cast<double>(items * kLength * dim); }
 inline double posterior_flop(Index items, Index dim) {
   return similarity_flop(items, dim) + 2.0 * static_cast<double>(items * dim * (dim / kHeads));

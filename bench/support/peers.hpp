@@ -30,8 +30,9 @@ struct Peer {
 
 namespace peers {
 
-/// A function of a shared library that is loaded when found: GATEFOLD_PEER_<NAME> in the environment names the file, else
-/// the linker looks for it. Libraries of the same name and another version keep their symbols apart (RTLD_DEEPBIND).
+/// A function of a shared library that is loaded when found: GATEFOLD_PEER_<NAME> in the environment names the file,
+/// else the linker looks for it. Libraries of the same name and another version keep their symbols apart
+/// (RTLD_DEEPBIND).
 template <class F>
 F* find(const char* variable, std::initializer_list<const char*> files, const char* symbol) {
   const char* chosen = std::getenv(variable);
@@ -42,8 +43,8 @@ F* find(const char* variable, std::initializer_list<const char*> files, const ch
 }
 
 inline Sgemm onednn(const char* variable, std::initializer_list<const char*> files) {
-  using Function = int(char, char, std::int64_t, std::int64_t, std::int64_t, float, const float*, std::int64_t, const float*,
-                       std::int64_t, float, float*, std::int64_t);
+  using Function = int(char, char, std::int64_t, std::int64_t, std::int64_t, float, const float*, std::int64_t,
+                       const float*, std::int64_t, float, float*, std::int64_t);
   auto* f = find<Function>(variable, files, "dnnl_sgemm");
   if (!f) return {};
   return [f](Index m, Index n, Index k, const float* a, const float* b, float* c) {

@@ -27,7 +27,8 @@ struct GateRun {
   }
 };
 
-/// Entries of a row that are routing, each timed alone: where they are fused into the layer, their sum is an upper bound.
+/// Entries of a row that are routing, each timed alone: where they are fused into the layer, their sum is an upper
+/// bound.
 struct Routing {
   std::vector<std::size_t> parts, products;  // what counts, and the products in it, which do not
 
@@ -58,8 +59,10 @@ Routing add_routing(Rounds& rounds, RunT& run) {
   const auto logits = logits_of(run);
   const auto combined = std::make_shared<Tensor<float, 2, Cpu>>(run.y.extent(0), run.y.extent(1));
   const auto gate = rounds.time(GateRun<RunT>{run});
-  const auto scores = rounds.time([=, &run] { scores_of(run).forward(run.ctx, run.params.branch.gate.scores, run.x, *logits); });
-  const auto combine = rounds.time([=, &run] { run.saved.branch.plan.combine(run.ctx, run.saved.branch.z, *combined); });
+  const auto scores =
+      rounds.time([=, &run] { scores_of(run).forward(run.ctx, run.params.branch.gate.scores, run.x, *logits); });
+  const auto combine =
+      rounds.time([=, &run] { run.saved.branch.plan.combine(run.ctx, run.saved.branch.z, *combined); });
   return {{gate, combine}, {scores}};
 }
 

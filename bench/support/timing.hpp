@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-/// Times that can be compared on a machine whose clock moves: everything of one row is timed in turn, round after round, a
-/// ratio is taken inside a round, and the row tells the median over the rounds.
+/// Times that can be compared on a machine whose clock moves: everything of one row is timed in turn, round after
+/// round, a ratio is taken inside a round, and the row tells the median over the rounds.
 namespace bench {
 
 /// Seconds since some point in time.
@@ -33,8 +33,8 @@ inline double median(std::vector<double> values) {
 /// Things measured in turn.
 class Rounds {
  public:
-  /// Time f; one sample is as many calls as take `least` seconds, and f has been called before the first sample. Where these are
-  /// several, one more before them is not timed: it finds in the caches what the entry before it left there.
+  /// Time f; one sample is as many calls as take `least` seconds, and f has been called before the first sample. Where
+  /// these are several, one more before them is not timed: it finds in the caches what the entry before it left there.
   /// @param rest  seconds to wait before a sample, for threads of another pool to fall asleep
   /// @return the index of the entry
   std::size_t time(std::function<void()> f, double rest = 0, double least = 2e-3) {

@@ -26,9 +26,9 @@ struct Options {
 struct Batch {
   const Options& options;
   Cpu::Context& ctx;
-  Tensor<float, 2, Cpu> x;        // [N, D]
-  Tensor<Index, 1, Cpu> ids;      // [N] where in its image a patch stands: what a hash gate knows of it
-  Attention attention;            // over the patches of an image, for the gates that look at one
+  Tensor<float, 2, Cpu> x;    // [N, D]
+  Tensor<Index, 1, Cpu> ids;  // [N] where in its image a patch stands: what a hash gate knows of it
+  Attention attention;        // over the patches of an image, for the gates that look at one
   Params<Attention, float, Cpu> attention_params;
   Saved<Attention, float, Cpu> attended;
 
@@ -51,8 +51,8 @@ struct Row {
   std::vector<double> seconds{};  // one per run
 };
 
-/// H(·) of what says how an item is shared among the experts: the gate's probabilities; for Soft MoE the combine weights of
-/// each expert's slots; for a gate that learns nothing, the weights of its picks.
+/// H(·) of what says how an item is shared among the experts: the gate's probabilities; for Soft MoE the combine
+/// weights of each expert's slots; for a gate that learns nothing, the weights of its picks.
 template <class MixtureSaved>
 double routing_entropy(Cpu::Context& ctx, const MixtureSaved& mixture) {
   if constexpr (requires { mixture.gate.probabilities; }) {
@@ -114,9 +114,15 @@ Row row(const Batch& batch, const char* gate_name, const GateT& gate, const Extr
   const Options& o = batch.options;
   Residual layer{rule, Mixture{gate, Mlp<Gelu>{.model_dim = batch.dim(), .hidden_dim = o.hidden}}};
   Stack model{layer, o.layers};
-  auto pass = std::make_shared<Pass<decltype(layer)>>(Pass<decltype(layer)>{
-      model, init_params<float, Cpu>(model, batch.ctx, Seed{o.seed}), {}, {}, Tensor<float, 2, Cpu>(batch.x.extent(0), batch.dim()), extra});
-  return {gate_name, rule_name, [&batch, pass] { pass->forward(batch); }, [&batch, pass] { return outcome(batch.ctx, pass->y, pass->saved); }};
+  auto pass = std::make_shared<Pass<decltype(layer)>>(
+      Pass<decltype(layer)>{model,
+                            init_params<float, Cpu>(model, batch.ctx, Seed{o.seed}),
+                            {},
+                            {},
+                            Tensor<float, 2, Cpu>(batch.x.extent(0), batch.dim()),
+                            extra});
+  return {gate_name, rule_name, [&batch, pass] { pass->forward(batch); },
+          [&batch, pass] { return outcome(batch.ctx, pass->y, pass->saved); }};
 }
 
 /// One row for each update rule.

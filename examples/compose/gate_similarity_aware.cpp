@@ -9,7 +9,9 @@ void similarity_aware(const Batch& batch, std::vector<Row>& rows) {
   extra.mixing.length = batch.length();
   // Unnormalised patches have norms of about the root of their size: a tau of that order lets them mix.
   add_rows(batch, rows, "SimilarityAware<SoftmaxTopK>",
-           Gate{.scores = {.experts = o.experts}, .mixing = {.tau = double(batch.dim()), .causal = false}, .selection = {.k = o.k}},
+           Gate{.scores = {.experts = o.experts},
+                .mixing = {.tau = double(batch.dim()), .causal = false},
+                .selection = {.k = o.k}},
            extra);
 }
 

@@ -9,12 +9,26 @@ namespace compose {
 
 using AddRows = void(const Batch&, std::vector<Row>&);
 
-AddRows softmax_top_k, softmax_dense, vmoe_top_k, noisy_top_1, noisy_top_k, vmoe, switch_transformer, gshard, similarity_aware,
-    attention_aware, xmoe, xmoe_reference, smoe_dropout, sigmoid_top_k, expert_choice, hash, soft_moe;
+AddRows softmax_top_k, softmax_dense, vmoe_top_k, noisy_top_1, noisy_top_k, vmoe, switch_transformer, gshard,
+    similarity_aware, attention_aware, xmoe, xmoe_reference, smoe_dropout, sigmoid_top_k, expert_choice, hash, soft_moe;
 
 /// In the order of the table; the first row is what times are relative to.
-inline constexpr AddRows* all_gates[] = {
-    softmax_top_k, softmax_dense,  vmoe_top_k,   noisy_top_1,   noisy_top_k,   vmoe, switch_transformer, gshard, similarity_aware,
-    attention_aware, xmoe, xmoe_reference, smoe_dropout, sigmoid_top_k, expert_choice, hash, soft_moe};
+inline constexpr AddRows* all_gates[] = {softmax_top_k,
+                                         softmax_dense,
+                                         vmoe_top_k,
+                                         noisy_top_1,
+                                         noisy_top_k,
+                                         vmoe,
+                                         switch_transformer,
+                                         gshard,
+                                         similarity_aware,
+                                         attention_aware,
+                                         xmoe,
+                                         xmoe_reference,
+                                         smoe_dropout,
+                                         sigmoid_top_k,
+                                         expert_choice,
+                                         hash,
+                                         soft_moe};
 
 }  // namespace compose

@@ -1,5 +1,5 @@
-// Every gate with every update rule on one batch of Fashion-MNIST patches: what comes out, how decided the routing is, how
-// even the load, and the time beside SoftmaxTopK + Plain.
+// Every gate with every update rule on one batch of Fashion-MNIST patches: what comes out, how decided the routing is,
+// how even the load, and the time beside SoftmaxTopK + Plain.
 //
 //   compose [--images 256] [--experts 8] [--k 2] [--layers 3] [--json table.json] …
 //
@@ -29,8 +29,13 @@ Batch read_batch(const Options& o, Cpu::Context& ctx) {
   const fashion::Dataset set = fashion::load(o.data, "train", o.patch);
   expect(o.images <= set.count, "compose", "--images", Joined{"at most ", set.count}, o.images);
   const Index dim = o.patch * o.patch, length = fashion::kPixels / dim, items = o.images * length;
-  Batch batch{o, ctx, Tensor<float, 2, Cpu>(items, dim), Tensor<Index, 1, Cpu>(items),
-              Attention{.model_dim = dim, .heads = o.patch, .causal = false}, {}, {}};
+  Batch batch{o,
+              ctx,
+              Tensor<float, 2, Cpu>(items, dim),
+              Tensor<Index, 1, Cpu>(items),
+              Attention{.model_dim = dim, .heads = o.patch, .causal = false},
+              {},
+              {}};
   std::copy_n(set.images.data(), items * dim, batch.x.data());
   for (Index n = 0; n < items; ++n) batch.ids(n) = n % length;
   batch.attention_params = init_params<float, Cpu>(batch.attention, ctx, Seed{o.seed}.fork(100));
@@ -57,8 +62,7 @@ void run(const Options& o) {
   Cpu::Context ctx(o.threads);
   const Batch batch = read_batch(o, ctx);
   std::vector<Row> rows;
-  for (AddRows* add : all_gates)
-    add(batch, rows);
+  for (AddRows* add : all_gates) add(batch, rows);
   time_rows(o, rows);
 
   nlohmann::ordered_json json;
@@ -110,7 +114,9 @@ int main(int argc, char** argv) {
   app.add_option("--hidden", o.hidden, "hidden width of an expert")->check(positive)->capture_default_str();
   app.add_option("--layers", o.layers, "residual mixture layers")->check(positive)->capture_default_str();
   app.add_option("--runs", o.runs, "timed runs of each row")->check(positive)->capture_default_str();
-  app.add_option("--seed", o.seed, "of the parameters and the noise")->check(command_line::seed())->capture_default_str();
+  app.add_option("--seed", o.seed, "of the parameters and the noise")
+      ->check(command_line::seed())
+      ->capture_default_str();
   app.add_option("--threads", o.threads, "threads (0: all)")->check(CLI::Range(0, 1024))->capture_default_str();
   app.add_option("--data", o.data, "folder of the IDX files, .gz or plain")->capture_default_str();
   app.add_option("--json", o.json, "where to write the table (\"\": nowhere)")->capture_default_str();

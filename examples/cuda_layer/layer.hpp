@@ -51,8 +51,7 @@ Outcome run(typename B::Context& ctx, const Size& size) {
     pass();
     B::to_host(ctx, y.size(), y.data(), outcome.y.data());
     B::to_host(ctx, dx.size(), dx.data(), outcome.dx.data());
-    const double taken =
-        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+    const double taken = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
     if (repeat == 0 || taken < outcome.milliseconds) outcome.milliseconds = taken;
   }
   return outcome;

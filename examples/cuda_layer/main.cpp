@@ -40,7 +40,10 @@ gatefold::Index count_in(const char* text) {
 int main(int argc, char** argv) {
   example::Size size{.items = 48, .dim = 16, .hidden = 32, .experts = 4};
   if (argc == 5) {
-    size = {.items = count_in(argv[1]), .dim = count_in(argv[2]), .hidden = count_in(argv[3]), .experts = count_in(argv[4])};
+    size = {.items = count_in(argv[1]),
+            .dim = count_in(argv[2]),
+            .hidden = count_in(argv[3]),
+            .experts = count_in(argv[4])};
   }
   if ((argc != 1 && argc != 5) || std::min({size.items, size.dim, size.hidden, size.experts - 1}) < 1) {
     std::fprintf(stderr, "usage: cuda_layer [items dim hidden experts], each at least 1, experts at least 2\n");
@@ -49,10 +52,10 @@ int main(int argc, char** argv) {
   try {
     const example::Outcome cpu = example::run_on_cpu(size), cuda = example::run_on_cuda(size);
     const double apart = std::max(difference(cpu.y, cuda.y), difference(cpu.dx, cuda.dx));
-    std::printf("%lld items of %lld, %lld experts of %lld: CPU %.3f ms, CUDA %.3f ms, largest relative difference %.1e\n",
-                static_cast<long long>(size.items), static_cast<long long>(size.dim),
-                static_cast<long long>(size.experts), static_cast<long long>(size.hidden), cpu.milliseconds,
-                cuda.milliseconds, apart);
+    std::printf(
+        "%lld items of %lld, %lld experts of %lld: CPU %.3f ms, CUDA %.3f ms, largest relative difference %.1e\n",
+        static_cast<long long>(size.items), static_cast<long long>(size.dim), static_cast<long long>(size.experts),
+        static_cast<long long>(size.hidden), cpu.milliseconds, cuda.milliseconds, apart);
     return apart < 1e-5 ? 0 : 1;
   } catch (const gatefold::Error& error) {
     std::fprintf(stderr, "cuda_layer: %s\n", error.what());

@@ -14,7 +14,7 @@ namespace fashion {
 /// What a pass over a data set shows.
 struct Outcome {
   double accuracy = 0, loss = 0;
-  std::vector<std::vector<Index>> picks{};                 // [layers][experts]
+  std::vector<std::vector<Index>> picks{};                  // [layers][experts]
   std::vector<std::vector<std::vector<double>>> routing{};  // [layers][experts][classes] share of the class's picks
 };
 

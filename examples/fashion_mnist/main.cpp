@@ -57,11 +57,16 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--batch", o.batch, "images per step")->check(positive)->capture_default_str();
   app.add_option("--lr", o.lr, "learning rate after warm-up")->check(command_line::above_zero())->capture_default_str();
-  app.add_option("--balance", o.balance, "weight of the balance loss")->check(command_line::above_zero(true))->capture_default_str();
-  app.add_option("--seed", o.seed, "the same seed gives the same bits, on any number of threads (with --load: the checkpoint's)")
+  app.add_option("--balance", o.balance, "weight of the balance loss")
+      ->check(command_line::above_zero(true))
+      ->capture_default_str();
+  app.add_option("--seed", o.seed,
+                 "the same seed gives the same bits, on any number of threads (with --load: the checkpoint's)")
       ->check(command_line::seed())
       ->capture_default_str();
-  app.add_option("--threads", o.threads, "threads of the CPU backend (0: all)")->check(CLI::Range(0, 1024))->capture_default_str();
+  app.add_option("--threads", o.threads, "threads of the CPU backend (0: all)")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
   app.add_option("--data", o.data, "folder of the IDX files, .gz or plain")->capture_default_str();
   app.add_option("--json", o.json, "where to write metrics (\"\": nowhere)")->capture_default_str();
   app.add_option("--picture", o.picture, "where to write the picture, SVG (\"\": nowhere)")->capture_default_str();
@@ -85,7 +90,8 @@ int main(int argc, char** argv) {
 #ifdef FASHION_CUDA
       o.update == "plain" ? fashion::train_plain_cuda(o) : fashion::train_heavy_ball_cuda(o);
 #else
-      throw gatefold::ArgumentError("--backend cuda: this program was built without CUDA: configure with -DGATEFOLD_CUDA=ON");
+      throw gatefold::ArgumentError("--backend cuda: this program was built without CUDA: configure with "
+                                    "-DGATEFOLD_CUDA=ON");
 #endif
     }
   });

@@ -9,8 +9,8 @@ namespace fashion {
 
 using namespace gatefold;
 
-/// K experts drawn uniformly, whatever the router says; the weights are still the router's. What is left of the accuracy
-/// under this selection is what routing does not explain.
+/// K experts drawn uniformly, whatever the router says; the weights are still the router's. What is left of the
+/// accuracy under this selection is what routing does not explain.
 struct RandomK {
   Index k = 1;
 
@@ -65,11 +65,12 @@ struct RandomK {
 /// Patches → tokens → residual mixtures of experts → classes. An image is one item of `tokens` patches.
 template <class RuleT, class GateT>
 auto network(const Options& o, const RuleT& rule, const GateT& gate) {
-  return Chain{PerToken{o.tokens(), Chain{Linear{.model_dim = o.patch * o.patch, .output_dim = o.dim},
-                                          Stack{Residual{rule, PreNorm{LayerNorm{}, Mixture{gate, Mlp<Gelu>{o.dim, o.hidden}}}},
-                                                o.layers},
-                                          LayerNorm{o.dim}}},
-               Linear{.model_dim = o.tokens() * o.dim, .output_dim = 10}};
+  return Chain{
+      PerToken{o.tokens(),
+               Chain{Linear{.model_dim = o.patch * o.patch, .output_dim = o.dim},
+                     Stack{Residual{rule, PreNorm{LayerNorm{}, Mixture{gate, Mlp<Gelu>{o.dim, o.hidden}}}}, o.layers},
+                     LayerNorm{o.dim}}},
+      Linear{.model_dim = o.tokens() * o.dim, .output_dim = 10}};
 }
 
 }  // namespace fashion

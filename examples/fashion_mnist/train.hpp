@@ -69,7 +69,8 @@ void train_with(C& ctx, const Options& o, const RuleT& rule, const GateT& gate, 
   expect(steps >= 1, "fashion_mnist", "--batch", "at most " + std::to_string(training.count), o.batch);
   Trainer trainer{ctx, model, CrossEntropy{},
                   optim::Scheduled{optim::Clipped{optim::AdamW{.lr = o.lr, .decay = 0.01}, 1.0},
-                                   optim::WarmupCosine{.warmup = 100, .total = std::max<Index>(101, steps * o.epochs), .floor = 0.02}},
+                                   optim::WarmupCosine{
+                                       .warmup = 100, .total = std::max<Index>(101, steps * o.epochs), .floor = 0.02}},
                   Seed{o.seed}};
   io::Metadata order_of_data{{"batch", std::to_string(o.batch)}, {"images", std::to_string(training.count)}};
   const Index last = o.steps > 0 ? std::min(o.steps, steps * o.epochs) : steps * o.epochs;
@@ -134,8 +135,8 @@ void train_with(C& ctx, const Options& o, const RuleT& rule, const GateT& gate, 
   }
 
   // Does the mixture matter? The same parameters, routed at random; then with every expert's output zeroed.
-  const auto random_model = as_layer<float, B>(
-      network(o, rule, ComposedGate<LinearScores, Independent, RandomK>{.scores = scores, .mixing = {}, .selection = {o.k}}));
+  const auto random_model = as_layer<float, B>(network(
+      o, rule, ComposedGate<LinearScores, Independent, RandomK>{.scores = scores, .mixing = {}, .selection = {o.k}}));
   auto random_params = random_model.template init<float, B>(ctx, Seed{0});
   copy_pack(ctx, trainer.params, random_params);
   Extra<std::remove_cvref_t<decltype(random_model)>, float, B> extra;
@@ -154,32 +155,33 @@ void train_with(C& ctx, const Options& o, const RuleT& rule, const GateT& gate, 
               100 * outcome.accuracy, 100 * random_accuracy, 100 * zeroed_accuracy, seconds);
 
   picture.routing = outcome.routing;
-  nlohmann::ordered_json metrics{{"test_accuracy", outcome.accuracy},
-                                 {"test_loss", outcome.loss},
-                                 {"test_accuracy_random_routing", random_accuracy},
-                                 {"test_accuracy_without_experts", zeroed_accuracy},
-                                 {"train_seconds", seconds},
-                                 {"images_per_second", seconds > 0 ? static_cast<double>(trained * o.batch) / seconds : 0.0},
-                                 {"parameters", count_values(trainer.params)},
-                                 {"seed", trainer.seed.value},
-                                 {"threads", threads(ctx)},
-                                 {"options",
-                                  {{"backend", o.backend},
-                                   {"gate", o.gate},
-                                   {"update", o.update},
-                                   {"experts", o.experts},
-                                   {"k", o.k},
-                                   {"layers", o.layers},
-                                   {"dim", o.dim},
-                                   {"hidden", o.hidden},
-                                   {"patch", o.patch},
-                                   {"epochs", o.epochs},
-                                   {"batch", o.batch},
-                                   {"lr", o.lr},
-                                   {"balance", o.balance}}},
-                                 {"train_accuracy_per_epoch", picture.train_accuracy},
-                                 {"test_accuracy_per_epoch", picture.test_accuracy},
-                                 {"layers", nlohmann::ordered_json::array()}};
+  nlohmann::ordered_json metrics{
+      {"test_accuracy", outcome.accuracy},
+      {"test_loss", outcome.loss},
+      {"test_accuracy_random_routing", random_accuracy},
+      {"test_accuracy_without_experts", zeroed_accuracy},
+      {"train_seconds", seconds},
+      {"images_per_second", seconds > 0 ? static_cast<double>(trained * o.batch) / seconds : 0.0},
+      {"parameters", count_values(trainer.params)},
+      {"seed", trainer.seed.value},
+      {"threads", threads(ctx)},
+      {"options",
+       {{"backend", o.backend},
+        {"gate", o.gate},
+        {"update", o.update},
+        {"experts", o.experts},
+        {"k", o.k},
+        {"layers", o.layers},
+        {"dim", o.dim},
+        {"hidden", o.hidden},
+        {"patch", o.patch},
+        {"epochs", o.epochs},
+        {"batch", o.batch},
+        {"lr", o.lr},
+        {"balance", o.balance}}},
+      {"train_accuracy_per_epoch", picture.train_accuracy},
+      {"test_accuracy_per_epoch", picture.test_accuracy},
+      {"layers", nlohmann::ordered_json::array()}};
   for (std::size_t l = 0; l < outcome.picks.size(); ++l)
     metrics["layers"].push_back({{"expert_tokens", outcome.picks[l]}, {"expert_by_class", outcome.routing[l]}});
   if (!o.json.empty()) write_report(o.json, metrics);
@@ -195,7 +197,8 @@ void train(C& ctx, const Options& o, const RuleT& rule) {
   const std::tuple<Balance> balance{Balance{.weight = o.balance}};
   if (o.gate == "softmax") {
     using Gate = WithAuxiliary<SoftmaxTopK, Balance>;
-    train_with(ctx, o, rule, Gate{.scores = scores, .mixing = {}, .selection = {.k = o.k}, .auxiliary = balance}, scores);
+    train_with(ctx, o, rule, Gate{.scores = scores, .mixing = {}, .selection = {.k = o.k}, .auxiliary = balance},
+               scores);
   } else {
     using Gate = WithAuxiliary<SoftmaxDense, Balance>;
     train_with(ctx, o, rule, Gate{.scores = scores, .mixing = {}, .selection = {}, .auxiliary = balance}, scores);

@@ -1,5 +1,5 @@
-// A small language model on the characters of a text: attention, then a mixture of experts, twice. Embeddings are a Linear
-// over one-hot rows, of the character and of its place. Goes on from a checkpoint at any step.
+// A small language model on the characters of a text: attention, then a mixture of experts, twice. Embeddings are a
+// Linear over one-hot rows, of the character and of its place. Goes on from a checkpoint at any step.
 //
 //   language_model [--text FILE] [--steps 300] [--save FILE] [--load FILE] …
 //
@@ -41,7 +41,8 @@ struct Text {
     std::string all(file.size(), '\0');
     file.read(all.data(), all.size(), 0);
     if (static_cast<Index>(all.size()) <= kLength)
-      throw FileError(path + ": expected more than " + std::to_string(kLength) + " characters, got " + std::to_string(all.size()));
+      throw FileError(path + ": expected more than " + std::to_string(kLength) + " characters, got " +
+                      std::to_string(all.size()));
     std::array<Index, 256> id{};
     id.fill(-1);
     for (const char c : all) {
@@ -68,11 +69,12 @@ void one_hot(const Index* ids, Index characters, View<float, 2, Cpu> rows) {
 auto make_model(Index characters) {
   const WithAuxiliary<SoftmaxTopK, Balance> gate{
       .scores = {.experts = 4}, .selection = {.k = 2}, .auxiliary = {Balance{.weight = 0.01}}};
-  return Chain{Linear{.model_dim = characters + kLength, .output_dim = kDim},
-               Stack{Block{Residual{update::Plain{}, PreNorm{LayerNorm{}, Attention{.model_dim = kDim, .heads = 2}}},
-                           Residual{update::HeavyBall{}, PreNorm{LayerNorm{}, Mixture{gate, Mlp<Gelu>{kDim, 2 * kDim}}}}},
-                     2},
-               LayerNorm{kDim}, Linear{.model_dim = kDim, .output_dim = characters}};
+  return Chain{
+      Linear{.model_dim = characters + kLength, .output_dim = kDim},
+      Stack{Block{Residual{update::Plain{}, PreNorm{LayerNorm{}, Attention{.model_dim = kDim, .heads = 2}}},
+                  Residual{update::HeavyBall{}, PreNorm{LayerNorm{}, Mixture{gate, Mlp<Gelu>{kDim, 2 * kDim}}}}},
+            2},
+      LayerNorm{kDim}, Linear{.model_dim = kDim, .output_dim = characters}};
 }
 
 void train(const Options& o) {
@@ -98,7 +100,8 @@ void train(const Options& o) {
     }
     const double loss = trainer.step(x, next, extra);
     if (trainer.state.step % 10 == 0 || trainer.state.step == o.steps)
-      std::printf("step %4lld  loss %.6f  balance %.6f\n", static_cast<long long>(trainer.state.step), loss, trainer.auxiliary());
+      std::printf("step %4lld  loss %.6f  balance %.6f\n", static_cast<long long>(trainer.state.step), loss,
+                  trainer.auxiliary());
   }
   if (!o.save.empty()) save_checkpoint(o.save, trainer, {{"alphabet", std::to_string(text.characters())}});
 
@@ -131,7 +134,8 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(Index(0), Index(1) << 40))
       ->capture_default_str();
   app.add_option("--lr", o.lr, "learning rate")->check(command_line::above_zero())->capture_default_str();
-  app.add_option("--seed", o.seed, "the same seed gives the same bits, on any number of threads (with --load: the checkpoint's)")
+  app.add_option("--seed", o.seed,
+                 "the same seed gives the same bits, on any number of threads (with --load: the checkpoint's)")
       ->check(command_line::seed())
       ->capture_default_str();
   app.add_option("--threads", o.threads, "threads (0: all)")->check(CLI::Range(0, 1024))->capture_default_str();

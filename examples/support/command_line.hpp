@@ -1,11 +1,11 @@
 #pragma once
 
+#include <sys/resource.h>
+#include <unistd.h>
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <CLI/Validators.hpp>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -21,12 +21,12 @@
 #include <string>
 #include <system_error>
 
-/// What the programs ask of their options, and how they end: 0 done; 2 an option, file or size does not fit, which one line on
-/// stderr says; 1 anything else.
+/// What the programs ask of their options, and how they end: 0 done; 2 an option, file or size does not fit, which one
+/// line on stderr says; 1 anything else.
 namespace command_line {
 
-/// Numbers above 0, or from 0 on, and no NaN, which passes CLI11's own checks; those of this kind name the largest double, in
-/// 309 digits.
+/// Numbers above 0, or from 0 on, and no NaN, which passes CLI11's own checks; those of this kind name the largest
+/// double, in 309 digits.
 inline CLI::Validator above_zero(bool or_zero = false) {
   const auto refuse = [or_zero](const std::string& text) {
     double value = 0;
@@ -42,7 +42,8 @@ inline CLI::Validator up_to(double most) {
   const auto refuse = [most](const std::string& text) {
     double value = 0;
     const bool fits = CLI::detail::lexical_cast(text, value) && value >= 0 && value <= most;
-    return fits ? std::string() : "Value " + text + " is no number from 0 to " + std::to_string(static_cast<long long>(most));
+    return fits ? std::string()
+                : "Value " + text + " is no number from 0 to " + std::to_string(static_cast<long long>(most));
   };
   return {refuse, "NUMBER"};
 }

@@ -35,7 +35,8 @@ void set_length(E& extra, Index length) {
   if constexpr (requires { extra.attention.length; }) extra.attention.length = length;
 }
 
-/// Items of their own in every step, from those that go to all experts evenly (0) to those that go to the same ones (1).
+/// Items of their own in every step, from those that go to all experts evenly (0) to those that go to the same ones
+/// (1).
 void draw(Cpu::Context& ctx, Tensor<float, 2, Cpu>& x, float alike, Index step) {
   const auto own = uniform_tensor<float>(ctx, Seed{9}.fork(step), 1, x.extent(0), x.extent(1)),
              of_all = uniform_tensor<float>(ctx, Seed{7}, 4, 1, x.extent(1));
@@ -114,11 +115,15 @@ TEST_CASE("gates take no memory after the first call") {
 }
 
 TEST_CASE("no routing takes memory that another one of as many items did not take") {
-  // Large enough that the engine shares out work and packs weights: some experts have many blocks of rows, some few rows.
+  // Large enough that the engine shares out work and packs weights: some experts have many blocks of rows, some few
+  // rows.
   const auto check_wide = [](const std::string& name, const auto& gate, Index items) {
-    check(name, Residual{update::HeavyBall{}, Mixture{gate, Mlp<Gelu>{.model_dim = 64, .hidden_dim = 256}}}, items, 4, false);
+    check(name, Residual{update::HeavyBall{}, Mixture{gate, Mlp<Gelu>{.model_dim = 64, .hidden_dim = 256}}}, items, 4,
+          false);
   };
-  const auto top = [](Index experts, Index k) { return SoftmaxTopK{.scores = {.experts = experts}, .selection = {.k = k}}; };
+  const auto top = [](Index experts, Index k) {
+    return SoftmaxTopK{.scores = {.experts = experts}, .selection = {.k = k}};
+  };
   for (const Index items : {40, 300, 1500}) check_wide("SoftmaxTopK", top(8, 2), items);
   check_wide("SoftmaxTopK, many experts", top(64, 1), 600);
   check_wide("VMoe", VMoe{.scores = {.experts = 8}, .selection = {.batch_priority = true}}, 300);
@@ -129,8 +134,9 @@ TEST_CASE("no routing takes memory that another one of as many items did not tak
 TEST_CASE("threads that take whole sequences take no memory after the first call") {
   const AttentionAware<SoftmaxTopK> gate{.scores = {.experts = 4}};
   check("SimilarityAware", Mixture{SimilarityAware<SoftmaxTopK>{.scores = {.experts = 4}}, mlp}, 4 * 160, 160);
-  check("Block", Block{Residual{update::Plain{}, Attention{.model_dim = dim, .heads = 2}},
-                       Residual{update::Plain{}, Mixture{gate, mlp}}},
+  check("Block",
+        Block{Residual{update::Plain{}, Attention{.model_dim = dim, .heads = 2}},
+              Residual{update::Plain{}, Mixture{gate, mlp}}},
         4 * 160, 160);
 }
 
@@ -148,7 +154,8 @@ TEST_CASE("experts take no memory after the first call") {
   check_expert("GatedMlp", GatedMlp<Silu>{.model_dim = 2 * dim, .hidden_dim = 20});
   check_expert("PatchMlp", PatchMlp<Cubic>{.model_dim = dim, .patches = 2, .filters = 8, .outputs = 4});
   check_expert("AttentionExpert", AttentionExpert{.model_dim = dim, .length = 2});
-  check_expert("TransformerExpert", TransformerExpert<Gelu>{.model_dim = dim, .hidden_dim = 20, .heads = 2, .length = 2});
+  check_expert("TransformerExpert",
+               TransformerExpert<Gelu>{.model_dim = dim, .hidden_dim = 20, .heads = 2, .length = 2});
   check_expert("Experts", Experts<Mlp<Gelu>, Linear>{.kinds = {Mlp<Gelu>{2 * dim, 20}, Linear{.model_dim = 2 * dim}},
                                                      .counts = {2, 2}});
 }

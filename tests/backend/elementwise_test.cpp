@@ -157,11 +157,12 @@ TEST_CASE_TEMPLATE("for_rows: rows first, then every step in turn on every eleme
         };
       };
       // log = 2 out, then out += x
-      const fn::InTurn step{fn::AddScaled<T>{T(2), out.data(), log.data()}, fn::AddScaled<T>{T(1), x.data(), out.data()}};
+      const fn::InTurn step{fn::AddScaled<T>{T(2), out.data(), log.data()},
+                            fn::AddScaled<T>{T(1), x.data(), out.data()}};
       for_rows(ctx, out.view(), rows(out.view()), step);
       for_rows(ctx, bare.view(), rows(bare.view()), fn::NoStep<T>{});
       for_rows(ctx, by_index.view(), rows(by_index.view()),
-                    [x = x.data(), to = by_index.data()](Index i) { to[i] += x[i]; });
+               [x = x.data(), to = by_index.data()](Index i) { to[i] += x[i]; });
       Index wrong = 0;
       for (Index n = 0; n < items; ++n)
         for (Index j = 0; j < columns; ++j)

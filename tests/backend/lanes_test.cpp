@@ -11,7 +11,7 @@
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/backend/softmax.hpp"
 #include "gatefold/gate/composed_gate.hpp"
-#include "gatefold/gate/noisy_top_1.hpp"
+#include "gatefold/gate/selection/noisy_top_1.hpp"
 #include "gatefold/optim/normalized_gd.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 #include "support/naive.hpp"

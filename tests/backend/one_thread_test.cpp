@@ -16,20 +16,23 @@ using namespace gatefold;
 namespace {
 
 const std::string refused =
-    "Context: thread: expected one at a time (each thread needs a context of its own), got a second one while the first is at "
+    "Context: thread: expected one at a time (each thread needs a context of its own), got a second one while the "
+    "first is at "
     "work";
 
 /// What f() says on a thread of its own.
 template <class F>
 std::string elsewhere(const F& f) {
-  return std::async(std::launch::async, [&]() -> std::string {
-           try {
-             f();
-           } catch (const ArgumentError& error) {
-             return error.what();
-           }
-           return "";
-         }).get();
+  return std::async(std::launch::async,
+                    [&]() -> std::string {
+                      try {
+                        f();
+                      } catch (const ArgumentError& error) {
+                        return error.what();
+                      }
+                      return "";
+                    })
+      .get();
 }
 
 /// Lets another thread in while it is in a loop over rows.
@@ -50,9 +53,7 @@ TEST_CASE("scopes nest in one thread; another thread waits its turn or is refuse
   OneThread object;
   {
     const OneThread::Scope one(object), two(object);
-    {
-      const OneThread::Scope three(object);
-    }
+    { const OneThread::Scope three(object); }
     CHECK(elsewhere([&] { const OneThread::Scope scope(object); }) == refused);
     CHECK(elsewhere([&] { const OneThread::Scope scope(object); }) == refused);  // which leaves the first one in
   }
@@ -79,7 +80,10 @@ TEST_CASE("one context in two threads is found, by its marks and by its loops") 
     CHECK(elsewhere([&] { Cpu::for_rows(ctx, 100, [](const auto&, Index) {}); }) == refused);
     CHECK(elsewhere([&] { Cpu::for_tasks(ctx, 4, [](Cpu::Context&, Index, Index) {}); }) == refused);
     double sum = 0;
-    CHECK(elsewhere([&] { Cpu::reduce<double>(ctx, 10, [](Index) { return 1.0; }, &sum); }) == refused);
+    CHECK(elsewhere([&] {
+            Cpu::reduce<double>(
+                ctx, 10, [](Index) { return 1.0; }, &sum);
+          }) == refused);
     std::array<float, 4> four{1, 2, 3, 4}, product{};
     const View<const float, 2, Cpu> a(four.data(), 2, 2);
     const View<float, 2, Cpu> c(product.data(), 2, 2);

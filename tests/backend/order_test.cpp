@@ -17,8 +17,18 @@ std::vector<std::vector<T>> ascending() {
   using limits = std::numeric_limits<T>;
   const T small = limits::denorm_min(), least = limits::min(), most = limits::max(), infinite = limits::infinity();
   return {{limits::quiet_NaN(), -limits::quiet_NaN(), limits::signaling_NaN()},
-          {-infinite}, {-most}, {-T(1)}, {-least}, {-small}, {-T(0), T(0)}, {small}, {least}, {T(1)},
-          {std::nextafter(T(1), T(2))}, {most}, {infinite}};
+          {-infinite},
+          {-most},
+          {-T(1)},
+          {-least},
+          {-small},
+          {-T(0), T(0)},
+          {small},
+          {least},
+          {T(1)},
+          {std::nextafter(T(1), T(2))},
+          {most},
+          {infinite}};
 }
 
 }  // namespace

@@ -13,8 +13,8 @@
 #include "descriptors/extras.hpp"
 #include "gatefold/gatefold.hpp"
 
-/// Which bits must be the same: on 1, 2, 3 and 8 threads, alone and in any batch, in `infer` and in `forward`. A test of
-/// this folder runs a table of policies through these checks.
+/// Which bits must be the same: on 1, 2, 3 and 8 threads, alone and in any batch, in `infer` and in `forward`. A test
+/// of this folder runs a table of policies through these checks.
 namespace gatefold::bitwise {
 
 // Of the small models: a register's tail in float and double, some experts with few rows and some with many.
@@ -221,6 +221,7 @@ template <class G>
 auto layer_of(const G& gate) {
   return Residual{update::HeavyBall{}, Mixture{gate, Linear{.model_dim = dim}}};
 }
-inline constexpr SoftmaxTopK top_2{.scores = {.experts = experts}, .mixing = {}, .selection = {.k = 2}, .auxiliary = {}};
+inline constexpr SoftmaxTopK top_2{
+    .scores = {.experts = experts}, .mixing = {}, .selection = {.k = 2}, .auxiliary = {}};
 
 }  // namespace gatefold::bitwise

@@ -5,7 +5,8 @@ using namespace gatefold::bitwise;
 
 TEST_CASE_TEMPLATE("TokenSimilarity, causal: the bits of items do not depend on later ones", T, float, double) {
   for (const bool only_confident : {false, true}) {
-    const SimilarityAware<SoftmaxTopK> gate{.scores = {.experts = experts}, .mixing = {.only_confident = only_confident}};
+    const SimilarityAware<SoftmaxTopK> gate{.scores = {.experts = experts},
+                                            .mixing = {.only_confident = only_confident}};
     without_later_items<T>(layer_of(gate));
   }
 }

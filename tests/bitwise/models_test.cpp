@@ -13,7 +13,8 @@ void each_model(F&& f) {
   const Residual layer{update::HeavyBall{}, PreNorm{LayerNorm{}, mixture}};
   f("Chain", Chain{Stack{layer, 2}, Residual{update::Plain{}, mixture}, Linear{.model_dim = dim, .output_dim = 11}});
   f("PerToken", Stack{PerToken{3, Residual{update::Nesterov{}, mixture}}, 2});
-  f("OneExpert", Residual{update::SharpnessAware{.rho = 0.2}, OneExpert{Mlp<Silu>{.model_dim = dim, .hidden_dim = 53}}});
+  f("OneExpert",
+    Residual{update::SharpnessAware{.rho = 0.2}, OneExpert{Mlp<Silu>{.model_dim = dim, .hidden_dim = 53}}});
 }
 
 }  // namespace

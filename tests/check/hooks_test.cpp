@@ -46,7 +46,8 @@ Names names_of(const std::vector<check::NamedHooks>& hooks, const std::string& p
 }  // namespace
 
 TEST_CASE("hooks_of: what a layer and the parts within it name") {
-  const Residual layer{update::HeavyBall{}, Mixture{WithAuxiliary<SoftmaxTopK, GShard>{}, Experts<Mlp<Gelu>, Linear>{}}};
+  const Residual layer{update::HeavyBall{},
+                       Mixture{WithAuxiliary<SoftmaxTopK, GShard>{}, Experts<Mlp<Gelu>, Linear>{}}};
   const auto hooks = check::hooks_of(layer);
   CHECK(names_of(hooks, "rule") == Names{"Carry", "begin", "validate", "advance", "advance_backward"});
   CHECK(names_of(hooks, "branch.gate.scores") ==
@@ -60,8 +61,8 @@ TEST_CASE("hooks_of: what a layer and the parts within it name") {
 TEST_CASE("conformance names a misspelt member, and one that was not expected") {
   const Residual layer{Misspelt{}, OneExpert{Linear{.model_dim = 3}}};
   CHECK(check::conformance<Cpu>(layer));
-  const auto report =
-      check::conformance<Cpu>(layer, {.hooks = {{"rule", {"Carry", "begin", "validate", "advance", "advance_backward"}}}});
+  const auto report = check::conformance<Cpu>(
+      layer, {.hooks = {{"rule", {"Carry", "begin", "validate", "advance", "advance_backward"}}}});
   CHECK_FALSE(report);
   CHECK(report.sentences == Names{"rule has no validate, which was expected: is it misspelt?",
                                   "rule has no advance, which was expected: is it misspelt?",

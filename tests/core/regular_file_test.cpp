@@ -57,8 +57,8 @@ TEST_CASE("bytes are read from where they are asked for, as many as there are") 
   CHECK(file.read_some(bytes.data(), 4, 8) == 2);
   CHECK(bytes == "8923");
   CHECK(file.read_some(bytes.data(), 4, 11) == 0);
-  CHECK_THROWS_WITH_AS(file.read(bytes.data(), 4, 7), (path.string() + ": offset 10: truncated: expected 1 more bytes").c_str(),
-                       FileError);
+  CHECK_THROWS_WITH_AS(file.read(bytes.data(), 4, 7),
+                       (path.string() + ": offset 10: truncated: expected 1 more bytes").c_str(), FileError);
 }
 
 TEST_CASE("what is no regular file is refused") {

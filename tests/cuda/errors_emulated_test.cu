@@ -116,8 +116,12 @@ TEST_CASE("cuda: an allocation fails, and everything is freed") {
     run.backward();
   };
   // Parameters, gradients, plan, what is kept, scratch, cuBLAS.
-  SUBCASE("experts by our own kernels") { CHECK(failures_of([&] { first_step({}); }) > 20); }
-  SUBCASE("experts by cuBLAS") { CHECK(failures_of([&] { first_step({.blas_experts = true}); }) > 20); }
+  SUBCASE("experts by our own kernels") {
+    CHECK(failures_of([&] { first_step({}); }) > 20);
+  }
+  SUBCASE("experts by cuBLAS") {
+    CHECK(failures_of([&] { first_step({.blas_experts = true}); }) > 20);
+  }
 }
 
 #ifdef GATEFOLD_SLOW_TESTS
@@ -159,7 +163,8 @@ TEST_CASE("cuda: a step whose allocation failed can be tried again") {
     CHECK(message == out_of_memory);
     CHECK(same_bits(run.numbers(run.params), params));
   };
-  CHECK(each_fails(fail_allocation, [&] { run.forward(); }, after) > 2);  // what one try got, the next one keeps
+  CHECK(each_fails(
+            fail_allocation, [&] { run.forward(); }, after) > 2);  // what one try got, the next one keeps
   CHECK(same_bits(run.numbers(run.y), y));
   run.backward();
   CHECK(same_bits(run.numbers(run.grads), grads));
@@ -176,15 +181,19 @@ TEST_CASE("cuda: a launch fails") {
     CHECK_MESSAGE(why != std::string::npos, message);
     primitives.push_back(message.substr(0, why));
   };
-  CHECK(each_fails(fail_launch, [&] { run.forward(); }, after) > 5);
+  CHECK(each_fails(
+            fail_launch, [&] { run.forward(); }, after) > 5);
   CHECK(same_bits(run.numbers(run.y), y));
-  CHECK(each_fails(fail_launch, [&] { run.backward(); }, after) > 10);
+  CHECK(each_fails(
+            fail_launch, [&] { run.backward(); }, after) > 10);
   CHECK(same_bits(run.numbers(run.grads), grads));
   const Index picks = 3000;  // more than one block counts
-  Tensor<Index, 1, Cuda> keys(picks), offsets(4), order(picks), rows(picks), row_offsets(picks / 2 + 1), row_slots(picks);
+  Tensor<Index, 1, Cuda> keys(picks), offsets(4), order(picks), rows(picks), row_offsets(picks / 2 + 1),
+      row_slots(picks);
   fill(run.ctx, keys.view(), 2);
   const View<const Index, 1, Cuda> key = keys;
-  CHECK(each_fails(fail_launch, [&] { Cuda::group_by(run.ctx, key, offsets.view(), order.view()); }, after) > 2);
+  CHECK(each_fails(
+            fail_launch, [&] { Cuda::group_by(run.ctx, key, offsets.view(), order.view()); }, after) > 2);
   const auto table = [&] {
     Cuda::group_table(run.ctx, key.as(picks / 2, 2), offsets.view(), order.view(), rows.view(), row_offsets.view(),
                       row_slots.view());
@@ -216,15 +225,13 @@ TEST_CASE("cuda: a copy fails, or waiting for one") {
   cuda_emulator::fail("cudaMemcpyAsync", 0, cudaErrorInvalidValue);
   CHECK(message_of(copy) == "cudaMemcpyAsync: cudaErrorInvalidValue: invalid argument");
   cuda_emulator::fail("cudaStreamSynchronize", 0, cudaErrorIllegalAddress);
-  CHECK(message_of(copy) ==
-        "cudaStreamSynchronize: cudaErrorIllegalAddress: an illegal memory access was encountered");
+  CHECK(message_of(copy) == "cudaStreamSynchronize: cudaErrorIllegalAddress: an illegal memory access was encountered");
   CHECK(message_of(copy) == "");
 }
 
 TEST_CASE("cuda: no device") {
   cuda_emulator::options().devices = 0;
-  CHECK(message_of([] { Cuda::Context ctx; }) ==
-        "Cuda::Context: no CUDA device: no CUDA-capable device is detected");
+  CHECK(message_of([] { Cuda::Context ctx; }) == "Cuda::Context: no CUDA device: no CUDA-capable device is detected");
   CHECK(message_of([] { Cuda::Context ctx(cudaStreamLegacy); }) ==
         "Cuda::Context: no CUDA device: no CUDA-capable device is detected");
   cuda_emulator::options().devices = 1;

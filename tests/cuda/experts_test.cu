@@ -56,18 +56,18 @@ TEST_CASE("cuda: experts, double") {
   SUBCASE("Experts of two kinds") { check_two_kinds<double>(); }
 }
 
-TEST_CASE("cuda: experts, float") {
-  SUBCASE("Linear") { check<float>(Linear{.model_dim = 37, .output_dim = 11}); }
-  SUBCASE("Mlp, GELU") { check<float>(Mlp<Gelu>{.model_dim = 7, .hidden_dim = 13}); }
-  SUBCASE("GatedMlp, SiLU") { check<float>(GatedMlp<Silu>{.model_dim = 7, .hidden_dim = 13}); }
-  SUBCASE("NormExpert") { check<float>(NormExpert{.model_dim = 37}); }
+TEST_CASE("cuda: experts, float"){SUBCASE("Linear"){check<float>(Linear{.model_dim = 37, .output_dim = 11});
+}
+SUBCASE("Mlp, GELU") { check<float>(Mlp<Gelu>{.model_dim = 7, .hidden_dim = 13}); }
+SUBCASE("GatedMlp, SiLU") { check<float>(GatedMlp<Silu>{.model_dim = 7, .hidden_dim = 13}); }
+SUBCASE("NormExpert") { check<float>(NormExpert{.model_dim = 37}); }
 #ifdef GATEFOLD_SLOW_TESTS
-  SUBCASE("Experts of two kinds") { check_two_kinds<float>(); }
-  SUBCASE("Mlp, identity") { check<float>(Mlp<Identity>{.model_dim = 7, .hidden_dim = 13}); }
-  SUBCASE("Mlp, ReLU") { check<float>(Mlp<Relu>{.model_dim = 7, .hidden_dim = 13}); }
-  SUBCASE("Mlp, tanh GELU") { check<float>(Mlp<GeluTanh>{.model_dim = 7, .hidden_dim = 13}); }
-  SUBCASE("Mlp, SiLU") { check<float>(Mlp<Silu>{.model_dim = 7, .hidden_dim = 13}); }
-  SUBCASE("Mlp, cubic") { check<float>(Mlp<Cubic>{.model_dim = 7, .hidden_dim = 13}); }
+SUBCASE("Experts of two kinds") { check_two_kinds<float>(); }
+SUBCASE("Mlp, identity") { check<float>(Mlp<Identity>{.model_dim = 7, .hidden_dim = 13}); }
+SUBCASE("Mlp, ReLU") { check<float>(Mlp<Relu>{.model_dim = 7, .hidden_dim = 13}); }
+SUBCASE("Mlp, tanh GELU") { check<float>(Mlp<GeluTanh>{.model_dim = 7, .hidden_dim = 13}); }
+SUBCASE("Mlp, SiLU") { check<float>(Mlp<Silu>{.model_dim = 7, .hidden_dim = 13}); }
+SUBCASE("Mlp, cubic") { check<float>(Mlp<Cubic>{.model_dim = 7, .hidden_dim = 13}); }
 #endif
 }
 

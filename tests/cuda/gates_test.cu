@@ -35,8 +35,8 @@ const std::vector<std::string> gradients{"dx", "grads"};
 struct Zeros {
   std::vector<std::string> always{}, one_expert = gradients, all_experts = always;
 };
-/// No item, one item; one expert, as many as lanes and one more, many; all experts for every item; items that are large,
-/// equal, or hold numbers that are none.
+/// No item, one item; one expert, as many as lanes and one more, many; all experts for every item; items that are
+/// large, equal, or hold numbers that are none.
 template <class G>
 void expect_same_at_edges(const G& gate, const Zeros& zeros = {}) {
   Backends on;
@@ -155,7 +155,7 @@ TEST_CASE("LinearScores of sequences, without bias") {
   expect_same_everywhere(SoftmaxTopK{.scores = {.length = 3, .bias = false}}, {}, 6);
 }
 TEST_CASE("Jitter of frozen cosine scores") {
-  expect_same_everywhere(ComposedGate<Jitter<Frozen<CosineScores>>, Independent, TopK>{}, {.zeros = {"grads.scores"}});
+  expect_same_everywhere(ComposedGate<Jitter<Fixed<CosineScores>>, Independent, TopK>{}, {.zeros = {"grads.scores"}});
 }
 
 TEST_CASE("Balance") { expect_same_everywhere(with_loss(Balance{.weight = 1})); }
@@ -178,7 +178,7 @@ TEST_CASE("PatchNoisyTop1, float") { expect_same_everywhere<float>(PatchNoisyTop
 TEST_CASE("SmoeDropout, float") { expect_same_everywhere<float>(SmoeDropout{}, {.zeros = {"grads.scores"}}); }
 TEST_CASE("HashGate, float") { expect_same_everywhere<float>(HashGate{.k = 3}, {.zeros = {"dx"}}); }
 TEST_CASE("Jitter of frozen cosine scores, float") {
-  expect_same_everywhere<float>(ComposedGate<Jitter<Frozen<CosineScores>>, Independent, TopK>{},
+  expect_same_everywhere<float>(ComposedGate<Jitter<Fixed<CosineScores>>, Independent, TopK>{},
                                 {.zeros = {"grads.scores"}});
 }
 TEST_CASE("Balance, float") { expect_same_everywhere<float>(with_loss(Balance{.weight = 1})); }

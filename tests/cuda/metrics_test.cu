@@ -172,12 +172,10 @@ void check_metrics_of_routing() {
     load.counts.push_back(load.dropped);
     return load.counts;
   });
-  batches.same([](auto& b) {
-    return metric::routing_table(b.ctx, b.saved.plan, b.labels.view(), classes, b.mask()).counts;
-  });
-  batches.same([](auto& b) {
-    return Numbers{metric::dispatch_entropy(b.ctx, b.saved.plan, b.clusters.view(), 3, b.mask())};
-  });
+  batches.same(
+      [](auto& b) { return metric::routing_table(b.ctx, b.saved.plan, b.labels.view(), classes, b.mask()).counts; });
+  batches.same(
+      [](auto& b) { return Numbers{metric::dispatch_entropy(b.ctx, b.saved.plan, b.clusters.view(), 3, b.mask())}; });
   batches.same([](auto& b) {
     const auto two = metric::picks(b.ctx, b.saved.plan, 2), one = metric::picks(b.ctx, b.saved.plan, 1);
     const auto f = metric::fluctuation(b.ctx, two.view(), one.view(), b.mask());

@@ -41,8 +41,8 @@ TEST_CASE("cuda: models without attention") {
   SUBCASE("Chain, float") { check<float>(Chain{Stack{layer, 2}, Linear{.model_dim = dim, .output_dim = 5}}); }
 #endif
   SUBCASE("Chain of unlike layers") {
-    check<double>(Chain{Stack{layer, 2}, Residual{update::Plain{}, mixture},
-                        Linear{.model_dim = dim, .output_dim = 5}});
+    check<double>(
+        Chain{Stack{layer, 2}, Residual{update::Plain{}, mixture}, Linear{.model_dim = dim, .output_dim = 5}});
   }
   SUBCASE("Stack of PerToken") {
     check<double>(Stack{PerToken{3, Residual{update::Nesterov{}, mixture}}, 2}, {.items = 7});

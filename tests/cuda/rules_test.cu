@@ -1,5 +1,5 @@
-// Options of update rules on the device (the rules themselves: cuda/policies_*), and rules that count layers: three of them
-// around a branch whose gradient matters.
+// Options of update rules on the device (the rules themselves: cuda/policies_*), and rules that count layers: three of
+// them around a branch whose gradient matters.
 
 #include <doctest/doctest.h>
 

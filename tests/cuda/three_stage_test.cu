@@ -15,7 +15,8 @@ using namespace gatefold::test;
 namespace {
 
 constexpr Index experts = 3, items = 24;
-const SignalMixture data{.clusters = 3, .model_dim = 10, .length = 5, .feature = {0.5, 2}, .center = {1, 2}, .decay = 0.7};
+const SignalMixture data{
+    .clusters = 3, .model_dim = 10, .length = 5, .feature = {0.5, 2}, .center = {1, 2}, .decay = 0.7};
 
 /// One draw on each backend.
 template <class T, class B>

@@ -254,10 +254,10 @@ Launches named_launches_of(const F& f) {
 /// What a launch of this name is for.
 std::string purpose_of(const std::string& name) {
   const std::pair<const char*, const char*> purposes[] = {
-      {"RouteRow", "gating"},          {"table_", "dispatch"},         {"Combine", "combine"},
-      {"slots_are_depth", "gradient"}, {"grouped_sum", "bias"},        {"slots_are_rows", "product"},
-      {"few_rows", "product"},         {"HeavyBall", "update"},        {"AdamW", "AdamW"},
-      {"cublasGemmEx", "cuBLAS"},      {"EvenOffsets", "offsets"},      {"Fill", "zeros"}};
+      {"RouteRow", "gating"},          {"table_", "dispatch"},     {"Combine", "combine"},
+      {"slots_are_depth", "gradient"}, {"grouped_sum", "bias"},    {"slots_are_rows", "product"},
+      {"few_rows", "product"},         {"HeavyBall", "update"},    {"AdamW", "AdamW"},
+      {"cublasGemmEx", "cuBLAS"},      {"EvenOffsets", "offsets"}, {"Fill", "zeros"}};
   for (const auto& [word, purpose] : purposes)
     if (name.find(word) != std::string::npos) return purpose;
   return name;
@@ -294,7 +294,7 @@ struct LayerLaunches {
     forward = named_launches_of([&] { training.forward(); });
     backward = named_launches_of([&] {
       backward(model, ctx, training.params, training.x, training.saved, training.dy, training.carry, training.dx,
-                     training.grads);
+               training.grads);
     });
     update = named_launches_of([&] { training.update(); });
   }

@@ -23,9 +23,7 @@ auto layer(const Rule& rule) {
   return Residual{rule, mixture(SoftmaxTopK{.selection = {.k = 2}}, Mlp<Gelu>{kDim, 2 * kDim})};
 }
 const GatedMlp<Silu> gated{.model_dim = kDim, .hidden_dim = 2 * kDim};
-auto attention() {
-  return Residual{update::Plain{}, PreNorm{LayerNorm{}, Attention{.model_dim = kDim, .heads = 2}}};
-}
+auto attention() { return Residual{update::Plain{}, PreNorm{LayerNorm{}, Attention{.model_dim = kDim, .heads = 2}}}; }
 
 template <class T, class L, class OptimizerT>
 void train(Cuda::Context& ctx, const L& model, const OptimizerT& optimizer) {

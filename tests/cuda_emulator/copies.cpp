@@ -18,8 +18,11 @@ void Warp::copy_async(const Instruction& in, std::uint32_t lanes) {
     locate(in, {in[0], in.offset, Space::shared, bytes, true}, 1u << lane, to);
     std::memset(to[lane], 0xff, bytes);  // NaN and -1
     Copies& copies = copies_[lane];
-    Copy copy{&in, copies.groups, static_cast<std::uint32_t>(bytes),
-              static_cast<std::uint64_t>(to[lane] - block_.shared_.data()), {}};
+    Copy copy{&in,
+              copies.groups,
+              static_cast<std::uint32_t>(bytes),
+              static_cast<std::uint64_t>(to[lane] - block_.shared_.data()),
+              {}};
     // The whole is aligned, so its part is looked up as bytes.
     if (given > 0 && (read(in[1], lane) + static_cast<std::uint64_t>(in.second_offset)) % bytes != 0) {
       fail_alignment(in, read(in[1], lane), bytes, lane);
@@ -62,9 +65,9 @@ void Warp::copy_bulk(const Instruction& in, std::uint32_t lanes) {
            in, lane);
     }
     if (!Memory::device().contains(reinterpret_cast<const void*>(from), bytes, block_.grid_.launch.device)) {
-      fail("memory of another device: global bulk copy of " + std::to_string(bytes) + " bytes from " +
-               hexadecimal(from),
-           in, lane);
+      fail(
+          "memory of another device: global bulk copy of " + std::to_string(bytes) + " bytes from " + hexadecimal(from),
+          in, lane);
     }
     std::memcpy(block_.shared_.data() + to, reinterpret_cast<const char*>(from), bytes);
     Block::Mbarrier& barrier = block_.mbarriers_[read(in[3], lane) & 0xffffffff];

@@ -36,8 +36,7 @@ TEST_CASE("cp.async arrives when its thread waits for its group, not before") {
         "cp.async.ca.shared.global [%r1+4], [%d1+4], 4; cp.async.commit_group;\n"
         "cp.async.ca.shared.global [%r1+8], [%d1+8], 4; cp.async.commit_group;\n"
         "cp.async.ca.shared.global [%r1+12], [%d1+12], 4;\n" +
-            wait +
-            "ld.shared.v4.u32 {%r2, %r3, %r4, %r5}, [s]; st.global.v4.u32 [%d0], {%r2, %r3, %r4, %r5};",
+            wait + "ld.shared.v4.u32 {%r2, %r3, %r4, %r5}, [s]; st.global.v4.u32 [%d0], {%r2, %r3, %r4, %r5};",
         out.data, source.data);
     return out.values();
   };

@@ -37,7 +37,7 @@ class DynamicSharedLimit {
 /// A kernel as the runtime knows it.
 struct Kernel {
   const Function* function = nullptr;
-  int compute_capability = 0;            // that its PTX was compiled for
+  int compute_capability = 0;  // that its PTX was compiled for
   DynamicSharedLimit dynamic_shared_limit = {};
 };
 

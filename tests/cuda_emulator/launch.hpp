@@ -31,7 +31,7 @@ struct Options {
   std::uint64_t last_blocks = 0;  // only the last n blocks of each launch; 0: all
   std::int64_t longest_block = std::int64_t{1} << 28;  // instructions of its warps after which a block counts as stuck
   int compute_capability = 80;                         // GATEFOLD_EMULATOR_CC
-  int devices = 1;  // how many, all alike; 0: as on a machine without a driver
+  int devices = 1;                                     // how many, all alike; 0: as on a machine without a driver
 };
 Options& options();
 

@@ -85,8 +85,7 @@ Allocation* Memory::search(std::uintptr_t address, std::size_t bytes, std::uint3
 
 bool Memory::contains(const void* pointer, std::size_t bytes, int device) const {
   std::uint32_t hint = ~0u;
-  const Allocation* found =
-      const_cast<Memory*>(this)->search(reinterpret_cast<std::uintptr_t>(pointer), bytes, hint);
+  const Allocation* found = const_cast<Memory*>(this)->search(reinterpret_cast<std::uintptr_t>(pointer), bytes, hint);
   return found != nullptr && found->belongs_to(device);
 }
 

@@ -106,7 +106,8 @@ void expect_wrong_value(const Subject& subject) {
 
 const std::string source_line = R"(mutants_test\.cu:\d+)";
 const std::string store_past_end =
-    R"(^out of bounds global store of 4 bytes at 0x[0-9a-f]+ \(.*end of an allocation of \d+ bytes\): st\.global.* at )" +
+    R"(^out of bounds global store of 4 bytes at 0x[0-9a-f]+ \(.*end of an allocation of \d+ bytes\))"
+    R"(: st\.global.* at )" +
     source_line;
 const std::string load_outside =
     R"(^out of bounds global load of 16 bytes at 0x[0-9a-f]+ \(.*allocation.*\): ld\.global\.v4\.f32 at )" +
@@ -160,9 +161,8 @@ struct Top1 {
 
 TEST_CASE("top-k: ties to the higher index") { expect_wrong_value<ties_to_the_higher>(Top1{}); }
 TEST_CASE("top-k: lanes name different masks") {
-  expect_report<different_masks>(
-      Top1{},
-      R"(^wrong mask: lanes of one collective name 0xffffffff and 0xffff0000: shfl\.sync\.bfly.*top_1.*thread \(16,0,0\)$)");
+  expect_report<different_masks>(Top1{}, R"(^wrong mask: lanes of one collective name 0xffffffff and 0xffff0000)"
+                                         R"(: shfl\.sync\.bfly.*top_1.*thread \(16,0,0\)$)");
 }
 TEST_CASE("top-k: a lane is not in its own mask") {
   expect_report<mask_without_itself>(
@@ -210,9 +210,8 @@ TEST_CASE("reduction: a barrier that only some threads reach") {
   expect_report<barrier_in_a_branch>(BlockSum{}, "^divergent barrier: ");
 }
 TEST_CASE("reduction: some lanes wait for the block, the others of their warp for them") {
-  expect_report<barrier_against_warp>(
-      BlockSum{},
-      R"(^deadlock: of 64 threads 48 wait at a barrier and 16 in a warp for lanes that do not come \(mask 0xffffffff\))");
+  expect_report<barrier_against_warp>(BlockSum{}, R"(^deadlock: of 64 threads 48 wait at a barrier and 16 in a warp)"
+                                                  R"( for lanes that do not come \(mask 0xffffffff\))");
 }
 TEST_CASE("reduction: one past the end of shared memory") {
   expect_report<one_too_far>(BlockSum{}, R"(^out of bounds shared load of 4 bytes at 0x100 \(.*256 bytes\))");
@@ -557,9 +556,9 @@ struct BlasProduct {
 };
 
 TEST_CASE("cuBLAS: a leading dimension that leads out of the matrix") {
-  expect_report<far_leading_dimension>(
-      BlasProduct{},
-      R"(^cublasSgemm: B \(4 x 2 with leading dimension 5, 36 bytes at 0x[0-9a-f]+\) reaches beyond the end of its allocation$)");
+  expect_report<far_leading_dimension>(BlasProduct{},
+                                       R"(^cublasSgemm: B \(4 x 2 with leading dimension 5, 36 bytes at 0x[0-9a-f]+\))"
+                                       R"( reaches beyond the end of its allocation$)");
 }
 TEST_CASE("cuBLAS: a leading dimension below the number of rows") {
   expect_report<wrong_leading_dimension>(BlasProduct{}, "^CUBLAS_STATUS_INVALID_VALUE$");

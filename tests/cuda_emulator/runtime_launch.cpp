@@ -47,8 +47,8 @@ cudaError_t launch_kernel(const void* host, const Configuration& configuration, 
   Kernel* kernel = nullptr;
   if (const auto error = find_kernel(host, kernel)) return error;
   if (const auto error = expect_current_device(configuration.stream)) return error;
-  Launch work{extent(configuration.grid), extent(configuration.block), configuration.shared_bytes, {},
-              current_device()};
+  Launch work{
+      extent(configuration.grid), extent(configuration.block), configuration.shared_bytes, {}, current_device()};
   if (const auto error = check(*kernel, work)) return error;
   const Function& function = *kernel->function;
   work.parameters.resize(function.parameters_bytes);

@@ -201,9 +201,8 @@ std::size_t live_pinned() { return pinned().size(); }
 using namespace gatefold::cuda_emulator;
 
 cudaError_t cudaMalloc(void** pointer, size_t bytes) {
-  return runtime_call("cudaMalloc", [&] {
-    return synchronous([&] { return allocate(pointer, bytes, current_device()); });
-  });
+  return runtime_call("cudaMalloc",
+                      [&] { return synchronous([&] { return allocate(pointer, bytes, current_device()); }); });
 }
 
 cudaError_t cudaFree(void* pointer) {

@@ -44,14 +44,16 @@ struct Drawn {
 /// Σ (count − expected)² / expected
 double chi_squared(const std::vector<double>& counts, const std::vector<double>& expected) {
   double sum = 0;
-  for (std::size_t i = 0; i < counts.size(); ++i) sum += (counts[i] - expected[i]) * (counts[i] - expected[i]) / expected[i];
+  for (std::size_t i = 0; i < counts.size(); ++i)
+    sum += (counts[i] - expected[i]) * (counts[i] - expected[i]) / expected[i];
   return sum;
 }
 /// How often key(n) is 0 … keys − 1, against equal shares: below mean + 5 standard deviations of χ².
 void check_uniform(const Drawn& d, Index keys, const std::function<Index(Index)>& key) {
   std::vector<double> counts(static_cast<std::size_t>(keys), 0.0);
   for (Index n = 0; n < d.items(); ++n) counts.at(static_cast<std::size_t>(key(n))) += 1;
-  const double freedom = static_cast<double>(keys - 1), share = static_cast<double>(d.items()) / static_cast<double>(keys);
+  const double freedom = static_cast<double>(keys - 1),
+               share = static_cast<double>(d.items()) / static_cast<double>(keys);
   CHECK(chi_squared(counts, std::vector<double>(counts.size(), share)) < freedom + 5 * std::sqrt(2 * freedom));
 }
 struct Moments {
@@ -95,8 +97,9 @@ TEST_CASE("all features and centers are orthonormal, and other seeds give others
 }
 
 TEST_CASE("equation (1): center, feature, distractor and noise stand where `place` says, with label and signs") {
-  for (const SignalMixture& data : {SignalMixture{}, SignalMixture::expert_count(4), SignalMixture::expert_count(8),
-                                    SignalMixture::reference(2), SignalMixture{.clusters = 2, .model_dim = 5, .length = 3}}) {
+  for (const SignalMixture& data :
+       {SignalMixture{}, SignalMixture::expert_count(4), SignalMixture::expert_count(8), SignalMixture::reference(2),
+        SignalMixture{.clusters = 2, .model_dim = 5, .length = 3}}) {
     const Drawn d(data, 2000);
     for (Index n = 0; n < d.items(); ++n) {
       const Index k = d.s.cluster(n), other = d.s.distractor(n);
@@ -107,11 +110,13 @@ TEST_CASE("equation (1): center, feature, distractor and noise stand where `plac
                    beta = d.along(n, at_center, d.signals.center, k) / data.scale,
                    gamma = std::abs(d.along(n, at_distractor, d.signals.feature, other)) / data.scale;
       REQUIRE((y == 1 || y == -1));
-      for (const auto& [v, law, l] : {std::tuple{alpha, data.feature, at_feature}, std::tuple{beta, data.center, at_center},
-                                      std::tuple{gamma, data.distractor, at_distractor}}) {
+      for (const auto& [v, law, l] :
+           {std::tuple{alpha, data.feature, at_feature}, std::tuple{beta, data.center, at_center},
+            std::tuple{gamma, data.distractor, at_distractor}}) {
         REQUIRE(v >= law.low - 1e-12);
         REQUIRE(v <= law.high + 1e-12);
-        REQUIRE(std::abs(d.squares(n, l) - v * v * data.scale * data.scale) < 1e-10 * data.scale * data.scale);  // and nothing else
+        REQUIRE(std::abs(d.squares(n, l) - v * v * data.scale * data.scale) <
+                1e-10 * data.scale * data.scale);  // and nothing else
       }
     }
   }
@@ -204,7 +209,8 @@ TEST_CASE("the settings of the code of Chen et al.") {
     CHECK((data.distractor.low == 0.5 && data.feature.low == 0.5 && data.feature.high == 2));
     CHECK((data.center.low == 1 && data.center.high == 2));
   }
-  CHECK_THROWS_WITH_AS(SignalMixture::reference(5), "SignalMixture.reference: setting: expected 1 to 4, got 5", ArgumentError);
+  CHECK_THROWS_WITH_AS(SignalMixture::reference(5), "SignalMixture.reference: setting: expected 1 to 4, got 5",
+                       ArgumentError);
 }
 
 TEST_CASE("options that do not fit") {

@@ -49,7 +49,7 @@ struct Composition {
 
   /// A fact of all rows: the largest.
   template <class F>
-  F most(F Facts::* fact) const {
+  F most(F Facts::*fact) const {
     const F all[] = {scores.facts.*fact, mixing.facts.*fact, selection.facts.*fact, auxiliary.facts.*fact,
                      layer.facts.*fact,  rule.facts.*fact,   expert.facts.*fact};
     return *std::max_element(std::begin(all), std::end(all));

@@ -13,7 +13,7 @@ GATEFOLD_ROW(experts,
                  .kinds = {Mlp<Gelu>{.model_dim = s.item(), .hidden_dim = s.hidden}, Linear{.model_dim = s.item()}},
                  .counts = {2, s.experts - 2}}),
              .hooks = "validate infer experts")
-GATEFOLD_ROW(norm_expert, (NormExpert{.model_dim = s.item()}), .hooks = "validate", .moved = 0.3)
+GATEFOLD_ROW(layer_norm, (LayerNorm{.model_dim = s.item()}), .hooks = "validate", .moved = 0.3)
 GATEFOLD_ROW(patch_mlp,
              (PatchMlp<Cubic>{.model_dim = s.width,
                               .patches = s.tokens,
@@ -44,11 +44,11 @@ GATEFOLD_ROW(merged_transformer,
              .cannot_meet = "rule residual with_shared stack: gives one number for an item, which no stream takes up",
              .hooks = "validate")
 
-GATEFOLD_ROW(mlp_of_relu, (Mlp<Relu>{.model_dim = s.item(), .hidden_dim = s.hidden}),
-             .hooks = "validate infer", .once = true)
+GATEFOLD_ROW(mlp_of_relu, (Mlp<Relu>{.model_dim = s.item(), .hidden_dim = s.hidden}), .hooks = "validate infer",
+             .once = true)
 GATEFOLD_ROW(mlp_of_gelu_tanh, (Mlp<GeluTanh>{.model_dim = s.item(), .hidden_dim = s.hidden}),
              .hooks = "validate infer", .once = true)
-GATEFOLD_ROW(mlp_of_cubic, (Mlp<Cubic>{.model_dim = s.item(), .hidden_dim = s.hidden}),
-             .hooks = "validate infer", .once = true)
+GATEFOLD_ROW(mlp_of_cubic, (Mlp<Cubic>{.model_dim = s.item(), .hidden_dim = s.hidden}), .hooks = "validate infer",
+             .once = true)
 
 }  // namespace gatefold::rows

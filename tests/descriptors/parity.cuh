@@ -25,11 +25,10 @@ template <class C>
 void check_parity(const C& c) {
   constexpr Size size{.width = 6, .tokens = 2, .hidden = 7, .heads = 2, .experts = 5, .sequence = 7};
   test::Backends on;
-  test::expect_same_layer<double>(
-      on, deep(c.make(size)),
-      {.items = 3 * size.sequence,
-       .length = size.sequence,
-       .expected = {.of_doubles = c.most(&Facts::of_doubles), .any_zeros = true}});
+  test::expect_same_layer<double>(on, deep(c.make(size)),
+                                  {.items = 3 * size.sequence,
+                                   .length = size.sequence,
+                                   .expected = {.of_doubles = c.most(&Facts::of_doubles), .any_zeros = true}});
 }
 
 }  // namespace gatefold::rows

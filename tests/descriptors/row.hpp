@@ -26,9 +26,9 @@ struct Facts {
   const char* zero = "";   // gradients that are zero by design, by the end of their name: "carry.p"
   const char* hooks = "";  // optional members that the policy names: "validate begin infer"
   Meets meets = Meets::itself;
-  bool once = false;  // an option of another row: in one composition with some of each family, instead of with all
-  double moved = 0;   // how far the gradient check moves parameters, where those of all experts begin alike
-  Index seed = 1;     // of the gradient check, where 1 meets a border of the routing, or differences are too coarse
+  bool once = false;      // an option of another row: in one composition with some of each family, instead of with all
+  double moved = 0;       // how far the gradient check moves parameters, where those of all experts begin alike
+  Index seed = 1;         // of the gradient check, where 1 meets a border of the routing, or differences are too coarse
   double of_doubles = 1;  // times the tolerance of doubles on a device, where the policy computes them from floats
 };
 
@@ -39,20 +39,20 @@ struct Absent {};
 
 /// GATEFOLD_ROW(name, (policy), facts...): a row of the family that its header is named after. The policy is made at a
 /// Size `s`, with options at which no gradient is nearly zero. (A struct and no lambda: nvcc.)
-#define GATEFOLD_ROW(name, policy, ...)                                  \
-  struct RowOf_##name {                                                  \
-    static auto make([[maybe_unused]] const Size& s) { return policy; }  \
-    static constexpr Facts facts{__VA_ARGS__};                           \
-  };                                                                     \
+#define GATEFOLD_ROW(name, policy, ...)                                 \
+  struct RowOf_##name {                                                 \
+    static auto make([[maybe_unused]] const Size& s) { return policy; } \
+    static constexpr Facts facts{__VA_ARGS__};                          \
+  };                                                                    \
   inline constexpr RowOf_##name name{};
 /// The same for what stands around a branch: made of a rule (or Absent) and the branch as well.
-#define GATEFOLD_LAYER_ROW(name, layer, ...)                                                                      \
-  struct RowOf_##name {                                                                                           \
-    static auto make([[maybe_unused]] const Size& s, [[maybe_unused]] const auto& rule, const auto& branch) {     \
-      return layer;                                                                                               \
-    }                                                                                                             \
-    static constexpr Facts facts{__VA_ARGS__};                                                                    \
-  };                                                                                                              \
+#define GATEFOLD_LAYER_ROW(name, layer, ...)                                                                  \
+  struct RowOf_##name {                                                                                       \
+    static auto make([[maybe_unused]] const Size& s, [[maybe_unused]] const auto& rule, const auto& branch) { \
+      return layer;                                                                                           \
+    }                                                                                                         \
+    static constexpr Facts facts{__VA_ARGS__};                                                                \
+  };                                                                                                          \
   inline constexpr RowOf_##name name{};
 
 namespace gatefold::rows {

@@ -18,8 +18,8 @@ GATEFOLD_ROW(nesterov, (update::Nesterov{.gamma = 0.9}), .hooks = "begin validat
 GATEFOLD_ROW(time_varying, (update::TimeVarying{.gamma = 0.9}), .zero = "carry.p", .hooks = "begin validate")
 GATEFOLD_ROW(scheduled_restart, (update::ScheduledRestart{.gamma = 0.9}), .zero = "carry.p", .hooks = "begin validate")
 // With seed 1 some ‖u‖ are so small that differences are too coarse.
-GATEFOLD_ROW(sharpness_aware, (update::SharpnessAware{.rho = 0.2, .gamma = 0.9}),
-             .hooks = "validate infer evaluations", .seed = 3, .of_doubles = 2e7)
+GATEFOLD_ROW(sharpness_aware, (update::SharpnessAware{.rho = 0.2, .gamma = 0.9}), .hooks = "validate infer evaluations",
+             .seed = 3, .of_doubles = 2e7)
 GATEFOLD_ROW(complex_momentum, (update::ComplexMomentum{.gamma = 0.9}), .hooks = "begin validate")
 GATEFOLD_ROW(zero_order_hold, (update::ZeroOrderHold{}), .hooks = "begin validate infer init with_model_dim")
 GATEFOLD_ROW(learned_heavy_ball, (update::LearnedHeavyBall{.gamma = 0.9}),

@@ -9,7 +9,7 @@ GATEFOLD_ROW(linear_scores, (LinearScores{}),
              .hooks = "init validate with_model_dim forward_rows items_adjoint_is_optional")
 GATEFOLD_ROW(cosine_scores, (CosineScores{.dim = s.hidden, .temperature = 0.5}),
              .hooks = "init validate with_model_dim")
-GATEFOLD_ROW(frozen_scores, (Frozen<LinearScores>{}),
+GATEFOLD_ROW(frozen_scores, (Fixed<LinearScores>{}),
              .hooks = "init validate with_model_dim with_experts experts learned")
 GATEFOLD_ROW(patch_scores, (PatchScores{.length = s.tokens, .initial = Initial::normal(1)}),
              .hooks = "init validate with_model_dim forward_rows items_adjoint_is_optional")

@@ -46,7 +46,8 @@ TEST_CASE("AttentionExpert (1): equals loops for empty experts, all items on one
               const auto x = [&](Index l, Index a) { return item[std::size_t(l * dim + a)]; };
               Row z(std::size_t(outputs), 0.0);
               for (Index l = 0; l < length; ++l) {
-                const Row p = softmax_of_query(x, [&](Index a, Index c) { return b.params.key_query(e, a, c); }, l);
+                const Row p = softmax_of_query(
+                    x, [&](Index a, Index c) { return b.params.key_query(e, a, c); }, l);
                 for (Index h = 0; h < length; ++h)
                   for (Index a = 0; a < dim; ++a)
                     for (Index o = 0; o < outputs; ++o)
@@ -67,7 +68,8 @@ TEST_CASE("AttentionExpert (2): the gradients of W and K are the paper's eqs. (1
     for (Index s = b.offsets[std::size_t(e)]; s < b.offsets[std::size_t(e) + 1]; ++s) {
       const auto x = [&](Index l, Index a) { return b.x(b.rows[std::size_t(s)], l * dim + a); };
       for (Index l = 0; l < length; ++l) {
-        const Row p = softmax_of_query(x, [&](Index a, Index c) { return b.params.key_query(e, a, c); }, l);
+        const Row p = softmax_of_query(
+            x, [&](Index a, Index c) { return b.params.key_query(e, a, c); }, l);
         Row xw(length, 0.0);  // Xᵀ W
         double mean = 0;
         for (Index h = 0; h < length; ++h) {
@@ -138,12 +140,15 @@ TEST_CASE("AttentionExpert: starts as N(0, σ²/d)") {
 
 TEST_CASE("AttentionExpert: options and shapes that do not fit say so") {
   Cpu::Context ctx(1);
-  const auto message = [&](const AttentionExpert& e) { return message_of([&] { (void)e.init<double, Cpu>(ctx, 1, {}); }); };
+  const auto message = [&](const AttentionExpert& e) {
+    return message_of([&] { (void)e.init<double, Cpu>(ctx, 1, {}); });
+  };
   CHECK(message({}) == "AttentionExpert.init: model_dim: expected at least 1, got 0");
   CHECK(message({.model_dim = 2, .length = 0}) == "AttentionExpert.init: length: expected at least 1, got 0");
   CHECK(message({.model_dim = 2, .outputs = 0}) == "AttentionExpert.init: outputs: expected at least 1, got 0");
   auto p = expert(2).init<double, Cpu>(ctx, 3, {});
-  CHECK(message_of([&] { expert(1).validate(p, 3); }) == "AttentionExpert: params.value: expected [3, 3, 1], got [3, 3, 2]");
+  CHECK(message_of([&] { expert(1).validate(p, 3); }) ==
+        "AttentionExpert: params.value: expected [3, 3, 1], got [3, 3, 2]");
   AttentionExpert nowhere = expert(2);
   nowhere.length = 0;
   CHECK(message_of([&] { nowhere.validate(p, 3); }) == "AttentionExpert: length: expected at least 1, got 0");

@@ -1,5 +1,5 @@
-// Experts on random routings: every form and every gradient against plain loops in double, and the same bits on any number
-// of threads.
+// Experts on random routings: every form and every gradient against plain loops in double, and the same bits on any
+// number of threads.
 
 #include <doctest/doctest.h>
 
@@ -29,7 +29,9 @@ constexpr std::uint64_t cases = 8;
 #endif
 
 double gelu(double v) { return v * 0.5 * std::erfc(-v / std::sqrt(2.0)); }
-double gelu_slope(double v) { return 0.5 * std::erfc(-v / std::sqrt(2.0)) + v * std::exp(-v * v / 2) / std::sqrt(2 * std::acos(-1.0)); }
+double gelu_slope(double v) {
+  return 0.5 * std::erfc(-v / std::sqrt(2.0)) + v * std::exp(-v * v / 2) / std::sqrt(2 * std::acos(-1.0));
+}
 double silu(double v) { return v / (1 + std::exp(-v)); }
 double silu_slope(double v) {
   const double s = 1 / (1 + std::exp(-v));
@@ -54,11 +56,13 @@ struct Slot {
 };
 
 template <class T>
-std::vector<Bounded> product(const std::vector<Bounded>& x, const Tensor<T, 3, Cpu>& w, Index e, bool transposed, const T* bias = nullptr) {
+std::vector<Bounded> product(const std::vector<Bounded>& x, const Tensor<T, 3, Cpu>& w, Index e, bool transposed,
+                             const T* bias = nullptr) {
   std::vector<Bounded> y;
   for (Index j = 0; j < w.extent(transposed ? 1 : 2); ++j) {
     BoundedSum<T> sum;
-    for (std::size_t k = 0; k < x.size(); ++k) sum.add(x[k], {transposed ? at(w, e, j, Index(k)) : at(w, e, Index(k), j), 0});
+    for (std::size_t k = 0; k < x.size(); ++k)
+      sum.add(x[k], {transposed ? at(w, e, j, Index(k)) : at(w, e, Index(k), j), 0});
     if (bias) sum.add(double(bias[j]), 1);
     y.push_back(sum.result());
   }
@@ -66,7 +70,8 @@ std::vector<Bounded> product(const std::vector<Bounded>& x, const Tensor<T, 3, C
 }
 
 template <class T>
-Slot<T> loops(const Mlp<Gelu>&, const Params<Mlp<Gelu>, T, Cpu>& p, Index e, const std::vector<Bounded>& x, const std::vector<Bounded>& dz) {
+Slot<T> loops(const Mlp<Gelu>&, const Params<Mlp<Gelu>, T, Cpu>& p, Index e, const std::vector<Bounded>& x,
+              const std::vector<Bounded>& dz) {
   const auto pre = product(x, p.up, e, false, &p.up_bias(e, 0));
   const auto dhidden = product(dz, p.down, e, true);
   Slot<T> s;
@@ -80,8 +85,10 @@ Slot<T> loops(const Mlp<Gelu>&, const Params<Mlp<Gelu>, T, Cpu>& p, Index e, con
   return s;
 }
 template <class T>
-Slot<T> loops(const GatedMlp<Silu>&, const Params<GatedMlp<Silu>, T, Cpu>& p, Index e, const std::vector<Bounded>& x, const std::vector<Bounded>& dz) {
-  const auto gate = product(x, p.gate, e, false), up = product(x, p.up, e, false), dhidden = product(dz, p.down, e, true);
+Slot<T> loops(const GatedMlp<Silu>&, const Params<GatedMlp<Silu>, T, Cpu>& p, Index e, const std::vector<Bounded>& x,
+              const std::vector<Bounded>& dz) {
+  const auto gate = product(x, p.gate, e, false), up = product(x, p.up, e, false),
+             dhidden = product(dz, p.down, e, true);
   Slot<T> s;
   s.dpre.resize(2);
   for (std::size_t j = 0; j < gate.size(); ++j) {
@@ -95,18 +102,24 @@ Slot<T> loops(const GatedMlp<Silu>&, const Params<GatedMlp<Silu>, T, Cpu>& p, In
   const auto from_up = product(s.dpre[1], p.up, e, true);
   for (std::size_t d = 0; d < s.dslot.size(); ++d) {
     const Bounded a = s.dslot[d], b = from_up[d];
-    s.dslot[d] = {a.value + b.value, a.error + b.error + 2 * unit_roundoff<T> * (std::abs(a.value) + std::abs(b.value))};
+    s.dslot[d] = {a.value + b.value,
+                  a.error + b.error + 2 * unit_roundoff<T> * (std::abs(a.value) + std::abs(b.value))};
   }
   return s;
 }
 template <class T>
-Slot<T> loops(const Linear&, const Params<Linear, T, Cpu>& p, Index e, const std::vector<Bounded>& x, const std::vector<Bounded>& dz) {
-  return {{}, product(x, p.weight, e, false, p.bias.extent(1) > 0 ? &p.bias(e, 0) : nullptr), product(dz, p.weight, e, true), {dz}};
+Slot<T> loops(const Linear&, const Params<Linear, T, Cpu>& p, Index e, const std::vector<Bounded>& x,
+              const std::vector<Bounded>& dz) {
+  return {{},
+          product(x, p.weight, e, false, p.bias.extent(1) > 0 ? &p.bias(e, 0) : nullptr),
+          product(dz, p.weight, e, true),
+          {dz}};
 }
 
 /// Adjoints of the weights of expert e, from all its slots: some entries of each. How many are wrong.
 template <class T, class Row>
-Index wrong_entries(Choice& choose, const Tensor<T, 3, Cpu>& dw, Index e, const std::vector<std::vector<Bounded>>& a, Row&& b) {
+Index wrong_entries(Choice& choose, const Tensor<T, 3, Cpu>& dw, Index e, const std::vector<std::vector<Bounded>>& a,
+                    Row&& b) {
   Index wrong = 0;
   for (int n = 0; n < 40; ++n) {
     const Index i = choose.below(dw.extent(1)), j = choose.below(dw.extent(2));
@@ -130,8 +143,9 @@ Index wrong_sums(const Tensor<T, 2, Cpu>& db, Index e, std::size_t count, Row&& 
 }
 
 template <class T>
-Index wrong_gradients(Choice& c, const Params<Mlp<Gelu>, T, Cpu>& g, Index e, const std::vector<std::vector<Bounded>>& x,
-                      const std::vector<std::vector<Bounded>>& dz, const std::vector<Slot<T>>& slots) {
+Index wrong_gradients(Choice& c, const Params<Mlp<Gelu>, T, Cpu>& g, Index e,
+                      const std::vector<std::vector<Bounded>>& x, const std::vector<std::vector<Bounded>>& dz,
+                      const std::vector<Slot<T>>& slots) {
   std::vector<std::vector<Bounded>> hidden;
   for (const Slot<T>& s : slots) hidden.push_back(s.hidden);
   const auto of_z = [&](std::size_t s) -> const auto& { return dz[s]; };
@@ -140,19 +154,24 @@ Index wrong_gradients(Choice& c, const Params<Mlp<Gelu>, T, Cpu>& g, Index e, co
          wrong_sums(g.down_bias, e, slots.size(), of_z) + wrong_sums(g.up_bias, e, slots.size(), of_pre);
 }
 template <class T>
-Index wrong_gradients(Choice& c, const Params<GatedMlp<Silu>, T, Cpu>& g, Index e, const std::vector<std::vector<Bounded>>& x,
-                      const std::vector<std::vector<Bounded>>& dz, const std::vector<Slot<T>>& slots) {
+Index wrong_gradients(Choice& c, const Params<GatedMlp<Silu>, T, Cpu>& g, Index e,
+                      const std::vector<std::vector<Bounded>>& x, const std::vector<std::vector<Bounded>>& dz,
+                      const std::vector<Slot<T>>& slots) {
   std::vector<std::vector<Bounded>> hidden;
   for (const Slot<T>& s : slots) hidden.push_back(s.hidden);
-  return wrong_entries(c, g.down, e, hidden, [&](std::size_t s) -> const auto& { return dz[s]; }) +
-         wrong_entries(c, g.gate, e, x, [&](std::size_t s) -> const auto& { return slots[s].dpre[0]; }) +
-         wrong_entries(c, g.up, e, x, [&](std::size_t s) -> const auto& { return slots[s].dpre[1]; });
+  return wrong_entries(
+             c, g.down, e, hidden, [&](std::size_t s) -> const auto& { return dz[s]; }) +
+         wrong_entries(
+             c, g.gate, e, x, [&](std::size_t s) -> const auto& { return slots[s].dpre[0]; }) +
+         wrong_entries(
+             c, g.up, e, x, [&](std::size_t s) -> const auto& { return slots[s].dpre[1]; });
 }
 template <class T>
 Index wrong_gradients(Choice& c, const Params<Linear, T, Cpu>& g, Index e, const std::vector<std::vector<Bounded>>& x,
                       const std::vector<std::vector<Bounded>>& dz, const std::vector<Slot<T>>& slots) {
   const auto of_z = [&](std::size_t s) -> const auto& { return dz[s]; };
-  return wrong_entries(c, g.weight, e, x, of_z) + (g.bias.extent(1) > 0 ? wrong_sums(g.bias, e, slots.size(), of_z) : 0);
+  return wrong_entries(c, g.weight, e, x, of_z) +
+         (g.bias.extent(1) > 0 ? wrong_sums(g.bias, e, slots.size(), of_z) : 0);
 }
 
 template <class T>
@@ -174,21 +193,26 @@ void check(std::uint64_t seed, E expert, const Slots& slots, Choice& choose) {
   const Index S = slots.count(), all = S + slots.spare, items = slots.items;
   Cpu::Context one(1);
   auto params = expert.template init<T, Cpu>(one, slots.experts(), Seed{seed});
-  for_each_tensor([&](const Name&, auto& t) {
-    const auto n = choose.template numbers<T>(t.size());
-    std::copy(n.begin(), n.end(), t.data());
-  }, params);
+  for_each_tensor(
+      [&](const Name&, auto& t) {
+        const auto n = choose.template numbers<T>(t.size());
+        std::copy(n.begin(), n.end(), t.data());
+      },
+      params);
   const auto x = choose.numbers<T>(items * expert.in_dim()), dz = choose.numbers<T>(all * expert.out_dim());
   const View<const T, 2, Cpu> of_items(x.data(), items, expert.in_dim()), of_z(dz.data(), all, expert.out_dim());
   cpu::PackedWeights packed;
-  for_each_tensor([&](const Name&, const auto& t) {
-    if constexpr (std::remove_cvref_t<decltype(t)>::rank == 3) Cpu::pack(one, t.view(), false, packed);
-  }, std::as_const(params));
+  for_each_tensor(
+      [&](const Name&, const auto& t) {
+        if constexpr (std::remove_cvref_t<decltype(t)>::rank == 3) Cpu::pack(one, t.view(), false, packed);
+      },
+      std::as_const(params));
 
   const auto run = [&](int threads) {
     Cpu::Context ctx(threads);
     Result<T, E> r{Tensor<T, 2, Cpu>(all, expert.out_dim()), Tensor<T, 2, Cpu>(all, expert.out_dim()),
-                   Tensor<T, 2, Cpu>(all, expert.out_dim()), Tensor<T, 2, Cpu>(all, expert.in_dim()), zeros_like(ctx, params)};
+                   Tensor<T, 2, Cpu>(all, expert.out_dim()), Tensor<T, 2, Cpu>(all, expert.in_dim()),
+                   zeros_like(ctx, params)};
     for_each_tensor([&](const Name&, auto& t) { std::fill_n(t.data(), t.size(), T(1)); }, r.grads);
     Saved<E, T, Cpu> saved;
     expert.forward(ctx, params, slots.groups(), of_items, r.z.view(), saved);
@@ -238,7 +262,8 @@ void check(std::uint64_t seed, E expert, const Slots& slots, Choice& choose) {
     const Slot<T> expected = slot(e, s);
     Index wrong = 0;
     for (std::size_t j = 0; j < expected.z.size(); ++j) wrong += !within(first.z(s, Index(j)), expected.z[j]);
-    for (std::size_t j = 0; j < expected.dslot.size(); ++j) wrong += !within(first.dslots(s, Index(j)), expected.dslot[j]);
+    for (std::size_t j = 0; j < expected.dslot.size(); ++j)
+      wrong += !within(first.dslots(s, Index(j)), expected.dslot[j]);
     CHECK(wrong == 0);
   }
   if (smallest < 0 || fewest > 40) return;
@@ -257,17 +282,22 @@ void check_case(std::uint64_t seed) {
   Choice choose(seed);
   const Slots slots(choose, choose.one_in(4) ? 400 : 60);
   const Index most = slots.experts() > 9 ? 100 : choose.one_in(4) ? 280 : 140;
-  const Index model = choose.one_in(4) ? 128 : choose.from(1, most), hidden = choose.one_in(4) ? 128 : choose.from(1, most);
+  const Index model = choose.one_in(4) ? 128 : choose.from(1, most),
+              hidden = choose.one_in(4) ? 128 : choose.from(1, most);
   switch (choose.below(3)) {
-    case 0: return check<T>(seed, Mlp<Gelu>{.model_dim = model, .hidden_dim = hidden}, slots, choose);
-    case 1: return check<T>(seed, GatedMlp<Silu>{.model_dim = model, .hidden_dim = hidden}, slots, choose);
-    default: return check<T>(seed, Linear{.model_dim = model, .output_dim = hidden}, slots, choose);
+    case 0:
+      return check<T>(seed, Mlp<Gelu>{.model_dim = model, .hidden_dim = hidden}, slots, choose);
+    case 1:
+      return check<T>(seed, GatedMlp<Silu>{.model_dim = model, .hidden_dim = hidden}, slots, choose);
+    default:
+      return check<T>(seed, Linear{.model_dim = model, .output_dim = hidden}, slots, choose);
   }
 }
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("experts on random routings: every form and gradient against loops, the same bits on any threads", T, float, double) {
+TEST_CASE_TEMPLATE("experts on random routings: every form and gradient against loops, the same bits on any threads", T,
+                   float, double) {
   for (std::uint64_t seed = 1; seed <= cases; ++seed) check_case<T>(seed);
 }
 
@@ -275,7 +305,8 @@ TEST_CASE("the same for as long as GATEFOLD_DIFFERENTIAL_SECONDS says" * doctest
   const char* text = std::getenv("GATEFOLD_DIFFERENTIAL_SECONDS");
   const double seconds = text ? std::atof(text) : 60;
   const auto begin = std::chrono::steady_clock::now();
-  for (std::uint64_t seed = 1'000'000; std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() < seconds; ++seed) {
+  for (std::uint64_t seed = 1'000'000;
+       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() < seconds; ++seed) {
     check_case<float>(seed);
     check_case<double>(seed);
   }

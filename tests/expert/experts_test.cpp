@@ -30,7 +30,8 @@ Mixed mixed(Index first, Index second) {
 /// Two kinds that keep something, of one expert and of two.
 using Pair = Experts<Mlp<Relu>, Mlp<Gelu>>;
 Pair pair() {
-  return {.kinds = {Mlp<Relu>{.model_dim = 4, .hidden_dim = 2}, Mlp<Gelu>{.model_dim = 4, .hidden_dim = 3}}, .counts = {1, 2}};
+  return {.kinds = {Mlp<Relu>{.model_dim = 4, .hidden_dim = 2}, Mlp<Gelu>{.model_dim = 4, .hidden_dim = 3}},
+          .counts = {1, 2}};
 }
 
 }  // namespace

@@ -81,7 +81,7 @@ TEST_CASE("LayerNorm: options and shapes that do not fit say so before anything 
     change(p);
     const auto text = message_of([&] { p.forward(); });
     CHECK(p.untouched());
-    CHECK(p.saved.branch.unit.size() == 0);
+    CHECK(p.saved.branch.normalized.size() == 0);
     return text;
   };
   CHECK(message([](auto& p) { p.layer.branch.epsilon = -1; }) == "LayerNorm: epsilon: expected more than 0, got -1");
@@ -138,14 +138,14 @@ TEST_CASE("LayerNorm (1): as an expert equals loops, with a gain and a bias per 
             return z;
           })) <= 1e-14);
     Tensor<double, 2, Cpu> z(b.z.extent(0), 5);
-    b.expert.again(ctx, b.params, b.groups(), b.saved, z);
+    b.expert.recompute(ctx, b.params, b.groups(), b.saved, z);
     CHECK(same_bits(values(z), values(b.z)));
   }
 }
 
 TEST_CASE("LayerNorm: as an expert, slots nobody owns are neither read nor written; gradients") {
   const auto broken = broken_promises<double>(LayerNorm{.model_dim = 5}, [](auto& bank) {
-    bank.poison(bank.saved.unit);
+    bank.poison(bank.saved.normalized);
     for (Index i = bank.used(); i < bank.saved.inverse.size(); ++i) bank.saved.inverse.data()[i] = quiet_nan;
   });
   CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));

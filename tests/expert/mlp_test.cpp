@@ -57,9 +57,8 @@ TEST_CASE("Mlp (1): equals loops for empty experts, all items on one, 257 expert
 
 TEST_CASE_TEMPLATE("Mlp: slots nobody owns are neither read nor written; gradients are added", T, float, double) {
   for (const bool bias : {true, false}) {
-    const auto broken = broken_promises<T>(Mlp<Gelu>{.model_dim = 5, .hidden_dim = 7, .bias = bias}, [](auto& bank) {
-      bank.poison(bank.saved.pre);
-    });
+    const auto broken = broken_promises<T>(Mlp<Gelu>{.model_dim = 5, .hidden_dim = 7, .bias = bias},
+                                           [](auto& bank) { bank.poison(bank.saved.pre); });
     CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
   }
 }

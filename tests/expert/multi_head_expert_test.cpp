@@ -70,7 +70,8 @@ TEST_CASE("MultiHeadExpert: slots that lie after those of other kinds") {
 }
 
 TEST_CASE("MultiHeadExpert: gradients and promises of a layer") {
-  const auto report = check::conformance<Cpu>(expert(2, true), {.gradients = {.items = 3}, .items_are_independent = true});
+  const auto report =
+      check::conformance<Cpu>(expert(2, true), {.gradients = {.items = 3}, .items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
   Cpu::Context ctx(1);
   const auto full = check::gradients(ctx, expert(3, false), {.items = 2});
@@ -79,10 +80,13 @@ TEST_CASE("MultiHeadExpert: gradients and promises of a layer") {
 
 TEST_CASE("MultiHeadExpert: options and shapes that do not fit say so") {
   Cpu::Context ctx(1);
-  const auto message = [&](const MultiHeadExpert& e) { return message_of([&] { (void)e.init<double, Cpu>(ctx, 1, {}); }); };
+  const auto message = [&](const MultiHeadExpert& e) {
+    return message_of([&] { (void)e.init<double, Cpu>(ctx, 1, {}); });
+  };
   CHECK(message({}) == "MultiHeadExpert.init: model_dim: expected at least 1, got 0");
   CHECK(message({.model_dim = 2, .length = 0}) == "MultiHeadExpert.init: length: expected at least 1, got 0");
-  CHECK(message({.model_dim = 6, .heads = 4}) == "MultiHeadExpert.init: heads: expected a divisor of model_dim = 6, got 4");
+  CHECK(message({.model_dim = 6, .heads = 4}) ==
+        "MultiHeadExpert.init: heads: expected a divisor of model_dim = 6, got 4");
   auto p = expert(2, false).init<double, Cpu>(ctx, 3, {});
   CHECK(message_of([&] { expert(2, false).validate(p, 4); }) ==
         "MultiHeadExpert: params.query: expected [4, 6, 6], got [3, 6, 6]");

@@ -9,9 +9,9 @@
 #include "gatefold/gate/composed_gate.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "support/experts.hpp"
-#include "support/patches.hpp"
 #include "support/part_of_slots.hpp"
 #include "support/pass.hpp"
+#include "support/patches.hpp"
 
 using namespace gatefold;
 using namespace gatefold::support;
@@ -60,11 +60,10 @@ TEST_CASE("PatchCnn: gradients alone, and in a mixture of whole samples with a r
   Cpu::Context ctx(1);
   const auto alone = check::gradients(ctx, wide(2, true));
   CHECK_MESSAGE(alone, alone.str());
-  const auto mixed = check::gradients(
-      ctx, Mixture{SoftmaxTopK{.scores = {.experts = 3, .length = 4, .bias = false},
-                               .mixing = {},
-                               .selection = {.k = 3, .renormalise = false}},
-                   wide(1, false)});
+  const auto mixed = check::gradients(ctx, Mixture{SoftmaxTopK{.scores = {.experts = 3, .length = 4, .bias = false},
+                                                               .mixing = {},
+                                                               .selection = {.k = 3, .renormalise = false}},
+                                                   wide(1, false)});
   CHECK_MESSAGE(mixed, mixed.str());
 }
 

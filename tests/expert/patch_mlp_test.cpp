@@ -6,9 +6,9 @@
 
 #include "gatefold/check/conformance.hpp"
 #include "support/experts.hpp"
-#include "support/patches.hpp"
 #include "support/part_of_slots.hpp"
 #include "support/pass.hpp"
+#include "support/patches.hpp"
 
 using namespace gatefold;
 using namespace gatefold::support;
@@ -41,7 +41,8 @@ TEST_CASE("PatchMlp (1): equals loops for empty experts, all items on one, 257 e
                 return naive::patches(
                     x, 4, 3, 6, outputs, [&](Index p, Index d, Index j) { return b.params.weight(e, p, d, j); },
                     [&](Index p, Index j) { return bias ? b.params.bias(e, p, j) : 0; }, cube);
-              }), 1) <= 1e-14);  // sums of cubes, which cancel
+              }),
+                         1) <= 1e-14);  // sums of cubes, which cancel
       }
 }
 

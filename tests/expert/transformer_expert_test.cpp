@@ -24,7 +24,8 @@ using Row = std::vector<double>;
 constexpr Index dim = 4, length = 3;
 
 TransformerExpert<Gelu> expert(bool causal, bool bias) {
-  return {.model_dim = dim, .hidden_dim = 5, .heads = 2, .length = length, .causal = causal, .bias = bias, .epsilon = 0.1};
+  return {
+      .model_dim = dim, .hidden_dim = 5, .heads = 2, .length = length, .causal = causal, .bias = bias, .epsilon = 0.1};
 }
 
 /// LN of every position, with the gain and bias of expert e.
@@ -53,7 +54,8 @@ TEST_CASE("TransformerExpert (1): equals loops for empty experts, all items on o
       }
       b.forward();
       CHECK(difference(b.of_slots(b.z), b.expected([&](Index e, const Row& x) {
-              Row h = naive::multi_head(b.params.attention, e, normed(b.params.attention_norm, e, x), length, 2, causal);
+              Row h =
+                  naive::multi_head(b.params.attention, e, normed(b.params.attention_norm, e, x), length, 2, causal);
               for (std::size_t i = 0; i < h.size(); ++i) h[i] += x[i];
               const Row n = normed(b.params.mlp_norm, e, h);
               for (Index l = 0; l < length; ++l) {
@@ -69,8 +71,8 @@ TEST_CASE("TransformerExpert (1): equals loops for empty experts, all items on o
 TEST_CASE("TransformerExpert: slots nobody owns are neither read nor written; gradients are added") {
   const auto broken = broken_promises<double>(expert(true, true), [](auto& bank) {
     auto& s = bank.saved;
-    for (auto* t : {&s.attention_norm.unit, &s.attention.q, &s.attention.k, &s.attention.v, &s.attention.context,
-                    &s.attention.log_sum_exp, &s.mlp_norm.unit, &s.mlp.pre})
+    for (auto* t : {&s.attention_norm.normalized, &s.attention.q, &s.attention.k, &s.attention.v, &s.attention.context,
+                    &s.attention.log_sum_exp, &s.mlp_norm.normalized, &s.mlp.pre})
       for (Index i = bank.used() * length * t->extent(1); i < t->size(); ++i) t->data()[i] = quiet_nan;
   });
   CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));

@@ -7,17 +7,17 @@
 #include <string>
 #include <vector>
 
-#include "gatefold/gate/capacity.hpp"
-#include "gatefold/gate/expert_choice.hpp"
 #include "gatefold/gate/gates.hpp"
-#include "gatefold/gate/noisy_top_1.hpp"
-#include "gatefold/gate/noisy_top_k.hpp"
-#include "gatefold/gate/sigmoid_bias.hpp"
-#include "gatefold/gate/top_k.hpp"
+#include "gatefold/gate/selection/capacity.hpp"
+#include "gatefold/gate/selection/expert_choice.hpp"
+#include "gatefold/gate/selection/noisy_top_1.hpp"
+#include "gatefold/gate/selection/noisy_top_k.hpp"
+#include "gatefold/gate/selection/sigmoid_bias.hpp"
+#include "gatefold/gate/selection/top_k.hpp"
 #include "gatefold/gatefold.hpp"
 
-// Compiled with -ffast-math, which lets a compiler assume that there is no NaN and no infinity: who is picked must be an
-// expert that exists, and the best one, all the same. Expectations are of integers: this file's own comparisons of
+// Compiled with -ffast-math, which lets a compiler assume that there is no NaN and no infinity: who is picked must be
+// an expert that exists, and the best one, all the same. Expectations are of integers: this file's own comparisons of
 // floats mean as little as the library's.
 #if !defined(__FINITE_MATH_ONLY__) || !__FINITE_MATH_ONLY__
 #error "this test says something only when it is compiled with -ffast-math"
@@ -72,7 +72,8 @@ std::vector<Index> best(const int* row, Index experts, Index k) {
 
 /// Run a selection on ranks and look at its plan: experts that exist, every pick in one slot.
 template <class T, class S, class F>
-void for_plans(const S& policy, const F& f, const Noise& noise = {}, const std::vector<Index>& numbers = {1, 2, 7, 16, 40}) {
+void for_plans(const S& policy, const F& f, const Noise& noise = {},
+               const std::vector<Index>& numbers = {1, 2, 7, 16, 40}) {
   for (const Index experts : numbers) {
     for (const int threads : {1, 3}) {
       Cpu::Context ctx(threads, true);
@@ -123,22 +124,26 @@ TEST_CASE_TEMPLATE("fast math: the best experts are picked, whatever the ranks a
   };
   for_plans<T>(TopK{.k = 1}, one);
   for_plans<T>(NoisyTop1<>{}, one);
-  for_plans<T>(TopK{.k = 5}, [](const auto& plan, const std::vector<int>& of, Index experts) {
-    Index wrong = 0;
-    for (Index n = 0; n < plan.items(); ++n) {
-      const auto expected = best(of.data() + n * experts, experts, 5);
-      wrong += !std::equal(expected.begin(), expected.end(), plan.expert.data() + n * 5);
-    }
-    CHECK(wrong == 0);
-  }, {}, {7, 16, 40});
-  for_plans<T>(TopK{.k = 7}, [](const auto& plan, const std::vector<int>& of, Index experts) {  // K = E
-    Index wrong = 0;
-    for (Index n = 0; n < plan.items(); ++n) {
-      const auto expected = best(of.data() + n * experts, experts, 7);
-      wrong += !std::equal(expected.begin(), expected.end(), plan.expert.data() + n * 7);
-    }
-    CHECK(wrong == 0);
-  }, {}, {7});
+  for_plans<T>(TopK{.k = 5},
+               [](const auto& plan, const std::vector<int>& of, Index experts) {
+                 Index wrong = 0;
+                 for (Index n = 0; n < plan.items(); ++n) {
+                   const auto expected = best(of.data() + n * experts, experts, 5);
+                   wrong += !std::equal(expected.begin(), expected.end(), plan.expert.data() + n * 5);
+                 }
+                 CHECK(wrong == 0);
+               },
+               {}, {7, 16, 40});
+  for_plans<T>(TopK{.k = 7},
+               [](const auto& plan, const std::vector<int>& of, Index experts) {  // K = E
+                 Index wrong = 0;
+                 for (Index n = 0; n < plan.items(); ++n) {
+                   const auto expected = best(of.data() + n * experts, experts, 7);
+                   wrong += !std::equal(expected.begin(), expected.end(), plan.expert.data() + n * 7);
+                 }
+                 CHECK(wrong == 0);
+               },
+               {}, {7});
 }
 
 TEST_CASE_TEMPLATE("fast math: what the other selections make of such ranks are plans", T, float, double) {

@@ -8,12 +8,12 @@
 
 #include "gatefold/check/conformance.hpp"
 #include "gatefold/expert/mlp.hpp"
-#include "gatefold/gate/capacity.hpp"
-#include "gatefold/gate/frozen_scores.hpp"
-#include "gatefold/gate/noisy_top_1.hpp"
-#include "gatefold/gate/noisy_top_k.hpp"
-#include "gatefold/gate/patch_scores.hpp"
-#include "gatefold/gate/token_similarity.hpp"
+#include "gatefold/gate/mixing/token_similarity.hpp"
+#include "gatefold/gate/scores/fixed_scores.hpp"
+#include "gatefold/gate/scores/patch_scores.hpp"
+#include "gatefold/gate/selection/capacity.hpp"
+#include "gatefold/gate/selection/noisy_top_1.hpp"
+#include "gatefold/gate/selection/noisy_top_k.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "support/naive_moe.hpp"
 #include "support/pass.hpp"
@@ -48,13 +48,14 @@ struct NumberedTopK {
     top.forward(ctx, p, c, plan, saved, extra);
   }
   template <class T, class B>
-  Numbered<fn::PickTopK<T, B>> rows(const Candidates<T, B>& c, SparsePlan<T, B>& plan, const Nothing<T, B>& extra) const {
+  Numbered<fn::PickTopK<T, B>> rows(const Candidates<T, B>& c, SparsePlan<T, B>& plan,
+                                    const Nothing<T, B>& extra) const {
     return {top.rows(c, plan, extra)};
   }
   template <class T, class B>
-  void backward(typename B::Context& ctx, const Nothing<T, B>& p, const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
-                const Nothing<T, B>& saved, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
-                Nothing<T, B>& grads, const Nothing<T, B>& extra) const {
+  void backward(typename B::Context& ctx, const Nothing<T, B>& p, const Candidates<T, B>& c,
+                const SparsePlan<T, B>& plan, const Nothing<T, B>& saved, const typename SparsePlan<T, B>::Grad& dplan,
+                const CandidatesGrad<T, B>& d, Nothing<T, B>& grads, const Nothing<T, B>& extra) const {
     top.backward(ctx, p, c, plan, saved, dplan, d, grads, extra);
   }
 };
@@ -165,7 +166,8 @@ TEST_CASE(
   CHECK(a.saved.auxiliary.size() == 0);
 }
 
-TEST_CASE("ComposedGate: padding goes to no expert, the others keep their bits; further layers and evaluations keep it") {
+TEST_CASE(
+    "ComposedGate: padding goes to no expert, the others keep their bits; further layers and evaluations keep it") {
   Alone a(balanced(), 4);
   a.forward();
   const auto expert = values(a.plan.expert);
@@ -188,7 +190,9 @@ TEST_CASE("ComposedGate: padding goes to no expert, the others keep their bits; 
 }
 
 TEST_CASE("ComposedGate: padding goes to no expert, also where items are mixed") {
-  Alone a(ComposedGate<LinearScores, TokenSimilarity, TopK>{.scores = {.model_dim = 5, .experts = 4}, .selection = {.k = 2}}, 6);
+  Alone a(ComposedGate<LinearScores, TokenSimilarity, TopK>{.scores = {.model_dim = 5, .experts = 4},
+                                                            .selection = {.k = 2}},
+          6);
   const std::vector<double> mask{1, 0, 1, 1, 0, 1};
   a.extra.valid = mask;
   a.forward();
@@ -272,7 +276,8 @@ TEST_CASE("ComposedGate: infer makes the plan of forward, bit for bit, and keeps
         check_infer(gate, extra, 11);
       };
       with(SoftmaxTopK{.scores = scores, .selection = {.k = k}}, Extra<SoftmaxTopK, float, Cpu>{});
-      with(SoftmaxTopK{.scores = scores, .selection = {.k = k, .renormalise = false}}, Extra<SoftmaxTopK, float, Cpu>{});
+      with(SoftmaxTopK{.scores = scores, .selection = {.k = k, .renormalise = false}},
+           Extra<SoftmaxTopK, float, Cpu>{});
       using Losses = WithAuxiliary<SoftmaxTopK, Balance>;
       with(Losses{.scores = scores, .selection = {.k = k}}, Extra<Losses, float, Cpu>{});
       using Limited = ComposedGate<LinearScores, Independent, Capacity<TopK>>;
@@ -307,7 +312,8 @@ TEST_CASE("ComposedGate: rows in one pass give the bits of mixing and selection 
   }
 }
 
-TEST_CASE("ComposedGate: where all parts may skip the adjoint of the items, the gradients are the same bits without it") {
+TEST_CASE(
+    "ComposedGate: where all parts may skip the adjoint of the items, the gradients are the same bits without it") {
   const auto same = [](auto alone) {
     static_assert(hook::any::items_adjoint_is_optional<decltype(alone.gate)>());
     alone.extra.selection = {};
@@ -319,16 +325,18 @@ TEST_CASE("ComposedGate: where all parts may skip the adjoint of the items, the 
     ExtraGrad<decltype(alone.gate), double, Cpu> unused{};
     alone.gate.backward(alone.ctx, alone.params, alone.x, alone.plan, alone.saved, dplan, alone.dx, alone.grads,
                         alone.extra, unused);
-    alone.gate.backward(alone.ctx, alone.params, alone.x, alone.plan, alone.saved, dplan, {}, grads, alone.extra, unused);
+    alone.gate.backward(alone.ctx, alone.params, alone.x, alone.plan, alone.saved, dplan, {}, grads, alone.extra,
+                        unused);
     CHECK(same_bits(values(alone.grads), values(grads)));
     CHECK(std::ranges::any_of(values(grads), [](double v) { return v != 0; }));
   };
   same(Alone(SoftmaxTopK{.scores = {.model_dim = 5, .experts = 4}, .selection = {.k = 2, .renormalise = false}}, 9));
   same(Alone(ComposedGate<LinearScores, Independent, NoisyTop1<>>{.scores = {.model_dim = 5, .experts = 4}}, 9));
-  same(Alone(ComposedGate<PatchScores, Independent, TopK>{
-                 .scores = {.model_dim = 5, .experts = 4, .initial = Initial::normal(1)},
-                 .selection = {.k = 1, .renormalise = false}},
-             9));
+  same(Alone(
+      ComposedGate<PatchScores, Independent, TopK>{
+          .scores = {.model_dim = 5, .experts = 4, .initial = Initial::normal(1)},
+          .selection = {.k = 1, .renormalise = false}},
+      9));
   static_assert(!hook::any::items_adjoint_is_optional<ComposedGate<LinearScores, TokenSimilarity, TopK>>());
 }
 
@@ -390,11 +398,12 @@ TEST_CASE("ComposedGate: in one pass with the scores or after them, the same pla
   static_assert(policy::RowByRow<Independent, NumberedTopK, double, Cpu>);
   static_assert(!policy::RowAnywhere<Independent, NumberedTopK, double, Cpu>);
   static_assert(hook::scores::forward_rows<LinearScores, double, Cpu>() &&
-                !hook::scores::forward_rows<Frozen<LinearScores>, double, Cpu>());
+                !hook::scores::forward_rows<Fixed<LinearScores>, double, Cpu>());
   for (const Index items : {0, 1, 40}) {
     Alone<SoftmaxTopK> together({.scores = {.model_dim = 5, .experts = 7}}, items);
-    Alone<ComposedGate<LinearScores, Independent, NumberedTopK>> numbered({.scores = {.model_dim = 5, .experts = 7}}, items);
-    Alone<ComposedGate<Frozen<LinearScores>, Independent, TopK>> frozen(
+    Alone<ComposedGate<LinearScores, Independent, NumberedTopK>> numbered({.scores = {.model_dim = 5, .experts = 7}},
+                                                                          items);
+    Alone<ComposedGate<Fixed<LinearScores>, Independent, TopK>> frozen(
         {.scores = {.scores = {.model_dim = 5, .experts = 7}}}, items, 5);
     copy_pack(together.ctx, together.params.scores, frozen.params.scores.scores);
     const auto same = [&](auto& other) {

@@ -10,7 +10,8 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-GATEFOLD_EDGE_CASES(SoftmaxTopK, SoftmaxDense, SoftmaxNoisyTop1, PatchNoisyTop1, SoftmaxNoisyTopK, VMoe, Switch, GShardTop2)
+GATEFOLD_EDGE_CASES(SoftmaxTopK, SoftmaxDense, SoftmaxNoisyTop1, PatchNoisyTop1, SoftmaxNoisyTopK, VMoe, Switch,
+                    GShardTop2)
 
 TEST_CASE("SimilarityAware, AttentionAware: swap the mixing of any gate and keep its losses") {
   CHECK(std::is_same_v<SimilarityAware<XMoe>, ComposedGate<CosineScores, TokenSimilarity, TopK>>);

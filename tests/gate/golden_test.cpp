@@ -2,11 +2,11 @@
 
 #include <doctest/doctest.h>
 
+#include "gatefold/gate/auxiliary/gshard.hpp"
+#include "gatefold/gate/auxiliary/importance.hpp"
 #include "gatefold/gate/composed_gate.hpp"
-#include "gatefold/gate/gshard.hpp"
-#include "gatefold/gate/importance.hpp"
-#include "gatefold/gate/noisy_top_1.hpp"
-#include "gatefold/gate/patch_scores.hpp"
+#include "gatefold/gate/scores/patch_scores.hpp"
+#include "gatefold/gate/selection/noisy_top_1.hpp"
 #include "support/golden_gates.hpp"
 
 using namespace gatefold;

@@ -24,7 +24,8 @@ constexpr Index dim = 4;
 auto layer(SoftMoe gate, Index experts, Index slots = 2) {
   gate.count = experts;
   gate.slots = slots;
-  return Residual{update::HeavyBall{.mu = 0.6, .gamma = 1}, Mixture{gate, Mlp<Gelu>{.model_dim = dim, .hidden_dim = 3}}};
+  return Residual{update::HeavyBall{.mu = 0.6, .gamma = 1},
+                  Mixture{gate, Mlp<Gelu>{.model_dim = dim, .hidden_dim = 3}}};
 }
 template <class T = double>
 auto run(Cpu::Context& ctx, SoftMoe gate, Index experts, Index items, Index slots = 2) {

@@ -69,7 +69,9 @@ struct TempDirectory {
   TempDirectory(const TempDirectory&) = delete;
   ~TempDirectory() { fs::remove_all(path); }
   fs::path file() const { return path / "file"; }
-  int entries() const { return static_cast<int>(std::distance(fs::directory_iterator(path), fs::directory_iterator())); }
+  int entries() const {
+    return static_cast<int>(std::distance(fs::directory_iterator(path), fs::directory_iterator()));
+  }
 };
 
 void put(const fs::path& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
@@ -239,7 +241,8 @@ TEST_CASE("loss of power at any moment leaves the old file or the new one, and t
       const std::size_t renamed = random() % (renames.size() + 1);
       for (std::size_t i = 0; i < renamed; ++i) names[renames[i].first] = renames[i].second;
       const OnDisk& found = files[names["file"]];
-      const std::string text = found.synced + found.since.substr(0, found.since.empty() ? 0 : random() % found.since.size());
+      const std::string text =
+          found.synced + found.since.substr(0, found.since.empty() ? 0 : random() % found.since.size());
       CHECK((text == before || text == after));
       old_ones += text == before;
       new_ones += text == after;

@@ -22,7 +22,8 @@ namespace {
 
 /// A file that is gone at the end of the scope.
 struct Written {
-  std::filesystem::path path = std::filesystem::temp_directory_path() / ("gatefold_header_" + std::to_string(std::random_device{}()));
+  std::filesystem::path path =
+      std::filesystem::temp_directory_path() / ("gatefold_header_" + std::to_string(std::random_device{}()));
   explicit Written(const std::string& json, std::size_t data = 0) {
     std::ofstream file(path, std::ios::binary);
     const std::uint64_t length = json.size();
@@ -53,7 +54,8 @@ std::string long_header(int n) {
   std::string json = "{";
   for (int i = 0; i < n; ++i) {
     const std::string at = std::to_string(4 * i), end = std::to_string(4 * i + 4);
-    json += (i ? ",\"layers." : "\"layers.") + std::to_string(i) + ".weight\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[" + at + "," + end + "]}";
+    json += (i ? ",\"layers." : "\"layers.") + std::to_string(i) +
+            ".weight\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[" + at + "," + end + "]}";
   }
   return json + "}";
 }
@@ -61,8 +63,10 @@ std::string long_header(int n) {
 }  // namespace
 
 TEST_CASE("what a header says, in the order of the elements") {
-  const Written file(R"({"__metadata__":{"k":"v"},"a":{"dtype":"BF16","shape":[2,3],"data_offsets":[4,16],"new":{"x":1}},)"
-                     R"("\u00e4":{"shape":[],"data_offsets":[0,4],"dtype":"F32"}}  )", 16);
+  const Written file(
+      R"({"__metadata__":{"k":"v"},"a":{"dtype":"BF16","shape":[2,3],"data_offsets":[4,16],"new":{"x":1}},)"
+      R"("\u00e4":{"shape":[],"data_offsets":[0,4],"dtype":"F32"}}  )",
+      16);
   const safetensors::Header header = header_of(file.path);
   CHECK(header.metadata == io::Metadata{{"k", "v"}});
   REQUIRE(header.tensors.size() == 2);
@@ -87,7 +91,8 @@ TEST_CASE("bytes after the JSON, of any kind but white space, are refused, and s
   CHECK(refusal(std::string("{}\0", 3)) == "offset 10: header: not JSON: a zero byte");
   CHECK(refusal(std::string("{}\0{\xff", 5)) == "offset 10: header: not JSON: a zero byte");
   for (const std::string bad : {"\xff", "\xc3", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\x80"}) {
-    CHECK(refusal("{\"" + bad + R"(":{"dtype":"F32","shape":[],"data_offsets":[0,4]}})").find("not JSON") != std::string::npos);
+    CHECK(refusal("{\"" + bad + R"(":{"dtype":"F32","shape":[],"data_offsets":[0,4]}})").find("not JSON") !=
+          std::string::npos);
     CHECK(refusal(R"({"__metadata__":{"k":")" + bad + "\"}}").find("not JSON") != std::string::npos);
   }
 }
@@ -98,7 +103,8 @@ TEST_CASE("the whole of a tensor is checked, whoever asks") {
   CHECK(refusal(R"({"a":{"dtype":"F32","data_offsets":[0,4]}})") == "offset 8: tensor \"a\": no shape");
   CHECK(refusal(R"({"a":{"dtype":"F32","shape":[1]}})") == "offset 8: tensor \"a\": no data_offsets");
   const auto inside = [](std::size_t depth) {  // of a value that means nothing
-    return R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"new":)" + std::string(depth, '[') + std::string(depth, ']') + "}}";
+    return R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"new":)" + std::string(depth, '[') +
+           std::string(depth, ']') + "}}";
   };
   CHECK(refusal(inside(125), 4) == "");
   CHECK(refusal(inside(126), 4) == "offset 8: header: nested too deeply");
@@ -106,26 +112,34 @@ TEST_CASE("the whole of a tensor is checked, whoever asks") {
     CHECK(refusal("{\"a\":" + value + "}") == "offset 8: tensor \"a\": expected an object");
   CHECK(refusal(R"({"a":{"dtype":"F32","shape":[[1]],"data_offsets":[0,4]}})") ==
         "offset 8: tensor \"a\": shape: expected an array of non-negative integers");
-  CHECK(refusal(R"({"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":3,"shape":[1],"data_offsets":[0,4]}})") ==
-        "offset 8: tensor \"a\": no dtype");
+  CHECK(refusal(R"({"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                R"("a":{"dtype":3,"shape":[1],"data_offsets":[0,4]}})") == "offset 8: tensor \"a\": no dtype");
   CHECK(refusal(R"({"__metadata__":{},"__metadata__":{}})") == "offset 8: header: \"__metadata__\" appears twice");
 }
 
 TEST_CASE("types, shapes, places and the end of the file fit each other, whoever asks") {
-  const auto one = [](const std::string& dtype, const std::string& shape, const std::string& offsets, std::size_t data) {
-    return refusal(R"({"a":{"dtype":")" + dtype + R"(","shape":)" + shape + R"(,"data_offsets":)" + offsets + "}}", data);
+  const auto one = [](const std::string& dtype, const std::string& shape, const std::string& offsets,
+                      std::size_t data) {
+    return refusal(R"({"a":{"dtype":")" + dtype + R"(","shape":)" + shape + R"(,"data_offsets":)" + offsets + "}}",
+                   data);
   };
   struct Type {
     const char* names;  // of as many bits an element
     std::size_t bits;
   };
-  for (const Type& type : {Type{"F4", 4}, {"F6_E2M3 F6_E3M2", 6}, {"BOOL U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ", 8},
-                           {"I16 U16 F16 BF16", 16}, {"I32 U32 F32", 32}, {"F64 I64 U64 C64", 64}}) {
+  for (const Type& type : {Type{"F4", 4},
+                           {"F6_E2M3 F6_E3M2", 6},
+                           {"BOOL U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ", 8},
+                           {"I16 U16 F16 BF16", 16},
+                           {"I32 U32 F32", 32},
+                           {"F64 I64 U64 C64", 64}}) {
     std::istringstream names(type.names);
     for (std::string name; names >> name;) {
       const std::string end = std::to_string(type.bits);  // 8 elements
       CHECK(one(name, "[2,4]", "[0," + end + "]", type.bits) == "");
-      CHECK(one(name, "[2,5]", "[0," + end + "]", type.bits).find(type.bits * 10 % 8 ? "whole bytes" : "data_offsets") != std::string::npos);
+      CHECK(
+          one(name, "[2,5]", "[0," + end + "]", type.bits).find(type.bits * 10 % 8 ? "whole bytes" : "data_offsets") !=
+          std::string::npos);
     }
   }
   for (const char* name : {"", "f32", "F128", "F32 ", "FP32"})
@@ -145,7 +159,8 @@ TEST_CASE("types, shapes, places and the end of the file fit each other, whoever
   CHECK(one("F32", "[4294967297,4294967297]", "[0,34359738372]", 4).find("less than 2^64 bits") != std::string::npos);
   CHECK(one("F32", "[4611686018427387905]", "[0,4]", 4).find("less than 2^64 bits") != std::string::npos);
 
-  const std::string a = R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":)";
+  const std::string a =
+      R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":)";
   CHECK(refusal(a + "[2,4]}}", 4) == "");
   CHECK(refusal(a + "[1,3]}}", 4) == "offset 8: tensor \"b\": data_offsets: expected to begin at 2, got 1 (overlap)");
   CHECK(refusal(a + "[0,2]}}", 4) == "offset 8: tensor \"b\": data_offsets: expected to begin at 2, got 0 (overlap)");

@@ -292,8 +292,10 @@ TEST_CASE("wrong headers") {
   check(R"({"a":3,)" + kPairB + "}", R"(tensor "a": expected an object)");
   check(R"({"a":{)" + two + data + "}," + kPairB + "}", R"(tensor "a": no dtype)");
   check(R"({"a":{"dtype":"I32",)" + two + data + "}," + kPairB + "}", R"(tensor "a": dtype: expected F32, got "I32")");
-  check(R"({"a":{"dtype":"F64",)" + two + data + "}," + kPairB + "}", R"(tensor "a": data_offsets: expected 16 bytes, got [0, 8])");
-  check(R"({"a":{"dtype":"f32",)" + two + data + "}," + kPairB + "}", R"(tensor "a": dtype: expected one of the format, got "f32")");
+  check(R"({"a":{"dtype":"F64",)" + two + data + "}," + kPairB + "}",
+        R"(tensor "a": data_offsets: expected 16 bytes, got [0, 8])");
+  check(R"({"a":{"dtype":"f32",)" + two + data + "}," + kPairB + "}",
+        R"(tensor "a": dtype: expected one of the format, got "f32")");
   check(R"({"a":{)" + f32 + data + "}," + kPairB + "}", R"(tensor "a": no shape)");
   for (const char* shape :
        {"2", "{}", "[-2,-1]", "[2.0,1]", "[\"2\",1]", "[1e2,1]", "[null]", "[99999999999999999999]"}) {
@@ -302,7 +304,8 @@ TEST_CASE("wrong headers") {
   }
   check(R"({"a":{)" + f32 + R"("shape":[1,2],)" + data + "}," + kPairB + "}",
         R"(tensor "a": expected [2, 1], got [1, 2])");
-  check(R"({"a":{"dtype":"F64","shape":[],)" + data + "}," + kPairB + "}", R"(tensor "a": dtype: expected F32, got "F64")");
+  check(R"({"a":{"dtype":"F64","shape":[],)" + data + "}," + kPairB + "}",
+        R"(tensor "a": dtype: expected F32, got "F64")");
   check(R"({"a":{)" + f32 + R"("shape":[2],)" + data + "}," + kPairB + "}", R"(tensor "a": expected [2, 1], got [2])");
   check(R"({"a":{)" + f32 + R"("shape":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,2],)" + data + "}," + kPairB + "}",
         R"(tensor "a": expected [2, 1], got 17 dimensions)");
@@ -363,8 +366,10 @@ TEST_CASE("leading extents of 1 may be there or not: a bank of one expert is the
   CHECK(bits(row) == bits(vector));
   io::load(temp.file(), ctx, io::Part{"params", bank});
   CHECK(bits(bank) == bits(vector));
-  check_message(message_of<FileError>([&] { io::load(temp.file(), ctx, io::Part{"params", column}); }), temp.file(),
-                R"(tensor "params": expected [6, 1], got [6])");
+  check_message(message_of<FileError>([&] {
+                  io::load(temp.file(), ctx, io::Part{"params", column});
+                }),
+                temp.file(), R"(tensor "params": expected [6, 1], got [6])");
   fill_random(other, 5);
   io::save(temp.file(), ctx, {}, io::Part{"params", other});
   io::load(temp.file(), ctx, io::Part{"params", vector});

@@ -71,7 +71,8 @@ auto row_of(const auto& t, Index n) { return naive::row(t, n); }
 
 }  // namespace
 
-TEST_CASE("Attention (1): equals softmax loops, causal or not, padded or not, any heads, and keeps log-sum-exp and entropy") {
+TEST_CASE(
+    "Attention (1): equals softmax loops, causal or not, padded or not, any heads, and keeps log-sum-exp and entropy") {
   Cpu::Context ctx(2);
   // The last sequence of the second mask is all padding; the third begins with padding, so that causal rows see
   // nothing.
@@ -92,7 +93,8 @@ TEST_CASE("Attention (1): equals softmax loops, causal or not, padded or not, an
         }
 }
 
-TEST_CASE("Attention (1): equals softmax loops across block borders, with the same bits on 1, 2, 3, 8 threads" * doctest::skip(support::slow_build)) {
+TEST_CASE("Attention (1): equals softmax loops across block borders, with the same bits on 1, 2, 3, 8 threads" *
+          doctest::skip(support::slow_build)) {
   for (const bool causal : {true, false})
     for (const Index length : {100, 300, 600}) {
       CAPTURE(causal);

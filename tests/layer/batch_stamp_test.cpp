@@ -24,7 +24,8 @@ using support::values;
 #ifdef NDEBUG
 #define REFUSED(place) "no ArgumentError"
 #else
-#define REFUSED(place) place ": saved: expected what forward kept of this x, got that of another batch, or of an x that has changed since"
+#define REFUSED(place) \
+  place ": saved: expected what forward kept of this x, got that of another batch, or of an x that has changed since"
 #endif
 
 namespace {
@@ -64,7 +65,9 @@ TEST_CASE("saved of another batch of the same size is refused in builds with ass
   mixture.forward(ctx, p.params.branch, p.x, p.y, saved, {});
   p.x(0, 0) += 1;
   ExtraGrad<std::remove_const_t<decltype(mixture)>, double, Cpu> unused{};
-  const auto backward = [&] { mixture.backward(ctx, p.params.branch, p.x, saved, p.dy, p.dx, p.grads.branch, {}, unused); };
+  const auto backward = [&] {
+    mixture.backward(ctx, p.params.branch, p.x, saved, p.dy, p.dx, p.grads.branch, {}, unused);
+  };
   CHECK(message_of(backward) == REFUSED("Mixture.backward"));
   p.x(0, 0) -= 1;
   mixture.forward(ctx, p.params.branch, p.x, p.y, saved, {});

@@ -41,9 +41,8 @@ bool same(const Tensor<T, 2, Cpu>& a, const Tensor<T, 2, Cpu>& b) {
 
 template <class T, class E>
 void check(const E& expert, Index items) {
-  const Stack layer{Residual{update::HeavyBall{},
-                             Mixture{SoftmaxTopK{.scores = {.experts = 5}, .selection = {.k = 2}}, expert}},
-                    2};
+  const Stack layer{
+      Residual{update::HeavyBall{}, Mixture{SoftmaxTopK{.scores = {.experts = 5}, .selection = {.k = 2}}, expert}}, 2};
   Cpu::Context ctx(2);
   auto params = layer.template init<T, Cpu>(ctx, Seed{3});
   const auto values = naive::random_vector<T>(items * expert.in_dim(), 5);

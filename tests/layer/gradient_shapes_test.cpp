@@ -69,7 +69,9 @@ struct Pass {
     const std::string message = message_of([&] { backward(layer, ctx, params, x, saved, y, carry, dx, grads); });
     CHECK(std::all_of(dx.data(), dx.data() + dx.size(), [](double v) { return v == 7; }));
     for_each_tensor(
-        [&](const Name&, const auto& t) { CHECK(std::all_of(t.data(), t.data() + t.size(), [](double v) { return v == 0; })); },
+        [&](const Name&, const auto& t) {
+          CHECK(std::all_of(t.data(), t.data() + t.size(), [](double v) { return v == 0; }));
+        },
         grads);
     return message;
   }
@@ -96,7 +98,8 @@ struct Pass {
 TEST_CASE("layers refuse the gradients of another model") {
   Pass{Stack{residual(3), 2}}.expect_refused(
       Stack{residual(2), 2}, "Stack.backward: grads.layers.0.branch.gate.scores.weight: expected [4, 3], got [4, 2]");
-  Pass{Stack{residual(3), 2}}.expect_refused(Stack{residual(3), 1}, "Stack.backward: grads.layers: parts: expected 2, got 1");
+  Pass{Stack{residual(3), 2}}.expect_refused(Stack{residual(3), 1},
+                                             "Stack.backward: grads.layers: parts: expected 2, got 1");
   Pass{residual(3)}.expect_refused(residual(4),
                                    "Residual.backward: grads.branch.gate.scores.weight: expected [4, 3], got [4, 4]");
   Pass{NoResidual{mixture(3)}}.expect_refused(

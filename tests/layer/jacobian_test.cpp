@@ -39,9 +39,8 @@ std::vector<double> differences(P& p) {
 }
 
 auto mixture(double balance) {
-  return Mixture{WithAuxiliary<SoftmaxTopK, Balance>{.scores = {.experts = 4},
-                                                     .selection = {.k = 2},
-                                                     .auxiliary = {Balance{.weight = balance}}},
+  return Mixture{WithAuxiliary<SoftmaxTopK, Balance>{
+                     .scores = {.experts = 4}, .selection = {.k = 2}, .auxiliary = {Balance{.weight = balance}}},
                  Mlp<Gelu>{.model_dim = 3, .hidden_dim = 5}};
 }
 

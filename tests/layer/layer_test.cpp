@@ -221,12 +221,17 @@ void check_wrong_views(const L& part, const std::string& name, const std::string
   using Items = View<const float, 2, Cpu>;
   using Outputs = View<float, 2, Cpu>;
   const auto said = [&](Items x, Outputs y) {
-    const std::string forward = support::message_of([&] { p.layer.forward(ctx, p.params, x, p.carry, y, p.saved, p.extra); });
-    const std::string infer = support::message_of([&] { gatefold::infer<float, Cpu>(p.layer, ctx, p.params, x, p.carry, y, p.extra); });
-    if (infer != forward && infer.find(".infer") == std::string::npos) FAIL_CHECK("infer: " << infer << ", forward: " << forward);
+    const std::string forward =
+        support::message_of([&] { p.layer.forward(ctx, p.params, x, p.carry, y, p.saved, p.extra); });
+    const std::string infer =
+        support::message_of([&] { gatefold::infer<float, Cpu>(p.layer, ctx, p.params, x, p.carry, y, p.extra); });
+    if (infer != forward && infer.find(".infer") == std::string::npos)
+      FAIL_CHECK("infer: " << infer << ", forward: " << forward);
     return forward;
   };
-  const auto shape = [](Index rows, Index columns) { return "[" + std::to_string(rows) + ", " + std::to_string(columns) + "]"; };
+  const auto shape = [](Index rows, Index columns) {
+    return "[" + std::to_string(rows) + ", " + std::to_string(columns) + "]";
+  };
   const std::string of_x = name + ".forward: x: expected ", any = "[?, " + std::to_string(width) + "], got ";
   const Outputs y(at + items * width, items, out);
   CAPTURE(name);
@@ -234,9 +239,11 @@ void check_wrong_views(const L& part, const std::string& name, const std::string
   CHECK(said({at, Index(0), width + 1}, {at, Index(0), out}) == of_x + any + shape(0, width + 1));
   CHECK(said({nullptr, Index(0), Index(0)}, {nullptr, Index(0), Index(0)}) == of_x + any + shape(0, 0));
   CHECK(said({at, Index(-1), width}, {at, Index(-1), out}) == of_x + any + shape(-1, width));
-  CHECK(said({nullptr, items, width}, y) == of_x + "memory of " + std::to_string(items * width) + " elements, got a null pointer");
-  CHECK(said({at, items, width}, {nullptr, items, out}) ==
-        name + ".forward: " + y_name + ": expected memory of " + std::to_string(items * out) + " elements, got a null pointer");
+  CHECK(said({nullptr, items, width}, y) ==
+        of_x + "memory of " + std::to_string(items * width) + " elements, got a null pointer");
+  CHECK(said({at, items, width}, {nullptr, items, out}) == name + ".forward: " + y_name + ": expected memory of " +
+                                                               std::to_string(items * out) +
+                                                               " elements, got a null pointer");
   const std::string shared = name + ".forward: " + y_name + ": expected memory of its own, got some of x";
   CHECK(said({at, items, width}, {at, items, out}) == shared);
   CHECK(said({at, items, width}, {at + items * width - 1, items, out}) == shared);
@@ -246,7 +253,8 @@ void check_wrong_views(const L& part, const std::string& name, const std::string
   p.layer.begin(ctx, p.params, items, p.carry);
   p.forward();
   const auto said_backward = [&](Items x, Items dy, Outputs dx) {
-    return support::message_of([&] { backward(p.layer, ctx, p.params, x, p.saved, dy, p.dcarry, dx, p.grads, p.extra); });
+    return support::message_of(
+        [&] { backward(p.layer, ctx, p.params, x, p.saved, dy, p.dcarry, dx, p.grads, p.extra); });
   };
   const auto ends_with = [](const std::string& text, const std::string& end) {
     return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
@@ -255,8 +263,9 @@ void check_wrong_views(const L& part, const std::string& name, const std::string
                   ".backward: dx: expected memory of its own, got some of x"));
   CHECK(ends_with(said_backward({at + items * (width + out), items, width}, {at, items, out}, {at + 1, items, width}),
                   ".backward: dx: expected memory of its own, got some of dy"));
-  CHECK(ends_with(said_backward(p.x, p.dy, {nullptr, items, width}),
-                  ".backward: dx: expected memory of " + std::to_string(items * width) + " elements, got a null pointer"));
+  CHECK(ends_with(
+      said_backward(p.x, p.dy, {nullptr, items, width}),
+      ".backward: dx: expected memory of " + std::to_string(items * width) + " elements, got a null pointer"));
   CHECK(memory == before);
 }
 

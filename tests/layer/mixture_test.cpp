@@ -93,8 +93,7 @@ TEST_CASE(
   // The larger batch's memory, full of NaN, is what the small batch gets.
   second.saved = std::move(large.saved);
   auto& s = second.saved.branch;
-  for (auto* t : {&s.z, &s.expert.pre, &s.gate.logits, &s.gate.probabilities})
-    fill(used, t->view(), float(quiet_nan));
+  for (auto* t : {&s.z, &s.expert.pre, &s.gate.logits, &s.gate.probabilities}) fill(used, t->view(), float(quiet_nan));
   fill(used, s.plan.weight.view(), float(quiet_nan));
   fill(used, second.y.view(), float(quiet_nan));
   {

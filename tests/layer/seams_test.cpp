@@ -70,7 +70,9 @@ TEST_CASE("a mixing may take sequences, have parameters and rank by log q") {
 }
 
 TEST_CASE("causal mixing: a later item never changes an earlier output, bit for bit") {
-  const Residual layer{update::Plain{}, Mixture{GateOf<seams::Similarity>{.scores = {.experts = 4}, .mixing = {}, .selection = {.k = 2}}, mlp}};
+  const Residual layer{
+      update::Plain{},
+      Mixture{GateOf<seams::Similarity>{.scores = {.experts = 4}, .mixing = {}, .selection = {.k = 2}}, mlp}};
   Cpu::Context ctx(2);
   const auto params = layer.init<float, Cpu>(ctx, Seed{1});
   auto x = uniform_tensor<float>(ctx, Seed{2}, 1, 6, 5);
@@ -85,28 +87,34 @@ TEST_CASE("causal mixing: a later item never changes an earlier output, bit for 
 }
 
 TEST_CASE("a selection may take noise, learn, and send gradients to x and rank") {
-  const GateOf<Independent, seams::NoisyPick> gate{.scores = {.experts = 4}, .mixing = {}, .selection = {.model_dim = 5}};
+  const GateOf<Independent, seams::NoisyPick> gate{
+      .scores = {.experts = 4}, .mixing = {}, .selection = {.model_dim = 5}};
   const Residual layer{update::HeavyBall{}, Mixture{gate, mlp}};
   check_gradients(Stack{layer, 3}, {}, {.mixing = {}, .selection = {Random{Seed{77}, 1}}});
   check_gradients(layer, {}, {.mixing = {}, .selection = {}});
-  const GateOf<seams::Similarity, seams::NoisyPick> mixed{.scores = {.experts = 4}, .mixing = {}, .selection = {.model_dim = 5}};
+  const GateOf<seams::Similarity, seams::NoisyPick> mixed{
+      .scores = {.experts = 4}, .mixing = {}, .selection = {.model_dim = 5}};
   check_gradients(Mixture{mixed, mlp}, {.items = 6}, {.mixing = {}, .selection = {Random{Seed{77}, 1}}});
 }
 
 TEST_CASE("a stack forks noise per layer") {
-  const GateOf<Independent, seams::NoisyPick>::Extra<float, Cpu> extra{.mixing = {}, .selection = {Random{Seed{77}, 1}}};
+  const GateOf<Independent, seams::NoisyPick>::Extra<float, Cpu> extra{.mixing = {},
+                                                                       .selection = {Random{Seed{77}, 1}}};
   const auto first = at_layer(extra, 0).selection.random, second = at_layer(extra, 1).selection.random;
   CHECK(first->seed != second->seed);
   CHECK(first->step == 1);
 }
 
 TEST_CASE("items may be whole sequences, and experts may give scalars") {
-  check_gradients(Mixture{SoftmaxTopK{.scores = {.experts = 3, .length = 4}, .mixing = {}, .selection = {.k = 1, .renormalise = false}},
-                          seams::PairExpert{3, 4}});
+  check_gradients(Mixture{
+      SoftmaxTopK{.scores = {.experts = 3, .length = 4}, .mixing = {}, .selection = {.k = 1, .renormalise = false}},
+      seams::PairExpert{3, 4}});
 }
 
 TEST_CASE("experts of two kinds in one layer") {
-  check_gradients(Stack{Residual{update::HeavyBall{}, Mixture{top2, seams::TwoKinds<Mlp<Gelu>, GatedMlp<Silu>>{3, 4, {5, 6}, {5, 3}}}}, 2});
+  check_gradients(Stack{
+      Residual{update::HeavyBall{}, Mixture{top2, seams::TwoKinds<Mlp<Gelu>, GatedMlp<Silu>>{3, 4, {5, 6}, {5, 3}}}},
+      2});
 }
 
 TEST_CASE("a gate may name a dense plan, for the same experts") {
@@ -119,13 +127,15 @@ TEST_CASE("two blocks of attention, attention-aware gate and heavy ball" * docte
   const Residual mixture{update::HeavyBall{}, PreNorm{LayerNorm{}, Mixture{gate, Mlp<Gelu>{6, 5}}}};
   Cpu::Context ctx(2);
   check::GradientOptions options{.items = 8};
-  const auto report = check::gradients(ctx, Stack{Block{attention, mixture}, 2}, options, {.attention = {.length = 4}, .layer = {}});
+  const auto report =
+      check::gradients(ctx, Stack{Block{attention, mixture}, 2}, options, {.attention = {.length = 4}, .layer = {}});
   CHECK_MESSAGE(report, report.str());
   CHECK(report.skipped * 20 <= report.checked);
 }
 
 TEST_CASE("policies are plain aggregates of options") {
-  static_assert(std::is_aggregate_v<SoftmaxTopK> && std::is_aggregate_v<update::HeavyBall> && std::is_aggregate_v<Mlp<Gelu>>);
+  static_assert(std::is_aggregate_v<SoftmaxTopK> && std::is_aggregate_v<update::HeavyBall> &&
+                std::is_aggregate_v<Mlp<Gelu>>);
   static_assert(std::is_trivially_copyable_v<GateOf<seams::Similarity>>);
   CHECK(std::is_trivially_copyable_v<update::HeavyBall>);
 }

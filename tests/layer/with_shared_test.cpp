@@ -59,7 +59,8 @@ TEST_CASE("WithShared: gradients through a mixture") {
 }
 
 TEST_CASE("WithShared: promises of a layer") {
-  const auto report = check::conformance<Cpu>(WithShared{OneExpert{linear}, linear, 0.5}, {.items_are_independent = true});
+  const auto report =
+      check::conformance<Cpu>(WithShared{OneExpert{linear}, linear, 0.5}, {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
 }
 

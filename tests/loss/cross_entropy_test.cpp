@@ -144,7 +144,9 @@ TEST_CASE("shapes that do not fit") {
                        "CrossEntropy.backward: dy: expected [4, 3], got [4, 2]", ArgumentError);
 }
 
-TEST_CASE("CrossEntropy: fed with probabilities instead of logits it cannot fall below log(1 + (C − 1)/e): 0.313262 for two") {
+TEST_CASE(
+    "CrossEntropy: fed with probabilities instead of logits it cannot fall below log(1 + (C − 1)/e): 0.313262 for "
+    "two") {
   const double floors[] = {0.313262, 0.904832, 3.366};  // 2 classes, 5, 77: the reference code's double softmax
   const Index classes[] = {2, 5, 77};
   for (int c = 0; c < 3; ++c) {

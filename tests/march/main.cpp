@@ -1,5 +1,5 @@
-// Runs every part that is linked in and prints the bits of what each computed, a line for each: the same lines whatever else is
-// in the program, and in whichever order.
+// Runs every part that is linked in and prints the bits of what each computed, a line for each: the same lines whatever
+// else is in the program, and in whichever order.
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -56,8 +56,8 @@ int main() {
         const auto z = b.infer_with(model);
         check(&a == &b && z == y, a.name, b.name, "weights of another layout were read");
       } catch (const std::exception& error) {
-        check(&a != &b && std::strstr(error.what(), "freeze and infer are compiled with different -march"), a.name, b.name,
-              error.what());
+        check(&a != &b && std::strstr(error.what(), "freeze and infer are compiled with different -march"), a.name,
+              b.name, error.what());
       }
     }
     a.destroy(model);

@@ -5,8 +5,8 @@
 #include <gatefold/expert/activation.hpp>
 #include <gatefold/expert/mlp.hpp>
 #include <gatefold/gate/gates.hpp>
-#include <gatefold/gate/linear_scores.hpp>
-#include <gatefold/gate/top_k.hpp>
+#include <gatefold/gate/scores/linear_scores.hpp>
+#include <gatefold/gate/selection/top_k.hpp>
 #include <gatefold/layer/frozen.hpp>
 #include <gatefold/layer/mixture.hpp>
 #include <gatefold/layer/residual.hpp>
@@ -28,8 +28,8 @@ namespace {
 constexpr Index items = 120, dim = 40;  // no multiple of a panel
 
 auto make_layer() {
-  return Residual{update::HeavyBall{},
-                  Mixture{SoftmaxTopK{.scores = {.experts = 4}, .selection = {.k = 2}}, Mlp<Gelu>{.model_dim = dim, .hidden_dim = 72}}};
+  return Residual{update::HeavyBall{}, Mixture{SoftmaxTopK{.scores = {.experts = 4}, .selection = {.k = 2}},
+                                               Mlp<Gelu>{.model_dim = dim, .hidden_dim = 72}}};
 }
 using Layer = decltype(make_layer());
 using Parameters = decltype(make_layer().init<float, Cpu>(std::declval<Cpu::Context&>(), Seed{1}));
@@ -62,11 +62,13 @@ Part part() {
           },
           [] {
             Cpu::Context ctx(2);
-            const auto x = uniform_tensor<float>(ctx, Seed{2}, 1.0, items, dim), target = uniform_tensor<float>(ctx, Seed{3}, 1.0, items, dim);
+            const auto x = uniform_tensor<float>(ctx, Seed{2}, 1.0, items, dim),
+                       target = uniform_tensor<float>(ctx, Seed{3}, 1.0, items, dim);
             Trainer trainer{ctx, make_layer(), MeanSquaredError{}, optim::AdamW{.lr = 1e-3}, Seed{4}};
             for (int step = 0; step < 3; ++step) trainer.step(x, target);
             std::vector<float> all;
-            for_each_tensor([&](const Name&, const auto& t) { all.insert(all.end(), t.data(), t.data() + t.size()); }, trainer.params);
+            for_each_tensor([&](const Name&, const auto& t) { all.insert(all.end(), t.data(), t.data() + t.size()); },
+                            trainer.params);
             return all;
           },
           []() -> void* { return new Model; },

@@ -27,6 +27,5 @@ TEST_CASE("entropy (2): the mean over items, padding left out") {
   CHECK(std::isnan(metric::entropy(ctx, q.view())));
   CHECK(metric::entropy(ctx, q.view(), valid) == doctest::Approx(std::log(2.0) / 2).epsilon(1e-15));
   CHECK(metric::entropy(ctx, q.view().rows(0, 0)) == 0);
-  CHECK(message_of([&] { (void)metric::entropy(ctx, q.view(), one); }) ==
-        "metric: valid: expected [3], got [1]");
+  CHECK(message_of([&] { (void)metric::entropy(ctx, q.view(), one); }) == "metric: valid: expected [3], got [1]");
 }

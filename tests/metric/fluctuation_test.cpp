@@ -34,7 +34,8 @@ TEST_CASE("fluctuation (1), (2), (3): sets, orders and best experts that differ"
 
 TEST_CASE("fluctuation: another K, no items, other items") {
   Cpu::Context ctx(1);
-  const auto two = matrix<Index>({{1, 0}, {2, 1}}), one = matrix<Index>({{1}, {1}}), same = matrix<Index>({{1, -1}, {1, 1}});
+  const auto two = matrix<Index>({{1, 0}, {2, 1}}), one = matrix<Index>({{1}, {1}}),
+             same = matrix<Index>({{1, -1}, {1, 1}});
   const auto f = metric::fluctuation(ctx, two.view(), one.view());
   CHECK(f.set == 1);
   CHECK(f.ordered == 1);
@@ -47,10 +48,16 @@ TEST_CASE("fluctuation: another K, no items, other items") {
 
 TEST_CASE("picks: the experts of an item by falling weight, in whatever order a gate wrote them") {
   Cpu::Context ctx(2);
-  const auto plan = plan_of<float>(
-      ctx, 5, 4,
-      {{2, 3, 0.5}, {0, 2, 0.3}, {1, 1, 0.2}, {0, 0, 0.7}, {2, 1, 0.5}, {1, -1, 0.9}, {4, 0, quiet_nan}, {4, 2, 0.1},
-       {2, 0, 0.1}});
+  const auto plan = plan_of<float>(ctx, 5, 4,
+                                   {{2, 3, 0.5},
+                                    {0, 2, 0.3},
+                                    {1, 1, 0.2},
+                                    {0, 0, 0.7},
+                                    {2, 1, 0.5},
+                                    {1, -1, 0.9},
+                                    {4, 0, quiet_nan},
+                                    {4, 2, 0.1},
+                                    {2, 0, 0.1}});
   CHECK(numbers(metric::picks(ctx, plan, 2)) == std::vector<Index>{0, 2, 1, -1, 1, 3, -1, -1, 2, 0});
   CHECK(numbers(metric::picks(ctx, plan, 1)) == std::vector<Index>{0, 1, 1, -1, 2});
   CHECK(message_of([&] { (void)metric::picks(ctx, plan, 0); }) == "picks: k: expected at least 1, got 0");

@@ -101,7 +101,8 @@ TEST_CASE("pareto_gap (2): the gap bounds what a better search could gain, and s
       const double gain = p.items[n].least * p.items[n].least - best.items[n].least * best.items[n].least;
       CHECK(gain >= -1e-12);
       CHECK(gain <= 2 * p.items[n].gap + 1e-12);
-      if (iterations == 0) CHECK(p.items[n].least == doctest::Approx(p.items[n].normalised).epsilon(1e-12));  // the centre
+      if (iterations == 0)
+        CHECK(p.items[n].least == doctest::Approx(p.items[n].normalised).epsilon(1e-12));  // the centre
     }
     CHECK(p.mean.gap < before);
     before = p.mean.gap;

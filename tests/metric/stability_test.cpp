@@ -69,7 +69,7 @@ TEST_CASE("stability (2), (3): Lemma 1, at and beyond its borders") {
   CHECK(!stable(1, 1, 1));
   CHECK(!stable(1, -1, 1));
   CHECK(!stable(0.1, 1.5, 1));
-  CHECK(stable(Complex(1, 0.5), 0, 1));   // |1 - sigma| < 1
+  CHECK(stable(Complex(1, 0.5), 0, 1));  // |1 - sigma| < 1
   CHECK(!stable(Complex(1, 1.5), 0, 1));
   CHECK(!stable(Complex(0, 0.1), 0.5, 1));
 }
@@ -96,8 +96,11 @@ TEST_CASE("stability: a deep stack of heavy balls around a linear branch does wh
   const double mu = 0.5;  // 2 + 2 mu = 3
   for (const double sigma : {0.4, 2.9, 3.1, -0.1}) {
     const Index depth = 150;
-    auto p = pass<double>(ctx, Stack{Residual{update::HeavyBall{.mu = mu, .gamma = 1},
-                                              OneExpert{Linear{.model_dim = 2, .bias = false}}}, depth}, 1);
+    auto p = pass<double>(
+        ctx,
+        Stack{Residual{update::HeavyBall{.mu = mu, .gamma = 1}, OneExpert{Linear{.model_dim = 2, .bias = false}}},
+              depth},
+        1);
     for (auto& layer : p.params.layers) {  // u = -sigma x in one direction, -x in the other
       fill(ctx, layer.branch.expert.weight.view(), 0);
       layer.branch.expert.weight(0, 0, 0) = -sigma;

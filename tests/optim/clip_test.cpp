@@ -74,7 +74,8 @@ TEST_CASE_TEMPLATE("equation (1): above the norm gradients are scaled down to it
   }
 }
 
-TEST_CASE_TEMPLATE("equation (1) on tensors of any size: every block of 4,096 elements counts and is scaled", T, float, double) {
+TEST_CASE_TEMPLATE("equation (1) on tensors of any size: every block of 4,096 elements counts and is scaled", T, float,
+                   double) {
   for (const Index second : {0, 9000})
     for (const Index size : {1, 4095, 4096, 4097, 10000}) {
       CAPTURE(size);

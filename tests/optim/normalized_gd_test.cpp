@@ -87,7 +87,8 @@ TEST_CASE_TEMPLATE("equation (1): each expert takes a step of length lr over all
     }
 }
 
-TEST_CASE_TEMPLATE("equation (1) on slices of any size: every block of 4,096 elements counts and moves", T, float, double) {
+TEST_CASE_TEMPLATE("equation (1) on slices of any size: every block of 4,096 elements counts and moves", T, float,
+                   double) {
   for (const bool per_expert : {true, false})
     for (const Index size : {1, 4095, 4096, 4097, 10000}) {
       CAPTURE(size);
@@ -186,12 +187,15 @@ TEST_CASE("without per_expert the norm runs over everything, whatever the extent
   }
 }
 
-TEST_CASE("sum_of_norms: the length that counts is the sum over the tensors of an expert, as in the code of Chen et al.") {
+TEST_CASE(
+    "sum_of_norms: the length that counts is the sum over the tensors of an expert, as in the code of Chen et al.") {
   Cpu::Context ctx(1);
   Bank<double> params = bank<double>(3, 1);
   for (const bool empty : {false, true}) {
     Bank<double> grads = bank<double>(3, 2), p = bank<double>(3, 1);
-    if (empty) std::fill(grads.weight.data() + 12, grads.weight.data() + 24, 0), std::fill(&grads.bias(1, 0), &grads.bias(1, 0) + 3, 0);
+    if (empty)
+      std::fill(grads.weight.data() + 12, grads.weight.data() + 24, 0),
+          std::fill(&grads.bias(1, 0), &grads.bias(1, 0) + 3, 0);
     const optim::NormalizedGd gd{.lr = 0.5, .sum_of_norms = true};
     auto state = gd.begin(ctx, p);
     gd.step(ctx, p, grads, state);

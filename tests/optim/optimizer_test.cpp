@@ -126,16 +126,21 @@ TEST_CASE("a step count holds no tensors") {
 TEST_CASE("gradients and moments have the shapes of the parameters") {
   expect_shapes_checked(optim::AdamW{}, "AdamW.step: grads.bias: expected [7], got [5]");
   expect_shapes_checked(optim::Sgd{}, "Sgd.step: grads.bias: expected [7], got [5]");
-  expect_shapes_checked(optim::NormalizedGd{.per_expert = false}, "NormalizedGd.step: grads.bias: expected [7], got [5]");
+  expect_shapes_checked(optim::NormalizedGd{.per_expert = false},
+                        "NormalizedGd.step: grads.bias: expected [7], got [5]");
   expect_shapes_checked(optim::Clipped{optim::Sgd{}, 0.1}, "Clipped.step: grads.bias: expected [7], got [5]");
-  expect_shapes_checked(optim::Scheduled{optim::AdamW{}, optim::Warmup{2}}, "AdamW.step: grads.bias: expected [7], got [5]");
+  expect_shapes_checked(optim::Scheduled{optim::AdamW{}, optim::Warmup{2}},
+                        "AdamW.step: grads.bias: expected [7], got [5]");
 }
 
 TEST_CASE("options are finite and in range") {
   using namespace optim;
   const double infinity = std::numeric_limits<double>::infinity();
-  for (const auto& [bad, got] : {std::pair{std::nan(""), "nan"}, {infinity, "inf"}, {-infinity, "-inf"}, {-1e-3, "-0.001"}}) {
-    const auto rate = [&, got = got](const std::string& what) { return what + ": expected a finite number, at least 0, got " + got; };
+  for (const auto& [bad, got] :
+       {std::pair{std::nan(""), "nan"}, {infinity, "inf"}, {-infinity, "-inf"}, {-1e-3, "-0.001"}}) {
+    const auto rate = [&, got = got](const std::string& what) {
+      return what + ": expected a finite number, at least 0, got " + got;
+    };
     expect_refused(AdamW{}, AdamW{.lr = bad}, rate("AdamW: lr"));
     expect_refused(AdamW{}, AdamW{.epsilon = bad}, rate("AdamW: epsilon"));
     expect_refused(AdamW{}, AdamW{.decay = bad}, rate("AdamW: decay"));
@@ -144,17 +149,20 @@ TEST_CASE("options are finite and in range") {
     expect_refused(Sgd{}, Sgd{.lr = bad}, rate("Sgd: lr"));
     expect_refused(Sgd{}, Sgd{.momentum = bad}, rate("Sgd: momentum"));
     expect_refused(Sgd{}, Sgd{.decay = bad}, rate("Sgd: decay"));
-    expect_refused(NormalizedGd{.per_expert = false}, NormalizedGd{.lr = bad, .per_expert = false}, rate("NormalizedGd: lr"));
+    expect_refused(NormalizedGd{.per_expert = false}, NormalizedGd{.lr = bad, .per_expert = false},
+                   rate("NormalizedGd: lr"));
     expect_refused(Clipped{Sgd{}, 1.0}, Clipped{Sgd{.lr = bad}, 1.0}, rate("Sgd: lr"));
-    expect_refused(Scheduled{AdamW{}, Constant{}}, Scheduled{AdamW{}, Constant{bad}},
-                   rate("AdamW: lr").substr(0, std::string("AdamW: lr: expected a finite number, at least 0, got ").size()) +
-                       (bad == -1e-3 ? "-1e-06" : got));
-    expect_refused(Scheduled{Clipped{AdamW{}, 0.1}, WarmupCosine{1, 3}}, Scheduled{Clipped{AdamW{}, 0.1}, WarmupCosine{1, 3, bad}},
-                   rate("WarmupCosine: floor"));
+    expect_refused(
+        Scheduled{AdamW{}, Constant{}}, Scheduled{AdamW{}, Constant{bad}},
+        rate("AdamW: lr").substr(0, std::string("AdamW: lr: expected a finite number, at least 0, got ").size()) +
+            (bad == -1e-3 ? "-1e-06" : got));
+    expect_refused(Scheduled{Clipped{AdamW{}, 0.1}, WarmupCosine{1, 3}},
+                   Scheduled{Clipped{AdamW{}, 0.1}, WarmupCosine{1, 3, bad}}, rate("WarmupCosine: floor"));
   }
   expect_refused(AdamW{}, AdamW{.beta1 = 1}, "AdamW: beta1: expected 0 <= beta1 < 1, got 1");
   expect_refused(AdamW{}, AdamW{.beta2 = 1}, "AdamW: beta2: expected 0 <= beta2 < 1, got 1");
-  expect_refused(Scheduled{Sgd{}, Warmup{}}, Scheduled{Sgd{}, Warmup{-1}}, "Warmup: warmup: expected at least 0, got -1");
+  expect_refused(Scheduled{Sgd{}, Warmup{}}, Scheduled{Sgd{}, Warmup{-1}},
+                 "Warmup: warmup: expected at least 0, got -1");
   expect_refused(Scheduled{Sgd{}, WarmupCosine{0, 1}}, Scheduled{Sgd{}, WarmupCosine{-1, 1}},
                  "WarmupCosine: warmup: expected at least 0, got -1");
 }

@@ -77,7 +77,8 @@ TEST_CASE_TEMPLATE("lr_t = lr · factor(t), t = 1 in the first step", T, float, 
   CHECK(state.step == 6);
 }
 
-TEST_CASE("lr_t = lr · factor(t), t = 1 in the first step, also where the gradients are measured before, as a Trainer does") {
+TEST_CASE(
+    "lr_t = lr · factor(t), t = 1 in the first step, also where the gradients are measured before, as a Trainer does") {
   Cpu::Context ctx(1);
   const Scheduled scheduled{Sgd{.lr = 0.5}, Warmup{4}};
   Tensor<double, 1, Cpu> p(1), g(1);

@@ -21,12 +21,14 @@ TEST_CASE("what fits is found, what is not named is not") {
   static_assert(hook::selection::noisy<NoisyTopK, float, Cpu>() && !hook::selection::noisy<TopK, float, Cpu>());
   static_assert(hook::selection::shows_noise<Capacity<NoisyTopK>>() && !hook::selection::shows_noise<Capacity<TopK>>());
   static_assert(hook::mixing::rows<Independent, float, Cpu>() && !hook::mixing::rows<TokenSimilarity, float, Cpu>());
-  static_assert(hook::scores::forward_rows<LinearScores, float, Cpu>() && !hook::scores::forward_rows<CosineScores, float, Cpu>());
+  static_assert(hook::scores::forward_rows<LinearScores, float, Cpu>() &&
+                !hook::scores::forward_rows<CosineScores, float, Cpu>());
   static_assert(hook::auxiliary::needs_noise<Load>() && !hook::auxiliary::needs_noise<Balance>());
 
   static_assert(hook::expert::infer<Mlp<Gelu>, float, Cpu>() && hook::any::experts<Experts<Linear, Mlp<Gelu>>>());
   static_assert(hook::any::items_adjoint_is_optional<PatchCnn<Cubic>>() && !hook::any::experts<Linear>());
-  static_assert(hook::branch::infer<Mixture<SoftmaxTopK, Linear>, float, Cpu>() && !hook::branch::infer<Attention, float, Cpu>());
+  static_assert(hook::branch::infer<Mixture<SoftmaxTopK, Linear>, float, Cpu>() &&
+                !hook::branch::infer<Attention, float, Cpu>());
   static_assert(hook::extra::with_valid<const Sequence<float, Cpu>, View<const float, 1, Cpu>>());
   CHECK(hook::optimizer::validate<optim::Sgd>());
 }

@@ -41,7 +41,8 @@ std::vector<std::string> names() {
 }  // namespace
 
 TEST_CASE("a member is named whatever it is: template, overload set, type, data, inherited") {
-  static_assert(named::validate<Template>() && named::infer<Overloaded>() && named::Saved<Type>() && named::Carry<Type>());
+  static_assert(named::validate<Template>() && named::infer<Overloaded>() && named::Saved<Type>() &&
+                named::Carry<Type>());
   static_assert(named::evaluations<Data>() && named::picks_by_item<Data>());
   static_assert(named::validate<Derived>() && named::evaluations<Derived>());
   static_assert(!named::validate<Nameless>() && !named::Params<Type>() && !named::infer<Derived>());

@@ -10,7 +10,7 @@ cd "$at" || exit 1
 ./routing --no-colors || exit 1
 gcov routing-differential_test.gcda >/dev/null 2>&1 || { echo "no gcov for $compiler"; exit 1; }
 bad=0 seen=0
-for header in "$root"/include/gatefold/{routing/*,backend/group*,gate/capacity}.hpp; do
+for header in "$root"/include/gatefold/{routing/*,backend/group*,gate/selection/capacity}.hpp; do
   [[ -f ${header##*/}.gcov ]] || { echo "${header##*/}: not reached at all"; bad=1; continue; }
   # A line of a template stands in the report once for each instance: it is reached if one of them was.
   awk -F: -v name="${header##*/}" '

@@ -16,17 +16,17 @@
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/backend/group_table.hpp"
 #include "gatefold/backend/softmax.hpp"
-#include "gatefold/gate/capacity.hpp"
-#include "gatefold/gate/noisy_top_k.hpp"
-#include "gatefold/gate/top_k.hpp"
+#include "gatefold/gate/selection/capacity.hpp"
+#include "gatefold/gate/selection/noisy_top_k.hpp"
+#include "gatefold/gate/selection/top_k.hpp"
 #include "gatefold/routing/dense_plan.hpp"
 #include "gatefold/routing/sequence.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 #include "support/tables.hpp"
 
-// Routing at random: shapes, skews, dropped picks, empty experts, threads 1 to 8, float and double. Integers against loops over
-// vectors; sums against loops in long double, no further off than (terms + 8) · u · Σ |a b|; and every number of threads gives the
-// bits of one.
+// Routing at random: shapes, skews, dropped picks, empty experts, threads 1 to 8, float and double. Integers against
+// loops over vectors; sums against loops in long double, no further off than (terms + 8) · u · Σ |a b|; and every
+// number of threads gives the bits of one.
 
 using namespace gatefold;
 using B = Cpu;
@@ -56,7 +56,10 @@ struct Draw {
   /// An expert by one of several skews.
   Index expert(Index experts, int skew) {
     const double u = uniform();
-    const double at = skew == 0 ? u : skew == 1 ? u * u * u * u : skew == 2 ? 0.5 + u * 1e-9 : 0.3 + u * 0.4;  // hot, few, ends empty
+    const double at = skew == 0   ? u
+                      : skew == 1 ? u * u * u * u
+                      : skew == 2 ? 0.5 + u * 1e-9
+                                  : 0.3 + u * 0.4;  // hot, few, ends empty
     return std::min(static_cast<Index>(at * static_cast<double>(experts)), experts - 1);
   }
 };
@@ -130,7 +133,8 @@ struct Case {
 
 template <class T>
 Case<T> random_case(Draw& draw, Index least_items, Index most_items) {
-  Case<T> c{std::max(draw.size(most_items), least_items), 1 + draw.size(draw.one_in(8) ? 300 : 24), 0, 1 + draw.size(70)};
+  Case<T> c{std::max(draw.size(most_items), least_items), 1 + draw.size(draw.one_in(8) ? 300 : 24), 0,
+            1 + draw.size(70)};
   const int skew = static_cast<int>(draw.upto(3));
   const auto add = [&](Index n, Index e) {
     c.item.push_back(n);
@@ -258,7 +262,8 @@ void check_sparse(std::uint64_t seed, Index most_items, Index least_items = 0) {
   }
   std::vector<std::vector<Index>> of_item(static_cast<std::size_t>(c.items));
   for (Index s = 0; s < kept; ++s)
-    of_item[static_cast<std::size_t>(c.item[static_cast<std::size_t>(naive.slots[static_cast<std::size_t>(s)])])].push_back(s);
+    of_item[static_cast<std::size_t>(c.item[static_cast<std::size_t>(naive.slots[static_cast<std::size_t>(s)])])]
+        .push_back(s);
   Index at = 0;
   for (Index n = 0; n < c.items; ++n) {
     wrong += plan.item_offsets(n) != at;
@@ -275,7 +280,9 @@ void check_sparse(std::uint64_t seed, Index most_items, Index least_items = 0) {
   const Dispatched<T, B> dispatched = plan.dispatched(in.dout);
   wrong += dispatched.x.data() != in.dout.data() || dispatched.groups.rows.data() != plan.rows.data();
 
-  const auto weight_of = [&](Index s) { return c.weight[static_cast<std::size_t>(naive.slots[static_cast<std::size_t>(s)])]; };
+  const auto weight_of = [&](Index s) {
+    return c.weight[static_cast<std::size_t>(naive.slots[static_cast<std::size_t>(s)])];
+  };
   for (Index n = 0; n < c.items; ++n) {
     const auto& slots = of_item[static_cast<std::size_t>(n)];
     const Index terms = static_cast<Index>(slots.size());
@@ -294,7 +301,8 @@ void check_sparse(std::uint64_t seed, Index most_items, Index least_items = 0) {
     }
   }
   for (Index s = 0; s < picks; ++s) {
-    const Index p = s < kept ? naive.slots[static_cast<std::size_t>(s)] : -1, n = p < 0 ? 0 : c.item[static_cast<std::size_t>(p)];
+    const Index p = s < kept ? naive.slots[static_cast<std::size_t>(s)] : -1,
+                n = p < 0 ? 0 : c.item[static_cast<std::size_t>(p)];
     Wide dot = 0, absolute = 0;
     for (Index j = 0; j < c.columns; ++j) {
       const T expected = p < 0 ? T(77) : c.weight[static_cast<std::size_t>(p)] * in.dout(n, j);  // rounded once
@@ -330,16 +338,17 @@ void check_table(std::uint64_t seed) {
     Cpu::Context ctx(threads, draw.one_in(2));
     test::TablePlan p(t, -7);
     const auto view = [](std::vector<Index>& v) { return View<Index, 1, B>(v); };
-    B::group_table(ctx, View<const Index, 2, B>(t.keys.data(), t.rows, t.columns), view(p.offsets), view(p.order), view(p.rows),
-                   view(p.row_offsets), view(p.row_slots));
+    B::group_table(ctx, View<const Index, 2, B>(t.keys.data(), t.rows, t.columns), view(p.offsets), view(p.order),
+                   view(p.rows), view(p.row_offsets), view(p.row_slots));
     CHECK(p == expected);
   }
 }
 
-/// Who finds room, by the sentence of Capacity: choice by choice, the surer item first with batch priority, then the earlier one.
+/// Who finds room, by the sentence of Capacity: choice by choice, the surer item first with batch priority, then the
+/// earlier one.
 template <class T, class S>
-std::vector<Index> with_room(const Capacity<S>& policy, const std::vector<Index>& chosen, Index items, Index k, Index experts,
-                             const std::vector<T>& surety, const std::vector<T>& valid) {
+std::vector<Index> with_room(const Capacity<S>& policy, const std::vector<Index>& chosen, Index items, Index k,
+                             Index experts, const std::vector<T>& surety, const std::vector<T>& valid) {
   std::vector<Index> expert = chosen;
   const Index size = policy.group > 0 ? policy.group : items;
   for (Index first = 0; first < items; first += size) {
@@ -348,7 +357,8 @@ std::vector<Index> with_room(const Capacity<S>& policy, const std::vector<Index>
       if (valid.empty() || valid[static_cast<std::size_t>(n)] != 0) members.push_back(n);
     Wide room = static_cast<Wide>(policy.slots);
     if (policy.slots == 0) {  // the factors are halves, so that nothing is rounded
-      room = std::min(std::ceil(Wide(members.size()) * Wide(k) * Wide(policy.factor) / Wide(experts) * (1 - 0x1p-50L)), Wide(members.size()));
+      room = std::min(std::ceil(Wide(members.size()) * Wide(k) * Wide(policy.factor) / Wide(experts) * (1 - 0x1p-50L)),
+                      Wide(members.size()));
       while (std::fmod(room, Wide(policy.multiple_of)) != 0) room += 1;
     }
     if (policy.batch_priority)
@@ -364,7 +374,8 @@ std::vector<Index> with_room(const Capacity<S>& policy, const std::vector<Index>
   }
   for (Index n = 0; n < items; ++n)  // padding takes no place and keeps its picks
     if (!valid.empty() && valid[static_cast<std::size_t>(n)] == 0)
-      for (Index j = 0; j < k; ++j) expert[static_cast<std::size_t>(n * k + j)] = chosen[static_cast<std::size_t>(n * k + j)];
+      for (Index j = 0; j < k; ++j)
+        expert[static_cast<std::size_t>(n * k + j)] = chosen[static_cast<std::size_t>(n * k + j)];
   return expert;
 }
 
@@ -373,7 +384,8 @@ void check_capacity(std::uint64_t seed, const S& selection) {
   Draw draw(seed);
   const Index items = draw.size(200), experts = selection.k + draw.size(20), k = selection.k;
   Capacity<S> policy{selection};
-  policy.factor = draw.one_in(5) ? std::numeric_limits<double>::infinity() : 0.5 * static_cast<double>(1 + draw.upto(5));
+  policy.factor =
+      draw.one_in(5) ? std::numeric_limits<double>::infinity() : 0.5 * static_cast<double>(1 + draw.upto(5));
   policy.multiple_of = 1 + draw.upto(4);
   policy.slots = draw.one_in(4) ? 1 + draw.upto(6) : 0;
   policy.group = draw.one_in(2) ? 1 + draw.upto(items) : 0;
@@ -421,14 +433,16 @@ void check_capacity(std::uint64_t seed, const S& selection) {
     Tensor<T, 2, B> seen(items, experts);
     copy(ctx, q, seen.view());
     if constexpr (requires { selection.learned; })
-      if (const auto noisy = policy.noisy(saved); noisy.value.data()) B::for_rows(ctx, items, fn::Softmax<T, B>{noisy.value, seen});
+      if (const auto noisy = policy.noisy(saved); noisy.value.data())
+        B::for_rows(ctx, items, fn::Softmax<T, B>{noisy.value, seen});
     for (Index n = 0; n < items; ++n) surety[static_cast<std::size_t>(n)] = seen(n, dense.expert(n * k));
     const auto kept = with_room(policy, chosen, items, k, experts, surety, valid);
     CHECK(std::equal(kept.begin(), kept.end(), plan.expert.data()));
     const NaivePlan naive(kept, experts);
     Index wrong = plan.offsets(experts) != static_cast<Index>(naive.slots.size());
     for (Index p = 0; p < plan.expert.size(); ++p) wrong += plan.weight(p) != dense.weight(p) || plan.item(p) != p / k;
-    for (std::size_t s = 0; wrong == 0 && s < naive.slots.size(); ++s) wrong += plan.pick(static_cast<Index>(s)) != naive.slots[s];
+    for (std::size_t s = 0; wrong == 0 && s < naive.slots.size(); ++s)
+      wrong += plan.pick(static_cast<Index>(s)) != naive.slots[s];
     CHECK(wrong == 0);
 
     // The adjoint is that of the selection.
@@ -463,14 +477,16 @@ template <class T>
 void check_dense(std::uint64_t seed) {
   Draw draw(seed);
   const Index sequences = draw.one_in(2) ? 1 : draw.size(6), length = 1 + draw.size(40), experts = 1 + draw.size(8),
-              each = 1 + draw.upto(2), columns = 1 + draw.size(40), items = sequences * length, slots = sequences * experts * each;
+              each = 1 + draw.upto(2), columns = 1 + draw.size(40), items = sequences * length,
+              slots = sequences * experts * each;
   std::vector<T> mask;
   if (draw.one_in(2))
     for (Index n = 0; n < items; ++n) mask.push_back(draw.one_in(4) ? T(0) : T(1));
   const bool own_inputs = draw.one_in(2);
   const Sequence<T, B> sequence{draw.one_in(4) && sequences == 1 ? Index(0) : length, {}};
-  const auto x = draw.matrix<T>(items, columns), other = draw.matrix<T>(items, columns), z = draw.matrix<T>(slots, columns),
-             dout = draw.matrix<T>(items, columns), dslots = draw.matrix<T>(slots, columns), dispatch = draw.matrix<T>(slots, length),
+  const auto x = draw.matrix<T>(items, columns), other = draw.matrix<T>(items, columns),
+             z = draw.matrix<T>(slots, columns), dout = draw.matrix<T>(items, columns),
+             dslots = draw.matrix<T>(slots, columns), dispatch = draw.matrix<T>(slots, length),
              combine = draw.matrix<T>(items, experts * each), before = draw.matrix<T>(items, columns);
   const auto is_item = [&](Index n) { return mask.empty() || mask[static_cast<std::size_t>(n)] != 0; };
   const auto row_of = [&](Index e, Index g, Index p) { return (g * experts + e) * each + p; };
@@ -514,7 +530,9 @@ void check_dense(std::uint64_t seed) {
     copy(ctx, before, dx.view());
     plan.dispatch_backward(ctx, wild, dslots, dx, d);
 
-    const auto source = [&](Index n, Index j) { return own_inputs ? Wide(other(n, j)) : is_item(n) ? Wide(x(n, j)) : Wide(0); };
+    const auto source = [&](Index n, Index j) {
+      return own_inputs ? Wide(other(n, j)) : is_item(n) ? Wide(x(n, j)) : Wide(0);
+    };
     const auto kept = [&](Index n, Index j) { return is_item(n) ? Wide(dout(n, j)) : Wide(0); };
     const auto dispatched = [&](Index row, Index n) { return Wide(plan.dispatch_weight(row, n % length)); };
     Index wrong = 0;
@@ -533,12 +551,17 @@ void check_dense(std::uint64_t seed) {
           const Index s = slot_of(e, g, p), row = row_of(e, g, p), first = g * length, r = e * each + p;
           wrong += in.groups.row(s) != row || in.groups.expert(s) != e;
           for (Index j = 0; j < columns; ++j) {
-            check(in.x(row, j), [&](Index i) { return dispatched(row, i) * source(first + i, j); }, length);
-            check(dz(s, j), [&](Index i) { return Wide(plan.combine_weight(first + i, r)) * kept(first + i, j); }, length);
+            check(
+                in.x(row, j), [&](Index i) { return dispatched(row, i) * source(first + i, j); }, length);
+            check(
+                dz(s, j), [&](Index i) { return Wide(plan.combine_weight(first + i, r)) * kept(first + i, j); },
+                length);
           }
           for (Index i = 0; i < length; ++i) {
-            check(d.dispatch_weight(row, i), [&](Index j) { return Wide(dslots(s, j)) * source(first + i, j); }, columns);
-            check(d.combine_weight(first + i, r), [&](Index j) { return kept(first + i, j) * Wide(z(s, j)); }, columns);
+            check(
+                d.dispatch_weight(row, i), [&](Index j) { return Wide(dslots(s, j)) * source(first + i, j); }, columns);
+            check(
+                d.combine_weight(first + i, r), [&](Index j) { return kept(first + i, j) * Wide(z(s, j)); }, columns);
           }
         }
     for (Index n = 0; n < items; ++n)
@@ -546,7 +569,9 @@ void check_dense(std::uint64_t seed) {
         const Index g = n / length;
         const auto slot = [&](Index r) { return slot_of(r / each, g, r % each); };
         if (is_item(n)) {
-          check(out(n, j), [&](Index r) { return Wide(plan.combine_weight(n, r)) * Wide(z(slot(r), j)); }, experts * each);
+          check(
+              out(n, j), [&](Index r) { return Wide(plan.combine_weight(n, r)) * Wide(z(slot(r), j)); },
+              experts * each);
         } else {
           wrong += out(n, j) != 0;
         }
@@ -570,10 +595,12 @@ void check_dense(std::uint64_t seed) {
 template <class T>
 void check_trace(std::uint64_t seed) {
   Draw draw(seed);
-  const Index length = 1 + draw.upto(5), sequences = 1 + draw.upto(3), heads = 1 + draw.upto(2), items = length * sequences,
-              width = heads * 2, first = draw.upto(sequences - 1), count = 1 + draw.upto(sequences - first - 1);
+  const Index length = 1 + draw.upto(5), sequences = 1 + draw.upto(3), heads = 1 + draw.upto(2),
+              items = length * sequences, width = heads * 2, first = draw.upto(sequences - 1),
+              count = 1 + draw.upto(sequences - first - 1);
   const auto q = draw.matrix<T>(items, width), k = draw.matrix<T>(items, width), v = draw.matrix<T>(items, width),
-             sums = draw.matrix<T>(items, heads), output = draw.matrix<T>(width, width), entropy = draw.matrix<T>(items, heads);
+             sums = draw.matrix<T>(items, heads), output = draw.matrix<T>(width, width),
+             entropy = draw.matrix<T>(items, heads);
   const std::vector<T> valid(static_cast<std::size_t>(items), T(1));
   AttentionTrace<const T, B> trace{q, k, v, sums, output, length};
   if (draw.one_in(2)) trace.valid = valid;
@@ -585,7 +612,8 @@ void check_trace(std::uint64_t seed) {
   const auto begins = [&](const auto& of, const auto& whole, Index columns) {
     return of.extent(0) == count * length && of.data() == whole.data() + first * length * columns;
   };
-  CHECK((begins(part.q, q, width) && begins(part.k, k, width) && begins(part.v, v, width) && begins(part.log_sum_exp, sums, heads)));
+  CHECK((begins(part.q, q, width) && begins(part.k, k, width) && begins(part.v, v, width) &&
+         begins(part.log_sum_exp, sums, heads)));
   CHECK((trace.valid.data() ? begins(part.valid, valid, 1) : part.valid.empty()));
   CHECK((trace.entropy.data() ? begins(part.entropy, entropy, heads) : part.entropy.empty()));
 }
@@ -610,7 +638,9 @@ struct WithTrace {
   };
   int own = 0;
   Index heads = -1;
-  static WithTrace with_trace(const WithoutTrace& rest, const AttentionTrace<const float, B>& t) { return {rest.own, t.heads()}; }
+  static WithTrace with_trace(const WithoutTrace& rest, const AttentionTrace<const float, B>& t) {
+    return {rest.own, t.heads()};
+  }
   void set_trace(const AttentionTrace<const float, B>& t) { heads = t.heads(); }
 };
 
@@ -655,9 +685,11 @@ TEST_CASE("masks reach the extra inputs that take one; sequences that do not fit
   CHECK(with_valid(with_own, View<const float, 1, B>(mask)).valid.data() == own.data());
   CHECK(with_valid(5, View<const float, 1, B>(mask)) == 5);
   with_own.validate("f", 4);
-  CHECK_THROWS_WITH_AS(with_own.validate("f", 5), "f: sequence.length: expected a divisor of the number of items 5, got 2", ArgumentError);
+  CHECK_THROWS_WITH_AS(with_own.validate("f", 5),
+                       "f: sequence.length: expected a divisor of the number of items 5, got 2", ArgumentError);
   CHECK_THROWS_WITH_AS(with_own.validate("f", 6), "f: sequence.valid: expected [6], got [4]", ArgumentError);
-  CHECK_THROWS_WITH_AS((Sequence<float, B>{-1, {}}.validate("f", 5)), "f: sequence.length: expected at least 0, got -1", ArgumentError);
+  CHECK_THROWS_WITH_AS((Sequence<float, B>{-1, {}}.validate("f", 5)), "f: sequence.length: expected at least 0, got -1",
+                       ArgumentError);
 }
 
 TEST_CASE("plans and capacities that cannot be are refused") {
@@ -676,7 +708,8 @@ TEST_CASE("plans and capacities that cannot be are refused") {
   plan.resize(1, 2, 1);
   plan.item(0) = 0, plan.expert(0) = -1;
   CHECK_THROWS_AS(plan.build_complete(ctx), ArgumentError);
-  for (auto wrong : {Capacity<>{.factor = 0}, {.multiple_of = 0}, {.slots = -1}, {.group = -1}, {.selection = {.k = 3}}})
+  for (auto wrong :
+       {Capacity<>{.factor = 0}, {.multiple_of = 0}, {.slots = -1}, {.group = -1}, {.selection = {.k = 3}}})
     CHECK_THROWS_AS(wrong.validate(2), ArgumentError);
   Capacity<> policy{.factor = 1.25, .multiple_of = 8};
   CHECK(policy.room(100, 2, 10) == 32);  // 25, in eights

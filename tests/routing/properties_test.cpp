@@ -12,14 +12,14 @@
 
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/backend/softmax.hpp"
-#include "gatefold/gate/capacity.hpp"
-#include "gatefold/gate/expert_choice.hpp"
 #include "gatefold/gate/hash_gate.hpp"
-#include "gatefold/gate/top_k.hpp"
+#include "gatefold/gate/selection/capacity.hpp"
+#include "gatefold/gate/selection/expert_choice.hpp"
+#include "gatefold/gate/selection/top_k.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 
-// What is true of every plan, tried on inputs that RapidCheck draws and, where one fails, makes small. Seeds are fixed, so that a
-// run can be repeated.
+// What is true of every plan, tried on inputs that RapidCheck draws and, where one fails, makes small. Seeds are fixed,
+// so that a run can be repeated.
 
 using namespace gatefold;
 using B = Cpu;
@@ -79,8 +79,8 @@ struct Chosen {
   }
 };
 
-/// The parts of a plan agree with its picks: every kept pick has one slot, slots stand by expert and in the order of picks, and an
-/// item finds its slots.
+/// The parts of a plan agree with its picks: every kept pick has one slot, slots stand by expert and in the order of
+/// picks, and an item finds its slots.
 void agree(const SparsePlan<double, B>& plan) {
   const Index picks = plan.expert.size(), kept = plan.offsets(plan.experts());
   std::map<Index, Index> counts;

@@ -139,15 +139,19 @@ TEST_CASE("a plan is the stable sort of its picks by expert") {
 TEST_CASE("complete picks give the same plan at less cost") {
   for (const int threads : {1, 3}) {
     Cpu::Context ctx(threads);
-    for (const auto& [items, experts, k] : {std::array<Index, 3>{0, 4, 2}, {1, 3, 3}, {50, 7, 1}, {300, 5, 4}, {9, 1, 1}}) {
-      const Case c = made("complete", items, experts, k, [e = experts](Index n, Index j) { return (n * n * 13 + n + j) % e; });
+    for (const auto& [items, experts, k] :
+         {std::array<Index, 3>{0, 4, 2}, {1, 3, 3}, {50, 7, 1}, {300, 5, 4}, {9, 1, 1}}) {
+      const Case c =
+          made("complete", items, experts, k, [e = experts](Index n, Index j) { return (n * n * 13 + n + j) % e; });
       SparsePlan<double, B> plan, complete;
       build(ctx, plan, items, experts, c.picks);
       build(ctx, complete, items, experts, c.picks);
       for (auto* t : {&complete.offsets, &complete.pick, &complete.rows, &complete.item_offsets, &complete.item_slots})
         fill(ctx, t->view(), Index(-7));
       complete.build_complete(ctx);
-      const auto same = [](const auto& a, const auto& b) { return std::equal(a.data(), a.data() + a.size(), b.data()); };
+      const auto same = [](const auto& a, const auto& b) {
+        return std::equal(a.data(), a.data() + a.size(), b.data());
+      };
       CHECK(same(plan.offsets, complete.offsets));
       CHECK(same(plan.pick, complete.pick));
       CHECK(same(plan.rows, complete.rows));
@@ -328,7 +332,8 @@ TEST_CASE("picks of items and experts that do not exist are refused") {
   Cpu::Context ctx(1);
   SparsePlan<double, B> plan;
   const auto build_all = [&] { build(ctx, plan, 3, 2, {{0, 1, 1.0}, {-1, 0, 1.0}, {2, 1, 1.0}}); };
-  CHECK_THROWS_WITH_AS(build_all(), "SparsePlan.build: item: expected an item that exists for each pick, got negative ones",
+  CHECK_THROWS_WITH_AS(build_all(),
+                       "SparsePlan.build: item: expected an item that exists for each pick, got negative ones",
                        ArgumentError);
   CHECK_THROWS_AS(build(ctx, plan, 3, 2, {{0, 1, 1.0}, {3, 0, 1.0}}), ArgumentError);
   CHECK_THROWS_AS(build(ctx, plan, 3, 2, {{0, 2, 1.0}}), ArgumentError);
@@ -337,8 +342,8 @@ TEST_CASE("picks of items and experts that do not exist are refused") {
 
   plan.resize(2, 2, 2);
   plan.item(0) = 0, plan.item(1) = 1, plan.expert(0) = 1, plan.expert(1) = ~Index(0);
-  CHECK_THROWS_WITH_AS(plan.build_complete(ctx), "group_table: keys: expected a group that exists for each, got negative ones",
-                       ArgumentError);
+  CHECK_THROWS_WITH_AS(plan.build_complete(ctx),
+                       "group_table: keys: expected a group that exists for each, got negative ones", ArgumentError);
   CHECK_THROWS_WITH_AS(plan.resize(-1, 2, 2), "SparsePlan.resize: items: expected at least 0, got -1", ArgumentError);
   CHECK_THROWS_WITH_AS(plan.resize(2, -2, 2), "SparsePlan.resize: experts: expected at least 0, got -2", ArgumentError);
   CHECK_THROWS_WITH_AS(plan.resize(2, 2, -3), "SparsePlan.resize: picks: expected at least 0, got -3", ArgumentError);

@@ -2,7 +2,8 @@
 
 #include <atomic>
 
-/// How often a test program took from the heap: a count where one source of the program includes counted_allocations.hpp.
+/// How often a test program took from the heap: a count where one source of the program includes
+/// counted_allocations.hpp.
 
 // The thread sanitizer brings operators of its own: there, nothing is counted and tests that count are left out.
 #if defined(__SANITIZE_THREAD__)

@@ -20,7 +20,8 @@ inline std::vector<double> attention_row(std::vector<double> score, Index seen) 
 
 /// Multi-head attention of one sequence x [length · dim] with the weights of expert e, as loops.
 template <class P>
-std::vector<double> multi_head(const P& p, Index e, const std::vector<double>& x, Index length, Index heads, bool causal) {
+std::vector<double> multi_head(const P& p, Index e, const std::vector<double>& x, Index length, Index heads,
+                               bool causal) {
   const Index dim = p.query.extent(1), width = dim / heads;
   const auto project = [&](const auto& w, const std::vector<double>& rows) {
     std::vector<double> y(rows.size(), 0.0);

@@ -68,7 +68,8 @@ struct Slots {
   /// The expert of each slot.
   std::vector<Index> owners() const {
     std::vector<Index> e(static_cast<std::size_t>(count()));
-    for (Index i = 0; i < experts(); ++i) std::fill(e.begin() + offsets[std::size_t(i)], e.begin() + offsets[std::size_t(i) + 1], i);
+    for (Index i = 0; i < experts(); ++i)
+      std::fill(e.begin() + offsets[std::size_t(i)], e.begin() + offsets[std::size_t(i) + 1], i);
     return e;
   }
 };
@@ -103,7 +104,8 @@ class BoundedSum {
   Index terms_ = 0;
 };
 
-/// f(b) of a function and its slope in exact arithmetic, with |f'| and |f''| at most `steep`; f itself is off by 16 u (1 + |b|).
+/// f(b) of a function and its slope in exact arithmetic, with |f'| and |f''| at most `steep`; f itself is off by 16 u
+/// (1 + |b|).
 template <class T>
 Bounded apply(double f, Bounded b, double steep = 1.3) {
   return {f, steep * b.error + 16 * unit_roundoff<T> * (1 + std::abs(b.value))};

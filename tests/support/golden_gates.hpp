@@ -4,7 +4,7 @@
 #include <string>
 
 #include "gatefold/expert/linear.hpp"
-#include "gatefold/gate/noise.hpp"
+#include "gatefold/gate/selection/noise.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "support/golden.hpp"
 

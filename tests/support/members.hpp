@@ -70,7 +70,8 @@ void for_each_member(F&& f, P& p, Q& q) {
   const auto right = members::tie<count>(q);
   [&]<std::size_t... I>(std::index_sequence<I...>) {
     (f(static_cast<int>(I), std::get<I>(left), std::get<I>(right)), ...);
-  }(std::make_index_sequence<count>{});
+  }
+  (std::make_index_sequence<count>{});
 }
 
 }  // namespace gatefold::test

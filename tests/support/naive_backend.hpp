@@ -9,7 +9,7 @@
 #include "gatefold/backend/gemm_rows.hpp"
 #include "gatefold/backend/group_table.hpp"
 #include "gatefold/backend/lanes.hpp"
-#include "gatefold/backend/lender.hpp"
+#include "gatefold/backend/object_pool.hpp"
 #include "gatefold/backend/scratch.hpp"
 
 namespace gatefold::test {
@@ -19,7 +19,7 @@ namespace gatefold::test {
 struct Naive {
   static constexpr bool is_host = true;
 
-  class Context : public Scratch<Naive>, public Lender {
+  class Context : public Scratch<Naive>, public ObjectPool {
    public:
     using Backend = Naive;
   };

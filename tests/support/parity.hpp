@@ -35,7 +35,7 @@ struct Expected {
   bool any_zeros = false;            // whatever is 0 may be
   double rounding = 0;               // what counts as 0 there: of sums whose terms cancel
   bool nan = false;                  // NaN equals NaN
-  Index slots = -1, used = 0;        // of a tensor with `slots` rows, or so many each, `used` are defined: dropped picks
+  Index slots = -1, used = 0;  // of a tensor with `slots` rows, or so many each, `used` are defined: dropped picks
 
   bool zero(const std::string& name) const {
     return std::any_of(zeros.begin(), zeros.end(), [&](const std::string& z) {
@@ -93,7 +93,8 @@ void expect_same(Backends& on, const std::string& name, View<const T, R, Naive> 
   const double scale = std::is_same_v<T, double> ? expected.scale * expected.of_doubles : expected.scale;
   if constexpr (std::is_floating_point_v<T>) {
     const bool zero = not_finite == 0 && std::max(largest, worst) <= expected.rounding;
-    CHECK((count == 0 || expected.any_zeros || zero == expected.zero(name)));  // zeros show nothing, unless the case is about them
+    CHECK((count == 0 || expected.any_zeros ||
+           zero == expected.zero(name)));  // zeros show nothing, unless the case is about them
     if (zero) return;
   }
   const double tolerance = std::is_floating_point_v<T> ? scale * relative_tolerance<T> : 0;
@@ -169,7 +170,8 @@ void expect_same(Backends& on, const std::string& name, const P& naive, const Q&
   } else if constexpr (pack::is_tuple<P>) {
     [&]<std::size_t... I>(std::index_sequence<I...>) {
       (expect_same(on, inside(I), std::get<I>(naive), std::get<I>(cuda), expected), ...);
-    }(std::make_index_sequence<std::tuple_size_v<P>>{});
+    }
+    (std::make_index_sequence<std::tuple_size_v<P>>{});
   } else if constexpr (requires { P::each(Ignore{}, naive, cuda); }) {
     P::each([&](std::string_view part, const auto& a, const auto& b) { expect_same(on, inside(part), a, b, expected); },
             naive, cuda);
@@ -466,7 +468,9 @@ struct LayerRun {
     layer.forward(ctx, params, x, carry, y, saved, extra);
     infer<T, B>(layer, ctx, params, x, inferred_carry, inferred, extra);
   }
-  void backward(const Tensor<T, 2, B>& dy) { gatefold::backward(layer, ctx, params, x, saved, dy, dcarry, dx, grads, extra); }
+  void backward(const Tensor<T, 2, B>& dy) {
+    gatefold::backward(layer, ctx, params, x, saved, dy, dcarry, dx, grads, extra);
+  }
 };
 
 /// A layer, branch, stack or expert on both backends: initial parameters, forward and infer with what travels in depth,

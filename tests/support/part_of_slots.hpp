@@ -33,7 +33,8 @@ std::vector<std::string> broken_for_later_slots(const E& expert) {
   if (!untouched(later.z)) broken.push_back("forward writes slots of others");
   if (!same_bits(of(all.dslots, 2, 5), of(later.dslots, 2, 5))) broken.push_back("backward depends on earlier slots");
   if (!untouched(later.dslots)) broken.push_back("backward writes slots of others");
-  if (difference(values(later.grads), values(all.grads)) > 1e-14) broken.push_back("gradients depend on slots of others");
+  if (difference(values(later.grads), values(all.grads)) > 1e-14)
+    broken.push_back("gradients depend on slots of others");
   return broken;
 }
 

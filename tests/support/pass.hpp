@@ -13,8 +13,8 @@
 #include "gatefold/backend/random_fill.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/layer/no_residual.hpp"
-#include "gatefold/tensor/pack.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/pack.hpp"
 
 /// Running a layer in a test, and comparing what came out.
 namespace gatefold::support {
@@ -39,8 +39,8 @@ inline bool same_bits(const std::vector<double>& a, const std::vector<double>& b
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0);
 }
 
-/// The largest error |a − b| of an element relative to that element b, or to `floor` where it is less; where all of them
-/// are less than 1, to that share of the largest. Infinite when the sizes differ or anything is not finite.
+/// The largest error |a − b| of an element relative to that element b, or to `floor` where it is less; where all of
+/// them are less than 1, to that share of the largest. Infinite when the sizes differ or anything is not finite.
 inline double difference(const std::vector<double>& a, const std::vector<double>& b, double floor = 0.1) {
   if (a.size() != b.size()) return infinity;
   double largest = 0, worst = 0;

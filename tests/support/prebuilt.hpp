@@ -2,9 +2,9 @@
 
 #include "gatefold/backend/cpu/cpu.hpp"
 
-// What nearly every test program instantiates, built once in prebuilt.cpp. Included by force in the preset `test`, where it
-// takes a sixth off the time to compile; the presets `sanitize` (after Eigen and doctest) and `v3` do without, and so show that headers
-// compile alone.
+// What nearly every test program instantiates, built once in prebuilt.cpp. Included by force in the preset `test`,
+// where it takes a sixth off the time to compile; the presets `sanitize` (after Eigen and doctest) and `v3` do without,
+// and so show that headers compile alone.
 namespace gatefold::cpu {
 
 extern template class Product<float>;

@@ -50,9 +50,7 @@ struct Swirl {
     View<const T, 1, B> w;
     View<const T, 2, B> x, du;
     View<T, 2, B> dx;
-    T inner(Index n, Index d) const {
-      return du(n, d) * w(d) * std::cos(x(n, d) + x(n, (d + 1) % w.size()) / 2);
-    }
+    T inner(Index n, Index d) const { return du(n, d) * w(d) * std::cos(x(n, d) + x(n, (d + 1) % w.size()) / 2); }
     void operator()(Index i) const {
       const Index dim = w.size(), n = i / dim, d = i % dim;
       dx(n, d) += inner(n, d) + inner(n, (d + dim - 1) % dim) / 2;

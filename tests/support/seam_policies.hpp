@@ -4,8 +4,8 @@
 // learn; mixings with typed extra inputs and parameters; noisy selection; whole sequences as items; a dense plan;
 // experts of different kinds in one layer. Plain loops, written from the papers' equations; not the catalogue itself.
 
-#include <gatefold/gatefold.hpp>
 #include <cmath>
+#include <gatefold/gatefold.hpp>
 #include <optional>
 #include <tuple>
 
@@ -43,14 +43,14 @@ struct LookAhead {
     s.point.resize(x.extent(0), x.extent(1));
     B::for_each(ctx, x.size(), fn::ScaledSum<T>{x.data(), T(ahead), c.q.data(), s.point.data()});
     f(s.point, u, 0);
-    B::for_each(ctx, x.size(),
-                fn::HeavyBallStep<T>{T(mu), T(gamma), x.data(), u.data(), c.q.data(), y.data()});
+    B::for_each(ctx, x.size(), fn::HeavyBallStep<T>{T(mu), T(gamma), x.data(), u.data(), c.q.data(), y.data()});
   }
   template <class T, class B, class F>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, const Saved<T, B>& s, F&& df,
                 In<T, 2, B> dy, Carry<T, B>& dc, Out<T, 2, B> dx, Nothing<T, B>&) const {
     auto mark = ctx.mark();
-    auto du = ctx.template scratch<T>(x.extent(0), x.extent(1)), dpoint = ctx.template scratch<T>(x.extent(0), x.extent(1));
+    auto du = ctx.template scratch<T>(x.extent(0), x.extent(1)),
+         dpoint = ctx.template scratch<T>(x.extent(0), x.extent(1));
     fill(ctx, dpoint, 0);
     B::for_each(ctx, x.size(), fn::HeavyBallBackward<T>{T(mu), T(gamma), dy.data(), dc.q.data(), du.data(), dx.data()});
     df(s.point, du, dpoint, 0);
@@ -82,7 +82,8 @@ struct Twice {
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, const Saved<T, B>& s, F&& df,
                 In<T, 2, B> dy, Nothing<T, B>&, Out<T, 2, B> dx, Nothing<T, B>&) const {
     auto mark = ctx.mark();
-    auto dpoint = ctx.template scratch<T>(x.extent(0), x.extent(1)), du = ctx.template scratch<T>(x.extent(0), x.extent(1));
+    auto dpoint = ctx.template scratch<T>(x.extent(0), x.extent(1)),
+         du = ctx.template scratch<T>(x.extent(0), x.extent(1));
     fill(ctx, dpoint, 0);
     df(s.point, dy, dpoint, 1);
     fill(ctx, du, 0);
@@ -166,7 +167,8 @@ struct LearnedFading {
     s.layer = ++c.layer;
     for (auto* t : {&s.before, &s.after}) t->resize(x.extent(0), x.extent(1));
     copy(ctx, c.p.view(), s.before.view());
-    B::for_each(ctx, x.size(), Step<T, B>{p.mu.data(), p.gamma.data(), 1 / T(s.layer), x.data(), u.data(), c.p.data(), y.data()});
+    B::for_each(ctx, x.size(),
+                Step<T, B>{p.mu.data(), p.gamma.data(), 1 / T(s.layer), x.data(), u.data(), c.p.data(), y.data()});
     copy(ctx, c.p.view(), s.after.view());
   }
   template <class T, class B, class F>
@@ -175,7 +177,8 @@ struct LearnedFading {
     auto mark = ctx.mark();
     auto du = ctx.template scratch<T>(x.extent(0), x.extent(1));
     const T fade = 1 / T(s.layer);
-    B::for_each(ctx, x.size(), StepBackward<T, B>{p.mu.data(), p.gamma.data(), fade, dy.data(), dc.p.data(), du.data()});
+    B::for_each(ctx, x.size(),
+                StepBackward<T, B>{p.mu.data(), p.gamma.data(), fade, dy.data(), dc.p.data(), du.data()});
     B::template reduce<T>(ctx, x.size(), Product<T>{dy.data(), s.after.data(), 1}, grads.gamma.data());
     B::template reduce<T>(ctx, x.size(), Product<T>{du.data(), s.before.data(), fade}, grads.mu.data());
     add(ctx, dy, dx);
@@ -415,8 +418,8 @@ struct Posterior {
 
 // ---------------------------------------------------------------------------------------------- selection
 
-/// The expert of largest rank + noise, weighted by tanh(rank + x·a): a selection with noise, parameters and gradients to
-/// x, rank and its own parameters, as Shazeer's noisy top-K needs.
+/// The expert of largest rank + noise, weighted by tanh(rank + x·a): a selection with noise, parameters and gradients
+/// to x, rank and its own parameters, as Shazeer's noisy top-K needs.
 struct NoisyPick {
   struct Noise {
     std::optional<Random> random{};  // empty: no noise
@@ -596,7 +599,8 @@ struct PairExpert {
     for (Index e = 0; e < g.experts(); ++e)
       for (Index s = g.offsets(e); s < g.offsets(e + 1); ++s) {
         z(s, 0) = 0;
-        for (Index l = 0; l < length; ++l) z(s, 0) += dot(p, x, e, g.row(s), l) * std::tanh(dot(p, x, e, g.row(s), l + 1));
+        for (Index l = 0; l < length; ++l)
+          z(s, 0) += dot(p, x, e, g.row(s), l) * std::tanh(dot(p, x, e, g.row(s), l + 1));
       }
   }
   template <class T, class B>
@@ -646,7 +650,8 @@ struct TwoKinds {
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Index experts, Seed seed) const {
     expect(experts == total, "TwoKinds", "experts", total, experts);
-    return {first.template init<T, B>(ctx, split, seed.fork(0)), second.template init<T, B>(ctx, total - split, seed.fork(1))};
+    return {first.template init<T, B>(ctx, split, seed.fork(0)),
+            second.template init<T, B>(ctx, total - split, seed.fork(1))};
   }
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> g, In<T, 2, B> x, Out<T, 2, B> z,

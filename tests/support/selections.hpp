@@ -42,8 +42,8 @@ struct Selected {
   Experts items() const { return {plan.item.data(), plan.item.data() + plan.item.size()}; }
 };
 template <class T = double, class S>
-Selected<S, T> select(const S& policy, Same<Tensor<T, 2, Cpu>> rank, const Extra<S, T, Cpu>& extra = {},
-                      Same<std::vector<T>> valid = {}, int threads = 1) {
+Selected<S, T> select(const S& policy, NonDeduced<Tensor<T, 2, Cpu>> rank, const Extra<S, T, Cpu>& extra = {},
+                      NonDeduced<std::vector<T>> valid = {}, int threads = 1) {
   return {policy, std::move(rank), extra, std::move(valid), threads};
 }
 
@@ -115,7 +115,9 @@ struct GateAlone {
     backward();
     std::vector<check::GradientSlot> slots{{"x", x.data(), dx.data(), x.size()}};
     for_each_tensor(
-        [&](const Name& name, auto& p, auto& g) { slots.push_back({name.str(), p.data(), g.data(), p.size()}); },
+        [&](const Name& name, auto& p, auto& g) {
+          slots.push_back({name.str(), p.data(), g.data(), p.size()});
+        },
         params, grads);
     const auto routing = [&] {
       std::uint64_t hash = 0;
@@ -125,7 +127,8 @@ struct GateAlone {
       }
       return hash;
     };
-    return check::compare_gradients(slots, [&] { return loss(); }, routing, options);
+    return check::compare_gradients(
+        slots, [&] { return loss(); }, routing, options);
   }
   /// What comes out of one forward and `backwards` backward passes on a number of threads.
   std::vector<double> outcome(int threads, int backwards) {

@@ -1,7 +1,7 @@
 #pragma once
 
-/// Cases that take long where every access is checked and nothing is optimised, and walk what shorter ones walk too, are left
-/// to `tests/run.sh --full` there: `TEST_CASE("…" * doctest::skip(support::slow_build))`.
+/// Cases that take long where every access is checked and nothing is optimised, and walk what shorter ones walk too,
+/// are left to `tests/run.sh --full` there: `TEST_CASE("…" * doctest::skip(support::slow_build))`.
 namespace gatefold::support {
 
 #if defined(__OPTIMIZE__)

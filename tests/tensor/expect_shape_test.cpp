@@ -77,7 +77,8 @@ TEST_CASE("what is not empty has memory") {
   CHECK(message_of("f", "x", View<const float, 2, Cpu>(nullptr, 3, 4), {any_extent, 4}) ==
         "f: x: expected memory of 12 elements, got a null pointer");
   CHECK(message_of("f", "x", View<const float, 2, Cpu>(nullptr, 0, 4), {any_extent, 4}) == "");
-  CHECK(message_of("f", "x", View<const float, 2, Cpu>(nullptr, 0, 5), {any_extent, 4}) == "f: x: expected [?, 4], got [0, 5]");
+  CHECK(message_of("f", "x", View<const float, 2, Cpu>(nullptr, 0, 5), {any_extent, 4}) ==
+        "f: x: expected [?, 4], got [0, 5]");
   CHECK(message_of("f", "x", Tensor<float, 2, Cpu>(), {0, 0}) == "");
 }
 

@@ -252,8 +252,7 @@ TEST_CASE("adapt: calls every pack that adapts with what stands at its place in 
   Cpu::Context ctx(1);
   Gated params, grads;
   double v = 0;
-  for (auto* pack : {&params, &grads})
-    for_each_tensor([&](const Name&, auto& t) { t(0) = ++v, t(1) = ++v; }, *pack);
+  for (auto* pack : {&params, &grads}) for_each_tensor([&](const Name&, auto& t) { t(0) = ++v, t(1) = ++v; }, *pack);
   adapt(ctx, params, grads);
   CHECK(params.weight(0) == 1);
   CHECK(params.biases[0].bias(0) == 3 + 11);

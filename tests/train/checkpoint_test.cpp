@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <unistd.h>
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -12,7 +13,6 @@
 #include <iterator>
 #include <random>
 #include <string>
-#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -69,9 +69,10 @@ std::string message_of(const F& f) {
 
 /// Noise, a carry, and a load bias that adapts without an optimizer.
 auto model(Index experts = 3) {
-  return Stack{Residual{update::HeavyBall{.mu = 0.5},
-                        Mixture{SigmoidTopK{.scores = {.experts = experts}, .selection = {.k = 2}}, Linear{.model_dim = kDim}}},
-               2};
+  return Stack{
+      Residual{update::HeavyBall{.mu = 0.5},
+               Mixture{SigmoidTopK{.scores = {.experts = experts}, .selection = {.k = 2}}, Linear{.model_dim = kDim}}},
+      2};
 }
 /// A step whose data and noise are functions of the seed and the steps done.
 template <class R>
@@ -108,15 +109,17 @@ void expect_resumes(const O& optimizer) {
 }  // namespace
 
 TEST_CASE("a run that goes on at any step, on other threads, has the bits of one that was never interrupted") {
-  expect_resumes(optim::Scheduled{optim::Clipped{optim::AdamW{.lr = 0.01}, 0.5}, optim::WarmupCosine{.warmup = 2, .total = 9}});
+  expect_resumes(
+      optim::Scheduled{optim::Clipped{optim::AdamW{.lr = 0.01}, 0.5}, optim::WarmupCosine{.warmup = 2, .total = 9}});
   expect_resumes(optim::Sgd{.lr = 0.1, .momentum = 0.9});
   expect_resumes(optim::NormalizedGd{.per_expert = false});
 }
 
 TEST_CASE("so does a ThreeStage, in every stage") {
   const Folder folder;
-  const Mixture mixture{SoftmaxNoisyTop1{.scores = {.experts = 2, .length = 2, .bias = false, .initial = Initial::zero()}},
-                        AttentionExpert{.model_dim = kDim, .length = 2}};
+  const Mixture mixture{
+      SoftmaxNoisyTop1{.scores = {.experts = 2, .length = 2, .bias = false, .initial = Initial::zero()}},
+      AttentionExpert{.model_dim = kDim, .length = 2}};
   const optim::AdamW adam{.lr = 0.1};
   const Stages stages{2, 4, adam, adam, adam, optim::Sgd{.momentum = 0.9}};
   const auto epoch = [&](auto& run) {
@@ -161,7 +164,9 @@ TEST_CASE("steps left out are counted on") {
 TEST_CASE("what is no checkpoint of this run is refused with one sentence, and changes nothing") {
   const Folder folder;
   Cpu::Context ctx(1);
-  const auto make = [&](const auto& of, const auto& optimizer) { return Trainer{ctx, of, MeanSquaredError{}, optimizer, Seed{1}}; };
+  const auto make = [&](const auto& of, const auto& optimizer) {
+    return Trainer{ctx, of, MeanSquaredError{}, optimizer, Seed{1}};
+  };
   const Linear small{.model_dim = kDim};
   auto run = make(small, optim::Sgd{.momentum = 0.5});
   for (int t = 0; t < 2; ++t) step(run);
@@ -199,7 +204,8 @@ TEST_CASE("what is no checkpoint of this run is refused with one sentence, and c
     CHECK(with("gatefold.optimizer.step", count) == other + "expected a count in \"gatefold.optimizer.step\"");
   CHECK(with("gatefold.optimizer.step", nullptr) == other + "expected a count in \"gatefold.optimizer.step\"");
   CHECK(with("gatefold.seed", "18446744073709551616") == other + "expected a count in \"gatefold.seed\"");
-  CHECK(with("gatefold.optimizer.epoch", "3") == other + "a number of another kind of run: \"gatefold.optimizer.epoch\"");
+  CHECK(with("gatefold.optimizer.epoch", "3") ==
+        other + "a number of another kind of run: \"gatefold.optimizer.epoch\"");
 
   // The run of another model, or optimizer.
   auto wider = make(Linear{.model_dim = kDim, .output_dim = 5}, optim::Sgd{});
@@ -213,8 +219,9 @@ TEST_CASE("what is no checkpoint of this run is refused with one sentence, and c
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);
   CHECK(refusal(path, run).find("truncated") != std::string::npos);
 
-  CHECK(message_of([&] { save_checkpoint(path, run, {{"gatefold.mine", "1"}}); }) ==
-        "save_checkpoint: metadata: expected names that do not begin with gatefold., got gatefold.mine");
+  CHECK(message_of([&] {
+          save_checkpoint(path, run, {{"gatefold.mine", "1"}});
+        }) == "save_checkpoint: metadata: expected names that do not begin with gatefold., got gatefold.mine");
 }
 
 namespace {
@@ -238,7 +245,8 @@ TEST_CASE("ten thousand steps of random sizes: memory and descriptors stay, the 
   Cpu::Context ctx(2);
   constexpr Index total = 10000, most = 300;
   Trainer trainer{ctx, model(8), MeanSquaredError{},
-                  optim::Scheduled{optim::Clipped{optim::AdamW{.lr = 1e-2}, 1.0}, optim::WarmupCosine{.warmup = 100, .total = total}},
+                  optim::Scheduled{optim::Clipped{optim::AdamW{.lr = 1e-2}, 1.0},
+                                   optim::WarmupCosine{.warmup = 100, .total = total}},
                   Seed{1}};
   std::mt19937_64 random(1);
   std::vector<float> values(static_cast<std::size_t>(most * kDim));

@@ -71,11 +71,11 @@ TEST_CASE("golden: RoutedTrainer: papers 000 and 003, and classes") {
                      Logistic{}, true, signs);
     } else {
       REQUIRE(g.name == "classes");
-      trainer_agrees(g,
-                     Mixture{SoftmaxNoisyTop1{.scores = {.experts = kExperts, .length = kLength}},
-                             PatchCnn<Cubic>{
-                                 .model_dim = kModel, .patches = kLength, .filters = 2, .outputs = 2, .bias = true}},
-                     CrossEntropy{}, false, labels);
+      trainer_agrees(
+          g,
+          Mixture{SoftmaxNoisyTop1{.scores = {.experts = kExperts, .length = kLength}},
+                  PatchCnn<Cubic>{.model_dim = kModel, .patches = kLength, .filters = 2, .outputs = 2, .bias = true}},
+          CrossEntropy{}, false, labels);
     }
   }
 }

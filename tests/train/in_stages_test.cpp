@@ -77,7 +77,11 @@ const InStages stages{2, 4, ffn, attention, fine};
 TEST_CASE("what is attention is said by names") {
   std::vector<std::string> names;
   Model m = model(1);
-  for_each_tensor([&](const Name& name, auto&) { if (is_attention(name)) names.push_back(name.str()); }, m);
+  for_each_tensor(
+      [&](const Name& name, auto&) {
+        if (is_attention(name)) names.push_back(name.str());
+      },
+      m);
   CHECK(names == std::vector<std::string>{"attention.query", "attention.output", "key_query"});
   const Name norm{nullptr, "attention_norm"}, other{nullptr, "self_attention"};
   CHECK(is_attention(Name{&norm, "gain"}));
@@ -110,12 +114,16 @@ TEST_CASE("equations (1) to (3): each optimizer on its own tensors in its own ep
   CHECK((state.step == 12 && state.ffn.step == 4 && state.attention.step == 4 && state.fine.step == 4));
   // moments of what each steps, and of no more
   std::vector<std::string> names;
-  for_each_tensor([&](const Name& name, const auto& t) { if (t.size() > 0) names.push_back(name.str()); }, state);
+  for_each_tensor(
+      [&](const Name& name, const auto& t) {
+        if (t.size() > 0) names.push_back(name.str());
+      },
+      state);
   std::sort(names.begin(), names.end());
-  CHECK(names == std::vector<std::string>{
-                     "attention.m.attention.output", "attention.m.attention.query", "attention.m.key_query",
-                     "attention.v.attention.output", "attention.v.attention.query", "attention.v.key_query",
-                     "ffn.m.value", "ffn.v.value", "fine.m.value"});
+  CHECK(names == std::vector<std::string>{"attention.m.attention.output", "attention.m.attention.query",
+                                          "attention.m.key_query", "attention.v.attention.output",
+                                          "attention.v.attention.query", "attention.v.key_query", "ffn.m.value",
+                                          "ffn.v.value", "fine.m.value"});
 }
 
 TEST_CASE("a state that is kept aside and copied back goes on as it would have") {
@@ -140,12 +148,13 @@ TEST_CASE("in a Trainer: neurons by steps of length η, then attention, then neu
   const SignalMixture data{.clusters = 4, .model_dim = 20, .length = 5};
   const auto items = data.draw<double, Cpu>(ctx, data.signals<double, Cpu>(ctx, Seed{1}), Seed{2}, 16);
   const MergedTransformer<> expert{.model_dim = 20, .length = 5, .heads = 2, .filters = 4};
-  Trainer trainer{ctx,
-                  NoResidual{OneExpert{expert}},
-                  Logistic{},
-                  InStages<>{.first = 1, .second = 2, .ffn = {.lr = 0.25}, .attention = {.lr = 0.5}, .fine = {.lr = 0.125}},
-                  Seed{2},
-                  Element<double>{}};
+  Trainer trainer{
+      ctx,
+      NoResidual{OneExpert{expert}},
+      Logistic{},
+      InStages<>{.first = 1, .second = 2, .ffn = {.lr = 0.25}, .attention = {.lr = 0.5}, .fine = {.lr = 0.125}},
+      Seed{2},
+      Element<double>{}};
   for (int epoch = 1; epoch <= 3; ++epoch) {
     auto before = zeros_like(ctx, trainer.params);
     copy_pack(ctx, trainer.params, before);
@@ -183,8 +192,8 @@ TEST_CASE("what does not fit") {
   CHECK_THROWS_WITH_AS(with(-1, 2), "InStages: first: expected at least 0, got -1", ArgumentError);
   CHECK_THROWS_WITH_AS(with(3, 2), "InStages: second: expected at least first = 3, got 2", ArgumentError);
   auto state = with(0, 0);
-  CHECK_THROWS_WITH_AS(InStages<>{}.step(ctx, params, grads, state), "InStages.step: state.epoch: expected at least 1, got 0",
-                       ArgumentError);
+  CHECK_THROWS_WITH_AS(InStages<>{}.step(ctx, params, grads, state),
+                       "InStages.step: state.epoch: expected at least 1, got 0", ArgumentError);
   CHECK(same_bits(values(params), values(model(1))));
   CHECK(InStages<>{}.stage(1) == 3);
 }

@@ -91,7 +91,8 @@ void expect_left_out(const O& optimizer, const Said& bad, const std::string& mes
   }
 }
 
-const char* const in_weight = "Trainer.step: grads.weight: expected finite numbers, got NaN or infinity; nothing was stepped";
+const char* const in_weight =
+    "Trainer.step: grads.weight: expected finite numbers, got NaN or infinity; nothing was stepped";
 
 template <class T>
 void expect_left_out_by_every_optimizer(const Said& bad, const std::string& message) {
@@ -123,8 +124,8 @@ TEST_CASE("all_finite") {
 }
 
 TEST_CASE("a loss that is not finite is no step") {
-  expect_left_out_by_every_optimizer<double>({.value = kNan},
-                                             "Trainer.step: loss: expected a finite number, got nan; nothing was stepped");
+  expect_left_out_by_every_optimizer<double>(
+      {.value = kNan}, "Trainer.step: loss: expected a finite number, got nan; nothing was stepped");
   expect_left_out<float>(optim::AdamW{}, {.value = -kInfinity},
                          "Trainer.step: loss: expected a finite number, got -inf; nothing was stepped");
 }
@@ -144,8 +145,8 @@ TEST_CASE("a gradient whose square overflows is clipped in float, and refused wh
   Cpu::Context ctx(1);
   const auto x = uniform_tensor<float>(ctx, Seed{2}, 1.0, kItems, kDim);
   const Tensor<float, 2, Cpu> target(kItems, 3);
-  Trainer trainer{ctx, Linear{.model_dim = kDim, .output_dim = 3}, Said{.slope = 1e30}, optim::Clipped{optim::Sgd{.lr = 1}, 1.0},
-                  Seed{1}};
+  Trainer trainer{ctx, Linear{.model_dim = kDim, .output_dim = 3}, Said{.slope = 1e30},
+                  optim::Clipped{optim::Sgd{.lr = 1}, 1.0}, Seed{1}};
   const auto before = flat<float>(trainer.params);
   trainer.step(x, target);
   const auto after = flat<float>(trainer.params);

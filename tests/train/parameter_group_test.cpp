@@ -90,7 +90,8 @@ TEST_CASE("a pack is whole again when the call throws") {
   Model p = model(1), g = model(2);
   const auto before = values(p), gradients = values(g);
   ParameterGroup weights(p, is_weight);
-  CHECK_THROWS_WITH_AS(weights.only([](Model&, Model&) { throw std::runtime_error("no"); }, p, g), "no", std::runtime_error);
+  CHECK_THROWS_WITH_AS(weights.only([](Model&, Model&) { throw std::runtime_error("no"); }, p, g), "no",
+                       std::runtime_error);
   CHECK(values(p) == before);
   CHECK(values(g) == gradients);
 }
@@ -108,10 +109,11 @@ TEST_CASE("a group of no pack yet says so, and leaves the pack alone") {
   Model p = model(1);
   const auto before = values(p);
   ParameterGroup<Model> empty;
-  CHECK_THROWS_WITH_AS(empty.only([](Model&) {}, p),
-                       "ParameterGroup.only: group: expected one made from a pack (of an optimizer's state: by begin), got an "
-                       "empty one",
-                       ArgumentError);
+  CHECK_THROWS_WITH_AS(
+      empty.only([](Model&) {}, p),
+      "ParameterGroup.only: group: expected one made from a pack (of an optimizer's state: by begin), got an "
+      "empty one",
+      ArgumentError);
   CHECK(values(p) == before);
 }
 

@@ -24,7 +24,8 @@ using namespace gatefold;
 namespace {
 
 constexpr Index kDim = 8, kLength = 4, kItems = 24, kExperts = 3;
-const SignalMixture kData{.clusters = 3, .model_dim = kDim, .length = kLength, .feature = {0.5, 2}, .center = {1, 2}, .distractor = {0.5, 3}};
+const SignalMixture kData{
+    .clusters = 3, .model_dim = kDim, .length = kLength, .feature = {0.5, 2}, .center = {1, 2}, .distractor = {0.5, 3}};
 
 using Scores = Tensor<double, 2, Cpu>;
 
@@ -34,13 +35,19 @@ SignalMixture::Sample<double, Cpu> sample(Index items = kItems) {
 }
 /// Paper 000: one Θ for all positions, attention experts.
 auto transformers() {
-  return Mixture{SoftmaxNoisyTop1{.scores = {.experts = kExperts, .length = kLength, .bias = false, .initial = Initial::normal(0.3)}},
-                 AttentionExpert{.model_dim = kDim, .length = kLength, .initial = Initial::normal(0.5)}};
+  return Mixture{
+      SoftmaxNoisyTop1{
+          .scores = {.experts = kExperts, .length = kLength, .bias = false, .initial = Initial::normal(0.3)}},
+      AttentionExpert{.model_dim = kDim, .length = kLength, .initial = Initial::normal(0.5)}};
 }
 /// Paper 003: a Θ for every patch, cubic patch experts.
 auto patch_experts() {
   return Mixture{PatchNoisyTop1{.scores = {.experts = kExperts, .length = kLength, .initial = Initial::normal(0.3)}},
-                 PatchMlp<Cubic>{.model_dim = kDim, .patches = kLength, .filters = 2, .equal_patches = false, .initial = Initial::normal(0.6)}};
+                 PatchMlp<Cubic>{.model_dim = kDim,
+                                 .patches = kLength,
+                                 .filters = 2,
+                                 .equal_patches = false,
+                                 .initial = Initial::normal(0.6)}};
 }
 template <class M>
 Extra<M, double, Cpu> noise(const M&) {
@@ -118,7 +125,10 @@ void check_differences(const M& mixture, const L& loss, Target target, const Ten
     for_each_tensor([&](const Name&, auto& g) { kept.emplace_back(g.data(), g.data() + g.size()); }, grads);
     std::size_t i = 0;
     for_each_tensor(
-        [&](const Name& name, auto& p) { slots.push_back({name.str(), p.data(), kept[i++].data(), p.size()}); }, params);
+        [&](const Name& name, auto& p) {
+          slots.push_back({name.str(), p.data(), kept[i++].data(), p.size()});
+        },
+        params);
     const auto report = check::compare_gradients(
         slots,
         [&] {
@@ -127,7 +137,8 @@ void check_differences(const M& mixture, const L& loss, Target target, const Ten
         },
         [&] {
           std::uint64_t h = 0;
-          for (Index p = 0; p < run.saved.plan.expert.size(); ++p) h = mix64(h ^ std::uint64_t(run.saved.plan.expert(p)));
+          for (Index p = 0; p < run.saved.plan.expert.size(); ++p)
+            h = mix64(h ^ std::uint64_t(run.saved.plan.expert(p)));
           return h;
         },
         {.most_skipped = 0.1});
@@ -143,13 +154,16 @@ TEST_CASE("equations (1) to (3): all gradients against finite differences, both 
   const auto s = sample();
   for (const bool weighted : {false, true}) {
     CAPTURE(weighted);
-    check_differences<decltype(transformers()), Logistic, View<const double, 2, Cpu>>(transformers(), {}, s.target, s.x, weighted);
-    check_differences<decltype(patch_experts()), Logistic, View<const double, 2, Cpu>>(patch_experts(), {}, s.target, s.x, weighted);
+    check_differences<decltype(transformers()), Logistic, View<const double, 2, Cpu>>(transformers(), {}, s.target, s.x,
+                                                                                      weighted);
+    check_differences<decltype(patch_experts()), Logistic, View<const double, 2, Cpu>>(patch_experts(), {}, s.target,
+                                                                                       s.x, weighted);
   }
   Tensor<Index, 1, Cpu> labels(kItems);  // several outputs
   for (Index n = 0; n < kItems; ++n) labels(n) = s.cluster(n);
-  const Mixture several{SoftmaxNoisyTop1{.scores = {.experts = kExperts, .length = kLength, .initial = Initial::normal(0.3)}},
-                        PatchCnn<Cubic>{.model_dim = kDim, .patches = kLength, .filters = 6, .outputs = 3, .bias = true}};
+  const Mixture several{
+      SoftmaxNoisyTop1{.scores = {.experts = kExperts, .length = kLength, .initial = Initial::normal(0.3)}},
+      PatchCnn<Cubic>{.model_dim = kDim, .patches = kLength, .filters = 6, .outputs = 3, .bias = true}};
   check_differences<decltype(several), CrossEntropy, View<const Index, 1, Cpu>>(several, {}, labels, s.x, false);
 }
 
@@ -197,7 +211,8 @@ TEST_CASE("paper 000: equations (4) and (5) and its gradients of W and W_KQ, in 
         for (Index a = 0; a < kDim; ++a) {
           dw[std::size_t(e * kDim + a)] += c * ph * x(n, h, a);
           for (Index b = 0; b < kDim; ++b)
-            dk[std::size_t((e * kDim + a) * kDim + b)] += c * ph * (value[std::size_t(h)] - mean) * x(n, h, a) * x(n, l, b);
+            dk[std::size_t((e * kDim + a) * kDim + b)] +=
+                c * ph * (value[std::size_t(h)] - mean) * x(n, h, a) * x(n, l, b);
         }
       }
     }
@@ -219,7 +234,8 @@ TEST_CASE("paper 003: equation (3), its gradients of theta and w in loops; the r
     for (Index j = 0; j < kDim; ++j) {
       double sum = 0;
       for (Index i = 0; i < kExperts; ++i) {
-        CHECK_CLOSE(run.grads.gate.scores.weight(l, j, i), router_gradient(seen, s, i, [&](Index n) { return x(n, l, j); }), 1);
+        CHECK_CLOSE(run.grads.gate.scores.weight(l, j, i),
+                    router_gradient(seen, s, i, [&](Index n) { return x(n, l, j); }), 1);
         sum += run.grads.gate.scores.weight(l, j, i);
       }
       CHECK(std::abs(sum) <= 1e-15);
@@ -233,8 +249,8 @@ TEST_CASE("paper 003: equation (3), its gradients of theta and w in loops; the r
             if (seen.expert[std::size_t(n)] != e) continue;
             double pre = 0;
             for (Index a = 0; a < kDim; ++a) pre += w(e, l, a, k) * x(n, l, a);
-            expected += seen.router_slope[std::size_t(n)] * s.target(n, 0) * seen.pi[std::size_t(n)][std::size_t(e)] * 3 * pre * pre *
-                        x(n, l, j) / double(kItems);
+            expected += seen.router_slope[std::size_t(n)] * s.target(n, 0) * seen.pi[std::size_t(n)][std::size_t(e)] *
+                        3 * pre * pre * x(n, l, j) / double(kItems);
           }
           CHECK_CLOSE(run.grads.expert.weight(e, l, j, k), expected, 10);
         }
@@ -243,7 +259,8 @@ TEST_CASE("paper 003: equation (3), its gradients of theta and w in loops; the r
 TEST_CASE("an item of several picks has the sum of their outputs, one of none has 0") {
   Cpu::Context ctx(1);
   const auto s = sample();
-  const Mixture two{SoftmaxTopK{.scores = {.experts = kExperts}, .selection = {.k = 2}}, Linear{.model_dim = kDim * kLength, .output_dim = 1}};
+  const Mixture two{SoftmaxTopK{.scores = {.experts = kExperts}, .selection = {.k = 2}},
+                    Linear{.model_dim = kDim * kLength, .output_dim = 1}};
   RoutedTrainer run{ctx, two, Logistic{}, Seed{7}, false, Element<double>{}};
   Tensor<double, 1, Cpu> valid(kItems);
   for (Index n = 0; n < kItems; ++n) valid(n) = n % 5 != 0;
@@ -261,7 +278,8 @@ TEST_CASE("an item of several picks has the sum of their outputs, one of none ha
 
 // Nothing learns below: paper 003's layer computes no adjoint of the items.
 static_assert(hook::any::items_adjoint_is_optional<PatchMlp<Cubic>>() &&
-              hook::any::items_adjoint_is_optional<decltype(std::declval<const Mixture<PatchNoisyTop1, PatchMlp<Cubic>>&>().filled_gate())>());
+              hook::any::items_adjoint_is_optional<
+                  decltype(std::declval<const Mixture<PatchNoisyTop1, PatchMlp<Cubic>>&>().filled_gate())>());
 
 TEST_CASE("the same bits on any number of threads, and gradients of the last call alone") {
   const auto s = sample();
@@ -274,7 +292,8 @@ TEST_CASE("the same bits on any number of threads, and gradients of the last cal
     for (int again = 0; again < 2; ++again) {
       const auto l = run.gradients(s.x, s.target, noise(mixture));
       std::vector<double> values{l.router, l.experts};
-      for_each_tensor([&](const Name&, auto& g) { values.insert(values.end(), g.data(), g.data() + g.size()); }, run.grads);
+      for_each_tensor([&](const Name&, auto& g) { values.insert(values.end(), g.data(), g.data() + g.size()); },
+                      run.grads);
       all.push_back(values);
     }
   }
@@ -289,15 +308,19 @@ TEST_CASE("no items, and shapes that do not fit") {
   run.gradients(s.x, s.target);
   const auto losses = run.gradients(none, no_target);
   CHECK((losses.router == 0 && losses.experts == 0));
-  for_each_tensor([&](const Name& name, auto& g) {
-    CAPTURE(name.str());
-    CHECK(std::all_of(g.data(), g.data() + g.size(), [](double v) { return v == 0; }));
-  }, run.grads);
-  CHECK_THROWS_WITH_AS(run.gradients(narrow, s.target), "RoutedTrainer: x: expected [?, 32], got [24, 3]", ArgumentError);
-  CHECK_THROWS_WITH_AS(run.gradients(s.x, five), "RoutedTrainer: x and target: expected as many items each, got 24 and 5",
+  for_each_tensor(
+      [&](const Name& name, auto& g) {
+        CAPTURE(name.str());
+        CHECK(std::all_of(g.data(), g.data() + g.size(), [](double v) { return v == 0; }));
+      },
+      run.grads);
+  CHECK_THROWS_WITH_AS(run.gradients(narrow, s.target), "RoutedTrainer: x: expected [?, 32], got [24, 3]",
                        ArgumentError);
+  CHECK_THROWS_WITH_AS(run.gradients(s.x, five),
+                       "RoutedTrainer: x and target: expected as many items each, got 24 and 5", ArgumentError);
   const View<const double, 2, Cpu> negative(s.x.data(), -24, s.x.extent(1));
-  CHECK_THROWS_WITH_AS(run.gradients(negative, s.target), "RoutedTrainer: x: expected [?, 32], got [-24, 32]", ArgumentError);
+  CHECK_THROWS_WITH_AS(run.gradients(negative, s.target), "RoutedTrainer: x: expected [?, 32], got [-24, 32]",
+                       ArgumentError);
 }
 
 #if GATEFOLD_TEST_COUNTS

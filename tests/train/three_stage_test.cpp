@@ -65,7 +65,12 @@ TEST_CASE("equations (1) to (4): epochs are the sequence one would write out, bi
   Cpu::Context ctx(2);
   const auto s = sample();
   const auto mixture = transformers();
-  const Stages<> stages{.first = 2, .second = 4, .ffn = {.lr = 0.1}, .attention = {.lr = 0.7}, .fine = {.lr = 0.3}, .router = {.lr = 0.5}};
+  const Stages<> stages{.first = 2,
+                        .second = 4,
+                        .ffn = {.lr = 0.1},
+                        .attention = {.lr = 0.7},
+                        .fine = {.lr = 0.3},
+                        .router = {.lr = 0.5}};
   ThreeStage run{ctx, mixture, Logistic{}, stages, Seed{7}, Element<double>{}};
 
   RoutedTrainer by_hand{ctx, mixture, Logistic{}, Seed{7}, false, Element<double>{}};
@@ -95,7 +100,8 @@ TEST_CASE("in stage I every expert that got items moves W by exactly the learnin
   Cpu::Context ctx(1);
   const auto s = sample();
   const auto mixture = transformers();
-  ThreeStage run{ctx, mixture, Logistic{}, Stages<>{.first = 1, .second = 1, .ffn = {.lr = 0.25}}, Seed{7}, Element<double>{}};
+  ThreeStage run{ctx,     mixture,          Logistic{}, Stages<>{.first = 1, .second = 1, .ffn = {.lr = 0.25}},
+                 Seed{7}, Element<double>{}};
   const auto before = values(run.trainer.params.expert.value);
   run.begin_epoch();
   run.step(s.x, s.target, noise(mixture, 1));
@@ -116,13 +122,19 @@ TEST_CASE("what moves in which stage, for a transformer block and any optimizer,
   const auto s = sample();
   Tensor<double, 2, Cpu> target(kItems, kDim * kLength);
   fill_normal(ctx, Seed{3}, 1, target);
-  const Mixture mixture{gate(), TransformerExpert<Gelu>{.model_dim = kDim, .hidden_dim = 4, .heads = 2, .length = kLength}};
+  const Mixture mixture{gate(),
+                        TransformerExpert<Gelu>{.model_dim = kDim, .hidden_dim = 4, .heads = 2, .length = kLength}};
   const optim::AdamW adam{.lr = 0.01, .decay = 0.1};
-  ThreeStage run{ctx, mixture, MeanSquaredError{}, Stages{1, 2, adam, adam, adam, optim::Sgd{}}, Seed{7}, Element<double>{}};
-  const std::set<std::string> attention{"attention_norm.gain", "attention_norm.bias", "attention.query", "attention.key", "attention.value",
-                                        "attention.output"};
+  ThreeStage run{ctx,     mixture,          MeanSquaredError{}, Stages{1, 2, adam, adam, adam, optim::Sgd{}},
+                 Seed{7}, Element<double>{}};
+  const std::set<std::string> attention{"attention_norm.gain", "attention_norm.bias", "attention.query",
+                                        "attention.key",       "attention.value",     "attention.output"};
   std::set<std::string> rest;
-  for_each_tensor([&](const Name& name, const auto&) { if (!attention.contains(name.str())) rest.insert(name.str()); }, run.trainer.params.expert);
+  for_each_tensor(
+      [&](const Name& name, const auto&) {
+        if (!attention.contains(name.str())) rest.insert(name.str());
+      },
+      run.trainer.params.expert);
   CHECK(rest.size() == 6);  // mlp_norm and mlp
   for (int t = 1; t <= 3; ++t) {
     const auto router = values(run.trainer.params.gate);
@@ -144,19 +156,21 @@ TEST_CASE("experts without attention: in stage II the router alone learns") {
   const Mixture mixture{gate(), PatchCnn<Identity>{.model_dim = kDim, .patches = kLength, .filters = 1}};
   ThreeStage run{ctx, mixture, Logistic{}, Stages<>{.first = 1, .second = 2}, Seed{7}, Element<double>{}};
   for (int t = 1; t <= 3; ++t)
-    CHECK(moved(run.trainer.params, [&] {
-            run.begin_epoch();
-            run.step(s.x, s.target, noise(mixture, t));
-          }) == (t == 2 ? std::set<std::string>{"gate.scores.weight"}
-                        : std::set<std::string>{"gate.scores.weight", "expert.weight"}));
+    CHECK(moved(run.trainer.params,
+                [&] {
+                  run.begin_epoch();
+                  run.step(s.x, s.target, noise(mixture, t));
+                }) == (t == 2 ? std::set<std::string>{"gate.scores.weight"}
+                              : std::set<std::string>{"gate.scores.weight", "expert.weight"}));
 }
 
 TEST_CASE("shared attention: the same for all experts, and its gradient is that of one matrix used by all") {
   Cpu::Context ctx(1);
   const auto s = sample();
   const auto mixture = transformers();
-  ThreeStage run{ctx, mixture, Logistic{},
-                 Stages<>{.first = 1, .second = 3, .attention = {.lr = 2}, .shared_attention = true}, Seed{7}, Element<double>{}};
+  ThreeStage run{ctx,        mixture,
+                 Logistic{}, Stages<>{.first = 1, .second = 3, .attention = {.lr = 2}, .shared_attention = true},
+                 Seed{7},    Element<double>{}};
   const auto slice = [](const Tensor<double, 3, Cpu>& t, Index e) {
     const Index size = t.size() / kExperts;
     return std::vector<double>(t.data() + e * size, t.data() + (e + 1) * size);
@@ -200,7 +214,8 @@ TEST_CASE("a run that is copied back goes on as it would have, to the bit, and o
     }
   };
   Cpu::Context one(1), three(3);
-  ThreeStage whole{one, mixture, Logistic{}, stages, Seed{7}, Element<double>{}}, first{three, mixture, Logistic{}, stages, Seed{7}, Element<double>{}},
+  ThreeStage whole{one, mixture, Logistic{}, stages, Seed{7}, Element<double>{}},
+      first{three, mixture, Logistic{}, stages, Seed{7}, Element<double>{}},
       rest{three, mixture, Logistic{}, stages, Seed{8}, Element<double>{}};
   train(whole, 6);
   train(first, 3);  // in the middle of stage II
@@ -218,13 +233,16 @@ TEST_CASE("the loss falls in every stage") {
   Cpu::Context ctx(2);
   const auto s = sample();
   const auto mixture = transformers();
-  ThreeStage run{ctx, mixture, Logistic{}, Stages<>{.first = 40, .second = 200, .ffn = {.lr = 0.05}, .attention = {.lr = 2}, .fine = {.lr = 1}}, Seed{7},
-                 Element<double>{}};
+  ThreeStage run{
+      ctx,        mixture,
+      Logistic{}, Stages<>{.first = 40, .second = 200, .ffn = {.lr = 0.05}, .attention = {.lr = 2}, .fine = {.lr = 1}},
+      Seed{7},    Element<double>{}};
   double last = run.trainer.evaluate(s.x, s.target).experts;
   for (int stage = 1; stage <= 3; ++stage) {
     do {
       run.begin_epoch();
-      run.step(s.x, s.target, noise(mixture, 1));  // the same noise: the data an expert sees change with the router alone
+      run.step(s.x, s.target,
+               noise(mixture, 1));  // the same noise: the data an expert sees change with the router alone
     } while (run.epoch() != 40 && run.epoch() != 200 && run.epoch() != 300);
     const double now = run.trainer.evaluate(s.x, s.target).experts;
     CAPTURE(stage);
@@ -237,12 +255,15 @@ TEST_CASE("what does not fit") {
   Cpu::Context ctx(1);
   const auto s = sample();
   const auto with = [&](Index first, Index second) {
-    return ThreeStage{ctx, transformers(), Logistic{}, Stages<>{.first = first, .second = second}, Seed{7}, Element<double>{}};
+    return ThreeStage{ctx,     transformers(),   Logistic{}, Stages<>{.first = first, .second = second},
+                      Seed{7}, Element<double>{}};
   };
   CHECK_THROWS_WITH_AS(with(-1, 2), "ThreeStage: stages.first: expected at least 0, got -1", ArgumentError);
-  CHECK_THROWS_WITH_AS(with(3, 2), "ThreeStage: stages.second: expected at least stages.first = 3, got 2", ArgumentError);
+  CHECK_THROWS_WITH_AS(with(3, 2), "ThreeStage: stages.second: expected at least stages.first = 3, got 2",
+                       ArgumentError);
   auto run = with(0, 0);
-  CHECK_THROWS_WITH_AS(run.step(s.x, s.target), "ThreeStage.step: epoch: expected at least 1 (call begin_epoch first), got 0", ArgumentError);
+  CHECK_THROWS_WITH_AS(run.step(s.x, s.target),
+                       "ThreeStage.step: epoch: expected at least 1 (call begin_epoch first), got 0", ArgumentError);
   run.begin_epoch();
   CHECK(run.stage() == 3);
 }
@@ -271,8 +292,10 @@ TEST_CASE("a loss or gradient that is not finite steps neither experts nor route
     for (const bool shared : {false, true}) {
       Cpu::Context ctx(2);
       auto s = sample();
-      ThreeStage run{ctx, transformers(), Logistic{}, Stages{0, 0, optim::NormalizedGd{}, optim::Sgd{}, optim::AdamW{}, optim::Sgd{}, shared},
-                     Seed{7}, Element<double>{}};
+      ThreeStage run{
+          ctx,        transformers(),
+          Logistic{}, Stages{0, 0, optim::NormalizedGd{}, optim::Sgd{}, optim::AdamW{}, optim::Sgd{}, shared},
+          Seed{7},    Element<double>{}};
       run.not_finite = what;
       run.begin_epoch();
       const auto extra = noise(run.trainer.mixture, 1);
@@ -282,7 +305,8 @@ TEST_CASE("a loss or gradient that is not finite steps neither experts nor route
       s.x(0, 0) = std::numeric_limits<double>::quiet_NaN();
       if (what == NotFinite::throws) {
         CHECK_THROWS_WITH_AS(run.step(s.x, s.target, extra),
-                             "ThreeStage.step: loss: expected a finite number, got nan; nothing was stepped", NotFiniteError);
+                             "ThreeStage.step: loss: expected a finite number, got nan; nothing was stepped",
+                             NotFiniteError);
       } else {
         run.step(s.x, s.target, extra);
       }

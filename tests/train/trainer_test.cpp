@@ -279,10 +279,13 @@ TEST_CASE("what does not fit throws and leaves parameters and state as they were
                        "Trainer.step: x and target: expected as many items each, got 20 and 19", ArgumentError);
   CHECK_THROWS_WITH_AS(trainer.evaluate(short_target, batch.target),
                        "Trainer.evaluate: x and target: expected as many items each, got 19 and 20", ArgumentError);
-  CHECK_THROWS_WITH_AS(trainer.step(narrow, batch.target), "Trainer.step: x: expected [?, 6], got [20, 5]", ArgumentError);
-  CHECK_THROWS_WITH_AS(trainer.step(narrow, short_target), "Trainer.step: x: expected [?, 6], got [20, 5]", ArgumentError);
+  CHECK_THROWS_WITH_AS(trainer.step(narrow, batch.target), "Trainer.step: x: expected [?, 6], got [20, 5]",
+                       ArgumentError);
+  CHECK_THROWS_WITH_AS(trainer.step(narrow, short_target), "Trainer.step: x: expected [?, 6], got [20, 5]",
+                       ArgumentError);
   const View<const float, 2, Cpu> negative(batch.x.data(), -20, kDim), nowhere(nullptr, kItems, kDim);
-  CHECK_THROWS_WITH_AS(trainer.step(negative, batch.target), "Trainer.step: x: expected [?, 6], got [-20, 6]", ArgumentError);
+  CHECK_THROWS_WITH_AS(trainer.step(negative, batch.target), "Trainer.step: x: expected [?, 6], got [-20, 6]",
+                       ArgumentError);
   CHECK_THROWS_WITH_AS(trainer.step(nowhere, batch.target),
                        "Trainer.step: x: expected memory of 120 elements, got a null pointer", ArgumentError);
   CHECK_THROWS_WITH_AS(trainer.step(batch.x, nowhere),

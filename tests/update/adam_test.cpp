@@ -25,15 +25,18 @@ struct Alone {
     for (auto* c : {&carry, &dcarry}) rule.begin(ctx, 1, n, *c);
     const auto in = constant_tensor<T>(ctx, x, 1, n), dy = constant_tensor<T>(ctx, 1, 1, n);
     auto out = constant_tensor<T>(ctx, quiet_nan, 1, n), dx = constant_tensor<T>(ctx, 0, 1, n);
-    rule.forward(
-        ctx, none, in, carry,
-        support::with_steps<T>(ctx, [&](View<const T, 2, Cpu>, View<T, 2, Cpu> u, int) {
-          for (Index i = 0; i < n; ++i) u(0, i) = static_cast<T>(given[static_cast<std::size_t>(i)]);
-        }),
-        out, saved);
+    rule.forward(ctx, none, in, carry,
+                 support::with_steps<T>(ctx,
+                                        [&](View<const T, 2, Cpu>, View<T, 2, Cpu> u, int) {
+                                          for (Index i = 0; i < n; ++i)
+                                            u(0, i) = static_cast<T>(given[static_cast<std::size_t>(i)]);
+                                        }),
+                 out, saved);
     rule.backward(
         ctx, none, in, saved,
-        [&](View<const T, 2, Cpu>, View<const T, 2, Cpu> d, View<T, 2, Cpu>, int) { du.assign(d.data(), d.data() + n); },
+        [&](View<const T, 2, Cpu>, View<const T, 2, Cpu> d, View<T, 2, Cpu>, int) {
+          du.assign(d.data(), d.data() + n);
+        },
         dy, dcarry, dx, none);
     y = values(out);
   }
@@ -53,7 +56,8 @@ TEST_CASE("Adam (1), (2), (3): in loops over four layers") {
       const double c2 = rule.bias_correction ? 1 - std::pow(rule.beta2, t) : 1;
       return each(
           [&](double xi, double pi, double vi) {
-            const double root = rule.epsilon_inside ? std::sqrt(vi / c2 + rule.epsilon) : std::sqrt(vi / c2) + rule.epsilon;
+            const double root =
+                rule.epsilon_inside ? std::sqrt(vi / c2 + rule.epsilon) : std::sqrt(vi / c2) + rule.epsilon;
             return xi + rule.gamma * (pi / c1) / root - rule.kappa * xi;
           },
           x, p, v);
@@ -78,7 +82,7 @@ TEST_CASE("Adam: reference() has ε inside the root, κ = 1, no bias correction;
   for (std::size_t i = 0; i < u.size(); ++i)
     CHECK(here.y[i] == doctest::Approx(0.1 * u[i] / std::sqrt(0.001 * u[i] * u[i] + 1e-8)).epsilon(1e-13));
   // An output as small as that of the reference's initialisation: ε inside tames it, ε outside does not.
-  CHECK(here.y[3] == doctest::Approx(0.455).epsilon(1e-3));  // as printed, with 3 digits
+  CHECK(here.y[3] == doctest::Approx(0.455).epsilon(1e-3));        // as printed, with 3 digits
   CHECK(paper.y[3] - 0.3 == doctest::Approx(3.16).epsilon(1e-3));  // ε against √0.001 u: 7e-4
 }
 
@@ -87,7 +91,7 @@ TEST_CASE("Adam: at ε = 1e-8 the first layer is nearly sign(u), and passes almo
   const Alone<double> first(update::Adam{}, 0, u), corrected(update::Adam{.bias_correction = true}, 0, u);
   for (std::size_t i = 0; i < u.size(); ++i) {
     CHECK(first.y[i] == doctest::Approx(std::copysign(0.1 / std::sqrt(0.001), u[i])).epsilon(1e-5));  // ε / (√0.001 u)
-    CHECK(corrected.y[i] == doctest::Approx(std::copysign(1, u[i])).epsilon(1e-6));                    // ε / u
+    CHECK(corrected.y[i] == doctest::Approx(std::copysign(1, u[i])).epsilon(1e-6));                   // ε / u
     CHECK(std::abs(first.du[i]) < 1e-4);
   }
 }

@@ -26,12 +26,13 @@ Numbers adam_alone(const Numbers& x, const Numbers& u) {
 /// y = x + u by a step that is called with an index alone.
 struct ByIndex {
   template <class T, class B, class F>
-  void forward(auto&, const Nothing<T, B>&, In<T, 2, B> x, Nothing<T, B>&, F&& f, Out<T, 2, B> y, Nothing<T, B>&) const {
+  void forward(auto&, const Nothing<T, B>&, In<T, 2, B> x, Nothing<T, B>&, F&& f, Out<T, 2, B> y,
+               Nothing<T, B>&) const {
     f(x, y, 0, [from = x.data(), to = y.data()](Index i) { to[i] += from[i]; });
   }
   template <class T, class B, class F>
-  void backward(auto& ctx, const Nothing<T, B>&, In<T, 2, B> x, const Nothing<T, B>&, F&& df, In<T, 2, B> dy, Nothing<T, B>&,
-                Out<T, 2, B> dx, Nothing<T, B>&) const {
+  void backward(auto& ctx, const Nothing<T, B>&, In<T, 2, B> x, const Nothing<T, B>&, F&& df, In<T, 2, B> dy,
+                Nothing<T, B>&, Out<T, 2, B> dx, Nothing<T, B>&) const {
     add(ctx, dy, dx);
     df(x, dy, dx, 0);
   }
@@ -113,14 +114,14 @@ TEST_CASE("First: the branch is evaluated once in every layer, and its adjoint c
   for (int layer = 0; layer < 2; ++layer) {
     Saved<Rule, double, Cpu> saved;
     int calls = 0, adjoints = 0;
-    rule.forward(
-        ctx, params, x, carry,
-        support::with_steps<double>(ctx, [&](View<const double, 2, Cpu> point, View<double, 2, Cpu> out, int call) {
-          CHECK(call == calls++);
-          CHECK(point.data() == x.data());
-          copy(ctx, u, out);
-        }),
-        y, saved);
+    rule.forward(ctx, params, x, carry,
+                 support::with_steps<double>(ctx,
+                                             [&](View<const double, 2, Cpu> point, View<double, 2, Cpu> out, int call) {
+                                               CHECK(call == calls++);
+                                               CHECK(point.data() == x.data());
+                                               copy(ctx, u, out);
+                                             }),
+                 y, saved);
     rule.backward(
         ctx, params, x, saved,
         [&](View<const double, 2, Cpu>, View<const double, 2, Cpu> du, View<double, 2, Cpu>, int call) {
@@ -175,7 +176,8 @@ TEST_CASE("First (2): warm with a rule that cannot only follow u, whose y of the
   CHECK(difference(values(all.carry.rest.p), p) <= 1e-14);
 }
 
-TEST_CASE("First (2): a rule that looks ahead takes the first layer's u as it is, and passes nothing back to its point") {
+TEST_CASE(
+    "First (2): a rule that looks ahead takes the first layer's u as it is, and passes nothing back to its point") {
   Cpu::Context ctx(1);
   const update::First rule{ball, update::Robust{.p = 0.5, .k = 2}};
   const auto report = check::gradients(ctx, Stack{Residual{rule, Swirl{}}, 3});

@@ -45,11 +45,12 @@ TEST_CASE("HeavyBall (1): p ← μ p + u, y = x + γ p, in loops over three laye
       int calls = 0;
       rule.forward(
           ctx, none, x, carry,
-          support::with_steps<double>(ctx, [&](View<const double, 2, Cpu> point, View<double, 2, Cpu> out, int call) {
-            CHECK(call == calls++);
-            CHECK(point.data() == x.data());
-            copy(ctx, u, out);
-          }),
+          support::with_steps<double>(ctx,
+                                      [&](View<const double, 2, Cpu> point, View<double, 2, Cpu> out, int call) {
+                                        CHECK(call == calls++);
+                                        CHECK(point.data() == x.data());
+                                        copy(ctx, u, out);
+                                      }),
           y, none);
       CHECK(calls == 1);
       for (std::size_t i = 0; i < 12; ++i) {

@@ -29,10 +29,11 @@ struct Layer {
     set_zero(ctx, dx);
     update::learned_momentum_forward(
         ctx, mu, gamma, std::as_const(x).view(),
-        support::with_steps<double>(ctx, [&](View<const double, 2, Cpu> point, View<double, 2, Cpu> u, int) {
-          fill(ctx, u, 0);
-          add_scaled(ctx, 3, point, u);
-        }),
+        support::with_steps<double>(ctx,
+                                    [&](View<const double, 2, Cpu> point, View<double, 2, Cpu> u, int) {
+                                      fill(ctx, u, 0);
+                                      add_scaled(ctx, 3, point, u);
+                                    }),
         p.view(), y.view(), kept);
     update::learned_momentum_backward(
         ctx, mu, gamma, std::as_const(x).view(), kept,
@@ -55,8 +56,8 @@ TEST_CASE("learned momentum (1): one μ and one γ, by hand") {
     CHECK(l.dp.data()[i] == 0.5 * du[i]);
     CHECK(l.dx.data()[i] == l.dy.data()[i] + 3 * du[i]);
   }
-  CHECK(l.dmu(0) == 2.5 * 2 + 4 * 1 + 5 * 1 + 1 * 3);                  // ⟨du, p before⟩
-  CHECK(l.dgamma(0) == 1 * 4 + 2 * -5.5 + -3 * 1 + 1 * 13.5);          // ⟨dy, p after⟩
+  CHECK(l.dmu(0) == 2.5 * 2 + 4 * 1 + 5 * 1 + 1 * 3);          // ⟨du, p before⟩
+  CHECK(l.dgamma(0) == 1 * 4 + 2 * -5.5 + -3 * 1 + 1 * 13.5);  // ⟨dy, p after⟩
 }
 
 TEST_CASE("learned momentum (1): a γ of each item, and a fixed μ") {

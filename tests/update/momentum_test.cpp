@@ -27,8 +27,8 @@ struct Ahead {
     carry.begin(ctx, items, dim);
   }
   template <class T, class B, class F>
-  void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f,
-               Out<T, 2, B> y, Saved<T, B>& saved) const {
+  void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f, Out<T, 2, B> y,
+               Saved<T, B>& saved) const {
     update::look_ahead_forward(ctx, mu, gamma, ahead, x, f, carry.p.view(), y, saved.point);
   }
   template <class T, class B, class F>

@@ -30,8 +30,10 @@ using support::values;
 namespace {
 
 constexpr Index kItems = 6, kDim = 4;
-const char* const forgotten = "Residual.forward: carry: expected a begin() before each pass, got the state that the last pass left";
-const char* const forgotten_infer = "Residual.infer: carry: expected a begin() before each pass, got the state that the last pass left";
+const char* const forgotten =
+    "Residual.forward: carry: expected a begin() before each pass, got the state that the last pass left";
+const char* const forgotten_infer =
+    "Residual.infer: carry: expected a begin() before each pass, got the state that the last pass left";
 
 template <class R>
 auto residual(R rule) {
@@ -76,7 +78,8 @@ TEST_CASE("a second pass without begin is refused, whatever rule and layers") {
   check_second_pass(Chain{LayerNorm{.model_dim = kDim}, residual(update::HeavyBall{}), LayerNorm{.model_dim = kDim}});
   check_second_pass(Chain{residual(update::HeavyBall{}), Stack{residual(update::HeavyBall{}), 2}});
   check_second_pass(PerToken{3, residual(update::HeavyBall{})});
-  check_second_pass(Block{Residual{update::Plain{}, Attention{.model_dim = kDim, .heads = 2}}, residual(update::HeavyBall{})});
+  check_second_pass(
+      Block{Residual{update::Plain{}, Attention{.model_dim = kDim, .heads = 2}}, residual(update::HeavyBall{})});
 }
 
 TEST_CASE("a rule without a carry needs no begin") {
@@ -121,8 +124,8 @@ TEST_CASE("layers that share parameters may do more than their carry sees") {
     }
     return message_of([&] { p.layer.infer(ctx, p.params, p.x, p.carry, even); });
   };
-  CHECK(shared(Block{Residual{update::Plain{}, Attention{.model_dim = kDim, .heads = 2}}, residual(update::HeavyBall{})}) ==
-        forgotten_infer);
+  CHECK(shared(Block{Residual{update::Plain{}, Attention{.model_dim = kDim, .heads = 2}},
+                     residual(update::HeavyBall{})}) == forgotten_infer);
   CHECK(shared(Chain{LayerNorm{.model_dim = kDim}, residual(update::HeavyBall{}), LayerNorm{.model_dim = kDim}}) ==
         forgotten_infer);
   CHECK(shared(Stack{Chain{LayerNorm{.model_dim = kDim}, residual(update::HeavyBall{})}, 2}) == forgotten_infer);
@@ -131,5 +134,6 @@ TEST_CASE("layers that share parameters may do more than their carry sees") {
 TEST_CASE("begin says which count of items is wrong") {
   Cpu::Context ctx(1);
   auto p = support::pass<float>(ctx, residual(update::HeavyBall{}), kItems);
-  CHECK(message_of([&] { p.layer.begin(ctx, p.params, -1, p.carry); }) == "Residual.begin: items: expected at least 0, got -1");
+  CHECK(message_of([&] { p.layer.begin(ctx, p.params, -1, p.carry); }) ==
+        "Residual.begin: items: expected at least 0, got -1");
 }

@@ -24,11 +24,12 @@ TEST_CASE("Plain (1): y = x + u(x), evaluated once at x") {
   int calls = 0;
   update::Plain{}.forward(
       ctx, none, x, none,
-      support::with_steps<double>(ctx, [&](View<const double, 2, Cpu> point, View<double, 2, Cpu> out, int call) {
-        CHECK(call == calls++);
-        CHECK(point.data() == x.data());
-        copy(ctx, u, out);
-      }),
+      support::with_steps<double>(ctx,
+                                  [&](View<const double, 2, Cpu> point, View<double, 2, Cpu> out, int call) {
+                                    CHECK(call == calls++);
+                                    CHECK(point.data() == x.data());
+                                    copy(ctx, u, out);
+                                  }),
       y, none);
   CHECK(calls == 1);
   for (Index i = 0; i < 12; ++i) CHECK(y.data()[i] == u.data()[i] + x.data()[i]);

@@ -65,7 +65,9 @@ TEST_CASE("Robust: options outside their range say so before anything is written
   CHECK(message_of([&] { p.forward(); }) == "Robust: carry.p: expected [3, 4], got [0, 0]");
 }
 
-TEST_CASE("Robust: gradients and promises through four layers") { keeps_its_promises(update::Robust{.p = 0.5, .k = 2}); }
+TEST_CASE("Robust: gradients and promises through four layers") {
+  keeps_its_promises(update::Robust{.p = 0.5, .k = 2});
+}
 
 TEST_CASE("Robust: coefficients that are no numbers say so before anything is written") {
   CHECK(refusal(update::Robust{.k = infinity}) == "Robust: k: expected a finite number, got inf");

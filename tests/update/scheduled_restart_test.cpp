@@ -8,7 +8,9 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("ScheduledRestart (1): μ_t = r/(r + 3), r = (t − 1) mod 3, restarts after layers 3 and 6, in loops over seven layers") {
+TEST_CASE(
+    "ScheduledRestart (1): μ_t = r/(r + 3), r = (t − 1) mod 3, restarts after layers 3 and 6, in loops over seven "
+    "layers") {
   Cpu::Context ctx(1);
   const double mu[] = {0, 1. / 4, 2. / 5, 0, 1. / 4, 2. / 5, 0};
   Numbers momentum(12, 0);

@@ -37,7 +37,8 @@ TEST_CASE("SharpnessAware (1): the norm of the whole batch") {
   });
 }
 
-TEST_CASE_TEMPLATE("SharpnessAware: u(x) = 0 gives finite outputs and gradients, for an item or for all", T, float, double) {
+TEST_CASE_TEMPLATE("SharpnessAware: u(x) = 0 gives finite outputs and gradients, for an item or for all", T, float,
+                   double) {
   Cpu::Context ctx(1);
   for (const update::Norm norm : {update::Norm::item, update::Norm::batch}) {
     auto p = pass<T>(ctx, Stack{Residual{update::SharpnessAware{.norm = norm}, Swirl{}}, 2}, 3);
@@ -63,10 +64,10 @@ TEST_CASE("SharpnessAware (1): directions of lengths whose squares a float does 
       Saved<update::SharpnessAware, float, Cpu> saved;
       const auto x = matrix<float>({{1, 2}}), dy = matrix<float>({{1, 1}});
       Tensor<float, 2, Cpu> y(1, 2);
-      rule.forward(
-          ctx, none, x, none,
-          support::with_steps<float>(ctx, [&](View<const float, 2, Cpu>, View<float, 2, Cpu> u, int) { u(0, 0) = 3 * length, u(0, 1) = -4 * length; }), y,
-          saved);
+      rule.forward(ctx, none, x, none,
+                   support::with_steps<float>(ctx, [&](View<const float, 2, Cpu>, View<float, 2, Cpu> u,
+                                                       int) { u(0, 0) = 3 * length, u(0, 1) = -4 * length; }),
+                   y, saved);
       CHECK(saved.point(0, 0) == rounded<float>(1 - 0.5 * 0.6));
       CHECK(saved.point(0, 1) == rounded<float>(2 + 0.5 * 0.8));
       auto dx = matrix<float>({{0, 0}});
@@ -83,7 +84,8 @@ TEST_CASE("SharpnessAware (1): directions of lengths whose squares a float does 
     }
 }
 
-TEST_CASE_TEMPLATE("SharpnessAware (1): a direction too short to have a length is none, and no NaN comes back", T, float, double) {
+TEST_CASE_TEMPLATE("SharpnessAware (1): a direction too short to have a length is none, and no NaN comes back", T,
+                   float, double) {
   Cpu::Context ctx(1);
   const double least = sizeof(T) == 4 ? 1.17549435e-38 : 1.4916681462400413e-154;  // of T, of squares in double
   for (const update::Norm norm : {update::Norm::item, update::Norm::batch})
@@ -94,10 +96,10 @@ TEST_CASE_TEMPLATE("SharpnessAware (1): a direction too short to have a length i
       Saved<update::SharpnessAware, T, Cpu> saved;
       const auto x = matrix<T>({{1, 2}}), dy = matrix<T>({{1, 1}});
       Tensor<T, 2, Cpu> y(1, 2);
-      rule.forward(
-          ctx, none, x, none,
-          support::with_steps<T>(ctx, [&](View<const T, 2, Cpu>, View<T, 2, Cpu> u, int) { u(0, 0) = T(3 * length), u(0, 1) = T(-4 * length); }), y,
-          saved);
+      rule.forward(ctx, none, x, none,
+                   support::with_steps<T>(ctx, [&](View<const T, 2, Cpu>, View<T, 2, Cpu> u,
+                                                   int) { u(0, 0) = T(3 * length), u(0, 1) = T(-4 * length); }),
+                   y, saved);
       const bool counts = length > least;
       const double epsilon = sizeof(T) == 4 ? 1e-6 : 1e-14;  // some 4 roundings of 2^-24 or 2^-53
       CHECK(saved.point(0, 0) == doctest::Approx(counts ? 1 - 0.5 * 0.6 : 1).epsilon(epsilon));

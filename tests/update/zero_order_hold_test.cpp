@@ -42,7 +42,8 @@ TEST_CASE("ZeroOrderHold (2): begins with the options μ_t = mu and Δ = delta")
   CHECK(p.saved.rule.held(1) == doctest::Approx(2 * (0.3 - 1) / std::log(0.3)).epsilon(1e-14));
 }
 
-TEST_CASE_TEMPLATE("ZeroOrderHold (2): (e^z − 1)/z and its slope have full precision at and near z = 0", T, float, double) {
+TEST_CASE_TEMPLATE("ZeroOrderHold (2): (e^z − 1)/z and its slope have full precision at and near z = 0", T, float,
+                   double) {
   const double epsilon = 8 * std::numeric_limits<T>::epsilon();
   CHECK(fn::held(T(0)) == 1);
   CHECK(fn::held_slope(T(0)) == T(0.5));
@@ -71,8 +72,9 @@ TEST_CASE("ZeroOrderHold: what does not fit says so before anything is written")
   p.params.layers[1].rule.step.resize(2);
   CHECK(message_of([&] { p.forward(); }) == "ZeroOrderHold: params.step: expected [1], got [2]");
   CHECK(p.untouched());
-  CHECK(message_of([&] { pass<double>(ctx, Residual{ZeroOrderHold{.model_dim = 5}, Swirl{}}, 3); }) ==
-        "ZeroOrderHold: model_dim: expected 4 (the branch's), got 5");
+  CHECK(message_of([&] {
+          pass<double>(ctx, Residual{ZeroOrderHold{.model_dim = 5}, Swirl{}}, 3);
+        }) == "ZeroOrderHold: model_dim: expected 4 (the branch's), got 5");
   CHECK(message_of([&] { ZeroOrderHold{.mu = 0, .model_dim = 4}.init<double, Cpu>(ctx, Seed{1}); }) ==
         "ZeroOrderHold.init: mu: expected more than 0, got 0");
   CHECK(message_of([&] { ZeroOrderHold{.delta = 0, .model_dim = 4}.init<double, Cpu>(ctx, Seed{1}); }) ==

@@ -32,8 +32,7 @@ inline void add(const Options& o, Jobs& jobs) {
       });
     };
     runs(reference::label(s, "moe", true), [](const ReferenceRun& r) { return r; });
-    for (const char* part : kParts)
-      runs(label(s, part), [part](const ReferenceRun& r) { return changed(r, part); });
+    for (const char* part : kParts) runs(label(s, part), [part](const ReferenceRun& r) { return changed(r, part); });
   }
 }
 

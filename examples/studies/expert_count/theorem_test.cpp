@@ -110,7 +110,7 @@ TEST_CASE("lemma 1: within M^2 with noise, beyond it without, for the same pairs
     const lemma1::Found with = lemma1::search(exact, experts, 24, 1, [] {}),
                         without = lemma1::search(without_noise, experts, 24, 1, [] {});
     CHECK(with.adversarial <= lemma1::bound(experts));
-    CHECK(with.adversarial <= 2 + 1e-5);  // what the derivative of p_m allows, and rounding
+    CHECK(with.adversarial <= 2 + 1e-5);              // what the derivative of p_m allows, and rounding
     if (experts == 2) CHECK(with.adversarial > 1.9);  // 2 where equal scores move apart
     CHECK(without.adversarial > lemma1::bound(experts));
     REQUIRE(without.by_size.size() == lemma1::kSizes.size());

@@ -33,8 +33,8 @@ inline Fit late_fit(const Json& run, const std::string& curve) {
 /// Where the test loss is least.
 inline double epoch_of_least(const Json& run) {
   const Json& losses = run["test_loss"];
-  const auto least =
-      std::min_element(losses.begin(), losses.end(), [](const Json& a, const Json& b) { return number(a) < number(b); });
+  const auto least = std::min_element(losses.begin(), losses.end(),
+                                      [](const Json& a, const Json& b) { return number(a) < number(b); });
   return number(run["epoch"][static_cast<std::size_t>(std::distance(losses.begin(), least))]);
 }
 
@@ -75,8 +75,8 @@ inline void run_floor(const Options& o) {
       add(std::string("late_slope.") + curve, [curve](const Json& run) { return late_fit(run, curve).slope; });
     for (auto* lines : {&test, &train})
       lines->curves.push_back(curve("σ_ξ = " + noise, runs, lines == &test ? "test_loss" : "train_loss"));
-    curves[what] = {{"epoch", runs[0]["epoch"]}, {"test_loss", test.curves.back().y},
-                    {"train_loss", train.curves.back().y}};
+    curves[what] = {
+        {"epoch", runs[0]["epoch"]}, {"test_loss", test.curves.back().y}, {"train_loss", train.curves.back().y}};
   }
   floor.curves = {lowest, last};
   Json options = o.json();

@@ -24,11 +24,7 @@ struct Case {
   Cpu::Context ctx{1};
   Data data{ctx, setting, Seed{3}};
   Mixture<SoftmaxNoisyTop1, AttentionExpert> mixture{
-      {.scores = {.model_dim = 50,
-                  .experts = setting.experts,
-                  .length = 8,
-                  .bias = false,
-                  .initial = Initial::zero()}},
+      {.scores = {.model_dim = 50, .experts = setting.experts, .length = 8, .bias = false, .initial = Initial::zero()}},
       {.model_dim = 50, .length = 8}};
   RoutedTrainer<float, Cpu::Context, Mixture<SoftmaxNoisyTop1, AttentionExpert>, Logistic> trainer{ctx, mixture,
                                                                                                    Logistic{}, Seed{1}};
@@ -147,15 +143,14 @@ TEST_CASE("specialists: three experts for one class, one for another, none for t
   c.route(1, 0, 10, -4);  // and −1; expert 2 gets none
   for (const Index n : {1, 2, 3}) c.route(3, n, 10, 0);
   const double all = c.count(0), positive = c.count(0, 1) / all, rest = 64 - all;
-  check_numbers(
-      c.measured(),
-      {{"covered", 2},
-       {"used", 3},
-       {"share", (all + c.count(1)) / 64},
-       {"share_by_chance", (all * all + rest * c.count(1)) / 64 / 64},
-       {"uneven", std::max({std::abs(positive - 1.0 / 3), std::abs(1 - positive - 1.0 / 3), 1.0 / 3})},
-       {"margin", (3 * 1 + 3.0) / 4},
-       {"used_own", (2 * 1 + 3.0) / 3}});
+  check_numbers(c.measured(),
+                {{"covered", 2},
+                 {"used", 3},
+                 {"share", (all + c.count(1)) / 64},
+                 {"share_by_chance", (all * all + rest * c.count(1)) / 64 / 64},
+                 {"uneven", std::max({std::abs(positive - 1.0 / 3), std::abs(1 - positive - 1.0 / 3), 1.0 / 3})},
+                 {"margin", (3 * 1 + 3.0) / 4},
+                 {"used_own", (2 * 1 + 3.0) / 3}});
 }
 
 TEST_CASE("specialists: one expert gets everything") {

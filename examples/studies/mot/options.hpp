@@ -147,7 +147,8 @@ inline void print_defaults() {
                 });
   std::puts(
       "\nThe orders of M, K, σ₀ and T₁ are the paper's, those of η_a, η_r and T₂ − T₁ are not. Constants were settled\n"
-      "after a look at some thirty single runs of other noise, starts, sizes, rates and T₁, with seeds 1 and 2; in none\n"
+      "after a look at some thirty single runs of other noise, starts, sizes, rates and T₁, with seeds 1 and 2; in "
+      "none\n"
       "did more than 54 % of the items go to an expert that is specialised in their class.");
 }
 

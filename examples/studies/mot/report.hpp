@@ -91,8 +91,7 @@ class Numbers {
       for (const char* number : {"margin", "least_margin", "covered", "score"})
         add(std::string("prop1.") + snapshot + '.' + number, mot_, when(snapshot, number));
       for (const char* routing : {"", "_noisy"})
-        for (const char* number :
-             {"used", "share", "share_by_chance", "uneven", "one_label", "one_label_by_chance"}) {
+        for (const char* number : {"used", "share", "share_by_chance", "uneven", "one_label", "one_label_by_chance"}) {
           const std::string at = std::string(snapshot) + routing;
           add("prop1." + at + '.' + number, mot_, when(at, number));
         }

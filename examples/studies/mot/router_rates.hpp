@@ -45,7 +45,8 @@ inline void run_router_rates(const Options& o) {
                                     {"end", "at T"},
                                     {"t1_noisy", "at T1, with noise"},
                                     {"end_noisy", "at T, with noise"}}) {
-      curves.push_back(add(std::string(at) + "." + key, [at = at, key](const Json& run) { return number(run[at][key]); }));
+      curves.push_back(
+          add(std::string(at) + "." + key, [at = at, key](const Json& run) { return number(run[at][key]); }));
       curves.back().title = title;
     }
     return curves;

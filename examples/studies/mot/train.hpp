@@ -86,8 +86,7 @@ Json train_routed(const Setting& s, const ExpertT& expert, bool shared_attention
   };
   // Of the routing of the last test.
   const auto snapshots = [&](Index t, Json& curves, const std::string& how) {
-    for (const auto& [epoch, stage] :
-         {std::pair{Index(0), "start"}, {s.t1, "t1"}, {s.t2, "t2"}, {s.epochs, "end"}}) {
+    for (const auto& [epoch, stage] : {std::pair{Index(0), "start"}, {s.t1, "t1"}, {s.t2, "t2"}, {s.epochs, "end"}}) {
       if (t != epoch) continue;
       Json& now = curves[stage + how] = specialists(ctx, data, neurons(trainer.params.expert), trainer.saved.plan);
       now["score"] = largest_score(data.test.x, std::as_const(trainer.params.gate.scores.weight).view());

@@ -48,9 +48,10 @@ auto without_trace() {
   if constexpr (requires { typename E::WithoutTrace; }) {
     return std::type_identity<typename E::WithoutTrace>{};
   } else {
-    static_assert(!named::WithoutTrace<E>() && !named::with_trace<E>(),
-                  "gatefold: an Extra that takes a trace has a nested type WithoutTrace and static with_trace(rest, trace); see "
-                  "docs/extending.md#optional-members");
+    static_assert(
+        !named::WithoutTrace<E>() && !named::with_trace<E>(),
+        "gatefold: an Extra that takes a trace has a nested type WithoutTrace and static with_trace(rest, trace); see "
+        "docs/extending.md#optional-members");
     return std::type_identity<E>{};
   }
 }

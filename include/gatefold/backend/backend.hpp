@@ -40,7 +40,7 @@ concept Memory = requires(std::size_t bytes, void* p, typename B::Context& ctx, 
   ctx.mark();
   ctx.here();
   ctx.template scratch<double>(Index(1), Index(1));
-  *ctx.template borrow<int>();
+  *ctx.template acquire<int>();
 };
 
 template <class B>
@@ -73,13 +73,13 @@ concept Products = requires(typename B::Context& ctx, Groups<B> g, View<const do
 /// The porting contract: a backend is a type with a Context and these static primitives. Everything else in the library
 /// is written in them.
 ///
-///     for_each(ctx, n, f)                f(i) for i < n, in any order. A functor that says `using Element = T` is called
-///                                        with (at, i) instead, and loads and stores through `at`: on the CPU it runs
-///                                        on registers (epilogue.hpp)
+///     for_each(ctx, n, f)                f(i) for i < n, in any order. A functor that says `using Element = T` is
+///                                        called with (at, i) instead, and loads and stores through `at`: on the CPU
+///                                        it runs on registers (epilogue.hpp)
 ///     for_rows(ctx, n, f)                f(lanes, row) for row < n; the lanes share the row (backend/lanes.hpp)
-///     for_tasks(ctx, n, f)               f(context, first, count) for ranges that cover tasks 0 to n - 1, as long as suits the
-///                                        backend: a task calls primitives with the context it is given, writes what no
-///                                        other task reads or writes, and may run beside others
+///     for_tasks(ctx, n, f)               f(context, first, count) for ranges that cover tasks 0 to n - 1, as long as
+///                                        suits the backend: a task calls primitives with the context it is given,
+///                                        writes what no other task reads or writes, and may run beside others
 ///     reduce<T>(ctx, n, f, out)          *out += Σ_i f(i), summed in a fixed order
 ///     group_by(ctx, keys, offsets, order) stable: order lists the positions i with keys[i] = 0, then 1, …;
 ///                                        offsets [G + 1] says where each key begins; negative keys are left out
@@ -87,13 +87,13 @@ concept Products = requires(typename B::Context& ctx, Groups<B> g, View<const do
 ///                                        group_by of a table [N, K] of keys in [0, G), and back: rows[s] is the row of
 ///                                        slot s; row_slots lists the slots of each row, ascending, from row_offsets on
 ///     gemm(ctx, a, ta, b, tb, accumulate, c, epilogue)        c (+)= op(a) op(b); its epilogue does not read c
-///     gemm_rows(ctx, a, b, tb, c, epilogue, f)                c = a op(b), and f(lanes, n, row) for each row of c once it
-///                                        is complete: `row` points to its values, in c or in a copy close at hand. A c
-///                                        without memory (null, with its extents) is not kept: then f may write to row
+///     gemm_rows(ctx, a, b, tb, c, epilogue, f)                c = a op(b), and f(lanes, n, row) for each row of c once
+///                                        it is complete: `row` points to its values, in c or in a copy at hand. A c
+///                                        without memory (null, with its extents) is not kept: f may write to row
 ///     grouped_gemm(ctx, groups, a, w, transpose, c, epilogue) c[s] = a[row(s)] op(w[e])
 ///     grouped_pair(ctx, groups, a, {up} or {up, up}, middle, down, transpose, c, last)
-///                                        c[s] = last(middle(a[row(s)] op(up[e]), …) op(down[e])): two products in a row
-///                                        whose result in between a backend need not write to memory
+///                                        c[s] = last(middle(a[row(s)] op(up[e]), …) op(down[e])): two products in a
+///                                        row whose result in between a backend need not write to memory
 ///     grouped_outer(ctx, groups, a, dc, dw)                   dw[e] += Σ_s a[row(s)]ᵀ dc[s]
 ///     grouped_sum(ctx, groups, dc, db)                        db[e] += Σ_s dc[s]
 ///     to_host / from_host(ctx, n, from, to)                   explicit copies, finished on return

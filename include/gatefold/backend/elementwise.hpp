@@ -6,8 +6,8 @@
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
-#include "gatefold/tensor/pack.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/pack.hpp"
 #include "gatefold/tensor/view.hpp"
 
 /// Elementwise steps shared by every family: fill, copy, add. Functors are named structs, so that a consumer of the
@@ -114,8 +114,8 @@ struct Term {
   GATEFOLD_HD T operator()(Index i) const { return terms[i]; }
 };
 
-/// Σ_j a[j] b[j] over a row, in Sum, the same on every lane. Sums wider than T run eight at a time, which compilers turn
-/// into vectors.
+/// Σ_j a[j] b[j] over a row, in Sum, the same on every lane. Sums wider than T run eight at a time, which compilers
+/// turn into vectors.
 template <class Sum, class T, class Lanes>
 GATEFOLD_HD Sum inner_product(const Lanes& lanes, Index n, const T* a, const T* b) {
   if constexpr (std::is_same_v<Sum, T>) {
@@ -136,7 +136,7 @@ GATEFOLD_HD Sum inner_product(const Lanes& lanes, Index n, const T* a, const T* 
 
 /// x = value
 template <class C, class T, int R, class B>
-void fill(C& ctx, View<T, R, B> x, Same<T> value) {
+void fill(C& ctx, View<T, R, B> x, NonDeduced<T> value) {
   B::for_each(ctx, x.size(), fn::Fill<T>{value, x.data()});
 }
 /// to = from
@@ -151,7 +151,7 @@ void add(C& ctx, In<T, R, B> x, View<T, R, B> y) {
 }
 /// y += scale · x
 template <class C, class T, int R, class B>
-void add_scaled(C& ctx, Same<T> scale, In<T, R, B> x, View<T, R, B> y) {
+void add_scaled(C& ctx, NonDeduced<T> scale, In<T, R, B> x, View<T, R, B> y) {
   B::for_each(ctx, y.size(), fn::AddScaled<T>{scale, x.data(), y.data()});
 }
 
@@ -160,8 +160,8 @@ template <class C, class T, class B, class Step>
 void run_step(C& ctx, View<T, 2, B> out, const Step& step) {
   if constexpr (!std::is_same_v<Step, fn::NoStep<T>>) B::for_each(ctx, out.size(), step);
 }
-/// rows(lanes, n) for the rows of `out`, then step for its elements: on a host row by row, while a row is in the cache, if
-/// the step is a RegisterFunctor.
+/// rows(lanes, n) for the rows of `out`, then step for its elements: on a host row by row, while a row is in the cache,
+/// if the step is a RegisterFunctor.
 template <class C, class Rows, class T, class B, class Step>
 void for_rows(C& ctx, View<T, 2, B> out, const Rows& rows, const Step& step) {
   if constexpr (B::is_host && RegisterFunctor<Step> && !std::is_same_v<Step, fn::NoStep<T>>) {

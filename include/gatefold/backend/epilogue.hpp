@@ -6,10 +6,10 @@
 
 /// Epilogues: what happens to a sum of products just before it is stored.
 ///
-/// A product calls `epilogue(at, e, s, j, v)` once for element (s, j) of expert e (0 in a plain product) and stores what
-/// comes back. On the CPU v is a register of neighbouring columns j, j+1, … and `at` reads and writes that many values
-/// (fewer at the right edge, with the same arithmetic); on a device it is one value. An epilogue therefore touches
-/// memory through `at` alone. It is copied freely, and calls change nothing in it.
+/// A product calls `epilogue(at, e, s, j, v)` once for element (s, j) of expert e (0 in a plain product) and stores
+/// what comes back. On the CPU v is a register of neighbouring columns j, j+1, … and `at` reads and writes that many
+/// values (fewer at the right edge, with the same arithmetic); on a device it is one value. An epilogue therefore
+/// touches memory through `at` alone. It is copied freely, and calls change nothing in it.
 namespace gatefold {
 
 /// Access to one element: what a device, or a naive loop, hands to an epilogue.
@@ -22,7 +22,9 @@ struct OneElement {
 
 /// Whether f works on registers: it names its `Element` and is called with (at, i), see backend.hpp; else with i alone.
 template <class F>
-concept RegisterFunctor = requires { typename F::Element; };
+concept RegisterFunctor = requires {
+  typename F::Element;
+};
 
 namespace fn {
 

@@ -40,8 +40,9 @@ void gemm_then(auto& ctx, View<const T, 2, B> a, View<const T, 2, B> b, bool tb,
 template <class T, class B, class E, class F>
 void gemm_then_rows(auto& ctx, View<const T, 2, B> a, View<const T, 2, B> b, bool tb, View<T, 2, B> c,
                     const E& epilogue, const F& f) {
-  gemm_then(ctx, a, b, tb, c, epilogue,
-            [&](View<T, 2, B> rows) { B::for_rows(ctx, rows.extent(0), fn::OnRow<F, T, B>{f, rows}); });
+  gemm_then(ctx, a, b, tb, c, epilogue, [&](View<T, 2, B> rows) {
+    B::for_rows(ctx, rows.extent(0), fn::OnRow<F, T, B>{f, rows});
+  });
 }
 
 }  // namespace gatefold

@@ -3,8 +3,8 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
-/// Sorting inside a functor, in place: a heap whose root is the last in order. `before(a, b)` is a strict total order of
-/// what the indices stand for.
+/// Sorting inside a functor, in place: a heap whose root is the last in order. `before(a, b)` is a strict total order
+/// of what the indices stand for.
 namespace gatefold::fn {
 
 /// Let the index at `at` sink below those that come after it.

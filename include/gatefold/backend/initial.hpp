@@ -91,10 +91,14 @@ struct Initial {
     const double spread = scale / std::sqrt(static_cast<double>(fan));
     switch (law) {
       case Law::fan_in:
-      case Law::reference: return fill_uniform(ctx, seed, -spread, spread, x);
-      case Law::normal: return fill_normal(ctx, seed, scale, x);
-      case Law::normal_fan_in: return fill_normal(ctx, seed, spread, x);
-      case Law::zero: return fill(ctx, x.view(), T(0));
+      case Law::reference:
+        return fill_uniform(ctx, seed, -spread, spread, x);
+      case Law::normal:
+        return fill_normal(ctx, seed, scale, x);
+      case Law::normal_fan_in:
+        return fill_normal(ctx, seed, spread, x);
+      case Law::zero:
+        return fill(ctx, x.view(), T(0));
     }
   }
   template <class C, class T, int R, class B>

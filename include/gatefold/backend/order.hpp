@@ -9,8 +9,8 @@
 /// The order of numbers that ranks, sorts and heaps go by.
 namespace gatefold::fn {
 
-/// Whether the compiler was told that there is no NaN and no infinity (-ffast-math, -ffinite-math-only): comparisons of floats
-/// with them then give anything.
+/// Whether the compiler was told that there is no NaN and no infinity (-ffast-math, -ffinite-math-only): comparisons of
+/// floats with them then give anything.
 #if defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__
 inline constexpr bool finite_math_only = true;
 #else
@@ -22,7 +22,8 @@ using BitsOf = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
 template <class T>
 inline constexpr BitsOf<T> sign_bit = BitsOf<T>(1) << (sizeof(T) * 8 - 1);
 template <class T>
-inline constexpr BitsOf<T> infinity_bits = sizeof(T) == 4 ? BitsOf<T>(0x7f800000) : static_cast<BitsOf<T>>(0x7ff0000000000000);
+inline constexpr BitsOf<T> infinity_bits = sizeof(T) == 4 ? BitsOf<T>(0x7f800000)
+                                                          : static_cast<BitsOf<T>>(0x7ff0000000000000);
 
 /// The bits of a float without its sign.
 template <class T>
@@ -38,8 +39,8 @@ GATEFOLD_HD bool is_finite(T v) {
   return magnitude_bits(v) < infinity_bits<T>;
 }
 
-/// A whole number that is larger where v is; NaN's is the smallest of all, and both zeros have the same. It is made of bits
-/// alone, so that an order by it is total whatever the compiler assumes.
+/// A whole number that is larger where v is; NaN's is the smallest of all, and both zeros have the same. It is made of
+/// bits alone, so that an order by it is total whatever the compiler assumes.
 template <class T>
 GATEFOLD_HD std::make_signed_t<BitsOf<T>> order_key(T v) {
   using Key = std::make_signed_t<BitsOf<T>>;

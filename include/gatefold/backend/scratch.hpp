@@ -13,10 +13,10 @@ namespace gatefold {
 /// Temporary memory of a context: a last-in first-out arena that grows once and is reused.
 ///
 /// Chunks never move, so earlier views stay valid while the arena grows; the second step of a loop runs in the first
-/// step's memory. A host's arena that had to grow becomes one chunk once nothing is taken from it, as large as most was taken
-/// at a time: the rests of several chunks would stay unused. A view must not outlive the mark it was taken under. Debug
-/// builds fill what is not taken with NaN (and -1): whoever reads what nobody wrote sees it. A second thread
-/// that takes a mark while the first has one is refused.
+/// step's memory. A host's arena that had to grow becomes one chunk once nothing is taken from it, as large as most was
+/// taken at a time: the rests of several chunks would stay unused. A view must not outlive the mark it was taken under.
+/// Debug builds fill what is not taken with NaN (and -1): whoever reads what nobody wrote sees it. A second thread that
+/// takes a mark while the first has one is refused.
 template <class B>
 class Scratch : public OneThread {
  public:
@@ -126,7 +126,7 @@ class Scratch : public OneThread {
   }
 
   std::vector<Chunk> chunks_;
-  std::size_t chunk_ = 0, used_ = 0;   // where the next bytes are taken from
+  std::size_t chunk_ = 0, used_ = 0;  // where the next bytes are taken from
   std::size_t taken_ = 0, most_ = 0;  // bytes: now, and at most
 };
 

@@ -34,10 +34,10 @@ struct Softmax {
     const Index columns = z.extent(1);
     const T top = fn::top(lanes, columns, from);
     const T scale = 1 / sum_columns<T>(lanes, columns, [&](auto at, Index e) {
-      const auto v = exp(at.load(from + e) - top);
-      at.store(to + e, v);
-      return v;
-    });
+                      const auto v = exp(at.load(from + e) - top);
+                      at.store(to + e, v);
+                      return v;
+                    });
     each_column<T>(lanes, columns, [&](auto at, Index e) { at.store(to + e, at.load(to + e) * scale); });
   }
 };

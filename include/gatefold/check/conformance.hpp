@@ -27,7 +27,8 @@ struct ConformanceOptions {
 struct ConformanceReport {
   GradientReport gradients{};
   std::vector<std::string> sentences{};
-  std::vector<NamedHooks> hooks{};  // what the library found of optional members: one that is missing here is never called
+  std::vector<NamedHooks>
+      hooks{};  // what the library found of optional members: one that is missing here is never called
 
   explicit operator bool() const { return sentences.empty() && static_cast<bool>(gradients); }
   std::string str() const {
@@ -95,11 +96,12 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 /// - no items at all is a valid batch;
 /// - scratch memory is given back, and does not grow after the first step;
 /// - optionally, an item's output does not depend on the batch around it;
-/// - optionally, parts name the optional members (policy/hooks.hpp) they are meant to: a misspelt one would never be called.
+/// - optionally, parts name the optional members (policy/hooks.hpp) they are meant to: a misspelt one would never be
+///   called.
 ///
 /// @param B      a host backend whose contexts are made from a number of threads
-/// @param extra  extra inputs: called as extra(Element<T>{}, first, count) for items [first, first + count), T double or
-///               float, returns Extra<L, T, B>; by default they are empty
+/// @param extra  extra inputs: called as extra(Element<T>{}, first, count) for items [first, first + count), T double
+///               or float, returns Extra<L, T, B>; by default they are empty
 /// @return  a report that converts to bool, and says in sentences what failed
 template <class B, class L, class ExtraF = EmptyExtra>
 ConformanceReport conformance(const L& part, const ConformanceOptions& options = {}, const ExtraF& extra = {}) {
@@ -167,8 +169,7 @@ ConformanceReport conformance(const L& part, const ConformanceOptions& options =
     Carry<AsLayer<L, float, B>, float, B> carry;
     layer.begin(ctx, params, count, carry);
     Tensor<float, 2, B> y(count, layer.out_dim());
-    infer<float, B>(layer, ctx, params, x.view().rows(row, count), carry, y,
-                    extra_of(Element<float>{}, row, count));
+    infer<float, B>(layer, ctx, params, x.view().rows(row, count), carry, y, extra_of(Element<float>{}, row, count));
     return std::vector<float>(y.data(), y.data() + y.size());
   };
   const std::vector<float> forwarded(first.begin(), first.begin() + static_cast<std::ptrdiff_t>(from));

@@ -23,12 +23,12 @@ namespace gatefold::check {
 struct GradientOptions {
   Index items = 7;
   Seed seed{1};
-  double step = 1e-4;            // of the five-point central difference, error O(step⁴)
-  double relative = 1e-6;        // |numeric − analytic| ≤ relative · max(|numeric|, |analytic|)
-  double of_largest = 1e-9;      //                        + of_largest · (largest entry of the tensor)
-  double most_skipped = 0.05;    // share of values that may be skipped because the routing changes inside the step
-  double input_scale = 1;        // x ~ U[−input_scale, input_scale)
-  double moved = 0;              // parameters are up to this far from where they begin: what begins alike hides gradients
+  double step = 1e-4;          // of the five-point central difference, error O(step⁴)
+  double relative = 1e-6;      // |numeric − analytic| ≤ relative · max(|numeric|, |analytic|)
+  double of_largest = 1e-9;    //                        + of_largest · (largest entry of the tensor)
+  double most_skipped = 0.05;  // share of values that may be skipped because the routing changes inside the step
+  double input_scale = 1;      // x ~ U[−input_scale, input_scale)
+  double moved = 0;            // parameters are up to this far from where they begin: what begins alike hides gradients
   std::vector<std::string> zero{};  // tensors whose gradient is zero by design; any other all-zero gradient fails
 };
 
@@ -93,7 +93,8 @@ inline GradientReport compare_gradients(const std::vector<GradientSlot>& slots, 
       largest = std::max({largest, std::abs(pairs.back().numeric), std::abs(pairs.back().analytic)});
     }
     if (slot.size > 0 && pairs.empty())
-      report.sentences.push_back(slot.name + ": every value was skipped because the routing changes: another seed or step");
+      report.sentences.push_back(slot.name +
+                                 ": every value was skipped because the routing changes: another seed or step");
     const bool zero_by_design = std::find(options.zero.begin(), options.zero.end(), slot.name) != options.zero.end();
     bool any = false;
     for (const Pair& p : pairs) {
@@ -111,12 +112,13 @@ inline GradientReport compare_gradients(const std::vector<GradientSlot>& slots, 
       }
     }
     if (!any && !zero_by_design && !pairs.empty())
-      report.sentences.push_back(slot.name + ": the gradient is zero everywhere; name it in options.zero if it should be");
+      report.sentences.push_back(slot.name +
+                                 ": the gradient is zero everywhere; name it in options.zero if it should be");
     if (any && zero_by_design) report.sentences.push_back(slot.name + ": expected a zero gradient");
   }
-  if (static_cast<double>(report.skipped) >
-      options.most_skipped * static_cast<double>(report.checked + report.skipped))
-    report.sentences.push_back("too many values skipped because the routing changes: " + std::to_string(report.skipped));
+  if (static_cast<double>(report.skipped) > options.most_skipped * static_cast<double>(report.checked + report.skipped))
+    report.sentences.push_back("too many values skipped because the routing changes: " +
+                               std::to_string(report.skipped));
   if (report.checked == 0) report.sentences.push_back("nothing was checked");
   return report;
 }
@@ -157,8 +159,9 @@ double auxiliary_of(const S& saved) {
 ///
 /// @param ctx  a context of a host backend
 template <class C, class L>
-GradientReport gradients(C& ctx, const L& part, const GradientOptions& options = {},
-                         const Extra<AsLayer<L, double, typename C::Backend>, double, typename C::Backend>& extra = {}) {
+GradientReport gradients(
+    C& ctx, const L& part, const GradientOptions& options = {},
+    const Extra<AsLayer<L, double, typename C::Backend>, double, typename C::Backend>& extra = {}) {
   using B = typename C::Backend;
   using Layer = AsLayer<L, double, B>;
   static_assert(B::is_host, "gatefold: gradients are checked on the host");
@@ -210,14 +213,17 @@ GradientReport gradients(C& ctx, const L& part, const GradientOptions& options =
 
   std::vector<GradientSlot> slots{{"x", x.data(), std::as_const(dx).data(), x.size()}};
   for_each_learned(
-      [&](const Name& name, auto& p, const auto& g) { slots.push_back({name.str(), p.data(), g.data(), p.size()}); },
+      [&](const Name& name, auto& p, const auto& g) {
+        slots.push_back({name.str(), p.data(), g.data(), p.size()});
+      },
       params, std::as_const(grads));
   for_each_tensor(
       [&](const Name& name, auto& c, const auto& d) {
         slots.push_back({"carry." + name.str(), c.data(), d.data(), c.size()});
       },
       start, std::as_const(dcarry));
-  return compare_gradients(slots, [&] { return evaluate(probe); }, [&] { return routing_of(probe); }, options);
+  return compare_gradients(
+      slots, [&] { return evaluate(probe); }, [&] { return routing_of(probe); }, options);
 }
 
 }  // namespace gatefold::check

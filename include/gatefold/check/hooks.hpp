@@ -36,7 +36,10 @@ void find_hooks(const std::string& at, const P& policy, std::vector<NamedHooks>&
   for_each_hook<P>([names = &found.back().names](const char* name) { names->emplace_back(name); });
   const auto within = [&](const char* member) { return at.empty() ? std::string(member) : at + "." + member; };
   if constexpr (requires { policy.rule; }) find_hooks(within("rule"), policy.rule, found);
-  if constexpr (requires { policy.first; policy.rest; }) {
+  if constexpr (requires {
+                  policy.first;
+                  policy.rest;
+                }) {
     find_hooks(within("first"), policy.first, found);
     find_hooks(within("rest"), policy.rest, found);
   }
@@ -78,8 +81,10 @@ inline std::string to_string(const std::vector<NamedHooks>& hooks) {
   return text;
 }
 
-/// A sentence for each member that is expected and not named, which a misspelt one is, and for each that is named unawares.
-inline std::vector<std::string> compare_hooks(const std::vector<NamedHooks>& found, const std::vector<NamedHooks>& expected) {
+/// A sentence for each member that is expected and not named, which a misspelt one is, and for each that is named
+/// unawares.
+inline std::vector<std::string> compare_hooks(const std::vector<NamedHooks>& found,
+                                              const std::vector<NamedHooks>& expected) {
   std::vector<std::string> sentences;
   const auto has = [](const std::vector<std::string>& names, const std::string& name) {
     return std::find(names.begin(), names.end(), name) != names.end();

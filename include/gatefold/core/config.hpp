@@ -14,9 +14,9 @@
 
 /// Turns the first unmet requirement of a policy into one sentence. The named bool keeps the compiler from
 /// printing the inside of the concept; the `else` keeps it from going on to the next one.
-#define GATEFOLD_EXPECT(condition, sentence)    \
-  if constexpr (!(condition)) {                 \
-    constexpr bool satisfied = condition;       \
-    static_assert(satisfied, sentence);         \
-    return false;                               \
+#define GATEFOLD_EXPECT(condition, sentence) \
+  if constexpr (!(condition)) {              \
+    constexpr bool satisfied = condition;    \
+    static_assert(satisfied, sentence);      \
+    return false;                            \
   } else

@@ -33,8 +33,8 @@ struct NotFiniteError : Error {
   using Error::Error;
 };
 
-/// Pieces of a message, joined when it is printed: `Joined{"a divisor of ", n}`. For arguments of `expect`, so that what
-/// is right allocates nothing.
+/// Pieces of a message, joined when it is printed: `Joined{"a divisor of ", n}`. For arguments of `expect`, so that
+/// what is right allocates nothing.
 template <class... P>
 struct Joined {
   std::tuple<P...> pieces;

@@ -44,7 +44,8 @@ struct DrawSignals {
     const Index at_center = one_of(length, u(n, 4)), at_feature = beside(one_of(length - 1, u(n, 5)), at_center);
     const Index low = at_center < at_feature ? at_center : at_feature, high = at_center + at_feature - low;
     const Index at_distractor = beside(beside(one_of(length - 2, u(n, 6)), low), high);
-    const double of_feature = scale * y * amplitude(law_feature, u(n, 7)), of_center = scale * amplitude(law_center, u(n, 8)),
+    const double of_feature = scale * y * amplitude(law_feature, u(n, 7)),
+                 of_center = scale * amplitude(law_center, u(n, 8)),
                  of_distractor = scale * sign * amplitude(law_distractor, u(n, 9));
     const double deviation = scale * noise / std::sqrt(static_cast<double>(dim));
     for (Index l = 0; l < length; ++l)
@@ -57,7 +58,8 @@ struct DrawSignals {
         } else if (l == at_distractor) {
           v = of_distractor * static_cast<double>(feature(other, j));
         } else {
-          v = deviation * normal<double>(seed.fork(1), static_cast<std::uint64_t>(n), static_cast<std::uint64_t>(l * dim + j));
+          v = deviation *
+              normal<double>(seed.fork(1), static_cast<std::uint64_t>(n), static_cast<std::uint64_t>(l * dim + j));
         }
         x(n, l, j) = static_cast<T>(v);
       }
@@ -119,10 +121,15 @@ struct SignalMixture {
 
   /// Settings of paper 003's experiments: 4 clusters of 50 values, α ~ U(0.5, 2), β ~ U(1, 2), γ ~ U(0.5, 3).
   static SignalMixture expert_count(Index patches = 4) {
-    return {.clusters = 4, .model_dim = 50, .length = patches, .feature = {0.5, 2}, .center = {1, 2}, .distractor = {0.5, 3}};
+    return {.clusters = 4,
+            .model_dim = 50,
+            .length = patches,
+            .feature = {0.5, 2},
+            .center = {1, 2},
+            .distractor = {0.5, 3}};
   }
-  /// Settings s1 … s4 of the code of Chen et al. (uclaml/MoE): s1 is paper 003's, s2 and s4 have twice the noise, s3 and s4
-  /// weaker distractors; all inputs are ten times as large, which no paper says.
+  /// Settings s1 … s4 of the code of Chen et al. (uclaml/MoE): s1 is paper 003's, s2 and s4 have twice the noise, s3
+  /// and s4 weaker distractors; all inputs are ten times as large, which no paper says.
   static SignalMixture reference(Index setting = 1) {
     expect(1 <= setting && setting <= 4, "SignalMixture.reference", "setting", "1 to 4", setting);
     SignalMixture data = expert_count();
@@ -138,17 +145,18 @@ struct SignalMixture {
   };
   template <class T, class B>
   struct Sample {
-    Tensor<T, 2, B> x;                      // [N, length · d]
-    Tensor<T, 2, B> target;                 // [N, 1] y
+    Tensor<T, 2, B> x;                        // [N, length · d]
+    Tensor<T, 2, B> target;                   // [N, 1] y
     Tensor<Index, 1, B> cluster, distractor;  // [N] k and k'
-    Tensor<Index, 2, B> place;              // [N, 3] p₀, p₁, p₂
+    Tensor<Index, 2, B> place;                // [N, 3] p₀, p₁, p₂
   };
 
   Index item_dim() const { return length * model_dim; }
 
   void validate() const {
     expect(clusters >= 2, "SignalMixture", "clusters", "at least 2", clusters);
-    expect(2 * clusters <= model_dim, "SignalMixture", "model_dim", Joined{"at least 2 clusters = ", 2 * clusters}, model_dim);
+    expect(2 * clusters <= model_dim, "SignalMixture", "model_dim", Joined{"at least 2 clusters = ", 2 * clusters},
+           model_dim);
     expect(length >= 3, "SignalMixture", "length", "at least 3", length);
     expect(noise >= 0, "SignalMixture", "noise", "at least 0", noise);
     expect(decay > 0, "SignalMixture", "decay", "more than 0", decay);
@@ -162,7 +170,8 @@ struct SignalMixture {
     std::vector<double> rows(at(2 * clusters));
     for (Index r = 0; r < 2 * clusters; ++r) {
       double* v = rows.data() + at(r);
-      for (Index j = 0; j < model_dim; ++j) v[j] = normal<double>(seed, 0, static_cast<std::uint64_t>(r * model_dim + j));
+      for (Index j = 0; j < model_dim; ++j)
+        v[j] = normal<double>(seed, 0, static_cast<std::uint64_t>(r * model_dim + j));
       for (int pass = 0; pass < 2; ++pass)  // once more: what rounding left of the earlier directions
         for (Index s = 0; s < r; ++s) {
           const double* w = rows.data() + at(s);
@@ -191,10 +200,10 @@ struct SignalMixture {
     expect(items >= 0, "SignalMixture.draw", "items", "at least 0", items);
     Sample<T, B> s{Tensor<T, 2, B>(items, item_dim()), Tensor<T, 2, B>(items, 1), Tensor<Index, 1, B>(items),
                    Tensor<Index, 1, B>(items), Tensor<Index, 2, B>(items, 3)};
-    B::for_rows(ctx, items,
-                fn::DrawSignals<T, B>{seed, feature, center, distractor, noise, decay, scale, signals.feature,
-                                      signals.center, s.x.view().as(items, length, model_dim), s.target, s.cluster,
-                                      s.distractor, s.place});
+    B::for_rows(
+        ctx, items,
+        fn::DrawSignals<T, B>{seed, feature, center, distractor, noise, decay, scale, signals.feature, signals.center,
+                              s.x.view().as(items, length, model_dim), s.target, s.cluster, s.distractor, s.place});
     return s;
   }
 };

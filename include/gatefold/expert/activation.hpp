@@ -4,9 +4,9 @@
 #include "gatefold/core/config.hpp"
 
 /// Activations: `value(v)` and `slope(v)` = dvalue/dv, written once for a scalar and for a register of scalars. One of
-/// your own is a struct with these two functions; `using math::exp;` and then `exp(v)` finds the right function, as for erf,
-/// log, sqrt, tanh, abs, reciprocal and where_positive. One that only works on scalars says
-/// `static constexpr bool scalar_only = true;` and is called with one value at a time.
+/// your own is a struct with these two functions; `using math::exp;` and then `exp(v)` finds the right function, as for
+/// erf, log, sqrt, tanh, abs, reciprocal and where_positive. One that only works on scalars says `static constexpr bool
+/// scalar_only = true;` and is called with one value at a time.
 namespace gatefold {
 
 template <class Act>

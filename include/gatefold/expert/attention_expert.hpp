@@ -11,8 +11,8 @@
 #include "gatefold/backend/softmax.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/expert/positions.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
 

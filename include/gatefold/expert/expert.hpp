@@ -2,12 +2,13 @@
 
 #include <concepts>
 
-#include "gatefold/policy/probe.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/policy/probe.hpp"
 
-/// The family of experts: what is computed. An expert policy evaluates a bank of E experts of one kind on grouped slots:
+/// The family of experts: what is computed. An expert policy evaluates a bank of E experts of one kind on grouped
+/// slots:
 ///
 ///     Index in_dim() const;  Index out_dim() const;
 ///     Params<T, B> init<T, B>(ctx, experts, seed) const;        // the first extent of every tensor is the expert
@@ -15,8 +16,8 @@
 ///     backward(ctx, params, groups, x, saved, dz, dslots, grads) const;  // writes dslots [S, in_dim], adds to grads
 ///
 /// x are the un-permuted items: slot s reads row groups.row(s). z, dz and dslots are in slot order. Rows past
-/// groups.offsets[E] are never read or written. Optional: Saved, validate(params, experts), and forward that keeps nothing,
-/// with the same bits:
+/// groups.offsets[E] are never read or written. Optional: Saved, validate(params, experts), and forward that keeps
+/// nothing, with the same bits:
 ///
 ///     infer   (ctx, params, groups, x, z) const;                // writes z [S, out_dim]
 namespace gatefold {
@@ -28,7 +29,7 @@ void infer_expert(const E& expert, typename B::Context& ctx, const Params<E, T, 
   if constexpr (hook::expert::infer<E, T, B>()) {
     expert.infer(ctx, p, groups, x, z);
   } else {
-    auto discarded = ctx.template borrow<Saved<E, T, B>>();
+    auto discarded = ctx.template acquire<Saved<E, T, B>>();
     expert.forward(ctx, p, groups, x, z, *discarded);
   }
 }
@@ -46,9 +47,10 @@ concept ExpertForward = requires(const E expert, Probe<T, B> a, const Params<E, 
   expert.forward(a.ctx, params, a.groups, a.in, a.out, saved);
 };
 template <class E, class T, class B>
-concept ExpertBackward =
-    requires(const E expert, Probe<T, B> a, const Params<E, T, B>& params, const Saved<E, T, B>& saved,
-             Params<E, T, B>& grads) { expert.backward(a.ctx, params, a.groups, a.in, saved, a.in, a.out, grads); };
+concept ExpertBackward = requires(const E expert, Probe<T, B> a, const Params<E, T, B>& params,
+                                  const Saved<E, T, B>& saved, Params<E, T, B>& grads) {
+  expert.backward(a.ctx, params, a.groups, a.in, saved, a.in, a.out, grads);
+};
 
 template <class E, class T, class B>
 concept Expert = ExpertTypes<E, T, B> && ExpertForward<E, T, B> && ExpertBackward<E, T, B>;
@@ -56,9 +58,10 @@ concept Expert = ExpertTypes<E, T, B> && ExpertForward<E, T, B> && ExpertBackwar
 /// True for an expert; otherwise the first unmet requirement is reported in one sentence.
 template <class E, class T, class B>
 constexpr bool check_expert() {
-  GATEFOLD_EXPECT((ExpertTypes<E, T, B>),
-                  "gatefold: an expert needs in_dim(), out_dim() and Params<T, B> init<T, B>(ctx, experts, seed) const; "
-                  "see docs/extending.md#expert")
+  GATEFOLD_EXPECT(
+      (ExpertTypes<E, T, B>),
+      "gatefold: an expert needs in_dim(), out_dim() and Params<T, B> init<T, B>(ctx, experts, seed) const; "
+      "see docs/extending.md#expert")
   GATEFOLD_EXPECT((ExpertForward<E, T, B>),
                   "gatefold: an expert needs forward(ctx, params, groups, x, z, saved) const; "
                   "see docs/extending.md#expert")

@@ -7,8 +7,8 @@
 #include "gatefold/backend/initial.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/expert/activation.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
 

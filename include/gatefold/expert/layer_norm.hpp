@@ -8,28 +8,28 @@
 #include "gatefold/backend/random_fill.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
 
 namespace fn {
 
-/// unit[s] = (x − mean x) / √(var x + ε),   inverse[s] = 1 / √(var x + ε),   y[s] = unit[s] ⊙ gain[e] + bias[e]
+/// normalized[s] = (x − mean x) / √(var x + ε), inverse[s] = 1 / √(var x + ε), y[s] = normalized[s] ⊙ gain[e] + bias[e]
 template <class T, class B>
 struct Normalise {
   Groups<B> groups;
   View<const T, 2, B> x, gain, bias;
   T epsilon;
-  View<T, 2, B> unit, y;  // may be one
-  View<T, 1, B> inverse;  // or empty: not kept
+  View<T, 2, B> normalized, y;  // may be one
+  View<T, 1, B> inverse;        // or empty: not kept
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
     const Index e = groups.expert(s), columns = x.extent(1);
     if (e < 0) return;
     const T *const row = &x(groups.row(s), 0), *const by = &gain(e, 0), *const plus = &bias(e, 0);
-    T *const to = &unit(s, 0), *const out = &y(s, 0);
+    T *const to = &normalized(s, 0), *const out = &y(s, 0);
     const T mean =
         sum_columns<T>(lanes, columns, [&](const auto& at, Index j) { return at.load(row + j); }) / T(columns);
     const auto centred = [&](const auto& at, Index j) { return at.load(row + j) - mean; };
@@ -47,11 +47,11 @@ struct Normalise {
     if (lanes.lane == 0 && !inverse.empty()) inverse(s) = scale;
   }
 };
-/// y[s] = unit[s] ⊙ gain[e] + bias[e]
+/// y[s] = normalized[s] ⊙ gain[e] + bias[e]
 template <class T, class B>
 struct GainBias {
   Groups<B> groups;
-  View<const T, 2, B> gain, bias, unit;
+  View<const T, 2, B> gain, bias, normalized;
   View<T, 2, B> y;
 
   template <class Lanes>
@@ -59,25 +59,25 @@ struct GainBias {
     const Index e = groups.expert(s);
     if (e < 0) return;
     each_column<T>(lanes, y.extent(1), [&](const auto& at, Index j) {
-      at.store(&y(s, j), at.load(&unit(s, j)) * at.load(&gain(e, j)) + at.load(&bias(e, j)));
+      at.store(&y(s, j), at.load(&normalized(s, j)) * at.load(&gain(e, j)) + at.load(&bias(e, j)));
     });
   }
 };
-/// With g = dy ⊙ gain: dx = (g − mean(g) − unit mean(g unit)) / √(var x + ε), or += it; scaled = dy ⊙ unit, which is
-/// summed into dgain.
+/// With g = dy ⊙ gain: dx = (g − mean(g) − normalized mean(g normalized)) / √(var x + ε), or += it; scaled = dy ⊙
+/// normalized, which is summed into dgain.
 template <class T, class B>
 struct NormaliseBackward {
   Groups<B> groups;
-  View<const T, 2, B> unit, gain, dy;
+  View<const T, 2, B> normalized, gain, dy;
   View<const T, 1, B> inverse;
   View<T, 2, B> dx, scaled;
   bool accumulate;
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
-    const Index columns = unit.extent(1), e = groups.expert(s);
+    const Index columns = normalized.extent(1), e = groups.expert(s);
     if (e < 0) return;
-    const T *const x = &unit(s, 0), *const by = &gain(e, 0), *const d = &dy(s, 0);
+    const T *const x = &normalized(s, 0), *const by = &gain(e, 0), *const d = &dy(s, 0);
     T *const sum = &scaled(s, 0), *const to = &dx(s, 0);
     const T total = sum_columns<T>(lanes, columns, [&](const auto& at, Index j) {
       at.store(sum + j, at.load(d + j) * at.load(x + j));
@@ -127,8 +127,8 @@ struct LayerNorm {
   };
   template <class T, class B>
   struct Saved {
-    Tensor<T, 2, B> unit;     // [S, D]
-    Tensor<T, 1, B> inverse;  // [S]
+    Tensor<T, 2, B> normalized;  // [S, D]
+    Tensor<T, 1, B> inverse;     // [S]
   };
 
   Index in_dim() const { return model_dim; }
@@ -153,9 +153,9 @@ struct LayerNorm {
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z,
                Saved<T, B>& saved) const {
-    saved.unit.resize(groups.slots, model_dim);
+    saved.normalized.resize(groups.slots, model_dim);
     saved.inverse.resize(groups.slots);
-    normalise(ctx, p, groups, x, saved.unit.view(), z, saved.inverse.view());
+    normalise(ctx, p, groups, x, saved.normalized.view(), z, saved.inverse.view());
   }
   template <class T, class B>
   void infer(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z) const {
@@ -163,9 +163,9 @@ struct LayerNorm {
   }
   /// The same z from what was kept.
   template <class T, class B>
-  void again(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, const Saved<T, B>& saved,
-             Out<T, 2, B> z) const {
-    B::for_rows(ctx, groups.slots, fn::GainBias<T, B>{groups, p.gain, p.bias, saved.unit, z});
+  void recompute(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, const Saved<T, B>& saved,
+                 Out<T, 2, B> z) const {
+    B::for_rows(ctx, groups.slots, fn::GainBias<T, B>{groups, p.gain, p.bias, saved.normalized, z});
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B>,
@@ -212,8 +212,8 @@ struct LayerNorm {
  private:
   template <class T, class B>
   void normalise(typename B::Context& ctx, const Params<T, B>& p, const Groups<B>& groups, In<T, 2, B> x,
-                 Out<T, 2, B> unit, Out<T, 2, B> y, Out<T, 1, B> inverse) const {
-    B::for_rows(ctx, groups.slots, fn::Normalise<T, B>{groups, x, p.gain, p.bias, T(epsilon), unit, y, inverse});
+                 Out<T, 2, B> normalized, Out<T, 2, B> y, Out<T, 1, B> inverse) const {
+    B::for_rows(ctx, groups.slots, fn::Normalise<T, B>{groups, x, p.gain, p.bias, T(epsilon), normalized, y, inverse});
   }
   template <class T, class B>
   void normalise_backward(typename B::Context& ctx, const Params<T, B>& p, const Groups<B>& groups,
@@ -221,8 +221,9 @@ struct LayerNorm {
                           bool accumulate) const {
     auto mark = ctx.mark();
     auto scaled = ctx.template scratch<T>(groups.slots, model_dim);
-    B::for_rows(ctx, groups.slots,
-                fn::NormaliseBackward<T, B>{groups, saved.unit, p.gain, dz, saved.inverse, dx, scaled, accumulate});
+    B::for_rows(
+        ctx, groups.slots,
+        fn::NormaliseBackward<T, B>{groups, saved.normalized, p.gain, dz, saved.inverse, dx, scaled, accumulate});
     B::grouped_sum(ctx, groups.in_slot_order(), View<const T, 2, B>(scaled), grads.gain.view());
     B::grouped_sum(ctx, groups.in_slot_order(), dz, grads.bias.view());
   }

@@ -4,8 +4,8 @@
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/initial.hpp"
 #include "gatefold/core/error.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
 

@@ -11,8 +11,8 @@
 #include "gatefold/expert/activation.hpp"
 #include "gatefold/expert/patches.hpp"
 #include "gatefold/expert/positions.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
 

@@ -7,8 +7,8 @@
 #include "gatefold/backend/initial.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/expert/activation.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
 
@@ -32,8 +32,8 @@ struct BiasActivate {
 template <class Act, class T, class B>
 struct ActivateBackward {
   static constexpr bool scalar_only = is_scalar_only<Act>;
-  View<const T, 2, B> pre;       // [S, H]
-  View<T, 2, B> hidden, dpre;    // [S, H]
+  View<const T, 2, B> pre;     // [S, H]
+  View<T, 2, B> hidden, dpre;  // [S, H]
 
   template <class A>
   GATEFOLD_HD typename A::Value operator()(const A& at, Index, Index s, Index j, typename A::Value v) const {

@@ -10,8 +10,8 @@
 #include "gatefold/backend/initial.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/expert/positions.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
 

@@ -3,8 +3,8 @@
 #include "gatefold/backend/initial.hpp"
 #include "gatefold/expert/activation.hpp"
 #include "gatefold/expert/patches.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
 
@@ -29,8 +29,8 @@ struct PatchCnn {
 
   static constexpr bool items_adjoint_is_optional = true;
 
-  /// The code of Chen et al. (uclaml/MoE): two logits of eight filters each on four patches of 50, with bias, begun at a
-  /// thousandth of a convolution's usual values.
+  /// The code of Chen et al. (uclaml/MoE): two logits of eight filters each on four patches of 50, with bias, begun at
+  /// a thousandth of a convolution's usual values.
   static PatchCnn reference() {
     return {.model_dim = 50, .patches = 4, .filters = 16, .outputs = 2, .bias = true, .initial = {.scale = 0.001}};
   }

@@ -3,8 +3,8 @@
 #include "gatefold/backend/initial.hpp"
 #include "gatefold/expert/activation.hpp"
 #include "gatefold/expert/patches.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
 
@@ -17,8 +17,9 @@ namespace gatefold {
 /// @param x [N, patches · model_dim] in items, z [S, outputs] out
 /// @param bias  also b_{e,j,p} inside act
 /// @param equal_patches  false is the paper's negative control (Lemma 3)
-/// @param initial  how filters and biases begin; their fan-in is model_dim. Theorem 1 asks for σ₀ in [d^(−1/3), d^(−0.01)],
-///                 at the d = 50 of the paper's experiments [0.27, 0.96]; they give none, 0.3 is near its lower end
+/// @param initial  how filters and biases begin; their fan-in is model_dim. Theorem 1 asks for σ₀ in [d^(−1/3),
+///                 d^(−0.01)], at the d = 50 of the paper's experiments [0.27, 0.96]; they give none, 0.3 is near its
+///                 lower end
 /// @param saved  before the activation [S · patches, J]
 /// @throws ArgumentError unless sizes are at least 1 and outputs divides filters
 /// @cost   2·S·P·d·J flop

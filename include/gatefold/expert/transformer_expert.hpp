@@ -2,9 +2,9 @@
 
 #include "gatefold/backend/initial.hpp"
 #include "gatefold/expert/activation.hpp"
+#include "gatefold/expert/layer_norm.hpp"
 #include "gatefold/expert/mlp.hpp"
 #include "gatefold/expert/multi_head_expert.hpp"
-#include "gatefold/expert/layer_norm.hpp"
 #include "gatefold/expert/positions.hpp"
 #include "gatefold/policy/policy.hpp"
 
@@ -58,7 +58,8 @@ struct TransformerExpert {
   Params<T, B> init(typename B::Context& ctx, Index experts, Seed seed) const {
     return {norm().template init<T, B>(ctx, experts, seed.fork(0)),
             attention().template init<T, B>(ctx, experts, seed.fork(1)),
-            norm().template init<T, B>(ctx, experts, seed.fork(2)), mlp().template init<T, B>(ctx, experts, seed.fork(3))};
+            norm().template init<T, B>(ctx, experts, seed.fork(2)),
+            mlp().template init<T, B>(ctx, experts, seed.fork(3))};
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index experts) const {
@@ -88,15 +89,16 @@ struct TransformerExpert {
                 const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
     auto mark = ctx.mark();
     const Groups<B> tokens = position_groups(ctx, Positions<B>{groups, length}), slots = tokens.in_slot_order();
-    auto normed = ctx.template scratch<T>(slots.slots, model_dim), dnormed = ctx.template scratch<T>(slots.slots, model_dim),
+    auto normed = ctx.template scratch<T>(slots.slots, model_dim),
+         dnormed = ctx.template scratch<T>(slots.slots, model_dim),
          dh = ctx.template scratch<T>(slots.slots, model_dim);
     const View<const T, 2, B> rows = x.as(x.extent(0) * length, model_dim), dy = dz.as(slots.slots, model_dim);
     const View<T, 2, B> dx = dslots.as(slots.slots, model_dim);
-    norm().again(ctx, p.mlp_norm, slots, saved.mlp_norm, normed);
+    norm().recompute(ctx, p.mlp_norm, slots, saved.mlp_norm, normed);
     mlp().backward(ctx, p.mlp, slots, normed, saved.mlp, dy, dnormed, grads.mlp);
     norm().backward(ctx, p.mlp_norm, slots, normed, saved.mlp_norm, dnormed, dh, grads.mlp_norm);
     add_rows(ctx, slots, dy, dh);
-    norm().again(ctx, p.attention_norm, slots, saved.attention_norm, normed);
+    norm().recompute(ctx, p.attention_norm, slots, saved.attention_norm, normed);
     attention().backward(ctx, p.attention, groups.in_slot_order(), items(normed), saved.attention, items(dh),
                          items(dnormed), grads.attention);
     norm().backward(ctx, p.attention_norm, tokens, rows, saved.attention_norm, dnormed, dx, grads.attention_norm);

@@ -4,10 +4,10 @@
 
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/lanes.hpp"
-#include "gatefold/policy/probe.hpp"
 #include "gatefold/core/config.hpp"
-#include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/policy/probe.hpp"
+#include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/view.hpp"
 
 /// What stands between the parts of a gate.
@@ -16,8 +16,6 @@
 ///
 ///     forward (ctx, params, x, z) const;                                                   // writes z [N, E]
 ///     backward(ctx, params, x, dz, dx, grads) const;                                       // adds to dx
-///     forward_rows(ctx, params, x, z, f) const;      // optional, without Extra: forward, then f(lanes, n, row) for each
-///                                                    // row of z, which is not kept where it has no memory
 ///
 /// A mixing policy turns logits into probabilities, and says what to rank experts by:
 ///
@@ -29,21 +27,15 @@
 ///
 ///     forward (ctx, params, candidates, plan, saved, extra) const;
 ///     backward(ctx, params, candidates, plan, saved, dplan, d, grads, extra) const;        // adds to d.x, d.rank, d.q
-///     noisy   (saved) const;                   // optional: what it ranked by, and the deviation of its noise (NoisyRank)
 ///
-/// Where both work on every item alone and neither has Saved, they may do so row by row, in one pass while a row is in cache. Such a mixing ranks
-/// by z, and such a selection reads row n of rank and q and adds to q alone:
+/// Where mixing and selection work on every item alone and neither has Saved, they may do so row by row, in one pass
+/// while a row is in cache (`rows`, `rows_backward` of policy/hooks.hpp). Such a mixing ranks by z, and such a
+/// selection reads row n of rank and q and adds to q alone.
 ///
-///     mixing.rows(z, q) const;                           // optional: f(lanes, n) that writes q[n,:]; q may be z itself
-///     mixing.rows_backward(q, dq, dz) const;             // optional: f(lanes, n) that writes dz[n,:]
-///     selection.rows(candidates, plan, extra) const;     // optional: resizes the plan; f with choose(lanes, n), which writes
-///                                                        // item and expert from rank, weigh(lanes, n), which writes the
-///                                                        // weights from q, and f(lanes, n), which does both
-///     selection.rows_backward(candidates, plan, dplan, dq, extra) const;   // optional: f(lanes, n) that adds to dq[n,:]
-///
-/// Where scores have forward_rows, a backend keeps the logits of some items close and routes them there, if these functors
-/// take rows wherever they stand: mixing's as f.row(lanes, n, z_row, q_row), selection's as f.choose(lanes, n, rank_row)
-/// and f.weigh(lanes, n, q_row), all optional. Then rank and q of the candidates may have extents alone, and no memory.
+/// Where scores have forward_rows, a backend keeps the logits of some items close and routes them there, if these
+/// functors take rows wherever they stand: mixing's as f.row(lanes, n, z_row, q_row), selection's as f.choose(lanes, n,
+/// rank_row) and f.weigh(lanes, n, q_row), all optional. Then rank and q of the candidates may have extents alone, and
+/// no memory.
 ///
 /// What lane 0 chose, and element e of a row, is written and read by lane 0 and lane e mod size.
 ///
@@ -51,18 +43,18 @@
 /// Capacity and some losses need (a selection of which that is not true says `picks_by_item = false`). A pick that was
 /// chosen and then dropped stands as ~expert, a place that no pick uses as no_pick.
 ///
-/// Each part may have validate: scores.validate(params), mixing.validate(params, items, extra) and selection.validate(params,
-/// items, extra); a selection also validate_options(experts). Options a part left 0 are filled: `model_dim` through with_model_dim,
-/// `experts` through with_experts.
+/// Each part may have validate: scores.validate(params), mixing.validate(params, items, extra) and
+/// selection.validate(params, items, extra); a selection also validate_options(experts). Options a part left 0 are
+/// filled: `model_dim` through with_model_dim, `experts` through with_experts.
 namespace gatefold {
 
 /// What a selection chooses from.
 template <class T, class B>
 struct Candidates {
-  View<const T, 2, B> x;        // [N, D] the items
-  View<const T, 2, B> rank;     // [N, E] larger is better: logits, or log q after mixing
-  View<const T, 2, B> q;        // [N, E] probabilities
-  View<const T, 1, B> valid{};  // [N] 1 = item, 0 = padding; empty: all are items. For selections that compare items
+  View<const T, 2, B> x;         // [N, D] the items
+  View<const T, 2, B> rank;      // [N, E] larger is better: logits, or log q after mixing
+  View<const T, 2, B> q;         // [N, E] probabilities
+  View<const T, 1, B> valid{};   // [N] 1 = item, 0 = padding; empty: all are items. For selections that compare items
   bool first_evaluation = true;  // false when a rule evaluates the same layer again: what counts per step counts once
 };
 
@@ -83,15 +75,18 @@ struct CandidatesGrad {
 namespace policy {
 
 template <class S, class T, class B>
-concept ScoresForward = requires(const S scores, Probe<T, B> a, const Params<S, T, B>& params, const Extra<S, T, B>& extra) {
-  requires requires { scores.forward(a.ctx, params, a.in, a.out); } ||
-               requires { scores.forward(a.ctx, params, a.in, a.out, extra); };
+concept ScoresForward = requires(const S scores, Probe<T, B> a, const Params<S, T, B>& params,
+                                 const Extra<S, T, B>& extra) {
+  requires requires { scores.forward(a.ctx, params, a.in, a.out); } || requires {
+    scores.forward(a.ctx, params, a.in, a.out, extra);
+  };
 };
 template <class S, class T, class B>
 concept ScoresBackward = requires(const S scores, Probe<T, B> a, const Params<S, T, B>& params, Params<S, T, B>& grads,
                                   const Extra<S, T, B>& extra) {
-  requires requires { scores.backward(a.ctx, params, a.in, a.in, a.out, grads); } ||
-               requires { scores.backward(a.ctx, params, a.in, a.in, a.out, grads, extra); };
+  requires requires { scores.backward(a.ctx, params, a.in, a.in, a.out, grads); } || requires {
+    scores.backward(a.ctx, params, a.in, a.in, a.out, grads, extra);
+  };
 };
 template <class M, class T, class B>
 concept MixingForward = requires(const M mixing, Probe<T, B> a, const Params<M, T, B>& params, Saved<M, T, B>& saved,
@@ -100,24 +95,25 @@ concept MixingForward = requires(const M mixing, Probe<T, B> a, const Params<M, 
   { mixing.rank(a.in, saved) } -> std::convertible_to<View<const T, 2, B>>;
 };
 template <class M, class T, class B>
-concept MixingBackward =
-    requires(const M mixing, Probe<T, B> a, const Params<M, T, B>& params, const Saved<M, T, B>& saved,
-             Params<M, T, B>& grads, const Extra<M, T, B>& extra, ExtraGrad<M, T, B>& dextra) {
-      mixing.backward(a.ctx, params, a.in, a.in, a.in, saved, a.in, a.in, a.out, a.out, grads, extra, dextra);
-    };
+concept MixingBackward = requires(const M mixing, Probe<T, B> a, const Params<M, T, B>& params,
+                                  const Saved<M, T, B>& saved, Params<M, T, B>& grads, const Extra<M, T, B>& extra,
+                                  ExtraGrad<M, T, B>& dextra) {
+  mixing.backward(a.ctx, params, a.in, a.in, a.in, saved, a.in, a.in, a.out, a.out, grads, extra, dextra);
+};
 template <class S, class T, class B>
-concept SelectionForward =
-    requires(const S selection, Probe<T, B> a, const Params<S, T, B>& params, const Candidates<T, B>& c,
-             SparsePlan<T, B>& plan, Saved<S, T, B>& saved, const Extra<S, T, B>& extra) {
-      selection.forward(a.ctx, params, c, plan, saved, extra);
-    };
+concept SelectionForward = requires(const S selection, Probe<T, B> a, const Params<S, T, B>& params,
+                                    const Candidates<T, B>& c, SparsePlan<T, B>& plan, Saved<S, T, B>& saved,
+                                    const Extra<S, T, B>& extra) {
+  selection.forward(a.ctx, params, c, plan, saved, extra);
+};
 template <class S, class T, class B>
-concept SelectionBackward =
-    requires(const S selection, Probe<T, B> a, const Params<S, T, B>& params, const Candidates<T, B>& c,
-             const SparsePlan<T, B>& plan, const Saved<S, T, B>& saved, const typename SparsePlan<T, B>::Grad& dplan,
-             const CandidatesGrad<T, B>& d, Params<S, T, B>& grads, const Extra<S, T, B>& extra) {
-      selection.backward(a.ctx, params, c, plan, saved, dplan, d, grads, extra);
-    };
+concept SelectionBackward = requires(const S selection, Probe<T, B> a, const Params<S, T, B>& params,
+                                     const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
+                                     const Saved<S, T, B>& saved, const typename SparsePlan<T, B>::Grad& dplan,
+                                     const CandidatesGrad<T, B>& d, Params<S, T, B>& grads,
+                                     const Extra<S, T, B>& extra) {
+  selection.backward(a.ctx, params, c, plan, saved, dplan, d, grads, extra);
+};
 
 /// Whether a part keeps nothing for backward: one pass over rows has no place for it.
 template <class P, class T, class B>
@@ -125,45 +121,50 @@ concept KeepsNothing = std::same_as<Saved<P, T, B>, Nothing<T, B>>;
 
 /// Whether mixing and selection work row by row, forward and backward.
 template <class M, class S, class T, class B>
-concept RowByRow = KeepsNothing<M, T, B> && KeepsNothing<S, T, B> && hook::mixing::rows<M, T, B>() &&
-                   hook::selection::rows<S, T, B>();
+concept RowByRow = KeepsNothing<M, T, B> && KeepsNothing<S, T, B> &&
+    hook::mixing::rows<M, T, B>() && hook::selection::rows<S, T, B>();
 /// Whether they do so on rows that stand anywhere.
 template <class M, class S, class T, class B>
-concept RowAnywhere = RowByRow<M, S, T, B> && requires(const M mixing, const S selection, Probe<T, B> a,
-                                                       const Candidates<T, B>& c, SparsePlan<T, B>& plan,
-                                                       const Extra<S, T, B>& extra, OneLane lanes, const T* from, T* to) {
+concept RowAnywhere = RowByRow<M, S, T, B> &&
+    requires(const M mixing, const S selection, Probe<T, B> a, const Candidates<T, B>& c, SparsePlan<T, B>& plan,
+             const Extra<S, T, B>& extra, OneLane lanes, const T* from, T* to) {
   mixing.rows(a.in, a.out).row(lanes, Index(0), from, to);
   selection.rows(c, plan, extra).choose(lanes, Index(0), from);
   selection.rows(c, plan, extra).weigh(lanes, Index(0), from);
 };
 template <class M, class S, class T, class B>
-concept RowByRowBackward = KeepsNothing<M, T, B> && KeepsNothing<S, T, B> && hook::mixing::rows_backward<M, T, B>() &&
-                           hook::selection::rows_backward<S, T, B>();
+concept RowByRowBackward = KeepsNothing<M, T, B> && KeepsNothing<S, T, B> &&
+    hook::mixing::rows_backward<M, T, B>() && hook::selection::rows_backward<S, T, B>();
 
 /// True for three parts of a gate; otherwise the first unmet requirement is reported in one sentence.
 template <class ScoresT, class MixingT, class SelectionT, class T, class B>
 constexpr bool check_parts() {
-  GATEFOLD_EXPECT((HasInit<ScoresT, T, B> && HasInit<MixingT, T, B> && HasInit<SelectionT, T, B>),
-                  "gatefold: scores, mixing and selection with Params need Params<T, B> init<T, B>(ctx, seed) const; see "
-                  "docs/extending.md#parts-of-a-gate")
+  GATEFOLD_EXPECT(
+      (HasInit<ScoresT, T, B> && HasInit<MixingT, T, B> && HasInit<SelectionT, T, B>),
+      "gatefold: scores, mixing and selection with Params need Params<T, B> init<T, B>(ctx, seed) const; see "
+      "docs/extending.md#parts-of-a-gate")
   GATEFOLD_EXPECT((ScoresForward<ScoresT, T, B>),
                   "gatefold: scores need forward(ctx, params, x, z) const, with an extra as last argument if they have "
                   "Extra; see docs/extending.md#parts-of-a-gate")
-  GATEFOLD_EXPECT((ScoresBackward<ScoresT, T, B>),
-                  "gatefold: scores need backward(ctx, params, x, dz, dx, grads) const, with an extra as last argument if "
-                  "they have Extra; see docs/extending.md#parts-of-a-gate")
-  GATEFOLD_EXPECT((MixingForward<MixingT, T, B>),
-                  "gatefold: a mixing needs forward(ctx, params, x, z, q, saved, extra) const and rank(z, saved) const; "
-                  "see docs/extending.md#parts-of-a-gate")
-  GATEFOLD_EXPECT((MixingBackward<MixingT, T, B>),
-                  "gatefold: a mixing needs backward(ctx, params, x, z, q, saved, drank, dq, dz, dx, grads, extra, dextra) "
-                  "const; see docs/extending.md#parts-of-a-gate")
+  GATEFOLD_EXPECT(
+      (ScoresBackward<ScoresT, T, B>),
+      "gatefold: scores need backward(ctx, params, x, dz, dx, grads) const, with an extra as last argument if "
+      "they have Extra; see docs/extending.md#parts-of-a-gate")
+  GATEFOLD_EXPECT(
+      (MixingForward<MixingT, T, B>),
+      "gatefold: a mixing needs forward(ctx, params, x, z, q, saved, extra) const and rank(z, saved) const; "
+      "see docs/extending.md#parts-of-a-gate")
+  GATEFOLD_EXPECT(
+      (MixingBackward<MixingT, T, B>),
+      "gatefold: a mixing needs backward(ctx, params, x, z, q, saved, drank, dq, dz, dx, grads, extra, dextra) "
+      "const; see docs/extending.md#parts-of-a-gate")
   GATEFOLD_EXPECT((SelectionForward<SelectionT, T, B>),
                   "gatefold: a selection needs forward(ctx, params, candidates, plan, saved, extra) const; see "
                   "docs/extending.md#parts-of-a-gate")
-  GATEFOLD_EXPECT((SelectionBackward<SelectionT, T, B>),
-                  "gatefold: a selection needs backward(ctx, params, candidates, plan, saved, dplan, d, grads, extra) const; "
-                  "see docs/extending.md#parts-of-a-gate")
+  GATEFOLD_EXPECT(
+      (SelectionBackward<SelectionT, T, B>),
+      "gatefold: a selection needs backward(ctx, params, candidates, plan, saved, dplan, d, grads, extra) const; "
+      "see docs/extending.md#parts-of-a-gate")
   return hook::scores::all<ScoresT, T, B>() && hook::mixing::all<MixingT, T, B>() &&
          hook::selection::all<SelectionT, T, B>();
 }

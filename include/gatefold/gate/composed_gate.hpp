@@ -10,17 +10,17 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
-#include "gatefold/gate/auxiliary.hpp"
+#include "gatefold/gate/auxiliary/auxiliary.hpp"
 #include "gatefold/gate/candidates.hpp"
-#include "gatefold/gate/dense.hpp"
-#include "gatefold/gate/expert_count.hpp"
-#include "gatefold/gate/independent.hpp"
-#include "gatefold/gate/linear_scores.hpp"
-#include "gatefold/gate/top_k.hpp"
+#include "gatefold/gate/mixing/independent.hpp"
+#include "gatefold/gate/scores/expert_count.hpp"
+#include "gatefold/gate/scores/linear_scores.hpp"
+#include "gatefold/gate/selection/dense.hpp"
+#include "gatefold/gate/selection/top_k.hpp"
+#include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sequence.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
-#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 
@@ -28,9 +28,9 @@ namespace auxiliary {
 
 /// Whether a loss finds in a selection what it says it needs.
 template <class LossT, class SelectionT>
-inline constexpr bool fits =
-    (!hook::auxiliary::needs_picks_by_item<LossT>() || hook::selection::picks_by_item<SelectionT>()) &&
-    (!hook::auxiliary::needs_noise<LossT>() || hook::selection::shows_noise<SelectionT>());
+inline constexpr bool fits = (!hook::auxiliary::needs_picks_by_item<LossT>() ||
+                              hook::selection::picks_by_item<SelectionT>()) &&
+                             (!hook::auxiliary::needs_noise<LossT>() || hook::selection::shows_noise<SelectionT>());
 
 }  // namespace auxiliary
 
@@ -90,7 +90,8 @@ struct RouteRowBackward {
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
     T* row = &dq(n, 0);
     if (!accumulate)
-      each_column<T>(lanes, dq.extent(1), [&](auto at, Index e) { at.store(row + e, typename decltype(at)::Value(T(0))); });
+      each_column<T>(lanes, dq.extent(1),
+                     [&](auto at, Index e) { at.store(row + e, typename decltype(at)::Value(T(0))); });
     pick(lanes, n);
     mix(lanes, n);
   }
@@ -105,21 +106,22 @@ RouteRowBackward(M, P, View<T, 2, B>, bool) -> RouteRowBackward<M, P, T, B>;
 ///     z = scores(x),   (q, rank) = mixing(x, z),   plan = selection(x, rank, q)                         (1)
 ///
 /// A scores policy maps x to logits [N, E]; a mixing maps logits to probabilities q [N, E] and says what to rank by; a
-/// selection turns both into a plan of picks (their interfaces: candidates.hpp). Auxiliary losses see the outcome; their values stand in
-/// `saved.auxiliary` (already weighted), their gradients are added in `backward`. What mixing and selection leave 0
-/// (model_dim, experts) is filled from the scores.
+/// selection turns both into a plan of picks (their interfaces: candidates.hpp). Auxiliary losses see the outcome;
+/// their values stand in `saved.auxiliary` (already weighted), their gradients are added in `backward`. What mixing and
+/// selection leave 0 (model_dim, experts) is filled from the scores.
 /// @cost the sum of its parts
 template <class ScoresT, class MixingT, class SelectionT, class... AuxiliaryT>
 struct ComposedGate {
-  static_assert((auxiliary::fits<AuxiliaryT, SelectionT> && ...),
-                "gatefold: this auxiliary loss does not fit the selection: Load needs noise (NoisyTopK), GShard and Load need "
-                "the picks of an item side by side (not ExpertChoice); see docs/extending.md#gate");
+  static_assert(
+      (auxiliary::fits<AuxiliaryT, SelectionT> && ...),
+      "gatefold: this auxiliary loss does not fit the selection: Load needs noise (NoisyTopK), GShard and Load need "
+      "the picks of an item side by side (not ExpertChoice); see docs/extending.md#gate");
   using Scores = ScoresT;
   using Mixing = MixingT;
   using Selection = SelectionT;
-  static constexpr bool items_adjoint_is_optional =
-      hook::any::items_adjoint_is_optional<Scores>() && hook::any::items_adjoint_is_optional<Mixing>() &&
-      hook::any::items_adjoint_is_optional<Selection>();
+  static constexpr bool items_adjoint_is_optional = hook::any::items_adjoint_is_optional<Scores>() &&
+                                                    hook::any::items_adjoint_is_optional<Mixing>() &&
+                                                    hook::any::items_adjoint_is_optional<Selection>();
 
   Scores scores{};
   Mixing mixing{};
@@ -148,8 +150,9 @@ struct ComposedGate {
     gatefold::Saved<Selection, T, B> selection;
     Tensor<T, 1, B> auxiliary;  // one value per auxiliary loss, weighted; empty on further evaluations
   };
-  /// Extra inputs of the parts, and which items are real. Padding goes to no expert, so that its mixture is 0, counts in no
-  /// auxiliary loss and, whatever its numbers are, reaches no other item and no gradient of the gate and the experts.
+  /// Extra inputs of the parts, and which items are real. Padding goes to no expert, so that its mixture is 0, counts
+  /// in no auxiliary loss and, whatever its numbers are, reaches no other item and no gradient of the gate and the
+  /// experts.
   template <class T, class B>
   struct Extra {
     gatefold::Extra<Scores, T, B> scores{};
@@ -177,7 +180,8 @@ struct ComposedGate {
     };
     /// What is left to give when a Block supplies the attention trace: everything, where no part asks for one.
     using WithoutTrace = std::conditional_t<
-        std::is_same_v<gatefold::WithoutTrace<gatefold::Extra<Mixing, T, B>>, gatefold::Extra<Mixing, T, B>>, Extra, Rest>;
+        std::is_same_v<gatefold::WithoutTrace<gatefold::Extra<Mixing, T, B>>, gatefold::Extra<Mixing, T, B>>, Extra,
+        Rest>;
     static Extra with_trace(const WithoutTrace& rest, const AttentionTrace<const T, B>& trace) {
       return {rest.scores, gatefold::with_trace<gatefold::Extra<Mixing, T, B>>(rest.mixing, trace), rest.selection,
               rest.valid, rest.count_auxiliary};
@@ -205,7 +209,8 @@ struct ComposedGate {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    if constexpr (policy::check_parts<Scores, Mixing, Selection, T, B>() && (hook::auxiliary::all<AuxiliaryT>() && ...)) {
+    if constexpr (policy::check_parts<Scores, Mixing, Selection, T, B>() &&
+                  (hook::auxiliary::all<AuxiliaryT>() && ...)) {
       validate_options();
       const auto g = filled();
       return {init_params<T, B>(scores, ctx, seed.fork(0)), init_params<T, B>(g.mixing, ctx, seed.fork(1)),
@@ -220,8 +225,7 @@ struct ComposedGate {
     validate_options();
     const auto g = filled();
     if constexpr (hook::scores::validate<Scores, T, B>()) scores.validate(p.scores);
-    if constexpr (hook::mixing::validate<Mixing, T, B>())
-      g.mixing.validate(p.mixing, items, extra.mixing);
+    if constexpr (hook::mixing::validate<Mixing, T, B>()) g.mixing.validate(p.mixing, items, extra.mixing);
     if constexpr (hook::selection::validate<Selection, T, B>())
       g.selection.validate(p.selection, items, extra.selection);
     if (extra.valid.data()) expect_shape("Gate.forward", "extra.valid", extra.valid, {items});
@@ -254,8 +258,8 @@ struct ComposedGate {
       });
   }
 
-  /// No auxiliary losses; where mixing and selection work row by row, no memory but the logits, and where they are routed
-  /// close to where they are computed (candidates.hpp) only those of the blocks at work.
+  /// No auxiliary losses; where mixing and selection work row by row, no memory but the logits, and where they are
+  /// routed close to where they are computed (candidates.hpp) only those of the blocks at work.
   template <class T, class B>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Plan<T, B>& plan,
              const Extra<T, B>& extra) const {
@@ -267,7 +271,7 @@ struct ComposedGate {
       if constexpr (!in_one_pass<T, B>) z = ctx.template scratch<T>(x.extent(0), experts());
       route_rows(ctx, filled(), p, clean, z, z, plan, extra);
     } else {
-      auto discarded = ctx.template borrow<Saved<T, B>>();
+      auto discarded = ctx.template acquire<Saved<T, B>>();
       forward(ctx, p, x, plan, *discarded, extra.without_auxiliary());
     }
   }
@@ -357,7 +361,8 @@ struct ComposedGate {
   static constexpr bool row_by_row = policy::RowByRow<Mixing, Selection, T, B>;
   /// Scores too.
   template <class T, class B>
-  static constexpr bool in_one_pass = policy::RowAnywhere<Mixing, Selection, T, B> && hook::scores::forward_rows<Scores, T, B>();
+  static constexpr bool in_one_pass =
+      policy::RowAnywhere<Mixing, Selection, T, B>&& hook::scores::forward_rows<Scores, T, B>();
 
   template <class T, class B>
   void validate_items(const Params<T, B>& p, View<const T, 2, B> x, const Extra<T, B>& extra) const {

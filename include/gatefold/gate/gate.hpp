@@ -3,11 +3,11 @@
 #include <concepts>
 #include <type_traits>
 
-#include "gatefold/policy/probe.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
-#include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/policy/probe.hpp"
+#include "gatefold/routing/sparse_plan.hpp"
 
 /// The family of gates: who goes where. A gate is an aggregate of options with
 ///
@@ -16,19 +16,17 @@
 ///     forward (ctx, params, x, plan, saved, extra) const;                    // writes plan and saved
 ///     backward(ctx, params, x, plan, saved, dplan, dx, grads, extra, dextra) const;   // adds to dx and grads
 ///
-/// and, where it has them, Params with init(ctx, seed), Saved, Extra, ExtraGrad, with_model_dim, validate, and
-///
-///     infer   (ctx, params, x, plan, extra) const;                           // forward that keeps nothing: the same plan
+/// and, where it has them, Params with init(ctx, seed) and what else policy/hooks.hpp lists.
 namespace gatefold {
 
 /// Route without keeping anything for backward.
 template <class T, class B, class G>
 void infer_gate(const G& gate, typename B::Context& ctx, const Params<G, T, B>& p, In<T, 2, B> x,
-                Same<Plan<G, T, B>>& plan, const Extra<G, T, B>& extra) {
+                NonDeduced<Plan<G, T, B>>& plan, const Extra<G, T, B>& extra) {
   if constexpr (hook::gate::infer<G, T, B>()) {
     gate.infer(ctx, p, x, plan, extra);
   } else {
-    auto discarded = ctx.template borrow<Saved<G, T, B>>();
+    auto discarded = ctx.template acquire<Saved<G, T, B>>();
     gate.forward(ctx, p, x, plan, *discarded, extra);
   }
 }
@@ -43,7 +41,9 @@ concept GateTypes = requires(const G g) {
 template <class G, class T, class B>
 concept GateForward = requires(const G g, Probe<T, B> a, const Params<G, T, B>& params,
                                typename G::template Plan<T, B>& plan, Saved<G, T, B>& saved,
-                               const Extra<G, T, B>& extra) { g.forward(a.ctx, params, a.in, plan, saved, extra); };
+                               const Extra<G, T, B>& extra) {
+  g.forward(a.ctx, params, a.in, plan, saved, extra);
+};
 template <class G, class T, class B>
 concept GateBackward = requires(const G g, Probe<T, B> a, const Params<G, T, B>& params,
                                 const typename G::template Plan<T, B>& plan, const Saved<G, T, B>& saved,

@@ -2,30 +2,30 @@
 
 #include "gatefold/backend/initial.hpp"
 #include "gatefold/core/types.hpp"
-#include "gatefold/gate/attention_posterior.hpp"
-#include "gatefold/gate/capacity.hpp"
+#include "gatefold/gate/auxiliary/gshard.hpp"
+#include "gatefold/gate/auxiliary/importance.hpp"
+#include "gatefold/gate/auxiliary/load.hpp"
 #include "gatefold/gate/composed_gate.hpp"
-#include "gatefold/gate/cosine_scores.hpp"
-#include "gatefold/gate/expert_choice.hpp"
-#include "gatefold/gate/frozen_scores.hpp"
-#include "gatefold/gate/gshard.hpp"
-#include "gatefold/gate/importance.hpp"
-#include "gatefold/gate/jitter.hpp"
-#include "gatefold/gate/load.hpp"
-#include "gatefold/gate/noisy_top_1.hpp"
-#include "gatefold/gate/noisy_top_k.hpp"
-#include "gatefold/gate/patch_scores.hpp"
-#include "gatefold/gate/scheduled_top_k.hpp"
-#include "gatefold/gate/sigmoid_bias.hpp"
-#include "gatefold/gate/token_similarity.hpp"
-#include "gatefold/gate/top_k.hpp"
+#include "gatefold/gate/mixing/attention_posterior.hpp"
+#include "gatefold/gate/mixing/token_similarity.hpp"
+#include "gatefold/gate/scores/cosine_scores.hpp"
+#include "gatefold/gate/scores/fixed_scores.hpp"
+#include "gatefold/gate/scores/jitter.hpp"
+#include "gatefold/gate/scores/patch_scores.hpp"
+#include "gatefold/gate/selection/capacity.hpp"
+#include "gatefold/gate/selection/expert_choice.hpp"
+#include "gatefold/gate/selection/noisy_top_1.hpp"
+#include "gatefold/gate/selection/noisy_top_k.hpp"
+#include "gatefold/gate/selection/scheduled_top_k.hpp"
+#include "gatefold/gate/selection/sigmoid_bias.hpp"
+#include "gatefold/gate/selection/top_k.hpp"
 
 /// Gates under the names of their papers. Options stand in the braces of the parts:
 ///
 ///     SimilarityAware<XMoe>{.scores = {.experts = 8}, .mixing = {.tau = 2}, .selection = {.k = 2}}
 ///
-/// A name stands for the parts, and its options begin as those of the parts do, which are those of no single paper. The settings
-/// a paper printed are in namespace `published`, where they are more than the parts' own.
+/// A name stands for the parts, and its options begin as those of the parts do, which are those of no single paper. The
+/// settings a paper printed are in namespace `published`, where they are more than the parts' own.
 namespace gatefold {
 
 /// The best expert under uniform noise, weighted by the noise-free softmax: the router of Mixture of Transformers.
@@ -53,8 +53,8 @@ using VMoe = ComposedGate<LinearScores, Independent, Capacity<NoisyTopK>, Import
 using Switch = ComposedGate<Jitter<LinearScores>, Independent, Capacity<TopK>, Balance>;
 /// The two best experts with room for so many items, and GShard's balance loss.
 ///
-/// Source: Lepikhin et al. 2020, arXiv:2006.16668, without its random second expert. As it stands, with the room of V-MoE;
-/// settings in `published::gshard`.
+/// Source: Lepikhin et al. 2020, arXiv:2006.16668, without its random second expert. As it stands, with the room of
+/// V-MoE; settings in `published::gshard`.
 using GShardTop2 = ComposedGate<LinearScores, Independent, Capacity<TopK>, GShard>;
 /// Cosine scores in a space of few dimensions.
 ///
@@ -63,7 +63,7 @@ using XMoe = ComposedGate<CosineScores, Independent, TopK>;
 /// A random router that never trains, with more experts per item as training goes on.
 ///
 /// Source: SMoE-Dropout, Chen et al. 2023, arXiv:2303.01610.
-using SmoeDropout = ComposedGate<FrozenScores, Independent, ScheduledTopK>;
+using SmoeDropout = ComposedGate<FixedScores, Independent, ScheduledTopK>;
 /// Sigmoid scores balanced by a bias instead of a loss.
 ///
 /// Source: Wang et al. 2024, arXiv:2408.15664. As it stands, with a router bias and weights that sum to 1; settings in
@@ -101,22 +101,22 @@ using AttentionAware = WithMixing<Base, AttentionPosterior>;
 
 namespace published {
 
-/// Settings of Shazeer et al.: no router bias, router and noise begin at 0, importance and load losses of 0.1, the load against
-/// the other experts (`Load::shazeer`).
+/// Settings of Shazeer et al.: no router bias, router and noise begin at 0, importance and load losses of 0.1, the load
+/// against the other experts (`Load::shazeer`).
 inline SoftmaxNoisyTopK shazeer(Index experts, Index k = 4) {
   return {.scores = {.experts = experts, .bias = false, .initial = Initial::zero()},
           .selection = {.k = k},
           .auxiliary = {Importance::shazeer(), Load::shazeer()}};
 }
-/// Settings of V-MoE: no router bias, fixed noise of 1/E, weights of the softmax over all experts, room for 1.05 times the
-/// even share (4 in evaluation) of each `group` items (0: all), rounded up to a multiple of 4, importance and load losses of
-/// 0.005. The losses are of the whole batch, not the mean over groups.
+/// Settings of V-MoE: no router bias, fixed noise of 1/E, weights of the softmax over all experts, room for 1.05 times
+/// the even share (4 in evaluation) of each `group` items (0: all), rounded up to a multiple of 4, importance and load
+/// losses of 0.005. The losses are of the whole batch, not the mean over groups.
 inline VMoe vmoe(Index experts, Index k = 2, double factor = 1.05, Index group = 0) {
   return {.scores = {.experts = experts, .bias = false},
           .selection = {.selection = NoisyTopK::vmoe(k), .factor = factor, .group = group}};
 }
-/// Settings of the Switch Transformer: K = 1 with the weight of the softmax, jitter of 0.01, room for 1.25 times the even
-/// share, balance loss of 0.01.
+/// Settings of the Switch Transformer: K = 1 with the weight of the softmax, jitter of 0.01, room for 1.25 times the
+/// even share, balance loss of 0.01.
 inline Switch switch_transformer(Index experts, double factor = 1.25) {
   return {.scores = {.scores = {.experts = experts, .bias = false}},
           .selection = {.selection = {.k = 1, .renormalise = false}, .factor = factor, .multiple_of = 1}};
@@ -130,8 +130,8 @@ inline GShardTop2 gshard(Index experts) {
 inline SigmoidTopK aux_loss_free(Index experts, Index k = 6) {
   return {.scores = {.experts = experts, .bias = false}, .selection = {.k = k, .renormalise = false, .speed = 0.001}};
 }
-/// Settings of DeepSeek-V3 (arXiv:2412.19437): no router bias, weights that sum to 2.5, bias speed of 0.001; without its limit
-/// of groups per item and its balance loss of a sequence.
+/// Settings of DeepSeek-V3 (arXiv:2412.19437): no router bias, weights that sum to 2.5, bias speed of 0.001; without
+/// its limit of groups per item and its balance loss of a sequence.
 inline SigmoidTopK deepseek_v3(Index experts = 256, Index k = 8) {
   return {.scores = {.experts = experts, .bias = false}, .selection = {.k = k, .scale = 2.5, .speed = 0.001}};
 }

@@ -6,9 +6,9 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
-#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 
@@ -52,8 +52,8 @@ struct PickByHash {
 ///
 /// mix is the finaliser of splitmix64 (mix64).
 /// Source: Roller et al. 2021, arXiv:2106.04426, sec. 3 (random hash).
-/// @param extra  ids [N]: the token of each item, whatever its embedding; a negative id goes to no expert: its picks stand in
-///               the plan as dropped picks of expert 0
+/// @param extra  ids [N]: the token of each item, whatever its embedding; a negative id goes to no expert: its picks
+///               stand in the plan as dropped picks of expert 0
 /// @throws ArgumentError unless 1 <= k <= count and there is one id per item
 /// @cost   N·K² comparisons, S = N·K picks
 /// @order  picks of an item are distinct; the same id and seed give the same experts everywhere

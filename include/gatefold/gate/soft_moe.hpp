@@ -8,11 +8,11 @@
 #include "gatefold/backend/softmax.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
-#include "gatefold/gate/unit_rows.hpp"
+#include "gatefold/gate/scores/normalized_rows.hpp"
+#include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/dense_plan.hpp"
 #include "gatefold/routing/sequence.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
-#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 
@@ -66,10 +66,10 @@ struct SoftmaxOfItemsBackward {
 ///     dispatch[s,n] = exp z[n,s] / Σ_{m in the sequence of n} exp z[m,s]                                (2)
 ///     combine[n,s]  = exp z[n,s] / Σ_t exp z[n,t]                                                       (3)
 ///
-/// Source: Puigcerver et al. 2023, arXiv:2308.00951, sec. 2.1 and 2.3, alg. 1 and 2. `norm` says how ‖·‖ stays away from
-/// 0: the paper's listing has `outside`, `SoftMoe::vmoe()` (google-research/vmoe) `inside`, `SoftMoe::reference()`
-/// (bwconrad/soft-moe, the base of paper 001's code) `clamped`; the last also dispatches x̂ instead of x.
-/// Items of a sequence see each other, later ones included: not for causal models.
+/// Source: Puigcerver et al. 2023, arXiv:2308.00951, sec. 2.1 and 2.3, alg. 1 and 2. `norm` says how ‖·‖ stays away
+/// from 0: the paper's listing has `outside`, `SoftMoe::vmoe()` (google-research/vmoe) `inside`, `SoftMoe::reference()`
+/// (bwconrad/soft-moe, the base of paper 001's code) `clamped`; the last also dispatches x̂ instead of x. Items of a
+/// sequence see each other, later ones included: not for causal models.
 /// @param count  experts;  slots  of each expert and sequence
 /// @param unit_dispatch  mix x̂ into the slots
 /// @param x      [N, D] in   items
@@ -168,8 +168,8 @@ struct SoftMoe {
     B::gemm(ctx, dlogits, true, s.item, false, false, dslot, fn::Store{});
     B::template reduce<T>(ctx, dslot.extent(0), fn::UnitRowsScale<T, B>{of_slots(p.phi), factor<T>(), dslot},
                           grads.scale.data());
-    B::for_rows(ctx, dslot.extent(0), fn::UnitRowsBackward<T, B>{of_slots(p.phi), factor<T>(), p.scale.data(), dslot,
-                                                                 of_slots(grads.phi)});
+    B::for_rows(ctx, dslot.extent(0),
+                fn::UnitRowsBackward<T, B>{of_slots(p.phi), factor<T>(), p.scale.data(), dslot, of_slots(grads.phi)});
     auto ditem = d.inputs.empty() ? ctx.template scratch<T>(x.extent(0), model_dim) : d.inputs;
     B::gemm(ctx, dlogits, false, s.slot, false, !d.inputs.empty(), ditem, fn::Store{});
     B::for_rows(ctx, x.extent(0), fn::UnitRowsBackward<T, B>{kept, factor<T>(), nullptr, ditem, dx});
@@ -183,7 +183,8 @@ struct SoftMoe {
   };
   template <class T, class B>
   Sides<T, B> sides(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x) const {
-    auto item = ctx.template scratch<T>(x.extent(0), model_dim), slot = ctx.template scratch<T>(count * slots, model_dim);
+    auto item = ctx.template scratch<T>(x.extent(0), model_dim),
+         slot = ctx.template scratch<T>(count * slots, model_dim);
     B::for_rows(ctx, x.extent(0), fn::UnitRows<T, B>{x, factor<T>(), nullptr, item});
     B::for_rows(ctx, slot.extent(0), fn::UnitRows<T, B>{of_slots(p.phi), factor<T>(), p.scale.data(), slot});
     return {item, slot};

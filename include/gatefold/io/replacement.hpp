@@ -26,10 +26,10 @@ namespace gatefold::io {
 /// A file that is written beside its target and takes its place at the end, at once. Without `commit`, and after an
 /// exception, a file that was there is untouched and no other is left.
 ///
-/// What was written is on the disk before the target's name points to it, and the name is before `commit` returns: after a
-/// loss of power there is the old file or the new one, whole. The target keeps its permissions; a symbolic link stays one and
-/// its target is replaced. What a killed writer left is removed by the next Replacement of the same name; what one that is
-/// still at work wrote is not (POSIX; elsewhere neither).
+/// What was written is on the disk before the target's name points to it, and the name is before `commit` returns:
+/// after a loss of power there is the old file or the new one, whole. The target keeps its permissions; a symbolic link
+/// stays one and its target is replaced. What a killed writer left is removed by the next Replacement of the same name;
+/// what one that is still at work wrote is not (POSIX; elsewhere neither).
 ///
 /// @throws FileError with path and reason, also where the target may not be written
 class Replacement {
@@ -162,7 +162,8 @@ inline void Replacement::sync_folder() const {
   if (entries < 0) fail("cannot open its folder");
   const int result = ::fsync(entries), reason = errno;
   ::close(entries);
-  if (result != 0 && reason != EINVAL) fail("cannot write its folder to the disk", reason);  // EINVAL: has no such thing
+  if (result != 0 && reason != EINVAL)
+    fail("cannot write its folder to the disk", reason);  // EINVAL: has no such thing
 }
 
 inline void Replacement::commit() {

@@ -194,8 +194,8 @@ void save(const std::filesystem::path& path, C& ctx, const Metadata& metadata, c
 
 /// Read a safetensors file into packs that have their shapes already: `load(path, ctx, Part{"params", params})`.
 ///
-/// The file must hold exactly the tensors of the parts; leading extents of 1 may be there or not. Everything is read and
-/// checked before the first tensor is written: after an exception nothing has changed.
+/// The file must hold exactly the tensors of the parts; leading extents of 1 may be there or not. Everything is read
+/// and checked before the first tensor is written: after an exception nothing has changed.
 /// @return the metadata of the file
 /// @throws FileError with path, offset and reason when the file is missing, truncated, too long or not safetensors, and
 ///         when a tensor is missing, unexpected or of another type or shape; ArgumentError when two tensors of the

@@ -9,9 +9,9 @@
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/random_fill.hpp"
 #include "gatefold/core/error.hpp"
+#include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sequence.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
-#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 
@@ -87,8 +87,7 @@ struct Attention {
 
   template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
-               const Sequence<T, B>& extra,
-               const Step& step = {}) const {
+               const Sequence<T, B>& extra, const Step& step = {}) const {
     expect_shape("Attention.forward", "x", x, {any_extent, model_dim});
     expect_shape("Attention.forward", "u", u, {x.extent(0), model_dim});
     expect_apart("Attention.forward", "u", u, "x", x);

@@ -11,8 +11,8 @@
 
 namespace gatefold {
 
-/// Tells what forward saved of one batch from what it saved of another of the same size, on host backends in builds with
-/// assertions: a hash of the items that forward saw, which backward compares with that of its own.
+/// Tells what forward saved of one batch from what it saved of another of the same size, on host backends in builds
+/// with assertions: a hash of the items that forward saw, which backward compares with that of its own.
 /// @cost  one pass over the items; nothing where NDEBUG is defined
 struct BatchStamp {
   std::uint64_t hash = 0;  // 0: not taken

@@ -74,11 +74,12 @@ struct Block {
             init_params<T, B>(as_layer<T, B>(layer), ctx, seed.fork(1))};
   }
   template <class T, class B>
-  void begin(typename B::Context& ctx, const Params<T, B>& p, Index items, Same<Carry<T, B>>& carry) const {
+  void begin(typename B::Context& ctx, const Params<T, B>& p, Index items, NonDeduced<Carry<T, B>>& carry) const {
     as_layer<T, B>(layer).begin(ctx, p.layer, items, carry);
   }
   template <class T, class B>
-  void validate(const Params<T, B>& p, Index items, const Same<Carry<T, B>>& carry, const Extra<T, B>& extra) const {
+  void validate(const Params<T, B>& p, Index items, const NonDeduced<Carry<T, B>>& carry,
+                const Extra<T, B>& extra) const {
     static_assert(std::is_same_v<gatefold::Carry<First<T, B>, T, B>, Nothing<T, B>>,
                   "gatefold: the attention of a Block has no momentum; use update::Plain around it");
     validate_dims();
@@ -89,8 +90,8 @@ struct Block {
   }
 
   template <class T, class B>
-  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Same<Carry<T, B>>& carry,
-               Out<T, 2, B> y, Saved<T, B>& saved, const Same<Extra<T, B>>& extra = {}) const {
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
+               Out<T, 2, B> y, Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
     const auto here = ctx.here();
     validate_forward(p, x, carry, y, extra);
     saved.between.resize(x.extent(0), attention.out_dim());
@@ -101,12 +102,12 @@ struct Block {
                                   joined(p, saved.attention, extra));
   }
   template <class T, class B>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Same<Carry<T, B>>& carry, Out<T, 2, B> y,
-             const Same<Extra<T, B>>& extra = {}) const {
+  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
+             Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
     validate_forward(p, x, carry, y, extra);
     auto mark = ctx.mark();
     auto between = ctx.template scratch<T>(x.extent(0), attention.out_dim());
-    auto saved = ctx.template borrow<gatefold::Saved<First<T, B>, T, B>>();  // the layer may ask for its trace
+    auto saved = ctx.template acquire<gatefold::Saved<First<T, B>, T, B>>();  // the layer may ask for its trace
     Nothing<T, B> none;
     as_layer<T, B>(attention).forward(ctx, p.attention, x, none, between, *saved, extra.attention);
     update::follow_pass(carry, x.data(), between.data());
@@ -114,8 +115,8 @@ struct Block {
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
-                In<T, 2, B> dy, Same<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
-                const Same<Extra<T, B>>& extra, Nothing<T, B>&) const {
+                In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
+                const NonDeduced<Extra<T, B>>& extra, Nothing<T, B>&) const {
     expect_backward_shapes("Block.backward", *this, x, dy, dx);
     validate(p, x.extent(0), dcarry, extra);
     expect_like("Block.backward", "grads", p, grads);
@@ -134,8 +135,8 @@ struct Block {
 
  private:
   template <class T, class B>
-  void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, const Same<Carry<T, B>>& carry, View<T, 2, B> y,
-                        const Same<Extra<T, B>>& extra) const {
+  void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, const NonDeduced<Carry<T, B>>& carry,
+                        View<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra) const {
     expect_forward_shapes("Block.forward", *this, x, "y", y);
     validate(p, x.extent(0), carry, extra);
   }

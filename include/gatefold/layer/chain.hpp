@@ -100,16 +100,14 @@ struct Chain {
     validate_dims();
     validate_widths<T, B>();
     Params<T, B> p;
-    for_each<T, B>([&]<std::size_t I>(const auto& layer) {
-      std::get<I>(p.layers) = init_params<T, B>(layer, ctx, seed.fork(I));
-    });
+    for_each<T, B>(
+        [&]<std::size_t I>(const auto& layer) { std::get<I>(p.layers) = init_params<T, B>(layer, ctx, seed.fork(I)); });
     return p;
   }
   template <class T, class B>
   void begin(typename B::Context& ctx, const Params<T, B>& p, Index items, Carry<T, B>& carry) const {
-    for_each<T, B>([&]<std::size_t I>(const auto& layer) {
-      layer.begin(ctx, std::get<I>(p.layers), items, state<I>(carry));
-    });
+    for_each<T, B>(
+        [&]<std::size_t I>(const auto& layer) { layer.begin(ctx, std::get<I>(p.layers), items, state<I>(carry)); });
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const Carry<T, B>& carry, const Extra<T, B>& extra) const {
@@ -121,7 +119,7 @@ struct Chain {
 
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Carry<T, B>& carry, Out<T, 2, B> y,
-               Saved<T, B>& saved, const Same<Extra<T, B>>& extra = {}) const {
+               Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
     const auto here = ctx.here();
     validate_shapes(p, x, carry, y, extra);
     View<const T, 2, B> in = x;
@@ -139,7 +137,7 @@ struct Chain {
   }
   template <class T, class B>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Carry<T, B>& carry, Out<T, 2, B> y,
-             const Same<Extra<T, B>>& extra = {}) const {
+             const NonDeduced<Extra<T, B>>& extra = {}) const {
     validate_shapes(p, x, carry, y, extra);
     auto mark = ctx.mark();
     View<const T, 2, B> in = x;
@@ -154,7 +152,7 @@ struct Chain {
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> dy, Carry<T, B>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
-                const Same<Extra<T, B>>& extra, Same<ExtraGrad<T, B>>& dextra) const {
+                const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
     expect_backward_shapes("Chain.backward", *this, x, dy, dx);
     validate(p, x.extent(0), dcarry, extra);
     expect_like("Chain.backward", "grads", p, grads);
@@ -179,13 +177,15 @@ struct Chain {
   void for_each(F&& f) const {
     [&]<std::size_t... I>(std::index_sequence<I...>) {
       (f.template operator()<I>(as_layer<T, B>(std::get<I>(layers))), ...);
-    }(std::make_index_sequence<size>{});
+    }
+    (std::make_index_sequence<size>{});
   }
   template <class T, class B, class F>
   void for_each_reversed(F&& f) const {
     [&]<std::size_t... I>(std::index_sequence<I...>) {
       (f.template operator()<size - 1 - I>(as_layer<T, B>(std::get<size - 1 - I>(layers))), ...);
-    }(std::make_index_sequence<size>{});
+    }
+    (std::make_index_sequence<size>{});
   }
   template <std::size_t I, class T, class B>
   static auto& state(Carry<T, B>& carry) {
@@ -202,7 +202,8 @@ struct Chain {
               Joined{std::get<I>(layers).out_dim(), " (the out_dim of the layer before)"},
               std::get<I + 1>(layers).in_dim()),
        ...);
-    }(std::make_index_sequence<size - 1>{});
+    }
+    (std::make_index_sequence<size - 1>{});
   }
   /// Layers that share a state have one width.
   template <class T, class B>

@@ -6,8 +6,8 @@
 #include "gatefold/backend/one_group.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/layer/mixture.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
 
@@ -34,8 +34,8 @@ struct ByItem {
 
 }  // namespace fn
 
-/// What every expert of a mixture answers to every item, picked or not; metric::pareto_gap and metric::norm_rank ask for
-/// it.
+/// What every expert of a mixture answers to every item, picked or not; metric::pareto_gap and metric::norm_rank ask
+/// for it.
 ///
 ///     u[n,e] = expert_e(x[n])                                                                           (1)
 ///

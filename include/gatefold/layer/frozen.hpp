@@ -5,8 +5,8 @@
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/layer/layer.hpp"
-#include "gatefold/tensor/pack.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/pack.hpp"
 
 namespace gatefold {
 
@@ -27,7 +27,7 @@ auto packed_weights() {
 /// backend's products read them. Takes the place of Params in `infer`.
 template <class P, class B>
 struct FrozenParams {
-  P params;                                                     // read them; a change would not reach the packed weights
+  P params;  // read them; a change would not reach the packed weights
   typename decltype(lookup::packed_weights<B>())::type packed;  // tensors [E, rows, columns] of params
 };
 
@@ -50,8 +50,8 @@ struct FreezeOptions {
 /// Plain frozen weights change no bit of a result. With `bfloat16` the weights of an expert's products are rounded to 8
 /// bits of mantissa, 2⁻⁸ of their value at most, and sums are still taken in float: half the bytes to read where memory
 /// is the limit. Only tensors of rank 3 are packed and rounded; a backend without packed weights ignores both.
-/// @cost  one pass over the weights; as much memory again as they take, columns filled up to two registers (half of it with
-///        bfloat16)
+/// @cost  one pass over the weights; as much memory again as they take, columns filled up to two registers (half of it
+///        with bfloat16)
 template <class C, class P>
 FrozenParams<std::remove_reference_t<P>, typename C::Backend> freeze(C& ctx, P&& params, FreezeOptions options = {}) {
   static_assert(!std::is_lvalue_reference_v<P>,
@@ -73,7 +73,7 @@ FrozenParams<std::remove_reference_t<P>, typename C::Backend> freeze(C& ctx, P&&
 /// Run a layer with frozen parameters: `infer(layer, ctx, frozen, x, carry, y)`.
 template <class T, class B, class L, class P>
 void infer(const L& layer, typename B::Context& ctx, const FrozenParams<P, B>& frozen, In<T, 2, B> x,
-           Same<Carry<L, T, B>>& carry, Out<T, 2, B> y, const Same<Extra<L, T, B>>& extra = {}) {
+           NonDeduced<Carry<L, T, B>>& carry, Out<T, 2, B> y, const NonDeduced<Extra<L, T, B>>& extra = {}) {
   const auto run = [&] { infer<T, B>(layer, ctx, frozen.params, x, carry, y, extra); };
   if constexpr (requires { ctx.use(frozen.packed); }) {
     const auto scope = ctx.use(frozen.packed);
@@ -82,7 +82,8 @@ void infer(const L& layer, typename B::Context& ctx, const FrozenParams<P, B>& f
     run();
   }
 }
-template <class L, template <class, class> class ParamsT, class T, class B, class = std::enable_if_t<std::is_floating_point_v<T>>>
+template <class L, template <class, class> class ParamsT, class T, class B,
+          class = std::enable_if_t<std::is_floating_point_v<T>>>
 void infer(const L& layer, typename B::Context& ctx, const FrozenParams<ParamsT<T, B>, B>& frozen, In<T, 2, B> x,
            Carry<L, T, B>& carry, Out<T, 2, B> y, const Extra<L, T, B>& extra = {}) {
   infer<T, B>(layer, ctx, frozen, x, carry, y, extra);

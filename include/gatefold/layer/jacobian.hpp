@@ -4,8 +4,8 @@
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/layer/layer.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
 

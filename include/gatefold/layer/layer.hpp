@@ -3,32 +3,33 @@
 #include <concepts>
 
 #include "gatefold/backend/elementwise.hpp"
-#include "gatefold/policy/probe.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/expert/expert.hpp"
 #include "gatefold/gate/gate.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/policy/probe.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/update/update.hpp"
 
 /// Branches and layers. Both map items [N, in_dim] to items [N, out_dim] and have init(ctx, seed).
 ///
-/// A branch is a function of the items; the update rule around it may have an elementwise step to take on each value of u:
+/// A branch is a function of the items; the update rule around it may have an elementwise step to take on each value of
+/// u:
 ///
-///     forward (ctx, params, x, u, saved, extra, step = {}) const;               // writes u, then step(at, i) for every i
-///     backward(ctx, params, x, saved, du, dx, grads, extra, dextra) const;      // adds to dx and grads
-///     infer   (ctx, params, x, u, extra, step = {}) const;                      // optional: forward that keeps nothing
+///     forward (ctx, params, x, u, saved, extra, step = {}) const;           // writes u, then step(at, i) for every i
+///     backward(ctx, params, x, saved, du, dx, grads, extra, dextra) const;  // adds to dx and grads
 ///
 /// with `class Step = fn::NoStep<T>`. A branch that cannot take the step while u is in the cache ends with
 /// run_step(ctx, u, step).
+///
 /// A layer has a state that travels through depth:
 ///
-///     begin   (ctx, params, items, carry) const;                                // how the carry starts
-///     forward (ctx, params, x, carry, y, saved, extra = {}) const;              // writes y, updates carry
+///     begin   (ctx, params, items, carry) const;                            // how the carry starts
+///     forward (ctx, params, x, carry, y, saved, extra = {}) const;          // writes y, updates carry
 ///     backward(ctx, params, x, saved, dy, dcarry, dx, grads, extra, dextra) const;
-///     infer   (ctx, params, x, carry, y, extra = {}) const;                     // optional: forward that keeps nothing
 ///
+/// What either may have besides is in policy/hooks.hpp.
 /// Wherever a layer is expected (Stack, Chain, PerToken, Trainer, the checks), a branch stands for NoResidual{branch}
 /// and an expert for NoResidual{OneExpert{expert}}.
 namespace gatefold {
@@ -42,15 +43,15 @@ concept Dimensions = requires(const L layer) {
 };
 template <class L, class T, class B>
 concept Branch = Dimensions<L, T, B> && HasInit<L, T, B> &&
-                 requires(const L branch, Probe<T, B> a, const Params<L, T, B>& params, Saved<L, T, B>& saved,
-                          Params<L, T, B>& grads, const Extra<L, T, B>& extra, ExtraGrad<L, T, B>& dextra) {
-                   branch.forward(a.ctx, params, a.in, a.out, saved, extra, fn::NoStep<T>{});
-                   branch.backward(a.ctx, params, a.in, saved, a.in, a.out, grads, extra, dextra);
-                 };
+    requires(const L branch, Probe<T, B> a, const Params<L, T, B>& params, Saved<L, T, B>& saved,
+             Params<L, T, B>& grads, const Extra<L, T, B>& extra, ExtraGrad<L, T, B>& dextra) {
+  branch.forward(a.ctx, params, a.in, a.out, saved, extra, fn::NoStep<T>{});
+  branch.backward(a.ctx, params, a.in, saved, a.in, a.out, grads, extra, dextra);
+};
 struct Surplus {};
 template <class L, class T, class B>
-concept SwallowsArguments = requires(const L branch, Probe<T, B> a, const Params<L, T, B>& params, Saved<L, T, B>& saved,
-                                     const Extra<L, T, B>& extra) {
+concept SwallowsArguments = requires(const L branch, Probe<T, B> a, const Params<L, T, B>& params,
+                                     Saved<L, T, B>& saved, const Extra<L, T, B>& extra) {
   branch.forward(a.ctx, params, a.in, a.out, saved, extra, fn::NoStep<T>{}, Surplus{});
 };
 
@@ -58,24 +59,25 @@ concept SwallowsArguments = requires(const L branch, Probe<T, B> a, const Params
 template <class L, class T, class B>
 constexpr bool check_branch() {
   GATEFOLD_EXPECT((Branch<L, T, B>),
-                  "gatefold: a branch needs in_dim() and out_dim(), init<T, B>(ctx, seed), forward(ctx, params, x, u, saved, extra, "
+                  "gatefold: a branch needs in_dim() and out_dim(), init<T, B>(ctx, seed), forward(ctx, params, x, u, "
+                  "saved, extra, "
                   "step) const and backward(ctx, params, x, saved, du, dx, grads, extra, dextra) const; see "
                   "docs/extending.md#branch")
-  GATEFOLD_EXPECT((!SwallowsArguments<L, T, B>),
-                  "gatefold: forward of a branch takes any number of arguments (auto&&...), and so the step that comes last, "
-                  "which it would lose: name it, and run_step(ctx, u, step); see docs/extending.md#branch")
+  GATEFOLD_EXPECT(
+      (!SwallowsArguments<L, T, B>),
+      "gatefold: forward of a branch takes any number of arguments (auto&&...), and so the step that comes last, "
+      "which it would lose: name it, and run_step(ctx, u, step); see docs/extending.md#branch")
   return hook::branch::all<L, T, B>();
 }
 
 template <class L, class T, class B>
 concept Layer = Dimensions<L, T, B> && HasInit<L, T, B> &&
-                requires(const L layer, Probe<T, B> a, const Params<L, T, B>& params, Carry<L, T, B>& carry,
-                         Saved<L, T, B>& saved, Params<L, T, B>& grads, const Extra<L, T, B>& extra,
-                         ExtraGrad<L, T, B>& dextra) {
-                  layer.begin(a.ctx, params, Index(1), carry);
-                  layer.forward(a.ctx, params, a.in, carry, a.out, saved, extra);
-                  layer.backward(a.ctx, params, a.in, saved, a.in, carry, a.out, grads, extra, dextra);
-                };
+    requires(const L layer, Probe<T, B> a, const Params<L, T, B>& params, Carry<L, T, B>& carry, Saved<L, T, B>& saved,
+             Params<L, T, B>& grads, const Extra<L, T, B>& extra, ExtraGrad<L, T, B>& dextra) {
+  layer.begin(a.ctx, params, Index(1), carry);
+  layer.forward(a.ctx, params, a.in, carry, a.out, saved, extra);
+  layer.backward(a.ctx, params, a.in, saved, a.in, carry, a.out, grads, extra, dextra);
+};
 
 }  // namespace policy
 
@@ -115,7 +117,7 @@ void infer_branch(const L& branch, typename B::Context& ctx, const Params<L, T, 
   if constexpr (hook::branch::infer<L, T, B>()) {
     branch.infer(ctx, p, x, u, extra, step);
   } else {
-    auto discarded = ctx.template borrow<Saved<L, T, B>>();
+    auto discarded = ctx.template acquire<Saved<L, T, B>>();
     branch.forward(ctx, p, x, u, *discarded, extra, step);
   }
 }
@@ -126,31 +128,32 @@ void infer(const L& layer, typename B::Context& ctx, const Params<L, T, B>& p, I
   if constexpr (hook::layer::infer<L, T, B>()) {
     layer.infer(ctx, p, x, carry, y, extra);
   } else {
-    auto discarded = ctx.template borrow<Saved<L, T, B>>();
+    auto discarded = ctx.template acquire<Saved<L, T, B>>();
     layer.forward(ctx, p, x, carry, y, *discarded, extra);
   }
 }
 /// The same, T and B deduced from the parameters: `infer(layer, ctx, params, x, carry, y)`.
-template <class L, template <class, class> class ParamsT, class T, class B, class = std::enable_if_t<std::is_floating_point_v<T>>>
+template <class L, template <class, class> class ParamsT, class T, class B,
+          class = std::enable_if_t<std::is_floating_point_v<T>>>
 void infer(const L& layer, typename B::Context& ctx, const ParamsT<T, B>& p, In<T, 2, B> x, Carry<L, T, B>& carry,
            Out<T, 2, B> y, const Extra<L, T, B>& extra = {}) {
   infer<T, B>(layer, ctx, p, x, carry, y, extra);
 }
 
-/// The adjoint of a layer where nobody asks for that of its extra inputs: adds to dx and grads, turns dcarry from the adjoint
-/// of the carry after the layer into that of the carry before it.
+/// The adjoint of a layer where nobody asks for that of its extra inputs: adds to dx and grads, turns dcarry from the
+/// adjoint of the carry after the layer into that of the carry before it.
 /// @throws ArgumentError unless shapes fit, before anything is written
 template <class L, template <class, class> class ParamsT, class T, class B>
-void backward(const L& layer, typename B::Context& ctx, const ParamsT<T, B>& p, In<T, 2, B> x, const Saved<L, T, B>& saved,
-              In<T, 2, B> dy, Carry<L, T, B>& dcarry, Out<T, 2, B> dx, ParamsT<T, B>& grads,
-              const Extra<L, T, B>& extra = {}) {
+void backward(const L& layer, typename B::Context& ctx, const ParamsT<T, B>& p, In<T, 2, B> x,
+              const Saved<L, T, B>& saved, In<T, 2, B> dy, Carry<L, T, B>& dcarry, Out<T, 2, B> dx,
+              ParamsT<T, B>& grads, const Extra<L, T, B>& extra = {}) {
   ExtraGrad<L, T, B> unused{};
   layer.backward(ctx, p, x, saved, dy, dcarry, dx, grads, extra, unused);
 }
 
 /// Call f(saved) for every mixture inside what a layer saved, in depth order: its plan holds who went where
-/// (`saved.plan.offsets`), its gate the probabilities and auxiliary losses. An update rule that evaluates twice shows its
-/// mixture twice; the second time without auxiliary losses.
+/// (`saved.plan.offsets`), its gate the probabilities and auxiliary losses. An update rule that evaluates twice shows
+/// its mixture twice; the second time without auxiliary losses.
 template <class S, class F>
 void for_each_mixture(const S& saved, F&& f) {
   if constexpr (hook::saved::mixtures<const S, std::remove_reference_t<F>>()) saved.mixtures(f);

@@ -16,8 +16,8 @@ namespace gatefold {
 ///     u[n] = Σ_e w[n,e] · expert_e(x[n]),   w and who is taken from the gate                            (1)
 ///
 /// A model dimension the gate left 0 is filled from the experts; so is the expert count, from mixed experts (Experts).
-/// forward and infer take an elementwise step(at, i) at the end, what an update rule does with u: on a host each row of u meets
-/// it as soon as it is combined, where the plan runs steps too.
+/// forward and infer take an elementwise step(at, i) at the end, what an update rule does with u: on a host each row of
+/// u meets it as soon as it is combined, where the plan runs steps too.
 /// @param x  [N, in_dim] in, u [N, out_dim] out
 /// @param saved  the plan, what gate and experts keep, and the experts' outputs [S, out_dim]
 /// @throws ArgumentError unless shapes and options fit; nothing has been written then
@@ -27,7 +27,6 @@ template <class GateT, class ExpertT>
 struct Mixture {
   GateT gate;
   ExpertT expert;
-
 
   template <class T, class B>
   struct Params {
@@ -109,7 +108,7 @@ struct Mixture {
       const auto here = ctx.here();
       validate_forward(p, x, u, extra);
       auto mark = ctx.mark();
-      auto plan = ctx.template borrow<gatefold::Plan<GateT, T, B>>();
+      auto plan = ctx.template acquire<gatefold::Plan<GateT, T, B>>();
       infer_gate<T, B>(filled_gate(), ctx, p.gate, x, *plan, extra);
       const auto in = plan->dispatch(ctx, x);
       auto z = ctx.template scratch<T>(in.groups.slots, out_dim());
@@ -131,7 +130,8 @@ struct Mixture {
       const auto in = saved.plan.dispatched(x);
       expect(saved.z.extent(0) == in.groups.slots, "Mixture.backward", "saved.z", in.groups.slots, saved.z.extent(0));
       if constexpr (requires { saved.plan.items(); })
-        expect(saved.plan.items() == x.extent(0), "Mixture.backward", "saved.plan.items", x.extent(0), saved.plan.items());
+        expect(saved.plan.items() == x.extent(0), "Mixture.backward", "saved.plan.items", x.extent(0),
+               saved.plan.items());
       saved.batch.expect_same("Mixture.backward", x);
       auto dplan = saved.plan.grad(ctx);
       auto dz = ctx.template scratch<T>(in.groups.slots, out_dim());

@@ -52,13 +52,13 @@ struct NoResidual {
   template <class T, class B>
   void begin(typename B::Context&, const Params<T, B>&, Index, Nothing<T, B>&) const {}
   template <class T, class B>
-  void validate(const Params<T, B>& p, Index items, const Nothing<T, B>&, const Same<Extra<T, B>>& extra) const {
+  void validate(const Params<T, B>& p, Index items, const Nothing<T, B>&, const NonDeduced<Extra<T, B>>& extra) const {
     if constexpr (hook::branch::validate<BranchT, T, B>()) branch.validate(p.branch, items, extra);
   }
 
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Nothing<T, B>&, Out<T, 2, B> y,
-               Saved<T, B>& saved, const Same<Extra<T, B>>& extra = {}) const {
+               Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
     const auto here = ctx.here();
     validate(p, x.extent(0), Nothing<T, B>{}, extra);
     branch.forward(ctx, p.branch, x, y, saved.branch, extra);
@@ -66,15 +66,15 @@ struct NoResidual {
   }
   template <class T, class B>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Nothing<T, B>&, Out<T, 2, B> y,
-             const Same<Extra<T, B>>& extra = {}) const {
+             const NonDeduced<Extra<T, B>>& extra = {}) const {
     const auto here = ctx.here();
     validate(p, x.extent(0), Nothing<T, B>{}, extra);
     infer_branch<T, B>(branch, ctx, p.branch, x, y, extra);
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
-                In<T, 2, B> dy, Nothing<T, B>&, Out<T, 2, B> dx, Params<T, B>& grads, const Same<Extra<T, B>>& extra,
-                Same<ExtraGrad<T, B>>& dextra) const {
+                In<T, 2, B> dy, Nothing<T, B>&, Out<T, 2, B> dx, Params<T, B>& grads,
+                const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
     const auto here = ctx.here();
     expect_backward_shapes("NoResidual.backward", *this, x, dy, dx);
     validate(p, x.extent(0), Nothing<T, B>{}, extra);

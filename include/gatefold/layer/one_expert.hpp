@@ -47,9 +47,8 @@ struct OneExpert {
   }
 
   template <class T, class B, class Step = fn::NoStep<T>>
-  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Same<Saved<T, B>>& saved,
-               const Nothing<T, B>&,
-               const Step& step = {}) const {
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
+               NonDeduced<Saved<T, B>>& saved, const Nothing<T, B>&, const Step& step = {}) const {
     validate_forward(p, x, u);
     auto mark = ctx.mark();
     expert.forward(ctx, p.expert, one_group(ctx, x.extent(0)), x, u, saved);
@@ -64,7 +63,7 @@ struct OneExpert {
     run_step(ctx, u, step);
   }
   template <class T, class B>
-  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Same<Saved<T, B>>& saved,
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const NonDeduced<Saved<T, B>>& saved,
                 In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Nothing<T, B>&, Nothing<T, B>&) const {
     validate(p, x.extent(0), Nothing<T, B>{});
     expect_like("OneExpert.backward", "grads", p, grads);

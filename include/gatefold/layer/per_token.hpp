@@ -65,21 +65,22 @@ struct PerToken {
     as_layer<T, B>(layer).begin(ctx, p.layer, items * length, carry.tokens);
   }
   template <class T, class B>
-  void validate(const Params<T, B>& p, Index items, const Carry<T, B>& carry, const Same<Extra<T, B>>& extra) const {
+  void validate(const Params<T, B>& p, Index items, const Carry<T, B>& carry,
+                const NonDeduced<Extra<T, B>>& extra) const {
     expect(length >= 1, "PerToken", "length", "at least 1", length);
     gatefold::validate(as_layer<T, B>(layer), p.layer, items * length, carry.tokens, extra);
   }
 
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Carry<T, B>& carry, Out<T, 2, B> y,
-               Saved<T, B>& saved, const Same<Extra<T, B>>& extra = {}) const {
+               Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
     validate_shapes(x, y);
     as_layer<T, B>(layer).forward(ctx, p.layer, tokens(x, layer.in_dim()), carry.tokens, tokens(y, layer.out_dim()),
                                   saved.layer, extra);
   }
   template <class T, class B>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Carry<T, B>& carry, Out<T, 2, B> y,
-             const Same<Extra<T, B>>& extra = {}) const {
+             const NonDeduced<Extra<T, B>>& extra = {}) const {
     validate_shapes(x, y);
     gatefold::infer<T, B>(as_layer<T, B>(layer), ctx, p.layer, tokens(x, layer.in_dim()), carry.tokens,
                           tokens(y, layer.out_dim()), extra);
@@ -87,7 +88,7 @@ struct PerToken {
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> dy, Carry<T, B>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
-                const Same<Extra<T, B>>& extra, Same<ExtraGrad<T, B>>& dextra) const {
+                const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
     expect_backward_shapes("PerToken.backward", *this, x, dy, dx);
     validate(p, x.extent(0), dcarry, extra);
     expect_like("PerToken.backward", "grads", p, grads);

@@ -17,7 +17,6 @@ struct PreNorm {
   NormT norm;
   BranchT branch;
 
-
   template <class T, class B>
   struct Params {
     gatefold::Params<NormT, T, B> norm;
@@ -52,7 +51,7 @@ struct PreNorm {
             init_params<T, B>(branch, ctx, seed.fork(1))};
   }
   template <class T, class B>
-  void validate(const Params<T, B>& p, Index items, const Same<Extra<T, B>>& extra) const {
+  void validate(const Params<T, B>& p, Index items, const NonDeduced<Extra<T, B>>& extra) const {
     const NormT n = with_model_dim(norm, in_dim());
     if constexpr (hook::branch::validate<NormT, T, B>()) n.validate(p.norm, items, Nothing<T, B>{});
     if constexpr (hook::branch::validate<BranchT, T, B>()) branch.validate(p.branch, items, extra);
@@ -60,7 +59,7 @@ struct PreNorm {
 
   template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
-               const Same<Extra<T, B>>& extra, const Step& step = {}) const {
+               const NonDeduced<Extra<T, B>>& extra, const Step& step = {}) const {
     validate_forward(p, x, u, extra);
     saved.normed.resize(x.extent(0), x.extent(1));
     with_model_dim(norm, in_dim()).forward(ctx, p.norm, x, saved.normed, saved.norm, Nothing<T, B>{});
@@ -68,7 +67,7 @@ struct PreNorm {
   }
   template <class T, class B, class Step = fn::NoStep<T>>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
-             const Same<Extra<T, B>>& extra, const Step& step = {}) const {
+             const NonDeduced<Extra<T, B>>& extra, const Step& step = {}) const {
     validate_forward(p, x, u, extra);
     auto mark = ctx.mark();
     auto normed = ctx.template scratch<T>(x.extent(0), x.extent(1));
@@ -77,8 +76,8 @@ struct PreNorm {
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
-                In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Same<Extra<T, B>>& extra,
-                Same<ExtraGrad<T, B>>& dextra) const {
+                In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const NonDeduced<Extra<T, B>>& extra,
+                NonDeduced<ExtraGrad<T, B>>& dextra) const {
     validate(p, x.extent(0), extra);
     expect_like("PreNorm.backward", "grads", p, grads);
     auto mark = ctx.mark();
@@ -98,7 +97,7 @@ struct PreNorm {
  private:
   template <class T, class B>
   void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, View<T, 2, B> u,
-                        const Same<Extra<T, B>>& extra) const {
+                        const NonDeduced<Extra<T, B>>& extra) const {
     expect_forward_shapes("PreNorm.forward", *this, x, "u", u);
     validate(p, x.extent(0), extra);
   }

@@ -68,25 +68,24 @@ struct Residual {
     }
   }
   template <class T, class B>
-  void begin(typename B::Context& ctx, const Params<T, B>&, Index items, Same<Carry<T, B>>& carry) const {
+  void begin(typename B::Context& ctx, const Params<T, B>&, Index items, NonDeduced<Carry<T, B>>& carry) const {
     const auto here = ctx.here();
     expect(items >= 0, "Residual.begin", "items", "at least 0", items);
     if constexpr (hook::rule::begin<RuleT, T, B>()) rule.begin(ctx, items, out_dim(), carry);
     update::begin_pass(carry);
   }
   template <class T, class B>
-  void validate(const Params<T, B>& p, Index items, const Same<Carry<T, B>>& carry,
-                const Same<Extra<T, B>>& extra) const {
+  void validate(const Params<T, B>& p, Index items, const NonDeduced<Carry<T, B>>& carry,
+                const NonDeduced<Extra<T, B>>& extra) const {
     expect(in_dim() == out_dim(), "Residual", "branch.out_dim",
            Joined{in_dim(), " (its in_dim; NoResidual allows others)"}, out_dim());
-    if constexpr (hook::rule::validate<RuleT, T, B>())
-      filled_rule().validate(p.rule, items, in_dim(), carry);
+    if constexpr (hook::rule::validate<RuleT, T, B>()) filled_rule().validate(p.rule, items, in_dim(), carry);
     if constexpr (hook::branch::validate<BranchT, T, B>()) branch.validate(p.branch, items, extra);
   }
 
   template <class T, class B>
-  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Same<Carry<T, B>>& carry,
-               Out<T, 2, B> y, Saved<T, B>& saved, const Same<Extra<T, B>>& extra = {}) const {
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
+               Out<T, 2, B> y, Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
     if constexpr (policy::check_rule<RuleT, T, B>()) {
       const auto here = ctx.here();
       validate_forward(p, x, carry, y, extra);
@@ -100,8 +99,8 @@ struct Residual {
     }
   }
   template <class T, class B>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Same<Carry<T, B>>& carry, Out<T, 2, B> y,
-             const Same<Extra<T, B>>& extra = {}) const {
+  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
+             Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
     if constexpr (policy::check_rule<RuleT, T, B>()) {
       const auto here = ctx.here();
       validate_forward(p, x, carry, y, extra);
@@ -114,8 +113,8 @@ struct Residual {
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
-                In<T, 2, B> dy, Same<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
-                const Same<Extra<T, B>>& extra, Same<ExtraGrad<T, B>>& dextra) const {
+                In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
+                const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
     if constexpr (policy::check_rule<RuleT, T, B>()) {
       const auto here = ctx.here();
       expect_backward_shapes("Residual.backward", *this, x, dy, dx);
@@ -138,8 +137,8 @@ struct Residual {
 
  private:
   template <class T, class B>
-  void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, const Same<Carry<T, B>>& carry, View<T, 2, B> y,
-                        const Same<Extra<T, B>>& extra) const {
+  void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, const NonDeduced<Carry<T, B>>& carry,
+                        View<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra) const {
     expect_forward_shapes("Residual.forward", *this, x, "y", y);
     validate(p, x.extent(0), carry, extra);
   }

@@ -63,21 +63,21 @@ struct Stack {
     return p;
   }
   template <class T, class B>
-  void begin(typename B::Context& ctx, const Params<T, B>& p, Index items, Same<Carry<T, B>>& carry) const {
+  void begin(typename B::Context& ctx, const Params<T, B>& p, Index items, NonDeduced<Carry<T, B>>& carry) const {
     validate_params(p);
     as_layer<T, B>(layer).begin(ctx, p.layers[0], items, carry);
   }
   template <class T, class B>
-  void validate(const Params<T, B>& p, Index items, const Same<Carry<T, B>>& carry,
-                const Same<Extra<T, B>>& extra) const {
+  void validate(const Params<T, B>& p, Index items, const NonDeduced<Carry<T, B>>& carry,
+                const NonDeduced<Extra<T, B>>& extra) const {
     validate_params(p);
     for (Index l = 0; l < depth; ++l)
       gatefold::validate(as_layer<T, B>(layer), at(p.layers, l), items, carry, at_layer(extra, l));
   }
 
   template <class T, class B>
-  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Same<Carry<T, B>>& carry,
-               Out<T, 2, B> y, Saved<T, B>& saved, const Same<Extra<T, B>>& extra = {}) const {
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
+               Out<T, 2, B> y, Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
     const auto here = ctx.here();
     validate_shapes(p, x, carry, y, extra);
     saved.layers.resize(static_cast<std::size_t>(depth));
@@ -94,8 +94,8 @@ struct Stack {
     }
   }
   template <class T, class B>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Same<Carry<T, B>>& carry, Out<T, 2, B> y,
-             const Same<Extra<T, B>>& extra = {}) const {
+  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
+             Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
     validate_shapes(p, x, carry, y, extra);
     auto mark = ctx.mark();
     auto even = ctx.template scratch<T>(x.extent(0), out_dim()), odd = ctx.template scratch<T>(x.extent(0), out_dim());
@@ -108,12 +108,13 @@ struct Stack {
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
-                In<T, 2, B> dy, Same<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
-                const Same<Extra<T, B>>& extra, Same<ExtraGrad<T, B>>& dextra) const {
+                In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
+                const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
     expect_backward_shapes("Stack.backward", *this, x, dy, dx);
     validate(p, x.extent(0), dcarry, extra);
     expect_like("Stack.backward", "grads", p, grads);
-    expect(static_cast<Index>(saved.layers.size()) == depth, "Stack.backward", "saved.layers", depth, saved.layers.size());
+    expect(static_cast<Index>(saved.layers.size()) == depth, "Stack.backward", "saved.layers", depth,
+           saved.layers.size());
     auto mark = ctx.mark();
     auto even = ctx.template scratch<T>(x.extent(0), in_dim()), odd = ctx.template scratch<T>(x.extent(0), in_dim());
     View<const T, 2, B> from = dy;

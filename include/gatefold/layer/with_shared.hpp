@@ -12,8 +12,8 @@ namespace gatefold {
 ///
 ///     u(x) = branch(x) + weight · shared(x)                                                             (1)
 ///
-/// Source: the shared experts of DeepSeekMoE, Dai et al. 2024, arXiv:2401.06066, eq. (9); several are one that is wider.
-/// Extra inputs go to the branch.
+/// Source: the shared experts of DeepSeekMoE, Dai et al. 2024, arXiv:2401.06066, eq. (9); several are one that is
+/// wider. Extra inputs go to the branch.
 /// @param x [N, in_dim] in, u [N, out_dim] out
 /// @throws ArgumentError unless branch and shared expert agree in in_dim and out_dim
 /// @cost   branch + shared expert on N items
@@ -56,7 +56,7 @@ struct WithShared {
     return {init_params<T, B>(branch, ctx, seed.fork(0)), one().template init<T, B>(ctx, seed.fork(1))};
   }
   template <class T, class B>
-  void validate(const Params<T, B>& p, Index items, const Same<Extra<T, B>>& extra) const {
+  void validate(const Params<T, B>& p, Index items, const NonDeduced<Extra<T, B>>& extra) const {
     validate_dims();
     if constexpr (hook::branch::validate<BranchT, T, B>()) branch.validate(p.branch, items, extra);
     one().validate(p.shared, items, Nothing<T, B>{});
@@ -64,8 +64,7 @@ struct WithShared {
 
   template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
-               const Same<Extra<T, B>>& extra,
-               const Step& step = {}) const {
+               const NonDeduced<Extra<T, B>>& extra, const Step& step = {}) const {
     validate_forward(p, x, u, extra);
     auto mark = ctx.mark();
     auto from_shared = ctx.template scratch<T>(x.extent(0), out_dim());
@@ -76,8 +75,7 @@ struct WithShared {
   }
   template <class T, class B, class Step = fn::NoStep<T>>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
-             const Same<Extra<T, B>>& extra,
-             const Step& step = {}) const {
+             const NonDeduced<Extra<T, B>>& extra, const Step& step = {}) const {
     validate_forward(p, x, u, extra);
     auto mark = ctx.mark();
     auto from_shared = ctx.template scratch<T>(x.extent(0), out_dim());
@@ -88,8 +86,8 @@ struct WithShared {
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
-                In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Same<Extra<T, B>>& extra,
-                Same<ExtraGrad<T, B>>& dextra) const {
+                In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const NonDeduced<Extra<T, B>>& extra,
+                NonDeduced<ExtraGrad<T, B>>& dextra) const {
     validate(p, x.extent(0), extra);
     expect_like("WithShared.backward", "grads", p, grads);
     auto mark = ctx.mark();
@@ -104,7 +102,7 @@ struct WithShared {
  private:
   template <class T, class B>
   void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, View<T, 2, B> u,
-                        const Same<Extra<T, B>>& extra) const {
+                        const NonDeduced<Extra<T, B>>& extra) const {
     expect_forward_shapes("WithShared.forward", *this, x, "u", u);
     validate(p, x.extent(0), extra);
   }

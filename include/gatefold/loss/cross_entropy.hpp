@@ -25,7 +25,8 @@ struct NegativeLogLikelihood {
   GATEFOLD_HD Row row(const Lanes& lanes, Index n) const {
     using math::exp;
     const T top = max_columns<T>(lanes, y.extent(1), [&](const auto& at, Index c) { return at.load(&y(n, c)); });
-    return {top, sum_columns<T>(lanes, y.extent(1), [&](const auto& at, Index c) { return exp(at.load(&y(n, c)) - top); })};
+    return {top,
+            sum_columns<T>(lanes, y.extent(1), [&](const auto& at, Index c) { return exp(at.load(&y(n, c)) - top); })};
   }
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
@@ -45,9 +46,8 @@ struct NegativeLogLikelihoodBackward {
     const auto& y = loss.y;
     const auto r = loss.row(lanes, n);
     const T mean = 1 / static_cast<T>(dy.extent(0)), scale = mean / r.total;
-    each_column<T>(lanes, dy.extent(1), [&](const auto& at, Index c) {
-      at.store(&dy(n, c), scale * exp(at.load(&y(n, c)) - r.top));
-    });
+    each_column<T>(lanes, dy.extent(1),
+                   [&](const auto& at, Index c) { at.store(&dy(n, c), scale * exp(at.load(&y(n, c)) - r.top)); });
     const Index l = loss.label(n);
     if (l % lanes.size == lanes.lane) dy(n, l) = mean * (exp(y(n, l) - r.top) / r.total - 1);  // by who wrote it
   }

@@ -54,7 +54,8 @@ struct Logistic {
   void backward(typename B::Context& ctx, In<T, 2, B> y, In<T, 2, B> target, Out<T, 2, B> dy) const {
     validate<T, B>(y, target);
     expect_shape("Logistic.backward", "dy", dy, {y.extent(0), 1});
-    B::for_each(ctx, y.size(), fn::LogisticLossBackward<T>{y.data(), target.data(), 1 / static_cast<T>(y.size()), dy.data()});
+    B::for_each(ctx, y.size(),
+                fn::LogisticLossBackward<T>{y.data(), target.data(), 1 / static_cast<T>(y.size()), dy.data()});
   }
 };
 

@@ -6,8 +6,8 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
 
 /// The family of losses. A loss is an aggregate with
 ///
@@ -36,8 +36,11 @@ void validate_target(const char* where, const LossT& of_outputs, Index items, In
   try {
     of_outputs.template validate<T, B>(y, target);
   } catch (const ArgumentError&) {
-    if constexpr (requires { { target.extent(0) } -> std::convertible_to<Index>; })
-      expect(target.extent(0) == items, where, "x and target", "as many items each", Joined{items, " and ", target.extent(0)});
+    if constexpr (requires {
+                    { target.extent(0) } -> std::convertible_to<Index>;
+                  })
+      expect(target.extent(0) == items, where, "x and target", "as many items each",
+             Joined{items, " and ", target.extent(0)});
     throw;
   }
 }

@@ -65,7 +65,8 @@ struct MeanSquaredError {
   void backward(typename B::Context& ctx, In<T, 2, B> y, In<T, 2, B> target, Out<T, 2, B> dy) const {
     validate<T, B>(y, target);
     expect_shape("MeanSquaredError.backward", "dy", dy, {y.extent(0), y.extent(1)});
-    B::for_each(ctx, y.size(), fn::SquaredDifferenceBackward<T>{y.data(), target.data(), 2 / static_cast<T>(y.size()), dy.data()});
+    B::for_each(ctx, y.size(),
+                fn::SquaredDifferenceBackward<T>{y.data(), target.data(), 2 / static_cast<T>(y.size()), dy.data()});
   }
 };
 

@@ -10,8 +10,9 @@ namespace gatefold::metric {
 ///
 ///     H = −Σ_m (n_m / n) Σ_k (n_{k,m} / n_m) ln(n_{k,m} / n_m),   n_m = Σ_k n_{k,m},   n = Σ_m n_m      (1)
 ///
-/// n_{k,m} counts the picks of cluster k that go to expert m; experts without picks contribute 0. 0: every expert serves
-/// one cluster at most; ln K: all are mixed. Source: paper 003 (Expert Count), eq. (7), there with one pick per item.
+/// n_{k,m} counts the picks of cluster k that go to expert m; experts without picks contribute 0. 0: every expert
+/// serves one cluster at most; ln K: all are mixed. Source: paper 003 (Expert Count), eq. (7), there with one pick per
+/// item.
 inline double dispatch_entropy(const RoutingTable& table) {
   double h = 0, all = 0;
   for (Index m = 0; m < table.experts; ++m) {

@@ -30,8 +30,8 @@ namespace metric {
 ///
 ///     H[n] = −Σ_e q[n,e] ln q[n,e],   0 ln 0 = 0                                                        (1)
 ///
-/// From 0 (one expert) to ln E (even). Source: paper 002 (Graph of Tokens), sec. 4 and fig. 3, of the probabilities before
-/// top-K; its "entropy ratio" is the mean of one model divided by that of another.
+/// From 0 (one expert) to ln E (even). Source: paper 002 (Graph of Tokens), sec. 4 and fig. 3, of the probabilities
+/// before top-K; its "entropy ratio" is the mean of one model divided by that of another.
 /// @param q [N, E] in  probabilities: `saved.gate.probabilities`
 /// @return [N]
 /// @cost  N·E logarithms

@@ -70,8 +70,8 @@ Tensor<Index, 2, B> picks(typename B::Context& ctx, const SparsePlan<T, B>& plan
   expect(k >= 1, "picks", "k", "at least 1", k);
   const auto here = ctx.here();
   Tensor<Index, 2, B> out(plan.items(), k);
-  B::for_each(ctx, plan.items(), fn::PicksByWeight<T, B>{plan.item_offsets, plan.item_slots, plan.pick, plan.expert,
-                                                         plan.weight, out});
+  B::for_each(ctx, plan.items(),
+              fn::PicksByWeight<T, B>{plan.item_offsets, plan.item_slots, plan.pick, plan.expert, plan.weight, out});
   return out;
 }
 
@@ -88,8 +88,8 @@ struct Fluctuation {
 ///     ordered = (1/N) Σ_n [ before[n,:] ≠ after[n,:] ]                                                  (2)
 ///     first   = (1/N) Σ_n [ before[n,0] ≠ after[n,0] ]                                                  (3)
 ///
-/// Source: paper 002 (Graph of Tokens), sec. 5 and fig. 3: tokens that change their experts between the last two epochs.
-/// For K > 1 the paper does not say which of the three it counts; `set` is the literal reading.
+/// Source: paper 002 (Graph of Tokens), sec. 5 and fig. 3: tokens that change their experts between the last two
+/// epochs. For K > 1 the paper does not say which of the three it counts; `set` is the literal reading.
 /// @param before, after [N, K] in  from `picks`; negative: none; their K may differ
 /// @param valid         [N]    in  1 = item, 0 = padding; empty: all are items
 /// @throws ArgumentError unless shapes fit

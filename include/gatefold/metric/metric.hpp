@@ -16,8 +16,8 @@
 ///
 ///     double entropy(ctx, q, valid = {});
 ///
-/// Sums run on the backend, in double; what is copied to the host is small. Items with valid[n] = 0 are padding and count
-/// nowhere; an empty `valid` means that all are items. A mean over no items is 0.
+/// Sums run on the backend, in double; what is copied to the host is small. Items with valid[n] = 0 are padding and
+/// count nowhere; an empty `valid` means that all are items. A mean over no items is 0.
 namespace gatefold {
 
 namespace fn {

@@ -76,9 +76,9 @@ namespace metric {
 ///     rank(n, e) = |{f : ‖u_f(x_n)‖ > ‖u_e(x_n)‖, or = and f < e}|                                     (1)
 ///     share[r]   = share of the picks (n, e) with rank(n, e) = r,   r = 0 the largest                  (2)
 ///
-/// Source: paper 001 (MomentumSMoE), sec. 6, fig. 5 (left): "the proportion of times the experts are chosen according to
-/// their norms", ‖f_i(x)‖ of all experts at the item's own x. An even share is what the paper hopes for; picks with the
-/// smallest norms (large r) mark directions that are nearly converged.
+/// Source: paper 001 (MomentumSMoE), sec. 6, fig. 5 (left): "the proportion of times the experts are chosen according
+/// to their norms", ‖f_i(x)‖ of all experts at the item's own x. An even share is what the paper hopes for; picks with
+/// the smallest norms (large r) mark directions that are nearly converged.
 /// @param outputs [N, E, D] in  what every expert answers to every item (layer/expert_outputs.hpp)
 /// @param valid   [N]       in  1 = item, 0 = padding; empty: all are items
 /// @return [E] sums to 1, or 0 where nothing was picked
@@ -114,8 +114,8 @@ struct ExpertNorm {
 ///
 ///     norm[e] = mean of ‖z[s]‖ over the slots s of e,   share[e] = slots of e / all slots              (3)
 ///
-/// The other reading of the paper's figure, and one that costs nothing: a layer keeps z. Experts without picks have norm
-/// and share 0.
+/// The other reading of the paper's figure, and one that costs nothing: a layer keeps z. Experts without picks have
+/// norm and share 0.
 /// @param z     [S, D] in  outputs in slot order: `saved.z`
 /// @param valid [N]    in  1 = item, 0 = padding; empty: all are items
 /// @throws ArgumentError unless shapes fit
@@ -127,8 +127,7 @@ std::vector<ExpertNorm> experts_by_norm(typename B::Context& ctx, const SparsePl
   if (!valid.empty()) expect_shape("experts_by_norm", "valid", valid, {plan.items()});
   const auto counts =
       histogram<B>(ctx, plan.rows.size(), fn::ExpertOfSlot<T, B>{plan.groups(), {valid}}, plan.experts());
-  const auto totals =
-      each<B>(ctx, plan.experts(), fn::NormOfExpert<T, B>{{z}, plan.offsets, plan.rows, {valid}});
+  const auto totals = each<B>(ctx, plan.experts(), fn::NormOfExpert<T, B>{{z}, plan.offsets, plan.rows, {valid}});
   const double slots = static_cast<double>(std::accumulate(counts.begin(), counts.end(), Index(0)));
   std::vector<ExpertNorm> experts;
   for (std::size_t e = 0; e < counts.size(); ++e) {

@@ -14,11 +14,11 @@ namespace metric {
 
 /// One item, or the mean of all items.
 struct Pareto {
-  double least = 0;       // ‖v‖: 0 where the item is Pareto-stationary
+  double least = 0;  // ‖v‖: 0 where the item is Pareto-stationary
   double normalised = 0;  // ‖Σ_e w_e ũ_e‖: the gate's weights on the normalised outputs, ≥ ‖v‖ where they sum to 1
-  double mixture = 0;     // ‖m‖, m = Σ_e w_e u_e: what the layer adds
-  double cosine = 0;      // of m and v; 0 where either vanishes
-  double gap = 0;         // duality gap of the search: ‖v‖² is at most twice this above the least
+  double mixture = 0;  // ‖m‖, m = Σ_e w_e u_e: what the layer adds
+  double cosine = 0;   // of m and v; 0 where either vanishes
+  double gap = 0;      // duality gap of the search: ‖v‖² is at most twice this above the least
 };
 
 }  // namespace metric
@@ -37,8 +37,8 @@ struct Gram {
   }
 };
 
-/// The least-norm point of the hull of unit vectors, known by their products, with pairwise steps: weight moves from the
-/// vertex a that raises the norm most to the vertex s that lowers it most, as far as an exact line search says.
+/// The least-norm point of the hull of unit vectors, known by their products, with pairwise steps: weight moves from
+/// the vertex a that raises the norm most to the vertex s that lowers it most, as far as an exact line search says.
 template <class T, class B>
 struct LeastNorm {
   View<const T, 2, B> weights;
@@ -156,9 +156,9 @@ struct ParetoGap {
 ///     gap = ‖v‖² − min_e ⟨ũ_e, v⟩  ≥ ‖v − v*‖²                                                         (2)
 ///     normalised = ‖Σ_e w_e ũ_e‖,   mixture = ‖m‖,   cosine = ⟨m, v⟩ / (‖m‖ ‖v‖),   m = Σ_e w_e u_e     (3)
 ///
-/// Source: paper 001 (MomentumSMoE), definition 1 and eq. (4), which takes the mixture for a step along v; Désidéri 2012.
-/// The search is Frank–Wolfe with pairwise steps and exact line search (Mitchell, Demyanov and Malozemov 1974), from the
-/// centre. ũ of a zero output is 0.
+/// Source: paper 001 (MomentumSMoE), definition 1 and eq. (4), which takes the mixture for a step along v; Désidéri
+/// 2012. The search is Frank–Wolfe with pairwise steps and exact line search (Mitchell, Demyanov and Malozemov 1974),
+/// from the centre. ũ of a zero output is 0.
 /// @param outputs [N, E, D] in  what every expert answers to every item (layer/expert_outputs.hpp)
 /// @param weights [N, E]    in  of the gate, 0 where an expert is not picked (`gate_weights`)
 /// @param valid   [N]       in  1 = item, 0 = padding; empty: all are items
@@ -182,7 +182,9 @@ ParetoGap pareto_gap(typename B::Context& ctx, View<T, 3, B> outputs, In<std::re
   B::for_each(ctx, gram.size(), fn::Tabulate<fn::Gram<U, B>, double, B>{{outputs}, gram.as(gram.size())});
   B::for_rows(ctx, items,
               fn::LeastNorm<U, B>{weights, gram, norm, alpha, slope, results, options.iterations, options.tolerance});
-  const auto at = [&](double Pareto::*member) { return mean<U, B>(ctx, items, fn::MemberOf<B>{results, member}, valid); };
+  const auto at = [&](double Pareto::*member) {
+    return mean<U, B>(ctx, items, fn::MemberOf<B>{results, member}, valid);
+  };
   return {to_vector(ctx, results),
           {at(&Pareto::least), at(&Pareto::normalised), at(&Pareto::mixture), at(&Pareto::cosine), at(&Pareto::gap)}};
 }
@@ -193,8 +195,9 @@ template <class T, class B>
 Tensor<T, 2, B> gate_weights(typename B::Context& ctx, const SparsePlan<T, B>& plan) {
   const auto here = ctx.here();
   Tensor<T, 2, B> weights(plan.items(), plan.experts());
-  B::for_each(ctx, plan.items(), fn::WeightsOfItem<T, B>{plan.item_offsets, plan.item_slots, plan.pick, plan.expert,
-                                                         plan.weight, weights});
+  B::for_each(
+      ctx, plan.items(),
+      fn::WeightsOfItem<T, B>{plan.item_offsets, plan.item_slots, plan.pick, plan.expert, plan.weight, weights});
   return weights;
 }
 

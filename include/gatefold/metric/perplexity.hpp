@@ -17,7 +17,8 @@ struct Surprise {
   GATEFOLD_HD double operator()(Index n) const {
     GATEFOLD_ASSERT(0 <= labels(n) && labels(n) < y.extent(1), "perplexity: label out of range");
     double top = static_cast<double>(y(n, 0)), total = 0;
-    for (Index c = 1; c < y.extent(1); ++c) top = static_cast<double>(y(n, c)) > top ? static_cast<double>(y(n, c)) : top;
+    for (Index c = 1; c < y.extent(1); ++c)
+      top = static_cast<double>(y(n, c)) > top ? static_cast<double>(y(n, c)) : top;
     for (Index c = 0; c < y.extent(1); ++c) total += std::exp(static_cast<double>(y(n, c)) - top);
     return std::log(total) - (static_cast<double>(y(n, labels(n))) - top);
   }
@@ -48,8 +49,8 @@ double negative_log_likelihood(typename B::Context& ctx, View<T, 2, B> y, In<Ind
 ///
 ///     ppl = exp(nll)                                                                                    (2)
 ///
-/// Source: papers 001 and 002, WikiText-103. Over several batches average the nll, weighted by their items, and take the
-/// exponential once.
+/// Source: papers 001 and 002, WikiText-103. Over several batches average the nll, weighted by their items, and take
+/// the exponential once.
 template <class T, class B>
 double perplexity(typename B::Context& ctx, View<T, 2, B> y, In<Index, 1, B> labels,
                   In<std::remove_const_t<T>, 1, B> valid = {}) {

@@ -59,15 +59,15 @@ struct RoutingTable {
 ///
 ///     n[c,e] = |{picks of items with label c that go to expert e}|                                      (1)
 ///
-/// Source: paper 000 (Mixture-of-Transformers), fig. 3 (`share_of_class`); paper 003 (Expert Count), n_{k,m} of eq. (7).
-/// Dropped picks count nowhere.
+/// Source: paper 000 (Mixture-of-Transformers), fig. 3 (`share_of_class`); paper 003 (Expert Count), n_{k,m} of eq.
+/// (7). Dropped picks count nowhere.
 /// @param labels [N] in  in [0, classes): classes, or the clusters that the data were drawn from
 /// @param valid  [N] in  1 = item, 0 = padding; empty: all are items
 /// @throws ArgumentError unless classes >= 1 and the labels fit (their range on a device: in debug builds)
 /// @cost  O(S + C·E)
 template <class T, class B>
-RoutingTable routing_table(typename B::Context& ctx, const SparsePlan<T, B>& plan, In<Index, 1, B> labels, Index classes,
-                           In<T, 1, B> valid = {}) {
+RoutingTable routing_table(typename B::Context& ctx, const SparsePlan<T, B>& plan, In<Index, 1, B> labels,
+                           Index classes, In<T, 1, B> valid = {}) {
   expect(classes >= 1, "routing_table", "classes", "at least 1", classes);
   expect_labels<T, B>("routing_table", plan.items(), classes, labels, valid);
   const fn::ClassAndExpert<T, B> key{plan.item, plan.expert, labels, classes, plan.experts(), {valid}};

@@ -50,8 +50,8 @@ struct Specialisation {
 ///
 ///     n*_i = argmax_n ⟨W_i, v_n⟩,   M_n = {i : n*_i = n}                                                (1)
 ///
-/// Source: paper 000 (Mixture-of-Transformers), definition 2. With J neurons per expert ⟨W_i, v_n⟩ is the largest over the
-/// neurons; with `magnitude` the largest |⟨·⟩|, which is what the reference code of paper 003's setup tracks.
+/// Source: paper 000 (Mixture-of-Transformers), definition 2. With J neurons per expert ⟨W_i, v_n⟩ is the largest over
+/// the neurons; with `magnitude` the largest |⟨·⟩|, which is what the reference code of paper 003's setup tracks.
 /// @param weights   [E, J, D] in  neurons of the experts; J = 1 in the paper: `w.as(E, 1, D)`
 /// @param signals   [C, D]    in  v_n, one per class
 /// @throws ArgumentError unless there is a neuron, a signal and one D
@@ -70,7 +70,8 @@ Specialisation specialisation(typename B::Context& ctx, View<T, 3, B> weights, I
   for (Index e = 0; e < experts; ++e) {
     Index best = 0;
     for (Index n = 1; n < count; ++n)
-      if (s.product(e, n) > s.product(e, best) || (std::isnan(s.product(e, best)) && !std::isnan(s.product(e, n)))) best = n;
+      if (s.product(e, n) > s.product(e, best) || (std::isnan(s.product(e, best)) && !std::isnan(s.product(e, n))))
+        best = n;
     s.signal.push_back(best);
     s.experts[static_cast<std::size_t>(best)].push_back(e);
   }

@@ -11,11 +11,11 @@ namespace gatefold::metric {
 
 /// Whether heavy-ball momentum through depth settles near a point where u = 0.
 struct Stability {
-  bool stable = true;             // every eigenvalue fits
-  double radius = 0;              // the largest |λ|: distances shrink or grow by this factor per layer
-  double smallest = 0;            // of the real parts of σ
-  double largest = 0;             //
-  double largest_imaginary = 0;   // of |Im σ|: 0 where Lemma 1 applies as it stands
+  bool stable = true;            // every eigenvalue fits
+  double radius = 0;             // the largest |λ|: distances shrink or grow by this factor per layer
+  double smallest = 0;           // of the real parts of σ
+  double largest = 0;            //
+  double largest_imaginary = 0;  // of |Im σ|: 0 where Lemma 1 applies as it stands
 };
 
 /// Linear stability of MomentumSMoE: x_{t+1} = x_t + γ u(x_t) + μ (x_t − x_{t−1}) near a zero of u.
@@ -25,8 +25,8 @@ struct Stability {
 ///     complex σ:  stable ⟺ |λ| < 1 for both λ                                                           (3)
 ///
 /// for every eigenvalue σ of −∂u/∂x (of ∂f/∂x in the paper, with f = −u). μ = 0 is the plain residual: 0 < γσ < 2.
-/// Source: paper 001 (MomentumSMoE), Lemma 1 and Proposition 1; (3) is the same statement without the paper's assumption
-/// that σ is real.
+/// Source: paper 001 (MomentumSMoE), Lemma 1 and Proposition 1; (3) is the same statement without the paper's
+/// assumption that σ is real.
 /// @param sigma  eigenvalues of −∂u/∂x: `jacobian` (layer/jacobian.hpp) and `eigenvalues` (backend/cpu/eigenvalues.hpp)
 ///               give those of ∂u/∂x, to be negated; without any, nothing is unstable
 /// @throws ArgumentError unless γ > 0
@@ -37,7 +37,8 @@ inline Stability stability(std::span<const std::complex<double>> sigma, double m
   for (const std::complex<double>& v : sigma) {
     const std::complex<double> half = 0.5 * (1 + mu - gamma * v), root = std::sqrt(half * half - mu);
     const double radius = std::max(std::abs(half + root), std::abs(half - root));
-    const bool fits = v.imag() == 0 ? std::abs(mu) < 1 && 0 < gamma * v.real() && gamma * v.real() < 2 + 2 * mu : radius < 1;
+    const bool fits =
+        v.imag() == 0 ? std::abs(mu) < 1 && 0 < gamma * v.real() && gamma * v.real() < 2 + 2 * mu : radius < 1;
     const bool first = &v == sigma.data();
     s.stable = s.stable && fits;
     if (!(radius <= s.radius) && s.radius == s.radius) s.radius = radius;  // NaN stays

@@ -39,10 +39,10 @@ namespace optim {
 ///     m ← β₁ m + (1−β₁) g,   v ← β₂ v + (1−β₂) g²
 ///     p ← p − η ( (m / (1−β₁ᵗ)) / (√(v / (1−β₂ᵗ)) + ε) + λ p )                                           (1)
 ///
-/// Source: Loshchilov and Hutter 2017, arXiv:1711.05101, algorithm 2; as torch.optim.AdamW. λ = 0, the default here (0.01 there), is Adam. The decay
-/// applies to every tensor, biases and gains included.
-/// @throws ArgumentError unless lr, epsilon and decay are finite and at least 0, 0 <= beta1, beta2 < 1, and gradients and
-///         moments have the shapes of the parameters; nothing has been written then
+/// Source: Loshchilov and Hutter 2017, arXiv:1711.05101, algorithm 2; as torch.optim.AdamW. λ = 0, the default here
+/// (0.01 there), is Adam. The decay applies to every tensor, biases and gains included.
+/// @throws ArgumentError unless lr, epsilon and decay are finite and at least 0, 0 <= beta1, beta2 < 1, and gradients
+///         and moments have the shapes of the parameters; nothing has been written then
 /// @cost two moments per parameter
 struct AdamW {
   using IsOptimizer = void;

@@ -52,11 +52,11 @@ namespace optim {
 ///
 ///     W_e ← W_e − η G_e / ‖G_e‖_F,   skipped where G_e = 0 (the expert got no items)                     (1)
 ///
-/// Source: Chen et al. 2022, arXiv:2208.02813, eq. (3.5); papers 000 (stage I) and 003 (algorithm 1). ‖·‖_F runs over all
-/// tensors of expert e, the slices e of their first extent; with per_expert = false over everything.
+/// Source: Chen et al. 2022, arXiv:2208.02813, eq. (3.5); papers 000 (stage I) and 003 (algorithm 1). ‖·‖_F runs over
+/// all tensors of expert e, the slices e of their first extent; with per_expert = false over everything.
 /// @param sum_of_norms  divide by the sum of the tensors' norms instead, as the code of Chen et al. (uclaml/MoE) does
-/// @throws ArgumentError unless lr is finite and at least 0, every non-empty tensor has the same first extent (per_expert), and
-///         gradients have the shapes of the parameters; nothing has been written then
+/// @throws ArgumentError unless lr is finite and at least 0, every non-empty tensor has the same first extent
+///         (per_expert), and gradients have the shapes of the parameters; nothing has been written then
 /// @cost one pass for the norms, one for the step
 struct NormalizedGd {
   using IsOptimizer = void;

@@ -19,8 +19,8 @@
 ///     validate() const;                                            // optional: throws on options that do not fit
 ///
 /// and the tag IsOptimizer, so that one in the place of an update rule gets a clear message. Wrappers such as Clipped
-/// and Scheduled are optimizers too. One that reads all gradients before it writes the first parameter, for their norm, has
-/// this reading as a function of its own, whose result it takes:
+/// and Scheduled are optimizers too. One that reads all gradients before it writes the first parameter, for their norm,
+/// has this reading as a function of its own, whose result it takes:
 ///
 ///     auto measure(ctx, grads) const;                              // has `const double* total`: see Measured
 ///     step(ctx, params, grads, state, measured) const;
@@ -77,7 +77,8 @@ void validate_options(const O& optimizer) {
 
 /// What was found in all gradients before a step, in scratch memory of the backend.
 struct Measured {
-  const double* total = nullptr;  // finite unless a gradient is not (or the sum of their squares overflows, in double alone)
+  const double* total =
+      nullptr;  // finite unless a gradient is not (or the sum of their squares overflows, in double alone)
 };
 
 /// A number that is 0 when every value of a pack is finite, else NaN.
@@ -86,7 +87,9 @@ template <class C, class Pack>
 Measured measure_finite(C& ctx, const Pack& pack) {
   using B = typename C::Backend;
   Index rows = 0;
-  const auto rows_of = [](Index size) { return (size + fn::FiniteSum<float>::length - 1) / fn::FiniteSum<float>::length; };
+  const auto rows_of = [](Index size) {
+    return (size + fn::FiniteSum<float>::length - 1) / fn::FiniteSum<float>::length;
+  };
   for_each_learned([&](const Name&, const auto& t) { rows += rows_of(t.size()); }, pack);
   double* total = ctx.template scratch<double>(1).data();
   B::for_each(ctx, 1, fn::Fill<double>{0, total});
@@ -104,8 +107,8 @@ Measured measure_finite(C& ctx, const Pack& pack) {
   return {total};
 }
 
-/// Read what there is to know of all gradients before a step: by the pass that the optimizer makes over them anyway, where it
-/// makes one, else by measure_finite. The result lives as long as the caller's mark.
+/// Read what there is to know of all gradients before a step: by the pass that the optimizer makes over them anyway,
+/// where it makes one, else by measure_finite. The result lives as long as the caller's mark.
 template <class O, class C, class Pack>
 auto measure_gradients(const O& optimizer, C& ctx, const Pack& grads) {
   if constexpr (hook::optimizer::measure<const O, C, const Pack>()) {

@@ -13,23 +13,24 @@
 ///
 ///     hook::rule::validate<HeavyBall, T, B>()   // true: it may be called; false: HeavyBall does not name it
 ///
-/// A member that a policy does not name is replaced: a nested type by `Nothing`, a function by what the library does without
-/// it. A member that it names must fit: otherwise the compiler stops with a sentence that quotes what was expected. A family's
-/// `all` asks for each of its members, so that none is overlooked because nobody calls it.
-/// The tables of docs/extending.md are made from the rows below (tests/structure/hooks.sh).
+/// A member that a policy does not name is replaced: a nested type by `Nothing`, a function by what the library does
+/// without it. A member that it names must fit: otherwise the compiler stops with a sentence that quotes what was
+/// expected. A family's `all` asks for each of its members, so that none is overlooked because nobody calls it. The
+/// tables of docs/extending.md are made from the rows below (tests/structure/hooks.sh).
 namespace gatefold {
 
 // GATEFOLD_TYPE(member, what it is): a nested template.
-#define GATEFOLD_TYPE(member, what)                                                                                            \
-  template <class P, class T, class B>                                                                                \
-  auto member() {                                                                                                     \
-    if constexpr (requires { typename P::template member<T, B>; }) {                                                  \
-      return std::type_identity<typename P::template member<T, B>>{};                                                 \
-    } else {                                                                                                          \
-      static_assert(!named::member<P>(), "gatefold: " #member " of a policy must be a nested template <class T, class " \
-                                         "B>; see docs/extending.md#optional-members");                              \
-      return std::type_identity<Nothing<T, B>>{};                                                                     \
-    }                                                                                                                 \
+#define GATEFOLD_TYPE(member, what)                                                                \
+  template <class P, class T, class B>                                                             \
+  auto member() {                                                                                  \
+    if constexpr (requires { typename P::template member<T, B>; }) {                               \
+      return std::type_identity<typename P::template member<T, B>>{};                              \
+    } else {                                                                                       \
+      static_assert(!named::member<P>(), "gatefold: " #member                                      \
+                                         " of a policy must be a nested template <class T, class " \
+                                         "B>; see docs/extending.md#optional-members");            \
+      return std::type_identity<Nothing<T, B>>{};                                                  \
+    }                                                                                              \
   }
 namespace hook::type {
 
@@ -84,42 +85,47 @@ struct ProbeCall;
 namespace hook {
 
 // GATEFOLD_FLAG(whose, type, member, without it, what it says): a static constexpr member.
-#define GATEFOLD_FLAG(whose, type, member, otherwise, what)                                                             \
-  template <class P>                                                                                            \
-  constexpr type member() {                                                                                     \
-    if constexpr (requires { requires std::same_as<decltype(&P::member), const type*>; }) {                     \
-      return P::member;                                                                                         \
-    } else {                                                                                                    \
-      static_assert(!named::member<P>(), "gatefold: " #member " of " whose " must be static constexpr " #type   \
-                                         "; see docs/extending.md#optional-members");                          \
-      return otherwise;                                                                                         \
-    }                                                                                                           \
+#define GATEFOLD_FLAG(whose, type, member, otherwise, what)                                                   \
+  template <class P>                                                                                          \
+  constexpr type member() {                                                                                   \
+    if constexpr (requires { requires std::same_as<decltype(&P::member), const type*>; }) {                   \
+      return P::member;                                                                                       \
+    } else {                                                                                                  \
+      static_assert(!named::member<P>(), "gatefold: " #member " of " whose " must be static constexpr " #type \
+                                         "; see docs/extending.md#optional-members");                         \
+      return otherwise;                                                                                       \
+    }                                                                                                         \
   }
-#define GATEFOLD_FITS(whose, member, signature, ...)                                                                            \
-  constexpr bool fits = requires __VA_ARGS__;                                                                           \
-  static_assert(fits || !named::member<std::remove_const_t<P>>(),                                                       \
-                "gatefold: " #member " of " whose " must be callable as " signature "; see docs/extending.md#optional-members"); \
+#define GATEFOLD_FITS(whose, member, signature, ...)                                \
+  constexpr bool fits = requires __VA_ARGS__;                                       \
+  static_assert(fits || !named::member<std::remove_const_t<P>>(),                   \
+                "gatefold: " #member " of " whose " must be callable as " signature \
+                "; see docs/extending.md#optional-members");                        \
   return fits;
 // GATEFOLD_MEMBER(whose, name, signature, what it is for, call): a function, looked up as name<P, T, B>().
-#define GATEFOLD_MEMBER(whose, member, signature, what, ...)                                                                \
-  template <class P, class T, class B>                                                                              \
-  constexpr bool member() {                                                                                         \
-    GATEFOLD_FITS(whose, member, signature,                                                                                  \
-         (const P& policy, typename B::Context& ctx, const Params<P, T, B>& params, Carry<P, T, B>& carry,          \
-          const Saved<P, T, B>& saved, const Extra<P, T, B>& extra, Plan<P, T, B>& plan, View<const T, 2, B> in,    \
-          View<T, 2, B> out, const Groups<B>& groups, policy::ProbeCall<T, B>& f, Index count) { __VA_ARGS__; })    \
+#define GATEFOLD_MEMBER(whose, member, signature, what, ...)                                                    \
+  template <class P, class T, class B>                                                                          \
+  constexpr bool member() {                                                                                     \
+    GATEFOLD_FITS(                                                                                              \
+        whose, member, signature,                                                                               \
+        (const P& policy, typename B::Context& ctx, const Params<P, T, B>& params, Carry<P, T, B>& carry,       \
+         const Saved<P, T, B>& saved, const Extra<P, T, B>& extra, Plan<P, T, B>& plan, View<const T, 2, B> in, \
+         View<T, 2, B> out, const Groups<B>& groups, policy::ProbeCall<T, B>& f, Index count) { __VA_ARGS__; }) \
   }
 // GATEFOLD_PLAIN_MEMBER: the same, looked up as name<P>(), where neither T nor B is known.
-#define GATEFOLD_PLAIN_MEMBER(whose, member, signature, what, ...)                                     \
-  template <class P>                                                                          \
-  constexpr bool member() {                                                                   \
-    GATEFOLD_FITS(whose, member, signature, (const P& policy, Index count) { __VA_ARGS__; })           \
+#define GATEFOLD_PLAIN_MEMBER(whose, member, signature, what, ...)                 \
+  template <class P>                                                               \
+  constexpr bool member() {                                                        \
+    GATEFOLD_FITS(                                                                 \
+        whose, member, signature, (const P& policy, Index count) { __VA_ARGS__; }) \
   }
-// GATEFOLD_MEMBER_OF_NESTED: the same, looked up as name<P, V...>() with the arguments' types; P is const where the function is.
-#define GATEFOLD_MEMBER_OF_NESTED(whose, member, signature, what, ...)                                 \
-  template <class P, class... V>                                                              \
-  constexpr bool member() {                                                                   \
-    GATEFOLD_FITS(whose, member, signature, (P& nested, V&... with) { __VA_ARGS__; })                  \
+// GATEFOLD_MEMBER_OF_NESTED: the same, looked up as name<P, V...>() with the arguments' types; P is const where the
+// function is.
+#define GATEFOLD_MEMBER_OF_NESTED(whose, member, signature, what, ...)         \
+  template <class P, class... V>                                               \
+  constexpr bool member() {                                                    \
+    GATEFOLD_FITS(                                                             \
+        whose, member, signature, (P & nested, V & ... with) { __VA_ARGS__; }) \
   }
 /// An argument that is never evaluated.
 template <class V>
@@ -132,15 +138,20 @@ constexpr bool look_up(Found...) {
 namespace any {
 
 GATEFOLD_PLAIN_MEMBER("a policy", with_model_dim, "with_model_dim(model_dim) const, which returns its own type",
-             "fills a model dimension that was left 0", { policy.with_model_dim(count) } -> std::same_as<P>)
+                      "fills a model dimension that was left 0", { policy.with_model_dim(count) } -> std::same_as<P>)
 GATEFOLD_PLAIN_MEMBER("a policy", with_experts, "with_experts(experts) const, which returns its own type",
-             "fills a number of experts that was left 0 (without it, the option `experts`)",
-             { policy.with_experts(count) } -> std::same_as<P>)
-GATEFOLD_PLAIN_MEMBER("a policy", experts, "experts() const", "how many experts there are, where it knows",
-             requires requires { { policy.experts() } -> std::convertible_to<Index>; } ||
-                          requires { { policy.experts } -> std::convertible_to<Index>; })
+                      "fills a number of experts that was left 0 (without it, the option `experts`)",
+                      { policy.with_experts(count) } -> std::same_as<P>)
+GATEFOLD_PLAIN_MEMBER(
+    "a policy", experts, "experts() const", "how many experts there are, where it knows",
+    requires requires {
+      { policy.experts() } -> std::convertible_to<Index>;
+    } ||
+        requires {
+          { policy.experts } -> std::convertible_to<Index>;
+        })
 GATEFOLD_FLAG("a policy", bool, items_adjoint_is_optional, false,
-     "backward also takes an empty dx (an expert: empty dslots), and then leaves out the adjoint of the items")
+              "backward also takes an empty dx (an expert: empty dslots), and then leaves out the adjoint of the items")
 
 template <class P>
 constexpr bool all() {
@@ -152,22 +163,23 @@ constexpr bool all() {
 namespace rule {
 
 GATEFOLD_MEMBER("an update rule", begin, "begin(ctx, items, dim, carry) const", "how the carry starts a pass",
-       policy.begin(ctx, count, count, carry))
+                policy.begin(ctx, count, count, carry))
 GATEFOLD_MEMBER("an update rule", validate, "validate(params, items, dim, carry) const",
-       "throws where options, shapes or the carry do not fit, before anything is written",
-       policy.validate(params, count, count, std::as_const(carry)))
-GATEFOLD_MEMBER("an update rule", infer, "infer(ctx, params, x, carry, f, y) const", "forward that keeps nothing; the same bits",
-       policy.infer(ctx, params, in, carry, f, out))
-GATEFOLD_MEMBER("an update rule", advance, "advance(carry, u) const", "an elementwise step: the carry takes u, nothing else happens",
-       policy.advance(carry, some<const T*>()))
+                "throws where options, shapes or the carry do not fit, before anything is written",
+                policy.validate(params, count, count, std::as_const(carry)))
+GATEFOLD_MEMBER("an update rule", infer, "infer(ctx, params, x, carry, f, y) const",
+                "forward that keeps nothing; the same bits", policy.infer(ctx, params, in, carry, f, out))
+GATEFOLD_MEMBER("an update rule", advance, "advance(carry, u) const",
+                "an elementwise step: the carry takes u, nothing else happens", policy.advance(carry, some<const T*>()))
 GATEFOLD_MEMBER("an update rule", advance_backward, "advance_backward(dcarry, du, total) const",
-       "its adjoint: total becomes du and what the carry asks of u",
-       policy.advance_backward(carry, some<const T*>(), some<T*>()))
+                "its adjoint: total becomes du and what the carry asks of u",
+                policy.advance_backward(carry, some<const T*>(), some<T*>()))
 GATEFOLD_FLAG("an update rule", int, evaluations, 1, "how often it evaluates the branch")
 
 template <class P, class T, class B>
 constexpr bool all() {
-  return look_up(begin<P, T, B>(), validate<P, T, B>(), infer<P, T, B>(), advance<P, T, B>(), advance_backward<P, T, B>(), evaluations<P>(), any::all<P>());
+  return look_up(begin<P, T, B>(), validate<P, T, B>(), infer<P, T, B>(), advance<P, T, B>(),
+                 advance_backward<P, T, B>(), evaluations<P>(), any::all<P>());
 }
 
 }  // namespace rule
@@ -175,10 +187,10 @@ constexpr bool all() {
 namespace gate {
 
 GATEFOLD_MEMBER("a gate", validate, "validate(params, items, extra) const",
-       "throws where options, shapes or extra inputs do not fit, before anything is written",
-       policy.validate(params, count, extra))
-GATEFOLD_MEMBER("a gate", infer, "infer(ctx, params, x, plan, extra) const", "forward that keeps nothing; the same plan",
-       policy.infer(ctx, params, in, plan, extra))
+                "throws where options, shapes or extra inputs do not fit, before anything is written",
+                policy.validate(params, count, extra))
+GATEFOLD_MEMBER("a gate", infer, "infer(ctx, params, x, plan, extra) const",
+                "forward that keeps nothing; the same plan", policy.infer(ctx, params, in, plan, extra))
 
 template <class P, class T, class B>
 constexpr bool all() {
@@ -190,10 +202,11 @@ constexpr bool all() {
 namespace scores {
 
 GATEFOLD_MEMBER("scores", validate, "validate(params) const", "throws where parameters do not fit the options",
-       policy.validate(params))
-GATEFOLD_MEMBER("scores", forward_rows, "forward_rows(ctx, params, x, z, f) const",
-       "without Extra: forward, then f(lanes, n, row) for each row of z, which is not kept where it has no memory",
-       policy.forward_rows(ctx, params, in, out, some<backend::AnyFunctor>()))
+                policy.validate(params))
+GATEFOLD_MEMBER(
+    "scores", forward_rows, "forward_rows(ctx, params, x, z, f) const",
+    "without Extra: forward, then f(lanes, n, row) for each row of z, which is not kept where it has no memory",
+    policy.forward_rows(ctx, params, in, out, some<backend::AnyFunctor>()))
 
 template <class P, class T, class B>
 constexpr bool all() {
@@ -204,12 +217,12 @@ constexpr bool all() {
 
 namespace mixing {
 
-GATEFOLD_MEMBER("a mixing", validate, "validate(params, items, extra) const", "throws where options or extra inputs do not fit",
-       policy.validate(params, count, extra))
+GATEFOLD_MEMBER("a mixing", validate, "validate(params, items, extra) const",
+                "throws where options or extra inputs do not fit", policy.validate(params, count, extra))
 GATEFOLD_MEMBER("a mixing", rows, "rows(z, q) const", "f(lanes, n) that writes q[n,:], where q may be z itself",
-       policy.rows(in, out))
+                policy.rows(in, out))
 GATEFOLD_MEMBER("a mixing", rows_backward, "rows_backward(q, dq, dz) const", "f(lanes, n) that writes dz[n,:]",
-       policy.rows_backward(in, in, out))
+                policy.rows_backward(in, in, out))
 
 template <class P, class T, class B>
 constexpr bool all() {
@@ -221,27 +234,29 @@ constexpr bool all() {
 namespace selection {
 
 GATEFOLD_PLAIN_MEMBER("a selection", validate_options, "validate_options(experts) const",
-             "throws where options do not fit the number of experts", policy.validate_options(count))
+                      "throws where options do not fit the number of experts", policy.validate_options(count))
 GATEFOLD_MEMBER("a selection", validate, "validate(params, items, extra) const",
-       "throws where parameters or extra inputs do not fit", policy.validate(params, count, extra))
-GATEFOLD_MEMBER("a selection", noisy, "noisy(saved) const", "what it ranked by, and the deviation of its noise (NoisyRank)",
-       policy.noisy(saved))
+                "throws where parameters or extra inputs do not fit", policy.validate(params, count, extra))
+GATEFOLD_MEMBER("a selection", noisy, "noisy(saved) const",
+                "what it ranked by, and the deviation of its noise (NoisyRank)", policy.noisy(saved))
 GATEFOLD_MEMBER("a selection", rows, "rows(candidates, plan, extra) const",
-       "resizes the plan; choose(lanes, n) of the result writes item and expert from rank, weigh(lanes, n) the weights from "
-       "q, f(lanes, n) both",
-       policy.rows(some<const Candidates<T, B>>(), some<SparsePlan<T, B>>(), extra))
+                "resizes the plan; choose(lanes, n) of the result writes item and expert from rank, weigh(lanes, n) "
+                "the weights from "
+                "q, f(lanes, n) both",
+                policy.rows(some<const Candidates<T, B>>(), some<SparsePlan<T, B>>(), extra))
 GATEFOLD_MEMBER("a selection", rows_backward, "rows_backward(candidates, plan, dplan, dq, extra) const",
-       "f(lanes, n) that adds to dq[n,:]",
-       policy.rows_backward(some<const Candidates<T, B>>(), some<const SparsePlan<T, B>>(),
-                            some<const typename SparsePlan<T, B>::Grad>(), out, extra))
+                "f(lanes, n) that adds to dq[n,:]",
+                policy.rows_backward(some<const Candidates<T, B>>(), some<const SparsePlan<T, B>>(),
+                                     some<const typename SparsePlan<T, B>::Grad>(), out, extra))
 GATEFOLD_FLAG("a selection", bool, complete_picks, false,
-     "rows leave no place of the plan unused: as many picks for each item, and an expert for each")
+              "rows leave no place of the plan unused: as many picks for each item, and an expert for each")
 GATEFOLD_FLAG("a selection", bool, picks_by_item, true, "pick j of item n stands at n·K + j, best first")
 GATEFOLD_FLAG("a selection", bool, shows_noise, false, "noisy is there, for losses that need it")
 
 template <class P, class T, class B>
 constexpr bool all() {
-  return look_up(validate_options<P>(), validate<P, T, B>(), noisy<P, T, B>(), rows<P, T, B>(), rows_backward<P, T, B>(), complete_picks<P>(), picks_by_item<P>(), shows_noise<P>(), any::all<P>());
+  return look_up(validate_options<P>(), validate<P, T, B>(), noisy<P, T, B>(), rows<P, T, B>(),
+                 rows_backward<P, T, B>(), complete_picks<P>(), picks_by_item<P>(), shows_noise<P>(), any::all<P>());
 }
 
 }  // namespace selection
@@ -249,8 +264,9 @@ constexpr bool all() {
 namespace auxiliary {
 
 GATEFOLD_PLAIN_MEMBER("an auxiliary loss", validate, "validate(experts) const", "throws where options do not fit",
-             policy.validate(count))
-GATEFOLD_FLAG("an auxiliary loss", bool, needs_picks_by_item, false, "no gate whose selection has not picks_by_item compiles")
+                      policy.validate(count))
+GATEFOLD_FLAG("an auxiliary loss", bool, needs_picks_by_item, false,
+              "no gate whose selection has not picks_by_item compiles")
 GATEFOLD_FLAG("an auxiliary loss", bool, needs_noise, false, "no gate whose selection has not shows_noise compiles")
 
 template <class P>
@@ -262,10 +278,10 @@ constexpr bool all() {
 
 namespace expert {
 
-GATEFOLD_MEMBER("an expert", validate, "validate(params, experts) const", "throws where parameters do not fit the options",
-       policy.validate(params, count))
-GATEFOLD_MEMBER("an expert", infer, "infer(ctx, params, groups, x, z) const", "forward that keeps nothing; the same bits",
-       policy.infer(ctx, params, groups, in, out))
+GATEFOLD_MEMBER("an expert", validate, "validate(params, experts) const",
+                "throws where parameters do not fit the options", policy.validate(params, count))
+GATEFOLD_MEMBER("an expert", infer, "infer(ctx, params, groups, x, z) const",
+                "forward that keeps nothing; the same bits", policy.infer(ctx, params, groups, in, out))
 
 template <class P, class T, class B>
 constexpr bool all() {
@@ -283,9 +299,10 @@ GATEFOLD_FLAG("an activation", bool, scalar_only, false, "it takes one value at 
 namespace branch {
 
 GATEFOLD_MEMBER("a branch", validate, "validate(params, items, extra) const",
-       "throws where options, shapes or extra inputs do not fit, before anything is written",
-       policy.validate(params, count, extra))
-GATEFOLD_MEMBER("a branch", infer, "infer(ctx, params, x, u, extra, step) const", "forward that keeps nothing; the same bits",
+                "throws where options, shapes or extra inputs do not fit, before anything is written",
+                policy.validate(params, count, extra))
+GATEFOLD_MEMBER("a branch", infer, "infer(ctx, params, x, u, extra, step) const",
+                "forward that keeps nothing; the same bits",
                 policy.infer(ctx, params, in, out, extra, some<const fn::NoStep<T>>()))
 
 template <class P, class T, class B>
@@ -298,10 +315,10 @@ constexpr bool all() {
 namespace layer {
 
 GATEFOLD_MEMBER("a layer", validate, "validate(params, items, carry, extra) const",
-       "throws where options, shapes, the carry or extra inputs do not fit, before anything is written",
-       policy.validate(params, count, std::as_const(carry), extra))
-GATEFOLD_MEMBER("a layer", infer, "infer(ctx, params, x, carry, y, extra) const", "forward that keeps nothing; the same bits",
-       policy.infer(ctx, params, in, carry, out, extra))
+                "throws where options, shapes, the carry or extra inputs do not fit, before anything is written",
+                policy.validate(params, count, std::as_const(carry), extra))
+GATEFOLD_MEMBER("a layer", infer, "infer(ctx, params, x, carry, y, extra) const",
+                "forward that keeps nothing; the same bits", policy.infer(ctx, params, in, carry, out, extra))
 
 template <class P, class T, class B>
 constexpr bool all() {
@@ -313,49 +330,53 @@ constexpr bool all() {
 namespace extra {
 
 GATEFOLD_MEMBER_OF_NESTED("an Extra", at, "at(layer) const, which returns its own type",
-                 "the inputs of one layer of a stack: noise is forked",
-                 { nested.at(Index()) } -> std::same_as<std::remove_const_t<P>>)
+                          "the inputs of one layer of a stack: noise is forked",
+                          { nested.at(Index()) } -> std::same_as<std::remove_const_t<P>>)
 GATEFOLD_MEMBER_OF_NESTED("an Extra", without_auxiliary, "without_auxiliary() const, which returns its own type",
-                 "the inputs of a further evaluation of a layer: auxiliary losses count once",
-                 { nested.without_auxiliary() } -> std::same_as<std::remove_const_t<P>>)
+                          "the inputs of a further evaluation of a layer: auxiliary losses count once",
+                          { nested.without_auxiliary() } -> std::same_as<std::remove_const_t<P>>)
 GATEFOLD_MEMBER_OF_NESTED("an Extra", with_valid, "with_valid(mask) const, which returns its own type",
-                 "the gate's padding, where it has none of its own",
-                 { nested.with_valid(with...) } -> std::same_as<std::remove_const_t<P>>)
-GATEFOLD_MEMBER_OF_NESTED("an ExtraGrad", set_trace, "set_trace(trace)", "where the adjoint of the attention trace goes",
-                 nested.set_trace(with...))
+                          "the gate's padding, where it has none of its own",
+                          { nested.with_valid(with...) } -> std::same_as<std::remove_const_t<P>>)
+GATEFOLD_MEMBER_OF_NESTED("an ExtraGrad", set_trace, "set_trace(trace)",
+                          "where the adjoint of the attention trace goes", nested.set_trace(with...))
 
 }  // namespace extra
 
 namespace saved {
 
 GATEFOLD_MEMBER_OF_NESTED("a Saved", mixtures, "mixtures(f) const", "f(saved) for every mixture within, in depth order",
-                 nested.mixtures(with...))
+                          nested.mixtures(with...))
 GATEFOLD_MEMBER_OF_NESTED("a Saved", choices, "choices(f) const", "f(index) for every discrete choice of a mixing",
-                 nested.choices(with...))
+                          nested.choices(with...))
 
 }  // namespace saved
 
 namespace params {
 
 GATEFOLD_MEMBER_OF_NESTED("Params", adapt, "adapt(ctx, grads)",
-                 "after each step of a Trainer: a rule of its own, from what backward left in grads", nested.adapt(with...))
+                          "after each step of a Trainer: a rule of its own, from what backward left in grads",
+                          nested.adapt(with...))
 
 }  // namespace params
 
 namespace optimizer {
 
-GATEFOLD_PLAIN_MEMBER("an optimizer", validate, "validate() const", "throws where options do not fit", policy.validate())
-GATEFOLD_MEMBER_OF_NESTED("an optimizer", measure, "measure(ctx, grads) const",
-                 "reads all gradients before the first parameter is written; its result is the last argument of step",
-                 nested.measure(with...))
-GATEFOLD_MEMBER_OF_NESTED("a State", counters, "static counters(f, state)", "f(name, number) for every number that is no tensor",
-                 P::counters(with..., nested))
+GATEFOLD_PLAIN_MEMBER("an optimizer", validate, "validate() const", "throws where options do not fit",
+                      policy.validate())
+GATEFOLD_MEMBER_OF_NESTED(
+    "an optimizer", measure, "measure(ctx, grads) const",
+    "reads all gradients before the first parameter is written; its result is the last argument of step",
+    nested.measure(with...))
+GATEFOLD_MEMBER_OF_NESTED("a State", counters, "static counters(f, state)",
+                          "f(name, number) for every number that is no tensor", P::counters(with..., nested))
 
 }  // namespace optimizer
 
 namespace schedule {
 
-GATEFOLD_PLAIN_MEMBER("a schedule of momentum", validate, "validate() const", "throws where options do not fit", policy.validate())
+GATEFOLD_PLAIN_MEMBER("a schedule of momentum", validate, "validate() const", "throws where options do not fit",
+                      policy.validate())
 
 }  // namespace schedule
 

@@ -2,18 +2,20 @@
 
 #include <type_traits>
 
-/// Whether a policy names a member, whatever its signature: where a class inherits it beside a fallback of the same name, the
-/// name alone is ambiguous.
+/// Whether a policy names a member, whatever its signature: where a class inherits it beside a fallback of the same
+/// name, the name alone is ambiguous.
 namespace gatefold {
 
 // Every optional member there is (hooks.hpp).
+// clang-format off
 #define GATEFOLD_HOOK_NAMES(OF)                                                                                \
   OF(Params) OF(Saved) OF(Carry) OF(Extra) OF(ExtraGrad) OF(Plan) OF(WithoutTrace) OF(begin) OF(validate)          \
   OF(validate_options) OF(infer) OF(advance) OF(advance_backward) OF(evaluations) OF(forward_rows) OF(rows)        \
   OF(rows_backward) OF(noisy) OF(picks_by_item) OF(complete_picks) OF(shows_noise) OF(needs_picks_by_item)         \
-  OF(needs_noise) OF(items_adjoint_is_optional) OF(scalar_only) OF(experts) OF(with_model_dim)      \
-  OF(with_experts) OF(at) OF(without_auxiliary) OF(with_valid) OF(with_trace) OF(set_trace) OF(mixtures)           \
-  OF(choices) OF(adapt) OF(counters) OF(measure) OF(pass)
+  OF(needs_noise) OF(items_adjoint_is_optional) OF(scalar_only) OF(experts) OF(with_model_dim) OF(with_experts)    \
+  OF(at) OF(without_auxiliary) OF(with_valid) OF(with_trace) OF(set_trace) OF(mixtures) OF(choices) OF(adapt)      \
+  OF(counters) OF(measure) OF(pass)
+// clang-format on
 
 namespace named {
 
@@ -25,14 +27,14 @@ struct Fallback {
 template <class P>
 struct Beside : P, Fallback {};
 
-#define GATEFOLD_NAME(member)                                  \
-  template <class P>                                  \
-  constexpr bool member() {                           \
-    if constexpr (std::is_class_v<P>) {               \
-      return !requires { &Beside<P>::member; };       \
-    } else {                                          \
-      return false;                                   \
-    }                                                 \
+#define GATEFOLD_NAME(member)                   \
+  template <class P>                            \
+  constexpr bool member() {                     \
+    if constexpr (std::is_class_v<P>) {         \
+      return !requires { &Beside<P>::member; }; \
+    } else {                                    \
+      return false;                             \
+    }                                           \
   }
 GATEFOLD_HOOK_NAMES(GATEFOLD_NAME)
 #undef GATEFOLD_NAME

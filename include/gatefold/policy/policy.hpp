@@ -9,17 +9,18 @@
 #include "gatefold/policy/hooks.hpp"
 #include "gatefold/tensor/pack.hpp"
 
-/// What the library does with policies of every family. A policy is a plain aggregate of options; what it may have besides
-/// is in hooks.hpp.
+/// What the library does with policies of every family. A policy is a plain aggregate of options; what it may have
+/// besides is in hooks.hpp.
 namespace gatefold {
 
-/// Names an element type where it cannot be deduced: `Trainer{ctx, model, loss, optimizer, Seed{1}, Element<double>{}}`.
+/// Names an element type where it cannot be deduced: `Trainer{ctx, model, loss, optimizer, Seed{1},
+/// Element<double>{}}`.
 template <class T>
 struct Element {};
 
 /// Parameters that are not deduced from the argument.
 template <class V>
-using Same = std::type_identity_t<V>;
+using NonDeduced = std::type_identity_t<V>;
 
 /// An extra input without a default: forgetting it does not compile.
 template <class V>
@@ -97,9 +98,8 @@ void adapt(C& ctx, P& params, P& grads) {
     expect(params.size() == grads.size(), "adapt", "parts", params.size(), grads.size());
     for (std::size_t i = 0; i < params.size(); ++i) adapt(ctx, params[i], grads[i]);
   } else if constexpr (pack::is_tuple<P>) {
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
-      (adapt(ctx, std::get<I>(params), std::get<I>(grads)), ...);
-    }(std::make_index_sequence<std::tuple_size_v<P>>{});
+    [&]<std::size_t... I>(std::index_sequence<I...>) { (adapt(ctx, std::get<I>(params), std::get<I>(grads)), ...); }
+    (std::make_index_sequence<std::tuple_size_v<P>>{});
   } else if constexpr (!pack::is_tensor<P>) {
     P::each([&](std::string_view, auto& p, auto& g) { adapt(ctx, p, g); }, params, grads);
   }

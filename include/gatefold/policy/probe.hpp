@@ -23,9 +23,8 @@ struct ProbeCall {
 
 /// A policy with Params says how they begin.
 template <class P, class T, class B>
-concept HasInit =
-    !named::Params<P>() || requires(const P policy, typename B::Context& ctx) {
-      { policy.template init<T, B>(ctx, Seed{}) } -> std::same_as<Params<P, T, B>>;
-    };
+concept HasInit = !named::Params<P>() || requires(const P policy, typename B::Context& ctx) {
+  { policy.template init<T, B>(ctx, Seed{}) } -> std::same_as<Params<P, T, B>>;
+};
 
 }  // namespace gatefold::policy

@@ -57,8 +57,8 @@ struct StoreValid {
 
 }  // namespace fn
 
-/// A plan without choices: every slot is a mixture of the items of one sequence, every item a mixture of that sequence's
-/// slots.
+/// A plan without choices: every slot is a mixture of the items of one sequence, every item a mixture of that
+/// sequence's slots.
 ///
 ///     in[g,e,p]  = Σ_{n in sequence g} dispatch[(g,e,p), n] x[n]                                         (1)
 ///     out[n]     = Σ_{e,p} combine[n, (e,p)] z[g(n),e,p]                                                 (2)
@@ -148,7 +148,8 @@ struct DensePlan {
   void dispatch_backward(typename B::Context& ctx, In<T, 2, B> x, In<T, 2, B> dslots, Out<T, 2, B> dx, Grad& d) const {
     auto mark = ctx.mark();
     const auto drows = in_row_order(ctx, dslots);
-    B::grouped_gemm(ctx, slots_of_sequences(), drows, by_sequence(sources(ctx, x)), true, d.dispatch_weight, fn::Store{});
+    B::grouped_gemm(ctx, slots_of_sequences(), drows, by_sequence(sources(ctx, x)), true, d.dispatch_weight,
+                    fn::Store{});
     B::grouped_outer(ctx, slots_of_sequences(), dispatch_weight.view(), drows,
                      by_sequence(d.inputs.empty() ? dx : d.inputs));
   }

@@ -31,8 +31,8 @@ struct SlotItems {
   }
 };
 
-/// out[n] (+)= Σ w[s] z[s] over the slots s of item n, in ascending order from 0 (or out[n]); on the CPU every product is
-/// rounded; w = 1 without weights.
+/// out[n] (+)= Σ w[s] z[s] over the slots s of item n, in ascending order from 0 (or out[n]); on the CPU every product
+/// is rounded; w = 1 without weights.
 template <class T, class B>
 struct Combine {
   View<const Index, 1, B> item_offsets, item_slots, pick;
@@ -109,11 +109,11 @@ struct Dispatched {
 ///
 ///     out[n] = Σ_{picks p of item n} weight[p] · z[slot of p]                                          (1)
 ///
-/// A gate calls `resize`, writes item, expert (negative: dropped) and weight of every pick in any order, then calls `build`. A pick
-/// that was chosen and then dropped, for want of room, is written ~e: `fn::chosen` gives e back. A place that no pick
-/// uses is written `no_pick`.
-/// @throws ArgumentError on negative sizes; from `build` on picks of experts or items that do not exist; from `build_complete` on
-///         dropped picks (on a device, negative items and dropped picks are not found)
+/// A gate calls `resize`, writes item, expert (negative: dropped) and weight of every pick in any order, then calls
+/// `build`. A pick that was chosen and then dropped, for want of room, is written ~e: `fn::chosen` gives e back. A
+/// place that no pick uses is written `no_pick`.
+/// @throws ArgumentError on negative sizes; from `build` on picks of experts or items that do not exist; from
+///         `build_complete` on dropped picks (on a device, negative items and dropped picks are not found)
 /// @cost   building is two stable counting sorts, O(S + E) and O(S + N); combining touches every slot once
 /// @order  slots of an expert follow pick order; slots of an item are summed by ascending slot, so by expert
 template <class T, class B>
@@ -142,15 +142,16 @@ struct SparsePlan {
     B::for_each(ctx, rows.size(), fn::SlotItems<B>{offsets, pick, item, rows});
     B::group_by(ctx, rows, item_offsets, item_slots);
     if constexpr (B::is_host)  // a device would have to be waited for
-      expect(item_offsets(items()) == offsets(experts()), "SparsePlan.build", "item", "an item that exists for each pick",
-             "negative ones");
+      expect(item_offsets(items()) == offsets(experts()), "SparsePlan.build", "item",
+             "an item that exists for each pick", "negative ones");
   }
-  /// The same plan at less cost, where every item made the same number of picks, they stand side by side in the order of
-  /// items, and none is dropped.
+  /// The same plan at less cost, where every item made the same number of picks, they stand side by side in the order
+  /// of items, and none is dropped.
   /// @cost one counting sort, and O(K²) comparisons an item at most
   void build_complete(typename B::Context& ctx) {
     const Index each = items() > 0 ? rows.size() / items() : 0;
-    expect(each * items() == rows.size(), "SparsePlan.build_complete", "picks", "the same number for each item", rows.size());
+    expect(each * items() == rows.size(), "SparsePlan.build_complete", "picks", "the same number for each item",
+           rows.size());
     B::group_table(ctx, std::as_const(expert).view().as(items(), each), offsets.view(), pick.view(), rows.view(),
                    item_offsets.view(), item_slots.view());
   }

@@ -12,7 +12,8 @@ namespace gatefold {
 /// Stands for "any extent" in expect_shape; printed as `?`.
 inline constexpr Index any_extent = -1;
 
-/// Require the extents of a view or tensor, and memory behind them: `Mixture.forward: x: expected [?, 512], got [32, 256]`.
+/// Require the extents of a view or tensor, and memory behind them: `Mixture.forward: x: expected [?, 512], got [32,
+/// 256]`.
 ///
 /// @throws ArgumentError unless every extent agrees, none is negative, and there is memory for what is not empty
 /// @cost   one comparison per dimension; the message is built on failure only
@@ -26,7 +27,8 @@ void expect_shape(const char* where, const char* name, const V& view, std::initi
   }
   if (same && d == V::rank) {
     if constexpr (requires { view.data(); })
-      expect(view.data() || view.size() == 0, where, name, Joined{"memory of ", view.size(), " elements"}, "a null pointer");
+      expect(view.data() || view.size() == 0, where, name, Joined{"memory of ", view.size(), " elements"},
+             "a null pointer");
     return;
   }
   std::ostringstream message;
@@ -43,8 +45,8 @@ void expect_shape(const char* where, const char* name, const V& view, std::initi
   throw ArgumentError(message.str());
 }
 
-/// Require that what is written shares no memory with what is read: `Mixture.forward: u: expected memory of its own, got some
-/// of x`.
+/// Require that what is written shares no memory with what is read: `Mixture.forward: u: expected memory of its own,
+/// got some of x`.
 /// @throws ArgumentError
 /// @cost   two comparisons
 template <class Out, class In>

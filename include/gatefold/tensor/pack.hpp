@@ -37,10 +37,12 @@ struct Name {
   friend std::ostream& operator<<(std::ostream& stream, const Name& name) { return stream << name.str(); }
 };
 
-/// False for a pack that says `static constexpr bool learned = false;`: its tensors are part of the model (named, copied,
-/// saved) but are no business of an optimizer. A frozen router is one; a load bias another.
+/// False for a pack that says `static constexpr bool learned = false;`: its tensors are part of the model (named,
+/// copied, saved) but are no business of an optimizer. A frozen router is one; a load bias another.
 template <class P>
-inline constexpr bool is_learned = !requires { requires !P::learned; };
+inline constexpr bool is_learned = !requires {
+  requires !P::learned;
+};
 
 namespace pack {
 
@@ -64,16 +66,22 @@ void visit(F& f, const Name& at, P& first, Q&... more) {
     f(at, first, more...);
   } else if constexpr (is_vector<Pack>) {
     (expect(more.size() == first.size(), "pack", Joined{at, ": parts"}, first.size(), more.size()), ...);
-    for (std::size_t i = 0; i < first.size(); ++i) visit<OnlyLearned>(f, Name{&at, {}, static_cast<Index>(i)}, first[i], more[i]...);
+    for (std::size_t i = 0; i < first.size(); ++i)
+      visit<OnlyLearned>(f, Name{&at, {}, static_cast<Index>(i)}, first[i], more[i]...);
   } else if constexpr (is_tuple<Pack>) {
     [&]<std::size_t... I>(std::index_sequence<I...>) {
       auto one = [&]<std::size_t J>() {
         visit<OnlyLearned>(f, Name{&at, {}, static_cast<Index>(J)}, std::get<J>(first), std::get<J>(more)...);
       };
       (one.template operator()<I>(), ...);
-    }(std::make_index_sequence<std::tuple_size_v<Pack>>{});
+    }
+    (std::make_index_sequence<std::tuple_size_v<Pack>>{});
   } else if constexpr (!OnlyLearned || is_learned<Pack>) {
-    Pack::each([&](std::string_view part, auto&... sub) { visit<OnlyLearned>(f, Name{&at, part}, sub...); }, first, more...);
+    Pack::each(
+        [&](std::string_view part, auto&... sub) {
+          visit<OnlyLearned>(f, Name{&at, part}, sub...);
+        },
+        first, more...);
   }
 }
 
@@ -117,11 +125,13 @@ void expect_like(const char* where, const Name& at, const P& like, const P& othe
     expect(same, where, at, Extents{like}, Extents{other});
   } else if constexpr (is_vector<P>) {
     expect(other.size() == like.size(), where, Joined{at, ": parts"}, like.size(), other.size());
-    for (std::size_t i = 0; i < like.size(); ++i) expect_like(where, Name{&at, {}, static_cast<Index>(i)}, like[i], other[i]);
+    for (std::size_t i = 0; i < like.size(); ++i)
+      expect_like(where, Name{&at, {}, static_cast<Index>(i)}, like[i], other[i]);
   } else if constexpr (is_tuple<P>) {
     [&]<std::size_t... I>(std::index_sequence<I...>) {
       (expect_like(where, Name{&at, {}, static_cast<Index>(I)}, std::get<I>(like), std::get<I>(other)), ...);
-    }(std::make_index_sequence<std::tuple_size_v<P>>{});
+    }
+    (std::make_index_sequence<std::tuple_size_v<P>>{});
   } else {
     P::each([&](std::string_view part, auto& a, auto& b) { expect_like(where, Name{&at, part}, a, b); }, like, other);
   }
@@ -151,7 +161,8 @@ void structure_like(P& to, const Q& from, const Leaf& leaf) {
   } else if constexpr (is_tuple<P>) {
     [&]<std::size_t... I>(std::index_sequence<I...>) {
       (structure_like(std::get<I>(to), std::get<I>(from), leaf), ...);
-    }(std::make_index_sequence<std::tuple_size_v<P>>{});
+    }
+    (std::make_index_sequence<std::tuple_size_v<P>>{});
   } else {
     P::each([&](std::string_view, auto& a, auto& b) { structure_like(a, std::as_const(b), leaf); }, to, from);
   }

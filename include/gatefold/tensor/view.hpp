@@ -18,18 +18,20 @@ namespace shape {
 
 /// Views and tensors convert by themselves.
 template <class R>
-concept HasRank = requires { std::remove_cvref_t<R>::rank; };
+concept HasRank = requires {
+  std::remove_cvref_t<R>::rank;
+};
 
 /// A contiguous host range such as std::span, std::vector or an Eigen vector.
 template <class R, class T>
-concept Span = !HasRank<R> && requires(R& r) {
+concept Span = !HasRank<R> && requires(R & r) {
   { r.data() } -> std::convertible_to<T*>;
   { r.size() } -> std::convertible_to<std::size_t>;
 };
 
 /// Something shaped like Eigen::Matrix or Eigen::Map, recognised without including Eigen.
 template <class M, class T>
-concept Matrix = !HasRank<M> && requires(M& m) {
+concept Matrix = !HasRank<M> && requires(M & m) {
   { m.data() } -> std::convertible_to<T*>;
   { m.rows() } -> std::convertible_to<Index>;
   { m.cols() } -> std::convertible_to<Index>;
@@ -41,8 +43,11 @@ concept Matrix = !HasRank<M> && requires(M& m) {
 template <class R>
 concept Plain = std::is_same_v<typename R::PlainObject, std::remove_const_t<R>>;
 template <class R>
-concept OfEigen = requires { typename R::PlainObject; };
-/// An rvalue that takes its elements with it when it goes: a vector, an Eigen::Matrix; not a span, a Map or another view.
+concept OfEigen = requires {
+  typename R::PlainObject;
+};
+/// An rvalue that takes its elements with it when it goes: a vector, an Eigen::Matrix; not a span, a Map or another
+/// view.
 template <class R>
 concept Temporary = !std::is_lvalue_reference_v<R> && !HasRank<R> &&
                     (Plain<R> || (!OfEigen<R> && std::ranges::range<R> && !std::ranges::borrowed_range<R>));
@@ -87,7 +92,8 @@ class View {
     expect(matrix.innerStride() == 1, "View", "matrix", "contiguous elements", matrix.innerStride());
   }
 
-  template <class R, std::enable_if_t<B::is_host && shape::Temporary<R> && (shape::Span<R, T> || shape::Matrix<R, T>), int> = 0>
+  template <class R,
+            std::enable_if_t<B::is_host && shape::Temporary<R> && (shape::Span<R, T> || shape::Matrix<R, T>), int> = 0>
   View(R&& temporary) = delete;  // gatefold: a View does not keep a temporary alive; give it a name first
 
   GATEFOLD_HD constexpr T* data() const { return data_; }

@@ -17,13 +17,14 @@
 #include "gatefold/io/safetensors.hpp"
 #include "gatefold/tensor/pack.hpp"
 
-/// The whole state of a training run in one safetensors file. Outside the umbrella: it needs nlohmann-json (gatefold::io).
+/// The whole state of a training run in one safetensors file. Outside the umbrella: it needs nlohmann-json
+/// (gatefold::io).
 ///
 ///     save_checkpoint("run.safetensors", trainer);
 ///     load_checkpoint("run.safetensors", trainer);                 // made of the same model and optimizer
 ///
-/// What the owner of a run owns is a pack: its tensors become those of the file. Numbers that are no tensors stand in the
-/// metadata: those of the owner and of every state inside that lists them,
+/// What the owner of a run owns is a pack: its tensors become those of the file. Numbers that are no tensors stand in
+/// the metadata: those of the owner and of every state inside that lists them,
 ///
 ///     template <class F, class... S> static void counters(F&& f, S&... s) { f("step", s.step...); }
 ///
@@ -43,7 +44,8 @@ void for_each_counter(const F& f, const Name& at, P& pack) {
   } else if constexpr (pack::is_tuple<Pack>) {
     [&]<std::size_t... I>(std::index_sequence<I...>) {
       (for_each_counter(f, Name{&at, {}, static_cast<Index>(I)}, std::get<I>(pack)), ...);
-    }(std::make_index_sequence<std::tuple_size_v<Pack>>{});
+    }
+    (std::make_index_sequence<std::tuple_size_v<Pack>>{});
   } else if constexpr (!pack::is_tensor<Pack>) {
     const auto one = [&](std::string_view part, auto& number) { f(Name{&at, part}, number); };
     if constexpr (hook::optimizer::counters<Pack, decltype(one)>()) {
@@ -64,7 +66,8 @@ void read_counters(const std::string& path, const io::Metadata& metadata, R& run
   if (found == metadata.end())
     fail("expected a checkpoint (\"gatefold.checkpoint\"), got other tensors: io::load reads those");
   if (found->second != version)
-    fail("expected a checkpoint of format " + std::string(version) + ", got another format: of another version of gatefold");
+    fail("expected a checkpoint of format " + std::string(version) +
+         ", got another format: of another version of gatefold");
   std::set<std::string> names{std::string(version_key)};
   for_each_counter(
       [&](const Name& at, auto& number) {
@@ -83,13 +86,14 @@ void read_counters(const std::string& path, const io::Metadata& metadata, R& run
       },
       Name{}, run);
   for (const auto& [key, value] : metadata)
-    if (key.starts_with(prefix) && !names.contains(key)) fail("a number of another kind of run: \"" + key.substr(0, 200) + "\"");
+    if (key.starts_with(prefix) && !names.contains(key))
+      fail("a number of another kind of run: \"" + key.substr(0, 200) + "\"");
 }
 
 }  // namespace checkpoint
 
-/// Write all that a run owns to a file: of a Trainer or ThreeStage parameters, the optimizer's state with its counters, the
-/// seed and the count of steps left out; of a RoutedTrainer parameters and seed. Options are not in it.
+/// Write all that a run owns to a file: of a Trainer or ThreeStage parameters, the optimizer's state with its counters,
+/// the seed and the count of steps left out; of a RoutedTrainer parameters and seed. Options are not in it.
 ///
 /// @param metadata  what the caller keeps beside, under names that do not begin with `gatefold.`
 /// @throws ArgumentError on names that do; FileError as io::save: a file that was there is untouched then
@@ -97,7 +101,8 @@ void read_counters(const std::string& path, const io::Metadata& metadata, R& run
 template <class R>
 void save_checkpoint(const std::filesystem::path& path, const R& run, io::Metadata metadata = {}) {
   for (const auto& [key, value] : metadata)
-    expect(!key.starts_with(checkpoint::prefix), "save_checkpoint", "metadata", "names that do not begin with gatefold.", key);
+    expect(!key.starts_with(checkpoint::prefix), "save_checkpoint", "metadata",
+           "names that do not begin with gatefold.", key);
   metadata[std::string(checkpoint::version_key)] = checkpoint::version;
   checkpoint::for_each_counter(
       [&](const Name& at, const auto& number) {
@@ -107,13 +112,13 @@ void save_checkpoint(const std::filesystem::path& path, const R& run, io::Metada
   io::save(path, run.context(), metadata, io::Part{"", run});
 }
 
-/// Go on from a file of save_checkpoint: what follows has the bits of a run that was never interrupted, on any number of
-/// threads, where data and extra inputs are functions of the run's seed and counters.
+/// Go on from a file of save_checkpoint: what follows has the bits of a run that was never interrupted, on any number
+/// of threads, where data and extra inputs are functions of the run's seed and counters.
 ///
 /// @param run  made of the same model and optimizer; options may differ
 /// @return the caller's own metadata
-/// @throws FileError as io::load, naming a tensor that is missing, unexpected or of another shape, and when the file is no
-///         checkpoint of this format; nothing has changed then
+/// @throws FileError as io::load, naming a tensor that is missing, unexpected or of another shape, and when the file is
+///         no checkpoint of this format; nothing has changed then
 /// @cost   as io::load
 template <class R>
 io::Metadata load_checkpoint(const std::filesystem::path& path, R& run) {

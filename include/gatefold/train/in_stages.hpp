@@ -12,22 +12,23 @@
 
 namespace gatefold {
 
-/// Whether a tensor belongs to the attention of an expert: its name is `key_query`, or it stands below a part whose name
-/// begins with `attention`.
+/// Whether a tensor belongs to the attention of an expert: its name is `key_query`, or it stands below a part whose
+/// name begins with `attention`.
 inline bool is_attention(const Name& name) {
   for (const Name* at = &name; at; at = at->parent)
     if (at->part == "key_query" || at->part.starts_with("attention")) return true;
   return false;
 }
 
-/// An optimizer of transformers in three stages: first what is not attention learns, then attention, then the rest again.
+/// An optimizer of transformers in three stages: first what is not attention learns, then attention, then the rest
+/// again.
 ///
 ///     I    t ≤ T₁         W ← ffn(W, ∇L)            W: what is not attention                             (1)
 ///     II   T₁ < t ≤ T₂    W_KQ ← attention(W_KQ, ∇L)                                                     (2)
 ///     III  T₂ < t         W ← fine(W, ∇L)                                                                (3)
 ///
-/// Source: paper 000, algorithm 1, eqs. (8) to (10). What an optimizer does not step is no part of its state. Each of the
-/// three has a learning rate of its own; a schedule goes around one of them.
+/// Source: paper 000, algorithm 1, eqs. (8) to (10). What an optimizer does not step is no part of its state. Each of
+/// the three has a learning rate of its own; a schedule goes around one of them.
 /// @param first, second  T₁ and T₂, the last epochs of stages I and II; equal numbers leave stage II out
 /// @param state.epoch  t, from 1, which the caller counts: an epoch has any number of steps
 /// @throws ArgumentError unless 0 <= first <= second, and in a step that no epoch has begun
@@ -77,7 +78,8 @@ struct InStages {
     validate();
     Pack copy = zeros_like(ctx, params);  // a group is taken from what it may hollow out
     copy_pack(ctx, params, copy);
-    ParameterGroup of_attention(params, is_attention), rest(params, [](const Name& name) { return !is_attention(name); });
+    ParameterGroup of_attention(params, is_attention),
+        rest(params, [](const Name&name) { return !is_attention(name); });
     const auto begins = [&](const auto& optimizer) { return [&](auto& p) { return optimizer.begin(ctx, p); }; };
     auto of_ffn = rest.only(begins(ffn), copy);
     auto of_both = of_attention.only(begins(attention), copy);
@@ -93,9 +95,14 @@ struct InStages {
     };
     ++state.step;
     switch (stage(state.epoch)) {
-      case 1: state.rest.only(steps(ffn, state.ffn), params, grads); break;
-      case 2: state.of_attention.only(steps(attention, state.attention), params, grads); break;
-      default: state.rest.only(steps(fine, state.fine), params, grads);
+      case 1:
+        state.rest.only(steps(ffn, state.ffn), params, grads);
+        break;
+      case 2:
+        state.of_attention.only(steps(attention, state.attention), params, grads);
+        break;
+      default:
+        state.rest.only(steps(fine, state.fine), params, grads);
     }
   }
 };

@@ -12,8 +12,8 @@
 
 namespace gatefold {
 
-/// What a step does when it meets a loss or gradient that is NaN or infinite: throw NotFiniteError, or leave the step out and
-/// count it. Either way nothing is written: no parameter, no moment, no counter.
+/// What a step does when it meets a loss or gradient that is NaN or infinite: throw NotFiniteError, or leave the step
+/// out and count it. Either way nothing is written: no parameter, no moment, no counter.
 enum class NotFinite { throws, skips };
 
 namespace fn {

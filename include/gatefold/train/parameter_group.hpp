@@ -16,8 +16,9 @@ namespace gatefold {
 ///     auto state = attention.only([&](auto& p) { return adam.begin(ctx, p); }, params);
 ///     attention.only([&](auto& p, auto& g) { adam.step(ctx, p, g, state); }, params, grads);
 ///
-/// For the time of a call the other tensors are set aside, and empty ones of no elements stand in their place: no moments are
-/// kept for them, no norm counts them and no decay moves them. The pack has its shape back when the call returns or throws.
+/// For the time of a call the other tensors are set aside, and empty ones of no elements stand in their place: no
+/// moments are kept for them, no norm counts them and no decay moves them. The pack has its shape back when the call
+/// returns or throws.
 /// @cost   two swaps of pointers per tensor; no allocation in a call
 template <class Pack>
 class ParameterGroup {
@@ -40,8 +41,10 @@ class ParameterGroup {
   /// @throws ArgumentError of no pack yet, and unless the packs have as many tensors
   template <class F, class... Packs>
   auto only(F&& f, Packs&... packs) {
-    static_assert((std::is_same_v<Packs, Pack> && ...), "gatefold: a ParameterGroup is taken from packs of its own type");
-    expect(made_, "ParameterGroup.only", "group", "one made from a pack (of an optimizer's state: by begin)", "an empty one");
+    static_assert((std::is_same_v<Packs, Pack> && ...),
+                  "gatefold: a ParameterGroup is taken from packs of its own type");
+    expect(made_, "ParameterGroup.only", "group", "one made from a pack (of an optimizer's state: by begin)",
+           "an empty one");
     const Pack* all[]{&packs...};
     for (const Pack* pack : all) {
       std::size_t tensors = 0;

@@ -7,9 +7,9 @@
 #include "gatefold/expert/positions.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/loss/loss.hpp"
+#include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/train/not_finite.hpp"
 
 namespace gatefold {
@@ -20,14 +20,14 @@ namespace gatefold {
 ///     L_e = (1/N) Σ_n ℓ(t[n], f[n]),        ∇ of the experts from L_e                                   (2)
 ///     L_e = L_r, with weighted_experts                                                                  (3)
 ///
-/// f[n] is the output of the expert that item n goes to and π[n] the weight of that pick. Both gradients are taken at the
-/// same parameters. With the logistic loss, (1) and (2) are
+/// f[n] is the output of the expert that item n goes to and π[n] the weight of that pick. Both gradients are taken at
+/// the same parameters. With the logistic loss, (1) and (2) are
 ///
 ///     ∇θ_i = (1/N) Σ_n ℓ'(t f π) t f π (1[i = m_n] − π_i) Σ_l x_l,   Σ_i ∇θ_i = 0                       (4)
 ///     ∇W_i = (1/N) Σ_{n → i} ℓ'(t f) t ∂f/∂W_i                                                          (5)
 ///
-/// Source: paper 000, eqs. (5) and (7), lemmas 2 to 4; (3) is paper 003, eq. (4). An item of several picks has the sum of their
-/// outputs as f, one of none has 0.
+/// Source: paper 000, eqs. (5) and (7), lemmas 2 to 4; (3) is paper 003, eq. (4). An item of several picks has the sum
+/// of their outputs as f, one of none has 0.
 /// @param extra  extra inputs of the mixture, the router's noise for instance
 /// @throws ArgumentError on shapes that do not fit; parameters are never touched here
 /// @cost   forward and backward of the mixture; no allocation after the first batch of a size
@@ -43,7 +43,8 @@ class RoutedTrainer {
     double router = 0, experts = 0;
   };
 
-  RoutedTrainer(C& ctx, const MixtureT& of_experts, const LossT& of_outputs, Seed of_run, bool weighted = false, Element<T> = {})
+  RoutedTrainer(C& ctx, const MixtureT& of_experts, const LossT& of_outputs, Seed of_run, bool weighted = false,
+                Element<T> = {})
       : mixture(of_experts),
         loss(of_outputs),
         weighted_experts(weighted),

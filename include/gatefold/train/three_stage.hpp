@@ -36,9 +36,10 @@ struct SumOverExperts {
 /// @param first, second  T₁ and T₂, the last epochs of stages I and II; equal numbers leave stage II out
 /// @param ffn, attention, fine  the optimizers of stages I, II and III
 /// @param router  the optimizer of the gate, in every stage
-/// @param shared_attention  one attention for all experts: experts differ in the rest alone. The baseline of paper 000's
-///                          fig. 4, a mixture of feed-forward networks
-template <class FfnT = optim::NormalizedGd, class AttentionT = optim::Sgd, class FineT = optim::Sgd, class RouterT = optim::Sgd>
+/// @param shared_attention  one attention for all experts: experts differ in the rest alone. The baseline of paper
+///                          000's fig. 4, a mixture of feed-forward networks
+template <class FfnT = optim::NormalizedGd, class AttentionT = optim::Sgd, class FineT = optim::Sgd,
+          class RouterT = optim::Sgd>
 struct Stages {
   Index first = 0, second = 0;
   FfnT ffn{};
@@ -61,14 +62,14 @@ Stages(Index, Index, F, A, E, R, bool) -> Stages<F, A, E, R>;
 ///     III  T₂ < t         W ← fine(W, ∇L_e)                                                              (3)
 ///     always              Θ ← router(Θ, ∇L_r)                                                            (4)
 ///
-/// L_e and L_r are those of RoutedTrainer. All gradients of a step are taken before anything moves. (The paper's listing
-/// moves W before Θ and does not say at which W the gradient of Θ is taken.)
+/// L_e and L_r are those of RoutedTrainer. All gradients of a step are taken before anything moves. (The paper's
+/// listing moves W before Θ and does not say at which W the gradient of Θ is taken.)
 /// Source: paper 000, algorithm 1, eqs. (6), (8) to (10).
 /// @param stages  see Stages; an epoch is one call of begin_epoch and any number of steps
-/// @throws ArgumentError unless 0 <= first <= second, and in a step that no epoch has begun; NotFiniteError on a loss or gradient
-///         that is not finite (see `not_finite`), when nothing has been stepped
-/// @cost   forward and backward of the mixture, one reading of the gradients and two optimizer steps; no allocation after the
-///         first step of each stage
+/// @throws ArgumentError unless 0 <= first <= second, and in a step that no epoch has begun; NotFiniteError on a loss
+///         or gradient that is not finite (see `not_finite`), when nothing has been stepped
+/// @cost   forward and backward of the mixture, one reading of the gradients and two optimizer steps; no allocation
+///         after the first step of each stage
 template <class T, class C, class MixtureT, class LossT, class StagesT>
 class ThreeStage {
   using Trainer = RoutedTrainer<T, C, MixtureT, LossT>;
@@ -116,7 +117,8 @@ class ThreeStage {
     if (stages.shared_attention)
       for_each_attention(trainer.grads.expert, [&](auto& t) {
         if (t.size() > 0)
-          B::for_each(ctx, t.size() / t.extent(0), fn::SumOverExperts<T>{t.extent(0), t.size() / t.extent(0), t.data()});
+          B::for_each(ctx, t.size() / t.extent(0),
+                      fn::SumOverExperts<T>{t.extent(0), t.size() / t.extent(0), t.data()});
       });
     auto mark = ctx.mark();
     bool finite = true;
@@ -160,7 +162,11 @@ class ThreeStage {
   }
   template <class F>
   static void for_each_attention(Expert& pack, const F& f) {
-    for_each_tensor([&](const Name& name, auto& t) { if (is_attention(name)) f(t); }, pack);
+    for_each_tensor(
+        [&](const Name& name, auto& t) {
+          if (is_attention(name)) f(t);
+        },
+        pack);
   }
 };
 template <class C, class M, class L, class S>

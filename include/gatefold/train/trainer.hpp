@@ -9,8 +9,8 @@
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/loss/loss.hpp"
 #include "gatefold/optim/optimizer.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/train/not_finite.hpp"
 
 namespace gatefold {
@@ -20,19 +20,20 @@ namespace gatefold {
 ///     params ← optimizer(params, ∇ (loss(model(x), target) + auxiliary losses))                         (1)
 ///
 /// Everything it does can be written out with the public functions of the layer, the loss and the optimizer; the
-/// members are public for that reason. Whether loss and gradients are finite is found before the optimizer writes: by the
-/// pass that it makes for their norm anyway (Clipped, NormalizedGd), else by one reading of the gradients.
+/// members are public for that reason. Whether loss and gradients are finite is found before the optimizer writes: by
+/// the pass that it makes for their norm anyway (Clipped, NormalizedGd), else by one reading of the gradients.
 /// @param of_run  where the parameters begin; kept as `seed`, from which noise may be taken too:
 ///                `Random{trainer.seed.fork(1), static_cast<std::uint64_t>(trainer.state.step)}`
-/// @throws ArgumentError on shapes and options that do not fit, NotFiniteError on a loss or gradient that is not finite (see
-///         `not_finite`); parameters, state and adapted packs are untouched then
-/// @cost   forward, backward and one optimizer step; no allocation after the first step of the same size. The host waits for
-///         the backend once, between backward and the optimizer
+/// @throws ArgumentError on shapes and options that do not fit, NotFiniteError on a loss or gradient that is not finite
+///         (see `not_finite`); parameters, state and adapted packs are untouched then
+/// @cost   forward, backward and one optimizer step; no allocation after the first step of the same size. The host
+///         waits for the backend once, between backward and the optimizer
 template <class T, class C, class ModelT, class LossT, class OptimizerT>
 class Trainer {
-  static_assert(requires { typename OptimizerT::IsOptimizer; },
-                "gatefold: a Trainer needs an optimizer (gatefold::optim) that steps parameters; update rules "
-                "(gatefold::update) belong into a Residual; see docs/extending.md#rule");
+  static_assert(
+      requires { typename OptimizerT::IsOptimizer; },
+      "gatefold: a Trainer needs an optimizer (gatefold::optim) that steps parameters; update rules "
+      "(gatefold::update) belong into a Residual; see docs/extending.md#rule");
   using B = typename C::Backend;
   using Layer = AsLayer<ModelT, T, B>;
 
@@ -41,7 +42,8 @@ class Trainer {
   using Params = gatefold::Params<Layer, T, B>;
   using Target = typename LossT::template Target<T, B>;
 
-  Trainer(C& ctx, const ModelT& model, const LossT& of_outputs, const OptimizerT& of_params, Seed of_run, Element<T> = {})
+  Trainer(C& ctx, const ModelT& model, const LossT& of_outputs, const OptimizerT& of_params, Seed of_run,
+          Element<T> = {})
       : loss(of_outputs),
         optimizer(of_params),
         ctx_(ctx),

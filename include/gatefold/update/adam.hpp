@@ -6,9 +6,9 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/policy/options.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/update/adaptive_root.hpp"
 #include "gatefold/update/momentum.hpp"
 #include "gatefold/update/pass.hpp"
@@ -19,9 +19,9 @@ namespace fn {
 
 template <class T>
 struct AdamCoefficients {
-  T beta1, rest1, beta2, rest2;      // rest = 1 − β
-  T correction1, correction2;        // of the moments; 1 without
-  T gamma, keep;                     // keep = 1 − κ
+  T beta1, rest1, beta2, rest2;  // rest = 1 − β
+  T correction1, correction2;    // of the moments; 1 without
+  T gamma, keep;                 // keep = 1 − κ
   AdaptiveRoot<T> root;
 };
 /// (1) and (2) of update::Adam. y may be u.
@@ -75,13 +75,13 @@ namespace update {
 ///     y = x + γ p / (√v + ε) − κ x                                                                      (2)
 ///     with bias_correction: p / (1−β₁ᵗ) and v / (1−β₂ᵗ) in (2), t = 1 in the first layer                (3)
 ///
-/// Source: paper 001, sec. 4.1, with u = −f, its μ, β = β₁, β₂ and its m = v; it does not give κ, 0 here. `reference()` is
-/// its code: ε inside the root, κ = 1, so that nothing of x remains but what the branch makes of it; no bias correction.
-/// It uses Adam in the first layer alone (First{Adam{}, HeavyBall{}}), as it found all layers unstable.
+/// Source: paper 001, sec. 4.1, with u = −f, its μ, β = β₁, β₂ and its m = v; it does not give κ, 0 here. `reference()`
+/// is its code: ε inside the root, κ = 1, so that nothing of x remains but what the branch makes of it; no bias
+/// correction. It uses Adam in the first layer alone (First{Adam{}, HeavyBall{}}), as it found all layers unstable.
 ///
 /// In the first layer, where p = (1−β₁) u and v = (1−β₂) u², the update at ε = 1e-8 is nearly γ (1−β₁)/√(1−β₂) sign(u),
-/// about 3.16 sign(u), and passes almost no gradient to the branch: about 1e-6/u² of it, until |u| is so small that this
-/// reaches (1−β₁)/ε. Finite differences see only the sign; check gradients with a larger ε. ε inside acts like √ε.
+/// about 3.16 sign(u), and passes almost no gradient to the branch: about 1e-6/u² of it, until |u| is so small that
+/// this reaches (1−β₁)/ε. Finite differences see only the sign; check gradients with a larger ε. ε inside acts like √ε.
 /// Where v = 0 the root's slope counts as 0, so that u = 0 gives no NaN.
 /// @param carry  p, v [N, D] and the number of layers done
 /// @throws ArgumentError unless ε > 0, 0 <= β₁, β₂ < 1, and γ and κ are finite
@@ -128,8 +128,8 @@ struct Adam {
   }
 
   template <class T, class B, class F>
-  void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f,
-               Out<T, 2, B> y, Saved<T, B>& saved) const {
+  void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f, Out<T, 2, B> y,
+               Saved<T, B>& saved) const {
     for (auto* t : {&saved.u, &saved.p, &saved.v}) t->resize(x.extent(0), x.extent(1));
     saved.layer = carry.layer + 1;
     step(ctx, x, carry, f, saved.u.view(), y, saved.p.data(), saved.v.data());
@@ -153,10 +153,10 @@ struct Adam {
  private:
   template <class C, class T, class B, class F>
   void step(C&, View<const T, 2, B> x, Carry<T, B>& carry, F& f, View<T, 2, B> u, View<T, 2, B> y,
-            Same<T*> kept_p = nullptr, Same<T*> kept_v = nullptr) const {
+            NonDeduced<T*> kept_p = nullptr, NonDeduced<T*> kept_v = nullptr) const {
     f(x, u, 0,
-                  fn::AdamRuleStep<T>{coefficients<T>(carry.layer + 1), x.data(), u.data(), carry.p.data(), carry.v.data(),
-                                      y.data(), kept_p, kept_v});
+      fn::AdamRuleStep<T>{coefficients<T>(carry.layer + 1), x.data(), u.data(), carry.p.data(), carry.v.data(),
+                          y.data(), kept_p, kept_v});
     ++carry.layer;
   }
   template <class T>
@@ -164,8 +164,9 @@ struct Adam {
     const auto correction = [&](double beta) {
       return T(bias_correction ? 1 / (1 - std::pow(beta, static_cast<double>(layer))) : 1);
     };
-    return {T(beta1), T(1 - beta1), T(beta2), T(1 - beta2), correction(beta1), correction(beta2), T(gamma),
-            T(1 - kappa), {T(epsilon), epsilon_inside}};
+    return {T(beta1),     T(1 - beta1),      T(beta2),
+            T(1 - beta2), correction(beta1), correction(beta2),
+            T(gamma),     T(1 - kappa),      {T(epsilon), epsilon_inside}};
   }
 };
 

@@ -6,9 +6,9 @@
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/policy/options.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/update/momentum.hpp"
 #include "gatefold/update/pass.hpp"
 
@@ -91,18 +91,19 @@ struct ComplexMomentum {
   }
 
   template <class T, class B, class F>
-  void forward(typename B::Context&, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f,
-               Out<T, 2, B> y, Nothing<T, B>&) const {
+  void forward(typename B::Context&, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f, Out<T, 2, B> y,
+               Nothing<T, B>&) const {
     f(x, y, 0,
-                  fn::ComplexStep<T>{T(mu_re()), T(mu_im()), T(gamma), x.data(), carry.re.data(), carry.im.data(), y.data()});
+      fn::ComplexStep<T>{T(mu_re()), T(mu_im()), T(gamma), x.data(), carry.re.data(), carry.im.data(), y.data()});
   }
   template <class T, class B, class F>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, const Nothing<T, B>&, F&& df,
                 In<T, 2, B> dy, Carry<T, B>& dcarry, Out<T, 2, B> dx, Nothing<T, B>&) const {
     auto mark = ctx.mark();
     auto du = ctx.template scratch<T>(x.extent(0), x.extent(1));
-    B::for_each(ctx, x.size(), fn::ComplexBackward<T>{T(mu_re()), T(mu_im()), T(gamma), dy.data(), dcarry.re.data(),
-                                                      dcarry.im.data(), du.data(), dx.data()});
+    B::for_each(ctx, x.size(),
+                fn::ComplexBackward<T>{T(mu_re()), T(mu_im()), T(gamma), dy.data(), dcarry.re.data(), dcarry.im.data(),
+                                       du.data(), dx.data()});
     df(x, du, dx, 0);
   }
 

@@ -17,15 +17,15 @@ namespace gatefold::update {
 ///     y, a ← first(x, a; u)   in the first layer,   y, b ← rest(x, b; u)   in all others                (1)
 ///     warm: the first layer also does   b ← rest(x, b; u)   with the same u, and drops its y            (2)
 ///
-/// Source: paper 001, sec. 5 and App. D.1: Adam (or RmsProp) in the first layer, heavy ball after it. The paper does not say
-/// whether the momentum begins in the first layer; its code begins it there (warm), so that layer 2 goes on from γ u(x).
-/// Either way the first layer evaluates its branch once, and once calls its adjoint with what both rules ask of u.
-/// Every layer has the parameters of both rules; those that its layer does not use have gradient 0 (and an optimizer that
-/// decays weights, as AdamW with decay, still decays them).
+/// Source: paper 001, sec. 5 and App. D.1: Adam (or RmsProp) in the first layer, heavy ball after it. The paper does
+/// not say whether the momentum begins in the first layer; its code begins it there (warm), so that layer 2 goes on
+/// from γ u(x). Either way the first layer evaluates its branch once, and once calls its adjoint with what both rules
+/// ask of u. Every layer has the parameters of both rules; those that its layer does not use have gradient 0 (and an
+/// optimizer that decays weights, as AdamW with decay, still decays them).
 /// @param carry  the states of both rules, and the number of layers done
 /// @throws ArgumentError when warm and one of the rules evaluates more than once (it has no one u); give warm = false
-/// @cost   that of the rule in use; in a warm first layer of both, where a rest that says how it only follows u (advance, as
-///         HeavyBall) keeps nothing and takes no pass of its own
+/// @cost   that of the rule in use; in a warm first layer of both, where a rest that says how it only follows u
+///         (advance, as HeavyBall) keeps nothing and takes no pass of its own
 template <class FirstT, class RestT>
 struct First {
   FirstT first;
@@ -139,15 +139,16 @@ struct First {
     if (carry.layer++ > 0) return run_rest(f, y);
     if (!warm) return run_first(f, y);
     if constexpr (advances<T, B>) {
-      auto both = evaluation<T, B>([&]<class Step>(View<const T, 2, B> point, View<T, 2, B> u, int call, const Step& step) {
-        const auto advance = rest.advance(carry.rest, static_cast<const T*>(u.data()));
-        if constexpr (RegisterFunctor<decltype(advance)> && RegisterFunctor<Step>) {
-          f(point, u, call, fn::InTurn{advance, step});
-        } else {
-          f(point, u, call, advance);
-          run_step(ctx, u, step);
-        }
-      });
+      auto both =
+          evaluation<T, B>([&]<class Step>(View<const T, 2, B> point, View<T, 2, B> u, int call, const Step& step) {
+            const auto advance = rest.advance(carry.rest, static_cast<const T*>(u.data()));
+            if constexpr (RegisterFunctor<decltype(advance)> && RegisterFunctor<Step>) {
+              f(point, u, call, fn::InTurn{advance, step});
+            } else {
+              f(point, u, call, advance);
+              run_step(ctx, u, step);
+            }
+          });
       run_first(both, y);
     } else {
       auto mark = ctx.mark();

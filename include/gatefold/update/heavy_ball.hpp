@@ -34,8 +34,8 @@ struct HeavyBall {
   }
 
   template <class T, class B, class F>
-  void forward(typename B::Context&, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f,
-               Out<T, 2, B> y, Nothing<T, B>&) const {
+  void forward(typename B::Context&, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f, Out<T, 2, B> y,
+               Nothing<T, B>&) const {
     momentum_forward(mu, gamma, x, x, f, carry.p.view(), y);
   }
   template <class T, class B, class F>

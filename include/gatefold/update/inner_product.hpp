@@ -34,7 +34,7 @@ namespace update {
 /// *out += ⟨a, b⟩ over all items, summed in Sum.
 /// @order  row by row, then the rows in a fixed order
 template <class C, class T, class Sum, class B>
-void add_inner_product(C& ctx, View<const T, 2, B> a, Same<View<const T, 2, B>> b, Sum* out) {
+void add_inner_product(C& ctx, View<const T, 2, B> a, NonDeduced<View<const T, 2, B>> b, Sum* out) {
   auto mark = ctx.mark();
   auto rows = ctx.template scratch<Sum>(a.extent(0));
   B::for_rows(ctx, a.extent(0), fn::RowInnerProduct<T, B, Sum>{a, b, rows});

@@ -9,9 +9,9 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/policy/options.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/update/learned_momentum.hpp"
 #include "gatefold/update/linear_scalar.hpp"
 #include "gatefold/update/momentum.hpp"
@@ -80,7 +80,8 @@ struct LearnedHeavyBall {
   };
 
   LearnedHeavyBall with_model_dim(Index width) const {
-    expect(model_dim == 0 || model_dim == width, "LearnedHeavyBall", "model_dim", Joined{width, " (the branch's)"}, model_dim);
+    expect(model_dim == 0 || model_dim == width, "LearnedHeavyBall", "model_dim", Joined{width, " (the branch's)"},
+           model_dim);
     LearnedHeavyBall filled = *this;
     filled.model_dim = width;
     return filled;
@@ -88,7 +89,8 @@ struct LearnedHeavyBall {
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
     validate_options("LearnedHeavyBall.init");
-    if (step == StepSize::per_item) expect(model_dim >= 1, "LearnedHeavyBall.init", "model_dim", "at least 1", model_dim);
+    if (step == StepSize::per_item)
+      expect(model_dim >= 1, "LearnedHeavyBall.init", "model_dim", "at least 1", model_dim);
     Params<T, B> p{constant_tensor<T>(ctx, mu, learn_mu ? 1 : 0),
                    constant_tensor<T>(ctx, gamma, step == StepSize::learned ? 1 : 0),
                    LinearScalar<T, B>::init(ctx, initial, linear_dim(), seed)};
@@ -159,9 +161,12 @@ struct LearnedHeavyBall {
   template <class T, class B>
   fn::Coefficient<T> gamma_of(const Params<T, B>& params, const T* sizes) const {
     switch (step) {
-      case StepSize::learned: return {0, params.gamma.data()};
-      case StepSize::per_item: return {0, sizes, true};
-      default: return {T(gamma)};
+      case StepSize::learned:
+        return {0, params.gamma.data()};
+      case StepSize::per_item:
+        return {0, sizes, true};
+      default:
+        return {T(gamma)};
     }
   }
 };

@@ -66,26 +66,27 @@ struct KeptMomentum {
 
 /// (1)
 template <class C, class T, class B, class F>
-void learned_momentum_forward(C& ctx, const fn::Coefficient<T>& mu, const fn::Coefficient<T>& gamma, View<const T, 2, B> x,
-                              F&& f, View<T, 2, B> p, View<T, 2, B> y, KeptMomentum<T, B>& kept) {
+void learned_momentum_forward(C& ctx, const fn::Coefficient<T>& mu, const fn::Coefficient<T>& gamma,
+                              View<const T, 2, B> x, F&& f, View<T, 2, B> p, View<T, 2, B> y,
+                              KeptMomentum<T, B>& kept) {
   for (auto* t : {&kept.before, &kept.after}) t->resize(x.extent(0), x.extent(1));
   f(x, kept.after.view(), 0);
-  B::for_rows(ctx, x.extent(0),
-              fn::LearnedMomentumStep<T, B>{mu, gamma, x, kept.after, p, y, kept.before, kept.after});
+  B::for_rows(ctx, x.extent(0), fn::LearnedMomentumStep<T, B>{mu, gamma, x, kept.after, p, y, kept.before, kept.after});
 }
 /// (1), and nothing is kept.
 template <class C, class T, class B, class F>
-void learned_momentum_infer(C& ctx, const fn::Coefficient<T>& mu, const fn::Coefficient<T>& gamma, View<const T, 2, B> x,
-                            F&& f, View<T, 2, B> p, View<T, 2, B> y) {
+void learned_momentum_infer(C& ctx, const fn::Coefficient<T>& mu, const fn::Coefficient<T>& gamma,
+                            View<const T, 2, B> x, F&& f, View<T, 2, B> p, View<T, 2, B> y) {
   f(x, y, 0);
   B::for_rows(ctx, x.extent(0), fn::LearnedMomentumStep<T, B>{mu, gamma, x, y, p, y, {}, {}});
 }
-/// The adjoint of (1): updates dp, adds to dx; adds to dmu [1] and dgamma [1] unless they are empty, or writes dgamma [N] where
-/// γ is one of each item.
+/// The adjoint of (1): updates dp, adds to dx; adds to dmu [1] and dgamma [1] unless they are empty, or writes dgamma
+/// [N] where γ is one of each item.
 template <class C, class T, class B, class F>
 void learned_momentum_backward(C& ctx, const fn::Coefficient<T>& mu, const fn::Coefficient<T>& gamma,
                                View<const T, 2, B> x, const KeptMomentum<T, B>& kept, F&& df, View<const T, 2, B> dy,
-                               View<T, 2, B> dp, View<T, 2, B> dx, Same<View<T, 1, B>> dmu, Same<View<T, 1, B>> dgamma) {
+                               View<T, 2, B> dp, View<T, 2, B> dx, NonDeduced<View<T, 1, B>> dmu,
+                               NonDeduced<View<T, 1, B>> dgamma) {
   auto mark = ctx.mark();
   auto du = ctx.template scratch<T>(x.extent(0), x.extent(1));
   B::for_rows(ctx, x.extent(0), fn::LearnedMomentumBackward<T, B>{mu, gamma, dy, dp, du, dx});

@@ -80,8 +80,8 @@ struct LookAheadBackward {
 
 namespace update {
 
-/// Momentum on its way from layer to layer, zero before the first. RuleT only tells the states of unlike rules apart, so
-/// that a Chain keeps one for each.
+/// Momentum on its way from layer to layer, zero before the first. RuleT only tells the states of unlike rules apart,
+/// so that a Chain keeps one for each.
 template <class RuleT, class T, class B>
 struct Momentum {
   Tensor<T, 2, B> p;  // [N, D]
@@ -101,7 +101,7 @@ struct Momentum {
 
 /// (1) with the branch evaluated at `point`, wherever that is. y holds u on the way.
 template <class T, class B, class F>
-void momentum_forward(double mu, double gamma, View<const T, 2, B> x, Same<View<const T, 2, B>> point, F&& f,
+void momentum_forward(double mu, double gamma, View<const T, 2, B> x, NonDeduced<View<const T, 2, B>> point, F&& f,
                       View<T, 2, B> p, View<T, 2, B> y) {
   f(point, y, 0, fn::HeavyBallStep<T>{T(mu), T(gamma), x.data(), y.data(), p.data(), y.data()});
 }
@@ -111,8 +111,7 @@ void momentum_backward(C& ctx, double mu, double gamma, View<const T, 2, B> poin
                        View<T, 2, B> dp, View<T, 2, B> dx, View<T, 2, B> dpoint) {
   auto mark = ctx.mark();
   auto du = ctx.template scratch<T>(dy.extent(0), dy.extent(1));
-  B::for_each(ctx, dy.size(),
-              fn::HeavyBallBackward<T>{T(mu), T(gamma), dy.data(), dp.data(), du.data(), dx.data()});
+  B::for_each(ctx, dy.size(), fn::HeavyBallBackward<T>{T(mu), T(gamma), dy.data(), dp.data(), du.data(), dx.data()});
   df(point, du, dpoint, 0);
 }
 

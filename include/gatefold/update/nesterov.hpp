@@ -10,9 +10,10 @@ namespace gatefold::update {
 ///
 ///     z = x ∓ μ γ p,   p ← μ p + u(z),   y = x + γ p,   p = 0 before the first layer                    (1)
 ///
-/// Source: paper 001, App. E.4 (NAG-SMoE), with u = −f; Nesterov 1983. The paper's momentum is γ p, so that its step size
-/// stands inside; the stream is the same. It prints the look-ahead as x − μ γ p, which with its sign of p looks back, to
-/// where the stream came from; Nesterov looks ahead, to x + μ γ p, where the momentum is about to move it: `classical()`.
+/// Source: paper 001, App. E.4 (NAG-SMoE), with u = −f; Nesterov 1983. The paper's momentum is γ p, so that its step
+/// size stands inside; the stream is the same. It prints the look-ahead as x − μ γ p, which with its sign of p looks
+/// back, to where the stream came from; Nesterov looks ahead, to x + μ γ p, where the momentum is about to move it:
+/// `classical()`.
 /// @param carry  p [N, D]
 /// @throws ArgumentError unless μ and γ are finite
 /// @cost  3·N·D multiply-adds, N·D carried and N·D kept values
@@ -40,8 +41,8 @@ struct Nesterov {
   }
 
   template <class T, class B, class F>
-  void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f,
-               Out<T, 2, B> y, Saved<T, B>& saved) const {
+  void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f, Out<T, 2, B> y,
+               Saved<T, B>& saved) const {
     look_ahead_forward(ctx, mu, gamma, distance(), x, f, carry.p.view(), y, saved.point);
   }
   template <class T, class B, class F>

@@ -7,15 +7,16 @@
 
 namespace gatefold::update {
 
-/// What a carry knows of the pass it is on, so that a second pass through the same layers without a begin() in between does
-/// not go on with the momentum of the first.
+/// What a carry knows of the pass it is on, so that a second pass through the same layers without a begin() in between
+/// does not go on with the momentum of the first.
 ///
-/// A pass may come to the same parameters again, as layers that share them do: what it reads then is what the layer before
-/// wrote, or it keeps something else for backward, or writes elsewhere where nothing is kept.
+/// A pass may come to the same parameters again, as layers that share them do: what it reads then is what the layer
+/// before wrote, or it keeps something else for backward, or writes elsewhere where nothing is kept.
 struct Pass {
-  const void *params = nullptr, *kept = nullptr;  // of the first layer: its parameters; what it saves, or where it writes
-  const void* last = nullptr;                     // what was written last
-  bool saves = false;                             // whether the first layer keeps anything for backward
+  const void *params = nullptr,
+             *kept = nullptr;  // of the first layer: its parameters; what it saves, or where it writes
+  const void* last = nullptr;  // what was written last
+  bool saves = false;          // whether the first layer keeps anything for backward
 
   /// A layer with these parameters reads x and writes y.
   /// @param saved  null where nothing is kept
@@ -50,7 +51,8 @@ void begin_pass(C& carry) {
   if constexpr (requires { carry.pass = Pass{}; }) {
     carry.pass = {};
   } else {
-    static_assert(!named::pass<C>(), "gatefold: pass of a Carry must be an update::Pass; see docs/extending.md#optional-members");
+    static_assert(!named::pass<C>(),
+                  "gatefold: pass of a Carry must be an update::Pass; see docs/extending.md#optional-members");
   }
 }
 /// Also of the carries within.

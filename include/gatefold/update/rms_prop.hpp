@@ -84,8 +84,8 @@ struct RmsProp {
   }
 
   template <class T, class B, class F>
-  void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f,
-               Out<T, 2, B> y, Saved<T, B>& saved) const {
+  void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f, Out<T, 2, B> y,
+               Saved<T, B>& saved) const {
     for (auto* t : {&saved.u, &saved.p}) t->resize(x.extent(0), x.extent(1));
     step(ctx, x, carry, f, saved.u.view(), y, saved.p.data());
   }
@@ -100,18 +100,26 @@ struct RmsProp {
     auto mark = ctx.mark();
     auto du = ctx.template scratch<T>(x.extent(0), x.extent(1));
     B::for_each(ctx, x.size(),
-                fn::RmsPropBackward<T>{T(mu), T(1 - mu), T(gamma), {T(epsilon), true}, saved.u.data(), saved.p.data(),
-                                       dy.data(), dcarry.p.data(), du.data(), dx.data()});
+                fn::RmsPropBackward<T>{T(mu),
+                                       T(1 - mu),
+                                       T(gamma),
+                                       {T(epsilon), true},
+                                       saved.u.data(),
+                                       saved.p.data(),
+                                       dy.data(),
+                                       dcarry.p.data(),
+                                       du.data(),
+                                       dx.data()});
     df(x, du, dx, 0);
   }
 
  private:
   template <class C, class T, class B, class F>
   void step(C&, View<const T, 2, B> x, Carry<T, B>& carry, F& f, View<T, 2, B> u, View<T, 2, B> y,
-            Same<T*> kept_p = nullptr) const {
+            NonDeduced<T*> kept_p = nullptr) const {
     f(x, u, 0,
-                  fn::RmsPropStep<T>{T(mu), T(1 - mu), T(gamma), {T(epsilon), true}, x.data(), u.data(), carry.p.data(),
-                                     y.data(), kept_p});
+      fn::RmsPropStep<T>{
+          T(mu), T(1 - mu), T(gamma), {T(epsilon), true}, x.data(), u.data(), carry.p.data(), y.data(), kept_p});
   }
 };
 

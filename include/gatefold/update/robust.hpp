@@ -12,10 +12,11 @@ namespace gatefold::update {
 ///     z = x + α γ q,   q ← μ q + u(z),   y = x + γ q,   q = 0 before the first layer                    (1)
 ///     γ = k (1−p)² (1+p) / L,   μ = k p³ / (k−1),   α = p³ / ((k−1) (1−p)² (1+p))                       (2)
 ///
-/// Source: paper 001, eq. (17), (18), with u = −f; Cyrus et al. 2018, arXiv:1710.04753. Hence α γ = μ / L. The defaults are
-/// the reference code's: γ = 0.96, μ = 0.04, α = 1/24. The momentum is called q here because p is an option.
+/// Source: paper 001, eq. (17), (18), with u = −f; Cyrus et al. 2018, arXiv:1710.04753. Hence α γ = μ / L. The defaults
+/// are the reference code's: γ = 0.96, μ = 0.04, α = 1/24. The momentum is called q here because p is an option.
 /// @param carry  q [N, D], under the name p as in the other rules
-/// @throws ArgumentError unless 1 < k < ∞ (the condition ratio L/m; at k = 1 (2) divides by zero), 0 <= p < 1, 0 < l < ∞
+/// @throws ArgumentError unless 1 < k < ∞ (the condition ratio L/m; at k = 1 (2) divides by zero), 0 <= p < 1, 0 < l <
+///                       ∞
 /// @cost   3·N·D multiply-adds, N·D carried and N·D kept values
 struct Robust {
   double p = 0.2, k = 1.25, l = 1;
@@ -45,8 +46,8 @@ struct Robust {
   }
 
   template <class T, class B, class F>
-  void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f,
-               Out<T, 2, B> y, Saved<T, B>& saved) const {
+  void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f, Out<T, 2, B> y,
+               Saved<T, B>& saved) const {
     look_ahead_forward(ctx, mu(), gamma(), alpha() * gamma(), x, f, carry.p.view(), y, saved.point);
   }
   template <class T, class B, class F>

@@ -40,8 +40,8 @@ struct ScheduledMomentum {
   }
 
   template <class T, class B, class F>
-  void forward(typename B::Context&, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f,
-               Out<T, 2, B> y, Saved<T, B>& saved) const {
+  void forward(typename B::Context&, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f, Out<T, 2, B> y,
+               Saved<T, B>& saved) const {
     saved.layer = ++carry.layer;
     momentum_forward(schedule.mu(saved.layer), gamma, x, x, f, carry.p.view(), y);
   }

@@ -10,10 +10,10 @@ namespace gatefold::update {
 ///
 ///     μ_t = r / (r + 3),   r = (t + offset) mod period,   t = 1 in the first layer                      (1)
 ///
-/// Source: paper 001, App. E.4 (scheduled restart), there with period 3. It prints t mod 3 without saying where t begins,
-/// but restarts GrowingMu "after layer 3" of 6: hence offset −1 and the momenta 0, 1/4, 2/5, 0, …, so that layers 4, 7, …
-/// forget what came before. `.offset = 0` takes t = 1 in the first layer as printed, 1/4, 2/5, 0, 1/4, …: layers 3, 6, …
-/// forget, and the first momentum meets p = 0.
+/// Source: paper 001, App. E.4 (scheduled restart), there with period 3. It prints t mod 3 without saying where t
+/// begins, but restarts GrowingMu "after layer 3" of 6: hence offset −1 and the momenta 0, 1/4, 2/5, 0, …, so that
+/// layers 4, 7, … forget what came before. `.offset = 0` takes t = 1 in the first layer as printed, 1/4, 2/5, 0, 1/4,
+/// …: layers 3, 6, … forget, and the first momentum meets p = 0.
 /// @throws ArgumentError unless period >= 1 and offset >= −1
 struct RestartingMu {
   Index period = 3, offset = -1;

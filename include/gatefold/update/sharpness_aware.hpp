@@ -29,13 +29,13 @@ struct Sharpen {
   T rho;
   View<const T, 2, B> x;
   View<const double, 1, B> inverse;
-  View<T, 2, B> unit, z;
+  View<T, 2, B> normalized, z;
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
     const double scale = inverse(inverse.size() > 1 ? n : 0);
     for (Index d = lanes.lane; d < x.extent(1); d += lanes.size) {
-      const T v = T(unit(n, d) * scale);
-      unit(n, d) = v;
+      const T v = T(normalized(n, d) * scale);
+      normalized(n, d) = v;
       z(n, d) = x(n, d) - rho * v;
     }
   }
@@ -58,7 +58,7 @@ struct ScaledSumBackward {
 template <class T, class B>
 struct SharpenBackward {
   T rho;
-  View<const T, 2, B> unit, dz;
+  View<const T, 2, B> normalized, dz;
   View<const T, 1, B> slope;  // ⟨n, dz⟩
   View<const double, 1, B> inverse;
   View<T, 2, B> du, dx;
@@ -67,9 +67,9 @@ struct SharpenBackward {
     const Index s = inverse.size() > 1 ? n : 0;
     const double scale = -rho * inverse(s);
     const T along = slope(s);
-    for (Index d = lanes.lane; d < unit.extent(1); d += lanes.size) {
+    for (Index d = lanes.lane; d < normalized.extent(1); d += lanes.size) {
       const T v = dz(n, d);
-      du(n, d) = T(scale * (v - unit(n, d) * along));
+      du(n, d) = T(scale * (v - normalized(n, d) * along));
       dx(n, d) += v;
     }
   }
@@ -86,13 +86,13 @@ enum class Norm { item, batch };
 ///
 ///     z = x − ρ u(x) / ‖u(x)‖,   y = x + γ u(z)                                                         (1)
 ///
-/// Source: paper 001, App. E.4 (SAM-SMoE), with u = −f; Foret et al. 2020, arXiv:2010.01412. The norm is each item's, so
-/// that no item depends on its batch; `Norm::batch` is the reference code's, over all items at once. Where ‖u(x)‖
-/// is below 1.2e-38 in float, 1.5e-154 in double, it is taken for 0: the point is x, and what comes back to u(x) is 0.
+/// Source: paper 001, App. E.4 (SAM-SMoE), with u = −f; Foret et al. 2020, arXiv:2010.01412. The norm is each item's,
+/// so that no item depends on its batch; `Norm::batch` is the reference code's, over all items at once. Where ‖u(x)‖ is
+/// below 1.2e-38 in float, 1.5e-154 in double, it is taken for 0: the point is x, and what comes back to u(x) is 0.
 /// @throws ArgumentError unless ρ >= 0 and γ is finite
 /// @cost   two evaluations of the branch, N·D kept values twice
-/// @order  norms are summed in double, so that no float's square under- or overflows; Norm::batch in the backend's fixed
-///         order
+/// @order  norms are summed in double, so that no float's square under- or overflows; Norm::batch in the backend's
+///         fixed order
 struct SharpnessAware {
   double rho = 0.05, gamma = 1;
   Norm norm = Norm::item;
@@ -101,8 +101,8 @@ struct SharpnessAware {
 
   template <class T, class B>
   struct Saved {
-    Tensor<T, 2, B> unit, point;   // [N, D] u(x)/‖u(x)‖, z
-    Tensor<double, 1, B> inverse;  // [N], or [1] of the batch: 1/‖u(x)‖
+    Tensor<T, 2, B> normalized, point;  // [N, D] u(x)/‖u(x)‖, z
+    Tensor<double, 1, B> inverse;       // [N], or [1] of the batch: 1/‖u(x)‖
   };
   template <class T, class B>
   void validate(const Nothing<T, B>&, Index, Index, const Nothing<T, B>&) const {
@@ -114,9 +114,9 @@ struct SharpnessAware {
   template <class T, class B, class F>
   void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Nothing<T, B>&, F&& f, Out<T, 2, B> y,
                Saved<T, B>& saved) const {
-    for (auto* t : {&saved.unit, &saved.point}) t->resize(x.extent(0), x.extent(1));
+    for (auto* t : {&saved.normalized, &saved.point}) t->resize(x.extent(0), x.extent(1));
     saved.inverse.resize(norms(x));
-    step(ctx, x, f, y, saved.unit.view(), saved.point.view(), saved.inverse.view());
+    step(ctx, x, f, y, saved.normalized.view(), saved.point.view(), saved.inverse.view());
   }
   template <class T, class B, class F>
   void infer(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Nothing<T, B>&, F&& f,
@@ -134,9 +134,9 @@ struct SharpnessAware {
     fill(ctx, dz, 0);
     B::for_each(ctx, x.size(), fn::ScaledSumBackward<T>{T(gamma), dy.data(), du.data(), dx.data()});
     df(saved.point, du, dz, 1);
-    inner_products(ctx, saved.unit.view(), View<const T, 2, B>(dz), slope);
+    inner_products(ctx, saved.normalized.view(), View<const T, 2, B>(dz), slope);
     B::for_rows(ctx, x.extent(0),
-                fn::SharpenBackward<T, B>{T(rho), saved.unit, dz, slope, saved.inverse, du, dx});
+                fn::SharpenBackward<T, B>{T(rho), saved.normalized, dz, slope, saved.inverse, du, dx});
     df(x, du, dx, 0);
   }
 
@@ -150,14 +150,14 @@ struct SharpnessAware {
       return double(std::numeric_limits<T>::min()) * double(std::numeric_limits<T>::min());
     }
   }
-  /// (1). unit may be y.
+  /// (1). normalized may be y.
   template <class C, class T, class B, class F>
-  void step(C& ctx, View<const T, 2, B> x, F& f, View<T, 2, B> y, View<T, 2, B> unit, View<T, 2, B> point,
+  void step(C& ctx, View<const T, 2, B> x, F& f, View<T, 2, B> y, View<T, 2, B> normalized, View<T, 2, B> point,
             View<double, 1, B> inverse) const {
-    f(x, unit, 0);
-    inner_products(ctx, unit, unit, inverse);
+    f(x, normalized, 0);
+    inner_products(ctx, normalized, normalized, inverse);
     B::for_each(ctx, inverse.size(), fn::InverseRoot{least<T>(), inverse.data()});
-    B::for_rows(ctx, x.extent(0), fn::Sharpen<T, B>{T(rho), x, inverse, unit, point});
+    B::for_rows(ctx, x.extent(0), fn::Sharpen<T, B>{T(rho), x, inverse, normalized, point});
     f(point, y, 1, fn::ScaledSum<T>{x.data(), T(gamma), y.data(), y.data()});
   }
   template <class V>
@@ -165,7 +165,8 @@ struct SharpnessAware {
     return norm == Norm::item ? x.extent(0) : 1;
   }
   template <class C, class T, class Sum, class B>
-  void inner_products(C& ctx, View<T, 2, B> a, Same<View<const std::remove_const_t<T>, 2, B>> b, View<Sum, 1, B> out) const {
+  void inner_products(C& ctx, View<T, 2, B> a, NonDeduced<View<const std::remove_const_t<T>, 2, B>> b,
+                      View<Sum, 1, B> out) const {
     using U = std::remove_const_t<T>;
     if (norm == Norm::item) {
       B::for_rows(ctx, a.extent(0), fn::RowInnerProduct<U, B, Sum>{a, b, out});

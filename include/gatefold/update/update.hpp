@@ -1,27 +1,27 @@
 #pragma once
 
 #include "gatefold/backend/elementwise.hpp"
-#include "gatefold/policy/probe.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/policy/probe.hpp"
 
 /// The family of update rules: how the mixture u enters the residual stream. A rule drives the evaluation:
 ///
-///     forward (ctx, params, x, carry, f, y, saved) const;                 // f(point, u, call) writes u = u(point)
-///     backward(ctx, params, x, saved, df, dy, dcarry, dx, grads) const;   // df(point, du, dpoint, call) adds to dpoint
+///     forward (ctx, params, x, carry, f, y, saved) const;                // f(point, u, call) writes u = u(point)
+///     backward(ctx, params, x, saved, df, dy, dcarry, dx, grads) const;  // df(point, du, dpoint, call) adds to dpoint
 ///
 /// A rule may evaluate anywhere and more than once (`static constexpr int evaluations`; call counts from 0). Its Carry
-/// travels from layer to layer and is updated in place; `begin(ctx, items, dim, carry)` says how it starts. In backward,
-/// dcarry enters as the adjoint of the carry after the layer and leaves as that of the carry before it.
-/// Sign: u is the mixture of experts; the paper's f is −u (paper 001, eq. (7)).
-/// A rule whose step on u is elementwise hands it to f as a last argument, f(point, u, call, step), which saves a pass over
-/// memory. What a rule may have besides is in policy/hooks.hpp.
+/// travels from layer to layer and is updated in place; `begin(ctx, items, dim, carry)` says how it starts. In
+/// backward, dcarry enters as the adjoint of the carry after the layer and leaves as that of the carry before it. Sign:
+/// u is the mixture of experts; the paper's f is −u (paper 001, eq. (7)). A rule whose step on u is elementwise hands
+/// it to f as a last argument, f(point, u, call, step), which saves a pass over memory. What a rule may have besides is
+/// in policy/hooks.hpp.
 namespace gatefold {
 
-/// The evaluation f of a branch that a rule is handed, made of run(point, u, call, step): u = u(point), then step(at, i) for
-/// every element of u, while it is in the cache where the branch can. The step may touch element i of its arrays and no other:
-/// later rows of u may not be there yet.
+/// The evaluation f of a branch that a rule is handed, made of run(point, u, call, step): u = u(point), then step(at,
+/// i) for every element of u, while it is in the cache where the branch can. The step may touch element i of its arrays
+/// and no other: later rows of u may not be there yet.
 template <class T, class B, class Run>
 struct Evaluation {
   Run run;
@@ -38,11 +38,11 @@ Evaluation<T, B, Run> evaluation(const Run& run) {
 /// Apply a rule without keeping anything for backward.
 template <class T, class B, class U, class F>
 void infer_rule(const U& rule, typename B::Context& ctx, const Params<U, T, B>& p, In<T, 2, B> x,
-                Same<Carry<U, T, B>>& carry, F&& f, Out<T, 2, B> y) {
+                NonDeduced<Carry<U, T, B>>& carry, F&& f, Out<T, 2, B> y) {
   if constexpr (hook::rule::infer<U, T, B>()) {
     rule.infer(ctx, p, x, carry, f, y);
   } else {
-    auto discarded = ctx.template borrow<Saved<U, T, B>>();
+    auto discarded = ctx.template acquire<Saved<U, T, B>>();
     rule.forward(ctx, p, x, carry, f, y, *discarded);
   }
 }

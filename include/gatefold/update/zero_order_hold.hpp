@@ -10,9 +10,9 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/policy/options.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/update/inner_product.hpp"
 #include "gatefold/update/learned_momentum.hpp"
 #include "gatefold/update/linear_scalar.hpp"
@@ -82,10 +82,10 @@ namespace update {
 ///     p ← μ_t p + u(x),   y = x + γ_t p,   p = 0 before the first layer                                 (1)
 ///     μ_t = e^{Δ μ},   γ_t[n] = (e^{Δ μ} − 1)/(Δ μ) · Δ · (⟨x[n], w⟩ + b),   Δ = softplus(s)            (2)
 ///
-/// Source: paper 001, App. E.1 (ZOH), with u = −f; s, μ, w and b are learned, in each layer its own. The paper leaves open
-/// where they begin: here Δ at the option `delta`, μ so that μ_t is the option `mu`, and w, b by `initial`, so that γ_t begins
-/// with mean 0 and either sign: a layer steps forth or back until it learns. At Δ μ = 0 the quotient is 1; near it both it
-/// and its slope keep full precision.
+/// Source: paper 001, App. E.1 (ZOH), with u = −f; s, μ, w and b are learned, in each layer its own. The paper leaves
+/// open where they begin: here Δ at the option `delta`, μ so that μ_t is the option `mu`, and w, b by `initial`, so
+/// that γ_t begins with mean 0 and either sign: a layer steps forth or back until it learns. At Δ μ = 0 the quotient is
+/// 1; near it both it and its slope keep full precision.
 /// @param carry  p [N, D]
 /// @param saved  p before and after [N, D], the linear map and γ_t [N]
 /// @throws ArgumentError unless mu, delta > 0 are finite and model_dim fits the branch (0: deduced inside Residual)
@@ -116,7 +116,8 @@ struct ZeroOrderHold {
   };
 
   ZeroOrderHold with_model_dim(Index width) const {
-    expect(model_dim == 0 || model_dim == width, "ZeroOrderHold", "model_dim", Joined{width, " (the branch's)"}, model_dim);
+    expect(model_dim == 0 || model_dim == width, "ZeroOrderHold", "model_dim", Joined{width, " (the branch's)"},
+           model_dim);
     return {mu, delta, width, initial};
   }
   template <class T, class B>
@@ -149,7 +150,8 @@ struct ZeroOrderHold {
     saved.held.resize(2);
     for (auto* t : {&saved.linear, &saved.gamma}) t->resize(x.extent(0));
     hold(ctx, params, x, saved.held.data(), saved.linear.view(), saved.gamma.data());
-    learned_momentum_forward(ctx, all_items(saved.held), each_item(saved.gamma), x, f, carry.p.view(), y, saved.momentum);
+    learned_momentum_forward(ctx, all_items(saved.held), each_item(saved.gamma), x, f, carry.p.view(), y,
+                             saved.momentum);
   }
   template <class T, class B, class F>
   void infer(typename B::Context& ctx, const Params<T, B>& params, In<T, 2, B> x, Carry<T, B>& carry, F&& f,
@@ -165,20 +167,21 @@ struct ZeroOrderHold {
     auto mark = ctx.mark();
     auto dheld = ctx.template scratch<T>(2), dgamma = ctx.template scratch<T>(x.extent(0));
     fill(ctx, dheld, 0);
-    learned_momentum_backward(ctx, all_items(saved.held), each_item(saved.gamma), x, saved.momentum, df, dy, dcarry.p.view(), dx,
-                              View<T, 1, B>(dheld.data(), 1), dgamma);
+    learned_momentum_backward(ctx, all_items(saved.held), each_item(saved.gamma), x, saved.momentum, df, dy,
+                              dcarry.p.view(), dx, View<T, 1, B>(dheld.data(), 1), dgamma);
     B::template reduce<T>(ctx, x.extent(0), fn::InnerProduct<T>{dgamma.data(), saved.linear.data()}, dheld.data() + 1);
     B::for_each(ctx, x.extent(0), fn::ScaleBy<T>{saved.held.data() + 1, dgamma.data(), dgamma.data()});
     params.linear.backward(ctx, x, dgamma, dx, grads.linear);
-    B::for_each(ctx, 1, fn::HoldBackward<T>{params.step.data(), params.mu.data(), dheld.data(), grads.step.data(),
-                                            grads.mu.data()});
+    B::for_each(
+        ctx, 1,
+        fn::HoldBackward<T>{params.step.data(), params.mu.data(), dheld.data(), grads.step.data(), grads.mu.data()});
   }
 
  private:
   /// (2): held = (μ_t, what γ_t is times), linear = ⟨x[n], w⟩ + b and γ_t, which may be one
   template <class C, class T, class B>
-  void hold(C& ctx, const Params<T, B>& params, View<const T, 2, B> x, Same<T*> held, View<T, 1, B> linear,
-            Same<T*> gamma) const {
+  void hold(C& ctx, const Params<T, B>& params, View<const T, 2, B> x, NonDeduced<T*> held, View<T, 1, B> linear,
+            NonDeduced<T*> gamma) const {
     B::for_each(ctx, 1, fn::Hold<T>{params.step.data(), params.mu.data(), held});
     params.linear.forward(ctx, x, linear);
     B::for_each(ctx, x.extent(0), fn::ScaleBy<T>{held + 1, linear.data(), gamma});

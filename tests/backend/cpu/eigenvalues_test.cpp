@@ -71,7 +71,7 @@ TEST_CASE("eigenvalues: known ones, in order, real ones exactly real") {
   CHECK(r[0].imag() == 0);
   CHECK(std::abs(r[1] - Complex(0, -2)) < 1e-14);
   CHECK(std::abs(r[2] - Complex(0, 2)) < 1e-14);
-  const auto twice = Square<double>{{3, 1, 0, 3}};  // a Jordan block
+  const auto twice = Square<double>{{3, 1, 0, 3}};                                         // a Jordan block
   for (const Complex v : cpu::eigenvalues(twice.view())) CHECK(std::abs(v - 3.0) < 1e-7);  // √2^-53 at best
   CHECK(cpu::eigenvalues(Square<double>{}.view()).empty());
 }

@@ -61,11 +61,13 @@ std::vector<float> trained(Cpu::Context& ctx) {
   Stack model{Residual{update::HeavyBall{}, Mixture{SoftmaxTopK{.scores = {.experts = 4}, .selection = {.k = 2}},
                                                     Mlp<Gelu>{.model_dim = dim, .hidden_dim = 80}}},
               2};
-  const auto x = uniform_tensor<float>(ctx, Seed{1}, 1.0, items, dim), target = uniform_tensor<float>(ctx, Seed{2}, 1.0, items, dim);
+  const auto x = uniform_tensor<float>(ctx, Seed{1}, 1.0, items, dim),
+             target = uniform_tensor<float>(ctx, Seed{2}, 1.0, items, dim);
   Trainer trainer{ctx, model, MeanSquaredError{}, optim::AdamW{.lr = 1e-2}, Seed{3}};
   for (int step = 0; step < 3; ++step) trainer.step(x, target);
   std::vector<float> all;
-  for_each_tensor([&](const Name&, const auto& t) { all.insert(all.end(), t.data(), t.data() + t.size()); }, trainer.params);
+  for_each_tensor([&](const Name&, const auto& t) { all.insert(all.end(), t.data(), t.data() + t.size()); },
+                  trainer.params);
   return all;
 }
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
@@ -127,7 +129,8 @@ TEST_CASE("a context that another thread is at work in is refused in a child of 
   done = true;
   other.join();
   CHECK(said ==
-        "Context: thread: expected one at a time (each thread needs a context of its own), got a second one while the first is "
+        "Context: thread: expected one at a time (each thread needs a context of its own), got a second one while the "
+        "first is "
         "at work");
 }
 
@@ -138,7 +141,8 @@ TEST_CASE("what an executor throws arrives, and its context goes on") {
   int* p = done.data();
   CHECK_THROWS_WITH_AS(Cpu::for_each(ctx, 100, [=](Index i) { ++p[i]; }), "no threads", std::runtime_error);
   double sum = 0;
-  Cpu::reduce<double>(ctx, 10, [](Index) { return 1.0; }, &sum);
+  Cpu::reduce<double>(
+      ctx, 10, [](Index) { return 1.0; }, &sum);
   CHECK(sum == 10);
 }
 

@@ -39,14 +39,16 @@ TEST_CASE_TEMPLATE("packet: load, store and fill, at any address of an element",
   }
 }
 
-TEST_CASE_TEMPLATE("packet: madd is fused in all lanes or in none; min, abs and sqrt are those of numbers", T, float, double) {
+TEST_CASE_TEMPLATE("packet: madd is fused in all lanes or in none; min, abs and sqrt are those of numbers", T, float,
+                   double) {
   constexpr std::size_t n = static_cast<std::size_t>(packet::size<T>);
   int fused = 0, plain = 0;
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
-    const auto a = naive::random_vector<T>(n, seed), b = naive::random_vector<T>(n, seed + 100), c = naive::random_vector<T>(n, seed + 200);
+    const auto a = naive::random_vector<T>(n, seed), b = naive::random_vector<T>(n, seed + 100),
+               c = naive::random_vector<T>(n, seed + 200);
     const auto x = packet::load(a.data()), y = packet::load(b.data()), z = packet::load(c.data());
-    const auto sum = lanes<T>(packet::madd<T>(x, y, z)), least = lanes<T>(packet::min<T>(x, y)), size = lanes<T>(packet::abs<T>(x)),
-               root = lanes<T>(packet::sqrt<T>(packet::abs<T>(x)));
+    const auto sum = lanes<T>(packet::madd<T>(x, y, z)), least = lanes<T>(packet::min<T>(x, y)),
+               size = lanes<T>(packet::abs<T>(x)), root = lanes<T>(packet::sqrt<T>(packet::abs<T>(x)));
     for (std::size_t i = 0; i < n; ++i) {
       volatile T product = a[i] * b[i];
       fused += sum[i] == std::fma(a[i], b[i], c[i]);
@@ -81,9 +83,11 @@ TEST_CASE_TEMPLATE("packet: scaling by powers of 2 is exact, up to where a numbe
   for (int n = 2 - most; n <= most; ++n)
     for (const T v : {T(1), T(1.5), T(0.75)}) {
       const T expected = std::ldexp(v, n);
-      if (std::isnormal(expected) || std::isinf(expected)) CHECK(lanes<T>(packet::scaled<T>(packet::filled(v), packet::filled(T(n))))[0] == expected);
+      if (std::isnormal(expected) || std::isinf(expected))
+        CHECK(lanes<T>(packet::scaled<T>(packet::filled(v), packet::filled(T(n))))[0] == expected);
     }
-  CHECK(std::isnan(lanes<T>(packet::scaled<T>(packet::filled(std::numeric_limits<T>::quiet_NaN()), packet::filled(T(1))))[0]));
+  CHECK(std::isnan(
+      lanes<T>(packet::scaled<T>(packet::filled(std::numeric_limits<T>::quiet_NaN()), packet::filled(T(1))))[0]));
 }
 
 TEST_CASE_TEMPLATE("packet: transposition", T, float, double) {

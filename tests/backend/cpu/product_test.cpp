@@ -342,8 +342,8 @@ TEST_CASE("an epilogue is applied once, however deep the product") {
                bias = naive::random_vector<float>(columns, 63);
     const std::vector<Index> offsets{0, rows};
     Vector<float> plain(static_cast<Size>(rows * columns)), biased = plain;
-    Cpu::gemm<float>(ctx, view(a, rows, depth), false, view(b, depth, columns), false, false, {plain.data(), rows, columns},
-                     fn::Store{});
+    Cpu::gemm<float>(ctx, view(a, rows, depth), false, view(b, depth, columns), false, false,
+                     {plain.data(), rows, columns}, fn::Store{});
     Cpu::grouped_gemm<float>(ctx, {offsets, {}, rows}, view(a, rows, depth), {b.data(), 1, depth, columns}, false,
                              {biased.data(), rows, columns}, fn::AddBias<float, Cpu>{{bias.data(), 1, columns}});
     for (Index i = 0; i < rows * columns; ++i)

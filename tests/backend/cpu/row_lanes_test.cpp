@@ -15,7 +15,9 @@ TEST_CASE_TEMPLATE("columns are visited once and nothing beside them", T, float,
   for (const Index n : {0, 1, 3, 8, 15, 16, 17, 31, 64, 100}) {
     const auto x = naive::random_vector<T>(n, 1);
     std::vector<T> y(static_cast<std::size_t>(n) + 2, T(7));
-    each_column<T>(cpu::RowLanes{}, n, [&](auto at, Index j) { at.store(&y[static_cast<std::size_t>(j) + 1], at.load(&x[static_cast<std::size_t>(j)])); });
+    each_column<T>(cpu::RowLanes{}, n, [&](auto at, Index j) {
+      at.store(&y[static_cast<std::size_t>(j) + 1], at.load(&x[static_cast<std::size_t>(j)]));
+    });
     CHECK(std::equal(x.begin(), x.end(), y.begin() + 1));
     CHECK(y.front() == 7);
     CHECK(y.back() == 7);
@@ -34,10 +36,14 @@ TEST_CASE_TEMPLATE("sums and maxima of columns are those of a loop", T, float, d
     CHECK(std::abs(sum_columns<T>(cpu::RowLanes{}, n, at_x) - total) <= size * std::numeric_limits<T>::epsilon() * 8);
     CHECK(std::abs(sum_columns<T>(cpu::RowLanes{}, n, plus_one) - (total + static_cast<double>(n))) <=
           size * std::numeric_limits<T>::epsilon() * 8);
-    const TwoValues<T> both = sum_two_columns<T>(cpu::RowLanes{}, n, [&](auto at, Index j) { return TwoValues{at_x(at, j), plus_one(at, j)}; });
+    const TwoValues<T> both = sum_two_columns<T>(cpu::RowLanes{}, n, [&](auto at, Index j) {
+      return TwoValues{at_x(at, j), plus_one(at, j)};
+    });
     CHECK(both.first == sum_columns<T>(cpu::RowLanes{}, n, at_x));
     CHECK(both.second == sum_columns<T>(cpu::RowLanes{}, n, plus_one));
-    const TwoValues<T> slow_both = sum_two_columns<T>(OneLane{}, n, [&](auto at, Index j) { return TwoValues{at_x(at, j), plus_one(at, j)}; });
+    const TwoValues<T> slow_both = sum_two_columns<T>(OneLane{}, n, [&](auto at, Index j) {
+      return TwoValues{at_x(at, j), plus_one(at, j)};
+    });
     CHECK(slow_both.first == sum_columns<T>(OneLane{}, n, at_x));
     CHECK(slow_both.second == sum_columns<T>(OneLane{}, n, plus_one));
     CHECK(max_columns<T>(cpu::RowLanes{}, n, at_x) == top);

@@ -56,7 +56,8 @@ TEST_CASE("threads join a call, each with a number of its own, never more than t
       const auto f = [&](int worker) { ++calls[static_cast<std::size_t>(worker)]; };
       for (int i = 0; i < 50; ++i) workers.run(count, f);
       CHECK(calls[0] == 50);
-      for (int i = 1; i < 100; ++i) CHECK(calls[static_cast<std::size_t>(i)] <= (i < std::min(count, threads) ? 50 : 0));
+      for (int i = 1; i < 100; ++i)
+        CHECK(calls[static_cast<std::size_t>(i)] <= (i < std::min(count, threads) ? 50 : 0));
     }
     CHECK(all_come(workers, threads));
   }
@@ -113,7 +114,11 @@ TEST_CASE("calls within a task, and from several threads, go on and wait for nob
 TEST_CASE("an exception leaves the threads ready") {
   Workers workers(3);
   for (int i = 0; i < 20; ++i) {
-    CHECK_THROWS_WITH(cpu::parallel_for(workers, 3, 50, [&](Index task, int) { if (task == 20) throw Error("task"); }), "task");
+    CHECK_THROWS_WITH(cpu::parallel_for(workers, 3, 50,
+                                        [&](Index task, int) {
+                                          if (task == 20) throw Error("task");
+                                        }),
+                      "task");
     CHECK(sum_of_tasks(workers, 3, 10) == 45);
   }
   CHECK(all_come(workers, 3));
@@ -193,8 +198,9 @@ TEST_CASE("fork within a task: the child goes on alone, or says what it lost") {
       said = error.what();
     }
     if (getpid() != parent) {
-      const bool right = at_work ? said == "Workers.run: fork() within a task: a thread that this process does not have was at work"
-                                 : said == "goes on";
+      const bool right =
+          at_work ? said == "Workers.run: fork() within a task: a thread that this process does not have was at work"
+                  : said == "goes on";
       _exit(right && sum_of_tasks(workers, 2, 10) == 45 && all_come(workers, 2) ? 0 : 1);
     }
     CHECK(said == "goes on");

@@ -9,8 +9,8 @@
 #include "gatefold/backend/cuda/cuda.cuh"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/gate/composed_gate.hpp"
-#include "gatefold/gate/independent.hpp"
-#include "gatefold/gate/top_k.hpp"
+#include "gatefold/gate/mixing/independent.hpp"
+#include "gatefold/gate/selection/top_k.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 
 using namespace gatefold;
@@ -157,8 +157,8 @@ TEST_CASE("a sum of more than 2^31 terms, its last block") {
   const Index blocks = device::blocks(kMany, device::kSumBlock);
   const Reserved<float> partial(blocks);
   const LastBlocks last(1);
-  device::partial_sums_kernel<float><<<device::grid(blocks), device::kThreads, 0, ctx.stream()>>>(kMany, Remainder{},
-                                                                                               partial.data);
+  device::partial_sums_kernel<float>
+      <<<device::grid(blocks), device::kThreads, 0, ctx.stream()>>>(kMany, Remainder{}, partial.data);
   float sum = 0;
   for (Index i = (blocks - 1) * device::kSumBlock; i < kMany; ++i) sum += static_cast<float>(i % 1000);
   CHECK(partial.back(1) == sum);
@@ -176,8 +176,13 @@ TEST_CASE("gating of more than 2^31 picks, logits and numbers of items") {
   for (Index e = 0; e < experts; ++e) w.back(experts - e) = row[e];
   const auto z = view(logits, items, experts);
   const View<const float, 2, Cuda> ranked = z;
-  const fn::PickTopK<float, Cuda> pick{
-      ranked, view(q, items, experts), k, true, view(item, items * k), view(expert, items * k), view(weight, items * k)};
+  const fn::PickTopK<float, Cuda> pick{ranked,
+                                       view(q, items, experts),
+                                       k,
+                                       true,
+                                       view(item, items * k),
+                                       view(expert, items * k),
+                                       view(weight, items * k)};
   const fn::Softmax<float, Cuda> softmax{ranked, view(q, items, experts)};
   const View<const float, 2, Cuda> x_view = view(x, items, dim), w_view = view(w, dim, experts);
   {
@@ -218,10 +223,10 @@ TEST_CASE("combination of more than 2^31 numbers of slots and items") {
   weight.back(2) = 4;
   for (Index j = 1; j <= 2 * columns; ++j) z.back(j) = static_cast<float>(j);
   const LastBlocks last(1);
-  Cuda::for_rows(ctx, items,
-                 fn::Combine<float, Cuda>{view(item_offsets, items + 1), view(item_slots, slots), view(pick, slots),
-                                          view(weight, slots), view(z, slots, columns), view(out, items, columns),
-                                          false});
+  Cuda::for_rows(
+      ctx, items,
+      fn::Combine<float, Cuda>{view(item_offsets, items + 1), view(item_slots, slots), view(pick, slots),
+                               view(weight, slots), view(z, slots, columns), view(out, items, columns), false});
   for (Index j = 1; j <= columns; ++j) {
     CHECK(out.back(j) == 4 * static_cast<float>(j) + 0.5f * static_cast<float>(columns + j));
     CHECK(out.back(columns + j) == 0);

@@ -208,12 +208,12 @@ TEST_CASE("cuda: what a context lends it keeps") {
   Cuda::Context ctx;
   const Kept* first = nullptr;
   {
-    const auto lent = ctx.borrow<Kept>();
+    const auto lent = ctx.acquire<Kept>();
     first = &*lent;
     lent->uses = 3;
-    CHECK(&*ctx.borrow<Kept>() != first);
+    CHECK(&*ctx.acquire<Kept>() != first);
   }
-  const auto again = ctx.borrow<Kept>();
+  const auto again = ctx.acquire<Kept>();
   CHECK(&*again == first);
   CHECK(again->uses == 3);
 }

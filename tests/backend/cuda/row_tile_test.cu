@@ -48,8 +48,8 @@ void check(const std::vector<Index>& counts, Index rows, Index first = 0, const 
   CHECK(difference(expected, found.values()) == "");
 
   DeviceArray<Index> counted(ctx, std::vector<Index>(threads, -5));
-  count_all<<<1, threads, 0, ctx.stream()>>>(device_offsets.data(), static_cast<Index>(counts.size()), rows,
-                                             range, counted.data());
+  count_all<<<1, threads, 0, ctx.stream()>>>(device_offsets.data(), static_cast<Index>(counts.size()), rows, range,
+                                             counted.data());
   device::expect_launched("count_all");
   const auto tiles = static_cast<Index>(expected.size() / 2 / threads) - 3;
   CHECK(difference(std::vector<Index>(threads, tiles), counted.values()) == "");

@@ -25,7 +25,7 @@
 #include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/backend/cpu/workers.hpp"
 #include "gatefold/backend/group_table.hpp"
-#include "gatefold/backend/lender.hpp"
+#include "gatefold/backend/object_pool.hpp"
 #include "gatefold/backend/scratch.hpp"
 
 namespace gatefold::inline GATEFOLD_CPU_ABI {
@@ -44,7 +44,7 @@ struct Cpu {
   /// Threads and memory of one caller: scratch, also of each thread for tasks of its own, and what inference keeps
   /// between calls. Two threads may run with a context each; a second one in this context is refused with an
   /// ArgumentError.
-  class Context : public Scratch<Cpu>, public Lender {
+  class Context : public Scratch<Cpu>, public ObjectPool {
    public:
     using Backend = Cpu;
     /// @param threads  of its own (cpu/workers.hpp); 0: cpu::available_threads()

@@ -20,8 +20,8 @@ namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
 /// A square matrix, and the reflections that make it similar to one whose eigenvalues stand on its diagonal.
 ///
-/// Without Eigen's solvers: their memory is aligned for the instruction set by functions that objects compiled for others
-/// share.
+/// Without Eigen's solvers: their memory is aligned for the instruction set by functions that objects compiled for
+/// others share.
 class SimilarMatrix {
  public:
   explicit SimilarMatrix(Index n) : n_(n), a_(static_cast<std::size_t>(n * n)) {}
@@ -41,7 +41,8 @@ class SimilarMatrix {
     }
   }
 
-  /// One step of the QR iteration with two shifts on rows and columns [begin, end) of a Hessenberg matrix, three at least.
+  /// One step of the QR iteration with two shifts on rows and columns [begin, end) of a Hessenberg matrix, three at
+  /// least.
   ///
   /// Source: Francis 1961; Golub and Van Loan 2013, algorithm 7.5.1.
   /// @param sum, product  of the two shifts
@@ -61,8 +62,8 @@ class SimilarMatrix {
   }
 
  private:
-  // H A H with H = I - b u uᵀ on rows and columns first, first + 1, …, which turns v into a multiple of its first unit vector:
-  // of the columns [left, right) of those rows, and of the rows [top, bottom) of those columns. v is u then.
+  // H A H with H = I - b u uᵀ on rows and columns first, first + 1, …, which turns v into a multiple of its first unit
+  // vector: of the columns [left, right) of those rows, and of the rows [top, bottom) of those columns. v is u then.
   void reflect(double* v, Index size, Index first, Index left, Index right, Index top, Index bottom) {
     double largest = 0, squares = 0;
     for (Index i = 0; i < size; ++i) largest = std::max(largest, std::abs(v[i]));
@@ -138,7 +139,8 @@ std::vector<std::complex<double>> eigenvalues(View<T, 2, B> a) {
       if (size == 1)
         values.push_back(scale * h(begin, begin));
       else
-        for (const auto v : eigenvalues_of_two(h(begin, begin), h(begin, end - 1), h(end - 1, begin), h(end - 1, end - 1)))
+        for (const auto v :
+             eigenvalues_of_two(h(begin, begin), h(begin, end - 1), h(end - 1, begin), h(end - 1, end - 1)))
           values.push_back(scale * v);
       end = begin;
       here = 0;

@@ -11,10 +11,10 @@
 
 /// The instruction set that a file is compiled for, as the name of an inline namespace around the CPU backend.
 ///
-/// Register width, packed weights and rounding depend on it, and of a function that several objects define a linker keeps
-/// one. So `gatefold::Cpu` is another type for every instruction set, and with it every template over a backend: objects
-/// compiled with different -march share none of them, and one program may hold several. What is here and not a template over
-/// T or the backend is inside the namespace too.
+/// Register width, packed weights and rounding depend on it, and of a function that several objects define a linker
+/// keeps one. So `gatefold::Cpu` is another type for every instruction set, and with it every template over a backend:
+/// objects compiled with different -march share none of them, and one program may hold several. What is here and not a
+/// template over T or the backend is inside the namespace too.
 #if defined(EIGEN_VECTORIZE_AVX512BF16)
 #define GATEFOLD_CPU_ABI avx512_bf16
 #elif defined(EIGEN_VECTORIZE_AVX512ER)

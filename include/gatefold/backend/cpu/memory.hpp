@@ -14,8 +14,9 @@ namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
 inline constexpr std::size_t line_size = 64;
 
-/// Memory that begins at a cache line. The whole huge pages of large blocks are asked for as such where a system gives them
-/// to whoever asks (Linux, `madvise`): products walk through megabytes of weights, and a page of 4 KiB ends every few rows.
+/// Memory that begins at a cache line. The whole huge pages of large blocks are asked for as such where a system gives
+/// them to whoever asks (Linux, `madvise`): products walk through megabytes of weights, and a page of 4 KiB ends every
+/// few rows.
 /// @throws std::bad_alloc
 inline void* allocate(std::size_t bytes) {
   void* p = ::operator new(bytes, std::align_val_t(line_size));

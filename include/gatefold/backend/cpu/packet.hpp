@@ -6,10 +6,12 @@
 
 #include "gatefold/backend/cpu/instruction_set.hpp"
 
-/// The vectors that compilers know, in Eigen's choice of width, and the instructions on them that no operator stands for.
+/// The vectors that compilers know, in Eigen's choice of width, and the instructions on them that no operator stands
+/// for.
 ///
-/// Eigen's own functions on them are inline in the plain sense and named alike in objects compiled for other instruction sets,
-/// and a linker would keep one of them for all: these are inside the inline namespace of the instruction set.
+/// Eigen's own functions on them are inline in the plain sense and named alike in objects compiled for other
+/// instruction sets, and a linker would keep one of them for all: these are inside the inline namespace of the
+/// instruction set.
 namespace gatefold::inline GATEFOLD_CPU_ABI::cpu::packet {
 
 /// A vector of T, T itself where the target has none.
@@ -21,7 +23,7 @@ inline constexpr int size = static_cast<int>(sizeof(Of<T>) / sizeof(T));
 
 /// Whether a vector of T is one of `bytes` bytes of A.
 template <class T, class A, int bytes>
-inline constexpr bool is = std::is_same_v<A, T> && size<T> != 1 && size<T> * sizeof(T) == bytes;
+inline constexpr bool is = std::is_same_v<A, T>&& size<T> != 1 && size<T> * sizeof(T) == bytes;
 
 /// A vector wherever elements may lie.
 template <class T>
@@ -49,9 +51,8 @@ Of<T> filled(T v) {
 /// 0, 1, 2, …
 template <class T>
 Of<T> lane_numbers() {
-  return []<int... I>(std::integer_sequence<int, I...>) {
-    return Of<T>{static_cast<T>(I)...};
-  }(std::make_integer_sequence<int, size<T>>{});
+  return []<int... I>(std::integer_sequence<int, I...>) { return Of<T>{static_cast<T>(I)...}; }
+  (std::make_integer_sequence<int, size<T>>{});
 }
 
 /// a · b + c, rounded once where the target has a fused instruction.
@@ -74,7 +75,8 @@ Of<T> madd(const Of<T>& a, const Of<T>& b, const Of<T>& c) {
   return a * b + c;
 }
 
-/// Hides where v came from: compilers otherwise fuse a product with a sum in some copies of an expression and not in others.
+/// Hides where v came from: compilers otherwise fuse a product with a sum in some copies of an expression and not in
+/// others.
 template <class P>
 void seal(P& v) {
 #if defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__)) && defined(__SSE2__)
@@ -181,8 +183,12 @@ inline double largest_of(__m128d v) { return _mm_cvtsd_f64(_mm_max_sd(v, _mm_unp
 #if defined(EIGEN_VECTORIZE_AVX)
 inline float sum_of(__m256 v) { return sum_of(_mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1))); }
 inline double sum_of(__m256d v) { return sum_of(_mm_add_pd(_mm256_castpd256_pd128(v), _mm256_extractf128_pd(v, 1))); }
-inline float largest_of(__m256 v) { return largest_of(_mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1))); }
-inline double largest_of(__m256d v) { return largest_of(_mm_max_pd(_mm256_castpd256_pd128(v), _mm256_extractf128_pd(v, 1))); }
+inline float largest_of(__m256 v) {
+  return largest_of(_mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1)));
+}
+inline double largest_of(__m256d v) {
+  return largest_of(_mm_max_pd(_mm256_castpd256_pd128(v), _mm256_extractf128_pd(v, 1)));
+}
 #endif
 #if defined(EIGEN_VECTORIZE_AVX512)
 inline __m256 upper(__m512 v) { return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(v), 1)); }

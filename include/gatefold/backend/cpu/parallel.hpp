@@ -10,7 +10,8 @@
 
 namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
-/// f(task, worker) for every task < tasks, on at most `threads` threads of the executor; worker < threads numbers the thread.
+/// f(task, worker) for every task < tasks, on at most `threads` threads of the executor; worker < threads numbers the
+/// thread.
 ///
 /// Tasks are handed out one by one in increasing order. The first exception a task throws stops the handing out and is
 /// rethrown on the calling thread, which also does what the executor's threads leave.
@@ -26,7 +27,8 @@ void parallel_for(ExecutorRef executor, int threads, Index tasks, const F& f) {
   std::atomic<bool> failed{false};
   std::exception_ptr error;
   const auto work = [&](int worker) noexcept {
-    GATEFOLD_ASSERT(0 <= worker && worker < count, "parallel_for: a worker's number below the count that was asked for");
+    GATEFOLD_ASSERT(0 <= worker && worker < count,
+                    "parallel_for: a worker's number below the count that was asked for");
     try {
       for (Index task; (task = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) f(task, worker);
     } catch (...) {

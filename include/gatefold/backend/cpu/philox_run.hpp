@@ -12,8 +12,8 @@ namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 /// Neighbours of one stream of Philox, computed side by side: numbers first, first + 1, …, `size` of them, bit for bit
 /// those of `uniform`.
 ///
-/// A register holds one word of several blocks, each in 64 bits of which the upper half is of no account: the multiplication
-/// of a round takes the lower halves and leaves both words of its result in place.
+/// A register holds one word of several blocks, each in 64 bits of which the upper half is of no account: the
+/// multiplication of a round takes the lower halves and leaves both words of its result in place.
 struct PhiloxRun {
   static constexpr int size = 16;
 

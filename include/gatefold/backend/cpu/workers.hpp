@@ -34,8 +34,8 @@ inline int usable_processors() {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-/// Threads a context uses when asked for none in particular: as many as OMP_NUM_THREADS in the environment says, where that
-/// begins with a positive number, or as many as there are processors to run on.
+/// Threads a context uses when asked for none in particular: as many as OMP_NUM_THREADS in the environment says, where
+/// that begins with a positive number, or as many as there are processors to run on.
 inline int available_threads() {
   const char* wish = std::getenv("OMP_NUM_THREADS");
   const long threads = wish ? std::strtol(wish, nullptr, 10) : 0;
@@ -44,15 +44,17 @@ inline int available_threads() {
 
 /// The library's own executor: threads that wait for work, spinning for a while, then asleep.
 ///
-/// They start with the first call that needs them and end with this object. The calling thread is worker 0. A call is joined by
-/// whoever is awake or wakes in time, and waits for those alone who joined: a thread for which the machine has no processor
-/// just now delays nobody.
+/// They start with the first call that needs them and end with this object. The calling thread is worker 0. A call is
+/// joined by whoever is awake or wakes in time, and waits for those alone who joined: a thread for which the machine
+/// has no processor just now delays nobody.
 ///
-/// - Of calls from several threads, or within f, one is shared out at a time; the others run on the threads that made them.
-/// - A child of fork() has none of the threads and starts its own when it needs them. Only a fork within f can take a thread
-///   away that is at work: the call then throws Error in the child.
+/// - Of calls from several threads, or within f, one is shared out at a time; the others run on the threads that made
+///   them.
+/// - A child of fork() has none of the threads and starts its own when it needs them. Only a fork within f can take a
+///   thread away that is at work: the call then throws Error in the child.
 /// - Where a thread cannot be started there is one less. The threads receive no signals.
-/// @cost  a call that finds its threads spinning takes about a microsecond; waking one that sleeps, as long as the system takes
+/// @cost  a call that finds its threads spinning takes about a microsecond; waking one that sleeps, as long as the
+///        system takes
 class Workers {
  public:
   /// @param threads  the calling one among them
@@ -82,15 +84,16 @@ class Workers {
 
   /// Measured on 2 processors, alone and beside 1 and 3 busy processes (bench/threads.cpp).
   struct Tuning {
-    Time idle;       // a thread without work spins as long; 5 and 50 µs: steps of 1 ms take 17 and 9 % more; 1 ms: no less
-    Time last;       // the caller spins as long for those inside; 5, 100 and 200 µs: no different
+    Time idle;  // a thread without work spins as long; 5 and 50 µs: steps of 1 ms take 17 and 9 % more; 1 ms: no less
+    Time last;  // the caller spins as long for those inside; 5, 100 and 200 µs: no different
     Time preempted;  // between two looks at the clock: another process had the processor, which then deserves the rest
     int recovery;    // calls after which a thread that was preempted spins as long as before; 64 to 8192: no different
   };
   static constexpr Tuning kTuning{std::chrono::microseconds(200), std::chrono::microseconds(20),
                                   std::chrono::microseconds(500), 1024};
 
-  // The number of the call; workers wanted, 0 after the caller has done its part; whether one joined; how many are inside.
+  // The number of the call; workers wanted, 0 after the caller has done its part; whether one joined; how many are
+  // inside.
   using State = std::uint64_t;
   static constexpr int kCallBits = 32, kCountBits = 16, kMost = 0x7fff;
   static constexpr State kCount = 0xffff0000, kJoined = 0x8000, kInside = 0x7fff;
@@ -200,7 +203,8 @@ class Workers {
   const WorkerFunction* f_ = nullptr;
   std::atomic<bool> busy_{false}, stop_{false};
   alignas(64) std::atomic<State> state_{0};
-  alignas(64) std::atomic<int> asleep_{0}, wakes_{0}, waiting_{0};  // threads asleep, times they were woken, the caller asleep
+  alignas(64) std::atomic<int> asleep_{0}, wakes_{0},
+      waiting_{0};  // threads asleep, times they were woken, the caller asleep
 };
 
 }  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

@@ -16,8 +16,8 @@
 #include "gatefold/core/types.hpp"
 
 /// The grouped products by cuBLAS, for contexts that ask for it. Its sizes are host arrays, while groups are known on
-/// the device: a product copies E + 1 offsets to the host and waits for them, unless it belongs to a backward and they are
-/// those of the product just before it (OffsetsOnHost), and cannot be captured in a graph.
+/// the device: a product copies E + 1 offsets to the host and waits for them, unless it belongs to a backward and they
+/// are those of the product just before it (OffsetsOnHost), and cannot be captured in a graph.
 namespace gatefold::device {
 
 /// The offsets of the latest grouped product of a context, for the products of a backward that follow it. Whatever
@@ -201,8 +201,8 @@ void blas_slots_are_depth(Context& ctx, const Groups<B>& g, View<const T, 2, B> 
     const Index first = offsets[e], count = offsets[e + 1] - first;
     T* const to = dw.data() + static_cast<Index>(e) * rows * columns;
     if (count > 0) {
-      groups.add(columns, rows, count, dc.data() + first * columns, columns, in_order + first * rows, rows,
-                 to, columns);
+      groups.add(columns, rows, count, dc.data() + first * columns, columns, in_order + first * rows, rows, to,
+                 columns);
     } else if (!accumulate) {
       expect_success(cudaMemsetAsync(to, 0, static_cast<std::size_t>(rows * columns) * sizeof(T), ctx.product_stream()),
                      "cudaMemsetAsync");

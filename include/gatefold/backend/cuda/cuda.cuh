@@ -22,7 +22,7 @@
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/gemm_rows.hpp"
 #include "gatefold/backend/group_table.hpp"
-#include "gatefold/backend/lender.hpp"
+#include "gatefold/backend/object_pool.hpp"
 #include "gatefold/backend/scratch.hpp"
 
 namespace gatefold {
@@ -45,7 +45,7 @@ struct Cuda {
   /// Stream, handles and memory of one caller, on one device: that of its stream. Primitives, scratch memory, layers
   /// and trainers work there, whichever device is current. Tensors that a caller makes, and what policies keep that are
   /// called without a layer, are where `here` says.
-  class Context : public Scratch<Cuda>, public Lender {
+  class Context : public Scratch<Cuda>, public ObjectPool {
    public:
     using Backend = Cuda;
     /// A stream of its own, on the current device.

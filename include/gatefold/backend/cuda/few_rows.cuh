@@ -2,10 +2,10 @@
 
 #include <cuda_pipeline.h>
 
-#include "gatefold/backend/cuda/mover.cuh"
 #include "gatefold/backend/cuda/operand.cuh"
 #include "gatefold/backend/cuda/row_tile.cuh"
 #include "gatefold/backend/cuda/status.cuh"
+#include "gatefold/backend/cuda/tile_loader.cuh"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/core/types.hpp"
 

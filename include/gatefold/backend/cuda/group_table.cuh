@@ -157,7 +157,8 @@ inline bool fits_table(Index n, Index each, Index groups) {
 
 /// @param n       keys in all, in rows of `each`
 /// @param groups  what fits_table says
-/// @cost   keys read once or, in more tiles than one, twice; n · each comparisons; one block sums the counts of groups · tiles
+/// @cost   keys read once or, in more tiles than one, twice; n · each comparisons; one block sums the counts of groups
+///         · tiles
 /// @order  by counting, the same whatever the tiles are
 template <class Context>
 void group_table(Context& ctx, Index n, Index each, const Index* keys, Index groups, Index* offsets, Index* order,

@@ -102,7 +102,7 @@ void grouped_sum(Context& ctx, const Index* offsets, Index experts, Index slots,
     dc = partial;
   }
   grouped_sum_kernel<<<grid(strips * experts), kThreads, 0, ctx.product_stream()>>>(offsets, dc, two_levels, columns,
-                                                                                   width, accumulate, db);
+                                                                                    width, accumulate, db);
   expect_launched("Cuda::grouped_sum");
 }
 

@@ -18,8 +18,8 @@ struct AddOrStore {
 /// dw[e] (+)= Σ_s a[row(s)]ᵀ b[s] over the slots of expert e: one block for each tile of dw[e].
 template <class Shape, class T>
 static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, 1, false>())
-    slots_are_depth_kernel(Operand<T> a, Each<T, 1> b, const Index* offsets, Index rows, Index columns,
-                           bool accumulate, T* dw) {
+    slots_are_depth_kernel(Operand<T> a, Each<T, 1> b, const Index* offsets, Index rows, Index columns, bool accumulate,
+                           T* dw) {
   __shared__ Staging<Shape, 1, T> shared;
   __shared__ Place place;
   const Index row_tiles = (rows + Shape::rows - 1) / Shape::rows;

@@ -5,12 +5,12 @@
 #include "gatefold/backend/cuda/few_rows.cuh"
 #include "gatefold/backend/cuda/handles.cuh"
 #include "gatefold/backend/cuda/loops.cuh"
-#include "gatefold/backend/cuda/mover.cuh"
 #include "gatefold/backend/cuda/operand.cuh"
 #include "gatefold/backend/cuda/row_tile.cuh"
 #include "gatefold/backend/cuda/schedule.cuh"
 #include "gatefold/backend/cuda/status.cuh"
 #include "gatefold/backend/cuda/tile.cuh"
+#include "gatefold/backend/cuda/tile_loader.cuh"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/core/types.hpp"
 
@@ -67,8 +67,8 @@ class Tile {
   __device__ void sum(Shared& shared, const Place& place, const Operand<T>& a, const Each<T, Matrices>& b,
                       Index depth) {
     const int begin = place.part.begin, steps = place.part.end - begin;
-    Mover<T, Shape::whole, Shape::rows, D, Shape::threads> a_mover;
-    Mover<T, Shape::whole, Shape::columns, D, Shape::threads> b_mover[Matrices];
+    TileLoader<T, Shape::whole, Shape::rows, D, Shape::threads> a_mover;
+    TileLoader<T, Shape::whole, Shape::columns, D, Shape::threads> b_mover[Matrices];
     a_mover.begin(a, place.row, place.rows, depth, Index(begin) * D);
     for (int m = 0; m < Matrices; ++m) b_mover[m].begin(b.of[m], place.column, place.columns, depth, Index(begin) * D);
     const auto load = [&](int stage) {
@@ -217,8 +217,8 @@ struct HandOver {
 };
 
 /// c[s] = epilogue(a[row(s)] op(b_e), …).
-/// @tparam Stay  whether blocks stay and tiles are dealt to them (Schedule); else there is one for each tile. Blocks that
-///               stay have fewer registers for the sums, which costs more than one round of many that is not full
+/// @tparam Stay  whether blocks stay and tiles are dealt to them (Schedule); else there is one for each tile. Blocks
+///               that stay have fewer registers for the sums, which costs more than one round of many that is not full
 /// @param b_step  bytes of b from expert to expert
 /// @param above  experts of more rows alone
 template <class Shape, bool Stay, int Matrices, class T, class E>
@@ -271,7 +271,7 @@ template <int Matrices, class T, class Context, class E>
 void slots_are_rows(Context& ctx, const Operand<T>& a, const Each<T, Matrices>& b, Index b_step, const Index* offsets,
                     Index experts, Index slots, Index columns, Index depth, T* c, const E& epilogue) {
   if (experts == 0 || slots == 0 || columns == 0) return;
-  const Index some = experts < slots ? experts : slots;  // that have rows, at most
+  const Index some = experts < slots ? experts : slots;                    // that have rows, at most
   const auto row_tiles = [&](Index rows) { return slots / rows + some; };  // at most
   bool whole = columns % 4 == 0 && depth % 4 == 0 && a.aligned;
   for (const Operand<T>& matrix : b.of) whole = whole && matrix.aligned;

@@ -21,8 +21,8 @@ struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Several {
   T v[N];
 };
 
-/// A block sums `rows` whole rows of up to `columns` columns, a thread row_patch × column_patch of them. Then Size lanes
-/// share a row: few, so that a warp does several rows at once and what all lanes of a row do is done less often.
+/// A block sums `rows` whole rows of up to `columns` columns, a thread row_patch × column_patch of them. Then Size
+/// lanes share a row: few, so that a warp does several rows at once and what all lanes of a row do is done less often.
 template <int Rows, int Columns, int RowPatch, int ColumnPatch, int Size>
 struct RowsShape {
   using Lanes = WarpPart<Size>;
@@ -270,7 +270,7 @@ inline constexpr Index most_copied_columns = 49152 / kRows / static_cast<int>(si
 template <class T, class E, class F>
 void copied_rows(cudaStream_t stream, Index lines, Index columns, const T* sums, T* c, const E& epilogue, const F& f) {
   if (lines == 0) return;
-  copied_rows_kernel<<<grid(blocks(lines, kRows)), kThreads, sizeof(T) * kRows * static_cast<std::size_t>(columns),
+  copied_rows_kernel<<<grid(blocks(lines, kRows)), kThreads, sizeof(T) * kRows* static_cast<std::size_t>(columns),
                        stream>>>(lines, static_cast<int>(columns), sums, c, epilogue, f);
   expect_launched("Cuda::gemm_rows");
 }

@@ -50,8 +50,8 @@ template <class T, int Matrices>
 struct FewTiles : TileShape<32, 64, 16, 1, 1, false, sizeof(T) == 4 ? 4 : 2> {};
 
 /// Blocks that a kernel promises to leave room for: one fewer where ptxas needs more registers than are left to it, and
-/// would spill. It does for blocks that stay, on sm_90 only where they keep the sums of two matrices, and from Blackwell
-/// on for the others too. Turing's shared memory holds fewer in any case.
+/// would spill. It does for blocks that stay, on sm_90 only where they keep the sums of two matrices, and from
+/// Blackwell on for the others too. Turing's shared memory holds fewer in any case.
 template <class Shape, int Matrices, bool Stay>
 constexpr int promised_blocks() {
   constexpr int fewer = Shape::blocks > 1 ? Shape::blocks - 1 : 1;

@@ -1,0 +1,163 @@
+#pragma once
+
+#include <cstddef>
+
+#include <cuda_pipeline.h>
+
+#include "gatefold/backend/cuda/operand.cuh"
+#include "gatefold/backend/cuda/packed_weights.cuh"
+#include "gatefold/core/types.hpp"
+
+namespace gatefold::device {
+
+inline constexpr int kPadding = 4;  // of rows in shared memory: lines that are written along depth meet other banks
+
+/// Copy a four from global to shared memory, asynchronously; zeros where it does not exist.
+template <class W>
+__device__ void copy_four(void* to, const void* from, bool exists) {
+  constexpr std::size_t size = sizeof(Four<W>), step = size < 16 ? size : 16;
+#pragma unroll
+  for (std::size_t i = 0; i < size; i += step)
+    __pipeline_memcpy_async(static_cast<char*>(to) + i, static_cast<const char*>(from) + i, step, exists ? 0 : step);
+}
+
+/// One thread's share of moving `Lines` lines of an operand to shared memory, [depth][lines]: fours, a tile of `Depth`
+/// at a time. Contiguous lines are copied asynchronously; others are held from load to store, where they are turned,
+/// and so are rounded weights, which are widened.
+///
+/// Past the last line it reads the last ones again, whose sums nobody stores; past the depth it gives 0.
+/// @tparam Whole  whether every four of the operand is known to be whole and aligned
+template <class T, bool Whole, int Lines, int Depth, int Threads>
+class TileLoader {
+  static constexpr int kAcross = Depth / 4, kLineStep = Threads / kAcross;  // along_depth: fours of a line
+  static constexpr int kWidth = Lines / 4, kRowStep = Threads / kWidth;     // along_lines: fours of a row
+  static constexpr int kFours = (Lines * kAcross + Threads - 1) / Threads;  // mine
+  static constexpr bool kAll = Lines * kAcross % Threads == 0;              // whether all threads have as many
+  static_assert(Threads % kAcross == 0 && Threads % kWidth == 0, "gatefold: a thread must keep its column of fours");
+
+ public:
+  using Shared = T[Depth][Lines + kPadding];
+
+  /// Lines [first, …) of `lines` in all, from place `begin` of their depth on.
+  __device__ void begin(const Operand<T>& from, Index first, Index lines, Index depth, Index begin) {
+    layout_ = from.layout;
+    left_ = static_cast<int>(depth - begin);
+    rows_ = nullptr;
+    width_ = 4;
+    whole_ = from.aligned && (layout_ == Layout::along_depth ? depth : lines) % 4 == 0;
+    if (layout_ == Layout::along_depth) {
+#pragma unroll
+      for (int i = 0; i < kFours; ++i) {
+        const Index mine = first + line(i), last = mine < lines ? mine : lines - 1;
+        from_[i] = from.data + (from.rows ? from.rows[last] : last) * from.stride +
+                   (begin + place()) * static_cast<Index>(sizeof(T));
+      }
+      return;
+    }
+    const Index mine = first + four(), last = (lines - 1) / 4 * 4, at = mine < last ? mine : last;
+    if (!Whole && lines - at < 4) width_ = static_cast<int>(lines - at);
+    stride_ = from.stride;
+    from_[0] = from.data + at * static_cast<Index>(layout_ == Layout::rounded ? sizeof(Bfloat16) : sizeof(T));
+    if (from.rows) {
+      rows_ = from.rows + begin + row(0);
+      read_rows();
+    } else {
+      from_[0] += (begin + row(0)) * stride_;
+    }
+  }
+
+  /// Read the next tile: what is copied goes there at once.
+  __device__ void load(Shared& shared) {
+    if (layout_ == Layout::along_depth) {
+#pragma unroll
+      for (int i = 0; i < kFours; ++i) {
+        if (!kAll && line(i) >= Lines) break;
+        held_[i] = load_four<T>(from_[i], left_ - place());
+        from_[i] += Depth * sizeof(T);
+      }
+    } else if (layout_ == Layout::along_lines) {
+      each_row([&](int i, const char* from, bool inside) {
+        T* to = &shared[row(i)][four()];
+        if (Whole || whole_) {
+          copy_four<T>(to, from, inside);
+        } else {
+          for (int j = 0; j < 4; ++j) {
+            const bool exists = inside && j < width_;
+            __pipeline_memcpy_async(to + j, from + (exists ? j * sizeof(T) : 0), sizeof(T), exists ? 0 : sizeof(T));
+          }
+        }
+      });
+    } else {
+      each_row(
+          [&](int i, const char* from, bool inside) { held_[i] = load_four<Bfloat16>(from, inside ? width_ : 0); });
+    }
+    left_ -= Depth;
+    if (rows_) read_rows();  // of the tile after: loading it will not wait for them
+  }
+  /// Bring there what is held of the tile that was loaded last.
+  __device__ void store(Shared& shared) const {
+    if (layout_ == Layout::along_lines) return;
+#pragma unroll
+    for (int i = 0; i < kFours; ++i) {
+      if (layout_ == Layout::along_depth) {
+        if (!kAll && line(i) >= Lines) break;
+#pragma unroll
+        for (int j = 0; j < 4; ++j) shared[place() + j][line(i)] = held_[i].v[j];
+      } else {
+        if (!kAll && row(i) >= Depth) break;
+        *reinterpret_cast<Four<T>*>(&shared[row(i)][four()]) = held_[i];
+      }
+    }
+  }
+
+ private:
+  /// along_depth: the place of my fours in their lines, and the line of the i-th.
+  __device__ static int place() { return static_cast<int>(threadIdx.x) % kAcross * 4; }
+  __device__ static int line(int i) { return static_cast<int>(threadIdx.x) / kAcross + i * kLineStep; }
+  /// Else the first line of my fours, and the depth of the i-th in a tile.
+  __device__ static int four() { return static_cast<int>(threadIdx.x) % kWidth * 4; }
+  __device__ static int row(int i) { return static_cast<int>(threadIdx.x) / kWidth + i * kRowStep; }
+
+  /// @param count  how many of the four exist; the others are 0
+  template <class W>
+  __device__ Four<T> load_four(const char* from, int count) const {
+    Four<T> four{};
+    if (Whole || whole_) {
+      if (count <= 0) return four;
+      const Four<W> whole = *reinterpret_cast<const Four<W>*>(from);
+      for (int j = 0; j < 4; ++j) four.v[j] = T(whole.v[j]);
+    } else {
+      for (int j = 0; j < 4; ++j)
+        if (j < count) four.v[j] = T(reinterpret_cast<const W*>(from)[j]);
+    }
+    return four;
+  }
+  __device__ void read_rows() {
+#pragma unroll
+    for (int i = 0; i < kFours; ++i) row_[i] = row(i) < left_ ? rows_[i * kRowStep] : 0;
+    rows_ += Depth;
+  }
+  /// f(i, from, whether it is inside the depth) for my fours
+  template <class F>
+  __device__ void each_row(const F& f) {
+#pragma unroll
+    for (int i = 0; i < kFours; ++i) {
+      if (!kAll && row(i) >= Depth) break;
+      const bool inside = row(i) < left_;
+      f(i, from_[0] + (rows_ ? row_[i] : inside ? i * kRowStep : 0) * stride_, inside);
+    }
+    if (!rows_) from_[0] += Depth * stride_;
+  }
+
+  const char* from_[kFours];  // my fours of the next tile; not along_depth the first alone, with rows_ of row 0
+  const Index* rows_;         // along_lines: of my first four in the tile after the next, or null
+  Index row_[kFours];         // and of the next
+  Index stride_;
+  int left_;   // depth from the next tile on
+  int width_;  // along_lines: lines from mine on, up to 4
+  bool whole_;
+  Layout layout_;
+  Four<T> held_[kFours];
+};
+
+}  // namespace gatefold::device

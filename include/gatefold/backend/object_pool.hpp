@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+namespace gatefold {
+
+/// Objects that a context keeps between calls, so that what one call discards the next one finds with its memory: the
+/// Saved of a forward that nobody will go back through.
+///
+/// At most as many objects of one type are kept as were in use at the same time.
+class ObjectPool {
+ public:
+  ObjectPool() = default;
+  ObjectPool(const ObjectPool&) = delete;
+  ObjectPool& operator=(const ObjectPool&) = delete;
+  ~ObjectPool() {
+    for (const Entry& entry : entries_) entry.destroy(entry.object);
+  }
+
+  /// An object on loan, given back at the end of its scope. Its values are those of an earlier use, or default ones.
+  template <class S>
+  class Borrowed {
+   public:
+    Borrowed(ObjectPool& lender, std::size_t index) : pool_(lender), index_(index) {}
+    Borrowed(const Borrowed&) = delete;
+    Borrowed& operator=(const Borrowed&) = delete;
+    ~Borrowed() { pool_.entries_[index_].lent = false; }
+    S& operator*() const { return *static_cast<S*>(pool_.entries_[index_].object); }
+    S* operator->() const { return &**this; }
+
+   private:
+    ObjectPool& pool_;
+    std::size_t index_;
+  };
+
+  template <class S>
+  [[nodiscard]] Borrowed<S> acquire() {
+    std::size_t i = 0;
+    while (i < entries_.size() && (entries_[i].lent || entries_[i].type != &type_of<S>)) ++i;
+    if (i == entries_.size()) {
+      entries_.reserve(i + 1);
+      entries_.push_back({&type_of<S>, new S(), [](void* object) { delete static_cast<S*>(object); }, false});
+    }
+    entries_[i].lent = true;
+    return Borrowed<S>(*this, i);
+  }
+
+ private:
+  struct Entry {
+    const char* type;
+    void* object;
+    void (*destroy)(void*);
+    bool lent;
+  };
+  template <class S>
+  static constexpr char type_of = 0;
+
+  std::vector<Entry> entries_;
+};
+
+}  // namespace gatefold

@@ -1,0 +1,57 @@
+#pragma once
+
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/view.hpp"
+
+/// The squared coefficient of variation over the experts, which Importance and Load share.
+namespace gatefold {
+
+/// How it is taken.
+///
+///     CV²(v) = (1/(E − ddof)) Σ_e (v_e − m)² / (m² + epsilon),   m = (1/E) Σ_e v_e                        (1)
+///
+/// 0 for E <= ddof experts and where m = epsilon = 0.
+/// Source: the code of V-MoE (Riquelme et al. 2021, arXiv:2106.05974) has ddof 0 and epsilon 0; `shazeer` is
+/// tensor2tensor's, the code of Shazeer et al. 2017 (arXiv:1701.06538); `fastmoe`, with the unbiased variance, is
+/// FastMoE's.
+struct CvSquared {
+  Index ddof = 0;
+  double epsilon = 0;
+
+  static CvSquared shazeer() { return {.ddof = 0, .epsilon = 1e-10}; }
+  static CvSquared fastmoe() { return {.ddof = 1, .epsilon = 1e-10}; }
+  void validate(const char* where) const {
+    expect(ddof >= 0, where, "cv.ddof", "at least 0", ddof);
+    expect(epsilon >= 0, where, "cv.epsilon", "at least 0", epsilon);
+  }
+};
+
+namespace fn {
+
+/// value = weight · CV²(v), unless empty, and slope[e] = its derivative by v[e]
+template <class T, class B>
+struct CvSquaredValue {
+  View<const T, 1, B> v;
+  CvSquared cv;
+  T weight;
+  View<T, 1, B> value, slope;
+
+  GATEFOLD_HD void operator()(Index) const {
+    const Index experts = v.size();
+    T mean = 0, spread = 0;
+    for (Index e = 0; e < experts; ++e) mean += v(e);
+    mean /= T(experts);
+    for (Index e = 0; e < experts; ++e) spread += (v(e) - mean) * (v(e) - mean);
+    const T square = mean * mean + T(cv.epsilon);
+    const bool defined = experts > cv.ddof && square != 0;
+    const T scale = defined ? weight / (T(experts - cv.ddof) * square) : T(0);
+    for (Index e = 0; e < experts; ++e)
+      slope(e) = defined ? 2 * scale * (v(e) - mean - spread * mean / (square * T(experts))) : T(0);
+    if (value.data()) value(0) = defined ? scale * spread : T(0);
+  }
+};
+
+}  // namespace fn
+}  // namespace gatefold

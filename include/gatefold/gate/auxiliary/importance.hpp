@@ -1,0 +1,49 @@
+#pragma once
+
+#include "gatefold/gate/auxiliary/auxiliary.hpp"
+#include "gatefold/gate/auxiliary/cv_squared.hpp"
+
+namespace gatefold {
+
+/// Ask for experts of even importance.
+///
+///     loss = weight · CV²(v),   v_e = Σ_n q[n,e]                                                        (1)
+///
+/// with the q of logits without noise. 0 at perfect balance.
+/// Source: Riquelme et al. 2021, arXiv:2106.05974, appendix on auxiliary losses. Shazeer et al. 2017, arXiv:1701.06538,
+/// eq. (6)-(7), sum the weights of the picks instead; `shazeer` has the CV² of their code (CvSquared), of the same q.
+/// @throws ArgumentError unless the options of cv fit
+/// @cost  N·E reads
+/// @order v is summed in double, in the order of the items
+struct Importance {
+  double weight = 0.005;
+  CvSquared cv{};
+
+  static Importance shazeer(double weight = 0.1) { return {.weight = weight, .cv = CvSquared::shazeer()}; }
+
+  void validate(Index) const { cv.validate("Importance"); }
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const GateOutcome<T, B>& a, Out<T, 1, B> value) const {
+    auto mark = ctx.mark();
+    slopes(ctx, a, value);
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const GateOutcome<T, B>& a, const GateOutcomeGrad<T, B>& d) const {
+    auto mark = ctx.mark();
+    auto slope = slopes(ctx, a, {});
+    B::for_rows(ctx, d.probabilities.extent(0), fn::TotalBackward<T, B>{slope, {a.valid}, d.probabilities});
+  }
+
+ private:
+  template <class T, class B>
+  View<T, 1, B> slopes(auto& ctx, const GateOutcome<T, B>& a, Out<T, 1, B> value) const {
+    const Index experts = a.probabilities.extent(1);
+    validate(experts);
+    auto total = ctx.template scratch<T>(experts), slope = ctx.template scratch<T>(experts);
+    fn::expert_totals(ctx, a, total);
+    B::for_each(ctx, 1, fn::CvSquaredValue<T, B>{total, cv, T(weight), value, slope});
+    return slope;
+  }
+};
+
+}  // namespace gatefold

@@ -1,0 +1,160 @@
+#pragma once
+
+#include <cmath>
+#include <limits>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/gate/auxiliary/auxiliary.hpp"
+#include "gatefold/gate/auxiliary/cv_squared.hpp"
+#include "gatefold/gate/selection/top_k.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// The K-th best expert of item n, and the one after it (-1: there is none).
+template <class T, class B>
+struct LastAndNext {
+  View<const T, 2, B> value;
+  View<const Index, 1, B> expert;
+  Index k;
+  View<Index, 1, B> last, next;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const Index l = chosen(expert(n * k + k - 1));
+    const Index after = RankedRow<T>{&value(n, 0), value.extent(1)}.after(lanes, l);
+    if (lanes.lane > 0) return;
+    last(n) = l;
+    next(n) = after;
+  }
+};
+/// How far rank[n,e] lies above the noisy value of the expert at the threshold, in deviations of its noise.
+template <class T, class B>
+struct AboveThreshold {
+  View<const T, 2, B> rank;
+  NoisyRank<const T, B> noisy;
+  View<const Index, 1, B> last, next;
+  bool excluding;
+  Valid<T, B> valid;
+
+  /// The expert at the threshold; -1 where every expert is taken whatever the noise.
+  GATEFOLD_HD Index threshold(Index n, Index e) const {
+    const Index l = last(n);
+    const bool taken = !ranks_before(noisy.value(n, l), l, noisy.value(n, e), e);
+    return excluding && taken ? next(n) : l;
+  }
+  /// Without noise an expert is above the threshold or below, ±∞ deviations, or at it.
+  GATEFOLD_HD T deviations(Index n, Index e, Index at) const {
+    const T height = rank(n, e) - noisy.value(n, at);
+    return height == 0 ? T(0) : height / noisy.deviation(n, e);
+  }
+};
+/// load[e] = Σ_n Φ over the valid items
+template <class T, class B>
+struct SmoothLoad {
+  AboveThreshold<T, B> above;
+  View<T, 1, B> load;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index e) const {
+    double total = 0;
+    for (Index n = lanes.lane; n < above.rank.extent(0); n += lanes.size) {
+      if (above.valid(n) == 0) continue;
+      const Index at = above.threshold(n, e);
+      total += at < 0 ? T(1) : std::erfc(-above.deviations(n, e, at) * T(0.70710678118654752440)) / 2;
+    }
+    total = lanes.sum(total);
+    if (lanes.lane == 0) load(e) = static_cast<T>(total);
+  }
+};
+/// Through rank, deviation and the noisy value at the threshold. One worker for each item, whose experts share
+/// thresholds. The expert at the threshold is −noise deviations above itself, whatever rank and deviation are: nothing
+/// to pass on.
+template <class T, class B>
+struct SmoothLoadBackward {
+  AboveThreshold<T, B> above;
+  View<const T, 1, B> slope;
+  View<T, 2, B> drank;
+  NoisyRank<T, B> dnoisy;
+  T least;  // of the deviations that have a slope
+  GATEFOLD_HD void operator()(Index n) const {
+    if (above.valid(n) == 0) return;
+    for (Index e = 0; e < drank.extent(1); ++e) {
+      const Index at = above.threshold(n, e);
+      if (at < 0 || at == e || above.noisy.deviation(n, e) < least) continue;
+      const T u = above.deviations(n, e, at);
+      const T d = slope(e) * T(0.39894228040143267794) * std::exp(-u * u / 2) / above.noisy.deviation(n, e);
+      if (d == 0) continue;  // u may be infinite
+      drank(n, e) += d;
+      dnoisy.value(n, at) -= d;
+      dnoisy.deviation(n, e) -= d * u;
+    }
+  }
+};
+
+}  // namespace fn
+
+/// Ask for an even load, smoothly: by the chance that an expert is taken under new noise of its own.
+///
+///     loss = weight · CV²(v),   v_e = Σ_n Φ((rank[n,e] − t[n,e]) / deviation[n,e])
+///
+///     t[n,e] = the K-th largest noisy value of item n                              (V-MoE)              (1)
+///     t[n,e] = the K-th largest noisy value of the other experts of item n         (excluding)          (2)
+///
+/// so in (2) the (K+1)-th of all where e is taken, else the K-th. With K = E there is no (K+1)-th: every expert is
+/// taken whatever the noise, v_e = N, and the loss is 0 without gradient. The gradient flows through rank, deviation
+/// and t. 0 without gradient where no noise was drawn. Where a deviation underflows to 0, Φ is 0, 1/2 or 1 by the sign
+/// of rank − t, without slope.
+/// Source: (1) Riquelme et al. 2021, arXiv:2106.05974, appendix on auxiliary losses; (2) Shazeer et al. 2017,
+/// arXiv:1701.06538, App. A; `shazeer` has the CV² of their code.
+/// @param a  of a selection with Gaussian noise that shows it (NoisyTopK); picks n·K … n·K + K − 1 of item n, best
+///           first
+/// @throws ArgumentError unless the options of cv fit
+/// @cost  2·N·E comparisons and N·E error functions
+/// @order v is summed in double, in the order of the items
+struct Load {
+  static constexpr bool needs_picks_by_item = true, needs_noise = true;
+  double weight = 0.005;
+  bool excluding = false;
+  CvSquared cv{};
+
+  static Load shazeer(double weight = 0.1) { return {.weight = weight, .excluding = true, .cv = CvSquared::shazeer()}; }
+
+  void validate(Index) const { cv.validate("Load"); }
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const GateOutcome<T, B>& a, Out<T, 1, B> value) const {
+    auto mark = ctx.mark();
+    if (!a.noisy.value.data()) return fill(ctx, value, 0);
+    slopes(ctx, a, above_threshold(ctx, a), value);
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const GateOutcome<T, B>& a, const GateOutcomeGrad<T, B>& d) const {
+    auto mark = ctx.mark();
+    if (!a.noisy.value.data()) return;
+    const auto above = above_threshold(ctx, a);
+    auto slope = slopes(ctx, a, above, {});
+    B::for_each(ctx, a.rank.extent(0),
+                fn::SmoothLoadBackward<T, B>{above, slope, d.rank, d.noisy, std::numeric_limits<T>::min()});
+  }
+
+ private:
+  template <class T, class B>
+  fn::AboveThreshold<T, B> above_threshold(auto& ctx, const GateOutcome<T, B>& a) const {
+    const Index items = a.rank.extent(0);
+    auto last = ctx.template scratch<Index>(items), next = ctx.template scratch<Index>(items);
+    B::for_rows(ctx, items, fn::LastAndNext<T, B>{a.noisy.value, a.plan.expert, fn::picks_per_item(a), last, next});
+    return {a.rank, a.noisy, last, next, excluding, {a.valid}};
+  }
+  template <class T, class B>
+  View<T, 1, B> slopes(auto& ctx, const GateOutcome<T, B>& a, const fn::AboveThreshold<T, B>& above,
+                       Out<T, 1, B> value) const {
+    validate(a.rank.extent(1));
+    const Index experts = a.rank.extent(1);
+    auto load = ctx.template scratch<T>(experts), slope = ctx.template scratch<T>(experts);
+    B::for_rows(ctx, experts, fn::SmoothLoad<T, B>{above, load});
+    B::for_each(ctx, 1, fn::CvSquaredValue<T, B>{load, cv, T(weight), value, slope});
+    return slope;
+  }
+};
+
+}  // namespace gatefold

@@ -1,0 +1,319 @@
+#pragma once
+
+#include <cmath>
+
+#include "gatefold/attention/attention_trace.hpp"
+#include "gatefold/attention/blocks.hpp"
+#include "gatefold/attention/following.hpp"
+#include "gatefold/attention/heads.hpp"
+#include "gatefold/attention/products.hpp"
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/epilogue.hpp"
+#include "gatefold/backend/softmax.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/gate/mixing/followed_head.hpp"
+#include "gatefold/gate/mixing/posterior_features.hpp"
+#include "gatefold/gate/mixing/streamed_mixing.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/routing/dense_plan.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+template <class T>
+struct Both {
+  const T *a, *b;
+  T* both;
+  GATEFOLD_HD void operator()(Index n) const { both[n] = a[n] != 0 && b[n] != 0 ? T(1) : T(0); }
+};
+
+}  // namespace fn
+
+/// Tokens follow the tokens they attend to: the mixing of Attention-Aware gates.
+///
+///     r_j = softmax(z_j),   AP_h[i,j] ∝ A_h[i,j] exp(−‖u_i − m_h,j‖² / 2σ²),   m_h,j = v_h,j O_h          (1)
+///     q_i = Σ_j AP_h*[i,j] r_j,   h* = argmin_h of the mean entropy of A_h                               (2)
+///     q_i = Σ_h HP[i,h] Σ_j AP_h[i,j] r_j,   HP[i,h] ∝ Σ_j A_h[i,j] exp(−‖u_i − m_h,j‖² / 2σ²)           (3)
+///
+/// Source: paper 002 (Graph of Tokens), lemma 1, eq. (14)-(16); (3) with FollowedHead::every. Weights are formed as log
+/// A + (⟨u_i, m_j⟩ − ‖m_j‖²/2)/σ² − log-sum-exp: ‖u_i‖² cancels, nothing underflows. A is recomputed from the trace of
+/// the attention. σ → ∞ gives A, σ → 0 the token of nearest m. mean_of_heads: the paper's MHA is the mean over heads,
+/// (1/H) Σ_h A_h X W_h, so that a usual attention's v O stands for W_h / H; with it m is multiplied by H.
+/// @param x      [N, D] in   items u;  z [N, E] in  logits;  q [N, E] out
+/// @param extra  the trace (required; a Block supplies it), with attention's own mask, and padding
+/// @param saved  r, log q [N, E], one log-sum-exp and one head per item; never the N × L matrix
+/// @throws ArgumentError unless σ > 0 and the trace has N items of D and heads that divide D
+/// @cost   2·N·D²/H flop for u O_hᵀ and 4·N·L·D/H for the weights (half if causal), H times both for `every`; three
+///         times that backward; 2·(N + D)·D²/H for the norms of m_h, forward and backward; 2·N·L·D for the entropies
+///         (half if causal) where the trace has none. Scratch of a few M·D forward for each thread, M the larger of L
+///         and 65536 / L items (a few N·D where sequences cannot be shared out evenly), of a few N·D backward
+/// @order  keys in ascending order, ties of entropy to the lower head. Causal attention: no bit of an item depends on
+///         later ones, except with lowest_entropy_of_sequence, which lets one choice look ahead. Padding mixes into
+///         nobody; an item that sees nobody keeps its own r
+struct AttentionPosterior {
+  double sigma = 1;
+  FollowedHead head = FollowedHead::lowest_entropy;
+  bool mean_of_heads = true;
+  bool only_confident = false;  // j runs over J_i = {j : H(r_j) ≤ H(r_i)} (paper 002, proposition 1)
+
+  template <class T, class B>
+  struct Extra {
+    Required<AttentionTrace<const T, B>> trace;
+    View<const T, 1, B> valid{};  // [N] 1 = item, 0 = padding; empty: all are items
+
+    Extra with_valid(View<const T, 1, B> mask) const { return {trace, valid.data() ? valid : mask}; }
+    /// Items [first, first + count), whole sequences.
+    Extra rows(Index first, Index count) const {
+      return {trace.value.rows(first, count), rows_if_any(valid, first, count)};
+    }
+    struct WithoutTrace {
+      View<const T, 1, B> valid{};
+    };
+    static Extra with_trace(const WithoutTrace& rest, const AttentionTrace<const T, B>& trace) {
+      return {trace, rest.valid};
+    }
+  };
+  template <class T, class B>
+  struct ExtraGrad {
+    AttentionTrace<T, B> trace;  // empty views: nobody asks
+    void set_trace(const AttentionTrace<T, B>& to) { trace = to; }
+  };
+  template <class T, class B>
+  struct Saved {
+    Tensor<T, 2, B> r, log_q;     // [N, E]
+    Tensor<T, 1, B> log_sum_exp;  // [N]
+    Tensor<Index, 1, B> head;     // [N] the head followed
+    template <class F>
+    void choices(F&& f) const {
+      for (Index n = 0; n < head.size(); ++n) f(head(n));
+    }
+  };
+
+  template <class T, class B>
+  void validate(const Nothing<T, B>&, Index items, const Extra<T, B>& extra) const {
+    const AttentionTrace<const T, B>& a = extra.trace.value;
+    expect(sigma > 0, "AttentionPosterior", "sigma", "more than 0", sigma);
+    expect(std::isfinite(precision<T>()), "AttentionPosterior", "sigma", "so large that 1 / sigma² is finite", sigma);
+    const Index dim = a.q.extent(1), heads = a.heads();
+    for (const auto* t : {&a.q, &a.k, &a.v})
+      expect_shape("AttentionPosterior", "extra.trace.q, k, v", *t, {items, dim});
+    expect_shape("AttentionPosterior", "extra.trace.log_sum_exp", a.log_sum_exp, {items, any_extent});
+    expect_shape("AttentionPosterior", "extra.trace.output", a.output, {dim, dim});
+    expect(heads >= 1 && dim % heads == 0, "AttentionPosterior", "extra.trace: heads", Joined{"a divisor of ", dim},
+           heads);
+    expect(items == 0 || (a.length >= 1 && items % a.length == 0), "AttentionPosterior", "extra.trace.length",
+           Joined{"a divisor of the number of items ", items}, a.length);
+    if (a.entropy.data()) expect_shape("AttentionPosterior", "extra.trace.entropy", a.entropy, {items, heads});
+    if (extra.valid.data()) expect_shape("AttentionPosterior", "extra.valid", extra.valid, {items});
+    if (a.valid.data()) expect_shape("AttentionPosterior", "extra.trace.valid", a.valid, {items});
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, In<T, 2, B> z, Out<T, 2, B> q,
+               Saved<T, B>& saved, const Extra<T, B>& extra) const {
+    const Index items = z.extent(0);
+    for (auto* t : {&saved.r, &saved.log_q}) t->resize(items, z.extent(1));
+    saved.log_sum_exp.resize(items);
+    saved.head.resize(items);
+    auto mark = ctx.mark();
+    const View<const T, 3, B> gram = gram_of(ctx, extra.trace.value);
+    attending::for_sequences(ctx, items, extra.trace.value.length, {}, [&](auto& own, Index first, Index count) {
+      const auto part = [&](auto all) { return all.rows(first, count); };
+      forward_sequences<T, B>(own, part(x), part(z), part(q), part(saved.r.view()), part(saved.log_q.view()),
+                              part(saved.log_sum_exp.view()), part(saved.head.view()), gram, extra.rows(first, count));
+    });
+  }
+  template <class T, class B>
+  View<const T, 2, B> rank(View<const T, 2, B>, const Saved<T, B>& saved) const {
+    return saved.log_q;
+  }
+  /// Writes dz; adds to dx and to what dextra.trace points to.
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, In<T, 2, B> z, In<T, 2, B> q,
+                const Saved<T, B>& saved, In<T, 2, B> drank, In<T, 2, B> dq, Out<T, 2, B> dz, Out<T, 2, B> dx,
+                Nothing<T, B>&, const Extra<T, B>& extra, ExtraGrad<T, B>& dextra) const {
+    auto mark = ctx.mark();
+    const AttentionTrace<const T, B>& a = extra.trace.value;
+    const AttentionTrace<T, B>& da = dextra.trace;
+    const Index items = x.extent(0), dim = x.extent(1), heads = a.heads(), width = dim / heads;
+    auto log_r = ctx.template scratch<T>(items, z.extent(1)), dr = ctx.template scratch<T>(items, z.extent(1));
+    if (only_confident) B::for_rows(ctx, items, fn::LogSoftmax<T, B>{z, log_r});
+    const Values<T, B> values = values_of(ctx, a, gram_of(ctx, a));
+    auto norms = ctx.template scratch<T>(heads, items);
+    write_norms(ctx, a, values, norms);
+    const fn::PosteriorFeatures<T, B> f = features(ctx, x, saved.head.view(), extra, norms),
+                                      d = no_features<T, B>(ctx, saved.head.view(), a, f.of.following);
+    for (auto* t : {&d.of.queries, &d.of.keys}) fill(ctx, *t, 0);
+    mixing::backward<typename B::Context, T, B>(ctx, heads_of(f), 1,
+                                                visible<T, B>(ctx, saved.r, log_r, extra, both_masks(ctx, extra)),
+                                                saved.r, q, saved.log_sum_exp, drank, dq, dr, d.of);
+    const ByHead<T, B> by_head = no_projection<T, B>(ctx, saved.head.view(), a);
+    const View<const T, 2, B> dprojected = by_head.projected.values;
+    auto weighted = ctx.template scratch<T>(heads, items, width);
+    B::for_rows(ctx, heads * items,
+                fn::PosteriorFeaturesBackward<T, B>{a, da, d, values.square, precision<T>(), alpha<T>(a),
+                                                    by_head.projected, weighted});
+    if (head == FollowedHead::every) {
+      B::gemm(ctx, dprojected, false, a.output, false, true, dx, fn::Store{});
+      if (da.output.data()) B::gemm(ctx, dprojected, true, x, false, true, da.output, fn::Store{});
+    } else {
+      auto of_slots = ctx.template scratch<T>(items, dim);
+      const Groups<B> slots = by_head.items.in_slot_order();
+      B::grouped_gemm(ctx, slots, dprojected, a.output.as(heads, width, dim), false, of_slots,
+                      fn::AddToItem<T, B>{by_head.items.rows, dx});
+      if (da.output.data()) {
+        B::for_rows(ctx, items, fn::GatherRows<T, B>{by_head.items.rows, x, of_slots});
+        B::grouped_outer(ctx, slots, dprojected, View<const T, 2, B>(of_slots), da.output.as(heads, width, dim));
+      }
+    }
+    if (da.output.data()) {
+      auto dgram = ctx.template scratch<T>(heads, width, width);
+      fill(ctx, dgram, 0);
+      B::grouped_outer(ctx, attending::even_groups(ctx, heads, items), mixing::stacked(values.v),
+                       mixing::stacked(View<const T, 3, B>(weighted)), dgram);
+      B::grouped_gemm(ctx, attending::even_groups(ctx, heads, width), mixing::stacked(View<const T, 3, B>(dgram)),
+                      a.output.as(heads, width, dim), false, da.output, fn::AddTo<T, B>{da.output});
+    }
+    B::for_rows(ctx, items, fn::SoftmaxBackward<T, B>{saved.r, dr, dz});
+  }
+
+ private:
+  template <class T, class B>
+  struct Values {
+    View<const T, 3, B> v;  // [H, N, D/H] v_h
+    View<T, 3, B> square;   // [H, N, D/H] v_h O_h O_hᵀ
+  };
+  template <class T, class B>
+  struct ByHead {
+    Groups<B> items{};  // the items that follow each head are its slots; empty for every head
+    fn::Projection<T, B> projected;
+  };
+
+  /// Whole sequences; `log_sum_exp` and what stands before it are of their items.
+  template <class T, class B>
+  void forward_sequences(auto& ctx, In<T, 2, B> x, In<T, 2, B> z, Out<T, 2, B> q, Out<T, 2, B> r, Out<T, 2, B> log_q,
+                         Out<T, 1, B> log_sum_exp, Out<Index, 1, B> followed, In<T, 3, B> gram,
+                         const Extra<T, B>& extra) const {
+    auto mark = ctx.mark();
+    const Index items = z.extent(0);
+    B::for_rows(ctx, items, fn::Softmax<T, B>{z, r});
+    auto log_r = ctx.template scratch<T>(items, z.extent(1));
+    B::for_rows(ctx, items, fn::LogSoftmax<T, B>{z, log_r});
+    const View<const T, 1, B> valid = both_masks(ctx, extra);
+    const AttentionTrace<const T, B>& a = extra.trace.value;
+    mixing::follow_head(ctx, head, a, valid, followed);
+    auto norms = ctx.template scratch<T>(a.heads(), items);
+    {
+      auto of_values = ctx.mark();
+      write_norms(ctx, a, values_of(ctx, a, gram), norms);
+    }
+    const fn::PosteriorFeatures<T, B> f = features<T, B>(ctx, x, followed, extra, norms);
+    mixing::forward<typename B::Context, T, B>(ctx, heads_of(f), 1, visible<T, B>(ctx, r, log_r, extra, valid), r,
+                                               log_r, q, log_q, log_sum_exp);
+  }
+
+  template <class T>
+  T precision() const {
+    return T(1 / (sigma * sigma));
+  }
+  template <class T, class A>
+  T alpha(const A& a) const {
+    return mean_of_heads ? T(a.heads()) : T(1);
+  }
+
+  template <class T, class B>
+  fn::PosteriorFeatures<T, B> no_features(auto& ctx, In<Index, 1, B> followed, const AttentionTrace<const T, B>& a,
+                                          const attending::Following<B>& following) const {
+    const bool every = head == FollowedHead::every;
+    const Index items = a.q.extent(0), width = a.q.extent(1) / a.heads(), parts = every ? a.heads() : 1;
+    const Index columns = fn::PosteriorFeatures<T, B>::columns(width, every);
+    return {width,
+            every,
+            followed,
+            {ctx.template scratch<T>(parts, items, columns),
+             ctx.template scratch<T>(parts, items * following.heads, columns), following}};
+  }
+  template <class T, class B>
+  static MixingHeads<const T, B> heads_of(const fn::PosteriorFeatures<T, B>& f) {
+    return {f.of.queries, f.of.keys, f.of.following};
+  }
+  /// O_h O_hᵀ [H, D/H, D/H], in scratch.
+  template <class T, class B>
+  static View<const T, 3, B> gram_of(auto& ctx, const AttentionTrace<const T, B>& a) {
+    const Index dim = a.output.extent(1), heads = a.heads(), width = dim / heads;
+    auto gram = ctx.template scratch<T>(heads, width, width);
+    auto mark = ctx.mark();
+    B::grouped_gemm(ctx, attending::even_groups(ctx, heads, width), a.output, a.output.as(heads, width, dim), true,
+                    mixing::stacked(gram), fn::Store{});
+    return gram;
+  }
+  template <class T, class B>
+  static Values<T, B> values_of(auto& ctx, const AttentionTrace<const T, B>& a, View<const T, 3, B> gram) {
+    const Index items = a.v.extent(0), heads = a.heads();
+    const Index width = gram.extent(1);
+    const Values<T, B> values{
+        attending::split_heads(ctx, attending::HeadRows{heads, items}, a.v).as(heads, items, width),
+        ctx.template scratch<T>(heads, items, width)};
+    auto mark = ctx.mark();
+    B::grouped_gemm(ctx, attending::even_groups(ctx, heads, items), mixing::stacked(values.v), gram, false,
+                    mixing::stacked(values.square), fn::Store{});
+    return values;
+  }
+  template <class T, class B>
+  static void write_norms(auto& ctx, const AttentionTrace<const T, B>& a, const Values<T, B>& values,
+                          View<T, 2, B> norms) {
+    B::for_rows(ctx, norms.size(), fn::HeadNorms<T, B>{a.v, values.square, norms});
+  }
+  template <class T, class B>
+  fn::PosteriorFeatures<T, B> features(auto& ctx, View<const T, 2, B> x, In<Index, 1, B> followed,
+                                       const Extra<T, B>& extra, In<T, 2, B> norms) const {
+    const AttentionTrace<const T, B>& a = extra.trace.value;
+    const Index items = x.extent(0), dim = x.extent(1), heads = a.heads();
+    const auto following = attending::following<typename B::Context, B>(
+        ctx, followed, mixing::several_heads(head, a) ? heads : 1, a.length);
+    const fn::PosteriorFeatures<T, B> f = no_features<T, B>(ctx, followed, a, following);
+    auto mark = ctx.mark();
+    const ByHead<T, B> by_head = no_projection<T, B>(ctx, followed, a);
+    if (head == FollowedHead::every)
+      B::gemm(ctx, x, false, a.output, true, false, by_head.projected.values, fn::Store{});
+    else
+      B::grouped_gemm(ctx, by_head.items, x, a.output.as(heads, dim / heads, dim), true, by_head.projected.values,
+                      fn::Store{});
+    B::for_rows(ctx, heads * items,
+                fn::WritePosteriorFeatures<T, B>{a, f, by_head.projected, norms, precision<T>(), alpha<T>(a)});
+    return f;
+  }
+  /// Memory for u Oᵀ or its adjoint: to the product, heads are experts.
+  template <class T, class B>
+  ByHead<T, B> no_projection(auto& ctx, In<Index, 1, B> followed, const AttentionTrace<const T, B>& a) const {
+    const Index items = a.q.extent(0), dim = a.q.extent(1), heads = a.heads(), width = dim / heads;
+    if (head == FollowedHead::every) return {{}, {width, ctx.template scratch<T>(items, dim)}};
+    auto offsets = ctx.template scratch<Index>(heads + 1), order = ctx.template scratch<Index>(items),
+         slots = ctx.template scratch<Index>(items);
+    B::group_by(ctx, followed, offsets, order);
+    B::for_each(ctx, items, fn::InvertOrder<B>{order, slots});
+    return {{offsets, order, items}, {width, ctx.template scratch<T>(items, width), slots}};
+  }
+  /// What is an item for the attention and for the gate.
+  template <class T, class B>
+  static View<const T, 1, B> both_masks(auto& ctx, const Extra<T, B>& extra) {
+    const View<const T, 1, B> of_attention = extra.trace.value.valid;
+    if (!of_attention.data()) return extra.valid;
+    if (!extra.valid.data()) return of_attention;
+    auto both = ctx.template scratch<T>(extra.valid.size());
+    B::for_each(ctx, both.size(), fn::Both<T>{extra.valid.data(), of_attention.data(), both.data()});
+    return both;
+  }
+  template <class T, class B>
+  Visible<T, B> visible(auto& ctx, View<const T, 2, B> r, View<const T, 2, B> log_r, const Extra<T, B>& extra,
+                        In<T, 1, B> valid) const {
+    const AttentionTrace<const T, B>& a = extra.trace.value;
+    Visible<T, B> v{a.length, a.causal, valid};
+    if (only_confident) v.entropy = mixing::entropies(ctx, r, log_r);
+    return v;
+  }
+};
+
+}  // namespace gatefold

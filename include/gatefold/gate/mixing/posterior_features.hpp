@@ -1,0 +1,137 @@
+#pragma once
+
+#include "gatefold/attention/attention_trace.hpp"
+#include "gatefold/backend/lanes.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/gate/mixing/streamed_mixing.hpp"
+#include "gatefold/tensor/view.hpp"
+
+/// The log posterior of AttentionPosterior as a product of features, and the adjoint of these.
+namespace gatefold::fn {
+
+/// Where the features of head h of item n stand:
+///
+///     query  [scale · q_h, α u O_hᵀ / σ², 1, −log_sum_exp_h],   key  [k_h, v_h, −‖m_h‖² / 2σ², 1]          (1)
+///
+/// α is 1, or H with mean_of_heads; ⟨u, m_h⟩ = α ⟨u O_hᵀ, v_h⟩, so that a head costs no more than its width. The last
+/// pair is there for `every` alone. Where an item follows one head, its query is that head's; its keys are, too, if the
+/// whole sequence follows it, else those of all heads.
+template <class T, class B>
+struct PosteriorFeatures {
+  Index width;  // D / H
+  bool every;
+  View<const Index, 1, B> head;  // [N] the head followed
+  MixingHeads<T, B> of;
+
+  GATEFOLD_HD static Index columns(Index width, bool every) { return 2 * width + (every ? 2 : 1); }
+  /// Whether there is a query, and a key, of head h of item n.
+  GATEFOLD_HD bool has_query(Index n, Index h) const { return every || head(n) == h; }
+  GATEFOLD_HD bool has_key(Index n, Index h) const { return has_query(n, h) || of.following.heads > 1; }
+  GATEFOLD_HD T* query(Index n, Index h) const { return &of.queries(every ? h : 0, of.following.row(n), 0); }
+  GATEFOLD_HD T* key(Index n, Index h) const { return &of.keys(every ? h : 0, of.following.key(n, h), 0); }
+};
+/// norm[h,n] = ‖v_h O_h‖² = ⟨v_h O_h O_hᵀ, v_h⟩
+template <class T, class B>
+struct HeadNorms {
+  View<const T, 2, B> v;       // [N, D]
+  View<const T, 3, B> square;  // [H, N, D/H] v_h O_h O_hᵀ
+  View<T, 2, B> norm;          // [H, N]
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index i) const {
+    const Index items = square.extent(1), n = i % items, h = i / items, width = square.extent(2);
+    const T total = sum_columns<T>(
+        lanes, width, [&](auto at, Index c) { return at.load(&v(n, h * width + c)) * at.load(&square(h, n, c)); });
+    if (lanes.lane == 0) norm(h, n) = total;
+  }
+};
+/// u O_hᵀ of the heads h that an item follows.
+template <class T, class B>
+struct Projection {
+  Index width;
+  View<T, 2, B> values;             // [N, D] of every head, or [N, D/H] items sorted by the head they follow
+  View<const Index, 1, B> slots{};  // [N] where an item is in that order; empty: every head
+
+  GATEFOLD_HD T* of(Index n, Index h) const { return slots.data() ? &values(slots(n), 0) : &values(n, h * width); }
+};
+/// dx[items[s]] += v
+template <class T, class B>
+struct AddToItem {
+  View<const Index, 1, B> items;
+  View<T, 2, B> dx;
+
+  template <class A>
+  GATEFOLD_HD typename A::Value operator()(const A& at, Index, Index s, Index j, typename A::Value v) const {
+    T* const to = &dx(items(s), j);
+    at.store(to, at.load(to) + v);
+    return v;
+  }
+};
+/// Write (1).
+template <class T, class B>
+struct WritePosteriorFeatures {
+  AttentionTrace<const T, B> a;
+  PosteriorFeatures<T, B> f;
+  Projection<T, B> projected;
+  View<const T, 2, B> norm;  // [H, N] ‖v_h O_h‖²
+  T precision, alpha;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index i) const {
+    const Index items = norm.extent(1), n = i % items, h = i / items, width = f.width, first = h * width;
+    if (!f.has_key(n, h)) return;
+    const bool asks = f.has_query(n, h);
+    T *const query = asks ? f.query(n, h) : nullptr, *const key = f.key(n, h);
+    const T* const u = asks ? projected.of(n, h) : nullptr;
+    each_column<T>(lanes, width, [&](auto at, Index c) {
+      at.store(key + c, at.load(&a.k(n, first + c)));
+      at.store(key + width + c, at.load(&a.v(n, first + c)));
+      if (!asks) return;
+      at.store(query + c, at.load(&a.q(n, first + c)) * T(a.scale));
+      at.store(query + width + c, at.load(u + c) * (precision * alpha));
+    });
+    if (lanes.lane != 0) return;
+    key[2 * width] = T(-0.5) * precision * alpha * alpha * norm(h, n);
+    if (asks) query[2 * width] = 1;
+    if (!f.every) return;
+    query[2 * width + 1] = -a.log_sum_exp(n, h);
+    key[2 * width + 1] = 1;
+  }
+};
+/// The adjoint of (1): adds to that of the trace; writes that of u Oᵀ, and v_h times twice the adjoint of ‖v_h O_h‖².
+template <class T, class B>
+struct PosteriorFeaturesBackward {
+  AttentionTrace<const T, B> a;
+  AttentionTrace<T, B> da;
+  PosteriorFeatures<T, B> d;
+  View<const T, 3, B> square;  // [H, N, D/H]
+  T precision, alpha;
+  Projection<T, B> dprojected;
+  View<T, 3, B> weighted;  // [H, N, D/H]
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index i) const {
+    const Index items = square.extent(1), n = i % items, h = i / items, width = d.width, first = h * width;
+    const T* const query = d.has_query(n, h) ? d.query(n, h) : nullptr;
+    const T* const key = d.has_key(n, h) ? d.key(n, h) : nullptr;
+    T* const du = query ? dprojected.of(n, h) : nullptr;
+    const T dnorm = key ? -precision * alpha * alpha * key[2 * width] : T(0);
+    each_column<T>(lanes, width, [&](auto at, Index c) {
+      using V = typename decltype(at)::Value;
+      const auto add = [&](View<T, 2, B> to, V value) {
+        if (to.data()) at.store(&to(n, first + c), at.load(&to(n, first + c)) + value);
+      };
+      at.store(&weighted(h, n, c), key ? at.load(&a.v(n, first + c)) * dnorm : V(T(0)));
+      if (query) {
+        at.store(du + c, at.load(query + width + c) * (precision * alpha));
+        add(da.q, at.load(query + c) * T(a.scale));
+      }
+      if (!key) return;
+      add(da.k, at.load(key + c));
+      add(da.v, at.load(key + width + c) + at.load(&square(h, n, c)) * dnorm);
+    });
+    if (lanes.lane == 0 && d.every && da.log_sum_exp.data()) da.log_sum_exp(n, h) -= query[2 * width + 1];
+  }
+};
+
+}  // namespace gatefold::fn

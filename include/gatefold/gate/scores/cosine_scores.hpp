@@ -1,0 +1,178 @@
+#pragma once
+
+#include <cmath>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/epilogue.hpp"
+#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/gate/scores/normalized_rows.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// inverse = 1 / value
+template <class T>
+struct Inverse {
+  const T* value;
+  T* inverse;
+  GATEFOLD_HD void operator()(Index) const { *inverse = 1 / *value; }
+};
+/// dvalue −= inverse² dinverse
+template <class T>
+struct InverseBackward {
+  const T *inverse, *dinverse;
+  T* dvalue;
+  GATEFOLD_HD void operator()(Index) const { *dvalue -= *inverse * *inverse * *dinverse; }
+};
+
+}  // namespace fn
+
+/// Score the experts by the angle between the item and a direction of each expert, in a space of few dimensions.
+///
+///     r = W x[n],   z[n,e] = ⟨r, v_e⟩ / (τ ‖r‖ ‖v_e‖),   τ learned                                      (1)
+///     r = W x[n],   z[n,e] = ⟨r, v_e⟩ / ‖v_e‖                                                           (2)
+///
+/// Source: (1) X-MoE, Chi et al. 2022, arXiv:2204.09179, sec. 3.2; (2) its code in torchscale (dim 16) and CompeteSMoE
+/// (dim 8), `CosineScores::reference()`: items are not normalised and there is no temperature. That code also rewrites
+/// v_e to length 1.5 in every forward pass, which changes no score; here the lengths are left to training. An item
+/// whose r is shorter than epsilon scores 0 for every expert, and passes no gradient.
+/// @param dim          of the space of W x
+/// @param temperature  where τ starts; 0: there is none
+/// @param unit_items   divide by ‖r‖
+/// @param x      [N, D] in   items
+/// @param z      [N, E] out  logits
+/// @throws ArgumentError unless model_dim, experts, dim >= 1, temperature >= 0 and x and the parameters have these
+///                       shapes
+/// @cost   2·N·(D + E)·dim flop; W starts as U(±1/√D), v_e as N(0, 1/dim)
+struct CosineScores {
+  Index model_dim = 0, experts = 0, dim = 16;
+  double temperature = 0.07, epsilon = 1e-12;
+  bool unit_items = true;
+
+  static CosineScores reference() { return {.dim = 8, .temperature = 0, .epsilon = 1e-4, .unit_items = false}; }
+
+  template <class T, class B>
+  struct Params {
+    Tensor<T, 2, B> projection;   // [D, dim]
+    Tensor<T, 2, B> embedding;    // [E, dim]
+    Tensor<T, 1, B> temperature;  // [1], [0] where there is none
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("projection", p.projection...);
+      f("embedding", p.embedding...);
+      f("temperature", p.temperature...);
+    }
+  };
+
+  CosineScores with_model_dim(Index width) const {
+    expect(model_dim == 0 || model_dim == width, "CosineScores", "model_dim", Joined{width, " (the experts' items)"},
+           model_dim);
+    CosineScores filled = *this;
+    filled.model_dim = width;
+    return filled;
+  }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    expect(model_dim >= 1, "CosineScores.init", "model_dim", "at least 1", model_dim);
+    expect(experts >= 1, "CosineScores.init", "experts", "at least 1", experts);
+    expect(dim >= 1, "CosineScores.init", "dim", "at least 1", dim);
+    validate_options();
+    Params<T, B> p{uniform_tensor<T>(ctx, seed.fork(0), 1 / std::sqrt(static_cast<double>(model_dim)), model_dim, dim),
+                   Tensor<T, 2, B>(experts, dim), constant_tensor<T>(ctx, temperature, has_temperature())};
+    fill_normal(ctx, seed.fork(1), 1 / std::sqrt(static_cast<double>(dim)), p.embedding);
+    return p;
+  }
+
+  template <class T, class B>
+  void validate(const Params<T, B>& p) const {
+    validate_options();
+    expect_shape("CosineScores", "params.projection", p.projection, {model_dim, dim});
+    expect_shape("CosineScores", "params.embedding", p.embedding, {experts, dim});
+    expect_shape("CosineScores", "params.temperature", p.temperature, {has_temperature()});
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> z) const {
+    validate(p);
+    auto mark = ctx.mark();
+    const auto s = sides<T, B>(ctx, p, x);
+    B::gemm(ctx, s.item, false, s.expert, true, false, z, fn::Store{});
+  }
+
+  /// Adds to dx and grads.
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, In<T, 2, B> dz, Out<T, 2, B> dx,
+                Params<T, B>& grads) const {
+    auto mark = ctx.mark();
+    const auto s = sides<T, B>(ctx, p, x);
+    const auto ditem = items_backward<T, B>(ctx, p, s, dz, dx);
+    B::gemm(ctx, x, true, ditem.projected, false, true, grads.projection.view(), fn::Store{});
+    if (has_temperature()) {
+      auto dinverse = ctx.template scratch<T>(1);
+      fill(ctx, dinverse, 0);
+      B::template reduce<T>(ctx, x.extent(0), fn::UnitRowsScale<T, B>{s.projected, of_items<T>(), ditem.item},
+                            dinverse.data());
+      B::for_each(ctx, 1, fn::InverseBackward<T>{s.scale, dinverse.data(), grads.temperature.data()});
+    }
+    auto dexpert = ctx.template scratch<T>(experts, dim);
+    B::gemm(ctx, dz, true, s.item, false, false, dexpert, fn::Store{});
+    B::for_rows(ctx, experts,
+                fn::UnitRowsBackward<T, B>{p.embedding, of_experts<T>(), nullptr, dexpert, grads.embedding});
+  }
+  /// Adds to dx alone.
+  template <class T, class B>
+  void backward_items(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, In<T, 2, B> dz,
+                      Out<T, 2, B> dx) const {
+    auto mark = ctx.mark();
+    items_backward<T, B>(ctx, p, sides<T, B>(ctx, p, x), dz, dx);
+  }
+
+ private:
+  /// Both sides of the scalar product; the temperature goes into the items' one.
+  template <class T, class B>
+  struct Sides {
+    View<const T, 2, B> projected, item, expert;  // [N, dim] r, [N, dim] r / (τ ‖r‖), [E, dim] v / ‖v‖
+    const T* scale;                               // 1/τ, null where there is no temperature
+  };
+  void validate_options() const { expect(temperature >= 0, "CosineScores", "temperature", "at least 0", temperature); }
+  Index has_temperature() const { return temperature > 0 ? 1 : 0; }
+  template <class T>
+  fn::UnitFactor<T> of_items() const {
+    return {unit_items ? UnitNorm::clamped : UnitNorm::none, T(epsilon)};
+  }
+  template <class T>
+  fn::UnitFactor<T> of_experts() const {
+    return {UnitNorm::clamped, T(epsilon)};
+  }
+  template <class T, class B>
+  Sides<T, B> sides(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x) const {
+    auto projected = ctx.template scratch<T>(x.extent(0), dim), item = ctx.template scratch<T>(x.extent(0), dim);
+    auto expert = ctx.template scratch<T>(experts, dim);
+    auto inverse = ctx.template scratch<T>(has_temperature());
+    B::gemm(ctx, x, false, p.projection.view(), false, false, projected, fn::Store{});
+    B::for_each(ctx, has_temperature(), fn::Inverse<T>{p.temperature.data(), inverse.data()});
+    const T* scale = has_temperature() ? inverse.data() : nullptr;
+    B::for_rows(ctx, x.extent(0), fn::UnitRows<T, B>{projected, of_items<T>(), scale, item});
+    B::for_rows(ctx, experts, fn::UnitRows<T, B>{p.embedding, of_experts<T>(), nullptr, expert});
+    return {projected, item, expert, scale};
+  }
+  /// Adds to dx; returns the adjoints of r and of the items' side.
+  template <class T, class B>
+  Sides<T, B> items_backward(typename B::Context& ctx, const Params<T, B>& p, const Sides<T, B>& s, In<T, 2, B> dz,
+                             Out<T, 2, B> dx) const {
+    auto dprojected = ctx.template scratch<T>(dx.extent(0), dim), ditem = ctx.template scratch<T>(dx.extent(0), dim);
+    B::gemm(ctx, dz, false, s.expert, false, false, ditem, fn::Store{});
+    fill(ctx, dprojected, 0);
+    B::for_rows(ctx, dx.extent(0), fn::UnitRowsBackward<T, B>{s.projected, of_items<T>(), s.scale, ditem, dprojected});
+    B::gemm(ctx, View<const T, 2, B>(dprojected), false, p.projection.view(), true, true, dx, fn::Store{});
+    return {dprojected, ditem, {}, nullptr};
+  }
+};
+
+}  // namespace gatefold

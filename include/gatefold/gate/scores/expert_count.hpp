@@ -1,0 +1,32 @@
+#pragma once
+
+#include "gatefold/core/types.hpp"
+
+namespace gatefold {
+
+/// The number of experts of a scores policy: its function `experts()`, or its option of that name.
+template <class S>
+Index expert_count(const S& scores) {
+  if constexpr (requires { scores.experts(); }) {
+    return scores.experts();
+  } else {
+    return scores.experts;
+  }
+}
+
+/// The width of the items a scores policy takes: length · model_dim; 0 where it has not been filled in, or is not
+/// known.
+template <class S>
+Index item_width(const S& scores) {
+  if constexpr (requires { scores.scores; }) {
+    return item_width(scores.scores);
+  } else if constexpr (requires { scores.length* scores.model_dim; }) {
+    return scores.length * scores.model_dim;
+  } else if constexpr (requires { scores.model_dim; }) {
+    return scores.model_dim;
+  } else {
+    return 0;
+  }
+}
+
+}  // namespace gatefold

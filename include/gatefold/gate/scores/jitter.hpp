@@ -1,0 +1,117 @@
+#pragma once
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/gate/scores/expert_count.hpp"
+#include "gatefold/gate/scores/linear_scores.hpp"
+#include "gatefold/gate/selection/noise.hpp"
+#include "gatefold/policy/policy.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// ξ = 1 + ε (2r − 1), r ~ U[0, 1): number i of the stream
+template <class T>
+struct JitterFactor {
+  Random random;
+  T epsilon;
+  GATEFOLD_HD T operator()(Index i) const { return 1 + epsilon * (2 * UniformNoise::sample<T>(random, i) - 1); }
+};
+/// y += x ⊙ ξ
+template <class T>
+struct AddJitter {
+  JitterFactor<T> factor;
+  const T* x;
+  T* y;
+  GATEFOLD_HD void operator()(Index i) const { y[i] += x[i] * factor(i); }
+};
+
+}  // namespace fn
+
+/// Scores of items whose elements are multiplied by random numbers near one, so that routing explores.
+///
+///     z = scores(x ⊙ ξ),   ξ ~ U[1 − ε, 1 + ε)                                                          (1)
+///
+/// Source: Switch, Fedus et al. 2021, arXiv:2101.03961, sec. 2.2 and app. The experts see x itself. Without noise in
+/// the extra inputs, z = scores(x).
+/// @tparam ScoresT  scores without extra inputs
+/// @param extra  Noise: empty where the gate is evaluated
+/// @throws ArgumentError unless 0 <= epsilon < 1
+/// @cost   that of `scores` and N·D random numbers, drawn again by backward
+/// @order  element (n, d) of ξ is number n·D + d of the stream
+template <class ScoresT = LinearScores>
+struct Jitter {
+  ScoresT scores{};
+  double epsilon = 0.01;
+
+  template <class T, class B>
+  struct Params {
+    using Scores = gatefold::Params<ScoresT, T, B>;
+    static constexpr bool learned = is_learned<Scores>;
+    Scores scores;
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      Scores::each(f, p.scores...);
+    }
+  };
+  template <class T, class B>
+  using Extra = Noise;
+
+  Index experts() const { return expert_count(scores); }
+  Jitter with_model_dim(Index width) const { return {gatefold::with_model_dim(scores, width), epsilon}; }
+  Jitter with_experts(Index count) const { return {gatefold::with_experts(scores, count), epsilon}; }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    validate_options();
+    return {init_params<T, B>(scores, ctx, seed)};
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p) const {
+    validate_options();
+    if constexpr (hook::scores::validate<ScoresT, T, B>()) scores.validate(p.scores);
+  }
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> z,
+               const Noise& noise) const {
+    validate(p);
+    auto mark = ctx.mark();
+    scores.forward(ctx, p.scores, jittered<T, B>(ctx, x, noise), z);
+  }
+  /// Adds to dx and grads.
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, In<T, 2, B> dz, Out<T, 2, B> dx,
+                Params<T, B>& grads, const Noise& noise) const {
+    if (!noise.random) return scores.backward(ctx, p.scores, x, dz, dx, grads.scores);
+    auto mark = ctx.mark();
+    auto djittered = ctx.template scratch<T>(x.extent(0), x.extent(1));
+    fill(ctx, djittered, 0);
+    scores.backward(ctx, p.scores, jittered<T, B>(ctx, x, noise), dz, djittered, grads.scores);
+    B::for_each(ctx, dx.size(), fn::AddJitter<T>{factor<T>(noise), djittered.data(), dx.data()});
+  }
+
+ private:
+  void validate_options() const {
+    expect(0 <= epsilon && epsilon < 1, "Jitter", "epsilon", "0 <= epsilon < 1", epsilon);
+  }
+  template <class T>
+  fn::JitterFactor<T> factor(const Noise& noise) const {
+    return {*noise.random, T(epsilon)};
+  }
+  template <class T, class B>
+  View<const T, 2, B> jittered(typename B::Context& ctx, In<T, 2, B> x, const Noise& noise) const {
+    if (!noise.random) return x;
+    auto y = ctx.template scratch<T>(x.extent(0), x.extent(1));
+    fill(ctx, y, 0);
+    B::for_each(ctx, x.size(), fn::AddJitter<T>{factor<T>(noise), x.data(), y.data()});
+    return y;
+  }
+};
+template <class S>
+Jitter(S) -> Jitter<S>;
+template <class S>
+Jitter(S, double) -> Jitter<S>;
+
+}  // namespace gatefold

@@ -1,0 +1,163 @@
+#pragma once
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/epilogue.hpp"
+#include "gatefold/backend/initial.hpp"
+#include "gatefold/backend/lanes.hpp"
+#include "gatefold/backend/one_group.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// total[n] = Σ_l x[n, l]
+template <class T, class B>
+struct SumPositions {
+  View<const T, 2, B> x;
+  View<T, 2, B> total;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const Index dim = total.extent(1), columns = x.extent(1);
+    const T* from = x.data() + n * columns;
+    T* to = total.data() + n * dim;
+    each_column<T>(lanes, dim, [&](auto at, Index d) {
+      auto v = typename decltype(at)::Value(T(0));
+      for (Index first = 0; first < columns; first += dim) v += at.load(from + first + d);
+      at.store(to + d, v);
+    });
+  }
+};
+/// dx[n, l] += dtotal[n]
+template <class T, class B>
+struct SumPositionsBackward {
+  View<const T, 2, B> dtotal;
+  View<T, 2, B> dx;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const Index dim = dtotal.extent(1), columns = dx.extent(1);
+    const T* from = dtotal.data() + n * dim;
+    T* to = dx.data() + n * columns;
+    each_column<T>(lanes, dim, [&](auto at, Index d) {
+      for (Index first = 0; first < columns; first += dim)
+        at.store(to + first + d, at.load(to + first + d) + at.load(from + d));
+    });
+  }
+};
+
+}  // namespace fn
+
+/// Score the experts by a linear map of the item.
+///
+///     z[n,:] = Σ_l x[n,l,:] W + b                                                                       (1)
+///
+/// Source: Shazeer et al. 2017, arXiv:1701.06538, eq. (4); with length > 1 items are whole sequences (paper 000, sec.
+/// 3).
+/// @param x      [N, length · D] in   items
+/// @param z      [N, E]          out  logits
+/// @param initial  how weights and bias begin; papers 000 and 003 take Initial::zero() and no bias
+/// @throws ArgumentError unless model_dim, experts, length >= 1 and x and the parameters have these shapes
+/// @cost   2·N·D·E flop
+struct LinearScores {
+  Index model_dim = 0, experts = 0, length = 1;
+  bool bias = true;
+  Initial initial{};
+
+  static constexpr bool items_adjoint_is_optional = true;
+
+  template <class T, class B>
+  struct Params {
+    Tensor<T, 2, B> weight;  // [D, E]
+    Tensor<T, 1, B> bias;    // [E], [0] without bias
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("weight", p.weight...);
+      f("bias", p.bias...);
+    }
+  };
+
+  /// @throws ArgumentError unless the items' width is length · model_dim (0: deduced)
+  LinearScores with_model_dim(Index item_width) const {
+    LinearScores filled = *this;
+    expect(length >= 1, "LinearScores", "length", "at least 1", length);
+    expect(item_width % length == 0, "LinearScores", "length", "a divisor of the items' width", length);
+    if (model_dim == 0) filled.model_dim = item_width / length;
+    expect(filled.model_dim * length == item_width, "LinearScores", "model_dim",
+           Joined{item_width / length, " (the experts' items)"}, model_dim);
+    return filled;
+  }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    expect(model_dim >= 1, "LinearScores.init", "model_dim", "at least 1", model_dim);
+    expect(experts >= 1, "LinearScores.init", "experts", "at least 1", experts);
+    return {initial.weights<T>(ctx, seed.fork(0), model_dim, experts),
+            initial.biases<T>(ctx, seed.fork(1), model_dim, bias ? experts : 0)};
+  }
+
+  template <class T, class B>
+  void validate(const Params<T, B>& p) const {
+    expect_shape("LinearScores", "params.weight", p.weight, {model_dim, experts});
+    expect_shape("LinearScores", "params.bias", p.bias, {bias ? experts : 0});
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> z) const {
+    score<T, B>(ctx, p, x, [&](View<const T, 2, B> total, const auto& epilogue) {
+      B::gemm(ctx, total, false, p.weight.view(), false, false, z, epilogue);
+    });
+  }
+  /// The same, then rows(lanes, n, row) for each row of z (gemm_rows of backend.hpp); a null z is not kept.
+  template <class T, class B, class F>
+  void forward_rows(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> z,
+                    const F& rows) const {
+    score<T, B>(ctx, p, x, [&](View<const T, 2, B> total, const auto& epilogue) {
+      B::gemm_rows(ctx, total, p.weight.view(), false, z, epilogue, rows);
+    });
+  }
+  /// Adds to dx and grads.
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, In<T, 2, B> dz, Out<T, 2, B> dx,
+                Params<T, B>& grads) const {
+    auto mark = ctx.mark();
+    B::gemm(ctx, positions_summed(ctx, x), true, dz, false, true, grads.weight.view(), fn::Store{});
+    if (bias) B::grouped_sum(ctx, one_group(ctx, dz.extent(0)), dz, grads.bias.view().as(1, experts));
+    if (dx.size() > 0) backward_items(ctx, p, x, dz, dx);
+  }
+  /// Adds to dx alone.
+  template <class T, class B>
+  void backward_items(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, In<T, 2, B> dz,
+                      Out<T, 2, B> dx) const {
+    auto mark = ctx.mark();
+    if (length == 1) {
+      B::gemm(ctx, dz, false, p.weight.view(), true, true, dx, fn::Store{});
+    } else {
+      auto dtotal = ctx.template scratch<T>(x.extent(0), model_dim);
+      B::gemm(ctx, dz, false, p.weight.view(), true, false, dtotal, fn::Store{});
+      B::for_rows(ctx, dx.extent(0), fn::SumPositionsBackward<T, B>{dtotal, dx});
+    }
+  }
+
+ private:
+  /// product(Σ_l x[:,l,:], epilogue)
+  template <class T, class B, class F>
+  void score(auto& ctx, const Params<T, B>& p, View<const T, 2, B> x, const F& product) const {
+    auto mark = ctx.mark();
+    const View<const T, 2, B> total = positions_summed(ctx, x);
+    bias ? product(total, fn::AddBias<T, B>{p.bias.view().as(1, experts)}) : product(total, fn::Store{});
+  }
+  template <class T, class B>
+  View<const T, 2, B> positions_summed(auto& ctx, View<const T, 2, B> x) const {
+    if (length == 1) return x;
+    auto total = ctx.template scratch<T>(x.extent(0), model_dim);
+    B::for_rows(ctx, total.extent(0), fn::SumPositions<T, B>{x, total});
+    return total;
+  }
+};
+
+}  // namespace gatefold

@@ -1,0 +1,89 @@
+#pragma once
+
+#include "gatefold/backend/epilogue.hpp"
+#include "gatefold/backend/initial.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+
+namespace gatefold {
+
+/// Score the experts by a linear map of each patch of the item, every place with a map of its own.
+///
+///     z[n,:] = Σ_p x[n,p,:] Θ_p                                                                         (1)
+///
+/// Source: paper 003, sec. 3 (patch-aware router): no bias, Θ = 0 at the start. One Θ for all places is LinearScores
+/// with `length`.
+/// @param length   patches of an item
+/// @param initial  how Θ begins
+/// @param x      [N, length · D] in   items
+/// @param z      [N, E]          out  logits
+/// @throws ArgumentError unless model_dim, experts, length >= 1 and x and the parameters have these shapes
+/// @cost   2·N·length·D·E flop
+struct PatchScores {
+  Index model_dim = 0, experts = 0, length = 1;
+  Initial initial = Initial::zero();
+
+  static constexpr bool items_adjoint_is_optional = true;
+
+  template <class T, class B>
+  struct Params {
+    Tensor<T, 3, B> weight;  // [length, D, E]
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("weight", p.weight...);
+    }
+  };
+
+  /// @throws ArgumentError unless the items' width is length · model_dim (0: deduced)
+  PatchScores with_model_dim(Index item_width) const {
+    PatchScores filled = *this;
+    expect(length >= 1 && item_width % length == 0, "PatchScores", "length",
+           Joined{"a divisor of the items' width ", item_width}, length);
+    filled.model_dim = item_width / length;
+    expect(model_dim == 0 || model_dim == filled.model_dim, "PatchScores", "model_dim",
+           Joined{filled.model_dim, " (the experts' items)"}, model_dim);
+    return filled;
+  }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    expect(model_dim >= 1, "PatchScores.init", "model_dim", "at least 1", model_dim);
+    expect(experts >= 1, "PatchScores.init", "experts", "at least 1", experts);
+    expect(length >= 1, "PatchScores.init", "length", "at least 1", length);
+    return {initial.weights<T>(ctx, seed, length, model_dim, experts)};
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p) const {
+    expect_shape("PatchScores", "params.weight", p.weight, {length, model_dim, experts});
+  }
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> z) const {
+    B::gemm(ctx, x, false, all_patches(p.weight), false, false, z, fn::Store{});
+  }
+  /// The same, then rows(lanes, n, row) for each row of z (gemm_rows of backend.hpp); a null z is not kept.
+  template <class T, class B, class F>
+  void forward_rows(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> z,
+                    const F& rows) const {
+    B::gemm_rows(ctx, x, all_patches(p.weight), false, z, fn::Store{}, rows);
+  }
+  /// Adds to dx and grads.
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, In<T, 2, B> dz, Out<T, 2, B> dx,
+                Params<T, B>& grads) const {
+    B::gemm(ctx, x, true, dz, false, true, all_patches(grads.weight), fn::Store{});
+    if (dx.size() > 0) backward_items(ctx, p, x, dz, dx);
+  }
+  /// Adds to dx alone.
+  template <class T, class B>
+  void backward_items(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B>, In<T, 2, B> dz,
+                      Out<T, 2, B> dx) const {
+    B::gemm(ctx, dz, false, all_patches(p.weight), true, true, dx, fn::Store{});
+  }
+
+ private:
+  /// [length, D, E] as [length · D, E]
+  auto all_patches(auto& weight) const { return weight.view().as(length * model_dim, experts); }
+};
+
+}  // namespace gatefold

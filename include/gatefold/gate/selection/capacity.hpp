@@ -1,0 +1,239 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "gatefold/backend/heap.hpp"
+#include "gatefold/backend/order.hpp"
+#include "gatefold/backend/softmax.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/gate/candidates.hpp"
+#include "gatefold/gate/selection/top_k.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/routing/sparse_plan.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// How many picks an expert takes of the items of one group.
+struct CapacityRule {
+  double factor;
+  Index multiple_of, slots, picks, experts;  // picks of an item
+
+  GATEFOLD_HD Index operator()(Index items) const {
+    if (slots > 0) return slots;
+    const double share = static_cast<double>(items * picks) * factor / static_cast<double>(experts);
+    const double even = std::ceil(share * (1 - 0x1p-50));  // 100 · 1.1 / 10 is more than 11 once it is rounded
+    const Index most = even < static_cast<double>(items) ? static_cast<Index>(even) : items;
+    return (most + multiple_of - 1) / multiple_of * multiple_of;
+  }
+};
+/// room[g], of the items of group g that are no padding
+template <class T, class B>
+struct CapacityOfGroup {
+  CapacityRule room_of;
+  Index items, group;
+  View<const T, 1, B> valid;
+  View<Index, 1, B> room;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index g) const {
+    const Index end = (g + 1) * group < items ? (g + 1) * group : items;
+    Index count = 0;
+    for (Index n = g * group + lanes.lane; n < end; n += lanes.size) count += !valid.data() || valid(n) != 0;
+    count = lanes.sum(count);
+    if (lanes.lane == 0) room(g) = room_of(count);
+  }
+};
+/// In the order in which picks are placed, choice j of item n stands at j·N + n. key = its group and expert; none for
+/// padding and for picks that were dropped before.
+template <class T, class B>
+struct PlacingKey {
+  Index items, picks, group, experts;
+  View<const T, 1, B> valid;
+  View<const Index, 1, B> expert;
+  View<Index, 1, B> key;
+  GATEFOLD_HD void operator()(Index i) const {
+    const Index n = i % items, e = expert(n * picks + i / items);
+    key(i) = e < 0 || (valid.data() && valid(n) == 0) ? Index(-1) : n / group * experts + e;
+  }
+};
+/// priority[n] = q of the first choice of item n
+template <class T, class B>
+struct PriorityOfItem {
+  Index picks;
+  View<const T, 2, B> q;
+  View<const Index, 1, B> expert;
+  View<T, 1, B> priority;
+  GATEFOLD_HD void operator()(Index n) const { priority(n) = q(n, chosen(expert(n * picks))); }
+};
+/// Of two places: earlier choices first, then the item that is surer of its first choice.
+template <class T, class B>
+struct SurerFirst {
+  Index items, picks;
+  View<const T, 1, B> priority;
+  GATEFOLD_HD bool operator()(Index a, Index b) const {
+    if (a / items != b / items) return a / items < b / items;
+    return ranks_before(priority(a % items), a, priority(b % items), b);
+  }
+};
+/// What finds no room in list l, that of one group and expert, is dropped.
+template <class T, class B>
+struct DropOverflow {
+  SurerFirst<T, B> before;
+  bool batch_priority;
+  Index experts;
+  View<const Index, 1, B> offsets, room;
+  View<Index, 1, B> order, expert;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index l) const {
+    const Index begin = offsets(l), count = offsets(l + 1) - begin, most = room(l / experts);
+    if (count <= most || lanes.lane > 0) return;
+    Index* list = order.data() + begin;
+    if (batch_priority) heap_sort(list, count, before);
+    for (Index i = most; i < count; ++i) {
+      const Index p = list[i] % before.items * before.picks + list[i] / before.items;
+      expert(p) = ~expert(p);
+    }
+  }
+};
+
+}  // namespace fn
+
+/// Give every expert a limited number of places, and drop the picks that find none.
+///
+///     C = min(S, ⌈S·K·factor / E⌉), rounded up to a multiple of `multiple_of`                           (1)
+///
+/// for S items with K picks each; an infinite factor drops nothing. All first choices are placed before any second
+/// choice; among equal choices earlier items go first, with batch_priority those whose first choice has the larger q
+/// (under noise: softmax of the noisy values), whatever the weights are. Dropped picks stand as ~e in the plan and
+/// contribute nothing; the other weights of the item are left as they are. Padding takes no place and does not count in
+/// S. With group > 0, every `group` consecutive items are routed as if alone (the last group may be smaller). Not
+/// causal: what finds room depends on the other items of the group, later ones too.
+/// Source: Fedus et al. 2021, arXiv:2101.03961, eq. (3); Riquelme et al. 2021, arXiv:2106.05974, for groups,
+/// batch_priority and the factors 1.05 of training and 4 of evaluation; `multiple_of` is of the latter's code.
+/// @param selection  one whose picks of item n are n·K … n·K + K − 1, best first: TopK, NoisyTopK, NoisyTop1, …
+/// @param slots      C itself, per expert and group; 0: by (1)
+/// @throws ArgumentError unless factor > 0, multiple_of >= 1, slots >= 0, group >= 0
+/// @cost   the selection + one counting sort of S·K picks by group and expert + a second build of the plan; with
+///         batch_priority, a softmax where there is noise and heaps of the experts that overflow, 2·n·log₂ n
+///         comparisons for n picks
+/// @order  ties of batch_priority go to the lower item
+template <class SelectionT = TopK>
+struct Capacity {
+  static_assert(
+      hook::selection::picks_by_item<SelectionT>(),
+      "gatefold: Capacity limits a selection whose picks stand item by item, best first, so not ExpertChoice, whose "
+      "experts have their number of places already; see docs/extending.md#gate");
+  static constexpr bool shows_noise = hook::selection::shows_noise<SelectionT>();
+  SelectionT selection{};
+  double factor = 1.05;
+  Index multiple_of = 4;
+  Index slots = 0;
+  Index group = 0;
+  bool batch_priority = false;
+
+  template <class T, class B>
+  using Params = gatefold::Params<SelectionT, T, B>;
+  template <class T, class B>
+  using Saved = gatefold::Saved<SelectionT, T, B>;
+  template <class T, class B>
+  using Extra = gatefold::Extra<SelectionT, T, B>;
+
+  /// Places of one expert for a group of `items` items with `picks` picks each: (1).
+  Index room(Index items, Index picks, Index experts) const {
+    return fn::CapacityRule{factor, multiple_of, slots, picks, experts}(items);
+  }
+
+  Capacity with_model_dim(Index item_width) const {
+    Capacity filled = *this;
+    filled.selection = gatefold::with_model_dim(selection, item_width);
+    return filled;
+  }
+  Capacity with_experts(Index experts) const {
+    Capacity filled = *this;
+    filled.selection = gatefold::with_experts(selection, experts);
+    return filled;
+  }
+  template <class T, class B>
+  auto init(typename B::Context& ctx, Seed seed) const {
+    return init_params<T, B>(selection, ctx, seed);
+  }
+  void validate_options(Index experts) const {
+    expect(factor > 0, "Capacity", "factor", "more than 0", factor);
+    expect(multiple_of >= 1, "Capacity", "multiple_of", "at least 1", multiple_of);
+    expect(slots >= 0, "Capacity", "slots", "at least 0", slots);
+    expect(group >= 0, "Capacity", "group", "at least 0", group);
+    if constexpr (hook::selection::validate_options<SelectionT>()) selection.validate_options(experts);
+  }
+  template <template <class, class> class P, class T, class B>
+  void validate(const P<T, B>& p, Index items, const Extra<T, B>& extra) const {
+    if constexpr (hook::selection::validate<SelectionT, T, B>()) selection.validate(p, items, extra);
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, const Candidates<T, B>& c, SparsePlan<T, B>& plan,
+               Saved<T, B>& saved, const Extra<T, B>& extra) const {
+    const Index items = c.q.extent(0), experts = c.q.extent(1);
+    validate_options(experts);
+    if constexpr (policy::KeepsNothing<SelectionT, T, B> &&
+                  hook::selection::rows<SelectionT, T, B>()) {  // the plan is built below
+      B::for_rows(ctx, items, selection.rows(c, plan, extra));
+    } else {
+      selection.forward(ctx, p, c, plan, saved, extra);
+    }
+    if (items == 0) return plan.build(ctx);
+    const Index count = plan.expert.size(), picks = count / items, size = group > 0 ? std::min(group, items) : items,
+                groups = (items + size - 1) / size;
+    auto mark = ctx.mark();
+    auto room = ctx.template scratch<Index>(groups), key = ctx.template scratch<Index>(count),
+         order = ctx.template scratch<Index>(count), offsets = ctx.template scratch<Index>(groups * experts + 1);
+    B::for_rows(ctx, groups,
+                fn::CapacityOfGroup<T, B>{{factor, multiple_of, slots, picks, experts}, items, size, c.valid, room});
+    B::for_each(ctx, count, fn::PlacingKey<T, B>{items, picks, size, experts, c.valid, plan.expert, key});
+    B::group_by(ctx, key, offsets, order);
+    auto priority = ctx.template scratch<T>(batch_priority ? items : 0);
+    B::for_each(ctx, priority.size(), fn::PriorityOfItem<T, B>{picks, compared(ctx, c, saved), plan.expert, priority});
+    B::for_rows(
+        ctx, groups * experts,
+        fn::DropOverflow<T, B>{{items, picks, priority}, batch_priority, experts, offsets, room, order, plan.expert});
+    plan.build(ctx);
+  }
+  /// What the selection ranked by, where it says so; else empty.
+  template <template <class, class> class S, class T, class B>
+  NoisyRank<const T, B> noisy(const S<T, B>& saved) const {
+    if constexpr (hook::selection::noisy<SelectionT, T, B>()) {
+      return selection.noisy(saved);
+    } else {
+      return {};
+    }
+  }
+  /// That of the selection: the weight of a dropped pick has no adjoint.
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, const Candidates<T, B>& c,
+                const SparsePlan<T, B>& plan, const Saved<T, B>& saved, const typename SparsePlan<T, B>::Grad& dplan,
+                const CandidatesGrad<T, B>& d, Params<T, B>& grads, const Extra<T, B>& extra) const {
+    selection.backward(ctx, p, c, plan, saved, dplan, d, grads, extra);
+  }
+
+ private:
+  /// What batch_priority compares: q, or the softmax of the noisy values.
+  template <class T, class B, class S>
+  View<const T, 2, B> compared(auto& ctx, const Candidates<T, B>& c, const S& saved) const {
+    const NoisyRank<const T, B> seen = noisy(saved);
+    if (!batch_priority || !seen.value.data()) return c.q;
+    const auto q = ctx.template scratch<T>(c.q.extent(0), c.q.extent(1));
+    B::for_rows(ctx, q.extent(0), fn::Softmax<T, B>{seen.value, q});
+    return q;
+  }
+};
+template <class S>
+Capacity(S) -> Capacity<S>;
+template <class S>
+Capacity(S, double) -> Capacity<S>;
+
+}  // namespace gatefold

@@ -1,0 +1,144 @@
+#pragma once
+
+#include <algorithm>
+
+#include "gatefold/backend/heap.hpp"
+#include "gatefold/backend/order.hpp"
+#include "gatefold/backend/softmax.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/gate/candidates.hpp"
+#include "gatefold/gate/selection/top_k.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/routing/sequence.hpp"
+#include "gatefold/routing/sparse_plan.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// How many of `items` items an expert takes.
+struct ChoiceCapacity {
+  double factor;
+  Index experts;
+  GATEFOLD_HD Index operator()(Index items) const {
+    const double even = static_cast<double>(items) * factor / static_cast<double>(experts) + 0.5;
+    if (!(even < static_cast<double>(items))) return items;  // also keeps the cast below in range
+    return even < 2 && items > 0 ? Index(1) : static_cast<Index>(even);
+  }
+};
+/// Of two items: the more probable for expert e first.
+template <class T, class B>
+struct MoreProbable {
+  View<const T, 2, B> log_p;
+  Index e;
+  GATEFOLD_HD bool operator()(Index a, Index b) const { return ranks_before(log_p(a, e), a, log_p(b, e), b); }
+};
+/// The best items of list l, that of one sequence and expert, best first. Where padding leaves fewer items, the rest of
+/// the list is dropped picks of padding.
+template <class T, class B>
+struct PickItems {
+  View<const T, 2, B> log_p, q;
+  View<const T, 1, B> valid;
+  ChoiceCapacity room;
+  Index length, most;  // items of a sequence, picks of a list
+  View<Index, 1, B> item, expert;
+  View<T, 1, B> weight;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index l) const {
+    if (lanes.lane > 0) return;
+    const Index experts = q.extent(1), e = l % experts, first = l / experts * length;
+    const MoreProbable<T, B> before{log_p, e};
+    Index count = 0, padding = first;
+    for (Index n = first; n < first + length; ++n) {
+      const bool real = !valid.data() || valid(n) != 0;
+      count += real;
+      if (!real) padding = n;
+    }
+    Index* list = item.data() + l * most;
+    Index held = 0;
+    const Index places = room(count);
+    for (Index n = first; n < first + length; ++n)
+      if (!valid.data() || valid(n) != 0) offer(list, places, held, n, before);
+    heap_sort(list, held, before);
+    for (Index j = 0; j < most; ++j) {
+      const Index p = l * most + j;
+      if (j >= held) list[j] = padding;
+      expert(p) = j < held ? e : ~e;
+      weight(p) = j < held ? q(list[j], e) : T(0);
+    }
+  }
+};
+/// No two picks are of the same item and expert.
+template <class T, class B>
+struct PickItemsBackward {
+  View<const Index, 1, B> item, expert;
+  View<const T, 1, B> dweight;
+  View<T, 2, B> dq;
+  GATEFOLD_HD void operator()(Index p) const {
+    if (expert(p) >= 0) dq(item(p), expert(p)) += dweight(p);
+  }
+};
+
+}  // namespace fn
+
+/// Let every expert take its best items.
+///
+///     C = L · factor / E,   G[e] = the C items n of a sequence with the largest q[n,e],   w[n,e] = q[n,e]          (1)
+///
+/// C is rounded to the nearest number and lies in 1 … L; items are compared by log q, which orders them where q
+/// underflows. The load is even by construction; an item may be taken by several experts or by none, and is then 0 in
+/// the mixture. Padding is never taken and does not count in L.
+/// Not causal: whether an item is taken depends on later items of its sequence. A decoder that generates item by item
+/// routes otherwise than it was trained to.
+/// Source: Zhou et al. 2022, arXiv:2202.09368, eq. (1)-(2), without the limit of experts per item; the paper takes
+/// factor 2.
+/// @param rank [N, E] in  whose softmax over the experts q is;  q [N, E] in
+/// @param extra  how items group into sequences; by default all are one
+/// @throws ArgumentError unless factor > 0 and the sequences fit the items
+/// @cost   N·E exponentials, 2·N·E·log₂ C comparisons at most, S = N/L · E · C picks
+/// @order  ties go to the lower item; NaN ranks below every number; picks of an expert are distinct items, best first
+struct ExpertChoice {
+  static constexpr bool picks_by_item = false;
+  double factor = 2;
+
+  template <class T, class B>
+  using Extra = Sequence<T, B>;
+
+  /// Items an expert takes of a sequence of `items` items: C.
+  Index room(Index items, Index experts) const { return fn::ChoiceCapacity{factor, experts}(items); }
+
+  void validate_options(Index) const { expect(factor > 0, "ExpertChoice", "factor", "more than 0", factor); }
+  template <class T, class B>
+  void validate(const Nothing<T, B>&, Index items, const Sequence<T, B>& extra) const {
+    extra.validate("ExpertChoice", items);
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Nothing<T, B>& p, const Candidates<T, B>& c, SparsePlan<T, B>& plan,
+               Nothing<T, B>&, const Sequence<T, B>& extra) const {
+    const Sequence<T, B> sequence = extra.with_valid(c.valid);
+    const Index items = c.q.extent(0), experts = c.q.extent(1), length = std::max<Index>(sequence.of(items), 1);
+    validate_options(experts);
+    validate(p, items, sequence);
+    const Index lists = items / length * experts, most = room(length, experts);
+    plan.resize(items, experts, lists * most);
+    auto mark = ctx.mark();
+    auto log_p = ctx.template scratch<T>(items, experts);
+    B::for_rows(ctx, items, fn::LogSoftmax<T, B>{c.rank, log_p});
+    B::for_rows(ctx, lists,
+                fn::PickItems<T, B>{
+                    log_p, c.q, sequence.valid, {factor, experts}, length, most, plan.item, plan.expert, plan.weight});
+    plan.build(ctx);
+  }
+  /// Adds to d.q.
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>&, const SparsePlan<T, B>& plan,
+                const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
+                Nothing<T, B>&, const Sequence<T, B>&) const {
+    B::for_each(ctx, plan.expert.size(), fn::PickItemsBackward<T, B>{plan.item, plan.expert, dplan.weight, d.q});
+  }
+};
+
+}  // namespace gatefold

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <type_traits>
+
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/philox.hpp"
+#include "gatefold/core/types.hpp"
+
+/// Noise of selections: where it comes from, and its laws. Element (n, e) of the noise of N items and E experts is
+/// number n·E + e of its stream, whatever the batch around it.
+namespace gatefold {
+
+/// The extra input of noisy selections. Empty means evaluation: no noise, and no policy needs a training flag.
+struct Noise {
+  std::optional<Random> random{};
+
+  /// The noise of layer l of a stack: every layer has a stream of its own.
+  Noise at(Index layer) const { return random ? Noise{random->at(layer)} : Noise{}; }
+};
+
+/// U[0, 1): papers 000 and 003.
+struct UniformNoise {
+  template <class T>
+  GATEFOLD_HD static T sample(Random at, Index i) {
+    return uniform<T>(at.seed, at.step, static_cast<std::uint64_t>(i));
+  }
+};
+
+/// N(0, 1).
+struct GaussianNoise {
+  template <class T>
+  GATEFOLD_HD static T sample(Random at, Index i) {
+    return normal<T>(at.seed, at.step, static_cast<std::uint64_t>(i));
+  }
+};
+
+/// −log(−log u), u ~ U(0, 1): the best of rank + noise is then a draw from softmax(rank).
+/// Source: Maddison et al. 2014, arXiv:1411.0030, sec. 2.
+struct GumbelNoise {
+  template <class T>
+  GATEFOLD_HD static T sample(Random at, Index i) {
+    const double u = uniform<double>(at.seed, at.step, static_cast<std::uint64_t>(i));
+    return static_cast<T>(-std::log(-std::log(u > 0 ? u : 0x1p-54)));
+  }
+};
+
+namespace fn {
+
+/// The `at`-th number of a law, 0 where no noise is drawn.
+template <class LawT, class T>
+struct Draw {
+  Random random;
+  bool noisy;
+  GATEFOLD_HD T operator()(Index i) const { return noisy ? LawT::template sample<T>(random, i) : T(0); }
+  /// f(j, number first + j) for the columns j < n of this lane, ascending.
+  template <class Lanes, class F>
+  GATEFOLD_HD void each(const Lanes& lanes, Index first, Index n, const F& f) const {
+    if constexpr (std::is_same_v<LawT, UniformNoise> && requires { lanes.template uniform<T>(random, first, n, f); }) {
+      if (noisy) return lanes.template uniform<T>(random, first, n, f);
+    }
+    for (Index j = lanes.lane; j < n; j += lanes.size) f(j, (*this)(first + j));
+  }
+};
+template <class LawT, class T>
+Draw<LawT, T> draw(const Noise& noise) {
+  return {noise.random.value_or(Random{}), noise.random.has_value()};
+}
+
+}  // namespace fn
+}  // namespace gatefold

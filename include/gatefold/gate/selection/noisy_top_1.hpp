@@ -1,0 +1,130 @@
+#pragma once
+
+#include "gatefold/backend/lanes.hpp"
+#include "gatefold/backend/order.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/gate/candidates.hpp"
+#include "gatefold/gate/selection/noise.hpp"
+#include "gatefold/gate/selection/top_k.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/routing/sparse_plan.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// The expert of largest rank + scale · noise, weighted by q or by that value.
+template <class LawT, class T, class B>
+struct PickNoisyTop1 {
+  View<const T, 2, B> rank, q;
+  T scale;
+  Draw<LawT, T> noise;
+  bool noisy_weight;
+  View<Index, 1, B> item, expert;
+  View<T, 1, B> weight;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    choose(lanes, n);
+    weigh(lanes, n);
+  }
+  template <class Lanes>
+  GATEFOLD_HD void choose(const Lanes& lanes, Index n) const {
+    choose(lanes, n, &rank(n, 0));
+  }
+  template <class Lanes>
+  GATEFOLD_HD void weigh(const Lanes& lanes, Index n) const {
+    weigh(lanes, n, &q(n, 0));
+  }
+  /// The same for rows that stand elsewhere.
+  template <class Lanes>
+  GATEFOLD_HD void choose(const Lanes& lanes, Index n, const T* rank_row) const {
+    const Index experts = rank.extent(1);
+    Index best = -1;
+    T top = negative_infinity<T>;
+    noise.each(lanes, n * experts, experts, [&](Index e, T drawn) {
+      const T value = rank_row[e] + scale * drawn;
+      if (best >= 0 && !ranks_before(value, e, top, best)) return;
+      best = e;
+      top = value;
+    });
+    if (lanes.size > 1) {  // the first of the lanes' best that is the largest number, or the first if none is one
+      const T largest = lanes.max(top == top ? top : negative_infinity<T>);
+      const bool is_largest = best >= 0 && top == largest, any = lanes.max(Index(is_largest)) > 0;
+      best = -lanes.max(best >= 0 && (is_largest || !any) ? -best : -experts);
+      if (any) top = largest;
+    }
+    if (lanes.lane > 0) return;
+    item(n) = n;
+    expert(n) = best;
+    weight(n) = top;
+  }
+  template <class Lanes>
+  GATEFOLD_HD void weigh(const Lanes& lanes, Index n, const T* q_row) const {
+    if (noisy_weight) return;
+    const T w = weight_of_pick(lanes, q_row, expert(n));
+    if (lanes.lane == 0) weight(n) = w;
+  }
+};
+/// The weight of a pick is one element of q, or that element of rank plus a constant.
+template <class T, class B>
+struct PickTop1Backward {
+  View<const Index, 1, B> expert;
+  View<const T, 1, B> dweight;
+  View<T, 2, B> d;
+  GATEFOLD_HD void operator()(Index n) const { d(n, chosen(expert(n))) += dweight(n); }
+};
+
+}  // namespace fn
+
+/// Take the best expert under noise.
+///
+///     e(n) = argmax_e (rank[n,e] + scale · r[n,e]),   w[n] = q[n,e(n)]                                  (1)
+///                                                     w[n] = rank[n,e(n)] + scale · r[n,e(n)]           (2)
+///
+/// with r independent draws of the noise law. The weight of (1) is free of noise, so that over the experts the router's
+/// gradients sum to 0. Without noise in the extra input r = 0.
+/// Source: (1) papers 000 and 003, r ~ U[0, 1); (2) the code of Chen et al. 2022, arXiv:2208.02813, on synthetic data.
+/// @param rank [N, E] in   what to rank by;  q [N, E] in  probabilities
+/// @param noisy_weight  take (2), which lets the noise into the output
+/// @throws ArgumentError unless scale >= 0
+/// @cost   N·E draws, S = N picks
+/// @order  ties go to the lower expert index; NaN ranks below every number
+template <class NoiseLawT = UniformNoise>
+struct NoisyTop1 {
+  double scale = 1;
+  bool noisy_weight = false;
+
+  static constexpr bool items_adjoint_is_optional = true, complete_picks = true;
+
+  static NoisyTop1 reference() { return {.scale = 1, .noisy_weight = true}; }
+
+  template <class T, class B>
+  using Extra = Noise;
+
+  void validate_options(Index) const { expect(scale >= 0, "NoisyTop1", "scale", "at least 0", scale); }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>& c, SparsePlan<T, B>& plan,
+               Nothing<T, B>&, const Noise& noise) const {
+    B::for_rows(ctx, c.q.extent(0), rows(c, plan, noise));
+    plan.build_complete(ctx);
+  }
+  template <class T, class B>
+  fn::PickNoisyTop1<NoiseLawT, T, B> rows(const Candidates<T, B>& c, SparsePlan<T, B>& plan, const Noise& noise) const {
+    const Index items = c.q.extent(0), experts = c.q.extent(1);
+    validate_options(experts);
+    plan.resize(items, experts, items);
+    return {c.rank, c.q, T(scale), fn::draw<NoiseLawT, T>(noise), noisy_weight, plan.item, plan.expert, plan.weight};
+  }
+  /// Adds to d.q, or to d.rank with noisy_weight.
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
+                const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
+                Nothing<T, B>&, const Noise&) const {
+    B::for_each(ctx, c.q.extent(0), fn::PickTop1Backward<T, B>{plan.expert, dplan.weight, noisy_weight ? d.rank : d.q});
+  }
+};
+
+}  // namespace gatefold

@@ -1,0 +1,195 @@
+#pragma once
+
+#include <cmath>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/epilogue.hpp"
+#include "gatefold/backend/initial.hpp"
+#include "gatefold/backend/math.hpp"
+#include "gatefold/backend/softmax.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/gate/candidates.hpp"
+#include "gatefold/gate/selection/noise.hpp"
+#include "gatefold/gate/selection/top_k.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/routing/sparse_plan.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// deviation = log(1 + exp v) + epsilon
+template <class T>
+struct LearnedDeviation {
+  T epsilon;
+  const T* v;
+  T* deviation;
+  GATEFOLD_HD void operator()(Index i) const { deviation[i] = math::softplus(v[i]) + epsilon; }
+};
+/// value = rank + deviation · noise
+template <class T>
+struct AddNoise {
+  const T *rank, *deviation;
+  Draw<GaussianNoise, T> noise;
+  T* value;
+  GATEFOLD_HD void operator()(Index i) const { value[i] = rank[i] + deviation[i] * noise(i); }
+};
+/// The adjoint of v in value = rank + (softplus(v) + epsilon) · noise. From v itself: the deviation has lost a softplus
+/// that is small beside epsilon.
+template <class T>
+struct DeviationBackward {
+  const T *dvalue, *ddeviation, *v;  // ddeviation may be null
+  Draw<GaussianNoise, T> noise;
+  T* dv;
+  GATEFOLD_HD void operator()(Index i) const {
+    const T d = dvalue[i] * noise(i) + (ddeviation ? ddeviation[i] : T(0));
+    dv[i] = d * math::sigmoid(v[i]);
+  }
+};
+
+}  // namespace fn
+
+/// Take the K best experts under Gaussian noise, weighted by the noisy values.
+///
+///     value[n,e] = rank[n,e] + deviation[n,e] · r[n,e],   r ~ N(0, 1),   I(n) = top_K value[n,:]
+///
+///     deviation[n,:] = softplus(x[n] W) + epsilon,  w[n,e] = softmax of value over I(n)   (learned, renormalise)  (1)
+///     deviation[n,e] = deviation / E,               w[n,e] = softmax of value over all    (V-MoE)                 (2)
+///
+/// Without noise in the extra input this is TopK. Noise moves the weights too, so the gradient flows through value to
+/// rank and, where learned, to W and x; `noisy` shows value and deviation to auxiliary losses (Load), whose gradients
+/// come back in d.noisy.
+/// Source: (1) Shazeer et al. 2017, arXiv:1701.06538, eq. (3)-(5), W = 0 at first; (2) Riquelme et al. 2021,
+/// arXiv:2106.05974, sec. 2.1. `reference` adds the epsilon of FastMoE's code to (1).
+/// @param rank [N, E] in   what to rank by;  q [N, E] in  its softmax
+/// @param saved  value, deviation, softmax of value and x W [N, E]; empty without noise, x W also unless learned
+/// @throws ArgumentError unless 1 <= k <= experts, deviation > 0, epsilon >= 0 and W is [D, E]
+/// @cost   2·N·D·E flop (learned), N·E draws and exponentials, N·K·E comparisons, S = N·K picks
+/// @order  as TopK: ties go to the lower expert index, NaN ranks last, picks are distinct
+struct NoisyTopK {
+  static constexpr bool shows_noise = true;
+  Index k = 2;
+  bool renormalise = true;
+  bool learned = true;
+  double epsilon = 0;    // of the learned deviation
+  double deviation = 1;  // of the fixed one, over E
+  Initial initial = Initial::zero();
+  Index model_dim = 0, experts = 0;
+
+  static NoisyTopK reference(Index k = 2) {
+    NoisyTopK p;
+    p.k = k;
+    p.epsilon = 0.01;
+    return p;
+  }
+  static NoisyTopK vmoe(Index k = 2) {
+    NoisyTopK p;
+    p.k = k;
+    p.renormalise = p.learned = false;
+    return p;
+  }
+
+  template <class T, class B>
+  struct Params {
+    Tensor<T, 2, B> noise;  // [D, E] W; [0, 0] unless learned
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("noise", p.noise...);
+    }
+  };
+  template <class T, class B>
+  struct Saved {
+    Tensor<T, 2, B> value, deviation, q, v;  // [N, E], v = x W
+  };
+  template <class T, class B>
+  using Extra = Noise;
+
+  /// @throws ArgumentError unless the items' width is model_dim (0: deduced)
+  NoisyTopK with_model_dim(Index item_width) const {
+    NoisyTopK filled = *this;
+    if (model_dim == 0) filled.model_dim = item_width;
+    expect(filled.model_dim == item_width, "NoisyTopK", "model_dim", Joined{item_width, " (the experts' items)"},
+           model_dim);
+    return filled;
+  }
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    if (!learned) return {};
+    expect(model_dim >= 1, "NoisyTopK.init", "model_dim", "at least 1", model_dim);
+    expect(experts >= 1, "NoisyTopK.init", "experts", "at least 1", experts);
+    return {initial.weights<T>(ctx, seed, model_dim, experts)};
+  }
+  void validate_options(Index count) const {
+    expect(k >= 1 && k <= count, "NoisyTopK", "k", Joined{"1 <= k <= experts = ", count}, k);
+    expect(deviation > 0, "NoisyTopK", "deviation", "more than 0", deviation);
+    expect(epsilon >= 0, "NoisyTopK", "epsilon", "at least 0", epsilon);
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index, const Noise&) const {
+    expect_shape("NoisyTopK", "params.noise", p.noise, {learned ? model_dim : 0, learned ? experts : 0});
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, const Candidates<T, B>& c, SparsePlan<T, B>& plan,
+               Saved<T, B>& saved, const Noise& noise) const {
+    const Index items = noise.random ? c.q.extent(0) : 0, count = c.q.extent(1);
+    validate_options(count);
+    if (learned && items > 0) expect_shape("NoisyTopK", "params.noise", p.noise, {c.x.extent(1), count});
+    for (auto* t : {&saved.value, &saved.deviation, &saved.q}) t->resize(items, count);
+    saved.v.resize(learned ? items : 0, learned ? count : 0);
+    Nothing<T, B> none;
+    if (items == 0) return top_k().forward(ctx, none, c, plan, none, none);
+    if (learned) {
+      B::gemm(ctx, c.x, false, p.noise.view(), false, false, saved.v.view(), fn::Store{});
+      B::for_each(ctx, saved.v.size(), fn::LearnedDeviation<T>{T(epsilon), saved.v.data(), saved.deviation.data()});
+    } else {
+      fill(ctx, saved.deviation.view(), T(deviation / static_cast<double>(count)));
+    }
+    B::for_each(
+        ctx, saved.value.size(),
+        fn::AddNoise<T>{c.rank.data(), saved.deviation.data(), fn::draw<GaussianNoise, T>(noise), saved.value.data()});
+    B::for_rows(ctx, items, fn::Softmax<T, B>{saved.value, saved.q});
+    top_k().forward(ctx, none, noisy_candidates(c, saved), plan, none, none);
+  }
+  /// What experts were ranked by, for auxiliary losses; empty without noise.
+  template <class T, class B>
+  NoisyRank<const T, B> noisy(const Saved<T, B>& saved) const {
+    if (saved.value.size() == 0) return {};
+    return {saved.value, saved.deviation};
+  }
+  /// Adds to d.x, d.rank and grads; without noise to d.q.
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, const Candidates<T, B>& c,
+                const SparsePlan<T, B>& plan, const Saved<T, B>& saved, const typename SparsePlan<T, B>::Grad& dplan,
+                const CandidatesGrad<T, B>& d, Params<T, B>& grads, const Noise& noise) const {
+    Nothing<T, B> none;
+    if (saved.value.size() == 0) return top_k().backward(ctx, none, c, plan, none, dplan, d, none, none);
+    auto mark = ctx.mark();
+    auto dq = ctx.template scratch<T>(c.q.extent(0), c.q.extent(1));
+    auto dvalue = ctx.template scratch<T>(c.q.extent(0), c.q.extent(1));
+    fill(ctx, dq, 0);
+    top_k().backward(ctx, none, noisy_candidates(c, saved), plan, none, dplan, CandidatesGrad<T, B>{d.x, d.rank, dq},
+                     none, none);
+    B::for_rows(ctx, dq.extent(0), fn::SoftmaxBackward<T, B>{saved.q, dq, dvalue});
+    if (d.noisy.value.data()) add(ctx, d.noisy.value, dvalue);
+    add(ctx, dvalue, d.rank);
+    if (!learned) return;
+    const View<T, 2, B> dv = dq;  // dq is used up
+    B::for_each(ctx, dv.size(),
+                fn::DeviationBackward<T>{dvalue.data(), d.noisy.deviation.data(), saved.v.data(),
+                                         fn::draw<GaussianNoise, T>(noise), dv.data()});
+    B::gemm(ctx, c.x, true, View<const T, 2, B>(dv), false, true, grads.noise.view(), fn::Store{});
+    B::gemm(ctx, View<const T, 2, B>(dv), false, p.noise.view(), true, true, d.x, fn::Store{});
+  }
+
+ private:
+  TopK top_k() const { return {.k = k, .renormalise = renormalise}; }
+  template <class T, class B>
+  static Candidates<T, B> noisy_candidates(const Candidates<T, B>& c, const Saved<T, B>& saved) {
+    return {c.x, saved.value, saved.q, c.valid, c.first_evaluation};
+  }
+};
+
+}  // namespace gatefold

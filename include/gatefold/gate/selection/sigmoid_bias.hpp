@@ -1,0 +1,202 @@
+#pragma once
+
+#include <cmath>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/lanes.hpp"
+#include "gatefold/backend/math.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/gate/candidates.hpp"
+#include "gatefold/gate/selection/top_k.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/routing/sparse_plan.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// biased[n,e] = σ(rank[n,e]) + bias[e]
+template <class T, class B>
+struct BiasedSigmoid {
+  View<const T, 2, B> rank;
+  View<const T, 1, B> bias;
+  View<T, 2, B> biased;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    using math::exp, math::reciprocal;
+    const T* from = &rank(n, 0);
+    T* to = &biased(n, 0);
+    each_column<T>(lanes, bias.size(), [&](auto at, Index e) {
+      at.store(to + e, reciprocal(T(1) + exp(-at.load(from + e))) + at.load(bias.data() + e));
+    });
+  }
+};
+/// The weights of item n's picks from the unbiased sigmoids, and their adjoint.
+template <class T, class B>
+struct SigmoidWeights {
+  View<const T, 2, B> rank;
+  View<const Index, 1, B> expert;
+  Index k;
+  bool renormalise;
+  T scale;
+
+  GATEFOLD_HD T score(Index n, Index j) const { return rank(n, chosen(expert(n * k + j))); }
+  GATEFOLD_HD T log_sigmoid(Index n, Index j) const { return -math::softplus(-score(n, j)); }
+  /// σ_j / Σ_i σ_i = exp(log σ_j − top) / Σ_i exp(log σ_i − top): also where every σ underflows
+  GATEFOLD_HD T top(Index n) const {
+    T highest = log_sigmoid(n, 0);
+    for (Index j = 1; j < k; ++j) highest = log_sigmoid(n, j) > highest ? log_sigmoid(n, j) : highest;
+    return highest;
+  }
+  GATEFOLD_HD T total(Index n, T highest) const {
+    T sum = 0;
+    for (Index j = 0; j < k; ++j) sum += std::exp(log_sigmoid(n, j) - highest);
+    return sum;
+  }
+};
+template <class T, class B>
+struct SigmoidWeightsForward {
+  SigmoidWeights<T, B> of;
+  View<T, 1, B> weight;
+  GATEFOLD_HD void operator()(Index n) const {
+    const T top = of.renormalise ? of.top(n) : T(0), total = of.renormalise ? of.total(n, top) : T(1);
+    for (Index j = 0; j < of.k; ++j) weight(n * of.k + j) = of.scale * std::exp(of.log_sigmoid(n, j) - top) / total;
+  }
+};
+/// Adds to drank.
+template <class T, class B>
+struct SigmoidWeightsBackward {
+  SigmoidWeights<T, B> of;
+  View<const T, 1, B> dweight;
+  View<T, 2, B> drank;
+  GATEFOLD_HD void operator()(Index n) const {
+    const T top = of.renormalise ? of.top(n) : T(0), total = of.renormalise ? of.total(n, top) : T(1);
+    const auto share = [&](Index j) { return std::exp(of.log_sigmoid(n, j) - top) / total; };
+    T mean = 0;
+    for (Index j = 0; j < of.k && of.renormalise; ++j) mean += share(j) * dweight(n * of.k + j);
+    for (Index j = 0; j < of.k; ++j)
+      drank(n, chosen(of.expert(n * of.k + j))) +=
+          of.scale * share(j) * (dweight(n * of.k + j) - mean) * math::sigmoid(-of.score(n, j));
+  }
+};
+/// violation[e] += E · (mean load − load of e): a whole number. The load is what was chosen, dropped or not.
+template <class T, class B>
+struct LoadViolation {
+  View<const Index, 1, B> item, expert;
+  View<const T, 1, B> valid;
+  View<T, 1, B> violation;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index e) const {
+    Index picks = 0, load = 0;
+    for (Index p = lanes.lane; p < expert.size(); p += lanes.size) {
+      if (valid.data() && valid(item(p)) == 0) continue;
+      ++picks;
+      load += chosen(expert(p)) == e;
+    }
+    picks = lanes.sum(picks);
+    load = lanes.sum(load);
+    if (lanes.lane == 0) violation(e) += static_cast<T>(picks - violation.size() * load);
+  }
+};
+/// bias[e] += speed · sign(violation[e])
+template <class T, class B>
+struct StepBySign {
+  View<const T, 1, B> violation, speed;
+  View<T, 1, B> bias;
+  GATEFOLD_HD void operator()(Index e) const {
+    bias(e) += speed(0) * static_cast<T>((violation(e) > 0) - (violation(e) < 0));
+  }
+};
+
+}  // namespace fn
+
+/// Take the K best by sigmoid and bias, where the bias of an expert moves against its load: balance without a loss.
+///
+///     s = σ(rank),   I(n) = top_K (s[n,:] + b)                                                          (1)
+///     w[n,e] = scale · s[n,e] / Σ_{f ∈ I(n)} s[n,f]   (renormalise),   scale · s[n,e]   (not)           (2)
+///     after each step   b_e ← b_e + speed · sign(mean load − load_e)                                    (3)
+///
+/// Source: Wang et al. 2024, arXiv:2408.15664, alg. 1; DeepSeek-V3, arXiv:2412.19437, eq. (13)-(16), whose gate has a
+/// renormalised weight and scale 2.5. b chooses and never weighs; no optimizer steps it: backward leaves E · (mean load
+/// − load) in its gradient, summed over calls (and devices), and `adapt` (a Trainer calls it) takes (3). The load is
+/// what was chosen, whether it found room or not, without padding, once per step where a rule evaluates twice. Wang et
+/// al. take w = s (not renormalised). Behind a mixing rank = log q, so that s = q / (1 + q), at most 1/2. Weights are
+/// computed from log s, so that they sum to scale even where every s underflows. With k = 1 and renormalise the task
+/// loss gives the router no gradient, as in TopK.
+/// @param speed  where the learned-by-rule `params.speed` starts; DeepSeek-V3 sets it to 0 near the end of training
+/// @param rank [N, E] in   logits
+/// @throws ArgumentError unless 1 <= k <= experts and speed >= 0
+/// @cost   N·(1 + K)·E comparisons and sigmoids, S = N·K picks; E·S comparisons in backward
+/// @order  as TopK; in float σ is 1 from logits of about 17 on, and such ties go to the lower expert index
+struct SigmoidBias {
+  Index k = 2;
+  bool renormalise = true;
+  double scale = 1, speed = 0.001;
+  Index experts = 0;
+
+  template <class T, class B>
+  struct Params {
+    static constexpr bool learned = false;
+    Tensor<T, 1, B> bias;   // [E]
+    Tensor<T, 1, B> speed;  // [1]
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("bias", p.bias...);
+      f("speed", p.speed...);
+    }
+    void adapt(typename B::Context& ctx, const Params& grads) {
+      B::for_each(ctx, bias.size(), fn::StepBySign<T, B>{grads.bias, speed, bias});
+    }
+  };
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed) const {
+    validate_options(experts);
+    return {constant_tensor<T>(ctx, 0, experts), constant_tensor<T>(ctx, speed, 1)};
+  }
+  void validate_options(Index of_experts) const {
+    expect(k >= 1 && k <= of_experts, "SigmoidBias", "k", Joined{"1 <= k <= experts = ", of_experts}, k);
+    expect(speed >= 0, "SigmoidBias", "speed", "at least 0", speed);
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index, const Nothing<T, B>&) const {
+    validate_options(experts);
+    expect_shape("SigmoidBias", "params.bias", p.bias, {experts});
+    expect_shape("SigmoidBias", "params.speed", p.speed, {1});
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, const Candidates<T, B>& c, SparsePlan<T, B>& plan,
+               Nothing<T, B>&, const Nothing<T, B>& extra) const {
+    const Index items = c.rank.extent(0);
+    validate(p, items, extra);
+    expect_shape("SigmoidBias", "rank", c.rank, {items, experts});
+    auto mark = ctx.mark();
+    auto biased = ctx.template scratch<T>(items, experts);
+    B::for_rows(ctx, items, fn::BiasedSigmoid<T, B>{c.rank, p.bias, biased});
+    plan.resize(items, experts, items * k);
+    B::for_rows(ctx, items, fn::PickTopK<T, B>{biased, biased, k, false, plan.item, plan.expert, plan.weight});
+    B::for_each(ctx, items, fn::SigmoidWeightsForward<T, B>{weights(c, plan), plan.weight});
+    plan.build_complete(ctx);
+  }
+  /// Adds to d.rank, and in the first evaluation of a step the load violation to grads.bias.
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>&, const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
+                const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
+                Params<T, B>& grads, const Nothing<T, B>&) const {
+    B::for_each(ctx, c.rank.extent(0), fn::SigmoidWeightsBackward<T, B>{weights(c, plan), dplan.weight, d.rank});
+    if (c.first_evaluation)
+      B::for_rows(ctx, experts, fn::LoadViolation<T, B>{plan.item, plan.expert, c.valid, grads.bias});
+  }
+
+ private:
+  template <class T, class B>
+  fn::SigmoidWeights<T, B> weights(const Candidates<T, B>& c, const SparsePlan<T, B>& plan) const {
+    return {c.rank, plan.expert, k, renormalise, T(scale)};
+  }
+};
+
+}  // namespace gatefold

@@ -1,0 +1,217 @@
+#pragma once
+
+#include <limits>
+#include <type_traits>
+
+#include "gatefold/backend/lanes.hpp"
+#include "gatefold/backend/math.hpp"
+#include "gatefold/backend/order.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/gate/candidates.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/routing/sparse_plan.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+template <class T>
+inline constexpr T iota[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+/// The number of column j, or j, j + 1, … of a register's columns.
+template <class T, class A>
+GATEFOLD_HD typename A::Value column_numbers(const A& at, Index j) {
+  if constexpr (std::is_same_v<typename A::Value, T>) {
+    return T(j);
+  } else {
+    return at.load(iota<T>) + T(j);
+  }
+}
+
+/// The experts of one item in the order of ranks_before, one after the other.
+template <class T>
+struct RankedRow {
+  const T* rank;
+  Index experts;
+
+  /// The best expert that comes after `last` (-1: of all), the same on every lane; -1 where none is left.
+  template <class Lanes>
+  GATEFOLD_HD Index after(const Lanes& lanes, Index last) const {
+    if (finite_math_only || (last >= 0 && !is_finite(rank[last]))) return after_one_by_one(last);
+    const T bound = last < 0 ? infinity : rank[last];
+    const T top = max_columns<T>(lanes, experts, [&](auto at, Index e) {
+      using math::where_positive;
+      using V = typename decltype(at)::Value;
+      const V v = at.load(rank + e), below = bound - v;
+      const V tie = where_positive(column_numbers<T>(at, e) - T(last), v, V(-infinity));
+      return where_positive(below, v, where_positive(-below, V(-infinity), tie));
+    });
+    if (!is_finite(top)) return after_one_by_one(last);
+    const Index from = top < bound ? 0 : last + 1;
+    return from - static_cast<Index>(max_columns<T>(lanes, experts - from, [&](auto at, Index i) {
+             using math::where_positive;
+             using V = typename decltype(at)::Value;
+             const V d = at.load(rank + from + i) - top;  // NaN is passed over
+             return where_positive(d, V(-infinity), where_positive(-d, V(-infinity), d - column_numbers<T>(at, i)));
+           }));
+  }
+
+ private:
+  static constexpr T infinity = std::numeric_limits<T>::infinity();
+
+  /// Where infinities or NaN take part, or might do so unseen.
+  GATEFOLD_HD Index after_one_by_one(Index last) const {
+    const auto bound = last < 0 ? order_key(infinity) : order_key(rank[last]);
+    Index best = -1;
+    auto top = bound;
+    for (Index e = 0; e < experts; ++e) {
+      const auto key = order_key(rank[e]);
+      if ((key < bound || (key == bound && e > last)) && (best < 0 || key > top)) {
+        best = e;
+        top = key;
+      }
+    }
+    return best;
+  }
+};
+
+/// q of a pick of the item whose row of q this is, the same on every lane. A lane reads what it wrote itself: the
+/// expert lane 0, q[e] lane e mod size.
+template <class T, class Lanes>
+GATEFOLD_HD T weight_of_pick(const Lanes& lanes, const T* q, const Index& expert) {
+  const Index e = lanes.max(lanes.lane == 0 ? expert : Index(-1));
+  return lanes.sum(e % lanes.size == lanes.lane ? q[e] : T(0));
+}
+
+/// The K best experts of item n, best first, and their weights: a row functor in two halves, so that a mixing can take
+/// its turn between them.
+template <class T, class B>
+struct PickTopK {
+  View<const T, 2, B> rank, q;
+  Index k;
+  bool renormalise;
+  View<Index, 1, B> item, expert;
+  View<T, 1, B> weight;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    choose(lanes, n);
+    weigh(lanes, n);
+  }
+  /// From rank alone.
+  template <class Lanes>
+  GATEFOLD_HD void choose(const Lanes& lanes, Index n) const {
+    choose(lanes, n, &rank(n, 0));
+  }
+  /// From q and what was chosen.
+  template <class Lanes>
+  GATEFOLD_HD void weigh(const Lanes& lanes, Index n) const {
+    weigh(lanes, n, &q(n, 0));
+  }
+  /// The same for rows that stand elsewhere.
+  template <class Lanes>
+  GATEFOLD_HD void choose(const Lanes& lanes, Index n, const T* rank_row) const {
+    const RankedRow<T> row{rank_row, rank.extent(1)};
+    Index best = -1;
+    for (Index j = n * k; j < n * k + k; ++j) {
+      best = row.after(lanes, best);
+      if (lanes.lane > 0) continue;
+      item(j) = n;
+      expert(j) = best;
+    }
+  }
+  template <class Lanes>
+  GATEFOLD_HD void weigh(const Lanes& lanes, Index n, const T* q_row) const {
+    T total = 0;
+    for (Index j = n * k; j < n * k + k; ++j) {
+      const T w = weight_of_pick(lanes, q_row, expert(j));
+      if (lanes.lane == 0) weight(j) = w;
+      total += w;
+    }
+    if (!renormalise || lanes.lane > 0) return;
+    for (Index j = n * k; j < n * k + k; ++j) weight(j) /= total;  // > 0, or NaN: the best pick has q >= 1/E
+  }
+};
+
+/// dq of the picks: through w = q / Σ q when renormalised, else w = q. Adds to dq.
+template <class T, class B>
+struct PickTopKBackward {
+  View<const T, 2, B> q;
+  View<const Index, 1, B> expert;
+  View<const T, 1, B> weight, dweight;
+  Index k;
+  bool renormalise;
+  View<T, 2, B> dq;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    T total = 0, dot = 0;
+    for (Index j = n * k; j < n * k + k; ++j) {
+      total += q(n, chosen(expert(j)));
+      dot += weight(j) * dweight(j);
+    }
+    for (Index j = n * k; j < n * k + k; ++j) {
+      const Index e = chosen(expert(j));
+      if (e % lanes.size != lanes.lane) continue;
+      if (!renormalise) {
+        dq(n, e) += dweight(j);
+      } else if (k > 1) {  // with k = 1 the weight is 1 whatever q is; dweight - dot would leave its rounding
+        dq(n, e) += (dweight(j) - dot) / total;
+      }
+    }
+  }
+};
+
+}  // namespace fn
+
+/// Take the K best experts of each item.
+///
+///     I(n) = top_K rank[n,:],   w[n,e] = q[n,e] / Σ_{f ∈ I(n)} q[n,f]   (renormalise)                    (1)
+///                               w[n,e] = q[n,e]                          (not: V-MoE)                    (2)
+///
+/// Source: (1) Shazeer et al. 2017, arXiv:1701.06538, eq. (3), (5), without noise: softmax over the picked logits;
+/// (2) Riquelme et al. 2021, arXiv:2106.05974, sec. 2.1.
+/// With k = 1 and renormalise the weight is always 1, so the task loss gives the router exactly zero gradient: use
+/// renormalise = false, or an auxiliary loss.
+/// @param rank [N, E] in   what to rank by;  q [N, E] in  probabilities
+/// @throws ArgumentError unless 1 <= k <= experts
+/// @cost   2·N·K·E comparisons, S = N·K picks
+/// @order  ties go to the lower expert index; NaN ranks below every number; picks are distinct whatever the input
+struct TopK {
+  Index k = 2;
+  bool renormalise = true;
+
+  static constexpr bool items_adjoint_is_optional = true, complete_picks = true;
+
+  void validate_options(Index experts) const {
+    expect(k >= 1 && k <= experts, "TopK", "k", Joined{"1 <= k <= experts = ", experts}, k);
+  }
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>& c, SparsePlan<T, B>& plan,
+               Nothing<T, B>&, const Nothing<T, B>& extra) const {
+    B::for_rows(ctx, c.q.extent(0), rows(c, plan, extra));
+    plan.build_complete(ctx);
+  }
+  template <class T, class B>
+  fn::PickTopK<T, B> rows(const Candidates<T, B>& c, SparsePlan<T, B>& plan, const Nothing<T, B>&) const {
+    const Index items = c.q.extent(0), experts = c.q.extent(1);
+    validate_options(experts);
+    plan.resize(items, experts, items * k);
+    return {c.rank, c.q, k, renormalise, plan.item, plan.expert, plan.weight};
+  }
+  /// Adds to d.q.
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
+                const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
+                Nothing<T, B>&, const Nothing<T, B>& extra) const {
+    B::for_rows(ctx, c.q.extent(0), rows_backward(c, plan, dplan, d.q, extra));
+  }
+  template <class T, class B>
+  fn::PickTopKBackward<T, B> rows_backward(const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
+                                           const typename SparsePlan<T, B>::Grad& dplan, Out<T, 2, B> dq,
+                                           const Nothing<T, B>&) const {
+    return {c.q, plan.expert, plan.weight, dplan.weight, k, renormalise, dq};
+  }
+};
+
+}  // namespace gatefold

@@ -1,0 +1,39 @@
+#include "gatefold/backend/object_pool.hpp"
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+using gatefold::ObjectPool;
+
+TEST_CASE("what was lent is lent again, with its memory") {
+  ObjectPool lender;
+  const double* first;
+  {
+    auto v = lender.acquire<std::vector<double>>();
+    v->resize(100);
+    first = v->data();
+  }
+  auto again = lender.acquire<std::vector<double>>();
+  CHECK(again->data() == first);
+  auto second = lender.acquire<std::vector<double>>();  // the first is in use
+  CHECK(second->empty());
+  auto other = lender.acquire<std::vector<float>>();  // another type
+  CHECK(other->empty());
+}
+
+TEST_CASE("objects are destroyed with their lender") {
+  static int alive = 0;
+  struct Counted {
+    Counted() { ++alive; }
+    ~Counted() { --alive; }
+  };
+  {
+    ObjectPool lender;
+    for (int i = 0; i < 5; ++i) auto c = lender.acquire<Counted>();
+    CHECK(alive == 1);
+    auto a = lender.acquire<Counted>(), b = lender.acquire<Counted>();
+    CHECK(alive == 2);
+  }
+  CHECK(alive == 0);
+}

@@ -1,0 +1,360 @@
+#include "gatefold/gate/auxiliary/auxiliary.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "gatefold/check/gradient.hpp"
+#include "gatefold/expert/linear.hpp"
+#include "gatefold/gate/composed_gate.hpp"
+#include "gatefold/layer/mixture.hpp"
+#include "gatefold/layer/residual.hpp"
+#include "gatefold/layer/stack.hpp"
+#include "gatefold/update/plain.hpp"
+#include "support/pass.hpp"
+#include "support/rounded.hpp"
+
+using namespace gatefold;
+using namespace gatefold::support;
+
+namespace {
+
+/// What a gate shows its losses, made by hand.
+struct Outcome {
+  std::unique_ptr<Cpu::Context> ctx = std::make_unique<Cpu::Context>(1);
+  Tensor<double, 2, Cpu> logits, q;
+  SparsePlan<double, Cpu> plan;
+  std::vector<double> valid;
+
+  /// @param picks  expert of pick p, `per_item` picks for each item
+  Outcome(Tensor<double, 2, Cpu> probabilities, const std::vector<Index>& picks, std::vector<double> mask = {})
+      : q(std::move(probabilities)), valid(std::move(mask)) {
+    const Index items = q.extent(0), count = static_cast<Index>(picks.size());
+    logits = uniform_tensor<double>(*ctx, Seed{8}, 2, items, q.extent(1));
+    plan.resize(items, q.extent(1), count);
+    for (Index p = 0; p < count; ++p) {
+      plan.item(p) = p / (count / items);
+      plan.expert(p) = picks[static_cast<std::size_t>(p)];
+      plan.weight(p) = 1;
+    }
+    plan.build(*ctx);
+  }
+  bool is_valid(Index n) const { return valid.empty() || valid[static_cast<std::size_t>(n)] != 0; }
+  GateOutcome<double, Cpu> view() const {
+    GateOutcome<double, Cpu> a{logits, q, plan, {}};
+    if (!valid.empty()) a.valid = valid;
+    return a;
+  }
+  template <class Loss>
+  double value(const Loss& loss) {
+    Tensor<double, 1, Cpu> v(1);
+    v(0) = 99;
+    loss.template forward<double, Cpu>(*ctx, view(), v);
+    return v(0);
+  }
+  /// Gradients of logits and probabilities, added to ones.
+  template <class Loss>
+  std::pair<Tensor<double, 2, Cpu>, Tensor<double, 2, Cpu>> gradients(const Loss& loss) {
+    auto dz = constant_tensor<double>(*ctx, 1, q.extent(0), q.extent(1)),
+         dq = constant_tensor<double>(*ctx, 1, q.extent(0), q.extent(1));
+    loss.template backward<double, Cpu>(*ctx, view(), {dz, dq, {}});
+    return {std::move(dz), std::move(dq)};
+  }
+};
+
+Outcome random_outcome(std::vector<double> mask = {}) {
+  Cpu::Context ctx(1);
+  Tensor<double, 2, Cpu> q(6, 4);
+  fill_uniform(ctx, Seed{4}, 0, 1, q);
+  return {std::move(q), {0, 1, 0, 2, 3, 0, 2, 1, 0, 3, 1, 3}, std::move(mask)};
+}
+
+/// (1) in loops.
+double balance(const Outcome& o, double weight, bool per_pick) {
+  const Index items = o.q.extent(0), experts = o.q.extent(1);
+  double sum = 0;
+  for (Index e = 0; e < experts; ++e) {
+    double mine = 0, picks = 0, probability = 0, real = 0;
+    for (Index p = 0; p < o.plan.expert.size(); ++p)
+      if (o.is_valid(o.plan.item(p))) {
+        picks += 1;
+        mine += o.plan.expert(p) == e ? 1 : 0;
+      }
+    for (Index n = 0; n < items; ++n)
+      if (o.is_valid(n)) {
+        real += 1;
+        probability += o.q(n, e);
+      }
+    sum += mine / picks * (probability / (per_pick ? picks : real));
+  }
+  return weight * double(experts) * sum;
+}
+/// (2) in loops.
+double z_loss(const Outcome& o, double weight) {
+  double sum = 0, real = 0;
+  for (Index n = 0; n < o.logits.extent(0); ++n) {
+    if (!o.is_valid(n)) continue;
+    double total = 0;
+    for (Index e = 0; e < o.logits.extent(1); ++e) total += std::exp(o.logits(n, e));
+    sum += std::log(total) * std::log(total);
+    real += 1;
+  }
+  return weight * sum / real;
+}
+
+/// Heun's rule, y = x + (u(x) + u(x + u(x))) / 2: two evaluations.
+struct Heun {
+  static constexpr int evaluations = 2;
+
+  template <class T, class B>
+  struct Saved {
+    Tensor<T, 2, B> ahead;
+  };
+  template <class T, class B, class F>
+  void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Nothing<T, B>&, F&& f, Out<T, 2, B> y,
+               Saved<T, B>& saved) const {
+    auto mark = ctx.mark();
+    auto first = ctx.template scratch<T>(x.extent(0), x.extent(1));
+    auto second = ctx.template scratch<T>(x.extent(0), x.extent(1));
+    saved.ahead.resize(x.extent(0), x.extent(1));
+    f(x, first, 0);
+    copy(ctx, x, saved.ahead.view());
+    add(ctx, first, saved.ahead.view());
+    f(saved.ahead, second, 1);
+    copy(ctx, x, y);
+    add_scaled(ctx, T(0.5), first, y);
+    add_scaled(ctx, T(0.5), second, y);
+  }
+  template <class T, class B, class F>
+  void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, const Saved<T, B>& saved, F&& df,
+                In<T, 2, B> dy, Nothing<T, B>&, Out<T, 2, B> dx, Nothing<T, B>&) const {
+    auto mark = ctx.mark();
+    auto half = ctx.template scratch<T>(x.extent(0), x.extent(1));
+    auto dahead = ctx.template scratch<T>(x.extent(0), x.extent(1));
+    fill(ctx, half, 0);
+    add_scaled(ctx, T(0.5), dy, half);
+    fill(ctx, dahead, 0);
+    df(saved.ahead, half, dahead, 1);
+    add(ctx, dy, dx);
+    add(ctx, dahead, dx);
+    add(ctx, dahead, half);
+    df(x, half, dx, 0);
+  }
+};
+
+using BalancedGate = WithAuxiliary<SoftmaxTopK, Balance, ZLoss>;
+
+template <class Gate>
+auto mixture(const Gate& gate) {
+  return Mixture{gate, Linear{.model_dim = 4}};
+}
+auto balanced(Index k = 2, bool per_pick = false) {
+  return mixture(BalancedGate{.scores = {.experts = 3},
+                              .selection = {.k = k},
+                              .auxiliary = {Balance{.weight = 0.7, .per_pick = per_pick}, ZLoss{.weight = 0.3}}});
+}
+
+}  // namespace
+
+TEST_CASE("Balance (1): equals loops, per item and per pick, with and without padding") {
+  for (const bool per_pick : {false, true})
+    for (const auto& mask : {std::vector<double>{}, std::vector<double>{1, 0, 1, 1, 0, 1}}) {
+      auto o = random_outcome(mask);
+      CHECK(o.value(Balance{.weight = 0.3, .per_pick = per_pick}) ==
+            doctest::Approx(balance(o, 0.3, per_pick)).epsilon(1e-14));
+    }
+}
+
+TEST_CASE("Balance: at perfect balance the loss is the weight, and 1/K of it per pick") {
+  for (const Index k : {1, 2}) {
+    Cpu::Context ctx(1);
+    std::vector<Index> picks;
+    for (Index p = 0; p < 8 * k; ++p) picks.push_back(p % 4);
+    Outcome o(constant_tensor<double>(ctx, 0.25, 8, 4), picks);
+    CHECK(o.value(Balance{.weight = 0.01}) == doctest::Approx(0.01).epsilon(1e-15));
+    CHECK(o.value(Balance{.weight = 0.01, .per_pick = true}) == doctest::Approx(0.01 / double(k)).epsilon(1e-15));
+    CHECK(o.value(Balance::reference()) == doctest::Approx(0.01 / double(k)).epsilon(1e-15));
+  }
+}
+
+TEST_CASE("Balance: all items on one expert costs E times perfect balance") {
+  Cpu::Context ctx(1);
+  auto q = constant_tensor<double>(ctx, 0, 6, 4);
+  for (Index n = 0; n < 6; ++n) q(n, 2) = 1;
+  Outcome o(std::move(q), std::vector<Index>(6, 2));
+  CHECK(o.value(Balance{.weight = 1}) == doctest::Approx(4).epsilon(1e-15));
+}
+
+TEST_CASE("ZLoss (2): equals loops, with and without padding") {
+  for (const auto& mask : {std::vector<double>{}, std::vector<double>{1, 0, 1, 1, 0, 1}}) {
+    auto o = random_outcome(mask);
+    CHECK(o.value(ZLoss{.weight = 0.4}) == doctest::Approx(z_loss(o, 0.4)).epsilon(1e-14));
+  }
+}
+
+TEST_CASE("ZLoss: large logits do not overflow") {
+  auto o = random_outcome();
+  for (Index i = 0; i < o.logits.size(); ++i) o.logits.data()[i] = i % 4 == 0 ? 3000 : -3000;
+  CHECK(o.value(ZLoss{.weight = 1}) == rounded(9e6));
+  const auto [dz, dq] = o.gradients(ZLoss{.weight = 1});
+  CHECK(dz(0, 0) == rounded(1 + 2 * 3000.0 / 6));
+  CHECK(dz(0, 1) == 1);
+}
+
+TEST_CASE("auxiliary losses: gradients against finite differences, and they are added") {
+  const auto agrees = [](auto loss, bool of_logits) {
+    for (const auto& mask : {std::vector<double>{}, std::vector<double>{1, 0, 1, 1, 0, 1}}) {
+      auto o = random_outcome(mask);
+      const auto [dz, dq] = o.gradients(loss);
+      auto from_one = [&](const Tensor<double, 2, Cpu>& d) {
+        auto all = values(d);
+        for (double& v : all) v -= 1;
+        return all;
+      };
+      const auto g = from_one(of_logits ? dz : dq), none = from_one(of_logits ? dq : dz);
+      for (const double v : none) CHECK(v == 0);
+      auto& at = of_logits ? o.logits : o.q;
+      const auto report = check::compare_gradients(
+          {{"of", at.data(), g.data(), at.size()}}, [&] { return o.value(loss); }, [] { return 0; },
+          {.of_largest = 1e-8});
+      CHECK_MESSAGE(report, report.str());
+    }
+  };
+  agrees(Balance{.weight = 2}, false);
+  agrees(Balance{.weight = 2, .per_pick = true}, false);
+  agrees(ZLoss{.weight = 2}, true);
+}
+
+TEST_CASE("auxiliary losses: padding counts nowhere, whatever stands in it (transformers #28255, pytorch #193633)") {
+  // The same items, with padding of three kinds among them.
+  const std::vector<double> mask{1, 0, 1, 1, 0, 1};
+  auto with_padding = [&](double q, double z, Index pick) {
+    auto o = random_outcome(mask);
+    for (const Index n : {1, 4})
+      for (Index e = 0; e < 4; ++e) {
+        o.q(n, e) = q;
+        o.logits(n, e) = z;
+      }
+    for (const Index p : {2, 3, 8, 9}) o.plan.expert(p) = pick;
+    o.plan.build(*o.ctx);
+    return o;
+  };
+  const auto check_loss = [&](auto loss) {
+    auto plain = with_padding(0.25, 0, 0);
+    const double value = plain.value(loss);
+    const auto [dz, dq] = plain.gradients(loss);
+    for (const double v : {0.9, quiet_nan, infinity}) {
+      auto o = with_padding(v, v, 3);
+      CHECK(o.value(loss) == value);
+      const auto [dz2, dq2] = o.gradients(loss);
+      CHECK(same_bits(values(dz2, dq2), values(dz, dq)));
+    }
+    for (const Index n : {1, 4})
+      for (Index e = 0; e < 4; ++e) {
+        CHECK(dz(n, e) == 1);
+        CHECK(dq(n, e) == 1);
+      }
+    // The value is that of the batch without its padding.
+    Tensor<double, 2, Cpu> q(4, 4), z(4, 4);
+    Index to = 0;
+    for (const Index n : {0, 2, 3, 5}) {
+      for (Index e = 0; e < 4; ++e) {
+        q(to, e) = plain.q(n, e);
+        z(to, e) = plain.logits(n, e);
+      }
+      ++to;
+    }
+    Outcome packed(std::move(q), {0, 1, 3, 0, 2, 1, 1, 3});
+    packed.logits = std::move(z);
+    CHECK(packed.value(loss) == doctest::Approx(value).epsilon(1e-14));
+  };
+  check_loss(Balance{.weight = 1});
+  check_loss(Balance{.weight = 1, .per_pick = true});
+  check_loss(ZLoss{.weight = 1});
+}
+
+TEST_CASE("auxiliary losses: nothing but padding, or no items, costs 0 and gives no gradient") {
+  const auto is_zero = [](Outcome o) {
+    for (const double v : {o.value(Balance{}), o.value(Balance::reference()), o.value(ZLoss{})}) CHECK(v == 0);
+    for (const auto& d : {o.gradients(Balance{}), o.gradients(ZLoss{})})
+      for (const double v : values(d.first, d.second)) CHECK(v == 1);
+  };
+  is_zero(random_outcome(std::vector<double>(6, 0)));
+  is_zero(Outcome(Tensor<double, 2, Cpu>(0, 4), {}));
+}
+
+TEST_CASE("auxiliary losses: gradients through the gate") {
+  Cpu::Context ctx(1);
+  for (const bool per_pick : {false, true}) {
+    const auto report = check::gradients(ctx, balanced(2, per_pick));
+    CHECK_MESSAGE(report, report.str());
+  }
+  const std::vector<double> mask{1, 1, 0, 1, 0, 1, 1};
+  Extra<BalancedGate, double, Cpu> extra;
+  extra.valid = mask;
+  const auto masked = check::gradients(ctx, balanced(), {}, extra);
+  CHECK_MESSAGE(masked, masked.str());
+  // The task gives the router of k = 1 no gradient: what it gets is the losses'.
+  const auto top1 = check::gradients(ctx, balanced(1));
+  CHECK_MESSAGE(top1, top1.str());
+  const auto dense = check::gradients(
+      ctx, mixture(WithAuxiliary<SoftmaxDense, ZLoss>{.scores = {.experts = 3}, .auxiliary = {ZLoss{.weight = 1}}}));
+  CHECK_MESSAGE(dense, dense.str());
+}
+
+TEST_CASE("auxiliary losses: counted once under a rule that evaluates twice") {
+  Cpu::Context ctx(1);
+  auto once = pass<double>(ctx, Residual{update::Plain{}, balanced()}, 7);
+  auto twice = pass<double>(ctx, Residual{Heun{}, balanced()}, 7);
+  once.forward();
+  twice.forward();
+  CHECK(check::auxiliary_of(once.saved) != 0);
+  CHECK(check::auxiliary_of(twice.saved) == check::auxiliary_of(once.saved));
+  CHECK(twice.saved.calls[0].gate.auxiliary.size() == 2);
+  CHECK(twice.saved.calls[1].gate.auxiliary.size() == 0);
+  // Without a task gradient, what is left is the losses' gradient.
+  set_zero(ctx, once.dy);
+  set_zero(ctx, twice.dy);
+  once.backward();
+  twice.backward();
+  CHECK(difference(values(twice.grads), values(once.grads)) <= 1e-14);
+  CHECK(difference(values(twice.dx), values(once.dx)) <= 1e-14);
+  const auto report = check::gradients(ctx, Residual{Heun{}, balanced()});
+  CHECK_MESSAGE(report, report.str());
+}
+
+TEST_CASE("auxiliary losses: every layer of a stack has its own, and their sum is the loss of the stack") {
+  Cpu::Context ctx(1);
+  auto p = pass<double>(ctx, Stack{Residual{update::Plain{}, balanced()}, 3}, 7);
+  p.forward();
+  std::vector<double> each;
+  for_each_mixture(p.saved, [&](const auto& m) {
+    each.push_back(m.gate.auxiliary(0));
+    each.push_back(m.gate.auxiliary(1));
+  });
+  REQUIRE(each.size() == 6);
+  double sum = 0;
+  for (const double v : each) {
+    CHECK(v > 0);
+    sum += v;
+  }
+  CHECK(check::auxiliary_of(p.saved) == doctest::Approx(sum).epsilon(1e-15));
+  const auto report = check::gradients(ctx, Stack{Residual{update::Plain{}, balanced()}, 2});
+  CHECK_MESSAGE(report, report.str());
+}
+
+TEST_CASE("Balance (1): P is summed in double: a million items in float") {
+  Cpu::Context ctx(1);
+  const Index items = Index(1) << 20;
+  auto q = constant_tensor<float>(ctx, 0.1, items, 2);
+  for (Index n = 0; n < items; ++n) q(n, 1) = 0.9f;
+  SparsePlan<float, Cpu> plan;
+  plan.resize(items, 2, items);
+  for (Index n = 0; n < items; ++n) plan.item(n) = n, plan.expert(n) = n % 4 == 0, plan.weight(n) = 1;
+  Tensor<float, 1, Cpu> value(1);
+  Balance{.weight = 1}.forward<float, Cpu>(ctx, GateOutcome<float, Cpu>{q, q, plan, {}}, value);
+  CHECK(value(0) == rounded<float>(2 * (0.75 * 0.1 + 0.25 * 0.9)));
+}

@@ -1,0 +1,98 @@
+#include "gatefold/gate/auxiliary/importance.hpp"
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "support/rounded.hpp"
+#include "support/selections.hpp"
+
+using namespace gatefold;
+using namespace gatefold::support;
+
+namespace {
+
+using Gate = WithAuxiliary<SoftmaxTopK, Importance>;
+const std::vector<double> mask{1, 0, 1, 1, 0, 1, 1};
+
+GateAlone<Gate> alone(const Importance& loss, Index items = 7, View<const double, 1, Cpu> valid = {}) {
+  return {{.scores = {.experts = 3}, .auxiliary = {loss}}, items, {.valid = valid}};
+}
+/// (1) in loops.
+double importance(const GateAlone<Gate>& a, const Importance& loss) {
+  const auto& q = a.saved.probabilities;
+  const double experts = double(q.extent(1));
+  std::vector<double> v;
+  double mean = 0, spread = 0;
+  for (Index e = 0; e < q.extent(1); ++e) {
+    v.push_back(0);
+    for (Index n = 0; n < q.extent(0); ++n)
+      if (!a.extra.valid.data() || a.extra.valid(n) != 0) v.back() += q(n, e);
+    mean += v.back() / experts;
+  }
+  for (const double x : v) spread += (x - mean) * (x - mean) / (experts - double(loss.cv.ddof));
+  return loss.weight * spread / (mean * mean + loss.cv.epsilon);
+}
+
+}  // namespace
+
+TEST_CASE("Importance (1): equals loops in both forms, with and without padding") {
+  CHECK(Importance{}.weight == 0.005);
+  for (const auto& loss : {Importance{.weight = 3}, Importance::shazeer(3)})
+    for (const auto& valid : {View<const double, 1, Cpu>{}, View<const double, 1, Cpu>(mask)}) {
+      const auto a = alone(loss, 7, valid);
+      CHECK(a.saved.auxiliary(0) > 1e-3);
+      CHECK(a.saved.auxiliary(0) == doctest::Approx(importance(a, loss)).epsilon(1e-13));
+    }
+}
+
+TEST_CASE("Importance: gradients through the gate, with and without padding") {
+  for (const auto& loss : {Importance{.weight = 3}, Importance::shazeer(3)})
+    for (const auto& valid : {View<const double, 1, Cpu>{}, View<const double, 1, Cpu>(mask)}) {
+      auto a = alone(loss, 7, valid);
+      const auto report = a.gradients();
+      CHECK_MESSAGE(report, report.str());
+      CHECK(a.keeps_promises());
+    }
+}
+
+TEST_CASE("Importance: 0 at equal logits, for no items and for nothing but padding") {
+  auto equal = alone({}, 5);
+  set_zero(equal.ctx, equal.params);
+  equal.forward();
+  CHECK(equal.saved.auxiliary(0) < 1e-30);
+  CHECK(alone({}, 0).saved.auxiliary(0) == 0);
+  const std::vector<double> padding(4, 0);
+  auto a = alone({}, 4, padding);
+  CHECK(a.saved.auxiliary(0) == 0);
+  a.backward();
+  for (const double g : values(a.grads)) CHECK(g == 0);
+}
+
+TEST_CASE("Importance: padding counts nowhere, whatever stands in it") {
+  auto a = alone({.weight = 3}, 7, mask);
+  const double before = a.saved.auxiliary(0);
+  for (const Index n : {1, 4})
+    for (Index d = 0; d < 4; ++d) a.x(n, d) = quiet_nan;
+  a.forward();
+  CHECK(a.saved.auxiliary(0) == before);
+}
+
+TEST_CASE("Importance: v is summed in double: a million items in float") {
+  Cpu::Context ctx(1);
+  const Index items = Index(1) << 20;
+  auto q = constant_tensor<float>(ctx, 0.1, items, 2);
+  for (Index n = 0; n < items; ++n) q(n, 1) = 0.9f;
+  SparsePlan<float, Cpu> plan;
+  Tensor<float, 1, Cpu> value(1);
+  Importance{.weight = 1}.forward<float, Cpu>(ctx, GateOutcome<float, Cpu>{q, q, plan, {}}, value);
+  CHECK(value(0) == rounded<float>(0.64));
+}
+
+TEST_CASE("Importance: options that do not fit say so") {
+  CHECK(Importance::shazeer().cv.ddof == 0);
+  CHECK(Importance::shazeer().cv.epsilon == 1e-10);
+  CHECK(message_of([] { Importance{.cv = {.ddof = -1}}.validate(3); }) ==
+        "Importance: cv.ddof: expected at least 0, got -1");
+  CHECK(message_of([] { alone({.cv = {.ddof = -1}}); }) == "Importance: cv.ddof: expected at least 0, got -1");
+}

@@ -1,0 +1,168 @@
+#include "gatefold/gate/mixing/posterior_features.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "support/pass.hpp"
+
+using namespace gatefold;
+using namespace gatefold::support;
+
+namespace {
+
+constexpr Index items = 6, heads = 2, width = 3, dim = heads * width;
+constexpr double precision = 0.8, alpha = 2, scale = 0.6;
+
+/// Items u and the trace of an attention, with the features (1) of every head, or of the one each item follows.
+struct Given {
+  Cpu::Context ctx{1};
+  bool every;
+  Tensor<double, 2, Cpu> u, q, k, v, log_sum_exp, output;
+  std::vector<Index> head{0, 1, 1, 0, 1, 0};
+  Tensor<double, 2, Cpu> projected, norm;
+  Tensor<double, 3, Cpu> square, queries, keys;
+  AttentionTrace<const double, Cpu> trace;
+  fn::PosteriorFeatures<double, Cpu> features;
+
+  explicit Given(bool of_every)
+      : every(of_every),
+        u(uniform_tensor<double>(ctx, Seed{1}, 1, items, dim)),
+        q(uniform_tensor<double>(ctx, Seed{2}, 1, items, dim)),
+        k(uniform_tensor<double>(ctx, Seed{3}, 1, items, dim)),
+        v(uniform_tensor<double>(ctx, Seed{4}, 1, items, dim)),
+        log_sum_exp(uniform_tensor<double>(ctx, Seed{5}, 1, items, heads)),
+        output(uniform_tensor<double>(ctx, Seed{6}, 1, dim, dim)),
+        projected(items, dim),
+        norm(heads, items),
+        square(heads, items, width),
+        queries(every ? heads : 1, items, fn::PosteriorFeatures<double, Cpu>::columns(width, every)),
+        keys(every ? heads : 1, every ? items : items * heads, queries.extent(2)) {
+    trace = {.q = q, .k = k, .v = v, .log_sum_exp = log_sum_exp, .output = output, .length = items, .scale = scale};
+    for (Index n = 0; n < items; ++n)
+      for (Index h = 0; h < heads; ++h) {
+        for (Index c = 0; c < width; ++c) {
+          projected(n, h * width + c) = 0;
+          for (Index d = 0; d < dim; ++d) projected(n, h * width + c) += u(n, d) * output(h * width + c, d);
+          square(h, n, c) = 0;
+          for (Index d = 0; d < dim; ++d) square(h, n, c) += written(n, h, d) * output(h * width + c, d);
+        }
+      }
+    const View<const Index, 1, Cpu> followed(head);
+    features = {width,
+                every,
+                followed,
+                {queries, keys, attending::following<Cpu::Context, Cpu>(ctx, followed, every ? 1 : heads, items)}};
+    for (auto* t : {&queries, &keys}) fill(ctx, t->view(), 0);
+  }
+  /// (v_h O_h)[n, d]
+  double written(Index n, Index h, Index d) const {
+    double m = 0;
+    for (Index c = h * width; c < (h + 1) * width; ++c) m += v(n, c) * output(c, d);
+    return m;
+  }
+  void write() {
+    Cpu::for_rows(ctx, norm.size(), fn::HeadNorms<double, Cpu>{v, square, norm});
+    Cpu::for_rows(ctx, norm.size(),
+                  fn::WritePosteriorFeatures<double, Cpu>{trace, features, {width, projected}, norm, precision, alpha});
+  }
+  /// log A_h[i,j] (but for its normaliser where one head is followed) + (⟨u_i, m_j⟩ − ‖m_j‖²/2)/σ², m = α v_h O_h
+  double log_posterior(Index h, Index i, Index j) const {
+    double score = 0, inner = 0, square_of_m = 0;
+    for (Index c = h * width; c < (h + 1) * width; ++c) score += q(i, c) * k(j, c);
+    for (Index d = 0; d < dim; ++d) {
+      const double m = alpha * written(j, h, d);
+      inner += u(i, d) * m;
+      square_of_m += m * m;
+    }
+    return scale * score + precision * (inner - square_of_m / 2) - (every ? log_sum_exp(i, h) : 0);
+  }
+  double product(Index h, Index i, Index j) const {
+    double dot = 0;
+    for (Index c = 0; c < queries.extent(2); ++c) dot += features.query(i, h)[c] * features.key(j, h)[c];
+    return dot;
+  }
+};
+
+}  // namespace
+
+TEST_CASE(
+    "PosteriorFeatures (1): query times key is the log posterior, for every head and for the one that is followed") {
+  for (const bool every : {true, false}) {
+    Given g(every);
+    g.write();
+    double off = 0;
+    for (Index n = 0; n < items; ++n)
+      for (Index h = 0; h < heads; ++h) {
+        double square = 0;
+        for (Index d = 0; d < dim; ++d) square += g.written(n, h, d) * g.written(n, h, d);
+        off = std::max(off, std::abs(g.norm(h, n) - square));
+        CHECK(g.features.has_query(n, h) == (every || g.head[static_cast<std::size_t>(n)] == h));
+        CHECK(g.features.has_key(n, h));  // items of the sequence follow either head
+        if (!g.features.has_query(n, h)) continue;
+        for (Index j = 0; j < items; ++j) off = std::max(off, std::abs(g.product(h, n, j) - g.log_posterior(h, n, j)));
+      }
+    CHECK(off <= 1e-14);
+  }
+}
+
+TEST_CASE("PosteriorFeaturesBackward: the adjoint of (1), against central differences of the log posterior") {
+  // L = Σ_{h,i,j} w_hij log_posterior, so that dquery = Σ_j w key, dkey = Σ_i w query.
+  for (const bool every : {true, false}) {
+    Given g(every), d(every);
+    g.write();
+    const auto w = uniform_tensor<double>(g.ctx, Seed{7}, 1, heads, items, items);
+    const auto follows = [&](Index h, Index i) { return g.features.has_query(i, h); };
+    const auto loss = [&] {
+      double sum = 0;
+      for (Index h = 0; h < heads; ++h)
+        for (Index i = 0; i < items; ++i)
+          for (Index j = 0; follows(h, i) && j < items; ++j) sum += w(h, i, j) * g.log_posterior(h, i, j);
+      return sum;
+    };
+    for (Index h = 0; h < heads; ++h)
+      for (Index i = 0; i < items; ++i)
+        for (Index j = 0; follows(h, i) && j < items; ++j)
+          for (Index c = 0; c < g.queries.extent(2); ++c) {
+            d.features.query(i, h)[c] += w(h, i, j) * g.features.key(j, h)[c];
+            d.features.key(j, h)[c] += w(h, i, j) * g.features.query(i, h)[c];
+          }
+    Tensor<double, 2, Cpu> dq(items, dim), dk(items, dim), dv(items, dim), dlog(items, heads), du(items, dim);
+    for (auto* t : {&dq, &dk, &dv, &dlog, &du}) fill(g.ctx, t->view(), 0);
+    Tensor<double, 3, Cpu> weighted(heads, items, width);
+    const AttentionTrace<double, Cpu> da{.q = dq, .k = dk, .v = dv, .log_sum_exp = dlog, .output = {}};
+    Cpu::for_rows(g.ctx, heads * items,
+                  fn::PosteriorFeaturesBackward<double, Cpu>{
+                      g.trace, da, d.features, g.square, precision, alpha, {width, du}, weighted});
+    const auto slope = [&](double& of) {
+      const double at = of, step = 1e-3;
+      of = at + step;
+      const double above = loss();
+      of = at - step;
+      const double below = loss();
+      of = at;
+      return (above - below) / (2 * step);
+    };
+    double off = 0;
+    for (Index n = 0; n < items; ++n) {
+      for (Index c = 0; c < dim; ++c) {
+        off = std::max(off, std::abs(slope(g.q(n, c)) - dq(n, c)));
+        off = std::max(off, std::abs(slope(g.k(n, c)) - dk(n, c)));
+        off = std::max(off, std::abs(slope(g.v(n, c)) - dv(n, c)));
+        double through = 0;  // du = d(u Oᵀ) O
+        for (Index row = 0; row < dim; ++row) through += du(n, row) * g.output(row, c);
+        off = std::max(off, std::abs(slope(g.u(n, c)) - through));
+      }
+      for (Index h = 0; every && h < heads; ++h) off = std::max(off, std::abs(slope(g.log_sum_exp(n, h)) - dlog(n, h)));
+      for (Index h = 0; h < heads; ++h)  // v_h times twice the adjoint of ‖v_h O_h‖²
+        for (Index c = 0; c < width; ++c) {
+          const double of_norm = -0.5 * precision * alpha * alpha * d.features.key(n, h)[2 * width];
+          off = std::max(off, std::abs(weighted(h, n, c) - 2 * of_norm * g.v(n, h * width + c)));
+        }
+    }
+    CHECK(off <= 1e-10);
+  }
+}

@@ -1,0 +1,16 @@
+#include "gatefold/gate/scores/expert_count.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace gatefold;
+
+TEST_CASE("expert_count: a scores policy says it as an option or as a function") {
+  struct Option {
+    Index experts = 5;
+  };
+  struct Function {
+    Index experts() const { return 7; }
+  };
+  CHECK(expert_count(Option{}) == 5);
+  CHECK(expert_count(Function{}) == 7);
+}

@@ -1,0 +1,128 @@
+#include "gatefold/gate/scores/jitter.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "gatefold/check/conformance.hpp"
+#include "gatefold/expert/linear.hpp"
+#include "gatefold/gate/composed_gate.hpp"
+#include "gatefold/gate/scores/fixed_scores.hpp"
+#include "gatefold/layer/mixture.hpp"
+#include "gatefold/layer/stack.hpp"
+#include "support/pass.hpp"
+
+using namespace gatefold;
+using namespace gatefold::support;
+
+namespace {
+
+using JitterTopK = ComposedGate<Jitter<>, Independent, TopK>;
+
+auto mixture(double epsilon) {
+  return Mixture{JitterTopK{.scores = {.scores = {.experts = 3}, .epsilon = epsilon}}, Linear{.model_dim = 4}};
+}
+/// The extra inputs of a gate with noise.
+struct WithNoise {
+  template <class T>
+  ComposedGate<Jitter<>, Independent, TopK>::Extra<T, Cpu> operator()(Element<T>, Index, Index) const {
+    return {.scores = {Random{Seed{9}, 4}}};
+  }
+};
+
+}  // namespace
+
+TEST_CASE("Jitter (1): the router sees x ⊙ ξ, number n·D + d of the stream for element (n, d)") {
+  Cpu::Context ctx(1);
+  const Jitter<> jitter{.scores = {.model_dim = 4, .experts = 3}, .epsilon = 0.1};
+  const auto p = jitter.init<double, Cpu>(ctx, Seed{1});
+  const auto x = uniform_tensor<double>(ctx, Seed{2}, 1, 6, 4);
+  Tensor<double, 2, Cpu> z(6, 3), plain(6, 3);
+  jitter.forward(ctx, p, x, z, Noise{Random{Seed{9}, 4}});
+  std::vector<double> expected;
+  for (Index n = 0; n < 6; ++n)
+    for (Index e = 0; e < 3; ++e) {
+      double sum = p.scores.bias(e);
+      for (Index d = 0; d < 4; ++d)
+        sum += x(n, d) * (0.9 + 0.2 * uniform<double>(Seed{9}, 4, std::uint64_t(n * 4 + d))) * p.scores.weight(d, e);
+      expected.push_back(sum);
+    }
+  CHECK(difference(values(z), expected) <= 1e-14);
+  // Without noise the scores are those it holds, bit for bit.
+  jitter.forward(ctx, p, x, z, Noise{});
+  jitter.scores.forward(ctx, p.scores, x, plain);
+  CHECK(same_bits(values(z), values(plain)));
+}
+
+TEST_CASE("Jitter (1): ξ lies in [1 − ε, 1 + ε) and its mean is 1") {
+  const fn::JitterFactor<double> factor{Random{Seed{3}, 1}, 0.25};
+  double low = 2, high = 0, mean = 0;
+  for (Index i = 0; i < 20000; ++i) {
+    low = std::min(low, factor(i));
+    high = std::max(high, factor(i));
+    mean += factor(i) / 20000;
+  }
+  CHECK(low >= 0.75);
+  CHECK(low < 0.7505);
+  CHECK(high < 1.25);
+  CHECK(high > 1.2495);
+  CHECK(std::abs(mean - 1) < 4 * 0.25 / std::sqrt(3 * 20000.0));
+}
+
+TEST_CASE("Jitter: the experts see x itself") {
+  Cpu::Context ctx(1);
+  auto m = pass<double>(
+      ctx, Mixture{JitterTopK{.scores = {.scores = {.experts = 1}}, .selection = {.k = 1}}, Linear{.model_dim = 4}}, 5);
+  m.forward();
+  const auto without = values(m.y);
+  m.extra.scores.random = Random{Seed{9}, 4};
+  m.forward();
+  CHECK(same_bits(values(m.y), without));  // one expert: whatever the router saw, its weight is 1
+}
+
+TEST_CASE("Jitter: gradients and promises, with noise and without") {
+  const auto noisy = check::conformance<Cpu>(mixture(0.3), {}, WithNoise{});
+  CHECK_MESSAGE(noisy, noisy.str());
+  Cpu::Context ctx(1);
+  const auto plain = check::gradients(ctx, mixture(0.3));
+  CHECK_MESSAGE(plain, plain.str());
+}
+
+TEST_CASE("Jitter: a step and a layer have noise of their own") {
+  Cpu::Context ctx(1);
+  auto m = pass<double>(ctx, mixture(0.3), 5);
+  const auto logits = [&](const Noise& noise) {
+    m.extra.scores = noise;
+    m.forward();
+    return values(m.saved.branch.gate.logits);
+  };
+  const Noise noise{Random{Seed{9}, 4}};
+  const auto home = logits(noise);
+  CHECK(same_bits(home, logits(noise)));
+  CHECK_FALSE(same_bits(home, logits(Noise{Random{Seed{9}, 5}})));
+  CHECK_FALSE(same_bits(home, logits(noise.at(0))));
+  CHECK_FALSE(same_bits(logits(noise.at(1)), logits(noise.at(0))));
+}
+
+TEST_CASE("Jitter: names, options and what is frozen are those of the scores it holds") {
+  Cpu::Context ctx(1);
+  const Jitter<FixedScores> frozen{.scores = {{.model_dim = 2, .experts = 3}}};
+  const auto p = frozen.init<double, Cpu>(ctx, Seed{1});
+  int learned = 0;
+  std::string names;
+  for_each_learned([&](const Name&, const auto&) { ++learned; }, p);
+  for_each_tensor([&](const Name& name, const auto&) { names += name.str() + " "; }, p);
+  CHECK(learned == 0);
+  CHECK(names == "weight bias ");
+  CHECK(with_experts(with_model_dim(Jitter<>{}, 6), 4).experts() == 4);
+  CHECK(with_model_dim(Jitter<>{}, 6).scores.model_dim == 6);
+  for (const double epsilon : {-0.1, 1.0, quiet_nan})
+    CHECK(message_of([&] {
+            (void)Jitter<>{.scores = {.model_dim = 2, .experts = 3}, .epsilon = epsilon}.init<double, Cpu>(ctx, {});
+          }).starts_with("Jitter: epsilon: expected 0 <= epsilon < 1, got "));
+  const auto fits = with_model_dim(Jitter<>{.scores = {.experts = 3}}, 2);
+  const auto params = fits.init<double, Cpu>(ctx, Seed{1});
+  auto changed = fits;
+  changed.epsilon = 1;
+  CHECK(message_of([&] { changed.validate(params); }) == "Jitter: epsilon: expected 0 <= epsilon < 1, got 1");
+}

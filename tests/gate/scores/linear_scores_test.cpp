@@ -1,0 +1,134 @@
+#include "gatefold/gate/scores/linear_scores.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <utility>
+
+#include "gatefold/check/conformance.hpp"
+#include "gatefold/expert/linear.hpp"
+#include "gatefold/gate/composed_gate.hpp"
+#include "gatefold/layer/mixture.hpp"
+#include "support/pass.hpp"
+
+using namespace gatefold;
+using namespace gatefold::support;
+
+TEST_CASE("LinearScores (1): equals loops, for items and for whole sequences") {
+  Cpu::Context ctx(1);
+  for (const auto& [length, bias] : {std::pair<Index, bool>{1, true}, {3, true}, {3, false}})
+    for (const Index experts : {1, 4, 257}) {
+      const LinearScores scores{.model_dim = 5, .experts = experts, .length = length, .bias = bias};
+      const auto p = scores.init<double, Cpu>(ctx, Seed{1});
+      const auto x = uniform_tensor<double>(ctx, Seed{2}, 1, 7, length * 5);
+      Tensor<double, 2, Cpu> z(7, experts);
+      scores.forward(ctx, p, x, z);
+      std::vector<double> expected;
+      for (Index n = 0; n < 7; ++n)
+        for (Index e = 0; e < experts; ++e) {
+          double sum = bias ? p.bias(e) : 0;
+          for (Index l = 0; l < length; ++l)
+            for (Index d = 0; d < 5; ++d) sum += x(n, l * 5 + d) * p.weight(d, e);
+          expected.push_back(sum);
+        }
+      CHECK(difference(values(z), expected) <= 1e-14);
+    }
+}
+
+TEST_CASE("LinearScores: gradients against finite differences, and they are added") {
+  Cpu::Context ctx(1);
+  for (const auto& [length, bias] : {std::pair<Index, bool>{1, true}, {3, true}, {3, false}}) {
+    const LinearScores scores{.model_dim = 5, .experts = 4, .length = length, .bias = bias};
+    auto p = scores.init<double, Cpu>(ctx, Seed{1});
+    auto x = uniform_tensor<double>(ctx, Seed{2}, 1, 7, length * 5);
+    const auto dz = uniform_tensor<double>(ctx, Seed{3}, 1, 7, 4);
+    auto dx = constant_tensor<double>(ctx, 1, 7, length * 5);
+    auto grads = zeros_like(ctx, p);
+    for_each_tensor([&](const Name&, auto& t) { fill(ctx, t.view(), 1); }, grads);
+    scores.backward(ctx, p, x, dz, dx, grads);
+    for (auto* t : {&dx, &grads.weight})
+      for (Index i = 0; i < t->size(); ++i) t->data()[i] -= 1;
+    for (Index i = 0; i < grads.bias.size(); ++i) grads.bias(i) -= 1;
+    const auto report = check::compare_gradients(
+        {{"x", x.data(), dx.data(), x.size()},
+         {"weight", p.weight.data(), grads.weight.data(), p.weight.size()},
+         {"bias", p.bias.data(), grads.bias.data(), p.bias.size()}},
+        [&] {
+          Tensor<double, 2, Cpu> z(7, 4);
+          scores.forward(ctx, p, x, z);
+          double f = 0;
+          for (Index i = 0; i < z.size(); ++i) f += z.data()[i] * dz.data()[i];
+          return f;
+        },
+        [] { return 0; }, {});
+    CHECK_MESSAGE(report, report.str());
+  }
+}
+
+TEST_CASE("LinearScores: gradients and promises inside a mixture of whole sequences") {
+  const auto report = check::conformance<Cpu>(
+      Mixture{SoftmaxTopK{.scores = {.experts = 3, .length = 2}, .selection = {.k = 2}}, Linear{.model_dim = 6}},
+      {.items_are_independent = true});
+  CHECK_MESSAGE(report, report.str());
+}
+
+TEST_CASE("LinearScores: starts as U(±1/√D), the same numbers for the same seed") {
+  Cpu::Context ctx(1);
+  const LinearScores scores{.model_dim = 400, .experts = 50};
+  const auto p = scores.init<float, Cpu>(ctx, Seed{1}), same = scores.init<float, Cpu>(ctx, Seed{1}),
+             other = scores.init<float, Cpu>(ctx, Seed{2});
+  CHECK(same_bits(values(p), values(same)));
+  CHECK_FALSE(same_bits(values(p), values(other)));
+  double largest = 0, mean = 0, square = 0;
+  for (const double v : values(p.weight)) {
+    largest = std::max(largest, std::abs(v));
+    mean += v / 20000;
+    square += v * v / 20000;
+  }
+  CHECK(largest <= 0.05);
+  CHECK(largest >= 0.0499);
+  CHECK(std::abs(mean) <= 0.001);  // five standard deviations, as the next
+  CHECK(square == doctest::Approx(0.05 * 0.05 / 3).epsilon(0.032).scale(0));
+  CHECK(p.bias.size() == 50);
+}
+
+TEST_CASE("LinearScores: a zero router without bias scores all experts alike") {
+  Cpu::Context ctx(1);
+  const LinearScores scores{.model_dim = 5, .experts = 4, .bias = false, .initial = Initial::zero()};
+  const auto p = scores.init<double, Cpu>(ctx, Seed{1});
+  const auto x = uniform_tensor<double>(ctx, Seed{2}, 1, 7, 5);
+  Tensor<double, 2, Cpu> z(7, 4);
+  scores.forward(ctx, p, x, z);
+  CHECK(values(z) == std::vector<double>(28, 0.0));
+  CHECK(p.bias.size() == 0);
+  const LinearScores shared{.model_dim = 5, .experts = 4, .initial = {.shared = true}};
+  CHECK(message_of([&] { (void)shared.init<double, Cpu>(ctx, Seed{1}); }) ==
+        "Initial: shared: expected false (these are no weights of experts), got true");
+}
+
+TEST_CASE("LinearScores: the model dimension is deduced, a conflict says so") {
+  CHECK(LinearScores{.experts = 2}.with_model_dim(6).model_dim == 6);
+  CHECK(LinearScores{.experts = 2, .length = 3}.with_model_dim(6).model_dim == 2);
+  CHECK(LinearScores{.model_dim = 6, .experts = 2}.with_model_dim(6).model_dim == 6);
+  CHECK(message_of([] { (void)LinearScores{.model_dim = 5, .experts = 2}.with_model_dim(6); }) ==
+        "LinearScores: model_dim: expected 6 (the experts' items), got 5");
+  CHECK(message_of([] { (void)LinearScores{.experts = 2, .length = 4}.with_model_dim(6); }) ==
+        "LinearScores: length: expected a divisor of the items' width, got 4");
+  CHECK(message_of([] { (void)LinearScores{.experts = 2, .length = 0}.with_model_dim(6); }) ==
+        "LinearScores: length: expected at least 1, got 0");
+}
+
+TEST_CASE("LinearScores: options and shapes that do not fit say so") {
+  Cpu::Context ctx(1);
+  CHECK(message_of([&] { (void)LinearScores{.experts = 2}.init<float, Cpu>(ctx, {}); }) ==
+        "LinearScores.init: model_dim: expected at least 1, got 0");
+  CHECK(message_of([&] { (void)LinearScores{.model_dim = 2}.init<float, Cpu>(ctx, {}); }) ==
+        "LinearScores.init: experts: expected at least 1, got 0");
+  const LinearScores scores{.model_dim = 2, .experts = 3};
+  auto p = scores.init<float, Cpu>(ctx, {});
+  p.weight.resize(2, 4);
+  CHECK(message_of([&] { scores.validate(p); }) == "LinearScores: params.weight: expected [2, 3], got [2, 4]");
+  p.weight.resize(2, 3);
+  p.bias.resize(1);
+  CHECK(message_of([&] { scores.validate(p); }) == "LinearScores: params.bias: expected [3], got [1]");
+}

@@ -1,0 +1,243 @@
+#include "gatefold/gate/selection/capacity.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "gatefold/gate/selection/noisy_top_k.hpp"
+#include "support/selections.hpp"
+
+using namespace gatefold;
+using namespace gatefold::support;
+
+namespace {
+
+const Noise noise{Random{Seed{5}, 2}};
+
+/// One place after another, in the order of the sentence: choices, then surer items (batch priority), then items.
+/// Rooms as (1). `dense` holds the picks before anything was dropped.
+template <class S>
+Experts placed(const Capacity<S>& policy, const SparsePlan<double, Cpu>& dense, Index k,
+               const std::vector<double>& valid) {
+  const Index items = dense.items(), size = policy.group > 0 ? policy.group : items;
+  Experts expert(dense.expert.data(), dense.expert.data() + dense.expert.size());
+  for (Index first = 0; first < items; first += size) {
+    Experts members;
+    for (Index n = first; n < std::min(first + size, items); ++n)
+      if (valid.empty() || valid[static_cast<std::size_t>(n)] != 0) members.push_back(n);
+    double most = double(policy.slots);
+    if (policy.slots == 0) {
+      most = std::ceil(double(members.size()) * double(k) * policy.factor / double(dense.experts()));
+      while (std::fmod(most, double(policy.multiple_of)) != 0) most += 1;
+    }
+    if (policy.batch_priority)
+      std::stable_sort(members.begin(), members.end(),
+                       [&](Index a, Index b) { return dense.weight(a * k) > dense.weight(b * k); });
+    std::map<Index, double> used;
+    for (Index j = 0; j < k; ++j)
+      for (const Index n : members)
+        if ((used[dense.expert(n * k + j)] += 1) > most)
+          expert[static_cast<std::size_t>(n * k + j)] = ~dense.expert(n * k + j);
+  }
+  return expert;
+}
+Index dropped(const Experts& experts) {
+  return static_cast<Index>(std::count_if(experts.begin(), experts.end(), [](Index e) { return e < 0; }));
+}
+/// Ranks that prefer the first experts, so that they overflow.
+Tensor<double, 2, Cpu> uneven(Index items, Index experts) {
+  auto rank = random_ranks(items, experts, 8);
+  for (Index n = 0; n < items; ++n)
+    for (Index e = 0; e < experts; ++e) rank(n, e) -= 2 * double(e) / double(experts);
+  return rank;
+}
+
+}  // namespace
+
+TEST_CASE("Capacity (1): 400 items, two picks, eight experts: 108 places at 1.05, 400 at 4 (V-MoE)") {
+  CHECK(Capacity<>{.factor = 1.05}.room(400, 2, 8) == 108);
+  CHECK(Capacity<>{.factor = 4}.room(400, 2, 8) == 400);
+  CHECK(Capacity<>{.factor = 1.05, .multiple_of = 1}.room(400, 2, 8) == 105);
+  CHECK(Capacity<>{.factor = 1, .multiple_of = 1}.room(10, 1, 3) == 4);
+  CHECK(Capacity<>{.factor = 1, .multiple_of = 4}.room(0, 1, 3) == 0);
+  CHECK(Capacity<>{.factor = infinity}.room(399, 2, 8) == 400);
+  CHECK(Capacity<>{.slots = 7}.room(400, 2, 8) == 7);
+}
+
+TEST_CASE("Capacity (1): what is a whole number stays one: against integers, for factors of a tenth") {
+  CHECK(Capacity<>{.factor = 1.1, .multiple_of = 1}.room(100, 1, 10) == 11);
+  for (Index tenths = 1; tenths <= 10; ++tenths)
+    for (Index items = 1; items <= 200; ++items)
+      for (const Index experts : {1, 2, 3, 5, 7, 10, 16}) {
+        const Index places = (items * tenths + 10 * experts - 1) / (10 * experts);
+        if (Capacity<>{.factor = double(tenths) / 10, .multiple_of = 1}.room(items, 1, experts) != places) {
+          CAPTURE(tenths);
+          CAPTURE(items);
+          CAPTURE(experts);
+          CHECK(Capacity<>{.factor = double(tenths) / 10, .multiple_of = 1}.room(items, 1, experts) == places);
+        }
+      }
+}
+
+TEST_CASE("Capacity: batch priority goes by q, whatever the weights: renormalised, K = 1, under noise") {
+  const auto rank = [] { return matrix<double>({{2, 1, 0}, {5, 0, 1}, {3, 1, 0}}); };
+  for (const bool renormalise : {false, true})
+    CHECK(select(Capacity<>{.selection = {.k = 1, .renormalise = renormalise}, .slots = 1, .batch_priority = true},
+                 rank())
+              .experts() == Experts{~0, 0, ~0});
+  // Under noise the softmax of the noisy values, which are the weights of V-MoE.
+  Capacity<NoisyTopK> policy{.selection = NoisyTopK::vmoe(2), .factor = 0.6, .multiple_of = 1, .batch_priority = true};
+  policy.selection.deviation = 8;
+  const auto all = select(policy.selection, uneven(23, 4), noise);
+  const auto s = select(policy, uneven(23, 4), noise);
+  const auto expected = placed(policy, all.plan, 2, {});
+  CHECK(s.experts() == expected);
+  CHECK(s.experts() != select(policy, uneven(23, 4)).experts());
+  policy.selection.renormalise = true;
+  CHECK(select(policy, uneven(23, 4), noise).experts() == expected);
+}
+
+TEST_CASE("Capacity: all first choices before any second, in item order or surest first, against loops") {
+  const std::vector<double> none, mask{1, 0, 1, 1, 1, 0, 1, 1, 0, 1, 1, 1, 1, 1, 0, 1, 1, 1, 0, 1, 1, 1, 1};
+  for (const Index experts : {1, 4, 257})
+    for (const Index k : {Index(1), std::min<Index>(3, experts), std::min<Index>(experts, 4)})
+      for (const Index group : {0, 1, 5, 100})
+        for (const bool batch_priority : {false, true})
+          for (const auto& valid : {none, mask}) {
+            CAPTURE(experts);
+            CAPTURE(k);
+            CAPTURE(group);
+            const Capacity<> policy{.selection = {.k = k, .renormalise = false},
+                                    .factor = 0.6,
+                                    .multiple_of = 2,
+                                    .group = group,
+                                    .batch_priority = batch_priority};
+            const auto all = select(policy.selection, uneven(23, experts));
+            const auto s = select(policy, uneven(23, experts), {}, valid);
+            const auto expected = placed(policy, all.plan, k, valid);
+            CHECK(s.experts() == expected);
+            if (experts == 4 && group == 0) CHECK(dropped(expected) > 3);
+            CHECK(same_bits(values(s.plan.weight), values(all.plan.weight)));
+            CHECK(s.plan.offsets(experts) == 23 * k - dropped(expected));
+          }
+}
+
+TEST_CASE("Capacity: a hand of items: the second choice of the first item yields to the first choice of the last") {
+  const auto rank = [] { return matrix<double>({{2, 1, 0}, {2, 0, 1}, {1, 3, 0}}); };
+  const TopK two{.k = 2, .renormalise = false};
+  CHECK(select(two, rank()).experts() == Experts{0, 1, 0, 2, 1, 0});
+  CHECK(select(Capacity<>{.selection = two, .slots = 1}, rank()).experts() == Experts{0, ~1, ~0, 2, 1, ~0});
+  // With priority the last item is the surest, and item 1 no surer than item 0.
+  CHECK(select(Capacity<>{.selection = two, .slots = 1, .batch_priority = true}, rank()).experts() ==
+        Experts{0, ~1, ~0, 2, 1, ~0});
+  auto surer = rank();
+  surer(1, 0) = 5;
+  CHECK(select(Capacity<>{.selection = two, .slots = 1, .batch_priority = true}, std::move(surer)).experts() ==
+        Experts{~0, ~1, 0, 2, 1, ~0});
+}
+
+TEST_CASE("Capacity: a group is routed as if alone, bit for bit") {
+  for (const bool batch_priority : {false, true}) {
+    const Capacity<> policy{
+        .selection = {.k = 2}, .factor = 0.7, .multiple_of = 1, .group = 6, .batch_priority = batch_priority};
+    const auto all = select(policy, uneven(20, 4));
+    for (Index first = 0; first < 20; first += 6) {
+      const Index count = std::min<Index>(6, 20 - first);
+      Tensor<double, 2, Cpu> part(count, 4);
+      for (Index i = 0; i < part.size(); ++i) part.data()[i] = all.rank.data()[first * 4 + i];
+      const auto alone = select(policy, std::move(part));
+      const auto experts = all.experts();
+      CHECK(alone.experts() == Experts(experts.begin() + first * 2, experts.begin() + (first + count) * 2));
+      CHECK(dropped(alone.experts()) > 0);
+    }
+  }
+}
+
+TEST_CASE("Capacity: enough room changes nothing") {
+  const auto all = select(TopK{.k = 2}, uneven(20, 4));
+  const auto roomy = select(Capacity<>{.factor = 4}, uneven(20, 4));
+  CHECK(roomy.experts() == all.experts());
+  CHECK(values(roomy.plan.offsets) == values(all.plan.offsets));
+}
+
+TEST_CASE("Capacity: the same picks on any number of threads") {
+  const Capacity<> policy{.selection = {.k = 2}, .factor = 0.8, .group = 700, .batch_priority = true};
+  const auto one = select(policy, uneven(20000, 5)), three = select(policy, uneven(20000, 5), {}, {}, 3);
+  CHECK(one.experts() == three.experts());
+  CHECK(values(one.plan.pick) == values(three.plan.pick));
+}
+
+TEST_CASE("Capacity: gradients with dropped picks, of every kind of selection") {
+  const auto agrees = [](auto selection, const auto& extra) {
+    using Gate = ComposedGate<LinearScores, Independent, decltype(selection)>;
+    const std::vector<double> mask{1, 1, 0, 1, 1, 1, 0, 1, 1};
+    GateAlone<Gate> a({.scores = {.experts = 3}, .selection = selection}, 9, {.selection = extra, .valid = mask});
+    Index lost = 0;
+    for (Index p = 0; p < a.plan.expert.size(); ++p) lost += a.plan.expert(p) < 0;
+    CHECK(lost > a.plan.expert.size() / 9 * 2);
+    const auto report = a.gradients();
+    CHECK_MESSAGE(report, report.str());
+    CHECK(a.keeps_promises());
+  };
+  for (const bool renormalise : {false, true})
+    agrees(Capacity<>{.selection = {.k = 2, .renormalise = renormalise}, .slots = 2, .batch_priority = renormalise},
+           Nothing<double, Cpu>{});
+  NoisyTopK noisy;
+  noisy.initial = Initial::normal(0.5);
+  agrees(Capacity<NoisyTopK>{.selection = noisy, .slots = 3, .batch_priority = true}, noise);
+}
+
+TEST_CASE("Capacity: fills, initialises, checks and shows what its selection does") {
+  const Capacity policy{NoisyTopK{}, 2.0};
+  const auto s = select(policy, uneven(6, 4), noise);
+  CHECK(s.policy.selection.model_dim == 3);
+  CHECK(s.policy.selection.experts == 4);
+  CHECK(s.params.noise.size() == 12);
+  CHECK(s.policy.noisy(s.saved).value.data() == s.saved.value.data());
+  CHECK(message_of([&] { s.policy.validate(Params<NoisyTopK, double, Cpu>{}, 6, noise); }) ==
+        "NoisyTopK: params.noise: expected [3, 4], got [0, 0]");
+  CHECK(Capacity<NoisyTopK>::shows_noise);
+  CHECK_FALSE(Capacity<TopK>::shows_noise);
+  CHECK(Capacity<TopK>{}.noisy(Nothing<double, Cpu>{}).value.empty());
+  CHECK(Capacity{TopK{}}.factor == 1.05);
+}
+
+TEST_CASE("Capacity: no items, one expert, equal logits, NaN logits, all items to one expert") {
+  const auto none = select(Capacity<>{.group = 3, .batch_priority = true}, random_ranks(0, 4));
+  CHECK(none.plan.expert.size() == 0);
+  CHECK(none.plan.offsets(4) == 0);
+  const Capacity<> first{.selection = {.k = 1}, .slots = 2};
+  CHECK(select(first, random_ranks(3, 1)).experts() == Experts{0, 0, ~0});
+  for (const bool batch_priority : {false, true}) {
+    const Capacity<> policy{.selection = {.k = 1, .renormalise = false}, .slots = 2, .batch_priority = batch_priority};
+    // Equal logits: ties go to the lower expert and the lower item.
+    CHECK(select(policy, equal_ranks(4, 3)).experts() == Experts{0, 0, ~0, ~0});
+    // NaN weights come last.
+    CHECK(select(policy, matrix<double>({{quiet_nan, quiet_nan}, {2, 1}, {3, 1}})).experts() ==
+          (batch_priority ? Experts{~0, 0, 0} : Experts{0, 0, ~0}));
+    auto rank = random_ranks(6, 4);
+    for (Index n = 0; n < 6; ++n) rank(n, 2) = 9;
+    const auto hot = select(policy, std::move(rank));
+    CHECK(hot.plan.offsets(2) == 0);
+    CHECK(hot.plan.offsets(3) == 2);
+    CHECK(hot.plan.offsets(4) == 2);
+    CHECK(dropped(hot.experts()) == 4);
+  }
+}
+
+TEST_CASE("Capacity: options that do not fit say so") {
+  CHECK(message_of([] { Capacity<>{.factor = 0}.validate_options(2); }) ==
+        "Capacity: factor: expected more than 0, got 0");
+  CHECK(message_of([] { Capacity<>{.multiple_of = 0}.validate_options(2); }) ==
+        "Capacity: multiple_of: expected at least 1, got 0");
+  CHECK(message_of([] { Capacity<>{.slots = -1}.validate_options(2); }) ==
+        "Capacity: slots: expected at least 0, got -1");
+  CHECK(message_of([] { Capacity<>{.group = -1}.validate_options(2); }) ==
+        "Capacity: group: expected at least 0, got -1");
+  CHECK(message_of([] { Capacity<>{.selection = {.k = 3}}.validate_options(2); }) ==
+        "TopK: k: expected 1 <= k <= experts = 2, got 3");
+}

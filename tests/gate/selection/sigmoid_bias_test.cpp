@@ -1,0 +1,215 @@
+#include "gatefold/gate/selection/sigmoid_bias.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "gatefold/check/conformance.hpp"
+#include "gatefold/expert/linear.hpp"
+#include "gatefold/gate/composed_gate.hpp"
+#include "gatefold/gate/selection/capacity.hpp"
+#include "gatefold/layer/mixture.hpp"
+#include "gatefold/layer/residual.hpp"
+#include "gatefold/loss/mean_squared_error.hpp"
+#include "gatefold/optim/adamw.hpp"
+#include "gatefold/train/trainer.hpp"
+#include "gatefold/update/sharpness_aware.hpp"
+#include "support/naive_moe.hpp"
+#include "support/pass.hpp"
+#include "support/rounded.hpp"
+
+using namespace gatefold;
+using namespace gatefold::support;
+
+namespace {
+
+using BiasGate = ComposedGate<LinearScores, Independent, SigmoidBias>;
+
+auto mixture(const SigmoidBias& selection, Index experts) {
+  return Mixture{BiasGate{.scores = {.experts = experts}, .selection = selection}, Linear{.model_dim = 4}};
+}
+SparsePlan<double, Cpu> select(const SigmoidBias& selection, const Tensor<double, 2, Cpu>& rank,
+                               const std::vector<double>& bias) {
+  Cpu::Context ctx(2);
+  SigmoidBias filled = selection;
+  filled.experts = rank.extent(1);
+  auto p = filled.init<double, Cpu>(ctx, {});
+  for (std::size_t e = 0; e < bias.size(); ++e) p.bias(e) = bias[e];
+  SparsePlan<double, Cpu> plan;
+  Nothing<double, Cpu> none;
+  filled.forward(ctx, p, Candidates<double, Cpu>{rank, rank, rank}, plan, none, none);
+  return plan;
+}
+double sigmoid(double v) { return 1 / (1 + std::exp(-v)); }
+double largest_share(const SparsePlan<double, Cpu>& plan) {
+  Index most = 0;
+  for (Index e = 0; e < plan.experts(); ++e) most = std::max(most, plan.offsets(e + 1) - plan.offsets(e));
+  return double(most) * double(plan.experts()) / double(plan.offsets(plan.experts()));
+}
+
+}  // namespace
+
+TEST_CASE("SigmoidBias (1), (2): picks by σ + b, weighs by σ alone, any expert count") {
+  Cpu::Context ctx(1);
+  for (const Index experts : {1, 4, 257})
+    for (const bool renormalise : {false, true}) {
+      CAPTURE(experts);
+      const Index k = std::min<Index>(experts, 3), items = 10;
+      const SigmoidBias selection{.k = k, .renormalise = renormalise, .scale = 2.5};
+      const auto rank = uniform_tensor<double>(ctx, Seed{1}, 4, items, experts);
+      const auto bias = values(uniform_tensor<double>(ctx, Seed{2}, 0.5, experts));
+      const auto plan = select(selection, rank, bias);
+      REQUIRE(plan.expert.size() == items * k);
+      for (Index n = 0; n < items; ++n) {
+        naive::Row biased;
+        for (Index e = 0; e < experts; ++e) biased.push_back(sigmoid(rank(n, e)) + bias[std::size_t(e)]);
+        const auto best = naive::best(biased, k);
+        double total = 0;
+        for (const Index e : best) total += sigmoid(rank(n, e));
+        for (Index j = 0; j < k; ++j) {
+          const Index e = best[std::size_t(j)];
+          CHECK(plan.item(n * k + j) == n);
+          CHECK(plan.expert(n * k + j) == e);
+          CHECK(plan.weight(n * k + j) ==
+                doctest::Approx(2.5 * sigmoid(rank(n, e)) / (renormalise ? total : 1)).epsilon(1e-13));
+        }
+      }
+    }
+}
+
+TEST_CASE("SigmoidBias (2): weights sum to scale where every σ underflows; the bias reaches no weight") {
+  const auto rank = matrix<double>({{-1000, -1001, -2000}, {1000, 900, 800}});
+  const auto plan = select({.k = 2, .scale = 3}, rank, {});
+  CHECK(plan.weight(0) == rounded(3 / (1 + std::exp(-1.0))));
+  CHECK(plan.weight(0) + plan.weight(1) == rounded(3));
+  CHECK(plan.weight(2) == rounded(1.5));
+  const auto biased = select({.k = 2, .scale = 3}, rank, {5, 5, 5});
+  CHECK(same_bits(values(plan.weight), values(biased.weight)));
+}
+
+TEST_CASE("SigmoidBias: equal logits go to the lower experts evenly; the bias breaks the tie") {
+  const auto rank = matrix<double>({{0.5, 0.5, 0.5}});
+  const auto even = select({.k = 2}, rank, {});
+  CHECK(even.expert(0) == 0);
+  CHECK(even.expert(1) == 1);
+  CHECK(even.weight(0) == 0.5);
+  const auto biased = select({.k = 2}, rank, {0, 0, 0.001});
+  CHECK(biased.expert(0) == 2);
+  CHECK(biased.expert(1) == 0);
+}
+
+TEST_CASE("SigmoidBias: a NaN item stays alone") {
+  const auto clean = matrix<double>({{1, 2, 3}, {3, 1, 2}});
+  auto rank = matrix<double>({{1, 2, 3}, {quiet_nan, quiet_nan, quiet_nan}});
+  const auto expected = select({.k = 2}, clean, {}), plan = select({.k = 2}, rank, {});
+  for (Index j = 0; j < 2; ++j) {
+    CHECK(plan.expert(j) == expected.expert(j));
+    CHECK(plan.weight(j) == expected.weight(j));
+    CHECK(plan.expert(2 + j) == j);
+    CHECK(std::isnan(plan.weight(2 + j)));
+  }
+}
+
+TEST_CASE("SigmoidBias: gradients and promises, renormalised or not") {
+  for (const bool renormalise : {false, true}) {
+    const auto report = check::conformance<Cpu>(mixture({.renormalise = renormalise, .scale = 2.5}, 4),
+                                                {.items_are_independent = true});
+    CHECK_MESSAGE(report, report.str());
+  }
+  Cpu::Context ctx(1);
+  const auto one = check::gradients(ctx, mixture({.k = 1}, 3), {.zero = {"gate.scores.weight", "gate.scores.bias"}});
+  CHECK_MESSAGE(one, one.str());
+  const auto learning = check::gradients(ctx, mixture({.k = 1, .renormalise = false}, 3));
+  CHECK_MESSAGE(learning, learning.str());
+}
+
+TEST_CASE("SigmoidBias (3): backward leaves E (mean load − load), padding not counted, and adapt steps by its sign") {
+  Cpu::Context ctx(1);
+  auto m = pass<double>(ctx, mixture({.k = 1, .speed = 0.25}, 3), 5);
+  fill(ctx, m.params.branch.gate.scores.weight.view(), 0);
+  for (Index e = 0; e < 3; ++e) m.params.branch.gate.scores.bias(e) = 1 - double(e);
+  const std::vector<double> valid{1, 1, 0, 1, 1};
+  m.extra.valid = valid;
+  m.forward();  // all four items go to expert 0
+  m.backward();
+  auto& grads = m.grads.branch.gate.selection;
+  CHECK(values(grads.bias) == std::vector<double>{4 - 3 * 4, 4, 4});
+  m.backward();  // adds
+  CHECK(values(grads.bias) == std::vector<double>{-16, 8, 8});
+  grads.bias(2) = 0;  // load at the mean: stays
+  adapt(ctx, m.params, m.grads);
+  CHECK(values(m.params.branch.gate.selection.bias) == std::vector<double>{-0.25, 0.25, 0});
+}
+
+TEST_CASE("SigmoidBias (3): the load is what was chosen, not what found room") {
+  Cpu::Context ctx(1);
+  const Capacity<SigmoidBias> selection = with_experts(Capacity<SigmoidBias>{.selection = {.k = 1}, .slots = 1}, 3);
+  const auto rank = matrix<double>({{1, 0, 0}, {1, 0, 0}, {1, 0, 0}, {1, 0, 0}, {0, 1, 0}, {0, 0, 1}});
+  auto p = selection.init<double, Cpu>(ctx, {});
+  auto grads = zeros_like(ctx, p);
+  SparsePlan<double, Cpu> plan;
+  Nothing<double, Cpu> none;
+  Candidates<double, Cpu> c{rank, rank, rank};
+  selection.forward(ctx, p, c, plan, none, none);
+  CHECK(values(plan.offsets) == std::vector<double>{0, 1, 2, 3});  // one each, three dropped
+  auto mark = ctx.mark();
+  const auto dplan = plan.grad(ctx);
+  auto dx = zeros_like(ctx, rank), drank = zeros_like(ctx, rank), dq = zeros_like(ctx, rank);
+  const auto backward = [&] {
+    selection.backward(ctx, p, c, plan, none, dplan, CandidatesGrad<double, Cpu>{dx, drank, dq}, grads, none);
+  };
+  backward();
+  CHECK(values(grads.bias) == std::vector<double>{6 - 3 * 4, 3, 3});
+  c.first_evaluation = false;  // the same step, evaluated again: counted already
+  backward();
+  CHECK(values(grads.bias) == std::vector<double>{-6, 3, 3});
+  p.adapt(ctx, grads);
+  CHECK(values(p.bias) == std::vector<double>{-0.001, 0.001, 0.001});
+}
+
+TEST_CASE("SigmoidBias (3): under a rule that evaluates twice a step counts its load once") {
+  Cpu::Context ctx(1);
+  auto twice = pass<double>(ctx, Residual{update::SharpnessAware{}, mixture({.k = 1}, 3)}, 5);
+  fill(ctx, twice.params.branch.gate.scores.weight.view(), 0);
+  for (Index e = 0; e < 3; ++e) twice.params.branch.gate.scores.bias(e) = 1 - double(e);
+  twice.forward();
+  twice.backward();
+  CHECK(values(twice.grads.branch.gate.selection.bias) == std::vector<double>{5 - 3 * 5, 5, 5});
+}
+
+TEST_CASE("SigmoidBias (3): under a Trainer skewed loads even out, and without speed the optimizer leaves b alone") {
+  Cpu::Context ctx(1);
+  const auto x = uniform_tensor<double>(ctx, Seed{2}, 1, 64, 4),
+             target = uniform_tensor<double>(ctx, Seed{3}, 1, 64, 4);
+  for (const double speed : {0.02, 0.0}) {
+    const optim::AdamW adam{.lr = 1e-4, .decay = 0.5};
+    Trainer trainer{ctx, mixture({.k = 1, .speed = speed}, 4), MeanSquaredError{}, adam, Seed{1}, Element<double>{}};
+    auto& gate = trainer.params.branch.gate;
+    gate.scores.bias(2) += 2;
+    gate.selection.bias(1) = 0.125;
+    trainer.step(x, target);
+    CHECK(largest_share(trainer.saved.branch.plan) > 3);
+    for (int i = 0; i < 60; ++i) trainer.step(x, target);
+    if (speed > 0) {
+      CHECK(largest_share(trainer.saved.branch.plan) < 1.5);
+    } else {
+      CHECK(largest_share(trainer.saved.branch.plan) > 3);
+      CHECK(values(gate.selection.bias) == std::vector<double>{0, 0.125, 0, 0});
+    }
+    CHECK(gate.selection.speed(0) == speed);
+  }
+}
+
+TEST_CASE("SigmoidBias: options and shapes that do not fit say so") {
+  Cpu::Context ctx(1);
+  CHECK(message_of([&] { pass<double>(ctx, mixture({.k = 4}, 3), 2); }) ==
+        "SigmoidBias: k: expected 1 <= k <= experts = 3, got 4");
+  CHECK(message_of([&] { pass<double>(ctx, mixture({.k = 0}, 3), 2); }) ==
+        "SigmoidBias: k: expected 1 <= k <= experts = 3, got 0");
+  CHECK(message_of([&] { pass<double>(ctx, mixture({.speed = -1}, 3), 2); }) ==
+        "SigmoidBias: speed: expected at least 0, got -1");
+  auto m = pass<double>(ctx, mixture({}, 3), 2);
+  m.params.branch.gate.selection.bias.resize(2);
+  CHECK(message_of([&] { m.forward(); }) == "SigmoidBias: params.bias: expected [3], got [2]");
+}
