@@ -108,7 +108,7 @@ struct WholeTransformer {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Index experts, Seed seed) const {
-    validate_options("WholeTransformer.init");
+    expect_options("WholeTransformer.init");
     Params<T, B> p{
         embed().template init<T, B>(ctx, experts, seed.fork(0)),
         Initial{Initial::Law::normal, 0.02, initial.shared}.weights<T>(ctx, seed.fork(1), experts, length, model_dim),
@@ -121,7 +121,7 @@ struct WholeTransformer {
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index experts) const {
-    validate_options("WholeTransformer");
+    expect_options("WholeTransformer");
     embed().validate(p.embed, experts);
     expect_shape("WholeTransformer", "params.position", p.position, {experts, length, model_dim});
     expect(static_cast<Index>(p.blocks.size()) == blocks, "WholeTransformer", "params.blocks", blocks, p.blocks.size());
@@ -194,7 +194,7 @@ struct WholeTransformer {
   static View<const T, 2, B> before(const Saved<T, B>& saved, std::size_t b) {
     return b == 0 ? saved.embedded.view() : saved.stream[b - 1].view();
   }
-  void validate_options(const char* where) const {
+  void expect_options(const char* where) const {
     expect(token_dim >= 1, where, "token_dim", "at least 1", token_dim);
     expect(outputs >= 1, where, "outputs", "at least 1", outputs);
     expect(blocks >= 1, where, "blocks", "at least 1", blocks);

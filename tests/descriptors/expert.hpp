@@ -13,7 +13,7 @@ GATEFOLD_ROW(experts,
                  .kinds = {Mlp<Gelu>{.model_dim = s.item(), .hidden_dim = s.hidden}, Linear{.model_dim = s.item()}},
                  .counts = {2, s.experts - 2}}),
              .hooks = "validate infer experts")
-GATEFOLD_ROW(layer_norm, (LayerNorm{.model_dim = s.item()}), .hooks = "validate", .moved = 0.3)
+GATEFOLD_ROW(layer_norm, (LayerNorm{.model_dim = s.item()}), .hooks = "validate infer with_model_dim", .moved = 0.3)
 GATEFOLD_ROW(patch_mlp,
              (PatchMlp<Cubic>{.model_dim = s.width,
                               .patches = s.tokens,

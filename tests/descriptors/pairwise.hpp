@@ -10,6 +10,22 @@
 /// What is checked where two policies meet. The compositions are made from the rows: see cover.sh.
 namespace gatefold::rows {
 
+/// The optional members that a policy names, its nested types apart, are those of its row: one that is misspelt shows.
+template <class Row>
+void check_hooks(const Row& row) {
+  using Policy = std::remove_cvref_t<decltype(row.make(tiny))>;
+  std::string found;
+  for_each_hook<Policy>([&](const std::string& name) {
+    if (name[0] >= 'a') found += (found.empty() ? "" : " ") + name;
+  });
+  CHECK(found == row.facts.hooks);
+}
+template <class C>
+void check_hooks_of_all(const C& c) {
+  check_hooks(c.scores), check_hooks(c.mixing), check_hooks(c.selection), check_hooks(c.auxiliary);
+  check_hooks(c.rule), check_hooks(c.expert);
+}
+
 /// Gradients of the layer's input, parameters and carry, in double.
 template <class C>
 void check_gradients(const C& c) {
@@ -52,6 +68,7 @@ void check_bits_of_many(const C& c) {
   const auto layer = c.make(odd);
   const Meets meets = c.most(&Facts::meets);
   const Index unit = meets == Meets::sequence ? odd.sequence : 1;
+  check_hooks_of_all(c);
   check_bits<T>(c);
   on_any_threads<T>(layer, 48, true, {.length = odd.sequence});
   on_any_threads<T>(layer, 300, true);

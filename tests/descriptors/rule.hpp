@@ -6,12 +6,13 @@
 namespace gatefold::rows {
 
 GATEFOLD_ROW(plain, (update::Plain{}))
-GATEFOLD_ROW(heavy_ball, (update::HeavyBall{.mu = 0.8, .gamma = 0.9}), .hooks = "begin validate")
+GATEFOLD_ROW(heavy_ball, (update::HeavyBall{.mu = 0.8, .gamma = 0.9}),
+             .hooks = "begin validate advance advance_backward")
 // Its root would be nearly flat at 1e-8.
 GATEFOLD_ROW(adam, (update::Adam{.gamma = 0.9, .kappa = 0.2, .epsilon = 0.3}), .hooks = "begin validate infer")
 GATEFOLD_ROW(rms_prop, (update::RmsProp{.gamma = 0.9, .epsilon = 0.3}), .hooks = "begin validate infer")
 GATEFOLD_ROW(first, (update::First{update::Adam{.kappa = 0.2, .epsilon = 0.3}, update::HeavyBall{}}),
-             .hooks = "begin validate infer init with_model_dim evaluations")
+             .hooks = "begin validate infer evaluations with_model_dim")
 GATEFOLD_ROW(robust, (update::Robust{}), .hooks = "begin validate infer")
 GATEFOLD_ROW(nesterov, (update::Nesterov{.gamma = 0.9}), .hooks = "begin validate infer")
 // μ_1 = 0: the first layer forgets what was carried to it.
@@ -21,9 +22,9 @@ GATEFOLD_ROW(scheduled_restart, (update::ScheduledRestart{.gamma = 0.9}), .zero 
 GATEFOLD_ROW(sharpness_aware, (update::SharpnessAware{.rho = 0.2, .gamma = 0.9}), .hooks = "validate infer evaluations",
              .seed = 3, .of_doubles = 2e7)
 GATEFOLD_ROW(complex_momentum, (update::ComplexMomentum{.gamma = 0.9}), .hooks = "begin validate")
-GATEFOLD_ROW(zero_order_hold, (update::ZeroOrderHold{}), .hooks = "begin validate infer init with_model_dim")
+GATEFOLD_ROW(zero_order_hold, (update::ZeroOrderHold{}), .hooks = "begin validate infer with_model_dim")
 GATEFOLD_ROW(learned_heavy_ball, (update::LearnedHeavyBall{.gamma = 0.9}),
-             .hooks = "begin validate infer init with_model_dim")
+             .hooks = "begin validate infer with_model_dim")
 
 /// A schedule of one's own.
 struct HalvedMu {
@@ -31,7 +32,7 @@ struct HalvedMu {
 };
 GATEFOLD_ROW(scheduled_momentum, (update::ScheduledMomentum<HalvedMu>{}), .hooks = "begin validate", .once = true)
 GATEFOLD_ROW(learned_step, (update::LearnedHeavyBall{.learn_mu = false, .step = update::StepSize::per_item}),
-             .hooks = "begin validate infer init with_model_dim", .once = true)
+             .hooks = "begin validate infer with_model_dim", .once = true)
 GATEFOLD_ROW(sharpness_of_batch, (update::SharpnessAware{.rho = 0.2, .norm = update::Norm::batch}),
              .hooks = "validate infer evaluations", .meets = Meets::batch, .once = true, .of_doubles = 2e7)
 

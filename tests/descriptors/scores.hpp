@@ -6,14 +6,12 @@
 namespace gatefold::rows {
 
 GATEFOLD_ROW(linear_scores, (LinearScores{}),
-             .hooks = "init validate with_model_dim forward_rows items_adjoint_is_optional")
+             .hooks = "validate forward_rows items_adjoint_is_optional experts with_model_dim")
 GATEFOLD_ROW(cosine_scores, (CosineScores{.dim = s.hidden, .temperature = 0.5}),
-             .hooks = "init validate with_model_dim")
-GATEFOLD_ROW(frozen_scores, (Fixed<LinearScores>{}),
-             .hooks = "init validate with_model_dim with_experts experts learned")
+             .hooks = "validate experts with_model_dim")
+GATEFOLD_ROW(frozen_scores, (Fixed<LinearScores>{}), .hooks = "validate experts with_model_dim with_experts")
 GATEFOLD_ROW(patch_scores, (PatchScores{.length = s.tokens, .initial = Initial::normal(1)}),
-             .hooks = "init validate with_model_dim forward_rows items_adjoint_is_optional")
-GATEFOLD_ROW(jitter, (Jitter<LinearScores>{.epsilon = 0.2}),
-             .hooks = "init validate with_model_dim with_experts experts learned")
+             .hooks = "validate forward_rows items_adjoint_is_optional experts with_model_dim")
+GATEFOLD_ROW(jitter, (Jitter<LinearScores>{.epsilon = 0.2}), .hooks = "validate experts with_model_dim with_experts")
 
 }  // namespace gatefold::rows

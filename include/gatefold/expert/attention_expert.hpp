@@ -137,13 +137,13 @@ struct AttentionExpert {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Index experts, Seed seed) const {
-    validate_options("AttentionExpert.init");
+    expect_options("AttentionExpert.init");
     return {initial.weights<T>(ctx, seed.fork(0), experts, model_dim, model_dim),
             initial.weights<T>(ctx, seed.fork(1), experts, model_dim, outputs)};
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index experts) const {
-    validate_options("AttentionExpert");
+    expect_options("AttentionExpert");
     expect_shape("AttentionExpert", "params.key_query", p.key_query, {experts, model_dim, model_dim});
     expect_shape("AttentionExpert", "params.value", p.value, {experts, model_dim, outputs});
   }
@@ -213,7 +213,7 @@ struct AttentionExpert {
       f(own, block, products, p);
     });
   }
-  void validate_options(const char* where) const {
+  void expect_options(const char* where) const {
     expect(model_dim >= 1, where, "model_dim", "at least 1", model_dim);
     expect(length >= 1, where, "length", "at least 1", length);
     expect(outputs >= 1, where, "outputs", "at least 1", outputs);

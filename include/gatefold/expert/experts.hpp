@@ -51,7 +51,7 @@ struct Experts {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Index total, Seed seed) const {
-    validate_options("Experts.init", total);
+    expect_options("Experts.init", total);
     if constexpr ((policy::check_expert<K, T, B>() && ...)) {
       return {[&]<std::size_t... I>(std::index_sequence<I...>){return std::tuple<gatefold::Params<K, T, B>...>{
           std::get<I>(kinds).template init<T, B>(ctx, counts[I], seed.fork(I))...};
@@ -64,7 +64,7 @@ struct Experts {
 }  // namespace gatefold
 template <class T, class B>
 void validate(const Params<T, B>& p, Index total) const {
-  validate_options("Experts", total);
+  expect_options("Experts", total);
   each_kind([&]<std::size_t I>() {
     const auto& kind = std::get<I>(kinds);
     const auto& params = std::get<I>(p.kinds);
@@ -104,7 +104,7 @@ template <std::size_t I, class B>
 Groups<B> part(const Groups<B>& groups) const {
   return groups.experts(std::accumulate(counts.begin(), counts.begin() + I, Index(0)), counts[I]);
 }
-void validate_options(const char* where, Index total) const {
+void expect_options(const char* where, Index total) const {
   each_kind([&]<std::size_t I>() {
     const auto& kind = std::get<I>(kinds);
     expect(counts[I] >= 0, where, Joined{"counts[", I, "]"}, "at least 0", counts[I]);

@@ -140,12 +140,12 @@ struct LayerNorm {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Index experts, Seed) const {
-    validate_options("LayerNorm.init");
+    expect_options("LayerNorm.init");
     return {constant_tensor<T>(ctx, 1, experts, model_dim), constant_tensor<T>(ctx, 0, experts, model_dim)};
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index experts) const {
-    validate_options("LayerNorm");
+    expect_options("LayerNorm");
     expect_shape("LayerNorm", "params.gain", p.gain, {experts, model_dim});
     expect_shape("LayerNorm", "params.bias", p.bias, {experts, model_dim});
   }
@@ -234,7 +234,7 @@ struct LayerNorm {
     expect_apart("LayerNorm.forward", "y", y, "x", x);
     validate(p, 1);
   }
-  void validate_options(const char* where) const {
+  void expect_options(const char* where) const {
     expect(model_dim >= 1, where, "model_dim", "at least 1", model_dim);
     expect(epsilon > 0, where, "epsilon", "more than 0", epsilon);
   }

@@ -139,13 +139,13 @@ struct MergedTransformer {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Index experts, Seed seed) const {
-    validate_options("MergedTransformer.init");
+    expect_options("MergedTransformer.init");
     return {initial.weights<T>(ctx, seed.fork(0), experts, model_dim, heads * model_dim),
             initial.weights<T>(ctx, seed.fork(1), experts, model_dim, filters)};
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index experts) const {
-    validate_options("MergedTransformer");
+    expect_options("MergedTransformer");
     expect_shape("MergedTransformer", "params.key_query", p.key_query, {experts, model_dim, heads * model_dim});
     expect_shape("MergedTransformer", "params.weight", p.weight, {experts, model_dim, filters});
   }
@@ -233,7 +233,7 @@ struct MergedTransformer {
   View<const T, 2, B> contexts(const Saved<T, B>& saved) const {
     return saved.context.view().as(saved.context.extent(0) / length, in_dim());
   }
-  void validate_options(const char* where) const {
+  void expect_options(const char* where) const {
     expect(model_dim >= 1, where, "model_dim", "at least 1", model_dim);
     expect(length >= 1, where, "length", "at least 1", length);
     expect(heads >= 1, where, "heads", "at least 1", heads);

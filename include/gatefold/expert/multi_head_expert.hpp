@@ -53,7 +53,7 @@ struct MultiHeadExpert {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Index experts, Seed seed) const {
-    validate_options("MultiHeadExpert.init");
+    expect_options("MultiHeadExpert.init");
     const auto square = [&](std::uint64_t k) {
       return initial.weights<T>(ctx, seed.fork(k), experts, model_dim, model_dim);
     };
@@ -61,7 +61,7 @@ struct MultiHeadExpert {
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index experts) const {
-    validate_options("MultiHeadExpert");
+    expect_options("MultiHeadExpert");
     expect_shape("MultiHeadExpert", "params.query", p.query, {experts, model_dim, model_dim});
     expect_shape("MultiHeadExpert", "params.key", p.key, {experts, model_dim, model_dim});
     expect_shape("MultiHeadExpert", "params.value", p.value, {experts, model_dim, model_dim});
@@ -115,7 +115,7 @@ struct MultiHeadExpert {
             .causal = causal,
             .slots = groups.offsets};
   }
-  void validate_options(const char* where) const {
+  void expect_options(const char* where) const {
     expect(model_dim >= 1, where, "model_dim", "at least 1", model_dim);
     expect(length >= 1, where, "length", "at least 1", length);
     expect(heads >= 1 && model_dim % heads == 0, where, "heads", Joined{"a divisor of model_dim = ", model_dim}, heads);

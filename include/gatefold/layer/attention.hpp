@@ -68,7 +68,7 @@ struct Attention {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    validate_options();
+    expect_options();
     const double bound = 1 / std::sqrt(static_cast<double>(model_dim));
     return {uniform_tensor<T>(ctx, seed.fork(0), bound, model_dim, model_dim),
             uniform_tensor<T>(ctx, seed.fork(1), bound, model_dim, model_dim),
@@ -77,7 +77,7 @@ struct Attention {
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const Sequence<T, B>& extra) const {
-    validate_options();
+    expect_options();
     expect_shape("Attention", "params.query", p.query, {model_dim, model_dim});
     expect_shape("Attention", "params.key", p.key, {model_dim, model_dim});
     expect_shape("Attention", "params.value", p.value, {model_dim, model_dim});
@@ -138,7 +138,7 @@ struct Attention {
 
  private:
   double scale() const { return 1 / std::sqrt(static_cast<double>(model_dim / heads)); }
-  void validate_options() const {
+  void expect_options() const {
     expect(model_dim >= 1, "Attention", "model_dim", "at least 1", model_dim);
     expect(heads >= 1 && model_dim % heads == 0, "Attention", "heads", Joined{"a divisor of model_dim = ", model_dim},
            heads);

@@ -56,7 +56,7 @@ struct Stack {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    validate_options();
+    expect_options();
     Params<T, B> p;
     for (Index l = 0; l < depth; ++l)
       p.layers.push_back(init_params<T, B>(as_layer<T, B>(layer), ctx, seed.fork(static_cast<std::uint64_t>(l))));
@@ -136,13 +136,13 @@ struct Stack {
   static auto& at(V& vector, Index l) {
     return vector[static_cast<std::size_t>(l)];
   }
-  void validate_options() const {
+  void expect_options() const {
     expect(depth >= 1, "Stack", "depth", "at least 1", depth);
     expect(depth == 1 || in_dim() == out_dim(), "Stack", "layer.out_dim", in_dim(), out_dim());
   }
   template <class P>
   void validate_params(const P& p) const {
-    validate_options();
+    expect_options();
     expect(static_cast<Index>(p.layers.size()) == depth, "Stack", "params.layers", depth, p.layers.size());
   }
   template <class P, class X, class C, class Y, class E>

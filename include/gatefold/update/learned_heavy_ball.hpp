@@ -88,7 +88,7 @@ struct LearnedHeavyBall {
   }
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    validate_options("LearnedHeavyBall.init");
+    expect_options("LearnedHeavyBall.init");
     if (step == StepSize::per_item)
       expect(model_dim >= 1, "LearnedHeavyBall.init", "model_dim", "at least 1", model_dim);
     Params<T, B> p{constant_tensor<T>(ctx, mu, learn_mu ? 1 : 0),
@@ -103,7 +103,7 @@ struct LearnedHeavyBall {
   }
   template <class T, class B>
   void validate(const Params<T, B>& params, Index items, Index dim, const Carry<T, B>& carry) const {
-    validate_options("LearnedHeavyBall");
+    expect_options("LearnedHeavyBall");
     if (step == StepSize::per_item) expect(model_dim == dim, "LearnedHeavyBall", "model_dim", dim, model_dim);
     expect_shape("LearnedHeavyBall", "params.mu", params.mu, {learn_mu ? 1 : 0});
     expect_shape("LearnedHeavyBall", "params.gamma", params.gamma, {step == StepSize::learned ? 1 : 0});
@@ -141,7 +141,7 @@ struct LearnedHeavyBall {
   }
 
  private:
-  void validate_options(const char* where) const {
+  void expect_options(const char* where) const {
     expect_finite(where, "mu", mu);
     expect_finite(where, "gamma", gamma);
   }

@@ -82,7 +82,7 @@ struct CosineScores {
     expect(model_dim >= 1, "CosineScores.init", "model_dim", "at least 1", model_dim);
     expect(experts >= 1, "CosineScores.init", "experts", "at least 1", experts);
     expect(dim >= 1, "CosineScores.init", "dim", "at least 1", dim);
-    validate_options();
+    expect_options();
     Params<T, B> p{uniform_tensor<T>(ctx, seed.fork(0), 1 / std::sqrt(static_cast<double>(model_dim)), model_dim, dim),
                    Tensor<T, 2, B>(experts, dim), constant_tensor<T>(ctx, temperature, has_temperature())};
     fill_normal(ctx, seed.fork(1), 1 / std::sqrt(static_cast<double>(dim)), p.embedding);
@@ -91,7 +91,7 @@ struct CosineScores {
 
   template <class T, class B>
   void validate(const Params<T, B>& p) const {
-    validate_options();
+    expect_options();
     expect_shape("CosineScores", "params.projection", p.projection, {model_dim, dim});
     expect_shape("CosineScores", "params.embedding", p.embedding, {experts, dim});
     expect_shape("CosineScores", "params.temperature", p.temperature, {has_temperature()});
@@ -140,7 +140,7 @@ struct CosineScores {
     View<const T, 2, B> projected, item, expert;  // [N, dim] r, [N, dim] r / (τ ‖r‖), [E, dim] v / ‖v‖
     const T* scale;                               // 1/τ, null where there is no temperature
   };
-  void validate_options() const { expect(temperature >= 0, "CosineScores", "temperature", "at least 0", temperature); }
+  void expect_options() const { expect(temperature >= 0, "CosineScores", "temperature", "at least 0", temperature); }
   Index has_temperature() const { return temperature > 0 ? 1 : 0; }
   template <class T>
   fn::UnitFactor<T> of_items() const {

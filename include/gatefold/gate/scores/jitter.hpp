@@ -65,12 +65,12 @@ struct Jitter {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    validate_options();
+    expect_options();
     return {init_params<T, B>(scores, ctx, seed)};
   }
   template <class T, class B>
   void validate(const Params<T, B>& p) const {
-    validate_options();
+    expect_options();
     if constexpr (hook::scores::validate<ScoresT, T, B>()) scores.validate(p.scores);
   }
   template <class T, class B>
@@ -93,9 +93,7 @@ struct Jitter {
   }
 
  private:
-  void validate_options() const {
-    expect(0 <= epsilon && epsilon < 1, "Jitter", "epsilon", "0 <= epsilon < 1", epsilon);
-  }
+  void expect_options() const { expect(0 <= epsilon && epsilon < 1, "Jitter", "epsilon", "0 <= epsilon < 1", epsilon); }
   template <class T>
   fn::JitterFactor<T> factor(const Noise& noise) const {
     return {*noise.random, T(epsilon)};
