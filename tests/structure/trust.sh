@@ -33,6 +33,7 @@ function check(text, row, all, parts, n, i, at, file, name, path, begin, rest) {
     else if (name != "") {
       begin = 0
       rest = contents(path)
+      gsub(/"\n *"/, "", rest)  # a name may stand in pieces
       # The case, not a comment that quotes it; its name may stand on a line of its own.
       while (!begin && (at = index(rest, "\"" name "\""))) {
         if (substr(rest, 1, at - 1) ~ /TEST_CASE(_TEMPLATE)?\([ \n]*$/) begin = 1
