@@ -109,12 +109,12 @@ struct WholeTransformer {
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Index experts, Seed seed) const {
     expect_options("WholeTransformer.init");
-    Params<T, B> p{
-        embed().template init<T, B>(ctx, experts, seed.fork(0)),
-        Initial{Initial::Law::normal, 0.02, initial.shared}.weights<T>(ctx, seed.fork(1), experts, length, model_dim),
-        {},
-        norm().template init<T, B>(ctx, experts, seed.fork(2)),
-        head().template init<T, B>(ctx, experts, seed.fork(3))};
+    Params<T, B> p{embed().template init<T, B>(ctx, experts, seed.fork(0)),
+                   initial_weights<T>(ctx, Initial{Initial::Law::normal, 0.02, initial.shared}, seed.fork(1), experts,
+                                      length, model_dim),
+                   {},
+                   norm().template init<T, B>(ctx, experts, seed.fork(2)),
+                   head().template init<T, B>(ctx, experts, seed.fork(3))};
     for (Index b = 0; b < blocks; ++b)
       p.blocks.push_back(block().template init<T, B>(ctx, experts, seed.fork(4 + static_cast<std::uint64_t>(b))));
     return p;

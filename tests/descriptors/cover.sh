@@ -28,7 +28,7 @@ want=each ending=cpp by=expert
 [[ $kind == cuda* ]] && ending=cu
 [[ $kind == cuda ]] && want=each_policy
 case $kind in
-  pairwise) include=descriptors/pairwise.hpp call='check_pairs(%s);' ;;
+  pairwise) include=descriptors/pairwise.hpp call='check_gradients(%s);' ;;
   bitwise) include=descriptors/pairwise.hpp call='check_bits_of_many<float>(%s);\n  check_bits_of_many<double>(%s);' ;;
   cuda | cuda_pairwise) include=descriptors/parity.cuh call='check_parity(%s);' ;;
   *) echo "$0: no such kind: $kind" >&2; exit 2 ;;

@@ -55,12 +55,6 @@ void check_bits(const C& c) {
     in_any_batch<T>(layer, {.length = odd.sequence}, odd.sequence, {0, 2}, 9 * odd.sequence);
 }
 
-template <class C>
-void check_pairs(const C& c) {
-  check_gradients(c);
-  check_bits<double>(c);
-}
-
 /// The same bits by size: work of many items is shared out by itself, and rows of an expert fill more than one block.
 template <class T, class C>
 void check_bits_of_many(const C& c) {

@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include "gatefold/backend/initial.hpp"
+#include "gatefold/backend/initial_values.hpp"
 #include "support/pass.hpp"
 
 using namespace gatefold;
@@ -13,7 +13,7 @@ TEST_CASE("patches: filters apart that are equal give what filters together give
   const std::vector<Index> offsets{0, 2, 5}, rows{3, 0, 1, 3, 2};
   const Groups<Cpu> items{offsets, rows, 5};
   const auto x = uniform_tensor<double>(ctx, Seed{1}, 1, 4, 3 * 2), dz = uniform_tensor<double>(ctx, Seed{2}, 1, 5, 1);
-  auto apart = Initial{}.weights<double>(ctx, Seed{3}, 2, 3, 2, 4);
+  auto apart = initial_weights<double>(ctx, Initial{}, Seed{3}, 2, 3, 2, 4);
   repeat_first(ctx, 3, 8, apart.view());
   Tensor<double, 3, Cpu> together(2, 2, 4);
   for (Index e = 0; e < 2; ++e)

@@ -6,7 +6,7 @@
 #include "gatefold/attention/products.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
-#include "gatefold/backend/initial.hpp"
+#include "gatefold/backend/initial_values.hpp"
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/softmax.hpp"
 #include "gatefold/core/error.hpp"
@@ -138,8 +138,8 @@ struct AttentionExpert {
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Index experts, Seed seed) const {
     expect_options("AttentionExpert.init");
-    return {initial.weights<T>(ctx, seed.fork(0), experts, model_dim, model_dim),
-            initial.weights<T>(ctx, seed.fork(1), experts, model_dim, outputs)};
+    return {initial_weights<T>(ctx, initial, seed.fork(0), experts, model_dim, model_dim),
+            initial_weights<T>(ctx, initial, seed.fork(1), experts, model_dim, outputs)};
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index experts) const {

@@ -4,7 +4,7 @@
 
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/groups.hpp"
-#include "gatefold/backend/initial.hpp"
+#include "gatefold/backend/initial_values.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/expert/activation.hpp"
 #include "gatefold/policy/policy.hpp"
@@ -86,9 +86,9 @@ struct GatedMlp {
   Params<T, B> init(typename B::Context& ctx, Index experts, Seed seed) const {
     expect(model_dim >= 1, "GatedMlp.init", "model_dim", "at least 1", model_dim);
     expect(hidden_dim >= 1, "GatedMlp.init", "hidden_dim", "at least 1", hidden_dim);
-    return {initial.weights<T>(ctx, seed.fork(0), experts, model_dim, hidden_dim),
-            initial.weights<T>(ctx, seed.fork(1), experts, model_dim, hidden_dim),
-            initial.weights<T>(ctx, seed.fork(2), experts, hidden_dim, model_dim)};
+    return {initial_weights<T>(ctx, initial, seed.fork(0), experts, model_dim, hidden_dim),
+            initial_weights<T>(ctx, initial, seed.fork(1), experts, model_dim, hidden_dim),
+            initial_weights<T>(ctx, initial, seed.fork(2), experts, hidden_dim, model_dim)};
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index experts) const {

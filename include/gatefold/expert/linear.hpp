@@ -2,7 +2,7 @@
 
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/groups.hpp"
-#include "gatefold/backend/initial.hpp"
+#include "gatefold/backend/initial_values.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
@@ -40,8 +40,8 @@ struct Linear {
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Index experts, Seed seed) const {
     expect(model_dim >= 1, "Linear.init", "model_dim", "at least 1", model_dim);
-    return {initial.weights<T>(ctx, seed.fork(0), experts, in_dim(), out_dim()),
-            initial.biases<T>(ctx, seed.fork(1), in_dim(), experts, bias ? out_dim() : 0)};
+    return {initial_weights<T>(ctx, initial, seed.fork(0), experts, in_dim(), out_dim()),
+            initial_biases<T>(ctx, initial, seed.fork(1), in_dim(), experts, bias ? out_dim() : 0)};
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index experts) const {

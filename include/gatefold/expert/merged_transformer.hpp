@@ -4,7 +4,7 @@
 #include "gatefold/attention/products.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
-#include "gatefold/backend/initial.hpp"
+#include "gatefold/backend/initial_values.hpp"
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/math.hpp"
 #include "gatefold/core/error.hpp"
@@ -140,8 +140,8 @@ struct MergedTransformer {
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Index experts, Seed seed) const {
     expect_options("MergedTransformer.init");
-    return {initial.weights<T>(ctx, seed.fork(0), experts, model_dim, heads * model_dim),
-            initial.weights<T>(ctx, seed.fork(1), experts, model_dim, filters)};
+    return {initial_weights<T>(ctx, initial, seed.fork(0), experts, model_dim, heads * model_dim),
+            initial_weights<T>(ctx, initial, seed.fork(1), experts, model_dim, filters)};
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index experts) const {

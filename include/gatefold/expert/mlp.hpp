@@ -4,7 +4,7 @@
 
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/groups.hpp"
-#include "gatefold/backend/initial.hpp"
+#include "gatefold/backend/initial_values.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/expert/activation.hpp"
 #include "gatefold/policy/policy.hpp"
@@ -89,10 +89,10 @@ struct Mlp {
   Params<T, B> init(typename B::Context& ctx, Index experts, Seed seed) const {
     expect(model_dim >= 1, "Mlp.init", "model_dim", "at least 1", model_dim);
     expect(hidden_dim >= 1, "Mlp.init", "hidden_dim", "at least 1", hidden_dim);
-    return {initial.weights<T>(ctx, seed.fork(0), experts, model_dim, hidden_dim),
-            initial.biases<T>(ctx, seed.fork(1), model_dim, experts, bias ? hidden_dim : 0),
-            initial.weights<T>(ctx, seed.fork(2), experts, hidden_dim, model_dim),
-            initial.biases<T>(ctx, seed.fork(3), hidden_dim, experts, bias ? model_dim : 0)};
+    return {initial_weights<T>(ctx, initial, seed.fork(0), experts, model_dim, hidden_dim),
+            initial_biases<T>(ctx, initial, seed.fork(1), model_dim, experts, bias ? hidden_dim : 0),
+            initial_weights<T>(ctx, initial, seed.fork(2), experts, hidden_dim, model_dim),
+            initial_biases<T>(ctx, initial, seed.fork(3), hidden_dim, experts, bias ? model_dim : 0)};
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index experts) const {

@@ -7,7 +7,7 @@
 #include "gatefold/attention/attend.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
-#include "gatefold/backend/initial.hpp"
+#include "gatefold/backend/initial_values.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/expert/positions.hpp"
 #include "gatefold/policy/policy.hpp"
@@ -55,7 +55,7 @@ struct MultiHeadExpert {
   Params<T, B> init(typename B::Context& ctx, Index experts, Seed seed) const {
     expect_options("MultiHeadExpert.init");
     const auto square = [&](std::uint64_t k) {
-      return initial.weights<T>(ctx, seed.fork(k), experts, model_dim, model_dim);
+      return initial_weights<T>(ctx, initial, seed.fork(k), experts, model_dim, model_dim);
     };
     return {square(0), square(1), square(2), square(3)};
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "gatefold/backend/initial.hpp"
+#include "gatefold/backend/initial_values.hpp"
 #include "gatefold/expert/activation.hpp"
 #include "gatefold/expert/patches.hpp"
 #include "gatefold/policy/policy.hpp"
@@ -56,8 +56,8 @@ struct PatchCnn {
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Index experts, Seed seed) const {
     expect_patch_options("PatchCnn.init", model_dim, patches, filters, outputs);
-    return {initial.weights<T>(ctx, seed.fork(0), experts, model_dim, filters),
-            initial.biases<T>(ctx, seed.fork(1), model_dim, experts, bias ? filters : 0)};
+    return {initial_weights<T>(ctx, initial, seed.fork(0), experts, model_dim, filters),
+            initial_biases<T>(ctx, initial, seed.fork(1), model_dim, experts, bias ? filters : 0)};
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index experts) const {

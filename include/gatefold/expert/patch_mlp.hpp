@@ -1,6 +1,6 @@
 #pragma once
 
-#include "gatefold/backend/initial.hpp"
+#include "gatefold/backend/initial_values.hpp"
 #include "gatefold/expert/activation.hpp"
 #include "gatefold/expert/patches.hpp"
 #include "gatefold/policy/policy.hpp"
@@ -53,8 +53,8 @@ struct PatchMlp {
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Index experts, Seed seed) const {
     expect_patch_options("PatchMlp.init", model_dim, patches, filters, outputs);
-    Params<T, B> p{initial.weights<T>(ctx, seed.fork(0), experts, patches, model_dim, filters),
-                   initial.biases<T>(ctx, seed.fork(1), model_dim, experts, patches, bias ? filters : 0)};
+    Params<T, B> p{initial_weights<T>(ctx, initial, seed.fork(0), experts, patches, model_dim, filters),
+                   initial_biases<T>(ctx, initial, seed.fork(1), model_dim, experts, patches, bias ? filters : 0)};
     if (equal_patches) {
       repeat_first(ctx, patches, model_dim * filters, p.weight.view());
       repeat_first(ctx, patches, filters, p.bias.view());

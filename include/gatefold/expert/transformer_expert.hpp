@@ -1,6 +1,6 @@
 #pragma once
 
-#include "gatefold/backend/initial.hpp"
+#include "gatefold/backend/initial_values.hpp"
 #include "gatefold/expert/activation.hpp"
 #include "gatefold/expert/layer_norm.hpp"
 #include "gatefold/expert/mlp.hpp"

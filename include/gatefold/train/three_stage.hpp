@@ -3,7 +3,7 @@
 #include <cmath>
 #include <utility>
 
-#include "gatefold/backend/initial.hpp"
+#include "gatefold/backend/initial_values.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/optim/normalized_gd.hpp"

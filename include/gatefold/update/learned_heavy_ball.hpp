@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "gatefold/backend/elementwise.hpp"
-#include "gatefold/backend/initial.hpp"
+#include "gatefold/backend/initial_values.hpp"
 #include "gatefold/backend/math.hpp"
 #include "gatefold/backend/random_fill.hpp"
 #include "gatefold/core/config.hpp"

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "gatefold/backend/elementwise.hpp"
-#include "gatefold/backend/initial.hpp"
+#include "gatefold/backend/initial_values.hpp"
 #include "gatefold/backend/one_group.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
@@ -54,7 +54,8 @@ struct LinearScalar {
 
   static LinearScalar init(typename B::Context& ctx, const Initial& initial, Index dim, Seed seed) {
     if (dim == 0) return {Tensor<T, 2, B>(0, 1), Tensor<T, 1, B>(0)};
-    return {initial.weights<T>(ctx, seed.fork(0), dim, 1), initial.biases<T>(ctx, seed.fork(1), dim, 1)};
+    return {initial_weights<T>(ctx, initial, seed.fork(0), dim, 1),
+            initial_biases<T>(ctx, initial, seed.fork(1), dim, 1)};
   }
   void validate(const char* rule, Index dim) const {
     expect_shape(rule, "params.linear.weight", weight, {dim, 1});

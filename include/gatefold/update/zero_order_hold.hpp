@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "gatefold/backend/elementwise.hpp"
-#include "gatefold/backend/initial.hpp"
+#include "gatefold/backend/initial_values.hpp"
 #include "gatefold/backend/math.hpp"
 #include "gatefold/backend/random_fill.hpp"
 #include "gatefold/core/config.hpp"

@@ -2,7 +2,7 @@
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
-#include "gatefold/backend/initial.hpp"
+#include "gatefold/backend/initial_values.hpp"
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/one_group.hpp"
 #include "gatefold/core/config.hpp"
@@ -96,8 +96,8 @@ struct LinearScores {
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
     expect(model_dim >= 1, "LinearScores.init", "model_dim", "at least 1", model_dim);
     expect(experts >= 1, "LinearScores.init", "experts", "at least 1", experts);
-    return {initial.weights<T>(ctx, seed.fork(0), model_dim, experts),
-            initial.biases<T>(ctx, seed.fork(1), model_dim, bias ? experts : 0)};
+    return {initial_weights<T>(ctx, initial, seed.fork(0), model_dim, experts),
+            initial_biases<T>(ctx, initial, seed.fork(1), model_dim, bias ? experts : 0)};
   }
 
   template <class T, class B>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "gatefold/backend/epilogue.hpp"
-#include "gatefold/backend/initial.hpp"
+#include "gatefold/backend/initial_values.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
@@ -51,7 +51,7 @@ struct PatchScores {
     expect(model_dim >= 1, "PatchScores.init", "model_dim", "at least 1", model_dim);
     expect(experts >= 1, "PatchScores.init", "experts", "at least 1", experts);
     expect(length >= 1, "PatchScores.init", "length", "at least 1", length);
-    return {initial.weights<T>(ctx, seed, length, model_dim, experts)};
+    return {initial_weights<T>(ctx, initial, seed, length, model_dim, experts)};
   }
   template <class T, class B>
   void validate(const Params<T, B>& p) const {

@@ -4,7 +4,7 @@
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
-#include "gatefold/backend/initial.hpp"
+#include "gatefold/backend/initial_values.hpp"
 #include "gatefold/backend/math.hpp"
 #include "gatefold/backend/softmax.hpp"
 #include "gatefold/core/config.hpp"
@@ -119,7 +119,7 @@ struct NoisyTopK {
     if (!learned) return {};
     expect(model_dim >= 1, "NoisyTopK.init", "model_dim", "at least 1", model_dim);
     expect(experts >= 1, "NoisyTopK.init", "experts", "at least 1", experts);
-    return {initial.weights<T>(ctx, seed, model_dim, experts)};
+    return {initial_weights<T>(ctx, initial, seed, model_dim, experts)};
   }
   void validate_options(Index count) const {
     expect(k >= 1 && k <= count, "NoisyTopK", "k", Joined{"1 <= k <= experts = ", count}, k);

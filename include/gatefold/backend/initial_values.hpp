@@ -1,0 +1,92 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/policy/initial.hpp"
+#include "gatefold/tensor/tensor.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// x[b, r, :] = x[b, 0, :] for blocks b of `repeats` parts of `size` values each
+template <class T>
+struct RepeatFirst {
+  Index repeats, size;
+  T* x;
+  GATEFOLD_HD void operator()(Index i) const {
+    const Index r = i / size % repeats;
+    if (r > 0) x[i] = x[i - r * size];
+  }
+};
+
+}  // namespace fn
+
+/// Copy the first of every `repeats` consecutive parts of x, each of `size` values, over the others.
+template <class C, class T, int R, class B>
+void repeat_first(C& ctx, Index repeats, Index size, View<T, R, B> x) {
+  if (repeats > 1) B::for_each(ctx, x.size(), fn::RepeatFirst<T>{repeats, size, x.data()});
+}
+
+namespace initial {
+
+template <class C, class T, int R, class B>
+void draw(C& ctx, const Initial& of, Seed seed, Index fan, Tensor<T, R, B>& x) {
+  expect(of.scale >= 0, "Initial", "scale", "at least 0", of.scale);
+  const double spread = of.scale / std::sqrt(static_cast<double>(fan));
+  switch (of.law) {
+    case Initial::Law::fan_in:
+    case Initial::Law::reference:
+      return fill_uniform(ctx, seed, -spread, spread, x);
+    case Initial::Law::normal:
+      return fill_normal(ctx, seed, of.scale, x);
+    case Initial::Law::normal_fan_in:
+      return fill_normal(ctx, seed, spread, x);
+    case Initial::Law::zero:
+      return fill(ctx, x.view(), T(0));
+  }
+}
+/// All experts as the first one.
+template <class C, class T, int R, class B>
+void share(C& ctx, Tensor<T, R, B>& x) {
+  repeat_first(ctx, x.extent(0), x.size() / std::max<Index>(x.extent(0), 1), x.view());
+}
+
+}  // namespace initial
+
+/// A new tensor of these extents, the last two of which are in and out: policy/initial.hpp, (1) to (5).
+template <class T, class C, class... I>
+auto initial_weights(C& ctx, const Initial& of, Seed seed, I... extents) {
+  static_assert(sizeof...(I) >= 2, "gatefold: weights have an extent for inputs and one for outputs");
+  const auto here = ctx.here();
+  Tensor<T, static_cast<int>(sizeof...(I)), typename C::Backend> w(extents...);
+  const Index in = w.extent(int(sizeof...(I)) - 2), out = w.extent(int(sizeof...(I)) - 1);
+  initial::draw(ctx, of, seed, of.law == Initial::Law::reference ? in * out : in, w);
+  if constexpr (sizeof...(I) == 2) {
+    expect(!of.shared, "Initial", "shared", "false (these are no weights of experts)", "true");
+  } else if (of.shared) {
+    initial::share(ctx, w);
+  }
+  return w;
+}
+/// A new tensor of these extents: the biases of outputs of `in` inputs each.
+template <class T, class C, class... I>
+auto initial_biases(C& ctx, const Initial& of, Seed seed, Index in, I... extents) {
+  const auto here = ctx.here();
+  Tensor<T, static_cast<int>(sizeof...(I)), typename C::Backend> b(extents...);
+  if (of.law == Initial::Law::fan_in) {
+    initial::draw(ctx, of, seed, in, b);
+  } else {
+    fill(ctx, b.view(), T(0));
+  }
+  if constexpr (sizeof...(I) > 1) {
+    if (of.shared) initial::share(ctx, b);
+  }
+  return b;
+}
+
+}  // namespace gatefold

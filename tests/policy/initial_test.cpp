@@ -1,0 +1,17 @@
+#include "gatefold/policy/initial.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace gatefold;
+
+// What is drawn by them: tests/backend/initial_values_test.cpp.
+
+TEST_CASE("Initial: presets name their law; the default is that of torch.nn.Linear") {
+  CHECK(Initial{}.law == Initial::Law::fan_in);
+  CHECK(Initial{}.scale == 1);
+  CHECK_FALSE(Initial{}.shared);
+  CHECK(Initial::reference().law == Initial::Law::reference);
+  CHECK(Initial::normal(0.3).law == Initial::Law::normal);
+  CHECK(Initial::normal(0.3).scale == 0.3);
+  CHECK(Initial::zero().law == Initial::Law::zero);
+}
