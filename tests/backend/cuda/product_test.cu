@@ -209,7 +209,7 @@ void check_part_of_slots() {
 }
 
 template <class T>
-void check_gradients() {
+void check_pairs() {
   Cuda::Context ctx;
   const std::vector<Index> few{0, 3, 17, 0, 1}, many{0, 3, 0, 130, 97};
   for (const auto& counts : {few, many})
@@ -300,7 +300,7 @@ TEST_CASE_TEMPLATE("cuda: a row's product has the same bits among 1, 2, 20 and 3
 }
 TEST_CASE_TEMPLATE("cuda: slots of others are neither read nor written", T, double, float) { check_part_of_slots<T>(); }
 TEST_CASE_TEMPLATE("cuda: two products in a row, with one first matrix and with two", T, double, float) {
-  check_gradients<T>();
+  check_pairs<T>();
 }
 TEST_CASE_TEMPLATE("cuda: products without slots, experts, columns or depth", T, double, float) { check_nothing<T>(); }
 TEST_CASE_TEMPLATE("cuda: a product however its operands lie in memory", T, double, float) {
