@@ -4,7 +4,7 @@
 
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
-#include "gatefold/policy/named.hpp"
+#include "gatefold/policy/hooks.hpp"
 #include "gatefold/tensor/view.hpp"
 
 namespace gatefold {

@@ -8,6 +8,7 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/policy/hooks.hpp"
 #include "gatefold/tensor/pack.hpp"
 
 /// The family of optimizers: how parameters follow their gradients. An optimizer is an aggregate with a learning rate

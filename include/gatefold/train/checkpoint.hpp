@@ -15,6 +15,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/io/safetensors.hpp"
+#include "gatefold/policy/hooks.hpp"
 #include "gatefold/tensor/pack.hpp"
 
 /// The whole state of a training run in one safetensors file. Outside the umbrella: it needs nlohmann-json
