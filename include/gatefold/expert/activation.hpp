@@ -2,6 +2,7 @@
 
 #include "gatefold/backend/math.hpp"
 #include "gatefold/core/config.hpp"
+#include "gatefold/policy/hooks.hpp"
 
 /// Activations: `value(v)` and `slope(v)` = dvalue/dv, written once for a scalar and for a register of scalars. One of
 /// your own is a struct with these two functions; `using math::exp;` and then `exp(v)` finds the right function, as for erf,
