@@ -106,7 +106,7 @@ const Vector<Vector<Index>> kCounts{{0}, {1}, {5, 0, 1, 30}, {0, 0, 2, 9, 8, 0},
 TEST_CASE_TEMPLATE("gemm against a plain loop: odd shapes, transposes, accumulate", T, float, double) {
   const Index shapes[][3] = {{0, 4, 4},    {4, 0, 4},     {4, 4, 0},     {1, 1, 1},    {1, 300, 70},
                              {2, 7, 33},   {3, 257, 1},   {9, 16, 31},   {13, 64, 17}, {17, 513, 65},
-                             {29, 3, 100}, {97, 255, 40}, {100, 31, 300}};
+                             {29, 3, 100}, {97, 255, 40}, {100, 31, 300}, {17, 300, 270}};
   for (const auto& [rows, depth, columns] : shapes)
     for (const int flags : {0, 1, 2, 3, 4, 5, 6, 7}) {
       const bool ta = flags & 1, tb = flags & 2, accumulate = flags & 4;
@@ -348,6 +348,27 @@ TEST_CASE("an epilogue is applied once, however deep the product") {
                              {biased.data(), rows, columns}, fn::AddBias<float, Cpu>{{bias.data(), 1, columns}});
     for (Index i = 0; i < rows * columns; ++i)
       CHECK(biased[static_cast<Size>(i)] == plain[static_cast<Size>(i)] + bias[static_cast<Size>(i % columns)]);
+  }
+}
+
+TEST_CASE("a deep product with weights that were packed before") {
+  const Index depth = 4096 + 300, columns = 9, experts = 2;
+  for (const Index rows : {1, 20}) {
+    Cpu::Context ctx(2);
+    const auto a = naive::random_vector<float>(experts * rows * depth, 61),
+               w = naive::random_vector<float>(experts * depth * columns, 62);
+    const std::vector<Index> offsets{0, rows, 2 * rows};
+    const auto run = [&] {
+      Vector<float> c(static_cast<Size>(2 * rows * columns));
+      Cpu::grouped_gemm<float>(ctx, {offsets, {}, 2 * rows}, view(a, 2 * rows, depth),
+                               {w.data(), experts, depth, columns}, false, {c.data(), 2 * rows, columns}, fn::Store{});
+      return c;
+    };
+    const Vector<float> plain = run();
+    cpu::PackedWeights packed;
+    packed.add(ctx, w.data(), experts, depth, columns, false);
+    const auto use = ctx.use(packed);
+    CHECK(same_bits(run(), plain));
   }
 }
 
