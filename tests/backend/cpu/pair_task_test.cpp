@@ -146,7 +146,8 @@ TEST_CASE_TEMPLATE("a task takes rows through both products, chunk by chunk", T,
         double sum = 0;
         for (Index j = 0; j < hidden; ++j)
           sum += h[static_cast<std::size_t>(j)] * double(w.down[static_cast<std::size_t>((hidden + j) * columns + c)]);
-        worst = std::max(worst, std::abs(sum - double(sums[static_cast<std::size_t>((c / width * rows + i) * width + c % width)])));
+        const auto at = static_cast<std::size_t>((c / width * rows + i) * width + c % width);
+        worst = std::max(worst, std::abs(sum - double(sums[at])));
       }
     }
     CHECK(worst <= 3e4 * double(std::numeric_limits<T>::epsilon()));

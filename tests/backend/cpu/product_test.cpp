@@ -106,7 +106,7 @@ const Vector<Vector<Index>> kCounts{{0}, {1}, {5, 0, 1, 30}, {0, 0, 2, 9, 8, 0},
 TEST_CASE_TEMPLATE("gemm against a plain loop: odd shapes, transposes, accumulate", T, float, double) {
   const Index shapes[][3] = {{0, 4, 4},    {4, 0, 4},     {4, 4, 0},     {1, 1, 1},    {1, 300, 70},
                              {2, 7, 33},   {3, 257, 1},   {9, 16, 31},   {13, 64, 17}, {17, 513, 65},
-                             {29, 3, 100}, {97, 255, 40}, {100, 31, 300}, {17, 300, 270}};
+                             {29, 3, 100}, {97, 255, 40}, {100, 31, 300}};
   for (const auto& [rows, depth, columns] : shapes)
     for (const int flags : {0, 1, 2, 3, 4, 5, 6, 7}) {
       const bool ta = flags & 1, tb = flags & 2, accumulate = flags & 4;
@@ -162,7 +162,8 @@ TEST_CASE_TEMPLATE("grouped_gemm: gather, bias, a second tensor, empty experts, 
 
 TEST_CASE_TEMPLATE("the same bits for every thread count", T, float, double) {
   for (const bool transpose : {false, true}) {
-    const GroupedCase<T> g({3, 150, 0, 40, 1}, 50, 530, 150);
+    // One thread takes more than one block of columns at a time, and of k.
+    const GroupedCase<T> g({3, 150, 0, 40, 1}, 50, 530, 290);
     const Vector<T> one = g.run(1, transpose);
     for (const int threads : {2, 3, 8}) CHECK(same_bits(one, g.run(threads, transpose)));
   }
@@ -342,8 +343,8 @@ TEST_CASE("an epilogue is applied once, however deep the product") {
                bias = naive::random_vector<float>(columns, 63);
     const std::vector<Index> offsets{0, rows};
     Vector<float> plain(static_cast<Size>(rows * columns)), biased = plain;
-    Cpu::gemm<float>(ctx, view(a, rows, depth), false, view(b, depth, columns), false, false, {plain.data(), rows, columns},
-                     fn::Store{});
+    Cpu::gemm<float>(ctx, view(a, rows, depth), false, view(b, depth, columns), false, false,
+                     {plain.data(), rows, columns}, fn::Store{});
     Cpu::grouped_gemm<float>(ctx, {offsets, {}, rows}, view(a, rows, depth), {b.data(), 1, depth, columns}, false,
                              {biased.data(), rows, columns}, fn::AddBias<float, Cpu>{{bias.data(), 1, columns}});
     for (Index i = 0; i < rows * columns; ++i)
