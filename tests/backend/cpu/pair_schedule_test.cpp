@@ -88,7 +88,7 @@ TEST_CASE("memory depends on sizes alone, and no routing needs more") {
   int by_call = 0, skinny = 0;
   for (int turn = 0; turn < 3000; ++turn) {
     const Index experts = 1 + below(40), slots = 1 + below(turn % 2 ? 200 : 4000);
-    const Index depth = below(400), hidden = below(turn % 4 ? 700 : 2600), columns = 1 + below(400);
+    const Index depth = below(400), hidden = below(turn % 3 ? 700 : 2600), columns = 1 + below(400);
     const int threads = 1 + static_cast<int>(below(8));
     const Index budget = turn % 3 == 0 ? 0 : 1 << 22;
     std::vector<Index> counts(static_cast<std::size_t>(experts));
