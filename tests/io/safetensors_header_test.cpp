@@ -83,6 +83,8 @@ TEST_CASE("what a header says, in the order of the elements") {
 TEST_CASE("bytes after the JSON, of any kind but white space, are refused, and so is what is no UTF-8") {
   CHECK(refusal("{}") == "");
   CHECK(refusal("{} \n\t ") == "");
+  for (const std::string head : {"", " {}", "\n{}", "[]", "x"})
+    CHECK(refusal(head) == "offset 8: header: expected '{'");
   CHECK(refusal(R"({"__metadata__":null})") == "");
   for (const std::string tail : {"x", "{}", "\"", ",", "]", "//", "\xff", "\xc3\xa4"}) {
     CHECK(refusal("{}" + tail).find("not JSON") != std::string::npos);

@@ -70,6 +70,10 @@ TEST_CASE("Block: extra inputs reach the attention and the layer, in every block
   auto all = p.extra;
   p.extra.layer.valid = mask;
   p.forward();
+  Tensor<float, 2, Cpu> inferred(8, 4);
+  p.layer.begin(ctx, p.params, 8, p.carry);
+  infer<float, Cpu>(p.layer, ctx, p.params, p.x, p.carry, inferred, p.extra);
+  CHECK(same_bits(values(inferred), values(p.y)));
   std::vector<double> masked, unmasked;
   for (const auto& saved : p.saved.layers) {
     CHECK(saved.attention.calls[0].branch.length == 4);
@@ -80,6 +84,7 @@ TEST_CASE("Block: extra inputs reach the attention and the layer, in every block
   p.forward();
   for (const auto& saved : p.saved.layers) unmasked.push_back(saved.layer.calls[0].branch.gate.auxiliary(0));
   for (std::size_t l = 0; l < 2; ++l) CHECK(masked[l] != unmasked[l]);
+  CHECK(!same_bits(values(inferred), values(p.y)));
 }
 
 TEST_CASE("Block: a further evaluation counts no auxiliary loss") {

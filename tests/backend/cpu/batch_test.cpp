@@ -54,6 +54,7 @@ TEST_CASE("slots are depth: an expert without any is left alone where sums are a
   CHECK(batch[0].rows == 4);
   CHECK(batch[1].c == c.data() + 20);
   CHECK(batch[1].a.data == a.data() + 3 * 4);
+  CHECK(batch[1].b.data == b.data() + 3 * 5);
   CHECK(batch[1].depth == 0);
   CHECK(batch[1].rows == 0);
   batch.accumulate = false;

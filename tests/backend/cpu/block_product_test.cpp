@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "support/guarded.hpp"
 #include "support/naive.hpp"
 
 using namespace gatefold;
@@ -103,6 +104,23 @@ TEST_CASE_TEMPLATE("whichever way weights come, skinny or not, into panels or ro
               }
         }
 }
+
+#if defined(__linux__)
+TEST_CASE_TEMPLATE("packed on the way, a narrow last panel is not read past the end of its weights", T, float, double) {
+  constexpr Index width = Tile<T>::columns, columns = width + 3, depth = Tile<T>::depth, rows = 7 * Tile<T>::rows;
+  Task<T> task(rows, columns, {depth});
+  const support::Guarded<T> b(task.b);
+  const WeightBlock<T> block{{b.data(), columns, false}, {}, 0, depth, 0, columns};
+  std::vector<T> panels(BlockProduct<T>::memory), sums(static_cast<std::size_t>(rows * 2 * width));
+  BlockProduct<T>(WeightPath::on_the_way, panels.data())
+      .run(RowBlock::all(rows), task.a.data(), block, nullptr, false, Sums<T>::panels(sums.data(), rows));
+  const std::vector<T> expected = task.run(WeightPath::by_task, false, false);
+  for (Index r = 0; r < rows; ++r)
+    for (Index x = 0; x < columns; ++x)
+      CHECK(sums[std::size_t(x / width * rows * width + r * width + x % width)] ==
+            expected[std::size_t(r * columns + x)]);
+}
+#endif
 
 TEST_CASE("rounded weights: skinny blocks and others have the bits of the rounded numbers") {
   for (const Index rows : {3, 40}) {

@@ -30,4 +30,22 @@ TEST_CASE("memory is aligned to a cache line and can be poisoned") {
   Cpu::release(p);
 }
 
+TEST_CASE("packed weights are in use as long as what use() returned lives, then those before") {
+  Cpu::Context ctx(1);
+  const std::vector<float> w(6, 1);
+  cpu::PackedWeights outer, inner;
+  outer.add(ctx, w.data(), 1, 2, 3, false);
+  inner.add(ctx, w.data(), 1, 2, 3, false);
+  CHECK(!ctx.packed(w.data()));
+  {
+    const auto first = ctx.use(outer);
+    {
+      const auto second = ctx.use(inner);
+      CHECK(ctx.packed(w.data()).full == inner.find(w.data()).full);
+    }
+    CHECK(ctx.packed(w.data()).full == outer.find(w.data()).full);
+  }
+  CHECK(!ctx.packed(w.data()));
+}
+
 TEST_CASE("the backend satisfies the porting contract") { static_assert(Backend<Cpu>); }

@@ -84,19 +84,26 @@ void expect_each(Ways& ways, std::initializer_list<Way> expected) {
   }
 }
 
+/// j mod 7 of every column j.
+template <class T>
+const std::vector<T> of_column = [] {
+  std::vector<T> x(10'000);
+  for (std::size_t j = 0; j < x.size(); ++j) x[j] = T(j % 7);
+  return x;
+}();
 /// Ends of sums whose value depends on where they are: an expert, slot or column that is mixed up shows.
 template <class T>
 struct ByPlace {
   template <class A>
-  typename A::Value operator()(const A&, Index e, Index s, Index, typename A::Value v) const {
-    return v + T(e % 3) + T(s % 5);
+  typename A::Value operator()(const A& at, Index e, Index s, Index j, typename A::Value v) const {
+    return v + at.load(&of_column<T>.at(std::size_t(j))) + T(e % 3) + T(s % 5);
   }
 };
 template <class T>
 struct Hidden1 {
   template <class A>
-  typename A::Value operator()(const A&, Index e, Index s, Index, typename A::Value v) const {
-    return Relu::value(v + T(e % 3)) + T(s % 5) / 8;
+  typename A::Value operator()(const A& at, Index e, Index s, Index j, typename A::Value v) const {
+    return Relu::value(v + T(e % 3)) + at.load(&of_column<T>.at(std::size_t(j))) / T(8) + T(s % 5) / 8;
   }
 };
 template <class T>
@@ -179,6 +186,7 @@ void check_products(std::uint64_t seed) {
         if (!stores) {
           sum.add(double(e % 3), 1);
           sum.add(double(s % 5), 1);
+          sum.add(double(j % 7), 1);
         }
         wrong += !within(c(s, j), sum.result());
       }

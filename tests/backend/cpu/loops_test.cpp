@@ -72,6 +72,22 @@ TEST_CASE_TEMPLATE("reduce adds to its output, the same bits for every thread co
   }
 }
 
+TEST_CASE_TEMPLATE("a reduction adds in order within blocks of 4096, then the blocks in order", T, float, double) {
+  const Index n = 400'001;
+  const auto x = naive::random_vector<T>(n, 6);
+  T expected = 0;
+  for (Index begin = 0; begin < n; begin += 4096) {
+    T block = 0;
+    for (Index i = begin; i < std::min<Index>(n, begin + 4096); ++i) block += x[static_cast<std::size_t>(i)];
+    expected += block;
+  }
+  Cpu::Context ctx(2);
+  T sum = 0;
+  Cpu::reduce<T>(
+      ctx, n, [p = x.data()](Index i) { return p[i]; }, &sum);
+  CHECK(sum == expected);
+}
+
 TEST_CASE("group_by is a stable sort and leaves negative keys out") {
   for (const int threads : {1, 2, 3, 8}) {
     Cpu::Context ctx(threads);

@@ -38,4 +38,6 @@ TEST_CASE("a matrix further on, null where there is none, and rounded panels wid
   const float* panel = (rounded + Tile<float>::columns).panel(0, 2, buffer.data());
   REQUIRE(panel == buffer.data());
   for (int i = 0; i < 2 * Tile<float>::columns; ++i) CHECK(panel[i] == static_cast<float>(Tile<float>::columns + i));
+  panel = rounded.panel(2 * Tile<float>::columns, 1, buffer.data());
+  for (int i = 0; i < Tile<float>::columns; ++i) CHECK(panel[i] == static_cast<float>(2 * Tile<float>::columns + i));
 }

@@ -62,13 +62,33 @@ TEST_CASE("weights that were packed before are read there, whatever the rows") {
   for (const Index rows : {1, 3, 40, 900}) CHECK(schedule.path(rows) == WeightPath::prepacked);
 }
 
+TEST_CASE("the fewest slots of which an expert has two tiles, and shares its weights, have memory for them") {
+  const Counted c({kRows + 1, 1, 1, 1, 1, 1}, 512, 512, 512);
+  REQUIRE(cpu::PairSchedule<float>(c.batch, 2).path(kRows + 1) == WeightPath::by_call);
+  CHECK(cpu::PairMemory<float>(c.batch, 2, 0).packed >= c.batch.packed_size());
+}
+
+TEST_CASE("rows so long that a block has few of them: where chunks are tasks each has all rows of the expert") {
+  const Index rows = cpu::PairSchedule<float>::most_skinny_rows, depth = 48 * cpu::Tile<float>::depth;
+  const Counted c({rows}, depth, 8, 8);
+  const cpu::PairSchedule<float> schedule(c.batch, 8);
+  REQUIRE(schedule.largest_block(c.batch) * kRows < rows);
+  REQUIRE(schedule.row_blocks(rows) == 0);
+  const cpu::PairMemory<float> memory(c.batch, 8, 0);
+  CHECK(memory.skinny_rows >= rows);
+  CHECK(memory.a >= rows * 48 * cpu::Tile<float>::stride);
+  CHECK(memory.hidden >= rows * cpu::Tile<float>::stride);
+  CHECK(memory.first >= rows * cpu::Tile<float>::depth);
+  CHECK(memory.sums >= rows * c.batch.padded_columns());
+}
+
 TEST_CASE("memory depends on sizes alone, and no routing needs more") {
   std::mt19937 random(5);
   const auto below = [&](Index n) { return static_cast<Index>(random() % static_cast<unsigned>(n)); };
   int by_call = 0, skinny = 0;
   for (int turn = 0; turn < 3000; ++turn) {
     const Index experts = 1 + below(40), slots = 1 + below(turn % 2 ? 200 : 4000);
-    const Index depth = below(400), hidden = below(700), columns = 1 + below(400);
+    const Index depth = below(400), hidden = below(turn % 3 ? 700 : 2600), columns = 1 + below(400);
     const int threads = 1 + static_cast<int>(below(8));
     const Index budget = turn % 3 == 0 ? 0 : 1 << 22;
     std::vector<Index> counts(static_cast<std::size_t>(experts));
@@ -96,12 +116,21 @@ TEST_CASE("memory depends on sizes alone, and no routing needs more") {
         ++skinny;
       }
       const Index tiles = cpu::divide_up(rows, kRows), of_block = blocks == 0 ? tiles : cpu::divide_up(tiles, blocks);
-      CHECK(memory.hidden >= std::min(of_block * kRows, rows) * cpu::Tile<float>::stride);
+      const Index most = std::min(of_block * kRows, rows), of_row = cpu::Tile<float>::stride;
+      CHECK(memory.a >= most * c.batch.blocks() * of_row);
+      CHECK(memory.hidden >= most * of_row);
+      CHECK(memory.first >= most * cpu::Tile<float>::depth);
+      CHECK(memory.sums >= most * c.batch.padded_columns());
       if (path == WeightPath::by_call) {
         CHECK(memory.packed >= c.batch.packed_size());
         ++by_call;
       }
-      if (path == WeightPath::in_place) CHECK(cpu::PairMemory<float>::reads_in_place(c.batch));
+      if (path == WeightPath::in_place) {
+        CHECK(cpu::PairMemory<float>::reads_in_place(c.batch));
+        // Rows of hidden in one piece.
+        const Index chunks = std::min(c.batch.chunks(), cpu::tuning.in_place_chunks);
+        CHECK(memory.first >= rows * ((chunks - 1) * cpu::Tile<float>::depth + of_row));
+      }
     }
   }
   // The paths that need memory were walked.

@@ -4,9 +4,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
+#include <cmath>
+#include <limits>
+#include <utility>
 #include <vector>
 
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/backend/cpu/packed_weights.hpp"
 #include "support/naive.hpp"
 
 using namespace gatefold;
@@ -16,15 +20,17 @@ using cpu::WeightBlock;
 
 namespace {
 
-/// v + w, or v: hidden is the first sums themselves.
+/// v + w + bias[j], or v + bias[j]: hidden is the first sums themselves, and knows its column.
+template <class T>
 struct First {
+  std::vector<T> bias;
   template <class A, class V>
-  V operator()(const A&, Index, Index, Index, V v) const {
-    return v;
+  V operator()(const A& at, Index, Index, Index j, V v) const {
+    return v + at.load(&bias[static_cast<std::size_t>(j)]);
   }
   template <class A, class V>
-  V operator()(const A&, Index, Index, Index, V v, V w) const {
-    return v + w;
+  V operator()(const A& at, Index e, Index s, Index j, V v, V w) const {
+    return (*this)(at, e, s, j, v + w);
   }
 };
 
@@ -92,13 +98,33 @@ TEST_CASE_TEMPLATE("weights come chunk by chunk, all of each chunk once, and the
   }
 }
 
+TEST_CASE_TEMPLATE("weights that were packed before are those of the expert", T, float, double) {
+  Weights<T> w(300, 600, 260, 2);
+  cpu::PackedWeights packed;
+  Cpu::Context ctx(1);
+  packed.add(ctx, w.up.data(), 2, w.depth, w.hidden, false);
+  packed.add(ctx, w.more.data(), 2, w.depth, w.hidden, false);
+  packed.add(ctx, w.down.data(), 2, w.hidden, w.columns, false);
+  w.batch.packed_up = {packed.find(std::as_const(w.up).data()), packed.find(std::as_const(w.more).data())};
+  w.batch.packed_down = packed.find(std::as_const(w.down).data());
+  for (const Index e : {0, 1}) {
+    const PairWeights<T> weights(w.batch, e, nullptr);
+    for (Index i = 0; i < weights.size(); ++i) {
+      const WeightBlock<T> block = weights[i];
+      std::vector<T> expected(static_cast<std::size_t>(cpu::PackedMatrix<T>::size(block.depth, block.columns)));
+      block.pack(expected.data());
+      CHECK(std::equal(expected.begin(), expected.end(), block.packed.full));
+    }
+  }
+}
+
 TEST_CASE_TEMPLATE("a task takes rows through both products, chunk by chunk", T, float, double) {
-  constexpr Index rows = 20, depth = 300, hidden = 300, columns = Tile<T>::columns;
+  constexpr Index rows = 20, depth = 300, hidden = 300, width = Tile<T>::columns, columns = Tile<T>::depth + width;
   for (const Index ups : {1, 2}) {
     Weights<T> w(depth, hidden, columns, ups);
     const auto x = naive::random_vector<T>(rows * depth, 5);
     w.batch.a = {x.data(), depth, true};
-    const First first;
+    const First<T> first{naive::random_vector<T>(hidden, 6)};
     const auto epilogue =
         ups == 2 ? cpu::HiddenEpilogue<T>::template with<2>(first) : cpu::HiddenEpilogue<T>::template with<1>(first);
     std::vector<T> a(rows * 2 * Tile<T>::stride), kept(rows * Tile<T>::stride), sums(rows * columns),
@@ -109,7 +135,7 @@ TEST_CASE_TEMPLATE("a task takes rows through both products, chunk by chunk", T,
     for (Index chunk = 0; chunk < 2; ++chunk) task.run(chunk, chunk > 0, cpu::Sums<T>::panels(sums.data(), rows));
     double worst = 0;
     for (Index i = 0; i < rows; ++i) {
-      std::vector<double> h(hidden);
+      std::vector<double> h(first.bias.begin(), first.bias.end());
       for (Index j = 0; j < hidden; ++j)
         for (Index k = 0; k < depth; ++k) {
           const auto at = static_cast<std::size_t>((depth + k) * hidden + j);
@@ -120,7 +146,8 @@ TEST_CASE_TEMPLATE("a task takes rows through both products, chunk by chunk", T,
         double sum = 0;
         for (Index j = 0; j < hidden; ++j)
           sum += h[static_cast<std::size_t>(j)] * double(w.down[static_cast<std::size_t>((hidden + j) * columns + c)]);
-        worst = std::max(worst, std::abs(sum - double(sums[static_cast<std::size_t>(i * columns + c)])));
+        const auto at = static_cast<std::size_t>((c / width * rows + i) * width + c % width);
+        worst = std::max(worst, std::abs(sum - double(sums[at])));
       }
     }
     CHECK(worst <= 3e4 * double(std::numeric_limits<T>::epsilon()));

@@ -15,6 +15,15 @@ namespace {
 
 cpu::Workers executor(8);
 
+/// Calls every number in turn, and keeps how many there were.
+struct InTurn {
+  int count = 0;
+  void run(int n, cpu::WorkerFunction f) {
+    count = n;
+    for (int worker = 0; worker < n; ++worker) f(worker);
+  }
+};
+
 }  // namespace
 
 TEST_CASE("every task runs once, workers are numbered below the thread count") {
@@ -29,6 +38,14 @@ TEST_CASE("every task runs once, workers are numbered below the thread count") {
       CHECK(bad == 0);
       for (const auto& n : runs) CHECK(n == 1);
     }
+}
+
+TEST_CASE("as many workers are asked for as there are threads, or tasks where those are fewer") {
+  InTurn in_turn;
+  cpu::parallel_for(in_turn, 3, 100, [](Index, int) {});
+  CHECK(in_turn.count == 3);
+  cpu::parallel_for(in_turn, 8, 5, [](Index, int) {});
+  CHECK(in_turn.count == 5);
 }
 
 TEST_CASE("an exception of a task reaches the caller") {

@@ -29,21 +29,32 @@ struct ActivateScalar : Activate {
     return Relu::value(Activate{}(at, e, s, j, v));
   }
 };
-/// Knows where it is: act(v) w + e + s + j.
+/// Knows where it is: act(v) w + e + s + bias[j].
 template <class T>
 struct Gated {
+  const T* bias;
   template <class A>
-  typename A::Value operator()(const A&, Index e, Index s, Index, typename A::Value v, typename A::Value w) const {
-    return Silu::value(v) * w + T(e + s);
+  typename A::Value operator()(const A& at, Index e, Index s, Index j, typename A::Value v, typename A::Value w) const {
+    return Silu::value(v) * w + at.load(bias + j) + T(e + s);
+  }
+};
+/// v + e + s + bias[j]
+template <class T>
+struct Last {
+  const T* bias;
+  template <class A>
+  typename A::Value operator()(const A& at, Index e, Index s, Index j, typename A::Value v) const {
+    return v + at.load(bias + j) + T(e + s);
   }
 };
 /// The second step of Gated, after two products of their own.
 template <class T>
 struct GatedWith {
   View<const T, 2, Cpu> first;
+  const T* bias;
   template <class A>
   typename A::Value operator()(const A& at, Index e, Index s, Index j, typename A::Value w) const {
-    return Gated<T>{}(at, e, s, j, at.load(&first(s, j)), w);
+    return Gated<T>{bias}(at, e, s, j, at.load(&first(s, j)), w);
   }
 };
 
@@ -198,23 +209,24 @@ TEST_CASE_TEMPLATE("two first matrices and epilogues that know their place", T, 
       Tensor2<T> first(p.slots(), p.hidden), hidden(p.slots(), p.hidden), expected(p.slots(), p.columns);
       Cpu::Context one(1);
       Cpu::grouped_gemm(one, p.groups(), p.items(), up, transpose, first.view(), fn::Store{});
-      Cpu::grouped_gemm(one, p.groups(), p.items(), more, transpose, hidden.view(), GatedWith<T>{first});
-      const auto bias = naive::random_vector<T>(p.experts() * p.columns, 9);
-      const fn::AddBias<T, Cpu> last{View<const T, 2, Cpu>(bias.data(), p.experts(), p.columns)};
+      const auto of_hidden = naive::random_vector<T>(p.hidden, 8), of_columns = naive::random_vector<T>(p.columns, 9);
+      const Gated<T> middle{of_hidden.data()};
+      const Last<T> last{of_columns.data()};
+      Cpu::grouped_gemm(one, p.groups(), p.items(), more, transpose, hidden.view(),
+                        GatedWith<T>{first, of_hidden.data()});
       Cpu::grouped_gemm(one, p.groups().in_slot_order(), std::as_const(hidden).view(), down, transpose, expected.view(),
                         last);
       for (const int threads : {1, 3}) {
         Cpu::Context ctx(threads);
         Tensor2<T> c(p.slots(), p.columns);
-        Cpu::grouped_pair(ctx, p.groups(), p.items(), std::array{up, more}, Gated<T>{}, down, transpose, c.view(),
-                          last);
+        Cpu::grouped_pair(ctx, p.groups(), p.items(), std::array{up, more}, middle, down, transpose, c.view(), last);
         CHECK(same(c, expected));
       }
     }
 }
 
-TEST_CASE("weights that do not fit the packed memory at once are packed in waves") {
-  const Pair<float> p({100, 90, 80, 1, 70, 8, 3}, 40, 600, 40);
+TEST_CASE("weights, and rows whose chunks are tasks, that do not fit the memory at once come in waves") {
+  const Pair<float> p({100, 90, 80, 1, 70, 8, 3, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5}, 40, 600, 40);
   const auto up = p.matrix(p.up, p.depth, p.hidden, false), down = p.matrix(p.down, p.hidden, p.columns, false);
   Tensor2<float> expected(p.slots(), p.columns), c(p.slots(), p.columns);
   Cpu::Context ctx(3);
@@ -245,11 +257,12 @@ TEST_CASE_TEMPLATE("weights packed on the way: from group to group of both produ
     Tensor2<T> first(p.slots(), h), hidden(p.slots(), h), expected(p.slots(), c), result(p.slots(), c);
     Cpu::Context one(1);
     Cpu::grouped_gemm(one, p.groups(), p.items(), up, false, first.view(), fn::Store{});
-    Cpu::grouped_gemm(one, p.groups(), p.items(), more, false, hidden.view(), GatedWith<T>{first});
+    const auto bias = naive::random_vector<T>(h, 8);
+    Cpu::grouped_gemm(one, p.groups(), p.items(), more, false, hidden.view(), GatedWith<T>{first, bias.data()});
     Cpu::grouped_gemm(one, p.groups().in_slot_order(), std::as_const(hidden).view(), down, false, expected.view(),
                       fn::Store{});
-    Cpu::grouped_pair(one, p.groups(), p.items(), std::array{up, more}, Gated<T>{}, down, false, result.view(),
-                      fn::Store{});
+    Cpu::grouped_pair(one, p.groups(), p.items(), std::array{up, more}, Gated<T>{bias.data()}, down, false,
+                      result.view(), fn::Store{});
     CHECK(same(result, expected));
   }
 }

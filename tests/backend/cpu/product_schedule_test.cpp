@@ -55,7 +55,7 @@ TEST_CASE("few rows read B in place, one block packs it for itself, several shar
 }
 
 TEST_CASE("gradients of few slots are rank updates, where nothing happens to their sums") {
-  Counted c({1, 32, 33, 0}, 100, 400, true);
+  Counted c({1, 32, 33, 0}, 60, 400, true);  // rows of one block, also of a tile of six
   CHECK(c.path(0) == WeightPath::rank_update);
   CHECK(c.path(1) == WeightPath::rank_update);
   CHECK(c.path(2) == WeightPath::by_task);
@@ -106,6 +106,8 @@ TEST_CASE("memory of products depends on sizes alone, and no routing needs more"
       CHECK(memory.a >= rows * stride);
       CHECK(memory.sums >=
             rows * (p.depth > cpu::Tile<float>::depth ? width : std::min(width, cpu::Tile<float>::depth)));
+      if (schedule.path(p) == WeightPath::in_place)  // sums so far, and those of a block of k
+        CHECK(memory.sums >= 2 * p.rows * width);
       if (schedule.path(p) != WeightPath::by_call) continue;
       CHECK(memory.packed >= cpu::PackedMatrix<float>::size(std::min(p.depth, memory.chunk), std::min(width, columns)));
       ++shared;

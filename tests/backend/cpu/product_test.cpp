@@ -162,7 +162,8 @@ TEST_CASE_TEMPLATE("grouped_gemm: gather, bias, a second tensor, empty experts, 
 
 TEST_CASE_TEMPLATE("the same bits for every thread count", T, float, double) {
   for (const bool transpose : {false, true}) {
-    const GroupedCase<T> g({3, 150, 0, 40, 1}, 50, 530, 150);
+    // One thread takes more than one block of columns at a time, and of k.
+    const GroupedCase<T> g({3, 150, 0, 40, 1}, 50, 530, 290);
     const Vector<T> one = g.run(1, transpose);
     for (const int threads : {2, 3, 8}) CHECK(same_bits(one, g.run(threads, transpose)));
   }
@@ -348,6 +349,27 @@ TEST_CASE("an epilogue is applied once, however deep the product") {
                              {biased.data(), rows, columns}, fn::AddBias<float, Cpu>{{bias.data(), 1, columns}});
     for (Index i = 0; i < rows * columns; ++i)
       CHECK(biased[static_cast<Size>(i)] == plain[static_cast<Size>(i)] + bias[static_cast<Size>(i % columns)]);
+  }
+}
+
+TEST_CASE("a deep product with weights that were packed before") {
+  const Index depth = 4096 + 300, columns = 9, experts = 2;
+  for (const Index rows : {1, 20}) {
+    Cpu::Context ctx(2);
+    const auto a = naive::random_vector<float>(experts * rows * depth, 61),
+               w = naive::random_vector<float>(experts * depth * columns, 62);
+    const std::vector<Index> offsets{0, rows, 2 * rows};
+    const auto run = [&] {
+      Vector<float> c(static_cast<Size>(2 * rows * columns));
+      Cpu::grouped_gemm<float>(ctx, {offsets, {}, 2 * rows}, view(a, 2 * rows, depth),
+                               {w.data(), experts, depth, columns}, false, {c.data(), 2 * rows, columns}, fn::Store{});
+      return c;
+    };
+    const Vector<float> plain = run();
+    cpu::PackedWeights packed;
+    packed.add(ctx, w.data(), experts, depth, columns, false);
+    const auto use = ctx.use(packed);
+    CHECK(same_bits(run(), plain));
   }
 }
 

@@ -12,10 +12,11 @@ using cpu::RowBlock;
 
 TEST_CASE("blocks of rows cover all rows in whole tiles of even height") {
   for (Index rows = 1; rows < 300; ++rows) {
-    const RowBlock all = RowBlock::all(rows);
+    RowBlock all = RowBlock::all(rows);
+    all.first = 7;
     for (const Index n : {Index(1), Index(2), Index(3), all.tiles})
       if (n <= all.tiles) {
-        Index next = 0, tiles = 0;
+        Index next = all.first, tiles = 0;
         for (Index i = 0; i < n; ++i) {
           const RowBlock block = all.block(i, n);
           CHECK(block.first == next);
@@ -26,7 +27,7 @@ TEST_CASE("blocks of rows cover all rows in whole tiles of even height") {
           }
           tiles += block.tiles;
         }
-        CHECK(next == rows);
+        CHECK(next == all.first + rows);
         CHECK(tiles == all.tiles);
       }
   }

@@ -53,7 +53,7 @@ TEST_CASE_TEMPLATE(
   CHECK(lies.prefetch(1, 2).first.next == address(b.data() + (10 + 35) * columns + 33));
   CHECK(stands.prefetch(0, 2).first.next == address(b.data() + 33 * rows + 10));
   CHECK(lies.prefetch_rows(width, width, 0, 1).first.next == address(b.data() + 10 * columns + 33 + width));
-  CHECK(lies.prefetch_rows(width, width, 0, 1).first.run == width * size / 64);
+  CHECK(lies.prefetch_rows(width, width, 0, 1).first.run == (width * size + 63) / 64);
   CHECK(lies.prefetch_rows(2 * width, width, 0, 1).first.run == 1);  // the last panel has three columns
   WeightBlock<T> none = lies;
   none.depth = 0;
