@@ -65,6 +65,7 @@
 #include "gatefold/gate/mixing/posterior_features.hpp"
 #include "gatefold/gate/mixing/streamed_mixing.hpp"
 #include "gatefold/gate/mixing/token_similarity.hpp"
+#include "gatefold/gate/route_rows.hpp"
 #include "gatefold/gate/scores/cosine_scores.hpp"
 #include "gatefold/gate/scores/expert_count.hpp"
 #include "gatefold/gate/scores/fixed_scores.hpp"

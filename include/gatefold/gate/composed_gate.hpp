@@ -13,6 +13,7 @@
 #include "gatefold/gate/auxiliary/auxiliary.hpp"
 #include "gatefold/gate/candidates.hpp"
 #include "gatefold/gate/mixing/independent.hpp"
+#include "gatefold/gate/route_rows.hpp"
 #include "gatefold/gate/scores/expert_count.hpp"
 #include "gatefold/gate/scores/linear_scores.hpp"
 #include "gatefold/gate/selection/dense.hpp"
@@ -46,58 +47,6 @@ struct DropPadding {
     if (valid(item(p)) == 0 && expert(p) >= 0) expert(p) = ~expert(p);
   }
 };
-/// Mixing and selection of item n in turn. The choice comes first, so that q may stand where rank does.
-template <class MixT, class PickT>
-struct RouteRow {
-  MixT mix;
-  PickT pick;
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    pick.choose(lanes, n);
-    mix(lanes, n);
-    pick.weigh(lanes, n);
-  }
-};
-template <class M, class P>
-RouteRow(M, P) -> RouteRow<M, P>;
-/// The same on a row of logits wherever it stands, with q[n,:] in its place where q has no memory.
-template <class MixT, class PickT, class T, class B>
-struct RouteRowAnywhere {
-  MixT mix;
-  PickT pick;
-  View<T, 2, B> q;
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n, T* z_row) const {
-    T* const q_row = q.data() ? q.data() + n * q.extent(1) : z_row;
-    pick.choose(lanes, n, z_row);
-    mix.row(lanes, n, z_row, q_row);
-    pick.weigh(lanes, n, q_row);
-  }
-};
-template <class M, class P, class T, class B>
-RouteRowAnywhere(M, P, View<T, 2, B>) -> RouteRowAnywhere<M, P, T, B>;
-/// Their adjoints in turn: dq[n,:] is what `pick` adds to it, and to what stands there with `accumulate`.
-template <class MixT, class PickT, class T, class B>
-struct RouteRowBackward {
-  MixT mix;
-  PickT pick;
-  View<T, 2, B> dq;
-  bool accumulate;
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    T* row = &dq(n, 0);
-    if (!accumulate)
-      each_column<T>(lanes, dq.extent(1),
-                     [&](auto at, Index e) { at.store(row + e, typename decltype(at)::Value(T(0))); });
-    pick(lanes, n);
-    mix(lanes, n);
-  }
-};
-template <class M, class P, class T, class B>
-RouteRowBackward(M, P, View<T, 2, B>, bool) -> RouteRowBackward<M, P, T, B>;
 
 }  // namespace fn
 
