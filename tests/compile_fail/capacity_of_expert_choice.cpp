@@ -5,8 +5,8 @@ using namespace gatefold;
 
 int main() {
 #ifdef GATEFOLD_FAIL
-  Capacity<ExpertChoice>{}.validate(2);
+  Capacity<ExpertChoice>{}.validate_options(2);
 #else
-  Capacity<TopK>{}.validate(2);
+  Capacity<TopK>{}.validate_options(2);
 #endif
 }

@@ -51,7 +51,7 @@ void for_lanes(std::uint32_t lanes, F f) {
 template <class D, class... S, class F>
 void map_lanes(char* registers, const Instruction& in, std::uint32_t lanes, F f) {
   char* destination = registers + in[0].row;
-  [&]<std::size_t... i>(std::index_sequence<i...>) {
+  const auto parts = [&]<std::size_t... i>(std::index_sequence<i...>) {
     if (lanes == all_lanes) {
       alignas(64) char result[warp_size * cell_bytes<D>];
       for (int lane = 0; lane < warp_size; ++lane) {
@@ -63,20 +63,20 @@ void map_lanes(char* registers, const Instruction& in, std::uint32_t lanes, F f)
         write_lane<D>(destination, lane, f(read_lane<S>(registers + in[1 + i].row, lane)...));
       });
     }
-  }
-  (std::index_sequence_for<S...>());
+  };
+  parts(std::index_sequence_for<S...>());
 }
 
 /// The lanes for which f(s...) holds, for operands from `first` on.
 template <class... S, class F>
 std::uint32_t select_lanes(const char* registers, const Instruction& in, std::size_t first, std::uint32_t lanes, F f) {
   std::uint32_t selected = 0;
-  [&]<std::size_t... i>(std::index_sequence<i...>) {
+  const auto parts = [&]<std::size_t... i>(std::index_sequence<i...>) {
     for_lanes(lanes, [&](int lane) {
       selected |= static_cast<std::uint32_t>(f(read_lane<S>(registers + in[first + i].row, lane)...)) << lane;
     });
-  }
-  (std::index_sequence_for<S...>());
+  };
+  parts(std::index_sequence_for<S...>());
   return selected;
 }
 

@@ -68,10 +68,10 @@ void for_each_member(F&& f, P& p, Q& q) {
   constexpr std::size_t count = members::count<std::remove_const_t<P>>();
   const auto left = members::tie<count>(p);
   const auto right = members::tie<count>(q);
-  [&]<std::size_t... I>(std::index_sequence<I...>) {
+  const auto parts = [&]<std::size_t... I>(std::index_sequence<I...>) {
     (f(static_cast<int>(I), std::get<I>(left), std::get<I>(right)), ...);
-  }
-  (std::make_index_sequence<count>{});
+  };
+  parts(std::make_index_sequence<count>{});
 }
 
 }  // namespace gatefold::test

@@ -168,10 +168,10 @@ void expect_same(Backends& on, const std::string& name, const P& naive, const Q&
     REQUIRE(naive.size() == cuda.size());
     for (std::size_t i = 0; i < naive.size(); ++i) expect_same(on, inside(i), naive[i], cuda[i], expected);
   } else if constexpr (pack::is_tuple<P>) {
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
+    const auto parts = [&]<std::size_t... I>(std::index_sequence<I...>) {
       (expect_same(on, inside(I), std::get<I>(naive), std::get<I>(cuda), expected), ...);
-    }
-    (std::make_index_sequence<std::tuple_size_v<P>>{});
+    };
+    parts(std::make_index_sequence<std::tuple_size_v<P>>{});
   } else if constexpr (requires { P::each(Ignore{}, naive, cuda); }) {
     P::each([&](std::string_view part, const auto& a, const auto& b) { expect_same(on, inside(part), a, b, expected); },
             naive, cuda);

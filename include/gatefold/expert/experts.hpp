@@ -53,70 +53,70 @@ struct Experts {
   Params<T, B> init(typename B::Context& ctx, Index total, Seed seed) const {
     expect_options("Experts.init", total);
     if constexpr ((policy::check_expert<K, T, B>() && ...)) {
-      return {[&]<std::size_t... I>(std::index_sequence<I...>){return std::tuple<gatefold::Params<K, T, B>...>{
-          std::get<I>(kinds).template init<T, B>(ctx, counts[I], seed.fork(I))...};
+      const auto each = [&]<std::size_t... I>(std::index_sequence<I...>) {
+        return std::tuple<gatefold::Params<K, T, B>...>{
+            std::get<I>(kinds).template init<T, B>(ctx, counts[I], seed.fork(I))...};
+      };
+      return {each(std::make_index_sequence<size>{})};
+    } else {
+      return {};
     }
-    (std::make_index_sequence<size>{})
-  };
-} else {
-  return {};
-}
-}  // namespace gatefold
-template <class T, class B>
-void validate(const Params<T, B>& p, Index total) const {
-  expect_options("Experts", total);
-  each_kind([&]<std::size_t I>() {
-    const auto& kind = std::get<I>(kinds);
-    const auto& params = std::get<I>(p.kinds);
-    if constexpr (hook::expert::validate<std::remove_cvref_t<decltype(kind)>, T, B>()) kind.validate(params, counts[I]);
-  });
-}
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index total) const {
+    expect_options("Experts", total);
+    each_kind([&]<std::size_t I>() {
+      const auto& kind = std::get<I>(kinds);
+      const auto& params = std::get<I>(p.kinds);
+      if constexpr (hook::expert::validate<std::remove_cvref_t<decltype(kind)>, T, B>())
+        kind.validate(params, counts[I]);
+    });
+  }
 
-template <class T, class B>
-void forward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z,
-             Saved<T, B>& saved) const {
-  each_kind([&]<std::size_t I>() {
-    std::get<I>(kinds).forward(ctx, std::get<I>(p.kinds), part<I>(groups), x, z, std::get<I>(saved.kinds));
-  });
-}
-template <class T, class B>
-void infer(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z) const {
-  each_kind([&]<std::size_t I>() {
-    infer_expert<T, B>(std::get<I>(kinds), ctx, std::get<I>(p.kinds), part<I>(groups), x, z);
-  });
-}
-template <class T, class B>
-void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
-              const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
-  each_kind([&]<std::size_t I>() {
-    std::get<I>(kinds).backward(ctx, std::get<I>(p.kinds), part<I>(groups), x, std::get<I>(saved.kinds), dz, dslots,
-                                std::get<I>(grads.kinds));
-  });
-}
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z,
+               Saved<T, B>& saved) const {
+    each_kind([&]<std::size_t I>() {
+      std::get<I>(kinds).forward(ctx, std::get<I>(p.kinds), part<I>(groups), x, z, std::get<I>(saved.kinds));
+    });
+  }
+  template <class T, class B>
+  void infer(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z) const {
+    each_kind([&]<std::size_t I>() {
+      infer_expert<T, B>(std::get<I>(kinds), ctx, std::get<I>(p.kinds), part<I>(groups), x, z);
+    });
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
+                const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
+    each_kind([&]<std::size_t I>() {
+      std::get<I>(kinds).backward(ctx, std::get<I>(p.kinds), part<I>(groups), x, std::get<I>(saved.kinds), dz, dslots,
+                                  std::get<I>(grads.kinds));
+    });
+  }
 
-private:
-template <class F>
-void each_kind(const F& f) const {
-  [&]<std::size_t... I>(std::index_sequence<I...>) { (f.template operator()<I>(), ...); }
-  (std::make_index_sequence<size>{});
-}
-template <std::size_t I, class B>
-Groups<B> part(const Groups<B>& groups) const {
-  return groups.experts(std::accumulate(counts.begin(), counts.begin() + I, Index(0)), counts[I]);
-}
-void expect_options(const char* where, Index total) const {
-  each_kind([&]<std::size_t I>() {
-    const auto& kind = std::get<I>(kinds);
-    expect(counts[I] >= 0, where, Joined{"counts[", I, "]"}, "at least 0", counts[I]);
-    expect(kind.in_dim() == in_dim(), where, Joined{"kinds[", I, "].in_dim"}, Joined{in_dim(), " (that of kinds[0])"},
-           kind.in_dim());
-    expect(kind.out_dim() == out_dim(), where, Joined{"kinds[", I, "].out_dim"},
-           Joined{out_dim(), " (that of kinds[0])"}, kind.out_dim());
-  });
-  expect(experts() == total, where, "counts", Joined{"a sum of ", total, " (the gate's experts)"}, experts());
-}
-}
-;
+ private:
+  template <class F>
+  void each_kind(const F& f) const {
+    const auto parts = [&]<std::size_t... I>(std::index_sequence<I...>) { (f.template operator()<I>(), ...); };
+    parts(std::make_index_sequence<size>{});
+  }
+  template <std::size_t I, class B>
+  Groups<B> part(const Groups<B>& groups) const {
+    return groups.experts(std::accumulate(counts.begin(), counts.begin() + I, Index(0)), counts[I]);
+  }
+  void expect_options(const char* where, Index total) const {
+    each_kind([&]<std::size_t I>() {
+      const auto& kind = std::get<I>(kinds);
+      expect(counts[I] >= 0, where, Joined{"counts[", I, "]"}, "at least 0", counts[I]);
+      expect(kind.in_dim() == in_dim(), where, Joined{"kinds[", I, "].in_dim"}, Joined{in_dim(), " (that of kinds[0])"},
+             kind.in_dim());
+      expect(kind.out_dim() == out_dim(), where, Joined{"kinds[", I, "].out_dim"},
+             Joined{out_dim(), " (that of kinds[0])"}, kind.out_dim());
+    });
+    expect(experts() == total, where, "counts", Joined{"a sum of ", total, " (the gate's experts)"}, experts());
+  }
+};
 template <class... K>
 Experts(std::tuple<K...>) -> Experts<K...>;
 template <class... K>

@@ -175,17 +175,17 @@ struct Chain {
  private:
   template <class T, class B, class F>
   void for_each(F&& f) const {
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
+    const auto parts = [&]<std::size_t... I>(std::index_sequence<I...>) {
       (f.template operator()<I>(as_layer<T, B>(std::get<I>(layers))), ...);
-    }
-    (std::make_index_sequence<size>{});
+    };
+    parts(std::make_index_sequence<size>{});
   }
   template <class T, class B, class F>
   void for_each_reversed(F&& f) const {
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
+    const auto parts = [&]<std::size_t... I>(std::index_sequence<I...>) {
       (f.template operator()<size - 1 - I>(as_layer<T, B>(std::get<size - 1 - I>(layers))), ...);
-    }
-    (std::make_index_sequence<size>{});
+    };
+    parts(std::make_index_sequence<size>{});
   }
   template <std::size_t I, class T, class B>
   static auto& state(Carry<T, B>& carry) {
@@ -196,14 +196,14 @@ struct Chain {
     return std::get<gatefold::Carry<AsLayer<std::tuple_element_t<I, std::tuple<L...>>, T, B>, T, B>>(carry.states);
   }
   void validate_dims() const {
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
+    const auto parts = [&]<std::size_t... I>(std::index_sequence<I...>) {
       (expect(std::get<I>(layers).out_dim() == std::get<I + 1>(layers).in_dim(), "Chain",
               Joined{"layers.", I + 1, ".in_dim"},
               Joined{std::get<I>(layers).out_dim(), " (the out_dim of the layer before)"},
               std::get<I + 1>(layers).in_dim()),
        ...);
-    }
-    (std::make_index_sequence<size - 1>{});
+    };
+    parts(std::make_index_sequence<size - 1>{});
   }
   /// Layers that share a state have one width.
   template <class T, class B>

@@ -98,8 +98,10 @@ void adapt(C& ctx, P& params, P& grads) {
     expect(params.size() == grads.size(), "adapt", "parts", params.size(), grads.size());
     for (std::size_t i = 0; i < params.size(); ++i) adapt(ctx, params[i], grads[i]);
   } else if constexpr (pack::is_tuple<P>) {
-    [&]<std::size_t... I>(std::index_sequence<I...>) { (adapt(ctx, std::get<I>(params), std::get<I>(grads)), ...); }
-    (std::make_index_sequence<std::tuple_size_v<P>>{});
+    const auto parts = [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (adapt(ctx, std::get<I>(params), std::get<I>(grads)), ...);
+    };
+    parts(std::make_index_sequence<std::tuple_size_v<P>>{});
   } else if constexpr (!pack::is_tensor<P>) {
     P::each([&](std::string_view, auto& p, auto& g) { adapt(ctx, p, g); }, params, grads);
   }

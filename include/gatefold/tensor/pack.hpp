@@ -69,13 +69,13 @@ void visit(F& f, const Name& at, P& first, Q&... more) {
     for (std::size_t i = 0; i < first.size(); ++i)
       visit<OnlyLearned>(f, Name{&at, {}, static_cast<Index>(i)}, first[i], more[i]...);
   } else if constexpr (is_tuple<Pack>) {
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
+    const auto parts = [&]<std::size_t... I>(std::index_sequence<I...>) {
       auto one = [&]<std::size_t J>() {
         visit<OnlyLearned>(f, Name{&at, {}, static_cast<Index>(J)}, std::get<J>(first), std::get<J>(more)...);
       };
       (one.template operator()<I>(), ...);
-    }
-    (std::make_index_sequence<std::tuple_size_v<Pack>>{});
+    };
+    parts(std::make_index_sequence<std::tuple_size_v<Pack>>{});
   } else if constexpr (!OnlyLearned || is_learned<Pack>) {
     Pack::each(
         [&](std::string_view part, auto&... sub) {
@@ -128,10 +128,10 @@ void expect_like(const char* where, const Name& at, const P& like, const P& othe
     for (std::size_t i = 0; i < like.size(); ++i)
       expect_like(where, Name{&at, {}, static_cast<Index>(i)}, like[i], other[i]);
   } else if constexpr (is_tuple<P>) {
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
+    const auto parts = [&]<std::size_t... I>(std::index_sequence<I...>) {
       (expect_like(where, Name{&at, {}, static_cast<Index>(I)}, std::get<I>(like), std::get<I>(other)), ...);
-    }
-    (std::make_index_sequence<std::tuple_size_v<P>>{});
+    };
+    parts(std::make_index_sequence<std::tuple_size_v<P>>{});
   } else {
     P::each([&](std::string_view part, auto& a, auto& b) { expect_like(where, Name{&at, part}, a, b); }, like, other);
   }
@@ -159,10 +159,10 @@ void structure_like(P& to, const Q& from, const Leaf& leaf) {
     to.resize(from.size());
     for (std::size_t i = 0; i < from.size(); ++i) structure_like(to[i], from[i], leaf);
   } else if constexpr (is_tuple<P>) {
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
+    const auto parts = [&]<std::size_t... I>(std::index_sequence<I...>) {
       (structure_like(std::get<I>(to), std::get<I>(from), leaf), ...);
-    }
-    (std::make_index_sequence<std::tuple_size_v<P>>{});
+    };
+    parts(std::make_index_sequence<std::tuple_size_v<P>>{});
   } else {
     P::each([&](std::string_view, auto& a, auto& b) { structure_like(a, std::as_const(b), leaf); }, to, from);
   }

@@ -54,8 +54,8 @@ class Tensor {
   }
   template <class U, class OtherB>
   void resize_like(const Tensor<U, Rank, OtherB>& other) {
-    [&]<std::size_t... D>(std::index_sequence<D...>) { resize(other.extent(D)...); }
-    (std::make_index_sequence<Rank>{});
+    const auto parts = [&]<std::size_t... D>(std::index_sequence<D...>) { resize(other.extent(D)...); };
+    parts(std::make_index_sequence<Rank>{});
   }
 
   View<T, Rank, B> view() { return view_; }

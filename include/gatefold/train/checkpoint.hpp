@@ -43,10 +43,10 @@ void for_each_counter(const F& f, const Name& at, P& pack) {
   if constexpr (pack::is_vector<Pack>) {
     for (std::size_t i = 0; i < pack.size(); ++i) for_each_counter(f, Name{&at, {}, static_cast<Index>(i)}, pack[i]);
   } else if constexpr (pack::is_tuple<Pack>) {
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
+    const auto parts = [&]<std::size_t... I>(std::index_sequence<I...>) {
       (for_each_counter(f, Name{&at, {}, static_cast<Index>(I)}, std::get<I>(pack)), ...);
-    }
-    (std::make_index_sequence<std::tuple_size_v<Pack>>{});
+    };
+    parts(std::make_index_sequence<std::tuple_size_v<Pack>>{});
   } else if constexpr (!pack::is_tensor<Pack>) {
     const auto one = [&](std::string_view part, auto& number) { f(Name{&at, part}, number); };
     if constexpr (hook::optimizer::counters<Pack, decltype(one)>()) {
