@@ -43,7 +43,7 @@ struct Run {
     set_zero(ctx, grads);
     set_zero(ctx, dx);
     set_zero(ctx, carry);
-    backward(model, ctx, params, x, saved, x, carry, dx, grads);
+    gatefold::backward(model, ctx, params, x, saved, x, carry, dx, grads);
   }
   template <class P>
   Numbers numbers(const P& pack) {

@@ -27,7 +27,7 @@ struct Type {
 };
 struct Data {
   int evaluations = 2;
-  static constexpr bool picks_by_item = true;
+  [[maybe_unused]] static constexpr bool picks_by_item = true;
 };
 struct Derived : Template, Data {};
 

@@ -710,7 +710,7 @@ TEST_CASE("plans and capacities that cannot be are refused") {
   CHECK_THROWS_AS(plan.build_complete(ctx), ArgumentError);
   for (auto wrong :
        {Capacity<>{.factor = 0}, {.multiple_of = 0}, {.slots = -1}, {.group = -1}, {.selection = {.k = 3}}})
-    CHECK_THROWS_AS(wrong.validate(2), ArgumentError);
+    CHECK_THROWS_AS(wrong.validate_options(2), ArgumentError);
   Capacity<> policy{.factor = 1.25, .multiple_of = 8};
   CHECK(policy.room(100, 2, 10) == 32);  // 25, in eights
 }
