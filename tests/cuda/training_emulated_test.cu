@@ -55,7 +55,7 @@ struct Training {
     set_zero(ctx, grads);
     set_zero(ctx, dx);
     set_zero(ctx, carry);
-    backward(model, ctx, params, x, saved, dy, carry, dx, grads);
+    gatefold::backward(model, ctx, params, x, saved, dy, carry, dx, grads);
   }
   void update() {
     optimizer.step(ctx, params, grads, state);
