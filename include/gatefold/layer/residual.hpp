@@ -58,7 +58,7 @@ struct Residual {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    static_assert(!policy::ExpertTypes<BranchT, T, B>,
+    static_assert(policy::Branch<BranchT, T, B> || !policy::ExpertTypes<BranchT, T, B>,
                   "gatefold: this is an expert, and a Residual needs a branch: Residual{rule, OneExpert{expert}}; see "
                   "docs/extending.md#expert");
     if constexpr (policy::check_rule<RuleT, T, B>() && policy::check_branch<BranchT, T, B>()) {
