@@ -56,6 +56,11 @@ TEST_CASE("hooks_of: what a layer and the parts within it name") {
         Names{"validate_options", "rows", "rows_backward", "complete_picks", "items_adjoint_is_optional"});
   CHECK(names_of(hooks, "branch.gate.auxiliary.0") == Names{"needs_picks_by_item"});
   CHECK(names_of(hooks, "branch.expert.kinds.1") == Names{"Params", "validate"});
+
+  const Block block{Residual{update::TimeVarying{}, PreNorm{LayerNorm{}, Attention{}}}, layer};
+  const auto of_block = check::hooks_of(block);
+  CHECK(names_of(of_block, "attention.rule.schedule") == check::hooks_of(update::TimeVarying{}.schedule)[0].names);
+  CHECK(names_of(of_block, "attention.branch.norm") == Names{"Params", "Saved", "validate", "infer", "with_model_dim"});
 }
 
 TEST_CASE("conformance names a misspelt member, and one that was not expected") {
@@ -71,4 +76,5 @@ TEST_CASE("conformance names a misspelt member, and one that was not expected") 
 
   const auto unaware = check::compare_hooks(check::hooks_of(layer), {{"rule", {"begin"}}});
   CHECK(unaware == Names{"rule has Carry, which was not expected"});
+  CHECK(check::compare_hooks(check::hooks_of(layer), {{"branch.norm", {}}}) == Names{"there is no part branch.norm"});
 }

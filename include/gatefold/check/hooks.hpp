@@ -5,6 +5,7 @@
 #include <tuple>
 #include <vector>
 
+#include "gatefold/core/types.hpp"
 #include "gatefold/policy/named.hpp"
 
 namespace gatefold::check {
@@ -43,7 +44,17 @@ void find_hooks(const std::string& at, const P& policy, std::vector<NamedHooks>&
     find_hooks(within("first"), policy.first, found);
     find_hooks(within("rest"), policy.rest, found);
   }
-  if constexpr (requires { policy.norm.scale; }) find_hooks(within("norm"), policy.norm, found);
+  if constexpr (requires { policy.schedule.mu(Index(1)); }) find_hooks(within("schedule"), policy.schedule, found);
+  if constexpr (requires {
+                  policy.norm;
+                  policy.branch;
+                })
+    find_hooks(within("norm"), policy.norm, found);
+  if constexpr (requires {
+                  policy.attention;
+                  policy.layer;
+                })
+    find_hooks(within("attention"), policy.attention, found);
   if constexpr (requires { policy.branch; }) find_hooks(within("branch"), policy.branch, found);
   if constexpr (requires { policy.layer; }) find_hooks(within("layer"), policy.layer, found);
   if constexpr (requires { policy.gate; }) find_hooks(within("gate"), policy.gate, found);
@@ -91,8 +102,12 @@ inline std::vector<std::string> compare_hooks(const std::vector<NamedHooks>& fou
   };
   for (const NamedHooks& of : expected) {
     const auto part = std::find_if(found.begin(), found.end(), [&](const NamedHooks& f) { return f.part == of.part; });
-    const std::vector<std::string> names = part == found.end() ? std::vector<std::string>() : part->names;
     const std::string who = of.part.empty() ? "the part" : of.part;
+    if (part == found.end()) {
+      sentences.push_back("there is no part " + of.part);
+      continue;
+    }
+    const std::vector<std::string>& names = part->names;
     for (const std::string& name : of.names)
       if (!has(names, name)) sentences.push_back(who + " has no " + name + ", which was expected: is it misspelt?");
     for (const std::string& name : names)
