@@ -293,8 +293,8 @@ struct LayerLaunches {
     inference = named_launches_of(infer_all);
     forward = named_launches_of([&] { training.forward(); });
     backward = named_launches_of([&] {
-      backward(model, ctx, training.params, training.x, training.saved, training.dy, training.carry, training.dx,
-               training.grads);
+      gatefold::backward(model, ctx, training.params, training.x, training.saved, training.dy, training.carry,
+                         training.dx, training.grads);
     });
     update = named_launches_of([&] { training.update(); });
   }
