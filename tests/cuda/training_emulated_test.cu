@@ -288,8 +288,11 @@ struct LayerLaunches {
     const auto infer_all = [&] {
       infer<double, Cuda>(model, ctx, training.params, training.x, training.carry, training.y);
     };
+    const auto begin = [&] { model.begin(ctx, training.params, training.x.extent(0), training.carry); };
     training.step();
+    begin();
     infer_all();
+    begin();
     inference = named_launches_of(infer_all);
     forward = named_launches_of([&] { training.forward(); });
     backward = named_launches_of([&] {
