@@ -28,13 +28,14 @@ TEST_CASE_TEMPLATE("every panel of every block of k begins where the one before 
 TEST_CASE("a matrix further on, null where there is none, and rounded panels widened") {
   std::vector<cpu::Bfloat16> half;
   for (int i = 0; i < 3 * Tile<float>::columns; ++i) half.push_back(cpu::Bfloat16::from(static_cast<float>(i)));
-  const float full = 0;
-  const PackedMatrix<float> none{}, plain{&full, nullptr}, rounded{nullptr, half.data()};
+  const std::vector<float> values(3);
+  const float* const full = values.data();
+  const PackedMatrix<float> none{}, plain{full, nullptr}, rounded{nullptr, half.data()};
   CHECK(!none);
   CHECK(!(none + 3));
-  CHECK((plain + 2).full == &full + 2);
+  CHECK((plain + 2).full == full + 2);
   std::vector<float> buffer(2 * Tile<float>::columns);
-  CHECK(plain.panel(1, 1, buffer.data()) == &full + 1);
+  CHECK(plain.panel(1, 1, buffer.data()) == full + 1);
   const float* panel = (rounded + Tile<float>::columns).panel(0, 2, buffer.data());
   REQUIRE(panel == buffer.data());
   for (int i = 0; i < 2 * Tile<float>::columns; ++i) CHECK(panel[i] == static_cast<float>(Tile<float>::columns + i));

@@ -44,10 +44,11 @@ TEST_CASE_TEMPLATE(
     float, double) {
   constexpr Index width = Tile<T>::columns, size = sizeof(T);
   const auto b = naive::random_vector<T>(rows * columns, 1);
-  const T packed = 0;
+  const std::vector<T> values(static_cast<std::size_t>(70 * 2 * width));
+  const T* const packed = values.data();
   const auto address = [](const T* p) { return reinterpret_cast<const char*>(p); };
-  CHECK(block(b, false, &packed).prefetch(1, 2).first.next == address(&packed + 70 * width / 2));
-  CHECK(block(b, false, &packed).prefetch_panel(width, 0, 2).first.next == address(&packed + 70 * width));
+  CHECK(block(b, false, packed).prefetch(1, 2).first.next == address(packed + 70 * width / 2));
+  CHECK(block(b, false, packed).prefetch_panel(width, 0, 2).first.next == address(packed + 70 * width));
   const WeightBlock<T> lies = block<T>(b, false, nullptr), stands = block<T>(b, true, nullptr);
   CHECK(lies.prefetch(0, 2).first.next == address(b.data() + 10 * columns + 33));
   CHECK(lies.prefetch(1, 2).first.next == address(b.data() + (10 + 35) * columns + 33));
