@@ -5,26 +5,14 @@
 #include <set>
 #include <utility>
 
-#include "gatefold/backend/cpu/cpu.hpp"
-#include "gatefold/tensor/tensor.hpp"
+#include "support/followed.hpp"
 
 using namespace gatefold;
+using support::Followed;
 
 namespace {
 
 constexpr Index lengths[] = {1, 2, 5, 127, 128, 129, 255, 256, 257, 300, 513, 600};
-
-/// Items that follow heads in no particular order.
-struct Followed {
-  Cpu::Context ctx{1};
-  Tensor<Index, 1, Cpu> head;
-  attending::Following<Cpu> following;
-
-  Followed(Index heads, Index items, Index length) : head(items) {
-    for (Index i = 0; i < items; ++i) head(i) = (i * i + i / 7) % (heads + 1) % heads;
-    following = attending::following<Cpu::Context>(ctx, View<const Index, 1, Cpu>(head), heads, length);
-  }
-};
 
 }  // namespace
 

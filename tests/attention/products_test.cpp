@@ -6,26 +6,11 @@
 
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/backend/random_fill.hpp"
+#include "support/followed.hpp"
 #include "support/pass.hpp"
 
 using namespace gatefold;
 using namespace gatefold::support;
-
-namespace {
-
-/// Items that follow heads in no particular order.
-struct Followed {
-  Cpu::Context ctx{1};
-  Tensor<Index, 1, Cpu> head;
-  attending::Following<Cpu> following;
-
-  Followed(Index heads, Index items, Index length) : head(items) {
-    for (Index i = 0; i < items; ++i) head(i) = (i * i + i / 7) % (heads + 1) % heads;
-    following = attending::following<Cpu::Context>(ctx, View<const Index, 1, Cpu>(head), heads, length);
-  }
-};
-
-}  // namespace
 
 TEST_CASE("products of a block: each row with the keys of the head that its item follows") {
   for (const Index length : {5, 256, 300}) {
