@@ -9,8 +9,8 @@ usage() {
 usage: bash tests/run.sh [--only WORD | --full | --neon | --gpu [WORD] | --help]
   (none)       preset test (optimised: backend, bitwise, pairwise, golden, allocation, examples, package), sanitize (every
                header's own test; the whole of preset test too where its cases are too slow there), tsan (the thread
-               sanitizer: backend and training), v3 (backend), and, where nvcc is found, cuda: the tests of the CUDA
-               backend, whose device code runs on a CPU emulator
+               sanitizer: what shares out work, and training), v3 (backend), and, where nvcc is found, cuda: the tests of the
+               CUDA backend, whose device code runs on a CPU emulator
   --only WORD  preset test, only the tests whose name matches the regular expression WORD: gate, gate/selection/top_k, package, ...
                preset cuda where WORD begins with cuda: cuda, cuda/gates, ...
   --full       every test in every preset, and the test cases marked as slow too: hours

@@ -23,7 +23,7 @@ using namespace gatefold::engine_cases;
 namespace {
 
 #if defined(__OPTIMIZE__)
-constexpr std::uint64_t cases = 400;
+constexpr std::uint64_t cases = 250;
 #else
 constexpr std::uint64_t cases = 8;
 #endif

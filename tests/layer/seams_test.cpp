@@ -31,7 +31,7 @@ void check_gradients(const L& layer, const check::GradientOptions& options = {},
 
 }  // namespace
 
-TEST_CASE("a rule may evaluate at a point ahead of x") {
+TEST_CASE("a rule may evaluate at a point ahead of x" * doctest::skip(support::slow_build)) {
   check_gradients(Stack{Residual{seams::LookAhead{}, Mixture{top2, mlp}}, 3});
 }
 
@@ -86,7 +86,7 @@ TEST_CASE("causal mixing: a later item never changes an earlier output, bit for 
   CHECK(std::memcmp(&y(5, 0), &changed(5, 0), 5 * sizeof(float)) != 0);
 }
 
-TEST_CASE("a selection may take noise, learn, and send gradients to x and rank") {
+TEST_CASE("a selection may take noise, learn, and send gradients to x and rank" * doctest::skip(support::slow_build)) {
   const GateOf<Independent, seams::NoisyPick> gate{
       .scores = {.experts = 4}, .mixing = {}, .selection = {.model_dim = 5}};
   const Residual layer{update::HeavyBall{}, Mixture{gate, mlp}};
@@ -117,7 +117,7 @@ TEST_CASE("experts of two kinds in one layer") {
       2});
 }
 
-TEST_CASE("a gate may name a dense plan, for the same experts") {
+TEST_CASE("a gate may name a dense plan, for the same experts" * doctest::skip(support::slow_build)) {
   check_gradients(Stack{Residual{update::HeavyBall{}, Mixture{seams::SoftSlots{5, 4, 2}, mlp}}, 3});
 }
 

@@ -28,9 +28,9 @@ using cpu::WeightPath;
 namespace {
 
 #if defined(__OPTIMIZE__)
-constexpr std::uint64_t products = 600, pairs = 1500;
+constexpr std::uint64_t products = 500, pairs = 1000;
 #else
-constexpr std::uint64_t products = support::slow_build ? 20 : 60, pairs = support::slow_build ? 20 : 60;
+constexpr std::uint64_t products = support::slow_build ? 12 : 60, pairs = support::slow_build ? 12 : 60;
 #endif
 
 /// How long the slow cases go on.

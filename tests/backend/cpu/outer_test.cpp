@@ -10,6 +10,7 @@
 
 #include "../../support/naive.hpp"
 #include "gatefold/backend/cpu/cpu.hpp"
+#include "support/slow_build.hpp"
 
 using namespace gatefold;
 
@@ -99,8 +100,9 @@ TEST_CASE_TEMPLATE("an outer product, narrow or not, has the bits of the product
     }
 }
 
-TEST_CASE_TEMPLATE("written to c at once, of few terms or of many, a product has the bits of one with an epilogue", T,
-                   float, double) {
+TEST_CASE_TEMPLATE("written to c at once, of few terms or of many, a product has the bits of one with an epilogue" *
+                       doctest::skip(support::slow_build),
+                   T, float, double) {
   const Index shapes[][2] = {{1, 1}, {5, 517}, {40, 31}, {171, 64}, {30, 200}};
   const Vector<Index> counts{1, 2, 0, 7, 16, 31, 32, 33, 300, 600};
   for (const auto& shape : shapes)
@@ -152,7 +154,8 @@ TEST_CASE_TEMPLATE("a narrow plain product overwrites or adds, also where there 
     }
 }
 
-TEST_CASE_TEMPLATE("stored instead of added, gradients are those that begin as zeros; experts without slots get zeros",
+TEST_CASE_TEMPLATE("stored instead of added, gradients are those that begin as zeros; experts without slots get zeros" *
+                       doctest::skip(support::slow_build),
                    T, float, double) {
   const Index shapes[][2] = {{5, 517}, {50, 8}, {171, 64}, {300, 3}};  // as they stand and transposed
   for (const auto& counts : Vector<Vector<Index>>{{0, 0}, {1, 2, 0, 16, 33, 300}, {0, 4500, 0}})

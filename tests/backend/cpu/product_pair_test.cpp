@@ -195,7 +195,8 @@ TEST_CASE_TEMPLATE("extents of 0: sums of nothing are 0", T, float, double) {
     }
 }
 
-TEST_CASE_TEMPLATE("two first matrices and epilogues that know their place", T, float, double) {
+TEST_CASE_TEMPLATE("two first matrices and epilogues that know their place" * doctest::skip(support::slow_build), T,
+                   float, double) {
   using Shape = std::array<Index, 3>;
   for (const auto& [counts, shape] : {std::pair{std::vector<Index>{5, 0, 40, 12}, Shape{270, 290, 30}},
                                       {{8, 1}, {270, 2041, 30}},

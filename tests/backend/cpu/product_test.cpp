@@ -12,6 +12,7 @@
 
 #include "../../support/naive.hpp"
 #include "gatefold/backend/cpu/cpu.hpp"
+#include "support/slow_build.hpp"
 
 using namespace gatefold;
 
@@ -160,7 +161,7 @@ TEST_CASE_TEMPLATE("grouped_gemm: gather, bias, a second tensor, empty experts, 
         }
 }
 
-TEST_CASE_TEMPLATE("the same bits for every thread count", T, float, double) {
+TEST_CASE_TEMPLATE("the same bits for every thread count" * doctest::skip(support::slow_build), T, float, double) {
   for (const bool transpose : {false, true}) {
     // One thread takes more than one block of columns at a time, and of k.
     const GroupedCase<T> g({3, 150, 0, 40, 1}, 50, 530, 290);
@@ -169,7 +170,8 @@ TEST_CASE_TEMPLATE("the same bits for every thread count", T, float, double) {
   }
 }
 
-TEST_CASE_TEMPLATE("a row's bits do not depend on the other rows", T, float, double) {
+TEST_CASE_TEMPLATE("a row's bits do not depend on the other rows" * doctest::skip(support::slow_build), T, float,
+                   double) {
   // Depth 530 crosses two boundaries of chains; row counts cross from reading weights in place to packing them.
   const Index depth = 530, columns = 83, most = 120;
   const auto a = naive::random_vector<T>(most * depth, 21), b = naive::random_vector<T>(depth * columns, 22);

@@ -235,7 +235,8 @@ TEST_CASE("AttentionPosterior: padding of the attention and of the gate, each wi
 
 TEST_CASE(
     "AttentionPosterior in a Block: padding of the attention and of the gate, each with a mask of its own, equal "
-    "loops") {
+    "loops" *
+    doctest::skip(support::slow_build)) {
   Cpu::Context ctx(1);
   const std::vector<double> of_attention{1, 1, 0, 1, 1, 0, 1, 1, 1, 1, 0, 1},
       of_gate{1, 0, 1, 1, 1, 1, 0, 1, 1, 1, 0, 1};
@@ -332,7 +333,8 @@ TEST_CASE("AttentionPosterior: a trace that does not know its entropies gives th
   CHECK(followed.size() > 1);
 }
 
-TEST_CASE("AttentionPosterior: the same bits on 1, 2, 3, 8 threads, across block borders") {
+TEST_CASE("AttentionPosterior: the same bits on 1, 2, 3, 8 threads, across block borders" *
+          doctest::skip(support::slow_build)) {
   for (const FollowedHead head : all_choices) {
     std::vector<double> first;
     for (const int threads : {1, 2, 3, 8}) {

@@ -124,7 +124,8 @@ TEST_CASE("streamed mixing (1), (2): equal loops over all pairs, across block bo
 }
 
 TEST_CASE(
-    "streamed mixing (1), (2): equal loops for sequences that fill blocks, alone, several at a time and not quite") {
+    "streamed mixing (1), (2): equal loops for sequences that fill blocks, alone, several at a time and not quite" *
+    doctest::skip(support::slow_build)) {
   for (const bool causal : {false, true})
     for (const Index length : {1, 2, 17, 127, 128, 129, 513}) {
       CAPTURE(causal);

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstddef>
+
+#include "gatefold/backend/object_pool.hpp"
+#include "gatefold/backend/scratch.hpp"
+#include "gatefold/core/types.hpp"
+
+namespace gatefold {
+
+/// A backend without memory: tensors have extents and no elements, and loops do nothing. What depends on shapes alone
+/// is asked of it, as the number of values in a model that this machine could not hold. It has what `init` of a policy
+/// needs, and no products.
+struct Shapes {
+  static constexpr bool is_host = false;
+
+  struct Context : Scratch<Shapes>, ObjectPool {
+    using Backend = Shapes;
+  };
+
+  static void* allocate(std::size_t) { return nullptr; }
+  static void release(void*) {}
+  static void poison(void*, std::size_t) {}
+
+  template <class F>
+  static void for_each(Context&, Index, const F&) {}
+  template <class F>
+  static void for_rows(Context&, Index, const F&) {}
+};
+
+}  // namespace gatefold

@@ -1,0 +1,63 @@
+#include "gatefold/layer/count_parameters.hpp"
+
+#include <doctest/doctest.h>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/expert/layer_norm.hpp"
+#include "gatefold/expert/linear.hpp"
+#include "gatefold/expert/mlp.hpp"
+#include "gatefold/expert/multi_head_expert.hpp"
+#include "gatefold/gate/gates.hpp"
+#include "gatefold/layer/attention.hpp"
+#include "gatefold/layer/block.hpp"
+#include "gatefold/layer/chain.hpp"
+#include "gatefold/layer/mixture.hpp"
+#include "gatefold/layer/pre_norm.hpp"
+#include "gatefold/layer/residual.hpp"
+#include "gatefold/layer/stack.hpp"
+#include "gatefold/update/heavy_ball.hpp"
+#include "gatefold/update/learned_heavy_ball.hpp"
+#include "gatefold/update/plain.hpp"
+
+using namespace gatefold;
+
+namespace {
+
+template <class L>
+Index stored(const L& layer) {
+  Cpu::Context ctx(1);
+  const auto model = as_layer<float, Cpu>(layer);
+  return count_values(init_params<float, Cpu>(model, ctx, Seed{1}));
+}
+auto transformer(Index dim, Index hidden, Index experts, Index depth) {
+  return Stack{Block{Residual{update::Plain{}, PreNorm{LayerNorm{}, Attention{.model_dim = dim, .heads = 2}}},
+                     Residual{update::HeavyBall{},
+                              PreNorm{LayerNorm{}, Mixture{SoftmaxTopK{.scores = {.experts = experts}},
+                                                           Mlp<Gelu>{.model_dim = dim, .hidden_dim = hidden}}}}},
+               depth};
+}
+
+}  // namespace
+
+TEST_CASE("(1): as many as a model that is stored has") {
+  CHECK(count_parameters(Mlp<Gelu>{.model_dim = 4, .hidden_dim = 6}) == 2 * 4 * 6 + 6 + 4);
+  const auto model = transformer(8, 12, 3, 2);
+  CHECK(count_parameters(model) == stored(model));
+  CHECK(count_parameters(model) == 2 * (4 * 8 * 8 + 4 * 8 + (8 + 1) * 3 + 3 * (2 * 8 * 12 + 12 + 8)));
+
+  const Chain mixed{
+      Linear{.model_dim = 5, .output_dim = 8},
+      Residual{update::LearnedHeavyBall{}, Mixture{SoftmaxTopK{.scores = {.experts = 4}}, Mlp<Relu>{8, 3}}},
+      MultiHeadExpert{.model_dim = 8, .heads = 2}};
+  CHECK(count_parameters(mixed) == stored(mixed));
+}
+
+TEST_CASE("a model that no machine could hold is counted") {
+  const Index dim = 16384, hidden = 4 * dim, experts = 2048, depth = 128;
+  CHECK(count_parameters(transformer(dim, hidden, experts, depth)) ==
+        depth * (4 * dim * dim + 4 * dim + (dim + 1) * experts + experts * (2 * dim * hidden + hidden + dim)));
+}
+
+TEST_CASE("options that do not fit are said") {
+  CHECK_THROWS_AS(count_parameters(transformer(7, 4, 2, 1)), ArgumentError);
+}
