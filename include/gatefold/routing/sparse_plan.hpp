@@ -32,7 +32,7 @@ struct SlotItems {
 };
 
 /// out[n] (+)= Σ w[s] z[s] over the slots s of item n, in ascending order from 0 (or out[n]); on the CPU every product
-/// is rounded; w = 1 without weights.
+/// is rounded; w = 1 without weights. take(at, place, value) stores an element (for_rows).
 template <class T, class B>
 struct Combine {
   View<const Index, 1, B> item_offsets, item_slots, pick;
@@ -41,8 +41,8 @@ struct Combine {
   View<T, 2, B> out;
   bool accumulate;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  template <class Lanes, class Take = ToItsPlace>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n, const Take& take = {}) const {
     constexpr Index few = 4;  // slots that are looked up once for all columns
     const Index columns = out.extent(1), begin = from_first(lanes, [&] { return item_offsets(n); });
     const Index count = from_first(lanes, [&] { return item_offsets(n + 1); }) - begin;
@@ -60,7 +60,7 @@ struct Combine {
         if (i < count) sum += w[i] * at.load(from[i] + j);
       for (Index i = few; i < count; ++i)
         sum += weight_of(item_slots(begin + i)) * at.load(row(item_slots(begin + i)) + j);
-      at.store(to + j, sum);
+      take(at, to + j, sum);
     });
   }
 
