@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -146,12 +147,18 @@ struct SparsePlan {
              "an item that exists for each pick", "negative ones");
   }
   /// The same plan at less cost, where every item made the same number of picks, they stand side by side in the order
-  /// of items, and none is dropped.
+  /// of items, and none is dropped or left unused.
   /// @cost one counting sort, and O(K²) comparisons an item at most
   void build_complete(typename B::Context& ctx) {
     const Index each = items() > 0 ? rows.size() / items() : 0;
-    expect(each * items() == rows.size(), "SparsePlan.build_complete", "picks", "the same number for each item",
-           rows.size());
+    expect(each * items() == rows.size(), "SparsePlan.build_complete", "picks",
+           "the same number for each item, as complete_picks says of a selection", rows.size());
+    if constexpr (B::is_host) {  // a device would have to be waited for
+      Index least = 0;
+      for (Index p = 0; p < expert.size(); ++p) least = std::min(least, expert(p));
+      expect(least == 0, "SparsePlan.build_complete", "expert",
+             "one for each pick, as complete_picks says of a selection", "dropped or unused ones");
+    }
     B::group_table(ctx, std::as_const(expert).view().as(items(), each), offsets.view(), pick.view(), rows.view(),
                    item_offsets.view(), item_slots.view());
   }
