@@ -40,14 +40,16 @@ std::string part_of(const std::string& kernel) {
 }
 
 /// The bytes that the parts of an inference cannot do without.
-std::map<std::string, double> floors_of(const Sizes& s) {
+/// @param with_rule  the mixture is combined in a layer: with the step of its rule, which reads the items
+std::map<std::string, double> floors_of(const Sizes& s, bool with_rule) {
   const double N = double(s.items), S = N * double(s.picks), E = double(s.experts), D = double(s.dim),
                index = sizeof(Index);
   return {
       {"gating", 4 * (N * D + D * E + E) + S * (2 * index + 4)},  // items, weights, bias; item, expert, weight of picks
       {"dispatch",
        S * 4 * index + (E + 1 + N + 1) * index},  // experts of picks; slots to picks, to items, by item; offsets
-      {"combine", 4 * (S * D + N * D) + S * (2 * index + 4)},  // slots, sums; slots of items, picks, weights
+      {"combine", 4 * (S * D + (with_rule ? 2 : 1) * N * D) +
+                      S * (2 * index + 4)},  // slots, items, sums; slots of items, picks, weights
   };
 }
 
@@ -134,7 +136,7 @@ bool count_gating(Cuda::Context& ctx, Sizes s, std::initializer_list<Index> numb
     work();
     const auto once = counts_of(work)["gating"], again = counts_of(work)["gating"];
     std::printf("| %lld | ", (long long)experts);
-    good &= print("Gating of " + std::to_string(experts) + " experts", s, once, again, floors_of(s)["gating"]);
+    good &= print("Gating of " + std::to_string(experts) + " experts", s, once, again, floors_of(s, false)["gating"]);
   }
   return good;
 }
@@ -161,7 +163,7 @@ int main() {
               (long long)s.dim, (long long)s.hidden, (long long)s.experts, (long long)s.picks,
               emulator::options().compute_capability, __CUDACC_VER_MAJOR__, __CUDACC_VER_MINOR__);
   bool good = count(
-      "Inference", [&] { infer<float, Cuda>(layer, ctx, params, x, carry, y); }, s, floors_of(s));
+      "Inference", [&] { infer<float, Cuda>(layer, ctx, params, x, carry, y); }, s, floors_of(s, true));
   std::printf("\n");
   good &= count("Forward and backward",
                 [&] {
@@ -185,7 +187,7 @@ int main() {
         infer_gate<float, Cuda>(gate, ctx, weights, items, plan, {});
         plan.combine(ctx, slots, sums);
       },
-      many, floors_of(many));
+      many, floors_of(many, false));
 
   const Sizes wide{.items = 1024, .dim = 256};
   std::printf("\nN = %lld, D = %lld\n\n", (long long)wide.items, (long long)wide.dim);

@@ -4,7 +4,7 @@ published float rate and its bytes (each input read once, each output written on
 
     T tokens, D model, H hidden, E experts, K picks; S = T·K slots; float values, 64-bit indices.
 Prints tables in Markdown: operations and bytes of each part, in inference and in the backward of a training step, then
-microseconds for each device. With --write they are written into docs/gpu_speed.md.
+microseconds for each device, and last those of whole layers. With --write these are written into docs/gpu_speed.md.
 """
 import pathlib
 import re
@@ -27,8 +27,7 @@ def inference(t, d, h, e, k):
         ("dispatch", 0, 32 * s + 8 * (e + t + 2)),
         ("up", 2 * s * d * h, 4 * (min(s, t) * d + used * d * h + s * h)),
         ("down", 2 * s * h * d, 4 * (s * h + used * h * d + s * d)),
-        ("combine", 2 * s * d, 4 * (s * d + t * d) + 20 * s),
-        ("update", t * d, 12 * t * d),
+        ("combine", (2 * s + t) * d, 4 * (s * d + 2 * t * d) + 20 * s),  # z, x; y, as the rule's step is taken here
     ]
 
 
@@ -54,49 +53,65 @@ def short(number):
         number /= 1000
 
 
-def table(names, cells, last):
+def floors(parts, device):
+    """Microseconds of each part."""
+    tflops, gigabytes = DEVICES[device]
+    return [max(flop / tflops * 1e-6, size / gigabytes * 1e-3) for _, flop, size in parts]
+
+
+def table(columns, cells):
     """One row for each shape; cells(shape) are the columns but the first."""
-    yield "| T / D / H / E / K | " + " | ".join(names) + f" | {last} |"
-    yield "|---" * (len(names) + 2) + "|"
+    yield "| T / D / H / E / K | " + " | ".join(columns) + " |"
+    yield "|---" * (len(columns) + 1) + "|"
     for shape in SHAPES:
         yield "| " + " / ".join(map(str, shape)) + " | " + " | ".join(cells(shape)) + " |"
+    yield ""
 
 
-def report():
-    for title, parts in (("Inference", inference), ("Backward", backward)):
-        names = [name for name, _, _ in parts(*SHAPES[0])]
+def amounts(parts):
+    """Operations and bytes of each part, and of all."""
+    whole = ("layer", sum(part[1] for part in parts), sum(part[2] for part in parts))
+    return [f"{short(flop)} / {short(size)}" for _, flop, size in parts + [whole]]
 
-        def amounts(shape):
-            rows = parts(*shape)
-            rows.append(("layer", sum(r[1] for r in rows), sum(r[2] for r in rows)))
-            return [f"{short(flop)} / {short(size)}" for _, flop, size in rows]
 
-        yield f"**{title}: operations / bytes**"
-        yield ""
-        yield from table(names, amounts, "layer")
-        yield ""
-    for device, (tflops, gigabytes) in DEVICES.items():
-        for title, parts in (("inference", inference), ("backward", backward)):
-            names = [name for name, _, _ in parts(*SHAPES[0])]
+def times(parts, device):
+    """Floors of each part, and of all."""
+    of_parts = floors(parts, device)
+    return [f"{f:.1f}" for f in of_parts + [sum(of_parts)]]
 
-            def times(shape):
-                floors = [max(flop / tflops * 1e-6, size / gigabytes * 1e-3) for _, flop, size in parts(*shape)]
-                return [f"{f:.1f}" for f in floors + [sum(floors)]]
 
-            yield f"**{device}, {title}: {tflops} TFLOP/s, {gigabytes} GB/s**"
-            yield ""
-            yield from table(names, times, "layer, µs")
-            yield ""
+def by_part():
+    for title, parts in (("inference", inference), ("backward", backward)):
+        names = [name for name, _, _ in parts(*SHAPES[0])] + ["layer"]
+        yield f"**{title}: operations / bytes**\n"
+        yield from table(names, lambda shape: amounts(parts(*shape)))
+        for device, (tflops, gigabytes) in DEVICES.items():
+            yield f"**{device}, {title}, µs: {tflops} TFLOP/s, {gigabytes} GB/s**\n"
+            yield from table(names, lambda shape: times(parts(*shape), device))
+
+
+def of_layers():
+    columns, kinds = [], (("inference", inference), ("backward", backward))
+    for title, _ in kinds:
+        columns += [f"{title}: operations / bytes"] + [f"{device}, µs" for device in DEVICES]
+
+    def cells(shape):
+        for _, parts in kinds:
+            yield amounts(parts(*shape))[-1]
+            yield from (times(parts(*shape), device)[-1] for device in DEVICES)
+
+    yield from table(columns, cells)
 
 
 def main():
-    text = "\n".join(report())
+    layers = "\n".join(of_layers())
     if sys.argv[1:] != ["--write"]:
-        print(text)
+        print("\n".join(by_part()))
+        print(layers)
         return
     page = pathlib.Path(__file__).resolve().parents[2] / "docs/gpu_speed.md"
     between = re.compile(r"(?<=<!-- floors -->\n).*(?=<!-- /floors -->)", re.S)
-    page.write_text(between.sub(lambda _: text, page.read_text(), count=1))
+    page.write_text(between.sub(lambda _: layers, page.read_text(), count=1))
 
 
 if __name__ == "__main__":

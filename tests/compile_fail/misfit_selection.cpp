@@ -1,4 +1,4 @@
-// expect: gatefold: validate of a selection must be callable as validate\(params, items, extra\) const; see docs/extending\.md#optional-members
+// expect: gatefold: validate of a selection must be callable as validate\(params, items, extra\) const, options alone as validate_options\(experts\) const; see docs/extending\.md#optional-members
 // expect: gatefold: validate_options of a selection must be callable as validate_options\(experts\) const; see docs/extending\.md#optional-members
 // expect: gatefold: noisy of a selection must be callable as noisy\(saved\) const; see docs/extending\.md#optional-members
 // expect: gatefold: rows of a selection must be callable as rows\(candidates, plan, extra\) const; see docs/extending\.md#optional-members

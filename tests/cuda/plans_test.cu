@@ -138,6 +138,38 @@ TEST_CASE_TEMPLATE("SparsePlan: sorted, combined, and both adjoints", T, double,
     expect_same(on, "dx", naive.dx, cuda.dx, {});
   }
 }
+TEST_CASE_TEMPLATE("SparsePlan: a step at the end has the bits of a step afterwards", T, double, float) {
+  Backends on;
+  const Index items = 20, experts = 9, picks = 63;
+  const Plans<T> plan(on, items, experts, picks);
+  for (const Index columns : {1, 7, 45}) {
+    CAPTURE(columns);
+    const auto z = on_cuda<Tensor<T, 2, Cuda>>(on, random_tensor<T>(on, {1}, 1, picks, columns));
+    const auto x = on_cuda<Tensor<T, 2, Cuda>>(on, random_tensor<T>(on, {2}, 1, items, columns));
+    Tensor<T, 2, Cuda> out(items, columns), before(items, columns), after(items, columns);
+    const auto values = [&](bool at_the_end) {
+      for (auto* t : {&before, &after}) fill(on.cuda, t->view(), T(0.5));
+      fill(on.cuda, out.view(), T(12345));
+      // before += 2 out, then out += 3 x, then after += out
+      const fn::InTurn step{
+          fn::InTurn{fn::AddScaled<T>{T(2), out.data(), before.data()}, fn::AddScaled<T>{T(3), x.data(), out.data()}},
+          fn::AddScaled<T>{T(1), out.data(), after.data()}};
+      if (at_the_end) {
+        plan.cuda.combine(on.cuda, z, out, step);
+      } else {
+        plan.cuda.combine(on.cuda, z, out);
+        run_step(on.cuda, out.view(), step);
+      }
+      std::vector<std::vector<T>> all;
+      for (auto* t : {&out, &before, &after}) all.push_back(metric::to_vector(on.cuda, t->view()));
+      return all;
+    };
+    const auto afterwards = values(false);
+    CHECK(values(true) == afterwards);
+    CHECK(afterwards[0] != afterwards[1]);
+    CHECK(afterwards[1] != std::vector<T>(afterwards[1].size(), T(0.5)));
+  }
+}
 TEST_CASE("SparsePlan by definition: an item is the weighted sum of its slots, and 0 without one") {
   Backends on;
   const Index items = 20, experts = 9, picks = 63, columns = 5;

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -309,8 +310,8 @@ struct LayerLaunches {
 TEST_CASE("cuda: launches of a layer in training") {
   const LayerLaunches one(mixture, 1), two(mixture, 2), three(mixture, 3);
   for (const auto& [less, more] : {std::pair{&one, &two}, {&two, &three}}) {
-    CHECK(beyond(less->inference, more->inference) == "combine 1, dispatch 1, gating 1, product 4, update 1");
-    CHECK(beyond(less->forward, more->forward) == "combine 1, dispatch 1, gating 1, product 4, update 1");
+    CHECK(beyond(less->inference, more->inference) == "combine 1, dispatch 1, gating 1, product 4");
+    CHECK(beyond(less->forward, more->forward) == "combine 1, dispatch 1, gating 1, product 4");
     CHECK(beyond(less->backward, more->backward) ==
           "bias 3, combine 2, cuBLAS 2, gating 1, gradient 2, offsets 1, product 2, update 1, zeros 2");
     CHECK(beyond(less->update, more->update) == "AdamW 6");  // tensors of parameters
@@ -332,8 +333,28 @@ TEST_CASE("cuda: launches of a layer in inference") {
     layer.begin(ctx, params, rows, carry);
     return beyond({}, named_launches_of(run));
   };
-  CHECK(launches(5, 1024) == "combine 1, dispatch 1, gating 1, product 4, update 1");
-  CHECK(launches(5, 1025) == "combine 1, dispatch 3, gating 1, product 4, update 1");
-  CHECK(launches(64, items) == "combine 1, dispatch 1, gating 1, product 4, update 1");
-  CHECK(launches(65, items) == "combine 1, cuBLAS 1, dispatch 1, gating 1, product 4, update 1");
+  CHECK(launches(5, 1024) == "combine 1, dispatch 1, gating 1, product 4");
+  CHECK(launches(5, 1025) == "combine 1, dispatch 3, gating 1, product 4");
+  CHECK(launches(64, items) == "combine 1, dispatch 1, gating 1, product 4");
+  CHECK(launches(65, items) == "combine 1, cuBLAS 1, dispatch 1, gating 1, product 4");
+}
+
+TEST_CASE("cuda: u is stored once the update rule has taken its step, and not read back") {
+  const Residual layer = mixture;
+  Cuda::Context ctx;
+  const auto params = init_params<double, Cuda>(layer, ctx, Seed{1});
+  const auto x = uniform_tensor<double>(ctx, Seed{2}, 1, items, dim);
+  Tensor<double, 2, Cuda> y(items, dim);
+  Carry<std::remove_const_t<decltype(layer)>, double, Cuda> carry;
+  layer.begin(ctx, params, items, carry);
+  cuda_emulator::counters_by_kernel().clear();
+  infer<double, Cuda>(layer, ctx, params, x, carry, y);
+  cuda_emulator::Counters combine;
+  for (const auto& [kernel, counters] : cuda_emulator::counters_by_kernel())
+    if (purpose_of(kernel) == "combine") combine = counters;
+  CHECK(combine.launches == 1);
+  const Index array = items * dim * Index(sizeof(double)), picks = layer.branch.gate.selection.k;
+  const Index looked_up = items * Index(sizeof(Index)) * (2 + 3 * picks);  // offsets; slots, picks and weights
+  CHECK(static_cast<Index>(combine.global_bytes_stored) == 2 * array);     // p, y
+  CHECK(static_cast<Index>(combine.global_bytes_loaded) == (picks + 2) * array + looked_up);  // z, x, p
 }

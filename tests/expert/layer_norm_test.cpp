@@ -120,7 +120,7 @@ TEST_CASE("LayerNorm: item 2^31 + 1 is normalised where it stands: sizes are 64 
   CHECK(inverse.data()[n] == 0.5f);
 }
 
-TEST_CASE("LayerNorm (1): as an expert equals loops, with a gain and a bias per expert; again gives the same bits") {
+TEST_CASE("LayerNorm (1): as an expert equals loops, with a gain and a bias per expert; recompute, the same bits") {
   Cpu::Context ctx(2);
   for (const auto& counts : uneven_counts()) {
     Bank<double, LayerNorm> b(ctx, {.model_dim = 5, .epsilon = 0.1}, counts, 6);

@@ -202,3 +202,23 @@ TEST_CASE("rows of a selection that leaves places unused: no place of the plan i
   const auto report = check::conformance<Cpu>(Mixture{gate, Linear{.model_dim = 3}}, {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
 }
+
+namespace {
+
+struct ClaimsAll : TopP {
+  static constexpr bool complete_picks = true;
+};
+
+}  // namespace
+
+TEST_CASE("complete_picks of a selection whose rows leave places unused: the plan says so") {
+  const ComposedGate<LinearScores, Independent, ClaimsAll> gate{.scores = {.model_dim = 3, .experts = 4}};
+  Cpu::Context ctx(1);
+  const auto params = gate.init<double, Cpu>(ctx, Seed{1});
+  const auto x = uniform_tensor<double>(ctx, Seed{2}, 3, 20, 3);
+  SparsePlan<double, Cpu> plan;
+  CHECK_THROWS_WITH_AS((gate.infer<double, Cpu>(ctx, params, x, plan, {})),
+                       "SparsePlan.build_complete: expert: expected one for each pick, as complete_picks says of a "
+                       "selection, got dropped or unused ones",
+                       ArgumentError);
+}

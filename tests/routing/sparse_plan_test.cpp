@@ -343,7 +343,14 @@ TEST_CASE("picks of items and experts that do not exist are refused") {
   plan.resize(2, 2, 2);
   plan.item(0) = 0, plan.item(1) = 1, plan.expert(0) = 1, plan.expert(1) = ~Index(0);
   CHECK_THROWS_WITH_AS(plan.build_complete(ctx),
-                       "group_table: keys: expected a group that exists for each, got negative ones", ArgumentError);
+                       "SparsePlan.build_complete: expert: expected one for each pick, as complete_picks says of a "
+                       "selection, got dropped or unused ones",
+                       ArgumentError);
+  plan.resize(2, 2, 3);
+  CHECK_THROWS_WITH_AS(plan.build_complete(ctx),
+                       "SparsePlan.build_complete: picks: expected the same number for each item, as complete_picks "
+                       "says of a selection, got 3",
+                       ArgumentError);
   CHECK_THROWS_WITH_AS(plan.resize(-1, 2, 2), "SparsePlan.resize: items: expected at least 0, got -1", ArgumentError);
   CHECK_THROWS_WITH_AS(plan.resize(2, -2, 2), "SparsePlan.resize: experts: expected at least 0, got -2", ArgumentError);
   CHECK_THROWS_WITH_AS(plan.resize(2, 2, -3), "SparsePlan.resize: picks: expected at least 0, got -3", ArgumentError);

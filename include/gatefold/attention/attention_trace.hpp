@@ -17,7 +17,7 @@ namespace gatefold {
 ///
 /// T is const for the trace and mutable for its adjoint, whose members after `output` are unused. Items n of a sequence
 /// are consecutive; head h owns columns [h·D/H, (h+1)·D/H) of q, k, v and the same rows of `output`. An attention that
-/// knows the entropies −Σ_j A log A of its rows may add them; without, who needs them forms A again.
+/// knows the entropies −Σ_j A log A of its rows may add them; without, who needs them recomputes A.
 template <class T, class B>
 struct AttentionTrace {
   View<T, 2, B> q, k, v;      // [N, D]

@@ -19,7 +19,7 @@
 ///     y[i,:] = Σ_j w[i,j] values[j,:] / Σ_j w[i,j]                                                     (2)
 ///
 /// Scores are formed block by block with the backend's products and used at once. What a row has of (2) is kept
-/// relative to its largest score so far, and rescaled when a larger one comes; backward forms the scores again,
+/// relative to its largest score so far, and rescaled when a larger one comes; backward recomputes the scores,
 /// normalised by a log-sum-exp.
 namespace gatefold {
 

@@ -93,6 +93,13 @@ struct InTurn {
 };
 template <class First, class Second>
 InTurn(First, Second) -> InTurn<First, Second>;
+/// What a functor of rows found goes to its place.
+struct ToItsPlace {
+  template <class A, class T>
+  GATEFOLD_HD void operator()(const A& at, T* place, typename A::Value value) const {
+    at.store(place, value);
+  }
+};
 /// rows(lanes, n), then step(at, i) for the elements of that row.
 template <class Rows, class Step>
 struct RowWithStep {
@@ -105,6 +112,38 @@ struct RowWithStep {
     const Step each = step;  // a copy of its own, which no store in the loop can alias
     const Index first = n * columns;
     each_column<typename Step::Element>(lanes, columns, [&](const auto& at, Index j) { each(at, first + j); });
+  }
+};
+/// Access to one element, but for the one at `place`, which lives in a register.
+template <class T>
+struct InRegister {
+  using Value = T;
+  T* place;
+  T& value;
+  GATEFOLD_HD T load(const T* p) const {
+    if (p == place) return value;
+    return *p;
+  }
+  GATEFOLD_HD void store(T* p, T v) const {
+    if (p == place)
+      value = v;
+    else
+      *p = v;
+  }
+};
+/// The same element by element: what rows(lanes, n, take) finds for out[i] reaches memory after step(at, i), for which
+/// it is in a register.
+template <class Rows, class Step, class T>
+struct ElementWithStep {
+  Rows rows;
+  Step step;
+  T* out;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    rows(lanes, n, [&](const OneElement<T>& at, T* place, T value) {
+      step(InRegister<T>{place, value}, place - out);
+      at.store(place, value);
+    });
   }
 };
 /// terms[i], for reduce
@@ -160,15 +199,18 @@ template <class C, class T, class B, class Step>
 void run_step(C& ctx, View<T, 2, B> out, const Step& step) {
   if constexpr (!std::is_same_v<Step, fn::NoStep<T>>) B::for_each(ctx, out.size(), step);
 }
-/// rows(lanes, n) for the rows of `out`, then step for its elements: on a host row by row, while a row is in the cache,
-/// if the step is a RegisterFunctor.
+/// rows(lanes, n) for the rows of `out`, then step for its elements. A step that is a RegisterFunctor runs in the same
+/// pass: on a host row by row, while a row is in the cache; on a device element by element, before it is stored, for
+/// which rows hand their values to a last argument: take(at, place, value).
 template <class C, class Rows, class T, class B, class Step>
 void for_rows(C& ctx, View<T, 2, B> out, const Rows& rows, const Step& step) {
-  if constexpr (B::is_host && RegisterFunctor<Step> && !std::is_same_v<Step, fn::NoStep<T>>) {
-    B::for_rows(ctx, out.extent(0), fn::RowWithStep<Rows, Step>{rows, step, out.extent(1)});
-  } else {
+  if constexpr (!RegisterFunctor<Step> || std::is_same_v<Step, fn::NoStep<T>>) {
     B::for_rows(ctx, out.extent(0), rows);
     run_step(ctx, out, step);
+  } else if constexpr (B::is_host) {
+    B::for_rows(ctx, out.extent(0), fn::RowWithStep<Rows, Step>{rows, step, out.extent(1)});
+  } else {
+    B::for_rows(ctx, out.extent(0), fn::ElementWithStep<Rows, Step, T>{rows, step, out.data()});
   }
 }
 

@@ -16,8 +16,8 @@ namespace gatefold {
 ///     u[n] = Σ_e w[n,e] · expert_e(x[n]),   w and who is taken from the gate                            (1)
 ///
 /// A model dimension the gate left 0 is filled from the experts; so is the expert count, from mixed experts (Experts).
-/// forward and infer take an elementwise step(at, i) at the end, what an update rule does with u: on a host each row of
-/// u meets it as soon as it is combined, where the plan runs steps too.
+/// forward and infer take an elementwise step(at, i) at the end, what an update rule does with u: where the plan runs
+/// steps too, u meets it as it is combined, on a host row by row, on a device before it is stored.
 /// @param x  [N, in_dim] in, u [N, out_dim] out
 /// @param saved  the plan, what gate and experts keep, and the experts' outputs [S, out_dim]
 /// @throws ArgumentError unless shapes and options fit; nothing has been written then

@@ -235,7 +235,8 @@ namespace selection {
 
 GATEFOLD_PLAIN_MEMBER("a selection", validate_options, "validate_options(experts) const",
                       "throws where options do not fit the number of experts", policy.validate_options(count))
-GATEFOLD_MEMBER("a selection", validate, "validate(params, items, extra) const",
+GATEFOLD_MEMBER("a selection", validate,
+                "validate(params, items, extra) const, options alone as validate_options(experts) const",
                 "throws where parameters or extra inputs do not fit", policy.validate(params, count, extra))
 GATEFOLD_MEMBER("a selection", noisy, "noisy(saved) const",
                 "what it ranked by, and the deviation of its noise (NoisyRank)", policy.noisy(saved))

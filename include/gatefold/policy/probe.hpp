@@ -1,5 +1,7 @@
 #pragma once
 
+#include <concepts>
+
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/view.hpp"
 

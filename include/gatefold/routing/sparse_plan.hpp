@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -32,7 +33,7 @@ struct SlotItems {
 };
 
 /// out[n] (+)= Σ w[s] z[s] over the slots s of item n, in ascending order from 0 (or out[n]); on the CPU every product
-/// is rounded; w = 1 without weights.
+/// is rounded; w = 1 without weights. take(at, place, value) stores an element (for_rows).
 template <class T, class B>
 struct Combine {
   View<const Index, 1, B> item_offsets, item_slots, pick;
@@ -41,8 +42,8 @@ struct Combine {
   View<T, 2, B> out;
   bool accumulate;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  template <class Lanes, class Take = ToItsPlace>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n, const Take& take = {}) const {
     constexpr Index few = 4;  // slots that are looked up once for all columns
     const Index columns = out.extent(1), begin = from_first(lanes, [&] { return item_offsets(n); });
     const Index count = from_first(lanes, [&] { return item_offsets(n + 1); }) - begin;
@@ -60,7 +61,7 @@ struct Combine {
         if (i < count) sum += w[i] * at.load(from[i] + j);
       for (Index i = few; i < count; ++i)
         sum += weight_of(item_slots(begin + i)) * at.load(row(item_slots(begin + i)) + j);
-      at.store(to + j, sum);
+      take(at, to + j, sum);
     });
   }
 
@@ -146,12 +147,18 @@ struct SparsePlan {
              "an item that exists for each pick", "negative ones");
   }
   /// The same plan at less cost, where every item made the same number of picks, they stand side by side in the order
-  /// of items, and none is dropped.
+  /// of items, and none is dropped or left unused.
   /// @cost one counting sort, and O(K²) comparisons an item at most
   void build_complete(typename B::Context& ctx) {
     const Index each = items() > 0 ? rows.size() / items() : 0;
-    expect(each * items() == rows.size(), "SparsePlan.build_complete", "picks", "the same number for each item",
-           rows.size());
+    expect(each * items() == rows.size(), "SparsePlan.build_complete", "picks",
+           "the same number for each item, as complete_picks says of a selection", rows.size());
+    if constexpr (B::is_host) {  // a device would have to be waited for
+      Index least = 0;
+      for (Index p = 0; p < expert.size(); ++p) least = std::min(least, expert(p));
+      expect(least == 0, "SparsePlan.build_complete", "expert",
+             "one for each pick, as complete_picks says of a selection", "dropped or unused ones");
+    }
     B::group_table(ctx, std::as_const(expert).view().as(items(), each), offsets.view(), pick.view(), rows.view(),
                    item_offsets.view(), item_slots.view());
   }

@@ -21,7 +21,8 @@ namespace gatefold {
 
 /// The evaluation f of a branch that a rule is handed, made of run(point, u, call, step): u = u(point), then step(at,
 /// i) for every element of u, while it is in the cache where the branch can. The step may touch element i of its arrays
-/// and no other: later rows of u may not be there yet.
+/// and no other, through `at` alone: later rows of u may not be there yet, and on a device u[i] itself may be in a
+/// register.
 template <class T, class B, class Run>
 struct Evaluation {
   Run run;

@@ -153,7 +153,7 @@ class Register {
     return static_cast<Mask>((1u << count) - 1);
   }
 #endif
-  // a where x < y, else b. Eigen makes a whole register of an AVX-512 mask and a mask of it again.
+  // a where x < y, else b. Eigen turns an AVX-512 mask into a whole register and that back into a mask.
   static Register where_less(Register x, Register y, Register a, Register b) {
 #if defined(EIGEN_VECTORIZE_AVX512)
     if constexpr (is<float, 64>)

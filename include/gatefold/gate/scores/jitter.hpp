@@ -39,7 +39,7 @@ struct AddJitter {
 /// @tparam ScoresT  scores without extra inputs
 /// @param extra  Noise: empty where the gate is evaluated
 /// @throws ArgumentError unless 0 <= epsilon < 1
-/// @cost   that of `scores` and N·D random numbers, drawn again by backward
+/// @cost   that of `scores` and N·D random numbers, which backward recomputes
 /// @order  element (n, d) of ξ is number n·D + d of the stream
 template <class ScoresT = LinearScores>
 struct Jitter {
