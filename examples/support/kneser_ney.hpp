@@ -34,7 +34,8 @@ class KneserNey {
   /// @param vocabulary  V
   /// @throws ArgumentError unless order >= 1, the text has N tokens of the vocabulary, and N tokens fit in 63 bits
   KneserNey(std::span<const Id> text, int order, Index vocabulary)
-      : vocabulary_(vocabulary), bits_(std::bit_width(static_cast<std::uint64_t>(std::max<Index>(vocabulary - 1, 1)))) {
+      : vocabulary_(vocabulary),
+        bits_(static_cast<int>(std::bit_width(static_cast<std::uint64_t>(std::max<Index>(vocabulary - 1, 1))))) {
     using gatefold::expect;
     const auto tokens = static_cast<Index>(text.size());
     expect(order >= 1, "KneserNey", "order", "at least 1", order);
