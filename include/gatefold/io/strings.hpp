@@ -76,7 +76,7 @@ struct Reader : nlohmann::json_sax<nlohmann::json> {
 }  // namespace strings
 
 /// @throws FileError with path and reason unless the file is a JSON array of strings
-/// @cost   memory of a few times the file's size
+/// @cost   memory of the file, and 32 bytes for each string, twice that while their list grows
 inline std::vector<std::string> load_strings(const std::filesystem::path& path) {
   RegularFile file(path);
   std::string text(static_cast<std::size_t>(file.size()), '\0');
