@@ -134,4 +134,5 @@ TEST_CASE("Corpus: what does not fit") {
   CHECK(said(2, 4, -1) == "Corpus: step: expected at least 0, got -1");
   CHECK(said(2, 4, 0, 7) == "Corpus.batch: x: expected 8 elements, got 7");
   CHECK(said(2, 4) == "no ArgumentError");
+  CHECK(message_of([] { (void)Corpus{.batch_size = 0}.blocks(); }) == "Corpus: batch_size: expected at least 1, got 0");
 }

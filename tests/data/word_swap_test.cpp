@@ -118,6 +118,7 @@ TEST_CASE("WordSwap: what is between words stays, an unknown word becomes a new 
     CHECK(swapped({.word = "zz"}, "", step).empty());
     CHECK(swapped({}, " , = ", step) == " , = ");
   }
+  check_even(results({}, "AAA cats"), {"AAA cats", "AAA AAA"});
   check_even(results({.word = "zz"}, "\u00e9t\u00e9 of"), {"\u00e9t\u00e9 of", "zz of"});
 }
 

@@ -16,10 +16,10 @@ namespace gatefold::data {
 ///
 ///     C = ⌊T / B⌋ columns,   row b = ids[b C … (b + 1) C)                                                   (1)
 ///     block at column c:  x[b,m] = row b[c + m],   target[b,m] = row b[c + m + 1],   0 <= m < M             (2)
-///     pass p reads c = o_p, o_p + M, … while c + M < C;   o_0 = 0,   o_p ~ U{0 … min(M, C − M) − 1}         (3)
+///     pass p reads c = o_p, o_p + M, … while c + M < C;   o_0 = 0,   o_p ~ U{0 … M − 1}                     (3)
 ///
 /// A step's block is a function of the step alone, so that a run goes on from its number. Caches of past blocks must be
-/// cleared where a pass begins: what stands before its first block was not read.
+/// cleared where a pass begins: what stands before its first block was not read. A pass without a block is skipped.
 /// Source: papers 001 and 002, whose code restarts at a random offset.
 /// @param ids         [T]  the text; T mod B tokens at its end are not used
 /// @param batch_size  B
@@ -38,7 +38,10 @@ struct Corpus {
 
   Index columns() const { return static_cast<Index>(ids.size()) / batch_size; }
   /// Blocks of the first pass: all that fit, once. What an evaluation reads.
-  Index blocks() const { return blocks_from(0); }
+  Index blocks() const {
+    validate();
+    return blocks_from(0);
+  }
 
   /// @throws ArgumentError unless batch_size and length are at least 1 and a row holds a block and its targets
   void validate() const {
@@ -55,8 +58,7 @@ struct Corpus {
     Index offset = 0, blocks = blocks_from(offset);
     for (std::uint64_t pass = 1; step >= blocks; ++pass) {
       step -= blocks;
-      const Index offsets = std::min(length, columns() - length);
-      offset = static_cast<Index>(uniform<double>(seed, 0, pass) * static_cast<double>(offsets));
+      offset = static_cast<Index>(uniform<double>(seed, 0, pass) * static_cast<double>(length));
       blocks = blocks_from(offset);
     }
     return {offset + step * length, step == 0};
