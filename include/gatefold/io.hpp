@@ -5,4 +5,5 @@
 #include "gatefold/io/replacement.hpp"
 #include "gatefold/io/safetensors.hpp"
 #include "gatefold/io/safetensors_header.hpp"
+#include "gatefold/io/strings.hpp"
 #include "gatefold/train/checkpoint.hpp"

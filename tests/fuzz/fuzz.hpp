@@ -51,15 +51,20 @@ inline std::filesystem::path scratch_file() {
 
 inline thread_local std::size_t held = 0, most = 0;
 
-/// The most bytes of the heap that f holds at once.
-template <class F>
-std::size_t peak(const F& f) {
+/// Once, whatever is measured: hooks of two would count twice.
+inline void count_held() {
   [[maybe_unused]] static const int installed = __sanitizer_install_malloc_and_free_hooks(
       [](const volatile void*, std::size_t size) {
         held += size;
         if (held > most && held < std::size_t(1) << 62) most = held;
       },
       [](const volatile void* memory) { held -= __sanitizer_get_allocated_size(memory); });
+}
+
+/// The most bytes of the heap that f holds at once.
+template <class F>
+std::size_t peak(const F& f) {
+  count_held();
   held = most = 0;
   f();
   return most;

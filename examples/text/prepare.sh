@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# prepare.sh [FOLDER [SPLIT_TEXT]]: texts to learn a language from, of Debian packages, in FOLDER (build/text):
+#   bible, bible_words    the King James Bible, a line a verse: 0.8 million words, 4.1 million characters
+#   gcide, gcide_words    the Collaborative International Dictionary of English, a line a paragraph: 5.0 and 28.8 million
+# each train.txt, valid.txt and test.txt. In *_words, punctuation marks are words of their own, as in WikiText.
+# SPLIT_TEXT is that program (built in build/release if not given). Prints sizes and counts.
+#
+# Why this dictionary: several million words of English that are no manual of a program, free to copy: Webster's of 1913
+# with its quotations. `anarchism`, the largest running text found, has 1.9 million. The price: entries are short and in
+# alphabetical order, so that long contexts tell less than those of the Bible.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+source "$root/cmake/install_packages.sh"
+folder=${1:-$root/build/text} split=${2:-}
+# Of a sorted or a mixed book the end is no test of the rest: stretches of some 1,500 verses and 2,500 paragraphs.
+bible_stretches=20 gcide_stretches=100
+
+install_packages bible-kjv
+if [[ -z $split ]]; then
+  install_packages g++ cmake ninja-build libeigen3-dev zlib1g-dev nlohmann-json3-dev libcli11-dev
+  mkdir -p "$root/build"
+  (cd "$root" && cmake --preset release >build/release.log && cmake --build --preset release --target split_text)
+  split=$root/build/release/examples/split_text
+fi
+mkdir -p "$folder"
+
+# verses: the place that begins each line cut off.
+verses() { bible -f Ge1:1-Rev22:21 2>/dev/null | sed -E 's/^[^ ]+ //'; }
+
+# The package of the dictionary wants a server of dictionaries: its file alone is taken, unless it is installed.
+dictionary() {
+  local file=/usr/share/dictd/gcide.dict.dz
+  if [[ ! -e $file ]]; then
+    local unpacked=$folder/dict-gcide
+    [[ -e $unpacked$file ]] || (
+      mkdir -p "$unpacked"
+      cd "$unpacked"
+      apt-get download -qq dict-gcide >&2
+      dpkg-deb -x dict-gcide_*.deb .
+    )
+    file=$unpacked$file
+  fi
+  gunzip -c <"$file"
+}
+# paragraphs: a paragraph a line, from the first entry on, without pronunciations, \Pro*nun`ci*a"tion\ (...), and without
+# names of sources, [1913 Webster]. Three bytes that are no UTF-8 are dropped.
+paragraphs() {
+  iconv -c -f UTF-8 -t UTF-8 | awk 'BEGIN { RS = "" } /^[^ ][^\n]*\\/ { begun = 1 } begun { gsub(/[ \n]+/, " "); print }' |
+    sed -E 's/ *\\[^\\]*\\( \([^()]*\))?//g; s/ ?\[[^][]*(Webster|WordNet|PJC)[^][]*\]//g; s/[{}]//g; s/  +/ /g; s/^ //; /^$/d'
+}
+# apart: punctuation marks between spaces.
+apart() { sed -E 's/([][().,:;!?"])/ \1 /g; s/  +/ /g; s/^ | $//g'; }
+
+# cut_text NAME STRETCHES: FOLDER/NAME.txt as it is, and with its punctuation apart.
+cut_text() {
+  apart <"$folder/$1.txt" >"$folder/$1_words.txt"
+  local name
+  for name in "$1" "$1_words"; do
+    echo "== $name"
+    "$split" "$folder/$name.txt" "$folder/$name" --valid 0.05 --test 0.05 --stretches "$2"
+  done
+}
+export LC_ALL=C.UTF-8
+verses >"$folder/bible.txt"
+lines=$(wc -l <"$folder/bible.txt")
+[[ $lines == 31102 ]] || { echo "prepare.sh: expected 31102 verses of the program bible, got $lines" >&2; exit 1; }
+cut_text bible $bible_stretches
+dictionary | paragraphs >"$folder/gcide.txt"
+cut_text gcide $gcide_stretches

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/philox.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/data/vocabulary.hpp"
+
+namespace gatefold::data {
+
+/// A text cut into rows that are read side by side, a block of each at a time.
+///
+///     C = ⌊T / B⌋ columns,   row b = ids[b C … (b + 1) C)                                                   (1)
+///     block at column c:  x[b,m] = row b[c + m],   target[b,m] = row b[c + m + 1],   0 <= m < M             (2)
+///     pass p reads c = o_p, o_p + M, … while c + M < C;   o_0 = 0,   o_p ~ U{0 … M − 1}                     (3)
+///
+/// A step's block is a function of the step alone, so that a run goes on from its number. Caches of past blocks must be
+/// cleared where a pass begins: what stands before its first block was not read. A pass without a block is skipped.
+/// Source: papers 001 and 002, whose code restarts at a random offset.
+/// @param ids         [T]  the text; T mod B tokens at its end are not used
+/// @param batch_size  B
+/// @param length      M
+/// @param seed        of the offsets
+struct Corpus {
+  std::span<const TokenId> ids{};
+  Index batch_size = 1, length = 1;
+  Seed seed{};
+
+  /// Where a step reads.
+  struct Place {
+    Index column = 0;
+    bool clear = true;  // caches: a pass begins here
+  };
+
+  Index columns() const { return static_cast<Index>(ids.size()) / batch_size; }
+  /// Blocks of the first pass: all that fit, once. What an evaluation reads.
+  Index blocks() const {
+    validate();
+    return blocks_from(0);
+  }
+
+  /// @throws ArgumentError unless batch_size and length are at least 1 and a row holds a block and its targets
+  void validate() const {
+    expect(batch_size >= 1, "Corpus", "batch_size", "at least 1", batch_size);
+    expect(length >= 1, "Corpus", "length", "at least 1", length);
+    expect(columns() > length, "Corpus", "ids",
+           Joined{"at least batch_size * (length + 1) = ", batch_size, " * ", length + 1}, ids.size());
+  }
+
+  /// @cost one random number per pass before this step
+  Place place(Index step) const {
+    validate();
+    expect(step >= 0, "Corpus", "step", "at least 0", step);
+    Index offset = 0, blocks = blocks_from(offset);
+    for (std::uint64_t pass = 1; step >= blocks; ++pass) {
+      step -= blocks;
+      offset = static_cast<Index>(uniform<double>(seed, 0, pass) * static_cast<double>(length));
+      blocks = blocks_from(offset);
+    }
+    return {offset + step * length, step == 0};
+  }
+
+  /// @param x, target  [B·M] out
+  /// @throws ArgumentError also unless x and target have batch_size · length elements
+  Place batch(Index step, std::span<Index> x, std::span<Index> target) const {
+    const Place at = place(step);
+    const auto expect_size = [&](const char* name, std::span<Index> out) {
+      expect(static_cast<Index>(out.size()) == batch_size * length, "Corpus.batch", name,
+             Joined{batch_size * length, " elements"}, out.size());
+    };
+    expect_size("x", x);
+    expect_size("target", target);
+    for (Index b = 0; b < batch_size; ++b) {
+      const TokenId* from = ids.data() + b * columns() + at.column;
+      std::copy_n(from, length, x.data() + b * length);
+      std::copy_n(from + 1, length, target.data() + b * length);
+    }
+    return at;
+  }
+
+ private:
+  /// How many c = offset, offset + M, … are below C − M.
+  Index blocks_from(Index offset) const { return (columns() - offset - 1) / length; }
+};
+
+}  // namespace gatefold::data

@@ -1,0 +1,202 @@
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "gatefold/backend/backend.hpp"
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/philox.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/view.hpp"
+
+namespace gatefold {
+
+enum class Corruption { gaussian_noise, blur, contrast, brightness, pixelate, occlusion };
+
+/// How hard a corruption is, for severities 1 to 5.
+struct Severities {
+  Corruption kind;
+  const char* name;
+  std::array<double, 5> level;
+};
+
+/// Of images of 28 · 28 pixels between 0 and 1. Noise and contrast are ImageNet-C's, brightness half of it, as most
+/// pixels of a garment are bright already and clip; blur is in pixels, and cells and squares are shares of a side:
+/// ImageNet-C's are made for 224 pixels, of which 28 have little left.
+inline constexpr std::array<Severities, 6> kCorruptions{{
+    {Corruption::gaussian_noise, "gaussian_noise", {0.08, 0.12, 0.18, 0.26, 0.38}},  // standard deviation
+    {Corruption::blur, "blur", {0.5, 0.75, 1.0, 1.5, 2.0}},                          // standard deviation, pixels
+    {Corruption::contrast, "contrast", {0.4, 0.3, 0.2, 0.1, 0.05}},                  // what is left of it
+    {Corruption::brightness, "brightness", {0.05, 0.1, 0.15, 0.2, 0.25}},            // added
+    {Corruption::pixelate, "pixelate", {0.75, 0.6, 0.5, 0.35, 0.25}},  // cells a side, share of its pixels
+    {Corruption::occlusion, "occlusion", {0.2, 0.3, 0.4, 0.5, 0.6}},   // side of a square, share of the side
+}};
+
+namespace fn {
+
+/// Pixel p of image n under every corruption but blur; severity's level is what the table says of the kind.
+template <class T, class B>
+struct CorruptPixels {
+  Corruption kind;
+  double level;
+  Index rows, columns;
+  Random random;
+  View<const T, 2, B> x;  // [N, rows · columns]
+  View<T, 2, B> y;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const Index pixels = x.extent(1);
+    double mean = 0;
+    if (kind == Corruption::contrast) {
+      for (Index p = lanes.lane; p < pixels; p += lanes.size) mean += static_cast<double>(x(n, p));
+      mean = lanes.sum(mean) / static_cast<double>(pixels);
+    }
+    for (Index p = lanes.lane; p < pixels; p += lanes.size) {
+      const double v = corrupted(n, p, mean);
+      y(n, p) = static_cast<T>(v < 0 ? 0 : v > 1 ? 1 : v);
+    }
+  }
+
+ private:
+  GATEFOLD_HD double corrupted(Index n, Index p, double mean) const {
+    const double v = static_cast<double>(x(n, p));
+    switch (kind) {
+      case Corruption::gaussian_noise:
+        return v + level * normal<double>(random.seed, random.step, number(n, p));
+      case Corruption::contrast:
+        return mean + level * (v - mean);
+      case Corruption::brightness:
+        return v + level;
+      case Corruption::pixelate:
+        return mean_of_cell(n, p / columns, p % columns);
+      case Corruption::occlusion:
+        return hidden(n, p / columns, p % columns) ? 0 : v;
+      case Corruption::blur:
+        break;
+    }
+    return v;
+  }
+  GATEFOLD_HD std::uint64_t number(Index n, Index i) const { return static_cast<std::uint64_t>(n * x.extent(1) + i); }
+  /// level · side, at least 1
+  GATEFOLD_HD Index share(Index side) const {
+    const auto some = static_cast<Index>(level * static_cast<double>(side) + 0.5);
+    return some < 1 ? 1 : some;
+  }
+  /// A side of s pixels has c = share(s) cells; pixel i is in cell ⌊i c / s⌋, which begins at ⌈cell · s / c⌉.
+  GATEFOLD_HD Index first_of_cell(Index cell, Index side) const {
+    return (cell * side + share(side) - 1) / share(side);
+  }
+  GATEFOLD_HD double mean_of_cell(Index n, Index row, Index column) const {
+    const Index i = row * share(rows) / rows, j = column * share(columns) / columns;
+    const Index top = first_of_cell(i, rows), bottom = first_of_cell(i + 1, rows);
+    const Index left = first_of_cell(j, columns), right = first_of_cell(j + 1, columns);
+    double sum = 0;
+    for (Index r = top; r < bottom; ++r)
+      for (Index c = left; c < right; ++c) sum += static_cast<double>(x(n, r * columns + c));
+    return sum / static_cast<double>((bottom - top) * (right - left));
+  }
+  /// Whether a pixel is in the image's rectangle, which lies anywhere inside it.
+  GATEFOLD_HD bool hidden(Index n, Index row, Index column) const {
+    return within(row, rows, number(n, 0)) && within(column, columns, number(n, 1));
+  }
+  GATEFOLD_HD bool within(Index at, Index side, std::uint64_t i) const {
+    const double places = static_cast<double>(side - share(side) + 1);
+    const auto begin = static_cast<Index>(uniform<double>(random.seed, random.step, i) * places);
+    return begin <= at && at < begin + share(side);
+  }
+};
+
+/// to[i] = Σ_d weight[|d|] from[i + d along one side]; beyond an edge the image goes on as it ends
+template <class From, class To>
+struct BlurAlong {
+  static constexpr Index kRadius = 8;
+  double weight[kRadius + 1];
+  Index side, stride, pixels;  // of the direction, between its pixels, of an image
+  const From* from;
+  To* to;
+
+  GATEFOLD_HD void operator()(Index i) const {
+    const Index at = i % pixels / stride % side;
+    double sum = 0;
+    for (Index d = -kRadius; d <= kRadius; ++d) {
+      const Index other = at + d < 0 ? 0 : at + d >= side ? side - 1 : at + d;
+      sum += weight[d < 0 ? -d : d] * static_cast<double>(from[i + (other - at) * stride]);
+    }
+    to[i] = static_cast<To>(sum);
+  }
+};
+
+}  // namespace fn
+
+/// Images that are harder to see, in six ways and five severities.
+///
+///     gaussian_noise  x + σ ε,  ε ~ N(0, 1)          brightness  x + c                                    (1)
+///     contrast        m + c (x − m),  m = mean of the image                                               (2)
+///     blur            x * N(0, σ²), normalised over its taps; at the edges the image goes on as it ends    (3)
+///     pixelate        the mean of the cell that a pixel is in, c · side cells a side                       (4)
+///     occlusion       0 in a rectangle of c times the sides, anywhere inside the image                    (5)
+///
+/// and all cut to [0, 1]. The levels are `kCorruptions`'.
+/// Source: Hendrycks and Dietterich 2019, arXiv:1903.12261 (ImageNet-C), without its occlusion: DeVries and Taylor
+/// 2017, arXiv:1708.04552 (cutout).
+/// @param severity  1 to 5; 0 leaves images as they are
+/// @throws ArgumentError unless severity, rows and columns fit
+/// @order  an image's bits depend on itself, its number and the place in the stream of random numbers alone
+struct Corrupt {
+  Corruption kind = Corruption::gaussian_noise;
+  Index severity = 3, rows = 28, columns = 28;
+
+  const char* name() const { return of_kind().name; }
+
+  void validate() const {
+    const auto last = static_cast<Index>(of_kind().level.size());
+    expect(0 <= severity && severity <= last, "Corrupt", "severity", Joined{"0 to ", last}, severity);
+    expect(rows >= 1, "Corrupt", "rows", "at least 1", rows);
+    expect(columns >= 1, "Corrupt", "columns", "at least 1", columns);
+  }
+
+  /// @param x [N, rows · columns] in   between 0 and 1
+  /// @param y [N, rows · columns] out  memory of its own
+  /// @cost  O(N · rows · columns); blur: 34 multiply-adds a pixel
+  template <class T, class B>
+  void operator()(typename B::Context& ctx, View<T, 2, B> x, Random at, Out<std::remove_const_t<T>, 2, B> y) const {
+    using U = std::remove_const_t<T>;
+    validate();
+    expect_shape("Corrupt", "x", x, {any_extent, rows * columns});
+    expect_shape("Corrupt", "y", y, {x.extent(0), rows * columns});
+    expect_apart("Corrupt", "y", y, "x", x);
+    if (severity == 0) return copy(ctx, x, y);
+    const double level = of_kind().level[static_cast<std::size_t>(severity - 1)];
+    if (kind == Corruption::blur) return blur<U, B>(ctx, level, x, y);
+    B::for_rows(ctx, x.extent(0), fn::CorruptPixels<U, B>{kind, level, rows, columns, at, x, y});
+  }
+
+ private:
+  const Severities& of_kind() const { return kCorruptions[static_cast<std::size_t>(kind)]; }
+
+  template <class T, class B>
+  void blur(typename B::Context& ctx, double deviation, View<const T, 2, B> x, View<T, 2, B> y) const {
+    auto mark = ctx.mark();
+    auto between = ctx.template scratch<double>(x.extent(0), rows * columns);
+    fn::BlurAlong<T, double> down{{}, rows, columns, rows * columns, x.data(), between.data()};
+    fn::BlurAlong<double, T> across{{}, columns, 1, rows * columns, between.data(), y.data()};
+    double total = 0;
+    for (Index d = 0; d <= down.kRadius; ++d) {
+      const double z = static_cast<double>(d) / deviation;
+      down.weight[d] = std::exp(-z * z / 2);
+      total += (d > 0 ? 2 : 1) * down.weight[d];
+    }
+    for (Index d = 0; d <= down.kRadius; ++d) across.weight[d] = down.weight[d] /= total;
+    B::for_each(ctx, x.size(), down);
+    B::for_each(ctx, x.size(), across);
+  }
+};
+
+}  // namespace gatefold

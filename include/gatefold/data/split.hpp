@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cmath>
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+
+namespace gatefold::data {
+
+enum class Part { train, valid, test };
+
+/// A text's lines in three parts, none in two of them.
+///
+/// The text is cut into `stretches` of neighbouring lines, as even as can be, each of which ends with its share of
+/// validation and then of test lines. One stretch leaves the text's end to the test; of several, the test has passages
+/// from everywhere in the text.
+/// @param valid, test  shares of the lines, rounded in each stretch
+/// @throws ArgumentError unless valid and test are at least 0, together less than 1, and stretches >= 1
+struct Split {
+  double valid = 0.05, test = 0.05;
+  Index stretches = 1;
+
+  void validate() const {
+    expect(valid >= 0, "Split", "valid", "at least 0", valid);
+    expect(test >= 0, "Split", "test", "at least 0", test);
+    expect(valid + test < 1, "Split", "valid + test", "less than 1", valid + test);
+    expect(stretches >= 1, "Split", "stretches", "at least 1", stretches);
+  }
+
+  /// Of line 0 … lines − 1.
+  Part part(Index line, Index lines) const {
+    validate();
+    expect(0 <= line && line < lines, "Split", "line", Joined{"0 to ", lines - 1}, line);
+    // Stretch s has lines ⌊s n / S⌋ … ⌊(s + 1) n / S⌋ − 1.
+    const Index s = (stretches * (line + 1) - 1) / lines, end = (s + 1) * lines / stretches;
+    const auto share = [&](double of) {
+      return static_cast<Index>(std::llround(of * static_cast<double>(end - s * lines / stretches)));
+    };
+    const Index to_end = end - line;  // 1: the last one
+    return to_end <= share(test) ? Part::test : to_end <= share(test) + share(valid) ? Part::valid : Part::train;
+  }
+};
+
+}  // namespace gatefold::data

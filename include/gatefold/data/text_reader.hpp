@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gatefold/core/regular_file.hpp"
+#include "gatefold/data/utf8.hpp"
+
+namespace gatefold::data {
+
+/// A character of a text: its bytes, and the code point that they spell.
+struct Character {
+  char32_t value = 0;
+  std::string_view bytes{};
+};
+
+/// A file of UTF-8, read front to back in pieces.
+///
+/// @throws FileError with path and offset unless it is a regular file and every byte belongs to a character
+/// @cost   one piece of memory, whatever the file's size
+class TextReader {
+ public:
+  static constexpr std::size_t kPiece = std::size_t(1) << 16;
+
+  explicit TextReader(const std::filesystem::path& path) : file_(path), piece_(kPiece) {}
+
+  /// The next character; none has no bytes. Its bytes stay until the next call.
+  Character next() {
+    if (end_ - at_ < kLongestCodePoint) refill();
+    if (at_ == end_) return {};
+    const CodePoint point = first_code_point({piece_.data() + at_, end_ - at_});
+    if (point.length == 0) file_.fail(read_ - (end_ - at_), "not UTF-8");
+    const Character character{point.value, {piece_.data() + at_, point.length}};
+    at_ += point.length;
+    return character;
+  }
+
+ private:
+  void refill() {
+    if (read_ > 0 && end_ < piece_.size()) return;  // the last piece was short: nothing follows
+    std::memmove(piece_.data(), piece_.data() + at_, end_ - at_);
+    end_ -= at_;
+    at_ = 0;
+    const auto got = static_cast<std::size_t>(file_.read_some(piece_.data() + end_, piece_.size() - end_, read_));
+    end_ += got;
+    read_ += got;
+  }
+
+  RegularFile file_;
+  std::vector<char> piece_;
+  std::size_t at_ = 0, end_ = 0;  // what of the piece is left
+  std::uint64_t read_ = 0;        // bytes of the file
+};
+
+/// f(line) for every line of a file, without what ends it.
+///
+/// @throws FileError as TextReader
+/// @cost   memory of the longest line
+template <class F>
+void for_each_line(const std::filesystem::path& path, const F& f) {
+  TextReader text(path);
+  std::string line;
+  bool open = false;
+  for (Character c = text.next(); !c.bytes.empty(); c = text.next()) {
+    open = c.value != '\n';
+    if (open) {
+      line += c.bytes;
+      continue;
+    }
+    f(std::string_view(line));
+    line.clear();
+  }
+  if (open) f(std::string_view(line));
+}
+
+}  // namespace gatefold::data

@@ -1,0 +1,108 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/data/tokens.hpp"
+
+namespace gatefold::data {
+
+/// The number of a token: half of an Index, as corpora have many.
+using TokenId = std::int32_t;
+
+/// What every token becomes that a vocabulary lacks.
+inline constexpr std::string_view kUnknown = "<unk>";
+
+/// Tokens and their numbers, 0 to size() − 1.
+///
+/// The end of a line and the unknown token are always among them: last, unless they stand elsewhere.
+class Vocabulary {
+ public:
+  explicit Vocabulary(Unit unit = Unit::word) : Vocabulary(unit, {}) {}
+  /// @param tokens  in the order of their numbers
+  /// @throws ArgumentError unless they differ
+  Vocabulary(Unit unit, std::vector<std::string> tokens) : unit_(unit), tokens_(std::move(tokens)) {
+    const auto at = [&](std::size_t i) { return static_cast<TokenId>(i); };
+    ids_.reserve(tokens_.size() + 2);
+    for (std::size_t i = 0; i < tokens_.size(); ++i)
+      expect(ids_.emplace(tokens_[i], at(i)).second, "Vocabulary", "tokens", "each of them once", tokens_[i]);
+    for (const std::string_view token : {kEndOfLine, kUnknown})
+      if (ids_.emplace(token, at(tokens_.size())).second) tokens_.emplace_back(token);
+    expect(tokens_.size() <= static_cast<std::size_t>(std::numeric_limits<TokenId>::max()), "Vocabulary", "tokens",
+           "fewer than 2^31", tokens_.size());
+    unknown_ = ids_.find(kUnknown)->second;
+  }
+
+  Unit unit() const { return unit_; }
+  Index size() const { return static_cast<Index>(tokens_.size()); }
+  const std::vector<std::string>& tokens() const { return tokens_; }
+  const std::string& token(TokenId id) const { return tokens_[static_cast<std::size_t>(id)]; }
+
+  TokenId end_of_line() const { return ids_.find(kEndOfLine)->second; }
+  TokenId unknown() const { return unknown_; }
+  /// That of the unknown token where there is no other.
+  TokenId id(std::string_view token) const {
+    const auto found = ids_.find(token);
+    return found == ids_.end() ? unknown_ : found->second;
+  }
+
+ private:
+  struct Hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view token) const { return std::hash<std::string_view>()(token); }
+  };
+
+  Unit unit_;
+  std::vector<std::string> tokens_;
+  std::unordered_map<std::string, TokenId, Hash, std::equal_to<>> ids_{};
+  TokenId unknown_ = 0;
+};
+
+/// The vocabulary of some files, in the order in which their tokens are first seen.
+///
+/// Source: papers 001 and 002: all three parts of WikiText-103 and no threshold, which gives 267,735 words.
+/// @param threshold  tokens seen less often become the unknown token
+/// @throws FileError as TextReader, ArgumentError unless threshold >= 1
+inline Vocabulary read_vocabulary(const std::vector<std::filesystem::path>& files, Unit unit, Index threshold = 1) {
+  expect(threshold >= 1, "read_vocabulary", "threshold", "at least 1", threshold);
+  std::vector<std::string> tokens;
+  std::vector<Index> count;
+  std::unordered_map<std::string, std::size_t> place;
+  std::string key;
+  for (const std::filesystem::path& file : files)
+    for_each_token(file, unit, [&](std::string_view token) {
+      key = token;
+      const auto [found, first] = place.try_emplace(key, tokens.size());
+      if (first) {
+        tokens.push_back(key);
+        count.push_back(0);
+      }
+      ++count[found->second];
+    });
+  std::vector<std::string> kept;
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    if (count[i] >= threshold || tokens[i] == kEndOfLine || tokens[i] == kUnknown) kept.push_back(std::move(tokens[i]));
+  return Vocabulary(unit, std::move(kept));
+}
+
+/// A file as numbers.
+///
+/// @throws FileError as TextReader
+/// @cost   4 bytes a token
+inline std::vector<TokenId> read_ids(const std::filesystem::path& file, const Vocabulary& vocabulary) {
+  std::vector<TokenId> ids;
+  for_each_token(file, vocabulary.unit(), [&](std::string_view token) { ids.push_back(vocabulary.id(token)); });
+  return ids;
+}
+
+}  // namespace gatefold::data

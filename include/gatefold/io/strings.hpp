@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/regular_file.hpp"
+#include "gatefold/io/replacement.hpp"
+
+/// A list of strings in a file, such as the tokens of a vocabulary: a JSON array, one string a line.
+namespace gatefold::io {
+
+/// @throws FileError as Replacement, ArgumentError for a string that is not UTF-8: a file that was there is untouched
+inline void save_strings(const std::filesystem::path& path, const std::vector<std::string>& strings) {
+  Replacement file(path);
+  std::string text = "[";
+  for (std::size_t i = 0; i < strings.size(); ++i) {
+    try {
+      text.append(i > 0 ? ",\n" : "\n").append(nlohmann::json(strings[i]).dump());
+    } catch (const nlohmann::json::type_error&) {
+      throw ArgumentError("io::save_strings: strings[" + std::to_string(i) + "]: expected UTF-8");
+    }
+    if (text.size() < (1u << 16)) continue;
+    file.write(text.data(), text.size());
+    text.clear();
+  }
+  text += "\n]\n";
+  file.write(text.data(), text.size());
+  file.commit();
+}
+
+namespace strings {
+
+/// Takes an array of strings, refuses all else where it begins.
+struct Reader : nlohmann::json_sax<nlohmann::json> {
+  std::vector<std::string> strings{};
+  bool open = false;
+  std::size_t offset = 0;
+  std::string reason{};
+
+  bool refuse() {
+    reason = "expected an array of strings";
+    return false;
+  }
+  bool string(std::string& value) override {
+    if (!open) return refuse();
+    strings.push_back(std::move(value));
+    return true;
+  }
+  bool start_array(std::size_t) override {
+    if (open) return refuse();
+    return open = true;
+  }
+  bool end_array() override { return true; }
+  bool null() override { return refuse(); }
+  bool boolean(bool) override { return refuse(); }
+  bool number_integer(number_integer_t) override { return refuse(); }
+  bool number_unsigned(number_unsigned_t) override { return refuse(); }
+  bool number_float(number_float_t, const std::string&) override { return refuse(); }
+  bool binary(nlohmann::json::binary_t&) override { return refuse(); }
+  bool start_object(std::size_t) override { return refuse(); }
+  bool end_object() override { return refuse(); }
+  bool key(std::string&) override { return refuse(); }
+  bool parse_error(std::size_t at, const std::string&, const nlohmann::json::exception&) override {
+    offset = at;
+    reason = "not JSON";
+    return false;
+  }
+};
+
+}  // namespace strings
+
+/// @throws FileError with path and reason unless the file is a JSON array of strings
+/// @cost   memory of the file, and 32 bytes for each string, twice that while their list grows
+inline std::vector<std::string> load_strings(const std::filesystem::path& path) {
+  RegularFile file(path);
+  std::string text(static_cast<std::size_t>(file.size()), '\0');
+  file.read(text.data(), text.size(), 0);
+  strings::Reader reader;
+  if (!nlohmann::json::sax_parse(text, &reader)) {
+    if (reader.offset > 0) file.fail(reader.offset, reader.reason);
+    file.fail(reader.reason);
+  }
+  return std::move(reader.strings);
+}
+
+}  // namespace gatefold::io

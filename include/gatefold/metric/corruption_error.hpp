@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+
+namespace gatefold::metric {
+
+struct CorruptionError {
+  std::vector<double> of{};  // [C] each corruption
+  double mean = 0;
+};
+
+/// The mean corruption error of a classifier, relative to another one.
+///
+///     CE_c = Σ_s error[c,s] / Σ_s baseline[c,s],   mCE = (1/C) Σ_c CE_c                                    (1)
+///
+/// Source: Hendrycks and Dietterich 2019, arXiv:1903.12261, whose baseline is AlexNet; papers 001 and 002. It says
+/// nothing without its baseline: name that beside the number.
+/// @param error      [C, S] in  shares of images misclassified under corruption c of severity s
+/// @param baseline   [C, S] in  the same of the other classifier
+/// @throws ArgumentError unless shapes fit, there is a corruption, and the baseline errs under each of them
+inline CorruptionError corruption_error(std::span<const double> error, std::span<const double> baseline,
+                                        Index severities = 5) {
+  const auto size = static_cast<Index>(error.size());
+  expect(severities >= 1, "corruption_error", "severities", "at least 1", severities);
+  expect(size >= severities && size % severities == 0, "corruption_error", "error",
+         Joined{"a multiple of severities = ", severities}, size);
+  expect(baseline.size() == error.size(), "corruption_error", "baseline", Joined{size, " numbers"}, baseline.size());
+  CorruptionError result;
+  const double corruptions = static_cast<double>(size / severities);
+  for (std::size_t i = 0; i < error.size();) {
+    double sum = 0, of_baseline = 0;
+    for (Index s = 0; s < severities; ++s, ++i) {
+      sum += error[i];
+      of_baseline += baseline[i];
+    }
+    expect(of_baseline > 0, "corruption_error", "baseline", "some error under each corruption", of_baseline);
+    result.of.push_back(sum / of_baseline);
+    result.mean += result.of.back() / corruptions;
+  }
+  return result;
+}
+
+}  // namespace gatefold::metric

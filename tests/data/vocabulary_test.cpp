@@ -1,0 +1,76 @@
+#include "gatefold/data/vocabulary.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "support/pass.hpp"
+#include "support/text_file.hpp"
+
+using namespace gatefold::data;
+using gatefold::support::message_of;
+using gatefold::support::refusal;
+using gatefold::support::TextFile;
+
+namespace {
+
+using Words = std::vector<std::string>;
+using Ids = std::vector<TokenId>;
+
+}  // namespace
+
+TEST_CASE("words in the order in which all files show them first, letters as they are") {
+  const TextFile train("the cat saw The cat\n"), test("a cat\n\nwith the <unk> <eos> dog");
+  const Vocabulary v = read_vocabulary({train.path, test.path}, Unit::word);
+  CHECK(v.tokens() == Words{"the", "cat", "saw", "The", "<eos>", "a", "with", "<unk>", "dog"});
+  CHECK(v.size() == 9);
+  CHECK((v.end_of_line() == 4 && v.unknown() == 7 && v.id("cat") == 1 && v.token(3) == "The"));
+  CHECK(v.id("mouse") == v.unknown());
+  CHECK(read_ids(test.path, v) == Ids{5, 1, 4, 4, 6, 0, 7, 4, 8, 4});
+}
+
+TEST_CASE("a threshold leaves out what is rarer, in the same order") {
+  const TextFile text("c b a b\nc b\n");
+  const auto kept = [&](gatefold::Index threshold) {
+    return read_vocabulary({text.path}, Unit::word, threshold).tokens();
+  };
+  CHECK(kept(1) == Words{"c", "b", "a", "<eos>", "<unk>"});
+  CHECK(kept(2) == Words{"c", "b", "<eos>", "<unk>"});
+  CHECK(kept(3) == Words{"b", "<eos>", "<unk>"});
+  CHECK(kept(100) == Words{"<eos>", "<unk>"});
+  const Vocabulary v = read_vocabulary({text.path}, Unit::word, 2);
+  CHECK(read_ids(text.path, v) == Ids{0, 1, 3, 1, 2, 0, 1, 2});
+  CHECK(message_of([&] { (void)kept(0); }) == "read_vocabulary: threshold: expected at least 1, got 0");
+}
+
+TEST_CASE("characters") {
+  const TextFile text("ab\u00e9 a\n");
+  const Vocabulary v = read_vocabulary({text.path}, Unit::character);
+  CHECK(v.tokens() == Words{"a", "b", "\u00e9", " ", "<eos>", "<unk>"});
+  CHECK(read_ids(text.path, v) == Ids{0, 1, 2, 3, 0, 4});
+  CHECK(read_ids(TextFile("ax\n").path, v) == Ids{0, 5, 4});
+}
+
+TEST_CASE("a vocabulary of given tokens keeps their numbers, and has what every one has") {
+  CHECK(Vocabulary().tokens() == Words{"<eos>", "<unk>"});
+  CHECK(Vocabulary(Unit::word, {"a", "b"}).tokens() == Words{"a", "b", "<eos>", "<unk>"});
+  CHECK(Vocabulary(Unit::word, {"<unk>", "b"}).tokens() == Words{"<unk>", "b", "<eos>"});
+  const TextFile text("z y <unk> z\nx\n");
+  const Vocabulary v = read_vocabulary({text.path}, Unit::word);
+  const Vocabulary copy(v.unit(), v.tokens());
+  CHECK(copy.tokens() == v.tokens());
+  CHECK(read_ids(text.path, copy) == read_ids(text.path, v));
+  const Vocabulary other = copy;
+  CHECK(read_ids(text.path, other) == read_ids(text.path, v));
+  CHECK(message_of([] {
+          Vocabulary(Unit::word, {"a", "b", "a"});
+        }) == "Vocabulary: tokens: expected each of them once, got a");
+}
+
+TEST_CASE("every file must be one of UTF-8") {
+  const TextFile good("a\n"), bad("a\n\xff\n");
+  const std::string said = bad.path.string() + ": offset 2: not UTF-8";
+  CHECK(refusal([&] { (void)read_vocabulary({good.path, bad.path}, Unit::word); }) == said);
+  CHECK(refusal([&] { (void)read_ids(bad.path, Vocabulary()); }) == said);
+}
