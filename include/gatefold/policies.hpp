@@ -52,6 +52,7 @@
 #include "gatefold/gate/auxiliary/auxiliary.hpp"
 #include "gatefold/gate/auxiliary/cv_squared.hpp"
 #include "gatefold/gate/auxiliary/gshard.hpp"
+#include "gatefold/expert/rms_norm.hpp"
 #include "gatefold/gate/auxiliary/importance.hpp"
 #include "gatefold/gate/auxiliary/load.hpp"
 #include "gatefold/gate/candidates.hpp"
