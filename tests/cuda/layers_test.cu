@@ -47,6 +47,7 @@ TEST_CASE("cuda: layers of one branch") {
   SUBCASE("PreNorm") { check<double>(PreNorm{LayerNorm{}, mixture}); }
   SUBCASE("OneExpert") { check<double>(OneExpert{mlp}); }
   SUBCASE("NoResidual") { check<double>(NoResidual{OneExpert{Linear{.model_dim = dim, .output_dim = 3}}}); }
+  SUBCASE("Dropout") { check<double>(Residual{update::HeavyBall{}, Dropout{0.4, mixture}}); }
   SUBCASE("WithShared") { check<double>(WithShared{mixture, mlp, 0.5}); }
   SUBCASE("PerToken") { check<double>(PerToken{3, residual}, {.items = 7}); }
   SUBCASE("Residual") { check<double>(residual); }
