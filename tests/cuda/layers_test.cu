@@ -72,3 +72,21 @@ TEST_CASE("cuda: attention") {
   SUBCASE("more than a block of keys") { check<double>(Attention{.model_dim = 4}, {.items = 140}); }
   SUBCASE("float") { check<float>(attention, {.items = 24, .length = 8}); }
 }
+
+TEST_CASE("cuda: attention to a window") {
+  RelativeAttention attention{.model_dim = dim, .heads = 2, .window = 5};
+  const auto with_keys = [&] { return RelativeKeys{attention.window, dim / 2, NoResidual{attention}}; };
+  SUBCASE("sequences") { check<double>(with_keys(), {.items = 24, .length = 8}); }
+  SUBCASE("an item does not see itself") {
+    attention.itself = false;
+    check<double>(with_keys(), {.items = 24, .length = 8});
+  }
+  SUBCASE("dropout") {
+    attention.dropout = 0.4;
+    check<double>(with_keys(), {.items = 24, .length = 8});
+  }
+  SUBCASE("more than a block of keys") {
+    check<double>(RelativeKeys{90, 4, NoResidual{RelativeAttention{.model_dim = 4, .window = 90}}}, {.items = 300});
+  }
+  SUBCASE("float") { check<float>(with_keys(), {.items = 24, .length = 8}); }
+}

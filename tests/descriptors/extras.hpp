@@ -62,6 +62,7 @@ class Extras {
       E e{};
       if constexpr (requires { e.length; }) e.length = options.length;
       if constexpr (requires { e.valid; }) e.valid = valid;
+      if constexpr (requires { e.noise.random; }) e.noise = part(std::type_identity<decltype(e.noise)>{});
       if constexpr (requires { e.random; })
         if (options.noise) e.random = Random{Seed{5}, 3};
       return e;

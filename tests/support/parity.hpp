@@ -292,6 +292,8 @@ E extra_of(const Case& c, const Inputs<T, B>& in) {
     return {View<const Index, 1, B>(in.ids)};
   } else if constexpr (requires(E e) { e.noise, e.branch; }) {
     return {extra_of<decltype(E::noise)>(c, in), extra_of<decltype(E::branch)>(c, in)};
+  } else if constexpr (requires(E e) { e.relative, e.memory; }) {
+    return {.length = c.length, .noise = extra_of<Noise>(c, in)};
   } else if constexpr (requires(E e) { e.attention, e.layer; }) {
     return {extra_of<decltype(E::attention)>(c, in), extra_of<decltype(E::layer)>(c, in)};
   } else if constexpr (requires(E e) { e.layers; }) {
