@@ -111,6 +111,11 @@ TEST_CASE("memory: what does not fit says so") {
   CHECK(fits(window, 3, true) ==
         "f: memory.past: expected rows of 3 (items) or twice as many values (keys and values), got 4");
   CHECK(fits({2, 0, 2}, 4, false) == "f: memory.next: expected 3 rows (1 for each sequence), got 6");
+  Tensor<float, 3, Cpu> one(1, 6, 4);
+  const AttentionMemory<float, Cpu> same{one, one};
+  CHECK(message_of([&] {
+          same.validate("f", {2, 2, 3}, 3, 4, false);
+        }) == "f: memory.next: expected memory of its own, got some of memory.past");
   memory.begin(ctx, 5);
   CHECK(fits({2, 5, 3}, 4, false) == "f: memory.past: expected at most 2 items for each sequence, got 5");
 }

@@ -52,6 +52,7 @@ struct AttentionMemory {
            Joined{"at most ", window.most(), " items for each sequence"}, window.past);
     expect_rows("memory.past", past, window.past);
     expect_rows("memory.next", next, window.remembered());
+    expect_apart(where, "memory.next", next, "memory.past", past);
     if (past.data() && next.data())
       expect(past.extent(2) == next.extent(2), where, "memory.next",
              Joined{"rows of ", past.extent(2), " values, as past"}, next.extent(2));
