@@ -169,6 +169,9 @@ TEST_CASE("models take no memory after the first call") {
   check("Block", Stack{Block{Residual{update::Plain{}, PreNorm{LayerNorm{}, Attention{.model_dim = dim, .heads = 2}}},
                              Residual{update::HeavyBall{}, Mixture{gate, mlp}}},
                        2});
+  const RelativeAttention attention{.model_dim = dim, .heads = 2, .window = 20};
+  check("reference_layer",
+        RelativeKeys{20, dim / 2, Stack{reference_layer(attention, update::HeavyBall{}, Dropout{0.1, mixture}), 2}});
 }
 
 #endif

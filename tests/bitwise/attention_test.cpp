@@ -48,3 +48,17 @@ TEST_CASE_TEMPLATE("attention, causal: the bits of items do not depend on later 
     for (const bool only_confident : {false, true})
       without_later_items<T>(block_of({.head = head, .only_confident = only_confident}));
 }
+
+TEST_CASE_TEMPLATE("attention to a window: any threads, in any batch, and whatever comes later", T, float, double) {
+  const auto in_window = [](Index window) {
+    const RelativeAttention of{.model_dim = width, .heads = 2, .window = window, .dropout = 0.3};
+    return RelativeKeys{window, width / 2, Residual{update::Plain{}, PreNorm{RmsNorm{}, of}}};
+  };
+  for (const Index window : {5, 40}) {
+    CAPTURE(window);
+    on_any_threads<T>(in_window(window), 24, true, {.length = 8, .noise = true});
+    on_any_threads<T>(in_window(window), 600, false, {.length = 300});
+    in_any_batch<T>(in_window(window), {.length = length}, length);
+    without_later_items<T>(in_window(window));
+  }
+}

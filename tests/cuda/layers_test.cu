@@ -43,9 +43,12 @@ TEST_CASE("cuda: layers of one branch") {
   const Residual residual{update::HeavyBall{}, mixture};
   SUBCASE("LayerNorm, wider than a warp") { check<double>(LayerNorm{.model_dim = 45}); }
   SUBCASE("LayerNorm, float") { check<float>(LayerNorm{.model_dim = 45}); }
+  SUBCASE("RmsNorm, wider than a warp") { check<double>(PreNorm{RmsNorm{}, OneExpert{Linear{.model_dim = 45}}}); }
   SUBCASE("PreNorm") { check<double>(PreNorm{LayerNorm{}, mixture}); }
   SUBCASE("OneExpert") { check<double>(OneExpert{mlp}); }
   SUBCASE("NoResidual") { check<double>(NoResidual{OneExpert{Linear{.model_dim = dim, .output_dim = 3}}}); }
+  SUBCASE("Dropout") { check<double>(Residual{update::HeavyBall{}, Dropout{0.4, mixture}}); }
+  SUBCASE("PostNorm, Skip") { check<double>(PostNorm{Skip{PostNorm{residual, LayerNorm{}}}, RmsNorm{}}); }
   SUBCASE("WithShared") { check<double>(WithShared{mixture, mlp, 0.5}); }
   SUBCASE("PerToken") { check<double>(PerToken{3, residual}, {.items = 7}); }
   SUBCASE("Residual") { check<double>(residual); }
@@ -69,4 +72,22 @@ TEST_CASE("cuda: attention") {
   }
   SUBCASE("more than a block of keys") { check<double>(Attention{.model_dim = 4}, {.items = 140}); }
   SUBCASE("float") { check<float>(attention, {.items = 24, .length = 8}); }
+}
+
+TEST_CASE("cuda: attention to a window") {
+  RelativeAttention attention{.model_dim = dim, .heads = 2, .window = 5};
+  const auto with_keys = [&] { return RelativeKeys{attention.window, dim / 2, NoResidual{attention}}; };
+  SUBCASE("sequences") { check<double>(with_keys(), {.items = 24, .length = 8}); }
+  SUBCASE("items remembered; an item does not see itself") {
+    attention.itself = false;
+    check<double>(with_keys(), {.items = 24, .length = 8, .past = 3});
+  }
+  SUBCASE("dropout") {
+    attention.dropout = 0.4;
+    check<double>(with_keys(), {.items = 24, .length = 8});
+  }
+  SUBCASE("more than a block of keys") {
+    check<double>(RelativeKeys{90, 4, NoResidual{RelativeAttention{.model_dim = 4, .window = 90}}}, {.items = 300});
+  }
+  SUBCASE("float") { check<float>(with_keys(), {.items = 24, .length = 8}); }
 }

@@ -14,6 +14,7 @@ GATEFOLD_ROW(experts,
                  .counts = {2, s.experts - 2}}),
              .hooks = "validate infer experts")
 GATEFOLD_ROW(layer_norm, (LayerNorm{.model_dim = s.item()}), .hooks = "validate infer with_model_dim", .moved = 0.3)
+GATEFOLD_ROW(rms_norm, (RmsNorm{.model_dim = s.item()}), .hooks = "validate infer with_model_dim", .moved = 0.3)
 GATEFOLD_ROW(patch_mlp,
              (PatchMlp<Cubic>{.model_dim = s.width,
                               .patches = s.tokens,

@@ -43,6 +43,8 @@ class Extras {
         if (scores.random) scores.random->step += 1;  // other noise than the selection's
       return {scores, part(std::type_identity<decltype(E::mixing)>{}),
               part(std::type_identity<decltype(E::selection)>{}), valid, options.auxiliary};
+    } else if constexpr (requires(E e) { e.noise, e.branch; }) {
+      return {part(std::type_identity<decltype(E::noise)>{}), part(std::type_identity<decltype(E::branch)>{})};
     } else if constexpr (requires(E e) { e.attention, e.layer; }) {
       return {part(std::type_identity<decltype(E::attention)>{}), part(std::type_identity<decltype(E::layer)>{})};
     } else if constexpr (requires(E e) { std::get<0>(e.layers); }) {
@@ -60,6 +62,7 @@ class Extras {
       E e{};
       if constexpr (requires { e.length; }) e.length = options.length;
       if constexpr (requires { e.valid; }) e.valid = valid;
+      if constexpr (requires { e.noise.random; }) e.noise = part(std::type_identity<decltype(e.noise)>{});
       if constexpr (requires { e.random; })
         if (options.noise) e.random = Random{Seed{5}, 3};
       return e;

@@ -6,6 +6,7 @@
 #include "gatefold/expert/layer_norm.hpp"
 #include "gatefold/expert/merged_transformer.hpp"
 #include "gatefold/expert/multi_head_expert.hpp"
+#include "gatefold/expert/rms_norm.hpp"
 #include "gatefold/expert/transformer_expert.hpp"
 #include "support/golden_experts.hpp"
 
@@ -42,6 +43,11 @@ TEST_CASE("golden: NormExpert") {
   expert_agrees("norm_expert", [](Golden& g) {
     return NormExpert{.model_dim = g.extent("model_dim"), .epsilon = g.option("epsilon")};
   });
+}
+
+TEST_CASE("golden: RmsNorm") {
+  expert_agrees("rms_norm",
+                [](Golden& g) { return RmsNorm{.model_dim = g.extent("model_dim"), .epsilon = g.option("epsilon")}; });
 }
 
 TEST_CASE("golden: TransformerExpert, causal and not") {

@@ -14,6 +14,7 @@ from experts import (
     NormExpert,
     PatchCnn,
     PatchMlp,
+    RmsNorm,
     TransformerExpert,
     cube,
     gated_mlp,
@@ -79,6 +80,10 @@ ALONE = {
     "norm_expert": {
         size: (items, NormExpert(model_dim=d, epsilon=eps))
         for size, (items, d, eps) in {"one": (1, 2, 1e-5), "odd": (5, 3, 1e-2), "more": (8, 6, 1e-5)}.items()
+    },
+    "rms_norm": {
+        size: (items, RmsNorm(model_dim=d, epsilon=eps))
+        for size, (items, d, eps) in {"one": (1, 2, 1e-6), "odd": (5, 3, 1e-2), "more": (8, 6, 1e-6)}.items()
     },
     "transformer_expert": sequences(
         TransformerExpert, hidden_dim=3, causal=False, bias=True, epsilon=1e-5, activation=F.gelu

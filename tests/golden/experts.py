@@ -213,6 +213,16 @@ class NormExpert(Expert):
         return F.layer_norm(h, h.shape[-1:], p["gain"][e], p["bias"][e], self.epsilon)
 
 
+class RmsNorm(Expert):
+    """Zhang and Sennrich 2019 (arXiv:1910.07467), eq. (4)."""
+
+    def parameters(self, random, experts):
+        return {"gain": random.uniform(experts, self.model_dim)}
+
+    def output(self, p, e, h):
+        return h / (h.square().mean(dim=-1, keepdim=True) + self.epsilon).sqrt() * p["gain"][e]
+
+
 class TransformerExpert(Expert):
     """Paper 000, sec. 3, as the pre-norm block of a ViT (arXiv:2010.11929), eq. (2), (3)."""
 

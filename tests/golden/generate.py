@@ -17,6 +17,7 @@ import mixings
 import optimizers
 import rules
 import trainers
+import windows
 from common import write
 
 FAMILIES = {
@@ -28,6 +29,7 @@ FAMILIES = {
     "loss": losses,
     "optim": optimizers,
     "train": trainers,
+    "window": windows,
 }
 
 

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "gatefold/expert/linear.hpp"
-#include "gatefold/gate/selection/noise.hpp"
 #include "gatefold/layer/mixture.hpp"
+#include "gatefold/policy/noise.hpp"
 #include "support/golden.hpp"
 
 /// The mixtures of tests/golden/gate_cases.py.

@@ -199,6 +199,7 @@ struct Case {
   bool causal = true;    // of the attention that a gate follows
   bool noise = true;     // for policies that draw some
   bool auxiliary = true;
+  Index past = 0;               // items remembered before each sequence
   Index k = 0;                  // picks of an item in this call, for selections that take it; 0: the option
   std::optional<double> tau{};  // of similarity in this call; empty: the option
   Seed seed{1};
@@ -240,9 +241,11 @@ struct Inputs {
   Tensor<T, 1, B> valid, attended;               // [N] or [0] without padding: masks of a gate and of attention
   Tensor<Index, 1, B> ids;                       // [N]
   Tensor<T, 2, B> q, k, v, log_sum_exp, output;  // of an attention with two heads
+  Tensor<T, 3, B> past;                          // [1, sequences · past, width]
 
   template <class F, class... P>
   static void each(F&& f, P&... p) {
+    f("past", p.past...);
     f("valid", p.valid...);
     f("attended", p.attended...);
     f("ids", p.ids...);
@@ -258,10 +261,16 @@ Inputs<T, Naive> inputs_of(Backends& on, const Case& c, Index width) {
   const auto random = [&](std::uint64_t stream, Index rows, Index columns) {
     return random_tensor<T>(on, c.seed.fork(20 + stream), 1, rows, columns);
   };
-  const Index masked = c.padding ? c.items : 0;
-  Inputs<T, Naive> in{Tensor<T, 1, Naive>(masked), Tensor<T, 1, Naive>(masked), Tensor<Index, 1, Naive>(c.items),
-                      random(0, c.items, width),   random(1, c.items, width),   random(2, c.items, width),
-                      random(3, c.items, 2),       random(4, width, width)};
+  const Index masked = c.padding ? c.items : 0, past = c.past * (c.length > 0 ? c.items / c.length : 1);
+  Inputs<T, Naive> in{Tensor<T, 1, Naive>(masked),
+                      Tensor<T, 1, Naive>(masked),
+                      Tensor<Index, 1, Naive>(c.items),
+                      random(0, c.items, width),
+                      random(1, c.items, width),
+                      random(2, c.items, width),
+                      random(3, c.items, 2),
+                      random(4, width, width),
+                      random_tensor<T>(on, c.seed.fork(25), 1, 1, past, width)};
   for (Index n = 0; n < masked; ++n) {
     in.valid(n) = n % 5 == 3 ? 0 : 1;
     in.attended(n) = n % 7 == 5 ? 0 : 1;
@@ -290,6 +299,10 @@ E extra_of(const Case& c, const Inputs<T, B>& in) {
             {}};
   } else if constexpr (requires(E e) { e.ids; }) {
     return {View<const Index, 1, B>(in.ids)};
+  } else if constexpr (requires(E e) { e.noise, e.branch; }) {
+    return {extra_of<decltype(E::noise)>(c, in), extra_of<decltype(E::branch)>(c, in)};
+  } else if constexpr (requires(E e) { e.relative, e.memory; }) {
+    return {.length = c.length, .memory = {in.past, {}}, .noise = extra_of<Noise>(c, in)};
   } else if constexpr (requires(E e) { e.attention, e.layer; }) {
     return {extra_of<decltype(E::attention)>(c, in), extra_of<decltype(E::layer)>(c, in)};
   } else if constexpr (requires(E e) { e.layers; }) {

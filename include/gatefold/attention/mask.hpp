@@ -29,6 +29,8 @@ struct Mask {
 
   /// The item of row r of a block.
   GATEFOLD_HD Index item(const Block& block, Index r) const { return following.item(block.row + r); }
+  /// The columns of the block that a row sees: `count` of them from `first` on.
+  GATEFOLD_HD static constexpr Index first(const Block&, Index) { return 0; }
   GATEFOLD_HD Index count(const Block& block, Index r) const {
     const Index i = item(block, r), before = i + 1 - block.first_key(r);
     if (rows.data() && rows(i) == 0) return 0;

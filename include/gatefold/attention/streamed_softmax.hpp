@@ -27,9 +27,9 @@ namespace fn {
 
 /// score ← w without its normaliser: exp(scale · (score − the row's largest so far)), 0 where hidden. With t = scale ·
 /// (score − the largest), the entropy of the weights is log Σ e^t − Σ t e^t / Σ e^t, both parts at least 0.
-template <class T, class B>
+template <class T, class B, class MaskT = attending::Mask<T, B>>
 struct SoftmaxBlock {
-  attending::Mask<T, B> mask;
+  MaskT mask;
   attending::Block block;
   T scale;
   View<T, 2, B> score;       // [rows, keys] of the block
@@ -39,9 +39,9 @@ struct SoftmaxBlock {
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
-    const Index to = block.row + row, i = mask.item(block, row), key = block.first_key(row),
-                count = mask.count(block, row);
-    const auto seen = [&](auto at, Index j) { return mask.seen(at, i, key + j, at.load(&score(row, j))); };
+    const Index to = block.row + row, i = mask.item(block, row), first = mask.first(block, row),
+                key = block.first_key(row) + first, count = mask.count(block, row);
+    const auto seen = [&](auto at, Index j) { return mask.seen(at, i, key + j, at.load(&score(row, first + j))); };
     const T highest = max_columns<T>(lanes, count, seen), before = top(to), best = highest > before ? highest : before;
     const T shift = best == -T(INFINITY) ? T(0) : best,
             keep = best == before ? T(1) : std::exp(scale * (before - best));
@@ -49,7 +49,7 @@ struct SoftmaxBlock {
     using math::where_positive;
     const auto exponent = [&](auto at, Index j) { return (seen(at, j) - shift) * scale; };
     // What needs no sum goes first, and the largest before is read again at the end: fewer values are live meanwhile.
-    hide(lanes, score, row, count);
+    hide(lanes, score, row, first, count);
     if (keep != 1)
       each_column<T>(lanes, sums.extent(1),
                      [&](auto at, Index e) { at.store(&sums(to, e), at.load(&sums(to, e)) * keep); });
@@ -57,13 +57,13 @@ struct SoftmaxBlock {
     if (scored.data()) {
       more = sum_two_columns<T>(lanes, count, [&](auto at, Index j) {
         const auto t = exponent(at, j), w = exp(t);
-        at.store(&score(row, j), w);
+        at.store(&score(row, first + j), w);
         return TwoValues{w, where_positive(w, w * t, w)};
       });
     } else {
       more.first = sum_columns<T>(lanes, count, [&](auto at, Index j) {
         const auto w = exp(exponent(at, j));
-        at.store(&score(row, j), w);
+        at.store(&score(row, first + j), w);
         return w;
       });
     }
@@ -76,20 +76,28 @@ struct SoftmaxBlock {
     top(to) = best;
   }
 
-  /// The keys after those that a row may see.
+  /// The keys before and after those that a row may see.
   template <class Lanes>
-  GATEFOLD_HD static void hide(const Lanes& lanes, View<T, 2, B> of, Index row, Index count) {
-    each_column<T>(lanes, of.extent(1) - count, [&](auto at, Index j) {
+  GATEFOLD_HD static void hide(const Lanes& lanes, View<T, 2, B> of, Index row, Index first, Index count) {
+    T* const scores = of.data() + row * of.extent(1);
+    clear(lanes, scores, first);
+    clear(lanes, scores + first + count, of.extent(1) - first - count);
+  }
+
+ private:
+  template <class Lanes>
+  GATEFOLD_HD static void clear(const Lanes& lanes, T* from, Index count) {
+    each_column<T>(lanes, count, [&](auto at, Index j) {
       using V = typename decltype(at)::Value;
-      at.store(of.data() + row * of.extent(1) + count + j, V(T(0)));
+      at.store(from + j, V(T(0)));
     });
   }
 };
 
 /// score → scale · w (⟨g_i, values_j⟩ − mean_i), slope = ⟨g_i, values_j⟩ → w, w normalised
-template <class T, class B>
+template <class T, class B, class MaskT = attending::Mask<T, B>>
 struct SoftmaxBlockBackward {
-  attending::Mask<T, B> mask;
+  MaskT mask;
   attending::Block block;
   T scale;
   View<const T, 1, B> log_sum_exp;  // [N]
@@ -98,18 +106,19 @@ struct SoftmaxBlockBackward {
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
-    const Index i = mask.item(block, row), key = block.first_key(row), count = mask.count(block, row);
+    const Index i = mask.item(block, row), first = mask.first(block, row), key = block.first_key(row) + first,
+                count = mask.count(block, row);
     const T normaliser = log_sum_exp(i), shift = mean(block.row + row);
     each_column<T>(lanes, count, [&](auto at, Index j) {
       using math::exp;
       using math::where_positive;
-      const auto w = exp(mask.seen(at, i, key + j, at.load(&score(row, j))) * scale - normaliser);
+      const auto w = exp(mask.seen(at, i, key + j, at.load(&score(row, first + j))) * scale - normaliser);
       // NaN stays NaN, and 0 is 0 whatever the slope is.
-      at.store(&score(row, j), where_positive(w, w * scale * (at.load(&slope(row, j)) - shift), w));
-      at.store(&slope(row, j), w);
+      at.store(&score(row, first + j), where_positive(w, w * scale * (at.load(&slope(row, first + j)) - shift), w));
+      at.store(&slope(row, first + j), w);
     });
-    SoftmaxBlock<T, B>::hide(lanes, score, row, count);
-    SoftmaxBlock<T, B>::hide(lanes, slope, row, count);
+    SoftmaxBlock<T, B>::hide(lanes, score, row, first, count);
+    SoftmaxBlock<T, B>::hide(lanes, slope, row, first, count);
   }
 };
 

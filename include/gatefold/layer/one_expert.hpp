@@ -1,5 +1,7 @@
 #pragma once
 
+#include <utility>
+
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/one_group.hpp"
 #include "gatefold/expert/expert.hpp"
@@ -82,5 +84,26 @@ struct OneExpert {
 };
 template <class E>
 OneExpert(E) -> OneExpert<E>;
+
+namespace lookup {
+
+template <class P, class T, class B>
+auto as_branch(const P& part) {
+  if constexpr (policy::Branch<P, T, B>) {
+    return part;
+  } else {
+    return OneExpert<P>{part};
+  }
+}
+
+}  // namespace lookup
+
+/// The branch that a part of a layer stands for, a norm say: itself, or an expert as OneExpert{expert}.
+template <class P, class T, class B>
+using AsBranch = decltype(lookup::as_branch<P, T, B>(std::declval<const P&>()));
+template <class T, class B, class P>
+AsBranch<P, T, B> as_branch(const P& part) {
+  return lookup::as_branch<P, T, B>(part);
+}
 
 }  // namespace gatefold

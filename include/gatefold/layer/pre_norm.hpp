@@ -2,6 +2,7 @@
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/layer/layer.hpp"
+#include "gatefold/layer/one_expert.hpp"
 #include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
@@ -10,7 +11,8 @@ namespace gatefold {
 ///
 ///     u(x) = branch(norm(x))                                                                            (1)
 ///
-/// Extra inputs and steps (see Mixture) go to the branch. A model dimension the norm left 0 is the branch's.
+/// The norm is an expert or a branch (LayerNorm, RmsNorm). Extra inputs and steps (see Mixture) go to the branch. A
+/// model dimension the norm left 0 is the branch's.
 /// @param x [N, D] in, u [N, out_dim] out
 template <class NormT, class BranchT>
 struct PreNorm {
@@ -18,8 +20,11 @@ struct PreNorm {
   BranchT branch;
 
   template <class T, class B>
+  using Norm = AsBranch<NormT, T, B>;
+
+  template <class T, class B>
   struct Params {
-    gatefold::Params<NormT, T, B> norm;
+    gatefold::Params<Norm<T, B>, T, B> norm;
     gatefold::Params<BranchT, T, B> branch;
     template <class F, class... P>
     static void each(F&& f, P&... p) {
@@ -29,7 +34,7 @@ struct PreNorm {
   };
   template <class T, class B>
   struct Saved {
-    gatefold::Saved<NormT, T, B> norm;
+    gatefold::Saved<Norm<T, B>, T, B> norm;
     gatefold::Saved<BranchT, T, B> branch;
     Tensor<T, 2, B> normed;  // [N, D]
     template <class F>
@@ -47,13 +52,12 @@ struct PreNorm {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    return {init_params<T, B>(with_model_dim(norm, in_dim()), ctx, seed.fork(0)),
-            init_params<T, B>(branch, ctx, seed.fork(1))};
+    return {init_params<T, B>(filled_norm<T, B>(), ctx, seed.fork(0)), init_params<T, B>(branch, ctx, seed.fork(1))};
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const NonDeduced<Extra<T, B>>& extra) const {
-    const NormT n = with_model_dim(norm, in_dim());
-    if constexpr (hook::branch::validate<NormT, T, B>()) n.validate(p.norm, items, Nothing<T, B>{});
+    if constexpr (hook::branch::validate<Norm<T, B>, T, B>())
+      filled_norm<T, B>().validate(p.norm, items, Nothing<T, B>{});
     if constexpr (hook::branch::validate<BranchT, T, B>()) branch.validate(p.branch, items, extra);
   }
 
@@ -62,7 +66,7 @@ struct PreNorm {
                const NonDeduced<Extra<T, B>>& extra, const Step& step = {}) const {
     validate_forward(p, x, u, extra);
     saved.normed.resize(x.extent(0), x.extent(1));
-    with_model_dim(norm, in_dim()).forward(ctx, p.norm, x, saved.normed, saved.norm, Nothing<T, B>{});
+    filled_norm<T, B>().forward(ctx, p.norm, x, saved.normed, saved.norm, Nothing<T, B>{});
     branch.forward(ctx, p.branch, saved.normed, u, saved.branch, extra, step);
   }
   template <class T, class B, class Step = fn::NoStep<T>>
@@ -71,7 +75,7 @@ struct PreNorm {
     validate_forward(p, x, u, extra);
     auto mark = ctx.mark();
     auto normed = ctx.template scratch<T>(x.extent(0), x.extent(1));
-    infer_branch<T, B>(with_model_dim(norm, in_dim()), ctx, p.norm, x, normed, Nothing<T, B>{});
+    infer_branch<T, B>(filled_norm<T, B>(), ctx, p.norm, x, normed, Nothing<T, B>{});
     infer_branch<T, B>(branch, ctx, p.branch, normed, u, extra, step);
   }
   template <class T, class B>
@@ -85,7 +89,7 @@ struct PreNorm {
     fill(ctx, dnormed, 0);
     Nothing<T, B> none;
     branch.backward(ctx, p.branch, saved.normed, saved.branch, du, dnormed, grads.branch, extra, dextra);
-    with_model_dim(norm, in_dim()).backward(ctx, p.norm, x, saved.norm, dnormed, dx, grads.norm, none, none);
+    filled_norm<T, B>().backward(ctx, p.norm, x, saved.norm, dnormed, dx, grads.norm, none, none);
   }
 
   /// The attention trace of a branch that has one.
@@ -95,6 +99,10 @@ struct PreNorm {
   }
 
  private:
+  template <class T, class B>
+  Norm<T, B> filled_norm() const {
+    return as_branch<T, B>(with_model_dim(norm, in_dim()));
+  }
   template <class T, class B>
   void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, View<T, 2, B> u,
                         const NonDeduced<Extra<T, B>>& extra) const {

@@ -5,7 +5,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/gate/scores/expert_count.hpp"
 #include "gatefold/gate/scores/linear_scores.hpp"
-#include "gatefold/gate/selection/noise.hpp"
+#include "gatefold/policy/noise.hpp"
 #include "gatefold/policy/policy.hpp"
 
 namespace gatefold {

@@ -5,8 +5,8 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/gate/candidates.hpp"
-#include "gatefold/gate/selection/noise.hpp"
 #include "gatefold/gate/selection/top_k.hpp"
+#include "gatefold/policy/noise.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 

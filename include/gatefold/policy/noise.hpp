@@ -9,11 +9,12 @@
 #include "gatefold/core/philox.hpp"
 #include "gatefold/core/types.hpp"
 
-/// Noise of selections: where it comes from, and its laws. Element (n, e) of the noise of N items and E experts is
-/// number n·E + e of its stream, whatever the batch around it.
+/// Noise of policies: where it comes from, and its laws. Element (n, e) of the noise of N items and E experts (or D
+/// values) is number n·E + e of its stream, whatever the batch around it.
 namespace gatefold {
 
-/// The extra input of noisy selections. Empty means evaluation: no noise, and no policy needs a training flag.
+/// The extra input of policies that draw numbers: noisy selections, dropout. Empty means evaluation: no noise, and no
+/// policy needs a training flag.
 struct Noise {
   std::optional<Random> random{};
 

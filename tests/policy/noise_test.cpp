@@ -1,4 +1,4 @@
-#include "gatefold/gate/selection/noise.hpp"
+#include "gatefold/policy/noise.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,0 +1,186 @@
+#pragma once
+
+#include <utility>
+
+#include "gatefold/attention/window.hpp"
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/tensor.hpp"
+#include "gatefold/tensor/view.hpp"
+
+/// What attention remembers of the segments before this one. It is the caller's: read from `past`, written to `next`.
+namespace gatefold {
+
+/// Remembered items of each layer of a stack, those of a sequence one after the other: as an extra input, views of what
+/// the caller owns (SegmentMemory). A row is the item as the layer got it (W = D), or its key and its value (W = 2·D),
+/// which are worth keeping while parameters stay as they are.
+template <class T, class B>
+struct AttentionMemory {
+  View<const T, 3, B> past{};  // [layers, S·P, W] the last P items of S sequences; empty: there are none
+  View<T, 3, B> next{};        // [layers, S·P', W] out: what the next segment has as past; empty: is not asked for
+
+  /// That of layer l of a stack.
+  /// @throws ArgumentError unless it holds so many
+  AttentionMemory at(Index l) const {
+    const auto of_layer = [&](const auto& all) {
+      expect(!all.data() || l < all.extent(0), "AttentionMemory.at", "layers", Joined{"more than ", l}, all.extent(0));
+      return rows_if_any(all, l, 1);
+    };
+    return {of_layer(past), of_layer(next)};
+  }
+  /// P, where there are so many sequences.
+  Index items(Index sequences) const { return past.data() && sequences > 0 ? past.extent(1) / sequences : 0; }
+  Index width() const { return past.data() ? past.extent(2) : next.extent(2); }
+
+  /// @throws ArgumentError unless the extents of both fit the window, and rows are `width` or, where `wide`, twice as
+  /// wide
+  void validate(const char* where, const attending::Window& window, Index sequences, Index model_dim, bool wide) const {
+    const auto expect_rows = [&](const char* name, const auto& view, Index items) {
+      if (!view.data()) return;
+      expect(view.extent(0) >= 1, where, name, "a layer", view.extent(0));
+      expect(view.extent(1) == sequences * items, where, name,
+             Joined{sequences * items, " rows (", items, " for each sequence)"}, view.extent(1));
+      expect(view.extent(2) == model_dim || (wide && view.extent(2) == 2 * model_dim), where, name,
+             Joined{"rows of ", model_dim,
+                    wide ? " (items) or twice as many values (keys and values)" : " values (items)"},
+             view.extent(2));
+    };
+    expect(window.past <= window.most(), where, "memory.past",
+           Joined{"at most ", window.most(), " items for each sequence"}, window.past);
+    expect_rows("memory.past", past, window.past);
+    expect_rows("memory.next", next, window.remembered());
+    expect_apart(where, "memory.next", next, "memory.past", past);
+    if (past.data() && next.data())
+      expect(past.extent(2) == next.extent(2), where, "memory.next",
+             Joined{"rows of ", past.extent(2), " values, as past"}, next.extent(2));
+  }
+};
+
+namespace fn {
+
+/// Rows of keys: to[g·K + j,:] = past[g·P + j, column …] for the P remembered of sequence g, then now[g·M + j − P,:].
+template <class T, class B>
+struct JoinPast {
+  attending::Window window;
+  Index column;
+  View<const T, 2, B> past, now;
+  View<T, 2, B> to;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
+    const Index g = row / window.keys(), j = row % window.keys();
+    const T* const from = j < window.past ? past.data() + (g * window.past + j) * past.extent(1) + column
+                                          : now.data() + (g * window.length + j - window.past) * now.extent(1);
+    each_column<T>(lanes, to.extent(1), [&](auto at, Index c) { at.store(&to(row, c), at.load(from + c)); });
+  }
+};
+/// The last `count` of each sequence's rows of keys: to[g·count + j, column …] = from[g·K + K − count + j,:].
+template <class T, class B>
+struct LastRows {
+  attending::Window window;
+  Index count, column;
+  View<const T, 2, B> from;
+  View<T, 2, B> to;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
+    const Index keys = window.keys(), g = row / count, j = row % count;
+    const T* const last = from.data() + (g * keys + keys - count + j) * from.extent(1);
+    each_column<T>(lanes, from.extent(1), [&](auto at, Index c) { at.store(&to(row, column + c), at.load(last + c)); });
+  }
+};
+
+}  // namespace fn
+
+namespace attending {
+
+/// Remembered rows and those of now, one sequence after the other.
+template <class C, class T, class B>
+void join_past(C& ctx, const Window& window, const AttentionMemory<T, B>& memory, Index column, In<T, 2, B> now,
+               Out<T, 2, B> to) {
+  const View<const T, 2, B> past(memory.past.data(), memory.past.extent(1), memory.past.extent(2));
+  B::for_rows(ctx, to.extent(0), fn::JoinPast<T, B>{window, column, past, now, to});
+}
+/// The same in scratch; those of now where none are remembered.
+template <class C, class T, class B>
+View<const T, 2, B> with_past(C& ctx, const Window& window, const AttentionMemory<T, B>& memory, Index column,
+                              View<const T, 2, B> now) {
+  if (window.past == 0) return now;
+  auto joined = ctx.template scratch<T>(now.extent(0) / window.length * window.keys(), now.extent(1));
+  join_past<C, T, B>(ctx, window, memory, column, now, joined);
+  return joined;
+}
+/// Write what the next segment needs of these keys, where it is asked for.
+template <class C, class T, class B>
+void remember(C& ctx, const Window& window, const AttentionMemory<T, B>& memory, Index column, In<T, 2, B> keys) {
+  if (!memory.next.data() || memory.next.extent(1) == 0) return;
+  const View<T, 2, B> next(memory.next.data(), memory.next.extent(1), memory.next.extent(2));
+  B::for_rows(ctx, next.extent(0), fn::LastRows<T, B>{window, window.remembered(), column, keys, next});
+}
+/// The rows of the segment itself, in scratch; all where none are remembered.
+template <class C, class T, class B>
+View<const T, 2, B> without_past(C& ctx, const Window& window, View<const T, 2, B> keys) {
+  if (window.past == 0) return keys;
+  auto now = ctx.template scratch<T>(keys.extent(0) / window.keys() * window.length, keys.extent(1));
+  B::for_rows(ctx, now.extent(0), fn::LastRows<T, B>{window, window.length, 0, keys, now});
+  return now;
+}
+
+}  // namespace attending
+
+struct MemorySize {
+  Index layers = 1, sequences = 1;
+  Index width = 0;  // of a remembered row: D for items, 2·D for keys and values
+  Index most = 0;   // items remembered of each sequence (attention.remembers())
+};
+
+/// The owner of what the layers of a stack remember from segment to segment:
+///
+///     SegmentMemory<float, Cpu> memory(ctx, {.layers = 6, .sequences = 4, .width = 512, .most = 1024});
+///     for (…) { trainer.step(x, target, {.length = 64, .memory = memory.of(64)});  memory.advance(); }
+///
+/// Two buffers take turns, so that a segment can be run again, and only advance() moves on.
+/// @cost  layers · S · most · W values, twice; no allocation after the first
+template <class T, class B>
+class SegmentMemory {
+ public:
+  /// Remembers nothing yet.
+  SegmentMemory(typename B::Context& ctx, const MemorySize& size) : size_(size) {
+    expect(size.layers >= 1, "SegmentMemory", "layers", "at least 1", size.layers);
+    expect(size.sequences >= 1, "SegmentMemory", "sequences", "at least 1", size.sequences);
+    expect(size.width >= 1, "SegmentMemory", "width", "at least 1", size.width);
+    expect(size.most >= 0, "SegmentMemory", "most", "at least 0", size.most);
+    const auto here = ctx.here();
+    for (auto* t : {&past_, &next_}) t->resize(size.layers, size.sequences * size.most, size.width);
+    resize(past_, 0);
+  }
+
+  /// Forget: start a stream anew, with nothing before it, or with rows of zeros (the reference code of papers 001 and
+  /// 002, whose `most` zeros are keys like others).
+  void begin(typename B::Context& ctx, Index zeros = 0) {
+    expect(zeros >= 0 && zeros <= size_.most, "SegmentMemory.begin", "zeros", Joined{"0 to ", size_.most}, zeros);
+    resize(past_, zeros);
+    fill(ctx, past_.view(), 0);
+  }
+  /// Items remembered of each sequence.
+  Index items() const { return past_.extent(1) / size_.sequences; }
+  /// The extra input for a segment of so many items in each sequence.
+  AttentionMemory<T, B> of(Index length) {
+    const Index all = items() + length;
+    resize(next_, all < size_.most ? all : size_.most);
+    return {std::as_const(past_).view(), next_.view()};
+  }
+  /// What the segment wrote is past from now on.
+  void advance() { std::swap(past_, next_); }
+
+ private:
+  void resize(Tensor<T, 3, B>& t, Index items) { t.resize(size_.layers, size_.sequences * items, size_.width); }
+
+  MemorySize size_;
+  Tensor<T, 3, B> past_, next_;
+};
+
+}  // namespace gatefold

@@ -1,0 +1,41 @@
+#pragma once
+
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/policy/noise.hpp"
+#include "gatefold/tensor/view.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// to[j] = ξ from[j] / (1 − rate), for neighbours j < n whose numbers in a stream begin at `first`;  ξ = 0 where the
+/// number, uniform in [0, 1), is less than the rate, else 1. Whoever needs ξ again draws it again.
+template <class T>
+struct Drop {
+  Random random;
+  double rate;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index first, Index n, const T* from, T* to) const {
+    const T least = T(rate), scale = T(1 / (1 - rate));
+    Draw<UniformNoise, T>{random, true}.each(lanes, first, n,
+                                             [&](Index j, T u) { to[j] = u < least ? T(0) : from[j] * scale; });
+  }
+};
+/// to[n,:] = ξ from[n,:] / (1 − rate), element (n, d) by number n·D + d. The two may be one.
+template <class T, class B>
+struct DropRows {
+  Drop<T> drop;
+  View<const T, 2, B> from;
+  View<T, 2, B> to;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const Index columns = to.extent(1);
+    drop(lanes, n * columns, columns, from.data() + n * columns, to.data() + n * columns);
+  }
+};
+
+}  // namespace fn
+}  // namespace gatefold

@@ -1,0 +1,145 @@
+#pragma once
+
+#include <cmath>
+
+#include "gatefold/backend/groups.hpp"
+#include "gatefold/backend/lanes.hpp"
+#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// inverse[s] = 1 / √(mean x² + ε),   z[s] = x inverse[s] ⊙ gain[e]
+template <class T, class B>
+struct RootMeanSquare {
+  Groups<B> groups;
+  View<const T, 2, B> x, gain;
+  T epsilon;
+  View<T, 2, B> z;
+  View<T, 1, B> inverse;  // or empty: not kept
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+    const Index e = groups.expert(s), columns = x.extent(1);
+    if (e < 0) return;
+    const T *const row = &x(groups.row(s), 0), *const by = &gain(e, 0);
+    T* const out = &z(s, 0);
+    const T mean =
+        sum_columns<T>(lanes, columns, [&](const auto& at, Index j) { return at.load(row + j) * at.load(row + j); }) /
+        T(columns);
+    const T scale = 1 / std::sqrt(mean + epsilon);
+    each_column<T>(lanes, columns,
+                   [&](const auto& at, Index j) { at.store(out + j, at.load(row + j) * scale * at.load(by + j)); });
+    if (lanes.lane == 0 && !inverse.empty()) inverse(s) = scale;
+  }
+};
+/// With x̂ = x inverse and g = dz ⊙ gain: dx = (g − x̂ mean(g x̂)) inverse; scaled = dz ⊙ x̂, which is summed into
+/// dgain.
+template <class T, class B>
+struct RootMeanSquareBackward {
+  Groups<B> groups;
+  View<const T, 2, B> x, gain, dz;
+  View<const T, 1, B> inverse;
+  View<T, 2, B> dslots, scaled;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+    const Index e = groups.expert(s), columns = x.extent(1);
+    if (e < 0) return;
+    const T *const row = &x(groups.row(s), 0), *const by = &gain(e, 0), *const d = &dz(s, 0), scale = inverse(s);
+    T *const sum = &scaled(s, 0), *const to = &dslots(s, 0);
+    const T along = sum_columns<T>(lanes, columns,
+                                   [&](const auto& at, Index j) {
+                                     const auto v = at.load(d + j) * (at.load(row + j) * scale);
+                                     at.store(sum + j, v);
+                                     return v * at.load(by + j);
+                                   }) /
+                    T(columns);
+    each_column<T>(lanes, columns, [&](const auto& at, Index j) {
+      at.store(to + j, scale * (at.load(d + j) * at.load(by + j) - at.load(row + j) * scale * along));
+    });
+  }
+};
+
+}  // namespace fn
+
+/// Scale each item to a root mean square of 1, then by a learned gain: LayerNorm without its mean and bias. The norm of
+/// a layer, and, with a gain per expert, a part of experts that are networks.
+///
+///     z[s] = x / √(mean x² + ε) ⊙ gain_e                                                                (1)
+///
+/// Source: Zhang and Sennrich 2019, arXiv:1910.07467, eq. (4); ε as in torch.nn.RMSNorm. It is an expert, and alone in
+/// a layer or in PreNorm the one expert there is.
+/// @param x [N, D] in items, z [S, D] out;  gain starts as 1
+/// @param saved  1 / √(mean x² + ε) [S]
+/// @throws ArgumentError unless model_dim >= 1 (0: deduced inside PreNorm), epsilon > 0, which keeps an item of zeros
+///         finite, and shapes fit
+/// @cost   about 5·S·D flop
+struct RmsNorm {
+  Index model_dim = 0;
+  double epsilon = 1e-6;
+
+  template <class T, class B>
+  struct Params {
+    Tensor<T, 2, B> gain;  // [E, D]
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("gain", p.gain...);
+    }
+  };
+  template <class T, class B>
+  struct Saved {
+    Tensor<T, 1, B> inverse;  // [S]
+  };
+
+  Index in_dim() const { return model_dim; }
+  Index out_dim() const { return model_dim; }
+  RmsNorm with_model_dim(Index width) const {
+    expect(model_dim == 0 || model_dim == width, "RmsNorm", "model_dim", Joined{width, " (the branch's)"}, model_dim);
+    return {width, epsilon};
+  }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Index experts, Seed) const {
+    expect_options("RmsNorm.init");
+    return {constant_tensor<T>(ctx, 1, experts, model_dim)};
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index experts) const {
+    expect_options("RmsNorm");
+    expect_shape("RmsNorm", "params.gain", p.gain, {experts, model_dim});
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z,
+               Saved<T, B>& saved) const {
+    saved.inverse.resize(groups.slots);
+    B::for_rows(ctx, groups.slots, fn::RootMeanSquare<T, B>{groups, x, p.gain, T(epsilon), z, saved.inverse});
+  }
+  template <class T, class B>
+  void infer(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z) const {
+    B::for_rows(ctx, groups.slots, fn::RootMeanSquare<T, B>{groups, x, p.gain, T(epsilon), z, {}});
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
+                const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
+    auto mark = ctx.mark();
+    auto scaled = ctx.template scratch<T>(groups.slots, model_dim);
+    B::for_rows(ctx, groups.slots,
+                fn::RootMeanSquareBackward<T, B>{groups, x, p.gain, dz, saved.inverse, dslots, scaled});
+    B::grouped_sum(ctx, groups.in_slot_order(), View<const T, 2, B>(scaled), grads.gain.view());
+  }
+
+ private:
+  void expect_options(const char* where) const {
+    expect(model_dim >= 1, where, "model_dim", "at least 1", model_dim);
+    expect(epsilon > 0, where, "epsilon", "more than 0", epsilon);
+  }
+};
+
+}  // namespace gatefold

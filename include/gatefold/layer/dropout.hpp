@@ -1,0 +1,131 @@
+#pragma once
+
+#include "gatefold/attention/attention_trace.hpp"
+#include "gatefold/backend/drop.hpp"
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/layer/layer.hpp"
+#include "gatefold/policy/noise.hpp"
+#include "gatefold/policy/policy.hpp"
+
+namespace gatefold {
+
+/// Extra inputs of a branch whose output is dropped: where the random numbers come from, and those of the branch.
+template <class E>
+struct DropoutExtra {
+  Noise noise{};  // empty: nothing is dropped
+  E branch{};
+
+  DropoutExtra at(Index layer) const { return {noise.at(layer), at_layer(branch, layer)}; }
+  DropoutExtra without_auxiliary() const { return {noise, gatefold::without_auxiliary(branch)}; }
+
+  /// This type itself where the branch asks for no trace.
+  using WithoutTrace = DropoutExtra<gatefold::WithoutTrace<E>>;
+  template <class Trace>
+  static DropoutExtra with_trace(const WithoutTrace& rest, const Trace& trace) {
+    return {rest.noise, gatefold::with_trace<E>(rest.branch, trace)};
+  }
+};
+
+/// Dropout of what a branch gives: each value is 0 with probability `rate`, and the others make up for it.
+///
+///     u = ξ ⊙ branch(x) / (1 − rate),   ξ[n,d] = 0 with probability rate, else 1                        (1)
+///
+/// Source: Srivastava et al. 2014, "Dropout", JMLR 15, scaled in training as torch.nn.Dropout. Without noise in the
+/// extra inputs, or with rate 0, u = branch(x) to the bit. A rule that evaluates twice drops the same values.
+/// Parameters have the names of the branch's alone.
+/// @param x [N, D] in, u [N, out_dim] out
+/// @param extra  `.noise` (forked per layer of a stack) and `.branch`; other parts that are given the same Random draw
+///               the same numbers
+/// @param saved  the branch's: backward draws ξ again
+/// @throws ArgumentError unless 0 <= rate < 1
+/// @cost   N·out_dim random numbers, forward and backward
+/// @order  element (n, d) of ξ is number n·out_dim + d of the stream: the same on any number of threads
+template <class BranchT>
+struct Dropout {
+  double rate = 0.1;
+  BranchT branch;
+
+  template <class T, class B>
+  struct Params {
+    gatefold::Params<BranchT, T, B> branch;
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("", p.branch...);
+    }
+  };
+  template <class T, class B>
+  using Saved = gatefold::Saved<BranchT, T, B>;
+  template <class T, class B>
+  using Extra = DropoutExtra<gatefold::Extra<BranchT, T, B>>;
+  template <class T, class B>
+  using ExtraGrad = gatefold::ExtraGrad<BranchT, T, B>;
+
+  Index in_dim() const { return branch.in_dim(); }
+  Index out_dim() const { return branch.out_dim(); }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    expect_options();
+    return {init_params<T, B>(branch, ctx, seed)};
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index items, const NonDeduced<Extra<T, B>>& extra) const {
+    expect_options();
+    if constexpr (hook::branch::validate<BranchT, T, B>()) branch.validate(p.branch, items, extra.branch);
+  }
+
+  template <class T, class B, class Step = fn::NoStep<T>>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
+               NonDeduced<Saved<T, B>>& saved, const NonDeduced<Extra<T, B>>& extra, const Step& step = {}) const {
+    validate_forward(p, x, u, extra);
+    if (!drops(extra.noise)) return branch.forward(ctx, p.branch, x, u, saved, extra.branch, step);
+    branch.forward(ctx, p.branch, x, u, saved, extra.branch);
+    for_rows(ctx, u, rows<T, B>(extra.noise, u, u), step);
+  }
+  template <class T, class B, class Step = fn::NoStep<T>>
+  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
+             const NonDeduced<Extra<T, B>>& extra, const Step& step = {}) const {
+    validate_forward(p, x, u, extra);
+    if (!drops(extra.noise)) return infer_branch<T, B>(branch, ctx, p.branch, x, u, extra.branch, step);
+    infer_branch<T, B>(branch, ctx, p.branch, x, u, extra.branch);
+    for_rows(ctx, u, rows<T, B>(extra.noise, u, u), step);
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const NonDeduced<Saved<T, B>>& saved,
+                In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const NonDeduced<Extra<T, B>>& extra,
+                NonDeduced<ExtraGrad<T, B>>& dextra) const {
+    validate(p, x.extent(0), extra);
+    expect_like("Dropout.backward", "grads", p, grads);
+    if (!drops(extra.noise))
+      return branch.backward(ctx, p.branch, x, saved, du, dx, grads.branch, extra.branch, dextra);
+    auto mark = ctx.mark();
+    auto kept = ctx.template scratch<T>(du.extent(0), du.extent(1));
+    B::for_rows(ctx, du.extent(0), rows<T, B>(extra.noise, du, kept));
+    branch.backward(ctx, p.branch, x, saved, kept, dx, grads.branch, extra.branch, dextra);
+  }
+
+  /// The attention trace of a branch that has one.
+  template <class T, class B>
+  auto trace(const Params<T, B>& p, const NonDeduced<Saved<T, B>>& saved) const {
+    return branch.trace(p.branch, saved);
+  }
+
+ private:
+  void expect_options() const { expect(0 <= rate && rate < 1, "Dropout", "rate", "0 <= rate < 1", rate); }
+  bool drops(const Noise& noise) const { return rate > 0 && noise.random.has_value(); }
+  template <class T, class B>
+  fn::DropRows<T, B> rows(const Noise& noise, In<T, 2, B> from, Out<T, 2, B> to) const {
+    return {{*noise.random, rate}, from, to};
+  }
+  template <class T, class B>
+  void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, View<T, 2, B> u,
+                        const NonDeduced<Extra<T, B>>& extra) const {
+    expect_forward_shapes("Dropout.forward", *this, x, "u", u);
+    validate(p, x.extent(0), extra);
+  }
+};
+template <class Br>
+Dropout(double, Br) -> Dropout<Br>;
+
+}  // namespace gatefold

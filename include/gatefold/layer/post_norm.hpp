@@ -1,0 +1,134 @@
+#pragma once
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/layer/layer.hpp"
+#include "gatefold/layer/no_residual.hpp"
+#include "gatefold/layer/one_expert.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/update/pass.hpp"
+
+namespace gatefold {
+
+/// A layer whose output is normalised: the residual stream itself passes the norm.
+///
+///     y, carry ← norm(z), carry,   z, carry ← layer(x, carry)                                           (1)
+///
+/// Source: Vaswani et al. 2017, arXiv:1706.03762, sec. 3.1, with a Residual inside: norm(x + u(x)). The norm is an
+/// expert or a branch (LayerNorm, RmsNorm); a model dimension that it left 0 is the layer's. Extra inputs go to the
+/// layer, whose carry is not normalised.
+/// @param x [N, D] in, y [N, out_dim] out
+/// @cost   the layer and the norm; keeps z [N, out_dim]
+template <class LayerT, class NormT>
+struct PostNorm {
+  LayerT layer;
+  NormT norm;
+
+  template <class T, class B>
+  using Inner = AsLayer<LayerT, T, B>;
+  template <class T, class B>
+  using Norm = AsBranch<NormT, T, B>;
+
+  template <class T, class B>
+  struct Params {
+    gatefold::Params<Inner<T, B>, T, B> layer;
+    gatefold::Params<Norm<T, B>, T, B> norm;
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("layer", p.layer...);
+      f("norm", p.norm...);
+    }
+  };
+  template <class T, class B>
+  struct Saved {
+    gatefold::Saved<Inner<T, B>, T, B> layer;
+    gatefold::Saved<Norm<T, B>, T, B> norm;
+    Tensor<T, 2, B> z;  // [N, out_dim]
+    template <class F>
+    void mixtures(F&& f) const {
+      for_each_mixture(layer, f);
+    }
+  };
+  template <class T, class B>
+  using Carry = gatefold::Carry<Inner<T, B>, T, B>;
+  template <class T, class B>
+  using Extra = gatefold::Extra<Inner<T, B>, T, B>;
+  template <class T, class B>
+  using ExtraGrad = gatefold::ExtraGrad<Inner<T, B>, T, B>;
+
+  Index in_dim() const { return layer.in_dim(); }
+  Index out_dim() const { return layer.out_dim(); }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    return {init_params<T, B>(as_layer<T, B>(layer), ctx, seed.fork(0)),
+            init_params<T, B>(filled_norm<T, B>(), ctx, seed.fork(1))};
+  }
+  template <class T, class B>
+  void begin(typename B::Context& ctx, const Params<T, B>& p, Index items, NonDeduced<Carry<T, B>>& carry) const {
+    as_layer<T, B>(layer).begin(ctx, p.layer, items, carry);
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index items, const NonDeduced<Carry<T, B>>& carry,
+                const NonDeduced<Extra<T, B>>& extra) const {
+    gatefold::validate(as_layer<T, B>(layer), p.layer, items, carry, extra);
+    if constexpr (hook::branch::validate<Norm<T, B>, T, B>())
+      filled_norm<T, B>().validate(p.norm, items, Nothing<T, B>{});
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
+               Out<T, 2, B> y, Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
+    const auto here = ctx.here();
+    validate_forward(p, x, carry, y, extra);
+    saved.z.resize(x.extent(0), out_dim());
+    as_layer<T, B>(layer).forward(ctx, p.layer, x, carry, saved.z, saved.layer, extra);
+    filled_norm<T, B>().forward(ctx, p.norm, saved.z, y, saved.norm, Nothing<T, B>{});
+    update::follow_pass(carry, saved.z.data(), y.data());
+  }
+  template <class T, class B>
+  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
+             Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
+    validate_forward(p, x, carry, y, extra);
+    auto mark = ctx.mark();
+    auto z = ctx.template scratch<T>(x.extent(0), out_dim());
+    gatefold::infer<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, carry, z, extra);
+    infer_branch<T, B>(filled_norm<T, B>(), ctx, p.norm, z, y, Nothing<T, B>{});
+    update::follow_pass(carry, z.data(), y.data());
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
+                In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
+                const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
+    expect_backward_shapes("PostNorm.backward", *this, x, dy, dx);
+    validate(p, x.extent(0), dcarry, extra);
+    expect_like("PostNorm.backward", "grads", p, grads);
+    auto mark = ctx.mark();
+    auto dz = ctx.template scratch<T>(x.extent(0), out_dim());
+    fill(ctx, dz, 0);
+    Nothing<T, B> none;
+    filled_norm<T, B>().backward(ctx, p.norm, saved.z, saved.norm, dy, dz, grads.norm, none, none);
+    as_layer<T, B>(layer).backward(ctx, p.layer, x, saved.layer, dz, dcarry, dx, grads.layer, extra, dextra);
+  }
+
+  /// The attention trace of a layer that has one.
+  template <class T, class B>
+  auto trace(const Params<T, B>& p, const Saved<T, B>& saved) const {
+    return as_layer<T, B>(layer).trace(p.layer, saved.layer);
+  }
+
+ private:
+  template <class T, class B>
+  Norm<T, B> filled_norm() const {
+    return as_branch<T, B>(with_model_dim(norm, out_dim()));
+  }
+  template <class T, class B>
+  void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, const NonDeduced<Carry<T, B>>& carry,
+                        View<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra) const {
+    expect_forward_shapes("PostNorm.forward", *this, x, "y", y);
+    validate(p, x.extent(0), carry, extra);
+  }
+};
+template <class L, class N>
+PostNorm(L, N) -> PostNorm<L, N>;
+
+}  // namespace gatefold

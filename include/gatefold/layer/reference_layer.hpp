@@ -1,0 +1,26 @@
+#pragma once
+
+#include "gatefold/expert/layer_norm.hpp"
+#include "gatefold/layer/chain.hpp"
+#include "gatefold/layer/post_norm.hpp"
+#include "gatefold/layer/residual.hpp"
+#include "gatefold/layer/skip.hpp"
+#include "gatefold/update/plain.hpp"
+
+namespace gatefold {
+
+/// The layer of the code of papers 001 and 002, whose norms stand after the residual connections, and whose mixture has
+/// two of either:
+///
+///     h₁ = LN₁(h + attention(h)),   z, carry ← rule(h₁, carry; branch),   h' = LN₃(h₁ + LN₂(z))         (1)
+///
+/// Source: MomentumSMoE's `TransformerSeqLayer`. Its rules are `update::Plain{}` and, as it subtracts momentum,
+/// `update::HeavyBall{.mu = 0.7, .gamma = -1}`; its branch `Dropout{0.1, Mixture{…}}`, its attention
+/// `RelativeAttention::reference(…)`. The papers' own equation is `Residual{rule, PreNorm{LayerNorm{}, branch}}`.
+template <class AttentionT, class RuleT, class BranchT>
+auto reference_layer(const AttentionT& attention, const RuleT& rule, const BranchT& branch) {
+  return Chain{PostNorm{Residual{update::Plain{}, attention}, LayerNorm{}},
+               PostNorm{Skip{PostNorm{Residual{rule, branch}, LayerNorm{}}}, LayerNorm{}}};
+}
+
+}  // namespace gatefold

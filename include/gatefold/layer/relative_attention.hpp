@@ -1,0 +1,218 @@
+#pragma once
+
+#include <cmath>
+
+#include "gatefold/attention/attend_window.hpp"
+#include "gatefold/attention/memory.hpp"
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/epilogue.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/layer/attention.hpp"
+#include "gatefold/layer/layer.hpp"
+#include "gatefold/policy/noise.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+
+namespace gatefold {
+
+/// Causal multi-head attention to a window of the last L items, some of them of segments before, with keys of their
+/// places, as a branch. With c the items remembered from before, then those of now, q = x W_q, k = c W_k, v = c W_v:
+///
+///     A_h[i,o] = softmax_o((⟨q_h,i, k_h,i+o⟩ + ⟨q_h,i, e_o⟩) / √(D/H)),   o = −(L − 1) … 0              (1)
+///     u_i = concat_h(Σ_o A_h[i,o] v_h,i+o) O                                                           (2)
+///
+/// over the items that there are. Source: Sukhbaatar et al. 2019, arXiv:1905.07799, sec. 2, the attention of papers
+/// 001 and 002; `reference(…)` is that of their code: o = −L … −1, an item does not see itself, and a stream begins
+/// with L items of zeros, which are keys like others (SegmentMemory::begin). e [L, D/H] is that of a RelativeKeys
+/// around it or around the stack it is in, shared by all heads; without one, places have no keys. Nothing flows back
+/// into what is remembered.
+/// @param x      [N, D] in items, N = sequences · length;  u [N, D] out
+/// @param extra  length (0: one sequence), keys of places, memory, noise of dropout. Keys and values may be remembered
+///               for `infer` alone: forward needs items, whose keys have gradients
+/// @param saved  Q, context [N, D], K, V of all keys, and the log-sum-exp of each row; never an L × L matrix
+/// @throws ArgumentError unless heads divides model_dim, window >= 1, 0 <= dropout < 1, length divides N, and memory
+///         and keys of places have the extents they should
+/// @cost   8·N·D² + 6·N·L·D flop, and 4·D² for each item remembered; where keys and values are remembered, a further
+///         item costs 8·D² + 6·L·D
+/// @order  see attention/attend_window.hpp: no bit of an item depends on later ones, or on other sequences
+struct RelativeAttention {
+  Index model_dim = 0, heads = 1;
+  Index window = 0;    // L
+  double dropout = 0;  // of the probabilities
+  bool itself = true;  // whether an item sees itself
+
+  static RelativeAttention reference(Index model_dim, Index heads, Index window, double dropout = 0) {
+    return {model_dim, heads, window, dropout, false};
+  }
+
+  template <class T, class B>
+  using Params = Attention::Params<T, B>;
+  template <class T, class B>
+  struct Saved {
+    Tensor<T, 2, B> items;        // [keys, D] remembered and of now; empty where none are remembered
+    Tensor<T, 2, B> q, k, v;      // [N, D], [keys, D], [keys, D]
+    Tensor<T, 2, B> context;      // [N, D]
+    Tensor<T, 2, B> log_sum_exp;  // [N, heads]
+  };
+  template <class T, class B>
+  struct Extra {
+    Index length = 0;                // items of each sequence; 0: all are one
+    View<const T, 2, B> relative{};  // [window, D/H] e; empty: none
+    AttentionMemory<T, B> memory{};  // empty: nothing is before this segment
+    Noise noise{};                   // empty: no probability is dropped
+
+    Extra at(Index l) const { return {length, relative, memory.at(l), noise.at(l)}; }
+  };
+  template <class T, class B>
+  struct ExtraGrad {
+    View<T, 2, B> relative{};  // where the adjoint of e is added; empty: not asked for
+  };
+
+  Index in_dim() const { return model_dim; }
+  Index out_dim() const { return model_dim; }
+  RelativeAttention with_model_dim(Index width) const {
+    expect(model_dim == 0 || model_dim == width, "RelativeAttention", "model_dim", width, model_dim);
+    return {width, heads, window, dropout, itself};
+  }
+  /// Items of each sequence that are worth remembering.
+  Index remembers() const { return span(1, 0).most(); }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    expect_options();
+    return projections().template init<T, B>(ctx, seed);
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index items, const Extra<T, B>& extra) const {
+    validate_call(p, items, extra, true);
+  }
+
+  template <class T, class B, class Step = fn::NoStep<T>>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
+               const Extra<T, B>& extra, const Step& step = {}) const {
+    validate_forward(p, x, u, extra, false);
+    const attending::WindowForm<T, B> of = form(x.extent(0), extra);
+    const Index keys = x.extent(0) + of.window.past * sequences(x.extent(0), extra);
+    saved.items.resize(of.window.past > 0 ? keys : 0, model_dim);
+    for (auto* t : {&saved.q, &saved.context}) t->resize(x.extent(0), model_dim);
+    for (auto* t : {&saved.k, &saved.v}) t->resize(keys, model_dim);
+    saved.log_sum_exp.resize(x.extent(0), heads);
+    if (of.window.past > 0)
+      attending::join_past<typename B::Context, T, B>(ctx, of.window, extra.memory, 0, x, saved.items);
+    const View<const T, 2, B> all = of.window.past > 0 ? View<const T, 2, B>(saved.items) : x;
+    project<T, B>(ctx, x, p.query, saved.q);
+    project<T, B>(ctx, all, p.key, saved.k);
+    project<T, B>(ctx, all, p.value, saved.v);
+    attending::forward(ctx, of, saved.q, saved.k, saved.v, saved.context, saved.log_sum_exp);
+    project<T, B>(ctx, saved.context, p.output, u);
+    attending::remember(ctx, of.window, extra.memory, 0, all);
+    run_step(ctx, u, step);
+  }
+  template <class T, class B, class Step = fn::NoStep<T>>
+  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, const Extra<T, B>& extra,
+             const Step& step = {}) const {
+    validate_forward(p, x, u, extra, true);
+    const attending::WindowForm<T, B> of = form(x.extent(0), extra);
+    const bool projected = extra.memory.width() == 2 * model_dim;  // keys and values are remembered
+    auto mark = ctx.mark();
+    const auto scratch = [&](Index rows, Index columns) { return ctx.template scratch<T>(rows, columns); };
+    const auto joined = [&](View<const T, 2, B> now, Index column) {
+      return attending::with_past(ctx, of.window, extra.memory, column, now);
+    };
+    const View<T, 2, B> q = scratch(x.extent(0), model_dim), context = scratch(x.extent(0), model_dim),
+                        log_sum_exp = scratch(x.extent(0), heads);
+    const View<const T, 2, B> items = projected ? x : joined(x, 0);
+    const View<T, 2, B> k = scratch(items.extent(0), model_dim), v = scratch(items.extent(0), model_dim);
+    project<T, B>(ctx, x, p.query, q);
+    project<T, B>(ctx, items, p.key, k);
+    project<T, B>(ctx, items, p.value, v);
+    const View<const T, 2, B> keys = projected ? joined(k, 0) : k, values = projected ? joined(v, model_dim) : v;
+    attending::forward(ctx, of, q, keys, values, context, log_sum_exp);
+    project<T, B>(ctx, context, p.output, u);
+    attending::remember(ctx, of.window, extra.memory, 0, projected ? keys : items);
+    if (projected) attending::remember(ctx, of.window, extra.memory, model_dim, values);
+    run_step(ctx, u, step);
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
+                In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra,
+                ExtraGrad<T, B>& dextra) const {
+    validate_call(p, x.extent(0), extra, false);
+    expect_like("RelativeAttention.backward", "grads", p, grads);
+    if (dextra.relative.data())
+      expect_shape("RelativeAttention.backward", "dextra.relative", dextra.relative, {window, model_dim / heads});
+    const attending::WindowForm<T, B> of = form(x.extent(0), extra);
+    const View<const T, 2, B> all = of.window.past > 0 ? View<const T, 2, B>(saved.items) : x;
+    auto mark = ctx.mark();
+    const auto zeros = [&](Index rows) {
+      auto d = ctx.template scratch<T>(rows, model_dim);
+      fill(ctx, d, 0);
+      return d;
+    };
+    const View<T, 2, B> dcontext = zeros(x.extent(0)), dq = zeros(x.extent(0)), dk = zeros(all.extent(0)),
+                        dv = zeros(all.extent(0));
+    project_backward<T, B>(ctx, saved.context, p.output, du, dcontext, grads.output);
+    attending::backward(ctx, of, saved.q, saved.k, saved.v, saved.context, saved.log_sum_exp, dcontext, dq, dk, dv,
+                        dextra.relative);
+    project_backward<T, B>(ctx, x, p.query, dq, dx, grads.query);
+    const auto back = [&](const Tensor<T, 2, B>& w, View<const T, 2, B> d, Tensor<T, 2, B>& dw) {
+      B::gemm(ctx, all, true, d, false, true, dw.view(), fn::Store{});
+      B::gemm(ctx, attending::without_past(ctx, of.window, d), false, w.view(), true, true, dx, fn::Store{});
+    };
+    back(p.key, dk, grads.key);
+    back(p.value, dv, grads.value);
+  }
+
+ private:
+  Attention projections() const { return {.model_dim = model_dim, .heads = heads}; }
+  attending::Window span(Index length, Index past) const { return {length, past, window, itself}; }
+  void expect_options() const {
+    expect(window >= 1, "RelativeAttention", "window", "at least 1", window);
+    expect(0 <= dropout && dropout < 1, "RelativeAttention", "dropout", "0 <= dropout < 1", dropout);
+  }
+  template <class T, class B>
+  static Index sequences(Index items, const Extra<T, B>& extra) {
+    return extra.length > 0 ? items / extra.length : items > 0 ? 1 : 0;
+  }
+  template <class T, class B>
+  attending::WindowForm<T, B> form(Index items, const Extra<T, B>& extra) const {
+    const Index of_memory = extra.memory.items(sequences(items, extra));
+    return {.window = span(extra.length > 0 ? extra.length : items, of_memory),
+            .heads = heads,
+            .scale = 1 / std::sqrt(static_cast<double>(model_dim / heads)),
+            .relative = extra.relative,
+            .rate = dropout,
+            .noise = extra.noise};
+  }
+  template <class T, class B>
+  void validate_call(const Params<T, B>& p, Index items, const Extra<T, B>& extra, bool wide) const {
+    expect_options();
+    const Sequence<T, B> sequence{extra.length, {}};
+    projections().validate(p, items, sequence);
+    if (extra.relative.data())
+      expect_shape("RelativeAttention", "extra.relative", extra.relative, {window, model_dim / heads});
+    const Index count = sequences(items, extra);
+    if (count > 0)
+      extra.memory.validate("RelativeAttention", span(items / count, extra.memory.items(count)), count, model_dim,
+                            wide);
+  }
+  template <class T, class B>
+  void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, View<T, 2, B> u, const Extra<T, B>& extra,
+                        bool wide) const {
+    expect_forward_shapes("RelativeAttention.forward", *this, x, "u", u);
+    validate_call(p, x.extent(0), extra, wide);
+  }
+  template <class T, class B>
+  static void project(typename B::Context& ctx, In<T, 2, B> x, const Tensor<T, 2, B>& w, Out<T, 2, B> y) {
+    B::gemm(ctx, x, false, w.view(), false, false, y, fn::Store{});
+  }
+  /// Adds to dx and dw.
+  template <class T, class B>
+  static void project_backward(typename B::Context& ctx, In<T, 2, B> x, const Tensor<T, 2, B>& w, In<T, 2, B> dy,
+                               Out<T, 2, B> dx, Tensor<T, 2, B>& dw) {
+    B::gemm(ctx, x, true, dy, false, true, dw.view(), fn::Store{});
+    B::gemm(ctx, dy, false, w.view(), true, true, dx, fn::Store{});
+  }
+};
+
+}  // namespace gatefold

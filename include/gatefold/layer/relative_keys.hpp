@@ -1,0 +1,138 @@
+#pragma once
+
+#include <tuple>
+#include <utility>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/layer/layer.hpp"
+#include "gatefold/layer/no_residual.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+
+namespace gatefold {
+
+namespace lookup {
+
+/// Hand keys of places, or where their adjoint goes, to every attention among extra inputs (or their adjoints) that
+/// takes them. Returns whether there is one.
+template <class E, class V>
+bool set_relative(E& extra, const V& keys) {
+  if constexpr (requires { extra.relative = keys; }) {
+    extra.relative = keys;
+    return true;
+  } else {
+    bool any = false;
+    if constexpr (requires { std::tuple_size<decltype(extra.layers)>::value; })
+      std::apply([&](auto&... part) { ((any = set_relative(part, keys) || any), ...); }, extra.layers);
+    if constexpr (requires { extra.attention; }) any = set_relative(extra.attention, keys) || any;
+    if constexpr (requires { extra.layer; }) any = set_relative(extra.layer, keys) || any;
+    if constexpr (requires { extra.branch; }) any = set_relative(extra.branch, keys) || any;
+    return any;
+  }
+}
+
+}  // namespace lookup
+
+/// The keys of places of every RelativeAttention inside, one tensor with one gradient, saved once: around a stack its
+/// layers share it, inside a stack each layer has its own.
+///
+///     y, carry ← layer(x, carry; e),   e [window, head_dim]                                             (1)
+///
+/// Source: the code of papers 001 and 002, whose layers and heads share e [head_dim, window], N(0, 1) at first. It
+/// reaches attentions through their extra inputs; those of a RelativeKeys further inside take its keys.
+/// @param x [N, D] in, y [N, out_dim] out
+/// @param window, head_dim  of the attentions: D / heads
+/// @throws ArgumentError unless there is such an attention, and its window and heads fit
+/// @cost   that of the layer, window · head_dim parameters
+template <class LayerT>
+struct RelativeKeys {
+  Index window = 0, head_dim = 0;
+  LayerT layer;
+
+  template <class T, class B>
+  using Inner = AsLayer<LayerT, T, B>;
+
+  template <class T, class B>
+  struct Params {
+    Tensor<T, 2, B> relative;  // [window, head_dim]
+    gatefold::Params<Inner<T, B>, T, B> layer;
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("relative", p.relative...);
+      f("layer", p.layer...);
+    }
+  };
+  template <class T, class B>
+  using Saved = gatefold::Saved<Inner<T, B>, T, B>;
+  template <class T, class B>
+  using Carry = gatefold::Carry<Inner<T, B>, T, B>;
+  template <class T, class B>
+  using Extra = gatefold::Extra<Inner<T, B>, T, B>;
+  template <class T, class B>
+  using ExtraGrad = gatefold::ExtraGrad<Inner<T, B>, T, B>;
+
+  Index in_dim() const { return layer.in_dim(); }
+  Index out_dim() const { return layer.out_dim(); }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    expect_options();
+    const auto here = ctx.here();
+    Tensor<T, 2, B> relative(window, head_dim);
+    fill_normal(ctx, seed.fork(0), 1, relative);
+    return {std::move(relative), init_params<T, B>(as_layer<T, B>(layer), ctx, seed.fork(1))};
+  }
+  template <class T, class B>
+  void begin(typename B::Context& ctx, const Params<T, B>& p, Index items, NonDeduced<Carry<T, B>>& carry) const {
+    as_layer<T, B>(layer).begin(ctx, p.layer, items, carry);
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index items, const NonDeduced<Carry<T, B>>& carry,
+                const NonDeduced<Extra<T, B>>& extra) const {
+    expect_options();
+    expect_shape("RelativeKeys", "params.relative", p.relative, {window, head_dim});
+    gatefold::validate(as_layer<T, B>(layer), p.layer, items, carry, with_keys(p, extra));
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
+               Out<T, 2, B> y, NonDeduced<Saved<T, B>>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
+    validate(p, x.extent(0), carry, extra);
+    as_layer<T, B>(layer).forward(ctx, p.layer, x, carry, y, saved, with_keys(p, extra));
+  }
+  template <class T, class B>
+  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
+             Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
+    expect_shape("RelativeKeys", "params.relative", p.relative, {window, head_dim});
+    gatefold::infer<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, carry, y, with_keys(p, extra));
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const NonDeduced<Saved<T, B>>& saved,
+                In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
+                const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
+    validate(p, x.extent(0), dcarry, extra);
+    expect_like("RelativeKeys.backward", "grads", p, grads);
+    ExtraGrad<T, B> to = dextra;
+    lookup::set_relative(to, grads.relative.view());
+    as_layer<T, B>(layer).backward(ctx, p.layer, x, saved, dy, dcarry, dx, grads.layer, with_keys(p, extra), to);
+  }
+
+ private:
+  void expect_options() const {
+    expect(window >= 1, "RelativeKeys", "window", "at least 1", window);
+    expect(head_dim >= 1, "RelativeKeys", "head_dim", "at least 1", head_dim);
+  }
+  template <class T, class B>
+  static Extra<T, B> with_keys(const Params<T, B>& p, const NonDeduced<Extra<T, B>>& given) {
+    Extra<T, B> extra = given;
+    expect(lookup::set_relative(extra, p.relative.view()), "RelativeKeys", "layer", "a RelativeAttention inside",
+           "none");
+    return extra;
+  }
+};
+template <class I, class J, class L>
+RelativeKeys(I, J, L) -> RelativeKeys<L>;
+
+}  // namespace gatefold

@@ -1,0 +1,98 @@
+#pragma once
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/layer/layer.hpp"
+#include "gatefold/layer/no_residual.hpp"
+#include "gatefold/policy/policy.hpp"
+
+namespace gatefold {
+
+/// A connection around a whole layer, which may carry a state as no branch does.
+///
+///     y, carry ← x + z, carry,   z, carry ← layer(x, carry)                                             (1)
+///
+/// Source: the code of paper 001, whose mixture has a residual connection inside another. Parameters have the names of
+/// the layer's alone; extra inputs go to the layer.
+/// @param x [N, D] in, y [N, D] out
+/// @throws ArgumentError unless the layer is as wide going out as coming in
+/// @cost   the layer and N·D additions
+template <class LayerT>
+struct Skip {
+  LayerT layer;
+
+  template <class T, class B>
+  using Inner = AsLayer<LayerT, T, B>;
+
+  template <class T, class B>
+  struct Params {
+    gatefold::Params<Inner<T, B>, T, B> layer;
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("", p.layer...);
+    }
+  };
+  template <class T, class B>
+  using Saved = gatefold::Saved<Inner<T, B>, T, B>;
+  template <class T, class B>
+  using Carry = gatefold::Carry<Inner<T, B>, T, B>;
+  template <class T, class B>
+  using Extra = gatefold::Extra<Inner<T, B>, T, B>;
+  template <class T, class B>
+  using ExtraGrad = gatefold::ExtraGrad<Inner<T, B>, T, B>;
+
+  Index in_dim() const { return layer.in_dim(); }
+  Index out_dim() const { return layer.out_dim(); }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    return {init_params<T, B>(as_layer<T, B>(layer), ctx, seed)};
+  }
+  template <class T, class B>
+  void begin(typename B::Context& ctx, const Params<T, B>& p, Index items, NonDeduced<Carry<T, B>>& carry) const {
+    as_layer<T, B>(layer).begin(ctx, p.layer, items, carry);
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index items, const NonDeduced<Carry<T, B>>& carry,
+                const NonDeduced<Extra<T, B>>& extra) const {
+    expect(in_dim() == out_dim(), "Skip", "layer.out_dim", Joined{in_dim(), " (its in_dim)"}, out_dim());
+    gatefold::validate(as_layer<T, B>(layer), p.layer, items, carry, extra);
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
+               Out<T, 2, B> y, NonDeduced<Saved<T, B>>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
+    validate_forward(p, x, carry, y, extra);
+    as_layer<T, B>(layer).forward(ctx, p.layer, x, carry, y, saved, extra);
+    add(ctx, x, y);
+  }
+  template <class T, class B>
+  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
+             Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
+    validate_forward(p, x, carry, y, extra);
+    gatefold::infer<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, carry, y, extra);
+    add(ctx, x, y);
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const NonDeduced<Saved<T, B>>& saved,
+                In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
+                const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
+    expect_backward_shapes("Skip.backward", *this, x, dy, dx);
+    validate(p, x.extent(0), dcarry, extra);
+    expect_like("Skip.backward", "grads", p, grads);
+    add(ctx, dy, dx);
+    as_layer<T, B>(layer).backward(ctx, p.layer, x, saved, dy, dcarry, dx, grads.layer, extra, dextra);
+  }
+
+ private:
+  template <class T, class B>
+  void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, const NonDeduced<Carry<T, B>>& carry,
+                        View<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra) const {
+    expect_forward_shapes("Skip.forward", *this, x, "y", y);
+    validate(p, x.extent(0), carry, extra);
+  }
+};
+template <class L>
+Skip(L) -> Skip<L>;
+
+}  // namespace gatefold

@@ -1,0 +1,66 @@
+#include "gatefold/attention/window.hpp"
+
+#include <doctest/doctest.h>
+
+#include <map>
+#include <utility>
+#include <vector>
+
+using namespace gatefold;
+using namespace gatefold::attending;
+
+TEST_CASE("window (1): every row meets the keys that it sees in one block, in ascending order, each at its place") {
+  for (const bool itself : {true, false})
+    for (const Index length : {1, 2, 5, 128, 129, 300})
+      for (const Index past : {0, 1, 7, 200, 600})
+        for (const Index width : {1, 3, 8, 257, 700}) {
+          const Window window{length, past, width, itself};
+          const Index sequences = 3, keys = window.keys();
+          std::vector<std::vector<std::pair<Index, Index>>> met(std::size_t(sequences * length));  // key and place
+          for_each_window_block(window, sequences, [&](const Block& block) {
+            REQUIRE(block.row % length + block.rows <= length);
+            for (Index r = 0; r < block.all_rows(); ++r) {
+              const auto seen = window.seen(block, r);
+              REQUIRE(seen.first + seen.count <= block.keys);
+              auto& of_row = met[std::size_t(block.row + r)];
+              REQUIRE(of_row.empty());  // all keys in one block
+              for (Index j = 0; j < seen.count; ++j)
+                of_row.push_back({block.first_key(r) + seen.first + j, seen.place + j});
+            }
+          });
+          for (Index n = 0; n < sequences * length; ++n) {
+            std::vector<std::pair<Index, Index>> expected;
+            const Index g = n / length, i = past + n % length;  // the item's own place among the keys
+            for (Index o = 0; o < width; ++o) {
+              const Index j = i + o - (itself ? width - 1 : width);
+              if (j >= 0) expected.push_back({g * keys + j, o});
+            }
+            REQUIRE(met[std::size_t(n)] == expected);
+          }
+        }
+}
+
+TEST_CASE("window: what a sequence is cut into does not depend on how many there are") {
+  for (const auto& window : {Window{3, 2, 4}, Window{40, 60, 100}, Window{1, 1023, 1024}, Window{200, 700, 500},
+                             Window{1, 70000, 70001}, Window{300, 0, 900, false}}) {
+    std::map<Index, Index> cuts;  // rows and keys of the first sequence's blocks
+    for (const Index sequences : {1, 2, 7}) {
+      std::map<Index, Index> now;
+      for_each_window_block(window, sequences, [&](const Block& block) {
+        if (block.row >= window.length) return;
+        now[block.row] = block.keys;
+        CHECK((block.rows == 1 || block.all_rows() * block.keys <= BlockSize{}.rows * BlockSize{}.keys));
+      });
+      if (cuts.empty()) cuts = now;
+      CHECK(now == cuts);
+    }
+  }
+}
+
+TEST_CASE("window: how much is worth remembering, and how much of it there is") {
+  CHECK(Window{4, 0, 6}.most() == 5);
+  CHECK(Window{4, 0, 6, false}.most() == 6);
+  CHECK(Window{4, 0, 6}.remembered() == 4);
+  CHECK(Window{4, 4, 6}.remembered() == 5);
+  CHECK(Window{9, 0, 1}.remembered() == 0);
+}

@@ -1,0 +1,67 @@
+#include "gatefold/backend/drop.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/core/philox.hpp"
+#include "gatefold/tensor/tensor.hpp"
+
+using namespace gatefold;
+
+namespace {
+
+template <class T>
+std::vector<T> dropped(Random random, double rate, Index rows, Index columns, int threads = 1) {
+  Cpu::Context ctx(threads, true);
+  Tensor<T, 2, Cpu> x(rows, columns);
+  for (Index i = 0; i < x.size(); ++i) x.data()[i] = T(i + 1);
+  Cpu::for_rows(ctx, rows, fn::DropRows<T, Cpu>{{random, rate}, x.view(), x.view()});
+  return {x.data(), x.data() + x.size()};
+}
+/// Of how many elements `share` is true, and five deviations of the binomial law around n · chance.
+template <class F>
+void expect_share(Index n, double chance, F&& share) {
+  Index count = 0;
+  for (Index i = 0; i < n; ++i) count += share(i) ? 1 : 0;
+  CHECK(std::abs(double(count) - double(n) * chance) <= 5 * std::sqrt(double(n) * chance * (1 - chance)));
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("drop: element (n, d) goes by number n·D + d of the stream, on 1, 2, 3, 8 threads", T, float,
+                   double) {
+  const Random random{Seed{9}, 4};
+  for (const double rate : {0.1, 0.5, 0.9})
+    for (const Index columns : {1, 7, 16, 45}) {
+      std::vector<T> expected;
+      for (Index i = 0; i < 11 * columns; ++i)
+        expected.push_back(
+            uniform<T>(random.seed, random.step, std::uint64_t(i)) < T(rate) ? T(0) : T(i + 1) * T(1 / (1 - rate)));
+      for (const int threads : {1, 2, 3, 8}) CHECK(dropped<T>(random, rate, 11, columns, threads) == expected);
+    }
+}
+
+TEST_CASE_TEMPLATE("drop: as many as the binomial law says, of all, of a row, of a column, and of two streams", T,
+                   float, double) {
+  const Index rows = 400, columns = 250;
+  const Random random{Seed{2}, 1};
+  for (const double rate : {0.1, 0.3, 0.7}) {
+    const auto x = dropped<T>(random, rate, rows, columns);
+    const auto is_dropped = [&](Index i) { return x[std::size_t(i)] == 0; };
+    expect_share(rows * columns, rate, is_dropped);
+    for (const Index n : {0, 17, 399})
+      expect_share(columns, rate, [&](Index d) { return is_dropped(n * columns + d); });
+    for (const Index d : {0, 101, 249}) expect_share(rows, rate, [&](Index n) { return is_dropped(n * columns + d); });
+    // Neighbours, layers, steps and seeds know nothing of each other: they agree as often as independent ones do.
+    const double agree = rate * rate + (1 - rate) * (1 - rate);
+    expect_share(rows * columns - 1, agree, [&](Index i) { return is_dropped(i) == is_dropped(i + 1); });
+    for (const Random& other : {random.at(0), random.at(1), Random{Seed{2}, 2}, Random{Seed{3}, 1}}) {
+      const auto y = dropped<T>(other, rate, rows, columns);
+      expect_share(rows * columns, agree, [&](Index i) { return is_dropped(i) == (y[std::size_t(i)] == 0); });
+    }
+  }
+}

@@ -1,0 +1,267 @@
+#include "gatefold/layer/relative_attention.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "gatefold/check/conformance.hpp"
+#include "gatefold/expert/layer_norm.hpp"
+#include "gatefold/layer/pre_norm.hpp"
+#include "gatefold/layer/relative_keys.hpp"
+#include "gatefold/layer/residual.hpp"
+#include "gatefold/layer/stack.hpp"
+#include "gatefold/update/plain.hpp"
+#include "support/naive_moe.hpp"
+#include "support/pass.hpp"
+
+using namespace gatefold;
+using namespace gatefold::support;
+
+namespace {
+
+using Rows = std::vector<std::vector<double>>;
+const Noise noise{Random{Seed{9}, 4}};
+
+/// (1), (2) of one sequence after the items `past`, in loops.
+template <class P>
+Rows attend(const RelativeAttention& a, const P& p, const Rows& past, const Rows& x, const Tensor<double, 2, Cpu>* e) {
+  const Index dim = a.model_dim, width = dim / a.heads, items = Index(x.size());
+  const auto times = [&](const Rows& rows, const Tensor<double, 2, Cpu>& w) {
+    Rows y;
+    for (const auto& row : rows)
+      y.push_back(naive::affine(
+          row, dim, [&](Index d, Index j) { return w(d, j); }, [](Index) { return 0.0; }));
+    return y;
+  };
+  Rows all = past;
+  all.insert(all.end(), x.begin(), x.end());
+  const Rows q = times(x, p.query), k = times(all, p.key), v = times(all, p.value);
+  Rows context(x.size(), std::vector<double>(std::size_t(dim), 0));
+  for (Index i = 0; i < items; ++i)
+    for (Index h = 0; h < a.heads; ++h) {
+      double total = 0;
+      std::vector<std::pair<Index, double>> seen;
+      for (Index o = a.itself ? 1 - a.window : -a.window; o < (a.itself ? 1 : 0); ++o) {
+        const Index j = Index(past.size()) + i + o, place = o + a.window - (a.itself ? 1 : 0);
+        if (j < 0) continue;
+        double score = 0;
+        for (Index d = h * width; d < (h + 1) * width; ++d)
+          score += q[std::size_t(i)][std::size_t(d)] *
+                   (k[std::size_t(j)][std::size_t(d)] + (e ? (*e)(place, d - h * width) : 0));
+        seen.push_back({j, std::exp(score / std::sqrt(double(width)))});
+        total += seen.back().second;
+      }
+      for (const auto& [j, weight] : seen)
+        for (Index d = h * width; d < (h + 1) * width; ++d)
+          context[std::size_t(i)][std::size_t(d)] += weight / total * v[std::size_t(j)][std::size_t(d)];
+    }
+  return times(context, p.output);
+}
+Rows rows_of(const Tensor<double, 2, Cpu>& t, Index first, Index count) {
+  Rows rows;
+  for (Index n = first; n < first + count; ++n) rows.push_back(naive::row(t, n));
+  return rows;
+}
+std::vector<double> flat(const Rows& rows) {
+  std::vector<double> all;
+  for (const auto& row : rows) all.insert(all.end(), row.begin(), row.end());
+  return all;
+}
+std::vector<double> part(const Tensor<double, 2, Cpu>& t, Index first, Index count) {
+  return flat(rows_of(t, first, count));
+}
+
+}  // namespace
+
+TEST_CASE("RelativeAttention (1), (2): equals loops, segment after segment of two sequences, forward and infer") {
+  Cpu::Context ctx(2);
+  constexpr Index length = 3, segments = 4, dim = 6;
+  for (const bool itself : {true, false})
+    for (const Index heads : {1, 2, 3})
+      for (const Index window : {1, 2, 5, 20})
+        for (const bool places : {false, true}) {
+          const RelativeAttention a{.model_dim = dim, .heads = heads, .window = window, .itself = itself};
+          auto p = pass<double>(ctx, a, 2 * length);
+          const auto e = uniform_tensor<double>(ctx, Seed{5}, 1, window, dim / heads);
+          const auto stream = uniform_tensor<double>(ctx, Seed{6}, 1, 2 * length * segments, dim);
+          SegmentMemory<double, Cpu> memory(ctx, {.sequences = 2, .width = dim, .most = a.remembers()});
+          if (!itself) memory.begin(ctx, window);  // zeros are keys
+          Rows past[2];
+          for (auto& rows : past) rows.assign(std::size_t(itself ? 0 : window), std::vector<double>(dim, 0));
+          p.extra.length = length;
+          if (places) p.extra.relative = e;
+          for (Index s = 0; s < segments; ++s) {
+            for (Index g = 0; g < 2; ++g)
+              copy(ctx, stream.view().rows((g * segments + s) * length, length), p.x.view().rows(g * length, length));
+            p.extra.memory = memory.of(length);
+            p.forward();
+            for (Index g = 0; g < 2; ++g) {
+              const Rows x = rows_of(p.x, g * length, length);
+              const Rows expected = attend(a, p.params.branch, past[g], x, places ? &e : nullptr);
+              REQUIRE(difference(part(p.y, g * length, length), flat(expected)) <= 1e-12);
+              past[g].insert(past[g].end(), x.begin(), x.end());
+            }
+            const auto forward = values(p.y);
+            p.infer();
+            REQUIRE(same_bits(values(p.y), forward));
+            memory.advance();
+          }
+        }
+}
+
+TEST_CASE(
+    "RelativeAttention: as in the reference code, the first item of a stream attends to zeros alone and gets 0; "
+    "the last place is the item before") {
+  Cpu::Context ctx(1);
+  const auto a = RelativeAttention::reference(4, 2, 3);
+  CHECK(a.remembers() == 3);
+  auto p = pass<double>(ctx, a, 5);
+  const auto e = uniform_tensor<double>(ctx, Seed{5}, 1, 3, 2);
+  SegmentMemory<double, Cpu> memory(ctx, {.width = 4, .most = 3});
+  memory.begin(ctx, 3);
+  p.extra = {.relative = e, .memory = memory.of(5)};
+  p.forward();
+  CHECK(naive::row(p.y, 0) == std::vector<double>(4, 0));
+  CHECK(naive::row(p.y, 1) != std::vector<double>(4, 0));
+  // Without anything before it, it sees no key: context 0 too.
+  p.extra.memory = {};
+  p.forward();
+  CHECK(naive::row(p.y, 0) == std::vector<double>(4, 0));
+}
+
+TEST_CASE_TEMPLATE(
+    "RelativeAttention: keys and values remembered give what the whole sequence gives, item by item, and the bits of "
+    "it for windows of up to 128",
+    T, float, double) {
+  Cpu::Context ctx(1);
+  constexpr Index items = 300, dim = 6;
+  for (const bool itself : {true, false})
+    for (const Index window : {1, 4, 37, 128, 270}) {
+      const RelativeAttention a{.model_dim = dim, .heads = 2, .window = window, .itself = itself};
+      const auto e = uniform_tensor<T>(ctx, Seed{5}, 1, window, dim / 2);
+      auto whole = pass<T>(ctx, a, 2 * items);
+      whole.extra = {.length = items, .relative = e};
+      whole.infer();
+      auto step = pass<T>(ctx, a, 2);
+      SegmentMemory<T, Cpu> memory(ctx, {.sequences = 2, .width = 2 * dim, .most = a.remembers()});
+      Index different = 0;
+      double worst = 0;
+      for (Index t = 0; t < items; ++t) {
+        for (Index g = 0; g < 2; ++g) copy(ctx, whole.x.view().rows(g * items + t, 1), step.x.view().rows(g, 1));
+        step.extra = {.length = 1, .relative = e, .memory = memory.of(1)};
+        step.infer();
+        memory.advance();
+        for (Index g = 0; g < 2; ++g)
+          for (Index d = 0; d < dim; ++d) {
+            const T expected = whole.y(g * items + t, d);
+            different += step.y(g, d) != expected ? 1 : 0;
+            worst = std::max(worst, std::abs(double(step.y(g, d)) - double(expected)));
+          }
+      }
+      CAPTURE(window);
+      CHECK(worst <= (sizeof(T) == 4 ? 1e-6 : 1e-15));
+      if (window <= 128) CHECK(different == 0);
+    }
+}
+
+TEST_CASE("RelativeAttention: every layer of a stack remembers its own inputs: segments give what one pass gives") {
+  Cpu::Context ctx(1);
+  constexpr Index length = 4, segments = 3, dim = 6;
+  const RelativeAttention a{.model_dim = dim, .heads = 2, .window = 30};
+  const RelativeKeys model{30, 3, Stack{Residual{update::Plain{}, PreNorm{LayerNorm{}, a}}, 3}};
+  auto whole = pass<double>(ctx, model, length * segments);
+  whole.infer();
+  for (const Index width : {dim, 2 * dim}) {
+    auto p = pass<double>(ctx, model, length);
+    SegmentMemory<double, Cpu> memory(ctx, {.layers = 3, .width = width, .most = a.remembers()});
+    for (Index s = 0; s < segments; ++s) {
+      copy(ctx, whole.x.view().rows(s * length, length), p.x.view());
+      p.extra.memory = memory.of(length);
+      width == dim ? p.forward() : p.infer();
+      memory.advance();
+      CHECK(difference(values(p.y), part(whole.y, s * length, length)) <= 1e-12);
+    }
+  }
+}
+
+TEST_CASE("RelativeAttention: gradients, with segments before, keys of places and dropout") {
+  Cpu::Context ctx(1);
+  for (const bool itself : {true, false})
+    for (const Index heads : {1, 2})
+      for (const double dropout : {0.0, 0.3})
+        for (const Index past : {0, 3}) {
+          const RelativeKeys model{
+              4, 4 / heads,
+              NoResidual{RelativeAttention{
+                  .model_dim = 4, .heads = heads, .window = 4, .dropout = dropout, .itself = itself}}};
+          const auto before = uniform_tensor<double>(ctx, Seed{8}, 1, 1, 2 * past, 4);
+          Extra<decltype(model), double, Cpu> extra{.length = 5, .noise = noise};
+          if (past > 0) extra.memory.past = before;
+          const auto report = check::gradients(ctx, model, {.items = 10}, extra);
+          CHECK_MESSAGE(report, report.str());
+        }
+}
+
+TEST_CASE("RelativeAttention: promises") {
+  for (const double dropout : {0.0, 0.5}) {
+    const auto report = check::conformance<Cpu>(
+        RelativeAttention{.model_dim = 4, .heads = 2, .window = 3, .dropout = dropout}, {},
+        [&]<class T>(Element<T>, Index, Index) { return RelativeAttention::Extra<T, Cpu>{.noise = noise}; });
+    CHECK_MESSAGE(report, report.str());
+  }
+}
+
+TEST_CASE("RelativeAttention: a later item changes no bit of an earlier one; no noise and rate 0 are no dropout") {
+  Cpu::Context ctx(1);
+  const RelativeAttention a{.model_dim = 6, .heads = 2, .window = 5};
+  auto clean = pass<float>(ctx, a, 20), changed = pass<float>(ctx, a, 20);
+  for (Index n = 13; n < 20; ++n)
+    for (Index d = 0; d < 6; ++d) changed.x(n, d) = std::numeric_limits<float>::quiet_NaN();
+  clean.forward();
+  changed.forward();
+  CHECK(std::memcmp(clean.y.data(), changed.y.data(), 13 * 6 * sizeof(float)) == 0);
+  auto silent = pass<float>(ctx, RelativeAttention{.model_dim = 6, .heads = 2, .window = 5, .dropout = 0.5}, 20);
+  silent.forward();
+  CHECK(same_bits(values(silent.y), values(clean.y)));
+  clean.extra.noise = noise;
+  clean.forward();
+  CHECK(same_bits(values(silent.y), values(clean.y)));
+  silent.extra.noise = noise;
+  silent.forward();
+  CHECK_FALSE(same_bits(values(silent.y), values(clean.y)));
+}
+
+TEST_CASE("RelativeAttention: options and shapes that do not fit say so before anything is written") {
+  Cpu::Context ctx(1);
+  CHECK(message_of([&] { (void)RelativeAttention{.model_dim = 4}.init<float, Cpu>(ctx, {}); }) ==
+        "RelativeAttention: window: expected at least 1, got 0");
+  CHECK(message_of([&] {
+          (void)RelativeAttention{.model_dim = 4, .window = 2, .dropout = 1}.init<float, Cpu>(ctx, {});
+        }) == "RelativeAttention: dropout: expected 0 <= dropout < 1, got 1");
+  CHECK(RelativeAttention{.window = 2}.with_model_dim(6).model_dim == 6);
+  const auto message = [&](auto&& change) {
+    auto p = pass<float>(ctx, RelativeAttention{.model_dim = 6, .heads = 2, .window = 3}, 10);
+    change(p);
+    const auto text = message_of([&] { p.forward(); });
+    CHECK(p.untouched());
+    CHECK(p.saved.branch.q.size() == 0);
+    return text;
+  };
+  CHECK(message([](auto& p) { p.extra.length = 4; }) ==
+        "Attention.forward: sequence.length: expected a divisor of the number of items 10, got 4");
+  CHECK(message([](auto& p) { p.params.branch.key.resize(6, 5); }) ==
+        "Attention: params.key: expected [6, 6], got [6, 5]");
+  const Tensor<float, 2, Cpu> e(4, 3);
+  CHECK(message([&](auto& p) { p.extra.relative = e; }) ==
+        "RelativeAttention: extra.relative: expected [3, 3], got [4, 3]");
+  SegmentMemory<float, Cpu> pairs(ctx, {.sequences = 2, .width = 12, .most = 2});
+  CHECK(message([&](auto& p) { p.extra.length = 5, p.extra.memory = pairs.of(5); }) ==
+        "RelativeAttention: memory.past: expected rows of 6 values (items), got 12");
+  SegmentMemory<float, Cpu> two(ctx, {.sequences = 2, .width = 6, .most = 2});
+  CHECK(message([&](auto& p) { p.extra.memory = two.of(5); }) ==
+        "RelativeAttention: memory.next: expected 2 rows (2 for each sequence), got 4");
+}
