@@ -39,7 +39,22 @@ GATEFOLD_TYPE(Saved, "what forward keeps for backward")
 GATEFOLD_TYPE(Carry, "of rules and layers: what travels from layer to layer; its adjoint has the same type")
 GATEFOLD_TYPE(Extra, "inputs beside the items: sequences, noise, an attention trace")
 GATEFOLD_TYPE(ExtraGrad, "adjoints of extra inputs")
+GATEFOLD_TYPE(Items, "of branches and layers that read ids and not rows: View<const Index, 1, B>")
 GATEFOLD_TYPE(Plan, "of gates: who goes where")
+
+template <class P, class T, class B>
+auto items() {
+  using Own = typename decltype(Items<P, T, B>())::type;
+  if constexpr (std::is_same_v<Own, Nothing<T, B>>) {
+    return std::type_identity<View<const T, 2, B>>{};
+  } else {
+    static_assert(
+        std::is_same_v<Own, View<const T, 2, B>> || std::is_same_v<Own, View<const Index, 1, B>>,
+        "gatefold: Items of a policy must be View<const T, 2, B> (rows) or View<const Index, 1, B> (ids); see "
+        "docs/extending.md#optional-members");
+    return std::type_identity<Own>{};
+  }
+}
 
 }  // namespace hook::type
 #undef GATEFOLD_TYPE
@@ -59,6 +74,12 @@ using Extra = typename decltype(hook::type::Extra<P, T, B>())::type;
 /// Adjoints of extra inputs.
 template <class P, class T, class B>
 using ExtraGrad = typename decltype(hook::type::ExtraGrad<P, T, B>())::type;
+/// What a branch or layer reads: rows [N, in_dim], or ids [N] in [0, in_dim).
+template <class P, class T, class B>
+using Items = typename decltype(hook::type::items<P, T, B>())::type;
+/// Their adjoint: that of rows has their shape, ids have none.
+template <class P, class T, class B>
+using ItemsGrad = std::conditional_t<std::is_same_v<Items<P, T, B>, View<const T, 2, B>>, View<T, 2, B>, Nothing<T, B>>;
 /// The plan of a gate; `Nothing` when it has none, so that check_gate can say so.
 template <class P, class T, class B>
 using Plan = typename decltype(hook::type::Plan<P, T, B>())::type;
@@ -110,7 +131,8 @@ namespace hook {
         whose, member, signature,                                                                               \
         (const P& policy, typename B::Context& ctx, const Params<P, T, B>& params, Carry<P, T, B>& carry,       \
          const Saved<P, T, B>& saved, const Extra<P, T, B>& extra, Plan<P, T, B>& plan, View<const T, 2, B> in, \
-         View<T, 2, B> out, const Groups<B>& groups, policy::ProbeCall<T, B>& f, Index count) { __VA_ARGS__; }) \
+         const Items<P, T, B>& items, View<T, 2, B> out, const Groups<B>& groups, policy::ProbeCall<T, B>& f,   \
+         Index count) { __VA_ARGS__; })                                                                         \
   }
 // GATEFOLD_PLAIN_MEMBER: the same, looked up as name<P>(), where neither T nor B is known.
 #define GATEFOLD_PLAIN_MEMBER(whose, member, signature, what, ...)                 \
@@ -303,7 +325,7 @@ GATEFOLD_MEMBER("a branch", validate, "validate(params, items, extra) const",
                 policy.validate(params, count, extra))
 GATEFOLD_MEMBER("a branch", infer, "infer(ctx, params, x, u, extra, step) const",
                 "forward that keeps nothing; the same bits",
-                policy.infer(ctx, params, in, out, extra, some<const fn::NoStep<T>>()))
+                policy.infer(ctx, params, items, out, extra, some<const fn::NoStep<T>>()))
 
 template <class P, class T, class B>
 constexpr bool all() {
@@ -318,7 +340,7 @@ GATEFOLD_MEMBER("a layer", validate, "validate(params, items, carry, extra) cons
                 "throws where options, shapes, the carry or extra inputs do not fit, before anything is written",
                 policy.validate(params, count, std::as_const(carry), extra))
 GATEFOLD_MEMBER("a layer", infer, "infer(ctx, params, x, carry, y, extra) const",
-                "forward that keeps nothing; the same bits", policy.infer(ctx, params, in, carry, out, extra))
+                "forward that keeps nothing; the same bits", policy.infer(ctx, params, items, carry, out, extra))
 
 template <class P, class T, class B>
 constexpr bool all() {

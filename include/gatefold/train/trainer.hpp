@@ -38,6 +38,7 @@ class Trainer {
   using Layer = AsLayer<ModelT, T, B>;
 
  public:
+  using Items = gatefold::Items<Layer, T, B>;
   using Extra = gatefold::Extra<Layer, T, B>;
   using Params = gatefold::Params<Layer, T, B>;
   using Target = typename LossT::template Target<T, B>;
@@ -59,8 +60,8 @@ class Trainer {
 
   /// One step on a batch. Returns the loss before the step, without auxiliary losses (see `auxiliary`). A batch of no
   /// items is no step: it returns 0 and changes nothing.
-  double step(In<T, 2, B> x, Target target, const Extra& extra = {}) {
-    expect_shape("Trainer.step", "x", x, {any_extent, layer_.in_dim()});
+  double step(Items x, Target target, const Extra& extra = {}) {
+    expect_items("Trainer.step", layer_, x);
     optim::validate_options(optimizer);
     if (x.extent(0) == 0) {
       loss::validate_target<T, B>("Trainer.step", loss, 0, Tensor<T, 2, B>(0, layer_.out_dim()), target);
@@ -69,7 +70,6 @@ class Trainer {
     const auto here = ctx_.here();
     y_.resize(x.extent(0), layer_.out_dim());
     dy_.resize(x.extent(0), layer_.out_dim());
-    dx_.resize(x.extent(0), layer_.in_dim());
     loss::validate_target<T, B>("Trainer.step", loss, x.extent(0), y_, target);
     layer_.begin(ctx_, params, x.extent(0), carry_);
     layer_.forward(ctx_, params, x, carry_, y_, saved, extra);
@@ -77,9 +77,8 @@ class Trainer {
     loss.template backward<T, B>(ctx_, y_, target, dy_);
 
     set_zero(ctx_, grads);
-    set_zero(ctx_, dx_);
     set_zero(ctx_, carry_);  // nothing reads the carry after the last layer: its adjoint is 0
-    gatefold::backward(layer_, ctx_, params, x, saved, dy_, carry_, dx_, grads, extra);
+    gatefold::backward(layer_, ctx_, params, x, saved, dy_, carry_, zero_dx(x), grads, extra);
 
     auto mark = ctx_.mark();
     const auto measured = optim::measure_gradients(optimizer, ctx_, grads);
@@ -98,15 +97,15 @@ class Trainer {
   }
 
   /// y = model(x), keeping nothing.
-  void infer(In<T, 2, B> x, Out<T, 2, B> y, const Extra& extra = {}) {
-    expect_shape("Trainer.infer", "x", x, {any_extent, layer_.in_dim()});
+  void infer(Items x, Out<T, 2, B> y, const Extra& extra = {}) {
+    expect_items("Trainer.infer", layer_, x);
     const auto here = ctx_.here();
     layer_.begin(ctx_, params, x.extent(0), carry_);
     gatefold::infer<T, B>(layer_, ctx_, params, x, carry_, y, extra);
   }
   /// The loss on a batch, without a step.
-  double evaluate(In<T, 2, B> x, Target target, const Extra& extra = {}) {
-    expect_shape("Trainer.evaluate", "x", x, {any_extent, layer_.in_dim()});
+  double evaluate(Items x, Target target, const Extra& extra = {}) {
+    expect_items("Trainer.evaluate", layer_, x);
     const auto here = ctx_.here();
     y_.resize(x.extent(0), layer_.out_dim());
     loss::validate_target<T, B>("Trainer.evaluate", loss, x.extent(0), y_, target);
@@ -164,6 +163,16 @@ class Trainer {
   Seed seed;
 
  private:
+  /// The adjoint of the items, which nobody asks for.
+  ItemsGrad<Layer, T, B> zero_dx([[maybe_unused]] const Items& x) {
+    if constexpr (policy::reads_ids<Layer, T, B>) {
+      return {};
+    } else {
+      dx_.resize(x.extent(0), x.extent(1));
+      set_zero(ctx_, dx_);
+      return dx_;
+    }
+  }
   double host_value() {
     T v = 0;
     B::to_host(ctx_, 1, std::as_const(value_).data(), &v);
