@@ -4,7 +4,6 @@
 // expect: gatefold: Extra of a policy must be a nested template <class T, class B>; see docs/extending\.md#optional-members
 // expect: gatefold: ExtraGrad of a policy must be a nested template <class T, class B>; see docs/extending\.md#optional-members
 // expect: gatefold: Items of a policy must be a nested template <class T, class B>; see docs/extending\.md#optional-members
-// expect: gatefold: Items of a policy must be View<const T, 2, B> \(rows\) or View<const Index, 1, B> \(ids\); see docs/extending\.md#optional-members
 // expect: gatefold: Plan of a policy must be a nested template <class T, class B>; see docs/extending\.md#optional-members
 // expect: gatefold: adapt of Params must be callable as adapt\(ctx, grads\); see docs/extending\.md#optional-members
 // expect: gatefold: mixtures of a Saved must be callable as mixtures\(f\) const; see docs/extending\.md#optional-members
@@ -26,12 +25,6 @@ struct Odd {
   using Plan = int;
 #endif
 };
-struct OddItems {
-#ifdef GATEFOLD_FAIL
-  template <class T, class B>
-  using Items = View<const T, 3, B>;
-#endif
-};
 template <class T, class B>
 struct Pack {
 #ifdef GATEFOLD_FAIL
@@ -51,7 +44,6 @@ int main() {
   [[maybe_unused]] Extra<Odd, float, Cpu> extra;
   [[maybe_unused]] ExtraGrad<Odd, float, Cpu> extra_grad;
   [[maybe_unused]] Items<Odd, float, Cpu> items;
-  [[maybe_unused]] Items<OddItems, float, Cpu> odd_items;
   [[maybe_unused]] Plan<Odd, float, Cpu> plan;
   Pack<float, Cpu> pack;
   adapt(ctx, pack, pack);

@@ -39,8 +39,8 @@ struct StepTouched {
 
 }  // namespace fn
 
-/// A gradient in parts that are summed one by one, in order: rows of a table, of which those that nobody touched have no
-/// elements, or `length` elements at a time.
+/// A gradient in parts that are summed one by one, in order: rows of a table, of which those that nobody touched have
+/// no elements, or `length` elements at a time.
 struct Parts {
   Index size, length;
   const unsigned char* marks = nullptr;  // of a table's rows, where not all are touched

@@ -12,8 +12,9 @@
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/update/update.hpp"
 
-/// Branches and layers. Both map items [N, in_dim] to items [N, out_dim] and have init(ctx, seed). One that reads ids [N]
-/// in [0, in_dim), as an Embedding does, says so by a nested type `Items`; its dx is Nothing, which takes no adjoint.
+/// Branches and layers. Both map items [N, in_dim] to items [N, out_dim] and have init(ctx, seed). One that reads ids
+/// [N] in [0, in_dim), as an Embedding does, says so by a nested type `Items`; its dx is Nothing, which takes no
+/// adjoint.
 ///
 /// A branch is a function of the items; the update rule around it may have an elementwise step to take on each value of
 /// u:
@@ -86,6 +87,13 @@ concept Layer = Dimensions<L, T, B> && HasInit<L, T, B> &&
 /// Whether a branch or layer reads ids, and not rows.
 template <class L, class T, class B>
 inline constexpr bool reads_ids = std::is_same_v<Items<L, T, B>, View<const Index, 1, B>>;
+template <class L, class T, class B>
+constexpr bool check_items() {
+  GATEFOLD_EXPECT((reads_ids<L, T, B> || std::is_same_v<Items<L, T, B>, View<const T, 2, B>>),
+                  "gatefold: Items of a branch or layer must be View<const T, 2, B> (rows) or View<const Index, 1, B> "
+                  "(ids); see docs/extending.md#branch")
+  return true;
+}
 
 }  // namespace policy
 

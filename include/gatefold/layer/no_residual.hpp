@@ -99,10 +99,10 @@ namespace lookup {
 template <class L, class T, class B>
 auto as_layer(const L& part) {
   if constexpr (policy::Layer<L, T, B>) {
-    static_assert(hook::layer::all<L, T, B>());
+    static_assert(hook::layer::all<L, T, B>() && policy::check_items<L, T, B>());
     return part;
   } else if constexpr (policy::Branch<L, T, B>) {
-    static_assert(policy::check_branch<L, T, B>());
+    static_assert(policy::check_branch<L, T, B>() && policy::check_items<L, T, B>());
     return NoResidual<L>{part};
   } else if constexpr (policy::Expert<L, T, B>) {
     return NoResidual<OneExpert<L>>{{part}};

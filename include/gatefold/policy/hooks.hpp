@@ -19,8 +19,8 @@
 /// tables of docs/extending.md are made from the rows below (tests/structure/hooks.sh).
 namespace gatefold {
 
-// GATEFOLD_TYPE(member, what it is): a nested template.
-#define GATEFOLD_TYPE(member, what)                                                                \
+// GATEFOLD_TYPE(member, what it is, without it): a nested template.
+#define GATEFOLD_TYPE(member, what, ...)                                                           \
   template <class P, class T, class B>                                                             \
   auto member() {                                                                                  \
     if constexpr (requires { typename P::template member<T, B>; }) {                               \
@@ -29,32 +29,19 @@ namespace gatefold {
       static_assert(!named::member<P>(), "gatefold: " #member                                      \
                                          " of a policy must be a nested template <class T, class " \
                                          "B>; see docs/extending.md#optional-members");            \
-      return std::type_identity<Nothing<T, B>>{};                                                  \
+      return std::type_identity<__VA_ARGS__>{};                                                    \
     }                                                                                              \
   }
 namespace hook::type {
 
-GATEFOLD_TYPE(Params, "learned tensors; gradients have the same type")
-GATEFOLD_TYPE(Saved, "what forward keeps for backward")
-GATEFOLD_TYPE(Carry, "of rules and layers: what travels from layer to layer; its adjoint has the same type")
-GATEFOLD_TYPE(Extra, "inputs beside the items: sequences, noise, an attention trace")
-GATEFOLD_TYPE(ExtraGrad, "adjoints of extra inputs")
-GATEFOLD_TYPE(Items, "of branches and layers that read ids and not rows: View<const Index, 1, B>")
-GATEFOLD_TYPE(Plan, "of gates: who goes where")
-
-template <class P, class T, class B>
-auto items() {
-  using Own = typename decltype(Items<P, T, B>())::type;
-  if constexpr (std::is_same_v<Own, Nothing<T, B>>) {
-    return std::type_identity<View<const T, 2, B>>{};
-  } else {
-    static_assert(
-        std::is_same_v<Own, View<const T, 2, B>> || std::is_same_v<Own, View<const Index, 1, B>>,
-        "gatefold: Items of a policy must be View<const T, 2, B> (rows) or View<const Index, 1, B> (ids); see "
-        "docs/extending.md#optional-members");
-    return std::type_identity<Own>{};
-  }
-}
+GATEFOLD_TYPE(Params, "learned tensors; gradients have the same type", Nothing<T, B>)
+GATEFOLD_TYPE(Saved, "what forward keeps for backward", Nothing<T, B>)
+GATEFOLD_TYPE(Carry, "of rules and layers: what travels from layer to layer; its adjoint has the same type",
+              Nothing<T, B>)
+GATEFOLD_TYPE(Extra, "inputs beside the items: sequences, noise, an attention trace", Nothing<T, B>)
+GATEFOLD_TYPE(ExtraGrad, "adjoints of extra inputs", Nothing<T, B>)
+GATEFOLD_TYPE(Items, "of branches and layers that read ids and not rows: View<const Index, 1, B>", View<const T, 2, B>)
+GATEFOLD_TYPE(Plan, "of gates: who goes where", Nothing<T, B>)
 
 }  // namespace hook::type
 #undef GATEFOLD_TYPE
@@ -76,7 +63,7 @@ template <class P, class T, class B>
 using ExtraGrad = typename decltype(hook::type::ExtraGrad<P, T, B>())::type;
 /// What a branch or layer reads: rows [N, in_dim], or ids [N] in [0, in_dim).
 template <class P, class T, class B>
-using Items = typename decltype(hook::type::items<P, T, B>())::type;
+using Items = typename decltype(hook::type::Items<P, T, B>())::type;
 /// Their adjoint: that of rows has their shape, ids have none.
 template <class P, class T, class B>
 using ItemsGrad = std::conditional_t<std::is_same_v<Items<P, T, B>, View<const T, 2, B>>, View<T, 2, B>, Nothing<T, B>>;

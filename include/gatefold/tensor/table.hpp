@@ -22,9 +22,9 @@ struct TableRows {
   GATEFOLD_HD bool touched(Index row) const { return all || marks[row] != 0; }
 };
 
-/// A matrix of which a step uses few rows, the weights of an Embedding: in a pack a tensor like any other. As a gradient
-/// it knows the rows that backward touched since it was zeroed. All others are 0, and backend/touched_rows.hpp leaves
-/// them out.
+/// A matrix of which a step uses few rows, the weights of an Embedding: in a pack a tensor like any other. As a
+/// gradient it knows the rows that backward touched since it was zeroed. All others are 0, and
+/// backend/touched_rows.hpp leaves them out.
 ///
 /// Taking its elements to write them, by view(), data() or an index of one that is not const, touches all rows: code
 /// that knows of no tables is right, and pays for all of them. `rows` touches nothing.
