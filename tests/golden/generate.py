@@ -11,6 +11,7 @@ sys.dont_write_bytecode = True  # before the imports, which are of this folder
 
 import expert_cases
 import gate_cases
+import language
 import layers
 import losses
 import mixings
@@ -28,6 +29,7 @@ FAMILIES = {
     "loss": losses,
     "optim": optimizers,
     "train": trainers,
+    "language": language,
 }
 
 
