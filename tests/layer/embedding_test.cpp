@@ -78,6 +78,26 @@ TEST_CASE_TEMPLATE("equation (1): rows by id, and their gradients by id, in orde
   }
 }
 
+TEST_CASE("equation (2): rows of places, too") {
+  const Index places = 3, dim = 5, items = 8;  // the last sequence is not whole
+  Cpu::Context ctx(1);
+  Backward<double> backward(ctx, {.vocabulary = 4, .model_dim = dim, .places = places});
+  const auto ids = ids_of(items, 4, 1);
+  const auto du = uniform_tensor<double>(ctx, Seed{4}, 1, items, dim);
+  Tensor<double, 2, Cpu> u(items, dim);
+  Nothing<double, Cpu> none;
+  backward.embedding.forward(ctx, backward.params, ids, u, none, none);
+  backward(ids, du);
+  const auto& [weight, place] = std::as_const(backward.params);
+  std::vector<double> sums(static_cast<std::size_t>(places * dim), 0);
+  for (Index n = 0; n < items; ++n)
+    for (Index d = 0; d < dim; ++d) {
+      CHECK(u(n, d) == weight(ids[static_cast<std::size_t>(n)], d) + place(n % places, d));
+      sums[static_cast<std::size_t>(n % places * dim + d)] += du(n, d);
+    }
+  CHECK(values(backward.grads.place) == sums);
+}
+
 TEST_CASE("Embedding keeps every promise of a branch, with a sparse gradient and a dense one") {
   for (const bool sparse : {true, false})
     for (const Index dim : {1, 3, 16}) {
@@ -89,6 +109,12 @@ TEST_CASE("Embedding keeps every promise of a branch, with a sparse gradient and
                                                  {.items_are_independent = true});
       CHECK_MESSAGE(chain, chain.str());
     }
+}
+
+TEST_CASE("so does one with places, of which an item's is that in its batch") {
+  const auto report = check::conformance<Cpu>(
+      Chain{Embedding{.vocabulary = 4, .model_dim = 3, .places = 2}, Linear{.model_dim = 3, .output_dim = 2}});
+  CHECK_MESSAGE(report, report.str());
 }
 
 TEST_CASE("the rows of ids that occurred are touched, by all backwards since the gradient was zeroed") {
@@ -129,7 +155,7 @@ TEST_CASE("a step reads and writes touched rows alone: NaN in the others stays w
   for (Index v = 0; v < vocabulary; ++v)
     for (Index d = 0; d < dim; ++d)
       if (!in_batch(v)) g.rows().data[v * dim + d] = std::numeric_limits<float>::quiet_NaN();
-  const auto weights = [&] { return values(std::get<0>(trainer.params.layers)); };
+  const auto weights = [&] { return values(std::get<0>(trainer.params.layers).branch.weight); };
   const auto before = weights();
   const double first = trainer.step(ids, next), second = trainer.step(ids, next);
   CHECK(second < first);
@@ -225,6 +251,8 @@ TEST_CASE("how it begins, and what does not fit") {
 
   CHECK(message_of([&] { Embedding{.model_dim = 3}.init<float, Cpu>(ctx, Seed{1}); }) ==
         "Embedding.init: vocabulary: expected at least 1, got 0");
+  CHECK(message_of([&] { Embedding{.vocabulary = 3, .model_dim = 2, .places = -1}.init<float, Cpu>(ctx, Seed{1}); }) ==
+        "Embedding.init: places: expected at least 0, got -1");
   CHECK(message_of([&] { Embedding{.vocabulary = 3}.init<float, Cpu>(ctx, Seed{1}); }) ==
         "Embedding.init: model_dim: expected at least 1, got 0");
   const Embedding embedding{.vocabulary = 3, .model_dim = 2};

@@ -24,7 +24,8 @@ TEST_CASE("golden: an embedding, a streamed loss and AdamW are torch's, tied and
     Cpu::Context ctx(2);
     Trainer trainer{
         ctx,
-        Chain{Embedding{.vocabulary = vocabulary, .model_dim = dim, .sparse = g.flag("sparse")},
+        Chain{Embedding{
+                  .vocabulary = vocabulary, .model_dim = dim, .places = g.extent("places"), .sparse = g.flag("sparse")},
               Linear{.model_dim = dim}},
         StreamedCrossEntropy{
             .vocabulary = vocabulary, .model_dim = dim, .bias = g.flag("bias"), .tied = g.flag("tied"), .ignore = -1},

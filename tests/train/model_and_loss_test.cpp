@@ -98,7 +98,7 @@ TEST_CASE("tied: model and loss learn one table by one gradient, and it is saved
   Cpu::Context ctx(1);
   auto tied = trainer<double>(ctx, head(true));
   CHECK(names_of(tied.params) ==
-        "model.layers.0.weight model.layers.1.weight model.layers.1.bias loss.weight loss.bias ");
+        "model.layers.0.weight model.layers.0.place model.layers.1.weight model.layers.1.bias loss.weight loss.bias ");
   CHECK(tied.params.loss.weight.size() == 0);
   CHECK(count_values(tied.params) == kVocabulary * kDim + kDim * kDim + kDim + kVocabulary);
 
