@@ -5,3 +5,4 @@
 #include "gatefold/check/conformance.hpp"
 #include "gatefold/check/gradient.hpp"
 #include "gatefold/check/hooks.hpp"
+#include "gatefold/check/items.hpp"

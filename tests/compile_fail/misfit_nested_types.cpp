@@ -3,6 +3,7 @@
 // expect: gatefold: Carry of a policy must be a nested template <class T, class B>; see docs/extending\.md#optional-members
 // expect: gatefold: Extra of a policy must be a nested template <class T, class B>; see docs/extending\.md#optional-members
 // expect: gatefold: ExtraGrad of a policy must be a nested template <class T, class B>; see docs/extending\.md#optional-members
+// expect: gatefold: Items of a policy must be a nested template <class T, class B>; see docs/extending\.md#optional-members
 // expect: gatefold: Plan of a policy must be a nested template <class T, class B>; see docs/extending\.md#optional-members
 // expect: gatefold: adapt of Params must be callable as adapt\(ctx, grads\); see docs/extending\.md#optional-members
 // expect: gatefold: mixtures of a Saved must be callable as mixtures\(f\) const; see docs/extending\.md#optional-members
@@ -20,6 +21,7 @@ struct Odd {
   template <class T>
   struct Extra {};
   Index ExtraGrad = 0;
+  Index Items = 0;
   using Plan = int;
 #endif
 };
@@ -41,6 +43,7 @@ int main() {
   [[maybe_unused]] Carry<Odd, float, Cpu> carry;
   [[maybe_unused]] Extra<Odd, float, Cpu> extra;
   [[maybe_unused]] ExtraGrad<Odd, float, Cpu> extra_grad;
+  [[maybe_unused]] Items<Odd, float, Cpu> items;
   [[maybe_unused]] Plan<Odd, float, Cpu> plan;
   Pack<float, Cpu> pack;
   adapt(ctx, pack, pack);

@@ -11,6 +11,7 @@ sys.dont_write_bytecode = True  # before the imports, which are of this folder
 
 import expert_cases
 import gate_cases
+import language
 import layers
 import losses
 import mixings
@@ -30,6 +31,7 @@ FAMILIES = {
     "optim": optimizers,
     "train": trainers,
     "window": windows,
+    "language": language,
 }
 
 

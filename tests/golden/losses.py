@@ -19,6 +19,13 @@ def cross_entropy(random, y, outputs):
     return target, F.cross_entropy(y, target)
 
 
+def cross_entropy_ignored(random, y, outputs):
+    """With padding, which the mean leaves out."""
+    target, _ = cross_entropy(random, y, outputs)
+    target[1::3] = -1
+    return target, F.cross_entropy(y, target, ignore_index=-1)
+
+
 def logistic(random, y, outputs):
     """l(z) = log(1 + exp(-z)) of z = t y; F.soft_margin_loss, which overflows."""
     target = random.uniform(*y.shape).sign()
@@ -34,7 +41,7 @@ def case(loss, items, outputs, scale):
 
 
 def files():
-    for loss in (mean_squared_error, cross_entropy, logistic):
+    for loss in (mean_squared_error, cross_entropy, cross_entropy_ignored, logistic):
         yield f"loss/{loss.__name__}", {
             size + name: case(loss, *extents, scale)
             for size, extents in SIZES.items()

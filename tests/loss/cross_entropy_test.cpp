@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
@@ -132,6 +133,46 @@ TEST_CASE("labels are classes") {
                        ArgumentError);
   CHECK_THROWS_WITH_AS(gradient_of(y, {0, 3, -1}), "CrossEntropy: target: expected labels from 0 to 3, got -1",
                        ArgumentError);
+}
+
+TEST_CASE_TEMPLATE("ignored labels: the loss and the gradient of the others alone", T, float, double) {
+  Cpu::Context ctx(1);
+  const CrossEntropy loss{.ignore = -1};
+  const auto y = random_logits<T>(5, 4);
+  Logits<T> others(3, 4), dy(5, 4);
+  const Index kept[] = {0, 2, 4};
+  for (Index i = 0; i < 3; ++i)
+    for (Index c = 0; c < 4; ++c) others(i, c) = y(kept[i], c);
+  const std::vector<Index> label{1, -1, 3, -1, 0}, label_of_others{1, 3, 0};
+  Tensor<T, 1, Cpu> value(1);
+  loss.template forward<T, Cpu>(ctx, y, label, value);
+  loss.template backward<T, Cpu>(ctx, y, label, dy);
+  CHECK(value(0) == value_of(others, label_of_others));
+  const auto dy_of_others = gradient_of(others, label_of_others);
+  for (Index c = 0; c < 4; ++c) {
+    for (Index i = 0; i < 3; ++i) CHECK(dy(kept[i], c) == dy_of_others(i, c));
+    CHECK(dy(1, c) == 0);
+    CHECK(dy(3, c) == 0);
+  }
+  const std::vector<Index> none(5, -1);
+  loss.template forward<T, Cpu>(ctx, y, none, value);
+  loss.template backward<T, Cpu>(ctx, y, none, dy);
+  CHECK(value(0) == 0);
+  for (Index i = 0; i < dy.size(); ++i) CHECK(dy.data()[i] == 0);
+}
+
+TEST_CASE("a class may be the one to ignore; no other label may be out of range") {
+  Cpu::Context ctx(1);
+  const auto y = random_logits<double>(2, 3);
+  Tensor<double, 1, Cpu> value(1);
+  const std::vector<Index> label{0, 2}, wrong{-1, 2}, least{std::numeric_limits<Index>::min(), 0};
+  CrossEntropy{.ignore = 0}.forward<double, Cpu>(ctx, y, label, value);
+  Logits<double> second(1, 3);
+  for (Index c = 0; c < 3; ++c) second(0, c) = y(1, c);
+  CHECK(value(0) == value_of(second, {2}));
+  CHECK_THROWS_WITH_AS((CrossEntropy{.ignore = -2}.forward<double, Cpu>(ctx, y, wrong, value)),
+                       "CrossEntropy: target: expected labels from 0 to 2, got -1", ArgumentError);
+  CHECK_THROWS_AS((CrossEntropy{}.forward<double, Cpu>(ctx, y, least, value)), ArgumentError);
 }
 
 TEST_CASE("shapes that do not fit") {

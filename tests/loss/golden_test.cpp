@@ -42,6 +42,10 @@ TEST_CASE("golden: CrossEntropy is torch.nn.CrossEntropyLoss") {
   loss_agrees("cross_entropy", CrossEntropy{}, [](Golden& g) { return g.indices("target"); });
 }
 
+TEST_CASE("golden: CrossEntropy with a label to ignore is torch.nn.CrossEntropyLoss with ignore_index") {
+  loss_agrees("cross_entropy_ignored", CrossEntropy{.ignore = -1}, [](Golden& g) { return g.indices("target"); });
+}
+
 TEST_CASE("golden: Logistic is the mean of log(1 + exp(-t y))") {
   loss_agrees("logistic", Logistic{}, [](Golden& g) { return g.matrix("target"); });
 }

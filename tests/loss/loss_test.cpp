@@ -33,6 +33,20 @@ TEST_CASE_TEMPLATE("a mean is the sum over the terms, divided by a count of its 
   CHECK(mean<T>(4097, 4096) == T(4096.0 * 4097.0 / 2 / 4096));
 }
 
+TEST_CASE_TEMPLATE("the share of an item in a mean: of all, or of those that count", T, float, double) {
+  Cpu::Context ctx(1);
+  const auto mark = ctx.mark();
+  const std::vector<Index> label{3, -1, 0, -1, 7};
+  const auto share = [&](Index ignore) {
+    return static_cast<double>(loss::share_of_mean<Cpu>(ctx, label, ignore).template of<T>());
+  };
+  CHECK(share(loss::ignore_none) == static_cast<double>(T(1) / 5));
+  CHECK(share(-1) == static_cast<double>(T(1) / 3));
+  CHECK(share(2) == static_cast<double>(T(1) / 5));
+  const std::vector<Index> none(4, -1);
+  CHECK((loss::share_of_mean<Cpu>(ctx, none, -1).template of<T>()) == 1);  // of a sum that is 0
+}
+
 TEST_CASE_TEMPLATE("the mean of no items is 0", T, float, double) {
   CHECK(mean<T>(0, 0) == 0);
   CHECK(mean<T>(0, 3) == 0);

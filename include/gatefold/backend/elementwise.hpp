@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "gatefold/backend/lanes.hpp"
+#include "gatefold/backend/touched_rows.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/policy/policy.hpp"
@@ -214,10 +215,15 @@ void for_rows(C& ctx, View<T, 2, B> out, const Rows& rows, const Step& step) {
   }
 }
 
-/// Zero every tensor of a pack (a tensor is one).
+/// x ← 0
+template <class C, class T, int R, class B>
+void zero(C& ctx, Tensor<T, R, B>& x) {
+  fill(ctx, x.view(), 0);
+}
+/// Zero every tensor of a pack (a tensor is one); of a Table the rows that are touched.
 template <class C, class P>
 void set_zero(C& ctx, P& pack) {
-  for_each_tensor([&](const Name&, auto& t) { fill(ctx, t.view(), 0); }, pack);
+  for_each_tensor([&](const Name&, auto& t) { zero(ctx, t); }, pack);
 }
 /// A pack of the same shape, zeroed: gradients, optimizer moments.
 template <class C, class P>

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <type_traits>
+
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/philox.hpp"
 #include "gatefold/core/types.hpp"
@@ -30,14 +32,17 @@ struct Normal {
 }  // namespace fn
 
 /// x ~ U[low, high), where rounding may give high itself
-template <class C, class T, int R, class B>
-void fill_uniform(C& ctx, Seed seed, double low, double high, Tensor<T, R, B>& x) {
-  B::for_each(ctx, x.size(), fn::Uniform<T>{seed, T(low), T(high - low), x.data()});
+/// @param x  a Tensor or Table
+template <class C, class X>
+void fill_uniform(C& ctx, Seed seed, double low, double high, X& x) {
+  using T = std::remove_cvref_t<decltype(*x.data())>;
+  C::Backend::for_each(ctx, x.size(), fn::Uniform<T>{seed, T(low), T(high - low), x.data()});
 }
 /// x ~ N(0, scale²)
-template <class C, class T, int R, class B>
-void fill_normal(C& ctx, Seed seed, double scale, Tensor<T, R, B>& x) {
-  B::for_each(ctx, x.size(), fn::Normal<T>{seed, T(scale), x.data()});
+template <class C, class X>
+void fill_normal(C& ctx, Seed seed, double scale, X& x) {
+  using T = std::remove_cvref_t<decltype(*x.data())>;
+  C::Backend::for_each(ctx, x.size(), fn::Normal<T>{seed, T(scale), x.data()});
 }
 
 /// A new tensor of the given extents, x ~ U[-bound, bound).

@@ -10,6 +10,7 @@
 #include "gatefold/backend/random_fill.hpp"
 #include "gatefold/check/gradient.hpp"
 #include "gatefold/check/hooks.hpp"
+#include "gatefold/check/items.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
@@ -49,10 +50,10 @@ std::vector<T> outcome(typename B::Context& ctx, const L& layer, Index items, Se
                        const Extra<L, T, B>& extra) {
   auto params = init_params<T, B>(layer, ctx, seed);
   auto grads = zeros_like(ctx, params);
-  const auto x = uniform_tensor<T>(ctx, seed.fork(1), 1, items, layer.in_dim());
+  const auto x = random_items<T>(ctx, seed.fork(1), 1, layer, items);
   const auto dy = uniform_tensor<T>(ctx, seed.fork(2), 1, items, layer.out_dim());
-  Tensor<T, 2, B> y(items, layer.out_dim()), dx(items, layer.in_dim());
-  set_zero(ctx, dx);
+  Tensor<T, 2, B> y(items, layer.out_dim());
+  auto dx = zero_items_grad<T>(ctx, layer, items);
   Carry<L, T, B> carry, dcarry;
   Saved<L, T, B> saved;
   layer.begin(ctx, params, items, carry);
@@ -64,7 +65,7 @@ std::vector<T> outcome(typename B::Context& ctx, const L& layer, Index items, Se
   std::vector<T> all;
   auto take = [&](const Name&, const auto& t) { all.insert(all.end(), t.data(), t.data() + t.size()); };
   take({}, y);
-  take({}, dx);
+  for_each_tensor(take, dx);
   for_each_tensor(take, grads);
   for_each_tensor(take, carry);
   return all;
@@ -149,7 +150,8 @@ ConformanceReport conformance(const L& part, const ConformanceOptions& options =
   std::size_t carried = 0;
   {
     auto params = init_params<double, B>(layer_double, ctx, seed);
-    carried = once.size() - from - static_cast<std::size_t>(items * layer.in_dim() + count_values(params));
+    const auto dx = zero_items_grad<double>(ctx, layer_double, items);
+    carried = once.size() - from - static_cast<std::size_t>(count_values(dx) + count_values(params));
   }
   for (std::size_t i = from; i < once.size() - carried; ++i) {
     if (std::abs(twice[i] - 2 * once[i]) <= 1e-9 * std::abs(once[i]) + 1e-12) continue;
@@ -164,7 +166,7 @@ ConformanceReport conformance(const L& part, const ConformanceOptions& options =
   }
 
   auto params = init_params<float, B>(layer, ctx, seed);
-  const auto x = uniform_tensor<float>(ctx, seed.fork(1), 1, items, layer.in_dim());
+  const auto x = random_items<float>(ctx, seed.fork(1), 1, layer, items);
   auto inferred = [&](Index row, Index count) {
     Carry<AsLayer<L, float, B>, float, B> carry;
     layer.begin(ctx, params, count, carry);

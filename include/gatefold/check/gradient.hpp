@@ -12,6 +12,7 @@
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/random_fill.hpp"
+#include "gatefold/check/items.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
@@ -153,7 +154,8 @@ double auxiliary_of(const S& saved) {
   return total;
 }
 
-/// Check every gradient of a layer (or branch, or expert) in double: input, parameters and the carry it starts from.
+/// Check every gradient of a layer (or branch, or expert) in double: input (where that is no ids), parameters and the
+/// carry it starts from.
 ///
 ///     f = ⟨y, c⟩ + ⟨carry after, d⟩ + auxiliary losses,   c and d random                                 (2)
 ///
@@ -177,10 +179,10 @@ GradientReport gradients(
         for (Index i = 0; i < p.size(); ++i) p.data()[i] += step.data()[i];
       },
       params, std::as_const(grads));
-  auto x = uniform_tensor<double>(ctx, options.seed.fork(1), options.input_scale, items, layer.in_dim());
+  auto x = random_items<double>(ctx, options.seed.fork(1), options.input_scale, layer, items);
   const auto cotangent = uniform_tensor<double>(ctx, options.seed.fork(2), 1, items, layer.out_dim());
-  Tensor<double, 2, B> y(items, layer.out_dim()), dx(items, layer.in_dim());
-  set_zero(ctx, dx);
+  Tensor<double, 2, B> y(items, layer.out_dim());
+  auto dx = zero_items_grad<double>(ctx, layer, items);
 
   Carry<Layer, double, B> start, carry, dcarry, carry_cotangent;
   for (auto* c : {&start, &carry, &dcarry, &carry_cotangent}) layer.begin(ctx, params, items, *c);
@@ -211,7 +213,9 @@ GradientReport gradients(
   copy_pack(ctx, carry_cotangent, dcarry);
   backward(layer, ctx, params, x, saved, cotangent, dcarry, dx, grads, extra);
 
-  std::vector<GradientSlot> slots{{"x", x.data(), std::as_const(dx).data(), x.size()}};
+  std::vector<GradientSlot> slots;
+  if constexpr (!policy::reads_ids<Layer, double, B>)
+    slots.push_back({"x", x.data(), std::as_const(dx).data(), x.size()});
   for_each_learned(
       [&](const Name& name, auto& p, const auto& g) {
         slots.push_back({name.str(), p.data(), g.data(), p.size()});

@@ -54,10 +54,11 @@ constexpr const char* dtype() {
   }
 }
 
-/// Call f(name, tensor) for every tensor of every part.
+/// Call f(name, view) for every tensor of every part.
 template <class F, class... P>
 void visit(F&& f, const Part<P>&... parts) {
-  (pack::visit<false>(f, Name{nullptr, parts.prefix}, parts.pack), ...);
+  const auto of_view = [&](const Name& at, auto& tensor) { f(at, tensor.view()); };
+  (pack::visit<false>(of_view, Name{nullptr, parts.prefix}, parts.pack), ...);
 }
 
 /// @throws ArgumentError when two tensors have one name
@@ -66,11 +67,14 @@ std::vector<Entry> entries(const char* where, const Part<P>&... parts) {
   std::vector<Entry> list;
   std::set<std::string> names;
   visit(
-      [&]<class T, int Rank, class B>(const Name& at, const Tensor<T, Rank, B>& tensor) {
+      [&]<class T, int Rank, class B>(const Name& at, View<T, Rank, B> tensor) {
         std::string name = at.str();
         expect(name != "__metadata__", where, "tensor name", "any other", name);
         expect(names.insert(name).second, where, "tensor names", "different ones", "two of \"" + name + "\"");
-        Entry entry{std::move(name), dtype<T>(), {}, static_cast<std::uint64_t>(tensor.size()) * sizeof(T)};
+        Entry entry{std::move(name),
+                    dtype<std::remove_const_t<T>>(),
+                    {},
+                    static_cast<std::uint64_t>(tensor.size()) * sizeof(T)};
         for (int d = 0; d < Rank; ++d) entry.shape.push_back(static_cast<std::uint64_t>(tensor.extent(d)));
         list.push_back(std::move(entry));
       },
@@ -153,25 +157,29 @@ template <class C, class... P>
 void save(const std::filesystem::path& path, C& ctx, const Metadata& metadata, const Part<P>&... parts) {
   const std::vector<safetensors::Entry> list = safetensors::entries("io::save", parts...);
   struct Source {
-    const void* tensor;
-    void (*write)(C&, const void* tensor, std::vector<std::byte>& piece, Replacement& to);
+    const void* data;
+    Index size;
+    void (*write)(C&, const void* data, Index size, std::vector<std::byte>& piece, Replacement& to);
   };
   std::vector<Source> sources;
   safetensors::visit(
-      [&]<class T, int Rank, class B>(const Name&, const Tensor<T, Rank, B>& tensor) {
+      [&]<class E, int Rank, class B>(const Name&, View<E, Rank, B> tensor) {
         static_assert(std::is_same_v<B, typename C::Backend>,
                       "gatefold: tensors and context are of different backends");
-        sources.push_back({&tensor, [](C& context, const void* from, std::vector<std::byte>& piece, Replacement& to) {
-                             const auto& t = *static_cast<const Tensor<T, Rank, B>*>(from);
-                             constexpr Index step = (Index(4) << 20) / sizeof(T);
-                             const Index longest = std::min(step, t.size());
-                             piece.resize(std::max(piece.size(), static_cast<std::size_t>(longest) * sizeof(T)));
-                             for (Index at = 0; at < t.size(); at += step) {
-                               const Index count = std::min(step, t.size() - at);
-                               B::to_host(context, count, t.data() + at, reinterpret_cast<T*>(piece.data()));
-                               to.write(piece.data(), static_cast<std::size_t>(count) * sizeof(T));
-                             }
-                           }});
+        using T = std::remove_const_t<E>;
+        sources.push_back(
+            {tensor.data(), tensor.size(),
+             [](C& context, const void* data, Index size, std::vector<std::byte>& piece, Replacement& to) {
+               const T* from = static_cast<const T*>(data);
+               constexpr Index step = (Index(4) << 20) / sizeof(T);
+               const Index longest = std::min(step, size);
+               piece.resize(std::max(piece.size(), static_cast<std::size_t>(longest) * sizeof(T)));
+               for (Index at = 0; at < size; at += step) {
+                 const Index count = std::min(step, size - at);
+                 B::to_host(context, count, from + at, reinterpret_cast<T*>(piece.data()));
+                 to.write(piece.data(), static_cast<std::size_t>(count) * sizeof(T));
+               }
+             }});
       },
       parts...);
 
@@ -188,7 +196,7 @@ void save(const std::filesystem::path& path, C& ctx, const Metadata& metadata, c
   Replacement file(path);
   file.write(header.data(), header.size());
   std::vector<std::byte> piece;
-  for (const std::size_t i : order) sources[i].write(ctx, sources[i].tensor, piece, file);
+  for (const std::size_t i : order) sources[i].write(ctx, sources[i].data, sources[i].size, piece, file);
   file.commit();
 }
 
@@ -213,7 +221,7 @@ Metadata load(const std::filesystem::path& path, C& ctx, const Part<P>&... parts
   const safetensors::Data data = safetensors::read_data(from, header, safetensors::match(from, header, list, by_name));
   auto begin = data.begins.begin();
   safetensors::visit(
-      [&]<class T, int Rank, class B>(const Name&, Tensor<T, Rank, B>& tensor) {
+      [&]<class T, int Rank, class B>(const Name&, View<T, Rank, B> tensor) {
         static_assert(std::is_same_v<B, typename C::Backend>,
                       "gatefold: tensors and context are of different backends");
         B::from_host(ctx, tensor.size(), reinterpret_cast<const T*>(data.bytes.data() + *begin++), tensor.data());

@@ -17,21 +17,21 @@ namespace gatefold {
 struct BatchStamp {
   std::uint64_t hash = 0;  // 0: not taken
 
-  template <class T, class B>
-  void take(View<const T, 2, B> x) {
+  template <class T, int Rank, class B>
+  void take(View<const T, Rank, B> x) {
     hash = of(x);
   }
   /// @throws ArgumentError unless these are the items of take
-  template <class T, class B>
-  void expect_same(const char* where, View<const T, 2, B> x) const {
+  template <class T, int Rank, class B>
+  void expect_same(const char* where, View<const T, Rank, B> x) const {
     const std::uint64_t now = hash == 0 ? 0 : of(x);
     expect(now == 0 || now == hash, where, "saved", "what forward kept of this x",
            "that of another batch, or of an x that has changed since");
   }
 
  private:
-  template <class T, class B>
-  static std::uint64_t of([[maybe_unused]] View<const T, 2, B> x) {
+  template <class T, int Rank, class B>
+  static std::uint64_t of([[maybe_unused]] View<const T, Rank, B> x) {
     std::uint64_t h = 0;
 #ifndef NDEBUG
     if constexpr (B::is_host) {

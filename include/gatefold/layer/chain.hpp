@@ -39,8 +39,9 @@ struct UniqueCarries<Known, First, Rest...> : UniqueCarries<typename WithCarry<K
 ///     x₀ = x,   x_i, carry_i ← layer_i(x_{i−1}, carry_i),   y = x_last                                   (1)
 ///
 /// The carry holds one state per type of carry, so per update rule: two heavy-ball layers share their momentum, and
-/// layers without a carry leave it untouched. Layers that share a state must be equally wide.
-/// @param x [N, in_dim] in, y [N, out_dim] out
+/// layers without a carry leave it untouched. Layers that share a state must be equally wide. The first layer may read
+/// ids, as an Embedding does: then the chain does.
+/// @param x [N, in_dim] in (or ids [N]), y [N, out_dim] out
 /// @throws ArgumentError before the first layer writes anything
 /// @cost   the sum of the layers; keeps what stands between them
 template <class... L>
@@ -60,6 +61,10 @@ struct Chain {
       f("layers", p.layers...);
     }
   };
+  template <class T, class B>
+  using First = AsLayer<std::tuple_element_t<0, std::tuple<L...>>, T, B>;
+  template <class T, class B>
+  using Items = gatefold::Items<First<T, B>, T, B>;
   template <class T, class B>
   struct Saved {
     std::tuple<gatefold::Saved<AsLayer<L, T, B>, T, B>...> layers;
@@ -100,8 +105,12 @@ struct Chain {
     validate_dims();
     validate_widths<T, B>();
     Params<T, B> p;
-    for_each<T, B>(
-        [&]<std::size_t I>(const auto& layer) { std::get<I>(p.layers) = init_params<T, B>(layer, ctx, seed.fork(I)); });
+    for_each<T, B>([&]<std::size_t I>(const auto& layer) {
+      static_assert(I == 0 || !policy::reads_ids<std::remove_cvref_t<decltype(layer)>, T, B>,
+                    "gatefold: this layer reads ids, and those after the first of a Chain read the rows that the one "
+                    "before writes: put it first; see docs/extending.md#branch");
+      std::get<I>(p.layers) = init_params<T, B>(layer, ctx, seed.fork(I));
+    });
     return p;
   }
   template <class T, class B>
@@ -118,12 +127,12 @@ struct Chain {
   }
 
   template <class T, class B>
-  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Carry<T, B>& carry, Out<T, 2, B> y,
-               Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
+  void forward(typename B::Context& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x, Carry<T, B>& carry,
+               Out<T, 2, B> y, Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
     const auto here = ctx.here();
     validate_shapes(p, x, carry, y, extra);
-    View<const T, 2, B> in = x;
     for_each<T, B>([&]<std::size_t I>(const auto& layer) {
+      const auto in = input<I>(x, saved);
       View<T, 2, B> out = y;
       if constexpr (I + 1 < size) {
         saved.between[I].resize(x.extent(0), layer.out_dim());
@@ -132,26 +141,32 @@ struct Chain {
       layer.forward(ctx, std::get<I>(p.layers), in, state<I>(carry), out, std::get<I>(saved.layers),
                     std::get<I>(extra.layers));
       update::follow_pass(carry, in.data(), out.data());
-      in = out;
     });
   }
   template <class T, class B>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Carry<T, B>& carry, Out<T, 2, B> y,
-             const NonDeduced<Extra<T, B>>& extra = {}) const {
+  void infer(typename B::Context& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x, Carry<T, B>& carry,
+             Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
     validate_shapes(p, x, carry, y, extra);
     auto mark = ctx.mark();
-    View<const T, 2, B> in = x;
+    View<const T, 2, B> before;
     for_each<T, B>([&]<std::size_t I>(const auto& layer) {
+      const auto run = [&](const auto& in, View<T, 2, B> out) {
+        gatefold::infer<T, B>(layer, ctx, std::get<I>(p.layers), in, state<I>(carry), out, std::get<I>(extra.layers));
+        update::follow_pass(carry, in.data(), out.data());
+        before = out;
+      };
       View<T, 2, B> out = y;
       if constexpr (I + 1 < size) out = ctx.template scratch<T>(x.extent(0), layer.out_dim());
-      gatefold::infer<T, B>(layer, ctx, std::get<I>(p.layers), in, state<I>(carry), out, std::get<I>(extra.layers));
-      update::follow_pass(carry, in.data(), out.data());
-      in = out;
+      if constexpr (I == 0) {
+        run(x, out);
+      } else {
+        run(View<const T, 2, B>(before), out);
+      }
     });
   }
   template <class T, class B>
-  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
-                In<T, 2, B> dy, Carry<T, B>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
+  void backward(typename B::Context& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x, const Saved<T, B>& saved,
+                In<T, 2, B> dy, Carry<T, B>& dcarry, NonDeduced<ItemsGrad<First<T, B>, T, B>> dx, Params<T, B>& grads,
                 const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
     expect_backward_shapes("Chain.backward", *this, x, dy, dx);
     validate(p, x.extent(0), dcarry, extra);
@@ -159,16 +174,19 @@ struct Chain {
     auto mark = ctx.mark();
     View<const T, 2, B> from = dy;
     for_each_reversed<T, B>([&]<std::size_t I>(const auto& layer) {
-      View<const T, 2, B> in = x;
-      View<T, 2, B> to = dx;
-      if constexpr (I > 0) {
-        in = saved.between[I - 1];
-        to = ctx.template scratch<T>(x.extent(0), layer.in_dim());
+      const auto run = [&](const auto& to) {
+        layer.backward(ctx, std::get<I>(p.layers), input<I>(x, saved), std::get<I>(saved.layers), from,
+                       state<I>(dcarry), to, std::get<I>(grads.layers), std::get<I>(extra.layers),
+                       std::get<I>(dextra.layers));
+      };
+      if constexpr (I == 0) {
+        run(dx);
+      } else {
+        const auto to = ctx.template scratch<T>(x.extent(0), layer.in_dim());
         fill(ctx, to, 0);
+        run(to);
+        from = to;
       }
-      layer.backward(ctx, std::get<I>(p.layers), in, std::get<I>(saved.layers), from, state<I>(dcarry), to,
-                     std::get<I>(grads.layers), std::get<I>(extra.layers), std::get<I>(dextra.layers));
-      from = to;
     });
   }
 
@@ -186,6 +204,15 @@ struct Chain {
       (f.template operator()<size - 1 - I>(as_layer<T, B>(std::get<size - 1 - I>(layers))), ...);
     };
     parts(std::make_index_sequence<size>{});
+  }
+  /// What layer I reads.
+  template <std::size_t I, class X, class T, class B>
+  static auto input(const X& x, const Saved<T, B>& saved) {
+    if constexpr (I == 0) {
+      return x;
+    } else {
+      return saved.between[I - 1].view();
+    }
   }
   template <std::size_t I, class T, class B>
   static auto& state(Carry<T, B>& carry) {

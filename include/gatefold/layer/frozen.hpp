@@ -72,7 +72,7 @@ FrozenParams<std::remove_reference_t<P>, typename C::Backend> freeze(C& ctx, P&&
 
 /// Run a layer with frozen parameters: `infer(layer, ctx, frozen, x, carry, y)`.
 template <class T, class B, class L, class P>
-void infer(const L& layer, typename B::Context& ctx, const FrozenParams<P, B>& frozen, In<T, 2, B> x,
+void infer(const L& layer, typename B::Context& ctx, const FrozenParams<P, B>& frozen, NonDeduced<Items<L, T, B>> x,
            NonDeduced<Carry<L, T, B>>& carry, Out<T, 2, B> y, const NonDeduced<Extra<L, T, B>>& extra = {}) {
   const auto run = [&] { infer<T, B>(layer, ctx, frozen.params, x, carry, y, extra); };
   if constexpr (requires { ctx.use(frozen.packed); }) {
@@ -84,8 +84,8 @@ void infer(const L& layer, typename B::Context& ctx, const FrozenParams<P, B>& f
 }
 template <class L, template <class, class> class ParamsT, class T, class B,
           class = std::enable_if_t<std::is_floating_point_v<T>>>
-void infer(const L& layer, typename B::Context& ctx, const FrozenParams<ParamsT<T, B>, B>& frozen, In<T, 2, B> x,
-           Carry<L, T, B>& carry, Out<T, 2, B> y, const Extra<L, T, B>& extra = {}) {
+void infer(const L& layer, typename B::Context& ctx, const FrozenParams<ParamsT<T, B>, B>& frozen,
+           NonDeduced<Items<L, T, B>> x, Carry<L, T, B>& carry, Out<T, 2, B> y, const Extra<L, T, B>& extra = {}) {
   infer<T, B>(layer, ctx, frozen, x, carry, y, extra);
 }
 

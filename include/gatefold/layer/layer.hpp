@@ -12,7 +12,9 @@
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/update/update.hpp"
 
-/// Branches and layers. Both map items [N, in_dim] to items [N, out_dim] and have init(ctx, seed).
+/// Branches and layers. Both map items [N, in_dim] to items [N, out_dim] and have init(ctx, seed). One that reads ids
+/// [N] in [0, in_dim), as an Embedding does, says so by a nested type `Items`; its dx is Nothing, which takes no
+/// adjoint.
 ///
 /// A branch is a function of the items; the update rule around it may have an elementwise step to take on each value of
 /// u:
@@ -43,16 +45,18 @@ concept Dimensions = requires(const L layer) {
 };
 template <class L, class T, class B>
 concept Branch = Dimensions<L, T, B> && HasInit<L, T, B> &&
-    requires(const L branch, Probe<T, B> a, const Params<L, T, B>& params, Saved<L, T, B>& saved,
-             Params<L, T, B>& grads, const Extra<L, T, B>& extra, ExtraGrad<L, T, B>& dextra) {
-  branch.forward(a.ctx, params, a.in, a.out, saved, extra, fn::NoStep<T>{});
-  branch.backward(a.ctx, params, a.in, saved, a.in, a.out, grads, extra, dextra);
+    requires(const L branch, Probe<T, B> a, const Items<L, T, B>& x, ItemsGrad<L, T, B>& dx,
+             const Params<L, T, B>& params, Saved<L, T, B>& saved, Params<L, T, B>& grads, const Extra<L, T, B>& extra,
+             ExtraGrad<L, T, B>& dextra) {
+  branch.forward(a.ctx, params, x, a.out, saved, extra, fn::NoStep<T>{});
+  branch.backward(a.ctx, params, x, saved, a.in, dx, grads, extra, dextra);
 };
 struct Surplus {};
 template <class L, class T, class B>
-concept SwallowsArguments = requires(const L branch, Probe<T, B> a, const Params<L, T, B>& params,
-                                     Saved<L, T, B>& saved, const Extra<L, T, B>& extra) {
-  branch.forward(a.ctx, params, a.in, a.out, saved, extra, fn::NoStep<T>{}, Surplus{});
+concept SwallowsArguments = requires(const L branch, Probe<T, B> a, const Items<L, T, B>& x,
+                                     const Params<L, T, B>& params, Saved<L, T, B>& saved,
+                                     const Extra<L, T, B>& extra) {
+  branch.forward(a.ctx, params, x, a.out, saved, extra, fn::NoStep<T>{}, Surplus{});
 };
 
 /// True for a branch; otherwise one sentence says so.
@@ -72,14 +76,37 @@ constexpr bool check_branch() {
 
 template <class L, class T, class B>
 concept Layer = Dimensions<L, T, B> && HasInit<L, T, B> &&
-    requires(const L layer, Probe<T, B> a, const Params<L, T, B>& params, Carry<L, T, B>& carry, Saved<L, T, B>& saved,
-             Params<L, T, B>& grads, const Extra<L, T, B>& extra, ExtraGrad<L, T, B>& dextra) {
+    requires(const L layer, Probe<T, B> a, const Items<L, T, B>& x, ItemsGrad<L, T, B>& dx,
+             const Params<L, T, B>& params, Carry<L, T, B>& carry, Saved<L, T, B>& saved, Params<L, T, B>& grads,
+             const Extra<L, T, B>& extra, ExtraGrad<L, T, B>& dextra) {
   layer.begin(a.ctx, params, Index(1), carry);
-  layer.forward(a.ctx, params, a.in, carry, a.out, saved, extra);
-  layer.backward(a.ctx, params, a.in, saved, a.in, carry, a.out, grads, extra, dextra);
+  layer.forward(a.ctx, params, x, carry, a.out, saved, extra);
+  layer.backward(a.ctx, params, x, saved, a.in, carry, dx, grads, extra, dextra);
 };
 
+/// Whether a branch or layer reads ids, and not rows.
+template <class L, class T, class B>
+inline constexpr bool reads_ids = std::is_same_v<Items<L, T, B>, View<const Index, 1, B>>;
+template <class L, class T, class B>
+constexpr bool check_items() {
+  GATEFOLD_EXPECT((reads_ids<L, T, B> || std::is_same_v<Items<L, T, B>, View<const T, 2, B>>),
+                  "gatefold: Items of a branch or layer must be View<const T, 2, B> (rows) or View<const Index, 1, B> "
+                  "(ids); see docs/extending.md#branch")
+  return true;
+}
+
 }  // namespace policy
+
+/// Require ids in [0, count); on a device nobody looks.
+/// @throws ArgumentError naming the first that is not, and where it stands
+/// @cost   two comparisons an id
+template <class B>
+void expect_ids(const char* where, const char* name, View<const Index, 1, B> ids, Index count) {
+  if constexpr (B::is_host)
+    for (Index n = 0; n < ids.extent(0); ++n)
+      expect(0 <= ids(n) && ids(n) < count, where, Joined{name, "[", n, "]"}, Joined{"an id from 0 to ", count - 1},
+             ids(n));
+}
 
 /// Check everything about a layer that is O(1) to see: parameter shapes, options, extra inputs, the carry's shape.
 /// A stack calls it for all its layers before it writes anything.
@@ -90,30 +117,44 @@ void validate(const L& layer, const ParamsT<T, B>& params, Index items, const Ca
   if constexpr (hook::layer::validate<L, T, B>()) layer.validate(params, items, carry, extra);
 }
 
-/// Require the shapes of a forward: y [N, out_dim] for x [N, in_dim], in memory of its own (backward reads x).
+/// Require items that a layer reads: rows [N, in_dim], or ids [N] in [0, in_dim), which a device does not look at.
+/// @throws ArgumentError
+template <class L, class X>
+void expect_items(const char* where, const L& layer, const X& x) {
+  if constexpr (X::rank == 1) {
+    expect_shape(where, "x", x, {any_extent});
+    expect_ids(where, "x", x, layer.in_dim());
+  } else {
+    expect_shape(where, "x", x, {any_extent, layer.in_dim()});
+  }
+}
+/// Require the shapes of a forward: y [N, out_dim] for N items x, in memory of its own (backward reads x).
 /// @throws ArgumentError
 template <class L, class X, class Y>
 void expect_forward_shapes(const char* where, const L& layer, const X& x, const char* y_name, const Y& y) {
-  expect_shape(where, "x", x, {any_extent, layer.in_dim()});
+  expect_items(where, layer, x);
   expect_shape(where, y_name, y, {x.extent(0), layer.out_dim()});
   expect_apart(where, y_name, y, "x", x);
 }
-/// Require the shapes of a backward: dy [N, out_dim], dx [N, in_dim] for x [N, in_dim], dx in memory of its own.
+/// Require the shapes of a backward: dy [N, out_dim] for N items x, and dx, where they have one, of the shape of x in
+/// memory of its own.
 /// @throws ArgumentError
 template <class L, class X, class Dy, class Dx>
 void expect_backward_shapes(const char* where, const L& layer, const X& x, const Dy& dy, const Dx& dx) {
-  expect_shape(where, "x", x, {any_extent, layer.in_dim()});
+  expect_items(where, layer, x);
   expect_shape(where, "dy", dy, {x.extent(0), layer.out_dim()});
-  expect_shape(where, "dx", dx, {x.extent(0), layer.in_dim()});
-  expect_apart(where, "dx", dx, "x", x);
-  expect_apart(where, "dx", dx, "dy", dy);
+  if constexpr (X::rank == 2) {
+    expect_shape(where, "dx", dx, {x.extent(0), layer.in_dim()});
+    expect_apart(where, "dx", dx, "x", x);
+    expect_apart(where, "dx", dx, "dy", dy);
+  }
 }
 
 /// Run a branch without keeping anything for backward: the bits of forward.
 /// @cost forward, and the activations of one part at a time; no allocation after a first call of as many items
 template <class T, class B, class L, class Step = fn::NoStep<T>>
-void infer_branch(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
-                  const Extra<L, T, B>& extra, const Step& step = {}) {
+void infer_branch(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p, NonDeduced<Items<L, T, B>> x,
+                  Out<T, 2, B> u, const Extra<L, T, B>& extra, const Step& step = {}) {
   if constexpr (hook::branch::infer<L, T, B>()) {
     branch.infer(ctx, p, x, u, extra, step);
   } else {
@@ -123,8 +164,8 @@ void infer_branch(const L& branch, typename B::Context& ctx, const Params<L, T, 
 }
 /// The same of a layer.
 template <class T, class B, class L>
-void infer(const L& layer, typename B::Context& ctx, const Params<L, T, B>& p, In<T, 2, B> x, Carry<L, T, B>& carry,
-           Out<T, 2, B> y, const Extra<L, T, B>& extra = {}) {
+void infer(const L& layer, typename B::Context& ctx, const Params<L, T, B>& p, NonDeduced<Items<L, T, B>> x,
+           Carry<L, T, B>& carry, Out<T, 2, B> y, const Extra<L, T, B>& extra = {}) {
   if constexpr (hook::layer::infer<L, T, B>()) {
     layer.infer(ctx, p, x, carry, y, extra);
   } else {
@@ -135,8 +176,8 @@ void infer(const L& layer, typename B::Context& ctx, const Params<L, T, B>& p, I
 /// The same, T and B deduced from the parameters: `infer(layer, ctx, params, x, carry, y)`.
 template <class L, template <class, class> class ParamsT, class T, class B,
           class = std::enable_if_t<std::is_floating_point_v<T>>>
-void infer(const L& layer, typename B::Context& ctx, const ParamsT<T, B>& p, In<T, 2, B> x, Carry<L, T, B>& carry,
-           Out<T, 2, B> y, const Extra<L, T, B>& extra = {}) {
+void infer(const L& layer, typename B::Context& ctx, const ParamsT<T, B>& p, NonDeduced<Items<L, T, B>> x,
+           Carry<L, T, B>& carry, Out<T, 2, B> y, const Extra<L, T, B>& extra = {}) {
   infer<T, B>(layer, ctx, p, x, carry, y, extra);
 }
 
@@ -144,8 +185,8 @@ void infer(const L& layer, typename B::Context& ctx, const ParamsT<T, B>& p, In<
 /// adjoint of the carry after the layer into that of the carry before it.
 /// @throws ArgumentError unless shapes fit, before anything is written
 template <class L, template <class, class> class ParamsT, class T, class B>
-void backward(const L& layer, typename B::Context& ctx, const ParamsT<T, B>& p, In<T, 2, B> x,
-              const Saved<L, T, B>& saved, In<T, 2, B> dy, Carry<L, T, B>& dcarry, Out<T, 2, B> dx,
+void backward(const L& layer, typename B::Context& ctx, const ParamsT<T, B>& p, NonDeduced<Items<L, T, B>> x,
+              const Saved<L, T, B>& saved, In<T, 2, B> dy, Carry<L, T, B>& dcarry, NonDeduced<ItemsGrad<L, T, B>> dx,
               ParamsT<T, B>& grads, const Extra<L, T, B>& extra = {}) {
   ExtraGrad<L, T, B> unused{};
   layer.backward(ctx, p, x, saved, dy, dcarry, dx, grads, extra, unused);

@@ -34,6 +34,8 @@ struct NoResidual {
     }
   };
   template <class T, class B>
+  using Items = gatefold::Items<BranchT, T, B>;
+  template <class T, class B>
   using Extra = gatefold::Extra<BranchT, T, B>;
   template <class T, class B>
   using ExtraGrad = gatefold::ExtraGrad<BranchT, T, B>;
@@ -57,23 +59,23 @@ struct NoResidual {
   }
 
   template <class T, class B>
-  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Nothing<T, B>&, Out<T, 2, B> y,
-               Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
+  void forward(typename B::Context& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x, Nothing<T, B>&,
+               Out<T, 2, B> y, Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
     const auto here = ctx.here();
     validate(p, x.extent(0), Nothing<T, B>{}, extra);
     branch.forward(ctx, p.branch, x, y, saved.branch, extra);
     saved.batch.take(x);
   }
   template <class T, class B>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Nothing<T, B>&, Out<T, 2, B> y,
+  void infer(typename B::Context& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x, Nothing<T, B>&, Out<T, 2, B> y,
              const NonDeduced<Extra<T, B>>& extra = {}) const {
     const auto here = ctx.here();
     validate(p, x.extent(0), Nothing<T, B>{}, extra);
     infer_branch<T, B>(branch, ctx, p.branch, x, y, extra);
   }
   template <class T, class B>
-  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
-                In<T, 2, B> dy, Nothing<T, B>&, Out<T, 2, B> dx, Params<T, B>& grads,
+  void backward(typename B::Context& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x, const Saved<T, B>& saved,
+                In<T, 2, B> dy, Nothing<T, B>&, NonDeduced<ItemsGrad<BranchT, T, B>> dx, Params<T, B>& grads,
                 const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
     const auto here = ctx.here();
     expect_backward_shapes("NoResidual.backward", *this, x, dy, dx);
@@ -97,10 +99,10 @@ namespace lookup {
 template <class L, class T, class B>
 auto as_layer(const L& part) {
   if constexpr (policy::Layer<L, T, B>) {
-    static_assert(hook::layer::all<L, T, B>());
+    static_assert(hook::layer::all<L, T, B>() && policy::check_items<L, T, B>());
     return part;
   } else if constexpr (policy::Branch<L, T, B>) {
-    static_assert(policy::check_branch<L, T, B>());
+    static_assert(policy::check_branch<L, T, B>() && policy::check_items<L, T, B>());
     return NoResidual<L>{part};
   } else if constexpr (policy::Expert<L, T, B>) {
     return NoResidual<OneExpert<L>>{{part}};

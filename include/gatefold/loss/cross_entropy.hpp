@@ -20,6 +20,7 @@ struct NegativeLogLikelihood {
   };
   View<const T, 2, B> y;
   View<const Index, 1, B> label;
+  Index ignore;
   View<T, 1, B> value;  // [N]
   template <class Lanes>
   GATEFOLD_HD Row row(const Lanes& lanes, Index n) const {
@@ -30,25 +31,31 @@ struct NegativeLogLikelihood {
   }
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    GATEFOLD_ASSERT(0 <= label(n) && label(n) < y.extent(1), "CrossEntropy: label out of range");
+    const Index l = label(n);
+    const bool counts = l != ignore;
+    GATEFOLD_ASSERT(!counts || (0 <= l && l < y.extent(1)), "CrossEntropy: label out of range");
     const Row r = row(lanes, n);
-    if (lanes.lane == 0) value(n) = std::log(r.total) - (y(n, label(n)) - r.top);
+    if (lanes.lane == 0) value(n) = counts ? std::log(r.total) - (y(n, l) - r.top) : T(0);
   }
 };
-/// dy = (softmax y − one-hot label) / N
+/// dy = (softmax y − one-hot label) / N, 0 where the label does not count
 template <class T, class B>
 struct NegativeLogLikelihoodBackward {
   NegativeLogLikelihood<T, B> loss;
+  ShareOfMean share;
   View<T, 2, B> dy;
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
     using math::exp;
     const auto& y = loss.y;
+    const Index l = loss.label(n);
+    if (l == loss.ignore)
+      return each_column<T>(lanes, dy.extent(1),
+                            [&](auto at, Index c) { at.store(&dy(n, c), typename decltype(at)::Value(T(0))); });
     const auto r = loss.row(lanes, n);
-    const T mean = 1 / static_cast<T>(dy.extent(0)), scale = mean / r.total;
+    const T mean = share.template of<T>(), scale = mean / r.total;
     each_column<T>(lanes, dy.extent(1),
                    [&](const auto& at, Index c) { at.store(&dy(n, c), scale * exp(at.load(&y(n, c)) - r.top)); });
-    const Index l = loss.label(n);
     if (l % lanes.size == lanes.lane) dy(n, l) = mean * (exp(y(n, l) - r.top) / r.total - 1);  // by who wrote it
   }
 };
@@ -62,33 +69,36 @@ struct NegativeLogLikelihoodBackward {
 /// Source: as torch.nn.CrossEntropyLoss.
 /// @param y      [N, C] in   logits
 /// @param target [N]    in   labels in [0, C)
+/// @param ignore the label of items that do not count, padding say, −1 for instance: their dy is 0, and N is the number
+///               of the others. By default there is none; where no item counts, the loss is 0
 /// @throws ArgumentError unless there is one label per row, in range (on a device: in debug builds)
 /// @cost   N·C exponentials
 struct CrossEntropy {
+  Index ignore = loss::ignore_none;
+
   template <class T, class B>
   using Target = View<const Index, 1, B>;
 
   template <class T, class B>
   void validate(In<T, 2, B> y, In<Index, 1, B> target) const {
-    expect_shape("CrossEntropy", "target", target, {y.extent(0)});
-    if constexpr (B::is_host)  // N comparisons against a gradient that would be wrong in silence
-      for (Index n = 0; n < target.size(); ++n)
-        expect(0 <= target(n) && target(n) < y.extent(1), "CrossEntropy", "target",
-               Joined{"labels from 0 to ", y.extent(1) - 1}, target(n));
+    loss::expect_labels<B>("CrossEntropy", target, y.extent(0), y.extent(1), ignore);
   }
   template <class T, class B>
   void forward(typename B::Context& ctx, In<T, 2, B> y, In<Index, 1, B> target, Out<T, 1, B> value) const {
     validate<T, B>(y, target);
     auto mark = ctx.mark();
     auto each = ctx.template scratch<T>(y.extent(0));
-    B::for_rows(ctx, y.extent(0), fn::NegativeLogLikelihood<T, B>{y, target, each});
-    loss::mean<T, B>(ctx, y.extent(0), y.extent(0), fn::Term<T>{each.data()}, value);
+    B::for_rows(ctx, y.extent(0), fn::NegativeLogLikelihood<T, B>{y, target, ignore, each});
+    loss::mean<T, B>(ctx, y.extent(0), loss::share_of_mean<B>(ctx, target, ignore), fn::Term<T>{each.data()}, value);
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, In<T, 2, B> y, In<Index, 1, B> target, Out<T, 2, B> dy) const {
     validate<T, B>(y, target);
     expect_shape("CrossEntropy.backward", "dy", dy, {y.extent(0), y.extent(1)});
-    B::for_rows(ctx, y.extent(0), fn::NegativeLogLikelihoodBackward<T, B>{{y, target, {}}, dy});
+    auto mark = ctx.mark();
+    B::for_rows(ctx, y.extent(0),
+                fn::NegativeLogLikelihoodBackward<T, B>{
+                    {y, target, ignore, {}}, loss::share_of_mean<B>(ctx, target, ignore), dy});
   }
 };
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <concepts>
+#include <limits>
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
@@ -16,17 +17,87 @@
 ///     forward <T, B>(ctx, y, target, value) const;                       // writes the mean to value [1]
 ///     backward<T, B>(ctx, y, target, dy) const;                          // writes dy
 ///
+/// One that learns has Params with init<T, B>(ctx, seed), may have Saved, and is given the model's parameters besides,
+/// to borrow of:
+///
+///     forward <T, B>(ctx, params, model, y, target, value, saved) const;
+///     backward<T, B>(ctx, params, model, y, target, saved, dy, grads, dmodel) const;   // adds to grads and dmodel
+///
 /// Values stay on the backend; copy them with B::to_host.
-namespace gatefold::loss {
+namespace gatefold {
 
-/// value = (1 / count) Σ_i f(i), summed in a fixed order; 0 for no items.
+namespace fn {
+
+/// Whether the label of an item counts.
+template <class B>
+struct Counts {
+  View<const Index, 1, B> label;
+  Index ignore;
+  GATEFOLD_HD Index operator()(Index n) const { return label(n) != ignore ? 1 : 0; }
+};
+/// What an item adds to a mean: 1 / the number of those that count, where the host or the backend knows it.
+struct ShareOfMean {
+  Index items;
+  const Index* counted = nullptr;  // on the backend, instead
+  template <class T>
+  GATEFOLD_HD T of() const {
+    const Index count = counted ? *counted : items;
+    return count > 0 ? 1 / static_cast<T>(count) : T(1);
+  }
+};
+template <class T>
+struct TakeMean {
+  ShareOfMean share;
+  T* value;
+  GATEFOLD_HD void operator()(Index) const { *value *= share.template of<T>(); }
+};
+struct SetIndex {
+  Index value;
+  Index* to;
+  GATEFOLD_HD void operator()(Index) const { *to = value; }
+};
+
+}  // namespace fn
+
+namespace loss {
+
+/// The `ignore` of a loss that ignores no target.
+inline constexpr Index ignore_none = std::numeric_limits<Index>::min();
+
+/// value = share · Σ_i f(i), summed in a fixed order.
 /// @throws ArgumentError unless value is [1]
 template <class T, class B, class F>
-void mean(typename B::Context& ctx, Index terms, Index count, const F& f, Out<T, 1, B> value) {
+void mean(typename B::Context& ctx, Index terms, fn::ShareOfMean share, const F& f, Out<T, 1, B> value) {
   expect_shape("loss.mean", "value", value, {1});
   fill(ctx, value, 0);
   B::template reduce<T>(ctx, terms, f, value.data());
-  B::for_each(ctx, 1, fn::Scale<T>{count > 0 ? 1 / static_cast<T>(count) : T(1), value.data()});
+  B::for_each(ctx, 1, fn::TakeMean<T>{share, value.data()});
+}
+/// The same with share = 1 / count; 0 for no items.
+template <class T, class B, class F>
+void mean(typename B::Context& ctx, Index terms, Index count, const F& f, Out<T, 1, B> value) {
+  mean<T, B>(ctx, terms, fn::ShareOfMean{count}, f, value);
+}
+
+/// The share of an item in the mean over those whose label is not `ignore`; counted in scratch where it may be one.
+template <class B>
+fn::ShareOfMean share_of_mean(typename B::Context& ctx, View<const Index, 1, B> label, Index ignore) {
+  if (ignore == ignore_none) return {label.extent(0)};
+  auto counted = ctx.template scratch<Index>(1);
+  B::for_each(ctx, 1, fn::SetIndex{0, counted.data()});
+  B::template reduce<Index>(ctx, label.extent(0), fn::Counts<B>{label, ignore}, counted.data());
+  return {label.extent(0), counted.data()};
+}
+
+/// Require a label of a class, or `ignore`, for each item; on a device nobody looks at them.
+/// @throws ArgumentError
+template <class B>
+void expect_labels(const char* where, View<const Index, 1, B> target, Index items, Index classes, Index ignore) {
+  expect_shape(where, "target", target, {items});
+  if constexpr (B::is_host)  // N comparisons against a gradient that would be wrong in silence
+    for (Index n = 0; n < items; ++n)
+      expect((0 <= target(n) && target(n) < classes) || (ignore != ignore_none && target(n) == ignore), where, "target",
+             Joined{"labels from 0 to ", classes - 1}, target(n));
 }
 
 /// validate of a loss, for outputs y of x: where x and the target count unlike, either may be the wrong one.
@@ -45,4 +116,5 @@ void validate_target(const char* where, const LossT& of_outputs, Index items, In
   }
 }
 
-}  // namespace gatefold::loss
+}  // namespace loss
+}  // namespace gatefold

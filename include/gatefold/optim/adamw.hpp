@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cmath>
+#include <utility>
 
 #include "gatefold/backend/math.hpp"
 #include "gatefold/core/config.hpp"
@@ -40,7 +41,9 @@ namespace optim {
 ///     p ← p − η ( (m / (1−β₁ᵗ)) / (√(v / (1−β₂ᵗ)) + ε) + λ p )                                           (1)
 ///
 /// Source: Loshchilov and Hutter 2017, arXiv:1711.05101, algorithm 2; as torch.optim.AdamW. λ = 0, the default here
-/// (0.01 there), is Adam. The decay applies to every tensor, biases and gains included.
+/// (0.01 there), is Adam. The decay applies to every tensor, biases and gains included. Of an embedding with a sparse
+/// gradient (1) is taken of the touched rows alone, t counting all steps: the others keep p, m and v, and neither their
+/// moments nor they themselves decay, as in torch.optim.SparseAdam.
 /// @throws ArgumentError unless lr, epsilon and decay are finite and at least 0, 0 <= beta1, beta2 < 1, and gradients
 ///         and moments have the shapes of the parameters; nothing has been written then
 /// @cost two moments per parameter
@@ -81,9 +84,9 @@ struct AdamW {
     for_each_learned(
         [&](const Name&, auto& p, auto& g, auto& m, auto& v) {
           using T = std::remove_cvref_t<decltype(*p.data())>;
-          C::Backend::for_each(ctx, p.size(),
-                               fn::AdamWStep<T>{T(lr), T(beta1), T(beta2), T(epsilon), T(decay), T(correction1),
-                                                T(correction2), g.data(), p.data(), m.data(), v.data()});
+          for_each_touched(ctx, g,
+                           fn::AdamWStep<T>{T(lr), T(beta1), T(beta2), T(epsilon), T(decay), T(correction1),
+                                            T(correction2), std::as_const(g).data(), p.data(), m.data(), v.data()});
         },
         params, grads, state.m, state.v);
   }

@@ -10,17 +10,16 @@ namespace gatefold {
 
 namespace fn {
 
-/// sums[r] = Σ x² over the `length` elements from r · length on, in double
+/// sums[r] = Σ x² over part r, in double
 template <class T>
 struct Squares {
-  static constexpr Index length = 4096;
-  Index size;
+  Parts parts;
   const T* x;
   double* sums;
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
-    const Index begin = r * length, rest = size - begin;
-    const double sum = inner_product<double>(lanes, rest < length ? rest : length, x + begin, x + begin);
+    const T* from = x + parts.begin(r);
+    const double sum = inner_product<double>(lanes, parts.elements(r), from, from);
     if (lanes.lane == 0) sums[r] = sum;
   }
 };
@@ -58,11 +57,11 @@ void sum_of_squares(C& ctx, const Pack& grads, double* out) {
   for_each_learned(
       [&](const Name&, const auto& g) {
         using T = std::remove_cvref_t<decltype(*g.data())>;
-        const Index rows = (g.size() + fn::Squares<T>::length - 1) / fn::Squares<T>::length;
+        const Parts parts = parts_of(g, summed_at_once);
         auto mark = ctx.mark();
-        double* sums = ctx.template scratch<double>(rows).data();
-        B::for_rows(ctx, rows, fn::Squares<T>{g.size(), g.data(), sums});
-        B::template reduce<double>(ctx, rows, fn::Term<double>{sums}, out);
+        double* sums = ctx.template scratch<double>(parts.count()).data();
+        B::for_rows(ctx, parts.count(), fn::Squares<T>{parts, g.data(), sums});
+        B::template reduce<double>(ctx, parts.count(), fn::Term<double>{sums}, out);
       },
       grads);
 }
@@ -115,7 +114,7 @@ struct Clipped {
     for_each_learned(
         [&](const Name&, auto& g) {
           using T = std::remove_cvref_t<decltype(*g.data())>;
-          C::Backend::for_each(ctx, g.size(), fn::ClipStep<T>{factor.data(), g.data()});
+          for_each_touched(ctx, g, fn::ClipStep<T>{factor.data(), touched_elements(g)});
         },
         grads);
     inner().step(ctx, params, grads, state);

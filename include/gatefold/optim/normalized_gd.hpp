@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cmath>
+#include <utility>
 
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
@@ -57,7 +58,7 @@ namespace optim {
 /// @param sum_of_norms  divide by the sum of the tensors' norms instead, as the code of Chen et al. (uclaml/MoE) does
 /// @throws ArgumentError unless lr is finite and at least 0, every non-empty tensor has the same first extent
 ///         (per_expert), and gradients have the shapes of the parameters; nothing has been written then
-/// @cost one pass for the norms, one for the step
+/// @cost one pass for the norms, one for the step; of an embedding over all rows
 struct NormalizedGd {
   using IsOptimizer = void;
   double lr = 1e-3;
@@ -104,8 +105,9 @@ struct NormalizedGd {
           if (g.size() == 0) return;
           const Index slice = g.size() / norms.experts, length = fn::NormalizedStep<T>::length;
           const Index rows = (slice + length - 1) / length;
-          C::Backend::for_rows(ctx, norms.experts * rows,
-                               fn::NormalizedStep<T>{T(lr), slice, rows, g.data(), norms.sums, sum_of_norms, p.data()});
+          C::Backend::for_rows(
+              ctx, norms.experts * rows,
+              fn::NormalizedStep<T>{T(lr), slice, rows, std::as_const(g).data(), norms.sums, sum_of_norms, p.data()});
         },
         params, grads);
   }

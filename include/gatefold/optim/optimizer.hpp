@@ -29,18 +29,17 @@ namespace gatefold {
 
 namespace fn {
 
-/// sums[r] = Σ (x − x) over the `length` elements from r · length on: 0 where all are finite, else NaN
+/// sums[r] = Σ (x − x) over part r: 0 where all are finite, else NaN
 template <class T>
 struct FiniteSum {
-  static constexpr Index length = 4096;
-  Index size;
+  Parts parts;
   const T* x;
   double* sums;
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
-    const Index begin = r * length, rest = size - begin;
-    const T sum = sum_columns<T>(lanes, rest < length ? rest : length, [&](const auto& at, Index j) {
-      const auto v = at.load(x + begin + j);
+    const T* from = x + parts.begin(r);
+    const T sum = sum_columns<T>(lanes, parts.elements(r), [&](const auto& at, Index j) {
+      const auto v = at.load(from + j);
       return v - v;
     });
     if (lanes.lane == 0) sums[r] = static_cast<double>(sum);
@@ -76,6 +75,9 @@ void validate_options(const O& optimizer) {
   if constexpr (hook::optimizer::validate<O>()) optimizer.validate();
 }
 
+/// Elements that one sum over a gradient takes.
+inline constexpr Index summed_at_once = 4096;
+
 /// What was found in all gradients before a step, in scratch memory of the backend.
 struct Measured {
   const double* total =
@@ -87,24 +89,22 @@ struct Measured {
 template <class C, class Pack>
 Measured measure_finite(C& ctx, const Pack& pack) {
   using B = typename C::Backend;
-  Index rows = 0;
-  const auto rows_of = [](Index size) {
-    return (size + fn::FiniteSum<float>::length - 1) / fn::FiniteSum<float>::length;
-  };
-  for_each_learned([&](const Name&, const auto& t) { rows += rows_of(t.size()); }, pack);
+  Index count = 0;
+  for_each_learned([&](const Name&, const auto& t) { count += parts_of(t, summed_at_once).count(); }, pack);
   double* total = ctx.template scratch<double>(1).data();
   B::for_each(ctx, 1, fn::Fill<double>{0, total});
   auto mark = ctx.mark();
-  double* sums = ctx.template scratch<double>(rows).data();
+  double* sums = ctx.template scratch<double>(count).data();
   Index done = 0;
   for_each_learned(
       [&](const Name&, const auto& t) {
         using T = std::remove_cvref_t<decltype(*t.data())>;
-        B::for_rows(ctx, rows_of(t.size()), fn::FiniteSum<T>{t.size(), t.data(), sums + done});
-        done += rows_of(t.size());
+        const Parts parts = parts_of(t, summed_at_once);
+        B::for_rows(ctx, parts.count(), fn::FiniteSum<T>{parts, t.data(), sums + done});
+        done += parts.count();
       },
       pack);
-  B::template reduce<double>(ctx, rows, fn::Term<double>{sums}, total);
+  B::template reduce<double>(ctx, count, fn::Term<double>{sums}, total);
   return {total};
 }
 

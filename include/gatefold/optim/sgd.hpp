@@ -1,5 +1,7 @@
 #pragma once
 
+#include <utility>
+
 #include "gatefold/core/config.hpp"
 #include "gatefold/optim/optimizer.hpp"
 
@@ -29,7 +31,8 @@ namespace optim {
 ///
 ///     m ← μ m + g + λ p,   p ← p − η m                                                                  (1)
 ///
-/// As torch.optim.SGD; μ = 0 is plain gradient descent.
+/// As torch.optim.SGD; μ = 0 is plain gradient descent. Of an embedding with a sparse gradient (1) is taken of the
+/// touched rows alone: the others keep p and m.
 /// @throws ArgumentError unless lr, momentum and decay are finite and at least 0, and gradients and moments have the
 ///         shapes of the parameters; nothing has been written then
 /// @cost one moment per parameter
@@ -65,8 +68,8 @@ struct Sgd {
     for_each_learned(
         [&](const Name&, auto& p, auto& g, auto& m) {
           using T = std::remove_cvref_t<decltype(*p.data())>;
-          C::Backend::for_each(ctx, p.size(),
-                               fn::SgdStep<T>{T(lr), T(momentum), T(decay), g.data(), p.data(), m.data()});
+          for_each_touched(ctx, g,
+                           fn::SgdStep<T>{T(lr), T(momentum), T(decay), std::as_const(g).data(), p.data(), m.data()});
         },
         params, grads, state.m);
   }

@@ -19,8 +19,8 @@
 /// tables of docs/extending.md are made from the rows below (tests/structure/hooks.sh).
 namespace gatefold {
 
-// GATEFOLD_TYPE(member, what it is): a nested template.
-#define GATEFOLD_TYPE(member, what)                                                                \
+// GATEFOLD_TYPE(member, what it is, without it): a nested template.
+#define GATEFOLD_TYPE(member, what, ...)                                                           \
   template <class P, class T, class B>                                                             \
   auto member() {                                                                                  \
     if constexpr (requires { typename P::template member<T, B>; }) {                               \
@@ -29,17 +29,19 @@ namespace gatefold {
       static_assert(!named::member<P>(), "gatefold: " #member                                      \
                                          " of a policy must be a nested template <class T, class " \
                                          "B>; see docs/extending.md#optional-members");            \
-      return std::type_identity<Nothing<T, B>>{};                                                  \
+      return std::type_identity<__VA_ARGS__>{};                                                    \
     }                                                                                              \
   }
 namespace hook::type {
 
-GATEFOLD_TYPE(Params, "learned tensors; gradients have the same type")
-GATEFOLD_TYPE(Saved, "what forward keeps for backward")
-GATEFOLD_TYPE(Carry, "of rules and layers: what travels from layer to layer; its adjoint has the same type")
-GATEFOLD_TYPE(Extra, "inputs beside the items: sequences, noise, an attention trace")
-GATEFOLD_TYPE(ExtraGrad, "adjoints of extra inputs")
-GATEFOLD_TYPE(Plan, "of gates: who goes where")
+GATEFOLD_TYPE(Params, "learned tensors; gradients have the same type", Nothing<T, B>)
+GATEFOLD_TYPE(Saved, "what forward keeps for backward", Nothing<T, B>)
+GATEFOLD_TYPE(Carry, "of rules and layers: what travels from layer to layer; its adjoint has the same type",
+              Nothing<T, B>)
+GATEFOLD_TYPE(Extra, "inputs beside the items: sequences, noise, an attention trace", Nothing<T, B>)
+GATEFOLD_TYPE(ExtraGrad, "adjoints of extra inputs", Nothing<T, B>)
+GATEFOLD_TYPE(Items, "of branches and layers that read ids and not rows: View<const Index, 1, B>", View<const T, 2, B>)
+GATEFOLD_TYPE(Plan, "of gates: who goes where", Nothing<T, B>)
 
 }  // namespace hook::type
 #undef GATEFOLD_TYPE
@@ -59,6 +61,12 @@ using Extra = typename decltype(hook::type::Extra<P, T, B>())::type;
 /// Adjoints of extra inputs.
 template <class P, class T, class B>
 using ExtraGrad = typename decltype(hook::type::ExtraGrad<P, T, B>())::type;
+/// What a branch or layer reads: rows [N, in_dim], or ids [N] in [0, in_dim).
+template <class P, class T, class B>
+using Items = typename decltype(hook::type::Items<P, T, B>())::type;
+/// Their adjoint: that of rows has their shape, ids have none.
+template <class P, class T, class B>
+using ItemsGrad = std::conditional_t<std::is_same_v<Items<P, T, B>, View<const T, 2, B>>, View<T, 2, B>, Nothing<T, B>>;
 /// The plan of a gate; `Nothing` when it has none, so that check_gate can say so.
 template <class P, class T, class B>
 using Plan = typename decltype(hook::type::Plan<P, T, B>())::type;
@@ -110,7 +118,8 @@ namespace hook {
         whose, member, signature,                                                                               \
         (const P& policy, typename B::Context& ctx, const Params<P, T, B>& params, Carry<P, T, B>& carry,       \
          const Saved<P, T, B>& saved, const Extra<P, T, B>& extra, Plan<P, T, B>& plan, View<const T, 2, B> in, \
-         View<T, 2, B> out, const Groups<B>& groups, policy::ProbeCall<T, B>& f, Index count) { __VA_ARGS__; }) \
+         const Items<P, T, B>& items, View<T, 2, B> out, const Groups<B>& groups, policy::ProbeCall<T, B>& f,   \
+         Index count) { __VA_ARGS__; })                                                                         \
   }
 // GATEFOLD_PLAIN_MEMBER: the same, looked up as name<P>(), where neither T nor B is known.
 #define GATEFOLD_PLAIN_MEMBER(whose, member, signature, what, ...)                 \
@@ -304,7 +313,7 @@ GATEFOLD_MEMBER("a branch", validate, "validate(params, items, extra) const",
                 policy.validate(params, count, extra))
 GATEFOLD_MEMBER("a branch", infer, "infer(ctx, params, x, u, extra, step) const",
                 "forward that keeps nothing; the same bits",
-                policy.infer(ctx, params, in, out, extra, some<const fn::NoStep<T>>()))
+                policy.infer(ctx, params, items, out, extra, some<const fn::NoStep<T>>()))
 
 template <class P, class T, class B>
 constexpr bool all() {
@@ -319,7 +328,7 @@ GATEFOLD_MEMBER("a layer", validate, "validate(params, items, carry, extra) cons
                 "throws where options, shapes, the carry or extra inputs do not fit, before anything is written",
                 policy.validate(params, count, std::as_const(carry), extra))
 GATEFOLD_MEMBER("a layer", infer, "infer(ctx, params, x, carry, y, extra) const",
-                "forward that keeps nothing; the same bits", policy.infer(ctx, params, in, carry, out, extra))
+                "forward that keeps nothing; the same bits", policy.infer(ctx, params, items, carry, out, extra))
 
 template <class P, class T, class B>
 constexpr bool all() {

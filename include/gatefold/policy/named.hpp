@@ -9,7 +9,7 @@ namespace gatefold {
 // Every optional member there is (hooks.hpp).
 // clang-format off
 #define GATEFOLD_HOOK_NAMES(OF)                                                                                \
-  OF(Params) OF(Saved) OF(Carry) OF(Extra) OF(ExtraGrad) OF(Plan) OF(WithoutTrace) OF(begin) OF(validate)          \
+  OF(Params) OF(Saved) OF(Carry) OF(Extra) OF(ExtraGrad) OF(Items) OF(Plan) OF(WithoutTrace) OF(begin) OF(validate) \
   OF(validate_options) OF(infer) OF(advance) OF(advance_backward) OF(evaluations) OF(forward_rows) OF(rows)        \
   OF(rows_backward) OF(noisy) OF(picks_by_item) OF(complete_picks) OF(shows_noise) OF(needs_picks_by_item)         \
   OF(needs_noise) OF(items_adjoint_is_optional) OF(scalar_only) OF(experts) OF(with_model_dim) OF(with_experts)    \

@@ -10,6 +10,7 @@
 
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/tensor/table.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
 namespace gatefold {
@@ -50,6 +51,8 @@ template <class>
 inline constexpr bool is_tensor = false;
 template <class T, int Rank, class B>
 inline constexpr bool is_tensor<Tensor<T, Rank, B>> = true;
+template <class T, class B>
+inline constexpr bool is_tensor<Table<T, B>> = true;
 template <class>
 inline constexpr bool is_vector = false;
 template <class T>
@@ -174,6 +177,19 @@ void structure_like(P& to, const Q& from, const Leaf& leaf) {
 template <class P, class Q>
 void shape_like(P& to, const Q& from) {
   pack::structure_like(to, from, [](auto& a, const auto& b) { a.resize_like(b); });
+}
+
+/// The first Table of a pack, the weights of the embedding that a model begins with; null where there is none.
+template <class T, class B, class P>
+auto* first_table(P& pack) {
+  using Found = std::conditional_t<std::is_const_v<P>, const Table<T, B>, Table<T, B>>;
+  Found* found = nullptr;
+  for_each_tensor(
+      [&](const Name&, auto& t) {
+        if constexpr (std::is_same_v<std::remove_reference_t<decltype(t)>, Found>) found = found ? found : &t;
+      },
+      pack);
+  return found;
 }
 
 /// The number of values in a pack.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstdint>
 #include <utility>
 
 #include "gatefold/backend/elementwise.hpp"
@@ -11,6 +12,7 @@
 #include "gatefold/optim/optimizer.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/train/model_and_loss.hpp"
 #include "gatefold/train/not_finite.hpp"
 
 namespace gatefold {
@@ -22,6 +24,7 @@ namespace gatefold {
 /// Everything it does can be written out with the public functions of the layer, the loss and the optimizer; the
 /// members are public for that reason. Whether loss and gradients are finite is found before the optimizer writes: by
 /// the pass that it makes for their norm anyway (Clipped, NormalizedGd), else by one reading of the gradients.
+/// A loss that learns (loss/loss.hpp) is trained along: its parameters and the model's are one pack.
 /// @param of_run  where the parameters begin; kept as `seed`, from which noise may be taken too:
 ///                `Random{trainer.seed.fork(1), static_cast<std::uint64_t>(trainer.state.step)}`
 /// @throws ArgumentError on shapes and options that do not fit, NotFiniteError on a loss or gradient that is not finite
@@ -36,11 +39,13 @@ class Trainer {
       "(gatefold::update) belong into a Residual; see docs/extending.md#rule");
   using B = typename C::Backend;
   using Layer = AsLayer<ModelT, T, B>;
+  using Loss = LossOf<LossT, gatefold::Params<Layer, T, B>, T, B>;
 
  public:
+  using Items = gatefold::Items<Layer, T, B>;
   using Extra = gatefold::Extra<Layer, T, B>;
-  using Params = gatefold::Params<Layer, T, B>;
-  using Target = typename LossT::template Target<T, B>;
+  using Params = typename Loss::Learned;  // the model's, or ModelAndLoss where the loss learns
+  using Target = typename Loss::Target;
 
   Trainer(C& ctx, const ModelT& model, const LossT& of_outputs, const OptimizerT& of_params, Seed of_run,
           Element<T> = {})
@@ -48,7 +53,7 @@ class Trainer {
         optimizer(of_params),
         ctx_(ctx),
         layer_(as_layer<T, B>(model)),
-        params(init_params<T, B>(layer_, ctx, of_run)),
+        params(Loss::init(loss, ctx, of_run.fork(loss_stream), init_params<T, B>(layer_, ctx, of_run))),
         grads(zeros_like(ctx, params)),
         state(optimizer.begin(ctx, params)),
         seed(of_run) {
@@ -59,8 +64,8 @@ class Trainer {
 
   /// One step on a batch. Returns the loss before the step, without auxiliary losses (see `auxiliary`). A batch of no
   /// items is no step: it returns 0 and changes nothing.
-  double step(In<T, 2, B> x, Target target, const Extra& extra = {}) {
-    expect_shape("Trainer.step", "x", x, {any_extent, layer_.in_dim()});
+  double step(Items x, Target target, const Extra& extra = {}) {
+    expect_items("Trainer.step", layer_, x);
     optim::validate_options(optimizer);
     if (x.extent(0) == 0) {
       loss::validate_target<T, B>("Trainer.step", loss, 0, Tensor<T, 2, B>(0, layer_.out_dim()), target);
@@ -69,17 +74,14 @@ class Trainer {
     const auto here = ctx_.here();
     y_.resize(x.extent(0), layer_.out_dim());
     dy_.resize(x.extent(0), layer_.out_dim());
-    dx_.resize(x.extent(0), layer_.in_dim());
     loss::validate_target<T, B>("Trainer.step", loss, x.extent(0), y_, target);
-    layer_.begin(ctx_, params, x.extent(0), carry_);
-    layer_.forward(ctx_, params, x, carry_, y_, saved, extra);
-    loss.template forward<T, B>(ctx_, y_, target, value_.view().rows(0, 1));
-    loss.template backward<T, B>(ctx_, y_, target, dy_);
-
+    layer_.begin(ctx_, model(), x.extent(0), carry_);
+    layer_.forward(ctx_, model(), x, carry_, y_, saved, extra);
+    Loss::forward(loss, ctx_, params, y_, target, value_.view().rows(0, 1), loss_saved_);
     set_zero(ctx_, grads);
-    set_zero(ctx_, dx_);
+    Loss::backward(loss, ctx_, params, y_, target, loss_saved_, dy_, grads);
     set_zero(ctx_, carry_);  // nothing reads the carry after the last layer: its adjoint is 0
-    gatefold::backward(layer_, ctx_, params, x, saved, dy_, carry_, dx_, grads, extra);
+    gatefold::backward(layer_, ctx_, model(), x, saved, dy_, carry_, zero_dx(x), Loss::model(grads), extra);
 
     auto mark = ctx_.mark();
     const auto measured = optim::measure_gradients(optimizer, ctx_, grads);
@@ -98,20 +100,20 @@ class Trainer {
   }
 
   /// y = model(x), keeping nothing.
-  void infer(In<T, 2, B> x, Out<T, 2, B> y, const Extra& extra = {}) {
-    expect_shape("Trainer.infer", "x", x, {any_extent, layer_.in_dim()});
+  void infer(Items x, Out<T, 2, B> y, const Extra& extra = {}) {
+    expect_items("Trainer.infer", layer_, x);
     const auto here = ctx_.here();
-    layer_.begin(ctx_, params, x.extent(0), carry_);
-    gatefold::infer<T, B>(layer_, ctx_, params, x, carry_, y, extra);
+    layer_.begin(ctx_, model(), x.extent(0), carry_);
+    gatefold::infer<T, B>(layer_, ctx_, model(), x, carry_, y, extra);
   }
   /// The loss on a batch, without a step.
-  double evaluate(In<T, 2, B> x, Target target, const Extra& extra = {}) {
-    expect_shape("Trainer.evaluate", "x", x, {any_extent, layer_.in_dim()});
+  double evaluate(Items x, Target target, const Extra& extra = {}) {
+    expect_items("Trainer.evaluate", layer_, x);
     const auto here = ctx_.here();
     y_.resize(x.extent(0), layer_.out_dim());
     loss::validate_target<T, B>("Trainer.evaluate", loss, x.extent(0), y_, target);
     infer(x, y_, extra);
-    loss.template forward<T, B>(ctx_, y_, target, value_.view().rows(0, 1));
+    Loss::forward(loss, ctx_, params, y_, target, value_.view().rows(0, 1), loss_saved_);
     return host_value();
   }
 
@@ -143,11 +145,14 @@ class Trainer {
     f("skipped", r.skipped...);
   }
 
+  /// The model's parameters, those of a loss that learns apart.
+  const auto& model() const { return Loss::model(params); }
   /// The model's output in the last step or evaluation.
   View<const T, 2, B> output() const { return y_; }
   const Layer& layer() const { return layer_; }
   C& context() const { return ctx_; }
 
+  static constexpr std::uint64_t loss_stream = 0x6c6f7373;  // of the seed: where a loss that learns begins
   LossT loss;
   OptimizerT optimizer;
   NotFinite not_finite = NotFinite::throws;
@@ -164,6 +169,16 @@ class Trainer {
   Seed seed;
 
  private:
+  /// The adjoint of the items, which nobody asks for.
+  ItemsGrad<Layer, T, B> zero_dx([[maybe_unused]] const Items& x) {
+    if constexpr (policy::reads_ids<Layer, T, B>) {
+      return {};
+    } else {
+      dx_.resize(x.extent(0), x.extent(1));
+      set_zero(ctx_, dx_);
+      return dx_;
+    }
+  }
   double host_value() {
     T v = 0;
     B::to_host(ctx_, 1, std::as_const(value_).data(), &v);
@@ -171,6 +186,7 @@ class Trainer {
   }
 
   gatefold::Carry<Layer, T, B> carry_;
+  gatefold::Saved<LossT, T, B> loss_saved_;
   Tensor<T, 2, B> y_, dy_, dx_;  // [N, out_dim], [N, out_dim], [N, in_dim]
   Tensor<T, 1, B> value_;        // [2] the loss, and the verdict on the gradients
 };

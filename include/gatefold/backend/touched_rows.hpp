@@ -1,0 +1,96 @@
+#pragma once
+
+#include "gatefold/backend/lanes.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/table.hpp"
+
+/// What zeroes, steps and sums a gradient, without the rows of a Table that nobody touched: they are 0 and stay so.
+namespace gatefold {
+
+namespace fn {
+
+/// Touched rows ← 0, and then none is touched.
+template <class T>
+struct ZeroTouched {
+  TableRows<T> rows;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index v) const {
+    if (!from_first(lanes, [&] { return Index(rows.touched(v)); })) return;
+    T* to = rows.data + v * rows.columns;
+    each_column<T>(lanes, rows.columns,
+                   [&](auto at, Index j) { at.store(to + j, typename decltype(at)::Value(T(0))); });
+    if (lanes.lane == 0) rows.marks[v] = 0;
+  }
+};
+/// step(at, i) for the elements i of touched rows
+template <class T, class Step>
+struct StepTouched {
+  TableRows<const T> rows;
+  Step step;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index v) const {
+    if (!rows.touched(v)) return;
+    const Step each = step;  // a copy of its own, which no store in the loop can alias
+    const Index first = v * rows.columns;
+    each_column<T>(lanes, rows.columns, [&](const auto& at, Index j) { each(at, first + j); });
+  }
+};
+
+}  // namespace fn
+
+/// A gradient in parts that are summed one by one, in order: rows of a table, of which those that nobody touched have
+/// no elements, or `length` elements at a time.
+struct Parts {
+  Index size, length;
+  const unsigned char* marks = nullptr;  // of a table's rows, where not all are touched
+
+  Index count() const { return length > 0 ? (size + length - 1) / length : 0; }
+  GATEFOLD_HD Index begin(Index part) const { return part * length; }
+  GATEFOLD_HD Index elements(Index part) const {
+    const Index rest = size - begin(part);
+    return marks && !marks[part] ? 0 : rest < length ? rest : length;
+  }
+};
+template <class T, int R, class B>
+Parts parts_of(const Tensor<T, R, B>& grad, Index length) {
+  return {grad.size(), length};
+}
+template <class T, class B>
+Parts parts_of(const Table<T, B>& grad, Index length) {
+  if (grad.all_touched()) return {grad.size(), length};
+  return {grad.size(), grad.extent(1), grad.rows().marks};
+}
+
+/// x ← 0
+template <class C, class T, class B>
+void zero(C& ctx, Table<T, B>& x) {
+  B::for_rows(ctx, x.extent(0), fn::ZeroTouched<T>{x.rows()});
+  x.count_marks();
+}
+
+/// step(at, i), a RegisterFunctor, for every element i of a gradient that may differ from 0.
+template <class C, class T, int R, class B, class Step>
+void for_each_touched(C& ctx, const Tensor<T, R, B>& grad, const Step& step) {
+  B::for_each(ctx, grad.size(), step);
+}
+template <class C, class T, class B, class Step>
+void for_each_touched(C& ctx, const Table<T, B>& grad, const Step& step) {
+  if (grad.all_touched()) {
+    B::for_each(ctx, grad.size(), step);
+  } else {
+    B::for_rows(ctx, grad.extent(0), fn::StepTouched<T, Step>{grad.rows(), step});
+  }
+}
+
+/// The elements of a gradient for a step of for_each_touched that writes to them.
+template <class T, int R, class B>
+T* touched_elements(Tensor<T, R, B>& grad) {
+  return grad.data();
+}
+template <class T, class B>
+T* touched_elements(Table<T, B>& grad) {
+  return grad.rows().data;
+}
+
+}  // namespace gatefold

@@ -1,0 +1,158 @@
+#pragma once
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/initial_values.hpp"
+#include "gatefold/backend/lanes.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/layer/layer.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/table.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// y[n] = weight[id[n]] + place[n mod L], if there are L > 0
+template <class T, class B>
+struct TakeById {
+  View<const Index, 1, B> id;
+  View<const T, 2, B> weight, place;
+  View<T, 2, B> y;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const Index v = from_first(lanes, [&] { return id(n); });
+    GATEFOLD_ASSERT(0 <= v && v < weight.extent(0), "Embedding: id out of range");
+    const Index columns = y.extent(1), places = place.extent(0);
+    const T* from = weight.data() + v * columns;
+    T* to = y.data() + n * columns;
+    if (places > 0) {
+      const T* plus = place.data() + n % places * columns;
+      each_column<T>(lanes, columns,
+                     [&](auto at, Index j) { at.store(to + j, at.load(from + j) + at.load(plus + j)); });
+    } else {
+      each_column<T>(lanes, columns, [&](auto at, Index j) { at.store(to + j, at.load(from + j)); });
+    }
+  }
+};
+/// dweight[v] += Σ dy[n] over the items n of id v, in order, by the first of them
+template <class T, class B>
+struct AddById {
+  View<const Index, 1, B> id, offsets, order;  // order[offsets[v]], …: the items of id v
+  View<const T, 2, B> dy;
+  TableRows<T> dweight;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const Index v = from_first(lanes, [&] { return id(n); });
+    const Index begin = from_first(lanes, [&] { return offsets(v); });
+    if (from_first(lanes, [&] { return order(begin); }) != n) return;
+    const Index end = from_first(lanes, [&] { return offsets(v + 1); }), columns = dweight.columns;
+    T* to = dweight.data + v * columns;
+    each_column<T>(lanes, columns, [&](auto at, Index j) {
+      auto sum = at.load(dy.data() + n * columns + j);
+      for (Index i = begin + 1; i < end; ++i) sum += at.load(dy.data() + order(i) * columns + j);
+      at.store(to + j, at.load(to + j) + sum);
+    });
+    if (lanes.lane == 0) dweight.marks[v] = 1;
+  }
+};
+/// dplace[l] += Σ dy[n] over the items n = l, l + L, …, in order
+template <class T, class B>
+struct AddByPlace {
+  View<const T, 2, B> dy;
+  View<T, 2, B> dplace;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index l) const {
+    const Index columns = dplace.extent(1), places = dplace.extent(0);
+    T* to = dplace.data() + l * columns;
+    each_column<T>(lanes, columns, [&](auto at, Index j) {
+      typename decltype(at)::Value sum(T(0));
+      for (Index n = l; n < dy.extent(0); n += places) sum += at.load(dy.data() + n * columns + j);
+      at.store(to + j, at.load(to + j) + sum);
+    });
+  }
+};
+
+}  // namespace fn
+
+/// A row of a table for each id: what a model of tokens begins with. Its items are ids (layer.hpp).
+///
+///     u[n] = W[id[n]],   dW[v] = Σ_{n: id[n] = v} du[n]                                                   (1)
+///     u[n] = W[id[n]] + P[n mod L]                                     with L places                      (2)
+///
+/// With a sparse gradient a step costs what its items cost: backward, zeroing, norms and optimizers read and write the
+/// rows of ids that occur, and marks of one byte a row. An optimizer then leaves all else of the other rows as it is,
+/// moments and decay included (optim/adamw.hpp). A loss that borrows W (loss/streamed_cross_entropy.hpp) touches all
+/// rows: its gradient is dense.
+///
+/// Source: as torch.nn.Embedding (with its option `sparse`); (2) the learned positions of Radford et al. 2018 (GPT).
+/// @param x [N] in ids, u [N, D] out
+/// @param places   L, the length of a sequence whose places have rows of their own (of a dense gradient); 0: none
+/// @param sparse   no: every step takes all rows for touched, also those whose gradient is 0
+/// @param initial  how W and P begin; their inputs are their rows
+/// @throws ArgumentError unless vocabulary, model_dim >= 1, places >= 0 and shapes fit, and on a host unless ids are in
+///         [0, vocabulary)
+/// @cost   N·D moves forward; backward N·D additions and a counting sort, O(N + V)
+/// @order  items of an id are summed in order; bitwise equal for every thread count
+struct Embedding {
+  Index vocabulary = 0, model_dim = 0, places = 0;
+  bool sparse = true;
+  Initial initial = Initial::normal(1);
+
+  template <class T, class B>
+  using Items = View<const Index, 1, B>;
+  template <class T, class B>
+  struct Params {
+    Table<T, B> weight;     // [V, D]
+    Tensor<T, 2, B> place;  // [L, D]
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("weight", p.weight...);
+      f("place", p.place...);
+    }
+  };
+
+  Index in_dim() const { return vocabulary; }
+  Index out_dim() const { return model_dim; }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    expect(vocabulary >= 1, "Embedding.init", "vocabulary", "at least 1", vocabulary);
+    expect(model_dim >= 1, "Embedding.init", "model_dim", "at least 1", model_dim);
+    expect(places >= 0, "Embedding.init", "places", "at least 0", places);
+    return {initial_weights<T>(ctx, initial, seed.fork(0), vocabulary, model_dim),
+            initial_weights<T>(ctx, initial, seed.fork(1), places, model_dim)};
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index, const Nothing<T, B>&) const {
+    expect_shape("Embedding", "params.weight", p.weight, {vocabulary, model_dim});
+    expect_shape("Embedding", "params.place", p.place, {places, model_dim});
+  }
+
+  template <class T, class B, class Step = fn::NoStep<T>>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<Index, 1, B> x, Out<T, 2, B> u, Nothing<T, B>&,
+               const Nothing<T, B>&, const Step& step = {}) const {
+    expect_forward_shapes("Embedding.forward", *this, x, "u", u);
+    validate(p, x.extent(0), Nothing<T, B>{});
+    for_rows(ctx, u, fn::TakeById<T, B>{x, p.weight, p.place, u}, step);
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<Index, 1, B> x, const Nothing<T, B>&,
+                In<T, 2, B> du, Nothing<T, B> dx, Params<T, B>& grads, const Nothing<T, B>&, Nothing<T, B>&) const {
+    expect_backward_shapes("Embedding.backward", *this, x, du, dx);
+    validate(p, x.extent(0), Nothing<T, B>{});
+    expect_like("Embedding.backward", "grads", p, grads);
+    if (!sparse) grads.weight.touch_all();
+    auto mark = ctx.mark();
+    auto offsets = ctx.template scratch<Index>(vocabulary + 1), order = ctx.template scratch<Index>(x.extent(0));
+    B::group_by(ctx, x, offsets, order);
+    B::for_rows(ctx, x.extent(0), fn::AddById<T, B>{x, offsets, order, du, grads.weight.rows()});
+    B::for_rows(ctx, places, fn::AddByPlace<T, B>{du, grads.place});
+  }
+};
+
+}  // namespace gatefold

@@ -1,0 +1,291 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/epilogue.hpp"
+#include "gatefold/backend/initial_values.hpp"
+#include "gatefold/backend/lanes.hpp"
+#include "gatefold/backend/math.hpp"
+#include "gatefold/backend/one_group.hpp"
+#include "gatefold/backend/softmax.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/loss/loss.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/table.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// What a block z of logits, the columns from `first` on, adds to the log-sum-exp of each row, and the label's logit.
+template <class T, class B>
+struct StreamLogits {
+  View<const T, 2, B> z;
+  View<const Index, 1, B> label;
+  Index first;
+  View<T, 1, B> top, total, chosen;  // max z,  Σ exp(z − top),  z[label]: of the blocks so far
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    using math::exp;
+    const Index columns = z.extent(1);
+    const T* row = z.data() + n * columns;
+    const T before = first == 0 ? negative_infinity<T> : from_first(lanes, [&] { return top(n); });
+    const T here = fn::top(lanes, columns, row), now = here > before ? here : before;
+    const T sum = sum_columns<T>(lanes, columns, [&](const auto& at, Index c) { return exp(at.load(row + c) - now); });
+    if (lanes.lane != 0) return;
+    const Index l = label(n) - first;
+    top(n) = now;
+    total(n) = first == 0 ? sum : total(n) * exp(before - now) + sum;
+    if (0 <= l && l < columns) chosen(n) = row[l];
+  }
+};
+/// value[n] = log Σ_v exp z[n,v] − z[n, label[n]], relative to the largest logit; 0 where the label does not count
+template <class T, class B>
+struct StreamedValue {
+  View<const T, 1, B> top, total, chosen;
+  View<const Index, 1, B> label;
+  Index ignore, labels;
+  View<T, 1, B> value;
+  GATEFOLD_HD void operator()(Index n) const {
+    GATEFOLD_ASSERT(label(n) == ignore || (0 <= label(n) && label(n) < labels),
+                    "StreamedCrossEntropy: label out of range");
+    value(n) = label(n) == ignore ? T(0) : std::log(total(n)) - (chosen(n) - top(n));
+  }
+};
+/// scale[n] = share / Σ_v exp(z[n,v] − top[n]), 0 where the label does not count
+template <class T, class B>
+struct SoftmaxScale {
+  View<const T, 1, B> total;
+  View<const Index, 1, B> label;
+  Index ignore;
+  ShareOfMean share;
+  View<T, 1, B> scale;
+  GATEFOLD_HD void operator()(Index n) const {
+    scale(n) = label(n) == ignore ? T(0) : share.template of<T>() / total(n);
+  }
+};
+/// The adjoint of a logit v, but for the label's 1: c = scale[s] exp(v + bias[j] − top[s])
+template <class T, class B>
+struct SoftmaxOfLogit {
+  View<const T, 1, B> bias;  // or empty
+  View<const T, 1, B> top, scale;
+  template <class A>
+  GATEFOLD_HD typename A::Value operator()(const A& at, Index, Index s, Index j, typename A::Value v) const {
+    using math::exp;
+    return bias.data() ? scale(s) * exp(v + at.load(bias.data() + j) - top(s)) : scale(s) * exp(v - top(s));
+  }
+};
+/// dz[n, label[n] − first] −= share, where the label counts and is in this block
+template <class T, class B>
+struct SubtractLabel {
+  View<const Index, 1, B> label;
+  Index ignore, first;
+  ShareOfMean share;
+  View<T, 2, B> dz;
+  GATEFOLD_HD void operator()(Index n) const {
+    const Index l = label(n) - first;
+    if (label(n) != ignore && 0 <= l && l < dz.extent(1)) dz(n, l) -= share.template of<T>();
+  }
+};
+
+}  // namespace fn
+
+/// The output layer of a language model and the cross-entropy of its logits, block by block of the vocabulary: the
+/// logits [N, V] of all items are never in memory together. A loss that learns (loss.hpp).
+///
+///     z[n,v] = ⟨y[n], W[v]⟩ + b[v],   loss = (1/N) Σ_n (log Σ_v exp z[n,v] − z[n, label[n]])              (1)
+///
+/// Source: as torch.nn.Linear followed by torch.nn.CrossEntropyLoss. The running maximum and sum are those of Milakov
+/// and Gimelshein 2018, arXiv:1805.02867.
+/// @param y      [N, D] in   what the model gives
+/// @param target [N]    in   labels in [0, V)
+/// @param bias   whether there is b [V]
+/// @param tied   W is the first Table of the model, the weights of the Embedding it begins with, and no parameter of
+///               the loss: both learn it by one gradient, which is dense
+/// @param ignore the label of items that do not count, as of CrossEntropy
+/// @param initial how W and b begin; its inputs are the D values of an item
+/// @throws ArgumentError unless shapes fit, vocabulary, model_dim >= 1, there is one label per row, in range (on a
+///         device: in debug builds), and the model has a table [V, D] where W is tied
+/// @cost   2·N·V·D flop and N·V exponentials forward, 6·N·V·D and as many backward, which computes the logits again;
+///         scratch of Blocks, whatever N and V
+/// @order  blocks in order of rows, then of the vocabulary; bitwise equal for every thread count, and the value of an
+///         item whatever the others are
+struct StreamedCrossEntropy {
+  Index vocabulary = 0, model_dim = 0;
+  bool bias = true, tied = false;
+  Index ignore = loss::ignore_none;
+  Initial initial{};
+
+  /// Logits that are in memory together: 16 MB of floats.
+  struct Blocks {
+    static constexpr Index rows = 4096, columns = 1024;
+  };
+
+  template <class T, class B>
+  using Target = View<const Index, 1, B>;
+  template <class T, class B>
+  struct Params {
+    Tensor<T, 2, B> weight;  // [V, D], [0, D] if tied
+    Tensor<T, 1, B> bias;    // [V], [0] without bias
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("weight", p.weight...);
+      f("bias", p.bias...);
+    }
+  };
+  template <class T, class B>
+  struct Saved {
+    Tensor<T, 1, B> top, total;  // [N] max_v z[n,v],  Σ_v exp(z[n,v] − top[n])
+  };
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    expect(vocabulary >= 1, "StreamedCrossEntropy.init", "vocabulary", "at least 1", vocabulary);
+    expect(model_dim >= 1, "StreamedCrossEntropy.init", "model_dim", "at least 1", model_dim);
+    const auto here = ctx.here();
+    Tensor<T, 2, B> weight(tied ? 0 : vocabulary, model_dim);
+    initial::draw(ctx, initial, seed.fork(0), initial.law == Initial::Law::reference ? weight.size() : model_dim,
+                  weight);
+    return {std::move(weight), initial_biases<T>(ctx, initial, seed.fork(1), model_dim, bias ? vocabulary : 0)};
+  }
+  template <class T, class B>
+  void validate(In<T, 2, B> y, In<Index, 1, B> target) const {
+    expect_shape("StreamedCrossEntropy", "y", y, {any_extent, model_dim});
+    loss::expect_labels<B>("StreamedCrossEntropy", target, y.extent(0), vocabulary, ignore);
+  }
+
+  template <class T, class B, class ModelP>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, const ModelP& model, In<T, 2, B> y,
+               In<Index, 1, B> target, Out<T, 1, B> value, Saved<T, B>& saved) const {
+    const auto here = ctx.here();
+    validate<T, B>(y, target);
+    const auto w = weights(p, model);
+    auto mark = ctx.mark();
+    auto each = ctx.template scratch<T>(y.extent(0));
+    saved.top.resize(y.extent(0));
+    saved.total.resize(y.extent(0));
+    stream(ctx, w, y, target, saved.top.view(), saved.total.view(), each);
+    loss::mean<T, B>(ctx, y.extent(0), loss::share_of_mean<B>(ctx, target, ignore), fn::Term<T>{each.data()}, value);
+  }
+  template <class T, class B, class ModelP>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, const ModelP& model, In<T, 2, B> y,
+                In<Index, 1, B> target, const Saved<T, B>& saved, Out<T, 2, B> dy, Params<T, B>& grads,
+                ModelP& dmodel) const {
+    validate<T, B>(y, target);
+    const auto w = weights(p, model);
+    expect_shape("StreamedCrossEntropy.backward", "dy", dy, {y.extent(0), model_dim});
+    expect_shape("StreamedCrossEntropy.backward", "saved.top", saved.top, {y.extent(0)});
+    expect_like("StreamedCrossEntropy.backward", "grads", p, grads);
+    const View<T, 2, B> dw = tied ? first_table<T, B>(dmodel)->view() : grads.weight.view();
+    auto mark = ctx.mark();
+    const fn::ShareOfMean share = loss::share_of_mean<B>(ctx, target, ignore);
+    auto scale = ctx.template scratch<T>(y.extent(0));
+    B::for_each(ctx, y.extent(0), fn::SoftmaxScale<T, B>{saved.total, target, ignore, share, scale});
+    for_blocks(ctx, y, [&](Index row, Index rows, Index first, View<T, 2, B> dz) {
+      const View<const T, 2, B> h = y.rows(row, rows), wv = w.weight.rows(first, dz.extent(1));
+      const View<const Index, 1, B> label = target.rows(row, rows);
+      const fn::SoftmaxOfLogit<T, B> softmax{w.bias_of(first, dz.extent(1)), saved.top.view().rows(row, rows),
+                                             View<const T, 1, B>(scale).rows(row, rows)};
+      B::gemm(ctx, h, false, wv, true, false, dz, softmax);
+      B::for_each(ctx, rows, fn::SubtractLabel<T, B>{label, ignore, first, share, dz});
+      const View<const T, 2, B> d = dz;
+      B::gemm(ctx, d, false, wv, false, first > 0, dy.rows(row, rows), fn::Store{});
+      B::gemm(ctx, d, true, h, false, true, dw.rows(first, dz.extent(1)), fn::Store{});
+      if (bias)
+        B::grouped_sum(ctx, one_group(ctx, rows), d, grads.bias.view().rows(first, dz.extent(1)).as(1, dz.extent(1)));
+    });
+  }
+
+  /// The logits (1) of some items, for whom to sample from.
+  /// @param y [M, D] in, z [M, V] out
+  template <class T, class B, class ModelP>
+  void logits(typename B::Context& ctx, const Params<T, B>& p, const ModelP& model, In<T, 2, B> y,
+              Out<T, 2, B> z) const {
+    expect_shape("StreamedCrossEntropy.logits", "y", y, {any_extent, model_dim});
+    expect_shape("StreamedCrossEntropy.logits", "z", z, {y.extent(0), vocabulary});
+    block_of_logits(ctx, weights(p, model), y, 0, z);
+  }
+  /// Their logarithmic probabilities, log softmax z.
+  template <class T, class B, class ModelP>
+  void log_probabilities(typename B::Context& ctx, const Params<T, B>& p, const ModelP& model, In<T, 2, B> y,
+                         Out<T, 2, B> log_p) const {
+    logits(ctx, p, model, y, log_p);
+    B::for_rows(ctx, y.extent(0), fn::LogSoftmax<T, B>{log_p, log_p});
+  }
+  /// What each item adds to the loss: −log p[n, label[n]], 0 where the label does not count.
+  /// @param value [N] out
+  template <class T, class B, class ModelP>
+  void each(typename B::Context& ctx, const Params<T, B>& p, const ModelP& model, In<T, 2, B> y, In<Index, 1, B> target,
+            Out<T, 1, B> value) const {
+    validate<T, B>(y, target);
+    expect_shape("StreamedCrossEntropy.each", "value", value, {y.extent(0)});
+    auto mark = ctx.mark();
+    auto top = ctx.template scratch<T>(y.extent(0)), total = ctx.template scratch<T>(y.extent(0));
+    stream(ctx, weights(p, model), y, target, top, total, value);
+  }
+
+ private:
+  template <class T, class B>
+  struct Weights {
+    View<const T, 2, B> weight;  // [V, D]
+    View<const T, 1, B> bias;    // [V], or empty
+    View<const T, 1, B> bias_of(Index first, Index count) const {
+      return bias.size() > 0 ? bias.rows(first, count) : View<const T, 1, B>{};
+    }
+  };
+  template <class T, class B, class ModelP>
+  Weights<T, B> weights(const Params<T, B>& p, const ModelP& model) const {
+    expect_shape("StreamedCrossEntropy", "params.weight", p.weight, {tied ? 0 : vocabulary, model_dim});
+    expect_shape("StreamedCrossEntropy", "params.bias", p.bias, {bias ? vocabulary : 0});
+    if (!tied) return {p.weight, p.bias};
+    const auto* table = first_table<T, B>(model);
+    expect(table, "StreamedCrossEntropy", "model", "a Table to be tied to, that of an Embedding", "none");
+    expect_shape("StreamedCrossEntropy", "the model's first Table", *table, {vocabulary, model_dim});
+    return {*table, p.bias};
+  }
+
+  /// f(row, rows, first, z) for the blocks of logits [rows, columns from first on], z scratch.
+  template <class T, class B, class F>
+  void for_blocks(typename B::Context& ctx, View<const T, 2, B> y, const F& f) const {
+    const Index items = y.extent(0), most = std::min(items, Blocks::rows),
+                width = std::min(vocabulary, Blocks::columns);
+    auto mark = ctx.mark();
+    T* scratch = ctx.template scratch<T>(most, width).data();
+    for (Index row = 0; row < items; row += Blocks::rows)
+      for (Index first = 0; first < vocabulary; first += Blocks::columns) {
+        const Index rows = std::min(items - row, Blocks::rows);
+        f(row, rows, first, View<T, 2, B>(scratch, rows, std::min(vocabulary - first, Blocks::columns)));
+      }
+  }
+  template <class T, class B>
+  void block_of_logits(typename B::Context& ctx, const Weights<T, B>& w, View<const T, 2, B> y, Index first,
+                       View<T, 2, B> z) const {
+    const View<const T, 2, B> wv = w.weight.rows(first, z.extent(1));
+    if (bias) {
+      B::gemm(ctx, y, false, wv, true, false, z, fn::AddBias<T, B>{w.bias.rows(first, z.extent(1)).as(1, z.extent(1))});
+    } else {
+      B::gemm(ctx, y, false, wv, true, false, z, fn::Store{});
+    }
+  }
+  /// (1) of each item, and what backward needs.
+  template <class T, class B>
+  void stream(typename B::Context& ctx, const Weights<T, B>& w, View<const T, 2, B> y, View<const Index, 1, B> target,
+              View<T, 1, B> top, View<T, 1, B> total, View<T, 1, B> value) const {
+    auto mark = ctx.mark();
+    auto chosen = ctx.template scratch<T>(y.extent(0));
+    for_blocks(ctx, y, [&](Index row, Index rows, Index first, View<T, 2, B> z) {
+      block_of_logits(ctx, w, y.rows(row, rows), first, z);
+      B::for_rows(ctx, rows,
+                  fn::StreamLogits<T, B>{z, target.rows(row, rows), first, top.rows(row, rows), total.rows(row, rows),
+                                         chosen.rows(row, rows)});
+    });
+    B::for_each(ctx, y.extent(0), fn::StreamedValue<T, B>{top, total, chosen, target, ignore, vocabulary, value});
+  }
+};
+
+}  // namespace gatefold

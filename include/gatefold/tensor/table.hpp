@@ -1,0 +1,81 @@
+#pragma once
+
+#include <type_traits>
+#include <utility>
+
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/tensor.hpp"
+#include "gatefold/tensor/view.hpp"
+
+namespace gatefold {
+
+/// Rows of a Table and which of them are touched, for who writes some and says so.
+template <class T>
+struct TableRows {
+  using Mark = std::conditional_t<std::is_const_v<T>, const unsigned char, unsigned char>;
+  T* data;
+  Index columns;
+  Mark* marks;  // one for each row; without meaning where all are touched
+  bool all;
+
+  GATEFOLD_HD bool touched(Index row) const { return all || marks[row] != 0; }
+};
+
+/// A matrix of which a step uses few rows, the weights of an Embedding: in a pack a tensor like any other. As a
+/// gradient it knows the rows that backward touched since it was zeroed. All others are 0, and
+/// backend/touched_rows.hpp leaves them out.
+///
+/// Taking its elements to write them, by view(), data() or an index of one that is not const, touches all rows: code
+/// that knows of no tables is right, and pays for all of them. `rows` touches nothing.
+template <class T, class B>
+class Table {
+ public:
+  static constexpr int rank = 2;
+
+  Table() = default;
+  Table(Tensor<T, 2, B>&& elements) : elements_(std::move(elements)), marks_(elements_.extent(0)) {}
+
+  void resize(Index rows, Index columns) {
+    elements_.resize(rows, columns);
+    marks_.resize(rows);
+    all_ = true;
+  }
+  template <class U, class OtherB>
+  void resize_like(const Table<U, OtherB>& other) {
+    resize(other.extent(0), other.extent(1));
+  }
+
+  View<const T, 2, B> view() const { return elements_; }
+  View<T, 2, B> view() {
+    touch_all();
+    return elements_;
+  }
+  operator View<const T, 2, B>() const { return elements_; }
+  operator View<T, 2, B>() { return view(); }
+  const T* data() const { return elements_.data(); }
+  T* data() { return view().data(); }
+  const T& operator()(Index row, Index column) const { return elements_(row, column); }
+  T& operator()(Index row, Index column) {
+    touch_all();
+    return elements_(row, column);
+  }
+  Index extent(int d) const { return elements_.extent(d); }
+  Index extent(std::size_t d) const { return elements_.extent(d); }
+  Index size() const { return elements_.size(); }
+
+  /// For who writes touched rows alone, or marks those that it writes.
+  TableRows<T> rows() { return {elements_.data(), elements_.extent(1), marks_.data(), all_}; }
+  TableRows<const T> rows() const { return {elements_.data(), elements_.extent(1), marks_.data(), all_}; }
+  bool all_touched() const { return all_; }
+  void touch_all() { all_ = true; }
+  /// Once every touched row is 0, and its mark: only marks count from here on.
+  void count_marks() { all_ = false; }
+
+ private:
+  Tensor<T, 2, B> elements_;           // [V, D]
+  Tensor<unsigned char, 1, B> marks_;  // [V]
+  bool all_ = true;
+};
+
+}  // namespace gatefold

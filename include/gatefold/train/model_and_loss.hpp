@@ -1,0 +1,66 @@
+#pragma once
+
+#include <type_traits>
+#include <utility>
+
+#include "gatefold/core/types.hpp"
+#include "gatefold/loss/loss.hpp"
+#include "gatefold/policy/policy.hpp"
+
+namespace gatefold {
+
+/// The parameters of a model and of a loss that learns, in one pack: one norm clips them, one checkpoint holds them.
+template <class ModelP, class LossP>
+struct ModelAndLoss {
+  ModelP model;
+  LossP loss;
+  template <class F, class... P>
+  static void each(F&& f, P&... p) {
+    f("model", p.model...);
+    f("loss", p.loss...);
+  }
+};
+
+/// A loss as a Trainer calls it, whether it learns or not: what is learned together is the model's parameters alone, or
+/// ModelAndLoss.
+template <class LossT, class ModelP, class T, class B>
+struct LossOf {
+  static constexpr bool learns = named::Params<LossT>();
+  using Learned = std::conditional_t<learns, ModelAndLoss<ModelP, Params<LossT, T, B>>, ModelP>;
+  using Target = typename LossT::template Target<T, B>;
+
+  static Learned init(const LossT& loss, typename B::Context& ctx, Seed seed, ModelP&& model) {
+    if constexpr (learns) {
+      return {std::move(model), init_params<T, B>(loss, ctx, seed)};
+    } else {
+      return std::move(model);
+    }
+  }
+  /// The model's part of what is learned together.
+  template <class P>
+  static auto& model(P& learned) {
+    if constexpr (learns) {
+      return learned.model;
+    } else {
+      return learned;
+    }
+  }
+  static void forward(const LossT& loss, typename B::Context& ctx, const Learned& p, In<T, 2, B> y,
+                      const Target& target, Out<T, 1, B> value, Saved<LossT, T, B>& saved) {
+    if constexpr (learns) {
+      loss.template forward<T, B>(ctx, p.loss, p.model, y, target, value, saved);
+    } else {
+      loss.template forward<T, B>(ctx, y, target, value);
+    }
+  }
+  static void backward(const LossT& loss, typename B::Context& ctx, const Learned& p, In<T, 2, B> y,
+                       const Target& target, const Saved<LossT, T, B>& saved, Out<T, 2, B> dy, Learned& grads) {
+    if constexpr (learns) {
+      loss.template backward<T, B>(ctx, p.loss, p.model, y, target, saved, dy, grads.loss, grads.model);
+    } else {
+      loss.template backward<T, B>(ctx, y, target, dy);
+    }
+  }
+};
+
+}  // namespace gatefold

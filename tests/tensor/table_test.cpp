@@ -1,0 +1,136 @@
+#include "gatefold/tensor/table.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/transfer.hpp"
+#include "gatefold/tensor/pack.hpp"
+#include "support/pass.hpp"
+
+using namespace gatefold;
+using support::message_of, support::values;
+
+namespace {
+
+template <class B>
+struct Weights {
+  Tensor<float, 1, B> bias;
+  Table<float, B> weight;
+  template <class F, class... P>
+  static void each(F&& f, P&... p) {
+    f("bias", p.bias...);
+    f("weight", p.weight...);
+  }
+};
+
+/// A table [rows, columns] of 0, 1, 2, … of which no row is touched.
+Table<float, Cpu> counted(Index rows, Index columns) {
+  Table<float, Cpu> table;
+  table.resize(rows, columns);
+  Cpu::Context ctx(1);
+  zero(ctx, table);
+  for (Index i = 0; i < table.size(); ++i) table.rows().data[i] = static_cast<float>(i);
+  return table;
+}
+
+}  // namespace
+
+TEST_CASE("a table is a matrix: extents, elements, views") {
+  const Table<float, Cpu> table = counted(3, 2);
+  CHECK(table.extent(0) == 3);
+  CHECK(table.extent(1) == 2);
+  CHECK(table.size() == 6);
+  CHECK(table(2, 1) == 5);
+  CHECK(table.view()(1, 0) == 2);
+  CHECK(table.data()[3] == 3);
+  const View<const float, 2, Cpu> view = table;
+  CHECK(view.data() == table.data());
+  CHECK(table.rows().columns == 2);
+}
+
+TEST_CASE("rows are touched by their mark, or all of them by who takes elements to write") {
+  auto table = counted(3, 2);
+  const auto& read = table;
+  CHECK(!table.all_touched());
+  CHECK(!table.rows().touched(1));
+  table.rows().marks[1] = 1;
+  CHECK(table.rows().touched(1));
+  CHECK(!read.rows().touched(2));
+  CHECK(read(1, 1) + read.view()(1, 1) + read.data()[3] == 9);
+  CHECK(!table.all_touched());
+
+  SUBCASE("an element") { table(0, 0) = 7; }
+  SUBCASE("a view") { table.view()(0, 0) = 7; }
+  SUBCASE("a pointer") { table.data()[0] = 7; }
+  SUBCASE("a conversion") {
+    const View<float, 2, Cpu> view = table;
+    view(0, 0) = 7;
+  }
+  SUBCASE("said so") {
+    table.touch_all();
+    table.rows().data[0] = 7;
+  }
+  CHECK(table.all_touched());
+  CHECK(read.rows().touched(2));
+  CHECK(read(0, 0) == 7);
+  Cpu::Context ctx(1);
+  zero(ctx, table);
+  CHECK(values(read) == std::vector<double>(6, 0));
+  CHECK(!read.rows().touched(1));
+}
+
+TEST_CASE("a table of a tensor, moved, resized: all rows are touched") {
+  Tensor<float, 2, Cpu> elements(2, 2);
+  const float* data = elements.data();
+  Table<float, Cpu> table(std::move(elements));
+  CHECK(std::as_const(table).data() == data);
+  CHECK(table.all_touched());
+  auto other = counted(4, 3);
+  std::swap(table, other);
+  CHECK(table.extent(0) == 4);
+  CHECK(!table.all_touched());
+  CHECK(other.all_touched());
+  table.resize(5, 1);
+  CHECK(table.all_touched());
+  CHECK(table.size() == 5);
+}
+
+TEST_CASE("in a pack it is a tensor of its name, shape and values") {
+  Cpu::Context ctx(1);
+  Weights<Cpu> weights{Tensor<float, 1, Cpu>(2), counted(3, 2)};
+  fill(ctx, weights.bias.view(), 1);
+  std::string names;
+  for_each_tensor([&](const Name& name, const auto& t) { names += name.str() + std::to_string(t.rank); }, weights);
+  CHECK(names == "bias1weight2");
+  CHECK(count_values(weights) == 8);
+  auto same = zeros_like(ctx, weights);
+  CHECK(values(same) == std::vector<double>(8, 0));
+  CHECK(!same.weight.all_touched());
+  copy_pack(ctx, std::as_const(weights), same);
+  CHECK(values(same) == values(weights));
+  CHECK(same.weight.all_touched());
+  Weights<Cpu> copy;
+  transfer(ctx, weights, copy);
+  CHECK(values(copy) == values(weights));
+  same.weight.resize(3, 1);
+  CHECK(message_of([&] { expect_like("here", "grads", weights, same); }) ==
+        "here: grads.weight: expected [3, 2], got [3, 1]");
+}
+
+TEST_CASE("the first table of a pack") {
+  Weights<Cpu> weights{Tensor<float, 1, Cpu>(2), counted(3, 2)};
+  std::vector<Weights<Cpu>> two;
+  two.push_back({Tensor<float, 1, Cpu>(1), counted(4, 2)});
+  two.push_back(std::move(weights));
+  std::tuple<Nothing<float, Cpu>, std::vector<Weights<Cpu>>> model;
+  std::get<1>(model) = std::move(two);
+  CHECK((first_table<float, Cpu>(model)) == &std::get<1>(model)[0].weight);
+  CHECK((first_table<float, Cpu>(std::as_const(model))->extent(0)) == 4);
+  CHECK((first_table<double, Cpu>(model)) == nullptr);
+}
