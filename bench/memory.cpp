@@ -4,7 +4,8 @@
 #include "support/allocations.hpp"
 #include "support/layer.hpp"
 
-// Memory of training: what steps after the first take from the heap, and the most that is held beside what must be.
+// Memory of training: what steps after the first take from the heap, the most that is held beside what must be, and
+// what one layer keeps for backward.
 namespace {
 
 using namespace bench;
@@ -43,9 +44,9 @@ void memory(benchmark::State& state, RuleT rule) {
                e = static_cast<double>(s.experts), slots = n * static_cast<double>(s.picks);
   const double learned = 4 * static_cast<double>(count_values(trainer.params)) * sizeof(float);
   const double plan = (6 * slots + n + e) * sizeof(Index) + slots * sizeof(float);
-  const double layer = (slots * (2 * h + d) + 2 * n * e) * sizeof(float) + plan;
+  const double layer = (slots * h + 2 * n * e) * sizeof(float) + plan;
   const double kept = kDepth * layer + (kDepth - 1) * n * d * sizeof(float);
-  const double scratch = (slots * (2 * d + h) + 3 * n * d + 3 * n * e) * sizeof(float);
+  const double scratch = (slots * (d + 2 * h + 2) + 3 * n * d + 3 * n * e) * sizeof(float);
   const double outputs = 3 * n * d * sizeof(float);
   Carry<RuleT, float, Cpu> carry;
   if constexpr (requires { rule.begin(ctx, s.items, s.dim, carry); }) rule.begin(ctx, s.items, s.dim, carry);
@@ -59,5 +60,28 @@ void stacks(benchmark::internal::Benchmark* b) { shapes(b, {{4096, 352, 352, 16,
 BENCHMARK_CAPTURE(memory, Plain, update::Plain{})->Apply(stacks);
 BENCHMARK_CAPTURE(memory, HeavyBall, update::HeavyBall{})->Apply(stacks);
 BENCHMARK_CAPTURE(memory, AdamFirst, update::First{update::Adam{}, update::HeavyBall{}})->Apply(stacks);
+
+/// Bytes that the Saved of one mixture holds, in all and of a slot, beside those of the outputs [S, D] of its experts.
+template <class E>
+void kept(benchmark::State& state, E (*expert_of)(const Shape&)) {
+  const Shape s = Shape::of(state);
+  Run run(Mixture{plain_gate(s), expert_of(s)}, s.items);
+  Rounds rounds;
+  rounds.time([&] { run.forward(); });
+  run_rounds(state, rounds);
+  const long before = heap::live;
+  run.saved = {};
+  const double bytes = static_cast<double>(before - heap::live), slots = static_cast<double>(s.items * s.picks);
+  count(state, "kept_bytes", bytes);
+  count(state, "kept_of_slot", bytes / slots);
+  count(state, "outputs_of_slot", static_cast<double>(s.dim) * sizeof(float));
+}
+BENCHMARK_CAPTURE(kept, Mlp, plain_expert)->Apply(stacks);
+BENCHMARK_CAPTURE(
+    kept, GatedMlp, +[](const Shape& s) { return GatedMlp<Silu>{.model_dim = s.dim, .hidden_dim = s.hidden}; })
+    ->Apply(stacks);
+BENCHMARK_CAPTURE(
+    kept, Linear, +[](const Shape& s) { return Linear{.model_dim = s.dim}; })
+    ->Apply(stacks);
 
 }  // namespace

@@ -47,6 +47,13 @@ auto scores_of(const RunT& run) {
   return with_model_dim(run.layer.branch.gate.scores, run.x.extent(1));
 }
 
+/// Outputs of experts: a mixture need not keep its own.
+template <class RunT>
+auto outputs_of(RunT& run) {
+  const Index slots = run.saved.branch.plan.rows.size();
+  return std::make_shared<Tensor<float, 2, Cpu>>(uniform_tensor<float>(run.ctx, Seed{4}, 1, slots, run.y.extent(1)));
+}
+
 template <class RunT>
 auto logits_of(const RunT& run) {
   return std::make_shared<Tensor<float, 2, Cpu>>(run.x.extent(0), run.layer.branch.gate.scores.experts);
@@ -55,26 +62,27 @@ auto logits_of(const RunT& run) {
 /// Of inference: the gate, then combine.
 template <class RunT>
 Routing add_routing(Rounds& rounds, RunT& run) {
-  run.forward();  // for the plan and the experts' outputs
+  run.forward();  // for the plan
   const auto logits = logits_of(run);
+  const auto z = outputs_of(run);
   const auto combined = std::make_shared<Tensor<float, 2, Cpu>>(run.y.extent(0), run.y.extent(1));
   const auto gate = rounds.time(GateRun<RunT>{run});
   const auto scores =
       rounds.time([=, &run] { scores_of(run).forward(run.ctx, run.params.branch.gate.scores, run.x, *logits); });
-  const auto combine =
-      rounds.time([=, &run] { run.saved.branch.plan.combine(run.ctx, run.saved.branch.z, *combined); });
+  const auto combine = rounds.time([=, &run] { run.saved.branch.plan.combine(run.ctx, *z, *combined); });
   return {{gate, combine}, {scores}};
 }
 
-/// Of forward and backward: gate and combine forward, then combine, dispatch and gate backward.
+/// Of forward and backward: gate and combine forward, then weights, dispatch and gate backward. What the experts do for
+/// the weights' adjoint is theirs.
 template <class RunT>
 Routing add_training_routing(Rounds& rounds, RunT& run) {
   run.forward();
   run.backward();
   const auto& saved = run.saved.branch;
   const auto like = [](const auto& t) { return std::make_shared<Tensor<float, 2, Cpu>>(t.extent(0), t.extent(1)); };
-  const auto combined = like(run.y), dz = like(saved.z), dx = like(run.x);
-  const auto dslots = std::make_shared<Tensor<float, 2, Cpu>>(saved.z.extent(0), run.x.extent(1));
+  const auto z = outputs_of(run), combined = like(run.y), dx = like(run.x);
+  const auto dslots = std::make_shared<Tensor<float, 2, Cpu>>(z->extent(0), run.x.extent(1));
   const auto logits = logits_of(run);
   fill(run.ctx, dslots->view(), 0.f);
   fill(run.ctx, dx->view(), 0.f);
@@ -84,13 +92,15 @@ Routing add_training_routing(Rounds& rounds, RunT& run) {
   const auto forward = rounds.time([=, &run, &saved] {
     auto& own = run.saved.branch;
     gate().forward(run.ctx, run.params.branch.gate, run.x, own.plan, own.gate, run.extra);
-    saved.plan.combine(run.ctx, saved.z, *combined);
+    saved.plan.combine(run.ctx, *z, *combined);
   });
   const auto backward = rounds.time([=, &run, &saved] {
     auto mark = run.ctx.mark();
     auto dplan = saved.plan.grad(run.ctx);
     typename decltype(gate())::template ExtraGrad<float, Cpu> unused{};
-    saved.plan.combine_backward(run.ctx, saved.z, run.dy, *dz, dplan);
+    auto weight = run.ctx.template scratch<float>(z->extent(0));
+    saved.plan.slot_weights(run.ctx, weight);
+    saved.plan.slot_weights_backward(run.ctx, weight, dplan);
     saved.plan.dispatch_backward(run.ctx, run.x, *dslots, *dx, dplan);
     gate().backward(run.ctx, run.params.branch.gate, run.x, saved.plan, saved.gate, dplan, *dx, run.grads.branch.gate,
                     run.extra, unused);

@@ -51,6 +51,7 @@
 #include "gatefold/expert/merged_transformer.hpp"
 #include "gatefold/expert/mlp.hpp"
 #include "gatefold/expert/multi_head_expert.hpp"
+#include "gatefold/expert/output_adjoint.hpp"
 #include "gatefold/expert/patch_cnn.hpp"
 #include "gatefold/expert/patch_mlp.hpp"
 #include "gatefold/expert/patches.hpp"

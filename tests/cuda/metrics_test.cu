@@ -99,6 +99,7 @@ struct Batch {
     return *this;
   }
   auto outputs() const { return expert_outputs(ctx, mixture, params, x.view()); }
+  auto picked() const { return slot_outputs(ctx, mixture, params, saved.plan, x.view()); }
   View<const T, 1, B> mask() const { return valid; }
 };
 
@@ -191,7 +192,7 @@ void check_metrics_of_experts() {
   batches.same([](auto& b) { return metric::norm_rank(b.ctx, b.saved.plan, b.outputs().view(), b.mask()); });
   batches.same([](auto& b) {
     Numbers all;
-    for (const auto& e : metric::experts_by_norm(b.ctx, b.saved.plan, b.saved.z.view(), b.mask()))
+    for (const auto& e : metric::experts_by_norm(b.ctx, b.saved.plan, b.picked().view(), b.mask()))
       all.insert(all.end(), {static_cast<double>(e.expert), e.norm, e.share});
     return all;
   });

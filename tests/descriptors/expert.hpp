@@ -5,9 +5,11 @@
 
 namespace gatefold::rows {
 
-GATEFOLD_ROW(linear, (Linear{.model_dim = s.item()}), .hooks = "validate")
-GATEFOLD_ROW(mlp, (Mlp<Gelu>{.model_dim = s.item(), .hidden_dim = s.hidden}), .hooks = "validate infer")
-GATEFOLD_ROW(gated_mlp, (GatedMlp<Silu>{.model_dim = s.item(), .hidden_dim = s.hidden}), .hooks = "validate infer")
+GATEFOLD_ROW(linear, (Linear{.model_dim = s.item()}), .hooks = "validate weighted_backward")
+GATEFOLD_ROW(mlp, (Mlp<Gelu>{.model_dim = s.item(), .hidden_dim = s.hidden}),
+             .hooks = "validate infer weighted_backward")
+GATEFOLD_ROW(gated_mlp, (GatedMlp<Silu>{.model_dim = s.item(), .hidden_dim = s.hidden}),
+             .hooks = "validate infer weighted_backward")
 GATEFOLD_ROW(experts,
              (Experts<Mlp<Gelu>, Linear>{
                  .kinds = {Mlp<Gelu>{.model_dim = s.item(), .hidden_dim = s.hidden}, Linear{.model_dim = s.item()}},
@@ -46,11 +48,11 @@ GATEFOLD_ROW(merged_transformer,
              .cannot_meet = "rule residual with_shared stack: gives one number for an item, which no stream takes up",
              .hooks = "validate")
 
-GATEFOLD_ROW(mlp_of_relu, (Mlp<Relu>{.model_dim = s.item(), .hidden_dim = s.hidden}), .hooks = "validate infer",
-             .once = true)
+GATEFOLD_ROW(mlp_of_relu, (Mlp<Relu>{.model_dim = s.item(), .hidden_dim = s.hidden}),
+             .hooks = "validate infer weighted_backward", .once = true)
 GATEFOLD_ROW(mlp_of_gelu_tanh, (Mlp<GeluTanh>{.model_dim = s.item(), .hidden_dim = s.hidden}),
-             .hooks = "validate infer", .once = true)
-GATEFOLD_ROW(mlp_of_cubic, (Mlp<Cubic>{.model_dim = s.item(), .hidden_dim = s.hidden}), .hooks = "validate infer",
-             .once = true)
+             .hooks = "validate infer weighted_backward", .once = true)
+GATEFOLD_ROW(mlp_of_cubic, (Mlp<Cubic>{.model_dim = s.item(), .hidden_dim = s.hidden}),
+             .hooks = "validate infer weighted_backward", .once = true)
 
 }  // namespace gatefold::rows

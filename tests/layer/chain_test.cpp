@@ -141,10 +141,11 @@ TEST_CASE("Chain: names carry the layer's number; all mixtures are shown in dept
   CHECK(names.back() == "layers.2.branch.expert.down_bias");
   p.forward();
   std::vector<const float*> seen;
-  for_each_mixture(p.saved, [&](const auto& m) { seen.push_back(m.z.data()); });
+  for_each_mixture(p.saved, [&](const auto& m) { seen.push_back(m.plan.weight.data()); });
   const auto& stack = std::get<1>(p.saved.layers);
-  CHECK(seen == std::vector<const float*>{stack.layers[0].calls[0].z.data(), stack.layers[1].calls[0].z.data(),
-                                          std::get<2>(p.saved.layers).calls[0].z.data()});
+  CHECK(seen == std::vector<const float*>{stack.layers[0].calls[0].plan.weight.data(),
+                                          stack.layers[1].calls[0].plan.weight.data(),
+                                          std::get<2>(p.saved.layers).calls[0].plan.weight.data()});
 }
 
 TEST_CASE("Chain: every layer takes its own extra inputs") {

@@ -36,15 +36,19 @@ TEST_CASE("expert_outputs (1): every expert on every item") {
   CHECK(difference(values(u), expected) <= 1e-14);
 }
 
-TEST_CASE("expert_outputs: the picked ones are the bits that the layer saw") {
+TEST_CASE("expert_outputs, slot_outputs (2): the picked ones are the bits that the layer saw") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, mixture(), 9);
   p.forward();
   const auto u = expert_outputs(ctx, mixture(), p.params.branch, p.x.view());
-  const auto& saved = p.saved.branch;
-  const auto groups = saved.plan.groups();
+  const auto& plan = p.saved.branch.plan;
+  const auto z = slot_outputs(ctx, mixture(), p.params.branch, plan, p.x.view());
+  const auto groups = plan.groups();
   for (Index s = 0; s < groups.slots; ++s)
-    for (Index d = 0; d < 2; ++d) CHECK(saved.z(s, d) == u(groups.row(s), groups.expert(s), d));
+    for (Index d = 0; d < 2; ++d) CHECK(z(s, d) == u(groups.row(s), groups.expert(s), d));
+  auto combined = constant_tensor<float>(ctx, 0, 9, 2);
+  plan.combine(ctx, z, combined);
+  CHECK(same_bits(values(combined), values(p.y)));
 }
 
 TEST_CASE("expert_outputs: no items, and what does not fit") {
@@ -53,6 +57,10 @@ TEST_CASE("expert_outputs: no items, and what does not fit") {
   CHECK(expert_outputs(ctx, mixture(), p.params.branch, p.x.view().rows(0, 0)).size() == 0);
   CHECK(message_of([&] { (void)expert_outputs(ctx, mixture(), p.params.branch, p.x.view().as(1, 8)); }) ==
         "expert_outputs: x: expected [?, 4], got [1, 8]");
+  p.forward();
+  const auto& plan = p.saved.branch.plan;
+  CHECK(message_of([&] { (void)slot_outputs(ctx, mixture(), p.params.branch, plan, p.x.view().rows(0, 1)); }) ==
+        "slot_outputs: x: expected [2, 4], got [1, 4]");
   p.params.branch.expert.weight.resize(2, 4, 2);
   CHECK(message_of([&] { (void)expert_outputs(ctx, mixture(), p.params.branch, p.x.view()); }) ==
         "Linear: params.weight: expected [3, 4, 2], got [2, 4, 2]");

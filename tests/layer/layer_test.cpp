@@ -123,11 +123,11 @@ TEST_CASE("Layer: for_each_mixture shows every mixture in depth order") {
   p.forward();
   std::vector<const float*> seen;
   for_each_mixture(p.saved, [&](const auto& m) {
-    seen.push_back(m.z.data());
+    seen.push_back(m.plan.weight.data());
     CHECK(m.plan.offsets(8) == 10);
   });
   REQUIRE(seen.size() == 3);
-  for (std::size_t l = 0; l < 3; ++l) CHECK(seen[l] == p.saved.layers[l].calls[0].branch.z.data());
+  for (std::size_t l = 0; l < 3; ++l) CHECK(seen[l] == p.saved.layers[l].calls[0].branch.plan.weight.data());
   int none = 0;
   for_each_mixture(Saved<LayerNorm, float, Cpu>{}, [&](const auto&) { ++none; });
   CHECK(none == 0);

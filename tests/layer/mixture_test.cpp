@@ -93,7 +93,7 @@ TEST_CASE(
   // The larger batch's memory, full of NaN, is what the small batch gets.
   second.saved = std::move(large.saved);
   auto& s = second.saved.branch;
-  for (auto* t : {&s.z, &s.expert.pre, &s.gate.logits, &s.gate.probabilities}) fill(used, t->view(), float(quiet_nan));
+  for (auto* t : {&s.expert.pre, &s.gate.logits, &s.gate.probabilities}) fill(used, t->view(), float(quiet_nan));
   fill(used, s.plan.weight.view(), float(quiet_nan));
   fill(used, second.y.view(), float(quiet_nan));
   {
@@ -164,11 +164,11 @@ TEST_CASE("Mixture: shapes and options that do not fit say so before anything is
   Cpu::Context ctx(1);
   const auto message = [&](auto&& change) {
     auto p = pass<float>(ctx, mixture(3, 2), 10);
-    p.saved.branch.z = constant_tensor<float>(ctx, 5, 1, 1);
+    p.saved.branch.expert.pre = constant_tensor<float>(ctx, 5, 1, 1);
     change(p);
     const auto text = message_of([&] { p.forward(); });
     CHECK(p.untouched());
-    CHECK(values(p.saved.branch.z) == std::vector<double>{5});
+    CHECK(values(p.saved.branch.expert.pre) == std::vector<double>{5});
     CHECK(p.saved.branch.plan.expert.size() == 0);
     CHECK(p.saved.branch.gate.logits.size() == 0);
     return text;

@@ -99,6 +99,8 @@ TEST_CASE("every adjoint") {
   expect_gradients("chain",
                    Chain{Linear{4, 6}, PerToken{2, Residual{update::Plain{}, Mixture{plain, Mlp<GeluTanh>{3, 4}}}},
                          Mlp<Cubic>{6, 3}, Linear{6, 2}});
+  expect_gradients("kinds", Mixture{plain, Experts{std::tuple{Mlp<Gelu>{5, 6}, GatedMlp<Silu>{5, 4}}, {1, 3}}});
+  expect_gradients("linear", Mixture{plain, Linear{5, 3}});
   expect_gradients("one expert", Residual{update::HeavyBall{}, OneExpert{Mlp<Gelu>{4, 3}}});
   expect_gradients("dense", Mixture{SoftmaxDense{.scores = {.experts = 3, .length = 2}}, Mlp<Relu>{4, 3}});
   expect_gradients("rank", Mixture{ComposedGate<LinearScores, Independent, seams::NoisyPick>{

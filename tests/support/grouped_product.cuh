@@ -270,15 +270,23 @@ T sum_in_two_levels(const std::vector<T>& terms, Index columns) {
 }
 
 /// dw[e] += Σ_s a[row(s)]ᵀ dc[s], and db[e] += Σ_s dc[s], in which depth counts the columns of a. Without
-/// `accumulate` both are stored over NaN.
+/// `accumulate` both are stored over NaN. `scattered`: slot s has another row of dc, and in db a weight.
 template <class T>
 std::string difference_of_gradients(Cuda::Context& ctx, const ProductCase& c, double tolerance = 0,
-                                    bool accumulate = true) {
+                                    bool accumulate = true, bool scattered = false) {
   BothGroups groups(ctx, c);
   auto a_values = random_vector<T>(c.items() * c.depth, 1), dc_values = random_vector<T>(c.slots() * c.columns, 2);
   spoil_unused(a_values, c);
   std::fill_n(dc_values.begin(), c.first * c.columns, std::nan(""));
   std::fill(dc_values.end() - c.more * c.columns, dc_values.end(), std::nan(""));
+  // The slots in use have each other's rows, in reverse.
+  const Index in_use = c.slots() - c.first - c.more;
+  std::vector<Index> dc_rows(static_cast<std::size_t>(scattered ? c.slots() : 0), -1);
+  for (Index s = 0; scattered && s < in_use; ++s)
+    dc_rows[static_cast<std::size_t>(c.first + s)] = c.first + in_use - 1 - s;
+  const auto weight = random_vector<T>(scattered ? c.slots() : 0, 5);
+  DeviceArray<Index> dc_rows_on_device(ctx, dc_rows);
+  DeviceArray<T> weight_on_device(ctx, weight);
   Both<T> a(ctx, a_values, c.a_skip), dc(ctx, dc_values, c.w_skip),
       dw(ctx, random_vector<T>(c.experts() * c.depth * c.columns, 3)),
       db(ctx, random_vector<T>(c.experts() * c.columns, 4));
@@ -290,15 +298,20 @@ std::string difference_of_gradients(Cuda::Context& ctx, const ProductCase& c, do
   }
   const auto dc_view = dc.device.in(c.slots(), c.columns);
   Cuda::grouped_outer(ctx, groups.on_device(), a.device.in(c.items(), c.depth), dc_view,
-                      dw.device.as(c.experts(), c.depth, c.columns), accumulate);
-  Cuda::grouped_sum(ctx, groups.on_device(), dc_view, db.device.as(c.experts(), c.columns), accumulate);
+                      dw.device.as(c.experts(), c.depth, c.columns), accumulate,
+                      scattered ? dc_rows_on_device.in(c.slots()) : View<const Index, 1, Cuda>{});
+  Cuda::grouped_sum(ctx, groups.on_device(), dc_view, db.device.as(c.experts(), c.columns), accumulate,
+                    scattered ? dc_rows_on_device.in(c.slots()) : View<const Index, 1, Cuda>{},
+                    scattered ? weight_on_device.in(c.slots()) : View<const T, 1, Cuda>{});
 
   std::vector<T> sums(dw.host.size());
   std::vector<std::vector<T>> terms(db.host.size());
   groups.each_slot([&](Index e, Index s) {
     for (Index j = 0; j < c.columns; ++j) {
-      const T d = dc.host[static_cast<std::size_t>(s * c.columns + j)];
-      terms[static_cast<std::size_t>(e * c.columns + j)].push_back(d);
+      const Index row = scattered ? dc_rows[static_cast<std::size_t>(s)] : s;
+      const T d = dc.host[static_cast<std::size_t>(row * c.columns + j)];
+      terms[static_cast<std::size_t>(e * c.columns + j)].push_back(scattered ? weight[static_cast<std::size_t>(s)] * d
+                                                                             : d);
       for (Index i = 0; i < c.depth; ++i) {
         T& sum = sums[static_cast<std::size_t>((e * c.depth + i) * c.columns + j)];
         sum = std::fma(a.host[static_cast<std::size_t>(groups.row(s) * c.depth + i)], d, sum);

@@ -107,17 +107,25 @@ struct Naive {
   }
   template <class T>
   static void grouped_outer(Context&, Groups<Naive> g, View<const T, 2, Naive> a, View<const T, 2, Naive> dc,
-                            View<T, 3, Naive> dw) {
+                            View<T, 3, Naive> dw, bool accumulate = true, View<const Index, 1, Naive> dc_rows = {}) {
     for (Index e = 0; e < g.experts(); ++e)
       for (Index i = 0; i < dw.extent(1); ++i)
-        for (Index j = 0; j < dw.extent(2); ++j)
-          for (Index s = g.offsets(e); s < g.offsets(e + 1); ++s) dw(e, i, j) += a(g.row(s), i) * dc(s, j);
+        for (Index j = 0; j < dw.extent(2); ++j) {
+          if (!accumulate) dw(e, i, j) = 0;
+          for (Index s = g.offsets(e); s < g.offsets(e + 1); ++s)
+            dw(e, i, j) += a(g.row(s), i) * dc(dc_rows.data() ? dc_rows(s) : s, j);
+        }
   }
   template <class T>
-  static void grouped_sum(Context&, Groups<Naive> g, View<const T, 2, Naive> dc, View<T, 2, Naive> db) {
+  static void grouped_sum(Context&, Groups<Naive> g, View<const T, 2, Naive> dc, View<T, 2, Naive> db,
+                          bool accumulate = true, View<const Index, 1, Naive> dc_rows = {},
+                          In<T, 1, Naive> weight = {}) {
     for (Index e = 0; e < g.experts(); ++e)
-      for (Index s = g.offsets(e); s < g.offsets(e + 1); ++s)
-        for (Index j = 0; j < db.extent(1); ++j) db(e, j) += dc(s, j);
+      for (Index j = 0; j < db.extent(1); ++j) {
+        if (!accumulate) db(e, j) = 0;
+        for (Index s = g.offsets(e); s < g.offsets(e + 1); ++s)
+          db(e, j) += (weight.data() ? weight(s) : T(1)) * dc(dc_rows.data() ? dc_rows(s) : s, j);
+      }
   }
 
  private:

@@ -43,12 +43,18 @@ struct BankRun {
   Params<E, T, B> grads = zeros_like(ctx, params);
   Tensor<T, 2, B> z = wide(expert.out_dim()), inferred = wide(expert.out_dim()), dslots = wide(expert.in_dim());
   Saved<E, T, B> saved{};
+  // Of weighted_backward, where it has one.
+  Params<E, T, B> weighted_grads = zeros_like(ctx, params);
+  Tensor<T, 2, B> weighted_dslots = wide(expert.in_dim());
+  Tensor<T, 1, B> dweight = constant_tensor<T>(ctx, untouched, rows.size());
 
-  void run(const Tensor<T, 2, B>& dz) {
+  void run(const Tensor<T, 2, B>& dz, const Tensor<T, 2, B>& du, const Tensor<T, 1, B>& weight) {
     const Groups<B> groups{offsets, rows, rows.size()};
     expert.forward(ctx, params, groups, x, z, saved);
     infer_expert<T, B>(expert, ctx, params, groups, x, inferred);
     expert.backward(ctx, params, groups, x, saved, dz, dslots, grads);
+    if constexpr (hook::expert::weighted_backward<E, T, B>())
+      expert.weighted_backward(ctx, params, groups, x, saved, du, weight, weighted_dslots, dweight, weighted_grads);
   }
 
  private:
@@ -70,14 +76,16 @@ void expect_same_bank(Backends& on, const E& expert, const Slots& slots, const E
   Tensor<Index, 1, Naive> rows(used + slots.spare);
   for (Index s = 0; s < rows.size(); ++s) rows(s) = s < used ? (7 * s + 3) % items : -1;
   auto x = random_tensor<T>(on, Seed{2}, 1, items, expert.in_dim());
-  const auto dz = random_tensor<T>(on, Seed{3}, 1, rows.size(), expert.out_dim());
+  const auto dz = random_tensor<T>(on, Seed{3}, 1, rows.size(), expert.out_dim()),
+             du = random_tensor<T>(on, Seed{4}, 1, items, expert.out_dim());
+  const auto weight = random_tensor<T>(on, Seed{5}, 1, rows.size());
 
   const auto indices = [&](const Tensor<Index, 1, Naive>& t) { return on_cuda<Tensor<Index, 1, Cuda>>(on, t); };
   const auto matrix = [&](const Tensor<T, 2, Naive>& t) { return on_cuda<Tensor<T, 2, Cuda>>(on, t); };
   BankRun<E, T, Cuda> cuda{on.cuda, expert, std::move(cuda_params), indices(offsets), indices(rows), matrix(x)};
   BankRun<E, T, Naive> naive{on.naive, expert, std::move(params), std::move(offsets), std::move(rows), std::move(x)};
-  naive.run(dz);
-  cuda.run(matrix(dz));
+  naive.run(dz, du, weight);
+  cuda.run(matrix(dz), matrix(du), on_cuda<Tensor<T, 1, Cuda>>(on, weight));
   expect_same(on, "z", naive.z, cuda.z, expected);
   expect_same(on, "inferred", naive.inferred, cuda.inferred, expected);
   if (slots.spare == 0 && saved_is_whole) expect_same(on, "saved", naive.saved, cuda.saved, expected);
@@ -87,6 +95,11 @@ void expect_same_bank(Backends& on, const E& expert, const Slots& slots, const E
     for_each_tensor([&](const Name& part, const auto&) { of_grads.zeros.push_back("grads." + part.str()); },
                     naive.grads);
   expect_same(on, "grads", naive.grads, cuda.grads, of_grads);
+  if constexpr (hook::expert::weighted_backward<E, T, Cuda>()) {
+    expect_same(on, "weighted_dslots", naive.weighted_dslots, cuda.weighted_dslots, expected);
+    expect_same(on, "dweight", naive.dweight, cuda.dweight, expected);
+    expect_same(on, "grads", naive.weighted_grads, cuda.weighted_grads, of_grads);
+  }
 }
 
 }  // namespace gatefold::test

@@ -59,13 +59,14 @@ concept Sorting = requires(typename B::Context& ctx, View<const Index, 1, B> key
 
 template <class B>
 concept Products = requires(typename B::Context& ctx, Groups<B> g, View<const double, 2, B> a,
-                            View<const double, 3, B> w, View<double, 3, B> dw, View<double, 2, B> c) {
+                            View<const double, 3, B> w, View<double, 3, B> dw, View<double, 2, B> c,
+                            View<const Index, 1, B> rows, View<const double, 1, B> weight) {
   B::gemm(ctx, a, false, a, true, false, c, fn::Store{});
   B::gemm_rows(ctx, a, a, true, c, fn::Store{}, AnyFunctor{});
   B::grouped_gemm(ctx, g, a, w, false, c, fn::Store{});
   B::grouped_pair(ctx, g, a, std::array{w}, fn::Store{}, w, false, c, fn::Store{});
-  B::grouped_outer(ctx, g, a, a, dw);
-  B::grouped_sum(ctx, g, a, c);
+  B::grouped_outer(ctx, g, a, a, dw, true, rows);
+  B::grouped_sum(ctx, g, a, c, true, rows, weight);
 };
 
 }  // namespace backend
@@ -94,8 +95,11 @@ concept Products = requires(typename B::Context& ctx, Groups<B> g, View<const do
 ///     grouped_pair(ctx, groups, a, {up} or {up, up}, middle, down, transpose, c, last)
 ///                                        c[s] = last(middle(a[row(s)] op(up[e]), …) op(down[e])): two products in a
 ///                                        row whose result in between a backend need not write to memory
-///     grouped_outer(ctx, groups, a, dc, dw)                   dw[e] += Σ_s a[row(s)]ᵀ dc[s]
-///     grouped_sum(ctx, groups, dc, db)                        db[e] += Σ_s dc[s]
+///     grouped_outer(ctx, groups, a, dc, dw, accumulate = true, dc_rows = {})
+///                                        dw[e] (+)= Σ_s a[row(s)]ᵀ dc[s], or dc[dc_rows[s]] where these are given;
+///                                        without `accumulate` 0 for an expert without slots
+///     grouped_sum(ctx, groups, dc, db, accumulate = true, dc_rows = {}, weight = {})
+///                                        db[e] (+)= Σ_s dc[s], or weight[s] dc[dc_rows[s]], whichever are given
 ///     to_host / from_host(ctx, n, from, to)                   explicit copies, finished on return
 ///     ctx.here()                         while what it returns lives, `allocate` takes memory where ctx works: held by
 ///                                        whoever makes tensors for a context (layers, trainers, zeros_like)

@@ -53,6 +53,16 @@ GATEFOLD_HD void each_column(const Lanes& lanes, Index n, const F& f) {
   }
 }
 
+/// Σ_j f(at, j) over the columns j < n, the same on every lane, for an f that takes one value at a time, never a
+/// register.
+/// @order  fixed for given n and lanes
+template <class T, class Lanes, class F>
+GATEFOLD_HD T sum_elements(const Lanes& lanes, Index n, const F& f) {
+  T total = 0;
+  for (Index j = lanes.lane; j < n; j += lanes.size) total += f(OneElement<T>{}, j);
+  return lanes.sum(total);
+}
+
 /// Σ_j f(at, j) over the columns j < n, the same on every lane.
 /// @order  fixed for given n, lanes and target
 template <class T, class Lanes, class F>
@@ -60,9 +70,7 @@ GATEFOLD_HD T sum_columns(const Lanes& lanes, Index n, const F& f) {
   if constexpr (requires { lanes.template sum_of<T>(n, f); }) {
     return lanes.template sum_of<T>(n, f);
   } else {
-    T total = 0;
-    for (Index j = lanes.lane; j < n; j += lanes.size) total += f(OneElement<T>{}, j);
-    return lanes.sum(total);
+    return sum_elements<T>(lanes, n, f);
   }
 }
 

@@ -7,6 +7,7 @@
 #include "gatefold/backend/initial_values.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/expert/activation.hpp"
+#include "gatefold/expert/output_adjoint.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
@@ -30,19 +31,29 @@ struct GateUp {
     return Act::value(g) * u;
   }
 };
-/// With v = dh: hidden = act(gate) · up, dgate = v · up · act'(gate), result dup = v · act(gate)
+/// With h = act(gate) · up and r in dup:   hidden = w h,   dgate = w r · up · act'(gate),   dup = w r · act(gate)
+/// (output_adjoint.hpp)
 template <class Act, class T, class B>
 struct GateUpBackward {
-  static constexpr bool scalar_only = is_scalar_only<Act>;
-  View<const T, 2, B> gate, up;  // [S, H]
-  View<T, 2, B> hidden, dgate;   // [S, H]
+  OutputAdjoint<T, B> outputs;
+  View<const T, 2, B> gate, up;      // [S, H]
+  View<T, 2, B> hidden, dgate, dup;  // [S, H]
 
-  template <class A>
-  GATEFOLD_HD typename A::Value operator()(const A& at, Index, Index s, Index j, typename A::Value v) const {
-    const typename A::Value g = at.load(&gate(s, j)), u = at.load(&up(s, j)), activated = Act::value(g);
-    at.store(&hidden(s, j), activated * u);
-    at.store(&dgate(s, j), v * u * Act::slope(g));
-    return v * activated;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+    outputs.run(lanes, s, [&](T w) {
+      const Index columns = gate.extent(1), row = s * columns;
+      const T *const of_gate = gate.data() + row, *const of_up = up.data() + row;
+      T *const of_hidden = hidden.data() + row, *const of_dgate = dgate.data() + row, *const of_dup = dup.data() + row;
+      return sum_activated<Act, T>(lanes, columns, [&](const auto& at, Index j) {
+        const auto g = at.load(of_gate + j), u = at.load(of_up + j), r = at.load(of_dup + j), activated = Act::value(g),
+                   h = activated * u, v = w * r;
+        at.store(of_hidden + j, w * h);
+        at.store(of_dgate + j, v * u * Act::slope(g));
+        at.store(of_dup + j, v * activated);
+        return r * h;
+      });
+    });
   }
 };
 
@@ -112,15 +123,29 @@ struct GatedMlp {
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
                 const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
+    all_backward<T, B>(ctx, p, groups, x, saved, {dz, groups.in_slot_order()}, dslots, grads);
+  }
+  template <class T, class B>
+  void weighted_backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
+                         const Saved<T, B>& saved, In<T, 2, B> du, In<T, 1, B> weight, Out<T, 2, B> dslots,
+                         Out<T, 1, B> dweight, Params<T, B>& grads) const {
+    all_backward<T, B>(ctx, p, groups, x, saved, {du, groups, weight, dweight}, dslots, grads);
+  }
+
+ private:
+  template <class T, class B>
+  void all_backward(auto& ctx, const Params<T, B>& p, const Groups<B>& groups, In<T, 2, B> x, const Saved<T, B>& saved,
+                    const OutputAdjoint<T, B>& outputs, Out<T, 2, B> dslots, Params<T, B>& grads) const {
     auto mark = ctx.mark();
     const Groups<B> slots = groups.in_slot_order();
     auto hidden_out = ctx.template scratch<T>(groups.slots, hidden_dim);
     auto dgate_out = ctx.template scratch<T>(groups.slots, hidden_dim);
     auto dup_out = ctx.template scratch<T>(groups.slots, hidden_dim);
-    B::grouped_gemm(ctx, slots, dz, p.down.view(), true, dup_out,
-                    fn::GateUpBackward<Act, T, B>{saved.gate, saved.up, hidden_out, dgate_out});
+    B::grouped_gemm(ctx, outputs.groups, outputs.du, p.down.view(), true, dup_out, fn::Store{});
+    B::for_rows(ctx, groups.slots,
+                fn::GateUpBackward<Act, T, B>{outputs, saved.gate, saved.up, hidden_out, dgate_out, dup_out});
     const View<const T, 2, B> hidden = hidden_out, dgate = dgate_out, dup = dup_out;
-    B::grouped_outer(ctx, slots, hidden, dz, grads.down.view());
+    B::grouped_outer(ctx, slots, hidden, outputs.du, grads.down.view(), true, outputs.groups.rows);
     B::grouped_outer(ctx, groups, x, dgate, grads.gate.view());
     B::grouped_outer(ctx, groups, x, dup, grads.up.view());
     auto from_gate = ctx.template scratch<T>(groups.slots, model_dim);

@@ -4,10 +4,38 @@
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/initial_values.hpp"
 #include "gatefold/core/error.hpp"
+#include "gatefold/expert/output_adjoint.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
+
+namespace fn {
+
+/// With h = x[row(s)] and r in dslots:   weighted = w x[row(s)],   dslots = w r      (output_adjoint.hpp)
+template <class T, class B>
+struct WeightedItems {
+  OutputAdjoint<T, B> outputs;
+  View<const T, 2, B> x;           // [N, D]
+  View<T, 2, B> weighted, dslots;  // [S, D]
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+    outputs.run(lanes, s, [&](T w) {
+      const Index columns = x.extent(1);
+      const T* const item = x.data() + outputs.groups.row(s) * columns;
+      T *const of_weighted = weighted.data() + s * columns, *const of_dslots = dslots.data() + s * columns;
+      return sum_columns<T>(lanes, columns, [&](const auto& at, Index j) {
+        const auto v = at.load(item + j), r = at.load(of_dslots + j);
+        at.store(of_weighted + j, w * v);
+        at.store(of_dslots + j, w * r);
+        return r * v;
+      });
+    });
+  }
+};
+
+}  // namespace fn
 
 /// A linear map per expert; alone in a layer, an ordinary linear layer.
 ///
@@ -65,6 +93,19 @@ struct Linear {
     B::grouped_outer(ctx, groups, x, dz, grads.weight.view());
     if (bias) B::grouped_sum(ctx, slots, dz, grads.bias.view());
     B::grouped_gemm(ctx, slots, dz, p.weight.view(), true, dslots, fn::Store{});
+  }
+  template <class T, class B>
+  void weighted_backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
+                         const Nothing<T, B>&, In<T, 2, B> du, In<T, 1, B> weight, Out<T, 2, B> dslots,
+                         Out<T, 1, B> dweight, Params<T, B>& grads) const {
+    auto mark = ctx.mark();
+    const OutputAdjoint<T, B> outputs{du, groups, weight, dweight, p.bias};
+    auto weighted = ctx.template scratch<T>(groups.slots, model_dim);
+    B::grouped_gemm(ctx, groups, du, p.weight.view(), true, dslots, fn::Store{});
+    B::for_rows(ctx, groups.slots, fn::WeightedItems<T, B>{outputs, x, weighted, dslots});
+    B::grouped_outer(ctx, groups.in_slot_order(), View<const T, 2, B>(weighted), du, grads.weight.view(), true,
+                     groups.rows);
+    if (bias) outputs.add_bias_gradient(ctx, grads.bias.view());
   }
 };
 

@@ -7,6 +7,7 @@
 #include "gatefold/backend/initial_values.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/expert/activation.hpp"
+#include "gatefold/expert/output_adjoint.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
@@ -28,20 +29,26 @@ struct BiasActivate {
     return Act::value(v);
   }
 };
-/// hidden = act(pre),   result = dpre = v · act'(pre)
+/// With h = act(pre) and r in dpre:   hidden = w h,   dpre = w r act'(pre)      (output_adjoint.hpp)
 template <class Act, class T, class B>
 struct ActivateBackward {
-  static constexpr bool scalar_only = is_scalar_only<Act>;
+  OutputAdjoint<T, B> outputs;
   View<const T, 2, B> pre;     // [S, H]
   View<T, 2, B> hidden, dpre;  // [S, H]
 
-  template <class A>
-  GATEFOLD_HD typename A::Value operator()(const A& at, Index, Index s, Index j, typename A::Value v) const {
-    const auto before = at.load(&pre(s, j));
-    v = v * Act::slope(before);
-    at.store(&hidden(s, j), Act::value(before));
-    at.store(&dpre(s, j), v);
-    return v;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+    outputs.run(lanes, s, [&](T w) {
+      const Index columns = pre.extent(1), row = s * columns;
+      const T* const of_pre = pre.data() + row;
+      T *const of_hidden = hidden.data() + row, *const of_dpre = dpre.data() + row;
+      return sum_activated<Act, T>(lanes, columns, [&](const auto& at, Index j) {
+        const auto before = at.load(of_pre + j), r = at.load(of_dpre + j), h = Act::value(before);
+        at.store(of_hidden + j, w * h);
+        at.store(of_dpre + j, w * r * Act::slope(before));
+        return r * h;
+      });
+    });
   }
 };
 
@@ -115,20 +122,13 @@ struct Mlp {
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
                 const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
-    auto mark = ctx.mark();
-    const Groups<B> slots = groups.in_slot_order();
-    auto hidden_out = ctx.template scratch<T>(groups.slots, hidden_dim);
-    auto dpre_out = ctx.template scratch<T>(groups.slots, hidden_dim);
-    B::grouped_pair(ctx, slots, dz, std::array{p.down.view()},
-                    fn::ActivateBackward<Act, T, B>{saved.pre, hidden_out, dpre_out}, p.up.view(), true, dslots,
-                    fn::Store{});
-    const View<const T, 2, B> hidden = hidden_out, dpre = dpre_out;
-    B::grouped_outer(ctx, slots, hidden, dz, grads.down.view());
-    B::grouped_outer(ctx, groups, x, dpre, grads.up.view());
-    if (bias) {
-      B::grouped_sum(ctx, slots, dz, grads.down_bias.view());
-      B::grouped_sum(ctx, slots, dpre, grads.up_bias.view());
-    }
+    both_backward<T, B>(ctx, p, groups, x, saved, {dz, groups.in_slot_order()}, dslots, grads);
+  }
+  template <class T, class B>
+  void weighted_backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
+                         const Saved<T, B>& saved, In<T, 2, B> du, In<T, 1, B> weight, Out<T, 2, B> dslots,
+                         Out<T, 1, B> dweight, Params<T, B>& grads) const {
+    both_backward<T, B>(ctx, p, groups, x, saved, {du, groups, weight, dweight, p.down_bias}, dslots, grads);
   }
 
  private:
@@ -141,6 +141,24 @@ struct Mlp {
                       fn::AddBias<T, B>{p.down_bias});
     } else {
       B::grouped_pair(ctx, groups, x, std::array{p.up.view()}, middle, p.down.view(), false, z, fn::Store{});
+    }
+  }
+  template <class T, class B>
+  void both_backward(auto& ctx, const Params<T, B>& p, const Groups<B>& groups, In<T, 2, B> x, const Saved<T, B>& saved,
+                     const OutputAdjoint<T, B>& outputs, Out<T, 2, B> dslots, Params<T, B>& grads) const {
+    auto mark = ctx.mark();
+    const Groups<B> slots = groups.in_slot_order();
+    auto hidden_out = ctx.template scratch<T>(groups.slots, hidden_dim);
+    auto dpre_out = ctx.template scratch<T>(groups.slots, hidden_dim);
+    B::grouped_gemm(ctx, outputs.groups, outputs.du, p.down.view(), true, dpre_out, fn::Store{});
+    B::for_rows(ctx, groups.slots, fn::ActivateBackward<Act, T, B>{outputs, saved.pre, hidden_out, dpre_out});
+    const View<const T, 2, B> hidden = hidden_out, dpre = dpre_out;
+    B::grouped_gemm(ctx, slots, dpre, p.up.view(), true, dslots, fn::Store{});
+    B::grouped_outer(ctx, slots, hidden, outputs.du, grads.down.view(), true, outputs.groups.rows);
+    B::grouped_outer(ctx, groups, x, dpre, grads.up.view());
+    if (bias) {
+      outputs.add_bias_gradient(ctx, grads.down_bias.view());
+      B::grouped_sum(ctx, slots, dpre, grads.up_bias.view());
     }
   }
 };

@@ -66,4 +66,30 @@ auto expert_outputs(typename B::Context& ctx, const M& mixture, const Params<M, 
   return u;
 }
 
+/// What the picked experts of a mixture answered, in slot order; metric::experts_by_norm asks for it.
+///
+///     z[s] = expert_e(x[n]) for slot s of expert e and item n                                           (2)
+///
+/// @param params  of the mixture
+/// @param plan    who goes where: `saved.plan` of a forward of x
+/// @param x [N, in_dim] in
+/// @return [S, out_dim]; rows past the last slot in use are not written
+/// @throws ArgumentError unless shapes fit
+/// @cost   the experts' work in an inference
+template <class M, class PlanT, class T, class B>
+Tensor<std::remove_const_t<T>, 2, B> slot_outputs(typename B::Context& ctx, const M& mixture,
+                                                  const Params<M, std::remove_const_t<T>, B>& params, const PlanT& plan,
+                                                  View<T, 2, B> x) {
+  using U = std::remove_const_t<T>;
+  const auto& expert = mixture.expert;
+  using ExpertT = std::remove_cvref_t<decltype(expert)>;
+  expect_shape("slot_outputs", "x", x, {plan.items(), mixture.in_dim()});
+  if constexpr (hook::expert::validate<ExpertT, U, B>()) expert.validate(params.expert, plan.experts());
+  const auto here = ctx.here();
+  const auto in = plan.dispatched(x);
+  Tensor<U, 2, B> z(in.groups.slots, mixture.out_dim());
+  infer_expert<U, B>(expert, ctx, params.expert, in.groups, in.x, z);
+  return z;
+}
+
 }  // namespace gatefold

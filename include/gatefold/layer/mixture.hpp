@@ -19,7 +19,8 @@ namespace gatefold {
 /// forward and infer take an elementwise step(at, i) at the end, what an update rule does with u: where the plan runs
 /// steps too, u meets it as it is combined, on a host row by row, on a device before it is stored.
 /// @param x  [N, in_dim] in, u [N, out_dim] out
-/// @param saved  the plan, what gate and experts keep, and the experts' outputs [S, out_dim]
+/// @param saved  the plan, what gate and experts keep, and the experts' outputs z [S, out_dim] where backward needs
+///               them: not from experts with weighted_backward under a plan with slot_weights
 /// @throws ArgumentError unless shapes and options fit; nothing has been written then
 /// @cost   gate + experts on S slots + S·D for combining
 /// @order  an item's slots are summed by ascending expert
@@ -43,7 +44,7 @@ struct Mixture {
     gatefold::Plan<GateT, T, B> plan;
     gatefold::Saved<GateT, T, B> gate;
     gatefold::Saved<ExpertT, T, B> expert;
-    Tensor<T, 2, B> z;  // [S, out_dim]
+    Tensor<T, 2, B> z;  // [S, out_dim], or empty: see takes_weights
     BatchStamp batch;
     template <class F>
     void mixtures(F&& f) const {
@@ -95,9 +96,10 @@ struct Mixture {
       saved.batch.take(x);
       filled_gate().forward(ctx, p.gate, x, saved.plan, saved.gate, extra);
       const auto in = saved.plan.dispatch(ctx, x);
-      saved.z.resize(in.groups.slots, out_dim());
-      expert.forward(ctx, p.expert, in.groups, in.x, saved.z, saved.expert);
-      saved.plan.combine(ctx, saved.z, u, step);
+      auto mark = ctx.mark();
+      const View<T, 2, B> z = outputs(ctx, saved, in.groups.slots);
+      expert.forward(ctx, p.expert, in.groups, in.x, z, saved.expert);
+      saved.plan.combine(ctx, z, u, step);
     }
   }
 
@@ -128,22 +130,50 @@ struct Mixture {
       expect_like("Mixture.backward", "grads", p, grads);
       auto mark = ctx.mark();
       const auto in = saved.plan.dispatched(x);
-      expect(saved.z.extent(0) == in.groups.slots, "Mixture.backward", "saved.z", in.groups.slots, saved.z.extent(0));
+      const Index slots = in.groups.slots;
+      if constexpr (!takes_weights<T, B>())
+        expect(saved.z.extent(0) == slots, "Mixture.backward", "saved.z", slots, saved.z.extent(0));
       if constexpr (requires { saved.plan.items(); })
         expect(saved.plan.items() == x.extent(0), "Mixture.backward", "saved.plan.items", x.extent(0),
                saved.plan.items());
       saved.batch.expect_same("Mixture.backward", x);
       auto dplan = saved.plan.grad(ctx);
-      auto dz = ctx.template scratch<T>(in.groups.slots, out_dim());
-      auto dslots = ctx.template scratch<T>(in.groups.slots, in_dim());
-      saved.plan.combine_backward(ctx, saved.z, du, dz, dplan);
-      expert.backward(ctx, p.expert, in.groups, in.x, saved.expert, dz, dslots, grads.expert);
+      auto dslots = ctx.template scratch<T>(slots, in_dim());
+      if constexpr (takes_weights<T, B>()) {
+        auto weight = ctx.template scratch<T>(slots), dweight = ctx.template scratch<T>(slots);
+        saved.plan.slot_weights(ctx, weight);
+        expert.weighted_backward(ctx, p.expert, in.groups, in.x, saved.expert, du, weight, dslots, dweight,
+                                 grads.expert);
+        saved.plan.slot_weights_backward(ctx, dweight, dplan);
+      } else {
+        auto dz = ctx.template scratch<T>(slots, out_dim());
+        saved.plan.combine_backward(ctx, saved.z, du, dz, dplan);
+        expert.backward(ctx, p.expert, in.groups, in.x, saved.expert, dz, dslots, grads.expert);
+      }
       saved.plan.dispatch_backward(ctx, x, dslots, dx, dplan);
       filled_gate().backward(ctx, p.gate, x, saved.plan, saved.gate, dplan, dx, grads.gate, extra, dextra);
     }
   }
 
+  /// Whether the weights of the plan have their adjoint in the backward of the experts, which then needs no z.
+  template <class T, class B>
+  static constexpr bool takes_weights() {
+    using Plan = gatefold::Plan<GateT, T, B>;
+    return hook::expert::weighted_backward<ExpertT, T, B>() && hook::plan::slot_weights<Plan, T, B>() &&
+           hook::plan::slot_weights_backward<Plan, T, B>();
+  }
+
  private:
+  /// Where the experts' outputs go: they are kept if backward needs them.
+  template <class T, class B>
+  View<T, 2, B> outputs(typename B::Context& ctx, Saved<T, B>& saved, Index slots) const {
+    if constexpr (takes_weights<T, B>()) {
+      return ctx.template scratch<T>(slots, out_dim());
+    } else {
+      saved.z.resize(slots, out_dim());
+      return saved.z.view();
+    }
+  }
   template <class T, class B>
   void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, View<T, 2, B> u, const Extra<T, B>& extra) const {
     expect_forward_shapes("Mixture.forward", *this, x, "u", u);

@@ -114,9 +114,8 @@ struct ExpertNorm {
 ///
 ///     norm[e] = mean of ‖z[s]‖ over the slots s of e,   share[e] = slots of e / all slots              (3)
 ///
-/// The other reading of the paper's figure, and one that costs nothing: a layer keeps z. Experts without picks have
-/// norm and share 0.
-/// @param z     [S, D] in  outputs in slot order: `saved.z`
+/// The other reading of the paper's figure, and one that costs little. Experts without picks have norm and share 0.
+/// @param z     [S, D] in  outputs in slot order (slot_outputs, layer/expert_outputs.hpp)
 /// @param valid [N]    in  1 = item, 0 = padding; empty: all are items
 /// @throws ArgumentError unless shapes fit
 /// @order NaN comes last; ties go to the lower expert index

@@ -292,13 +292,35 @@ GATEFOLD_MEMBER("an expert", validate, "validate(params, experts) const",
                 "throws where parameters do not fit the options", policy.validate(params, count))
 GATEFOLD_MEMBER("an expert", infer, "infer(ctx, params, groups, x, z) const",
                 "forward that keeps nothing; the same bits", policy.infer(ctx, params, groups, in, out))
+GATEFOLD_MEMBER("an expert", weighted_backward,
+                "weighted_backward(ctx, params, groups, x, saved, du, weight, dslots, dweight, grads) const",
+                "backward where items receive Σ weight[s] z[s], from du [N, out_dim] of the items: also writes "
+                "dweight[s] = ⟨du[row(s)], z[s]⟩, so that a mixture need not keep z",
+                policy.weighted_backward(ctx, params, groups, in, saved, in, some<View<const T, 1, B>>(), out,
+                                         some<View<T, 1, B>>(), some<Params<P, T, B>>()))
 
 template <class P, class T, class B>
 constexpr bool all() {
-  return look_up(validate<P, T, B>(), infer<P, T, B>(), any::all<P>());
+  return look_up(validate<P, T, B>(), infer<P, T, B>(), weighted_backward<P, T, B>(), any::all<P>());
 }
 
 }  // namespace expert
+
+namespace plan {
+
+GATEFOLD_MEMBER("a Plan", slot_weights, "slot_weights(ctx, weight) const",
+                "writes the weight [S] of each slot, where an item receives Σ weight[s] z[s] over its slots",
+                policy.slot_weights(ctx, some<View<T, 1, B>>()))
+GATEFOLD_MEMBER("a Plan", slot_weights_backward, "slot_weights_backward(ctx, dweight, dplan) const",
+                "its adjoint, in place of that of combine",
+                policy.slot_weights_backward(ctx, some<View<const T, 1, B>>(), some<typename P::Grad>()))
+
+template <class P, class T, class B>
+constexpr bool all() {
+  return look_up(slot_weights<P, T, B>(), slot_weights_backward<P, T, B>());
+}
+
+}  // namespace plan
 
 namespace activation {
 

@@ -132,8 +132,13 @@ class RoutedTrainer {
     y_.resize(x.extent(0), mixture.out_dim());
     f_.resize(x.extent(0), mixture.out_dim());
     loss::validate_target<T, B>("RoutedTrainer", loss, x.extent(0), y_, target);
-    mixture.forward(ctx_, params, x, y_, saved, extra);
-    const auto& plan = saved.plan;
+    mixture.validate(params, x.extent(0), extra);
+    auto& plan = saved.plan;
+    mixture.filled_gate().forward(ctx_, params.gate, x, plan, saved.gate, extra);
+    const auto in = plan.dispatch(ctx_, x);
+    saved.z.resize(in.groups.slots, mixture.out_dim());  // a mixture alone need not keep them
+    mixture.expert.forward(ctx_, params.expert, in.groups, in.x, saved.z, saved.expert);
+    plan.combine(ctx_, saved.z, y_);
     B::for_rows(ctx_, x.extent(0),
                 fn::Combine<T, B>{plan.item_offsets, plan.item_slots, plan.pick, {}, saved.z, f_, false});
   }

@@ -193,15 +193,21 @@ void check_products(std::uint64_t seed) {
       CHECK(wrong == 0);
     }
 
-  // dw += x^T dc and db += sums of dc.
+  // dw = or += x^T dc and db = or += sums of dc, whose rows may be gathered too, and weighted.
+  const bool accumulate = !choose.one_in(4), weighted = choose.one_in(2);
+  std::vector<Index> dc_rows;
+  if (choose.one_in(2))
+    for (Index s = 0; s < S + slots.spare; ++s) dc_rows.push_back(choose.below(S + slots.spare));
+  const auto row_of_dc = [&](Index s) { return dc_rows.empty() ? s : dc_rows[std::size_t(s)]; };
+  const auto weight = choose.numbers<T>(weighted ? S + slots.spare : 0);
   const auto backward = [&](int t) {
     Cpu::Context ctx(t);
     std::pair<Tensor<T, 3, Cpu>, Tensor<T, 2, Cpu>> d{Tensor<T, 3, Cpu>(E, depth, columns),
                                                       Tensor<T, 2, Cpu>(E, columns)};
     std::copy(dw0.begin(), dw0.end(), d.first.data());
     std::fill_n(d.second.data(), E * columns, T(1));
-    Cpu::grouped_outer(ctx, groups, items, of_slots, d.first.view());
-    Cpu::grouped_sum(ctx, groups, of_slots, d.second.view());
+    Cpu::grouped_outer(ctx, groups, items, of_slots, d.first.view(), accumulate, dc_rows);
+    Cpu::grouped_sum(ctx, groups, of_slots, d.second.view(), accumulate, dc_rows, weight);
     return d;
   };
   const auto [dw, db] = backward(threads);
@@ -212,11 +218,14 @@ void check_products(std::uint64_t seed) {
   for (int i = 0; i < 60 && depth > 0; ++i) {
     const Index e = choose.below(E), k = choose.below(depth), j = choose.below(columns);
     BoundedSum<T> sum, column;
-    sum.add(double(dw0[std::size_t((e * depth + k) * columns + j)]), 1);
-    column.add(1, 1);
+    if (accumulate) {
+      sum.add(double(dw0[std::size_t((e * depth + k) * columns + j)]), 1);
+      column.add(1, 1);
+    }
     for (Index s = slots.offsets[std::size_t(e)]; s < slots.offsets[std::size_t(e) + 1]; ++s) {
-      sum.add(double(items(gathered ? slots.rows[std::size_t(s)] : s, k)), double(of_slots(s, j)));
-      column.add(double(of_slots(s, j)), 1);
+      const double of_slot = double(of_slots(row_of_dc(s), j));
+      sum.add(double(items(gathered ? slots.rows[std::size_t(s)] : s, k)), of_slot);
+      column.add(of_slot, weighted ? double(weight[std::size_t(s)]) : 1);
     }
     wrong += !within(dw(e, k, j), sum.result()) + !within(db(e, j), column.result());
   }

@@ -115,6 +115,41 @@ TEST_CASE("group_by is a stable sort and leaves negative keys out") {
   }
 }
 
+TEST_CASE_TEMPLATE("grouped_sum, weighted and of gathered rows, is that of those rows, and stored where not added", T,
+                   float, double) {
+  Cpu::Context ctx(2);
+  const std::vector<Index> counts{3, 0, 700, 1, 0};
+  const naive::Slots slots(counts, 40, 7);
+  const Index count = slots.count(), experts = slots.experts();
+  const auto weight = naive::random_vector<T>(count, 1);
+  for (const Index columns : {1, 5, 131}) {
+    const auto items = naive::random_vector<T>(40 * columns, 8);
+    std::vector<T> rows, terms;
+    for (Index s = 0; s < count; ++s)
+      for (Index j = 0; j < columns; ++j) {
+        rows.push_back(items[static_cast<std::size_t>(slots.rows[static_cast<std::size_t>(s)] * columns + j)]);
+        terms.push_back(weight[static_cast<std::size_t>(s)] * rows.back());
+      }
+    const Groups<Cpu> groups{slots.offsets, {}, count};
+    const auto sums = [&](const std::vector<T>& dc, bool accumulate, View<const Index, 1, Cpu> of,
+                          View<const T, 1, Cpu> w) {
+      std::vector<T> db(static_cast<std::size_t>(experts * columns),
+                        accumulate ? T(0) : std::numeric_limits<T>::quiet_NaN());
+      Cpu::grouped_sum<T>(ctx, groups, {dc.data(), static_cast<Index>(dc.size()) / columns, columns},
+                          {db.data(), experts, columns}, accumulate, of, w);
+      return db;
+    };
+    const auto gathered = sums(items, true, slots.rows, {});
+    CHECK(gathered == sums(rows, true, {}, {}));
+    CHECK(gathered == sums(items, false, slots.rows, {}));
+    const auto weighted = sums(items, false, slots.rows, weight), expected = sums(terms, true, {}, {});
+    double worst = 0;  // a product may be rounded before it is added, or not
+    for (std::size_t i = 0; i < weighted.size(); ++i)
+      worst = std::max(worst, std::abs(static_cast<double>(weighted[i] - expected[i])));
+    CHECK(worst <= 1e3 * static_cast<double>(std::numeric_limits<T>::epsilon()));
+  }
+}
+
 TEST_CASE_TEMPLATE("grouped_sum against a plain loop, the same bits for every thread count", T, float, double) {
   for (const Index columns : {0, 1, 5, 64, 131}) {
     const std::vector<Index> counts{3, 0, 700, 1, 0, 1500};

@@ -122,6 +122,36 @@ TEST_CASE_TEMPLATE("written to c at once, of few terms or of many, a product has
       }
 }
 
+TEST_CASE_TEMPLATE("rows of the second factor that are gathered give the bits of those that lie in order", T, float,
+                   double) {
+  const Index shapes[][2] = {{1, 1}, {5, 517}, {50, 8}, {171, 64}, {300, 3}};  // as they stand and transposed
+  for (const auto& counts : Vector<Vector<Index>>{{0}, {1, 2, 0, 16, 33, 300}, {0, 4500, 0}})
+    for (const auto& shape : shapes)
+      for (const int threads : {1, 3}) {
+        const Index rows = shape[0], columns = shape[1];
+        CAPTURE(rows);
+        const OuterCase<T> of(counts, rows, columns);
+        const Index slots = of.slots.count();
+        Cpu::Context ctx(threads);
+        // Slot s has row (7 s) mod slots of what lies there.
+        Vector<Index> at;
+        Vector<T> in_order;
+        for (Index s = 0; s < slots; ++s) {
+          at.push_back(7 * s % slots);
+          const auto row = of.b.begin() + at.back() * columns;
+          in_order.insert(in_order.end(), row, row + columns);
+        }
+        const auto run = [&](const Vector<T>& b, View<const Index, 1, Cpu> b_rows) {
+          Vector<T> c = of.before;
+          Cpu::grouped_outer<T>(ctx, {of.slots.offsets, of.slots.rows, slots}, {of.a.data(), of.items, rows},
+                                {b.data(), slots, columns}, {c.data(), of.slots.experts(), rows, columns}, true,
+                                b_rows);
+          return c;
+        };
+        CHECK(run(of.b, at) == run(in_order, {}));
+      }
+}
+
 TEST_CASE_TEMPLATE("narrow gradients of many rows are transposed, others are not", T, float, double) {
   const Index size = cpu::Tile<T>::size, few = std::max<Index>(size / 8, 1);
   CHECK(cpu::transposes_outer<T>(50 * size, few, 1000, true, 1));

@@ -28,6 +28,7 @@ void check(const ProductCase& c) {
   Cuda::Context ctx({.blas_experts = true});
   CHECK(difference_of_product<T>(ctx, c, kTolerance<T>) == "");
   CHECK(difference_of_gradients<T>(ctx, c, kTolerance<T>) == "");
+  CHECK(difference_of_gradients<T>(ctx, c, kTolerance<T>, true, true) == "");
   if constexpr (std::is_same_v<T, double>) {  // the same calls once more, with one matrix and with two
     CHECK(difference_of_pair<T, 1>(ctx, c, 6, kTolerance<T>) == "");
     CHECK(difference_of_pair<T, 2>(ctx, c, 6, kTolerance<T>) == "");

@@ -249,9 +249,9 @@ struct Cpu {
 
   template <class T>
   static void grouped_outer(Context& ctx, Groups<Cpu> g, View<const T, 2, Cpu> a, View<const T, 2, Cpu> dc,
-                            View<T, 3, Cpu> dw, bool accumulate = true) {
+                            View<T, 3, Cpu> dw, bool accumulate = true, View<const Index, 1, Cpu> dc_rows = {}) {
     const cpu::Batch<T> batch{.all = {.a = {a.data(), a.extent(1), false, g.rows.data()},
-                                      .b = {dc.data(), dc.extent(1), false},
+                                      .b = {dc.data(), dc.extent(1), false, dc_rows.data()},
                                       .c = dw.data(),
                                       .c_stride = dw.extent(2),
                                       .rows = dw.extent(1),
@@ -267,8 +267,10 @@ struct Cpu {
   }
 
   template <class T>
-  static void grouped_sum(Context& ctx, Groups<Cpu> g, View<const T, 2, Cpu> dc, View<T, 2, Cpu> db) {
-    cpu::grouped_sum(ctx, g.experts(), g.offsets.data(), dc.data(), db.extent(1), db.data());
+  static void grouped_sum(Context& ctx, Groups<Cpu> g, View<const T, 2, Cpu> dc, View<T, 2, Cpu> db,
+                          bool accumulate = true, View<const Index, 1, Cpu> dc_rows = {}, In<T, 1, Cpu> weight = {}) {
+    cpu::grouped_sum(ctx, g.experts(), g.offsets.data(), dc.data(), dc_rows.data(), weight.data(), db.extent(1),
+                     accumulate, db.data());
   }
 
  private:

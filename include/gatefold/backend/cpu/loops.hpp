@@ -110,12 +110,16 @@ void group_by(Context& ctx, Index n, const Index* keys, Index groups, Index* off
   });
 }
 
-/// db[e] += Σ_s dc[s] over the slots of expert e. Rows are read in long runs and a few at a time, as memory likes it.
-/// @param dc  [slots, columns] in
-/// @param db  [experts, columns] in, out
+/// db[e] (+)= Σ_s weight[s] dc[rows[s]] over the slots of expert e. Rows are read in long runs and a few at a time, as
+/// memory likes it.
+/// @param dc      [·, columns] in
+/// @param rows    [slots] in  null: slot s has row s
+/// @param weight  [slots] in  null: all are 1
+/// @param db      [experts, columns] in, out
 /// @order  a sum of its own over each block of Tile::depth slots of an expert, added to db in order
 template <class T, class Context>
-void grouped_sum(Context& ctx, Index experts, const Index* offsets, const T* dc, Index columns, T* db) {
+void grouped_sum(Context& ctx, Index experts, const Index* offsets, const T* dc, const Index* rows, const T* weight,
+                 Index columns, bool accumulate, T* db) {
   using V = Register<T>;
   constexpr Index width = tuning.sum_columns, block = Tile<T>::depth, together = tuning.sum_rows;
   const Index strips = (columns + width - 1) / width;
@@ -124,15 +128,21 @@ void grouped_sum(Context& ctx, Index experts, const Index* offsets, const T* dc,
     const Index e = task / strips, column = task % strips * width, here = std::min(width, columns - column);
     alignas(64) T sum[width];
     T* total = db + e * columns + column;
+    if (!accumulate) std::fill(total, total + here, T(0));
     for (Index s = offsets[e]; s < offsets[e + 1]; s += block) {
       const Index end = std::min(s + block, offsets[e + 1]);
       std::fill(sum, sum + here, T(0));
       for (Index r = s; r < end; r += together) {
-        const T* from = dc + r * columns + column;
-        const Index rows = std::min(together, end - r);
+        const Index count = std::min(together, end - r);
+        const T* from[together];
+        T w[together];
+        for (Index k = 0; k < count; ++k) {
+          from[k] = dc + (rows ? rows[r + k] : r + k) * columns + column;
+          w[k] = weight ? weight[r + k] : T(1);
+        }
         RowLanes{}.each<T>(here, [&](auto at, Index x) {
           V v = at.load(sum + x);
-          for (Index k = 0; k < rows; ++k) v += at.load(from + k * columns + x);
+          for (Index k = 0; k < count; ++k) v += w[k] * at.load(from[k] + x);
           at.store(sum + x, v);
         });
       }

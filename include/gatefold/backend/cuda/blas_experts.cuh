@@ -186,22 +186,23 @@ void blas_slots_are_rows(Context& ctx, const Groups<B>& g, View<const T, 2, B> a
   for_rows(ctx.product_stream(), g.slots, finish);
 }
 
-/// dw[e] += Σ_s a[row(s)]ᵀ dc[s]; without `accumulate` it is stored
+/// dw[e] += Σ_s a[row(s)]ᵀ dc[dc_rows[s]], or dc[s] without these; without `accumulate` it is stored
 /// @order  cuBLAS's own
 template <class T, class Context, class B>
 void blas_slots_are_depth(Context& ctx, const Groups<B>& g, View<const T, 2, B> a, View<const T, 2, B> dc,
-                          bool accumulate, View<T, 3, B> dw) {
+                          View<const Index, 1, B> dc_rows, bool accumulate, View<T, 3, B> dw) {
   const auto mark = ctx.mark();
   const std::vector<Index>& offsets = ctx.on_host(g.offsets);
   const Index rows = dw.extent(1), columns = dw.extent(2);
   if (rows * columns == 0) return;
   const T* in_order = rows_of_slots(ctx, g, a);
+  const T* dc_in_order = rows_of_slots(ctx, Groups<B>{g.offsets, dc_rows, g.slots}, dc);
   BlasGroups<T> groups(CUBLAS_OP_N, CUBLAS_OP_T, accumulate, blas_compute<T>(ctx));
   for (std::size_t e = 0; e + 1 < offsets.size(); ++e) {
     const Index first = offsets[e], count = offsets[e + 1] - first;
     T* const to = dw.data() + static_cast<Index>(e) * rows * columns;
     if (count > 0) {
-      groups.add(columns, rows, count, dc.data() + first * columns, columns, in_order + first * rows, rows, to,
+      groups.add(columns, rows, count, dc_in_order + first * columns, columns, in_order + first * rows, rows, to,
                  columns);
     } else if (!accumulate) {
       expect_success(cudaMemsetAsync(to, 0, static_cast<std::size_t>(rows * columns) * sizeof(T), ctx.product_stream()),

@@ -251,21 +251,23 @@ struct Cuda {
   /// Without `accumulate` both are stored, not added: what stands there is not read, and an expert without slots has 0.
   template <class T>
   static void grouped_outer(Context& ctx, Groups<Cuda> g, View<const T, 2, Cuda> a, View<const T, 2, Cuda> dc,
-                            View<T, 3, Cuda> dw, bool accumulate = true) {
+                            View<T, 3, Cuda> dw, bool accumulate = true, View<const Index, 1, Cuda> dc_rows = {}) {
     const auto here = ctx.here();
     device::expect_int("Cuda::grouped_outer", g.slots);
-    if (ctx.options().blas_experts) return device::blas_slots_are_depth(ctx, g, a, dc, accumulate, dw);
+    if (ctx.options().blas_experts) return device::blas_slots_are_depth(ctx, g, a, dc, dc_rows, accumulate, dw);
     constexpr auto along_lines = device::Layout::along_lines;
     device::slots_are_depth(ctx, device::operand<T>(along_lines, a.data(), a.extent(1), g.rows.data()),
-                            device::operand<T>(along_lines, dc.data(), dc.extent(1)), g.offsets.data(), g.experts(),
-                            dw.extent(1), dw.extent(2), accumulate, dw.data());
+                            device::operand<T>(along_lines, dc.data(), dc.extent(1), dc_rows.data()), g.offsets.data(),
+                            g.experts(), dw.extent(1), dw.extent(2), accumulate, dw.data());
   }
 
   template <class T>
   static void grouped_sum(Context& ctx, Groups<Cuda> g, View<const T, 2, Cuda> dc, View<T, 2, Cuda> db,
-                          bool accumulate = true) {
+                          bool accumulate = true, View<const Index, 1, Cuda> dc_rows = {}, In<T, 1, Cuda> weight = {}) {
     const auto here = ctx.here();
-    device::grouped_sum(ctx, g.offsets.data(), g.experts(), g.slots, dc.data(), db.extent(1), accumulate, db.data());
+    device::grouped_sum(ctx, g.offsets.data(), g.experts(), g.slots,
+                        device::SlotValues<T>{dc.data(), dc_rows.data(), weight.data(), db.extent(1)}, accumulate,
+                        db.data());
   }
 
  private:

@@ -33,16 +33,29 @@ struct SumPlace {
   }
 };
 
-/// Σ_i from[i, my column], in the threads of chain 0.
+/// What slots have to sum: slot s row rows[s] of dc (null: row s), times weight[s] (null: 1).
+template <class T>
+struct SlotValues {
+  const T* dc;
+  const Index* rows;
+  const T* weight;
+  Index columns;
+  __device__ T operator()(Index s, Index column) const {
+    const T v = dc[(rows ? rows[s] : s) * columns + column];
+    return weight ? weight[s] * v : v;
+  }
+};
+
+/// Σ_i from(i, my column) over `count` rows i from `first` on, in the threads of chain 0.
 /// @order  rows in kThreads / width interleaved chains; then the second half of the chains is added to the first, until
 ///         one is left
 template <class T>
-__device__ T sum_of_rows(const T* from, Index rows, Index columns, int width, const SumPlace& my) {
+__device__ T sum_of_rows(const SlotValues<T>& from, Index first, Index count, int width, const SumPlace& my) {
   __shared__ T of_chain[kThreads];
   const int chains = kThreads / width;
   T sum = 0;
-  if (my.column < columns)
-    for (Index i = my.chain; i < rows; i += chains) sum += from[i * columns + my.column];
+  if (my.column < from.columns)
+    for (Index i = my.chain; i < count; i += chains) sum += from(first + i, my.column);
   of_chain[threadIdx.x] = sum;
   for (int half = chains / 2; half > 0; half /= 2) {
     __syncthreads();
@@ -54,40 +67,39 @@ __device__ T sum_of_rows(const T* from, Index rows, Index columns, int width, co
 /// partial[t] = Σ of tile t: up to kSumSlots slots of an expert, counted expert by expert.
 template <class T>
 static __global__ void __launch_bounds__(kThreads)
-    partial_grouped_sums_kernel(const Index* offsets, Index experts, const T* dc, Index columns, int width,
-                                T* partial) {
-  const SumPlace my(columns, width);
+    partial_grouped_sums_kernel(const Index* offsets, Index experts, SlotValues<T> from, int width, T* partial) {
+  const SumPlace my(from.columns, width);
   const RowTile tile = find_row_tile(offsets, experts, kSumSlots, my.strip);
   if (tile.expert < 0) return;
   const Index first = offsets[tile.expert] + tile.row, left = offsets[tile.expert + 1] - first;
-  const T sum = sum_of_rows(dc + first * columns, left < kSumSlots ? left : kSumSlots, columns, width, my);
-  if (my.chain == 0 && my.column < columns) partial[my.strip * columns + my.column] = sum;
+  const T sum = sum_of_rows(from, first, left < kSumSlots ? left : kSumSlots, width, my);
+  if (my.chain == 0 && my.column < from.columns) partial[my.strip * from.columns + my.column] = sum;
 }
 
 /// db[e] (+)= Σ of the expert's rows of `from`: its slots, or their partial sums
 template <class T>
 static __global__ void __launch_bounds__(kThreads)
-    grouped_sum_kernel(const Index* offsets, const T* from, bool partial, Index columns, int width, bool accumulate,
-                       T* db) {
-  const SumPlace my(columns, width);
+    grouped_sum_kernel(const Index* offsets, SlotValues<T> from, bool partial, int width, bool accumulate, T* db) {
+  const SumPlace my(from.columns, width);
   const Index expert = my.strip, slots = offsets[expert + 1] - offsets[expert];
   if (slots == 0 && accumulate) return;
   const Index first = partial ? count_row_tiles(offsets, expert, kSumSlots) : offsets[expert];
   const Index rows = partial ? (slots + kSumSlots - 1) / kSumSlots : slots;
-  const T sum = sum_of_rows(from + first * columns, rows, columns, width, my);
-  if (my.chain > 0 || my.column >= columns) return;
-  T& to = db[expert * columns + my.column];
+  const T sum = sum_of_rows(from, first, rows, width, my);
+  if (my.chain > 0 || my.column >= from.columns) return;
+  T& to = db[expert * from.columns + my.column];
   to = accumulate ? to + sum : sum;
 }
 
-/// db[e] += Σ_s dc[s], or without `accumulate` db[e] = Σ_s dc[s].
+/// db[e] += Σ_s of what slots have, or without `accumulate` db[e] = that.
 /// @param slots  how many there may be
 /// @order  kSumSlots slots of an expert after the other, each as in sum_of_rows, and their sums likewise: the same bits
 ///         for the same slots and columns, whatever the other experts have
 /// @cost   dc read once; a thread's longest chain has kSumSlots / 8 terms, or slots / (8 · kSumSlots) if that is more
 template <class T, class Context>
-void grouped_sum(Context& ctx, const Index* offsets, Index experts, Index slots, const T* dc, Index columns,
-                 bool accumulate, T* db) {
+void grouped_sum(Context& ctx, const Index* offsets, Index experts, Index slots, SlotValues<T> from, bool accumulate,
+                 T* db) {
+  const Index columns = from.columns;
   if (experts == 0 || columns == 0) return;
   const int width = sum_width(columns);
   const Index strips = blocks(columns, width);
@@ -96,13 +108,13 @@ void grouped_sum(Context& ctx, const Index* offsets, Index experts, Index slots,
   if (two_levels) {
     const Index tiles = slots / kSumSlots + (experts < slots ? experts : slots);  // at most
     T* const partial = ctx.template scratch<T>(tiles, columns).data();
-    partial_grouped_sums_kernel<<<grid(strips * tiles), kThreads, 0, ctx.product_stream()>>>(offsets, experts, dc,
-                                                                                             columns, width, partial);
+    partial_grouped_sums_kernel<<<grid(strips * tiles), kThreads, 0, ctx.product_stream()>>>(offsets, experts, from,
+                                                                                             width, partial);
     expect_launched("Cuda::grouped_sum");
-    dc = partial;
+    from = {partial, nullptr, nullptr, columns};
   }
-  grouped_sum_kernel<<<grid(strips * experts), kThreads, 0, ctx.product_stream()>>>(offsets, dc, two_levels, columns,
-                                                                                    width, accumulate, db);
+  grouped_sum_kernel<<<grid(strips * experts), kThreads, 0, ctx.product_stream()>>>(offsets, from, two_levels, width,
+                                                                                    accumulate, db);
   expect_launched("Cuda::grouped_sum");
 }
 

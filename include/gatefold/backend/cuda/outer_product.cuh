@@ -15,7 +15,8 @@ struct AddOrStore {
   }
 };
 
-/// dw[e] (+)= Σ_s a[row(s)]ᵀ b[s] over the slots of expert e: one block for each tile of dw[e].
+/// dw[e] (+)= Σ_s a[row(s)]ᵀ b[row(s)] over the slots of expert e, each with rows of its own: one block for each tile
+/// of dw[e].
 template <class Shape, class T>
 static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, 1, false>())
     slots_are_depth_kernel(Operand<T> a, Each<T, 1> b, const Index* offsets, Index rows, Index columns, bool accumulate,
@@ -37,7 +38,6 @@ static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, 
              {0, 0, static_cast<int>((count + Shape::depth - 1) / Shape::depth)}};
   __syncthreads();
   a.layout = b.of[0].layout = Layout::along_lines;
-  b.of[0].rows = nullptr;
   b.of[0] = b.of[0].skip(first);
   Tile<Shape, 1, false, T> tile;
   tile.sum(shared, place, a.skip(first), b, count);
@@ -45,7 +45,8 @@ static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, 
   tile.finish(shared, place, of_expert, AddOrStore<T>{accumulate ? dw : nullptr, columns});
 }
 
-/// dw[e] += Σ_s a[row(s)]ᵀ b[s]; without `accumulate` it is stored, and 0 for an expert without slots.
+/// dw[e] += Σ_s a[row(s)]ᵀ b[row(s)], each with rows of its own; without `accumulate` it is stored, and 0 for an expert
+/// without slots.
 template <class T, class Context>
 void slots_are_depth(Context& ctx, const Operand<T>& a, const Operand<T>& b, const Index* offsets, Index experts,
                      Index rows, Index columns, bool accumulate, T* dw) {

@@ -1,0 +1,55 @@
+#pragma once
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/groups.hpp"
+#include "gatefold/backend/lanes.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/view.hpp"
+
+namespace gatefold {
+
+/// The adjoint of the outputs z of experts that end in a product: dz[s] itself, or dz[s] = w[s] du[row(s)] where items
+/// receive the weighted sum of their slots. Weights then have their adjoint in front of that product instead of behind
+/// it, and neither z nor dz is needed.
+///
+///     u[n] = Σ_{s of n} w[s] z[s],   z[s] = h[s] V_e + b_e,   r[s] = du[row(s)] V_eᵀ                     (1)
+///     dw[s] = ⟨du[row(s)], z[s]⟩ = ⟨r[s], h[s]⟩ + ⟨du[row(s)], b_e⟩                                     (2)
+///     dh[s] = w[s] r[s],   dV_e = Σ_s (w[s] h[s])ᵀ du[row(s)],   db_e = Σ_s w[s] du[row(s)]             (3)
+///
+/// Without weights w = 1.
+/// @order  a slot's sums depend on it alone
+template <class T, class B>
+struct OutputAdjoint {
+  View<const T, 2, B> du;        // [N, columns], or dz [S, columns]
+  Groups<B> groups;              // which rows of du slots have
+  View<const T, 1, B> weight{};  // [S] or empty
+  View<T, 1, B> dweight{};       // like weight
+  View<const T, 2, B> bias{};    // [E, columns], or [·, 0] without
+
+  /// (2) for a slot in use, after f(w[s]) has done what is to be done with its row: f returns ⟨r[s], h[s]⟩.
+  template <class Lanes, class F>
+  GATEFOLD_HD void run(const Lanes& lanes, Index s, const F& f) const {
+    if (s < from_first(
+                lanes, [&] { return groups.offsets(0); }))
+      return;
+    if (s >= from_first(lanes, [&] { return groups.offsets(groups.experts()); })) return;
+    if (!weight.data()) {
+      f(T(1));
+      return;
+    }
+    T sum = f(from_first(lanes, [&] { return weight(s); }));
+    if (const Index columns = bias.extent(1); columns > 0) {
+      const Index e = from_first(lanes, [&] { return groups.expert(s); });
+      sum += fn::inner_product<T>(lanes, columns, du.data() + groups.row(s) * columns, bias.data() + e * columns);
+    }
+    if (lanes.lane == 0) dweight(s) = sum;
+  }
+  /// (3) of the bias: adds to db [E, columns].
+  template <class C>
+  void add_bias_gradient(C& ctx, View<T, 2, B> db) const {
+    B::grouped_sum(ctx, groups.in_slot_order(), du, db, true, groups.rows, weight);
+  }
+};
+
+}  // namespace gatefold

@@ -1,0 +1,25 @@
+// expect: gatefold: slot_weights of a Plan must be callable as slot_weights\(ctx, weight\) const; see docs/extending\.md#optional-members
+// expect: gatefold: slot_weights_backward of a Plan must be callable as slot_weights_backward\(ctx, dweight, dplan\) const; see docs/extending\.md#optional-members
+// Members that are named and cannot be called as their family asks.
+#include <gatefold/gatefold.hpp>
+
+using namespace gatefold;
+
+template <class T, class B>
+struct OddPlan : SparsePlan<T, B> {
+#ifdef GATEFOLD_FAIL
+  void slot_weights() const {}
+  void slot_weights_backward(Index) const {}
+#endif
+};
+struct Odd : SoftmaxTopK {
+  template <class T, class B>
+  using Plan = OddPlan<T, B>;
+  Odd with_model_dim(Index width) const { return {SoftmaxTopK::with_model_dim(width)}; }
+  Odd with_experts(Index count) const { return {SoftmaxTopK::with_experts(count)}; }
+};
+
+int main() {
+  Cpu::Context ctx;
+  Trainer trainer{ctx, Mixture{Odd{}, Linear{.model_dim = 2}}, MeanSquaredError{}, optim::Sgd{}, Seed{1}};
+}
