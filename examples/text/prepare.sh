@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # prepare.sh [FOLDER [SPLIT_TEXT]]: texts to learn a language from, of Debian packages, in FOLDER (build/text):
 #   bible, bible_words    the King James Bible, a line a verse: 0.8 million words, 4.1 million characters
-#   gcide, gcide_words    the Collaborative International Dictionary of English, a line a paragraph: 5.0 and 28.8 million
+#   gcide, gcide_words    the Collaborative International Dictionary of English, a line a paragraph: 4.8 and 28.8 million
 # each train.txt, valid.txt and test.txt. In *_words, punctuation marks are words of their own, as in WikiText.
 # SPLIT_TEXT is that program (built in build/release if not given). Prints sizes and counts.
 #

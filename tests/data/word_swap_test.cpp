@@ -22,15 +22,16 @@ using Words = std::vector<std::string_view>;
 std::string swapped(const WordSwap& swap, std::string_view line, std::uint64_t step = 0) {
   return swap.line(line, {Seed{5}, step});
 }
-/// How often each result comes of 12,000 lines.
+constexpr int kLines = 4'000;
+/// How often each result comes of so many lines.
 std::map<std::string, int> results(const WordSwap& swap, std::string_view line) {
   std::map<std::string, int> count;
-  for (std::uint64_t step = 0; step < 12'000; ++step) ++count[swapped(swap, line, step)];
+  for (std::uint64_t step = 0; step < kLines; ++step) ++count[swapped(swap, line, step)];
   return count;
 }
 /// All of these results and no other, each as often as the others: χ² below its mean and 5 deviations.
 void check_even(const std::map<std::string, int>& count, const std::vector<std::string>& expected) {
-  const double share = 12'000.0 / static_cast<double>(expected.size());
+  const double share = static_cast<double>(kLines) / static_cast<double>(expected.size());
   double chi_squared = 0;
   for (const std::string& text : expected) {
     CAPTURE(text);
@@ -70,7 +71,7 @@ TEST_CASE("WordSwap (1): one word of a short line, the share of a long one, roun
     for (int i = 0; i < words; ++i) line += i % 2 ? "the " : "word ";
     const int candidates = (words + 1) / 2;
     int fewer = 0, wrong = 0;
-    for (std::uint64_t step = 0; step < 1000; ++step) {
+    for (std::uint64_t step = 0; step < 400; ++step) {
       const std::string attacked = swapped({}, line, step);
       const int n = count_of(attacked, "AAA");
       fewer += n == swaps - 1;
@@ -80,7 +81,7 @@ TEST_CASE("WordSwap (1): one word of a short line, the share of a long one, roun
     CHECK(wrong == 0);
     // (2): the last is left out with probability 1 / (c + 1), c candidates being left.
     const double p = 1.0 / (candidates - (swaps - 1) + 1);
-    CHECK(std::abs(fewer - 1000 * p) <= 5 * std::sqrt(1000 * p * (1 - p)));
+    CHECK(std::abs(fewer - 400 * p) <= 5 * std::sqrt(400 * p * (1 - p)));
   }
 }
 
@@ -97,8 +98,8 @@ TEST_CASE("WordSwap (2): of two swaps, every pair of words is as likely, and eve
   for (const auto& [text, n] : count) (count_of(text, "AAA") == 1 ? once : twice)[text] = n;
   REQUIRE(once.size() == 3);
   REQUIRE(twice.size() == 3);
-  for (const auto& [text, n] : once) CHECK(std::abs(n - 12'000 / 9.0) < 5 * std::sqrt(12'000 * 8 / 81.0));
-  for (const auto& [text, n] : twice) CHECK(std::abs(n - 24'000 / 9.0) < 5 * std::sqrt(12'000 * 14 / 81.0));
+  for (const auto& [text, n] : once) CHECK(std::abs(n - kLines / 9.0) < 5 * std::sqrt(kLines * 8 / 81.0));
+  for (const auto& [text, n] : twice) CHECK(std::abs(n - 2 * kLines / 9.0) < 5 * std::sqrt(kLines * 14 / 81.0));
 }
 
 TEST_CASE("WordSwap: stop words stay as they are spelt in small letters; The is none of them") {
