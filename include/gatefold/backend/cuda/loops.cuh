@@ -6,6 +6,7 @@
 
 #include "gatefold/backend/cuda/status.cuh"
 #include "gatefold/backend/cuda/warp.cuh"
+#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
@@ -37,8 +38,14 @@ static __global__ void __launch_bounds__(kThreads) each_kernel(Index n, F f) {
   }
 }
 
+/// Blocks of rows of F on a multiprocessor.
 template <class F>
-static __global__ void __launch_bounds__(kThreads, kRowBlocks) rows_kernel(Index n, F f) {
+inline constexpr int row_blocks = kRowBlocks;
+template <class Rows, class Step>
+inline constexpr int row_blocks<fn::ElementWithStep<Rows, Step, double>> = 3;  // 4: Adam's spills on sm_120
+
+template <class F>
+static __global__ void __launch_bounds__(kThreads, row_blocks<F>) rows_kernel(Index n, F f) {
   const Index row = Index(blockIdx.x) * kRows + threadIdx.x / Warp::size;
   if (row < n) f(Warp{static_cast<int>(threadIdx.x % Warp::size)}, row);
 }
