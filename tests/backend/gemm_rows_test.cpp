@@ -66,8 +66,38 @@ void check_all(typename B::Context&& ctx) {
       for (const Index dim : {0, 1, 20}) check<B>(ctx, items, dim, columns, transposed);
 }
 
+/// grouped_gemm_rows beside grouped_gemm: slots of others before and behind see nothing.
+template <class B>
+void check_grouped(typename B::Context&& ctx) {
+  const Index dim = 20, columns = 37, items = 9, offsets[] = {3, 5, 5, 40, 41}, slots = 45, size = slots * columns;
+  std::vector<Index> rows;
+  for (Index s = 0; s < slots; ++s) rows.push_back(s < 3 || s >= 41 ? -1 : 7 * s % items);
+  const auto x = random_vector<double>(items * dim, 1), w = random_vector<double>(4 * dim * columns, 2);
+  const Groups<B> groups{View<const Index, 1, B>(offsets, 5), View<const Index, 1, B>(rows.data(), slots), slots};
+  const View<const double, 2, B> a(x.data(), items, dim);
+  for (const bool transposed : {false, true}) {
+    const View<const double, 3, B> b(w.data(), 4, transposed ? columns : dim, transposed ? dim : columns);
+    std::vector<double> expected(static_cast<std::size_t>(size), -1), c = expected, seen = expected;
+    std::vector<int> visits(static_cast<std::size_t>(slots));
+    B::grouped_gemm(ctx, groups, a, b, transposed, View<double, 2, B>(expected.data(), slots, columns), fn::Store{});
+    B::grouped_gemm_rows(ctx, groups, a, b, transposed, View<double, 2, B>(c.data(), slots, columns),
+                         TakeRow{columns, seen.data(), visits.data(), true});
+    CHECK(seen == expected);
+    for (Index s = 0; s < slots; ++s) {
+      const bool in_use = 3 <= s && s < 41;
+      CHECK(visits[static_cast<std::size_t>(s)] == in_use);
+      for (Index j = s * columns; j < (s + 1) * columns; ++j)
+        CHECK(c[static_cast<std::size_t>(j)] == expected[static_cast<std::size_t>(j)] * (in_use ? 2 : 1));
+    }
+  }
+}
+
 }  // namespace
 
+TEST_CASE("a grouped product hands out the rows of slots in use") {
+  for (const int threads : {1, 3}) check_grouped<Cpu>(Cpu::Context(threads, threads > 1));
+  check_grouped<test::Naive>({});
+}
 TEST_CASE("a product hands out its rows, kept or not: Cpu") {
   for (const int threads : {1, 3})
     for (const bool eager : {false, true}) check_all<Cpu>(Cpu::Context(threads, eager));

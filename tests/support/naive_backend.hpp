@@ -96,6 +96,12 @@ struct Naive {
                            bool transpose, View<T, 2, Naive> c, const E& epilogue) {
     grouped(ctx, g, a, std::array{w}, transpose, c, epilogue);
   }
+  template <class T, class F>
+  static void grouped_gemm_rows(Context& ctx, Groups<Naive> g, View<const T, 2, Naive> a, View<const T, 3, Naive> w,
+                                bool transpose, View<T, 2, Naive> c, const F& f) {
+    grouped_gemm(ctx, g, a, w, transpose, c, fn::Store{});
+    for (Index s = g.offsets(0); s < g.offsets(g.experts()); ++s) f(OneLane{}, s, c.data() + s * c.extent(1));
+  }
   template <class T, std::size_t M, class E, class L>
   static void grouped_pair(Context& ctx, Groups<Naive> g, View<const T, 2, Naive> a,
                            const std::array<View<const T, 3, Naive>, M>& up, const E& middle,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "gatefold/backend/lanes.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
@@ -17,6 +18,22 @@ struct OnRow {
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
     f(lanes, n, c.data() + n * c.extent(1));
+  }
+};
+
+/// f(lanes, s, row) for row s of c of each slot in use
+template <class F, class T, class B>
+struct OnSlot {
+  F f;
+  View<const Index, 1, B> offsets;
+  View<T, 2, B> c;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+    const Index begin = from_first(lanes, [&] { return offsets(0); });
+    const Index end = from_first(lanes, [&] { return offsets(offsets.extent(0) - 1); });
+    if (s < begin || s >= end) return;
+    f(lanes, s, c.data() + s * c.extent(1));
   }
 };
 

@@ -31,20 +31,20 @@ struct GateUp {
     return Act::value(g) * u;
   }
 };
-/// With h = act(gate) · up and r in dup:   hidden = w h,   dgate = w r · up · act'(gate),   dup = w r · act(gate)
+/// With h = act(gate) · up:   hidden = w h,   dgate = w r · up · act'(gate),   r → dup = w r · act(gate)
 /// (output_adjoint.hpp)
 template <class Act, class T, class B>
 struct GateUpBackward {
   OutputAdjoint<T, B> outputs;
-  View<const T, 2, B> gate, up;      // [S, H]
-  View<T, 2, B> hidden, dgate, dup;  // [S, H]
+  View<const T, 2, B> gate, up;  // [S, H]
+  View<T, 2, B> hidden, dgate;   // [S, H]
 
   template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index s, T* of_dup) const {
     outputs.run(lanes, s, [&](T w) {
       const Index columns = gate.extent(1), row = s * columns;
       const T *const of_gate = gate.data() + row, *const of_up = up.data() + row;
-      T *const of_hidden = hidden.data() + row, *const of_dgate = dgate.data() + row, *const of_dup = dup.data() + row;
+      T *const of_hidden = hidden.data() + row, *const of_dgate = dgate.data() + row;
       return sum_activated<Act, T>(lanes, columns, [&](const auto& at, Index j) {
         const auto g = at.load(of_gate + j), u = at.load(of_up + j), r = at.load(of_dup + j), activated = Act::value(g),
                    h = activated * u, v = w * r;
@@ -141,9 +141,8 @@ struct GatedMlp {
     auto hidden_out = ctx.template scratch<T>(groups.slots, hidden_dim);
     auto dgate_out = ctx.template scratch<T>(groups.slots, hidden_dim);
     auto dup_out = ctx.template scratch<T>(groups.slots, hidden_dim);
-    B::grouped_gemm(ctx, outputs.groups, outputs.du, p.down.view(), true, dup_out, fn::Store{});
-    B::for_rows(ctx, groups.slots,
-                fn::GateUpBackward<Act, T, B>{outputs, saved.gate, saved.up, hidden_out, dgate_out, dup_out});
+    B::grouped_gemm_rows(ctx, outputs.groups, outputs.du, p.down.view(), true, dup_out,
+                         fn::GateUpBackward<Act, T, B>{outputs, saved.gate, saved.up, hidden_out, dgate_out});
     const View<const T, 2, B> hidden = hidden_out, dgate = dgate_out, dup = dup_out;
     B::grouped_outer(ctx, slots, hidden, outputs.du, grads.down.view(), true, outputs.groups.rows);
     B::grouped_outer(ctx, groups, x, dgate, grads.gate.view());

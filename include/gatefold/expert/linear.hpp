@@ -12,19 +12,19 @@ namespace gatefold {
 
 namespace fn {
 
-/// With h = x[row(s)] and r in dslots:   weighted = w x[row(s)],   dslots = w r      (output_adjoint.hpp)
+/// With h = x[row(s)]:   weighted = w h,   r → dslots = w r      (output_adjoint.hpp)
 template <class T, class B>
 struct WeightedItems {
   OutputAdjoint<T, B> outputs;
-  View<const T, 2, B> x;           // [N, D]
-  View<T, 2, B> weighted, dslots;  // [S, D]
+  View<const T, 2, B> x;   // [N, D]
+  View<T, 2, B> weighted;  // [S, D]
 
   template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index s, T* of_dslots) const {
     outputs.run(lanes, s, [&](T w) {
       const Index columns = x.extent(1);
       const T* const item = x.data() + outputs.groups.row(s) * columns;
-      T *const of_weighted = weighted.data() + s * columns, *const of_dslots = dslots.data() + s * columns;
+      T* const of_weighted = weighted.data() + s * columns;
       return sum_columns<T>(lanes, columns, [&](const auto& at, Index j) {
         const auto v = at.load(item + j), r = at.load(of_dslots + j);
         at.store(of_weighted + j, w * v);
@@ -101,8 +101,7 @@ struct Linear {
     auto mark = ctx.mark();
     const OutputAdjoint<T, B> outputs{du, groups, weight, dweight, p.bias};
     auto weighted = ctx.template scratch<T>(groups.slots, model_dim);
-    B::grouped_gemm(ctx, groups, du, p.weight.view(), true, dslots, fn::Store{});
-    B::for_rows(ctx, groups.slots, fn::WeightedItems<T, B>{outputs, x, weighted, dslots});
+    B::grouped_gemm_rows(ctx, groups, du, p.weight.view(), true, dslots, fn::WeightedItems<T, B>{outputs, x, weighted});
     B::grouped_outer(ctx, groups.in_slot_order(), View<const T, 2, B>(weighted), du, grads.weight.view(), true,
                      groups.rows);
     if (bias) outputs.add_bias_gradient(ctx, grads.bias.view());

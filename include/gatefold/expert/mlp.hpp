@@ -29,19 +29,19 @@ struct BiasActivate {
     return Act::value(v);
   }
 };
-/// With h = act(pre) and r in dpre:   hidden = w h,   dpre = w r act'(pre)      (output_adjoint.hpp)
+/// With h = act(pre):   hidden = w h,   r → dpre = w r act'(pre)      (output_adjoint.hpp)
 template <class Act, class T, class B>
 struct ActivateBackward {
   OutputAdjoint<T, B> outputs;
-  View<const T, 2, B> pre;     // [S, H]
-  View<T, 2, B> hidden, dpre;  // [S, H]
+  View<const T, 2, B> pre;  // [S, H]
+  View<T, 2, B> hidden;     // [S, H]
 
   template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index s, T* of_dpre) const {
     outputs.run(lanes, s, [&](T w) {
       const Index columns = pre.extent(1), row = s * columns;
       const T* const of_pre = pre.data() + row;
-      T *const of_hidden = hidden.data() + row, *const of_dpre = dpre.data() + row;
+      T* const of_hidden = hidden.data() + row;
       return sum_activated<Act, T>(lanes, columns, [&](const auto& at, Index j) {
         const auto before = at.load(of_pre + j), r = at.load(of_dpre + j), h = Act::value(before);
         at.store(of_hidden + j, w * h);
@@ -150,8 +150,8 @@ struct Mlp {
     const Groups<B> slots = groups.in_slot_order();
     auto hidden_out = ctx.template scratch<T>(groups.slots, hidden_dim);
     auto dpre_out = ctx.template scratch<T>(groups.slots, hidden_dim);
-    B::grouped_gemm(ctx, outputs.groups, outputs.du, p.down.view(), true, dpre_out, fn::Store{});
-    B::for_rows(ctx, groups.slots, fn::ActivateBackward<Act, T, B>{outputs, saved.pre, hidden_out, dpre_out});
+    B::grouped_gemm_rows(ctx, outputs.groups, outputs.du, p.down.view(), true, dpre_out,
+                         fn::ActivateBackward<Act, T, B>{outputs, saved.pre, hidden_out});
     const View<const T, 2, B> hidden = hidden_out, dpre = dpre_out;
     B::grouped_gemm(ctx, slots, dpre, p.up.view(), true, dslots, fn::Store{});
     B::grouped_outer(ctx, slots, hidden, outputs.du, grads.down.view(), true, outputs.groups.rows);

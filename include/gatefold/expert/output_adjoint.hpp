@@ -27,13 +27,9 @@ struct OutputAdjoint {
   View<T, 1, B> dweight{};       // like weight
   View<const T, 2, B> bias{};    // [E, columns], or [·, 0] without
 
-  /// (2) for a slot in use, after f(w[s]) has done what is to be done with its row: f returns ⟨r[s], h[s]⟩.
+  /// (2) for a slot in use: f(w[s]) does what is to be done with its row, and returns ⟨r[s], h[s]⟩ on every lane.
   template <class Lanes, class F>
   GATEFOLD_HD void run(const Lanes& lanes, Index s, const F& f) const {
-    if (s < from_first(
-                lanes, [&] { return groups.offsets(0); }))
-      return;
-    if (s >= from_first(lanes, [&] { return groups.offsets(groups.experts()); })) return;
     if (!weight.data()) {
       f(T(1));
       return;

@@ -24,6 +24,7 @@
 #include "gatefold/backend/cpu/row_lanes.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/backend/cpu/workers.hpp"
+#include "gatefold/backend/gemm_rows.hpp"
 #include "gatefold/backend/group_table.hpp"
 #include "gatefold/backend/object_pool.hpp"
 #include "gatefold/backend/scratch.hpp"
@@ -217,6 +218,13 @@ struct Cpu {
                               .experts = g.experts(),
                               .most_slots = g.slots};
     cpu::Product<T>::run(ctx, batch, cpu::Epilogue<T>::with(epilogue));
+  }
+
+  template <class T, class F>
+  static void grouped_gemm_rows(Context& ctx, Groups<Cpu> g, View<const T, 2, Cpu> a, View<const T, 3, Cpu> w,
+                                bool transpose, View<T, 2, Cpu> c, const F& f) {
+    grouped_gemm(ctx, g, a, w, transpose, c, fn::Store{});
+    for_rows(ctx, g.slots, fn::OnSlot<F, T, Cpu>{f, g.offsets, c});
   }
 
   template <class T, std::size_t M, class E, class L>

@@ -74,7 +74,7 @@ struct GatherSlots {
   T* to;
   template <class Lanes>
   __device__ void operator()(const Lanes& lanes, Index s) const {
-    if (s >= groups.offsets(groups.experts())) return;
+    if (s < groups.offsets(0) || s >= groups.offsets(groups.experts())) return;
     const T* row = from + groups.row(s) * columns;
     for (Index j = lanes.lane; j < columns; j += lanes.size) to[s * columns + j] = row[j];
   }

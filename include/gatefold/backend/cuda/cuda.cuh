@@ -235,6 +235,14 @@ struct Cuda {
     grouped(ctx, g, a, std::array{w}, transpose, c, epilogue);
   }
 
+  template <class T, class F>
+  static void grouped_gemm_rows(Context& ctx, Groups<Cuda> g, View<const T, 2, Cuda> a, View<const T, 3, Cuda> w,
+                                bool transpose, View<T, 2, Cuda> c, const F& f) {
+    grouped_gemm(ctx, g, a, w, transpose, c, fn::Store{});
+    const auto here = ctx.here();
+    device::for_rows(ctx.product_stream(), g.slots, fn::OnSlot<F, T, Cuda>{f, g.offsets, c});
+  }
+
   template <class T, std::size_t M, class E, class L>
   static void grouped_pair(Context& ctx, Groups<Cuda> g, View<const T, 2, Cuda> a,
                            const std::array<View<const T, 3, Cuda>, M>& up, const E& middle,
