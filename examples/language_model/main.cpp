@@ -1,5 +1,5 @@
-// A small language model on the characters of a text: attention, then a mixture of experts, twice. Embeddings are a
-// Linear over one-hot rows, of the character and of its place. Goes on from a checkpoint at any step.
+// A small language model on the characters of a text: an embedding of the character and of its place, then attention
+// and a mixture of experts, twice. Goes on from a checkpoint at any step.
 //
 //   language_model [--text FILE] [--steps 300] [--save FILE] [--load FILE] …
 //
@@ -58,19 +58,11 @@ struct Text {
   Index size() const { return static_cast<Index>(ids.size()); }
 };
 
-/// One sequence: a row for each character, with a 1 for the character and a 1 for its place.
-void one_hot(const Index* ids, Index characters, View<float, 2, Cpu> rows) {
-  for (Index n = 0; n < rows.extent(0); ++n) {
-    for (Index c = 0; c < rows.extent(1); ++c) rows(n, c) = 0;
-    rows(n, ids[n]) = rows(n, characters + n) = 1;
-  }
-}
-
 auto make_model(Index characters) {
   const WithAuxiliary<SoftmaxTopK, Balance> gate{
       .scores = {.experts = 4}, .selection = {.k = 2}, .auxiliary = {Balance{.weight = 0.01}}};
   return Chain{
-      Linear{.model_dim = characters + kLength, .output_dim = kDim},
+      Embedding{.vocabulary = characters, .model_dim = kDim, .places = kLength, .initial = Initial::normal(0.1)},
       Stack{Block{Residual{update::Plain{}, PreNorm{LayerNorm{}, Attention{.model_dim = kDim, .heads = 2}}},
                   Residual{update::HeavyBall{}, PreNorm{LayerNorm{}, Mixture{gate, Mlp<Gelu>{kDim, 2 * kDim}}}}},
             2},
@@ -86,19 +78,18 @@ void train(const Options& o) {
 
   Extra<decltype(model), float, Cpu> extra;
   std::get<1>(extra.layers).attention.length = kLength;
-  const Index width = text.characters() + kLength;
-  Tensor<float, 2, Cpu> x(kSequences * kLength, width);
-  std::vector<Index> next(static_cast<std::size_t>(kSequences * kLength));
+  std::vector<Index> ids, next;
   while (trainer.state.step < o.steps) {
     // Where sequences begin is a function of the seed and the step alone, so that a run can go on.
     const auto step = static_cast<std::uint64_t>(trainer.state.step);
+    ids.clear(), next.clear();
     for (Index s = 0; s < kSequences; ++s) {
       const double u = uniform<double>(trainer.seed.fork(1), step, static_cast<std::uint64_t>(s));
-      const Index* ids = text.ids.data() + static_cast<Index>(u * static_cast<double>(text.size() - kLength));
-      one_hot(ids, text.characters(), x.view().rows(s * kLength, kLength));
-      for (Index n = 0; n < kLength; ++n) next[static_cast<std::size_t>(s * kLength + n)] = ids[n + 1];
+      const Index* from = text.ids.data() + static_cast<Index>(u * static_cast<double>(text.size() - kLength));
+      ids.insert(ids.end(), from, from + kLength);
+      next.insert(next.end(), from + 1, from + kLength + 1);
     }
-    const double loss = trainer.step(x, next, extra);
+    const double loss = trainer.step(ids, next, extra);
     if (trainer.state.step % 10 == 0 || trainer.state.step == o.steps)
       std::printf("step %4lld  loss %.6f  balance %.6f\n", static_cast<long long>(trainer.state.step), loss,
                   trainer.auxiliary());
@@ -107,11 +98,10 @@ void train(const Options& o) {
 
   // The text goes on as the model would have it.
   std::vector<Index> window(text.ids.begin(), text.ids.begin() + kLength);
-  Tensor<float, 2, Cpu> one(kLength, width), y(kLength, text.characters());
+  Tensor<float, 2, Cpu> y(kLength, text.characters());
   std::string said;
   for (int i = 0; i < 60; ++i) {
-    one_hot(window.data(), text.characters(), one);
-    trainer.infer(one, y, extra);
+    trainer.infer(window, y, extra);
     Index best = 0;
     for (Index c = 1; c < text.characters(); ++c)
       if (y(kLength - 1, c) > y(kLength - 1, best)) best = c;

@@ -113,15 +113,16 @@ struct SubtractLabel {
 ///         device: in debug builds), and the model has a table [V, D] where W is tied
 /// @cost   2·N·V·D flop and N·V exponentials forward, 6·N·V·D and as many backward, which computes the logits again;
 ///         scratch of Blocks, whatever N and V
-/// @order  blocks in order of rows, then of the vocabulary; bitwise equal for every thread count, and the value of an
-///         item whatever the others are
+/// @order  blocks in order of rows, then of the vocabulary; bitwise equal for every thread count, and (on a host) the
+///         value of an item whatever the others are
 struct StreamedCrossEntropy {
   Index vocabulary = 0, model_dim = 0;
   bool bias = true, tied = false;
   Index ignore = loss::ignore_none;
   Initial initial{};
 
-  /// Logits that are in memory together: 16 MB of floats.
+  /// Logits that are in memory together: 16 MB of floats. Forward by gemm_rows, which keeps no rows,
+  /// takes as long.
   struct Blocks {
     static constexpr Index rows = 4096, columns = 1024;
   };
@@ -196,6 +197,7 @@ struct StreamedCrossEntropy {
       const View<const T, 2, B> d = dz;
       B::gemm(ctx, d, false, wv, false, first > 0, dy.rows(row, rows), fn::Store{});
       B::gemm(ctx, d, true, h, false, true, dw.rows(first, dz.extent(1)), fn::Store{});
+      const auto of_block = ctx.mark();
       if (bias)
         B::grouped_sum(ctx, one_group(ctx, rows), d, grads.bias.view().rows(first, dz.extent(1)).as(1, dz.extent(1)));
     });
