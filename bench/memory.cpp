@@ -46,7 +46,7 @@ void memory(benchmark::State& state, RuleT rule) {
   const double plan = (6 * slots + n + e) * sizeof(Index) + slots * sizeof(float);
   const double layer = (slots * h + 2 * n * e) * sizeof(float) + plan;
   const double kept = kDepth * layer + (kDepth - 1) * n * d * sizeof(float);
-  const double scratch = (slots * (d + 2 * h + 2) + 3 * n * d + 3 * n * e) * sizeof(float);
+  const double scratch = (slots * (d + 2 * h) + 3 * n * d + 3 * n * e) * sizeof(float);
   const double outputs = 3 * n * d * sizeof(float);
   Carry<RuleT, float, Cpu> carry;
   if constexpr (requires { rule.begin(ctx, s.items, s.dim, carry); }) rule.begin(ctx, s.items, s.dim, carry);

@@ -73,7 +73,7 @@ Routing add_routing(Rounds& rounds, RunT& run) {
   return {{gate, combine}, {scores}};
 }
 
-/// Of forward and backward: gate and combine forward, then weights, dispatch and gate backward. What the experts do for
+/// Of forward and backward: gate and combine forward, then dispatch and gate backward. What the experts do for
 /// the weights' adjoint is theirs.
 template <class RunT>
 Routing add_training_routing(Rounds& rounds, RunT& run) {
@@ -98,9 +98,6 @@ Routing add_training_routing(Rounds& rounds, RunT& run) {
     auto mark = run.ctx.mark();
     auto dplan = saved.plan.grad(run.ctx);
     typename decltype(gate())::template ExtraGrad<float, Cpu> unused{};
-    auto weight = run.ctx.template scratch<float>(z->extent(0));
-    saved.plan.slot_weights(run.ctx, weight);
-    saved.plan.slot_weights_backward(run.ctx, weight, dplan);
     saved.plan.dispatch_backward(run.ctx, run.x, *dslots, *dx, dplan);
     gate().backward(run.ctx, run.params.branch.gate, run.x, saved.plan, saved.gate, dplan, *dx, run.grads.branch.gate,
                     run.extra, unused);

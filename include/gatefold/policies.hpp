@@ -147,6 +147,7 @@
 #include "gatefold/policy/probe.hpp"
 #include "gatefold/routing/dense_plan.hpp"
 #include "gatefold/routing/sequence.hpp"
+#include "gatefold/routing/slot_weights.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/pack.hpp"

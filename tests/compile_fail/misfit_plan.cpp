@@ -1,5 +1,4 @@
-// expect: gatefold: slot_weights of a Plan must be callable as slot_weights\(ctx, weight\) const; see docs/extending\.md#optional-members
-// expect: gatefold: slot_weights_backward of a Plan must be callable as slot_weights_backward\(ctx, dweight, dplan\) const; see docs/extending\.md#optional-members
+// expect: gatefold: slot_weights of a Plan must be callable as slot_weights\(dplan\) const; see docs/extending\.md#optional-members
 // Members that are named and cannot be called as their family asks.
 #include <gatefold/gatefold.hpp>
 
@@ -9,7 +8,6 @@ template <class T, class B>
 struct OddPlan : SparsePlan<T, B> {
 #ifdef GATEFOLD_FAIL
   void slot_weights() const {}
-  void slot_weights_backward(Index) const {}
 #endif
 };
 struct Odd : SoftmaxTopK {

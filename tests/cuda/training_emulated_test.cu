@@ -254,11 +254,19 @@ Launches named_launches_of(const F& f) {
 
 /// What a launch of this name is for.
 std::string purpose_of(const std::string& name) {
-  const std::pair<const char*, const char*> purposes[] = {
-      {"RouteRow", "gating"},          {"table_", "dispatch"},     {"Combine", "combine"},
-      {"slots_are_depth", "gradient"}, {"grouped_sum", "bias"},    {"slots_are_rows", "product"},
-      {"few_rows", "product"},         {"HeavyBall", "update"},    {"AdamW", "AdamW"},
-      {"cublasGemmEx", "cuBLAS"},      {"EvenOffsets", "offsets"}, {"Fill", "zeros"}};
+  const std::pair<const char*, const char*> purposes[] = {{"RouteRow", "gating"},
+                                                          {"table_", "dispatch"},
+                                                          {"Combine", "combine"},
+                                                          {"ActivateBackward", "experts"},
+                                                          {"slots_are_depth", "gradient"},
+                                                          {"grouped_sum", "bias"},
+                                                          {"slots_are_rows", "product"},
+                                                          {"few_rows", "product"},
+                                                          {"HeavyBall", "update"},
+                                                          {"AdamW", "AdamW"},
+                                                          {"cublasGemmEx", "cuBLAS"},
+                                                          {"EvenOffsets", "offsets"},
+                                                          {"Fill", "zeros"}};
   for (const auto& [word, purpose] : purposes)
     if (name.find(word) != std::string::npos) return purpose;
   return name;
@@ -313,7 +321,7 @@ TEST_CASE("cuda: launches of a layer in training") {
     CHECK(beyond(less->inference, more->inference) == "combine 1, dispatch 1, gating 1, product 4");
     CHECK(beyond(less->forward, more->forward) == "combine 1, dispatch 1, gating 1, product 4");
     CHECK(beyond(less->backward, more->backward) ==
-          "bias 3, combine 2, cuBLAS 2, gating 1, gradient 2, offsets 1, product 2, update 1, zeros 2");
+          "bias 3, combine 1, cuBLAS 2, experts 1, gating 1, gradient 2, offsets 1, product 2, update 1, zeros 2");
     CHECK(beyond(less->update, more->update) == "AdamW 6");  // tensors of parameters
   }
 }

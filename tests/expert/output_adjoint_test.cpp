@@ -11,7 +11,7 @@
 #include "gatefold/expert/gated_mlp.hpp"
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/expert/mlp.hpp"
-#include "gatefold/routing/sparse_plan.hpp"
+#include "gatefold/routing/slot_weights.hpp"
 #include "support/experts.hpp"
 
 using namespace gatefold;
@@ -64,8 +64,8 @@ struct WeightedBank : Bank<T, E> {
         this->params);
   }
   void weighted_backward() {
-    this->expert.weighted_backward(this->ctx, this->params, this->groups(), this->x, this->saved, du, weight,
-                                   this->dslots, dweight, this->grads);
+    this->expert.weighted_backward(this->ctx, this->params, this->groups(), this->x, this->saved, du,
+                                   SlotWeights<T, Cpu>{weight, dweight}, this->dslots, this->grads);
   }
   Index item(Index s) const { return this->rows[std::size_t(s)]; }
   std::vector<double> used_dweight() const {
@@ -233,26 +233,4 @@ TEST_CASE("weighted_backward: a NaN of du reaches the slots of its item, of weig
     }
     CHECK(seen > 0);
   });
-}
-
-TEST_CASE("SparsePlan: the weights of slots are those of their picks, and so are their adjoints; dropped ones have 0") {
-  Cpu::Context ctx(1);
-  SparsePlan<double, Cpu> plan;
-  plan.resize(3, 2, 6);
-  const Index expert[] = {1, ~Index(0), 0, 1, no_pick, 0};
-  for (Index p = 0; p < 6; ++p) {
-    plan.item(p) = p / 2;
-    plan.expert(p) = expert[p];
-    plan.weight(p) = 10 + static_cast<double>(p);
-  }
-  plan.build(ctx);
-  auto weight = constant_tensor<double>(ctx, 777, 6);
-  plan.slot_weights(ctx, weight);
-  CHECK(values(weight) == std::vector<double>{12, 15, 10, 13, 777, 777});
-  auto mark = ctx.mark();
-  auto d = plan.grad(ctx);
-  Tensor<double, 1, Cpu> dweight(6);
-  for (Index s = 0; s < 6; ++s) dweight(s) = s < 4 ? static_cast<double>(s + 1) : quiet_nan;
-  plan.slot_weights_backward(ctx, dweight, d);
-  CHECK(std::vector<double>(d.weight.data(), d.weight.data() + 6) == std::vector<double>{3, 0, 1, 4, 0, 2});
 }

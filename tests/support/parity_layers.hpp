@@ -54,7 +54,8 @@ struct BankRun {
     infer_expert<T, B>(expert, ctx, params, groups, x, inferred);
     expert.backward(ctx, params, groups, x, saved, dz, dslots, grads);
     if constexpr (hook::expert::weighted_backward<E, T, B>())
-      expert.weighted_backward(ctx, params, groups, x, saved, du, weight, weighted_dslots, dweight, weighted_grads);
+      expert.weighted_backward(ctx, params, groups, x, saved, du, SlotWeights<T, B>{weight, dweight}, weighted_dslots,
+                               weighted_grads);
   }
 
  private:

@@ -21,10 +21,10 @@
 ///
 ///     infer   (ctx, params, groups, x, z) const;                // writes z [S, out_dim]
 ///
-/// and the backward of u[n] = Σ_s w[s] z[s] over the slots of item n, which is given du [N, out_dim] and w [S] in place
-/// of dz[s] = w[s] du[row(s)]: writes dslots and dw[s] = ⟨du[row(s)], z[s]⟩, adds to grads (output_adjoint.hpp)
+/// and the backward of u[n] = Σ_s w[s] z[s] over the slots of item n, which is given du [N, out_dim] and w in place of
+/// dz[s] = w[s] du[row(s)]: writes dslots and the adjoints of w, ⟨du[row(s)], z[s]⟩, adds to grads (output_adjoint.hpp)
 ///
-///     weighted_backward(ctx, params, groups, x, saved, du, weight, dslots, dweight, grads) const;
+///     weighted_backward(ctx, params, groups, x, saved, du, weights, dslots, grads) const;
 namespace gatefold {
 
 /// Run an expert without keeping anything for backward.

@@ -127,9 +127,9 @@ struct GatedMlp {
   }
   template <class T, class B>
   void weighted_backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
-                         const Saved<T, B>& saved, In<T, 2, B> du, In<T, 1, B> weight, Out<T, 2, B> dslots,
-                         Out<T, 1, B> dweight, Params<T, B>& grads) const {
-    all_backward<T, B>(ctx, p, groups, x, saved, {du, groups, weight, dweight}, dslots, grads);
+                         const Saved<T, B>& saved, In<T, 2, B> du, const SlotWeights<T, B>& weights,
+                         Out<T, 2, B> dslots, Params<T, B>& grads) const {
+    all_backward<T, B>(ctx, p, groups, x, saved, {du, groups, weights}, dslots, grads);
   }
 
  private:

@@ -96,10 +96,11 @@ struct Linear {
   }
   template <class T, class B>
   void weighted_backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
-                         const Nothing<T, B>&, In<T, 2, B> du, In<T, 1, B> weight, Out<T, 2, B> dslots,
-                         Out<T, 1, B> dweight, Params<T, B>& grads) const {
+                         const Nothing<T, B>&, In<T, 2, B> du, const SlotWeights<T, B>& weights, Out<T, 2, B> dslots,
+                         Params<T, B>& grads) const {
     auto mark = ctx.mark();
-    const OutputAdjoint<T, B> outputs{du, groups, weight, dweight, p.bias};
+    auto weight = ctx.template scratch<T>(bias ? groups.slots : 0);
+    const OutputAdjoint<T, B> outputs{du, groups, weights, p.bias, weight};
     auto weighted = ctx.template scratch<T>(groups.slots, model_dim);
     B::grouped_gemm_rows(ctx, groups, du, p.weight.view(), true, dslots, fn::WeightedItems<T, B>{outputs, x, weighted});
     B::grouped_outer(ctx, groups.in_slot_order(), View<const T, 2, B>(weighted), du, grads.weight.view(), true,

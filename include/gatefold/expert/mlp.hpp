@@ -126,9 +126,11 @@ struct Mlp {
   }
   template <class T, class B>
   void weighted_backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
-                         const Saved<T, B>& saved, In<T, 2, B> du, In<T, 1, B> weight, Out<T, 2, B> dslots,
-                         Out<T, 1, B> dweight, Params<T, B>& grads) const {
-    both_backward<T, B>(ctx, p, groups, x, saved, {du, groups, weight, dweight, p.down_bias}, dslots, grads);
+                         const Saved<T, B>& saved, In<T, 2, B> du, const SlotWeights<T, B>& weights,
+                         Out<T, 2, B> dslots, Params<T, B>& grads) const {
+    auto mark = ctx.mark();
+    auto weight = ctx.template scratch<T>(bias ? groups.slots : 0);
+    both_backward<T, B>(ctx, p, groups, x, saved, {du, groups, weights, p.down_bias, weight}, dslots, grads);
   }
 
  private:

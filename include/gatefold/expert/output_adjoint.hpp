@@ -5,6 +5,7 @@
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/routing/slot_weights.hpp"
 #include "gatefold/tensor/view.hpp"
 
 namespace gatefold {
@@ -21,25 +22,28 @@ namespace gatefold {
 /// @order  a slot's sums depend on it alone
 template <class T, class B>
 struct OutputAdjoint {
-  View<const T, 2, B> du;        // [N, columns], or dz [S, columns]
-  Groups<B> groups;              // which rows of du slots have
-  View<const T, 1, B> weight{};  // [S] or empty
-  View<T, 1, B> dweight{};       // like weight
-  View<const T, 2, B> bias{};    // [E, columns], or [·, 0] without
+  View<const T, 2, B> du;       // [N, columns], or dz [S, columns]
+  Groups<B> groups;             // which rows of du slots have
+  SlotWeights<T, B> weights{};  // or none
+  View<const T, 2, B> bias{};   // [E, columns], or [·, 0] without
+  View<T, 1, B> weight{};       // [S] w in slot order, kept by run for the bias where there are both
 
   /// (2) for a slot in use: f(w[s]) does what is to be done with its row, and returns ⟨r[s], h[s]⟩ on every lane.
   template <class Lanes, class F>
   GATEFOLD_HD void run(const Lanes& lanes, Index s, const F& f) const {
-    if (!weight.data()) {
+    if (!weights.weight.data()) {
       f(T(1));
       return;
     }
-    T sum = f(from_first(lanes, [&] { return weight(s); }));
+    const T w = from_first(lanes, [&] { return weights(s); });
+    T sum = f(w);
     if (const Index columns = bias.extent(1); columns > 0) {
       const Index e = from_first(lanes, [&] { return groups.expert(s); });
       sum += fn::inner_product<T>(lanes, columns, du.data() + groups.row(s) * columns, bias.data() + e * columns);
     }
-    if (lanes.lane == 0) dweight(s) = sum;
+    if (lanes.lane > 0) return;
+    weights.set_adjoint(s, sum);
+    if (!weight.empty()) weight(s) = w;
   }
   /// (3) of the bias: adds to db [E, columns].
   template <class C>

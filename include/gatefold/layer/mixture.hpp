@@ -140,11 +140,8 @@ struct Mixture {
       auto dplan = saved.plan.grad(ctx);
       auto dslots = ctx.template scratch<T>(slots, in_dim());
       if constexpr (takes_weights<T, B>()) {
-        auto weight = ctx.template scratch<T>(slots), dweight = ctx.template scratch<T>(slots);
-        saved.plan.slot_weights(ctx, weight);
-        expert.weighted_backward(ctx, p.expert, in.groups, in.x, saved.expert, du, weight, dslots, dweight,
-                                 grads.expert);
-        saved.plan.slot_weights_backward(ctx, dweight, dplan);
+        expert.weighted_backward(ctx, p.expert, in.groups, in.x, saved.expert, du, saved.plan.slot_weights(dplan),
+                                 dslots, grads.expert);
       } else {
         auto dz = ctx.template scratch<T>(slots, out_dim());
         saved.plan.combine_backward(ctx, saved.z, du, dz, dplan);
@@ -159,8 +156,7 @@ struct Mixture {
   template <class T, class B>
   static constexpr bool takes_weights() {
     using Plan = gatefold::Plan<GateT, T, B>;
-    return hook::expert::weighted_backward<ExpertT, T, B>() && hook::plan::slot_weights<Plan, T, B>() &&
-           hook::plan::slot_weights_backward<Plan, T, B>();
+    return hook::expert::weighted_backward<ExpertT, T, B>() && hook::plan::slot_weights<Plan, T, B>();
   }
 
  private:

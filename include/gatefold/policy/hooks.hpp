@@ -76,6 +76,8 @@ template <class T, class B>
 struct Candidates;
 template <class T, class B>
 struct SparsePlan;
+template <class T, class B>
+struct SlotWeights;
 template <class B>
 struct Groups;
 namespace backend {
@@ -292,12 +294,13 @@ GATEFOLD_MEMBER("an expert", validate, "validate(params, experts) const",
                 "throws where parameters do not fit the options", policy.validate(params, count))
 GATEFOLD_MEMBER("an expert", infer, "infer(ctx, params, groups, x, z) const",
                 "forward that keeps nothing; the same bits", policy.infer(ctx, params, groups, in, out))
-GATEFOLD_MEMBER("an expert", weighted_backward,
-                "weighted_backward(ctx, params, groups, x, saved, du, weight, dslots, dweight, grads) const",
-                "backward where items receive Σ weight[s] z[s], from du [N, out_dim] of the items: also writes "
-                "dweight[s] = ⟨du[row(s)], z[s]⟩, so that a mixture need not keep z",
-                policy.weighted_backward(ctx, params, groups, in, saved, in, some<View<const T, 1, B>>(), out,
-                                         some<View<T, 1, B>>(), some<Params<P, T, B>>()))
+GATEFOLD_MEMBER(
+    "an expert", weighted_backward,
+    "weighted_backward(ctx, params, groups, x, saved, du, weights, dslots, grads) const",
+    "backward where items receive Σ w[s] z[s], from du [N, out_dim] of the items: weights gives w[s] and takes "
+    "⟨du[row(s)], z[s]⟩ (SlotWeights), so that a mixture need not keep z",
+    policy.weighted_backward(ctx, params, groups, in, saved, in, some<const SlotWeights<T, B>>(), out,
+                             some<Params<P, T, B>>()))
 
 template <class P, class T, class B>
 constexpr bool all() {
@@ -308,16 +311,14 @@ constexpr bool all() {
 
 namespace plan {
 
-GATEFOLD_MEMBER("a Plan", slot_weights, "slot_weights(ctx, weight) const",
-                "writes the weight [S] of each slot, where an item receives Σ weight[s] z[s] over its slots",
-                policy.slot_weights(ctx, some<View<T, 1, B>>()))
-GATEFOLD_MEMBER("a Plan", slot_weights_backward, "slot_weights_backward(ctx, dweight, dplan) const",
-                "its adjoint, in place of that of combine",
-                policy.slot_weights_backward(ctx, some<View<const T, 1, B>>(), some<typename P::Grad>()))
+GATEFOLD_MEMBER("a Plan", slot_weights, "slot_weights(dplan) const",
+                "the weights w of slots where an item receives Σ w[s] z[s] over its slots, and where their adjoints go "
+                "(SlotWeights)",
+                policy.slot_weights(some<const typename P::Grad>()))
 
 template <class P, class T, class B>
 constexpr bool all() {
-  return look_up(slot_weights<P, T, B>(), slot_weights_backward<P, T, B>());
+  return look_up(slot_weights<P, T, B>());
 }
 
 }  // namespace plan

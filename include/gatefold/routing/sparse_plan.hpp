@@ -10,6 +10,7 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/routing/slot_weights.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
 namespace gatefold {
@@ -68,27 +69,6 @@ struct Combine {
  private:
   GATEFOLD_HD const T* row(Index slot) const { return z.data() + slot * z.extent(1); }
   GATEFOLD_HD T weight_of(Index slot) const { return weight.data() ? weight(pick(slot)) : T(1); }
-};
-
-/// to[s] = from[pick[s]] for the slots in use
-template <class T, class B>
-struct PickToSlot {
-  View<const Index, 1, B> offsets, pick;
-  View<const T, 1, B> from;
-  View<T, 1, B> to;
-  GATEFOLD_HD void operator()(Index s) const {
-    if (s < offsets(offsets.extent(0) - 1)) to(s) = from(pick(s));
-  }
-};
-/// to[pick[s]] = from[s] for the slots in use
-template <class T, class B>
-struct SlotToPick {
-  View<const Index, 1, B> offsets, pick;
-  View<const T, 1, B> from;
-  View<T, 1, B> to;
-  GATEFOLD_HD void operator()(Index s) const {
-    if (s < offsets(offsets.extent(0) - 1)) to(pick(s)) = from(s);
-  }
 };
 
 /// dz[s] = w[s] dout[item of s],   dw[s] = ⟨dout[item of s], z[s]⟩
@@ -206,13 +186,8 @@ struct SparsePlan {
   void combine_backward(typename B::Context& ctx, In<T, 2, B> z, In<T, 2, B> dout, Out<T, 2, B> dz, Grad& d) const {
     B::for_rows(ctx, rows.size(), fn::CombineBackward<T, B>{groups(), pick, weight, z, dout, dz, d.weight});
   }
-  /// What combine_backward does, for experts whose backward takes weights: of each slot in use.
-  void slot_weights(typename B::Context& ctx, Out<T, 1, B> slot_weight) const {
-    B::for_each(ctx, rows.size(), fn::PickToSlot<T, B>{offsets, pick, weight, slot_weight});
-  }
-  void slot_weights_backward(typename B::Context& ctx, In<T, 1, B> dslot_weight, Grad& d) const {
-    B::for_each(ctx, rows.size(), fn::SlotToPick<T, B>{offsets, pick, dslot_weight, d.weight});
-  }
+  /// In place of combine_backward, for experts whose backward takes weights.
+  SlotWeights<T, B> slot_weights(const Grad& d) const { return {weight, d.weight, pick}; }
   /// dx[n] += Σ dslots[s] over the slots of n.
   void dispatch_backward(typename B::Context& ctx, In<T, 2, B>, In<T, 2, B> dslots, Out<T, 2, B> dx, Grad&) const {
     B::for_rows(ctx, dx.extent(0), fn::Combine<T, B>{item_offsets, item_slots, pick, {}, dslots, dx, true});

@@ -1,0 +1,23 @@
+#pragma once
+
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/view.hpp"
+
+namespace gatefold {
+
+/// The weights w of slots whose items receive Σ w[s] z[s], and where their adjoints go, as a plan holds them: by picks.
+template <class T, class B>
+struct SlotWeights {
+  View<const T, 1, B> weight{};    // [picks] in
+  View<T, 1, B> dweight{};         // [picks] out
+  View<const Index, 1, B> pick{};  // [S] slot → pick; empty: slot s is pick s
+
+  GATEFOLD_HD T operator()(Index s) const { return weight(of(s)); }
+  GATEFOLD_HD void set_adjoint(Index s, T v) const { dweight(of(s)) = v; }
+
+ private:
+  GATEFOLD_HD Index of(Index s) const { return pick.data() ? pick(s) : s; }
+};
+
+}  // namespace gatefold
