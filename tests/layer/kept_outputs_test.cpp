@@ -53,8 +53,8 @@ KeepsOutputs(E) -> KeepsOutputs<E>;
 /// The largest difference between what a layer of these experts gives and one that keeps z.
 template <class E, class F>
 double difference_from_kept(Cpu::Context& ctx, const E& expert, Index items, const F& layer_of) {
-  auto without = pass<double>(ctx, layer_of(expert), items),
-       with = pass<double>(ctx, layer_of(KeepsOutputs{expert}), items);
+  auto without = pass<double>(ctx, layer_of(expert), items);
+  auto with = pass<double>(ctx, layer_of(KeepsOutputs{expert}), items);
   for_each_tensor([&](const Name&, const auto& from, auto& to) { std::copy_n(from.data(), from.size(), to.data()); },
                   std::as_const(without.params), with.params);
   const auto run = [](auto& p) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <type_traits>
+
 #include "gatefold/backend/cuda/product.cuh"
 
 /// The gradients of weights: products whose depth is the slots of an expert.
@@ -17,7 +19,8 @@ struct AddOrStore {
 
 /// dw[e] (+)= Σ_s a[row(s)]ᵀ b[row(s)] over the slots of expert e, each with rows of its own: one block for each tile
 /// of dw[e].
-template <class Shape, class T>
+/// @tparam Gathers  whether rows of b are: the largest tile has no registers left for them
+template <class Shape, bool Gathers, class T>
 static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, 1, false>())
     slots_are_depth_kernel(Operand<T> a, Each<T, 1> b, const Index* offsets, Index rows, Index columns, bool accumulate,
                            T* dw) {
@@ -38,6 +41,7 @@ static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, 
              {0, 0, static_cast<int>((count + Shape::depth - 1) / Shape::depth)}};
   __syncthreads();
   a.layout = b.of[0].layout = Layout::along_lines;
+  if constexpr (!Gathers) b.of[0].rows = nullptr;
   b.of[0] = b.of[0].skip(first);
   Tile<Shape, 1, false, T> tile;
   tile.sum(shared, place, a.skip(first), b, count);
@@ -54,18 +58,25 @@ void slots_are_depth(Context& ctx, const Operand<T>& a, const Operand<T>& b, con
   const auto tiles = [&]<class Shape>(Shape) {
     return experts * blocks(rows, Shape::rows) * blocks(columns, Shape::columns);
   };
-  const auto run = [&]<class Shape>(Shape shape) {
-    slots_are_depth_kernel<Shape><<<grid(tiles(shape)), Shape::threads, 0, ctx.stream()>>>(
+  const auto run = [&]<class Shape, bool Gathers>(Shape shape, std::bool_constant<Gathers>) {
+    slots_are_depth_kernel<Shape, Gathers><<<grid(tiles(shape)), Shape::threads, 0, ctx.stream()>>>(
         a, Each<T, 1>{b}, offsets, rows, columns, accumulate, dw);
+  };
+  const auto run_either = [&](auto shape) {
+    if (b.rows) {
+      run(shape, std::true_type{});
+    } else {
+      run(shape, std::false_type{});
+    }
   };
   const auto fills = [&]<class Shape>(Shape shape) { return fills_device<Shape>(tiles(shape), ctx.multiprocessors()); };
   const bool whole = rows % 4 == 0 && columns % 4 == 0 && a.aligned && b.aligned;
-  if (whole && fills(typename ManyTiles<T, 1>::Shape{})) {
-    run(typename ManyTiles<T, 1>::Shape{});
+  if (whole && !b.rows && fills(typename ManyTiles<T, 1>::Shape{})) {
+    run(typename ManyTiles<T, 1>::Shape{}, std::false_type{});
   } else if (whole && fills(typename SomeTiles<T, 1>::Shape{})) {
-    run(typename SomeTiles<T, 1>::Shape{});
+    run_either(typename SomeTiles<T, 1>::Shape{});
   } else {
-    run(typename FewTiles<T, 1>::Shape{});
+    run_either(typename FewTiles<T, 1>::Shape{});
   }
   expect_launched("Cuda::grouped_outer");
 }
