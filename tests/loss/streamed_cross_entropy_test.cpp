@@ -247,11 +247,12 @@ TEST_CASE_TEMPLATE("huge and equal logits: nothing overflows, nothing cancels", 
 }
 
 TEST_CASE("ignored labels: the loss of the others alone; all of them ignored: 0, and no gradient") {
-  for (const bool tied : {false, true}) {
+  for (const Index ignored : {-100, 3}) {  // of no class, and of one
+    const bool tied = ignored == 3;
     Cpu::Context ctx(1);
-    const Loss loss{.vocabulary = 6, .model_dim = 3, .tied = tied, .ignore = -100};
+    const Loss loss{.vocabulary = 6, .model_dim = 3, .tied = tied, .ignore = ignored};
     Case<double> all(ctx, loss, 5), others(ctx, loss, 3);
-    all.label = {-100, 2, 0, -100, 5};
+    all.label = {ignored, 2, 0, ignored, 5};
     others.label = {2, 0, 5};
     for (Index n = 0; n < 3; ++n)
       for (Index d = 0; d < 3; ++d) others.y(n, d) = all.y(n == 2 ? 4 : n + 1, d);
@@ -264,7 +265,7 @@ TEST_CASE("ignored labels: the loss of the others alone; all of them ignored: 0,
       CHECK(all.dy(3, d) == 0);
       CHECK(all.dy(4, d) == doctest::Approx(others.dy(2, d)).epsilon(1e-14));
     }
-    all.label.assign(5, -100);
+    all.label.assign(5, ignored);
     set_zero(ctx, all.grads);
     set_zero(ctx, all.dmodel);
     CHECK(all.forward(ctx) == 0);

@@ -106,9 +106,7 @@ struct Chain {
     validate_widths<T, B>();
     Params<T, B> p;
     for_each<T, B>([&]<std::size_t I>(const auto& layer) {
-      static_assert(I == 0 || !policy::reads_ids<std::remove_cvref_t<decltype(layer)>, T, B>,
-                    "gatefold: this layer reads ids, and those after the first of a Chain read the rows that the one "
-                    "before writes: put it first; see docs/extending.md#branch");
+      if constexpr (I > 0) static_assert(policy::check_reads_rows<std::remove_cvref_t<decltype(layer)>, T, B>());
       std::get<I>(p.layers) = init_params<T, B>(layer, ctx, seed.fork(I));
     });
     return p;

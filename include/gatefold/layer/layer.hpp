@@ -87,6 +87,15 @@ concept Layer = Dimensions<L, T, B> && HasInit<L, T, B> &&
 /// Whether a branch or layer reads ids, and not rows.
 template <class L, class T, class B>
 inline constexpr bool reads_ids = std::is_same_v<Items<L, T, B>, View<const Index, 1, B>>;
+/// True for what may stand where rows are read; otherwise one sentence says so.
+template <class L, class T, class B>
+constexpr bool check_reads_rows() {
+  GATEFOLD_EXPECT((!reads_ids<L, T, B>),
+                  "gatefold: this part reads ids, as the first layer of a Chain may and no other: the layers after it "
+                  "read rows, and so does what a Stack, a PerToken and a Residual are made of; see "
+                  "docs/extending.md#branch")
+  return true;
+}
 template <class L, class T, class B>
 constexpr bool check_items() {
   GATEFOLD_EXPECT((reads_ids<L, T, B> || std::is_same_v<Items<L, T, B>, View<const T, 2, B>>),

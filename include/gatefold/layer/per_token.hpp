@@ -57,6 +57,7 @@ struct PerToken {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    static_assert(policy::check_reads_rows<Inner<T, B>, T, B>());
     expect(length >= 1, "PerToken", "length", "at least 1", length);
     return {init_params<T, B>(as_layer<T, B>(layer), ctx, seed)};
   }

@@ -61,6 +61,7 @@ struct Residual {
     static_assert(policy::Branch<BranchT, T, B> || !policy::ExpertTypes<BranchT, T, B>,
                   "gatefold: this is an expert, and a Residual needs a branch: Residual{rule, OneExpert{expert}}; see "
                   "docs/extending.md#expert");
+    static_assert(policy::check_reads_rows<BranchT, T, B>());
     if constexpr (policy::check_rule<RuleT, T, B>() && policy::check_branch<BranchT, T, B>()) {
       return {init_params<T, B>(filled_rule(), ctx, seed.fork(0)), init_params<T, B>(branch, ctx, seed.fork(1))};
     } else {

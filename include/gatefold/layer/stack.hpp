@@ -56,6 +56,7 @@ struct Stack {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    static_assert(policy::check_reads_rows<Inner<T, B>, T, B>());
     expect_options();
     Params<T, B> p;
     for (Index l = 0; l < depth; ++l)

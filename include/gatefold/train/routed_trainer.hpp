@@ -34,6 +34,8 @@ namespace gatefold {
 template <class T, class C, class MixtureT, class LossT>
 class RoutedTrainer {
   using B = typename C::Backend;
+  static_assert(!named::Params<LossT>(),
+                "gatefold: the loss of a RoutedTrainer or ThreeStage learns nothing; a Trainer takes one that does");
 
  public:
   using Extra = gatefold::Extra<MixtureT, T, B>;
