@@ -15,6 +15,7 @@ import language
 import layers
 import losses
 import mixings
+import models
 import optimizers
 import rules
 import trainers
@@ -32,6 +33,7 @@ FAMILIES = {
     "train": trainers,
     "window": windows,
     "language": language,
+    "model": models,
 }
 
 
