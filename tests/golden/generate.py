@@ -1,4 +1,4 @@
-"""Golden files of tests/*/golden_*test.cpp: every policy in PyTorch, float64, gradients by autograd.
+"""Golden files of tests/*/*_test.cpp: every policy in PyTorch, float64, gradients by autograd.
 
     apt-get install python3-torch && /usr/bin/python3 tests/golden/generate.py
 

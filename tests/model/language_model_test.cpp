@@ -2,17 +2,20 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
+
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/check/gradient.hpp"
 #include "gatefold/expert/mlp.hpp"
 #include "gatefold/gate/gates.hpp"
 #include "gatefold/layer/count_parameters.hpp"
 #include "gatefold/layer/mixture.hpp"
+#include "gatefold/metric/perplexity.hpp"
 #include "gatefold/model/segment.hpp"
 #include "gatefold/update/adam.hpp"
 #include "gatefold/update/first.hpp"
 #include "gatefold/update/heavy_ball.hpp"
-#include "support/pass.hpp"
+#include "support/golden.hpp"
 
 using namespace gatefold;
 using namespace gatefold::support;
@@ -71,6 +74,9 @@ TEST_CASE("language models have as many parameters as those of papers 001 and 00
         by_hand(medium, 6) - 6 * medium.norm() + medium.norm());
   CHECK(count(s, glam_model(s, subtracted, mixture_of(352, 16), feed_forward)) ==
         pairs - 6 * glam.norm() + glam.norm());
+  // One that shows its attention has rows of places as wide as a word, and no keys.
+  CHECK(count(s, glam_model<language::Traced>(s, subtracted, mixture_of(352, 16), feed_forward)) ==
+        pairs - 6 * glam.norm() + glam.norm() - glam.places() + glam.l * glam.d);
   // A tied output layer learns its bias alone.
   LanguageSizes tied = s;
   tied.tied = true;
@@ -80,15 +86,83 @@ TEST_CASE("language models have as many parameters as those of papers 001 and 00
 
 namespace {
 
-const LanguageSizes sizes{.vocabulary = 7, .model_dim = 4, .heads = 2, .window = 3, .depth = 2, .dropout = 0.2};
+constexpr Index sequences = 2, length = 4, items = sequences * length;
+const LanguageSizes sizes{.vocabulary = 8, .model_dim = 4, .heads = 2, .window = 3, .depth = 2};
+const Mlp<Relu> expert{.model_dim = 4, .hidden_dim = 2};
+const Mixture mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, expert};
+
+/// Loss and gradients of a case of tests/golden/models.py, and the probabilities of the output layer, of which the mean
+/// and the metric make one perplexity.
+template <class ModelT>
+void check_case(Golden& g, const ModelT& model, Index zeros = 0) {
+  CAPTURE(g.name);
+  Cpu::Context ctx(2);
+  const StreamedCrossEntropy output = sizes.loss();
+  auto params = init_params<double, Cpu>(model, ctx, Seed{1});
+  auto of_output = init_params<double, Cpu>(output, ctx, Seed{2});
+  g.read("params.model", params);
+  g.read("params.loss", of_output);
+  auto grads = zeros_like(ctx, params);
+  auto grads_of_output = zeros_like(ctx, of_output);
+  SegmentMemory<double, Cpu> memory(
+      ctx, {.layers = 2 * sizes.depth, .sequences = sequences, .width = sizes.model_dim, .most = sizes.window});
+  memory.begin(ctx, zeros);
+  Segment<double, Cpu> segment{.length = length};
+  if (zeros > 0) segment.memory = memory.of(length);
+  const auto extra = extra_of<Extra<ModelT, double, Cpu>>(segment);
+  const auto ids = g.indices("ids"), target = g.indices("target");
+
+  Carry<ModelT, double, Cpu> carry;
+  Saved<ModelT, double, Cpu> saved;
+  Saved<StreamedCrossEntropy, double, Cpu> saved_of_output;
+  Tensor<double, 2, Cpu> h(items, sizes.model_dim), dh(items, sizes.model_dim), log_p(items, sizes.vocabulary);
+  Tensor<double, 1, Cpu> value(1), each(items);
+  model.begin(ctx, params, items, carry);
+  model.forward(ctx, params, ids, carry, h, saved, extra);
+  output.forward(ctx, of_output, params, h, target, value, saved_of_output);
+  output.backward(ctx, of_output, params, h, target, saved_of_output, dh, grads_of_output, grads);
+  set_zero(ctx, carry);
+  backward(model, ctx, params, ids, saved, dh, carry, Nothing<double, Cpu>{}, grads, extra);
+  g.compare("h", values(h));
+  g.compare("value", values(value));
+  g.compare("grads.model", grads);
+  g.compare("grads.loss", grads_of_output);
+
+  output.log_probabilities(ctx, of_output, params, h, log_p);
+  g.compare("log_probabilities", values(log_p));
+  output.each(ctx, of_output, params, h, target, each);
+  double mean = 0;
+  for (Index n = 0; n < items; ++n) mean += each(n) / double(items);
+  const double perplexity = metric::perplexity(ctx, log_p.view(), target);
+  CHECK(std::exp(mean) == doctest::Approx(perplexity).epsilon(1e-13));
+  CHECK(std::exp(g.values("value")[0]) == doctest::Approx(perplexity).epsilon(1e-10));
+  g.flag("pairs");
+  CHECK(g.unread() == "");
+}
 
 }  // namespace
 
-TEST_CASE("gradients of a model of pairs whose gates look at the attention, Adam in its first mixture, with dropout") {
-  const Mlp<Relu> expert{.model_dim = 4, .hidden_dim = 2};
-  const auto model = glam_model<language::Traced>(
-      sizes, update::First{update::Adam{.epsilon = 0.1}, update::HeavyBall{.mu = 0.6}},
-      Mixture{AttentionAware<SoftmaxTopK>{.scores = {.experts = 3}, .selection = {.k = 2}}, expert}, expert);
+TEST_CASE("golden: language models of both layouts, plain and with momentum, and in the form of the code") {
+  for (Golden& g : Golden::read_all("model/language")) {
+    // Plain is heavy ball without momentum, to the bit (tests/update), and compiles once with it.
+    const double sign = g.name == "glam_heavy_ball_reference" ? -1 : 1;
+    const update::HeavyBall rule{.mu = g.option("mu"), .gamma = sign * g.option("gamma")};
+    if (sign < 0) {
+      check_case(g, glam_model<language::Reference>(sizes, rule, mixture, expert), sizes.window);
+    } else if (g.flag("pairs")) {
+      check_case(g, glam_model(sizes, rule, mixture, expert));
+    } else {
+      check_case(g, switch_model(sizes, rule, mixture));
+    }
+  }
+}
+
+TEST_CASE("gradients of a model whose gates look at the attention, Adam in its first mixture, with dropout") {
+  LanguageSizes dropped = sizes;
+  dropped.dropout = 0.2;
+  const auto model = switch_model<language::Traced>(
+      dropped, update::First{update::Adam{.epsilon = 0.1}, update::HeavyBall{.mu = 0.6}},
+      Mixture{AttentionAware<SoftmaxTopK>{.scores = {.experts = 3}, .selection = {.k = 2}}, expert});
   Cpu::Context ctx(1);
   const auto report = check::gradients(
       ctx, model, {.items = 6, .of_largest = 1e-8, .moved = 0.3},
