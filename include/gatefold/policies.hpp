@@ -132,6 +132,8 @@
 #include "gatefold/metric/perplexity.hpp"
 #include "gatefold/metric/routing_table.hpp"
 #include "gatefold/metric/specialisation.hpp"
+#include "gatefold/model/language_model.hpp"
+#include "gatefold/model/segment.hpp"
 #include "gatefold/optim/adamw.hpp"
 #include "gatefold/optim/clip.hpp"
 #include "gatefold/optim/normalized_gd.hpp"

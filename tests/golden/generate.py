@@ -1,4 +1,4 @@
-"""Golden files of tests/*/golden_*test.cpp: every policy in PyTorch, float64, gradients by autograd.
+"""Golden files of tests/*/*_test.cpp: every policy in PyTorch, float64, gradients by autograd.
 
     apt-get install python3-torch && /usr/bin/python3 tests/golden/generate.py
 
@@ -15,6 +15,7 @@ import language
 import layers
 import losses
 import mixings
+import models
 import optimizers
 import rules
 import trainers
@@ -32,6 +33,7 @@ FAMILIES = {
     "train": trainers,
     "window": windows,
     "language": language,
+    "model": models,
 }
 
 

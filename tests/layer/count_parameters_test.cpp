@@ -11,10 +11,13 @@
 #include "gatefold/layer/attention.hpp"
 #include "gatefold/layer/block.hpp"
 #include "gatefold/layer/chain.hpp"
+#include "gatefold/layer/embedding.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/pre_norm.hpp"
 #include "gatefold/layer/residual.hpp"
 #include "gatefold/layer/stack.hpp"
+#include "gatefold/loss/cross_entropy.hpp"
+#include "gatefold/loss/streamed_cross_entropy.hpp"
 #include "gatefold/update/heavy_ball.hpp"
 #include "gatefold/update/learned_heavy_ball.hpp"
 #include "gatefold/update/plain.hpp"
@@ -50,6 +53,16 @@ TEST_CASE("(1): as many as a model that is stored has") {
       Residual{update::LearnedHeavyBall{}, Mixture{SoftmaxTopK{.scores = {.experts = 4}}, Mlp<Relu>{8, 3}}},
       MultiHeadExpert{.model_dim = 8, .heads = 2}};
   CHECK(count_parameters(mixed) == stored(mixed));
+}
+
+TEST_CASE("a loss that learns is counted with its model, one that does not is nothing") {
+  const Embedding embedding{.vocabulary = 9, .model_dim = 4};
+  const StreamedCrossEntropy apart{.vocabulary = 9, .model_dim = 4},
+      tied{.vocabulary = 9, .model_dim = 4, .tied = true};
+  CHECK(count_parameters(embedding, apart) == 9 * 4 + 9 * 4 + 9);
+  CHECK(count_parameters(embedding, tied) == 9 * 4 + 9);
+  CHECK(count_parameters(apart) == 9 * 4 + 9);
+  CHECK(count_parameters(embedding, CrossEntropy{}) == 9 * 4);
 }
 
 TEST_CASE("a model that no machine could hold is counted") {

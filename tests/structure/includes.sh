@@ -17,7 +17,7 @@ BEGIN {
   allow["gate"] = allow["expert"] = "attention"
   allow["update"] = "backend"
   allow["layer"] = "gate expert update"
-  allow["model"] = "layer"
+  allow["model"] = "layer loss"
   allow["loss"] = allow["optim"] = allow["io"] = allow["data"] = "backend"
   allow["metric"] = "routing"
   allow["train"] = "layer optim loss io"

@@ -9,18 +9,31 @@
 
 namespace gatefold {
 
-/// The number of values in the parameters of a layer (or of a branch or an expert that stands for one), none of which
-/// is stored: a model of any size is counted.
+namespace lookup {
+
+/// A part of a model as what has `init`: a layer, branch or expert as a layer, a loss as it is.
+template <class P>
+auto with_init(const P& part) {
+  if constexpr (requires { part.in_dim(); }) {
+    return as_layer<float, Shapes>(part);
+  } else {
+    return part;
+  }
+}
+
+}  // namespace lookup
+
+/// The number of values in the parameters of layers (or of branches, experts and losses that learn), none of which is
+/// stored: a model of any size is counted. `count_parameters(model, loss)` is what a Trainer learns of them.
 ///
-///     count = Σ over its tensors of the product of their extents                                         (1)
+///     count = Σ over their tensors of the product of their extents                                       (1)
 ///
 /// @throws ArgumentError on options that do not fit, as init does
-/// @cost   a visit of its tensors
-template <class L>
-Index count_parameters(const L& layer) {
+/// @cost   a visit of their tensors
+template <class... L>
+Index count_parameters(const L&... parts) {
   Shapes::Context ctx;
-  const auto model = as_layer<float, Shapes>(layer);
-  return count_values(init_params<float, Shapes>(model, ctx, Seed{}));
+  return (Index(0) + ... + count_values(init_params<float, Shapes>(lookup::with_init(parts), ctx, Seed{})));
 }
 
 }  // namespace gatefold

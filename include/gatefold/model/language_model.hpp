@@ -1,0 +1,160 @@
+#pragma once
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/expert/layer_norm.hpp"
+#include "gatefold/layer/attention.hpp"
+#include "gatefold/layer/block.hpp"
+#include "gatefold/layer/chain.hpp"
+#include "gatefold/layer/dropout.hpp"
+#include "gatefold/layer/embedding.hpp"
+#include "gatefold/layer/one_expert.hpp"
+#include "gatefold/layer/post_norm.hpp"
+#include "gatefold/layer/pre_norm.hpp"
+#include "gatefold/layer/reference_layer.hpp"
+#include "gatefold/layer/relative_attention.hpp"
+#include "gatefold/layer/relative_keys.hpp"
+#include "gatefold/layer/residual.hpp"
+#include "gatefold/layer/stack.hpp"
+#include "gatefold/loss/streamed_cross_entropy.hpp"
+#include "gatefold/policy/initial.hpp"
+#include "gatefold/update/plain.hpp"
+
+/// The language models of papers 001 and 002, as compositions of layers: ids [N] in, what the output layer reads [N, D]
+/// out.
+///
+///     const auto sizes = LanguageSizes::medium();
+///     const auto model = switch_model(sizes, update::HeavyBall{.mu = 0.7}, Mixture{gate, Mlp<Relu>{352, 352}});
+///     Trainer trainer{ctx, model, sizes.loss(), optim::AdamW{.lr = 7e-4, .decay = 0}, Seed{1}};
+///
+/// They are layers like others. Momentum goes from mixture to mixture: attention and dense layers neither read nor
+/// write it (paper 001, App. D.1).
+namespace gatefold {
+
+/// What a language model is made of beside its mixtures.
+///
+/// Source: papers 001 and 002 on WikiText-103 and their code, whose experts are as wide inside as outside, 16 of them,
+/// 2 taken. The code also drops values inside the experts, which an expert here does not.
+struct LanguageSizes {
+  Index vocabulary = 0, model_dim = 0, heads = 8;
+  Index window = 0;    // items that attention reaches over; of language::Traced, the length of a sequence
+  Index depth = 0;     // layers; in the layout of GLaM, pairs of layers
+  double dropout = 0;  // of attention's probabilities (but of language::Traced), and of what a mixture gives
+  bool tied = false;   // whether the output layer's weights are the embedding's
+  bool sparse = true;  // the embedding's gradient; no: as the code's Adam, whose moments move in rows of no item too
+  Initial embedding = Initial::normal(1);
+
+  static constexpr Index wikitext_103 = 267735;
+  static LanguageSizes small(Index vocabulary = wikitext_103) { return {vocabulary, 128, 8, 256, 3, 0.7}; }
+  static LanguageSizes medium(Index vocabulary = wikitext_103) { return {vocabulary, 352, 8, 1024, 6, 0.1}; }
+  static LanguageSizes large(Index vocabulary = wikitext_103) { return {vocabulary, 512, 8, 2048, 12, 0.1}; }
+  static LanguageSizes glam_medium(Index vocabulary = wikitext_103) { return {vocabulary, 352, 8, 2048, 6, 0.1}; }
+
+  Index head_dim() const {
+    expect(heads >= 1, "LanguageSizes", "heads", "at least 1", heads);
+    return model_dim / heads;
+  }
+  /// The output layer and its cross-entropy.
+  StreamedCrossEntropy loss() const { return {.vocabulary = vocabulary, .model_dim = model_dim, .tied = tied}; }
+};
+
+/// The forms of a language model: where its norms stand and what it attends with.
+namespace language {
+
+/// Norms before branches, the equation of the papers, and one after the last layer; attention to a window, with keys
+/// of places that all layers share. The default.
+///
+///     h = x + attention(norm(x)),   y, carry ← rule(h, carry; mixture ∘ norm)                           (1)
+struct PreNormed {
+  static RelativeAttention attention(const LanguageSizes& s) { return {s.model_dim, s.heads, s.window, s.dropout}; }
+  template <class RuleT, class BranchT>
+  static auto layer(const LanguageSizes& s, const RuleT& rule, const BranchT& branch) {
+    return Chain{Residual{update::Plain{}, PreNorm{LayerNorm{}, attention(s)}},
+                 Residual{rule, PreNorm{LayerNorm{}, branch}}};
+  }
+  template <class BranchT>
+  static auto dense_layer(const LanguageSizes& s, const BranchT& branch) {
+    return layer(s, update::Plain{}, branch);
+  }
+  template <class LayersT>
+  static auto model(const LanguageSizes& s, const Embedding& embedding, const LayersT& layers) {
+    return Chain{embedding, RelativeKeys{s.window, s.head_dim(), layers}, LayerNorm{s.model_dim}};
+  }
+};
+
+/// The same norms around causal attention to the whole sequence, which shows a gate its trace: for AttentionAware ones.
+/// Places have learned rows of the embedding, since this attention has no keys for them.
+struct Traced {
+  template <class RuleT, class BranchT>
+  static auto layer(const LanguageSizes& s, const RuleT& rule, const BranchT& branch) {
+    return Block{Residual{update::Plain{}, PreNorm{LayerNorm{}, Attention{.model_dim = s.model_dim, .heads = s.heads}}},
+                 Residual{rule, PreNorm{LayerNorm{}, branch}}};
+  }
+  template <class BranchT>
+  static auto dense_layer(const LanguageSizes& s, const BranchT& branch) {
+    return layer(s, update::Plain{}, branch);
+  }
+  template <class LayersT>
+  static auto model(const LanguageSizes& s, Embedding embedding, const LayersT& layers) {
+    embedding.places = s.window;
+    return Chain{embedding, layers, LayerNorm{s.model_dim}};
+  }
+};
+
+/// The layers of the papers' code (reference_layer): norms after residual connections, of which a mixture has two, and
+/// attention that does not see the item itself. It subtracts momentum: `update::HeavyBall{.mu = 0.7, .gamma = -1}`, and
+/// a stream begins with a window of zeros (SegmentMemory::begin).
+///
+///     dense:   h₁ = LN₁(x + attention(x)),   y = LN₂(h₁ + mlp(h₁))                                      (2)
+struct Reference {
+  static RelativeAttention attention(const LanguageSizes& s) {
+    return RelativeAttention::reference(s.model_dim, s.heads, s.window, s.dropout);
+  }
+  template <class RuleT, class BranchT>
+  static auto layer(const LanguageSizes& s, const RuleT& rule, const BranchT& branch) {
+    return reference_layer(attention(s), rule, branch);
+  }
+  template <class BranchT>
+  static auto dense_layer(const LanguageSizes& s, const BranchT& branch) {
+    return Chain{PostNorm{Residual{update::Plain{}, attention(s)}, LayerNorm{}},
+                 PostNorm{Residual{update::Plain{}, branch}, LayerNorm{}}};
+  }
+  template <class LayersT>
+  static auto model(const LanguageSizes& s, const Embedding& embedding, const LayersT& layers) {
+    return Chain{embedding, RelativeKeys{s.window, s.head_dim(), layers}};
+  }
+};
+
+/// An embedding, `depth` times the layer, and what the form has around them.
+template <class FormT, class LayerT>
+auto model_of(const LanguageSizes& s, const LayerT& layer) {
+  const Embedding embedding{
+      .vocabulary = s.vocabulary, .model_dim = s.model_dim, .sparse = s.sparse, .initial = s.embedding};
+  return FormT::model(s, embedding, Stack{layer, s.depth});
+}
+
+}  // namespace language
+
+/// A language model with a mixture in every layer.
+///
+///     x₀ = embedding(ids),   x_l, carry ← layer_l(x_{l−1}, carry),   y = norm(x_depth)                  (3)
+///
+/// Source: Fedus et al. 2021, arXiv:2101.03961 (Switch), in the form of papers 001 and 002.
+/// @param rule     around each mixture
+/// @param mixture  a branch, `Mixture{gate, expert}`
+template <class FormT = language::PreNormed, class RuleT, class MixtureT>
+auto switch_model(const LanguageSizes& sizes, const RuleT& rule, const MixtureT& mixture) {
+  return language::model_of<FormT>(sizes, FormT::layer(sizes, rule, Dropout{sizes.dropout, mixture}));
+}
+
+/// One with a mixture in every other layer: `depth` pairs of a layer (3) with a mixture and one with a dense expert.
+///
+/// Source: Du et al. 2022, arXiv:2112.06905 (GLaM), in the order of the code of papers 001 and 002, mixture first.
+/// @param feed_forward  an expert, `Mlp<Relu>`; it has a residual connection, and no part in the carry
+template <class FormT = language::PreNormed, class RuleT, class MixtureT, class ExpertT>
+auto glam_model(const LanguageSizes& sizes, const RuleT& rule, const MixtureT& mixture, const ExpertT& feed_forward) {
+  return language::model_of<FormT>(sizes, Chain{FormT::layer(sizes, rule, Dropout{sizes.dropout, mixture}),
+                                                FormT::dense_layer(sizes, OneExpert{feed_forward})});
+}
+
+}  // namespace gatefold

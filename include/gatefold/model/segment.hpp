@@ -1,0 +1,70 @@
+#pragma once
+
+#include <tuple>
+#include <type_traits>
+
+#include "gatefold/attention/memory.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/policy/noise.hpp"
+#include "gatefold/tensor/view.hpp"
+
+namespace gatefold {
+
+namespace lookup {
+
+/// Call f for extra inputs and all those within, in the order of the parts that take them.
+template <class E, class F>
+void for_each_extra(E& extra, F&& f) {
+  f(extra);
+  if constexpr (requires { std::tuple_size<decltype(extra.layers)>::value; })
+    std::apply([&](auto&... part) { (for_each_extra(part, f), ...); }, extra.layers);
+  if constexpr (requires { extra.attention; }) for_each_extra(extra.attention, f);
+  if constexpr (requires { extra.layer; }) for_each_extra(extra.layer, f);
+  if constexpr (requires { extra.branch; }) for_each_extra(extra.branch, f);
+  if constexpr (requires { extra.scores; }) for_each_extra(extra.scores, f);
+  if constexpr (requires { extra.mixing; }) for_each_extra(extra.mixing, f);
+  if constexpr (requires { extra.selection; }) for_each_extra(extra.selection, f);
+  if constexpr (requires { extra.noise = Noise{}; }) for_each_extra(extra.noise, f);
+}
+
+}  // namespace lookup
+
+/// What a model of sequences is given beside its items: `trainer.step(ids, next, extra_of<Extra>(segment))`.
+template <class T, class B>
+struct Segment {
+  Index length = 0;                // items of each sequence; 0: all are one
+  Noise noise{};                   // empty: evaluation
+  AttentionMemory<T, B> memory{};  // [attentions · depth, …]; empty: nothing is before this segment
+};
+
+/// The extra inputs of a model that make a segment known to each of its parts: the length to all that take one, to
+/// each that draws numbers a stream of its own, and the memory to its attentions, in equal shares: those of a stack of
+/// pairs of layers remember depth layers each.
+/// @throws ArgumentError unless the attentions share the memory evenly
+template <class E, class T, class B>
+E extra_of(const Segment<T, B>& segment) {
+  E extra{};
+  Index draws = 0, attentions = 0, attention = 0;
+  lookup::for_each_extra(extra, [&](auto& part) {
+    if constexpr (requires { part.memory = segment.memory; }) ++attentions;
+  });
+  lookup::for_each_extra(extra, [&](auto& part) {
+    if constexpr (std::is_same_v<std::remove_reference_t<decltype(part)>, Noise>) part = segment.noise.at(draws++);
+    if constexpr (requires { part.length = segment.length; }) part.length = segment.length;
+    if constexpr (requires { part.memory = segment.memory; }) {
+      const auto share = [&](const auto& all) {
+        if (!all.data()) return all;
+        expect(all.extent(0) % attentions == 0, "extra_of", "segment.memory",
+               Joined{"layers of ", attentions, " attentions"}, all.extent(0));
+        const Index depth = all.extent(0) / attentions;
+        return all.rows(attention * depth, depth);
+      };
+      part.memory = {share(segment.memory.past), share(segment.memory.next)};
+      ++attention;
+    }
+  });
+  return extra;
+}
+
+}  // namespace gatefold

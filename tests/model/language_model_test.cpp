@@ -1,0 +1,180 @@
+#include "gatefold/model/language_model.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/check/gradient.hpp"
+#include "gatefold/expert/mlp.hpp"
+#include "gatefold/gate/gates.hpp"
+#include "gatefold/layer/count_parameters.hpp"
+#include "gatefold/layer/mixture.hpp"
+#include "gatefold/metric/perplexity.hpp"
+#include "gatefold/model/segment.hpp"
+#include "gatefold/update/adam.hpp"
+#include "gatefold/update/first.hpp"
+#include "gatefold/update/heavy_ball.hpp"
+#include "support/golden.hpp"
+
+using namespace gatefold;
+using namespace gatefold::support;
+
+namespace {
+
+auto mixture_of(Index dim, Index experts) {
+  return Mixture{SoftmaxTopK{.scores = {.experts = experts}, .selection = {.k = 2}},
+                 Mlp<Relu>{.model_dim = dim, .hidden_dim = dim}};
+}
+/// What the papers round to, in tenths of a million.
+Index tenths_of_million(Index count) { return (count + 50'000) / 100'000; }
+
+/// The parts of a model that papers 001 and 002 count, each by hand: V words, width D, a window of L, E experts.
+struct Terms {
+  Index v, d, l, e, heads = 8;
+  Index embedding() const { return v * d; }
+  Index output() const { return v * d + v; }
+  Index places() const { return l * (d / heads); }
+  Index attention() const { return 4 * d * d; }                  // query, key, value, output, without bias
+  Index network() const { return 2 * d * d + 2 * d; }            // as wide inside as outside, two biases
+  Index mixture() const { return (d * e + e) + e * network(); }  // the gate's weights and bias, the experts
+  Index norm() const { return 2 * d; }                           // gain and bias
+  Index outside() const { return embedding() + output() + places(); }
+};
+
+}  // namespace
+
+TEST_CASE("language models have as many parameters as those of papers 001 and 002") {
+  const auto count = [](const LanguageSizes& s, const auto& model) { return count_parameters(model, s.loss()); };
+  const update::HeavyBall subtracted{.mu = 0.7, .gamma = -1};
+  const auto switched = [&](const LanguageSizes& s) {
+    return count(s, switch_model<language::Reference>(s, subtracted, mixture_of(s.model_dim, 16)));
+  };
+  const Terms medium{267735, 352, 1024, 16}, large{267735, 512, 2048, 16}, glam{267735, 352, 2048, 16};
+
+  const auto by_hand = [](const Terms& t, Index depth) {  // norms after attention, inside the mixture, after it
+    return t.outside() + depth * (t.attention() + t.mixture() + 3 * t.norm());
+  };
+  CHECK(by_hand(medium, 6) == 215'675'639);
+  CHECK(by_hand(large, 12) == 388'137'623);
+  CHECK(switched(LanguageSizes::medium()) == by_hand(medium, 6));
+  CHECK(switched(LanguageSizes::large()) == by_hand(large, 12));
+  CHECK(tenths_of_million(switched(LanguageSizes::medium())) == 2157);
+  CHECK(tenths_of_million(switched(LanguageSizes::large())) == 3881);
+
+  const LanguageSizes s = LanguageSizes::glam_medium();
+  const Mlp<Relu> feed_forward{s.model_dim, s.model_dim};
+  const Index pairs = count(s, glam_model<language::Reference>(s, subtracted, mixture_of(352, 16), feed_forward));
+  CHECK(pairs == glam.outside() + 6 * (2 * glam.attention() + glam.mixture() + glam.network() + 5 * glam.norm()));
+  CHECK(pairs == 220'193'911);
+  CHECK(tenths_of_million(pairs) == 2202);
+
+  // Norms before: one less in each layer with a mixture, and one after all layers.
+  CHECK(count(LanguageSizes::medium(), switch_model(LanguageSizes::medium(), subtracted, mixture_of(352, 16))) ==
+        by_hand(medium, 6) - 6 * medium.norm() + medium.norm());
+  CHECK(count(s, glam_model(s, subtracted, mixture_of(352, 16), feed_forward)) ==
+        pairs - 6 * glam.norm() + glam.norm());
+  // One that shows its attention has rows of places as wide as a word, and no keys.
+  CHECK(count(s, glam_model<language::Traced>(s, subtracted, mixture_of(352, 16), feed_forward)) ==
+        pairs - 6 * glam.norm() + glam.norm() - glam.places() + glam.l * glam.d);
+  // A tied output layer learns its bias alone.
+  LanguageSizes tied = s;
+  tied.tied = true;
+  CHECK(count(tied, glam_model<language::Reference>(tied, subtracted, mixture_of(352, 16), feed_forward)) ==
+        pairs - glam.embedding());
+}
+
+namespace {
+
+constexpr Index sequences = 2, length = 4, items = sequences * length;
+const LanguageSizes sizes{.vocabulary = 8, .model_dim = 4, .heads = 2, .window = 3, .depth = 2};
+const Mlp<Relu> expert{.model_dim = 4, .hidden_dim = 2};
+const Mixture mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, expert};
+
+/// Loss and gradients of a case of tests/golden/models.py, and the probabilities of the output layer, of which the mean
+/// and the metric make one perplexity.
+template <class ModelT>
+void check_case(Golden& g, const ModelT& model, Index zeros = 0) {
+  CAPTURE(g.name);
+  Cpu::Context ctx(2);
+  const StreamedCrossEntropy output = sizes.loss();
+  auto params = init_params<double, Cpu>(model, ctx, Seed{1});
+  auto of_output = init_params<double, Cpu>(output, ctx, Seed{2});
+  g.read("params.model", params);
+  g.read("params.loss", of_output);
+  auto grads = zeros_like(ctx, params);
+  auto grads_of_output = zeros_like(ctx, of_output);
+  SegmentMemory<double, Cpu> memory(
+      ctx, {.layers = 2 * sizes.depth, .sequences = sequences, .width = sizes.model_dim, .most = sizes.window});
+  memory.begin(ctx, zeros);
+  Segment<double, Cpu> segment{.length = length};
+  if (zeros > 0) segment.memory = memory.of(length);
+  const auto extra = extra_of<Extra<ModelT, double, Cpu>>(segment);
+  const auto ids = g.indices("ids"), target = g.indices("target");
+
+  Carry<ModelT, double, Cpu> carry;
+  Saved<ModelT, double, Cpu> saved;
+  Saved<StreamedCrossEntropy, double, Cpu> saved_of_output;
+  Tensor<double, 2, Cpu> h(items, sizes.model_dim), dh(items, sizes.model_dim), log_p(items, sizes.vocabulary);
+  Tensor<double, 1, Cpu> value(1), each(items);
+  model.begin(ctx, params, items, carry);
+  model.forward(ctx, params, ids, carry, h, saved, extra);
+  output.forward(ctx, of_output, params, h, target, value, saved_of_output);
+  output.backward(ctx, of_output, params, h, target, saved_of_output, dh, grads_of_output, grads);
+  set_zero(ctx, carry);
+  backward(model, ctx, params, ids, saved, dh, carry, Nothing<double, Cpu>{}, grads, extra);
+  g.compare("h", values(h));
+  g.compare("value", values(value));
+  g.compare("grads.model", grads);
+  g.compare("grads.loss", grads_of_output);
+
+  output.log_probabilities(ctx, of_output, params, h, log_p);
+  g.compare("log_probabilities", values(log_p));
+  output.each(ctx, of_output, params, h, target, each);
+  double mean = 0;
+  for (Index n = 0; n < items; ++n) mean += each(n) / double(items);
+  const double perplexity = metric::perplexity(ctx, log_p.view(), target);
+  CHECK(std::exp(mean) == doctest::Approx(perplexity).epsilon(1e-13));
+  CHECK(std::exp(g.values("value")[0]) == doctest::Approx(perplexity).epsilon(1e-10));
+  g.flag("pairs");
+  CHECK(g.unread() == "");
+}
+
+}  // namespace
+
+TEST_CASE("golden: language models of both layouts, plain and with momentum, and in the form of the code") {
+  for (Golden& g : Golden::read_all("model/language")) {
+    // Plain is heavy ball without momentum, to the bit (tests/update), and compiles once with it.
+    const double sign = g.name == "glam_heavy_ball_reference" ? -1 : 1;
+    const update::HeavyBall rule{.mu = g.option("mu"), .gamma = sign * g.option("gamma")};
+    if (sign < 0) {
+      check_case(g, glam_model<language::Reference>(sizes, rule, mixture, expert), sizes.window);
+    } else if (g.flag("pairs")) {
+      check_case(g, glam_model(sizes, rule, mixture, expert));
+    } else {
+      check_case(g, switch_model(sizes, rule, mixture));
+    }
+  }
+}
+
+TEST_CASE("gradients of a model whose gates look at the attention, Adam in its first mixture, with dropout") {
+  LanguageSizes dropped = sizes;
+  dropped.dropout = 0.2;
+  const auto model = switch_model<language::Traced>(
+      dropped, update::First{update::Adam{.epsilon = 0.1}, update::HeavyBall{.mu = 0.6}},
+      Mixture{AttentionAware<SoftmaxTopK>{.scores = {.experts = 3}, .selection = {.k = 2}}, expert});
+  Cpu::Context ctx(1);
+  const auto report = check::gradients(
+      ctx, model, {.items = 6, .of_largest = 1e-8, .moved = 0.3},
+      extra_of<Extra<decltype(model), double, Cpu>>(Segment<double, Cpu>{.length = 3, .noise = {Random{Seed{5}, 3}}}));
+  CHECK_MESSAGE(report, report.str());
+}
+
+TEST_CASE("options that do not fit are said") {
+  LanguageSizes none = sizes;
+  none.heads = 0;
+  CHECK(message_of([&] { switch_model(none, update::Plain{}, mixture_of(4, 3)); }) ==
+        "LanguageSizes: heads: expected at least 1, got 0");
+  const auto other = switch_model(sizes, update::Plain{}, mixture_of(6, 3));
+  CHECK_THROWS_AS(count_parameters(other), ArgumentError);
+}

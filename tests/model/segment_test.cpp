@@ -1,0 +1,74 @@
+#include "gatefold/model/segment.hpp"
+
+#include <doctest/doctest.h>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/expert/mlp.hpp"
+#include "gatefold/gate/gates.hpp"
+#include "gatefold/layer/mixture.hpp"
+#include "gatefold/model/language_model.hpp"
+#include "gatefold/update/plain.hpp"
+#include "support/pass.hpp"
+
+using namespace gatefold;
+using namespace gatefold::support;
+
+namespace {
+
+const LanguageSizes sizes{.vocabulary = 7, .model_dim = 4, .heads = 2, .window = 3, .depth = 5, .dropout = 0.2};
+const Mlp<Relu> expert{.model_dim = 4, .hidden_dim = 3};
+template <class ModelT>
+using ExtraOf = Extra<ModelT, double, Cpu>;
+
+bool same(const Noise& a, const Noise& b) { return a.random->seed.value == b.random->seed.value; }
+
+}  // namespace
+
+TEST_CASE("a segment is made known to attention, dropout, mixing and selection of each layer of a pair") {
+  const auto model = glam_model(sizes, update::Plain{},
+                                Mixture{SimilarityAware<SoftmaxNoisyTop1>{.scores = {.experts = 3}}, expert}, expert);
+  Cpu::Context ctx(1);
+  SegmentMemory<double, Cpu> memory(ctx, {.layers = 10, .sequences = 2, .width = 4, .most = 2});
+  memory.begin(ctx, 2);
+  const Segment<double, Cpu> segment{.length = 6, .noise = {Random{Seed{9}, 4}}, .memory = memory.of(6)};
+  const auto extra = extra_of<ExtraOf<decltype(model)>>(segment);
+
+  const auto& [first, second] = std::get<1>(extra.layers).layers;
+  const auto& [attention, mixture] = first.layers;
+  const auto& [of_dense, dense] = second.layers;
+  CHECK(attention.length == 6);
+  CHECK(of_dense.length == 6);
+  CHECK(mixture.branch.mixing.length == 6);
+
+  // Each attention of the pair has as many layers of the memory as there are pairs, the first those that come first.
+  CHECK(attention.memory.past.data() == segment.memory.past.data());
+  CHECK(of_dense.memory.past.data() == &segment.memory.past(5, 0, 0));
+  CHECK(of_dense.memory.next.data() == &segment.memory.next(5, 0, 0));
+  for (const auto* of : {&attention.memory, &of_dense.memory}) {
+    CHECK(of->past.extent(0) == 5);
+    CHECK(of->next.extent(0) == 5);
+  }
+
+  const Noise* const streams[] = {&attention.noise, &mixture.noise, &mixture.branch.selection, &of_dense.noise};
+  for (const Noise* a : streams) {
+    REQUIRE(a->random);
+    CHECK(a->random->step == 4);
+    for (const Noise* b : streams) CHECK(same(*a, *b) == (a == b));
+  }
+}
+
+TEST_CASE("an empty segment gives nothing, and a memory that is not shared evenly is said") {
+  const auto model = glam_model(sizes, update::Plain{}, Mixture{SoftmaxTopK{.scores = {.experts = 3}}, expert}, expert);
+  const auto none = extra_of<ExtraOf<decltype(model)>>(Segment<double, Cpu>{});
+  const auto& [attention, mixture] = std::get<0>(std::get<1>(none.layers).layers).layers;
+  CHECK(attention.length == 0);
+  CHECK_FALSE(attention.noise.random);
+  CHECK_FALSE(mixture.noise.random);
+  CHECK(attention.memory.past.data() == nullptr);
+
+  Cpu::Context ctx(1);
+  SegmentMemory<double, Cpu> memory(ctx, {.layers = 5, .sequences = 2, .width = 4, .most = 2});
+  const Segment<double, Cpu> odd{.length = 6, .memory = memory.of(6)};
+  CHECK(message_of([&] { extra_of<ExtraOf<decltype(model)>>(odd); }) ==
+        "extra_of: segment.memory: expected layers of 2 attentions, got 5");
+}
