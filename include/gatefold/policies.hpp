@@ -143,6 +143,7 @@
 #include "gatefold/policy/hooks.hpp"
 #include "gatefold/policy/initial.hpp"
 #include "gatefold/policy/named.hpp"
+#include "gatefold/policy/nested.hpp"
 #include "gatefold/policy/noise.hpp"
 #include "gatefold/policy/options.hpp"
 #include "gatefold/policy/policy.hpp"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # hooks.sh ROOT [print]: docs/extending.md has the table of optional members that the rows of
-# include/gatefold/policy/hooks.hpp make, between "<!-- hooks -->" and "<!-- /hooks -->", and `all` of each family asks for
+# include/gatefold/policy/{nested,hooks}.hpp make, between "<!-- hooks -->" and "<!-- /hooks -->", and `all` of each family asks for
 # each of its members. Prints "file:line: rule: text" for each mistake and fails if there is one; with print, the table.
 cd "$1" || exit 2
-hooks=include/gatefold/policy/hooks.hpp page=docs/extending.md
+nested=include/gatefold/policy/nested.hpp hooks=include/gatefold/policy/hooks.hpp page=docs/extending.md
 rows=$(awk '
 # One statement on one line, adjacent strings joined.
 /^GATEFOLD_(TYPE|FLAG|MEMBER|PLAIN_MEMBER|MEMBER_OF_NESTED)\(/ { text = ""; open = 1; first = FNR }
@@ -18,7 +18,7 @@ open {
 }
 /^constexpr bool all\(\)/ { getline; all = $0; while (all !~ /;/) { getline; all = all $0 } print FNR "\tall " all }
 /^}  \/\/ namespace/ { print FNR "\tend" }
-' "$hooks")
+' "$nested" "$hooks")
 table() {
   awk -F'\t' '
   function strings(text, out, n) { n = 0; while (match(text, /"[^"]*"/)) { out[++n] = substr(text, RSTART + 1, RLENGTH - 2); text = substr(text, RSTART + RLENGTH) } return n }

@@ -6,7 +6,7 @@
 
 #include "gatefold/core/types.hpp"
 #include "gatefold/policy/named.hpp"
-#include "gatefold/tensor/pack.hpp"
+#include "gatefold/policy/nested.hpp"
 #include "gatefold/tensor/view.hpp"
 
 /// What a policy may have and need not have: the one place where optional members are looked up.
@@ -16,60 +16,8 @@
 /// A member that a policy does not name is replaced: a nested type by `Nothing`, a function by what the library does
 /// without it. A member that it names must fit: otherwise the compiler stops with a sentence that quotes what was
 /// expected. A family's `all` asks for each of its members, so that none is overlooked because nobody calls it. The
-/// tables of docs/extending.md are made from the rows below (tests/structure/hooks.sh).
+/// tables of docs/extending.md are made from the rows below and in nested.hpp (tests/structure/hooks.sh).
 namespace gatefold {
-
-// GATEFOLD_TYPE(member, what it is, without it): a nested template.
-#define GATEFOLD_TYPE(member, what, ...)                                                           \
-  template <class P, class T, class B>                                                             \
-  auto member() {                                                                                  \
-    if constexpr (requires { typename P::template member<T, B>; }) {                               \
-      return std::type_identity<typename P::template member<T, B>>{};                              \
-    } else {                                                                                       \
-      static_assert(!named::member<P>(), "gatefold: " #member                                      \
-                                         " of a policy must be a nested template <class T, class " \
-                                         "B>; see docs/extending.md#optional-members");            \
-      return std::type_identity<__VA_ARGS__>{};                                                    \
-    }                                                                                              \
-  }
-namespace hook::type {
-
-GATEFOLD_TYPE(Params, "learned tensors; gradients have the same type", Nothing<T, B>)
-GATEFOLD_TYPE(Saved, "what forward keeps for backward", Nothing<T, B>)
-GATEFOLD_TYPE(Carry, "of rules and layers: what travels from layer to layer; its adjoint has the same type",
-              Nothing<T, B>)
-GATEFOLD_TYPE(Extra, "inputs beside the items: sequences, noise, an attention trace", Nothing<T, B>)
-GATEFOLD_TYPE(ExtraGrad, "adjoints of extra inputs", Nothing<T, B>)
-GATEFOLD_TYPE(Items, "of branches and layers that read ids and not rows: View<const Index, 1, B>", View<const T, 2, B>)
-GATEFOLD_TYPE(Plan, "of gates: who goes where", Nothing<T, B>)
-
-}  // namespace hook::type
-#undef GATEFOLD_TYPE
-
-/// Learned values of a policy; gradients have the same type.
-template <class P, class T, class B>
-using Params = typename decltype(hook::type::Params<P, T, B>())::type;
-/// What forward keeps for backward.
-template <class P, class T, class B>
-using Saved = typename decltype(hook::type::Saved<P, T, B>())::type;
-/// What travels from layer to layer; its adjoint has the same type.
-template <class P, class T, class B>
-using Carry = typename decltype(hook::type::Carry<P, T, B>())::type;
-/// Inputs beside the items: sequences, noise, an attention trace.
-template <class P, class T, class B>
-using Extra = typename decltype(hook::type::Extra<P, T, B>())::type;
-/// Adjoints of extra inputs.
-template <class P, class T, class B>
-using ExtraGrad = typename decltype(hook::type::ExtraGrad<P, T, B>())::type;
-/// What a branch or layer reads: rows [N, in_dim], or ids [N] in [0, in_dim).
-template <class P, class T, class B>
-using Items = typename decltype(hook::type::Items<P, T, B>())::type;
-/// Their adjoint: that of rows has their shape, ids have none.
-template <class P, class T, class B>
-using ItemsGrad = std::conditional_t<std::is_same_v<Items<P, T, B>, View<const T, 2, B>>, View<T, 2, B>, Nothing<T, B>>;
-/// The plan of a gate; `Nothing` when it has none, so that check_gate can say so.
-template <class P, class T, class B>
-using Plan = typename decltype(hook::type::Plan<P, T, B>())::type;
 
 // Arguments of members, of families that stand above this page.
 template <class T, class B>
