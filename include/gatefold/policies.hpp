@@ -132,6 +132,7 @@
 #include "gatefold/metric/perplexity.hpp"
 #include "gatefold/metric/routing_table.hpp"
 #include "gatefold/metric/specialisation.hpp"
+#include "gatefold/model/classifier.hpp"
 #include "gatefold/model/language_model.hpp"
 #include "gatefold/model/segment.hpp"
 #include "gatefold/optim/adamw.hpp"

@@ -122,6 +122,38 @@ TEST_CASE_TEMPLATE("equal and huge logits, one class", T, float, double) {
   CHECK(gradient_of(row<T>({42}), {0})(0, 0) == 0);
 }
 
+TEST_CASE("equation (2): of a softmax of a softmax, its gradient against central differences, and what is ignored") {
+  const Index items = 5, classes = 4;
+  Cpu::Context ctx(1);
+  const CrossEntropy loss = CrossEntropy::reference(-1);
+  auto y = random_logits<double>(items, classes);
+  const std::vector<Index> label{1, -1, 3, 0, 2};
+  Tensor<double, 1, Cpu> value(1);
+  Logits<double> dy(items, classes);
+  const auto by_hand = [&] {
+    double mean = 0;
+    for (const Index n : {0, 2, 3, 4}) {
+      double total = 0, again = 0;
+      for (Index c = 0; c < classes; ++c) total += std::exp(y(n, c));
+      for (Index c = 0; c < classes; ++c) again += std::exp(std::exp(y(n, c)) / total);
+      mean += (std::log(again) - std::exp(y(n, label[static_cast<std::size_t>(n)])) / total) / 4;
+    }
+    return mean;
+  };
+  loss.forward<double, Cpu>(ctx, y, label, value);
+  CHECK(value(0) == doctest::Approx(by_hand()).epsilon(1e-14));
+  loss.backward<double, Cpu>(ctx, y, label, dy);
+  for (Index i = 0; i < y.size(); ++i) {
+    const double at = y.data()[i], h = 1e-3, step[4] = {h, -h, 2 * h, -2 * h};
+    double f[4];
+    for (int k = 0; k < 4; ++k) y.data()[i] = at + step[k], f[k] = by_hand();
+    y.data()[i] = at;
+    const double numeric = (8 * (f[0] - f[1]) - (f[2] - f[3])) / (12 * h);
+    CHECK(std::abs(numeric - dy.data()[i]) <= 1e-10 * std::abs(numeric) + 1e-10);
+    if (i / classes == 1) CHECK(dy.data()[i] == 0);
+  }
+}
+
 TEST_CASE("no items: loss 0 and nothing to do") {
   CHECK(value_of(Logits<float>(0, 3), {}) == 0);
   CHECK(gradient_of(Logits<float>(0, 3), {}).size() == 0);

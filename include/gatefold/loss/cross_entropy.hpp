@@ -4,6 +4,7 @@
 
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/math.hpp"
+#include "gatefold/backend/softmax.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/loss/loss.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
@@ -65,16 +66,21 @@ struct NegativeLogLikelihoodBackward {
 /// Softmax cross-entropy with class labels.
 ///
 ///     loss = (1/N) Σ_n (log Σ_c exp y[n,c] − y[n, label[n]])                                             (1)
+///     twice:  the same of softmax y[n,:] in place of y[n,:]                                             (2)
 ///
-/// Source: as torch.nn.CrossEntropyLoss.
+/// Source: as torch.nn.CrossEntropyLoss. (2) is what the code of papers 001 and 002 does when it is tuned to classify,
+/// `CrossEntropy::reference()`: a loss that does not fall below log(1 + (C − 1)/e).
 /// @param y      [N, C] in   logits
 /// @param target [N]    in   labels in [0, C)
 /// @param ignore the label of items that do not count, padding say, −1 for instance: their dy is 0, and N is the number
 ///               of the others. By default there is none; where no item counts, the loss is 0
 /// @throws ArgumentError unless there is one label per row, in range (on a device: in debug builds)
-/// @cost   N·C exponentials
+/// @cost   N·C exponentials; twice as many and N·C values of scratch (two times that backward) where it is taken twice
 struct CrossEntropy {
   Index ignore = loss::ignore_none;
+  bool twice = false;
+
+  static CrossEntropy reference(Index ignore = loss::ignore_none) { return {ignore, true}; }
 
   template <class T, class B>
   using Target = View<const Index, 1, B>;
@@ -88,7 +94,7 @@ struct CrossEntropy {
     validate<T, B>(y, target);
     auto mark = ctx.mark();
     auto each = ctx.template scratch<T>(y.extent(0));
-    B::for_rows(ctx, y.extent(0), fn::NegativeLogLikelihood<T, B>{y, target, ignore, each});
+    B::for_rows(ctx, y.extent(0), fn::NegativeLogLikelihood<T, B>{logits<T, B>(ctx, y), target, ignore, each});
     loss::mean<T, B>(ctx, y.extent(0), loss::share_of_mean<B>(ctx, target, ignore), fn::Term<T>{each.data()}, value);
   }
   template <class T, class B>
@@ -96,9 +102,22 @@ struct CrossEntropy {
     validate<T, B>(y, target);
     expect_shape("CrossEntropy.backward", "dy", dy, {y.extent(0), y.extent(1)});
     auto mark = ctx.mark();
+    const View<const T, 2, B> z = logits<T, B>(ctx, y);
+    const View<T, 2, B> dz = twice ? ctx.template scratch<T>(y.extent(0), y.extent(1)) : dy;
     B::for_rows(ctx, y.extent(0),
                 fn::NegativeLogLikelihoodBackward<T, B>{
-                    {y, target, ignore, {}}, loss::share_of_mean<B>(ctx, target, ignore), dy});
+                    {z, target, ignore, {}}, loss::share_of_mean<B>(ctx, target, ignore), dz});
+    if (twice) B::for_rows(ctx, y.extent(0), fn::SoftmaxBackward<T, B>{z, dz, dy});
+  }
+
+ private:
+  /// y, or softmax y in scratch.
+  template <class T, class B>
+  View<const T, 2, B> logits(typename B::Context& ctx, View<const T, 2, B> y) const {
+    if (!twice) return y;
+    auto p = ctx.template scratch<T>(y.extent(0), y.extent(1));
+    B::for_rows(ctx, y.extent(0), fn::Softmax<T, B>{y, p});
+    return p;
   }
 };
 

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <vector>
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/expert/linear.hpp"
+#include "gatefold/layer/chain.hpp"
+#include "gatefold/layer/dropout.hpp"
+#include "gatefold/layer/one_expert.hpp"
+
+namespace gatefold {
+
+/// A language model tuned to classify sequences: logits of classes, of which those of the last item count.
+///
+///     f = x W + b,   y = dropout(f) V + c                                                               (1)
+///
+/// Source: the code of papers 001 and 002 on SST-2, SST-5 and Banking-77. The language model is the first layer of the
+/// chain, so that its learned parameters go to `std::get<0>(params.layers)`. Its loss is `CrossEntropy{.ignore = −1}`
+/// with labels_of_last; the code's has a softmax too many, `CrossEntropy::reference(−1)`. Sequences are padded on the
+/// left.
+template <class ModelT>
+auto classifier(const ModelT& model, Index classes, double dropout = 0.1) {
+  const Index dim = model.out_dim();
+  return Chain{model, Dropout{dropout, OneExpert{Linear{.model_dim = dim, .output_dim = dim}}},
+               Linear{.model_dim = dim, .output_dim = classes}};
+}
+
+/// Labels of items, where only the last of each sequence has one.
+///
+///     to[g L + l] = labels[g] if l = L − 1, else ignore                                                 (2)
+///
+/// @throws ArgumentError unless length >= 1
+inline std::vector<Index> labels_of_last(const std::vector<Index>& labels, Index length, Index ignore = -1) {
+  expect(length >= 1, "labels_of_last", "length", "at least 1", length);
+  const auto step = static_cast<std::size_t>(length);
+  std::vector<Index> to(labels.size() * step, ignore);
+  for (std::size_t g = 0; g < labels.size(); ++g) to[g * step + step - 1] = labels[g];
+  return to;
+}
+
+}  // namespace gatefold
