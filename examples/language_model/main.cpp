@@ -1,10 +1,11 @@
-// A small language model on the characters of a text: attention, then a mixture of experts, twice. Embeddings are a
-// Linear over one-hot rows, of the character and of its place. Goes on from a checkpoint at any step.
+// A small language model on the characters of a text: attention, then a mixture of experts, twice. Begins with
+// a row for each character and for its place. Goes on from a checkpoint at any step.
 //
 //   language_model [--text FILE] [--steps 300] [--save FILE] [--load FILE] …
 //
 // Exit code 0: done; 2: an option, file or size does not fit (one line on stderr says which); 1: anything else.
 #include <CLI/App.hpp>
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -58,45 +59,36 @@ struct Text {
   Index size() const { return static_cast<Index>(ids.size()); }
 };
 
-/// One sequence: a row for each character, with a 1 for the character and a 1 for its place.
-void one_hot(const Index* ids, Index characters, View<float, 2, Cpu> rows) {
-  for (Index n = 0; n < rows.extent(0); ++n) {
-    for (Index c = 0; c < rows.extent(1); ++c) rows(n, c) = 0;
-    rows(n, ids[n]) = rows(n, characters + n) = 1;
-  }
-}
-
 auto make_model(Index characters) {
   const WithAuxiliary<SoftmaxTopK, Balance> gate{
       .scores = {.experts = 4}, .selection = {.k = 2}, .auxiliary = {Balance{.weight = 0.01}}};
   return Chain{
-      Linear{.model_dim = characters + kLength, .output_dim = kDim},
+      Embedding{.vocabulary = characters, .model_dim = kDim, .places = kLength, .initial = Initial::normal(0.1)},
       Stack{Block{Residual{update::Plain{}, PreNorm{LayerNorm{}, Attention{.model_dim = kDim, .heads = 2}}},
                   Residual{update::HeavyBall{}, PreNorm{LayerNorm{}, Mixture{gate, Mlp<Gelu>{kDim, 2 * kDim}}}}},
             2},
-      LayerNorm{kDim}, Linear{.model_dim = kDim, .output_dim = characters}};
+      LayerNorm{kDim}};
 }
 
 void train(const Options& o) {
   const Text text(o.text);
   Cpu::Context ctx(o.threads);
   const auto model = make_model(text.characters());
-  Trainer trainer{ctx, model, CrossEntropy{}, optim::Clipped{optim::AdamW{.lr = o.lr}, 1.0}, Seed{o.seed}};
+  const StreamedCrossEntropy loss_of{.vocabulary = text.characters(), .model_dim = kDim};
+  Trainer trainer{ctx, model, loss_of, optim::Clipped{optim::AdamW{.lr = o.lr}, 1.0}, Seed{o.seed}};
   if (!o.load.empty()) load_checkpoint(o.load, trainer);
 
   Extra<decltype(model), float, Cpu> extra;
   std::get<1>(extra.layers).attention.length = kLength;
-  const Index width = text.characters() + kLength;
-  Tensor<float, 2, Cpu> x(kSequences * kLength, width);
-  std::vector<Index> next(static_cast<std::size_t>(kSequences * kLength));
+  std::vector<Index> x(static_cast<std::size_t>(kSequences * kLength)), next(x.size());
   while (trainer.state.step < o.steps) {
     // Where sequences begin is a function of the seed and the step alone, so that a run can go on.
     const auto step = static_cast<std::uint64_t>(trainer.state.step);
     for (Index s = 0; s < kSequences; ++s) {
       const double u = uniform<double>(trainer.seed.fork(1), step, static_cast<std::uint64_t>(s));
       const Index* ids = text.ids.data() + static_cast<Index>(u * static_cast<double>(text.size() - kLength));
-      one_hot(ids, text.characters(), x.view().rows(s * kLength, kLength));
-      for (Index n = 0; n < kLength; ++n) next[static_cast<std::size_t>(s * kLength + n)] = ids[n + 1];
+      std::copy_n(ids, kLength, x.begin() + s * kLength);
+      std::copy_n(ids + 1, kLength, next.begin() + s * kLength);
     }
     const double loss = trainer.step(x, next, extra);
     if (trainer.state.step % 10 == 0 || trainer.state.step == o.steps)
@@ -107,14 +99,16 @@ void train(const Options& o) {
 
   // The text goes on as the model would have it.
   std::vector<Index> window(text.ids.begin(), text.ids.begin() + kLength);
-  Tensor<float, 2, Cpu> one(kLength, width), y(kLength, text.characters());
+  Tensor<float, 2, Cpu> y(kLength, kDim), z(1, text.characters());
+  const auto& output = trainer.params.loss;
   std::string said;
   for (int i = 0; i < 60; ++i) {
-    one_hot(window.data(), text.characters(), one);
-    trainer.infer(one, y, extra);
+    trainer.infer(window, y, extra);
+    Cpu::gemm<float>(ctx, y.view().rows(kLength - 1, 1), false, output.weight.view(), true, false, z.view(),
+                     fn::Store{});
     Index best = 0;
     for (Index c = 1; c < text.characters(); ++c)
-      if (y(kLength - 1, c) > y(kLength - 1, best)) best = c;
+      if (z(0, c) + output.bias(c) > z(0, best) + output.bias(best)) best = c;
     const char c = text.alphabet[static_cast<std::size_t>(best)];
     said += c == '\n' ? ' ' : c;
     window.erase(window.begin());
