@@ -13,7 +13,7 @@
 
 namespace language {
 
-/// Draw bits per token against steps, of training and validation, beside the n-gram's. Without gnuplot, say so and go on.
+/// Draw bits per token against steps, of training and validation, beside the n-gram's. Without gnuplot, say so.
 /// @throws gatefold::FileError when the picture cannot be written
 inline void draw(const Metrics& metrics, const Ngram& n, const Options& o, const std::string& svg) {
   const auto loss = metrics.of("loss"), valid = metrics.of("valid_bits");

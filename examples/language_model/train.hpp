@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdio>
 #include <filesystem>
@@ -47,8 +48,8 @@ inline bool train_steps(Model& model, const Options& o, const Text& text, const 
       metrics.add({{"step", step}, {"valid_bits", now}});
       if (better) model.save(folder.best(), metadata);
       progress.clear();
-      std::printf("step %lld: training loss %.6f, validation %.4f bits per %s%s\n", static_cast<long long>(step), loss,
-                  now, o.unit.c_str(), better ? "" : ", not the best");
+      std::printf("step %lld: bits per %s: training %.4f, validation %.4f%s\n", static_cast<long long>(step),
+                  o.unit.c_str(), loss / std::log(2.0), now, better ? "" : ", not the best");
       std::fflush(stdout);
     }
     if (step % o.save == 0) save();
