@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Build and run an example: bash examples/run.sh [PROGRAM] [OPTION of the program]...
 #   fashion_mnist  trains a classifier (without PROGRAM too)
+#   language_model trains a model of the characters of the Bible, beside n-grams, and lets it write
 #   compose        prints a table of all gates and update rules
 #   expert_count, mot, mot_vision, mot_text
 #                  repeat a paper's experiments; begin with --quick
@@ -11,14 +12,18 @@ source "$root/cmake/install_packages.sh"
 
 program=fashion_mnist folder=examples target="" data=()
 case ${1:-} in
-  fashion_mnist | compose) program=$1; shift ;;
+  fashion_mnist | compose | language_model) program=$1; shift ;;
   expert_count | mot | mot_vision | mot_text) program=$1 folder=examples/studies target=study_; shift ;;
   "" | -*) ;;
-  *) echo "run.sh: no program $1; there are fashion_mnist, compose, expert_count, mot, mot_vision and mot_text" >&2; exit 2 ;;
+  *)
+    echo "run.sh: no program $1; there are fashion_mnist, language_model, compose, expert_count, mot, mot_vision and" \
+      "mot_text" >&2
+    exit 2
+    ;;
 esac
 case $program in
   fashion_mnist | compose | mot_vision) data=(dataset-fashion-mnist) ;;
-  mot_text) data=(bible-kjv) ;;
+  mot_text | language_model) data=(bible-kjv) ;;
 esac
 
 install_packages g++ cmake ninja-build libeigen3-dev zlib1g-dev nlohmann-json3-dev libcli11-dev gnuplot-nox "${data[@]}"
@@ -28,5 +33,9 @@ command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache
   mkdir -p build
   cmake --preset release >build/release.log || { cat build/release.log; exit 1; }
   cmake --build --preset release --target "$target$program"
+  if [[ $program == language_model && ! -e build/text/bible/test.txt ]]; then
+    cmake --build --preset release --target split_text
+    bash examples/text/prepare.sh build/text build/release/examples/split_text bible
+  fi
 )
 exec "$root/build/release/$folder/$program" "$@"

@@ -1,138 +1,114 @@
-// A small language model on the characters of a text: an embedding of the character and of its place, then attention
-// and a mixture of experts, twice. Goes on from a checkpoint at any step.
+// A language model: attention and a mixture of experts, several times. Learns from a text, says how well it foresees
+// another part of it beside n-grams, and goes on writing.
 //
-//   language_model [--text FILE] [--steps 300] [--save FILE] [--load FILE] …
+//   language_model [train | evaluate | generate] [--config FILE] [--run FOLDER] [--data FOLDER | --text FILE] …
 //
+// A run is a folder. Killed at any moment and started again, it gives the bits of one that was not, on any number of
+// threads; Ctrl-C saves and leaves. Every option may stand in the configuration, a file of JSON: {"dim": 128, …}.
 // Exit code 0: done; 2: an option, file or size does not fit (one line on stderr says which); 1: anything else.
 #include <CLI/App.hpp>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <gatefold/gatefold.hpp>
-#include <gatefold/io.hpp>
+#include <filesystem>
+#include <gatefold/core/error.hpp>
 #include <string>
-#include <tuple>
-#include <vector>
+#include <system_error>
 
 #include "../support/command_line.hpp"
+#include "config.hpp"
+#include "options.hpp"
+#include "report.hpp"
+#include "run.hpp"
+#include "train.hpp"
 
 namespace {
 
-using namespace gatefold;
+using gatefold::Joined;
+using language::Options;
 
-struct Options {
-  std::string text = "/usr/share/common-licenses/GPL-3", save{}, load{};
-  Index steps = 300;
-  double lr = 3e-3;
-  std::uint64_t seed = 1;
-  int threads = 0;
-};
-
-constexpr Index kLength = 32, kSequences = 8, kDim = 32;
-
-/// A text as numbers of the characters that occur in it.
-struct Text {
-  std::vector<Index> ids{};
-  std::string alphabet{};
-
-  explicit Text(const std::string& path) {
-    RegularFile file(path);
-    std::string all(file.size(), '\0');
-    file.read(all.data(), all.size(), 0);
-    if (static_cast<Index>(all.size()) <= kLength)
-      throw FileError(path + ": expected more than " + std::to_string(kLength) + " characters, got " +
-                      std::to_string(all.size()));
-    std::array<Index, 256> id{};
-    id.fill(-1);
-    for (const char c : all) {
-      Index& of = id[static_cast<unsigned char>(c)];
-      if (of < 0) {
-        of = static_cast<Index>(alphabet.size());
-        alphabet += c;
-      }
-      ids.push_back(of);
-    }
-  }
-  Index characters() const { return static_cast<Index>(alphabet.size()); }
-  Index size() const { return static_cast<Index>(ids.size()); }
-};
-
-auto make_model(Index characters) {
-  const WithAuxiliary<SoftmaxTopK, Balance> gate{
-      .scores = {.experts = 4}, .selection = {.k = 2}, .auxiliary = {Balance{.weight = 0.01}}};
-  return Chain{
-      Embedding{.vocabulary = characters, .model_dim = kDim, .places = kLength, .initial = Initial::normal(0.1)},
-      Stack{Block{Residual{update::Plain{}, PreNorm{LayerNorm{}, Attention{.model_dim = kDim, .heads = 2}}},
-                  Residual{update::HeavyBall{}, PreNorm{LayerNorm{}, Mixture{gate, Mlp<Gelu>{kDim, 2 * kDim}}}}},
-            2},
-      LayerNorm{kDim}, Linear{.model_dim = kDim, .output_dim = characters}};
+/// A path from the folder of the program, so that a run leaves nothing outside the build folder.
+std::string from_program(const char* name) {
+  std::error_code error;
+  const auto program = std::filesystem::canonical("/proc/self/exe", error);
+  return error ? std::string(name) : (program.parent_path() / name).lexically_normal().string();
 }
 
-void train(const Options& o) {
-  const Text text(o.text);
-  Cpu::Context ctx(o.threads);
-  const auto model = make_model(text.characters());
-  Trainer trainer{ctx, model, CrossEntropy{}, optim::Clipped{optim::AdamW{.lr = o.lr}, 1.0}, Seed{o.seed}};
-  if (!o.load.empty()) load_checkpoint(o.load, trainer);
+void add_options(CLI::App& app, Options& o) {
+  const auto positive = CLI::Range(language::Index(1), language::Index(1) << 20);
+  const auto steps = CLI::Range(language::Index(1), language::Index(1) << 40);
+  const auto any = CLI::Range(language::Index(0), language::Index(1) << 40);
+  const auto add = [&](const char* name, auto& value, const char* text) {
+    return app.add_option(name, value, text)->capture_default_str();
+  };
+  add("command", o.command, "train, evaluate or generate")->check(CLI::IsMember({"train", "evaluate", "generate"}));
+  add("--config", o.config, "file of JSON with options, which the command line goes before");
+  add("--run", o.run, "folder of the run: its state, its best model, metrics, a picture");
+  app.add_flag("--fresh", o.fresh, "begin the run again, forget what is in its folder");
+  add("--data", o.data, "folder of train.txt, valid.txt and test.txt");
+  add("--text", o.text, "one file instead, of whose lines the last are valid and test");
+  add("--unit", o.unit, "what tokens are")->check(CLI::IsMember({"character", "word"}));
+  add("--threshold", o.threshold, "tokens seen less often are one unknown token")->check(steps);
+  add("--order", o.order, "tokens of the n-grams beside (0: 5 characters, 3 words)")->check(CLI::Range(0, 63));
+  add("--update", o.update, "how a mixture enters the residual stream")->check(CLI::IsMember({"plain", "heavy-ball"}));
+  add("--mu", o.mu, "momentum of heavy-ball")->check(CLI::Range(-1.0, 1.0));
+  add("--gamma", o.gamma, "step of heavy-ball")->check(command_line::above_zero());
+  add("--blocks", o.blocks, "attention and mixture, so often")->check(positive);
+  add("--dim", o.dim, "width of a token")->check(positive);
+  add("--heads", o.heads, "heads of attention, a divisor of dim")->check(positive);
+  add("--experts", o.experts, "experts per mixture")->check(positive);
+  add("--k", o.k, "experts per token")->check(positive);
+  add("--hidden", o.hidden, "hidden width of an expert")->check(positive);
+  add("--length", o.length, "tokens of a sequence, all that the model sees")->check(positive);
+  add("--batch", o.batch, "sequences per step")->check(positive);
+  add("--steps", o.steps, "steps of the run")->check(steps);
+  add("--stop", o.stop, "leave after this step, to go on later (0: no)")->check(any);
+  add("--warmup", o.warmup, "steps in which the learning rate rises; then it falls as a cosine")->check(any);
+  add("--lr", o.lr, "learning rate after warm-up")->check(command_line::above_zero());
+  add("--decay", o.decay, "weight decay")->check(command_line::above_zero(true));
+  add("--clip", o.clip, "largest norm of the gradient")->check(command_line::above_zero());
+  add("--balance", o.balance, "weight of the balance loss")->check(command_line::above_zero(true));
+  add("--seed", o.seed, "the same seed gives the same bits, on any number of threads")->check(command_line::seed());
+  add("--log", o.log, "steps between lines of metrics")->check(steps);
+  add("--validate", o.validate, "steps between validations")->check(steps);
+  add("--valid-tokens", o.valid_tokens, "tokens of valid that they read")->check(steps);
+  add("--save", o.save, "steps between states")->check(steps);
+  add("--threads", o.threads, "threads (0: all)")->check(CLI::Range(0, 1024));
+  add("--prompt", o.prompt, "what the model goes on from");
+  add("--tokens", o.tokens, "tokens that it writes")->check(any);
+  add("--temperature", o.temperature, "of its choices (0: the likeliest)")->check(command_line::above_zero(true));
+  add("--top-p", o.top_p, "probability of the tokens that it chooses among")->check(command_line::up_to(1));
+  add("--draw", o.draw, "seed of its choices")->check(command_line::seed());
+  add("--log-probabilities", o.log_probabilities, "where to write ln p of every token of test but the first");
+}
 
-  Extra<decltype(model), float, Cpu> extra;
-  std::get<1>(extra.layers).attention.length = kLength;
-  std::vector<Index> ids, next;
-  while (trainer.state.step < o.steps) {
-    // Where sequences begin is a function of the seed and the step alone, so that a run can go on.
-    const auto step = static_cast<std::uint64_t>(trainer.state.step);
-    ids.clear(), next.clear();
-    for (Index s = 0; s < kSequences; ++s) {
-      const double u = uniform<double>(trainer.seed.fork(1), step, static_cast<std::uint64_t>(s));
-      const Index* from = text.ids.data() + static_cast<Index>(u * static_cast<double>(text.size() - kLength));
-      ids.insert(ids.end(), from, from + kLength);
-      next.insert(next.end(), from + 1, from + kLength + 1);
-    }
-    const double loss = trainer.step(ids, next, extra);
-    if (trainer.state.step % 10 == 0 || trainer.state.step == o.steps)
-      std::printf("step %4lld  loss %.6f  balance %.6f\n", static_cast<long long>(trainer.state.step), loss,
-                  trainer.auxiliary());
-  }
-  if (!o.save.empty()) save_checkpoint(o.save, trainer, {{"alphabet", std::to_string(text.characters())}});
-
-  // The text goes on as the model would have it.
-  std::vector<Index> window(text.ids.begin(), text.ids.begin() + kLength);
-  Tensor<float, 2, Cpu> y(kLength, text.characters());
-  std::string said;
-  for (int i = 0; i < 60; ++i) {
-    trainer.infer(window, y, extra);
-    Index best = 0;
-    for (Index c = 1; c < text.characters(); ++c)
-      if (y(kLength - 1, c) > y(kLength - 1, best)) best = c;
-    const char c = text.alphabet[static_cast<std::size_t>(best)];
-    said += c == '\n' ? ' ' : c;
-    window.erase(window.begin());
-    window.push_back(best);
-  }
-  std::printf("it goes on: %s\n", said.c_str());
+/// @throws ArgumentError on options that contradict each other, naming both
+void expect_no_contradiction(const CLI::App& app, const Options& o) {
+  using gatefold::expect;
+  const auto given = [&](const char* name) { return app.count(name) > 0; };
+  expect(!(given("--data") && given("--text")), "options", "text", "one of data and text", "both");
+  for (const char* name : {"--mu", "--gamma"})
+    expect(!given(name) || o.update == "heavy-ball", "options", name + 2, "update = heavy-ball, whose it is", o.update);
+  expect(o.k <= o.experts, "options", "k", Joined{"at most experts = ", o.experts}, o.k);
+  expect(o.dim % o.heads == 0, "options", "heads", Joined{"a divisor of dim = ", o.dim}, o.heads);
+  expect(o.warmup < o.steps, "options", "warmup", Joined{"less than steps = ", o.steps}, o.warmup);
+  expect(o.command == "train" || !o.fresh, "options", "fresh", "false of evaluate and generate", "true");
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   Options o;
-  CLI::App app("A small language model on the characters of a text");
+  o.run = from_program("language_model.run");
+  o.data = from_program("../../text/bible");
+  CLI::App app("A language model of attention and mixtures of experts");
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  app.add_option("--text", o.text, "file to learn from")->capture_default_str();
-  app.add_option("--steps", o.steps, "steps, those of --load among them")
-      ->check(CLI::Range(Index(0), Index(1) << 40))
-      ->capture_default_str();
-  app.add_option("--lr", o.lr, "learning rate")->check(command_line::above_zero())->capture_default_str();
-  app.add_option("--seed", o.seed,
-                 "the same seed gives the same bits, on any number of threads (with --load: the checkpoint's)")
-      ->check(command_line::seed())
-      ->capture_default_str();
-  app.add_option("--threads", o.threads, "threads (0: all)")->check(CLI::Range(0, 1024))->capture_default_str();
-  app.add_option("--save", o.save, "where to write the checkpoint")->capture_default_str();
-  app.add_option("--load", o.load, "checkpoint to go on from");
+  add_options(app, o);
   return command_line::run("language_model", app, argc, argv, [&] {
     command_line::limit_memory();
-    train(o);
+    if (!o.config.empty()) language::read_config(app, o.config);
+    const language::Folder folder{o.run};
+    const auto kept = o.command == "train" ? folder.state() : folder.best();
+    if (!o.fresh && (o.command != "train" || std::filesystem::exists(kept)))
+      language::adopt(kept, o, [&](const char* name) { return app.count(std::string("--") + name) > 0; });
+    expect_no_contradiction(app, o);
+    o.command == "train" ? language::train(o) : o.command == "evaluate" ? language::evaluate(o) : language::generate(o);
   });
 }

@@ -1,49 +1,126 @@
 #!/usr/bin/env bash
-# test.sh PROGRAM TEXT: a small language model learns, with the same bytes on 1 and 2 threads, at once or gone on at any step.
+# test.sh PROGRAM TEXT: a small language model learns, with the same bytes on 1 and 2 threads, at once or killed at random
+# moments and gone on; Ctrl-C saves and leaves; one clear line with exit code 2 for whatever does not fit.
 set -u
 program=$1 text=$2
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 failed=0
 fail() { echo "FAILED: $*" >&2; failed=1; }
-run() { "$program" --text "$text" --steps 40 "$@" >"$dir/out" 2>"$dir/err"; }
+cat >"$dir/small.json" <<END
+{"blocks": 2, "dim": 16, "heads": 2, "experts": 4, "hidden": 16, "length": 16, "batch": 4, "steps": 60, "warmup": 5,
+ "lr": 0.01, "log": 1, "validate": 20, "valid-tokens": 200, "save": 7, "tokens": 40}
+END
+run() { "$program" --config "$dir/small.json" --text "$text" "$@" >"$dir/out" 2>"$dir/err"; }
+# The last lines name the folder, one the time.
+said() { grep -vE "^[0-9]+ steps in .* tokens/s|^in .*: state|; step [0-9]+ of " "$1"; }
+same_run() {
+  local file
+  for file in state.safetensors best.safetensors metrics.jsonl; do
+    cmp -s "$dir/$1/$file" "$dir/$2/$file" || fail "$3: other $file"
+  done
+}
 
+begun=$(date +%s%N)
 for threads in 1 2; do
-  run --threads $threads --save "$dir/$threads.st" || fail "$threads threads: $(cat "$dir/err")"
-  cp "$dir/out" "$dir/$threads.out"
+  run --run "$dir/$threads" --threads $threads || fail "$threads threads: $(cat "$dir/err")"
+  said "$dir/out" >"$dir/$threads.out"
 done
+took=$((($(date +%s%N) - begun) / 2000000))  # ms of a run
+same_run 1 2 "2 threads"
 cmp "$dir/1.out" "$dir/2.out" || fail "says something else on 2 threads"
-cmp "$dir/1.st" "$dir/2.st" || fail "other parameters on 2 threads"
-loss() { sed -nE "s/^step +$1  loss ([0-9.]+) .*/\1/p" "$dir/1.out"; }
-awk -v first="$(loss 10)" -v last="$(loss 40)" 'BEGIN { exit !(first > 0 && last > 0 && last < first - 0.1) }' ||
-  fail "the loss falls: from $(loss 10) to $(loss 40)"
-for stop in 1 13 39; do
-  run --steps $stop --threads 2 --save "$dir/part.st" && run --load "$dir/part.st" --seed 9 --threads 1 --save "$dir/rest.st" ||
-    fail "stopped at $stop: $(cat "$dir/err")"
-  cmp "$dir/1.st" "$dir/rest.st" || fail "stopped at $stop, then gone on: other parameters"
-  cmp <(tail -n 2 "$dir/1.out") <(tail -n 2 "$dir/out") || fail "stopped at $stop, then gone on: says something else"
+loss() { sed -nE "s/^\{\"step\":$1,\"loss\":([0-9.]+)\}$/\1/p" "$dir/1/metrics.jsonl"; }
+awk -v first="$(loss 1)" -v last="$(loss 60)" 'BEGIN { exit !(first > 0 && last > 0 && last < first - 0.5) }' ||
+  fail "the loss falls: from $(loss 1) to $(loss 60)"
+grep -q '"best_test_bits":.*"ngram_test_bits":' "$dir/1/metrics.jsonl" || fail "metrics lack what came out"
+run --run "$dir/plain" --update plain || fail "plain: $(cat "$dir/err")"
+cmp -s "$dir/plain/state.safetensors" "$dir/1/state.safetensors" && fail "another rule changes nothing"
+
+# Killed at random moments; what goes on takes its options from the run, and any number of threads.
+run --run "$dir/killed" --stop 3 || fail "stop: $(cat "$dir/err")"
+for kill in 1 2 3 4 5; do
+  "$program" --config "$dir/small.json" --text "$text" --run "$dir/killed" --threads $((kill % 2 + 1)) >"$dir/out" 2>&1 &
+  sleep "$(awk -v ms=$((RANDOM % (took * 3 / 4 + 1))) 'BEGIN { print ms / 1000 }')"
+  kill -9 $! 2>/dev/null && touch "$dir/kills"
+  wait $! 2>/dev/null
 done
-cmp -s "$dir/part.st" "$dir/rest.st" && fail "going on changed nothing"
+[ -e "$dir/kills" ] || fail "nothing was killed"
+"$program" --run "$dir/killed" --text "$text" --threads 2 --tokens 40 >"$dir/out" 2>"$dir/err" || fail "killed: $(cat "$dir/err")"
+same_run 1 killed "killed, then gone on"
+cmp <(said "$dir/out" | sed -n '/^bits per/,$p') <(sed -n '/^bits per/,$p' "$dir/1.out") || fail "killed: says something else"
+for stop in 1 20 59 0; do run --run "$dir/stopped" --stop $stop --threads $((stop % 2 + 1)) || fail "stop: $(cat "$dir/err")"; done
+same_run 1 stopped "stopped, then gone on"
+
+# Ctrl-C and SIGTERM: what is saved is the state of the step that is told.
+for signal in INT TERM; do
+  "$program" --config "$dir/small.json" --text "$text" --run "$dir/$signal" --steps 1000000 >"$dir/out" 2>"$dir/err" &
+  for ((i = 0; i < 200; ++i)); do [ -e "$dir/$signal/state.safetensors" ] && break; sleep 0.05; done
+  kill -$signal $!
+  wait $!
+  [ $? -eq $((128 + $(kill -l $signal))) ] || fail "SIG$signal: exit code: $(cat "$dir/out" "$dir/err")"
+  step=$(sed -nE 's/^stopped at step ([0-9]+) of.*/\1/p' "$dir/out")
+  run --run "$dir/until" --fresh --steps 1000000 --stop "${step:-1}" || fail "SIG$signal: $(cat "$dir/err")"
+  cmp -s "$dir/$signal/state.safetensors" "$dir/until/state.safetensors" || fail "SIG$signal at ${step:-no step}: another state"
+done
+
+# What the model writes and says of the text, from the run's folder alone.
+again() { "$program" "$@" --run "$dir/1" --text "$text" >"$dir/out" 2>"$dir/err" || fail "$*: $(cat "$dir/err")"; }
+again generate --tokens 40
+cmp <(sed '/^it goes on:$/,$!d' "$dir/1.out" | sed '1d;$d') "$dir/out" || fail "generates something else than at the end"
+again generate --tokens 40 --draw 2 --threads 1
+cmp -s <(sed '/^it goes on:$/,$!d' "$dir/1.out" | sed '1d;$d') "$dir/out" && fail "another seed writes the same"
+again generate --tokens 5 --temperature 0 --prompt "The "
+grep -q "^The " "$dir/out" && [ "$(head -c -1 "$dir/out" | wc -m)" -eq 9 ] || fail "a prompt: $(cat "$dir/out")"
+again evaluate --log-probabilities "$dir/log_p"
+cmp <(grep -E "^(this model|Kneser)" "$dir/1.out") <(grep -E "^(this model|Kneser)" "$dir/out") || fail "evaluates differently"
+awk -v told="$(awk '/^this model/ { print $NF }' "$dir/out")" '
+  { sum -= $1 / log(2) } END { d = sum / NR - told; exit !(NR > 100 && d < 1e-4 && d > -1e-4) }' "$dir/log_p" ||
+  fail "log-probabilities are not those of the bits"
+head -n 60 "$text" >"$dir/short.txt"
+mkdir "$dir/words"
+for part in train valid test; do cp "$dir/short.txt" "$dir/words/$part.txt"; done
+"$program" --config "$dir/small.json" --run "$dir/word" --data "$dir/words" --unit word --steps 20 >"$dir/out" 2>"$dir/err" &&
+  grep -q "^perplexity" "$dir/out" && [ -e "$dir/words/ngram_word_3.json" ] || fail "words: $(cat "$dir/err")"
 
 # refused PATTERN OPTION...: exit code 2 and one line on stderr that matches.
 refused() {
   local pattern=$1
   shift
-  run "$@"
+  run --run "$dir/refused" "$@"
   local code=$?
   [ $code -eq 2 ] && [ "$(wc -l <"$dir/err")" -eq 1 ] && grep -qE "^language_model: .*$pattern" "$dir/err" ||
     fail "$*: exit code $code: $(head -c 300 "$dir/err")"
 }
+# refused_json PATTERN TEXT: the same of a configuration.
+refused_json() {
+  printf '%s' "$2" >"$dir/bad.json"
+  refused "bad.json: $1" --config "$dir/bad.json"
+}
+refused_json "dimension: no such option" '{"dimension": 3}'
+refused_json "config: no such option" '{"config": "x"}'
+refused_json "steps: is there twice" '{"steps": 3, "steps": 4}'
+refused_json "--lr: Value -1 is no number above 0" '{"lr": -1}'
+refused_json "dim: expected a string, a number, true or false, got array" '{"dim": [1]}'
+refused_json "expected an object" '[1]'
+refused_json ".*parse error" '{"dim": '
+refused "mu: expected update = heavy-ball, whose it is, got plain" --update plain --mu 0.5
+refused "text: expected one of data and text, got both" --data "$dir/words"
+refused "k: expected at most experts = 4, got 5" --k 5
+refused "heads: expected a divisor of dim = 16, got 3" --heads 3
+refused "warmup: expected less than steps = 4, got 5" --steps 4
 refused "lr: Value nan is no number above 0" --lr nan
 refused "seed: Value -1 is no whole number" --seed -1
 refused "steps: Value 99999999999999999999 not in range" --steps 99999999999999999999
-refused "nowhere" --text "$dir/nowhere"
+refused "cannot open" --text "$dir/nowhere"
 refused "zero: cannot open: not a regular file" --text /dev/zero
-refused "cannot open: not a regular file" --text "$dir"
 echo short >"$dir/short"
-refused "more than 32 characters, got 6" --text "$dir/short"
-refused "nowhere: cannot open" --load "$dir/nowhere"
-printf 'ab%.0s' {1..40} >"$dir/ab"
-refused "part.st: .*expected \[" --text "$dir/ab" --load "$dir/part.st"
+refused "more than|at least" --text "$dir/short"
+refused "metadata: lr: the run has 0.01, got 0.02" --run "$dir/1" --lr 0.02
+refused "metadata: text: the run is of another text" --run "$dir/1" --text "$dir/short.txt"
+refused "best.safetensors: cannot open" generate
+mkdir "$dir/cut" && head -c 1000 "$dir/1/state.safetensors" >"$dir/cut/state.safetensors"
+refused "cut/state.safetensors" --run "$dir/cut"
+"$program" --run "$dir/none" --data "$dir/none" >"$dir/out" 2>"$dir/err"
+[ $? -eq 2 ] && grep -q "none/train.txt: is not there: .*prepare.sh" "$dir/err" || fail "no text: $(cat "$dir/err")"
 [ $failed -eq 0 ] && echo "all checks passed"
 exit $failed

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# prepare.sh [FOLDER [SPLIT_TEXT]]: texts to learn a language from, of Debian packages, in FOLDER (build/text):
+# prepare.sh [FOLDER [SPLIT_TEXT [TEXT...]]]: texts to learn a language from, of Debian packages, in FOLDER (build/text):
 #   bible, bible_words    the King James Bible, a line a verse: 0.8 million words, 4.1 million characters
 #   gcide, gcide_words    the Collaborative International Dictionary of English, a line a paragraph: 4.8 and 28.8 million
 # each train.txt, valid.txt and test.txt. In *_words, punctuation marks are words of their own, as in WikiText.
-# SPLIT_TEXT is that program (built in build/release if not given). Prints sizes and counts.
+# SPLIT_TEXT is that program (built in build/release if not given), TEXT bible or gcide (both if not given). Prints sizes
+# and counts.
 #
 # Why this dictionary: several million words of English that are no manual of a program, free to copy: Webster's of 1913
 # with its quotations. `anarchism`, the largest running text found, has 1.9 million. The price: entries are short and in
@@ -11,11 +12,12 @@
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 source "$root/cmake/install_packages.sh"
-folder=${1:-$root/build/text} split=${2:-}
+folder=${1:-$root/build/text} split=${2:-} texts=" ${*:3} "
+if [[ $texts == "  " ]]; then texts=" bible gcide "; fi
 # Of a sorted or a mixed book the end is no test of the rest: stretches of some 1,500 verses and 2,500 paragraphs.
 bible_stretches=20 gcide_stretches=100
 
-install_packages bible-kjv
+if [[ $texts == *" bible "* ]]; then install_packages bible-kjv; fi
 if [[ -z $split ]]; then
   install_packages g++ cmake ninja-build libeigen3-dev zlib1g-dev nlohmann-json3-dev libcli11-dev
   mkdir -p "$root/build"
@@ -61,9 +63,13 @@ cut_text() {
   done
 }
 export LC_ALL=C.UTF-8
-verses >"$folder/bible.txt"
-lines=$(wc -l <"$folder/bible.txt")
-[[ $lines == 31102 ]] || { echo "prepare.sh: expected 31102 verses of the program bible, got $lines" >&2; exit 1; }
-cut_text bible $bible_stretches
-dictionary | paragraphs >"$folder/gcide.txt"
-cut_text gcide $gcide_stretches
+if [[ $texts == *" bible "* ]]; then
+  verses >"$folder/bible.txt"
+  lines=$(wc -l <"$folder/bible.txt")
+  [[ $lines == 31102 ]] || { echo "prepare.sh: expected 31102 verses of the program bible, got $lines" >&2; exit 1; }
+  cut_text bible $bible_stretches
+fi
+if [[ $texts == *" gcide "* ]]; then
+  dictionary | paragraphs >"$folder/gcide.txt"
+  cut_text gcide $gcide_stretches
+fi

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <gatefold/core/philox.hpp>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "model.hpp"
+#include "text.hpp"
+
+namespace language {
+
+/// One of the tokens that together have the probability top_p, the likeliest first, by p ∝ exp(z / temperature).
+///
+/// Source: Holtzman et al. 2019, arXiv:1904.09751 (nucleus sampling). Temperature 0 takes the likeliest.
+/// @param u  in [0, 1)
+/// @order ties go to the lower token
+inline TokenId choose(std::span<const float> logits, double temperature, double top_p, double u) {
+  std::vector<TokenId> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto z = [&](TokenId id) { return static_cast<double>(logits[static_cast<std::size_t>(id)]); };
+  std::stable_sort(order.begin(), order.end(), [&](TokenId a, TokenId b) { return z(a) > z(b); });
+  if (temperature == 0) return order[0];
+  std::vector<double> p(order.size());
+  double all = 0;
+  for (std::size_t i = 0; i < p.size(); ++i) all += p[i] = std::exp((z(order[i]) - z(order[0])) / temperature);
+  double kept = 0;
+  std::size_t count = 0;
+  while (count < p.size() && (count == 0 || kept < top_p * all)) kept += p[count++];
+  double sum = 0;
+  for (std::size_t i = 0; i < count; ++i)
+    if ((sum += p[i]) > u * kept) return order[i];
+  return order[count - 1];
+}
+
+/// How the model goes on after the prompt. It sees the last `length` tokens.
+inline std::string generate(Model& model, const Options& o, const Vocabulary& vocabulary) {
+  std::vector<TokenId> said{vocabulary.end_of_line()};
+  append(o.prompt, vocabulary, said, false);
+  const auto length = static_cast<std::size_t>(o.length);
+  Ids window(length);
+  for (Index i = 0; i < o.tokens; ++i) {
+    const std::size_t seen = std::min(said.size(), length);
+    // What stands after the last token is not looked at: attention is causal.
+    std::copy(said.end() - static_cast<std::ptrdiff_t>(seen), said.end(), window.begin());
+    model.read(window);
+    const double u = gatefold::uniform<double>(gatefold::Seed{o.draw}, 0, static_cast<std::uint64_t>(i));
+    said.push_back(choose(model.logits(static_cast<Index>(seen) - 1, 1), o.temperature, o.top_p, u));
+  }
+  return written(vocabulary, std::span<const TokenId>(said).subspan(1));
+}
+
+}  // namespace language

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <gatefold/core/error.hpp>
+#include <gatefold/io/replacement.hpp>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "options.hpp"
+
+namespace language {
+
+/// What a run has measured, a line of JSON each:
+///
+///     {"step":10,"loss":3.1}                          training loss of this step, in nats
+///     {"step":500,"valid_bits":2.4}                   bits per token of the first tokens of valid
+///     {"step":4000,"best_step":3500,"best_valid_bits":2.1,"best_test_bits":2.1,…}   of the best model, at the end
+///
+/// No line depends on the clock, so that a run that was killed writes the same ones.
+class Metrics {
+ public:
+  using Json = nlohmann::ordered_json;
+
+  explicit Metrics(std::filesystem::path path) : path_(std::move(path)) {}
+
+  /// Take those of a run again, as far as it is.
+  void reread(Index steps) {
+    std::ifstream file(path_);
+    for (std::string line; std::getline(file, line);) {
+      Json json = Json::parse(line, nullptr, false);
+      if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer())
+        throw gatefold::FileError(path_.string() + ": expected lines of JSON with a step, got " + line.substr(0, 80));
+      if (json["step"].get<Index>() <= steps && !json.contains("best_step")) lines_.push_back(std::move(json));
+    }
+  }
+  void add(Json line) { lines_.push_back(std::move(line)); }
+  /// The file appears whole.
+  void write() const {
+    std::string text;
+    for (const Json& line : lines_) text += line.dump() + '\n';
+    gatefold::io::Replacement file(path_);
+    file.write(text.data(), text.size());
+    file.commit();
+  }
+
+  /// Step and value of the lines that have it.
+  std::vector<std::pair<Index, double>> of(const char* name) const {
+    std::vector<std::pair<Index, double>> found;
+    for (const Json& line : lines_)
+      if (line.contains(name) && line[name].is_number())
+        found.emplace_back(line["step"].get<Index>(), line[name].get<double>());
+    return found;
+  }
+  /// Where validation was best; of none, infinity.
+  std::pair<Index, double> best() const {
+    std::pair<Index, double> least{0, std::numeric_limits<double>::infinity()};
+    for (const auto& at : of("valid_bits"))
+      if (at.second < least.second) least = at;
+    return least;
+  }
+
+ private:
+  std::filesystem::path path_;
+  std::vector<Json> lines_{};
+};
+
+}  // namespace language

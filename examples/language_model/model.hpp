@@ -1,0 +1,39 @@
+#pragma once
+
+#include <filesystem>
+#include <gatefold/core/types.hpp>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "options.hpp"
+
+namespace language {
+
+using Ids = std::vector<Index>;
+using Metadata = std::map<std::string, std::string>;  // gatefold::io's
+
+/// A language model in training, whatever its update rule: so that all else is compiled once.
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  /// One step on sequences [N]; returns the loss before it.
+  virtual double step(const Ids& x, const Ids& next) = 0;
+  virtual Index steps() const = 0;
+  virtual Index parameters() const = 0;
+  /// Read sequences [N], so that logits can be asked for.
+  virtual void read(const Ids& x) = 0;
+  /// Of the next token after items first … first + count − 1 of what was read, [count · vocabulary].
+  virtual std::span<const float> logits(Index first, Index count) = 0;
+
+  virtual void save(const std::filesystem::path& path, const Metadata& metadata) const = 0;
+  virtual void load(const std::filesystem::path& path) = 0;
+};
+
+/// With the rule of options.update.
+std::unique_ptr<Model> make_model(const Options& options, Index vocabulary);
+
+}  // namespace language

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <gatefold/core/error.hpp>
+#include <gatefold/io/replacement.hpp>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "../support/kneser_ney.hpp"
+#include "text.hpp"
+
+namespace language {
+
+/// What interpolated Kneser–Ney n-grams of the training tokens say of the other two parts: what a model has to beat.
+struct Ngram {
+  int order = 0;
+  double valid = 0, test = 0;  // bits per token
+};
+
+/// Counted, or read from the file beside the text where they were counted before.
+inline Ngram ngram(const Options& o, const Text& text) {
+  Ngram n{.order = o.order > 0 ? o.order : unit(o) == Unit::word ? 3 : 5};
+  const std::string of = to_text(text.hash()) + " " + o.unit + " " + std::to_string(n.order);
+  const auto kept = std::filesystem::path(o.data) / ("ngram_" + o.unit + "_" + std::to_string(n.order) + ".json");
+  if (o.text.empty()) {
+    std::ifstream file(kept);
+    const auto json = nlohmann::json::parse(file, nullptr, false);
+    if (json.is_object() && json.value("of", "") == of) {
+      n.valid = json.value("valid_bits", 0.0);
+      n.test = json.value("test_bits", 0.0);
+      return n;
+    }
+  }
+  const baseline::KneserNey model(text.train, n.order, text.vocabulary.size());
+  n.valid = model.bits(text.valid);
+  n.test = model.bits(text.test);
+  if (o.text.empty()) {
+    const std::string json =
+        nlohmann::ordered_json{{"of", of}, {"valid_bits", n.valid}, {"test_bits", n.test}}.dump() + '\n';
+    try {
+      gatefold::io::Replacement file(kept);
+      file.write(json.data(), json.size());
+      file.commit();
+    } catch (const gatefold::FileError&) {
+      // A text of others: it is counted again next time.
+    }
+  }
+  return n;
+}
+
+}  // namespace language

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <charconv>
+#include <cstdint>
+#include <gatefold/core/types.hpp>
+#include <string>
+#include <system_error>
+#include <type_traits>
+
+namespace language {
+
+using gatefold::Index;
+
+/// The command line and the configuration file.
+struct Options {
+  std::string command = "train", config{}, run{};
+  // The model.
+  std::string update = "heavy-ball";
+  double mu = 0.7, gamma = 1;
+  Index blocks = 4, dim = 128, heads = 4, experts = 8, k = 2, hidden = 256, length = 64;
+  // The text.
+  std::string data{}, text{}, unit = "character";
+  Index threshold = 1;
+  int order = 0;
+  // Training.
+  Index batch = 16, steps = 5500, warmup = 100;
+  double lr = 3e-3, decay = 0.01, clip = 1, balance = 0.01;
+  std::uint64_t seed = 1;
+  // When what is done besides.
+  Index log = 10, validate = 500, valid_tokens = 32768, save = 250, stop = 0;
+  int threads = 0;
+  bool fresh = false;
+  // Generation.
+  std::string prompt{}, log_probabilities{};
+  Index tokens = 400;
+  double temperature = 0.8, top_p = 0.95;
+  std::uint64_t draw = 1;
+
+  /// f(name, value) for what a run keeps from its first step to its last: its bits depend on these.
+  template <class F, class O>
+  static void each_of_run(const F& f, O& o) {
+    f("update", o.update);
+    f("mu", o.mu);
+    f("gamma", o.gamma);
+    f("blocks", o.blocks);
+    f("dim", o.dim);
+    f("heads", o.heads);
+    f("experts", o.experts);
+    f("k", o.k);
+    f("hidden", o.hidden);
+    f("length", o.length);
+    f("unit", o.unit);
+    f("threshold", o.threshold);
+    f("batch", o.batch);
+    f("steps", o.steps);
+    f("warmup", o.warmup);
+    f("lr", o.lr);
+    f("decay", o.decay);
+    f("clip", o.clip);
+    f("balance", o.balance);
+    f("seed", o.seed);
+    f("log", o.log);
+    f("validate", o.validate);
+    f("valid-tokens", o.valid_tokens);
+  }
+};
+
+/// An option as text, which gives its bits back.
+template <class T>
+std::string to_text(const T& value) {
+  if constexpr (std::is_same_v<T, std::string>) {
+    return value;
+  } else {
+    char text[40];
+    return {text, std::to_chars(text, text + sizeof text, value).ptr};
+  }
+}
+template <class T>
+bool from_text(const std::string& text, T& value) {
+  if constexpr (std::is_same_v<T, std::string>) {
+    value = text;
+    return true;
+  } else {
+    const char* end = text.data() + text.size();
+    const auto [stopped, error] = std::from_chars(text.data(), end, value);
+    return error == std::errc() && stopped == end;
+  }
+}
+
+}  // namespace language

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cmath>
+#include <cstdio>
+#include <gatefold/io/replacement.hpp>
+#include <memory>
+#include <string>
+
+#include "evaluate.hpp"
+#include "generate.hpp"
+#include "metrics.hpp"
+#include "model.hpp"
+#include "ngram.hpp"
+#include "plot.hpp"
+#include "run.hpp"
+#include "text.hpp"
+
+namespace language {
+
+/// The best model's bits on both parts beside the n-grams', and what it writes.
+inline void report(Model& model, const Options& o, const Text& text, Metrics* metrics, const Folder& folder) {
+  const auto valid = log_probabilities(model, o, "valid", text.valid),
+             test = log_probabilities(model, o, "test", text.test);
+  const Ngram n = ngram(o, text);
+  const char* of = o.unit.c_str();
+  std::printf("\nbits per %s     valid     test\n", of);
+  std::printf("%-14s %9.4f %9.4f\n", "this model", bits(valid), bits(test));
+  std::printf("Kneser-Ney %d   %9.4f %9.4f\n", n.order, n.valid, n.test);
+  if (unit(o) == Unit::word)
+    std::printf("perplexity     %9.2f %9.2f, of the n-grams %.2f and %.2f\n", std::exp2(bits(valid)),
+                std::exp2(bits(test)), std::exp2(n.valid), std::exp2(n.test));
+  if (metrics != nullptr) {
+    metrics->add({{"step", o.steps},
+                  {"best_step", metrics->best().first},
+                  {"best_valid_bits", bits(valid)},
+                  {"best_test_bits", bits(test)},
+                  {"ngram_order", n.order},
+                  {"ngram_valid_bits", n.valid},
+                  {"ngram_test_bits", n.test}});
+    metrics->write();
+    draw(*metrics, n, o, folder.picture().string());
+  }
+  if (!o.log_probabilities.empty()) {
+    std::string lines;
+    char line[40];
+    for (const double log_p : test) {
+      std::snprintf(line, sizeof line, "%.9g\n", log_p);
+      lines += line;
+    }
+    gatefold::io::Replacement file(o.log_probabilities);
+    file.write(lines.data(), lines.size());
+    file.commit();
+  }
+}
+
+inline void say(Model& model, const Options& o, const Text& text) {
+  std::printf("%s\n", generate(model, o, text.vocabulary).c_str());
+}
+
+/// The model of a run that was best on validation.
+inline std::unique_ptr<Model> best_model(const Options& o, const Text& text) {
+  auto model = make_model(o, text.vocabulary.size());
+  load(*model, Folder{o.run}.best(), text);
+  return model;
+}
+
+inline void evaluate(const Options& o) {
+  const Text text = read_text(o);
+  report(*best_model(o, text), o, text, nullptr, Folder{o.run});
+}
+
+inline void generate(const Options& o) {
+  const Text text = read_text(o);
+  say(*best_model(o, text), o, text);
+}
+
+}  // namespace language

@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <gatefold/data/split.hpp>
+#include <gatefold/data/text_reader.hpp>
+#include <gatefold/data/vocabulary.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "options.hpp"
+
+namespace language {
+
+using gatefold::data::TokenId;
+using gatefold::data::Unit;
+using gatefold::data::Vocabulary;
+
+/// A text in three parts: tokens to learn from, to choose by and to test on. The vocabulary is that of all three, as in
+/// papers 001 and 002.
+struct Text {
+  Vocabulary vocabulary{};
+  std::vector<TokenId> train{}, valid{}, test{};
+
+  /// A number that another text hardly has.
+  std::uint64_t hash() const {
+    std::uint64_t h = 14695981039346656037u;  // FNV-1a, a token at a time
+    const auto add = [&](std::uint64_t value) { h = (h ^ value) * 1099511628211u; };
+    for (const std::string& token : vocabulary.tokens()) {
+      for (const char c : token) add(static_cast<unsigned char>(c));
+      add(256);
+    }
+    for (const auto* part : {&train, &valid, &test}) {
+      for (const TokenId id : *part) add(static_cast<std::uint64_t>(id));
+      add(part->size());
+    }
+    return h;
+  }
+};
+
+inline Unit unit(const Options& o) { return o.unit == "word" ? Unit::word : Unit::character; }
+
+/// The tokens of one line, its end among them, or of the beginning of one.
+inline void append(std::string_view line, const Vocabulary& vocabulary, std::vector<TokenId>& ids, bool ends = true) {
+  gatefold::data::Tokenizer tokens(vocabulary.unit(),
+                                   [&](std::string_view token) { ids.push_back(vocabulary.id(token)); });
+  tokens(line);
+  if (ends) {
+    tokens("\n");
+  } else if (vocabulary.unit() == Unit::word) {
+    tokens(" ");
+  }
+}
+
+/// Tokens as they are read.
+inline std::string written(const Vocabulary& vocabulary, std::span<const TokenId> ids) {
+  std::string text;
+  for (const TokenId id : ids) {
+    if (id == vocabulary.end_of_line()) {
+      text += '\n';
+      continue;
+    }
+    if (vocabulary.unit() == Unit::word && !text.empty() && text.back() != '\n') text += ' ';
+    text += vocabulary.token(id);
+  }
+  return text;
+}
+
+/// The files train.txt, valid.txt and test.txt of a folder, or the lines of one file, the last of which are valid and
+/// test.
+/// @throws FileError as the readers of gatefold/data, and where the folder has no texts
+inline Text read_text(const Options& o) {
+  using namespace gatefold::data;
+  const std::filesystem::path folder(o.data), file(o.text);
+  if (o.text.empty()) {
+    const std::vector<std::filesystem::path> parts{folder / "train.txt", folder / "valid.txt", folder / "test.txt"};
+    for (const auto& part : parts)
+      if (!std::filesystem::exists(part))
+        throw gatefold::FileError(part.string() +
+                                  ": is not there: `bash examples/text/prepare.sh` makes the texts of " +
+                                  "the Bible in build/text, --text FILE learns from any other");
+    Text text{read_vocabulary(parts, unit(o), o.threshold)};
+    text.train = read_ids(parts[0], text.vocabulary);
+    text.valid = read_ids(parts[1], text.vocabulary);
+    text.test = read_ids(parts[2], text.vocabulary);
+    return text;
+  }
+  Text text{read_vocabulary({file}, unit(o), o.threshold)};
+  Index lines = 0, line = 0;
+  for_each_line(file, [&](std::string_view) { ++lines; });
+  for_each_line(file, [&](std::string_view characters) {
+    const Part part = Split{}.part(line++, lines);
+    append(characters, text.vocabulary,
+           part == Part::train   ? text.train
+           : part == Part::valid ? text.valid
+                                 : text.test);
+  });
+  return text;
+}
+
+}  // namespace language
