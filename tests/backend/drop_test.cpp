@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/philox.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
@@ -43,6 +44,35 @@ TEST_CASE_TEMPLATE("drop: element (n, d) goes by number n·D + d of the stream, 
             uniform<T>(random.seed, random.step, std::uint64_t(i)) < T(rate) ? T(0) : T(i + 1) * T(1 / (1 - rate)));
       for (const int threads : {1, 2, 3, 8}) CHECK(dropped<T>(random, rate, 11, columns, threads) == expected);
     }
+}
+
+namespace {
+
+/// y[i] = 3 u[i], of which u need not reach memory
+template <class T>
+struct Triple {
+  T *u, *y;
+  template <class A>
+  void operator()(const A& at, Index i) const {
+    y[i] = 3 * at.load(u + i);
+  }
+};
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("drop: handed on element by element, as devices run a step, values are the same", T, float, double) {
+  const Random random{Seed{9}, 4};
+  Cpu::Context ctx(2, true);
+  const auto expected = dropped<T>(random, 0.4, 11, 45);
+  Tensor<T, 2, Cpu> x(11, 45), y(11, 45);
+  for (Index i = 0; i < x.size(); ++i) x.data()[i] = T(i + 1);
+  Cpu::for_rows(ctx, 11,
+                fn::ElementWithStep<fn::DropRows<T, Cpu>, Triple<T>, T>{
+                    {{random, 0.4}, x.view(), x.view()}, {x.data(), y.data()}, x.data()});
+  for (Index i = 0; i < x.size(); ++i) {
+    CHECK(x.data()[i] == expected[std::size_t(i)]);
+    CHECK(y.data()[i] == 3 * expected[std::size_t(i)]);
+  }
 }
 
 TEST_CASE_TEMPLATE("drop: as many as the binomial law says, of all, of a row, of a column, and of two streams", T,

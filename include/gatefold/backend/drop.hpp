@@ -1,5 +1,6 @@
 #pragma once
 
+#include "gatefold/backend/epilogue.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/policy/noise.hpp"
@@ -18,9 +19,14 @@ struct Drop {
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index first, Index n, const T* from, T* to) const {
+    each(lanes, first, n, from, [&](Index j, T value) { to[j] = value; });
+  }
+  /// f(j, what to[j] is), for the neighbours of this lane.
+  template <class Lanes, class F>
+  GATEFOLD_HD void each(const Lanes& lanes, Index first, Index n, const T* from, const F& f) const {
     const T least = T(rate), scale = T(1 / (1 - rate));
     Draw<UniformNoise, T>{random, true}.each(lanes, first, n,
-                                             [&](Index j, T u) { to[j] = u < least ? T(0) : from[j] * scale; });
+                                             [&](Index j, T u) { f(j, u < least ? T(0) : from[j] * scale); });
   }
 };
 /// to[n,:] = ξ from[n,:] / (1 − rate), element (n, d) by number n·D + d. The two may be one.
@@ -34,6 +40,13 @@ struct DropRows {
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
     const Index columns = to.extent(1);
     drop(lanes, n * columns, columns, from.data() + n * columns, to.data() + n * columns);
+  }
+  /// The same, where values are handed on (for_rows in elementwise.hpp).
+  template <class Lanes, class Take>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n, const Take& take) const {
+    const Index columns = to.extent(1), row = n * columns;
+    drop.each(lanes, row, columns, from.data() + row,
+              [&](Index j, T value) { take(OneElement<T>{}, to.data() + row + j, value); });
   }
 };
 
