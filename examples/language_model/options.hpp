@@ -23,7 +23,7 @@ struct Options {
   Index threshold = 1;
   int order = 0;
   // Training.
-  Index batch = 16, steps = 5500, warmup = 100;
+  Index batch = 16, steps = 4500, warmup = 100;
   double lr = 3e-3, decay = 0.01, clip = 1, balance = 0.01;
   std::uint64_t seed = 1;
   // When what is done besides.

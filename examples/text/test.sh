@@ -52,6 +52,8 @@ if [[ ! -e /usr/share/dictd/gcide.dict.dz ]]; then
   same <(head -n 1 "$dir/text/bible_words/train.txt") 'In the beginning : " God , " ( he ) said .'
   cat "$dir"/text/bible/*.txt | sort | cmp - <(sort "$dir/text/bible.txt") || fail "the three parts are not the Bible"
   [[ $(grep -c '^== ' "$dir/out") == 4 ]] || fail "four texts are to be told"
+  PATH=$dir/bin:$PATH bash "$here/prepare.sh" "$dir/one" "$split" bible >"$dir/out" || fail "prepare.sh bible: exit code $?"
+  [[ -e $dir/one/bible/test.txt && ! -e $dir/one/gcide.txt ]] || fail "more or less than the Bible alone"
   sed -i '$d' "$dir/verses"
   PATH=$dir/bin:$PATH bash "$here/prepare.sh" "$dir/text" "$split" >"$dir/out" 2>&1 && fail "a Bible without its end is taken"
   grep -q "expected 31102 verses of the program bible, got 31101" "$dir/out" || fail "a Bible without its end: $(cat "$dir/out")"
