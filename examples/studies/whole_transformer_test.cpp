@@ -207,7 +207,7 @@ TEST_CASE("WordVectors: tokens of the training verses have mean 0, unknown words
   const auto tokens = [&](const Verses& part) {
     return items(part, 12, [&](const Verse& v, float* row) { vectors.tokens(v, row); });
   };
-  const Items trained = tokens(train), other = tokens({{&c}, {0}});
+  const auto trained = tokens(train), other = tokens({{&c}, {0}});
   for (Index d = 0; d < 4; ++d) {
     double sum = 0;
     for (Index n = 0; n < 2; ++n)

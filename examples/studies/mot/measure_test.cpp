@@ -199,7 +199,7 @@ TEST_CASE("shapes: each law is found, and told from the other") {
     exponential.push_back(3 * std::exp(-0.2 * i));
     power.push_back(i > 0 ? 2.0 / i : NAN);
   }
-  const Shapes e = shapes(t, exponential), p = shapes(t, power);
+  const auto e = shapes(t, exponential), p = shapes(t, power);
   CHECK(e.exponential.slope == doctest::Approx(-0.2));
   CHECK(e.exponential.r2 == doctest::Approx(1));
   CHECK(e.power.r2 < 0.95);
