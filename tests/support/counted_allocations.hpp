@@ -11,9 +11,12 @@
 #if GATEFOLD_TEST_COUNTS
 namespace gatefold::support {
 
-inline void* counted(std::size_t bytes, std::size_t alignment = alignof(std::max_align_t)) {
+inline void* counted_or_null(std::size_t bytes, std::size_t alignment = alignof(std::max_align_t)) {
   ++allocations;
-  if (void* p = std::aligned_alloc(alignment, (bytes + alignment) / alignment * alignment)) return p;
+  return std::aligned_alloc(alignment, (bytes + alignment) / alignment * alignment);
+}
+inline void* counted(std::size_t bytes, std::size_t alignment = alignof(std::max_align_t)) {
+  if (void* p = counted_or_null(bytes, alignment)) return p;
   throw std::bad_alloc();
 }
 
@@ -27,6 +30,12 @@ inline void* counted(std::size_t bytes, std::size_t alignment = alignof(std::max
 }
 [[gnu::noinline]] void* operator new[](std::size_t bytes, std::align_val_t a) {
   return gatefold::support::counted(bytes, static_cast<std::size_t>(a));
+}
+[[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  return gatefold::support::counted_or_null(bytes);
+}
+[[gnu::noinline]] void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept {
+  return gatefold::support::counted_or_null(bytes);
 }
 [[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
 [[gnu::noinline]] void operator delete[](void* p) noexcept { std::free(p); }
