@@ -16,18 +16,6 @@ using namespace gatefold::support;
 
 namespace {
 
-struct Tanh {
-  static constexpr bool scalar_only = true;
-  template <class V>
-  static V value(V v) {
-    return std::tanh(v);
-  }
-  template <class V>
-  static V slope(V v) {
-    return 1 - std::tanh(v) * std::tanh(v);
-  }
-};
-
 /// (1) in loops.
 template <class P>
 std::vector<double> gated(const P& p, Index e, const std::vector<double>& x, double (*act)(double)) {

@@ -16,19 +16,7 @@ using namespace gatefold::support;
 
 namespace {
 
-/// An activation of a user, with a function that registers do not have.
-struct Tanh {
-  static constexpr bool scalar_only = true;
-  template <class V>
-  static V value(V v) {
-    return std::tanh(v);
-  }
-  template <class V>
-  static V slope(V v) {
-    return 1 - std::tanh(v) * std::tanh(v);
-  }
-};
-/// The same from what registers have.
+/// Tanh from what registers have.
 struct TanhOfRegisters {
   template <class V>
   static V value(V v) {

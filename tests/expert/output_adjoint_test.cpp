@@ -19,20 +19,6 @@ using namespace gatefold::support;
 
 namespace {
 
-/// tanh, one value at a time.
-struct Tanh {
-  static constexpr bool scalar_only = true;
-  template <class V>
-  static V value(V v) {
-    return std::tanh(v);
-  }
-  template <class V>
-  static V slope(V v) {
-    const V t = std::tanh(v);
-    return 1 - t * t;
-  }
-};
-
 /// f of every kind that has weighted_backward.
 template <class F>
 void each_expert(const F& f) {

@@ -1,11 +1,25 @@
 #pragma once
 
+#include <cmath>
 #include <vector>
 
 #include "gatefold/backend/groups.hpp"
 #include "support/pass.hpp"
 
 namespace gatefold::support {
+
+/// An activation of a user, with a function that registers do not have.
+struct Tanh {
+  static constexpr bool scalar_only = true;
+  template <class V>
+  static V value(V v) {
+    return std::tanh(v);
+  }
+  template <class V>
+  static V slope(V v) {
+    return 1 - std::tanh(v) * std::tanh(v);
+  }
+};
 
 /// A bank of experts on slots of any counts, without a gate: forward, backward and everything they touch.
 template <class T, class E>

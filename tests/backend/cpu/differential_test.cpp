@@ -125,9 +125,12 @@ struct Hidden2With {
 constexpr Index most_weights = 1'000'000;
 constexpr std::array<Index, 14> sizes{1, 3, 16, 31, 33, 64, 97, 128, 160, 256, 257, 300, 512, 530};
 
+/// How sums over slots were taken: added to what was there, of gathered rows, weighted. How often each.
+using Forms = std::map<std::tuple<bool, bool, bool>, int>;
+
 /// One grouped product, one outer product and one sum over slots, of random sizes, skews and threads.
 template <class T>
-void check_products(std::uint64_t seed) {
+void check_products(std::uint64_t seed, Forms& forms) {
   CAPTURE(seed);
   Choice choose(seed);
   Index depth = choose.one_in(20) ? 0 : choose.of(sizes), columns = choose.of(sizes);
@@ -198,6 +201,7 @@ void check_products(std::uint64_t seed) {
   std::vector<Index> dc_rows;
   if (choose.one_in(2))
     for (Index s = 0; s < S + slots.spare; ++s) dc_rows.push_back(choose.below(S + slots.spare));
+  ++forms[{accumulate, !dc_rows.empty(), weighted}];
   const auto row_of_dc = [&](Index s) { return dc_rows.empty() ? s : dc_rows[std::size_t(s)]; };
   const auto weight = choose.numbers<T>(weighted ? S + slots.spare : 0);
   const auto backward = [&](int t) {
@@ -424,13 +428,16 @@ void check_pair(std::uint64_t seed, Ways& ways) {
 
 TEST_CASE_TEMPLATE("random products: the sums themselves, and the same bits as one thread", T, float, double) {
   Ways ways;
+  Forms forms;
   for (std::uint64_t seed = 1; seed <= products; ++seed) {
-    check_products<T>(seed);
+    check_products<T>(seed, forms);
     check_waves<T>(2 * seed, ways);
     check_waves<T>(2 * seed + 1, ways);
     check_plain<T>(seed);
   }
   if (products < 500) return;
+  CHECK(forms.size() == 8);
+  for (const auto& form : forms) CHECK(form.second >= 10);
   using W = WeightPath;
   using B = Blocks;
   using R = Rows;
@@ -477,13 +484,14 @@ TEST_CASE("random pairs of products: two products, bit for bit, whichever way we
 
 TEST_CASE("random products and pairs, for as long as GATEFOLD_DIFFERENTIAL_SECONDS says" * doctest::skip()) {
   Ways ways;
+  Forms forms;
   std::uint64_t last = 0;
   go_on([&](std::uint64_t seed) {
-    check_products<float>(seed);
+    check_products<float>(seed, forms);
     check_waves<float>(seed, ways);
     check_plain<float>(seed);
     check_pair<float>(seed, ways);
-    check_products<double>(seed);
+    check_products<double>(seed, forms);
     check_waves<double>(seed, ways);
     check_plain<double>(seed);
     check_pair<double>(seed, ways);
