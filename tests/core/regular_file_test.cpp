@@ -16,19 +16,13 @@
 #include <random>
 #include <string>
 
+#include "support/temp_directory.hpp"
+
 using gatefold::FileError;
 using gatefold::RegularFile;
+using gatefold::support::TempDirectory;
 
 namespace {
-
-/// A directory of this test's own, gone at the end of the scope.
-struct TempDirectory {
-  std::filesystem::path path =
-      std::filesystem::temp_directory_path() / ("gatefold_regular_" + std::to_string(std::random_device{}()));
-  TempDirectory() { std::filesystem::create_directory(path); }
-  TempDirectory(const TempDirectory&) = delete;
-  ~TempDirectory() { std::filesystem::remove_all(path); }
-};
 
 std::string refusal(const std::filesystem::path& path) {
   try {

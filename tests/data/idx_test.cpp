@@ -16,6 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "support/temp_directory.hpp"
+
 using gatefold::FileError;
 using gatefold::data::IdxImages;
 using gatefold::data::read_idx_images;
@@ -25,18 +27,7 @@ namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 
-/// A directory of this test's own, gone at the end of the scope.
-struct TempDirectory {
-  std::filesystem::path path;
-  TempDirectory() {
-    std::random_device random;
-    path = std::filesystem::temp_directory_path() / ("gatefold_idx_" + std::to_string(random()));
-    std::filesystem::create_directory(path);
-  }
-  TempDirectory(const TempDirectory&) = delete;
-  TempDirectory& operator=(const TempDirectory&) = delete;
-  ~TempDirectory() { std::filesystem::remove_all(path); }
-
+struct Files : gatefold::support::TempDirectory {
   std::filesystem::path write(const Bytes& bytes, const char* name = "file") const {
     std::ofstream(path / name, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     return path / name;
@@ -88,7 +79,7 @@ void check_message(const std::string& message, const std::filesystem::path& path
 }  // namespace
 
 TEST_CASE("images and labels, plain and gzip") {
-  TempDirectory temp;
+  Files temp;
   const Bytes file = small_images();
   for (const auto& path : {temp.write(file), temp.write_gz(file)}) {
     const IdxImages images = read_idx_images(path);
@@ -103,7 +94,7 @@ TEST_CASE("images and labels, plain and gzip") {
 }
 
 TEST_CASE("a file longer than one step of growth, and than one gzip member") {
-  TempDirectory temp;
+  Files temp;
   Bytes labels(3'000'001);
   std::mt19937 random(1);
   for (std::uint8_t& label : labels) label = static_cast<std::uint8_t>(random());
@@ -119,7 +110,7 @@ TEST_CASE("a file longer than one step of growth, and than one gzip member") {
 }
 
 TEST_CASE("zero extents") {
-  TempDirectory temp;
+  Files temp;
   CHECK(read_idx_labels(temp.write(idx_file({0}, {}))).empty());
   CHECK(read_idx_labels(temp.write_gz(idx_file({0}, {}))).empty());
   const IdxImages none = read_idx_images(temp.write(idx_file({0, 28, 28}, {})));
@@ -136,14 +127,14 @@ TEST_CASE("zero extents") {
 }
 
 TEST_CASE("a path that cannot be read") {
-  TempDirectory temp;
+  Files temp;
   const auto missing = temp.path / "missing";
   check_message(message_of([&] { read_idx_images(missing); }), missing, "cannot open: No such file");
   check_message(message_of([&] { read_idx_images(temp.path); }), temp.path, "cannot open: not a regular file");
 }
 
 TEST_CASE("not the file that was asked for") {
-  TempDirectory temp;
+  Files temp;
   auto images = [&](const Bytes& bytes) { return message_of([path = temp.write(bytes)] { read_idx_images(path); }); };
   const auto path = temp.path / "file";
   check_message(images({0x89, 'P', 'N', 'G', 0, 0, 0, 0}), path, "not an IDX file");
@@ -154,7 +145,7 @@ TEST_CASE("not the file that was asked for") {
 }
 
 TEST_CASE("truncated at every byte") {
-  TempDirectory temp;
+  Files temp;
   const Bytes plain = small_images(), gz = read_bytes(temp.write_gz(plain));
   for (const Bytes& whole : {plain, gz}) {
     REQUIRE(read_idx_images(temp.write(whole)).count == 2);
@@ -169,7 +160,7 @@ TEST_CASE("truncated at every byte") {
 }
 
 TEST_CASE("bytes after the end") {
-  TempDirectory temp;
+  Files temp;
   Bytes file = small_images();
   file.push_back(0);
   for (const auto& path : {temp.write(file), temp.write_gz(file)}) {
@@ -178,7 +169,7 @@ TEST_CASE("bytes after the end") {
 }
 
 TEST_CASE("a header that promises what the file lacks allocates nothing") {
-  TempDirectory temp;
+  Files temp;
   const Bytes few{1, 2, 3};
   const auto images = temp.write(idx_file({0xffffffff, 0xffffffff, 0xffffffff}, few), "images");
   check_message(message_of([&] { read_idx_images(images); }), images,
@@ -194,7 +185,7 @@ TEST_CASE("a header that promises what the file lacks allocates nothing") {
 }
 
 TEST_CASE("a gzip file with a flipped bit is rejected or unharmed") {
-  TempDirectory temp;
+  Files temp;
   const Bytes plain = small_images(), gz = read_bytes(temp.write_gz(plain));
   int rejected = 0;
   for (std::size_t bit = 0; bit < gz.size() * 8; ++bit) {
@@ -217,7 +208,7 @@ TEST_CASE("a gzip file with a flipped bit is rejected or unharmed") {
 }
 
 TEST_CASE("a file that unpacks to far more than its size is refused") {
-  TempDirectory temp;
+  Files temp;
   // 16 MiB of zeros in 16 KiB, as the header says; and as it does not.
   const auto honest = temp.write_gz(idx_file({16, 1024, 1024}, Bytes(1 << 24)), "honest");
   REQUIRE(std::filesystem::file_size(honest) < 20'000);
@@ -230,7 +221,7 @@ TEST_CASE("a file that unpacks to far more than its size is refused") {
 }
 
 TEST_CASE("extents whose product wraps around to what the file has") {
-  TempDirectory temp;
+  Files temp;
   // 2^22 · 2^21 · 2^21 = 2^64
   const Bytes file = idx_file({1u << 22, 1u << 21, 1u << 21}, {});
   for (const auto& path : {temp.write(file), temp.write_gz(file)})
@@ -238,7 +229,7 @@ TEST_CASE("extents whose product wraps around to what the file has") {
 }
 
 TEST_CASE("what follows a gzip stream and is none is refused") {
-  TempDirectory temp;
+  Files temp;
   Bytes gz = read_bytes(temp.write_gz(small_images()));
   for (const Bytes& tail : {Bytes{0}, Bytes{'x', 'y', 'z'}, Bytes{0x1f, 0x8b}}) {
     Bytes bad = gz;
@@ -254,7 +245,7 @@ TEST_CASE("what follows a gzip stream and is none is refused") {
 
 #if defined(__unix__)
 TEST_CASE("pipes and devices are refused, and none is waited for") {
-  TempDirectory temp;
+  Files temp;
   const auto pipe = temp.path / "pipe";
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
   ::alarm(60);  // a test that waits would not end

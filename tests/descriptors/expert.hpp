@@ -17,6 +17,8 @@ GATEFOLD_ROW(experts,
              .hooks = "validate infer experts")
 GATEFOLD_ROW(layer_norm, (LayerNorm{.model_dim = s.item()}), .hooks = "validate infer with_model_dim", .moved = 0.3)
 GATEFOLD_ROW(rms_norm, (RmsNorm{.model_dim = s.item()}), .hooks = "validate infer with_model_dim", .moved = 0.3)
+GATEFOLD_ROW(sigmoid_gated, (SigmoidGated{Mlp<Gelu>{.model_dim = s.item(), .hidden_dim = s.hidden}}),
+             .hooks = "validate infer")
 GATEFOLD_ROW(patch_mlp,
              (PatchMlp<Cubic>{.model_dim = s.width,
                               .patches = s.tokens,

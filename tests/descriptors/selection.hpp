@@ -30,6 +30,8 @@ GATEFOLD_ROW(gumbel_top_1, (NoisyTop1<GumbelNoise>{.noisy_weight = true}), .cann
              .hooks = "validate_options rows complete_picks items_adjoint_is_optional", .once = true)
 GATEFOLD_ROW(noisy_top_k_of_vmoe, (NoisyTopK::vmoe()),
              .hooks = "validate validate_options noisy shows_noise experts with_model_dim", .once = true)
+GATEFOLD_ROW(sigmoid_bias_of_groups, (SigmoidBias{.groups = s.experts, .top_groups = 2}),
+             .cannot_meet = "load: shows no noise", .hooks = "validate validate_options experts", .once = true)
 GATEFOLD_ROW(capacity_by_priority,
              (Capacity<NoisyTopK>{.selection = {.k = 2}, .group = s.sequence, .batch_priority = true}),
              .hooks = "validate validate_options noisy shows_noise with_model_dim with_experts",

@@ -50,6 +50,8 @@ TEST_CASE("published: the settings of the papers") {
   CHECK(d.selection.k == 8);
   CHECK(d.selection.renormalise);
   CHECK(d.selection.scale == 2.5);
+  CHECK(d.selection.groups == 8);
+  CHECK(d.selection.top_groups == 4);
   const Switch s = published::switch_transformer(4);
   CHECK(s.selection.selection.k == 1);
   CHECK_FALSE(s.selection.selection.renormalise);

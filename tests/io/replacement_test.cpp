@@ -23,8 +23,12 @@
 #include <utility>
 #include <vector>
 
+#include "support/temp_directory.hpp"
+
 using gatefold::FileError;
 using gatefold::io::Replacement;
+using gatefold::support::read_bytes;
+using gatefold::support::TempDirectory;
 namespace fs = std::filesystem;
 
 namespace {
@@ -63,22 +67,7 @@ extern "C" int rename(const char* from, const char* to) {
 
 namespace {
 
-struct TempDirectory {
-  fs::path path = fs::temp_directory_path() / ("gatefold_replacement_" + std::to_string(std::random_device{}()));
-  TempDirectory() { fs::create_directory(path); }
-  TempDirectory(const TempDirectory&) = delete;
-  ~TempDirectory() { fs::remove_all(path); }
-  fs::path file() const { return path / "file"; }
-  int entries() const {
-    return static_cast<int>(std::distance(fs::directory_iterator(path), fs::directory_iterator()));
-  }
-};
-
 void put(const fs::path& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
-std::string get(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
 void replace(const fs::path& path, const std::string& text) {
   Replacement file(path);
   file.write(text.data(), text.size() / 3);
@@ -120,7 +109,7 @@ TEST_CASE("the target's mode stays, a new one's is what the umask leaves") {
     REQUIRE(::chmod(temp.file().c_str(), m) == 0);
     replace(temp.file(), "next");
     CHECK(mode(temp.file()) == m);
-    CHECK(get(temp.file()) == "next");
+    CHECK(read_bytes(temp.file()) == "next");
   }
 }
 
@@ -133,11 +122,11 @@ TEST_CASE("a symbolic link stays one, and what it points to is replaced") {
   replace(temp.path / "link_to_link", "new");
   CHECK(fs::is_symlink(temp.path / "link_to_link"));
   CHECK(fs::is_symlink(temp.path / "link"));
-  CHECK(get(temp.path / "away" / "target") == "new");
+  CHECK(read_bytes(temp.path / "away" / "target") == "new");
   // One that points to nothing yet.
   fs::create_symlink("away/other", temp.path / "dangling");
   replace(temp.path / "dangling", "first");
-  CHECK(get(temp.path / "away" / "other") == "first");
+  CHECK(read_bytes(temp.path / "away" / "other") == "first");
   CHECK(temp.entries() == 4);
   // Two that point to each other.
   fs::create_symlink("other_circle", temp.path / "circle");
@@ -153,7 +142,7 @@ TEST_CASE("a file that nobody may write is not replaced, nor a pipe; root or not
   put(temp.file(), "old");
   REQUIRE(::chmod(temp.file().c_str(), 0444) == 0);
   CHECK(refusal(temp.file()) == temp.file().string() + ": cannot write: the file is read-only");
-  CHECK(get(temp.file()) == "old");
+  CHECK(read_bytes(temp.file()) == "old");
   const fs::path pipe = temp.path / "pipe";
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
   CHECK(refusal(pipe) == pipe.string() + ": cannot write: not a regular file");
@@ -167,7 +156,7 @@ TEST_CASE("names as long as the system takes them") {
     const fs::path path = temp.path / std::string(length, 'n');
     replace(path, "first");
     replace(path, "second");
-    CHECK(get(path) == "second");
+    CHECK(read_bytes(path) == "second");
   }
   CHECK(temp.entries() == 2);
 }
@@ -194,9 +183,9 @@ TEST_CASE("what a killed writer left is gone after the next save of the same nam
   replace(temp.file(), "other");
   CHECK(temp.entries() == 4);
   living.commit();
-  CHECK(get(temp.file()) == "living");
+  CHECK(read_bytes(temp.file()) == "living");
   CHECK(temp.entries() == 3);
-  CHECK(get(temp.path / "file.tmp") == "somebody else's");
+  CHECK(read_bytes(temp.path / "file.tmp") == "somebody else's");
 }
 
 TEST_CASE("given up: the old file, and nothing beside it") {
@@ -206,7 +195,7 @@ TEST_CASE("given up: the old file, and nothing beside it") {
     Replacement file(temp.file());
     file.write("new", 3);
   }
-  CHECK(get(temp.file()) == "old");
+  CHECK(read_bytes(temp.file()) == "old");
   CHECK(temp.entries() == 1);
 }
 
@@ -267,7 +256,7 @@ void check_kills(int kills) {
     ::usleep(static_cast<useconds_t>(1000 + random() % 20'000));
     ::kill(child, SIGKILL);
     REQUIRE(::waitpid(child, nullptr, 0) == child);
-    REQUIRE(is_a_version(get(temp.file())));
+    REQUIRE(is_a_version(read_bytes(temp.file())));
     between += temp.entries() > 1;
     replace(temp.file(), version(0));
     REQUIRE(temp.entries() == 1);

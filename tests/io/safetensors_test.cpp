@@ -24,6 +24,7 @@
 
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/tensor/pack.hpp"
+#include "support/temp_directory.hpp"
 
 using gatefold::ArgumentError;
 using gatefold::Cpu;
@@ -31,35 +32,10 @@ using gatefold::FileError;
 using gatefold::Index;
 using gatefold::Tensor;
 namespace io = gatefold::io;
+using gatefold::support::read_bytes;
+using gatefold::support::TempDirectory;
 
 namespace {
-
-/// A directory of this test's own, gone at the end of the scope.
-struct TempDirectory {
-  std::filesystem::path path;
-  TempDirectory() {
-    std::random_device random;
-    path = std::filesystem::temp_directory_path() / ("gatefold_io_" + std::to_string(random()));
-    std::filesystem::create_directory(path);
-  }
-  TempDirectory(const TempDirectory&) = delete;
-  TempDirectory& operator=(const TempDirectory&) = delete;
-  ~TempDirectory() { std::filesystem::remove_all(path); }
-
-  std::filesystem::path file() const { return path / "file.safetensors"; }
-  std::filesystem::path write(std::string_view bytes) const {
-    std::ofstream(file(), std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    return file();
-  }
-  Index entries() const {
-    return std::distance(std::filesystem::directory_iterator(path), std::filesystem::directory_iterator());
-  }
-};
-
-std::string read_bytes(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
 
 std::string little(std::uint64_t value, int bytes) {
   std::string text;

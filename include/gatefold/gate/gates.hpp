@@ -130,10 +130,11 @@ inline GShardTop2 gshard(Index experts) {
 inline SigmoidTopK aux_loss_free(Index experts, Index k = 6) {
   return {.scores = {.experts = experts, .bias = false}, .selection = {.k = k, .renormalise = false, .speed = 0.001}};
 }
-/// Settings of DeepSeek-V3 (arXiv:2412.19437): no router bias, weights that sum to 2.5, bias speed of 0.001; without
-/// its limit of groups per item and its balance loss of a sequence.
-inline SigmoidTopK deepseek_v3(Index experts = 256, Index k = 8) {
-  return {.scores = {.experts = experts, .bias = false}, .selection = {.k = k, .scale = 2.5, .speed = 0.001}};
+/// Settings of DeepSeek-V3 (arXiv:2412.19437): no router bias, weights that sum to 2.5, the experts of the best 4 of 8
+/// groups, bias speed of 0.001; without its balance loss of a sequence.
+inline SigmoidTopK deepseek_v3(Index experts = 256, Index k = 8, Index groups = 8, Index top_groups = 4) {
+  return {.scores = {.experts = experts, .bias = false},
+          .selection = {.k = k, .scale = 2.5, .speed = 0.001, .groups = groups, .top_groups = top_groups}};
 }
 
 }  // namespace published

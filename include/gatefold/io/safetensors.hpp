@@ -15,6 +15,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/regular_file.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/io/elements.hpp"
 #include "gatefold/io/replacement.hpp"
 #include "gatefold/io/safetensors_header.hpp"
 #include "gatefold/tensor/pack.hpp"
@@ -40,19 +41,6 @@ namespace safetensors {
 
 /// Where a tensor's elements lie in memory.
 inline constexpr std::uint64_t kAlignment = 8;
-
-template <class T>
-constexpr const char* dtype() {
-  if constexpr (std::is_same_v<T, float>) {
-    return "F32";
-  } else if constexpr (std::is_same_v<T, double>) {
-    return "F64";
-  } else {
-    constexpr bool supported = std::is_same_v<T, Index>;
-    static_assert(supported, "gatefold: io stores tensors of float, double and Index");
-    return "I64";
-  }
-}
 
 /// Call f(name, view) for every tensor of every part.
 template <class F, class... P>

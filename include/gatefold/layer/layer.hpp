@@ -189,6 +189,13 @@ void infer(const L& layer, typename B::Context& ctx, const ParamsT<T, B>& p, Non
            Carry<L, T, B>& carry, Out<T, 2, B> y, const Extra<L, T, B>& extra = {}) {
   infer<T, B>(layer, ctx, p, x, carry, y, extra);
 }
+/// A branch by itself, a Mixture say: `infer(branch, ctx, params, x, u)`.
+template <class L, template <class, class> class ParamsT, class T, class B,
+          class = std::enable_if_t<std::is_floating_point_v<T>>>
+void infer(const L& branch, typename B::Context& ctx, const ParamsT<T, B>& p, NonDeduced<Items<L, T, B>> x,
+           Out<T, 2, B> u, const Extra<L, T, B>& extra = {}) {
+  infer_branch<T, B>(branch, ctx, p, x, u, extra);
+}
 
 /// The adjoint of a layer where nobody asks for that of its extra inputs: adds to dx and grads, turns dcarry from the
 /// adjoint of the carry after the layer into that of the carry before it.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "gatefold/check/conformance.hpp"
 #include "gatefold/expert/linear.hpp"
@@ -88,6 +89,35 @@ TEST_CASE("SigmoidBias (2): weights sum to scale where every σ underflows; the 
   CHECK(same_bits(values(plan.weight), values(biased.weight)));
 }
 
+TEST_CASE("SigmoidBias (4): only of the groups whose two best are worth most, ties to the lower group") {
+  Cpu::Context ctx(1);
+  for (const auto& [experts, groups, top] :
+       {std::tuple<Index, Index, Index>{12, 4, 2}, {8, 8, 3}, {6, 2, 1}, {9, 3, 3}, {4, 2, 1}})
+    for (const bool even : {false, true}) {
+      CAPTURE(experts);
+      const Index size = experts / groups, k = 2, items = 12;
+      auto rank = uniform_tensor<double>(ctx, Seed{3}, 4, items, experts);
+      if (even)
+        for (Index i = 0; i < rank.size(); ++i) rank.data()[i] = std::round(rank.data()[i] / 3);
+      const auto bias = values(uniform_tensor<double>(ctx, Seed{4}, even ? 0 : 0.5, experts));
+      const auto plan = select({.k = k, .groups = groups, .top_groups = top}, rank, bias);
+      for (Index n = 0; n < items; ++n) {
+        naive::Row biased, worth;
+        for (Index e = 0; e < experts; ++e) biased.push_back(sigmoid(rank(n, e)) + bias[std::size_t(e)]);
+        for (Index g = 0; g < groups; ++g) {
+          naive::Row of(biased.begin() + g * size, biased.begin() + (g + 1) * size);
+          std::sort(of.rbegin(), of.rend());
+          worth.push_back(of[0] + (size > 1 ? of[1] : 0));
+        }
+        const auto best = naive::best(worth, top);
+        for (Index e = 0; e < experts; ++e)
+          if (std::find(best.begin(), best.end(), e / size) == best.end()) biased[std::size_t(e)] = -100;
+        const auto picks = naive::best(biased, k);
+        for (Index j = 0; j < k; ++j) CHECK(plan.expert(n * k + j) == picks[std::size_t(j)]);
+      }
+    }
+}
+
 TEST_CASE("SigmoidBias: equal logits go to the lower experts evenly; the bias breaks the tie") {
   const auto rank = matrix<double>({{0.5, 0.5, 0.5}});
   const auto even = select({.k = 2}, rank, {});
@@ -112,11 +142,13 @@ TEST_CASE("SigmoidBias: a NaN item stays alone") {
 }
 
 TEST_CASE("SigmoidBias: gradients and promises, renormalised or not") {
-  for (const bool renormalise : {false, true}) {
-    const auto report = check::conformance<Cpu>(mixture({.renormalise = renormalise, .scale = 2.5}, 4),
-                                                {.items_are_independent = true});
-    CHECK_MESSAGE(report, report.str());
-  }
+  for (const bool renormalise : {false, true})
+    for (const Index groups : {1, 2}) {
+      const auto report =
+          check::conformance<Cpu>(mixture({.renormalise = renormalise, .scale = 2.5, .groups = groups}, 4),
+                                  {.items_are_independent = true});
+      CHECK_MESSAGE(report, report.str());
+    }
   Cpu::Context ctx(1);
   const auto one = check::gradients(ctx, mixture({.k = 1}, 3), {.zero = {"gate.scores.weight", "gate.scores.bias"}});
   CHECK_MESSAGE(one, one.str());
@@ -209,6 +241,12 @@ TEST_CASE("SigmoidBias: options and shapes that do not fit say so") {
         "SigmoidBias: k: expected 1 <= k <= experts = 3, got 0");
   CHECK(message_of([&] { pass<double>(ctx, mixture({.speed = -1}, 3), 2); }) ==
         "SigmoidBias: speed: expected at least 0, got -1");
+  CHECK(message_of([&] { pass<double>(ctx, mixture({.groups = 4}, 6), 2); }) ==
+        "SigmoidBias: groups: expected a divisor of experts = 6, got 4");
+  CHECK(message_of([&] { pass<double>(ctx, mixture({.groups = 3, .top_groups = 4}, 6), 2); }) ==
+        "SigmoidBias: top_groups: expected 1 <= top_groups <= groups = 3, got 4");
+  CHECK(message_of([&] { pass<double>(ctx, mixture({.k = 3, .groups = 3}, 6), 2); }) ==
+        "SigmoidBias: k: expected 1 <= k <= experts of top_groups = 2, got 3");
   auto m = pass<double>(ctx, mixture({}, 3), 2);
   m.params.branch.gate.selection.bias.resize(2);
   CHECK(message_of([&] { m.forward(); }) == "SigmoidBias: params.bias: expected [3], got [2]");

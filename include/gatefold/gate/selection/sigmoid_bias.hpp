@@ -33,6 +33,38 @@ struct BiasedSigmoid {
     });
   }
 };
+/// score[n,g] = the sum of the two largest of biased[n, group g]
+template <class T, class B>
+struct GroupScores {
+  View<const T, 2, B> biased;
+  View<T, 2, B> score;
+  GATEFOLD_HD void operator()(Index i) const {
+    const Index groups = score.extent(1), size = biased.extent(1) / groups, n = i / groups, g = i % groups;
+    const T* const of = &biased(n, g * size);
+    T first = of[0], second = size > 1 ? of[1] : T(0);
+    for (Index e = 2; e < size; ++e) {
+      const T smaller = second < first ? second : first;
+      if (!(of[e] > smaller)) continue;
+      first = second < first ? first : second;
+      second = of[e];
+    }
+    score(n, g) = first + second;
+  }
+};
+/// biased[n,e] ← −∞ unless the group of e is one of the `kept` best of item n.
+template <class T, class B>
+struct KeepBestGroups {
+  View<const T, 2, B> score;
+  Index kept;
+  View<T, 2, B> biased;
+  GATEFOLD_HD void operator()(Index i) const {
+    const Index groups = score.extent(1), size = biased.extent(1) / groups, n = i / groups, g = i % groups;
+    Index better = 0;
+    for (Index h = 0; h < groups; ++h) better += h < g ? score(n, h) >= score(n, g) : score(n, h) > score(n, g);
+    if (better < kept) return;
+    for (Index e = g * size; e < (g + 1) * size; ++e) biased(n, e) = negative_infinity<T>;
+  }
+};
 /// The weights of item n's picks from the unbiased sigmoids, and their adjoint.
 template <class T, class B>
 struct SigmoidWeights {
@@ -115,26 +147,32 @@ struct StepBySign {
 
 /// Take the K best by sigmoid and bias, where the bias of an expert moves against its load: balance without a loss.
 ///
-///     s = σ(rank),   I(n) = top_K (s[n,:] + b)                                                          (1)
+///     s = σ(rank),   I(n) = top_K (s[n,:] + b) of the experts in the best groups                         (1)
 ///     w[n,e] = scale · s[n,e] / Σ_{f ∈ I(n)} s[n,f]   (renormalise),   scale · s[n,e]   (not)           (2)
 ///     after each step   b_e ← b_e + speed · sign(mean load − load_e)                                    (3)
+///     group g is worth the sum of the two largest s[n,e] + b_e of its experts; top_groups of them count  (4)
 ///
 /// Source: Wang et al. 2024, arXiv:2408.15664, alg. 1; DeepSeek-V3, arXiv:2412.19437, eq. (13)-(16), whose gate has a
-/// renormalised weight and scale 2.5. b chooses and never weighs; no optimizer steps it: backward leaves E · (mean load
-/// − load) in its gradient, summed over calls (and devices), and `adapt` (a Trainer calls it) takes (3). The load is
-/// what was chosen, whether it found room or not, without padding, once per step where a rule evaluates twice. Wang et
-/// al. take w = s (not renormalised). Behind a mixing rank = log q, so that s = q / (1 + q), at most 1/2. Weights are
-/// computed from log s, so that they sum to scale even where every s underflows. With k = 1 and renormalise the task
-/// loss gives the router no gradient, as in TopK.
+/// renormalised weight, scale 2.5 and, of 8 groups of neighbouring experts, the best 4 (sec. 2.1.2, as its code;
+/// transformers give the experts of other groups a value of 0 instead of none, which differs where s + b < 0). b
+/// chooses and never weighs; no optimizer steps it: backward leaves E · (mean load − load) in its gradient, summed over
+/// calls (and devices), and `adapt` (a Trainer calls it) takes (3). The load is what was chosen, whether it found room
+/// or not, without padding, once per step where a rule evaluates twice. Wang et al. take w = s (not renormalised).
+/// Behind a mixing rank = log q, so that s = q / (1 + q), at most 1/2. Weights are computed from log s, so that they
+/// sum to scale even where every s underflows. With k = 1 and renormalise the task loss gives the router no gradient,
+/// as in TopK.
 /// @param speed  where the learned-by-rule `params.speed` starts; DeepSeek-V3 sets it to 0 near the end of training
+/// @param groups  of neighbouring experts, of one size; 1: no limit
 /// @param rank [N, E] in   logits
-/// @throws ArgumentError unless 1 <= k <= experts and speed >= 0
-/// @cost   N·(1 + K)·E comparisons and sigmoids, S = N·K picks; E·S comparisons in backward
-/// @order  as TopK; in float σ is 1 from logits of about 17 on, and such ties go to the lower expert index
+/// @throws ArgumentError unless 1 <= k <= experts in top_groups groups, groups divides experts and speed >= 0
+/// @cost   N·(1 + K)·E comparisons and sigmoids, with groups N·(E + groups²) more, S = N·K picks; E·S comparisons in
+///         backward
+/// @order  as TopK, groups too; in float σ is 1 from logits of about 17 on, and such ties go to the lower expert index
 struct SigmoidBias {
   Index k = 2;
   bool renormalise = true;
   double scale = 1, speed = 0.001;
+  Index groups = 1, top_groups = 1;
   Index experts = 0;
 
   template <class T, class B>
@@ -158,7 +196,16 @@ struct SigmoidBias {
     return {constant_tensor<T>(ctx, 0, experts), constant_tensor<T>(ctx, speed, 1)};
   }
   void validate_options(Index of_experts) const {
-    expect(k >= 1 && k <= of_experts, "SigmoidBias", "k", Joined{"1 <= k <= experts = ", of_experts}, k);
+    expect(groups >= 1 && of_experts % groups == 0, "SigmoidBias", "groups",
+           Joined{"a divisor of experts = ", of_experts}, groups);
+    expect(top_groups >= 1 && top_groups <= groups, "SigmoidBias", "top_groups",
+           Joined{"1 <= top_groups <= groups = ", groups}, top_groups);
+    const Index eligible = of_experts / groups * top_groups;
+    if (groups == 1) {
+      expect(k >= 1 && k <= of_experts, "SigmoidBias", "k", Joined{"1 <= k <= experts = ", of_experts}, k);
+    } else {
+      expect(k >= 1 && k <= eligible, "SigmoidBias", "k", Joined{"1 <= k <= experts of top_groups = ", eligible}, k);
+    }
     expect(speed >= 0, "SigmoidBias", "speed", "at least 0", speed);
   }
   template <class T, class B>
@@ -177,6 +224,11 @@ struct SigmoidBias {
     auto mark = ctx.mark();
     auto biased = ctx.template scratch<T>(items, experts);
     B::for_rows(ctx, items, fn::BiasedSigmoid<T, B>{c.rank, p.bias, biased});
+    if (top_groups < groups) {
+      auto score = ctx.template scratch<T>(items, groups);
+      B::for_each(ctx, items * groups, fn::GroupScores<T, B>{biased, score});
+      B::for_each(ctx, items * groups, fn::KeepBestGroups<T, B>{score, top_groups, biased});
+    }
     plan.resize(items, experts, items * k);
     B::for_rows(ctx, items, fn::PickTopK<T, B>{biased, biased, k, false, plan.item, plan.expert, plan.weight});
     B::for_each(ctx, items, fn::SigmoidWeightsForward<T, B>{weights(c, plan), plan.weight});

@@ -1,0 +1,71 @@
+// load_checkpoint FILE: what a safetensors file (or the shards of a model.safetensors.index.json) holds, and the first
+// Mixtral block in it, run. Where the file has an "input" and an "output" of the block, they are compared.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <exception>
+#include <gatefold/gatefold.hpp>
+#include <gatefold/io.hpp>
+#include <string>
+
+using namespace gatefold;
+
+namespace {
+
+void print_contents(const io::TensorFiles& files) {
+  for (const auto& [name, dtype, shape] : files.tensors())
+    std::printf("%-60s %-5s %s\n", name.c_str(), std::string(dtype).c_str(),
+                io::safetensors::shape_text(shape).c_str());
+}
+
+// [snippet load]
+void run_block(const io::TensorFiles& files, const std::string& at) {  // "model.layers.0.block_sparse_moe."
+  const auto router = files.info(at + "gate.weight").shape;            // [E, D]
+  const auto up = files.info(at + "experts.0.w3.weight").shape;        // [H, D]
+  const Index experts = Index(router[0]), dim = Index(router[1]), hidden = Index(up[0]);
+  const Mixture block{SoftmaxTopK{.scores = {.experts = experts, .bias = false}, .selection = {.k = 2}},
+                      GatedMlp<Silu>{.model_dim = dim, .hidden_dim = hidden}};
+
+  Cpu::Context ctx;
+  auto params = block.init<float, Cpu>(ctx, Seed{1});
+  io::load(files, ctx, io::published::mixtral(at), params);
+
+  const bool answered = files.contains("input") && files.contains("output");
+  const Index items = answered ? Index(files.info("input").shape[0]) : 4;
+  auto x = uniform_tensor<float>(ctx, Seed{2}, 1.0, items, dim);
+  Tensor<float, 2, Cpu> y(items, dim);
+  if (answered) std::ranges::copy(files.read<float>("input"), x.data());
+  infer(block, ctx, params, x, y);
+  // [/snippet]
+  std::printf("%s: %lld experts of %lld x %lld, output of item 0: %.6f %.6f ...\n", at.c_str(),
+              static_cast<long long>(experts), static_cast<long long>(dim), static_cast<long long>(hidden),
+              double(y(0, 0)), double(y(0, 1)));
+  if (!answered) return;
+  const auto expected = files.read<double>("output");
+  double apart = 0;
+  for (Index i = 0; i < y.size(); ++i)
+    apart = std::max(apart, std::abs(double(y.data()[i]) - expected[std::size_t(i)]));
+  std::printf("largest difference to the stored output: %.1e\n", apart);
+  if (!(apart < 1e-5)) throw FileError(files.path() + ": another output is stored");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2)
+    return std::fprintf(stderr, "usage: load_checkpoint FILE.safetensors | FILE.safetensors.index.json\n"), 2;
+  try {
+    const io::TensorFiles files(argv[1]);
+    print_contents(files);
+    const std::string router = "block_sparse_moe.gate.weight";
+    for (const io::TensorInfo& tensor : files.tensors())
+      if (tensor.name.ends_with(router)) {
+        run_block(files, tensor.name.substr(0, tensor.name.size() - std::string("gate.weight").size()));
+        break;
+      }
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "load_checkpoint: %s\n", error.what());
+    return 1;
+  }
+}

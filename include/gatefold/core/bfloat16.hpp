@@ -1,0 +1,21 @@
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+namespace gatefold {
+
+/// A float's upper half: 8 bits of mantissa, the sign and the exponent of a float.
+struct Bfloat16 {
+  std::uint16_t bits;
+
+  /// Rounded to nearest, ties to even: off by 2⁻⁸ of the value at most (of normal values). NaN stays NaN.
+  static Bfloat16 from(float v) {
+    const auto u = std::bit_cast<std::uint32_t>(v);
+    if (v != v) return {static_cast<std::uint16_t>((u >> 16) | 0x40)};
+    return {static_cast<std::uint16_t>((u + 0x7fff + ((u >> 16) & 1)) >> 16)};
+  }
+  operator float() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
+};
+
+}  // namespace gatefold

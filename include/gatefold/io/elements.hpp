@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+#include <type_traits>
+
+#include "gatefold/core/bfloat16.hpp"
+#include "gatefold/core/float16.hpp"
+#include "gatefold/core/types.hpp"
+
+/// The types of elements that files hold, as numbers.
+namespace gatefold::io {
+
+/// What elements are written as.
+enum class Stored { as_they_are, bf16, f16, f32, f64 };
+
+namespace safetensors {
+
+/// Call f(S{}) with the type S of a dtype's elements: a number, Bfloat16 or Float16.
+/// @return false, without a call, where the type is none that is read: bits packed in groups, eight-bit floats, complex
+template <class F>
+bool with_element(std::string_view dtype, const F& f) {
+  if (dtype == "F32") return f(float{}), true;
+  if (dtype == "BF16") return f(Bfloat16{}), true;
+  if (dtype == "F16") return f(Float16{}), true;
+  if (dtype == "F64") return f(double{}), true;
+  if (dtype == "I64") return f(std::int64_t{}), true;
+  if (dtype == "I32") return f(std::int32_t{}), true;
+  if (dtype == "I16") return f(std::int16_t{}), true;
+  if (dtype == "I8") return f(std::int8_t{}), true;
+  if (dtype == "U64") return f(std::uint64_t{}), true;
+  if (dtype == "U32") return f(std::uint32_t{}), true;
+  if (dtype == "U16") return f(std::uint16_t{}), true;
+  if (dtype == "U8" || dtype == "BOOL") return f(std::uint8_t{}), true;
+  return false;
+}
+
+/// Whether elements of the dtype can be read as T: any number as float and double, whole numbers of at most 63 bits as
+/// Index.
+template <class T>
+bool reads_as(std::string_view dtype) {
+  bool whole = false;
+  const bool known =
+      with_element(dtype, [&]<class S>(S) { whole = std::is_integral_v<S> && !std::is_same_v<S, std::uint64_t>; });
+  return known && (std::is_floating_point_v<T> || whole);
+}
+
+/// to[i] = from[i], rounded to T where that is narrower.
+/// @param from  `count` elements of the dtype, at any address
+/// @pre reads_as<T>(dtype)
+template <class T>
+void decode(std::string_view dtype, const std::byte* from, std::size_t count, T* to) {
+  with_element(dtype, [&]<class S>(S element) {
+    for (std::size_t i = 0; i < count; ++i) {
+      std::memcpy(&element, from + i * sizeof(S), sizeof(S));
+      if constexpr (std::is_arithmetic_v<S>) {
+        to[i] = static_cast<T>(element);
+      } else {
+        to[i] = static_cast<T>(static_cast<float>(element));
+      }
+    }
+  });
+}
+
+template <class T>
+constexpr const char* dtype() {
+  if constexpr (std::is_same_v<T, float>) {
+    return "F32";
+  } else if constexpr (std::is_same_v<T, double>) {
+    return "F64";
+  } else {
+    constexpr bool supported = std::is_same_v<T, Index>;
+    static_assert(supported, "gatefold: io stores tensors of float, double and Index");
+    return "I64";
+  }
+}
+/// Of elements of T that are written as `stored`; whole numbers stay what they are.
+template <class T>
+constexpr const char* dtype(Stored stored) {
+  if (!std::is_floating_point_v<T> || stored == Stored::as_they_are) return dtype<T>();
+  constexpr const char* names[] = {"", "BF16", "F16", "F32", "F64"};
+  return names[static_cast<int>(stored)];
+}
+
+/// The inverse of decode; sixteen bits are rounded from float, to nearest, ties to even.
+/// @param to  `count` elements of the dtype, at any address
+template <class T>
+void encode(std::string_view dtype, const T* from, std::size_t count, std::byte* to) {
+  with_element(dtype, [&]<class S>(S element) {
+    for (std::size_t i = 0; i < count; ++i) {
+      if constexpr (std::is_arithmetic_v<S>) {
+        element = static_cast<S>(from[i]);
+      } else {
+        element = S::from(static_cast<float>(from[i]));
+      }
+      std::memcpy(to + i * sizeof(S), &element, sizeof(S));
+    }
+  });
+}
+
+}  // namespace safetensors
+}  // namespace gatefold::io

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "gatefold/io/tensor_map.hpp"
+
+/// Where the mixtures of published language models lie in their checkpoints, as Hugging Face's transformers name them.
+///
+/// Each is the map of one block, the pack of the layer that is said; `at` is what stands before the block's names:
+/// `model.layers.0.mlp.`. Norms and attention are outside.
+namespace gatefold::io::published {
+
+namespace maps {
+
+/// A gated expert, or a bank of them, of linear maps without bias, under their names.
+inline void gated(TensorMap& map, const std::string& ours, const std::string& theirs,
+                  const std::string& gate = "gate_proj", const std::string& up = "up_proj",
+                  const std::string& down = "down_proj") {
+  for (const auto& [mine, name] : {std::pair{"gate", &gate}, std::pair{"up", &up}, std::pair{"down", &down}})
+    map.push_back({ours + mine, theirs + *name + ".weight", MapEntry::transposed});
+}
+
+}  // namespace maps
+
+/// `Mixture{SoftmaxTopK{.scores = {.experts = E, .bias = false}, .selection = {.k = 2}}, GatedMlp<Silu>{D, H}}`.
+///
+/// Source: Jiang et al. 2024, arXiv:2401.04088; transformers' modeling_mixtral.py;
+/// at = "model.layers.0.block_sparse_moe."
+inline TensorMap mixtral(const std::string& at) {
+  TensorMap map{{"gate.scores.weight", at + "gate.weight", MapEntry::transposed}};
+  maps::gated(map, "expert.", at + "experts.{}.", "w1", "w3", "w2");
+  return map;
+}
+
+/// `Mixture{SoftmaxTopK{.scores = {.experts = E, .bias = false}, .selection = {.k = 8}}, GatedMlp<Silu>{D, H}}` of
+/// Qwen3-MoE (`renormalise` as its norm_topk_prob, true) and OLMoE (false).
+///
+/// Source: transformers' modeling_qwen3_moe.py, modeling_olmoe.py; at = "model.layers.0.mlp."
+inline TensorMap qwen3_moe(const std::string& at) {
+  TensorMap map{{"gate.scores.weight", at + "gate.weight", MapEntry::transposed}};
+  maps::gated(map, "expert.", at + "experts.{}.");
+  return map;
+}
+inline TensorMap olmoe(const std::string& at) { return qwen3_moe(at); }
+
+/// `WithShared{Mixture{SoftmaxTopK{…}, GatedMlp<Silu>{D, H}}, SigmoidGated{GatedMlp<Silu>{D, H'}}}`, the gate without a
+/// bias and not renormalised.
+///
+/// Source: transformers' modeling_qwen2_moe.py; at = "model.layers.0.mlp."
+inline TensorMap qwen2_moe(const std::string& at) {
+  TensorMap map{{"branch.gate.scores.weight", at + "gate.weight", MapEntry::transposed},
+                {"shared.gate", at + "shared_expert_gate.weight", MapEntry::transposed}};
+  maps::gated(map, "branch.expert.", at + "experts.{}.");
+  maps::gated(map, "shared.expert.", at + "shared_expert.");
+  return map;
+}
+
+/// `WithShared{Mixture{gate, GatedMlp<Silu>{D, H}}, GatedMlp<Silu>{D, H'}}` with the gate
+/// `gatefold::published::deepseek_v3(E, K, groups, top_groups)`. The speed of its bias is no number of the file: it
+/// stays.
+///
+/// Source: DeepSeek-AI 2024, arXiv:2412.19437; transformers' modeling_deepseek_v3.py; at = "model.layers.3.mlp."
+inline TensorMap deepseek_v3(const std::string& at) {
+  TensorMap map{{"branch.gate.scores.weight", at + "gate.weight", MapEntry::transposed},
+                {"branch.gate.selection.bias", at + "gate.e_score_correction_bias"},
+                {"branch.gate.selection.speed"}};
+  maps::gated(map, "branch.expert.", at + "experts.{}.");
+  maps::gated(map, "shared.", at + "shared_experts.");
+  return map;
+}
+
+/// `Mixture{gatefold::published::switch_transformer(E), Mlp<Relu>{.model_dim = D, .hidden_dim = H, .bias = false}}`.
+///
+/// Source: Fedus et al. 2021, arXiv:2101.03961; transformers' modeling_switch_transformers.py;
+/// at = "encoder.block.1.layer.1.mlp."
+inline TensorMap switch_transformer(const std::string& at) {
+  return {{"gate.scores.weight", at + "router.classifier.weight", MapEntry::transposed},
+          {"expert.up", at + "experts.expert_{}.wi.weight", MapEntry::transposed},
+          {"expert.down", at + "experts.expert_{}.wo.weight", MapEntry::transposed}};
+}
+
+}  // namespace gatefold::io::published

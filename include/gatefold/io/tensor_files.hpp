@@ -1,0 +1,163 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/regular_file.hpp"
+#include "gatefold/io/elements.hpp"
+#include "gatefold/io/safetensors_header.hpp"
+
+namespace gatefold::io {
+
+/// A tensor as its file describes it.
+struct TensorInfo {
+  std::string name;
+  std::string_view dtype;  // "BF16", "F32", …: as safetensors names it
+  std::vector<std::uint64_t> shape;
+};
+
+/// The tensors of a safetensors file, or of the shards that an index lists (`model.safetensors.index.json`), open to be
+/// read by name, whole and each in a type of the reader's choice.
+///
+///     io::TensorFiles files("model.safetensors.index.json");
+///     for (const auto& [name, dtype, shape] : files.tensors()) …
+///     const std::vector<float> norm = files.read<float>("model.norm.weight");
+///
+/// Source: https://github.com/huggingface/safetensors; the index as Hugging Face's transformers write it: `weight_map`
+/// says which file beside it holds a tensor. What a shard holds beyond that is left alone.
+/// @throws FileError with path and reason: what read_metadata refuses, in any shard; an index that is no JSON, names a
+///         file that does not lie beside it, or a tensor that its file lacks
+/// @cost   reads headers alone; as many open files as shards
+class TensorFiles {
+ public:
+  explicit TensorFiles(const std::filesystem::path& path) : path_(path.string()) {
+    if (path.extension() == ".json") {
+      open_index(path);
+    } else {
+      Shard& shard = shards_.emplace_back(path);
+      for (const safetensors::Described& t : shard.header.tensors) add(shard, t);
+    }
+    for (const auto& [name, place] : places_) tensors_.push_back(place.info);
+  }
+  TensorFiles(const TensorFiles&) = delete;
+  TensorFiles& operator=(const TensorFiles&) = delete;
+
+  const std::string& path() const { return path_; }
+  /// By name.
+  const std::vector<TensorInfo>& tensors() const { return tensors_; }
+  bool contains(std::string_view name) const { return places_.contains(name); }
+  /// @throws FileError unless there is one of the name
+  const TensorInfo& info(std::string_view name) const { return at(name).info; }
+
+  /// Every element of a tensor, the last extent's side by side.
+  /// @tparam T  float, double or Index
+  /// @throws FileError unless there is a tensor of the name, of numbers that can be read as T, and the file can be read
+  template <class T>
+  std::vector<T> read(std::string_view name) const {
+    const Place& place = at(name);
+    expect_reads_as<T>(place.info);
+    const std::vector<std::byte> bytes = read_bytes(name);
+    std::vector<T> elements(static_cast<std::size_t>(count(place.info)));
+    safetensors::decode(place.info.dtype, bytes.data(), elements.size(), elements.data());
+    return elements;
+  }
+  /// Its bytes as they lie in the file.
+  std::vector<std::byte> read_bytes(std::string_view name) const {
+    const Place& place = at(name);
+    std::vector<std::byte> bytes(static_cast<std::size_t>(place.end - place.begin));
+    place.file->read(bytes.data(), bytes.size(), place.begin);
+    return bytes;
+  }
+
+  /// @throws FileError unless the tensor's numbers can be read as T
+  template <class T>
+  void expect_reads_as(const TensorInfo& info) const {
+    if (!safetensors::reads_as<T>(info.dtype))
+      fail(info.name, std::string("dtype: expected ") +
+                          (std::is_floating_point_v<T> ? "numbers of 16 bits or more, or integers"
+                                                       : "integers of at most 63 bits") +
+                          ", got " + std::string(info.dtype));
+  }
+  [[noreturn]] void fail(std::string_view tensor, const std::string& reason) const {
+    throw FileError(path_ + ": tensor " + safetensors::in_quotes(tensor) + ": " + reason);
+  }
+  static std::uint64_t count(const TensorInfo& info) {
+    std::uint64_t n = 1;
+    for (const std::uint64_t extent : info.shape) n *= extent;
+    return n;
+  }
+
+ private:
+  struct Shard {
+    RegularFile file;
+    safetensors::Header header;
+    explicit Shard(const std::filesystem::path& path)
+        : file(path), header(safetensors::read_header(file, [](const std::string&) { return true; })) {}
+  };
+  struct Place {
+    TensorInfo info;
+    RegularFile* file;
+    std::uint64_t begin, end;
+  };
+
+  const Place& at(std::string_view name) const {
+    const auto found = places_.find(name);
+    if (found == places_.end()) fail(name, "missing");
+    return found->second;
+  }
+  void add(Shard& shard, const safetensors::Described& t) {
+    const std::string name(shard.header.name(t));
+    if (t.rank > safetensors::Header::kExtents)
+      shard.file.fail(8, "tensor " + safetensors::in_quotes(name) + ": " + std::to_string(t.rank) + " dimensions");
+    places_.emplace(name, Place{{name, t.dtype->name, shard.header.shape(t)},
+                                &shard.file,
+                                shard.header.data_begin + t.begin,
+                                shard.header.data_begin + t.end});
+  }
+  void open_index(const std::filesystem::path& path);
+
+  std::string path_;
+  std::deque<Shard> shards_{};  // never moved
+  std::map<std::string, Place, std::less<>> places_{};
+  std::vector<TensorInfo> tensors_{};
+};
+
+inline void TensorFiles::open_index(const std::filesystem::path& path) {
+  using Json = nlohmann::json;
+  RegularFile file(path);
+  if (file.size() > safetensors::kLongestHeader) file.fail("index: expected at most 100 MB");
+  std::string text(static_cast<std::size_t>(file.size()), '\0');
+  file.read(text.data(), text.size(), 0);
+  const Json index = Json::parse(text, nullptr, false);
+  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
+    file.fail("index: expected JSON with an object \"weight_map\"");
+  std::map<std::string, std::vector<std::string>> by_shard;
+  for (const auto& [name, shard] : index["weight_map"].items()) {
+    // A file that lies beside the index: no path leads out of its folder.
+    const std::string beside = shard.is_string() ? shard.get<std::string>() : "";
+    if (beside.empty() || beside != std::filesystem::path(beside).filename().string())
+      fail(name, "index: expected the name of a file beside it, got " + safetensors::in_quotes(shard.dump()));
+    by_shard[beside].push_back(name);
+  }
+  for (const auto& [name, wanted] : by_shard) {
+    Shard& shard = shards_.emplace_back(path.parent_path() / name);
+    std::map<std::string_view, const safetensors::Described*> held;
+    for (const safetensors::Described& t : shard.header.tensors) held.emplace(shard.header.name(t), &t);
+    for (const std::string& tensor : wanted) {
+      const auto found = held.find(tensor);
+      if (found == held.end()) fail(tensor, "index: expected in " + shard.file.path() + ", which has none");
+      add(shard, *found->second);
+    }
+  }
+}
+
+}  // namespace gatefold::io

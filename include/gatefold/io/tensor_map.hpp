@@ -1,0 +1,222 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/io/elements.hpp"
+#include "gatefold/io/replacement.hpp"
+#include "gatefold/io/safetensors.hpp"
+#include "gatefold/io/safetensors_header.hpp"
+#include "gatefold/io/tensor_files.hpp"
+#include "gatefold/tensor/pack.hpp"
+#include "gatefold/tensor/tensor.hpp"
+
+/// Packs of tensors in files of other libraries, under those libraries' names.
+namespace gatefold::io {
+
+/// Where one tensor of a pack lies in a file of another library.
+///
+///     {"expert.gate", "model.layers.0.block_sparse_moe.experts.{}.w1.weight", MapEntry::transposed}
+///
+/// Where `theirs` has `{}`, the file has a tensor for each index of the first extent, the expert: `{}` stands for it.
+/// An empty `theirs` leaves the tensor of the pack as it is, and out of what is saved.
+struct MapEntry {
+  enum Layout { as_it_is, transposed };  // transposed: the last two extents change places, as in torch.nn.Linear
+
+  std::string ours, theirs{};
+  Layout layout = as_it_is;
+};
+/// Every tensor of a pack, once. For published architectures: published_maps.hpp.
+using TensorMap = std::vector<MapEntry>;
+
+namespace tensor_map {
+
+/// A tensor of the other library, and the part of ours that it is.
+struct Piece {
+  std::string name;
+  std::vector<std::uint64_t> shape;  // theirs
+  std::size_t offset, count;         // in ours
+  std::uint64_t rows, columns;       // of the matrices that are transposed, ours; 0: none are
+};
+
+/// The pieces of one tensor.
+inline std::vector<Piece> pieces(const MapEntry& entry, std::vector<std::uint64_t> shape, const char* where) {
+  const std::size_t hole = entry.theirs.find("{}");
+  std::uint64_t parts = 1;
+  if (hole != std::string::npos) {
+    parts = shape.front();
+    shape.erase(shape.begin());
+  }
+  std::uint64_t rows = 0, columns = 0;
+  if (entry.layout == MapEntry::transposed) {
+    expect(shape.size() >= 2, where, "map: " + entry.ours, "two extents to transpose", safetensors::shape_text(shape));
+    rows = shape[shape.size() - 2];
+    columns = shape.back();
+    std::swap(shape[shape.size() - 2], shape.back());
+  }
+  std::size_t count = 1;
+  for (const std::uint64_t extent : shape) count *= static_cast<std::size_t>(extent);
+  std::vector<Piece> list;
+  for (std::uint64_t i = 0; i < parts; ++i) {
+    std::string name = entry.theirs;
+    if (hole != std::string::npos) name.replace(hole, 2, std::to_string(i));
+    list.push_back({std::move(name), shape, static_cast<std::size_t>(i) * count, count, rows, columns});
+  }
+  return list;
+}
+
+/// Call f(view, entry, pieces) for every tensor of the pack that the map does not leave out; those without elements
+/// (the bias of a layer without one) need no entry.
+/// @throws ArgumentError unless every tensor is in the map once, and the map names no other
+template <class P, class F>
+void visit(const char* where, const TensorMap& map, P& pack, const F& f) {
+  std::vector<bool> used(map.size());
+  const auto visit_one = [&]<class T, int Rank, class B>(const Name& at, View<T, Rank, B> tensor) {
+    const std::string name = at.str();
+    const auto found = std::find_if(map.begin(), map.end(), [&](const MapEntry& entry) { return entry.ours == name; });
+    expect(found != map.end() || tensor.empty(), where, "map", "an entry for " + name, "none");
+    if (found == map.end()) return;
+    used[static_cast<std::size_t>(found - map.begin())] = true;
+    if (found->theirs.empty()) return;
+    std::vector<std::uint64_t> shape;
+    for (int d = 0; d < Rank; ++d) shape.push_back(static_cast<std::uint64_t>(tensor.extent(d)));
+    f(tensor, pieces(*found, std::move(shape), where));
+  };
+  for_each_tensor([&](const Name& at, auto& tensor) { visit_one(at, tensor.view()); }, pack);
+  const auto unused = std::find(used.begin(), used.end(), false);
+  if (unused != used.end())
+    expect(false, where, "map", "tensors of the pack, each once",
+           map[static_cast<std::size_t>(unused - used.begin())].ours);
+}
+
+/// to[j, i] = from[i, j] of each of the matrices [rows, columns] that lie one after the other.
+template <class T>
+void transpose(const T* from, std::size_t rows, std::size_t columns, std::size_t count, T* to) {
+  for (std::size_t first = 0; first < count; first += rows * columns)
+    for (std::size_t j = 0; j < columns; ++j)
+      for (std::size_t i = 0; i < rows; ++i) to[first + j * rows + i] = from[first + i * columns + j];
+}
+
+}  // namespace tensor_map
+
+/// Fill a pack that has its shapes already from files of another library:
+///
+///     io::load(io::TensorFiles(path), ctx, io::published::mixtral("model.layers.0.block_sparse_moe."), params);
+///
+/// Elements of any type of numbers are converted; leading extents of 1 may be there or not; what the files hold beside
+/// the map's tensors is left alone. Everything is read and checked before the first tensor is written: after an
+/// exception nothing has changed.
+/// @throws ArgumentError unless the map names every tensor of the pack once, and none besides; FileError with path,
+///         tensor and reason when one is missing, of another shape or of a type that is not read
+/// @cost   host memory of the tensors' size in the files, and of the largest as T, while it runs
+template <class C, class P>
+void load(const TensorFiles& files, C& ctx, const TensorMap& map, P& pack) {
+  static_assert(!std::is_const_v<P>, "gatefold: io::load writes into its pack, it cannot be const");
+  std::vector<std::vector<std::byte>> bytes;
+  tensor_map::visit("io::load", map, pack, [&]<class T, int Rank, class B>(View<T, Rank, B>, const auto& pieces) {
+    static_assert(std::is_same_v<B, typename C::Backend>, "gatefold: tensors and context are of different backends");
+    for (const tensor_map::Piece& piece : pieces) {
+      const TensorInfo& info = files.info(piece.name);
+      files.expect_reads_as<T>(info);
+      if (!safetensors::same_but_for_leading_ones(info.shape, piece.shape))
+        files.fail(piece.name,
+                   "expected " + safetensors::shape_text(piece.shape) + ", got " + safetensors::shape_text(info.shape));
+    }
+  });
+  tensor_map::visit("io::load", map, pack, [&](const auto&, const auto& pieces) {
+    for (const tensor_map::Piece& piece : pieces) bytes.push_back(files.read_bytes(piece.name));
+  });
+  auto next = bytes.begin();
+  tensor_map::visit("io::load", map, pack,
+                    [&]<class T, int Rank, class B>(View<T, Rank, B> tensor, const auto& pieces) {
+                      std::vector<T> theirs, ours;
+                      for (const tensor_map::Piece& piece : pieces) {
+                        theirs.resize(piece.count);
+                        safetensors::decode(files.info(piece.name).dtype, (next++)->data(), piece.count, theirs.data());
+                        if (piece.rows > 0) {
+                          ours.resize(piece.count);
+                          tensor_map::transpose(theirs.data(), piece.columns, piece.rows, piece.count, ours.data());
+                        }
+                        B::from_host(ctx, static_cast<Index>(piece.count), (piece.rows > 0 ? ours : theirs).data(),
+                                     tensor.data() + piece.offset);
+                      }
+                    });
+}
+
+/// Write a pack to a safetensors file under the names, shapes and, where asked, the types of another library; what
+/// `load` with the same map reads.
+/// @param stored  as what floats and doubles are written; sixteen bits are rounded to nearest, ties to even
+/// @throws ArgumentError as load, and when two tensors get one name or a text is not UTF-8; FileError as `save` of
+///         parts: a file that was there is untouched and no other is left
+/// @cost   host memory of the largest tensor, twice
+/// @order  tensors by falling size of an element, then by name
+template <class C, class P>
+void save(const std::filesystem::path& path, C& ctx, const Metadata& metadata, const TensorMap& map, P& pack,
+          Stored stored = Stored::as_they_are) {
+  struct Source {
+    safetensors::Entry entry;
+    std::uint64_t element;
+    tensor_map::Piece piece;
+    const void* data;
+    std::vector<std::byte> (*bytes)(C&, const Source&);
+  };
+  std::vector<Source> sources;
+  tensor_map::visit(
+      "io::save", map, pack, [&]<class E, int Rank, class B>(View<E, Rank, B> tensor, const auto& pieces) {
+        static_assert(std::is_same_v<B, typename C::Backend>,
+                      "gatefold: tensors and context are of different backends");
+        using T = std::remove_const_t<E>;
+        for (const tensor_map::Piece& piece : pieces) {
+          const char* const dtype = safetensors::dtype<T>(stored);
+          std::uint64_t element = 0;
+          safetensors::with_element(dtype, [&]<class S>(S) { element = sizeof(S); });
+          sources.push_back(
+              {{piece.name, dtype, piece.shape, piece.count * element},
+               element,
+               piece,
+               tensor.data() + piece.offset,
+               [](C& context, const Source& source) {
+                 const std::size_t count = source.piece.count;
+                 std::vector<T> ours(count), theirs;
+                 B::to_host(context, static_cast<Index>(count), static_cast<const T*>(source.data), ours.data());
+                 if (source.piece.rows > 0) {
+                   theirs.resize(count);
+                   tensor_map::transpose(ours.data(), source.piece.rows, source.piece.columns, count, theirs.data());
+                 }
+                 std::vector<std::byte> bytes(source.entry.bytes);
+                 safetensors::encode(source.entry.dtype, (source.piece.rows > 0 ? theirs : ours).data(), count,
+                                     bytes.data());
+                 return bytes;
+               }});
+        }
+      });
+  std::sort(sources.begin(), sources.end(), [](const Source& a, const Source& b) {
+    return a.element != b.element ? a.element > b.element : a.entry.name < b.entry.name;
+  });
+  std::vector<const safetensors::Entry*> in_order;
+  for (const Source& source : sources) {
+    if (!in_order.empty())
+      expect(in_order.back()->name != source.entry.name, "io::save", "tensor names", "different ones",
+             "two of \"" + source.entry.name + "\"");
+    in_order.push_back(&source.entry);
+  }
+  const std::string header = safetensors::header_bytes(metadata, in_order);
+  Replacement file(path);
+  file.write(header.data(), header.size());
+  for (const Source& source : sources) {
+    const std::vector<std::byte> bytes = source.bytes(ctx, source);
+    file.write(bytes.data(), bytes.size());
+  }
+  file.commit();
+}
+
+}  // namespace gatefold::io

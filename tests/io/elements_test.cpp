@@ -1,0 +1,88 @@
+#include "gatefold/io/elements.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+using gatefold::Index;
+namespace io = gatefold::io;
+namespace safetensors = io::safetensors;
+
+namespace {
+
+/// Little-endian numbers of some bytes, at an odd address.
+struct Bytes {
+  std::vector<std::byte> memory{1};
+  Bytes& add(std::uint64_t value, int bytes) {
+    for (int i = 0; i < bytes; ++i) memory.push_back(static_cast<std::byte>(value >> (8 * i)));
+    return *this;
+  }
+  template <class T>
+  std::vector<T> as(const char* dtype, std::size_t count) const {
+    std::vector<T> to(count);
+    safetensors::decode(dtype, memory.data() + 1, count, to.data());
+    return to;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("elements of every type of numbers are read as float, double and, where they are whole, Index") {
+  using Doubles = std::vector<double>;
+  const std::uint64_t minus_two = ~std::uint64_t(1);
+  CHECK(Bytes().add(0x3fc0, 2).add(0xc000, 2).as<double>("BF16", 2) == Doubles{1.5, -2});
+  CHECK(Bytes().add(0x3e00, 2).add(0xc000, 2).as<double>("F16", 2) == Doubles{1.5, -2});
+  CHECK(Bytes().add(0x3fc00000, 4).add(0xc0000000, 4).as<float>("F32", 2) == std::vector<float>{1.5f, -2.f});
+  CHECK(Bytes().add(0x3ff8000000000000, 8).as<float>("F64", 1) == std::vector<float>{1.5f});
+  for (const auto& [dtype, bytes] : {std::pair{"I8", 1}, {"I16", 2}, {"I32", 4}, {"I64", 8}}) {
+    CHECK(Bytes().add(minus_two, bytes).add(3, bytes).as<Index>(dtype, 2) == std::vector<Index>{-2, 3});
+    CHECK(Bytes().add(minus_two, bytes).add(3, bytes).as<double>(dtype, 2) == Doubles{-2, 3});
+  }
+  for (const auto& [dtype, bytes] : {std::pair{"U8", 1}, {"BOOL", 1}, {"U16", 2}, {"U32", 4}, {"U64", 8}})
+    CHECK(Bytes().add(1, bytes).as<float>(dtype, 1) == std::vector<float>{1.f});
+  CHECK(Bytes().add(~std::uint64_t(0), 4).as<Index>("U32", 1) == std::vector<Index>{0xffffffff});
+}
+
+TEST_CASE("what cannot be read is said before: floats and U64 as Index, bits in groups, complex numbers") {
+  for (const char* dtype : {"BF16", "F16", "F32", "F64", "U64"}) {
+    CHECK(safetensors::reads_as<float>(dtype));
+    CHECK_FALSE(safetensors::reads_as<Index>(dtype));
+  }
+  for (const char* dtype : {"I8", "I16", "I32", "I64", "U8", "U16", "U32", "BOOL"}) {
+    CHECK(safetensors::reads_as<double>(dtype));
+    CHECK(safetensors::reads_as<Index>(dtype));
+  }
+  for (const char* dtype : {"F8_E4M3", "F8_E5M2", "F4", "C64", "", "f32"})
+    CHECK_FALSE(safetensors::reads_as<float>(dtype));
+}
+
+TEST_CASE("encode is the inverse of decode, and rounds sixteen bits to nearest even") {
+  const std::vector<float> from{1.5f,           -2.f,     1.f + 0x1p-8f,
+                                1.f + 0x1p-11f, 0x1p-24f, std::numeric_limits<float>::infinity()};
+  const auto through = [&](const char* dtype, std::size_t size) {
+    std::vector<std::byte> bytes(from.size() * size);
+    std::vector<float> to(from.size());
+    safetensors::encode(dtype, from.data(), from.size(), bytes.data());
+    safetensors::decode(dtype, bytes.data(), to.size(), to.data());
+    return to;
+  };
+  CHECK(through("F32", 4) == from);
+  CHECK(through("F64", 8) == from);
+  CHECK(through("BF16", 2) == std::vector<float>{1.5f, -2.f, 1.f, 1.f, 0x1p-24f, from[5]});
+  CHECK(through("F16", 2) == std::vector<float>{1.5f, -2.f, from[2], 1.f, 0x1p-24f, from[5]});
+}
+
+TEST_CASE("a type of a file for each type of elements; whole numbers stay whole") {
+  CHECK(std::string(safetensors::dtype<float>(io::Stored::as_they_are)) == "F32");
+  CHECK(std::string(safetensors::dtype<double>(io::Stored::as_they_are)) == "F64");
+  CHECK(std::string(safetensors::dtype<double>(io::Stored::bf16)) == "BF16");
+  CHECK(std::string(safetensors::dtype<float>(io::Stored::f16)) == "F16");
+  CHECK(std::string(safetensors::dtype<float>(io::Stored::f64)) == "F64");
+  CHECK(std::string(safetensors::dtype<double>(io::Stored::f32)) == "F32");
+  CHECK(std::string(safetensors::dtype<Index>(io::Stored::bf16)) == "I64");
+}

@@ -1,0 +1,98 @@
+#include "gatefold/io/tensor_files.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "support/temp_directory.hpp"
+#include "support/text_file.hpp"
+
+using gatefold::Index;
+using gatefold::io::TensorFiles;
+using gatefold::support::refusal;
+using gatefold::support::TempDirectory;
+
+namespace {
+
+std::string file(std::string header, const std::string& elements) {
+  std::string text;
+  for (int i = 0; i < 8; ++i) text += static_cast<char>(header.size() >> (8 * i));
+  return text + header + elements;
+}
+std::string entry(const std::string& name, const std::string& dtype, const std::string& shape, int begin, int end) {
+  return "\"" + name + "\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape + ",\"data_offsets\":[" +
+         std::to_string(begin) + "," + std::to_string(end) + "]}";
+}
+const std::string one = file("{" + entry("b", "I8", "[2,2]", 0, 4) + "," + entry("a", "BF16", "[1]", 4, 6) + "}",
+                             std::string("\1\2\xff\4\xc0\x3f"));
+
+}  // namespace
+
+TEST_CASE("tensors are listed by name and read whole, in the type that is asked for") {
+  const TempDirectory temp;
+  const TensorFiles files(temp.write(one, "one.safetensors"));
+  REQUIRE(files.tensors().size() == 2);
+  CHECK(files.tensors()[0].name == "a");
+  CHECK(files.tensors()[0].dtype == "BF16");
+  CHECK(files.tensors()[1].shape == std::vector<std::uint64_t>{2, 2});
+  CHECK(files.contains("b"));
+  CHECK_FALSE(files.contains("c"));
+  CHECK(files.read<float>("a") == std::vector<float>{1.5f});
+  CHECK(files.read<double>("b") == std::vector<double>{1, 2, -1, 4});
+  CHECK(files.read<Index>("b") == std::vector<Index>{1, 2, -1, 4});
+  CHECK(files.info("a").shape == std::vector<std::uint64_t>{1});
+}
+
+TEST_CASE("what is not there, and what is no number, is said with path and tensor") {
+  const TempDirectory temp;
+  const auto path = temp.write(file("{" + entry("q", "F8_E4M3", "[4]", 0, 4) + "}", "abcd"), "eight.safetensors");
+  const TensorFiles files(path);
+  CHECK(refusal([&] { (void)files.read<float>("p"); }) == path.string() + ": tensor \"p\": missing");
+  CHECK(refusal([&] { (void)files.read<float>("q"); }) ==
+        path.string() + ": tensor \"q\": dtype: expected numbers of 16 bits or more, or integers, got F8_E4M3");
+  CHECK(files.read_bytes("q").size() == 4);
+  const auto other = temp.write(one, "one.safetensors");
+  CHECK(refusal([&] { (void)TensorFiles(other).read<Index>("a"); }) ==
+        other.string() + ": tensor \"a\": dtype: expected integers of at most 63 bits, got BF16");
+  const auto cut = temp.write(one.substr(0, one.size() - 1), "cut.safetensors");
+  CHECK(refusal([&] { TensorFiles{cut}; }).find("truncated") != std::string::npos);
+}
+
+TEST_CASE("an index: each tensor from its shard, and nothing of a shard that it does not name") {
+  const TempDirectory temp;
+  temp.write(one, "m-1.safetensors");
+  temp.write(file("{" + entry("c", "I8", "[1]", 0, 1) + "}", "\7"), "m-2.safetensors");
+  const auto index =
+      temp.write(R"({"metadata": {"total_size": 7}, "weight_map": {"c": "m-2.safetensors", "b": "m-1.safetensors"}})",
+                 "m.safetensors.index.json");
+  const TensorFiles files(index);
+  REQUIRE(files.tensors().size() == 2);
+  CHECK(files.read<Index>("c") == std::vector<Index>{7});
+  CHECK(files.read<Index>("b") == std::vector<Index>{1, 2, -1, 4});
+  CHECK_FALSE(files.contains("a"));
+}
+
+TEST_CASE("an index that is none, leads out of its folder, or promises what its files lack is refused") {
+  const TempDirectory temp;
+  temp.write(one, "m.safetensors");
+  const auto said = [&](const std::string& text) {
+    const auto path = temp.write(text, "index.json");
+    const std::string message = refusal([&] { TensorFiles{path}; });
+    REQUIRE(message.starts_with(temp.path.string()));
+    return message.substr(temp.path.string().size() + 1);
+  };
+  for (const char* none : {"", "[", "[]", "{}", R"({"weight_map": []})", R"({"weight_map": 3})"})
+    CHECK(said(none) == "index.json: index: expected JSON with an object \"weight_map\"");
+  for (const char* outside : {"../m.safetensors", "/etc/passwd", "a/m.safetensors", ""})
+    CHECK(said(R"({"weight_map": {"b": ")" + std::string(outside) + "\"}}") ==
+          "index.json: tensor \"b\": index: expected the name of a file beside it, got \"\\\"" + std::string(outside) +
+              "\\\"\"");
+  CHECK(said(R"({"weight_map": {"b": 7}})") ==
+        "index.json: tensor \"b\": index: expected the name of a file beside it, got \"7\"");
+  CHECK(said(R"({"weight_map": {"z": "m.safetensors"}})") ==
+        "index.json: tensor \"z\": index: expected in " + (temp.path / "m.safetensors").string() + ", which has none");
+  CHECK(said(R"({"weight_map": {"b": "n.safetensors"}})") == "n.safetensors: cannot open: No such file or directory");
+  CHECK(said(R"({"weight_map": {"b": ".."}})").find("cannot open: not a regular file") != std::string::npos);
+}

@@ -1,0 +1,158 @@
+#include "gatefold/io/tensor_map.hpp"
+
+#include <doctest/doctest.h>
+
+#include <exception>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/expert/gated_mlp.hpp"
+#include "gatefold/gate/gates.hpp"
+#include "gatefold/io/published_maps.hpp"
+#include "gatefold/layer/mixture.hpp"
+#include "support/pass.hpp"
+#include "support/temp_directory.hpp"
+
+using namespace gatefold;
+using namespace gatefold::support;
+using io::MapEntry;
+using io::TensorFiles;
+
+namespace {
+
+template <class T>
+struct Bank {
+  Tensor<T, 3, Cpu> weight{2, 2, 3};  // [E, D, O]
+  Tensor<T, 2, Cpu> bias{2, 3};
+  Tensor<T, 1, Cpu> rest{2}, none{0};
+  Tensor<Index, 1, Cpu> count{1};
+
+  template <class F, class... P>
+  static void each(F&& f, P&... p) {
+    f("weight", p.weight...);
+    f("bias", p.bias...);
+    f("rest", p.rest...);
+    f("none", p.none...);
+    f("count", p.count...);
+  }
+};
+
+template <class T>
+Bank<T> counted() {
+  Bank<T> bank;
+  for (Index i = 0; i < 12; ++i) bank.weight.data()[i] = T(1 + i);
+  for (Index i = 0; i < 6; ++i) bank.bias.data()[i] = T(13 + i);
+  bank.rest(0) = bank.rest(1) = -1;
+  bank.count(0) = 7;
+  return bank;
+}
+
+const io::TensorMap map{{"weight", "e.{}.w", MapEntry::transposed}, {"bias", "all.b"}, {"rest"}, {"count", "n"}};
+
+}  // namespace
+
+TEST_CASE("a tensor for each expert, transposed, under other names; what has no name stays") {
+  const TempDirectory temp;
+  Cpu::Context ctx(1);
+  const Bank<float> bank = counted<float>();
+  io::save(temp.file(), ctx, {{"format", "pt"}}, map, bank);
+  const TensorFiles files(temp.file());
+  REQUIRE(files.tensors().size() == 4);
+  CHECK(files.tensors()[0].name == "all.b");
+  CHECK(files.info("e.0.w").shape == std::vector<std::uint64_t>{3, 2});
+  CHECK(files.read<double>("e.0.w") == std::vector<double>{1, 4, 2, 5, 3, 6});
+  CHECK(files.read<double>("e.1.w") == std::vector<double>{7, 10, 8, 11, 9, 12});
+  CHECK(files.read<double>("all.b") == std::vector<double>{13, 14, 15, 16, 17, 18});
+  CHECK(io::read_metadata(temp.file()) == io::Metadata{{"format", "pt"}});
+
+  Bank<double> loaded;
+  loaded.rest(0) = loaded.rest(1) = -5;
+  io::load(files, ctx, map, loaded);
+  const Bank<double> expected = counted<double>();
+  CHECK(values(loaded.weight) == values(expected.weight));
+  CHECK(values(loaded.bias) == values(expected.bias));
+  CHECK(values(loaded.rest) == std::vector<double>{-5, -5});
+  CHECK(loaded.count(0) == 7);
+}
+
+TEST_CASE("floats as sixteen bits, whole numbers as they are, larger elements first") {
+  const TempDirectory temp;
+  Cpu::Context ctx(1);
+  Bank<double> bank = counted<double>();
+  bank.bias(0, 0) = 1 + 0x1p-9;
+  for (const auto& [stored, dtype] : {std::pair{io::Stored::bf16, "BF16"}, {io::Stored::f16, "F16"}}) {
+    io::save(temp.file(), ctx, {}, map, bank, stored);
+    const TensorFiles files(temp.file());
+    CHECK(files.info("e.1.w").dtype == dtype);
+    CHECK(files.info("n").dtype == "I64");
+    CHECK(files.read<float>("all.b")[0] == (stored == io::Stored::bf16 ? 1 : 1 + 0x1p-9f));
+    CHECK(read_bytes(temp.file()).find("{\"n\"") == 8);  // after its length: the whole number comes first
+  }
+}
+
+TEST_CASE("what does not fit is refused before anything is written") {
+  const TempDirectory temp;
+  Cpu::Context ctx(1);
+  const Bank<float> bank = counted<float>();
+  io::save(temp.file(), ctx, {}, map, bank);
+  const TensorFiles files(temp.file());
+  const std::string path = temp.file().string();
+  Bank<float> to;
+  to.weight(0, 0, 0) = to.bias(0, 0) = -3;
+  const auto changed = [&](auto change) {
+    io::TensorMap other = map;
+    change(other);
+    std::string said;
+    try {
+      io::load(files, ctx, other, to);
+    } catch (const std::exception& e) {
+      said = e.what();
+    }
+    CHECK(to.weight(0, 0, 0) == -3);
+    CHECK(to.bias(0, 0) == -3);
+    return said;
+  };
+  CHECK(changed([](auto& m) { m.pop_back(); }) == "io::load: map: expected an entry for count, got none");
+  CHECK(changed([](auto& m) {
+          m.push_back({"wieght", "w"});
+        }) == "io::load: map: expected tensors of the pack, each once, got wieght");
+  CHECK(changed([](auto& m) {
+          m.push_back({"bias", "w"});
+        }) == "io::load: map: expected tensors of the pack, each once, got bias");
+  CHECK(changed([](auto& m) { m[1].layout = MapEntry::as_it_is, m[1].theirs = "e.{}.b"; }) ==
+        path + ": tensor \"e.0.b\": missing");
+  CHECK(changed([](auto& m) { m[0].layout = MapEntry::as_it_is; }) ==
+        path + ": tensor \"e.0.w\": expected [2, 3], got [3, 2]");
+  CHECK(changed([](auto& m) { m[3].theirs = "all.b"; }) ==
+        path + ": tensor \"all.b\": dtype: expected integers of at most 63 bits, got F32");
+  CHECK(changed([](auto& m) { m[3].layout = MapEntry::transposed; }) ==
+        "io::load: map: count: expected two extents to transpose, got [1]");
+  const std::string before = read_bytes(temp.file());
+  CHECK(message_of([&] {
+          io::TensorMap twice = map;
+          twice[1].theirs = "e.1.w";
+          io::save(temp.file(), ctx, {}, twice, bank);
+        }) == "io::save: tensor names: expected different ones, got two of \"e.1.w\"");
+  CHECK(read_bytes(temp.file()) == before);
+}
+
+TEST_CASE("a published block is written back as it was read, byte for byte of each tensor") {
+  const TempDirectory temp;
+  Cpu::Context ctx(1);
+  const std::filesystem::path path = std::filesystem::path(GATEFOLD_TEST_DIR) / "io/blocks/mixtral.safetensors";
+  const Mixture block{SoftmaxTopK{.scores = {.experts = 4, .bias = false}}, GatedMlp<Silu>{16, 20}};
+  auto params = block.init<float, Cpu>(ctx, Seed{1});
+  const auto names = io::published::mixtral("model.layers.0.block_sparse_moe.");
+  const TensorFiles from(path);
+  io::load(from, ctx, names, params);
+  io::save(temp.file(), ctx, {}, names, params, io::Stored::bf16);
+  const TensorFiles back(temp.file());
+  CHECK(back.tensors().size() == 13);
+  for (const auto& [name, dtype, shape] : back.tensors()) {
+    CHECK(dtype == from.info(name).dtype);
+    CHECK(shape == from.info(name).shape);
+    CHECK(back.read_bytes(name) == from.read_bytes(name));
+  }
+}
