@@ -188,3 +188,4 @@
 #include "gatefold/update/time_varying.hpp"
 #include "gatefold/update/update.hpp"
 #include "gatefold/update/zero_order_hold.hpp"
+#include "gatefold/version.hpp"

@@ -25,20 +25,42 @@ FNR == 1 { doc = ""; in_fn = 0; collecting = 0 }
 !collecting && /^template </ { pending_template = $0; next }
 !collecting && /^using [A-Za-z0-9]+ =/ { doc = ""; next }
 !collecting && /^struct [A-Z][A-Za-z0-9]* \{/ && doc != "" && !in_fn {
-  name = $2; body = ""; options = ""; open_options = 1; collecting = 1; first = FNR; next
+  name = $2; body = options = tensors = ""; open_options = 1; in_params = in_static = 0; collecting = 1; first = FNR; next
 }
 !collecting { if ($0 !~ /^ *$/) { doc_closed = 1; if ($0 !~ /^(requires|class)/) doc = "" } next }
 collecting && /^\};/ { collecting = 0; policy(); doc = ""; pending_template = ""; next }
 collecting {
   body = body $0 "\n"
-  if (open_options && /^  (template|static|private|\/\/\/)|\) const/) open_options = 0
-  if (open_options && /^  [A-Za-z_:<>]+( [A-Za-z_:<>]+)* [a-z_0-9]+.*;/ && !/^  using/) {
+  if (in_params) params_line()
+  if (/^  struct Params \{/) in_params = 1
+  if (/^  using Params = gatefold::Params</) tensors = "those of " between($0, "gatefold::Params<", ",")
+  if (open_options && /^  static/) in_static = 1
+  if (in_static) { if (/^  }|;$|}$/) in_static = 0; next }
+  if (open_options && /^  (template|private|\/\/\/)|\) const/) open_options = 0
+  if (open_options && /^  [A-Za-z_:<>.]+(, [a-z]+>)?( [A-Za-z_:<>]+)* [a-z_0-9]+.*;/ && !/^  using/) {
     text = $0
     sub(/ *\/\/.*/, "", text); sub(/^ +/, "", text); sub(/;.*/, "", text)
     options = options (options ? "; " : "") text
   }
 }
 
+# A line of struct Params: `weight` [E, D, O]; parts that are packs themselves: `expert.…`.
+function params_line(  text, shape, names, i, count) {
+  if (/^  \};/) { in_params = 0; return }
+  if (/^      (gatefold::Params<.*>|[A-Z][A-Za-z]*)::each\(f, p\./) { tensors = "those of `" between($0, "each(f, p.", "...") "`"; return }
+  if (!/^    (Tensor|Table|gatefold::Params|std::tuple)<.*> [a-z_, ]+;/) return
+  text = shape = $0
+  if (!sub(/.*;  *\/\/ */, "", shape)) shape = ""
+  sub(/;.*/, "", text)
+  sub(/.*> /, "", text)
+  count = split(text, names, ", ")
+  for (i = 1; i <= count; ++i)
+    tensors = tensors (i > 1 ? ", " : tensors ? "; " : "") "`" names[i] (/^    (gatefold|std)::/ ? ".…" : "") "`" (shape && i == count ? " " shape : "")
+}
+function between(text, before, after,  at) {
+  text = substr(text, index(text, before) + length(before))
+  return substr(text, 1, index(text, after) - 1)
+}
 # The text of a doc comment without its slashes, split into the parts of the template.
 function parse(  lines, i, count, line, part) {
   sentence = equation = source = cost = ""
@@ -124,8 +146,8 @@ function policy(  folder, test, parts, key, shown) {
   if (cost == "") report("no-cost")
   if ((getline key < ("tests/" test)) < 0) report("no-test")
   close("tests/" test)
-  rows[section(folder)] = rows[section(folder)] sprintf("| `%s` | %s | %s | %s | %s | %s | [header](../include/gatefold/%s), [test](../tests/%s) |\n", \
-    name, cell(sentence), cell(equation), cell(source), options ? "`" cell(options) "`" : "", cell(cost), shown, test)
+  rows[section(folder)] = rows[section(folder)] sprintf("| `%s` | %s | %s | %s | %s | %s | %s | [header](../include/gatefold/%s), [test](../tests/%s) |\n", \
+    name, cell(sentence), cell(equation), cell(source), options ? "`" cell(options) "`" : "", cell(tensors), cell(cost), shown, test)
 }
 function alias(  text, line, spelled) {
   parse()
@@ -141,7 +163,7 @@ function alias(  text, line, spelled) {
     sub(/^include\/gatefold\//, "", shown)
     test = shown
     sub(/\.hpp$/, "_test.cpp", test)
-    rows[6] = rows[6] sprintf("| `%s` | %s | %s | %s | `%s` | %s | [header](../include/gatefold/%s), [test](../tests/%s) |\n", \
+    rows[6] = rows[6] sprintf("| `%s` | %s | %s | %s | `%s` | | %s | [header](../include/gatefold/%s), [test](../tests/%s) |\n", \
       words[2], cell(sentence), cell(equation), cell(source), cell(spelled), cell(cost), shown, test)
     return
   }
@@ -152,12 +174,12 @@ function alias(  text, line, spelled) {
 }
 END {
   if (bad) exit 1
-  print "# Catalogue\n\nEvery policy, from the doc comments of its header (`bash tests/structure/catalogue.sh . >docs/catalogue.md`; a test compares).\nLetters: N items, L items per sequence, D model, H hidden, E experts, K picks, S slots. A gate is scores × mixing × selection, put\ntogether with `ComposedGate`, or one of these names; every scores goes with every mixing and every selection."
+  print "# Catalogue\n\nEvery policy, from the doc comments of its header (`bash tests/structure/catalogue.sh . >docs/catalogue.md`; a test compares).\nLetters: N items, L items per sequence, D model, H hidden, E experts, K picks, S slots. A gate is scores × mixing × selection, put\ntogether with `ComposedGate`, or one of these names; every scores goes with every mixing and every selection.\nTensors are named as files name them, below what holds them: `layers.0.branch.gate.scores.weight`; biases have 0 values where there are none."
   print "\n## gates by name\n\n| gate | what | composition | source |\n|---|---|---|---|"
   printf "%s", names
   for (i = 1; i <= n; ++i) {
     if (rows[i] == "") continue
-    print "\n## " titles[i] "\n\n| policy | what | equation | source | options | cost | where |\n|---|---|---|---|---|---|---|"
+    print "\n## " titles[i] "\n\n| policy | what | equation | source | options | tensors | cost | where |\n|---|---|---|---|---|---|---|---|"
     printf "%s", rows[i]
   }
 }

@@ -144,9 +144,8 @@ TEST_CASE("SigmoidBias: a NaN item stays alone") {
 TEST_CASE("SigmoidBias: gradients and promises, renormalised or not") {
   for (const bool renormalise : {false, true})
     for (const Index groups : {1, 2}) {
-      const auto report =
-          check::conformance<Cpu>(mixture({.renormalise = renormalise, .scale = 2.5, .groups = groups}, 4),
-                                  {.items_are_independent = true});
+      const auto report = check::conformance<Cpu>(
+          mixture({.renormalise = renormalise, .scale = 2.5, .groups = groups}, 4), {.items_are_independent = true});
       CHECK_MESSAGE(report, report.str());
     }
   Cpu::Context ctx(1);
