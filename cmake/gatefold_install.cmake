@@ -22,3 +22,17 @@ configure_file(${PROJECT_SOURCE_DIR}/cmake/gatefold.pc.in gatefold.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/gatefoldConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/gatefoldConfigVersion.cmake
         DESTINATION ${package_dir})
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/gatefold.pc DESTINATION ${CMAKE_INSTALL_DATADIR}/pkgconfig)
+
+# `cpack` in the build folder makes a Debian package of the headers.
+if(PROJECT_IS_TOP_LEVEL)
+  set(CPACK_GENERATOR DEB)
+  set(CPACK_PACKAGE_NAME libgatefold-dev)
+  set(CPACK_PACKAGE_CONTACT "The gatefold authors")
+  set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+  set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+  set(CPACK_DEBIAN_PACKAGE_ARCHITECTURE all)
+  set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
+  set(CPACK_DEBIAN_PACKAGE_DEPENDS "libeigen3-dev (>= 3.4)")
+  set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "nlohmann-json3-dev, zlib1g-dev")  # components io and data
+  include(CPack)
+endif()
