@@ -78,6 +78,7 @@ function parse(  lines, i, count, line, part) {
       sub(/^ +/, "", line)
       sub(/ +\([0-9]+\)$/, "", line)
       gsub(/  +/, "  ", line)
+      gsub(/`/, "", line)  # the whole is code
       equation = equation (equation ? "<br>" : "") "`" line "`"
       part = "after"
     } else if (line == "") {

@@ -131,6 +131,7 @@ View<const T, 2, B> without_past(C& ctx, const Window& window, View<const T, 2, 
 
 }  // namespace attending
 
+/// How much a SegmentMemory remembers.
 struct MemorySize {
   Index layers = 1, sequences = 1;
   Index width = 0;  // of a remembered row: D for items, 2·D for keys and values

@@ -23,6 +23,7 @@ struct AnyFunctor {
   GATEFOLD_HD void operator()(const Lanes&, Index, double*) const {}
 };
 
+/// Stands for what is run on ranges of tasks where a backend's functions are looked for.
 struct AnyTasks {
   template <class Context>
   void operator()(Context&, Index, Index) const {}

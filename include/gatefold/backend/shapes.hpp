@@ -14,6 +14,7 @@ namespace gatefold {
 struct Shapes {
   static constexpr bool is_host = false;
 
+  /// As every backend has one.
   struct Context : Scratch<Shapes>, ObjectPool {
     using Backend = Shapes;
   };

@@ -19,12 +19,14 @@
 /// What every policy promises, checked on one of your own.
 namespace gatefold::check {
 
+/// What conformance asks of a policy beside its contract.
 struct ConformanceOptions {
   GradientOptions gradients{};
   bool items_are_independent = false;  // also: an item's output has the same bits alone and in any batch
   std::vector<NamedHooks> hooks{};     // also: these parts name these optional members, and no others
 };
 
+/// What it found. True when everything holds; `str()` says what does not.
 struct ConformanceReport {
   GradientReport gradients{};
   std::vector<std::string> sentences{};
@@ -100,7 +102,7 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 /// - optionally, parts name the optional members (policy/hooks.hpp) they are meant to: a misspelt one would never be
 ///   called.
 ///
-/// @param B      a host backend whose contexts are made from a number of threads
+/// @tparam B      a host backend whose contexts are made from a number of threads
 /// @param extra  extra inputs: called as extra(Element<T>{}, first, count) for items [first, first + count), T double
 ///               or float, returns Extra<L, T, B>; by default they are empty
 /// @return  a report that converts to bool, and says in sentences what failed

@@ -21,6 +21,7 @@
 /// Gradients against finite differences, for policies of one's own.
 namespace gatefold::check {
 
+/// How gradients are compared with differences, and how near they must come.
 struct GradientOptions {
   Index items = 7;
   Seed seed{1};

@@ -18,6 +18,7 @@ struct Philox {
   static constexpr int rounds = 10;
   static constexpr std::uint32_t multiplier_0 = 0xD2511F53u, multiplier_1 = 0xCD9E8D57u;
   static constexpr std::uint32_t weyl_0 = 0x9E3779B9u, weyl_1 = 0xBB67AE85u;
+  /// What one counter gives.
   struct Words {
     std::uint32_t w[4];
   };

@@ -139,10 +139,12 @@ struct SignalMixture {
     return data;
   }
 
+  /// The signals of a data set: drawn once.
   template <class T, class B>
   struct Signals {
     Tensor<T, 2, B> feature, center;  // [K, d] v_k and c_k
   };
+  /// Items drawn from it, and what they are made of.
   template <class T, class B>
   struct Sample {
     Tensor<T, 2, B> x;                        // [N, length · d]

@@ -28,6 +28,7 @@ GATEFOLD_HD T sum_activated(const Lanes& lanes, Index n, const F& f) {
 
 }  // namespace fn
 
+/// None.
 struct Identity {
   template <class V>
   GATEFOLD_HD static V value(V v) {

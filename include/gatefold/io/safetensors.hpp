@@ -26,7 +26,8 @@
 /// gaps.
 namespace gatefold::io {
 
-/// A pack and the prefix of its tensors' names: `Part{"params", params}` gives `params.layers.0.…`.
+/// A pack and the prefix of its tensors' names: with `Part{"params", params}` they begin with
+/// "params" and a dot.
 template <class P>
 struct Part {
   std::string prefix;

@@ -41,6 +41,7 @@ const P& model_params(const FrozenParams<P, B>& frozen) {
   return frozen.params;
 }
 
+/// How parameters are frozen.
 struct FreezeOptions {
   bool bfloat16 = false;  // keep packed float weights in half the size
 };

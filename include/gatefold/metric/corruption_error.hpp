@@ -9,6 +9,7 @@
 
 namespace gatefold::metric {
 
+/// CE of each corruption, and mCE.
 struct CorruptionError {
   std::vector<double> of{};  // [C] each corruption
   double mean = 0;

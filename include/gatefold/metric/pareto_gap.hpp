@@ -145,6 +145,7 @@ struct ParetoOptions {
   double tolerance = 1e-12;  // of the duality gap, hence 1e-6 of the point v
 };
 
+/// The gap of every item, and its mean.
 struct ParetoGap {
   std::vector<Pareto> items;  // [N]
   Pareto mean;                // of the items that count

@@ -41,6 +41,7 @@ class RoutedTrainer {
   using Extra = gatefold::Extra<MixtureT, T, B>;
   using Params = gatefold::Params<MixtureT, T, B>;
   using Target = typename LossT::template Target<T, B>;
+  /// What a step gives: both losses before it.
   struct Losses {
     double router = 0, experts = 0;
   };
