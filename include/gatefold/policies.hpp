@@ -158,6 +158,7 @@
 #include "gatefold/tensor/table.hpp"
 #include "gatefold/tensor/tensor.hpp"
 #include "gatefold/tensor/view.hpp"
+#include "gatefold/train/in_groups.hpp"
 #include "gatefold/train/in_stages.hpp"
 #include "gatefold/train/model_and_loss.hpp"
 #include "gatefold/train/not_finite.hpp"

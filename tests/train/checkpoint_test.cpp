@@ -30,6 +30,7 @@
 #include "gatefold/optim/normalized_gd.hpp"
 #include "gatefold/optim/schedule.hpp"
 #include "gatefold/optim/sgd.hpp"
+#include "gatefold/train/in_groups.hpp"
 #include "gatefold/train/three_stage.hpp"
 #include "gatefold/train/trainer.hpp"
 #include "gatefold/update/heavy_ball.hpp"
@@ -112,6 +113,8 @@ TEST_CASE("a run that goes on at any step, on other threads, has the bits of one
   expect_resumes(
       optim::Scheduled{optim::Clipped{optim::AdamW{.lr = 0.01}, 0.5}, optim::WarmupCosine{.warmup = 2, .total = 9}});
   expect_resumes(optim::Sgd{.lr = 0.1, .momentum = 0.9});
+  expect_resumes(optim::Clipped{
+      InGroups{is_weight, optim::AdamW{.lr = 0.01, .decay = 0.1}, optim::Sgd{.lr = 0.1, .momentum = 0.9}}, 0.5});
   expect_resumes(optim::NormalizedGd{.per_expert = false});
 }
 
