@@ -94,7 +94,8 @@ void read_counters(const std::string& path, const io::Metadata& metadata, R& run
 }  // namespace checkpoint
 
 /// Write all that a run owns to a file: of a Trainer or ThreeStage parameters, the optimizer's state with its counters,
-/// the seed and the count of steps left out; of a RoutedTrainer parameters and seed. Options are not in it.
+/// the seed and the count of steps left out; of a RoutedTrainer parameters and seed. Options are not in it, nor parts
+/// of a batch that no step has taken yet (Trainer.accumulate): a run goes on at the step.
 ///
 /// @param metadata  what the caller keeps beside, under names that do not begin with `gatefold.`
 /// @throws ArgumentError on names that do; FileError as io::save: a file that was there is untouched then
@@ -126,6 +127,7 @@ io::Metadata load_checkpoint(const std::filesystem::path& path, R& run) {
   checkpoint::read_counters(path.string(), io::read_metadata(path), run, false);
   io::Metadata metadata = io::load(path, run.context(), io::Part{"", run});
   checkpoint::read_counters(path.string(), metadata, run, true);
+  if constexpr (requires { run.forget(); }) run.forget();
   std::erase_if(metadata, [](const auto& entry) { return entry.first.starts_with(checkpoint::prefix); });
   return metadata;
 }
