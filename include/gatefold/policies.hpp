@@ -108,6 +108,7 @@
 #include "gatefold/layer/per_token.hpp"
 #include "gatefold/layer/post_norm.hpp"
 #include "gatefold/layer/pre_norm.hpp"
+#include "gatefold/layer/recompute.hpp"
 #include "gatefold/layer/reference_layer.hpp"
 #include "gatefold/layer/relative_attention.hpp"
 #include "gatefold/layer/relative_keys.hpp"
