@@ -1,7 +1,6 @@
 #pragma once
 
 #include <concepts>
-#include <limits>
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
@@ -62,8 +61,7 @@ struct SetIndex {
 
 namespace loss {
 
-/// The `ignore` of a loss that ignores no target.
-inline constexpr Index ignore_none = std::numeric_limits<Index>::min();
+using gatefold::ignore_none;
 
 /// value = share · Σ_i f(i), summed in a fixed order.
 /// @throws ArgumentError unless value is [1]
