@@ -60,13 +60,23 @@ void check_same_bits(const L& layer) {
     Segment<float, Cpu> segment{.length = 4, .noise = {Random{Seed{5}, 2}}};
     keeps.extra = extra_of<decltype(keeps.extra)>(segment);
     again.extra = extra_of<decltype(again.extra)>(segment);
-    for_each_tensor([&](const Name&, auto& t) { fill_uniform(ctx, Seed{9}, 1, t); }, keeps.dcarry);
+    for_each_tensor([&](const Name&, auto& t) { fill_uniform(ctx, Seed{9}, -1, 1, t); }, keeps.dcarry);
     copy_pack(ctx, keeps.dcarry, again.dcarry);
     keeps.forward();
     again.forward();
     keeps.backward();
     again.backward();
     CHECK(same_bits(again.outcome(), keeps.outcome()));
+    auto neither = pass<float>(ctx, Stack{Recompute{layer, false}, 3}, items);
+    neither.extra = extra_of<decltype(neither.extra)>(segment);
+    for_each_tensor([&](const Name&, auto& t) { fill_uniform(ctx, Seed{9}, -1, 1, t); }, neither.dcarry);
+    neither.forward();
+    neither.backward();
+    CHECK(same_bits(neither.outcome(), keeps.outcome()));
+    int shown = 0;
+    for_each_mixture(neither.saved, [&](const auto&) { ++shown; });
+    for_each_mixture(again.saved, [&](const auto& mixture) { shown -= mixture.plan.items() > 0; });
+    CHECK(shown >= 3);
     CHECK(values(keeps.grads) != std::vector<double>(values(keeps.grads).size()));
   }
 }

@@ -45,12 +45,14 @@ void copy_layers_done(const C& from, C& to) {
 /// are not shown after forward: auxiliary losses act in gradients, but Trainer.auxiliary() does not see their values. A
 /// Carry of one's own is its tensors and, where it has one, `Index layer`.
 /// @param x [N, in_dim] in (or ids [N]), y [N, out_dim] out
+/// @param enabled  false: the layer as it is, which keeps what it keeps
 /// @param saved  the carry before the layer; of a layer without a carry, nothing
 /// @cost   forward twice instead of once; what the layer keeps is there for one layer at a time, in memory of the
 ///         context, where a Stack keeps it for each of its layers
 template <class LayerT>
 struct Recompute {
   LayerT layer;
+  bool enabled = true;
 
   template <class T, class B>
   using Inner = AsLayer<LayerT, T, B>;
@@ -75,6 +77,11 @@ struct Recompute {
   struct Saved {
     gatefold::Carry<Inner<T, B>, T, B> carry;  // before the layer
     BatchStamp batch;
+    gatefold::Saved<Inner<T, B>, T, B> layer;  // where it does not run again
+    template <class F>
+    void mixtures(F&& f) const {
+      for_each_mixture(layer, f);
+    }
   };
 
   Index in_dim() const { return layer.in_dim(); }
@@ -98,6 +105,7 @@ struct Recompute {
   void forward(typename B::Context& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x,
                NonDeduced<Carry<T, B>>& carry, Out<T, 2, B> y, Saved<T, B>& saved,
                const NonDeduced<Extra<T, B>>& extra = {}) const {
+    if (!enabled) return as_layer<T, B>(layer).forward(ctx, p.layer, x, carry, y, saved.layer, extra);
     const auto here = ctx.here();
     expect_forward_shapes("Recompute.forward", *this, x, "y", y);
     validate(p, x.extent(0), carry, extra);
@@ -119,6 +127,8 @@ struct Recompute {
     expect_backward_shapes("Recompute.backward", *this, x, dy, dx);
     validate(p, x.extent(0), dcarry, extra);
     expect_like("Recompute.backward", "grads", p, grads);
+    if (!enabled)
+      return as_layer<T, B>(layer).backward(ctx, p.layer, x, saved.layer, dy, dcarry, dx, grads.layer, extra, dextra);
     saved.batch.expect_same("Recompute.backward", x);
     auto mark = ctx.mark();
     auto again = ctx.template acquire<gatefold::Saved<Inner<T, B>, T, B>>();
@@ -140,5 +150,7 @@ struct Recompute {
 };
 template <class L>
 Recompute(L) -> Recompute<L>;
+template <class L>
+Recompute(L, bool) -> Recompute<L>;
 
 }  // namespace gatefold

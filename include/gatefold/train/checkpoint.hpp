@@ -132,4 +132,23 @@ io::Metadata load_checkpoint(const std::filesystem::path& path, R& run) {
   return metadata;
 }
 
+/// The weights of a trained model, and nothing else of its run, from a checkpoint of a Trainer: to tune it, or to infer.
+///
+///     Trainer tuned{ctx, classifier(model, 5), CrossEntropy{.ignore = -1}, optimizer, seed};
+///     load_model("language.safetensors", ctx, std::get<0>(tuned.params.layers));   // the model is the first layer
+///
+/// Tensors are found by name. Those of the file that are none of the model's (of a loss that learned along, of the
+/// optimizer) are left alone; an optimizer's moments begin anew.
+/// @param params  the model's, with their shapes
+/// @throws FileError as io::load_subset, naming a tensor that is missing or of another type or shape; nothing has
+///         changed then
+template <class C, class P>
+void load_model(const std::filesystem::path& path, C& ctx, P& params) {
+  const std::set<std::string> names = io::read_names(path);
+  bool beside_a_loss = false;  // ModelAndLoss
+  for_each_tensor([&](const Name& name, const auto&) { beside_a_loss |= names.contains("params.model." + name.str()); },
+                  params);
+  io::load_subset(path, ctx, io::Part{beside_a_loss ? "params.model" : "params", params});
+}
+
 }  // namespace gatefold
