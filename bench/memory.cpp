@@ -18,8 +18,24 @@ double peak_resident() {
   return 0;
 }
 
-template <class RuleT>
-void memory(benchmark::State& state, RuleT rule) {
+/// A layer as it is, which keeps what its backward needs, or one that runs again there.
+struct Kept {
+  static constexpr bool again = false;
+  template <class L>
+  L operator()(const L& layer) const {
+    return layer;
+  }
+};
+struct Recomputed {
+  static constexpr bool again = true;
+  template <class L>
+  Recompute<L> operator()(const L& layer) const {
+    return {layer};
+  }
+};
+
+template <class RuleT, class FormT = Kept>
+void memory(benchmark::State& state, RuleT rule, FormT form = {}) {
   const Shape s = Shape::of(state);
   constexpr Index kDepth = 6;
   Cpu::Context ctx;
@@ -28,7 +44,8 @@ void memory(benchmark::State& state, RuleT rule) {
   const long before = heap::live;
   heap::restart_peak();
   std::ofstream("/proc/self/clear_refs") << 5;  // lets VmHWM begin anew
-  Trainer trainer{ctx, Stack{Residual{rule, plain_mixture(s)}, kDepth}, MeanSquaredError{}, optim::AdamW{}, Seed{3}};
+  Trainer trainer{ctx, Stack{form(Residual{rule, plain_mixture(s)}), kDepth}, MeanSquaredError{}, optim::AdamW{},
+                  Seed{3}};
   trainer.step(x, target);
   const long first = heap::allocations;
   trainer.step(x, target);
@@ -45,20 +62,27 @@ void memory(benchmark::State& state, RuleT rule) {
   const double learned = 4 * static_cast<double>(count_values(trainer.params)) * sizeof(float);
   const double plan = (6 * slots + n + e) * sizeof(Index) + slots * sizeof(float);
   const double layer = (slots * h + 2 * n * e) * sizeof(float) + plan;
-  const double kept = kDepth * layer + (kDepth - 1) * n * d * sizeof(float);
+  const double stream = n * d * sizeof(float);  // what one layer gives
   const double scratch = (slots * (d + 2 * h) + 3 * n * d + 3 * n * e) * sizeof(float);
-  const double outputs = 3 * n * d * sizeof(float);
   Carry<RuleT, float, Cpu> carry;
   if constexpr (requires { rule.begin(ctx, s.items, s.dim, carry); }) rule.begin(ctx, s.items, s.dim, carry);
   const double carried = static_cast<double>(count_values(carry)) * sizeof(float);
+  // Computed again: one layer's, the carry before each layer, and while one runs again its carry and output.
+  const double kept = (kDepth - 1) * stream + (FormT::again ? layer + (kDepth + 1) * carried + stream : kDepth * layer);
+  const double sum = learned + kept + scratch + 3 * stream + carried;
   count(state, "allocations_per_step", per_step);
   count(state, "peak_bytes", held);
-  count(state, "peak_over_sum", held / (learned + kept + scratch + outputs + carried));
+  const long live = heap::live;
+  trainer.saved = {};
+  count(state, "kept_bytes", static_cast<double>(live - heap::live));
+  count(state, "peak_over_sum", held / sum);
   count(state, "peak_resident", peak_resident());
 }
 void stacks(benchmark::internal::Benchmark* b) { shapes(b, {{4096, 352, 352, 16, 2}, {1024, 512, 2048, 8, 2}}); }
 BENCHMARK_CAPTURE(memory, Plain, update::Plain{})->Apply(stacks);
 BENCHMARK_CAPTURE(memory, HeavyBall, update::HeavyBall{})->Apply(stacks);
+BENCHMARK_CAPTURE(memory, PlainRecomputed, update::Plain{}, Recomputed{})->Apply(stacks);
+BENCHMARK_CAPTURE(memory, HeavyBallRecomputed, update::HeavyBall{}, Recomputed{})->Apply(stacks);
 BENCHMARK_CAPTURE(memory, AdamFirst, update::First{update::Adam{}, update::HeavyBall{}})->Apply(stacks);
 
 /// Bytes that the Saved of one mixture holds, in all and of a slot, beside those of the outputs [S, D] of its experts.

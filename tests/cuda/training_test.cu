@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <tuple>
 #include <vector>
 
@@ -53,6 +54,10 @@ void check_optimizers() {
   SUBCASE("NormalizedGd, all together") { check<T>(optim::NormalizedGd{.lr = 0.1, .per_expert = false}); }
   SUBCASE("Clipped, large gradients") { check<T>(optim::Clipped{adamw, 0.1}); }
   SUBCASE("Clipped, small gradients") { check<T>(optim::Clipped{optim::Sgd{}, 1e6}); }
+  SUBCASE("InGroups") {
+    const auto is_up = [](const Name& name) { return name.part == "up"; };
+    check<T>(InGroups{is_up, adamw, optim::Sgd{.lr = 0.1, .momentum = 0.9}});
+  }
   SUBCASE("Scheduled, warm-up alone") { check<T>(optim::Scheduled{adamw, optim::Warmup{.warmup = 2}}); }
   SUBCASE("Scheduled") { check<T>(optim::Scheduled{adamw, optim::WarmupCosine{.warmup = 2, .total = 9}}); }
 }
@@ -159,4 +164,26 @@ TEST_CASE("cuda: a block of attention and mixture learns as on the host") {
   check_training(Block{Residual{update::Plain{}, PreNorm{LayerNorm{}, Attention{.model_dim = dim, .heads = 2}}},
                        Residual{update::HeavyBall{}, Mixture{gate, Linear{.model_dim = dim}}}},
                  8);
+}
+
+TEST_CASE("cuda: a batch in parts, some of whose targets do not count, learns as on the host") {
+  Backends on;
+  const Stack model{Recompute{Residual{update::HeavyBall{}, OneExpert{Linear{.model_dim = dim}}}}, 2};
+  const CrossEntropy loss{.ignore = -1};
+  const optim::Clipped optimizer{optim::AdamW{.lr = 0.02}, 0.5};
+  Trainer naive{on.naive, model, loss, optimizer, Seed{1}, Element<double>{}};
+  Trainer cuda{on.cuda, model, loss, optimizer, Seed{1}, Element<double>{}};
+  transfer(on.cuda, naive.params, cuda.params);
+  for (std::uint64_t step = 0; step < 3; ++step)
+    for (const Index size : {7, 4, 9}) {
+      const auto x = random_tensor<double>(on, Seed{step}.fork(static_cast<std::uint64_t>(size)), 1, size, dim);
+      Tensor<Index, 1, Naive> labels(size);
+      for (Index n = 0; n < size; ++n) labels(n) = n % 3 == 1 ? -1 : n * n % dim;
+      const auto cuda_x = on_cuda<Tensor<double, 2, Cuda>>(on, x);
+      const auto cuda_labels = on_cuda<Tensor<Index, 1, Cuda>>(on, labels);
+      const double expected = size < 9 ? naive.accumulate(x, labels) : naive.step(x, labels);
+      const double actual = size < 9 ? cuda.accumulate(cuda_x, cuda_labels) : cuda.step(cuda_x, cuda_labels);
+      CHECK(std::abs(actual - expected) <= curve_tolerance * std::abs(expected));
+    }
+  expect_same(on, "params", naive.params, cuda.params, {.scale = curve_tolerance / relative_tolerance<double>});
 }

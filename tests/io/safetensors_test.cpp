@@ -16,6 +16,7 @@
 #include <iterator>
 #include <limits>
 #include <random>
+#include <set>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -187,6 +188,32 @@ TEST_CASE("round trip of nested packs, several parts and metadata") {
   const std::string bytes = read_bytes(temp.file());
   CHECK(bytes.find(R"("params.layers.1.weight":{"dtype":"F32","shape":[3,5],)") != std::string::npos);
   CHECK(bytes.find(R"("rest.0":{"dtype":"I64","shape":[3],)") != std::string::npos);
+}
+
+TEST_CASE("load_subset reads the tensors that are asked for, of a file that holds others; names are all of them") {
+  TempDirectory temp;
+  Cpu::Context ctx;
+  Model params = make_model(), moments = make_model(), params2 = make_model(), untouched = make_model();
+  fill_random(params, 1);
+  fill_random(moments, 2);
+  io::save(temp.file(), ctx, {{"a", "b"}}, io::Part{"params", params}, io::Part{"moments", moments});
+  CHECK(io::load_subset(temp.file(), ctx, io::Part{"params", params2}) == io::Metadata{{"a", "b"}});
+  CHECK(bits(params2) == bits(params));
+  io::load_subset(temp.file(), ctx, io::Part{"moments.layers.0", params2.layers[0]});
+  CHECK(bits(params2.layers[0]) == bits(moments.layers[0]));
+  CHECK(bits(params2.layers[1]) == bits(params.layers[1]));
+  const auto before = bits(untouched);
+  CHECK_THROWS_WITH_AS(io::load_subset(temp.file(), ctx, io::Part{"parameters", untouched}),
+                       doctest::Contains("tensor \"parameters."), FileError);
+  CHECK_THROWS_WITH_AS(io::load(temp.file(), ctx, io::Part{"params", untouched}), doctest::Contains("unexpected"),
+                       FileError);
+  CHECK(bits(untouched) == before);
+  const auto names = io::read_names(temp.file());
+  std::set<std::string> expected;
+  for (const char* part : {"params.", "moments."})
+    gatefold::for_each_tensor([&](const gatefold::Name& name, const auto&) { expected.insert(part + name.str()); },
+                              params);
+  CHECK(names == expected);
 }
 
 TEST_CASE("a tensor longer than one piece of a copy") {

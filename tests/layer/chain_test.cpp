@@ -159,6 +159,23 @@ TEST_CASE("Chain: every layer takes its own extra inputs") {
   CHECK(std::get<1>(p.saved.layers).branch.length == 2);
 }
 
+TEST_CASE("Chain: a model dimension that a later layer left 0 is that of the layer before, one that is given stays") {
+  Cpu::Context ctx(1);
+  const Linear narrow{.model_dim = 4, .output_dim = 6};
+  const auto chain = [&](Index dim) {
+    return Chain{narrow, LayerNorm{dim}, Attention{.model_dim = dim, .heads = 2}, LayerNorm{dim}};
+  };
+  auto left = pass<float>(ctx, chain(0), 5), given = pass<float>(ctx, chain(6), 5);
+  CHECK(left.layer.out_dim() == 6);
+  for (auto* p : {&left, &given}) {
+    p->forward();
+    p->backward();
+  }
+  CHECK(same_bits(left.outcome(), given.outcome()));
+  CHECK(message_of([&] { (void)pass<float>(ctx, chain(8), 5); }) ==
+        "Chain: layers.1.in_dim: expected 6 (the out_dim of the layer before), got 8");
+}
+
 TEST_CASE("Chain: widths that do not meet say so") {
   Cpu::Context ctx(1);
   const Chain conflict{Linear{.model_dim = 3, .output_dim = 4}, Linear{.model_dim = 5}};

@@ -30,6 +30,10 @@ TEST_CASE("accuracy (1): against a stable sort of the logits") {
       right += std::find(order.begin(), order.begin() + k, labels[static_cast<std::size_t>(n)]) != order.begin() + k;
     }
     CHECK(metric::accuracy(ctx, y.view(), labels, k, valid) == doctest::Approx(right / counted).epsilon(1e-15));
+    std::vector<Index> ignoring = labels;
+    for (std::size_t n = 0; n < valid.size(); ++n)
+      if (valid[n] == 0) ignoring[n] = -100;
+    CHECK(metric::accuracy(ctx, y.view(), ignoring, k, {}, -100) == metric::accuracy(ctx, y.view(), labels, k, valid));
   }
 }
 

@@ -29,6 +29,22 @@ TEST_CASE("perplexity (1), (2), (3): the mean of log-sum-exp minus the label's l
   CHECK(metric::negative_log_likelihood(ctx, y.view(), labels, valid) == doctest::Approx(nll).epsilon(1e-14));
   CHECK(metric::perplexity(ctx, y.view(), labels, valid) == doctest::Approx(std::exp(nll)).epsilon(1e-13));
   CHECK(metric::bits(ctx, y.view(), labels, valid) == doctest::Approx(nll / std::log(2.0)).epsilon(1e-14));
+
+  // Labels to ignore stand for the mask, and beside it.
+  std::vector<Index> ignoring = labels;
+  for (std::size_t n = 0; n < ignoring.size(); n += 3) ignoring[n] = -1;
+  CHECK(metric::perplexity(ctx, y.view(), ignoring, {}, -1) == metric::perplexity(ctx, y.view(), labels, valid));
+  CHECK(metric::bits(ctx, y.view(), ignoring, valid, -1) == metric::bits(ctx, y.view(), labels, valid));
+  valid.assign(valid.size(), 1);
+  valid[1] = valid[2] = 0;
+  ignoring = labels;
+  ignoring[2] = ignoring[4] = 9;
+  std::vector<double> neither = valid;
+  neither[4] = 0;
+  CHECK(metric::negative_log_likelihood(ctx, y.view(), ignoring, valid, 9) ==
+        metric::negative_log_likelihood(ctx, y.view(), labels, neither));
+  CHECK(message_of([&] { (void)metric::perplexity(ctx, y.view(), ignoring, valid); }) ==
+        "perplexity: labels: expected labels from 0 to 5, got 9");
 }
 
 TEST_CASE("perplexity: limits") {

@@ -13,6 +13,7 @@
 #include <iterator>
 #include <random>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -20,16 +21,21 @@
 #include "gatefold/expert/attention_expert.hpp"
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/gate/gates.hpp"
+#include "gatefold/layer/embedding.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/residual.hpp"
 #include "gatefold/layer/stack.hpp"
+#include "gatefold/loss/cross_entropy.hpp"
 #include "gatefold/loss/logistic.hpp"
 #include "gatefold/loss/mean_squared_error.hpp"
+#include "gatefold/model/classifier.hpp"
+#include "gatefold/model/language_model.hpp"
 #include "gatefold/optim/adamw.hpp"
 #include "gatefold/optim/clip.hpp"
 #include "gatefold/optim/normalized_gd.hpp"
 #include "gatefold/optim/schedule.hpp"
 #include "gatefold/optim/sgd.hpp"
+#include "gatefold/train/in_groups.hpp"
 #include "gatefold/train/three_stage.hpp"
 #include "gatefold/train/trainer.hpp"
 #include "gatefold/update/heavy_ball.hpp"
@@ -112,6 +118,8 @@ TEST_CASE("a run that goes on at any step, on other threads, has the bits of one
   expect_resumes(
       optim::Scheduled{optim::Clipped{optim::AdamW{.lr = 0.01}, 0.5}, optim::WarmupCosine{.warmup = 2, .total = 9}});
   expect_resumes(optim::Sgd{.lr = 0.1, .momentum = 0.9});
+  expect_resumes(optim::Clipped{
+      InGroups{is_weight, optim::AdamW{.lr = 0.01, .decay = 0.1}, optim::Sgd{.lr = 0.1, .momentum = 0.9}}, 0.5});
   expect_resumes(optim::NormalizedGd{.per_expert = false});
 }
 
@@ -222,6 +230,56 @@ TEST_CASE("what is no checkpoint of this run is refused with one sentence, and c
   CHECK(message_of([&] {
           save_checkpoint(path, run, {{"gatefold.mine", "1"}});
         }) == "save_checkpoint: metadata: expected names that do not begin with gatefold., got gatefold.mine");
+}
+
+TEST_CASE("a language model's weights go from its checkpoint into a classifier, by name") {
+  const Folder folder;
+  const std::string path = (folder / "language").string();
+  Cpu::Context ctx(1);
+  const LanguageSizes sizes{.vocabulary = 7, .model_dim = kDim, .heads = 2, .window = 3, .depth = 2};
+  const auto language =
+      switch_model(sizes, update::HeavyBall{},
+                   Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, Linear{.model_dim = kDim}});
+  const std::vector<Index> ids{1, 2, 3, 4, 5, 6}, next{2, 3, 4, 5, 6, 0};
+  Trainer trained{ctx, language, sizes.loss(), optim::AdamW{}, Seed{1}};
+  for (int t = 0; t < 2; ++t) trained.step(ids, next);
+  save_checkpoint(path, trained);
+
+  Trainer tuned{ctx, classifier(language, 3), CrossEntropy{.ignore = -1}, optim::AdamW{}, Seed{2}};
+  const auto& [model, hidden, head] = tuned.params.layers;
+  const auto values = [](const auto& pack) {
+    std::vector<float> all;
+    for_each_tensor([&](const Name&, const auto& t) { all.insert(all.end(), t.data(), t.data() + t.size()); }, pack);
+    return all;
+  };
+  const auto of_hidden = values(hidden), of_head = values(head);
+  CHECK(values(model) != values(trained.model()));
+  load_model(path, ctx, std::get<0>(tuned.params.layers));
+  CHECK(values(model) == values(trained.model()));
+  CHECK(values(hidden) == of_hidden);
+  CHECK(values(head) == of_head);
+  const auto labels = labels_of_last({2, 0}, 3);
+  tuned.step(ids, labels);
+
+  // Where no loss learns along, a checkpoint has the model's names without a part above them.
+  save_checkpoint(folder / "tuned", tuned);
+  auto params = zeros_like(ctx, tuned.params);
+  load_model(folder / "tuned", ctx, params);
+  CHECK(values(params) == values(tuned.params));
+
+  const auto before = values(tuned.params);
+  std::filesystem::resize_file(folder / "tuned", std::filesystem::file_size(folder / "tuned") - 1);
+  CHECK(message_of([&] { load_model(folder / "tuned", ctx, tuned.params); }).find("truncated") != std::string::npos);
+  // The whole classifier from a language model: names that both have are of other shapes.
+  CHECK(message_of([&] { load_model(path, ctx, tuned.params); }).find(": expected [") != std::string::npos);
+  Trainer wider{ctx, classifier(Embedding{.vocabulary = 8, .model_dim = kDim}, 3), CrossEntropy{.ignore = -1},
+                optim::AdamW{}, Seed{2}};
+  const auto of_wider = values(wider.params);
+  CHECK(message_of([&] {
+          load_model(path, ctx, std::get<0>(wider.params.layers));
+        }).find("tensor \"params.weight\": missing") != std::string::npos);
+  CHECK(values(wider.params) == of_wider);
+  CHECK(values(tuned.params) == before);
 }
 
 namespace {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "gatefold/core/config.hpp"
 
@@ -8,6 +9,9 @@ namespace gatefold {
 
 /// Sizes, offsets and expert ids. 64 bits, so that N·K·D never overflows.
 using Index = std::int64_t;
+
+/// The `ignore` of losses and metrics that ignore no label.
+inline constexpr Index ignore_none = std::numeric_limits<Index>::min();
 
 /// Bijective 64-bit mixing (finaliser of splitmix64, Steele et al. 2014).
 GATEFOLD_HD constexpr std::uint64_t mix64(std::uint64_t z) {

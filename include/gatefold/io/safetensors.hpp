@@ -189,6 +189,32 @@ void save(const std::filesystem::path& path, C& ctx, const Metadata& metadata, c
   file.commit();
 }
 
+namespace safetensors {
+
+/// @param only  whether the file must hold no other tensors
+template <class C, class... P>
+Metadata load(const std::filesystem::path& path, C& ctx, bool only, const Part<P>&... parts) {
+  static_assert((!std::is_const_v<P> && ...), "gatefold: io::load writes into its packs, they cannot be const");
+  const std::vector<Entry> list = entries("io::load", parts...);
+  std::unordered_map<std::string_view, std::size_t> by_name;
+  for (std::size_t i = 0; i < list.size(); ++i) by_name.emplace(list[i].name, i);
+  RegularFile from(path);
+  Header header = read_header(from, [&](const std::string& name) { return !only || by_name.contains(name); });
+  std::erase_if(header.tensors, [&](const Described& t) { return !by_name.contains(header.name(t)); });
+  const Data data = read_data(from, header, match(from, header, list, by_name));
+  auto begin = data.begins.begin();
+  visit(
+      [&]<class T, int Rank, class B>(const Name&, View<T, Rank, B> tensor) {
+        static_assert(std::is_same_v<B, typename C::Backend>,
+                      "gatefold: tensors and context are of different backends");
+        B::from_host(ctx, tensor.size(), reinterpret_cast<const T*>(data.bytes.data() + *begin++), tensor.data());
+      },
+      parts...);
+  return std::move(header.metadata);
+}
+
+}  // namespace safetensors
+
 /// Read a safetensors file into packs that have their shapes already: `load(path, ctx, Part{"params", params})`.
 ///
 /// The file must hold exactly the tensors of the parts; leading extents of 1 may be there or not. Everything is read
@@ -200,23 +226,12 @@ void save(const std::filesystem::path& path, C& ctx, const Metadata& metadata, c
 /// @cost   host memory of the size of the tensors (never of what the file claims) while it runs
 template <class C, class... P>
 Metadata load(const std::filesystem::path& path, C& ctx, const Part<P>&... parts) {
-  static_assert((!std::is_const_v<P> && ...), "gatefold: io::load writes into its packs, they cannot be const");
-  const std::vector<safetensors::Entry> list = safetensors::entries("io::load", parts...);
-  std::unordered_map<std::string_view, std::size_t> by_name;
-  for (std::size_t i = 0; i < list.size(); ++i) by_name.emplace(list[i].name, i);
-  RegularFile from(path);
-  safetensors::Header header =
-      safetensors::read_header(from, [&](const std::string& name) { return by_name.contains(name); });
-  const safetensors::Data data = safetensors::read_data(from, header, safetensors::match(from, header, list, by_name));
-  auto begin = data.begins.begin();
-  safetensors::visit(
-      [&]<class T, int Rank, class B>(const Name&, View<T, Rank, B> tensor) {
-        static_assert(std::is_same_v<B, typename C::Backend>,
-                      "gatefold: tensors and context are of different backends");
-        B::from_host(ctx, tensor.size(), reinterpret_cast<const T*>(data.bytes.data() + *begin++), tensor.data());
-      },
-      parts...);
-  return std::move(header.metadata);
+  return safetensors::load(path, ctx, true, parts...);
+}
+/// The same of a file that may hold other tensors besides, which are left alone: a part of a model, or of a run.
+template <class C, class... P>
+Metadata load_subset(const std::filesystem::path& path, C& ctx, const Part<P>&... parts) {
+  return safetensors::load(path, ctx, false, parts...);
 }
 
 /// The metadata of a safetensors file, whatever its tensors are.
@@ -228,6 +243,14 @@ Metadata load(const std::filesystem::path& path, C& ctx, const Part<P>&... parts
 inline Metadata read_metadata(const std::filesystem::path& path) {
   RegularFile from(path);
   return safetensors::read_header(from, [](const std::string&) { return true; }).metadata;
+}
+/// The names of its tensors.
+inline std::set<std::string> read_names(const std::filesystem::path& path) {
+  RegularFile from(path);
+  const auto header = safetensors::read_header(from, [](const std::string&) { return true; });
+  std::set<std::string> names;
+  for (const auto& t : header.tensors) names.emplace(header.name(t));
+  return names;
 }
 
 }  // namespace gatefold::io

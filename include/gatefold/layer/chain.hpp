@@ -40,7 +40,8 @@ struct UniqueCarries<Known, First, Rest...> : UniqueCarries<typename WithCarry<K
 ///
 /// The carry holds one state per type of carry, so per update rule: two heavy-ball layers share their momentum, and
 /// layers without a carry leave it untouched. Layers that share a state must be equally wide. The first layer may read
-/// ids, as an Embedding does: then the chain does.
+/// ids, as an Embedding does: then the chain does. A model dimension that a later layer left 0, `LayerNorm{}` say, is
+/// filled from the layer before it.
 /// @param x [N, in_dim] in (or ids [N]), y [N, out_dim] out
 /// @throws ArgumentError before the first layer writes anything
 /// @cost   the sum of the layers; keeps what stands between them
@@ -97,8 +98,8 @@ struct Chain {
     std::tuple<gatefold::ExtraGrad<AsLayer<L, T, B>, T, B>...> layers{};
   };
 
-  Index in_dim() const { return std::get<0>(layers).in_dim(); }
-  Index out_dim() const { return std::get<size - 1>(layers).out_dim(); }
+  Index in_dim() const { return part<0>().in_dim(); }
+  Index out_dim() const { return part<size - 1>().out_dim(); }
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
@@ -189,17 +190,27 @@ struct Chain {
   }
 
  private:
+  /// Layer I, its model dimension filled.
+  template <std::size_t I>
+  auto part() const {
+    const auto& layer = std::get<I>(layers);
+    if constexpr (I > 0 && hook::any::with_model_dim<std::tuple_element_t<I, std::tuple<L...>>>()) {
+      return layer.in_dim() == 0 ? layer.with_model_dim(part<I - 1>().out_dim()) : layer;
+    } else {
+      return layer;
+    }
+  }
   template <class T, class B, class F>
   void for_each(F&& f) const {
     const auto parts = [&]<std::size_t... I>(std::index_sequence<I...>) {
-      (f.template operator()<I>(as_layer<T, B>(std::get<I>(layers))), ...);
+      (f.template operator()<I>(as_layer<T, B>(part<I>())), ...);
     };
     parts(std::make_index_sequence<size>{});
   }
   template <class T, class B, class F>
   void for_each_reversed(F&& f) const {
     const auto parts = [&]<std::size_t... I>(std::index_sequence<I...>) {
-      (f.template operator()<size - 1 - I>(as_layer<T, B>(std::get<size - 1 - I>(layers))), ...);
+      (f.template operator()<size - 1 - I>(as_layer<T, B>(part<size - 1 - I>())), ...);
     };
     parts(std::make_index_sequence<size>{});
   }
@@ -222,10 +233,8 @@ struct Chain {
   }
   void validate_dims() const {
     const auto parts = [&]<std::size_t... I>(std::index_sequence<I...>) {
-      (expect(std::get<I>(layers).out_dim() == std::get<I + 1>(layers).in_dim(), "Chain",
-              Joined{"layers.", I + 1, ".in_dim"},
-              Joined{std::get<I>(layers).out_dim(), " (the out_dim of the layer before)"},
-              std::get<I + 1>(layers).in_dim()),
+      (expect(part<I>().out_dim() == part<I + 1>().in_dim(), "Chain", Joined{"layers.", I + 1, ".in_dim"},
+              Joined{part<I>().out_dim(), " (the out_dim of the layer before)"}, part<I + 1>().in_dim()),
        ...);
     };
     parts(std::make_index_sequence<size - 1>{});

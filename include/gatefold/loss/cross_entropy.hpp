@@ -89,6 +89,11 @@ struct CrossEntropy {
   void validate(In<T, 2, B> y, In<Index, 1, B> target) const {
     loss::expect_labels<B>("CrossEntropy", target, y.extent(0), y.extent(1), ignore);
   }
+  /// The number of labels that count.
+  template <class C>
+  Index counted(C& ctx, In<Index, 1, typename C::Backend> target) const {
+    return loss::count_labels<typename C::Backend>(ctx, target, ignore);
+  }
   template <class T, class B>
   void forward(typename B::Context& ctx, In<T, 2, B> y, In<Index, 1, B> target, Out<T, 1, B> value) const {
     validate<T, B>(y, target);

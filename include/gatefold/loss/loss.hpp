@@ -1,7 +1,6 @@
 #pragma once
 
 #include <concepts>
-#include <limits>
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
@@ -23,6 +22,7 @@
 ///     forward <T, B>(ctx, params, model, y, target, value, saved) const;
 ///     backward<T, B>(ctx, params, model, y, target, saved, dy, grads, dmodel) const;   // adds to grads and dmodel
 ///
+/// Where its mean is not over all items, it says over how many: `counted(ctx, target) const`.
 /// Values stay on the backend; copy them with B::to_host.
 namespace gatefold {
 
@@ -61,8 +61,7 @@ struct SetIndex {
 
 namespace loss {
 
-/// The `ignore` of a loss that ignores no target.
-inline constexpr Index ignore_none = std::numeric_limits<Index>::min();
+using gatefold::ignore_none;
 
 /// value = share · Σ_i f(i), summed in a fixed order.
 /// @throws ArgumentError unless value is [1]
@@ -87,6 +86,26 @@ fn::ShareOfMean share_of_mean(typename B::Context& ctx, View<const Index, 1, B> 
   B::for_each(ctx, 1, fn::SetIndex{0, counted.data()});
   B::template reduce<Index>(ctx, label.extent(0), fn::Counts<B>{label, ignore}, counted.data());
   return {label.extent(0), counted.data()};
+}
+
+/// The number of labels that are not `ignore`.
+/// @cost  waits for the backend where one may be
+template <class B>
+Index count_labels(typename B::Context& ctx, View<const Index, 1, B> label, Index ignore) {
+  auto mark = ctx.mark();
+  const fn::ShareOfMean share = share_of_mean<B>(ctx, label, ignore);
+  Index count = share.items;
+  if (share.counted) B::to_host(ctx, 1, share.counted, &count);
+  return count;
+}
+/// Over how many targets a loss takes its mean.
+template <class B, class LossT, class Target>
+Index counted(const LossT& of_outputs, typename B::Context& ctx, Index items, const Target& target) {
+  if constexpr (hook::loss::counted<const LossT, typename B::Context, const Target>()) {
+    return of_outputs.counted(ctx, target);
+  } else {
+    return items;
+  }
 }
 
 /// Require a label of a class, or `ignore`, for each item; on a device nobody looks at them.

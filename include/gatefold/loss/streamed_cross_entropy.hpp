@@ -159,6 +159,11 @@ struct StreamedCrossEntropy {
     expect_shape("StreamedCrossEntropy", "y", y, {any_extent, model_dim});
     loss::expect_labels<B>("StreamedCrossEntropy", target, y.extent(0), vocabulary, ignore);
   }
+  /// The number of labels that count.
+  template <class C>
+  Index counted(C& ctx, In<Index, 1, typename C::Backend> target) const {
+    return loss::count_labels<typename C::Backend>(ctx, target, ignore);
+  }
 
   template <class T, class B, class ModelP>
   void forward(typename B::Context& ctx, const Params<T, B>& p, const ModelP& model, In<T, 2, B> y,

@@ -37,16 +37,18 @@ namespace metric {
 /// @param y      [N, C] in  logits
 /// @param labels [N]    in  in [0, C)
 /// @param valid  [N]    in  1 = item, 0 = padding; empty: all are items
+/// @param ignore the label of items that do not count
 /// @throws ArgumentError unless 1 <= k <= C and the labels fit (their range on a device: in debug builds)
 /// @cost  N·C comparisons
 /// @order ties go to the lower index
 template <class T, class B>
 double accuracy(typename B::Context& ctx, View<T, 2, B> y, In<Index, 1, B> labels, Index k = 1,
-                In<std::remove_const_t<T>, 1, B> valid = {}) {
+                In<std::remove_const_t<T>, 1, B> valid = {}, Index ignore = ignore_none) {
   using U = std::remove_const_t<T>;
   expect(k >= 1 && k <= y.extent(1), "accuracy", "k", Joined{"1 <= k <= classes = ", y.extent(1)}, k);
-  expect_labels<U, B>("accuracy", y.extent(0), y.extent(1), labels, valid);
-  return mean<U, B>(ctx, y.extent(0), fn::IsAmongBest<U, B>{y, labels, k}, valid);
+  expect_labels<U, B>("accuracy", y.extent(0), y.extent(1), labels, valid, ignore);
+  return mean_of<B>(ctx, y.extent(0), fn::IsAmongBest<U, B>{y, labels, k},
+                    fn::IsLabelled<U, B>{{valid}, labels, ignore});
 }
 
 }  // namespace metric

@@ -17,7 +17,8 @@
 ///     double entropy(ctx, q, valid = {});
 ///
 /// Sums run on the backend, in double; what is copied to the host is small. Items with valid[n] = 0 are padding and
-/// count nowhere; an empty `valid` means that all are items. A mean over no items is 0.
+/// count nowhere; an empty `valid` means that all are items; nor do items whose label is the one to `ignore`, as in a loss.
+/// A mean over no items is 0.
 namespace gatefold {
 
 namespace fn {
@@ -28,11 +29,19 @@ struct IsItem {
   View<const T, 1, B> valid;
   GATEFOLD_HD bool operator()(Index n) const { return valid.empty() || valid(n) != 0; }
 };
+/// Whether it does, and its label too.
+template <class T, class B>
+struct IsLabelled {
+  IsItem<T, B> is_item;
+  View<const Index, 1, B> labels;
+  Index ignore;
+  GATEFOLD_HD bool operator()(Index n) const { return is_item(n) && labels(n) != ignore; }
+};
 /// f(n) of items, 0 of padding, which may hold anything
-template <class F, class T, class B>
+template <class F, class IsItemT>
 struct OfItems {
   F f;
-  IsItem<T, B> is_item;
+  IsItemT is_item;
   GATEFOLD_HD double operator()(Index n) const { return is_item(n) ? static_cast<double>(f(n)) : 0; }
 };
 struct One {
@@ -79,12 +88,16 @@ double sum(typename B::Context& ctx, Index n, const F& f) {
 }
 
 /// (1 / items) Σ_n f(n) over the items that count; 0 if none does.
+template <class B, class F, class IsItemT>
+double mean_of(typename B::Context& ctx, Index n, const F& f, const IsItemT& is_item) {
+  const double items = sum<B>(ctx, n, fn::OfItems<fn::One, IsItemT>{{}, is_item});
+  return items > 0 ? sum<B>(ctx, n, fn::OfItems<F, IsItemT>{f, is_item}) / items : 0;
+}
 /// @throws ArgumentError unless `valid` is empty or has one entry per item
 template <class T, class B, class F>
 double mean(typename B::Context& ctx, Index n, const F& f, View<const T, 1, B> valid) {
   if (!valid.empty()) expect_shape("metric", "valid", valid, {n});
-  const double items = sum<B>(ctx, n, fn::OfItems<fn::One, T, B>{{}, {valid}});
-  return items > 0 ? sum<B>(ctx, n, fn::OfItems<F, T, B>{f, {valid}}) / items : 0;
+  return mean_of<B>(ctx, n, f, fn::IsItem<T, B>{valid});
 }
 
 /// count[g] = how many of key(0), …, key(n − 1) are g; negative keys are left out.
@@ -102,17 +115,17 @@ std::vector<Index> histogram(typename B::Context& ctx, Index n, const F& key, In
   return counts;
 }
 
-/// Require one label per item, and those of the items that count in [0, classes).
+/// Require one label per item, and those of the items that count, but for `ignore`, in [0, classes).
 /// @throws ArgumentError (about the range of labels: on host backends; on a device debug builds assert)
 template <class T, class B>
 void expect_labels(const char* where, Index items, Index classes, View<const Index, 1, B> labels,
-                   View<const T, 1, B> valid) {
+                   View<const T, 1, B> valid, Index ignore = ignore_none) {
   expect_shape(where, "labels", labels, {items});
   if (!valid.empty()) expect_shape(where, "valid", valid, {items});
   if constexpr (B::is_host)
     for (Index n = 0; n < items; ++n)
-      expect(!fn::IsItem<T, B>{valid}(n) || (0 <= labels(n) && labels(n) < classes), where, "labels",
-             Joined{"labels from 0 to ", classes - 1}, labels(n));
+      expect(!fn::IsLabelled<T, B>{{valid}, labels, ignore}(n) || (0 <= labels(n) && labels(n) < classes), where,
+             "labels", Joined{"labels from 0 to ", classes - 1}, labels(n));
 }
 
 }  // namespace metric

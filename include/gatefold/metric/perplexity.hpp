@@ -35,14 +35,15 @@ namespace metric {
 /// @param y      [N, C] in  logits
 /// @param labels [N]    in  in [0, C)
 /// @param valid  [N]    in  1 = item, 0 = padding; empty: all are items
+/// @param ignore the label of items that do not count
 /// @throws ArgumentError unless the labels fit (their range on a device: in debug builds)
 /// @cost  N·C exponentials, in double
 template <class T, class B>
 double negative_log_likelihood(typename B::Context& ctx, View<T, 2, B> y, In<Index, 1, B> labels,
-                               In<std::remove_const_t<T>, 1, B> valid = {}) {
+                               In<std::remove_const_t<T>, 1, B> valid = {}, Index ignore = ignore_none) {
   using U = std::remove_const_t<T>;
-  expect_labels<U, B>("perplexity", y.extent(0), y.extent(1), labels, valid);
-  return mean<U, B>(ctx, y.extent(0), fn::Surprise<U, B>{y, labels}, valid);
+  expect_labels<U, B>("perplexity", y.extent(0), y.extent(1), labels, valid, ignore);
+  return mean_of<B>(ctx, y.extent(0), fn::Surprise<U, B>{y, labels}, fn::IsLabelled<U, B>{{valid}, labels, ignore});
 }
 
 /// Perplexity.
@@ -53,8 +54,8 @@ double negative_log_likelihood(typename B::Context& ctx, View<T, 2, B> y, In<Ind
 /// the exponential once.
 template <class T, class B>
 double perplexity(typename B::Context& ctx, View<T, 2, B> y, In<Index, 1, B> labels,
-                  In<std::remove_const_t<T>, 1, B> valid = {}) {
-  return std::exp(negative_log_likelihood(ctx, y, labels, valid));
+                  In<std::remove_const_t<T>, 1, B> valid = {}, Index ignore = ignore_none) {
+  return std::exp(negative_log_likelihood(ctx, y, labels, valid, ignore));
 }
 
 /// Bits per item: of characters, bits per character.
@@ -62,8 +63,8 @@ double perplexity(typename B::Context& ctx, View<T, 2, B> y, In<Index, 1, B> lab
 ///     bits = nll / ln 2                                                                                 (3)
 template <class T, class B>
 double bits(typename B::Context& ctx, View<T, 2, B> y, In<Index, 1, B> labels,
-            In<std::remove_const_t<T>, 1, B> valid = {}) {
-  return negative_log_likelihood(ctx, y, labels, valid) / std::log(2.0);
+            In<std::remove_const_t<T>, 1, B> valid = {}, Index ignore = ignore_none) {
+  return negative_log_likelihood(ctx, y, labels, valid, ignore) / std::log(2.0);
 }
 
 }  // namespace metric

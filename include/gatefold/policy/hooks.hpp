@@ -354,6 +354,14 @@ GATEFOLD_MEMBER_OF_NESTED("a State", counters, "static counters(f, state)",
 
 }  // namespace optimizer
 
+namespace loss {
+
+GATEFOLD_MEMBER_OF_NESTED("a loss", counted, "counted(ctx, target) const",
+                          "the number of targets that it takes its mean over, where that is not the number of items",
+                          { nested.counted(with...) } -> std::convertible_to<Index>)
+
+}  // namespace loss
+
 namespace schedule {
 
 GATEFOLD_PLAIN_MEMBER("a schedule of momentum", validate, "validate() const", "throws where options do not fit",

@@ -94,7 +94,8 @@ void read_counters(const std::string& path, const io::Metadata& metadata, R& run
 }  // namespace checkpoint
 
 /// Write all that a run owns to a file: of a Trainer or ThreeStage parameters, the optimizer's state with its counters,
-/// the seed and the count of steps left out; of a RoutedTrainer parameters and seed. Options are not in it.
+/// the seed and the count of steps left out; of a RoutedTrainer parameters and seed. Options are not in it, nor parts
+/// of a batch that no step has taken yet (Trainer.accumulate): a run goes on at the step.
 ///
 /// @param metadata  what the caller keeps beside, under names that do not begin with `gatefold.`
 /// @throws ArgumentError on names that do; FileError as io::save: a file that was there is untouched then
@@ -126,8 +127,28 @@ io::Metadata load_checkpoint(const std::filesystem::path& path, R& run) {
   checkpoint::read_counters(path.string(), io::read_metadata(path), run, false);
   io::Metadata metadata = io::load(path, run.context(), io::Part{"", run});
   checkpoint::read_counters(path.string(), metadata, run, true);
+  if constexpr (requires { run.forget(); }) run.forget();
   std::erase_if(metadata, [](const auto& entry) { return entry.first.starts_with(checkpoint::prefix); });
   return metadata;
+}
+
+/// The weights of a trained model, and nothing else of its run, from a checkpoint of a Trainer: to tune it, or to infer.
+///
+///     Trainer tuned{ctx, classifier(model, 5), CrossEntropy{.ignore = -1}, optimizer, seed};
+///     load_model("language.safetensors", ctx, std::get<0>(tuned.params.layers));   // the model is the first layer
+///
+/// Tensors are found by name. Those of the file that are none of the model's (of a loss that learned along, of the
+/// optimizer) are left alone; an optimizer's moments begin anew.
+/// @param params  the model's, with their shapes
+/// @throws FileError as io::load_subset, naming a tensor that is missing or of another type or shape; nothing has
+///         changed then
+template <class C, class P>
+void load_model(const std::filesystem::path& path, C& ctx, P& params) {
+  const std::set<std::string> names = io::read_names(path);
+  bool beside_a_loss = false;  // ModelAndLoss
+  for_each_tensor([&](const Name& name, const auto&) { beside_a_loss |= names.contains("params.model." + name.str()); },
+                  params);
+  io::load_subset(path, ctx, io::Part{beside_a_loss ? "params.model" : "params", params});
 }
 
 }  // namespace gatefold

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/optim/normalized_gd.hpp"
@@ -76,14 +75,12 @@ struct InStages {
   template <class C, class Pack>
   State<Pack> begin(C& ctx, const Pack& params) const {
     validate();
-    Pack copy = zeros_like(ctx, params);  // a group is taken from what it may hollow out
-    copy_pack(ctx, params, copy);
     ParameterGroup of_attention(params, is_attention),
         rest(params, [](const Name&name) { return !is_attention(name); });
-    const auto begins = [&](const auto& optimizer) { return [&](auto& p) { return optimizer.begin(ctx, p); }; };
-    auto of_ffn = rest.only(begins(ffn), copy);
-    auto of_both = of_attention.only(begins(attention), copy);
-    auto of_fine = rest.only(begins(fine), copy);
+    const Pack of_rest = rest.copy(ctx, params);
+    auto of_ffn = ffn.begin(ctx, of_rest);
+    auto of_both = attention.begin(ctx, of_attention.copy(ctx, params));
+    auto of_fine = fine.begin(ctx, of_rest);
     return {std::move(of_ffn), std::move(of_both), std::move(of_fine), std::move(of_attention), std::move(rest)};
   }
   template <class C, class Pack>

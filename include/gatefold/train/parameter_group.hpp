@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/tensor/pack.hpp"
 
@@ -55,6 +56,20 @@ class ParameterGroup {
     std::size_t next = 0;
     const Exchange exchanges[]{{belongs_, packs, aside_[next++]}...};
     return f(packs...);
+  }
+  /// A copy of the part, the other tensors empty: what an optimizer begins with.
+  /// @cost   memory of the part
+  template <class C>
+  Pack copy(C& ctx, const Pack& pack) const {
+    const auto here = ctx.here();
+    Pack part;
+    std::size_t i = 0;
+    pack::structure_like(part, pack, [&](auto& to, const auto& from) {
+      if (!belongs_[i++]) return;
+      to.resize_like(from);
+      gatefold::copy(ctx, from.view(), to.view());
+    });
+    return part;
   }
   /// The number of values in the part.
   Index count() const { return count_; }

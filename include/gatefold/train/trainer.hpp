@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #include "gatefold/backend/elementwise.hpp"
@@ -25,6 +26,17 @@ namespace gatefold {
 /// members are public for that reason. Whether loss and gradients are finite is found before the optimizer writes: by
 /// the pass that it makes for their norm anyway (Clipped, NormalizedGd), else by one reading of the gradients.
 /// A loss that learns (loss/loss.hpp) is trained along: its parameters and the model's are one pack.
+///
+/// A batch that does not fit into memory goes in parts (gradient accumulation). All but the last are only accumulated:
+///
+///     for (Index i = 0; i + 1 < parts; ++i) trainer.accumulate(x[i], target[i], extra[i]);
+///     const double loss = trainer.step(x[parts - 1], target[parts - 1], extra[parts - 1]);
+///
+///     L = Σ_i n_i L_i / Σ_i n_i,   ∇L likewise,   n_i: the targets of part i that count                 (2)
+///
+/// (2) is the loss of the whole batch, where it is a mean over its targets; those that a loss ignores count in no n_i.
+/// Auxiliary losses, functions of who is routed beside whom, are those of each part, in the same mean. A part without
+/// a target that counts adds nothing.
 /// @param of_run  where the parameters begin; kept as `seed`, from which noise may be taken too:
 ///                `Random{trainer.seed.fork(1), static_cast<std::uint64_t>(trainer.state.step)}`
 /// @throws ArgumentError on shapes and options that do not fit, NotFiniteError on a loss or gradient that is not finite
@@ -62,33 +74,21 @@ class Trainer {
     value_.resize(2);
   }
 
-  /// One step on a batch. Returns the loss before the step, without auxiliary losses (see `auxiliary`). A batch of no
-  /// items is no step: it returns 0 and changes nothing.
+  /// One step on a batch and the parts that wait. Returns the loss (2) before the step, without auxiliary losses (see
+  /// `auxiliary`). A batch of no items adds nothing: where no part waits it is no step, returns 0 and changes nothing.
   double step(Items x, Target target, const Extra& extra = {}) {
-    expect_items("Trainer.step", layer_, x);
-    optim::validate_options(optimizer);
-    if (x.extent(0) == 0) {
-      loss::validate_target<T, B>("Trainer.step", loss, 0, Tensor<T, 2, B>(0, layer_.out_dim()), target);
-      return 0;
-    }
     const auto here = ctx_.here();
-    y_.resize(x.extent(0), layer_.out_dim());
-    dy_.resize(x.extent(0), layer_.out_dim());
-    loss::validate_target<T, B>("Trainer.step", loss, x.extent(0), y_, target);
-    layer_.begin(ctx_, model(), x.extent(0), carry_);
-    layer_.forward(ctx_, model(), x, carry_, y_, saved, extra);
-    Loss::forward(loss, ctx_, params, y_, target, value_.view().rows(0, 1), loss_saved_);
-    set_zero(ctx_, grads);
-    Loss::backward(loss, ctx_, params, y_, target, loss_saved_, dy_, grads);
-    set_zero(ctx_, carry_);  // nothing reads the carry after the last layer: its adjoint is 0
-    gatefold::backward(layer_, ctx_, model(), x, saved, dy_, carry_, zero_dx(x), Loss::model(grads), extra);
+    if (!expect_batch("Trainer.step", x, target) && waiting_.parts == 0) return 0;
+    add_part(x, target, extra, waiting_.parts == 0 ? 1 : weight_of(x, target));
+    const Waiting taken = std::exchange(waiting_, {});
+    if (taken.weight != taken.unit) scale_grads(taken.unit / taken.weight);
 
     auto mark = ctx_.mark();
     const auto measured = optim::measure_gradients(optimizer, ctx_, grads);
     B::for_each(ctx_, 1, fn::Verdict<T>{measured.total, value_.data() + 1});
     T found[2];
     B::to_host(ctx_, 2, std::as_const(value_).data(), found);
-    const auto value = static_cast<double>(found[0]);
+    const double value = taken.mean(static_cast<double>(found[0]));
     if (!std::isfinite(value) || found[1] != 0) {
       if (not_finite == NotFinite::throws) throw_not_finite("Trainer.step", ctx_, value, grads);
       ++skipped;
@@ -98,6 +98,20 @@ class Trainer {
     adapt(ctx_, params, grads);
     return value;
   }
+  /// A part of a batch, whose gradient waits for the next step. Returns its loss. A checkpoint holds what the last step
+  /// left; parts that wait are not in it, and are forgotten by a run that loads one.
+  /// @cost  forward and backward; the host waits for the backend once, twice where a loss ignores targets
+  double accumulate(Items x, Target target, const Extra& extra = {}) {
+    const auto here = ctx_.here();
+    if (!expect_batch("Trainer.accumulate", x, target)) return 0;
+    const double weight = weight_of(x, target);
+    add_part(x, target, extra, weight);
+    const double value = host_value();
+    waiting_.losses += weight * value;
+    return value;
+  }
+  /// Drop the parts that wait.
+  void forget() { waiting_ = {}; }
 
   /// y = model(x), keeping nothing.
   void infer(Items x, Out<T, 2, B> y, const Extra& extra = {}) {
@@ -117,7 +131,7 @@ class Trainer {
     return host_value();
   }
 
-  /// The auxiliary losses of the last step, weighted and summed over all mixtures.
+  /// The auxiliary losses of the last batch or part, weighted and summed over all mixtures.
   double auxiliary() const {
     double total = 0;
     for_each_mixture(saved, [&](const auto& mixture) {
@@ -169,6 +183,61 @@ class Trainer {
   Seed seed;
 
  private:
+  /// Parts of a batch, whose gradient stands in `grads`: Σ_i n_i ∇L_i / unit.
+  struct Waiting {
+    Index parts = 0;
+    double weight = 0, unit = 0;       // Σ_i n_i; the last n_i that is not 0
+    double losses = 0, of_latest = 0;  // Σ_i n_i L_i without the latest part; its n_i
+    double mean(double latest) const {
+      if (parts == 1) return latest;
+      return weight > 0 ? (losses + of_latest * latest) / weight : 0;
+    }
+  };
+
+  /// Whether there are items. Nothing has changed where something does not fit.
+  bool expect_batch(const char* where, const Items& x, const Target& target) {
+    expect_items(where, layer_, x);
+    optim::validate_options(optimizer);
+    if (x.extent(0) == 0) {
+      loss::validate_target<T, B>(where, loss, 0, Tensor<T, 2, B>(0, layer_.out_dim()), target);
+      return false;
+    }
+    y_.resize(x.extent(0), layer_.out_dim());
+    loss::validate_target<T, B>(where, loss, x.extent(0), y_, target);
+    return true;
+  }
+  double weight_of(const Items& x, const Target& target) {
+    return static_cast<double>(loss::counted<B>(loss, ctx_, x.extent(0), target));
+  }
+  /// Forward, and backward to what waits. Leaves the loss on the backend.
+  void add_part(const Items& x, const Target& target, const Extra& extra, double weight) {
+    y_.resize(x.extent(0), layer_.out_dim());
+    dy_.resize(x.extent(0), layer_.out_dim());
+    layer_.begin(ctx_, model(), x.extent(0), carry_);
+    layer_.forward(ctx_, model(), x, carry_, y_, saved, extra);
+    Loss::forward(loss, ctx_, params, y_, target, value_.view().rows(0, 1), loss_saved_);
+    Waiting before = std::exchange(waiting_, {});  // what throws from here on leaves no part waiting
+    if (before.weight == 0) {
+      set_zero(ctx_, grads);
+    } else if (weight > 0 && weight != before.unit) {
+      scale_grads(before.unit / weight);
+    }
+    if (before.weight == 0 || weight > 0) {
+      Loss::backward(loss, ctx_, params, y_, target, loss_saved_, dy_, grads);
+      set_zero(ctx_, carry_);  // nothing reads the carry after the last layer: its adjoint is 0
+      gatefold::backward(layer_, ctx_, model(), x, saved, dy_, carry_, zero_dx(x), Loss::model(grads), extra);
+      before.unit = weight;
+    }
+    waiting_ = {before.parts + 1, before.weight + weight, before.unit, before.losses, weight};
+  }
+  void scale_grads(double factor) {
+    for_each_learned(
+        [&](const Name&, auto& g) {
+          using G = std::remove_cvref_t<decltype(*g.data())>;
+          for_each_touched(ctx_, g, fn::Scale<G>{static_cast<G>(factor), touched_elements(g)});
+        },
+        grads);
+  }
   /// The adjoint of the items, which nobody asks for.
   ItemsGrad<Layer, T, B> zero_dx([[maybe_unused]] const Items& x) {
     if constexpr (policy::reads_ids<Layer, T, B>) {
@@ -189,6 +258,7 @@ class Trainer {
   gatefold::Saved<LossT, T, B> loss_saved_;
   Tensor<T, 2, B> y_, dy_, dx_;  // [N, out_dim], [N, out_dim], [N, in_dim]
   Tensor<T, 1, B> value_;        // [2] the loss, and the verdict on the gradients
+  Waiting waiting_{};
 };
 template <class C, class M, class L, class O>
 Trainer(C&, M, L, O, Seed) -> Trainer<float, C, M, L, O>;

@@ -1,0 +1,156 @@
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/layer/batch_stamp.hpp"
+#include "gatefold/layer/layer.hpp"
+#include "gatefold/layer/no_residual.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/pack.hpp"
+
+namespace gatefold {
+
+namespace lookup {
+
+/// The number of layers done (`Index layer`) of a carry, and of all carries within.
+template <class C>
+void copy_layers_done(const C& from, C& to) {
+  if constexpr (pack::is_tuple<C>) {
+    const auto parts = [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (copy_layers_done(std::get<I>(from), std::get<I>(to)), ...);
+    };
+    parts(std::make_index_sequence<std::tuple_size_v<C>>{});
+  } else if constexpr (!pack::is_tensor<C>) {
+    if constexpr (requires { requires std::same_as<decltype(to.layer), Index>; }) to.layer = from.layer;
+    C::each([](std::string_view, const auto& a, auto& b) { copy_layers_done(a, b); }, from, to);
+  }
+}
+
+}  // namespace lookup
+
+/// A layer that keeps nothing for backward but the carry that it is given, and runs forward again in its backward
+/// (activation checkpointing, recomputation): `Stack{Recompute{Residual{rule, branch}}, 12}`.
+///
+///     y, carry ← layer(x, carry),   the same bits in y and in all adjoints                              (1)
+///
+/// Source: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174. Forward and backward
+/// are given the same extra inputs, as everywhere: dropout and noise draw the same numbers again. Parameters have the
+/// names of the layer's alone. The items x are the caller's, in a Stack what it keeps between layers. Mixtures within
+/// are not shown after forward: auxiliary losses act in gradients, but Trainer.auxiliary() does not see their values. A
+/// Carry of one's own is its tensors and, where it has one, `Index layer`.
+/// @param x [N, in_dim] in (or ids [N]), y [N, out_dim] out
+/// @param enabled  false: the layer as it is, which keeps what it keeps
+/// @param saved  the carry before the layer; of a layer without a carry, nothing
+/// @cost   forward twice instead of once; what the layer keeps is there for one layer at a time, in memory of the
+///         context, where a Stack keeps it for each of its layers
+template <class LayerT>
+struct Recompute {
+  LayerT layer;
+  bool enabled = true;
+
+  template <class T, class B>
+  using Inner = AsLayer<LayerT, T, B>;
+
+  template <class T, class B>
+  struct Params {
+    gatefold::Params<Inner<T, B>, T, B> layer;
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("", p.layer...);
+    }
+  };
+  template <class T, class B>
+  using Items = gatefold::Items<Inner<T, B>, T, B>;
+  template <class T, class B>
+  using Carry = gatefold::Carry<Inner<T, B>, T, B>;
+  template <class T, class B>
+  using Extra = gatefold::Extra<Inner<T, B>, T, B>;
+  template <class T, class B>
+  using ExtraGrad = gatefold::ExtraGrad<Inner<T, B>, T, B>;
+  template <class T, class B>
+  struct Saved {
+    gatefold::Carry<Inner<T, B>, T, B> carry;  // before the layer
+    BatchStamp batch;
+    gatefold::Saved<Inner<T, B>, T, B> layer;  // where it does not run again
+    template <class F>
+    void mixtures(F&& f) const {
+      for_each_mixture(layer, f);
+    }
+  };
+
+  Index in_dim() const { return layer.in_dim(); }
+  Index out_dim() const { return layer.out_dim(); }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    return {init_params<T, B>(as_layer<T, B>(layer), ctx, seed)};
+  }
+  template <class T, class B>
+  void begin(typename B::Context& ctx, const Params<T, B>& p, Index items, NonDeduced<Carry<T, B>>& carry) const {
+    as_layer<T, B>(layer).begin(ctx, p.layer, items, carry);
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index items, const NonDeduced<Carry<T, B>>& carry,
+                const NonDeduced<Extra<T, B>>& extra) const {
+    gatefold::validate(as_layer<T, B>(layer), p.layer, items, carry, extra);
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x,
+               NonDeduced<Carry<T, B>>& carry, Out<T, 2, B> y, Saved<T, B>& saved,
+               const NonDeduced<Extra<T, B>>& extra = {}) const {
+    if (!enabled) return as_layer<T, B>(layer).forward(ctx, p.layer, x, carry, y, saved.layer, extra);
+    const auto here = ctx.here();
+    expect_forward_shapes("Recompute.forward", *this, x, "y", y);
+    validate(p, x.extent(0), carry, extra);
+    saved.batch.take(x);
+    shape_like(saved.carry, carry);
+    copy_carry(ctx, carry, saved.carry);
+    gatefold::infer<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, carry, y, extra);
+  }
+  template <class T, class B>
+  void infer(typename B::Context& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x, NonDeduced<Carry<T, B>>& carry,
+             Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
+    gatefold::infer<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, carry, y, extra);
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x, const Saved<T, B>& saved,
+                In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, NonDeduced<ItemsGrad<Inner<T, B>, T, B>> dx,
+                Params<T, B>& grads, const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
+    const auto here = ctx.here();
+    expect_backward_shapes("Recompute.backward", *this, x, dy, dx);
+    validate(p, x.extent(0), dcarry, extra);
+    expect_like("Recompute.backward", "grads", p, grads);
+    if (!enabled)
+      return as_layer<T, B>(layer).backward(ctx, p.layer, x, saved.layer, dy, dcarry, dx, grads.layer, extra, dextra);
+    saved.batch.expect_same("Recompute.backward", x);
+    auto mark = ctx.mark();
+    auto again = ctx.template acquire<gatefold::Saved<Inner<T, B>, T, B>>();
+    auto carry = ctx.template acquire<Carry<T, B>>();
+    as_layer<T, B>(layer).begin(ctx, p.layer, x.extent(0), *carry);
+    expect_like("Recompute.backward", "saved.carry", *carry, saved.carry);
+    copy_carry(ctx, saved.carry, *carry);
+    auto y = ctx.template scratch<T>(x.extent(0), out_dim());
+    as_layer<T, B>(layer).forward(ctx, p.layer, x, *carry, y, *again, extra);
+    as_layer<T, B>(layer).backward(ctx, p.layer, x, *again, dy, dcarry, dx, grads.layer, extra, dextra);
+  }
+
+ private:
+  template <class C, class CarryT>
+  static void copy_carry(C& ctx, const CarryT& from, CarryT& to) {
+    copy_pack(ctx, from, to);
+    lookup::copy_layers_done(from, to);
+  }
+};
+template <class L>
+Recompute(L) -> Recompute<L>;
+template <class L>
+Recompute(L, bool) -> Recompute<L>;
+
+}  // namespace gatefold

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <utility>
+
+#include "gatefold/core/types.hpp"
+#include "gatefold/optim/optimizer.hpp"
+#include "gatefold/tensor/pack.hpp"
+#include "gatefold/train/parameter_group.hpp"
+
+namespace gatefold {
+
+/// Whether a tensor is one of weights, which decay is meant for: no bias, no gain of a norm, nothing that an update
+/// rule learns (μ and γ say).
+inline bool is_weight(const Name& name) {
+  for (const Name* at = &name; at; at = at->parent)
+    if (at->part == "rule") return false;
+  return name.part != "gain" && !name.part.ends_with("bias");
+}
+
+/// Two optimizers, each for its group of the parameters:
+///
+///     optim::AdamW adam{.lr = 1e-3}, decaying{.lr = 1e-3, .decay = 0.1};
+///     Trainer trainer{ctx, model, loss, InGroups{is_weight, decaying, adam}, Seed{1}};
+///
+///     W ← first(W, ∇L) where belongs(name of W),   W ← rest(W, ∇L) elsewhere                            (1)
+///
+/// Names are those of for_each_tensor (in a Trainer with a loss that learns they begin with `model.` or `loss.`): an
+/// embedding at the beginning of a Chain, say, is `layers.0.weight`. More groups: `rest` may be InGroups again. What an
+/// optimizer does not step is no part of its state. Clipped around this bounds the norm of all gradients together.
+/// @param belongs  asked once for each tensor, by begin; a function, or a lambda that captures nothing
+/// @param lr       times the rates of both, so that Scheduled goes around them
+/// @throws ArgumentError unless lr is finite and at least 0, and on options and gradients that do not fit; nothing has
+///         been written then
+/// @cost   the steps of both; no allocation after the first. begin copies the groups, one at a time
+template <class FirstT, class RestT>
+struct InGroups {
+  using IsOptimizer = void;
+  bool (*belongs)(const Name&) = is_weight;
+  FirstT first{};
+  RestT rest{};
+  double lr = 1;
+
+  /// The states of both; of the tensors that one does not step its state holds empty ones.
+  template <class Pack>
+  struct State {
+    typename FirstT::template State<Pack> first;
+    typename RestT::template State<Pack> rest;
+    ParameterGroup<Pack> of_first, of_rest;
+    Index step = 0;
+    template <class F, class... S>
+    static void each(F&& f, S&... s) {
+      f("first", s.first...);
+      f("rest", s.rest...);
+    }
+  };
+
+  void validate() const {
+    optim::expect_rate("InGroups", "lr", lr);
+    expect(belongs, "InGroups", "belongs", "a function of names", "null");
+    optim::validate_options(scaled(first));
+    optim::validate_options(scaled(rest));
+  }
+  template <class C, class Pack>
+  State<Pack> begin(C& ctx, const Pack& params) const {
+    validate();
+    ParameterGroup of_first(params, belongs), of_rest(params, [this](const Name&name) { return !belongs(name); });
+    auto begun = first.begin(ctx, of_first.copy(ctx, params));
+    auto others = rest.begin(ctx, of_rest.copy(ctx, params));
+    return {std::move(begun), std::move(others), std::move(of_first), std::move(of_rest)};
+  }
+  template <class C, class Pack>
+  void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
+    validate();
+    expect_like("InGroups.step", "grads", params, grads);
+    ++state.step;
+    state.of_first.only([&](auto& p, auto& g) { scaled(first).step(ctx, p, g, state.first); }, params, grads);
+    state.of_rest.only([&](auto& p, auto& g) { scaled(rest).step(ctx, p, g, state.rest); }, params, grads);
+  }
+
+ private:
+  template <class O>
+  O scaled(const O& optimizer) const {
+    O now = optimizer;
+    now.lr *= lr;
+    return now;
+  }
+};
+template <class F, class R>
+InGroups(bool (*)(const Name&), F, R) -> InGroups<F, R>;
+template <class F, class R, class L>
+InGroups(bool (*)(const Name&), F, R, L) -> InGroups<F, R>;
+
+}  // namespace gatefold

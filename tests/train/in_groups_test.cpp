@@ -1,0 +1,168 @@
+#include "gatefold/train/in_groups.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "gatefold/expert/activation.hpp"
+#include "gatefold/expert/layer_norm.hpp"
+#include "gatefold/expert/mlp.hpp"
+#include "gatefold/gate/gates.hpp"
+#include "gatefold/layer/chain.hpp"
+#include "gatefold/layer/embedding.hpp"
+#include "gatefold/layer/mixture.hpp"
+#include "gatefold/layer/pre_norm.hpp"
+#include "gatefold/layer/residual.hpp"
+#include "gatefold/loss/streamed_cross_entropy.hpp"
+#include "gatefold/optim/adamw.hpp"
+#include "gatefold/optim/clip.hpp"
+#include "gatefold/optim/schedule.hpp"
+#include "gatefold/optim/sgd.hpp"
+#include "gatefold/train/trainer.hpp"
+#include "gatefold/update/learned_heavy_ball.hpp"
+#include "support/allocations.hpp"
+#include "support/pass.hpp"
+
+using namespace gatefold;
+using namespace gatefold::support;
+
+namespace {
+
+constexpr Index vocabulary = 7, dim = 4;
+
+/// A model with a sparse gradient, gains, biases and a rule that learns.
+auto model() {
+  return Chain{Embedding{.vocabulary = vocabulary, .model_dim = dim},
+               Residual{update::LearnedHeavyBall{},
+                        PreNorm{LayerNorm{}, Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}},
+                                                     Mlp<Gelu>{.model_dim = dim, .hidden_dim = 5}}}},
+               LayerNorm{dim}};
+}
+const StreamedCrossEntropy loss{.vocabulary = vocabulary, .model_dim = dim};
+const std::vector<Index> ids{1, 2, 5, 2, 0, 1}, next{2, 5, 2, 0, 1, 3};  // 4 and 6 do not occur
+
+template <class O>
+auto trained(Cpu::Context& ctx, const O& optimizer, int steps) {
+  Trainer trainer{ctx, model(), loss, optimizer, Seed{3}};
+  for (int t = 0; t < steps; ++t) trainer.step(ids, next);
+  return trainer;
+}
+const optim::AdamW adam{.lr = 0.05}, decaying{.lr = 0.05, .decay = 0.3};
+
+/// Names of tensors, those of no values left out.
+template <class P>
+std::vector<std::string> names(const P& pack, bool (*belongs)(const Name&)) {
+  std::vector<std::string> all;
+  for_each_tensor(
+      [&](const Name& name, const auto& t) {
+        if (t.size() > 0 && belongs(name)) all.push_back(name.str());
+      },
+      pack);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("is_weight: no bias, no gain, nothing of an update rule") {
+  Cpu::Context ctx(1);
+  const auto run = trained(ctx, adam, 0);
+  CHECK(names(run.params, is_weight) ==
+        std::vector<std::string>{"model.layers.0.weight", "model.layers.1.branch.branch.gate.scores.weight",
+                                 "model.layers.1.branch.branch.expert.up", "model.layers.1.branch.branch.expert.down",
+                                 "loss.weight"});
+  CHECK(names(run.params, [](const Name& name) { return !is_weight(name); }) ==
+        std::vector<std::string>{
+            "model.layers.1.rule.mu", "model.layers.1.rule.gamma", "model.layers.1.branch.norm.gain",
+            "model.layers.1.branch.norm.bias", "model.layers.1.branch.branch.gate.scores.bias",
+            "model.layers.1.branch.branch.expert.up_bias", "model.layers.1.branch.branch.expert.down_bias",
+            "model.layers.2.gain", "model.layers.2.bias", "loss.bias"});
+}
+
+TEST_CASE("InGroups (1): one optimizer twice is that optimizer, to the bit") {
+  Cpu::Context ctx(2);
+  const auto alone = trained(ctx, decaying, 4);
+  const auto grouped = trained(ctx, InGroups{is_weight, decaying, decaying}, 4);
+  CHECK(same_bits(values(grouped.params), values(alone.params)));
+  CHECK(grouped.state.step == 4);
+  CHECK(count_values(grouped.state.first.m) + count_values(grouped.state.rest.m) == count_values(alone.state.m));
+  // Clipped sees the gradients of both groups together; a schedule scales both rates.
+  const auto around = [](const auto& optimizer) {
+    return optim::Scheduled{optim::Clipped{optimizer, 0.1}, optim::Warmup{.warmup = 3}};
+  };
+  CHECK(same_bits(values(trained(ctx, around(InGroups{is_weight, decaying, decaying}), 5).params),
+                  values(trained(ctx, around(decaying), 5).params)));
+  // A third group.
+  const InGroups three{[](const Name& name) { return name.part == "gain"; }, decaying,
+                       InGroups{is_weight, decaying, decaying}};
+  CHECK(same_bits(values(trained(ctx, three, 4).params), values(alone.params)));
+}
+
+TEST_CASE("InGroups (1): each group follows its own optimizer alone, given the same gradients") {
+  Cpu::Context ctx(1);
+  const optim::Sgd sgd{.lr = 0.2, .momentum = 0.5};
+  const InGroups both{is_weight, decaying, sgd};
+  auto run = trained(ctx, adam, 1);
+  const auto step_thrice = [&](const auto& optimizer) {
+    auto params = zeros_like(ctx, run.params), grads = zeros_like(ctx, run.params);
+    copy_pack(ctx, run.params, params);
+    copy_pack(ctx, run.grads, grads);
+    auto state = optimizer.begin(ctx, params);
+    for (int t = 0; t < 3; ++t) optimizer.step(ctx, params, grads, state);
+    return params;
+  };
+  const auto grouped = step_thrice(both), as_first = step_thrice(decaying), as_rest = step_thrice(sgd);
+  int weights = 0, others = 0;
+  for_each_tensor(
+      [&](const Name& name, const auto& t, const auto& of_first, const auto& of_rest) {
+        const auto& expected = is_weight(name) ? of_first : of_rest;
+        const auto& other = is_weight(name) ? of_rest : of_first;
+        for (Index i = 0; i < t.size(); ++i) CHECK(t.data()[i] == expected.data()[i]);
+        (is_weight(name) ? weights : others) += values(t) != values(other);
+      },
+      grouped, as_first, as_rest);
+  CHECK(weights == 5);
+  CHECK(others >= 8);
+}
+
+TEST_CASE("InGroups: a name keeps the embedding without decay") {
+  Cpu::Context ctx(1);
+  const InGroups optimizer{[](const Name& name) { return is_weight(name) && name.str() != "model.layers.0.weight"; },
+                           optim::AdamW{.lr = 0.5, .decay = 1}, optim::AdamW{.lr = 0}};
+  const auto before = trained(ctx, optimizer, 0), after = trained(ctx, optimizer, 1);
+  for_each_tensor(
+      [&](const Name& name, const auto& a, const auto& b) {
+        if (a.size() > 0)
+          CHECK((values(a) == values(b)) == !(is_weight(name) && name.str() != "model.layers.0.weight"));
+      },
+      before.params, after.params);
+}
+
+TEST_CASE("InGroups: options that do not fit say so, and nothing is stepped") {
+  Cpu::Context ctx(1);
+  auto run = trained(ctx, InGroups{is_weight, decaying, adam}, 1);
+  const auto before = values(run.params);
+  run.optimizer.rest.beta1 = 1;
+  CHECK(message_of([&] { run.step(ids, next); }) == "AdamW: beta1: expected 0 <= beta1 < 1, got 1");
+  run.optimizer.rest.beta1 = 0.9;
+  run.optimizer.lr = -1;
+  CHECK(message_of([&] { run.step(ids, next); }) == "InGroups: lr: expected a finite number, at least 0, got -1");
+  run.optimizer.lr = 1;
+  run.optimizer.belongs = nullptr;
+  CHECK(message_of([&] { run.step(ids, next); }) == "InGroups: belongs: expected a function of names, got null");
+  CHECK(same_bits(values(run.params), before));
+  CHECK(run.state.step == 1);
+}
+
+#if GATEFOLD_TEST_COUNTS
+TEST_CASE("InGroups: no step after the first allocates") {
+  Cpu::Context ctx(2);
+  auto run = trained(ctx, optim::Clipped{InGroups{is_weight, decaying, adam}, 1.0}, 1);
+  const int before = support::allocations;
+  for (int t = 0; t < 3; ++t) run.step(ids, next);
+  const int after = support::allocations;
+  CHECK(before > 0);
+  CHECK(after == before);
+}
+#endif
