@@ -111,6 +111,9 @@ refused "warmup: expected less than steps = 4, got 5" --steps 4
 refused "lr: Value nan is no number above 0" --lr nan
 refused "seed: Value -1 is no whole number" --seed -1
 refused "steps: Value 99999999999999999999 not in range" --steps 99999999999999999999
+refused "blocks: Value 1099511627776 not in range" --blocks 1099511627776
+refused "more memory than there is" --dim 1048576 --hidden 1048576
+(ulimit -v 1000000; refused "more memory than there is" --blocks 1048576; exit $failed) || failed=1
 refused "cannot open" --text "$dir/nowhere"
 refused "zero: cannot open: not a regular file" --text /dev/zero
 echo short >"$dir/short"

@@ -1,12 +1,13 @@
 """What all golden files share: seeded inputs, one case with all its gradients, and the format.
 
-A file holds several cases, each a line `case name` and then tensors: a line `name rank extents…` and a line of values
-(17 digits); rank 0 are options. Scalar of all gradients:
+A file holds several cases, each a line `case name` and then tensors: a line `name rank extents…`, then the values, 8 bytes
+of little-endian float64 each, and a line's end; rank 0 are options. Scalar of all gradients:
 
     f = <y, dy> + <carry after, dafter> + auxiliary losses
 """
 
 import pathlib
+import struct
 import zlib
 
 import torch
@@ -75,16 +76,21 @@ def record(options, x, dy, run, params=None, carry=None, dafter=None, given=None
     return out | under("grads", {name: grad(t) for name, t in params.items()})
 
 
+def entry(name, shape, values):
+    """A tensor as its file holds it."""
+    header = " ".join([name, str(len(shape)), *map(str, shape)]) + "\n"
+    return header.encode() + struct.pack(f"<{len(values)}d", *values) + b"\n"
+
+
 def write(file, cases):
     """cases: name -> tensors."""
-    path = HERE / (file + ".txt")
+    path = HERE / (file + ".f64")
     path.parent.mkdir(exist_ok=True)
-    with open(path, "w") as to:
+    with open(path, "wb") as to:
         for case, tensors in cases.items():
-            to.write(f"case {case}\n")
+            to.write(f"case {case}\n".encode())
             for name, value in tensors.items():
                 t = torch.as_tensor(value, dtype=torch.float64).detach()
                 if not t.isfinite().all():
                     raise ValueError(f"{file} {case} {name} is not finite")
-                to.write(" ".join([name, str(t.dim()), *map(str, t.shape)]) + "\n")
-                to.write(" ".join(repr(v) for v in t.flatten().tolist()) + "\n")
+                to.write(entry(name, t.shape, t.flatten().tolist()))

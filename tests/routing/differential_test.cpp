@@ -21,6 +21,7 @@
 #include "gatefold/gate/selection/top_k.hpp"
 #include "gatefold/routing/dense_plan.hpp"
 #include "gatefold/routing/sequence.hpp"
+#include "gatefold/routing/slot_weights.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 #include "support/tables.hpp"
 
@@ -191,7 +192,7 @@ template <class T>
 struct Outcome {
   SparsePlan<T, B> plan;
   Tensor<T, 2, B> out, stepped, one_by_one, dz, dx;
-  std::vector<T> dweight;
+  std::vector<T> dweight, slot_weight, of_slots;  // of_slots: dweight where slot s has the adjoint s + 1
   Bits bits() const {
     Bits b;
     const Index kept = plan.offsets(plan.experts());
@@ -208,7 +209,7 @@ struct Outcome {
 template <class T>
 Outcome<T> outcome(const Case<T>& c, const Inputs<T>& in, int threads, bool eager) {
   Cpu::Context ctx(threads, eager);
-  Outcome<T> o{plan_of(ctx, c, c.each > 0), {}, {}, {}, {}, {}, {}};
+  Outcome<T> o{plan_of(ctx, c, c.each > 0), {}, {}, {}, {}, {}, {}, {}, {}};
   for (auto* t : {&o.out, &o.stepped, &o.one_by_one}) {
     t->resize(c.items, c.columns);
     fill(ctx, t->view(), nan<T>);
@@ -225,6 +226,13 @@ Outcome<T> outcome(const Case<T>& c, const Inputs<T>& in, int threads, bool eage
   o.dx.resize_like(in.dx);
   copy(ctx, in.dx, o.dx.view());
   o.plan.dispatch_backward(ctx, in.dout, in.dslots, o.dx, d);
+  auto of_slots = o.plan.grad(ctx);
+  const SlotWeights<T, B> weights = o.plan.slot_weights(of_slots);
+  for (Index s = 0; s < o.plan.offsets(o.plan.experts()); ++s) {
+    o.slot_weight.push_back(weights(s));
+    weights.set_adjoint(s, static_cast<T>(s + 1));
+  }
+  o.of_slots.assign(of_slots.weight.data(), of_slots.weight.data() + of_slots.weight.size());
   return o;
 }
 
@@ -313,7 +321,12 @@ void check_sparse(std::uint64_t seed, Index most_items, Index least_items = 0) {
     }
     if (p >= 0) wrong += !near(one.dweight[static_cast<std::size_t>(p)], dot, absolute, c.columns);
   }
-  for (std::size_t p = 0; p < c.item.size(); ++p) wrong += c.expert[p] < 0 && one.dweight[p] != 0;
+  for (std::size_t p = 0; p < c.item.size(); ++p)
+    wrong += c.expert[p] < 0 && (one.dweight[p] != 0 || one.of_slots[p] != 0);
+  for (Index s = 0; s < kept; ++s) {
+    const auto p = static_cast<std::size_t>(naive.slots[static_cast<std::size_t>(s)]);
+    wrong += one.slot_weight[static_cast<std::size_t>(s)] != c.weight[p] || one.of_slots[p] != static_cast<T>(s + 1);
+  }
   CHECK(wrong == 0);
 
   const auto expected = one.bits().bytes;

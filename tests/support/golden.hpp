@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <fstream>
 #include <map>
@@ -15,12 +16,13 @@
 /// Comparing the library with PyTorch (float64, autograd): files and scripts in tests/golden.
 namespace gatefold::support {
 
-/// One case of a golden file: lines `name rank extents…` and a line of values. Remembers what was asked for.
+/// One case of a golden file: lines `name rank extents…`, each followed by its values, little-endian, and a line's end.
+/// Remembers what was asked for.
 class Golden {
  public:
   /// Every case of a file, which must have some.
   static std::vector<Golden> read_all(const std::string& file) {
-    std::ifstream from(GATEFOLD_TEST_DIR "/golden/" + file + ".txt");
+    std::ifstream from(GATEFOLD_TEST_DIR "/golden/" + file + ".f64", std::ios::binary);
     REQUIRE_MESSAGE(from.good(), file);
     std::vector<Golden> cases;
     for (std::string word; from >> word;) {
@@ -100,9 +102,11 @@ class Golden {
       from >> n;
       size *= static_cast<std::size_t>(n);
     }
+    REQUIRE_MESSAGE(from.get() == '\n', tensor);
     entry.values.resize(size);
-    for (double& v : entry.values) from >> v;
-    REQUIRE_MESSAGE(!from.fail(), tensor);
+    static_assert(std::endian::native == std::endian::little);
+    from.read(reinterpret_cast<char*>(entry.values.data()), static_cast<std::streamsize>(size * sizeof(double)));
+    REQUIRE_MESSAGE((from && from.get() == '\n'), tensor);
   }
   const Entry& entry(const std::string& tensor) {
     const auto found = entries_.find(tensor);

@@ -148,8 +148,9 @@ View<const T, 3, Cuda> weights_view(DeviceArray<T>& w, Index experts, Index dept
 }
 
 /// The product of a case with bias and a second output. @returns where it differs from the definition, or nothing
+/// @param packed  its weights are packed, rounded: what a transposed product does not read
 template <class T>
-std::string difference_of_product(Cuda::Context& ctx, const ProductCase& c, double tolerance = 0) {
+std::string difference_of_product(Cuda::Context& ctx, const ProductCase& c, double tolerance = 0, bool packed = false) {
   BothGroups groups(ctx, c);
   auto a_values = random_vector<T>(c.items() * c.depth, 1);
   spoil_unused(a_values, c);
@@ -158,8 +159,11 @@ std::string difference_of_product(Cuda::Context& ctx, const ProductCase& c, doub
   const std::size_t size = static_cast<std::size_t>(c.slots() * c.columns);
   Both<T> out(ctx, std::vector<T>(size, -77)), kept(ctx, std::vector<T>(size, 0));
 
-  Cuda::grouped_gemm(ctx, groups.on_device(), a.device.in(c.items(), c.depth),
-                     weights_view(w.device, c.experts(), c.depth, c.columns, c.transpose), c.transpose,
+  const auto weights = weights_view(w.device, c.experts(), c.depth, c.columns, c.transpose);
+  Cuda::PackedWeights packed_weights;
+  if (packed) Cuda::pack(ctx, weights, true, packed_weights);
+  const auto used = ctx.use(packed_weights);
+  Cuda::grouped_gemm(ctx, groups.on_device(), a.device.in(c.items(), c.depth), weights, c.transpose,
                      out.device.as(c.slots(), c.columns),
                      BiasAndKeep<T>{bias.device.data(), kept.device.data(), c.columns});
   const BiasAndKeep<T> epilogue{bias.host.data(), kept.host.data(), c.columns};
@@ -173,7 +177,8 @@ std::string difference_of_product(Cuda::Context& ctx, const ProductCase& c, doub
   return {};
 }
 
-/// Two products in a row, the first with one or two matrices, `c.columns` wide in the middle and `last` at the end.
+/// Two products in a row, the first with one or two matrices, `c.columns` wide in the middle and `last` at the end;
+/// the weights lie as they are, whatever c.transpose says.
 /// @param packed  how many of the weights are packed, from the first on: read rounded where all of a product are
 /// @param round   what packing does to them
 template <class T, std::size_t M, class Round>
@@ -194,9 +199,8 @@ std::string difference_of_pair(Cuda::Context& ctx, const ProductCase& c, Index l
       kept(ctx, std::vector<T>(size)), out(ctx, std::vector<T>(size, -77));
 
   std::array<View<const T, 3, Cuda>, M> up;
-  for (std::size_t m = 0; m < M; ++m)
-    up[m] = weights_view(weights[m]->device, c.experts(), c.depth, c.columns, c.transpose);
-  const auto down = weights_view(weights[M]->device, c.experts(), c.columns, last, c.transpose);
+  for (std::size_t m = 0; m < M; ++m) up[m] = weights[m]->device.in(c.experts(), c.depth, c.columns);
+  const View<const T, 3, Cuda> down = weights[M]->device.in(c.experts(), c.columns, last);
   Cuda::PackedWeights packed_weights;
   for (std::size_t m = 0; m < packed; ++m) Cuda::pack(ctx, m < M ? up[m] : down, true, packed_weights);
   const auto used = ctx.use(packed_weights);
@@ -208,11 +212,11 @@ std::string difference_of_pair(Cuda::Context& ctx, const ProductCase& c, Index l
     }
   };
   Cuda::grouped_pair(ctx, groups.on_device(), a.device.in(c.items(), c.depth), up,
-                     middle_of(bias.device.data(), first.device.data(), second.device.data()), down, c.transpose,
+                     middle_of(bias.device.data(), first.device.data(), second.device.data()), down,
                      out.device.as(c.slots(), last), BiasAndKeep<T>{last_bias.device.data(), kept.device.data(), last});
 
   for (std::size_t m = 0; m <= M; ++m)
-    if (packed >= M && (m < M || packed > M) && !c.transpose)
+    if (packed >= M && (m < M || packed > M))
       for (T& v : weights[m]->host) v = round(v);
   const auto middle = middle_of(bias.host.data(), first.host.data(), second.host.data());
   const BiasAndKeep<T> end{last_bias.host.data(), kept.host.data(), last};
@@ -220,7 +224,7 @@ std::string difference_of_pair(Cuda::Context& ctx, const ProductCase& c, Index l
   groups.each_slot([&](Index e, Index s) {
     for (Index j = 0; j < c.columns; ++j) {
       const auto sum = [&](std::size_t m) {
-        return product_sum(a.host, groups.row(s), weights[m]->host, e, j, c.depth, c.columns, c.transpose);
+        return product_sum(a.host, groups.row(s), weights[m]->host, e, j, c.depth, c.columns, false);
       };
       T& to = hidden[static_cast<std::size_t>(s * c.columns + j)];
       if constexpr (M == 1) {
@@ -231,7 +235,7 @@ std::string difference_of_pair(Cuda::Context& ctx, const ProductCase& c, Index l
     }
     for (Index j = 0; j < last; ++j)
       out.host[static_cast<std::size_t>(s * last + j)] =
-          end(OneElement<T>{}, e, s, j, product_sum(hidden, s, weights[M]->host, e, j, c.columns, last, c.transpose));
+          end(OneElement<T>{}, e, s, j, product_sum(hidden, s, weights[M]->host, e, j, c.columns, last, false));
   });
   for (auto& [name, part] : {std::pair("c", &out), std::pair("the first sums", &first),
                              std::pair("the second sums", &second), std::pair("the last sums", &kept)})

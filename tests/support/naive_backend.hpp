@@ -105,11 +105,11 @@ struct Naive {
   template <class T, std::size_t M, class E, class L>
   static void grouped_pair(Context& ctx, Groups<Naive> g, View<const T, 2, Naive> a,
                            const std::array<View<const T, 3, Naive>, M>& up, const E& middle,
-                           View<const T, 3, Naive> down, bool transpose, View<T, 2, Naive> c, const L& last) {
+                           View<const T, 3, Naive> down, View<T, 2, Naive> c, const L& last) {
     const auto mark = ctx.mark();
-    auto hidden = ctx.template scratch<T>(g.slots, down.extent(transpose ? 2 : 1));
-    grouped(ctx, g, a, up, transpose, hidden, middle);
-    grouped(ctx, g.in_slot_order(), View<const T, 2, Naive>(hidden), std::array{down}, transpose, c, last);
+    auto hidden = ctx.template scratch<T>(g.slots, down.extent(1));
+    grouped(ctx, g, a, up, false, hidden, middle);
+    grouped(ctx, g.in_slot_order(), View<const T, 2, Naive>(hidden), std::array{down}, false, c, last);
   }
   template <class T>
   static void grouped_outer(Context&, Groups<Naive> g, View<const T, 2, Naive> a, View<const T, 2, Naive> dc,

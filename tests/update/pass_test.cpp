@@ -63,6 +63,21 @@ void check_second_pass(const L& layer) {
   std::swap(p.x, other);
   CHECK(message_of([&] { p.infer(); }) == forgotten_infer);
   CHECK(support::same_bits(values(p.y, p.carry), first));
+  // Nor does it help to keep or to write it elsewhere.
+  auto elsewhere = support::pass<float>(ctx, layer, kItems);
+  const auto to_elsewhere = [&](const auto& x) {
+    return std::pair{
+        message_of([&] { p.layer.forward(ctx, p.params, x, p.carry, elsewhere.y, elsewhere.saved, p.extra); }),
+        message_of([&] { infer<float, Cpu>(p.layer, ctx, p.params, x, p.carry, elsewhere.y, p.extra); })};
+  };
+  for (const auto& [forward, inferred] : {to_elsewhere(p.x), to_elsewhere(other)}) {
+    CHECK(forward == forgotten);
+    CHECK(inferred == forgotten_infer);
+  }
+  CHECK(elsewhere.untouched());
+  p.layer.begin(ctx, p.params, kItems, p.carry);
+  p.forward();
+  CHECK(to_elsewhere(p.x) == std::pair{std::string(forgotten), std::string(forgotten_infer)});
   p.layer.begin(ctx, p.params, kItems, p.carry);
   p.infer();
 }
@@ -96,7 +111,7 @@ TEST_CASE("a rule without a carry needs no begin") {
 TEST_CASE("one pass may come to the same parameters more than once") {
   Cpu::Context ctx(1);
   auto p = support::pass<double>(ctx, residual(update::HeavyBall{}), kItems);
-  // Layers that share parameters: each keeps its own for backward.
+  // Each keeps its own for backward.
   Saved<decltype(p.layer), double, Cpu> second, third;
   Tensor<double, 2, Cpu> y2(kItems, kDim), y3(kItems, kDim);
   p.forward();
@@ -110,6 +125,19 @@ TEST_CASE("one pass may come to the same parameters more than once") {
   p.layer.infer(ctx, p.params, even, p.carry, odd);
   p.layer.infer(ctx, p.params, odd, p.carry, even);
   CHECK(support::same_bits(values(even), expected));
+}
+
+TEST_CASE("what stands between layers that share parameters is told to the carry") {
+  Cpu::Context ctx(1);
+  auto p = support::pass<float>(ctx, residual(update::HeavyBall{}), kItems);
+  Saved<decltype(p.layer), float, Cpu> second;
+  Tensor<float, 2, Cpu> between(kItems, kDim), y(kItems, kDim);
+  p.forward();
+  copy(ctx, p.y, between.view());
+  const auto go_on = [&] { p.layer.forward(ctx, p.params, between, p.carry, y, second); };
+  CHECK(message_of(go_on) == forgotten);
+  update::follow_pass(p.carry, p.y.data(), between.data());
+  CHECK(message_of(go_on) == "no ArgumentError");
 }
 
 TEST_CASE("layers that share parameters may do more than their carry sees") {

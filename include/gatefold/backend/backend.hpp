@@ -66,7 +66,7 @@ concept Products = requires(typename B::Context& ctx, Groups<B> g, View<const do
   B::gemm_rows(ctx, a, a, true, c, fn::Store{}, AnyFunctor{});
   B::grouped_gemm(ctx, g, a, w, false, c, fn::Store{});
   B::grouped_gemm_rows(ctx, g, a, w, false, c, AnyFunctor{});
-  B::grouped_pair(ctx, g, a, std::array{w}, fn::Store{}, w, false, c, fn::Store{});
+  B::grouped_pair(ctx, g, a, std::array{w}, fn::Store{}, w, c, fn::Store{});
   B::grouped_outer(ctx, g, a, a, dw, true, rows);
   B::grouped_sum(ctx, g, a, c, true, rows, weight);
 };
@@ -96,9 +96,9 @@ concept Products = requires(typename B::Context& ctx, Groups<B> g, View<const do
 ///     grouped_gemm(ctx, groups, a, w, transpose, c, epilogue) c[s] = a[row(s)] op(w[e])
 ///     grouped_gemm_rows(ctx, groups, a, w, transpose, c, f)   c likewise, and f(lanes, s, row) for slots in use: `row`
 ///                                        points to the values of c[s], complete, which f may change; f writes no Index
-///     grouped_pair(ctx, groups, a, {up} or {up, up}, middle, down, transpose, c, last)
-///                                        c[s] = last(middle(a[row(s)] op(up[e]), …) op(down[e])): two products in a
-///                                        row whose result in between a backend need not write to memory
+///     grouped_pair(ctx, groups, a, {up} or {up, up}, middle, down, c, last)
+///                                        c[s] = last(middle(a[row(s)] up[e], …) down[e]): two products in a row whose
+///                                        result in between a backend need not write to memory
 ///     grouped_outer(ctx, groups, a, dc, dw, accumulate = true, dc_rows = {})
 ///                                        dw[e] (+)= Σ_s a[row(s)]ᵀ dc[s], or dc[dc_rows[s]] where these are given;
 ///                                        without `accumulate` 0 for an expert without slots

@@ -113,12 +113,12 @@ struct GatedMlp {
                Saved<T, B>& saved) const {
     for (auto* t : {&saved.gate, &saved.up}) t->resize(groups.slots, hidden_dim);
     B::grouped_pair(ctx, groups, x, std::array{p.gate.view(), p.up.view()}, fn::GateUp<Act, T, B>{saved.gate, saved.up},
-                    p.down.view(), false, z, fn::Store{});
+                    p.down.view(), z, fn::Store{});
   }
   template <class T, class B>
   void infer(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z) const {
-    B::grouped_pair(ctx, groups, x, std::array{p.gate.view(), p.up.view()}, fn::GateUp<Act, T, B>{}, p.down.view(),
-                    false, z, fn::Store{});
+    B::grouped_pair(ctx, groups, x, std::array{p.gate.view(), p.up.view()}, fn::GateUp<Act, T, B>{}, p.down.view(), z,
+                    fn::Store{});
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,

@@ -139,10 +139,10 @@ struct Mlp {
                      View<T, 2, B> pre) const {
     const fn::BiasActivate<Act, T, B> middle{p.up_bias, pre};
     if (bias) {
-      B::grouped_pair(ctx, groups, x, std::array{p.up.view()}, middle, p.down.view(), false, z,
+      B::grouped_pair(ctx, groups, x, std::array{p.up.view()}, middle, p.down.view(), z,
                       fn::AddBias<T, B>{p.down_bias});
     } else {
-      B::grouped_pair(ctx, groups, x, std::array{p.up.view()}, middle, p.down.view(), false, z, fn::Store{});
+      B::grouped_pair(ctx, groups, x, std::array{p.up.view()}, middle, p.down.view(), z, fn::Store{});
     }
   }
   template <class T, class B>

@@ -90,7 +90,7 @@ struct Residual {
     if constexpr (policy::check_rule<RuleT, T, B>()) {
       const auto here = ctx.here();
       validate_forward(p, x, carry, y, extra);
-      update::enter_pass(carry, "Residual.forward", &p, &saved, x, y);
+      update::enter_pass(carry, "Residual.forward", &p, x, y);
       saved.batch.take(x);
       auto f = evaluation<T, B>([&](View<const T, 2, B> point, View<T, 2, B> u, int call, const auto& step) {
         branch.forward(ctx, p.branch, point, u, saved.calls[static_cast<std::size_t>(call)],
@@ -105,7 +105,7 @@ struct Residual {
     if constexpr (policy::check_rule<RuleT, T, B>()) {
       const auto here = ctx.here();
       validate_forward(p, x, carry, y, extra);
-      update::enter_pass(carry, "Residual.infer", &p, nullptr, x, y);
+      update::enter_pass(carry, "Residual.infer", &p, x, y);
       auto f = evaluation<T, B>([&](View<const T, 2, B> point, View<T, 2, B> u, int call, const auto& step) {
         infer_branch<T, B>(branch, ctx, p.branch, point, u, call == 0 ? extra : without_auxiliary(extra), step);
       });

@@ -10,29 +10,21 @@ namespace gatefold::update {
 /// What a carry knows of the pass it is on, so that a second pass through the same layers without a begin() in between
 /// does not go on with the momentum of the first.
 ///
-/// A pass may come to the same parameters again, as layers that share them do: what it reads then is what the layer
-/// before wrote, or it keeps something else for backward, or writes elsewhere where nothing is kept.
+/// A pass may come to the parameters of its first layer again, where layers share them. What it reads then is what the
+/// layer before wrote, or what stands between the two says so with follow_pass: of anything else nobody could tell that
+/// it is no second pass.
 struct Pass {
-  const void *params = nullptr,
-             *kept = nullptr;  // of the first layer: its parameters; what it saves, or where it writes
-  const void* last = nullptr;  // what was written last
-  bool saves = false;          // whether the first layer keeps anything for backward
+  const void* params = nullptr;  // of the first layer
+  const void* last = nullptr;    // what was written last
 
   /// A layer with these parameters reads x and writes y.
-  /// @param saved  null where nothing is kept
   /// @throws ArgumentError where this is the first layer again
   template <class X, class Y>
-  void enter(const char* where, const void* of_layer, const void* saved, const X& x, const Y& y) {
+  void enter(const char* where, const void* of_layer, const X& x, const Y& y) {
     if (x.size() == 0) return;
-    const void* const keeps = saved ? saved : y.data();
-    const bool again = params == of_layer && (kept == keeps || saves != (saved != nullptr));
-    expect(!again || last == x.data(), where, "carry", "a begin() before each pass",
+    expect(params != of_layer || last == x.data(), where, "carry", "a begin() before each pass",
            "the state that the last pass left");
-    if (!params) {
-      params = of_layer;
-      kept = keeps;
-      saves = saved != nullptr;
-    }
+    if (!params) params = of_layer;
     last = y.data();
   }
   /// What stood in `from` went on to `to`, through something that has no part in the carry.

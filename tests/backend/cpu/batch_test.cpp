@@ -62,11 +62,10 @@ TEST_CASE("slots are depth: an expert without any is left alone where sums are a
   CHECK(batch.most_depth() == 3);
 }
 
-TEST_CASE("a pair of products: sizes of its weights, and what lies transposed") {
+TEST_CASE("a pair of products: sizes of its weights") {
   const std::vector<Index> offsets{0, 3, 9};
-  cpu::PairBatch<double> b{
+  const cpu::PairBatch<double> b{
       .ups = 2, .depth = 300, .hidden = 600, .columns = 7, .offsets = offsets.data(), .experts = 2, .slots = 4};
-  b.up[0].lines_are_rows = b.up[1].lines_are_rows = b.down.lines_are_rows = false;
   CHECK(b.blocks() == 2);
   CHECK(b.chunks() == 3);
   CHECK(b.packed_size() == 2 * cpu::PackedMatrix<double>::size(300, 600) + cpu::PackedMatrix<double>::size(600, 7));
@@ -74,9 +73,4 @@ TEST_CASE("a pair of products: sizes of its weights, and what lies transposed") 
   CHECK(b.rows(1) == 6);
   CHECK(b.most_slots() == 9);  // more than were told
   CHECK(!b.prepacked());
-  CHECK(!b.transposed());
-  b.up[1].lines_are_rows = true;
-  CHECK(b.transposed());
-  b.ups = 1;
-  CHECK(!b.transposed());
 }

@@ -343,10 +343,8 @@ void check_pair(std::uint64_t seed, Ways& ways) {
                                     : choose.of(sizes);
   const Slots slots(choose, hidden * (depth + columns) > 60'000 ? 120 : 400);
   while (slots.experts() * hidden * (depth + columns) > most_weights) (depth > columns ? depth : columns) /= 2;
-  const bool transposed = choose.one_in(4), gathered = choose.one_in(2), gated = choose.one_in(3),
-             stores = choose.one_in(2);
-  const bool prepacked = !transposed && choose.one_in(4), half = prepacked && choose.one_in(2);
-  const bool mixed = choose.one_in(12);  // one matrix lies transposed, the other does not
+  const bool gathered = choose.one_in(2), gated = choose.one_in(3), stores = choose.one_in(2);
+  const bool prepacked = choose.one_in(4), half = prepacked && choose.one_in(2);
   const int threads = static_cast<int>(choose.from(2, 8));
   const Index budget = choose.one_in(5) ? choose.from(0, 1 << 18) : Index(16) << 20;
   CAPTURE(depth);
@@ -354,8 +352,6 @@ void check_pair(std::uint64_t seed, Ways& ways) {
   CAPTURE(columns);
   CAPTURE(threads);
   const Index S = slots.count(), all = S + slots.spare, E = slots.experts(), in = gathered ? slots.items : all;
-  const bool down_lies = transposed != mixed;
-  if (prepacked && mixed) return;
   const auto x = choose.numbers<T>(in * depth);
   std::array<std::vector<T>, 3> w{choose.numbers<T>(E * depth * hidden), choose.numbers<T>(E * depth * hidden),
                                   choose.numbers<T>(E * hidden * columns)};
@@ -363,27 +359,24 @@ void check_pair(std::uint64_t seed, Ways& ways) {
     for (auto& matrix : w)
       for (T& v : matrix) v = static_cast<T>(static_cast<float>(cpu::Bfloat16::from(static_cast<float>(v))));
   const Groups<Cpu> groups = gathered ? slots.groups() : slots.groups().in_slot_order();
-  const auto matrix = [&](const std::vector<T>& v, Index r, Index c, bool lies) {
-    return lies ? View<const T, 3, Cpu>(v.data(), E, c, r) : View<const T, 3, Cpu>(v.data(), E, r, c);
-  };
-  const auto up = matrix(w[0], depth, hidden, transposed), more = matrix(w[1], depth, hidden, transposed),
-             down = matrix(w[2], hidden, columns, down_lies);
+  const View<const T, 3, Cpu> up(w[0].data(), E, depth, hidden), more(w[1].data(), E, depth, hidden),
+      down(w[2].data(), E, hidden, columns);
   const View<const T, 2, Cpu> items(x.data(), in, depth);
 
   Tensor<T, 2, Cpu> first(all, hidden), between(all, hidden), expected(all, columns);
   {
     Cpu::Context one(1);
     if (gated) {
-      Cpu::grouped_gemm(one, groups, items, up, transposed, first.view(), fn::Store{});
-      Cpu::grouped_gemm(one, groups, items, more, transposed, between.view(), Hidden2With<T>{first});
+      Cpu::grouped_gemm(one, groups, items, up, false, first.view(), fn::Store{});
+      Cpu::grouped_gemm(one, groups, items, more, false, between.view(), Hidden2With<T>{first});
     } else {
-      Cpu::grouped_gemm(one, groups, items, up, transposed, between.view(), Hidden1<T>{});
+      Cpu::grouped_gemm(one, groups, items, up, false, between.view(), Hidden1<T>{});
     }
     const Groups<Cpu> in_order = groups.in_slot_order();
     if (stores)
-      Cpu::grouped_gemm(one, in_order, std::as_const(between).view(), down, down_lies, expected.view(), fn::Store{});
+      Cpu::grouped_gemm(one, in_order, std::as_const(between).view(), down, false, expected.view(), fn::Store{});
     else
-      Cpu::grouped_gemm(one, in_order, std::as_const(between).view(), down, down_lies, expected.view(), ByPlace<T>{});
+      Cpu::grouped_gemm(one, in_order, std::as_const(between).view(), down, false, expected.view(), ByPlace<T>{});
   }
 
   cpu::PackedWeights packed;
@@ -396,8 +389,7 @@ void check_pair(std::uint64_t seed, Ways& ways) {
     Tensor<T, 2, Cpu> c(all, columns);
     cpu::PairBatch<T> batch{.a = {x.data(), depth, true, groups.rows.data()},
                             .ups = gated ? 2 : 1,
-                            .down = {w[2].data(), down_lies ? hidden : columns, down_lies},
-                            .down_step = hidden * columns,
+                            .down = w[2].data(),
                             .c = c.data(),
                             .depth = depth,
                             .hidden = hidden,
@@ -406,8 +398,7 @@ void check_pair(std::uint64_t seed, Ways& ways) {
                             .experts = E,
                             .slots = all};
     for (std::size_t m = 0; m < 2; ++m) {
-      batch.up[m] = {w[m].data(), transposed ? depth : hidden, transposed};
-      batch.up_step[m] = depth * hidden;
+      batch.up[m] = w[m].data();
       if (prepacked) batch.packed_up[m] = packed.template find<T>(w[m].data());
     }
     if (prepacked) batch.packed_down = packed.template find<T>(w[2].data());
@@ -473,8 +464,6 @@ TEST_CASE("random pairs of products: two products, bit for bit, whichever way we
                      {W::prepacked, B::several, R::more},
                      {W::in_place, B::none, R::one},
                      {W::in_place, B::none, R::few},
-                     {W::by_task, B::none, R::one},
-                     {W::by_task, B::none, R::few},
                      {W::by_task, B::none, R::more},
                      {W::by_task, B::one, R::more},
                      {W::by_call, B::several, R::few},

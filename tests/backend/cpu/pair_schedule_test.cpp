@@ -17,11 +17,10 @@ struct Counted {
   std::vector<Index> offsets{0};
   cpu::PairBatch<float> batch;
 
-  Counted(const std::vector<Index>& counts, Index depth, Index hidden, Index columns, bool transposed = false) {
+  Counted(const std::vector<Index>& counts, Index depth, Index hidden, Index columns) {
     for (const Index n : counts) offsets.push_back(offsets.back() + n);
     batch = {
         .ups = 1, .depth = depth, .hidden = hidden, .columns = columns, .experts = static_cast<Index>(counts.size())};
-    batch.up[0].lines_are_rows = batch.down.lines_are_rows = transposed;
     batch.offsets = offsets.data();
   }
   Counted(const Counted&) = delete;
@@ -29,29 +28,26 @@ struct Counted {
 
 constexpr Index kRows = cpu::tuning.tile_rows;
 
-WeightPath path(const std::vector<Index>& counts, Index rows, int threads, bool transposed = false, Index size = 512) {
-  const Counted c(counts, size, size, size, transposed);
+WeightPath path(const std::vector<Index>& counts, Index rows, int threads, Index size = 512) {
+  const Counted c(counts, size, size, size);
   return cpu::PairSchedule<float>(c.batch, threads).path(rows);
 }
 
 }  // namespace
 
-TEST_CASE("few rows read weights in place, unless they lie transposed") {
+TEST_CASE("few rows read weights in place") {
   CHECK(path({1, 200}, 1, 1) == WeightPath::in_place);
   CHECK(path({8, 200}, std::min<Index>(8, kRows), 1) == WeightPath::in_place);
   CHECK(path({kRows, 200}, kRows, 1) == (kRows > 8 ? WeightPath::by_task : WeightPath::in_place));
-  CHECK(path({1, 200}, 1, 1, true) == WeightPath::by_task);
 }
 
 TEST_CASE("one block of many tiles packs on the way, one of few beforehand, several blocks share") {
   const Index block = cpu::PairSchedule<float>::largest_block(Counted({1}, 512, 512, 512).batch);
   REQUIRE(block >= 10);
   CHECK(path({5 * kRows}, 5 * kRows, 1) == WeightPath::on_the_way);
-  CHECK(path({5 * kRows}, 5 * kRows, 1, true) == WeightPath::by_task);
   CHECK(path({4 * kRows}, 4 * kRows, 1) == WeightPath::by_task);
   CHECK(path({block * kRows}, block * kRows, 1) == WeightPath::on_the_way);
   CHECK(path({block * kRows + 1}, block * kRows + 1, 1) == WeightPath::by_call);
-  CHECK(path({block * kRows + 1}, block * kRows + 1, 1, true) == WeightPath::by_call);
 }
 
 TEST_CASE("weights that were packed before are read there, whatever the rows") {
@@ -94,7 +90,7 @@ TEST_CASE("memory depends on sizes alone, and no routing needs more") {
     std::vector<Index> counts(static_cast<std::size_t>(experts));
     const Index favoured = 1 + below(experts);
     for (Index s = 0; s < slots; ++s) ++counts[static_cast<std::size_t>(below(turn % 5 ? experts : favoured))];
-    Counted c(counts, depth, hidden, columns, turn % 7 == 0), bound({}, depth, hidden, columns, turn % 7 == 0);
+    Counted c(counts, depth, hidden, columns), bound({}, depth, hidden, columns);
     bound.batch.experts = experts;
     bound.batch.slots = slots;
     bound.offsets.assign(static_cast<std::size_t>(experts) + 1, 0);

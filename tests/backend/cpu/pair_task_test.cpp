@@ -44,11 +44,9 @@ struct Weights {
     up = naive::random_vector<T>(2 * d * h, 1);
     more = naive::random_vector<T>(2 * d * h, 2);
     down = naive::random_vector<T>(2 * h * c, 3);
-    batch = {.up = {{{up.data(), h, false}, {more.data(), h, false}}},
-             .up_step = {d * h, d * h},
+    batch = {.up = {up.data(), more.data()},
              .ups = m,
-             .down = {down.data(), c, false},
-             .down_step = h * c,
+             .down = down.data(),
              .depth = d,
              .hidden = h,
              .columns = c,

@@ -80,9 +80,10 @@ struct Pair {
             slots()};
   }
   View<const T, 2, Cpu> items() const { return {x.data(), count, depth}; }
-  /// But for the weights.
   cpu::PairBatch<T> batch(T* c) const {
     return {.a = {x.data(), depth, true, rows.data()},
+            .up = {up.data()},
+            .down = down.data(),
             .c = c,
             .depth = depth,
             .hidden = hidden,
@@ -90,10 +91,7 @@ struct Pair {
             .offsets = offsets.data(),
             .experts = experts()};
   }
-  View<const T, 3, Cpu> matrix(const std::vector<T>& w, Index r, Index c, bool transpose) const {
-    return transpose ? View<const T, 3, Cpu>(w.data(), experts(), c, r)
-                     : View<const T, 3, Cpu>(w.data(), experts(), r, c);
-  }
+  View<const T, 3, Cpu> matrix(const std::vector<T>& w, Index r, Index c) const { return {w.data(), experts(), r, c}; }
 };
 
 template <class T>
@@ -105,17 +103,17 @@ bool same(const Tensor2<T>& a, const Tensor2<T>& b) {
 }
 
 template <class T, class E>
-void check(const Pair<T>& p, bool transpose, const E& middle) {
-  const auto up = p.matrix(p.up, p.depth, p.hidden, transpose), down = p.matrix(p.down, p.hidden, p.columns, transpose);
+void check(const Pair<T>& p, const E& middle) {
+  const auto up = p.matrix(p.up, p.depth, p.hidden), down = p.matrix(p.down, p.hidden, p.columns);
   Tensor2<T> hidden(p.slots(), p.hidden), expected(p.slots(), p.columns);
   Cpu::Context one(1);
-  Cpu::grouped_gemm(one, p.groups(), p.items(), up, transpose, hidden.view(), middle);
-  Cpu::grouped_gemm(one, p.groups().in_slot_order(), std::as_const(hidden).view(), down, transpose, expected.view(),
+  Cpu::grouped_gemm(one, p.groups(), p.items(), up, false, hidden.view(), middle);
+  Cpu::grouped_gemm(one, p.groups().in_slot_order(), std::as_const(hidden).view(), down, false, expected.view(),
                     fn::Store{});
   for (const int threads : {1, 2, 3, 8}) {
     Cpu::Context ctx(threads);
     Tensor2<T> c(p.slots(), p.columns);
-    Cpu::grouped_pair(ctx, p.groups(), p.items(), std::array{up}, middle, down, transpose, c.view(), fn::Store{});
+    Cpu::grouped_pair(ctx, p.groups(), p.items(), std::array{up}, middle, down, c.view(), fn::Store{});
     CHECK(same(c, expected));
   }
 }
@@ -127,12 +125,11 @@ TEST_CASE_TEMPLATE("a pair of products is two products, bit for bit" * doctest::
   // Experts without rows, with a few (in place), with one tile, with many; widths that are no multiple of anything.
   const std::vector<std::vector<Index>> counts{{3}, {0, 1, 8, 0, 9, 14, 15, 60}, {130, 0, 2}, {0, 0}};
   for (const auto& n : counts)
-    for (const auto& [d, h, c] : {std::array<Index, 3>{5, 7, 3}, {33, 70, 41}, {270, 290, 40}})
-      for (const bool transpose : {false, true}) {
-        const Pair<T> p(n, d, h, c);
-        check(p, transpose, Activate{});
-        check(p, transpose, ActivateScalar{});
-      }
+    for (const auto& [d, h, c] : {std::array<Index, 3>{5, 7, 3}, {33, 70, 41}, {270, 290, 40}}) {
+      const Pair<T> p(n, d, h, c);
+      check(p, Activate{});
+      check(p, ActivateScalar{});
+    }
 }
 
 TEST_CASE_TEMPLATE("many small experts of one block of rows and of several" * doctest::skip(support::slow_build), T,
@@ -142,31 +139,27 @@ TEST_CASE_TEMPLATE("many small experts of one block of rows and of several" * do
                                                {60, 126, 61, 62, 63, 64, 3, 65, 66, 67, 68, 69, 70, 57}};
   for (const auto& n : counts)
     for (const Index columns : {40, 64})  // c formed in place, and not
-      for (const bool transpose : {false, true}) check(Pair<T>(n, 9, 270, columns), transpose, Activate{});
+      check(Pair<T>(n, 9, 270, columns), Activate{});
 }
 
 TEST_CASE_TEMPLATE("many small experts, blocks of rows that are skinny and not", T, float, double) {
   // Few rows read packed weights another way than many.
-  const Pair<T> p({8, 9, 31, 23, 16, 19, 12, 10}, 128, 128, 128);
-  for (const bool transpose : {false, true}) check(p, transpose, Activate{});
+  check(Pair<T>({8, 9, 31, 23, 16, 19, 12, 10}, 128, 128, 128), Activate{});
 }
 
 TEST_CASE_TEMPLATE("whole panels of c: sums that are formed in c, and not" * doctest::skip(support::slow_build), T,
                    float, double) {
-  for (const bool transpose : {false, true})
-    for (const auto& [d, h] : {std::array<Index, 2>{7, 0}, {7, 9}, {20, 300}, {270, 512}, {20, 600}})
-      for (const Index panels : {1, 3}) {
-        const Pair<T> p({130, 0, 1, 15, 61}, d, h, panels * cpu::Tile<T>::columns);
-        check(p, transpose, Activate{});
-      }
+  for (const auto& [d, h] : {std::array<Index, 2>{7, 0}, {7, 9}, {20, 300}, {270, 512}, {20, 600}})
+    for (const Index panels : {1, 3})
+      check(Pair<T>({130, 0, 1, 15, 61}, d, h, panels * cpu::Tile<T>::columns), Activate{});
 }
 
 TEST_CASE_TEMPLATE("whole panels of c, of weights that were packed before", T, float, double) {
   const Pair<T> p({130, 0, 1, 15, 61}, 270, 300, 2 * cpu::Tile<T>::columns);
   Cpu::Context ctx(3);
   Tensor2<T> expected(p.slots(), p.columns), c(p.slots(), p.columns);
-  Cpu::grouped_pair(ctx, p.groups(), p.items(), std::array{p.matrix(p.up, p.depth, p.hidden, false)}, Activate{},
-                    p.matrix(p.down, p.hidden, p.columns, false), false, expected.view(), fn::Store{});
+  Cpu::grouped_pair(ctx, p.groups(), p.items(), std::array{p.matrix(p.up, p.depth, p.hidden)}, Activate{},
+                    p.matrix(p.down, p.hidden, p.columns), expected.view(), fn::Store{});
   cpu::PackedWeights weights;
   weights.add(ctx, p.up.data(), p.experts(), p.depth, p.hidden, false);
   weights.add(ctx, p.down.data(), p.experts(), p.hidden, p.columns, false);
@@ -181,18 +174,17 @@ TEST_CASE_TEMPLATE("whole panels of c, of weights that were packed before", T, f
 
 TEST_CASE_TEMPLATE("few rows: hidden in long pieces, of even and uneven numbers of chunks", T, float, double) {
   // One piece, pieces of four and five chunks (2180 columns), a piece that fills its memory to the last column (2041).
-  check(Pair<T>({8, 0, 1, 3}, 270, 600, 40), false, Activate{});
-  check(Pair<T>({8}, 270, 2180, 40), false, Activate{});
-  check(Pair<T>({8, 1}, 270, 2041, 40), false, ActivateScalar{});
+  check(Pair<T>({8, 0, 1, 3}, 270, 600, 40), Activate{});
+  check(Pair<T>({8}, 270, 2180, 40), Activate{});
+  check(Pair<T>({8, 1}, 270, 2041, 40), ActivateScalar{});
 }
 
 TEST_CASE_TEMPLATE("extents of 0: sums of nothing are 0", T, float, double) {
-  for (const bool transpose : {false, true})
-    for (const auto& n : {std::vector<Index>{3}, {60}, {130, 0, 2}}) {
-      check(Pair<T>(n, 0, 300, 5), transpose, Activate{});
-      check(Pair<T>(n, 5, 0, 3), transpose, Activate{});
-      check(Pair<T>(n, 5, 300, 0), transpose, Activate{});
-    }
+  for (const auto& n : {std::vector<Index>{3}, {60}, {130, 0, 2}}) {
+    check(Pair<T>(n, 0, 300, 5), Activate{});
+    check(Pair<T>(n, 5, 0, 3), Activate{});
+    check(Pair<T>(n, 5, 300, 0), Activate{});
+  }
 }
 
 TEST_CASE_TEMPLATE("two first matrices and epilogues that know their place" * doctest::skip(support::slow_build), T,
@@ -201,44 +193,37 @@ TEST_CASE_TEMPLATE("two first matrices and epilogues that know their place" * do
   for (const auto& [counts, shape] : {std::pair{std::vector<Index>{5, 0, 40, 12}, Shape{270, 290, 30}},
                                       {{8, 1}, {270, 2041, 30}},
                                       {{8}, {70, 2180, 30}},
-                                      {{60, 3}, {0, 300, 5}}})
-    for (const bool transpose : {false, true}) {
-      const Pair<T> p(counts, shape[0], shape[1], shape[2]);
-      const auto up = p.matrix(p.up, p.depth, p.hidden, transpose),
-                 more = p.matrix(p.more, p.depth, p.hidden, transpose),
-                 down = p.matrix(p.down, p.hidden, p.columns, transpose);
-      Tensor2<T> first(p.slots(), p.hidden), hidden(p.slots(), p.hidden), expected(p.slots(), p.columns);
-      Cpu::Context one(1);
-      Cpu::grouped_gemm(one, p.groups(), p.items(), up, transpose, first.view(), fn::Store{});
-      const auto of_hidden = naive::random_vector<T>(p.hidden, 8), of_columns = naive::random_vector<T>(p.columns, 9);
-      const Gated<T> middle{of_hidden.data()};
-      const Last<T> last{of_columns.data()};
-      Cpu::grouped_gemm(one, p.groups(), p.items(), more, transpose, hidden.view(),
-                        GatedWith<T>{first, of_hidden.data()});
-      Cpu::grouped_gemm(one, p.groups().in_slot_order(), std::as_const(hidden).view(), down, transpose, expected.view(),
-                        last);
-      for (const int threads : {1, 3}) {
-        Cpu::Context ctx(threads);
-        Tensor2<T> c(p.slots(), p.columns);
-        Cpu::grouped_pair(ctx, p.groups(), p.items(), std::array{up, more}, middle, down, transpose, c.view(), last);
-        CHECK(same(c, expected));
-      }
+                                      {{60, 3}, {0, 300, 5}}}) {
+    const Pair<T> p(counts, shape[0], shape[1], shape[2]);
+    const auto up = p.matrix(p.up, p.depth, p.hidden), more = p.matrix(p.more, p.depth, p.hidden),
+               down = p.matrix(p.down, p.hidden, p.columns);
+    Tensor2<T> first(p.slots(), p.hidden), hidden(p.slots(), p.hidden), expected(p.slots(), p.columns);
+    Cpu::Context one(1);
+    Cpu::grouped_gemm(one, p.groups(), p.items(), up, false, first.view(), fn::Store{});
+    const auto of_hidden = naive::random_vector<T>(p.hidden, 8), of_columns = naive::random_vector<T>(p.columns, 9);
+    const Gated<T> middle{of_hidden.data()};
+    const Last<T> last{of_columns.data()};
+    Cpu::grouped_gemm(one, p.groups(), p.items(), more, false, hidden.view(), GatedWith<T>{first, of_hidden.data()});
+    Cpu::grouped_gemm(one, p.groups().in_slot_order(), std::as_const(hidden).view(), down, false, expected.view(),
+                      last);
+    for (const int threads : {1, 3}) {
+      Cpu::Context ctx(threads);
+      Tensor2<T> c(p.slots(), p.columns);
+      Cpu::grouped_pair(ctx, p.groups(), p.items(), std::array{up, more}, middle, down, c.view(), last);
+      CHECK(same(c, expected));
     }
+  }
 }
 
 TEST_CASE("weights, and rows whose chunks are tasks, that do not fit the memory at once come in waves") {
   const Pair<float> p({100, 90, 80, 1, 70, 8, 3, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5}, 40, 600, 40);
-  const auto up = p.matrix(p.up, p.depth, p.hidden, false), down = p.matrix(p.down, p.hidden, p.columns, false);
+  const auto up = p.matrix(p.up, p.depth, p.hidden), down = p.matrix(p.down, p.hidden, p.columns);
   Tensor2<float> expected(p.slots(), p.columns), c(p.slots(), p.columns);
   Cpu::Context ctx(3);
-  Cpu::grouped_pair(ctx, p.groups(), p.items(), std::array{up}, Activate{}, down, false, expected.view(), fn::Store{});
+  Cpu::grouped_pair(ctx, p.groups(), p.items(), std::array{up}, Activate{}, down, expected.view(), fn::Store{});
   const Activate middle;
   const fn::Store last;
   cpu::PairBatch<float> batch = p.batch(c.data());
-  batch.down = {p.down.data(), p.columns, false};
-  batch.down_step = p.hidden * p.columns;
-  batch.up[0] = {p.up.data(), p.hidden, false};
-  batch.up_step[0] = p.depth * p.hidden;
   cpu::ProductPair<float>::run(ctx, batch, cpu::HiddenEpilogue<float>::with<1>(middle),
                                cpu::Epilogue<float>::with(last), 1);
   CHECK(same(c, expected));
@@ -252,9 +237,8 @@ TEST_CASE_TEMPLATE("weights packed on the way: from group to group of both produ
                                        {5, 129, 256, 64},
                                        {10, 3, 300, 40}}) {
     const Pair<T> p({tiles * cpu::Tile<T>::rows}, d, h, c);
-    check(p, false, Activate{});
-    const auto up = p.matrix(p.up, d, h, false), more = p.matrix(p.more, d, h, false),
-               down = p.matrix(p.down, h, c, false);
+    check(p, Activate{});
+    const auto up = p.matrix(p.up, d, h), more = p.matrix(p.more, d, h), down = p.matrix(p.down, h, c);
     Tensor2<T> first(p.slots(), h), hidden(p.slots(), h), expected(p.slots(), c), result(p.slots(), c);
     Cpu::Context one(1);
     Cpu::grouped_gemm(one, p.groups(), p.items(), up, false, first.view(), fn::Store{});
@@ -262,31 +246,8 @@ TEST_CASE_TEMPLATE("weights packed on the way: from group to group of both produ
     Cpu::grouped_gemm(one, p.groups(), p.items(), more, false, hidden.view(), GatedWith<T>{first, bias.data()});
     Cpu::grouped_gemm(one, p.groups().in_slot_order(), std::as_const(hidden).view(), down, false, expected.view(),
                       fn::Store{});
-    Cpu::grouped_pair(one, p.groups(), p.items(), std::array{up, more}, Gated<T>{bias.data()}, down, false,
-                      result.view(), fn::Store{});
+    Cpu::grouped_pair(one, p.groups(), p.items(), std::array{up, more}, Gated<T>{bias.data()}, down, result.view(),
+                      fn::Store{});
     CHECK(same(result, expected));
   }
-}
-
-TEST_CASE("a pair of products of which one matrix lies transposed") {
-  for (const Index d : {256, 300})
-    for (const bool up_lies : {false, true})
-      for (const bool down_lies : {false, true}) {
-        const Index h = 512, c = 300;
-        const Pair<float> p({5 * cpu::Tile<float>::rows}, d, h, c);
-        const auto up = p.matrix(p.up, d, h, up_lies), down = p.matrix(p.down, h, c, down_lies);
-        Tensor2<float> hidden(p.slots(), h), expected(p.slots(), c), result(p.slots(), c);
-        Cpu::Context one(1);
-        Cpu::grouped_gemm(one, p.groups(), p.items(), up, up_lies, hidden.view(), Activate{});
-        Cpu::grouped_gemm(one, p.groups().in_slot_order(), std::as_const(hidden).view(), down, down_lies,
-                          expected.view(), fn::Store{});
-        const Activate middle;
-        const fn::Store last;
-        cpu::PairBatch<float> batch = p.batch(result.data());
-        batch.down = {p.down.data(), down_lies ? h : c, down_lies};
-        batch.up[0] = {p.up.data(), up_lies ? d : h, up_lies};
-        cpu::ProductPair<float>::run(one, batch, cpu::HiddenEpilogue<float>::with<1>(middle),
-                                     cpu::Epilogue<float>::with(last));
-        CHECK(same(result, expected));
-      }
 }

@@ -71,14 +71,12 @@ struct Batch {
 template <class T>
 struct PairBatch {
   Operand<T> a{};                              // [N, depth]; the only one that may be gathered
-  std::array<Operand<T>, 2> up{};              // of the first expert, op(up) [depth, hidden]
-  std::array<Index, 2> up_step{};              // elements from expert to expert
+  std::array<const T*, 2> up{};                // [experts, depth, hidden]
   std::array<PackedMatrix<T>, 2> packed_up{};  // packed before, or null
   PackedMatrix<T> packed_down{};
   Index ups = 1;
-  Operand<T> down{};  // of the first expert, op(down) [hidden, columns]
-  Index down_step = 0;
-  T* c = nullptr;  // [S, columns]
+  const T* down = nullptr;  // [experts, hidden, columns]
+  T* c = nullptr;           // [S, columns]
   Index depth = 0, hidden = 0, columns = 0;
   const Index* offsets = nullptr;  // [experts + 1]
   Index experts = 0;
@@ -91,7 +89,6 @@ struct PairBatch {
   Index packed_size() const { return ups * up_size() + down_size(); }
   Index padded_columns() const { return PackedMatrix<T>::padded(columns); }
   bool prepacked() const { return static_cast<bool>(packed_down); }
-  bool transposed() const { return down.lines_are_rows || up[0].lines_are_rows || (ups > 1 && up[1].lines_are_rows); }
   Index work(Index rows) const { return rows * hidden * (ups * depth + columns); }  // multiply-adds
   Index rows(Index e) const { return offsets[e + 1] - offsets[e]; }
   Index used_slots() const { return experts > 0 ? offsets[experts] - offsets[0] : 0; }

@@ -230,23 +230,21 @@ struct Cpu {
   template <class T, std::size_t M, class E, class L>
   static void grouped_pair(Context& ctx, Groups<Cpu> g, View<const T, 2, Cpu> a,
                            const std::array<View<const T, 3, Cpu>, M>& up, const E& middle, View<const T, 3, Cpu> down,
-                           bool transpose, View<T, 2, Cpu> c, const L& last) {
+                           View<T, 2, Cpu> c, const L& last) {
     static_assert(M == 1 || M == 2, "gatefold: grouped_pair takes one or two first matrices");
     cpu::PairBatch<T> batch{.a = {a.data(), a.extent(1), true, g.rows.data()},
                             .ups = M,
-                            .down = {down.data(), down.extent(2), transpose},
-                            .down_step = down.extent(1) * down.extent(2),
+                            .down = down.data(),
                             .c = c.data(),
                             .depth = a.extent(1),
-                            .hidden = down.extent(transpose ? 2 : 1),
+                            .hidden = down.extent(1),
                             .columns = c.extent(1),
                             .offsets = g.offsets.data(),
                             .experts = g.experts(),
                             .slots = g.slots};
-    bool packed = !transpose;
+    bool packed = true;
     for (std::size_t m = 0; m < M; ++m) {
-      batch.up[m] = {up[m].data(), up[m].extent(2), transpose};
-      batch.up_step[m] = up[m].extent(1) * up[m].extent(2);
+      batch.up[m] = up[m].data();
       batch.packed_up[m] = ctx.packed(up[m].data());
       packed = packed && batch.packed_up[m];
     }

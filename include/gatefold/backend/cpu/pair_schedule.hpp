@@ -45,11 +45,9 @@ class PairSchedule {
     if (b_.prepacked()) return WeightPath::prepacked;
     switch (row_blocks(rows)) {
       case 0:
-        return rows <= std::min(tuning.in_place_rows, skinny_rows_) && !b_.transposed() ? WeightPath::in_place
-                                                                                        : WeightPath::by_task;
+        return rows <= std::min(tuning.in_place_rows, skinny_rows_) ? WeightPath::in_place : WeightPath::by_task;
       case 1:
-        return divide_up(rows, tuning.tile_rows) >= tuning.packing_tiles && !b_.transposed() ? WeightPath::on_the_way
-                                                                                             : WeightPath::by_task;
+        return divide_up(rows, tuning.tile_rows) >= tuning.packing_tiles ? WeightPath::on_the_way : WeightPath::by_task;
       default:
         return WeightPath::by_call;
     }
@@ -101,7 +99,7 @@ struct PairMemory {
     first = std::max(rows * Tile<T>::depth, reads_in_place(b) ? tuning.in_place_rows * piece_stride : 0);
   }
 
-  static bool reads_in_place(const PairBatch<T>& b) { return !b.prepacked() && !b.transposed(); }
+  static bool reads_in_place(const PairBatch<T>& b) { return !b.prepacked(); }
   Index of_thread(Index ups) const { return a + hidden + ups * first + sums + BlockProduct<T>::memory; }
 };
 

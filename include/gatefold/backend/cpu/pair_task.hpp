@@ -42,15 +42,9 @@ class PairWeights {
   }
 
   Operand<T> up(Index m) const {
-    Operand<T> x = b_.up[static_cast<std::size_t>(m)];
-    x.data += e_ * b_.up_step[static_cast<std::size_t>(m)];
-    return x;
+    return {b_.up[static_cast<std::size_t>(m)] + e_ * b_.depth * b_.hidden, b_.hidden, false};
   }
-  Operand<T> down() const {
-    Operand<T> x = b_.down;
-    x.data += e_ * b_.down_step;
-    return x;
-  }
+  Operand<T> down() const { return {b_.down + e_ * b_.hidden * b_.columns, b_.columns, false}; }
 
  private:
   static constexpr Index kDepth = Tile<T>::depth;

@@ -18,7 +18,7 @@
 
 /// Two grouped products in a row, the first one's result used while it is in the cache:
 ///
-///     hidden[s] = epilogue(a[row(s)] op(up_e)),   c[s] = last(hidden[s] op(down_e))                      (1)
+///     hidden[s] = epilogue(a[row(s)] up_e),   c[s] = last(hidden[s] down_e)                              (1)
 ///
 /// A task takes a block of rows of one expert through both products, Tile::depth columns of `hidden` at a time: such a
 /// chunk is one link of the second product's sum, so that every bit is that of two products one after the other. Where

@@ -246,14 +246,14 @@ struct Cuda {
   template <class T, std::size_t M, class E, class L>
   static void grouped_pair(Context& ctx, Groups<Cuda> g, View<const T, 2, Cuda> a,
                            const std::array<View<const T, 3, Cuda>, M>& up, const E& middle,
-                           View<const T, 3, Cuda> down, bool transpose, View<T, 2, Cuda> c, const L& last) {
+                           View<const T, 3, Cuda> down, View<T, 2, Cuda> c, const L& last) {
     static_assert(M == 1 || M == 2, "gatefold: grouped_pair takes one or two first matrices");
     const auto here = ctx.here();
-    ctx.begin_product(transpose);
+    ctx.begin_product(false);
     const auto mark = ctx.mark();
-    auto hidden = ctx.template scratch<T>(g.slots, down.extent(transpose ? 2 : 1));
-    grouped(ctx, g, a, up, transpose, hidden, middle);
-    grouped(ctx, g.in_slot_order(), View<const T, 2, Cuda>(hidden), std::array{down}, transpose, c, last);
+    auto hidden = ctx.template scratch<T>(g.slots, down.extent(1));
+    grouped(ctx, g, a, up, false, hidden, middle);
+    grouped(ctx, g.in_slot_order(), View<const T, 2, Cuda>(hidden), std::array{down}, false, c, last);
   }
 
   /// Without `accumulate` both are stored, not added: what stands there is not read, and an expert without slots has 0.
