@@ -141,6 +141,7 @@
 #include "gatefold/optim/optimizer.hpp"
 #include "gatefold/optim/schedule.hpp"
 #include "gatefold/optim/sgd.hpp"
+#include "gatefold/policy/extra_parts.hpp"
 #include "gatefold/policy/hooks.hpp"
 #include "gatefold/policy/initial.hpp"
 #include "gatefold/policy/named.hpp"
