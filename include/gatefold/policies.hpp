@@ -139,6 +139,7 @@
 #include "gatefold/model/classifier.hpp"
 #include "gatefold/model/language_model.hpp"
 #include "gatefold/model/segment.hpp"
+#include "gatefold/model/vision_transformer.hpp"
 #include "gatefold/optim/adamw.hpp"
 #include "gatefold/optim/clip.hpp"
 #include "gatefold/optim/normalized_gd.hpp"
