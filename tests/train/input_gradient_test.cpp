@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/data/pgd.hpp"
@@ -17,6 +18,7 @@
 #include "gatefold/optim/sgd.hpp"
 #include "gatefold/train/trainer.hpp"
 #include "gatefold/update/heavy_ball.hpp"
+#include "support/allocations.hpp"
 #include "support/pass.hpp"
 
 using namespace gatefold;
@@ -104,6 +106,26 @@ TEST_CASE("an attack along it raises the loss that a model was trained to lower,
   const double often = attacked({.epsilon = 0.4, .step = 0.05, .steps = 30, .low = -2, .high = 2});
   CHECK(once > 2 * clean);
   CHECK(often > once);
+}
+
+TEST_CASE("an attack takes no memory after the first of as many items") {
+  Cpu::Context ctx(2);
+  const Mixture mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}},
+                        Mlp<Gelu>{.model_dim = width, .hidden_dim = 4}};
+  const Residual model{update::HeavyBall{}, mixture};
+  InputGradient gradient{ctx, model, CrossEntropy{}, Element<double>{}};
+  const auto params = init_params<double, Cpu>(model, ctx, Seed{1});
+  const auto x = inputs(ctx);
+  Tensor<double, 2, Cpu> y(items, width);
+  int taken = 0;
+  for (int call = 0; call < 4; ++call) {
+    const int before = support::allocations;
+    Pgd{.low = -1}(
+        ctx, [&](View<const double, 2, Cpu> at, View<double, 2, Cpu> d) { gradient(params, at, labels, d); }, x.view(),
+        Noise{Random{Seed{2}}}, y);
+    if (call > 0) taken += support::allocations - before;
+  }
+  CHECK(taken == 0);
 }
 
 TEST_CASE("InputGradient: shapes that do not fit are said before anything is written") {

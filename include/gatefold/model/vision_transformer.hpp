@@ -75,10 +75,6 @@ struct PreNormed {
   static auto dense_layer(const VisionSizes& s, const RuleT&, const BranchT& branch) {
     return layer(s, update::Plain{}, branch);
   }
-  template <class FirstT, class SecondT>
-  static auto pair(const FirstT& first, const SecondT& second) {
-    return joined(first, second);
-  }
 };
 
 /// The same, and attention shows a gate its trace: for AttentionAware ones.
@@ -91,10 +87,6 @@ struct Traced {
   template <class RuleT, class BranchT>
   static auto dense_layer(const VisionSizes& s, const RuleT&, const BranchT& branch) {
     return layer(s, update::Plain{}, branch);
-  }
-  template <class FirstT, class SecondT>
-  static auto pair(const FirstT& first, const SecondT& second) {
-    return Chain{first, second};
   }
 };
 
@@ -113,10 +105,6 @@ struct Reference {
   template <class RuleT, class BranchT>
   static auto dense_layer(const VisionSizes& s, const RuleT& rule, const BranchT& branch) {
     return layer(s, beside(rule), branch);
-  }
-  template <class FirstT, class SecondT>
-  static auto pair(const FirstT& first, const SecondT& second) {
-    return joined(first, second);
   }
 
  private:
@@ -150,7 +138,17 @@ auto vision_transformer(const VisionSizes& s, const LayersT& layers) {
 
 namespace vision {
 
-/// Layers with a mixture and dense ones, in which momentum has no part.
+/// Two layers, one after the other, that share the states of their rules.
+template <class FirstT, class SecondT>
+auto pair_of(const FirstT& first, const SecondT& second) {
+  return Chain{first, second};
+}
+template <class... A, class... B>
+auto pair_of(const Chain<A...>& first, const Chain<B...>& second) {
+  return joined(first, second);
+}
+
+/// Layers with a mixture and dense ones.
 template <class FormT, class RuleT, class MixtureT, class ExpertT>
 struct Layers {
   const VisionSizes& sizes;
@@ -160,7 +158,7 @@ struct Layers {
 
   auto mixed() const { return FormT::layer(sizes, rule, Dropout{sizes.dropout, mixture}); }
   auto dense() const { return FormT::dense_layer(sizes, rule, Dropout{sizes.dropout, OneExpert{feed_forward}}); }
-  auto pair() const { return FormT::pair(dense(), mixed()); }
+  auto pair() const { return pair_of(dense(), mixed()); }
 };
 
 }  // namespace vision
