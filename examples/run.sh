@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Build and run an example: bash examples/run.sh [PROGRAM] [OPTION of the program]...
 #   fashion_mnist  trains a classifier (without PROGRAM too)
+#   vision         trains a vision transformer, and evaluates it on images that are clean, corrupted and attacked
 #   language_model trains a model of the characters of the Bible, beside n-grams, and lets it write
 #   compose        prints a table of all gates and update rules
-#   expert_count, mot, mot_vision, mot_text
+#   expert_count, mot, mot_vision, mot_text, study_vision
 #                  repeat a paper's experiments; begin with --quick
 # Installs the Debian packages it needs, after naming them; builds in build/release.
 set -euo pipefail
@@ -12,17 +13,18 @@ source "$root/cmake/install_packages.sh"
 
 program=fashion_mnist folder=examples target="" data=()
 case ${1:-} in
-  fashion_mnist | compose | language_model) program=$1; shift ;;
+  fashion_mnist | compose | language_model | vision) program=$1; shift ;;
   expert_count | mot | mot_vision | mot_text) program=$1 folder=examples/studies target=study_; shift ;;
+  study_vision) program=vision folder=examples/studies target=study_; shift ;;
   "" | -*) ;;
   *)
-    echo "run.sh: no program $1; there are fashion_mnist, language_model, compose, expert_count, mot, mot_vision and" \
-      "mot_text" >&2
+    echo "run.sh: no program $1; there are fashion_mnist, language_model, vision, compose, expert_count, mot," \
+      "mot_vision, mot_text and study_vision" >&2
     exit 2
     ;;
 esac
 case $program in
-  fashion_mnist | compose | mot_vision) data=(dataset-fashion-mnist) ;;
+  fashion_mnist | compose | vision | mot_vision) data=(dataset-fashion-mnist) ;;
   mot_text | language_model) data=(bible-kjv) ;;
 esac
 

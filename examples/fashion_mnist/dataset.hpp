@@ -8,6 +8,7 @@
 #include <gatefold/data.hpp>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace fashion {
@@ -46,21 +47,25 @@ inline std::filesystem::path find_file(const std::filesystem::path& directory, c
   throw FileError((directory / stem).string() + ": neither this file nor the same with .gz exists");
 }
 
+/// One half of Fashion-MNIST as its files hold it.
+struct Half {
+  gatefold::data::IdxImages images{};
+  std::vector<std::uint8_t> labels{};  // [count], 0 … 9
+};
+
 /// Read one half of Fashion-MNIST (Xiao et al. 2017, arXiv:1708.07747).
 ///
 /// @param half   "train" (60000 images) or "t10k" (10000)
-/// @param patch  side of a patch, a divisor of 28
 /// @throws FileError unless the files are there, whole, and hold as many labels from 0 to 9 as images of 28 x 28
-inline Dataset load(const std::filesystem::path& directory, const std::string& half, Index patch) {
-  gatefold::expect(patch >= 1 && kSide % patch == 0, "fashion::load", "patch", "a divisor of 28", patch);
+inline Half read_half(const std::filesystem::path& directory, const std::string& half) {
   const std::filesystem::path images_path = find_file(directory, half + "-images-idx3-ubyte");
   const std::filesystem::path labels_path = find_file(directory, half + "-labels-idx1-ubyte");
-  const gatefold::data::IdxImages images = gatefold::data::read_idx_images(images_path);
+  gatefold::data::IdxImages images = gatefold::data::read_idx_images(images_path);
   if (images.rows != kSide || images.columns != kSide) {
     throw FileError(images_path.string() + ": offset 8: expected images of 28 x 28, got " +
                     std::to_string(images.rows) + " x " + std::to_string(images.columns));
   }
-  const std::vector<std::uint8_t> labels = gatefold::data::read_idx_labels(labels_path);
+  std::vector<std::uint8_t> labels = gatefold::data::read_idx_labels(labels_path);
   if (static_cast<Index>(labels.size()) != images.count) {
     throw FileError(labels_path.string() + ": offset 4: expected " + std::to_string(images.count) +
                     " labels, one for each image, got " + std::to_string(labels.size()));
@@ -70,13 +75,20 @@ inline Dataset load(const std::filesystem::path& directory, const std::string& h
     throw FileError(labels_path.string() + ": offset " + std::to_string(8 + (wrong - labels.begin())) +
                     ": expected a label from 0 to 9, got " + std::to_string(*wrong));
   }
+  return {std::move(images), std::move(labels)};
+}
 
+/// The same as rows of patches.
+/// @param patch  side of a patch, a divisor of 28
+inline Dataset load(const std::filesystem::path& directory, const std::string& half, Index patch) {
+  gatefold::expect(patch >= 1 && kSide % patch == 0, "fashion::load", "patch", "a divisor of 28", patch);
+  const Half read = read_half(directory, half);
   Dataset set;
-  set.count = images.count;
-  set.labels.assign(labels.begin(), labels.end());
-  set.images.resize(images.pixels.size());
-  for (Index n = 0; n < images.count; ++n) {
-    to_patches(images.pixels.data() + n * kPixels, patch, set.images.data() + n * kPixels);
+  set.count = read.images.count;
+  set.labels.assign(read.labels.begin(), read.labels.end());
+  set.images.resize(read.images.pixels.size());
+  for (Index n = 0; n < set.count; ++n) {
+    to_patches(read.images.pixels.data() + n * kPixels, patch, set.images.data() + n * kPixels);
   }
   return set;
 }

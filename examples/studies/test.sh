@@ -14,7 +14,7 @@ fail() { echo "FAILED: $*" >&2; failed=1; }
 # Made-up data, so that the test needs no package of data.
 data=()
 case $(basename "$program") in
-  mot_vision)
+  mot_vision | vision)
     source "$(dirname "$0")/../fashion_mnist/make_half.sh"
     make_half "$dir/train" 120
     make_half "$dir/t10k" 60

@@ -170,6 +170,8 @@ TEST_CASE("models take no memory after the first call") {
                              Residual{update::HeavyBall{}, Mixture{gate, mlp}}},
                        2});
   const RelativeAttention attention{.model_dim = dim, .heads = 2, .window = 20};
+  const VisionSizes images{.side = 6, .patch = 3, .model_dim = dim, .heads = 2, .depth = 2};
+  check("vision_transformer", vmoe_every_2<vision::Reference>(images, update::Robust{}, mixture, mlp), 24);
   check("reference_layer",
         RelativeKeys{20, dim / 2, Stack{reference_layer(attention, update::HeavyBall{}, Dropout{0.1, mixture}), 2}});
 }

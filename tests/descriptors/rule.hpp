@@ -31,6 +31,8 @@ struct HalvedMu {
   double mu(Index t) const { return 1 / static_cast<double>(t + 1); }
 };
 GATEFOLD_ROW(scheduled_momentum, (update::ScheduledMomentum<HalvedMu>{}), .hooks = "begin validate", .once = true)
+GATEFOLD_ROW(plain_ahead, (update::PlainAhead{.robust = {.p = 0.5, .k = 2}}), .hooks = "begin validate infer",
+             .once = true)
 GATEFOLD_ROW(learned_step, (update::LearnedHeavyBall{.learn_mu = false, .step = update::StepSize::per_item}),
              .hooks = "begin validate infer with_model_dim", .once = true)
 GATEFOLD_ROW(sharpness_of_batch, (update::SharpnessAware{.rho = 0.2, .norm = update::Norm::batch}),

@@ -19,6 +19,7 @@ import models
 import optimizers
 import rules
 import trainers
+import vision
 import windows
 from common import write
 
@@ -34,6 +35,7 @@ FAMILIES = {
     "window": windows,
     "language": language,
     "model": models,
+    "vision": vision,
 }
 
 

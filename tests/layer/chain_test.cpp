@@ -121,6 +121,21 @@ TEST_CASE("Chain: a stack and a layer share their momentum; tokens and items do 
   CHECK(rows == std::vector<Index>{6, 3});
 }
 
+TEST_CASE("joined: the layers of two chains are those of one; a chain inside a chain keeps its states to itself") {
+  Cpu::Context ctx(1);
+  const Chain first{heavy(0.5, 1), Linear{.model_dim = 4}}, second{heavy(0.5, 1), Linear{.model_dim = 4}};
+  auto one = pass<float>(ctx, joined(first, second), 3);
+  auto written =
+      pass<float>(ctx, Chain{heavy(0.5, 1), Linear{.model_dim = 4}, heavy(0.5, 1), Linear{.model_dim = 4}}, 3);
+  one.forward();
+  written.forward();
+  CHECK(same_bits(one.outcome(), written.outcome()));
+  auto inside = pass<float>(ctx, Chain{heavy(0.5, 1), second}, 3);
+  std::size_t states = 0;
+  for_each_tensor([&](const Name&, const auto&) { ++states; }, inside.carry);
+  CHECK(states == 2);
+}
+
 TEST_CASE("Chain: infer gives the bits of forward, carry included, and keeps nothing") {
   Cpu::Context ctx(1);
   const Chain chain{Linear{.model_dim = 3, .output_dim = 4}, Stack{mixed(), 2}, heavy(0.3, 2),

@@ -6,6 +6,7 @@
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/expert/mlp.hpp"
 #include "gatefold/gate/composed_gate.hpp"
+#include "gatefold/layer/attention.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/residual.hpp"
 #include "gatefold/layer/stack.hpp"
@@ -66,6 +67,32 @@ TEST_CASE("PerToken: shows the mixtures inside") {
     CHECK(m.plan.items() == 6);
   });
   CHECK(mixtures == 2);
+}
+
+TEST_CASE("PerToken: an item is a sequence to attention inside, unless it was given another length") {
+  Cpu::Context ctx(1);
+  const Attention attention{.model_dim = 4, .heads = 2, .causal = false};
+  auto outer = pass<double>(ctx, PerToken{6, attention}, 2);
+  for (const Index length : {0, 6, 3}) {
+    CAPTURE(length);
+    outer.extra.length = length;
+    auto inner = pass<double>(ctx, attention, 12);
+    inner.extra.length = length == 0 ? 6 : length;
+    copy(ctx, outer.x.view().as(12, 4), inner.x.view());
+    copy(ctx, outer.dy.view().as(12, 4), inner.dy.view());
+    for (auto* d : {&outer.dx, &inner.dx}) fill(ctx, d->view(), 0);
+    set_zero(ctx, outer.grads);
+    outer.forward();
+    inner.forward();
+    outer.backward();
+    inner.backward();
+    CHECK(same_bits(outer.outcome(), inner.outcome()));
+    CHECK(outer.extra.length == length);
+    auto inferred = pass<double>(ctx, PerToken{6, attention}, 2);
+    inferred.extra.length = length;
+    inferred.infer();
+    CHECK(same_bits(values(inferred.y), values(outer.y)));
+  }
 }
 
 TEST_CASE("PerToken: shapes and options that do not fit say so before anything is written") {

@@ -261,4 +261,11 @@ struct Chain {
 template <class... L>
 Chain(L...) -> Chain<L...>;
 
+/// The layers of two chains as one, whose rules share their states: a chain inside a chain keeps its own.
+template <class... A, class... B>
+Chain<A..., B...> joined(const Chain<A...>& a, const Chain<B...>& b) {
+  return std::apply([](const auto&... layers) { return Chain<A..., B...>(layers...); },
+                    std::tuple_cat(a.layers, b.layers));
+}
+
 }  // namespace gatefold

@@ -3,6 +3,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
+#include "gatefold/policy/extra_parts.hpp"
 #include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
@@ -11,7 +12,8 @@ namespace gatefold {
 ///
 ///     y[n] = (layer(x[n,0]), …, layer(x[n,length−1])),   N·length items inside                          (1)
 ///
-/// Reads and writes the same memory under other extents. The carry inside has N·length rows.
+/// Reads and writes the same memory under other extents. The carry inside has N·length rows. An item is a sequence to
+/// what takes the length of one among the extra inputs (attention, mixings, Soft MoE) and is given none.
 /// @param x [N, length · D] in, y [N, length · D_out] out
 /// @throws ArgumentError unless length >= 1
 template <class LayerT>
@@ -69,7 +71,7 @@ struct PerToken {
   void validate(const Params<T, B>& p, Index items, const Carry<T, B>& carry,
                 const NonDeduced<Extra<T, B>>& extra) const {
     expect(length >= 1, "PerToken", "length", "at least 1", length);
-    gatefold::validate(as_layer<T, B>(layer), p.layer, items * length, carry.tokens, extra);
+    gatefold::validate(as_layer<T, B>(layer), p.layer, items * length, carry.tokens, of_items(extra));
   }
 
   template <class T, class B>
@@ -77,14 +79,14 @@ struct PerToken {
                Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
     validate_shapes(x, y);
     as_layer<T, B>(layer).forward(ctx, p.layer, tokens(x, layer.in_dim()), carry.tokens, tokens(y, layer.out_dim()),
-                                  saved.layer, extra);
+                                  saved.layer, of_items(extra));
   }
   template <class T, class B>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Carry<T, B>& carry, Out<T, 2, B> y,
              const NonDeduced<Extra<T, B>>& extra = {}) const {
     validate_shapes(x, y);
     gatefold::infer<T, B>(as_layer<T, B>(layer), ctx, p.layer, tokens(x, layer.in_dim()), carry.tokens,
-                          tokens(y, layer.out_dim()), extra);
+                          tokens(y, layer.out_dim()), of_items(extra));
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
@@ -94,10 +96,19 @@ struct PerToken {
     validate(p, x.extent(0), dcarry, extra);
     expect_like("PerToken.backward", "grads", p, grads);
     as_layer<T, B>(layer).backward(ctx, p.layer, tokens(x, layer.in_dim()), saved.layer, tokens(dy, layer.out_dim()),
-                                   dcarry.tokens, tokens(dx, layer.in_dim()), grads.layer, extra, dextra);
+                                   dcarry.tokens, tokens(dx, layer.in_dim()), grads.layer, of_items(extra), dextra);
   }
 
  private:
+  /// Extra inputs whose sequences, where they have no length, are the items.
+  template <class E>
+  E of_items(E extra) const {
+    lookup::for_each_extra(extra, [&](auto& part) {
+      if constexpr (requires { part.length = length; })
+        if (part.length == 0) part.length = length;
+    });
+    return extra;
+  }
   template <class V>
   V tokens(const V& items, Index width) const {
     return items.as(items.extent(0) * length, width);

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "../../vision/options.hpp"
+#include "../support/run.hpp"
+
+namespace studies::vision {
+
+/// One model of the study.
+struct Case {
+  std::string name;      // of [a-z0-9_.-]
+  std::string label;     // in tables
+  std::string baseline;  // the case that it is compared with by seed, or its own name
+  std::string router, update;
+};
+
+/// Papers 001 and 002 on images: rules around V-MoE's mixtures, its gate with their mixings, and Soft MoE.
+inline const std::vector<Case>& cases() {
+  static const std::vector<Case> all{{"vmoe", "V-MoE", "vmoe", "vmoe", "plain"},
+                                     {"vmoe_heavy_ball", "V-MoE, heavy ball", "vmoe", "vmoe", "heavy-ball"},
+                                     {"vmoe_robust", "V-MoE, robust momentum", "vmoe", "vmoe", "robust"},
+                                     {"vmoe_similarity", "V-MoE, similarity-aware", "vmoe", "similarity", "plain"},
+                                     {"vmoe_attention", "V-MoE, attention-aware", "vmoe", "attention", "plain"},
+                                     {"soft", "Soft MoE", "soft", "soft", "plain"},
+                                     {"soft_heavy_ball", "Soft MoE, heavy ball", "soft", "soft", "heavy-ball"}};
+  return all;
+}
+
+/// What errors under corruption are divided by: softmax regression on the pixels. A case like the others, of no table.
+inline const std::string& baseline_of_errors() {
+  static const std::string name = "linear";
+  return name;
+}
+
+/// All that the result of a case depends on beside its seed.
+inline Json depends_on(const Case& c, const images::Options& o) {
+  Json options{{"case", c.name}};
+  images::Options::each_of_run([&](const char* name, const auto& value) { options[name] = value; }, o);
+  options.update(
+      {{"data", o.data}, {"test-images", o.test_images}, {"epsilon", o.epsilon}, {"attack-steps", o.attack_steps}});
+  options.erase("log");
+  options.erase("validate");
+  options["seed"] = nullptr;
+  return options;
+}
+
+}  // namespace studies::vision

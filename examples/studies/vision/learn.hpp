@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "../../vision/evaluate.hpp"
+#include "../support/run.hpp"
+#include "cases.hpp"
+
+namespace studies::vision {
+
+/// Train a case and evaluate it. No step is chosen by validation: all cases have the same.
+inline Json learn(const Case& c, images::Options o, const images::Images& of, std::uint64_t seed,
+                  const Report& report) {
+  o.seed = seed;
+  const auto model = c.name == baseline_of_errors() ? images::make_linear(o) : images::make_model(o);
+  images::Order order(of.train.count(), gatefold::Seed{seed}.fork(7));
+  images::Pixels x(o.batch, images::kPixels);
+  std::vector<Index> labels(static_cast<std::size_t>(o.batch));
+  Json curve{{"step", Json::array()}, {"loss", Json::array()}};
+  const Index every = std::max<Index>(o.steps / 50, 1);
+  double loss = 0;
+  for (Index step = 0; step < o.steps; ++step) {
+    order.batch(of.train, step, x, labels);
+    loss += model->step(x, {labels.data(), o.batch}) / static_cast<double>(every);
+    if ((step + 1) % every == 0) {
+      curve["step"].push_back(step + 1);
+      curve["loss"].push_back(loss);
+      loss = 0;
+    }
+    report(0.9 * static_cast<double>(step) / static_cast<double>(o.steps));
+  }
+  const images::Outcome found = images::evaluate(*model, o, of.test);
+  Json result{{"clean", found.clean},
+              {"fgsm", found.fgsm},
+              {"pgd", found.pgd},
+              {"parameters", model->parameters()},
+              {"curve", curve}};
+  for (std::size_t kind = 0; kind < images::kKinds; ++kind)
+    result["corrupted"][images::kCorruptions[kind].name] = found.corrupted[kind];
+  return result;
+}
+
+}  // namespace studies::vision

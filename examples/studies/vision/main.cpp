@@ -1,0 +1,106 @@
+// Papers 001 and 002 on images, scaled to Fashion-MNIST: V-MoE plain, with heavy ball, with robust momentum, with the
+// routers of paper 002, Soft MoE without and with momentum; clean, corrupted, and attacked by FGSM and PGD.
+//
+//   vision [--quick] [--seeds 3] [--steps 2500] [--dim 48] [--patch 7] …
+
+#include <chrono>
+
+#include "report.hpp"
+
+namespace studies::vision {
+
+/// So that 24 runs take less than two hours on two cores: 17 tokens of 48 values, 8 layers as V-MoE S/32 has, every
+/// second of them with a mixture; 160,000 images seen.
+inline images::Options defaults() {
+  images::Options o;
+  o.patch = 7;
+  o.depth = 8;
+  o.dim = 48;
+  o.hidden = 96;
+  o.batch = 64;
+  o.steps = 2500;
+  o.warmup = 150;
+  o.threads = 1;
+  o.valid_images = 0;  // nothing is chosen by validation
+  o.test_images = 2000;
+  return o;
+}
+
+inline void study(const Common& common, const images::Options& o) {
+  const images::Images of = images::read_images(o);
+  std::vector<Case> all = cases();
+  all.push_back({baseline_of_errors(), "linear", baseline_of_errors(), "vmoe", "plain"});
+  std::vector<Run> runs;
+  for (const Case& c : all) {
+    images::Options of_case = o;
+    of_case.router = c.router;
+    of_case.update = c.update;
+    add_seeds(runs, c.name, common.seed, common.seeds, [&](std::uint64_t seed) {
+      return Run{{},
+                 depends_on(c, of_case),
+                 [&of, c, of_case, seed](const Report& tell) { return learn(c, of_case, of, seed, tell); },
+                 c.name == baseline_of_errors() ? 0.05 : 1};
+    });
+  }
+  const std::vector<Json> found = compute(common, runs);
+  Done done;
+  for (std::size_t i = 0; i < found.size(); ++i)
+    done[all[i / static_cast<std::size_t>(common.seeds)].name].push_back(found[i]);
+  Json options = depends_on(all[0], o);
+  for (const char* of_one : {"case", "router", "update", "seed"}) options.erase(of_one);
+  options.update({{"seed", common.seed}, {"seeds", common.seeds}});
+  report(common, options, done);
+}
+
+}  // namespace studies::vision
+
+int main(int argc, char** argv) {
+  using namespace studies;
+  CLI::App app("Vision transformers of mixtures of experts on Fashion-MNIST, clean, corrupted and attacked");
+  Common common{.seeds = 3};
+  images::Options o = vision::defaults();
+  add_common(app, common);
+  const auto positive = CLI::Range(Index(1), Index(1) << 40);
+  const auto add = [&](const char* name, Index& value, const char* what) {
+    app.add_option(name, value, what)->check(positive)->capture_default_str();
+  };
+  add("--steps", o.steps, "steps of each run");
+  add("--batch", o.batch, "images per step");
+  add("--dim", o.dim, "width of a token");
+  add("--hidden", o.hidden, "hidden width of an expert");
+  add("--heads", o.heads, "heads of attention, a divisor of dim");
+  add("--depth", o.depth, "layers, an even number");
+  add("--experts", o.experts, "experts per mixture");
+  add("--k", o.k, "experts per token (Soft MoE: slots per expert)");
+  add("--train-images", o.train_images, "training images (default: all)");
+  add("--test-images", o.test_images, "test images that are corrupted and attacked");
+  add("--attack-steps", o.attack_steps, "steps of PGD, each of epsilon / 4");
+  app.add_option("--patch", o.patch, "side of a patch, a divisor of 28")
+      ->check(CLI::IsMember({1, 2, 4, 7, 14, 28}))
+      ->capture_default_str();
+  app.add_option("--lr", o.lr, "learning rate (AdamW)")->check(above_zero())->capture_default_str();
+  app.add_option("--mu", o.mu, "momentum of heavy ball")->check(CLI::Range(-1.0, 1.0))->capture_default_str();
+  app.add_option("--epsilon", o.epsilon, "how far attacks move a pixel")->check(above_zero())->capture_default_str();
+  app.add_option("--data", o.data, "folder of the IDX files, .gz or plain")->capture_default_str();
+  return study_main("vision", app, argc, argv, [&] {
+    if (common.quick) {
+      for (const auto& [name, value, small] : {std::tuple{"--steps", &o.steps, 120},
+                                               {"--dim", &o.dim, 16},
+                                               {"--hidden", &o.hidden, 16},
+                                               {"--train-images", &o.train_images, 2000},
+                                               {"--test-images", &o.test_images, 100},
+                                               {"--patch", &o.patch, 14},
+                                               {"--depth", &o.depth, 4},
+                                               {"--attack-steps", &o.attack_steps, 4}})
+        unless_given(app, name, *value, small);
+      unless_given(app, "--seeds", common.seeds, 1);
+    }
+    o.warmup = std::min(o.warmup, o.steps / 4);
+    gatefold::expect(o.dim % o.heads == 0, "options", "heads", gatefold::Joined{"a divisor of dim = ", o.dim}, o.heads);
+    gatefold::expect(o.depth % 2 == 0, "options", "depth", "an even number", o.depth);
+    gatefold::expect(o.k <= o.experts, "options", "k", gatefold::Joined{"at most experts = ", o.experts}, o.k);
+    const auto start = std::chrono::steady_clock::now();
+    vision::study(common, o);
+    print_end(common, start);
+  });
+}

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <gatefold/gatefold.hpp>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "../fashion_mnist/dataset.hpp"
+#include "model.hpp"
+
+namespace images {
+
+using fashion::kClasses, fashion::kClassNames, fashion::kPixels, fashion::kSide;
+
+/// Images with pixels between 0 and 1, and what they show.
+struct Set {
+  Pixels pixels{};              // [count, 784]
+  std::vector<Index> labels{};  // [count], 0 … 9
+
+  Index count() const { return pixels.extent(0); }
+  ReadPixels rows(Index first, Index count) const { return pixels.view().rows(first, count); }
+  Labels labels_of(Index first, Index count) const { return {labels.data() + first, count}; }
+};
+inline Set set_of(const fashion::Half& half, Index first, Index count) {
+  Set set{Pixels(count, kPixels), {half.labels.begin() + first, half.labels.begin() + first + count}};
+  for (Index i = 0; i < set.pixels.size(); ++i)
+    set.pixels.data()[i] = static_cast<float>(half.images.pixels[static_cast<std::size_t>(first * kPixels + i)]) / 255;
+  return set;
+}
+
+/// Fashion-MNIST in three parts that share no image: the last of the training images are for validation.
+struct Images {
+  Set train, valid, test;
+
+  /// Of all pixels and labels: a run goes on only with its own.
+  std::uint64_t hash() const {
+    std::uint64_t h = 0;
+    for (const Set* set : {&train, &valid, &test})
+      for (Index n = 0; n < set->count(); ++n) {
+        double sum = 0;
+        for (Index p = 0; p < kPixels; ++p) sum += static_cast<double>(set->pixels(n, p)) * static_cast<double>(p + 1);
+        h = gatefold::mix64(h ^ static_cast<std::uint64_t>(sum * 4096) ^
+                            static_cast<std::uint64_t>(set->labels[static_cast<std::size_t>(n)]));
+      }
+    return h;
+  }
+};
+inline Images read_images(const Options& o) {
+  const fashion::Half train = fashion::read_half(o.data, "train"), test = fashion::read_half(o.data, "t10k");
+  const Index left = train.images.count - o.valid_images, used = o.train_images > 0 ? o.train_images : left;
+  gatefold::expect(o.batch <= used && used <= left, "options", "train-images",
+                   gatefold::Joined{"batch = ", o.batch, " to ", left, ", what valid-images leaves"}, used);
+  return {set_of(train, 0, used), set_of(train, left, o.valid_images), set_of(test, 0, test.images.count)};
+}
+
+/// The order of the images in an epoch, which a seed and its number give.
+class Order {
+ public:
+  Order(Index count, gatefold::Seed seed) : items_(static_cast<std::size_t>(count)), seed_(seed) {}
+
+  /// Copy batch `step` of the run into x and labels; what an epoch leaves over is in no batch.
+  void batch(const Set& set, Index step, Pixels& x, std::vector<Index>& labels) {
+    const Index size = x.extent(0), batches = set.count() / size;
+    begin(step / batches);
+    for (Index n = 0; n < size; ++n) {
+      const Index item = items_[static_cast<std::size_t>(step % batches * size + n)];
+      std::copy_n(&set.pixels(item, 0), kPixels, &x(n, 0));
+      labels[static_cast<std::size_t>(n)] = set.labels[static_cast<std::size_t>(item)];
+    }
+  }
+
+ private:
+  void begin(Index epoch) {
+    if (epoch == epoch_) return;
+    epoch_ = epoch;
+    std::iota(items_.begin(), items_.end(), Index(0));
+    for (std::size_t i = items_.size(); i > 1; --i) {
+      const double u = gatefold::uniform<double>(seed_, static_cast<std::uint64_t>(epoch), i);
+      std::swap(items_[i - 1], items_[static_cast<std::size_t>(u * static_cast<double>(i))]);
+    }
+  }
+
+  std::vector<Index> items_;
+  gatefold::Seed seed_;
+  Index epoch_ = -1;
+};
+
+}  // namespace images

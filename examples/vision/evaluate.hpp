@@ -1,0 +1,114 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <gatefold/gatefold.hpp>
+#include <vector>
+
+#include "dataset.hpp"
+#include "model.hpp"
+
+namespace images {
+
+using gatefold::kCorruptions;
+
+inline constexpr Index kSeverities = 5;
+inline constexpr std::size_t kKinds = kCorruptions.size();
+
+/// What a classifier gets right, each between 0 and 1.
+struct Outcome {
+  double clean = 0, fgsm = 0, pgd = 0;
+  std::array<std::array<double, kSeverities>, kKinds> corrupted{};
+
+  /// Errors under corruption, as metric::corruption_error takes them.
+  std::vector<double> errors() const {
+    std::vector<double> all;
+    for (const auto& kind : corrupted)
+      for (const double accuracy : kind) all.push_back(1 - accuracy);
+    return all;
+  }
+  /// Relative to another classifier's; no numbers where that one makes no error under some corruption.
+  gatefold::metric::CorruptionError relative_to(const Outcome& baseline) const {
+    for (const auto& kind : baseline.corrupted)
+      if (std::all_of(kind.begin(), kind.end(), [](double accuracy) { return accuracy == 1; }))
+        return {std::vector<double>(kKinds, std::nan("")), std::nan("")};
+    return gatefold::metric::corruption_error(errors(), baseline.errors(), kSeverities);
+  }
+  double mean_corrupted() const {
+    double sum = 0;
+    for (const double error : errors()) sum += 1 - error;
+    return sum / static_cast<double>(kKinds * kSeverities);
+  }
+};
+
+/// The share of images that are classified right after change(first, x, labels, y) made y of images first, first + 1, …
+template <class F>
+double accuracy_after(Model& model, const Set& set, Index count, const F& change) {
+  constexpr Index kBatch = 250;
+  Pixels y, logits;
+  Index right = 0;
+  for (Index first = 0; first < count; first += kBatch) {
+    const Index here = std::min(kBatch, count - first);
+    y.resize(here, kPixels);
+    change(first, set.rows(first, here), set.labels_of(first, here), y);
+    model.classify(y, logits);
+    for (Index n = 0; n < here; ++n) {
+      const float* const row = &logits(n, 0);
+      right += std::max_element(row, row + kClasses) - row == set.labels[static_cast<std::size_t>(first + n)];
+    }
+  }
+  return static_cast<double>(right) / static_cast<double>(count);
+}
+inline double accuracy(Model& model, const Set& set) {
+  return accuracy_after(model, set, set.count(),
+                        [](Index, ReadPixels x, Labels, Pixels& y) { std::copy_n(x.data(), x.size(), y.data()); });
+}
+
+/// Clean on all images of a set; corrupted and attacked on its first ones.
+inline Outcome evaluate(Model& model, const Options& o, const Set& set) {
+  using gatefold::Noise, gatefold::Pgd, gatefold::Random, gatefold::Seed;
+  gatefold::Cpu::Context ctx(o.threads);
+  const Index count = std::min(o.test_images, set.count());
+  Outcome found;
+  found.clean = accuracy(model, set);
+  for (std::size_t kind = 0; kind < kKinds; ++kind)
+    for (Index severity = 1; severity <= kSeverities; ++severity) {
+      const gatefold::Corrupt corrupt{kCorruptions[kind].kind, severity, kSide, kSide};
+      const Seed stream = Seed{0}.fork(kind).fork(static_cast<std::uint64_t>(severity));
+      found.corrupted[kind][static_cast<std::size_t>(severity - 1)] =
+          accuracy_after(model, set, count, [&](Index first, ReadPixels x, Labels, Pixels& y) {
+            corrupt(ctx, x, Random{stream, static_cast<std::uint64_t>(first)}, y);
+          });
+    }
+  const auto attacked = [&](const Pgd& attack, bool anywhere) {
+    return accuracy_after(model, set, count, [&](Index first, ReadPixels x, Labels labels, Pixels& y) {
+      const Noise start = anywhere ? Noise{Random{Seed{1}, static_cast<std::uint64_t>(first)}} : Noise{};
+      model.attack(attack, start, x, labels, y);
+    });
+  };
+  found.fgsm = attacked(Pgd::fgsm(o.epsilon), false);
+  found.pgd = attacked({.epsilon = o.epsilon, .step = o.epsilon / 4, .steps = o.attack_steps}, true);
+  return found;
+}
+
+/// Softmax regression on the pixels, trained for evaluation: the baseline of corruption errors.
+inline Outcome evaluate_linear(const Options& o, const Images& images) {
+  Options of = o;
+  of.update = "plain";
+  of.steps = o.baseline_steps;
+  of.warmup = 0;
+  of.seed = 1;
+  const auto model = make_linear(of);
+  Order order(images.train.count(), gatefold::Seed{of.seed}.fork(7));
+  Pixels x(o.batch, kPixels);
+  std::vector<Index> labels(static_cast<std::size_t>(o.batch));
+  for (Index step = 0; step < of.steps; ++step) {
+    order.batch(images.train, step, x, labels);
+    model->step(x, {labels.data(), o.batch});
+  }
+  return evaluate(*model, o, images.test);
+}
+
+}  // namespace images

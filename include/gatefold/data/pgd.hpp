@@ -1,0 +1,105 @@
+#pragma once
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/philox.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/policy/noise.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/view.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// Where an attack may go from x[i]: at most epsilon away, between low and high.
+struct Reach {
+  double epsilon, low, high;
+
+  template <class T>
+  GATEFOLD_HD T nearest(T x, T point) const {
+    const T least = x - T(epsilon), most = x + T(epsilon);
+    const T near = point < least ? least : point > most ? most : point;
+    return near < T(low) ? T(low) : near > T(high) ? T(high) : near;
+  }
+};
+/// y = the nearest of x + ε r, r ~ U[−1, 1)
+template <class T>
+struct BeginAnywhere {
+  Reach reach;
+  Random random;
+  const T* x;
+  T* y;
+  GATEFOLD_HD void operator()(Index i) const {
+    const double r = 2 * uniform<double>(random.seed, random.step, static_cast<std::uint64_t>(i)) - 1;
+    y[i] = reach.nearest(x[i], x[i] + static_cast<T>(reach.epsilon * r));
+  }
+};
+/// y ← the nearest of y + step · sign(dy)
+template <class T>
+struct SignStep {
+  Reach reach;
+  double step;
+  const T *x, *dy;
+  T* y;
+  GATEFOLD_HD void operator()(Index i) const {
+    const T sign = dy[i] > 0 ? T(1) : dy[i] < 0 ? T(-1) : T(0);
+    y[i] = reach.nearest(x[i], y[i] + static_cast<T>(step) * sign);
+  }
+};
+
+}  // namespace fn
+
+/// Items a little beside the given ones, where a loss is as large as a few steps along its gradient make it: projected
+/// gradient descent in the maximum norm. One step of the whole length from x is the fast gradient sign method, `fgsm`.
+///
+///     y₀ = Π(x + ε r),   r ~ U[−1, 1),   or y₀ = x without `start`                                       (1)
+///     y_t = Π(y_{t−1} + α sign ∇loss(y_{t−1})),   t = 1, …, steps;   sign 0 = 0                          (2)
+///     Π: to [x − ε, x + ε], then to [low, high]                                                         (3)
+///
+/// Source: Madry et al. 2017, arXiv:1706.06083; fgsm: Goodfellow et al. 2014, arXiv:1412.6572.
+/// @param epsilon, step  ε and α, in units of the items, as low and high are; those of bytes by default
+/// @throws ArgumentError unless 0 <= epsilon < ∞, 0 < step < ∞, steps >= 1, low <= high and shapes fit
+/// @cost   `steps` gradients
+/// @order  element i of r is number i of the stream
+struct Pgd {
+  double epsilon = 8.0 / 255, step = 2.0 / 255;
+  Index steps = 10;
+  double low = 0, high = 1;
+
+  static Pgd fgsm(double epsilon = 8.0 / 255) { return {.epsilon = epsilon, .step = epsilon, .steps = 1}; }
+
+  void validate() const {
+    expect(0 <= epsilon && epsilon < 1e300, "Pgd", "epsilon", "0 <= epsilon, finite", epsilon);
+    expect(0 < step && step < 1e300, "Pgd", "step", "more than 0, finite", step);
+    expect(steps >= 1, "Pgd", "steps", "at least 1", steps);
+    expect(low <= high, "Pgd", "high", Joined{"at least low = ", low}, high);
+  }
+
+  /// @param gradient  gradient(y [N, D], dy [N, D]) writes ∇loss(y): InputGradient (train/input_gradient.hpp)
+  /// @param start     where r comes from; empty: y₀ = x
+  /// @param x [N, D] in, between low and high;  y [N, D] out, memory of its own
+  template <class T, class B, class GradientT>
+  void operator()(typename B::Context& ctx, GradientT&& gradient, View<T, 2, B> x, const Noise& start,
+                  Out<std::remove_const_t<T>, 2, B> y) const {
+    using U = std::remove_const_t<T>;
+    validate();
+    expect_shape("Pgd", "y", y, {x.extent(0), x.extent(1)});
+    expect_apart("Pgd", "y", y, "x", x);
+    const fn::Reach reach{epsilon, low, high};
+    if (start.random) {
+      B::for_each(ctx, x.size(), fn::BeginAnywhere<U>{reach, *start.random, x.data(), y.data()});
+    } else {
+      copy<typename B::Context, U, 2, B>(ctx, x, y);
+    }
+    auto mark = ctx.mark();
+    auto dy = ctx.template scratch<U>(x.extent(0), x.extent(1));
+    for (Index t = 0; t < steps; ++t) {
+      gradient(View<const U, 2, B>(y), dy);
+      B::for_each(ctx, x.size(), fn::SignStep<U>{reach, step, x.data(), dy.data(), y.data()});
+    }
+  }
+};
+
+}  // namespace gatefold

@@ -1,0 +1,114 @@
+#pragma once
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/layer/layer.hpp"
+#include "gatefold/policy/options.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/view.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// Where the values of patch r stand, of images one after the other: `patch` lines of `width` values, `stride` apart.
+struct PatchPlace {
+  Index across, patch, width;  // patches beside each other, pixels and values of a patch's side
+
+  GATEFOLD_HD Index stride() const { return across * width; }
+  GATEFOLD_HD Index begin(Index r) const { return (r / across * patch * across + r % across) * width; }
+};
+/// u[r, (i, j)] = (x at line i, value j of patch r − mean) · scale
+template <class T, class B>
+struct TakePatches {
+  PatchPlace place;
+  T mean, scale;
+  View<const T, 2, B> x;  // [N, rows · columns · channels]
+  T* u;                   // [N · P, patch² · channels]
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
+    for (Index i = 0; i < place.patch; ++i) {
+      const T* const from = x.data() + place.begin(r) + i * place.stride();
+      T* const to = u + (r * place.patch + i) * place.width;
+      each_column<T>(lanes, place.width,
+                     [&](const auto& at, Index j) { at.store(to + j, (at.load(from + j) - mean) * scale); });
+    }
+  }
+};
+/// dx += scale · du, where it came from
+template <class T, class B>
+struct TakePatchesBackward {
+  PatchPlace place;
+  T scale;
+  const T* du;
+  View<T, 2, B> dx;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
+    for (Index i = 0; i < place.patch; ++i) {
+      T* const to = dx.data() + place.begin(r) + i * place.stride();
+      const T* const from = du + (r * place.patch + i) * place.width;
+      each_column<T>(lanes, place.width,
+                     [&](const auto& at, Index j) { at.store(to + j, at.load(to + j) + scale * at.load(from + j)); });
+    }
+  }
+};
+
+}  // namespace fn
+
+/// Cut images into square patches, the patches and the values of each in row-major order, and bring them to mean 0 and
+/// deviation 1 if they have the ones given.
+///
+///     u[n, (a, b), (i, j, c)] = (x[n, (a p + i, b p + j, c)] − mean) / deviation,   p = patch             (1)
+///
+/// Source: Dosovitskiy et al. 2021, arXiv:2010.11929, sec. 3.1; the linear map that makes tokens of patches is
+/// `PerToken{patches, Linear{…}}`. A branch: a layer of it is NoResidual.
+/// @param x [N, rows · columns · channels] in, u [N, rows · columns · channels] out, rows of P · patch² · channels
+/// @throws ArgumentError unless sizes are at least 1, patch divides rows and columns, mean is finite and deviation > 0
+/// @cost   one read and one write of each value
+struct ImagePatches {
+  Index rows = 28, columns = 28, channels = 1, patch = 4;
+  double mean = 0, deviation = 1;
+
+  Index in_dim() const { return rows * columns * channels; }
+  Index out_dim() const { return in_dim(); }
+  /// P, and the width of a patch.
+  Index patches() const { return rows / patch * (columns / patch); }
+  Index patch_dim() const { return patch * patch * channels; }
+
+  void expect_options() const {
+    expect(channels >= 1, "ImagePatches", "channels", "at least 1", channels);
+    expect(patch >= 1, "ImagePatches", "patch", "at least 1", patch);
+    expect(rows >= 1 && rows % patch == 0, "ImagePatches", "rows", Joined{"a multiple of patch = ", patch}, rows);
+    expect(columns >= 1 && columns % patch == 0, "ImagePatches", "columns", Joined{"a multiple of patch = ", patch},
+           columns);
+    expect_finite("ImagePatches", "mean", mean);
+    expect(deviation > 0, "ImagePatches", "deviation", "more than 0", deviation);
+  }
+  template <class T, class B>
+  void validate(const Nothing<T, B>&, Index, const Nothing<T, B>&) const {
+    expect_options();
+  }
+  template <class T, class B, class Step = fn::NoStep<T>>
+  void forward(typename B::Context& ctx, const Nothing<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Nothing<T, B>&,
+               const Nothing<T, B>& extra, const Step& step = {}) const {
+    validate(p, x.extent(0), extra);
+    expect_forward_shapes("ImagePatches.forward", *this, x, "u", u);
+    B::for_rows(ctx, x.extent(0) * patches(), fn::TakePatches<T, B>{place(), T(mean), T(1 / deviation), x, u.data()});
+    run_step(ctx, u, step);
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Nothing<T, B>& p, In<T, 2, B> x, const Nothing<T, B>&, In<T, 2, B> du,
+                Out<T, 2, B> dx, Nothing<T, B>&, const Nothing<T, B>& extra, Nothing<T, B>&) const {
+    validate(p, x.extent(0), extra);
+    expect_backward_shapes("ImagePatches.backward", *this, x, du, dx);
+    B::for_rows(ctx, x.extent(0) * patches(), fn::TakePatchesBackward<T, B>{place(), T(1 / deviation), du.data(), dx});
+  }
+
+ private:
+  fn::PatchPlace place() const { return {columns / patch, patch, patch * channels}; }
+};
+
+}  // namespace gatefold

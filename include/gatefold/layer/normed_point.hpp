@@ -1,0 +1,152 @@
+#pragma once
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/layer/layer.hpp"
+#include "gatefold/layer/no_residual.hpp"
+#include "gatefold/layer/one_expert.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/update/pass.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// y = x + (y − h)
+template <class T>
+struct AddWhatChanged {
+  using Element = T;
+  const T *x, *h;
+  T* y;
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    at.store(y + i, at.load(x + i) + (at.load(y + i) - at.load(h + i)));
+  }
+};
+
+}  // namespace fn
+
+/// A layer that works at the normalised items, and what it changes there changes the items: a rule that looks ahead
+/// then does so after the norm.
+///
+///     h = norm(x),   z, carry ← layer(h, carry),   y = x + (z − h)                                      (1)
+///
+/// Source: the code of paper 001 on vision (vmoe), `NormedPoint{LayerNorm{}, Residual{update::Robust{}, branch}}`; the
+/// paper's equation looks ahead before the norm, `Residual{update::Robust{}, PreNorm{LayerNorm{}, branch}}`. Without a
+/// look-ahead the two agree up to rounding. The norm is an expert or a branch; a model dimension that it left 0 is the
+/// layer's. Extra inputs go to the layer.
+/// @param x [N, D] in, y [N, D] out
+/// @throws ArgumentError unless the layer is as wide going out as coming in
+/// @cost   the layer, the norm and 2·N·D additions; keeps h [N, D]
+template <class NormT, class LayerT>
+struct NormedPoint {
+  NormT norm;
+  LayerT layer;
+
+  template <class T, class B>
+  using Norm = AsBranch<NormT, T, B>;
+  template <class T, class B>
+  using Inner = AsLayer<LayerT, T, B>;
+
+  template <class T, class B>
+  struct Params {
+    gatefold::Params<Norm<T, B>, T, B> norm;
+    gatefold::Params<Inner<T, B>, T, B> layer;
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("norm", p.norm...);
+      f("layer", p.layer...);
+    }
+  };
+  template <class T, class B>
+  struct Saved {
+    gatefold::Saved<Norm<T, B>, T, B> norm;
+    gatefold::Saved<Inner<T, B>, T, B> layer;
+    Tensor<T, 2, B> h;  // [N, D]
+    template <class F>
+    void mixtures(F&& f) const {
+      for_each_mixture(layer, f);
+    }
+  };
+  template <class T, class B>
+  using Carry = gatefold::Carry<Inner<T, B>, T, B>;
+  template <class T, class B>
+  using Extra = gatefold::Extra<Inner<T, B>, T, B>;
+  template <class T, class B>
+  using ExtraGrad = gatefold::ExtraGrad<Inner<T, B>, T, B>;
+
+  Index in_dim() const { return layer.in_dim(); }
+  Index out_dim() const { return layer.out_dim(); }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    return {init_params<T, B>(filled_norm<T, B>(), ctx, seed.fork(0)),
+            init_params<T, B>(as_layer<T, B>(layer), ctx, seed.fork(1))};
+  }
+  template <class T, class B>
+  void begin(typename B::Context& ctx, const Params<T, B>& p, Index items, NonDeduced<Carry<T, B>>& carry) const {
+    as_layer<T, B>(layer).begin(ctx, p.layer, items, carry);
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index items, const NonDeduced<Carry<T, B>>& carry,
+                const NonDeduced<Extra<T, B>>& extra) const {
+    expect(in_dim() == out_dim(), "NormedPoint", "layer.out_dim", Joined{in_dim(), " (its in_dim)"}, out_dim());
+    if constexpr (hook::branch::validate<Norm<T, B>, T, B>())
+      filled_norm<T, B>().validate(p.norm, items, Nothing<T, B>{});
+    gatefold::validate(as_layer<T, B>(layer), p.layer, items, carry, extra);
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
+               Out<T, 2, B> y, Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
+    const auto here = ctx.here();
+    validate_forward(p, x, carry, y, extra);
+    saved.h.resize(x.extent(0), in_dim());
+    filled_norm<T, B>().forward(ctx, p.norm, x, saved.h, saved.norm, Nothing<T, B>{});
+    update::follow_pass(carry, x.data(), saved.h.data());
+    as_layer<T, B>(layer).forward(ctx, p.layer, saved.h, carry, y, saved.layer, extra);
+    B::for_each(ctx, y.size(), fn::AddWhatChanged<T>{x.data(), saved.h.data(), y.data()});
+  }
+  template <class T, class B>
+  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
+             Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
+    validate_forward(p, x, carry, y, extra);
+    auto mark = ctx.mark();
+    auto h = ctx.template scratch<T>(x.extent(0), in_dim());
+    infer_branch<T, B>(filled_norm<T, B>(), ctx, p.norm, x, h, Nothing<T, B>{});
+    update::follow_pass(carry, x.data(), h.data());
+    gatefold::infer<T, B>(as_layer<T, B>(layer), ctx, p.layer, h, carry, y, extra);
+    B::for_each(ctx, y.size(), fn::AddWhatChanged<T>{x.data(), h.data(), y.data()});
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
+                In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
+                const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
+    expect_backward_shapes("NormedPoint.backward", *this, x, dy, dx);
+    validate(p, x.extent(0), dcarry, extra);
+    expect_like("NormedPoint.backward", "grads", p, grads);
+    add(ctx, dy, dx);
+    auto mark = ctx.mark();
+    auto dh = ctx.template scratch<T>(x.extent(0), in_dim());
+    fill(ctx, dh, 0);
+    add_scaled(ctx, -1, dy, dh);
+    Nothing<T, B> none;
+    as_layer<T, B>(layer).backward(ctx, p.layer, saved.h, saved.layer, dy, dcarry, dh, grads.layer, extra, dextra);
+    filled_norm<T, B>().backward(ctx, p.norm, x, saved.norm, dh, dx, grads.norm, none, none);
+  }
+
+ private:
+  template <class T, class B>
+  Norm<T, B> filled_norm() const {
+    return as_branch<T, B>(with_model_dim(norm, in_dim()));
+  }
+  template <class T, class B>
+  void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, const NonDeduced<Carry<T, B>>& carry,
+                        View<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra) const {
+    expect_forward_shapes("NormedPoint.forward", *this, x, "y", y);
+    validate(p, x.extent(0), carry, extra);
+  }
+};
+template <class N, class L>
+NormedPoint(N, L) -> NormedPoint<N, L>;
+
+}  // namespace gatefold

@@ -1,0 +1,203 @@
+#pragma once
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/expert/layer_norm.hpp"
+#include "gatefold/expert/linear.hpp"
+#include "gatefold/layer/attention.hpp"
+#include "gatefold/layer/block.hpp"
+#include "gatefold/layer/chain.hpp"
+#include "gatefold/layer/dropout.hpp"
+#include "gatefold/layer/image_patches.hpp"
+#include "gatefold/layer/normed_point.hpp"
+#include "gatefold/layer/one_expert.hpp"
+#include "gatefold/layer/per_token.hpp"
+#include "gatefold/layer/post_norm.hpp"
+#include "gatefold/layer/pre_norm.hpp"
+#include "gatefold/layer/residual.hpp"
+#include "gatefold/layer/stack.hpp"
+#include "gatefold/layer/token_mean.hpp"
+#include "gatefold/layer/token_places.hpp"
+#include "gatefold/update/plain.hpp"
+#include "gatefold/update/plain_ahead.hpp"
+#include "gatefold/update/robust.hpp"
+
+/// The vision transformers of papers 001 and 002, as compositions of layers: images [N, side · side · channels] in,
+/// logits [N, classes] out.
+///
+///     const auto sizes = VisionSizes::small_32();
+///     const Mlp<Gelu> mlp{512, 2048};
+///     const auto model = vmoe_last(sizes, update::HeavyBall{.mu = 0.7}, Mixture{published::vmoe(8), mlp}, mlp, 2);
+///     Trainer trainer{ctx, model, CrossEntropy{}, optim::AdamW{.lr = 1e-3}, Seed{1}};
+///
+/// Each image is a sequence by itself, to attention and to gates. Momentum goes from mixture to mixture.
+namespace gatefold {
+
+/// What a vision transformer is made of beside its layers.
+///
+/// Source: Riquelme et al. 2021, arXiv:2106.05974 (V-MoE S/32), Touvron et al. 2021, arXiv:2012.12877 (DeiT tiny, of
+/// which paper 001's Soft MoE is made).
+struct VisionSizes {
+  Index side = 28, channels = 1, patch = 4;  // of a square image, in pixels
+  Index model_dim = 0, heads = 1, depth = 0;
+  Index classes = 10;
+  bool class_token = true;         // which the classes are read from; no: from the mean of the tokens
+  double dropout = 0;              // of what mixtures and dense experts give
+  double mean = 0, deviation = 1;  // of the pixels
+  double epsilon = 1e-6;           // of the norms
+
+  static VisionSizes small_32(Index classes = 1000) { return {224, 3, 32, 512, 8, 8, classes}; }
+  static VisionSizes tiny_16(Index classes = 1000) { return {224, 3, 16, 192, 3, 12, classes}; }
+
+  ImagePatches patches() const {
+    const ImagePatches p{side, side, channels, patch, mean, deviation};
+    p.expect_options();
+    return p;
+  }
+  TokenPlaces places() const { return {patches().patches(), model_dim, class_token}; }
+  Attention attention() const { return {.model_dim = model_dim, .heads = heads, .causal = false}; }
+  LayerNorm norm() const { return {model_dim, epsilon}; }
+};
+
+/// The forms of a layer of a vision transformer: where its norms stand.
+namespace vision {
+
+/// Norms before branches, the equation of the papers. The default.
+///
+///     h = x + attention(norm(x)),   y, carry ← rule(h, carry; branch ∘ norm)                            (1)
+struct PreNormed {
+  template <class RuleT, class BranchT>
+  static auto layer(const VisionSizes& s, const RuleT& rule, const BranchT& branch) {
+    return Chain{Residual{update::Plain{}, PreNorm{s.norm(), s.attention()}},
+                 Residual{rule, PreNorm{s.norm(), branch}}};
+  }
+  template <class RuleT, class BranchT>
+  static auto dense_layer(const VisionSizes& s, const RuleT&, const BranchT& branch) {
+    return layer(s, update::Plain{}, branch);
+  }
+};
+
+/// The same, and attention shows a gate its trace: for AttentionAware ones.
+struct Traced {
+  template <class RuleT, class BranchT>
+  static auto layer(const VisionSizes& s, const RuleT& rule, const BranchT& branch) {
+    return Block{Residual{update::Plain{}, PreNorm{s.norm(), s.attention()}},
+                 Residual{rule, PreNorm{s.norm(), branch}}};
+  }
+  template <class RuleT, class BranchT>
+  static auto dense_layer(const VisionSizes& s, const RuleT&, const BranchT& branch) {
+    return layer(s, update::Plain{}, branch);
+  }
+};
+
+/// The layers of paper 001's code: a norm after the residual connection as well, and the look-ahead of a rule after the
+/// norm before the branch, which dense layers are shown too.
+///
+///     h = x + attention(norm(x)),   z, carry ← h + (rule(norm(h), carry; branch) − norm(h)),   y = norm(z)   (2)
+///
+/// Its sign is the other one: it subtracts what mixtures give, which their last weights make up for.
+struct Reference {
+  template <class RuleT, class BranchT>
+  static auto layer(const VisionSizes& s, const RuleT& rule, const BranchT& branch) {
+    return Chain{Residual{update::Plain{}, PreNorm{s.norm(), s.attention()}},
+                 PostNorm{NormedPoint{s.norm(), Residual{rule, branch}}, s.norm()}};
+  }
+  template <class RuleT, class BranchT>
+  static auto dense_layer(const VisionSizes& s, const RuleT& rule, const BranchT& branch) {
+    return layer(s, beside(rule), branch);
+  }
+
+ private:
+  template <class RuleT>
+  static update::Plain beside(const RuleT&) {
+    return {};
+  }
+  static update::PlainAhead beside(const update::Robust& rule) { return {rule}; }
+};
+
+}  // namespace vision
+
+/// A vision transformer with these layers over its tokens.
+///
+///     x₀ = (class token, patches · W + b) + places,   y = head(norm(layers(x₀)))                        (3)
+///
+/// where the head reads the class token, or the mean of the tokens.
+/// Source: Dosovitskiy et al. 2021, arXiv:2010.11929, eqs. (1), (4).
+/// @param layers  a layer of items [N, model_dim], whose sequences are images
+template <class LayersT>
+auto vision_transformer(const VisionSizes& s, const LayersT& layers) {
+  const ImagePatches patches = s.patches();
+  const TokenPlaces places = s.places();
+  return Chain{patches,
+               PerToken{places.tokens, Linear{.model_dim = patches.patch_dim(), .output_dim = s.model_dim}},
+               places,
+               PerToken{places.length(), Chain{layers, s.norm()}},
+               TokenMean{places.length(), s.model_dim, s.class_token ? 1 : 0},
+               Linear{.model_dim = s.model_dim, .output_dim = s.classes}};
+}
+
+namespace vision {
+
+/// Two layers, one after the other, that share the states of their rules.
+template <class FirstT, class SecondT>
+auto pair_of(const FirstT& first, const SecondT& second) {
+  return Chain{first, second};
+}
+template <class... A, class... B>
+auto pair_of(const Chain<A...>& first, const Chain<B...>& second) {
+  return joined(first, second);
+}
+
+/// Layers with a mixture and dense ones.
+template <class FormT, class RuleT, class MixtureT, class ExpertT>
+struct Layers {
+  const VisionSizes& sizes;
+  const RuleT& rule;
+  const MixtureT& mixture;
+  const ExpertT& feed_forward;
+
+  auto mixed() const { return FormT::layer(sizes, rule, Dropout{sizes.dropout, mixture}); }
+  auto dense() const { return FormT::dense_layer(sizes, rule, Dropout{sizes.dropout, OneExpert{feed_forward}}); }
+  auto pair() const { return pair_of(dense(), mixed()); }
+};
+
+}  // namespace vision
+
+/// A mixture in every second layer, the last one among them: V-MoE "every 2".
+///
+/// Source: Riquelme et al. 2021, arXiv:2106.05974, with the positions of the mixtures of its code.
+/// @param rule          around each mixture
+/// @param mixture       a branch, `Mixture{gate, expert}`
+/// @param feed_forward  an expert, of the layers between
+/// @throws ArgumentError unless depth is even
+template <class FormT = vision::PreNormed, class RuleT, class MixtureT, class ExpertT>
+auto vmoe_every_2(const VisionSizes& s, const RuleT& rule, const MixtureT& mixture, const ExpertT& feed_forward) {
+  expect(s.depth % 2 == 0, "vmoe_every_2", "depth", "an even number", s.depth);
+  return vision_transformer(
+      s, Stack{vision::Layers<FormT, RuleT, MixtureT, ExpertT>{s, rule, mixture, feed_forward}.pair(), s.depth / 2});
+}
+
+/// A mixture in the last n of every second layer: V-MoE "last n"; of 8 layers the last 2 are the sixth and the eighth.
+///
+/// @throws ArgumentError unless n >= 1, depth is even and above 2 n
+template <class FormT = vision::PreNormed, class RuleT, class MixtureT, class ExpertT>
+auto vmoe_last(const VisionSizes& s, const RuleT& rule, const MixtureT& mixture, const ExpertT& feed_forward,
+               Index n = 2) {
+  expect(n >= 1, "vmoe_last", "n", "at least 1", n);
+  expect(s.depth % 2 == 0 && s.depth > 2 * n, "vmoe_last", "depth", Joined{"an even number above ", 2 * n}, s.depth);
+  const vision::Layers<FormT, RuleT, MixtureT, ExpertT> of{s, rule, mixture, feed_forward};
+  return vision_transformer(s, Chain{Stack{of.dense(), s.depth - 2 * n}, Stack{of.pair(), n}});
+}
+
+/// A mixture in each layer of the second half, as Soft MoE has them: `Mixture{SoftMoe{.count = 128}, Mlp<Gelu>{…}}`.
+///
+/// Source: Puigcerver et al. 2023, arXiv:2308.00951.
+/// @throws ArgumentError unless depth is even
+template <class FormT = vision::PreNormed, class RuleT, class MixtureT, class ExpertT>
+auto soft_moe_model(const VisionSizes& s, const RuleT& rule, const MixtureT& mixture, const ExpertT& feed_forward) {
+  expect(s.depth % 2 == 0, "soft_moe_model", "depth", "an even number", s.depth);
+  const vision::Layers<FormT, RuleT, MixtureT, ExpertT> of{s, rule, mixture, feed_forward};
+  return vision_transformer(s, Chain{Stack{of.dense(), s.depth / 2}, Stack{of.mixed(), s.depth / 2}});
+}
+
+}  // namespace gatefold

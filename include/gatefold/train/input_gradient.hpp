@@ -1,0 +1,81 @@
+#pragma once
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/layer/layer.hpp"
+#include "gatefold/layer/no_residual.hpp"
+#include "gatefold/loss/loss.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/train/model_and_loss.hpp"
+
+namespace gatefold {
+
+/// The gradient of a loss with respect to the items, and the memory that it takes: what attacks follow.
+///
+///     dx = ∇_x loss(model(x), target)                                                                   (1)
+///
+///     InputGradient gradient{ctx, model, CrossEntropy{}};
+///     gradient(trainer.params, x, target, dx);
+///
+/// Auxiliary losses have their part in it, as in training.
+/// @param params  the model's, or ModelAndLoss where the loss learns; they stay as they are
+/// @throws ArgumentError on shapes that do not fit
+/// @cost   forward and backward, the gradients of the parameters among them, which nobody asks for: as many values as
+///         parameters. No allocation after the first call of as many items
+template <class T, class C, class ModelT, class LossT>
+class InputGradient {
+  using B = typename C::Backend;
+  using Layer = AsLayer<ModelT, T, B>;
+  using Loss = LossOf<LossT, gatefold::Params<Layer, T, B>, T, B>;
+  static_assert(!policy::reads_ids<Layer, T, B>,
+                "gatefold: a model that reads ids has no gradient of its items; see docs/extending.md#branch");
+
+ public:
+  using Params = typename Loss::Learned;
+  using Target = typename Loss::Target;
+  using Extra = gatefold::Extra<Layer, T, B>;
+
+  InputGradient(C& ctx, const ModelT& model, const LossT& of_outputs, Element<T> = {})
+      : loss(of_outputs), ctx_(ctx), layer_(as_layer<T, B>(model)) {}
+
+  /// Writes dx.
+  void operator()(const Params& params, In<T, 2, B> x, Target target, Out<T, 2, B> dx, const Extra& extra = {}) {
+    expect_items("InputGradient", layer_, x);
+    expect_shape("InputGradient", "dx", dx, {x.extent(0), layer_.in_dim()});
+    const auto here = ctx_.here();
+    y_.resize(x.extent(0), layer_.out_dim());
+    dy_.resize(x.extent(0), layer_.out_dim());
+    value_.resize(1);
+    loss::validate_target<T, B>("InputGradient", loss, x.extent(0), y_, target);
+    if (!begun_) grads_ = zeros_like(ctx_, params);
+    begun_ = true;
+    layer_.begin(ctx_, Loss::model(params), x.extent(0), carry_);
+    layer_.forward(ctx_, Loss::model(params), x, carry_, y_, saved_, extra);
+    Loss::forward(loss, ctx_, params, y_, target, value_, loss_saved_);
+    set_zero(ctx_, grads_);
+    Loss::backward(loss, ctx_, params, y_, target, loss_saved_, dy_, grads_);
+    set_zero(ctx_, carry_);
+    fill(ctx_, dx, 0);
+    gatefold::backward(layer_, ctx_, Loss::model(params), x, saved_, dy_, carry_, dx, Loss::model(grads_), extra);
+  }
+
+  LossT loss;
+
+ private:
+  C& ctx_;
+  Layer layer_;
+  bool begun_ = false;
+  Params grads_{};
+  gatefold::Saved<Layer, T, B> saved_;
+  gatefold::Carry<Layer, T, B> carry_;
+  gatefold::Saved<LossT, T, B> loss_saved_;
+  Tensor<T, 2, B> y_, dy_;  // [N, out_dim]
+  Tensor<T, 1, B> value_;   // [1]
+};
+template <class C, class M, class L>
+InputGradient(C&, M, L) -> InputGradient<float, C, M, L>;
+template <class C, class M, class L, class T>
+InputGradient(C&, M, L, Element<T>) -> InputGradient<T, C, M, L>;
+
+}  // namespace gatefold

@@ -1,0 +1,71 @@
+#include "gatefold/layer/image_patches.hpp"
+
+#include <doctest/doctest.h>
+
+#include "gatefold/check/conformance.hpp"
+#include "gatefold/layer/residual.hpp"
+#include "gatefold/update/plain.hpp"
+#include "support/pass.hpp"
+
+using namespace gatefold;
+using namespace gatefold::support;
+
+TEST_CASE("ImagePatches (1): every value of every patch, of images that are not square and of several channels") {
+  const ImagePatches patches{.rows = 4, .columns = 6, .channels = 3, .patch = 2, .mean = 0.25, .deviation = 0.5};
+  CHECK(patches.patches() == 6);
+  CHECK(patches.patch_dim() == 12);
+  Cpu::Context ctx(1);
+  auto p = pass<double>(ctx, patches, 2);
+  p.forward();
+  for (Index n = 0; n < 2; ++n)
+    for (Index a = 0; a < 2; ++a)
+      for (Index b = 0; b < 3; ++b)
+        for (Index i = 0; i < 2; ++i)
+          for (Index j = 0; j < 2; ++j)
+            for (Index c = 0; c < 3; ++c) {
+              const double pixel = p.x(n, ((2 * a + i) * 6 + 2 * b + j) * 3 + c);
+              CHECK(p.y(n, (a * 3 + b) * 12 + (i * 2 + j) * 3 + c) ==
+                    doctest::Approx((pixel - 0.25) / 0.5).epsilon(1e-15));
+            }
+}
+
+TEST_CASE("ImagePatches: one patch or patches of one pixel move nothing") {
+  Cpu::Context ctx(1);
+  for (const Index patch : {1, 4}) {
+    auto p = pass<float>(ctx, ImagePatches{.rows = 4, .columns = 4, .patch = patch}, 3);
+    p.forward();
+    CHECK(same_bits(values(p.x), values(p.y)));
+  }
+}
+
+TEST_CASE("ImagePatches: gradients and promises") {
+  const auto report = check::conformance<Cpu>(
+      ImagePatches{.rows = 6, .columns = 4, .channels = 2, .patch = 2, .mean = 0.1, .deviation = 0.3},
+      {.items_are_independent = true});
+  CHECK_MESSAGE(report, report.str());
+}
+
+TEST_CASE("ImagePatches takes the step of a rule at the end") {
+  Cpu::Context ctx(1);
+  const ImagePatches branch{.rows = 4, .columns = 4, .patch = 2};
+  auto alone = pass<double>(ctx, branch, 3);
+  auto stream = pass<double>(ctx, Residual{update::Plain{}, branch}, 3);
+  alone.forward();
+  stream.forward();
+  for (Index i = 0; i < alone.y.size(); ++i) CHECK(stream.y.data()[i] == alone.y.data()[i] + stream.x.data()[i]);
+}
+
+TEST_CASE("ImagePatches: options and shapes that do not fit say so before anything is written") {
+  Cpu::Context ctx(1);
+  const auto says = [&](const ImagePatches& patches) { return message_of([&] { patches.expect_options(); }); };
+  CHECK(says({.patch = 0}) == "ImagePatches: patch: expected at least 1, got 0");
+  CHECK(says({.channels = 0}) == "ImagePatches: channels: expected at least 1, got 0");
+  CHECK(says({.rows = 6}) == "ImagePatches: rows: expected a multiple of patch = 4, got 6");
+  CHECK(says({.columns = 0}) == "ImagePatches: columns: expected a multiple of patch = 4, got 0");
+  CHECK(says({.mean = quiet_nan}) == "ImagePatches: mean: expected a finite number, got nan");
+  CHECK(says({.deviation = 0}) == "ImagePatches: deviation: expected more than 0, got 0");
+  auto p = pass<float>(ctx, ImagePatches{.rows = 4, .columns = 4, .patch = 2}, 3);
+  p.x.resize(3, 15);
+  CHECK(message_of([&] { p.forward(); }) == "ImagePatches.forward: x: expected [?, 16], got [3, 15]");
+  CHECK(p.untouched());
+}
