@@ -17,7 +17,7 @@ TEST_CASE("window (1): every row meets the keys that it sees in one block, in as
           const Window window{length, past, width, itself};
           const Index sequences = 3, keys = window.keys();
           std::vector<std::vector<std::pair<Index, Index>>> met(std::size_t(sequences * length));  // key and place
-          for_each_window_block(window, sequences, [&](const Block& block) {
+          for_each_window_block(window, sequences, [&](const attending::Block& block) {
             REQUIRE(block.row % length + block.rows <= length);
             for (Index r = 0; r < block.all_rows(); ++r) {
               const auto seen = window.seen(block, r);
@@ -46,7 +46,7 @@ TEST_CASE("window: what a sequence is cut into does not depend on how many there
     std::map<Index, Index> cuts;  // rows and keys of the first sequence's blocks
     for (const Index sequences : {1, 2, 7}) {
       std::map<Index, Index> now;
-      for_each_window_block(window, sequences, [&](const Block& block) {
+      for_each_window_block(window, sequences, [&](const attending::Block& block) {
         if (block.row >= window.length) return;
         now[block.row] = block.keys;
         CHECK((block.rows == 1 || block.all_rows() * block.keys <= BlockSize{}.rows * BlockSize{}.keys));

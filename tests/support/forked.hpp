@@ -6,7 +6,7 @@
 #include <exception>
 #include <string>
 
-namespace support {
+namespace gatefold::support {
 
 /// Whether a child of a process with threads may start threads: ThreadSanitizer does not let it.
 #if defined(__SANITIZE_THREAD__)
@@ -53,4 +53,4 @@ std::string in_child(const F& f) {
   return said;
 }
 
-}  // namespace support
+}  // namespace gatefold::support

@@ -13,7 +13,7 @@
 /// Selections and gates without a layer.
 namespace gatefold::support {
 
-using Experts = std::vector<Index>;
+using Ids = std::vector<Index>;
 
 /// A selection run on given ranks; q is their softmax, the items are random.
 template <class S, class T = double>
@@ -38,8 +38,8 @@ struct Selected {
     if (!valid.empty()) c.valid = valid;
     policy.forward(ctx, params, c, plan, saved, extra);
   }
-  Experts experts() const { return {plan.expert.data(), plan.expert.data() + plan.expert.size()}; }
-  Experts items() const { return {plan.item.data(), plan.item.data() + plan.item.size()}; }
+  Ids experts() const { return {plan.expert.data(), plan.expert.data() + plan.expert.size()}; }
+  Ids items() const { return {plan.item.data(), plan.item.data() + plan.item.size()}; }
 };
 template <class T = double, class S>
 Selected<S, T> select(const S& policy, NonDeduced<Tensor<T, 2, Cpu>> rank, const Extra<S, T, Cpu>& extra = {},

@@ -8,8 +8,8 @@
 #include <numeric>
 #include <vector>
 
-#include "../../support/naive.hpp"
 #include "gatefold/backend/cpu/cpu.hpp"
+#include "support/naive.hpp"
 
 using namespace gatefold;
 

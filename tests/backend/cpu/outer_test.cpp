@@ -8,8 +8,8 @@
 #include <limits>
 #include <vector>
 
-#include "../../support/naive.hpp"
 #include "gatefold/backend/cpu/cpu.hpp"
+#include "support/naive.hpp"
 #include "support/slow_build.hpp"
 
 using namespace gatefold;

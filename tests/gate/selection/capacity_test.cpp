@@ -21,12 +21,11 @@ const Noise noise{Random{Seed{5}, 2}};
 /// One place after another, in the order of the sentence: choices, then surer items (batch priority), then items.
 /// Rooms as (1). `dense` holds the picks before anything was dropped.
 template <class S>
-Experts placed(const Capacity<S>& policy, const SparsePlan<double, Cpu>& dense, Index k,
-               const std::vector<double>& valid) {
+Ids placed(const Capacity<S>& policy, const SparsePlan<double, Cpu>& dense, Index k, const std::vector<double>& valid) {
   const Index items = dense.items(), size = policy.group > 0 ? policy.group : items;
-  Experts expert(dense.expert.data(), dense.expert.data() + dense.expert.size());
+  Ids expert(dense.expert.data(), dense.expert.data() + dense.expert.size());
   for (Index first = 0; first < items; first += size) {
-    Experts members;
+    Ids members;
     for (Index n = first; n < std::min(first + size, items); ++n)
       if (valid.empty() || valid[static_cast<std::size_t>(n)] != 0) members.push_back(n);
     double most = double(policy.slots);
@@ -45,7 +44,7 @@ Experts placed(const Capacity<S>& policy, const SparsePlan<double, Cpu>& dense, 
   }
   return expert;
 }
-Index dropped(const Experts& experts) {
+Index dropped(const Ids& experts) {
   return static_cast<Index>(std::count_if(experts.begin(), experts.end(), [](Index e) { return e < 0; }));
 }
 /// Ranks that prefer the first experts, so that they overflow.
@@ -88,7 +87,7 @@ TEST_CASE("Capacity: batch priority goes by q, whatever the weights: renormalise
   for (const bool renormalise : {false, true})
     CHECK(select(Capacity<>{.selection = {.k = 1, .renormalise = renormalise}, .slots = 1, .batch_priority = true},
                  rank())
-              .experts() == Experts{~0, 0, ~0});
+              .experts() == Ids{~0, 0, ~0});
   // Under noise the softmax of the noisy values, which are the weights of V-MoE.
   Capacity<NoisyTopK> policy{.selection = NoisyTopK::vmoe(2), .factor = 0.6, .multiple_of = 1, .batch_priority = true};
   policy.selection.deviation = 8;
@@ -129,15 +128,15 @@ TEST_CASE("Capacity: all first choices before any second, in item order or sures
 TEST_CASE("Capacity: a hand of items: the second choice of the first item yields to the first choice of the last") {
   const auto rank = [] { return matrix<double>({{2, 1, 0}, {2, 0, 1}, {1, 3, 0}}); };
   const TopK two{.k = 2, .renormalise = false};
-  CHECK(select(two, rank()).experts() == Experts{0, 1, 0, 2, 1, 0});
-  CHECK(select(Capacity<>{.selection = two, .slots = 1}, rank()).experts() == Experts{0, ~1, ~0, 2, 1, ~0});
+  CHECK(select(two, rank()).experts() == Ids{0, 1, 0, 2, 1, 0});
+  CHECK(select(Capacity<>{.selection = two, .slots = 1}, rank()).experts() == Ids{0, ~1, ~0, 2, 1, ~0});
   // With priority the last item is the surest, and item 1 no surer than item 0.
   CHECK(select(Capacity<>{.selection = two, .slots = 1, .batch_priority = true}, rank()).experts() ==
-        Experts{0, ~1, ~0, 2, 1, ~0});
+        Ids{0, ~1, ~0, 2, 1, ~0});
   auto surer = rank();
   surer(1, 0) = 5;
   CHECK(select(Capacity<>{.selection = two, .slots = 1, .batch_priority = true}, std::move(surer)).experts() ==
-        Experts{~0, ~1, 0, 2, 1, ~0});
+        Ids{~0, ~1, 0, 2, 1, ~0});
 }
 
 TEST_CASE("Capacity: a group is routed as if alone, bit for bit") {
@@ -151,7 +150,7 @@ TEST_CASE("Capacity: a group is routed as if alone, bit for bit") {
       for (Index i = 0; i < part.size(); ++i) part.data()[i] = all.rank.data()[first * 4 + i];
       const auto alone = select(policy, std::move(part));
       const auto experts = all.experts();
-      CHECK(alone.experts() == Experts(experts.begin() + first * 2, experts.begin() + (first + count) * 2));
+      CHECK(alone.experts() == Ids(experts.begin() + first * 2, experts.begin() + (first + count) * 2));
       CHECK(dropped(alone.experts()) > 0);
     }
   }
@@ -211,14 +210,14 @@ TEST_CASE("Capacity: no items, one expert, equal logits, NaN logits, all items t
   CHECK(none.plan.expert.size() == 0);
   CHECK(none.plan.offsets(4) == 0);
   const Capacity<> first{.selection = {.k = 1}, .slots = 2};
-  CHECK(select(first, random_ranks(3, 1)).experts() == Experts{0, 0, ~0});
+  CHECK(select(first, random_ranks(3, 1)).experts() == Ids{0, 0, ~0});
   for (const bool batch_priority : {false, true}) {
     const Capacity<> policy{.selection = {.k = 1, .renormalise = false}, .slots = 2, .batch_priority = batch_priority};
     // Equal logits: ties go to the lower expert and the lower item.
-    CHECK(select(policy, equal_ranks(4, 3)).experts() == Experts{0, 0, ~0, ~0});
+    CHECK(select(policy, equal_ranks(4, 3)).experts() == Ids{0, 0, ~0, ~0});
     // NaN weights come last.
     CHECK(select(policy, matrix<double>({{quiet_nan, quiet_nan}, {2, 1}, {3, 1}})).experts() ==
-          (batch_priority ? Experts{~0, 0, 0} : Experts{0, 0, ~0}));
+          (batch_priority ? Ids{~0, 0, 0} : Ids{0, 0, ~0}));
     auto rank = random_ranks(6, 4);
     for (Index n = 0; n < 6; ++n) rank(n, 2) = 9;
     const auto hot = select(policy, std::move(rank));

@@ -19,8 +19,8 @@ using Gate = ComposedGate<LinearScores, Independent, ExpertChoice>;
 using Places = Sequence<double, Cpu>;
 
 /// The items that expert e takes of one sequence.
-Experts taken_by(const SparsePlan<double, Cpu>& plan, Index e, Index first, Index length) {
-  Experts items;
+Ids taken_by(const SparsePlan<double, Cpu>& plan, Index e, Index first, Index length) {
+  Ids items;
   for (Index s = plan.offsets(e); s < plan.offsets(e + 1); ++s)
     if (plan.rows(s) >= first && plan.rows(s) < first + length) items.push_back(plan.rows(s));
   return items;
@@ -47,7 +47,7 @@ TEST_CASE("ExpertChoice (1): the C most probable items of every sequence, in loo
           for (Index first = 0; first < 24; first += length)
             for (Index e = 0; e < experts; ++e) {
               naive::Row probability;
-              Experts real;
+              Ids real;
               for (Index n = first; n < first + length; ++n)
                 if (valid.empty() || valid[static_cast<std::size_t>(n)] != 0) {
                   real.push_back(n);
@@ -55,7 +55,7 @@ TEST_CASE("ExpertChoice (1): the C most probable items of every sequence, in loo
                 }
               const double even = std::floor(double(real.size()) * factor / double(experts) + 0.5);
               const auto room = static_cast<Index>(std::clamp(even, 1.0, double(real.size())));
-              Experts expected;
+              Ids expected;
               for (const Index at : naive::best(probability, room))
                 expected.push_back(real[static_cast<std::size_t>(at)]);
               CHECK(taken_by(s.plan, e, first, length) == expected);
@@ -68,8 +68,8 @@ TEST_CASE("ExpertChoice (1): the C most probable items of every sequence, in loo
 TEST_CASE("ExpertChoice: compares items by probability, not by logit") {
   // Item 1 has the larger logits, item 0 is surer of expert 0.
   const auto s = select(ExpertChoice{.factor = 1}, matrix<double>({{1, -3}, {8, 9}}));
-  CHECK(taken_by(s.plan, 0, 0, 2) == Experts{0});
-  CHECK(taken_by(s.plan, 1, 0, 2) == Experts{1});
+  CHECK(taken_by(s.plan, 0, 0, 2) == Ids{0});
+  CHECK(taken_by(s.plan, 1, 0, 2) == Ids{1});
 }
 
 TEST_CASE("ExpertChoice: orders items where float probabilities underflow") {
@@ -102,7 +102,7 @@ TEST_CASE("ExpertChoice: a padded sequence is routed as the sequence without its
   const auto padded = select(ExpertChoice{}, std::move(rank), extra);
   const auto alone = select(ExpertChoice{}, std::move(packed));
   for (Index e = 0; e < 3; ++e) {
-    Experts items;
+    Ids items;
     for (const Index n : taken_by(alone.plan, e, 0, 4)) items.push_back(real[n]);
     CHECK(taken_by(padded.plan, e, 0, 6) == items);
   }
@@ -148,7 +148,7 @@ TEST_CASE("ExpertChoice: gradients, with sequences and padding; runs and threads
 
 TEST_CASE("ExpertChoice: equal logits, NaN logits, no items, one expert, all items") {
   const auto ties = select(ExpertChoice{.factor = 1}, equal_ranks(6, 3));
-  for (Index e = 0; e < 3; ++e) CHECK(taken_by(ties.plan, e, 0, 6) == Experts{0, 1});
+  for (Index e = 0; e < 3; ++e) CHECK(taken_by(ties.plan, e, 0, 6) == Ids{0, 1});
   auto rank = random_ranks(6, 3);
   for (const Index n : {0, 2, 3, 4}) rank(n, 1) = quiet_nan;
   const auto nan = select(ExpertChoice{}, std::move(rank));
@@ -156,7 +156,7 @@ TEST_CASE("ExpertChoice: equal logits, NaN logits, no items, one expert, all ite
     const auto items = taken_by(nan.plan, e, 0, 6);
     CHECK(std::set<Index>(items.begin(), items.end()).size() == 4);
     CHECK(std::set<Index>(items.begin(), items.begin() + 2) == std::set<Index>{1, 5});
-    CHECK(Experts(items.begin() + 2, items.end()) == Experts{0, 2});
+    CHECK(Ids(items.begin() + 2, items.end()) == Ids{0, 2});
   }
   const auto none = select(ExpertChoice{}, random_ranks(0, 4));
   CHECK(none.plan.expert.size() == 0);

@@ -109,12 +109,12 @@ TEST_CASE("NoisyTop1: ties go to the lower expert, NaN ranks last, minus infinit
     for (Index i = 0; i < rank.size(); ++i) copy.data()[i] = rank.data()[i];
     return select(NoisyTop1<>{}, std::move(copy)).experts();
   };
-  CHECK(quiet(matrix<double>({{2, 2, 2}, {1, 3, 3}})) == Experts{0, 1});
-  CHECK(quiet(matrix<double>({{quiet_nan, quiet_nan, quiet_nan}, {quiet_nan, -5, quiet_nan}})) == Experts{0, 1});
+  CHECK(quiet(matrix<double>({{2, 2, 2}, {1, 3, 3}})) == Ids{0, 1});
+  CHECK(quiet(matrix<double>({{quiet_nan, quiet_nan, quiet_nan}, {quiet_nan, -5, quiet_nan}})) == Ids{0, 1});
   const auto rank = [] {
     return matrix<double>({{quiet_nan, quiet_nan, quiet_nan}, {quiet_nan, -5, quiet_nan}, {-infinity, -3, -infinity}});
   };
-  CHECK(select(NoisyTop1<>{}, rank(), noise).experts() == Experts{0, 1, 1});
+  CHECK(select(NoisyTop1<>{}, rank(), noise).experts() == Ids{0, 1, 1});
 }
 
 TEST_CASE("NoisyTop1: no items, one expert, all items to one expert") {
@@ -122,12 +122,12 @@ TEST_CASE("NoisyTop1: no items, one expert, all items to one expert") {
   CHECK(none.plan.expert.size() == 0);
   CHECK(none.plan.offsets(4) == 0);
   const auto one = select(NoisyTop1<>{}, random_ranks(3, 1), noise);
-  CHECK(one.experts() == Experts{0, 0, 0});
+  CHECK(one.experts() == Ids{0, 0, 0});
   CHECK(values(one.plan.weight) == std::vector<double>{1, 1, 1});
   auto rank = random_ranks(6, 4);
   for (Index n = 0; n < 6; ++n) rank(n, 2) = 9;
   const auto hot = select(NoisyTop1<>{}, std::move(rank), noise);
-  CHECK(hot.experts() == Experts(6, 2));
+  CHECK(hot.experts() == Ids(6, 2));
   CHECK(hot.plan.offsets(2) == 0);
   CHECK(hot.plan.offsets(3) == 6);
   CHECK(hot.plan.offsets(4) == 6);

@@ -192,7 +192,7 @@ TEST_CASE("NoisyTopK: NaN logits give distinct experts in range; ties of quiet l
     CHECK(s.plan.expert(0) == 0);
     CHECK(s.plan.expert(5) == 0);
     CHECK(s.plan.expert(6) == 2);
-    CHECK(select(policy, equal_ranks(2, 4)).experts() == Experts{0, 1, 2, 0, 1, 2});
+    CHECK(select(policy, equal_ranks(2, 4)).experts() == Ids{0, 1, 2, 0, 1, 2});
   }
 }
 
@@ -202,12 +202,12 @@ TEST_CASE("NoisyTopK: no items, one expert, k = experts, all items to one expert
     CHECK(none.plan.expert.size() == 0);
     CHECK(none.plan.experts() == 4);
     const auto one = select(policy, random_ranks(3, 1), noise);
-    CHECK(one.experts() == Experts{0, 0, 0});
+    CHECK(one.experts() == Ids{0, 0, 0});
     CHECK(values(one.plan.weight) == std::vector<double>{1, 1, 1});
     auto rank = random_ranks(6, 4);
     for (Index n = 0; n < 6; ++n) rank(n, 2) = 40;
     const auto hot = select(policy, std::move(rank), noise);
-    CHECK(hot.experts() == Experts(6, 2));
+    CHECK(hot.experts() == Ids(6, 2));
     CHECK(hot.plan.offsets(2) == 0);
     CHECK(hot.plan.offsets(3) == 6);
   }
