@@ -34,7 +34,7 @@ mkdir -p "$out"
 rm -f "$out"/*.json "$out"/*.png "$out"/*.dat
 
 # The programs in the order of the table, and which of their rows.
-programs=(layer frozen variant product expert gate routing update model memory loss_optim threads growth) filter=.
+programs=(layer frozen variant product expert gate routing update model memory sampling loss_optim threads growth) filter=.
 [[ -n $quick ]] && programs=(layer variant gate update) filter='-H:2048/E:64|Attention'  # all but these
 if [[ -n $only ]]; then
   if [[ -f bench/$only.cpp ]]; then programs=("$only"); else filter=$only; fi

@@ -36,19 +36,23 @@ inline TokenId choose(std::span<const float> logits, double temperature, double 
   return order[count - 1];
 }
 
-/// How the model goes on after the prompt. It sees the last `length` tokens.
+/// How the model goes on after the prompt. Keys and values of what it has read are kept, so that each token is read
+/// once; each layer attends to the last `length` tokens. Without them all is read again for each token, which gives the
+/// same ones, slower.
 inline std::string generate(Model& model, const Options& o, const Vocabulary& vocabulary) {
   std::vector<TokenId> said{vocabulary.end_of_line()};
   append(o.prompt, vocabulary, said, false);
-  const auto length = static_cast<std::size_t>(o.length);
-  Ids window(length);
+  std::size_t read = 0;
+  model.begin();
   for (Index i = 0; i < o.tokens; ++i) {
-    const std::size_t seen = std::min(said.size(), length);
-    // What stands after the last token is not looked at: attention is causal.
-    std::copy(said.end() - static_cast<std::ptrdiff_t>(seen), said.end(), window.begin());
-    model.read(window);
+    if (o.no_cache) {
+      model.begin();
+      read = 0;
+    }
+    const auto logits = model.read_on(Ids(said.begin() + static_cast<std::ptrdiff_t>(read), said.end()));
+    read = said.size();
     const double u = gatefold::uniform<double>(gatefold::Seed{o.draw}, 0, static_cast<std::uint64_t>(i));
-    said.push_back(choose(model.logits(static_cast<Index>(seen) - 1, 1), o.temperature, o.top_p, u));
+    said.push_back(choose(logits, o.temperature, o.top_p, u));
   }
   return written(vocabulary, std::span<const TokenId>(said).subspan(1));
 }

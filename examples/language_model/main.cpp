@@ -47,22 +47,28 @@ void add_options(CLI::App& app, Options& o) {
   add("--unit", o.unit, "what tokens are")->check(CLI::IsMember({"character", "word"}));
   add("--threshold", o.threshold, "tokens seen less often are one unknown token")->check(steps);
   add("--order", o.order, "tokens of the n-grams beside (0: 5 characters, 3 words)")->check(CLI::Range(0, 63));
-  add("--update", o.update, "how a mixture enters the residual stream")->check(CLI::IsMember({"plain", "heavy-ball"}));
-  add("--mu", o.mu, "momentum of heavy-ball")->check(CLI::Range(-1.0, 1.0));
-  add("--gamma", o.gamma, "step of heavy-ball")->check(command_line::above_zero());
+  add("--update", o.update, "how a mixture enters the residual stream")->check(CLI::IsMember(language::updates()));
+  add("--mu", o.mu, "momentum")->check(CLI::Range(-1.0, 1.0));
+  add("--gamma", o.gamma, "step along the momentum")->check(command_line::above_zero());
   add("--blocks", o.blocks, "attention and mixture, so often")->check(positive);
   add("--dim", o.dim, "width of a token")->check(positive);
   add("--heads", o.heads, "heads of attention, a divisor of dim")->check(positive);
   add("--experts", o.experts, "experts per mixture")->check(positive);
   add("--k", o.k, "experts per token")->check(positive);
   add("--hidden", o.hidden, "hidden width of an expert")->check(positive);
-  add("--length", o.length, "tokens of a sequence, all that the model sees")->check(positive);
+  add("--dropout", o.dropout, "of attention and of what mixtures give")->check(CLI::Range(0.0, 0.99));
+  add("--length", o.length, "tokens of a sequence, and as far as attention reaches")->check(positive);
   add("--batch", o.batch, "sequences per step")->check(positive);
+  add("--accumulate", o.accumulate, "parts of a batch, one after the other: less memory, a divisor of batch")
+      ->check(positive);
+  app.add_flag("--recompute", o.recompute, "blocks run again in backward: less memory, the same bits");
   add("--steps", o.steps, "steps of the run")->check(steps);
   add("--stop", o.stop, "leave after this step, to go on later (0: no)")->check(any);
   add("--warmup", o.warmup, "steps in which the learning rate rises; then it falls as a cosine")->check(any);
   add("--lr", o.lr, "learning rate after warm-up")->check(command_line::above_zero());
   add("--decay", o.decay, "weight decay")->check(command_line::above_zero(true));
+  add("--decayed", o.decayed, "what decays: all, weights (no bias, no gain) or those but the embedding")
+      ->check(CLI::IsMember({"all", "weights", "no-embedding"}));
   add("--clip", o.clip, "largest norm of the gradient")->check(command_line::above_zero());
   add("--balance", o.balance, "weight of the balance loss")->check(command_line::above_zero(true));
   add("--seed", o.seed, "the same seed gives the same bits, on any number of threads")->check(command_line::seed());
@@ -73,6 +79,7 @@ void add_options(CLI::App& app, Options& o) {
   add("--threads", o.threads, "threads (0: all)")->check(CLI::Range(0, 1024));
   add("--prompt", o.prompt, "what the model goes on from");
   add("--tokens", o.tokens, "tokens that it writes")->check(any);
+  app.add_flag("--no-cache", o.no_cache, "read all again for each token, instead of keeping keys and values");
   add("--temperature", o.temperature, "of its choices (0: the likeliest)")->check(command_line::above_zero(true));
   add("--top-p", o.top_p, "probability of the tokens that it chooses among")->check(command_line::up_to(1));
   add("--draw", o.draw, "seed of its choices")->check(command_line::seed());
@@ -84,10 +91,11 @@ void expect_no_contradiction(const CLI::App& app, const Options& o) {
   using gatefold::expect;
   const auto given = [&](const char* name) { return app.count(name) > 0; };
   expect(!(given("--data") && given("--text")), "options", "text", "one of data and text", "both");
-  for (const char* name : {"--mu", "--gamma"})
-    expect(!given(name) || o.update == "heavy-ball", "options", name + 2, "update = heavy-ball, whose it is", o.update);
+  expect(!given("--mu") || language::has_mu(o.update), "options", "mu", "an update that has it", o.update);
+  expect(!given("--gamma") || language::has_gamma(o.update), "options", "gamma", "an update that has it", o.update);
   expect(o.k <= o.experts, "options", "k", Joined{"at most experts = ", o.experts}, o.k);
   expect(o.dim % o.heads == 0, "options", "heads", Joined{"a divisor of dim = ", o.dim}, o.heads);
+  expect(o.batch % o.accumulate == 0, "options", "accumulate", Joined{"a divisor of batch = ", o.batch}, o.accumulate);
   expect(o.warmup < o.steps, "options", "warmup", Joined{"less than steps = ", o.steps}, o.warmup);
   expect(o.command == "train" || !o.fresh, "options", "fresh", "false of evaluate and generate", "true");
 }

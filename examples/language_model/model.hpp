@@ -20,12 +20,16 @@ class Model {
  public:
   virtual ~Model() = default;
 
-  /// One step on sequences [N]; returns the loss before it.
+  /// One step on sequences [N], in parts of which each has some of them; returns the loss before it.
   virtual double step(const Ids& x, const Ids& next) = 0;
   virtual Index steps() const = 0;
   virtual Index parameters() const = 0;
   /// Read sequences [N], so that logits can be asked for.
   virtual void read(const Ids& x) = 0;
+  /// Forget what read_on() has read.
+  virtual void begin() = 0;
+  /// Read on, after what was read since begin(). Logits of the next token, [vocabulary].
+  virtual std::span<const float> read_on(const Ids& x) = 0;
   /// Of the next token after items first … first + count − 1 of what was read, [count · vocabulary].
   virtual std::span<const float> logits(Index first, Index count) = 0;
 

@@ -4,9 +4,17 @@ namespace language {
 
 // All rules in one file: what their networks share is compiled once.
 std::unique_ptr<Model> make_model(const Options& o, Index vocabulary) {
-  using gatefold::update::HeavyBall, gatefold::update::Plain;
-  if (o.update == "plain") return std::make_unique<Network<Plain>>(o, vocabulary, Plain{});
-  return std::make_unique<Network<HeavyBall>>(o, vocabulary, HeavyBall{.mu = o.mu, .gamma = o.gamma});
+  using namespace gatefold::update;
+  const HeavyBall heavy_ball{.mu = o.mu, .gamma = o.gamma};
+  const auto with = [&]<class RuleT>(const RuleT& rule) -> std::unique_ptr<Model> {
+    return std::make_unique<Network<RuleT>>(o, vocabulary, rule);
+  };
+  if (o.update == "heavy-ball") return with(heavy_ball);
+  if (o.update == "adam") return with(First{Adam{}, heavy_ball});
+  if (o.update == "robust") return with(Robust{});
+  if (o.update == "nesterov") return with(Nesterov{.mu = o.mu, .gamma = o.gamma});
+  if (o.update == "time-varying") return with(TimeVarying{.gamma = o.gamma});
+  return with(Plain{});
 }
 
 }  // namespace language

@@ -6,6 +6,7 @@
 #include <string>
 #include <system_error>
 #include <type_traits>
+#include <vector>
 
 namespace language {
 
@@ -16,14 +17,16 @@ struct Options {
   std::string command = "train", config{}, run{};
   // The model.
   std::string update = "heavy-ball";
-  double mu = 0.7, gamma = 1;
+  double mu = 0.7, gamma = 1, dropout = 0;
   Index blocks = 4, dim = 128, heads = 4, experts = 8, k = 2, hidden = 256, length = 64;
   // The text.
   std::string data{}, text{}, unit = "character";
   Index threshold = 1;
   int order = 0;
   // Training.
-  Index batch = 16, steps = 4500, warmup = 100;
+  Index batch = 16, accumulate = 1, steps = 4500, warmup = 100;
+  bool recompute = false;
+  std::string decayed = "weights";
   double lr = 3e-3, decay = 0.01, clip = 1, balance = 0.01;
   std::uint64_t seed = 1;
   // When what is done besides.
@@ -33,6 +36,7 @@ struct Options {
   // Generation.
   std::string prompt{}, log_probabilities{};
   Index tokens = 400;
+  bool no_cache = false;
   double temperature = 0.8, top_p = 0.95;
   std::uint64_t draw = 1;
 
@@ -42,6 +46,7 @@ struct Options {
     f("update", o.update);
     f("mu", o.mu);
     f("gamma", o.gamma);
+    f("dropout", o.dropout);
     f("blocks", o.blocks);
     f("dim", o.dim);
     f("heads", o.heads);
@@ -52,10 +57,12 @@ struct Options {
     f("unit", o.unit);
     f("threshold", o.threshold);
     f("batch", o.batch);
+    f("accumulate", o.accumulate);
     f("steps", o.steps);
     f("warmup", o.warmup);
     f("lr", o.lr);
     f("decay", o.decay);
+    f("decayed", o.decayed);
     f("clip", o.clip);
     f("balance", o.balance);
     f("seed", o.seed);
@@ -64,6 +71,13 @@ struct Options {
     f("valid-tokens", o.valid_tokens);
   }
 };
+
+/// The update rules, and which of them have a momentum μ and a step γ to choose.
+inline std::vector<std::string> updates() {
+  return {"plain", "heavy-ball", "adam", "robust", "nesterov", "time-varying"};
+}
+inline bool has_gamma(const std::string& update) { return update != "plain" && update != "robust"; }
+inline bool has_mu(const std::string& update) { return has_gamma(update) && update != "time-varying"; }
 
 /// An option as text, which gives its bits back.
 template <class T>

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <gatefold/io/replacement.hpp>
@@ -53,25 +54,37 @@ inline void report(Model& model, const Options& o, const Text& text, Metrics* me
   }
 }
 
-inline void say(Model& model, const Options& o, const Text& text) {
-  std::printf("%s\n", generate(model, o, text.vocabulary).c_str());
+/// What the model writes; how fast, on stderr.
+inline void say(Model& model, const Options& o, const Vocabulary& vocabulary) {
+  const auto begun = std::chrono::steady_clock::now();
+  std::printf("%s\n", generate(model, o, vocabulary).c_str());
+  std::fflush(stdout);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  if (o.command == "generate")
+    std::fprintf(stderr, "%lld %ss in %.3f s: %.0f a second\n", static_cast<long long>(o.tokens), o.unit.c_str(),
+                 seconds, static_cast<double>(o.tokens) / seconds);
 }
 
-/// The model of a run that was best on validation.
-inline std::unique_ptr<Model> best_model(const Options& o, const Text& text) {
-  auto model = make_model(o, text.vocabulary.size());
-  load(*model, Folder{o.run}.best(), text);
-  return model;
-}
+/// The model of a run that was best on validation, and its tokens: no text is needed.
+struct Best {
+  Vocabulary vocabulary;
+  std::unique_ptr<Model> model;
 
+  explicit Best(const Options& o)
+      : vocabulary(vocabulary_of(Folder{o.run}.best(), o)), model(make_model(o, vocabulary.size())) {
+    model->load(Folder{o.run}.best());
+  }
+};
+
+/// On any text.
 inline void evaluate(const Options& o) {
-  const Text text = read_text(o);
-  report(*best_model(o, text), o, text, nullptr, Folder{o.run});
+  const Best best(o);
+  report(*best.model, o, read_text(o, best.vocabulary), nullptr, Folder{o.run});
 }
 
 inline void generate(const Options& o) {
-  const Text text = read_text(o);
-  say(*best_model(o, text), o, text);
+  const Best best(o);
+  say(*best.model, o, best.vocabulary);
 }
 
 }  // namespace language

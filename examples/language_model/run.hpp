@@ -1,10 +1,13 @@
 #pragma once
 
+#include <exception>
 #include <filesystem>
 #include <gatefold/core/error.hpp>
 #include <gatefold/io.hpp>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include "model.hpp"
 #include "text.hpp"
@@ -31,9 +34,11 @@ struct Folder {
   }
 };
 
-/// What a checkpoint says of its run, beside the tensors.
+/// What a checkpoint says of its run, beside the tensors: its options, its text and its tokens, as a list in JSON.
 inline Metadata describe(const Options& o, const Text& text) {
-  Metadata metadata{{"program", "gatefold language_model"}, {"text", to_text(text.hash())}};
+  Metadata metadata{{"program", "gatefold language_model"},
+                    {"text", to_text(text.hash())},
+                    {"vocabulary", nlohmann::json(text.vocabulary.tokens()).dump()}};
   Options::each_of_run([&](const char* name, const auto& value) { metadata[name] = to_text(value); }, o);
   return metadata;
 }
@@ -55,6 +60,19 @@ void adopt(const std::filesystem::path& file, Options& o, const Given& given) {
         if (!from_text(found->second, value)) fail("no value: " + found->second);
       },
       o);
+}
+
+/// The tokens of a checkpoint.
+/// @throws FileError where there are none
+inline Vocabulary vocabulary_of(const std::filesystem::path& file, const Options& o) {
+  const Metadata metadata = gatefold::io::read_metadata(file);
+  const auto found = metadata.find("vocabulary");
+  try {
+    if (found == metadata.end()) throw gatefold::FileError("is not there");
+    return {unit(o), nlohmann::json::parse(found->second).get<std::vector<std::string>>()};
+  } catch (const std::exception& error) {
+    throw gatefold::FileError(file.string() + ": metadata: vocabulary: " + error.what());
+  }
 }
 
 /// @throws FileError unless a checkpoint is of this text

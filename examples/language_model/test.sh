@@ -33,8 +33,30 @@ loss() { sed -nE "s/^\{\"step\":$1,\"loss\":([0-9.]+)\}$/\1/p" "$dir/1/metrics.j
 awk -v first="$(loss 1)" -v last="$(loss 60)" 'BEGIN { exit !(first > 0 && last > 0 && last < first - 0.5) }' ||
   fail "the loss falls: from $(loss 1) to $(loss 60)"
 grep -q '"best_test_bits":.*"ngram_test_bits":' "$dir/1/metrics.jsonl" || fail "metrics lack what came out"
-run --run "$dir/plain" --update plain || fail "plain: $(cat "$dir/err")"
-cmp -s "$dir/plain/state.safetensors" "$dir/1/state.safetensors" && fail "another rule changes nothing"
+# other_run FOLDER OPTION...: a short run.
+other_run() {
+  run --run "$dir/$1" "${@:2}" --steps 8 --warmup 2 --valid-tokens 100 --tokens 1 || fail "$1: $(cat "$dir/err")"
+}
+other_run base
+runs=1
+for options in "--update plain" "--update adam" "--update robust" "--update nesterov" "--update time-varying" "--accumulate 2" \
+  "--dropout 0.2" "--decay 1" "--decay 1 --decayed all" "--decay 1 --decayed no-embedding"; do
+  other_run "other${options// /}" $options
+  ((++runs))
+done
+different=$(for folder in "$dir"/base "$dir"/other*; do grep loss "$folder/metrics.jsonl" | md5sum; done | sort -u | wc -l)
+[ "$different" -eq $runs ] || fail "$runs runs of other options have $different courses of loss"
+# The same bits in less memory; parts of a batch with dropout, gone on on another number of threads.
+other_run recompute --recompute
+cmp -s "$dir/recompute/state.safetensors" "$dir/base/state.safetensors" || fail "recompute: another state"
+for folder in whole parts; do
+  stop=0
+  [ $folder = parts ] && stop=3
+  for more in $stop 0; do
+    other_run $folder --accumulate 2 --dropout 0.2 --recompute --stop $more --threads $((more % 2 + 1))
+  done
+done
+cmp -s "$dir/whole/state.safetensors" "$dir/parts/state.safetensors" || fail "parts of a batch, gone on: another state"
 
 # Killed at random moments; what goes on takes its options from the run, and any number of threads.
 run --run "$dir/killed" --stop 3 || fail "stop: $(cat "$dir/err")"
@@ -71,11 +93,21 @@ again generate --tokens 40 --draw 2 --threads 1
 cmp -s <(sed '/^it goes on:$/,$!d' "$dir/1.out" | sed '1d;$d') "$dir/out" && fail "another seed writes the same"
 again generate --tokens 5 --temperature 0 --prompt "The "
 grep -q "^The " "$dir/out" && [ "$(head -c -1 "$dir/out" | wc -m)" -eq 9 ] || fail "a prompt: $(cat "$dir/out")"
+# No text is needed, and none of what was read is read again: the same tokens.
+for cache in "" --no-cache; do
+  "$program" generate --run "$dir/1" --data "$dir/nowhere" --tokens 40 $cache >"$dir/cache$cache" 2>"$dir/err" || fail "$cache: $(cat "$dir/err")"
+  grep -qE "^40 characters in [0-9.]+ s: [0-9]+ a second$" "$dir/err" || fail "$cache: says no speed: $(cat "$dir/err")"
+done
+cmp "$dir/cache" "$dir/cache--no-cache" || fail "writes something else without a cache"
 again evaluate --log-probabilities "$dir/log_p"
 cmp <(grep -E "^(this model|Kneser)" "$dir/1.out") <(grep -E "^(this model|Kneser)" "$dir/out") || fail "evaluates differently"
 awk -v told="$(awk '/^this model/ { print $NF }' "$dir/out")" '
   { sum -= $1 / log(2) } END { d = sum / NR - told; exit !(NR > 100 && d < 1e-4 && d > -1e-4) }' "$dir/log_p" ||
   fail "log-probabilities are not those of the bits"
+# Any text: what it has and the model does not know is the unknown token.
+{ cat "$text"; seq 3000 | sed 's/$/ ΩΩΩ/'; } >"$dir/other.txt"
+"$program" evaluate --run "$dir/1" --text "$dir/other.txt" >"$dir/out" 2>"$dir/err" && grep -q "^this model" "$dir/out" ||
+  fail "another text: $(cat "$dir/err")"
 head -n 60 "$text" >"$dir/short.txt"
 mkdir "$dir/words"
 for part in train valid test; do cp "$dir/short.txt" "$dir/words/$part.txt"; done
@@ -103,7 +135,11 @@ refused_json "--lr: Value -1 is no number above 0" '{"lr": -1}'
 refused_json "dim: expected a string, a number, true or false, got array" '{"dim": [1]}'
 refused_json "expected an object" '[1]'
 refused_json ".*parse error" '{"dim": '
-refused "mu: expected update = heavy-ball, whose it is, got plain" --update plain --mu 0.5
+refused "mu: expected an update that has it, got plain" --update plain --mu 0.5
+refused "gamma: expected an update that has it, got robust" --update robust --gamma 0.5
+refused "accumulate: expected a divisor of batch = 4, got 3" --accumulate 3
+refused "decayed: " --decayed biases
+refused "dropout: Value 1 not in range" --dropout 1
 refused "text: expected one of data and text, got both" --data "$dir/words"
 refused "k: expected at most experts = 4, got 5" --k 5
 refused "heads: expected a divisor of dim = 16, got 3" --heads 3
@@ -120,6 +156,8 @@ echo short >"$dir/short"
 refused "more than|at least" --text "$dir/short"
 refused "metadata: lr: the run has 0.01, got 0.02" --run "$dir/1" --lr 0.02
 refused "metadata: text: the run is of another text" --run "$dir/1" --text "$dir/short.txt"
+mkdir "$dir/bad" && { head -c 8 "$dir/1/best.safetensors" && tail -c +9 "$dir/1/best.safetensors" | sed 's/"vocabulary"/"vocabulari"/'; } >"$dir/bad/best.safetensors"
+refused "metadata: vocabulary: is not there" generate --run "$dir/bad"
 refused "best.safetensors: cannot open" generate
 mkdir "$dir/cut" && head -c 1000 "$dir/1/state.safetensors" >"$dir/cut/state.safetensors"
 refused "cut/state.safetensors" --run "$dir/cut"

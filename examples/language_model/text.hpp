@@ -6,6 +6,7 @@
 #include <gatefold/data/split.hpp>
 #include <gatefold/data/text_reader.hpp>
 #include <gatefold/data/vocabulary.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -71,8 +72,9 @@ inline std::string written(const Vocabulary& vocabulary, std::span<const TokenId
 
 /// The files train.txt, valid.txt and test.txt of a folder, or the lines of one file, the last of which are valid and
 /// test.
+/// @param known  tokens of a model, where it reads another text: what it does not know is the unknown token
 /// @throws FileError as the readers of gatefold/data, and where the folder has no texts
-inline Text read_text(const Options& o) {
+inline Text read_text(const Options& o, const std::optional<Vocabulary>& known = {}) {
   using namespace gatefold::data;
   const std::filesystem::path folder(o.data), file(o.text);
   if (o.text.empty()) {
@@ -82,13 +84,13 @@ inline Text read_text(const Options& o) {
         throw gatefold::FileError(part.string() +
                                   ": is not there: `bash examples/text/prepare.sh` makes the texts of " +
                                   "the Bible in build/text, --text FILE learns from any other");
-    Text text{read_vocabulary(parts, unit(o), o.threshold)};
+    Text text{known ? *known : read_vocabulary(parts, unit(o), o.threshold)};
     text.train = read_ids(parts[0], text.vocabulary);
     text.valid = read_ids(parts[1], text.vocabulary);
     text.test = read_ids(parts[2], text.vocabulary);
     return text;
   }
-  Text text{read_vocabulary({file}, unit(o), o.threshold)};
+  Text text{known ? *known : read_vocabulary({file}, unit(o), o.threshold)};
   Index lines = 0, line = 0;
   for_each_line(file, [&](std::string_view) { ++lines; });
   for_each_line(file, [&](std::string_view characters) {

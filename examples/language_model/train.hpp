@@ -88,7 +88,7 @@ inline void train(const Options& o) {
   load(*model, folder.best(), text);
   report(*model, o, text, &metrics, folder);
   std::printf("\nit goes on:\n");
-  say(*model, o, text);
+  say(*model, o, text.vocabulary);
   std::printf("\nin %s: state.safetensors, best.safetensors, metrics.jsonl, bits.svg\n", o.run.c_str());
 }
 

@@ -25,9 +25,11 @@ GATEFOLD_LAYER_ROW(pre_norm, (in_stream(rule, PreNorm{LayerNorm{}, branch})))
 GATEFOLD_LAYER_ROW(dropout, (in_stream(rule, Dropout{0.3, branch})))
 GATEFOLD_LAYER_ROW(post_norm, (PostNorm{in_stream(rule, branch), RmsNorm{}}))
 GATEFOLD_LAYER_ROW(skip, (Skip{in_stream(rule, branch)}))
-GATEFOLD_LAYER_ROW(recompute, (Recompute{in_stream(rule, branch)}))
 GATEFOLD_LAYER_ROW(normed_point, (NormedPoint{LayerNorm{}, in_stream(rule, branch)}), .once = true)
 GATEFOLD_LAYER_ROW(stack, (Stack{in_stream(rule, branch), 2}))
 GATEFOLD_LAYER_ROW(no_residual, (NoResidual{branch}), .cannot_meet = "rule: has no stream")
+
+// Any layer, to the bit (layer/recompute_test.cpp).
+GATEFOLD_LAYER_ROW(recompute, (Stack{Recompute{in_stream(rule, branch)}, 2}), .once = true)
 
 }  // namespace gatefold::rows

@@ -17,7 +17,7 @@
 ///     double entropy(ctx, q, valid = {});
 ///
 /// Sums run on the backend, in double; what is copied to the host is small. Items with valid[n] = 0 are padding and
-/// count nowhere; an empty `valid` means that all are items; nor do items whose label is the one to `ignore`, as in a
+/// count nowhere; an empty `valid` means that all are items. Nor do items whose label is the one to `ignore`, as in a
 /// loss. A mean over no items is 0.
 namespace gatefold {
 

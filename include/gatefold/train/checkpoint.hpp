@@ -132,8 +132,7 @@ io::Metadata load_checkpoint(const std::filesystem::path& path, R& run) {
   return metadata;
 }
 
-/// The weights of a trained model, and nothing else of its run, from a checkpoint of a Trainer: to tune it, or to
-/// infer.
+/// The weights of a trained model and nothing else of its run, from a checkpoint of a Trainer: to tune it, or to infer.
 ///
 ///     Trainer tuned{ctx, classifier(model, 5), CrossEntropy{.ignore = -1}, optimizer, seed};
 ///     load_model("language.safetensors", ctx, std::get<0>(tuned.params.layers));   // the model is the first layer
