@@ -22,7 +22,7 @@ inline void draw(const language::Metrics& metrics, const Outcome& of_model, cons
   const auto loss = rows("loss"), valid = rows("valid_accuracy");
   if (loss.empty() || valid.empty()) return;
   std::string script =
-      "set border 3 lc rgb '#808080'\nset tics nomirror out scale 0.5\nset grid ytics lc rgb "
+      "set multiplot\nset border 3 lc rgb '#808080'\nset tics nomirror out scale 0.5\nset grid ytics lc rgb "
       "'#e6e6e6'\nset key bottom left samplen 1.5\n" +
       gnuplot::table("$loss", loss) + gnuplot::table("$valid", valid);
   std::vector<std::vector<double>> severities;
@@ -38,18 +38,18 @@ inline void draw(const language::Metrics& metrics, const Outcome& of_model, cons
     }
     severities.back().push_back(linear);
   }
-  script += gnuplot::table("$corrupted", severities) + gnuplot::place(0.07, 0.45, 0.12, 0.92) +
+  script += gnuplot::table("$corrupted", severities) + gnuplot::place(0.07, 0.45, 0.16, 0.95) +
             "set xlabel 'step'\nset ylabel 'training loss'\nset y2tics\nset y2range [0:1]\nset yrange [0:*]\n" +
             "plot $loss with lines lc rgb '#89bedc' title 'training loss', $valid axes x1y2 with linespoints pt 7 ps " +
             "0.5 lw 2 lc rgb '#1f5fa8' title 'accuracy on validation'\nunset y2tics\n" +
-            gnuplot::place(0.56, 0.98, 0.12, 0.92) +
+            gnuplot::place(0.56, 0.98, 0.16, 0.95) +
             "set xlabel 'severity (0: clean)'\nset ylabel 'accuracy in %'\nset yrange [0:100]\nset xtics 1\nplot ";
   for (std::size_t kind = 0; kind < kKinds; ++kind)
     script += "$corrupted using 1:" + std::to_string(kind + 2) + " with linespoints pt 7 ps 0.5 lw 2 title '" +
               kCorruptions[kind].name + "', ";
   gnuplot::draw(svg, 1000, 420,
                 script + "$corrupted using 1:" + std::to_string(kKinds + 2) +
-                    " with lines dt 2 lw 2 lc rgb '#808080' title 'linear classifier, mean'\n");
+                    " with lines dt 2 lw 2 lc rgb '#808080' title 'linear classifier, mean'\nunset multiplot\n");
 }
 
 }  // namespace images

@@ -42,6 +42,7 @@ for key in test_accuracy fgsm_accuracy pgd_accuracy corrupted_accuracy mean_corr
 done
 [ "$(grep -cE '^(gaussian_noise|blur|contrast|brightness|pixelate|occlusion)( +[0-9.]+){6}$' "$dir/1.out")" -eq 6 ] ||
   fail "no table of six corruptions in five severities"
+! command -v gnuplot >/dev/null || [ "$(grep -c "<svg" "$dir/1/accuracy.svg")" -eq 1 ] || fail "no picture, or two in a file"
 # What attacks do: more steps, and a longer way, leave less.
 told() { awk -v what="$1" '$1 == what { print $2 }' "$dir/1.out"; }
 awk -v clean="$(told clean)" -v fgsm="$(told fgsm)" -v pgd="$(told pgd)" \

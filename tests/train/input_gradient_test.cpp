@@ -61,10 +61,11 @@ TEST_CASE("InputGradient (1): of a linear model, in closed form, and no paramete
   CHECK(same_bits(values(params), before));
 }
 
-TEST_CASE("InputGradient (1): of a model with momentum and a loss that learns, against differences") {
+TEST_CASE("InputGradient (1): of a model with momentum and a loss that learns, against differences; no balance loss") {
   Cpu::Context ctx(1);
-  const Mixture mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}},
-                        Mlp<Gelu>{.model_dim = width, .hidden_dim = 4}};
+  const WithAuxiliary<SoftmaxTopK, Balance> gate{
+      .scores = {.experts = 3}, .selection = {.k = 2}, .auxiliary = {Balance{.weight = 5}}};
+  const Mixture mixture{gate, Mlp<Gelu>{.model_dim = width, .hidden_dim = 4}};
   const Chain model{Residual{update::HeavyBall{}, mixture}, Residual{update::HeavyBall{}, mixture}};
   Trainer trainer{ctx,
                   model,

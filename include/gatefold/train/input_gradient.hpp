@@ -18,7 +18,7 @@ namespace gatefold {
 ///     InputGradient gradient{ctx, model, CrossEntropy{}};
 ///     gradient(trainer.params, x, target, dx);
 ///
-/// Auxiliary losses have their part in it, as in training.
+/// Auxiliary losses of gates have no part in it.
 /// @param params  the model's, or ModelAndLoss where the loss learns; they stay as they are
 /// @throws ArgumentError on shapes that do not fit
 /// @cost   forward and backward, the gradients of the parameters among them, which nobody asks for: as many values as
@@ -50,14 +50,15 @@ class InputGradient {
     loss::validate_target<T, B>("InputGradient", loss, x.extent(0), y_, target);
     if (!begun_) grads_ = zeros_like(ctx_, params);
     begun_ = true;
+    const Extra of_loss = without_auxiliary(extra);
     layer_.begin(ctx_, Loss::model(params), x.extent(0), carry_);
-    layer_.forward(ctx_, Loss::model(params), x, carry_, y_, saved_, extra);
+    layer_.forward(ctx_, Loss::model(params), x, carry_, y_, saved_, of_loss);
     Loss::forward(loss, ctx_, params, y_, target, value_, loss_saved_);
     set_zero(ctx_, grads_);
     Loss::backward(loss, ctx_, params, y_, target, loss_saved_, dy_, grads_);
     set_zero(ctx_, carry_);
     fill(ctx_, dx, 0);
-    gatefold::backward(layer_, ctx_, Loss::model(params), x, saved_, dy_, carry_, dx, Loss::model(grads_), extra);
+    gatefold::backward(layer_, ctx_, Loss::model(params), x, saved_, dy_, carry_, dx, Loss::model(grads_), of_loss);
   }
 
   LossT loss;
