@@ -101,7 +101,7 @@ if [[ -n $gpu ]]; then
   read -ra options <<<"${CMAKE_OPTIONS:-}"
   stage gpu "${options[@]}"
 elif [[ $only == cuda* ]]; then
-  cuda_stage
+  cuda_stage -DGATEFOLD_UNITY_BYTES=0
 elif [[ -n $neon ]]; then
   install_packages g++-aarch64-linux-gnu qemu-user || exit 1
   stage neon
