@@ -13,6 +13,7 @@
 #include "gatefold/loss/cross_entropy.hpp"
 #include "support/counted_allocations.hpp"
 #include "support/pass.hpp"
+#include "support/slow_build.hpp"
 
 using namespace gatefold;
 using support::message_of, support::same_bits, support::values;
@@ -126,7 +127,7 @@ TEST_CASE_TEMPLATE("equation (1) and its gradients by loops, with every option",
       }
 }
 
-TEST_CASE("gradients against differences, over the seam of two blocks") {
+TEST_CASE("gradients against differences, over the seam of two blocks" * doctest::skip(support::slow_build)) {
   for (const bool tied : {false, true}) {
     Cpu::Context ctx(1);
     Case<double> c(ctx, {.vocabulary = kMore, .model_dim = 1, .tied = tied}, 2);

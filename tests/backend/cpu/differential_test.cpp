@@ -28,10 +28,12 @@ using cpu::WeightPath;
 namespace {
 
 #if defined(__OPTIMIZE__)
-constexpr std::uint64_t products = 500, pairs = 1000;
+constexpr bool optimised = true;
 #else
-constexpr std::uint64_t products = support::slow_build ? 12 : 60, pairs = support::slow_build ? 12 : 60;
+constexpr bool optimised = false;
 #endif
+constexpr std::uint64_t products = support::slow_build ? 12 : optimised ? 500 : 60;
+constexpr std::uint64_t pairs = support::slow_build ? 12 : optimised ? 1000 : 60;
 
 /// How long the slow cases go on.
 double seconds() {
