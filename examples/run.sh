@@ -3,7 +3,7 @@
 #   fashion_mnist  trains a classifier (without PROGRAM too)
 #   language_model trains a model of the characters of the Bible, beside n-grams, and lets it write
 #   compose        prints a table of all gates and update rules
-#   expert_count, mot, mot_vision, mot_text
+#   expert_count, mot, mot_vision, mot_text, momentum, graph_of_tokens
 #                  repeat a paper's experiments; begin with --quick
 # Installs the Debian packages it needs, after naming them; builds in build/release.
 set -euo pipefail
@@ -13,17 +13,17 @@ source "$root/cmake/install_packages.sh"
 program=fashion_mnist folder=examples target="" data=()
 case ${1:-} in
   fashion_mnist | compose | language_model) program=$1; shift ;;
-  expert_count | mot | mot_vision | mot_text) program=$1 folder=examples/studies target=study_; shift ;;
+  expert_count | mot | mot_vision | mot_text | momentum | graph_of_tokens) program=$1 folder=examples/studies target=study_; shift ;;
   "" | -*) ;;
   *)
-    echo "run.sh: no program $1; there are fashion_mnist, language_model, compose, expert_count, mot, mot_vision and" \
-      "mot_text" >&2
+    echo "run.sh: no program $1; there are fashion_mnist, language_model, compose, expert_count, mot, mot_vision," \
+      "mot_text, momentum and graph_of_tokens" >&2
     exit 2
     ;;
 esac
 case $program in
   fashion_mnist | compose | mot_vision) data=(dataset-fashion-mnist) ;;
-  mot_text | language_model) data=(bible-kjv) ;;
+  mot_text | language_model | momentum | graph_of_tokens) data=(bible-kjv) ;;
 esac
 
 install_packages g++ cmake ninja-build libeigen3-dev zlib1g-dev nlohmann-json3-dev libcli11-dev gnuplot-nox "${data[@]}"
@@ -33,7 +33,7 @@ command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache
   mkdir -p build
   cmake --preset release >build/release.log || { cat build/release.log; exit 1; }
   cmake --build --preset release --target "$target$program"
-  if [[ $program == language_model && ! -e build/text/bible/test.txt ]]; then
+  if [[ $program =~ ^(language_model|momentum|graph_of_tokens)$ && ! -e build/text/bible_words/test.txt ]]; then
     cmake --build --preset release --target split_text
     bash examples/text/prepare.sh build/text build/release/examples/split_text bible
   fi
