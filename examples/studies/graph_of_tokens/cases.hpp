@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <string>
@@ -22,7 +23,7 @@ class Cases {
   std::vector<Group> groups{};
 
   Cases(const Setting& base, Index vocabulary) : setting_(base), vocabulary_(vocabulary) {
-    three("SMoE", Base::smoe, "smoe", {{34.84, 43.59}}, {{32.03, 39.92}}, {{32.23, 40.91}});
+    three("SMoE", Base::smoe, "smoe", {34.84, 43.59}, {32.03, 39.92}, {32.23, 40.91});
 
     begin("Similarity that sees the words that follow", {"smoe", "smoe_similarity"});
     add("smoe_similarity_ahead", "similarity, not causal", make_similarity, {.causal = false});
@@ -31,9 +32,9 @@ class Cases {
     groups.back().cases.push_back("smoe_attention");
     add("smoe_attention_confident", "attention, confident", make_attention, {.only_confident = true});
 
-    three("GLaM", Base::glam, "glam", {{39.10, 49.75}}, {{34.92, 43.72}}, {{36.71, 45.85}});
-    three("X-MoE", Base::x_moe, "x_moe", {{34.49, 42.96}}, {{33.06, 41.28}}, {{33.24, 41.73}});
-    three("SMoE-dropout", Base::smoe_dropout, "smoe_dropout", {{34.67, 43.09}}, {{33.69, 41.99}}, {{33.91, 42.17}});
+    three("GLaM", Base::glam, "glam", {39.10, 49.75}, {34.92, 43.72}, {36.71, 45.85});
+    three("X-MoE", Base::x_moe, "x_moe", {34.49, 42.96}, {33.06, 41.28}, {33.24, 41.73});
+    three("SMoE-dropout", Base::smoe_dropout, "smoe_dropout", {34.67, 43.09}, {33.69, 41.99}, {33.91, 42.17});
 
     base_ = Base::smoe;
     baseline_ = "smoe";
@@ -48,12 +49,12 @@ class Cases {
     add("smoe_sigma_root", "σ √D", make_attention, {.sigma = root}, {{32.90, 0}});
 
     setting_.k = 1;
-    three("K = 1", Base::smoe, "k_1", {{40.75, 50.21}}, {{39.18, 48.66}}, {{39.35, 48.72}});
+    three("K = 1", Base::smoe, "k_1", {40.75, 50.21}, {39.18, 48.66}, {39.35, 48.72});
     setting_.k = std::min<Index>(8, base.experts / 2);
-    three("K = E/2", Base::smoe, "k_half", {{34.92, 42.98}}, {{33.81, 42.37}}, {{33.28, 41.45}});
+    three("K = E/2", Base::smoe, "k_half", {34.92, 42.98}, {33.81, 42.37}, {33.28, 41.45});
     setting_ = base;
     setting_.experts = 2 * base.experts;
-    three("Twice the experts", Base::smoe, "e_twice", {{33.41, 41.79}}, {{31.62, 39.77}}, {{31.85, 39.65}});
+    three("Twice the experts", Base::smoe, "e_twice", {33.41, 41.79}, {31.62, 39.77}, {31.85, 39.65});
     setting_ = base;
   }
 

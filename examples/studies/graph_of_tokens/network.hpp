@@ -16,19 +16,22 @@ class Network final : public lm::Network<ModelT> {
 
   std::vector<double> surprises_of_prefixes(const lm::Ids& x, const lm::Ids& next) override {
     const Index length = this->setting.length, sequences = static_cast<Index>(x.size()) / length;
+    Tensor<float, 1, Cpu> valid(static_cast<Index>(x.size()));
     Tensor<float, 2, Cpu> last(sequences, this->setting.dim);
+    auto extra = this->extra;
+    lookup::for_each_extra(extra, [&](auto& part) {
+      if constexpr (requires { part.valid = std::as_const(valid).view(); }) part.valid = std::as_const(valid).view();
+    });
     std::vector<double> all;
-    for (Index end = 1; end <= length; ++end) {
-      lm::Ids words, next_of_last;
-      for (Index b = 0; b < sequences; ++b) {
-        const auto begin = x.begin() + b * length;
-        words.insert(words.end(), begin, begin + end);
-        next_of_last.push_back(next[static_cast<std::size_t>(b * length + end - 1)]);
+    for (Index at = 0; at < length; ++at) {
+      for (Index n = 0; n < valid.size(); ++n) valid(n) = n % length <= at ? 1 : 0;
+      this->y.resize(valid.size(), this->setting.dim);
+      this->trainer.infer(x, this->y, extra);
+      lm::Ids next_of_last;
+      for (Index n = at; n < valid.size(); n += length) {
+        next_of_last.push_back(next[static_cast<std::size_t>(n)]);
+        copy(this->ctx, std::as_const(this->y).view().rows(n, 1), last.view().rows(n / length, 1));
       }
-      this->y.resize(sequences * end, this->setting.dim);
-      this->trainer.infer(words, this->y, extra_of<typename Parent::Extra>(Segment<float, Cpu>{.length = end}));
-      for (Index b = 0; b < sequences; ++b)
-        copy(this->ctx, std::as_const(this->y).view().rows((b + 1) * end - 1, 1), last.view().rows(b, 1));
       const auto now = this->surprises_after(last, next_of_last);
       all.insert(all.end(), now.begin(), now.end());
     }

@@ -54,7 +54,7 @@ class Network : public Model {
     });
     // A rule that evaluates twice shows each of its mixtures twice.
     const std::size_t depth = static_cast<std::size_t>(setting.depth), each = all.size() / depth;
-    for (std::size_t l = 0; l < depth; ++l) all[l] = std::move(all[l * each]);
+    for (std::size_t l = 1; l < depth && each > 1; ++l) all[l] = std::move(all[l * each]);
     all.resize(depth);
     return all;
   }

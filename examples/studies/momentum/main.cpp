@@ -13,51 +13,23 @@
 namespace {
 
 using namespace studies;
-using namespace studies::lm;
 
-const std::vector<std::string> kSeen{"smoe", "heavy_ball", "adam", "robust", "negative", "complex"};
-
-std::string more_tables(const std::vector<Case>& cases, const Done& done) {
-  const auto of = [&](const char* title, int decimals, const auto& value) {
-    return layer_table(title, kSeen, cases, done, decimals, value);
-  };
-  const auto inside = [](const char* a, const char* b) {
-    return [=](const Json& layer) { return layer.contains(a) ? of_key(layer[a], b) : std::nullopt; };
-  };
-  return of("Mean norm of the mixture's output (figures 2 and 3)", 2,
-            [](const Json& layer) { return of_key(layer, "norm"); }) +
-         of("Picks whose expert answers with the largest norm of all, in % (figure 5)", 1,
-            [](const Json& layer) {
-              return layer["rank"].empty() ? std::nullopt : std::optional(100 * layer["rank"][0].get<double>());
-            }) +
-         of("Eigenvalues σ of −∂u/∂x at which the plain sum settles, in % (lemma 1 with μ = 0)", 1,
-            [&](const Json& layer) {
-              const auto share = inside("plain", "stable")(layer);
-              return share ? std::optional(100 * *share) : std::nullopt;
-            }) +
-         of("The same with μ = 0.7", 1,
-            [&](const Json& layer) {
-              const auto share = inside("momentum", "stable")(layer);
-              return share ? std::optional(100 * *share) : std::nullopt;
-            }) +
-         of("Mean of the larger |λ|, μ = 0", 3, inside("plain", "radius")) +
-         of("Mean of the larger |λ|, μ = 0.7", 3, inside("momentum", "radius"));
-}
-
-void draw_all(const std::filesystem::path& out, const std::vector<Case>& cases, const Done& done) {
-  draw(out / "momentum_curves.svg",
-       {curves("Rules", kSeen, cases, done),
-        layer_lines("Output of the mixtures", "mean norm", kSeen, cases, done, "norm")},
-       2);
-}
-
-Comparison comparison(const Setting& setting, Index vocabulary) {
-  momentum::Cases cases(setting, vocabulary);
-  return {cases.all, cases.groups, more_tables, draw_all};
+lm::Comparison comparison(const lm::Setting& setting, Index vocabulary) {
+  const momentum::Cases cases(setting, vocabulary);
+  return {cases.all,
+          cases.groups,
+          {"smoe", "heavy_ball", "adam", "robust", "negative", "complex"},
+          {{"Mean norm of the mixture's output (figures 2 and 3)", "/norm", 1, 2, true},
+           {"Picks whose expert answers with the largest norm of all, in % (figure 5)", "/rank/0", 100, 1, true},
+           {"Eigenvalues σ of −∂u/∂x at which the plain sum settles, in % (lemma 1, μ = 0)", "/plain/stable", 100, 1},
+           {"The same with μ = 0.7", "/momentum/stable", 100, 1},
+           {"Mean of the larger |λ|, μ = 0", "/plain/radius", 1, 3},
+           {"The same with μ = 0.7", "/momentum/radius", 1, 3}}};
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  return study_of_language("momentum", "Momentum through depth in language models (paper 001)", argc, argv, comparison);
+  return lm::study_of_language("momentum", "Momentum through depth in language models (paper 001)", argc, argv,
+                               comparison);
 }
