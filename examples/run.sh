@@ -4,7 +4,7 @@
 #   vision         trains a vision transformer, and evaluates it on images that are clean, corrupted and attacked
 #   language_model trains a model of the characters of the Bible, beside n-grams, and lets it write
 #   compose        prints a table of all gates and update rules
-#   expert_count, mot, mot_vision, mot_text, study_vision
+#   expert_count, mot, mot_vision, mot_text, momentum, graph_of_tokens, study_vision
 #                  repeat a paper's experiments; begin with --quick
 # Installs the Debian packages it needs, after naming them; builds in build/release.
 set -euo pipefail
@@ -14,18 +14,18 @@ source "$root/cmake/install_packages.sh"
 program=fashion_mnist folder=examples target="" data=()
 case ${1:-} in
   fashion_mnist | compose | language_model | vision) program=$1; shift ;;
-  expert_count | mot | mot_vision | mot_text) program=$1 folder=examples/studies target=study_; shift ;;
+  expert_count | mot | mot_vision | mot_text | momentum | graph_of_tokens) program=$1 folder=examples/studies target=study_; shift ;;
   study_vision) program=vision folder=examples/studies target=study_; shift ;;
   "" | -*) ;;
   *)
     echo "run.sh: no program $1; there are fashion_mnist, language_model, vision, compose, expert_count, mot," \
-      "mot_vision, mot_text and study_vision" >&2
+      "mot_vision, mot_text, momentum, graph_of_tokens and study_vision" >&2
     exit 2
     ;;
 esac
 case $program in
   fashion_mnist | compose | vision | mot_vision) data=(dataset-fashion-mnist) ;;
-  mot_text | language_model) data=(bible-kjv) ;;
+  mot_text | language_model | momentum | graph_of_tokens) data=(bible-kjv) ;;
 esac
 
 install_packages g++ cmake ninja-build libeigen3-dev zlib1g-dev nlohmann-json3-dev libcli11-dev gnuplot-nox "${data[@]}"
@@ -35,7 +35,7 @@ command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache
   mkdir -p build
   cmake --preset release >build/release.log || { cat build/release.log; exit 1; }
   cmake --build --preset release --target "$target$program"
-  if [[ $program == language_model && ! -e build/text/bible/test.txt ]]; then
+  if [[ $program =~ ^(language_model|momentum|graph_of_tokens)$ && ! -e build/text/bible_words/test.txt ]]; then
     cmake --build --preset release --target split_text
     bash examples/text/prepare.sh build/text build/release/examples/split_text bible
   fi

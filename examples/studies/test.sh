@@ -36,6 +36,21 @@ case $(basename "$program") in
     chmod +x "$dir/bin/bible"
     PATH=$dir/bin:$PATH
     ;;
+  momentum | graph_of_tokens)
+    # Lines of words that follow one another more often than chance.
+    for part in train:300 valid:60 test:60; do
+      awk -v lines="${part#*:}" -v seed="${#part}" 'BEGIN {
+        srand(seed)
+        for (i = 0; i < lines; ++i) {
+          word = int(rand() * 12)
+          line = "w" word
+          for (w = 0; w < 7; ++w) line = line " w" (word = (word + 1 + int(rand() * 3)) % 12)
+          print line
+        }
+      }' >"$dir/${part%:*}.txt"
+    done
+    data=(--data "$dir")
+    ;;
 esac
 
 # run FOLDER OPTION...
@@ -69,6 +84,16 @@ done
   fail "the header of results.csv"
 [ "$(wc -l <"$dir/1/results.csv")" -eq $((count + 1)) ] || fail "results.csv has not as many rows as results.json"
 ! command -v gnuplot >/dev/null || compgen -G "$dir/1/*.svg" >/dev/null || fail "no picture"
+
+# A router that looks ahead is told from those that do not by what it foresees with the words ahead cut off.
+if [[ $program == */graph_of_tokens ]]; then
+  differs() {
+    sed -E 's/.*"whole":([^,}]*),"prefixes":([^,}]*).*/\1 \2/' "$dir/1/runs/$1.seed1.json" |
+      awk '{ d = $1 / $2 - 1; exit !(NF == 2 && (d > 1e-9 || d < -1e-9)) }'
+  }
+  for name in smoe smoe_similarity smoe_attention; do ! differs $name || fail "$name looks ahead"; done
+  differs smoe_similarity_ahead || fail "smoe_similarity_ahead does not look ahead"
+fi
 
 run "$dir/2" --threads 2 || fail "on 2 threads: $(tail -n 1 "$dir/err")"
 same "$dir/2" || fail "other results on 2 threads"

@@ -1,0 +1,36 @@
+// Paper 002, Graph of Tokens: word perplexity of language models whose routers share their probabilities among similar
+// words, or follow attention, clean and after the word-swap attack, beside routers that do not; how steady and how sure
+// they are.
+//
+//   graph_of_tokens [--quick] [--seeds 3] [--steps 1600] [--only smoe,smoe_similarity] …
+//   graph_of_tokens --tables     of what is done so far
+//   graph_of_tokens --costs      time and memory of each over its base
+//
+// Exit code 0: done; 2: an option or file does not fit (one line on stderr says which); 1: anything else.
+
+#include "../language/study.hpp"
+#include "cases.hpp"
+
+namespace {
+
+using namespace studies;
+
+lm::Comparison comparison(const lm::Setting& setting, Index vocabulary) {
+  const graph_of_tokens::Cases cases(setting, vocabulary);
+  return {cases.all,
+          cases.groups,
+          {"smoe", "smoe_similarity", "smoe_attention", "smoe_similarity_ahead", "smoe_similarity_confident",
+           "smoe_attention_confident", "smoe_tau_root", "k_1", "k_1_similarity", "k_1_attention"},
+          {{"Words that change their experts in the last sixtieth of the steps, in % (figure 3)", "/fluctuation", 100,
+            1, true},
+           {"Mean entropy of a word's probabilities, in nats (figure 3)", "/entropy", 1, 3, true},
+           {"Deviation of the experts' loads over their mean", "/load_variation", 1, 2}}};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return lm::study_of_language("graph_of_tokens",
+                               "Routers that share their probabilities in language models (paper 002)", argc, argv,
+                               comparison);
+}

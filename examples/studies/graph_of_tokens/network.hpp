@@ -1,0 +1,74 @@
+#pragma once
+
+#include "../language/network.hpp"
+#include "models.hpp"
+
+namespace studies::graph_of_tokens {
+
+using namespace gatefold;
+
+/// A model that may be asked what it knows without the words that follow.
+template <class ModelT>
+class Network final : public lm::Network<ModelT> {
+ public:
+  using Parent = lm::Network<ModelT>;
+  using Parent::Parent;
+
+  std::vector<double> surprises_of_prefixes(const lm::Ids& x, const lm::Ids& next) override {
+    const Index length = this->setting.length, sequences = static_cast<Index>(x.size()) / length;
+    Tensor<float, 1, Cpu> valid(static_cast<Index>(x.size()));
+    Tensor<float, 2, Cpu> last(sequences, this->setting.dim);
+    auto extra = this->extra;
+    lookup::for_each_extra(extra, [&](auto& part) {
+      if constexpr (requires { part.valid = std::as_const(valid).view(); }) part.valid = std::as_const(valid).view();
+    });
+    std::vector<double> all;
+    for (Index at = 0; at < length; ++at) {
+      for (Index n = 0; n < valid.size(); ++n) valid(n) = n % length <= at ? 1 : 0;
+      this->y.resize(valid.size(), this->setting.dim);
+      this->trainer.infer(x, this->y, extra);
+      lm::Ids next_of_last;
+      for (Index n = at; n < valid.size(); n += length) {
+        next_of_last.push_back(next[static_cast<std::size_t>(n)]);
+        copy(this->ctx, std::as_const(this->y).view().rows(n, 1), last.view().rows(n / length, 1));
+      }
+      const auto now = this->surprises_after(last, next_of_last);
+      all.insert(all.end(), now.begin(), now.end());
+    }
+    return all;
+  }
+};
+
+/// The base's gate with this mixing, around experts as wide as the model.
+template <class GateT>
+auto mixture(const Setting& s, const typename GateT::Mixing& mixing) {
+  GateT gate{.mixing = mixing, .selection = {.k = s.k}};
+  gate.scores = with_experts(gate.scores, s.experts);
+  return Mixture{gate, Mlp<Relu>{.model_dim = s.dim, .hidden_dim = s.hidden}};
+}
+
+/// All models attend as the attention-aware one must: to the whole sequence, with a trace.
+template <class MixingT>
+std::unique_ptr<Model> make(Base base, const MixingT& mixing, const Setting& s, Index vocabulary, Seed seed) {
+  const LanguageSizes sizes = lm::sizes(s, vocabulary);
+  const auto network = [&](const auto& model) -> std::unique_ptr<Model> {
+    return std::make_unique<Network<std::remove_cvref_t<decltype(model)>>>(model, s, vocabulary, seed);
+  };
+  const auto every = [&](const auto& mixture) {
+    return network(switch_model<language::Traced>(sizes, update::Plain{}, mixture));
+  };
+  using Smoe = WithMixing<SoftmaxTopK, MixingT>;
+  switch (base) {
+    case Base::glam:
+      return network(glam_model<language::Traced>(sizes, update::Plain{}, mixture<Smoe>(s, mixing),
+                                                  Mlp<Relu>{.model_dim = s.dim, .hidden_dim = s.hidden}));
+    case Base::x_moe:
+      return every(mixture<WithMixing<XMoe, MixingT>>(s, mixing));
+    case Base::smoe_dropout:
+      return every(mixture<WithMixing<SmoeDropout, MixingT>>(s, mixing));
+    default:
+      return every(mixture<Smoe>(s, mixing));
+  }
+}
+
+}  // namespace studies::graph_of_tokens

@@ -1,0 +1,97 @@
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <gatefold/gatefold.hpp>
+#include <vector>
+
+#include "learn.hpp"
+#include "one_of.hpp"
+
+using namespace studies::lm;
+using gatefold::Cpu;
+
+namespace {
+
+using Either = OneOf<update::SharpnessAware, update::LearnedHeavyBall>;
+
+/// What two layers give, and all that their backward adds.
+template <class RuleT>
+std::vector<double> passes(const RuleT& rule) {
+  Cpu::Context ctx(1);
+  const Stack stack{Residual{rule, OneExpert{Linear{3, 3}}}, 2};
+  using StackT = std::remove_const_t<decltype(stack)>;
+  auto params = init_params<double, Cpu>(stack, ctx, Seed{1});
+  auto grads = zeros_like(ctx, params);
+  Tensor<double, 2, Cpu> x(2, 3), y(2, 3), inferred(2, 3), dx(2, 3);
+  for (Index i = 0; i < 6; ++i) x.data()[i] = 0.3 * static_cast<double>(i) - 1;
+  fill(ctx, dx.view(), 0);
+  Carry<StackT, double, Cpu> carry;
+  Saved<StackT, double, Cpu> saved;
+  stack.begin(ctx, params, 2, carry);
+  stack.forward(ctx, params, x, carry, y, saved);
+  set_zero(ctx, carry);
+  backward(stack, ctx, params, x.view(), saved, x, carry, dx.view(), grads);
+  stack.begin(ctx, params, 2, carry);
+  infer(stack, ctx, params, x.view(), carry, inferred);
+  std::vector<double> all;
+  const auto add = [&](const auto& t) { all.insert(all.end(), t.data(), t.data() + t.size()); };
+  for (const auto* t : {&y, &inferred, &dx}) add(*t);
+  for_each_tensor([&](const auto&, const auto& t) { add(t); }, grads);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("one of several rules is that rule, to the bit") {
+  const update::SharpnessAware twice{.rho = 0.2};
+  const update::LearnedHeavyBall learned{.mu = 0.4, .step = update::StepSize::per_item};
+  CHECK(passes(Either{twice}) == passes(twice));
+  CHECK(passes(Either{learned}) == passes(learned));
+  CHECK(passes(twice) != passes(learned));
+}
+
+TEST_CASE("words change their experts where the set is another, in whatever order") {
+  CHECK(fluctuation({1, 2, 3, 4, 5, 6, 7, 8}, {2, 1, 3, 4, 5, 7, 7, 8}, 2) == 0.25);
+  CHECK(fluctuation({1, 2}, {2, 1}, 1) == 1);
+}
+
+TEST_CASE("an eigenvalue settles where lemma 1 says") {
+  // 0 < σ < 2 for the plain sum, 0 < σ < 3.4 with μ = 0.7.
+  const std::vector<std::complex<double>> sigma{-1, 1, 2.5, 3};
+  CHECK(settles(sigma, 0)["stable"] == 0.25);
+  CHECK(settles(sigma, 0.7)["stable"] == 0.75);
+  CHECK(settles({{0.5, 0}}, 0)["radius"].get<double>() == doctest::Approx(0.5));  // λ = 1 − σ
+}
+
+namespace {
+
+/// Foresees the word after w to be w with probability 1/2, and nothing else more than another.
+class Echo final : public Model {
+ public:
+  void step(const Ids&, const Ids&) override {}
+  std::vector<double> surprises(const Ids& x, const Ids& next) override {
+    std::vector<double> all;
+    for (std::size_t n = 0; n < x.size(); ++n) all.push_back(x[n] == next[n] ? std::log(2) : std::log(8));
+    return all;
+  }
+  std::vector<Routing> routing(const Ids&) override { return {}; }
+  Index parameters() const override { return 0; }
+  Index skipped() const override { return 0; }
+};
+
+}  // namespace
+
+TEST_CASE("perplexity of a text, of an attacked one, and what the attack does to the words that it left alone") {
+  Setting s;
+  s.batch = 1;
+  s.length = 2;
+  Echo echo;
+  const std::vector<TokenId> clean{1, 1, 1, 1, 2, 2}, attacked{1, 1, 9, 1, 2, 2};
+  CHECK(perplexity(echo, clean, s) == doctest::Approx(std::pow(2 * 2 * 2 * 8, 0.25)));  // the last word is in no block
+  const Perplexities found = perplexities(echo, clean, attacked, s);
+  CHECK(found.clean == doctest::Approx(std::pow(2 * 2 * 2 * 8, 0.25)));
+  CHECK(found.attacked == doctest::Approx(std::pow(2 * 8 * 8 * 8, 0.25)));
+  CHECK(found.harm == doctest::Approx(std::cbrt(2 * 8 * 8) / std::cbrt(2 * 2 * 8)));
+  CHECK_THROWS(perplexities(echo, clean, std::vector<TokenId>{1, 1, 1, 1}, s));
+}

@@ -1,0 +1,185 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <gatefold/data/corpus.hpp>
+#include <gatefold/metric/load.hpp>
+#include <gatefold/metric/stability.hpp>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "../support/numbers.hpp"
+#include "model.hpp"
+#include "text.hpp"
+
+namespace studies::lm {
+
+/// A part of a text, block by block.
+class Blocks {
+ public:
+  Blocks(std::span<const TokenId> ids, const Setting& s, Seed seed = {})
+      : corpus_{ids, s.batch, s.length, seed}, x(static_cast<std::size_t>(s.batch * s.length)), next(x.size()) {}
+  Index count() const { return corpus_.blocks(); }
+  void read(Index step) { corpus_.batch(step, x, next); }
+
+ private:
+  gatefold::data::Corpus corpus_;
+
+ public:
+  Ids x, next;
+};
+
+/// exp of the mean over words of −log p; a sequence begins without a past.
+inline double perplexity(const std::vector<double>& surprises) { return std::exp(mean(surprises)); }
+inline double perplexity(Model& model, std::span<const TokenId> ids, const Setting& s, Index most = Index(1) << 40) {
+  Blocks blocks(ids, s);
+  std::vector<double> all;
+  for (Index b = 0; b < std::min(blocks.count(), most); ++b) {
+    blocks.read(b);
+    const auto of_block = model.surprises(blocks.x, blocks.next);
+    all.insert(all.end(), of_block.begin(), of_block.end());
+  }
+  return perplexity(all);
+}
+
+/// Perplexities of a text and of the same text under attack, whose swapped words are to be foreseen too, as the papers
+/// have it; and by what factor the attack raises that of the words that it left alone: what it does to the past.
+struct Perplexities {
+  double clean = 0, attacked = 0, harm = 0;
+};
+inline Perplexities perplexities(Model& model, std::span<const TokenId> clean, std::span<const TokenId> attacked,
+                                 const Setting& s) {
+  gatefold::expect(attacked.size() == clean.size(), "perplexities", "attacked", clean.size(), attacked.size());
+  Blocks before(clean, s), after(attacked, s);
+  std::vector<double> of_clean, of_attacked, alone_before, alone_after;
+  for (Index b = 0; b < before.count(); ++b) {
+    before.read(b);
+    after.read(b);
+    const auto was = model.surprises(before.x, before.next), is = model.surprises(after.x, after.next);
+    for (std::size_t n = 0; n < was.size(); ++n) {
+      of_clean.push_back(was[n]);
+      of_attacked.push_back(is[n]);
+      if (before.next[n] != after.next[n]) continue;
+      alone_before.push_back(was[n]);
+      alone_after.push_back(is[n]);
+    }
+  }
+  return {perplexity(of_clean), perplexity(of_attacked), perplexity(alone_after) / perplexity(alone_before)};
+}
+
+/// What its mixtures do with the first blocks of the validation text, joined.
+inline std::vector<Routing> routing(Model& model, const Text& text, const Setting& s) {
+  Blocks blocks(text.valid, s);
+  const Index count = std::min<Index>(blocks.count(), 8);
+  const double share = 1 / static_cast<double>(count);
+  std::vector<Routing> all;
+  for (Index b = 0; b < count; ++b) {
+    blocks.read(b);
+    std::vector<Routing> now = model.routing(blocks.x);
+    all.resize(now.size());
+    for (std::size_t l = 0; l < now.size(); ++l) {
+      Routing& to = all[l];
+      const auto add = [](auto& sums, const auto& terms, auto factor) {
+        sums.resize(terms.size());
+        for (std::size_t e = 0; e < terms.size(); ++e) sums[e] += factor * terms[e];
+      };
+      to.entropy += share * now[l].entropy;
+      to.norm += share * now[l].norm;
+      add(to.load, now[l].load, Index(1));
+      add(to.rank, now[l].rank, share);
+      to.picks.insert(to.picks.end(), now[l].picks.begin(), now[l].picks.end());
+    }
+  }
+  return all;
+}
+
+/// The share of words whose set of experts changed.
+inline double fluctuation(std::vector<Index> before, std::vector<Index> after, Index k) {
+  Index changed = 0;
+  for (std::size_t n = 0; n < after.size(); n += static_cast<std::size_t>(k)) {
+    const auto sorted = [&](std::vector<Index>& picks) {
+      const auto begin = picks.begin() + static_cast<std::ptrdiff_t>(n);
+      std::sort(begin, begin + k);
+      return begin;
+    };
+    const auto a = sorted(before), b = sorted(after);
+    changed += !std::equal(a, a + k, b);
+  }
+  return static_cast<double>(changed) / (static_cast<double>(after.size()) / static_cast<double>(k));
+}
+
+/// √(Σ_e (c_e − c̄)² / E) / c̄
+inline double variation(const std::vector<Index>& load) {
+  return gatefold::metric::Load{load}.coefficient_of_variation();
+}
+
+/// Shares of the eigenvalues with which heavy ball with this μ and γ = 1 settles (paper 001, Lemma 1), and the mean of
+/// the largest |λ| at a word.
+inline Json settles(const std::vector<std::complex<double>>& sigma, double mu) {
+  Index stable = 0;
+  double radius = 0;
+  for (const auto& one : sigma) {
+    const auto found = gatefold::metric::stability({&one, 1}, mu, 1);
+    stable += found.stable;
+    radius += found.radius;
+  }
+  const auto n = static_cast<double>(sigma.size());
+  return {{"stable", static_cast<double>(stable) / n}, {"radius", radius / n}};
+}
+
+/// Train a case and ask it everything.
+///
+/// The routing is looked at on the same words after 59 sixtieths of the steps and at the end: the papers compare epochs
+/// 59 and 60.
+inline Json learn(const Case& c, const Text& text, Seed seed, const Report& report) {
+  const Setting& s = c.setting;
+  const auto model = c.make(s, seed);
+  Blocks blocks(text.train, s, seed.fork(1));
+  const Index every = std::max<Index>(s.steps / 16, 1), snapshot = std::max<Index>(s.steps * 59 / 60, 1);
+  Json curve{{"step", Json::array()}, {"valid", Json::array()}};
+  std::vector<Routing> before;
+  for (Index step = 0; step < s.steps; ++step) {
+    blocks.read(step);
+    model->step(blocks.x, blocks.next);
+    if (step % 16 == 0) report(static_cast<double>(step) / static_cast<double>(s.steps));
+    if (step + 1 == snapshot) before = routing(*model, text, s);
+    if ((step + 1) % every != 0) continue;
+    curve["step"].push_back(step + 1);
+    curve["valid"].push_back(perplexity(*model, text.valid, s, 8));
+  }
+  const Perplexities valid = perplexities(*model, text.valid, text.valid_attacked, s);
+  const Perplexities test = perplexities(*model, text.test, text.test_attacked, s);
+  Json result{{"valid", valid.clean},
+              {"valid_attacked", valid.attacked},
+              {"valid_harm", valid.harm},
+              {"test", test.clean},
+              {"test_attacked", test.attacked},
+              {"test_harm", test.harm},
+              {"parameters", model->parameters()},
+              {"skipped", model->skipped()},
+              {"curve", curve},
+              {"layers", Json::array()}};
+  const std::vector<Routing> after = routing(*model, text, s);
+  for (std::size_t l = 0; l < after.size(); ++l)
+    result["layers"].push_back({{"entropy", after[l].entropy},
+                                {"load_variation", variation(after[l].load)},
+                                {"fluctuation", fluctuation(before[l].picks, after[l].picks, s.k)},
+                                {"norm", after[l].norm},
+                                {"rank", after[l].rank}});
+  Blocks seen(text.valid, s);
+  seen.read(0);
+  const auto spectra = model->spectra(seen.x);
+  for (std::size_t l = 0; l < spectra.size(); ++l) {
+    result["layers"][l]["plain"] = settles(spectra[l], 0);
+    result["layers"][l]["momentum"] = settles(spectra[l], 0.7);
+  }
+  if (const auto prefixes = model->surprises_of_prefixes(seen.x, seen.next); !prefixes.empty()) {
+    result["whole"] = perplexity(model->surprises(seen.x, seen.next));
+    result["prefixes"] = perplexity(prefixes);
+  }
+  return result;
+}
+
+}  // namespace studies::lm

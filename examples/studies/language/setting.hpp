@@ -1,0 +1,78 @@
+#pragma once
+
+#include <CLI/App.hpp>
+#include <CLI/Validators.hpp>
+#include <gatefold/core/error.hpp>
+#include <string>
+#include <type_traits>
+
+#include "../support/common.hpp"
+#include "../support/run.hpp"
+
+namespace studies::lm {
+
+/// The size of all models of a study, and how they are trained. The papers' medium model is as deep and has as many
+/// experts; what is smaller is what costs: width, words, steps.
+struct Setting {
+  Index depth = 6, dim = 64, heads = 4, experts = 16, k = 2, hidden = 64, length = 64;
+  Index batch = 16, steps = 1600, warmup = 100, threshold = 10;
+  double lr = 3e-3, clip = 1;
+
+  /// f(option, value, what it is), for all of them.
+  template <class S, class F>
+  static void each(S& s, F&& f) {
+    f("--depth", s.depth, "layers of attention and a mixture of experts");
+    f("--dim", s.dim, "width of the model");
+    f("--heads", s.heads, "heads of an attention, a divisor of the width");
+    f("--experts", s.experts, "experts of a mixture");
+    f("--k", s.k, "experts that a word goes to");
+    f("--hidden", s.hidden, "width of an expert inside; the papers': that of the model");
+    f("--length", s.length, "words of a sequence");
+    f("--batch", s.batch, "sequences of a step");
+    f("--steps", s.steps, "steps of training");
+    f("--warmup", s.warmup, "of them, until the learning rate is reached; then it falls to a tenth as a cosine");
+    f("--threshold", s.threshold, "words seen less often are unknown");
+    f("--lr", s.lr, "learning rate of Adam, without decay");
+    f("--clip", s.clip, "largest norm of a gradient");
+  }
+
+  Json json() const {
+    Json j = Json::object();
+    each(*this, [&](const std::string& option, const auto& value, const char*) { j[option.substr(2)] = value; });
+    return j;
+  }
+  /// @throws ArgumentError
+  void validate() const {
+    using gatefold::expect;
+    using gatefold::Joined;
+    expect(dim % heads == 0, "options", "--heads", Joined{"a divisor of dim = ", dim}, heads);
+    expect(k <= experts, "options", "--k", Joined{"at most experts = ", experts}, k);
+    expect(warmup < steps, "options", "--warmup", Joined{"less than steps = ", steps}, warmup);
+  }
+};
+
+inline void add_setting(CLI::App& app, Setting& setting) {
+  Setting::each(setting, [&](const char* option, auto& value, const char* what) {
+    auto* added = app.add_option(option, value, what)->capture_default_str();
+    if constexpr (std::is_same_v<std::remove_reference_t<decltype(value)>, Index>) {
+      added->check(CLI::Range(Index(1), Index(1) << 20));
+    } else {
+      added->check(above_zero());
+    }
+  });
+}
+
+/// The model of --quick, whose numbers say nothing.
+inline void make_quick(const CLI::App& app, Setting& s) {
+  unless_given(app, "--depth", s.depth, 2);
+  unless_given(app, "--dim", s.dim, 16);
+  unless_given(app, "--hidden", s.hidden, 16);
+  unless_given(app, "--experts", s.experts, 4);
+  unless_given(app, "--length", s.length, 16);
+  unless_given(app, "--batch", s.batch, 4);
+  unless_given(app, "--steps", s.steps, 40);
+  unless_given(app, "--warmup", s.warmup, 5);
+  unless_given(app, "--threshold", s.threshold, 50);
+}
+
+}  // namespace studies::lm

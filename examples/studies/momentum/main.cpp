@@ -1,0 +1,35 @@
+// Paper 001, MomentumSMoE: word perplexity of language models whose mixtures of experts enter the residual stream by
+// momentum, clean and after the word-swap attack, beside the plain sum; what their layers do.
+//
+//   momentum [--quick] [--seeds 3] [--steps 1600] [--only smoe,heavy_ball] …
+//   momentum --tables     of what is done so far
+//   momentum --costs      time and memory of each rule over the plain sum
+//
+// Exit code 0: done; 2: an option or file does not fit (one line on stderr says which); 1: anything else.
+
+#include "../language/study.hpp"
+#include "cases.hpp"
+
+namespace {
+
+using namespace studies;
+
+lm::Comparison comparison(const lm::Setting& setting, Index vocabulary) {
+  const momentum::Cases cases(setting, vocabulary);
+  return {cases.all,
+          cases.groups,
+          {"smoe", "heavy_ball", "adam", "robust", "negative", "complex"},
+          {{"Mean norm of the mixture's output (figures 2 and 3)", "/norm", 1, 2, true},
+           {"Picks whose expert answers with the largest norm of all, in % (figure 5)", "/rank/0", 100, 1, true},
+           {"Eigenvalues σ of −∂u/∂x at which the plain sum settles, in % (lemma 1, μ = 0)", "/plain/stable", 100, 1},
+           {"The same with μ = 0.7", "/momentum/stable", 100, 1},
+           {"Mean of the larger |λ|, μ = 0", "/plain/radius", 1, 3},
+           {"The same with μ = 0.7", "/momentum/radius", 1, 3}}};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return lm::study_of_language("momentum", "Momentum through depth in language models (paper 001)", argc, argv,
+                               comparison);
+}

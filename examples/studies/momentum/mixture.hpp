@@ -1,0 +1,15 @@
+#pragma once
+
+#include <gatefold/policies.hpp>
+
+#include "../language/setting.hpp"
+
+namespace studies::momentum {
+
+/// The mixture of the paper's language models.
+inline auto mixture(const lm::Setting& s) {
+  return gatefold::Mixture{gatefold::SoftmaxTopK{.scores = {.experts = s.experts}, .selection = {.k = s.k}},
+                           gatefold::Mlp<gatefold::Relu>{.model_dim = s.dim, .hidden_dim = s.hidden}};
+}
+
+}  // namespace studies::momentum

@@ -1,0 +1,30 @@
+#pragma once
+
+#include "../language/model.hpp"
+#include "../language/one_of.hpp"
+
+namespace studies::momentum {
+
+using gatefold::Index;
+using gatefold::Seed;
+using namespace gatefold::update;
+using lm::Model;
+using lm::Setting;
+
+/// The paper has Adam and RmsProp in the first layer alone.
+using AdamFirst = First<Adam, HeavyBall>;
+using RmsPropFirst = First<RmsProp, HeavyBall>;
+
+/// Rules of the layouts that the paper compares three of on.
+using Basic = lm::OneOf<Plain, HeavyBall, AdamFirst>;
+/// All that it compares.
+using Rule = lm::OneOf<Plain, HeavyBall, AdamFirst, Robust, Nesterov, RmsPropFirst, SharpnessAware, ComplexMomentum,
+                       TimeVarying, ScheduledRestart, LearnedHeavyBall, ZeroOrderHold>;
+
+/// A mixture in every layer; in every other; in every layer of the skeleton of the paper's code. One source file each,
+/// so that they compile side by side.
+std::unique_ptr<Model> make_switch(const Setting&, Index vocabulary, const Rule&, Seed);
+std::unique_ptr<Model> make_glam(const Setting&, Index vocabulary, const Basic&, Seed);
+std::unique_ptr<Model> make_reference(const Setting&, Index vocabulary, const Basic&, Seed);
+
+}  // namespace studies::momentum
