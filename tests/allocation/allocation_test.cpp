@@ -45,7 +45,7 @@ void draw(Cpu::Context& ctx, Tensor<float, 2, Cpu>& x, float alike, Index step) 
 }
 
 template <class L>
-void check(const std::string& name, const L& part, Index items = 96, Index length = 8, bool eager = true) {
+void expect_no_memory(const std::string& name, const L& part, Index items = 96, Index length = 8, bool eager = true) {
   CAPTURE(name);
   for (const int threads : {1, 2}) {
     CAPTURE(threads);
@@ -81,15 +81,15 @@ void check(const std::string& name, const L& part, Index items = 96, Index lengt
 
 template <class G>
 void check_gate(const std::string& name, const G& gate) {
-  check(name, Residual{update::HeavyBall{}, Mixture{gate, mlp}});
+  expect_no_memory(name, Residual{update::HeavyBall{}, Mixture{gate, mlp}});
 }
 template <class R>
 void check_rule(const std::string& name, const R& rule) {
-  check(name, Stack{Residual{rule, Mixture{top_2, Linear{.model_dim = dim}}}, 3});
+  expect_no_memory(name, Stack{Residual{rule, Mixture{top_2, Linear{.model_dim = dim}}}, 3});
 }
 template <class E>
 void check_expert(const std::string& name, const E& expert) {
-  check(name, Mixture{SoftmaxTopK{.scores = {.experts = 4, .length = 2}, .selection = {.k = 2}}, expert});
+  expect_no_memory(name, Mixture{SoftmaxTopK{.scores = {.experts = 4, .length = 2}, .selection = {.k = 2}}, expert});
 }
 
 }  // namespace
@@ -118,8 +118,8 @@ TEST_CASE("no routing takes memory that another one of as many items did not tak
   // Large enough that the engine shares out work and packs weights: some experts have many blocks of rows, some few
   // rows.
   const auto check_wide = [](const std::string& name, const auto& gate, Index items) {
-    check(name, Residual{update::HeavyBall{}, Mixture{gate, Mlp<Gelu>{.model_dim = 64, .hidden_dim = 256}}}, items, 4,
-          false);
+    expect_no_memory(name, Residual{update::HeavyBall{}, Mixture{gate, Mlp<Gelu>{.model_dim = 64, .hidden_dim = 256}}},
+                     items, 4, false);
   };
   const auto top = [](Index experts, Index k) {
     return SoftmaxTopK{.scores = {.experts = experts}, .selection = {.k = k}};
@@ -133,11 +133,12 @@ TEST_CASE("no routing takes memory that another one of as many items did not tak
 
 TEST_CASE("threads that take whole sequences take no memory after the first call") {
   const AttentionAware<SoftmaxTopK> gate{.scores = {.experts = 4}};
-  check("SimilarityAware", Mixture{SimilarityAware<SoftmaxTopK>{.scores = {.experts = 4}}, mlp}, 4 * 160, 160);
-  check("Block",
-        Block{Residual{update::Plain{}, Attention{.model_dim = dim, .heads = 2}},
-              Residual{update::Plain{}, Mixture{gate, mlp}}},
-        4 * 160, 160);
+  expect_no_memory("SimilarityAware", Mixture{SimilarityAware<SoftmaxTopK>{.scores = {.experts = 4}}, mlp}, 4 * 160,
+                   160);
+  expect_no_memory("Block",
+                   Block{Residual{update::Plain{}, Attention{.model_dim = dim, .heads = 2}},
+                         Residual{update::Plain{}, Mixture{gate, mlp}}},
+                   4 * 160, 160);
 }
 
 TEST_CASE("update rules take no memory after the first call") {
@@ -163,17 +164,20 @@ TEST_CASE("experts take no memory after the first call") {
 TEST_CASE("models take no memory after the first call") {
   const Mixture mixture{top_2, mlp};
   const Residual layer{update::HeavyBall{}, PreNorm{LayerNorm{}, mixture}};
-  check("Chain", Chain{Stack{layer, 3}, Residual{update::Plain{}, mixture}, Linear{.model_dim = dim, .output_dim = 3}});
-  check("PerToken", PerToken{3, Residual{update::Nesterov{}, WithShared{mixture, mlp}}});
+  expect_no_memory(
+      "Chain", Chain{Stack{layer, 3}, Residual{update::Plain{}, mixture}, Linear{.model_dim = dim, .output_dim = 3}});
+  expect_no_memory("PerToken", PerToken{3, Residual{update::Nesterov{}, WithShared{mixture, mlp}}});
   const AttentionAware<SoftmaxTopK> gate{.scores = {.experts = 4}};
-  check("Block", Stack{Block{Residual{update::Plain{}, PreNorm{LayerNorm{}, Attention{.model_dim = dim, .heads = 2}}},
-                             Residual{update::HeavyBall{}, Mixture{gate, mlp}}},
-                       2});
+  expect_no_memory("Block",
+                   Stack{Block{Residual{update::Plain{}, PreNorm{LayerNorm{}, Attention{.model_dim = dim, .heads = 2}}},
+                               Residual{update::HeavyBall{}, Mixture{gate, mlp}}},
+                         2});
   const RelativeAttention attention{.model_dim = dim, .heads = 2, .window = 20};
   const VisionSizes images{.side = 6, .patch = 3, .model_dim = dim, .heads = 2, .depth = 2};
-  check("vision_transformer", vmoe_every_2<vision::Reference>(images, update::Robust{}, mixture, mlp), 24);
-  check("reference_layer",
-        RelativeKeys{20, dim / 2, Stack{reference_layer(attention, update::HeavyBall{}, Dropout{0.1, mixture}), 2}});
+  expect_no_memory("vision_transformer", vmoe_every_2<vision::Reference>(images, update::Robust{}, mixture, mlp), 24);
+  expect_no_memory(
+      "reference_layer",
+      RelativeKeys{20, dim / 2, Stack{reference_layer(attention, update::HeavyBall{}, Dropout{0.1, mixture}), 2}});
 }
 
 #endif

@@ -128,6 +128,8 @@ TEST_CASE("Attention: a row without any key it may see gives 0") {
   p.forward();
   for (const Index n : {0, 3, 4, 5}) CHECK(row_of(p.y, n) == std::vector<double>(4, 0));
   CHECK(row_of(p.y, 1) != std::vector<double>(4, 0));
+  const auto trace = Attention{.model_dim = 4, .heads = 2}.trace<double, Cpu>(p.params.branch, p.saved.branch);
+  CHECK(trace.valid.data() == mask.data());  // a gate that follows this attention leaves out the same keys
 }
 
 TEST_CASE("Attention: a later token never changes an earlier output, not a bit, and gets no gradient from it") {

@@ -61,7 +61,7 @@ void check(const E& expert, Index items) {
     for_each_tensor(
         [](const Name&, auto& t) {
           if constexpr (std::remove_reference_t<decltype(t)>::rank == 3)
-            for (Index i = 0; i < t.size(); ++i) t.data()[i] = cpu::Bfloat16::from(t.data()[i]);
+            for (Index i = 0; i < t.size(); ++i) t.data()[i] = Bfloat16::from(t.data()[i]);
         },
         params);
   const auto of_rounded = run<T>(ctx, layer, params, x);

@@ -36,7 +36,7 @@ struct Task {
     const Index stride = cpu::divide_up(columns, width) * width, size = rows * stride;
     std::vector<T> result(static_cast<std::size_t>(size) * depths.size(), T(0.5)), panels(BlockProduct<T>::memory);
     std::vector<std::vector<T>> packed;
-    std::vector<std::vector<cpu::Bfloat16>> half(depths.size());
+    std::vector<std::vector<Bfloat16>> half(depths.size());
     std::vector<WeightBlock<T>> blocks;
     for (std::size_t i = 0; i < depths.size(); ++i) {
       WeightBlock<T> block{
@@ -44,7 +44,7 @@ struct Task {
       packed.emplace_back(static_cast<std::size_t>(depths[i] * stride) + 1);
       if (path == WeightPath::prepacked || round) {
         block.pack(packed[i].data());
-        for (const T v : packed[i]) half[i].push_back(cpu::Bfloat16::from(static_cast<float>(v)));
+        for (const T v : packed[i]) half[i].push_back(Bfloat16::from(static_cast<float>(v)));
         if (path == WeightPath::prepacked)
           block.packed =
               round ? cpu::PackedMatrix<T>{nullptr, half[i].data()} : cpu::PackedMatrix<T>{packed[i].data(), nullptr};
@@ -126,7 +126,7 @@ TEST_CASE("rounded weights: skinny blocks and others have the bits of the rounde
   for (const Index rows : {3, 40}) {
     Task<float> task(rows, 70, {256, 30});
     const auto rounded = task.run(WeightPath::prepacked, false, false, true);
-    for (float& v : task.b) v = float(cpu::Bfloat16::from(v));
+    for (float& v : task.b) v = float(Bfloat16::from(v));
     CHECK(task.run(WeightPath::by_task, false, false) == rounded);
   }
 }

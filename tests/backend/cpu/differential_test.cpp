@@ -149,7 +149,7 @@ void check_products(std::uint64_t seed, Forms& forms) {
              dw0 = choose.numbers<T>(E * depth * columns);
   auto w = choose.numbers<T>(E * depth * columns);
   if (half)
-    for (T& v : w) v = static_cast<T>(static_cast<float>(cpu::Bfloat16::from(static_cast<float>(v))));
+    for (T& v : w) v = static_cast<T>(static_cast<float>(Bfloat16::from(static_cast<float>(v))));
   const Groups<Cpu> groups = gathered ? slots.groups() : slots.groups().in_slot_order();
   const View<const T, 2, Cpu> items(x.data(), in, depth), of_slots(dc.data(), S + slots.spare, columns);
   const View<const T, 3, Cpu> weights = transposed ? View<const T, 3, Cpu>(w.data(), E, columns, depth)
@@ -359,7 +359,7 @@ void check_pair(std::uint64_t seed, Ways& ways) {
                                   choose.numbers<T>(E * hidden * columns)};
   if (half)
     for (auto& matrix : w)
-      for (T& v : matrix) v = static_cast<T>(static_cast<float>(cpu::Bfloat16::from(static_cast<float>(v))));
+      for (T& v : matrix) v = static_cast<T>(static_cast<float>(Bfloat16::from(static_cast<float>(v))));
   const Groups<Cpu> groups = gathered ? slots.groups() : slots.groups().in_slot_order();
   const View<const T, 3, Cpu> up(w[0].data(), E, depth, hidden), more(w[1].data(), E, depth, hidden),
       down(w[2].data(), E, hidden, columns);

@@ -26,8 +26,8 @@ TEST_CASE_TEMPLATE("every panel of every block of k begins where the one before 
 }
 
 TEST_CASE("a matrix further on, null where there is none, and rounded panels widened") {
-  std::vector<cpu::Bfloat16> half;
-  for (int i = 0; i < 3 * Tile<float>::columns; ++i) half.push_back(cpu::Bfloat16::from(static_cast<float>(i)));
+  std::vector<Bfloat16> half;
+  for (int i = 0; i < 3 * Tile<float>::columns; ++i) half.push_back(Bfloat16::from(static_cast<float>(i)));
   const std::vector<float> values(3);
   const float* const full = values.data();
   const PackedMatrix<float> none{}, plain{full, nullptr}, rounded{nullptr, half.data()};

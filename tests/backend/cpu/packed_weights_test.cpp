@@ -10,7 +10,6 @@
 #include "support/naive.hpp"
 
 using namespace gatefold;
-using cpu::Bfloat16;
 using cpu::PackedMatrix;
 using cpu::PackedWeights;
 

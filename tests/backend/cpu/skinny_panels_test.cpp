@@ -9,7 +9,6 @@
 #include "support/naive.hpp"
 
 using namespace gatefold;
-using cpu::Bfloat16;
 
 namespace {
 
