@@ -62,9 +62,10 @@ struct GradientSlot {
 ///
 ///     g ≈ (8 (f(v+h) − f(v−h)) − (f(v+2h) − f(v−2h))) / 12h                                             (1)
 ///
-/// Where the difference with h = options.step disagrees, those with 10 h and h / 10 are taken too: the error of rounding
-/// falls with h, that of (1) rises. A gradient that is wrong agrees with none of them. A value whose step changes `routing()` (any hash of the discrete choices of the last call of `loss`) is skipped and
-/// counted. NaN fails. A gradient that is zero everywhere fails unless options.zero names it.
+/// Where the difference with h = options.step disagrees, those with 10 h and h / 10 are taken too: the error of
+/// rounding falls with h, that of (1) rises. A gradient that is wrong agrees with none of them. A value whose step
+/// changes `routing()` (any hash of the discrete choices of the last call of `loss`) is skipped and counted. NaN fails.
+/// A gradient that is zero everywhere fails unless options.zero names it.
 /// @cost four evaluations of the loss per value, up to twelve where the first difference is too coarse
 inline GradientReport compare_gradients(const std::vector<GradientSlot>& slots, const std::function<double()>& loss,
                                         const std::function<std::uint64_t()>& routing, const GradientOptions& options) {

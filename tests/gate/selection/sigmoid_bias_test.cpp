@@ -91,9 +91,10 @@ TEST_CASE("SigmoidBias (2): weights sum to scale where every σ underflows; the 
 
 TEST_CASE("SigmoidBias (4): only of the groups whose two best are worth most, ties to the lower group") {
   Cpu::Context ctx(1);
-  for (const auto& [experts, groups, top] :
+  for (const auto& [of_experts, of_groups, of_top] :
        {std::tuple<Index, Index, Index>{12, 4, 2}, {8, 8, 3}, {6, 2, 1}, {9, 3, 3}, {4, 2, 1}})
     for (const bool even : {false, true}) {
+      const Index experts = of_experts, groups = of_groups, top = of_top;  // a macro below captures them
       CAPTURE(experts);
       const Index size = experts / groups, k = 2, items = 12;
       auto rank = uniform_tensor<double>(ctx, Seed{3}, 4, items, experts);
