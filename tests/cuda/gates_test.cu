@@ -130,7 +130,12 @@ TEST_CASE("SigmoidTopK, published") {
   expect_same_everywhere(published::aux_loss_free(0, 3), {.zeros = {"grads.selection.speed"}});
 }
 TEST_CASE("SigmoidTopK, published with scaled weights") {
-  expect_same_everywhere(published::deepseek_v3(0, 2, 2, 1), {.zeros = {"grads.selection.speed"}});
+  expect_same_everywhere(published::deepseek_v3(0, 3, 1, 1), {.zeros = {"grads.selection.speed"}});
+}
+TEST_CASE("SigmoidTopK of the experts of the best groups") {
+  Backends on;
+  expect_same_gate<double>(on, with_experts(published::deepseek_v3(0, 3, 4, 2), 12), 4,
+                           {.k = 3, .expected = {.zeros = {"grads.selection.speed"}}});
 }
 TEST_CASE("SigmoidTopK at the edges") {
   expect_same_at_edges(SigmoidTopK{}, {.always = {"grads.selection.speed"}, .all_experts = {"grads.selection"}});

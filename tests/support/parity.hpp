@@ -176,6 +176,8 @@ void expect_same(Backends& on, const std::string& name, const P& naive, const Q&
     P::each([&](std::string_view part, const auto& a, const auto& b) { expect_same(on, inside(part), a, b, expected); },
             naive, cuda);
   } else if constexpr (requires { naive.plan.groups(), naive.z; }) {
+    CHECK(naive.plan.offsets.size() == cuda.plan.offsets.size());
+    if (naive.plan.offsets.size() == 0) return;  // of a layer that keeps nothing
     Expected of_slots = expected;
     const auto groups = naive.plan.groups();
     of_slots.slots = groups.slots, of_slots.used = groups.offsets(groups.experts());
