@@ -80,7 +80,7 @@ void read_counters(const std::string& path, const io::Metadata& metadata, R& run
         if (good) {
           const char *begin = kept->second.data(), *end = begin + kept->second.size();
           const auto [stopped, error] = std::from_chars(begin, end, value);
-          good = error == std::errc() && stopped == end && value >= 0;
+          good = error == std::errc() && stopped == end && std::cmp_greater_equal(value, 0);
         }
         if (!good) fail("expected a count in \"" + name + "\"");
         if (write) number = value;
