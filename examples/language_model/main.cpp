@@ -10,10 +10,9 @@
 #include <filesystem>
 #include <gatefold/core/error.hpp>
 #include <string>
-#include <system_error>
 
 #include "../support/command_line.hpp"
-#include "config.hpp"
+#include "../training/config.hpp"
 #include "options.hpp"
 #include "report.hpp"
 #include "run.hpp"
@@ -23,13 +22,6 @@ namespace {
 
 using gatefold::Joined;
 using language::Options;
-
-/// A path from the folder of the program, so that a run leaves nothing outside the build folder.
-std::string from_program(const char* name) {
-  std::error_code error;
-  const auto program = std::filesystem::canonical("/proc/self/exe", error);
-  return error ? std::string(name) : (program.parent_path() / name).lexically_normal().string();
-}
 
 void add_options(CLI::App& app, Options& o) {
   const auto positive = CLI::Range(language::Index(1), language::Index(1) << 20);
@@ -104,18 +96,18 @@ void expect_no_contradiction(const CLI::App& app, const Options& o) {
 
 int main(int argc, char** argv) {
   Options o;
-  o.run = from_program("language_model.run");
-  o.data = from_program("../../text/bible");
+  o.run = training::from_program("language_model.run");
+  o.data = training::from_program("../../text/bible");
   CLI::App app("A language model of attention and mixtures of experts");
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   add_options(app, o);
   return command_line::run("language_model", app, argc, argv, [&] {
     command_line::limit_memory();
-    if (!o.config.empty()) language::read_config(app, o.config);
-    const language::Folder folder{o.run};
+    if (!o.config.empty()) training::read_config(app, o.config);
+    const training::Folder folder = language::folder_of(o);
     const auto kept = o.command == "train" ? folder.state() : folder.best();
     if (!o.fresh && (o.command != "train" || std::filesystem::exists(kept)))
-      language::adopt(kept, o, [&](const char* name) { return app.count(std::string("--") + name) > 0; });
+      training::adopt(kept, o, [&](const char* name) { return app.count(std::string("--") + name) > 0; });
     expect_no_contradiction(app, o);
     o.command == "train" ? language::train(o) : o.command == "evaluate" ? language::evaluate(o) : language::generate(o);
   });

@@ -21,7 +21,7 @@ struct Ngram {
 /// Counted, or read from the file beside the text where they were counted before.
 inline Ngram ngram(const Options& o, const Text& text) {
   Ngram n{.order = o.order > 0 ? o.order : unit(o) == Unit::word ? 3 : 5};
-  const std::string of = to_text(text.hash()) + " " + o.unit + " " + std::to_string(n.order);
+  const std::string of = std::to_string(text.hash()) + " " + o.unit + " " + std::to_string(n.order);
   const auto kept = std::filesystem::path(o.data) / ("ngram_" + o.unit + "_" + std::to_string(n.order) + ".json");
   if (o.text.empty()) {
     std::ifstream file(kept);

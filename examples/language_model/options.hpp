@@ -1,11 +1,8 @@
 #pragma once
 
-#include <charconv>
 #include <cstdint>
 #include <gatefold/core/types.hpp>
 #include <string>
-#include <system_error>
-#include <type_traits>
 #include <vector>
 
 namespace language {
@@ -78,27 +75,5 @@ inline std::vector<std::string> updates() {
 }
 inline bool has_gamma(const std::string& update) { return update != "plain" && update != "robust"; }
 inline bool has_mu(const std::string& update) { return has_gamma(update) && update != "time-varying"; }
-
-/// An option as text, which gives its bits back.
-template <class T>
-std::string to_text(const T& value) {
-  if constexpr (std::is_same_v<T, std::string>) {
-    return value;
-  } else {
-    char text[40];
-    return {text, std::to_chars(text, text + sizeof text, value).ptr};
-  }
-}
-template <class T>
-bool from_text(const std::string& text, T& value) {
-  if constexpr (std::is_same_v<T, std::string>) {
-    value = text;
-    return true;
-  } else {
-    const char* end = text.data() + text.size();
-    const auto [stopped, error] = std::from_chars(text.data(), end, value);
-    return error == std::errc() && stopped == end;
-  }
-}
 
 }  // namespace language

@@ -8,15 +8,20 @@
 #include <vector>
 
 #include "../support/gnuplot.hpp"
-#include "metrics.hpp"
+#include "../training/metrics.hpp"
 #include "ngram.hpp"
 
 namespace language {
 
+using training::Metrics;
+
+/// Bits per token of the first tokens of valid.
+inline constexpr training::Goal kGoal{"valid_bits", false};
+
 /// Draw bits per token against steps, of training and validation, beside the n-gram's. Without gnuplot, say so.
 /// @throws gatefold::FileError when the picture cannot be written
 inline void draw(const Metrics& metrics, const Ngram& n, const Options& o, const std::string& svg) {
-  const auto loss = metrics.of("loss"), valid = metrics.of("valid_bits");
+  const auto loss = metrics.of("loss"), valid = metrics.of(kGoal.name);
   if (loss.empty()) return;
   // Batches are noisy: what one wants to see is their mean around a step, here over a fortieth of the run.
   const std::size_t half = loss.size() / 80;

@@ -9,7 +9,6 @@
 
 #include "evaluate.hpp"
 #include "generate.hpp"
-#include "metrics.hpp"
 #include "model.hpp"
 #include "ngram.hpp"
 #include "plot.hpp"
@@ -19,7 +18,7 @@
 namespace language {
 
 /// The best model's bits on both parts beside the n-grams', and what it writes.
-inline void report(Model& model, const Options& o, const Text& text, Metrics* metrics, const Folder& folder) {
+inline void report(Model& model, const Options& o, const Text& text, Metrics* metrics, const training::Folder& folder) {
   const auto valid = log_probabilities(model, o, "valid", text.valid),
              test = log_probabilities(model, o, "test", text.test);
   const Ngram n = ngram(o, text);
@@ -32,7 +31,7 @@ inline void report(Model& model, const Options& o, const Text& text, Metrics* me
                 std::exp2(bits(test)), std::exp2(n.valid), std::exp2(n.test));
   if (metrics != nullptr) {
     metrics->add({{"step", o.steps},
-                  {"best_step", metrics->best().first},
+                  {"best_step", metrics->best(kGoal).first},
                   {"best_valid_bits", bits(valid)},
                   {"best_test_bits", bits(test)},
                   {"ngram_order", n.order},
@@ -71,15 +70,15 @@ struct Best {
   std::unique_ptr<Model> model;
 
   explicit Best(const Options& o)
-      : vocabulary(vocabulary_of(Folder{o.run}.best(), o)), model(make_model(o, vocabulary.size())) {
-    model->load(Folder{o.run}.best());
+      : vocabulary(vocabulary_of(folder_of(o).best(), o)), model(make_model(o, vocabulary.size())) {
+    model->load(folder_of(o).best());
   }
 };
 
 /// On any text.
 inline void evaluate(const Options& o) {
   const Best best(o);
-  report(*best.model, o, read_text(o, best.vocabulary), nullptr, Folder{o.run});
+  report(*best.model, o, read_text(o, best.vocabulary), nullptr, folder_of(o));
 }
 
 inline void generate(const Options& o) {

@@ -12,10 +12,9 @@
 #include <filesystem>
 #include <gatefold/core/error.hpp>
 #include <string>
-#include <system_error>
 
-#include "../language_model/config.hpp"
 #include "../support/command_line.hpp"
+#include "../training/config.hpp"
 #include "options.hpp"
 #include "report.hpp"
 #include "run.hpp"
@@ -25,13 +24,6 @@ namespace {
 
 using gatefold::Joined;
 using images::Options;
-
-/// Beside the program, so that a run leaves nothing outside the build folder.
-std::string beside_program(const char* name) {
-  std::error_code error;
-  const auto program = std::filesystem::canonical("/proc/self/exe", error);
-  return error ? std::string(name) : (program.parent_path() / name).string();
-}
 
 void add_options(CLI::App& app, Options& o) {
   const auto positive = CLI::Range(images::Index(1), images::Index(1) << 20);
@@ -102,17 +94,17 @@ void expect_no_contradiction(const CLI::App& app, const Options& o) {
 
 int main(int argc, char** argv) {
   Options o;
-  o.run = beside_program("vision.run");
+  o.run = training::from_program("vision.run");
   CLI::App app("A vision transformer of mixtures of experts on Fashion-MNIST");
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   add_options(app, o);
   return command_line::run("vision", app, argc, argv, [&] {
     command_line::limit_memory();
-    if (!o.config.empty()) language::read_config(app, o.config);
-    const images::Folder folder{o.run};
+    if (!o.config.empty()) training::read_config(app, o.config);
+    const training::Folder folder = images::folder_of(o);
     const auto kept = o.command == "train" ? folder.state() : folder.best();
     if (!o.fresh && (o.command != "train" || std::filesystem::exists(kept)))
-      images::adopt(kept, o, [&](const char* name) { return app.count(std::string("--") + name) > 0; });
+      training::adopt(kept, o, [&](const char* name) { return app.count(std::string("--") + name) > 0; });
     expect_no_contradiction(app, o);
     o.command == "train" ? images::train(o) : images::evaluate_run(o);
   });

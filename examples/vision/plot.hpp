@@ -4,22 +4,26 @@
 #include <string>
 #include <vector>
 
-#include "../language_model/metrics.hpp"
 #include "../support/gnuplot.hpp"
+#include "../training/metrics.hpp"
 #include "evaluate.hpp"
 
 namespace images {
 
+using training::Metrics;
+
+/// Accuracy on the images of validation.
+inline constexpr training::Goal kGoal{"valid_accuracy", true};
+
 /// Draw training left, and right what is left of the accuracy under each corruption. Without gnuplot, say so.
 /// @throws gatefold::FileError when the picture cannot be written
-inline void draw(const language::Metrics& metrics, const Outcome& of_model, const Outcome& of_linear,
-                 const std::string& svg) {
+inline void draw(const Metrics& metrics, const Outcome& of_model, const Outcome& of_linear, const std::string& svg) {
   const auto rows = [&](const char* name) {
     std::vector<std::vector<double>> all;
     for (const auto& [step, value] : metrics.of(name)) all.push_back({static_cast<double>(step), value});
     return all;
   };
-  const auto loss = rows("loss"), valid = rows("valid_accuracy");
+  const auto loss = rows("loss"), valid = rows(kGoal.name);
   if (loss.empty() || valid.empty()) return;
   std::string script =
       "set multiplot\nset border 3 lc rgb '#808080'\nset tics nomirror out scale 0.5\nset grid ytics lc rgb "

@@ -4,7 +4,6 @@
 #include <gatefold/gatefold.hpp>
 #include <string>
 
-#include "../language_model/metrics.hpp"
 #include "evaluate.hpp"
 #include "plot.hpp"
 #include "run.hpp"
@@ -12,8 +11,8 @@
 namespace images {
 
 /// The best model clean, corrupted and attacked, beside a linear classifier.
-inline void report(Model& model, const Options& o, const Images& images, language::Metrics* metrics,
-                   const Folder& folder) {
+inline void report(Model& model, const Options& o, const Images& images, Metrics* metrics,
+                   const training::Folder& folder) {
   const Outcome of_model = evaluate(model, o, images.test), of_linear = evaluate_linear(o, images);
   const auto errors = of_model.relative_to(of_linear);
   std::printf("\naccuracy in %%      this model   linear\n");
@@ -32,17 +31,17 @@ inline void report(Model& model, const Options& o, const Images& images, languag
   }
   std::printf("mean corruption error, relative to the linear classifier: %.4f\n", errors.mean);
   if (metrics == nullptr) return;
-  language::Metrics::Json json{{"step", o.steps},
-                               {"best_step", best(*metrics).first},
-                               {"best_valid_accuracy", best(*metrics).second},
-                               {"test_accuracy", of_model.clean},
-                               {"fgsm_accuracy", of_model.fgsm},
-                               {"pgd_accuracy", of_model.pgd},
-                               {"epsilon", o.epsilon},
-                               {"corrupted_accuracy", of_model.mean_corrupted()},
-                               {"baseline", "linear"},
-                               {"mean_corruption_error", errors.mean},
-                               {"baseline_test_accuracy", of_linear.clean}};
+  Metrics::Json json{{"step", o.steps},
+                     {"best_step", metrics->best(kGoal).first},
+                     {"best_valid_accuracy", metrics->best(kGoal).second},
+                     {"test_accuracy", of_model.clean},
+                     {"fgsm_accuracy", of_model.fgsm},
+                     {"pgd_accuracy", of_model.pgd},
+                     {"epsilon", o.epsilon},
+                     {"corrupted_accuracy", of_model.mean_corrupted()},
+                     {"baseline", "linear"},
+                     {"mean_corruption_error", errors.mean},
+                     {"baseline_test_accuracy", of_linear.clean}};
   for (std::size_t kind = 0; kind < kKinds; ++kind)
     json["corrupted"][kCorruptions[kind].name] = of_model.corrupted[kind];
   metrics->add(std::move(json));
@@ -53,7 +52,7 @@ inline void report(Model& model, const Options& o, const Images& images, languag
 inline void evaluate_run(const Options& o) {
   const Images images = read_images(o);
   const auto model = make_model(o);
-  const Folder folder{o.run};
+  const training::Folder folder = folder_of(o);
   load(*model, folder.best(), images);
   report(*model, o, images, nullptr, folder);
 }

@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-namespace language {
+namespace training {
 
 /// Options from a file: an object of JSON whose keys are the program's options without `--`. What the command line
 /// gives, it does not change.
@@ -48,4 +48,4 @@ inline void read_config(CLI::App& app, const std::string& path) {
   }
 }
 
-}  // namespace language
+}  // namespace training

@@ -2,7 +2,7 @@
 
 #include <csignal>
 
-namespace language {
+namespace training {
 
 /// Ctrl-C (SIGINT) and SIGTERM, while one of these lives: the first is noted, a second one ends the program.
 class Stop {
@@ -34,4 +34,4 @@ class Stop {
   inline static volatile std::sig_atomic_t signal_ = 0;
 };
 
-}  // namespace language
+}  // namespace training

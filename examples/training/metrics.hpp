@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <gatefold/core/error.hpp>
+#include <gatefold/core/types.hpp>
 #include <gatefold/io/replacement.hpp>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -11,15 +12,23 @@
 #include <utility>
 #include <vector>
 
-#include "options.hpp"
+namespace training {
 
-namespace language {
+using gatefold::Index;
+
+/// What validation measures, and whether more of it is better.
+struct Goal {
+  const char* name;  // of metrics
+  bool most;
+
+  bool is_better(double value, double than) const { return most ? value > than : value < than; }
+};
 
 /// What a run has measured, a line of JSON each:
 ///
 ///     {"step":10,"loss":3.1}                          training loss of this step, in nats
-///     {"step":500,"valid_bits":2.4}                   bits per token of the first tokens of valid
-///     {"step":4000,"best_step":3500,"best_valid_bits":2.1,"best_test_bits":2.1,…}   of the best model, at the end
+///     {"step":500,"valid_bits":2.4}                   what validation gives, by the name of the goal
+///     {"step":4000,"best_step":3500,"best_test_bits":2.1,…}   of the best model, at the end
 ///
 /// No line depends on the clock, so that a run that was killed writes the same ones.
 class Metrics {
@@ -56,12 +65,13 @@ class Metrics {
         found.emplace_back(line["step"].get<Index>(), line[name].get<double>());
     return found;
   }
-  /// Where validation was best; of none, infinity.
-  std::pair<Index, double> best() const {
-    std::pair<Index, double> least{0, std::numeric_limits<double>::infinity()};
-    for (const auto& at : of("valid_bits"))
-      if (at.second < least.second) least = at;
-    return least;
+  /// Step and value where validation was best; of none, what all is better than.
+  std::pair<Index, double> best(const Goal& goal) const {
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    std::pair<Index, double> found{0, goal.most ? -kInfinity : kInfinity};
+    for (const auto& at : of(goal.name))
+      if (goal.is_better(at.second, found.second)) found = at;
+    return found;
   }
 
  private:
@@ -69,4 +79,4 @@ class Metrics {
   std::vector<Json> lines_{};
 };
 
-}  // namespace language
+}  // namespace training

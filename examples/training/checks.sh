@@ -1,0 +1,111 @@
+# Sourced by the tests of programs that train: what all of them promise of a run. Before, they set
+#   program   the program                  data   options that name its data
+#   items     what its steps count         end    options of the small run that only what it says at the end needs
+# and write $dir/small.json, a run of 60 steps of which each is a line of metrics.
+set -u
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+failed=0
+fail() { echo "FAILED: $*" >&2; failed=1; }
+# run OPTION...: of the small configuration; what it says goes to out and err.
+run() { "$program" --config "$dir/small.json" "${data[@]}" "$@" >"$dir/out" 2>"$dir/err"; }
+# The last lines name the folder, one the time.
+said() { grep -vE "^[0-9]+ steps in .* $items/s|^in .*: state|; step [0-9]+ of " "$1"; }
+same_run() {
+  local file
+  for file in state.safetensors best.safetensors metrics.jsonl; do
+    cmp -s "$dir/$1/$file" "$dir/$2/$file" || fail "$3: other $file"
+  done
+}
+
+# The runs 1 and 2, on so many threads: the same bytes, and the loss falls.
+check_threads() {
+  local threads begun
+  begun=$(date +%s%N)
+  for threads in 1 2; do
+    run --run "$dir/$threads" --threads $threads || fail "$threads threads: $(cat "$dir/err")"
+    said "$dir/out" >"$dir/$threads.out"
+  done
+  took=$((($(date +%s%N) - begun) / 2000000))  # ms of a run
+  same_run 1 2 "2 threads"
+  cmp "$dir/1.out" "$dir/2.out" || fail "says something else on 2 threads"
+  loss() { sed -nE "s/^\{\"step\":$1,\"loss\":([0-9.]+)\}$/\1/p" "$dir/1/metrics.jsonl"; }
+  awk -v first="$(loss 1)" -v last="$(loss 60)" 'BEGIN { exit !(first > 0 && last > 0 && last < first - 0.5) }' ||
+    fail "the loss falls: from $(loss 1) to $(loss 60)"
+}
+
+# Killed at random moments, or stopped, and gone on: the bytes of run 1, and what it says from the line of report on. What
+# goes on takes its options from the run, and any number of threads.
+check_resume() {
+  local report=$1 kill stop
+  run --run "$dir/killed" --stop 3 || fail "stop: $(cat "$dir/err")"
+  for kill in 1 2 3 4 5 6 7 8; do
+    "$program" --config "$dir/small.json" "${data[@]}" --run "$dir/killed" --threads $((kill % 2 + 1)) >"$dir/out" 2>&1 &
+    sleep "$(awk -v ms=$((RANDOM % (took * 3 / 4 + 1))) 'BEGIN { print ms / 1000 }')"
+    kill -9 $! 2>/dev/null && touch "$dir/kills"
+    wait $!
+  done 2>/dev/null  # bash tells whom it lost
+  [ -e "$dir/kills" ] || fail "nothing was killed"
+  "$program" --run "$dir/killed" "${data[@]}" "${end[@]}" --threads 2 >"$dir/out" 2>"$dir/err" || fail "killed: $(cat "$dir/err")"
+  same_run 1 killed "killed, then gone on"
+  cmp <(said "$dir/out" | sed -n "/^$report/,\$p") <(sed -n "/^$report/,\$p" "$dir/1.out") || fail "killed: says something else"
+  for stop in 1 20 59 0; do
+    run --run "$dir/stopped" --stop $stop --threads $((stop % 2 + 1)) || fail "stop: $(cat "$dir/err")"
+  done
+  same_run 1 stopped "stopped, then gone on"
+}
+
+# Ctrl-C and SIGTERM: what is saved is the state of the step that is told.
+check_signals() {
+  local signal i step
+  for signal in INT TERM; do
+    "$program" --config "$dir/small.json" "${data[@]}" --run "$dir/$signal" --steps 1000000 >"$dir/out" 2>"$dir/err" &
+    for ((i = 0; i < 200; ++i)); do [ -e "$dir/$signal/state.safetensors" ] && break; sleep 0.05; done
+    kill -$signal $!
+    wait $!
+    [ $? -eq $((128 + $(kill -l $signal))) ] || fail "SIG$signal: exit code: $(cat "$dir/out" "$dir/err")"
+    step=$(sed -nE 's/^stopped at step ([0-9]+) of.*/\1/p' "$dir/out")
+    run --run "$dir/until" --fresh --steps 1000000 --stop "${step:-1}" || fail "SIG$signal: $(cat "$dir/err")"
+    cmp -s "$dir/$signal/state.safetensors" "$dir/until/state.safetensors" || fail "SIG$signal at ${step:-no step}: another state"
+  done
+}
+
+# refused PATTERN OPTION...: exit code 2 and one line on stderr that matches.
+refused() {
+  local pattern=$1
+  shift
+  run --run "$dir/refused" "$@"
+  local code=$?
+  [ $code -eq 2 ] && [ "$(wc -l <"$dir/err")" -eq 1 ] && grep -qE "^$(basename "$program"): .*$pattern" "$dir/err" ||
+    fail "$*: exit code $code: $(head -c 300 "$dir/err")"
+}
+# refused_json PATTERN TEXT: the same of a configuration.
+refused_json() {
+  printf '%s' "$2" >"$dir/bad.json"
+  refused "bad.json: $1" --config "$dir/bad.json"
+}
+check_refused() {
+  refused_json "dimension: no such option" '{"dimension": 3}'
+  refused_json "config: no such option" '{"config": "x"}'
+  refused_json "steps: is there twice" '{"steps": 3, "steps": 4}'
+  refused_json "--lr: Value -1 is no number above 0" '{"lr": -1}'
+  refused_json "dim: expected a string, a number, true or false, got array" '{"dim": [1]}'
+  refused_json "expected an object" '[1]'
+  refused_json ".*parse error" '{"dim": '
+  refused "k: expected at most experts = 4, got 5" --k 5
+  refused "heads: expected a divisor of dim = 16, got 3" --heads 3
+  refused "warmup: expected less than steps = 4, got 5" --steps 4 --warmup 5
+  refused "lr: Value nan is no number above 0" --lr nan
+  refused "dropout: Value 1 not in range" --dropout 1
+  refused "seed: Value -1 is no whole number" --seed -1
+  refused "steps: Value 99999999999999999999 not in range" --steps 99999999999999999999
+  refused "metadata: lr: the run has 0.01, got 0.02" --run "$dir/1" --lr 0.02
+  refused "best.safetensors: cannot open" evaluate
+  mkdir "$dir/cut" && head -c 1000 "$dir/1/state.safetensors" >"$dir/cut/state.safetensors"
+  refused "cut/state.safetensors" --run "$dir/cut"
+}
+
+finish() {
+  [ $failed -eq 0 ] && echo "all checks passed"
+  exit $failed
+}

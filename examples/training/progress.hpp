@@ -1,0 +1,47 @@
+#pragma once
+
+#include <chrono>
+#include <cstdio>
+#include <gatefold/core/types.hpp>
+#include <string>
+
+#include "../support/terminal.hpp"
+
+namespace training {
+
+using gatefold::Index;
+
+/// What steps are counted in: so many tokens, images, … each.
+struct Items {
+  const char* name;
+  Index per_step;
+};
+
+/// How far training is, on stderr, on a terminal.
+class Progress {
+ public:
+  Progress(Items items, Index begun, Index steps) : items_(items), begun_(begun), steps_(steps) {}
+
+  void show(Index step, double loss) {
+    const double share = static_cast<double>(step) / static_cast<double>(steps_);
+    if (!line_.due(share)) return;
+    char numbers[120];
+    std::snprintf(numbers, sizeof numbers, "loss %.4f  %.0f %s/s  %s left", loss, rate(step), items_.name,
+                  terminal::duration(static_cast<double>((steps_ - step) * items_.per_step) / rate(step)).c_str());
+    line_.show("step " + std::to_string(step) + "/" + std::to_string(steps_) + "  ", share, numbers);
+  }
+  void clear() { line_.clear(); }
+  /// Since the run began, or went on.
+  double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+  /// Items a second.
+  double rate(Index step) const { return static_cast<double>((step - begun_) * items_.per_step) / seconds(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Items items_;
+  Index begun_, steps_;
+  Clock::time_point start_ = Clock::now();
+  terminal::Line line_{0};
+};
+
+}  // namespace training

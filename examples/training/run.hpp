@@ -1,0 +1,103 @@
+#pragma once
+
+#include <charconv>
+#include <cstdint>
+#include <filesystem>
+#include <gatefold/core/error.hpp>
+#include <gatefold/io.hpp>
+#include <string>
+#include <system_error>
+#include <type_traits>
+
+namespace training {
+
+using gatefold::io::Metadata;
+
+/// The files of a run: its whole state, the model that was best on validation, metrics and a picture.
+struct Folder {
+  std::filesystem::path path;
+  const char* drawn;  // the picture's name
+
+  std::filesystem::path state() const { return path / "state.safetensors"; }
+  std::filesystem::path best() const { return path / "best.safetensors"; }
+  std::filesystem::path metrics() const { return path / "metrics.jsonl"; }
+  std::filesystem::path picture() const { return path / drawn; }
+
+  /// Make it, and where a run begins afresh, forget the one before.
+  void begin(bool fresh) const {
+    std::error_code error;
+    std::filesystem::create_directories(path, error);
+    if (error || !std::filesystem::is_directory(path))
+      throw gatefold::FileError(path.string() + ": cannot make this folder" + (error ? ": " + error.message() : ""));
+    if (fresh)
+      for (const auto& file : {state(), best(), metrics()}) std::filesystem::remove(file, error);
+  }
+};
+
+/// A path from the folder of the program, so that a run leaves nothing outside the build folder.
+inline std::string from_program(const char* name) {
+  std::error_code error;
+  const auto program = std::filesystem::canonical("/proc/self/exe", error);
+  return error ? std::string(name) : (program.parent_path() / name).lexically_normal().string();
+}
+
+/// An option as text, which gives its bits back.
+template <class T>
+std::string to_text(const T& value) {
+  if constexpr (std::is_same_v<T, std::string>) {
+    return value;
+  } else {
+    char text[40];
+    return {text, std::to_chars(text, text + sizeof text, value).ptr};
+  }
+}
+template <class T>
+bool from_text(const std::string& text, T& value) {
+  if constexpr (std::is_same_v<T, std::string>) {
+    value = text;
+    return true;
+  } else {
+    const char* end = text.data() + text.size();
+    const auto [stopped, error] = std::from_chars(text.data(), end, value);
+    return error == std::errc() && stopped == end;
+  }
+}
+
+/// What a checkpoint says of its run, beside the tensors: its program, its options, the hash of its data.
+/// @param data  what they are: the name under which the hash is kept
+template <class Options>
+Metadata describe(const char* program, const char* data, std::uint64_t hash, const Options& o) {
+  Metadata metadata{{"program", std::string("gatefold ") + program}, {data, to_text(hash)}};
+  Options::each_of_run([&](const char* name, const auto& value) { metadata[name] = to_text(value); }, o);
+  return metadata;
+}
+
+/// Take the options of a run from its checkpoint.
+/// @param given  whether the user gave the option of this name: then it must be the run's
+template <class Options, class Given>
+void adopt(const std::filesystem::path& file, Options& o, const Given& given) {
+  const Metadata metadata = gatefold::io::read_metadata(file);
+  Options::each_of_run(
+      [&](const char* name, auto& value) {
+        const auto found = metadata.find(name);
+        const auto fail = [&](const std::string& reason) {
+          throw gatefold::FileError(file.string() + ": metadata: " + name + ": " + reason);
+        };
+        if (found == metadata.end()) fail("is not there: no checkpoint of this program");
+        if (given(name) && found->second != to_text(value))
+          fail("the run has " + found->second + ", got " + to_text(value) + " (--fresh begins another)");
+        if (!from_text(found->second, value)) fail("no value: " + found->second);
+      },
+      o);
+}
+
+/// @throws FileError unless a checkpoint is of the data with this hash
+inline void expect_same(const std::filesystem::path& file, const char* data, std::uint64_t hash) {
+  const Metadata metadata = gatefold::io::read_metadata(file);
+  const auto found = metadata.find(data);
+  if (found == metadata.end() || found->second != to_text(hash))
+    throw gatefold::FileError(file.string() + ": metadata: " + data +
+                              ": not what the run learns from (--fresh begins another)");
+}
+
+}  // namespace training

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdio>
+#include <gatefold/core/types.hpp>
+#include <string>
+
+#include "metrics.hpp"
+#include "progress.hpp"
+#include "run.hpp"
+#include "stop.hpp"
+
+namespace training {
+
+/// Steps until the last one, or until a signal. Whatever ends it, the state of the last step done is saved.
+/// @param step      step(): one step of the model; returns the loss before it
+/// @param validate  validate(): the goal's value
+/// @param say       say(loss, value): a sentence about both
+/// @return whether it is the last one
+template <class Model, class Options, class Step, class Validate, class Say>
+bool take_steps(Model& model, const Options& o, const Folder& folder, const Metadata& metadata, Metrics& metrics,
+                const Goal& goal, Items items, const Step& step, const Validate& validate, const Say& say) {
+  const auto number = [](Index n) { return static_cast<long long>(n); };
+  const Index begun = model.steps(), last = o.stop > 0 ? std::min(o.stop, o.steps) : o.steps;
+  Stop stop;
+  Progress progress(items, begun, o.steps);
+  // Metrics first: those beyond the state are forgotten, those before it would be missed.
+  const auto save = [&] {
+    metrics.write();
+    model.save(folder.state(), metadata);
+  };
+  while (model.steps() < last && !stop.asked()) {
+    const double loss = step();
+    const Index done = model.steps();
+    progress.show(done, loss);
+    if (done % o.log == 0) metrics.add({{"step", done}, {"loss", loss}});
+    if (done % o.validate == 0 || done == o.steps) {
+      const double now = validate();
+      const bool better = goal.is_better(now, metrics.best(goal).second);
+      metrics.add({{"step", done}, {goal.name, now}});
+      if (better) model.save(folder.best(), metadata);
+      progress.clear();
+      const std::string said = say(loss, now);
+      std::printf("step %lld: %s%s\n", number(done), said.c_str(), better ? "" : ", not the best");
+      std::fflush(stdout);
+    }
+    if (done % o.save == 0) save();
+  }
+  progress.clear();
+  save();
+  if (model.steps() > begun)
+    std::printf("%lld steps in %.1f s, %.0f %s/s with validation\n", number(model.steps() - begun), progress.seconds(),
+                progress.rate(model.steps()), items.name);
+  if (model.steps() == o.steps) return true;
+  std::printf("stopped at step %lld of %lld: the same command goes on, without --fresh\n", number(model.steps()),
+              number(o.steps));
+  std::fflush(stdout);
+  if (stop.asked()) Stop::leave();
+  return false;
+}
+
+}  // namespace training
