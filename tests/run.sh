@@ -48,7 +48,7 @@ command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_
   CCACHE_SLOPPINESS=pch_defines,time_macros  # for precompiled headers
 cd "$root" || exit 1
 jobs=$(nproc)
-unity=-DGATEFOLD_UNITY_BYTES=100000  # who builds all does it in a third of the time, who changes one test builds it alone
+unity=-DGATEFOLD_UNITY_BYTES=200000  # who builds all does it in a third of the time, who changes one test builds it alone
 passed=0 failed=0
 
 # stage PRESET CMAKE_OPTION...: configure, build and test one preset, and add up what ctest says.

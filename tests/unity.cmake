@@ -17,8 +17,8 @@ function(unity out target)
     endif()
     file(SIZE ${source} size)
     cmake_path(IS_PREFIX CMAKE_BINARY_DIR ${source} made)
-    if(made)  # of descriptors/: little text that composes much, four files at once
-      math(EXPR size "${GATEFOLD_UNITY_BYTES} / 4")
+    if(made)  # of descriptors/: little text that composes much, nine files at once
+      math(EXPR size "${GATEFOLD_UNITY_BYTES} / 9")
     endif()
     math(EXPR bytes "${bytes} + ${size}")
     if(batch AND bytes GREATER GATEFOLD_UNITY_BYTES)

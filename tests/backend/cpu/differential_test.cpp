@@ -32,8 +32,8 @@ constexpr bool optimised = true;
 #else
 constexpr bool optimised = false;
 #endif
-constexpr std::uint64_t products = support::slow_build ? 12 : optimised ? 500 : 60;
-constexpr std::uint64_t pairs = support::slow_build ? 12 : optimised ? 1000 : 60;
+constexpr std::uint64_t products = support::slow_build ? 8 : optimised ? 500 : 60;
+constexpr std::uint64_t pairs = support::slow_build ? 8 : optimised ? 1000 : 60;
 
 /// How long the slow cases go on.
 double seconds() {
