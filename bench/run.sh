@@ -34,7 +34,7 @@ mkdir -p "$out"
 rm -f "$out"/*.json "$out"/*.png "$out"/*.dat
 
 # The programs in the order of the table, and which of their rows.
-programs=(layer frozen variant product expert gate routing update model memory sampling loss_optim threads growth) filter=.
+programs=(layer frozen variant product expert gate routing update model memory language sampling loss_optim threads growth) filter=.
 [[ -n $quick ]] && programs=(layer variant gate update) filter='-H:2048/E:64|Attention'  # all but these
 if [[ -n $only ]]; then
   if [[ -f bench/$only.cpp ]]; then programs=("$only"); else filter=$only; fi
@@ -64,21 +64,22 @@ for program in "${programs[@]}"; do
     sed -uE 's,/iterations:[0-9]+/manual_time, ,' || { ((++failed)); echo "$program FAILED"; tail -3 "$out/$program.log"; }
 done
 
-if [[ -z $only || layer_forward =~ $only || $only == layer ]]; then
-  # Peers that speak Python alone, in the interpreter that has them.
-  export PYTHONDONTWRITEBYTECODE=1
-  for peer in torch onnxruntime; do
-    python=""
-    for candidate in "$out/venv/bin/python3" python3 /usr/bin/python3; do
-      "$candidate" -c "import $peer" 2>/dev/null && { python=$candidate; break; }
-    done
-    if [[ -n $python ]]; then
-      timeout 200 "$python" "bench/peers/moe_$peer.py" "$out/peer_$peer.json" ${quick:+--quick} || echo "peer $peer FAILED"
-    else
-      echo "peer $peer: skipped, no python3 here imports it"
-    fi
+# Peers that speak Python alone, in the interpreter that has them.
+export PYTHONDONTWRITEBYTECODE=1
+peer() {  # MODULE SCRIPT
+  local python
+  for python in "$out/venv/bin/python3" python3 /usr/bin/python3; do
+    "$python" -c "import $1" 2>/dev/null || continue
+    timeout 200 "$python" "bench/peers/$2.py" "$out/peer_$2.json" ${quick:+--quick} || echo "peer $2 FAILED"
+    return
   done
+  echo "peer $2: skipped, no python3 here imports $1"
+}
+if [[ -z $only || layer_forward =~ $only || $only == layer ]]; then
+  peer torch moe_torch
+  peer onnxruntime moe_onnxruntime
 fi
+if [[ -z $only || language_train =~ $only || $only == language ]]; then peer torch language_torch; fi
 [[ -z $only ]] && bash bench/compile_time.sh "$out/compile_time.json"
 
 if python3 bench/table.py "$out" >"$out/performance.md"; then cat "$out/performance.md"; else ((++failed)); fi
