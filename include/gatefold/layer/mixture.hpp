@@ -89,7 +89,7 @@ struct Mixture {
 
   template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
-               const Extra<T, B>& extra, const Step& step = {}) const {
+               const Extra<T, B>& extra = {}, const Step& step = {}) const {
     if constexpr (check<T, B>()) {
       const auto here = ctx.here();
       validate_forward(p, x, u, extra);
@@ -104,8 +104,8 @@ struct Mixture {
   }
 
   template <class T, class B, class Step = fn::NoStep<T>>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, const Extra<T, B>& extra,
-             const Step& step = {}) const {
+  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
+             const Extra<T, B>& extra = {}, const Step& step = {}) const {
     if constexpr (check<T, B>()) {
       const auto here = ctx.here();
       validate_forward(p, x, u, extra);

@@ -98,7 +98,10 @@ struct NoisyTop1 {
 
   static constexpr bool items_adjoint_is_optional = true, complete_picks = true;
 
-  static NoisyTop1 reference() { return {.scale = 1, .noisy_weight = true}; }
+  static NoisyTop1 reference(NoisyTop1 options = {}) {
+    options.noisy_weight = true;
+    return options;
+  }
 
   template <class T, class B>
   using Extra = Noise;
