@@ -77,7 +77,12 @@ using SoftmaxExpertChoice = ComposedGate<LinearScores, Independent, ExpertChoice
 namespace lookup {
 
 template <class Base, class MixingT>
-struct WithMixing;
+struct WithMixing {
+  static_assert(std::is_void_v<Base>,
+                "gatefold: SimilarityAware, AttentionAware and WithMixing take a ComposedGate, scores x mixing x "
+                "selection, and change its mixing; this gate has none; see docs/extending.md#parts-of-a-gate");
+  using Type = Base;
+};
 template <class ScoresT, class OldT, class SelectionT, class... AuxiliaryT, class MixingT>
 struct WithMixing<ComposedGate<ScoresT, OldT, SelectionT, AuxiliaryT...>, MixingT> {
   using Type = ComposedGate<ScoresT, MixingT, SelectionT, AuxiliaryT...>;

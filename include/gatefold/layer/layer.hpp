@@ -38,11 +38,13 @@ namespace gatefold {
 
 namespace policy {
 
-template <class L, class T, class B>
-concept Dimensions = requires(const L layer) {
+template <class L>
+concept HasDims = requires(const L layer) {
   { layer.in_dim() } -> std::convertible_to<Index>;
   { layer.out_dim() } -> std::convertible_to<Index>;
 };
+template <class L, class T, class B>
+concept Dimensions = HasDims<L>;
 template <class L, class T, class B>
 concept Branch = Dimensions<L, T, B> && HasInit<L, T, B> &&
     requires(const L branch, Probe<T, B> a, const Items<L, T, B>& x, ItemsGrad<L, T, B>& dx,

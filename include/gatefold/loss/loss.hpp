@@ -64,6 +64,22 @@ namespace loss {
 
 using gatefold::ignore_none;
 
+template <class LossT, class T, class B>
+auto target_of() {
+  if constexpr (requires { typename LossT::template Target<T, B>; }) {
+    return std::type_identity<typename LossT::template Target<T, B>>{};
+  } else {
+    static_assert(
+        std::is_void_v<LossT>,
+        "gatefold: a loss (MeanSquaredError, CrossEntropy, Logistic) has a template Target<T, B>, and this has none: "
+        "Trainer{ctx, model, loss, optimizer, Seed{1}}; see README.md#your-own-data");
+    return std::type_identity<Nothing<T, B>>{};
+  }
+}
+/// The target of a loss.
+template <class LossT, class T, class B>
+using TargetOf = typename decltype(target_of<LossT, T, B>())::type;
+
 /// value = share · Σ_i f(i), summed in a fixed order.
 /// @throws ArgumentError unless value is [1]
 template <class T, class B, class F>

@@ -27,7 +27,7 @@ template <class LossT, class ModelP, class T, class B>
 struct LossOf {
   static constexpr bool learns = named::Params<LossT>();
   using Learned = std::conditional_t<learns, ModelAndLoss<ModelP, Params<LossT, T, B>>, ModelP>;
-  using Target = typename LossT::template Target<T, B>;
+  using Target = loss::TargetOf<LossT, T, B>;
 
   static Learned init(const LossT& loss, typename B::Context& ctx, Seed seed, ModelP&& model) {
     if constexpr (learns) {

@@ -260,6 +260,29 @@ class Trainer {
   Tensor<T, 1, B> value_;        // [2] the loss, and the verdict on the gradients
   Waiting waiting_{};
 };
+
+namespace lookup {
+
+template <class... A>
+struct NoTrainer {};
+
+}  // namespace lookup
+
+/// What other arguments make: one sentence, and nothing else.
+template <class... A>
+class Trainer<lookup::NoTrainer<A...>, void, void, void, void> {
+  static_assert(sizeof...(A) == 0,
+                "gatefold: a Trainer is made of these, in this order: Trainer{ctx, model, loss, optimizer, Seed{1}}, "
+                "and Element<double>{} after the seed where it computes in double; see README.md#your-own-data");
+
+ public:
+  explicit Trainer(const A&...) {}
+  double step(auto&&...) { return 0; }
+  double evaluate(auto&&...) { return 0; }
+  void infer(auto&&...) {}
+};
+template <class C, class... A>
+Trainer(C&, A...) -> Trainer<lookup::NoTrainer<C, A...>, void, void, void, void>;
 template <class C, class M, class L, class O>
 Trainer(C&, M, L, O, Seed) -> Trainer<float, C, M, L, O>;
 template <class C, class M, class L, class O, class T>
