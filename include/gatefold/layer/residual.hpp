@@ -23,7 +23,11 @@ namespace gatefold {
 /// @cost   rule.evaluations times the branch, plus the rule
 template <class RuleT, class BranchT>
 struct Residual {
-  static constexpr bool has_branch = policy::HasDims<BranchT>, swapped = !has_branch && policy::HasDims<RuleT>;
+  static constexpr bool has_branch = policy::HasDims<BranchT>, swapped = !has_branch && policy::HasDims<RuleT>,
+                        has_optimizer = policy::IsOptimizer<RuleT>;
+  static_assert(!has_optimizer,
+                "gatefold: this is an optimizer (gatefold::optim), which steps parameters; a residual layer needs an "
+                "update rule (gatefold::update); see docs/extending.md#rule");
   static_assert(!swapped, "gatefold: rule and branch are swapped: Residual{rule, branch}; see docs/extending.md#rule");
   static_assert(has_branch || swapped,
                 "gatefold: a Residual needs a branch behind its rule, with in_dim() and out_dim(): Mixture{gate, "
@@ -156,7 +160,7 @@ struct Residual {
  private:
   template <class T, class B>
   static constexpr bool check() {
-    if constexpr (!has_branch) {
+    if constexpr (!has_branch || has_optimizer) {
       return false;
     } else if constexpr (policy::ExpertTypes<BranchT, T, B> && !policy::Branch<BranchT, T, B>) {
       static_assert(!policy::ExpertTypes<BranchT, T, B>,

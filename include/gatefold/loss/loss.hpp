@@ -65,8 +65,12 @@ namespace loss {
 using gatefold::ignore_none;
 
 template <class LossT, class T, class B>
+concept HasTarget = requires {
+  typename LossT::template Target<T, B>;
+};
+template <class LossT, class T, class B>
 auto target_of() {
-  if constexpr (requires { typename LossT::template Target<T, B>; }) {
+  if constexpr (HasTarget<LossT, T, B>) {
     return std::type_identity<typename LossT::template Target<T, B>>{};
   } else {
     static_assert(

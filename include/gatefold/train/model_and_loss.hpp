@@ -25,7 +25,7 @@ struct ModelAndLoss {
 /// ModelAndLoss.
 template <class LossT, class ModelP, class T, class B>
 struct LossOf {
-  static constexpr bool learns = named::Params<LossT>();
+  static constexpr bool learns = named::Params<LossT>() && loss::HasTarget<LossT, T, B>;
   using Learned = std::conditional_t<learns, ModelAndLoss<ModelP, Params<LossT, T, B>>, ModelP>;
   using Target = loss::TargetOf<LossT, T, B>;
 
