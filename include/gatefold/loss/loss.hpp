@@ -158,8 +158,8 @@ void validate_target(const char* where, const LossT& of_outputs, Index items, In
 
 }  // namespace loss
 
-/// A loss that learns nothing by itself, T and B deduced from the outputs: `forward(loss, ctx, y, target, value)` writes
-/// its mean to value [1].
+/// A loss that learns nothing, by itself, T and B deduced from the outputs: `forward(loss, ctx, y, target, value)`
+/// writes its mean to value [1].
 /// @throws ArgumentError unless shapes fit and labels are in range
 template <class L, template <class, int, class> class ViewT, class T, class B>
 void forward(const L& of_outputs, typename B::Context& ctx, const ViewT<T, 2, B>& y,

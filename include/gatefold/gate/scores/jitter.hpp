@@ -35,9 +35,10 @@ struct AddJitter {
 ///     z = scores(x ⊙ ξ),   ξ = 1 + ε r                                                                  (1)
 ///
 /// with r independent draws of the noise law.
-/// Source: Switch, Fedus et al. 2021, arXiv:2101.03961, sec. 2.2 and app., r ~ U[−1, 1). The experts see x itself. Without noise in
-/// the extra inputs, z = scores(x).
-/// @tparam ScoresT  scores without extra inputs
+/// Source: Switch, Fedus et al. 2021, arXiv:2101.03961, sec. 2.2 and app., r ~ U[−1, 1). The experts see x itself.
+/// Without noise in the extra inputs, z = scores(x).
+/// @tparam ScoresT    scores without extra inputs
+/// @tparam NoiseLawT  what r is drawn from: SignedUniformNoise, GaussianNoise, … (policy/noise.hpp)
 /// @param extra  Noise: empty where the gate is evaluated
 /// @throws ArgumentError unless 0 <= epsilon < 1
 /// @cost   that of `scores` and N·D random numbers, which backward recomputes

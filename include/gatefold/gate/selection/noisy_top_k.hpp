@@ -59,11 +59,13 @@ struct DeviationBackward {
 ///     deviation[n,:] = softplus(x[n] W) + epsilon,  w[n,e] = softmax of value over I(n)   (learned, renormalise)  (1)
 ///     deviation[n,e] = deviation / E,               w[n,e] = softmax of value over all    (V-MoE)                 (2)
 ///
-/// with r independent draws of the noise law. Without noise in the extra input this is TopK. Noise moves the weights too, so the gradient flows through value to
-/// rank and, where learned, to W and x; `noisy` shows value and deviation to auxiliary losses (Load), whose gradients
-/// come back in d.noisy.
-/// Source: (1) Shazeer et al. 2017, arXiv:1701.06538, eq. (3)-(5), r ~ N(0, 1), W = 0 at first; (2) Riquelme et al. 2021,
-/// arXiv:2106.05974, sec. 2.1. `reference` adds the epsilon of FastMoE's code to (1).
+/// with r independent draws of the noise law. Without noise in the extra input this is TopK. Noise moves the weights
+/// too, so the gradient flows through value to rank and, where learned, to W and x; `noisy` shows value and deviation
+/// to auxiliary losses, whose gradients come back in d.noisy. Load, which needs the distribution of the noise, goes
+/// with GaussianNoise alone.
+/// Source: (1) Shazeer et al. 2017, arXiv:1701.06538, eq. (3)-(5), r ~ N(0, 1), W = 0 at first; (2) Riquelme et al.
+/// 2021, arXiv:2106.05974, sec. 2.1. `reference` adds the epsilon of FastMoE's code to (1).
+/// @tparam NoiseLawT  what r is drawn from: GaussianNoise, GumbelNoise, … (policy/noise.hpp)
 /// @param rank [N, E] in   what to rank by;  q [N, E] in  its softmax
 /// @param saved  value, deviation, softmax of value and x W [N, E]; empty without noise, x W also unless learned
 /// @throws ArgumentError unless 1 <= k <= experts, deviation > 0, epsilon >= 0 and W is [D, E]
