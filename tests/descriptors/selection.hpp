@@ -28,6 +28,9 @@ GATEFOLD_ROW(top_1, (TopK{.k = 1, .renormalise = false}), .cannot_meet = "load: 
              .hooks = "validate_options rows rows_backward complete_picks items_adjoint_is_optional", .once = true)
 GATEFOLD_ROW(gumbel_top_1, (NoisyTop1<GumbelNoise>{.noisy_weight = true}), .cannot_meet = "load: shows no noise",
              .hooks = "validate_options rows complete_picks items_adjoint_is_optional", .once = true)
+GATEFOLD_ROW(gumbel_top_k, (NoisyTopK<GumbelNoise>{.k = 2, .initial = Initial::normal(0.3)}),
+             .cannot_meet = "load: counts on Gaussian noise",
+             .hooks = "validate validate_options noisy shows_noise experts with_model_dim", .once = true)
 GATEFOLD_ROW(noisy_top_k_of_vmoe, (NoisyTopK<>::vmoe()),
              .hooks = "validate validate_options noisy shows_noise experts with_model_dim", .once = true)
 GATEFOLD_ROW(sigmoid_bias_of_groups, (SigmoidBias{.groups = s.experts, .top_groups = 2}),

@@ -263,6 +263,7 @@ class Trainer {
 
 namespace lookup {
 
+/// Arguments of no Trainer.
 template <class... A>
 struct NoTrainer {};
 
