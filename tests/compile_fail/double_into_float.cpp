@@ -1,4 +1,4 @@
-// expect: gatefold: a View does not convert elements\. Labels and ids are gatefold::Index \(std::int64_t\); a Trainer, and what init<float, Cpu> made, take float, and double after Element<double>\{\} or init<double, Cpu>; see docs/extending\.md#what-all-policies-share
+// expect: gatefold: what a Trainer takes are views of its own elements, in memory that has a name: rows x \[N, in_dim\] of float \(of double after Element<double>\{\}\), ids and labels of gatefold::Index \(std::int64_t\); see README\.md#your-own-data
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;
@@ -11,11 +11,8 @@ using T = double;
 
 int main() {
   Cpu::Context ctx;
-  const Residual layer{update::Plain{}, Mixture{SoftmaxTopK{.scores = {.experts = 3}}, Linear{.model_dim = 2}}};
-  const auto params = layer.init<float, Cpu>(ctx, Seed{1});
+  Trainer trainer{ctx, Linear{.model_dim = 2}, MeanSquaredError{}, optim::Sgd{}, Seed{1}};
   const Tensor<T, 2, Cpu> x(3, 2);
-  Tensor<float, 2, Cpu> y(3, 2);
-  Carry<decltype(layer), float, Cpu> carry;
-  Saved<decltype(layer), float, Cpu> saved;
-  layer.forward(ctx, params, x, carry, y, saved);
+  const Tensor<float, 2, Cpu> target(3, 2);
+  trainer.step(x, target);
 }

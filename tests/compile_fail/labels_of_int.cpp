@@ -1,4 +1,4 @@
-// expect: gatefold: a View does not convert elements\. Labels and ids are gatefold::Index \(std::int64_t\); a Trainer, and what init<float, Cpu> made, take float, and double after Element<double>\{\} or init<double, Cpu>; see docs/extending\.md#what-all-policies-share
+// expect: gatefold: what a Trainer takes are views of its own elements, in memory that has a name: rows x \[N, in_dim\] of float \(of double after Element<double>\{\}\), ids and labels of gatefold::Index \(std::int64_t\); see README\.md#your-own-data
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

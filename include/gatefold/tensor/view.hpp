@@ -52,21 +52,6 @@ template <class R>
 concept Temporary = !std::is_lvalue_reference_v<R> && !HasRank<R> &&
                     (Plain<R> || (!OfEigen<R> && std::ranges::range<R> && !std::ranges::borrowed_range<R>));
 
-/// A view or tensor of as many extents whose elements are others.
-template <class V, class Element, int Rank>
-concept OtherElements = HasRank<V> && V::rank == Rank&& requires(const V v) {
-  v.data();
-  requires std::is_arithmetic_v<std::remove_cvref_t<decltype(*v.data())>>;
-  requires !std::is_same_v<std::remove_cvref_t<decltype(*v.data())>, Element>;
-};
-/// The same of host ranges and matrices of numbers.
-template <class R, class Element>
-concept OtherNumbers = !HasRank<R> && requires(R & r) {
-  { r.size() } -> std::convertible_to<std::size_t>;
-  requires std::is_arithmetic_v<std::remove_cvref_t<decltype(*r.data())>>;
-  requires sizeof(*r.data()) > 1 && !std::is_same_v<std::remove_cvref_t<decltype(*r.data())>, Element>;
-};
-
 }  // namespace shape
 
 /// A non-owning, row-major, contiguous array of rank 1 to 4 that lives on backend B.
@@ -111,21 +96,6 @@ class View {
             std::enable_if_t<B::is_host && shape::Temporary<R> && (shape::Span<R, T> || shape::Matrix<R, T>), int> = 0>
   View(R&& temporary) = delete;  // gatefold: a View does not keep a temporary alive; give it a name first
 
-  /// Elements of another type: numbers are not converted in silence.
-  template <class R, std::enable_if_t<shape::OtherElements<std::remove_cvref_t<R>, Element, Rank> ||
-                                          ((Rank == 1 || (Rank == 2 && shape::OfEigen<std::remove_cvref_t<R>>)) &&
-                                           shape::OtherNumbers<std::remove_cvref_t<R>, Element>),
-                                      long> = 0>
-  View(R&&) {
-    refuse_elements<R>();
-  }
-  template <class U, class... I,
-            class = std::enable_if_t<sizeof...(I) == Rank && (std::is_integral_v<I> && ...) &&
-                                     std::is_arithmetic_v<U> && !std::is_same_v<std::remove_cv_t<U>, Element>>>
-  View(U*, I...) {
-    refuse_elements<U>();
-  }
-
   GATEFOLD_HD constexpr T* data() const { return data_; }
   GATEFOLD_HD constexpr Index extent(int d) const { return extents_[d]; }
   GATEFOLD_HD constexpr bool empty() const { return size() == 0; }
@@ -166,13 +136,6 @@ class View {
   }
 
  private:
-  template <class Given>
-  static void refuse_elements() {
-    static_assert(std::is_void_v<Given>,
-                  "gatefold: a View does not convert elements. Labels and ids are gatefold::Index (std::int64_t); a "
-                  "Trainer, and what init<float, Cpu> made, take float, and double after Element<double>{} or "
-                  "init<double, Cpu>; see docs/extending.md#what-all-policies-share");
-  }
   T* data_ = nullptr;
   Index extents_[Rank] = {};
 };

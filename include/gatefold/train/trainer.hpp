@@ -131,6 +131,28 @@ class Trainer {
     return host_value();
   }
 
+  /// What is no batch of this Trainer: one sentence.
+  template <class X, class Y,
+            class = std::enable_if_t<!std::is_convertible_v<X, Items> || !std::is_convertible_v<Y, Target>>>
+  double step(X&&, Y&&, const Extra& = {}) {
+    return refuse_batch<X>();
+  }
+  template <class X, class Y,
+            class = std::enable_if_t<!std::is_convertible_v<X, Items> || !std::is_convertible_v<Y, Target>>>
+  double accumulate(X&&, Y&&, const Extra& = {}) {
+    return refuse_batch<X>();
+  }
+  template <class X, class Y,
+            class = std::enable_if_t<!std::is_convertible_v<X, Items> || !std::is_convertible_v<Y, Target>>>
+  double evaluate(X&&, Y&&, const Extra& = {}) {
+    return refuse_batch<X>();
+  }
+  template <class X, class Y,
+            class = std::enable_if_t<!std::is_convertible_v<X, Items> || !std::is_convertible_v<Y, Out<T, 2, B>>>>
+  void infer(X&&, Y&&, const Extra& = {}) {
+    refuse_batch<X>();
+  }
+
   /// The auxiliary losses of the last batch or part, weighted and summed over all mixtures.
   double auxiliary() const {
     double total = 0;
@@ -183,6 +205,14 @@ class Trainer {
   Seed seed;
 
  private:
+  template <class X>
+  static double refuse_batch() {
+    static_assert(std::is_void_v<X>,
+                  "gatefold: what a Trainer takes are views of its own elements, in memory that has a name: rows x [N, "
+                  "in_dim] of float (of double after Element<double>{}), ids and labels of gatefold::Index "
+                  "(std::int64_t); see README.md#your-own-data");
+    return 0;
+  }
   /// Parts of a batch, whose gradient stands in `grads`: Σ_i n_i ∇L_i / unit.
   struct Waiting {
     Index parts = 0;
