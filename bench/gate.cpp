@@ -56,9 +56,9 @@ void gate(benchmark::State& state, GateT options) {
 }
 
 BENCHMARK_CAPTURE(gate, SoftmaxTopK, plain_gate(kShape))->Apply(timed);
-BENCHMARK_CAPTURE(gate, VMoe, published::vmoe(kShape.experts))->Apply(timed);
-BENCHMARK_CAPTURE(gate, Switch, published::switch_transformer(kShape.experts))->Apply(timed);
-BENCHMARK_CAPTURE(gate, GShardTop2, published::gshard(kShape.experts))->Apply(timed);
+BENCHMARK_CAPTURE(gate, VMoe, published::vmoe({.experts = kShape.experts}))->Apply(timed);
+BENCHMARK_CAPTURE(gate, Switch, published::switch_transformer({.experts = kShape.experts}))->Apply(timed);
+BENCHMARK_CAPTURE(gate, GShardTop2, published::gshard({.experts = kShape.experts}))->Apply(timed);
 
 // Every row of tests/descriptors that is a gate or a part of one; beside a part, the simplest that fit.
 constexpr rows::Size kSize{.width = kShape.dim,

@@ -22,8 +22,8 @@ void time_loss(benchmark::State& state, const LossT& loss, Index items, Index ou
   Tensor<float, 1, Cpu> value(1);
   Rounds rounds;
   rounds.time([&] {
-    loss.template forward<float, Cpu>(ctx, y, target, value);
-    loss.template backward<float, Cpu>(ctx, y, target, dy);
+    forward(loss, ctx, y, target, value);
+    backward(loss, ctx, y, target, dy);
   });
   count_reads(state, rounds, ctx, y.size());
 }

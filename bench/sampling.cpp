@@ -36,8 +36,7 @@ struct Sampler {
     const auto count = static_cast<Index>(ids.size());
     y.resize(count, kSizes.model_dim);
     model.begin(ctx, params, count, carry);
-    infer<float, Cpu>(model, ctx, params, ids, carry, y,
-                      extra_of<Extra>(Segment<float, Cpu>{.length = count, .memory = memory}));
+    infer(model, ctx, params, ids, carry, y, extra_of<Extra>(Segment<float, Cpu>{.length = count, .memory = memory}));
     loss.logits(ctx, output, params, std::as_const(y).view().rows(count - 1, 1), z.view());
   }
 };

@@ -3,7 +3,7 @@
 namespace compose {
 
 void gshard(const Batch& batch, std::vector<Row>& rows) {
-  GShardTop2 gate = published::gshard(batch.options.experts);
+  GShardTop2 gate = published::gshard({.experts = batch.options.experts});
   gate.selection.selection.k = batch.options.k;
   add_rows(batch, rows, "GShardTop2", gate);
 }

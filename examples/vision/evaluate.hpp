@@ -88,7 +88,7 @@ inline Outcome evaluate(Model& model, const Options& o, const Set& set) {
       model.attack(attack, start, x, labels, y);
     });
   };
-  found.fgsm = attacked(Pgd::fgsm(o.epsilon), false);
+  found.fgsm = attacked(Pgd::fgsm({.epsilon = o.epsilon}), false);
   found.pgd = attacked({.epsilon = o.epsilon, .step = o.epsilon / 4, .steps = o.attack_steps}, true);
   return found;
 }

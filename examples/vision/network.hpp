@@ -31,7 +31,9 @@ inline update::HeavyBall heavy_ball_of(const Options& o) {
   return {.mu = o.mu, .gamma = o.gamma};
 }
 /// V-MoE's: room for 1.05 times the even share in training, for four times in evaluation.
-inline VMoe gate_of(const Options& o, bool training) { return published::vmoe(o.experts, o.k, training ? 1.05 : 4); }
+inline VMoe gate_of(const Options& o, bool training) {
+  return published::vmoe({.experts = o.experts, .k = o.k, .factor = training ? 1.05 : 4});
+}
 
 /// A model whose gates may have other room in evaluation than in training, with the same parameters.
 template <class ModelT>
@@ -53,7 +55,7 @@ class Network final : public Model {
   void classify(ReadPixels x, Pixels& logits) override {
     logits.resize(x.extent(0), evaluated_.out_dim());
     evaluated_.begin(ctx_, trainer_.params, x.extent(0), carry_);
-    infer<float, Cpu>(evaluated_, ctx_, trainer_.params, x, carry_, logits);
+    infer(evaluated_, ctx_, trainer_.params, x, carry_, logits);
   }
   void attack(const Pgd& attack, Noise start, ReadPixels x, Labels labels, Pixels& y) override {
     y.resize(x.extent(0), x.extent(1));

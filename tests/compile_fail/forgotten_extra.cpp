@@ -1,4 +1,4 @@
-// expect: (const Scaled::Extra<float, gatefold::([a-z0-9_]+::)?Cpu>&.* from expression of type .<brace-enclosed initializer list>|no matching constructor for initialization of .Required<double>)
+// expect: gatefold: an extra input that has no default is missing: name it in the extra, the last argument of forward, infer and step; see docs/extending\.md#inputs-of-its-own
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -65,7 +65,7 @@ void expect_same_at_edges(const G& gate, const Zeros& zeros = {}) {
 }
 
 /// One loss of weight 1 beside others of weight 0.
-using AllLosses = ComposedGate<LinearScores, Independent, NoisyTopK, Balance, ZLoss, GShard, Importance, Load>;
+using AllLosses = ComposedGate<LinearScores, Independent, NoisyTopK<>, Balance, ZLoss, GShard, Importance, Load>;
 template <class LossT>
 AllLosses with_loss(const LossT& loss, Index k = 2) {
   AllLosses gate{.selection = {.k = k},
@@ -98,23 +98,25 @@ TEST_CASE("SoftmaxNoisyTopK without noise") {
 TEST_CASE("SoftmaxNoisyTopK at the edges") {
   expect_same_at_edges(SoftmaxNoisyTopK{}, {.one_expert = {"dx", "grads", "saved.4"}});
 }
-TEST_CASE("SoftmaxNoisyTopK, published") { expect_same_everywhere(published::shazeer(0, 3)); }
+TEST_CASE("SoftmaxNoisyTopK, published") { expect_same_everywhere(published::shazeer({.experts = 0, .k = 3})); }
 TEST_CASE("the losses are left out of further evaluations") {
   Backends on;
   expect_same_gate<double>(on, SoftmaxNoisyTopK{.scores = {.experts = 5}}, 4, {.auxiliary = false});
 }
 TEST_CASE("VMoe") { expect_same_everywhere(VMoe{}); }
 TEST_CASE("VMoe, float") { expect_same_everywhere<float>(VMoe{}); }
-TEST_CASE("VMoe, published") { expect_same_everywhere(published::vmoe(0, 2, 1.05, 8)); }
+TEST_CASE("VMoe, published") {
+  expect_same_everywhere(published::vmoe({.experts = 0, .k = 2, .factor = 1.05, .group = 8}));
+}
 TEST_CASE("VMoe at the edges") { expect_same_at_edges(VMoe{}, {.one_expert = {"dx", "grads", "saved.4"}}); }
 TEST_CASE("Switch") { expect_same_everywhere(Switch{}); }
-TEST_CASE("Switch, published") { expect_same_everywhere(published::switch_transformer(0)); }
+TEST_CASE("Switch, published") { expect_same_everywhere(published::switch_transformer({.experts = 0})); }
 TEST_CASE("Switch without jitter") {
   Backends on;
   expect_same_gate<double>(on, Switch{.scores = {.scores = {.experts = 5}}}, 4, {.noise = false});
 }
 TEST_CASE("GShardTop2") { expect_same_everywhere(GShardTop2{}); }
-TEST_CASE("GShardTop2, published") { expect_same_everywhere(published::gshard(0)); }
+TEST_CASE("GShardTop2, published") { expect_same_everywhere(published::gshard({.experts = 0})); }
 TEST_CASE("XMoe") { expect_same_everywhere(XMoe{}); }
 TEST_CASE("XMoe without temperature and lengths of items") {
   expect_same_everywhere(XMoe{.scores = CosineScores::reference()});
@@ -127,15 +129,17 @@ TEST_CASE("SmoeDropout of more experts in one call") {
 TEST_CASE("SigmoidTopK") { expect_same_everywhere(SigmoidTopK{}, {.zeros = {"grads.selection.speed"}}); }
 TEST_CASE("SigmoidTopK, float") { expect_same_everywhere<float>(SigmoidTopK{}, {.zeros = {"grads.selection.speed"}}); }
 TEST_CASE("SigmoidTopK, published") {
-  expect_same_everywhere(published::aux_loss_free(0, 3), {.zeros = {"grads.selection.speed"}});
+  expect_same_everywhere(published::aux_loss_free({.experts = 0, .k = 3}), {.zeros = {"grads.selection.speed"}});
 }
 TEST_CASE("SigmoidTopK, published with scaled weights") {
-  expect_same_everywhere(published::deepseek_v3(0, 3, 1, 1), {.zeros = {"grads.selection.speed"}});
+  expect_same_everywhere(published::deepseek_v3({.experts = 0, .k = 3, .groups = 1, .top_groups = 1}),
+                         {.zeros = {"grads.selection.speed"}});
 }
 TEST_CASE("SigmoidTopK of the experts of the best groups") {
   Backends on;
-  expect_same_gate<double>(on, with_experts(published::deepseek_v3(0, 3, 4, 2), 12), 4,
-                           {.k = 3, .expected = {.zeros = {"grads.selection.speed"}}});
+  expect_same_gate<double>(
+      on, with_experts(published::deepseek_v3({.experts = 0, .k = 3, .groups = 4, .top_groups = 2}), 12), 4,
+      {.k = 3, .expected = {.zeros = {"grads.selection.speed"}}});
 }
 TEST_CASE("SigmoidTopK at the edges") {
   expect_same_at_edges(SigmoidTopK{}, {.always = {"grads.selection.speed"}, .all_experts = {"grads.selection"}});
@@ -172,7 +176,7 @@ TEST_CASE("Importance with unbiased variance") {
   expect_same_everywhere(with_loss(Importance{.weight = 1, .cv = CvSquared::fastmoe()}));
 }
 TEST_CASE("Load") { expect_same_everywhere(with_loss(Load{.weight = 1})); }
-TEST_CASE("Load against the other experts") { expect_same_everywhere(with_loss(Load::shazeer(1))); }
+TEST_CASE("Load against the other experts") { expect_same_everywhere(with_loss(Load::shazeer({.weight = 1}))); }
 
 #ifdef GATEFOLD_SLOW_TESTS
 TEST_CASE_TEMPLATE("gates, float", G, SoftmaxDense, SoftmaxNoisyTop1, SoftmaxNoisyTopK, Switch, GShardTop2, XMoe,

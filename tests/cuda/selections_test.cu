@@ -146,8 +146,8 @@ TEST_CASE("NoisyTop1 with Gaussian noise") { expect_same_for_all_ranks(NoisyTop1
 TEST_CASE("NoisyTop1 with Gumbel noise, whose value is the weight") {
   expect_same_for_all_ranks(NoisyTop1<GumbelNoise>::reference());
 }
-TEST_CASE("NoisyTopK") { expect_same_for_all_ranks(NoisyTopK::reference(3), {}, {"grads.noise"}); }
-TEST_CASE("NoisyTopK with fixed noise") { expect_same_for_all_ranks(NoisyTopK::vmoe(3)); }
+TEST_CASE("NoisyTopK") { expect_same_for_all_ranks(NoisyTopK<>::reference({.k = 3}), {}, {"grads.noise"}); }
+TEST_CASE("NoisyTopK with fixed noise") { expect_same_for_all_ranks(NoisyTopK<>::vmoe({.k = 3})); }
 TEST_CASE("SigmoidBias") { expect_same_for_all_ranks(SigmoidBias{.k = 3, .scale = 2.5}, {"grads.speed"}); }
 TEST_CASE("SigmoidBias adapts") {
   Backends on;
@@ -171,8 +171,8 @@ TEST_CASE("Capacity in groups, one place each") {
 }
 TEST_CASE("Capacity places the surest first") {
   expect_same_for_all_ranks(
-      Capacity<NoisyTopK>{
-          .selection = NoisyTopK::reference(2), .factor = 0.6, .multiple_of = 1, .batch_priority = true},
+      Capacity<NoisyTopK<>>{
+          .selection = NoisyTopK<>::reference({.k = 2}), .factor = 0.6, .multiple_of = 1, .batch_priority = true},
       {}, {"grads.noise"});
 }
 TEST_CASE("no item, one item, one expert, all experts") {
@@ -224,6 +224,8 @@ TEST_CASE_TEMPLATE("selections, float", S, ScheduledTopK, Dense, NoisyTop1<>, No
 TEST_CASE("NoisyTop1 with Gumbel noise, float") {
   expect_same_for_all_ranks<float>(NoisyTop1<GumbelNoise>::reference());
 }
-TEST_CASE("NoisyTopK, float") { expect_same_for_all_ranks<float>(NoisyTopK::reference(3), {}, {"grads.noise"}); }
+TEST_CASE("NoisyTopK, float") {
+  expect_same_for_all_ranks<float>(NoisyTopK<>::reference({.k = 3}), {}, {"grads.noise"});
+}
 TEST_CASE("SigmoidBias, float") { expect_same_for_all_ranks<float>(SigmoidBias{.k = 3}, {"grads.speed"}); }
 #endif

@@ -50,7 +50,7 @@ TEST_CASE_TEMPLATE("Pgd (2), (3): one step along the sign of a gradient that is 
   c(0, 1) = T(1);
   c(1, 2) = 0;
   Constant<T> gradient{c, ctx};
-  Pgd::fgsm(0.1)(ctx, gradient, x.view(), Noise{}, y);
+  Pgd::fgsm({.epsilon = 0.1})(ctx, gradient, x.view(), Noise{}, y);
   CHECK(gradient.calls == 1);
   for (Index i = 0; i < x.size(); ++i) {
     const double moved = static_cast<double>(x.data()[i]) + 0.1 * sign(static_cast<double>(c.data()[i]));

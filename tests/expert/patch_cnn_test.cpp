@@ -72,6 +72,10 @@ TEST_CASE("PatchCnn: the reference begins at a thousandth of U(±1/√50)") {
   const auto expert = PatchCnn<>::reference();
   CHECK(expert.in_dim() == 200);
   CHECK(expert.out_dim() == 2);
+  const auto wider = PatchCnn<>::reference({.model_dim = 10, .patches = 2, .filters = 4});
+  CHECK(wider.in_dim() == 20);
+  CHECK(wider.out_dim() == 1);
+  CHECK(wider.bias);
   const auto p = expert.init<double, Cpu>(ctx, 8, Seed{1});
   double most = 0, square = 0;
   for (const double v : values(p.weight)) {

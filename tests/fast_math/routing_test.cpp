@@ -150,7 +150,7 @@ TEST_CASE_TEMPLATE("fast math: what the other selections make of such ranks are 
   const auto nothing_more = [](const auto&...) {};
   const Noise noise{Random{Seed{4}, 1}};
   for_plans<T>(NoisyTop1<>{}, nothing_more, noise);
-  for_plans<T>(NoisyTopK{.k = 2}, nothing_more, noise, {2, 7, 40});
+  for_plans<T>(NoisyTopK<>{.k = 2}, nothing_more, noise, {2, 7, 40});
   for_plans<T>(SigmoidBias{.k = 2}, nothing_more, {}, {2, 7, 40});
   for_plans<T>(ExpertChoice{}, nothing_more);
   for_plans<T>(Capacity{TopK{.k = 2}, 0.5}, nothing_more, {}, {2, 7, 40});

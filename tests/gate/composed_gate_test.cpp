@@ -376,7 +376,7 @@ TEST_CASE("ComposedGate: gradients and promises with every selection and loss to
 
 TEST_CASE("ComposedGate: without experts around it, fills mixing and selection from its scores") {
   Cpu::Context ctx(1);
-  using Gate = ComposedGate<LinearScores, TokenSimilarity, NoisyTopK>;
+  using Gate = ComposedGate<LinearScores, TokenSimilarity, NoisyTopK<>>;
   const Gate gate{.scores = {.model_dim = 2, .experts = 3, .length = 2}, .mixing = {.learned_metric = true}};
   const auto params = init_params<double, Cpu>(gate, ctx, Seed{1});
   CHECK(params.mixing.metric.extent(0) == 4);  // an item of 2 positions

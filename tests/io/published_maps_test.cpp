@@ -73,11 +73,12 @@ TEST_CASE("OLMoE") {
   agrees(Mixture{softmax_top_k(8, 3, false), expert}, "olmoe.safetensors", io::published::olmoe("model.layers.0.mlp."));
 }
 TEST_CASE("DeepSeek-V3: of the experts of the best groups, and shared ones") {
-  agrees(WithShared{Mixture{published::deepseek_v3(16, 4, 4, 2), expert},
+  agrees(WithShared{Mixture{published::deepseek_v3({.experts = 16, .k = 4, .groups = 4, .top_groups = 2}), expert},
                     GatedMlp<Silu>{.model_dim = 16, .hidden_dim = 40}},
          "deepseek_v3.safetensors", io::published::deepseek_v3("model.layers.3.mlp."));
 }
 TEST_CASE("Switch Transformer") {
-  agrees(Mixture{published::switch_transformer(4, 4), Mlp<Relu>{.model_dim = 16, .hidden_dim = 20, .bias = false}},
+  agrees(Mixture{published::switch_transformer({.experts = 4, .factor = 4}),
+                 Mlp<Relu>{.model_dim = 16, .hidden_dim = 20, .bias = false}},
          "switch_transformer.safetensors", io::published::switch_transformer("encoder.block.1.layer.1.mlp."));
 }

@@ -116,6 +116,39 @@ TEST_CASE("Mixture: a step at the end meets every element of u once, forward and
   }
 }
 
+TEST_CASE("Mixture: extra inputs have a default, as in layers, and infer and backward deduce T and B") {
+  Cpu::Context ctx(1);
+  const Mixture mixture{SoftmaxTopK{.scores = {.experts = 3}}, Linear{.model_dim = 4}};
+  const auto params = mixture.init<double, Cpu>(ctx, Seed{1});
+  const auto x = uniform_tensor<double>(ctx, Seed{2}, 1, 5, 4), du = uniform_tensor<double>(ctx, Seed{3}, 1, 5, 4);
+  Tensor<double, 2, Cpu> u(5, 4), same(5, 4);
+  Saved<decltype(mixture), double, Cpu> saved;
+  mixture.forward(ctx, params, x, u, saved);
+  mixture.infer(ctx, params, x, same);
+  CHECK(same_bits(values(u), values(same)));
+  infer(mixture, ctx, params, x, same);
+  CHECK(same_bits(values(u), values(same)));
+  auto grads = zeros_like(ctx, params), expected = zeros_like(ctx, params);
+  auto dx = zeros_like(ctx, x), dx_expected = zeros_like(ctx, x);
+  backward(mixture, ctx, params, x, saved, du, dx, grads);
+  ExtraGrad<decltype(mixture), double, Cpu> nothing{};
+  mixture.backward(ctx, params, x, saved, du, dx_expected, expected, {}, nothing);
+  CHECK(same_bits(values(dx), values(dx_expected)));
+  CHECK(same_bits(values(grads), values(expected)));
+  // The parts by themselves.
+  const auto gate = mixture.filled_gate();
+  SparsePlan<double, Cpu> plan, plan_of_forward;
+  Saved<SoftmaxTopK, double, Cpu> saved_gate;
+  gate.forward(ctx, params.gate, x, plan_of_forward, saved_gate);
+  infer_gate(gate, ctx, params.gate, x, plan);
+  CHECK(same_bits(values(plan.weight), values(plan_of_forward.weight)));
+  const auto in = plan.dispatch(ctx, x.view());
+  Tensor<double, 2, Cpu> z(in.groups.slots, 4);
+  infer_expert(mixture.expert, ctx, params.expert, in.groups, in.x, z);
+  plan.combine(ctx, z, same);
+  CHECK(same_bits(values(u), values(same)));
+}
+
 TEST_CASE("Mixture: the same bits alone, in a batch of 7 and in one of 300") {
   Cpu::Context ctx(2);
   auto large = pass<float>(ctx, mixture(8, 2), 300), seven = pass<float>(ctx, mixture(8, 2), 7),

@@ -28,8 +28,11 @@ const Dropout mixture{0.3,
                       Mixture{SoftmaxTopK{.scores = {.experts = 3}}, Mlp<Relu>{.model_dim = dim, .hidden_dim = 4}}};
 template <class RuleT>
 auto model(const RuleT& rule) {
-  return RelativeKeys{window, dim / 2,
-                      Stack{reference_layer(RelativeAttention::reference(dim, 2, window), rule, mixture), 2}};
+  return RelativeKeys{
+      window, dim / 2,
+      Stack{reference_layer(RelativeAttention::reference({.model_dim = dim, .heads = 2, .window = window}), rule,
+                            mixture),
+            2}};
 }
 
 using Row = std::vector<double>;
@@ -71,7 +74,8 @@ void check_skeleton(double mu, bool momentum) {
     for (Index l = 0; l < 2; ++l) {
       const auto& [first, second] = p.params.layer.layers[std::size_t(l)].layers;
       RelativeAttention::Extra<double, Cpu> relative{.relative = p.params.relative};
-      const auto a = by_itself(ctx, RelativeAttention::reference(dim, 2, window), first.layer.branch, h, relative);
+      const auto a = by_itself(ctx, RelativeAttention::reference({.model_dim = dim, .heads = 2, .window = window}),
+                               first.layer.branch, h, relative);
       std::vector<Row> h1;
       for (Index n = 0; n < items; ++n) {
         Row sum = h[std::size_t(n)];

@@ -117,7 +117,7 @@ TEST_CASE(
     "RelativeAttention: as in the reference code, the first item of a stream attends to zeros alone and gets 0; "
     "the last place is the item before") {
   Cpu::Context ctx(1);
-  const auto a = RelativeAttention::reference(4, 2, 3);
+  const auto a = RelativeAttention::reference({.model_dim = 4, .heads = 2, .window = 3});
   CHECK(a.remembers() == 3);
   auto p = pass<double>(ctx, a, 5);
   const auto e = uniform_tensor<double>(ctx, Seed{5}, 1, 3, 2);

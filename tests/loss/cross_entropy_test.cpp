@@ -125,7 +125,7 @@ TEST_CASE_TEMPLATE("equal and huge logits, one class", T, float, double) {
 TEST_CASE("equation (2): of a softmax of a softmax, its gradient against central differences, and what is ignored") {
   const Index items = 5, classes = 4;
   Cpu::Context ctx(1);
-  const CrossEntropy loss = CrossEntropy::reference(-1);
+  const CrossEntropy loss = CrossEntropy::reference({.ignore = -1});
   auto y = random_logits<double>(items, classes);
   const std::vector<Index> label{1, -1, 3, 0, 2};
   Tensor<double, 1, Cpu> value(1);

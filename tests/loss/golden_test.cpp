@@ -24,8 +24,8 @@ void loss_agrees(const char* file, const L& loss, F&& target) {
     auto dy = zeros_like(ctx, y);
     Tensor<double, 1, Cpu> value(1);
     const auto of = target(g);
-    loss.template forward<double, Cpu>(ctx, y, of, value);
-    loss.template backward<double, Cpu>(ctx, y, of, dy);
+    forward(loss, ctx, y, of, value);
+    backward(loss, ctx, y, of, dy);
     g.compare("value", value);
     g.compare("dy", dy);
     CHECK(g.unread() == "");

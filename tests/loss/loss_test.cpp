@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/loss/mean_squared_error.hpp"
 
 using namespace gatefold;
 
@@ -58,4 +60,23 @@ TEST_CASE("the value is one number") {
   CHECK_THROWS_WITH_AS((loss::mean<double, Cpu>(ctx, 3, 3, Counting<double>{}, two)),
                        "loss.mean: value: expected [1], got [2]", ArgumentError);
   CHECK_THROWS_AS((loss::mean<double, Cpu>(ctx, 3, 3, Counting<double>{}, none)), ArgumentError);
+}
+
+TEST_CASE_TEMPLATE("a loss by itself: T and B come from the outputs, a view or a tensor", T, float, double) {
+  Cpu::Context ctx(1);
+  const auto y = uniform_tensor<T>(ctx, Seed{1}, 1, 3, 2), target = uniform_tensor<T>(ctx, Seed{2}, 1, 3, 2);
+  Tensor<T, 1, Cpu> value(1), of_views(1);
+  Tensor<T, 2, Cpu> dy(3, 2);
+  forward(MeanSquaredError{}, ctx, y, target, value);
+  forward(MeanSquaredError{}, ctx, y.view(), target, of_views);
+  backward(MeanSquaredError{}, ctx, y, target, dy);
+  double mean = 0;
+  for (Index n = 0; n < 3; ++n)
+    for (Index d = 0; d < 2; ++d) {
+      const double difference = double(y(n, d)) - double(target(n, d));
+      mean += difference * difference / 6;
+      CHECK(double(dy(n, d)) == doctest::Approx(difference / 3).epsilon(1e-6));
+    }
+  CHECK(double(value(0)) == doctest::Approx(mean).epsilon(1e-6));
+  CHECK(of_views(0) == value(0));
 }

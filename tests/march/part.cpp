@@ -41,7 +41,7 @@ std::vector<float> run(Cpu::Context& ctx, const P& params) {
   const auto x = uniform_tensor<float>(ctx, Seed{2}, 1.0, items, dim);
   Tensor<float, 2, Cpu> y(items, dim);
   layer.begin(ctx, model_params(params), items, carry);
-  infer<float, Cpu>(layer, ctx, params, x, carry, y);
+  infer(layer, ctx, params, x, carry, y);
   return {y.data(), y.data() + y.size()};
 }
 

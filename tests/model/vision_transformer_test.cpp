@@ -54,7 +54,7 @@ TEST_CASE("vision transformers have as many parameters as those of the papers") 
   const Index mixture = 8 * small.d + 7 * small.network();
   const VisionSizes sizes = VisionSizes::small_32();
   const Mlp<Gelu> of_small{512, 2048};
-  const Mixture sparse{published::vmoe(8), of_small};
+  const Mixture sparse{published::vmoe({.experts = 8}), of_small};
   const update::HeavyBall rule{};
   CHECK(count_parameters(vmoe_last(sizes, rule, sparse, of_small, 2)) == small.dense() + 2 * mixture);
   CHECK(count_parameters(vmoe_every_2(sizes, rule, sparse, of_small)) == small.dense() + 4 * mixture);

@@ -135,9 +135,9 @@ TEST_CASE("every adjoint") {
                                                                 .selection = {.k = 2, .renormalise = false}},
               Linear{4}},
       {.items = 8}, {.mixing = {.length = 4}});
-  expect_gradients("noisy",
-                   Mixture{ComposedGate<LinearScores, TokenSimilarity, NoisyTopK>{.scores = {.experts = 3}}, Linear{4}},
-                   {}, {.mixing = {}, .selection = Noise{Random{Seed{5}, 2}}});
+  expect_gradients(
+      "noisy", Mixture{ComposedGate<LinearScores, TokenSimilarity, NoisyTopK<>>{.scores = {.experts = 3}}, Linear{4}},
+      {}, {.mixing = {}, .selection = Noise{Random{Seed{5}, 2}}});
   expect_gradients("soft", Mixture{SoftMoe{.count = 3, .slots = 2}, Linear{4}}, {.items = 8}, {.length = 4});
   CHECK(failed == 0);
 }

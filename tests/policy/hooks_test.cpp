@@ -18,8 +18,9 @@ TEST_CASE("what fits is found, what is not named is not") {
   static_assert(hook::selection::rows<TopK, float, Cpu>() && hook::selection::complete_picks<TopK>());
   static_assert(!hook::selection::rows<SigmoidBias, float, Cpu>() && !hook::selection::complete_picks<SigmoidBias>());
   static_assert(!hook::selection::picks_by_item<ExpertChoice>() && hook::selection::picks_by_item<Dense>());
-  static_assert(hook::selection::noisy<NoisyTopK, float, Cpu>() && !hook::selection::noisy<TopK, float, Cpu>());
-  static_assert(hook::selection::shows_noise<Capacity<NoisyTopK>>() && !hook::selection::shows_noise<Capacity<TopK>>());
+  static_assert(hook::selection::noisy<NoisyTopK<>, float, Cpu>() && !hook::selection::noisy<TopK, float, Cpu>());
+  static_assert(hook::selection::shows_noise<Capacity<NoisyTopK<>>>() &&
+                !hook::selection::shows_noise<Capacity<TopK>>());
   static_assert(hook::mixing::rows<Independent, float, Cpu>() && !hook::mixing::rows<TokenSimilarity, float, Cpu>());
   static_assert(hook::scores::forward_rows<LinearScores, float, Cpu>() &&
                 !hook::scores::forward_rows<CosineScores, float, Cpu>());

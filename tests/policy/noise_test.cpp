@@ -41,7 +41,8 @@ Moments moments(Random at, Index count = 20000) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("noise laws: mean, variance and range of uniform, normal and Gumbel numbers", T, float, double) {
+TEST_CASE_TEMPLATE("noise laws: mean, variance and range of uniform, signed uniform, normal and Gumbel numbers", T,
+                   float, double) {
   const Random at{Seed{5}, 3};
   const auto five_sigma = [](double variance) { return 5 * std::sqrt(variance / 20000); };  // of the moments' means
   const auto uniform_ = moments<UniformNoise, T>(at);
@@ -49,6 +50,11 @@ TEST_CASE_TEMPLATE("noise laws: mean, variance and range of uniform, normal and 
   CHECK(std::abs(uniform_.variance - 1.0 / 12) < five_sigma(1.0 / 180));
   CHECK(uniform_.least >= 0);
   CHECK(uniform_.largest < 1);
+  const auto signed_ = moments<SignedUniformNoise, T>(at);
+  CHECK(std::abs(signed_.mean) < five_sigma(1.0 / 3));
+  CHECK(std::abs(signed_.variance - 1.0 / 3) < five_sigma(16.0 / 180));
+  CHECK(signed_.least >= -1);
+  CHECK(signed_.largest < 1);
   const auto normal_ = moments<GaussianNoise, T>(at);
   CHECK(std::abs(normal_.mean) < 0.02);  // nearly three
   CHECK(std::abs(normal_.variance - 1) < five_sigma(2));
@@ -98,10 +104,10 @@ TEST_CASE("noise: none where the extra input is empty, in any layer") {
 }
 
 TEST_CASE("noise: gradients of a stack whose layers draw their own, with losses that look at the noise") {
-  using Gate = ComposedGate<LinearScores, Independent, NoisyTopK, Importance, Load>;
+  using Gate = ComposedGate<LinearScores, Independent, NoisyTopK<>, Importance, Load>;
   const Gate gate{.scores = {.experts = 3},
-                  .selection = NoisyTopK::reference(),
-                  .auxiliary = {Importance{.weight = 0.5}, Load::shazeer(0.5)}};
+                  .selection = NoisyTopK<>::reference(),
+                  .auxiliary = {Importance{.weight = 0.5}, Load::shazeer({.weight = 0.5})}};
   Cpu::Context ctx(1);
   const auto report = check::gradients(ctx, Stack{Residual{update::Plain{}, Mixture{gate, Linear{.model_dim = 3}}}, 2},
                                        {}, {.selection = {Random{Seed{5}, 3}}});

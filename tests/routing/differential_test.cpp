@@ -637,7 +637,7 @@ void run(std::uint64_t from, std::uint64_t to, Index most_items) {
     check_sparse<double>(seed + 1, most_items);
     check_table(seed);
     check_capacity<float>(seed, TopK{.k = 1 + static_cast<Index>(seed % 3)});
-    check_capacity<double>(seed, NoisyTopK{.k = 1 + static_cast<Index>(seed % 2), .learned = seed % 4 < 2});
+    check_capacity<double>(seed, NoisyTopK<>{.k = 1 + static_cast<Index>(seed % 2), .learned = seed % 4 < 2});
     check_dense<float>(seed);
     check_dense<double>(seed + 1);
     check_trace<double>(seed);

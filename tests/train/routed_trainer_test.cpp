@@ -225,7 +225,7 @@ TEST_CASE("paper 003: equation (3), its gradients of theta and w in loops; the r
   Cpu::Context ctx(2);
   const auto s = sample();
   const auto mixture = patch_experts();
-  RoutedTrainer run{ctx, mixture, Logistic{}, Seed{7}, true, Element<double>{}};
+  RoutedTrainer run{ctx, mixture, Logistic{}, Seed{7}, Element<double>{}, true};
   check_losses(run, s, run.gradients(s.x, s.target, noise(mixture)), true);
   const Seen seen = see(run, s);
   const auto x = [&](Index n, Index l, Index j) { return s.x(n, l * kDim + j); };
@@ -261,7 +261,7 @@ TEST_CASE("an item of several picks has the sum of their outputs, one of none ha
   const auto s = sample();
   const Mixture two{SoftmaxTopK{.scores = {.experts = kExperts}, .selection = {.k = 2}},
                     Linear{.model_dim = kDim * kLength, .output_dim = 1}};
-  RoutedTrainer run{ctx, two, Logistic{}, Seed{7}, false, Element<double>{}};
+  RoutedTrainer run{ctx, two, Logistic{}, Seed{7}, Element<double>{}};
   Tensor<double, 1, Cpu> valid(kItems);
   for (Index n = 0; n < kItems; ++n) valid(n) = n % 5 != 0;
   Extra<decltype(two), double, Cpu> extra;

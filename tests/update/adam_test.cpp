@@ -70,6 +70,14 @@ TEST_CASE("Adam (1), (2), (3): in loops over four layers") {
   loops({.epsilon = 0.01, .epsilon_inside = true});
 }
 
+TEST_CASE("Adam: reference({…}) keeps the options it does not set") {
+  const update::Adam adam = update::Adam::reference({.beta1 = 0.5, .epsilon = 1e-3});
+  CHECK(adam.beta1 == 0.5);
+  CHECK(adam.epsilon == 1e-3);
+  CHECK(adam.kappa == 1);
+  CHECK(adam.epsilon_inside);
+}
+
 TEST_CASE("Adam: reference() has ε inside the root, κ = 1, no bias correction; with it y depends on u alone") {
   const update::Adam reference = update::Adam::reference();
   CHECK(reference.epsilon_inside);

@@ -38,7 +38,7 @@ class Switch final : public lm::Network<decltype(model(Setting{}, 0, Rule{}))> {
     for (Index l = 0; l < setting.depth; ++l) {
       const auto& seen = kept(l).calls[0];
       const auto& params = learned(l).branch.branch.branch;
-      infer_branch<float, Cpu>(layer, ctx, params, seen.normed, u, {});
+      infer(layer, ctx, params, seen.normed, u);
       const auto outputs = expert_outputs(ctx, layer, params, seen.normed.view());
       lm::Routing& of = all[static_cast<std::size_t>(l)];
       of.norm = metric::mean_norm(ctx, u.view());

@@ -4,7 +4,7 @@
 
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
-#include "gatefold/policy/hooks.hpp"
+#include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/view.hpp"
 
 namespace gatefold {
@@ -38,6 +38,20 @@ struct AttentionTrace {
     part.valid = rows_if_any(valid, first, count);
     part.entropy = rows_if_any(entropy, first, count);
     return part;
+  }
+};
+
+/// The trace where it is required.
+template <class T, class B>
+struct Required<AttentionTrace<T, B>> {
+  AttentionTrace<T, B> value;
+  Required(AttentionTrace<T, B> trace) : value(trace) {}
+  template <class Given = T>
+  Required() : value{} {
+    static_assert(!std::is_same_v<Given, T>,
+                  "gatefold: an AttentionAware gate follows the trace of an attention, and here is none: put attention "
+                  "and layer into Block{attention, layer}, which hands it over, or name the trace in the extra; see "
+                  "docs/extending.md#inputs-of-the-librarys-gates");
   }
 };
 

@@ -68,7 +68,11 @@ struct Pgd {
   Index steps = 10;
   double low = 0, high = 1;
 
-  static Pgd fgsm(double epsilon = 8.0 / 255) { return {.epsilon = epsilon, .step = epsilon, .steps = 1}; }
+  static Pgd fgsm() { return fgsm({}); }
+  static Pgd fgsm(Pgd options) {
+    options.step = options.epsilon, options.steps = 1;
+    return options;
+  }
 
   void validate() const {
     expect(0 <= epsilon && epsilon < 1e300, "Pgd", "epsilon", "0 <= epsilon, finite", epsilon);

@@ -38,6 +38,12 @@ void infer_expert(const E& expert, typename B::Context& ctx, const Params<E, T, 
     expert.forward(ctx, p, groups, x, z, *discarded);
   }
 }
+/// The same, T and B deduced from the parameters.
+template <class E, template <class, class> class ParamsT, class T, class B>
+void infer_expert(const E& expert, typename B::Context& ctx, const ParamsT<T, B>& p,
+                  const NonDeduced<Groups<B>>& groups, In<T, 2, B> x, Out<T, 2, B> z) {
+  infer_expert<T, B>(expert, ctx, p, groups, x, z);
+}
 
 namespace policy {
 

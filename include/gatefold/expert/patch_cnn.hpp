@@ -31,8 +31,11 @@ struct PatchCnn {
 
   /// The code of Chen et al. (uclaml/MoE): two logits of eight filters each on four patches of 50, with bias, begun at
   /// a thousandth of a convolution's usual values.
-  static PatchCnn reference() {
-    return {.model_dim = 50, .patches = 4, .filters = 16, .outputs = 2, .bias = true, .initial = {.scale = 0.001}};
+  static PatchCnn reference() { return reference({.model_dim = 50, .patches = 4, .filters = 16, .outputs = 2}); }
+  /// The same of other sizes.
+  static PatchCnn reference(PatchCnn options) {
+    options.bias = true, options.initial = {.scale = 0.001};
+    return options;
   }
 
   template <class T, class B>

@@ -182,7 +182,7 @@ struct ComposedGate {
 
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Plan<T, B>& plan, Saved<T, B>& saved,
-               const Extra<T, B>& extra) const {
+               const Extra<T, B>& extra = {}) const {
     validate_items(p, x, extra);
     const auto g = filled();
     auto mark = ctx.mark();
@@ -211,7 +211,7 @@ struct ComposedGate {
   /// routed close to where they are computed (candidates.hpp) only those of the blocks at work.
   template <class T, class B>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Plan<T, B>& plan,
-             const Extra<T, B>& extra) const {
+             const Extra<T, B>& extra = {}) const {
     if constexpr (row_by_row<T, B>) {
       validate_items(p, x, extra);
       auto mark = ctx.mark();

@@ -30,6 +30,12 @@ void infer_gate(const G& gate, typename B::Context& ctx, const Params<G, T, B>& 
     gate.forward(ctx, p, x, plan, *discarded, extra);
   }
 }
+/// The same, T and B deduced from the parameters.
+template <class G, template <class, class> class ParamsT, class T, class B>
+void infer_gate(const G& gate, typename B::Context& ctx, const ParamsT<T, B>& p, In<T, 2, B> x,
+                NonDeduced<Plan<G, T, B>>& plan, const Extra<G, T, B>& extra = {}) {
+  infer_gate<T, B>(gate, ctx, p, x, plan, extra);
+}
 
 namespace policy {
 

@@ -40,12 +40,12 @@ using PatchNoisyTop1 = ComposedGate<PatchScores, Independent, NoisyTop1<>>;
 ///
 /// Source: Shazeer et al. 2017, arXiv:1701.06538. As it stands, with a router bias and the losses of V-MoE; settings in
 /// `published::shazeer`.
-using SoftmaxNoisyTopK = ComposedGate<LinearScores, Independent, NoisyTopK, Importance, Load>;
+using SoftmaxNoisyTopK = ComposedGate<LinearScores, Independent, NoisyTopK<>, Importance, Load>;
 /// The router of V-MoE: noise, the K best of the softmax, room for so many items per expert.
 ///
 /// Source: Riquelme et al. 2021, arXiv:2106.05974. As it stands, with the learned noise of Shazeer et al.; settings in
 /// `published::vmoe`.
-using VMoe = ComposedGate<LinearScores, Independent, Capacity<NoisyTopK>, Importance, Load>;
+using VMoe = ComposedGate<LinearScores, Independent, Capacity<NoisyTopK<>>, Importance, Load>;
 /// The router of the Switch Transformer: input jitter, the best expert, room for so many items.
 ///
 /// Source: Fedus et al. 2021, arXiv:2101.03961. As it stands, with K = 2, renormalised; settings in
@@ -77,7 +77,12 @@ using SoftmaxExpertChoice = ComposedGate<LinearScores, Independent, ExpertChoice
 namespace lookup {
 
 template <class Base, class MixingT>
-struct WithMixing;
+struct WithMixing {
+  static_assert(std::is_void_v<Base>,
+                "gatefold: SimilarityAware, AttentionAware and WithMixing take a ComposedGate, scores x mixing x "
+                "selection, and change its mixing; this gate has none; see docs/extending.md#parts-of-a-gate");
+  using Type = Base;
+};
 template <class ScoresT, class OldT, class SelectionT, class... AuxiliaryT, class MixingT>
 struct WithMixing<ComposedGate<ScoresT, OldT, SelectionT, AuxiliaryT...>, MixingT> {
   using Type = ComposedGate<ScoresT, MixingT, SelectionT, AuxiliaryT...>;
@@ -99,42 +104,75 @@ using SimilarityAware = WithMixing<Base, TokenSimilarity>;
 template <class Base>
 using AttentionAware = WithMixing<Base, AttentionPosterior>;
 
+/// Gates as they were published: `published::vmoe({.experts = 8, .factor = 4})`. What a publication varies is in the
+/// braces, with its value where it has one; experts left 0 are filled in as elsewhere. The rest is assigned to the
+/// gate that comes back.
 namespace published {
 
+/// What `shazeer` takes.
+struct ShazeerOptions {
+  Index experts = 0, k = 4;
+};
 /// Settings of Shazeer et al.: no router bias, router and noise begin at 0, importance and load losses of 0.1, the load
 /// against the other experts (`Load::shazeer`).
-inline SoftmaxNoisyTopK shazeer(Index experts, Index k = 4) {
-  return {.scores = {.experts = experts, .bias = false, .initial = Initial::zero()},
-          .selection = {.k = k},
+inline SoftmaxNoisyTopK shazeer(ShazeerOptions o = {}) {
+  return {.scores = {.experts = o.experts, .bias = false, .initial = Initial::zero()},
+          .selection = {.k = o.k},
           .auxiliary = {Importance::shazeer(), Load::shazeer()}};
 }
+/// What `vmoe` takes.
+struct VMoeOptions {
+  Index experts = 0, k = 2;
+  double factor = 1.05;
+  Index group = 0;
+};
 /// Settings of V-MoE: no router bias, fixed noise of 1/E, weights of the softmax over all experts, room for 1.05 times
 /// the even share (4 in evaluation) of each `group` items (0: all), rounded up to a multiple of 4, importance and load
 /// losses of 0.005. The losses are of the whole batch, not the mean over groups.
-inline VMoe vmoe(Index experts, Index k = 2, double factor = 1.05, Index group = 0) {
-  return {.scores = {.experts = experts, .bias = false},
-          .selection = {.selection = NoisyTopK::vmoe(k), .factor = factor, .group = group}};
+inline VMoe vmoe(VMoeOptions o = {}) {
+  return {.scores = {.experts = o.experts, .bias = false},
+          .selection = {.selection = NoisyTopK<>::vmoe({.k = o.k}), .factor = o.factor, .group = o.group}};
 }
+/// What `switch_transformer` takes.
+struct SwitchOptions {
+  Index experts = 0;
+  double factor = 1.25;
+};
 /// Settings of the Switch Transformer: K = 1 with the weight of the softmax, jitter of 0.01, room for 1.25 times the
 /// even share, balance loss of 0.01.
-inline Switch switch_transformer(Index experts, double factor = 1.25) {
-  return {.scores = {.scores = {.experts = experts, .bias = false}},
-          .selection = {.selection = {.k = 1, .renormalise = false}, .factor = factor, .multiple_of = 1}};
+inline Switch switch_transformer(SwitchOptions o = {}) {
+  return {.scores = {.scores = {.experts = o.experts, .bias = false}},
+          .selection = {.selection = {.k = 1, .renormalise = false}, .factor = o.factor, .multiple_of = 1}};
 }
-/// Settings of GShard: the two best experts, weights of the two, room for twice the even share of one pick per item.
-inline GShardTop2 gshard(Index experts) {
-  return {.scores = {.experts = experts, .bias = false},
-          .selection = {.selection = {.k = 2}, .factor = 1, .multiple_of = 1}};
+/// What `gshard` takes.
+struct GShardOptions {
+  Index experts = 0;
+  double factor = 1;
+};
+/// Settings of GShard: the two best experts, weights of the two, room for twice the even share of one pick per item,
+/// which is once (`factor`) that of the two.
+inline GShardTop2 gshard(GShardOptions o = {}) {
+  return {.scores = {.experts = o.experts, .bias = false},
+          .selection = {.selection = {.k = 2}, .factor = o.factor, .multiple_of = 1}};
 }
+/// What `aux_loss_free` takes.
+struct AuxLossFreeOptions {
+  Index experts = 0, k = 6;
+};
 /// Settings of Wang et al.: no router bias, weights that are the sigmoids themselves, bias speed of 0.001.
-inline SigmoidTopK aux_loss_free(Index experts, Index k = 6) {
-  return {.scores = {.experts = experts, .bias = false}, .selection = {.k = k, .renormalise = false, .speed = 0.001}};
+inline SigmoidTopK aux_loss_free(AuxLossFreeOptions o = {}) {
+  return {.scores = {.experts = o.experts, .bias = false},
+          .selection = {.k = o.k, .renormalise = false, .speed = 0.001}};
 }
+/// What `deepseek_v3` takes.
+struct DeepSeekV3Options {
+  Index experts = 256, k = 8, groups = 8, top_groups = 4;
+};
 /// Settings of DeepSeek-V3 (arXiv:2412.19437): no router bias, weights that sum to 2.5, the experts of the best 4 of 8
 /// groups, bias speed of 0.001; without its balance loss of a sequence.
-inline SigmoidTopK deepseek_v3(Index experts = 256, Index k = 8, Index groups = 8, Index top_groups = 4) {
-  return {.scores = {.experts = experts, .bias = false},
-          .selection = {.k = k, .scale = 2.5, .speed = 0.001, .groups = groups, .top_groups = top_groups}};
+inline SigmoidTopK deepseek_v3(DeepSeekV3Options o = {}) {
+  return {.scores = {.experts = o.experts, .bias = false},
+          .selection = {.k = o.k, .scale = 2.5, .speed = 0.001, .groups = o.groups, .top_groups = o.top_groups}};
 }
 
 }  // namespace published

@@ -81,7 +81,7 @@ struct HashGate {
   }
   template <class T, class B>
   void forward(typename B::Context& ctx, const Nothing<T, B>& p, In<T, 2, B> x, SparsePlan<T, B>& plan, Nothing<T, B>&,
-               const Extra<T, B>& extra) const {
+               const Extra<T, B>& extra = {}) const {
     validate(p, x.extent(0), extra);
     plan.resize(x.extent(0), count, x.extent(0) * k);
     B::for_each(ctx, x.extent(0),

@@ -84,8 +84,16 @@ struct SoftMoe {
   double epsilon = 1e-6;
   bool unit_dispatch = false;
 
-  static SoftMoe vmoe() { return {.norm = UnitNorm::inside}; }
-  static SoftMoe reference() { return {.norm = UnitNorm::clamped, .epsilon = 1e-12, .unit_dispatch = true}; }
+  static SoftMoe vmoe() { return vmoe({}); }
+  static SoftMoe vmoe(SoftMoe options) {
+    options.norm = UnitNorm::inside;
+    return options;
+  }
+  static SoftMoe reference() { return reference({}); }
+  static SoftMoe reference(SoftMoe options) {
+    options.norm = UnitNorm::clamped, options.epsilon = 1e-12, options.unit_dispatch = true;
+    return options;
+  }
 
   template <class T, class B>
   using Plan = DensePlan<T, B>;
@@ -135,7 +143,7 @@ struct SoftMoe {
 
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, DensePlan<T, B>& plan, Nothing<T, B>&,
-               const Sequence<T, B>& extra) const {
+               const Sequence<T, B>& extra = {}) const {
     auto mark = ctx.mark();
     plan.resize(ctx, x.extent(0), count, slots, extra);
     const auto s = sides<T, B>(ctx, p, plan.without_padding(ctx, x));

@@ -57,8 +57,8 @@ inline TensorMap qwen2_moe(const std::string& at) {
 }
 
 /// `WithShared{Mixture{gate, GatedMlp<Silu>{D, H}}, GatedMlp<Silu>{D, H'}}` with the gate
-/// `gatefold::published::deepseek_v3(E, K, groups, top_groups)`. The speed of its bias is no number of the file: it
-/// stays.
+/// `gatefold::published::deepseek_v3({.experts = E, .k = K, .groups = groups, .top_groups = top_groups})`. The speed of
+/// its bias is no number of the file: it stays.
 ///
 /// Source: DeepSeek-AI 2024, arXiv:2412.19437; transformers' modeling_deepseek_v3.py; at = "model.layers.3.mlp."
 inline TensorMap deepseek_v3(const std::string& at) {
@@ -70,7 +70,8 @@ inline TensorMap deepseek_v3(const std::string& at) {
   return map;
 }
 
-/// `Mixture{gatefold::published::switch_transformer(E), Mlp<Relu>{.model_dim = D, .hidden_dim = H, .bias = false}}`.
+/// `Mixture{gatefold::published::switch_transformer({.experts = E}), Mlp<Relu>{.model_dim = D, .hidden_dim = H, .bias =
+/// false}}`.
 ///
 /// Source: Fedus et al. 2021, arXiv:2101.03961; transformers' modeling_switch_transformers.py;
 /// at = "encoder.block.1.layer.1.mlp."

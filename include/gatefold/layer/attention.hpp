@@ -87,7 +87,7 @@ struct Attention {
 
   template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
-               const Sequence<T, B>& extra, const Step& step = {}) const {
+               const Sequence<T, B>& extra = {}, const Step& step = {}) const {
     expect_shape("Attention.forward", "x", x, {any_extent, model_dim});
     expect_shape("Attention.forward", "u", u, {x.extent(0), model_dim});
     expect_apart("Attention.forward", "u", u, "x", x);

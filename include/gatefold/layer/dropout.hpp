@@ -77,7 +77,7 @@ struct Dropout {
 
   template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
-               NonDeduced<Saved<T, B>>& saved, const NonDeduced<Extra<T, B>>& extra, const Step& step = {}) const {
+               NonDeduced<Saved<T, B>>& saved, const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
     validate_forward(p, x, u, extra);
     if (!drops(extra.noise)) return branch.forward(ctx, p.branch, x, u, saved, extra.branch, step);
     branch.forward(ctx, p.branch, x, u, saved, extra.branch);
@@ -85,7 +85,7 @@ struct Dropout {
   }
   template <class T, class B, class Step = fn::NoStep<T>>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
-             const NonDeduced<Extra<T, B>>& extra, const Step& step = {}) const {
+             const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
     validate_forward(p, x, u, extra);
     if (!drops(extra.noise)) return infer_branch<T, B>(branch, ctx, p.branch, x, u, extra.branch, step);
     infer_branch<T, B>(branch, ctx, p.branch, x, u, extra.branch);

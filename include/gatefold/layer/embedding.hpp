@@ -135,7 +135,7 @@ struct Embedding {
 
   template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<Index, 1, B> x, Out<T, 2, B> u, Nothing<T, B>&,
-               const Nothing<T, B>&, const Step& step = {}) const {
+               const Nothing<T, B>& = {}, const Step& step = {}) const {
     expect_forward_shapes("Embedding.forward", *this, x, "u", u);
     validate(p, x.extent(0), Nothing<T, B>{});
     for_rows(ctx, u, fn::TakeById<T, B>{x, p.weight, p.place, u}, step);

@@ -93,7 +93,7 @@ struct ImagePatches {
   }
   template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Nothing<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Nothing<T, B>&,
-               const Nothing<T, B>& extra, const Step& step = {}) const {
+               const Nothing<T, B>& extra = {}, const Step& step = {}) const {
     validate(p, x.extent(0), extra);
     expect_forward_shapes("ImagePatches.forward", *this, x, "u", u);
     B::for_rows(ctx, x.extent(0) * patches(), fn::TakePatches<T, B>{place(), T(mean), T(1 / deviation), x, u.data()});

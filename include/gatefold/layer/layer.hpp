@@ -19,7 +19,7 @@
 /// A branch is a function of the items; the update rule around it may have an elementwise step to take on each value of
 /// u:
 ///
-///     forward (ctx, params, x, u, saved, extra, step = {}) const;           // writes u, then step(at, i) for every i
+///     forward (ctx, params, x, u, saved, extra = {}, step = {}) const;      // writes u, then step(at, i) for every i
 ///     backward(ctx, params, x, saved, du, dx, grads, extra, dextra) const;  // adds to dx and grads
 ///
 /// with `class Step = fn::NoStep<T>`. A branch that cannot take the step while u is in the cache ends with
@@ -38,11 +38,13 @@ namespace gatefold {
 
 namespace policy {
 
-template <class L, class T, class B>
-concept Dimensions = requires(const L layer) {
+template <class L>
+concept HasDims = requires(const L layer) {
   { layer.in_dim() } -> std::convertible_to<Index>;
   { layer.out_dim() } -> std::convertible_to<Index>;
 };
+template <class L, class T, class B>
+concept Dimensions = HasDims<L>;
 template <class L, class T, class B>
 concept Branch = Dimensions<L, T, B> && HasInit<L, T, B> &&
     requires(const L branch, Probe<T, B> a, const Items<L, T, B>& x, ItemsGrad<L, T, B>& dx,
@@ -206,6 +208,14 @@ void backward(const L& layer, typename B::Context& ctx, const ParamsT<T, B>& p, 
               ParamsT<T, B>& grads, const Extra<L, T, B>& extra = {}) {
   ExtraGrad<L, T, B> unused{};
   layer.backward(ctx, p, x, saved, dy, dcarry, dx, grads, extra, unused);
+}
+/// The same of a branch: `backward(branch, ctx, params, x, saved, du, dx, grads)`.
+template <class L, template <class, class> class ParamsT, class T, class B>
+void backward(const L& branch, typename B::Context& ctx, const ParamsT<T, B>& p, NonDeduced<Items<L, T, B>> x,
+              const Saved<L, T, B>& saved, In<T, 2, B> du, NonDeduced<ItemsGrad<L, T, B>> dx, ParamsT<T, B>& grads,
+              const Extra<L, T, B>& extra = {}) {
+  ExtraGrad<L, T, B> unused{};
+  branch.backward(ctx, p, x, saved, du, dx, grads, extra, unused);
 }
 
 /// Call f(saved) for every mixture inside what a layer saved, in depth order: its plan holds who went where

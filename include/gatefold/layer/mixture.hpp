@@ -26,6 +26,9 @@ namespace gatefold {
 /// @order  an item's slots are summed by ascending expert
 template <class GateT, class ExpertT>
 struct Mixture {
+  /// A gate has a plan, experts have dimensions.
+  static constexpr bool swapped = policy::HasDims<GateT> && !policy::HasDims<ExpertT>;
+  static_assert(!swapped, "gatefold: gate and expert are swapped: Mixture{gate, expert}; see docs/extending.md#expert");
   GateT gate;
   ExpertT expert;
 
@@ -56,8 +59,20 @@ struct Mixture {
   template <class T, class B>
   using ExtraGrad = gatefold::ExtraGrad<GateT, T, B>;
 
-  Index in_dim() const { return expert.in_dim(); }
-  Index out_dim() const { return expert.out_dim(); }
+  Index in_dim() const {
+    if constexpr (swapped) {
+      return 0;
+    } else {
+      return expert.in_dim();
+    }
+  }
+  Index out_dim() const {
+    if constexpr (swapped) {
+      return 0;
+    } else {
+      return expert.out_dim();
+    }
+  }
   Index experts() const { return filled_gate().experts(); }
   /// The gate with the dimensions it left 0.
   GateT filled_gate() const {
@@ -82,14 +97,16 @@ struct Mixture {
 
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const Extra<T, B>& extra) const {
-    const GateT g = filled_gate();
-    if constexpr (hook::gate::validate<GateT, T, B>()) g.validate(p.gate, items, extra);
-    if constexpr (hook::expert::validate<ExpertT, T, B>()) expert.validate(p.expert, g.experts());
+    if constexpr (check<T, B>()) {
+      const GateT g = filled_gate();
+      if constexpr (hook::gate::validate<GateT, T, B>()) g.validate(p.gate, items, extra);
+      if constexpr (hook::expert::validate<ExpertT, T, B>()) expert.validate(p.expert, g.experts());
+    }
   }
 
   template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
-               const Extra<T, B>& extra, const Step& step = {}) const {
+               const Extra<T, B>& extra = {}, const Step& step = {}) const {
     if constexpr (check<T, B>()) {
       const auto here = ctx.here();
       validate_forward(p, x, u, extra);
@@ -104,8 +121,8 @@ struct Mixture {
   }
 
   template <class T, class B, class Step = fn::NoStep<T>>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, const Extra<T, B>& extra,
-             const Step& step = {}) const {
+  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
+             const Extra<T, B>& extra = {}, const Step& step = {}) const {
     if constexpr (check<T, B>()) {
       const auto here = ctx.here();
       validate_forward(p, x, u, extra);
@@ -177,7 +194,9 @@ struct Mixture {
   }
   template <class T, class B>
   static constexpr bool check() {
-    if constexpr (policy::check_gate<GateT, T, B>()) {
+    if constexpr (swapped) {
+      return false;
+    } else if constexpr (policy::check_gate<GateT, T, B>()) {
       return policy::check_expert<ExpertT, T, B>();
     } else {
       return false;

@@ -50,14 +50,14 @@ struct OneExpert {
 
   template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
-               NonDeduced<Saved<T, B>>& saved, const Nothing<T, B>&, const Step& step = {}) const {
+               NonDeduced<Saved<T, B>>& saved, const Nothing<T, B>& = {}, const Step& step = {}) const {
     validate_forward(p, x, u);
     auto mark = ctx.mark();
     expert.forward(ctx, p.expert, one_group(ctx, x.extent(0)), x, u, saved);
     run_step(ctx, u, step);
   }
   template <class T, class B, class Step = fn::NoStep<T>>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, const Nothing<T, B>&,
+  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, const Nothing<T, B>& = {},
              const Step& step = {}) const {
     validate_forward(p, x, u);
     auto mark = ctx.mark();

@@ -63,7 +63,7 @@ struct PreNorm {
 
   template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
-               const NonDeduced<Extra<T, B>>& extra, const Step& step = {}) const {
+               const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
     validate_forward(p, x, u, extra);
     saved.normed.resize(x.extent(0), x.extent(1));
     filled_norm<T, B>().forward(ctx, p.norm, x, saved.normed, saved.norm, Nothing<T, B>{});
@@ -71,7 +71,7 @@ struct PreNorm {
   }
   template <class T, class B, class Step = fn::NoStep<T>>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
-             const NonDeduced<Extra<T, B>>& extra, const Step& step = {}) const {
+             const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
     validate_forward(p, x, u, extra);
     auto mark = ctx.mark();
     auto normed = ctx.template scratch<T>(x.extent(0), x.extent(1));

@@ -16,7 +16,7 @@ namespace gatefold {
 ///
 /// Source: MomentumSMoE's `TransformerSeqLayer`. Its rules are `update::Plain{}` and, as it subtracts momentum,
 /// `update::HeavyBall{.mu = 0.7, .gamma = -1}`; its branch `Dropout{0.1, Mixture{…}}`, its attention
-/// `RelativeAttention::reference(…)`. The papers' own equation is `Residual{rule, PreNorm{LayerNorm{}, branch}}`.
+/// `RelativeAttention::reference({…})`. The papers' own equation is `Residual{rule, PreNorm{LayerNorm{}, branch}}`.
 template <class AttentionT, class RuleT, class BranchT>
 auto reference_layer(const AttentionT& attention, const RuleT& rule, const BranchT& branch) {
   return Chain{PostNorm{Residual{update::Plain{}, attention}, LayerNorm{}},

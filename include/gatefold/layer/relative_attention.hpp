@@ -22,7 +22,7 @@ namespace gatefold {
 ///     u_i = concat_h(Σ_o A_h[i,o] v_h,i+o) O                                                           (2)
 ///
 /// over the items that there are. Source: Sukhbaatar et al. 2019, arXiv:1905.07799, sec. 2, the attention of papers
-/// 001 and 002; `reference(…)` is that of their code: o = −L … −1, an item does not see itself, and a stream begins
+/// 001 and 002; `reference({…})` is that of their code: o = −L … −1, an item does not see itself, and a stream begins
 /// with L items of zeros, which are keys like others (SegmentMemory::begin). e [L, D/H] is that of a RelativeKeys
 /// around it or around the stack it is in, shared by all heads; without one, places have no keys. Nothing flows back
 /// into what is remembered.
@@ -41,8 +41,9 @@ struct RelativeAttention {
   double dropout = 0;  // of the probabilities
   bool itself = true;  // whether an item sees itself
 
-  static RelativeAttention reference(Index model_dim, Index heads, Index window, double dropout = 0) {
-    return {model_dim, heads, window, dropout, false};
+  static RelativeAttention reference(RelativeAttention options) {
+    options.itself = false;
+    return options;
   }
 
   template <class T, class B>
@@ -89,7 +90,7 @@ struct RelativeAttention {
 
   template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
-               const Extra<T, B>& extra, const Step& step = {}) const {
+               const Extra<T, B>& extra = {}, const Step& step = {}) const {
     validate_forward(p, x, u, extra, false);
     const attending::WindowForm<T, B> of = form(x.extent(0), extra);
     const Index keys = x.extent(0) + of.window.past * sequences(x.extent(0), extra);
@@ -109,8 +110,8 @@ struct RelativeAttention {
     run_step(ctx, u, step);
   }
   template <class T, class B, class Step = fn::NoStep<T>>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, const Extra<T, B>& extra,
-             const Step& step = {}) const {
+  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
+             const Extra<T, B>& extra = {}, const Step& step = {}) const {
     validate_forward(p, x, u, extra, true);
     const attending::WindowForm<T, B> of = form(x.extent(0), extra);
     const bool projected = extra.memory.width() == 2 * model_dim;  // keys and values are remembered

@@ -23,6 +23,15 @@ namespace gatefold {
 /// @cost   rule.evaluations times the branch, plus the rule
 template <class RuleT, class BranchT>
 struct Residual {
+  static constexpr bool has_branch = policy::HasDims<BranchT>, swapped = !has_branch && policy::HasDims<RuleT>,
+                        has_optimizer = policy::IsOptimizer<RuleT>;
+  static_assert(!has_optimizer,
+                "gatefold: this is an optimizer (gatefold::optim), which steps parameters; a residual layer needs an "
+                "update rule (gatefold::update); see docs/extending.md#rule");
+  static_assert(!swapped, "gatefold: rule and branch are swapped: Residual{rule, branch}; see docs/extending.md#rule");
+  static_assert(has_branch || swapped,
+                "gatefold: a Residual needs a branch behind its rule, with in_dim() and out_dim(): Mixture{gate, "
+                "expert}, say, or Attention; see docs/extending.md#branch");
   RuleT rule;
   BranchT branch;
 
@@ -53,16 +62,24 @@ struct Residual {
   template <class T, class B>
   using ExtraGrad = gatefold::ExtraGrad<BranchT, T, B>;
 
-  Index in_dim() const { return branch.in_dim(); }
-  Index out_dim() const { return branch.out_dim(); }
+  Index in_dim() const {
+    if constexpr (has_branch) {
+      return branch.in_dim();
+    } else {
+      return 0;
+    }
+  }
+  Index out_dim() const {
+    if constexpr (has_branch) {
+      return branch.out_dim();
+    } else {
+      return 0;
+    }
+  }
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    static_assert(policy::Branch<BranchT, T, B> || !policy::ExpertTypes<BranchT, T, B>,
-                  "gatefold: this is an expert, and a Residual needs a branch: Residual{rule, OneExpert{expert}}; see "
-                  "docs/extending.md#expert");
-    static_assert(policy::check_reads_rows<BranchT, T, B>());
-    if constexpr (policy::check_rule<RuleT, T, B>() && policy::check_branch<BranchT, T, B>()) {
+    if constexpr (check<T, B>()) {
       return {init_params<T, B>(filled_rule(), ctx, seed.fork(0)), init_params<T, B>(branch, ctx, seed.fork(1))};
     } else {
       return {};
@@ -72,22 +89,26 @@ struct Residual {
   void begin(typename B::Context& ctx, const Params<T, B>&, Index items, NonDeduced<Carry<T, B>>& carry) const {
     const auto here = ctx.here();
     expect(items >= 0, "Residual.begin", "items", "at least 0", items);
-    if constexpr (hook::rule::begin<RuleT, T, B>()) rule.begin(ctx, items, out_dim(), carry);
-    update::begin_pass(carry);
+    if constexpr (check<T, B>()) {
+      if constexpr (hook::rule::begin<RuleT, T, B>()) rule.begin(ctx, items, out_dim(), carry);
+      update::begin_pass(carry);
+    }
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const NonDeduced<Carry<T, B>>& carry,
                 const NonDeduced<Extra<T, B>>& extra) const {
     expect(in_dim() == out_dim(), "Residual", "branch.out_dim",
            Joined{in_dim(), " (its in_dim; NoResidual allows others)"}, out_dim());
-    if constexpr (hook::rule::validate<RuleT, T, B>()) filled_rule().validate(p.rule, items, in_dim(), carry);
-    if constexpr (hook::branch::validate<BranchT, T, B>()) branch.validate(p.branch, items, extra);
+    if constexpr (check<T, B>()) {
+      if constexpr (hook::rule::validate<RuleT, T, B>()) filled_rule().validate(p.rule, items, in_dim(), carry);
+      if constexpr (hook::branch::validate<BranchT, T, B>()) branch.validate(p.branch, items, extra);
+    }
   }
 
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
                Out<T, 2, B> y, Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    if constexpr (policy::check_rule<RuleT, T, B>()) {
+    if constexpr (check<T, B>()) {
       const auto here = ctx.here();
       validate_forward(p, x, carry, y, extra);
       update::enter_pass(carry, "Residual.forward", &p, x, y);
@@ -102,7 +123,7 @@ struct Residual {
   template <class T, class B>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
              Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    if constexpr (policy::check_rule<RuleT, T, B>()) {
+    if constexpr (check<T, B>()) {
       const auto here = ctx.here();
       validate_forward(p, x, carry, y, extra);
       update::enter_pass(carry, "Residual.infer", &p, x, y);
@@ -116,7 +137,7 @@ struct Residual {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
                 const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
-    if constexpr (policy::check_rule<RuleT, T, B>()) {
+    if constexpr (check<T, B>()) {
       const auto here = ctx.here();
       expect_backward_shapes("Residual.backward", *this, x, dy, dx);
       validate(p, x.extent(0), dcarry, extra);
@@ -137,6 +158,21 @@ struct Residual {
   }
 
  private:
+  template <class T, class B>
+  static constexpr bool check() {
+    if constexpr (!has_branch || has_optimizer) {
+      return false;
+    } else if constexpr (policy::ExpertTypes<BranchT, T, B> && !policy::Branch<BranchT, T, B>) {
+      static_assert(!policy::ExpertTypes<BranchT, T, B>,
+                    "gatefold: this is an expert, and a Residual needs a branch: Residual{rule, OneExpert{expert}}; "
+                    "see docs/extending.md#expert");
+      return false;
+    } else if constexpr (!policy::check_reads_rows<BranchT, T, B>() || !policy::check_rule<RuleT, T, B>()) {
+      return false;
+    } else {
+      return policy::check_branch<BranchT, T, B>();
+    }
+  }
   template <class T, class B>
   void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, const NonDeduced<Carry<T, B>>& carry,
                         View<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra) const {

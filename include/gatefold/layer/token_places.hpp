@@ -97,7 +97,7 @@ struct TokenPlaces {
 
   template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Nothing<T, B>&,
-               const Nothing<T, B>& extra, const Step& step = {}) const {
+               const Nothing<T, B>& extra = {}, const Step& step = {}) const {
     expect_forward_shapes("TokenPlaces.forward", *this, x, "u", u);
     validate(p, x.extent(0), extra);
     B::for_rows(ctx, x.extent(0), fn::AddPlaces<T, B>{x, p.first, p.place, u});

@@ -64,7 +64,7 @@ struct WithShared {
 
   template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
-               const NonDeduced<Extra<T, B>>& extra, const Step& step = {}) const {
+               const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
     validate_forward(p, x, u, extra);
     auto mark = ctx.mark();
     auto from_shared = ctx.template scratch<T>(x.extent(0), out_dim());
@@ -75,7 +75,7 @@ struct WithShared {
   }
   template <class T, class B, class Step = fn::NoStep<T>>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
-             const NonDeduced<Extra<T, B>>& extra, const Step& step = {}) const {
+             const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
     validate_forward(p, x, u, extra);
     auto mark = ctx.mark();
     auto from_shared = ctx.template scratch<T>(x.extent(0), out_dim());

@@ -80,7 +80,11 @@ struct CrossEntropy {
   Index ignore = loss::ignore_none;
   bool twice = false;
 
-  static CrossEntropy reference(Index ignore = loss::ignore_none) { return {ignore, true}; }
+  static CrossEntropy reference() { return reference({}); }
+  static CrossEntropy reference(CrossEntropy options) {
+    options.twice = true;
+    return options;
+  }
 
   template <class T, class B>
   using Target = View<const Index, 1, B>;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <concepts>
+#include <type_traits>
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
@@ -62,6 +63,26 @@ struct SetIndex {
 namespace loss {
 
 using gatefold::ignore_none;
+
+template <class LossT, class T, class B>
+concept HasTarget = requires {
+  typename LossT::template Target<T, B>;
+};
+template <class LossT, class T, class B>
+auto target_of() {
+  if constexpr (HasTarget<LossT, T, B>) {
+    return std::type_identity<typename LossT::template Target<T, B>>{};
+  } else {
+    static_assert(
+        std::is_void_v<LossT>,
+        "gatefold: a loss (MeanSquaredError, CrossEntropy, Logistic) has a template Target<T, B>, and this has none: "
+        "Trainer{ctx, model, loss, optimizer, Seed{1}}; see README.md#your-own-data");
+    return std::type_identity<Nothing<T, B>>{};
+  }
+}
+/// The target of a loss.
+template <class LossT, class T, class B>
+using TargetOf = typename decltype(target_of<LossT, T, B>())::type;
 
 /// value = share · Σ_i f(i), summed in a fixed order.
 /// @throws ArgumentError unless value is [1]
@@ -136,4 +157,23 @@ void validate_target(const char* where, const LossT& of_outputs, Index items, In
 }
 
 }  // namespace loss
+
+/// A loss that learns nothing, by itself, T and B deduced from the outputs: `forward(loss, ctx, y, target, value)`
+/// writes its mean to value [1].
+/// @throws ArgumentError unless shapes fit and labels are in range
+template <class L, template <class, int, class> class ViewT, class T, class B>
+void forward(const L& of_outputs, typename B::Context& ctx, const ViewT<T, 2, B>& y,
+             const typename L::template Target<std::remove_const_t<T>, B>& target,
+             Out<std::remove_const_t<T>, 1, B> value) {
+  of_outputs.template forward<std::remove_const_t<T>, B>(ctx, y, target, value);
+}
+/// Its adjoint: `backward(loss, ctx, y, target, dy)` writes dy [N, out_dim].
+/// @throws ArgumentError unless shapes fit and labels are in range
+template <class L, template <class, int, class> class ViewT, class T, class B>
+void backward(const L& of_outputs, typename B::Context& ctx, const ViewT<T, 2, B>& y,
+              const typename L::template Target<std::remove_const_t<T>, B>& target,
+              Out<std::remove_const_t<T>, 2, B> dy) {
+  of_outputs.template backward<std::remove_const_t<T>, B>(ctx, y, target, dy);
+}
+
 }  // namespace gatefold

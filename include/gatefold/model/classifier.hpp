@@ -17,8 +17,8 @@ namespace gatefold {
 ///
 /// Source: the code of papers 001 and 002 on SST-2, SST-5 and Banking-77. The language model is the first layer of the
 /// chain, so that its learned parameters go to `std::get<0>(params.layers)`. Its loss is `CrossEntropy{.ignore = −1}`
-/// with labels_of_last; the code's has a softmax too many, `CrossEntropy::reference(−1)`. Sequences are padded on the
-/// left.
+/// with labels_of_last; the code's has a softmax too many, `CrossEntropy::reference({.ignore = −1})`. Sequences are
+/// padded on the left.
 template <class ModelT>
 auto classifier(const ModelT& model, Index classes, double dropout = 0.1) {
   const Index dim = model.out_dim();

@@ -108,7 +108,7 @@ struct Traced {
 ///     dense:   h₁ = LN₁(x + attention(x)),   y = LN₂(h₁ + mlp(h₁))                                      (2)
 struct Reference {
   static RelativeAttention attention(const LanguageSizes& s) {
-    return RelativeAttention::reference(s.model_dim, s.heads, s.window, s.dropout);
+    return RelativeAttention::reference({s.model_dim, s.heads, s.window, s.dropout});
   }
   template <class RuleT, class BranchT>
   static auto layer(const LanguageSizes& s, const RuleT& rule, const BranchT& branch) {

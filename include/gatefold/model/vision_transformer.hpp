@@ -27,7 +27,8 @@
 ///
 ///     const auto sizes = VisionSizes::small_32();
 ///     const Mlp<Gelu> mlp{512, 2048};
-///     const auto model = vmoe_last(sizes, update::HeavyBall{.mu = 0.7}, Mixture{published::vmoe(8), mlp}, mlp, 2);
+///     const Mixture mixture{published::vmoe({.experts = 8}), mlp};
+///     const auto model = vmoe_last(sizes, update::HeavyBall{.mu = 0.7}, mixture, mlp, 2);
 ///     Trainer trainer{ctx, model, CrossEntropy{}, optim::AdamW{.lr = 1e-3}, Seed{1}};
 ///
 /// Each image is a sequence by itself, to attention and to gates. Momentum goes from mixture to mixture.

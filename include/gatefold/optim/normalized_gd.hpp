@@ -64,7 +64,11 @@ struct NormalizedGd {
   double lr = 1e-3;
   bool per_expert = true, sum_of_norms = false;
 
-  static NormalizedGd reference() { return {.sum_of_norms = true}; }
+  static NormalizedGd reference() { return reference({}); }
+  static NormalizedGd reference(NormalizedGd options) {
+    options.sum_of_norms = true;
+    return options;
+  }
 
   template <class Pack>
   using State = StepCount<Pack>;

@@ -9,7 +9,8 @@
 #include "gatefold/core/philox.hpp"
 #include "gatefold/core/types.hpp"
 
-/// Noise of policies: where it comes from, and its laws. Element (n, e) of the noise of N items and E experts (or D
+/// Noise of policies: where it comes from, and its laws, which are options of NoisyTop1, NoisyTopK and
+/// Jitter: a law of yours is a type with the same `sample`. Element (n, e) of the noise of N items and E experts (or D
 /// values) is number n·E + e of its stream, whatever the batch around it.
 namespace gatefold {
 
@@ -27,6 +28,14 @@ struct UniformNoise {
   template <class T>
   GATEFOLD_HD static T sample(Random at, Index i) {
     return uniform<T>(at.seed, at.step, static_cast<std::uint64_t>(i));
+  }
+};
+
+/// U[−1, 1).
+struct SignedUniformNoise {
+  template <class T>
+  GATEFOLD_HD static T sample(Random at, Index i) {
+    return 2 * UniformNoise::sample<T>(at, i) - 1;
   }
 };
 

@@ -26,6 +26,12 @@ template <class V>
 struct Required {
   V value;
   Required(V v) : value(v) {}
+  template <class Given = V>
+  Required() : value{} {
+    static_assert(!std::is_same_v<Given, V>,
+                  "gatefold: an extra input that has no default is missing: name it in the extra, the last argument of "
+                  "forward, infer and step; see docs/extending.md#inputs-of-its-own");
+  }
 };
 
 /// The extra inputs of layer l of a stack: noise is forked, everything else stays.
@@ -102,7 +108,8 @@ void adapt(C& ctx, P& params, P& grads) {
     };
     parts(std::make_index_sequence<std::tuple_size_v<P>>{});
   } else if constexpr (!pack::is_tensor<P>) {
-    P::each([&](std::string_view, auto& p, auto& g) { adapt(ctx, p, g); }, params, grads);
+    if constexpr (pack::check<P>())
+      P::each([&](std::string_view, auto& p, auto& g) { adapt(ctx, p, g); }, params, grads);
   }
 }
 

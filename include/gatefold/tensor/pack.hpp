@@ -62,6 +62,21 @@ inline constexpr bool is_tuple = false;
 template <class... T>
 inline constexpr bool is_tuple<std::tuple<T...>> = true;
 
+/// A stand-in for f of `each`.
+struct AnyVisitor {
+  void operator()(std::string_view, auto&...) const {}
+};
+/// True for a pack; otherwise one sentence says what it lacks.
+template <class P>
+constexpr bool check() {
+  constexpr bool lists_tensors = requires(AnyVisitor f, P & p) { P::each(f, p, p); };
+  static_assert(lists_tensors,
+                "gatefold: a pack (Params, Carry, State) lists its tensors once, in template <class F, class... P> "
+                "static void each(F&& f, P&... p) { f(\"weight\", p.weight...); }; see "
+                "docs/extending.md#what-all-policies-share");
+  return lists_tensors;
+}
+
 template <bool OnlyLearned, class F, class P, class... Q>
 void visit(F& f, const Name& at, P& first, Q&... more) {
   using Pack = std::remove_const_t<P>;
@@ -80,11 +95,12 @@ void visit(F& f, const Name& at, P& first, Q&... more) {
     };
     parts(std::make_index_sequence<std::tuple_size_v<Pack>>{});
   } else if constexpr (!OnlyLearned || is_learned<Pack>) {
-    Pack::each(
-        [&](std::string_view part, auto&... sub) {
-          visit<OnlyLearned>(f, Name{&at, part}, sub...);
-        },
-        first, more...);
+    if constexpr (check<Pack>())
+      Pack::each(
+          [&](std::string_view part, auto&... sub) {
+            visit<OnlyLearned>(f, Name{&at, part}, sub...);
+          },
+          first, more...);
   }
 }
 
@@ -135,7 +151,7 @@ void expect_like(const char* where, const Name& at, const P& like, const P& othe
       (expect_like(where, Name{&at, {}, static_cast<Index>(I)}, std::get<I>(like), std::get<I>(other)), ...);
     };
     parts(std::make_index_sequence<std::tuple_size_v<P>>{});
-  } else {
+  } else if constexpr (check<P>()) {
     P::each([&](std::string_view part, auto& a, auto& b) { expect_like(where, Name{&at, part}, a, b); }, like, other);
   }
 }
@@ -166,7 +182,7 @@ void structure_like(P& to, const Q& from, const Leaf& leaf) {
       (structure_like(std::get<I>(to), std::get<I>(from), leaf), ...);
     };
     parts(std::make_index_sequence<std::tuple_size_v<P>>{});
-  } else {
+  } else if constexpr (check<P>()) {
     P::each([&](std::string_view, auto& a, auto& b) { structure_like(a, std::as_const(b), leaf); }, to, from);
   }
 }

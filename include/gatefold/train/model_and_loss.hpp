@@ -25,9 +25,9 @@ struct ModelAndLoss {
 /// ModelAndLoss.
 template <class LossT, class ModelP, class T, class B>
 struct LossOf {
-  static constexpr bool learns = named::Params<LossT>();
+  static constexpr bool learns = named::Params<LossT>() && loss::HasTarget<LossT, T, B>;
   using Learned = std::conditional_t<learns, ModelAndLoss<ModelP, Params<LossT, T, B>>, ModelP>;
-  using Target = typename LossT::template Target<T, B>;
+  using Target = loss::TargetOf<LossT, T, B>;
 
   static Learned init(const LossT& loss, typename B::Context& ctx, Seed seed, ModelP&& model) {
     if constexpr (learns) {

@@ -58,6 +58,10 @@ class RoutedTrainer {
     const auto here = ctx_.here();
     value_.resize(3);
   }
+  /// The element beside the seed, as a Trainer has it.
+  RoutedTrainer(C& ctx, const MixtureT& of_experts, const LossT& of_outputs, Seed of_run, Element<T> element,
+                bool weighted = false)
+      : RoutedTrainer(ctx, of_experts, of_outputs, of_run, weighted, element) {}
 
   /// The losses, and `grads`, which are overwritten. A batch of no items has losses and gradients of 0. Who steps asks
   /// all_finite(ctx, grads), as ThreeStage does.
@@ -163,5 +167,7 @@ template <class C, class M, class L>
 RoutedTrainer(C&, M, L, Seed, bool = false) -> RoutedTrainer<float, C, M, L>;
 template <class C, class M, class L, class T>
 RoutedTrainer(C&, M, L, Seed, bool, Element<T>) -> RoutedTrainer<T, C, M, L>;
+template <class C, class M, class L, class T>
+RoutedTrainer(C&, M, L, Seed, Element<T>, bool = false) -> RoutedTrainer<T, C, M, L>;
 
 }  // namespace gatefold

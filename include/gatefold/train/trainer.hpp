@@ -131,6 +131,28 @@ class Trainer {
     return host_value();
   }
 
+  /// What is no batch of this Trainer: one sentence.
+  template <class X, class Y,
+            class = std::enable_if_t<!std::is_convertible_v<X, Items> || !std::is_convertible_v<Y, Target>>>
+  double step(X&&, Y&&, const Extra& = {}) {
+    return refuse_batch<X>();
+  }
+  template <class X, class Y,
+            class = std::enable_if_t<!std::is_convertible_v<X, Items> || !std::is_convertible_v<Y, Target>>>
+  double accumulate(X&&, Y&&, const Extra& = {}) {
+    return refuse_batch<X>();
+  }
+  template <class X, class Y,
+            class = std::enable_if_t<!std::is_convertible_v<X, Items> || !std::is_convertible_v<Y, Target>>>
+  double evaluate(X&&, Y&&, const Extra& = {}) {
+    return refuse_batch<X>();
+  }
+  template <class X, class Y,
+            class = std::enable_if_t<!std::is_convertible_v<X, Items> || !std::is_convertible_v<Y, Out<T, 2, B>>>>
+  void infer(X&&, Y&&, const Extra& = {}) {
+    refuse_batch<X>();
+  }
+
   /// The auxiliary losses of the last batch or part, weighted and summed over all mixtures.
   double auxiliary() const {
     double total = 0;
@@ -183,6 +205,14 @@ class Trainer {
   Seed seed;
 
  private:
+  template <class X>
+  static double refuse_batch() {
+    static_assert(std::is_void_v<X>,
+                  "gatefold: what a Trainer takes are views of its own elements, in memory that has a name: rows x [N, "
+                  "in_dim] of float (of double after Element<double>{}), ids and labels of gatefold::Index "
+                  "(std::int64_t); see README.md#your-own-data");
+    return 0;
+  }
   /// Parts of a batch, whose gradient stands in `grads`: Σ_i n_i ∇L_i / unit.
   struct Waiting {
     Index parts = 0;
@@ -260,6 +290,30 @@ class Trainer {
   Tensor<T, 1, B> value_;        // [2] the loss, and the verdict on the gradients
   Waiting waiting_{};
 };
+
+namespace lookup {
+
+/// Arguments of no Trainer.
+template <class... A>
+struct NoTrainer {};
+
+}  // namespace lookup
+
+/// What other arguments make: one sentence, and nothing else.
+template <class... A>
+class Trainer<lookup::NoTrainer<A...>, void, void, void, void> {
+  static_assert(sizeof...(A) == 0,
+                "gatefold: a Trainer is made of these, in this order: Trainer{ctx, model, loss, optimizer, Seed{1}}, "
+                "and Element<double>{} after the seed where it computes in double; see README.md#your-own-data");
+
+ public:
+  explicit Trainer(const A&...) {}
+  double step(auto&&...) { return 0; }
+  double evaluate(auto&&...) { return 0; }
+  void infer(auto&&...) {}
+};
+template <class C, class... A>
+Trainer(C&, A...) -> Trainer<lookup::NoTrainer<C, A...>, void, void, void, void>;
 template <class C, class M, class L, class O>
 Trainer(C&, M, L, O, Seed) -> Trainer<float, C, M, L, O>;
 template <class C, class M, class L, class O, class T>

@@ -90,7 +90,11 @@ struct Adam {
   double beta1 = 0.9, beta2 = 0.999, gamma = 1, kappa = 0, epsilon = 1e-8;
   bool epsilon_inside = false, bias_correction = false;
 
-  static Adam reference() { return {.kappa = 1, .epsilon_inside = true}; }
+  static Adam reference() { return reference({}); }
+  static Adam reference(Adam options) {
+    options.kappa = 1, options.epsilon_inside = true, options.bias_correction = false;
+    return options;
+  }
 
   template <class T, class B>
   struct Carry {

@@ -50,6 +50,10 @@ void infer_rule(const U& rule, typename B::Context& ctx, const Params<U, T, B>& 
 
 namespace policy {
 
+template <class U>
+concept IsOptimizer = requires {
+  typename U::IsOptimizer;
+};
 template <class U, class T, class B>
 concept RuleBegin = !named::Carry<U>() || hook::rule::begin<U, T, B>();
 template <class U, class T, class B>
@@ -70,9 +74,6 @@ concept UpdateRule = HasInit<U, T, B> && RuleBegin<U, T, B> && RuleForward<U, T,
 template <class U, class T, class B>
 constexpr bool check_rule() {
   hook::rule::all<U, T, B>();
-  GATEFOLD_EXPECT((!requires { typename U::IsOptimizer; }),
-                  "gatefold: this is an optimizer (gatefold::optim), which steps parameters; a residual layer needs an "
-                  "update rule (gatefold::update); see docs/extending.md#rule")
   GATEFOLD_EXPECT((HasInit<U, T, B> && RuleBegin<U, T, B>),
                   "gatefold: an update rule with Params needs init<T, B>(ctx, seed) const, one with Carry needs "
                   "begin(ctx, items, dim, carry) const; see docs/extending.md#rule")

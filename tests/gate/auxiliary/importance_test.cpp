@@ -38,7 +38,7 @@ double importance(const GateAlone<Gate>& a, const Importance& loss) {
 
 TEST_CASE("Importance (1): equals loops in both forms, with and without padding") {
   CHECK(Importance{}.weight == 0.005);
-  for (const auto& loss : {Importance{.weight = 3}, Importance::shazeer(3)})
+  for (const auto& loss : {Importance{.weight = 3}, Importance::shazeer({.weight = 3})})
     for (const auto& valid : {View<const double, 1, Cpu>{}, View<const double, 1, Cpu>(mask)}) {
       const auto a = alone(loss, 7, valid);
       CHECK(a.saved.auxiliary(0) > 1e-3);
@@ -47,7 +47,7 @@ TEST_CASE("Importance (1): equals loops in both forms, with and without padding"
 }
 
 TEST_CASE("Importance: gradients through the gate, with and without padding") {
-  for (const auto& loss : {Importance{.weight = 3}, Importance::shazeer(3)})
+  for (const auto& loss : {Importance{.weight = 3}, Importance::shazeer({.weight = 3})})
     for (const auto& valid : {View<const double, 1, Cpu>{}, View<const double, 1, Cpu>(mask)}) {
       auto a = alone(loss, 7, valid);
       const auto report = a.gradients();

@@ -16,7 +16,7 @@ using namespace gatefold::support;
 
 namespace {
 
-using Gate = ComposedGate<LinearScores, Independent, NoisyTopK, Importance, Load>;
+using Gate = ComposedGate<LinearScores, Independent, NoisyTopK<>, Importance, Load>;
 const std::vector<double> mask{1, 0, 1, 1, 0, 1, 1};
 const Noise noise{Random{Seed{5}, 2}};
 
@@ -25,13 +25,13 @@ struct Case {
   bool learned = true, excluding = false;
   Index experts = 4;
 };
-NoisyTopK selection(const Case& c) {
-  NoisyTopK p = c.learned ? NoisyTopK::reference(c.k) : NoisyTopK::vmoe(c.k);
+NoisyTopK<> selection(const Case& c) {
+  NoisyTopK<> p = c.learned ? NoisyTopK<>::reference({.k = c.k}) : NoisyTopK<>::vmoe({.k = c.k});
   p.deviation = 2;
   p.initial = Initial::normal(0.5);
   return p;
 }
-Load load(const Case& c) { return c.excluding ? Load::shazeer(2) : Load{.weight = 2}; }
+Load load(const Case& c) { return c.excluding ? Load::shazeer({.weight = 2}) : Load{.weight = 2}; }
 GateAlone<Gate> alone(const Case& c, Index items = 7, View<const double, 1, Cpu> valid = {},
                       const Noise& drawn = noise) {
   return {
@@ -119,9 +119,9 @@ TEST_CASE("Load: 0 without gradient where no noise was drawn, and for no items")
 }
 
 TEST_CASE("Load: a deviation that underflows to 0, in float: Φ by the sign, finite and without slope") {
-  using FloatGate = ComposedGate<LinearScores, Independent, NoisyTopK, Load>;
+  using FloatGate = ComposedGate<LinearScores, Independent, NoisyTopK<>, Load>;
   for (const double step : {-60.0, -95.0, -103.0, -120.0})  // 1e-26 … subnormal … 0
-    for (const auto& loss : {Load{.weight = 1}, Load::shazeer(1)}) {
+    for (const auto& loss : {Load{.weight = 1}, Load::shazeer({.weight = 1})}) {
       CAPTURE(step);
       Cpu::Context ctx(1);
       const FloatGate gate =

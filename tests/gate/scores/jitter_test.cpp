@@ -55,7 +55,7 @@ TEST_CASE("Jitter (1): the router sees x ⊙ ξ, number n·D + d of the stream f
 }
 
 TEST_CASE("Jitter (1): ξ lies in [1 − ε, 1 + ε) and its mean is 1") {
-  const fn::JitterFactor<double> factor{Random{Seed{3}, 1}, 0.25};
+  const fn::JitterFactor<SignedUniformNoise, double> factor{Random{Seed{3}, 1}, 0.25};
   double low = 2, high = 0, mean = 0;
   for (Index i = 0; i < 20000; ++i) {
     low = std::min(low, factor(i));
@@ -67,6 +67,29 @@ TEST_CASE("Jitter (1): ξ lies in [1 − ε, 1 + ε) and its mean is 1") {
   CHECK(high < 1.25);
   CHECK(high > 1.2495);
   CHECK(std::abs(mean - 1) < 4 * 0.25 / std::sqrt(3 * 20000.0));
+}
+
+TEST_CASE("Jitter (1): noise of another law, in loops, and its gradients") {
+  Cpu::Context ctx(1);
+  using Normal = Jitter<LinearScores, GaussianNoise>;
+  const Normal jitter{.scores = {.model_dim = 4, .experts = 3}, .epsilon = 0.1};
+  const auto p = jitter.init<double, Cpu>(ctx, Seed{1});
+  const auto x = uniform_tensor<double>(ctx, Seed{2}, 1, 6, 4);
+  Tensor<double, 2, Cpu> z(6, 3);
+  jitter.forward(ctx, p, x, z, Noise{Random{Seed{9}, 4}});
+  std::vector<double> expected;
+  for (Index n = 0; n < 6; ++n)
+    for (Index e = 0; e < 3; ++e) {
+      double sum = p.scores.bias(e);
+      for (Index d = 0; d < 4; ++d)
+        sum += x(n, d) * (1 + 0.1 * normal<double>(Seed{9}, 4, std::uint64_t(n * 4 + d))) * p.scores.weight(d, e);
+      expected.push_back(sum);
+    }
+  CHECK(difference(values(z), expected) <= 1e-14);
+  const ComposedGate<Normal, Independent, TopK> gate{.scores = {.scores = {.experts = 3}, .epsilon = 0.3}};
+  const auto report =
+      check::gradients(ctx, Mixture{gate, Linear{.model_dim = 4}}, {}, {.scores = {Random{Seed{9}, 4}}});
+  CHECK_MESSAGE(report, report.str());
 }
 
 TEST_CASE("Jitter: the experts see x itself") {

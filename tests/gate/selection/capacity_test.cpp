@@ -89,7 +89,8 @@ TEST_CASE("Capacity: batch priority goes by q, whatever the weights: renormalise
                  rank())
               .experts() == Ids{~0, 0, ~0});
   // Under noise the softmax of the noisy values, which are the weights of V-MoE.
-  Capacity<NoisyTopK> policy{.selection = NoisyTopK::vmoe(2), .factor = 0.6, .multiple_of = 1, .batch_priority = true};
+  Capacity<NoisyTopK<>> policy{
+      .selection = NoisyTopK<>::vmoe({.k = 2}), .factor = 0.6, .multiple_of = 1, .batch_priority = true};
   policy.selection.deviation = 8;
   const auto all = select(policy.selection, uneven(23, 4), noise);
   const auto s = select(policy, uneven(23, 4), noise);
@@ -185,21 +186,21 @@ TEST_CASE("Capacity: gradients with dropped picks, of every kind of selection") 
   for (const bool renormalise : {false, true})
     agrees(Capacity<>{.selection = {.k = 2, .renormalise = renormalise}, .slots = 2, .batch_priority = renormalise},
            Nothing<double, Cpu>{});
-  NoisyTopK noisy;
+  NoisyTopK<> noisy;
   noisy.initial = Initial::normal(0.5);
-  agrees(Capacity<NoisyTopK>{.selection = noisy, .slots = 3, .batch_priority = true}, noise);
+  agrees(Capacity<NoisyTopK<>>{.selection = noisy, .slots = 3, .batch_priority = true}, noise);
 }
 
 TEST_CASE("Capacity: fills, initialises, checks and shows what its selection does") {
-  const Capacity policy{NoisyTopK{}, 2.0};
+  const Capacity policy{NoisyTopK<>{}, 2.0};
   const auto s = select(policy, uneven(6, 4), noise);
   CHECK(s.policy.selection.model_dim == 3);
   CHECK(s.policy.selection.experts == 4);
   CHECK(s.params.noise.size() == 12);
   CHECK(s.policy.noisy(s.saved).value.data() == s.saved.value.data());
-  CHECK(message_of([&] { s.policy.validate(Params<NoisyTopK, double, Cpu>{}, 6, noise); }) ==
+  CHECK(message_of([&] { s.policy.validate(Params<NoisyTopK<>, double, Cpu>{}, 6, noise); }) ==
         "NoisyTopK: params.noise: expected [3, 4], got [0, 0]");
-  CHECK(Capacity<NoisyTopK>::shows_noise);
+  CHECK(Capacity<NoisyTopK<>>::shows_noise);
   CHECK_FALSE(Capacity<TopK>::shows_noise);
   CHECK(Capacity<TopK>{}.noisy(Nothing<double, Cpu>{}).value.empty());
   CHECK(Capacity{TopK{}}.factor == 1.05);

@@ -25,7 +25,7 @@ TEST_CASE("golden: Capacity, with batch priority, groups, padding and ties") {
 
 TEST_CASE("golden: GShard") {
   gate_agrees("gshard", [](Golden& g) {
-    const GShardTop2 gate = published::gshard(g.extent("experts"));
+    const GShardTop2 gate = published::gshard({.experts = g.extent("experts")});
     CHECK(gate.scores.bias == g.flag("bias"));
     CHECK(gate.selection.selection.k == g.extent("k"));
     CHECK(gate.selection.selection.renormalise == g.flag("renormalise"));

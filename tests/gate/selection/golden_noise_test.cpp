@@ -16,7 +16,7 @@ TEST_CASE("golden: noisy top K of Shazeer et al. and of FastMoE, importance and 
   gate_agrees(
       "shazeer",
       [](Golden& g) {
-        const SoftmaxNoisyTopK gate = published::shazeer(g.extent("experts"), g.extent("k"));
+        const SoftmaxNoisyTopK gate = published::shazeer({.experts = g.extent("experts"), .k = g.extent("k")});
         CHECK(gate.scores.bias == g.flag("bias"));
         CHECK(gate.selection.epsilon == g.option("epsilon"));
         return gate;
@@ -38,7 +38,8 @@ TEST_CASE("golden: V-MoE") {
   gate_agrees(
       "vmoe",
       [](Golden& g) {
-        const VMoe gate = published::vmoe(g.extent("experts"), g.extent("k"), g.option("factor"));
+        const VMoe gate =
+            published::vmoe({.experts = g.extent("experts"), .k = g.extent("k"), .factor = g.option("factor")});
         CHECK(gate.scores.bias == g.flag("bias"));
         CHECK(gate.selection.multiple_of == g.extent("multiple_of"));
         return gate;
@@ -50,7 +51,8 @@ TEST_CASE("golden: Switch") {
   gate_agrees(
       "switch",
       [](Golden& g) {
-        const Switch gate = published::switch_transformer(g.extent("experts"), g.option("factor"));
+        const Switch gate =
+            published::switch_transformer({.experts = g.extent("experts"), .factor = g.option("factor")});
         CHECK(gate.scores.scores.bias == g.flag("bias"));
         CHECK(gate.scores.epsilon == g.option("epsilon"));
         CHECK(gate.selection.selection.k == g.extent("k"));

@@ -16,9 +16,15 @@ TEST_CASE("golden: SigmoidBias, and its published settings") {
         .scores = {.experts = g.extent("experts")},
         .selection = {.k = g.extent("k"), .renormalise = g.flag("renormalise"), .scale = g.option("scale")}};
   });
-  const auto without_groups = [](Index experts, Index k) { return published::deepseek_v3(experts, k, 1, 1); };
-  for (const auto& [file, settings] :
-       {std::pair{"aux_loss_free", &published::aux_loss_free}, std::pair{"deepseek_v3", +without_groups}})
+  const std::pair<const char*, SigmoidTopK (*)(Index, Index)> all[] = {
+      {"aux_loss_free",
+       [](Index experts, Index k) {
+         return published::aux_loss_free({experts, k});
+       }},
+      {"deepseek_v3", [](Index experts, Index k) {
+         return published::deepseek_v3({experts, k, 1, 1});
+       }}};
+  for (const auto& [file, settings] : all)
     gate_agrees(file, [settings = settings](Golden& g) {
       const SigmoidTopK gate = settings(g.extent("experts"), g.extent("k"));
       CHECK(gate.scores.bias == g.flag("bias"));

@@ -15,11 +15,11 @@ using namespace gatefold::support;
 namespace {
 
 const Noise noise{Random{Seed{5}, 2}};
-using Gate = ComposedGate<LinearScores, Independent, NoisyTopK>;
+using Gate = ComposedGate<LinearScores, Independent, NoisyTopK<>>;
 
 /// W ≠ 0, so that the items reach the deviation.
-NoisyTopK learned(Index k, double epsilon = 0) {
-  NoisyTopK p = NoisyTopK::reference(k);
+NoisyTopK<> learned(Index k, double epsilon = 0) {
+  NoisyTopK<> p = NoisyTopK<>::reference({.k = k});
   p.epsilon = epsilon;
   p.initial = Initial::normal(0.7);
   return p;
@@ -29,7 +29,7 @@ NoisyTopK learned(Index k, double epsilon = 0) {
 
 TEST_CASE("NoisyTopK: the slope of softplus + epsilon is σ(v), also where the softplus is lost beside epsilon") {
   Cpu::Context ctx(1);
-  NoisyTopK policy = NoisyTopK::reference(1);
+  NoisyTopK<> policy = NoisyTopK<>::reference({.k = 1});
   policy.model_dim = 1;
   policy.experts = 4;
   auto p = policy.init<float, Cpu>(ctx, Seed{1});
@@ -43,7 +43,7 @@ TEST_CASE("NoisyTopK: the slope of softplus + epsilon is σ(v), also where the s
   const Candidates<float, Cpu> c{x, rank, q};
   const Noise noise{Random{Seed{5}, 2}};
   SparsePlan<float, Cpu> plan;
-  NoisyTopK::Saved<float, Cpu> saved;
+  NoisyTopK<>::Saved<float, Cpu> saved;
   policy.forward(ctx, p, c, plan, saved, noise);
   auto mark = ctx.mark();
   const auto dplan = plan.grad(ctx);
@@ -60,7 +60,7 @@ TEST_CASE("NoisyTopK (1), (2): picks and weights of the noisy values, in loops")
     for (const Index k : {Index(1), Index(2), experts})
       for (const bool vmoe : {false, true}) {
         if (k > experts) continue;
-        const auto s = select(vmoe ? NoisyTopK::vmoe(k) : learned(k, 0.01), random_ranks(12, experts), noise);
+        const auto s = select(vmoe ? NoisyTopK<>::vmoe({.k = k}) : learned(k, 0.01), random_ranks(12, experts), noise);
         REQUIRE(picks_are_distinct(s.plan, k));
         for (Index n = 0; n < 12; ++n) {
           naive::Row value;
@@ -87,23 +87,61 @@ TEST_CASE("NoisyTopK (1), (2): picks and weights of the noisy values, in loops")
       }
 }
 
+TEST_CASE_TEMPLATE("NoisyTopK (1), (2): noise of any law, in loops, and its gradients", Law, UniformNoise,
+                   SignedUniformNoise, GumbelNoise) {
+  using Policy = NoisyTopK<Law>;
+  const Index experts = 5, k = 2;
+  for (const bool vmoe : {false, true}) {
+    CAPTURE(vmoe);
+    const Policy options{.k = k, .initial = Initial::normal(0.7)};
+    const auto s = select(vmoe ? Policy::vmoe(options) : options, random_ranks(12, experts), noise);
+    for (Index n = 0; n < 12; ++n) {
+      naive::Row value;
+      for (Index e = 0; e < experts; ++e) {
+        double dot = 0;
+        for (Index d = 0; !vmoe && d < 3; ++d) dot += s.x(n, d) * s.params.noise(d, e);
+        const double u = uniform<double>(Seed{5}, 2, static_cast<std::uint64_t>(n * experts + e));
+        const double r = std::is_same_v<Law, UniformNoise>         ? u
+                         : std::is_same_v<Law, SignedUniformNoise> ? 2 * u - 1
+                                                                   : -std::log(-std::log(u));
+        value.push_back(s.rank(n, e) + (vmoe ? 1 / double(experts) : std::log(1 + std::exp(dot))) * r);
+      }
+      const auto best = naive::best(value, k);
+      naive::Row taken;
+      for (const Index e : best) taken.push_back(value[static_cast<std::size_t>(e)]);
+      for (Index j = 0; j < k; ++j) {
+        const Index e = best[static_cast<std::size_t>(j)];
+        CHECK(s.plan.expert(n * k + j) == e);
+        CHECK(s.plan.weight(n * k + j) == doctest::Approx(vmoe ? naive::softmax(value)[static_cast<std::size_t>(e)]
+                                                               : naive::softmax(taken)[static_cast<std::size_t>(j)])
+                                              .epsilon(1e-13));
+      }
+    }
+    GateAlone<ComposedGate<LinearScores, Independent, Policy>> alone(
+        {.scores = {.experts = 3}, .selection = vmoe ? Policy::vmoe(options) : options}, 7, {.selection = noise});
+    const auto report = alone.gradients();
+    CHECK_MESSAGE(report, report.str());
+  }
+  CHECK_FALSE(Policy::shows_noise);  // Load takes the noise for Gaussian
+}
+
 TEST_CASE("NoisyTopK (1): before training every deviation is log 2, plus the epsilon of the reference") {
-  const auto paper = select(NoisyTopK{}, random_ranks(5, 4), noise),
-             reference = select(NoisyTopK::reference(), random_ranks(5, 4), noise);
+  const auto paper = select(NoisyTopK<>{}, random_ranks(5, 4), noise),
+             reference = select(NoisyTopK<>::reference(), random_ranks(5, 4), noise);
   for (const double v : values(paper.saved.deviation)) CHECK(v == doctest::Approx(std::log(2.0)).epsilon(1e-15));
   for (const double v : values(reference.saved.deviation))
     CHECK(v == doctest::Approx(std::log(2.0) + 0.01).epsilon(1e-15));
   CHECK(paper.params.noise.size() == 12);
-  CHECK(select(NoisyTopK::vmoe(), random_ranks(5, 4), noise).params.noise.size() == 0);
+  CHECK(select(NoisyTopK<>::vmoe(), random_ranks(5, 4), noise).params.noise.size() == 0);
 }
 
 TEST_CASE("NoisyTopK: a large positive or negative x W neither overflows nor loses the deviation") {
   Cpu::Context ctx(1);
   const auto rank = matrix<float>({{0, 0, 0}});
-  Params<NoisyTopK, float, Cpu> p{matrix<float>({{300, -300, -20}})};
-  Saved<NoisyTopK, float, Cpu> saved;
+  Params<NoisyTopK<>, float, Cpu> p{matrix<float>({{300, -300, -20}})};
+  Saved<NoisyTopK<>, float, Cpu> saved;
   SparsePlan<float, Cpu> plan;
-  NoisyTopK{.k = 1}.forward(ctx, p, Candidates<float, Cpu>{matrix<float>({{1}}), rank, rank}, plan, saved, noise);
+  NoisyTopK<>{.k = 1}.forward(ctx, p, Candidates<float, Cpu>{matrix<float>({{1}}), rank, rank}, plan, saved, noise);
   CHECK(saved.deviation(0, 0) == 300);
   CHECK(saved.deviation(0, 1) == 0);
   CHECK(saved.deviation(0, 2) / std::exp(-20.0) == rounded<float>(1));
@@ -111,7 +149,7 @@ TEST_CASE("NoisyTopK: a large positive or negative x W neither overflows nor los
 
 TEST_CASE("NoisyTopK: without noise it is TopK, bit for bit, and shows no noisy rank") {
   for (const bool vmoe : {false, true}) {
-    const NoisyTopK policy = vmoe ? NoisyTopK::vmoe(3) : learned(3);
+    const NoisyTopK<> policy = vmoe ? NoisyTopK<>::vmoe({.k = 3}) : learned(3);
     const auto top = select(TopK{.k = 3, .renormalise = !vmoe}, random_ranks(20, 5));
     auto quiet = select(policy, random_ranks(20, 5));
     CHECK(quiet.experts() == top.experts());
@@ -129,7 +167,7 @@ TEST_CASE("NoisyTopK: without noise it is TopK, bit for bit, and shows no noisy 
 
 TEST_CASE("NoisyTopK: noise that vanishes gives the weights of TopK") {
   for (const bool renormalise : {false, true}) {
-    NoisyTopK policy = NoisyTopK::vmoe(2);
+    NoisyTopK<> policy = NoisyTopK<>::vmoe({.k = 2});
     policy.renormalise = renormalise;
     policy.deviation = 1e-13;
     const auto top = select(TopK{.k = 2, .renormalise = renormalise}, random_ranks(20, 5));
@@ -144,7 +182,7 @@ TEST_CASE("NoisyTopK: gradients of x, scores and W, with noise and without, any 
     for (const bool renormalise : {false, true}) {
       CAPTURE(k);
       CAPTURE(renormalise);
-      NoisyTopK policy = learned(k, 0.1);
+      NoisyTopK<> policy = learned(k, 0.1);
       policy.renormalise = renormalise;
       const bool constant = k == 1 && renormalise;  // the weight is 1
       GateAlone<Gate> noisy({.scores = {.experts = 3}, .selection = policy}, 7, {.selection = noise});
@@ -156,7 +194,7 @@ TEST_CASE("NoisyTopK: gradients of x, scores and W, with noise and without, any 
   GateAlone<Gate> quiet({.scores = {.experts = 3}, .selection = learned(2)}, 7);
   const auto without = quiet.gradients({.zero = {"selection.noise"}});
   CHECK_MESSAGE(without, without.str());
-  GateAlone<Gate> vmoe({.scores = {.experts = 3}, .selection = NoisyTopK::vmoe(2)}, 7, {.selection = noise});
+  GateAlone<Gate> vmoe({.scores = {.experts = 3}, .selection = NoisyTopK<>::vmoe({.k = 2})}, 7, {.selection = noise});
   const auto fixed = vmoe.gradients();
   CHECK_MESSAGE(fixed, fixed.str());
 }
@@ -186,7 +224,7 @@ TEST_CASE("NoisyTopK: NaN logits give distinct experts in range; ties of quiet l
                            {quiet_nan, 1, quiet_nan, 2},
                            {-infinity, 3, infinity, quiet_nan}});
   };
-  for (const auto& policy : {learned(3), NoisyTopK::vmoe(3)}) {
+  for (const auto& policy : {learned(3), NoisyTopK<>::vmoe({.k = 3})}) {
     const auto s = select(policy, rank(), noise);
     CHECK(picks_are_distinct(s.plan, 3));
     CHECK(s.plan.expert(0) == 0);
@@ -197,7 +235,7 @@ TEST_CASE("NoisyTopK: NaN logits give distinct experts in range; ties of quiet l
 }
 
 TEST_CASE("NoisyTopK: no items, one expert, k = experts, all items to one expert, experts without items") {
-  for (const auto& policy : {learned(1), NoisyTopK::vmoe(1)}) {
+  for (const auto& policy : {learned(1), NoisyTopK<>::vmoe({.k = 1})}) {
     const auto none = select(policy, random_ranks(0, 4), noise);
     CHECK(none.plan.expert.size() == 0);
     CHECK(none.plan.experts() == 4);
@@ -221,18 +259,18 @@ TEST_CASE("NoisyTopK: no items, one expert, k = experts, all items to one expert
 }
 
 TEST_CASE("NoisyTopK: options and shapes that do not fit say so") {
-  const auto run = [](const NoisyTopK& p) { return message_of([&] { select(p, random_ranks(2, 3), noise); }); };
+  const auto run = [](const NoisyTopK<>& p) { return message_of([&] { select(p, random_ranks(2, 3), noise); }); };
   CHECK(run({.k = 4}) == "NoisyTopK: k: expected 1 <= k <= experts = 3, got 4");
-  CHECK(message_of([] { NoisyTopK{.deviation = 0}.validate_options(3); }) ==
+  CHECK(message_of([] { NoisyTopK<>{.deviation = 0}.validate_options(3); }) ==
         "NoisyTopK: deviation: expected more than 0, got 0");
-  CHECK(message_of([] { NoisyTopK{.epsilon = -1}.validate_options(3); }) ==
+  CHECK(message_of([] { NoisyTopK<>{.epsilon = -1}.validate_options(3); }) ==
         "NoisyTopK: epsilon: expected at least 0, got -1");
   CHECK(run({.model_dim = 5}) == "NoisyTopK: model_dim: expected 3 (the experts' items), got 5");
   CHECK(run({.experts = 5}).starts_with("Gate: experts: expected 3"));
-  const Params<NoisyTopK, double, Cpu> p{matrix<double>({{1, 2}})};
-  CHECK(message_of([&] { NoisyTopK{.model_dim = 3, .experts = 2}.validate(p, 1, noise); }) ==
+  const Params<NoisyTopK<>, double, Cpu> p{matrix<double>({{1, 2}})};
+  CHECK(message_of([&] { NoisyTopK<>{.model_dim = 3, .experts = 2}.validate(p, 1, noise); }) ==
         "NoisyTopK: params.noise: expected [3, 2], got [1, 2]");
-  auto s = select(NoisyTopK{}, random_ranks(2, 3), noise);
+  auto s = select(NoisyTopK<>{}, random_ranks(2, 3), noise);
   s.params.noise.resize(3, 2);
   CHECK(message_of([&] {
           s.policy.forward(s.ctx, s.params, Candidates<double, Cpu>{s.x, s.rank, s.q}, s.plan, s.saved, noise);

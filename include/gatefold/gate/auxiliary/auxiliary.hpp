@@ -211,7 +211,11 @@ struct Balance {
   double weight = 0.01;
   bool per_pick = false;
 
-  static Balance reference() { return {.weight = 0.01, .per_pick = true}; }
+  static Balance reference() { return reference({}); }
+  static Balance reference(Balance options) {
+    options.per_pick = true;
+    return options;
+  }
 
   template <class T, class B>
   void forward(typename B::Context& ctx, const GateOutcome<T, B>& a, Out<T, 1, B> value) const {

@@ -19,7 +19,11 @@ struct Importance {
   double weight = 0.005;
   CvSquared cv{};
 
-  static Importance shazeer(double weight = 0.1) { return {.weight = weight, .cv = CvSquared::shazeer()}; }
+  static Importance shazeer() { return shazeer({.weight = 0.1}); }
+  static Importance shazeer(Importance options) {
+    options.cv = CvSquared::shazeer();
+    return options;
+  }
 
   void validate(Index) const { cv.validate("Importance"); }
   template <class T, class B>

@@ -118,7 +118,11 @@ struct Load {
   bool excluding = false;
   CvSquared cv{};
 
-  static Load shazeer(double weight = 0.1) { return {.weight = weight, .excluding = true, .cv = CvSquared::shazeer()}; }
+  static Load shazeer() { return shazeer({.weight = 0.1}); }
+  static Load shazeer(Load options) {
+    options.excluding = true, options.cv = CvSquared::shazeer();
+    return options;
+  }
 
   void validate(Index) const { cv.validate("Load"); }
   template <class T, class B>

@@ -38,9 +38,10 @@ struct InverseBackward {
 ///     r = W x[n],   z[n,e] = ⟨r, v_e⟩ / ‖v_e‖                                                           (2)
 ///
 /// Source: (1) X-MoE, Chi et al. 2022, arXiv:2204.09179, sec. 3.2; (2) its code in torchscale (dim 16) and CompeteSMoE
-/// (dim 8), `CosineScores::reference()`: items are not normalised and there is no temperature. That code also rewrites
-/// v_e to length 1.5 in every forward pass, which changes no score; here the lengths are left to training. An item
-/// whose r is shorter than epsilon scores 0 for every expert, and passes no gradient.
+/// (dim 8, that of `reference()`), `CosineScores::reference({…})`: items are not normalised, and there is no
+/// temperature. That code also rewrites v_e to length 1.5 in every forward pass, which changes no score; here the
+/// lengths are left to training. An item whose r is shorter than epsilon scores 0 for every expert, and passes no
+/// gradient.
 /// @param dim          of the space of W x
 /// @param temperature  where τ starts; 0: there is none
 /// @param unit_items   divide by ‖r‖
@@ -54,7 +55,11 @@ struct CosineScores {
   double temperature = 0.07, epsilon = 1e-12;
   bool unit_items = true;
 
-  static CosineScores reference() { return {.dim = 8, .temperature = 0, .epsilon = 1e-4, .unit_items = false}; }
+  static CosineScores reference() { return reference({.dim = 8}); }
+  static CosineScores reference(CosineScores options) {
+    options.temperature = 0, options.epsilon = 1e-4, options.unit_items = false;
+    return options;
+  }
 
   template <class T, class B>
   struct Params {

@@ -12,17 +12,17 @@ namespace gatefold {
 
 namespace fn {
 
-/// ξ = 1 + ε (2r − 1), r ~ U[0, 1): number i of the stream
-template <class T>
+/// ξ = 1 + ε r: number i of the stream
+template <class LawT, class T>
 struct JitterFactor {
   Random random;
   T epsilon;
-  GATEFOLD_HD T operator()(Index i) const { return 1 + epsilon * (2 * UniformNoise::sample<T>(random, i) - 1); }
+  GATEFOLD_HD T operator()(Index i) const { return 1 + epsilon * LawT::template sample<T>(random, i); }
 };
 /// y += x ⊙ ξ
-template <class T>
+template <class LawT, class T>
 struct AddJitter {
-  JitterFactor<T> factor;
+  JitterFactor<LawT, T> factor;
   const T* x;
   T* y;
   GATEFOLD_HD void operator()(Index i) const { y[i] += x[i] * factor(i); }
@@ -32,16 +32,18 @@ struct AddJitter {
 
 /// Scores of items whose elements are multiplied by random numbers near one, so that routing explores.
 ///
-///     z = scores(x ⊙ ξ),   ξ ~ U[1 − ε, 1 + ε)                                                          (1)
+///     z = scores(x ⊙ ξ),   ξ = 1 + ε r                                                                  (1)
 ///
-/// Source: Switch, Fedus et al. 2021, arXiv:2101.03961, sec. 2.2 and app. The experts see x itself. Without noise in
-/// the extra inputs, z = scores(x).
-/// @tparam ScoresT  scores without extra inputs
+/// with r independent draws of the noise law.
+/// Source: Switch, Fedus et al. 2021, arXiv:2101.03961, sec. 2.2 and app., r ~ U[−1, 1). The experts see x itself.
+/// Without noise in the extra inputs, z = scores(x).
+/// @tparam ScoresT    scores without extra inputs
+/// @tparam NoiseLawT  what r is drawn from: SignedUniformNoise, GaussianNoise, … (policy/noise.hpp)
 /// @param extra  Noise: empty where the gate is evaluated
 /// @throws ArgumentError unless 0 <= epsilon < 1
 /// @cost   that of `scores` and N·D random numbers, which backward recomputes
 /// @order  element (n, d) of ξ is number n·D + d of the stream
-template <class ScoresT = LinearScores>
+template <class ScoresT = LinearScores, class NoiseLawT = SignedUniformNoise>
 struct Jitter {
   ScoresT scores{};
   double epsilon = 0.01;
@@ -89,13 +91,13 @@ struct Jitter {
     auto djittered = ctx.template scratch<T>(x.extent(0), x.extent(1));
     fill(ctx, djittered, 0);
     scores.backward(ctx, p.scores, jittered<T, B>(ctx, x, noise), dz, djittered, grads.scores);
-    B::for_each(ctx, dx.size(), fn::AddJitter<T>{factor<T>(noise), djittered.data(), dx.data()});
+    B::for_each(ctx, dx.size(), fn::AddJitter<NoiseLawT, T>{factor<T>(noise), djittered.data(), dx.data()});
   }
 
  private:
   void expect_options() const { expect(0 <= epsilon && epsilon < 1, "Jitter", "epsilon", "0 <= epsilon < 1", epsilon); }
   template <class T>
-  fn::JitterFactor<T> factor(const Noise& noise) const {
+  fn::JitterFactor<NoiseLawT, T> factor(const Noise& noise) const {
     return {*noise.random, T(epsilon)};
   }
   template <class T, class B>
@@ -103,7 +105,7 @@ struct Jitter {
     if (!noise.random) return x;
     auto y = ctx.template scratch<T>(x.extent(0), x.extent(1));
     fill(ctx, y, 0);
-    B::for_each(ctx, x.size(), fn::AddJitter<T>{factor<T>(noise), x.data(), y.data()});
+    B::for_each(ctx, x.size(), fn::AddJitter<NoiseLawT, T>{factor<T>(noise), x.data(), y.data()});
     return y;
   }
 };

@@ -86,6 +86,7 @@ struct PickTop1Backward {
 /// with r independent draws of the noise law. The weight of (1) is free of noise, so that over the experts the router's
 /// gradients sum to 0. Without noise in the extra input r = 0.
 /// Source: (1) papers 000 and 003, r ~ U[0, 1); (2) the code of Chen et al. 2022, arXiv:2208.02813, on synthetic data.
+/// @tparam NoiseLawT  what r is drawn from: UniformNoise, GumbelNoise, … (policy/noise.hpp)
 /// @param rank [N, E] in   what to rank by;  q [N, E] in  probabilities
 /// @param noisy_weight  take (2), which lets the noise into the output
 /// @throws ArgumentError unless scale >= 0
@@ -98,7 +99,10 @@ struct NoisyTop1 {
 
   static constexpr bool items_adjoint_is_optional = true, complete_picks = true;
 
-  static NoisyTop1 reference() { return {.scale = 1, .noisy_weight = true}; }
+  static NoisyTop1 reference(NoisyTop1 options = {}) {
+    options.noisy_weight = true;
+    return options;
+  }
 
   template <class T, class B>
   using Extra = Noise;

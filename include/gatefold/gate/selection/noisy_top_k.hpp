@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cmath>
+#include <type_traits>
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
@@ -29,19 +30,19 @@ struct LearnedDeviation {
   GATEFOLD_HD void operator()(Index i) const { deviation[i] = math::softplus(v[i]) + epsilon; }
 };
 /// value = rank + deviation · noise
-template <class T>
+template <class LawT, class T>
 struct AddNoise {
   const T *rank, *deviation;
-  Draw<GaussianNoise, T> noise;
+  Draw<LawT, T> noise;
   T* value;
   GATEFOLD_HD void operator()(Index i) const { value[i] = rank[i] + deviation[i] * noise(i); }
 };
 /// The adjoint of v in value = rank + (softplus(v) + epsilon) · noise. From v itself: the deviation has lost a softplus
 /// that is small beside epsilon.
-template <class T>
+template <class LawT, class T>
 struct DeviationBackward {
   const T *dvalue, *ddeviation, *v;  // ddeviation may be null
-  Draw<GaussianNoise, T> noise;
+  Draw<LawT, T> noise;
   T* dv;
   GATEFOLD_HD void operator()(Index i) const {
     const T d = dvalue[i] * noise(i) + (ddeviation ? ddeviation[i] : T(0));
@@ -51,25 +52,28 @@ struct DeviationBackward {
 
 }  // namespace fn
 
-/// Take the K best experts under Gaussian noise, weighted by the noisy values.
+/// Take the K best experts under noise, weighted by the noisy values.
 ///
-///     value[n,e] = rank[n,e] + deviation[n,e] · r[n,e],   r ~ N(0, 1),   I(n) = top_K value[n,:]
+///     value[n,e] = rank[n,e] + deviation[n,e] · r[n,e],   I(n) = top_K value[n,:]
 ///
 ///     deviation[n,:] = softplus(x[n] W) + epsilon,  w[n,e] = softmax of value over I(n)   (learned, renormalise)  (1)
 ///     deviation[n,e] = deviation / E,               w[n,e] = softmax of value over all    (V-MoE)                 (2)
 ///
-/// Without noise in the extra input this is TopK. Noise moves the weights too, so the gradient flows through value to
-/// rank and, where learned, to W and x; `noisy` shows value and deviation to auxiliary losses (Load), whose gradients
-/// come back in d.noisy.
-/// Source: (1) Shazeer et al. 2017, arXiv:1701.06538, eq. (3)-(5), W = 0 at first; (2) Riquelme et al. 2021,
-/// arXiv:2106.05974, sec. 2.1. `reference` adds the epsilon of FastMoE's code to (1).
+/// with r independent draws of the noise law. Without noise in the extra input this is TopK. Noise moves the weights
+/// too, so the gradient flows through value to rank and, where learned, to W and x; `noisy` shows value and deviation
+/// to auxiliary losses, whose gradients come back in d.noisy. Load, which needs the distribution of the noise, goes
+/// with GaussianNoise alone.
+/// Source: (1) Shazeer et al. 2017, arXiv:1701.06538, eq. (3)-(5), r ~ N(0, 1), W = 0 at first; (2) Riquelme et al.
+/// 2021, arXiv:2106.05974, sec. 2.1. `reference` adds the epsilon of FastMoE's code to (1).
+/// @tparam NoiseLawT  what r is drawn from: GaussianNoise, GumbelNoise, … (policy/noise.hpp)
 /// @param rank [N, E] in   what to rank by;  q [N, E] in  its softmax
 /// @param saved  value, deviation, softmax of value and x W [N, E]; empty without noise, x W also unless learned
 /// @throws ArgumentError unless 1 <= k <= experts, deviation > 0, epsilon >= 0 and W is [D, E]
 /// @cost   2·N·D·E flop (learned), N·E draws and exponentials, N·K·E comparisons, S = N·K picks
 /// @order  as TopK: ties go to the lower expert index, NaN ranks last, picks are distinct
+template <class NoiseLawT = GaussianNoise>
 struct NoisyTopK {
-  static constexpr bool shows_noise = true;
+  static constexpr bool shows_noise = std::is_same_v<NoiseLawT, GaussianNoise>;  // what Load counts on
   Index k = 2;
   bool renormalise = true;
   bool learned = true;
@@ -78,17 +82,13 @@ struct NoisyTopK {
   Initial initial = Initial::zero();
   Index model_dim = 0, experts = 0;
 
-  static NoisyTopK reference(Index k = 2) {
-    NoisyTopK p;
-    p.k = k;
-    p.epsilon = 0.01;
-    return p;
+  static NoisyTopK reference(NoisyTopK options = {}) {
+    options.epsilon = 0.01;
+    return options;
   }
-  static NoisyTopK vmoe(Index k = 2) {
-    NoisyTopK p;
-    p.k = k;
-    p.renormalise = p.learned = false;
-    return p;
+  static NoisyTopK vmoe(NoisyTopK options = {}) {
+    options.renormalise = options.learned = false;
+    return options;
   }
 
   template <class T, class B>
@@ -147,9 +147,9 @@ struct NoisyTopK {
     } else {
       fill(ctx, saved.deviation.view(), T(deviation / static_cast<double>(count)));
     }
-    B::for_each(
-        ctx, saved.value.size(),
-        fn::AddNoise<T>{c.rank.data(), saved.deviation.data(), fn::draw<GaussianNoise, T>(noise), saved.value.data()});
+    B::for_each(ctx, saved.value.size(),
+                fn::AddNoise<NoiseLawT, T>{c.rank.data(), saved.deviation.data(), fn::draw<NoiseLawT, T>(noise),
+                                           saved.value.data()});
     B::for_rows(ctx, items, fn::Softmax<T, B>{saved.value, saved.q});
     top_k().forward(ctx, none, noisy_candidates(c, saved), plan, none, none);
   }
@@ -178,8 +178,8 @@ struct NoisyTopK {
     if (!learned) return;
     const View<T, 2, B> dv = dq;  // dq is used up
     B::for_each(ctx, dv.size(),
-                fn::DeviationBackward<T>{dvalue.data(), d.noisy.deviation.data(), saved.v.data(),
-                                         fn::draw<GaussianNoise, T>(noise), dv.data()});
+                fn::DeviationBackward<NoiseLawT, T>{dvalue.data(), d.noisy.deviation.data(), saved.v.data(),
+                                                    fn::draw<NoiseLawT, T>(noise), dv.data()});
     B::gemm(ctx, c.x, true, View<const T, 2, B>(dv), false, true, grads.noise.view(), fn::Store{});
     B::gemm(ctx, View<const T, 2, B>(dv), false, p.noise.view(), true, true, d.x, fn::Store{});
   }

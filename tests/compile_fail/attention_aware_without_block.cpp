@@ -1,0 +1,18 @@
+// expect: gatefold: an AttentionAware gate follows the trace of an attention, and here is none: put attention and layer into Block\{attention, layer\}, which hands it over, or name the trace in the extra; see docs/extending\.md#inputs-of-the-librarys-gates
+#include <gatefold/gatefold.hpp>
+
+using namespace gatefold;
+
+int main() {
+  Cpu::Context ctx;
+  const Residual layer{update::HeavyBall{},
+                       Mixture{AttentionAware<SoftmaxTopK>{.scores = {.experts = 3}}, Linear{.model_dim = 2}}};
+#ifndef GATEFOLD_FAIL
+  const Block block{Residual{update::Plain{}, Attention{.model_dim = 2}}, layer};
+  Trainer trainer{ctx, Stack{block, 2}, MeanSquaredError{}, optim::Sgd{}, Seed{1}};
+#else
+  Trainer trainer{ctx, Stack{layer, 2}, MeanSquaredError{}, optim::Sgd{}, Seed{1}};
+#endif
+  const Tensor<float, 2, Cpu> x(3, 2), target(3, 2);
+  trainer.step(x, target);
+}

@@ -1,0 +1,18 @@
+// expect: gatefold: what a Trainer takes are views of its own elements, in memory that has a name: rows x \[N, in_dim\] of float \(of double after Element<double>\{\}\), ids and labels of gatefold::Index \(std::int64_t\); see README\.md#your-own-data
+#include <gatefold/gatefold.hpp>
+
+using namespace gatefold;
+
+#ifndef GATEFOLD_FAIL
+using T = float;
+#else
+using T = double;
+#endif
+
+int main() {
+  Cpu::Context ctx;
+  Trainer trainer{ctx, Linear{.model_dim = 2}, MeanSquaredError{}, optim::Sgd{}, Seed{1}};
+  const Tensor<T, 2, Cpu> x(3, 2);
+  const Tensor<float, 2, Cpu> target(3, 2);
+  trainer.step(x, target);
+}

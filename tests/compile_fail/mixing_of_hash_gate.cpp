@@ -1,0 +1,12 @@
+// expect: gatefold: SimilarityAware, AttentionAware and WithMixing take a ComposedGate, scores x mixing x selection, and change its mixing; this gate has none; see docs/extending\.md#parts-of-a-gate
+#include <gatefold/gatefold.hpp>
+
+using namespace gatefold;
+
+#ifndef GATEFOLD_FAIL
+using Gate = SoftmaxTopK;
+#else
+using Gate = HashGate;
+#endif
+
+int main() { SimilarityAware<Gate> gate; }

@@ -1,0 +1,15 @@
+// expect: gatefold: a loss \(MeanSquaredError, CrossEntropy, Logistic\) has a template Target<T, B>, and this has none: Trainer\{ctx, model, loss, optimizer, Seed\{1\}\}; see README\.md#your-own-data
+#include <gatefold/gatefold.hpp>
+
+using namespace gatefold;
+
+#ifndef GATEFOLD_FAIL
+using Loss = MeanSquaredError;
+#else
+using Loss = Linear;
+#endif
+
+int main() {
+  Cpu::Context ctx;
+  Trainer trainer{ctx, Linear{.model_dim = 2}, Loss{}, optim::Sgd{}, Seed{1}};
+}
