@@ -298,3 +298,7 @@ struct Cpu {
 static_assert(Backend<Cpu>);
 
 }  // namespace gatefold::inline GATEFOLD_CPU_ABI
+
+#if defined(GATEFOLD_KERNELS)
+#include "gatefold/backend/cpu/kernels.hpp"
+#endif

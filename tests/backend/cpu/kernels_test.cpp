@@ -1,0 +1,1 @@
+#include "gatefold/backend/cpu/kernels.hpp"
