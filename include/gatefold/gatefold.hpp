@@ -38,3 +38,7 @@
 #include "gatefold/backend/cpu/weight_path.hpp"
 #include "gatefold/backend/cpu/workers.hpp"
 #include "gatefold/policies.hpp"
+
+#if defined(GATEFOLD_KERNELS)
+#include "gatefold/kernels.hpp"
+#endif

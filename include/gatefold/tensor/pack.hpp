@@ -62,11 +62,17 @@ inline constexpr bool is_tuple = false;
 template <class... T>
 inline constexpr bool is_tuple<std::tuple<T...>> = true;
 
+/// f(at, tensor...), once for each kind of tensor and not once for each tensor of a pack: a model has many.
+template <class F, class... P>
+[[gnu::noinline]] void visit_tensor(F& f, const Name& at, P&... tensors) {
+  f(at, tensors...);
+}
+
 template <bool OnlyLearned, class F, class P, class... Q>
 void visit(F& f, const Name& at, P& first, Q&... more) {
   using Pack = std::remove_const_t<P>;
   if constexpr (is_tensor<Pack>) {
-    f(at, first, more...);
+    visit_tensor(f, at, first, more...);
   } else if constexpr (is_vector<Pack>) {
     (expect(more.size() == first.size(), "pack", Joined{at, ": parts"}, first.size(), more.size()), ...);
     for (std::size_t i = 0; i < first.size(); ++i)
@@ -121,11 +127,15 @@ template <class V>
 Extents(const V&) -> Extents<V>;
 
 template <class P>
+[[gnu::noinline]] void expect_tensor_like(const char* where, const Name& at, const P& like, const P& other) {
+  bool same = true;
+  for (int d = 0; d < P::rank; ++d) same = same && other.extent(d) == like.extent(d);
+  expect(same, where, at, Extents{like}, Extents{other});
+}
+template <class P>
 void expect_like(const char* where, const Name& at, const P& like, const P& other) {
   if constexpr (is_tensor<P>) {
-    bool same = true;
-    for (int d = 0; d < P::rank; ++d) same = same && other.extent(d) == like.extent(d);
-    expect(same, where, at, Extents{like}, Extents{other});
+    expect_tensor_like(where, at, like, other);
   } else if constexpr (is_vector<P>) {
     expect(other.size() == like.size(), where, Joined{at, ": parts"}, like.size(), other.size());
     for (std::size_t i = 0; i < like.size(); ++i)
