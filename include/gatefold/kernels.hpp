@@ -12,10 +12,10 @@
 #else
 #define GATEFOLD_KERNEL extern template
 #endif
-#define GATEFOLD_FOR_EACH(...) GATEFOLD_KERNEL void for_each(Cpu::Context&, Index, const fn::__VA_ARGS__&);
-#define GATEFOLD_FOR_ROWS(...) GATEFOLD_KERNEL void for_rows(Cpu::Context&, Index, const fn::__VA_ARGS__&);
+#define GATEFOLD_FOR_EACH(...) GATEFOLD_KERNEL void cpu::for_each(Cpu::Context&, Index, const fn::__VA_ARGS__&);
+#define GATEFOLD_FOR_ROWS(...) GATEFOLD_KERNEL void cpu::for_rows(Cpu::Context&, Index, const fn::__VA_ARGS__&);
 
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_ABI {
 
 GATEFOLD_FOR_EACH(EvenOffsets<Cpu>)
 GATEFOLD_FOR_EACH(SlotItems<Cpu>)
@@ -92,16 +92,28 @@ GATEFOLD_FOR_EACH(ClipFactor)
   GATEFOLD_FOR_ROWS(RowWithStep<fn::DropRows<T, Cpu>, fn::AddScaled<T>>)                                               \
   GATEFOLD_FOR_ROWS(RowWithStep<fn::DropRows<T, Cpu>, fn::HeavyBallStep<T>>)                                           \
   GATEFOLD_FOR_ROWS(RowWithStep<fn::DropRows<T, Cpu>, fn::AdamRuleStep<T>>)                                            \
-  GATEFOLD_KERNEL void reduce(Cpu::Context&, Index, const fn::Term<T>&, T*);                                           \
-  GATEFOLD_KERNEL void run_epilogue(const fn::AddBias<T, Cpu>&, const T*, SumsLayout, Index, Index, Index, Index,      \
-                                    Index, T*, Index);                                                                 \
-  GATEFOLD_KERNEL void run_epilogue(const fn::AddTo<T, Cpu>&, const T*, SumsLayout, Index, Index, Index, Index, Index, \
-                                    T*, Index);
+  GATEFOLD_KERNEL void cpu::reduce(Cpu::Context&, Index, const fn::Term<T>&, T*);                                      \
+  GATEFOLD_KERNEL void cpu::run_epilogue(const fn::AddBias<T, Cpu>&, const T*, cpu::SumsLayout, Index, Index, Index,   \
+                                         Index, Index, T*, Index);                                                     \
+  GATEFOLD_KERNEL void cpu::run_epilogue(const fn::AddTo<T, Cpu>&, const T*, cpu::SumsLayout, Index, Index, Index,     \
+                                         Index, Index, T*, Index);                                                     \
+  GATEFOLD_KERNEL void cpu::run_hidden<1>(const fn::BiasActivate<Relu, T, Cpu>&, const T* const*, cpu::SumsLayout,     \
+                                          Index, Index, Index, Index, Index, T*);                                      \
+  GATEFOLD_KERNEL void cpu::run_hidden<1>(const fn::BiasActivate<Gelu, T, Cpu>&, const T* const*, cpu::SumsLayout,     \
+                                          Index, Index, Index, Index, Index, T*);                                      \
+  GATEFOLD_KERNEL void cpu::run_hidden<1>(const fn::BiasActivate<Silu, T, Cpu>&, const T* const*, cpu::SumsLayout,     \
+                                          Index, Index, Index, Index, Index, T*);                                      \
+  GATEFOLD_KERNEL void Cpu::gemm_rows(Cpu::Context&, View<const T, 2, Cpu>, View<const T, 2, Cpu>, bool,               \
+                                      View<T, 2, Cpu>, const fn::AddBias<T, Cpu>&,                                     \
+                                      const fn::RouteRowAnywhere<fn::Softmax<T, Cpu>, fn::PickTopK<T, Cpu>, T, Cpu>&); \
+  GATEFOLD_KERNEL void Cpu::gemm_rows(Cpu::Context&, View<const T, 2, Cpu>, View<const T, 2, Cpu>, bool,               \
+                                      View<T, 2, Cpu>, const fn::Store&,                                               \
+                                      const fn::RouteRowAnywhere<fn::Softmax<T, Cpu>, fn::PickTopK<T, Cpu>, T, Cpu>&);
 GATEFOLD_KERNELS_OF(float)
 GATEFOLD_KERNELS_OF(double)
 #undef GATEFOLD_KERNELS_OF
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_ABI
 
 #undef GATEFOLD_FOR_ROWS
 #undef GATEFOLD_FOR_EACH

@@ -185,21 +185,7 @@ struct Cpu {
   /// Blocks of rows, each by one thread: the product, then f while the rows are in its cache.
   template <class T, class E, class F>
   static void gemm_rows(Context& ctx, View<const T, 2, Cpu> a, View<const T, 2, Cpu> b, bool tb, View<T, 2, Cpu> c,
-                        const E& epilogue, const F& f) {
-    constexpr Index many = cpu::tuning.handed_rows;
-    const Index few = ctx.eager() ? 2 : cpu::tuning.unshared_rows;
-    const Index rows = a.extent(0), columns = c.extent(1), threads = ctx.threads();
-    if (rows == 0) return;
-    const Index tasks = rows < few ? 1 : (rows + many * threads - 1) / (many * threads) * threads;
-    for_tasks(ctx, tasks, [&](Context& own, Index task, Index together) {
-      const auto mark = own.mark();
-      const Index first = task * rows / tasks, count = (task + together) * rows / tasks - first;
-      const View<T, 2, Cpu> part = c.data() ? c.rows(first, count) : own.template scratch<T>(count, columns);
-      cpu::Product<T>::run(own, one_product(a.rows(first, count), false, b, tb, part, first),
-                           cpu::Epilogue<T>::with(epilogue));
-      for (Index r = 0; r < count; ++r) f(cpu::RowLanes{}, first + r, part.data() + r * columns);
-    });
-  }
+                        const E& epilogue, const F& f);
 
   template <class T, class E>
   static void grouped_gemm(Context& ctx, Groups<Cpu> g, View<const T, 2, Cpu> a, View<const T, 3, Cpu> w,
@@ -294,6 +280,24 @@ struct Cpu {
                     .first = first}};
   }
 };
+
+template <class T, class E, class F>
+void Cpu::gemm_rows(Context& ctx, View<const T, 2, Cpu> a, View<const T, 2, Cpu> b, bool tb, View<T, 2, Cpu> c,
+                    const E& epilogue, const F& f) {
+  constexpr Index many = cpu::tuning.handed_rows;
+  const Index few = ctx.eager() ? 2 : cpu::tuning.unshared_rows;
+  const Index rows = a.extent(0), columns = c.extent(1), threads = ctx.threads();
+  if (rows == 0) return;
+  const Index tasks = rows < few ? 1 : (rows + many * threads - 1) / (many * threads) * threads;
+  for_tasks(ctx, tasks, [&](Context& own, Index task, Index together) {
+    const auto mark = own.mark();
+    const Index first = task * rows / tasks, count = (task + together) * rows / tasks - first;
+    const View<T, 2, Cpu> part = c.data() ? c.rows(first, count) : own.template scratch<T>(count, columns);
+    cpu::Product<T>::run(own, one_product(a.rows(first, count), false, b, tb, part, first),
+                         cpu::Epilogue<T>::with(epilogue));
+    for (Index r = 0; r < count; ++r) f(cpu::RowLanes{}, first + r, part.data() + r * columns);
+  });
+}
 
 static_assert(Backend<Cpu>);
 

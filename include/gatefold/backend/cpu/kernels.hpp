@@ -26,6 +26,10 @@ static_assert(std::string_view(GATEFOLD_KERNELS).find(" " GATEFOLD_TEXT(GATEFOLD
 #define GATEFOLD_KERNEL extern template
 #endif
 
+namespace gatefold {
+GATEFOLD_KERNEL class Scratch<Cpu>;
+}  // namespace gatefold
+
 namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
 GATEFOLD_KERNEL void run_tasks(ExecutorRef, int, Index, TaskFunction);
