@@ -12,8 +12,8 @@
 #else
 #define GATEFOLD_KERNEL extern template
 #endif
-#define GATEFOLD_FOR_EACH(...) GATEFOLD_KERNEL void cpu::for_each(Cpu::Context&, Index, const fn::__VA_ARGS__&);
-#define GATEFOLD_FOR_ROWS(...) GATEFOLD_KERNEL void cpu::for_rows(Cpu::Context&, Index, const fn::__VA_ARGS__&);
+#define GATEFOLD_FOR_EACH(...) GATEFOLD_KERNEL void Cpu::for_each(Cpu::Context&, Index, const fn::__VA_ARGS__&);
+#define GATEFOLD_FOR_ROWS(...) GATEFOLD_KERNEL void Cpu::for_rows(Cpu::Context&, Index, const fn::__VA_ARGS__&);
 
 namespace gatefold::inline GATEFOLD_CPU_ABI {
 
@@ -92,7 +92,7 @@ GATEFOLD_FOR_EACH(ClipFactor)
   GATEFOLD_FOR_ROWS(RowWithStep<fn::DropRows<T, Cpu>, fn::AddScaled<T>>)                                               \
   GATEFOLD_FOR_ROWS(RowWithStep<fn::DropRows<T, Cpu>, fn::HeavyBallStep<T>>)                                           \
   GATEFOLD_FOR_ROWS(RowWithStep<fn::DropRows<T, Cpu>, fn::AdamRuleStep<T>>)                                            \
-  GATEFOLD_KERNEL void cpu::reduce(Cpu::Context&, Index, const fn::Term<T>&, T*);                                      \
+  GATEFOLD_KERNEL void Cpu::reduce(Cpu::Context&, Index, const fn::Term<T>&, T*);                                      \
   GATEFOLD_KERNEL void cpu::run_epilogue(const fn::AddBias<T, Cpu>&, const T*, cpu::SumsLayout, Index, Index, Index,   \
                                          Index, Index, T*, Index);                                                     \
   GATEFOLD_KERNEL void cpu::run_epilogue(const fn::AddTo<T, Cpu>&, const T*, cpu::SumsLayout, Index, Index, Index,     \
@@ -108,7 +108,25 @@ GATEFOLD_FOR_EACH(ClipFactor)
                                       const fn::RouteRowAnywhere<fn::Softmax<T, Cpu>, fn::PickTopK<T, Cpu>, T, Cpu>&); \
   GATEFOLD_KERNEL void Cpu::gemm_rows(Cpu::Context&, View<const T, 2, Cpu>, View<const T, 2, Cpu>, bool,               \
                                       View<T, 2, Cpu>, const fn::Store&,                                               \
-                                      const fn::RouteRowAnywhere<fn::Softmax<T, Cpu>, fn::PickTopK<T, Cpu>, T, Cpu>&);
+                                      const fn::RouteRowAnywhere<fn::Softmax<T, Cpu>, fn::PickTopK<T, Cpu>, T, Cpu>&); \
+  GATEFOLD_KERNEL void Cpu::grouped_pair(                                                                              \
+      Cpu::Context&, Groups<Cpu>, View<const T, 2, Cpu>, const std::array<View<const T, 3, Cpu>, 1>&,                  \
+      const fn::BiasActivate<Relu, T, Cpu>&, View<const T, 3, Cpu>, View<T, 2, Cpu>, const fn::AddBias<T, Cpu>&);      \
+  GATEFOLD_KERNEL void Cpu::grouped_pair(                                                                              \
+      Cpu::Context&, Groups<Cpu>, View<const T, 2, Cpu>, const std::array<View<const T, 3, Cpu>, 1>&,                  \
+      const fn::BiasActivate<Relu, T, Cpu>&, View<const T, 3, Cpu>, View<T, 2, Cpu>, const fn::Store&);                \
+  GATEFOLD_KERNEL void Cpu::grouped_pair(                                                                              \
+      Cpu::Context&, Groups<Cpu>, View<const T, 2, Cpu>, const std::array<View<const T, 3, Cpu>, 1>&,                  \
+      const fn::BiasActivate<Gelu, T, Cpu>&, View<const T, 3, Cpu>, View<T, 2, Cpu>, const fn::AddBias<T, Cpu>&);      \
+  GATEFOLD_KERNEL void Cpu::grouped_pair(                                                                              \
+      Cpu::Context&, Groups<Cpu>, View<const T, 2, Cpu>, const std::array<View<const T, 3, Cpu>, 1>&,                  \
+      const fn::BiasActivate<Gelu, T, Cpu>&, View<const T, 3, Cpu>, View<T, 2, Cpu>, const fn::Store&);                \
+  GATEFOLD_KERNEL void Cpu::grouped_pair(                                                                              \
+      Cpu::Context&, Groups<Cpu>, View<const T, 2, Cpu>, const std::array<View<const T, 3, Cpu>, 1>&,                  \
+      const fn::BiasActivate<Silu, T, Cpu>&, View<const T, 3, Cpu>, View<T, 2, Cpu>, const fn::AddBias<T, Cpu>&);      \
+  GATEFOLD_KERNEL void Cpu::grouped_pair(                                                                              \
+      Cpu::Context&, Groups<Cpu>, View<const T, 2, Cpu>, const std::array<View<const T, 3, Cpu>, 1>&,                  \
+      const fn::BiasActivate<Silu, T, Cpu>&, View<const T, 3, Cpu>, View<T, 2, Cpu>, const fn::Store&);
 GATEFOLD_KERNELS_OF(float)
 GATEFOLD_KERNELS_OF(double)
 #undef GATEFOLD_KERNELS_OF

@@ -27,26 +27,40 @@ static_assert(std::string_view(GATEFOLD_KERNELS).find(" " GATEFOLD_TEXT(GATEFOLD
 #endif
 
 namespace gatefold {
+
 GATEFOLD_KERNEL class Scratch<Cpu>;
-}  // namespace gatefold
+GATEFOLD_KERNEL void group_by_and_back(Cpu::Context&, View<const Index, 2, Cpu>, View<Index, 1, Cpu>,
+                                       View<Index, 1, Cpu>, View<Index, 1, Cpu>, View<Index, 1, Cpu>,
+                                       View<Index, 1, Cpu>);
 
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace GATEFOLD_CPU_ABI {
 
-GATEFOLD_KERNEL void run_tasks(ExecutorRef, int, Index, TaskFunction);
-GATEFOLD_KERNEL void group_by(Cpu::Context&, Index, const Index*, Index, Index*, Index*);
+GATEFOLD_KERNEL void cpu::run_tasks(cpu::ExecutorRef, int, Index, cpu::TaskFunction);
+GATEFOLD_KERNEL void cpu::group_by(Cpu::Context&, Index, const Index*, Index, Index*, Index*);
 
-#define GATEFOLD_KERNELS_OF(T)                                                                                        \
-  GATEFOLD_KERNEL void Product<T>::run(Cpu::Context&, const Batch<T>&, const Epilogue<T>&, Index);                    \
-  GATEFOLD_KERNEL void ProductPair<T>::run(Cpu::Context&, const PairBatch<T>&, const HiddenEpilogue<T>&,              \
-                                           const Epilogue<T>&, Index);                                                \
-  GATEFOLD_KERNEL void outer(Cpu::Context&, const Batch<T>&, const View<T, 3, Cpu>&);                                 \
-  GATEFOLD_KERNEL void grouped_sum(Cpu::Context&, Index, const Index*, const T*, const Index*, const T*, Index, bool, \
-                                   T*);
+#define GATEFOLD_WITH_EPILOGUE(T, ...)                                                                             \
+  GATEFOLD_KERNEL void Cpu::gemm(Cpu::Context&, View<const T, 2, Cpu>, bool, View<const T, 2, Cpu>, bool, bool,    \
+                                 View<T, 2, Cpu>, const fn::__VA_ARGS__&);                                         \
+  GATEFOLD_KERNEL void Cpu::grouped_gemm(Cpu::Context&, Groups<Cpu>, View<const T, 2, Cpu>, View<const T, 3, Cpu>, \
+                                         bool, View<T, 2, Cpu>, const fn::__VA_ARGS__&);
+#define GATEFOLD_KERNELS_OF(T)                                                                                       \
+  GATEFOLD_KERNEL void cpu::Product<T>::run(Cpu::Context&, const cpu::Batch<T>&, const cpu::Epilogue<T>&, Index);    \
+  GATEFOLD_KERNEL void cpu::ProductPair<T>::run(Cpu::Context&, const cpu::PairBatch<T>&,                             \
+                                                const cpu::HiddenEpilogue<T>&, const cpu::Epilogue<T>&, Index);      \
+  GATEFOLD_WITH_EPILOGUE(T, Store)                                                                                   \
+  GATEFOLD_WITH_EPILOGUE(T, AddBias<T, Cpu>)                                                                         \
+  GATEFOLD_WITH_EPILOGUE(T, AddTo<T, Cpu>)                                                                           \
+  GATEFOLD_KERNEL void Cpu::grouped_outer(Cpu::Context&, Groups<Cpu>, View<const T, 2, Cpu>, View<const T, 2, Cpu>,  \
+                                          View<T, 3, Cpu>, bool, View<const Index, 1, Cpu>);                         \
+  GATEFOLD_KERNEL void Cpu::grouped_sum<T>(Cpu::Context&, Groups<Cpu>, View<const T, 2, Cpu>, View<T, 2, Cpu>, bool, \
+                                           View<const Index, 1, Cpu>, In<T, 1, Cpu>);
 GATEFOLD_KERNELS_OF(float)
 GATEFOLD_KERNELS_OF(double)
 #undef GATEFOLD_KERNELS_OF
+#undef GATEFOLD_WITH_EPILOGUE
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace GATEFOLD_CPU_ABI
+}  // namespace gatefold
 
 #undef GATEFOLD_KERNEL
 #endif
