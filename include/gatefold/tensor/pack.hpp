@@ -163,11 +163,16 @@ void expect_like(const char* where, std::string_view name, const P& like, const 
 
 namespace pack {
 
+/// leaf(a, b), as visit_tensor.
+template <class P, class Q, class Leaf>
+[[gnu::noinline]] void visit_leaf(P& to, const Q& from, const Leaf& leaf) {
+  leaf(to, from);
+}
 /// Give `to` the parts of `from`, and call leaf(a, b) for every tensor a of `to` and b of `from`.
 template <class P, class Q, class Leaf>
 void structure_like(P& to, const Q& from, const Leaf& leaf) {
   if constexpr (is_tensor<P>) {
-    leaf(to, from);
+    visit_leaf(to, from, leaf);
   } else if constexpr (is_vector<P>) {
     to.resize(from.size());
     for (std::size_t i = 0; i < from.size(); ++i) structure_like(to[i], from[i], leaf);
