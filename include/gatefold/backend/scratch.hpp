@@ -83,7 +83,8 @@ class Scratch : public OneThread {
   std::size_t taken_ = 0, most_ = 0;  // bytes: now, and at most
 };
 
-// Out of the class: what is in it is inline, and compiled again by whoever optimises in spite of backend/cpu/kernels.hpp.
+// Out of the class: what is in it is inline, and compiled again by whoever optimises in spite of
+// backend/cpu/kernels.hpp.
 template <class B>
 Scratch<B>::Mark::~Mark() {
   owner_.rewind(chunk_, used_);

@@ -2,10 +2,12 @@
 
 #include "gatefold/backend/cpu/cpu.hpp"
 
-// What programs instantiate of the CPU engine whatever their model is, for float and double. The target gatefold::kernels defines
-// GATEFOLD_KERNELS: then these are declared here, and built once, in its library. Without it this file is empty.
+// What programs instantiate of the CPU engine whatever their model is, for float and double. The target
+// gatefold::kernels defines GATEFOLD_KERNELS: then these are declared here, and built once, in its library. Without it
+// this file is empty. See docs/compile_time.md.
 //
-// GATEFOLD_KERNELS names the instruction sets that the library was built for, each between blanks: " avx2_fma avx512_dq ".
+// GATEFOLD_KERNELS names the instruction sets that the library was built for, each between blanks:
+// " avx2_fma avx512_dq ".
 #if defined(GATEFOLD_KERNELS)
 #include <string_view>
 
@@ -33,7 +35,7 @@ GATEFOLD_KERNEL void group_by_and_back(Cpu::Context&, View<const Index, 2, Cpu>,
                                        View<Index, 1, Cpu>, View<Index, 1, Cpu>, View<Index, 1, Cpu>,
                                        View<Index, 1, Cpu>);
 
-namespace GATEFOLD_CPU_ABI {
+inline namespace GATEFOLD_CPU_ABI {
 
 GATEFOLD_KERNEL void cpu::run_tasks(cpu::ExecutorRef, int, Index, cpu::TaskFunction);
 GATEFOLD_KERNEL void cpu::group_by(Cpu::Context&, Index, const Index*, Index, Index*, Index*);
