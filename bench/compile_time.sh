@@ -1,17 +1,27 @@
 #!/usr/bin/env bash
-# Seconds of the processor to compile the program of the README, and the slowest of the largest test files built in build/test.
+# Seconds of the processor to compile the program of the README and the networks of examples/language_model, header-only and with
+# gatefold::kernels, the library of these itself, and the slowest of the largest test files built in build/test.
 # usage: bash bench/compile_time.sh OUTPUT.json
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 tests=$root/build/test
 object=$(mktemp --suffix .o)
-file=""
+file="" rows=""
 trap 'rm -f "$object" "$object.d"' EXIT
 
 TIMEFORMAT=%U  # of the processor, whatever else runs
-seconds=$({ time g++ -std=c++20 -O3 -march=native -DNDEBUG -I"$root/include" -isystem /usr/include/eigen3 \
-  -c "$root/examples/quickstart.cpp" -o "$object"; } 2>&1)
-rows="{\"name\": \"compile_time/quickstart\", \"real_time\": $seconds, \"time_unit\": \"s\"}"
+compiler=(g++ -std=c++20 -O3 -march=native -DNDEBUG -I"$root/include" -I"$root/examples" -isystem /usr/include/eigen3)
+set=$(echo GATEFOLD_CPU_ABI | "${compiler[@]}" -include gatefold/backend/cpu/instruction_set.hpp -x c++ -E -P - | tail -1)
+add() {  # NAME COMMAND...
+  local seconds
+  seconds=$({ time "${@:2}" >/dev/null; } 2>&1 | tail -1)
+  rows+="${rows:+, }{\"name\": \"compile_time/$1\", \"real_time\": $seconds, \"time_unit\": \"s\"}"
+}
+for source in quickstart language_model/networks; do
+  add "$source" "${compiler[@]}" -c "$root/examples/$source.cpp" -o "$object"
+  add "$source/kernels" "${compiler[@]}" "-DGATEFOLD_KERNELS=\" $set \"" -c "$root/examples/$source.cpp" -o "$object"
+done
+add kernels "${compiler[@]}" "-DGATEFOLD_KERNELS=\" $set \"" -c "$root/cmake/gatefold_kernels.cpp" -o "$object"
 
 if [[ -d $tests ]]; then
   # What a build took tells what else ran, and what a compiler cache knew: the three largest are compiled again.

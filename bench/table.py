@@ -48,7 +48,9 @@ GOALS = [
     ("language_train/characters", "peer_ratio_torch_compiled", ">=", 1.5),
     ("language_train/characters", "peak_share", ">=", 0.5),
     ("language_train/medium", "peak_share", ">=", 0.6),
+    ("compile_time/quickstart/kernels", "seconds", "<=", 4),
     ("compile_time/quickstart", "seconds", "<=", 10),
+    ("compile_time/language_model/networks/kernels", "seconds", "<=", 12),
     ("compile_time/slowest_test", "seconds", "<=", 60),
 ]
 PLAIN_FIELDS = {"name", "run_name", "run_type", "family_index", "per_family_instance_index", "repetitions",

@@ -21,6 +21,9 @@ write_basic_package_version_file(gatefoldConfigVersion.cmake COMPATIBILITY SameM
 configure_file(${PROJECT_SOURCE_DIR}/cmake/gatefold.pc.in gatefold.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/gatefoldConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/gatefoldConfigVersion.cmake
         DESTINATION ${package_dir})
+# gatefold::kernels is built where it is used.
+install(FILES ${PROJECT_SOURCE_DIR}/cmake/gatefold_kernels.cmake ${PROJECT_SOURCE_DIR}/cmake/gatefold_kernels.cpp
+        DESTINATION ${package_dir})
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/gatefold.pc DESTINATION ${CMAKE_INSTALL_DATADIR}/pkgconfig)
 
 # `cpack` in the build folder makes a Debian package of the headers.

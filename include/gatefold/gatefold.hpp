@@ -9,6 +9,7 @@
 #include "gatefold/backend/cpu/epilogue.hpp"
 #include "gatefold/backend/cpu/executor.hpp"
 #include "gatefold/backend/cpu/instruction_set.hpp"
+#include "gatefold/backend/cpu/kernels.hpp"
 #include "gatefold/backend/cpu/loops.hpp"
 #include "gatefold/backend/cpu/memory.hpp"
 #include "gatefold/backend/cpu/operand.hpp"
@@ -37,3 +38,7 @@
 #include "gatefold/backend/cpu/weight_path.hpp"
 #include "gatefold/backend/cpu/workers.hpp"
 #include "gatefold/policies.hpp"
+
+#if defined(GATEFOLD_KERNELS)
+#include "gatefold/kernels.hpp"
+#endif

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <ostream>
 #include <sstream>
 #include <stdexcept>
@@ -45,6 +46,37 @@ struct Joined {
   }
 };
 
+/// A value that a message prints, its type erased: two pointers, which its owner must outlive.
+class Printed {
+ public:
+  template <class V>
+  static Printed of(const V& value) {
+    return {&value, [](std::ostream& stream, const void* p) { stream << *static_cast<const V*>(p); }};
+  }
+  template <std::size_t N>
+  static Printed of(const char (&text)[N]) {
+    return {text, [](std::ostream& stream, const void* p) { stream << static_cast<const char*>(p); }};
+  }
+  friend std::ostream& operator<<(std::ostream& stream, const Printed& printed) {
+    printed.print_(stream, printed.value_);
+    return stream;
+  }
+
+ private:
+  Printed(const void* value, void (*print)(std::ostream&, const void*)) : value_(value), print_(print) {}
+
+  const void* value_;
+  void (*print_)(std::ostream&, const void*);
+};
+
+/// What `expect` throws: one function for whatever is expected, so that messages cost little to compile.
+[[noreturn, gnu::cold, gnu::noinline]] inline void throw_unexpected(const char* where, Printed name, Printed expected,
+                                                                    Printed got) {
+  std::ostringstream message;
+  message << where << ": " << name << ": expected " << expected << ", got " << got;
+  throw ArgumentError(message.str());
+}
+
 /// Require an option: `TopK: k: expected 1 <= k <= experts = 8, got 9`.
 ///
 /// @param where     the policy or function that asks
@@ -54,10 +86,7 @@ struct Joined {
 /// @cost   one branch; the message is built on failure only
 template <class Name, class Expected, class Got>
 void expect(bool ok, const char* where, const Name& name, const Expected& expected, const Got& got) {
-  if (ok) return;
-  std::ostringstream message;
-  message << where << ": " << name << ": expected " << expected << ", got " << got;
-  throw ArgumentError(message.str());
+  if (!ok) throw_unexpected(where, Printed::of(name), Printed::of(expected), Printed::of(got));
 }
 
 }  // namespace gatefold

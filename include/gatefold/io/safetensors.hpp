@@ -50,25 +50,38 @@ void visit(F&& f, const Part<P>&... parts) {
   (pack::visit<false>(of_view, Name{nullptr, parts.prefix}, parts.pack), ...);
 }
 
+/// The tensors of a caller, whose names differ.
+class Entries {
+ public:
+  explicit Entries(const char* where) : where_(where) {}
+  /// @throws ArgumentError when two tensors have one name
+  void add(const Name& at, const char* dtype, std::uint64_t bytes, std::vector<std::uint64_t> shape) {
+    std::string name = at.str();
+    expect(name != "__metadata__", where_, "tensor name", "any other", name);
+    expect(names_.insert(name).second, where_, "tensor names", "different ones", "two of \"" + name + "\"");
+    list.push_back({std::move(name), dtype, std::move(shape), bytes});
+  }
+  std::vector<Entry> list;
+
+ private:
+  const char* where_;
+  std::set<std::string> names_;
+};
+
 /// @throws ArgumentError when two tensors have one name
 template <class... P>
 std::vector<Entry> entries(const char* where, const Part<P>&... parts) {
-  std::vector<Entry> list;
-  std::set<std::string> names;
+  Entries all(where);
   visit(
       [&]<class T, int Rank, class B>(const Name& at, View<T, Rank, B> tensor) {
-        std::string name = at.str();
-        expect(name != "__metadata__", where, "tensor name", "any other", name);
-        expect(names.insert(name).second, where, "tensor names", "different ones", "two of \"" + name + "\"");
-        Entry entry{std::move(name),
-                    dtype<std::remove_const_t<T>>(),
-                    {},
-                    static_cast<std::uint64_t>(tensor.size()) * sizeof(T)};
-        for (int d = 0; d < Rank; ++d) entry.shape.push_back(static_cast<std::uint64_t>(tensor.extent(d)));
-        list.push_back(std::move(entry));
+        std::vector<std::uint64_t> shape(static_cast<std::size_t>(Rank));
+        for (int d = 0; d < Rank; ++d)
+          shape[static_cast<std::size_t>(d)] = static_cast<std::uint64_t>(tensor.extent(d));
+        all.add(at, dtype<std::remove_const_t<T>>(), static_cast<std::uint64_t>(tensor.size()) * sizeof(T),
+                std::move(shape));
       },
       parts...);
-  return list;
+  return std::move(all.list);
 }
 
 /// Whether one is the other but for leading extents of 1: a bank of one expert, and what it is the only one of.
@@ -107,10 +120,48 @@ inline std::vector<std::size_t> match(const RegularFile& from, const Header& hea
   return places;
 }
 
+/// Where the elements of a tensor are.
+struct Source {
+  const void* data;
+  Index size;
+  std::size_t element;  // bytes
+  void (*to_host)(void* context, const void* data, Index at, Index count, std::byte* to);
+};
+
+/// Write a file. @param list, sources  of the same tensors
+inline void write(const std::filesystem::path& path, void* context, const Metadata& metadata,
+                  const std::vector<Entry>& list, const std::vector<Source>& sources) {
+  std::vector<std::size_t> order(list.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  const auto rank = [&](std::size_t i) { return std::string_view("F32F64I64").find(list[i].dtype); };
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return rank(a) != rank(b) ? rank(a) > rank(b) : list[a].name < list[b].name;
+  });
+  std::vector<const Entry*> in_order;
+  for (const std::size_t i : order) in_order.push_back(&list[i]);
+
+  const std::string header = header_bytes(metadata, in_order);
+  Replacement file(path);
+  file.write(header.data(), header.size());
+  std::vector<std::byte> piece;
+  for (const std::size_t i : order) {
+    const Source& source = sources[i];
+    const Index step = (Index(4) << 20) / static_cast<Index>(source.element);
+    piece.resize(std::max(piece.size(), static_cast<std::size_t>(std::min(step, source.size)) * source.element));
+    for (Index at = 0; at < source.size; at += step) {
+      const Index count = std::min(step, source.size - at);
+      source.to_host(context, source.data, at, count, piece.data());
+      file.write(piece.data(), static_cast<std::size_t>(count) * source.element);
+    }
+  }
+  file.commit();
+}
+
 /// All elements of a file in host memory, each tensor aligned.
 struct Data {
   std::vector<std::byte> bytes;
   std::vector<std::uint64_t> begins;  // by entry
+  Metadata metadata{};
 };
 
 /// @param places  of match
@@ -130,6 +181,18 @@ inline Data read_data(RegularFile& from, const Header& header, const std::vector
   return data;
 }
 
+/// What the list names, all of it checked. @param only  whether the file must hold no other tensors
+inline Data read_entries(const std::filesystem::path& path, bool only, const std::vector<Entry>& list) {
+  std::unordered_map<std::string_view, std::size_t> by_name;
+  for (std::size_t i = 0; i < list.size(); ++i) by_name.emplace(list[i].name, i);
+  RegularFile from(path);
+  Header header = read_header(from, [&](const std::string& name) { return !only || by_name.contains(name); });
+  std::erase_if(header.tensors, [&](const Described& t) { return !by_name.contains(header.name(t)); });
+  Data data = read_data(from, header, match(from, header, list, by_name));
+  data.metadata = std::move(header.metadata);
+  return data;
+}
+
 }  // namespace safetensors
 
 /// Write packs of tensors to a safetensors file: `save(path, ctx, {{"step", "12"}}, Part{"params", params})`.
@@ -145,48 +208,20 @@ inline Data read_data(RegularFile& from, const Header& header, const std::vector
 template <class C, class... P>
 void save(const std::filesystem::path& path, C& ctx, const Metadata& metadata, const Part<P>&... parts) {
   const std::vector<safetensors::Entry> list = safetensors::entries("io::save", parts...);
-  struct Source {
-    const void* data;
-    Index size;
-    void (*write)(C&, const void* data, Index size, std::vector<std::byte>& piece, Replacement& to);
-  };
-  std::vector<Source> sources;
+  std::vector<safetensors::Source> sources;
   safetensors::visit(
       [&]<class E, int Rank, class B>(const Name&, View<E, Rank, B> tensor) {
         static_assert(std::is_same_v<B, typename C::Backend>,
                       "gatefold: tensors and context are of different backends");
         using T = std::remove_const_t<E>;
-        sources.push_back(
-            {tensor.data(), tensor.size(),
-             [](C& context, const void* data, Index size, std::vector<std::byte>& piece, Replacement& to) {
-               const T* from = static_cast<const T*>(data);
-               constexpr Index step = (Index(4) << 20) / sizeof(T);
-               const Index longest = std::min(step, size);
-               piece.resize(std::max(piece.size(), static_cast<std::size_t>(longest) * sizeof(T)));
-               for (Index at = 0; at < size; at += step) {
-                 const Index count = std::min(step, size - at);
-                 B::to_host(context, count, from + at, reinterpret_cast<T*>(piece.data()));
-                 to.write(piece.data(), static_cast<std::size_t>(count) * sizeof(T));
-               }
-             }});
+        sources.push_back({tensor.data(), tensor.size(), sizeof(T),
+                           [](void* context, const void* from, Index at, Index count, std::byte* to) {
+                             B::to_host(*static_cast<C*>(context), count, static_cast<const T*>(from) + at,
+                                        reinterpret_cast<T*>(to));
+                           }});
       },
       parts...);
-
-  std::vector<std::size_t> order(list.size());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  const auto rank = [&](std::size_t i) { return std::string_view("F32F64I64").find(list[i].dtype); };
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return rank(a) != rank(b) ? rank(a) > rank(b) : list[a].name < list[b].name;
-  });
-  std::vector<const safetensors::Entry*> in_order;
-  for (const std::size_t i : order) in_order.push_back(&list[i]);
-
-  const std::string header = safetensors::header_bytes(metadata, in_order);
-  Replacement file(path);
-  file.write(header.data(), header.size());
-  std::vector<std::byte> piece;
-  for (const std::size_t i : order) sources[i].write(ctx, sources[i].data, sources[i].size, piece, file);
-  file.commit();
+  safetensors::write(path, &ctx, metadata, list, sources);
 }
 
 namespace safetensors {
@@ -195,13 +230,7 @@ namespace safetensors {
 template <class C, class... P>
 Metadata load(const std::filesystem::path& path, C& ctx, bool only, const Part<P>&... parts) {
   static_assert((!std::is_const_v<P> && ...), "gatefold: io::load writes into its packs, they cannot be const");
-  const std::vector<Entry> list = entries("io::load", parts...);
-  std::unordered_map<std::string_view, std::size_t> by_name;
-  for (std::size_t i = 0; i < list.size(); ++i) by_name.emplace(list[i].name, i);
-  RegularFile from(path);
-  Header header = read_header(from, [&](const std::string& name) { return !only || by_name.contains(name); });
-  std::erase_if(header.tensors, [&](const Described& t) { return !by_name.contains(header.name(t)); });
-  const Data data = read_data(from, header, match(from, header, list, by_name));
+  Data data = read_entries(path, only, entries("io::load", parts...));
   auto begin = data.begins.begin();
   visit(
       [&]<class T, int Rank, class B>(const Name&, View<T, Rank, B> tensor) {
@@ -210,7 +239,7 @@ Metadata load(const std::filesystem::path& path, C& ctx, bool only, const Part<P
         B::from_host(ctx, tensor.size(), reinterpret_cast<const T*>(data.bytes.data() + *begin++), tensor.data());
       },
       parts...);
-  return std::move(header.metadata);
+  return std::move(data.metadata);
 }
 
 }  // namespace safetensors

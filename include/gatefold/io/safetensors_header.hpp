@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -87,9 +88,10 @@ inline std::string shape_text(const std::vector<std::uint64_t>& shape) {
   return text + "]";
 }
 
-/// Receives a JSON text piece by piece and refuses what is no header at once.
-/// @param Known  whether a tensor of a name is wanted; what is not wanted is refused
-template <class Known>
+/// Whether a tensor of a name is wanted. Its type is erased: a reader is compiled once, whatever is read.
+using Known = std::function<bool(const std::string&)>;
+
+/// Receives a JSON text piece by piece and refuses what is no header at once, and tensors that are not wanted.
 class HeaderReader {
  public:
   using Json = nlohmann::json;
@@ -289,8 +291,7 @@ inline void expect_layout(const RegularFile& from, Header& header) {
 /// does
 ///         besides (names that appear twice, a header that does not begin with '{', a tensor that is no object)
 /// @cost   O(n log n) time, and besides the text of n bytes about as much memory
-template <class Known>
-Header read_header(RegularFile& from, const Known& known) {
+inline Header read_header(RegularFile& from, const Known& known) {
   std::uint64_t length = 0;
   if (from.size() < 8) from.fail(from.size(), "truncated: expected 8 bytes of header length");
   from.read(&length, 8, 0);

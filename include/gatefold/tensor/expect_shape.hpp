@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <sstream>
@@ -12,25 +13,10 @@ namespace gatefold {
 /// Stands for "any extent" in expect_shape; printed as `?`.
 inline constexpr Index any_extent = -1;
 
-/// Require the extents of a view or tensor, and memory behind them: `Mixture.forward: x: expected [?, 512], got [32,
-/// 256]`.
-///
-/// @throws ArgumentError unless every extent agrees, none is negative, and there is memory for what is not empty
-/// @cost   one comparison per dimension; the message is built on failure only
-template <class V>
-void expect_shape(const char* where, const char* name, const V& view, std::initializer_list<Index> expected) {
-  bool same = true;
-  int d = 0;
-  for (Index n : expected) {
-    same = same && d < V::rank && view.extent(d) >= 0 && (n == any_extent || n == view.extent(d));
-    ++d;
-  }
-  if (same && d == V::rank) {
-    if constexpr (requires { view.data(); })
-      expect(view.data() || view.size() == 0, where, name, Joined{"memory of ", view.size(), " elements"},
-             "a null pointer");
-    return;
-  }
+/// What expect_shape throws. @param got  [rank]
+[[noreturn, gnu::cold, gnu::noinline]] inline void throw_shape(const char* where, const char* name,
+                                                               std::initializer_list<Index> expected, const Index* got,
+                                                               int rank) {
   std::ostringstream message;
   message << where << ": " << name << ": expected [";
   const char* comma = "";
@@ -40,9 +26,29 @@ void expect_shape(const char* where, const char* name, const V& view, std::initi
     comma = ", ";
   }
   message << "], got [";
-  for (d = 0; d < V::rank; ++d) message << (d ? ", " : "") << view.extent(d);
+  for (int d = 0; d < rank; ++d) message << (d ? ", " : "") << got[d];
   message << ']';
   throw ArgumentError(message.str());
+}
+
+/// Require the extents of a view or tensor, and memory behind them: `Mixture.forward: x: expected [?, 512], got [32,
+/// 256]`.
+///
+/// @throws ArgumentError unless every extent agrees, none is negative, and there is memory for what is not empty
+/// @cost   one comparison per dimension; the message is built on failure only
+template <class V>
+void expect_shape(const char* where, const char* name, const V& view, std::initializer_list<Index> expected) {
+  Index got[V::rank];
+  for (int d = 0; d < V::rank; ++d) got[d] = view.extent(d);
+  bool same = expected.size() == static_cast<std::size_t>(V::rank);
+  for (int d = 0; same && d < V::rank; ++d) {
+    const Index n = expected.begin()[d];
+    same = got[d] >= 0 && (n == any_extent || n == got[d]);
+  }
+  if (!same) throw_shape(where, name, expected, got, V::rank);
+  if constexpr (requires { view.data(); })
+    expect(view.data() || view.size() == 0, where, name, Joined{"memory of ", view.size(), " elements"},
+           "a null pointer");
 }
 
 /// Require that what is written shares no memory with what is read: `Mixture.forward: u: expected memory of its own,

@@ -77,11 +77,17 @@ constexpr bool check() {
   return lists_tensors;
 }
 
+/// f(at, tensor...), once for each kind of tensor and not once for each tensor of a pack: a model has many.
+template <class F, class... P>
+[[gnu::noinline]] void visit_tensor(F& f, const Name& at, P&... tensors) {
+  f(at, tensors...);
+}
+
 template <bool OnlyLearned, class F, class P, class... Q>
 void visit(F& f, const Name& at, P& first, Q&... more) {
   using Pack = std::remove_const_t<P>;
   if constexpr (is_tensor<Pack>) {
-    f(at, first, more...);
+    visit_tensor(f, at, first, more...);
   } else if constexpr (is_vector<Pack>) {
     (expect(more.size() == first.size(), "pack", Joined{at, ": parts"}, first.size(), more.size()), ...);
     for (std::size_t i = 0; i < first.size(); ++i)
@@ -137,11 +143,15 @@ template <class V>
 Extents(const V&) -> Extents<V>;
 
 template <class P>
+[[gnu::noinline]] void expect_tensor_like(const char* where, const Name& at, const P& like, const P& other) {
+  bool same = true;
+  for (int d = 0; d < P::rank; ++d) same = same && other.extent(d) == like.extent(d);
+  expect(same, where, at, Extents{like}, Extents{other});
+}
+template <class P>
 void expect_like(const char* where, const Name& at, const P& like, const P& other) {
   if constexpr (is_tensor<P>) {
-    bool same = true;
-    for (int d = 0; d < P::rank; ++d) same = same && other.extent(d) == like.extent(d);
-    expect(same, where, at, Extents{like}, Extents{other});
+    expect_tensor_like(where, at, like, other);
   } else if constexpr (is_vector<P>) {
     expect(other.size() == like.size(), where, Joined{at, ": parts"}, like.size(), other.size());
     for (std::size_t i = 0; i < like.size(); ++i)
@@ -169,11 +179,16 @@ void expect_like(const char* where, std::string_view name, const P& like, const 
 
 namespace pack {
 
+/// leaf(a, b), as visit_tensor.
+template <class P, class Q, class Leaf>
+[[gnu::noinline]] void visit_leaf(P& to, const Q& from, const Leaf& leaf) {
+  leaf(to, from);
+}
 /// Give `to` the parts of `from`, and call leaf(a, b) for every tensor a of `to` and b of `from`.
 template <class P, class Q, class Leaf>
 void structure_like(P& to, const Q& from, const Leaf& leaf) {
   if constexpr (is_tensor<P>) {
-    leaf(to, from);
+    visit_leaf(to, from, leaf);
   } else if constexpr (is_vector<P>) {
     to.resize(from.size());
     for (std::size_t i = 0; i < from.size(); ++i) structure_like(to[i], from[i], leaf);

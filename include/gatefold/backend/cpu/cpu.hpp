@@ -128,15 +128,9 @@ struct Cpu {
   }
 
   template <class F>
-  static void for_each(Context& ctx, Index n, const F& f) {
-    const OneThread::Scope alone(ctx);
-    cpu::for_each(ctx, n, f);
-  }
+  static void for_each(Context& ctx, Index n, const F& f);
   template <class F>
-  static void for_rows(Context& ctx, Index n, const F& f) {
-    const OneThread::Scope alone(ctx);
-    cpu::for_rows(ctx, n, f);
-  }
+  static void for_rows(Context& ctx, Index n, const F& f);
   /// Tasks that can be shared out evenly run one by one, one to a thread, in turn, so that what a context of a thread
   /// takes of memory is the same in every call of the same sizes; others are one range, which shares out its own work.
   template <class F>
@@ -157,9 +151,7 @@ struct Cpu {
     });
   }
   template <class T, class F>
-  static void reduce(Context& ctx, Index n, const F& f, T* out) {
-    cpu::reduce<T>(ctx, n, f, out);
-  }
+  static void reduce(Context& ctx, Index n, const F& f, T* out);
   static void group_by(Context& ctx, View<const Index, 1, Cpu> keys, View<Index, 1, Cpu> offsets,
                        View<Index, 1, Cpu> order) {
     if (offsets.empty()) return;
@@ -174,51 +166,16 @@ struct Cpu {
 
   template <class T, class E>
   static void gemm(Context& ctx, View<const T, 2, Cpu> a, bool ta, View<const T, 2, Cpu> b, bool tb, bool accumulate,
-                   View<T, 2, Cpu> c, const E& epilogue) {
-    auto batch = one_product(a, ta, b, tb, c, 0);
-    batch.accumulate = accumulate;
-    if constexpr (std::is_same_v<E, fn::Store>)
-      if (ta && !tb) return cpu::outer(ctx, batch, c.as(1, c.extent(0), c.extent(1)));
-    cpu::Product<T>::run(ctx, batch, cpu::Epilogue<T>::with(epilogue));
-  }
+                   View<T, 2, Cpu> c, const E& epilogue);
 
   /// Blocks of rows, each by one thread: the product, then f while the rows are in its cache.
   template <class T, class E, class F>
   static void gemm_rows(Context& ctx, View<const T, 2, Cpu> a, View<const T, 2, Cpu> b, bool tb, View<T, 2, Cpu> c,
-                        const E& epilogue, const F& f) {
-    constexpr Index many = cpu::tuning.handed_rows;
-    const Index few = ctx.eager() ? 2 : cpu::tuning.unshared_rows;
-    const Index rows = a.extent(0), columns = c.extent(1), threads = ctx.threads();
-    if (rows == 0) return;
-    const Index tasks = rows < few ? 1 : (rows + many * threads - 1) / (many * threads) * threads;
-    for_tasks(ctx, tasks, [&](Context& own, Index task, Index together) {
-      const auto mark = own.mark();
-      const Index first = task * rows / tasks, count = (task + together) * rows / tasks - first;
-      const View<T, 2, Cpu> part = c.data() ? c.rows(first, count) : own.template scratch<T>(count, columns);
-      cpu::Product<T>::run(own, one_product(a.rows(first, count), false, b, tb, part, first),
-                           cpu::Epilogue<T>::with(epilogue));
-      for (Index r = 0; r < count; ++r) f(cpu::RowLanes{}, first + r, part.data() + r * columns);
-    });
-  }
+                        const E& epilogue, const F& f);
 
   template <class T, class E>
   static void grouped_gemm(Context& ctx, Groups<Cpu> g, View<const T, 2, Cpu> a, View<const T, 3, Cpu> w,
-                           bool transpose, View<T, 2, Cpu> c, const E& epilogue) {
-    const cpu::Batch<T> batch{.all = {.a = {a.data(), a.extent(1), true, g.rows.data()},
-                                      .b = {w.data(), w.extent(2), transpose},
-                                      .c = c.data(),
-                                      .c_stride = c.extent(1),
-                                      .rows = 0,
-                                      .columns = c.extent(1),
-                                      .depth = a.extent(1),
-                                      .first = 0,
-                                      .packed = transpose ? cpu::PackedMatrix<T>{} : ctx.packed(w.data())},
-                              .slots = cpu::Batch<T>::Slots::are_rows,
-                              .offsets = g.offsets.data(),
-                              .experts = g.experts(),
-                              .most_slots = g.slots};
-    cpu::Product<T>::run(ctx, batch, cpu::Epilogue<T>::with(epilogue));
-  }
+                           bool transpose, View<T, 2, Cpu> c, const E& epilogue);
 
   template <class T, class F>
   static void grouped_gemm_rows(Context& ctx, Groups<Cpu> g, View<const T, 2, Cpu> a, View<const T, 3, Cpu> w,
@@ -230,54 +187,15 @@ struct Cpu {
   template <class T, std::size_t M, class E, class L>
   static void grouped_pair(Context& ctx, Groups<Cpu> g, View<const T, 2, Cpu> a,
                            const std::array<View<const T, 3, Cpu>, M>& up, const E& middle, View<const T, 3, Cpu> down,
-                           View<T, 2, Cpu> c, const L& last) {
-    static_assert(M == 1 || M == 2, "gatefold: grouped_pair takes one or two first matrices");
-    cpu::PairBatch<T> batch{.a = {a.data(), a.extent(1), true, g.rows.data()},
-                            .ups = M,
-                            .down = down.data(),
-                            .c = c.data(),
-                            .depth = a.extent(1),
-                            .hidden = down.extent(1),
-                            .columns = c.extent(1),
-                            .offsets = g.offsets.data(),
-                            .experts = g.experts(),
-                            .slots = g.slots};
-    bool packed = true;
-    for (std::size_t m = 0; m < M; ++m) {
-      batch.up[m] = up[m].data();
-      batch.packed_up[m] = ctx.packed(up[m].data());
-      packed = packed && batch.packed_up[m];
-    }
-    if (packed) batch.packed_down = ctx.packed(down.data());
-    cpu::ProductPair<T>::run(ctx, batch, cpu::HiddenEpilogue<T>::template with<M>(middle),
-                             cpu::Epilogue<T>::with(last));
-  }
+                           View<T, 2, Cpu> c, const L& last);
 
   template <class T>
   static void grouped_outer(Context& ctx, Groups<Cpu> g, View<const T, 2, Cpu> a, View<const T, 2, Cpu> dc,
-                            View<T, 3, Cpu> dw, bool accumulate = true, View<const Index, 1, Cpu> dc_rows = {}) {
-    const cpu::Batch<T> batch{.all = {.a = {a.data(), a.extent(1), false, g.rows.data()},
-                                      .b = {dc.data(), dc.extent(1), false, dc_rows.data()},
-                                      .c = dw.data(),
-                                      .c_stride = dw.extent(2),
-                                      .rows = dw.extent(1),
-                                      .columns = dw.extent(2),
-                                      .depth = g.slots / std::max<Index>(g.experts(), 1),
-                                      .first = 0},
-                              .slots = cpu::Batch<T>::Slots::are_depth,
-                              .offsets = g.offsets.data(),
-                              .experts = g.experts(),
-                              .most_slots = g.slots,
-                              .accumulate = accumulate};
-    cpu::outer(ctx, batch, dw);
-  }
+                            View<T, 3, Cpu> dw, bool accumulate = true, View<const Index, 1, Cpu> dc_rows = {});
 
   template <class T>
   static void grouped_sum(Context& ctx, Groups<Cpu> g, View<const T, 2, Cpu> dc, View<T, 2, Cpu> db,
-                          bool accumulate = true, View<const Index, 1, Cpu> dc_rows = {}, In<T, 1, Cpu> weight = {}) {
-    cpu::grouped_sum(ctx, g.experts(), g.offsets.data(), dc.data(), dc_rows.data(), weight.data(), db.extent(1),
-                     accumulate, db.data());
-  }
+                          bool accumulate = true, View<const Index, 1, Cpu> dc_rows = {}, In<T, 1, Cpu> weight = {});
 
  private:
   /// The product of two matrices. @param first  the row that row 0 of c is for an epilogue
@@ -295,6 +213,118 @@ struct Cpu {
   }
 };
 
+// Out of the class: what is in it is inline, and compiled again by whoever optimises in spite of kernels.hpp.
+template <class F>
+void Cpu::for_each(Context& ctx, Index n, const F& f) {
+  const OneThread::Scope alone(ctx);
+  cpu::for_each(ctx, n, f);
+}
+template <class F>
+void Cpu::for_rows(Context& ctx, Index n, const F& f) {
+  const OneThread::Scope alone(ctx);
+  cpu::for_rows(ctx, n, f);
+}
+template <class T, class F>
+void Cpu::reduce(Context& ctx, Index n, const F& f, T* out) {
+  cpu::reduce<T>(ctx, n, f, out);
+}
+template <class T, class E>
+void Cpu::gemm(Context& ctx, View<const T, 2, Cpu> a, bool ta, View<const T, 2, Cpu> b, bool tb, bool accumulate,
+               View<T, 2, Cpu> c, const E& epilogue) {
+  auto batch = one_product(a, ta, b, tb, c, 0);
+  batch.accumulate = accumulate;
+  if constexpr (std::is_same_v<E, fn::Store>)
+    if (ta && !tb) return cpu::outer(ctx, batch, c.as(1, c.extent(0), c.extent(1)));
+  cpu::Product<T>::run(ctx, batch, cpu::Epilogue<T>::with(epilogue));
+}
+template <class T, class E>
+void Cpu::grouped_gemm(Context& ctx, Groups<Cpu> g, View<const T, 2, Cpu> a, View<const T, 3, Cpu> w, bool transpose,
+                       View<T, 2, Cpu> c, const E& epilogue) {
+  const cpu::Batch<T> batch{.all = {.a = {a.data(), a.extent(1), true, g.rows.data()},
+                                    .b = {w.data(), w.extent(2), transpose},
+                                    .c = c.data(),
+                                    .c_stride = c.extent(1),
+                                    .rows = 0,
+                                    .columns = c.extent(1),
+                                    .depth = a.extent(1),
+                                    .first = 0,
+                                    .packed = transpose ? cpu::PackedMatrix<T>{} : ctx.packed(w.data())},
+                            .slots = cpu::Batch<T>::Slots::are_rows,
+                            .offsets = g.offsets.data(),
+                            .experts = g.experts(),
+                            .most_slots = g.slots};
+  cpu::Product<T>::run(ctx, batch, cpu::Epilogue<T>::with(epilogue));
+}
+template <class T, std::size_t M, class E, class L>
+void Cpu::grouped_pair(Context& ctx, Groups<Cpu> g, View<const T, 2, Cpu> a,
+                       const std::array<View<const T, 3, Cpu>, M>& up, const E& middle, View<const T, 3, Cpu> down,
+                       View<T, 2, Cpu> c, const L& last) {
+  static_assert(M == 1 || M == 2, "gatefold: grouped_pair takes one or two first matrices");
+  cpu::PairBatch<T> batch{.a = {a.data(), a.extent(1), true, g.rows.data()},
+                          .ups = M,
+                          .down = down.data(),
+                          .c = c.data(),
+                          .depth = a.extent(1),
+                          .hidden = down.extent(1),
+                          .columns = c.extent(1),
+                          .offsets = g.offsets.data(),
+                          .experts = g.experts(),
+                          .slots = g.slots};
+  bool packed = true;
+  for (std::size_t m = 0; m < M; ++m) {
+    batch.up[m] = up[m].data();
+    batch.packed_up[m] = ctx.packed(up[m].data());
+    packed = packed && batch.packed_up[m];
+  }
+  if (packed) batch.packed_down = ctx.packed(down.data());
+  cpu::ProductPair<T>::run(ctx, batch, cpu::HiddenEpilogue<T>::template with<M>(middle), cpu::Epilogue<T>::with(last));
+}
+template <class T>
+void Cpu::grouped_outer(Context& ctx, Groups<Cpu> g, View<const T, 2, Cpu> a, View<const T, 2, Cpu> dc,
+                        View<T, 3, Cpu> dw, bool accumulate, View<const Index, 1, Cpu> dc_rows) {
+  const cpu::Batch<T> batch{.all = {.a = {a.data(), a.extent(1), false, g.rows.data()},
+                                    .b = {dc.data(), dc.extent(1), false, dc_rows.data()},
+                                    .c = dw.data(),
+                                    .c_stride = dw.extent(2),
+                                    .rows = dw.extent(1),
+                                    .columns = dw.extent(2),
+                                    .depth = g.slots / std::max<Index>(g.experts(), 1),
+                                    .first = 0},
+                            .slots = cpu::Batch<T>::Slots::are_depth,
+                            .offsets = g.offsets.data(),
+                            .experts = g.experts(),
+                            .most_slots = g.slots,
+                            .accumulate = accumulate};
+  cpu::outer(ctx, batch, dw);
+}
+template <class T>
+void Cpu::grouped_sum(Context& ctx, Groups<Cpu> g, View<const T, 2, Cpu> dc, View<T, 2, Cpu> db, bool accumulate,
+                      View<const Index, 1, Cpu> dc_rows, In<T, 1, Cpu> weight) {
+  cpu::grouped_sum(ctx, g.experts(), g.offsets.data(), dc.data(), dc_rows.data(), weight.data(), db.extent(1),
+                   accumulate, db.data());
+}
+template <class T, class E, class F>
+void Cpu::gemm_rows(Context& ctx, View<const T, 2, Cpu> a, View<const T, 2, Cpu> b, bool tb, View<T, 2, Cpu> c,
+                    const E& epilogue, const F& f) {
+  constexpr Index many = cpu::tuning.handed_rows;
+  const Index few = ctx.eager() ? 2 : cpu::tuning.unshared_rows;
+  const Index rows = a.extent(0), columns = c.extent(1), threads = ctx.threads();
+  if (rows == 0) return;
+  const Index tasks = rows < few ? 1 : (rows + many * threads - 1) / (many * threads) * threads;
+  for_tasks(ctx, tasks, [&](Context& own, Index task, Index together) {
+    const auto mark = own.mark();
+    const Index first = task * rows / tasks, count = (task + together) * rows / tasks - first;
+    const View<T, 2, Cpu> part = c.data() ? c.rows(first, count) : own.template scratch<T>(count, columns);
+    cpu::Product<T>::run(own, one_product(a.rows(first, count), false, b, tb, part, first),
+                         cpu::Epilogue<T>::with(epilogue));
+    for (Index r = 0; r < count; ++r) f(cpu::RowLanes{}, first + r, part.data() + r * columns);
+  });
+}
+
 static_assert(Backend<Cpu>);
 
 }  // namespace gatefold::inline GATEFOLD_CPU_ABI
+
+#if defined(GATEFOLD_KERNELS)
+#include "gatefold/backend/cpu/kernels.hpp"
+#endif

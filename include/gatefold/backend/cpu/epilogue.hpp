@@ -82,6 +82,32 @@ struct Epilogue {
   }
 };
 
+/// The hidden values of `rows` × `columns` sums of M matrices: hidden [rows, Tile::stride].
+/// @param M  how many matrices the first product has: the epilogue receives that many sums
+template <std::size_t M, class T, class E>
+void run_hidden(const E& epilogue, const T* const* sums, SumsLayout layout, Index rows, Index columns, Index e, Index s,
+                Index j, T* hidden) {
+  const E g = epilogue;  // of its own: no store through a pointer changes it
+  for (Index i = 0; i < rows; ++i, hidden += Tile<T>::stride)
+    layout.each_panel(i, columns, [&](Index first, Index count, Index place) {
+      const auto value = [&]<std::size_t... m>(std::index_sequence<m...>, const auto& at, Index x, auto load) {
+        at.store(hidden + first + x, g(at, e, s + i, j + first + x, load(sums[m] + place + x)...));
+      };
+      constexpr std::make_index_sequence<M> each{};
+      if constexpr (requires { requires E::scalar_only; }) {
+        for (Index x = 0; x < count; ++x) value(each, OneElement<T>{}, x, [](const T* p) { return *p; });
+      } else {
+        const auto load = [](const T* p) { return Register<T>::load(p); };
+        if (count == Tile<T>::columns) {  // nearly always: without a loop of two turns
+          value(each, RegisterAccess<T>{}, 0, load);
+          value(each, RegisterAccess<T>{}, Register<T>::size, load);
+        } else {
+          RowLanes{}.template each<T>(count, [&](auto at, Index x) { value(each, at, x, load); });
+        }
+      }
+    });
+}
+
 /// What turns the first sums of a pair of products into hidden values, with its type erased.
 template <class T>
 struct HiddenEpilogue {
@@ -89,31 +115,12 @@ struct HiddenEpilogue {
   void (*run)(const void*, const T* const* sums, SumsLayout, Index rows, Index columns, Index e, Index s, Index j,
               T* hidden);
 
-  /// @param M  how many matrices the first product has: the epilogue receives that many sums
+  /// @param M  as run_hidden
   template <std::size_t M, class E>
   static HiddenEpilogue with(const E& epilogue) {
     return {&epilogue, [](const void* f, const T* const* sums, SumsLayout layout, Index rows, Index columns, Index e,
                           Index s, Index j, T* hidden) {
-              const E g = *static_cast<const E*>(f);  // of its own: no store through a pointer changes it
-              for (Index i = 0; i < rows; ++i, hidden += Tile<T>::stride)
-                layout.each_panel(i, columns, [&](Index first, Index count, Index place) {
-                  const auto value = [&]<std::size_t... m>(std::index_sequence<m...>, const auto& at, Index x,
-                                                           auto load) {
-                    at.store(hidden + first + x, g(at, e, s + i, j + first + x, load(sums[m] + place + x)...));
-                  };
-                  constexpr std::make_index_sequence<M> each{};
-                  if constexpr (requires { requires E::scalar_only; }) {
-                    for (Index x = 0; x < count; ++x) value(each, OneElement<T>{}, x, [](const T* p) { return *p; });
-                  } else {
-                    const auto load = [](const T* p) { return Register<T>::load(p); };
-                    if (count == Tile<T>::columns) {  // nearly always: without a loop of two turns
-                      value(each, RegisterAccess<T>{}, 0, load);
-                      value(each, RegisterAccess<T>{}, Register<T>::size, load);
-                    } else {
-                      RowLanes{}.template each<T>(count, [&](auto at, Index x) { value(each, at, x, load); });
-                    }
-                  }
-                });
+              run_hidden<M>(*static_cast<const E*>(f), sums, layout, rows, columns, e, s, j, hidden);
             }};
   }
 };

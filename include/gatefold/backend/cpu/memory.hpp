@@ -18,7 +18,7 @@ inline constexpr std::size_t line_size = 64;
 /// them to whoever asks (Linux, `madvise`): products walk through megabytes of weights, and a page of 4 KiB ends every
 /// few rows.
 /// @throws std::bad_alloc
-inline void* allocate(std::size_t bytes) {
+[[gnu::noinline]] inline void* allocate(std::size_t bytes) {
   void* p = ::operator new(bytes, std::align_val_t(line_size));
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
   constexpr std::uintptr_t page = std::uintptr_t(1) << 21;

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <exception>
+#include <memory>
 
 #include "gatefold/backend/cpu/executor.hpp"
 #include "gatefold/backend/cpu/instruction_set.hpp"
@@ -10,14 +11,27 @@
 
 namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
-/// f(task, worker) for every task < tasks, on at most `threads` threads of the executor; worker < threads numbers the
-/// thread.
-///
-/// Tasks are handed out one by one in increasing order. The first exception a task throws stops the handing out and is
-/// rethrown on the calling thread, which also does what the executor's threads leave.
-/// @order  which thread runs a task varies: f must not let `worker` reach a result
-template <class F>
-void parallel_for(ExecutorRef executor, int threads, Index tasks, const F& f) {
+/// What parallel_for runs: f(task, worker), which must outlive it. Two pointers, so that handing out tasks is compiled
+/// once for all that is handed out.
+class TaskFunction {
+ public:
+  template <class F>
+  static TaskFunction of(const F& f) {
+    return {std::addressof(f),
+            [](const void* p, Index task, int worker) { (*static_cast<const F*>(p))(task, worker); }};
+  }
+  void operator()(Index task, int worker) const { call_(f_, task, worker); }
+
+ private:
+  TaskFunction(const void* f, void (*call)(const void*, Index, int)) : f_(f), call_(call) {}
+
+  const void* f_;
+  void (*call_)(const void*, Index, int);
+};
+
+/// parallel_for of a function whose type is erased.
+template <class E>
+void run_tasks(E executor, int threads, Index tasks, TaskFunction f) {
   if (threads <= 1 || tasks <= 1) {
     for (Index task = 0; task < tasks; ++task) f(task, 0);
     return;
@@ -39,6 +53,17 @@ void parallel_for(ExecutorRef executor, int threads, Index tasks, const F& f) {
   executor.run(count, work);
   work(0);
   if (error) std::rethrow_exception(error);
+}
+
+/// f(task, worker) for every task < tasks, on at most `threads` threads of the executor; worker < threads numbers the
+/// thread.
+///
+/// Tasks are handed out one by one in increasing order. The first exception a task throws stops the handing out and is
+/// rethrown on the calling thread, which also does what the executor's threads leave.
+/// @order  which thread runs a task varies: f must not let `worker` reach a result
+template <class F>
+void parallel_for(ExecutorRef executor, int threads, Index tasks, const F& f) {
+  run_tasks(executor, threads, tasks, TaskFunction::of(f));
 }
 
 }  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

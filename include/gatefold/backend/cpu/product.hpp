@@ -37,13 +37,7 @@ class Product {
   /// @cost   2·rows·columns·depth flop; scratch as ProductMemory says: its sizes depend on the batch's, on no routing
   template <class Context>
   static void run(Context& ctx, const Batch<T>& batch, const Epilogue<T>& epilogue,
-                  Index packed_bytes = tuning.packed_bytes) {
-    if (batch.most_rows() == 0 || batch.all.columns == 0) return;
-    const auto mark = ctx.mark();
-    const ProductSchedule<T> schedule(batch, epilogue.stores, ctx.threads());
-    const ProductMemory<T> memory(batch, ctx.threads(), packed_bytes / static_cast<Index>(sizeof(T)));
-    Product(ctx, batch, epilogue, schedule, memory).run();
-  }
+                  Index packed_bytes = tuning.packed_bytes);
 
  private:
   static constexpr Index kColumns = Tile<T>::columns, kDepth = Tile<T>::depth;
@@ -203,5 +197,16 @@ class Product {
   Wave<WorkItem> wave_;
   T* const workers_;
 };
+
+// Out of the class: what is in it is inline, and built again by whoever optimises in spite of kernels.hpp.
+template <class T>
+template <class Context>
+void Product<T>::run(Context& ctx, const Batch<T>& batch, const Epilogue<T>& epilogue, Index packed_bytes) {
+  if (batch.most_rows() == 0 || batch.all.columns == 0) return;
+  const auto mark = ctx.mark();
+  const ProductSchedule<T> schedule(batch, epilogue.stores, ctx.threads());
+  const ProductMemory<T> memory(batch, ctx.threads(), packed_bytes / static_cast<Index>(sizeof(T)));
+  Product(ctx, batch, epilogue, schedule, memory).run();
+}
 
 }  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

@@ -35,13 +35,7 @@ class ProductPair {
   /// routing
   template <class Context>
   static void run(Context& ctx, const PairBatch<T>& batch, const HiddenEpilogue<T>& hidden, const Epilogue<T>& last,
-                  Index packed_bytes = tuning.packed_bytes) {
-    if (batch.columns == 0 || batch.most_slots() == 0) return;
-    const auto mark = ctx.mark();
-    const PairSchedule<T> schedule(batch, ctx.threads());
-    const PairMemory<T> memory(batch, ctx.threads(), packed_bytes / static_cast<Index>(sizeof(T)));
-    ProductPair(ctx, batch, hidden, last, schedule, memory).run();
-  }
+                  Index packed_bytes = tuning.packed_bytes);
 
  private:
   static constexpr Index kColumns = Tile<T>::columns, kDepth = Tile<T>::depth, kStride = Tile<T>::stride;
@@ -213,5 +207,17 @@ class ProductPair {
   T *const packed_, *const partial_, *const hidden_, *const workers_;
   Wave<WorkItem> wave_;
 };
+
+// Out of the class, as Product::run.
+template <class T>
+template <class Context>
+void ProductPair<T>::run(Context& ctx, const PairBatch<T>& batch, const HiddenEpilogue<T>& hidden,
+                         const Epilogue<T>& last, Index packed_bytes) {
+  if (batch.columns == 0 || batch.most_slots() == 0) return;
+  const auto mark = ctx.mark();
+  const PairSchedule<T> schedule(batch, ctx.threads());
+  const PairMemory<T> memory(batch, ctx.threads(), packed_bytes / static_cast<Index>(sizeof(T)));
+  ProductPair(ctx, batch, hidden, last, schedule, memory).run();
+}
 
 }  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

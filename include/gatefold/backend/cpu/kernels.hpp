@@ -1,0 +1,68 @@
+#pragma once
+
+#include "gatefold/backend/cpu/cpu.hpp"
+
+// What programs instantiate of the CPU engine whatever their model is, for float and double. The target
+// gatefold::kernels defines GATEFOLD_KERNELS: then these are declared here, and built once, in its library. Without it
+// this file is empty. See docs/compile_time.md.
+//
+// GATEFOLD_KERNELS names the instruction sets that the library was built for, each between blanks:
+// " avx2_fma avx512_dq ".
+#if defined(GATEFOLD_KERNELS)
+#include <string_view>
+
+#define GATEFOLD_TEXT_OF(x) #x
+#define GATEFOLD_TEXT(x) GATEFOLD_TEXT_OF(x)
+static_assert(std::string_view(GATEFOLD_KERNELS).find(" " GATEFOLD_TEXT(GATEFOLD_CPU_ABI) " ") !=
+                  std::string_view::npos,
+              "gatefold::kernels: this file is compiled for '" GATEFOLD_TEXT(
+                  GATEFOLD_CPU_ABI) "', but kernels were built for" GATEFOLD_KERNELS
+                                    "alone: compile it with another -march, or add its own to the CMake list "
+                                    "GATEFOLD_KERNELS_FOR");
+#undef GATEFOLD_TEXT
+#undef GATEFOLD_TEXT_OF
+
+#if defined(GATEFOLD_KERNELS_SOURCE)
+#define GATEFOLD_KERNEL template
+#else
+#define GATEFOLD_KERNEL extern template
+#endif
+
+namespace gatefold {
+
+GATEFOLD_KERNEL class Scratch<Cpu>;
+GATEFOLD_KERNEL void group_by_and_back(Cpu::Context&, View<const Index, 2, Cpu>, View<Index, 1, Cpu>,
+                                       View<Index, 1, Cpu>, View<Index, 1, Cpu>, View<Index, 1, Cpu>,
+                                       View<Index, 1, Cpu>);
+
+inline namespace GATEFOLD_CPU_ABI {
+
+GATEFOLD_KERNEL void cpu::run_tasks(cpu::ExecutorRef, int, Index, cpu::TaskFunction);
+GATEFOLD_KERNEL void cpu::group_by(Cpu::Context&, Index, const Index*, Index, Index*, Index*);
+
+#define GATEFOLD_WITH_EPILOGUE(T, ...)                                                                             \
+  GATEFOLD_KERNEL void Cpu::gemm(Cpu::Context&, View<const T, 2, Cpu>, bool, View<const T, 2, Cpu>, bool, bool,    \
+                                 View<T, 2, Cpu>, const fn::__VA_ARGS__&);                                         \
+  GATEFOLD_KERNEL void Cpu::grouped_gemm(Cpu::Context&, Groups<Cpu>, View<const T, 2, Cpu>, View<const T, 3, Cpu>, \
+                                         bool, View<T, 2, Cpu>, const fn::__VA_ARGS__&);
+#define GATEFOLD_KERNELS_OF(T)                                                                                       \
+  GATEFOLD_KERNEL void cpu::Product<T>::run(Cpu::Context&, const cpu::Batch<T>&, const cpu::Epilogue<T>&, Index);    \
+  GATEFOLD_KERNEL void cpu::ProductPair<T>::run(Cpu::Context&, const cpu::PairBatch<T>&,                             \
+                                                const cpu::HiddenEpilogue<T>&, const cpu::Epilogue<T>&, Index);      \
+  GATEFOLD_WITH_EPILOGUE(T, Store)                                                                                   \
+  GATEFOLD_WITH_EPILOGUE(T, AddBias<T, Cpu>)                                                                         \
+  GATEFOLD_WITH_EPILOGUE(T, AddTo<T, Cpu>)                                                                           \
+  GATEFOLD_KERNEL void Cpu::grouped_outer(Cpu::Context&, Groups<Cpu>, View<const T, 2, Cpu>, View<const T, 2, Cpu>,  \
+                                          View<T, 3, Cpu>, bool, View<const Index, 1, Cpu>);                         \
+  GATEFOLD_KERNEL void Cpu::grouped_sum<T>(Cpu::Context&, Groups<Cpu>, View<const T, 2, Cpu>, View<T, 2, Cpu>, bool, \
+                                           View<const Index, 1, Cpu>, In<T, 1, Cpu>);
+GATEFOLD_KERNELS_OF(float)
+GATEFOLD_KERNELS_OF(double)
+#undef GATEFOLD_KERNELS_OF
+#undef GATEFOLD_WITH_EPILOGUE
+
+}  // namespace GATEFOLD_CPU_ABI
+}  // namespace gatefold
+
+#undef GATEFOLD_KERNEL
+#endif

@@ -1,0 +1,28 @@
+// A training whose loss and parameters are printed to the last bit, in float and double.
+#include <cstdio>
+#include <gatefold/gatefold.hpp>
+using namespace gatefold;
+
+template <class T>
+void train() {
+  Cpu::Context ctx(2);
+  const Stack model{Residual{update::HeavyBall{.mu = 0.7, .gamma = 1.0},
+                             Mixture{SoftmaxTopK{.scores = {.experts = 5}, .selection = {.k = 2}},
+                                     Mlp<Gelu>{.model_dim = 19, .hidden_dim = 300}}},
+                    3};
+  Trainer trainer{ctx, model, MeanSquaredError{}, optim::AdamW{.lr = 3e-3}, Seed{42}, Element<T>{}};
+  const auto x = uniform_tensor<T>(ctx, Seed{1}, 1.0, 131, 19);
+  const auto target = uniform_tensor<T>(ctx, Seed{2}, 1.0, 131, 19);
+  for (int step = 0; step < 5; ++step) std::printf("%a\n", trainer.step(x, target));
+  for_each_tensor(
+      [&](const Name& name, const auto& tensor) {
+        for (Index i = 0; i < tensor.size(); ++i)
+          std::printf("%s %a\n", name.str().c_str(), static_cast<double>(tensor.data()[i]));
+      },
+      trainer.params);
+}
+
+int main() {
+  train<float>();
+  train<double>();
+}
