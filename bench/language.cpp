@@ -6,7 +6,7 @@
 #include "support/allocations.hpp"
 #include "support/layer.hpp"
 
-// Training steps of language models, whole and by kind of layer: a model of characters (bench/peers/language_torch.py is
+// Training steps of language models, whole and by kind of layer: a model of characters (peers/language_torch.py is
 // the same one in PyTorch), and the papers' medium model with its vocabulary.
 namespace {
 
