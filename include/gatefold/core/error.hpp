@@ -55,7 +55,7 @@ class Printed {
   }
   template <std::size_t N>
   static Printed of(const char (&text)[N]) {
-    return {text, [](std::ostream& stream, const void* p) { stream << static_cast<const char*>(p); }};
+    return {text, print_text};  // one function for any length
   }
   friend std::ostream& operator<<(std::ostream& stream, const Printed& printed) {
     printed.print_(stream, printed.value_);
@@ -63,6 +63,7 @@ class Printed {
   }
 
  private:
+  static void print_text(std::ostream& stream, const void* p) { stream << static_cast<const char*>(p); }
   Printed(const void* value, void (*print)(std::ostream&, const void*)) : value_(value), print_(print) {}
 
   const void* value_;
