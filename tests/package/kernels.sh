@@ -25,5 +25,5 @@ if cmake --build "$work" --target mismatch >"$work/mismatch.txt" 2>&1; then
   echo "FAILED: compiles without kernels for it"
   exit 1
 fi
-sentence="gatefold::kernels: this file is compiled for 'avx512_dq', but kernels were built for .* avx2_fma .*alone: compile it with another -march"
+sentence="gatefold::kernels: this file is compiled for 'avx512_dq', but kernels were built for .*avx2_fma .*alone: compile it with another -march"
 grep -E "$sentence" "$work/mismatch.txt" || { cat "$work/mismatch.txt"; exit 1; }
