@@ -46,7 +46,6 @@ GATEFOLD_KERNEL void cpu::group_by(Cpu::Context&, Index, const Index*, Index, In
   GATEFOLD_KERNEL void Cpu::grouped_gemm(Cpu::Context&, Groups<Cpu>, View<const T, 2, Cpu>, View<const T, 3, Cpu>, \
                                          bool, View<T, 2, Cpu>, const fn::__VA_ARGS__&);
 #define GATEFOLD_KERNELS_OF(T)                                                                                       \
-  GATEFOLD_KERNEL class cpu::BlockProduct<T>;                                                                        \
   GATEFOLD_KERNEL void cpu::Product<T>::run(Cpu::Context&, const cpu::Batch<T>&, const cpu::Epilogue<T>&, Index);    \
   GATEFOLD_KERNEL void cpu::ProductPair<T>::run(Cpu::Context&, const cpu::PairBatch<T>&,                             \
                                                 const cpu::HiddenEpilogue<T>&, const cpu::Epilogue<T>&, Index);      \
