@@ -8,7 +8,7 @@ build=$(mktemp -d)
 trap 'rm -rf "$build"' EXIT
 cd "$build"
 # Without __OPTIMIZE__ the tests take few cases: counters that threads share are slow.
-flags=(-std=c++20 -O1 -U__OPTIMIZE__ --coverage -march=native -I"$root/include" -I"$root/tests" -isystem "$eigen")
+flags=(-std=c++20 -O1 -U__OPTIMIZE__ --coverage -fprofile-update=atomic -march=native -I"$root/include" -I"$root/tests" -isystem "$eigen")
 objects=()
 for source in backend/cpu/differential_test expert/differential_test main; do
   object=${source//\//_}.o
