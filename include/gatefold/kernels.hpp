@@ -26,6 +26,16 @@ GATEFOLD_FOR_EACH(SequenceOffsets<Cpu>)
 GATEFOLD_FOR_EACH(SetIndex)
 GATEFOLD_FOR_EACH(ClipFactor)
 
+#define GATEFOLD_PAIR(T, A, ...)                                                                      \
+  GATEFOLD_KERNEL void Cpu::grouped_pair(                                                             \
+      Cpu::Context&, Groups<Cpu>, View<const T, 2, Cpu>, const std::array<View<const T, 3, Cpu>, 1>&, \
+      const fn::BiasActivate<A, T, Cpu>&, View<const T, 3, Cpu>, View<T, 2, Cpu>, const fn::__VA_ARGS__&);
+#define GATEFOLD_WITH_ACTIVATION(T, A)                                                                                 \
+  GATEFOLD_FOR_ROWS(OnSlot<fn::ActivateBackward<A, T, Cpu>, T, Cpu>)                                                   \
+  GATEFOLD_KERNEL void cpu::run_hidden<1>(const fn::BiasActivate<A, T, Cpu>&, const T* const*, cpu::SumsLayout, Index, \
+                                          Index, Index, Index, Index, T*);                                             \
+  GATEFOLD_PAIR(T, A, AddBias<T, Cpu>)                                                                                 \
+  GATEFOLD_PAIR(T, A, Store)
 #define GATEFOLD_KERNELS_OF(T)                                                                                         \
   GATEFOLD_FOR_EACH(Fill<T>)                                                                                           \
   GATEFOLD_FOR_EACH(Copy<T>)                                                                                           \
@@ -80,9 +90,6 @@ GATEFOLD_FOR_EACH(ClipFactor)
   GATEFOLD_FOR_ROWS(SoftmaxBlock<T, Cpu, attending::WindowMask>)                                                       \
   GATEFOLD_FOR_ROWS(SoftmaxBlockBackward<T, Cpu, attending::WindowMask>)                                               \
   GATEFOLD_FOR_ROWS(RouteRowBackward<fn::SoftmaxBackward<T, Cpu>, fn::PickTopKBackward<T, Cpu>, T, Cpu>)               \
-  GATEFOLD_FOR_ROWS(OnSlot<fn::ActivateBackward<Relu, T, Cpu>, T, Cpu>)                                                \
-  GATEFOLD_FOR_ROWS(OnSlot<fn::ActivateBackward<Gelu, T, Cpu>, T, Cpu>)                                                \
-  GATEFOLD_FOR_ROWS(OnSlot<fn::ActivateBackward<Silu, T, Cpu>, T, Cpu>)                                                \
   GATEFOLD_FOR_ROWS(StepTouched<T, fn::AdamWStep<T>>)                                                                  \
   GATEFOLD_FOR_ROWS(StepTouched<T, fn::ClipStep<T>>)                                                                   \
   GATEFOLD_FOR_ROWS(StepTouched<T, fn::Scale<T>>)                                                                      \
@@ -97,39 +104,20 @@ GATEFOLD_FOR_EACH(ClipFactor)
                                          Index, Index, T*, Index);                                                     \
   GATEFOLD_KERNEL void cpu::run_epilogue(const fn::AddTo<T, Cpu>&, const T*, cpu::SumsLayout, Index, Index, Index,     \
                                          Index, Index, T*, Index);                                                     \
-  GATEFOLD_KERNEL void cpu::run_hidden<1>(const fn::BiasActivate<Relu, T, Cpu>&, const T* const*, cpu::SumsLayout,     \
-                                          Index, Index, Index, Index, Index, T*);                                      \
-  GATEFOLD_KERNEL void cpu::run_hidden<1>(const fn::BiasActivate<Gelu, T, Cpu>&, const T* const*, cpu::SumsLayout,     \
-                                          Index, Index, Index, Index, Index, T*);                                      \
-  GATEFOLD_KERNEL void cpu::run_hidden<1>(const fn::BiasActivate<Silu, T, Cpu>&, const T* const*, cpu::SumsLayout,     \
-                                          Index, Index, Index, Index, Index, T*);                                      \
   GATEFOLD_KERNEL void Cpu::gemm_rows(Cpu::Context&, View<const T, 2, Cpu>, View<const T, 2, Cpu>, bool,               \
                                       View<T, 2, Cpu>, const fn::AddBias<T, Cpu>&,                                     \
                                       const fn::RouteRowAnywhere<fn::Softmax<T, Cpu>, fn::PickTopK<T, Cpu>, T, Cpu>&); \
   GATEFOLD_KERNEL void Cpu::gemm_rows(Cpu::Context&, View<const T, 2, Cpu>, View<const T, 2, Cpu>, bool,               \
                                       View<T, 2, Cpu>, const fn::Store&,                                               \
                                       const fn::RouteRowAnywhere<fn::Softmax<T, Cpu>, fn::PickTopK<T, Cpu>, T, Cpu>&); \
-  GATEFOLD_KERNEL void Cpu::grouped_pair(                                                                              \
-      Cpu::Context&, Groups<Cpu>, View<const T, 2, Cpu>, const std::array<View<const T, 3, Cpu>, 1>&,                  \
-      const fn::BiasActivate<Relu, T, Cpu>&, View<const T, 3, Cpu>, View<T, 2, Cpu>, const fn::AddBias<T, Cpu>&);      \
-  GATEFOLD_KERNEL void Cpu::grouped_pair(                                                                              \
-      Cpu::Context&, Groups<Cpu>, View<const T, 2, Cpu>, const std::array<View<const T, 3, Cpu>, 1>&,                  \
-      const fn::BiasActivate<Relu, T, Cpu>&, View<const T, 3, Cpu>, View<T, 2, Cpu>, const fn::Store&);                \
-  GATEFOLD_KERNEL void Cpu::grouped_pair(                                                                              \
-      Cpu::Context&, Groups<Cpu>, View<const T, 2, Cpu>, const std::array<View<const T, 3, Cpu>, 1>&,                  \
-      const fn::BiasActivate<Gelu, T, Cpu>&, View<const T, 3, Cpu>, View<T, 2, Cpu>, const fn::AddBias<T, Cpu>&);      \
-  GATEFOLD_KERNEL void Cpu::grouped_pair(                                                                              \
-      Cpu::Context&, Groups<Cpu>, View<const T, 2, Cpu>, const std::array<View<const T, 3, Cpu>, 1>&,                  \
-      const fn::BiasActivate<Gelu, T, Cpu>&, View<const T, 3, Cpu>, View<T, 2, Cpu>, const fn::Store&);                \
-  GATEFOLD_KERNEL void Cpu::grouped_pair(                                                                              \
-      Cpu::Context&, Groups<Cpu>, View<const T, 2, Cpu>, const std::array<View<const T, 3, Cpu>, 1>&,                  \
-      const fn::BiasActivate<Silu, T, Cpu>&, View<const T, 3, Cpu>, View<T, 2, Cpu>, const fn::AddBias<T, Cpu>&);      \
-  GATEFOLD_KERNEL void Cpu::grouped_pair(                                                                              \
-      Cpu::Context&, Groups<Cpu>, View<const T, 2, Cpu>, const std::array<View<const T, 3, Cpu>, 1>&,                  \
-      const fn::BiasActivate<Silu, T, Cpu>&, View<const T, 3, Cpu>, View<T, 2, Cpu>, const fn::Store&);
+  GATEFOLD_WITH_ACTIVATION(T, Relu)                                                                                    \
+  GATEFOLD_WITH_ACTIVATION(T, Gelu)                                                                                    \
+  GATEFOLD_WITH_ACTIVATION(T, Silu)
 GATEFOLD_KERNELS_OF(float)
 GATEFOLD_KERNELS_OF(double)
 #undef GATEFOLD_KERNELS_OF
+#undef GATEFOLD_WITH_ACTIVATION
+#undef GATEFOLD_PAIR
 
 }  // namespace gatefold::inline GATEFOLD_CPU_ABI
 
