@@ -131,24 +131,22 @@ class Trainer {
     return host_value();
   }
 
+  template <class X, class Y, class Other>
+  using IfNoBatch = std::enable_if_t<!std::is_convertible_v<X, Items> || !std::is_convertible_v<Y, Other>>;
   /// What is no batch of this Trainer: one sentence.
-  template <class X, class Y,
-            class = std::enable_if_t<!std::is_convertible_v<X, Items> || !std::is_convertible_v<Y, Target>>>
+  template <class X, class Y, class = IfNoBatch<X, Y, Target>>
   double step(X&&, Y&&, const Extra& = {}) {
     return refuse_batch<X>();
   }
-  template <class X, class Y,
-            class = std::enable_if_t<!std::is_convertible_v<X, Items> || !std::is_convertible_v<Y, Target>>>
+  template <class X, class Y, class = IfNoBatch<X, Y, Target>>
   double accumulate(X&&, Y&&, const Extra& = {}) {
     return refuse_batch<X>();
   }
-  template <class X, class Y,
-            class = std::enable_if_t<!std::is_convertible_v<X, Items> || !std::is_convertible_v<Y, Target>>>
+  template <class X, class Y, class = IfNoBatch<X, Y, Target>>
   double evaluate(X&&, Y&&, const Extra& = {}) {
     return refuse_batch<X>();
   }
-  template <class X, class Y,
-            class = std::enable_if_t<!std::is_convertible_v<X, Items> || !std::is_convertible_v<Y, Out<T, 2, B>>>>
+  template <class X, class Y, class = IfNoBatch<X, Y, Out<T, 2, B>>>
   void infer(X&&, Y&&, const Extra& = {}) {
     refuse_batch<X>();
   }

@@ -30,6 +30,19 @@ struct WithNoise {
   }
 };
 
+/// (1) in loops, with factor(i) for element i of x [6, 4]: scores [6, 3].
+template <class P, class F>
+std::vector<double> jittered_scores(const P& scores, const Tensor<double, 2, Cpu>& x, const F& factor) {
+  std::vector<double> z;
+  for (Index n = 0; n < 6; ++n)
+    for (Index e = 0; e < 3; ++e) {
+      double sum = scores.bias(e);
+      for (Index d = 0; d < 4; ++d) sum += x(n, d) * factor(std::uint64_t(n * 4 + d)) * scores.weight(d, e);
+      z.push_back(sum);
+    }
+  return z;
+}
+
 }  // namespace
 
 TEST_CASE("Jitter (1): the router sees x ⊙ ξ, number n·D + d of the stream for element (n, d)") {
@@ -39,15 +52,8 @@ TEST_CASE("Jitter (1): the router sees x ⊙ ξ, number n·D + d of the stream f
   const auto x = uniform_tensor<double>(ctx, Seed{2}, 1, 6, 4);
   Tensor<double, 2, Cpu> z(6, 3), plain(6, 3);
   jitter.forward(ctx, p, x, z, Noise{Random{Seed{9}, 4}});
-  std::vector<double> expected;
-  for (Index n = 0; n < 6; ++n)
-    for (Index e = 0; e < 3; ++e) {
-      double sum = p.scores.bias(e);
-      for (Index d = 0; d < 4; ++d)
-        sum += x(n, d) * (0.9 + 0.2 * uniform<double>(Seed{9}, 4, std::uint64_t(n * 4 + d))) * p.scores.weight(d, e);
-      expected.push_back(sum);
-    }
-  CHECK(difference(values(z), expected) <= 1e-14);
+  const auto factor = [](std::uint64_t i) { return 0.9 + 0.2 * uniform<double>(Seed{9}, 4, i); };
+  CHECK(difference(values(z), jittered_scores(p.scores, x, factor)) <= 1e-14);
   // Without noise the scores are those it holds, bit for bit.
   jitter.forward(ctx, p, x, z, Noise{});
   jitter.scores.forward(ctx, p.scores, x, plain);
@@ -77,15 +83,8 @@ TEST_CASE("Jitter (1): noise of another law, in loops, and its gradients") {
   const auto x = uniform_tensor<double>(ctx, Seed{2}, 1, 6, 4);
   Tensor<double, 2, Cpu> z(6, 3);
   jitter.forward(ctx, p, x, z, Noise{Random{Seed{9}, 4}});
-  std::vector<double> expected;
-  for (Index n = 0; n < 6; ++n)
-    for (Index e = 0; e < 3; ++e) {
-      double sum = p.scores.bias(e);
-      for (Index d = 0; d < 4; ++d)
-        sum += x(n, d) * (1 + 0.1 * normal<double>(Seed{9}, 4, std::uint64_t(n * 4 + d))) * p.scores.weight(d, e);
-      expected.push_back(sum);
-    }
-  CHECK(difference(values(z), expected) <= 1e-14);
+  const auto factor = [](std::uint64_t i) { return 1 + 0.1 * normal<double>(Seed{9}, 4, i); };
+  CHECK(difference(values(z), jittered_scores(p.scores, x, factor)) <= 1e-14);
   const ComposedGate<Normal, Independent, TopK> gate{.scores = {.scores = {.experts = 3}, .epsilon = 0.3}};
   const auto report =
       check::gradients(ctx, Mixture{gate, Linear{.model_dim = 4}}, {}, {.scores = {Random{Seed{9}, 4}}});

@@ -25,6 +25,27 @@ NoisyTopK<> learned(Index k, double epsilon = 0) {
   return p;
 }
 
+/// softplus(x[n] W)[e], x [N, 3].
+template <class S>
+double softplus_of(const S& s, Index n, Index e) {
+  double dot = 0;
+  for (Index d = 0; d < 3; ++d) dot += s.x(n, d) * s.params.noise(d, e);
+  return std::log(1 + std::exp(dot));
+}
+/// The picks of item n are the k best of its noisy values, with weights of (1), or (2) of V-MoE.
+void check_picks(const SparsePlan<double, Cpu>& plan, Index n, const naive::Row& value, Index k, bool vmoe) {
+  const auto best = naive::best(value, k);
+  naive::Row taken;
+  for (const Index e : best) taken.push_back(value[static_cast<std::size_t>(e)]);
+  for (Index j = 0; j < k; ++j) {
+    const Index e = best[static_cast<std::size_t>(j)];
+    CHECK(plan.expert(n * k + j) == e);
+    CHECK(plan.weight(n * k + j) == doctest::Approx(vmoe ? naive::softmax(value)[static_cast<std::size_t>(e)]
+                                                         : naive::softmax(taken)[static_cast<std::size_t>(j)])
+                                        .epsilon(1e-13));
+  }
+}
+
 }  // namespace
 
 TEST_CASE("NoisyTopK: the slope of softplus + epsilon is σ(v), also where the softplus is lost beside epsilon") {
@@ -65,24 +86,13 @@ TEST_CASE("NoisyTopK (1), (2): picks and weights of the noisy values, in loops")
         for (Index n = 0; n < 12; ++n) {
           naive::Row value;
           for (Index e = 0; e < experts; ++e) {
-            double dot = 0;
-            for (Index d = 0; !vmoe && d < 3; ++d) dot += s.x(n, d) * s.params.noise(d, e);
-            const double deviation = vmoe ? 1 / double(experts) : std::log(1 + std::exp(dot)) + 0.01;
+            const double deviation = vmoe ? 1 / double(experts) : softplus_of(s, n, e) + 0.01;
             value.push_back(s.rank(n, e) +
                             deviation * normal<double>(Seed{5}, 2, static_cast<std::uint64_t>(n * experts + e)));
             CHECK(s.policy.noisy(s.saved).deviation(n, e) == doctest::Approx(deviation).epsilon(1e-14));
             CHECK(s.policy.noisy(s.saved).value(n, e) == doctest::Approx(value.back()).epsilon(1e-13));
           }
-          const auto best = naive::best(value, k);
-          naive::Row taken;
-          for (const Index e : best) taken.push_back(value[static_cast<std::size_t>(e)]);
-          for (Index j = 0; j < k; ++j) {
-            const Index e = best[static_cast<std::size_t>(j)];
-            CHECK(s.plan.expert(n * k + j) == e);
-            CHECK(s.plan.weight(n * k + j) == doctest::Approx(vmoe ? naive::softmax(value)[static_cast<std::size_t>(e)]
-                                                                   : naive::softmax(taken)[static_cast<std::size_t>(j)])
-                                                  .epsilon(1e-13));
-          }
+          check_picks(s.plan, n, value, k, vmoe);
         }
       }
 }
@@ -98,24 +108,13 @@ TEST_CASE_TEMPLATE("NoisyTopK (1), (2): noise of any law, in loops, and its grad
     for (Index n = 0; n < 12; ++n) {
       naive::Row value;
       for (Index e = 0; e < experts; ++e) {
-        double dot = 0;
-        for (Index d = 0; !vmoe && d < 3; ++d) dot += s.x(n, d) * s.params.noise(d, e);
         const double u = uniform<double>(Seed{5}, 2, static_cast<std::uint64_t>(n * experts + e));
         const double r = std::is_same_v<Law, UniformNoise>         ? u
                          : std::is_same_v<Law, SignedUniformNoise> ? 2 * u - 1
                                                                    : -std::log(-std::log(u));
-        value.push_back(s.rank(n, e) + (vmoe ? 1 / double(experts) : std::log(1 + std::exp(dot))) * r);
+        value.push_back(s.rank(n, e) + (vmoe ? 1 / double(experts) : softplus_of(s, n, e)) * r);
       }
-      const auto best = naive::best(value, k);
-      naive::Row taken;
-      for (const Index e : best) taken.push_back(value[static_cast<std::size_t>(e)]);
-      for (Index j = 0; j < k; ++j) {
-        const Index e = best[static_cast<std::size_t>(j)];
-        CHECK(s.plan.expert(n * k + j) == e);
-        CHECK(s.plan.weight(n * k + j) == doctest::Approx(vmoe ? naive::softmax(value)[static_cast<std::size_t>(e)]
-                                                               : naive::softmax(taken)[static_cast<std::size_t>(j)])
-                                              .epsilon(1e-13));
-      }
+      check_picks(s.plan, n, value, k, vmoe);
     }
     GateAlone<ComposedGate<LinearScores, Independent, Policy>> alone(
         {.scores = {.experts = 3}, .selection = vmoe ? Policy::vmoe(options) : options}, 7, {.selection = noise});

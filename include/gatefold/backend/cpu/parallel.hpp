@@ -29,7 +29,7 @@ class TaskFunction {
   void (*call_)(const void*, Index, int);
 };
 
-/// parallel_for of a function whose type is erased.
+/// parallel_for of a function whose type is erased. A template for kernels.hpp, which builds it once for ExecutorRef.
 template <class E>
 void run_tasks(E executor, int threads, Index tasks, TaskFunction f) {
   if (threads <= 1 || tasks <= 1) {
