@@ -88,17 +88,18 @@ TEST_CASE("KneserNey (1), (2), (3): a text whose counts are worked out by hand")
   const KneserNey model(Ids{0, 1, 0, 1, 2}, 2, 4);
   CHECK(model.discount(2) == 0.5);
   CHECK(model.discount(1) == 1);
-  for (KneserNey::Id w = 0; w < 4; ++w) CHECK(model.probability({}, w) == doctest::Approx(0.25));
+  for (KneserNey::Id w = 0; w < 4; ++w) CHECK(model.probability({}, w) == doctest::Approx(0.25).epsilon(1e-13));
   // After b: total 2, types 2: p(a) = (1/2 + 1/2 · 2 · 1/4) / 2.
   const Ids after_a{0}, after_b{3, 3, 1}, after_c{2};
-  CHECK(model.probability(after_b, 0) == doctest::Approx(0.375));
-  CHECK(model.probability(after_b, 2) == doctest::Approx(0.375));
-  CHECK(model.probability(after_b, 3) == doctest::Approx(0.125));
+  CHECK(model.probability(after_b, 0) == doctest::Approx(0.375).epsilon(1e-13));
+  CHECK(model.probability(after_b, 2) == doctest::Approx(0.375).epsilon(1e-13));
+  CHECK(model.probability(after_b, 3) == doctest::Approx(0.125).epsilon(1e-13));
   // After a: total 2, types 1: p(b) = (2 − 1/2 + 1/8) / 2, p of another (1/8) / 2.
-  CHECK(model.probability(after_a, 1) == doctest::Approx(0.8125));
-  CHECK(model.probability(after_a, 0) == doctest::Approx(0.0625));
-  CHECK(model.probability(after_c, 1) == doctest::Approx(0.25));  // never seen before a token
-  CHECK(model.bits(Ids{3, 0, 1, 0}) == doctest::Approx(-(std::log2(0.25) + std::log2(0.8125) + std::log2(0.375)) / 3));
+  CHECK(model.probability(after_a, 1) == doctest::Approx(0.8125).epsilon(1e-13));
+  CHECK(model.probability(after_a, 0) == doctest::Approx(0.0625).epsilon(1e-13));
+  CHECK(model.probability(after_c, 1) == doctest::Approx(0.25).epsilon(1e-13));  // never seen before a token
+  CHECK(model.bits(Ids{3, 0, 1, 0}) ==
+        doctest::Approx(-(std::log2(0.25) + std::log2(0.8125) + std::log2(0.375)) / 3).epsilon(1e-13));
 }
 
 TEST_CASE("KneserNey (1), (2), (3): against maps of n-grams, seen and unseen contexts of every length") {

@@ -44,8 +44,8 @@ TEST_CASE("stability (1): the radius is the growth per layer of the recursion") 
         CAPTURE(mu);
         CAPTURE(sigma);
         const auto s = metric::stability(std::array{sigma}, mu, gamma);
-        // Of 20,000 steps; a double root grows by t^(1/t).
-        CHECK(s.radius == doctest::Approx(growth(sigma, mu, gamma)).epsilon(1e-3));
+        CHECK(s.radius ==
+              doctest::Approx(growth(sigma, mu, gamma)).epsilon(1e-3));  // double roots: t^(1/t), 20,000 steps
       }
 }
 

@@ -84,7 +84,7 @@ TEST_CASE("InputGradient (1): of a model with momentum and a loss that learns, a
     x.data()[i] = v - h;
     const double less = trainer.evaluate(x, labels);
     x.data()[i] = v;
-    CHECK(dx.data()[i] == doctest::Approx((more - less) / (2 * h)).epsilon(1e-5));
+    CHECK(dx.data()[i] == doctest::Approx((more - less) / (2 * h)).epsilon(1e-7));
   }
 }
 

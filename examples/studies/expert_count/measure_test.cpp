@@ -85,6 +85,6 @@ TEST_CASE("accuracy and right: of hand-made items") {
   const std::vector<bool> hits = right(output.view(), target.view());
   CHECK(hits == std::vector<bool>{true, false, false, true, false});  // 0 is an error
   const Accuracy a = accuracy(hits, cluster.view());
-  CHECK(a.all == doctest::Approx(40));
+  CHECK(a.all == doctest::Approx(40).epsilon(1e-13));
   CHECK(a.cluster == std::vector<double>{50, 0, 50, 0});  // a cluster without items has 0
 }

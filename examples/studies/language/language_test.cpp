@@ -61,7 +61,7 @@ TEST_CASE("an eigenvalue settles where lemma 1 says") {
   const std::vector<std::complex<double>> sigma{-1, 1, 2.5, 3};
   CHECK(settles(sigma, 0)["stable"] == 0.25);
   CHECK(settles(sigma, 0.7)["stable"] == 0.75);
-  CHECK(settles({{0.5, 0}}, 0)["radius"].get<double>() == doctest::Approx(0.5));  // λ = 1 − σ
+  CHECK(settles({{0.5, 0}}, 0)["radius"].get<double>() == doctest::Approx(0.5).epsilon(1e-13));  // λ = 1 − σ
 }
 
 namespace {
@@ -88,10 +88,11 @@ TEST_CASE("perplexity of a text, of an attacked one, and what the attack does to
   s.length = 2;
   Echo echo;
   const std::vector<TokenId> clean{1, 1, 1, 1, 2, 2}, attacked{1, 1, 9, 1, 2, 2};
-  CHECK(perplexity(echo, clean, s) == doctest::Approx(std::pow(2 * 2 * 2 * 8, 0.25)));  // the last word is in no block
+  CHECK(perplexity(echo, clean, s) ==
+        doctest::Approx(std::pow(2 * 2 * 2 * 8, 0.25)).epsilon(1e-13));  // the last word is in no block
   const Perplexities found = perplexities(echo, clean, attacked, s);
-  CHECK(found.clean == doctest::Approx(std::pow(2 * 2 * 2 * 8, 0.25)));
-  CHECK(found.attacked == doctest::Approx(std::pow(2 * 8 * 8 * 8, 0.25)));
-  CHECK(found.harm == doctest::Approx(std::cbrt(2 * 8 * 8) / std::cbrt(2 * 2 * 8)));
+  CHECK(found.clean == doctest::Approx(std::pow(2 * 2 * 2 * 8, 0.25)).epsilon(1e-13));
+  CHECK(found.attacked == doctest::Approx(std::pow(2 * 8 * 8 * 8, 0.25)).epsilon(1e-13));
+  CHECK(found.harm == doctest::Approx(std::cbrt(2 * 8 * 8) / std::cbrt(2 * 2 * 8)).epsilon(1e-13));
   CHECK_THROWS(perplexities(echo, clean, std::vector<TokenId>{1, 1, 1, 1}, s));
 }

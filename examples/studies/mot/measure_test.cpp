@@ -104,7 +104,7 @@ TEST_CASE("specialists: experts that know one class each and get it") {
     for (Index i = 0; i < 4; ++i) {
       CHECK(found["routing"][std::size_t(n)][std::size_t(i)] == (i == n ? 1 : 0));
       CHECK(found["center_alignment"][std::size_t(i)][std::size_t(n)].get<double>() ==
-            doctest::Approx(i == n ? -3 : 0).scale(1));
+            doctest::Approx(i == n ? -3 : 0).scale(1).epsilon(1e-6));
     }
 }
 
@@ -160,7 +160,8 @@ TEST_CASE("specialists: one expert gets everything") {
 }
 
 TEST_CASE("mean_of_signs: the mean over all signs") {
-  for (int count = 0; count <= 16; ++count) CHECK(mean_of_signs(count) == doctest::Approx(mean_over_signs(count)));
+  for (int count = 0; count <= 16; ++count)
+    CHECK(mean_of_signs(count) == doctest::Approx(mean_over_signs(count)).epsilon(1e-13));
 }
 
 TEST_CASE("largest_score: the mean over items of the score of the expert that is ahead") {
@@ -171,7 +172,7 @@ TEST_CASE("largest_score: the mean over items of the score of the expert that is
     expected += static_cast<double>(n + 1) * c.count(n) / 64;
   }
   const double found = largest_score(c.data.test.x, std::as_const(c.trainer.params.gate.scores.weight).view());
-  CHECK(found == doctest::Approx(expected).epsilon(1e-5));
+  CHECK(found == doctest::Approx(expected).epsilon(1e-6));
 }
 
 TEST_CASE("attention: K_i = s v_i v_iᵀ makes v_n look at itself, by as much as softmax says") {
@@ -189,7 +190,7 @@ TEST_CASE("attention: K_i = s v_i v_iᵀ makes v_n look at itself, by as much as
   for (const studies::mot::Attention& p : {specialists, routed})
     for (std::size_t a = 0; a < kKinds; ++a)
       for (std::size_t b = 0; b < kKinds; ++b)
-        CHECK(p[a][b] == doctest::Approx(a > 0 ? 0.125 : b > 0 ? 1 / total : std::exp(s) / total).epsilon(1e-5));
+        CHECK(p[a][b] == doctest::Approx(a > 0 ? 0.125 : b > 0 ? 1 / total : std::exp(s) / total).epsilon(1e-6));
 }
 
 TEST_CASE("shapes: each law is found, and told from the other") {
@@ -200,11 +201,11 @@ TEST_CASE("shapes: each law is found, and told from the other") {
     power.push_back(i > 0 ? 2.0 / i : NAN);
   }
   const auto e = shapes(t, exponential), p = shapes(t, power);
-  CHECK(e.exponential.slope == doctest::Approx(-0.2));
-  CHECK(e.exponential.r2 == doctest::Approx(1));
+  CHECK(e.exponential.slope == doctest::Approx(-0.2).epsilon(1e-13));
+  CHECK(e.exponential.r2 == doctest::Approx(1).epsilon(1e-13));
   CHECK(e.power.r2 < 0.95);
-  CHECK(p.power.slope == doctest::Approx(-1));
-  CHECK(p.power.r2 == doctest::Approx(1));
+  CHECK(p.power.slope == doctest::Approx(-1).epsilon(1e-13));
+  CHECK(p.power.r2 == doctest::Approx(1).epsilon(1e-13));
   CHECK(p.exponential.r2 < 0.95);
   CHECK(shapes({0, 1, 2}, {1, 1, 1}).power.slope == 0);  // two points are no law
 }

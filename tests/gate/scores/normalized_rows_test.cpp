@@ -47,8 +47,8 @@ TEST_CASE("UnitNorm (1)-(4): every form equals its formula") {
       double square = 0;
       for (Index d = 0; d < 3; ++d) square += x(n, d) * x(n, d);
       for (Index d = 0; d < 3; ++d)
-        CHECK(out(n, d) ==
-              doctest::Approx(scale * x(n, d) / (n == 2 ? 1 : length_of(form, epsilon, std::sqrt(square)))));
+        CHECK(out(n, d) == doctest::Approx(scale * x(n, d) / (n == 2 ? 1 : length_of(form, epsilon, std::sqrt(square))))
+                               .epsilon(1e-13));
     }
   }
 }
