@@ -41,8 +41,8 @@ TEST_CASE("cuda: a mixture") {
 
 TEST_CASE("cuda: layers of one branch") {
   const Residual residual{update::HeavyBall{}, mixture};
-  SUBCASE("LayerNorm, wider than a warp") { check<double>(LayerNorm{.model_dim = 45}); }
-  SUBCASE("LayerNorm, float") { check<float>(LayerNorm{.model_dim = 45}); }
+  SUBCASE("LayerNorm, wider than a warp") { check<double>(OneExpert{LayerNorm{.model_dim = 45}}); }
+  SUBCASE("LayerNorm, float") { check<float>(OneExpert{LayerNorm{.model_dim = 45}}); }
   SUBCASE("RmsNorm, wider than a warp") { check<double>(PreNorm{RmsNorm{}, OneExpert{Linear{.model_dim = 45}}}); }
   SUBCASE("PreNorm") { check<double>(PreNorm{LayerNorm{}, mixture}); }
   SUBCASE("OneExpert") { check<double>(OneExpert{mlp}); }

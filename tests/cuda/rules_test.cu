@@ -17,7 +17,8 @@ namespace {
 template <class T, class R>
 void check(const R& rule, const Expected& expected = {}) {
   Backends on;
-  expect_same_layer<T>(on, Stack{Residual{rule, LayerNorm{.model_dim = 37}}, 3}, {.items = 21, .expected = expected});
+  expect_same_layer<T>(on, Stack{Residual{rule, OneExpert{LayerNorm{.model_dim = 37}}}, 3},
+                       {.items = 21, .expected = expected});
 }
 
 /// No momentum before the first layer, whose coefficient has no gradient then.

@@ -20,9 +20,9 @@ TEST_CASE("LayerNorm (1): equals loops; the variance divides by D") {
   Cpu::Context ctx(2);
   for (const Index dim : {2, 3, 16, 33})
     for (const double epsilon : {1e-5, 0.5}) {
-      auto p = pass<double>(ctx, LayerNorm{.model_dim = dim, .epsilon = epsilon}, 9);
-      fill_uniform(ctx, Seed{5}, -2, 2, p.params.branch.gain);
-      fill_uniform(ctx, Seed{6}, -2, 2, p.params.branch.bias);
+      auto p = pass<double>(ctx, OneExpert{LayerNorm{.model_dim = dim, .epsilon = epsilon}}, 9);
+      fill_uniform(ctx, Seed{5}, -2, 2, p.params.branch.expert.gain);
+      fill_uniform(ctx, Seed{6}, -2, 2, p.params.branch.expert.bias);
       p.forward();
       std::vector<double> expected;
       for (Index n = 0; n < 9; ++n) {
@@ -31,8 +31,9 @@ TEST_CASE("LayerNorm (1): equals loops; the variance divides by D") {
         for (const double v : x) mean += v / double(dim);
         for (const double v : x) variance += (v - mean) * (v - mean) / double(dim);
         for (Index d = 0; d < dim; ++d)
-          expected.push_back((x[std::size_t(d)] - mean) / std::sqrt(variance + epsilon) * p.params.branch.gain(0, d) +
-                             p.params.branch.bias(0, d));
+          expected.push_back((x[std::size_t(d)] - mean) / std::sqrt(variance + epsilon) *
+                                 p.params.branch.expert.gain(0, d) +
+                             p.params.branch.expert.bias(0, d));
       }
       CHECK(difference(values(p.y), expected) <= 1e-13);
     }
@@ -40,17 +41,17 @@ TEST_CASE("LayerNorm (1): equals loops; the variance divides by D") {
 
 TEST_CASE("LayerNorm: starts as gain 1 and bias 0; a constant item gives the bias") {
   Cpu::Context ctx(1);
-  auto p = pass<float>(ctx, LayerNorm{.model_dim = 4}, 1);
+  auto p = pass<float>(ctx, OneExpert{LayerNorm{.model_dim = 4}}, 1);
   CHECK(values(p.params) == std::vector<double>{1, 1, 1, 1, 0, 0, 0, 0});
   fill(ctx, p.x.view(), 3);
-  fill(ctx, p.params.branch.bias.view(), 7);
+  fill(ctx, p.params.branch.expert.bias.view(), 7);
   p.forward();
   CHECK(values(p.y) == std::vector<double>(4, 7));
 }
 
 TEST_CASE("LayerNorm: an item far from zero keeps its shape") {
   Cpu::Context ctx(1);
-  auto p = pass<float>(ctx, LayerNorm{.model_dim = 4, .epsilon = 1e-12}, 1);
+  auto p = pass<float>(ctx, OneExpert{LayerNorm{.model_dim = 4, .epsilon = 1e-12}}, 1);
   for (Index d = 0; d < 4; ++d) p.x(0, d) = 65536 + float(d % 2);
   p.forward();
   CHECK(values(p.y) == std::vector<double>{-1, 1, -1, 1});
@@ -69,28 +70,29 @@ TEST_CASE("LayerNorm: gradients and promises") {
 
 TEST_CASE("LayerNorm: options and shapes that do not fit say so before anything is written") {
   Cpu::Context ctx(1);
-  CHECK(message_of([&] { (void)LayerNorm{}.init<float, Cpu>(ctx, {}); }) ==
+  CHECK(message_of([&] { (void)LayerNorm{}.init<float, Cpu>(ctx, 1, {}); }) ==
         "LayerNorm.init: model_dim: expected at least 1, got 0");
-  CHECK(message_of([&] { (void)LayerNorm{.model_dim = 2, .epsilon = 0}.init<float, Cpu>(ctx, {}); }) ==
+  CHECK(message_of([&] { (void)LayerNorm{.model_dim = 2, .epsilon = 0}.init<float, Cpu>(ctx, 1, {}); }) ==
         "LayerNorm.init: epsilon: expected more than 0, got 0");
   CHECK(LayerNorm{.epsilon = 0.25}.with_model_dim(6).epsilon == 0.25);
   CHECK(message_of([] { (void)LayerNorm{.model_dim = 5}.with_model_dim(6); }) ==
         "LayerNorm: model_dim: expected 6 (the branch's), got 5");
   const auto message = [&](auto&& change) {
-    auto p = pass<float>(ctx, LayerNorm{.model_dim = 6}, 10);
+    auto p = pass<float>(ctx, OneExpert{LayerNorm{.model_dim = 6}}, 10);
     change(p);
     const auto text = message_of([&] { p.forward(); });
     CHECK(p.untouched());
     CHECK(p.saved.branch.normalized.size() == 0);
     return text;
   };
-  CHECK(message([](auto& p) { p.layer.branch.epsilon = -1; }) == "LayerNorm: epsilon: expected more than 0, got -1");
-  CHECK(message([](auto& p) { p.x.resize(10, 5); }) == "LayerNorm.forward: x: expected [?, 6], got [10, 5]");
+  CHECK(message([](auto& p) { p.layer.branch.expert.epsilon = -1; }) ==
+        "LayerNorm: epsilon: expected more than 0, got -1");
+  CHECK(message([](auto& p) { p.x.resize(10, 5); }) == "OneExpert.forward: x: expected [?, 6], got [10, 5]");
   CHECK(message([](auto& p) { p.y = constant_tensor<float>(p.ctx, p.sentinel, 9, 6); }) ==
-        "LayerNorm.forward: y: expected [10, 6], got [9, 6]");
-  CHECK(message([](auto& p) { p.params.branch.gain.resize(1, 5); }) ==
+        "OneExpert.forward: u: expected [10, 6], got [9, 6]");
+  CHECK(message([](auto& p) { p.params.branch.expert.gain.resize(1, 5); }) ==
         "LayerNorm: params.gain: expected [1, 6], got [1, 5]");
-  CHECK(message([](auto& p) { p.params.branch.bias.resize(1, 0); }) ==
+  CHECK(message([](auto& p) { p.params.branch.expert.bias.resize(1, 0); }) ==
         "LayerNorm: params.bias: expected [1, 6], got [1, 0]");
 }
 
@@ -179,7 +181,8 @@ TEST_CASE("LayerNorm: as a branch has the bits of the one expert; its backward a
   const LayerNorm norm{.model_dim = 9};
   auto branch = pass<float>(ctx, norm, 7);
   auto expert = pass<float>(ctx, OneExpert{norm}, 7);
-  for (auto* t : {&branch.params.branch.gain, &expert.params.branch.expert.gain}) fill_uniform(ctx, Seed{5}, -2, 2, *t);
+  for (auto* t : {&branch.params.branch.expert.gain, &expert.params.branch.expert.gain})
+    fill_uniform(ctx, Seed{5}, -2, 2, *t);
   branch.forward();
   expert.forward();
   CHECK(same_bits(values(branch.y), values(expert.y)));

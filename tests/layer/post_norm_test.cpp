@@ -32,11 +32,11 @@ auto layer() {
 TEST_CASE("PostNorm (1): the layer, then the norm, written out; the same bits forward, backward and infer") {
   Cpu::Context ctx(1);
   auto p = pass<double>(ctx, PostNorm{layer(), LayerNorm{.epsilon = 0.1}}, 9);
-  fill_uniform(ctx, Seed{5}, -2, 2, p.params.norm.gain);
-  fill_uniform(ctx, Seed{6}, -2, 2, p.params.norm.bias);
+  fill_uniform(ctx, Seed{5}, -2, 2, p.params.norm.expert.gain);
+  fill_uniform(ctx, Seed{6}, -2, 2, p.params.norm.expert.bias);
   fill_uniform(ctx, Seed{7}, -1, 1, p.carry.p);
   auto first = pass<double>(ctx, layer(), 9);
-  auto second = pass<double>(ctx, LayerNorm{.model_dim = 4, .epsilon = 0.1}, 9);
+  auto second = pass<double>(ctx, OneExpert{LayerNorm{.model_dim = 4, .epsilon = 0.1}}, 9);
   copy(ctx, p.x, first.x.view());
   copy(ctx, p.dy, second.dy.view());
   copy_pack(ctx, p.carry, first.carry);
@@ -87,7 +87,7 @@ TEST_CASE("PostNorm: a second pass without a begin() in between is noticed; shap
   q.x.resize(5, 3);
   CHECK(message_of([&] { q.forward(); }) == "PostNorm.forward: x: expected [?, 4], got [5, 3]");
   auto r = pass<float>(ctx, PostNorm{layer(), LayerNorm{}}, 5);
-  r.params.norm.gain.resize(1, 3);
+  r.params.norm.expert.gain.resize(1, 3);
   CHECK(message_of([&] { r.forward(); }) == "LayerNorm: params.gain: expected [1, 4], got [1, 3]");
   CHECK(r.untouched());
 }

@@ -28,10 +28,10 @@ auto mixture() {
 
 TEST_CASE("PreNorm (1): the norm, then the branch, written out; the same bits forward and backward") {
   Cpu::Context ctx(1);
-  const LayerNorm norm{.model_dim = 4, .epsilon = 0.1};
+  const OneExpert norm{LayerNorm{.model_dim = 4, .epsilon = 0.1}};
   auto p = pass<double>(ctx, PreNorm{LayerNorm{.epsilon = 0.1}, mixture()}, 9);
-  fill_uniform(ctx, Seed{5}, -2, 2, p.params.branch.norm.gain);
-  fill_uniform(ctx, Seed{6}, -2, 2, p.params.branch.norm.bias);
+  fill_uniform(ctx, Seed{5}, -2, 2, p.params.branch.norm.expert.gain);
+  fill_uniform(ctx, Seed{6}, -2, 2, p.params.branch.norm.expert.bias);
   p.forward();
   p.backward();
   auto first = pass<double>(ctx, norm, 9);
@@ -59,7 +59,7 @@ TEST_CASE("PreNorm: a step at the end goes to the branch, forward and infer") {
 
 TEST_CASE("PreNorm: a norm without a dimension takes the branch's, a conflict names both") {
   Cpu::Context ctx(1);
-  CHECK(PreNorm{LayerNorm{}, mixture()}.init<float, Cpu>(ctx, Seed{1}).norm.gain.size() == 4);
+  CHECK(PreNorm{LayerNorm{}, mixture()}.init<float, Cpu>(ctx, Seed{1}).norm.expert.gain.size() == 4);
   const PreNorm conflict{LayerNorm{.model_dim = 5}, mixture()};
   CHECK(message_of([&] { (void)conflict.init<float, Cpu>(ctx, Seed{1}); }) ==
         "LayerNorm: model_dim: expected 4 (the branch's), got 5");
@@ -79,7 +79,7 @@ TEST_CASE("PreNorm: shapes that do not fit say so before anything is written") {
   CHECK(message([](auto& p) { p.x.resize(5, 3); }) == "PreNorm.forward: x: expected [?, 4], got [5, 3]");
   CHECK(message([](auto& p) { p.y = constant_tensor<float>(p.ctx, p.sentinel, 4, 4); }) ==
         "PreNorm.forward: u: expected [5, 4], got [4, 4]");
-  CHECK(message([](auto& p) { p.params.branch.norm.gain.resize(1, 3); }) ==
+  CHECK(message([](auto& p) { p.params.branch.norm.expert.gain.resize(1, 3); }) ==
         "LayerNorm: params.gain: expected [1, 4], got [1, 3]");
   CHECK(message([](auto& p) { p.params.branch.branch.expert.up.resize(3, 4, 4); }) ==
         "Mlp: params.up: expected [3, 4, 5], got [3, 4, 4]");

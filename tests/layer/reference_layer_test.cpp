@@ -43,7 +43,7 @@ Row layer_norm(const P& p, const Row& x) {
   for (const double v : x) variance += (v - mean) * (v - mean) / double(dim);
   Row y;
   for (Index d = 0; d < dim; ++d)
-    y.push_back((x[std::size_t(d)] - mean) / std::sqrt(variance + 1e-5) * p.gain(0, d) + p.bias(0, d));
+    y.push_back((x[std::size_t(d)] - mean) / std::sqrt(variance + 1e-5) * p.expert.gain(0, d) + p.expert.bias(0, d));
   return y;
 }
 /// What a branch gives, by the branch itself, whose own tests have loops.

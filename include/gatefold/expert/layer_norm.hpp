@@ -106,7 +106,7 @@ struct NormaliseBackward {
 ///     x̂ = (x − mean x) / √(var x + ε),   z[s] = x̂ ⊙ gain_e + bias_e                                     (1)
 ///
 /// Source: Ba et al. 2016, arXiv:1607.06450. The variance divides by D, as in torch.nn.LayerNorm. It is an expert, and
-/// as a branch, alone in a layer or in PreNorm, the one expert there is.
+/// alone in a layer or in PreNorm the one expert there is.
 /// @param x [N, D] in items, z [S, D] out;  gain starts as 1, bias as 0
 /// @param saved  x̂ [S, D] and 1/√(var + ε) [S]
 /// @throws ArgumentError unless model_dim >= 1 (0: deduced inside PreNorm), epsilon > 0, which keeps a constant item
@@ -171,42 +171,6 @@ struct LayerNorm {
   void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B>,
                 const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
     normalise_backward(ctx, p, groups, saved, dz, dslots, grads, false);
-  }
-
-  // As a branch.
-
-  template <class T, class B>
-  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    return init<T, B>(ctx, 1, seed);
-  }
-  template <class T, class B>
-  void validate(const Params<T, B>& p, Index, const Nothing<T, B>&) const {
-    validate(p, 1);
-  }
-  template <class T, class B, class Step = fn::NoStep<T>>
-  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> y, Saved<T, B>& saved,
-               const Nothing<T, B>&, const Step& step = {}) const {
-    validate_forward(p, x, y);
-    auto mark = ctx.mark();
-    forward(ctx, p, one_group(ctx, x.extent(0)), x, y, saved);
-    run_step(ctx, y, step);
-  }
-  template <class T, class B, class Step = fn::NoStep<T>>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> y, const Nothing<T, B>&,
-             const Step& step = {}) const {
-    validate_forward(p, x, y);
-    auto mark = ctx.mark();
-    infer(ctx, p, one_group(ctx, x.extent(0)), x, y);
-    run_step(ctx, y, step);
-  }
-  /// Adds to dx.
-  template <class T, class B>
-  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
-                In<T, 2, B> dy, Out<T, 2, B> dx, Params<T, B>& grads, const Nothing<T, B>&, Nothing<T, B>&) const {
-    validate(p, 1);
-    expect_like("LayerNorm.backward", "grads", p, grads);
-    auto mark = ctx.mark();
-    normalise_backward(ctx, p, one_group(ctx, x.extent(0)), saved, dy, dx, grads, true);
   }
 
  private:
