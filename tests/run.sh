@@ -6,7 +6,7 @@ source "$root/cmake/install_packages.sh"
 
 usage() {
   cat <<END
-usage: bash tests/run.sh [--only WORD | --full | --neon | --gpu [WORD] | --help]
+usage: bash tests/run.sh [--only WORD | --full | --neon | --platforms | --gpu [WORD] | --help]
   (none)       preset test (optimised: backend, bitwise, pairwise, golden, allocation, examples, package), sanitize (every
                header's own test; the whole of preset test too where its cases are too slow there), tsan (the thread
                sanitizer: what shares out work, and training), v3 (backend), and, where nvcc is found, cuda: the tests of the
@@ -15,16 +15,19 @@ usage: bash tests/run.sh [--only WORD | --full | --neon | --gpu [WORD] | --help]
                preset cuda where WORD begins with cuda: cuda, cuda/gates, ...
   --full       every test in every preset, and the test cases marked as slow too: hours
   --neon       the tests of the CPU backend compiled for aarch64 and run by qemu: installs a cross compiler and qemu-user
+  --platforms  the programs of examples/ by other compilers and standard libraries, which it installs: newer clang, libc++, and
+               mingw-w64 for Windows, whose programs are linked, not run
   --gpu [WORD] the tests of the CUDA backend (those that match WORD) on this machine's GPU, with NVIDIA's own libraries;
                needs nvcc, cmake, ninja, g++ and doctest's header, installs nothing. Options for cmake: CMAKE_OPTIONS="-D..."
 END
 }
 
-full="" only="" gpu="" neon=""
+full="" only="" gpu="" neon="" platforms=""
 while (($#)); do
   case $1 in
     --full) full=1 ;;
     --neon) neon=1 ;;
+    --platforms) platforms=1 ;;
     --only) [[ -n ${2:-} ]] || { usage; exit 2; }; only=$2; shift ;;
     --gpu) gpu=1; [[ -z ${2:-} || $2 == -* ]] || { only=$2; shift; } ;;
     --help | -h) usage; exit 0 ;;
@@ -43,6 +46,10 @@ if [[ -n $gpu ]]; then
 else
   install_packages g++ clang libclang-rt-14-dev cmake ninja-build pkg-config doctest-dev libeigen3-dev \
     nlohmann-json3-dev zlib1g-dev libcli11-dev librapidcheck-dev clang-format || exit 1
+fi
+if [[ -n $platforms ]]; then
+  install_packages clang-22 clang-19 libc++-19-dev libc++abi-19-dev g++-mingw-w64-x86-64-posix libeigen3-dev nlohmann-json3-dev || exit 1
+  exec bash "$root/tests/platforms.sh"
 fi
 command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache \
   CCACHE_SLOPPINESS=pch_defines,time_macros  # for precompiled headers

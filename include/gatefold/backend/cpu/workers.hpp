@@ -1,9 +1,5 @@
 #pragma once
 
-#include <pthread.h>
-#include <signal.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -21,6 +17,7 @@
 
 #include "gatefold/backend/cpu/executor.hpp"
 #include "gatefold/backend/cpu/instruction_set.hpp"
+#include "gatefold/backend/cpu/process.hpp"
 #include "gatefold/core/error.hpp"
 
 namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
@@ -66,7 +63,7 @@ class Workers {
   void run(int count, WorkerFunction f) {
     count = std::min(count, most_);
     if (count <= 1 || busy_.exchange(true, std::memory_order_acquire)) return f(0);
-    if (!joined_ && process_ != getpid()) start();
+    if (!joined_ && process_ != process_id()) start();
     f_ = &f;
     state_.store(++calls_ << kCallBits | static_cast<State>(count) << kCountBits);
     if (asleep_.load() > 0) wake();
@@ -127,7 +124,7 @@ class Workers {
   bool wait_for_those_inside() {
     const auto left = [this] { return (state_.load() & kInside) == 0; };
     if (spin(kTuning.last, left) == Spun::found) return true;
-    if (process_ != getpid()) return false;
+    if (process_ != process_id()) return false;
     for (;;) {
       waiting_.store(1);
       if (left()) break;
@@ -170,24 +167,21 @@ class Workers {
 
   void start() {
     forget();
-    process_ = getpid();
+    process_ = process_id();
     stop_ = false;
     state_ = calls_ = 0;
     asleep_ = waiting_ = 0;
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const SignalsBlocked blocked;
     try {
       threads_ = std::make_unique<std::vector<std::thread>>();
       threads_->reserve(static_cast<std::size_t>(most_ - 1));
       for (int worker = 1; worker < most_; ++worker) threads_->emplace_back([this, worker] { help(worker); });
     } catch (const std::exception&) {  // no more threads, or no memory for them
     }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
   void stop() {
     if (!threads_) return;
-    if (process_ != getpid()) return forget();
+    if (process_ != process_id()) return forget();
     stop_ = true;
     wake();
     for (std::thread& thread : *threads_) thread.join();
@@ -196,7 +190,7 @@ class Workers {
   void forget() { static_cast<void>(threads_.release()); }
 
   const int most_;
-  pid_t process_ = 0;    // which the threads belong to
+  long process_ = 0;     // which the threads belong to
   bool joined_ = false;  // whether a thread joined the last call
   State calls_ = 0;
   std::unique_ptr<std::vector<std::thread>> threads_;

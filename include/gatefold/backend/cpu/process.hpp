@@ -1,0 +1,47 @@
+#pragma once
+
+#if __has_include(<unistd.h>) && !defined(_WIN32)
+#define GATEFOLD_POSIX_PROCESS 1
+#include <signal.h>
+#include <unistd.h>
+#endif
+
+#include "gatefold/backend/cpu/instruction_set.hpp"
+
+namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+
+/// A number that a child of fork() does not share with its parent; above 0. The same in every process where there is no
+/// fork().
+inline long process_id() {
+#ifdef GATEFOLD_POSIX_PROCESS
+  return static_cast<long>(getpid());
+#else
+  return 1;
+#endif
+}
+
+/// While it lives, no signal is delivered to the calling thread, nor ever to a thread that is started meanwhile: these
+/// inherit it. Nothing where there are no such signals.
+class SignalsBlocked {
+ public:
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+#ifdef GATEFOLD_POSIX_PROCESS
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_;
+#else
+  SignalsBlocked() {}
+  ~SignalsBlocked() {}
+#endif
+};
+
+}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+
+#undef GATEFOLD_POSIX_PROCESS
