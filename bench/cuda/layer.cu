@@ -152,7 +152,7 @@ void one_layer(const Shape& s) {
   const auto loop = rounds.add([&] { blas(); });
   // a dense pair of products of the same arithmetic
   const Index slots = s.items * s.picks;
-  Tensor<float, 2, Cuda> rows(slots, s.dim), hidden(slots, s.hidden), z(slots, s.dim);
+  Tensor<float, 2, Cuda> rows(slots, s.dim), hidden(slots, s.hidden);
   fill(run.ctx, rows.view(), 0.5f);
   const auto dense = rounds.add([&] {
     const float* w = run.params.branch.expert.up.data();
