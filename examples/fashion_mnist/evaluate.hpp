@@ -18,6 +18,13 @@ struct Outcome {
   std::vector<std::vector<std::vector<double>>> routing{};  // [layers][experts][classes] share of the class's picks
 };
 
+/// Of each layer: the share of the picks that its busiest expert has.
+inline std::vector<double> busiest_shares(const Outcome& outcome) {
+  std::vector<double> shares;
+  for (const auto& picks : outcome.picks) shares.push_back(metric::Load{picks}.largest_share());
+  return shares;
+}
+
 /// The classes of the largest logits that agree with the labels.
 inline Index count_correct(const std::vector<float>& logits, const Index* labels) {
   Index correct = 0;

@@ -18,6 +18,8 @@ struct Picture {
   std::vector<double> step{};            // where the interval ends; as many as losses
   std::vector<double> test_accuracy{};   // per epoch, between 0 and 1
   std::vector<double> train_accuracy{};  // per epoch, between 0 and 1
+  std::vector<std::vector<double>>
+      busiest{};  // per epoch and layer: the share of the picks that its busiest expert has
   /// layer → expert → class: the share of the class's picks that went to the expert, between 0 and 1.
   std::vector<std::vector<std::vector<double>>> routing{};
   std::vector<std::string> class_names{};
@@ -30,9 +32,15 @@ using namespace gnuplot;  // quote, number, …
 /// Maps side by side.
 inline std::size_t columns(std::size_t layers) { return layers <= 3 ? 1 : layers <= 8 ? 2 : 3; }
 
-/// Loss above accuracy, left of `split`; lengths in pixels.
+/// Loss above accuracy above load, left of `split`; lengths in pixels.
 inline std::string curves(const Picture& picture, double width, double height, double split) {
-  const double left = 76, bottom = 60, top = height - 44, gap = 52, middle = (top + bottom) / 2;
+  const double left = 76, bottom = 60, top = height - 44, gap = 104;
+  const double tall = (top - bottom - 2 * gap) / 3;
+  // Of three rows, from the top.
+  const auto panel = [&](int row) {
+    const double y = top - row * (tall + gap) - tall;
+    return place(left / width, split / width, y / height, (y + tall) / height);
+  };
   std::ostringstream script = stream();
   script << "set grid ytics lt 1 lw 1 lc rgb '#e6e6e6'\nset border 3 lw 1 lc rgb '#808080'\n"
          << "set tics nomirror out scale 0.5\nset datafile missing 'NaN'\n";
@@ -48,7 +56,7 @@ inline std::string curves(const Picture& picture, double width, double height, d
       rows.push_back({picture.step[i], picture.loss[i], sum / static_cast<double>(last - first)});
     }
     script
-        << table("$loss", rows) << place(left / width, split / width, (middle + gap) / height, top / height)
+        << table("$loss", rows) << panel(0)
         << "set title 'Training loss' font ',15'\nset xlabel 'step' offset 0,0.4\nset ylabel 'loss'\nset yrange [0:*]\n"
         << "set key top right samplen 2 textcolor rgb '#404040'\nplot ";
     if (window > 1) script << "$loss using 1:2 with lines lw 1 lc rgb '#b5cfeb' title 'as logged', ";
@@ -69,14 +77,30 @@ inline std::string curves(const Picture& picture, double width, double height, d
     if (!picture.test_accuracy.empty()) {
       title << std::fixed << std::setprecision(2) << ": " << 100 * picture.test_accuracy.back() << " % on the test set";
     }
-    script << table("$accuracy", rows) << place(left / width, split / width, bottom / height, (middle - gap) / height)
-           << "set title " << quote(title.str())
+    script << table("$accuracy", rows) << panel(1) << "set title " << quote(title.str())
            << " font ',15'\nset xlabel 'epoch' offset 0,0.4\nset ylabel 'accuracy in %'\n"
            << "set xrange [0.75:" << static_cast<double>(epochs) + 0.25 << "]\nset xtics 1," << (epochs + 9) / 10
            << "\nset yrange [*:*]\nset offsets 0,0,graph 0.05,graph 0.05\nset key bottom right samplen 2 textcolor rgb "
               "'#404040'\n"
            << "plot $accuracy using 1:2 with linespoints pt 7 ps 0.5 lw 2 lc rgb '#e08a1e' title 'training', "
            << "$accuracy using 1:3 with linespoints pt 7 ps 0.5 lw 2 lc rgb '#1f5fa8' title 'test'\n";
+  }
+  if (!picture.busiest.empty() && !picture.busiest.front().empty()) {
+    std::vector<std::vector<double>> rows;
+    for (const auto& layers : picture.busiest) {
+      rows.push_back({static_cast<double>(rows.size() + 1)});
+      for (const double share : layers) rows.back().push_back(100 * share);
+    }
+    script << table("$load", rows) << panel(2)
+           << "set title 'Load: picks of the busiest expert' font ',15'\nset ylabel 'share in %'\nset yrange [0:*]\n"
+           << "set key bottom right samplen 2 maxrows 2\nplot ";
+    for (std::size_t l = 0; l < picture.busiest.front().size(); ++l)
+      script << (l ? ", " : "") << "$load using 1:" << l + 2 << " with linespoints pt 7 ps 0.5 lw 2 title 'layer " << l
+             << "'";
+    if (!picture.routing.empty() && !picture.routing.front().empty())
+      script << ", " << 100 / static_cast<double>(picture.routing.front().size())
+             << " with lines dt 2 lw 1 lc rgb '#808080' title 'even'";
+    script << '\n';
   }
   return script.str();
 }
@@ -148,12 +172,12 @@ struct Size {
   double width, height;
 };
 inline Size size(const Picture& picture) {
-  if (picture.routing.empty()) return {640, 680};
+  if (picture.routing.empty()) return {640, 860};
   std::size_t experts = 1;
   for (const auto& layer : picture.routing) experts = std::max(experts, layer.size());
   const std::size_t layers = picture.routing.size(), across = columns(layers), down = (layers + across - 1) / across;
   const double row = 38 + std::clamp(18.0 * static_cast<double>(experts), 110.0, 300.0);
-  return {across < 3 ? 1200.0 : 1500.0, std::max(680.0, 150 + row * static_cast<double>(down))};
+  return {across < 3 ? 1200.0 : 1500.0, std::max(860.0, 150 + row * static_cast<double>(down))};
 }
 
 /// Everything gnuplot is told after its terminal and output are set.
@@ -169,7 +193,7 @@ inline std::string script(const Picture& picture) {
 
 }  // namespace plot
 
-/// Draw one SVG with gnuplot: loss and accuracy on the left, who goes where on the right. Without gnuplot, say so and
+/// Draw one SVG with gnuplot: loss, accuracy and load on the left, who goes where on the right. Without gnuplot, say so and
 /// go on.
 /// @throws gatefold::FileError when the picture cannot be written; a file that was there is untouched then
 inline void draw(const Picture& picture, const std::string& svg_path) {

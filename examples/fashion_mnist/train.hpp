@@ -121,6 +121,7 @@ void train_with(C& ctx, const Options& o, const RuleT& rule, const GateT& gate, 
     test_seconds += std::chrono::duration<double>(Clock::now() - pause).count();
     picture.train_accuracy.push_back(static_cast<double>(correct) / static_cast<double>((end - first) * o.batch));
     picture.test_accuracy.push_back(outcome.accuracy);
+    picture.busiest.push_back(busiest_shares(outcome));
     std::printf("epoch %lld: training loss %.4f, training accuracy %.2f %%, test accuracy %.2f %%\n",
                 static_cast<long long>(epoch + 1), loss / static_cast<double>(end - first),
                 100 * picture.train_accuracy.back(), 100 * outcome.accuracy);

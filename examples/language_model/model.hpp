@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "../training/routing.hpp"
 #include "options.hpp"
 
 namespace language {
@@ -26,6 +27,8 @@ class Model {
   virtual Index parameters() const = 0;
   /// Read sequences [N], so that logits can be asked for.
   virtual void read(const Ids& x) = 0;
+  /// What its mixtures do with sequences [N].
+  virtual std::vector<training::Routing> routing(const Ids& x) = 0;
   /// Forget what read_on() has read.
   virtual void begin() = 0;
   /// Read on, after what was read since begin(). Logits of the next token, [vocabulary].

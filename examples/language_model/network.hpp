@@ -2,7 +2,9 @@
 
 #include <gatefold/gatefold.hpp>
 #include <gatefold/io.hpp>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "model.hpp"
 
@@ -76,6 +78,13 @@ class Network final : public Model {
   Index parameters() const override { return count_values(trainer_.params); }
 
   void read(const Ids& x) override { infer(x, {.length = o_.length}); }
+  std::vector<training::Routing> routing(const Ids& x) override {
+    const Index count = static_cast<Index>(x.size());
+    y_.resize(count, o_.dim);
+    trainer_.layer().begin(ctx_, trainer_.model(), count, carry_);
+    trainer_.layer().forward(ctx_, trainer_.model(), x, carry_, y_, saved_, extra({.length = o_.length}));
+    return training::routing(ctx_, saved_, o_.k);
+  }
   void begin() override { memory_.begin(ctx_); }
   std::span<const float> read_on(const Ids& x) override {
     const Index count = static_cast<Index>(x.size());
@@ -98,6 +107,7 @@ class Network final : public Model {
  private:
   using Trained = decltype(trainer(std::declval<Cpu::Context&>(), std::declval<const Options&>(), Index(),
                                    std::declval<const RuleT&>()));
+  using Layer = std::remove_cvref_t<decltype(std::declval<Trained&>().layer())>;
 
   static auto extra(const Segment<float, Cpu>& segment) { return extra_of<typename Trained::Extra>(segment); }
   void infer(const Ids& x, const Segment<float, Cpu>& segment) {
@@ -110,6 +120,8 @@ class Network final : public Model {
   Trained trainer_;
   SegmentMemory<float, Cpu> memory_;
   Index vocabulary_;
+  gatefold::Carry<Layer, float, Cpu> carry_{};
+  gatefold::Saved<Layer, float, Cpu> saved_{};
   Tensor<float, 2, Cpu> y_{}, z_{};  // [N, D] what was read gives; [count, V]
 };
 

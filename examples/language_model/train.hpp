@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 
+#include "../training/page.hpp"
 #include "../training/steps.hpp"
 #include "evaluate.hpp"
 #include "model.hpp"
@@ -31,6 +32,9 @@ inline bool take_steps(Model& model, const Options& o, const Text& text, const t
     return model.step(x, next);
   };
   const auto validate = [&] { return bits(log_probabilities(model, o, "valid", valid)); };
+  const Ids seen(valid.begin(),
+                 valid.begin() + std::min(o.batch, static_cast<Index>(valid.size()) / o.length) * o.length);
+  const auto routing = [&] { return model.routing(seen); };
   const auto say = [&](double loss, double now) {
     char line[120];
     std::snprintf(line, sizeof line, "bits per %s: training %.4f, validation %.4f", o.unit.c_str(),
@@ -38,7 +42,7 @@ inline bool take_steps(Model& model, const Options& o, const Text& text, const t
     return std::string(line);
   };
   return training::take_steps(model, o, folder, describe(o, text), metrics, kGoal, {"tokens", o.batch * o.length}, step,
-                              validate, say);
+                              validate, routing, say);
 }
 
 inline void train(const Options& o) {
@@ -60,9 +64,11 @@ inline void train(const Options& o) {
   if (!take_steps(*model, o, text, folder, metrics)) return;
   load(*model, folder.best(), text);
   report(*model, o, text, &metrics, folder);
+  training::write_page(folder, describe(o, text), metrics);
   std::printf("\nit goes on:\n");
   say(*model, o, text.vocabulary);
-  std::printf("\nin %s: state.safetensors, best.safetensors, metrics.jsonl, bits.svg\n", o.run.c_str());
+  std::printf("\nin %s: state.safetensors, best.safetensors, metrics.jsonl, bits.svg, routing.svg, report.html\n",
+              o.run.c_str());
 }
 
 }  // namespace language

@@ -34,6 +34,18 @@ check_threads() {
     fail "the loss falls: from $(loss 1) to $(loss 60)"
 }
 
+# The page of a run: load, entropy and fluctuation of each layer over the steps, in one file.
+check_page() {
+  local layers=$1 key
+  for key in entropy load picks fluctuation; do
+    [ "$(tail -n 2 "$dir/1/metrics.jsonl" | head -n 1 | grep -o "\"$key\":" | wc -l)" -eq "$layers" ] ||
+      fail "metrics lack $key of $layers layers"
+  done
+  grep -q "<td>experts</td><td>4</td>" "$dir/1/report.html" || fail "the page lacks options"
+  ! grep -qE "(src|href)=['\"]?[^#'\"]" "$dir/1/report.html" || fail "the page refers to another file"
+  ! command -v gnuplot >/dev/null || [ "$(grep -c "<figure><svg" "$dir/1/report.html")" -eq 2 ] || fail "no two pictures in the page"
+}
+
 # Killed at random moments, or stopped, and gone on: the bytes of run 1, and what it says from the line of report on. What
 # goes on takes its options from the run, and any number of threads.
 check_resume() {

@@ -27,7 +27,7 @@ struct Goal {
 /// What a run has measured, a line of JSON each:
 ///
 ///     {"step":10,"loss":3.1}                          training loss of this step, in nats
-///     {"step":500,"valid_bits":2.4}                   what validation gives, by the name of the goal
+///     {"step":500,"valid_bits":2.4,"layers":[…]}      what validation gives, by the name of the goal, and routing.hpp
 ///     {"step":4000,"best_step":3500,"best_test_bits":2.1,…}   of the best model, at the end
 ///
 /// No line depends on the clock, so that a run that was killed writes the same ones.
@@ -65,6 +65,13 @@ class Metrics {
         found.emplace_back(line["step"].get<Index>(), line[name].get<double>());
     return found;
   }
+  /// The last value of that name; null where there is none.
+  Json last(const char* name) const {
+    for (auto line = lines_.rbegin(); line != lines_.rend(); ++line)
+      if (line->contains(name)) return (*line)[name];
+    return {};
+  }
+  const std::vector<Json>& lines() const { return lines_; }
   /// Step and value where validation was best; of none, what all is better than.
   std::pair<Index, double> best(const Goal& goal) const {
     constexpr double kInfinity = std::numeric_limits<double>::infinity();

@@ -13,7 +13,7 @@ namespace training {
 
 using gatefold::io::Metadata;
 
-/// The files of a run: its whole state, the model that was best on validation, metrics and a picture.
+/// The files of a run: its whole state, the model that was best on validation, metrics, two pictures and a page.
 struct Folder {
   std::filesystem::path path;
   const char* drawn;  // the picture's name
@@ -22,6 +22,8 @@ struct Folder {
   std::filesystem::path best() const { return path / "best.safetensors"; }
   std::filesystem::path metrics() const { return path / "metrics.jsonl"; }
   std::filesystem::path picture() const { return path / drawn; }
+  std::filesystem::path routing() const { return path / "routing.svg"; }
+  std::filesystem::path page() const { return path / "report.html"; }
 
   /// Make it, and where a run begins afresh, forget the one before.
   void begin(bool fresh) const {

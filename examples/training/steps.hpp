@@ -4,9 +4,12 @@
 #include <cstdio>
 #include <gatefold/core/types.hpp>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "metrics.hpp"
 #include "progress.hpp"
+#include "routing.hpp"
 #include "run.hpp"
 #include "stop.hpp"
 
@@ -15,11 +18,13 @@ namespace training {
 /// Steps until the last one, or until a signal. Whatever ends it, the state of the last step done is saved.
 /// @param step      step(): one step of the model; returns the loss before it
 /// @param validate  validate(): the goal's value
+/// @param routing   routing(): of some items of validation, the same each time
 /// @param say       say(loss, value): a sentence about both
 /// @return whether it is the last one
-template <class Model, class Options, class Step, class Validate, class Say>
+template <class Model, class Options, class Step, class Validate, class Route, class Say>
 bool take_steps(Model& model, const Options& o, const Folder& folder, const Metadata& metadata, Metrics& metrics,
-                const Goal& goal, Items items, const Step& step, const Validate& validate, const Say& say) {
+                const Goal& goal, Items items, const Step& step, const Validate& validate, const Route& routing,
+                const Say& say) {
   const auto number = [](Index n) { return static_cast<long long>(n); };
   const Index begun = model.steps(), last = o.stop > 0 ? std::min(o.stop, o.steps) : o.steps;
   Stop stop;
@@ -37,7 +42,10 @@ bool take_steps(Model& model, const Options& o, const Folder& folder, const Meta
     if (done % o.validate == 0 || done == o.steps) {
       const double now = validate();
       const bool better = goal.is_better(now, metrics.best(goal).second);
-      metrics.add({{"step", done}, {goal.name, now}});
+      Metrics::Json line{{"step", done}, {goal.name, now}};
+      if (const std::vector<Routing> layers = routing(); !layers.empty())
+        line["layers"] = to_json(layers, metrics.last("layers"), o.k);
+      metrics.add(std::move(line));
       if (better) model.save(folder.best(), metadata);
       progress.clear();
       const std::string said = say(loss, now);

@@ -4,7 +4,9 @@
 #include <gatefold/gatefold.hpp>
 #include <gatefold/io.hpp>
 #include <memory>
+#include <vector>
 
+#include "../training/routing.hpp"
 #include "options.hpp"
 
 namespace images {
@@ -26,6 +28,8 @@ class Model {
   virtual Index parameters() const = 0;
   /// Logits [N, 10], as in evaluation: without noise, with room for every pick.
   virtual void classify(ReadPixels x, Pixels& logits) = 0;
+  /// What its mixtures do with images, whose tokens are the items.
+  virtual std::vector<training::Routing> routing(ReadPixels x) = 0;
   /// Write images a little beside x that it classifies badly.
   virtual void attack(const gatefold::Pgd& attack, gatefold::Noise start, ReadPixels x, Labels labels, Pixels& y) = 0;
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "dataset.hpp"
 #include "model.hpp"
@@ -43,7 +44,8 @@ class Network final : public Model {
       : ctx_(o.threads),
         trainer_(make_trainer(ctx_, o, training)),
         evaluated_(as_layer<float, Cpu>(evaluation)),
-        gradient_(ctx_, evaluation, CrossEntropy{}) {}
+        gradient_(ctx_, evaluation, CrossEntropy{}),
+        k_(o.k) {}
 
   double step(ReadPixels x, Labels labels) override {
     const Random at{trainer_.seed.fork(1), static_cast<std::uint64_t>(trainer_.state.step)};
@@ -56,6 +58,12 @@ class Network final : public Model {
     logits.resize(x.extent(0), evaluated_.out_dim());
     evaluated_.begin(ctx_, trainer_.params, x.extent(0), carry_);
     infer(evaluated_, ctx_, trainer_.params, x, carry_, logits);
+  }
+  std::vector<training::Routing> routing(ReadPixels x) override {
+    Pixels logits(x.extent(0), evaluated_.out_dim());
+    evaluated_.begin(ctx_, trainer_.params, x.extent(0), carry_);
+    evaluated_.forward(ctx_, trainer_.params, x, carry_, logits, saved_);
+    return training::routing(ctx_, saved_, k_);
   }
   void attack(const Pgd& attack, Noise start, ReadPixels x, Labels labels, Pixels& y) override {
     y.resize(x.extent(0), x.extent(1));
@@ -83,7 +91,9 @@ class Network final : public Model {
   Trained trainer_;
   Evaluated evaluated_;
   InputGradient<float, Cpu::Context, ModelT, CrossEntropy> gradient_;
+  Index k_;
   Carry<Evaluated, float, Cpu> carry_;
+  Saved<Evaluated, float, Cpu> saved_;
 };
 
 /// @param make  make(training) is the model of either

@@ -15,6 +15,7 @@ cat >"$dir/small.json" <<END
 END
 
 check_threads
+check_page 1
 for key in test_accuracy fgsm_accuracy pgd_accuracy corrupted_accuracy mean_corruption_error gaussian_noise occlusion; do
   grep -q "\"$key\":" "$dir/1/metrics.jsonl" || fail "metrics lack $key"
 done

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdio>
 #include <filesystem>
 #include <string>
 #include <vector>
 
+#include "../training/page.hpp"
 #include "../training/steps.hpp"
 #include "dataset.hpp"
 #include "evaluate.hpp"
@@ -26,13 +28,14 @@ inline bool take_steps(Model& model, const Options& o, const Images& images, con
     return model.step(x, {labels.data(), o.batch});
   };
   const auto validate = [&] { return accuracy(model, images.valid); };
+  const auto routing = [&] { return model.routing(images.valid.rows(0, std::min(o.batch, o.valid_images))); };
   const auto say = [](double loss, double now) {
     char line[120];
     std::snprintf(line, sizeof line, "training loss %.4f, accuracy on validation %.2f %%", loss, 100 * now);
     return std::string(line);
   };
   return training::take_steps(model, o, folder, training::describe("vision", "images", images.hash(), o), metrics,
-                              kGoal, {"images", o.batch}, step, validate, say);
+                              kGoal, {"images", o.batch}, step, validate, routing, say);
 }
 
 inline void train(const Options& o) {
@@ -53,7 +56,9 @@ inline void train(const Options& o) {
   if (!take_steps(*model, o, images, folder, metrics)) return;
   load(*model, folder.best(), images);
   report(*model, o, images, &metrics, folder);
-  std::printf("\nin %s: state.safetensors, best.safetensors, metrics.jsonl, accuracy.svg\n", o.run.c_str());
+  training::write_page(folder, training::describe("vision", "images", images.hash(), o), metrics);
+  std::printf("\nin %s: state.safetensors, best.safetensors, metrics.jsonl, accuracy.svg, routing.svg, report.html\n",
+              o.run.c_str());
 }
 
 }  // namespace images

@@ -1,0 +1,161 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <gatefold/io/replacement.hpp>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "../support/gnuplot.hpp"
+#include "metrics.hpp"
+#include "run.hpp"
+
+namespace training {
+
+namespace page {
+
+using Json = Metrics::Json;
+
+/// The lines of metrics that say how items were routed, in the order of steps.
+inline std::vector<Json> routed(const Metrics& metrics) {
+  std::vector<Json> lines;
+  std::copy_if(metrics.lines().begin(), metrics.lines().end(), std::back_inserter(lines),
+               [](const Json& line) { return line.contains("layers"); });
+  return lines;
+}
+
+/// A line for each layer of a number that each has at each step; NaN where it has none.
+inline std::string lines_of(const std::vector<Json>& routed, const char* name, const std::string& title, double most) {
+  std::vector<std::vector<double>> rows;
+  const std::size_t layers = routed.front()["layers"].size();
+  for (const Json& line : routed) {
+    rows.push_back({line["step"].get<double>()});
+    for (const Json& layer : line["layers"]) rows.back().push_back(layer.value(name, std::nan("")));
+  }
+  std::string script = gnuplot::table("$lines", rows) + "set title " + gnuplot::quote(title) +
+                       "\nset yrange [0:" + gnuplot::number(most) + "]\nplot ";
+  for (std::size_t l = 0; l < layers; ++l)
+    script += (l ? ", $lines using 1:" : "$lines using 1:") + std::to_string(l + 2) +
+              " with linespoints pt 7 ps 0.4 lw 2 lc palette cb " + gnuplot::number(static_cast<double>(l)) +
+              " title 'layer " + std::to_string(l + 1) + "'";
+  return script + '\n';
+}
+
+/// A map of one layer: the share of the picks that each expert has, against steps.
+inline std::string load_of(const std::vector<Json>& routed, std::size_t layer) {
+  const std::size_t experts = routed.front()["layers"][layer]["load"].size();
+  std::string script = "$map << EOD\n";
+  for (std::size_t e = 0; e < experts; ++e) {
+    for (const Json& line : routed) {
+      const auto load = line["layers"][layer]["load"].get<std::vector<double>>();
+      double all = 0;
+      for (const double picks : load) all += picks;
+      script += gnuplot::number(100 * load[e] / all) + ' ';
+    }
+    script += '\n';
+  }
+  return script + "EOD\nset xrange [-0.5:" + gnuplot::number(static_cast<double>(routed.size()) - 0.5) +
+         "]\nset yrange [" + gnuplot::number(static_cast<double>(experts) - 0.5) +
+         ":-0.5]\nplot $map matrix with image pixels\n";
+}
+
+/// Left who is picked, a map for each layer from top to bottom, right how decided and how settled each layer is.
+inline std::string routing_script(const std::vector<Json>& routed, double width, double height) {
+  const std::size_t layers = routed.front()["layers"].size(), steps = routed.size();
+  const auto experts = static_cast<double>(routed.front()["layers"][0]["load"].size());
+  const double top = height - 56, bottom = 56, gap = 30, half = 0.47 * width;
+  const double tall = (top - bottom - gap * static_cast<double>(layers - 1)) / static_cast<double>(layers);
+  // The colours reach three times the even share: an expert that has more is as dark as can be.
+  std::string script =
+      "set multiplot\nset border 3 lc rgb '#808080'\nset tics nomirror out scale 0.5 textcolor rgb '#404040'\n"
+      "set title textcolor rgb '#202020'\nset key off\n"
+      "set palette defined (0 '#ffffff', 0.15 '#dbe9f6', 0.4 '#89bedc', 0.7 '#2b7bba', 1 '#08306b')\nset cbrange [0:" +
+      gnuplot::number(std::min(100.0, 300 / experts)) +
+      "]\nset cbtics format '%g %%' scale 0 textcolor rgb '#404040'\nset colorbox user origin " +
+      gnuplot::number((half + 8) / width) + ',' + gnuplot::number(bottom / height) + " size " +
+      gnuplot::number(12 / width) + ',' + gnuplot::number((top - bottom) / height) +
+      "\nset label 1 'Share of the picks that each expert has' at screen " + gnuplot::number(50 / width) + ',' +
+      gnuplot::number(1 - 16 / height) + " left font ',14'\nset ylabel 'expert' offset 1,0\n";
+  for (std::size_t l = 0; l < layers; ++l) {
+    const double y = top - static_cast<double>(l) * (tall + gap) - tall;
+    script += gnuplot::place(50 / width, half / width, y / height, (y + tall) / height) + "set title 'layer " +
+              std::to_string(l + 1) + "' offset 0,-0.6\n";
+    if (l + 1 < layers) {
+      script += "unset xtics\n";
+    } else {
+      script += "set xlabel 'step'\nset xtics (";
+      const std::size_t every = (steps + 5) / 6;
+      for (std::size_t s = 0; s < steps; s += every)
+        script += (s ? ", '" : "'") + std::to_string(routed[s]["step"].get<Index>()) + "' " + std::to_string(s);
+      script += ")\n";
+    }
+    script += load_of(routed, l) + "unset label 1\nunset colorbox\n";
+  }
+  const double left = (half + 110) / width, middle = (top + bottom) / 2;
+  script += "set palette defined (0 '#9ecae1', 0.5 '#2b7bba', 1 '#e08a1e')\nset cbrange [0:" +
+            gnuplot::number(std::max(1.0, static_cast<double>(layers) - 1)) +
+            "]\nset xtics auto\nset xrange [*:*]\nset grid ytics lc rgb '#e6e6e6'\nunset ylabel\nunset xlabel\n" +
+            gnuplot::place(left, 1 - 20 / width, (middle + 30) / height, top / height) +
+            lines_of(routed, "entropy",
+                     "Entropy of the probabilities, in nats (even: " +
+                         gnuplot::number(std::round(100 * std::log(experts)) / 100) + ')',
+                     1.05 * std::log(std::max(experts, 2.0)));
+  script += "set key bottom left horizontal samplen 1.5\nset xlabel 'step'\n" +
+            gnuplot::place(left, 1 - 20 / width, bottom / height, (middle - 30) / height) +
+            lines_of(routed, "fluctuation", "Share of the items whose experts are others than before", 1);
+  return script + "unset multiplot\n";
+}
+
+inline std::string escaped(const std::string& text) {
+  std::string out;
+  for (const char c : text) out += c == '<' ? "&lt;" : c == '&' ? "&amp;" : std::string(1, c);
+  return out;
+}
+inline std::string row(const std::string& name, const std::string& value) {
+  return "<tr><td>" + escaped(name) + "</td><td>" + escaped(value) + "</td></tr>\n";
+}
+/// A picture that is there, to stand in the page.
+inline std::string picture(const std::filesystem::path& svg) {
+  std::ifstream file(svg);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::size_t begin = text.find("<svg");
+  return begin == std::string::npos ? "" : "<figure>" + text.substr(begin) + "</figure>\n";
+}
+
+}  // namespace page
+
+/// Draw load, entropy and fluctuation of each layer, and write one page without references to other files: pictures,
+/// what came out, and the options of the run. Without gnuplot, or where no layer tells, without the picture.
+/// @throws gatefold::FileError when a file cannot be written
+inline void write_page(const Folder& folder, const Metadata& options, const Metrics& metrics) {
+  const std::vector<page::Json> routed = page::routed(metrics);
+  std::filesystem::remove(folder.routing());
+  if (!routed.empty()) {
+    const double width = 1000, height = 120 + 110 * std::max(3.0, static_cast<double>(routed.front()["layers"].size()));
+    gnuplot::draw(folder.routing(), width, height, page::routing_script(routed, width, height));
+  }
+  std::string text =
+      "<!DOCTYPE html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>A run of " +
+      page::escaped(options.at("program")) +
+      "</title>\n<style>body{font:15px/1.4 sans-serif;max-width:1000px;margin:2em auto;padding:0 1em;color:#202020}"
+      "figure{margin:1em 0}svg{max-width:100%;height:auto}table{border-collapse:collapse;font-size:14px}"
+      "td{padding:2px 12px 2px 0;border-bottom:1px solid #e6e6e6;vertical-align:top}"
+      "section{display:flex;flex-wrap:wrap;gap:3em}</style>\n<h1>A run of " +
+      page::escaped(options.at("program")) + "</h1>\n" + page::picture(folder.picture()) +
+      page::picture(folder.routing()) + "<section><div><h2>What came out</h2>\n<table>\n";
+  for (const auto& [name, value] : metrics.lines().back().items())
+    if (!value.is_structured()) text += page::row(name, value.dump());
+  text += "</table></div>\n<div><h2>Options</h2>\n<table>\n";
+  for (const auto& [name, value] : options)
+    if (name != "program" && value.size() <= 64) text += page::row(name, value);
+  text += "</table></div></section>\n</html>\n";
+  gatefold::io::Replacement file(folder.page());
+  file.write(text.data(), text.size());
+  file.commit();
+}
+
+}  // namespace training
