@@ -98,13 +98,14 @@ inline std::string routing_script(const std::vector<Json>& routed, double width,
   const double left = (half + 110) / width, middle = (top + bottom) / 2;
   script += "set palette defined (0 '#9ecae1', 0.5 '#2b7bba', 1 '#e08a1e')\nset cbrange [0:" +
             gnuplot::number(std::max(1.0, static_cast<double>(layers) - 1)) +
-            "]\nset xtics auto\nset xrange [*:*]\nset grid ytics lc rgb '#e6e6e6'\nunset ylabel\nunset xlabel\n" +
+            "]\nset xtics auto nomirror out scale 0.5\nset key bottom left horizontal samplen 1.5\nset xrange "
+            "[*:*]\nset grid ytics lc rgb '#e6e6e6'\nunset ylabel\nunset xlabel\n" +
             gnuplot::place(left, 1 - 20 / width, (middle + 30) / height, top / height) +
             lines_of(routed, "entropy",
                      "Entropy of the probabilities, in nats (even: " +
                          gnuplot::number(std::round(100 * std::log(experts)) / 100) + ')',
                      1.05 * std::log(std::max(experts, 2.0)));
-  script += "set key bottom left horizontal samplen 1.5\nset xlabel 'step'\n" +
+  script += "set key off\nset xlabel 'step'\n" +
             gnuplot::place(left, 1 - 20 / width, bottom / height, (middle - 30) / height) +
             lines_of(routed, "fluctuation", "Share of the items whose experts are others than before", 1);
   return script + "unset multiplot\n";
