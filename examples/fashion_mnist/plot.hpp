@@ -92,7 +92,8 @@ inline std::string curves(const Picture& picture, double width, double height, d
       for (const double share : layers) rows.back().push_back(100 * share);
     }
     script << table("$load", rows) << panel(2)
-           << "set title 'Load: picks of the busiest expert' font ',15'\nset ylabel 'share in %'\nset yrange [0:*]\n"
+           << "set linetype 1 lc rgb '#1f5fa8'\nset linetype 2 lc rgb '#e08a1e'\nset title 'Load: picks of the busiest "
+              "expert' font ',15'\nset ylabel 'share in %'\nset yrange [0:*]\n"
            << "set key bottom right samplen 2 maxrows 2\nplot ";
     for (std::size_t l = 0; l < picture.busiest.front().size(); ++l)
       script << (l ? ", " : "") << "$load using 1:" << l + 2 << " with linespoints pt 7 ps 0.5 lw 2 title 'layer " << l
