@@ -11,6 +11,7 @@
 #include "gatefold/attention/heads.hpp"
 #include "gatefold/attention/mask.hpp"
 #include "gatefold/attention/memory.hpp"
+#include "gatefold/attention/places.hpp"
 #include "gatefold/attention/products.hpp"
 #include "gatefold/attention/streamed_softmax.hpp"
 #include "gatefold/attention/window.hpp"

@@ -27,7 +27,7 @@ template <class T>
 struct Attended {
   Cpu::Context ctx;
   attending::WindowForm<T, Cpu> form;
-  Tensor<T, 2, Cpu> q, k, v, relative, dcontext, context, log_sum_exp, dq, dk, dv, drelative;
+  Tensor<T, 2, Cpu> q, k, v, relative, dcontext, dlog_sum_exp, context, log_sum_exp, entropy, dq, dk, dv, drelative;
 
   Attended(Index sequences, const Window& window, Index heads, bool places = true, int threads = 1)
       : ctx(threads, true), form{.window = window, .heads = heads, .scale = 0.8} {
@@ -36,20 +36,21 @@ struct Attended {
     k = uniform_tensor<T>(ctx, Seed{2}, 1, keys, dim);
     v = uniform_tensor<T>(ctx, Seed{3}, 1, keys, dim);
     dcontext = uniform_tensor<T>(ctx, Seed{4}, 1, items, dim);
+    dlog_sum_exp = uniform_tensor<T>(ctx, Seed{6}, 1, items, heads);
     relative = uniform_tensor<T>(ctx, Seed{5}, 1, window.width, width);
     drelative = constant_tensor<T>(ctx, 0, window.width, width);
     if (places) form.relative = relative;
     context = constant_tensor<T>(ctx, sentinel, items, dim);
-    log_sum_exp = constant_tensor<T>(ctx, sentinel, items, heads);
+    for (auto* t : {&log_sum_exp, &entropy}) *t = constant_tensor<T>(ctx, sentinel, items, heads);
     dq = constant_tensor<T>(ctx, 0, items, dim);
     for (auto* t : {&dk, &dv}) *t = constant_tensor<T>(ctx, 0, keys, dim);
   }
-  void forward() { attending::forward(ctx, form, q, k, v, context, log_sum_exp); }
+  void forward() { attending::forward(ctx, form, q, k, v, context, log_sum_exp, entropy); }
   void backward() {
-    attending::backward(ctx, form, q, k, v, context, log_sum_exp, dcontext, dq, dk, dv,
+    attending::backward(ctx, form, q, k, v, context, log_sum_exp, dcontext, dlog_sum_exp, dq, dk, dv,
                         form.relative.data() ? drelative.view() : View<T, 2, Cpu>{});
   }
-  std::vector<double> outcome() const { return values(context, log_sum_exp, dq, dk, dv, drelative); }
+  std::vector<double> outcome() const { return values(context, log_sum_exp, entropy, dq, dk, dv, drelative); }
   /// The row of key j of the sequence of item n.
   Index key(Index n, Index j) const { return n / form.window.length * form.window.keys() + j; }
 };
@@ -83,6 +84,10 @@ void check_row(const Attended<double>& a, Index n, Index h) {
   }
   for (Index d = 0; d < width; ++d) REQUIRE(std::abs(a.context(n, h * width + d) - context[std::size_t(d)]) <= 1e-13);
   REQUIRE(std::abs(a.log_sum_exp(n, h) - (total > 0 ? std::log(total) : 0)) <= 1e-13);
+  double entropy = 0;
+  for (const double w_o : weight)
+    if (w_o > 0) entropy -= w_o / total * std::log(w_o / total);
+  REQUIRE(std::abs(a.entropy(n, h) - entropy) <= 1e-12);
 }
 
 const std::vector<Window> small{{1, 0, 1}, {1, 0, 3, false}, {4, 0, 2}, {4, 0, 9, false}, {3, 5, 4}, {5, 2, 4, false}};
@@ -123,6 +128,7 @@ TEST_CASE("window attention: adds the gradients of finite differences to what wa
           a.forward();
           double f = 0;
           for (Index i = 0; i < a.context.size(); ++i) f += a.context.data()[i] * a.dcontext.data()[i];
+          for (Index i = 0; i < a.log_sum_exp.size(); ++i) f += a.log_sum_exp.data()[i] * a.dlog_sum_exp.data()[i];
           return f;
         };
         const auto report =
@@ -166,6 +172,7 @@ TEST_CASE("window attention: gradients across blocks agree with those in one, bl
         for (std::size_t t = 0; t < all.size(); ++t) add_scaled(a.ctx, -h, directions[t], all[t].first->view());
         double f = 0;
         for (Index i = 0; i < a.context.size(); ++i) f += a.context.data()[i] * a.dcontext.data()[i];
+        for (Index i = 0; i < a.log_sum_exp.size(); ++i) f += a.log_sum_exp.data()[i] * a.dlog_sum_exp.data()[i];
         return f;
       };
       const double h = 1e-4, numeric = (8 * (at(h) - at(-h)) - (at(2 * h) - at(-2 * h))) / (12 * h);
@@ -183,6 +190,7 @@ TEST_CASE("window attention: a sequence alone has the bits it has among others, 
       copy(many.ctx, third(std::as_const(many.k)), alone.k.view());
       copy(many.ctx, third(std::as_const(many.v)), alone.v.view());
       copy(many.ctx, third(std::as_const(many.dcontext)), alone.dcontext.view());
+      copy(many.ctx, third(std::as_const(many.dlog_sum_exp)), alone.dlog_sum_exp.view());
       for (auto* a : {&many, &alone}) {
         a->form.rate = 0;
         a->forward();
@@ -195,6 +203,7 @@ TEST_CASE("window attention: a sequence alone has the bits it has among others, 
       };
       same(many.context, alone.context);
       same(many.log_sum_exp, alone.log_sum_exp);
+      same(many.entropy, alone.entropy);
       same(many.dq, alone.dq);
       same(many.dk, alone.dk);
       same(many.dv, alone.dv);
@@ -235,7 +244,16 @@ TEST_CASE("window attention: no items, nothing to do; keys of places without a g
   for (auto* a : {&with, &without}) a->forward();
   with.backward();
   attending::backward(without.ctx, without.form, without.q, without.k, without.v, without.context, without.log_sum_exp,
-                      without.dcontext, without.dq, without.dk, without.dv, {});
+                      without.dcontext, without.dlog_sum_exp, without.dq, without.dk, without.dv, {});
   CHECK(same_bits(values(with.dq, with.dk, with.dv), values(without.dq, without.dk, without.dv)));
   CHECK(values(without.drelative) == std::vector<double>(9, 0));
+}
+
+TEST_CASE("window attention: entropies that nobody asks for change no bit of the rest") {
+  Attended<float> with(3, {140, 2, 30}, 2), without(3, {140, 2, 30}, 2);
+  with.forward();
+  attending::forward(without.ctx, without.form, without.q, without.k, without.v, without.context, without.log_sum_exp,
+                     {});
+  CHECK(same_bits(values(with.context, with.log_sum_exp), values(without.context, without.log_sum_exp)));
+  CHECK(without.entropy(0, 0) == sentinel);
 }

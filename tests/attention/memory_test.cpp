@@ -37,6 +37,12 @@ TEST_CASE("memory: rows remembered and rows of now stand together, sequence by s
     const auto own = attending::without_past(ctx, window, joined);
     REQUIRE(own.extent(0) == 6);
     for (Index i = 0; i < now.size(); ++i) CHECK(own.data()[i] == now.data()[i]);
+    Tensor<double, 2, Cpu> keys(10, 2);
+    fill(ctx, keys.view(), 5);
+    attending::add_own_rows<Cpu::Context, double, Cpu>(ctx, window, now, keys);
+    for (Index g = 0; g < 2; ++g)
+      for (Index j = 0; j < 5; ++j)
+        for (Index c = 0; c < 2; ++c) CHECK(keys(g * 5 + j, c) == 5 + (j < 2 ? 0 : now(g * 3 + j - 2, c)));
   }
   // Nothing remembered: nothing is copied.
   const Window alone{3, 0, 9};

@@ -94,4 +94,18 @@ TEST_CASE("cuda: attention to a window") {
     check<double>(RelativeKeys{90, 4, NoResidual{RelativeAttention{.model_dim = 4, .window = 90}}}, {.items = 300});
   }
   SUBCASE("float") { check<float>(with_keys(), {.items = 24, .length = 8}); }
+  const auto followed = [&](FollowedHead head) {
+    const AttentionAware<SoftmaxTopK> gate{.scores = {.experts = 5}, .mixing = {.head = head}, .selection = {.k = 2}};
+    return RelativeKeys{attention.window, dim / 2,
+                        Block{Residual{update::Plain{}, attention}, Residual{update::Plain{}, Mixture{gate, mlp}}}};
+  };
+  SUBCASE("a gate follows it") { check<double>(followed({}), {.items = 24, .length = 8, .past = 3}); }
+  SUBCASE("a gate follows every head") {
+    attention.itself = false;
+    check<double>(followed(FollowedHead::every), {.items = 24, .length = 8});
+  }
+  SUBCASE("a gate follows it across blocks") {
+    attention.window = 90;
+    check<double>(followed({}), {.items = 150});
+  }
 }

@@ -93,6 +93,21 @@ struct LastRows {
   }
 };
 
+/// to[g·K + P + t,:] += from[n,:], n = g·L + t: rows of the segment among those of keys.
+template <class T, class B>
+struct AddOwnRows {
+  attending::Window window;
+  View<const T, 2, B> from;
+  View<T, 2, B> to;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const Index row = n / window.length * window.keys() + window.past + n % window.length;
+    each_column<T>(lanes, to.extent(1),
+                   [&](auto at, Index c) { at.store(&to(row, c), at.load(&to(row, c)) + at.load(&from(n, c))); });
+  }
+};
+
 }  // namespace fn
 
 namespace attending {
@@ -120,12 +135,23 @@ void remember(C& ctx, const Window& window, const AttentionMemory<T, B>& memory,
   const View<T, 2, B> next(memory.next.data(), memory.next.extent(1), memory.next.extent(2));
   B::for_rows(ctx, next.extent(0), fn::LastRows<T, B>{window, window.remembered(), column, keys, next});
 }
+/// The rows of the segment itself.
+/// @param keys  [S · keys, W] in;  own [S · length, W] out
+template <class C, class T, class B>
+void own_rows(C& ctx, const Window& window, In<T, 2, B> keys, Out<T, 2, B> own) {
+  B::for_rows(ctx, own.extent(0), fn::LastRows<T, B>{window, window.length, 0, keys, own});
+}
+/// Add rows of the segment itself to those of keys.
+template <class C, class T, class B>
+void add_own_rows(C& ctx, const Window& window, In<T, 2, B> own, Out<T, 2, B> keys) {
+  B::for_rows(ctx, own.extent(0), fn::AddOwnRows<T, B>{window, own, keys});
+}
 /// The rows of the segment itself, in scratch; all where none are remembered.
 template <class C, class T, class B>
 View<const T, 2, B> without_past(C& ctx, const Window& window, View<const T, 2, B> keys) {
   if (window.past == 0) return keys;
   auto now = ctx.template scratch<T>(keys.extent(0) / window.keys() * window.length, keys.extent(1));
-  B::for_rows(ctx, now.extent(0), fn::LastRows<T, B>{window, window.length, 0, keys, now});
+  own_rows<C, T, B>(ctx, window, keys, now);
   return now;
 }
 

@@ -132,8 +132,16 @@ struct Attention {
   /// What a gate may ask of this attention; views into params and saved.
   template <class T, class B>
   AttentionTrace<const T, B> trace(const Params<T, B>& p, const Saved<T, B>& saved) const {
-    return {saved.q,      saved.k, saved.v, saved.log_sum_exp, p.output,
-            saved.length, scale(), causal,  saved.valid,       saved.entropy};
+    return {.q = saved.q,
+            .k = saved.k,
+            .v = saved.v,
+            .log_sum_exp = saved.log_sum_exp,
+            .output = p.output,
+            .length = saved.length,
+            .scale = scale(),
+            .causal = causal,
+            .valid = saved.valid,
+            .entropy = saved.entropy};
   }
 
  private:

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "gatefold/attention/attend_window.hpp"
+#include "gatefold/attention/attention_trace.hpp"
 #include "gatefold/attention/memory.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
@@ -27,9 +28,13 @@ namespace gatefold {
 /// around it or around the stack it is in, shared by all heads; without one, places have no keys. Nothing flows back
 /// into what is remembered.
 /// @param x      [N, D] in items, N = sequences · length;  u [N, D] out
-/// @param extra  length (0: one sequence), keys of places, memory, noise of dropout. Keys and values may be remembered
-///               for `infer` alone: forward needs items, whose keys have gradients
-/// @param saved  Q, context [N, D], K, V of all keys, and the log-sum-exp of each row; never an L × L matrix
+/// @param extra  length (0: one sequence), keys of places, memory, noise of dropout, and whether somebody asks for the
+///               trace (a Block does). Keys and values may be remembered for `infer` alone: forward needs items, whose
+///               keys have gradients
+/// @param saved  Q, context [N, D], K, V of all keys, and the log-sum-exp of each row; never an L × L matrix. For the
+///               trace, entropies of the rows too, and K, V without what is remembered. Its probabilities are those
+///               before dropout
+/// @param dextra where the adjoint of e is added, and the adjoint of the trace, when a gate used it (see Block)
 /// @throws ArgumentError unless heads divides model_dim, window >= 1, 0 <= dropout < 1, length divides N, and memory
 ///         and keys of places have the extents they should
 /// @cost   8·N·D² + 6·N·L·D flop, and 4·D² for each item remembered; where keys and values are remembered, a further
@@ -48,12 +53,22 @@ struct RelativeAttention {
 
   template <class T, class B>
   using Params = Attention::Params<T, B>;
+  /// What only the trace needs; empty where it is not asked for.
+  template <class T, class B>
+  struct ForTrace {
+    bool asked = false;
+    Index length = 0;
+    Tensor<T, 2, B> entropy;         // [N, heads] of A
+    Tensor<T, 2, B> k, v;            // [N, D] without what is remembered; empty where nothing is
+    View<const T, 2, B> relative{};  // the caller's e
+  };
   template <class T, class B>
   struct Saved {
     Tensor<T, 2, B> items;        // [keys, D] remembered and of now; empty where none are remembered
     Tensor<T, 2, B> q, k, v;      // [N, D], [keys, D], [keys, D]
     Tensor<T, 2, B> context;      // [N, D]
     Tensor<T, 2, B> log_sum_exp;  // [N, heads]
+    ForTrace<T, B> trace;
   };
   template <class T, class B>
   struct Extra {
@@ -61,12 +76,14 @@ struct RelativeAttention {
     View<const T, 2, B> relative{};  // [window, D/H] e; empty: none
     AttentionMemory<T, B> memory{};  // empty: nothing is before this segment
     Noise noise{};                   // empty: no probability is dropped
+    bool traced = false;             // whether `trace` is asked for
 
-    Extra at(Index l) const { return {length, relative, memory.at(l), noise.at(l)}; }
+    Extra at(Index l) const { return {length, relative, memory.at(l), noise.at(l), traced}; }
   };
   template <class T, class B>
   struct ExtraGrad {
-    View<T, 2, B> relative{};  // where the adjoint of e is added; empty: not asked for
+    View<T, 2, B> relative{};      // where the adjoint of e is added; empty: not asked for
+    AttentionTrace<T, B> trace{};  // what came back to the trace; empty views where nothing did
   };
 
   Index in_dim() const { return model_dim; }
@@ -76,7 +93,7 @@ struct RelativeAttention {
     return {width, heads, window, dropout, itself};
   }
   /// Items of each sequence that are worth remembering.
-  Index remembers() const { return span(1, 0).most(); }
+  Index remembers() const { return span(1, 0, window).most(); }
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
@@ -104,7 +121,8 @@ struct RelativeAttention {
     project<T, B>(ctx, x, p.query, saved.q);
     project<T, B>(ctx, all, p.key, saved.k);
     project<T, B>(ctx, all, p.value, saved.v);
-    attending::forward(ctx, of, saved.q, saved.k, saved.v, saved.context, saved.log_sum_exp);
+    keep_for_trace(ctx, of, saved, extra);
+    attending::forward(ctx, of, saved.q, saved.k, saved.v, saved.context, saved.log_sum_exp, saved.trace.entropy);
     project<T, B>(ctx, saved.context, p.output, u);
     attending::remember(ctx, of.window, extra.memory, 0, all);
     run_step(ctx, u, step);
@@ -128,7 +146,7 @@ struct RelativeAttention {
     project<T, B>(ctx, items, p.key, k);
     project<T, B>(ctx, items, p.value, v);
     const View<const T, 2, B> keys = projected ? joined(k, 0) : k, values = projected ? joined(v, model_dim) : v;
-    attending::forward(ctx, of, q, keys, values, context, log_sum_exp);
+    attending::forward(ctx, of, q, keys, values, context, log_sum_exp, {});
     project<T, B>(ctx, context, p.output, u);
     attending::remember(ctx, of.window, extra.memory, 0, projected ? keys : items);
     if (projected) attending::remember(ctx, of.window, extra.memory, model_dim, values);
@@ -153,8 +171,9 @@ struct RelativeAttention {
     const View<T, 2, B> dcontext = zeros(x.extent(0)), dq = zeros(x.extent(0)), dk = zeros(all.extent(0)),
                         dv = zeros(all.extent(0));
     project_backward<T, B>(ctx, saved.context, p.output, du, dcontext, grads.output);
-    attending::backward(ctx, of, saved.q, saved.k, saved.v, saved.context, saved.log_sum_exp, dcontext, dq, dk, dv,
-                        dextra.relative);
+    add_trace(ctx, of.window, dextra, dq, dk, dv, grads.output);
+    attending::backward(ctx, of, saved.q, saved.k, saved.v, saved.context, saved.log_sum_exp, dcontext,
+                        dextra.trace.log_sum_exp, dq, dk, dv, dextra.relative);
     project_backward<T, B>(ctx, x, p.query, dq, dx, grads.query);
     const auto back = [&](const Tensor<T, 2, B>& w, View<const T, 2, B> d, Tensor<T, 2, B>& dw) {
       B::gemm(ctx, all, true, d, false, true, dw.view(), fn::Store{});
@@ -164,9 +183,57 @@ struct RelativeAttention {
     back(p.value, dv, grads.value);
   }
 
+  /// What a gate may ask of this attention, about the items of the segment alone; views into params, saved and e.
+  /// @throws ArgumentError unless forward was told that it is asked for
+  template <class T, class B>
+  AttentionTrace<const T, B> trace(const Params<T, B>& p, const Saved<T, B>& saved) const {
+    const ForTrace<T, B>& kept = saved.trace;
+    expect(kept.asked, "RelativeAttention.trace", "extra.traced of forward", "true", "false");
+    const bool apart = kept.k.extent(0) > 0;
+    // No wider than the segment, whose items meet none of the places that are farther back.
+    const attending::Window seen = span(kept.length, 0, window < kept.length ? window : kept.length);
+    return {.q = saved.q,
+            .k = apart ? kept.k : saved.k,
+            .v = apart ? kept.v : saved.v,
+            .log_sum_exp = saved.log_sum_exp,
+            .output = p.output,
+            .length = kept.length,
+            .scale = scale(),
+            .entropy = kept.entropy,
+            .window = seen,
+            .places = rows_if_any(kept.relative, window - seen.width, seen.width)};
+  }
+
  private:
+  double scale() const { return 1 / std::sqrt(static_cast<double>(model_dim / heads)); }
+  template <class T, class B>
+  void keep_for_trace(typename B::Context& ctx, const attending::WindowForm<T, B>& of, Saved<T, B>& saved,
+                      const Extra<T, B>& extra) const {
+    ForTrace<T, B>& kept = saved.trace;
+    const Index items = extra.traced ? saved.q.extent(0) : 0;
+    kept.asked = extra.traced;
+    kept.length = of.window.length;
+    kept.relative = extra.relative;
+    kept.entropy.resize(items, heads);
+    for (auto* t : {&kept.k, &kept.v}) t->resize(of.window.past > 0 ? items : 0, model_dim);
+    attending::own_rows<typename B::Context, T, B>(ctx, of.window, saved.k, kept.k);
+    attending::own_rows<typename B::Context, T, B>(ctx, of.window, saved.v, kept.v);
+  }
+  /// Add what came back to the trace.
+  template <class T, class B>
+  static void add_trace(typename B::Context& ctx, const attending::Window& of, const ExtraGrad<T, B>& dextra,
+                        View<T, 2, B> dq, View<T, 2, B> dk, View<T, 2, B> dv, Tensor<T, 2, B>& doutput) {
+    const AttentionTrace<T, B>& from = dextra.trace;
+    if (from.output.data()) add(ctx, from.output, doutput.view());
+    if (from.q.data()) add(ctx, from.q, dq);
+    if (from.k.data()) attending::add_own_rows<typename B::Context, T, B>(ctx, of, from.k, dk);
+    if (from.v.data()) attending::add_own_rows<typename B::Context, T, B>(ctx, of, from.v, dv);
+    if (!from.places.data() || !dextra.relative.data()) return;
+    const Index farther = dextra.relative.extent(0) - from.places.extent(0);
+    add(ctx, from.places, dextra.relative.rows(farther, from.places.extent(0)));
+  }
   Attention projections() const { return {.model_dim = model_dim, .heads = heads}; }
-  attending::Window span(Index length, Index past) const { return {length, past, window, itself}; }
+  attending::Window span(Index length, Index past, Index width) const { return {length, past, width, itself}; }
   void expect_options() const {
     expect(window >= 1, "RelativeAttention", "window", "at least 1", window);
     expect(0 <= dropout && dropout < 1, "RelativeAttention", "dropout", "0 <= dropout < 1", dropout);
@@ -178,9 +245,9 @@ struct RelativeAttention {
   template <class T, class B>
   attending::WindowForm<T, B> form(Index items, const Extra<T, B>& extra) const {
     const Index of_memory = extra.memory.items(sequences(items, extra));
-    return {.window = span(extra.length > 0 ? extra.length : items, of_memory),
+    return {.window = span(extra.length > 0 ? extra.length : items, of_memory, window),
             .heads = heads,
-            .scale = 1 / std::sqrt(static_cast<double>(model_dim / heads)),
+            .scale = scale(),
             .relative = extra.relative,
             .rate = dropout,
             .noise = extra.noise};
@@ -194,8 +261,8 @@ struct RelativeAttention {
       expect_shape("RelativeAttention", "extra.relative", extra.relative, {window, model_dim / heads});
     const Index count = sequences(items, extra);
     if (count > 0)
-      extra.memory.validate("RelativeAttention", span(items / count, extra.memory.items(count)), count, model_dim,
-                            wide);
+      extra.memory.validate("RelativeAttention", span(items / count, extra.memory.items(count), window), count,
+                            model_dim, wide);
   }
   template <class T, class B>
   void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, View<T, 2, B> u, const Extra<T, B>& extra,
