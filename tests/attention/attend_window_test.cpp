@@ -27,6 +27,7 @@ template <class T>
 struct Attended {
   Cpu::Context ctx;
   attending::WindowForm<T, Cpu> form;
+  std::vector<T> valid;  // of keys, where some are padding
   Tensor<T, 2, Cpu> q, k, v, relative, dcontext, dlog_sum_exp, context, log_sum_exp, entropy, dq, dk, dv, drelative;
 
   Attended(Index sequences, const Window& window, Index heads, bool places = true, int threads = 1)
@@ -51,6 +52,11 @@ struct Attended {
                         form.relative.data() ? drelative.view() : View<T, 2, Cpu>{});
   }
   std::vector<double> outcome() const { return values(context, log_sum_exp, entropy, dq, dk, dv, drelative); }
+  void pad() {
+    for (Index m = 0; m < k.extent(0); ++m) valid.push_back(m % 5 == 1 || m % 7 < 2 ? 0 : 1);
+    form.valid = valid;
+  }
+  bool real(Index m) const { return valid.empty() || valid[std::size_t(m)] != 0; }
   /// The row of key j of the sequence of item n.
   Index key(Index n, Index j) const { return n / form.window.length * form.window.keys() + j; }
 };
@@ -66,12 +72,12 @@ void check_row(const Attended<double>& a, Index n, Index h) {
     for (Index d = 0; d < width && j >= 0; ++d)
       dot +=
           a.q(n, h * width + d) * (a.k(a.key(n, j), h * width + d) + (a.form.relative.data() ? a.relative(o, d) : 0));
-    weight.push_back(j >= 0 ? std::exp(a.form.scale * dot) : 0);
+    weight.push_back(j >= 0 && a.real(w.own(n)) && a.real(a.key(n, j)) ? std::exp(a.form.scale * dot) : 0);
     total += weight.back();
   }
   for (Index o = 0; o < w.width; ++o) {
     const Index j = w.past + n % w.length - w.width + (w.itself ? 1 : 0) + o;
-    if (j < 0) continue;
+    if (weight[std::size_t(o)] == 0) continue;
     double kept = 1;
     if (a.form.drops()) {
       const auto number = std::uint64_t((n * a.form.heads + h) * w.width + o);
@@ -107,6 +113,7 @@ TEST_CASE(
             if (support::slow_build && heads == 1) continue;
             const Index sequences = windows == &small ? 7 : 2;
             Attended<double> a(sequences, window, heads, places, 2);
+            if (heads == 2) a.pad();
             a.form.rate = rate;
             a.form.noise = noise;
             a.forward();
@@ -120,6 +127,7 @@ TEST_CASE("window attention: adds the gradients of finite differences to what wa
     for (const Index heads : {1, 2})
       for (const double rate : {0.0, 0.4}) {
         Attended<double> a(3, window, heads);
+        if (rate > 0) a.pad();
         a.form.rate = rate;
         a.form.noise = noise;
         a.forward();
@@ -232,6 +240,24 @@ TEST_CASE("window attention: a NaN key reaches those that see it and nobody else
         }
       }
     }
+}
+
+TEST_CASE("window attention: padding gives 0, and what its keys and values hold reaches nobody, in no bit") {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const Index length : {8, 300}) {
+    Attended<float> clean(2, {length, 3, 5}, 2), changed(2, {length, 3, 5}, 2);
+    for (auto* a : {&clean, &changed}) a->pad();
+    for (Index m = 0; m < changed.k.extent(0); ++m)
+      for (Index c = 0; c < 2 * width && !changed.real(m); ++c) changed.k(m, c) = changed.v(m, c) = nan;
+    for (Index n = 0; n < 2 * length; ++n)
+      for (Index c = 0; c < 2 * width && !changed.real(changed.form.window.own(n)); ++c) changed.q(n, c) = nan;
+    clean.forward();
+    changed.forward();
+    CHECK(same_bits(values(clean.context, clean.log_sum_exp, clean.entropy),
+                    values(changed.context, changed.log_sum_exp, changed.entropy)));
+    for (Index n = 0; n < 2 * length; ++n)
+      for (Index c = 0; c < 2 * width && !clean.real(clean.form.window.own(n)); ++c) REQUIRE(clean.context(n, c) == 0);
+  }
 }
 
 TEST_CASE("window attention: no items, nothing to do; keys of places without a gradient are none") {

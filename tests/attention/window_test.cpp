@@ -62,6 +62,11 @@ TEST_CASE("window: what a sequence is cut into does not depend on how many there
   }
 }
 
+TEST_CASE("window: the key of an item itself is among those of its sequence, behind the remembered ones") {
+  const Window window{4, 3, 6};
+  for (Index n = 0; n < 12; ++n) CHECK(window.own(n) == n / 4 * 7 + 3 + n % 4);
+}
+
 TEST_CASE("window: how much is worth remembering, and how much of it there is") {
   CHECK(Window{4, 0, 6}.most() == 5);
   CHECK(Window{4, 0, 6, false}.most() == 6);

@@ -59,8 +59,9 @@ TEST_CASE_TEMPLATE("attention to a window: any threads, in any batch, and whatev
   for (const Index window : {5, 40}) {
     CAPTURE(window);
     on_any_threads<T>(in_window(window), 24, true, {.length = 8, .noise = true});
-    on_any_threads<T>(in_window(window), 600, false, {.length = 300});
+    on_any_threads<T>(in_window(window), 600, false, {.length = 300, .padding = true});
     in_any_batch<T>(in_window(window), {.length = length}, length);
+    in_any_batch<T>(in_window(window), {.length = length, .padding = true}, length);
     without_later_items<T>(in_window(window));
   }
   const auto followed = [](Index window, FollowedHead head) {

@@ -387,6 +387,92 @@ TEST_CASE(
   check(Stack{RelativeKeys{4, 2, block(true, FollowedHead::lowest_entropy)}, 2}, 3);
 }
 
+TEST_CASE(
+    "RelativeAttention: sequences of unequal length, segment after segment, give what each gives alone, and padding "
+    "0; whether items or keys and values are remembered") {
+  Cpu::Context ctx(2);
+  constexpr Index length = 4, segments = 3, dim = 6, sequences = 3;
+  // How many items of each segment there are: padding is at the end of a sequence, or before its beginning.
+  const Index first[sequences][segments] = {{0, 0, 0}, {0, 0, 0}, {3, 0, 0}},
+              last[sequences][segments] = {{4, 4, 4}, {4, 2, 0}, {4, 4, 4}};
+  for (const bool itself : {true, false})
+    for (const Index window : {2, 5, 20})
+      for (const Index width : {dim, 2 * dim}) {
+        const RelativeAttention a{.model_dim = dim, .heads = 2, .window = window, .itself = itself};
+        auto p = pass<double>(ctx, a, sequences * length);
+        const auto e = uniform_tensor<double>(ctx, Seed{5}, 1, window, dim / 2);
+        const auto stream = uniform_tensor<double>(ctx, Seed{6}, 1, sequences * length * segments, dim);
+        SegmentMemory<double, Cpu> memory(ctx, {.sequences = sequences, .width = width, .most = a.remembers()});
+        Rows past[sequences];
+        for (Index s = 0; s < segments; ++s) {
+          std::vector<double> valid;
+          for (Index g = 0; g < sequences; ++g)
+            for (Index t = 0; t < length; ++t) {
+              valid.push_back(first[g][s] <= t && t < last[g][s] ? 1 : 0);
+              for (Index d = 0; d < dim; ++d)
+                p.x(g * length + t, d) = valid.back() != 0 ? stream((g * segments + s) * length + t, d) : quiet_nan;
+            }
+          p.extra = {.length = length, .valid = valid, .relative = e, .memory = memory.of(length)};
+          if (width == dim) {
+            p.forward();
+            const auto forward = values(p.y);
+            p.infer();
+            REQUIRE(same_bits(values(p.y), forward));
+          } else {
+            p.infer();
+          }
+          memory.advance();
+          for (Index g = 0; g < sequences; ++g) {
+            const Rows x = rows_of(p.x, g * length + first[g][s], last[g][s] - first[g][s]);
+            const auto expected = flat(attend(a, p.params.branch, past[g], x, &e));
+            if (!x.empty())
+              REQUIRE(difference(part(p.y, g * length + first[g][s], Index(x.size())), expected) <= 1e-12);
+            for (Index t = 0; t < length; ++t)
+              for (Index d = 0; d < dim && (t < first[g][s] || t >= last[g][s]); ++d)
+                REQUIRE(p.y(g * length + t, d) == 0);
+            past[g].insert(past[g].end(), x.begin(), x.end());
+          }
+        }
+      }
+}
+
+TEST_CASE("RelativeAttention: gradients with padding, of which there is none, and padding remembered") {
+  Cpu::Context ctx(1);
+  const std::vector<double> valid{1, 1, 0, 1, 0, 0, 0, 1, 1, 1}, valid_past{1, 0, 1, 0, 1, 1};
+  const auto before = uniform_tensor<double>(ctx, Seed{8}, 1, 1, 6, 4);
+  for (const bool itself : {true, false})
+    for (const bool remembered : {false, true}) {
+      const RelativeKeys model{
+          4, 2,
+          NoResidual{RelativeAttention{.model_dim = 4, .heads = 2, .window = 4, .dropout = 0.3, .itself = itself}}};
+      Extra<decltype(model), double, Cpu> extra{.length = 5, .valid = valid, .noise = noise};
+      if (remembered) {
+        extra.memory.past = before;
+        extra.memory.valid = valid_past;
+      }
+      const auto report = check::gradients(ctx, model, {.items = 10}, extra);
+      CHECK_MESSAGE(report, report.str());
+    }
+  // Whatever stands in padding, and in the adjoint of its output, reaches nothing.
+  auto clean = pass<float>(ctx, RelativeAttention{.model_dim = 6, .heads = 2, .window = 4}, 10),
+       poisoned = pass<float>(ctx, RelativeAttention{.model_dim = 6, .heads = 2, .window = 4}, 10);
+  const std::vector<float> mask(valid.begin(), valid.end());
+  for (Index n = 0; n < 10; ++n)
+    for (Index d = 0; d < 6 && mask[std::size_t(n)] == 0; ++d)
+      poisoned.x(n, d) = poisoned.dy(n, d) = std::numeric_limits<float>::quiet_NaN();
+  for (auto* p : {&clean, &poisoned}) {
+    p->extra = {.length = 5, .valid = mask};
+    p->forward();
+    p->backward();
+  }
+  CHECK(same_bits(values(poisoned.y, poisoned.dx, poisoned.grads), values(clean.y, clean.dx, clean.grads)));
+  for (Index n = 0; n < 10; ++n)
+    for (Index d = 0; d < 6 && mask[std::size_t(n)] == 0; ++d) {
+      CHECK(clean.y(n, d) == 0);
+      CHECK(clean.dx(n, d) == 0);
+    }
+}
+
 TEST_CASE("RelativeAttention: promises") {
   for (const double dropout : {0.0, 0.5}) {
     const auto report = check::conformance<Cpu>(
@@ -434,6 +520,8 @@ TEST_CASE("RelativeAttention: options and shapes that do not fit say so before a
   };
   CHECK(message([](auto& p) { p.extra.length = 4; }) ==
         "Attention.forward: sequence.length: expected a divisor of the number of items 10, got 4");
+  const std::vector<float> nine(9, 1), ten(10, 1);
+  CHECK(message([&](auto& p) { p.extra.valid = nine; }) == "Attention.forward: sequence.valid: expected [10], got [9]");
   CHECK(message([](auto& p) { p.params.branch.key.resize(6, 5); }) ==
         "Attention: params.key: expected [6, 6], got [6, 5]");
   const Tensor<float, 2, Cpu> e(4, 3);
@@ -442,6 +530,14 @@ TEST_CASE("RelativeAttention: options and shapes that do not fit say so before a
   SegmentMemory<float, Cpu> pairs(ctx, {.sequences = 2, .width = 12, .most = 2});
   CHECK(message([&](auto& p) { p.extra.length = 5, p.extra.memory = pairs.of(5); }) ==
         "RelativeAttention: memory.past: expected rows of 6 values (items), got 12");
+  SegmentMemory<float, Cpu> unsaid(ctx, {.width = 6, .most = 2});
+  CHECK(
+      message([&](auto& p) {
+        p.extra.valid = ten;
+        p.extra.memory = unsaid.of(10);
+        p.extra.memory.next_valid = {};
+      }) ==
+      "RelativeAttention: memory.next_valid: expected a mask beside memory.next, as some items are padding, got none");
   SegmentMemory<float, Cpu> two(ctx, {.sequences = 2, .width = 6, .most = 2});
   CHECK(message([&](auto& p) { p.extra.memory = two.of(5); }) ==
         "RelativeAttention: memory.next: expected 2 rows (2 for each sequence), got 4");

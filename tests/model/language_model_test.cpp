@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/check/gradient.hpp"
@@ -176,13 +177,15 @@ TEST_CASE("gradients of models whose gates look at attention to a window, both f
   const Mixture attending{AttentionAware<SoftmaxTopK>{.scores = {.experts = 3}, .selection = {.k = 2}}, expert};
   Cpu::Context ctx(1);
   const auto past = uniform_tensor<double>(ctx, Seed{7}, 1, 8, 4, 4);
+  const std::vector<double> valid{1, 1, 1, 1, 1, 0};  // the second sequence has ended
   const auto check = [&](const auto& model, Index attentions) {
     const auto report =
         check::gradients(ctx, model, {.items = 6, .of_largest = 1e-8, .moved = 0.3},
                          extra_of<Extra<std::remove_cvref_t<decltype(model)>, double, Cpu>>(
                              Segment<double, Cpu>{.length = 3,
                                                   .noise = {Random{Seed{5}, 3}},
-                                                  .memory = {past.view().rows(0, attentions * dropped.depth), {}}}));
+                                                  .memory = {past.view().rows(0, attentions * dropped.depth), {}},
+                                                  .valid = valid}));
     CHECK_MESSAGE(report, report.str());
   };
   using language::WithTrace;

@@ -20,24 +20,30 @@
 ///     A_h[i,o] = softmax_o(scale · ⟨q_h,i, k_h,first(i)+o + e_o⟩) over the keys there are               (1)
 ///     context[i] = concat_h Σ_o ξ[i,h,o] A_h[i,o] v_h,first(i)+o                                        (2)
 ///
-/// e is shared by all heads, or absent; ξ drops probabilities (fn::Drop), or is 1. A row without any key gives context
-/// 0. Scores are formed block by block, those of places beside those of keys, and backward forms them again.
+/// e is shared by all heads, or absent; ξ drops probabilities (fn::Drop), or is 1. Padding sees nobody, and nobody it.
+/// A row without any key gives context 0. Scores are formed block by block, those of places beside those of keys, and
+/// backward forms them again.
 /// @cost   4·N·L·D + 2·N·L·D flop forward for windows of L keys, and of the rows of a block as many again; three times
 ///         that backward; scratch of blocks and a few copies of the sequences at work; no N × L matrix
 /// @order  an item meets its keys in ascending order and in one block: no bit depends on later items or other
 ///         sequences, and, for windows of up to 128, none on where its segment begins. Forward, an item that holds NaN
-///         reaches only those that see it
+///         reaches only those that see it; backward, the items of padding must be finite
 namespace gatefold {
 
 namespace attending {
 
 /// Which columns a row sees, of scores that need no more than that (fn::SoftmaxBlock).
+template <class T, class B>
 struct WindowMask {
   Window window;
+  View<const T, 1, B> keys{};  // [M] as in WindowScores, where some are padding: a row that is sees nobody
 
   GATEFOLD_HD static Index item(const Block& block, Index row) { return block.row + row; }
   GATEFOLD_HD Index first(const Block& block, Index row) const { return window.seen(block, item(block, row)).first; }
-  GATEFOLD_HD Index count(const Block& block, Index row) const { return window.seen(block, item(block, row)).count; }
+  GATEFOLD_HD Index count(const Block& block, Index row) const {
+    const Index i = item(block, row);
+    return keys.data() && keys(window.own(i)) <= 0 ? 0 : window.seen(block, i).count;
+  }
   template <class A, class V>
   GATEFOLD_HD static V seen(const A&, Index, Index, V score) {
     return score;
@@ -53,6 +59,7 @@ struct WindowForm {
   View<const T, 2, B> relative{};  // [width, D/H] e of (1); empty: none
   double rate = 0;                 // of the probabilities dropped
   Noise noise{};                   // empty: none is dropped
+  View<const T, 1, B> valid{};     // [S · keys] 1 = item, 0 = padding; empty: all are items
 
   bool drops() const { return rate > 0 && noise.random.has_value(); }
 };
@@ -99,7 +106,14 @@ struct WindowPart {
   }
   template <class V>
   V keys(const V& all) const {
-    return all.rows(first * window.keys(), count * window.keys());
+    return rows_if_any(all, first * window.keys(), count * window.keys());
+  }
+  template <class C>
+  Keys<T, B> clean_keys(C& ctx, View<const T, 2, B> values) const {
+    return {ctx, keys(form.valid), values, of_keys};
+  }
+  WindowMask<T, B> mask(const Keys<T, B>& clean) const {
+    return {window, form.valid.data() ? View<const T, 1, B>(clean.mask) : View<const T, 1, B>{}};
   }
   template <class F>
   void for_each_block(const F& f) const {
@@ -147,7 +161,7 @@ void forward(C& ctx, const WindowForm<T, B>& form, In<T, 2, B> q, In<T, 2, B> k,
         const View<const T, 2, B> queries = split_heads(own, part.of_items, part.items(q)),
                                   keys = split_heads(own, part.of_keys, part.keys(k)),
                                   values = split_heads(own, part.of_keys, part.keys(v));
-        const Keys<T, B> clean(own, {}, values);
+        const Keys<T, B> clean = part.clean_keys(own, values);
         const Sums<T, B> sums(own, own.template scratch<T>(queries.extent(0), values.extent(1)),
                               entropy.data() != nullptr);
         part.for_each_block([&](const Block& block) {
@@ -157,8 +171,8 @@ void forward(C& ctx, const WindowForm<T, B>& form, In<T, 2, B> q, In<T, 2, B> k,
           const View<T, 2, B> w = products.scores(own, queries, keys);
           B::for_rows(own, block.all_rows(), fn::WindowScores<T, B>{part.window, block, clean.mask, position, w});
           B::for_rows(own, block.all_rows(),
-                      fn::SoftmaxBlock<T, B, WindowMask>{
-                          {part.window}, block, T(form.scale), w, sums.top, sums.total, sums.scored, sums.sums});
+                      fn::SoftmaxBlock<T, B, WindowMask<T, B>>{part.mask(clean), block, T(form.scale), w, sums.top,
+                                                               sums.total, sums.scored, sums.sums});
           part.drop(own, block, w);
           products.add(own, w, clean.values, sums.sums);
         });
@@ -185,7 +199,7 @@ void backward(C& ctx, const WindowForm<T, B>& form, In<T, 2, B> q, In<T, 2, B> k
                               keys = split_heads(own, part.of_keys, part.keys(k)),
                               values = split_heads(own, part.of_keys, part.keys(v)),
                               of_context = split_heads(own, part.of_items, part.items(dcontext));
-    const Keys<T, B> clean(own, {}, values);
+    const Keys<T, B> clean = part.clean_keys(own, values);
     const Index items = part.count * part.window.length;
     auto mean = own.template scratch<T>(queries.extent(0)), normaliser = own.template scratch<T>(queries.extent(0));
     B::for_rows(own, items,
@@ -206,9 +220,9 @@ void backward(C& ctx, const WindowForm<T, B>& form, In<T, 2, B> q, In<T, 2, B> k
       const View<T, 2, B> d = products.scores(own, queries, keys), w = products.scores(own, of_context, clean.values);
       B::for_rows(own, block.all_rows(), fn::WindowScores<T, B>{part.window, block, clean.mask, position, d});
       part.drop(own, block, w);
-      B::for_rows(
-          own, block.all_rows(),
-          fn::SoftmaxBlockBackward<T, B, WindowMask>{{part.window}, block, T(form.scale), normaliser, mean, d, w});
+      B::for_rows(own, block.all_rows(),
+                  fn::SoftmaxBlockBackward<T, B, WindowMask<T, B>>{part.mask(clean), block, T(form.scale), normaliser,
+                                                                   mean, d, w});
       part.drop(own, block, w);
       products.add_transposed(own, w, of_context, of_v);
       products.add(own, d, keys, of_q);

@@ -23,7 +23,7 @@ struct Mask {
   Index length;
   bool causal;
   View<const T, 1, B> keys;       // [N] positive: a key; else what its score becomes: −∞ for padding, NaN
-  View<const T, 1, B> rows{};     // [N] 0: sees nobody; or empty
+  View<const T, 1, B> rows{};     // [N] 0 or less: sees nobody; or empty
   View<const T, 1, B> entropy{};  // [N] or empty: a row sees keys of no larger entropy
   Following<B> following{};       // which items the rows are
   InUse<B> in_use{};              // which rows there are
@@ -37,7 +37,7 @@ struct Mask {
   }
   GATEFOLD_HD Index count(const Block& block, Index r) const {
     const Index i = item(block, r), before = i + 1 - block.first_key(r);
-    if (rows.data() && rows(i) == 0) return 0;
+    if (rows.data() && rows(i) <= 0) return 0;
     if (window.width > 0) return window.seen(block, i).count;
     return !causal || before >= block.keys ? block.keys : before > 0 ? before : 0;
   }

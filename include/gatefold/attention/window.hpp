@@ -22,6 +22,8 @@ struct Window {
   GATEFOLD_HD Index keys() const { return past + length; }
   /// The place, among the keys of its sequence, where the window of item t begins; before the first key it is negative.
   GATEFOLD_HD Index first(Index t) const { return past + t - width + (itself ? 1 : 0); }
+  /// The row of item n, the t-th of its sequence, among the keys of all sequences.
+  GATEFOLD_HD Index own(Index n) const { return n / length * keys() + past + n % length; }
   /// How many items are worth remembering.
   GATEFOLD_HD Index most() const { return itself ? width - 1 : width; }
   /// How many of them there are after this segment.

@@ -105,7 +105,8 @@ struct Alone {
       double dot = 0;
       for (Index c = h * width; c < (h + 1) * width; ++c)
         dot += projected(params.query, i, c) * projected(params.key, j, c);
-      const bool masked = !mask.empty() && mask[static_cast<std::size_t>(j)] == 0;
+      const bool masked =
+          !mask.empty() && (mask[static_cast<std::size_t>(i)] == 0 || mask[static_cast<std::size_t>(j)] == 0);
       a.push_back(masked || (attention.causal && j > i) ? 0 : std::exp(dot / std::sqrt(double(width))));
       total += a.back();
     }
