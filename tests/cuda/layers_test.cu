@@ -46,6 +46,12 @@ TEST_CASE("cuda: layers of one branch") {
   SUBCASE("OneExpert") { check<double>(OneExpert{mlp}); }
   SUBCASE("NoResidual") { check<double>(NoResidual{OneExpert{Linear{.model_dim = dim, .output_dim = 3}}}); }
   SUBCASE("Dropout") { check<double>(Residual{update::HeavyBall{}, Dropout{0.4, mixture}}); }
+  SUBCASE("HiddenDropout") { check<double>(Mixture{mixture.gate, HiddenDropout{0.4, mlp}}); }
+  SUBCASE("HiddenDropout, gated, of soft slots") {
+    check<double>(
+        Mixture{SoftMoe{.count = 3, .slots = 2}, HiddenDropout{0.4, GatedMlp<Silu>{.model_dim = dim, .hidden_dim = 7}}},
+        {.items = 12, .length = 4});
+  }
   SUBCASE("PostNorm, Skip") { check<double>(PostNorm{Skip{PostNorm{residual, LayerNorm{}}}, RmsNorm{}}); }
   SUBCASE("Recompute") {  // the carry before the first layer is zero, and so is what time-varying μ asks of it
     check<double>(Stack{Recompute{Residual{update::TimeVarying{}, mixture}}, 2},

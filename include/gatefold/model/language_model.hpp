@@ -34,7 +34,8 @@ namespace gatefold {
 /// What a language model is made of beside its mixtures.
 ///
 /// Source: papers 001 and 002 on WikiText-103 and their code, whose experts are as wide inside as outside, 16 of them,
-/// 2 taken. The code also drops values inside the experts, which an expert here does not.
+/// 2 taken. The code drops at one rate three times: probabilities of attention, what a mixture gives, and hidden values
+/// of experts, in mixtures and dense layers: `HiddenDropout{sizes.dropout, Mlp<Relu>{…}}` in the place of the `Mlp`.
 struct LanguageSizes {
   Index vocabulary = 0, model_dim = 0, heads = 8;
   Index window = 0;    // items that attention reaches over; of language::Traced, the length of a sequence
