@@ -194,8 +194,8 @@ inline std::string script(const Picture& picture) {
 
 }  // namespace plot
 
-/// Draw one SVG with gnuplot: loss, accuracy and load on the left, who goes where on the right. Without gnuplot, say so and
-/// go on.
+/// Draw one SVG with gnuplot: loss, accuracy and load on the left, who goes where on the right. Without gnuplot, say so
+/// and go on.
 /// @throws gatefold::FileError when the picture cannot be written; a file that was there is untouched then
 inline void draw(const Picture& picture, const std::string& svg_path) {
   const auto [width, height] = plot::size(picture);

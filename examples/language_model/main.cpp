@@ -49,6 +49,7 @@ void add_options(CLI::App& app, Options& o) {
   add("--k", o.k, "experts per token")->check(positive);
   add("--hidden", o.hidden, "hidden width of an expert")->check(positive);
   add("--dropout", o.dropout, "of attention and of what mixtures give")->check(CLI::Range(0.0, 0.99));
+  add("--expert-dropout", o.expert_dropout, "of the hidden values of experts")->check(CLI::Range(0.0, 0.99));
   add("--length", o.length, "tokens of a sequence, and as far as attention reaches")->check(positive);
   add("--batch", o.batch, "sequences per step")->check(positive);
   add("--accumulate", o.accumulate, "parts of a batch, one after the other: less memory, a divisor of batch")

@@ -27,8 +27,8 @@ template <class RuleT>
 auto network(const Options& o, const LanguageSizes& s, const RuleT& rule) {
   const WithAuxiliary<SoftmaxTopK, Balance> gate{
       .scores = {.experts = o.experts}, .selection = {.k = o.k}, .auxiliary = {Balance{.weight = o.balance}}};
-  const auto block =
-      gatefold::language::PreNormed::layer(s, rule, Dropout{s.dropout, Mixture{gate, Mlp<Gelu>{o.dim, o.hidden}}});
+  const HiddenDropout expert{o.expert_dropout, Mlp<Gelu>{o.dim, o.hidden}};
+  const auto block = gatefold::language::PreNormed::layer(s, rule, Dropout{s.dropout, Mixture{gate, expert}});
   return gatefold::language::model_of<gatefold::language::PreNormed>(s, Recompute{block, o.recompute});
 }
 

@@ -14,7 +14,7 @@ struct Options {
   std::string command = "train", config{}, run{};
   // The model.
   std::string update = "heavy-ball";
-  double mu = 0.7, gamma = 1, dropout = 0;
+  double mu = 0.7, gamma = 1, dropout = 0, expert_dropout = 0;
   Index blocks = 4, dim = 128, heads = 4, experts = 8, k = 2, hidden = 256, length = 64;
   // The text.
   std::string data{}, text{}, unit = "character";
@@ -44,6 +44,7 @@ struct Options {
     f("mu", o.mu);
     f("gamma", o.gamma);
     f("dropout", o.dropout);
+    f("expert-dropout", o.expert_dropout);
     f("blocks", o.blocks);
     f("dim", o.dim);
     f("heads", o.heads);

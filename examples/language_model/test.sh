@@ -18,7 +18,7 @@ other_run() {
 other_run base
 runs=1
 for options in "--update plain" "--update adam" "--update robust" "--update nesterov" "--update time-varying" "--accumulate 2" \
-  "--dropout 0.2" "--decay 1" "--decay 1 --decayed all" "--decay 1 --decayed no-embedding"; do
+  "--dropout 0.2" "--expert-dropout 0.2" "--decay 1" "--decay 1 --decayed all" "--decay 1 --decayed no-embedding"; do
   other_run "other${options// /}" $options
   ((++runs))
 done
@@ -31,7 +31,7 @@ for folder in whole parts; do
   stop=0
   [ $folder = parts ] && stop=3
   for more in $stop 0; do
-    other_run $folder --accumulate 2 --dropout 0.2 --recompute --stop $more --threads $((more % 2 + 1))
+    other_run $folder --accumulate 2 --dropout 0.2 --expert-dropout 0.1 --recompute --stop $more --threads $((more % 2 + 1))
   done
 done
 cmp -s "$dir/whole/state.safetensors" "$dir/parts/state.safetensors" || fail "parts of a batch, gone on: another state"

@@ -44,7 +44,8 @@ struct Attended {
   void forward() { attending::forward(ctx, form, q, k, v, context, log_sum_exp, entropy); }
   void backward() { attending::backward(ctx, form, q, k, v, context, log_sum_exp, dcontext, dlog_sum_exp, dq, dk, dv); }
   bool sees(Index i, Index j) const {
-    return i / form.length == j / form.length && (!form.causal || j <= i) && (!form.valid.data() || form.valid(j) != 0);
+    return i / form.length == j / form.length && (!form.causal || j <= i) &&
+           (!form.valid.data() || (form.valid(i) != 0 && form.valid(j) != 0));
   }
 };
 
@@ -111,7 +112,7 @@ TEST_CASE("attend: a later NaN, one of another sequence and one of padding reach
         for (Index c = 0; c < heads * width; ++c) {
           if (changed.sees(i, 5))
             REQUIRE(std::isnan(changed.context(i, c)));
-          else if (i != 1)
+          else
             REQUIRE(changed.context(i, c) == clean.context(i, c));
         }
     }

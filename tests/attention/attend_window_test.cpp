@@ -27,7 +27,8 @@ template <class T>
 struct Attended {
   Cpu::Context ctx;
   attending::WindowForm<T, Cpu> form;
-  Tensor<T, 2, Cpu> q, k, v, relative, dcontext, context, log_sum_exp, dq, dk, dv, drelative;
+  std::vector<T> valid;  // of keys, where some are padding
+  Tensor<T, 2, Cpu> q, k, v, relative, dcontext, dlog_sum_exp, context, log_sum_exp, entropy, dq, dk, dv, drelative;
 
   Attended(Index sequences, const Window& window, Index heads, bool places = true, int threads = 1)
       : ctx(threads, true), form{.window = window, .heads = heads, .scale = 0.8} {
@@ -36,20 +37,26 @@ struct Attended {
     k = uniform_tensor<T>(ctx, Seed{2}, 1, keys, dim);
     v = uniform_tensor<T>(ctx, Seed{3}, 1, keys, dim);
     dcontext = uniform_tensor<T>(ctx, Seed{4}, 1, items, dim);
+    dlog_sum_exp = uniform_tensor<T>(ctx, Seed{6}, 1, items, heads);
     relative = uniform_tensor<T>(ctx, Seed{5}, 1, window.width, width);
     drelative = constant_tensor<T>(ctx, 0, window.width, width);
     if (places) form.relative = relative;
     context = constant_tensor<T>(ctx, sentinel, items, dim);
-    log_sum_exp = constant_tensor<T>(ctx, sentinel, items, heads);
+    for (auto* t : {&log_sum_exp, &entropy}) *t = constant_tensor<T>(ctx, sentinel, items, heads);
     dq = constant_tensor<T>(ctx, 0, items, dim);
     for (auto* t : {&dk, &dv}) *t = constant_tensor<T>(ctx, 0, keys, dim);
   }
-  void forward() { attending::forward(ctx, form, q, k, v, context, log_sum_exp); }
+  void forward() { attending::forward(ctx, form, q, k, v, context, log_sum_exp, entropy); }
   void backward() {
-    attending::backward(ctx, form, q, k, v, context, log_sum_exp, dcontext, dq, dk, dv,
+    attending::backward(ctx, form, q, k, v, context, log_sum_exp, dcontext, dlog_sum_exp, dq, dk, dv,
                         form.relative.data() ? drelative.view() : View<T, 2, Cpu>{});
   }
-  std::vector<double> outcome() const { return values(context, log_sum_exp, dq, dk, dv, drelative); }
+  std::vector<double> outcome() const { return values(context, log_sum_exp, entropy, dq, dk, dv, drelative); }
+  void pad() {
+    for (Index m = 0; m < k.extent(0); ++m) valid.push_back(m % 5 == 1 || m % 7 < 2 ? 0 : 1);
+    form.valid = valid;
+  }
+  bool real(Index m) const { return valid.empty() || valid[std::size_t(m)] != 0; }
   /// The row of key j of the sequence of item n.
   Index key(Index n, Index j) const { return n / form.window.length * form.window.keys() + j; }
 };
@@ -65,12 +72,12 @@ void check_row(const Attended<double>& a, Index n, Index h) {
     for (Index d = 0; d < width && j >= 0; ++d)
       dot +=
           a.q(n, h * width + d) * (a.k(a.key(n, j), h * width + d) + (a.form.relative.data() ? a.relative(o, d) : 0));
-    weight.push_back(j >= 0 ? std::exp(a.form.scale * dot) : 0);
+    weight.push_back(j >= 0 && a.real(w.own(n)) && a.real(a.key(n, j)) ? std::exp(a.form.scale * dot) : 0);
     total += weight.back();
   }
   for (Index o = 0; o < w.width; ++o) {
     const Index j = w.past + n % w.length - w.width + (w.itself ? 1 : 0) + o;
-    if (j < 0) continue;
+    if (weight[std::size_t(o)] == 0) continue;
     double kept = 1;
     if (a.form.drops()) {
       const auto number = std::uint64_t((n * a.form.heads + h) * w.width + o);
@@ -83,6 +90,10 @@ void check_row(const Attended<double>& a, Index n, Index h) {
   }
   for (Index d = 0; d < width; ++d) REQUIRE(std::abs(a.context(n, h * width + d) - context[std::size_t(d)]) <= 1e-13);
   REQUIRE(std::abs(a.log_sum_exp(n, h) - (total > 0 ? std::log(total) : 0)) <= 1e-13);
+  double entropy = 0;
+  for (const double w_o : weight)
+    if (w_o > 0) entropy -= w_o / total * std::log(w_o / total);
+  REQUIRE(std::abs(a.entropy(n, h) - entropy) <= 1e-12);
 }
 
 const std::vector<Window> small{{1, 0, 1}, {1, 0, 3, false}, {4, 0, 2}, {4, 0, 9, false}, {3, 5, 4}, {5, 2, 4, false}};
@@ -102,6 +113,7 @@ TEST_CASE(
             if (support::slow_build && heads == 1) continue;
             const Index sequences = windows == &small ? 7 : 2;
             Attended<double> a(sequences, window, heads, places, 2);
+            if (heads == 2) a.pad();
             a.form.rate = rate;
             a.form.noise = noise;
             a.forward();
@@ -115,6 +127,7 @@ TEST_CASE("window attention: adds the gradients of finite differences to what wa
     for (const Index heads : {1, 2})
       for (const double rate : {0.0, 0.4}) {
         Attended<double> a(3, window, heads);
+        if (rate > 0) a.pad();
         a.form.rate = rate;
         a.form.noise = noise;
         a.forward();
@@ -123,6 +136,7 @@ TEST_CASE("window attention: adds the gradients of finite differences to what wa
           a.forward();
           double f = 0;
           for (Index i = 0; i < a.context.size(); ++i) f += a.context.data()[i] * a.dcontext.data()[i];
+          for (Index i = 0; i < a.log_sum_exp.size(); ++i) f += a.log_sum_exp.data()[i] * a.dlog_sum_exp.data()[i];
           return f;
         };
         const auto report =
@@ -166,6 +180,7 @@ TEST_CASE("window attention: gradients across blocks agree with those in one, bl
         for (std::size_t t = 0; t < all.size(); ++t) add_scaled(a.ctx, -h, directions[t], all[t].first->view());
         double f = 0;
         for (Index i = 0; i < a.context.size(); ++i) f += a.context.data()[i] * a.dcontext.data()[i];
+        for (Index i = 0; i < a.log_sum_exp.size(); ++i) f += a.log_sum_exp.data()[i] * a.dlog_sum_exp.data()[i];
         return f;
       };
       const double h = 1e-4, numeric = (8 * (at(h) - at(-h)) - (at(2 * h) - at(-2 * h))) / (12 * h);
@@ -183,6 +198,7 @@ TEST_CASE("window attention: a sequence alone has the bits it has among others, 
       copy(many.ctx, third(std::as_const(many.k)), alone.k.view());
       copy(many.ctx, third(std::as_const(many.v)), alone.v.view());
       copy(many.ctx, third(std::as_const(many.dcontext)), alone.dcontext.view());
+      copy(many.ctx, third(std::as_const(many.dlog_sum_exp)), alone.dlog_sum_exp.view());
       for (auto* a : {&many, &alone}) {
         a->form.rate = 0;
         a->forward();
@@ -195,6 +211,7 @@ TEST_CASE("window attention: a sequence alone has the bits it has among others, 
       };
       same(many.context, alone.context);
       same(many.log_sum_exp, alone.log_sum_exp);
+      same(many.entropy, alone.entropy);
       same(many.dq, alone.dq);
       same(many.dk, alone.dk);
       same(many.dv, alone.dv);
@@ -225,6 +242,24 @@ TEST_CASE("window attention: a NaN key reaches those that see it and nobody else
     }
 }
 
+TEST_CASE("window attention: padding gives 0, and what its keys and values hold reaches nobody, in no bit") {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const Index length : {8, 300}) {
+    Attended<float> clean(2, {length, 3, 5}, 2), changed(2, {length, 3, 5}, 2);
+    for (auto* a : {&clean, &changed}) a->pad();
+    for (Index m = 0; m < changed.k.extent(0); ++m)
+      for (Index c = 0; c < 2 * width && !changed.real(m); ++c) changed.k(m, c) = changed.v(m, c) = nan;
+    for (Index n = 0; n < 2 * length; ++n)
+      for (Index c = 0; c < 2 * width && !changed.real(changed.form.window.own(n)); ++c) changed.q(n, c) = nan;
+    clean.forward();
+    changed.forward();
+    CHECK(same_bits(values(clean.context, clean.log_sum_exp, clean.entropy),
+                    values(changed.context, changed.log_sum_exp, changed.entropy)));
+    for (Index n = 0; n < 2 * length; ++n)
+      for (Index c = 0; c < 2 * width && !clean.real(clean.form.window.own(n)); ++c) REQUIRE(clean.context(n, c) == 0);
+  }
+}
+
 TEST_CASE("window attention: no items, nothing to do; keys of places without a gradient are none") {
   Attended<float> none(0, {1, 0, 3}, 2);
   none.form.window.length = 0;
@@ -235,7 +270,16 @@ TEST_CASE("window attention: no items, nothing to do; keys of places without a g
   for (auto* a : {&with, &without}) a->forward();
   with.backward();
   attending::backward(without.ctx, without.form, without.q, without.k, without.v, without.context, without.log_sum_exp,
-                      without.dcontext, without.dq, without.dk, without.dv, {});
+                      without.dcontext, without.dlog_sum_exp, without.dq, without.dk, without.dv, {});
   CHECK(same_bits(values(with.dq, with.dk, with.dv), values(without.dq, without.dk, without.dv)));
   CHECK(values(without.drelative) == std::vector<double>(9, 0));
+}
+
+TEST_CASE("window attention: entropies that nobody asks for change no bit of the rest") {
+  Attended<float> with(3, {140, 2, 30}, 2), without(3, {140, 2, 30}, 2);
+  with.forward();
+  attending::forward(without.ctx, without.form, without.q, without.k, without.v, without.context, without.log_sum_exp,
+                     {});
+  CHECK(same_bits(values(with.context, with.log_sum_exp), values(without.context, without.log_sum_exp)));
+  CHECK(without.entropy(0, 0) == sentinel);
 }

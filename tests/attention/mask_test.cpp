@@ -43,6 +43,29 @@ TEST_CASE("a mask shows a row the keys of its sequence, causal those up to itsel
     }
 }
 
+TEST_CASE("a mask with a window shows a row the earlier keys that it reaches, in every block") {
+  const std::vector<double> keys(24, 1.0);
+  Cpu::Context ctx(1);
+  for (const bool itself : {false, true})
+    for (const Index width : {1, 3, 8, 20})
+      for (const attending::BlockSize size : {attending::BlockSize{}, attending::BlockSize{3, 2}}) {
+        attending::Mask<double, Cpu> mask{8, true, keys};
+        mask.window = {8, 0, width, itself};
+        std::vector<std::vector<Index>> seen(24);
+        attending::for_each_block(ctx, 24, 8, true, size, [&](auto&, const attending::Block& block) {
+          for (Index r = 0; r < block.all_rows(); ++r)
+            for (Index j = 0; j < mask.count(block, r); ++j)
+              seen[std::size_t(block.row + r)].push_back(block.first_key(r) + mask.first(block, r) + j);
+        });
+        for (Index i = 0; i < 24; ++i) {
+          std::vector<Index> expected;
+          for (Index j = i / 8 * 8; j <= i; ++j)
+            if (itself ? i - j < width : i - j >= 1 && i - j <= width) expected.push_back(j);
+          CHECK(seen[std::size_t(i)] == expected);
+        }
+      }
+}
+
 TEST_CASE(
     "a mask replaces the score of what is no key; a row that sees nobody has no keys; entropy hides the less sure") {
   const std::vector<double> keys{1, hidden, quiet_nan, 1}, rows{1, 0, 1, 1}, entropy{0.5, 0.1, 0.2, 0.7};

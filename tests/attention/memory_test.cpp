@@ -37,6 +37,12 @@ TEST_CASE("memory: rows remembered and rows of now stand together, sequence by s
     const auto own = attending::without_past(ctx, window, joined);
     REQUIRE(own.extent(0) == 6);
     for (Index i = 0; i < now.size(); ++i) CHECK(own.data()[i] == now.data()[i]);
+    Tensor<double, 2, Cpu> keys(10, 2);
+    fill(ctx, keys.view(), 5);
+    attending::add_own_rows<Cpu::Context, double, Cpu>(ctx, window, now, keys);
+    for (Index g = 0; g < 2; ++g)
+      for (Index j = 0; j < 5; ++j)
+        for (Index c = 0; c < 2; ++c) CHECK(keys(g * 5 + j, c) == 5 + (j < 2 ? 0 : now(g * 3 + j - 2, c)));
   }
   // Nothing remembered: nothing is copied.
   const Window alone{3, 0, 9};
@@ -90,6 +96,42 @@ TEST_CASE("SegmentMemory: grows to what is worth remembering, begins anew, and s
   CHECK(memory.items() == 5);
   const auto zeros = memory.of(1).past;
   for (Index i = 0; i < zeros.size(); ++i) CHECK(zeros.data()[i] == 0);
+  const auto valid = memory.of(1).valid;
+  REQUIRE(valid.size() == 15);
+  for (Index i = 0; i < valid.size(); ++i) CHECK(valid(i) == 1);  // the zeros are keys
+}
+
+TEST_CASE("memory: which keys are items, and which of those that the next segment has; all of them without a mask") {
+  Cpu::Context ctx(2);
+  const std::vector<double> past{1, 0, 0, 1}, now{1, 1, 0, 0, 1, 1}, none;
+  const auto view = [](const std::vector<double>& mask) {
+    return mask.empty() ? View<const double, 1, Cpu>{} : View<const double, 1, Cpu>(mask);
+  };
+  for (const bool of_past : {true, false})
+    for (const bool of_now : {true, false})
+      for (const Index width : {1, 3, 5, 9}) {
+        const Window window{3, 2, width};
+        const Index kept = window.remembered();
+        std::vector<double> next(std::size_t(2 * kept), 7);
+        AttentionMemory<double, Cpu> memory{};
+        memory.valid = view(of_past ? past : none);
+        memory.next_valid = View<double, 1, Cpu>(next.data(), 2 * kept);
+        auto mark = ctx.mark();
+        const auto keys =
+            attending::valid_keys<Cpu::Context, double, Cpu>(ctx, window, memory, view(of_now ? now : none), 2);
+        attending::remember_valid<Cpu::Context, double, Cpu>(ctx, window, memory, keys);
+        CHECK((keys.data() != nullptr) == (of_past || of_now));
+        for (Index g = 0; g < 2; ++g)
+          for (Index j = 0; j < 5; ++j) {
+            const double expected =
+                j < 2 ? (of_past ? past[std::size_t(g * 2 + j)] : 1) : (of_now ? now[std::size_t(g * 3 + j - 2)] : 1);
+            if (keys.data()) CHECK(keys(g * 5 + j) == expected);
+            if (j >= 5 - kept) CHECK(next[std::size_t(g * kept + j - 5 + kept)] == expected);
+          }
+      }
+  // Nothing remembered: the mask of now is that of the keys.
+  const AttentionMemory<double, Cpu> nothing{};
+  CHECK(attending::valid_keys<Cpu::Context, double, Cpu>(ctx, {3, 0, 9}, nothing, view(now), 2).data() == now.data());
 }
 
 TEST_CASE("memory: what does not fit says so") {
@@ -103,7 +145,7 @@ TEST_CASE("memory: what does not fit says so") {
   CHECK(message_of([&] { memory.of(1).at(2); }) == "AttentionMemory.at: layers: expected more than 2, got 2");
   const Window window{2, 0, 6};
   const auto fits = [&](const Window& w, Index dim, bool wide) {
-    return message_of([&] { memory.of(2).validate("f", w, 3, dim, wide); });
+    return message_of([&] { memory.of(2).validate("f", w, 3, dim, wide, false); });
   };
   CHECK(fits(window, 4, false) == "no ArgumentError");
   CHECK(fits(window, 2, true) == "no ArgumentError");
@@ -114,8 +156,19 @@ TEST_CASE("memory: what does not fit says so") {
   Tensor<float, 3, Cpu> one(1, 6, 4);
   const AttentionMemory<float, Cpu> same{one, one};
   CHECK(message_of([&] {
-          same.validate("f", {2, 2, 3}, 3, 4, false);
+          same.validate("f", {2, 2, 3}, 3, 4, false, false);
         }) == "f: memory.next: expected memory of its own, got some of memory.past");
   memory.begin(ctx, 5);
   CHECK(fits({2, 5, 3}, 4, false) == "f: memory.past: expected at most 2 items for each sequence, got 5");
+  memory.begin(ctx, 2);
+  auto padded = memory.of(2);
+  const auto says = [&] { return message_of([&] { padded.validate("f", {2, 2, 6}, 3, 4, false, true); }); };
+  CHECK(says() == "no ArgumentError");
+  padded.valid = padded.valid.rows(0, 5);
+  CHECK(says() == "f: memory.valid: expected [6], got [5]");
+  padded.valid = {};
+  padded.next_valid = padded.next_valid.rows(0, 11);
+  CHECK(says() == "f: memory.next_valid: expected [12], got [11]");
+  padded.next_valid = {};
+  CHECK(says() == "f: memory.next_valid: expected a mask beside memory.next, as some items are padding, got none");
 }

@@ -18,6 +18,13 @@ using namespace gatefold::support;
 
 namespace {
 
+/// Which keys an item sees.
+struct Reach {
+  bool causal;
+  Index window = 0;  // 0: none
+  bool itself = true;
+};
+
 /// A softmax over the keys of one attention, and what it adds up to.
 template <class T>
 struct Weighted {
@@ -25,6 +32,8 @@ struct Weighted {
   Index length;
   bool causal;
   Tensor<T, 2, Cpu> queries, keys, values;  // [N, F], [N, F], [N, E]
+  attending::Window window{};               // with a width: of earlier items
+  Tensor<T, 2, Cpu> places;                 // [width, F]; empty: none
   std::vector<T> valid;
   std::vector<Index> offsets;  // slots of `length` items that are in use; empty: all
   std::vector<T> top, total, scored;
@@ -42,6 +51,7 @@ struct Weighted {
   attending::Mask<T, Cpu> mask(const attending::Keys<T, Cpu>& clean) const {
     attending::Mask<T, Cpu> m{length, causal, clean.mask};
     if (!offsets.empty()) m.in_use = {offsets, length};
+    m.window = window;
     return m;
   }
   attending::Keys<T, Cpu> clean() {
@@ -51,18 +61,21 @@ struct Weighted {
     auto mark = ctx.mark();
     const auto of = clean();
     const attending::Sums<T, Cpu> to(ctx, sums.view(), true);
-    attending::add_keys<Cpu::Context, T, Cpu>(ctx, queries, keys, scale, mask(of), of.values, to);
+    attending::add_keys<Cpu::Context, T, Cpu>(ctx, queries, keys, scale, mask(of), of.values, to, {places.view()});
     const auto copied = [](View<T, 1, Cpu> v) { return std::vector<T>(v.data(), v.data() + v.size()); };
     top = copied(to.top);
     total = copied(to.total);
     scored = copied(to.scored);
   }
   bool sees(Index i, Index j) const {
-    return i / length == j / length && (!causal || j <= i) && (valid.empty() || valid[std::size_t(j)] != 0);
+    return i / length == j / length && (window.width > 0 ? window.sees(i % length, j % length) : !causal || j <= i) &&
+           (valid.empty() || valid[std::size_t(j)] != 0);
   }
   double score(Index i, Index j) const {
     double dot = 0;
-    for (Index d = 0; d < queries.extent(1); ++d) dot += double(queries(i, d)) * double(keys(j, d));
+    const Index place = j - i + window.width - (window.itself ? 1 : 0);
+    for (Index d = 0; d < queries.extent(1); ++d)
+      dot += double(queries(i, d)) * (double(keys(j, d)) + (places.size() > 0 ? double(places(place, d)) : 0));
     return scale * dot;
   }
   /// log Σ_j w[i,j], −∞ where i sees no key
@@ -80,13 +93,19 @@ struct Weighted {
 
 TEST_CASE(
     "streamed softmax (1), (2): mean of values, log-sum-exp and entropy are those of loops, in and across blocks") {
-  for (const bool causal : {false, true})
+  for (const Reach& reach :
+       {Reach{false}, Reach{true}, Reach{true, 2}, Reach{true, 2, false}, Reach{true, 200}, Reach{true, 700, false}})
     for (const Index length : {1, 3, 40, 128, 129, 600})
       for (const bool padded : {false, true}) {
-        CAPTURE(causal);
+        CAPTURE(reach.causal);
+        CAPTURE(reach.window);
         CAPTURE(length);
         CAPTURE(padded);
-        Weighted<double> w(length < 600 ? 2 * length : length, length, causal);
+        Weighted<double> w(length < 600 ? 2 * length : length, length, reach.causal);
+        if (reach.window > 0) {
+          w.window = {length, 0, reach.window, reach.itself};
+          w.places = uniform_tensor<double>(w.ctx, Seed{8}, 1, reach.window, 5);
+        }
         for (Index n = 0; padded && n < w.sums.extent(0); ++n) w.valid.push_back(n % 3 == 1 || n % 7 < 2 ? 0 : 1);
         w.forward();
         for (Index i = 0; i<w.sums.extent(0); i += length> 100 ? 7 : 1) {
@@ -143,15 +162,20 @@ TEST_CASE("streamed softmax: rows that are not in use are neither read nor writt
 }
 
 TEST_CASE("streamed softmax: the adjoint is that of finite differences, with the same bits on 1, 2, 3 threads") {
-  for (const bool causal : {false, true})
+  for (const Reach& reach : {Reach{false}, Reach{true}, Reach{true, 3}, Reach{true, 140, false}})
     for (const Index length : {4, 150}) {
-      CAPTURE(causal);
+      CAPTURE(reach.causal);
+      CAPTURE(reach.window);
       CAPTURE(length);
       std::vector<double> first;
       for (const int threads : {1, 2, 3}) {
-        Weighted<double> w(length == 4 ? 8 : length, length, causal, threads);
+        Weighted<double> w(length == 4 ? 8 : length, length, reach.causal, threads);
         const Index items = w.sums.extent(0);
         if (length == 4) w.valid = {1, 1, 0, 1, 1, 1, 1, 1};
+        if (reach.window > 0) {
+          w.window = {length, 0, reach.window, reach.itself};
+          w.places = uniform_tensor<double>(w.ctx, Seed{8}, 1, reach.window, 5);
+        }
         const auto dy = uniform_tensor<double>(w.ctx, Seed{4}, 1, items, 3);
         const auto loss = [&] {
           w.forward();
@@ -167,25 +191,30 @@ TEST_CASE("streamed softmax: the adjoint is that of finite differences, with the
           const auto at = std::size_t(i);
           normaliser.push_back(w.scale * w.top[at] + std::log(w.total[at]));
           mean.push_back(0);
-          for (Index e = 0; e < 3; ++e) mean[at] += dy(i, e) * w.sums(i, e) / w.total[at];
+          for (Index e = 0; e < 3 && w.total[at] > 0; ++e) mean[at] += dy(i, e) * w.sums(i, e) / w.total[at];
         }
-        Tensor<double, 2, Cpu> dq(items, 5), dk(items, 5), dv(items, 3);
-        for (auto* t : {&dq, &dk, &dv}) set_zero(w.ctx, *t);
+        Tensor<double, 2, Cpu> dq(items, 5), dk(items, 5), dv(items, 3), of_each(items / length * reach.window, 5);
+        for (auto* t : {&dq, &dk, &dv, &of_each}) set_zero(w.ctx, *t);
         {
           auto mark = w.ctx.mark();
           const auto of = w.clean();
-          attending::add_keys_backward<Cpu::Context, double, Cpu>(w.ctx, w.queries, w.keys, w.scale, w.mask(of),
-                                                                  of.values, View<const double, 1, Cpu>(normaliser),
-                                                                  View<const double, 1, Cpu>(mean), dy, dv, dq, dk);
+          attending::add_keys_backward<Cpu::Context, double, Cpu>(
+              w.ctx, w.queries, w.keys, w.scale, w.mask(of), of.values, View<const double, 1, Cpu>(normaliser),
+              View<const double, 1, Cpu>(mean), dy, dv, dq, dk, {w.places.view(), of_each.view()});
         }
-        const auto all = values(dq, dk, dv);
+        const auto all = values(dq, dk, dv, of_each);
         if (first.empty()) first = all;
         CHECK(same_bits(all, first));
         if (threads > 1) continue;
+        Tensor<double, 2, Cpu> dplaces = constant_tensor<double>(w.ctx, 0, reach.window, 5);
+        for (Index i = 0; i < of_each.size(); ++i) dplaces.data()[i % dplaces.size()] += of_each.data()[i];
+        const Index of_places = std::min<Index>(reach.window, support::slow_build ? 2 : 8);
         const Index some = std::min<Index>(items, support::slow_build ? 2 : 8);
         const auto report = check::compare_gradients({{"queries", w.queries.data(), dq.data(), some * 5},
                                                       {"keys", w.keys.data(), dk.data(), some * 5},
-                                                      {"values", w.values.data(), dv.data(), some * 3}},
+                                                      {"values", w.values.data(), dv.data(), some * 3},
+                                                      {"places", w.places.data() + (reach.window - of_places) * 5,
+                                                       dplaces.data() + (reach.window - of_places) * 5, of_places * 5}},
                                                      loss, [] { return std::uint64_t(0); }, {.of_largest = 1e-8});
         CHECK_MESSAGE(report, report.str());
       }

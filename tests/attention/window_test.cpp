@@ -20,7 +20,7 @@ TEST_CASE("window (1): every row meets the keys that it sees in one block, in as
           for_each_window_block(window, sequences, [&](const attending::Block& block) {
             REQUIRE(block.row % length + block.rows <= length);
             for (Index r = 0; r < block.all_rows(); ++r) {
-              const auto seen = window.seen(block, r);
+              const auto seen = window.seen(block, block.row + r);
               REQUIRE(seen.first + seen.count <= block.keys);
               auto& of_row = met[std::size_t(block.row + r)];
               REQUIRE(of_row.empty());  // all keys in one block
@@ -30,11 +30,16 @@ TEST_CASE("window (1): every row meets the keys that it sees in one block, in as
           });
           for (Index n = 0; n < sequences * length; ++n) {
             std::vector<std::pair<Index, Index>> expected;
+            bool sees = true;
             const Index g = n / length, i = past + n % length;  // the item's own place among the keys
             for (Index o = 0; o < width; ++o) {
               const Index j = i + o - (itself ? width - 1 : width);
               if (j >= 0) expected.push_back({g * keys + j, o});
+              sees = sees && window.sees(n % length, j);
             }
+            REQUIRE(sees);
+            REQUIRE_FALSE(window.sees(n % length, i + (itself ? 1 : 0)));
+            REQUIRE_FALSE(window.sees(n % length, i - width - (itself ? 0 : 1)));
             REQUIRE(met[std::size_t(n)] == expected);
           }
         }
@@ -55,6 +60,11 @@ TEST_CASE("window: what a sequence is cut into does not depend on how many there
       CHECK(now == cuts);
     }
   }
+}
+
+TEST_CASE("window: the key of an item itself is among those of its sequence, behind the remembered ones") {
+  const Window window{4, 3, 6};
+  for (Index n = 0; n < 12; ++n) CHECK(window.own(n) == n / 4 * 7 + 3 + n % 4);
 }
 
 TEST_CASE("window: how much is worth remembering, and how much of it there is") {

@@ -10,10 +10,12 @@ constexpr Index length = 16, width = 38;
 auto attention(bool causal) {
   return Residual{update::Plain{}, PreNorm{LayerNorm{}, Attention{.model_dim = width, .heads = 2, .causal = causal}}};
 }
-auto block_of(const AttentionPosterior& mixing, bool causal = true) {
+template <class AttentionT>
+auto block_with(const AttentionT& attention, const AttentionPosterior& mixing) {
   const AttentionAware<SoftmaxTopK> gate{.scores = {.experts = experts}, .mixing = mixing, .selection = {.k = 2}};
-  return Block{attention(causal), Residual{update::HeavyBall{}, Mixture{gate, Linear{.model_dim = width}}}};
+  return Block{attention, Residual{update::HeavyBall{}, Mixture{gate, Linear{.model_dim = width}}}};
 }
+auto block_of(const AttentionPosterior& mixing, bool causal = true) { return block_with(attention(causal), mixing); }
 
 /// A block of attention and a gate that looks at it.
 template <class F>
@@ -57,8 +59,20 @@ TEST_CASE_TEMPLATE("attention to a window: any threads, in any batch, and whatev
   for (const Index window : {5, 40}) {
     CAPTURE(window);
     on_any_threads<T>(in_window(window), 24, true, {.length = 8, .noise = true});
-    on_any_threads<T>(in_window(window), 600, false, {.length = 300});
+    on_any_threads<T>(in_window(window), 600, false, {.length = 300, .padding = true});
     in_any_batch<T>(in_window(window), {.length = length}, length);
+    in_any_batch<T>(in_window(window), {.length = length, .padding = true}, length);
     without_later_items<T>(in_window(window));
+  }
+  const auto followed = [](Index window, FollowedHead head) {
+    const RelativeAttention of{.model_dim = width, .heads = 2, .window = window, .itself = false};
+    return RelativeKeys{window, width / 2,
+                        block_with(Residual{update::Plain{}, PreNorm{RmsNorm{}, of}}, {.sigma = 4, .head = head})};
+  };
+  for (const auto head : {FollowedHead::lowest_entropy, FollowedHead::every}) {
+    on_any_threads<T>(followed(5, head), 24, true, {.length = 8});
+    on_any_threads<T>(followed(40, head), 600, false, {.length = 300});
+    in_any_batch<T>(followed(5, head), {.length = length}, length);
+    without_later_items<T>(followed(40, head));
   }
 }

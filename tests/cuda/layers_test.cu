@@ -22,8 +22,6 @@ void check(const L& layer, const Case& c = {.items = 21}) {
 
 /// Items all alike: they all go to the same experts.
 double alike(Index, Index d, double) { return 0.1 * static_cast<double>(d) - 0.3; }
-/// Padding that holds numbers, as attention asks for.
-double stays_finite(Index, Index, double v) { return v == v ? v : 0.25; }
 
 }  // namespace
 
@@ -48,6 +46,12 @@ TEST_CASE("cuda: layers of one branch") {
   SUBCASE("OneExpert") { check<double>(OneExpert{mlp}); }
   SUBCASE("NoResidual") { check<double>(NoResidual{OneExpert{Linear{.model_dim = dim, .output_dim = 3}}}); }
   SUBCASE("Dropout") { check<double>(Residual{update::HeavyBall{}, Dropout{0.4, mixture}}); }
+  SUBCASE("HiddenDropout") { check<double>(Mixture{mixture.gate, HiddenDropout{0.4, mlp}}); }
+  SUBCASE("HiddenDropout, gated, of soft slots") {
+    check<double>(
+        Mixture{SoftMoe{.count = 3, .slots = 2}, HiddenDropout{0.4, GatedMlp<Silu>{.model_dim = dim, .hidden_dim = 7}}},
+        {.items = 12, .length = 4});
+  }
   SUBCASE("PostNorm, Skip") { check<double>(PostNorm{Skip{PostNorm{residual, LayerNorm{}}}, RmsNorm{}}); }
   SUBCASE("Recompute") {  // the carry before the first layer is zero, and so is what time-varying μ asks of it
     check<double>(Stack{Recompute{Residual{update::TimeVarying{}, mixture}}, 2},
@@ -70,7 +74,7 @@ TEST_CASE("cuda: layers of one branch") {
 TEST_CASE("cuda: attention") {
   const Attention attention{.model_dim = dim, .heads = 2};
   SUBCASE("causal") { check<double>(attention, {.items = 24, .length = 8}); }
-  SUBCASE("padding") { check<double>(attention, {.items = 24, .length = 8, .padding = true, .edit = stays_finite}); }
+  SUBCASE("padding") { check<double>(attention, {.items = 24, .length = 8, .padding = true}); }
   SUBCASE("both ways, all items one sequence") {
     check<double>(Attention{.model_dim = dim, .heads = 3, .causal = false}, {.items = 19});
   }
@@ -86,6 +90,9 @@ TEST_CASE("cuda: attention to a window") {
     attention.itself = false;
     check<double>(with_keys(), {.items = 24, .length = 8, .past = 3});
   }
+  SUBCASE("padding, items remembered") {
+    check<double>(with_keys(), {.items = 24, .length = 8, .padding = true, .past = 3});
+  }
   SUBCASE("dropout") {
     attention.dropout = 0.4;
     check<double>(with_keys(), {.items = 24, .length = 8});
@@ -94,4 +101,18 @@ TEST_CASE("cuda: attention to a window") {
     check<double>(RelativeKeys{90, 4, NoResidual{RelativeAttention{.model_dim = 4, .window = 90}}}, {.items = 300});
   }
   SUBCASE("float") { check<float>(with_keys(), {.items = 24, .length = 8}); }
+  const auto followed = [&](FollowedHead head) {
+    const AttentionAware<SoftmaxTopK> gate{.scores = {.experts = 5}, .mixing = {.head = head}, .selection = {.k = 2}};
+    return RelativeKeys{attention.window, dim / 2,
+                        Block{Residual{update::Plain{}, attention}, Residual{update::Plain{}, Mixture{gate, mlp}}}};
+  };
+  SUBCASE("a gate follows it") { check<double>(followed({}), {.items = 24, .length = 8, .past = 3}); }
+  SUBCASE("a gate follows every head") {
+    attention.itself = false;
+    check<double>(followed(FollowedHead::every), {.items = 24, .length = 8});
+  }
+  SUBCASE("a gate follows it across blocks") {
+    attention.window = 90;
+    check<double>(followed({}), {.items = 150});
+  }
 }

@@ -10,6 +10,10 @@ GATEFOLD_ROW(mlp, (Mlp<Gelu>{.model_dim = s.item(), .hidden_dim = s.hidden}),
              .hooks = "validate infer weighted_backward")
 GATEFOLD_ROW(gated_mlp, (GatedMlp<Silu>{.model_dim = s.item(), .hidden_dim = s.hidden}),
              .hooks = "validate infer weighted_backward")
+GATEFOLD_ROW(hidden_dropout, (HiddenDropout{0.3, Mlp<Gelu>{.model_dim = s.item(), .hidden_dim = s.hidden}}),
+             .hooks = "validate infer weighted_backward with_noise")
+GATEFOLD_ROW(hidden_dropout_gated, (HiddenDropout{0.3, GatedMlp<Silu>{.model_dim = s.item(), .hidden_dim = s.hidden}}),
+             .hooks = "validate infer weighted_backward with_noise", .once = true)
 GATEFOLD_ROW(experts,
              (Experts<Mlp<Gelu>, Linear>{
                  .kinds = {Mlp<Gelu>{.model_dim = s.item(), .hidden_dim = s.hidden}, Linear{.model_dim = s.item()}},

@@ -32,7 +32,7 @@ auto mixture() { return Mixture{SoftmaxTopK{.scores = {.experts = 3}}, Linear{.m
 
 struct WithNoise {
   template <class T>
-  DropoutExtra<Nothing<T, Cpu>> operator()(Element<T>, Index, Index) const {
+  NoisyExtra<Nothing<T, Cpu>> operator()(Element<T>, Index, Index) const {
     return {noise};
   }
 };
@@ -87,7 +87,7 @@ TEST_CASE("Dropout: a step at the end comes after it, forward and infer, with no
   const Dropout dropout{0.5, OneExpert{Linear{.model_dim = 4}}};
   for (const Noise& given : {noise, Noise{}}) {
     auto p = pass<double>(ctx, dropout, 9);
-    const DropoutExtra<Nothing<double, Cpu>> extra{given};
+    const NoisyExtra<Nothing<double, Cpu>> extra{given};
     Tensor<double, 2, Cpu> u(9, 4), stepped(9, 4), inferred(9, 4);
     dropout.forward(ctx, p.params.branch, p.x, u, p.saved.branch, extra);
     add(ctx, p.x, u.view());

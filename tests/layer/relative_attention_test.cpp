@@ -10,10 +10,15 @@
 
 #include "gatefold/check/conformance.hpp"
 #include "gatefold/expert/layer_norm.hpp"
+#include "gatefold/expert/linear.hpp"
+#include "gatefold/gate/gates.hpp"
+#include "gatefold/layer/block.hpp"
+#include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/pre_norm.hpp"
 #include "gatefold/layer/relative_keys.hpp"
 #include "gatefold/layer/residual.hpp"
 #include "gatefold/layer/stack.hpp"
+#include "gatefold/model/segment.hpp"
 #include "gatefold/update/plain.hpp"
 #include "support/naive_moe.hpp"
 #include "support/pass.hpp"
@@ -206,6 +211,268 @@ TEST_CASE("RelativeAttention: gradients, with segments before, keys of places an
         }
 }
 
+namespace {
+
+/// Everything that a branch reads, as slots for finite differences.
+template <class P>
+std::vector<check::GradientSlot> slots_of(P& p) {
+  std::vector<check::GradientSlot> slots{{"x", p.x.data(), std::as_const(p.dx).data(), p.x.size()}};
+  for_each_tensor(
+      [&](const Name& name, auto& t, const auto& g) {
+        slots.push_back({name.str(), t.data(), g.data(), t.size()});
+      },
+      p.params, std::as_const(p.grads));
+  return slots;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "RelativeAttention: the trace gives the probabilities of (1) among the items of the segment, and the entropies "
+    "of all") {
+  Cpu::Context ctx(1);
+  constexpr Index length = 4, dim = 6, heads = 2, width = 3;
+  for (const bool itself : {true, false})
+    for (const Index window : {1, 3, 4, 9})
+      for (const Index past : {0, 2}) {
+        if (past > (itself ? window - 1 : window)) continue;
+        const RelativeAttention a{.model_dim = dim, .heads = heads, .window = window, .dropout = 0.4, .itself = itself};
+        auto p = pass<double>(ctx, a, 2 * length);
+        const auto e = uniform_tensor<double>(ctx, Seed{5}, 1, window, width);
+        const auto before = uniform_tensor<double>(ctx, Seed{6}, 1, 1, 2 * past, dim);
+        p.extra = {.length = length, .relative = e, .noise = noise, .traced = true};
+        if (past > 0) p.extra.memory.past = before;
+        p.forward();
+        const auto trace = p.layer.trace(p.params, p.saved);
+        CHECK(trace.length == length);
+        CHECK(trace.causal);
+        CHECK(trace.heads() == heads);
+        CHECK(trace.output.data() == p.params.branch.output.data());
+        REQUIRE(trace.k.extent(0) == 2 * length);
+        REQUIRE(trace.places.extent(0) == trace.window.width);
+        const auto column = [&](const std::vector<double>& x, const Tensor<double, 2, Cpu>& w, Index c) {
+          double v = 0;
+          for (Index d = 0; d < dim; ++d) v += x[std::size_t(d)] * w(d, c);
+          return v;
+        };
+        for (Index i = 0; i < 2 * length; ++i)
+          for (Index h = 0; h < heads; ++h) {
+            const Index g = i / length, t = i % length;
+            std::vector<double> weights;  // of all keys in the window, oldest first
+            std::vector<Index> items;     // which of the segment they are; negative: remembered
+            for (Index o = 0; o < window; ++o) {
+              const Index j = t + o - (itself ? window - 1 : window);
+              if (j < -past) continue;
+              std::vector<double> from(dim);
+              for (Index d = 0; d < dim; ++d)
+                from[std::size_t(d)] = j < 0 ? before(0, (g + 1) * past + j, d) : p.x(g * length + j, d);
+              double score = 0;
+              for (Index c = h * width; c < (h + 1) * width; ++c)
+                score += column(naive::row(p.x, i), p.params.branch.query, c) *
+                         (column(from, p.params.branch.key, c) + e(o, c - h * width));
+              weights.push_back(std::exp(score / std::sqrt(double(width))));
+              items.push_back(j);
+            }
+            double total = 0, entropy = 0;
+            for (const double w : weights) total += w;
+            Index seen = 0;
+            for (std::size_t n = 0; n < weights.size(); ++n) {
+              const double expected = weights[n] / total;
+              entropy -= expected * std::log(expected);
+              if (items[n] < 0) continue;
+              REQUIRE(trace.window.sees(t, items[n]));
+              double dot = 0;
+              for (Index c = h * width; c < (h + 1) * width; ++c)
+                dot += trace.q(i, c) * (trace.k(g * length + items[n], c) +
+                                        trace.places(items[n] - trace.window.first(t), c - h * width));
+              CHECK(std::abs(std::exp(trace.scale * dot - trace.log_sum_exp(i, h)) - expected) <= 1e-14);
+              ++seen;
+            }
+            Index shown = 0;
+            for (Index j = 0; j < length; ++j) shown += trace.window.sees(t, j) ? 1 : 0;
+            CHECK(shown == seen);
+            CHECK(std::abs(trace.entropy(i, h) - entropy) <= 1e-14);
+          }
+      }
+}
+
+TEST_CASE("RelativeAttention: keeps nothing for a trace that nobody asks for, and says so when somebody does") {
+  Cpu::Context ctx(1);
+  const RelativeAttention a{.model_dim = 6, .heads = 2, .window = 3};
+  auto silent = pass<float>(ctx, a, 10), asked = pass<float>(ctx, a, 10);
+  asked.extra.traced = true;
+  silent.forward();
+  asked.forward();
+  CHECK(same_bits(values(silent.y), values(asked.y)));
+  CHECK(silent.saved.branch.trace.entropy.size() == 0);
+  CHECK(message_of([&] { (void)silent.layer.trace(silent.params, silent.saved); }) ==
+        "RelativeAttention.trace: extra.traced of forward: expected true, got false");
+}
+
+TEST_CASE("RelativeAttention: takes the adjoint of its trace back, also to keys of places and past the remembered") {
+  Cpu::Context ctx(1);
+  for (const Index window : {2, 3, 6})
+    for (const Index past : {0, 1}) {
+      const RelativeAttention a{.model_dim = 6, .heads = 2, .window = window, .dropout = 0.3};
+      auto p = pass<double>(ctx, a, 8);
+      auto e = uniform_tensor<double>(ctx, Seed{5}, 1, window, 3);
+      auto de = constant_tensor<double>(ctx, 0, window, 3);
+      const auto before = uniform_tensor<double>(ctx, Seed{6}, 1, 1, 2 * past, 6);
+      p.extra = {.length = 4, .relative = e, .noise = noise, .traced = true};
+      if (past > 0) p.extra.memory.past = before;
+      p.forward();
+      const auto given = [&](std::uint64_t seed, Index rows, Index columns) {
+        return uniform_tensor<double>(ctx, Seed{seed}, 1, rows, columns);
+      };
+      auto dq = given(11, 8, 6), dk = given(12, 8, 6), dv = given(13, 8, 6), dlse = given(14, 8, 2),
+           doutput = given(15, 6, 6), dplaces = given(16, p.layer.trace(p.params, p.saved).places.extent(0), 3);
+      RelativeAttention::ExtraGrad<double, Cpu> dextra{
+          .relative = de,
+          .trace = {.q = dq, .k = dk, .v = dv, .log_sum_exp = dlse, .output = doutput, .places = dplaces}};
+      a.backward(ctx, p.params.branch, p.x, p.saved.branch, p.dy, p.dx, p.grads.branch, p.extra, dextra);
+      auto slots = slots_of(p);
+      slots.push_back({"e", e.data(), std::as_const(de).data(), e.size()});
+      const auto dot = [](const auto& x, const auto& y) {
+        double f = 0;
+        for (Index i = 0; i < x.size(); ++i) f += x.data()[i] * y.data()[i];
+        return f;
+      };
+      const auto report = check::compare_gradients(
+          slots,
+          [&] {
+            p.forward();
+            const auto t = p.layer.trace(p.params, p.saved);
+            return dot(p.y, p.dy) + dot(t.q, dq) + dot(t.k, dk) + dot(t.v, dv) + dot(t.log_sum_exp, dlse) +
+                   dot(t.output, doutput) + dot(t.places, dplaces);
+          },
+          [] { return std::uint64_t(0); }, {});
+      CHECK_MESSAGE(report, report.str());
+    }
+}
+
+TEST_CASE(
+    "RelativeAttention in a Block: an attention-aware gate follows it; gradients, with segments before, keys of "
+    "places inside and outside of a stack, and dropout") {
+  Cpu::Context ctx(1);
+  const auto block = [](bool itself, FollowedHead head) {
+    return Block{
+        Residual{update::Plain{},
+                 PreNorm{LayerNorm{},
+                         RelativeAttention{.model_dim = 4, .heads = 2, .window = 4, .dropout = 0.3, .itself = itself}}},
+        Residual{update::Plain{},
+                 Mixture{AttentionAware<SoftmaxTopK>{
+                             .scores = {.experts = 3}, .mixing = {.head = head}, .selection = {.k = 2}},
+                         Linear{.model_dim = 4}}}};
+  };
+  const auto before = uniform_tensor<double>(ctx, Seed{8}, 1, 2, 6, 4);
+  const auto check = [&](const auto& model, Index past) {
+    using Model = std::remove_cvref_t<decltype(model)>;
+    auto extra = extra_of<Extra<Model, double, Cpu>>(Segment<double, Cpu>{
+        .length = 5,
+        .noise = noise,
+        .memory = {past > 0 ? View<const double, 3, Cpu>(before) : View<const double, 3, Cpu>{}, {}}});
+    const auto report = check::gradients(ctx, model, {.items = 10, .of_largest = 1e-8, .moved = 0.3}, extra);
+    CHECK_MESSAGE(report, report.str());
+    auto p = pass<double>(ctx, model, 10);
+    p.extra = extra;
+    p.forward();
+    const auto forward = values(p.y);
+    p.layer.begin(ctx, p.params, 10, p.carry);
+    p.infer();
+    CHECK(same_bits(values(p.y), forward));
+  };
+  for (const bool itself : {true, false})
+    for (const FollowedHead head : {FollowedHead::lowest_entropy, FollowedHead::every})
+      for (const Index past : {0, 3}) check(RelativeKeys{4, 2, Stack{block(itself, head), 2}}, past);
+  check(Stack{RelativeKeys{4, 2, block(true, FollowedHead::lowest_entropy)}, 2}, 3);
+}
+
+TEST_CASE(
+    "RelativeAttention: sequences of unequal length, segment after segment, give what each gives alone, and padding "
+    "0; whether items or keys and values are remembered") {
+  Cpu::Context ctx(2);
+  constexpr Index length = 4, segments = 3, dim = 6, sequences = 3;
+  // How many items of each segment there are: padding is at the end of a sequence, or before its beginning.
+  const Index first[sequences][segments] = {{0, 0, 0}, {0, 0, 0}, {3, 0, 0}},
+              last[sequences][segments] = {{4, 4, 4}, {4, 2, 0}, {4, 4, 4}};
+  for (const bool itself : {true, false})
+    for (const Index window : {2, 5, 20})
+      for (const Index width : {dim, 2 * dim}) {
+        const RelativeAttention a{.model_dim = dim, .heads = 2, .window = window, .itself = itself};
+        auto p = pass<double>(ctx, a, sequences * length);
+        const auto e = uniform_tensor<double>(ctx, Seed{5}, 1, window, dim / 2);
+        const auto stream = uniform_tensor<double>(ctx, Seed{6}, 1, sequences * length * segments, dim);
+        SegmentMemory<double, Cpu> memory(ctx, {.sequences = sequences, .width = width, .most = a.remembers()});
+        Rows past[sequences];
+        for (Index s = 0; s < segments; ++s) {
+          std::vector<double> valid;
+          for (Index g = 0; g < sequences; ++g)
+            for (Index t = 0; t < length; ++t) {
+              valid.push_back(first[g][s] <= t && t < last[g][s] ? 1 : 0);
+              for (Index d = 0; d < dim; ++d)
+                p.x(g * length + t, d) = valid.back() != 0 ? stream((g * segments + s) * length + t, d) : quiet_nan;
+            }
+          p.extra = {.length = length, .valid = valid, .relative = e, .memory = memory.of(length)};
+          if (width == dim) {
+            p.forward();
+            const auto forward = values(p.y);
+            p.infer();
+            REQUIRE(same_bits(values(p.y), forward));
+          } else {
+            p.infer();
+          }
+          memory.advance();
+          for (Index g = 0; g < sequences; ++g) {
+            const Rows x = rows_of(p.x, g * length + first[g][s], last[g][s] - first[g][s]);
+            const auto expected = flat(attend(a, p.params.branch, past[g], x, &e));
+            if (!x.empty())
+              REQUIRE(difference(part(p.y, g * length + first[g][s], Index(x.size())), expected) <= 1e-12);
+            for (Index t = 0; t < length; ++t)
+              for (Index d = 0; d < dim && (t < first[g][s] || t >= last[g][s]); ++d)
+                REQUIRE(p.y(g * length + t, d) == 0);
+            past[g].insert(past[g].end(), x.begin(), x.end());
+          }
+        }
+      }
+}
+
+TEST_CASE("RelativeAttention: gradients with padding, of which there is none, and padding remembered") {
+  Cpu::Context ctx(1);
+  const std::vector<double> valid{1, 1, 0, 1, 0, 0, 0, 1, 1, 1}, valid_past{1, 0, 1, 0, 1, 1};
+  const auto before = uniform_tensor<double>(ctx, Seed{8}, 1, 1, 6, 4);
+  for (const bool itself : {true, false})
+    for (const bool remembered : {false, true}) {
+      const RelativeKeys model{
+          4, 2,
+          NoResidual{RelativeAttention{.model_dim = 4, .heads = 2, .window = 4, .dropout = 0.3, .itself = itself}}};
+      Extra<decltype(model), double, Cpu> extra{.length = 5, .valid = valid, .noise = noise};
+      if (remembered) {
+        extra.memory.past = before;
+        extra.memory.valid = valid_past;
+      }
+      const auto report = check::gradients(ctx, model, {.items = 10}, extra);
+      CHECK_MESSAGE(report, report.str());
+    }
+  // Whatever stands in padding, and in the adjoint of its output, reaches nothing.
+  auto clean = pass<float>(ctx, RelativeAttention{.model_dim = 6, .heads = 2, .window = 4}, 10),
+       poisoned = pass<float>(ctx, RelativeAttention{.model_dim = 6, .heads = 2, .window = 4}, 10);
+  const std::vector<float> mask(valid.begin(), valid.end());
+  for (Index n = 0; n < 10; ++n)
+    for (Index d = 0; d < 6 && mask[std::size_t(n)] == 0; ++d)
+      poisoned.x(n, d) = poisoned.dy(n, d) = std::numeric_limits<float>::quiet_NaN();
+  for (auto* p : {&clean, &poisoned}) {
+    p->extra = {.length = 5, .valid = mask};
+    p->forward();
+    p->backward();
+  }
+  CHECK(same_bits(values(poisoned.y, poisoned.dx, poisoned.grads), values(clean.y, clean.dx, clean.grads)));
+  for (Index n = 0; n < 10; ++n)
+    for (Index d = 0; d < 6 && mask[std::size_t(n)] == 0; ++d) {
+      CHECK(clean.y(n, d) == 0);
+      CHECK(clean.dx(n, d) == 0);
+    }
+}
+
 TEST_CASE("RelativeAttention: promises") {
   for (const double dropout : {0.0, 0.5}) {
     const auto report = check::conformance<Cpu>(
@@ -253,6 +520,8 @@ TEST_CASE("RelativeAttention: options and shapes that do not fit say so before a
   };
   CHECK(message([](auto& p) { p.extra.length = 4; }) ==
         "Attention.forward: sequence.length: expected a divisor of the number of items 10, got 4");
+  const std::vector<float> nine(9, 1), ten(10, 1);
+  CHECK(message([&](auto& p) { p.extra.valid = nine; }) == "Attention.forward: sequence.valid: expected [10], got [9]");
   CHECK(message([](auto& p) { p.params.branch.key.resize(6, 5); }) ==
         "Attention: params.key: expected [6, 6], got [6, 5]");
   const Tensor<float, 2, Cpu> e(4, 3);
@@ -261,6 +530,14 @@ TEST_CASE("RelativeAttention: options and shapes that do not fit say so before a
   SegmentMemory<float, Cpu> pairs(ctx, {.sequences = 2, .width = 12, .most = 2});
   CHECK(message([&](auto& p) { p.extra.length = 5, p.extra.memory = pairs.of(5); }) ==
         "RelativeAttention: memory.past: expected rows of 6 values (items), got 12");
+  SegmentMemory<float, Cpu> unsaid(ctx, {.width = 6, .most = 2});
+  CHECK(
+      message([&](auto& p) {
+        p.extra.valid = ten;
+        p.extra.memory = unsaid.of(10);
+        p.extra.memory.next_valid = {};
+      }) ==
+      "RelativeAttention: memory.next_valid: expected a mask beside memory.next, as some items are padding, got none");
   SegmentMemory<float, Cpu> two(ctx, {.sequences = 2, .width = 6, .most = 2});
   CHECK(message([&](auto& p) { p.extra.memory = two.of(5); }) ==
         "RelativeAttention: memory.next: expected 2 rows (2 for each sequence), got 4");

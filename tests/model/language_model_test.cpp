@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/check/gradient.hpp"
@@ -168,6 +169,37 @@ TEST_CASE("gradients of a model whose gates look at the attention, Adam in its f
       ctx, model, {.items = 6, .of_largest = 1e-8, .moved = 0.3},
       extra_of<Extra<decltype(model), double, Cpu>>(Segment<double, Cpu>{.length = 3, .noise = {Random{Seed{5}, 3}}}));
   CHECK_MESSAGE(report, report.str());
+}
+
+TEST_CASE("gradients of models whose gates look at attention to a window, both forms, both layouts, after a segment") {
+  LanguageSizes dropped = sizes;
+  dropped.dropout = 0.2;
+  const Mixture attending{AttentionAware<SoftmaxTopK>{.scores = {.experts = 3}, .selection = {.k = 2}}, expert};
+  Cpu::Context ctx(1);
+  const auto past = uniform_tensor<double>(ctx, Seed{7}, 1, 8, 4, 4);
+  const std::vector<double> valid{1, 1, 1, 1, 1, 0};  // the second sequence has ended
+  const auto check = [&](const auto& model, Index attentions) {
+    const auto report =
+        check::gradients(ctx, model, {.items = 6, .of_largest = 1e-8, .moved = 0.3},
+                         extra_of<Extra<std::remove_cvref_t<decltype(model)>, double, Cpu>>(
+                             Segment<double, Cpu>{.length = 3,
+                                                  .noise = {Random{Seed{5}, 3}},
+                                                  .memory = {past.view().rows(0, attentions * dropped.depth), {}},
+                                                  .valid = valid}));
+    CHECK_MESSAGE(report, report.str());
+  };
+  using language::WithTrace;
+  check(switch_model<WithTrace<language::PreNormed>>(dropped, update::HeavyBall{.mu = 0.6}, attending), 1);
+  check(
+      glam_model<WithTrace<language::Reference>>(dropped, update::HeavyBall{.mu = 0.6, .gamma = -1}, attending, expert),
+      2);
+}
+
+TEST_CASE("language models whose gates look at attention to a window have the parameters of the others") {
+  const LanguageSizes s = LanguageSizes::medium();
+  const update::HeavyBall rule{.mu = 0.7, .gamma = -1};
+  CHECK(count_parameters(switch_model<language::WithTrace<language::Reference>>(s, rule, mixture_of(352, 16)),
+                         s.loss()) == 215'675'639);
 }
 
 TEST_CASE("options that do not fit are said") {

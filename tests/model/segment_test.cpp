@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <vector>
+
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/expert/mlp.hpp"
 #include "gatefold/gate/gates.hpp"
@@ -30,7 +32,9 @@ TEST_CASE("a segment is made known to attention, dropout, mixing and selection o
   Cpu::Context ctx(1);
   SegmentMemory<double, Cpu> memory(ctx, {.layers = 10, .sequences = 2, .width = 4, .most = 2});
   memory.begin(ctx, 2);
-  const Segment<double, Cpu> segment{.length = 6, .noise = {Random{Seed{9}, 4}}, .memory = memory.of(6)};
+  const std::vector<double> valid(12, 1);
+  const Segment<double, Cpu> segment{
+      .length = 6, .noise = {Random{Seed{9}, 4}}, .memory = memory.of(6), .valid = valid};
   const auto extra = extra_of<ExtraOf<decltype(model)>>(segment);
 
   const auto& [first, second] = std::get<1>(extra.layers).layers;
@@ -40,6 +44,8 @@ TEST_CASE("a segment is made known to attention, dropout, mixing and selection o
   CHECK(of_dense.length == 6);
   CHECK(mixture.branch.mixing.length == 6);
 
+  for (const auto& mask : {attention.valid, of_dense.valid, mixture.branch.valid}) CHECK(mask.data() == valid.data());
+
   // Each attention of the pair has as many layers of the memory as there are pairs, the first those that come first.
   CHECK(attention.memory.past.data() == segment.memory.past.data());
   CHECK(of_dense.memory.past.data() == &segment.memory.past(5, 0, 0));
@@ -47,6 +53,8 @@ TEST_CASE("a segment is made known to attention, dropout, mixing and selection o
   for (const auto* of : {&attention.memory, &of_dense.memory}) {
     CHECK(of->past.extent(0) == 5);
     CHECK(of->next.extent(0) == 5);
+    CHECK(of->valid.data() == segment.memory.valid.data());
+    CHECK(of->next_valid.data() == segment.memory.next_valid.data());
   }
 
   const Noise* const streams[] = {&attention.noise, &mixture.noise, &mixture.branch.selection, &of_dense.noise};
@@ -65,6 +73,7 @@ TEST_CASE("an empty segment gives nothing, and a memory that is not shared evenl
   CHECK_FALSE(attention.noise.random);
   CHECK_FALSE(mixture.noise.random);
   CHECK(attention.memory.past.data() == nullptr);
+  CHECK(attention.valid.data() == nullptr);
 
   Cpu::Context ctx(1);
   SegmentMemory<double, Cpu> memory(ctx, {.layers = 5, .sequences = 2, .width = 4, .most = 2});

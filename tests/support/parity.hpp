@@ -317,7 +317,7 @@ E extra_of(const Case& c, const Inputs<T, B>& in) {
   } else if constexpr (requires(E e) { e.noise, e.branch; }) {
     return {extra_of<decltype(E::noise)>(c, in), extra_of<decltype(E::branch)>(c, in)};
   } else if constexpr (requires(E e) { e.relative, e.memory; }) {
-    return {.length = c.length, .memory = {in.past, {}}, .noise = extra_of<Noise>(c, in)};
+    return {.length = c.length, .valid = in.valid, .memory = {in.past, {}}, .noise = extra_of<Noise>(c, in)};
   } else if constexpr (requires(E e) { e.attention, e.layer; }) {
     return {extra_of<decltype(E::attention)>(c, in), extra_of<decltype(E::layer)>(c, in)};
   } else if constexpr (requires(E e) { e.layers; }) {

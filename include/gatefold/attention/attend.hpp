@@ -16,7 +16,8 @@
 ///
 ///     A_h = softmax(scale · Q_h K_hᵀ) over the keys of the sequence allowed,   context = concat_h(A_h V_h)  (1)
 ///
-/// Source: Vaswani et al. 2017, arXiv:1706.03762, eq. (1). A row without any allowed key gives context 0.
+/// Source: Vaswani et al. 2017, arXiv:1706.03762, eq. (1). A row without any allowed key gives context 0,
+/// and so does padding, which sees nobody as nobody sees it.
 /// @cost   4·N·L·D flop forward, 10·N·L·D backward (half if causal and L is well beyond a block); scratch of blocks and
 ///         a few copies of their items, or of the sequence they are a part of; no N × L matrix
 /// @order  blocks of keys in ascending order; causal: no bit of an item depends on later ones. Forward, an item that
@@ -115,7 +116,11 @@ struct Part {
   Keys<T, B> keys(C& ctx, View<const T, 2, B> values) const {
     return {ctx, of(form.valid), values, rows, of_heads};
   }
-  Mask<T, B> mask(const Keys<T, B>& keys) const { return {form.length, form.causal, keys.mask, {}, {}, {}, of_heads}; }
+  Mask<T, B> mask(const Keys<T, B>& keys) const {
+    Mask<T, B> seen{.length = form.length, .causal = form.causal, .keys = keys.mask, .in_use = of_heads};
+    if (form.valid.data()) seen.rows = keys.mask;
+    return seen;
+  }
 };
 
 /// @param q, k, v  [N, D] in;  context [N, D], log_sum_exp [N, heads] out;  entropy [N, heads] out, of the rows of A,

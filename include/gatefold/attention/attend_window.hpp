@@ -5,6 +5,7 @@
 #include "gatefold/attention/attend.hpp"
 #include "gatefold/attention/heads.hpp"
 #include "gatefold/attention/mask.hpp"
+#include "gatefold/attention/places.hpp"
 #include "gatefold/attention/products.hpp"
 #include "gatefold/attention/streamed_softmax.hpp"
 #include "gatefold/attention/window.hpp"
@@ -19,24 +20,30 @@
 ///     A_h[i,o] = softmax_o(scale · ⟨q_h,i, k_h,first(i)+o + e_o⟩) over the keys there are               (1)
 ///     context[i] = concat_h Σ_o ξ[i,h,o] A_h[i,o] v_h,first(i)+o                                        (2)
 ///
-/// e is shared by all heads, or absent; ξ drops probabilities (fn::Drop), or is 1. A row without any key gives context
-/// 0. Scores are formed block by block, those of places beside those of keys, and backward forms them again.
+/// e is shared by all heads, or absent; ξ drops probabilities (fn::Drop), or is 1. Padding sees nobody, and nobody it.
+/// A row without any key gives context 0. Scores are formed block by block, those of places beside those of keys, and
+/// backward forms them again.
 /// @cost   4·N·L·D + 2·N·L·D flop forward for windows of L keys, and of the rows of a block as many again; three times
 ///         that backward; scratch of blocks and a few copies of the sequences at work; no N × L matrix
 /// @order  an item meets its keys in ascending order and in one block: no bit depends on later items or other
 ///         sequences, and, for windows of up to 128, none on where its segment begins. Forward, an item that holds NaN
-///         reaches only those that see it
+///         reaches only those that see it; backward, the items of padding must be finite
 namespace gatefold {
 
 namespace attending {
 
 /// Which columns a row sees, of scores that need no more than that (fn::SoftmaxBlock).
+template <class T, class B>
 struct WindowMask {
   Window window;
+  View<const T, 1, B> keys{};  // [M] as in WindowScores, where some are padding: a row that is sees nobody
 
   GATEFOLD_HD static Index item(const Block& block, Index row) { return block.row + row; }
-  GATEFOLD_HD Index first(const Block& block, Index row) const { return window.seen(block, row).first; }
-  GATEFOLD_HD Index count(const Block& block, Index row) const { return window.seen(block, row).count; }
+  GATEFOLD_HD Index first(const Block& block, Index row) const { return window.seen(block, item(block, row)).first; }
+  GATEFOLD_HD Index count(const Block& block, Index row) const {
+    const Index i = item(block, row);
+    return keys.data() && keys(window.own(i)) <= 0 ? 0 : window.seen(block, i).count;
+  }
   template <class A, class V>
   GATEFOLD_HD static V seen(const A&, Index, Index, V score) {
     return score;
@@ -52,6 +59,7 @@ struct WindowForm {
   View<const T, 2, B> relative{};  // [width, D/H] e of (1); empty: none
   double rate = 0;                 // of the probabilities dropped
   Noise noise{};                   // empty: none is dropped
+  View<const T, 1, B> valid{};     // [S · keys] 1 = item, 0 = padding; empty: all are items
 
   bool drops() const { return rate > 0 && noise.random.has_value(); }
 };
@@ -60,44 +68,6 @@ struct WindowForm {
 
 namespace fn {
 
-/// score[i,j] += position[i,o] for the keys that row i sees, o their places in its window; NaN where the key is.
-template <class T, class B>
-struct WindowScores {
-  attending::Window window;
-  attending::Block block;
-  View<const T, 1, B> keys;      // [M] 1; NaN where the value is not finite
-  View<const T, 2, B> position;  // [rows, width] of the block, or empty
-  View<T, 2, B> score;           // [rows, keys] of the block
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
-    const auto [first, count, place] = window.seen(block, row);
-    T* const seen = score.data() + row * block.keys + first;
-    const T* const key = keys.data() + block.first_key(row) + first;
-    const T* const of_place = position.data() ? position.data() + row * window.width + place : nullptr;
-    each_column<T>(lanes, count, [&](auto at, Index j) {
-      using math::where_positive;
-      const auto flag = at.load(key + j), s = at.load(seen + j);
-      at.store(seen + j, where_positive(flag, of_place ? s + at.load(of_place + j) : s, flag));
-    });
-  }
-};
-/// to[i,o] = score[i,j] of the keys that row i sees: the adjoint of the scores of places.
-template <class T, class B>
-struct WindowPlaces {
-  attending::Window window;
-  attending::Block block;
-  View<const T, 2, B> score;  // [rows, keys] of the block
-  View<T, 2, B> to;           // [rows, width]
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
-    const auto [first, count, place] = window.seen(block, row);
-    const T* const from = score.data() + row * block.keys + first;
-    T* const of_place = to.data() + row * window.width + place;
-    each_column<T>(lanes, count, [&](auto at, Index j) { at.store(of_place + j, at.load(from + j)); });
-  }
-};
 /// w[i,j] ← ξ w[i,j] / (1 − rate), place o of head h of item n by number (n·H + h)·width + o.
 template <class T, class B>
 struct DropWindow {
@@ -110,8 +80,8 @@ struct DropWindow {
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
-    const auto [first, count, place] = window.seen(block, row);
     const Index of_head = block.row + row;
+    const auto [first, count, place] = window.seen(block, of_head);
     const Index number = ((first_item + rows.item(of_head)) * rows.heads + rows.head(of_head)) * window.width + place;
     T* const seen = w.data() + row * block.keys + first;
     drop(lanes, number, count, seen, seen);
@@ -132,23 +102,22 @@ struct WindowPart {
 
   template <class V>
   V items(const V& all) const {
-    return all.rows(first * window.length, count * window.length);
+    return rows_if_any(all, first * window.length, count * window.length);
   }
   template <class V>
   V keys(const V& all) const {
-    return all.rows(first * window.keys(), count * window.keys());
+    return rows_if_any(all, first * window.keys(), count * window.keys());
+  }
+  template <class C>
+  Keys<T, B> clean_keys(C& ctx, View<const T, 2, B> values) const {
+    return {ctx, keys(form.valid), values, of_keys};
+  }
+  WindowMask<T, B> mask(const Keys<T, B>& clean) const {
+    return {window, form.valid.data() ? View<const T, 1, B>(clean.mask) : View<const T, 1, B>{}};
   }
   template <class F>
   void for_each_block(const F& f) const {
     for_each_window_block(window, count * form.heads, f);
-  }
-  /// ⟨q_i, e_o⟩ of a block's rows, in scratch; empty without e
-  template <class C>
-  View<const T, 2, B> positions(C& ctx, const Block& block, View<const T, 2, B> queries) const {
-    if (form.relative.empty()) return {};
-    auto scores = ctx.template scratch<T>(block.all_rows(), window.width);
-    B::gemm(ctx, rows(block, queries), false, form.relative, true, false, scores, fn::Store{});
-    return scores;
   }
   template <class C>
   void drop(C& ctx, const Block& block, View<T, 2, B> w) const {
@@ -156,10 +125,6 @@ struct WindowPart {
     const Index first_item = first * window.length;
     B::for_rows(ctx, block.all_rows(),
                 fn::DropWindow<T, B>{window, block, of_items, first_item, {*form.noise.random, form.rate}, w});
-  }
-  template <class V>
-  static V rows(const Block& block, const V& all) {
-    return all.rows(block.row, block.all_rows());
   }
 };
 
@@ -186,41 +151,43 @@ struct WindowParts {
 };
 
 /// @param q  [N, D] in, of S sequences;  k, v [S · keys, D] in, of each sequence the remembered items' first;  context
-///           [N, D], log_sum_exp [N, heads] out
+///           [N, D], log_sum_exp [N, heads] out;  entropy [N, heads] out, of the rows of A, or empty
 template <class C, class T, class B>
 void forward(C& ctx, const WindowForm<T, B>& form, In<T, 2, B> q, In<T, 2, B> k, In<T, 2, B> v, Out<T, 2, B> context,
-             Out<T, 2, B> log_sum_exp) {
+             Out<T, 2, B> log_sum_exp, Out<T, 2, B> entropy) {
   if (q.extent(0) == 0) return;
   WindowParts(form.window, form.heads, q.extent(0))
       .for_each(ctx, form, [&](C& own, const WindowPart<T, B>& part, Index) {
         const View<const T, 2, B> queries = split_heads(own, part.of_items, part.items(q)),
                                   keys = split_heads(own, part.of_keys, part.keys(k)),
                                   values = split_heads(own, part.of_keys, part.keys(v));
-        const Keys<T, B> clean(own, {}, values);
-        const Sums<T, B> sums(own, own.template scratch<T>(queries.extent(0), values.extent(1)));
+        const Keys<T, B> clean = part.clean_keys(own, values);
+        const Sums<T, B> sums(own, own.template scratch<T>(queries.extent(0), values.extent(1)),
+                              entropy.data() != nullptr);
         part.for_each_block([&](const Block& block) {
           auto of_block = own.mark();
           const Products<T, B> products(own, block);
-          const View<const T, 2, B> position = part.positions(own, block, queries);
+          const View<const T, 2, B> position = position_scores(own, block, queries, form.relative);
           const View<T, 2, B> w = products.scores(own, queries, keys);
           B::for_rows(own, block.all_rows(), fn::WindowScores<T, B>{part.window, block, clean.mask, position, w});
           B::for_rows(own, block.all_rows(),
-                      fn::SoftmaxBlock<T, B, WindowMask>{
-                          {part.window}, block, T(form.scale), w, sums.top, sums.total, sums.scored, sums.sums});
+                      fn::SoftmaxBlock<T, B, WindowMask<T, B>>{part.mask(clean), block, T(form.scale), w, sums.top,
+                                                               sums.total, sums.scored, sums.sums});
           part.drop(own, block, w);
           products.add(own, w, clean.values, sums.sums);
         });
         B::for_rows(own, part.count * part.window.length,
-                    fn::AttendFinish<T, B>{
-                        part.of_items, T(form.scale), sums, part.items(context), part.items(log_sum_exp), {}});
+                    fn::AttendFinish<T, B>{part.of_items, T(form.scale), sums, part.items(context),
+                                           part.items(log_sum_exp), part.items(entropy)});
       });
 }
 
 /// Adds to dq [N, D], to dk and dv [S · keys, D], and to drelative [width, D/H], which may be empty: not asked for.
+/// @param dlog_sum_exp  [N, heads], or empty
 template <class C, class T, class B>
 void backward(C& ctx, const WindowForm<T, B>& form, In<T, 2, B> q, In<T, 2, B> k, In<T, 2, B> v, In<T, 2, B> context,
-              In<T, 2, B> log_sum_exp, In<T, 2, B> dcontext, Out<T, 2, B> dq, Out<T, 2, B> dk, Out<T, 2, B> dv,
-              Out<T, 2, B> drelative) {
+              In<T, 2, B> log_sum_exp, In<T, 2, B> dcontext, In<T, 2, B> dlog_sum_exp, Out<T, 2, B> dq, Out<T, 2, B> dk,
+              Out<T, 2, B> dv, Out<T, 2, B> drelative) {
   if (q.extent(0) == 0) return;
   const WindowParts parts(form.window, form.heads, q.extent(0));
   auto mark = ctx.mark();
@@ -232,13 +199,12 @@ void backward(C& ctx, const WindowForm<T, B>& form, In<T, 2, B> q, In<T, 2, B> k
                               keys = split_heads(own, part.of_keys, part.keys(k)),
                               values = split_heads(own, part.of_keys, part.keys(v)),
                               of_context = split_heads(own, part.of_items, part.items(dcontext));
-    const Keys<T, B> clean(own, {}, values);
+    const Keys<T, B> clean = part.clean_keys(own, values);
     const Index items = part.count * part.window.length;
     auto mean = own.template scratch<T>(queries.extent(0)), normaliser = own.template scratch<T>(queries.extent(0));
-    B::for_rows(
-        own, items,
-        fn::AttendMean<T, B>{
-            part.of_items, part.items(context), part.items(dcontext), part.items(log_sum_exp), {}, mean, normaliser});
+    B::for_rows(own, items,
+                fn::AttendMean<T, B>{part.of_items, part.items(context), part.items(dcontext), part.items(log_sum_exp),
+                                     part.items(dlog_sum_exp), mean, normaliser});
     const auto sum_to = [&](View<T, 2, B> all, View<const T, 2, B> like) {
       if (form.heads == 1) return all;
       auto d = own.template scratch<T>(like.extent(0), like.extent(1));
@@ -250,26 +216,23 @@ void backward(C& ctx, const WindowForm<T, B>& form, In<T, 2, B> q, In<T, 2, B> k
     part.for_each_block([&](const Block& block) {
       auto of_block = own.mark();
       const Products<T, B> products(own, block);
-      const View<const T, 2, B> position = part.positions(own, block, queries);
+      const View<const T, 2, B> position = position_scores(own, block, queries, form.relative);
       const View<T, 2, B> d = products.scores(own, queries, keys), w = products.scores(own, of_context, clean.values);
       B::for_rows(own, block.all_rows(), fn::WindowScores<T, B>{part.window, block, clean.mask, position, d});
       part.drop(own, block, w);
-      B::for_rows(
-          own, block.all_rows(),
-          fn::SoftmaxBlockBackward<T, B, WindowMask>{{part.window}, block, T(form.scale), normaliser, mean, d, w});
+      B::for_rows(own, block.all_rows(),
+                  fn::SoftmaxBlockBackward<T, B, WindowMask<T, B>>{part.mask(clean), block, T(form.scale), normaliser,
+                                                                   mean, d, w});
       part.drop(own, block, w);
       products.add_transposed(own, w, of_context, of_v);
       products.add(own, d, keys, of_q);
       products.add_transposed(own, d, queries, of_k);
       if (position.empty()) return;
-      const View<T, 2, B> dposition = own.template scratch<T>(position.extent(0), position.extent(1));
-      fill(own, dposition, 0);
-      B::for_rows(own, block.all_rows(), fn::WindowPlaces<T, B>{part.window, block, d, dposition});
-      const View<const T, 2, B> of_places = dposition;
-      B::gemm(own, of_places, false, form.relative, false, true, part.rows(block, of_q), fn::Store{});
+      const View<const T, 2, B> dposition =
+          position_scores_backward<C, T, B>(own, block, part.window, {}, d, form.relative, of_q);
       if (drelative.empty()) return;
       const View<T, 2, B> sum = of_parts.rows(number, 1).as(drelative.extent(0), drelative.extent(1));
-      B::gemm(own, of_places, true, part.rows(block, queries), false, true, sum, fn::Store{});
+      B::gemm(own, dposition, true, queries.rows(block.row, block.all_rows()), false, true, sum, fn::Store{});
     });
     if (form.heads == 1) return;
     B::for_rows(own, items, fn::AddHeads<T, B>{part.of_items, of_q, part.items(dq)});

@@ -2,6 +2,7 @@
 
 #include <type_traits>
 
+#include "gatefold/attention/window.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/policy/policy.hpp"
@@ -15,9 +16,14 @@ namespace gatefold {
 ///     A_h[i,j] = exp(scale · ⟨q_h,i, k_h,j⟩ − log_sum_exp[i,h]) where allowed, else 0                     (1)
 ///     m_h,j    = v_h,j O_h          the value of token j as head h writes it to the stream               (2)
 ///
-/// T is const for the trace and mutable for its adjoint, whose members after `output` are unused. Items n of a sequence
-/// are consecutive; head h owns columns [h·D/H, (h+1)·D/H) of q, k, v and the same rows of `output`. An attention that
-/// knows the entropies −Σ_j A log A of its rows may add them; without, who needs them recomputes A.
+/// T is const for the trace and mutable for its adjoint, whose members after `output`, but for `places`, are unused.
+/// Items n of a sequence are consecutive; head h owns columns [h·D/H, (h+1)·D/H) of q, k, v and the same rows of
+/// `output`. An attention that knows the entropies −Σ_j A log A of its rows may add them; without, who needs them
+/// recomputes A.
+///
+/// Attention to a window may have keys of places: in (1), k_h,j + places_o for the key at place o of the window of i.
+/// Its log_sum_exp and entropies are over all it saw, also what it remembers from before these items, which is no part
+/// of the trace.
 template <class T, class B>
 struct AttentionTrace {
   View<T, 2, B> q, k, v;      // [N, D]
@@ -28,6 +34,8 @@ struct AttentionTrace {
   bool causal = true;
   View<const std::remove_const_t<T>, 1, B> valid{};    // [N] what attention was told is padding; empty: nothing
   View<const std::remove_const_t<T>, 2, B> entropy{};  // [N, heads] of the rows of A; or empty
+  attending::Window window{};  // of these items alone, without a past; no width: all that causal and valid allow
+  View<T, 2, B> places{};      // [window.width, D/H]; empty: none
 
   GATEFOLD_HD Index heads() const { return log_sum_exp.extent(1); }
 

@@ -5,6 +5,7 @@
 #include "gatefold/attention/blocks.hpp"
 #include "gatefold/attention/following.hpp"
 #include "gatefold/attention/heads.hpp"
+#include "gatefold/attention/window.hpp"
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/math.hpp"
 #include "gatefold/core/config.hpp"
@@ -22,18 +23,22 @@ struct Mask {
   Index length;
   bool causal;
   View<const T, 1, B> keys;       // [N] positive: a key; else what its score becomes: −∞ for padding, NaN
-  View<const T, 1, B> rows{};     // [N] 0: sees nobody; or empty
+  View<const T, 1, B> rows{};     // [N] 0 or less: sees nobody; or empty
   View<const T, 1, B> entropy{};  // [N] or empty: a row sees keys of no larger entropy
   Following<B> following{};       // which items the rows are
   InUse<B> in_use{};              // which rows there are
+  Window window{};                // which of the earlier items are keys, where not all are: causal, without a past
 
   /// The item of row r of a block.
   GATEFOLD_HD Index item(const Block& block, Index r) const { return following.item(block.row + r); }
   /// The columns of the block that a row sees: `count` of them from `first` on.
-  GATEFOLD_HD static constexpr Index first(const Block&, Index) { return 0; }
+  GATEFOLD_HD Index first(const Block& block, Index r) const {
+    return window.width > 0 ? window.seen(block, item(block, r)).first : 0;
+  }
   GATEFOLD_HD Index count(const Block& block, Index r) const {
     const Index i = item(block, r), before = i + 1 - block.first_key(r);
-    if (rows.data() && rows(i) == 0) return 0;
+    if (rows.data() && rows(i) <= 0) return 0;
+    if (window.width > 0) return window.seen(block, i).count;
     return !causal || before >= block.keys ? block.keys : before > 0 ? before : 0;
   }
   /// The score of key j for item i.

@@ -21,6 +21,9 @@ template <class T, class B>
 struct AttentionMemory {
   View<const T, 3, B> past{};  // [layers, S·P, W] the last P items of S sequences; empty: there are none
   View<T, 3, B> next{};        // [layers, S·P', W] out: what the next segment has as past; empty: is not asked for
+  // Which of them are items: 1, and 0 for padding, the same in every layer.
+  View<const T, 1, B> valid{};  // [S·P] of past; empty: all are items
+  View<T, 1, B> next_valid{};   // [S·P'] out, of next
 
   /// That of layer l of a stack.
   /// @throws ArgumentError unless it holds so many
@@ -29,15 +32,16 @@ struct AttentionMemory {
       expect(!all.data() || l < all.extent(0), "AttentionMemory.at", "layers", Joined{"more than ", l}, all.extent(0));
       return rows_if_any(all, l, 1);
     };
-    return {of_layer(past), of_layer(next)};
+    return {of_layer(past), of_layer(next), valid, next_valid};
   }
   /// P, where there are so many sequences.
   Index items(Index sequences) const { return past.data() && sequences > 0 ? past.extent(1) / sequences : 0; }
   Index width() const { return past.data() ? past.extent(2) : next.extent(2); }
 
-  /// @throws ArgumentError unless the extents of both fit the window, and rows are `width` or, where `wide`, twice as
-  /// wide
-  void validate(const char* where, const attending::Window& window, Index sequences, Index model_dim, bool wide) const {
+  /// @throws ArgumentError unless the extents of both fit the window, rows are `width` or, where `wide`, twice as wide,
+  ///         and the next segment is told which items are padding, where some are
+  void validate(const char* where, const attending::Window& window, Index sequences, Index model_dim, bool wide,
+                bool padded) const {
     const auto expect_rows = [&](const char* name, const auto& view, Index items) {
       if (!view.data()) return;
       expect(view.extent(0) >= 1, where, name, "a layer", view.extent(0));
@@ -52,6 +56,10 @@ struct AttentionMemory {
            Joined{"at most ", window.most(), " items for each sequence"}, window.past);
     expect_rows("memory.past", past, window.past);
     expect_rows("memory.next", next, window.remembered());
+    if (valid.data()) expect_shape(where, "memory.valid", valid, {sequences * window.past});
+    if (next_valid.data()) expect_shape(where, "memory.next_valid", next_valid, {sequences * window.remembered()});
+    expect(!padded || next.extent(1) == 0 || next_valid.data(), where, "memory.next_valid",
+           "a mask beside memory.next, as some items are padding", "none");
     expect_apart(where, "memory.next", next, "memory.past", past);
     if (past.data() && next.data())
       expect(past.extent(2) == next.extent(2), where, "memory.next",
@@ -93,6 +101,45 @@ struct LastRows {
   }
 };
 
+/// to[g·K + j] = past[g·P + j] for the P remembered of sequence g, then now[g·L + j − P]; 1 where a mask is empty.
+template <class T, class B>
+struct JoinValid {
+  attending::Window window;
+  View<const T, 1, B> past, now;
+  View<T, 1, B> to;
+  GATEFOLD_HD void operator()(Index i) const {
+    const Index g = i / window.keys(), j = i % window.keys();
+    const bool before = j < window.past;
+    const View<const T, 1, B>& of = before ? past : now;
+    to(i) = of.data() ? of(before ? g * window.past + j : g * window.length + j - window.past) : T(1);
+  }
+};
+/// The last `count` of each sequence's keys: to[g·count + j] = from[g·K + K − count + j]; 1 where there is no mask.
+template <class T, class B>
+struct LastValid {
+  attending::Window window;
+  Index count;
+  View<const T, 1, B> from;
+  View<T, 1, B> to;
+  GATEFOLD_HD void operator()(Index i) const {
+    to(i) = from.data() ? from(i / count * window.keys() + window.keys() - count + i % count) : T(1);
+  }
+};
+/// to[g·K + P + t,:] += from[n,:], n = g·L + t: rows of the segment among those of keys.
+template <class T, class B>
+struct AddOwnRows {
+  attending::Window window;
+  View<const T, 2, B> from;
+  View<T, 2, B> to;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const Index row = window.own(n);
+    each_column<T>(lanes, to.extent(1),
+                   [&](auto at, Index c) { at.store(&to(row, c), at.load(&to(row, c)) + at.load(&from(n, c))); });
+  }
+};
+
 }  // namespace fn
 
 namespace attending {
@@ -113,6 +160,21 @@ View<const T, 2, B> with_past(C& ctx, const Window& window, const AttentionMemor
   join_past<C, T, B>(ctx, window, memory, column, now, joined);
   return joined;
 }
+/// Which keys are items, [S · keys], in scratch where items are remembered; empty where nobody says that one is not.
+template <class C, class T, class B>
+View<const T, 1, B> valid_keys(C& ctx, const Window& window, const AttentionMemory<T, B>& memory, In<T, 1, B> valid,
+                               Index sequences) {
+  if (window.past == 0 || (!valid.data() && !memory.valid.data())) return valid;
+  auto keys = ctx.template scratch<T>(sequences * window.keys());
+  B::for_each(ctx, keys.size(), fn::JoinValid<T, B>{window, memory.valid, valid, keys});
+  return keys;
+}
+/// Write which of the items that the next segment remembers are items, where it is asked for.
+template <class C, class T, class B>
+void remember_valid(C& ctx, const Window& window, const AttentionMemory<T, B>& memory, In<T, 1, B> keys) {
+  if (!memory.next_valid.data()) return;
+  B::for_each(ctx, memory.next_valid.size(), fn::LastValid<T, B>{window, window.remembered(), keys, memory.next_valid});
+}
 /// Write what the next segment needs of these keys, where it is asked for.
 template <class C, class T, class B>
 void remember(C& ctx, const Window& window, const AttentionMemory<T, B>& memory, Index column, In<T, 2, B> keys) {
@@ -120,12 +182,23 @@ void remember(C& ctx, const Window& window, const AttentionMemory<T, B>& memory,
   const View<T, 2, B> next(memory.next.data(), memory.next.extent(1), memory.next.extent(2));
   B::for_rows(ctx, next.extent(0), fn::LastRows<T, B>{window, window.remembered(), column, keys, next});
 }
+/// The rows of the segment itself.
+/// @param keys  [S · keys, W] in;  own [S · length, W] out
+template <class C, class T, class B>
+void own_rows(C& ctx, const Window& window, In<T, 2, B> keys, Out<T, 2, B> own) {
+  B::for_rows(ctx, own.extent(0), fn::LastRows<T, B>{window, window.length, 0, keys, own});
+}
+/// Add rows of the segment itself to those of keys.
+template <class C, class T, class B>
+void add_own_rows(C& ctx, const Window& window, In<T, 2, B> own, Out<T, 2, B> keys) {
+  B::for_rows(ctx, own.extent(0), fn::AddOwnRows<T, B>{window, own, keys});
+}
 /// The rows of the segment itself, in scratch; all where none are remembered.
 template <class C, class T, class B>
 View<const T, 2, B> without_past(C& ctx, const Window& window, View<const T, 2, B> keys) {
   if (window.past == 0) return keys;
   auto now = ctx.template scratch<T>(keys.extent(0) / window.keys() * window.length, keys.extent(1));
-  B::for_rows(ctx, now.extent(0), fn::LastRows<T, B>{window, window.length, 0, keys, now});
+  own_rows<C, T, B>(ctx, window, keys, now);
   return now;
 }
 
@@ -143,7 +216,8 @@ struct MemorySize {
 ///     SegmentMemory<float, Cpu> memory(ctx, {.layers = 6, .sequences = 4, .width = 512, .most = 1024});
 ///     for (…) { trainer.step(x, target, {.length = 64, .memory = memory.of(64)});  memory.advance(); }
 ///
-/// Two buffers take turns, so that a segment can be run again, and only advance() moves on.
+/// Two buffers take turns, so that a segment can be run again, and only advance() moves on. Which of the items are
+/// padding (the segments' `valid`) is remembered with them.
 /// @cost  layers · S · most · W values, twice; no allocation after the first
 template <class T, class B>
 class SegmentMemory {
@@ -155,7 +229,7 @@ class SegmentMemory {
     expect(size.width >= 1, "SegmentMemory", "width", "at least 1", size.width);
     expect(size.most >= 0, "SegmentMemory", "most", "at least 0", size.most);
     const auto here = ctx.here();
-    for (auto* t : {&past_, &next_}) t->resize(size.layers, size.sequences * size.most, size.width);
+    for (auto* kept : {&past_, &next_}) resize(*kept, size.most);
     resize(past_, 0);
   }
 
@@ -164,24 +238,32 @@ class SegmentMemory {
   void begin(typename B::Context& ctx, Index zeros = 0) {
     expect(zeros >= 0 && zeros <= size_.most, "SegmentMemory.begin", "zeros", Joined{"0 to ", size_.most}, zeros);
     resize(past_, zeros);
-    fill(ctx, past_.view(), 0);
+    fill(ctx, past_.rows.view(), 0);
+    fill(ctx, past_.valid.view(), 1);
   }
   /// Items remembered of each sequence.
-  Index items() const { return past_.extent(1) / size_.sequences; }
+  Index items() const { return past_.valid.size() / size_.sequences; }
   /// The extra input for a segment of so many items in each sequence.
   AttentionMemory<T, B> of(Index length) {
     const Index all = items() + length;
     resize(next_, all < size_.most ? all : size_.most);
-    return {std::as_const(past_).view(), next_.view()};
+    return {std::as_const(past_.rows).view(), next_.rows.view(), std::as_const(past_.valid).view(), next_.valid.view()};
   }
   /// What the segment wrote is past from now on.
   void advance() { std::swap(past_, next_); }
 
  private:
-  void resize(Tensor<T, 3, B>& t, Index items) { t.resize(size_.layers, size_.sequences * items, size_.width); }
+  struct Kept {
+    Tensor<T, 3, B> rows;   // [layers, S·P, W]
+    Tensor<T, 1, B> valid;  // [S·P]
+  };
+  void resize(Kept& kept, Index items) {
+    kept.rows.resize(size_.layers, size_.sequences * items, size_.width);
+    kept.valid.resize(size_.sequences * items);
+  }
 
   MemorySize size_;
-  Tensor<T, 3, B> past_, next_;
+  Kept past_, next_;
 };
 
 }  // namespace gatefold

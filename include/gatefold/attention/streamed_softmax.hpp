@@ -5,6 +5,7 @@
 
 #include "gatefold/attention/blocks.hpp"
 #include "gatefold/attention/mask.hpp"
+#include "gatefold/attention/places.hpp"
 #include "gatefold/attention/products.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/lanes.hpp"
@@ -108,7 +109,8 @@ struct SoftmaxBlockBackward {
   GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
     const Index i = mask.item(block, row), first = mask.first(block, row), key = block.first_key(row) + first,
                 count = mask.count(block, row);
-    const T normaliser = log_sum_exp(i), shift = mean(block.row + row);
+    // A row that sees nobody, for all that its columns are there: every weight is exp(−∞) = 0.
+    const T normaliser = log_sum_exp(i) == -T(INFINITY) ? T(0) : log_sum_exp(i), shift = mean(block.row + row);
     each_column<T>(lanes, count, [&](auto at, Index j) {
       using math::exp;
       using math::where_positive;
@@ -146,16 +148,43 @@ struct Sums {
   }
 };
 
+/// Keys of places in the window of a mask, beside those of items (attention/places.hpp).
+template <class T, class B>
+struct Places {
+  View<const T, 2, B> keys{};  // [width, F]; empty: none
+  View<T, 2, B> of_each{};     // [sequences · width, F] their adjoint, of each sequence its own
+
+  /// Add what the places say to the scores of a block.
+  template <class C>
+  void add(C& ctx, const Block& block, const Mask<T, B>& mask, View<const T, 2, B> queries, View<T, 2, B> score) const {
+    if (keys.empty()) return;
+    const View<const T, 2, B> position = position_scores(ctx, block, queries, keys);
+    B::for_rows(ctx, block.all_rows(),
+                fn::WindowScores<T, B>{mask.window, block, mask.keys, position, score, mask.following});
+  }
+  template <class C>
+  void add_backward(C& ctx, const Block& block, const Mask<T, B>& mask, View<const T, 2, B> queries,
+                    View<const T, 2, B> dscore, View<T, 2, B> dqueries) const {
+    if (keys.empty()) return;
+    const View<const T, 2, B> dposition =
+        position_scores_backward<C, T, B>(ctx, block, mask.window, mask.following, dscore, keys, dqueries);
+    const Index width = keys.extent(0), sequence = block.row / mask.length;
+    Products<T, B>(ctx, Block{block.row, block.rows, sequence * width, width, block.sequences})
+        .add_transposed(ctx, dposition, queries, of_each);
+  }
+};
+
 /// Add keys to a softmax under way.
 /// @order keys in ascending order; with a causal mask, an item's numbers do not depend on later items in any bit
 template <class C, class T, class B>
 void add_keys(C& ctx, View<const T, 2, B> queries, View<const T, 2, B> keys, double scale, const Mask<T, B>& mask,
-              View<const T, 2, B> values, const Sums<T, B>& to) {
+              View<const T, 2, B> values, const Sums<T, B>& to, const Places<T, B>& places = {}) {
   const Following<B>& following = mask.following;
   for_each_block(
       ctx, queries.extent(0), mask.length, mask.causal, following.block_size(), [&](C& own, const Block& block) {
         auto mark = own.mark();
         const View<T, 2, B> w = Products<T, B>(own, block, mask.in_use, following).scores(own, queries, keys);
+        places.add(own, block, mask, queries, w);
         for_rows(own, block.all_rows(), mask.in_use.from(block.row),
                  fn::SoftmaxBlock<T, B>{mask, block, T(scale), w, to.top, to.total, to.scored, to.sums});
         Products<T, B>(own, block, mask.in_use).add(own, w, values, to.sums);
@@ -167,18 +196,20 @@ template <class C, class T, class B>
 void add_keys_backward(C& ctx, View<const T, 2, B> queries, View<const T, 2, B> keys, double scale,
                        const Mask<T, B>& mask, View<const T, 2, B> values, View<const T, 1, B> log_sum_exp,
                        View<const T, 1, B> mean, View<const T, 2, B> dsums, View<T, 2, B> dvalues,
-                       View<T, 2, B> dqueries, View<T, 2, B> dkeys) {
+                       View<T, 2, B> dqueries, View<T, 2, B> dkeys, const Places<T, B>& places = {}) {
   const Following<B>& following = mask.following;
   for_each_block(ctx, queries.extent(0), mask.length, mask.causal, following.block_size(),
                  [&](C& own, const Block& block) {
                    auto mark = own.mark();
                    const Products<T, B> of_values(own, block, mask.in_use), of_keys(own, block, mask.in_use, following);
                    const View<T, 2, B> d = of_keys.scores(own, queries, keys), w = of_values.scores(own, dsums, values);
+                   places.add(own, block, mask, queries, d);
                    for_rows(own, block.all_rows(), mask.in_use.from(block.row),
                             fn::SoftmaxBlockBackward<T, B>{mask, block, T(scale), log_sum_exp, mean, d, w});
                    of_values.add_transposed(own, w, dsums, dvalues);
                    of_keys.add(own, d, keys, dqueries);
                    of_keys.add_transposed(own, d, queries, dkeys);
+                   places.add_backward(own, block, mask, queries, d, dqueries);
                  });
 }
 

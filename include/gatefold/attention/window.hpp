@@ -22,17 +22,22 @@ struct Window {
   GATEFOLD_HD Index keys() const { return past + length; }
   /// The place, among the keys of its sequence, where the window of item t begins; before the first key it is negative.
   GATEFOLD_HD Index first(Index t) const { return past + t - width + (itself ? 1 : 0); }
+  /// The row of item n, the t-th of its sequence, among the keys of all sequences.
+  GATEFOLD_HD Index own(Index n) const { return n / length * keys() + past + n % length; }
   /// How many items are worth remembering.
   GATEFOLD_HD Index most() const { return itself ? width - 1 : width; }
   /// How many of them there are after this segment.
   GATEFOLD_HD Index remembered() const { return keys() < most() ? keys() : most(); }
 
-  /// The columns of a block that a row sees, and the place in its window of the first of them.
+  /// Whether item t sees the key at a place among those of its sequence.
+  GATEFOLD_HD bool sees(Index t, Index key) const { return first(t) <= key && key < first(t) + width; }
+
+  /// The columns of a block that an item of its rows sees, and the place in its window of the first of them.
   struct Seen {
     Index first, count, place;
   };
-  GATEFOLD_HD Seen seen(const Block& block, Index row) const {
-    const Index begin = first((block.row + row) % length) - block.key % keys(), end = begin + width;
+  GATEFOLD_HD Seen seen(const Block& block, Index item) const {
+    const Index begin = first(item % length) - block.key % keys(), end = begin + width;
     const Index from = begin > 0 ? begin : 0, to = end < block.keys ? end : block.keys;
     return from < to ? Seen{from, to - from, from - begin} : Seen{0, 0, 0};
   }

@@ -4,6 +4,7 @@
 
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/policy/noise.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/policy/probe.hpp"
 
@@ -25,7 +26,22 @@
 /// dz[s] = w[s] du[row(s)]: writes dslots and the adjoints of w, ⟨du[row(s)], z[s]⟩, adds to grads (output_adjoint.hpp)
 ///
 ///     weighted_backward(ctx, params, groups, x, saved, du, weights, dslots, grads) const;
+///
+/// One that draws numbers is given them before it runs, and draws by item and expert, so that neither the slot nor its
+/// place matters:
+///
+///     E with_noise(noise) const;
 namespace gatefold {
+
+/// The expert with the noise of a call, where it draws numbers.
+template <class E>
+E with_noise(const E& expert, const Noise& noise) {
+  if constexpr (hook::expert::with_noise<E>()) {
+    return expert.with_noise(noise);
+  } else {
+    return expert;
+  }
+}
 
 /// Run an expert without keeping anything for backward.
 template <class T, class B, class E>

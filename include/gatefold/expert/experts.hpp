@@ -28,6 +28,9 @@ template <class... K>
 struct Experts {
   static constexpr std::size_t size = sizeof...(K);
   static_assert(size >= 1, "gatefold: Experts needs at least one kind");
+  static_assert(!(hook::expert::with_noise<K>() || ...),
+                "gatefold: a kind of Experts draws numbers, which Experts does not hand on; see "
+                "docs/extending.md#expert");
 
   std::tuple<K...> kinds{};
   std::array<Index, size> counts{(sizeof(K) > 0 ? Index(1) : Index(0))...};

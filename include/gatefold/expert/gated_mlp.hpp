@@ -15,11 +15,12 @@ namespace gatefold {
 
 namespace fn {
 
-/// result = act(g) · u; g and u are kept where there is memory for them
+/// result = ξ act(g) · u; g and u are kept where there is memory for them
 template <class Act, class T, class B>
 struct GateUp {
   static constexpr bool scalar_only = is_scalar_only<Act>;
-  View<T, 2, B> gate, up;  // [S, H] or empty
+  View<T, 2, B> gate{}, up{};    // [S, H] or empty
+  View<const T, 2, B> factor{};  // [S, H] ξ; or empty: 1
 
   template <class A>
   GATEFOLD_HD typename A::Value operator()(const A& at, Index, Index s, Index j, typename A::Value g,
@@ -28,15 +29,17 @@ struct GateUp {
       at.store(&gate(s, j), g);
       at.store(&up(s, j), u);
     }
-    return Act::value(g) * u;
+    const auto h = Act::value(g) * u;
+    return factor.data() ? h * at.load(&factor(s, j)) : h;
   }
 };
-/// With h = act(gate) · up:   hidden = w h,   dgate = w r · up · act'(gate),   r → dup = w r · act(gate)
+/// With h = ξ act(gate) · up:   hidden = w h,   dgate = w r ξ · up · act'(gate),   r → dup = w r ξ · act(gate)
 /// (output_adjoint.hpp)
 template <class Act, class T, class B>
 struct GateUpBackward {
   OutputAdjoint<T, B> outputs;
   View<const T, 2, B> gate, up;  // [S, H]
+  View<const T, 2, B> factor;    // [S, H] ξ; or empty: 1
   View<T, 2, B> hidden, dgate;   // [S, H]
 
   template <class Lanes>
@@ -44,11 +47,13 @@ struct GateUpBackward {
     outputs.run(lanes, s, [&](T w) {
       const Index columns = gate.extent(1), row = s * columns;
       const T *const of_gate = gate.data() + row, *const of_up = up.data() + row;
+      const T* const of_factor = factor.data() ? factor.data() + row : nullptr;
       T *const of_hidden = hidden.data() + row, *const of_dgate = dgate.data() + row;
       return sum_activated<Act, T>(lanes, columns, [&](const auto& at, Index j) {
-        const auto g = at.load(of_gate + j), u = at.load(of_up + j), r = at.load(of_dup + j), activated = Act::value(g),
-                   h = activated * u, v = w * r;
-        at.store(of_hidden + j, w * h);
+        const auto g = at.load(of_gate + j), u = at.load(of_up + j), given = at.load(of_dup + j),
+                   activated = Act::value(g), h = activated * u;
+        const auto r = of_factor ? given * at.load(of_factor + j) : given, v = w * r;
+        at.store(of_hidden + j, of_factor ? w * h * at.load(of_factor + j) : w * h);
         at.store(of_dgate + j, v * u * Act::slope(g));
         at.store(of_dup + j, v * activated);
         return r * h;
@@ -65,6 +70,7 @@ struct GateUpBackward {
 ///
 /// Source: Shazeer 2020, arXiv:2002.05202, eq. (6), without bias.
 /// @param x [N, D] in items, z [S, D] out
+/// @param factor  [S, H] in, what h is multiplied by, the same in forward and backward; empty: nothing (HiddenDropout)
 /// @param saved  what gate and up give [S, H] each
 /// @param initial  how weights begin
 /// @throws ArgumentError unless model_dim, hidden_dim >= 1
@@ -110,39 +116,42 @@ struct GatedMlp {
 
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z,
-               Saved<T, B>& saved) const {
+               Saved<T, B>& saved, In<T, 2, B> factor = {}) const {
     for (auto* t : {&saved.gate, &saved.up}) t->resize(groups.slots, hidden_dim);
-    B::grouped_pair(ctx, groups, x, std::array{p.gate.view(), p.up.view()}, fn::GateUp<Act, T, B>{saved.gate, saved.up},
+    B::grouped_pair(ctx, groups, x, std::array{p.gate.view(), p.up.view()},
+                    fn::GateUp<Act, T, B>{saved.gate, saved.up, factor}, p.down.view(), z, fn::Store{});
+  }
+  template <class T, class B>
+  void infer(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z,
+             In<T, 2, B> factor = {}) const {
+    B::grouped_pair(ctx, groups, x, std::array{p.gate.view(), p.up.view()}, fn::GateUp<Act, T, B>{.factor = factor},
                     p.down.view(), z, fn::Store{});
   }
   template <class T, class B>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z) const {
-    B::grouped_pair(ctx, groups, x, std::array{p.gate.view(), p.up.view()}, fn::GateUp<Act, T, B>{}, p.down.view(), z,
-                    fn::Store{});
-  }
-  template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
-                const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
-    all_backward<T, B>(ctx, p, groups, x, saved, {dz, groups.in_slot_order()}, dslots, grads);
+                const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads,
+                In<T, 2, B> factor = {}) const {
+    all_backward<T, B>(ctx, p, groups, x, saved, {dz, groups.in_slot_order()}, dslots, grads, factor);
   }
   template <class T, class B>
   void weighted_backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
                          const Saved<T, B>& saved, In<T, 2, B> du, const SlotWeights<T, B>& weights,
-                         Out<T, 2, B> dslots, Params<T, B>& grads) const {
-    all_backward<T, B>(ctx, p, groups, x, saved, {du, groups, weights}, dslots, grads);
+                         Out<T, 2, B> dslots, Params<T, B>& grads, In<T, 2, B> factor = {}) const {
+    all_backward<T, B>(ctx, p, groups, x, saved, {du, groups, weights}, dslots, grads, factor);
   }
 
  private:
   template <class T, class B>
   void all_backward(auto& ctx, const Params<T, B>& p, const Groups<B>& groups, In<T, 2, B> x, const Saved<T, B>& saved,
-                    const OutputAdjoint<T, B>& outputs, Out<T, 2, B> dslots, Params<T, B>& grads) const {
+                    const OutputAdjoint<T, B>& outputs, Out<T, 2, B> dslots, Params<T, B>& grads,
+                    In<T, 2, B> factor) const {
     auto mark = ctx.mark();
     const Groups<B> slots = groups.in_slot_order();
     auto hidden_out = ctx.template scratch<T>(groups.slots, hidden_dim);
     auto dgate_out = ctx.template scratch<T>(groups.slots, hidden_dim);
     auto dup_out = ctx.template scratch<T>(groups.slots, hidden_dim);
     B::grouped_gemm_rows(ctx, outputs.groups, outputs.du, p.down.view(), true, dup_out,
-                         fn::GateUpBackward<Act, T, B>{outputs, saved.gate, saved.up, hidden_out, dgate_out});
+                         fn::GateUpBackward<Act, T, B>{outputs, saved.gate, saved.up, factor, hidden_out, dgate_out});
     const View<const T, 2, B> hidden = hidden_out, dgate = dgate_out, dup = dup_out;
     B::grouped_outer(ctx, slots, hidden, outputs.du, grads.down.view(), true, outputs.groups.rows);
     B::grouped_outer(ctx, groups, x, dgate, grads.gate.view());

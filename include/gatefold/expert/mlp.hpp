@@ -15,37 +15,46 @@ namespace gatefold {
 
 namespace fn {
 
-/// pre = v + bias, kept where there is memory for it,   result = act(pre)
+/// pre = v + bias, kept where there is memory for it,   result = ξ act(pre)
 template <class Act, class T, class B>
 struct BiasActivate {
   static constexpr bool scalar_only = is_scalar_only<Act>;
-  View<const T, 2, B> bias;  // [E, H] or [E, 0]
-  View<T, 2, B> pre;         // [S, H] or empty
+  View<const T, 2, B> bias;      // [E, H] or [E, 0]
+  View<T, 2, B> pre;             // [S, H] or empty
+  View<const T, 2, B> factor{};  // [S, H] ξ; or empty: 1
 
   template <class A>
   GATEFOLD_HD typename A::Value operator()(const A& at, Index e, Index s, Index j, typename A::Value v) const {
     if (bias.extent(1) > 0) v = v + at.load(&bias(e, j));
     if (pre.data()) at.store(&pre(s, j), v);
-    return Act::value(v);
+    return factor.data() ? Act::value(v) * at.load(&factor(s, j)) : Act::value(v);
   }
 };
-/// With h = act(pre):   hidden = w h,   r → dpre = w r act'(pre)      (output_adjoint.hpp)
+/// With h = ξ act(pre):   hidden = w h,   r → dpre = w r ξ act'(pre)      (output_adjoint.hpp)
 template <class Act, class T, class B>
 struct ActivateBackward {
   OutputAdjoint<T, B> outputs;
-  View<const T, 2, B> pre;  // [S, H]
-  View<T, 2, B> hidden;     // [S, H]
+  View<const T, 2, B> pre;     // [S, H]
+  View<const T, 2, B> factor;  // [S, H] ξ; or empty: 1
+  View<T, 2, B> hidden;        // [S, H]
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index s, T* of_dpre) const {
     outputs.run(lanes, s, [&](T w) {
       const Index columns = pre.extent(1), row = s * columns;
       const T* const of_pre = pre.data() + row;
+      const T* const of_factor = factor.data() ? factor.data() + row : nullptr;
       T* const of_hidden = hidden.data() + row;
       return sum_activated<Act, T>(lanes, columns, [&](const auto& at, Index j) {
-        const auto before = at.load(of_pre + j), r = at.load(of_dpre + j), h = Act::value(before);
+        const auto before = at.load(of_pre + j), r = at.load(of_dpre + j);
+        auto h = Act::value(before), slope = Act::slope(before);
+        if (of_factor) {
+          const auto f = at.load(of_factor + j);
+          h = h * f;
+          slope = slope * f;
+        }
         at.store(of_hidden + j, w * h);
-        at.store(of_dpre + j, w * r * Act::slope(before));
+        at.store(of_dpre + j, w * r * slope);
         return r * h;
       });
     });
@@ -60,6 +69,7 @@ struct ActivateBackward {
 ///
 /// Source: Shazeer et al. 2017, arXiv:1701.06538, sec. 3.2, for any activation.
 /// @param x [N, D] in items, z [S, D] out
+/// @param factor  [S, H] in, what h is multiplied by, the same in forward and backward; empty: nothing (HiddenDropout)
 /// @param saved  what stands before the activation [S, H]
 /// @param initial  how weights and biases begin
 /// @throws ArgumentError unless model_dim, hidden_dim >= 1
@@ -111,33 +121,35 @@ struct Mlp {
 
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z,
-               Saved<T, B>& saved) const {
+               Saved<T, B>& saved, In<T, 2, B> factor = {}) const {
     saved.pre.resize(groups.slots, hidden_dim);
-    both_products<T, B>(ctx, p, groups, x, z, saved.pre);
+    both_products<T, B>(ctx, p, groups, x, z, saved.pre, factor);
   }
   template <class T, class B>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z) const {
-    both_products<T, B>(ctx, p, groups, x, z, {});
+  void infer(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z,
+             In<T, 2, B> factor = {}) const {
+    both_products<T, B>(ctx, p, groups, x, z, {}, factor);
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
-                const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
-    both_backward<T, B>(ctx, p, groups, x, saved, {dz, groups.in_slot_order()}, dslots, grads);
+                const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads,
+                In<T, 2, B> factor = {}) const {
+    both_backward<T, B>(ctx, p, groups, x, saved, {dz, groups.in_slot_order()}, dslots, grads, factor);
   }
   template <class T, class B>
   void weighted_backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
                          const Saved<T, B>& saved, In<T, 2, B> du, const SlotWeights<T, B>& weights,
-                         Out<T, 2, B> dslots, Params<T, B>& grads) const {
+                         Out<T, 2, B> dslots, Params<T, B>& grads, In<T, 2, B> factor = {}) const {
     auto mark = ctx.mark();
     auto weight = ctx.template scratch<T>(bias ? groups.slots : 0);
-    both_backward<T, B>(ctx, p, groups, x, saved, {du, groups, weights, p.down_bias, weight}, dslots, grads);
+    both_backward<T, B>(ctx, p, groups, x, saved, {du, groups, weights, p.down_bias, weight}, dslots, grads, factor);
   }
 
  private:
   template <class T, class B>
   void both_products(auto& ctx, const Params<T, B>& p, const Groups<B>& groups, In<T, 2, B> x, Out<T, 2, B> z,
-                     View<T, 2, B> pre) const {
-    const fn::BiasActivate<Act, T, B> middle{p.up_bias, pre};
+                     View<T, 2, B> pre, In<T, 2, B> factor) const {
+    const fn::BiasActivate<Act, T, B> middle{p.up_bias, pre, factor};
     if (bias) {
       B::grouped_pair(ctx, groups, x, std::array{p.up.view()}, middle, p.down.view(), z,
                       fn::AddBias<T, B>{p.down_bias});
@@ -147,13 +159,14 @@ struct Mlp {
   }
   template <class T, class B>
   void both_backward(auto& ctx, const Params<T, B>& p, const Groups<B>& groups, In<T, 2, B> x, const Saved<T, B>& saved,
-                     const OutputAdjoint<T, B>& outputs, Out<T, 2, B> dslots, Params<T, B>& grads) const {
+                     const OutputAdjoint<T, B>& outputs, Out<T, 2, B> dslots, Params<T, B>& grads,
+                     In<T, 2, B> factor) const {
     auto mark = ctx.mark();
     const Groups<B> slots = groups.in_slot_order();
     auto hidden_out = ctx.template scratch<T>(groups.slots, hidden_dim);
     auto dpre_out = ctx.template scratch<T>(groups.slots, hidden_dim);
     B::grouped_gemm_rows(ctx, outputs.groups, outputs.du, p.down.view(), true, dpre_out,
-                         fn::ActivateBackward<Act, T, B>{outputs, saved.pre, hidden_out});
+                         fn::ActivateBackward<Act, T, B>{outputs, saved.pre, factor, hidden_out});
     const View<const T, 2, B> hidden = hidden_out, dpre = dpre_out;
     B::grouped_gemm(ctx, slots, dpre, p.up.view(), true, dslots, fn::Store{});
     B::grouped_outer(ctx, slots, hidden, outputs.du, grads.down.view(), true, outputs.groups.rows);

@@ -20,7 +20,8 @@ namespace gatefold {
 ///     A_h = softmax(Q_h K_hᵀ / √(D/H)) over the keys allowed,   u = concat_h(A_h V_h) O                  (1)
 ///
 /// Source: Vaswani et al. 2017, arXiv:1706.03762, eq. (1); Q = x W_q etc. without bias, as in the papers' code.
-/// A row without any allowed key (all padding) gives context 0.
+/// Padding sees nobody and nobody sees it: its u is 0, whatever stands there, and it has no gradient. A row without any
+/// allowed key gives context 0, too.
 /// @param x      [N, D] in items, N = sequences · length;  u [N, D] out
 /// @param extra  Sequence: length (0: one sequence), padding
 /// @param saved  Q, K, V, context [N, D] and the log-sum-exp and entropy of each row; never the L × L matrix
@@ -29,7 +30,7 @@ namespace gatefold {
 /// @cost   8·N·D² + 4·N·L·D flop (half of the second if causal and L is well beyond a block of 128); keeps
 ///         5·N·D values
 /// @order  see attention/attend.hpp: causal, no bit of an item depends on later ones; forward, an item that holds NaN
-///         reaches only those that see it, padding nobody; backward, the items of padding must be finite
+///         reaches only those that see it; padding reaches nobody, forward and backward
 struct Attention {
   Index model_dim = 0, heads = 1;
   bool causal = true;
@@ -96,9 +97,11 @@ struct Attention {
     for (auto* t : {&saved.log_sum_exp, &saved.entropy}) t->resize(x.extent(0), heads);
     saved.length = extra.of(x.extent(0));
     saved.valid = extra.valid;
-    project(ctx, x, p.query, saved.q.view());
-    project(ctx, x, p.key, saved.k.view());
-    project(ctx, x, p.value, saved.v.view());
+    auto mark = ctx.mark();
+    const View<const T, 2, B> now = without_padding<T, B>(ctx, x, extra.valid);
+    project(ctx, now, p.query, saved.q.view());
+    project(ctx, now, p.key, saved.k.view());
+    project(ctx, now, p.value, saved.v.view());
     attending::forward(ctx, form(saved, extra.valid), saved.q, saved.k, saved.v, saved.context, saved.log_sum_exp,
                        saved.entropy);
     project(ctx, std::as_const(saved.context).view(), p.output, u);
@@ -111,9 +114,11 @@ struct Attention {
     validate(p, x.extent(0), extra);
     expect_like("Attention.backward", "grads", p, grads);
     auto mark = ctx.mark();
+    const View<const T, 2, B> now = without_padding<T, B>(ctx, x, extra.valid),
+                              dnow = without_padding<T, B>(ctx, du, extra.valid);
     auto dcontext = ctx.template scratch<T>(x.extent(0), model_dim);
-    B::gemm(ctx, du, false, p.output.view(), true, false, dcontext, fn::Store{});
-    B::gemm(ctx, saved.context.view(), true, du, false, true, grads.output.view(), fn::Store{});
+    B::gemm(ctx, dnow, false, p.output.view(), true, false, dcontext, fn::Store{});
+    B::gemm(ctx, saved.context.view(), true, dnow, false, true, grads.output.view(), fn::Store{});
     if (dtrace.output.data()) add(ctx, dtrace.output, grads.output.view());
 
     auto from_trace = [&](View<T, 2, B> given) {
@@ -124,16 +129,24 @@ struct Attention {
     auto dq = from_trace(dtrace.q), dk = from_trace(dtrace.k), dv = from_trace(dtrace.v);
     attending::backward(ctx, form(saved, extra.valid), saved.q, saved.k, saved.v, saved.context, saved.log_sum_exp,
                         dcontext, dtrace.log_sum_exp, dq, dk, dv);
-    project_backward(ctx, x, p.query, View<const T, 2, B>(dq), dx, grads.query);
-    project_backward(ctx, x, p.key, View<const T, 2, B>(dk), dx, grads.key);
-    project_backward(ctx, x, p.value, View<const T, 2, B>(dv), dx, grads.value);
+    project_backward(ctx, now, p.query, View<const T, 2, B>(dq), dx, grads.query);
+    project_backward(ctx, now, p.key, View<const T, 2, B>(dk), dx, grads.key);
+    project_backward(ctx, now, p.value, View<const T, 2, B>(dv), dx, grads.value);
   }
 
   /// What a gate may ask of this attention; views into params and saved.
   template <class T, class B>
   AttentionTrace<const T, B> trace(const Params<T, B>& p, const Saved<T, B>& saved) const {
-    return {saved.q,      saved.k, saved.v, saved.log_sum_exp, p.output,
-            saved.length, scale(), causal,  saved.valid,       saved.entropy};
+    return {.q = saved.q,
+            .k = saved.k,
+            .v = saved.v,
+            .log_sum_exp = saved.log_sum_exp,
+            .output = p.output,
+            .length = saved.length,
+            .scale = scale(),
+            .causal = causal,
+            .valid = saved.valid,
+            .entropy = saved.entropy};
   }
 
  private:

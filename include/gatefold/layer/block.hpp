@@ -7,6 +7,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
+#include "gatefold/policy/extra_parts.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/update/pass.hpp"
 
@@ -20,7 +21,8 @@ namespace gatefold {
 /// The trace is handed to the gate in forward, its adjoint back to the attention in backward. The carry is the layer's:
 /// attention never has momentum (paper 001, appendix).
 /// @param x [N, D] in, y [N, out_dim] out
-/// @param extra  `.attention` is the attention's; `.layer` is the layer's without the trace
+/// @param extra  `.attention` is the attention's, whose flag `traced`, if it has one, is set; `.layer` is the layer's
+///               without the trace
 /// @cost   the sum of both; N·D values between them
 template <class AttentionT, class LayerT>
 struct Block {
@@ -63,6 +65,10 @@ struct Block {
       return {gatefold::without_auxiliary(attention), gatefold::without_auxiliary(layer)};
     }
   };
+  template <class T, class B>
+  struct ExtraGrad {
+    gatefold::ExtraGrad<First<T, B>, T, B> attention{};  // whose trace is the block's own affair
+  };
 
   Index in_dim() const { return attention.in_dim(); }
   Index out_dim() const { return layer.out_dim(); }
@@ -96,7 +102,7 @@ struct Block {
     validate_forward(p, x, carry, y, extra);
     saved.between.resize(x.extent(0), attention.out_dim());
     Nothing<T, B> none;
-    as_layer<T, B>(attention).forward(ctx, p.attention, x, none, saved.between, saved.attention, extra.attention);
+    as_layer<T, B>(attention).forward(ctx, p.attention, x, none, saved.between, saved.attention, traced(extra));
     update::follow_pass(carry, x.data(), saved.between.data());
     as_layer<T, B>(layer).forward(ctx, p.layer, saved.between, carry, y, saved.layer,
                                   joined(p, saved.attention, extra));
@@ -109,14 +115,14 @@ struct Block {
     auto between = ctx.template scratch<T>(x.extent(0), attention.out_dim());
     auto saved = ctx.template acquire<gatefold::Saved<First<T, B>, T, B>>();  // the layer may ask for its trace
     Nothing<T, B> none;
-    as_layer<T, B>(attention).forward(ctx, p.attention, x, none, between, *saved, extra.attention);
+    as_layer<T, B>(attention).forward(ctx, p.attention, x, none, between, *saved, traced(extra));
     update::follow_pass(carry, x.data(), between.data());
     gatefold::infer<T, B>(as_layer<T, B>(layer), ctx, p.layer, between, carry, y, joined(p, *saved, extra));
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
-                const NonDeduced<Extra<T, B>>& extra, Nothing<T, B>&) const {
+                const NonDeduced<Extra<T, B>>& extra, const NonDeduced<ExtraGrad<T, B>>& dextra) const {
     expect_backward_shapes("Block.backward", *this, x, dy, dx);
     validate(p, x.extent(0), dcarry, extra);
     expect_like("Block.backward", "grads", p, grads);
@@ -124,13 +130,18 @@ struct Block {
     auto dbetween = ctx.template scratch<T>(x.extent(0), attention.out_dim());
     fill(ctx, dbetween, 0);
     AttentionTrace<T, B> dtrace = zero_trace(ctx, as_layer<T, B>(attention).trace(p.attention, saved.attention));
-    gatefold::ExtraGrad<Second<T, B>, T, B> dextra{};
-    set_trace(dextra, dtrace);
+    gatefold::ExtraGrad<Second<T, B>, T, B> dlayer{};
+    set_trace(dlayer, dtrace);
     as_layer<T, B>(layer).backward(ctx, p.layer, saved.between, saved.layer, dy, dcarry, dbetween, grads.layer,
-                                   joined(p, saved.attention, extra), dextra);
+                                   joined(p, saved.attention, extra), dlayer);
+    auto dattention = dextra.attention;
+    if constexpr (requires { dattention = dtrace; })
+      dattention = dtrace;
+    else
+      dattention.trace = dtrace;
     Nothing<T, B> none;
     as_layer<T, B>(attention).backward(ctx, p.attention, x, saved.attention, dbetween, none, dx, grads.attention,
-                                       extra.attention, dtrace);
+                                       traced(extra), dattention);
   }
 
  private:
@@ -142,6 +153,15 @@ struct Block {
   }
   void validate_dims() const {
     expect(attention.out_dim() == layer.in_dim(), "Block", "layer.in_dim", attention.out_dim(), layer.in_dim());
+  }
+  /// The attention's extra inputs, of which one may ask whether somebody looks at its trace.
+  template <class T, class B>
+  static auto traced(const Extra<T, B>& extra) {
+    auto of_attention = extra.attention;
+    lookup::for_each_extra(of_attention, [](auto& part) {
+      if constexpr (requires { part.traced = true; }) part.traced = true;
+    });
+    return of_attention;
   }
   template <class T, class B>
   auto joined(const Params<T, B>& p, const gatefold::Saved<First<T, B>, T, B>& saved, const Extra<T, B>& extra) const {
@@ -155,7 +175,9 @@ struct Block {
       fill(ctx, d, 0);
       return d;
     };
-    return {zeros(like.q), zeros(like.k), zeros(like.v), zeros(like.log_sum_exp), zeros(like.output)};
+    AttentionTrace<T, B> d{zeros(like.q), zeros(like.k), zeros(like.v), zeros(like.log_sum_exp), zeros(like.output)};
+    if (like.places.data()) d.places = zeros(like.places);
+    return d;
   }
 };
 template <class A, class L>

@@ -1,31 +1,14 @@
 #pragma once
 
-#include "gatefold/attention/attention_trace.hpp"
 #include "gatefold/backend/drop.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/layer/layer.hpp"
+#include "gatefold/layer/noisy_extra.hpp"
 #include "gatefold/policy/noise.hpp"
 #include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
-
-/// Extra inputs of a branch whose output is dropped: where the random numbers come from, and those of the branch.
-template <class E>
-struct DropoutExtra {
-  Noise noise{};  // empty: nothing is dropped
-  E branch{};
-
-  DropoutExtra at(Index layer) const { return {noise.at(layer), at_layer(branch, layer)}; }
-  DropoutExtra without_auxiliary() const { return {noise, gatefold::without_auxiliary(branch)}; }
-
-  /// This type itself where the branch asks for no trace.
-  using WithoutTrace = DropoutExtra<gatefold::WithoutTrace<E>>;
-  template <class Trace>
-  static DropoutExtra with_trace(const WithoutTrace& rest, const Trace& trace) {
-    return {rest.noise, gatefold::with_trace<E>(rest.branch, trace)};
-  }
-};
 
 /// Dropout of what a branch gives: each value is 0 with probability `rate`, and the others make up for it.
 ///
@@ -57,7 +40,7 @@ struct Dropout {
   template <class T, class B>
   using Saved = gatefold::Saved<BranchT, T, B>;
   template <class T, class B>
-  using Extra = DropoutExtra<gatefold::Extra<BranchT, T, B>>;
+  using Extra = NoisyExtra<gatefold::Extra<BranchT, T, B>>;
   template <class T, class B>
   using ExtraGrad = gatefold::ExtraGrad<BranchT, T, B>;
 

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <concepts>
+#include <type_traits>
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/expert/expert.hpp"
 #include "gatefold/gate/gate.hpp"
 #include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/layer.hpp"
+#include "gatefold/layer/noisy_extra.hpp"
 #include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
@@ -19,6 +21,7 @@ namespace gatefold {
 /// forward and infer take an elementwise step(at, i) at the end, what an update rule does with u: where the plan runs
 /// steps too, u meets it as it is combined, on a host row by row, on a device before it is stored.
 /// @param x  [N, in_dim] in, u [N, out_dim] out
+/// @param extra  the gate's; of experts that draw numbers (HiddenDropout), `.noise` and the gate's as `.branch`
 /// @param saved  the plan, what gate and experts keep, and the experts' outputs z [S, out_dim] where backward needs
 ///               them: not from experts with weighted_backward under a plan with slot_weights
 /// @throws ArgumentError unless shapes and options fit; nothing has been written then
@@ -29,6 +32,8 @@ struct Mixture {
   /// A gate has a plan, experts have dimensions.
   static constexpr bool swapped = policy::HasDims<GateT> && !policy::HasDims<ExpertT>;
   static_assert(!swapped, "gatefold: gate and expert are swapped: Mixture{gate, expert}; see docs/extending.md#expert");
+  /// Whether its experts take noise.
+  static constexpr bool draws = hook::expert::with_noise<ExpertT>();
   GateT gate;
   ExpertT expert;
 
@@ -55,7 +60,7 @@ struct Mixture {
     }
   };
   template <class T, class B>
-  using Extra = gatefold::Extra<GateT, T, B>;
+  using Extra = std::conditional_t<draws, NoisyExtra<gatefold::Extra<GateT, T, B>>, gatefold::Extra<GateT, T, B>>;
   template <class T, class B>
   using ExtraGrad = gatefold::ExtraGrad<GateT, T, B>;
 
@@ -83,6 +88,25 @@ struct Mixture {
     }
   }
 
+  /// The experts with the noise of a call.
+  template <class E>
+  ExpertT drawing_experts(const E& extra) const {
+    if constexpr (draws) {
+      return with_noise(expert, extra.noise);
+    } else {
+      return expert;
+    }
+  }
+  /// What of its extra inputs is the gate's.
+  template <class E>
+  static const auto& of_gate(const E& extra) {
+    if constexpr (draws) {
+      return extra.branch;
+    } else {
+      return extra;
+    }
+  }
+
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
     if constexpr (check<T, B>()) {
@@ -99,7 +123,7 @@ struct Mixture {
   void validate(const Params<T, B>& p, Index items, const Extra<T, B>& extra) const {
     if constexpr (check<T, B>()) {
       const GateT g = filled_gate();
-      if constexpr (hook::gate::validate<GateT, T, B>()) g.validate(p.gate, items, extra);
+      if constexpr (hook::gate::validate<GateT, T, B>()) g.validate(p.gate, items, of_gate(extra));
       if constexpr (hook::expert::validate<ExpertT, T, B>()) expert.validate(p.expert, g.experts());
     }
   }
@@ -111,11 +135,11 @@ struct Mixture {
       const auto here = ctx.here();
       validate_forward(p, x, u, extra);
       saved.batch.take(x);
-      filled_gate().forward(ctx, p.gate, x, saved.plan, saved.gate, extra);
+      filled_gate().forward(ctx, p.gate, x, saved.plan, saved.gate, of_gate(extra));
       const auto in = saved.plan.dispatch(ctx, x);
       auto mark = ctx.mark();
       const View<T, 2, B> z = outputs(ctx, saved, in.groups.slots);
-      expert.forward(ctx, p.expert, in.groups, in.x, z, saved.expert);
+      drawing_experts(extra).forward(ctx, p.expert, in.groups, in.x, z, saved.expert);
       saved.plan.combine(ctx, z, u, step);
     }
   }
@@ -128,10 +152,10 @@ struct Mixture {
       validate_forward(p, x, u, extra);
       auto mark = ctx.mark();
       auto plan = ctx.template acquire<gatefold::Plan<GateT, T, B>>();
-      infer_gate<T, B>(filled_gate(), ctx, p.gate, x, *plan, extra);
+      infer_gate<T, B>(filled_gate(), ctx, p.gate, x, *plan, of_gate(extra));
       const auto in = plan->dispatch(ctx, x);
       auto z = ctx.template scratch<T>(in.groups.slots, out_dim());
-      infer_expert<T, B>(expert, ctx, p.expert, in.groups, in.x, z);
+      infer_expert<T, B>(drawing_experts(extra), ctx, p.expert, in.groups, in.x, z);
       plan->combine(ctx, z, u, step);
     }
   }
@@ -157,15 +181,15 @@ struct Mixture {
       auto dplan = saved.plan.grad(ctx);
       auto dslots = ctx.template scratch<T>(slots, in_dim());
       if constexpr (takes_weights<T, B>()) {
-        expert.weighted_backward(ctx, p.expert, in.groups, in.x, saved.expert, du, saved.plan.slot_weights(dplan),
-                                 dslots, grads.expert);
+        drawing_experts(extra).weighted_backward(ctx, p.expert, in.groups, in.x, saved.expert, du,
+                                                 saved.plan.slot_weights(dplan), dslots, grads.expert);
       } else {
         auto dz = ctx.template scratch<T>(slots, out_dim());
         saved.plan.combine_backward(ctx, saved.z, du, dz, dplan);
-        expert.backward(ctx, p.expert, in.groups, in.x, saved.expert, dz, dslots, grads.expert);
+        drawing_experts(extra).backward(ctx, p.expert, in.groups, in.x, saved.expert, dz, dslots, grads.expert);
       }
       saved.plan.dispatch_backward(ctx, x, dslots, dx, dplan);
-      filled_gate().backward(ctx, p.gate, x, saved.plan, saved.gate, dplan, dx, grads.gate, extra, dextra);
+      filled_gate().backward(ctx, p.gate, x, saved.plan, saved.gate, dplan, dx, grads.gate, of_gate(extra), dextra);
     }
   }
 

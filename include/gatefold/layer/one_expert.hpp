@@ -1,11 +1,13 @@
 #pragma once
 
+#include <type_traits>
 #include <utility>
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/one_group.hpp"
 #include "gatefold/expert/expert.hpp"
 #include "gatefold/layer/layer.hpp"
+#include "gatefold/policy/noise.hpp"
 #include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
@@ -16,6 +18,7 @@ namespace gatefold {
 ///     u[n] = expert(x[n])                                                                               (1)
 ///
 /// @param x [N, in_dim] in, u [N, out_dim] out
+/// @param extra  of an expert that draws numbers, its Noise
 /// @throws ArgumentError unless shapes fit
 template <class ExpertT>
 struct OneExpert {
@@ -31,6 +34,8 @@ struct OneExpert {
   };
   template <class T, class B>
   using Saved = gatefold::Saved<ExpertT, T, B>;
+  template <class T, class B>
+  using Extra = std::conditional_t<hook::expert::with_noise<ExpertT>(), Noise, Nothing<T, B>>;
 
   Index in_dim() const { return expert.in_dim(); }
   Index out_dim() const { return expert.out_dim(); }
@@ -44,34 +49,35 @@ struct OneExpert {
     }
   }
   template <class T, class B>
-  void validate(const Params<T, B>& p, Index, const Nothing<T, B>&) const {
+  void validate(const Params<T, B>& p, Index, const NonDeduced<Extra<T, B>>&) const {
     if constexpr (hook::expert::validate<ExpertT, T, B>()) expert.validate(p.expert, Index(1));
   }
 
   template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
-               NonDeduced<Saved<T, B>>& saved, const Nothing<T, B>& = {}, const Step& step = {}) const {
+               NonDeduced<Saved<T, B>>& saved, const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
     validate_forward(p, x, u);
     auto mark = ctx.mark();
-    expert.forward(ctx, p.expert, one_group(ctx, x.extent(0)), x, u, saved);
+    drawing(extra).forward(ctx, p.expert, one_group(ctx, x.extent(0)), x, u, saved);
     run_step(ctx, u, step);
   }
   template <class T, class B, class Step = fn::NoStep<T>>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, const Nothing<T, B>& = {},
-             const Step& step = {}) const {
+  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
+             const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
     validate_forward(p, x, u);
     auto mark = ctx.mark();
-    infer_expert<T, B>(expert, ctx, p.expert, one_group(ctx, x.extent(0)), x, u);
+    infer_expert<T, B>(drawing(extra), ctx, p.expert, one_group(ctx, x.extent(0)), x, u);
     run_step(ctx, u, step);
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const NonDeduced<Saved<T, B>>& saved,
-                In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Nothing<T, B>&, Nothing<T, B>&) const {
-    validate(p, x.extent(0), Nothing<T, B>{});
+                In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const NonDeduced<Extra<T, B>>& extra,
+                Nothing<T, B>&) const {
+    validate(p, x.extent(0), extra);
     expect_like("OneExpert.backward", "grads", p, grads);
     auto mark = ctx.mark();
     auto dslots = ctx.template scratch<T>(x.extent(0), in_dim());
-    expert.backward(ctx, p.expert, one_group(ctx, x.extent(0)), x, saved, du, dslots, grads.expert);
+    drawing(extra).backward(ctx, p.expert, one_group(ctx, x.extent(0)), x, saved, du, dslots, grads.expert);
     add(ctx, dslots, dx);
   }
 
@@ -79,7 +85,12 @@ struct OneExpert {
   template <class T, class B>
   void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, View<T, 2, B> u) const {
     expect_forward_shapes("OneExpert.forward", *this, x, "u", u);
-    validate(p, x.extent(0), Nothing<T, B>{});
+    validate(p, x.extent(0), Extra<T, B>{});
+  }
+  ExpertT drawing(const Noise& noise) const { return with_noise(expert, noise); }
+  template <class T, class B>
+  ExpertT drawing(const Nothing<T, B>&) const {
+    return expert;
   }
 };
 template <class E>

@@ -9,6 +9,16 @@
 
 namespace gatefold {
 
+/// The halves of reference_layer, for a Block that shows the second the attention of the first.
+template <class AttentionT>
+auto reference_attention_layer(const AttentionT& attention) {
+  return PostNorm{Residual{update::Plain{}, attention}, LayerNorm{}};
+}
+template <class RuleT, class BranchT>
+auto reference_mixture_layer(const RuleT& rule, const BranchT& branch) {
+  return PostNorm{Skip{PostNorm{Residual{rule, branch}, LayerNorm{}}}, LayerNorm{}};
+}
+
 /// The layer of the code of papers 001 and 002, whose norms stand after the residual connections, and whose mixture has
 /// two of either:
 ///
@@ -19,8 +29,7 @@ namespace gatefold {
 /// `RelativeAttention::reference({…})`. The papers' own equation is `Residual{rule, PreNorm{LayerNorm{}, branch}}`.
 template <class AttentionT, class RuleT, class BranchT>
 auto reference_layer(const AttentionT& attention, const RuleT& rule, const BranchT& branch) {
-  return Chain{PostNorm{Residual{update::Plain{}, attention}, LayerNorm{}},
-               PostNorm{Skip{PostNorm{Residual{rule, branch}, LayerNorm{}}}, LayerNorm{}}};
+  return Chain{reference_attention_layer(attention), reference_mixture_layer(rule, branch)};
 }
 
 }  // namespace gatefold

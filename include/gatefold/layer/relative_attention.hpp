@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "gatefold/attention/attend_window.hpp"
+#include "gatefold/attention/attention_trace.hpp"
 #include "gatefold/attention/memory.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
@@ -21,20 +22,25 @@ namespace gatefold {
 ///     A_h[i,o] = softmax_o((⟨q_h,i, k_h,i+o⟩ + ⟨q_h,i, e_o⟩) / √(D/H)),   o = −(L − 1) … 0              (1)
 ///     u_i = concat_h(Σ_o A_h[i,o] v_h,i+o) O                                                           (2)
 ///
-/// over the items that there are. Source: Sukhbaatar et al. 2019, arXiv:1905.07799, sec. 2, the attention of papers
-/// 001 and 002; `reference({…})` is that of their code: o = −L … −1, an item does not see itself, and a stream begins
-/// with L items of zeros, which are keys like others (SegmentMemory::begin). e [L, D/H] is that of a RelativeKeys
-/// around it or around the stack it is in, shared by all heads; without one, places have no keys. Nothing flows back
-/// into what is remembered.
+/// over the items that there are. Padding sees nobody and nobody sees it: its u is 0, whatever stands there, and it
+/// has no gradient. Source: Sukhbaatar et al. 2019, arXiv:1905.07799, sec. 2, the attention of papers 001 and 002;
+/// `reference({…})` is that of their code: o = −L … −1, an item does not see itself, and a stream begins with L items
+/// of zeros, which are keys like others (SegmentMemory::begin). e [L, D/H] is that of a RelativeKeys around it or
+/// around the stack it is in, shared by all heads; without one, places have no keys. Nothing flows back into what is
+/// remembered.
 /// @param x      [N, D] in items, N = sequences · length;  u [N, D] out
-/// @param extra  length (0: one sequence), keys of places, memory, noise of dropout. Keys and values may be remembered
-///               for `infer` alone: forward needs items, whose keys have gradients
-/// @param saved  Q, context [N, D], K, V of all keys, and the log-sum-exp of each row; never an L × L matrix
+/// @param extra  length (0: one sequence), padding, keys of places, memory, noise of dropout, and whether somebody asks
+///               for the trace (a Block does). Keys and values may be remembered for `infer` alone: forward needs
+///               items, whose keys have gradients
+/// @param saved  Q, context [N, D], K, V of all keys, and the log-sum-exp of each row; never an L × L matrix. For the
+///               trace, entropies of the rows too, and K, V without what is remembered. Its probabilities are those
+///               before dropout
+/// @param dextra where the adjoint of e is added, and the adjoint of the trace, when a gate used it (see Block)
 /// @throws ArgumentError unless heads divides model_dim, window >= 1, 0 <= dropout < 1, length divides N, and memory
 ///         and keys of places have the extents they should
 /// @cost   8·N·D² + 6·N·L·D flop, and 4·D² for each item remembered; where keys and values are remembered, a further
 ///         item costs 8·D² + 6·L·D
-/// @order  see attention/attend_window.hpp: no bit of an item depends on later ones, or on other sequences
+/// @order  see attention/attend_window.hpp: no bit of an item depends on later ones, on other sequences or on padding
 struct RelativeAttention {
   Index model_dim = 0, heads = 1;
   Index window = 0;    // L
@@ -48,25 +54,39 @@ struct RelativeAttention {
 
   template <class T, class B>
   using Params = Attention::Params<T, B>;
+  /// What only the trace needs; empty where it is not asked for.
+  template <class T, class B>
+  struct ForTrace {
+    bool asked = false;
+    Index length = 0;
+    Tensor<T, 2, B> entropy;         // [N, heads] of A
+    Tensor<T, 2, B> k, v;            // [N, D] without what is remembered; empty where nothing is
+    View<const T, 1, B> valid{};     // the caller's mask
+    View<const T, 2, B> relative{};  // the caller's e
+  };
   template <class T, class B>
   struct Saved {
     Tensor<T, 2, B> items;        // [keys, D] remembered and of now; empty where none are remembered
     Tensor<T, 2, B> q, k, v;      // [N, D], [keys, D], [keys, D]
     Tensor<T, 2, B> context;      // [N, D]
     Tensor<T, 2, B> log_sum_exp;  // [N, heads]
+    ForTrace<T, B> trace;
   };
   template <class T, class B>
   struct Extra {
     Index length = 0;                // items of each sequence; 0: all are one
+    View<const T, 1, B> valid{};     // [N] 1 = item, 0 = padding; empty: all are items
     View<const T, 2, B> relative{};  // [window, D/H] e; empty: none
     AttentionMemory<T, B> memory{};  // empty: nothing is before this segment
     Noise noise{};                   // empty: no probability is dropped
+    bool traced = false;             // whether `trace` is asked for
 
-    Extra at(Index l) const { return {length, relative, memory.at(l), noise.at(l)}; }
+    Extra at(Index l) const { return {length, valid, relative, memory.at(l), noise.at(l), traced}; }
   };
   template <class T, class B>
   struct ExtraGrad {
-    View<T, 2, B> relative{};  // where the adjoint of e is added; empty: not asked for
+    View<T, 2, B> relative{};      // where the adjoint of e is added; empty: not asked for
+    AttentionTrace<T, B> trace{};  // what came back to the trace; empty views where nothing did
   };
 
   Index in_dim() const { return model_dim; }
@@ -76,7 +96,7 @@ struct RelativeAttention {
     return {width, heads, window, dropout, itself};
   }
   /// Items of each sequence that are worth remembering.
-  Index remembers() const { return span(1, 0).most(); }
+  Index remembers() const { return span(1, 0, window).most(); }
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
@@ -92,46 +112,52 @@ struct RelativeAttention {
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
                const Extra<T, B>& extra = {}, const Step& step = {}) const {
     validate_forward(p, x, u, extra, false);
-    const attending::WindowForm<T, B> of = form(x.extent(0), extra);
+    auto mark = ctx.mark();
+    const attending::WindowForm<T, B> of = form(ctx, x.extent(0), extra);
+    const View<const T, 2, B> now = without_padding<T, B>(ctx, x, extra.valid);
     const Index keys = x.extent(0) + of.window.past * sequences(x.extent(0), extra);
     saved.items.resize(of.window.past > 0 ? keys : 0, model_dim);
     for (auto* t : {&saved.q, &saved.context}) t->resize(x.extent(0), model_dim);
     for (auto* t : {&saved.k, &saved.v}) t->resize(keys, model_dim);
     saved.log_sum_exp.resize(x.extent(0), heads);
     if (of.window.past > 0)
-      attending::join_past<typename B::Context, T, B>(ctx, of.window, extra.memory, 0, x, saved.items);
-    const View<const T, 2, B> all = of.window.past > 0 ? View<const T, 2, B>(saved.items) : x;
-    project<T, B>(ctx, x, p.query, saved.q);
+      attending::join_past<typename B::Context, T, B>(ctx, of.window, extra.memory, 0, now, saved.items);
+    const View<const T, 2, B> all = of.window.past > 0 ? View<const T, 2, B>(saved.items) : now;
+    project<T, B>(ctx, now, p.query, saved.q);
     project<T, B>(ctx, all, p.key, saved.k);
     project<T, B>(ctx, all, p.value, saved.v);
-    attending::forward(ctx, of, saved.q, saved.k, saved.v, saved.context, saved.log_sum_exp);
+    keep_for_trace(ctx, of, saved, extra);
+    attending::forward(ctx, of, saved.q, saved.k, saved.v, saved.context, saved.log_sum_exp, saved.trace.entropy);
     project<T, B>(ctx, saved.context, p.output, u);
     attending::remember(ctx, of.window, extra.memory, 0, all);
+    attending::remember_valid(ctx, of.window, extra.memory, of.valid);
     run_step(ctx, u, step);
   }
   template <class T, class B, class Step = fn::NoStep<T>>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
              const Extra<T, B>& extra = {}, const Step& step = {}) const {
     validate_forward(p, x, u, extra, true);
-    const attending::WindowForm<T, B> of = form(x.extent(0), extra);
     const bool projected = extra.memory.width() == 2 * model_dim;  // keys and values are remembered
     auto mark = ctx.mark();
+    const attending::WindowForm<T, B> of = form(ctx, x.extent(0), extra);
+    const View<const T, 2, B> own = without_padding<T, B>(ctx, x, extra.valid);
     const auto scratch = [&](Index rows, Index columns) { return ctx.template scratch<T>(rows, columns); };
     const auto joined = [&](View<const T, 2, B> now, Index column) {
       return attending::with_past(ctx, of.window, extra.memory, column, now);
     };
     const View<T, 2, B> q = scratch(x.extent(0), model_dim), context = scratch(x.extent(0), model_dim),
                         log_sum_exp = scratch(x.extent(0), heads);
-    const View<const T, 2, B> items = projected ? x : joined(x, 0);
+    const View<const T, 2, B> items = projected ? own : joined(own, 0);
     const View<T, 2, B> k = scratch(items.extent(0), model_dim), v = scratch(items.extent(0), model_dim);
-    project<T, B>(ctx, x, p.query, q);
+    project<T, B>(ctx, own, p.query, q);
     project<T, B>(ctx, items, p.key, k);
     project<T, B>(ctx, items, p.value, v);
     const View<const T, 2, B> keys = projected ? joined(k, 0) : k, values = projected ? joined(v, model_dim) : v;
-    attending::forward(ctx, of, q, keys, values, context, log_sum_exp);
+    attending::forward(ctx, of, q, keys, values, context, log_sum_exp, {});
     project<T, B>(ctx, context, p.output, u);
     attending::remember(ctx, of.window, extra.memory, 0, projected ? keys : items);
     if (projected) attending::remember(ctx, of.window, extra.memory, model_dim, values);
+    attending::remember_valid(ctx, of.window, extra.memory, of.valid);
     run_step(ctx, u, step);
   }
   template <class T, class B>
@@ -142,9 +168,11 @@ struct RelativeAttention {
     expect_like("RelativeAttention.backward", "grads", p, grads);
     if (dextra.relative.data())
       expect_shape("RelativeAttention.backward", "dextra.relative", dextra.relative, {window, model_dim / heads});
-    const attending::WindowForm<T, B> of = form(x.extent(0), extra);
-    const View<const T, 2, B> all = of.window.past > 0 ? View<const T, 2, B>(saved.items) : x;
     auto mark = ctx.mark();
+    const attending::WindowForm<T, B> of = form(ctx, x.extent(0), extra);
+    const View<const T, 2, B> now = without_padding<T, B>(ctx, x, extra.valid),
+                              dnow = without_padding<T, B>(ctx, du, extra.valid);
+    const View<const T, 2, B> all = of.window.past > 0 ? View<const T, 2, B>(saved.items) : now;
     const auto zeros = [&](Index rows) {
       auto d = ctx.template scratch<T>(rows, model_dim);
       fill(ctx, d, 0);
@@ -152,10 +180,11 @@ struct RelativeAttention {
     };
     const View<T, 2, B> dcontext = zeros(x.extent(0)), dq = zeros(x.extent(0)), dk = zeros(all.extent(0)),
                         dv = zeros(all.extent(0));
-    project_backward<T, B>(ctx, saved.context, p.output, du, dcontext, grads.output);
-    attending::backward(ctx, of, saved.q, saved.k, saved.v, saved.context, saved.log_sum_exp, dcontext, dq, dk, dv,
-                        dextra.relative);
-    project_backward<T, B>(ctx, x, p.query, dq, dx, grads.query);
+    project_backward<T, B>(ctx, saved.context, p.output, dnow, dcontext, grads.output);
+    add_trace(ctx, of.window, dextra, dq, dk, dv, grads.output);
+    attending::backward(ctx, of, saved.q, saved.k, saved.v, saved.context, saved.log_sum_exp, dcontext,
+                        dextra.trace.log_sum_exp, dq, dk, dv, dextra.relative);
+    project_backward<T, B>(ctx, now, p.query, dq, dx, grads.query);
     const auto back = [&](const Tensor<T, 2, B>& w, View<const T, 2, B> d, Tensor<T, 2, B>& dw) {
       B::gemm(ctx, all, true, d, false, true, dw.view(), fn::Store{});
       B::gemm(ctx, attending::without_past(ctx, of.window, d), false, w.view(), true, true, dx, fn::Store{});
@@ -164,9 +193,59 @@ struct RelativeAttention {
     back(p.value, dv, grads.value);
   }
 
+  /// What a gate may ask of this attention, about the items of the segment alone; views into params, saved and e.
+  /// @throws ArgumentError unless forward was told that it is asked for
+  template <class T, class B>
+  AttentionTrace<const T, B> trace(const Params<T, B>& p, const Saved<T, B>& saved) const {
+    const ForTrace<T, B>& kept = saved.trace;
+    expect(kept.asked, "RelativeAttention.trace", "extra.traced of forward", "true", "false");
+    const bool apart = kept.k.extent(0) > 0;
+    // No wider than the segment, whose items meet none of the places that are farther back.
+    const attending::Window seen = span(kept.length, 0, window < kept.length ? window : kept.length);
+    return {.q = saved.q,
+            .k = apart ? kept.k : saved.k,
+            .v = apart ? kept.v : saved.v,
+            .log_sum_exp = saved.log_sum_exp,
+            .output = p.output,
+            .length = kept.length,
+            .scale = scale(),
+            .valid = kept.valid,
+            .entropy = kept.entropy,
+            .window = seen,
+            .places = rows_if_any(kept.relative, window - seen.width, seen.width)};
+  }
+
  private:
+  double scale() const { return 1 / std::sqrt(static_cast<double>(model_dim / heads)); }
+  template <class T, class B>
+  void keep_for_trace(typename B::Context& ctx, const attending::WindowForm<T, B>& of, Saved<T, B>& saved,
+                      const Extra<T, B>& extra) const {
+    ForTrace<T, B>& kept = saved.trace;
+    const Index items = extra.traced ? saved.q.extent(0) : 0;
+    kept.asked = extra.traced;
+    kept.length = of.window.length;
+    kept.valid = extra.valid;
+    kept.relative = extra.relative;
+    kept.entropy.resize(items, heads);
+    for (auto* t : {&kept.k, &kept.v}) t->resize(of.window.past > 0 ? items : 0, model_dim);
+    attending::own_rows<typename B::Context, T, B>(ctx, of.window, saved.k, kept.k);
+    attending::own_rows<typename B::Context, T, B>(ctx, of.window, saved.v, kept.v);
+  }
+  /// Add what came back to the trace.
+  template <class T, class B>
+  static void add_trace(typename B::Context& ctx, const attending::Window& of, const ExtraGrad<T, B>& dextra,
+                        View<T, 2, B> dq, View<T, 2, B> dk, View<T, 2, B> dv, Tensor<T, 2, B>& doutput) {
+    const AttentionTrace<T, B>& from = dextra.trace;
+    if (from.output.data()) add(ctx, from.output, doutput.view());
+    if (from.q.data()) add(ctx, from.q, dq);
+    if (from.k.data()) attending::add_own_rows<typename B::Context, T, B>(ctx, of, from.k, dk);
+    if (from.v.data()) attending::add_own_rows<typename B::Context, T, B>(ctx, of, from.v, dv);
+    if (!from.places.data() || !dextra.relative.data()) return;
+    const Index farther = dextra.relative.extent(0) - from.places.extent(0);
+    add(ctx, from.places, dextra.relative.rows(farther, from.places.extent(0)));
+  }
   Attention projections() const { return {.model_dim = model_dim, .heads = heads}; }
-  attending::Window span(Index length, Index past) const { return {length, past, window, itself}; }
+  attending::Window span(Index length, Index past, Index width) const { return {length, past, width, itself}; }
   void expect_options() const {
     expect(window >= 1, "RelativeAttention", "window", "at least 1", window);
     expect(0 <= dropout && dropout < 1, "RelativeAttention", "dropout", "0 <= dropout < 1", dropout);
@@ -175,27 +254,30 @@ struct RelativeAttention {
   static Index sequences(Index items, const Extra<T, B>& extra) {
     return extra.length > 0 ? items / extra.length : items > 0 ? 1 : 0;
   }
+  /// The mask may live in scratch: take a mark first.
   template <class T, class B>
-  attending::WindowForm<T, B> form(Index items, const Extra<T, B>& extra) const {
-    const Index of_memory = extra.memory.items(sequences(items, extra));
-    return {.window = span(extra.length > 0 ? extra.length : items, of_memory),
+  attending::WindowForm<T, B> form(typename B::Context& ctx, Index items, const Extra<T, B>& extra) const {
+    const Index count = sequences(items, extra);
+    const attending::Window seen = span(extra.length > 0 ? extra.length : items, extra.memory.items(count), window);
+    return {.window = seen,
             .heads = heads,
-            .scale = 1 / std::sqrt(static_cast<double>(model_dim / heads)),
+            .scale = scale(),
             .relative = extra.relative,
             .rate = dropout,
-            .noise = extra.noise};
+            .noise = extra.noise,
+            .valid = attending::valid_keys<typename B::Context, T, B>(ctx, seen, extra.memory, extra.valid, count)};
   }
   template <class T, class B>
   void validate_call(const Params<T, B>& p, Index items, const Extra<T, B>& extra, bool wide) const {
     expect_options();
-    const Sequence<T, B> sequence{extra.length, {}};
+    const Sequence<T, B> sequence{extra.length, extra.valid};
     projections().validate(p, items, sequence);
     if (extra.relative.data())
       expect_shape("RelativeAttention", "extra.relative", extra.relative, {window, model_dim / heads});
     const Index count = sequences(items, extra);
     if (count > 0)
-      extra.memory.validate("RelativeAttention", span(items / count, extra.memory.items(count)), count, model_dim,
-                            wide);
+      extra.memory.validate("RelativeAttention", span(items / count, extra.memory.items(count), window), count,
+                            model_dim, wide, extra.valid.data() || extra.memory.valid.data());
   }
   template <class T, class B>
   void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, View<T, 2, B> u, const Extra<T, B>& extra,

@@ -19,6 +19,9 @@ namespace gatefold {
 /// @cost   branch + shared expert on N items
 template <class BranchT, class SharedT>
 struct WithShared {
+  static_assert(!hook::expert::with_noise<SharedT>(),
+                "gatefold: the shared expert draws numbers, which WithShared does not hand on; see "
+                "docs/extending.md#expert");
   BranchT branch;
   SharedT shared;
   double weight = 1;

@@ -34,7 +34,8 @@ namespace gatefold {
 /// What a language model is made of beside its mixtures.
 ///
 /// Source: papers 001 and 002 on WikiText-103 and their code, whose experts are as wide inside as outside, 16 of them,
-/// 2 taken. The code also drops values inside the experts, which an expert here does not.
+/// 2 taken. The code drops at one rate three times: probabilities of attention, what a mixture gives, and hidden values
+/// of experts, in mixtures and dense layers: `HiddenDropout{sizes.dropout, Mlp<Relu>{…}}` in the place of the `Mlp`.
 struct LanguageSizes {
   Index vocabulary = 0, model_dim = 0, heads = 8;
   Index window = 0;    // items that attention reaches over; of language::Traced, the length of a sequence
@@ -67,10 +68,16 @@ namespace language {
 ///     h = x + attention(norm(x)),   y, carry ← rule(h, carry; mixture ∘ norm)                           (1)
 struct PreNormed {
   static RelativeAttention attention(const LanguageSizes& s) { return {s.model_dim, s.heads, s.window, s.dropout}; }
+  static auto attention_layer(const LanguageSizes& s) {
+    return Residual{update::Plain{}, PreNorm{LayerNorm{}, attention(s)}};
+  }
+  template <class RuleT, class BranchT>
+  static auto mixture_layer(const RuleT& rule, const BranchT& branch) {
+    return Residual{rule, PreNorm{LayerNorm{}, branch}};
+  }
   template <class RuleT, class BranchT>
   static auto layer(const LanguageSizes& s, const RuleT& rule, const BranchT& branch) {
-    return Chain{Residual{update::Plain{}, PreNorm{LayerNorm{}, attention(s)}},
-                 Residual{rule, PreNorm{LayerNorm{}, branch}}};
+    return Chain{attention_layer(s), mixture_layer(rule, branch)};
   }
   template <class BranchT>
   static auto dense_layer(const LanguageSizes& s, const BranchT& branch) {
@@ -110,18 +117,40 @@ struct Reference {
   static RelativeAttention attention(const LanguageSizes& s) {
     return RelativeAttention::reference({s.model_dim, s.heads, s.window, s.dropout});
   }
+  static auto attention_layer(const LanguageSizes& s) { return reference_attention_layer(attention(s)); }
+  template <class RuleT, class BranchT>
+  static auto mixture_layer(const RuleT& rule, const BranchT& branch) {
+    return reference_mixture_layer(rule, branch);
+  }
   template <class RuleT, class BranchT>
   static auto layer(const LanguageSizes& s, const RuleT& rule, const BranchT& branch) {
     return reference_layer(attention(s), rule, branch);
   }
   template <class BranchT>
   static auto dense_layer(const LanguageSizes& s, const BranchT& branch) {
-    return Chain{PostNorm{Residual{update::Plain{}, attention(s)}, LayerNorm{}},
-                 PostNorm{Residual{update::Plain{}, branch}, LayerNorm{}}};
+    return Chain{attention_layer(s), PostNorm{Residual{update::Plain{}, branch}, LayerNorm{}}};
   }
   template <class LayersT>
   static auto model(const LanguageSizes& s, const Embedding& embedding, const LayersT& layers) {
     return Chain{embedding, RelativeKeys{s.window, s.head_dim(), layers}};
+  }
+};
+
+/// Another form, PreNormed or Reference, in which attention to a window shows a gate its trace: for AttentionAware ones
+/// as papers 001 and 002 build their models. Dense layers are as they were.
+template <class FormT>
+struct WithTrace {
+  template <class RuleT, class BranchT>
+  static auto layer(const LanguageSizes& s, const RuleT& rule, const BranchT& branch) {
+    return Block{FormT::attention_layer(s), FormT::mixture_layer(rule, branch)};
+  }
+  template <class BranchT>
+  static auto dense_layer(const LanguageSizes& s, const BranchT& branch) {
+    return FormT::dense_layer(s, branch);
+  }
+  template <class LayersT>
+  static auto model(const LanguageSizes& s, const Embedding& embedding, const LayersT& layers) {
+    return FormT::model(s, embedding, layers);
   }
 };
 

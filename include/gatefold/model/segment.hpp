@@ -17,11 +17,12 @@ struct Segment {
   Index length = 0;                // items of each sequence; 0: all are one
   Noise noise{};                   // empty: evaluation
   AttentionMemory<T, B> memory{};  // [attentions · depth, …]; empty: nothing is before this segment
+  View<const T, 1, B> valid{};     // [N] 1 = item, 0 = padding of sequences that end sooner; empty: all are items
 };
 
-/// The extra inputs of a model that make a segment known to each of its parts: the length to all that take one, to
-/// each that draws numbers a stream of its own, and the memory to its attentions, in equal shares: those of a stack of
-/// pairs of layers remember depth layers each.
+/// The extra inputs of a model that make a segment known to each of its parts: length and padding to all that take
+/// them, to each that draws numbers a stream of its own, and the memory to its attentions, in equal shares: those of a
+/// stack of pairs of layers remember depth layers each.
 /// @throws ArgumentError unless the attentions share the memory evenly
 template <class E, class T, class B>
 E extra_of(const Segment<T, B>& segment) {
@@ -33,6 +34,7 @@ E extra_of(const Segment<T, B>& segment) {
   lookup::for_each_extra(extra, [&](auto& part) {
     if constexpr (std::is_same_v<std::remove_reference_t<decltype(part)>, Noise>) part = segment.noise.at(draws++);
     if constexpr (requires { part.length = segment.length; }) part.length = segment.length;
+    if constexpr (requires { part.valid = segment.valid; }) part.valid = segment.valid;
     if constexpr (requires { part.memory = segment.memory; }) {
       const auto share = [&](const auto& all) {
         if (!all.data()) return all;
@@ -41,7 +43,8 @@ E extra_of(const Segment<T, B>& segment) {
         const Index depth = all.extent(0) / attentions;
         return all.rows(attention * depth, depth);
       };
-      part.memory = {share(segment.memory.past), share(segment.memory.next)};
+      part.memory = {share(segment.memory.past), share(segment.memory.next), segment.memory.valid,
+                     segment.memory.next_valid};
       ++attention;
     }
   });

@@ -20,6 +20,7 @@
 namespace gatefold {
 
 // Arguments of members, of families that stand above this page.
+struct Noise;
 template <class T, class B>
 struct Candidates;
 template <class T, class B>
@@ -250,9 +251,15 @@ GATEFOLD_MEMBER(
     policy.weighted_backward(ctx, params, groups, in, saved, in, some<const SlotWeights<T, B>>(), out,
                              some<Params<P, T, B>>()))
 
+GATEFOLD_PLAIN_MEMBER(
+    "an expert", with_noise, "with_noise(noise) const, which returns its own type",
+    "of one that draws numbers: the same with those of a call; whoever runs it takes the noise as extra "
+    "input",
+    { policy.with_noise(some<const Noise>()) } -> std::same_as<P>)
+
 template <class P, class T, class B>
 constexpr bool all() {
-  return look_up(validate<P, T, B>(), infer<P, T, B>(), weighted_backward<P, T, B>(), any::all<P>());
+  return look_up(validate<P, T, B>(), infer<P, T, B>(), weighted_backward<P, T, B>(), with_noise<P>(), any::all<P>());
 }
 
 }  // namespace expert

@@ -129,9 +129,11 @@ class RoutedTrainer {
       loss.template backward<T, B>(ctx_, f_, target, dloss);
       take_rows<C, T, B>(ctx_, in.groups, dloss, dz);
     }
-    mixture.expert.backward(ctx_, params.expert, in.groups, in.x, saved.expert, dz, dslots, grads.expert);
+    mixture.drawing_experts(extra).backward(ctx_, params.expert, in.groups, in.x, saved.expert, dz, dslots,
+                                            grads.expert);
     gatefold::ExtraGrad<MixtureT, T, B> unused{};
-    mixture.filled_gate().backward(ctx_, params.gate, x, saved.plan, saved.gate, dplan, dx_, grads.gate, extra, unused);
+    mixture.filled_gate().backward(ctx_, params.gate, x, saved.plan, saved.gate, dplan, dx_, grads.gate,
+                                   mixture.of_gate(extra), unused);
   }
   void forward(View<const T, 2, B> x, Target target, const Extra& extra) {
     expect_shape("RoutedTrainer", "x", x, {any_extent, mixture.in_dim()});
@@ -141,10 +143,10 @@ class RoutedTrainer {
     loss::validate_target<T, B>("RoutedTrainer", loss, x.extent(0), y_, target);
     mixture.validate(params, x.extent(0), extra);
     auto& plan = saved.plan;
-    mixture.filled_gate().forward(ctx_, params.gate, x, plan, saved.gate, extra);
+    mixture.filled_gate().forward(ctx_, params.gate, x, plan, saved.gate, mixture.of_gate(extra));
     const auto in = plan.dispatch(ctx_, x);
     saved.z.resize(in.groups.slots, mixture.out_dim());  // a mixture alone need not keep them
-    mixture.expert.forward(ctx_, params.expert, in.groups, in.x, saved.z, saved.expert);
+    mixture.drawing_experts(extra).forward(ctx_, params.expert, in.groups, in.x, saved.z, saved.expert);
     plan.combine(ctx_, saved.z, y_);
     B::for_rows(ctx_, x.extent(0),
                 fn::Combine<T, B>{plan.item_offsets, plan.item_slots, plan.pick, {}, saved.z, f_, false});

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
@@ -104,7 +105,8 @@ struct Alone {
       double dot = 0;
       for (Index c = h * width; c < (h + 1) * width; ++c)
         dot += projected(params.query, i, c) * projected(params.key, j, c);
-      const bool masked = !mask.empty() && mask[static_cast<std::size_t>(j)] == 0;
+      const bool masked =
+          !mask.empty() && (mask[static_cast<std::size_t>(i)] == 0 || mask[static_cast<std::size_t>(j)] == 0);
       a.push_back(masked || (attention.causal && j > i) ? 0 : std::exp(dot / std::sqrt(double(width))));
       total += a.back();
     }
@@ -440,6 +442,143 @@ TEST_CASE("AttentionPosterior: what attention took for padding is padding for th
     for (Index d = 0; d < model_dim; ++d) CHECK(changed.y(n, d) == zeros.y(n, d));
 }
 
+namespace {
+
+/// The trace of attention to a window, of numbers of its own: log-sum-exps and entropies are what the attention says,
+/// which saw keys that are no part of the trace.
+struct Windowed {
+  static constexpr Index heads = 2, width = model_dim / heads;
+  Cpu::Context ctx{1};
+  AttentionPosterior mixing;
+  Tensor<double, 2, Cpu> x, z, q, k, v, log_sum_exp, output, places, entropy, of_q, of_rank, mixed;
+  Saved<AttentionPosterior, double, Cpu> saved;
+  std::vector<double> mask;
+  Extra<AttentionPosterior, double, Cpu> extra;
+
+  Windowed(const AttentionPosterior& m, Index items, const attending::Window& window, bool with_places)
+      : mixing(m),
+        x(random(1, items, model_dim)),
+        z(random(2, items, experts)),
+        q(random(3, items, model_dim)),
+        k(random(4, items, model_dim)),
+        v(random(5, items, model_dim)),
+        log_sum_exp(random(6, items, heads)),
+        output(random(7, model_dim, model_dim)),
+        places(random(8, window.width, width)),
+        entropy(random(9, items, heads)),
+        of_q(random(10, items, experts)),
+        of_rank(random(11, items, experts)),
+        mixed(items, experts),
+        extra{AttentionTrace<const double, Cpu>{.q = q,
+                                                .k = k,
+                                                .v = v,
+                                                .log_sum_exp = log_sum_exp,
+                                                .output = output,
+                                                .length = window.length,
+                                                .scale = 0.7,
+                                                .entropy = entropy,
+                                                .window = window}} {
+    if (with_places) extra.trace.value.places = places;
+  }
+  Tensor<double, 2, Cpu> random(std::uint64_t seed, Index rows, Index columns) {
+    return uniform_tensor<double>(ctx, Seed{seed}, 1, rows, columns);
+  }
+  void forward() {
+    const Nothing<double, Cpu> none;
+    mixing.validate(none, x.extent(0), extra);
+    mixing.forward(ctx, none, x, z, mixed, saved, extra);
+  }
+  /// (1)-(3) in their direct form.
+  std::vector<double> expected(Index i) const {
+    const AttentionTrace<const double, Cpu>& a = extra.trace.value;
+    const Index first = i / a.length * a.length, begin = a.window.first(i - first);
+    std::vector<double> w;
+    std::vector<std::vector<double>> r;
+    double total = 0;
+    Index followed = 0;
+    double least = infinity;
+    for (Index h = 0; h < heads; ++h) {
+      double sum = 0;
+      for (Index j = first; j <= (mixing.head == FollowedHead::lowest_entropy ? i : first + a.length - 1); ++j)
+        sum += entropy(j, h);
+      if (sum < least) followed = h, least = sum;
+    }
+    for (Index h = 0; h < heads; ++h)
+      for (Index o = 0; o < a.window.width; ++o) {
+        const Index j = begin + o;
+        if (j < 0 || (mixing.head != FollowedHead::every && h != followed)) continue;
+        double dot = 0, square = 0;
+        for (Index c = 0; c < width; ++c)
+          dot += q(i, h * width + c) * (k(first + j, h * width + c) + (a.places.data() ? places(o, c) : 0));
+        for (Index d = 0; d < model_dim; ++d) {
+          double m = 0;
+          for (Index c = h * width; c < (h + 1) * width; ++c) m += v(first + j, c) * output(c, d);
+          m *= mixing.mean_of_heads ? double(heads) : 1;
+          square += (x(i, d) - m) * (x(i, d) - m);
+        }
+        w.push_back(std::exp(a.scale * dot - log_sum_exp(i, h) - square / (2 * mixing.sigma * mixing.sigma)));
+        total += w.back();
+        r.push_back(naive::softmax(naive::row(z, first + j)));
+      }
+    if (w.empty()) return naive::softmax(naive::row(z, i));
+    for (double& of : w) of /= total;
+    return naive::mixed(w, r);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("AttentionPosterior (1)-(3): of attention to a window, with and without keys of places, equal loops") {
+  for (const FollowedHead head : all_choices)
+    for (const bool itself : {true, false})
+      for (const bool places : {true, false})
+        for (const auto& size : {std::pair<Index, Index>{6, 3}, {6, 6}, {300, 40}}) {
+          const Index length = size.first, width = size.second;
+          const AttentionPosterior mixing{.sigma = 0.8, .head = head, .mean_of_heads = places};
+          Windowed w(mixing, 2 * length, {length, 0, width, itself}, places);
+          w.forward();
+          for (Index i = 0; i<2 * length; i += length> 6 ? 7 : 1)
+            REQUIRE(difference(naive::row(w.mixed, i), w.expected(i)) <= 1e-12);
+          // Where no item sees itself, the first sees nobody and keeps its own.
+          if (!itself) CHECK(difference(naive::row(w.mixed, length), naive::softmax(naive::row(w.z, length))) <= 1e-15);
+        }
+}
+
+TEST_CASE("AttentionPosterior: of attention to a window, the adjoint of every input is that of finite differences") {
+  for (const FollowedHead head : all_choices)
+    for (const bool itself : {true, false})
+      for (const bool confident : {true, false}) {
+        Windowed w({.sigma = 0.8, .head = head, .only_confident = confident}, 10, {5, 0, 3, itself}, true);
+        const auto loss = [&] {
+          w.forward();
+          double f = 0;
+          for (Index i = 0; i < w.mixed.size(); ++i)
+            f += w.mixed.data()[i] * w.of_q.data()[i] + w.saved.log_q.data()[i] * w.of_rank.data()[i];
+          return f;
+        };
+        (void)loss();
+        const auto zero = [&](const auto& like) {
+          return constant_tensor<double>(w.ctx, 0, like.extent(0), like.extent(1));
+        };
+        auto dx = zero(w.x), dz = zero(w.z), dq = zero(w.q), dk = zero(w.k), dv = zero(w.v), dlse = zero(w.log_sum_exp),
+             doutput = zero(w.output), dplaces = zero(w.places);
+        ExtraGrad<AttentionPosterior, double, Cpu> dextra{
+            {.q = dq, .k = dk, .v = dv, .log_sum_exp = dlse, .output = doutput, .places = dplaces}};
+        Nothing<double, Cpu> none;
+        w.mixing.backward(w.ctx, none, w.x, w.z, w.mixed, w.saved, w.of_rank, w.of_q, dz, dx, none, w.extra, dextra);
+        std::vector<check::GradientSlot> slots;
+        const auto slot = [&](const char* name, auto& of, const auto& d) {
+          slots.push_back({name, of.data(), d.data(), of.size()});
+        };
+        slot("x", w.x, dx), slot("z", w.z, dz), slot("q", w.q, dq), slot("k", w.k, dk), slot("v", w.v, dv);
+        slot("output", w.output, doutput), slot("places", w.places, dplaces);
+        if (head == FollowedHead::every) slot("log_sum_exp", w.log_sum_exp, dlse);
+        const auto report =
+            check::compare_gradients(slots, loss, [] { return std::uint64_t(0); }, {.of_largest = 1e-8});
+        CHECK_MESSAGE(report, report.str());
+      }
+}
+
 TEST_CASE("AttentionPosterior: what does not fit says so") {
   Alone a({.sigma = 0}, true, 2, 6, 3);
   CHECK(message_of([&] { a.forward(); }) == "AttentionPosterior: sigma: expected more than 0, got 0");
@@ -455,6 +594,20 @@ TEST_CASE("AttentionPosterior: what does not fit says so") {
   extra.trace.value.length = 3;
   extra.trace.value.entropy = a.attention.trace(a.params, a.saved_attention).entropy.rows(0, 5);
   CHECK(validate(6) == "AttentionPosterior: extra.trace.entropy: expected [6, 2], got [5, 2]");
+  extra.trace.value.entropy = a.attention.trace(a.params, a.saved_attention).entropy;
+  extra.trace.value.window = {3, 1, 2};
+  CHECK(validate(6) ==
+        "AttentionPosterior: extra.trace.window: expected of causal attention to the items of the trace, got another");
+  extra.trace.value.window = {3, 0, 2};
+  const Tensor<double, 2, Cpu> places(3, 2);
+  extra.trace.value.places = places;
+  CHECK(validate(6) == "AttentionPosterior: extra.trace.places: expected [2, 2], got [3, 2]");
+  extra.trace.value.places = {};
+  CHECK(validate(6) == "no ArgumentError");
+  extra.trace.value.entropy = {};
+  CHECK(validate(6) ==
+        "AttentionPosterior: extra.trace.entropy: expected that of attention to a window, which the trace alone does "
+        "not tell, got none");
 }
 
 TEST_CASE("AttentionPosterior: gradients and promises, the attention's included") {

@@ -9,6 +9,7 @@
 #include "gatefold/attention/products.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
+#include "gatefold/backend/one_group.hpp"
 #include "gatefold/backend/softmax.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/gate/mixing/followed_head.hpp"
@@ -41,14 +42,18 @@ struct Both {
 /// A + (⟨u_i, m_j⟩ − ‖m_j‖²/2)/σ² − log-sum-exp: ‖u_i‖² cancels, nothing underflows. A is recomputed from the trace of
 /// the attention. σ → ∞ gives A, σ → 0 the token of nearest m. mean_of_heads: the paper's MHA is the mean over heads,
 /// (1/H) Σ_h A_h X W_h, so that a usual attention's v O stands for W_h / H; with it m is multiplied by H.
+/// Attention to a window: j runs over the items of the segment in the window of i; what attention remembers from before
+/// has no u and no r, and an item that sees none of them keeps its own r, as the first does where none sees itself.
 /// @param x      [N, D] in   items u;  z [N, E] in  logits;  q [N, E] out
 /// @param extra  the trace (required; a Block supplies it), with attention's own mask, and padding
 /// @param saved  r, log q [N, E], one log-sum-exp and one head per item; never the N × L matrix
-/// @throws ArgumentError unless σ > 0 and the trace has N items of D and heads that divide D
-/// @cost   2·N·D²/H flop for u O_hᵀ and 4·N·L·D/H for the weights (half if causal), H times both for `every`; three
-///         times that backward; 2·(N + D)·D²/H for the norms of m_h, forward and backward; 2·N·L·D for the entropies
-///         (half if causal) where the trace has none. Scratch of a few M·D forward for each thread, M the larger of L
-///         and 65536 / L items (a few N·D where sequences cannot be shared out evenly), of a few N·D backward
+/// @throws ArgumentError unless σ > 0, the trace has N items of D and heads that divide D, and, of attention to a
+///         window, its entropies
+/// @cost   2·N·D²/H flop for u O_hᵀ and 4·N·L·D/H for the weights (half if causal; as many again for keys of places),
+///         H times both for `every`; three times that backward; 2·(N + D)·D²/H for the norms of m_h, forward and
+///         backward; 2·N·L·D for the entropies (half if causal) where the trace has none. Scratch of a few M·D forward
+///         for each thread, M the larger of L and 65536 / L items (a few N·D where sequences cannot be shared out
+///         evenly), of a few N·D backward
 /// @order  keys in ascending order, ties of entropy to the lower head. Causal attention: no bit of an item depends on
 ///         later ones, except with lowest_entropy_of_sequence, which lets one choice look ahead. Padding mixes into
 ///         nobody; an item that sees nobody keeps its own r
@@ -108,6 +113,7 @@ struct AttentionPosterior {
     if (a.entropy.data()) expect_shape("AttentionPosterior", "extra.trace.entropy", a.entropy, {items, heads});
     if (extra.valid.data()) expect_shape("AttentionPosterior", "extra.valid", extra.valid, {items});
     if (a.valid.data()) expect_shape("AttentionPosterior", "extra.trace.valid", a.valid, {items});
+    validate_window(a, items);
   }
 
   template <class T, class B>
@@ -119,10 +125,12 @@ struct AttentionPosterior {
     saved.head.resize(items);
     auto mark = ctx.mark();
     const View<const T, 3, B> gram = gram_of(ctx, extra.trace.value);
+    const View<T, 2, B> places = places_of(ctx, extra.trace.value);
     attending::for_sequences(ctx, items, extra.trace.value.length, {}, [&](auto& own, Index first, Index count) {
       const auto part = [&](auto all) { return all.rows(first, count); };
       forward_sequences<T, B>(own, part(x), part(z), part(q), part(saved.r.view()), part(saved.log_q.view()),
-                              part(saved.log_sum_exp.view()), part(saved.head.view()), gram, extra.rows(first, count));
+                              part(saved.log_sum_exp.view()), part(saved.head.view()), gram, places,
+                              extra.rows(first, count));
     });
   }
   template <class T, class B>
@@ -143,12 +151,14 @@ struct AttentionPosterior {
     const Values<T, B> values = values_of(ctx, a, gram_of(ctx, a));
     auto norms = ctx.template scratch<T>(heads, items);
     write_norms(ctx, a, values, norms);
-    const fn::PosteriorFeatures<T, B> f = features(ctx, x, saved.head.view(), extra, norms),
-                                      d = no_features<T, B>(ctx, saved.head.view(), a, f.of.following);
+    const fn::PosteriorFeatures<T, B> f = features(ctx, x, saved.head.view(), extra, norms, places_of(ctx, a)),
+                                      d = no_features(ctx, saved.head.view(), a, f.of.following, no_places(ctx, a, f));
     for (auto* t : {&d.of.queries, &d.of.keys}) fill(ctx, *t, 0);
+    fill(ctx, d.of.places, 0);
     mixing::backward<typename B::Context, T, B>(ctx, heads_of(f), 1,
                                                 visible<T, B>(ctx, saved.r, log_r, extra, both_masks(ctx, extra)),
                                                 saved.r, q, saved.log_sum_exp, drank, dq, dr, d.of);
+    add_places_backward<T, B>(ctx, d.of.places, da.places);
     const ByHead<T, B> by_head = no_projection<T, B>(ctx, saved.head.view(), a);
     const View<const T, 2, B> dprojected = by_head.projected.values;
     auto weighted = ctx.template scratch<T>(heads, items, width);
@@ -194,7 +204,7 @@ struct AttentionPosterior {
   /// Whole sequences; `log_sum_exp` and what stands before it are of their items.
   template <class T, class B>
   void forward_sequences(auto& ctx, In<T, 2, B> x, In<T, 2, B> z, Out<T, 2, B> q, Out<T, 2, B> r, Out<T, 2, B> log_q,
-                         Out<T, 1, B> log_sum_exp, Out<Index, 1, B> followed, In<T, 3, B> gram,
+                         Out<T, 1, B> log_sum_exp, Out<Index, 1, B> followed, In<T, 3, B> gram, Out<T, 2, B> places,
                          const Extra<T, B>& extra) const {
     auto mark = ctx.mark();
     const Index items = z.extent(0);
@@ -209,7 +219,7 @@ struct AttentionPosterior {
       auto of_values = ctx.mark();
       write_norms(ctx, a, values_of(ctx, a, gram), norms);
     }
-    const fn::PosteriorFeatures<T, B> f = features<T, B>(ctx, x, followed, extra, norms);
+    const fn::PosteriorFeatures<T, B> f = features<T, B>(ctx, x, followed, extra, norms, places);
     mixing::forward<typename B::Context, T, B>(ctx, heads_of(f), 1, visible<T, B>(ctx, r, log_r, extra, valid), r,
                                                log_r, q, log_q, log_sum_exp);
   }
@@ -225,7 +235,7 @@ struct AttentionPosterior {
 
   template <class T, class B>
   fn::PosteriorFeatures<T, B> no_features(auto& ctx, In<Index, 1, B> followed, const AttentionTrace<const T, B>& a,
-                                          const attending::Following<B>& following) const {
+                                          const attending::Following<B>& following, Out<T, 2, B> places) const {
     const bool every = head == FollowedHead::every;
     const Index items = a.q.extent(0), width = a.q.extent(1) / a.heads(), parts = every ? a.heads() : 1;
     const Index columns = fn::PosteriorFeatures<T, B>::columns(width, every);
@@ -233,11 +243,45 @@ struct AttentionPosterior {
             every,
             followed,
             {ctx.template scratch<T>(parts, items, columns),
-             ctx.template scratch<T>(parts, items * following.heads, columns), following}};
+             ctx.template scratch<T>(parts, items * following.heads, columns), following, places}};
+  }
+  template <class T, class B>
+  static void validate_window(const AttentionTrace<const T, B>& a, Index items) {
+    if (a.window.width == 0 || items == 0) return;
+    const Index width = a.q.extent(1) / a.heads();
+    expect(a.causal && a.window.length == a.length && a.window.past == 0, "AttentionPosterior", "extra.trace.window",
+           "of causal attention to the items of the trace", "another");
+    expect(a.entropy.data() != nullptr, "AttentionPosterior", "extra.trace.entropy",
+           "that of attention to a window, which the trace alone does not tell", "none");
+    if (a.places.data()) expect_shape("AttentionPosterior", "extra.trace.places", a.places, {a.window.width, width});
+  }
+  /// Keys of places beside those features, in scratch; empty where attention has none.
+  template <class T, class B>
+  View<T, 2, B> places_of(auto& ctx, const AttentionTrace<const T, B>& a) const {
+    if (a.places.empty()) return {};
+    const auto places = ctx.template scratch<T>(
+        a.places.extent(0), fn::PosteriorFeatures<T, B>::columns(a.places.extent(1), head == FollowedHead::every));
+    B::for_each(ctx, places.size(), fn::WidenRows<T, B>{a.places, places});
+    return places;
+  }
+  /// Memory for their adjoint, sequence by sequence.
+  template <class T, class B>
+  static View<T, 2, B> no_places(auto& ctx, const AttentionTrace<const T, B>& a, const fn::PosteriorFeatures<T, B>& f) {
+    if (a.places.empty()) return {};
+    return ctx.template scratch<T>(a.q.extent(0) / a.length * a.places.extent(0), f.of.places.extent(1));
+  }
+  template <class T, class B>
+  static void add_places_backward(auto& ctx, In<T, 2, B> of_each, Out<T, 2, B> dplaces) {
+    if (of_each.empty() || dplaces.empty()) return;
+    const Index width = dplaces.extent(0), sequences = of_each.extent(0) / width, columns = of_each.extent(1);
+    const auto sum = ctx.template scratch<T>(width, columns);
+    fill(ctx, sum, 0);
+    B::grouped_sum(ctx, one_group(ctx, sequences), of_each.as(sequences, width * columns), sum.as(1, width * columns));
+    B::for_each(ctx, dplaces.size(), fn::AddNarrowed<T, B>{sum, dplaces});
   }
   template <class T, class B>
   static MixingHeads<const T, B> heads_of(const fn::PosteriorFeatures<T, B>& f) {
-    return {f.of.queries, f.of.keys, f.of.following};
+    return {f.of.queries, f.of.keys, f.of.following, f.of.places};
   }
   /// O_h O_hᵀ [H, D/H, D/H], in scratch.
   template <class T, class B>
@@ -268,12 +312,12 @@ struct AttentionPosterior {
   }
   template <class T, class B>
   fn::PosteriorFeatures<T, B> features(auto& ctx, View<const T, 2, B> x, In<Index, 1, B> followed,
-                                       const Extra<T, B>& extra, In<T, 2, B> norms) const {
+                                       const Extra<T, B>& extra, In<T, 2, B> norms, Out<T, 2, B> places) const {
     const AttentionTrace<const T, B>& a = extra.trace.value;
     const Index items = x.extent(0), dim = x.extent(1), heads = a.heads();
     const auto following = attending::following<typename B::Context, B>(
         ctx, followed, mixing::several_heads(head, a) ? heads : 1, a.length);
-    const fn::PosteriorFeatures<T, B> f = no_features<T, B>(ctx, followed, a, following);
+    const fn::PosteriorFeatures<T, B> f = no_features<T, B>(ctx, followed, a, following, places);
     auto mark = ctx.mark();
     const ByHead<T, B> by_head = no_projection<T, B>(ctx, followed, a);
     if (head == FollowedHead::every)
@@ -310,7 +354,7 @@ struct AttentionPosterior {
   Visible<T, B> visible(auto& ctx, View<const T, 2, B> r, View<const T, 2, B> log_r, const Extra<T, B>& extra,
                         In<T, 1, B> valid) const {
     const AttentionTrace<const T, B>& a = extra.trace.value;
-    Visible<T, B> v{a.length, a.causal, valid};
+    Visible<T, B> v{.length = a.length, .causal = a.causal, .valid = valid, .window = a.window};
     if (only_confident) v.entropy = mixing::entropies(ctx, r, log_r);
     return v;
   }

@@ -15,7 +15,7 @@ namespace gatefold::fn {
 ///
 /// α is 1, or H with mean_of_heads; ⟨u, m_h⟩ = α ⟨u O_hᵀ, v_h⟩, so that a head costs no more than its width. The last
 /// pair is there for `every` alone. Where an item follows one head, its query is that head's; its keys are, too, if the
-/// whole sequence follows it, else those of all heads.
+/// whole sequence follows it, else those of all heads. Keys of places are [places, 0, …].
 template <class T, class B>
 struct PosteriorFeatures {
   Index width;  // D / H
@@ -132,6 +132,24 @@ struct PosteriorFeaturesBackward {
     });
     if (lanes.lane == 0 && d.every && da.log_sum_exp.data()) da.log_sum_exp(n, h) -= query[2 * width + 1];
   }
+};
+
+/// to[r, c] = from[r, c] where there is such a column, else 0.
+template <class T, class B>
+struct WidenRows {
+  View<const T, 2, B> from;
+  View<T, 2, B> to;
+  GATEFOLD_HD void operator()(Index i) const {
+    const Index r = i / to.extent(1), c = i % to.extent(1);
+    to.data()[i] = c < from.extent(1) ? from(r, c) : T(0);
+  }
+};
+/// to[r, c] += from[r, c] for the columns of `to`.
+template <class T, class B>
+struct AddNarrowed {
+  View<const T, 2, B> from;
+  View<T, 2, B> to;
+  GATEFOLD_HD void operator()(Index i) const { to.data()[i] += from(i / to.extent(1), i % to.extent(1)); }
 };
 
 }  // namespace gatefold::fn

@@ -6,6 +6,7 @@
 #include "gatefold/attention/following.hpp"
 #include "gatefold/attention/mask.hpp"
 #include "gatefold/attention/streamed_softmax.hpp"
+#include "gatefold/attention/window.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/math.hpp"
@@ -32,9 +33,11 @@ struct Visible {
   bool causal = true;
   View<const T, 1, B> valid{};    // [N] 1 = item, 0 = padding; empty: all are items
   View<const T, 1, B> entropy{};  // [N] or empty: J_i = {j : H(r_j) ≤ H(r_i)} of paper 002, proposition 1
+  attending::Window window{};     // with a width, only items in the window, of causal ones
 
   GATEFOLD_HD bool sees(Index i, Index j) const {
-    return (!causal || j <= i) && (!valid.data() || (valid(i) != 0 && valid(j) != 0)) &&
+    return (window.width > 0 ? window.sees(i % length, j % length) : !causal || j <= i) &&
+           (!valid.data() || (valid(i) != 0 && valid(j) != 0)) &&
            (!entropy.data() || j == i || entropy(j) <= entropy(i));
   }
 };
@@ -44,6 +47,7 @@ template <class T, class B>
 struct MixingHeads {
   View<T, 3, B> queries, keys;  // [H, N, F]; with several heads to follow [1, N, F] rows, [1, heads · N, F]
   attending::Following<B> following{};
+  View<T, 2, B> places{};  // [width, F] of the window, beside the keys; of the adjoint [S · width, F], of each sequence
 };
 
 namespace fn {
@@ -81,12 +85,15 @@ struct MixFinish {
     }
     if (lanes.sum(small) == 0) return;
     const Index first = i / visible.length * visible.length, dim = heads.queries.extent(2);
+    const Index begin = visible.window.first(i - first);
     for (Index h = 0; h < heads.queries.extent(0); ++h)
       for (Index j = first; j < first + visible.length; ++j) {
         if (!visible.sees(i, j)) continue;
         const Index key = heads.following.key_for(i, j);
+        const T* const place = heads.places.data() ? &heads.places(j - first - begin, 0) : nullptr;
         const T dot = sum_columns<T>(lanes, dim, [&](auto at, Index d) {
-          return at.load(&heads.queries(h, row, d)) * at.load(&heads.keys(h, key, d));
+          const auto of_key = at.load(&heads.keys(h, key, d));
+          return at.load(&heads.queries(h, row, d)) * (place ? of_key + at.load(place + d) : of_key);
         });
         const T log_w = scale * dot - normaliser;
         for (Index e = lanes.lane; e < experts; e += lanes.size)
@@ -163,7 +170,7 @@ View<T, 2, B> stacked(View<T, 3, B> of_heads) {
 template <class T, class B>
 attending::Mask<T, B> mask_of(const Visible<T, B>& visible, const attending::Keys<T, B>& keys,
                               const attending::Following<B>& following) {
-  return {visible.length, visible.causal, keys.mask, visible.valid, visible.entropy, following};
+  return {visible.length, visible.causal, keys.mask, visible.valid, visible.entropy, following, {}, visible.window};
 }
 
 /// Equations (1) and (2), scale > 0. Writes q, log_q [N, E] and log_sum_exp [N] (−∞ for an item that sees nobody).
@@ -181,7 +188,7 @@ void forward(C& ctx, const MixingHeads<const T, B>& heads, double scale, const V
                                    heads.following.heads > 1 ? ctx.template scratch<T>(q.extent(0), q.extent(1)) : q);
   for (Index h = 0; h < heads.queries.extent(0); ++h)
     attending::add_keys<C, T, B>(ctx, head(heads.queries, h), head(heads.keys, h), scale,
-                                 mask_of(visible, keys, heads.following), keys.values, sums);
+                                 mask_of(visible, keys, heads.following), keys.values, sums, {heads.places});
   B::for_rows(ctx, q.extent(0),
               fn::MixFinish<T, B>{visible, heads, T(scale), tiny, r, log_r, sums.top, sums.total, sums.sums, q, log_q,
                                   log_sum_exp});
@@ -204,9 +211,9 @@ void backward(C& ctx, const MixingHeads<const T, B>& heads, double scale, const 
       ctx, q.extent(0),
       fn::MixAdjoint<T, B>{q, dq, drank, log_sum_exp, std::numeric_limits<T>::min(), heads.following, dr, g, mean});
   for (Index h = 0; h < heads.queries.extent(0); ++h)
-    attending::add_keys_backward<C, T, B>(ctx, head(heads.queries, h), head(heads.keys, h), scale,
-                                          mask_of(visible, keys, heads.following), keys.values, log_sum_exp, mean, g,
-                                          dr, head(dheads.queries, h), head(dheads.keys, h));
+    attending::add_keys_backward<C, T, B>(
+        ctx, head(heads.queries, h), head(heads.keys, h), scale, mask_of(visible, keys, heads.following), keys.values,
+        log_sum_exp, mean, g, dr, head(dheads.queries, h), head(dheads.keys, h), {heads.places, dheads.places});
 }
 
 /// H(r_n) for the option that an item listens only to items at least as sure as itself.

@@ -1,0 +1,127 @@
+#pragma once
+
+#include "gatefold/backend/groups.hpp"
+#include "gatefold/backend/lanes.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/expert/expert.hpp"
+#include "gatefold/policy/noise.hpp"
+#include "gatefold/policy/policy.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// factor[s,j] = 0 where number (row(s) · E + e) · H + j of the stream, uniform in [0, 1), is less than the rate, else
+/// 1 / (1 − rate)
+template <class T, class B>
+struct HiddenFactors {
+  Groups<B> groups;
+  Random random;
+  double rate;
+  View<T, 2, B> factor;  // [S, H]
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+    const Index e = from_first(lanes, [&] { return groups.expert(s); }), columns = factor.extent(1);
+    if (e < 0) return;
+    const T least = T(rate), scale = T(1 / (1 - rate));
+    T* const to = factor.data() + s * columns;
+    Draw<UniformNoise, T>{random, true}.each(lanes, (groups.row(s) * groups.experts() + e) * columns, columns,
+                                             [&](Index j, T u) { to[j] = u < least ? T(0) : scale; });
+  }
+};
+
+}  // namespace fn
+
+/// Dropout of the hidden values of an expert, Mlp or GatedMlp: each is 0 with probability `rate`, and the others make
+/// up for it.
+///
+///     h̃[s] = ξ ⊙ h[s] / (1 − rate),   z[s] = h̃[s] V_e + b_e,   ξ[s,j] = 0 with probability rate, else 1   (1)
+///
+/// Source: the code of papers 001 and 002, whose experts are W₂ Drop(ReLU(W₁ x + b₁)) + b₂, in mixtures and in dense
+/// layers. Without noise, or with rate 0, the bits of the expert alone, whose parameters and their names it has.
+/// @param x [N, D] in items, z [S, D] out
+/// @param noise  of a call: a Mixture or OneExpert around it takes it as extra input and gives it to each evaluation
+/// @param saved  the expert's: backward draws ξ again
+/// @throws ArgumentError unless 0 <= rate < 1
+/// @cost   S·H random numbers and values of scratch, forward and backward
+/// @order  ξ of hidden value j of item n at expert e is number (n·E + e)·H + j of the stream, wherever its slot stands:
+///         the same on any number of threads and for any choice of the other items
+template <class ExpertT>
+struct HiddenDropout {
+  static_assert(
+      requires(ExpertT e) { e.hidden_dim; },
+      "gatefold: HiddenDropout drops the hidden values of an Mlp or a GatedMlp; see docs/extending.md#expert");
+  double rate = 0.1;
+  ExpertT expert;
+  Noise noise{};
+
+  template <class T, class B>
+  struct Params {
+    gatefold::Params<ExpertT, T, B> expert;
+    template <class F, class... P>
+    static void each(F&& f, P&... p) {
+      f("", p.expert...);
+    }
+  };
+  template <class T, class B>
+  using Saved = gatefold::Saved<ExpertT, T, B>;
+
+  Index in_dim() const { return expert.in_dim(); }
+  Index out_dim() const { return expert.out_dim(); }
+  HiddenDropout with_noise(const Noise& of_call) const { return {rate, expert, of_call}; }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Index experts, Seed seed) const {
+    expect_options();
+    return {expert.template init<T, B>(ctx, experts, seed)};
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index experts) const {
+    expect_options();
+    expert.validate(p.expert, experts);
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z,
+               NonDeduced<Saved<T, B>>& saved) const {
+    auto mark = ctx.mark();
+    expert.forward(ctx, p.expert, groups, x, z, saved, factors<T>(ctx, groups));
+  }
+  template <class T, class B>
+  void infer(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z) const {
+    auto mark = ctx.mark();
+    expert.infer(ctx, p.expert, groups, x, z, factors<T>(ctx, groups));
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
+                const NonDeduced<Saved<T, B>>& saved, In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
+    auto mark = ctx.mark();
+    expert.backward(ctx, p.expert, groups, x, saved, dz, dslots, grads.expert, factors<T>(ctx, groups));
+  }
+  template <class T, class B>
+  void weighted_backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
+                         const NonDeduced<Saved<T, B>>& saved, In<T, 2, B> du, const SlotWeights<T, B>& weights,
+                         Out<T, 2, B> dslots, Params<T, B>& grads) const {
+    auto mark = ctx.mark();
+    expert.weighted_backward(ctx, p.expert, groups, x, saved, du, weights, dslots, grads.expert,
+                             factors<T>(ctx, groups));
+  }
+
+ private:
+  void expect_options() const { expect(0 <= rate && rate < 1, "HiddenDropout", "rate", "0 <= rate < 1", rate); }
+  /// In scratch; empty where nothing is dropped.
+  template <class T, class C, class B>
+  View<const T, 2, B> factors(C& ctx, const Groups<B>& groups) const {
+    if (rate == 0 || !noise.random) return {};
+    const View<T, 2, B> factor = ctx.template scratch<T>(groups.slots, expert.hidden_dim);
+    B::for_rows(ctx, groups.slots, fn::HiddenFactors<T, B>{groups, *noise.random, rate, factor});
+    return factor;
+  }
+};
+template <class E>
+HiddenDropout(double, E) -> HiddenDropout<E>;
+
+}  // namespace gatefold

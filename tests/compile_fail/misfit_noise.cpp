@@ -1,0 +1,17 @@
+// expect: gatefold: with_noise of an expert must be callable as with_noise\(noise\) const, which returns its own type; see docs/extending\.md#optional-members
+// An expert that would draw numbers and cannot be given them: nothing would be drawn.
+#include <gatefold/gatefold.hpp>
+
+using namespace gatefold;
+
+struct Odd : Linear {
+#ifdef GATEFOLD_FAIL
+  Odd with_noise() const { return *this; }
+#endif
+};
+
+int main() {
+  Cpu::Context ctx;
+  Trainer trainer{ctx, Mixture{SoftmaxTopK{.scores = {.experts = 2}}, Odd{{.model_dim = 2}}}, MeanSquaredError{}, optim::Sgd{},
+                  Seed{1}};
+}

@@ -1,0 +1,15 @@
+// expect: gatefold: a kind of Experts draws numbers, which Experts does not hand on; see docs/extending\.md#expert
+// Dropout inside one kind of mixed experts, which nobody would give its noise.
+#include <gatefold/gatefold.hpp>
+
+using namespace gatefold;
+
+int main() {
+  const Mlp<Relu> mlp{.model_dim = 2, .hidden_dim = 3};
+#ifdef GATEFOLD_FAIL
+  const Experts kinds{std::tuple{HiddenDropout{0.1, mlp}, mlp}};
+#else
+  const Experts kinds{std::tuple{mlp, mlp}};
+#endif
+  (void)kinds;
+}
