@@ -87,8 +87,8 @@ GATEFOLD_FOR_EACH(ClipFactor)
   GATEFOLD_FOR_ROWS(ZeroTouched<T>)                                                                                    \
   GATEFOLD_FOR_ROWS(RowsInUse<Cpu, fn::CleanKeys<T, Cpu>>)                                                             \
   GATEFOLD_FOR_ROWS(RowsInUse<Cpu, fn::SplitHeads<T, Cpu>>)                                                            \
-  GATEFOLD_FOR_ROWS(SoftmaxBlock<T, Cpu, attending::WindowMask>)                                                       \
-  GATEFOLD_FOR_ROWS(SoftmaxBlockBackward<T, Cpu, attending::WindowMask>)                                               \
+  GATEFOLD_FOR_ROWS(SoftmaxBlock<T, Cpu, attending::WindowMask<T, Cpu>>)                                               \
+  GATEFOLD_FOR_ROWS(SoftmaxBlockBackward<T, Cpu, attending::WindowMask<T, Cpu>>)                                       \
   GATEFOLD_FOR_ROWS(RouteRowBackward<fn::SoftmaxBackward<T, Cpu>, fn::PickTopKBackward<T, Cpu>, T, Cpu>)               \
   GATEFOLD_FOR_ROWS(StepTouched<T, fn::AdamWStep<T>>)                                                                  \
   GATEFOLD_FOR_ROWS(StepTouched<T, fn::ClipStep<T>>)                                                                   \
