@@ -44,7 +44,7 @@ if [[ -n $gpu ]]; then
   commit=$(git -C "$root" rev-parse --short HEAD 2>/dev/null)
   echo "== gpu: $device, $(nvcc --version | sed -n 's/.*release/CUDA/p'), $(date +%F), commit ${commit:-unknown}"
 else
-  install_packages g++ clang libclang-rt-14-dev cmake ninja-build pkg-config doctest-dev libeigen3-dev \
+  install_packages g++ clang libclang-rt-14-dev lld cmake ninja-build pkg-config doctest-dev libeigen3-dev \
     nlohmann-json3-dev zlib1g-dev libcli11-dev librapidcheck-dev clang-format || exit 1
 fi
 if [[ -n $platforms ]]; then
