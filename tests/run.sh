@@ -44,7 +44,7 @@ if [[ -n $gpu ]]; then
   commit=$(git -C "$root" rev-parse --short HEAD 2>/dev/null)
   echo "== gpu: $device, $(nvcc --version | sed -n 's/.*release/CUDA/p'), $(date +%F), commit ${commit:-unknown}"
 else
-  install_packages g++ clang libclang-rt-14-dev cmake ninja-build pkg-config doctest-dev libeigen3-dev \
+  install_packages g++ clang libclang-rt-14-dev lld cmake ninja-build pkg-config doctest-dev libeigen3-dev \
     nlohmann-json3-dev zlib1g-dev libcli11-dev librapidcheck-dev clang-format || exit 1
 fi
 if [[ -n $platforms ]]; then
@@ -58,14 +58,18 @@ jobs=$(nproc)
 unity=-DGATEFOLD_UNITY_BYTES=200000  # who builds all does it in a third of the time, who changes one test builds it alone
 passed=0 failed=0
 
-# stage PRESET CMAKE_OPTION...: configure, build and test one preset, and add up what ctest says.
+# configure PRESET CMAKE_OPTION...: what it says goes to build/PRESET.log.
+configure() {
+  mkdir -p "$root/build"
+  cmake --preset "$@" >"$root/build/$1.log" 2>&1
+}
+
+# stage PRESET: build and test one preset that was configured, and add up what ctest says.
 stage() {
   local preset=$1 log=$root/build/$1.log begin=$SECONDS built
   local build=(--preset "$preset" -j "$jobs") test=(--preset "$preset" -j "$jobs")
-  shift
-  echo "== $preset: configure"
-  mkdir -p "$root/build"
-  if ! cmake --preset "$preset" "$@" >"$log" 2>&1; then
+  if ! grep -q "^-- Build files have been written" "$log"; then
+    echo "== $preset: configure FAILED"
     cat "$log"
     ((++failed))
     return
@@ -100,37 +104,45 @@ stage() {
   echo "== $preset: built in $((built - begin)) s, tested in $((SECONDS - built)) s"
 }
 
-cuda_stage() {
-  if command -v nvcc >/dev/null; then stage cuda "$@"; else echo "== cuda: skipped, no nvcc"; fi
-}
-
 if [[ -n $gpu ]]; then
   read -ra options <<<"${CMAKE_OPTIONS:-}"
-  stage gpu "${options[@]}"
+  configure gpu "${options[@]}"
+  stage gpu
 elif [[ $only == cuda* ]]; then
-  cuda_stage -DGATEFOLD_UNITY_BYTES=0
+  configure cuda -DGATEFOLD_UNITY_BYTES=0
+  stage cuda
 elif [[ -n $neon ]]; then
   install_packages g++-aarch64-linux-gnu qemu-user || exit 1
+  configure neon
   stage neon
 elif [[ -n $only ]]; then
-  stage test -DGATEFOLD_TESTS_LEFT_OUT=
-elif [[ -n $full ]]; then
-  all=("$unity" -DGATEFOLD_SLOW_TESTS=ON -DGATEFOLD_TEST_PROJECT=ON -DGATEFOLD_TEST_FOLDERS= -DGATEFOLD_TESTS_LEFT_OUT=)
-  stage test "${all[@]}" "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -march=native" -DCMAKE_VERIFY_INTERFACE_HEADER_SETS=ON \
-    -DGATEFOLD_DIFFERENTIAL_SECONDS=1800
-  all+=(-DGATEFOLD_MUTATION_TESTS=OFF)  # once is enough
-  stage sanitize "${all[@]}" \
-    "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -gline-tables-only -fsanitize=address,undefined -fno-sanitize-recover=all"
-  stage tsan "${all[@]}" -DGATEFOLD_FUZZ_SECONDS=10
-  stage v3 "${all[@]}" -DGATEFOLD_FUZZ_SECONDS=10
-  cuda_stage -DGATEFOLD_SLOW_TESTS=ON "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -DNDEBUG" "-DCMAKE_CUDA_FLAGS_RELEASE=-O1 -DNDEBUG"
+  configure test -DGATEFOLD_TESTS_LEFT_OUT=
+  stage test
 else
-  # A header's own test is built once, under the sanitizers; where cases are left out there (slow_build), here too.
-  once=$(cd tests && find check core data expert gate io layer loss metric model optim policy routing tensor train update \
-    -name '*_test.cpp' ! -name 'golden_*' -exec grep -LE 'slow_build|__OPTIMIZE__' {} + | tr '\n' '|')
-  stage test "$unity" "-DGATEFOLD_TESTS_LEFT_OUT=^(${once%|})\$"
-  for preset in sanitize tsan v3; do stage "$preset"; done
-  cuda_stage
+  if [[ -n $full ]]; then
+    all=("$unity" -DGATEFOLD_SLOW_TESTS=ON -DGATEFOLD_TEST_PROJECT=ON -DGATEFOLD_TEST_FOLDERS= -DGATEFOLD_TESTS_LEFT_OUT=)
+    test=("${all[@]}" "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -march=native" -DCMAKE_VERIFY_INTERFACE_HEADER_SETS=ON
+      -DGATEFOLD_DIFFERENTIAL_SECONDS=1800)
+    all+=(-DGATEFOLD_MUTATION_TESTS=OFF)  # once is enough
+    sanitize=("${all[@]}" "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -gline-tables-only -fsanitize=address,undefined -fno-sanitize-recover=all")
+    tsan=("${all[@]}" -DGATEFOLD_FUZZ_SECONDS=10)
+    v3=("${tsan[@]}")
+    cuda=(-DGATEFOLD_SLOW_TESTS=ON "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -DNDEBUG" "-DCMAKE_CUDA_FLAGS_RELEASE=-O1 -DNDEBUG")
+  else
+    # A header's own test is built once, under the sanitizers; where cases are left out there (slow_build), here too.
+    once=$(cd tests && find check core data expert gate io layer loss metric model optim policy routing tensor train update \
+      -name '*_test.cpp' ! -name 'golden_*' -exec grep -LE 'slow_build|__OPTIMIZE__' {} + | tr '\n' '|')
+    test=("$unity" "-DGATEFOLD_TESTS_LEFT_OUT=^(${once%|})\$") sanitize=() tsan=() v3=() cuda=()
+  fi
+  presets=(test sanitize tsan v3 cuda)
+  command -v nvcc >/dev/null || { echo "== cuda: skipped, no nvcc"; unset "presets[4]"; }
+  echo "== ${presets[*]}: configure"
+  for preset in "${presets[@]}"; do  # at once: much of it is waiting
+    declare -n options=$preset
+    configure "$preset" "${options[@]}" &
+  done
+  wait
+  for preset in "${presets[@]}"; do stage "$preset"; done
 fi
 echo "total time $SECONDS s"
 echo "$passed passed, $failed failed"

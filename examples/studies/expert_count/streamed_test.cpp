@@ -1,4 +1,3 @@
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include "streamed.hpp"
 
 #include <doctest/doctest.h>
