@@ -175,12 +175,18 @@ function alias(  text, line, spelled) {
 }
 END {
   if (bad) exit 1
-  print "# Catalogue\n\nEvery policy, from the doc comments of its header (`bash tests/structure/catalogue.sh . >docs/catalogue.md`; a test compares).\nLetters: N items, L items per sequence, D model, H hidden, E experts, K picks, S slots. A gate is scores × mixing × selection, put\ntogether with `ComposedGate`, or one of these names; every scores goes with every mixing and every selection.\nTensors are named as files name them, below what holds them: `layers.0.branch.gate.scores.weight`; biases have 0 values where there are none."
+  print "# Catalogue\n"
+  print "Every policy, from the doc comments of its header (`bash tests/structure/catalogue.sh . >docs/catalogue.md`; a test"
+  print "compares). Letters: N items, L items per sequence, D model, H hidden, E experts, K picks, S slots. A gate is scores ×"
+  print "mixing × selection, put together with `ComposedGate`, or one of these names; every scores goes with every mixing and"
+  print "every selection. Tensors are named as files name them, below what holds them: `layers.0.branch.gate.scores.weight`;"
+  print "biases have 0 values where there are none."
   print "\n## gates by name\n\n| gate | what | composition | source |\n|---|---|---|---|"
   printf "%s", names
   for (i = 1; i <= n; ++i) {
     if (rows[i] == "") continue
-    print "\n## " titles[i] "\n\n| policy | what | equation | source | options | tensors | cost | where |\n|---|---|---|---|---|---|---|---|"
+    print "\n## " titles[i] "\n\n| policy | what | equation | source | options | tensors | cost | where |"
+    print "|---|---|---|---|---|---|---|---|"
     printf "%s", rows[i]
   }
 }
