@@ -92,7 +92,7 @@ class AttentionPosterior(Part):
 
 def attend(p, x, heads, causal, context, mean_of_heads):
     """U, and for every sequence A_h and W_h x_j, where U = (1/H) sum_h A_h X W_h: W_h is H times the usual product of
-    value and output, unless mean_of_heads is false."""
+    value and output, unless mean_of_heads is false. Padding sees nobody: its row of U is 0."""
     out, traces, width = [], [], x.shape[1] // heads
     for sequence in context.sequences(x):
         items = list(sequence)
@@ -108,7 +108,7 @@ def attend(p, x, heads, causal, context, mean_of_heads):
             value = (tokens @ p["value"])[:, own]
             means.append(value @ p["output"][own] * (heads if mean_of_heads else 1))
             context_of_heads.append(attention[-1] @ value)
-        out.append(torch.cat(context_of_heads, dim=1) @ p["output"])
+        out.append(torch.cat(context_of_heads, dim=1) @ p["output"] * ~hidden[:, None])
         traces.append((attention, means))
     return torch.cat(out), traces
 

@@ -28,7 +28,7 @@ build_and_run() {  # FOLDER TEST: 0 passes, 3 does not compile, else fails; what
   [[ $2 == data/* ]] && main+=(-lz)
   g++ "${flags[@]}" -include "$dir/others.hpp" -I"$1" -I"$root/include" -I"$root/tests" "$root/tests/$2" "${main[@]}" -o "$1/test" \
     -pthread 2>"$1/log" || return 3
-  (cd "$1" && timeout "$limit" ./test >out 2>&1)
+  (cd "$1" && timeout "$limit" ./test --abort-after=1 >out 2>&1)
   set -- "$1" $?
   rm "$1/test"
   return "$2"

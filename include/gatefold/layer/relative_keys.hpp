@@ -1,6 +1,5 @@
 #pragma once
 
-#include <tuple>
 #include <utility>
 
 #include "gatefold/backend/elementwise.hpp"
@@ -8,6 +7,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
+#include "gatefold/policy/extra_parts.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
@@ -19,18 +19,14 @@ namespace lookup {
 /// takes them. Returns whether there is one.
 template <class E, class V>
 bool set_relative(E& extra, const V& keys) {
-  if constexpr (requires { extra.relative = keys; }) {
-    extra.relative = keys;
-    return true;
-  } else {
-    bool any = false;
-    if constexpr (requires { std::tuple_size<decltype(extra.layers)>::value; })
-      std::apply([&](auto&... part) { ((any = set_relative(part, keys) || any), ...); }, extra.layers);
-    if constexpr (requires { extra.attention; }) any = set_relative(extra.attention, keys) || any;
-    if constexpr (requires { extra.layer; }) any = set_relative(extra.layer, keys) || any;
-    if constexpr (requires { extra.branch; }) any = set_relative(extra.branch, keys) || any;
-    return any;
-  }
+  bool any = false;
+  for_each_extra(extra, [&](auto& part) {
+    if constexpr (requires { part.relative = keys; }) {
+      part.relative = keys;
+      any = true;
+    }
+  });
+  return any;
 }
 
 }  // namespace lookup
