@@ -3,11 +3,12 @@
 option(GATEFOLD_CUDA_HARDWARE "Build our CUDA programs for a real device, not for the emulator of tests/cuda_emulator" OFF)
 set(GATEFOLD_CUDA_ARCHITECTURES native CACHE STRING "Architectures of our CUDA programs on hardware")
 
+include(${CMAKE_CURRENT_LIST_DIR}/gatefold_find_package.cmake)
 set(CUDAToolkit_FOUND FALSE)
 if(GATEFOLD_CUDA STREQUAL "AUTO")
-  find_package(CUDAToolkit 13.0 QUIET GLOBAL)
+  gatefold_find_package(CUDAToolkit 13.0 QUIET GLOBAL)
 elseif(GATEFOLD_CUDA)
-  find_package(CUDAToolkit 13.0 GLOBAL)
+  gatefold_find_package(CUDAToolkit 13.0 GLOBAL)
   if(NOT CUDAToolkit_FOUND)
     message(FATAL_ERROR "GATEFOLD_CUDA is ON, but there is no CUDA toolkit 13.0 or newer: put nvcc into PATH, or name it with "
                         "-DCUDAToolkit_ROOT=folder.")

@@ -20,6 +20,7 @@ configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/gatefoldConfig.cmake.i
 write_basic_package_version_file(gatefoldConfigVersion.cmake COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
 configure_file(${PROJECT_SOURCE_DIR}/cmake/gatefold.pc.in gatefold.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/gatefoldConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/gatefoldConfigVersion.cmake
+              ${PROJECT_SOURCE_DIR}/cmake/gatefold_find_package.cmake
         DESTINATION ${package_dir})
 # gatefold::kernels is built where it is used.
 install(FILES ${PROJECT_SOURCE_DIR}/cmake/gatefold_kernels.cmake ${PROJECT_SOURCE_DIR}/cmake/gatefold_kernels.cpp
