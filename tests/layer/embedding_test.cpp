@@ -143,6 +143,23 @@ TEST_CASE("the rows of ids that occurred are touched, by all backwards since the
   CHECK(values(dense.grads) == once);
 }
 
+TEST_CASE("the row of an id that has no gradient, as padding, is not touched; NaN is one") {
+  Cpu::Context ctx(1);
+  for (const Index dim : {1, 2, 17, 40}) {
+    Backward<float> backward(ctx, {.vocabulary = 6, .model_dim = dim});
+    auto du = uniform_tensor<float>(ctx, Seed{1}, 1, 5, dim);
+    for (Index d = 0; d < dim; ++d) {
+      du(1, d) = du(3, d) = 0;                // id 5, twice
+      du(2, d) = d + 1 == dim ? 1e-30f : 0;   // id 2: of its last value alone, whose square is 0
+      du(4, d) = d == 0 ? std::nanf("") : 0;  // id 0
+    }
+    backward({3, 5, 2, 5, 0}, du);
+    std::string rows;
+    for (Index v = 0; v < 6; ++v) rows += std::as_const(backward.grads.weight).rows().touched(v) ? 'x' : '.';
+    CHECK(rows == "x.xx..");
+  }
+}
+
 TEST_CASE("a step reads and writes touched rows alone: NaN in the others stays where it is") {
   const Index vocabulary = 50, dim = 5;
   Cpu::Context ctx(2, true);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -273,6 +274,25 @@ TEST_CASE("ignored labels: the loss of the others alone; all of them ignored: 0,
     all.backward(ctx);
     for (const double v : values(all.dy, all.grads, all.dmodel)) CHECK(v == 0);
   }
+}
+
+TEST_CASE("whatever stands in items that do not count, their dy is 0 and no gradient has it") {
+  Cpu::Context ctx(1);
+  for (const bool with_bias : {true, false})
+    for (const bool tied : {true, false}) {
+      const Loss loss{.vocabulary = 1500, .model_dim = 3, .bias = with_bias, .tied = tied, .ignore = -1};
+      Case<float> clean(ctx, loss, 6), changed(ctx, loss, 6);
+      clean.label = changed.label = {4, -1, 1400, -1, 7, -1};
+      changed.y(1, 0) = std::numeric_limits<float>::quiet_NaN();
+      changed.y(3, 1) = std::numeric_limits<float>::infinity();
+      changed.y(5, 2) = 3e38f;  // its logits are too large
+      CHECK(changed.forward(ctx) == clean.forward(ctx));
+      changed.backward(ctx);
+      clean.backward(ctx);
+      CHECK(same_bits(values(changed.dy, changed.grads, changed.dmodel), values(clean.dy, clean.grads, clean.dmodel)));
+      for (const Index n : {1, 3, 5})
+        for (Index d = 0; d < 3; ++d) CHECK(changed.dy(n, d) == 0);
+    }
 }
 
 TEST_CASE("backward adds to the gradients and writes dy") {

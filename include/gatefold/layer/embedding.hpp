@@ -3,6 +3,7 @@
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/initial_values.hpp"
 #include "gatefold/backend/lanes.hpp"
+#include "gatefold/backend/math.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/layer/layer.hpp"
@@ -37,7 +38,8 @@ struct TakeById {
     }
   }
 };
-/// dweight[v] += Σ dy[n] over the items n of id v, in order, by the first of them
+/// dweight[v] += Σ dy[n] over the items n of id v, in order, by the first of them; a row that gets nothing but zeros is
+/// not touched
 template <class T, class B>
 struct AddById {
   View<const Index, 1, B> id, offsets, order;  // order[offsets[v]], …: the items of id v
@@ -51,12 +53,14 @@ struct AddById {
     if (from_first(lanes, [&] { return order(begin); }) != n) return;
     const Index end = from_first(lanes, [&] { return offsets(v + 1); }), columns = dweight.columns;
     T* to = dweight.data + v * columns;
-    each_column<T>(lanes, columns, [&](auto at, Index j) {
+    const T size = sum_columns<T>(lanes, columns, [&](auto at, Index j) {
+      using math::abs;
       auto sum = at.load(dy.data() + n * columns + j);
       for (Index i = begin + 1; i < end; ++i) sum += at.load(dy.data() + order(i) * columns + j);
       at.store(to + j, at.load(to + j) + sum);
+      return abs(sum);
     });
-    if (lanes.lane == 0) dweight.marks[v] = 1;
+    if (lanes.lane == 0 && !(size == 0)) dweight.marks[v] = 1;
   }
 };
 /// dplace[l] += Σ dy[n] over the items n = l, l + L, …, in order
@@ -85,13 +89,14 @@ struct AddByPlace {
 ///     u[n] = W[id[n]] + P[n mod L]                                     with L places                      (2)
 ///
 /// With a sparse gradient a step costs what its items cost: backward, zeroing, norms and optimizers read and write the
-/// rows of ids that occur, and marks of one byte a row. An optimizer then leaves all else of the other rows as it is,
-/// moments and decay included (optim/adamw.hpp). A loss that borrows W (loss/streamed_cross_entropy.hpp) touches all
-/// rows: its gradient is dense.
+/// rows of ids that occur with a gradient other than 0, so not of those that only padding has, and marks of one byte a
+/// row. An optimizer then leaves all else of the other rows as it is, moments and decay included (optim/adamw.hpp). A
+/// loss that borrows W (loss/streamed_cross_entropy.hpp) touches all rows: its gradient is dense.
 ///
 /// Source: as torch.nn.Embedding (with its option `sparse`); (2) the learned positions of Radford et al. 2018 (GPT).
 /// @param x [N] in ids, u [N, D] out
-/// @param places   L, the length of a sequence whose places have rows of their own (of a dense gradient); 0: none
+/// @param places   L, the length of a sequence whose places have rows of their own (of a dense gradient); 0: none. They
+///                 are counted from the first item in steps of L: shorter sequences are padded to it
 /// @param sparse   no: every step takes all rows for touched, also those whose gradient is 0
 /// @param initial  how W and P begin; their inputs are their rows
 /// @throws ArgumentError unless vocabulary, model_dim >= 1, places >= 0 and shapes fit, and on a host unless ids are in

@@ -57,16 +57,32 @@ struct StreamedValue {
     value(n) = label(n) == ignore ? T(0) : std::log(total(n)) - (chosen(n) - top(n));
   }
 };
-/// scale[n] = share / Σ_v exp(z[n,v] − top[n]), 0 where the label does not count
+/// scale[n] = share / Σ_v exp(z[n,v] − top[n]), 0 where the label does not count, and there its top is +∞: whatever the
+/// logits were, their adjoint is 0
 template <class T, class B>
 struct SoftmaxScale {
-  View<const T, 1, B> total;
+  View<const T, 1, B> top, total;
   View<const Index, 1, B> label;
   Index ignore;
   ShareOfMean share;
-  View<T, 1, B> scale;
+  View<T, 1, B> top_of_counted, scale;
   GATEFOLD_HD void operator()(Index n) const {
-    scale(n) = label(n) == ignore ? T(0) : share.template of<T>() / total(n);
+    const bool counts = label(n) != ignore;
+    top_of_counted(n) = counts ? top(n) : -negative_infinity<T>;
+    scale(n) = counts ? share.template of<T>() / total(n) : T(0);
+  }
+};
+/// to[n,:] = y[n,:] where the label counts; else it stays
+template <class T, class B>
+struct CopyCounted {
+  View<const Index, 1, B> label;
+  Index ignore;
+  View<const T, 2, B> y;
+  View<T, 2, B> to;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    if (label(n) == ignore) return;
+    each_column<T>(lanes, y.extent(1), [&](auto at, Index j) { at.store(&to(n, j), at.load(&y(n, j))); });
   }
 };
 /// The adjoint of a logit v, but for the label's 1: c = scale[s] exp(v + bias[j] − top[s])
@@ -190,12 +206,19 @@ struct StreamedCrossEntropy {
     const View<T, 2, B> dw = tied ? first_table<T, B>(dmodel)->view() : grads.weight.view();
     auto mark = ctx.mark();
     const fn::ShareOfMean share = loss::share_of_mean<B>(ctx, target, ignore);
-    auto scale = ctx.template scratch<T>(y.extent(0));
-    B::for_each(ctx, y.extent(0), fn::SoftmaxScale<T, B>{saved.total, target, ignore, share, scale});
-    for_blocks(ctx, y, [&](Index row, Index rows, Index first, View<T, 2, B> dz) {
-      const View<const T, 2, B> h = y.rows(row, rows), wv = w.weight.rows(first, dz.extent(1));
+    auto top = ctx.template scratch<T>(y.extent(0)), scale = ctx.template scratch<T>(y.extent(0));
+    B::for_each(ctx, y.extent(0), fn::SoftmaxScale<T, B>{saved.top, saved.total, target, ignore, share, top, scale});
+    View<const T, 2, B> counted = y;
+    if (ignore != loss::ignore_none) {  // whatever stands in the others reaches no gradient
+      auto finite = ctx.template scratch<T>(y.extent(0), model_dim);
+      fill(ctx, finite, 0);
+      B::for_rows(ctx, y.extent(0), fn::CopyCounted<T, B>{target, ignore, y, finite});
+      counted = finite;
+    }
+    for_blocks(ctx, counted, [&](Index row, Index rows, Index first, View<T, 2, B> dz) {
+      const View<const T, 2, B> h = counted.rows(row, rows), wv = w.weight.rows(first, dz.extent(1));
       const View<const Index, 1, B> label = target.rows(row, rows);
-      const fn::SoftmaxOfLogit<T, B> softmax{w.bias_of(first, dz.extent(1)), saved.top.view().rows(row, rows),
+      const fn::SoftmaxOfLogit<T, B> softmax{w.bias_of(first, dz.extent(1)), View<const T, 1, B>(top).rows(row, rows),
                                              View<const T, 1, B>(scale).rows(row, rows)};
       B::gemm(ctx, h, false, wv, true, false, dz, softmax);
       B::for_each(ctx, rows, fn::SubtractLabel<T, B>{label, ignore, first, share, dz});
