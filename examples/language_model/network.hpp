@@ -81,9 +81,11 @@ class Network final : public Model {
   std::vector<training::Routing> routing(const Ids& x) override {
     const Index count = static_cast<Index>(x.size());
     y_.resize(count, o_.dim);
-    trainer_.layer().begin(ctx_, trainer_.model(), count, carry_);
-    trainer_.layer().forward(ctx_, trainer_.model(), x, carry_, y_, saved_, extra({.length = o_.length}));
-    return training::routing(ctx_, saved_, o_.k);
+    gatefold::Carry<Layer, float, Cpu> carry;
+    gatefold::Saved<Layer, float, Cpu> saved;  // as large as training's: it goes
+    trainer_.layer().begin(ctx_, trainer_.model(), count, carry);
+    trainer_.layer().forward(ctx_, trainer_.model(), x, carry, y_, saved, extra({.length = o_.length}));
+    return training::routing(ctx_, saved, o_.k);
   }
   void begin() override { memory_.begin(ctx_); }
   std::span<const float> read_on(const Ids& x) override {
@@ -120,8 +122,6 @@ class Network final : public Model {
   Trained trainer_;
   SegmentMemory<float, Cpu> memory_;
   Index vocabulary_;
-  gatefold::Carry<Layer, float, Cpu> carry_{};
-  gatefold::Saved<Layer, float, Cpu> saved_{};
   Tensor<float, 2, Cpu> y_{}, z_{};  // [N, D] what was read gives; [count, V]
 };
 

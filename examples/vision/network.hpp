@@ -62,8 +62,9 @@ class Network final : public Model {
   std::vector<training::Routing> routing(ReadPixels x) override {
     Pixels logits(x.extent(0), evaluated_.out_dim());
     evaluated_.begin(ctx_, trainer_.params, x.extent(0), carry_);
-    evaluated_.forward(ctx_, trainer_.params, x, carry_, logits, saved_);
-    return training::routing(ctx_, saved_, k_);
+    Saved<Evaluated, float, Cpu> saved;  // as large as training's: it goes
+    evaluated_.forward(ctx_, trainer_.params, x, carry_, logits, saved);
+    return training::routing(ctx_, saved, k_);
   }
   void attack(const Pgd& attack, Noise start, ReadPixels x, Labels labels, Pixels& y) override {
     y.resize(x.extent(0), x.extent(1));
@@ -93,7 +94,6 @@ class Network final : public Model {
   InputGradient<float, Cpu::Context, ModelT, CrossEntropy> gradient_;
   Index k_;
   Carry<Evaluated, float, Cpu> carry_;
-  Saved<Evaluated, float, Cpu> saved_;
 };
 
 /// @param make  make(training) is the model of either

@@ -2,8 +2,10 @@
 
 #include <gatefold/gatefold.hpp>
 #include <gatefold/model/segment.hpp>
+#include <utility>
 #include <vector>
 
+#include "../../training/routing.hpp"
 #include "model.hpp"
 
 namespace studies::lm {
@@ -45,13 +47,8 @@ class Network : public Model {
   std::vector<Routing> routing(const Ids& x) override {
     forward(x);
     std::vector<Routing> all;
-    for_each_mixture(saved, [&](const auto& mixture) {
-      if (mixture.plan.items() <= 0) return;  // of an evaluation that the rule did not make
-      const auto picks = metric::picks(ctx, mixture.plan, setting.k);
-      all.push_back({metric::entropy(ctx, mixture.gate.probabilities.view()),
-                     metric::load(ctx, mixture.plan).counts,
-                     {picks.data(), picks.data() + picks.size()}});
-    });
+    for (training::Routing& one : training::routing(ctx, saved, setting.k))
+      all.push_back({one.entropy, std::move(one.load), std::move(one.picks)});
     // A rule that evaluates twice shows each of its mixtures twice.
     const std::size_t depth = static_cast<std::size_t>(setting.depth), each = all.size() / depth;
     for (std::size_t l = 1; l < depth && each > 1; ++l) all[l] = std::move(all[l * each]);
