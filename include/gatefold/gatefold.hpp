@@ -5,6 +5,7 @@
 #include "gatefold/backend/cpu/batch.hpp"
 #include "gatefold/backend/cpu/bfloat16.hpp"
 #include "gatefold/backend/cpu/block_product.hpp"
+#include "gatefold/backend/cpu/context.hpp"
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/backend/cpu/epilogue.hpp"
 #include "gatefold/backend/cpu/executor.hpp"
@@ -23,6 +24,7 @@
 #include "gatefold/backend/cpu/parallel.hpp"
 #include "gatefold/backend/cpu/philox_run.hpp"
 #include "gatefold/backend/cpu/prefetch.hpp"
+#include "gatefold/backend/cpu/primitives.hpp"
 #include "gatefold/backend/cpu/process.hpp"
 #include "gatefold/backend/cpu/product.hpp"
 #include "gatefold/backend/cpu/product_pair.hpp"
@@ -37,6 +39,7 @@
 #include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/backend/cpu/weight_block.hpp"
 #include "gatefold/backend/cpu/weight_path.hpp"
+#include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/backend/cpu/workers.hpp"
 #include "gatefold/policies.hpp"
 

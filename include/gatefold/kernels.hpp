@@ -12,8 +12,8 @@
 #else
 #define GATEFOLD_KERNEL extern template
 #endif
-#define GATEFOLD_FOR_EACH(...) GATEFOLD_KERNEL void Cpu::for_each(Cpu::Context&, Index, const fn::__VA_ARGS__&);
-#define GATEFOLD_FOR_ROWS(...) GATEFOLD_KERNEL void Cpu::for_rows(Cpu::Context&, Index, const fn::__VA_ARGS__&);
+#define GATEFOLD_FOR_EACH(...) GATEFOLD_KERNEL void cpu::Plain::for_each(Cpu::Context&, Index, const fn::__VA_ARGS__&);
+#define GATEFOLD_FOR_ROWS(...) GATEFOLD_KERNEL void cpu::Plain::for_rows(Cpu::Context&, Index, const fn::__VA_ARGS__&);
 
 namespace gatefold::inline GATEFOLD_CPU_ABI {
 
@@ -27,7 +27,7 @@ GATEFOLD_FOR_EACH(SetIndex)
 GATEFOLD_FOR_EACH(ClipFactor)
 
 #define GATEFOLD_PAIR(T, A, ...)                                                                      \
-  GATEFOLD_KERNEL void Cpu::grouped_pair(                                                             \
+  GATEFOLD_KERNEL void cpu::Plain::grouped_pair(                                                      \
       Cpu::Context&, Groups<Cpu>, View<const T, 2, Cpu>, const std::array<View<const T, 3, Cpu>, 1>&, \
       const fn::BiasActivate<A, T, Cpu>&, View<const T, 3, Cpu>, View<T, 2, Cpu>, const fn::__VA_ARGS__&);
 #define GATEFOLD_WITH_ACTIVATION(T, A)                                                                                 \
@@ -36,82 +36,82 @@ GATEFOLD_FOR_EACH(ClipFactor)
                                           Index, Index, Index, Index, T*);                                             \
   GATEFOLD_PAIR(T, A, AddBias<T, Cpu>)                                                                                 \
   GATEFOLD_PAIR(T, A, Store)
-#define GATEFOLD_KERNELS_OF(T)                                                                                         \
-  GATEFOLD_FOR_EACH(Fill<T>)                                                                                           \
-  GATEFOLD_FOR_EACH(Copy<T>)                                                                                           \
-  GATEFOLD_FOR_EACH(Scale<T>)                                                                                          \
-  GATEFOLD_FOR_EACH(AddScaled<T>)                                                                                      \
-  GATEFOLD_FOR_EACH(ScaledSum<T>)                                                                                      \
-  GATEFOLD_FOR_EACH(Uniform<T>)                                                                                        \
-  GATEFOLD_FOR_EACH(Normal<T>)                                                                                         \
-  GATEFOLD_FOR_EACH(RepeatFirst<T>)                                                                                    \
-  GATEFOLD_FOR_EACH(AdamWStep<T>)                                                                                      \
-  GATEFOLD_FOR_EACH(ClipStep<T>)                                                                                       \
-  GATEFOLD_FOR_EACH(Verdict<T>)                                                                                        \
-  GATEFOLD_FOR_EACH(TakeMean<T>)                                                                                       \
-  GATEFOLD_FOR_EACH(KeepValid<T, Cpu>)                                                                                 \
-  GATEFOLD_FOR_EACH(DropPadding<T, Cpu>)                                                                               \
-  GATEFOLD_FOR_EACH(HeavyBallBackward<T>)                                                                              \
-  GATEFOLD_FOR_EACH(MomentumBackward<T>)                                                                               \
-  GATEFOLD_FOR_EACH(LookAheadBackward<T>)                                                                              \
-  GATEFOLD_FOR_EACH(AdamRuleBackward<T>)                                                                               \
-  GATEFOLD_FOR_EACH(BalanceValue<T, Cpu>)                                                                              \
-  GATEFOLD_FOR_EACH(LoadKey<T, Cpu>)                                                                                   \
-  GATEFOLD_FOR_EACH(SquaredDifferenceBackward<T>)                                                                      \
-  GATEFOLD_FOR_EACH(SoftmaxScale<T, Cpu>)                                                                              \
-  GATEFOLD_FOR_EACH(StreamedValue<T, Cpu>)                                                                             \
-  GATEFOLD_FOR_EACH(SubtractLabel<T, Cpu>)                                                                             \
-  GATEFOLD_FOR_ROWS(FiniteSum<T>)                                                                                      \
-  GATEFOLD_FOR_ROWS(Squares<T>)                                                                                        \
-  GATEFOLD_FOR_ROWS(Combine<T, Cpu>)                                                                                   \
-  GATEFOLD_FOR_ROWS(SumPositions<T, Cpu>)                                                                              \
-  GATEFOLD_FOR_ROWS(SumPositionsBackward<T, Cpu>)                                                                      \
-  GATEFOLD_FOR_ROWS(SquaredDifference<T, Cpu>)                                                                         \
-  GATEFOLD_FOR_ROWS(AddById<T, Cpu>)                                                                                   \
-  GATEFOLD_FOR_ROWS(AddByPlace<T, Cpu>)                                                                                \
-  GATEFOLD_FOR_ROWS(TakeById<T, Cpu>)                                                                                  \
-  GATEFOLD_FOR_ROWS(AddHeads<T, Cpu>)                                                                                  \
-  GATEFOLD_FOR_ROWS(AttendFinish<T, Cpu>)                                                                              \
-  GATEFOLD_FOR_ROWS(AttendMean<T, Cpu>)                                                                                \
-  GATEFOLD_FOR_ROWS(DropRows<T, Cpu>)                                                                                  \
-  GATEFOLD_FOR_ROWS(DropWindow<T, Cpu>)                                                                                \
-  GATEFOLD_FOR_ROWS(JoinPast<T, Cpu>)                                                                                  \
-  GATEFOLD_FOR_ROWS(LastRows<T, Cpu>)                                                                                  \
-  GATEFOLD_FOR_ROWS(Normalise<T, Cpu>)                                                                                 \
-  GATEFOLD_FOR_ROWS(NormaliseBackward<T, Cpu>)                                                                         \
-  GATEFOLD_FOR_ROWS(StreamLogits<T, Cpu>)                                                                              \
-  GATEFOLD_FOR_ROWS(TotalBackward<T, Cpu>)                                                                             \
-  GATEFOLD_FOR_ROWS(TotalOfExperts<T, Cpu>)                                                                            \
-  GATEFOLD_FOR_ROWS(WindowPlaces<T, Cpu>)                                                                              \
-  GATEFOLD_FOR_ROWS(WindowScores<T, Cpu>)                                                                              \
-  GATEFOLD_FOR_ROWS(ZeroTouched<T>)                                                                                    \
-  GATEFOLD_FOR_ROWS(RowsInUse<Cpu, fn::CleanKeys<T, Cpu>>)                                                             \
-  GATEFOLD_FOR_ROWS(RowsInUse<Cpu, fn::SplitHeads<T, Cpu>>)                                                            \
-  GATEFOLD_FOR_ROWS(SoftmaxBlock<T, Cpu, attending::WindowMask<T, Cpu>>)                                               \
-  GATEFOLD_FOR_ROWS(SoftmaxBlockBackward<T, Cpu, attending::WindowMask<T, Cpu>>)                                       \
-  GATEFOLD_FOR_ROWS(RouteRowBackward<fn::SoftmaxBackward<T, Cpu>, fn::PickTopKBackward<T, Cpu>, T, Cpu>)               \
-  GATEFOLD_FOR_ROWS(StepTouched<T, fn::AdamWStep<T>>)                                                                  \
-  GATEFOLD_FOR_ROWS(StepTouched<T, fn::ClipStep<T>>)                                                                   \
-  GATEFOLD_FOR_ROWS(StepTouched<T, fn::Scale<T>>)                                                                      \
-  GATEFOLD_FOR_ROWS(RowWithStep<fn::Combine<T, Cpu>, fn::AddScaled<T>>)                                                \
-  GATEFOLD_FOR_ROWS(RowWithStep<fn::Combine<T, Cpu>, fn::HeavyBallStep<T>>)                                            \
-  GATEFOLD_FOR_ROWS(RowWithStep<fn::Combine<T, Cpu>, fn::AdamRuleStep<T>>)                                             \
-  GATEFOLD_FOR_ROWS(RowWithStep<fn::DropRows<T, Cpu>, fn::AddScaled<T>>)                                               \
-  GATEFOLD_FOR_ROWS(RowWithStep<fn::DropRows<T, Cpu>, fn::HeavyBallStep<T>>)                                           \
-  GATEFOLD_FOR_ROWS(RowWithStep<fn::DropRows<T, Cpu>, fn::AdamRuleStep<T>>)                                            \
-  GATEFOLD_KERNEL void Cpu::reduce(Cpu::Context&, Index, const fn::Term<T>&, T*);                                      \
-  GATEFOLD_KERNEL void cpu::run_epilogue(const fn::AddBias<T, Cpu>&, const T*, cpu::SumsLayout, Index, Index, Index,   \
-                                         Index, Index, T*, Index);                                                     \
-  GATEFOLD_KERNEL void cpu::run_epilogue(const fn::AddTo<T, Cpu>&, const T*, cpu::SumsLayout, Index, Index, Index,     \
-                                         Index, Index, T*, Index);                                                     \
-  GATEFOLD_KERNEL void Cpu::gemm_rows(Cpu::Context&, View<const T, 2, Cpu>, View<const T, 2, Cpu>, bool,               \
-                                      View<T, 2, Cpu>, const fn::AddBias<T, Cpu>&,                                     \
-                                      const fn::RouteRowAnywhere<fn::Softmax<T, Cpu>, fn::PickTopK<T, Cpu>, T, Cpu>&); \
-  GATEFOLD_KERNEL void Cpu::gemm_rows(Cpu::Context&, View<const T, 2, Cpu>, View<const T, 2, Cpu>, bool,               \
-                                      View<T, 2, Cpu>, const fn::Store&,                                               \
-                                      const fn::RouteRowAnywhere<fn::Softmax<T, Cpu>, fn::PickTopK<T, Cpu>, T, Cpu>&); \
-  GATEFOLD_WITH_ACTIVATION(T, Relu)                                                                                    \
-  GATEFOLD_WITH_ACTIVATION(T, Gelu)                                                                                    \
+#define GATEFOLD_KERNELS_OF(T)                                                                                        \
+  GATEFOLD_FOR_EACH(Fill<T>)                                                                                          \
+  GATEFOLD_FOR_EACH(Copy<T>)                                                                                          \
+  GATEFOLD_FOR_EACH(Scale<T>)                                                                                         \
+  GATEFOLD_FOR_EACH(AddScaled<T>)                                                                                     \
+  GATEFOLD_FOR_EACH(ScaledSum<T>)                                                                                     \
+  GATEFOLD_FOR_EACH(Uniform<T>)                                                                                       \
+  GATEFOLD_FOR_EACH(Normal<T>)                                                                                        \
+  GATEFOLD_FOR_EACH(RepeatFirst<T>)                                                                                   \
+  GATEFOLD_FOR_EACH(AdamWStep<T>)                                                                                     \
+  GATEFOLD_FOR_EACH(ClipStep<T>)                                                                                      \
+  GATEFOLD_FOR_EACH(Verdict<T>)                                                                                       \
+  GATEFOLD_FOR_EACH(TakeMean<T>)                                                                                      \
+  GATEFOLD_FOR_EACH(KeepValid<T, Cpu>)                                                                                \
+  GATEFOLD_FOR_EACH(DropPadding<T, Cpu>)                                                                              \
+  GATEFOLD_FOR_EACH(HeavyBallBackward<T>)                                                                             \
+  GATEFOLD_FOR_EACH(MomentumBackward<T>)                                                                              \
+  GATEFOLD_FOR_EACH(LookAheadBackward<T>)                                                                             \
+  GATEFOLD_FOR_EACH(AdamRuleBackward<T>)                                                                              \
+  GATEFOLD_FOR_EACH(BalanceValue<T, Cpu>)                                                                             \
+  GATEFOLD_FOR_EACH(LoadKey<T, Cpu>)                                                                                  \
+  GATEFOLD_FOR_EACH(SquaredDifferenceBackward<T>)                                                                     \
+  GATEFOLD_FOR_EACH(SoftmaxScale<T, Cpu>)                                                                             \
+  GATEFOLD_FOR_EACH(StreamedValue<T, Cpu>)                                                                            \
+  GATEFOLD_FOR_EACH(SubtractLabel<T, Cpu>)                                                                            \
+  GATEFOLD_FOR_ROWS(FiniteSum<T>)                                                                                     \
+  GATEFOLD_FOR_ROWS(Squares<T>)                                                                                       \
+  GATEFOLD_FOR_ROWS(Combine<T, Cpu>)                                                                                  \
+  GATEFOLD_FOR_ROWS(SumPositions<T, Cpu>)                                                                             \
+  GATEFOLD_FOR_ROWS(SumPositionsBackward<T, Cpu>)                                                                     \
+  GATEFOLD_FOR_ROWS(SquaredDifference<T, Cpu>)                                                                        \
+  GATEFOLD_FOR_ROWS(AddById<T, Cpu>)                                                                                  \
+  GATEFOLD_FOR_ROWS(AddByPlace<T, Cpu>)                                                                               \
+  GATEFOLD_FOR_ROWS(TakeById<T, Cpu>)                                                                                 \
+  GATEFOLD_FOR_ROWS(AddHeads<T, Cpu>)                                                                                 \
+  GATEFOLD_FOR_ROWS(AttendFinish<T, Cpu>)                                                                             \
+  GATEFOLD_FOR_ROWS(AttendMean<T, Cpu>)                                                                               \
+  GATEFOLD_FOR_ROWS(DropRows<T, Cpu>)                                                                                 \
+  GATEFOLD_FOR_ROWS(DropWindow<T, Cpu>)                                                                               \
+  GATEFOLD_FOR_ROWS(JoinPast<T, Cpu>)                                                                                 \
+  GATEFOLD_FOR_ROWS(LastRows<T, Cpu>)                                                                                 \
+  GATEFOLD_FOR_ROWS(Normalise<T, Cpu>)                                                                                \
+  GATEFOLD_FOR_ROWS(NormaliseBackward<T, Cpu>)                                                                        \
+  GATEFOLD_FOR_ROWS(StreamLogits<T, Cpu>)                                                                             \
+  GATEFOLD_FOR_ROWS(TotalBackward<T, Cpu>)                                                                            \
+  GATEFOLD_FOR_ROWS(TotalOfExperts<T, Cpu>)                                                                           \
+  GATEFOLD_FOR_ROWS(WindowPlaces<T, Cpu>)                                                                             \
+  GATEFOLD_FOR_ROWS(WindowScores<T, Cpu>)                                                                             \
+  GATEFOLD_FOR_ROWS(ZeroTouched<T>)                                                                                   \
+  GATEFOLD_FOR_ROWS(RowsInUse<Cpu, fn::CleanKeys<T, Cpu>>)                                                            \
+  GATEFOLD_FOR_ROWS(RowsInUse<Cpu, fn::SplitHeads<T, Cpu>>)                                                           \
+  GATEFOLD_FOR_ROWS(SoftmaxBlock<T, Cpu, attending::WindowMask<T, Cpu>>)                                              \
+  GATEFOLD_FOR_ROWS(SoftmaxBlockBackward<T, Cpu, attending::WindowMask<T, Cpu>>)                                      \
+  GATEFOLD_FOR_ROWS(RouteRowBackward<fn::SoftmaxBackward<T, Cpu>, fn::PickTopKBackward<T, Cpu>, T, Cpu>)              \
+  GATEFOLD_FOR_ROWS(StepTouched<T, fn::AdamWStep<T>>)                                                                 \
+  GATEFOLD_FOR_ROWS(StepTouched<T, fn::ClipStep<T>>)                                                                  \
+  GATEFOLD_FOR_ROWS(StepTouched<T, fn::Scale<T>>)                                                                     \
+  GATEFOLD_FOR_ROWS(RowWithStep<fn::Combine<T, Cpu>, fn::AddScaled<T>>)                                               \
+  GATEFOLD_FOR_ROWS(RowWithStep<fn::Combine<T, Cpu>, fn::HeavyBallStep<T>>)                                           \
+  GATEFOLD_FOR_ROWS(RowWithStep<fn::Combine<T, Cpu>, fn::AdamRuleStep<T>>)                                            \
+  GATEFOLD_FOR_ROWS(RowWithStep<fn::DropRows<T, Cpu>, fn::AddScaled<T>>)                                              \
+  GATEFOLD_FOR_ROWS(RowWithStep<fn::DropRows<T, Cpu>, fn::HeavyBallStep<T>>)                                          \
+  GATEFOLD_FOR_ROWS(RowWithStep<fn::DropRows<T, Cpu>, fn::AdamRuleStep<T>>)                                           \
+  GATEFOLD_KERNEL void cpu::Plain::reduce(Cpu::Context&, Index, const fn::Term<T>&, T*);                              \
+  GATEFOLD_KERNEL void cpu::run_epilogue(const fn::AddBias<T, Cpu>&, const T*, cpu::SumsLayout, Index, Index, Index,  \
+                                         Index, Index, T*, Index);                                                    \
+  GATEFOLD_KERNEL void cpu::run_epilogue(const fn::AddTo<T, Cpu>&, const T*, cpu::SumsLayout, Index, Index, Index,    \
+                                         Index, Index, T*, Index);                                                    \
+  GATEFOLD_KERNEL void cpu::Plain::gemm_rows(                                                                         \
+      Cpu::Context&, View<const T, 2, Cpu>, View<const T, 2, Cpu>, bool, View<T, 2, Cpu>, const fn::AddBias<T, Cpu>&, \
+      const fn::RouteRowAnywhere<fn::Softmax<T, Cpu>, fn::PickTopK<T, Cpu>, T, Cpu>&);                                \
+  GATEFOLD_KERNEL void cpu::Plain::gemm_rows(                                                                         \
+      Cpu::Context&, View<const T, 2, Cpu>, View<const T, 2, Cpu>, bool, View<T, 2, Cpu>, const fn::Store&,           \
+      const fn::RouteRowAnywhere<fn::Softmax<T, Cpu>, fn::PickTopK<T, Cpu>, T, Cpu>&);                                \
+  GATEFOLD_WITH_ACTIVATION(T, Relu)                                                                                   \
+  GATEFOLD_WITH_ACTIVATION(T, Gelu)                                                                                   \
   GATEFOLD_WITH_ACTIVATION(T, Silu)
 GATEFOLD_KERNELS_OF(float)
 GATEFOLD_KERNELS_OF(double)

@@ -67,25 +67,25 @@ inline std::string difference(const std::vector<Part>& whole, Index items, Index
 }
 
 /// A layer (or branch, or expert) with parameters and items.
-template <class T, class L>
+template <class T, class L, class B = Cpu>
 class Subject {
  public:
   Subject(const L& part, Index items, const Inputs& inputs = {})
-      : layer_(as_layer<T, Cpu>(part)), items_(items), inputs_(inputs), extras_(items, layer_.in_dim()) {
-    Cpu::Context ctx(1);
-    params_ = init_params<T, Cpu>(layer_, ctx, Seed{1});
+      : layer_(as_layer<T, B>(part)), items_(items), inputs_(inputs), extras_(items, layer_.in_dim()) {
+    typename B::Context ctx(1);
+    params_ = init_params<T, B>(layer_, ctx, Seed{1});
     x_ = uniform_tensor<T>(ctx, Seed{2}, 1, items, layer_.in_dim());
     dy_ = uniform_tensor<T>(ctx, Seed{3}, 1, items, layer_.out_dim());
   }
 
   /// Forward and backward of items [first, first + count).
-  Outcome trained(Cpu::Context& ctx, Index first, Index count) const {
+  Outcome trained(typename B::Context& ctx, Index first, Index count) const {
     const auto x = x_.view().rows(first, count), dy = dy_.view().rows(first, count);
-    Tensor<T, 2, Cpu> y(count, layer_.out_dim()), dx(count, layer_.in_dim());
+    Tensor<T, 2, B> y(count, layer_.out_dim()), dx(count, layer_.in_dim());
     set_zero(ctx, dx);
     auto grads = zeros_like(ctx, params_);
-    Carry<Layer, T, Cpu> carry, dcarry;
-    Saved<Layer, T, Cpu> saved;
+    Carry<Layer, T, B> carry, dcarry;
+    Saved<Layer, T, B> saved;
     layer_.begin(ctx, params_, count, carry);
     layer_.forward(ctx, params_, x, carry, y, saved, extra(first, count));
     Outcome o{items(y, carry), {}};
@@ -100,17 +100,17 @@ class Subject {
     return o;
   }
   /// y and carry of `infer`.
-  std::vector<Part> inferred(Cpu::Context& ctx, Index first, Index count) const {
-    Tensor<T, 2, Cpu> y(count, layer_.out_dim());
-    Carry<Layer, T, Cpu> carry;
+  std::vector<Part> inferred(typename B::Context& ctx, Index first, Index count) const {
+    Tensor<T, 2, B> y(count, layer_.out_dim());
+    Carry<Layer, T, B> carry;
     layer_.begin(ctx, params_, count, carry);
-    infer<T, Cpu>(layer_, ctx, params_, x_.view().rows(first, count), carry, y, extra(first, count));
+    infer<T, B>(layer_, ctx, params_, x_.view().rows(first, count), carry, y, extra(first, count));
     return items(y, carry);
   }
 
  private:
-  using Layer = AsLayer<L, T, Cpu>;
-  using ExtraT = Extra<Layer, T, Cpu>;
+  using Layer = AsLayer<L, T, B>;
+  using ExtraT = Extra<Layer, T, B>;
 
   ExtraT extra(Index first, Index count) const { return extras_.template of<ExtraT>(inputs_, first, count); }
   template <class P>
@@ -122,7 +122,7 @@ class Subject {
         pack);
   }
   template <class C>
-  static std::vector<Part> items(const Tensor<T, 2, Cpu>& y, const C& carry) {
+  static std::vector<Part> items(const Tensor<T, 2, B>& y, const C& carry) {
     std::vector<Part> parts;
     add(parts, "y", y);
     add(parts, "carry", carry);
@@ -150,8 +150,8 @@ class Subject {
   }
   /// Every item's numbers are its own, whatever the batch.
   template <int Rank>
-  void randomise(Tensor<T, Rank, Cpu>& d, Index first, Index count) const {
-    Cpu::Context ctx(1);
+  void randomise(Tensor<T, Rank, B>& d, Index first, Index count) const {
+    typename B::Context ctx(1);
     const Index width = d.size() / count;
     const auto whole = uniform_tensor<T>(ctx, Seed{4}, 1, items_, width);
     copy(ctx, whole.view().rows(first, count).as(d.size()), d.view().as(d.size()));
@@ -162,20 +162,20 @@ class Subject {
   Layer layer_;
   Index items_;
   Inputs inputs_;
-  Params<Layer, T, Cpu> params_;
-  Tensor<T, 2, Cpu> x_, dy_;
+  Params<Layer, T, B> params_;
+  Tensor<T, 2, B> x_, dy_;
   rows::Extras<T> extras_;
 };
 
 /// Forward, backward and infer, where loops are shared out if they are long, and (`eager`) however short.
-template <class T, class L>
+template <class T, class B = Cpu, class L>
 void on_any_threads(const L& part, Index items, bool eager, const Inputs& inputs = {}) {
-  const Subject<T, L> subject(part, items, inputs);
-  Cpu::Context one(1);
+  const Subject<T, L, B> subject(part, items, inputs);
+  typename B::Context one(1);
   const Outcome expected = subject.trained(one, 0, items);
   for (const int threads : {1, 2, 3, 8}) {
     CAPTURE(threads);
-    Cpu::Context ctx(threads, eager);
+    typename B::Context ctx(threads, eager);
     CHECK(difference(expected, subject.trained(ctx, 0, items)) == "");
     CHECK(difference(expected.of_items, items, 0, subject.inferred(ctx, 0, items), items) == "");
     CHECK(difference(expected.of_items, items, 0, subject.inferred(ctx, 0, items), items) == "");
@@ -184,13 +184,13 @@ void on_any_threads(const L& part, Index items, bool eager, const Inputs& inputs
 
 /// Items by `unit` (1, or the length of a sequence) alone, by seven and by thousands: y and carry, and their adjoints.
 /// @param firsts  units that a part of the batch begins with
-template <class T, class L>
+template <class T, class B = Cpu, class L>
 void in_any_batch(const L& part, const Inputs& inputs = {}, Index unit = 1,
                   std::initializer_list<Index> firsts = {0, 5, 100}, Index items = many) {
   Inputs without = inputs;
   without.auxiliary = false;  // an auxiliary loss is of the batch
-  const Subject<T, L> subject(part, items, without);
-  Cpu::Context ctx(3), other(1);
+  const Subject<T, L, B> subject(part, items, without);
+  typename B::Context ctx(3), other(1);
   const Outcome whole = subject.trained(ctx, 0, items);
   for (const Index count : {unit, 7 * unit})
     for (Index first : firsts) {

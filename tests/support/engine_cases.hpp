@@ -64,7 +64,10 @@ struct Slots {
   Index count() const { return offsets.back(); }
   Index experts() const { return static_cast<Index>(offsets.size()) - 1; }
   Index rows_of(Index e) const { return offsets[std::size_t(e) + 1] - offsets[std::size_t(e)]; }
-  Groups<Cpu> groups() const { return {offsets, rows, count() + spare}; }
+  template <class B = Cpu>
+  Groups<B> groups() const {
+    return {offsets, rows, count() + spare};
+  }
   /// The expert of each slot.
   std::vector<Index> owners() const {
     std::vector<Index> e(static_cast<std::size_t>(count()));
@@ -120,8 +123,8 @@ template <class T>
 bool same_bits(const T* a, const T* b, Index n) {
   return n == 0 || std::memcmp(a, b, static_cast<std::size_t>(n) * sizeof(T)) == 0;
 }
-template <class T, int R>
-bool same_bits(const Tensor<T, R, Cpu>& a, const Tensor<T, R, Cpu>& b) {
+template <class T, int R, class B>
+bool same_bits(const Tensor<T, R, B>& a, const Tensor<T, R, B>& b) {
   return a.size() == b.size() && same_bits(a.data(), b.data(), a.size());
 }
 

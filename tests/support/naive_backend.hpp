@@ -14,15 +14,22 @@
 
 namespace gatefold::test {
 
+template <class B>
+class NaiveContext : public Scratch<B>, public ObjectPool {
+ public:
+  using Backend = B;
+  NaiveContext() = default;
+  /// For texts that ask for threads: there is one.
+  explicit NaiveContext(int) {}
+};
+
 /// The porting contract in its plainest form: one loop for each equation, one lane, one element at a time, no Eigen.
 /// What other backends are compared with, in files of any compiler.
-struct Naive {
+/// @param Operand  Operand::of(v) is what grouped products multiply of a value v
+template <class B, class Operand>
+struct NaivePrimitives {
   static constexpr bool is_host = true;
-
-  class Context : public Scratch<Naive>, public ObjectPool {
-   public:
-    using Backend = Naive;
-  };
+  using Context = NaiveContext<B>;
 
   static void* allocate(std::size_t bytes) { return ::operator new(bytes, std::align_val_t(256)); }
   static void release(void* p) { ::operator delete(p, std::align_val_t(256)); }
@@ -60,8 +67,7 @@ struct Naive {
     for (Index i = 0; i < n; ++i) sum += f(i);
     *out += sum;
   }
-  static void group_by(Context&, View<const Index, 1, Naive> keys, View<Index, 1, Naive> offsets,
-                       View<Index, 1, Naive> order) {
+  static void group_by(Context&, View<const Index, 1, B> keys, View<Index, 1, B> offsets, View<Index, 1, B> order) {
     Index at = 0;
     for (Index g = 0; g < offsets.size(); ++g) {
       offsets(g) = at;
@@ -69,15 +75,15 @@ struct Naive {
         if (keys(i) == g) order(at++) = i;
     }
   }
-  static void group_table(Context& ctx, View<const Index, 2, Naive> keys, View<Index, 1, Naive> offsets,
-                          View<Index, 1, Naive> order, View<Index, 1, Naive> rows, View<Index, 1, Naive> row_offsets,
-                          View<Index, 1, Naive> row_slots) {
+  static void group_table(Context& ctx, View<const Index, 2, B> keys, View<Index, 1, B> offsets,
+                          View<Index, 1, B> order, View<Index, 1, B> rows, View<Index, 1, B> row_offsets,
+                          View<Index, 1, B> row_slots) {
     group_by_and_back(ctx, keys, offsets, order, rows, row_offsets, row_slots);
   }
 
   template <class T, class E>
-  static void gemm(Context&, View<const T, 2, Naive> a, bool ta, View<const T, 2, Naive> b, bool tb, bool accumulate,
-                   View<T, 2, Naive> c, const E& epilogue) {
+  static void gemm(Context&, View<const T, 2, B> a, bool ta, View<const T, 2, B> b, bool tb, bool accumulate,
+                   View<T, 2, B> c, const E& epilogue) {
     for (Index i = 0; i < c.extent(0); ++i)
       for (Index j = 0; j < c.extent(1); ++j) {
         T sum = accumulate ? c(i, j) : T(0);
@@ -86,46 +92,45 @@ struct Naive {
       }
   }
   template <class T, class E, class F>
-  static void gemm_rows(Context& ctx, View<const T, 2, Naive> a, View<const T, 2, Naive> b, bool tb,
-                        View<T, 2, Naive> c, const E& epilogue, const F& f) {
+  static void gemm_rows(Context& ctx, View<const T, 2, B> a, View<const T, 2, B> b, bool tb, View<T, 2, B> c,
+                        const E& epilogue, const F& f) {
     gemm_then_rows(ctx, a, b, tb, c, epilogue, f);
   }
 
   template <class T, class E>
-  static void grouped_gemm(Context& ctx, Groups<Naive> g, View<const T, 2, Naive> a, View<const T, 3, Naive> w,
-                           bool transpose, View<T, 2, Naive> c, const E& epilogue) {
+  static void grouped_gemm(Context& ctx, Groups<B> g, View<const T, 2, B> a, View<const T, 3, B> w, bool transpose,
+                           View<T, 2, B> c, const E& epilogue) {
     grouped(ctx, g, a, std::array{w}, transpose, c, epilogue);
   }
   template <class T, class F>
-  static void grouped_gemm_rows(Context& ctx, Groups<Naive> g, View<const T, 2, Naive> a, View<const T, 3, Naive> w,
-                                bool transpose, View<T, 2, Naive> c, const F& f) {
+  static void grouped_gemm_rows(Context& ctx, Groups<B> g, View<const T, 2, B> a, View<const T, 3, B> w, bool transpose,
+                                View<T, 2, B> c, const F& f) {
     grouped_gemm(ctx, g, a, w, transpose, c, fn::Store{});
     for (Index s = g.offsets(0); s < g.offsets(g.experts()); ++s) f(OneLane{}, s, c.data() + s * c.extent(1));
   }
   template <class T, std::size_t M, class E, class L>
-  static void grouped_pair(Context& ctx, Groups<Naive> g, View<const T, 2, Naive> a,
-                           const std::array<View<const T, 3, Naive>, M>& up, const E& middle,
-                           View<const T, 3, Naive> down, View<T, 2, Naive> c, const L& last) {
+  static void grouped_pair(Context& ctx, Groups<B> g, View<const T, 2, B> a,
+                           const std::array<View<const T, 3, B>, M>& up, const E& middle, View<const T, 3, B> down,
+                           View<T, 2, B> c, const L& last) {
     const auto mark = ctx.mark();
     auto hidden = ctx.template scratch<T>(g.slots, down.extent(1));
     grouped(ctx, g, a, up, false, hidden, middle);
-    grouped(ctx, g.in_slot_order(), View<const T, 2, Naive>(hidden), std::array{down}, false, c, last);
+    grouped(ctx, g.in_slot_order(), View<const T, 2, B>(hidden), std::array{down}, false, c, last);
   }
   template <class T>
-  static void grouped_outer(Context&, Groups<Naive> g, View<const T, 2, Naive> a, View<const T, 2, Naive> dc,
-                            View<T, 3, Naive> dw, bool accumulate = true, View<const Index, 1, Naive> dc_rows = {}) {
+  static void grouped_outer(Context&, Groups<B> g, View<const T, 2, B> a, View<const T, 2, B> dc, View<T, 3, B> dw,
+                            bool accumulate = true, View<const Index, 1, B> dc_rows = {}) {
     for (Index e = 0; e < g.experts(); ++e)
       for (Index i = 0; i < dw.extent(1); ++i)
         for (Index j = 0; j < dw.extent(2); ++j) {
           if (!accumulate) dw(e, i, j) = 0;
           for (Index s = g.offsets(e); s < g.offsets(e + 1); ++s)
-            dw(e, i, j) += a(g.row(s), i) * dc(dc_rows.data() ? dc_rows(s) : s, j);
+            dw(e, i, j) += Operand::of(a(g.row(s), i)) * Operand::of(dc(dc_rows.data() ? dc_rows(s) : s, j));
         }
   }
   template <class T>
-  static void grouped_sum(Context&, Groups<Naive> g, View<const T, 2, Naive> dc, View<T, 2, Naive> db,
-                          bool accumulate = true, View<const Index, 1, Naive> dc_rows = {},
-                          In<T, 1, Naive> weight = {}) {
+  static void grouped_sum(Context&, Groups<B> g, View<const T, 2, B> dc, View<T, 2, B> db, bool accumulate = true,
+                          View<const Index, 1, B> dc_rows = {}, In<T, 1, B> weight = {}) {
     for (Index e = 0; e < g.experts(); ++e)
       for (Index j = 0; j < db.extent(1); ++j) {
         if (!accumulate) db(e, j) = 0;
@@ -136,16 +141,15 @@ struct Naive {
 
  private:
   template <class T, std::size_t M, class E>
-  static void grouped(Context&, Groups<Naive> g, View<const T, 2, Naive> a,
-                      const std::array<View<const T, 3, Naive>, M>& w, bool transpose, View<T, 2, Naive> c,
-                      const E& epilogue) {
+  static void grouped(Context&, Groups<B> g, View<const T, 2, B> a, const std::array<View<const T, 3, B>, M>& w,
+                      bool transpose, View<T, 2, B> c, const E& epilogue) {
     for (Index e = 0; e < g.experts(); ++e)
       for (Index s = g.offsets(e); s < g.offsets(e + 1); ++s)
         for (Index j = 0; j < c.extent(1); ++j) {
           T sum[M] = {};
           for (std::size_t m = 0; m < M; ++m)
             for (Index k = 0; k < a.extent(1); ++k)
-              sum[m] += a(g.row(s), k) * (transpose ? w[m](e, j, k) : w[m](e, k, j));
+              sum[m] += Operand::of(a(g.row(s), k)) * Operand::of(transpose ? w[m](e, j, k) : w[m](e, k, j));
           if constexpr (M == 1) {
             c(s, j) = epilogue(OneElement<T>{}, e, s, j, sum[0]);
           } else {
@@ -154,6 +158,14 @@ struct Naive {
         }
   }
 };
+
+struct AsItIs {
+  template <class T>
+  static T of(T v) {
+    return v;
+  }
+};
+struct Naive : NaivePrimitives<Naive, AsItIs> {};
 
 static_assert(Backend<Naive>);
 

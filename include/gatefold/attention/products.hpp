@@ -2,6 +2,7 @@
 
 #include "gatefold/attention/blocks.hpp"
 #include "gatefold/attention/following.hpp"
+#include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/one_group.hpp"
@@ -80,18 +81,18 @@ struct Products {
   template <class C>
   View<T, 2, B> scores(C& ctx, View<const T, 2, B> queries, View<const T, 2, B> keys) const {
     auto s = ctx.template scratch<T>(block.all_rows(), block.keys);
-    B::grouped_gemm(ctx, groups, rows(queries), of_keys(keys), true, s, fn::Store{});
+    FullPrecision<B>::grouped_gemm(ctx, groups, rows(queries), of_keys(keys), true, s, fn::Store{});
     return s;
   }
   /// y_i += Σ_j s[i,j] x_j
   template <class C>
   void add(C& ctx, View<const T, 2, B> s, View<const T, 2, B> x, View<T, 2, B> y) const {
-    B::grouped_gemm(ctx, groups, s, of_keys(x), false, rows(y), fn::AddTo<T, B>{rows(y)});
+    FullPrecision<B>::grouped_gemm(ctx, groups, s, of_keys(x), false, rows(y), fn::AddTo<T, B>{rows(y)});
   }
   /// x_j += Σ_i s[i,j] y_i
   template <class C>
   void add_transposed(C& ctx, View<const T, 2, B> s, View<const T, 2, B> y, View<T, 2, B> x) const {
-    B::grouped_outer(ctx, groups, s, rows(y), of_keys(x));
+    FullPrecision<B>::grouped_outer(ctx, groups, s, rows(y), of_keys(x));
   }
 
  private:

@@ -113,4 +113,23 @@ concept Products = requires(typename B::Context& ctx, Groups<B> g, View<const do
 template <class B>
 concept Backend = backend::Memory<B> && backend::Loops<B> && backend::Sorting<B> && backend::Products<B>;
 
+namespace backend {
+
+template <class B>
+struct Full {
+  using Type = B;
+};
+template <class B>
+requires requires { typename B::FullPrecision; }
+struct Full<B> {
+  using Type = typename B::FullPrecision;
+};
+
+}  // namespace backend
+
+/// The primitives of B with grouped products that multiply what they are given, for gates and attention: a backend may
+/// round what experts multiply (CpuBf16), and then names them.
+template <class B>
+using FullPrecision = typename backend::Full<B>::Type;
+
 }  // namespace gatefold

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/initial_values.hpp"
 #include "gatefold/backend/lanes.hpp"
@@ -154,7 +155,7 @@ struct SigmoidGated {
                 fn::SigmoidGateBackward<T, B>{groups, dz, saved.ungated, saved.share, dungated, dscore});
     expert.backward(ctx, p.expert, groups, x, saved.expert, dungated, dslots, grads.expert);
     B::for_rows(ctx, groups.slots, fn::AddScoreAdjoint<T, B>{groups, dscore, p.gate, dslots});
-    B::grouped_outer(ctx, groups, x, View<const T, 2, B>(dscore), grads.gate.view());
+    FullPrecision<B>::grouped_outer(ctx, groups, x, View<const T, 2, B>(dscore), grads.gate.view());
   }
 };
 template <class E>

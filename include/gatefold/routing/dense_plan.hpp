@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/groups.hpp"
@@ -112,8 +113,8 @@ struct DensePlan {
   Dispatched<T, B> dispatch(typename B::Context& ctx, In<T, 2, B> x) {
     auto mark = ctx.mark();
     slots.resize(rows.size(), x.extent(1));
-    B::grouped_gemm(ctx, slots_of_sequences(), std::as_const(dispatch_weight).view(), by_sequence(sources(ctx, x)),
-                    false, slots.view(), fn::Store{});
+    FullPrecision<B>::grouped_gemm(ctx, slots_of_sequences(), std::as_const(dispatch_weight).view(),
+                                   by_sequence(sources(ctx, x)), false, slots.view(), fn::Store{});
     return dispatched(x);
   }
   Dispatched<T, B> dispatched(In<T, 2, B>) const { return {groups(), slots}; }
@@ -122,8 +123,8 @@ struct DensePlan {
   template <class Step = fn::NoStep<T>>
   void combine(typename B::Context& ctx, In<T, 2, B> z, Out<T, 2, B> out, const Step& step = {}) const {
     auto mark = ctx.mark();
-    B::grouped_gemm(ctx, items_of_sequences(), combine_weight.view(), by_sequence(in_row_order(ctx, z)), false, out,
-                    fn::StoreValid<T, B>{valid});
+    FullPrecision<B>::grouped_gemm(ctx, items_of_sequences(), combine_weight.view(), by_sequence(in_row_order(ctx, z)),
+                                   false, out, fn::StoreValid<T, B>{valid});
     run_step(ctx, out, step);
   }
 
@@ -137,21 +138,21 @@ struct DensePlan {
   void combine_backward(typename B::Context& ctx, In<T, 2, B> z, In<T, 2, B> dout, Out<T, 2, B> dz, Grad& d) const {
     auto mark = ctx.mark();
     const auto dkept = without_padding(ctx, dout);
-    B::grouped_gemm(ctx, items_of_sequences(), dkept, by_sequence(in_row_order(ctx, z)), true, d.combine_weight,
-                    fn::Store{});
+    FullPrecision<B>::grouped_gemm(ctx, items_of_sequences(), dkept, by_sequence(in_row_order(ctx, z)), true,
+                                   d.combine_weight, fn::Store{});
     auto drows = sequences() == 1 ? dz : ctx.template scratch<T>(dz.extent(0), dz.extent(1));
     fill(ctx, drows, 0);
-    B::grouped_outer(ctx, items_of_sequences(), combine_weight.view(), dkept, by_sequence(drows));
+    FullPrecision<B>::grouped_outer(ctx, items_of_sequences(), combine_weight.view(), dkept, by_sequence(drows));
     if (sequences() != 1) B::for_rows(ctx, rows.size(), fn::GatherRows<T, B>{rows, drows, dz});
   }
   /// Adds to dx, or to d.inputs.
   void dispatch_backward(typename B::Context& ctx, In<T, 2, B> x, In<T, 2, B> dslots, Out<T, 2, B> dx, Grad& d) const {
     auto mark = ctx.mark();
     const auto drows = in_row_order(ctx, dslots);
-    B::grouped_gemm(ctx, slots_of_sequences(), drows, by_sequence(sources(ctx, x)), true, d.dispatch_weight,
-                    fn::Store{});
-    B::grouped_outer(ctx, slots_of_sequences(), dispatch_weight.view(), drows,
-                     by_sequence(d.inputs.empty() ? dx : d.inputs));
+    FullPrecision<B>::grouped_gemm(ctx, slots_of_sequences(), drows, by_sequence(sources(ctx, x)), true,
+                                   d.dispatch_weight, fn::Store{});
+    FullPrecision<B>::grouped_outer(ctx, slots_of_sequences(), dispatch_weight.view(), drows,
+                                    by_sequence(d.inputs.empty() ? dx : d.inputs));
   }
 
  private:

@@ -77,6 +77,14 @@ class View {
     for (int d = 0; d < Rank; ++d) extents_[d] = other.extent(d);
   }
 
+  /// Of another backend whose memory is the host's too.
+  template <class U, class From,
+            class = std::enable_if_t<!std::is_same_v<From, B> && From::is_host && B::is_host &&
+                                     (std::is_same_v<U, T> || std::is_same_v<const U, T>)>>
+  constexpr View(const View<U, Rank, From>& other) : data_(other.data()) {
+    for (int d = 0; d < Rank; ++d) extents_[d] = other.extent(d);
+  }
+
   template <class R, std::enable_if_t<Rank == 1 && B::is_host && shape::Span<R, T> && !shape::Temporary<R>, int> = 0>
   View(R&& range) : data_(range.data()), extents_{static_cast<Index>(range.size())} {
     if constexpr (requires { range.innerStride(); })

@@ -2,6 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "support/naive.hpp"
@@ -26,4 +30,22 @@ TEST_CASE("a register of rounded weights is that of the weights themselves") {
   float lanes[V::size];
   cpu::load_weights(half.data()).store(lanes);
   for (std::size_t i = 0; i < half.size(); ++i) CHECK(lanes[i] == float(half[i]));
+}
+
+TEST_CASE("a register is rounded as its lanes are, NaN, infinities and ties among them") {
+  using V = cpu::Register<float>;
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  std::vector<float> all{0, -0.0f, inf, -inf, nan, 1, 1 + 0x1p-8f, 1 + 0x1.8p-7f, 1 + 0x1.000002p-8f, -3.0e38f};
+  all.push_back(std::numeric_limits<float>::max());
+  all.push_back(std::bit_cast<float>(0x7f800001u));  // a signalling NaN whose upper half alone would be infinity
+  for (const float v : naive::random_vector<float>(100, 3)) all.push_back(v);
+  for (const float v : all) {
+    float lanes[V::size];
+    cpu::rounded<Bfloat16>(V(v)).store(lanes);
+    const float expected = Bfloat16::from(v);
+    for (const float lane : lanes) CHECK((lane == expected || (lane != lane && expected != expected)));
+    CHECK(std::signbit(lanes[0]) == std::signbit(expected));
+    cpu::rounded<float>(V(v)).store(lanes);
+    CHECK(std::bit_cast<std::uint32_t>(lanes[0]) == std::bit_cast<std::uint32_t>(v));
+  }
 }

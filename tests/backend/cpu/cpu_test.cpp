@@ -2,50 +2,72 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
+#include <cmath>
+#include <type_traits>
 #include <vector>
+
+#include "gatefold/tensor/tensor.hpp"
+#include "support/naive.hpp"
+#include "support/words.hpp"
 
 using namespace gatefold;
 
-TEST_CASE("a context has the threads it is given, or all") {
-  CHECK(Cpu::Context(3).threads() == 3);
-  CHECK(Cpu::Context().threads() == cpu::available_threads());
-  CHECK(Cpu::Context(0).threads() >= 1);
+TEST_CASE("the backends satisfy the porting contract") {
+  static_assert(Backend<Cpu> && Backend<CpuBf16>);
+  static_assert(std::is_same_v<FullPrecision<Cpu>, Cpu>);
+  static_assert(!std::is_same_v<FullPrecision<CpuBf16>, CpuBf16>);
 }
 
-TEST_CASE("copies between host and backend") {
-  Cpu::Context ctx;
-  const std::vector<double> x{1, 2, 3};
-  std::vector<double> y(3), z(3);
-  Cpu::from_host(ctx, 3, x.data(), y.data());
-  Cpu::to_host(ctx, 3, y.data(), z.data());
-  CHECK(x == z);
-  Cpu::to_host<double>(ctx, 0, nullptr, nullptr);
-}
+namespace {
 
-TEST_CASE("memory is aligned to a cache line and can be poisoned") {
-  void* p = Cpu::allocate(100);
-  CHECK(reinterpret_cast<std::uintptr_t>(p) % 64 == 0);
-  Cpu::poison(p, 100);
-  CHECK(static_cast<unsigned char*>(p)[99] == 0xff);
-  Cpu::release(p);
-}
+constexpr Index kRows = 9, kDepth = 5, kColumns = 3;
 
-TEST_CASE("packed weights are in use as long as what use() returned lives, then those before") {
-  Cpu::Context ctx(1);
-  const std::vector<float> w(6, 1);
-  cpu::PackedWeights outer, inner;
-  outer.add(ctx, w.data(), 1, 2, 3, false);
-  inner.add(ctx, w.data(), 1, 2, 3, false);
-  CHECK(!ctx.packed(w.data()));
-  {
-    const auto first = ctx.use(outer);
-    {
-      const auto second = ctx.use(inner);
-      CHECK(ctx.packed(w.data()).full == inner.find(w.data()).full);
+/// a w of one expert, by the grouped product of `Primitives` and by loops that round both factors to P.
+template <class Primitives, class P, class T>
+void check_product() {
+  using B = typename Primitives::Context::Backend;
+  const auto a = naive::random_vector<T>(kRows * kDepth, 1), w = naive::random_vector<T>(kDepth * kColumns, 2);
+  const std::vector<Index> offsets{0, kRows};
+  Tensor<T, 2, B> c(kRows, kColumns), plain(kRows, kColumns);
+  typename B::Context ctx(1);
+  const View<const T, 2, B> items(a.data(), kRows, kDepth);
+  Primitives::template grouped_gemm<T>(ctx, Groups<B>{offsets, {}, kRows}, items,
+                                       View<const T, 3, B>(w.data(), Index(1), kDepth, kColumns), false, c.view(),
+                                       fn::Store{});
+  B::template gemm<T>(ctx, items, false, View<const T, 2, B>(w.data(), kDepth, kColumns), false, false, plain.view(),
+                      fn::Store{});
+  constexpr double u = std::is_same_v<T, float> ? 0x1p-24 : 0x1p-53;
+  for (Index i = 0; i < kRows; ++i)
+    for (Index j = 0; j < kColumns; ++j) {
+      double expected = 0, exact = 0;
+      for (Index k = 0; k < kDepth; ++k) {
+        const T x = a[static_cast<std::size_t>(i * kDepth + k)], y = w[static_cast<std::size_t>(k * kColumns + j)];
+        expected += double(support::factor<P>(x)) * double(support::factor<P>(y));
+        exact += double(x) * double(y);
+      }
+      // Sums of five terms that are at most 1 each.
+      CHECK(std::abs(double(c(i, j)) - expected) <= 25 * u);
+      CHECK(std::abs(double(plain(i, j)) - exact) <= 25 * u);
     }
-    CHECK(ctx.packed(w.data()).full == outer.find(w.data()).full);
-  }
-  CHECK(!ctx.packed(w.data()));
 }
 
-TEST_CASE("the backend satisfies the porting contract") { static_assert(Backend<Cpu>); }
+}  // namespace
+
+TEST_CASE("what experts multiply is rounded on CpuBf16, floats alone, and nothing that gates and attention multiply") {
+  check_product<Cpu, float, float>();
+  check_product<CpuBf16, Bfloat16, float>();
+  check_product<CpuBf16, double, double>();
+  check_product<CpuBf16::FullPrecision, float, float>();
+}
+
+TEST_CASE("views and tensors of one backend of the host are views of another") {
+  Tensor<float, 2, Cpu> x(2, 3);
+  x(1, 2) = 7;
+  const View<float, 2, CpuBf16> from_tensor = x;
+  const View<const float, 2, CpuBf16> from_view = std::as_const(x).view(), back = View<const float, 2, Cpu>(from_view);
+  CHECK(from_tensor.data() == x.data());
+  CHECK(from_view(1, 2) == 7);
+  CHECK(back.extent(1) == 3);
+  static_assert(!std::is_convertible_v<View<const float, 2, Cpu>, View<float, 2, CpuBf16>>);
+}

@@ -4,42 +4,49 @@
 
 #include <algorithm>
 #include <array>
+#include <type_traits>
 #include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "support/naive.hpp"
+#include "support/words.hpp"
 
 using namespace gatefold;
 using cpu::PackedMatrix;
 using cpu::PackedWeights;
 
-TEST_CASE_TEMPLATE("every weight stands where the tile looks for it", T, float, double) {
-  constexpr Index width = cpu::Tile<T>::columns, block = cpu::Tile<T>::depth;
+TEST_CASE_TEMPLATE("every weight stands where the tile looks for it", P, float, double, Bfloat16) {
+  using T = cpu::SumOf<P>;
+  constexpr bool rounds = std::is_same_v<P, Bfloat16>;
+  constexpr Index width = cpu::Tile<P>::columns, block = cpu::Tile<P>::depth;
   for (const auto& [experts, depth, columns] : {std::array<Index, 3>{3, 5, 7}, {2, 600, 70}, {1, 256, 64}}) {
     const auto w = naive::random_vector<T>(experts * depth * columns, 3);
     for (const bool round : {false, true})
       for (const int threads : {1, 3}) {
         PackedWeights weights;
         Cpu::Context ctx(threads);
-        weights.add(ctx, w.data(), experts, depth, columns, round);
-        const PackedMatrix<T> first = weights.find(w.data());
+        weights.add<P>(ctx, w.data(), experts, depth, columns, round);
+        const PackedMatrix<P> first = weights.find<P>(w.data());
         REQUIRE(first);
-        CHECK(bool(first.half) == (round && std::is_same_v<T, float>));
-        CHECK(!weights.find(w.data() + 1));
+        CHECK(bool(first.half) == ((round || rounds) && std::is_same_v<T, float> && cpu::values_of_word<P> == 1));
+        CHECK(!weights.find<std::conditional_t<rounds, float, Bfloat16>>(reinterpret_cast<const float*>(w.data())));
+        CHECK(!weights.find<P>(w.data() + 1));
         std::vector<T> buffer(static_cast<std::size_t>(block * width));
         for (Index e = 0; e < experts; ++e)
           for (Index k0 = 0; k0 < depth; k0 += block)
             for (Index j0 = 0; j0 < columns; j0 += width) {
-              const PackedMatrix<T> matrix = first + e * PackedMatrix<T>::size(depth, columns);
+              const PackedMatrix<P> matrix = first + e * PackedMatrix<P>::size(depth, columns);
               const Index length = std::min(block, depth - k0);
-              const T* panel = matrix.panel(PackedMatrix<T>::at(columns, k0, length, j0), length, buffer.data());
+              const T* panel =
+                  matrix.panel(PackedMatrix<P>::at(columns, k0, length, j0), cpu::words<P>(length), buffer.data());
               bool equal = true;
               for (Index k = 0; k < length; ++k)
                 for (Index j = 0; j < width; ++j) {
                   T expected =
                       j0 + j < columns ? w[static_cast<std::size_t>((e * depth + k0 + k) * columns + j0 + j)] : T(0);
-                  if (first.half) expected = T(float(Bfloat16::from(float(expected))));
-                  equal = equal && panel[k * width + j] == expected;
+                  if (first.half || rounds) expected = T(float(Bfloat16::from(float(expected))));
+                  const T word = panel[k / cpu::values_of_word<P> * width + j];
+                  equal = equal && support::value_of_word<P>(word, k) == expected;
                 }
               CHECK(equal);
             }
@@ -51,14 +58,14 @@ TEST_CASE("packed weights move, and hold nothing of empty tensors") {
   const auto w = naive::random_vector<float>(64, 4);
   Cpu::Context ctx(1);
   PackedWeights a;
-  a.add(ctx, w.data(), 1, 8, 8, false);
-  a.add<Cpu::Context, float>(ctx, nullptr, 4, 0, 8, false);
+  a.add<float>(ctx, w.data(), 1, 8, 8, false);
+  a.add<float>(ctx, nullptr, 4, 0, 8, false);
   CHECK(!a.find<float>(nullptr));
   PackedWeights b = std::move(a);
-  CHECK(b.find(w.data()));
+  CHECK(b.find<float>(w.data()));
   PackedWeights c;
   c = std::move(b);
-  CHECK(c.find(w.data()));
+  CHECK(c.find<float>(w.data()));
 }
 
 TEST_CASE("packed weights are readable where panels are as wide as where they were packed") {
@@ -66,7 +73,7 @@ TEST_CASE("packed weights are readable where panels are as wide as where they we
   Cpu::Context ctx(1);
   PackedWeights a;
   a.expect_readable();
-  a.add(ctx, w.data(), 1, 8, 8, false);
+  a.add<float>(ctx, w.data(), 1, 8, 8, false);
   PackedWeights b = std::move(a), c;
   c = std::move(b);
   c.expect_readable();  // tests/march hands weights from one instruction set to another

@@ -100,11 +100,11 @@ TEST_CASE_TEMPLATE("weights that were packed before are those of the expert", T,
   Weights<T> w(300, 600, 260, 2);
   cpu::PackedWeights packed;
   Cpu::Context ctx(1);
-  packed.add(ctx, w.up.data(), 2, w.depth, w.hidden, false);
-  packed.add(ctx, w.more.data(), 2, w.depth, w.hidden, false);
-  packed.add(ctx, w.down.data(), 2, w.hidden, w.columns, false);
-  w.batch.packed_up = {packed.find(std::as_const(w.up).data()), packed.find(std::as_const(w.more).data())};
-  w.batch.packed_down = packed.find(std::as_const(w.down).data());
+  packed.add<T>(ctx, w.up.data(), 2, w.depth, w.hidden, false);
+  packed.add<T>(ctx, w.more.data(), 2, w.depth, w.hidden, false);
+  packed.add<T>(ctx, w.down.data(), 2, w.hidden, w.columns, false);
+  w.batch.packed_up = {packed.find<T>(std::as_const(w.up).data()), packed.find<T>(std::as_const(w.more).data())};
+  w.batch.packed_down = packed.find<T>(std::as_const(w.down).data());
   for (const Index e : {0, 1}) {
     const PairWeights<T> weights(w.batch, e, nullptr);
     for (Index i = 0; i < weights.size(); ++i) {

@@ -161,8 +161,8 @@ TEST_CASE_TEMPLATE("whole panels of c, of weights that were packed before", T, f
   Cpu::grouped_pair(ctx, p.groups(), p.items(), std::array{p.matrix(p.up, p.depth, p.hidden)}, Activate{},
                     p.matrix(p.down, p.hidden, p.columns), expected.view(), fn::Store{});
   cpu::PackedWeights weights;
-  weights.add(ctx, p.up.data(), p.experts(), p.depth, p.hidden, false);
-  weights.add(ctx, p.down.data(), p.experts(), p.hidden, p.columns, false);
+  weights.add<T>(ctx, p.up.data(), p.experts(), p.depth, p.hidden, false);
+  weights.add<T>(ctx, p.down.data(), p.experts(), p.hidden, p.columns, false);
   const Activate middle;
   const fn::Store last;
   cpu::PairBatch<T> batch = p.batch(c.data());

@@ -369,7 +369,7 @@ TEST_CASE("a deep product with weights that were packed before") {
     };
     const Vector<float> plain = run();
     cpu::PackedWeights packed;
-    packed.add(ctx, w.data(), experts, depth, columns, false);
+    packed.add<float>(ctx, w.data(), experts, depth, columns, false);
     const auto use = ctx.use(packed);
     CHECK(same_bits(run(), plain));
   }

@@ -22,7 +22,7 @@ void panels_agree(const std::vector<W>& b, Index depth, Index most_panels) {
     for (Index panels = 1; panels <= most_panels; ++panels)
       for (const bool add : {false, true}) {
         std::vector<T> sums(static_cast<std::size_t>(panels * rows * width), T(0.75));
-        cpu::skinny_panels_sum(rows, panels, depth, a.data(), b.data(), sums.data(), add);
+        cpu::skinny_panels_sum<T>(rows, panels, depth, a.data(), b.data(), sums.data(), add);
         int wrong = 0;
         for (Index p = 0; p < panels; ++p) {
           std::vector<T> expected(static_cast<std::size_t>(rows * width));

@@ -8,6 +8,7 @@
 
 #include "gatefold/backend/cpu/skinny.hpp"
 #include "support/naive.hpp"
+#include "support/words.hpp"
 
 using namespace gatefold;
 using cpu::Operand;
@@ -20,8 +21,8 @@ TEST_CASE_TEMPLATE("eq. (1): tiles of every height and the skinny sum are the sa
                b = naive::random_vector<T>((depth + 1) * width, 3);
     for (Index rows = 1; rows <= Tile<T>::rows; ++rows) {
       std::vector<T> tile(static_cast<std::size_t>(rows * width), T(1)), few = tile;
-      cpu::tile_sum(rows, width, depth, a.data(), b.data(), tile.data(), cpu::Tile<T>::columns, false,
-                    cpu::Prefetch::nothing(b.data()));
+      cpu::tile_sum<T>(rows, width, depth, a.data(), b.data(), tile.data(), cpu::Tile<T>::columns, false,
+                       cpu::Prefetch::nothing(b.data()));
       cpu::skinny_sum(rows, depth, a.data(), b.data(), width, width, few.data(), width);
       CHECK(std::memcmp(tile.data(), few.data(), tile.size() * sizeof(T)) == 0);
       double worst = 0;
@@ -35,15 +36,15 @@ TEST_CASE_TEMPLATE("eq. (1): tiles of every height and the skinny sum are the sa
         }
       CHECK(worst <= 256 * std::numeric_limits<T>::epsilon());
       std::vector<T> twice = tile;
-      cpu::tile_sum(rows, width, depth, a.data(), b.data(), twice.data(), cpu::Tile<T>::columns, true,
-                    cpu::Prefetch::nothing(b.data()));
+      cpu::tile_sum<T>(rows, width, depth, a.data(), b.data(), twice.data(), cpu::Tile<T>::columns, true,
+                       cpu::Prefetch::nothing(b.data()));
       int wrong = 0;
       for (std::size_t i = 0; i < tile.size(); ++i) wrong += twice[i] != tile[i] + tile[i];
       CHECK(wrong == 0);
       for (const Index columns : {Index(1), Index(Tile<T>::size), Index(Tile<T>::size + 1)}) {
         std::vector<T> narrow(tile.size(), T(1));
-        cpu::tile_sum(rows, columns, depth, a.data(), b.data(), narrow.data(), cpu::Tile<T>::columns, false,
-                      cpu::Prefetch::nothing(b.data()));
+        cpu::tile_sum<T>(rows, columns, depth, a.data(), b.data(), narrow.data(), cpu::Tile<T>::columns, false,
+                         cpu::Prefetch::nothing(b.data()));
         for (Index i = 0; i < rows; ++i)
           CHECK(std::memcmp(&narrow[static_cast<std::size_t>(i * width)], &tile[static_cast<std::size_t>(i * width)],
                             static_cast<std::size_t>(columns) * sizeof(T)) == 0);
@@ -52,32 +53,71 @@ TEST_CASE_TEMPLATE("eq. (1): tiles of every height and the skinny sum are the sa
   }
 }
 
-TEST_CASE_TEMPLATE("a tile that copies rows of another panel on the way: the same sums, and what pack_panels makes", T,
-                   float, double) {
-  constexpr Index width = Tile<T>::columns, stride = width + 3, deep = 90;
-  const auto b = naive::random_vector<T>(deep * stride, 4);
-  const auto all = naive::random_vector<T>(256 * width, 3),
-             a = naive::random_vector<T>(Tile<T>::rows * Tile<T>::stride, 2);
+TEST_CASE("eq. (1) of bfloat16: sums of exact products, in any tile the same bits") {
+  using P = Bfloat16;
+  constexpr Index width = Tile<P>::columns;
+  const Index most = Tile<P>::rows, values = 256;
+  const auto a = naive::random_vector<float>(most * values, 2), b = naive::random_vector<float>(values * width, 3);
+  for (const Index depth : {1, 2, 5, 64, 255, 256}) {
+    std::vector<float> rows(static_cast<std::size_t>(most * Tile<P>::stride)),
+        panel(static_cast<std::size_t>(cpu::words<P>(depth) * width)), all(static_cast<std::size_t>(most * width));
+    cpu::pack_rows<P>({a.data(), values, true}, 0, most, 0, depth, rows.data());
+    cpu::pack_panels<P>({b.data(), width, false}, 0, width, 0, depth, panel.data());
+    const auto sum = [&](Index first, Index count, float* to) {
+      cpu::tile_sum<P>(count, width, cpu::words<P>(depth), rows.data() + first * Tile<P>::stride, panel.data(), to,
+                       width, false, cpu::Prefetch::nothing(panel.data()));
+    };
+    sum(0, most, all.data());
+    for (Index i = 0; i < most; ++i) {
+      std::vector<float> alone(static_cast<std::size_t>(width));
+      sum(i, 1, alone.data());
+      CHECK(std::memcmp(alone.data(), &all[static_cast<std::size_t>(i * width)], alone.size() * sizeof(float)) == 0);
+      int wrong = 0;
+      for (Index j = 0; j < width; ++j) {
+        double expected = 0, absolute = 0;
+        for (Index k = 0; k < depth; ++k) {
+          const double term = double(support::factor<P>(a[static_cast<std::size_t>(i * values + k)])) *
+                              double(support::factor<P>(b[static_cast<std::size_t>(k * width + j)]));
+          expected += term;
+          absolute += std::abs(term);
+        }
+        // Each of `depth` additions is off by half a unit of a partial sum.
+        wrong += !(std::abs(double(alone[static_cast<std::size_t>(j)]) - expected) <=
+                   static_cast<double>(depth) * 0x1p-24 * absolute);
+      }
+      CHECK(wrong == 0);
+    }
+  }
+}
+
+TEST_CASE_TEMPLATE("a tile that copies rows of another panel on the way: the same sums, and what pack_panels makes", P,
+                   float, double, Bfloat16) {
+  using T = cpu::SumOf<P>;
+  constexpr Index width = Tile<P>::columns, stride = width + 3, values = cpu::values_of_word<P>, deep = 90;
+  const auto b = naive::random_vector<T>(deep * values * stride, 4);
+  auto all = naive::random_vector<T>(256 * width, 3), a = naive::random_vector<T>(Tile<P>::rows * Tile<P>::stride, 2);
+  for (auto* operand : {&all, &a})
+    for (T& word : *operand) word = cpu::WordsAcross<P>{&word, &word}.word(0);
   std::vector<T> expected(static_cast<std::size_t>(deep * width)), packed = expected;
-  cpu::pack_panels(Operand<T>{b.data(), stride, false}, 2, width, 0, deep, expected.data());
-  for (const Index depth : {60, 61, 256})
-    for (const Index rows : {Index(1), Index(2), Tile<T>::rows - Index(1), Index(Tile<T>::rows)})
-      for (const Index columns : {Index(Tile<T>::size), width})
+  cpu::pack_panels<P>(Operand<T>{b.data(), stride, false}, 2, width, 0, deep * values, expected.data());
+  for (const Index depth : {Index(60), Index(61), cpu::words<P>(256)})
+    for (const Index rows : {Index(1), Index(2), Tile<P>::rows - Index(1), Index(Tile<P>::rows)})
+      for (const Index columns : {Index(Tile<P>::size), width})
         for (const bool add : {false, true}) {
           std::vector<T> plain(static_cast<std::size_t>(rows * width), T(1));
-          cpu::tile_sum(rows, columns, depth, a.data(), all.data(), plain.data(), width, add,
-                        cpu::Prefetch::nothing(all.data()));
+          cpu::tile_sum<P>(rows, columns, depth, a.data(), all.data(), plain.data(), width, add,
+                           cpu::Prefetch::nothing(all.data()));
           std::fill(packed.begin(), packed.end(), T(9));
           Index done = 0;
           for (const Index count : {Index(1), Index(0), depth / 2, depth / 2, depth / 2, deep}) {
             const Index part = std::min({count, depth / 2, deep - done});
             std::vector<T> sums(plain.size(), T(1));
-            cpu::tile_sum(rows, columns, depth, a.data(), all.data(), sums.data(), width, add,
-                          cpu::Prefetch::nothing(all.data()),
-                          cpu::PanelCopy<T>{b.data() + done * stride + 2, stride, packed.data() + done * width, part});
+            cpu::tile_sum<P>(
+                rows, columns, depth, a.data(), all.data(), sums.data(), width, add, cpu::Prefetch::nothing(all.data()),
+                cpu::PanelCopy<P>{b.data() + done * values * stride + 2, stride, packed.data() + done * width, part});
             done += part;
             CHECK(sums == plain);
-            CHECK(std::equal(packed.begin(), packed.begin() + done * width, expected.begin()));
+            CHECK(std::memcmp(packed.data(), expected.data(), static_cast<std::size_t>(done * width) * sizeof(T)) == 0);
             CHECK(std::all_of(packed.begin() + done * width, packed.end(), [](T v) { return v == T(9); }));
           }
           CHECK(done == deep);

@@ -7,26 +7,29 @@
 #include "gatefold/backend/cpu/operand.hpp"
 #include "gatefold/backend/cpu/packed_matrix.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
+#include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/types.hpp"
 
 /// What the engine is asked for.
 namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
 /// c[rows, columns] (+)= a[rows, depth] b[depth, columns] of one expert. Row i of c is slot first + i.
-template <class T>
+template <class P>
 struct Problem {
+  using T = SumOf<P>;
   Operand<T> a, b;
   T* c;
   Index c_stride, rows, columns, depth, first;
-  PackedMatrix<T> packed{};  // b packed before, or null
+  PackedMatrix<P> packed{};  // b packed before, or null
 };
 
 /// The problems of all experts.
-template <class T>
+template <class P>
 struct Batch {
+  using T = SumOf<P>;
   enum class Slots { none, are_rows, are_depth };
 
-  Problem<T> all;  // extents over all experts, pointers of the first
+  Problem<P> all;  // extents over all experts, pointers of the first
   Slots slots = Slots::none;
   const Index* offsets = nullptr;  // [experts + 1], unless Slots::none
   Index experts = 1;
@@ -37,14 +40,14 @@ struct Batch {
   Index most_rows() const { return slots == Slots::are_rows ? bound() : all.rows; }
   Index most_depth() const { return slots == Slots::are_depth ? bound() : all.depth; }
 
-  Problem<T> operator[](Index e) const {
-    Problem<T> p = all;
+  Problem<P> operator[](Index e) const {
+    Problem<P> p = all;
     if (slots == Slots::none) return p;
     const Index first = offsets[e], count = offsets[e + 1] - first;
     skip_rows(p.a, first);
     if (slots == Slots::are_rows) {
       p.b.data += e * p.depth * p.columns;
-      p.packed = p.packed + e * PackedMatrix<T>::size(p.depth, p.columns);
+      p.packed = p.packed + e * PackedMatrix<P>::size(p.depth, p.columns);
       p.c += first * p.c_stride;
       p.rows = count;
       p.first = first;
@@ -68,12 +71,13 @@ struct Batch {
 };
 
 /// Two products in a row for all experts: see product_pair.hpp, eq. (1).
-template <class T>
+template <class P>
 struct PairBatch {
+  using T = SumOf<P>;
   Operand<T> a{};                              // [N, depth]; the only one that may be gathered
   std::array<const T*, 2> up{};                // [experts, depth, hidden]
-  std::array<PackedMatrix<T>, 2> packed_up{};  // packed before, or null
-  PackedMatrix<T> packed_down{};
+  std::array<PackedMatrix<P>, 2> packed_up{};  // packed before, or null
+  PackedMatrix<P> packed_down{};
   Index ups = 1;
   const T* down = nullptr;  // [experts, hidden, columns]
   T* c = nullptr;           // [S, columns]
@@ -82,12 +86,12 @@ struct PairBatch {
   Index experts = 0;
   Index slots = 0;  // at most, however many are routed here; fewer than there are count for nothing
 
-  Index blocks() const { return std::max<Index>(divide_up(depth, Tile<T>::depth), 1); }
-  Index chunks() const { return std::max<Index>(divide_up(hidden, Tile<T>::depth), 1); }
-  Index up_size() const { return PackedMatrix<T>::size(depth, hidden); }
-  Index down_size() const { return PackedMatrix<T>::size(hidden, columns); }
+  Index blocks() const { return std::max<Index>(divide_up(depth, Tile<P>::depth), 1); }
+  Index chunks() const { return std::max<Index>(divide_up(hidden, Tile<P>::depth), 1); }
+  Index up_size() const { return PackedMatrix<P>::size(depth, hidden); }
+  Index down_size() const { return PackedMatrix<P>::size(hidden, columns); }
   Index packed_size() const { return ups * up_size() + down_size(); }
-  Index padded_columns() const { return PackedMatrix<T>::padded(columns); }
+  Index padded_columns() const { return PackedMatrix<P>::padded(columns); }
   bool prepacked() const { return static_cast<bool>(packed_down); }
   Index work(Index rows) const { return rows * hidden * (ups * depth + columns); }  // multiply-adds
   Index rows(Index e) const { return offsets[e + 1] - offsets[e]; }

@@ -1,6 +1,13 @@
 #pragma once
 
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
 #include "gatefold/backend/cpu/instruction_set.hpp"
+#include "gatefold/backend/cpu/packet.hpp"
 #include "gatefold/backend/cpu/register.hpp"
 #include "gatefold/core/bfloat16.hpp"
 #include "gatefold/core/types.hpp"
@@ -34,5 +41,54 @@ inline Register<float> load_weights(const Bfloat16* p) {
   for (int i = 0; i < Register<float>::size; ++i) wide[i] = p[i];
   return Register<float>::load(wide);
 }
+
+/// The lanes of a float register as numbers.
+using FloatBits = std::uint32_t __attribute__((vector_size(sizeof(packet::Of<float>))));
+
+/// v, or, where P is Bfloat16, v rounded to it as Bfloat16::from does.
+template <class P, class T>
+T rounded(T v) {
+  if constexpr (std::is_same_v<P, Bfloat16>) {
+    return Bfloat16::from(v);
+  } else {
+    return v;
+  }
+}
+template <class P, class T>
+Register<T> rounded(Register<T> v) {
+  if constexpr (!std::is_same_v<P, Bfloat16>) {
+    return v;
+  } else if constexpr (Register<T>::size == 1) {
+    return v.each([](T x) -> T { return Bfloat16::from(x); });
+  } else {
+    const FloatBits u = (FloatBits)v.packet(), up = u + 0x7fff + ((u >> 16) & 1), quiet = u | 0x400000,
+                    nan = (FloatBits)((u & 0x7fffffff) > 0x7f800000);
+    return Register<T>((typename Register<T>::Packet)(((nan & quiet) | (~nan & up)) & 0xffff0000));
+  }
+}
+
+#if defined(GATEFOLD_BFLOAT16_PAIRS)
+// Pairs of bfloat16 as the lanes of a float register, the first of two in the lower half. The instructions take
+// subnormal numbers for 0, and so does `pair`.
+
+/// Lane i: values 2 i and 2 i + 1 of both registers together.
+inline Register<float> pairs_along(Register<float> first, Register<float> second) {
+  return Register<float>(_mm512_castsi512_ps((__m512i)_mm512_cvtne2ps_pbh(second.packet(), first.packet())));
+}
+/// Lane i: upper[i] and lower[i].
+inline Register<float> pairs_across(Register<float> upper, Register<float> lower) {
+  alignas(64) static constexpr std::uint16_t order[] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+                                                        8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  return Register<float>(_mm512_castsi512_ps(_mm512_permutexvar_epi16(
+      _mm512_load_si512(order), (__m512i)_mm512_cvtne2ps_pbh(lower.packet(), upper.packet()))));
+}
+/// One lane of them.
+inline float pair(float first, float second) {
+  const auto half = [](float v) -> std::uint32_t {
+    return Bfloat16::from(std::abs(v) < std::numeric_limits<float>::min() ? std::copysign(0.0f, v) : v).bits;
+  };
+  return std::bit_cast<float>(half(first) | half(second) << 16);
+}
+#endif
 
 }  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

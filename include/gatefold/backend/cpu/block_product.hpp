@@ -13,6 +13,7 @@
 #include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/backend/cpu/weight_block.hpp"
 #include "gatefold/backend/cpu/weight_path.hpp"
+#include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/types.hpp"
 
 namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
@@ -34,25 +35,27 @@ struct Sums {
 
 /// The product of a block of rows with one block of weights after the other, each fetched while the one before
 /// computes. One for each task.
-template <class T>
+template <class P>
 class BlockProduct {
+  using T = SumOf<P>;
+
  public:
-  /// Elements of memory for the panels of weights that come unpacked, or rounded.
-  static constexpr Index memory = Tile<T>::depth * Tile<T>::depth;
+  /// Words of memory for the panels of weights that come unpacked, or rounded.
+  static constexpr Index memory = Tile<P>::depth * Tile<P>::depth;
 
   BlockProduct(WeightPath path, T* panels) : on_the_way_(path == WeightPath::on_the_way), panels_(panels) {}
 
   /// to = or += a b
-  /// @param a     [rows, depth] packed
+  /// @param a     [rows, words] packed
   /// @param next  the weights that the task needs after these, or null
-  void run(const RowBlock& rows, const T* a, const WeightBlock<T>& b, const WeightBlock<T>* next, bool add,
+  void run(const RowBlock& rows, const T* a, const WeightBlock<P>& b, const WeightBlock<P>* next, bool add,
            const Sums<T>& to) {
     if (b.packed && rows.count <= tuning.skinny_panel_rows) return skinny(rows, a, b, add, to);
     if (on_the_way_) return pack_next(rows, a, b, next, add, to);
     if (!b.packed) b.pack(panels_);
     const Index panels = divide_up(b.columns, width);
     for (Index x = 0; x < b.columns; x += width) {
-      const T* panel = b.packed ? b.panel(x, panels_) : panels_ + x * b.depth;
+      const T* panel = b.packed ? b.panel(x, panels_) : panels_ + x * b.words();
       const bool last = x + width >= b.columns;
       multiply(rows, a, b, panel, x, add, to, [&](Index t) {
         if (b.packed && !last) return b.prefetch_panel(x + width, t, rows.tiles);
@@ -64,47 +67,48 @@ class BlockProduct {
   }
 
  private:
-  static constexpr Index width = Tile<T>::columns;
-  static_assert(2 * width <= Tile<T>::depth, "two panels lie where those of a block do else");
+  static constexpr Index width = Tile<P>::columns;
+  static_assert(2 * width <= Tile<P>::depth, "two panels lie where those of a block do else");
 
   // Few rows: several panels at a time.
-  static void skinny(const RowBlock& rows, const T* a, const WeightBlock<T>& b, bool add, const Sums<T>& to) {
+  static void skinny(const RowBlock& rows, const T* a, const WeightBlock<P>& b, bool add, const Sums<T>& to) {
     const Index panels = divide_up(b.columns, width);
     if constexpr (std::is_same_v<T, float>)
-      if (b.packed.half) return skinny_panels_sum(rows.count, panels, b.depth, a, b.packed.half, to.data, add);
-    skinny_panels_sum(rows.count, panels, b.depth, a, b.packed.full, to.data, add);
+      if (b.packed.half) return skinny_panels_sum<P>(rows.count, panels, b.words(), a, b.packed.half, to.data, add);
+    skinny_panels_sum<P>(rows.count, panels, b.words(), a, b.packed.full, to.data, add);
   }
 
   // While the tiles of a panel compute, each prefetches some rows of the next panel and copies those prefetched by the
   // tile before.
-  void pack_next(const RowBlock& rows, const T* a, const WeightBlock<T>& b, const WeightBlock<T>* next, bool add,
+  void pack_next(const RowBlock& rows, const T* a, const WeightBlock<P>& b, const WeightBlock<P>* next, bool add,
                  const Sums<T>& to) {
     const Index parts = rows.tiles - 1;
     for (Index x = 0; x < b.columns; x += width) {
-      T* const panel = panels_ + panel_ * Tile<T>::depth * width;
-      T* const other = panels_ + (1 - panel_) * Tile<T>::depth * width;
-      if (!packed_) pack_panels(b.b, b.column + x, std::min(width, b.columns - x), b.k, b.depth, panel);
+      T* const panel = panels_ + panel_ * Tile<P>::depth * width;
+      T* const other = panels_ + (1 - panel_) * Tile<P>::depth * width;
+      if (!packed_) pack_panels<P>(b.b, b.column + x, std::min(width, b.columns - x), b.k, b.depth, panel);
       const bool last = x + width >= b.columns;
-      const WeightBlock<T>* const after = last ? next : &b;
+      const WeightBlock<P>* const after = last ? next : &b;
       const Index at = last ? 0 : x + width;
       const bool fetches = after && !after->empty();
       panel_ = 1 - panel_;
-      packed_ = fetches && after->columns - at >= width && after->depth <= parts * (b.depth / 2);
+      packed_ = fetches && after->columns - at >= width && after->depth % values_of_word<P> == 0 &&
+                after->words() <= parts * (b.words() / 2);
       multiply(
           rows, a, b, panel, x, add, to,
           [&](Index t) {
             return fetches && t < parts ? after->prefetch_rows(at, width, t, parts) : Prefetch::nothing(panel);
           },
-          [&](Index t) { return packed_ && t > 0 ? after->copy(at, t - 1, parts, other) : PanelCopy<T>{}; });
+          [&](Index t) { return packed_ && t > 0 ? after->copy(at, t - 1, parts, other) : PanelCopy<P>{}; });
     }
   }
 
   // The tiles of the panel at x.
   // @param prefetch, copy  what a tile prefetches, and copies
-  template <class P, class C = PanelCopy<T> (*)(Index)>
+  template <class F, class C = PanelCopy<P> (*)(Index)>
   static void multiply(
-      const RowBlock& rows, const T* a, const WeightBlock<T>& b, const T* panel, Index x, bool add, const Sums<T>& to,
-      const P& prefetch, const C& copy = [](Index) { return PanelCopy<T>{}; }) {
+      const RowBlock& rows, const T* a, const WeightBlock<P>& b, const T* panel, Index x, bool add, const Sums<T>& to,
+      const F& prefetch, const C& copy = [](Index) { return PanelCopy<P>{}; }) {
     constexpr Index size = sizeof(T);
     const Index stride = to.layout.stride;
     T* const sums = to.from(x).data;
@@ -112,8 +116,8 @@ class BlockProduct {
       Prefetch p = prefetch(t);
       if (to.far && t + 1 < rows.tiles)
         p = p.after_rows(sums + rows.begin(t + 1) * stride, rows.size(t + 1), width * size, stride * size);
-      tile_sum(rows.size(t), std::min(width, b.columns - x), b.depth, a + rows.begin(t) * Tile<T>::stride, panel,
-               sums + rows.begin(t) * stride, stride, add, p, copy(t));
+      tile_sum<P>(rows.size(t), std::min(width, b.columns - x), b.words(), a + rows.begin(t) * Tile<P>::stride, panel,
+                  sums + rows.begin(t) * stride, stride, add, p, copy(t));
     }
   }
 

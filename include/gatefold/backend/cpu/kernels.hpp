@@ -37,27 +37,39 @@ GATEFOLD_KERNEL void group_by_and_back(Cpu::Context&, View<const Index, 2, Cpu>,
 
 inline namespace GATEFOLD_CPU_ABI {
 
+namespace cpu {
+using Plain = Primitives<Cpu, AsTheyAre>;
+}
+
 GATEFOLD_KERNEL void cpu::run_tasks(cpu::ExecutorRef, int, Index, cpu::TaskFunction);
 GATEFOLD_KERNEL void cpu::group_by(Cpu::Context&, Index, const Index*, Index, Index*, Index*);
 
-#define GATEFOLD_WITH_EPILOGUE(T, ...)                                                                             \
-  GATEFOLD_KERNEL void Cpu::gemm(Cpu::Context&, View<const T, 2, Cpu>, bool, View<const T, 2, Cpu>, bool, bool,    \
-                                 View<T, 2, Cpu>, const fn::__VA_ARGS__&);                                         \
-  GATEFOLD_KERNEL void Cpu::grouped_gemm(Cpu::Context&, Groups<Cpu>, View<const T, 2, Cpu>, View<const T, 3, Cpu>, \
-                                         bool, View<T, 2, Cpu>, const fn::__VA_ARGS__&);
-#define GATEFOLD_KERNELS_OF(T)                                                                                       \
-  GATEFOLD_KERNEL void cpu::Product<T>::run(Cpu::Context&, const cpu::Batch<T>&, const cpu::Epilogue<T>&, Index);    \
-  GATEFOLD_KERNEL void cpu::ProductPair<T>::run(Cpu::Context&, const cpu::PairBatch<T>&,                             \
-                                                const cpu::HiddenEpilogue<T>&, const cpu::Epilogue<T>&, Index);      \
-  GATEFOLD_WITH_EPILOGUE(T, Store)                                                                                   \
-  GATEFOLD_WITH_EPILOGUE(T, AddBias<T, Cpu>)                                                                         \
-  GATEFOLD_WITH_EPILOGUE(T, AddTo<T, Cpu>)                                                                           \
-  GATEFOLD_KERNEL void Cpu::grouped_outer(Cpu::Context&, Groups<Cpu>, View<const T, 2, Cpu>, View<const T, 2, Cpu>,  \
-                                          View<T, 3, Cpu>, bool, View<const Index, 1, Cpu>);                         \
-  GATEFOLD_KERNEL void Cpu::grouped_sum<T>(Cpu::Context&, Groups<Cpu>, View<const T, 2, Cpu>, View<T, 2, Cpu>, bool, \
-                                           View<const Index, 1, Cpu>, In<T, 1, Cpu>);
+#define GATEFOLD_WITH_EPILOGUE(T, ...)                                                                                 \
+  GATEFOLD_KERNEL void cpu::Plain::gemm(Cpu::Context&, View<const T, 2, Cpu>, bool, View<const T, 2, Cpu>, bool, bool, \
+                                        View<T, 2, Cpu>, const fn::__VA_ARGS__&);                                      \
+  GATEFOLD_KERNEL void cpu::Plain::grouped_gemm(Cpu::Context&, Groups<Cpu>, View<const T, 2, Cpu>,                     \
+                                                View<const T, 3, Cpu>, bool, View<T, 2, Cpu>, const fn::__VA_ARGS__&);
+#define GATEFOLD_KERNELS_OF(T)                                                                                        \
+  GATEFOLD_KERNEL void cpu::Product<T>::run(Cpu::Context&, const cpu::Batch<T>&, const cpu::Epilogue<T>&, Index);     \
+  GATEFOLD_KERNEL void cpu::ProductPair<T>::run(Cpu::Context&, const cpu::PairBatch<T>&,                              \
+                                                const cpu::HiddenEpilogue<T>&, const cpu::Epilogue<T>&, Index);       \
+  GATEFOLD_WITH_EPILOGUE(T, Store)                                                                                    \
+  GATEFOLD_WITH_EPILOGUE(T, AddBias<T, Cpu>)                                                                          \
+  GATEFOLD_WITH_EPILOGUE(T, AddTo<T, Cpu>)                                                                            \
+  GATEFOLD_KERNEL void cpu::Plain::grouped_outer(Cpu::Context&, Groups<Cpu>, View<const T, 2, Cpu>,                   \
+                                                 View<const T, 2, Cpu>, View<T, 3, Cpu>, bool,                        \
+                                                 View<const Index, 1, Cpu>);                                          \
+  GATEFOLD_KERNEL void cpu::Plain::grouped_sum<T>(Cpu::Context&, Groups<Cpu>, View<const T, 2, Cpu>, View<T, 2, Cpu>, \
+                                                  bool, View<const Index, 1, Cpu>, In<T, 1, Cpu>);
 GATEFOLD_KERNELS_OF(float)
 GATEFOLD_KERNELS_OF(double)
+GATEFOLD_KERNEL void cpu::Product<float>::run(CpuBf16::Context&, const cpu::Batch<float>&, const cpu::Epilogue<float>&,
+                                              Index);
+GATEFOLD_KERNEL void cpu::Product<Bfloat16>::run(CpuBf16::Context&, const cpu::Batch<Bfloat16>&,
+                                                 const cpu::Epilogue<float>&, Index);
+GATEFOLD_KERNEL void cpu::ProductPair<Bfloat16>::run(CpuBf16::Context&, const cpu::PairBatch<Bfloat16>&,
+                                                     const cpu::HiddenEpilogue<float>&, const cpu::Epilogue<float>&,
+                                                     Index);
 #undef GATEFOLD_KERNELS_OF
 #undef GATEFOLD_WITH_EPILOGUE
 

@@ -7,6 +7,7 @@
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/product.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
+#include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
@@ -45,24 +46,25 @@ bool transposes_outer(Index rows, Index columns, Index depth, bool accumulate, i
 /// decides
 /// @cost   as Product; where c is transposed, scratch and two copies of its size beside it
 /// @order  as Product, transposed or not
-template <class T, class Context, class V>
-void outer(Context& ctx, const Batch<T>& batch, const V& c) {
+template <class P, class Context, class V>
+void outer(Context& ctx, const Batch<P>& batch, const V& c) {
+  using T = SumOf<P>;
   static constexpr fn::Store store{};
   const auto epilogue = Epilogue<T>::with(store);
   const Index rows = c.extent(1), columns = c.extent(2);
   if (!transposes_outer<T>(rows, columns, batch.all.depth, batch.accumulate, ctx.threads()))
-    return Product<T>::run(ctx, batch, epilogue);
+    return Product<P>::run(ctx, batch, epilogue);
 
   const auto mark = ctx.mark();
   const auto transposed_c = ctx.template scratch<T>(c.extent(0), columns, rows);
   if (batch.accumulate) transpose(c, transposed_c);
-  Batch<T> transposed = batch;
+  Batch<P> transposed = batch;
   std::swap(transposed.all.a, transposed.all.b);
   transposed.all.c = transposed_c.data();
   transposed.all.c_stride = rows;
   transposed.all.rows = columns;
   transposed.all.columns = rows;
-  Product<T>::run(ctx, transposed, epilogue);
+  Product<P>::run(ctx, transposed, epilogue);
   transpose(transposed_c, c);
 }
 

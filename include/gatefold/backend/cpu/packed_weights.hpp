@@ -14,6 +14,7 @@
 #include "gatefold/backend/cpu/packed_matrix.hpp"
 #include "gatefold/backend/cpu/parallel.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
+#include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 
@@ -36,28 +37,30 @@ class PackedWeights {
     for (const Entry& entry : entries_) release(entry.packed);
   }
 
-  /// Pack w [E, depth, columns].
-  /// @param round  float weights to bfloat16
-  template <class Context, class T>
-  void add(Context& ctx, const T* w, Index experts, Index depth, Index columns, bool round) {
-    using Matrix = PackedMatrix<T>;
-    const bool half = round && std::is_same_v<T, float>;
-    const Index size = Matrix::size(depth, columns), blocks = (depth + Tile<T>::depth - 1) / Tile<T>::depth;
+  /// Pack w [E, depth, columns] for products of P.
+  /// @param round  float weights to bfloat16, which those of bfloat16 are whatever it says
+  template <class P, class Context>
+  void add(Context& ctx, const SumOf<P>* w, Index experts, Index depth, Index columns, bool round) {
+    using T = SumOf<P>;
+    using Matrix = PackedMatrix<P>;
+    constexpr bool rounds = std::is_same_v<P, Bfloat16>;
+    const bool half = values_of_word<P> == 1 && std::is_same_v<T, float> && (round || rounds);
+    const Index size = Matrix::size(depth, columns), blocks = (depth + Tile<P>::depth - 1) / Tile<P>::depth;
     if (experts * size == 0) return;
     const std::size_t bytes = static_cast<std::size_t>(experts * size) * (half ? sizeof(Bfloat16) : sizeof(T));
     entries_.reserve(entries_.size() + 1);
     void* packed = allocate(bytes);
-    entries_.push_back({w, packed, half});
+    entries_.push_back({w, packed, half, rounds});
     parallel_for(ctx.executor(), ctx.threads(), experts * blocks, [&](Index i, int) noexcept {
-      const Index e = i / blocks, k = i % blocks * Tile<T>::depth, length = std::min(Tile<T>::depth, depth - k);
+      const Index e = i / blocks, k = i % blocks * Tile<P>::depth, length = std::min(Tile<P>::depth, depth - k);
       const Operand<T> b{w + e * depth * columns, columns, false};
-      const Index to = e * size + Matrix::at(columns, k, length, 0), panel = length * Tile<T>::columns;
-      if (!half) return pack_panels(b, 0, columns, k, length, static_cast<T*>(packed) + to);
-      alignas(64) T buffer[Tile<T>::depth * Tile<T>::columns];
-      Bfloat16* rounded = static_cast<Bfloat16*>(packed) + to;
-      for (Index j = 0; j < columns; j += Tile<T>::columns, rounded += panel) {
-        pack_panels(b, j, std::min<Index>(Tile<T>::columns, columns - j), k, length, buffer);
-        for (Index x = 0; x < panel; ++x) rounded[x] = Bfloat16::from(static_cast<float>(buffer[x]));
+      const Index to = e * size + Matrix::at(columns, k, length, 0), panel = words<P>(length) * Tile<P>::columns;
+      if (!half) return pack_panels<P>(b, 0, columns, k, length, static_cast<T*>(packed) + to);
+      alignas(64) T buffer[Tile<P>::depth * Tile<P>::columns];
+      Bfloat16* halves = static_cast<Bfloat16*>(packed) + to;
+      for (Index j = 0; j < columns; j += Tile<P>::columns, halves += panel) {
+        pack_panels<P>(b, j, std::min<Index>(Tile<P>::columns, columns - j), k, length, buffer);
+        for (Index x = 0; x < panel; ++x) halves[x] = Bfloat16::from(static_cast<float>(buffer[x]));
       }
     });
   }
@@ -71,13 +74,13 @@ class PackedWeights {
            panel_columns_);
   }
 
-  /// The packed form of the weights at w, of the first expert; null if there is none.
-  template <class T>
-  PackedMatrix<T> find(const T* w) const {
+  /// The packed form, for products of P, of the weights at w, of the first expert; null if there is none.
+  template <class P>
+  PackedMatrix<P> find(const SumOf<P>* w) const {
     for (const Entry& entry : entries_)
-      if (entry.plain == w) {
+      if (entry.plain == w && entry.rounds == std::is_same_v<P, Bfloat16>) {
         if (entry.half) return {nullptr, static_cast<const Bfloat16*>(entry.packed)};
-        return {static_cast<const T*>(entry.packed), nullptr};
+        return {static_cast<const SumOf<P>*>(entry.packed), nullptr};
       }
     return {};
   }
@@ -86,7 +89,7 @@ class PackedWeights {
   struct Entry {
     const void* plain;
     void* packed;
-    bool half;
+    bool half, rounds;
   };
   std::vector<Entry> entries_;
   int panel_columns_ = Tile<float>::columns;

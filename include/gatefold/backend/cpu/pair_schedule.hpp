@@ -15,12 +15,12 @@
 namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
 /// How many threads, which blocks, and by which path each expert's weights come.
-template <class T>
+template <class P>
 class PairSchedule {
  public:
   static constexpr Index most_skinny_rows = 4 * tuning.tile_rows;  // up to here chunks may be tasks
 
-  PairSchedule(const PairBatch<T>& batch, int threads) : b_(batch), threads_(threads) {
+  PairSchedule(const PairBatch<P>& batch, int threads) : b_(batch), threads_(threads) {
     Index tiles = 0, most_tiles = 0;
     for (Index e = 0; e < b_.experts; ++e) {
       const Index of_expert = divide_up(b_.rows(e), tuning.tile_rows);
@@ -45,7 +45,8 @@ class PairSchedule {
     if (b_.prepacked()) return WeightPath::prepacked;
     switch (row_blocks(rows)) {
       case 0:
-        return rows <= std::min(tuning.in_place_rows, skinny_rows_) ? WeightPath::in_place : WeightPath::by_task;
+        return Tile<P>::in_place && rows <= std::min(tuning.in_place_rows, skinny_rows_) ? WeightPath::in_place
+                                                                                         : WeightPath::by_task;
       case 1:
         return divide_up(rows, tuning.tile_rows) >= tuning.packing_tiles ? WeightPath::on_the_way : WeightPath::by_task;
       default:
@@ -54,53 +55,53 @@ class PairSchedule {
   }
 
   /// Tiles of a block of rows at most, in any routing of a batch of these sizes.
-  static Index largest_block(const PairBatch<T>& b) {
-    const Index row_size = (b.blocks() + 1 + b.ups) * Tile<T>::stride + b.padded_columns();
+  static Index largest_block(const PairBatch<P>& b) {
+    const Index row_size = (b.blocks() + 1 + b.ups) * Tile<P>::stride + b.padded_columns();
     return std::clamp<Index>(tuning.cached_size / (row_size * tuning.tile_rows), 2, tuning.pair_tiles);
   }
 
  private:
-  const PairBatch<T>& b_;
+  const PairBatch<P>& b_;
   int threads_;
   Index block_tiles_ = 1, skinny_rows_ = tuning.tile_rows;
 };
 
 /// Elements of scratch, by sizes alone: no routing of as many slots needs more, and a later call takes what the first
 /// one took.
-template <class T>
+template <class P>
 struct PairMemory {
   Index packed;       // of experts that go by_call; what does not fit is packed in waves
   Index skinny_rows;  // rows whose chunks are tasks, that have their sums, and their hidden, at a time; the others wait
   int threads;
   Index a, hidden, first, sums;  // of each thread; of `first`, for each matrix of the first product
   // Columns of hidden at most that are computed from weights in place, and how far apart their rows are.
-  static constexpr Index piece = tuning.in_place_chunks * Tile<T>::depth,
-                         piece_stride = piece + Tile<T>::stride - Tile<T>::depth;
-  static_assert(tuning.in_place_rows * piece_stride <= BlockProduct<T>::memory,
+  static constexpr Index piece = tuning.in_place_chunks * Tile<P>::depth,
+                         piece_stride = piece + Tile<P>::stride - Tile<P>::depth;
+  static_assert(tuning.in_place_rows * piece_stride <= BlockProduct<P>::memory,
                 "a piece of hidden is summed where packed panels are else");
 
-  PairMemory(const PairBatch<T>& b, int most_threads, Index budget) {
-    using S = PairSchedule<T>;
+  PairMemory(const PairBatch<P>& b, int most_threads, Index budget) {
+    using S = PairSchedule<P>;
     const Index slots = b.most_slots(), tiles = std::max<Index>(divide_up(slots, tuning.tile_rows), 1);
     threads = b.work(slots) < tuning.serial_work ? 1 : most_threads;
     // Weights are shared from the second tile on.
     const Index sharing = b.prepacked() ? 0 : std::min(b.experts, slots / (tuning.tile_rows + 1));
     packed = std::min(sharing * b.packed_size(), std::max(budget, b.packed_size()));
 
-    const Index of_row = b.chunks() * (b.padded_columns() + (reads_in_place(b) ? Tile<T>::stride : 0));
+    const Index of_row = b.chunks() * (b.padded_columns() + (reads_in_place(b) ? Tile<P>::stride : 0));
     const Index most =
         std::max(b.experts * tuning.tile_rows, threads > 1 ? tuning.pair_tiles_each * threads * tuning.tile_rows : 0);
     skinny_rows = std::min({slots, most, std::max(budget / std::max<Index>(of_row, 1), S::most_skinny_rows)});
 
     const Index rows = std::max(std::min(S::largest_block(b), tiles) * tuning.tile_rows, S::most_skinny_rows);
-    a = rows * b.blocks() * Tile<T>::stride;
-    hidden = rows * Tile<T>::stride;
-    sums = rows * std::max(b.padded_columns(), Tile<T>::depth);
-    first = std::max(rows * Tile<T>::depth, reads_in_place(b) ? tuning.in_place_rows * piece_stride : 0);
+    a = rows * b.blocks() * Tile<P>::stride;
+    hidden = rows * Tile<SumOf<P>>::stride;  // before they are rounded
+    sums = rows * std::max(b.padded_columns(), Tile<P>::depth);
+    first = std::max(rows * Tile<P>::depth, reads_in_place(b) ? tuning.in_place_rows * piece_stride : 0);
   }
 
-  static bool reads_in_place(const PairBatch<T>& b) { return !b.prepacked(); }
-  Index of_thread(Index ups) const { return a + hidden + ups * first + sums + BlockProduct<T>::memory; }
+  static bool reads_in_place(const PairBatch<P>& b) { return Tile<P>::in_place && !b.prepacked(); }
+  Index of_thread(Index ups) const { return a + hidden + ups * first + sums + BlockProduct<P>::memory; }
 };
 
 }  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

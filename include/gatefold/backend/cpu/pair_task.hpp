@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <type_traits>
 
 #include "gatefold/backend/cpu/batch.hpp"
 #include "gatefold/backend/cpu/block_product.hpp"
@@ -14,21 +15,24 @@
 #include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/backend/cpu/weight_block.hpp"
 #include "gatefold/backend/cpu/weight_path.hpp"
+#include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/types.hpp"
 
 namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
 /// The weights of one expert in the order in which a task of a pair multiplies by them: for each chunk of hidden the
 /// blocks of the first product, then those of the second.
-template <class T>
+template <class P>
 class PairWeights {
+  using T = SumOf<P>;
+
  public:
   /// @param shared  memory of the batch's packed_size() that holds the packed weights of this expert, or null
-  PairWeights(const PairBatch<T>& batch, Index e, T* shared) : b_(batch), e_(e), shared_(shared) {}
+  PairWeights(const PairBatch<P>& batch, Index e, T* shared) : b_(batch), e_(e), shared_(shared) {}
 
   Index size() const { return b_.chunks() * of_chunk(); }
   Index of_chunk() const { return b_.ups * b_.blocks() + divide_up(b_.columns, kDepth); }
-  WeightBlock<T> operator[](Index i) const {
+  WeightBlock<P> operator[](Index i) const {
     const Index j = i / of_chunk() * kDepth, hidden = std::min(kDepth, b_.hidden - j), n = i % of_chunk(),
                 ups = b_.ups * b_.blocks();
     if (n >= ups) return block(down(), packed_down(), b_.columns, j, hidden, (n - ups) * kDepth, b_.columns);
@@ -37,7 +41,7 @@ class PairWeights {
   }
   /// Write block i of the shared memory.
   void pack(Index i) const {
-    const WeightBlock<T> block = (*this)[i];
+    const WeightBlock<P> block = (*this)[i];
     block.pack(shared_ + (block.packed.full - shared_));
   }
 
@@ -47,23 +51,23 @@ class PairWeights {
   Operand<T> down() const { return {b_.down + e_ * b_.hidden * b_.columns, b_.columns, false}; }
 
  private:
-  static constexpr Index kDepth = Tile<T>::depth;
+  static constexpr Index kDepth = Tile<P>::depth;
 
-  static WeightBlock<T> block(const Operand<T>& b, PackedMatrix<T> packed, Index all, Index k, Index depth,
+  static WeightBlock<P> block(const Operand<T>& b, PackedMatrix<P> packed, Index all, Index k, Index depth,
                               Index column, Index columns) {
     return {
-        b, packed + PackedMatrix<T>::at(all, k, depth, column), k, depth, column, std::min(kDepth, columns - column)};
+        b, packed + PackedMatrix<P>::at(all, k, depth, column), k, depth, column, std::min(kDepth, columns - column)};
   }
-  PackedMatrix<T> packed_up(Index m) const {
+  PackedMatrix<P> packed_up(Index m) const {
     if (b_.prepacked()) return b_.packed_up[static_cast<std::size_t>(m)] + e_ * b_.up_size();
-    return PackedMatrix<T>{shared_, nullptr} + m * b_.up_size();
+    return PackedMatrix<P>{shared_, nullptr} + m * b_.up_size();
   }
-  PackedMatrix<T> packed_down() const {
+  PackedMatrix<P> packed_down() const {
     if (b_.prepacked()) return b_.packed_down + e_ * b_.down_size();
-    return PackedMatrix<T>{shared_, nullptr} + b_.ups * b_.up_size();
+    return PackedMatrix<P>{shared_, nullptr} + b_.ups * b_.up_size();
   }
 
-  const PairBatch<T>& b_;
+  const PairBatch<P>& b_;
   const Index e_;
   T* const shared_;
 };
@@ -75,13 +79,15 @@ struct PairWorker {
 };
 
 /// A block of rows of one expert on its way through both products, one chunk of hidden at a time.
-template <class T>
+template <class P>
 class PairTask {
+  using T = SumOf<P>;
+
  public:
   /// @param rows  slots
   /// @param end   the block of weights that the task does not need any more
-  PairTask(const PairBatch<T>& batch, const HiddenEpilogue<T>& epilogue, Index e, const RowBlock& rows,
-           const PairWeights<T>& weights, Index end, WeightPath path, const PairWorker<T>& worker)
+  PairTask(const PairBatch<P>& batch, const HiddenEpilogue<T>& epilogue, Index e, const RowBlock& rows,
+           const PairWeights<P>& weights, Index end, WeightPath path, const PairWorker<T>& worker)
       : b_(batch),
         epilogue_(epilogue),
         e_(e),
@@ -91,8 +97,8 @@ class PairTask {
         product_(path, worker.panels),
         w_(worker) {
     for (Index block = 0; block < b_.blocks(); ++block)
-      pack_rows(b_.a, rows_.first, rows_.count, block * kDepth, std::min(kDepth, b_.depth - block * kDepth),
-                packed_a(block));
+      pack_rows<P>(b_.a, rows_.first, rows_.count, block * kDepth, std::min(kDepth, b_.depth - block * kDepth),
+                   packed_a(block));
   }
 
   /// sums = or += chunk of hidden · down
@@ -107,31 +113,34 @@ class PairTask {
     for (Index j = 0; j < b_.columns; j += kDepth) multiply(i++, w_.hidden, add, sums.from(j));
   }
 
-  /// hidden [rows, Tile::stride] from the first sums, in whole rows: long runs of what an epilogue reads and writes.
-  /// After every tile it was 3 % slower.
+  /// hidden [rows, Tile::stride], in words, from the first sums, in whole rows: long runs of what an epilogue reads and
+  /// writes. After every tile it was 3 % slower.
   /// @param size  elements from one matrix's sums to the next one's
-  static void activate(const PairBatch<T>& b, const HiddenEpilogue<T>& epilogue, Index e, const RowBlock& rows,
+  static void activate(const PairBatch<P>& b, const HiddenEpilogue<T>& epilogue, Index e, const RowBlock& rows,
                        const T* first, Index size, SumsLayout layout, Index j, Index columns, T* hidden) {
     const T* sums[] = {first, b.ups > 1 ? first + size : nullptr};
     epilogue.run(epilogue.epilogue, sums, layout, rows.count, columns, e, rows.first, j, hidden);
+    // Rounded where they lie: a row of words ends before the values that are not read yet.
+    if constexpr (!std::is_same_v<P, T>)
+      pack_rows<P>(Operand<T>{hidden, Tile<T>::stride}, 0, rows.count, 0, columns, hidden);
   }
 
  private:
-  static constexpr Index kDepth = Tile<T>::depth;
+  static constexpr Index kDepth = Tile<P>::depth;
 
-  T* packed_a(Index block) const { return w_.a + block * rows_.count * Tile<T>::stride; }
+  T* packed_a(Index block) const { return w_.a + block * rows_.count * Tile<P>::stride; }
   void multiply(Index i, const T* a, bool add, const Sums<T>& to) {
-    const WeightBlock<T> block = weights_[i], next = i + 1 < end_ ? weights_[i + 1] : block;
+    const WeightBlock<P> block = weights_[i], next = i + 1 < end_ ? weights_[i + 1] : block;
     product_.run(rows_, a, block, i + 1 < end_ ? &next : nullptr, add, to);
   }
 
-  const PairBatch<T>& b_;
+  const PairBatch<P>& b_;
   const HiddenEpilogue<T>& epilogue_;
   const Index e_;
   const RowBlock rows_;
-  const PairWeights<T> weights_;
+  const PairWeights<P> weights_;
   const Index end_;
-  BlockProduct<T> product_;
+  BlockProduct<P> product_;
   const PairWorker<T> w_;
 };
 

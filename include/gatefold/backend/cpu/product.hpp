@@ -17,6 +17,7 @@
 #include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/backend/cpu/weight_block.hpp"
 #include "gatefold/backend/cpu/weight_path.hpp"
+#include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
@@ -27,8 +28,10 @@
 /// each costs about the same.
 namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
-template <class T>
+template <class P>
 class Product {
+  using T = SumOf<P>;
+
  public:
   /// @param packed_bytes  memory for packed B; one work item is packed at a time if it is larger
   /// @order  with d = Tile::depth and chains s_i over k in [i d, (i + 1) d) as in tile.hpp, eq. (1), an element is
@@ -36,14 +39,14 @@ class Product {
   ///         the depth is 0. The same for every path, tile and thread count.
   /// @cost   2·rows·columns·depth flop; scratch as ProductMemory says: its sizes depend on the batch's, on no routing
   template <class Context>
-  static void run(Context& ctx, const Batch<T>& batch, const Epilogue<T>& epilogue,
+  static void run(Context& ctx, const Batch<P>& batch, const Epilogue<T>& epilogue,
                   Index packed_bytes = tuning.packed_bytes);
 
  private:
-  static constexpr Index kColumns = Tile<T>::columns, kDepth = Tile<T>::depth;
+  static constexpr Index kColumns = Tile<P>::columns, kDepth = Tile<P>::depth;
 
   struct WorkItem {
-    Problem<T> p;
+    Problem<P> p;
     Index e, column, columns;  // of c
     Index k, depth;            // the chunk of the depth
     bool add, last;            // whether c holds the sum so far; whether the chunk is the last
@@ -56,11 +59,11 @@ class Product {
     Index width() const { return divide_up(columns, kDepth); }
     Index blocks() const { return std::max<Index>(divide_up(depth, kDepth), 1); }
     Index size() const { return width() * blocks(); }
-    WeightBlock<T> operator[](Index i) const {
+    WeightBlock<P> operator[](Index i) const {
       const Index block = i / width() * kDepth, length = std::min(kDepth, depth - block), x = i % width() * kDepth;
-      const PackedMatrix<T> shared =
-          p.packed ? p.packed + PackedMatrix<T>::at(p.columns, k + block, length, column + x)
-                   : PackedMatrix<T>{packed, nullptr} + PackedMatrix<T>::at(columns, block, length, x);
+      const PackedMatrix<P> shared =
+          p.packed ? p.packed + PackedMatrix<P>::at(p.columns, k + block, length, column + x)
+                   : PackedMatrix<P>{packed, nullptr} + PackedMatrix<P>::at(columns, block, length, x);
       return {p.b, shared, k + block, length, column + x, std::min(kDepth, columns - x)};
     }
   };
@@ -70,8 +73,8 @@ class Product {
   };
 
   template <class Context>
-  Product(Context& ctx, const Batch<T>& batch, const Epilogue<T>& epilogue, const ProductSchedule<T>& schedule,
-          const ProductMemory<T>& memory)
+  Product(Context& ctx, const Batch<P>& batch, const Epilogue<T>& epilogue, const ProductSchedule<P>& schedule,
+          const ProductMemory<P>& memory)
       : batch_(batch),
         epilogue_(epilogue),
         schedule_(schedule),
@@ -80,10 +83,10 @@ class Product {
         wave_(ctx.template scratch<WorkItem>(memory.items).data(), ctx.executor(), schedule.threads()),
         workers_(ctx.template scratch<T>(ctx.threads(), of_thread()).data()) {}
 
-  Index of_thread() const { return memory_.a + BlockProduct<T>::memory + memory_.sums; }
+  Index of_thread() const { return memory_.a + BlockProduct<P>::memory + memory_.sums; }
   Worker worker(int index) const {
     T* a = workers_ + index * of_thread();
-    return {a, a + memory_.a, a + memory_.a + BlockProduct<T>::memory};
+    return {a, a + memory_.a, a + memory_.a + BlockProduct<P>::memory};
   }
 
   void run() {
@@ -93,16 +96,16 @@ class Product {
 
   // The depth from k on, wave by wave: as many work items as fit into the packed memory are packed, then computed.
   void run_chunk(Index k) {
-    const Index width = std::min(schedule_.columns(), PackedMatrix<T>::padded(batch_.all.columns));
+    const Index width = std::min(schedule_.columns(), PackedMatrix<P>::padded(batch_.all.columns));
     Index used = 0;
     for (Index e = 0; e < batch_.experts; ++e) {
-      const Problem<T> p = batch_[e];
+      const Problem<P> p = batch_[e];
       if (p.rows == 0 || (k > 0 && p.depth <= k)) continue;
       const WeightPath path = schedule_.path(p);
       const Index depth = std::min(p.depth - k, memory_.chunk);
       for (Index j = 0; j < p.columns; j += width) {
         const Index columns = std::min(width, p.columns - j);
-        const Index size = path == WeightPath::by_call ? PackedMatrix<T>::size(depth, columns) : 0;
+        const Index size = path == WeightPath::by_call ? PackedMatrix<P>::size(depth, columns) : 0;
         if (used + size > memory_.packed) {
           run_wave();
           used = 0;
@@ -119,7 +122,7 @@ class Product {
   void run_wave() {
     wave_.each_part([](const WorkItem& item) { return item.packed ? item.size() : 0; },
                     [](const WorkItem& item, Index i, int) {
-                      const WeightBlock<T> block = item[i];
+                      const WeightBlock<P> block = item[i];
                       block.pack(item.packed + (block.packed.full - item.packed));
                     });
     wave_.each_part([](const WorkItem& item) { return item.row_blocks; },
@@ -135,14 +138,14 @@ class Product {
   }
 
   void compute(const WorkItem& item, Index row_block, const Worker& w) const {
-    const Problem<T>& p = item.p;
+    const Problem<P>& p = item.p;
     const RowBlock rows = RowBlock::all(p.rows).block(row_block, item.row_blocks);
-    BlockProduct<T> product(item.path, w.panels);
+    BlockProduct<P> product(item.path, w.panels);
     for (Index i = 0; i < item.size(); ++i) {
       const bool first = i < item.width(), last = i + item.width() >= item.size();  // block of k
       const bool more = i + 1 < item.size();
-      const WeightBlock<T> b = item[i], next = more ? item[i + 1] : b;
-      if (i % item.width() == 0) pack_rows(p.a, rows.first, rows.count, b.k, b.depth, w.a);
+      const WeightBlock<P> b = item[i], next = more ? item[i + 1] : b;
+      if (i % item.width() == 0) pack_rows<P>(p.a, rows.first, rows.count, b.k, b.depth, w.a);
       T* const c = p.c + rows.first * p.c_stride + b.column;
       // Sums that nothing happens to are formed where they belong.
       const bool in_c = epilogue_.stores && b.columns % kColumns == 0 && rows.count > tuning.skinny_panel_rows;
@@ -156,15 +159,15 @@ class Product {
   }
 
   void update(const WorkItem& item, Index row_block) const {
-    const Problem<T>& p = item.p;
+    const Problem<P>& p = item.p;
     const RowBlock rows = RowBlock::all(p.rows).block(row_block, item.row_blocks);
     rank_update(p.a, rows.first, rows.count, p.b, item.column, item.columns, item.depth, item.add,
                 p.c + rows.first * p.c_stride + item.column, p.c_stride);
   }
 
   void compute_in_place(const WorkItem& item, const Worker& w) const {
-    const Problem<T>& p = item.p;
-    const Index stride = PackedMatrix<T>::padded(item.columns);
+    const Problem<P>& p = item.p;
+    const Index stride = PackedMatrix<P>::padded(item.columns);
     if (item.add) load(p.c + item.column, p.c_stride, p.rows, item.columns, {w.sums, {stride, kColumns, kColumns}});
     skinny_product(p.a, 0, p.rows, p.b, item.column, item.columns, item.k, item.depth, item.add, w.sums, stride, w.a,
                    w.sums + p.rows * stride);
@@ -185,27 +188,27 @@ class Product {
               Index columns) const {
     static constexpr fn::Store plain{};
     const Epilogue<T> f = item.last ? epilogue_ : Epilogue<T>::with(plain);
-    const Problem<T>& p = item.p;
+    const Problem<P>& p = item.p;
     f.run(f.epilogue, sums, layout, rows, columns, item.e, p.first + row, j, p.c + row * p.c_stride + j, p.c_stride);
   }
 
-  const Batch<T>& batch_;
+  const Batch<P>& batch_;
   const Epilogue<T>& epilogue_;
-  const ProductSchedule<T>& schedule_;
-  const ProductMemory<T>& memory_;
+  const ProductSchedule<P>& schedule_;
+  const ProductMemory<P>& memory_;
   T* const packed_;
   Wave<WorkItem> wave_;
   T* const workers_;
 };
 
 // Out of the class: what is in it is inline, and built again by whoever optimises in spite of kernels.hpp.
-template <class T>
+template <class P>
 template <class Context>
-void Product<T>::run(Context& ctx, const Batch<T>& batch, const Epilogue<T>& epilogue, Index packed_bytes) {
+void Product<P>::run(Context& ctx, const Batch<P>& batch, const Epilogue<SumOf<P>>& epilogue, Index packed_bytes) {
   if (batch.most_rows() == 0 || batch.all.columns == 0) return;
   const auto mark = ctx.mark();
-  const ProductSchedule<T> schedule(batch, epilogue.stores, ctx.threads());
-  const ProductMemory<T> memory(batch, ctx.threads(), packed_bytes / static_cast<Index>(sizeof(T)));
+  const ProductSchedule<P> schedule(batch, epilogue.stores, ctx.threads());
+  const ProductMemory<P> memory(batch, ctx.threads(), packed_bytes / static_cast<Index>(sizeof(SumOf<P>)));
   Product(ctx, batch, epilogue, schedule, memory).run();
 }
 

@@ -13,6 +13,7 @@
 #include "gatefold/backend/cpu/skinny.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/backend/cpu/weight_path.hpp"
+#include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
@@ -27,18 +28,20 @@
 /// pieces of the rows of `up`: memory is read fastest in whole rows.
 namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
-template <class T>
+template <class P>
 class ProductPair {
+  using T = SumOf<P>;
+
  public:
   /// @order  as two products one after the other (product.hpp)
   /// @cost   2·S·hidden·(ups·depth + columns) flop; scratch as PairMemory says: its sizes depend on the batch's, on no
   /// routing
   template <class Context>
-  static void run(Context& ctx, const PairBatch<T>& batch, const HiddenEpilogue<T>& hidden, const Epilogue<T>& last,
+  static void run(Context& ctx, const PairBatch<P>& batch, const HiddenEpilogue<T>& hidden, const Epilogue<T>& last,
                   Index packed_bytes = tuning.packed_bytes);
 
  private:
-  static constexpr Index kColumns = Tile<T>::columns, kDepth = Tile<T>::depth, kStride = Tile<T>::stride;
+  static constexpr Index kColumns = Tile<P>::columns, kDepth = Tile<P>::depth, kStride = Tile<P>::stride;
 
   struct WorkItem {
     Index e, first, rows;
@@ -57,8 +60,8 @@ class ProductPair {
   };
 
   template <class Context>
-  ProductPair(Context& ctx, const PairBatch<T>& batch, const HiddenEpilogue<T>& hidden, const Epilogue<T>& last,
-              const PairSchedule<T>& schedule, const PairMemory<T>& memory)
+  ProductPair(Context& ctx, const PairBatch<P>& batch, const HiddenEpilogue<T>& hidden, const Epilogue<T>& last,
+              const PairSchedule<P>& schedule, const PairMemory<P>& memory)
       : b_(batch),
         epilogue_(hidden),
         last_(last),
@@ -77,7 +80,7 @@ class ProductPair {
              *const sums = first + b_.ups * memory_.first;
     return {a, hidden, first, sums, sums + memory_.sums};
   }
-  PairWeights<T> weights(const WorkItem& item) const { return {b_, item.e, item.packed}; }
+  PairWeights<P> weights(const WorkItem& item) const { return {b_, item.e, item.packed}; }
 
   // Experts in waves: as many as their packed weights and the sums of their few rows leave room for.
   void run() {
@@ -140,8 +143,8 @@ class ProductPair {
                       rows.count > tuning.skinny_panel_rows;
     const Sums<T> sums =
         in_c ? Sums<T>::rows(b_.c + rows.first * b_.columns, b_.columns) : Sums<T>::panels(w.sums, rows.count);
-    const PairWeights<T> all = weights(item);
-    PairTask<T> task(b_, epilogue_, item.e, rows, all, all.size(), item.path, w);
+    const PairWeights<P> all = weights(item);
+    PairTask<P> task(b_, epilogue_, item.e, rows, all, all.size(), item.path, w);
     for (Index chunk = 0; chunk < b_.chunks(); ++chunk) task.run(chunk, chunk > 0, sums);
     if (!in_c) finish(item, rows, sums.data, sums.layout);
   }
@@ -151,8 +154,8 @@ class ProductPair {
   }
 
   void compute_chunk(const WorkItem& item, Index chunk, const PairWorker<T>& w) const {
-    const PairWeights<T> all = weights(item);
-    PairTask<T> task(b_, epilogue_, item.e, item.slots(), all, (chunk + 1) * all.of_chunk(), item.path, w);
+    const PairWeights<P> all = weights(item);
+    PairTask<P> task(b_, epilogue_, item.e, item.slots(), all, (chunk + 1) * all.of_chunk(), item.path, w);
     task.run(chunk, false, Sums<T>::panels(sums_of_chunk(item, chunk), item.rows));
   }
 
@@ -174,7 +177,7 @@ class ProductPair {
                      w.first + m * size, stride, w.a, w.panels);
     for (Index chunk = begin; chunk < end; ++chunk) {
       const Index x = (chunk - begin) * kDepth;
-      PairTask<T>::activate(b_, epilogue_, item.e, item.slots(), w.first + x, size, SumsLayout::rows(stride), j + x,
+      PairTask<P>::activate(b_, epilogue_, item.e, item.slots(), w.first + x, size, SumsLayout::rows(stride), j + x,
                             std::min(kDepth, columns - x), item.hidden + chunk * item.rows * kStride);
     }
   }
@@ -199,24 +202,24 @@ class ProductPair {
               b_.c + rows.first * b_.columns, b_.columns);
   }
 
-  const PairBatch<T>& b_;
+  const PairBatch<P>& b_;
   const HiddenEpilogue<T>& epilogue_;
   const Epilogue<T>& last_;
-  const PairSchedule<T>& schedule_;
-  const PairMemory<T>& memory_;
+  const PairSchedule<P>& schedule_;
+  const PairMemory<P>& memory_;
   T *const packed_, *const partial_, *const hidden_, *const workers_;
   Wave<WorkItem> wave_;
 };
 
 // Out of the class, as Product::run.
-template <class T>
+template <class P>
 template <class Context>
-void ProductPair<T>::run(Context& ctx, const PairBatch<T>& batch, const HiddenEpilogue<T>& hidden,
-                         const Epilogue<T>& last, Index packed_bytes) {
+void ProductPair<P>::run(Context& ctx, const PairBatch<P>& batch, const HiddenEpilogue<SumOf<P>>& hidden,
+                         const Epilogue<SumOf<P>>& last, Index packed_bytes) {
   if (batch.columns == 0 || batch.most_slots() == 0) return;
   const auto mark = ctx.mark();
-  const PairSchedule<T> schedule(batch, ctx.threads());
-  const PairMemory<T> memory(batch, ctx.threads(), packed_bytes / static_cast<Index>(sizeof(T)));
+  const PairSchedule<P> schedule(batch, ctx.threads());
+  const PairMemory<P> memory(batch, ctx.threads(), packed_bytes / static_cast<Index>(sizeof(SumOf<P>)));
   ProductPair(ctx, batch, hidden, last, schedule, memory).run();
 }
 

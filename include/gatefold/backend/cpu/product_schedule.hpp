@@ -14,14 +14,14 @@
 namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
 /// How many threads, which blocks, and by which path each expert's B comes.
-template <class T>
+template <class P>
 class ProductSchedule {
  public:
   /// @param stores  nothing happens to finished sums
-  ProductSchedule(const Batch<T>& batch, bool stores, int threads) : b_(batch), stores_(stores), threads_(threads) {
+  ProductSchedule(const Batch<P>& batch, bool stores, int threads) : b_(batch), stores_(stores), threads_(threads) {
     Index work = 0, most_tiles = 0;
     for (Index e = 0; e < b_.experts; ++e) {
-      const Problem<T> p = b_[e];
+      const Problem<P> p = b_[e];
       if (p.rows == 0 || p.columns == 0) continue;
       work += p.rows * p.columns * p.depth;
       depth_ = std::max(depth_, p.depth);
@@ -41,73 +41,74 @@ class ProductSchedule {
   /// Of all experts, the largest.
   Index depth() const { return depth_; }
   /// Columns of a work item.
-  Index columns() const { return panels_ * Tile<T>::columns; }
+  Index columns() const { return panels_ * Tile<P>::columns; }
   /// Tasks that share an expert's rows.
-  Index row_blocks(const Problem<T>& p) const {
+  Index row_blocks(const Problem<P>& p) const {
     return is_in_place(p) ? 1 : divide_up(divide_up(p.rows, tuning.tile_rows), block_tiles_);
   }
-  WeightPath path(const Problem<T>& p) const {
+  WeightPath path(const Problem<P>& p) const {
     if (p.packed) return WeightPath::prepacked;
     const bool in_columns = !p.a.lines_are_rows && !p.b.lines_are_rows;
-    if (p.depth <= tuning.rank_update_depth && stores_ && in_columns) return WeightPath::rank_update;
+    if (Tile<P>::in_place && p.depth <= tuning.rank_update_depth && stores_ && in_columns)
+      return WeightPath::rank_update;
     if (is_in_place(p)) return WeightPath::in_place;
     return row_blocks(p) > 1 ? WeightPath::by_call : WeightPath::by_task;
   }
 
  private:
-  static bool is_in_place(const Problem<T>& p) {
-    return p.rows <= tuning.in_place_rows && !p.b.lines_are_rows && !p.b.rows && !p.packed;
+  static bool is_in_place(const Problem<P>& p) {
+    return Tile<P>::in_place && p.rows <= tuning.in_place_rows && !p.b.lines_are_rows && !p.b.rows && !p.packed;
   }
   Index tasks() const {
     Index n = 0;
     for (Index e = 0; e < b_.experts; ++e) {
-      const Problem<T> p = b_[e];
+      const Problem<P> p = b_[e];
       if (p.rows > 0) n += row_blocks(p) * divide_up(p.columns, columns());
     }
     return n;
   }
 
-  const Batch<T>& b_;
+  const Batch<P>& b_;
   const bool stores_;
   int threads_;
   bool empty_ = true;
-  Index depth_ = 0, panels_ = tuning.product_columns / Tile<T>::columns, block_tiles_ = tuning.product_tiles;
+  Index depth_ = 0, panels_ = tuning.product_columns / Tile<P>::columns, block_tiles_ = tuning.product_tiles;
 };
 
 /// Elements of scratch, by sizes alone: no routing of as many slots needs more, and a later call takes what the first
 /// one took.
-template <class T>
+template <class P>
 struct ProductMemory {
   Index items;    // work items of a wave
   Index packed;   // of B that tasks share; what does not fit is packed in waves
   Index a, sums;  // of each thread
 
-  ProductMemory(const Batch<T>& b, int threads, Index budget) {
+  ProductMemory(const Batch<P>& b, int threads, Index budget) {
     const Index rows = b.most_rows(), depth = b.most_depth(), columns = b.all.columns;
     const Index tiles = std::min(tuning.product_tiles, divide_up(rows, tuning.tile_rows));
-    const Index widest = std::min(tuning.product_columns, PackedMatrix<T>::padded(columns));
-    const Index narrowest = threads > 1 ? std::min<Index>(tuning.product_panels * Tile<T>::columns, widest) : widest;
+    const Index widest = std::min(tuning.product_columns, PackedMatrix<P>::padded(columns));
+    const Index narrowest = threads > 1 ? std::min<Index>(tuning.product_panels * Tile<P>::columns, widest) : widest;
     items = b.experts * divide_up(columns, narrowest);
     packed = std::min(most_packed(b, threads), std::max(budget, std::min(depth, chunk) * widest));
-    a = std::max(tiles * tuning.tile_rows, tuning.in_place_rows) * Tile<T>::stride;
+    a = std::max(tiles * tuning.tile_rows, tuning.in_place_rows) * Tile<P>::stride;
     // Sums of few rows in place: those so far and those of one block of k.
-    sums = std::max(tiles * tuning.tile_rows * (depth > Tile<T>::depth ? widest : std::min(widest, Tile<T>::depth)),
+    sums = std::max(tiles * tuning.tile_rows * (depth > Tile<P>::depth ? widest : std::min(widest, Tile<P>::depth)),
                     2 * tuning.in_place_rows * widest);
   }
 
   /// Depth for which B is packed at a time.
-  static constexpr Index chunk = tuning.packed_blocks * Tile<T>::depth;
+  static constexpr Index chunk = tuning.packed_blocks * Tile<P>::depth;
 
  private:
   // Of experts with more rows than one task takes and no packed form.
-  static Index most_packed(const Batch<T>& b, int threads) {
-    const Index rows = b.most_rows(), depth = b.most_depth(), padded = PackedMatrix<T>::padded(b.all.columns);
+  static Index most_packed(const Batch<P>& b, int threads) {
+    const Index rows = b.most_rows(), depth = b.most_depth(), padded = PackedMatrix<P>::padded(b.all.columns);
     const Index unshared = (threads > 1 ? 1 : tuning.product_tiles) * tuning.tile_rows;
     if (b.all.packed || rows <= unshared) return 0;
     switch (b.slots) {
-      case Batch<T>::Slots::none:
+      case Batch<P>::Slots::none:
         return std::min(depth, chunk) * padded;
-      case Batch<T>::Slots::are_rows:
+      case Batch<P>::Slots::are_rows:
         return std::min(b.experts, rows / (unshared + 1)) * std::min(depth, chunk) * padded;
       default:
         return std::min(depth, b.experts * chunk) * padded;

@@ -78,7 +78,7 @@ void skinny_product(const Operand<T>& a, Index row, Index rows, const Operand<T>
   for (Index x = 0; x == 0 || x < depth; x += Tile<T>::depth) {
     const Index length = std::min(Tile<T>::depth, depth - x);
     const bool to_part = add || x > 0;
-    pack_rows(a, row, rows, k + x, length, packed);
+    pack_rows<T>(a, row, rows, k + x, length, packed);
     const T* const from = length > 0 ? b.at(k + x, column) : b.data;  // null where there is no element
     skinny_sum(rows, length, packed, from, b.stride, columns, to_part ? part : sums, stride);
     if (to_part) add_sums(rows * stride, part, sums);

@@ -18,14 +18,17 @@
 ///
 ///     s = 0;   s = madd(a[k], b[k], s) for k = first, first + 1, …                                          (1)
 ///
+/// (of words: where these are pairs of bfloat16, of k + 1 and then of k, for k = first, first + 2, …)
 /// so that an element's bits depend on its row of A and its column of B alone.
 namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
 /// sums[R, Tile::columns], rows sums_stride apart, = or += the chains (1) of R rows of packed A and one panel of B, of
 /// its first C registers.
-template <class T, int R, int C>
-[[gnu::noinline]] void tile_sum(Index depth, const T* a, const T* b, T* sums, Index sums_stride, bool add,
-                                const Prefetch& prefetch, const PanelCopy<T>& copy) {
+/// @param depth  words of a row
+template <class P, int R, int C>
+[[gnu::noinline]] void tile_sum(Index depth, const SumOf<P>* a, const SumOf<P>* b, SumOf<P>* sums, Index sums_stride,
+                                bool add, const Prefetch& prefetch, const PanelCopy<P>& copy) {
+  using T = SumOf<P>;
   using Packet = typename Register<T>::Packet;
   constexpr int size = Register<T>::size;
   Packet s[R][C];
@@ -36,19 +39,17 @@ template <class T, int R, int C>
   const auto step = [&](Index k) __attribute__((always_inline)) {
     Packet y[C];
 #pragma GCC unroll 2
-    for (int j = 0; j < C; ++j) y[j] = packet::load(b + Tile<T>::columns * k + j * size);
+    for (int j = 0; j < C; ++j) y[j] = packet::load(b + Tile<P>::columns * k + j * size);
 #pragma GCC unroll 16
     for (int i = 0; i < R; ++i) {
-      const Packet x = packet::filled(a[i * Tile<T>::stride + k]);
+      const Packet x = packet::filled(a[i * Tile<P>::stride + k]);
 #pragma GCC unroll 2
-      for (int j = 0; j < C; ++j) s[i][j] = packet::madd<T>(x, y[j], s[i][j]);
+      for (int j = 0; j < C; ++j) s[i][j] = multiply_add<P>(x, y[j], s[i][j]);
     }
   };
   Prefetch::Lines lines = prefetch.first;
   Index k = 0, left = lines.run, count = prefetch.count;
-  const T* from = copy.from;
-  T* packed = copy.to;
-  Index rows_left = copy.rows;
+  PanelCopy<P> panel = copy;
   for (; k + 2 <= depth; k += 2) {
     __builtin_prefetch(lines.next, 0, 2);
     lines.next += --left == 0 ? lines.jump : Prefetch::line;
@@ -57,13 +58,7 @@ template <class T, int R, int C>
       lines = prefetch.then;
       left = lines.run;
     }
-    if (rows_left > 0) {
-      packet::store(packed, packet::load(from));
-      packet::store(packed + size, packet::load(from + size));
-      from += copy.stride;
-      packed += Tile<T>::columns;
-      --rows_left;
-    }
+    if (panel.rows > 0) panel.next();
     step(k);
     step(k + 1);
   }
@@ -78,15 +73,16 @@ template <class T, int R, int C>
 }
 
 /// tile_sum for 1 to Tile::rows rows. A register of the panel beyond `columns` is left out.
-template <class T>
-void tile_sum(Index rows, Index columns, Index depth, const T* a, const T* b, T* sums, Index sums_stride, bool add,
-              const Prefetch& prefetch, const PanelCopy<T>& copy = {}) {
-  using Kernel = void (*)(Index, const T*, const T*, T*, Index, bool, const Prefetch&, const PanelCopy<T>&);
+template <class P>
+void tile_sum(Index rows, Index columns, Index depth, const SumOf<P>* a, const SumOf<P>* b, SumOf<P>* sums,
+              Index sums_stride, bool add, const Prefetch& prefetch, const PanelCopy<P>& copy = {}) {
+  using T = SumOf<P>;
+  using Kernel = void (*)(Index, const T*, const T*, T*, Index, bool, const Prefetch&, const PanelCopy<P>&);
   static constexpr auto kernels = []<int... R>(std::integer_sequence<int, R...>) {
-    return std::array<std::array<Kernel, 2>, sizeof...(R)>{{{&tile_sum<T, R + 1, 1>, &tile_sum<T, R + 1, 2>}...}};
+    return std::array<std::array<Kernel, 2>, sizeof...(R)>{{{&tile_sum<P, R + 1, 1>, &tile_sum<P, R + 1, 2>}...}};
   }
-  (std::make_integer_sequence<int, Tile<T>::rows>{});
-  kernels[static_cast<std::size_t>(rows - 1)][columns > Tile<T>::size](depth, a, b, sums, sums_stride, add, prefetch,
+  (std::make_integer_sequence<int, Tile<P>::rows>{});
+  kernels[static_cast<std::size_t>(rows - 1)][columns > Tile<P>::size](depth, a, b, sums, sums_stride, add, prefetch,
                                                                        copy);
 }
 

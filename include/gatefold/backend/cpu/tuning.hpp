@@ -1,7 +1,10 @@
 #pragma once
 
+#include <type_traits>
+
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/register.hpp"
+#include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/types.hpp"
 
 /// Every number of the products that could be another one. No result depends on them, but for Tile::depth. Rejected
@@ -67,16 +70,18 @@ inline constexpr Tuning with_32_registers{}, with_16_registers{.tile_rows = 6};
 inline constexpr Tuning tuning = EIGEN_ARCH_DEFAULT_NUMBER_OF_REGISTERS >= 32 ? with_32_registers : with_16_registers;
 
 /// The register tile: rows of A by columns of B that one thread sums at a time.
-template <class T>
+template <class P>
 struct Tile {
-  static constexpr int size = Register<T>::size;
+  static constexpr int size = Register<SumOf<P>>::size;
   static constexpr int columns = 2 * size;
   static constexpr int rows = static_cast<int>(tuning.tile_rows);
   // Terms of a chain, see tile.hpp, eq. (1). A panel of B [depth, columns] stays in the first-level cache. Part of the
   // definition of a result, hence the same on every target; 128 and 192 were no faster.
   static constexpr Index depth = 256;
   // Rows of packed A lie this far apart: a cache line more than a power of two, which would put them all in one set.
-  static constexpr Index stride = depth + 64 / sizeof(T);
+  static constexpr Index stride = words<P>(depth) + 64 / sizeof(SumOf<P>);
+  // Few rows or few terms read weights where they lie, which are not rounded there.
+  static constexpr bool in_place = std::is_same_v<P, SumOf<P>>;
 };
 
 }  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

@@ -8,22 +8,26 @@
 #include "gatefold/backend/cpu/packed_matrix.hpp"
 #include "gatefold/backend/cpu/prefetch.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
+#include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/types.hpp"
 
 namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
 /// What a task multiplies by at a time: rows [k, k + depth) of one expert's B, columns [column, column + columns), at
 /// most Tile::depth of both.
-template <class T>
+template <class P>
 struct WeightBlock {
+  using T = SumOf<P>;
   Operand<T> b;
-  PackedMatrix<T> packed;  // of this block alone, [panels][depth, Tile::columns]; null: not packed before
+  PackedMatrix<P> packed;  // of this block alone, [panels][words, Tile::columns]; null: not packed before
   Index k, depth, column, columns;
 
   bool empty() const { return depth == 0 || columns == 0; }
-  void pack(T* to) const { pack_panels(b, column, columns, k, depth, to); }
+  /// Words of a column.
+  Index words() const { return cpu::words<P>(depth); }
+  void pack(T* to) const { pack_panels<P>(b, column, columns, k, depth, to); }
   /// The panel of column x: packed, or rounded weights widened into `buffer`.
-  const T* panel(Index x, T* buffer) const { return packed.panel(x * depth, depth, buffer); }
+  const T* panel(Index x, T* buffer) const { return packed.panel(x * words(), words(), buffer); }
 
   /// Part t of n of what is read first, to prefetch: a packed block's first panel, all of another one.
   Prefetch prefetch(Index t, Index n) const {
@@ -34,16 +38,17 @@ struct WeightBlock {
   }
   /// Of the panel of column x.
   Prefetch prefetch_panel(Index x, Index t, Index n) const {
-    return packed.prefetch(x * depth, depth * Tile<T>::columns, t, n);
+    return packed.prefetch(x * words(), words() * Tile<P>::columns, t, n);
   }
   /// Of `width` columns from x on, which lie in rows.
   Prefetch prefetch_rows(Index x, Index width, Index t, Index n) const {
     return Prefetch::rows(b.at(k, column + x), depth, std::min(width, columns - x) * size, b.stride * size, t, n);
   }
-  /// Part t of n of the rows of a whole panel at x, to be copied to the panel `to`.
-  PanelCopy<T> copy(Index x, Index t, Index n, T* to) const {
-    const Index begin = t * depth / n, end = (t + 1) * depth / n;
-    return {b.at(k + begin, column + x), b.stride, to + begin * Tile<T>::columns, end - begin};
+  /// Part t of n of the rows of words of a whole panel at x, to be packed to the panel `to`.
+  /// @param depth  of whole words
+  PanelCopy<P> copy(Index x, Index t, Index n, T* to) const {
+    const Index begin = t * words() / n, end = (t + 1) * words() / n;
+    return {b.at(k + begin * values_of_word<P>, column + x), b.stride, to + begin * Tile<P>::columns, end - begin};
   }
 
  private:

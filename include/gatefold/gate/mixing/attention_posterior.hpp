@@ -7,6 +7,7 @@
 #include "gatefold/attention/following.hpp"
 #include "gatefold/attention/heads.hpp"
 #include "gatefold/attention/products.hpp"
+#include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/one_group.hpp"
@@ -171,20 +172,22 @@ struct AttentionPosterior {
     } else {
       auto of_slots = ctx.template scratch<T>(items, dim);
       const Groups<B> slots = by_head.items.in_slot_order();
-      B::grouped_gemm(ctx, slots, dprojected, a.output.as(heads, width, dim), false, of_slots,
-                      fn::AddToItem<T, B>{by_head.items.rows, dx});
+      FullPrecision<B>::grouped_gemm(ctx, slots, dprojected, a.output.as(heads, width, dim), false, of_slots,
+                                     fn::AddToItem<T, B>{by_head.items.rows, dx});
       if (da.output.data()) {
         B::for_rows(ctx, items, fn::GatherRows<T, B>{by_head.items.rows, x, of_slots});
-        B::grouped_outer(ctx, slots, dprojected, View<const T, 2, B>(of_slots), da.output.as(heads, width, dim));
+        FullPrecision<B>::grouped_outer(ctx, slots, dprojected, View<const T, 2, B>(of_slots),
+                                        da.output.as(heads, width, dim));
       }
     }
     if (da.output.data()) {
       auto dgram = ctx.template scratch<T>(heads, width, width);
       fill(ctx, dgram, 0);
-      B::grouped_outer(ctx, attending::even_groups(ctx, heads, items), mixing::stacked(values.v),
-                       mixing::stacked(View<const T, 3, B>(weighted)), dgram);
-      B::grouped_gemm(ctx, attending::even_groups(ctx, heads, width), mixing::stacked(View<const T, 3, B>(dgram)),
-                      a.output.as(heads, width, dim), false, da.output, fn::AddTo<T, B>{da.output});
+      FullPrecision<B>::grouped_outer(ctx, attending::even_groups(ctx, heads, items), mixing::stacked(values.v),
+                                      mixing::stacked(View<const T, 3, B>(weighted)), dgram);
+      FullPrecision<B>::grouped_gemm(ctx, attending::even_groups(ctx, heads, width),
+                                     mixing::stacked(View<const T, 3, B>(dgram)), a.output.as(heads, width, dim), false,
+                                     da.output, fn::AddTo<T, B>{da.output});
     }
     B::for_rows(ctx, items, fn::SoftmaxBackward<T, B>{saved.r, dr, dz});
   }
@@ -289,8 +292,8 @@ struct AttentionPosterior {
     const Index dim = a.output.extent(1), heads = a.heads(), width = dim / heads;
     auto gram = ctx.template scratch<T>(heads, width, width);
     auto mark = ctx.mark();
-    B::grouped_gemm(ctx, attending::even_groups(ctx, heads, width), a.output, a.output.as(heads, width, dim), true,
-                    mixing::stacked(gram), fn::Store{});
+    FullPrecision<B>::grouped_gemm(ctx, attending::even_groups(ctx, heads, width), a.output,
+                                   a.output.as(heads, width, dim), true, mixing::stacked(gram), fn::Store{});
     return gram;
   }
   template <class T, class B>
@@ -301,8 +304,8 @@ struct AttentionPosterior {
         attending::split_heads(ctx, attending::HeadRows{heads, items}, a.v).as(heads, items, width),
         ctx.template scratch<T>(heads, items, width)};
     auto mark = ctx.mark();
-    B::grouped_gemm(ctx, attending::even_groups(ctx, heads, items), mixing::stacked(values.v), gram, false,
-                    mixing::stacked(values.square), fn::Store{});
+    FullPrecision<B>::grouped_gemm(ctx, attending::even_groups(ctx, heads, items), mixing::stacked(values.v), gram,
+                                   false, mixing::stacked(values.square), fn::Store{});
     return values;
   }
   template <class T, class B>
@@ -323,8 +326,8 @@ struct AttentionPosterior {
     if (head == FollowedHead::every)
       B::gemm(ctx, x, false, a.output, true, false, by_head.projected.values, fn::Store{});
     else
-      B::grouped_gemm(ctx, by_head.items, x, a.output.as(heads, dim / heads, dim), true, by_head.projected.values,
-                      fn::Store{});
+      FullPrecision<B>::grouped_gemm(ctx, by_head.items, x, a.output.as(heads, dim / heads, dim), true,
+                                     by_head.projected.values, fn::Store{});
     B::for_rows(ctx, heads * items,
                 fn::WritePosteriorFeatures<T, B>{a, f, by_head.projected, norms, precision<T>(), alpha<T>(a)});
     return f;

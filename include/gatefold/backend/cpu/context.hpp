@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "gatefold/backend/cpu/executor.hpp"
+#include "gatefold/backend/cpu/instruction_set.hpp"
+#include "gatefold/backend/cpu/packed_matrix.hpp"
+#include "gatefold/backend/cpu/packed_weights.hpp"
+#include "gatefold/backend/cpu/words.hpp"
+#include "gatefold/backend/cpu/workers.hpp"
+#include "gatefold/backend/object_pool.hpp"
+#include "gatefold/backend/scratch.hpp"
+#include "gatefold/core/error.hpp"
+
+namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+
+/// Threads and memory of one caller: scratch, also of each thread for tasks of its own, and what inference keeps
+/// between calls. Two threads may run with a context each; a second one in this context is refused with an
+/// ArgumentError.
+template <class B>
+class BasicContext : public Scratch<B>, public ObjectPool {
+ public:
+  using Backend = B;
+  /// @param threads  of its own (cpu/workers.hpp); 0: available_threads()
+  /// @param eager    share out loops among the threads however short they are: slow, for tests that look for races
+  /// @throws ArgumentError if negative
+  explicit BasicContext(int threads = 0, bool eager = false)
+      : threads_(threads > 0 ? threads : available_threads()), eager_(eager), own_(threads_), executor_(own_) {
+    expect(threads >= 0, "Cpu::Context", "threads", "at least 0", threads);
+  }
+  /// @param executor  brings the threads, see cpu/executor.hpp; it must outlive the context
+  /// @param threads   how many of them this context asks for at most, its own among them
+  /// @throws ArgumentError unless threads is positive
+  template <Executor E>
+  requires(!std::is_const_v<E>) BasicContext(E& executor, int threads, bool eager = false)
+      : threads_(threads), eager_(eager), own_(1), executor_(executor) {
+    expect(threads > 0, "Cpu::Context", "threads", "at least 1", threads);
+  }
+  ExecutorRef executor() const { return executor_; }
+  int threads() const { return threads_; }
+  bool eager() const { return eager_; }
+  /// Bytes of scratch held, in use or not.
+  std::size_t capacity() const {
+    std::size_t n = Scratch<B>::capacity();
+    for (const auto& worker : workers_) n += worker->capacity();
+    return n;
+  }
+
+  /// While the returned object lives, products with weights that `packed` holds read them there.
+  /// @throws ArgumentError if they were packed by a file compiled for registers of another width
+  [[nodiscard]] auto use(const PackedWeights& packed) {
+    struct Scope {
+      BasicContext& ctx;
+      const PackedWeights* before;
+      ~Scope() { ctx.packed_ = before; }
+    };
+    packed.expect_readable();
+    return Scope{*this, std::exchange(packed_, &packed)};
+  }
+  void use(PackedWeights&&) = delete;
+  /// The packed form of weights in use, for products of P, or null.
+  template <class P>
+  PackedMatrix<P> packed(const SumOf<P>* w) const {
+    return packed_ ? packed_->template find<P>(w) : PackedMatrix<P>{};
+  }
+
+ private:
+  template <class, class>
+  friend struct Primitives;
+
+  /// A context of one thread for each thread of this one, made once.
+  const std::vector<std::unique_ptr<BasicContext>>& workers() {
+    while (workers_.size() < static_cast<std::size_t>(threads_)) workers_.push_back(std::make_unique<BasicContext>(1));
+    for (const auto& worker : workers_) worker->packed_ = packed_;
+    return workers_;
+  }
+
+  int threads_;
+  bool eager_;
+  Workers own_;
+  ExecutorRef executor_;
+  const PackedWeights* packed_ = nullptr;
+  std::vector<std::unique_ptr<BasicContext>> workers_;
+};
+
+}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

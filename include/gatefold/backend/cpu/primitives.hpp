@@ -1,0 +1,259 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <type_traits>
+
+#include "gatefold/backend/backend.hpp"
+#include "gatefold/backend/cpu/batch.hpp"
+#include "gatefold/backend/cpu/context.hpp"
+#include "gatefold/backend/cpu/epilogue.hpp"
+#include "gatefold/backend/cpu/instruction_set.hpp"
+#include "gatefold/backend/cpu/loops.hpp"
+#include "gatefold/backend/cpu/memory.hpp"
+#include "gatefold/backend/cpu/outer.hpp"
+#include "gatefold/backend/cpu/packed_matrix.hpp"
+#include "gatefold/backend/cpu/packed_weights.hpp"
+#include "gatefold/backend/cpu/parallel.hpp"
+#include "gatefold/backend/cpu/product.hpp"
+#include "gatefold/backend/cpu/product_pair.hpp"
+#include "gatefold/backend/cpu/row_lanes.hpp"
+#include "gatefold/backend/cpu/tuning.hpp"
+#include "gatefold/backend/gemm_rows.hpp"
+#include "gatefold/backend/group_table.hpp"
+
+namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+
+/// The primitives (backend.hpp) of a backend B on this machine's processors.
+/// @param Operands  what grouped products multiply: Operands::Of<T> is T or what T is rounded to (words.hpp)
+template <class B, class Operands>
+struct Primitives {
+  static constexpr bool is_host = true;
+  using Context = BasicContext<B>;
+  /// What the grouped products of T multiply.
+  template <class T>
+  using Of = typename Operands::template Of<T>;
+
+  using PackedWeights = cpu::PackedWeights;
+  /// Add w [E, depth, columns] to the packed weights. @param round  floats to bfloat16
+  template <class T>
+  static void pack(Context& ctx, View<const T, 3, B> w, bool round, PackedWeights& packed) {
+    packed.template add<Of<T>>(ctx, w.data(), w.extent(0), w.extent(1), w.extent(2), round);
+  }
+
+  static void* allocate(std::size_t bytes) { return cpu::allocate(bytes); }
+  static void release(void* p) { cpu::release(p); }
+  static void poison(void* p, std::size_t bytes) { std::memset(p, 0xff, bytes); }
+  template <class T>
+  static void to_host(Context&, Index n, const T* from, T* to) {
+    if (n > 0) std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(T));
+  }
+  template <class T>
+  static void from_host(Context&, Index n, const T* from, T* to) {
+    if (n > 0) std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(T));
+  }
+
+  template <class F>
+  static void for_each(Context& ctx, Index n, const F& f);
+  template <class F>
+  static void for_rows(Context& ctx, Index n, const F& f);
+  /// Tasks that can be shared out evenly run one by one, one to a thread, in turn, so that what a context of a thread
+  /// takes of memory is the same in every call of the same sizes; others are one range, which shares out its own work.
+  template <class F>
+  static void for_tasks(Context& ctx, Index n, const F& f) {
+    const OneThread::Scope alone(ctx);
+    const Index threads = ctx.threads();
+    const bool evenly = ctx.eager() || n % threads == 0 || n >= 4 * threads;
+    if (n == 0) return;
+    if (threads > 1 && (n == 1 || !evenly)) return f(ctx, Index(0), n);
+    if (threads == 1) {
+      for (Index task = 0; task < n; ++task) f(ctx, task, Index(1));
+      return;
+    }
+    const auto& workers = ctx.workers();
+    cpu::parallel_for(ctx.executor(), ctx.threads(), threads, [&](Index worker, int) {
+      for (Index task = worker; task < n; task += threads)
+        f(*workers[static_cast<std::size_t>(worker)], task, Index(1));
+    });
+  }
+  template <class T, class F>
+  static void reduce(Context& ctx, Index n, const F& f, T* out);
+  static void group_by(Context& ctx, View<const Index, 1, B> keys, View<Index, 1, B> offsets, View<Index, 1, B> order) {
+    if (offsets.empty()) return;
+    cpu::group_by(ctx, keys.size(), keys.data(), offsets.extent(0) - 1, offsets.data(), order.data());
+  }
+
+  static void group_table(Context& ctx, View<const Index, 2, B> keys, View<Index, 1, B> offsets,
+                          View<Index, 1, B> order, View<Index, 1, B> rows, View<Index, 1, B> row_offsets,
+                          View<Index, 1, B> row_slots) {
+    group_by_and_back(ctx, keys, offsets, order, rows, row_offsets, row_slots);
+  }
+
+  template <class T, class E>
+  static void gemm(Context& ctx, View<const T, 2, B> a, bool ta, View<const T, 2, B> b, bool tb, bool accumulate,
+                   View<T, 2, B> c, const E& epilogue);
+
+  /// Blocks of rows, each by one thread: the product, then f while the rows are in its cache.
+  template <class T, class E, class F>
+  static void gemm_rows(Context& ctx, View<const T, 2, B> a, View<const T, 2, B> b, bool tb, View<T, 2, B> c,
+                        const E& epilogue, const F& f);
+
+  template <class T, class E>
+  static void grouped_gemm(Context& ctx, Groups<B> g, View<const T, 2, B> a, View<const T, 3, B> w, bool transpose,
+                           View<T, 2, B> c, const E& epilogue);
+
+  template <class T, class F>
+  static void grouped_gemm_rows(Context& ctx, Groups<B> g, View<const T, 2, B> a, View<const T, 3, B> w, bool transpose,
+                                View<T, 2, B> c, const F& f) {
+    grouped_gemm(ctx, g, a, w, transpose, c, fn::Store{});
+    for_rows(ctx, g.slots, fn::OnSlot<F, T, B>{f, g.offsets, c});
+  }
+
+  template <class T, std::size_t M, class E, class L>
+  static void grouped_pair(Context& ctx, Groups<B> g, View<const T, 2, B> a,
+                           const std::array<View<const T, 3, B>, M>& up, const E& middle, View<const T, 3, B> down,
+                           View<T, 2, B> c, const L& last);
+
+  template <class T>
+  static void grouped_outer(Context& ctx, Groups<B> g, View<const T, 2, B> a, View<const T, 2, B> dc, View<T, 3, B> dw,
+                            bool accumulate = true, View<const Index, 1, B> dc_rows = {});
+
+  template <class T>
+  static void grouped_sum(Context& ctx, Groups<B> g, View<const T, 2, B> dc, View<T, 2, B> db, bool accumulate = true,
+                          View<const Index, 1, B> dc_rows = {}, In<T, 1, B> weight = {});
+
+ private:
+  /// The product of two matrices. @param first  the row that row 0 of c is for an epilogue
+  template <class T>
+  static Batch<T> one_product(View<const T, 2, B> a, bool ta, View<const T, 2, B> b, bool tb, View<T, 2, B> c,
+                              Index first) {
+    return {.all = {.a = {a.data(), a.extent(1), !ta},
+                    .b = {b.data(), b.extent(1), tb},
+                    .c = c.data(),
+                    .c_stride = c.extent(1),
+                    .rows = c.extent(0),
+                    .columns = c.extent(1),
+                    .depth = a.extent(ta ? 0 : 1),
+                    .first = first}};
+  }
+};
+
+// Out of the class: what is in it is inline, and compiled again by whoever optimises in spite of kernels.hpp.
+template <class B, class Operands>
+template <class F>
+void Primitives<B, Operands>::for_each(Context& ctx, Index n, const F& f) {
+  const OneThread::Scope alone(ctx);
+  cpu::for_each(ctx, n, f);
+}
+template <class B, class Operands>
+template <class F>
+void Primitives<B, Operands>::for_rows(Context& ctx, Index n, const F& f) {
+  const OneThread::Scope alone(ctx);
+  cpu::for_rows(ctx, n, f);
+}
+template <class B, class Operands>
+template <class T, class F>
+void Primitives<B, Operands>::reduce(Context& ctx, Index n, const F& f, T* out) {
+  cpu::reduce<T>(ctx, n, f, out);
+}
+template <class B, class Operands>
+template <class T, class E>
+void Primitives<B, Operands>::gemm(Context& ctx, View<const T, 2, B> a, bool ta, View<const T, 2, B> b, bool tb,
+                                   bool accumulate, View<T, 2, B> c, const E& epilogue) {
+  auto batch = one_product(a, ta, b, tb, c, 0);
+  batch.accumulate = accumulate;
+  if constexpr (std::is_same_v<E, fn::Store>)
+    if (ta && !tb) return outer(ctx, batch, c.as(1, c.extent(0), c.extent(1)));
+  Product<T>::run(ctx, batch, Epilogue<T>::with(epilogue));
+}
+template <class B, class Operands>
+template <class T, class E>
+void Primitives<B, Operands>::grouped_gemm(Context& ctx, Groups<B> g, View<const T, 2, B> a, View<const T, 3, B> w,
+                                           bool transpose, View<T, 2, B> c, const E& epilogue) {
+  const Batch<Of<T>> batch{.all = {.a = {a.data(), a.extent(1), true, g.rows.data()},
+                                   .b = {w.data(), w.extent(2), transpose},
+                                   .c = c.data(),
+                                   .c_stride = c.extent(1),
+                                   .rows = 0,
+                                   .columns = c.extent(1),
+                                   .depth = a.extent(1),
+                                   .first = 0,
+                                   .packed = transpose ? PackedMatrix<Of<T>>{} : ctx.template packed<Of<T>>(w.data())},
+                           .slots = Batch<Of<T>>::Slots::are_rows,
+                           .offsets = g.offsets.data(),
+                           .experts = g.experts(),
+                           .most_slots = g.slots};
+  Product<Of<T>>::run(ctx, batch, Epilogue<T>::with(epilogue));
+}
+template <class B, class Operands>
+template <class T, std::size_t M, class E, class L>
+void Primitives<B, Operands>::grouped_pair(Context& ctx, Groups<B> g, View<const T, 2, B> a,
+                                           const std::array<View<const T, 3, B>, M>& up, const E& middle,
+                                           View<const T, 3, B> down, View<T, 2, B> c, const L& last) {
+  static_assert(M == 1 || M == 2, "gatefold: grouped_pair takes one or two first matrices");
+  PairBatch<Of<T>> batch{.a = {a.data(), a.extent(1), true, g.rows.data()},
+                         .ups = M,
+                         .down = down.data(),
+                         .c = c.data(),
+                         .depth = a.extent(1),
+                         .hidden = down.extent(1),
+                         .columns = c.extent(1),
+                         .offsets = g.offsets.data(),
+                         .experts = g.experts(),
+                         .slots = g.slots};
+  bool packed = true;
+  for (std::size_t m = 0; m < M; ++m) {
+    batch.up[m] = up[m].data();
+    batch.packed_up[m] = ctx.template packed<Of<T>>(up[m].data());
+    packed = packed && batch.packed_up[m];
+  }
+  if (packed) batch.packed_down = ctx.template packed<Of<T>>(down.data());
+  ProductPair<Of<T>>::run(ctx, batch, HiddenEpilogue<T>::template with<M>(middle), Epilogue<T>::with(last));
+}
+template <class B, class Operands>
+template <class T>
+void Primitives<B, Operands>::grouped_outer(Context& ctx, Groups<B> g, View<const T, 2, B> a, View<const T, 2, B> dc,
+                                            View<T, 3, B> dw, bool accumulate, View<const Index, 1, B> dc_rows) {
+  const Batch<Of<T>> batch{.all = {.a = {a.data(), a.extent(1), false, g.rows.data()},
+                                   .b = {dc.data(), dc.extent(1), false, dc_rows.data()},
+                                   .c = dw.data(),
+                                   .c_stride = dw.extent(2),
+                                   .rows = dw.extent(1),
+                                   .columns = dw.extent(2),
+                                   .depth = g.slots / std::max<Index>(g.experts(), 1),
+                                   .first = 0},
+                           .slots = Batch<Of<T>>::Slots::are_depth,
+                           .offsets = g.offsets.data(),
+                           .experts = g.experts(),
+                           .most_slots = g.slots,
+                           .accumulate = accumulate};
+  outer(ctx, batch, dw);
+}
+template <class B, class Operands>
+template <class T>
+void Primitives<B, Operands>::grouped_sum(Context& ctx, Groups<B> g, View<const T, 2, B> dc, View<T, 2, B> db,
+                                          bool accumulate, View<const Index, 1, B> dc_rows, In<T, 1, B> weight) {
+  cpu::grouped_sum(ctx, g.experts(), g.offsets.data(), dc.data(), dc_rows.data(), weight.data(), db.extent(1),
+                   accumulate, db.data());
+}
+template <class B, class Operands>
+template <class T, class E, class F>
+void Primitives<B, Operands>::gemm_rows(Context& ctx, View<const T, 2, B> a, View<const T, 2, B> b, bool tb,
+                                        View<T, 2, B> c, const E& epilogue, const F& f) {
+  constexpr Index many = tuning.handed_rows;
+  const Index few = ctx.eager() ? 2 : tuning.unshared_rows;
+  const Index rows = a.extent(0), columns = c.extent(1), threads = ctx.threads();
+  if (rows == 0) return;
+  const Index tasks = rows < few ? 1 : (rows + many * threads - 1) / (many * threads) * threads;
+  for_tasks(ctx, tasks, [&](Context& own, Index task, Index together) {
+    const auto mark = own.mark();
+    const Index first = task * rows / tasks, count = (task + together) * rows / tasks - first;
+    const View<T, 2, B> part = c.data() ? c.rows(first, count) : own.template scratch<T>(count, columns);
+    Product<T>::run(own, one_product(a.rows(first, count), false, b, tb, part, first), Epilogue<T>::with(epilogue));
+    for (Index r = 0; r < count; ++r) f(RowLanes{}, first + r, part.data() + r * columns);
+  });
+}
+
+}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

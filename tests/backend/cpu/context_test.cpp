@@ -1,0 +1,33 @@
+#include "gatefold/backend/cpu/context.hpp"
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+
+using namespace gatefold;
+
+TEST_CASE("a context has the threads it is given, or all") {
+  CHECK(Cpu::Context(3).threads() == 3);
+  CHECK(Cpu::Context().threads() == cpu::available_threads());
+  CHECK(Cpu::Context(0).threads() >= 1);
+}
+
+TEST_CASE("packed weights are in use as long as what use() returned lives, then those before") {
+  Cpu::Context ctx(1);
+  const std::vector<float> w(6, 1);
+  cpu::PackedWeights outer, inner;
+  outer.add<float>(ctx, w.data(), 1, 2, 3, false);
+  inner.add<float>(ctx, w.data(), 1, 2, 3, false);
+  CHECK(!ctx.packed<float>(w.data()));
+  {
+    const auto first = ctx.use(outer);
+    {
+      const auto second = ctx.use(inner);
+      CHECK(ctx.packed<float>(w.data()).full == inner.find<float>(w.data()).full);
+    }
+    CHECK(ctx.packed<float>(w.data()).full == outer.find<float>(w.data()).full);
+  }
+  CHECK(!ctx.packed<float>(w.data()));
+}
