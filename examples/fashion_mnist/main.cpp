@@ -1,6 +1,6 @@
 // Train a mixture-of-experts image classifier on Fashion-MNIST, on the CPU or a GPU, without Python.
 //
-//   fashion_mnist [--backend cpu|cuda] [--gate softmax|dense] [--update plain|heavy-ball] [--experts 8] [--k 2] …
+//   fashion_mnist [--backend cpu|cpu-bf16|cuda] [--gate softmax|dense] [--update plain|heavy-ball] [--experts 8] [--k 2] …
 //
 // Exit code 0: done; 2: an option, file or checkpoint does not fit (one line on stderr says which); 1: anything else.
 
@@ -32,8 +32,8 @@ int main(int argc, char** argv) {
   CLI::App app("Train a mixture-of-experts classifier on Fashion-MNIST");
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   const auto positive = CLI::Range(fashion::Index(1), fashion::Index(1) << 20);
-  app.add_option("--backend", o.backend, "where it computes; checkpoints fit both")
-      ->check(CLI::IsMember({"cpu", "cuda"}))
+  app.add_option("--backend", o.backend, "where it computes; cpu-bf16: experts multiply bfloat16; checkpoints fit all")
+      ->check(CLI::IsMember({"cpu", "cpu-bf16", "cuda"}))
       ->capture_default_str();
   app.add_option("--gate", o.gate, "who goes where: softmax (the k best experts) or dense (all)")
       ->check(CLI::IsMember({"softmax", "dense"}))
@@ -86,6 +86,9 @@ int main(int argc, char** argv) {
     if (o.backend == "cpu") {
       command_line::limit_memory();
       o.update == "plain" ? fashion::train_plain(o) : fashion::train_heavy_ball(o);
+    } else if (o.backend == "cpu-bf16") {
+      command_line::limit_memory();
+      o.update == "plain" ? fashion::train_plain_bf16(o) : fashion::train_heavy_ball_bf16(o);
     } else {
 #ifdef FASHION_CUDA
       o.update == "plain" ? fashion::train_plain_cuda(o) : fashion::train_heavy_ball_cuda(o);

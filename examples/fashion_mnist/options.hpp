@@ -23,6 +23,8 @@ struct Options {
 /// Train, evaluate and report; one definition per update rule and backend, each in a file of its own.
 void train_plain(const Options& options);
 void train_heavy_ball(const Options& options);
+void train_plain_bf16(const Options& options);
+void train_heavy_ball_bf16(const Options& options);
 void train_plain_cuda(const Options& options);
 void train_heavy_ball_cuda(const Options& options);
 

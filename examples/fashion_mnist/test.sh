@@ -25,6 +25,14 @@ for update in plain heavy-ball; do
     cmp -s <(stable "$dir/1.json") <(stable "$dir/2.json") || fail "$update $gate: other metrics on 2 threads"
   done
 done
+# Experts that multiply bfloat16: other numbers than float, the same on any number of threads, and a checkpoint of floats.
+run --backend cpu-bf16 --threads 1 --json "" --save "$dir/half1.st" || fail "cpu-bf16: $(cat "$dir/err")"
+run --backend cpu-bf16 --threads 2 --json "" --save "$dir/half2.st" || fail "cpu-bf16 on 2 threads"
+run --json "" --save "$dir/float.st" || fail "cpu"
+cmp -s "$dir/half1.st" "$dir/half2.st" || fail "cpu-bf16: other parameters on 2 threads"
+cmp -s "$dir/half1.st" "$dir/float.st" && fail "cpu-bf16: the parameters of cpu"
+run --epochs 3 --load "$dir/half1.st" --json "" --save "" || fail "cpu goes on from a checkpoint of cpu-bf16: $(cat "$dir/err")"
+
 for key in test_accuracy train_seconds parameters seed threads layers expert_tokens; do
   grep -q "\"$key\"" "$dir/1.json" || fail "metrics lack $key"
 done
