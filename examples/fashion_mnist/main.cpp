@@ -1,6 +1,6 @@
 // Train a mixture-of-experts image classifier on Fashion-MNIST, on the CPU or a GPU, without Python.
 //
-//   fashion_mnist [--backend cpu|cpu-bf16|cuda] [--gate softmax|dense] [--update plain|heavy-ball] [--experts 8] [--k 2] …
+//   fashion_mnist [--backend cpu|cpu-bf16|cuda] [--gate softmax|dense] [--update plain|heavy-ball] [--experts 8] …
 //
 // Exit code 0: done; 2: an option, file or checkpoint does not fit (one line on stderr says which); 1: anything else.
 

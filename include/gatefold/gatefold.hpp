@@ -31,6 +31,7 @@
 #include "gatefold/backend/cpu/product_schedule.hpp"
 #include "gatefold/backend/cpu/rank_update.hpp"
 #include "gatefold/backend/cpu/register.hpp"
+#include "gatefold/backend/cpu/register_access.hpp"
 #include "gatefold/backend/cpu/row_lanes.hpp"
 #include "gatefold/backend/cpu/schedule.hpp"
 #include "gatefold/backend/cpu/skinny.hpp"

@@ -24,6 +24,8 @@ struct ToBfloat16 {
 };
 struct NaiveBf16 : test::NaivePrimitives<NaiveBf16, ToBfloat16> {
   using FullPrecision = test::NaivePrimitives<NaiveBf16, test::AsItIs>;
+  template <class T>
+  using Stored = std::conditional_t<std::is_same_v<T, float>, Bfloat16, T>;
 };
 
 /// Shares of a tensor's values that are apart by more than an error of sums in float, and the largest distance, both

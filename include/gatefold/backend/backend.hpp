@@ -125,7 +125,22 @@ struct Full<B> {
   using Type = typename B::FullPrecision;
 };
 
+template <class T, class B>
+struct Kept {
+  using Type = T;
+};
+template <class T, class B>
+requires requires { typename B::template Stored<T>; }
+struct Kept<T, B> {
+  using Type = typename B::template Stored<T>;
+};
+
 }  // namespace backend
+
+/// How B stores values of T that an expert keeps for its backward: as they are, or rounded (CpuBf16: floats as
+/// Bfloat16). They are read and written through `at` (epilogue.hpp), as T.
+template <class T, class B>
+using Stored = typename backend::Kept<T, B>::Type;
 
 /// The primitives of B with grouped products that multiply what they are given, for gates and attention: a backend may
 /// round what experts multiply (CpuBf16), and then names them.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "gatefold/core/bfloat16.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
@@ -18,6 +19,9 @@ struct OneElement {
   using Value = T;
   GATEFOLD_HD T load(const T* p) const { return *p; }
   GATEFOLD_HD void store(T* p, T v) const { *p = v; }
+  /// Of float: values stored in half the size (backend.hpp, Stored).
+  T load(const Bfloat16* p) const { return *p; }
+  void store(Bfloat16* p, T v) const { *p = Bfloat16::from(v); }
 };
 
 /// Whether f works on registers: it names its `Element` and is called with (at, i), see backend.hpp; else with i alone.

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/initial_values.hpp"
@@ -19,8 +20,8 @@ namespace fn {
 template <class Act, class T, class B>
 struct GateUp {
   static constexpr bool scalar_only = is_scalar_only<Act>;
-  View<T, 2, B> gate{}, up{};    // [S, H] or empty
-  View<const T, 2, B> factor{};  // [S, H] ξ; or empty: 1
+  View<Stored<T, B>, 2, B> gate{}, up{};  // [S, H] or empty
+  View<const T, 2, B> factor{};           // [S, H] ξ; or empty: 1
 
   template <class A>
   GATEFOLD_HD typename A::Value operator()(const A& at, Index, Index s, Index j, typename A::Value g,
@@ -38,15 +39,15 @@ struct GateUp {
 template <class Act, class T, class B>
 struct GateUpBackward {
   OutputAdjoint<T, B> outputs;
-  View<const T, 2, B> gate, up;  // [S, H]
-  View<const T, 2, B> factor;    // [S, H] ξ; or empty: 1
-  View<T, 2, B> hidden, dgate;   // [S, H]
+  View<const Stored<T, B>, 2, B> gate, up;  // [S, H]
+  View<const T, 2, B> factor;               // [S, H] ξ; or empty: 1
+  View<T, 2, B> hidden, dgate;              // [S, H]
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index s, T* of_dup) const {
     outputs.run(lanes, s, [&](T w) {
       const Index columns = gate.extent(1), row = s * columns;
-      const T *const of_gate = gate.data() + row, *const of_up = up.data() + row;
+      const auto *const of_gate = gate.data() + row, *const of_up = up.data() + row;
       const T* const of_factor = factor.data() ? factor.data() + row : nullptr;
       T *const of_hidden = hidden.data() + row, *const of_dgate = dgate.data() + row;
       return sum_activated<Act, T>(lanes, columns, [&](const auto& at, Index j) {
@@ -93,7 +94,7 @@ struct GatedMlp {
   };
   template <class T, class B>
   struct Saved {
-    Tensor<T, 2, B> gate, up;  // [S, H]
+    Tensor<Stored<T, B>, 2, B> gate, up;  // [S, H]
   };
 
   Index in_dim() const { return model_dim; }

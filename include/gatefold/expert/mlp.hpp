@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/initial_values.hpp"
@@ -15,12 +16,12 @@ namespace gatefold {
 
 namespace fn {
 
-/// pre = v + bias, kept where there is memory for it,   result = ξ act(pre)
-template <class Act, class T, class B>
+/// pre = v + bias, kept where there is memory for it, as KeptT,   result = ξ act(pre)
+template <class Act, class T, class B, class KeptT = T>
 struct BiasActivate {
   static constexpr bool scalar_only = is_scalar_only<Act>;
   View<const T, 2, B> bias;      // [E, H] or [E, 0]
-  View<T, 2, B> pre;             // [S, H] or empty
+  View<KeptT, 2, B> pre;         // [S, H] or empty
   View<const T, 2, B> factor{};  // [S, H] ξ; or empty: 1
 
   template <class A>
@@ -34,15 +35,15 @@ struct BiasActivate {
 template <class Act, class T, class B>
 struct ActivateBackward {
   OutputAdjoint<T, B> outputs;
-  View<const T, 2, B> pre;     // [S, H]
-  View<const T, 2, B> factor;  // [S, H] ξ; or empty: 1
-  View<T, 2, B> hidden;        // [S, H]
+  View<const Stored<T, B>, 2, B> pre;  // [S, H]
+  View<const T, 2, B> factor;          // [S, H] ξ; or empty: 1
+  View<T, 2, B> hidden;                // [S, H]
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index s, T* of_dpre) const {
     outputs.run(lanes, s, [&](T w) {
       const Index columns = pre.extent(1), row = s * columns;
-      const T* const of_pre = pre.data() + row;
+      const auto* const of_pre = pre.data() + row;
       const T* const of_factor = factor.data() ? factor.data() + row : nullptr;
       T* const of_hidden = hidden.data() + row;
       return sum_activated<Act, T>(lanes, columns, [&](const auto& at, Index j) {
@@ -96,7 +97,7 @@ struct Mlp {
   };
   template <class T, class B>
   struct Saved {
-    Tensor<T, 2, B> pre;  // [S, H]
+    Tensor<Stored<T, B>, 2, B> pre;  // [S, H]
   };
 
   Index in_dim() const { return model_dim; }
@@ -148,8 +149,8 @@ struct Mlp {
  private:
   template <class T, class B>
   void both_products(auto& ctx, const Params<T, B>& p, const Groups<B>& groups, In<T, 2, B> x, Out<T, 2, B> z,
-                     View<T, 2, B> pre, In<T, 2, B> factor) const {
-    const fn::BiasActivate<Act, T, B> middle{p.up_bias, pre, factor};
+                     Out<Stored<T, B>, 2, B> pre, In<T, 2, B> factor) const {
+    const fn::BiasActivate<Act, T, B, Stored<T, B>> middle{p.up_bias, pre, factor};
     if (bias) {
       B::grouped_pair(ctx, groups, x, std::array{p.up.view()}, middle, p.down.view(), z,
                       fn::AddBias<T, B>{p.down_bias});

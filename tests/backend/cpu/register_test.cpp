@@ -12,7 +12,6 @@
 
 using namespace gatefold;
 using cpu::Register;
-using cpu::RegisterAccess;
 
 namespace {
 
@@ -174,25 +173,6 @@ TEST_CASE_TEMPLATE("erf: special values", T, float, double) {
   erf(Register<T>(std::numeric_limits<T>::quiet_NaN())).store(lanes);
   CHECK(std::isnan(lanes[0]));
 }
-
-TEST_CASE_TEMPLATE("access of a tail touches its elements alone", T, float, double) {
-  constexpr int size = Register<T>::size;
-  for (int count = 1; count <= size; ++count) {
-    // Exactly `count` elements on the heap, so that a sanitizer sees a step past them.
-    std::vector<T> in(static_cast<std::size_t>(count)), out(static_cast<std::size_t>(size) + 1, T(-7));
-    for (int i = 0; i < count; ++i) in[static_cast<std::size_t>(i)] = T(i + 1);
-    const RegisterAccess<T> at{count};
-    const Register<T> v = at.load(in.data());
-    T lanes[size];
-    v.store(lanes);
-    for (int i = 0; i < size; ++i) CHECK(lanes[i] == (i < count ? T(i + 1) : T(0)));
-    at.store(out.data(), v);
-    for (int i = 0; i <= size; ++i) CHECK(out[static_cast<std::size_t>(i)] == (i < count ? T(i + 1) : T(-7)));
-    at.store(in.data(), v);
-  }
-}
-
-namespace {}  // namespace
 
 TEST_CASE_TEMPLATE("reciprocal, sqrt, larger, keep_first, sum and largest", T, float, double) {
   using V = Register<T>;

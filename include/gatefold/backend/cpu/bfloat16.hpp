@@ -2,7 +2,9 @@
 
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <type_traits>
 
@@ -26,24 +28,9 @@ inline void widen(const Bfloat16* from, Index n, float* to) {
   for (; i < n; ++i) to[i] = from[i];
 }
 
-/// A register of neighbouring weights.
-template <class T>
-Register<T> load_weights(const T* p) {
-  return Register<T>::load(p);
-}
-inline Register<float> load_weights(const Bfloat16* p) {
-#if defined(EIGEN_VECTORIZE_AVX512)
-  if constexpr (Register<float>::is<float, 64>)
-    return Register<float>(_mm512_castsi512_ps(
-        _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))), 16)));
-#endif
-  alignas(64) float wide[Register<float>::size];
-  for (int i = 0; i < Register<float>::size; ++i) wide[i] = p[i];
-  return Register<float>::load(wide);
-}
-
 /// The lanes of a float register as numbers.
 using FloatBits = std::uint32_t __attribute__((vector_size(sizeof(packet::Of<float>))));
+using FloatHalves = std::uint16_t __attribute__((vector_size(sizeof(packet::Of<float>) / 2)));
 
 /// v, or, where P is Bfloat16, v rounded to it as Bfloat16::from does.
 template <class P, class T>
@@ -66,6 +53,25 @@ Register<T> rounded(Register<T> v) {
     return Register<T>((typename Register<T>::Packet)(((nan & quiet) | (~nan & up)) & 0xffff0000));
   }
 }
+
+/// The first `count` floats of a register, from numbers of half the size; the others are 0. Nothing past them is read.
+inline Register<float> load_halves(const Bfloat16* p, int count = Register<float>::size) {
+  FloatHalves halves{};
+  std::memcpy(&halves, p, static_cast<std::size_t>(count) * sizeof(Bfloat16));
+  return Register<float>(std::bit_cast<packet::Of<float>>(__builtin_convertvector(halves, FloatBits) << 16));
+}
+/// The first `count` floats, rounded.
+inline void store_halves(Register<float> v, Bfloat16* p, int count = Register<float>::size) {
+  const FloatHalves halves =
+      __builtin_convertvector(std::bit_cast<FloatBits>(rounded<Bfloat16>(v).packet()) >> 16, FloatHalves);
+  std::memcpy(p, &halves, static_cast<std::size_t>(count) * sizeof(Bfloat16));
+}
+/// A register of neighbouring weights.
+template <class T>
+Register<T> load_weights(const T* p) {
+  return Register<T>::load(p);
+}
+inline Register<float> load_weights(const Bfloat16* p) { return load_halves(p); }
 
 #if defined(GATEFOLD_BFLOAT16_PAIRS)
 // Pairs of bfloat16 as the lanes of a float register, the first of two in the lower half. The instructions take

@@ -33,7 +33,8 @@ struct RoundedFloats {
 struct Cpu : cpu::Primitives<Cpu, cpu::AsTheyAre> {};
 
 /// The same, where the products of experts multiply bfloat16: floats are rounded to it (nearest, ties to even) where a
-/// product packs them, weights, items, hidden values and their adjoints alike, and its sums stay floats. Parameters,
+/// product packs them, weights, items, hidden values and their adjoints alike, and its sums stay floats. What an MLP
+/// keeps for its backward is stored in bfloat16. Parameters,
 /// gradients, gates, attention, update rules, losses and optimizers are those of Cpu; double is double.
 ///
 ///     CpuBf16::Context ctx;   // the one word that a program changes; tensors are Tensor<float, 2, CpuBf16>
@@ -47,6 +48,9 @@ struct Cpu : cpu::Primitives<Cpu, cpu::AsTheyAre> {};
 /// @order  as Cpu; where pairs are multiplied their later half is added first (cpu/tile.hpp), and subnormal operands
 ///         and sums are 0
 struct CpuBf16 : cpu::Primitives<CpuBf16, cpu::RoundedFloats> {
+  /// What an expert keeps of its values for its backward (backend.hpp).
+  template <class T>
+  using Stored = cpu::RoundedFloats::Of<T>;
   /// The primitives whose products multiply what they are given.
   using FullPrecision = cpu::Primitives<CpuBf16, cpu::AsTheyAre>;
 };

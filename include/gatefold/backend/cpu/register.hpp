@@ -241,15 +241,4 @@ class Register {
   Packet packet_;
 };
 
-/// Access to the `count` elements a register covers, the `at` of an epilogue (backend/epilogue.hpp). Elements past them
-/// are neither read nor written; their lanes hold 0.
-template <class T>
-struct RegisterAccess {
-  using Value = Register<T>;
-  int count = Register<T>::size;
-
-  Value load(const T* p) const { return Value::load(p, count); }
-  void store(T* p, Value v) const { v.store(p, count); }
-};
-
 }  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

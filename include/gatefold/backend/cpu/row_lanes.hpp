@@ -7,6 +7,7 @@
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/philox_run.hpp"
 #include "gatefold/backend/cpu/register.hpp"
+#include "gatefold/backend/cpu/register_access.hpp"
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/core/types.hpp"
 

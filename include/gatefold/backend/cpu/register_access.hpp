@@ -1,0 +1,24 @@
+#pragma once
+
+#include "gatefold/backend/cpu/bfloat16.hpp"
+#include "gatefold/backend/cpu/instruction_set.hpp"
+#include "gatefold/backend/cpu/register.hpp"
+#include "gatefold/core/bfloat16.hpp"
+
+namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+
+/// Access to the `count` elements a register covers, the `at` of an epilogue (backend/epilogue.hpp). Elements past them
+/// are neither read nor written; their lanes hold 0.
+template <class T>
+struct RegisterAccess {
+  using Value = Register<T>;
+  int count = Register<T>::size;
+
+  Value load(const T* p) const { return Value::load(p, count); }
+  void store(T* p, Value v) const { v.store(p, count); }
+  /// Of float: values stored in half the size (backend.hpp, Stored).
+  Value load(const Bfloat16* p) const { return load_halves(p, count); }
+  void store(Bfloat16* p, Value v) const { store_halves(v, p, count); }
+};
+
+}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
