@@ -20,8 +20,8 @@ struct OneElement {
   GATEFOLD_HD T load(const T* p) const { return *p; }
   GATEFOLD_HD void store(T* p, T v) const { *p = v; }
   /// Of float: values stored in half the size (backend.hpp, Stored).
-  T load(const Bfloat16* p) const { return *p; }
-  void store(Bfloat16* p, T v) const { *p = Bfloat16::from(v); }
+  GATEFOLD_HD T load(const Bfloat16* p) const { return *p; }
+  GATEFOLD_HD void store(Bfloat16* p, T v) const { *p = Bfloat16::from(v); }
 };
 
 /// Whether f works on registers: it names its `Element` and is called with (at, i), see backend.hpp; else with i alone.

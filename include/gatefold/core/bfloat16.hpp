@@ -1,7 +1,8 @@
 #pragma once
 
-#include <bit>
 #include <cstdint>
+
+#include "gatefold/core/config.hpp"
 
 namespace gatefold {
 
@@ -10,12 +11,12 @@ struct Bfloat16 {
   std::uint16_t bits;
 
   /// Rounded to nearest, ties to even: off by 2⁻⁸ of the value at most (of normal values). NaN stays NaN.
-  static Bfloat16 from(float v) {
-    const auto u = std::bit_cast<std::uint32_t>(v);
-    if (v != v) return {static_cast<std::uint16_t>((u >> 16) | 0x40)};
+  GATEFOLD_HD static Bfloat16 from(float v) {
+    const auto u = __builtin_bit_cast(std::uint32_t, v);  // std's is for the host alone
+    if ((u & 0x7fffffff) > 0x7f800000) return {static_cast<std::uint16_t>((u >> 16) | 0x40)};
     return {static_cast<std::uint16_t>((u + 0x7fff + ((u >> 16) & 1)) >> 16)};
   }
-  operator float() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
+  GATEFOLD_HD operator float() const { return __builtin_bit_cast(float, static_cast<std::uint32_t>(bits) << 16); }
 };
 
 }  // namespace gatefold

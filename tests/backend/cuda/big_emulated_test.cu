@@ -81,7 +81,7 @@ TEST_CASE("for_each, fill and for_rows reach elements beyond 2^31") {
 TEST_CASE("weights beyond 2^31 are rounded") {
   Cuda::Context ctx;
   const Reserved<float> w(kMany);
-  const Reserved<device::Bfloat16> rounded(kMany);
+  const Reserved<Bfloat16> rounded(kMany);
   w.back(1) = 1.5f;
   const LastBlocks last(1);
   Cuda::for_each(ctx, kMany, device::Round{w.data, rounded.data});

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+using namespace gatefold;
 using namespace gatefold::device;
 
 namespace {

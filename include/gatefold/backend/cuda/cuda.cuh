@@ -97,7 +97,7 @@ struct Cuda {
     }
     void use(device::PackedWeights&&) = delete;
     /// The rounded form of weights in use, or null.
-    const device::Bfloat16* packed(const void* w) const { return packed_ ? packed_->find(w) : nullptr; }
+    const Bfloat16* packed(const void* w) const { return packed_ ? packed_->find(w) : nullptr; }
 
     /// For grouped products by cuBLAS (OffsetsOnHost): these write no offsets, and ask here.
     cudaStream_t product_stream() const { return stream_.get(); }
@@ -306,7 +306,7 @@ struct Cuda {
                     : device::operand<T>(transpose ? Layout::along_depth : Layout::along_lines, w[m].data(), stride);
     }
     const std::size_t step =
-        static_cast<std::size_t>(w[0].extent(1) * w[0].extent(2)) * (rounded ? sizeof(device::Bfloat16) : sizeof(T));
+        static_cast<std::size_t>(w[0].extent(1) * w[0].extent(2)) * (rounded ? sizeof(Bfloat16) : sizeof(T));
     device::slots_are_rows(ctx, device::operand<T>(Layout::along_depth, a.data(), a.extent(1), g.rows.data()), b,
                            static_cast<Index>(step), g.offsets.data(), g.experts(), g.slots, c.extent(1), a.extent(1),
                            c.data(), epilogue);

@@ -7,6 +7,7 @@
 #include "gatefold/backend/cuda/status.cuh"
 #include "gatefold/backend/cuda/tile_loader.cuh"
 #include "gatefold/backend/epilogue.hpp"
+#include "gatefold/core/bfloat16.hpp"
 #include "gatefold/core/types.hpp"
 
 /// The grouped product where experts have few rows, as in decoding: its time is that of reading the weights once. A

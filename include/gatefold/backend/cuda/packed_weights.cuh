@@ -1,32 +1,22 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <map>
 #include <memory>
 #include <utility>
 
 #include "gatefold/backend/cuda/loops.cuh"
 #include "gatefold/backend/cuda/status.cuh"
+#include "gatefold/core/bfloat16.hpp"
 #include "gatefold/core/types.hpp"
 
 namespace gatefold::device {
 
-/// A weight in half the memory: the upper half of a float.
-struct Bfloat16 {
-  std::uint16_t bits;
-  __device__ operator float() const { return __uint_as_float(static_cast<std::uint32_t>(bits) << 16); }
-};
-
-/// to = from, rounded to the nearest, ties to even; NaN stays NaN
+/// to = from, rounded
 struct Round {
   const float* from;
   Bfloat16* to;
-  __device__ void operator()(Index i) const {
-    const std::uint32_t bits = __float_as_uint(from[i]);
-    const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
-    to[i].bits = static_cast<std::uint16_t>((is_nan ? bits | 0x00400000u : bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
-  }
+  __device__ void operator()(Index i) const { to[i] = Bfloat16::from(from[i]); }
 };
 
 /// Weights rounded to bfloat16, found by the address of the plain ones and in their order.

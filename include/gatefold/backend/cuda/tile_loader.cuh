@@ -6,6 +6,7 @@
 
 #include "gatefold/backend/cuda/operand.cuh"
 #include "gatefold/backend/cuda/packed_weights.cuh"
+#include "gatefold/core/bfloat16.hpp"
 #include "gatefold/core/types.hpp"
 
 namespace gatefold::device {
