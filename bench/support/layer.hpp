@@ -33,9 +33,9 @@ inline Mlp<GeluTanh> plain_expert(const Shape& s) {
 inline auto plain_mixture(const Shape& s) { return Mixture{plain_gate(s), plain_expert(s)}; }
 
 /// A layer, its state and a batch of random items.
-template <class ModelT, class T = float>
+template <class ModelT, class T = float, class BackendT = Cpu>
 struct Run {
-  using B = Cpu;
+  using B = BackendT;
   using Layer = AsLayer<ModelT, T, B>;
 
   Run(const ModelT& model, Index items, const gatefold::Extra<Layer, T, B>& extra_inputs = {}, int threads = 0)
@@ -69,7 +69,7 @@ struct Run {
     gatefold::backward(layer, ctx, params, x, saved, dy, dcarry, dx, grads, extra);
   }
 
-  Cpu::Context ctx;
+  typename B::Context ctx;
   Layer layer;
   gatefold::Params<Layer, T, B> params, grads;
   gatefold::Carry<Layer, T, B> carry, dcarry;

@@ -26,7 +26,8 @@ void panels_agree(const std::vector<W>& b, Index depth, Index most_panels) {
         int wrong = 0;
         for (Index p = 0; p < panels; ++p) {
           std::vector<T> expected(static_cast<std::size_t>(rows * width));
-          cpu::skinny_sum(rows, depth, a.data(), wide.data() + p * depth * width, width, width, expected.data(), width);
+          cpu::skinny_sum<T>(rows, depth, a.data(), wide.data() + p * depth * width, width, width, expected.data(),
+                             width);
           for (Index i = 0; i < rows * width; ++i)
             wrong += sums[static_cast<std::size_t>(p * rows * width + i)] !=
                      (add ? T(0.75) : T(0)) + expected[static_cast<std::size_t>(i)];

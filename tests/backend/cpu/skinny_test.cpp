@@ -19,7 +19,7 @@ TEST_CASE_TEMPLATE("the skinny sum reads B's columns alone", T, float, double) {
   const auto a = naive::random_vector<T>(rows * Tile<T>::stride, 4);
   const auto b = naive::random_vector<T>(depth * columns, 5);  // a sanitizer sees a step past the end
   std::vector<T> sums(static_cast<std::size_t>(rows * stride));
-  cpu::skinny_sum(rows, depth, a.data(), b.data(), columns, columns, sums.data(), stride);
+  cpu::skinny_sum<T>(rows, depth, a.data(), b.data(), columns, columns, sums.data(), stride);
   double worst = 0;
   for (Index i = 0; i < rows; ++i)
     for (Index j = 0; j < columns; ++j) {
@@ -44,8 +44,8 @@ TEST_CASE_TEMPLATE("a skinny product adds the chains of its blocks of k in order
     std::vector<T> packed(static_cast<std::size_t>(rows * Tile<T>::stride)), part(before.size());
     for (const bool add : {false, true}) {
       std::vector<T> sums = before;
-      cpu::skinny_product(of_a, 2, rows, of_b, 1, columns, k, depth, add, sums.data(), stride, packed.data(),
-                          part.data());
+      cpu::skinny_product<T>(of_a, 2, rows, of_b, 1, columns, k, depth, add, sums.data(), stride, packed.data(),
+                             part.data());
       for (Index i = 0; i < rows; ++i) {
         const T* const of_row = a.data() + gather[static_cast<std::size_t>(2 + i)] * all + k;
         for (Index j = 0; j < columns; ++j) {

@@ -23,7 +23,7 @@ TEST_CASE_TEMPLATE("eq. (1): tiles of every height and the skinny sum are the sa
       std::vector<T> tile(static_cast<std::size_t>(rows * width), T(1)), few = tile;
       cpu::tile_sum<T>(rows, width, depth, a.data(), b.data(), tile.data(), cpu::Tile<T>::columns, false,
                        cpu::Prefetch::nothing(b.data()));
-      cpu::skinny_sum(rows, depth, a.data(), b.data(), width, width, few.data(), width);
+      cpu::skinny_sum<T>(rows, depth, a.data(), b.data(), width, width, few.data(), width);
       CHECK(std::memcmp(tile.data(), few.data(), tile.size() * sizeof(T)) == 0);
       double worst = 0;
       for (Index i = 0; i < rows; ++i)
@@ -68,6 +68,9 @@ TEST_CASE("eq. (1) of bfloat16: sums of exact products, in any tile the same bit
                        width, false, cpu::Prefetch::nothing(panel.data()));
     };
     sum(0, most, all.data());
+    std::vector<float> in_place(all.size());
+    cpu::skinny_sum<P>(most, depth, rows.data(), b.data(), width, width, in_place.data(), width);
+    CHECK(std::memcmp(in_place.data(), all.data(), all.size() * sizeof(float)) == 0);
     for (Index i = 0; i < most; ++i) {
       std::vector<float> alone(static_cast<std::size_t>(width));
       sum(i, 1, alone.data());

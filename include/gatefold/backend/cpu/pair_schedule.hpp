@@ -45,8 +45,7 @@ class PairSchedule {
     if (b_.prepacked()) return WeightPath::prepacked;
     switch (row_blocks(rows)) {
       case 0:
-        return Tile<P>::in_place && rows <= std::min(tuning.in_place_rows, skinny_rows_) ? WeightPath::in_place
-                                                                                         : WeightPath::by_task;
+        return rows <= std::min(tuning.in_place_rows, skinny_rows_) ? WeightPath::in_place : WeightPath::by_task;
       case 1:
         return divide_up(rows, tuning.tile_rows) >= tuning.packing_tiles ? WeightPath::on_the_way : WeightPath::by_task;
       default:
@@ -76,7 +75,7 @@ struct PairMemory {
   Index a, hidden, first, sums;  // of each thread; of `first`, for each matrix of the first product
   // Columns of hidden at most that are computed from weights in place, and how far apart their rows are.
   static constexpr Index piece = tuning.in_place_chunks * Tile<P>::depth,
-                         piece_stride = piece + Tile<P>::stride - Tile<P>::depth;
+                         piece_stride = piece + Tile<SumOf<P>>::stride - Tile<P>::depth;
   static_assert(tuning.in_place_rows * piece_stride <= BlockProduct<P>::memory,
                 "a piece of hidden is summed where packed panels are else");
 
@@ -88,7 +87,7 @@ struct PairMemory {
     const Index sharing = b.prepacked() ? 0 : std::min(b.experts, slots / (tuning.tile_rows + 1));
     packed = std::min(sharing * b.packed_size(), std::max(budget, b.packed_size()));
 
-    const Index of_row = b.chunks() * (b.padded_columns() + (reads_in_place(b) ? Tile<P>::stride : 0));
+    const Index of_row = b.chunks() * (b.padded_columns() + (reads_in_place(b) ? Tile<SumOf<P>>::stride : 0));
     const Index most =
         std::max(b.experts * tuning.tile_rows, threads > 1 ? tuning.pair_tiles_each * threads * tuning.tile_rows : 0);
     skinny_rows = std::min({slots, most, std::max(budget / std::max<Index>(of_row, 1), S::most_skinny_rows)});
@@ -100,7 +99,7 @@ struct PairMemory {
     first = std::max(rows * Tile<P>::depth, reads_in_place(b) ? tuning.in_place_rows * piece_stride : 0);
   }
 
-  static bool reads_in_place(const PairBatch<P>& b) { return Tile<P>::in_place && !b.prepacked(); }
+  static bool reads_in_place(const PairBatch<P>& b) { return !b.prepacked(); }
   Index of_thread(Index ups) const { return a + hidden + ups * first + sums + BlockProduct<P>::memory; }
 };
 

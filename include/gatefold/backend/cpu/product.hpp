@@ -169,8 +169,8 @@ class Product {
     const Problem<P>& p = item.p;
     const Index stride = PackedMatrix<P>::padded(item.columns);
     if (item.add) load(p.c + item.column, p.c_stride, p.rows, item.columns, {w.sums, {stride, kColumns, kColumns}});
-    skinny_product(p.a, 0, p.rows, p.b, item.column, item.columns, item.k, item.depth, item.add, w.sums, stride, w.a,
-                   w.sums + p.rows * stride);
+    skinny_product<P>(p.a, 0, p.rows, p.b, item.column, item.columns, item.k, item.depth, item.add, w.sums, stride, w.a,
+                      w.sums + p.rows * stride);
     finish(item, w.sums, SumsLayout::rows(stride), 0, p.rows, item.column, item.columns);
   }
 

@@ -41,7 +41,8 @@ class ProductPair {
                   Index packed_bytes = tuning.packed_bytes);
 
  private:
-  static constexpr Index kColumns = Tile<P>::columns, kDepth = Tile<P>::depth, kStride = Tile<P>::stride;
+  static constexpr Index kColumns = Tile<P>::columns, kDepth = Tile<P>::depth,
+                         kStride = Tile<SumOf<P>>::stride;  // of hidden, before it is rounded
 
   struct WorkItem {
     Index e, first, rows;
@@ -173,8 +174,8 @@ class ProductPair {
                 columns = std::min(end * kDepth, b_.hidden) - j;
     const Index stride = (end - begin) * kDepth + kStride - kDepth, size = item.rows * stride;
     for (Index m = 0; m < b_.ups; ++m)
-      skinny_product(b_.a, item.first, item.rows, weights(item).up(m), j, columns, 0, b_.depth, false,
-                     w.first + m * size, stride, w.a, w.panels);
+      skinny_product<P>(b_.a, item.first, item.rows, weights(item).up(m), j, columns, 0, b_.depth, false,
+                        w.first + m * size, stride, w.a, w.panels);
     for (Index chunk = begin; chunk < end; ++chunk) {
       const Index x = (chunk - begin) * kDepth;
       PairTask<P>::activate(b_, epilogue_, item.e, item.slots(), w.first + x, size, SumsLayout::rows(stride), j + x,
@@ -185,8 +186,8 @@ class ProductPair {
   void chunk_in_place(const WorkItem& item, Index chunk) const {
     const Index k = chunk * kDepth;
     const Operand<T> b = weights(item).down();
-    skinny_sum(item.rows, std::min(kDepth, b_.hidden - k), item.hidden + chunk * item.rows * kStride, b.at(k, 0),
-               b.stride, b_.columns, sums_of_chunk(item, chunk), b_.padded_columns());
+    skinny_sum<P>(item.rows, std::min(kDepth, b_.hidden - k), item.hidden + chunk * item.rows * kStride, b.at(k, 0),
+                  b.stride, b_.columns, sums_of_chunk(item, chunk), b_.padded_columns());
   }
 
   void add_chunks(const WorkItem& item) const {

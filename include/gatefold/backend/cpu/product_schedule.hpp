@@ -1,12 +1,14 @@
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 
 #include "gatefold/backend/cpu/batch.hpp"
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/operand.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/backend/cpu/weight_path.hpp"
+#include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/types.hpp"
 
 /// What Product does with each expert, decided from the counts of rows before any work is done, and how much memory it
@@ -49,7 +51,7 @@ class ProductSchedule {
   WeightPath path(const Problem<P>& p) const {
     if (p.packed) return WeightPath::prepacked;
     const bool in_columns = !p.a.lines_are_rows && !p.b.lines_are_rows;
-    if (Tile<P>::in_place && p.depth <= tuning.rank_update_depth && stores_ && in_columns)
+    if (std::is_same_v<P, SumOf<P>> && p.depth <= tuning.rank_update_depth && stores_ && in_columns)
       return WeightPath::rank_update;
     if (is_in_place(p)) return WeightPath::in_place;
     return row_blocks(p) > 1 ? WeightPath::by_call : WeightPath::by_task;
@@ -57,7 +59,7 @@ class ProductSchedule {
 
  private:
   static bool is_in_place(const Problem<P>& p) {
-    return Tile<P>::in_place && p.rows <= tuning.in_place_rows && !p.b.lines_are_rows && !p.b.rows && !p.packed;
+    return p.rows <= tuning.in_place_rows && !p.b.lines_are_rows && !p.b.rows && !p.packed;
   }
   Index tasks() const {
     Index n = 0;

@@ -8,6 +8,7 @@
 #include "gatefold/backend/cpu/pack.hpp"
 #include "gatefold/backend/cpu/register.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
+#include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/types.hpp"
 
 /// Products of a few rows with weights that are read where they lie: packing would cost more than it saves.
@@ -15,26 +16,33 @@ namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
 /// s[R, columns] continued by K steps of the chains (1), from B in place: reads each weight once, in long runs.
 /// @param a     packed rows, Tile::stride apart
-/// @param b     [K, b_stride] in
+/// @param b     [values, b_stride] in  the rows of K words, of which the last may lack a value
 /// @param sums  [R, sums_stride] in, out  writable up to the next whole register
-template <class T, int R, int K>
-void axpy(const T* a, const T* b, Index b_stride, Index columns, T* sums, Index sums_stride) {
+template <class P, int R, int K>
+void axpy(const SumOf<P>* a, const SumOf<P>* b, Index values, Index b_stride, Index columns, SumOf<P>* sums,
+          Index sums_stride) {
+  using T = SumOf<P>;
   using V = Register<T>;
   V x[R][K];
-  for (int i = 0; i < R; ++i)
-    for (int k = 0; k < K; ++k) x[i][k] = V(a[i * Tile<T>::stride + k]);
+  WordsAcross<P> rows[K];
+  for (int k = 0; k < K; ++k) {
+    const Index upper = k * values_of_word<P>, lower = upper + 1;
+    rows[k] = {b + upper * b_stride, values_of_word<P> == 2 && lower < values ? b + lower * b_stride : nullptr};
+    for (int i = 0; i < R; ++i) x[i][k] = V(a[i * Tile<P>::stride + k]);
+  }
   const auto step = [&](Index j, int count) {
     // Rows are far apart: no prefetcher of the machine finds the next ones.
     constexpr Index ahead = tuning.prefetched_registers * V::size;
-    const T* next = b + j + ahead + (j + ahead < columns ? 0 : K * b_stride - columns);
+    const Index next = j + ahead + (j + ahead < columns ? 0 : values * b_stride - columns);
     V y[K];
     for (int k = 0; k < K; ++k) {
-      y[k] = V::load(b + k * b_stride + j, count);
-      __builtin_prefetch(next + k * b_stride, 0, 3);
+      y[k] = rows[k].load(j, count);
+      __builtin_prefetch(rows[k].upper + next, 0, 3);
+      if constexpr (values_of_word<P> == 2) __builtin_prefetch(rows[k].upper + b_stride + next, 0, 3);
     }
     for (int i = 0; i < R; ++i) {
       V s = V::load(sums + i * sums_stride + j);
-      for (int k = 0; k < K; ++k) s = madd(x[i][k], y[k], s);
+      for (int k = 0; k < K; ++k) s = V(multiply_add<P>(x[i][k].packet(), y[k].packet(), s.packet()));
       s.store(sums + i * sums_stride + j);
     }
   };
@@ -44,22 +52,25 @@ void axpy(const T* a, const T* b, Index b_stride, Index columns, T* sums, Index 
 }
 
 /// sums[rows, sums_stride] = the chains (1) of a few rows, from B in place.
-template <class T>
-[[gnu::noinline]] void skinny_sum(Index rows, Index depth, const T* a, const T* b, Index b_stride, Index columns,
-                                  T* sums, Index sums_stride) {
+template <class P>
+[[gnu::noinline]] void skinny_sum(Index rows, Index depth, const SumOf<P>* a, const SumOf<P>* b, Index b_stride,
+                                  Index columns, SumOf<P>* sums, Index sums_stride) {
+  using T = SumOf<P>;
   for (Index i = 0; i < rows * sums_stride; ++i) sums[i] = 0;
   const auto steps = [&]<int K>(std::integral_constant<int, K>, Index k) {
-    using Kernel = void (*)(const T*, const T*, Index, Index, T*, Index);
-    constexpr Kernel kernels[] = {axpy<T, 1, K>, axpy<T, 2, K>, axpy<T, 3, K>, axpy<T, 4, K>};
+    using Kernel = void (*)(const T*, const T*, Index, Index, Index, T*, Index);
+    constexpr Kernel kernels[] = {axpy<P, 1, K>, axpy<P, 2, K>, axpy<P, 3, K>, axpy<P, 4, K>};
+    const Index first = k * values_of_word<P>, values = std::min<Index>(K * values_of_word<P>, depth - first);
     for (Index i = 0; i < rows; i += 4)
-      kernels[std::min<Index>(rows - i, 4) - 1](a + i * Tile<T>::stride + k, b + k * b_stride, b_stride, columns,
-                                                sums + i * sums_stride, sums_stride);
+      kernels[std::min<Index>(rows - i, 4) - 1](a + i * Tile<P>::stride + k, b + first * b_stride, values, b_stride,
+                                                columns, sums + i * sums_stride, sums_stride);
   };
+  const Index all = words<P>(depth);
   Index k = 0;
   if (rows <= 2)
-    for (; k + 8 <= depth; k += 8) steps(std::integral_constant<int, 8>{}, k);
-  for (; k + 4 <= depth; k += 4) steps(std::integral_constant<int, 4>{}, k);
-  for (; k < depth; ++k) steps(std::integral_constant<int, 1>{}, k);
+    for (; k + 8 <= all; k += 8) steps(std::integral_constant<int, 8>{}, k);
+  for (; k + 4 <= all; k += 4) steps(std::integral_constant<int, 4>{}, k);
+  for (; k < all; ++k) steps(std::integral_constant<int, 1>{}, k);
 }
 
 /// to += from, n a multiple of a register's size
@@ -72,15 +83,17 @@ void add_sums(Index n, const T* from, T* to) {
 /// sums[rows, stride] = or += a[row …, k …] b[k …, column …], the chains of all blocks of k added in order.
 /// @param stride        a multiple of a register's size
 /// @param packed, part  memory for [rows, Tile::stride] of A and [rows, stride] sums
-template <class T>
-void skinny_product(const Operand<T>& a, Index row, Index rows, const Operand<T>& b, Index column, Index columns,
-                    Index k, Index depth, bool add, T* sums, Index stride, T* packed, T* part) {
-  for (Index x = 0; x == 0 || x < depth; x += Tile<T>::depth) {
-    const Index length = std::min(Tile<T>::depth, depth - x);
+template <class P>
+void skinny_product(const Operand<SumOf<P>>& a, Index row, Index rows, const Operand<SumOf<P>>& b, Index column,
+                    Index columns, Index k, Index depth, bool add, SumOf<P>* sums, Index stride, SumOf<P>* packed,
+                    SumOf<P>* part) {
+  using T = SumOf<P>;
+  for (Index x = 0; x == 0 || x < depth; x += Tile<P>::depth) {
+    const Index length = std::min(Tile<P>::depth, depth - x);
     const bool to_part = add || x > 0;
-    pack_rows<T>(a, row, rows, k + x, length, packed);
+    pack_rows<P>(a, row, rows, k + x, length, packed);
     const T* const from = length > 0 ? b.at(k + x, column) : b.data;  // null where there is no element
-    skinny_sum(rows, length, packed, from, b.stride, columns, to_part ? part : sums, stride);
+    skinny_sum<P>(rows, length, packed, from, b.stride, columns, to_part ? part : sums, stride);
     if (to_part) add_sums(rows * stride, part, sums);
   }
 }

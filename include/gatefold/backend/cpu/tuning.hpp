@@ -1,7 +1,5 @@
 #pragma once
 
-#include <type_traits>
-
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/register.hpp"
 #include "gatefold/backend/cpu/words.hpp"
@@ -80,8 +78,6 @@ struct Tile {
   static constexpr Index depth = 256;
   // Rows of packed A lie this far apart: a cache line more than a power of two, which would put them all in one set.
   static constexpr Index stride = words<P>(depth) + 64 / sizeof(SumOf<P>);
-  // Few rows or few terms read weights where they lie, which are not rounded there.
-  static constexpr bool in_place = std::is_same_v<P, SumOf<P>>;
 };
 
 }  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
