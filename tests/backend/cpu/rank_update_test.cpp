@@ -24,8 +24,8 @@ TEST_CASE_TEMPLATE("a rank update is the chain over k of each element, stored or
         std::vector<Index> gather;
         for (Index k = 0; k < depth; ++k) gather.push_back(k * 7 % items);
         std::vector<T> c = before;
-        cpu::rank_update(Operand<T>{a.data(), 11, false, gather.data()}, 4, rows,
-                         Operand<T>{b.data(), columns + 2, false}, 1, columns, depth, add, c.data(), stride);
+        cpu::rank_update<T>(Operand<T>{a.data(), 11, false, gather.data()}, 4, rows,
+                            Operand<T>{b.data(), columns + 2, false}, 1, columns, depth, add, c.data(), stride);
         int wrong = 0;
         for (Index i = 0; i < rows; ++i)
           for (Index j = 0; j < stride; ++j) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 
 #include "gatefold/backend/cpu/batch.hpp"
 #include "gatefold/backend/cpu/block_product.hpp"
@@ -128,7 +129,7 @@ class Product {
     wave_.each_part([](const WorkItem& item) { return item.row_blocks; },
                     [this](const WorkItem& item, Index row_block, int index) {
                       if (item.path == WeightPath::rank_update)
-                        update(item, row_block);
+                        update(item, row_block, worker(index));
                       else if (item.path == WeightPath::in_place)
                         compute_in_place(item, worker(index));
                       else
@@ -158,11 +159,19 @@ class Product {
     }
   }
 
-  void update(const WorkItem& item, Index row_block) const {
+  void update(const WorkItem& item, Index row_block, const Worker& w) const {
     const Problem<P>& p = item.p;
     const RowBlock rows = RowBlock::all(p.rows).block(row_block, item.row_blocks);
-    rank_update(p.a, rows.first, rows.count, p.b, item.column, item.columns, item.depth, item.add,
-                p.c + rows.first * p.c_stride + item.column, p.c_stride);
+    T* const c = p.c + rows.first * p.c_stride + item.column;
+    if constexpr (std::is_same_v<P, T>) {
+      rank_update<P>(p.a, rows.first, rows.count, p.b, item.column, item.columns, item.depth, item.add, c, p.c_stride);
+    } else {  // rounded once, not for every row of c
+      const Index depth = words<P>(item.depth);
+      copy_block(RowsOfWords<P>{p.a, rows.first, 0, item.depth}, depth, rows.count, w.a, rows.count);
+      copy_block(RowsOfWords<P>{p.b, item.column, 0, item.depth}, depth, item.columns, w.panels, item.columns);
+      rank_update<P>({w.a, rows.count, false}, 0, rows.count, {w.panels, item.columns, false}, 0, item.columns, depth,
+                     item.add, c, p.c_stride);
+    }
   }
 
   void compute_in_place(const WorkItem& item, const Worker& w) const {

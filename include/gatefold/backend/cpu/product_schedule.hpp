@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <type_traits>
 
 #include "gatefold/backend/cpu/batch.hpp"
 #include "gatefold/backend/cpu/instruction_set.hpp"
@@ -51,8 +50,7 @@ class ProductSchedule {
   WeightPath path(const Problem<P>& p) const {
     if (p.packed) return WeightPath::prepacked;
     const bool in_columns = !p.a.lines_are_rows && !p.b.lines_are_rows;
-    if (std::is_same_v<P, SumOf<P>> && p.depth <= tuning.rank_update_depth && stores_ && in_columns)
-      return WeightPath::rank_update;
+    if (p.depth <= tuning.rank_update_depth && stores_ && in_columns) return WeightPath::rank_update;
     if (is_in_place(p)) return WeightPath::in_place;
     return row_blocks(p) > 1 ? WeightPath::by_call : WeightPath::by_task;
   }

@@ -7,16 +7,19 @@
 #include "gatefold/backend/cpu/operand.hpp"
 #include "gatefold/backend/cpu/register.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
+#include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/types.hpp"
 
 namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
 /// c[rows, columns] = or += the chains (1) of tile.hpp of at most tuning.rank_update_depth k, row by row of c: so short
 /// that reading and writing c is most of the work, which is then one stream of memory.
-/// @param a, b  their lines are columns: both are read in place
-template <class T>
-[[gnu::noinline]] void rank_update(const Operand<T>& a, Index line, Index rows, const Operand<T>& b, Index column,
-                                   Index columns, Index depth, bool add, T* c, Index c_stride) {
+/// @param a, b   words whose lines are columns: both are read in place
+/// @param depth  rows of words
+template <class P>
+[[gnu::noinline]] void rank_update(const Operand<SumOf<P>>& a, Index line, Index rows, const Operand<SumOf<P>>& b,
+                                   Index column, Index columns, Index depth, bool add, SumOf<P>* c, Index c_stride) {
+  using T = SumOf<P>;
   using V = Register<T>;
   const T *x[tuning.rank_update_depth], *y[tuning.rank_update_depth];
   for (Index k = 0; k < depth; ++k) {
@@ -27,7 +30,8 @@ template <class T>
     V s[R];
     for (int r = 0; r < R; ++r) s[r] = V(T(0));
     for (Index k = 0; k < depth; ++k)
-      for (int r = 0; r < R; ++r) s[r] = madd(V(x[k][i]), V::load(y[k] + j + r * V::size, count), s[r]);
+      for (int r = 0; r < R; ++r)
+        s[r] = V(multiply_add<P>(V(x[k][i]).packet(), V::load(y[k] + j + r * V::size, count).packet(), s[r].packet()));
     T* to = c + i * c_stride + j;
     for (int r = 0; r < R; ++r, to += V::size) (add ? V::load(to, count) + s[r] : s[r]).store(to, count);
   };
