@@ -10,7 +10,7 @@ struct Damped {
   double gamma = 0.5;  // where it starts
   template <class T, class B> struct Params {
     Tensor<T, 1, B> gamma;  // [1]
-    template <class F, class... P> static void each(F&& f, P&... p) { f("gamma", p.gamma...); }
+    static void each(auto&& f, auto&... p) { f("gamma", p.gamma...); }
   };
   template <class T, class B> struct Saved { Tensor<T, 2, B> u; };
   template <class T> struct Step {  // out = a + γ b; γ is read where it lives

@@ -83,8 +83,7 @@ struct RouterOptimizer {
   struct State {
     optim::AdamW::State<Pack> adamw;
     optim::Sgd::State<Pack> sgd;
-    template <class F, class... S>
-    static void each(F&& f, S&... s) {
+    static void each(auto&& f, auto&... s) {
       f("adamw", s.adamw...);
       f("sgd", s.sgd...);
     }

@@ -85,8 +85,7 @@ struct WholeTransformer {
     std::vector<gatefold::Params<Block, T, B>> blocks;
     gatefold::Params<LayerNorm, T, B> norm;
     gatefold::Params<Linear, T, B> head;
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
+    static void each(auto&& f, auto&... p) {
       f("embed", p.embed...);
       f("position", p.position...);
       f("blocks", p.blocks...);

@@ -30,8 +30,7 @@ Vector<T> tensor(const std::vector<T>& values) {
 struct Pack {
   std::vector<Vector<float>> parts;
   Tensor<double, 2, Cpu> matrix;
-  template <class F, class... P>
-  static void each(F&& f, P&... p) {
+  static void each(auto&& f, auto&... p) {
     f("parts", p.parts...);
     f("matrix", p.matrix...);
   }

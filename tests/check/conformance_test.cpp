@@ -49,10 +49,7 @@ struct Faulty {
   template <class T, class B>
   struct Params {
     Tensor<T, 1, B> weight;
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
-      f("weight", p.weight...);
-    }
+    static void each(auto&& f, auto&... p) { f("weight", p.weight...); }
   };
 
   Index in_dim() const { return dim; }

@@ -48,8 +48,7 @@ struct Faulty {
   template <class T, class B>
   struct Params {
     Tensor<T, 1, B> weight, bias;
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
+    static void each(auto&& f, auto&... p) {
       f("weight", p.weight...);
       f("bias", p.bias...);
     }
@@ -57,10 +56,7 @@ struct Faulty {
   template <class T, class B>
   struct Carry {
     Tensor<T, 2, B> s;
-    template <class F, class... C>
-    static void each(F&& f, C&... c) {
-      f("s", c.s...);
-    }
+    static void each(auto&& f, auto&... c) { f("s", c.s...); }
   };
 
   Index in_dim() const { return dim; }

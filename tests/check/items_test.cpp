@@ -34,10 +34,7 @@ struct LookUp {
   template <class T, class B>
   struct Params {
     Tensor<T, 2, B> weight;
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
-      f("weight", p.weight...);
-    }
+    static void each(auto&& f, auto&... p) { f("weight", p.weight...); }
   };
   Index in_dim() const { return count; }
   Index out_dim() const { return dim; }

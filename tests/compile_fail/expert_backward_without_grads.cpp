@@ -9,10 +9,7 @@ struct Gain {
   template <class T, class B>
   struct Params {
     Tensor<T, 1, B> gain;  // [E]
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
-      f("gain", p.gain...);
-    }
+    static void each(auto&& f, auto&... p) { f("gain", p.gain...); }
   };
   Index in_dim() const { return model_dim; }
   Index out_dim() const { return model_dim; }

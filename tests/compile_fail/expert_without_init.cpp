@@ -8,10 +8,7 @@ struct Scaling {
   template <class T, class B>
   struct Params {
     Tensor<T, 1, B> weight;  // [E]
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
-      f("weight", p.weight...);
-    }
+    static void each(auto&& f, auto&... p) { f("weight", p.weight...); }
   };
 
   Index in_dim() const { return 2; }

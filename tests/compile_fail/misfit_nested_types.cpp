@@ -32,8 +32,7 @@ struct Pack {
   void mixtures() const {}
   bool pass = false;
 #endif
-  template <class F, class... P>
-  static void each(F&&, P&...) {}
+  static void each(auto&&, auto&...) {}
 };
 
 int main() {

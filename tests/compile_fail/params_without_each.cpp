@@ -1,4 +1,4 @@
-// expect: gatefold: a pack \(Params, Carry, State\) lists its tensors once, in template <class F, class\.\.\. P> static void each\(F&& f, P&\.\.\. p\) .*; see docs/extending\.md#what-all-policies-share
+// expect: gatefold: a pack \(Params, Carry, State\) lists its tensors once, in static void each\(auto&& f, auto&\.\.\. p\) .*; see docs/extending\.md#what-all-policies-share
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;
@@ -10,10 +10,7 @@ struct Gain {
   struct Params {
     Tensor<T, 1, B> gain;  // [E]
 #ifndef GATEFOLD_FAIL
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
-      f("gain", p.gain...);
-    }
+    static void each(auto&& f, auto&... p) { f("gain", p.gain...); }
 #endif
   };
   Index in_dim() const { return model_dim; }

@@ -24,10 +24,7 @@ struct Scale {
   template <class T, class B>
   struct Params {
     Tensor<T, 2, B> scale;  // [E, D]
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
-      f("scale", p.scale...);
-    }
+    static void each(auto&& f, auto&... p) { f("scale", p.scale...); }
   };
   Index in_dim() const { return model_dim; }
   Index out_dim() const { return model_dim; }

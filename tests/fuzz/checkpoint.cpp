@@ -16,10 +16,7 @@ struct State {
   Index step = 0;
   Tensor<float, 1, Host> m{1};
 
-  template <class F, class... P>
-  static void each(F&& f, P&... p) {
-    f("m", p.m...);
-  }
+  static void each(auto&& f, auto&... p) { f("m", p.m...); }
 };
 /// As a Trainer: counters of its own and those of a state.
 struct Run {
@@ -29,12 +26,8 @@ struct Run {
   Index skipped = 0;
 
   Host::Context& context() const { return const_cast<Host::Context&>(ctx); }
-  template <class F, class... P>
-  static void each(F&& f, P&... p) {
-    f("state", p.state...);
-  }
-  template <class F, class... P>
-  static void counters(F&& f, P&... p) {
+  static void each(auto&& f, auto&... p) { f("state", p.state...); }
+  static void counters(auto&& f, auto&... p) {
     f("seed", p.seed...);
     f("skipped", p.skipped...);
   }

@@ -19,8 +19,7 @@ struct Pack {
   Tensor<Index, 1, Host> b{1};
   Tensor<double, 2, Host> c{3, 0};
 
-  template <class F, class... P>
-  static void each(F&& f, P&... p) {
+  static void each(auto&& f, auto&... p) {
     f("a", p.a...);
     f("b", p.b...);
     f("c", p.c...);

@@ -49,8 +49,7 @@ struct Linear {
   Tensor<float, 2, Cpu> weight;
   Tensor<double, 1, Cpu> bias;
 
-  template <class F, class... P>
-  static void each(F&& f, P&... p) {
+  static void each(auto&& f, auto&... p) {
     f("weight", p.weight...);
     f("bias", p.bias...);
   }
@@ -61,8 +60,7 @@ struct Model {
   Tensor<double, 3, Cpu> empty;
   gatefold::Nothing<float, Cpu> nothing;
 
-  template <class F, class... P>
-  static void each(F&& f, P&... p) {
+  static void each(auto&& f, auto&... p) {
     f("layers", p.layers...);
     f("rest", p.rest...);
     f("empty", p.empty...);
@@ -111,8 +109,7 @@ struct Pair {
   Tensor<float, 2, Cpu> a{2, 1};
   Tensor<Index, 1, Cpu> b{1};
 
-  template <class F, class... P>
-  static void each(F&& f, P&... p) {
+  static void each(auto&& f, auto&... p) {
     f("a", p.a...);
     f("b", p.b...);
   }

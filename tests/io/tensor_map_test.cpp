@@ -29,8 +29,7 @@ struct Bank {
   Tensor<T, 1, Cpu> rest{2}, none{0};
   Tensor<Index, 1, Cpu> count{1};
 
-  template <class F, class... P>
-  static void each(F&& f, P&... p) {
+  static void each(auto&& f, auto&... p) {
     f("weight", p.weight...);
     f("bias", p.bias...);
     f("rest", p.rest...);

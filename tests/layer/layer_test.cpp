@@ -46,10 +46,7 @@ struct Accumulate {
   template <class T, class B>
   struct Carry {
     Tensor<T, 2, B> sum;
-    template <class F, class... C>
-    static void each(F&& f, C&... c) {
-      f("sum", c.sum...);
-    }
+    static void each(auto&& f, auto&... c) { f("sum", c.sum...); }
   };
   Index in_dim() const { return width; }
   Index out_dim() const { return width; }

@@ -11,14 +11,14 @@ using namespace gatefold;
 
 TEST_CASE("NoisyExtra: noise is forked with the layer, and what stands inside it goes where it would alone") {
   const Noise noise{Random{Seed{9}, 4}};
-  const NoisyExtra<Noise> both{noise, noise}, third = both.at(3);
+  const NoisyExtra<Noise> both{noise, noise}, third = at_layer(both, 3);
   CHECK(third.noise.random->seed.value == noise.at(3).random->seed.value);
   CHECK(third.branch.random->seed.value == noise.at(3).random->seed.value);
   CHECK(third.noise.random->seed.value != noise.random->seed.value);
-  CHECK_FALSE(NoisyExtra<Noise>{}.at(3).noise.random);
+  CHECK_FALSE(at_layer(NoisyExtra<Noise>{}, 3).noise.random);
 
   using Gate = Extra<SoftmaxTopK, float, Cpu>;
-  const NoisyExtra<Gate> once = NoisyExtra<Gate>{noise, {}}.without_auxiliary();
+  const NoisyExtra<Gate> once = without_auxiliary(NoisyExtra<Gate>{noise, {}});
   CHECK_FALSE(once.branch.count_auxiliary);
   CHECK(once.noise.random->seed.value == 9);
 }

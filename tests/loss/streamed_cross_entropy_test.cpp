@@ -27,10 +27,7 @@ using Loss = StreamedCrossEntropy;
 template <class T>
 struct Model {
   Table<T, Cpu> weight;
-  template <class F, class... P>
-  static void each(F&& f, P&... p) {
-    f("weight", p.weight...);
-  }
+  static void each(auto&& f, auto&... p) { f("weight", p.weight...); }
 };
 
 /// A loss with all that it reads and writes.

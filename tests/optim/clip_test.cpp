@@ -22,8 +22,7 @@ namespace {
 template <class T>
 struct Pair {
   Tensor<T, 1, Cpu> a, b;
-  template <class F, class... P>
-  static void each(F&& f, P&... p) {
+  static void each(auto&& f, auto&... p) {
     f("a", p.a...);
     f("b", p.b...);
   }

@@ -21,8 +21,7 @@ template <class T>
 struct Bank {
   Tensor<T, 3, Cpu> weight;  // [E, D, O]
   Tensor<T, 2, Cpu> bias;    // [E, O] or [E, 0]
-  template <class F, class... P>
-  static void each(F&& f, P&... p) {
+  static void each(auto&& f, auto&... p) {
     f("weight", p.weight...);
     f("bias", p.bias...);
   }

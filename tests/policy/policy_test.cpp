@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <tuple>
 #include <type_traits>
 
 #include "gatefold/backend/cpu/cpu.hpp"
@@ -20,10 +21,7 @@ struct Full {
   template <class T, class B>
   struct Params {
     Tensor<T, 1, B> weight;
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
-      f("weight", p.weight...);
-    }
+    static void each(auto&& f, auto&... p) { f("weight", p.weight...); }
   };
   template <class T, class B>
   struct Saved {};
@@ -98,6 +96,29 @@ TEST_CASE("extra inputs are forked per layer where they know how") {
   CHECK(at_layer(extra, 2).auxiliary);
   CHECK(at_layer(Plain{7}, 2).value == 7);
   at_layer(Nothing<float, Cpu>{}, 1);
+}
+
+TEST_CASE("extra inputs that do not say so themselves are forked in their parts") {
+  struct Inside {
+    Index length = 0;
+    Noise noise{};
+  };
+  struct Composed {
+    Inside attention{};
+    std::tuple<Inside, Full::Extra<float, Cpu>> layers{};
+    Noise noise{};
+    Noise other{};  // no part
+  };
+  const Noise given{Random{Seed{3}, 8}};
+  const Composed extra{{5, given}, {Inside{7, given}, {{Seed{3}, 8}}}, given, given}, forked = at_layer(extra, 2);
+  for (const Noise& noise : {forked.attention.noise, std::get<0>(forked.layers).noise, forked.noise})
+    CHECK(noise.random->seed == Seed{3}.fork(2));
+  CHECK(std::get<1>(forked.layers).random.seed == Seed{3}.fork(2));
+  CHECK(forked.other.random->seed == Seed{3});
+  CHECK(forked.attention.length == 5);
+  CHECK(std::get<0>(forked.layers).length == 7);
+  CHECK_FALSE(std::get<1>(without_auxiliary(extra).layers).auxiliary);
+  CHECK(std::get<1>(extra.layers).auxiliary);
 }
 
 TEST_CASE("further evaluations count no auxiliary losses") {

@@ -47,7 +47,7 @@ collecting {
 # A line of struct Params: `weight` [E, D, O]; parts that are packs themselves: `expert.…`.
 function params_line(  text, shape, names, i, count) {
   if (/^  \};/) { in_params = 0; return }
-  if (/^      (gatefold::Params<.*>|[A-Z][A-Za-z]*)::each\(f, p\./) { tensors = "those of `" between($0, "each(f, p.", "...") "`"; return }
+  if (/ (gatefold::Params<.*>|[A-Z][A-Za-z]*)::each\(f, p\./) { tensors = "those of `" between($0, "each(f, p.", "...") "`"; return }
   if (!/^    (Tensor|Table|gatefold::Params|std::tuple)<.*> [a-z_, ]+;/) return
   text = shape = $0
   if (!sub(/.*;  *\/\/ */, "", shape)) shape = ""

@@ -19,8 +19,7 @@ template <class T>
 struct Pack {
   Tensor<T, 3, Cpu> weight;
   Tensor<T, 1, Cpu> bias;
-  template <class F, class... P>
-  static void each(F&& f, P&... p) {
+  static void each(auto&& f, auto&... p) {
     f("weight", p.weight...);
     f("bias", p.bias...);
   }

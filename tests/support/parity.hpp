@@ -258,8 +258,7 @@ struct Inputs {
   Tensor<T, 2, B> q, k, v, log_sum_exp, output;  // of an attention with two heads
   Tensor<T, 3, B> past;                          // [1, sequences · past, width]
 
-  template <class F, class... P>
-  static void each(F&& f, P&... p) {
+  static void each(auto&& f, auto&... p) {
     f("past", p.past...);
     f("valid", p.valid...);
     f("attended", p.attended...);
@@ -352,8 +351,7 @@ struct PlanAdjoint {
   Tensor<T, 1, B> weight;
   Tensor<T, 2, B> dispatch_weight, combine_weight, inputs;
 
-  template <class F, class... P>
-  static void each(F&& f, P&... p) {
+  static void each(auto&& f, auto&... p) {
     f("weight", p.weight...);
     f("dispatch_weight", p.dispatch_weight...);
     f("combine_weight", p.combine_weight...);
@@ -382,8 +380,7 @@ template <class T, class B>
 struct TraceAdjoint {
   Tensor<T, 2, B> q, k, v, log_sum_exp, output;
 
-  template <class F, class... P>
-  static void each(F&& f, P&... p) {
+  static void each(auto&& f, auto&... p) {
     f("q", p.q...);
     f("k", p.k...);
     f("v", p.v...);

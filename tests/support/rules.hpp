@@ -30,10 +30,7 @@ struct Swirl {
   template <class T, class B>
   struct Params {
     Tensor<T, 1, B> weight;  // [D]
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
-      f("weight", p.weight...);
-    }
+    static void each(auto&& f, auto&... p) { f("weight", p.weight...); }
   };
   template <class T, class B>
   struct Forward {

@@ -21,10 +21,7 @@ struct LookAhead {
   template <class T, class B>
   struct Carry {
     Tensor<T, 2, B> q;
-    template <class F, class... C>
-    static void each(F&& f, C&... c) {
-      f("q", c.q...);
-    }
+    static void each(auto&& f, auto&... c) { f("q", c.q...); }
   };
   template <class T, class B>
   struct Saved {
@@ -100,8 +97,7 @@ struct LearnedFading {
   template <class T, class B>
   struct Params {
     Tensor<T, 1, B> mu, gamma;  // [1]
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
+    static void each(auto&& f, auto&... p) {
       f("mu", p.mu...);
       f("gamma", p.gamma...);
     }
@@ -110,10 +106,7 @@ struct LearnedFading {
   struct Carry {
     Tensor<T, 2, B> p;
     Index layer = 0;
-    template <class F, class... C>
-    static void each(F&& f, C&... c) {
-      f("p", c.p...);
-    }
+    static void each(auto&& f, auto&... c) { f("p", c.p...); }
   };
   template <class T, class B>
   struct Saved {
@@ -223,10 +216,7 @@ struct Similarity {
   template <class T, class B>
   struct Params {
     Tensor<T, 1, B> scale;  // [1]
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
-      f("scale", p.scale...);
-    }
+    static void each(auto&& f, auto&... p) { f("scale", p.scale...); }
   };
   template <class T, class B>
   struct Saved {
@@ -311,8 +301,7 @@ struct Posterior {
     Tensor<T, 2, B> r, log_q, means;  // [N, E], [N, E], [N, D]
     Tensor<T, 2, B> weights;          // [N, L] (kept here; the real one recomputes it)
     Tensor<Index, 1, B> head;         // [sequences]
-    template <class F>
-    void choices(F&& f) const {
+    void choices(auto&& f) const {
       for (Index g = 0; g < head.size(); ++g) f(head(g));
     }
   };
@@ -431,10 +420,7 @@ struct NoisyPick {
   template <class T, class B>
   struct Params {
     Tensor<T, 1, B> a;  // [D]
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
-      f("a", p.a...);
-    }
+    static void each(auto&& f, auto&... p) { f("a", p.a...); }
   };
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
@@ -525,10 +511,7 @@ struct SoftSlots {
   template <class T, class B>
   struct Params {
     Tensor<T, 2, B> phi;  // [D, S]
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
-      f("phi", p.phi...);
-    }
+    static void each(auto&& f, auto&... p) { f("phi", p.phi...); }
   };
   Index experts() const { return count; }
   template <class T, class B>
@@ -576,10 +559,7 @@ struct PairExpert {
   template <class T, class B>
   struct Params {
     Tensor<T, 2, B> w;  // [E, D]
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
-      f("w", p.w...);
-    }
+    static void each(auto&& f, auto&... p) { f("w", p.w...); }
   };
   Index in_dim() const { return length * model_dim; }
   Index out_dim() const { return 1; }
@@ -634,8 +614,7 @@ struct TwoKinds {
   struct Params {
     gatefold::Params<A, T, B> first;
     gatefold::Params<Z, T, B> second;
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
+    static void each(auto&& f, auto&... p) {
       f("first", p.first...);
       f("second", p.second...);
     }

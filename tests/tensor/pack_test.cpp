@@ -43,8 +43,7 @@ namespace {
 struct Pair {
   Tensor<double, 2, Cpu> weight;
   Tensor<double, 1, Cpu> bias;
-  template <class F, class... P>
-  static void each(F&& f, P&... p) {
+  static void each(auto&& f, auto&... p) {
     f("weight", p.weight...);
     f("bias", p.bias...);
   }
@@ -52,18 +51,14 @@ struct Pair {
 /// A wrapper that adds nothing to names.
 struct Wrapped {
   Pair inside;
-  template <class F, class... P>
-  static void each(F&& f, P&... p) {
-    f("", p.inside...);
-  }
+  static void each(auto&& f, auto&... p) { f("", p.inside...); }
 };
 struct Model {
   std::vector<Wrapped> layers;
   std::tuple<Pair, Tensor<Index, 1, Cpu>> parts;
   Nothing<double, Cpu> nothing;
   Tensor<double, 1, Cpu> scale;
-  template <class F, class... P>
-  static void each(F&& f, P&... p) {
+  static void each(auto&& f, auto&... p) {
     f("layers", p.layers...);
     f("parts", p.parts...);
     f("nothing", p.nothing...);
@@ -218,17 +213,13 @@ struct Bias {
   void adapt(Cpu::Context&, const Bias& counts) {
     for (Index i = 0; i < 2; ++i) bias(i) += counts.bias(i);
   }
-  template <class F, class... P>
-  static void each(F&& f, P&... p) {
-    f("bias", p.bias...);
-  }
+  static void each(auto&& f, auto&... p) { f("bias", p.bias...); }
 };
 struct Gated {
   Tensor<double, 1, Cpu> weight{2};
   std::vector<Bias> biases{2};
   std::tuple<Bias> one{};
-  template <class F, class... P>
-  static void each(F&& f, P&... p) {
+  static void each(auto&& f, auto&... p) {
     f("weight", p.weight...);
     f("biases", p.biases...);
     f("one", p.one...);

@@ -22,8 +22,7 @@ template <class B>
 struct Weights {
   Tensor<float, 1, B> bias;
   Table<float, B> weight;
-  template <class F, class... P>
-  static void each(F&& f, P&... p) {
+  static void each(auto&& f, auto&... p) {
     f("bias", p.bias...);
     f("weight", p.weight...);
   }

@@ -30,8 +30,7 @@ using Matrix = Tensor<double, 2, Cpu>;
 
 struct Attention {
   Matrix query, output;
-  template <class F, class... P>
-  static void each(F&& f, P&... p) {
+  static void each(auto&& f, auto&... p) {
     f("query", p.query...);
     f("output", p.output...);
   }
@@ -40,8 +39,7 @@ struct Attention {
 struct Model {
   Attention attention;
   Matrix key_query, value;
-  template <class F, class... P>
-  static void each(F&& f, P&... p) {
+  static void each(auto&& f, auto&... p) {
     f("attention", p.attention...);
     f("key_query", p.key_query...);
     f("value", p.value...);

@@ -20,8 +20,7 @@ namespace {
 struct Leaf {
   Tensor<float, 2, Cpu> weight;
   Tensor<float, 1, Cpu> bias;
-  template <class F, class... P>
-  static void each(F&& f, P&... p) {
+  static void each(auto&& f, auto&... p) {
     f("weight", p.weight...);
     f("bias", p.bias...);
   }
@@ -30,8 +29,7 @@ struct Leaf {
 struct Model {
   std::vector<Leaf> layers;
   Tensor<float, 2, Cpu> head;
-  template <class F, class... P>
-  static void each(F&& f, P&... p) {
+  static void each(auto&& f, auto&... p) {
     f("layers", p.layers...);
     f("head", p.head...);
   }

@@ -36,10 +36,7 @@ struct LearnedStep {
   template <class T, class B>
   struct Params {
     Tensor<T, 1, B> alpha;  // [1]
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
-      f("alpha", p.alpha...);
-    }
+    static void each(auto&& f, auto&... p) { f("alpha", p.alpha...); }
   };
   template <class T, class B>
   struct Saved {

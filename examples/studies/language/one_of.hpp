@@ -22,19 +22,13 @@ struct OneOf {
   template <class T, class B>
   struct Params {
     std::tuple<gatefold::Params<RuleT, T, B>...> rules;
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
-      f("rules", p.rules...);
-    }
+    static void each(auto&& f, auto&... p) { f("rules", p.rules...); }
   };
   template <class T, class B>
   struct Carry {
     std::tuple<gatefold::Carry<RuleT, T, B>...> rules;
     update::Pass pass{};
-    template <class F, class... C>
-    static void each(F&& f, C&... c) {
-      f("rules", c.rules...);
-    }
+    static void each(auto&& f, auto&... c) { f("rules", c.rules...); }
   };
   template <class T, class B>
   struct Saved {

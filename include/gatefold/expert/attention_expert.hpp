@@ -120,8 +120,7 @@ struct AttentionExpert {
   struct Params {
     Tensor<T, 3, B> key_query;  // [E, d, d]
     Tensor<T, 3, B> value;      // [E, d, outputs]
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
+    static void each(auto&& f, auto&... p) {
       f("key_query", p.key_query...);
       f("value", p.value...);
     }

@@ -38,10 +38,7 @@ struct Experts {
   template <class T, class B>
   struct Params {
     std::tuple<gatefold::Params<K, T, B>...> kinds;
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
-      f("kinds", p.kinds...);
-    }
+    static void each(auto&& f, auto&... p) { f("kinds", p.kinds...); }
   };
   template <class T, class B>
   struct Saved {

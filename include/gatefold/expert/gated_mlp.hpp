@@ -85,8 +85,7 @@ struct GatedMlp {
   struct Params {
     Tensor<T, 3, B> gate, up;  // [E, D, H]
     Tensor<T, 3, B> down;      // [E, H, D]
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
+    static void each(auto&& f, auto&... p) {
       f("gate", p.gate...);
       f("up", p.up...);
       f("down", p.down...);

@@ -61,10 +61,7 @@ struct HiddenDropout {
   template <class T, class B>
   struct Params {
     gatefold::Params<ExpertT, T, B> expert;
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
-      f("", p.expert...);
-    }
+    static void each(auto&& f, auto&... p) { f("", p.expert...); }
   };
   template <class T, class B>
   using Saved = gatefold::Saved<ExpertT, T, B>;

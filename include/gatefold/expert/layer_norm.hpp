@@ -119,8 +119,7 @@ struct LayerNorm {
   template <class T, class B>
   struct Params {
     Tensor<T, 2, B> gain, bias;  // [E, D]
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
+    static void each(auto&& f, auto&... p) {
       f("gain", p.gain...);
       f("bias", p.bias...);
     }

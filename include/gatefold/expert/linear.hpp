@@ -55,8 +55,7 @@ struct Linear {
   struct Params {
     Tensor<T, 3, B> weight;  // [E, D, O]
     Tensor<T, 2, B> bias;    // [E, O], [E, 0] without bias
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
+    static void each(auto&& f, auto&... p) {
       f("weight", p.weight...);
       f("bias", p.bias...);
     }

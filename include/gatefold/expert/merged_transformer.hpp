@@ -121,8 +121,7 @@ struct MergedTransformer {
   struct Params {
     Tensor<T, 3, B> key_query;  // [E, d, heads · d]
     Tensor<T, 3, B> weight;     // [E, d, J]
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
+    static void each(auto&& f, auto&... p) {
       f("key_query", p.key_query...);
       f("weight", p.weight...);
     }

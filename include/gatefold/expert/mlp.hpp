@@ -87,8 +87,7 @@ struct Mlp {
     Tensor<T, 2, B> up_bias;    // [E, H], [E, 0] without bias
     Tensor<T, 3, B> down;       // [E, H, D]
     Tensor<T, 2, B> down_bias;  // [E, D], [E, 0] without bias
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
+    static void each(auto&& f, auto&... p) {
       f("up", p.up...);
       f("up_bias", p.up_bias...);
       f("down", p.down...);

@@ -34,8 +34,7 @@ struct MultiHeadExpert {
   template <class T, class B>
   struct Params {
     Tensor<T, 3, B> query, key, value, output;  // [E, D, D]
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
+    static void each(auto&& f, auto&... p) {
       f("query", p.query...);
       f("key", p.key...);
       f("value", p.value...);

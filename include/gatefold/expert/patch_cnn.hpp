@@ -42,8 +42,7 @@ struct PatchCnn {
   struct Params {
     Tensor<T, 3, B> weight;  // [E, d, J]
     Tensor<T, 2, B> bias;    // [E, J], [E, 0] without bias
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
+    static void each(auto&& f, auto&... p) {
       f("weight", p.weight...);
       f("bias", p.bias...);
     }

@@ -36,8 +36,7 @@ struct PatchMlp {
   struct Params {
     Tensor<T, 4, B> weight;  // [E, P, d, J]
     Tensor<T, 3, B> bias;    // [E, P, J], [E, P, 0] without bias
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
+    static void each(auto&& f, auto&... p) {
       f("weight", p.weight...);
       f("bias", p.bias...);
     }

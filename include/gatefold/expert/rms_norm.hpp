@@ -87,10 +87,7 @@ struct RmsNorm {
   template <class T, class B>
   struct Params {
     Tensor<T, 2, B> gain;  // [E, D]
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
-      f("gain", p.gain...);
-    }
+    static void each(auto&& f, auto&... p) { f("gain", p.gain...); }
   };
   template <class T, class B>
   struct Saved {

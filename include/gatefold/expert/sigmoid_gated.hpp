@@ -106,8 +106,7 @@ struct SigmoidGated {
   struct Params {
     gatefold::Params<ExpertT, T, B> expert;
     Tensor<T, 3, B> gate;  // [E, D, 1]
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
+    static void each(auto&& f, auto&... p) {
       f("expert", p.expert...);
       f("gate", p.gate...);
     }

@@ -35,8 +35,7 @@ struct TransformerExpert {
     gatefold::Params<MultiHeadExpert, T, B> attention;
     gatefold::Params<LayerNorm, T, B> mlp_norm;
     gatefold::Params<Mlp<Act>, T, B> mlp;
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
+    static void each(auto&& f, auto&... p) {
       f("attention_norm", p.attention_norm...);
       f("attention", p.attention...);
       f("mlp_norm", p.mlp_norm...);

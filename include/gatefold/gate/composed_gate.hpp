@@ -85,8 +85,7 @@ struct ComposedGate {
     gatefold::Params<Scores, T, B> scores;
     gatefold::Params<Mixing, T, B> mixing;
     gatefold::Params<Selection, T, B> selection;
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
+    static void each(auto&& f, auto&... p) {
       f("scores", p.scores...);
       f("mixing", p.mixing...);
       f("selection", p.selection...);
@@ -110,9 +109,6 @@ struct ComposedGate {
     View<const T, 1, B> valid{};  // [N] 1 = item, 0 = padding; empty: all are items
     bool count_auxiliary = true;
 
-    Extra at(Index layer) const {
-      return {at_layer(scores, layer), at_layer(mixing, layer), at_layer(selection, layer), valid, count_auxiliary};
-    }
     Extra without_auxiliary() const { return {scores, mixing, selection, valid, false}; }
 
     struct Rest {
@@ -123,9 +119,6 @@ struct ComposedGate {
       bool count_auxiliary = true;
 
       Rest without_auxiliary() const { return {scores, mixing, selection, valid, false}; }
-      Rest at(Index layer) const {
-        return {at_layer(scores, layer), at_layer(mixing, layer), at_layer(selection, layer), valid, count_auxiliary};
-      }
     };
     /// What is left to give when a Block supplies the attention trace: everything, where no part asks for one.
     using WithoutTrace = std::conditional_t<

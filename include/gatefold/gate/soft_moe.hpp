@@ -103,8 +103,7 @@ struct SoftMoe {
   struct Params {
     Tensor<T, 3, B> phi;    // [E, P, D]
     Tensor<T, 1, B> scale;  // [1]
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
+    static void each(auto&& f, auto&... p) {
       f("phi", p.phi...);
       f("scale", p.scale...);
     }

@@ -38,8 +38,7 @@ struct Attention {
   template <class T, class B>
   struct Params {
     Tensor<T, 2, B> query, key, value, output;  // [D, D]
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
+    static void each(auto&& f, auto&... p) {
       f("query", p.query...);
       f("key", p.key...);
       f("value", p.value...);

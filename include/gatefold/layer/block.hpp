@@ -38,8 +38,7 @@ struct Block {
   struct Params {
     gatefold::Params<First<T, B>, T, B> attention;
     gatefold::Params<Second<T, B>, T, B> layer;
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
+    static void each(auto&& f, auto&... p) {
       f("attention", p.attention...);
       f("layer", p.layer...);
     }
@@ -49,10 +48,7 @@ struct Block {
     gatefold::Saved<First<T, B>, T, B> attention;
     gatefold::Saved<Second<T, B>, T, B> layer;
     Tensor<T, 2, B> between;  // [N, D]
-    template <class F>
-    void mixtures(F&& f) const {
-      for_each_mixture(layer, f);
-    }
+    void mixtures(auto&& f) const { for_each_mixture(layer, f); }
   };
   template <class T, class B>
   using Carry = gatefold::Carry<Second<T, B>, T, B>;
@@ -60,10 +56,6 @@ struct Block {
   struct Extra {
     gatefold::Extra<First<T, B>, T, B> attention{};
     WithoutTrace<gatefold::Extra<Second<T, B>, T, B>> layer{};
-    Extra at(Index l) const { return {at_layer(attention, l), at_layer(layer, l)}; }
-    Extra without_auxiliary() const {
-      return {gatefold::without_auxiliary(attention), gatefold::without_auxiliary(layer)};
-    }
   };
   template <class T, class B>
   struct ExtraGrad {
@@ -99,7 +91,7 @@ struct Block {
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
                Out<T, 2, B> y, Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
     const auto here = ctx.here();
-    validate_forward(p, x, carry, y, extra);
+    expect_forward("Block.forward", *this, p, x, "y", y, carry, extra);
     saved.between.resize(x.extent(0), attention.out_dim());
     Nothing<T, B> none;
     as_layer<T, B>(attention).forward(ctx, p.attention, x, none, saved.between, saved.attention, traced(extra));
@@ -110,7 +102,7 @@ struct Block {
   template <class T, class B>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
              Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    validate_forward(p, x, carry, y, extra);
+    expect_forward("Block.forward", *this, p, x, "y", y, carry, extra);
     auto mark = ctx.mark();
     auto between = ctx.template scratch<T>(x.extent(0), attention.out_dim());
     auto saved = ctx.template acquire<gatefold::Saved<First<T, B>, T, B>>();  // the layer may ask for its trace
@@ -123,9 +115,7 @@ struct Block {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
                 const NonDeduced<Extra<T, B>>& extra, const NonDeduced<ExtraGrad<T, B>>& dextra) const {
-    expect_backward_shapes("Block.backward", *this, x, dy, dx);
-    validate(p, x.extent(0), dcarry, extra);
-    expect_like("Block.backward", "grads", p, grads);
+    expect_backward("Block.backward", *this, p, x, dy, dx, grads, dcarry, extra);
     auto mark = ctx.mark();
     auto dbetween = ctx.template scratch<T>(x.extent(0), attention.out_dim());
     fill(ctx, dbetween, 0);
@@ -145,12 +135,6 @@ struct Block {
   }
 
  private:
-  template <class T, class B>
-  void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, const NonDeduced<Carry<T, B>>& carry,
-                        View<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra) const {
-    expect_forward_shapes("Block.forward", *this, x, "y", y);
-    validate(p, x.extent(0), carry, extra);
-  }
   void validate_dims() const {
     expect(attention.out_dim() == layer.in_dim(), "Block", "layer.in_dim", attention.out_dim(), layer.in_dim());
   }

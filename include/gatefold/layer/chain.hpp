@@ -57,10 +57,7 @@ struct Chain {
   template <class T, class B>
   struct Params {
     std::tuple<gatefold::Params<AsLayer<L, T, B>, T, B>...> layers;
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
-      f("layers", p.layers...);
-    }
+    static void each(auto&& f, auto&... p) { f("layers", p.layers...); }
   };
   template <class T, class B>
   using First = AsLayer<std::tuple_element_t<0, std::tuple<L...>>, T, B>;
@@ -70,28 +67,18 @@ struct Chain {
   struct Saved {
     std::tuple<gatefold::Saved<AsLayer<L, T, B>, T, B>...> layers;
     std::array<Tensor<T, 2, B>, size - 1> between;
-    template <class F>
-    void mixtures(F&& f) const {
+    void mixtures(auto&& f) const {
       std::apply([&](const auto&... saved) { (for_each_mixture(saved, f), ...); }, layers);
     }
   };
   template <class T, class B>
   struct Carry {
     typename lookup::UniqueCarries<std::tuple<Nothing<T, B>>, gatefold::Carry<AsLayer<L, T, B>, T, B>...>::Type states;
-    template <class F, class... C>
-    static void each(F&& f, C&... c) {
-      f("states", c.states...);
-    }
+    static void each(auto&& f, auto&... c) { f("states", c.states...); }
   };
   template <class T, class B>
   struct Extra {
     std::tuple<gatefold::Extra<AsLayer<L, T, B>, T, B>...> layers{};
-    Extra at(Index l) const {
-      return std::apply([&](const auto&... e) { return Extra{{at_layer(e, l)...}}; }, layers);
-    }
-    Extra without_auxiliary() const {
-      return std::apply([&](const auto&... e) { return Extra{{gatefold::without_auxiliary(e)...}}; }, layers);
-    }
   };
   template <class T, class B>
   struct ExtraGrad {
@@ -129,7 +116,7 @@ struct Chain {
   void forward(typename B::Context& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x, Carry<T, B>& carry,
                Out<T, 2, B> y, Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
     const auto here = ctx.here();
-    validate_shapes(p, x, carry, y, extra);
+    expect_forward("Chain.forward", *this, p, x, "y", y, carry, extra);
     for_each<T, B>([&]<std::size_t I>(const auto& layer) {
       const auto in = input<I>(x, saved);
       View<T, 2, B> out = y;
@@ -145,7 +132,7 @@ struct Chain {
   template <class T, class B>
   void infer(typename B::Context& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x, Carry<T, B>& carry,
              Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    validate_shapes(p, x, carry, y, extra);
+    expect_forward("Chain.forward", *this, p, x, "y", y, carry, extra);
     auto mark = ctx.mark();
     View<const T, 2, B> before;
     for_each<T, B>([&]<std::size_t I>(const auto& layer) {
@@ -167,9 +154,7 @@ struct Chain {
   void backward(typename B::Context& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x, const Saved<T, B>& saved,
                 In<T, 2, B> dy, Carry<T, B>& dcarry, NonDeduced<ItemsGrad<First<T, B>, T, B>> dx, Params<T, B>& grads,
                 const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
-    expect_backward_shapes("Chain.backward", *this, x, dy, dx);
-    validate(p, x.extent(0), dcarry, extra);
-    expect_like("Chain.backward", "grads", p, grads);
+    expect_backward("Chain.backward", *this, p, x, dy, dx, grads, dcarry, extra);
     auto mark = ctx.mark();
     View<const T, 2, B> from = dy;
     for_each_reversed<T, B>([&]<std::size_t I>(const auto& layer) {
@@ -251,11 +236,6 @@ struct Chain {
                  Joined{a.out_dim(), " (layers.", I, " shares its state: one update rule, one width)"}, b.out_dim());
       });
     });
-  }
-  template <class P, class X, class C, class Y, class E>
-  void validate_shapes(const P& p, const X& x, const C& carry, const Y& y, const E& extra) const {
-    expect_forward_shapes("Chain.forward", *this, x, "y", y);
-    validate(p, x.extent(0), carry, extra);
   }
 };
 template <class... L>

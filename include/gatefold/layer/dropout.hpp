@@ -32,10 +32,7 @@ struct Dropout {
   template <class T, class B>
   struct Params {
     gatefold::Params<BranchT, T, B> branch;
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
-      f("", p.branch...);
-    }
+    static void each(auto&& f, auto&... p) { f("", p.branch...); }
   };
   template <class T, class B>
   using Saved = gatefold::Saved<BranchT, T, B>;
@@ -55,13 +52,13 @@ struct Dropout {
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const NonDeduced<Extra<T, B>>& extra) const {
     expect_options();
-    if constexpr (hook::branch::validate<BranchT, T, B>()) branch.validate(p.branch, items, extra.branch);
+    gatefold::validate(branch, p.branch, items, extra.branch);
   }
 
   template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
                NonDeduced<Saved<T, B>>& saved, const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
-    validate_forward(p, x, u, extra);
+    expect_forward("Dropout.forward", *this, p, x, "u", u, extra);
     if (!drops(extra.noise)) return branch.forward(ctx, p.branch, x, u, saved, extra.branch, step);
     branch.forward(ctx, p.branch, x, u, saved, extra.branch);
     for_rows(ctx, u, rows<T, B>(extra.noise, u, u), step);
@@ -69,7 +66,7 @@ struct Dropout {
   template <class T, class B, class Step = fn::NoStep<T>>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
              const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
-    validate_forward(p, x, u, extra);
+    expect_forward("Dropout.forward", *this, p, x, "u", u, extra);
     if (!drops(extra.noise)) return infer_branch<T, B>(branch, ctx, p.branch, x, u, extra.branch, step);
     infer_branch<T, B>(branch, ctx, p.branch, x, u, extra.branch);
     for_rows(ctx, u, rows<T, B>(extra.noise, u, u), step);
@@ -78,8 +75,7 @@ struct Dropout {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const NonDeduced<Saved<T, B>>& saved,
                 In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const NonDeduced<Extra<T, B>>& extra,
                 NonDeduced<ExtraGrad<T, B>>& dextra) const {
-    validate(p, x.extent(0), extra);
-    expect_like("Dropout.backward", "grads", p, grads);
+    expect_backward("Dropout.backward", *this, p, x, du, dx, grads, extra);
     if (!drops(extra.noise))
       return branch.backward(ctx, p.branch, x, saved, du, dx, grads.branch, extra.branch, dextra);
     auto mark = ctx.mark();
@@ -100,12 +96,6 @@ struct Dropout {
   template <class T, class B>
   fn::DropRows<T, B> rows(const Noise& noise, In<T, 2, B> from, Out<T, 2, B> to) const {
     return {{*noise.random, rate}, from, to};
-  }
-  template <class T, class B>
-  void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, View<T, 2, B> u,
-                        const NonDeduced<Extra<T, B>>& extra) const {
-    expect_forward_shapes("Dropout.forward", *this, x, "u", u);
-    validate(p, x.extent(0), extra);
   }
 };
 template <class Br>

@@ -114,8 +114,7 @@ struct Embedding {
   struct Params {
     Table<T, B> weight;     // [V, D]
     Tensor<T, 2, B> place;  // [L, D]
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
+    static void each(auto&& f, auto&... p) {
       f("weight", p.weight...);
       f("place", p.place...);
     }
@@ -141,16 +140,13 @@ struct Embedding {
   template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<Index, 1, B> x, Out<T, 2, B> u, Nothing<T, B>&,
                const Nothing<T, B>& = {}, const Step& step = {}) const {
-    expect_forward_shapes("Embedding.forward", *this, x, "u", u);
-    validate(p, x.extent(0), Nothing<T, B>{});
+    expect_forward("Embedding.forward", *this, p, x, "u", u, Nothing<T, B>{});
     for_rows(ctx, u, fn::TakeById<T, B>{x, p.weight, p.place, u}, step);
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<Index, 1, B> x, const Nothing<T, B>&,
                 In<T, 2, B> du, Nothing<T, B> dx, Params<T, B>& grads, const Nothing<T, B>&, Nothing<T, B>&) const {
-    expect_backward_shapes("Embedding.backward", *this, x, du, dx);
-    validate(p, x.extent(0), Nothing<T, B>{});
-    expect_like("Embedding.backward", "grads", p, grads);
+    expect_backward("Embedding.backward", *this, p, x, du, dx, grads, Nothing<T, B>{});
     if (!sparse) grads.weight.touch_all();
     auto mark = ctx.mark();
     auto offsets = ctx.template scratch<Index>(vocabulary + 1), order = ctx.template scratch<Index>(x.extent(0));

@@ -127,6 +127,12 @@ void validate(const L& layer, const ParamsT<T, B>& params, Index items, const Ca
               const Extra<L, T, B>& extra) {
   if constexpr (hook::layer::validate<L, T, B>()) layer.validate(params, items, carry, extra);
 }
+/// The same of a branch.
+/// @throws ArgumentError naming what does not fit
+template <class L, template <class, class> class ParamsT, class T, class B>
+void validate(const L& branch, const ParamsT<T, B>& params, Index items, const Extra<L, T, B>& extra) {
+  if constexpr (hook::branch::validate<L, T, B>()) branch.validate(params, items, extra);
+}
 
 /// Require items that a layer reads: rows [N, in_dim], or ids [N] in [0, in_dim), which a device does not look at.
 /// @throws ArgumentError
@@ -159,6 +165,25 @@ void expect_backward_shapes(const char* where, const L& layer, const X& x, const
     expect_apart(where, "dx", dx, "x", x);
     expect_apart(where, "dx", dx, "dy", dy);
   }
+}
+
+/// All that is O(1) to see about a forward, before it writes: shapes, then layer.validate(params, N, with...), `with`
+/// the carry, of a layer, and the extra inputs.
+/// @throws ArgumentError
+template <class L, class P, class X, class Y, class... With>
+void expect_forward(const char* where, const L& layer, const P& params, const X& x, const char* y_name, const Y& y,
+                    const With&... with) {
+  expect_forward_shapes(where, layer, x, y_name, y);
+  layer.validate(params, x.extent(0), with...);
+}
+/// The same about a backward, whose gradients are those of the parameters.
+/// @throws ArgumentError
+template <class L, class P, class X, class Dy, class Dx, class... With>
+void expect_backward(const char* where, const L& layer, const P& params, const X& x, const Dy& dy, const Dx& dx,
+                     const P& grads, const With&... with) {
+  expect_backward_shapes(where, layer, x, dy, dx);
+  layer.validate(params, x.extent(0), with...);
+  expect_like(where, "grads", params, grads);
 }
 
 /// Run a branch without keeping anything for backward: the bits of forward.

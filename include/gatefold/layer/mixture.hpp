@@ -41,8 +41,7 @@ struct Mixture {
   struct Params {
     gatefold::Params<GateT, T, B> gate;
     gatefold::Params<ExpertT, T, B> expert;
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
+    static void each(auto&& f, auto&... p) {
       f("gate", p.gate...);
       f("expert", p.expert...);
     }
@@ -54,10 +53,7 @@ struct Mixture {
     gatefold::Saved<ExpertT, T, B> expert;
     Tensor<T, 2, B> z;  // [S, out_dim], or empty: see takes_weights
     BatchStamp batch;
-    template <class F>
-    void mixtures(F&& f) const {
-      f(*this);
-    }
+    void mixtures(auto&& f) const { f(*this); }
   };
   template <class T, class B>
   using Extra = std::conditional_t<draws, NoisyExtra<gatefold::Extra<GateT, T, B>>, gatefold::Extra<GateT, T, B>>;
@@ -133,7 +129,7 @@ struct Mixture {
                const Extra<T, B>& extra = {}, const Step& step = {}) const {
     if constexpr (check<T, B>()) {
       const auto here = ctx.here();
-      validate_forward(p, x, u, extra);
+      expect_forward("Mixture.forward", *this, p, x, "u", u, extra);
       saved.batch.take(x);
       filled_gate().forward(ctx, p.gate, x, saved.plan, saved.gate, of_gate(extra));
       const auto in = saved.plan.dispatch(ctx, x);
@@ -149,7 +145,7 @@ struct Mixture {
              const Extra<T, B>& extra = {}, const Step& step = {}) const {
     if constexpr (check<T, B>()) {
       const auto here = ctx.here();
-      validate_forward(p, x, u, extra);
+      expect_forward("Mixture.forward", *this, p, x, "u", u, extra);
       auto mark = ctx.mark();
       auto plan = ctx.template acquire<gatefold::Plan<GateT, T, B>>();
       infer_gate<T, B>(filled_gate(), ctx, p.gate, x, *plan, of_gate(extra));
@@ -166,9 +162,7 @@ struct Mixture {
                 ExtraGrad<T, B>& dextra) const {
     if constexpr (check<T, B>()) {
       const auto here = ctx.here();
-      expect_backward_shapes("Mixture.backward", *this, x, du, dx);
-      validate(p, x.extent(0), extra);
-      expect_like("Mixture.backward", "grads", p, grads);
+      expect_backward("Mixture.backward", *this, p, x, du, dx, grads, extra);
       auto mark = ctx.mark();
       const auto in = saved.plan.dispatched(x);
       const Index slots = in.groups.slots;
@@ -210,11 +204,6 @@ struct Mixture {
       saved.z.resize(slots, out_dim());
       return saved.z.view();
     }
-  }
-  template <class T, class B>
-  void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, View<T, 2, B> u, const Extra<T, B>& extra) const {
-    expect_forward_shapes("Mixture.forward", *this, x, "u", u);
-    validate(p, x.extent(0), extra);
   }
   template <class T, class B>
   static constexpr bool check() {

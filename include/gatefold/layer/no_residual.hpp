@@ -19,19 +19,13 @@ struct NoResidual {
   template <class T, class B>
   struct Params {
     gatefold::Params<BranchT, T, B> branch;
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
-      f("", p.branch...);
-    }
+    static void each(auto&& f, auto&... p) { f("", p.branch...); }
   };
   template <class T, class B>
   struct Saved {
     gatefold::Saved<BranchT, T, B> branch;
     BatchStamp batch;
-    template <class F>
-    void mixtures(F&& f) const {
-      for_each_mixture(branch, f);
-    }
+    void mixtures(auto&& f) const { for_each_mixture(branch, f); }
   };
   template <class T, class B>
   using Items = gatefold::Items<BranchT, T, B>;
@@ -55,7 +49,7 @@ struct NoResidual {
   void begin(typename B::Context&, const Params<T, B>&, Index, Nothing<T, B>&) const {}
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const Nothing<T, B>&, const NonDeduced<Extra<T, B>>& extra) const {
-    if constexpr (hook::branch::validate<BranchT, T, B>()) branch.validate(p.branch, items, extra);
+    gatefold::validate(branch, p.branch, items, extra);
   }
 
   template <class T, class B>
@@ -78,9 +72,7 @@ struct NoResidual {
                 In<T, 2, B> dy, Nothing<T, B>&, NonDeduced<ItemsGrad<BranchT, T, B>> dx, Params<T, B>& grads,
                 const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
     const auto here = ctx.here();
-    expect_backward_shapes("NoResidual.backward", *this, x, dy, dx);
-    validate(p, x.extent(0), Nothing<T, B>{}, extra);
-    expect_like("NoResidual.backward", "grads", p, grads);
+    expect_backward("NoResidual.backward", *this, p, x, dy, dx, grads, Nothing<T, B>{}, extra);
     saved.batch.expect_same("NoResidual.backward", x);
     branch.backward(ctx, p.branch, x, saved.branch, dy, dx, grads.branch, extra, dextra);
   }

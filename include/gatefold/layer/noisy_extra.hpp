@@ -13,9 +13,6 @@ struct NoisyExtra {
   Noise noise{};  // empty: evaluation
   E branch{};
 
-  NoisyExtra at(Index layer) const { return {noise.at(layer), at_layer(branch, layer)}; }
-  NoisyExtra without_auxiliary() const { return {noise, gatefold::without_auxiliary(branch)}; }
-
   /// This type itself where the branch asks for no trace.
   using WithoutTrace = NoisyExtra<gatefold::WithoutTrace<E>>;
   template <class Trace>

@@ -51,8 +51,7 @@ struct NormedPoint {
   struct Params {
     gatefold::Params<Norm<T, B>, T, B> norm;
     gatefold::Params<Inner<T, B>, T, B> layer;
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
+    static void each(auto&& f, auto&... p) {
       f("norm", p.norm...);
       f("layer", p.layer...);
     }
@@ -62,10 +61,7 @@ struct NormedPoint {
     gatefold::Saved<Norm<T, B>, T, B> norm;
     gatefold::Saved<Inner<T, B>, T, B> layer;
     Tensor<T, 2, B> h;  // [N, D]
-    template <class F>
-    void mixtures(F&& f) const {
-      for_each_mixture(layer, f);
-    }
+    void mixtures(auto&& f) const { for_each_mixture(layer, f); }
   };
   template <class T, class B>
   using Carry = gatefold::Carry<Inner<T, B>, T, B>;
@@ -90,8 +86,7 @@ struct NormedPoint {
   void validate(const Params<T, B>& p, Index items, const NonDeduced<Carry<T, B>>& carry,
                 const NonDeduced<Extra<T, B>>& extra) const {
     expect(in_dim() == out_dim(), "NormedPoint", "layer.out_dim", Joined{in_dim(), " (its in_dim)"}, out_dim());
-    if constexpr (hook::branch::validate<Norm<T, B>, T, B>())
-      filled_norm<T, B>().validate(p.norm, items, Nothing<T, B>{});
+    gatefold::validate(filled_norm<T, B>(), p.norm, items, Nothing<T, B>{});
     gatefold::validate(as_layer<T, B>(layer), p.layer, items, carry, extra);
   }
 
@@ -99,7 +94,7 @@ struct NormedPoint {
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
                Out<T, 2, B> y, Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
     const auto here = ctx.here();
-    validate_forward(p, x, carry, y, extra);
+    expect_forward("NormedPoint.forward", *this, p, x, "y", y, carry, extra);
     saved.h.resize(x.extent(0), in_dim());
     filled_norm<T, B>().forward(ctx, p.norm, x, saved.h, saved.norm, Nothing<T, B>{});
     update::follow_pass(carry, x.data(), saved.h.data());
@@ -109,7 +104,7 @@ struct NormedPoint {
   template <class T, class B>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
              Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    validate_forward(p, x, carry, y, extra);
+    expect_forward("NormedPoint.forward", *this, p, x, "y", y, carry, extra);
     auto mark = ctx.mark();
     auto h = ctx.template scratch<T>(x.extent(0), in_dim());
     infer_branch<T, B>(filled_norm<T, B>(), ctx, p.norm, x, h, Nothing<T, B>{});
@@ -121,9 +116,7 @@ struct NormedPoint {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
                 const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
-    expect_backward_shapes("NormedPoint.backward", *this, x, dy, dx);
-    validate(p, x.extent(0), dcarry, extra);
-    expect_like("NormedPoint.backward", "grads", p, grads);
+    expect_backward("NormedPoint.backward", *this, p, x, dy, dx, grads, dcarry, extra);
     add(ctx, dy, dx);
     auto mark = ctx.mark();
     auto dh = ctx.template scratch<T>(x.extent(0), in_dim());
@@ -138,12 +131,6 @@ struct NormedPoint {
   template <class T, class B>
   Norm<T, B> filled_norm() const {
     return as_branch<T, B>(with_model_dim(norm, in_dim()));
-  }
-  template <class T, class B>
-  void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, const NonDeduced<Carry<T, B>>& carry,
-                        View<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra) const {
-    expect_forward_shapes("NormedPoint.forward", *this, x, "y", y);
-    validate(p, x.extent(0), carry, extra);
   }
 };
 template <class N, class L>

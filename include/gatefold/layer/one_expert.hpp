@@ -27,10 +27,7 @@ struct OneExpert {
   template <class T, class B>
   struct Params {
     gatefold::Params<ExpertT, T, B> expert;
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
-      f("", p.expert...);
-    }
+    static void each(auto&& f, auto&... p) { f("", p.expert...); }
   };
   template <class T, class B>
   using Saved = gatefold::Saved<ExpertT, T, B>;
@@ -56,7 +53,7 @@ struct OneExpert {
   template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
                NonDeduced<Saved<T, B>>& saved, const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
-    validate_forward(p, x, u);
+    expect_forward("OneExpert.forward", *this, p, x, "u", u, extra);
     auto mark = ctx.mark();
     drawing(extra).forward(ctx, p.expert, one_group(ctx, x.extent(0)), x, u, saved);
     run_step(ctx, u, step);
@@ -64,7 +61,7 @@ struct OneExpert {
   template <class T, class B, class Step = fn::NoStep<T>>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
              const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
-    validate_forward(p, x, u);
+    expect_forward("OneExpert.forward", *this, p, x, "u", u, extra);
     auto mark = ctx.mark();
     infer_expert<T, B>(drawing(extra), ctx, p.expert, one_group(ctx, x.extent(0)), x, u);
     run_step(ctx, u, step);
@@ -73,8 +70,7 @@ struct OneExpert {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const NonDeduced<Saved<T, B>>& saved,
                 In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const NonDeduced<Extra<T, B>>& extra,
                 Nothing<T, B>&) const {
-    validate(p, x.extent(0), extra);
-    expect_like("OneExpert.backward", "grads", p, grads);
+    expect_backward("OneExpert.backward", *this, p, x, du, dx, grads, extra);
     auto mark = ctx.mark();
     auto dslots = ctx.template scratch<T>(x.extent(0), in_dim());
     drawing(extra).backward(ctx, p.expert, one_group(ctx, x.extent(0)), x, saved, du, dslots, grads.expert);
@@ -82,11 +78,6 @@ struct OneExpert {
   }
 
  private:
-  template <class T, class B>
-  void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, View<T, 2, B> u) const {
-    expect_forward_shapes("OneExpert.forward", *this, x, "u", u);
-    validate(p, x.extent(0), Extra<T, B>{});
-  }
   ExpertT drawing(const Noise& noise) const { return with_noise(expert, noise); }
   template <class T, class B>
   ExpertT drawing(const Nothing<T, B>&) const {

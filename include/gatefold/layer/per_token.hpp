@@ -27,27 +27,18 @@ struct PerToken {
   template <class T, class B>
   struct Params {
     gatefold::Params<Inner<T, B>, T, B> layer;
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
-      f("", p.layer...);
-    }
+    static void each(auto&& f, auto&... p) { f("", p.layer...); }
   };
   template <class T, class B>
   struct Saved {
     gatefold::Saved<Inner<T, B>, T, B> layer;
-    template <class F>
-    void mixtures(F&& f) const {
-      for_each_mixture(layer, f);
-    }
+    void mixtures(auto&& f) const { for_each_mixture(layer, f); }
   };
   /// A type of its own: tokens never share a state with whole items.
   template <class T, class B>
   struct Carry {
     gatefold::Carry<Inner<T, B>, T, B> tokens;
-    template <class F, class... C>
-    static void each(F&& f, C&... c) {
-      f("tokens", c.tokens...);
-    }
+    static void each(auto&& f, auto&... c) { f("tokens", c.tokens...); }
   };
   template <class T, class B>
   using Extra = gatefold::Extra<Inner<T, B>, T, B>;
@@ -77,14 +68,14 @@ struct PerToken {
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Carry<T, B>& carry, Out<T, 2, B> y,
                Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    validate_shapes(x, y);
+    expect_forward_shapes("PerToken.forward", *this, x, "y", y);
     as_layer<T, B>(layer).forward(ctx, p.layer, tokens(x, layer.in_dim()), carry.tokens, tokens(y, layer.out_dim()),
                                   saved.layer, of_items(extra));
   }
   template <class T, class B>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Carry<T, B>& carry, Out<T, 2, B> y,
              const NonDeduced<Extra<T, B>>& extra = {}) const {
-    validate_shapes(x, y);
+    expect_forward_shapes("PerToken.forward", *this, x, "y", y);
     gatefold::infer<T, B>(as_layer<T, B>(layer), ctx, p.layer, tokens(x, layer.in_dim()), carry.tokens,
                           tokens(y, layer.out_dim()), of_items(extra));
   }
@@ -112,10 +103,6 @@ struct PerToken {
   template <class V>
   V tokens(const V& items, Index width) const {
     return items.as(items.extent(0) * length, width);
-  }
-  template <class X, class Y>
-  void validate_shapes(const X& x, const Y& y) const {
-    expect_forward_shapes("PerToken.forward", *this, x, "y", y);
   }
 };
 template <class I, class L>

@@ -32,8 +32,7 @@ struct PostNorm {
   struct Params {
     gatefold::Params<Inner<T, B>, T, B> layer;
     gatefold::Params<Norm<T, B>, T, B> norm;
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
+    static void each(auto&& f, auto&... p) {
       f("layer", p.layer...);
       f("norm", p.norm...);
     }
@@ -43,10 +42,7 @@ struct PostNorm {
     gatefold::Saved<Inner<T, B>, T, B> layer;
     gatefold::Saved<Norm<T, B>, T, B> norm;
     Tensor<T, 2, B> z;  // [N, out_dim]
-    template <class F>
-    void mixtures(F&& f) const {
-      for_each_mixture(layer, f);
-    }
+    void mixtures(auto&& f) const { for_each_mixture(layer, f); }
   };
   template <class T, class B>
   using Carry = gatefold::Carry<Inner<T, B>, T, B>;
@@ -71,15 +67,14 @@ struct PostNorm {
   void validate(const Params<T, B>& p, Index items, const NonDeduced<Carry<T, B>>& carry,
                 const NonDeduced<Extra<T, B>>& extra) const {
     gatefold::validate(as_layer<T, B>(layer), p.layer, items, carry, extra);
-    if constexpr (hook::branch::validate<Norm<T, B>, T, B>())
-      filled_norm<T, B>().validate(p.norm, items, Nothing<T, B>{});
+    gatefold::validate(filled_norm<T, B>(), p.norm, items, Nothing<T, B>{});
   }
 
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
                Out<T, 2, B> y, Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
     const auto here = ctx.here();
-    validate_forward(p, x, carry, y, extra);
+    expect_forward("PostNorm.forward", *this, p, x, "y", y, carry, extra);
     saved.z.resize(x.extent(0), out_dim());
     as_layer<T, B>(layer).forward(ctx, p.layer, x, carry, saved.z, saved.layer, extra);
     filled_norm<T, B>().forward(ctx, p.norm, saved.z, y, saved.norm, Nothing<T, B>{});
@@ -88,7 +83,7 @@ struct PostNorm {
   template <class T, class B>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
              Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    validate_forward(p, x, carry, y, extra);
+    expect_forward("PostNorm.forward", *this, p, x, "y", y, carry, extra);
     auto mark = ctx.mark();
     auto z = ctx.template scratch<T>(x.extent(0), out_dim());
     gatefold::infer<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, carry, z, extra);
@@ -99,9 +94,7 @@ struct PostNorm {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
                 const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
-    expect_backward_shapes("PostNorm.backward", *this, x, dy, dx);
-    validate(p, x.extent(0), dcarry, extra);
-    expect_like("PostNorm.backward", "grads", p, grads);
+    expect_backward("PostNorm.backward", *this, p, x, dy, dx, grads, dcarry, extra);
     auto mark = ctx.mark();
     auto dz = ctx.template scratch<T>(x.extent(0), out_dim());
     fill(ctx, dz, 0);
@@ -120,12 +113,6 @@ struct PostNorm {
   template <class T, class B>
   Norm<T, B> filled_norm() const {
     return as_branch<T, B>(with_model_dim(norm, out_dim()));
-  }
-  template <class T, class B>
-  void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, const NonDeduced<Carry<T, B>>& carry,
-                        View<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra) const {
-    expect_forward_shapes("PostNorm.forward", *this, x, "y", y);
-    validate(p, x.extent(0), carry, extra);
   }
 };
 template <class L, class N>

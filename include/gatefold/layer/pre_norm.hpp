@@ -26,8 +26,7 @@ struct PreNorm {
   struct Params {
     gatefold::Params<Norm<T, B>, T, B> norm;
     gatefold::Params<BranchT, T, B> branch;
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
+    static void each(auto&& f, auto&... p) {
       f("norm", p.norm...);
       f("branch", p.branch...);
     }
@@ -37,10 +36,7 @@ struct PreNorm {
     gatefold::Saved<Norm<T, B>, T, B> norm;
     gatefold::Saved<BranchT, T, B> branch;
     Tensor<T, 2, B> normed;  // [N, D]
-    template <class F>
-    void mixtures(F&& f) const {
-      for_each_mixture(branch, f);
-    }
+    void mixtures(auto&& f) const { for_each_mixture(branch, f); }
   };
   template <class T, class B>
   using Extra = gatefold::Extra<BranchT, T, B>;
@@ -56,15 +52,14 @@ struct PreNorm {
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const NonDeduced<Extra<T, B>>& extra) const {
-    if constexpr (hook::branch::validate<Norm<T, B>, T, B>())
-      filled_norm<T, B>().validate(p.norm, items, Nothing<T, B>{});
-    if constexpr (hook::branch::validate<BranchT, T, B>()) branch.validate(p.branch, items, extra);
+    gatefold::validate(filled_norm<T, B>(), p.norm, items, Nothing<T, B>{});
+    gatefold::validate(branch, p.branch, items, extra);
   }
 
   template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
                const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
-    validate_forward(p, x, u, extra);
+    expect_forward("PreNorm.forward", *this, p, x, "u", u, extra);
     saved.normed.resize(x.extent(0), x.extent(1));
     filled_norm<T, B>().forward(ctx, p.norm, x, saved.normed, saved.norm, Nothing<T, B>{});
     branch.forward(ctx, p.branch, saved.normed, u, saved.branch, extra, step);
@@ -72,7 +67,7 @@ struct PreNorm {
   template <class T, class B, class Step = fn::NoStep<T>>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
              const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
-    validate_forward(p, x, u, extra);
+    expect_forward("PreNorm.forward", *this, p, x, "u", u, extra);
     auto mark = ctx.mark();
     auto normed = ctx.template scratch<T>(x.extent(0), x.extent(1));
     infer_branch<T, B>(filled_norm<T, B>(), ctx, p.norm, x, normed, Nothing<T, B>{});
@@ -82,8 +77,7 @@ struct PreNorm {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const NonDeduced<Extra<T, B>>& extra,
                 NonDeduced<ExtraGrad<T, B>>& dextra) const {
-    validate(p, x.extent(0), extra);
-    expect_like("PreNorm.backward", "grads", p, grads);
+    expect_backward("PreNorm.backward", *this, p, x, du, dx, grads, extra);
     auto mark = ctx.mark();
     auto dnormed = ctx.template scratch<T>(x.extent(0), x.extent(1));
     fill(ctx, dnormed, 0);
@@ -102,12 +96,6 @@ struct PreNorm {
   template <class T, class B>
   Norm<T, B> filled_norm() const {
     return as_branch<T, B>(with_model_dim(norm, in_dim()));
-  }
-  template <class T, class B>
-  void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, View<T, 2, B> u,
-                        const NonDeduced<Extra<T, B>>& extra) const {
-    expect_forward_shapes("PreNorm.forward", *this, x, "u", u);
-    validate(p, x.extent(0), extra);
   }
 };
 template <class N, class Br>

@@ -60,10 +60,7 @@ struct Recompute {
   template <class T, class B>
   struct Params {
     gatefold::Params<Inner<T, B>, T, B> layer;
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
-      f("", p.layer...);
-    }
+    static void each(auto&& f, auto&... p) { f("", p.layer...); }
   };
   template <class T, class B>
   using Items = gatefold::Items<Inner<T, B>, T, B>;
@@ -78,10 +75,7 @@ struct Recompute {
     gatefold::Carry<Inner<T, B>, T, B> carry;  // before the layer
     BatchStamp batch;
     gatefold::Saved<Inner<T, B>, T, B> layer;  // where it does not run again
-    template <class F>
-    void mixtures(F&& f) const {
-      for_each_mixture(layer, f);
-    }
+    void mixtures(auto&& f) const { for_each_mixture(layer, f); }
   };
 
   Index in_dim() const { return layer.in_dim(); }
@@ -107,8 +101,7 @@ struct Recompute {
                const NonDeduced<Extra<T, B>>& extra = {}) const {
     if (!enabled) return as_layer<T, B>(layer).forward(ctx, p.layer, x, carry, y, saved.layer, extra);
     const auto here = ctx.here();
-    expect_forward_shapes("Recompute.forward", *this, x, "y", y);
-    validate(p, x.extent(0), carry, extra);
+    expect_forward("Recompute.forward", *this, p, x, "y", y, carry, extra);
     saved.batch.take(x);
     shape_like(saved.carry, carry);
     copy_carry(ctx, carry, saved.carry);
@@ -124,9 +117,7 @@ struct Recompute {
                 In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, NonDeduced<ItemsGrad<Inner<T, B>, T, B>> dx,
                 Params<T, B>& grads, const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
     const auto here = ctx.here();
-    expect_backward_shapes("Recompute.backward", *this, x, dy, dx);
-    validate(p, x.extent(0), dcarry, extra);
-    expect_like("Recompute.backward", "grads", p, grads);
+    expect_backward("Recompute.backward", *this, p, x, dy, dx, grads, dcarry, extra);
     if (!enabled)
       return as_layer<T, B>(layer).backward(ctx, p.layer, x, saved.layer, dy, dcarry, dx, grads.layer, extra, dextra);
     saved.batch.expect_same("Recompute.backward", x);

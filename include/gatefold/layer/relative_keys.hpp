@@ -54,8 +54,7 @@ struct RelativeKeys {
   struct Params {
     Tensor<T, 2, B> relative;  // [window, head_dim]
     gatefold::Params<Inner<T, B>, T, B> layer;
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
+    static void each(auto&& f, auto&... p) {
       f("relative", p.relative...);
       f("layer", p.layer...);
     }

@@ -39,8 +39,7 @@ struct Residual {
   struct Params {
     gatefold::Params<RuleT, T, B> rule;
     gatefold::Params<BranchT, T, B> branch;
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
+    static void each(auto&& f, auto&... p) {
       f("rule", p.rule...);
       f("branch", p.branch...);
     }
@@ -50,8 +49,7 @@ struct Residual {
     gatefold::Saved<RuleT, T, B> rule;
     std::array<gatefold::Saved<BranchT, T, B>, static_cast<std::size_t>(hook::rule::evaluations<RuleT>())> calls;
     BatchStamp batch;
-    template <class F>
-    void mixtures(F&& f) const {
+    void mixtures(auto&& f) const {
       for (const auto& call : calls) for_each_mixture(call, f);
     }
   };
@@ -101,7 +99,7 @@ struct Residual {
            Joined{in_dim(), " (its in_dim; NoResidual allows others)"}, out_dim());
     if constexpr (check<T, B>()) {
       if constexpr (hook::rule::validate<RuleT, T, B>()) filled_rule().validate(p.rule, items, in_dim(), carry);
-      if constexpr (hook::branch::validate<BranchT, T, B>()) branch.validate(p.branch, items, extra);
+      gatefold::validate(branch, p.branch, items, extra);
     }
   }
 
@@ -110,7 +108,7 @@ struct Residual {
                Out<T, 2, B> y, Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
     if constexpr (check<T, B>()) {
       const auto here = ctx.here();
-      validate_forward(p, x, carry, y, extra);
+      expect_forward("Residual.forward", *this, p, x, "y", y, carry, extra);
       update::enter_pass(carry, "Residual.forward", &p, x, y);
       saved.batch.take(x);
       auto f = evaluation<T, B>([&](View<const T, 2, B> point, View<T, 2, B> u, int call, const auto& step) {
@@ -125,7 +123,7 @@ struct Residual {
              Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
     if constexpr (check<T, B>()) {
       const auto here = ctx.here();
-      validate_forward(p, x, carry, y, extra);
+      expect_forward("Residual.forward", *this, p, x, "y", y, carry, extra);
       update::enter_pass(carry, "Residual.infer", &p, x, y);
       auto f = evaluation<T, B>([&](View<const T, 2, B> point, View<T, 2, B> u, int call, const auto& step) {
         infer_branch<T, B>(branch, ctx, p.branch, point, u, call == 0 ? extra : without_auxiliary(extra), step);
@@ -139,9 +137,7 @@ struct Residual {
                 const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
     if constexpr (check<T, B>()) {
       const auto here = ctx.here();
-      expect_backward_shapes("Residual.backward", *this, x, dy, dx);
-      validate(p, x.extent(0), dcarry, extra);
-      expect_like("Residual.backward", "grads", p, grads);
+      expect_backward("Residual.backward", *this, p, x, dy, dx, grads, dcarry, extra);
       auto df = [&](View<const T, 2, B> point, View<const T, 2, B> du, View<T, 2, B> dpoint, int call) {
         branch.backward(ctx, p.branch, point, saved.calls[static_cast<std::size_t>(call)], du, dpoint, grads.branch,
                         call == 0 ? extra : without_auxiliary(extra), dextra);
@@ -172,12 +168,6 @@ struct Residual {
     } else {
       return policy::check_branch<BranchT, T, B>();
     }
-  }
-  template <class T, class B>
-  void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, const NonDeduced<Carry<T, B>>& carry,
-                        View<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra) const {
-    expect_forward_shapes("Residual.forward", *this, x, "y", y);
-    validate(p, x.extent(0), carry, extra);
   }
   RuleT filled_rule() const { return with_model_dim(rule, in_dim()); }
 };

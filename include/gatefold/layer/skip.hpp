@@ -27,10 +27,7 @@ struct Skip {
   template <class T, class B>
   struct Params {
     gatefold::Params<Inner<T, B>, T, B> layer;
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
-      f("", p.layer...);
-    }
+    static void each(auto&& f, auto&... p) { f("", p.layer...); }
   };
   template <class T, class B>
   using Saved = gatefold::Saved<Inner<T, B>, T, B>;
@@ -62,14 +59,14 @@ struct Skip {
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
                Out<T, 2, B> y, NonDeduced<Saved<T, B>>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    validate_forward(p, x, carry, y, extra);
+    expect_forward("Skip.forward", *this, p, x, "y", y, carry, extra);
     as_layer<T, B>(layer).forward(ctx, p.layer, x, carry, y, saved, extra);
     add(ctx, x, y);
   }
   template <class T, class B>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
              Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    validate_forward(p, x, carry, y, extra);
+    expect_forward("Skip.forward", *this, p, x, "y", y, carry, extra);
     gatefold::infer<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, carry, y, extra);
     add(ctx, x, y);
   }
@@ -77,19 +74,9 @@ struct Skip {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const NonDeduced<Saved<T, B>>& saved,
                 In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
                 const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
-    expect_backward_shapes("Skip.backward", *this, x, dy, dx);
-    validate(p, x.extent(0), dcarry, extra);
-    expect_like("Skip.backward", "grads", p, grads);
+    expect_backward("Skip.backward", *this, p, x, dy, dx, grads, dcarry, extra);
     add(ctx, dy, dx);
     as_layer<T, B>(layer).backward(ctx, p.layer, x, saved, dy, dcarry, dx, grads.layer, extra, dextra);
-  }
-
- private:
-  template <class T, class B>
-  void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, const NonDeduced<Carry<T, B>>& carry,
-                        View<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra) const {
-    expect_forward_shapes("Skip.forward", *this, x, "y", y);
-    validate(p, x.extent(0), carry, extra);
   }
 };
 template <class L>

@@ -30,17 +30,13 @@ struct Stack {
   template <class T, class B>
   struct Params {
     std::vector<gatefold::Params<Inner<T, B>, T, B>> layers;
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
-      f("layers", p.layers...);
-    }
+    static void each(auto&& f, auto&... p) { f("layers", p.layers...); }
   };
   template <class T, class B>
   struct Saved {
     std::vector<gatefold::Saved<Inner<T, B>, T, B>> layers;
     std::vector<Tensor<T, 2, B>> between;  // [N, D], depth − 1 of them
-    template <class F>
-    void mixtures(F&& f) const {
+    void mixtures(auto&& f) const {
       for (const auto& saved : layers) for_each_mixture(saved, f);
     }
   };
@@ -80,7 +76,7 @@ struct Stack {
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
                Out<T, 2, B> y, Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
     const auto here = ctx.here();
-    validate_shapes(p, x, carry, y, extra);
+    expect_forward("Stack.forward", *this, p, x, "y", y, carry, extra);
     saved.layers.resize(static_cast<std::size_t>(depth));
     saved.between.resize(static_cast<std::size_t>(depth - 1));
     View<const T, 2, B> in = x;
@@ -97,7 +93,7 @@ struct Stack {
   template <class T, class B>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
              Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    validate_shapes(p, x, carry, y, extra);
+    expect_forward("Stack.forward", *this, p, x, "y", y, carry, extra);
     auto mark = ctx.mark();
     auto even = ctx.template scratch<T>(x.extent(0), out_dim()), odd = ctx.template scratch<T>(x.extent(0), out_dim());
     View<const T, 2, B> in = x;
@@ -111,9 +107,7 @@ struct Stack {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
                 const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
-    expect_backward_shapes("Stack.backward", *this, x, dy, dx);
-    validate(p, x.extent(0), dcarry, extra);
-    expect_like("Stack.backward", "grads", p, grads);
+    expect_backward("Stack.backward", *this, p, x, dy, dx, grads, dcarry, extra);
     expect(static_cast<Index>(saved.layers.size()) == depth, "Stack.backward", "saved.layers", depth,
            saved.layers.size());
     auto mark = ctx.mark();
@@ -145,11 +139,6 @@ struct Stack {
   void validate_params(const P& p) const {
     expect_options();
     expect(static_cast<Index>(p.layers.size()) == depth, "Stack", "params.layers", depth, p.layers.size());
-  }
-  template <class P, class X, class C, class Y, class E>
-  void validate_shapes(const P& p, const X& x, const C& carry, const Y& y, const E& extra) const {
-    expect_forward_shapes("Stack.forward", *this, x, "y", y);
-    validate(p, x.extent(0), carry, extra);
   }
 };
 template <class L>

@@ -70,8 +70,7 @@ struct TokenPlaces {
   struct Params {
     Tensor<T, 2, B> place;  // [L, D]
     Tensor<T, 2, B> first;  // [1, D], [0, D] without a class token
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
+    static void each(auto&& f, auto&... p) {
       f("place", p.place...);
       f("first", p.first...);
     }
@@ -98,17 +97,14 @@ struct TokenPlaces {
   template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Nothing<T, B>&,
                const Nothing<T, B>& extra = {}, const Step& step = {}) const {
-    expect_forward_shapes("TokenPlaces.forward", *this, x, "u", u);
-    validate(p, x.extent(0), extra);
+    expect_forward("TokenPlaces.forward", *this, p, x, "u", u, extra);
     B::for_rows(ctx, x.extent(0), fn::AddPlaces<T, B>{x, p.first, p.place, u});
     run_step(ctx, u, step);
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Nothing<T, B>&, In<T, 2, B> du,
                 Out<T, 2, B> dx, Params<T, B>& grads, const Nothing<T, B>& extra, Nothing<T, B>&) const {
-    expect_backward_shapes("TokenPlaces.backward", *this, x, du, dx);
-    validate(p, x.extent(0), extra);
-    expect_like("TokenPlaces.backward", "grads", p, grads);
+    expect_backward("TokenPlaces.backward", *this, p, x, du, dx, grads, extra);
     B::for_rows(ctx, x.extent(0), fn::AddRest<T, B>{du, p.first.size(), dx});
     auto mark = ctx.mark();
     auto sum = ctx.template scratch<T>(length(), model_dim);

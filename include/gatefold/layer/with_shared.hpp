@@ -30,8 +30,7 @@ struct WithShared {
   struct Params {
     gatefold::Params<BranchT, T, B> branch;
     gatefold::Params<OneExpert<SharedT>, T, B> shared;
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
+    static void each(auto&& f, auto&... p) {
       f("branch", p.branch...);
       f("shared", p.shared...);
     }
@@ -40,10 +39,7 @@ struct WithShared {
   struct Saved {
     gatefold::Saved<BranchT, T, B> branch;
     gatefold::Saved<OneExpert<SharedT>, T, B> shared;
-    template <class F>
-    void mixtures(F&& f) const {
-      for_each_mixture(branch, f);
-    }
+    void mixtures(auto&& f) const { for_each_mixture(branch, f); }
   };
   template <class T, class B>
   using Extra = gatefold::Extra<BranchT, T, B>;
@@ -61,14 +57,14 @@ struct WithShared {
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const NonDeduced<Extra<T, B>>& extra) const {
     validate_dims();
-    if constexpr (hook::branch::validate<BranchT, T, B>()) branch.validate(p.branch, items, extra);
+    gatefold::validate(branch, p.branch, items, extra);
     one().validate(p.shared, items, Nothing<T, B>{});
   }
 
   template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
                const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
-    validate_forward(p, x, u, extra);
+    expect_forward("WithShared.forward", *this, p, x, "u", u, extra);
     auto mark = ctx.mark();
     auto from_shared = ctx.template scratch<T>(x.extent(0), out_dim());
     branch.forward(ctx, p.branch, x, u, saved.branch, extra);
@@ -79,7 +75,7 @@ struct WithShared {
   template <class T, class B, class Step = fn::NoStep<T>>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
              const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
-    validate_forward(p, x, u, extra);
+    expect_forward("WithShared.forward", *this, p, x, "u", u, extra);
     auto mark = ctx.mark();
     auto from_shared = ctx.template scratch<T>(x.extent(0), out_dim());
     infer_branch<T, B>(branch, ctx, p.branch, x, u, extra);
@@ -91,8 +87,7 @@ struct WithShared {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const NonDeduced<Extra<T, B>>& extra,
                 NonDeduced<ExtraGrad<T, B>>& dextra) const {
-    validate(p, x.extent(0), extra);
-    expect_like("WithShared.backward", "grads", p, grads);
+    expect_backward("WithShared.backward", *this, p, x, du, dx, grads, extra);
     auto mark = ctx.mark();
     auto dshared = ctx.template scratch<T>(x.extent(0), out_dim());
     fill(ctx, dshared, 0);
@@ -103,12 +98,6 @@ struct WithShared {
   }
 
  private:
-  template <class T, class B>
-  void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, View<T, 2, B> u,
-                        const NonDeduced<Extra<T, B>>& extra) const {
-    expect_forward_shapes("WithShared.forward", *this, x, "u", u);
-    validate(p, x.extent(0), extra);
-  }
   OneExpert<SharedT> one() const { return {shared}; }
   void validate_dims() const {
     expect(shared.in_dim() == in_dim(), "WithShared", "shared.in_dim", Joined{in_dim(), " (the branch's)"},

@@ -149,8 +149,7 @@ struct StreamedCrossEntropy {
   struct Params {
     Tensor<T, 2, B> weight;  // [V, D], [0, D] if tied
     Tensor<T, 1, B> bias;    // [V], [0] without bias
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
+    static void each(auto&& f, auto&... p) {
       f("weight", p.weight...);
       f("bias", p.bias...);
     }

@@ -55,8 +55,7 @@ struct AdamW {
   struct State {
     Pack m, v;
     Index step = 0;
-    template <class F, class... S>
-    static void each(F&& f, S&... s) {
+    static void each(auto&& f, auto&... s) {
       f("m", s.m...);
       f("v", s.v...);
     }

@@ -60,8 +60,7 @@ concept Optimizer = requires(const O optimizer) {
 template <class Pack>
 struct StepCount {
   Index step = 0;
-  template <class F, class... S>
-  static void each(F&&, S&...) {}
+  static void each(auto&&, auto&...) {}
 };
 
 /// Require a rate, of learning or decay.

@@ -44,10 +44,7 @@ struct Sgd {
   struct State {
     Pack m;
     Index step = 0;
-    template <class F, class... S>
-    static void each(F&& f, S&... s) {
-      f("m", s.m...);
-    }
+    static void each(auto&& f, auto&... s) { f("m", s.m...); }
   };
   void validate() const {
     expect_rate("Sgd", "lr", lr);

@@ -318,11 +318,12 @@ constexpr bool all() {
 namespace extra {
 
 GATEFOLD_MEMBER_OF_NESTED("an Extra", at, "at(layer) const, which returns its own type",
-                          "the inputs of one layer of a stack: noise is forked",
+                          "the inputs of one layer of a stack: noise is forked (without it, that of its parts)",
                           { nested.at(Index()) } -> std::same_as<std::remove_const_t<P>>)
-GATEFOLD_MEMBER_OF_NESTED("an Extra", without_auxiliary, "without_auxiliary() const, which returns its own type",
-                          "the inputs of a further evaluation of a layer: auxiliary losses count once",
-                          { nested.without_auxiliary() } -> std::same_as<std::remove_const_t<P>>)
+GATEFOLD_MEMBER_OF_NESTED(
+    "an Extra", without_auxiliary, "without_auxiliary() const, which returns its own type",
+    "the inputs of a further evaluation of a layer: auxiliary losses count once (without it, those of its parts)",
+    { nested.without_auxiliary() } -> std::same_as<std::remove_const_t<P>>)
 GATEFOLD_MEMBER_OF_NESTED("an Extra", with_valid, "with_valid(mask) const, which returns its own type",
                           "the gate's padding, where it has none of its own",
                           { nested.with_valid(with...) } -> std::same_as<std::remove_const_t<P>>)

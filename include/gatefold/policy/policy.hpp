@@ -5,6 +5,7 @@
 
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/policy/extra_parts.hpp"
 #include "gatefold/policy/hooks.hpp"
 #include "gatefold/tensor/pack.hpp"
 
@@ -34,13 +35,16 @@ struct Required {
   }
 };
 
-/// The extra inputs of layer l of a stack: noise is forked, everything else stays.
+/// The extra inputs of layer l of a stack: noise is forked, everything else stays. Those that do not say so
+/// themselves are those of their parts (extra_parts.hpp).
 template <class E>
 E at_layer(const E& extra, Index l) {
   if constexpr (hook::extra::at<const E>()) {
     return extra.at(l);
   } else {
-    return extra;
+    E at = extra;
+    lookup::for_each_part(at, [&](auto& part) { part = at_layer(part, l); });
+    return at;
   }
 }
 
@@ -50,7 +54,9 @@ E without_auxiliary(const E& extra) {
   if constexpr (hook::extra::without_auxiliary<const E>()) {
     return extra.without_auxiliary();
   } else {
-    return extra;
+    E without = extra;
+    lookup::for_each_part(without, [](auto& part) { part = without_auxiliary(part); });
+    return without;
   }
 }
 

@@ -18,8 +18,7 @@ namespace gatefold {
 /// A pack without tensors: what a policy has that keeps, learns, carries or asks for nothing.
 template <class T, class B>
 struct Nothing {
-  template <class F, class... P>
-  static void each(F&&, P&...) {}
+  static void each(auto&&, auto&...) {}
 };
 
 /// The path of a tensor inside a pack, `layers.0.branch.gate.scores.weight`. Lives on the stack: visiting allocates
@@ -71,9 +70,8 @@ template <class P>
 constexpr bool check() {
   constexpr bool lists_tensors = requires(AnyVisitor f, P & p) { P::each(f, p, p); };
   static_assert(lists_tensors,
-                "gatefold: a pack (Params, Carry, State) lists its tensors once, in template <class F, class... P> "
-                "static void each(F&& f, P&... p) { f(\"weight\", p.weight...); }; see "
-                "docs/extending.md#what-all-policies-share");
+                "gatefold: a pack (Params, Carry, State) lists its tensors once, in static void each(auto&& f, "
+                "auto&... p) { f(\"weight\", p.weight...); }; see docs/extending.md#what-all-policies-share");
   return lists_tensors;
 }
 
@@ -115,8 +113,8 @@ void visit(F& f, const Name& at, P& first, Q&... more) {
 /// Call f(name, tensor...) for every tensor of one pack, or of several of the same shape in lock step.
 /// @throws ArgumentError where the packs have vectors of different length
 ///
-/// A pack is a struct with `template <class F, class... P> static void each(F&& f, P&... p)` that lists its members
-/// once: `f("weight", p.weight...); f("bias", p.bias...);`. Vectors and tuples of packs are packs.
+/// A pack is a struct with `static void each(auto&& f, auto&... p)` that lists its members once: `f("weight",
+/// p.weight...); f("bias", p.bias...);`. Vectors and tuples of packs are packs.
 template <class F, class... P>
 void for_each_tensor(F&& f, P&... packs) {
   pack::visit<false>(f, Name{}, packs...);

@@ -27,7 +27,7 @@
 /// What the owner of a run owns is a pack: its tensors become those of the file. Numbers that are no tensors stand in
 /// the metadata: those of the owner and of every state inside that lists them,
 ///
-///     template <class F, class... S> static void counters(F&& f, S&... s) { f("step", s.step...); }
+///     static void counters(auto&& f, auto&... s) { f("step", s.step...); }
 ///
 /// and the `Index step` of a state that lists none. The rest of the metadata is the caller's.
 namespace gatefold {

@@ -47,8 +47,7 @@ struct InGroups {
     typename RestT::template State<Pack> rest;
     ParameterGroup<Pack> of_first, of_rest;
     Index step = 0;
-    template <class F, class... S>
-    static void each(F&& f, S&... s) {
+    static void each(auto&& f, auto&... s) {
       f("first", s.first...);
       f("rest", s.rest...);
     }

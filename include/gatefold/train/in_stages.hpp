@@ -48,14 +48,12 @@ struct InStages {
     typename FineT::template State<Pack> fine;
     ParameterGroup<Pack> of_attention, rest;
     Index step = 0, epoch = 0;
-    template <class F, class... S>
-    static void each(F&& f, S&... s) {
+    static void each(auto&& f, auto&... s) {
       f("ffn", s.ffn...);
       f("attention", s.attention...);
       f("fine", s.fine...);
     }
-    template <class F, class... S>
-    static void counters(F&& f, S&... s) {
+    static void counters(auto&& f, auto&... s) {
       f("step", s.step...);
       f("epoch", s.epoch...);
     }

@@ -14,8 +14,7 @@ template <class ModelP, class LossP>
 struct ModelAndLoss {
   ModelP model;
   LossP loss;
-  template <class F, class... P>
-  static void each(F&& f, P&... p) {
+  static void each(auto&& f, auto&... p) {
     f("model", p.model...);
     f("loss", p.loss...);
   }

@@ -77,14 +77,8 @@ class RoutedTrainer {
   }
 
   /// What a checkpoint holds (train/checkpoint.hpp).
-  template <class F, class... R>
-  static void each(F&& f, R&... r) {
-    f("params", r.params...);
-  }
-  template <class F, class... R>
-  static void counters(F&& f, R&... r) {
-    f("seed", r.seed.value...);
-  }
+  static void each(auto&& f, auto&... r) { f("params", r.params...); }
+  static void counters(auto&& f, auto&... r) { f("seed", r.seed.value...); }
 
   View<const T, 2, B> output() const { return y_; }         // [N, out_dim] π f of the last batch
   View<const T, 2, B> expert_output() const { return f_; }  // [N, out_dim] f

@@ -86,8 +86,7 @@ class ThreeStage {
   /// The states of the four optimizers; of the tensors that one does not step its state holds empty ones.
   struct State : OfExperts::template State<Expert> {
     typename OfRouter::template State<Gate> router;
-    template <class F, class... S>
-    static void each(F&& f, S&... s) {
+    static void each(auto&& f, auto&... s) {
       OfExperts::template State<Expert>::each(f, s...);
       f("router", s.router...);
     }
@@ -136,13 +135,11 @@ class ThreeStage {
   }
 
   /// What a checkpoint holds (train/checkpoint.hpp).
-  template <class F, class... R>
-  static void each(F&& f, R&... r) {
+  static void each(auto&& f, auto&... r) {
     f("params", r.trainer.params...);
     f("optimizer", r.state...);
   }
-  template <class F, class... R>
-  static void counters(F&& f, R&... r) {
+  static void counters(auto&& f, auto&... r) {
     f("seed", r.trainer.seed.value...);
     f("skipped", r.skipped...);
   }

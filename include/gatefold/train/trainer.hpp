@@ -168,13 +168,11 @@ class Trainer {
   }
 
   /// What a run owns, as a pack: what a checkpoint holds (train/checkpoint.hpp).
-  template <class F, class... R>
-  static void each(F&& f, R&... r) {
+  static void each(auto&& f, auto&... r) {
     f("params", r.params...);
     f("optimizer", r.state...);
   }
-  template <class F, class... R>
-  static void counters(F&& f, R&... r) {
+  static void counters(auto&& f, auto&... r) {
     f("seed", r.seed.value...);
     f("skipped", r.skipped...);
   }

@@ -101,8 +101,7 @@ struct Adam {
     Tensor<T, 2, B> p, v;  // [N, D]
     Index layer = 0;       // layers of this rule that are done
     Pass pass{};
-    template <class F, class... C>
-    static void each(F&& f, C&... c) {
+    static void each(auto&& f, auto&... c) {
       f("p", c.p...);
       f("v", c.v...);
     }

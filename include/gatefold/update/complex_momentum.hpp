@@ -68,8 +68,7 @@ struct ComplexMomentum {
   struct Carry {
     Tensor<T, 2, B> re, im;  // [N, D]
     Pass pass{};
-    template <class F, class... C>
-    static void each(F&& f, C&... c) {
+    static void each(auto&& f, auto&... c) {
       f("re", c.re...);
       f("im", c.im...);
     }

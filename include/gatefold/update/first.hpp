@@ -38,8 +38,7 @@ struct First {
   struct Params {
     gatefold::Params<FirstT, T, B> first;
     gatefold::Params<RestT, T, B> rest;
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
+    static void each(auto&& f, auto&... p) {
       f("first", p.first...);
       f("rest", p.rest...);
     }
@@ -50,8 +49,7 @@ struct First {
     gatefold::Carry<RestT, T, B> rest;
     Index layer = 0;  // layers of this rule that are done
     Pass pass{};
-    template <class F, class... C>
-    static void each(F&& f, C&... c) {
+    static void each(auto&& f, auto&... c) {
       f("first", c.first...);
       f("rest", c.rest...);
     }

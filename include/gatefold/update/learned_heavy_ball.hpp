@@ -64,8 +64,7 @@ struct LearnedHeavyBall {
   struct Params {
     Tensor<T, 1, B> mu, gamma;  // [1], or [0] where not learned
     LinearScalar<T, B> linear;  // of (2), or empty
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
+    static void each(auto&& f, auto&... p) {
       f("mu", p.mu...);
       f("gamma", p.gamma...);
       f("linear", p.linear...);

@@ -46,8 +46,7 @@ template <class T, class B>
 struct LinearScalar {
   Tensor<T, 2, B> weight;  // [D, 1], or [0, 1]
   Tensor<T, 1, B> bias;    // [1], or [0]
-  template <class F, class... P>
-  static void each(F&& f, P&... p) {
+  static void each(auto&& f, auto&... p) {
     f("weight", p.weight...);
     f("bias", p.bias...);
   }

@@ -87,10 +87,7 @@ struct Momentum {
   Tensor<T, 2, B> p;  // [N, D]
   Index layer = 0;    // layers of this rule that are done
   Pass pass{};
-  template <class F, class... C>
-  static void each(F&& f, C&... c) {
-    f("p", c.p...);
-  }
+  static void each(auto&& f, auto&... c) { f("p", c.p...); }
   void begin(typename B::Context& ctx, Index items, Index dim) {
     layer = 0;
     p.resize(items, dim);

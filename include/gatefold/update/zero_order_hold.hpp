@@ -99,8 +99,7 @@ struct ZeroOrderHold {
   struct Params {
     Tensor<T, 1, B> step, mu;   // [1] s and μ
     LinearScalar<T, B> linear;  // w, b
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
+    static void each(auto&& f, auto&... p) {
       f("step", p.step...);
       f("mu", p.mu...);
       f("linear", p.linear...);

@@ -34,8 +34,7 @@ template <class B>
 struct Pair {
   Tensor<double, 2, B> weight;
   std::vector<Tensor<Index, 1, B>> counts;
-  template <class F, class... P>
-  static void each(F&& f, P&... p) {
+  static void each(auto&& f, auto&... p) {
     f("weight", p.weight...);
     f("counts", p.counts...);
   }

@@ -91,8 +91,7 @@ struct AttentionPosterior {
     Tensor<T, 2, B> r, log_q;     // [N, E]
     Tensor<T, 1, B> log_sum_exp;  // [N]
     Tensor<Index, 1, B> head;     // [N] the head followed
-    template <class F>
-    void choices(F&& f) const {
+    void choices(auto&& f) const {
       for (Index n = 0; n < head.size(); ++n) f(head(n));
     }
   };

@@ -52,10 +52,7 @@ struct TokenSimilarity {
   template <class T, class B>
   struct Params {
     Tensor<T, 2, B> metric;  // [D, D], [0, 0] unless learned_metric
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
-      f("metric", p.metric...);
-    }
+    static void each(auto&& f, auto&... p) { f("metric", p.metric...); }
   };
   template <class T, class B>
   struct Saved {

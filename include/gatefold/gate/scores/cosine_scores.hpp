@@ -66,8 +66,7 @@ struct CosineScores {
     Tensor<T, 2, B> projection;   // [D, dim]
     Tensor<T, 2, B> embedding;    // [E, dim]
     Tensor<T, 1, B> temperature;  // [1], [0] where there is none
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
+    static void each(auto&& f, auto&... p) {
       f("projection", p.projection...);
       f("embedding", p.embedding...);
       f("temperature", p.temperature...);

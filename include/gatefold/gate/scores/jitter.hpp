@@ -53,10 +53,7 @@ struct Jitter {
     using Scores = gatefold::Params<ScoresT, T, B>;
     static constexpr bool learned = is_learned<Scores>;
     Scores scores;
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
-      Scores::each(f, p.scores...);
-    }
+    static void each(auto&& f, auto&... p) { Scores::each(f, p.scores...); }
   };
   template <class T, class B>
   using Extra = Noise;

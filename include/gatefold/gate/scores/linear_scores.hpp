@@ -74,8 +74,7 @@ struct LinearScores {
   struct Params {
     Tensor<T, 2, B> weight;  // [D, E]
     Tensor<T, 1, B> bias;    // [E], [0] without bias
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
+    static void each(auto&& f, auto&... p) {
       f("weight", p.weight...);
       f("bias", p.bias...);
     }

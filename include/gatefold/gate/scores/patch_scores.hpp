@@ -29,10 +29,7 @@ struct PatchScores {
   template <class T, class B>
   struct Params {
     Tensor<T, 3, B> weight;  // [length, D, E]
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
-      f("weight", p.weight...);
-    }
+    static void each(auto&& f, auto&... p) { f("weight", p.weight...); }
   };
 
   /// @throws ArgumentError unless the items' width is length · model_dim (0: deduced)

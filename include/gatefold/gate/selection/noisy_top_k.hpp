@@ -94,10 +94,7 @@ struct NoisyTopK {
   template <class T, class B>
   struct Params {
     Tensor<T, 2, B> noise;  // [D, E] W; [0, 0] unless learned
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
-      f("noise", p.noise...);
-    }
+    static void each(auto&& f, auto&... p) { f("noise", p.noise...); }
   };
   template <class T, class B>
   struct Saved {

@@ -180,8 +180,7 @@ struct SigmoidBias {
     static constexpr bool learned = false;
     Tensor<T, 1, B> bias;   // [E]
     Tensor<T, 1, B> speed;  // [1]
-    template <class F, class... P>
-    static void each(F&& f, P&... p) {
+    static void each(auto&& f, auto&... p) {
       f("bias", p.bias...);
       f("speed", p.speed...);
     }
