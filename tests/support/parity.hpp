@@ -228,17 +228,20 @@ template <class T, class... I>
 auto random_tensor(Backends& on, Seed seed, double bound, I... extents) {
   return uniform_tensor<T>(on.naive, seed, bound, extents...);
 }
-/// Fill the tensors of real numbers that hold zeros alone: parameters and carries that begin so would hide mistakes.
-template <class P>
-void fill_zeros(Backends& on, Seed seed, P& pack) {
-  for_each_tensor(
-      [&](const Name&, auto& t) {
-        if constexpr (std::is_floating_point_v<std::remove_cvref_t<decltype(*t.data())>>)
-          if (std::all_of(t.data(), t.data() + t.size(), [](auto v) { return v == 0; }))
-            fill_uniform(on.naive, seed = seed.fork(1), -0.5, 0.5, t);
-      },
-      pack);
+template <class V>
+bool all_zero(const V& t) {
+  return std::all_of(t.data(), t.data() + t.size(), [](auto v) { return v == 0; });
 }
+/// Fill the tensors of real numbers that hold zeros alone: parameters and carries that begin so would hide mistakes. A
+/// visitor with a name, so that parts which policies have in common are compiled once.
+struct FillZeros {
+  Backends& on;
+  Seed seed;
+  void operator()(const Name&, auto& t) {
+    if constexpr (std::is_floating_point_v<std::remove_cvref_t<decltype(*t.data())>>)
+      if (all_zero(t)) fill_uniform(on.naive, seed = seed.fork(1), -0.5, 0.5, t);
+  }
+};
 template <class T>
 Tensor<T, 2, Naive> items_of(Backends& on, const Case& c, Index width) {
   auto x = random_tensor<T>(on, c.seed.fork(1), c.spread, c.items, width);
@@ -328,19 +331,21 @@ E extra_of(const Case& c, const Inputs<T, B>& in) {
   }
 }
 
+struct ExpectSameInit {
+  Backends& on;
+  Expected expected;
+  void operator()(const Name& name, const auto& a, const auto& b) {
+    if (all_zero(a)) expected.zeros.push_back("init." + name.str());
+    expect_same(on, "init." + name.str(), a, b, expected);
+  }
+};
 /// Parameters drawn by both backends and compared; what begins as 0 then gets random values, the same on both.
 template <class T, class P>
-auto params_of(Backends& on, const P& policy, const Case& c, Expected expected = {}) {
+auto params_of(Backends& on, const P& policy, const Case& c, const Expected& expected = {}) {
   auto naive = init_params<T, Naive>(policy, on.naive, c.seed);
   auto cuda = init_params<T, Cuda>(policy, on.cuda, c.seed);
-  for_each_tensor(
-      [&](const Name& name, const auto& a, const auto& b) {
-        if (std::all_of(a.data(), a.data() + a.size(), [](auto v) { return v == 0; }))
-          expected.zeros.push_back("init." + name.str());
-        expect_same(on, "init." + name.str(), a, b, expected);
-      },
-      naive, cuda);
-  fill_zeros(on, c.seed.fork(3), naive);
+  for_each_tensor(ExpectSameInit{on, expected}, naive, cuda);
+  for_each_tensor(FillZeros{on, c.seed.fork(3)}, naive);
   transfer(on.cuda, naive, cuda);
   return std::pair{std::move(naive), std::move(cuda)};
 }
@@ -521,7 +526,7 @@ void expect_same_layer(Backends& on, const L& part, const Case& c = {}) {
   expect_same(on, "saved", naive.saved, cuda.saved, c.expected);
 
   const auto dy = random_tensor<T>(on, c.seed.fork(4), 1, c.items, layer.out_dim());
-  fill_zeros(on, c.seed.fork(5), naive.dcarry);
+  for_each_tensor(FillZeros{on, c.seed.fork(5)}, naive.dcarry);
   transfer(on.cuda, naive.dcarry, cuda.dcarry);
   naive.backward(dy);
   cuda.backward(on_cuda<Tensor<T, 2, Cuda>>(on, dy));

@@ -220,10 +220,31 @@ template <class C, class T, int R, class B>
 void zero(C& ctx, Tensor<T, R, B>& x) {
   fill(ctx, x.view(), 0);
 }
+namespace pack {
+
+template <class C>
+struct Zero {
+  C& ctx;
+  void operator()(const Name&, auto& t) const { zero(ctx, t); }
+};
+template <class C>
+struct Copy {
+  C& ctx;
+  void operator()(const Name&, const auto& a, auto& b) const { copy(ctx, a.view(), b.view()); }
+};
+struct ExpectSameExtents {
+  void operator()(const Name& name, const auto& a, const auto& b) const {
+    for (int d = 0; d < a.rank; ++d)
+      expect(a.extent(d) == b.extent(d), "copy_pack", Joined{name, ".extent(", d, ")"}, a.extent(d), b.extent(d));
+  }
+};
+
+}  // namespace pack
+
 /// Zero every tensor of a pack (a tensor is one); of a Table the rows that are touched.
 template <class C, class P>
 void set_zero(C& ctx, P& pack) {
-  for_each_tensor([&](const Name&, auto& t) { zero(ctx, t); }, pack);
+  for_each_tensor(pack::Zero<C>{ctx}, pack);
 }
 /// A pack of the same shape, zeroed: gradients, optimizer moments.
 template <class C, class P>
@@ -238,13 +259,8 @@ P zeros_like(C& ctx, const P& like) {
 /// @throws ArgumentError, before anything is written, unless all shapes agree
 template <class C, class P, class Q>
 void copy_pack(C& ctx, const P& from, Q& to) {
-  for_each_tensor(
-      [&](const Name& name, const auto& a, auto& b) {
-        for (int d = 0; d < a.rank; ++d)
-          expect(a.extent(d) == b.extent(d), "copy_pack", Joined{name, ".extent(", d, ")"}, a.extent(d), b.extent(d));
-      },
-      from, to);
-  for_each_tensor([&](const Name&, const auto& a, auto& b) { copy(ctx, a.view(), b.view()); }, from, to);
+  for_each_tensor(pack::ExpectSameExtents{}, from, to);
+  for_each_tensor(pack::Copy<C>{ctx}, from, to);
 }
 
 }  // namespace gatefold

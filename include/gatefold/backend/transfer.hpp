@@ -36,13 +36,23 @@ void transfer(C& ctx, View<const T, Rank, From> from, View<T, Rank, To> to) {
   }
 }
 
+namespace pack {
+
+template <class C>
+struct Transfer {
+  C& ctx;
+  void operator()(const Name&, const auto& a, auto& b) const { transfer(ctx, a.view(), b.view()); }
+};
+
+}  // namespace pack
+
 /// Every tensor of a pack (a tensor is one), for instance the parameters of a model: `to` gets the shapes of `from`.
 /// @cost one copy for each tensor, finished on return
 template <class C, class P, class Q>
 void transfer(C& ctx, const P& from, Q& to) {
   const auto here = ctx.here();
   shape_like(to, from);
-  for_each_tensor([&](const Name&, const auto& a, auto& b) { transfer(ctx, a.view(), b.view()); }, from, to);
+  for_each_tensor(pack::Transfer<C>{ctx}, from, to);
 }
 
 }  // namespace gatefold

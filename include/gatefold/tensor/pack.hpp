@@ -199,13 +199,18 @@ void structure_like(P& to, const Q& from, const Leaf& leaf) {
     P::each([&](std::string_view, auto& a, auto& b) { structure_like(a, std::as_const(b), leaf); }, to, from);
   }
 }
+/// A lambda of shape_like would be another type for each pack; with this one the parts of two models that are the same
+/// are compiled once. So it is with every visitor here that has a name.
+struct ResizeLike {
+  void operator()(auto& a, const auto& b) const { a.resize_like(b); }
+};
 
 }  // namespace pack
 
 /// Give `to` the tensors and shapes of `from`, which may live on another backend; contents are dropped.
 template <class P, class Q>
 void shape_like(P& to, const Q& from) {
-  pack::structure_like(to, from, [](auto& a, const auto& b) { a.resize_like(b); });
+  pack::structure_like(to, from, pack::ResizeLike{});
 }
 
 /// The first Table of a pack, the weights of the embedding that a model begins with; null where there is none.
