@@ -35,7 +35,7 @@ struct Run {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+int fuzz::checkpoint(const std::uint8_t* bytes, std::size_t size) {
   std::string json(bytes, bytes + size);
   // A file with the tensor of a run, whose metadata is the input.
   json = R"({"__metadata__":)" + json + R"(,"state.m":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";

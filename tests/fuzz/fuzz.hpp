@@ -14,6 +14,12 @@
 /// What the fuzz targets share: a file of the input, a property that must hold, and how much memory was held at once.
 namespace fuzz {
 
+/// The targets, each in a file of its name: what LLVMFuzzerTestOneInput does.
+int checkpoint(const std::uint8_t* bytes, std::size_t size);
+int idx(const std::uint8_t* bytes, std::size_t size);
+int safetensors(const std::uint8_t* bytes, std::size_t size);
+int text(const std::uint8_t* bytes, std::size_t size);
+
 #define FUZZ_REQUIRE(condition)                                                          \
   do {                                                                                   \
     if (!(condition)) {                                                                  \

@@ -40,7 +40,7 @@ bool accepted(const F& f, const std::uint8_t* bytes, std::size_t size) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+int fuzz::idx(const std::uint8_t* bytes, std::size_t size) {
   data::IdxImages images;
   if (accepted([&](const auto& path) { images = data::read_idx_images(path); }, bytes, size)) {
     FUZZ_REQUIRE(images.pixels.size() == static_cast<std::size_t>(images.count * images.rows * images.columns));

@@ -33,7 +33,7 @@ std::string bits(const Pack& pack) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+int fuzz::safetensors(const std::uint8_t* bytes, std::size_t size) {
   const fuzz::File file(bytes, size);
   Host::Context ctx;
   Pack pack;

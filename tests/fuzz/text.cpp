@@ -54,7 +54,7 @@ void check_text(const fuzz::File& file, std::string_view bytes) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+int fuzz::text(const std::uint8_t* bytes, std::size_t size) {
   const fuzz::File file(bytes, size);
   const std::string_view text(reinterpret_cast<const char*>(bytes), size);
   check_text(file, text);
