@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Seconds of the processor to compile the program of the README and the networks of examples/language_model, header-only and with
-# gatefold::kernels, the library of these itself, and the slowest of the largest test files built in build/test.
+# Seconds of the processor to compile the program of the README and the networks of examples/language_model, header-only
+# and with gatefold::kernels, the library of these itself, and the slowest of the largest test files built in
+# build/test.
 # usage: bash bench/compile_time.sh OUTPUT.json
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -11,7 +12,8 @@ trap 'rm -f "$object" "$object.d"' EXIT
 
 TIMEFORMAT=%U  # of the processor, whatever else runs
 compiler=(g++ -std=c++20 -O3 -march=native -DNDEBUG -I"$root/include" -I"$root/examples" -isystem /usr/include/eigen3)
-set=$(echo GATEFOLD_CPU_ABI | "${compiler[@]}" -include gatefold/backend/cpu/instruction_set.hpp -x c++ -E -P - | tail -1)
+set=$(echo GATEFOLD_CPU_ABI | "${compiler[@]}" -include gatefold/backend/cpu/instruction_set.hpp -x c++ -E -P - |
+  tail -1)
 add() {  # NAME COMMAND...
   local seconds
   seconds=$({ time "${@:2}" >/dev/null; } 2>&1 | tail -1)

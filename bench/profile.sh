@@ -1,17 +1,20 @@
 #!/usr/bin/env bash
-# Where the time of the rows that miss their goals goes: perf over each of them, and nothing beside it. Writes below build/ only.
+# Where the time of the rows that miss their goals goes: perf over each of them, and nothing beside it. Writes below
+# build/ only.
 # usage: bash bench/profile.sh [ROW...]    ROW as in the tables: layer_forward/T:4096/D:512/H:2048/E:8/K:2
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 source "$root/cmake/install_packages.sh"
 install_packages g++ cmake ninja-build libeigen3-dev libbenchmark-dev || exit 1
-command -v perf >/dev/null || { echo "bench/profile.sh: needs perf (Debian: linux-perf), which is not here" >&2; exit 1; }
+command -v perf >/dev/null ||
+  { echo "bench/profile.sh: needs perf (Debian: linux-perf), which is not here" >&2; exit 1; }
 cd "$root"
 rows=("$@")
 ((${#rows[@]})) || rows=(
   layer_forward/T:{4096/D:512/H:2048/E:8,4096/D:352/H:352/E:16,512/D:512/H:2048/E:8}/K:2
   layer_forward/T:{4096/D:512/H:2048/E:64,8192/D:64/H:128/E:64}/K:2
-  layer_train/T:{4096/D:352/H:352/E:16,512/D:512/H:2048/E:8,4096/D:512/H:2048/E:64,16/D:512/H:2048/E:8,1/D:512/H:2048/E:8}/K:2
+  layer_train/T:{4096/D:352/H:352/E:16,512/D:512/H:2048/E:8,4096/D:512/H:2048/E:64}/K:2
+  layer_train/T:{16/D:512/H:2048/E:8,1/D:512/H:2048/E:8}/K:2
   layer_decode/T:16/D:512/H:2048/E:8/K:2 decode_frozen/T:16/D:512/H:2048/E:8/K:2
   layer_rule/{Plain,HeavyBall,Adam}/T:4096/D:352/H:352/E:16/K:2
   layer_mixing/{AttentionAware,AttentionAwareSequence}/T:4096/D:352/H:352/E:16/K:2
@@ -42,7 +45,8 @@ columns="products packing rows activation results combine routing waiting rest"
 } | tee build/bench/profile.md
 for row in "${rows[@]}"; do
   perf record -q -e cpu-clock -F 4000 -D 2000 -o "$data" build/release/bench/profile "$row" 5 >/dev/null
-  perf report -i "$data" --no-children --stdio -q -F overhead,dso,symbol --percent-limit 0 2>/dev/null | grep -v '^ *$' |
+  perf report -i "$data" --no-children --stdio -q -F overhead,dso,symbol --percent-limit 0 2>/dev/null |
+    grep -v '^ *$' |
     awk -v row="$row" -v columns="$columns" '
       function add(part) { of[part] += $1; all += $1 }
       '"$parts"'

@@ -26,7 +26,8 @@ while (($#)); do
   shift
 done
 
-install_packages g++ cmake ninja-build libeigen3-dev libbenchmark-dev libdnnl2 libtbb-dev gnuplot-nox python3 python3-venv || exit 1
+install_packages g++ cmake ninja-build libeigen3-dev libbenchmark-dev libdnnl2 libtbb-dev gnuplot-nox python3 \
+  python3-venv || exit 1
 command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache
 cd "$root" || exit 1
 out=$root/build/bench
@@ -34,7 +35,8 @@ mkdir -p "$out"
 rm -f "$out"/*.json "$out"/*.png "$out"/*.dat
 
 # The programs in the order of the table, and which of their rows.
-programs=(layer frozen variant product expert gate routing update model memory language sampling loss_optim threads growth) filter=.
+programs=(layer frozen variant product expert gate routing update model memory language sampling loss_optim threads
+  growth) filter=.
 [[ -n $quick ]] && programs=(layer variant gate update) filter='-H:2048/E:64|Attention'  # all but these
 if [[ -n $only ]]; then
   if [[ -f bench/$only.cpp ]]; then programs=("$only"); else filter=$only; fi
@@ -49,7 +51,8 @@ if [[ -n $peers ]]; then
   venv=$out/venv
   echo "== peers from PyPI in build/bench/venv"
   if [[ ! -f $venv/done ]]; then
-    if python3 -m venv "$venv" && timeout 300 "$venv/bin/pip" install -q ${PIP_FIND_LINKS:+--find-links "$PIP_FIND_LINKS"} \
+    if python3 -m venv "$venv" &&
+      timeout 300 "$venv/bin/pip" install -q ${PIP_FIND_LINKS:+--find-links "$PIP_FIND_LINKS"} \
       onednn mkl onnxruntime onnx; then touch "$venv/done"; else echo "skipped: pip could not install them"; fi
   fi
   export LD_LIBRARY_PATH=$venv/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
@@ -61,7 +64,8 @@ begin=$SECONDS failed=0
 for program in "${programs[@]}"; do
   timeout 300 "build/release/bench/$program" --benchmark_filter="$filter" --benchmark_color=false \
     --benchmark_out="$out/$program.json" --benchmark_out_format=json 2>"$out/$program.log" |
-    sed -uE 's,/iterations:[0-9]+/manual_time, ,' || { ((++failed)); echo "$program FAILED"; tail -3 "$out/$program.log"; }
+    sed -uE 's,/iterations:[0-9]+/manual_time, ,' ||
+      { ((++failed)); echo "$program FAILED"; tail -3 "$out/$program.log"; }
 done
 
 # Peers that speak Python alone, in the interpreter that has them.

@@ -155,7 +155,8 @@ def main():
     for family, members in families.items():
         header = list(dict.fromkeys(c for counters in members.values() for c in counters))
         print(f"\n## {family}\n")
-        print(table([family] + header, [[n] + [number(c[h]) if h in c else "" for h in header] for n, c in members.items()]))
+        rows = [[n] + [number(c[h]) if h in c else "" for h in header] for n, c in members.items()]
+        print(table([family] + header, rows))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 # The CUDA toolkit, for gatefold::cuda and for our own programs of device code. Sets CUDAToolkit_FOUND.
 
-option(GATEFOLD_CUDA_HARDWARE "Build our CUDA programs for a real device, not for the emulator of tests/cuda_emulator" OFF)
+option(GATEFOLD_CUDA_HARDWARE "Build our CUDA programs for a real device, not for the emulator of tests/cuda_emulator"
+       OFF)
 set(GATEFOLD_CUDA_ARCHITECTURES native CACHE STRING "Architectures of our CUDA programs on hardware")
 
 include(${CMAKE_CURRENT_LIST_DIR}/gatefold_find_package.cmake)
@@ -10,12 +11,14 @@ if(GATEFOLD_CUDA STREQUAL "AUTO")
 elseif(GATEFOLD_CUDA)
   gatefold_find_package(CUDAToolkit 13.0 GLOBAL)
   if(NOT CUDAToolkit_FOUND)
-    message(FATAL_ERROR "GATEFOLD_CUDA is ON, but there is no CUDA toolkit 13.0 or newer: put nvcc into PATH, or name it with "
+    message(FATAL_ERROR
+            "GATEFOLD_CUDA is ON, but there is no CUDA toolkit 13.0 or newer: put nvcc into PATH, or name it with "
                         "-DCUDAToolkit_ROOT=folder.")
   endif()
 endif()
 if(CUDAToolkit_FOUND AND NOT (CUDAToolkit_NVCC_EXECUTABLE AND TARGET CUDA::cublas))
-  message(STATUS "gatefold: the CUDA toolkit in ${CUDAToolkit_LIBRARY_DIR} lacks nvcc or cuBLAS, there is no gatefold::cuda")
+  message(STATUS
+          "gatefold: the CUDA toolkit in ${CUDAToolkit_LIBRARY_DIR} lacks nvcc or cuBLAS, there is no gatefold::cuda")
   set(CUDAToolkit_FOUND FALSE)
 endif()
 

@@ -4,19 +4,20 @@
 set(gatefold_include_dir ${CMAKE_CURRENT_LIST_DIR}/../include/gatefold)
 cmake_path(NORMAL_PATH gatefold_include_dir)
 
-# Headers listed by one umbrella header, relative to include/gatefold: "gate/selection/top_k.hpp". Other umbrellas it includes are
-# not among them.
+# Headers listed by one umbrella header, relative to include/gatefold: "gate/selection/top_k.hpp". Other umbrellas it
+# includes are not among them.
 function(gatefold_listed out umbrella)
   set(header "[a-z0-9_]+/[a-z0-9_/]+\\.(hpp|cuh)")
   file(STRINGS ${gatefold_include_dir}/${umbrella} lines REGEX "^ *# *include +[\"<](gatefold/)?${header}[\">]")
   list(TRANSFORM lines REPLACE "^[^\"<]*[\"<](gatefold/)?([a-z0-9_/]+\\.(hpp|cuh)).*" "\\2")
   list(FILTER lines INCLUDE REGEX /)
-  set_property(DIRECTORY ${PROJECT_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${gatefold_include_dir}/${umbrella})
+  set_property(DIRECTORY ${PROJECT_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
+               ${gatefold_include_dir}/${umbrella})
   set(${out} ${lines} PARENT_SCOPE)
 endfunction()
 
-# Absolute paths of the umbrella headers <umbrella>... and of everything they list. An umbrella not written yet counts as
-# empty.
+# Absolute paths of the umbrella headers <umbrella>... and of everything they list. An umbrella not written yet counts
+# as empty.
 function(gatefold_headers out)
   set(headers)
   foreach(umbrella IN LISTS ARGN)
@@ -65,7 +66,8 @@ function(gatefold_check_header_list)
       endif()
       file(STRINGS ${PROJECT_SOURCE_DIR}/tests/${test} first REGEX "^#include" LIMIT_COUNT 1)
       if(NOT first STREQUAL "#include \"gatefold/${header}\"")
-        string(APPEND errors "\n  tests/${test}: the first include must be \"gatefold/${header}\", which shows that the "
+        string(APPEND errors
+               "\n  tests/${test}: the first include must be \"gatefold/${header}\", which shows that the "
                              "header compiles alone")
       endif()
     endforeach()

@@ -1,6 +1,6 @@
-# gatefold::kernels: gatefold::gatefold, with what every program instantiates of it compiled once, in a static library that is
-# built in the tree of whoever links it. It is built for several instruction sets, each in a namespace of its own
-# (backend/cpu/instruction_set.hpp), of which a file takes that of its own flags.
+# gatefold::kernels: gatefold::gatefold, with what every program instantiates of it compiled once, in a static library
+# that is built in the tree of whoever links it. It is built for several instruction sets, each in a namespace of its
+# own (backend/cpu/instruction_set.hpp), of which a file takes that of its own flags.
 #
 # Needs gatefold::gatefold; included by our CMakeLists.txt and by gatefoldConfig.cmake (COMPONENTS kernels).
 include_guard(GLOBAL)
@@ -15,8 +15,8 @@ endif()
 set(GATEFOLD_KERNELS_FOR "${portable}" CACHE STRING
     "What gatefold::kernels is built for, beside the project's own flags: values of -march")
 
-# The instruction set that the project's flags and <option>... choose, by its name in the library; empty where the compiler does
-# not know the options.
+# The instruction set that the project's flags and <option>... choose, by its name in the library; empty where the
+# compiler does not know the options.
 function(gatefold_instruction_set out)
   string(TOUPPER "${CMAKE_BUILD_TYPE}" type)
   separate_arguments(flags UNIX_COMMAND "${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_${type}}")
@@ -36,7 +36,8 @@ function(gatefold_instruction_set out)
     endforeach()
     set(source ${CMAKE_CURRENT_BINARY_DIR}/gatefold_instruction_set.cpp)
     file(WRITE ${source} "#include <gatefold/backend/cpu/instruction_set.hpp>\nGATEFOLD_CPU_ABI\n")
-    execute_process(COMMAND ${words} ${includes} -E -P ${source} OUTPUT_VARIABLE text RESULT_VARIABLE status ERROR_QUIET)
+    execute_process(COMMAND ${words} ${includes} -E -P ${source} OUTPUT_VARIABLE text RESULT_VARIABLE status
+                    ERROR_QUIET)
     set(name)
     if(status EQUAL 0 AND text MATCHES "([a-z0-9_]+)[ \n]*$")
       set(name ${CMAKE_MATCH_1})

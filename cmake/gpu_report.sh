@@ -5,7 +5,8 @@
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 command -v nvcc >/dev/null || PATH=$PATH:/usr/local/cuda/bin
-command -v nvcc >/dev/null || { echo "gpu_report.sh needs nvcc, which is neither in PATH nor in /usr/local/cuda/bin"; exit 2; }
+command -v nvcc >/dev/null ||
+  { echo "gpu_report.sh needs nvcc, which is neither in PATH nor in /usr/local/cuda/bin"; exit 2; }
 check=""
 if [[ ${1:-} == --check ]]; then
   check=1
@@ -51,7 +52,8 @@ for arch in "$@"; do cat "$work/$arch/kernels"; done >"$work/kernels"
 [[ -s $work/kernels ]] || { echo "ptxas named no kernel"; exit 2; }
 
 # Mangled names to "each_kernel" and the like; CUB writes its version and the architecture into its own.
-paste -d ' ' <(cut -d ' ' -f 2 "$work/kernels" | c++filt | sed -E 's/^void //; s/\(anonymous namespace\):://g; s/[<(].*//; s/gatefold::device:://; s/cub::.*::/cub::/') \
+paste -d ' ' <(cut -d ' ' -f 2 "$work/kernels" | c++filt |
+  sed -E 's/^void //; s/\(anonymous namespace\):://g; s/[<(].*//; s/gatefold::device:://; s/cub::.*::/cub::/') \
   "$work/kernels" >"$work/named"
 
 awk -v architectures="$*" -v compiler="$(nvcc --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')" '
@@ -87,7 +89,8 @@ function range(low, high) { return low == high ? low : low "–" high }
   n[at]++
 }
 END {
-  print "ptxas of CUDA " compiler ": no kernel of ours spills registers. In each cell: registers of a thread / largest static shared"
+  print "ptxas of CUDA " compiler ": no kernel of ours spills registers. In each cell: registers of a thread / " \
+    "largest static shared"
   print "memory of a block in bytes / lowest occupancy that both allow."
   print ""
   columns = split(architectures, a, " ")
@@ -109,7 +112,8 @@ END {
   }
 }' <(sort -s -k1,1 -k2,2n "$work/named") >"$work/table"
 
-if spills=$(awk '$7 > 0 && $1 !~ /^cub::/ { printf "sm_%s: %d bytes spilled: %s\n", $2, $7, $3 }' "$work/named" | c++filt) && [[ -n $spills ]]; then
+spilled='$7 > 0 && $1 !~ /^cub::/ { printf "sm_%s: %d bytes spilled: %s\n", $2, $7, $3 }'
+if spills=$(awk "$spilled" "$work/named" | c++filt) && [[ -n $spills ]]; then
   echo "$spills"
   exit 1
 fi
@@ -121,6 +125,7 @@ awk -v table="$work/table" '
 /<!-- \/kernels -->/ { inside = 0 }
 !inside { print }
 /<!-- kernels -->/ { inside = found = 1; while ((getline line < table) > 0) print line }
-END { exit !found }' "$root/docs/gpu.md" >"$work/page" || { echo "docs/gpu.md has no <!-- kernels --> … <!-- /kernels -->"; exit 2; }
+END { exit !found }' "$root/docs/gpu.md" >"$work/page" ||
+  { echo "docs/gpu.md has no <!-- kernels --> … <!-- /kernels -->"; exit 2; }
 cp "$work/page" "$root/docs/gpu.md"
 echo "docs/gpu.md: $(wc -l <"$work/kernels") kernels, none spills"

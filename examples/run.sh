@@ -14,7 +14,10 @@ source "$root/cmake/install_packages.sh"
 program=fashion_mnist folder=examples target="" data=()
 case ${1:-} in
   fashion_mnist | compose | language_model | vision) program=$1; shift ;;
-  expert_count | mot | mot_vision | mot_text | momentum | graph_of_tokens) program=$1 folder=examples/studies target=study_; shift ;;
+  expert_count | mot | mot_vision | mot_text | momentum | graph_of_tokens)
+    program=$1 folder=examples/studies target=study_
+    shift
+    ;;
   study_vision) program=vision folder=examples/studies target=study_; shift ;;
   "" | -*) ;;
   *)

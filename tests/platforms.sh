@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# platforms.sh: compile the programs of examples/ with compilers and standard libraries that the tests do not use, and run
-# those that run here. Called by `bash tests/run.sh --platforms`, which installs them.
+# platforms.sh: compile the programs of examples/ with compilers and standard libraries that the tests do not use, and
+# run those that run here. Called by `bash tests/run.sh --platforms`, which installs them.
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 work=$(mktemp -d)

@@ -7,18 +7,20 @@ source "$root/cmake/install_packages.sh"
 usage() {
   cat <<END
 usage: bash tests/run.sh [--only WORD | --full | --neon | --platforms | --gpu [WORD] | --help]
-  (none)       preset test (optimised: backend, bitwise, pairwise, golden, allocation, examples, package), sanitize (every
-               header's own test; the whole of preset test too where its cases are too slow there), tsan (the thread
-               sanitizer: what shares out work, and training), v3 (backend), and, where nvcc is found, cuda: the tests of the
-               CUDA backend, whose device code runs on a CPU emulator
-  --only WORD  preset test, only the tests whose name matches the regular expression WORD: gate, gate/selection/top_k, package, ...
-               preset cuda where WORD begins with cuda: cuda, cuda/gates, ...
+  (none)       preset test (optimised: backend, bitwise, pairwise, golden, allocation, examples, package), sanitize
+               (every header's own test; the whole of preset test too where its cases are too slow there), tsan (the
+               thread sanitizer: what shares out work, and training), v3 (backend), and, where nvcc is found, cuda: the
+               tests of the CUDA backend, whose device code runs on a CPU emulator
+  --only WORD  preset test, only the tests whose name matches the regular expression WORD: gate, package,
+               gate/selection/top_k, ...; preset cuda where WORD begins with cuda: cuda, cuda/gates, ...
   --full       every test in every preset, and the test cases marked as slow too: hours
-  --neon       the tests of the CPU backend compiled for aarch64 and run by qemu: installs a cross compiler and qemu-user
-  --platforms  the programs of examples/ by other compilers and standard libraries, which it installs: newer clang, libc++, and
-               mingw-w64 for Windows, whose programs are linked, not run
+  --neon       the tests of the CPU backend compiled for aarch64 and run by qemu: installs a cross compiler and
+               qemu-user
+  --platforms  the programs of examples/ by other compilers and standard libraries, which it installs: newer clang,
+               libc++, and mingw-w64 for Windows, whose programs are linked, not run
   --gpu [WORD] the tests of the CUDA backend (those that match WORD) on this machine's GPU, with NVIDIA's own libraries;
-               needs nvcc, cmake, ninja, g++ and doctest's header, installs nothing. Options for cmake: CMAKE_OPTIONS="-D..."
+               needs nvcc, cmake, ninja, g++ and doctest's header, installs nothing. Options for cmake:
+               CMAKE_OPTIONS="-D..."
 END
 }
 
@@ -38,7 +40,8 @@ done
 
 command -v nvcc >/dev/null || PATH=$PATH:/usr/local/cuda/bin
 if [[ -n $gpu ]]; then
-  command -v nvcc >/dev/null || { echo "--gpu needs nvcc, which is neither in PATH nor in /usr/local/cuda/bin"; exit 2; }
+  command -v nvcc >/dev/null ||
+    { echo "--gpu needs nvcc, which is neither in PATH nor in /usr/local/cuda/bin"; exit 2; }
   device=$(nvidia-smi --query-gpu=name,compute_cap,driver_version --format=csv,noheader 2>/dev/null | head -n 1)
   [[ -n $device ]] || { echo "--gpu needs a CUDA device, but nvidia-smi lists none"; exit 2; }
   commit=$(git -C "$root" rev-parse --short HEAD 2>/dev/null)
@@ -48,14 +51,16 @@ else
     nlohmann-json3-dev zlib1g-dev libcli11-dev librapidcheck-dev clang-format || exit 1
 fi
 if [[ -n $platforms ]]; then
-  install_packages clang-22 clang-19 libc++-19-dev libc++abi-19-dev g++-mingw-w64-x86-64-posix libeigen3-dev nlohmann-json3-dev || exit 1
+  install_packages clang-22 clang-19 libc++-19-dev libc++abi-19-dev g++-mingw-w64-x86-64-posix libeigen3-dev \
+    nlohmann-json3-dev || exit 1
   exec bash "$root/tests/platforms.sh"
 fi
 command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache \
   CCACHE_SLOPPINESS=pch_defines,time_macros  # for precompiled headers
 cd "$root" || exit 1
 jobs=$(nproc)
-unity=-DGATEFOLD_UNITY_BYTES=200000  # who builds all does it in a third of the time, who changes one test builds it alone
+# Who builds all does it in a third of the time, who changes one test builds it alone.
+unity=-DGATEFOLD_UNITY_BYTES=200000
 passed=0 failed=0
 
 # configure PRESET CMAKE_OPTION...: what it says goes to build/PRESET.log.
@@ -121,18 +126,20 @@ elif [[ -n $only ]]; then
 else
   if [[ -n $full ]]; then
     install_packages debootstrap
-    all=("$unity" -DGATEFOLD_SLOW_TESTS=ON -DGATEFOLD_TEST_PROJECT=ON -DGATEFOLD_TEST_FOLDERS= -DGATEFOLD_TESTS_LEFT_OUT=)
+    all=("$unity" -DGATEFOLD_SLOW_TESTS=ON -DGATEFOLD_TEST_PROJECT=ON -DGATEFOLD_TEST_FOLDERS=
+      -DGATEFOLD_TESTS_LEFT_OUT=)
     test=("${all[@]}" "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -march=native" -DCMAKE_VERIFY_INTERFACE_HEADER_SETS=ON
       -DGATEFOLD_DIFFERENTIAL_SECONDS=1800)
     all+=(-DGATEFOLD_MUTATION_TESTS=OFF)  # once is enough
-    sanitize=("${all[@]}" "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -gline-tables-only -fsanitize=address,undefined -fno-sanitize-recover=all")
+    checks="-fsanitize=address,undefined -fno-sanitize-recover=all"
+    sanitize=("${all[@]}" "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -gline-tables-only $checks")
     tsan=("${all[@]}" -DGATEFOLD_FUZZ_SECONDS=10)
     v3=("${tsan[@]}")
     cuda=(-DGATEFOLD_SLOW_TESTS=ON "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -DNDEBUG" "-DCMAKE_CUDA_FLAGS_RELEASE=-O1 -DNDEBUG")
   else
     # A header's own test is built once, under the sanitizers; where cases are left out there (slow_build), here too.
-    once=$(cd tests && find check core data expert gate io layer loss metric model optim policy routing tensor train update \
-      -name '*_test.cpp' ! -name 'golden_*' -exec grep -LE 'slow_build|__OPTIMIZE__' {} + | tr '\n' '|')
+    once=$(cd tests && find check core data expert gate io layer loss metric model optim policy routing tensor train \
+      update -name '*_test.cpp' ! -name 'golden_*' -exec grep -LE 'slow_build|__OPTIMIZE__' {} + | tr '\n' '|')
     test=("$unity" "-DGATEFOLD_TESTS_LEFT_OUT=^(${once%|})\$") sanitize=() tsan=() v3=() cuda=()
   fi
   presets=(test sanitize tsan v3 cuda)

@@ -1,7 +1,9 @@
-# Unity builds: most of a test file's time to compile goes into what its neighbours instantiate too, so files of a folder are
-# compiled together. Each stands in a namespace of its own, below everything that the files include; its own include
-# directives find nothing left to read. What may stand once in a program, or outside of namespaces only, is compiled alone.
-set(GATEFOLD_UNITY_BYTES 0 CACHE STRING "Compile the test files of a folder together, up to so many bytes (0: each file alone)")
+# Unity builds: most of a test file's time to compile goes into what its neighbours instantiate too, so files of a
+# folder are compiled together. Each stands in a namespace of its own, below everything that the files include; its own
+# include directives find nothing left to read. What may stand once in a program, or outside of namespaces only, is
+# compiled alone.
+set(GATEFOLD_UNITY_BYTES 0 CACHE STRING
+    "Compile the test files of a folder together, up to so many bytes (0: each file alone)")
 set(alone "counted_allocations|operator (new|delete)|^(namespace [a-z_:]+ {|template <>|extern|#error)")
 
 # unity(<out> <target> <source>...): the sources of a target, as translation units of at most GATEFOLD_UNITY_BYTES.

@@ -1,5 +1,5 @@
-"""A training step of the character model of bench/language.cpp in PyTorch, eager and compiled: the same sizes, parts and
-optimizer, experts as transformers writes them (a loop, index_add for the sum). Tokens a second, the median step.
+"""A training step of the character model of bench/language.cpp in PyTorch, eager and compiled: the same sizes, parts
+and optimizer, experts as transformers writes them (a loop, index_add for the sum). Tokens a second, the median step.
 
     python3 language_torch.py OUTPUT.json [--quick]
 """

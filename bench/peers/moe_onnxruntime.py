@@ -16,7 +16,8 @@ def forward(shape):
     graph = helper.make_graph(nodes, "moe", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [items, dim])],
                               [helper.make_tensor_value_info("y", TensorProto.FLOAT, [items, dim])],
                               [numpy_helper.from_array(numpy.ascontiguousarray(v), k) for k, v in initial.items()])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)],
+    model = helper.make_model(graph,
+                              opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)],
                               ir_version=9)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = moe.THREADS

@@ -49,7 +49,8 @@ for name, page in sorted(pages.items()):
         if not (site / path).exists():
             mistakes.append(f"{name}: broken link: {target}")
         # Doxygen links a class to its nested classes even where all of them are private.
-        elif url.fragment not in ("", "nested-classes") and path in pages and urllib.parse.unquote(url.fragment) not in pages[path].anchors:
+        elif (url.fragment not in ("", "nested-classes") and path in pages and
+              urllib.parse.unquote(url.fragment) not in pages[path].anchors):
             mistakes.append(f"{name}: no such place: {target}")
 
 for mistake, count in collections.Counter(mistakes).items():

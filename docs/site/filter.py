@@ -1,7 +1,7 @@
 """filter.py FILE: a file as Doxygen is to see it, on standard output.
 
-Headers: what is documented in a folder joins that folder's group, so that a family has a page. Pages: links to files that
-are no part of the site become their names.
+Headers: what is documented in a folder joins that folder's group, so that a family has a page. Pages: links to files
+that are no part of the site become their names.
 """
 
 import pathlib

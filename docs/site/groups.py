@@ -1,4 +1,5 @@
-"""groups.py: a page for each family of include/gatefold, in the order of the include picture, with a program where there is one."""
+"""groups.py: a page for each family of include/gatefold, in the order of the include picture, with a program where
+there is one."""
 
 FAMILIES = [
     ("expert", "Experts: what is computed", "own_expert.cpp"),

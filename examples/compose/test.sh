@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# test.sh PROGRAM: the table of compose on a small made-up data set, and one clear line with exit code 2 for what does not fit.
+# test.sh PROGRAM: the table of compose on a small made-up data set, and one clear line with exit code 2 for what does
+# not fit.
 set -u
 program=$1
 dir=$(mktemp -d)
@@ -8,7 +9,8 @@ failed=0
 fail() { echo "FAILED: $*" >&2; failed=1; }
 
 # IDX files of 20 images: big-endian magic and extents, then bytes.
-{ printf '\000\000\010\003\000\000\000\024\000\000\000\034\000\000\000\034'; head -c $((20 * 784)) /dev/urandom; } >"$dir/train-images-idx3-ubyte"
+{ printf '\000\000\010\003\000\000\000\024\000\000\000\034\000\000\000\034'; head -c $((20 * 784)) /dev/urandom; } \
+  >"$dir/train-images-idx3-ubyte"
 { printf '\000\000\010\001\000\000\000\024'; head -c 20 /dev/zero; } >"$dir/train-labels-idx1-ubyte"
 
 run() { "$program" --data "$dir" --images 10 --runs 2 "$@" >"$dir/out" 2>"$dir/err"; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# test.sh PROGRAM cpu|cuda: the command line of fashion_mnist on a small made-up data set: the same bits on any number of threads,
-# checkpoints, and one clear line with exit code 2 for whatever does not fit.
+# test.sh PROGRAM cpu|cuda: the command line of fashion_mnist on a small made-up data set: the same bits on any number
+# of threads, checkpoints, and one clear line with exit code 2 for whatever does not fit.
 set -u
 program=$1 built_for=$2
 dir=$(mktemp -d)
@@ -13,25 +13,31 @@ mkdir "$dir/data"
 make_half "$dir/data/train" 320
 make_half "$dir/data/t10k" 100
 
-run() { "$program" --data "$dir/data" --batch 32 --dim 16 --hidden 16 --epochs 2 --picture "" "$@" >"$dir/out" 2>"$dir/err"; }
+run() {
+  "$program" --data "$dir/data" --batch 32 --dim 16 --hidden 16 --epochs 2 --picture "" "$@" >"$dir/out" 2>"$dir/err"
+}
 # What does not depend on the clock or the number of threads.
 stable() { grep -vE '"(train_seconds|images_per_second|threads)"' "$1"; }
 
 for update in plain heavy-ball; do
   for gate in softmax dense; do
-    run --update $update --gate $gate --threads 1 --json "$dir/1.json" --save "$dir/1.st" || fail "$update $gate: $(cat "$dir/err")"
-    run --update $update --gate $gate --threads 2 --json "$dir/2.json" --save "$dir/2.st" || fail "$update $gate on 2 threads"
+    run --update $update --gate $gate --threads 1 --json "$dir/1.json" --save "$dir/1.st" ||
+      fail "$update $gate: $(cat "$dir/err")"
+    run --update $update --gate $gate --threads 2 --json "$dir/2.json" --save "$dir/2.st" ||
+      fail "$update $gate on 2 threads"
     cmp -s "$dir/1.st" "$dir/2.st" || fail "$update $gate: other parameters on 2 threads"
     cmp -s <(stable "$dir/1.json") <(stable "$dir/2.json") || fail "$update $gate: other metrics on 2 threads"
   done
 done
-# Experts that multiply bfloat16: other numbers than float, the same on any number of threads, and a checkpoint of floats.
+# Experts that multiply bfloat16: other numbers than float, the same on any number of threads, and a checkpoint of
+# floats.
 run --backend cpu-bf16 --threads 1 --json "" --save "$dir/half1.st" || fail "cpu-bf16: $(cat "$dir/err")"
 run --backend cpu-bf16 --threads 2 --json "" --save "$dir/half2.st" || fail "cpu-bf16 on 2 threads"
 run --json "" --save "$dir/float.st" || fail "cpu"
 cmp -s "$dir/half1.st" "$dir/half2.st" || fail "cpu-bf16: other parameters on 2 threads"
 cmp -s "$dir/half1.st" "$dir/float.st" && fail "cpu-bf16: the parameters of cpu"
-run --epochs 3 --load "$dir/half1.st" --json "" --save "" || fail "cpu goes on from a checkpoint of cpu-bf16: $(cat "$dir/err")"
+run --epochs 3 --load "$dir/half1.st" --json "" --save "" ||
+  fail "cpu goes on from a checkpoint of cpu-bf16: $(cat "$dir/err")"
 
 for key in test_accuracy train_seconds parameters seed threads layers expert_tokens; do
   grep -q "\"$key\"" "$dir/1.json" || fail "metrics lack $key"
@@ -47,7 +53,8 @@ cmp -s "$dir/base.st" "$dir/more.st" && fail "continuing changed nothing"
 for stops in 1 7 10 "13 19"; do
   load=()
   for stop in $stops 0; do
-    run "${load[@]}" --steps $stop --threads $((stop % 2 + 1)) --seed $((42 + ${#load[@]})) --json "" --save "$dir/part.st" ||
+    run "${load[@]}" --steps $stop --threads $((stop % 2 + 1)) --seed $((42 + ${#load[@]})) --json "" \
+      --save "$dir/part.st" ||
       fail "stopped at $stops: $(cat "$dir/err")"
     load=(--load "$dir/part.st")
   done
@@ -75,7 +82,8 @@ refused "unknown option" "nonsense" --nonsense 3
 refused "a word for a number" "experts" --experts many
 refused "unknown gate" "gate" --gate best
 refused "unknown backend" "backend" --backend tpu
-[ "$built_for" = cuda ] || refused "cuda without CUDA" "backend cuda: .*built without CUDA.*GATEFOLD_CUDA=ON" --backend cuda
+[ "$built_for" = cuda ] ||
+  refused "cuda without CUDA" "backend cuda: .*built without CUDA.*GATEFOLD_CUDA=ON" --backend cuda
 refused "k > experts" "k: expected at most --experts = 4, got 5" --experts 4 --k 5
 refused "a rate that is no number" "lr: Value nan is no number above 0" --lr nan
 refused "an infinite rate" "lr: Value inf is no number above 0" --lr inf
@@ -92,13 +100,15 @@ refused "sizes beyond the memory" "more memory than there is" --dim 1048576 --hi
 (ulimit -v 1000000; refused "many layers" "more memory than there is" --layers 1048576; exit $failed) || failed=1
 echo keep >"$dir/keep.st"
 run --lr 1e30 --json "" --save "$dir/keep.st"  # progress stands on stderr too
-[ $? -eq 2 ] && tail -n 1 "$dir/err" | grep -q "^fashion_mnist: Trainer.step: .*nothing was stepped" && [ "$(cat "$dir/keep.st")" = keep ] ||
+[ $? -eq 2 ] && tail -n 1 "$dir/err" | grep -q "^fashion_mnist: Trainer.step: .*nothing was stepped" &&
+  [ "$(cat "$dir/keep.st")" = keep ] ||
   fail "a rate under which training diverges: $(tail -n 1 "$dir/err")"
 refused "no experts" "experts" --experts 0
 refused "batch larger than the data" "batch" --batch 4096
 refused "checkpoint of another shape" "expected \[4," --load "$dir/base.st" --experts 4
 refused "checkpoint of another rule" "update = plain" --load "$dir/base.st" --update plain
-refused "another batch to go on with" "metadata: expected batch = 16, got 32" --load "$dir/base.st" --epochs 3 --batch 16
+refused "another batch to go on with" "metadata: expected batch = 16, got 32" \
+  --load "$dir/base.st" --epochs 3 --batch 16
 refused "missing checkpoint" "nowhere.st" --load "$dir/nowhere.st"
 head -c 1000 "$dir/base.st" >"$dir/short.st"
 refused "truncated checkpoint" "short.st" --load "$dir/short.st"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# test_cuda.sh PROGRAM: fashion_mnist trains the same network on CUDA as on the CPU, up to rounding, and a checkpoint of one
-# goes on on the other.
+# test_cuda.sh PROGRAM: fashion_mnist trains the same network on CUDA as on the CPU, up to rounding, and a checkpoint of
+# one goes on on the other.
 set -u
 program=$1
 dir=$(mktemp -d)
@@ -18,7 +18,8 @@ run() {
 # Every number of the metrics but the clock's, one a line.
 numbers() { grep -vE '"(train_seconds|images_per_second|threads)"' "$1" | grep -oE '[-+0-9.]+(e[-+0-9]+)?' ; }
 same() {
-  paste <(numbers "$1") <(numbers "$2") | awk '{ d = $1 - $2; if (NF != 2 || d * d > 1e-8 * (1 + $1 * $1)) { print; bad = 1 } }
+  paste <(numbers "$1") <(numbers "$2") |
+    awk '{ d = $1 - $2; if (NF != 2 || d * d > 1e-8 * (1 + $1 * $1)) { print; bad = 1 } }
     END { exit bad || NR < 20 }' || fail "$1 and $2 differ"
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# test.sh PROGRAM TEXT: a small language model learns, with the same bytes on 1 and 2 threads, at once or killed at random
-# moments and gone on; Ctrl-C saves and leaves; one clear line with exit code 2 for whatever does not fit.
+# test.sh PROGRAM TEXT: a small language model learns, with the same bytes on 1 and 2 threads, at once or killed at
+# random moments and gone on; Ctrl-C saves and leaves; one clear line with exit code 2 for whatever does not fit.
 program=$1 text=$2 data=(--text "$2") items=tokens end=(--tokens 40)
 source "$(dirname "$0")/../training/checks.sh"
 cat >"$dir/small.json" <<END
@@ -17,12 +17,14 @@ other_run() {
 }
 other_run base
 runs=1
-for options in "--update plain" "--update adam" "--update robust" "--update nesterov" "--update time-varying" "--accumulate 2" \
+for options in "--update plain" "--update adam" "--update robust" "--update nesterov" "--update time-varying" \
+  "--accumulate 2" \
   "--dropout 0.2" "--expert-dropout 0.2" "--decay 1" "--decay 1 --decayed all" "--decay 1 --decayed no-embedding"; do
   other_run "other${options// /}" $options
   ((++runs))
 done
-different=$(for folder in "$dir"/base "$dir"/other*; do grep loss "$folder/metrics.jsonl" | md5sum; done | sort -u | wc -l)
+different=$(for folder in "$dir"/base "$dir"/other*; do grep loss "$folder/metrics.jsonl" | md5sum; done | sort -u |
+  wc -l)
 [ "$different" -eq $runs ] || fail "$runs runs of other options have $different courses of loss"
 # The same bits in less memory; parts of a batch with dropout, gone on on another number of threads.
 other_run recompute --recompute
@@ -31,7 +33,8 @@ for folder in whole parts; do
   stop=0
   [ $folder = parts ] && stop=3
   for more in $stop 0; do
-    other_run $folder --accumulate 2 --dropout 0.2 --expert-dropout 0.1 --recompute --stop $more --threads $((more % 2 + 1))
+    other_run $folder --accumulate 2 --dropout 0.2 --expert-dropout 0.1 --recompute --stop $more \
+      --threads $((more % 2 + 1))
   done
 done
 cmp -s "$dir/whole/state.safetensors" "$dir/parts/state.safetensors" || fail "parts of a batch, gone on: another state"
@@ -42,30 +45,35 @@ check_signals
 # What the model writes and says of the text, from the run's folder alone.
 again() { "$program" "$@" --run "$dir/1" --text "$text" >"$dir/out" 2>"$dir/err" || fail "$*: $(cat "$dir/err")"; }
 again generate --tokens 40
-cmp <(sed '/^it goes on:$/,$!d' "$dir/1.out" | sed '1d;$d') "$dir/out" || fail "generates something else than at the end"
+cmp <(sed '/^it goes on:$/,$!d' "$dir/1.out" | sed '1d;$d') "$dir/out" ||
+  fail "generates something else than at the end"
 again generate --tokens 40 --draw 2 --threads 1
 cmp -s <(sed '/^it goes on:$/,$!d' "$dir/1.out" | sed '1d;$d') "$dir/out" && fail "another seed writes the same"
 again generate --tokens 5 --temperature 0 --prompt "The "
 grep -q "^The " "$dir/out" && [ "$(head -c -1 "$dir/out" | wc -m)" -eq 9 ] || fail "a prompt: $(cat "$dir/out")"
 # No text is needed, and none of what was read is read again: the same tokens.
 for cache in "" --no-cache; do
-  "$program" generate --run "$dir/1" --data "$dir/nowhere" --tokens 40 $cache >"$dir/cache$cache" 2>"$dir/err" || fail "$cache: $(cat "$dir/err")"
+  "$program" generate --run "$dir/1" --data "$dir/nowhere" --tokens 40 $cache >"$dir/cache$cache" 2>"$dir/err" ||
+    fail "$cache: $(cat "$dir/err")"
   grep -qE "^40 characters in [0-9.]+ s: [0-9]+ a second$" "$dir/err" || fail "$cache: says no speed: $(cat "$dir/err")"
 done
 cmp "$dir/cache" "$dir/cache--no-cache" || fail "writes something else without a cache"
 again evaluate --log-probabilities "$dir/log_p"
-cmp <(grep -E "^(this model|Kneser)" "$dir/1.out") <(grep -E "^(this model|Kneser)" "$dir/out") || fail "evaluates differently"
+cmp <(grep -E "^(this model|Kneser)" "$dir/1.out") <(grep -E "^(this model|Kneser)" "$dir/out") ||
+  fail "evaluates differently"
 awk -v told="$(awk '/^this model/ { print $NF }' "$dir/out")" '
   { sum -= $1 / log(2) } END { d = sum / NR - told; exit !(NR > 100 && d < 1e-4 && d > -1e-4) }' "$dir/log_p" ||
   fail "log-probabilities are not those of the bits"
 # Any text: what it has and the model does not know is the unknown token.
 { cat "$text"; seq 3000 | sed 's/$/ ΩΩΩ/'; } >"$dir/other.txt"
-"$program" evaluate --run "$dir/1" --text "$dir/other.txt" >"$dir/out" 2>"$dir/err" && grep -q "^this model" "$dir/out" ||
+"$program" evaluate --run "$dir/1" --text "$dir/other.txt" >"$dir/out" 2>"$dir/err" &&
+  grep -q "^this model" "$dir/out" ||
   fail "another text: $(cat "$dir/err")"
 head -n 60 "$text" >"$dir/short.txt"
 mkdir "$dir/words"
 for part in train valid test; do cp "$dir/short.txt" "$dir/words/$part.txt"; done
-"$program" --config "$dir/small.json" --run "$dir/word" --data "$dir/words" --unit word --steps 20 >"$dir/out" 2>"$dir/err" &&
+"$program" --config "$dir/small.json" --run "$dir/word" --data "$dir/words" --unit word --steps 20 \
+  >"$dir/out" 2>"$dir/err" &&
   grep -q "^perplexity" "$dir/out" && [ -e "$dir/words/ngram_word_3.json" ] || fail "words: $(cat "$dir/err")"
 
 check_refused
@@ -82,7 +90,9 @@ refused "zero: cannot open: not a regular file" --text /dev/zero
 echo short >"$dir/short"
 refused "more than|at least" --text "$dir/short"
 refused "metadata: text: not what the run learns from" --run "$dir/1" --text "$dir/short.txt"
-mkdir "$dir/bad" && { head -c 8 "$dir/1/best.safetensors" && tail -c +9 "$dir/1/best.safetensors" | sed 's/"vocabulary"/"vocabulari"/'; } >"$dir/bad/best.safetensors"
+mkdir "$dir/bad" && {
+  head -c 8 "$dir/1/best.safetensors" && tail -c +9 "$dir/1/best.safetensors" | sed 's/"vocabulary"/"vocabulari"/'
+} >"$dir/bad/best.safetensors"
 refused "metadata: vocabulary: is not there" generate --run "$dir/bad"
 refused "best.safetensors: cannot open" generate
 "$program" --run "$dir/none" --data "$dir/none" >"$dir/out" 2>"$dir/err"

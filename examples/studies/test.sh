@@ -145,13 +145,15 @@ refused "a word for a number" seeds --seeds many
 refused "no seeds" seeds --seeds 0
 refused "a seed beyond 64 bits" "seed: Value 18446744073709551616 is no whole number" --seed 18446744073709551616
 refused "a negative seed" "seed: Value -1 is no whole number" --seed -1
-refused "a seed whose last run is beyond 64 bits" "seed: Value 18446744073709551615 is no whole number" --seed 18446744073709551615
+refused "a seed whose last run is beyond 64 bits" "seed: Value 18446744073709551615 is no whole number" \
+  --seed 18446744073709551615
 refused "negative threads" threads --threads -1
 rate=$("$program" --help | grep -oE -- '^ *--(lr|eta) ' | head -n 1 | tr -d ' ')
 for bad in nan inf -1 1e999; do refused "$rate $bad" "${rate#--}: Value $bad is no number" $rate $bad; done
 # In the threads that compute runs, whichever program it is; this one takes its memory first of all.
 [[ $(basename "$program") != mot ]] ||
-  (ulimit -v 2000000; refused "sizes beyond the memory" "more memory than there is" --samples 16777216; exit $failed) || failed=1
+  (ulimit -v 2000000; refused "sizes beyond the memory" "more memory than there is" --samples 16777216; exit $failed) ||
+    failed=1
 echo keep >"$dir/file"
 refused "a file for the folder" file --out "$dir/file"
 refused "a folder below a file" file --out "$dir/file/below"

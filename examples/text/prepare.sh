@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# prepare.sh [FOLDER [SPLIT_TEXT [TEXT...]]]: texts to learn a language from, of Debian packages, in FOLDER (build/text):
+# prepare.sh [FOLDER [SPLIT_TEXT [TEXT...]]]: texts to learn a language from, of Debian packages, in FOLDER
+# (build/text):
 #   bible, bible_words    the King James Bible, a line a verse: 0.8 million words, 4.1 million characters
-#   gcide, gcide_words    the Collaborative International Dictionary of English, a line a paragraph: 4.8 and 28.8 million
+#   gcide, gcide_words    the Collaborative International Dictionary of English, a line a paragraph: 4.8 and 28.8
+#                         million
 # each train.txt, valid.txt and test.txt. In *_words, punctuation marks are words of their own, as in WikiText.
-# SPLIT_TEXT is that program (built in build/release if not given), TEXT bible or gcide (both if not given). Prints sizes
-# and counts.
+# SPLIT_TEXT is that program (built in build/release if not given), TEXT bible or gcide (both if not given). Prints
+# sizes and counts.
 #
 # Why this dictionary: several million words of English that are no manual of a program, free to copy: Webster's of 1913
 # with its quotations. `anarchism`, the largest running text found, has 1.9 million. The price: entries are short and in
@@ -44,11 +46,13 @@ dictionary() {
   fi
   gunzip -c <"$file"
 }
-# paragraphs: a paragraph a line, from the first entry on, without pronunciations, \Pro*nun`ci*a"tion\ (...), and without
-# names of sources, [1913 Webster]. Three bytes that are no UTF-8 are dropped.
+# paragraphs: a paragraph a line, from the first entry on, without pronunciations, \Pro*nun`ci*a"tion\ (...), and
+# without names of sources, [1913 Webster]. Three bytes that are no UTF-8 are dropped.
 paragraphs() {
-  iconv -c -f UTF-8 -t UTF-8 | awk 'BEGIN { RS = "" } /^[^ ][^\n]*\\/ { begun = 1 } begun { gsub(/[ \n]+/, " "); print }' |
-    sed -E 's/ *\\[^\\]*\\( \([^()]*\))?//g; s/ ?\[[^][]*(Webster|WordNet|PJC)[^][]*\]//g; s/[{}]//g; s/  +/ /g; s/^ //; /^$/d'
+  iconv -c -f UTF-8 -t UTF-8 |
+    awk 'BEGIN { RS = "" } /^[^ ][^\n]*\\/ { begun = 1 } begun { gsub(/[ \n]+/, " "); print }' |
+    sed -E -e 's/ *\\[^\\]*\\( \([^()]*\))?//g; s/ ?\[[^][]*(Webster|WordNet|PJC)[^][]*\]//g' \
+      -e 's/[{}]//g; s/  +/ /g; s/^ //; /^$/d'
 }
 # apart: punctuation marks between spaces.
 apart() { sed -E 's/([][().,:;!?"])/ \1 /g; s/  +/ /g; s/^ | $//g'; }

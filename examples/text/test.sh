@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# test.sh SPLIT_TEXT NGRAM: a text is cut as it should be, the n-grams' numbers are those of counts by hand, prepare.sh makes
-# its texts of what the packages give.
+# test.sh SPLIT_TEXT NGRAM: a text is cut as it should be, the n-grams' numbers are those of counts by hand, prepare.sh
+# makes its texts of what the packages give.
 set -u
 split=$1 ngram=$2
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -18,13 +18,15 @@ same "$dir/cut/test.txt" "line 4, x" "line 8, x"
 same <(awk '{ $1 = $1; print }' "$dir/out") "part lines words distinct characters lines of train too" \
   "train.txt 4 12 5 40 0" "valid.txt 2 6 4 20 0" "test.txt 2 6 4 20 0"
 printf 'a\nb\na\nb\n' >"$dir/twice"
-"$split" "$dir/twice" "$dir/cut" --valid 0.25 --test 0.25 | grep -qE "^valid.txt .* 1$" || fail "a repeated line is not counted"
+"$split" "$dir/twice" "$dir/cut" --valid 0.25 --test 0.25 | grep -qE "^valid.txt .* 1$" ||
+  fail "a repeated line is not counted"
 
 # a b a b c of support/kneser_ney_test.cpp: as words of a line, after which <eos> comes, a is followed by b twice.
 printf 'a b a b c\n' >"$dir/train"
 printf 'a b\n' >"$dir/test"
 "$ngram" "$dir/train" --evaluate "$dir/test" --unit word --order 2 >"$dir/out" || fail "ngram: exit code $?"
-# Pairs: ab 2, ba, bc and c<eos> 1, D_2 = 3/5; each of a, b, c and <eos> follows one word, D_1 = 1: p_1 = 1/5 with <unk>.
+# Pairs: ab 2, ba, bc and c<eos> 1, D_2 = 3/5; each of a, b, c and <eos> follows one word, D_1 = 1: p_1 = 1/5 with
+# <unk>.
 # p(b | a) = (2 - 0.6 + 0.6 / 5) / 2 = 0.76, p(<eos> | b) = 0.6 * 2 / 5 / 2 = 0.12: 1.7274 bits.
 same "$dir/out" "$dir/train: 6 tokens, vocabulary 5, order 2, discounts 1.0000 0.6000" \
   "$dir/test: 3 tokens, bits 1.7274, perplexity 3.3113"
@@ -41,22 +43,28 @@ printf '#!/bin/sh\n[ "$*" = "-f Ge1:1-Rev22:21" ] && cat "%s"\n' "$dir/verses" >
 printf '#!/bin/sh\necho installed\n' >"$dir/bin/dpkg-query"
 printf '#!/bin/sh\nexit 1\n' >"$dir/bin/apt-get"
 chmod +x "$dir"/bin/*
-printf '%s\n' '00-database-info' '   Some words before.' '' 'Abacist \Ab"a*cist\ ([a^]b"[.a]*s[i^]st), n. [LL abacista.]' \
-  $'   One who uses an   abacus;\xff see {Abacus}.' '   [1913 Webster]' '' '   Syn: none.' '        [1913 Webster +PJC]' '' \
+printf '%s\n' '00-database-info' '   Some words before.' '' \
+  'Abacist \Ab"a*cist\ ([a^]b"[.a]*s[i^]st), n. [LL abacista.]' \
+  $'   One who uses an   abacus;\xff see {Abacus}.' '   [1913 Webster]' '' '   Syn: none.' \
+  '        [1913 Webster +PJC]' '' \
   '   [PJC]' | gzip >"$dir/text/dict-gcide/usr/share/dictd/gcide.dict.dz"
 if [[ ! -e /usr/share/dictd/gcide.dict.dz ]]; then
   PATH=$dir/bin:$PATH bash "$here/prepare.sh" "$dir/text" "$split" >"$dir/out" || fail "prepare.sh: exit code $?"
   same "$dir/text/gcide.txt" "Abacist, n. [LL abacista.] One who uses an abacus; see Abacus." "Syn: none."
-  same "$dir/text/gcide_words.txt" "Abacist , n . [ LL abacista . ] One who uses an abacus ; see Abacus ." "Syn : none ."
+  same "$dir/text/gcide_words.txt" "Abacist , n . [ LL abacista . ] One who uses an abacus ; see Abacus ." \
+    "Syn : none ."
   same <(head -n 1 "$dir/text/bible/train.txt") 'In the beginning: "God," (he) said.'
   same <(head -n 1 "$dir/text/bible_words/train.txt") 'In the beginning : " God , " ( he ) said .'
   cat "$dir"/text/bible/*.txt | sort | cmp - <(sort "$dir/text/bible.txt") || fail "the three parts are not the Bible"
   [[ $(grep -c '^== ' "$dir/out") == 4 ]] || fail "four texts are to be told"
-  PATH=$dir/bin:$PATH bash "$here/prepare.sh" "$dir/one" "$split" bible >"$dir/out" || fail "prepare.sh bible: exit code $?"
+  PATH=$dir/bin:$PATH bash "$here/prepare.sh" "$dir/one" "$split" bible >"$dir/out" ||
+    fail "prepare.sh bible: exit code $?"
   [[ -e $dir/one/bible/test.txt && ! -e $dir/one/gcide.txt ]] || fail "more or less than the Bible alone"
   sed -i '$d' "$dir/verses"
-  PATH=$dir/bin:$PATH bash "$here/prepare.sh" "$dir/text" "$split" >"$dir/out" 2>&1 && fail "a Bible without its end is taken"
-  grep -q "expected 31102 verses of the program bible, got 31101" "$dir/out" || fail "a Bible without its end: $(cat "$dir/out")"
+  PATH=$dir/bin:$PATH bash "$here/prepare.sh" "$dir/text" "$split" >"$dir/out" 2>&1 &&
+    fail "a Bible without its end is taken"
+  grep -q "expected 31102 verses of the program bible, got 31101" "$dir/out" ||
+    fail "a Bible without its end: $(cat "$dir/out")"
 fi
 
 # refused PATTERN COMMAND...: exit code 2 and one line on stderr that matches.
@@ -65,12 +73,14 @@ refused() {
   shift
   "$@" >/dev/null 2>"$dir/err"
   local code=$?
-  [ $code -eq 2 ] && [ "$(wc -l <"$dir/err")" -eq 1 ] && grep -qE "$pattern" "$dir/err" || fail "$*: exit code $code: $(cat "$dir/err")"
+  [ $code -eq 2 ] && [ "$(wc -l <"$dir/err")" -eq 1 ] && grep -qE "$pattern" "$dir/err" ||
+    fail "$*: exit code $code: $(cat "$dir/err")"
 }
 printf 'a\xff\n' >"$dir/bad"
 refused "^split_text: .*bad: offset 1: not UTF-8" "$split" "$dir/bad" "$dir/cut"
 refused "^split_text: .*not a regular file" "$split" /dev/zero "$dir/cut"
-refused "^split_text: Split: valid \+ test: expected less than 1" "$split" "$dir/eight" "$dir/cut" --valid 0.5 --test 0.5
+refused "^split_text: Split: valid \+ test: expected less than 1" \
+  "$split" "$dir/eight" "$dir/cut" --valid 0.5 --test 0.5
 refused "^split_text: .*eight/cut: " "$split" "$dir/eight" "$dir/eight/cut"
 refused "^ngram: .*nowhere: cannot open" "$ngram" "$dir/nowhere"
 refused "^ngram: KneserNey: order: expected at most" "$ngram" "$dir/train" --order 63

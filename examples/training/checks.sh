@@ -43,24 +43,28 @@ check_page() {
   done
   grep -q "<td>experts</td><td>4</td>" "$dir/1/report.html" || fail "the page lacks options"
   ! grep -qE "(src|href)=['\"]?[^#'\"]" "$dir/1/report.html" || fail "the page refers to another file"
-  ! command -v gnuplot >/dev/null || [ "$(grep -c "<figure><svg" "$dir/1/report.html")" -eq 2 ] || fail "no two pictures in the page"
+  ! command -v gnuplot >/dev/null || [ "$(grep -c "<figure><svg" "$dir/1/report.html")" -eq 2 ] ||
+    fail "no two pictures in the page"
 }
 
-# Killed at random moments, or stopped, and gone on: the bytes of run 1, and what it says from the line of report on. What
-# goes on takes its options from the run, and any number of threads.
+# Killed at random moments, or stopped, and gone on: the bytes of run 1, and what it says from the line of report on.
+# What goes on takes its options from the run, and any number of threads.
 check_resume() {
   local report=$1 kill stop
   run --run "$dir/killed" --stop 3 || fail "stop: $(cat "$dir/err")"
   for kill in 1 2 3 4 5 6 7 8; do
-    "$program" --config "$dir/small.json" "${data[@]}" --run "$dir/killed" --threads $((kill % 2 + 1)) >"$dir/out" 2>&1 &
+    "$program" --config "$dir/small.json" "${data[@]}" --run "$dir/killed" --threads $((kill % 2 + 1)) \
+      >"$dir/out" 2>&1 &
     sleep "$(awk -v ms=$((RANDOM % (took * 3 / 4 + 1))) 'BEGIN { print ms / 1000 }')"
     kill -9 $! 2>/dev/null && touch "$dir/kills"
     wait $!
   done 2>/dev/null  # bash tells whom it lost
   [ -e "$dir/kills" ] || fail "nothing was killed"
-  "$program" --run "$dir/killed" "${data[@]}" "${end[@]}" --threads 2 >"$dir/out" 2>"$dir/err" || fail "killed: $(cat "$dir/err")"
+  "$program" --run "$dir/killed" "${data[@]}" "${end[@]}" --threads 2 >"$dir/out" 2>"$dir/err" ||
+    fail "killed: $(cat "$dir/err")"
   same_run 1 killed "killed, then gone on"
-  cmp <(said "$dir/out" | sed -n "/^$report/,\$p") <(sed -n "/^$report/,\$p" "$dir/1.out") || fail "killed: says something else"
+  cmp <(said "$dir/out" | sed -n "/^$report/,\$p") <(sed -n "/^$report/,\$p" "$dir/1.out") ||
+    fail "killed: says something else"
   for stop in 1 20 59 0; do
     run --run "$dir/stopped" --stop $stop --threads $((stop % 2 + 1)) || fail "stop: $(cat "$dir/err")"
   done
@@ -78,7 +82,8 @@ check_signals() {
     [ $? -eq $((128 + $(kill -l $signal))) ] || fail "SIG$signal: exit code: $(cat "$dir/out" "$dir/err")"
     step=$(sed -nE 's/^stopped at step ([0-9]+) of.*/\1/p' "$dir/out")
     run --run "$dir/until" --fresh --steps 1000000 --stop "${step:-1}" || fail "SIG$signal: $(cat "$dir/err")"
-    cmp -s "$dir/$signal/state.safetensors" "$dir/until/state.safetensors" || fail "SIG$signal at ${step:-no step}: another state"
+    cmp -s "$dir/$signal/state.safetensors" "$dir/until/state.safetensors" ||
+      fail "SIG$signal at ${step:-no step}: another state"
   done
 }
 

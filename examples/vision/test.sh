@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# test.sh PROGRAM: small vision transformers learn made-up images, with the same bytes on 1 and 2 threads, at once or killed at
-# random moments and gone on; Ctrl-C saves and leaves; one clear line with exit code 2 for whatever does not fit.
+# test.sh PROGRAM: small vision transformers learn made-up images, with the same bytes on 1 and 2 threads, at once or
+# killed at random moments and gone on; Ctrl-C saves and leaves; one clear line with exit code 2 for whatever does not
+# fit.
 program=$1 items=images end=(--test-images 40 --attack-steps 3 --baseline-steps 2 --epsilon 0.05)
 source "$(dirname "$0")/../training/checks.sh"
 source "$(dirname "$0")/../fashion_mnist/make_half.sh"
@@ -16,12 +17,14 @@ END
 
 check_threads
 check_page 1
-for key in test_accuracy fgsm_accuracy pgd_accuracy corrupted_accuracy mean_corruption_error gaussian_noise occlusion; do
+for key in test_accuracy fgsm_accuracy pgd_accuracy corrupted_accuracy mean_corruption_error gaussian_noise \
+  occlusion; do
   grep -q "\"$key\":" "$dir/1/metrics.jsonl" || fail "metrics lack $key"
 done
 [ "$(grep -cE '^(gaussian_noise|blur|contrast|brightness|pixelate|occlusion)( +[0-9.]+){6}$' "$dir/1.out")" -eq 6 ] ||
   fail "no table of six corruptions in five severities"
-! command -v gnuplot >/dev/null || [ "$(grep -c "<svg" "$dir/1/accuracy.svg")" -eq 1 ] || fail "no picture, or two in a file"
+! command -v gnuplot >/dev/null || [ "$(grep -c "<svg" "$dir/1/accuracy.svg")" -eq 1 ] ||
+  fail "no picture, or two in a file"
 # What attacks do: more steps, and a longer way, leave less.
 told() { awk -v what="$1" '$1 == what { print $2 }' "$dir/1.out"; }
 awk -v clean="$(told clean)" -v fgsm="$(told fgsm)" -v pgd="$(told pgd)" \
@@ -40,8 +43,10 @@ check_resume accuracy
 check_signals
 
 # What it says of the best model, from the run's folder alone.
-"$program" evaluate --run "$dir/1" "${data[@]}" "${end[@]}" >"$dir/out" 2>"$dir/err" || fail "evaluate: $(cat "$dir/err")"
-cmp <(sed -n '/^accuracy/,/^mean/p' "$dir/1.out") <(sed -n '/^accuracy/,/^mean/p' "$dir/out") || fail "evaluates differently"
+"$program" evaluate --run "$dir/1" "${data[@]}" "${end[@]}" >"$dir/out" 2>"$dir/err" ||
+  fail "evaluate: $(cat "$dir/err")"
+cmp <(sed -n '/^accuracy/,/^mean/p' "$dir/1.out") <(sed -n '/^accuracy/,/^mean/p' "$dir/out") ||
+  fail "evaluates differently"
 
 check_refused
 refused_json "--patch: 5 not in" '{"patch": 5}'

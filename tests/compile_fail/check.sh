@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# check.sh SOURCE COMPILER FLAG...: SOURCE compiles without GATEFOLD_FAIL and fails with it as its first lines say; where
-# they are sentences of the library, one of them is the first error.
+# check.sh SOURCE COMPILER FLAG...: SOURCE compiles without GATEFOLD_FAIL and fails with it as its first lines say;
+# where they are sentences of the library, one of them is the first error.
 source=$1
 shift
 fail() {

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# How much of the CPU engine the differential tests walk: at least so many of a hundred lines of include/gatefold/backend/cpu.
+# How much of the CPU engine the differential tests walk: at least so many of a hundred lines of
+# include/gatefold/backend/cpu.
 # usage: run.sh ROOT EIGEN_INCLUDE [LEAST]
 set -euo pipefail
 root=$1 eigen=$2 least=${3:-98}
@@ -8,7 +9,8 @@ build=$(mktemp -d)
 trap 'rm -rf "$build"' EXIT
 cd "$build"
 # Without __OPTIMIZE__ the tests take few cases: counters that threads share are slow.
-flags=(-std=c++20 -O1 -U__OPTIMIZE__ --coverage -fprofile-update=atomic -march=native -I"$root/include" -I"$root/tests" -isystem "$eigen")
+flags=(-std=c++20 -O1 -U__OPTIMIZE__ --coverage -fprofile-update=atomic -march=native -I"$root/include"
+  -I"$root/tests" -isystem "$eigen")
 objects=()
 for source in backend/cpu/differential_test expert/differential_test main; do
   object=${source//\//_}.o
@@ -19,4 +21,5 @@ done
 wait
 g++ --coverage "${objects[@]}" -o differential
 ./differential
-gcovr -r "$root" --object-directory . -f '.*include/gatefold/backend/cpu/.*' -e '.*/eigenvalues.hpp' --fail-under-line "$least"
+gcovr -r "$root" --object-directory . -f '.*include/gatefold/backend/cpu/.*' -e '.*/eigenvalues.hpp' \
+  --fail-under-line "$least"

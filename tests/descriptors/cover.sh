@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # cover.sh KIND OUT [MOST]: write the tests made of the rows of this folder into OUT/, at most MOST (12) compositions a
 # file, and say what they cover. KIND is
-#   pairwise       any two rows of different families that may meet: gradients and bits   OUT/<rule>_test.cpp
-#   bitwise        every row: bits of many items, in float and double                     OUT/policies_<experts>_test.cpp
-#   cuda           every row but options of others, on the device                         OUT/policies_<experts>_test.cu
-#   cuda_pairwise  any two rows that may meet, on the device                              OUT/<rule>_test.cu
-#   list           every row as ROW(row), for benchmarks                                  OUT/<family>.inc
+#   pairwise       any two rows of different families that may meet: gradients and bits  OUT/<rule>_test.cpp
+#   bitwise        every row: bits of many items, in float and double                    OUT/policies_<experts>_test.cpp
+#   cuda           every row but options of others, on the device                        OUT/policies_<experts>_test.cu
+#   cuda_pairwise  any two rows that may meet, on the device                             OUT/<rule>_test.cu
+#   list           every row as ROW(row), for benchmarks                                 OUT/<family>.inc
 # Files that would not change are left alone, others in OUT removed.
 set -euo pipefail
 kind=$1 out=$2 most=${3:-12}

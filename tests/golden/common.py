@@ -1,7 +1,7 @@
 """What all golden files share: seeded inputs, one case with all its gradients, and the format.
 
-A file holds several cases, each a line `case name` and then tensors: a line `name rank extents…`, then the values, 8 bytes
-of little-endian float64 each, and a line's end; rank 0 are options. Scalar of all gradients:
+A file holds several cases, each a line `case name` and then tensors: a line `name rank extents…`, then the values, 8
+bytes of little-endian float64 each, and a line's end; rank 0 are options. Scalar of all gradients:
 
     f = <y, dy> + <carry after, dafter> + auxiliary losses
 """

@@ -78,8 +78,8 @@ def cube(z):
 
 
 class PatchMlp(Expert):
-    """Paper 003, sec. 3: sum over filters j and patches p of act(<w_{m,j,p}, x^(p)>). Output o sums its share of filters, as
-    in uclaml/MoE: the first J/O make the first logit."""
+    """Paper 003, sec. 3: sum over filters j and patches p of act(<w_{m,j,p}, x^(p)>). Output o sums its share of
+    filters, as in uclaml/MoE: the first J/O make the first logit."""
 
     def in_dim(self):
         return self.patches * self.model_dim

@@ -259,7 +259,8 @@ FILES = {
 
 
 def hash_case(items, model, experts, k, key, seed):
-    """Roller et al. 2021 (arXiv:2106.04426): experts by a random hash of the token; chained for K, without repetition."""
+    """Roller et al. 2021 (arXiv:2106.04426): experts by a random hash of the token; chained for K, without
+    repetition."""
     random = Random(seed)
     expert = Linear(model_dim=model, output_dim=2, bias=True)
     ids = torch.randint(-1, 40, (items,), generator=random.generator)

@@ -1,7 +1,7 @@
 """Gates: scores, selections and auxiliary losses, and their mixtures.
 
-Weights of the mixture are [N, E], 0 where an expert is not picked or had no room; padding (valid = 0) goes nowhere and is
-counted nowhere. Ties are made of numbers that are exact in binary.
+Weights of the mixture are [N, E], 0 where an expert is not picked or had no room; padding (valid = 0) goes nowhere and
+is counted nowhere. Ties are made of numbers that are exact in binary.
 """
 
 import math
@@ -181,8 +181,8 @@ def one_gumbel(seed, step, i):
 
 
 class NoisyTop1(Part):
-    """Papers 000 and 003: argmax of h + r, r ~ U[0, 1), weighted by the softmax of h. noisy_weight: by h + r itself, as in
-    uclaml/MoE."""
+    """Papers 000 and 003: argmax of h + r, r ~ U[0, 1), weighted by the softmax of h. noisy_weight: by h + r itself, as
+    in uclaml/MoE."""
 
     def options(self):
         return {"scale": self.scale, "noisy_weight": self.noisy_weight}
@@ -228,8 +228,8 @@ class VMoeTopK(Part):
 
 
 class Capacity(Part):
-    """Switch, eq. (3), and V-MoE: room for S K factor / E picks of S items, rounded up, to multiples in V-MoE's code. All
-    first choices come before any second; batch priority: in the order of the first choice's probability."""
+    """Switch, eq. (3), and V-MoE: room for S K factor / E picks of S items, rounded up, to multiples in V-MoE's code.
+    All first choices come before any second; batch priority: in the order of the first choice's probability."""
 
     slots, group, batch_priority = 0, 0, False
 
@@ -268,7 +268,8 @@ class Capacity(Part):
 
 
 class ExpertChoice(Part):
-    """Zhou et al. 2022 (arXiv:2202.09368), eq. (1), (2): every expert takes its n c / e best items of softmax scores."""
+    """Zhou et al. 2022 (arXiv:2202.09368), eq. (1), (2): every expert takes its n c / e best items of softmax
+    scores."""
 
     def route(self, p, x, logits, q, rank, context):
         keep = torch.zeros_like(q, dtype=torch.bool)
@@ -301,8 +302,8 @@ VMOE, SHAZEER, FASTMOE = range(3)
 
 
 def cv_squared(v, form):
-    """(std / mean)^2. The codes of V-MoE and of Shazeer (tensor2tensor) have the population's variance, FastMoE the unbiased
-    one; the latter two add 1e-10 below."""
+    """(std / mean)^2. The codes of V-MoE and of Shazeer (tensor2tensor) have the population's variance, FastMoE the
+    unbiased one; the latter two add 1e-10 below."""
     return v.var(unbiased=form == FASTMOE) / (v.mean() ** 2 + (0 if form == VMOE else 1e-10))
 
 
@@ -396,8 +397,8 @@ def mixture(gate, p, x, experts, expert, context, trace=None):
 
 
 def ties(x, params):
-    """Halves and quarters, so that sums are exact. The last items are as the first; all experts but the second score alike,
-    so that two or three picks of four cannot spare a choice among equals."""
+    """Halves and quarters, so that sums are exact. The last items are as the first; all experts but the second score
+    alike, so that two or three picks of four cannot spare a choice among equals."""
     x.copy_((x * 4).round() / 4)
     x[len(x) // 2 :] = x[: len(x) - len(x) // 2].clone()
     for name, t in params.items():

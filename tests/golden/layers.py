@@ -1,4 +1,5 @@
-"""Stacks of pre-norm MoE layers: plain residuals and heavy ball (paper 001), MLP and gated experts, auxiliary losses."""
+"""Stacks of pre-norm MoE layers: plain residuals and heavy ball (paper 001), MLP and gated experts, auxiliary
+losses."""
 
 import torch.nn.functional as F
 

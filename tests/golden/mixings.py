@@ -53,9 +53,11 @@ LOWEST, LOWEST_OF_SEQUENCE, EVERY = range(3)  # as the library counts them
 
 
 class AttentionPosterior(Part):
-    """Lemma 1 and eq. (14)-(16), as printed: A prior, L likelihood. trace: of every sequence, A_h [L, L] and W_h x_j [L, D].
+    """Lemma 1 and eq. (14)-(16), as printed: A prior, L likelihood. trace: of every sequence, A_h [L, L] and W_h x_j
+    [L, D].
 
-    lowest entropy under a causal attention: of the tokens up to the item itself, as otherwise the choice would look ahead.
+    lowest entropy under a causal attention: of the tokens up to the item itself, as otherwise the choice would look
+    ahead.
     """
 
     only_confident, padding_matters = False, False

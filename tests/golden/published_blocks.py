@@ -4,7 +4,8 @@ tests/io/blocks/*.safetensors, which tests/io/published_maps_test.cpp reads.
     python3 -m venv venv && venv/bin/pip install torch==2.5.1 numpy transformers==4.57.1 safetensors
     venv/bin/python3 tests/golden/published_blocks.py tests/io/blocks
 
-Weights are drawn, rounded to the type in which the file keeps them, and the block then runs in float64, but for what it computes in float by itself: probabilities.
+Weights are drawn, rounded to the type in which the file keeps them, and the block then runs in float64, but for what it
+computes in float by itself: probabilities.
 """
 
 import json

@@ -73,8 +73,8 @@ class RmsProp(Rule):
 
 
 class First(Rule):
-    """App. D.1: one rule in the first layer, another after it. warm: the reference code, which lets the momentum begin in
-    the first layer."""
+    """App. D.1: one rule in the first layer, another after it. warm: the reference code, which lets the momentum begin
+    in the first layer."""
 
     def __init__(self, first, rest, warm):
         self.first, self.rest, self.warm = first, rest, warm
@@ -115,7 +115,8 @@ class Robust(Rule):
 
 
 class Nesterov(Rule):
-    """App. E.4, where the momentum holds the step size: its p is gamma times the library's. ahead: Nesterov's own sign."""
+    """App. E.4, where the momentum holds the step size: its p is gamma times the library's. ahead: Nesterov's own
+    sign."""
 
     def step(self, t, p, x, carry, f):
         before = self.gamma * carry["p"]

@@ -49,7 +49,8 @@ def initial(random, layers, gate, class_token, reference):
         return under(at, of)
 
     params = under("layers.1", {"weight": random.uniform(1, PATCH_DIM, MODEL), "bias": random.uniform(1, MODEL)})
-    params |= {"layers.2.place": random.uniform(length, MODEL), "layers.2.first": random.uniform(int(class_token), MODEL)}
+    params |= {"layers.2.place": random.uniform(length, MODEL),
+               "layers.2.first": random.uniform(int(class_token), MODEL)}
     for at, first, mixed in layers:
         matrices = {name: random.uniform(MODEL, MODEL) for name in ("query", "key", "value", "output")}
         of = norm(f"{first}.branch.norm") | under(f"{first}.branch.branch", matrices)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# run.sh WORK COMPILER INCLUDE...: objects compiled with different -march are linked in every order, run, and compared with
-# programs of one of them; what a linker merges of two objects is on the list shared.txt.
+# run.sh WORK COMPILER INCLUDE...: objects compiled with different -march are linked in every order, run, and compared
+# with programs of one of them; what a linker merges of two objects is on the list shared.txt.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 work=$1 compiler=$2
@@ -12,7 +12,11 @@ mkdir -p "$work"
 cd "$work"
 
 # Instruction sets that this machine has, each with a name of its own in the library.
-abi() { echo GATEFOLD_CPU_ABI | "$compiler" -std=c++20 "-march=$1" "${includes[@]}" -include gatefold/backend/cpu/instruction_set.hpp -x c++ -E -P - | tail -1; }
+abi() {
+  echo GATEFOLD_CPU_ABI |
+    "$compiler" -std=c++20 "-march=$1" "${includes[@]}" -include gatefold/backend/cpu/instruction_set.hpp \
+      -x c++ -E -P - | tail -1
+}
 declare -A march=([narrow]=x86-64 [middle]=x86-64-v3 [native]=native)
 parts=(narrow)
 has=$("$compiler" -march=native -dM -E -x c++ /dev/null)
@@ -54,7 +58,8 @@ for a in "${parts[@]}"; do
   for b in "${parts[@]}"; do
     if [[ $a < $b ]]; then
       # A function's own name, for a type of the standard library may have one of ours as its argument.
-      comm -12 <(weak "$a.o") <(weak "$b.o") | c++filt | grep -E 'gatefold::|Eigen::' | grep -vEf allowed.txt >shared.out || true
+      comm -12 <(weak "$a.o") <(weak "$b.o") | c++filt | grep -E 'gatefold::|Eigen::' |
+        grep -vEf allowed.txt >shared.out || true
       if [[ -s shared.out ]]; then
         echo "FAILED: shared by $a and $b:"
         cat shared.out

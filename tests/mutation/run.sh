@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# run.sh ROOT EIGEN LIST...: every seeded fault of the lists (tests/mutation/*.txt) must make one of the tests that its row names
-# fail, each of which passes without a fault.
+# run.sh ROOT EIGEN LIST...: every seeded fault of the lists (tests/mutation/*.txt) must make one of the tests that its
+# row names fail, each of which passes without a fault.
 #
 # A row:  FILE under include/gatefold | text that occurs there once | what it becomes | tests under tests/, by a space
-# Lines that begin with # and empty lines are none. A STALE row names a text that is gone: find the line that does now what it
-# did, put its words into the row, and run the list again; a fault that no line can have any more is deleted. A MISSED one lacks
-# a test: write it, in the test file that the row names.
+# Lines that begin with # and empty lines are none. A STALE row names a text that is gone: find the line that does now
+# what it did, put its words into the row, and run the list again; a fault that no line can have any more is deleted. A
+# MISSED one lacks a test: write it, in the test file that the row names.
 set -u
 root=$1 eigen=$2
 shift 2
@@ -15,19 +15,21 @@ flags=(-std=c++20 -O0 -w -isystem "$eigen" -DGATEFOLD_TEST_DIR="\"$root/tests\""
 limit=${GATEFOLD_MUTATION_TIMEOUT:-100}  # seconds of one test: a fault may make it go on for ever
 
 # What the tests include of others is read once.
-printf '#include <%s>\n' doctest/doctest.h Eigen/Core algorithm array atomic cmath cstdint filesystem fstream functional map memory \
-  numeric random sstream string thread vector >"$dir/others.hpp"
+printf '#include <%s>\n' doctest/doctest.h Eigen/Core algorithm array atomic cmath cstdint filesystem fstream \
+  functional map memory numeric random sstream string thread vector >"$dir/others.hpp"
 g++ "${flags[@]}" -x c++-header "$dir/others.hpp" -o "$dir/others.hpp.gch" &
 g++ "${flags[@]}" -c "$root/tests/main.cpp" -o "$dir/main.o" || exit 1
-printf '#include "support/counted_allocations.hpp"\n' | g++ "${flags[@]}" -I"$root/tests" -x c++ -c - -o "$dir/counted.o" || exit 1
+printf '#include "support/counted_allocations.hpp"\n' |
+  g++ "${flags[@]}" -I"$root/tests" -x c++ -c - -o "$dir/counted.o" || exit 1
 wait
 
-build_and_run() {  # FOLDER TEST: 0 passes, 3 does not compile, else fails; what FOLDER/gatefold holds goes before the tree's
+# FOLDER TEST: 0 passes, 3 does not compile, else fails; what FOLDER/gatefold holds goes before the tree's
+build_and_run() {
   local main=("$dir/main.o")
   grep -q counted_allocations.hpp "$root/tests/$2" || main+=("$dir/counted.o")  # one source of a program includes it
   [[ $2 == data/* ]] && main+=(-lz)
-  g++ "${flags[@]}" -include "$dir/others.hpp" -I"$1" -I"$root/include" -I"$root/tests" "$root/tests/$2" "${main[@]}" -o "$1/test" \
-    -pthread 2>"$1/log" || return 3
+  g++ "${flags[@]}" -include "$dir/others.hpp" -I"$1" -I"$root/include" -I"$root/tests" "$root/tests/$2" "${main[@]}" \
+    -o "$1/test" -pthread 2>"$1/log" || return 3
   (cd "$1" && timeout "$limit" ./test --abort-after=1 >out 2>&1)
   set -- "$1" $?
   rm "$1/test"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# bare.sh SOURCE WORK: a bare Debian 12, made by debootstrap, in which README.md's lines are typed: the first of them, which
-# builds and trains after installing what it needs, and those that install gatefold and use it (readme.sh), without nvcc and,
-# where this machine has a CUDA toolkit, with it. Exits 77 without root, debootstrap or Debian's archive.
+# bare.sh SOURCE WORK: a bare Debian 12, made by debootstrap, in which README.md's lines are typed: the first of them,
+# which builds and trains after installing what it needs, and those that install gatefold and use it (readme.sh),
+# without nvcc and, where this machine has a CUDA toolkit, with it. Exits 77 without root, debootstrap or Debian's
+# archive.
 set -euo pipefail
 source=$1 work=$2
 [[ $(id -u) == 0 ]] && command -v debootstrap >/dev/null || { echo "skipped: needs root and debootstrap"; exit 77; }
@@ -23,8 +24,9 @@ done
 # typed WHAT LINE: in the bare system, with none of this one's environment.
 typed() {
   echo "$1"
-  chroot "$root" /usr/bin/env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin TERM=dumb \
-    DEBIAN_FRONTEND=noninteractive ${3:+"$3"} bash -c "cd /gatefold && $2" >"$work/log" 2>&1 || { tail -n 40 "$work/log"; exit 1; }
+  chroot "$root" /usr/bin/env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+    TERM=dumb DEBIAN_FRONTEND=noninteractive ${3:+"$3"} bash -c "cd /gatefold && $2" >"$work/log" 2>&1 ||
+    { tail -n 40 "$work/log"; exit 1; }
 }
 typed "bash examples/run.sh" "bash examples/run.sh --epochs 1"
 grep -q "^test accuracy" "$work/log" || { tail -n 20 "$work/log"; exit 1; }
@@ -33,6 +35,7 @@ typed "installed and used without nvcc" "bash tests/package/readme.sh /gatefold 
 if [[ -x /usr/local/cuda/bin/nvcc ]]; then
   mkdir -p "$root/usr/local/cuda"
   mount --rbind "$(readlink -f /usr/local/cuda)" "$root/usr/local/cuda"
-  typed "installed and used with nvcc" "export PATH=\$PATH:/usr/local/cuda/bin && bash tests/package/readme.sh /gatefold /readme"
+  typed "installed and used with nvcc" \
+    "export PATH=\$PATH:/usr/local/cuda/bin && bash tests/package/readme.sh /gatefold /readme"
   grep -q "without a CUDA toolkit" "$work/log"
 fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# kernels.sh find_package|add_subdirectory WORK SOURCE PREFIX COMPILER: gatefold::kernels gives the bits of gatefold::gatefold,
-# and a file compiled for an instruction set that it lacks stops with a sentence.
+# kernels.sh find_package|add_subdirectory WORK SOURCE PREFIX COMPILER: gatefold::kernels gives the bits of
+# gatefold::gatefold, and a file compiled for an instruction set that it lacks stops with a sentence.
 set -euo pipefail
 unset CXXFLAGS CPPFLAGS LDFLAGS
 here=$(cd "$(dirname "$0")" && pwd)
@@ -17,7 +17,8 @@ if grep -qw bmi2 /proc/cpuinfo && grep -qw fma /proc/cpuinfo; then
   (($(wc -l <"$work/with_kernels.txt") > 100000)) || { echo "too few numbers"; exit 1; }
 fi
 # What is built once is not built again.
-if nm -C "$work/CMakeFiles/with_kernels.dir/training.cpp.o" | grep -E ' [tTwW] .*::(tile_sum|Product(Pair)?<.*>::run)'; then
+if nm -C "$work/CMakeFiles/with_kernels.dir/training.cpp.o" |
+  grep -E ' [tTwW] .*::(tile_sum|Product(Pair)?<.*>::run)'; then
   echo "FAILED: the engine is compiled by who links gatefold::kernels"
   exit 1
 fi
@@ -25,5 +26,6 @@ if cmake --build "$work" --target mismatch >"$work/mismatch.txt" 2>&1; then
   echo "FAILED: compiles without kernels for it"
   exit 1
 fi
-sentence="gatefold::kernels: this file is compiled for 'avx512_dq', but kernels were built for .*avx2_fma .*alone: compile it with another -march"
+sentence="gatefold::kernels: this file is compiled for 'avx512_dq', but kernels were built for .*avx2_fma .*alone: "
+sentence+="compile it with another -march"
 grep -E "$sentence" "$work/mismatch.txt" || { cat "$work/mismatch.txt"; exit 1; }

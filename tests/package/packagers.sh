@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# packagers.sh deb|fetch_content|conan WORK SOURCE COMPILER: gatefold through a Debian package (cpack), CMake's FetchContent
-# of a `git archive`, and Conan (which a virtual environment below WORK brings from PyPI). Each builds and runs consumer.cpp.
+# packagers.sh deb|fetch_content|conan WORK SOURCE COMPILER: gatefold through a Debian package (cpack), CMake's
+# FetchContent of a `git archive`, and Conan (which a virtual environment below WORK brings from PyPI). Each builds and
+# runs consumer.cpp.
 set -euo pipefail
 unset CXXFLAGS CPPFLAGS LDFLAGS
 here=$(cd "$(dirname "$0")" && pwd)

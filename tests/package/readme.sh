@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # readme.sh SOURCE WORK: the lines of README.md that install gatefold and use it, word for word but for the prefix.
-# Run where no GPU can be seen: as the machine is, and, if it has a CUDA toolkit, with examples and benchmarks asked for and
-# once more without the toolkit.
+# Run where no GPU can be seen: as the machine is, and, if it has a CUDA toolkit, with examples and benchmarks asked for
+# and once more without the toolkit.
 set -euo pipefail
 unset CXXFLAGS CPPFLAGS LDFLAGS CUDAFLAGS CMAKE_GENERATOR CMAKE_TOOLCHAIN_FILE
 here=$(cd "$(dirname "$0")" && pwd)
@@ -26,7 +26,8 @@ rm -rf "$work"
 mkdir -p "$work/tree" "$work/app"
 for entry in CMakeLists.txt bench cmake examples include tests; do cp -r "$source/$entry" "$work/tree/"; done
 run_lines() {
-  (cd "$work/tree" && exec bash -ec "${install//\/where\/you\/like/$work/prefix}") >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+  (cd "$work/tree" && exec bash -ec "${install//\/where\/you\/like/$work/prefix}") >"$work/log" 2>&1 ||
+    { cat "$work/log"; exit 1; }
 }
 
 echo "with what this machine has"
@@ -37,7 +38,8 @@ echo "a consumer by CMake, and one without"
 cp "$here/consumer.cpp" "$work/app/app.cpp"
 printf '%s\n' "cmake_minimum_required(VERSION 3.25)" "project(app LANGUAGES CXX)" "add_executable(app app.cpp)" \
   "$consume" >"$work/app/CMakeLists.txt"
-cmake -S "$work/app" -B "$work/app/build" -DCMAKE_PREFIX_PATH="$work/prefix" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+cmake -S "$work/app" -B "$work/app/build" -DCMAKE_PREFIX_PATH="$work/prefix" >"$work/log" 2>&1 ||
+  { cat "$work/log"; exit 1; }
 without_cmake=${without_cmake//\`/}
 (cd "$work/app" && PKG_CONFIG_PATH=$work/prefix/share/pkgconfig bash -ec "$without_cmake; ./a.out")
 
@@ -46,7 +48,8 @@ if [[ ! -f $work/prefix/include/gatefold/gatefold.cuh ]]; then
   exit
 fi
 echo "examples and benchmarks for a GPU that is not there"
-cmake -S "$work/tree" -B "$work/tree/build/all" -DGATEFOLD_BUILD_EXAMPLES=ON -DGATEFOLD_BUILD_BENCH=ON >"$work/log" 2>&1 ||
+cmake -S "$work/tree" -B "$work/tree/build/all" -DGATEFOLD_BUILD_EXAMPLES=ON -DGATEFOLD_BUILD_BENCH=ON \
+  >"$work/log" 2>&1 ||
   { cat "$work/log"; exit 1; }
 echo "without a CUDA toolkit"
 rm -rf "$work/prefix" "$work/tree/build"

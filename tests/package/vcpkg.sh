@@ -4,7 +4,8 @@ cd "$1" || exit 2
 bad=0
 expect() { [[ $2 == "$3" ]] || { echo "cmake/vcpkg: $1: expected $3, got $2"; bad=1; }; }
 field() { sed -nE "s/^ *\"$1\": \"([^\"]*)\".*/\1/p" cmake/vcpkg/vcpkg.json | head -n 1; }
-version=$(sed -nE 's/^#define GATEFOLD_VERSION_(MAJOR|MINOR|PATCH) ([0-9]+)$/\2/p' include/gatefold/version.hpp | paste -sd.)
+version=$(sed -nE 's/^#define GATEFOLD_VERSION_(MAJOR|MINOR|PATCH) ([0-9]+)$/\2/p' include/gatefold/version.hpp |
+  paste -sd.)
 expect name "$(field name)" gatefold
 expect version-semver "$(field version-semver)" "$version"
 expect description "$(field description)" "$(sed -nE 's/^ *DESCRIPTION "(.*)"\)$/\1/p' CMakeLists.txt)"

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# coverage.sh ROOT COMPILER EIGEN DOCTEST: the differential test of routing, compiled by g++ for gcov, reaches 98 of 100 lines of what
-# it is about, and says which lines it does not.
+# coverage.sh ROOT COMPILER EIGEN DOCTEST: the differential test of routing, compiled by g++ for gcov, reaches 98 of 100
+# lines of what it is about, and says which lines it does not.
 root=$1 compiler=$2 eigen=$3 doctest=$4
 at=$(mktemp -d) || exit 1
 trap 'rm -rf "$at"' EXIT
 cd "$at" || exit 1
-"$compiler" -std=c++20 -O0 --coverage -I"$root/include" -I"$root/tests" -isystem "$eigen" ${doctest:+-isystem "$doctest"} \
+"$compiler" -std=c++20 -O0 --coverage -I"$root/include" -I"$root/tests" -isystem "$eigen" \
+  ${doctest:+-isystem "$doctest"} \
   "$root/tests/routing/differential_test.cpp" "$root/tests/main.cpp" -o routing || exit 1
 ./routing --no-colors || exit 1
 gcov routing-differential_test.gcda >/dev/null 2>&1 || { echo "no gcov for $compiler"; exit 1; }

@@ -2,7 +2,8 @@
 # catalogue.sh ROOT [check]: docs/catalogue.md, made from the doc comments of the policies' headers.
 #   bash tests/structure/catalogue.sh . >docs/catalogue.md     write it
 #   bash tests/structure/catalogue.sh . check                  compare, as the tests do
-# A policy is a struct outside namespace fn with forward or backward; one without equation, source, cost or test is reported.
+# A policy is a struct outside namespace fn with forward or backward; one without equation, source, cost or test is
+# reported.
 cd "$1" || exit 2
 if [[ ${2:-} == check ]]; then
   made=$(bash "${BASH_SOURCE[0]}" .) || { echo "$made" | grep '^include'; exit 1; }
@@ -20,12 +21,16 @@ BEGIN {
 FNR == 1 { doc = ""; in_fn = 0; collecting = 0 }
 /^namespace (fn|lookup|policy|mixing|steps|support) \{/ { in_fn = 1 }
 /^\}  \/\/ namespace (fn|lookup|policy|mixing|steps|support)/ { in_fn = 0 }
-!collecting && /^\/\/\// { if (doc_closed || doc == "") { doc = ""; pending_template = "" } doc_closed = 0; doc = doc $0 "\n"; line_of_doc = FNR; next }
+!collecting && /^\/\/\// {
+  if (doc_closed || doc == "") { doc = ""; pending_template = "" }
+  doc_closed = 0; doc = doc $0 "\n"; line_of_doc = FNR; next
+}
 !collecting && /^using [A-Za-z0-9]+ =/ && doc != "" && !in_fn { alias(); doc = ""; next }
 !collecting && /^template </ { pending_template = $0; next }
 !collecting && /^using [A-Za-z0-9]+ =/ { doc = ""; next }
 !collecting && /^struct [A-Z][A-Za-z0-9]* \{/ && doc != "" && !in_fn {
-  name = $2; body = options = tensors = ""; open_options = 1; in_params = in_static = 0; collecting = 1; first = FNR; next
+  name = $2; body = options = tensors = ""
+  open_options = 1; in_params = in_static = 0; collecting = 1; first = FNR; next
 }
 !collecting { if ($0 !~ /^ *$/) { doc_closed = 1; if ($0 !~ /^(requires|class)/) doc = "" } next }
 collecting && /^\};/ { collecting = 0; policy(); doc = ""; pending_template = ""; next }
@@ -47,7 +52,10 @@ collecting {
 # A line of struct Params: `weight` [E, D, O]; parts that are packs themselves: `expert.…`.
 function params_line(  text, shape, names, i, count) {
   if (/^  \};/) { in_params = 0; return }
-  if (/ (gatefold::Params<.*>|[A-Z][A-Za-z]*)::each\(f, p\./) { tensors = "those of `" between($0, "each(f, p.", "...") "`"; return }
+  if (/ (gatefold::Params<.*>|[A-Z][A-Za-z]*)::each\(f, p\./) {
+    tensors = "those of `" between($0, "each(f, p.", "...") "`"
+    return
+  }
   if (!/^    (Tensor|Table|gatefold::Params|std::tuple)<.*> [a-z_, ]+;/) return
   text = shape = $0
   if (!sub(/.*;  *\/\/ */, "", shape)) shape = ""
@@ -55,7 +63,8 @@ function params_line(  text, shape, names, i, count) {
   sub(/.*> /, "", text)
   count = split(text, names, ", ")
   for (i = 1; i <= count; ++i)
-    tensors = tensors (i > 1 ? ", " : tensors ? "; " : "") "`" names[i] (/^    (gatefold|std)::/ ? ".…" : "") "`" (shape && i == count ? " " shape : "")
+    tensors = tensors (i > 1 ? ", " : tensors ? "; " : "") "`" names[i] (/^    (gatefold|std)::/ ? ".…" : "") "`" \
+      (shape && i == count ? " " shape : "")
 }
 function between(text, before, after,  at) {
   text = substr(text, index(text, before) + length(before))
@@ -129,10 +138,12 @@ function section(folder) {
   if (body ~ /using Plan =/) return 1
   return 2
 }
+function links(header, test) { return "[header](../include/gatefold/" header "), [test](../tests/" test ")" }
 function cell(text) { gsub(/\|/, "\\|", text); return text }
 function report(what) { printf "%s:%d: %s: %s\n", FILENAME, first, what, name; bad = 1 }
 function policy(  folder, test, parts, key, shown) {
-  if (body !~ /void (forward|backward)\(/ || name ~ /Extra|Grad$/ || FILENAME ~ /\/(gate|update|expert|loss)\.hpp$/) return
+  if (body !~ /void (forward|backward)\(/ || name ~ /Extra|Grad$/ ||
+      FILENAME ~ /\/(gate|update|expert|loss)\.hpp$/) return
   if (FILENAME ~ /composed_gate\.hpp$/) return
   split(FILENAME, parts, "/")
   folder = parts[3]
@@ -147,8 +158,9 @@ function policy(  folder, test, parts, key, shown) {
   if (cost == "") report("no-cost")
   if ((getline key < ("tests/" test)) < 0) report("no-test")
   close("tests/" test)
-  rows[section(folder)] = rows[section(folder)] sprintf("| `%s` | %s | %s | %s | %s | %s | %s | [header](../include/gatefold/%s), [test](../tests/%s) |\n", \
-    name, cell(sentence), cell(equation), cell(source), options ? "`" cell(options) "`" : "", cell(tensors), cell(cost), shown, test)
+  rows[section(folder)] = rows[section(folder)] sprintf("| `%s` | %s | %s | %s | %s | %s | %s | %s |\n", \
+    name, cell(sentence), cell(equation), cell(source), options ? "`" cell(options) "`" : "", cell(tensors), \
+    cell(cost), links(shown, test))
 }
 function alias(  text, line, spelled) {
   parse()
@@ -164,22 +176,27 @@ function alias(  text, line, spelled) {
     sub(/^include\/gatefold\//, "", shown)
     test = shown
     sub(/\.hpp$/, "_test.cpp", test)
-    rows[6] = rows[6] sprintf("| `%s` | %s | %s | %s | `%s` | | %s | [header](../include/gatefold/%s), [test](../tests/%s) |\n", \
-      words[2], cell(sentence), cell(equation), cell(source), cell(spelled), cell(cost), shown, test)
+    rows[6] = rows[6] sprintf("| `%s` | %s | %s | %s | `%s` | | %s | %s |\n", \
+      words[2], cell(sentence), cell(equation), cell(source), cell(spelled), cell(cost), links(shown, test))
     return
   }
   if (spelled !~ /^(ComposedGate|typename lookup::WithAux|WithMixing)/) return
   if (spelled ~ /^typename/) spelled = ""
-  names = names sprintf("| `%s%s` | %s | %s | %s |\n", words[2], pending_template != "" ? "<Base>" : "", cell(sentence), spelled ? "`" cell(spelled) "`" : "", cell(source))
+  names = names sprintf("| `%s%s` | %s | %s | %s |\n", words[2], pending_template != "" ? "<Base>" : "", \
+    cell(sentence), spelled ? "`" cell(spelled) "`" : "", cell(source))
   pending_template = ""
 }
 END {
   if (bad) exit 1
   print "# Catalogue\n"
-  print "Every policy, from the doc comments of its header (`bash tests/structure/catalogue.sh . >docs/catalogue.md`; a test"
-  print "compares). Letters: N items, L items per sequence, D model, H hidden, E experts, K picks, S slots. A gate is scores ×"
-  print "mixing × selection, put together with `ComposedGate`, or one of these names; every scores goes with every mixing and"
-  print "every selection. Tensors are named as files name them, below what holds them: `layers.0.branch.gate.scores.weight`;"
+  print "Every policy, from the doc comments of its header (`bash tests/structure/catalogue.sh . " \
+    ">docs/catalogue.md`; a test"
+  print "compares). Letters: N items, L items per sequence, D model, H hidden, E experts, K picks, S slots. A gate " \
+    "is scores ×"
+  print "mixing × selection, put together with `ComposedGate`, or one of these names; every scores goes with every " \
+    "mixing and"
+  print "every selection. Tensors are named as files name them, below what holds them: " \
+    "`layers.0.branch.gate.scores.weight`;"
   print "biases have 0 values where there are none."
   print "\n## gates by name\n\n| gate | what | composition | source |\n|---|---|---|---|"
   printf "%s", names

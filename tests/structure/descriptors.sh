@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# descriptors.sh ROOT: every policy of docs/catalogue.md has a row in tests/descriptors/, and the compositions made of the
-# rows make any two meet that may, leave nothing out without a reason, and use every row. Prints "file:line: rule: text"
-# for each mistake and fails if there is one. ROOT/compositions.txt, if there is one, stands for what cover.awk makes.
+# descriptors.sh ROOT: every policy of docs/catalogue.md has a row in tests/descriptors/, and the compositions made of
+# the rows make any two meet that may, leave nothing out without a reason, and use every row. Prints "file:line: rule:
+# text" for each mistake and fails if there is one. ROOT/compositions.txt, if there is one, stands for what cover.awk
+# makes.
 scripts=$(cd "$(dirname "${BASH_SOURCE[0]}")/../descriptors" && pwd)
 cd "$1" || exit 2
 headers=()

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # hooks.sh ROOT [print]: docs/extending.md has the table of optional members that the rows of
-# include/gatefold/policy/{nested,hooks}.hpp make, between "<!-- hooks -->" and "<!-- /hooks -->", and `all` of each family asks for
-# each of its members. Prints "file:line: rule: text" for each mistake and fails if there is one; with print, the table.
+# include/gatefold/policy/{nested,hooks}.hpp make, between "<!-- hooks -->" and "<!-- /hooks -->", and `all` of each
+# family asks for each of its members. Prints "file:line: rule: text" for each mistake and fails if there is one; with
+# print, the table.
 cd "$1" || exit 2
 nested=include/gatefold/policy/nested.hpp hooks=include/gatefold/policy/hooks.hpp page=docs/extending.md
 rows=$(awk '
@@ -21,33 +22,51 @@ open {
 ' "$nested" "$hooks")
 table() {
   awk -F'\t' '
-  function strings(text, out, n) { n = 0; while (match(text, /"[^"]*"/)) { out[++n] = substr(text, RSTART + 1, RLENGTH - 2); text = substr(text, RSTART + RLENGTH) } return n }
+  function strings(text, out, n) {
+    n = 0
+    while (match(text, /"[^"]*"/)) {
+      out[++n] = substr(text, RSTART + 1, RLENGTH - 2)
+      text = substr(text, RSTART + RLENGTH)
+    }
+    return n
+  }
   function word(text) { sub(/^ */, "", text); sub(/[,)].*/, "", text); return text }
   { text = $2; kind = text; sub(/\(.*/, "", kind) }
-  kind == "GATEFOLD_TYPE" { strings(text, s); sub(/^[^(]*\(/, "", text); row("a policy", "`" word(text) "<T, B>`", s[1]) }
+  kind == "GATEFOLD_TYPE" {
+    strings(text, s); sub(/^[^(]*\(/, "", text)
+    row("a policy", "`" word(text) "<T, B>`", s[1])
+  }
   kind == "GATEFOLD_FLAG" {
     strings(text, s); sub(/^[^,]*, */, "", text); type = word(text); sub(/^[^,]*, */, "", text); name = word(text)
     sub(/^[^,]*, */, "", text)
     row(s[1], "`static constexpr " type " " name "` (else " word(text) ")", s[2])
   }
   kind ~ /MEMBER/ { strings(text, s); row(s[1], "`" s[2] "`", s[3]) }
-  function row(whose, member, what) { if (whose != last) whom = whose; else whom = ""; last = whose; printf "| %s | %s | %s |\n", whom, member, what }
+  function row(whose, member, what) {
+    printf "| %s | %s | %s |\n", whose != last ? whose : "", member, what
+    last = whose
+  }
   BEGIN { print "| of | member | what it says or does |\n|---|---|---|" }
   ' <<<"$rows"
 }
 [[ ${2:-} != print ]] || { table; exit; }
 bad=0
 diff <(table) <(sed -n '/^<!-- hooks -->$/,/^<!-- \/hooks -->$/p' "$page" | sed '1d;$d') >/dev/null || {
-  echo "$page:$(grep -n '^<!-- hooks -->$' "$page" | cut -d: -f1 | grep . || echo 1): old-table: make it anew with tests/structure/hooks.sh . print"
+  at=$(grep -n '^<!-- hooks -->$' "$page" | cut -d: -f1 | grep . || echo 1)
+  echo "$page:$at: old-table: make it anew with tests/structure/hooks.sh . print"
   bad=1
 }
 awk -F'\t' -v file="$hooks" '
 { kind = $2; sub(/\(.*/, "", kind) }
-kind == "GATEFOLD_FLAG" { text = $2; sub(/^[^,]*,[^,]*, */, "", text); sub(/,.*/, "", text); name[++n] = text; at[n] = $1 }
-kind == "GATEFOLD_MEMBER" || kind == "GATEFOLD_PLAIN_MEMBER" { text = $2; sub(/^[^,]*, */, "", text); sub(/,.*/, "", text); name[++n] = text; at[n] = $1 }
+function named(text) { sub(/,.*/, "", text); name[++n] = text; at[n] = $1 }
+kind == "GATEFOLD_FLAG" { text = $2; sub(/^[^,]*,[^,]*, */, "", text); named(text) }
+kind == "GATEFOLD_MEMBER" || kind == "GATEFOLD_PLAIN_MEMBER" { text = $2; sub(/^[^,]*, */, "", text); named(text) }
 kind ~ /^all / || $2 ~ /^all / { all = $2 }
 $2 == "end" {
-  if (all != "") for (i = 1; i <= n; ++i) if (all !~ "[ (]" name[i] "<") { printf "%s:%d: not-asked: %s\n", file, at[i], name[i]; bad = 1 }
+  if (all != "") for (i = 1; i <= n; ++i) if (all !~ "[ (]" name[i] "<") {
+    printf "%s:%d: not-asked: %s\n", file, at[i], name[i]
+    bad = 1
+  }
   n = 0; all = ""
 }
 END { exit bad }

@@ -85,7 +85,8 @@ text ~ /^[ \t]*#[ \t]*include/ && match($0, /["<][^">]+[">]/) {
     if (inside(header, backend) && top != "" && !inside(FILENAME, backend)) report("backend")
   }
   if (header ~ /^(unsupported\/)?Eigen\// && !inside(FILENAME, "backend/cpu")) report("eigen")
-  if (header ~ /^(cuda|cub\/|thrust\/|cublas|curand|cudnn|nccl|cooperative_groups|mma\.h)/ && !inside(FILENAME, "backend/cuda"))
+  if (header ~ /^(cuda|cub\/|thrust\/|cublas|curand|cudnn|nccl|cooperative_groups|mma\.h)/ &&
+      !inside(FILENAME, "backend/cuda"))
     report("cuda")
   if (header ~ /\.cuh$/ && FILENAME ~ /\.hpp$/) report("cuh")
   if (header == "iostream") report("iostream")

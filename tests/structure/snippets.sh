@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # snippets.sh ROOT: every C++ block in README.md and docs/ is a copy of compiled code.
-# The line before the block is <!-- snippet: examples/foo.cpp#name -->; the text lies there between "// [snippet name]" and
-# "// [/snippet]", common indentation removed. Prints "file:line: rule: text" for each mistake and fails if there is one.
+# The line before the block is <!-- snippet: examples/foo.cpp#name -->; the text lies there between "// [snippet name]"
+# and "// [/snippet]", common indentation removed. Prints "file:line: rule: text" for each mistake and fails if there is
+# one.
 cd "$1" || exit 2
 mapfile -t files < <(find README.md docs -name '*.md' 2>/dev/null | sort)
 ((${#files[@]})) || exit 0

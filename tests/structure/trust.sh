@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# trust.sh ROOT: every test that docs/trust.md names exists, and each row of its tables names one. A name stands between backticks:
-# `<file>` or `<file>: <case>`, the file below tests/ or, if it begins with examples/, below ROOT. A case that waits for --full is
-# named in a row that says so; one that only sanitizers
-# skip (support/slow_build.hpp) runs by default. Prints "file:line: rule: text" for each mistake and fails if there is one.
+# trust.sh ROOT: every test that docs/trust.md names exists, and each row of its tables names one. A name stands between
+# backticks: `<file>` or `<file>: <case>`, the file below tests/ or, if it begins with examples/, below ROOT. A case
+# that waits for --full is named in a row that says so; one that only sanitizers skip (support/slow_build.hpp) runs by
+# default. Prints "file:line: rule: text" for each mistake and fails if there is one.
 cd "$1" || exit 2
 exec awk '
 function report(rule, text) { printf "%s:%d: %s: %s\n", FILENAME, FNR, rule, text; bad = 1 }
@@ -42,7 +42,8 @@ function check(text, row, all, parts, n, i, at, file, name, path, begin, rest) {
       if (!begin) report("missing-case", parts[i])
       else {
         rest = substr(rest, at + length(name) + 2)
-        if (rest ~ /^[ \n]*\*[ \n]*doctest::skip\(/ && rest !~ /^[^)]*\(support::slow_build\)/ && row !~ /--full/) report("slow-case", parts[i])
+        if (rest ~ /^[ \n]*\*[ \n]*doctest::skip\(/ && rest !~ /^[^)]*\(support::slow_build\)/ &&
+            row !~ /--full/) report("slow-case", parts[i])
       }
     }
   }
