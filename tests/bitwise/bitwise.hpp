@@ -28,6 +28,13 @@ struct Part {
   std::string name;
   std::vector<double> values;  // a float's bits are those of its double
 };
+struct AddPart {
+  std::vector<Part>& parts;
+  std::string name;
+  void operator()(const Name& inner, const auto& t) const {
+    parts.push_back({name + " " + inner.str(), {t.data(), t.data() + t.size()}});
+  }
+};
 /// What came out of one run: y, dx, the carry and its adjoint for each item; gradients and routing for all.
 struct Outcome {
   std::vector<Part> of_items, of_all;
@@ -115,11 +122,7 @@ class Subject {
   ExtraT extra(Index first, Index count) const { return extras_.template of<ExtraT>(inputs_, first, count); }
   template <class P>
   static void add(std::vector<Part>& parts, const std::string& name, const P& pack) {
-    for_each_tensor(
-        [&](const Name& inner, const auto& t) {
-          parts.push_back({name + " " + inner.str(), {t.data(), t.data() + t.size()}});
-        },
-        pack);
+    for_each_tensor(AddPart{parts, name}, pack);
   }
   template <class C>
   static std::vector<Part> items(const Tensor<T, 2, B>& y, const C& carry) {

@@ -22,16 +22,17 @@ namespace gatefold::support {
 inline constexpr double quiet_nan = std::numeric_limits<double>::quiet_NaN();
 inline constexpr double infinity = std::numeric_limits<double>::infinity();
 
+struct Append {
+  std::vector<double>& all;
+  void operator()(const Name&, const auto& t) const {
+    for (Index i = 0; i < t.size(); ++i) all.push_back(static_cast<double>(t.data()[i]));
+  }
+};
 /// All numbers of packs or tensors, in the order of visiting. A float keeps its bits' meaning.
 template <class... P>
 std::vector<double> values(const P&... packs) {
   std::vector<double> all;
-  (for_each_tensor(
-       [&](const Name&, const auto& t) {
-         for (Index i = 0; i < t.size(); ++i) all.push_back(static_cast<double>(t.data()[i]));
-       },
-       packs),
-   ...);
+  (for_each_tensor(Append{all}, packs), ...);
   return all;
 }
 

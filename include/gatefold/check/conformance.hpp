@@ -46,6 +46,12 @@ struct EmptyExtra {};
 
 namespace steps {
 
+template <class T>
+struct Append {
+  std::vector<T>& all;
+  void operator()(const Name&, const auto& t) const { all.insert(all.end(), t.data(), t.data() + t.size()); }
+};
+
 /// One forward and `backwards` backward passes from the same seed, everything that came out in one row.
 template <class T, class B, class L>
 std::vector<T> outcome(typename B::Context& ctx, const L& layer, Index items, Seed seed, int backwards,
@@ -65,11 +71,11 @@ std::vector<T> outcome(typename B::Context& ctx, const L& layer, Index items, Se
     backward(layer, ctx, params, x, saved, dy, dcarry, dx, grads, extra);
   }
   std::vector<T> all;
-  auto take = [&](const Name&, const auto& t) { all.insert(all.end(), t.data(), t.data() + t.size()); };
-  take({}, y);
-  for_each_tensor(take, dx);
-  for_each_tensor(take, grads);
-  for_each_tensor(take, carry);
+  const Append<T> append{all};
+  append({}, y);
+  for_each_tensor(append, dx);
+  for_each_tensor(append, grads);
+  for_each_tensor(append, carry);
   return all;
 }
 

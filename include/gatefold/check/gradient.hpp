@@ -171,6 +171,36 @@ double auxiliary_of(const S& saved) {
   return total;
 }
 
+namespace steps {
+
+/// The numbers of the tensors of a pack, of host memory, and their names. (A visitor with a name of its own: what two
+/// models have in common is compiled once.)
+struct Values {
+  struct Part {
+    std::string name;
+    double* values;
+    Index count;
+    double* data() const { return values; }
+    Index size() const { return count; }
+  };
+  std::vector<Part> all{};
+  void operator()(const Name& name, auto& t) { all.push_back({name.str(), t.data(), t.size()}); }
+};
+template <class P>
+std::vector<Values::Part> values_of(P& pack) {
+  Values values;
+  for_each_tensor(values, pack);
+  return values.all;
+}
+template <class P>
+std::vector<Values::Part> learned_values_of(P& pack) {
+  Values values;
+  for_each_learned(values, pack);
+  return values.all;
+}
+
+}  // namespace steps
+
 /// Check every gradient of a layer (or branch, or expert) in double: input (where that is no ids), parameters and the
 /// carry it starts from.
 ///
@@ -189,13 +219,12 @@ GradientReport gradients(
 
   auto params = init_params<double, B>(layer, ctx, options.seed);
   auto grads = zeros_like(ctx, params);
+  const auto learned = steps::learned_values_of(params);
   std::uint64_t stream = 1000;
-  for_each_learned(
-      [&](const Name&, auto& p, const auto&) {
-        const auto step = uniform_tensor<double>(ctx, options.seed.fork(++stream), options.moved, p.size());
-        for (Index i = 0; i < p.size(); ++i) p.data()[i] += step.data()[i];
-      },
-      params, std::as_const(grads));
+  for (const auto& p : learned) {
+    const auto step = uniform_tensor<double>(ctx, options.seed.fork(++stream), options.moved, p.size());
+    for (Index i = 0; i < p.size(); ++i) p.data()[i] += step.data()[i];
+  }
   auto x = random_items<double>(ctx, options.seed.fork(1), options.input_scale, layer, items);
   const auto cotangent = uniform_tensor<double>(ctx, options.seed.fork(2), 1, items, layer.out_dim());
   Tensor<double, 2, B> y(items, layer.out_dim());
@@ -203,13 +232,12 @@ GradientReport gradients(
 
   Carry<Layer, double, B> start, carry, dcarry, carry_cotangent;
   for (auto* c : {&start, &carry, &dcarry, &carry_cotangent}) layer.begin(ctx, params, items, *c);
+  const auto starts = steps::values_of(start), cotangents = steps::values_of(carry_cotangent);
   stream = 10;
-  for_each_tensor(
-      [&](const Name&, auto& a, auto& b) {
-        fill_uniform(ctx, options.seed.fork(++stream), 0.1, 1, a);
-        fill_uniform(ctx, options.seed.fork(++stream), -1, 1, b);
-      },
-      start, carry_cotangent);
+  for (std::size_t k = 0; k < starts.size(); ++k) {
+    fill_uniform(ctx, options.seed.fork(++stream), 0.1, 1, starts[k]);
+    fill_uniform(ctx, options.seed.fork(++stream), -1, 1, cotangents[k]);
+  }
 
   auto evaluate = [&](Saved<Layer, double, B>& saved) {
     layer.begin(ctx, params, items, carry);
@@ -217,11 +245,9 @@ GradientReport gradients(
     layer.forward(ctx, params, x, carry, y, saved, extra);
     double f = auxiliary_of(saved);
     for (Index i = 0; i < y.size(); ++i) f += y.data()[i] * cotangent.data()[i];
-    for_each_tensor(
-        [&](const Name&, const auto& a, const auto& b) {
-          for (Index i = 0; i < a.size(); ++i) f += a.data()[i] * b.data()[i];
-        },
-        carry, carry_cotangent);
+    const auto after = steps::values_of(carry);
+    for (std::size_t k = 0; k < after.size(); ++k)
+      for (Index i = 0; i < after[k].size(); ++i) f += after[k].data()[i] * cotangents[k].data()[i];
     return f;
   };
 
@@ -233,16 +259,12 @@ GradientReport gradients(
   std::vector<GradientSlot> slots;
   if constexpr (!policy::reads_ids<Layer, double, B>)
     slots.push_back({"x", x.data(), std::as_const(dx).data(), x.size()});
-  for_each_learned(
-      [&](const Name& name, auto& p, const auto& g) {
-        slots.push_back({name.str(), p.data(), g.data(), p.size()});
-      },
-      params, std::as_const(grads));
-  for_each_tensor(
-      [&](const Name& name, auto& c, const auto& d) {
-        slots.push_back({"carry." + name.str(), c.data(), d.data(), c.size()});
-      },
-      start, std::as_const(dcarry));
+  const auto add_slots = [&](const std::string& prefix, const auto& values, const auto& gradients) {
+    for (std::size_t k = 0; k < values.size(); ++k)
+      slots.push_back({prefix + values[k].name, values[k].data(), gradients[k].data(), values[k].size()});
+  };
+  add_slots("", learned, steps::learned_values_of(grads));
+  add_slots("carry.", starts, steps::values_of(dcarry));
   return compare_gradients(
       slots, [&] { return evaluate(probe); }, [&] { return routing_of(probe); }, options);
 }

@@ -213,16 +213,28 @@ void shape_like(P& to, const Q& from) {
   pack::structure_like(to, from, pack::ResizeLike{});
 }
 
+namespace pack {
+
+template <class TableT>
+struct FindTable {
+  TableT*& found;
+  void operator()(const Name&, auto& t) const {
+    if constexpr (std::is_same_v<std::remove_reference_t<decltype(t)>, TableT>) found = found ? found : &t;
+  }
+};
+struct CountValues {
+  Index& n;
+  void operator()(const Name&, const auto& t) const { n += t.size(); }
+};
+
+}  // namespace pack
+
 /// The first Table of a pack, the weights of the embedding that a model begins with; null where there is none.
 template <class T, class B, class P>
 auto* first_table(P& pack) {
   using Found = std::conditional_t<std::is_const_v<P>, const Table<T, B>, Table<T, B>>;
   Found* found = nullptr;
-  for_each_tensor(
-      [&](const Name&, auto& t) {
-        if constexpr (std::is_same_v<std::remove_reference_t<decltype(t)>, Found>) found = found ? found : &t;
-      },
-      pack);
+  for_each_tensor(pack::FindTable<Found>{found}, pack);
   return found;
 }
 
@@ -230,7 +242,7 @@ auto* first_table(P& pack) {
 template <class P>
 Index count_values(const P& p) {
   Index n = 0;
-  for_each_tensor([&](const Name&, const auto& t) { n += t.size(); }, p);
+  for_each_tensor(pack::CountValues{n}, p);
   return n;
 }
 
