@@ -51,6 +51,9 @@ GATEFOLD_FOR_EACH(ClipFactor)
   GATEFOLD_FOR_EACH(TakeMean<T>)                                                                                      \
   GATEFOLD_FOR_EACH(KeepValid<T, Cpu>)                                                                                \
   GATEFOLD_FOR_EACH(DropPadding<T, Cpu>)                                                                              \
+  GATEFOLD_FOR_EACH(PicksByWeight<T, Cpu>)                                                                            \
+  GATEFOLD_FOR_EACH(JoinValid<T, Cpu>)                                                                                \
+  GATEFOLD_FOR_EACH(LastValid<T, Cpu>)                                                                                \
   GATEFOLD_FOR_EACH(HeavyBallBackward<T>)                                                                             \
   GATEFOLD_FOR_EACH(MomentumBackward<T>)                                                                              \
   GATEFOLD_FOR_EACH(LookAheadBackward<T>)                                                                             \
@@ -77,6 +80,8 @@ GATEFOLD_FOR_EACH(ClipFactor)
   GATEFOLD_FOR_ROWS(DropWindow<T, Cpu>)                                                                               \
   GATEFOLD_FOR_ROWS(JoinPast<T, Cpu>)                                                                                 \
   GATEFOLD_FOR_ROWS(LastRows<T, Cpu>)                                                                                 \
+  GATEFOLD_FOR_ROWS(CopyCounted<T, Cpu>)                                                                              \
+  GATEFOLD_FOR_ROWS(HiddenFactors<T, Cpu>)                                                                            \
   GATEFOLD_FOR_ROWS(Normalise<T, Cpu>)                                                                                \
   GATEFOLD_FOR_ROWS(NormaliseBackward<T, Cpu>)                                                                        \
   GATEFOLD_FOR_ROWS(StreamLogits<T, Cpu>)                                                                             \
