@@ -1,5 +1,5 @@
-// A training whose loss and parameters are printed to the last bit, in float and double; with gatefold::io as they come back
-// from a file.
+// A training whose loss and parameters are printed to the last bit, in float and double; with gatefold::io as they come
+// back from a file.
 #include <cstdio>
 #include <gatefold/gatefold.hpp>
 #if defined(WITH_IO)
