@@ -1,14 +1,22 @@
 #!/usr/bin/env bash
-# Seconds of the processor to compile the program of the README and the networks of examples/language_model, header-only
-# and with gatefold::kernels, the library of these itself, and the slowest of the largest test files built in
-# build/test.
+# Seconds of the processor to compile the program of the README and the networks of examples/language_model, all six and
+# one of them, header-only and with gatefold::kernels, the library of these itself, and the slowest of the largest test
+# files built in build/test.
 # usage: bash bench/compile_time.sh OUTPUT.json
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 tests=$root/build/test
 object=$(mktemp --suffix .o)
+one_network=$(mktemp --suffix .cpp)
 file="" rows=""
-trap 'rm -f "$object" "$object.d"' EXIT
+trap 'rm -f "$object" "$object.d" "$one_network"' EXIT
+cat >"$one_network" <<'END'
+#include "language_model/network.hpp"
+
+std::unique_ptr<language::Model> language::make_model(const Options& o, Index vocabulary) {
+  return std::make_unique<Network<update::HeavyBall>>(o, vocabulary, update::HeavyBall{.mu = o.mu, .gamma = o.gamma});
+}
+END
 
 TIMEFORMAT=%U  # of the processor, whatever else runs
 compiler=(g++ -std=c++20 -O3 -march=native -DNDEBUG -I"$root/include" -I"$root/examples" -isystem /usr/include/eigen3)
@@ -19,11 +27,16 @@ add() {  # NAME COMMAND...
   seconds=$({ time "${@:2}" >/dev/null; } 2>&1 | tail -1)
   rows+="${rows:+, }{\"name\": \"compile_time/$1\", \"real_time\": $seconds, \"time_unit\": \"s\"}"
 }
-for source in quickstart language_model/networks; do
-  add "$source" "${compiler[@]}" -c "$root/examples/$source.cpp" -o "$object"
-  add "$source/kernels" "${compiler[@]}" "-DGATEFOLD_KERNELS=\" $set \"" -c "$root/examples/$source.cpp" -o "$object"
+kernels=("-DGATEFOLD_KERNELS=\" $set \"")
+programs=("quickstart $root/examples/quickstart.cpp" "language_model/networks $root/examples/language_model/networks.cpp"
+          "language_model/one_network $one_network")
+for program in "${programs[@]}"; do
+  read -r name source <<<"$program"
+  add "$name" "${compiler[@]}" -c "$source" -o "$object"
+  add "$name/kernels" "${compiler[@]}" "${kernels[@]}" -DGATEFOLD_KERNELS_IO -c "$source" -o "$object"
 done
-add kernels "${compiler[@]}" "-DGATEFOLD_KERNELS=\" $set \"" -c "$root/cmake/gatefold_kernels.cpp" -o "$object"
+add kernels "${compiler[@]}" "${kernels[@]}" -c "$root/cmake/gatefold_kernels.cpp" -o "$object"
+add kernels_io "${compiler[@]}" -c "$root/cmake/gatefold_kernels_io.cpp" -o "$object"
 
 if [[ -d $tests ]]; then
   # What a build took tells what else ran, and what a compiler cache knew: the three largest are compiled again.

@@ -24,6 +24,7 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/gatefoldConfig.cmake ${CMAKE_CURRENT_B
         DESTINATION ${package_dir})
 # gatefold::kernels is built where it is used.
 install(FILES ${PROJECT_SOURCE_DIR}/cmake/gatefold_kernels.cmake ${PROJECT_SOURCE_DIR}/cmake/gatefold_kernels.cpp
+              ${PROJECT_SOURCE_DIR}/cmake/gatefold_kernels_io.cpp
         DESTINATION ${package_dir})
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/gatefold.pc DESTINATION ${CMAKE_INSTALL_DATADIR}/pkgconfig)
 

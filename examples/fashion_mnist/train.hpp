@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 #include <gatefold/io.hpp>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
 #include <vector>

@@ -4,6 +4,7 @@
 #include "gatefold/core/float16.hpp"
 #include "gatefold/core/regular_file.hpp"
 #include "gatefold/io/elements.hpp"
+#include "gatefold/io/json.hpp"
 #include "gatefold/io/published_maps.hpp"
 #include "gatefold/io/replacement.hpp"
 #include "gatefold/io/safetensors.hpp"

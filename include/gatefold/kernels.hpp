@@ -51,6 +51,9 @@ GATEFOLD_FOR_EACH(ClipFactor)
   GATEFOLD_FOR_EACH(TakeMean<T>)                                                                                      \
   GATEFOLD_FOR_EACH(KeepValid<T, Cpu>)                                                                                \
   GATEFOLD_FOR_EACH(DropPadding<T, Cpu>)                                                                              \
+  GATEFOLD_FOR_EACH(PicksByWeight<T, Cpu>)                                                                            \
+  GATEFOLD_FOR_EACH(JoinValid<T, Cpu>)                                                                                \
+  GATEFOLD_FOR_EACH(LastValid<T, Cpu>)                                                                                \
   GATEFOLD_FOR_EACH(HeavyBallBackward<T>)                                                                             \
   GATEFOLD_FOR_EACH(MomentumBackward<T>)                                                                              \
   GATEFOLD_FOR_EACH(LookAheadBackward<T>)                                                                             \
@@ -77,6 +80,8 @@ GATEFOLD_FOR_EACH(ClipFactor)
   GATEFOLD_FOR_ROWS(DropWindow<T, Cpu>)                                                                               \
   GATEFOLD_FOR_ROWS(JoinPast<T, Cpu>)                                                                                 \
   GATEFOLD_FOR_ROWS(LastRows<T, Cpu>)                                                                                 \
+  GATEFOLD_FOR_ROWS(CopyCounted<T, Cpu>)                                                                              \
+  GATEFOLD_FOR_ROWS(HiddenFactors<T, Cpu>)                                                                            \
   GATEFOLD_FOR_ROWS(Normalise<T, Cpu>)                                                                                \
   GATEFOLD_FOR_ROWS(NormaliseBackward<T, Cpu>)                                                                        \
   GATEFOLD_FOR_ROWS(StreamLogits<T, Cpu>)                                                                             \
@@ -120,6 +125,70 @@ GATEFOLD_KERNELS_OF(double)
 #undef GATEFOLD_PAIR
 
 }  // namespace gatefold::inline GATEFOLD_CPU_ABI
+
+namespace gatefold {
+
+GATEFOLD_KERNEL class Tensor<Index, 1, Cpu>;
+GATEFOLD_KERNEL class Tensor<Index, 2, Cpu>;
+GATEFOLD_KERNEL class Tensor<unsigned char, 1, Cpu>;
+
+// Of policies that most models are made of, what knows no model.
+#define GATEFOLD_EXPERT(T, ...)                                                                                        \
+  GATEFOLD_KERNEL void __VA_ARGS__::forward(Cpu::Context&, const __VA_ARGS__::Params<T, Cpu>&, Groups<Cpu>,            \
+                                            In<T, 2, Cpu>, Out<T, 2, Cpu>, __VA_ARGS__::Saved<T, Cpu>&, In<T, 2, Cpu>) \
+      const;                                                                                                           \
+  GATEFOLD_KERNEL void __VA_ARGS__::infer(Cpu::Context&, const __VA_ARGS__::Params<T, Cpu>&, Groups<Cpu>,              \
+                                          In<T, 2, Cpu>, Out<T, 2, Cpu>, In<T, 2, Cpu>) const;                         \
+  GATEFOLD_KERNEL void __VA_ARGS__::weighted_backward(Cpu::Context&, const __VA_ARGS__::Params<T, Cpu>&, Groups<Cpu>,  \
+                                                      In<T, 2, Cpu>, const __VA_ARGS__::Saved<T, Cpu>&, In<T, 2, Cpu>, \
+                                                      const SlotWeights<T, Cpu>&, Out<T, 2, Cpu>,                      \
+                                                      __VA_ARGS__::Params<T, Cpu>&, In<T, 2, Cpu>) const;
+#define GATEFOLD_GATE(T, ...)                                                                                 \
+  GATEFOLD_KERNEL void __VA_ARGS__::forward(Cpu::Context&, const __VA_ARGS__::Params<T, Cpu>&, In<T, 2, Cpu>, \
+                                            SparsePlan<T, Cpu>&, __VA_ARGS__::Saved<T, Cpu>&,                 \
+                                            const __VA_ARGS__::Extra<T, Cpu>&) const;                         \
+  GATEFOLD_KERNEL void __VA_ARGS__::infer(Cpu::Context&, const __VA_ARGS__::Params<T, Cpu>&, In<T, 2, Cpu>,   \
+                                          SparsePlan<T, Cpu>&, const __VA_ARGS__::Extra<T, Cpu>&) const;      \
+  GATEFOLD_KERNEL void __VA_ARGS__::backward(                                                                 \
+      Cpu::Context&, const __VA_ARGS__::Params<T, Cpu>&, In<T, 2, Cpu>, const SparsePlan<T, Cpu>&,            \
+      const __VA_ARGS__::Saved<T, Cpu>&, const SparsePlan<T, Cpu>::Grad&, Out<T, 2, Cpu>,                     \
+      __VA_ARGS__::Params<T, Cpu>&, const __VA_ARGS__::Extra<T, Cpu>&, __VA_ARGS__::ExtraGrad<T, Cpu>&) const;
+#define GATEFOLD_KERNELS_OF(T)                                                                                         \
+  GATEFOLD_KERNEL class Tensor<T, 1, Cpu>;                                                                             \
+  GATEFOLD_KERNEL class Tensor<T, 2, Cpu>;                                                                             \
+  GATEFOLD_KERNEL class Tensor<T, 3, Cpu>;                                                                             \
+  GATEFOLD_EXPERT(T, Mlp<Relu>)                                                                                        \
+  GATEFOLD_EXPERT(T, Mlp<Gelu>)                                                                                        \
+  GATEFOLD_EXPERT(T, Mlp<Silu>)                                                                                        \
+  GATEFOLD_GATE(T, SoftmaxTopK)                                                                                        \
+  GATEFOLD_GATE(T, WithAuxiliary<SoftmaxTopK, Balance>)                                                                \
+  GATEFOLD_KERNEL void RelativeAttention::forward(                                                                     \
+      Cpu::Context&, const RelativeAttention::Params<T, Cpu>&, In<T, 2, Cpu>, Out<T, 2, Cpu>,                          \
+      RelativeAttention::Saved<T, Cpu>&, const RelativeAttention::Extra<T, Cpu>&, const fn::AddScaled<T>&) const;      \
+  GATEFOLD_KERNEL void RelativeAttention::infer(                                                                       \
+      Cpu::Context&, const RelativeAttention::Params<T, Cpu>&, In<T, 2, Cpu>, Out<T, 2, Cpu>,                          \
+      const RelativeAttention::Extra<T, Cpu>&, const fn::AddScaled<T>&) const;                                         \
+  GATEFOLD_KERNEL void RelativeAttention::backward(                                                                    \
+      Cpu::Context&, const RelativeAttention::Params<T, Cpu>&, In<T, 2, Cpu>, const RelativeAttention::Saved<T, Cpu>&, \
+      In<T, 2, Cpu>, Out<T, 2, Cpu>, RelativeAttention::Params<T, Cpu>&, const RelativeAttention::Extra<T, Cpu>&,      \
+      RelativeAttention::ExtraGrad<T, Cpu>&) const;                                                                    \
+  GATEFOLD_KERNEL void attending::forward(Cpu::Context&, const attending::WindowForm<T, Cpu>&, In<T, 2, Cpu>,          \
+                                          In<T, 2, Cpu>, In<T, 2, Cpu>, Out<T, 2, Cpu>, Out<T, 2, Cpu>,                \
+                                          Out<T, 2, Cpu>);                                                             \
+  GATEFOLD_KERNEL void attending::backward(                                                                            \
+      Cpu::Context&, const attending::WindowForm<T, Cpu>&, In<T, 2, Cpu>, In<T, 2, Cpu>, In<T, 2, Cpu>, In<T, 2, Cpu>, \
+      In<T, 2, Cpu>, In<T, 2, Cpu>, In<T, 2, Cpu>, Out<T, 2, Cpu>, Out<T, 2, Cpu>, Out<T, 2, Cpu>, Out<T, 2, Cpu>);    \
+  GATEFOLD_KERNEL Tensor<T, 2, Cpu> initial_weights<T>(Cpu::Context&, const Initial&, Seed, Index, Index);             \
+  GATEFOLD_KERNEL Tensor<T, 3, Cpu> initial_weights<T>(Cpu::Context&, const Initial&, Seed, Index, Index, Index);      \
+  GATEFOLD_KERNEL Tensor<T, 1, Cpu> initial_biases<T>(Cpu::Context&, const Initial&, Seed, Index, Index);              \
+  GATEFOLD_KERNEL Tensor<T, 2, Cpu> initial_biases<T>(Cpu::Context&, const Initial&, Seed, Index, Index, Index);
+GATEFOLD_KERNELS_OF(float)
+GATEFOLD_KERNELS_OF(double)
+#undef GATEFOLD_KERNELS_OF
+#undef GATEFOLD_GATE
+#undef GATEFOLD_EXPERT
+
+}  // namespace gatefold
 
 #undef GATEFOLD_FOR_ROWS
 #undef GATEFOLD_FOR_EACH

@@ -60,10 +60,10 @@ void share(C& ctx, Tensor<T, R, B>& x) {
 
 /// A new tensor of these extents, the last two of which are in and out: policy/initial.hpp, (1) to (5).
 template <class T, class C, class... I>
-auto initial_weights(C& ctx, const Initial& of, Seed seed, I... extents) {
+Tensor<T, sizeof...(I), typename C::Backend> initial_weights(C& ctx, const Initial& of, Seed seed, I... extents) {
   static_assert(sizeof...(I) >= 2, "gatefold: weights have an extent for inputs and one for outputs");
   const auto here = ctx.here();
-  Tensor<T, static_cast<int>(sizeof...(I)), typename C::Backend> w(extents...);
+  Tensor<T, sizeof...(I), typename C::Backend> w(extents...);
   const Index in = w.extent(int(sizeof...(I)) - 2), out = w.extent(int(sizeof...(I)) - 1);
   initial::draw(ctx, of, seed, of.law == Initial::Law::reference ? in * out : in, w);
   if constexpr (sizeof...(I) == 2) {
@@ -75,9 +75,10 @@ auto initial_weights(C& ctx, const Initial& of, Seed seed, I... extents) {
 }
 /// A new tensor of these extents: the biases of outputs of `in` inputs each.
 template <class T, class C, class... I>
-auto initial_biases(C& ctx, const Initial& of, Seed seed, Index in, I... extents) {
+Tensor<T, sizeof...(I), typename C::Backend> initial_biases(C& ctx, const Initial& of, Seed seed, Index in,
+                                                            I... extents) {
   const auto here = ctx.here();
-  Tensor<T, static_cast<int>(sizeof...(I)), typename C::Backend> b(extents...);
+  Tensor<T, sizeof...(I), typename C::Backend> b(extents...);
   if (of.law == Initial::Law::fan_in) {
     initial::draw(ctx, of, seed, in, b);
   } else {

@@ -8,6 +8,8 @@
 #include "gatefold/expert/expert.hpp"
 #include "gatefold/policy/noise.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/policy/probe.hpp"
+#include "gatefold/routing/slot_weights.hpp"
 
 namespace gatefold {
 
@@ -34,6 +36,29 @@ struct HiddenFactors {
 };
 
 }  // namespace fn
+
+namespace policy {
+
+template <class E, class T, class B>
+concept TakesFactor = requires(const E expert, Probe<T, B> a, const Params<E, T, B>& params, Saved<E, T, B>& saved,
+                               const SlotWeights<T, B>& weights, Params<E, T, B>& grads) {
+  expert.forward(a.ctx, params, a.groups, a.in, a.out, saved, a.in);
+  expert.infer(a.ctx, params, a.groups, a.in, a.out, a.in);
+  expert.backward(a.ctx, params, a.groups, a.in, saved, a.in, a.out, grads, a.in);
+  expert.weighted_backward(a.ctx, params, a.groups, a.in, saved, a.in, weights, a.out, grads, a.in);
+};
+
+/// True for an expert that HiddenDropout may be around; otherwise one sentence says so.
+template <class E, class T, class B>
+constexpr bool check_takes_factor() {
+  GATEFOLD_EXPECT((TakesFactor<E, T, B>),
+                  "gatefold: the expert in a HiddenDropout, an Mlp or a GatedMlp, takes what its hidden values are "
+                  "multiplied by, factor [S, hidden_dim], as the last argument of forward, infer, backward and "
+                  "weighted_backward; see docs/extending.md#expert")
+  return true;
+}
+
+}  // namespace policy
 
 /// Dropout of the hidden values of an expert, Mlp or GatedMlp: each is 0 with probability `rate`, and the others make
 /// up for it.
@@ -73,7 +98,11 @@ struct HiddenDropout {
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Index experts, Seed seed) const {
     expect_options();
-    return {expert.template init<T, B>(ctx, experts, seed)};
+    if constexpr (policy::check_takes_factor<ExpertT, T, B>()) {
+      return {expert.template init<T, B>(ctx, experts, seed)};
+    } else {
+      return {};
+    }
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index experts) const {
@@ -84,38 +113,45 @@ struct HiddenDropout {
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z,
                NonDeduced<Saved<T, B>>& saved) const {
-    auto mark = ctx.mark();
-    expert.forward(ctx, p.expert, groups, x, z, saved, factors<T>(ctx, groups));
+    with_factors<T>(ctx, groups, [&](const auto& of, const auto& factor) {
+      of.forward(ctx, p.expert, groups, x, z, saved, factor);
+    });
   }
   template <class T, class B>
   void infer(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z) const {
-    auto mark = ctx.mark();
-    expert.infer(ctx, p.expert, groups, x, z, factors<T>(ctx, groups));
+    with_factors<T>(ctx, groups,
+                    [&](const auto& of, const auto& factor) { of.infer(ctx, p.expert, groups, x, z, factor); });
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
                 const NonDeduced<Saved<T, B>>& saved, In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
-    auto mark = ctx.mark();
-    expert.backward(ctx, p.expert, groups, x, saved, dz, dslots, grads.expert, factors<T>(ctx, groups));
+    with_factors<T>(ctx, groups, [&](const auto& of, const auto& factor) {
+      of.backward(ctx, p.expert, groups, x, saved, dz, dslots, grads.expert, factor);
+    });
   }
   template <class T, class B>
   void weighted_backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
                          const NonDeduced<Saved<T, B>>& saved, In<T, 2, B> du, const SlotWeights<T, B>& weights,
                          Out<T, 2, B> dslots, Params<T, B>& grads) const {
-    auto mark = ctx.mark();
-    expert.weighted_backward(ctx, p.expert, groups, x, saved, du, weights, dslots, grads.expert,
-                             factors<T>(ctx, groups));
+    with_factors<T>(ctx, groups, [&](const auto& of, const auto& factor) {
+      of.weighted_backward(ctx, p.expert, groups, x, saved, du, weights, dslots, grads.expert, factor);
+    });
   }
 
  private:
   void expect_options() const { expect(0 <= rate && rate < 1, "HiddenDropout", "rate", "0 <= rate < 1", rate); }
-  /// In scratch; empty where nothing is dropped.
-  template <class T, class C, class B>
-  View<const T, 2, B> factors(C& ctx, const Groups<B>& groups) const {
-    if (rate == 0 || !noise.random) return {};
-    const View<T, 2, B> factor = ctx.template scratch<T>(groups.slots, expert.hidden_dim);
-    B::for_rows(ctx, groups.slots, fn::HiddenFactors<T, B>{groups, *noise.random, rate, factor});
-    return factor;
+  /// f(expert, factors), which are empty where nothing is dropped.
+  template <class T, class C, class B, class F>
+  void with_factors(C& ctx, const Groups<B>& groups, const F& f) const {
+    if constexpr (policy::check_takes_factor<ExpertT, T, B>()) {
+      auto mark = ctx.mark();
+      View<T, 2, B> factor;
+      if (rate > 0 && noise.random) {
+        factor = ctx.template scratch<T>(groups.slots, expert.hidden_dim);
+        B::for_rows(ctx, groups.slots, fn::HiddenFactors<T, B>{groups, *noise.random, rate, factor});
+      }
+      f(expert, View<const T, 2, B>(factor));
+    }
   }
 };
 template <class E>

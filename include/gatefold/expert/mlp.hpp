@@ -120,14 +120,14 @@ struct Mlp {
   }
 
   template <class T, class B>
-  void forward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z,
-               Saved<T, B>& saved, In<T, 2, B> factor = {}) const {
+  [[gnu::noinline]] void forward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
+                                 Out<T, 2, B> z, Saved<T, B>& saved, In<T, 2, B> factor = {}) const {
     saved.pre.resize(groups.slots, hidden_dim);
     both_products<T, B>(ctx, p, groups, x, z, saved.pre, factor);
   }
   template <class T, class B>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z,
-             In<T, 2, B> factor = {}) const {
+  [[gnu::noinline]] void infer(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
+                               Out<T, 2, B> z, In<T, 2, B> factor = {}) const {
     both_products<T, B>(ctx, p, groups, x, z, {}, factor);
   }
   template <class T, class B>
@@ -137,9 +137,10 @@ struct Mlp {
     both_backward<T, B>(ctx, p, groups, x, saved, {dz, groups.in_slot_order()}, dslots, grads, factor);
   }
   template <class T, class B>
-  void weighted_backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
-                         const Saved<T, B>& saved, In<T, 2, B> du, const SlotWeights<T, B>& weights,
-                         Out<T, 2, B> dslots, Params<T, B>& grads, In<T, 2, B> factor = {}) const {
+  [[gnu::noinline]] void weighted_backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups,
+                                           In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> du,
+                                           const SlotWeights<T, B>& weights, Out<T, 2, B> dslots, Params<T, B>& grads,
+                                           In<T, 2, B> factor = {}) const {
     auto mark = ctx.mark();
     auto weight = ctx.template scratch<T>(bias ? groups.slots : 0);
     both_backward<T, B>(ctx, p, groups, x, saved, {du, groups, weights, p.down_bias, weight}, dslots, grads, factor);

@@ -174,8 +174,8 @@ struct ComposedGate {
   }
 
   template <class T, class B>
-  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Plan<T, B>& plan, Saved<T, B>& saved,
-               const Extra<T, B>& extra = {}) const {
+  [[gnu::noinline]] void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Plan<T, B>& plan,
+                                 Saved<T, B>& saved, const Extra<T, B>& extra = {}) const {
     validate_items(p, x, extra);
     const auto g = filled();
     auto mark = ctx.mark();
@@ -203,8 +203,8 @@ struct ComposedGate {
   /// No auxiliary losses; where mixing and selection work row by row, no memory but the logits, and where they are
   /// routed close to where they are computed (candidates.hpp) only those of the blocks at work.
   template <class T, class B>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Plan<T, B>& plan,
-             const Extra<T, B>& extra = {}) const {
+  [[gnu::noinline]] void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Plan<T, B>& plan,
+                               const Extra<T, B>& extra = {}) const {
     if constexpr (row_by_row<T, B>) {
       validate_items(p, x, extra);
       auto mark = ctx.mark();
@@ -219,9 +219,10 @@ struct ComposedGate {
   }
 
   template <class T, class B>
-  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Plan<T, B>& plan,
-                const Saved<T, B>& saved, const typename Plan<T, B>::Grad& dplan, Out<T, 2, B> dx, Params<T, B>& grads,
-                const Extra<T, B>& extra, ExtraGrad<T, B>& dextra) const {
+  [[gnu::noinline]] void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x,
+                                  const Plan<T, B>& plan, const Saved<T, B>& saved,
+                                  const typename Plan<T, B>::Grad& dplan, Out<T, 2, B> dx, Params<T, B>& grads,
+                                  const Extra<T, B>& extra, ExtraGrad<T, B>& dextra) const {
     auto mark = ctx.mark();
     const View<const T, 2, B> clean = without_padding<T, B>(ctx, x, extra.valid);
     const auto array = [&] { return ctx.template scratch<T>(x.extent(0), experts()); };

@@ -95,18 +95,19 @@ inline bool same_but_for_leading_ones(const std::vector<std::uint64_t>& a, const
 /// Require that the header names exactly the tensors of the list, with their types and shapes.
 /// @param by_name  the tensors of the list, none of which the header lacks another of
 /// @return for each tensor of the header its place in the list
-inline std::vector<std::size_t> match(const RegularFile& from, const Header& header, const std::vector<Entry>& list,
-                                      const std::unordered_map<std::string_view, std::size_t>& by_name) {
+template <class Json = nlohmann::json>
+std::vector<std::size_t> match(const RegularFile& from, const Header& header, const std::vector<Entry>& list,
+                               const std::unordered_map<std::string_view, std::size_t>& by_name) {
   std::vector<std::size_t> places;
   std::vector<bool> found(list.size());
   for (const Described& t : header.tensors) {
     const std::size_t i = by_name.at(header.name(t));
     const Entry& entry = list[i];
     const auto fail = [&](const std::string& reason) {
-      from.fail(8, "tensor " + in_quotes(entry.name) + ": " + reason);
+      from.fail(8, "tensor " + in_quotes<Json>(entry.name) + ": " + reason);
     };
     if (t.dtype->name != entry.dtype)
-      fail(std::string("dtype: expected ") + entry.dtype + ", got " + in_quotes(t.dtype->name));
+      fail(std::string("dtype: expected ") + entry.dtype + ", got " + in_quotes<Json>(t.dtype->name));
     const auto shape = header.shape(t);
     if (t.rank > Header::kExtents || !same_but_for_leading_ones(shape, entry.shape)) {
       const std::string got = t.rank > Header::kExtents ? std::to_string(t.rank) + " dimensions" : shape_text(shape);
@@ -116,7 +117,8 @@ inline std::vector<std::size_t> match(const RegularFile& from, const Header& hea
     found[i] = true;
   }
   if (const auto missing = std::find(found.begin(), found.end(), false); missing != found.end())
-    from.fail(8, "tensor " + in_quotes(list[static_cast<std::size_t>(missing - found.begin())].name) + ": missing");
+    from.fail(8,
+              "tensor " + in_quotes<Json>(list[static_cast<std::size_t>(missing - found.begin())].name) + ": missing");
   return places;
 }
 
@@ -129,8 +131,9 @@ struct Source {
 };
 
 /// Write a file. @param list, sources  of the same tensors
-inline void write(const std::filesystem::path& path, void* context, const Metadata& metadata,
-                  const std::vector<Entry>& list, const std::vector<Source>& sources) {
+template <class Json = nlohmann::json>
+void write(const std::filesystem::path& path, void* context, const Metadata& metadata, const std::vector<Entry>& list,
+           const std::vector<Source>& sources) {
   std::vector<std::size_t> order(list.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   const auto rank = [&](std::size_t i) { return std::string_view("F32F64I64").find(list[i].dtype); };
@@ -140,7 +143,7 @@ inline void write(const std::filesystem::path& path, void* context, const Metada
   std::vector<const Entry*> in_order;
   for (const std::size_t i : order) in_order.push_back(&list[i]);
 
-  const std::string header = header_bytes(metadata, in_order);
+  const std::string header = header_bytes<Json>(metadata, in_order);
   Replacement file(path);
   file.write(header.data(), header.size());
   std::vector<std::byte> piece;
@@ -182,16 +185,23 @@ inline Data read_data(RegularFile& from, const Header& header, const std::vector
 }
 
 /// What the list names, all of it checked. @param only  whether the file must hold no other tensors
-inline Data read_entries(const std::filesystem::path& path, bool only, const std::vector<Entry>& list) {
+template <class Json = nlohmann::json>
+Data read_entries(const std::filesystem::path& path, bool only, const std::vector<Entry>& list) {
   std::unordered_map<std::string_view, std::size_t> by_name;
   for (std::size_t i = 0; i < list.size(); ++i) by_name.emplace(list[i].name, i);
   RegularFile from(path);
-  Header header = read_header(from, [&](const std::string& name) { return !only || by_name.contains(name); });
+  Header header = read_header<Json>(from, [&](const std::string& name) { return !only || by_name.contains(name); });
   std::erase_if(header.tensors, [&](const Described& t) { return !by_name.contains(header.name(t)); });
-  Data data = read_data(from, header, match(from, header, list, by_name));
+  Data data = read_data(from, header, match<Json>(from, header, list, by_name));
   data.metadata = std::move(header.metadata);
   return data;
 }
+
+#if defined(GATEFOLD_IO_KERNEL)
+GATEFOLD_IO_KERNEL void write<nlohmann::json>(const std::filesystem::path&, void*, const Metadata&,
+                                              const std::vector<Entry>&, const std::vector<Source>&);
+GATEFOLD_IO_KERNEL Data read_entries<nlohmann::json>(const std::filesystem::path&, bool, const std::vector<Entry>&);
+#endif
 
 }  // namespace safetensors
 
@@ -269,17 +279,24 @@ Metadata load_subset(const std::filesystem::path& path, C& ctx, const Part<P>&..
 /// what
 ///         load refuses whatever its parts are
 /// @cost   reads the header alone
-inline Metadata read_metadata(const std::filesystem::path& path) {
+template <class Json = nlohmann::json>
+Metadata read_metadata(const std::filesystem::path& path) {
   RegularFile from(path);
-  return safetensors::read_header(from, [](const std::string&) { return true; }).metadata;
+  return safetensors::read_header<Json>(from, [](const std::string&) { return true; }).metadata;
 }
 /// The names of its tensors.
-inline std::set<std::string> read_names(const std::filesystem::path& path) {
+template <class Json = nlohmann::json>
+std::set<std::string> read_names(const std::filesystem::path& path) {
   RegularFile from(path);
-  const auto header = safetensors::read_header(from, [](const std::string&) { return true; });
+  const auto header = safetensors::read_header<Json>(from, [](const std::string&) { return true; });
   std::set<std::string> names;
   for (const auto& t : header.tensors) names.emplace(header.name(t));
   return names;
 }
+
+#if defined(GATEFOLD_IO_KERNEL)
+GATEFOLD_IO_KERNEL Metadata read_metadata<nlohmann::json>(const std::filesystem::path&);
+GATEFOLD_IO_KERNEL std::set<std::string> read_names<nlohmann::json>(const std::filesystem::path&);
+#endif
 
 }  // namespace gatefold::io

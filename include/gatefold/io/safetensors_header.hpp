@@ -9,7 +9,6 @@
 #include <functional>
 #include <iterator>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,6 +16,7 @@
 
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/regular_file.hpp"
+#include "gatefold/io/json.hpp"
 
 /// The header of a safetensors file: read in one pass, in linear time and about as much memory as it is long.
 namespace gatefold::io {
@@ -40,8 +40,8 @@ struct Entry {
 };
 
 /// Text of a file inside a message: control characters escaped, of bounded length.
-inline std::string in_quotes(std::string_view text) {
-  using Json = nlohmann::json;
+template <class Json = nlohmann::json>
+std::string in_quotes(std::string_view text) {
   return Json(text.size() > 200 ? std::string(text.substr(0, 200)) + "..." : std::string(text))
       .dump(-1, ' ', true, Json::error_handler_t::replace);
 }
@@ -92,10 +92,9 @@ inline std::string shape_text(const std::vector<std::uint64_t>& shape) {
 using Known = std::function<bool(const std::string&)>;
 
 /// Receives a JSON text piece by piece and refuses what is no header at once, and tensors that are not wanted.
+template <class Json>
 class HeaderReader {
  public:
-  using Json = nlohmann::json;
-
   HeaderReader(const RegularFile& from, Header& header, const Known& known)
       : from_(from), header_(header), known_(known) {}
 
@@ -170,7 +169,7 @@ class HeaderReader {
     } else if (depth_ == 2 && key_ == Key::dtype) {
       const auto known =
           std::find_if(std::begin(kDtypes), std::end(kDtypes), [&](const Dtype& d) { return d.name == text; });
-      if (known == std::end(kDtypes)) refuse("dtype: expected one of the format, got " + in_quotes(text));
+      if (known == std::end(kDtypes)) refuse("dtype: expected one of the format, got " + in_quotes<Json>(text));
       tensor_.dtype = known;
     } else {
       wrong_value();
@@ -194,9 +193,10 @@ class HeaderReader {
   bool number_float(double, const std::string&) { return wrong_value(); }
   bool boolean(bool) { return wrong_value(); }
   bool null() { return (depth_ == 1 && place_ == Place::metadata) || wrong_value(); }
-  bool binary(Json::binary_t&) { return wrong_value(); }
-  bool parse_error(std::size_t byte, const std::string&, const Json::exception& e) {
-    from_.fail(7 + byte, "header: not JSON: " + in_quotes(e.what()));  // the byte counts from 1; the text begins at 8
+  bool binary(typename Json::binary_t&) { return wrong_value(); }
+  bool parse_error(std::size_t byte, const std::string&, const typename Json::exception& e) {
+    const std::string reason = in_quotes<Json>(e.what());
+    from_.fail(7 + byte, "header: not JSON: " + reason);  // the byte counts from 1; the text begins at 8
   }
 
  private:
@@ -225,15 +225,16 @@ class HeaderReader {
     }
   }
   [[noreturn]] void refuse(const std::string& reason) const {
-    from_.fail(8, "tensor " + in_quotes(header_.name(tensor_)) + ": " + reason);
+    from_.fail(8, "tensor " + in_quotes<Json>(header_.name(tensor_)) + ": " + reason);
   }
   [[noreturn]] void twice(const std::string& name) const {
-    from_.fail(8, "header: " + in_quotes(name) + " appears twice");
+    from_.fail(8, "header: " + in_quotes<Json>(name) + " appears twice");
   }
   // A value that stands where another kind belongs; harmless where nothing belongs.
   bool wrong_value() const {
     if (depth_ == 1 && place_ == Place::metadata) from_.fail(8, "__metadata__: expected an object");
-    if (place_ == Place::metadata) from_.fail(8, "__metadata__: " + in_quotes(metadata_key_) + ": expected a string");
+    if (place_ == Place::metadata)
+      from_.fail(8, "__metadata__: " + in_quotes<Json>(metadata_key_) + ": expected a string");
     if (depth_ == 1) refuse("expected an object");
     if (key_ == Key::dtype) refuse("no dtype");
     if (key_ == Key::shape) refuse("shape: expected an array of non-negative integers");
@@ -256,24 +257,26 @@ class HeaderReader {
 };
 
 /// Require that no name appears twice.
-inline void expect_names(const RegularFile& from, const Header& header) {
+template <class Json = nlohmann::json>
+void expect_names(const RegularFile& from, const Header& header) {
   std::vector<std::string_view> names;
   names.reserve(header.tensors.size());
   for (const Described& t : header.tensors) names.push_back(header.name(t));
   std::sort(names.begin(), names.end());
   const auto pair = std::adjacent_find(names.begin(), names.end());
-  if (pair != names.end()) from.fail(8, "header: " + in_quotes(*pair) + " appears twice");
+  if (pair != names.end()) from.fail(8, "header: " + in_quotes<Json>(*pair) + " appears twice");
 }
 
 /// Bring the tensors into the order of their elements, and require that these fill the file without gap or overlap.
-inline void expect_layout(const RegularFile& from, Header& header) {
+template <class Json = nlohmann::json>
+void expect_layout(const RegularFile& from, Header& header) {
   std::sort(header.tensors.begin(), header.tensors.end(), [](const Described& a, const Described& b) {
     return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
   });
   const std::uint64_t available = from.size() - header.data_begin;
   std::uint64_t at = 0;
   for (const Described& t : header.tensors) {
-    const auto tensor = [&] { return "tensor " + in_quotes(header.name(t)) + ": "; };
+    const auto tensor = [&] { return "tensor " + in_quotes<Json>(header.name(t)) + ": "; };
     if (t.begin != at) {
       from.fail(8, tensor() + "data_offsets: expected to begin at " + std::to_string(at) + ", got " +
                        std::to_string(t.begin) + (t.begin < at ? " (overlap)" : " (gap)"));
@@ -291,7 +294,8 @@ inline void expect_layout(const RegularFile& from, Header& header) {
 /// does
 ///         besides (names that appear twice, a header that does not begin with '{', a tensor that is no object)
 /// @cost   O(n log n) time, and besides the text of n bytes about as much memory
-inline Header read_header(RegularFile& from, const Known& known) {
+template <class Json = nlohmann::json>
+Header read_header(RegularFile& from, const Known& known) {
   std::uint64_t length = 0;
   if (from.size() < 8) from.fail(from.size(), "truncated: expected 8 bytes of header length");
   from.read(&length, 8, 0);
@@ -309,18 +313,18 @@ inline Header read_header(RegularFile& from, const Known& known) {
     // To the parser a zero byte is the end: what follows would go unseen.
     if (const std::size_t zero = text.find('\0'); zero != std::string::npos)
       from.fail(8 + zero, "header: not JSON: a zero byte");
-    HeaderReader reader(from, header, known);
-    nlohmann::json::sax_parse(text, &reader);
+    HeaderReader<Json> reader(from, header, known);
+    Json::sax_parse(text, &reader);
   }
-  expect_names(from, header);
-  expect_layout(from, header);
+  expect_names<Json>(from, header);
+  expect_layout<Json>(from, header);
   return header;
 }
 
 /// The length field and the JSON, padded so that the elements begin at a multiple of 8.
 /// @param list  in the order of their elements in the file
-inline std::string header_bytes(const Metadata& metadata, const std::vector<const Entry*>& list) {
-  using Json = nlohmann::json;
+template <class Json = nlohmann::json>
+std::string header_bytes(const Metadata& metadata, const std::vector<const Entry*>& list) {
   std::string bytes(8, '\0');
   try {
     bytes += '{';
@@ -334,7 +338,7 @@ inline std::string header_bytes(const Metadata& metadata, const std::vector<cons
     }
     if (bytes.back() == ',') bytes.pop_back();
     bytes += '}';
-  } catch (const Json::type_error& e) {
+  } catch (const typename Json::type_error& e) {
     throw ArgumentError(std::string("io::save: names and metadata: expected UTF-8, got ") + e.what());
   }
   bytes.append((8 - bytes.size() % 8) % 8, ' ');
@@ -343,6 +347,12 @@ inline std::string header_bytes(const Metadata& metadata, const std::vector<cons
   std::memcpy(bytes.data(), &length, 8);
   return bytes;
 }
+
+#if defined(GATEFOLD_IO_KERNEL)
+GATEFOLD_IO_KERNEL std::string in_quotes<nlohmann::json>(std::string_view);
+GATEFOLD_IO_KERNEL Header read_header<nlohmann::json>(RegularFile&, const Known&);
+GATEFOLD_IO_KERNEL std::string header_bytes<nlohmann::json>(const Metadata&, const std::vector<const Entry*>&);
+#endif
 
 }  // namespace safetensors
 }  // namespace gatefold::io

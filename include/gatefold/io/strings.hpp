@@ -3,26 +3,27 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/regular_file.hpp"
+#include "gatefold/io/json.hpp"
 #include "gatefold/io/replacement.hpp"
 
 /// A list of strings in a file, such as the tokens of a vocabulary: a JSON array, one string a line.
 namespace gatefold::io {
 
 /// @throws FileError as Replacement, ArgumentError for a string that is not UTF-8: a file that was there is untouched
-inline void save_strings(const std::filesystem::path& path, const std::vector<std::string>& strings) {
+template <class Json = nlohmann::json>
+void save_strings(const std::filesystem::path& path, const std::vector<std::string>& strings) {
   Replacement file(path);
   std::string text = "[";
   for (std::size_t i = 0; i < strings.size(); ++i) {
     try {
-      text.append(i > 0 ? ",\n" : "\n").append(nlohmann::json(strings[i]).dump());
-    } catch (const nlohmann::json::type_error&) {
+      text.append(i > 0 ? ",\n" : "\n").append(Json(strings[i]).dump());
+    } catch (const typename Json::type_error&) {
       throw ArgumentError("io::save_strings: strings[" + std::to_string(i) + "]: expected UTF-8");
     }
     if (text.size() < (1u << 16)) continue;
@@ -37,7 +38,8 @@ inline void save_strings(const std::filesystem::path& path, const std::vector<st
 namespace strings {
 
 /// Takes an array of strings, refuses all else where it begins.
-struct Reader : nlohmann::json_sax<nlohmann::json> {
+template <class Json>
+struct Reader {
   std::vector<std::string> strings{};
   bool open = false;
   std::size_t offset = 0;
@@ -47,26 +49,26 @@ struct Reader : nlohmann::json_sax<nlohmann::json> {
     reason = "expected an array of strings";
     return false;
   }
-  bool string(std::string& value) override {
+  bool string(std::string& value) {
     if (!open) return refuse();
     strings.push_back(std::move(value));
     return true;
   }
-  bool start_array(std::size_t) override {
+  bool start_array(std::size_t) {
     if (open) return refuse();
     return open = true;
   }
-  bool end_array() override { return true; }
-  bool null() override { return refuse(); }
-  bool boolean(bool) override { return refuse(); }
-  bool number_integer(number_integer_t) override { return refuse(); }
-  bool number_unsigned(number_unsigned_t) override { return refuse(); }
-  bool number_float(number_float_t, const std::string&) override { return refuse(); }
-  bool binary(nlohmann::json::binary_t&) override { return refuse(); }
-  bool start_object(std::size_t) override { return refuse(); }
-  bool end_object() override { return refuse(); }
-  bool key(std::string&) override { return refuse(); }
-  bool parse_error(std::size_t at, const std::string&, const nlohmann::json::exception&) override {
+  bool end_array() { return true; }
+  bool null() { return refuse(); }
+  bool boolean(bool) { return refuse(); }
+  bool number_integer(typename Json::number_integer_t) { return refuse(); }
+  bool number_unsigned(typename Json::number_unsigned_t) { return refuse(); }
+  bool number_float(typename Json::number_float_t, const std::string&) { return refuse(); }
+  bool binary(typename Json::binary_t&) { return refuse(); }
+  bool start_object(std::size_t) { return refuse(); }
+  bool end_object() { return refuse(); }
+  bool key(std::string&) { return refuse(); }
+  bool parse_error(std::size_t at, const std::string&, const typename Json::exception&) {
     offset = at;
     reason = "not JSON";
     return false;
@@ -77,16 +79,22 @@ struct Reader : nlohmann::json_sax<nlohmann::json> {
 
 /// @throws FileError with path and reason unless the file is a JSON array of strings
 /// @cost   memory of the file, and 32 bytes for each string, twice that while their list grows
-inline std::vector<std::string> load_strings(const std::filesystem::path& path) {
+template <class Json = nlohmann::json>
+std::vector<std::string> load_strings(const std::filesystem::path& path) {
   RegularFile file(path);
   std::string text(static_cast<std::size_t>(file.size()), '\0');
   file.read(text.data(), text.size(), 0);
-  strings::Reader reader;
-  if (!nlohmann::json::sax_parse(text, &reader)) {
+  strings::Reader<Json> reader;
+  if (!Json::sax_parse(text, &reader)) {
     if (reader.offset > 0) file.fail(reader.offset, reader.reason);
     file.fail(reader.reason);
   }
   return std::move(reader.strings);
 }
+
+#if defined(GATEFOLD_IO_KERNEL)
+GATEFOLD_IO_KERNEL void save_strings<nlohmann::json>(const std::filesystem::path&, const std::vector<std::string>&);
+GATEFOLD_IO_KERNEL std::vector<std::string> load_strings<nlohmann::json>(const std::filesystem::path&);
+#endif
 
 }  // namespace gatefold::io

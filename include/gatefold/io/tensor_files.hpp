@@ -5,7 +5,6 @@
 #include <deque>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,6 +13,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/regular_file.hpp"
 #include "gatefold/io/elements.hpp"
+#include "gatefold/io/json.hpp"
 #include "gatefold/io/safetensors_header.hpp"
 
 namespace gatefold::io {
@@ -41,7 +41,7 @@ class TensorFiles {
  public:
   explicit TensorFiles(const std::filesystem::path& path) : path_(path.string()) {
     if (path.extension() == ".json") {
-      open_index(path);
+      open_index<nlohmann::json>(path);
     } else {
       Shard& shard = shards_.emplace_back(path);
       for (const safetensors::Described& t : shard.header.tensors) add(shard, t);
@@ -123,6 +123,7 @@ class TensorFiles {
                                 shard.header.data_begin + t.begin,
                                 shard.header.data_begin + t.end});
   }
+  template <class Json>
   void open_index(const std::filesystem::path& path);
 
   std::string path_;
@@ -131,8 +132,8 @@ class TensorFiles {
   std::vector<TensorInfo> tensors_{};
 };
 
-inline void TensorFiles::open_index(const std::filesystem::path& path) {
-  using Json = nlohmann::json;
+template <class Json>
+void TensorFiles::open_index(const std::filesystem::path& path) {
   RegularFile file(path);
   if (file.size() > safetensors::kLongestHeader) file.fail("index: expected at most 100 MB");
   std::string text(static_cast<std::size_t>(file.size()), '\0');
@@ -143,7 +144,7 @@ inline void TensorFiles::open_index(const std::filesystem::path& path) {
   std::map<std::string, std::vector<std::string>> by_shard;
   for (const auto& [name, shard] : index["weight_map"].items()) {
     // A file that lies beside the index: no path leads out of its folder.
-    const std::string beside = shard.is_string() ? shard.get<std::string>() : "";
+    const std::string beside = shard.is_string() ? shard.template get<std::string>() : "";
     if (beside.empty() || beside != std::filesystem::path(beside).filename().string())
       fail(name, "index: expected the name of a file beside it, got " + safetensors::in_quotes(shard.dump()));
     by_shard[beside].push_back(name);
@@ -159,5 +160,9 @@ inline void TensorFiles::open_index(const std::filesystem::path& path) {
     }
   }
 }
+
+#if defined(GATEFOLD_IO_KERNEL)
+GATEFOLD_IO_KERNEL void TensorFiles::open_index<nlohmann::json>(const std::filesystem::path&);
+#endif
 
 }  // namespace gatefold::io

@@ -109,8 +109,8 @@ struct RelativeAttention {
   }
 
   template <class T, class B, class Step = fn::NoStep<T>>
-  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
-               const Extra<T, B>& extra = {}, const Step& step = {}) const {
+  [[gnu::noinline]] void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
+                                 Saved<T, B>& saved, const Extra<T, B>& extra = {}, const Step& step = {}) const {
     validate_forward(p, x, u, extra, false);
     auto mark = ctx.mark();
     const attending::WindowForm<T, B> of = form(ctx, x.extent(0), extra);
@@ -134,8 +134,8 @@ struct RelativeAttention {
     run_step(ctx, u, step);
   }
   template <class T, class B, class Step = fn::NoStep<T>>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
-             const Extra<T, B>& extra = {}, const Step& step = {}) const {
+  [[gnu::noinline]] void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
+                               const Extra<T, B>& extra = {}, const Step& step = {}) const {
     validate_forward(p, x, u, extra, true);
     const bool projected = extra.memory.width() == 2 * model_dim;  // keys and values are remembered
     auto mark = ctx.mark();
@@ -161,9 +161,9 @@ struct RelativeAttention {
     run_step(ctx, u, step);
   }
   template <class T, class B>
-  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
-                In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra,
-                ExtraGrad<T, B>& dextra) const {
+  [[gnu::noinline]] void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x,
+                                  const Saved<T, B>& saved, In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads,
+                                  const Extra<T, B>& extra, ExtraGrad<T, B>& dextra) const {
     validate_call(p, x.extent(0), extra, false);
     expect_like("RelativeAttention.backward", "grads", p, grads);
     if (dextra.relative.data())

@@ -32,7 +32,7 @@ struct Name {
     std::string s = parent ? parent->str() : std::string{};
     if (index < 0 && part.empty()) return s;
     if (!s.empty()) s += '.';
-    return s + (index >= 0 ? std::to_string(index) : std::string(part));
+    return index >= 0 ? s += std::to_string(index) : s += part;
   }
   friend std::ostream& operator<<(std::ostream& stream, const Name& name) { return stream << name.str(); }
 };

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <limits>
 #include <new>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -35,22 +37,12 @@ class Tensor {
     std::swap(capacity_, other.capacity_);
     return *this;
   }
-  ~Tensor() { release(); }
+  ~Tensor();
 
   template <class... I>
   void resize(I... extents) {
     static_assert(sizeof...(I) == Rank, "gatefold: one extent per dimension");
-    const Index count = checked_size({static_cast<Index>(extents)...});
-    if (count > capacity_) {
-      release();
-      view_ = View<T, Rank, B>(static_cast<T*>(B::allocate(static_cast<std::size_t>(count) * sizeof(T))), extents...);
-      capacity_ = count;
-    } else {
-      view_ = View<T, Rank, B>(view_.data(), extents...);
-    }
-#ifndef NDEBUG
-    if (count > 0) B::poison(view_.data(), static_cast<std::size_t>(count) * sizeof(T));
-#endif
+    take({static_cast<Index>(extents)...});
   }
   template <class U, class OtherB>
   void resize_like(const Tensor<U, Rank, OtherB>& other) {
@@ -91,24 +83,44 @@ class Tensor {
   }
 
  private:
-  static Index checked_size(std::initializer_list<Index> extents) {
-    Index count = 1;
-    for (Index n : extents) {
-      expect(n >= 0, "Tensor.resize", "extent", "at least 0", n);
-      const Index most = std::numeric_limits<Index>::max() / static_cast<Index>(sizeof(T));
-      expect(n == 0 || count <= most / n, "Tensor.resize", "size", "at most 2^63 bytes", "more");
-      count *= n;
-    }
-    return count;
-  }
-  void release() {
-    if (capacity_ > 0) B::release(view_.data());
-    view_ = {};
-    capacity_ = 0;
-  }
+  void take(const std::array<Index, Rank>& extents);
+  void release();
 
   View<T, Rank, B> view_;
   Index capacity_ = 0;
 };
+
+// Out of the class: what is in it is inline, and compiled again by whoever optimises in spite of kernels.hpp.
+template <class T, int Rank, class B>
+Tensor<T, Rank, B>::~Tensor() {
+  release();
+}
+template <class T, int Rank, class B>
+void Tensor<T, Rank, B>::take(const std::array<Index, Rank>& extents) {
+  Index count = 1;
+  for (Index n : extents) {
+    expect(n >= 0, "Tensor.resize", "extent", "at least 0", n);
+    const Index most = std::numeric_limits<Index>::max() / static_cast<Index>(sizeof(T));
+    expect(n == 0 || count <= most / n, "Tensor.resize", "size", "at most 2^63 bytes", "more");
+    count *= n;
+  }
+  const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T);
+  T* data = view_.data();
+  if (count > capacity_) {
+    release();
+    data = static_cast<T*>(B::allocate(bytes));
+    capacity_ = count;
+  }
+  std::apply([&](auto... n) { view_ = View<T, Rank, B>(data, n...); }, extents);
+#ifndef NDEBUG
+  if (count > 0) B::poison(data, bytes);
+#endif
+}
+template <class T, int Rank, class B>
+void Tensor<T, Rank, B>::release() {
+  if (capacity_ > 0) B::release(view_.data());
+  view_ = {};
+  capacity_ = 0;
+}
 
 }  // namespace gatefold

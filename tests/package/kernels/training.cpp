@@ -1,6 +1,10 @@
-// A training whose loss and parameters are printed to the last bit, in float and double.
+// A training whose loss and parameters are printed to the last bit, in float and double; with gatefold::io as they come
+// back from a file.
 #include <cstdio>
 #include <gatefold/gatefold.hpp>
+#if defined(WITH_IO)
+#include <gatefold/io.hpp>
+#endif
 using namespace gatefold;
 
 template <class T>
@@ -14,6 +18,11 @@ void train() {
   const auto x = uniform_tensor<T>(ctx, Seed{1}, 1.0, 131, 19);
   const auto target = uniform_tensor<T>(ctx, Seed{2}, 1.0, 131, 19);
   for (int step = 0; step < 5; ++step) std::printf("%a\n", trainer.step(x, target));
+#if defined(WITH_IO)
+  save_checkpoint("training.safetensors", trainer);
+  set_zero(ctx, trainer.params);
+  load_checkpoint("training.safetensors", trainer);
+#endif
   for_each_tensor(
       [&](const Name& name, const auto& tensor) {
         for (Index i = 0; i < tensor.size(); ++i)

@@ -1,0 +1,18 @@
+// expect: gatefold: the expert in a HiddenDropout, an Mlp or a GatedMlp, takes what its hidden values are multiplied by, factor \[S, hidden_dim\], as the last argument of forward, infer, backward and weighted_backward; see docs/extending\.md#expert
+// An expert that is as wide inside as it says, and whose functions know of no factor.
+#include <gatefold/gatefold.hpp>
+
+using namespace gatefold;
+
+int main() {
+#ifdef GATEFOLD_FAIL
+  const TransformerExpert<Gelu> expert{.model_dim = 4, .hidden_dim = 3, .heads = 2, .length = 2};
+#else
+  const Mlp<Relu> expert{.model_dim = 8, .hidden_dim = 3};
+#endif
+  Cpu::Context ctx;
+  const Mixture mixture{SoftmaxTopK{.scores = {.experts = 2}}, HiddenDropout{0.1, expert}};
+  Trainer trainer{ctx, Stack{Residual{update::Plain{}, mixture}, 2}, MeanSquaredError{}, optim::AdamW{}, Seed{1}};
+  const auto x = uniform_tensor<float>(ctx, Seed{1}, 1.0, 4, 8);
+  trainer.step(x, x);
+}

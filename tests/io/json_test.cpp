@@ -1,0 +1,14 @@
+#include "gatefold/io/json.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "gatefold/io/safetensors_header.hpp"
+
+TEST_CASE("json: a text is quoted as JSON has it, by whoever was compiled with its library") {
+  const auto quoted = [](const char* text) { return gatefold::io::safetensors::in_quotes(text); };
+  CHECK(quoted("") == "\"\"");
+  CHECK(quoted("a \"b\"\n\x01") == "\"a \\\"b\\\"\\n\\u0001\"");
+  CHECK(quoted("\xff") == "\"\\ufffd\"");  // no UTF-8: the replacement character
+}
