@@ -28,7 +28,8 @@ add() {  # NAME COMMAND...
   rows+="${rows:+, }{\"name\": \"compile_time/$1\", \"real_time\": $seconds, \"time_unit\": \"s\"}"
 }
 kernels=("-DGATEFOLD_KERNELS=\" $set \"")
-programs=("quickstart $root/examples/quickstart.cpp" "language_model/networks $root/examples/language_model/networks.cpp"
+programs=("quickstart $root/examples/quickstart.cpp"
+          "language_model/networks $root/examples/language_model/networks.cpp"
           "language_model/one_network $one_network")
 for program in "${programs[@]}"; do
   read -r name source <<<"$program"
