@@ -62,7 +62,8 @@ FrozenParams<std::remove_reference_t<P>, typename C::Backend> freeze(C& ctx, P&&
     FrozenParams<P, B> frozen{std::move(params), {}};
     if constexpr (requires { typename B::PackedWeights; })
       for_each_tensor(
-          [&](const Name&, auto& t) {
+          [&]<class T, int Rank, class Of>(const Name&, Tensor<T, Rank, Of>& t) {
+            static_assert(std::is_same_v<Of, B>, "gatefold: parameters and context are of different backends");
             if constexpr (requires { B::pack(ctx, std::as_const(t).view(), options.bfloat16, frozen.packed); })
               B::pack(ctx, std::as_const(t).view(), options.bfloat16, frozen.packed);
           },
