@@ -4,7 +4,9 @@
 
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "gatefold/tensor/tensor.hpp"
@@ -59,6 +61,42 @@ TEST_CASE("what experts multiply is rounded on CpuBf16, floats alone, and nothin
   check_product<CpuBf16, Bfloat16, float>();
   check_product<CpuBf16, double, double>();
   check_product<CpuBf16::FullPrecision, float, float>();
+}
+
+TEST_CASE("CpuBf16: what stands between two products is rounded as if it were kept between two calls") {
+  constexpr Index N = 40, D = 21, H = 301, O = 24;
+  const auto x = naive::random_vector<float>(N * D, 1), up = naive::random_vector<float>(2 * D * H, 2),
+             down = naive::random_vector<float>(2 * H * O, 3);
+  const std::vector<Index> offsets{0, 31, N};
+  const Groups<CpuBf16> groups{offsets, {}, N};
+  const View<const float, 2, CpuBf16> items(x.data(), N, D);
+  const View<const float, 3, CpuBf16> first(up.data(), Index(2), D, H), second(down.data(), Index(2), H, O);
+  CpuBf16::Context ctx(2);
+  Tensor<float, 2, CpuBf16> hidden(N, H), expected(N, O), got(N, O);
+  CpuBf16::grouped_gemm(ctx, groups, items, first, false, hidden.view(), fn::Store{});
+  CpuBf16::grouped_gemm(ctx, groups, std::as_const(hidden).view(), second, false, expected.view(), fn::Store{});
+  CpuBf16::grouped_pair(ctx, groups, items, std::array{first}, fn::Store{}, second, got.view(), fn::Store{});
+  CHECK(std::memcmp(got.data(), expected.data(), sizeof(float) * N * O) == 0);
+}
+
+TEST_CASE("CpuBf16: gradients of few slots, of more rows and columns than a task has") {
+  constexpr Index slots = 5, rows = 400, columns = 1100;
+  const auto a = naive::random_vector<float>(slots * rows, 1), d = naive::random_vector<float>(slots * columns, 2);
+  const std::vector<Index> offsets{0, slots};
+  Tensor<float, 3, CpuBf16> dw(1, rows, columns);
+  CpuBf16::Context ctx(3);
+  CpuBf16::grouped_outer(ctx, Groups<CpuBf16>{offsets, {}, slots}, View<const float, 2, CpuBf16>(a.data(), slots, rows),
+                         View<const float, 2, CpuBf16>(d.data(), slots, columns), dw.view(), false);
+  Index wrong = 0;
+  for (Index i = 0; i < rows; ++i)
+    for (Index j = 0; j < columns; ++j) {
+      double expected = 0;
+      for (Index s = 0; s < slots; ++s)
+        expected += double(support::factor<Bfloat16>(a[static_cast<std::size_t>(s * rows + i)])) *
+                    double(support::factor<Bfloat16>(d[static_cast<std::size_t>(s * columns + j)]));
+      wrong += !(std::abs(double(dw(0, i, j)) - expected) <= 25 * 0x1p-24);  // five terms that are at most 1 each
+    }
+  CHECK(wrong == 0);
 }
 
 TEST_CASE("views and tensors of one backend of the host are views of another") {
