@@ -40,7 +40,7 @@ struct Identity {
   }
 };
 
-/// max(v, 0); the slope at 0 is 0.
+/// max(v, 0); the slope at 0 is 0. Of NaN value and slope are 0: what shows that an item is NaN is its gate.
 struct Relu {
   template <class V>
   GATEFOLD_HD static V value(V v) {
