@@ -28,7 +28,7 @@ TEST_CASE("a register of rounded weights is that of the weights themselves") {
   std::vector<Bfloat16> half;
   for (const float v : naive::random_vector<float>(V::size, 3)) half.push_back(Bfloat16::from(v));
   float lanes[V::size];
-  cpu::load_weights(half.data()).store(lanes);
+  cpu::load_halves(half.data()).store(lanes);
   for (std::size_t i = 0; i < half.size(); ++i) CHECK(lanes[i] == float(half[i]));
 }
 

@@ -21,10 +21,12 @@
 #include "gatefold/tensor/tensor.hpp"
 #include "support/engine_cases.hpp"
 #include "support/slow_build.hpp"
+#include "support/words.hpp"
 
 using namespace gatefold;
 using namespace gatefold::engine_cases;
 using cpu::WeightPath;
+using support::factor;
 
 namespace {
 
@@ -87,15 +89,9 @@ void expect_each(Ways& ways, std::initializer_list<Way> expected) {
   }
 }
 
-/// The backend whose grouped products multiply P, and a factor as they take it.
+/// The backend whose grouped products multiply P.
 template <class P>
 using BackendOf = std::conditional_t<std::is_same_v<P, Bfloat16>, CpuBf16, Cpu>;
-template <class P, class T>
-double factor(T v) {
-  if constexpr (std::is_same_v<P, Bfloat16>) return Bfloat16::from(v);
-  return static_cast<double>(v);
-}
-
 /// j mod 7 of every column j.
 template <class T>
 const std::vector<T> of_column = [] {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -16,19 +15,8 @@
 
 namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
-/// to[i] = from[i]
-inline void widen(const Bfloat16* from, Index n, float* to) {
-  Index i = 0;
-#if defined(EIGEN_VECTORIZE_AVX512)
-  for (; i + 16 <= n; i += 16) {
-    const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i));
-    _mm512_storeu_si512(to + i, _mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
-  }
-#endif
-  for (; i < n; ++i) to[i] = from[i];
-}
-
-/// The lanes of a float register as numbers.
+/// The lanes of a float register as numbers. (Cast by the builtin: objects compiled with different -march would share
+/// instantiations of std::bit_cast.)
 using FloatBits = std::uint32_t __attribute__((vector_size(sizeof(packet::Of<float>))));
 using FloatHalves = std::uint16_t __attribute__((vector_size(sizeof(packet::Of<float>) / 2)));
 
@@ -45,33 +33,38 @@ template <class P, class T>
 Register<T> rounded(Register<T> v) {
   if constexpr (!std::is_same_v<P, Bfloat16>) {
     return v;
-  } else if constexpr (Register<T>::size == 1) {
-    return v.each([](T x) -> T { return Bfloat16::from(x); });
   } else {
-    const FloatBits u = (FloatBits)v.packet(), up = u + 0x7fff + ((u >> 16) & 1), quiet = u | 0x400000,
-                    nan = (FloatBits)((u & 0x7fffffff) > 0x7f800000);
-    return Register<T>((typename Register<T>::Packet)(((nan & quiet) | (~nan & up)) & 0xffff0000));
+    const FloatBits u = __builtin_bit_cast(FloatBits, v.packet()), up = u + 0x7fff + ((u >> 16) & 1),
+                    quiet = u | 0x400000, nan = (FloatBits)((u & 0x7fffffff) > 0x7f800000);
+    return Register<T>(__builtin_bit_cast(typename Register<T>::Packet, ((nan & quiet) | (~nan & up)) & 0xffff0000));
   }
 }
 
 /// The first `count` floats of a register, from numbers of half the size; the others are 0. Nothing past them is read.
 inline Register<float> load_halves(const Bfloat16* p, int count = Register<float>::size) {
+#if defined(EIGEN_VECTORIZE_AVX512)  // g++ 12 converts what follows in halves
+  if constexpr (Register<float>::is<float, 64>)
+    if (count == Register<float>::size)
+      return Register<float>(_mm512_castsi512_ps(
+          _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))), 16)));
+#endif
   FloatHalves halves{};
   std::memcpy(&halves, p, static_cast<std::size_t>(count) * sizeof(Bfloat16));
-  return Register<float>(std::bit_cast<packet::Of<float>>(__builtin_convertvector(halves, FloatBits) << 16));
+  return Register<float>(__builtin_bit_cast(packet::Of<float>, __builtin_convertvector(halves, FloatBits) << 16));
 }
 /// The first `count` floats, rounded.
 inline void store_halves(Register<float> v, Bfloat16* p, int count = Register<float>::size) {
   const FloatHalves halves =
-      __builtin_convertvector(std::bit_cast<FloatBits>(rounded<Bfloat16>(v).packet()) >> 16, FloatHalves);
+      __builtin_convertvector(__builtin_bit_cast(FloatBits, rounded<Bfloat16>(v).packet()) >> 16, FloatHalves);
   std::memcpy(p, &halves, static_cast<std::size_t>(count) * sizeof(Bfloat16));
 }
-/// A register of neighbouring weights.
-template <class T>
-Register<T> load_weights(const T* p) {
-  return Register<T>::load(p);
+/// to[i] = from[i]
+inline void widen(const Bfloat16* from, Index n, float* to) {
+  constexpr int size = Register<float>::size;
+  Index i = 0;
+  for (; i + size <= n; i += size) load_halves(from + i).store(to + i);
+  for (; i < n; ++i) to[i] = from[i];
 }
-inline Register<float> load_weights(const Bfloat16* p) { return load_halves(p); }
 
 #if defined(GATEFOLD_BFLOAT16_PAIRS)
 // Pairs of bfloat16 as the lanes of a float register, the first of two in the lower half. The instructions take
@@ -93,7 +86,7 @@ inline float pair(float first, float second) {
   const auto half = [](float v) -> std::uint32_t {
     return Bfloat16::from(std::abs(v) < std::numeric_limits<float>::min() ? std::copysign(0.0f, v) : v).bits;
   };
-  return std::bit_cast<float>(half(first) | half(second) << 16);
+  return __builtin_bit_cast(float, half(first) | half(second) << 16);
 }
 #endif
 

@@ -4,10 +4,10 @@
 #include <type_traits>
 #include <utility>
 
-#include "gatefold/backend/cpu/bfloat16.hpp"
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/prefetch.hpp"
 #include "gatefold/backend/cpu/register.hpp"
+#include "gatefold/backend/cpu/register_access.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/types.hpp"
@@ -36,7 +36,7 @@ template <class P, int R, int N, class W>
 #pragma GCC unroll 8
     for (int j = 0; j < width; ++j) {
       if (j % registers_of_line == 0) __builtin_prefetch(ahead + j / 2 * depth * columns + j % 2 * V::size, 0, 3);
-      const V w = load_weights(b + (j / 2 * depth + k) * columns + j % 2 * V::size);
+      const V w = RegisterAccess<T>{}.load(b + (j / 2 * depth + k) * columns + j % 2 * V::size);
 #pragma GCC unroll 8
       for (int i = 0; i < R; ++i)
         s[i][j] = V(multiply_add<P>(V(a[i * Tile<P>::stride + k]).packet(), w.packet(), s[i][j].packet()));
