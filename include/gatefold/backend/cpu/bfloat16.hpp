@@ -63,7 +63,7 @@ inline void widen(const Bfloat16* from, Index n, float* to) {
   constexpr int size = Register<float>::size;
   Index i = 0;
   for (; i + size <= n; i += size) load_halves(from + i).store(to + i);
-  for (; i < n; ++i) to[i] = from[i];
+  if (const int rest = static_cast<int>(n - i)) load_halves(from + i, rest).store(to + i, rest);
 }
 
 #if defined(GATEFOLD_BFLOAT16_PAIRS)
