@@ -2,7 +2,7 @@
 # cover.sh KIND OUT [MOST]: write the tests made of the rows of this folder into OUT/, at most MOST (12) compositions a
 # file, and say what they cover. KIND is
 #   pairwise       any two rows of different families that may meet: gradients and bits  OUT/<rule>_test.cpp
-#   bitwise        every row: bits of many items, in float and double                    OUT/policies_<experts>_test.cpp
+#   bitwise        every row: bits of many items, in float and double; on shards         OUT/policies_<experts>_test.cpp
 #   cuda           every row but options of others, on the device                        OUT/policies_<experts>_test.cu
 #   cuda_pairwise  any two rows that may meet, on the device                             OUT/<rule>_test.cu
 #   list           every row as ROW(row), for benchmarks                                 OUT/<family>.inc
@@ -29,7 +29,10 @@ want=each ending=cpp by=expert
 [[ $kind == cuda ]] && want=each_policy
 case $kind in
   pairwise) include=descriptors/pairwise.hpp call='check_gradients(%s);' ;;
-  bitwise) include=descriptors/pairwise.hpp call='check_bits_of_many<float>(%s);\n  check_bits_of_many<double>(%s);' ;;
+  bitwise)
+    include=descriptors/pairwise.hpp
+    call='check_bits_of_many<float>(%s);\n  check_bits_of_many<double>(%s);\n  check_shards(%s);'
+    ;;
   cuda | cuda_pairwise) include=descriptors/parity.cuh call='check_parity(%s);' ;;
   *) echo "$0: no such kind: $kind" >&2; exit 2 ;;
 esac

@@ -5,6 +5,7 @@
 #include "bitwise/bitwise.hpp"
 #include "descriptors/composition.hpp"
 #include "descriptors/extras.hpp"
+#include "descriptors/shards.hpp"
 #include "gatefold/check/gradient.hpp"
 
 /// What is checked where two policies meet. The compositions are made from the rows: see cover.sh.

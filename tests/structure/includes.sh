@@ -22,7 +22,7 @@ BEGIN {
   allow["metric"] = "routing"
   allow["train"] = "layer optim loss io"
   allow["check"] = "layer optim loss"
-  allow["dist"] = "routing expert"
+  allow["dist"] = "train"
   for (folder in allow) reach(folder, folder)
   for (i = 1; i < ARGC; ++i) exists[ARGV[i]] = 1
 }

@@ -35,7 +35,8 @@ concept World = requires(W world, const W known, std::span<const Outgoing> outgo
   { known.rank() } -> std::convertible_to<int>;
   { known.size() } -> std::convertible_to<int>;
   world.exchange(outgoing, incoming);
-  { world.fail(sentence) } noexcept;
+  { world.fail(sentence) }
+  noexcept;
 };
 
 /// One process, which needs no library to talk to itself.

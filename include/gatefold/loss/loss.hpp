@@ -129,6 +129,16 @@ Index counted(const LossT& of_outputs, typename B::Context& ctx, Index items, co
   }
 }
 
+/// Whether a batch of so many items is none.
+template <class LossT>
+bool no_batch(const LossT& of_outputs, Index items) {
+  if constexpr (hook::loss::no_batch<LossT>()) {
+    return of_outputs.no_batch(items);
+  } else {
+    return items == 0;
+  }
+}
+
 /// Require a label of a class, or `ignore`, for each item; on a device nobody looks at them.
 /// @throws ArgumentError
 template <class B>

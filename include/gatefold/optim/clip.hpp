@@ -49,21 +49,22 @@ struct ClipStep {
 
 namespace optim {
 
-/// Σ g² over every tensor of a pack, on the backend, in double and in a fixed order.
+/// out += Σ g² of a tensor, on the backend, in double and in a fixed order.
+template <class C, class G>
+void add_squares(C& ctx, const G& g, double* out) {
+  using B = typename C::Backend;
+  using T = std::remove_cvref_t<decltype(*g.data())>;
+  const Parts parts = parts_of(g, summed_at_once);
+  auto mark = ctx.mark();
+  double* sums = ctx.template scratch<double>(parts.count()).data();
+  B::for_rows(ctx, parts.count(), fn::Squares<T>{parts, g.data(), sums});
+  B::template reduce<double>(ctx, parts.count(), fn::Term<double>{sums}, out);
+}
+/// Σ g² over every tensor of a pack.
 template <class C, class Pack>
 void sum_of_squares(C& ctx, const Pack& grads, double* out) {
-  using B = typename C::Backend;
-  B::for_each(ctx, 1, fn::Fill<double>{0, out});
-  for_each_learned(
-      [&](const Name&, const auto& g) {
-        using T = std::remove_cvref_t<decltype(*g.data())>;
-        const Parts parts = parts_of(g, summed_at_once);
-        auto mark = ctx.mark();
-        double* sums = ctx.template scratch<double>(parts.count()).data();
-        B::for_rows(ctx, parts.count(), fn::Squares<T>{parts, g.data(), sums});
-        B::template reduce<double>(ctx, parts.count(), fn::Term<double>{sums}, out);
-      },
-      grads);
+  C::Backend::for_each(ctx, 1, fn::Fill<double>{0, out});
+  for_each_learned([&](const Name&, const auto& g) { add_squares(ctx, g, out); }, grads);
 }
 
 /// An optimizer that sees gradients of bounded global norm.

@@ -25,6 +25,8 @@
 ///
 ///     auto measure(ctx, grads) const;                              // has `const double* total`: see Measured
 ///     step(ctx, params, grads, state, measured) const;
+///
+/// and one of several processes adds theirs up before that: reduce(ctx, grads) const.
 namespace gatefold {
 
 namespace fn {
@@ -107,6 +109,11 @@ Measured measure_finite(C& ctx, const Pack& pack) {
   return {total};
 }
 
+/// Bring the gradients of several processes together, where the optimizer says how.
+template <class O, class C, class Pack>
+void reduce_gradients(const O& optimizer, C& ctx, Pack& grads) {
+  if constexpr (hook::optimizer::reduce<const O, C, Pack>()) optimizer.reduce(ctx, grads);
+}
 /// Read what there is to know of all gradients before a step: by the pass that the optimizer makes over them anyway,
 /// where it makes one, else by measure_finite. The result lives as long as the caller's mark.
 template <class O, class C, class Pack>

@@ -357,6 +357,9 @@ GATEFOLD_MEMBER_OF_NESTED(
     "an optimizer", measure, "measure(ctx, grads) const",
     "reads all gradients before the first parameter is written; its result is the last argument of step",
     nested.measure(with...))
+GATEFOLD_MEMBER_OF_NESTED("an optimizer", reduce, "reduce(ctx, grads) const",
+                          "of several processes: brings their gradients together before they are measured",
+                          nested.reduce(with...))
 GATEFOLD_MEMBER_OF_NESTED("a State", counters, "static counters(f, state)",
                           "f(name, number) for every number that is no tensor", P::counters(with..., nested))
 
@@ -367,6 +370,9 @@ namespace loss {
 GATEFOLD_MEMBER_OF_NESTED("a loss", counted, "counted(ctx, target) const",
                           "the number of targets that it takes its mean over, where that is not the number of items",
                           { nested.counted(with...) } -> std::convertible_to<Index>)
+GATEFOLD_PLAIN_MEMBER("a loss", no_batch, "no_batch(items) const",
+                      "whether a batch of so many items is none: not where other processes hold the rest of it",
+                      { policy.no_batch(count) } -> std::same_as<bool>)
 
 }  // namespace loss
 

@@ -61,6 +61,12 @@ inline constexpr bool is_tuple = false;
 template <class... T>
 inline constexpr bool is_tuple<std::tuple<T...>> = true;
 
+/// A pack of which each of several processes holds a part (dist/sharded.hpp).
+template <class P>
+inline constexpr bool is_sharded = requires {
+  requires P::sharded;
+};
+
 /// A stand-in for f of `each`.
 struct AnyVisitor {
   void operator()(std::string_view, auto&...) const {}
@@ -99,12 +105,15 @@ void visit(F& f, const Name& at, P& first, Q&... more) {
     };
     parts(std::make_index_sequence<std::tuple_size_v<Pack>>{});
   } else if constexpr (!OnlyLearned || is_learned<Pack>) {
-    if constexpr (check<Pack>())
+    if constexpr (is_sharded<Pack> && requires { f.sharded(at, first, more...); }) {
+      f.sharded(at, first, more...);
+    } else if constexpr (check<Pack>()) {
       Pack::each(
           [&](std::string_view part, auto&... sub) {
             visit<OnlyLearned>(f, Name{&at, part}, sub...);
           },
           first, more...);
+    }
   }
 }
 
@@ -114,7 +123,8 @@ void visit(F& f, const Name& at, P& first, Q&... more) {
 /// @throws ArgumentError where the packs have vectors of different length
 ///
 /// A pack is a struct with `static void each(auto&& f, auto&... p)` that lists its members once: `f("weight",
-/// p.weight...); f("bias", p.bias...);`. Vectors and tuples of packs are packs.
+/// p.weight...); f("bias", p.bias...);`. Vectors and tuples of packs are packs. A visitor with `sharded(name, pack...)`
+/// is given whole packs of which this process holds a part, in place of their tensors.
 template <class F, class... P>
 void for_each_tensor(F&& f, P&... packs) {
   pack::visit<false>(f, Name{}, packs...);

@@ -84,6 +84,7 @@ class Trainer {
     if (taken.weight != taken.unit) scale_grads(taken.unit / taken.weight);
 
     auto mark = ctx_.mark();
+    optim::reduce_gradients(optimizer, ctx_, grads);
     const auto measured = optim::measure_gradients(optimizer, ctx_, grads);
     B::for_each(ctx_, 1, fn::Verdict<T>{measured.total, value_.data() + 1});
     T found[2];
@@ -224,7 +225,7 @@ class Trainer {
   bool expect_batch(const char* where, const Items& x, const Target& target) {
     expect_items(where, layer_, x);
     optim::validate_options(optimizer);
-    if (x.extent(0) == 0) {
+    if (loss::no_batch(loss, x.extent(0))) {
       loss::validate_target<T, B>(where, loss, 0, Tensor<T, 2, B>(0, layer_.out_dim()), target);
       return false;
     }

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/pack.hpp"
+#include "gatefold/tensor/table.hpp"
+#include "gatefold/tensor/tensor.hpp"
+
+/// The sum of packs over the shards: gradients of what all shards hold. Host backends.
+namespace gatefold::dist {
+
+namespace reducing {
+
+/// The rows of a table that any shard touched, now touched here too: they are 0 where nobody wrote. `all` says that
+/// they are all of them.
+template <class ShardT, class T, class B>
+std::vector<Index> touch_rows_of_all(ShardT& shard, Table<T, B>& table, bool& all) {
+  const auto rows = table.rows();
+  std::vector<Index> mine;
+  if (!rows.all)
+    for (Index v = 0; v < table.extent(0); ++v)
+      if (rows.touched(v)) mine.push_back(v);
+  const Index told[] = {rows.all ? -1 : static_cast<Index>(mine.size())};
+  std::vector<Index> counts(static_cast<std::size_t>(shard.count()));
+  shard.all_gather(told, Index(1), counts.data());
+  all = std::find(counts.begin(), counts.end(), Index(-1)) != counts.end();
+  if (all) {
+    table.touch_all();
+    return {};
+  }
+  std::vector<Index> touched(static_cast<std::size_t>(std::accumulate(counts.begin(), counts.end(), Index(0))));
+  shard.template all_gather<Index>(mine.data(), counts, touched.data());
+  std::sort(touched.begin(), touched.end());
+  touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
+  for (const Index v : touched) rows.marks[v] = 1;
+  return touched;
+}
+
+/// f(first, n): every run of values that is summed, in the order of the pack.
+template <class T, class ShardT>
+struct Runs {
+  ShardT& shard;
+  std::vector<std::pair<T*, Index>> found{};
+
+  template <int Rank, class B>
+  void operator()(const Name&, Tensor<T, Rank, B>& t) {
+    if (t.size() > 0) found.emplace_back(t.data(), t.size());
+  }
+  template <class B>
+  void operator()(const Name&, Table<T, B>& t) {
+    bool all = false;
+    const std::vector<Index> touched = touch_rows_of_all(shard, t, all);
+    T* const data = t.rows().data;
+    if (all) found.emplace_back(data, t.size());
+    for (const Index v : touched) found.emplace_back(data + v * t.extent(1), t.extent(1));
+  }
+  void operator()(const Name&, auto&) {}  // of other elements
+  void sharded(const Name&, auto&) {}
+};
+
+template <class T, class ShardT, class C, class P>
+void sum_elements(ShardT& shard, C& ctx, P& pack) {
+  Runs<T, ShardT> runs{shard};
+  for_each_tensor(runs, pack);
+  Index size = 0;
+  for (const auto& [data, n] : runs.found) size += n;
+  if (size == 0) return;
+  auto mark = ctx.mark();
+  T* const together = ctx.template scratch<T>(size).data();
+  T* to = together;
+  for (const auto& [data, n] : runs.found) to = std::copy_n(data, n, to);
+  shard.sum(together, size);
+  const T* from = together;
+  for (const auto& [data, n] : runs.found) {
+    std::copy_n(from, n, data);
+    from += n;
+  }
+}
+
+}  // namespace reducing
+
+/// pack ← Σ over the shards, on all of them; tensors of a Sharded pack stay as they are. Of a Table the rows that any
+/// shard touched.
+/// @cost   that of Shard::sum for all values together, and a copy of them
+/// @order  that of Shard::sum
+template <class ShardT, class C, class P>
+void all_reduce(ShardT& shard, C& ctx, P& pack) {
+  static_assert(C::Backend::is_host, "gatefold: all_reduce runs on host backends; see docs/distributed.md");
+  if (shard.count() == 1) return;
+  reducing::sum_elements<float>(shard, ctx, pack);
+  reducing::sum_elements<double>(shard, ctx, pack);
+}
+
+}  // namespace gatefold::dist

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <concepts>
+#include <utility>
+
+#include "gatefold/dist/all_reduce.hpp"
+#include "gatefold/dist/sharded.hpp"
+#include "gatefold/optim/clip.hpp"
+#include "gatefold/optim/optimizer.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/pack.hpp"
+
+namespace gatefold::dist {
+
+namespace squares {
+
+/// Σ g² of what all shards hold, and of what this one holds alone.
+template <class C>
+struct OfPack {
+  C& ctx;
+  double *whole, *part;
+  void operator()(const Name&, const auto& g) const { optim::add_squares(ctx, g, whole); }
+  void sharded(const Name&, const auto& g) const {
+    for_each_learned([&](const Name&, const auto& t) { optim::add_squares(ctx, t, part); }, g);
+  }
+};
+
+}  // namespace squares
+
+/// An optimizer whose gradients are those of the batch of all shards: the outermost of a shard's program.
+///
+///     g ← Σ_j g_j over the shards,   ‖g‖² = Σ g² of what all hold + Σ_j Σ g² of the experts of shard j   (1)
+///
+/// Every shard takes the same step on what all hold, and its own on its experts; a norm that clips is the global one.
+/// Of losses as LossOfShards scales them.
+/// @throws DeviceError where another shard has failed
+/// @cost   all_reduce of the gradients of what is not sharded, and one small exchange
+template <optim::Optimizer OptimizerT, class ShardT>
+struct DataParallel {
+  using IsOptimizer = void;
+  OptimizerT optimizer;
+  ShardT* shard;
+  double lr = optimizer.lr;
+
+  template <class Pack>
+  using State = typename OptimizerT::template State<Pack>;
+  void validate() const { optim::validate_options(optimizer); }
+  template <class C, class Pack>
+  auto begin(C& ctx, const Pack& params) const {
+    return optimizer.begin(ctx, params);
+  }
+  /// The sum (1), before anything is measured or stepped.
+  template <class C, class Pack>
+  void reduce(C& ctx, Pack& grads) const {
+    all_reduce(*shard, ctx, grads);
+  }
+  /// Σ g², of the whole.
+  template <class C, class Pack>
+  optim::Measured measure(C& ctx, const Pack& grads) const {
+    auto* sums = ctx.template scratch<double>(2).data();
+    sums[0] = sums[1] = 0;
+    for_each_learned(squares::OfPack<C>{ctx, sums, sums + 1}, grads);
+    sums[0] += shard->sum(sums[1]);
+    return {sums};
+  }
+  template <class C, class Pack, class StateT>
+  void step(C& ctx, Pack& params, Pack& grads, StateT& state, const optim::Measured& measured) const {
+    constexpr bool measures = hook::optimizer::measure<const OptimizerT, C, const Pack>();
+    if constexpr (measures) {
+      static_assert(std::same_as<decltype(optimizer.measure(ctx, std::as_const(grads))), optim::Measured>,
+                    "gatefold: DataParallel knows the global norm of all gradients and no other measure of them: "
+                    "NormalizedGd takes one of each expert; see docs/distributed.md");
+      inner().step(ctx, params, grads, state, measured);
+    } else {
+      inner().step(ctx, params, grads, state);
+    }
+  }
+
+ private:
+  OptimizerT inner() const {
+    OptimizerT now = optimizer;
+    now.lr = lr;
+    return now;
+  }
+};
+template <class O, class S>
+DataParallel(O, S*) -> DataParallel<O, S>;
+
+}  // namespace gatefold::dist

@@ -1,0 +1,170 @@
+#pragma once
+
+#include <utility>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/dist/global_gate.hpp"
+#include "gatefold/dist/sharded.hpp"
+#include "gatefold/dist/slot_exchange.hpp"
+#include "gatefold/layer/batch_stamp.hpp"
+#include "gatefold/layer/layer.hpp"
+#include "gatefold/layer/mixture.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/tensor.hpp"
+
+namespace gatefold::dist {
+
+/// A mixture whose experts are dealt over the shards of a batch: shard j of C holds the experts of
+/// Range::of(experts, j, C).
+///
+///     u[n] = Σ_e w[n,e] · expert_e(x[n]),   the mixture of the batch of all shards, in their order       (1)
+///
+/// A branch like the Mixture inside, and of its values: those of one process that has the whole batch, bit for bit
+/// where the gate's plan is sparse. All shards call it together, each with its own items, of which there may be none.
+/// Items go to the shards of their experts and results come back (SlotExchange); gates see all items (GlobalGate).
+/// Gradients of the gate are each shard's part of a sum (DataParallel adds them), those of an expert are whole where
+/// the expert is.
+/// @param x  [N_i, in_dim] in, u [N_i, out_dim] out: this shard's items
+/// @throws ArgumentError as Mixture; DeviceError where another shard has failed
+/// @cost   the experts' work on the slots of this shard's experts; a row given or taken for each shard that an item
+///         goes to, and for each slot that comes back; twice that backward
+/// @order  that of Mixture
+template <class GateT, class ExpertT, class ShardT>
+struct ExpertParallel {
+  static_assert(!hook::expert::with_noise<ExpertT>(),
+                "gatefold: experts that draw numbers draw them by item, and ExpertParallel moves items; see "
+                "docs/distributed.md");
+  Mixture<GateT, ExpertT> mixture;
+  ShardT* shard;
+
+  template <class T, class B>
+  struct Params {
+    gatefold::Params<GateT, T, B> gate;
+    Sharded<gatefold::Params<ExpertT, T, B>> expert;
+    static void each(auto&& f, auto&... p) {
+      f("gate", p.gate...);
+      f("expert", p.expert...);
+    }
+  };
+  /// What a Mixture saves of all items (`plan`, `gate`), and what this shard's experts keep.
+  template <class T, class B>
+  struct Saved : GlobalGate<GateT, T, B>::Saved {
+    SlotExchange<T, B> slots;
+    Tensor<T, 2, B> x;  // [rows that the slots here read, in_dim]
+    gatefold::Saved<ExpertT, T, B> expert;
+    Tensor<T, 2, B> z;  // [own slots, out_dim], or empty, as in Mixture
+    BatchStamp batch;
+    void mixtures(auto&& f) const { f(*this); }
+  };
+  template <class T, class B>
+  using Extra = gatefold::Extra<GateT, T, B>;
+  template <class T, class B>
+  using ExtraGrad = gatefold::ExtraGrad<GateT, T, B>;
+
+  Index in_dim() const { return mixture.in_dim(); }
+  Index out_dim() const { return mixture.out_dim(); }
+  Index experts() const { return mixture.experts(); }
+
+  /// The parameters of a mixture of the same seed, and of its experts those of this shard.
+  /// @cost  memory for all experts of the layer until it returns
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    static_assert(B::is_host, "gatefold: ExpertParallel runs on host backends; see docs/distributed.md");
+    auto whole = mixture.template init<T, B>(ctx, seed);
+    Params<T, B> p{std::move(whole.gate), {}};
+    take_experts(mixture.expert, experts(), range(), p.expert.part, whole.expert);
+    return p;
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index, const Extra<T, B>&) const {
+    expect(shard != nullptr, "ExpertParallel", "shard", "one of dist::run", "null");
+    if constexpr (hook::expert::validate<ExpertT, T, B>()) own_experts().validate(p.expert.part, range().count);
+  }
+
+  template <class T, class B, class Step = fn::NoStep<T>>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
+               const Extra<T, B>& extra = {}, const Step& step = {}) const {
+    const auto here = ctx.here();
+    expect_forward("ExpertParallel.forward", *this, p, x, "u", u, extra);
+    saved.batch.take(x);
+    GlobalGate<GateT, T, B>::forward(mixture.filled_gate(), *shard, ctx, p.gate, x, saved, extra);
+    auto mark = ctx.mark();
+    const auto in = saved.own().dispatch(ctx, x);
+    saved.slots.begin(*shard, in.groups, in.x.extent(0));
+    saved.x.resize(saved.slots.rows(), in_dim());
+    saved.slots.bring_rows(*shard, ctx, in.x, saved.x);
+    const Groups<B> groups = saved.slots.groups();
+    auto z_here = ctx.template scratch<T>(groups.slots, out_dim());
+    own_experts().forward(ctx, p.expert.part, groups, saved.x, z_here, saved.expert);
+    const View<T, 2, B> z = outputs(ctx, saved, in.groups.slots);
+    saved.slots.return_slots(*shard, ctx, z_here, z);
+    saved.own().combine(ctx, z, u, step);
+  }
+
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
+                In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra,
+                ExtraGrad<T, B>& dextra) const {
+    const auto here = ctx.here();
+    expect_backward("ExpertParallel.backward", *this, p, x, du, dx, grads, extra);
+    saved.batch.expect_same("ExpertParallel.backward", x);
+    auto mark = ctx.mark();
+    const auto& plan = saved.own();
+    const auto in = plan.dispatched(x);
+    const Groups<B> groups = saved.slots.groups();
+    auto dplan = plan.grad(ctx);
+    auto dslots_here = ctx.template scratch<T>(groups.slots, in_dim());
+    const View<T, 2, B> dslots = ctx.template scratch<T>(in.groups.slots, in_dim());
+    if constexpr (takes_weights<T, B>()) {
+      const auto weights = plan.slot_weights(dplan);
+      auto w = ctx.template scratch<T>(in.groups.slots, 1), w_here = ctx.template scratch<T>(groups.slots, 1);
+      auto dw_here = ctx.template scratch<T>(groups.slots, 1);
+      const Index slots = in.groups.offsets(in.groups.experts());
+      for (Index s = 0; s < slots; ++s) w(s, 0) = weights(s);
+      saved.slots.bring_slots(*shard, ctx, w, w_here);
+      auto du_here = ctx.template scratch<T>(saved.slots.rows(), out_dim());
+      saved.slots.bring_rows(*shard, ctx, du, du_here);
+      own_experts().weighted_backward(ctx, p.expert.part, groups, saved.x, saved.expert, du_here,
+                                      SlotWeights<T, B>{View<const T, 1, B>(w_here.data(), groups.slots),
+                                                        View<T, 1, B>(dw_here.data(), groups.slots)},
+                                      dslots_here, grads.expert.part);
+      saved.slots.return_slots(*shard, ctx, dw_here, w);
+      for (Index s = 0; s < slots; ++s) weights.set_adjoint(s, w(s, 0));
+    } else {
+      auto dz = ctx.template scratch<T>(in.groups.slots, out_dim());
+      plan.combine_backward(ctx, saved.z, du, dz, dplan);
+      auto dz_here = ctx.template scratch<T>(groups.slots, out_dim());
+      saved.slots.bring_slots(*shard, ctx, dz, dz_here);
+      own_experts().backward(ctx, p.expert.part, groups, saved.x, saved.expert, dz_here, dslots_here,
+                             grads.expert.part);
+    }
+    saved.slots.return_slots(*shard, ctx, dslots_here, dslots);
+    plan.dispatch_backward(ctx, x, dslots, dx, dplan);
+    GlobalGate<GateT, T, B>::backward(mixture.filled_gate(), *shard, ctx, p.gate, x, saved, dplan, dx, grads.gate,
+                                      extra, dextra);
+  }
+
+ private:
+  template <class T, class B>
+  static constexpr bool takes_weights() {
+    return Mixture<GateT, ExpertT>::template takes_weights<T, B>();
+  }
+  Range range() const { return shard->part_of(experts()); }
+  ExpertT own_experts() const { return some_experts(mixture.expert, range()); }
+  /// Where the experts' outputs go: they are kept if backward needs them.
+  template <class T, class B>
+  View<T, 2, B> outputs(typename B::Context& ctx, Saved<T, B>& saved, Index slots) const {
+    if constexpr (takes_weights<T, B>()) {
+      return ctx.template scratch<T>(slots, out_dim());
+    } else {
+      saved.z.resize(slots, out_dim());
+      return saved.z.view();
+    }
+  }
+};
+template <class G, class E, class S>
+ExpertParallel(Mixture<G, E>, S*) -> ExpertParallel<G, E, S>;
+
+}  // namespace gatefold::dist

@@ -1,0 +1,118 @@
+#pragma once
+
+#include <type_traits>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/loss/loss.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/pack.hpp"
+
+namespace gatefold::dist {
+
+/// A loss of the batch of all shards, of which each has a part.
+///
+///     L = Σ_j n_j L_j / Σ_j n_j,   n_j: the targets of shard j that count                               (1)
+///
+/// Its value is L on every shard, and its adjoint that of L: a shard's gradients are its terms of a sum (DataParallel).
+/// A shard may have no items. All shards call it together.
+/// @tparam learns  whether the loss inside has parameters, which are those of all shards
+/// @cost   an exchange of a few numbers forward and backward; of a loss that learns also two scalings of all gradients
+template <class LossT, class ShardT, bool learns = named::Params<LossT>()>
+struct LossOfShards {
+  LossT loss;
+  ShardT* shard;
+
+  template <class T, class B>
+  using Target = loss::TargetOf<LossT, T, B>;
+
+  bool no_batch(Index items) const { return shard->sum(items) == 0; }
+  template <class T, class B>
+  void validate(In<T, 2, B> y, const Target<T, B>& target) const {
+    loss.template validate<T, B>(y, target);
+  }
+  /// The targets of all shards.
+  template <class C, class TargetV>
+  Index counted(C& ctx, const TargetV& target) const {
+    return shard->sum(gatefold::loss::counted<typename C::Backend>(loss, ctx, target.extent(0), target));
+  }
+  template <class T, class B>
+  void forward(typename B::Context& ctx, In<T, 2, B> y, const Target<T, B>& target, Out<T, 1, B> value) const {
+    loss.template forward<T, B>(ctx, y, target, value);
+    value(0) = shard->sum(share<T, B>(ctx, target) * value(0));
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, In<T, 2, B> y, const Target<T, B>& target, Out<T, 2, B> dy) const {
+    loss.template backward<T, B>(ctx, y, target, dy);
+    B::for_each(ctx, dy.size(), fn::Scale<T>{share<T, B>(ctx, target), dy.data()});
+  }
+
+  /// n_j / Σ n; 0 where there is none at all.
+  template <class T, class B>
+  T share(typename B::Context& ctx, const Target<T, B>& target) const {
+    const Index mine = gatefold::loss::counted<B>(loss, ctx, target.extent(0), target), all = shard->sum(mine);
+    return all > 0 ? static_cast<T>(mine) / static_cast<T>(all) : T(0);
+  }
+};
+
+/// The same of a loss that learns.
+template <class LossT, class ShardT>
+struct LossOfShards<LossT, ShardT, true> {
+  LossT loss;
+  ShardT* shard;
+
+  template <class T, class B>
+  using Target = loss::TargetOf<LossT, T, B>;
+  template <class T, class B>
+  using Params = gatefold::Params<LossT, T, B>;
+  template <class T, class B>
+  using Saved = gatefold::Saved<LossT, T, B>;
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    return init_params<T, B>(loss, ctx, seed);
+  }
+  bool no_batch(Index items) const { return means().no_batch(items); }
+  template <class T, class B>
+  void validate(In<T, 2, B> y, const Target<T, B>& target) const {
+    loss.template validate<T, B>(y, target);
+  }
+  template <class C, class TargetV>
+  Index counted(C& ctx, const TargetV& target) const {
+    return means().counted(ctx, target);
+  }
+  template <class T, class B, class ModelP>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, const ModelP& model, In<T, 2, B> y,
+               const Target<T, B>& target, Out<T, 1, B> value, Saved<T, B>& saved) const {
+    loss.template forward<T, B>(ctx, p, model, y, target, value, saved);
+    value(0) = shard->sum(means().template share<T, B>(ctx, target) * value(0));
+  }
+  /// The loss inside adds its own gradient, of the mean over this shard's targets, to what is there: that is scaled up
+  /// before, and all of it down after.
+  template <class T, class B, class ModelP>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, const ModelP& model, In<T, 2, B> y,
+                const Target<T, B>& target, const Saved<T, B>& saved, Out<T, 2, B> dy, Params<T, B>& grads,
+                ModelP& dmodel) const {
+    const T share = means().template share<T, B>(ctx, target);
+    if (share > 0 && share != 1) scale(ctx, 1 / share, grads, dmodel);
+    loss.template backward<T, B>(ctx, p, model, y, target, saved, dy, grads, dmodel);
+    if (share > 0 && share != 1) scale(ctx, share, grads, dmodel);
+    B::for_each(ctx, dy.size(), fn::Scale<T>{share, dy.data()});
+  }
+
+ private:
+  LossOfShards<LossT, ShardT, false> means() const { return {loss, shard}; }
+  template <class C, class T, class... P>
+  static void scale(C& ctx, T factor, P&... packs) {
+    (for_each_learned(
+         [&](const Name&, auto& g) {
+           for_each_touched(ctx, g, fn::Scale<T>{factor, touched_elements(g)});
+         },
+         packs),
+     ...);
+  }
+};
+template <class L, class S>
+LossOfShards(L, S*) -> LossOfShards<L, S>;
+
+}  // namespace gatefold::dist

@@ -1,0 +1,183 @@
+#include "gatefold/dist/data_parallel.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <cmath>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "gatefold/dist/expert_parallel.hpp"
+#include "gatefold/dist/loss_of_shards.hpp"
+#include "gatefold/gatefold.hpp"
+
+using namespace gatefold;
+
+namespace {
+
+constexpr Index items = 24, words = 13, dim = 6, experts = 4, classes = 5, steps = 5;
+
+/// Losses, and parameters in the order of the model with all experts.
+struct Run {
+  std::vector<double> losses;
+  std::vector<std::vector<double>> params;
+};
+
+const auto mixture = Mixture{WithAuxiliary<SoftmaxTopK, Balance>{.scores = {.experts = experts}, .selection = {.k = 2}},
+                             Mlp<Gelu>{.model_dim = dim, .hidden_dim = 7}};
+auto model_of(const auto& branch) {
+  return Chain{Embedding{.vocabulary = words, .model_dim = dim},
+               Residual{update::HeavyBall{}, PreNorm{LayerNorm{}, branch}},
+               Linear{.model_dim = dim, .output_dim = classes}};
+}
+/// Batches by step: ids and labels, some of which do not count.
+std::vector<Index> ids(Index step) {
+  std::vector<Index> all;
+  for (Index n = 0; n < items; ++n) all.push_back((n * 5 + step * 3) % (words - 2));
+  return all;
+}
+std::vector<Index> labels(Index step) {
+  std::vector<Index> all;
+  for (Index n = 0; n < items; ++n) all.push_back(n % 7 == 2 ? -1 : (n + step) % classes);
+  return all;
+}
+
+template <class O>
+Run alone(const O& optimizer) {
+  Cpu::Context ctx(1);
+  Trainer trainer{ctx, model_of(mixture), CrossEntropy{.ignore = -1}, optimizer, Seed{3}, Element<double>{}};
+  Run run;
+  for (Index i = 0; i < steps; ++i) {
+    const auto x = ids(i), y = labels(i);
+    run.losses.push_back(trainer.step(x, y));
+  }
+  for_each_tensor([&](const Name&, const auto& t) { run.params.emplace_back(t.data(), t.data() + t.size()); },
+                  trainer.params);
+  return run;
+}
+
+template <class O>
+void check_run(const O& optimizer) {
+  const Run expected = alone(optimizer);
+  for (Index shards : {1, 2, 3, 4}) {
+    std::vector<Run> runs(static_cast<std::size_t>(shards));
+    dist::Alone world;
+    dist::run(world, shards, [&](auto& shard) {
+      Cpu::Context ctx(1);
+      Trainer trainer{ctx,
+                      model_of(dist::ExpertParallel{mixture, &shard}),
+                      dist::LossOfShards{CrossEntropy{.ignore = -1}, &shard},
+                      dist::DataParallel{optimizer, &shard},
+                      Seed{3},
+                      Element<double>{}};
+      Run& run = runs[static_cast<std::size_t>(shard.index())];
+      for (Index i = 0; i < steps; ++i) {
+        auto mine = shard.part_of(items);
+        if (i == 1 && shards > 1) {  // the first shard has no items
+          const auto others = dist::Range::of(items, shard.index() - 1, shards - 1);
+          mine = shard.index() == 0 ? dist::Range{} : others;
+        }
+        const auto x = ids(i), y = labels(i);
+        run.losses.push_back(trainer.step(View<const Index, 1, Cpu>(x).rows(mine.first, mine.count),
+                                          View<const Index, 1, Cpu>(y).rows(mine.first, mine.count)));
+      }
+      for_each_tensor([&](const Name&, const auto& t) { run.params.emplace_back(t.data(), t.data() + t.size()); },
+                      trainer.params);
+    });
+    CAPTURE(shards);
+    for (const Run& run : runs) CHECK(run.losses == runs[0].losses);  // the same on all shards, to the bit
+    for (std::size_t i = 0; i < expected.losses.size(); ++i)
+      CHECK(std::abs(runs[0].losses[i] - expected.losses[i]) <= 1e-13 * expected.losses[i]);
+    for (std::size_t i = 0; i < expected.params.size(); ++i) {
+      std::vector<double> all;
+      if (runs[0].params[i].size() == expected.params[i].size()) {  // of all shards
+        all = runs[0].params[i];
+        for (const Run& run : runs) CHECK(run.params[i] == all);
+      } else {
+        for (const Run& run : runs) all.insert(all.end(), run.params[i].begin(), run.params[i].end());
+      }
+      REQUIRE(all.size() == expected.params[i].size());
+      double difference = 0;
+      for (std::size_t k = 0; k < all.size(); ++k)
+        difference = std::max(difference, std::abs(all[k] - expected.params[i][k]));
+      CHECK(difference <= 1e-11);  // Adam divides by √v, which is small where gradients are
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a run on shards takes the steps of one process on the whole batch") {
+  check_run(optim::Sgd{.lr = 0.3, .momentum = 0.9});
+  check_run(optim::Clipped{optim::Sgd{.lr = 0.3}, 0.1});
+  check_run(optim::Scheduled{optim::Clipped{optim::AdamW{.lr = 0.01, .epsilon = 1e-4}, 0.05},
+                             optim::WarmupCosine{.warmup = 2, .total = 9}});
+}
+
+TEST_CASE("parts of a batch wait for the step, and the norm that clips is that of all shards") {
+  // Two parts and one whole: the same gradient, so the same step.
+  const auto run = [&](bool parts, Index shards) {
+    std::vector<double> first;
+    std::mutex mutex;
+    dist::Alone world;
+    dist::run(world, shards, [&](auto& shard) {
+      Cpu::Context ctx(1);
+      const Mixture plain{SoftmaxTopK{.scores = {.experts = experts}, .selection = {.k = 2}},
+                          Mlp<Gelu>{.model_dim = dim, .hidden_dim = 7}};  // no loss of a batch
+      Trainer trainer{ctx,
+                      model_of(dist::ExpertParallel{plain, &shard}),
+                      dist::LossOfShards{CrossEntropy{.ignore = -1}, &shard},
+                      dist::DataParallel{optim::Clipped{optim::Sgd{.lr = 0.5}, 0.2}, &shard},
+                      Seed{3},
+                      Element<double>{}};
+      const auto x = ids(0), y = labels(0);
+      const auto of = [&](Index begin, Index end) {
+        const auto part = dist::Range::of(end - begin, shard.index(), shards);
+        return std::pair{View<const Index, 1, Cpu>(x).rows(begin + part.first, part.count),
+                         View<const Index, 1, Cpu>(y).rows(begin + part.first, part.count)};
+      };
+      if (parts) {
+        const auto a = of(0, 9), b = of(9, items);
+        trainer.accumulate(a.first, a.second);
+        trainer.step(b.first, b.second);
+      } else {
+        const auto all = of(0, items);
+        trainer.step(all.first, all.second);
+      }
+      const std::lock_guard lock(mutex);
+      if (shard.index() == 0)
+        for_each_tensor([&](const Name&, const auto& t) { first.insert(first.end(), t.data(), t.data() + t.size()); },
+                        trainer.params);
+    });
+    return first;
+  };
+  for (Index shards : {1, 3}) {
+    const auto whole = run(false, shards), parts = run(true, shards);
+    double difference = 0;
+    for (std::size_t i = 0; i < whole.size(); ++i) difference = std::max(difference, std::abs(whole[i] - parts[i]));
+    CHECK(difference <= 1e-14);
+  }
+}
+
+TEST_CASE("a gradient that is not finite on one shard is refused on all, and nothing is stepped") {
+  dist::Alone world;
+  std::atomic<int> refused = 0;
+  dist::run(world, 3, [&](auto& shard) {
+    Cpu::Context ctx(1);
+    Trainer trainer{ctx, dist::ExpertParallel{mixture, &shard}, dist::LossOfShards{MeanSquaredError{}, &shard},
+                    dist::DataParallel{optim::AdamW{}, &shard}, Seed{3}};
+    auto x = uniform_tensor<float>(ctx, Seed{1}, 1, 4, dim), y = uniform_tensor<float>(ctx, Seed{2}, 1, 4, dim);
+    if (shard.index() == 1) y(0, 0) = std::numeric_limits<float>::infinity();
+    const std::vector<float> before(
+        trainer.params.branch.gate.scores.weight.data(),
+        trainer.params.branch.gate.scores.weight.data() + trainer.params.branch.gate.scores.weight.size());
+    try {
+      trainer.step(x, y);
+    } catch (const NotFiniteError&) {
+      const auto& w = trainer.params.branch.gate.scores.weight;
+      if (before == std::vector<float>(w.data(), w.data() + w.size())) ++refused;
+    }
+  });
+  CHECK(refused == 3);
+}

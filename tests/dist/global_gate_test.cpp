@@ -1,0 +1,104 @@
+#include "gatefold/dist/global_gate.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "gatefold/dist/shards.hpp"
+#include "gatefold/gatefold.hpp"
+
+using namespace gatefold;
+using dist::global::Sees;
+
+template <class G>
+constexpr Sees seen = dist::GlobalGate<G, float, Cpu>::sees;
+using Scores = LinearScores;
+static_assert(seen<SoftmaxTopK> == Sees::logits);
+static_assert(seen<ComposedGate<CosineScores, Independent, ExpertChoice, Balance>> == Sees::logits);
+static_assert(seen<ComposedGate<Scores, Independent, Capacity<TopK>>> == Sees::logits);
+static_assert(seen<ComposedGate<Scores, Independent, NoisyTop1<>>> == Sees::logits);
+static_assert(seen<ComposedGate<Scores, Independent, NoisyTopK<>>> == Sees::items);   // noise scales with x
+static_assert(seen<ComposedGate<Scores, Independent, SigmoidBias>> == Sees::items);   // learns
+static_assert(seen<ComposedGate<Scores, TokenSimilarity, TopK>> == Sees::items);      // mixes items
+static_assert(seen<ComposedGate<Jitter<Scores>, Independent, TopK>> == Sees::items);  // draws by item
+static_assert(seen<HashGate> == Sees::own);
+static_assert(seen<SoftMoe> == Sees::own);
+
+namespace {
+
+/// Plan and auxiliary losses of all shards, and of one process.
+template <class G>
+void check_plan(const G& gate, const Extra<G, double, Cpu>& extra = {}) {
+  constexpr Index items = 29;
+  Cpu::Context one(1);
+  const auto params = init_params<double, Cpu>(gate, one, Seed{1});
+  const auto x = uniform_tensor<double>(one, Seed{2}, 1, items, gate.scores.model_dim);
+  Plan<G, double, Cpu> expected;
+  Saved<G, double, Cpu> kept;
+  gate.forward(one, params, x, expected, kept, extra);
+  const auto same = [](const auto& a, const auto& b) {
+    return a.size() == b.size() && std::equal(a.data(), a.data() + a.size(), b.data());
+  };
+  for (Index shards : {1, 2, 5, 40}) {  // of forty, some have no items
+    std::atomic<int> wrong = 0;
+    dist::Alone world;
+    dist::run(world, shards, [&](auto& shard) {
+      Cpu::Context ctx(1);
+      const auto mine = shard.part_of(items);
+      typename dist::GlobalGate<G, double, Cpu>::Saved saved;
+      dist::GlobalGate<G, double, Cpu>::forward(gate, shard, ctx, params, x.view().rows(mine.first, mine.count), saved,
+                                                extra);
+      if (!same(saved.plan.offsets, expected.offsets) || !same(saved.plan.expert, expected.expert) ||
+          !same(saved.plan.weight, expected.weight) || !same(saved.gate.auxiliary, kept.auxiliary))
+        ++wrong;
+      // Its own picks are those of its items, in their order.
+      std::size_t next = 0;
+      for (Index p = 0; p < expected.item.size(); ++p) {
+        if (expected.item(p) < mine.first || expected.item(p) >= mine.first + mine.count) continue;
+        const Index i = static_cast<Index>(next++);
+        if (saved.own().item(i) != expected.item(p) - mine.first || saved.own().expert(i) != expected.expert(p) ||
+            saved.own().weight(i) != expected.weight(p))
+          ++wrong;
+      }
+      if (static_cast<Index>(next) != saved.own().item.size() || saved.own().items() != mine.count) ++wrong;
+    });
+    CAPTURE(shards);
+    CHECK(wrong == 0);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("plan and losses are those of the batch of all shards") {
+  const LinearScores scores{.model_dim = 6, .experts = 5};
+  check_plan(WithAuxiliary<SoftmaxTopK, Balance, ZLoss>{.scores = scores, .selection = {.k = 2}});
+  check_plan(ComposedGate<Scores, Independent, ExpertChoice, Importance>{.scores = scores});
+  check_plan(ComposedGate<Scores, Independent, Capacity<TopK>, Balance>{
+      .scores = scores, .selection = {.selection = {.k = 2}, .factor = 0.5, .multiple_of = 1}});
+  check_plan(ComposedGate<Scores, TokenSimilarity, TopK>{.scores = scores, .mixing = {.model_dim = 6}});
+  check_plan(ComposedGate<Scores, Independent, NoisyTopK<>, Load>{.scores = scores, .selection = {.model_dim = 6}},
+             {.selection = {Random{Seed{3}, 1}}});
+  check_plan(ComposedGate<Scores, Independent, NoisyTop1<>>{.scores = scores}, {.selection = {Random{Seed{3}, 1}}});
+}
+
+TEST_CASE("a mask on some shards alone is an error that says so") {
+  const SoftmaxTopK gate{.scores = {.model_dim = 4, .experts = 3}};
+  using Gate = dist::GlobalGate<SoftmaxTopK, float, Cpu>;
+  dist::Alone world;
+  CHECK_THROWS_WITH_AS(
+      dist::run(world, 2,
+                [&](auto& shard) {
+                  Cpu::Context ctx(1);
+                  const auto params = init_params<float, Cpu>(gate, ctx, Seed{1});
+                  const auto x = uniform_tensor<float>(ctx, Seed{2}, 1, 3, 4);
+                  const std::vector<float> mask(3, 1);
+                  Gate::Saved saved;
+                  Extra<SoftmaxTopK, float, Cpu> extra{};
+                  if (shard.index() == 0) extra.valid = mask;
+                  Gate::forward(gate, shard, ctx, params, x, saved, extra);
+                }),
+      "ExpertParallel.forward: extra.valid: expected a mask on all shards that have items, or on none, got one on 1",
+      ArgumentError);
+}

@@ -1,0 +1,100 @@
+#include "gatefold/dist/slot_exchange.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "gatefold/gatefold.hpp"
+
+using namespace gatefold;
+
+namespace {
+
+/// Slots of one shard: rows of experts, expert by expert; now and then none, or a row twice for one expert's shard.
+std::vector<std::vector<Index>> random_slots(Index shard, Index experts, Index rows, unsigned seed) {
+  std::mt19937 generator(seed * 100 + static_cast<unsigned>(shard));
+  std::vector<std::vector<Index>> slots(static_cast<std::size_t>(experts));
+  for (auto& of : slots)
+    for (Index r = 0; r < rows; ++r)
+      if (generator() % 3 == 0) of.push_back(r);
+  return slots;
+}
+double value_of(Index shard, Index row, Index column) { return static_cast<double>(shard * 10000 + row * 10 + column); }
+
+}  // namespace
+
+TEST_CASE("rows and slots arrive by expert and shard, each row once, and slots come back") {
+  constexpr Index width = 3;
+  for (unsigned seed = 0; seed < 12; ++seed)
+    for (Index shards : {1, 2, 3, 5})
+      for (Index experts : {1, 4, 7}) {
+        const auto rows_of = [&](Index shard) { return (shard * 5 + static_cast<Index>(seed)) % 9; };
+        std::atomic<int> wrong = 0;
+        dist::Alone world;
+        dist::run(world, shards, [&](auto& shard) {
+          Cpu::Context ctx(1);
+          const Index me = shard.index(), rows = rows_of(me);
+          const auto mine = random_slots(me, experts, rows, seed);
+          std::vector<Index> offsets{0}, row;
+          for (const auto& of : mine) {
+            row.insert(row.end(), of.begin(), of.end());
+            offsets.push_back(static_cast<Index>(row.size()));
+          }
+          const Index own = static_cast<Index>(row.size());
+          // As from a plan that has dropped picks: more room than slots.
+          row.resize(row.size() + 2, -1);
+          Tensor<double, 2, Cpu> x(rows, width), of_slots(own + 2, width), back(own + 2, width);
+          for (Index r = 0; r < rows; ++r)
+            for (Index k = 0; k < width; ++k) x(r, k) = value_of(me, r, k);
+          for (Index s = 0; s < own; ++s)
+            for (Index k = 0; k < width; ++k) of_slots(s, k) = value_of(me, 500 + s, k);
+
+          dist::SlotExchange<double, Cpu> slots;
+          slots.begin(shard, Groups<Cpu>{offsets, row, own + 2}, rows);
+          const Groups<Cpu> here = slots.groups();
+          const auto experts_here = shard.part_of(experts);
+          Tensor<double, 2, Cpu> arrived(slots.rows(), width), slots_here(here.slots, width);
+          slots.bring_rows(shard, ctx, x, arrived);
+          slots.bring_slots(shard, ctx, of_slots, slots_here);
+
+          Index s = 0, needed = 0;
+          std::vector<Index> number(static_cast<std::size_t>(shards), 0);
+          for (Index e = experts_here.first; e < experts_here.first + experts_here.count; ++e) {
+            if (here.offsets(e - experts_here.first) != s) ++wrong;
+            for (Index j = 0; j < shards; ++j) {
+              const auto theirs = random_slots(j, experts, rows_of(j), seed);
+              Index before = 0;
+              for (Index f = 0; f < e; ++f) before += static_cast<Index>(theirs[static_cast<std::size_t>(f)].size());
+              for (Index r : theirs[static_cast<std::size_t>(e)]) {
+                for (Index k = 0; k < width; ++k) {
+                  if (arrived(here.row(s), k) != value_of(j, r, k)) ++wrong;
+                  if (slots_here(s, k) != value_of(j, 500 + before, k)) ++wrong;
+                }
+                ++s, ++before;
+              }
+            }
+          }
+          if (here.offsets(experts_here.count) != s || here.slots != s) ++wrong;
+          for (Index j = 0; j < shards; ++j) {
+            const auto theirs = random_slots(j, experts, rows_of(j), seed);
+            std::set<Index> different;
+            for (Index e = experts_here.first; e < experts_here.first + experts_here.count; ++e)
+              different.insert(theirs[static_cast<std::size_t>(e)].begin(), theirs[static_cast<std::size_t>(e)].end());
+            needed += static_cast<Index>(different.size());
+          }
+          if (slots.rows() != needed) ++wrong;
+
+          slots.return_slots(shard, ctx, slots_here, back);
+          for (Index i = 0; i < own; ++i)
+            for (Index k = 0; k < width; ++k)
+              if (back(i, k) != of_slots(i, k)) ++wrong;
+        });
+        CAPTURE(seed);
+        CAPTURE(shards);
+        CAPTURE(experts);
+        CHECK(wrong == 0);
+      }
+}
