@@ -3,6 +3,7 @@
 /// Files of tensors. Outside the umbrella: they need nlohmann-json (target gatefold::io).
 #include "gatefold/core/float16.hpp"
 #include "gatefold/core/regular_file.hpp"
+#include "gatefold/dist/checkpoint.hpp"
 #include "gatefold/io/elements.hpp"
 #include "gatefold/io/json.hpp"
 #include "gatefold/io/published_maps.hpp"

@@ -202,6 +202,19 @@ class Shard {
     all_gather<T>(mine, counts, all);
   }
 
+  /// The same on shard 0 alone.
+  template <class T>
+  void gather(const T* mine, std::span<const Index> counts, T* all) {
+    clear();
+    out_[0] = bytes(mine, counts[static_cast<std::size_t>(index_)]);
+    if (index_ == 0)
+      for (std::size_t j = 0; j < counts.size(); ++j) {
+        in_[j] = room(all, counts[j]);
+        all += counts[j];
+      }
+    exchange(out_, in_);
+  }
+
   /// values ← Σ over the shards, on all of them.
   /// @cost   each shard gives and takes 2 (C − 1)/C of the values, and adds C parts of 1/C of them
   /// @order  ((0 + 1) + (2 + 3)) + …: a binary tree over the shards, whoever runs them

@@ -58,6 +58,19 @@ void for_each_counter(const F& f, const Name& at, P& pack) {
   }
 }
 
+/// The caller's metadata and the numbers of a run.
+/// @throws ArgumentError on names of the caller's that begin with `gatefold.`
+template <class R>
+io::Metadata with_counters(io::Metadata metadata, const R& run) {
+  for (const auto& [key, value] : metadata)
+    expect(!key.starts_with(prefix), "save_checkpoint", "metadata", "names that do not begin with gatefold.", key);
+  metadata[std::string(version_key)] = version;
+  for_each_counter(
+      [&](const Name& at, const auto& number) { metadata[std::string(prefix) + at.str()] = std::to_string(number); },
+      Name{}, run);
+  return metadata;
+}
+
 /// The numbers of a file, and none besides, into `run`, or nowhere: for a look before anything is written.
 /// @throws FileError unless the file is a checkpoint of this version with exactly these numbers, none of them negative
 template <class R>
@@ -91,6 +104,17 @@ void read_counters(const std::string& path, const io::Metadata& metadata, R& run
       fail("a number of another kind of run: \"" + key.substr(0, 200) + "\"");
 }
 
+/// load_checkpoint into `tensors`, the pack of a run's tensors, and the counters of `run`.
+template <class P, class R>
+io::Metadata load(const std::filesystem::path& path, P& tensors, R& run) {
+  read_counters(path.string(), io::read_metadata(path), run, false);
+  io::Metadata metadata = io::load(path, run.context(), io::Part{"", tensors});
+  read_counters(path.string(), metadata, run, true);
+  if constexpr (requires { run.forget(); }) run.forget();
+  std::erase_if(metadata, [](const auto& entry) { return entry.first.starts_with(prefix); });
+  return metadata;
+}
+
 }  // namespace checkpoint
 
 /// Write all that a run owns to a file: of a Trainer or ThreeStage parameters, the optimizer's state with its counters,
@@ -101,17 +125,8 @@ void read_counters(const std::string& path, const io::Metadata& metadata, R& run
 /// @throws ArgumentError on names that do; FileError as io::save: a file that was there is untouched then
 /// @cost   as io::save
 template <class R>
-void save_checkpoint(const std::filesystem::path& path, const R& run, io::Metadata metadata = {}) {
-  for (const auto& [key, value] : metadata)
-    expect(!key.starts_with(checkpoint::prefix), "save_checkpoint", "metadata",
-           "names that do not begin with gatefold.", key);
-  metadata[std::string(checkpoint::version_key)] = checkpoint::version;
-  checkpoint::for_each_counter(
-      [&](const Name& at, const auto& number) {
-        metadata[std::string(checkpoint::prefix) + at.str()] = std::to_string(number);
-      },
-      Name{}, run);
-  io::save(path, run.context(), metadata, io::Part{"", run});
+void save_checkpoint(const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {}) {
+  io::save(path, run.context(), checkpoint::with_counters(metadata, run), io::Part{"", run});
 }
 
 /// Go on from a file of save_checkpoint: what follows has the bits of a run that was never interrupted, on any number
@@ -124,12 +139,7 @@ void save_checkpoint(const std::filesystem::path& path, const R& run, io::Metada
 /// @cost   as io::load
 template <class R>
 io::Metadata load_checkpoint(const std::filesystem::path& path, R& run) {
-  checkpoint::read_counters(path.string(), io::read_metadata(path), run, false);
-  io::Metadata metadata = io::load(path, run.context(), io::Part{"", run});
-  checkpoint::read_counters(path.string(), metadata, run, true);
-  if constexpr (requires { run.forget(); }) run.forget();
-  std::erase_if(metadata, [](const auto& entry) { return entry.first.starts_with(checkpoint::prefix); });
-  return metadata;
+  return checkpoint::load(path, run, run);
 }
 
 /// The weights of a trained model and nothing else of its run, from a checkpoint of a Trainer: to tune it, or to infer.

@@ -1,0 +1,32 @@
+// Training whose batch and experts lie on several shards: threads of this process, or of several (dist::Mpi).
+#include <cstdio>
+#include <gatefold/dist.hpp>
+#include <gatefold/gatefold.hpp>
+using namespace gatefold;
+
+// [snippet distributed]
+/// What every shard runs, on its part of each batch.
+void train(auto& shard) {
+  Cpu::Context ctx(1);
+  Stack model{Residual{update::HeavyBall{.mu = 0.7, .gamma = 1.0},
+                       dist::ExpertParallel{Mixture{SoftmaxTopK{.scores = {.experts = 8}, .selection = {.k = 2}},
+                                                    Mlp<Gelu>{.model_dim = 32, .hidden_dim = 64}},
+                                            &shard}},
+              4};
+  Trainer trainer{ctx, model, dist::LossOfShards{MeanSquaredError{}, &shard},
+                  dist::DataParallel{optim::Clipped{optim::AdamW{.lr = 3e-3}}, &shard}, Seed{42}};
+
+  const auto x = uniform_tensor<float>(ctx, Seed{1}, 1.0, 256, 32),
+             target = uniform_tensor<float>(ctx, Seed{2}, 1.0, 256, 32);
+  const auto mine = shard.part_of(256);  // rows of this shard
+  for (int step = 0; step <= 200; ++step) {
+    const double loss = trainer.step(x.view().rows(mine.first, mine.count), target.view().rows(mine.first, mine.count));
+    if (step % 50 == 0 && shard.index() == 0) std::printf("step %3d  loss %.9f\n", step, loss);
+  }
+}
+
+int main() {
+  dist::Alone world;                                       // with MPI: dist::Mpi world; and mpirun -n 1, 2, 3 or 4
+  dist::run(world, 4, [](auto& shard) { train(shard); });  // four shards: the same bits on any number of processes
+}
+// [/snippet]
