@@ -70,10 +70,10 @@ void check_shards(const C& c) {
   using ExpertT = std::remove_cvref_t<decltype(mixture.expert)>;
   constexpr bool follows = !std::is_same_v<WithoutTrace<Extra<GateT, double, Cpu>>, Extra<GateT, double, Cpu>>;
   if (c.rule.facts.meets == Meets::batch) return;  // a rule's norm of the batch is that of its shard
-  if constexpr (!follows && !hook::expert::with_noise<ExpertT>()) {
+  if constexpr (!follows) {
     constexpr Index items = 6 * odd.sequence;
-    // A Dropout draws by an item's place on its shard.
-    constexpr bool drops = std::is_same_v<decltype(c.layer), const RowOf_dropout>;
+    // What drops values draws by an item's place on a shard.
+    constexpr bool drops = std::is_same_v<decltype(c.layer), RowOf_dropout> || hook::expert::with_noise<ExpertT>();
     const ExtraOptions options{.length = odd.sequence, .noise = !drops, .padding = true};
     Cpu::Context one(1);
     const auto layer_of = [&](const auto& branch) { return c.layer.make(odd, c.rule.make(odd), branch); };

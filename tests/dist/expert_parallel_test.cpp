@@ -123,3 +123,40 @@ TEST_CASE("errors name what does not fit") {
           branch.forward(ctx, params, x, u, saved);
         }).find("expected [4, 6, 9], got [3, 6, 9]") != std::string::npos);
 }
+
+TEST_CASE("experts that draw numbers draw others on each shard, the same ones on any day") {
+  const Mixture mixture{SoftmaxTopK{.scores = {.experts = 4}, .selection = {.k = 2}},
+                        HiddenDropout{0.5, Mlp<Gelu>{.model_dim = dim, .hidden_dim = 9}}};
+  constexpr Index items = 24;
+  const auto run = [&](Index shards, bool noise) {
+    std::vector<double> all(items * dim);
+    dist::Alone world;
+    dist::run(world, shards, [&](auto& shard) {
+      Cpu::Context ctx(1);
+      const dist::ExpertParallel branch{mixture, &shard};
+      const auto params = init_params<double, Cpu>(branch, ctx, Seed{1});
+      // Every item the same: what differs is what was dropped.
+      const Tensor<double, 2, Cpu> x = constant_tensor<double>(ctx, 1, items / shards, dim);
+      Tensor<double, 2, Cpu> u(items / shards, dim);
+      Saved<std::remove_const_t<decltype(branch)>, double, Cpu> saved;
+      Extra<std::remove_const_t<decltype(branch)>, double, Cpu> extra{};
+      if (noise) extra.noise = {Random{Seed{3}, 1}};
+      branch.forward(ctx, params, x, u, saved, extra);
+      std::copy_n(u.data(), u.size(), all.data() + shard.index() * u.size());
+    });
+    return all;
+  };
+  const auto none = run(2, false), once = run(2, true), again = run(2, true);
+  CHECK(std::equal(none.begin(), none.begin() + dim, none.begin() + dim));
+  CHECK(once == again);
+  for (Index n = 1; n < items; ++n) CHECK(!std::equal(once.begin(), once.begin() + dim, once.begin() + n * dim));
+
+  // One shard draws as a Mixture does.
+  Cpu::Context ctx(1);
+  const auto params = init_params<double, Cpu>(mixture, ctx, Seed{1});
+  const Tensor<double, 2, Cpu> x = constant_tensor<double>(ctx, 1, items, dim);
+  Tensor<double, 2, Cpu> u(items, dim);
+  Saved<std::remove_const_t<decltype(mixture)>, double, Cpu> saved;
+  mixture.forward(ctx, params, x, u, saved, {.noise = {Random{Seed{3}, 1}}});
+  CHECK(run(1, true) == std::vector<double>(u.data(), u.data() + u.size()));
+}

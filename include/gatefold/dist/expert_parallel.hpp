@@ -25,7 +25,8 @@ namespace gatefold::dist {
 /// where the gate's plan is sparse. All shards call it together, each with its own items, of which there may be none.
 /// Items go to the shards of their experts and results come back (SlotExchange); gates see all items (GlobalGate).
 /// Gradients of the gate are each shard's part of a sum (DataParallel adds them), those of an expert are whole where
-/// the expert is.
+/// the expert is. Experts that draw numbers (HiddenDropout) draw them by the place of an item where they are: others
+/// than in one process.
 /// @param x  [N_i, in_dim] in, u [N_i, out_dim] out: this shard's items
 /// @throws ArgumentError as Mixture; DeviceError where another shard has failed
 /// @cost   the experts' work on the slots of this shard's experts; a row given or taken for each shard that an item
@@ -33,9 +34,6 @@ namespace gatefold::dist {
 /// @order  that of Mixture
 template <class GateT, class ExpertT, class ShardT>
 struct ExpertParallel {
-  static_assert(!hook::expert::with_noise<ExpertT>(),
-                "gatefold: experts that draw numbers draw them by item, and ExpertParallel moves items; see "
-                "docs/distributed.md");
   Mixture<GateT, ExpertT> mixture;
   ShardT* shard;
 
@@ -59,7 +57,7 @@ struct ExpertParallel {
     void mixtures(auto&& f) const { f(*this); }
   };
   template <class T, class B>
-  using Extra = gatefold::Extra<GateT, T, B>;
+  using Extra = gatefold::Extra<Mixture<GateT, ExpertT>, T, B>;
   template <class T, class B>
   using ExtraGrad = gatefold::ExtraGrad<GateT, T, B>;
 
@@ -89,7 +87,7 @@ struct ExpertParallel {
     const auto here = ctx.here();
     expect_forward("ExpertParallel.forward", *this, p, x, "u", u, extra);
     saved.batch.take(x);
-    GlobalGate<GateT, T, B>::forward(mixture.filled_gate(), *shard, ctx, p.gate, x, saved, extra);
+    GlobalGate<GateT, T, B>::forward(mixture.filled_gate(), *shard, ctx, p.gate, x, saved, mixture.of_gate(extra));
     auto mark = ctx.mark();
     const auto in = saved.own().dispatch(ctx, x);
     saved.slots.begin(*shard, in.groups, in.x.extent(0));
@@ -97,7 +95,7 @@ struct ExpertParallel {
     saved.slots.bring_rows(*shard, ctx, in.x, saved.x);
     const Groups<B> groups = saved.slots.groups();
     auto z_here = ctx.template scratch<T>(groups.slots, out_dim());
-    own_experts().forward(ctx, p.expert.part, groups, saved.x, z_here, saved.expert);
+    own_experts(extra).forward(ctx, p.expert.part, groups, saved.x, z_here, saved.expert);
     const View<T, 2, B> z = outputs(ctx, saved, in.groups.slots);
     saved.slots.return_slots(*shard, ctx, z_here, z);
     saved.own().combine(ctx, z, u, step);
@@ -126,10 +124,10 @@ struct ExpertParallel {
       saved.slots.bring_slots(*shard, ctx, w, w_here);
       auto du_here = ctx.template scratch<T>(saved.slots.rows(), out_dim());
       saved.slots.bring_rows(*shard, ctx, du, du_here);
-      own_experts().weighted_backward(ctx, p.expert.part, groups, saved.x, saved.expert, du_here,
-                                      SlotWeights<T, B>{View<const T, 1, B>(w_here.data(), groups.slots),
-                                                        View<T, 1, B>(dw_here.data(), groups.slots)},
-                                      dslots_here, grads.expert.part);
+      own_experts(extra).weighted_backward(ctx, p.expert.part, groups, saved.x, saved.expert, du_here,
+                                           SlotWeights<T, B>{View<const T, 1, B>(w_here.data(), groups.slots),
+                                                             View<T, 1, B>(dw_here.data(), groups.slots)},
+                                           dslots_here, grads.expert.part);
       saved.slots.return_slots(*shard, ctx, dw_here, w);
       for (Index s = 0; s < slots; ++s) weights.set_adjoint(s, w(s, 0));
     } else {
@@ -137,13 +135,13 @@ struct ExpertParallel {
       plan.combine_backward(ctx, saved.z, du, dz, dplan);
       auto dz_here = ctx.template scratch<T>(groups.slots, out_dim());
       saved.slots.bring_slots(*shard, ctx, dz, dz_here);
-      own_experts().backward(ctx, p.expert.part, groups, saved.x, saved.expert, dz_here, dslots_here,
-                             grads.expert.part);
+      own_experts(extra).backward(ctx, p.expert.part, groups, saved.x, saved.expert, dz_here, dslots_here,
+                                  grads.expert.part);
     }
     saved.slots.return_slots(*shard, ctx, dslots_here, dslots);
     plan.dispatch_backward(ctx, x, dslots, dx, dplan);
     GlobalGate<GateT, T, B>::backward(mixture.filled_gate(), *shard, ctx, p.gate, x, saved, dplan, dx, grads.gate,
-                                      extra, dextra);
+                                      mixture.of_gate(extra), dextra);
   }
 
  private:
@@ -153,6 +151,15 @@ struct ExpertParallel {
   }
   Range range() const { return shard->part_of(experts()); }
   ExpertT own_experts() const { return some_experts(mixture.expert, range()); }
+  /// With the noise of a call, of this shard's own where there are others.
+  template <class E>
+  ExpertT own_experts(const E& extra) const {
+    if constexpr (Mixture<GateT, ExpertT>::draws) {
+      return with_noise(own_experts(), shard->count() > 1 ? extra.noise.at(shard->index()) : extra.noise);
+    } else {
+      return own_experts();
+    }
+  }
   /// Where the experts' outputs go: they are kept if backward needs them.
   template <class T, class B>
   View<T, 2, B> outputs(typename B::Context& ctx, Saved<T, B>& saved, Index slots) const {
