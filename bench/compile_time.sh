@@ -14,7 +14,8 @@ cat >"$one_network" <<'END'
 #include "language_model/network.hpp"
 
 std::unique_ptr<language::Model> language::make_model(const Options& o, Index vocabulary) {
-  return std::make_unique<Network<update::HeavyBall>>(o, vocabulary, update::HeavyBall{.mu = o.mu, .gamma = o.gamma});
+  const update::HeavyBall rule{.mu = o.mu, .gamma = o.gamma};
+  return std::make_unique<Network<update::HeavyBall, OneProcess>>(o, vocabulary, rule, OneProcess{});
 }
 END
 

@@ -4,7 +4,8 @@
 //   language_model [train | evaluate | generate] [--config FILE] [--run FOLDER] [--data FOLDER | --text FILE] …
 //
 // A run is a folder. Killed at any moment and started again, it gives the bits of one that was not, on any number of
-// threads; Ctrl-C saves and leaves. Every option may stand in the configuration, a file of JSON: {"dim": 128, …}.
+// threads; Ctrl-C saves and leaves. With --shards N it trains on N parts of each batch, and mpirun -n R starts R
+// processes for them, with the same bits for any R. Every option may stand in the configuration, a file of JSON: {"dim": 128, …}.
 // Exit code 0: done; 2: an option, file or size does not fit (one line on stderr says which); 1: anything else.
 #include <CLI/App.hpp>
 #include <filesystem>
@@ -16,6 +17,7 @@
 #include "options.hpp"
 #include "report.hpp"
 #include "run.hpp"
+#include "sharded.hpp"
 #include "train.hpp"
 
 namespace {
@@ -69,6 +71,8 @@ void add_options(CLI::App& app, Options& o) {
   add("--validate", o.validate, "steps between validations")->check(steps);
   add("--valid-tokens", o.valid_tokens, "tokens of valid that they read")->check(steps);
   add("--save", o.save, "steps between states")->check(steps);
+  add("--shards", o.shards, "parts of a batch that mpirun -n 1 … shards processes share: the same bits (0: no parts)")
+      ->check(CLI::Range(language::Index(0), language::Index(4096)));
   add("--threads", o.threads, "threads (0: all)")->check(CLI::Range(0, 1024));
   add("--prompt", o.prompt, "what the model goes on from");
   add("--tokens", o.tokens, "tokens that it writes")->check(any);
@@ -110,6 +114,9 @@ int main(int argc, char** argv) {
     if (!o.fresh && (o.command != "train" || std::filesystem::exists(kept)))
       training::adopt(kept, o, [&](const char* name) { return app.count(std::string("--") + name) > 0; });
     expect_no_contradiction(app, o);
-    o.command == "train" ? language::train(o) : o.command == "evaluate" ? language::evaluate(o) : language::generate(o);
+    if (o.command == "evaluate") return language::evaluate(o);
+    if (o.command == "generate") return language::generate(o);
+    if (o.shards > 0) return language::train_on_shards(o);
+    language::train(o, {}, language::make_model);
   });
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model.hpp"
+#include "place.hpp"
 
 namespace language {
 
@@ -23,12 +24,13 @@ inline LanguageSizes sizes(const Options& o, Index vocabulary) {
 }
 
 /// switch_model, whose blocks run again in backward where this is asked for.
-template <class RuleT>
-auto network(const Options& o, const LanguageSizes& s, const RuleT& rule) {
+template <class RuleT, class PlaceT>
+auto network(const Options& o, const LanguageSizes& s, const RuleT& rule, const PlaceT& place) {
   const WithAuxiliary<SoftmaxTopK, Balance> gate{
       .scores = {.experts = o.experts}, .selection = {.k = o.k}, .auxiliary = {Balance{.weight = o.balance}}};
   const HiddenDropout expert{o.expert_dropout, Mlp<Gelu>{o.dim, o.hidden}};
-  const auto block = gatefold::language::PreNormed::layer(s, rule, Dropout{s.dropout, Mixture{gate, expert}});
+  const auto block =
+      gatefold::language::PreNormed::layer(s, rule, Dropout{s.dropout, place.branch(Mixture{gate, expert})});
   return gatefold::language::model_of<gatefold::language::PreNormed>(s, Recompute{block, o.recompute});
 }
 
@@ -39,23 +41,25 @@ inline auto decays(const Options& o) -> bool (*)(const Name&) {
   return [](const Name& name) { return is_weight(name) && name.str() != "model.layers.0.weight"; };
 }
 
-template <class RuleT>
-auto trainer(Cpu::Context& ctx, const Options& o, Index vocabulary, const RuleT& rule) {
+template <class RuleT, class PlaceT>
+auto trainer(Cpu::Context& ctx, const Options& o, Index vocabulary, const RuleT& rule, const PlaceT& place) {
   const LanguageSizes s = sizes(o, vocabulary);
   const optim::AdamW adam{.lr = o.lr, .beta2 = 0.99}, decaying{.lr = o.lr, .beta2 = 0.99, .decay = o.decay};
-  return Trainer{ctx, network(o, s, rule), s.loss(),
-                 optim::Scheduled{optim::Clipped{InGroups{decays(o), decaying, adam}, o.clip},
-                                  optim::WarmupCosine{.warmup = o.warmup, .total = o.steps, .floor = 0.02}},
-                 Seed{o.seed}};
+  return Trainer{
+      ctx, network(o, s, rule, place), place.loss(s.loss()),
+      place.optimizer(optim::Scheduled{optim::Clipped{InGroups{decays(o), decaying, adam}, o.clip},
+                                       optim::WarmupCosine{.warmup = o.warmup, .total = o.steps, .floor = 0.02}}),
+      Seed{o.seed}};
 }
 
-template <class RuleT>
+template <class RuleT, class PlaceT>
 class Network final : public Model {
  public:
-  Network(const Options& o, Index vocabulary, const RuleT& rule)
+  Network(const Options& o, Index vocabulary, const RuleT& rule, const PlaceT& place)
       : o_(o),
+        place_(place),
         ctx_(o.threads),
-        trainer_(trainer(ctx_, o, vocabulary, rule)),
+        trainer_(trainer(ctx_, o, vocabulary, rule, place)),
         // Keys and values, of as many items as attention reaches back to.
         memory_(ctx_, {.layers = o.blocks,
                        .width = 2 * o.dim,
@@ -65,59 +69,75 @@ class Network final : public Model {
   double step(const Ids& x, const Ids& next) override {
     const Index count = static_cast<Index>(x.size()) / o_.accumulate;
     const View<const Index, 1, Cpu> ids(x), labels(next);
+    const dist::Range mine = items_of(count);
     const auto part = [&](Index i, auto&& run) {
       const auto draw = static_cast<std::uint64_t>(steps() * o_.accumulate + i);
-      return run(ids.rows(i * count, count), labels.rows(i * count, count),
-                 extra({.length = o_.length, .noise = {Random{trainer_.seed.fork(2), draw}}}));
+      const Index first = i * count + mine.first;
+      return run(ids.rows(first, mine.count), labels.rows(first, mine.count),
+                 extra({.length = o_.length, .noise = {place_.noise(Random{trainer_.seed.fork(2), draw})}}));
     };
     for (Index i = 0; i + 1 < o_.accumulate; ++i)
       part(i, [&](const auto&... arguments) { return trainer_.accumulate(arguments...); });
     return part(o_.accumulate - 1, [&](const auto&... arguments) { return trainer_.step(arguments...); });
   }
   Index steps() const override { return trainer_.state.step; }
-  Index parameters() const override { return count_values(trainer_.params); }
+  Index parameters() const override { return place_.parameters(trainer_.params); }
 
-  void read(const Ids& x) override { infer(x, {.length = o_.length}); }
-  std::vector<training::Routing> routing(const Ids& x) override {
+  void read(const Ids& x) override {
     const Index count = static_cast<Index>(x.size());
-    y_.resize(count, o_.dim);
+    const dist::Range mine = items_of(count);
+    infer(x, mine, {.length = o_.length});
+    place_.gather(y_, count / o_.length, mine);
+  }
+  std::vector<training::Routing> routing(const Ids& x) override {
+    const dist::Range mine = items_of(static_cast<Index>(x.size()));
+    y_.resize(mine.count, o_.dim);
     gatefold::Carry<Layer, float, Cpu> carry;
     gatefold::Saved<Layer, float, Cpu> saved;  // as large as training's: it goes
-    trainer_.layer().begin(ctx_, trainer_.model(), count, carry);
-    trainer_.layer().forward(ctx_, trainer_.model(), x, carry, y_, saved, extra({.length = o_.length}));
+    trainer_.layer().begin(ctx_, trainer_.model(), mine.count, carry);
+    trainer_.layer().forward(ctx_, trainer_.model(), View<const Index, 1, Cpu>(x).rows(mine.first, mine.count), carry,
+                             y_, saved, extra({.length = o_.length}));
     return training::routing(ctx_, saved, o_.k);
   }
   void begin() override { memory_.begin(ctx_); }
   std::span<const float> read_on(const Ids& x) override {
     const Index count = static_cast<Index>(x.size());
-    infer(x, {.length = count, .memory = memory_.of(count)});
+    infer(x, {0, count}, {.length = count, .memory = memory_.of(count)});
     memory_.advance();
     return logits(count - 1, 1);
   }
   std::span<const float> logits(Index first, Index count) override {
     z_.resize(count, vocabulary_);
-    trainer_.loss.logits(ctx_, trainer_.params.loss, trainer_.model(), std::as_const(y_).view().rows(first, count),
-                         z_.view());
+    PlaceT::inner(trainer_.loss)
+        .logits(ctx_, trainer_.params.loss, trainer_.model(), std::as_const(y_).view().rows(first, count), z_.view());
     return {z_.data(), static_cast<std::size_t>(z_.size())};
   }
 
   void save(const std::filesystem::path& path, const io::Metadata& metadata) const override {
-    save_checkpoint(path, trainer_, metadata);
+    place_.save(path, trainer_, metadata);
   }
-  void load(const std::filesystem::path& path) override { load_checkpoint(path, trainer_); }
+  void load(const std::filesystem::path& path) override { place_.load(path, trainer_); }
 
  private:
   using Trained = decltype(trainer(std::declval<Cpu::Context&>(), std::declval<const Options&>(), Index(),
-                                   std::declval<const RuleT&>()));
+                                   std::declval<const RuleT&>(), std::declval<const PlaceT&>()));
   using Layer = std::remove_cvref_t<decltype(std::declval<Trained&>().layer())>;
 
   static auto extra(const Segment<float, Cpu>& segment) { return extra_of<typename Trained::Extra>(segment); }
-  void infer(const Ids& x, const Segment<float, Cpu>& segment) {
+  /// Of so many items, whole sequences.
+  dist::Range items_of(Index count) const {
+    const dist::Range sequences = place_.part_of(count / o_.length);
+    return {sequences.first * o_.length, sequences.count * o_.length};
+  }
+  /// y of the rows `mine`.
+  void infer(const Ids& x, const dist::Range& mine, const Segment<float, Cpu>& segment) {
     y_.resize(static_cast<Index>(x.size()), o_.dim);
-    trainer_.infer(x, y_, extra(segment));
+    trainer_.infer(View<const Index, 1, Cpu>(x).rows(mine.first, mine.count), y_.view().rows(mine.first, mine.count),
+                   extra(segment));
   }
 
   Options o_;
+  PlaceT place_;
   Cpu::Context ctx_;
   Trained trainer_;
   SegmentMemory<float, Cpu> memory_;

@@ -7,7 +7,7 @@ std::unique_ptr<Model> make_model(const Options& o, Index vocabulary) {
   using namespace gatefold::update;
   const HeavyBall heavy_ball{.mu = o.mu, .gamma = o.gamma};
   const auto with = [&]<class RuleT>(const RuleT& rule) -> std::unique_ptr<Model> {
-    return std::make_unique<Network<RuleT>>(o, vocabulary, rule);
+    return std::make_unique<Network<RuleT, OneProcess>>(o, vocabulary, rule, OneProcess{});
   };
   if (o.update == "heavy-ball") return with(heavy_ball);
   if (o.update == "adam") return with(First{Adam{}, heavy_ball});

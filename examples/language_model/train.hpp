@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <gatefold/data/corpus.hpp>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -21,7 +22,7 @@ namespace language {
 
 /// @return whether the run is at its last step
 inline bool take_steps(Model& model, const Options& o, const Text& text, const training::Folder& folder,
-                       Metrics& metrics) {
+                       Metrics& metrics, const training::Role& role) {
   const gatefold::data::Corpus corpus{text.train, o.batch, o.length, gatefold::Seed{o.seed}.fork(1)};
   corpus.validate();
   const std::span<const TokenId> valid(text.valid.data(),
@@ -42,26 +43,31 @@ inline bool take_steps(Model& model, const Options& o, const Text& text, const t
     return std::string(line);
   };
   return training::take_steps(model, o, folder, describe(o, text), metrics, kGoal, {"tokens", o.batch * o.length}, step,
-                              validate, routing, say);
+                              validate, routing, say, role);
 }
 
-inline void train(const Options& o) {
+/// @param make  make(options, vocabulary): the model in training
+template <class Make>
+void train(const Options& o, const training::Role& role, const Make& make) {
   // Everything that may be wrong is wrong before the first step.
   const Text text = read_text(o);
   const training::Folder folder = folder_of(o);
-  folder.begin(o.fresh);
+  if (role.reports) folder.begin(o.fresh);
+  role.any(false);  // until the folder is there
   Metrics metrics(folder.metrics());
-  auto model = make_model(o, text.vocabulary.size());
+  std::unique_ptr<Model> model = make(o, text.vocabulary.size());
   if (std::filesystem::exists(folder.state())) {
     load(*model, folder.state(), text);
     metrics.reread(model->steps());
   }
-  std::printf("%zu %ss to learn from, %lld different ones; %lld parameters; step %lld of %lld\n", text.train.size(),
-              o.unit.c_str(), static_cast<long long>(text.vocabulary.size()),
-              static_cast<long long>(model->parameters()), static_cast<long long>(model->steps()),
-              static_cast<long long>(o.steps));
+  const auto parameters = static_cast<long long>(model->parameters());
+  if (role.reports)
+    std::printf("%zu %ss to learn from, %lld different ones; %lld parameters; step %lld of %lld\n", text.train.size(),
+                o.unit.c_str(), static_cast<long long>(text.vocabulary.size()), parameters,
+                static_cast<long long>(model->steps()), static_cast<long long>(o.steps));
   std::fflush(stdout);
-  if (!take_steps(*model, o, text, folder, metrics)) return;
+  if (!take_steps(*model, o, text, folder, metrics, role) || !role.reports) return;
+  if (!role.alone) model = make_model(o, text.vocabulary.size());
   load(*model, folder.best(), text);
   report(*model, o, text, &metrics, folder);
   training::write_page(folder, describe(o, text), metrics);

@@ -9,6 +9,7 @@
 
 #include "metrics.hpp"
 #include "progress.hpp"
+#include "role.hpp"
 #include "routing.hpp"
 #include "run.hpp"
 #include "stop.hpp"
@@ -20,24 +21,25 @@ namespace training {
 /// @param validate  validate(): the goal's value
 /// @param routing   routing(): of some items of validation, the same each time
 /// @param say       say(loss, value): a sentence about both
+/// @param role      of one of several: of those that save together and stop together
 /// @return whether it is the last one
 template <class Model, class Options, class Step, class Validate, class Route, class Say>
 bool take_steps(Model& model, const Options& o, const Folder& folder, const Metadata& metadata, Metrics& metrics,
                 const Goal& goal, Items items, const Step& step, const Validate& validate, const Route& routing,
-                const Say& say) {
+                const Say& say, const Role& role = {}) {
   const auto number = [](Index n) { return static_cast<long long>(n); };
   const Index begun = model.steps(), last = o.stop > 0 ? std::min(o.stop, o.steps) : o.steps;
   Stop stop;
   Progress progress(items, begun, o.steps);
   // Metrics first: those beyond the state are forgotten, those before it would be missed.
   const auto save = [&] {
-    metrics.write();
+    if (role.reports) metrics.write();
     model.save(folder.state(), metadata);
   };
-  while (model.steps() < last && !stop.asked()) {
+  while (model.steps() < last && !role.any(stop.asked())) {
     const double loss = step();
     const Index done = model.steps();
-    progress.show(done, loss);
+    if (role.reports) progress.show(done, loss);
     if (done % o.log == 0) metrics.add({{"step", done}, {"loss", loss}});
     if (done % o.validate == 0 || done == o.steps) {
       const double now = validate();
@@ -47,24 +49,29 @@ bool take_steps(Model& model, const Options& o, const Folder& folder, const Meta
         line["layers"] = to_json(layers, metrics.last("layers"), o.k);
       metrics.add(std::move(line));
       if (better) model.save(folder.best(), metadata);
-      progress.clear();
-      const std::string said = say(loss, now);
-      std::printf("step %lld: %s%s\n", number(done), said.c_str(), better ? "" : ", not the best");
-      std::fflush(stdout);
+      if (role.reports) {
+        progress.clear();
+        const std::string said = say(loss, now);
+        std::printf("step %lld: %s%s\n", number(done), said.c_str(), better ? "" : ", not the best");
+        std::fflush(stdout);
+      }
     }
     if (done % o.save == 0) save();
   }
-  progress.clear();
+  if (role.reports) progress.clear();
   save();
-  if (model.steps() > begun)
-    std::printf("%lld steps in %.1f s, %.0f %s/s with validation\n", number(model.steps() - begun), progress.seconds(),
-                progress.rate(model.steps()), items.name);
-  if (model.steps() == o.steps) return true;
-  std::printf("stopped at step %lld of %lld: the same command goes on, without --fresh\n", number(model.steps()),
-              number(o.steps));
-  std::fflush(stdout);
-  if (stop.asked()) Stop::leave();
-  return false;
+  const bool ended = model.steps() == o.steps;
+  if (role.reports) {
+    if (model.steps() > begun)
+      std::printf("%lld steps in %.1f s, %.0f %s/s with validation\n", number(model.steps() - begun),
+                  progress.seconds(), progress.rate(model.steps()), items.name);
+    if (!ended)
+      std::printf("stopped at step %lld of %lld: the same command goes on, without --fresh\n", number(model.steps()),
+                  number(o.steps));
+    std::fflush(stdout);
+  }
+  if (!ended && role.alone && stop.asked()) Stop::leave();
+  return ended;
 }
 
 }  // namespace training

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <csignal>
 
 namespace training {
@@ -8,12 +9,14 @@ namespace training {
 class Stop {
  public:
   Stop() {
+    if (alive_++ > 0) return;
     signal_ = 0;
     for (const int s : {SIGINT, SIGTERM}) std::signal(s, note);
   }
   Stop(const Stop&) = delete;
   Stop& operator=(const Stop&) = delete;
   ~Stop() {
+    if (--alive_ > 0) return;
     for (const int s : {SIGINT, SIGTERM}) std::signal(s, SIG_DFL);
   }
 
@@ -32,6 +35,7 @@ class Stop {
     std::signal(s, SIG_DFL);
   }
   inline static volatile std::sig_atomic_t signal_ = 0;
+  inline static std::atomic<int> alive_ = 0;  // of several threads
 };
 
 }  // namespace training

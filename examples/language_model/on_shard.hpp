@@ -1,0 +1,56 @@
+#pragma once
+
+#include <algorithm>
+#include <filesystem>
+#include <gatefold/dist.hpp>
+#include <gatefold/gatefold.hpp>
+#include <gatefold/io.hpp>
+#include <vector>
+
+namespace language {
+
+using namespace gatefold;
+
+/// Where a network is trained on shards of a batch: a place as OneProcess.
+///
+/// The experts dealt over the shards, each of which has some of the sequences.
+template <class ShardT>
+struct OnShard {
+  ShardT* shard;
+
+  auto branch(const auto& mixture) const { return dist::ExpertParallel{mixture, shard}; }
+  auto loss(const auto& of_outputs) const { return dist::LossOfShards{of_outputs, shard}; }
+  auto optimizer(const auto& of_params) const { return dist::DataParallel{of_params, shard}; }
+  static const auto& inner(const auto& of_outputs) { return of_outputs.loss; }
+
+  dist::Range part_of(Index things) const { return shard->part_of(things); }
+  /// What drops values draws by the place of an item on its shard: other numbers on each.
+  Random noise(Random random) const { return random.at(shard->index()); }
+  /// @param y     [all, D], of which the rows `mine` are there
+  void gather(Tensor<float, 2, Cpu>& y, Index sequences, const dist::Range& mine) const {
+    const Index width = y.extent(1), length = y.extent(0) / std::max<Index>(sequences, 1);
+    std::vector<Index> counts;
+    for (Index j = 0; j < shard->count(); ++j)
+      counts.push_back(dist::Range::of(sequences, j, shard->count()).count * length * width);
+    const std::vector<float> part(y.data() + mine.first * width, y.data() + (mine.first + mine.count) * width);
+    shard->template all_gather<float>(part.data(), counts, y.data());
+  }
+  Index parameters(const auto& params) const {
+    Count count;
+    for_each_tensor(count, params);
+    return count.of_all + shard->sum(count.of_shard);
+  }
+  void save(const std::filesystem::path& path, const auto& run, const io::Metadata& metadata) const {
+    dist::save_checkpoint(*shard, path, run, metadata);
+  }
+  void load(const std::filesystem::path& path, auto& run) const { dist::load_checkpoint(*shard, path, run); }
+
+ private:
+  struct Count {
+    Index of_all = 0, of_shard = 0;
+    void operator()(const Name&, const auto& t) { of_all += t.size(); }
+    void sharded(const Name&, const auto& part) { of_shard += count_values(part); }
+  };
+};
+
+}  // namespace language
