@@ -5,7 +5,8 @@
 //
 // A run is a folder. Killed at any moment and started again, it gives the bits of one that was not, on any number of
 // threads; Ctrl-C saves and leaves. With --shards N it trains on N parts of each batch, and mpirun -n R starts R
-// processes for them, with the same bits for any R. Every option may stand in the configuration, a file of JSON: {"dim": 128, …}.
+// processes for them, with the same bits for any R. Every option may stand in the configuration, a file of JSON:
+// {"dim": 128, …}.
 // Exit code 0: done; 2: an option, file or size does not fit (one line on stderr says which); 1: anything else.
 #include <CLI/App.hpp>
 #include <filesystem>
