@@ -1,0 +1,179 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/dist/world.hpp"
+
+/// The threads of a process that exchange bytes with each other and, one of them for all, with those of the others.
+namespace gatefold::dist {
+
+/// [first, first + count) of `of` things, for place `index` of `places`: as even as can be, in order.
+struct Range {
+  Index first = 0, count = 0;
+  static Range of(Index things, Index index, Index places) {
+    const Index first = things * index / places;
+    return {first, things * (index + 1) / places - first};
+  }
+};
+
+/// Bytes that a shard gives to another, or takes from it.
+using Bytes = std::span<const std::byte>;
+using Room = std::span<std::byte>;
+
+/// What a shard has given and waited for.
+struct Traffic {
+  Index exchanges = 0;
+  std::uint64_t given = 0;  // bytes, to other shards
+  std::uint64_t sent = 0;   // of these, to other processes
+  double seconds = 0;       // in exchanges: for those that came later, and for bytes
+};
+
+namespace group {
+
+/// Thrown where a shard waits for one that has failed; run() throws what the first one threw.
+struct Stopped : Error {
+  Stopped() : Error("dist: another shard has failed") {}
+};
+
+/// The shards that are threads of this process, and where they meet.
+template <World W>
+class Group {
+ public:
+  Group(W& world, Index shards)
+      : world_(world), shards_(shards), here_(Range::of(shards, world.rank(), world.size())), calls_(here_.count) {}
+
+  Index shards() const { return shards_; }
+  const Range& here() const { return here_; }
+
+  /// Give bytes out[j] to each shard j and take in[j] from it; all shards of all processes call it in the same order.
+  void exchange(Index shard, std::span<const Bytes> out, std::span<const Room> in, Traffic& traffic) {
+    const auto begin = std::chrono::steady_clock::now();
+    call(shard) = {out, in};
+    meet([&] {
+      expect_sizes();
+      exchange_with_other_processes();
+    });
+    for (Index j = here_.first; j < here_.first + here_.count; ++j) {
+      const Bytes from = call(j).out[static_cast<std::size_t>(shard)];
+      if (!from.empty()) std::memcpy(in[static_cast<std::size_t>(j)].data(), from.data(), from.size());
+    }
+    meet([] {});
+    ++traffic.exchanges;
+    for (Index j = 0; j < shards_; ++j) {
+      const std::size_t bytes = out[static_cast<std::size_t>(j)].size();
+      if (j != shard) traffic.given += bytes;
+      if (j < here_.first || j >= here_.first + here_.count) traffic.sent += bytes;
+    }
+    traffic.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
+
+  /// A shard has left: whoever waits for it waits for ever.
+  void leave(Index shard) {
+    const std::lock_guard lock(mutex_);
+    ++left_;
+    if (arrived_ > 0)
+      stop(std::make_exception_ptr(DeviceError("dist: shard " + std::to_string(shard) +
+                                               " has returned, and others wait for it: they do not run the same "
+                                               "program")));
+  }
+  /// A shard has thrown.
+  void fail(std::exception_ptr failure) {
+    const std::lock_guard lock(mutex_);
+    stop(failure);
+  }
+  std::exception_ptr failure() const { return failure_; }
+
+ private:
+  struct Call {
+    std::span<const Bytes> out;
+    std::span<const Room> in;
+  };
+  Call& call(Index shard) { return calls_[static_cast<std::size_t>(shard - here_.first)]; }
+
+  /// Wait for all shards of this process; the last one to come runs `alone` before the others go on.
+  template <class F>
+  void meet(const F& alone) {
+    std::unique_lock lock(mutex_);
+    if (failure_) throw Stopped();
+    if (left_ > 0)
+      throw DeviceError("dist: a shard waits for others that have returned: they do not run the same program");
+    if (++arrived_ < here_.count) {
+      const Index now = generation_;
+      changed_.wait(lock, [&] { return generation_ != now || failure_; });
+      if (generation_ == now) throw Stopped();
+      return;
+    }
+    try {
+      alone();
+    } catch (...) {
+      stop(std::current_exception());
+      throw;
+    }
+    arrived_ = 0;
+    ++generation_;
+    changed_.notify_all();
+  }
+  void stop(std::exception_ptr failure) {
+    if (!failure_) failure_ = failure;
+    changed_.notify_all();
+  }
+
+  /// Before anybody reads: a shard that throws takes its bytes along.
+  void expect_sizes() {
+    for (Index i = here_.first; i < here_.first + here_.count; ++i)
+      for (Index j = here_.first; j < here_.first + here_.count; ++j) {
+        const std::size_t given = call(i).out[static_cast<std::size_t>(j)].size();
+        const std::size_t expected = call(j).in[static_cast<std::size_t>(i)].size();
+        if (given != expected)
+          throw DeviceError("dist: shard " + std::to_string(i) + " gives shard " + std::to_string(j) + " " +
+                            std::to_string(given) + " bytes, which expects " + std::to_string(expected) +
+                            ": they do not run the same program");
+      }
+  }
+  /// Messages of two processes are listed by who gives, then by who takes, on both sides.
+  void exchange_with_other_processes() {
+    outgoing_.clear();
+    incoming_.clear();
+    for (int rank = 0; rank < world_.size(); ++rank) {
+      if (rank == world_.rank()) continue;
+      const Range there = Range::of(shards_, rank, world_.size());
+      for (Index i = here_.first; i < here_.first + here_.count; ++i)
+        for (Index j = there.first; j < there.first + there.count; ++j) {
+          const Bytes bytes = call(i).out[static_cast<std::size_t>(j)];
+          if (!bytes.empty()) outgoing_.push_back({rank, bytes.data(), bytes.size()});
+        }
+      for (Index j = there.first; j < there.first + there.count; ++j)
+        for (Index i = here_.first; i < here_.first + here_.count; ++i) {
+          const Room room = call(i).in[static_cast<std::size_t>(j)];
+          if (!room.empty()) incoming_.push_back({rank, room.data(), room.size()});
+        }
+    }
+    if (world_.size() > 1) world_.exchange(outgoing_, incoming_);
+  }
+
+  W& world_;
+  const Index shards_;
+  const Range here_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Call> calls_;
+  Index arrived_ = 0, generation_ = 0, left_ = 0;
+  std::exception_ptr failure_;
+  std::vector<Outgoing> outgoing_;
+  std::vector<Incoming> incoming_;
+};
+
+}  // namespace group
+
+}  // namespace gatefold::dist
