@@ -12,3 +12,4 @@
 #include "gatefold/dist/shards.hpp"
 #include "gatefold/dist/slot_exchange.hpp"
 #include "gatefold/dist/world.hpp"
+#include "gatefold/dist/zero.hpp"

@@ -1,0 +1,196 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "gatefold/core/types.hpp"
+#include "gatefold/dist/sharded.hpp"
+#include "gatefold/dist/shards.hpp"
+#include "gatefold/optim/optimizer.hpp"
+#include "gatefold/tensor/pack.hpp"
+#include "gatefold/tensor/table.hpp"
+#include "gatefold/tensor/tensor.hpp"
+
+namespace gatefold::dist {
+
+namespace rows_of_shard {
+
+/// Of a tensor that all shards hold the rows of one, by its first extent; a Sharded pack changes places with `part`.
+struct Take {
+  Index shard, shards;
+
+  template <class T, int Rank, class B>
+  void operator()(const Name&, Tensor<T, Rank, B>& all, Tensor<T, Rank, B>& part) const {
+    const Range mine = of(all);
+    resize(part, all, mine.count);
+    copy(all.data(), mine, width(all), part.data());
+  }
+  template <class T, class B>
+  void operator()(const Name&, Table<T, B>& all, Table<T, B>& part) const {
+    const Range mine = of(all);
+    part.resize(mine.count, all.extent(1));
+    const auto from = all.rows(), to = part.rows();
+    copy(from.data, mine, from.columns, to.data);
+    if (from.all) return;
+    if (mine.count > 0) std::memcpy(to.marks, from.marks + mine.first, static_cast<std::size_t>(mine.count));
+    part.count_marks();
+  }
+  void sharded(const Name&, auto& all, auto& part) const {
+    for_each_tensor([](const Name&, auto& a, auto& b) { std::swap(a, b); }, all, part);
+  }
+
+  template <class P>
+  Range of(const P& all) const {
+    return Range::of(all.extent(0), shard, shards);
+  }
+  template <class P>
+  static Index width(const P& all) {
+    Index n = 1;
+    for (int d = 1; d < P::rank; ++d) n *= all.extent(d);
+    return n;
+  }
+  template <class P>
+  static void resize(P& part, const P& all, Index rows) {
+    const auto parts = [&]<std::size_t... D>(std::index_sequence<D...>) { part.resize(rows, all.extent(D + 1)...); };
+    parts(std::make_index_sequence<static_cast<std::size_t>(P::rank - 1)>{});
+  }
+
+ private:
+  template <class T>
+  static void copy(const T* all, const Range& rows, Index width, T* to) {
+    if (rows.count * width > 0)
+      std::memcpy(to, all + rows.first * width, static_cast<std::size_t>(rows.count * width) * sizeof(T));
+  }
+};
+/// The same shapes, without contents, for who may not touch the parameters; all of a Sharded pack.
+struct Shape : Take {
+  void operator()(const Name&, const auto& all, auto& part) const { resize(part, all, of(all).count); }
+  void sharded(const Name&, const auto& all, auto& part) const { shape_like(part, all); }
+};
+/// Where the rows of all shards lie.
+template <class T>
+struct Places {
+  struct Place {
+    T* data;
+    Index rows, width;
+  };
+  std::vector<Place> found{};
+  template <int Rank, class B>
+  void operator()(const Name&, Tensor<T, Rank, B>& t) {
+    found.push_back({t.data(), t.extent(0), Take::width(t)});
+  }
+  template <class B>
+  void operator()(const Name&, Table<T, B>& t) {
+    found.push_back({t.rows().data, t.extent(0), t.extent(1)});
+  }
+  void operator()(const Name&, auto&) {}  // of other elements
+  void sharded(const Name&, auto&) {}
+
+  /// The rows of shard j of every tensor, one after the other: f(data, values).
+  template <class F>
+  void each(Index j, Index shards, const F& f) const {
+    for (const Place& p : found) {
+      const Range rows = Range::of(p.rows, j, shards);
+      f(p.data + rows.first * p.width, rows.count * p.width);
+    }
+  }
+};
+
+}  // namespace rows_of_shard
+
+/// An optimizer whose state is dealt over the shards: each keeps that of some rows of every tensor that all hold, steps
+/// these, and gets the others' new rows from them.
+///
+///     DataParallel{Clipped{Zero{AdamW{…}, &shard}}, &shard}
+///
+/// Source: ZeRO stage 1, Rajbhandari et al. 2019, arXiv:1910.02054, sec. 5.1. The optimizer inside works element by
+/// element (Sgd, AdamW, InGroups of them): then the bits are those without. Checkpoints are the same too.
+/// @cost   memory: 1/C of the state and of a copy of parameters and gradients of what all hold; one exchange, of which
+///         a shard takes (C − 1)/C of these parameters
+template <optim::Optimizer OptimizerT, class ShardT>
+struct Zero {
+  using IsOptimizer = void;
+  static_assert(!named::measure<OptimizerT>(),
+                "gatefold: Zero goes inside what measures all gradients: Clipped{Zero{optimizer, &shard}}; see "
+                "docs/distributed.md");
+  OptimizerT optimizer;
+  ShardT* shard;
+  double lr = optimizer.lr;
+
+  /// Of the optimizer inside, of this shard's rows, and where these are stepped.
+  template <class Pack>
+  struct State {
+    Sharded<typename OptimizerT::template State<Pack>> of_shard;
+    Pack params, grads;
+    Index step = 0;
+    static void each(auto&& f, auto&... s) { f("", s.of_shard...); }
+  };
+  void validate() const { optim::validate_options(inner()); }
+  template <class C, class Pack>
+  State<Pack> begin(C& ctx, const Pack& params) const {
+    static_assert(C::Backend::is_host, "gatefold: Zero runs on host backends; see docs/distributed.md");
+    Pack rows;
+    shape_like(rows, params);
+    for_each_tensor(rows_of_shard::Shape{take()}, params, rows);
+    State<Pack> state{{inner().begin(ctx, rows)}, {}, {}};
+    for (Pack* p : {&state.params, &state.grads}) pack::structure_like(*p, params, [](auto&, const auto&) {});
+    return state;
+  }
+  template <class C, class Pack>
+  void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
+    expect_like("Zero.step", "grads", params, grads);
+    for_each_tensor(take(), params, state.params);
+    for_each_tensor(take(), grads, state.grads);
+    state.of_shard.part.step = state.step;
+    inner().step(ctx, state.params, state.grads, state.of_shard.part);
+    ++state.step;
+    for_each_tensor(SwapSharded{}, params, state.params);
+    for_each_tensor(SwapSharded{}, grads, state.grads);
+    gather<float>(params, state.params);
+    gather<double>(params, state.params);
+  }
+
+ private:
+  struct SwapSharded {
+    void operator()(const Name&, auto&, auto&) const {}
+    void sharded(const Name& at, auto& all, auto& part) const { rows_of_shard::Take{}.sharded(at, all, part); }
+  };
+  rows_of_shard::Take take() const { return {shard->index(), shard->count()}; }
+  OptimizerT inner() const {
+    OptimizerT now = optimizer;
+    now.lr = lr;
+    return now;
+  }
+  /// The new rows of all shards.
+  template <class T, class Pack>
+  void gather(Pack& params, Pack& mine) const {
+    rows_of_shard::Places<T> all, own;
+    for_each_tensor(all, params);
+    for_each_tensor(own, mine);
+    std::vector<Index> counts;
+    Index total = 0;
+    for (Index j = 0; j < shard->count(); ++j) {
+      counts.push_back(0);
+      all.each(j, shard->count(), [&](T*, Index n) { counts.back() += n; });
+      total += counts.back();
+    }
+    if (total == 0) return;
+    std::vector<T> packed, everything(static_cast<std::size_t>(total));
+    own.each(0, 1, [&](const T* from, Index n) { packed.insert(packed.end(), from, from + n); });
+    shard->template all_gather<T>(packed.data(), counts, everything.data());
+    const T* from = everything.data();
+    for (Index j = 0; j < shard->count(); ++j)
+      all.each(j, shard->count(), [&](T* to, Index n) {
+        std::copy_n(from, n, to);
+        from += n;
+      });
+  }
+};
+template <class O, class S>
+Zero(O, S*) -> Zero<O, S>;
+
+}  // namespace gatefold::dist

@@ -1,0 +1,95 @@
+#include "gatefold/dist/zero.hpp"
+
+#include <doctest/doctest.h>
+
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "gatefold/dist/checkpoint.hpp"
+#include "gatefold/dist/data_parallel.hpp"
+#include "gatefold/dist/expert_parallel.hpp"
+#include "gatefold/dist/loss_of_shards.hpp"
+#include "gatefold/gatefold.hpp"
+#include "support/temp_directory.hpp"
+
+using namespace gatefold;
+
+namespace {
+
+constexpr Index items = 18, words = 11, dim = 5, classes = 3;
+
+/// A table, a router, a norm, experts and an output layer; two groups of parameters.
+auto model_of(auto& shard) {
+  const Mixture mixture{SoftmaxTopK{.scores = {.experts = 4}, .selection = {.k = 2}},
+                        Mlp<Gelu>{.model_dim = dim, .hidden_dim = 7}};
+  return Chain{Embedding{.vocabulary = words, .model_dim = dim},
+               Stack{Residual{update::HeavyBall{}, PreNorm{LayerNorm{}, dist::ExpertParallel{mixture, &shard}}}, 2},
+               Linear{.model_dim = dim, .output_dim = classes}};
+}
+const InGroups groups{is_weight, optim::AdamW{.lr = 0.02, .decay = 0.1}, optim::AdamW{.lr = 0.01}};
+
+/// The file after some steps, of which the last go on from a file; the values of states that shards hold.
+template <class MakeOptimizer>
+std::string trained(Index shards, const MakeOptimizer& optimizer_of, const std::filesystem::path& folder,
+                    std::vector<Index>* held = nullptr) {
+  for (int part = 0; part < 2; ++part) {
+    dist::Alone world;
+    dist::run(world, shards, [&](auto& shard) {
+      Cpu::Context ctx(1);
+      Trainer trainer{ctx, model_of(shard), dist::LossOfShards{CrossEntropy{}, &shard}, optimizer_of(shard), Seed{1}};
+      if (part == 1) dist::load_checkpoint(shard, folder / "half", trainer);
+      const auto mine = shard.part_of(items);
+      while (trainer.state.step < 3 * (part + 1)) {
+        std::vector<Index> x, y;
+        for (Index n = 0; n < items; ++n) {
+          x.push_back((n * n + 3 * trainer.state.step) % (words - 3));  // some rows of the table are never touched
+          y.push_back((n + trainer.state.step) % classes);
+        }
+        trainer.step(View<const Index, 1, Cpu>(x).rows(mine.first, mine.count),
+                     View<const Index, 1, Cpu>(y).rows(mine.first, mine.count));
+      }
+      dist::save_checkpoint(shard, folder / (part == 0 ? "half" : "end"), trainer);
+      static std::mutex mutex;
+      const std::lock_guard lock(mutex);
+      if (held) held->push_back(count_values(trainer.state));
+    });
+  }
+  return support::read_bytes(folder / "end");
+}
+
+}  // namespace
+
+TEST_CASE("a state that is dealt over the shards: the same bits, and the same checkpoints") {
+  const support::TempDirectory folder;
+  const auto check = [&](const auto& base, const auto& around) {
+    for (Index shards : {1, 2, 3, 5}) {
+      CAPTURE(shards);
+      std::vector<Index> all, some;
+      const std::string expected = trained(
+          shards,
+          [&](auto& shard) {
+            return dist::DataParallel{around(base), &shard};
+          },
+          folder.path, &all);
+      const std::string found = trained(
+          shards,
+          [&](auto& shard) {
+            return dist::DataParallel{around(dist::Zero{base, &shard}), &shard};
+          },
+          folder.path, &some);
+      CHECK(found.size() > 1000);
+      CHECK(found == expected);
+      Index of_all = 0, of_some = 0;
+      for (const Index n : all) of_all += n;
+      for (const Index n : some) of_some += n;
+      if (shards > 1) CHECK(of_some < of_all);
+      if (shards == 1) CHECK(of_some == of_all);
+    }
+  };
+  check(optim::AdamW{.lr = 0.02, .decay = 0.1}, [](const auto& o) { return o; });
+  check(optim::Sgd{.lr = 0.1, .momentum = 0.9}, [](const auto& o) { return optim::Clipped{o, 0.05}; });
+  check(groups, [](const auto& o) {
+    return optim::Scheduled{optim::Clipped{o, 0.3}, optim::WarmupCosine{.warmup = 2, .total = 9}};
+  });
+}
