@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# test.sh PROGRAM TEXT: a small language model learns, with the same bytes on 1 and 2 threads, at once or killed at
+# test.sh PROGRAM TEXT [LAUNCHER FLAG]: a small language model learns, with the same bytes on 1 and 2 threads, at once or killed at
 # random moments and gone on; Ctrl-C saves and leaves; one clear line with exit code 2 for whatever does not fit.
+# On shards, the same bytes from 1 process to 4 that LAUNCHER FLAG R starts (mpirun -n R), one killed among them.
 program=$1 text=$2 data=(--text "$2") items=tokens end=(--tokens 40)
 source "$(dirname "$0")/../training/checks.sh"
 cat >"$dir/small.json" <<END
@@ -75,6 +76,41 @@ for part in train valid test; do cp "$dir/short.txt" "$dir/words/$part.txt"; don
 "$program" --config "$dir/small.json" --run "$dir/word" --data "$dir/words" --unit word --steps 20 \
   >"$dir/out" 2>"$dir/err" &&
   grep -q "^perplexity" "$dir/out" && [ -e "$dir/words/ngram_word_3.json" ] || fail "words: $(cat "$dir/err")"
+
+# on_shards FOLDER PROCESSES OPTION...: three shards, of a model that drops values.
+on_shards() {
+  local processes=()
+  (($2 > 0)) && processes=("${launcher[@]}" "$2")
+  timeout 120 "${processes[@]}" "$program" --config "$dir/small.json" "${data[@]}" --shards 3 --dropout 0.2 \
+    --expert-dropout 0.1 --batch 5 --run "$dir/$1" "${@:3}" >"$dir/out" 2>"$dir/err" </dev/null
+}
+launcher=("${@:3}")
+counts=(0)
+((${#launcher[@]} == 0)) || counts=(1 2 3)
+for processes in "${counts[@]}"; do
+  on_shards shards$processes $processes --threads $((processes % 2 + 1)) ||
+    fail "shards, $processes processes: $(cat "$dir/err")"
+  said "$dir/out" >"$dir/shards.out"
+  same_run shards$processes shards${counts[0]} "shards, $processes processes"
+done
+grep -q "^this model" "$dir/shards.out" && [ "$(grep -c "^step 60:" "$dir/shards.out")" -eq 1 ] ||
+  fail "shards: says $(cat "$dir/shards.out")"
+"$program" generate --run "$dir/shards${counts[0]}" --text "$text" --tokens 5 >"$dir/out" 2>"$dir/err" ||
+  fail "generates from a run on shards: $(cat "$dir/err")"
+if ((${#launcher[@]} > 0)); then
+  # One of three processes is killed, again and again; two and then one go on.
+  for kill in 1 2 3; do
+    on_shards lost 3 &
+    sleep "0.$((RANDOM % 9))"
+    pkill -9 -f -n "$dir/lost" && touch "$dir/killed_rank"
+    wait $!
+  done
+  [ -e "$dir/killed_rank" ] || fail "no process was killed"
+  on_shards lost 2 --stop 40 && on_shards lost 1 || fail "after a process was killed: $(cat "$dir/err")"
+  same_run lost shards1 "a process was killed"
+fi
+on_shards too_many 0 --update robust && fail "shards: takes any update"
+grep -q "shards: expected an update that is plain or heavy-ball, got robust" "$dir/err" || fail "shards: $(cat "$dir/err")"
 
 check_refused
 refused "mu: expected an update that has it, got plain" --update plain --mu 0.5

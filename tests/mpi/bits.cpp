@@ -1,0 +1,83 @@
+// Trains compositions of tests/descriptors on four shards, each from the start and from its own checkpoint, and leaves
+// their checkpoints in a folder: bits.sh compares what 1 to 4 processes leave.
+//
+//   mpirun -n R bits FOLDER THREADS
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <type_traits>
+
+#include "descriptors/composition.hpp"
+#include "descriptors/extras.hpp"
+#include "gatefold/dist.hpp"
+#include "gatefold/gatefold.hpp"
+#include "gatefold/io.hpp"
+#include "gatefold/mpi.hpp"
+
+using namespace gatefold;
+using namespace gatefold::rows;
+
+namespace {
+
+constexpr Index shards = 4, sequences = 7, items = sequences * odd.sequence, steps = 50;
+
+/// Steps of one composition; at half of them the run is written, read again, and goes on.
+template <class ShardT, class C>
+void train(ShardT& shard, const C& c, int threads, const std::filesystem::path& folder, const std::string& name) {
+  Cpu::Context ctx(threads, true);
+  const auto mixture = Mixture{c.gate(odd), c.expert.make(odd)};
+  const auto model = c.layer.make(odd, c.rule.make(odd), dist::ExpertParallel{mixture, &shard});
+  using Layer = std::remove_const_t<decltype(model)>;
+  const auto begin = [&] {
+    return Trainer{ctx, model, dist::LossOfShards{MeanSquaredError{}, &shard},
+                   dist::DataParallel{optim::Clipped{dist::Zero{optim::AdamW{.lr = 1e-3}, &shard}, 0.5}, &shard},
+                   Seed{7}};
+  };
+  const Extras<float> extras(items, odd.item());
+  const auto step = [&](auto& trainer) {
+    // Batches of other sizes: in some, a shard has nothing.
+    const auto number = static_cast<std::uint64_t>(trainer.state.step);
+    const Index some = static_cast<Index>(number % 3 == 2 ? 2 : number % 3 == 1 ? 5 : sequences);
+    const auto x = uniform_tensor<float>(ctx, Seed{100 + number}, 1, items, odd.item());
+    const auto y = uniform_tensor<float>(ctx, Seed{200 + number}, 1, items, model.out_dim());
+    const auto mine = shard.part_of(some);
+    const Index first = mine.first * odd.sequence, count = mine.count * odd.sequence;
+    const auto extra =
+        extras.of<Extra<Layer, float, Cpu>>({.length = odd.sequence, .noise = true, .padding = true}, first, count);
+    trainer.step(x.view().rows(first, count), y.view().rows(first, count), extra);
+  };
+  {
+    auto trainer = begin();
+    while (trainer.state.step < steps / 2) step(trainer);
+    dist::save_checkpoint(shard, folder / (name + ".half"), trainer);
+  }
+  auto trainer = begin();
+  dist::load_checkpoint(shard, folder / (name + ".half"), trainer);
+  while (trainer.state.step < steps) step(trainer);
+  dist::save_checkpoint(shard, folder / name, trainer);
+}
+
+}  // namespace
+
+int main(int, char** argv) {
+  const std::filesystem::path folder = argv[1];
+  const int threads = std::atoi(argv[2]);
+  dist::Mpi world{{.timeout = 60}};
+  try {
+    dist::run(world, shards, [&](auto& shard) {
+      const auto one = [&](const auto& c, const char* name) { train(shard, c, threads, folder, name); };
+      // Logits that cross; items that cross; a loss and a capacity of the batch; plans that stay; each with another
+      // rule, layer and expert.
+      one(Composition{linear_scores, independent, top_k, z_loss, with_shared, heavy_ball, mlp}, "top_k");
+      one(Composition{jitter, token_similarity, sigmoid_bias, balance, pre_norm, nesterov, experts}, "sigmoid_bias");
+      one(Composition{cosine_scores, independent, capacity, importance, residual, adam, gated_mlp}, "capacity");
+      one(Composition{linear_scores, independent, noisy_top_k, load, dropout, robust, linear}, "noisy_top_k");
+      one(Composition{absent, absent, soft_moe, absent, stack, learned_heavy_ball, hidden_dropout}, "soft_moe");
+    });
+  } catch (const std::exception& error) {
+    world.fail(error.what());
+    std::cerr << "rank " << world.rank() << ": " << error.what() << std::endl;
+    return 1;
+  }
+}
