@@ -6,7 +6,7 @@ set(package_dir ${CMAKE_INSTALL_DATADIR}/cmake/gatefold)
 # One export per component: a consumer that does not ask for io must not need nlohmann-json.
 install(TARGETS gatefold_policies gatefold EXPORT gatefoldTargets FILE_SET HEADERS)
 install(EXPORT gatefoldTargets NAMESPACE gatefold:: DESTINATION ${package_dir})
-foreach(component io data cuda)
+foreach(component io data mpi cuda)
   if(NOT TARGET gatefold_${component})
     continue()
   endif()
@@ -39,5 +39,6 @@ if(PROJECT_IS_TOP_LEVEL)
   set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
   set(CPACK_DEBIAN_PACKAGE_DEPENDS "libeigen3-dev (>= 3.4)")
   set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "nlohmann-json3-dev, zlib1g-dev")  # components io and data
+  set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libopenmpi-dev")  # component mpi
   include(CPack)
 endif()

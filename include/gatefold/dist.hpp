@@ -11,5 +11,6 @@
 #include "gatefold/dist/sharded.hpp"
 #include "gatefold/dist/shards.hpp"
 #include "gatefold/dist/slot_exchange.hpp"
+#include "gatefold/dist/wait.hpp"
 #include "gatefold/dist/world.hpp"
 #include "gatefold/dist/zero.hpp"

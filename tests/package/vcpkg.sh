@@ -12,7 +12,7 @@ expect description "$(field description)" "$(sed -nE 's/^ *DESCRIPTION "(.*)"\)$
 expect license "$(field license)" "$(sed -nE 's/^license: (.*)/\1/p' CITATION.cff)"
 expect "CITATION.cff version" "$(sed -nE 's/^version: (.*)/\1/p' CITATION.cff)" "$version"
 head -n 3 LICENSE | grep -q "Apache License" || { echo "LICENSE: not Apache's"; bad=1; }
-for dependency in eigen3 nlohmann-json zlib; do
+for dependency in eigen3 nlohmann-json zlib mpi; do
   grep -q "\"$dependency\"" cmake/vcpkg/vcpkg.json || { echo "cmake/vcpkg: no dependency $dependency"; bad=1; }
 done
 exit $bad

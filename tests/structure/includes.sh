@@ -88,6 +88,7 @@ text ~ /^[ \t]*#[ \t]*include/ && match($0, /["<][^">]+[">]/) {
   if (header ~ /^(cuda|cub\/|thrust\/|cublas|curand|cudnn|nccl|cooperative_groups|mma\.h)/ &&
       !inside(FILENAME, "backend/cuda"))
     report("cuda")
+  if (header == "mpi.h" && FILENAME != "dist/mpi_status.hpp") report("mpi")
   if (header ~ /\.cuh$/ && FILENAME ~ /\.hpp$/) report("cuh")
   if (header == "iostream") report("iostream")
 }

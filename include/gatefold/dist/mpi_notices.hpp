@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+
+#include "gatefold/dist/mpi_status.hpp"
+
+namespace gatefold::dist::mpi {
+
+/// What processes tell each other about their failures: short texts beside the messages of an exchange, under a tag of
+/// their own. They are so short that MPI takes them in whole, whether or not anybody receives them.
+class Notices {
+ public:
+  static constexpr int tag = 1;
+  static constexpr std::size_t longest = 1000;  // bytes
+
+  explicit Notices(MPI_Comm comm) : comm_(comm) {}
+
+  /// Tell all others, without waiting for them. Once: the text is kept while it is under way.
+  /// @throws DeviceError where MPI does not take it
+  void send(const std::string& sentence) {
+    text_ = sentence.substr(0, longest);
+    int size = 0, self = 0;
+    expect_success(MPI_Comm_size(comm_, &size), "MPI_Comm_size");
+    expect_success(MPI_Comm_rank(comm_, &self), "MPI_Comm_rank");
+    for (int rank = 0; rank < size; ++rank) {
+      if (rank == self) continue;
+      MPI_Request request;
+      expect_success(MPI_Isend(text_.data(), int(text_.size()), MPI_CHAR, rank, tag, comm_, &request), "MPI_Isend");
+      expect_success(MPI_Request_free(&request), "MPI_Request_free");
+    }
+  }
+
+  /// What another process told, if any did: `rank 2: its sentence`.
+  std::optional<std::string> received() {
+    int there = 0, length = 0;
+    MPI_Status status;
+    expect_success(MPI_Iprobe(MPI_ANY_SOURCE, tag, comm_, &there, &status), "MPI_Iprobe");
+    if (!there) return std::nullopt;
+    expect_success(MPI_Get_count(&status, MPI_CHAR, &length), "MPI_Get_count");
+    std::string text(std::size_t(length), ' ');
+    expect_success(MPI_Recv(text.data(), length, MPI_CHAR, status.MPI_SOURCE, tag, comm_, MPI_STATUS_IGNORE),
+                   "MPI_Recv");  // it is there: nothing to wait for
+    return "rank " + std::to_string(status.MPI_SOURCE) + ": " + text;
+  }
+
+ private:
+  MPI_Comm comm_;
+  std::string text_;
+};
+
+}  // namespace gatefold::dist::mpi

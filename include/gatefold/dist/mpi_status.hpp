@@ -1,0 +1,38 @@
+#pragma once
+
+// Functions of C alone: MPI's classes for C++ would have to be linked, and left the standard in 2012.
+#ifndef OMPI_SKIP_MPICXX
+#define OMPI_SKIP_MPICXX 1
+#endif
+#ifndef MPICH_SKIP_MPICXX
+#define MPICH_SKIP_MPICXX 1
+#endif
+#include <mpi.h>
+
+#include <string>
+
+#include "gatefold/core/error.hpp"
+
+namespace gatefold::dist::mpi {
+
+/// @throws DeviceError with the call and MPI's own sentence, unless it succeeded
+inline void expect_success(int status, const char* call) {
+  if (status == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  MPI_Error_string(status, text, &length);
+  throw DeviceError(std::string(call) + ": " + text);
+}
+
+/// Start MPI, for threads that take turns; its calls then return what goes wrong, those without a communicator too.
+/// @return the level of threads that there is
+/// @throws DeviceError where it does not start
+inline int start() {
+  int threads = MPI_THREAD_SINGLE;
+  expect_success(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &threads), "MPI_Init_thread");
+  for (const MPI_Comm comm : {MPI_COMM_WORLD, MPI_COMM_SELF})
+    expect_success(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  return threads;
+}
+
+}  // namespace gatefold::dist::mpi

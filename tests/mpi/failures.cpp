@@ -1,0 +1,76 @@
+// failures WAY [TIMEOUT]: ranks exchange messages around a ring, 20 rounds, in the third of which rank 1 ends in a way
+// of its own; failures.sh looks at what becomes of the others. Who throws prints why: "rank 0: rank 1: no more data".
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <exception>
+#include <iostream>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gatefold/dist/mpi.hpp"
+
+namespace {
+
+using gatefold::dist::Incoming;
+using gatefold::dist::Mpi;
+using gatefold::dist::Outgoing;
+
+void end(const std::string& way) {
+  if (way == "throw" || way == "unwind" || way == "busy") throw std::runtime_error("no more data");
+  if (way == "kill") std::raise(SIGKILL);
+  if (way == "stop") std::raise(SIGSTOP);
+  if (way == "exit") std::exit(3);
+}
+
+void run(Mpi& world, const std::string& way) {
+  const int n = world.size(), self = world.rank();
+  for (int round = 0; round < 20; ++round) {
+    if (way == "return" && round == 2 && self == 1) return;
+    if (round == 2 && self == 1) end(way);
+    if (way == "busy" && round == 2 && self == 2) std::this_thread::sleep_for(std::chrono::hours(1));
+    const std::size_t bytes = 300000;  // more than MPI sends unasked
+    std::vector<std::byte> sent(way == "size" && round == 2 && self == 1 ? bytes / 2 : bytes), got(bytes);
+    const Outgoing outgoing[] = {{(self + 1) % n, sent.data(), sent.size()}};
+    const Incoming incoming[] = {{(self + n - 1) % n, got.data(), got.size()}};
+    world.exchange(outgoing, incoming);
+  }
+}
+
+// The exception passes the world on its way out.
+void run_within(const std::string& way, double timeout, int& rank) {
+  Mpi world({.timeout = timeout});
+  rank = world.rank();
+  run(world, way);
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const std::string way = count > 1 ? arguments[1] : "none";
+  const double timeout = count > 2 ? std::atof(arguments[2]) : 300;
+  if (way == "unwind") {
+    int rank = -1;
+    try {
+      run_within(way, timeout, rank);
+    } catch (const std::exception& error) {
+      std::cout << "rank " << rank << ": " << error.what() << std::endl;
+      return 1;
+    }
+    return 0;
+  }
+  // [snippet world]
+  Mpi world{{.timeout = timeout}};  // seconds; 300 if not given
+  try {
+    run(world, way);
+  } catch (const std::exception& error) {
+    world.fail(error.what());  // the others stop waiting
+    std::cout << "rank " << world.rank() << ": " << error.what() << std::endl;
+    return 1;
+  }
+  return 0;
+  // [/snippet]
+}

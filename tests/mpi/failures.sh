@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# failures.sh PROGRAM LAUNCHER...: of the processes of one run (PROGRAM: failures.cpp) one fails in some way: all end,
+# with an exit status that tells, and those that can say why. LAUNCHER: mpirun with its options for 3 processes.
+program=$1
+shift
+launcher=("$@")
+guard=40  # seconds, after which a run has hung: far more than any takes
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# check WAY TIMEOUT SENTENCE...: a run in which rank 1 ends in this way; what the others say.
+check() {
+  local way=$1 timeout=$2 log=$work/$1 begin=$SECONDS status sentence
+  shift 2
+  timeout --kill-after=2 $guard "${launcher[@]}" "$program" "$way" "$timeout" >"$log" 2>&1 </dev/null
+  status=$?
+  {
+    ((SECONDS - begin < guard)) || echo "$way: it hangs"
+    case $way in
+      none) ((status == 0)) || echo "$way: exit status $status" ;;
+      *) ((status != 0)) || echo "$way: exit status 0" ;;
+    esac
+    for sentence in "$@"; do grep -qE "^$sentence" "$log" || echo "$way: nobody says: $sentence"; done
+  } >"$log.wrong"
+  [[ ! -s $log.wrong ]] || cat "$log.wrong" "$log"
+}
+
+late="(rank [02]: )?Mpi.exchange: nothing (from|taken by) rank 1 within 1 s"
+other="Mpi.exchange: rank 1 sent 150000 bytes where 300000 bytes are expected: the ranks do not run the same program"
+check none 300 &
+check throw 300 "rank 0: rank 1: no more data" "rank 1: no more data" "rank 2: rank 1: no more data" &
+check busy 300 "rank 0: rank 1: no more data" "rank 1: no more data" &
+check size 300 "rank 0: rank 2: $other" "rank 1: rank 2: $other" "rank 2: $other" &
+check unwind 300 &
+check stop 1 "rank 0: $late" "rank 2: $late" &
+check return 1 "rank 0: $late" "rank 2: $late" &
+check kill 300 &
+check exit 300 &
+wait
+[[ -z $(find "$work" -name '*.wrong' -size +0) ]]

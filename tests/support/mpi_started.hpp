@@ -1,0 +1,37 @@
+#pragma once
+
+#include "gatefold/dist/mpi_status.hpp"
+
+namespace gatefold::support {
+
+/// MPI, which a process can start once, for all test cases that ask for it.
+inline void start_mpi() {
+  struct Started {
+    Started() { dist::mpi::start(); }
+    Started(const Started&) = delete;
+    Started& operator=(const Started&) = delete;
+    ~Started() { MPI_Finalize(); }
+  };
+  static Started started;
+}
+
+/// A communicator of a test's own, whose errors are returned.
+struct Communicator {
+  MPI_Comm comm = MPI_COMM_NULL;
+  int rank = 0, size = 1;
+  Communicator() {
+    start_mpi();
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &size);
+  }
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+  ~Communicator() {
+    MPI_Barrier(comm);
+    MPI_Comm_free(&comm);
+  }
+};
+
+}  // namespace gatefold::support
