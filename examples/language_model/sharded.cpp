@@ -1,6 +1,8 @@
 #include "sharded.hpp"
 
 #include <algorithm>
+#include <cstdio>
+#include <exception>
 #include <memory>
 
 #include "network.hpp"
@@ -26,7 +28,7 @@ void train_on_shards(const Options& o) {
   expect(o.update == "plain" || o.update == "heavy-ball", "options", "shards", "an update that is plain or heavy-ball",
          o.update);
   World world;
-  dist::run(world, o.shards, [&](auto& shard) {
+  const auto program = [&](auto& shard) {
     Options own = o;  // the threads of this process shared out
     own.threads = std::max(1, o.threads / static_cast<int>(shard.in_this_process()));
     const OnShard place{&shard};
@@ -40,7 +42,14 @@ void train_on_shards(const Options& o) {
       if (o.update == "plain") return with(update::Plain{});
       return with(update::HeavyBall{.mu = o.mu, .gamma = o.gamma});
     });
-  });
+  };
+  try {
+    dist::run(world, o.shards, program);
+  } catch (const std::exception& error) {
+    // While the world lives: a launcher ends the others when one has.
+    if (world.size() > 1) std::fprintf(stderr, "language_model: rank %d: %s\n", world.rank(), error.what());
+    throw;
+  }
 }
 
 }  // namespace language
