@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# test.sh PROGRAM TEXT [LAUNCHER FLAG]: a small language model learns, with the same bytes on 1 and 2 threads, at once or killed at
-# random moments and gone on; Ctrl-C saves and leaves; one clear line with exit code 2 for whatever does not fit.
-# On shards, the same bytes from 1 process to 4 that LAUNCHER FLAG R starts (mpirun -n R), one killed among them.
+# test.sh PROGRAM TEXT [LAUNCHER FLAG]: a small language model learns, with the same bytes on 1 and 2 threads, at once or
+# killed at random moments and gone on; Ctrl-C saves and leaves; one clear line with exit code 2 for whatever does not
+# fit. On shards, the same bytes from 1 process to 3 that LAUNCHER FLAG R starts (mpirun -n R), one killed among them.
 program=$1 text=$2 data=(--text "$2") items=tokens end=(--tokens 40)
 source "$(dirname "$0")/../training/checks.sh"
 cat >"$dir/small.json" <<END
@@ -110,7 +110,8 @@ if ((${#launcher[@]} > 0)); then
   same_run lost shards1 "a process was killed"
 fi
 on_shards too_many 0 --update robust && fail "shards: takes any update"
-grep -q "shards: expected an update that is plain or heavy-ball, got robust" "$dir/err" || fail "shards: $(cat "$dir/err")"
+grep -q "shards: expected an update that is plain or heavy-ball, got robust" "$dir/err" ||
+  fail "shards: $(cat "$dir/err")"
 
 check_refused
 refused "mu: expected an update that has it, got plain" --update plain --mu 0.5

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# bits.sh PROGRAM LAUNCHER FLAG: what PROGRAM (bits.cpp) leaves is the same bytes from 1, 2, 3 and 4 processes, each on 1
-# and on 2 threads a shard. LAUNCHER FLAG R: mpirun with R processes.
+# bits.sh PROGRAM LAUNCHER FLAG: what PROGRAM (bits.cpp) leaves is the same bytes from 1, 2, 3 and 4 processes, each on
+# 1 and on 2 threads a shard. LAUNCHER FLAG R: mpirun with R processes.
 program=$1 launcher=$2 flag=$3
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
