@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# test.sh PROGRAM TEXT [LAUNCHER FLAG]: a small language model learns, with the same bytes on 1 and 2 threads, at once or
-# killed at random moments and gone on; Ctrl-C saves and leaves; one clear line with exit code 2 for whatever does not
-# fit. On shards, the same bytes from 1 process to 3 that LAUNCHER FLAG R starts (mpirun -n R), one killed among them.
+# test.sh PROGRAM TEXT [LAUNCHER FLAG]: a small language model learns, with the same bytes on 1 and 2 threads, at once
+# or killed at random moments and gone on; Ctrl-C saves and leaves; one clear line with exit code 2 for whatever does
+# not fit. On shards, the same bytes from 1 process to 3 that LAUNCHER FLAG R starts (mpirun -n R), one killed among
+# them.
 program=$1 text=$2 data=(--text "$2") items=tokens end=(--tokens 40)
 source "$(dirname "$0")/../training/checks.sh"
 cat >"$dir/small.json" <<END
