@@ -27,7 +27,7 @@ struct Goal {
 /// What a run has measured, a line of JSON each:
 ///
 ///     {"step":10,"loss":3.1}                          training loss of this step, in nats
-///     {"step":500,"valid_bits":2.4,"layers":[…]}      what validation gives, by the name of the goal, and routing.hpp
+///     {"step":500,"valid_bits":2.4,"layers":[…]}      what validation gives, by the name of the goal; routing_json.hpp
 ///     {"step":4000,"best_step":3500,"best_test_bits":2.1,…}   of the best model, at the end
 ///
 /// No line depends on the clock, so that a run that was killed writes the same ones.

@@ -10,7 +10,7 @@
 #include "metrics.hpp"
 #include "progress.hpp"
 #include "role.hpp"
-#include "routing.hpp"
+#include "routing_json.hpp"
 #include "run.hpp"
 #include "stop.hpp"
 

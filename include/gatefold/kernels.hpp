@@ -107,6 +107,8 @@ GATEFOLD_FOR_EACH(ClipFactor)
   GATEFOLD_KERNEL void cpu::Plain::reduce(Cpu::Context&, Index, const fn::Term<T>&, T*);                              \
   GATEFOLD_KERNEL void cpu::run_epilogue(const fn::AddBias<T, Cpu>&, const T*, cpu::SumsLayout, Index, Index, Index,  \
                                          Index, Index, T*, Index);                                                    \
+  GATEFOLD_KERNEL void cpu::run_epilogue(const fn::SoftmaxOfLogit<T, Cpu>&, const T*, cpu::SumsLayout, Index, Index,  \
+                                         Index, Index, Index, T*, Index);                                             \
   GATEFOLD_KERNEL void cpu::run_epilogue(const fn::AddTo<T, Cpu>&, const T*, cpu::SumsLayout, Index, Index, Index,    \
                                          Index, Index, T*, Index);                                                    \
   GATEFOLD_KERNEL void cpu::Plain::gemm_rows(                                                                         \
@@ -157,6 +159,12 @@ GATEFOLD_KERNEL class Tensor<unsigned char, 1, Cpu>;
   GATEFOLD_KERNEL class Tensor<T, 1, Cpu>;                                                                             \
   GATEFOLD_KERNEL class Tensor<T, 2, Cpu>;                                                                             \
   GATEFOLD_KERNEL class Tensor<T, 3, Cpu>;                                                                             \
+  GATEFOLD_KERNEL bool all_finite(Cpu::Context&, const Tensor<T, 1, Cpu>&);                                            \
+  GATEFOLD_KERNEL bool all_finite(Cpu::Context&, const Tensor<T, 2, Cpu>&);                                            \
+  GATEFOLD_KERNEL bool all_finite(Cpu::Context&, const Tensor<T, 3, Cpu>&);                                            \
+  GATEFOLD_KERNEL metric::Load metric::load(Cpu::Context&, const SparsePlan<T, Cpu>&, In<T, 1, Cpu>);                  \
+  GATEFOLD_KERNEL double metric::entropy(Cpu::Context&, View<T, 2, Cpu>, In<T, 1, Cpu>);                               \
+  GATEFOLD_KERNEL double metric::entropy(Cpu::Context&, View<const T, 2, Cpu>, In<T, 1, Cpu>);                         \
   GATEFOLD_EXPERT(T, Mlp<Relu>)                                                                                        \
   GATEFOLD_EXPERT(T, Mlp<Gelu>)                                                                                        \
   GATEFOLD_EXPERT(T, Mlp<Silu>)                                                                                        \

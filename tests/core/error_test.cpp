@@ -11,9 +11,9 @@ using namespace gatefold;
 
 namespace {
 
-struct Printed {
+struct Counted {
   int* times;
-  friend std::ostream& operator<<(std::ostream& stream, const Printed& p) {
+  friend std::ostream& operator<<(std::ostream& stream, const Counted& p) {
     ++*p.times;
     return stream << "printed";
   }
@@ -57,14 +57,14 @@ TEST_CASE("pieces are joined when they are printed") {
   CHECK(message_of("Chain", Joined{"layers.", 2, ".in_dim"}, Joined{64, " (before)"}, 32) ==
         "Chain: layers.2.in_dim: expected 64 (before), got 32");
   int times = 0;
-  expect(true, "where", "name", Joined{Printed{&times}, Printed{&times}}, 0);
+  expect(true, "where", "name", Joined{Counted{&times}, Counted{&times}}, 0);
   CHECK(times == 0);
 }
 
 TEST_CASE("expect builds its message on failure only") {
   int times = 0;
-  CHECK_NOTHROW(expect(true, "where", "name", Printed{&times}, Printed{&times}));
+  CHECK_NOTHROW(expect(true, "where", "name", Counted{&times}, Counted{&times}));
   CHECK(times == 0);
-  CHECK(message_of("where", "name", Printed{&times}, Printed{&times}) == "where: name: expected printed, got printed");
+  CHECK(message_of("where", "name", Counted{&times}, Counted{&times}) == "where: name: expected printed, got printed");
   CHECK(times == 2);
 }

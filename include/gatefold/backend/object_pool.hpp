@@ -36,14 +36,9 @@ class ObjectPool {
 
   template <class S>
   [[nodiscard]] Borrowed<S> acquire() {
-    std::size_t i = 0;
-    while (i < entries_.size() && (entries_[i].lent || entries_[i].type != &type_of<S>)) ++i;
-    if (i == entries_.size()) {
-      entries_.reserve(i + 1);
-      entries_.push_back({&type_of<S>, new S(), [](void* object) { delete static_cast<S*>(object); }, false});
-    }
-    entries_[i].lent = true;
-    return Borrowed<S>(*this, i);
+    return Borrowed<S>(*this, lend(
+                                  &type_of<S>, []() -> void* { return new S(); },
+                                  [](void* object) { delete static_cast<S*>(object); }));
   }
 
  private:
@@ -55,6 +50,18 @@ class ObjectPool {
   };
   template <class S>
   static constexpr char type_of = 0;
+
+  /// One function for all types.
+  [[gnu::noinline]] std::size_t lend(const char* type, void* (*make)(), void (*destroy)(void*)) {
+    std::size_t i = 0;
+    while (i < entries_.size() && (entries_[i].lent || entries_[i].type != type)) ++i;
+    if (i == entries_.size()) {
+      entries_.reserve(i + 1);
+      entries_.push_back({type, make(), destroy, false});
+    }
+    entries_[i].lent = true;
+    return i;
+  }
 
   std::vector<Entry> entries_;
 };

@@ -5,7 +5,6 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
-#include <tuple>
 
 namespace gatefold {
 
@@ -34,41 +33,36 @@ struct NotFiniteError : Error {
   using Error::Error;
 };
 
-/// Pieces of a message, joined when it is printed: `Joined{"a divisor of ", n}`. For arguments of `expect`, so that
-/// what is right allocates nothing.
-template <class... P>
-struct Joined {
-  std::tuple<P...> pieces;
-  explicit Joined(P... p) : pieces(p...) {}
-  friend std::ostream& operator<<(std::ostream& stream, const Joined& joined) {
-    std::apply([&](const P&... p) { (stream << ... << p); }, joined.pieces);
-    return stream;
-  }
-};
-
 /// A value that a message prints, its type erased: two pointers, which its owner must outlive.
 class Printed {
  public:
   template <class V>
-  static Printed of(const V& value) {
-    return {&value, [](std::ostream& stream, const void* p) { stream << *static_cast<const V*>(p); }};
-  }
-  template <std::size_t N>
-  static Printed of(const char (&text)[N]) {
-    return {text, print_text};  // one function for any length
-  }
+  Printed(const V& value)
+      : value_(&value), print_([](std::ostream& stream, const void* p) { stream << *static_cast<const V*>(p); }) {}
+  Printed(const char* text)  // one function for any length
+      : value_(text), print_([](std::ostream& stream, const void* p) { stream << static_cast<const char*>(p); }) {}
   friend std::ostream& operator<<(std::ostream& stream, const Printed& printed) {
     printed.print_(stream, printed.value_);
     return stream;
   }
 
  private:
-  static void print_text(std::ostream& stream, const void* p) { stream << static_cast<const char*>(p); }
-  Printed(const void* value, void (*print)(std::ostream&, const void*)) : value_(value), print_(print) {}
-
   const void* value_;
   void (*print_)(std::ostream&, const void*);
 };
+
+/// Pieces of a message, joined when it is printed: `Joined{"a divisor of ", n}`. For arguments of `expect`, so that
+/// what is right allocates nothing; as Printed, it refers to them.
+template <std::size_t Count>
+struct Joined {
+  Printed pieces[Count];
+  friend std::ostream& operator<<(std::ostream& stream, const Joined& joined) {
+    for (const Printed& piece : joined.pieces) stream << piece;
+    return stream;
+  }
+};
+template <class... P>
+Joined(const P&...) -> Joined<sizeof...(P)>;
 
 /// What `expect` throws: one function for whatever is expected, so that messages cost little to compile.
 [[noreturn, gnu::cold, gnu::noinline]] inline void throw_unexpected(const char* where, Printed name, Printed expected,
@@ -85,9 +79,8 @@ class Printed {
 /// @param expected  what would be accepted
 /// @throws ArgumentError unless ok
 /// @cost   one branch; the message is built on failure only
-template <class Name, class Expected, class Got>
-void expect(bool ok, const char* where, const Name& name, const Expected& expected, const Got& got) {
-  if (!ok) throw_unexpected(where, Printed::of(name), Printed::of(expected), Printed::of(got));
+inline void expect(bool ok, const char* where, Printed name, Printed expected, Printed got) {
+  if (!ok) throw_unexpected(where, name, expected, got);
 }
 
 }  // namespace gatefold

@@ -91,4 +91,11 @@ void infer(const L& layer, typename B::Context& ctx, const FrozenParams<ParamsT<
   infer<T, B>(layer, ctx, frozen, x, carry, y, extra);
 }
 
+/// What belongs to several models: one sentence.
+template <class L, class C, template <class, class> class ParamsT, class T, class B, class... A,
+          class = std::enable_if_t<lookup::any_foreign<L, C, T, B, A...>()>>
+void infer(const L& layer, C& ctx, const FrozenParams<ParamsT<T, B>, B>& frozen, A&&... arguments) {
+  infer(layer, ctx, frozen.params, std::forward<A>(arguments)...);
+}
+
 }  // namespace gatefold

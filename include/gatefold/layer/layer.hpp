@@ -224,6 +224,37 @@ void infer(const L& branch, typename B::Context& ctx, const ParamsT<T, B>& p, No
   infer_branch<T, B>(branch, ctx, p, x, u, extra);
 }
 
+namespace lookup {
+
+/// Whether an argument of infer after the parameters is none that a layer or branch of these elements and this backend
+/// takes there: items, a carry, memory for y, extra inputs.
+template <class L, class T, class B, class A>
+inline constexpr bool is_foreign =
+    !std::is_convertible_v<A, Items<L, T, B>> && !std::is_convertible_v<A, View<T, 2, B>> &&
+    !std::is_same_v<A, Carry<L, T, B>&> && !std::is_convertible_v<A, const Extra<L, T, B>&>;
+template <class L, class C, class T, class B, class... A>
+constexpr bool any_foreign() {
+  if constexpr (std::is_floating_point_v<T> && requires {
+                  typename C::Backend;
+                  typename B::Context;
+                })
+    return !std::is_convertible_v<C&, typename B::Context&> || (is_foreign<L, T, B, A> || ...);
+  else
+    return false;
+}
+
+}  // namespace lookup
+
+/// What belongs to several models: one sentence.
+template <class L, class C, template <class, class> class ParamsT, class T, class B, class... A,
+          class = std::enable_if_t<lookup::any_foreign<L, C, T, B, A...>()>>
+void infer(const L&, C&, const ParamsT<T, B>&, A&&...) {
+  static_assert(std::is_void_v<L>,
+                "gatefold: infer takes what belongs to one model, its elements T and its backend B: B::Context, "
+                "Params<L, T, B>, items, Carry<L, T, B> (of a layer), y and Extra<L, T, B>; see "
+                "docs/extending.md#functions-over-any-policy-and-pack");
+}
+
 /// The adjoint of a layer where nobody asks for that of its extra inputs: adds to dx and grads, turns dcarry from the
 /// adjoint of the carry after the layer into that of the carry before it.
 /// @throws ArgumentError unless shapes fit, before anything is written

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <ostream>
 #include <string>
 #include <string_view>
@@ -34,7 +35,14 @@ struct Name {
     if (!s.empty()) s += '.';
     return index >= 0 ? s += std::to_string(index) : s += part;
   }
-  friend std::ostream& operator<<(std::ostream& stream, const Name& name) { return stream << name.str(); }
+  bool empty() const { return index < 0 && part.empty() && (!parent || parent->empty()); }
+  /// As str(), without a string.
+  [[gnu::cold]] friend std::ostream& operator<<(std::ostream& stream, const Name& name) {
+    if (name.parent) stream << *name.parent;
+    if (name.index < 0 && name.part.empty()) return stream;
+    if (name.parent && !name.parent->empty()) stream << '.';
+    return name.index >= 0 ? stream << name.index : stream << name.part;
+  }
 };
 
 /// False for a pack that says `static constexpr bool learned = false;`: its tensors are part of the model (named,
@@ -88,6 +96,18 @@ template <class F, class... P>
 }
 
 template <bool OnlyLearned, class F, class P, class... Q>
+void visit(F& f, const Name& at, P& first, Q&... more);
+/// f of `each`: one type for each visitor, where a lambda would be one for each pack as well.
+template <bool OnlyLearned, class F>
+struct Parts {
+  F& f;
+  const Name& of;
+  template <class... P>
+  void operator()(std::string_view part, P&... packs) const {
+    visit<OnlyLearned>(f, Name{&of, part}, packs...);
+  }
+};
+template <bool OnlyLearned, class F, class P, class... Q>
 void visit(F& f, const Name& at, P& first, Q&... more) {
   using Pack = std::remove_const_t<P>;
   if constexpr (is_tensor<Pack>) {
@@ -108,11 +128,7 @@ void visit(F& f, const Name& at, P& first, Q&... more) {
     if constexpr (is_sharded<Pack> && requires { f.sharded(at, first, more...); }) {
       f.sharded(at, first, more...);
     } else if constexpr (check<Pack>()) {
-      Pack::each(
-          [&](std::string_view part, auto&... sub) {
-            visit<OnlyLearned>(f, Name{&at, part}, sub...);
-          },
-          first, more...);
+      Pack::each(Parts<OnlyLearned, F>{f, at}, first, more...);
     }
   }
 }
@@ -138,23 +154,25 @@ void for_each_learned(F&& f, P&... packs) {
 namespace pack {
 
 /// The extents of a tensor, printed as [2, 4].
-template <class V>
 struct Extents {
-  const V& of;
+  Index of[4];
+  int rank;
+  template <class V>
+  explicit Extents(const V& v) : of{}, rank(V::rank) {
+    for (int d = 0; d < rank; ++d) of[d] = v.extent(d);
+  }
+  friend bool operator==(const Extents&, const Extents&) = default;
   friend std::ostream& operator<<(std::ostream& stream, const Extents& extents) {
     stream << '[';
-    for (int d = 0; d < V::rank; ++d) stream << (d ? ", " : "") << extents.of.extent(d);
+    for (int d = 0; d < extents.rank; ++d) stream << (d ? ", " : "") << extents.of[d];
     return stream << ']';
   }
 };
-template <class V>
-Extents(const V&) -> Extents<V>;
 
 template <class P>
 [[gnu::noinline]] void expect_tensor_like(const char* where, const Name& at, const P& like, const P& other) {
-  bool same = true;
-  for (int d = 0; d < P::rank; ++d) same = same && other.extent(d) == like.extent(d);
-  expect(same, where, at, Extents{like}, Extents{other});
+  const Extents expected(like), got(other);
+  expect(got == expected, where, at, expected, got);
 }
 template <class P>
 void expect_like(const char* where, const Name& at, const P& like, const P& other) {
@@ -232,6 +250,10 @@ struct FindTable {
     if constexpr (std::is_same_v<std::remove_reference_t<decltype(t)>, TableT>) found = found ? found : &t;
   }
 };
+struct CountTensors {
+  std::size_t& n;
+  void operator()(const Name&, const auto&) const { ++n; }
+};
 struct CountValues {
   Index& n;
   void operator()(const Name&, const auto& t) const { n += t.size(); }
@@ -248,6 +270,13 @@ auto* first_table(P& pack) {
   return found;
 }
 
+/// The number of tensors in a pack.
+template <class P>
+std::size_t count_tensors(const P& p) {
+  std::size_t n = 0;
+  for_each_tensor(pack::CountTensors{n}, p);
+  return n;
+}
 /// The number of values in a pack.
 template <class P>
 Index count_values(const P& p) {

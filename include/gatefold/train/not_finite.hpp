@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cmath>
-#include <string>
+#include <sstream>
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
@@ -38,20 +38,22 @@ bool all_finite(C& ctx, const Pack& pack) {
   return std::isfinite(total);
 }
 
+[[noreturn, gnu::cold, gnu::noinline]] inline void throw_not_finite(const char* where, Printed what) {
+  std::ostringstream message;
+  message << where << ": " << what << "; nothing was stepped";
+  throw NotFiniteError(message.str());
+}
 /// @throws NotFiniteError naming the loss or the first of the gradients that is not finite
 template <class C, class Pack>
 [[noreturn]] void throw_not_finite(const char* where, C& ctx, double loss, const Pack& grads) {
-  const auto refuse = [&](const std::string& what) {
-    throw NotFiniteError(where + (": " + what) + "; nothing was stepped");
-  };
-  if (!std::isfinite(loss)) refuse("loss: expected a finite number, got " + std::to_string(loss));
+  if (!std::isfinite(loss)) throw_not_finite(where, Joined{"loss: expected a finite number, got ", loss});
   for_each_learned(
       [&](const Name& name, const auto& t) {
-        if (!all_finite(ctx, t)) refuse("grads." + name.str() + ": expected finite numbers, got NaN or infinity");
+        if (!all_finite(ctx, t))
+          throw_not_finite(where, Joined{"grads.", name, ": expected finite numbers, got NaN or infinity"});
       },
       grads);
-  refuse("grads: expected a norm whose square is finite, got more");
-  throw;  // never reached: refuse does not return
+  throw_not_finite(where, "grads: expected a norm whose square is finite, got more");
 }
 
 }  // namespace gatefold

@@ -48,8 +48,7 @@ class ParameterGroup {
            "an empty one");
     const Pack* all[]{&packs...};
     for (const Pack* pack : all) {
-      std::size_t tensors = 0;
-      for_each_tensor([&](const Name&, const auto&) { ++tensors; }, *pack);
+      const std::size_t tensors = count_tensors(*pack);
       expect(tensors == belongs_.size(), "ParameterGroup.only", "packs", Joined{belongs_.size(), " tensors"}, tensors);
     }
     while (aside_.size() < sizeof...(packs)) aside_.push_back(hollow(*all[0]));

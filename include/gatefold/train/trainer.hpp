@@ -132,24 +132,25 @@ class Trainer {
     return host_value();
   }
 
-  template <class X, class Y, class Other>
-  using IfNoBatch = std::enable_if_t<!std::is_convertible_v<X, Items> || !std::is_convertible_v<Y, Other>>;
+  template <class X, class Y, class E, class Other>
+  using IfNoBatch = std::enable_if_t<!std::is_convertible_v<X, Items> || !std::is_convertible_v<Y, Other> ||
+                                     !std::is_convertible_v<const E&, const Extra&>>;
   /// What is no batch of this Trainer: one sentence.
-  template <class X, class Y, class = IfNoBatch<X, Y, Target>>
-  double step(X&&, Y&&, const Extra& = {}) {
-    return refuse_batch<X>();
+  template <class X, class Y, class E = Extra, class = IfNoBatch<X, Y, E, Target>>
+  double step(X&&, Y&&, const E& = {}) {
+    return refuse_batch<X, E>();
   }
-  template <class X, class Y, class = IfNoBatch<X, Y, Target>>
-  double accumulate(X&&, Y&&, const Extra& = {}) {
-    return refuse_batch<X>();
+  template <class X, class Y, class E = Extra, class = IfNoBatch<X, Y, E, Target>>
+  double accumulate(X&&, Y&&, const E& = {}) {
+    return refuse_batch<X, E>();
   }
-  template <class X, class Y, class = IfNoBatch<X, Y, Target>>
-  double evaluate(X&&, Y&&, const Extra& = {}) {
-    return refuse_batch<X>();
+  template <class X, class Y, class E = Extra, class = IfNoBatch<X, Y, E, Target>>
+  double evaluate(X&&, Y&&, const E& = {}) {
+    return refuse_batch<X, E>();
   }
-  template <class X, class Y, class = IfNoBatch<X, Y, Out<T, 2, B>>>
-  void infer(X&&, Y&&, const Extra& = {}) {
-    refuse_batch<X>();
+  template <class X, class Y, class E = Extra, class = IfNoBatch<X, Y, E, Out<T, 2, B>>>
+  void infer(X&&, Y&&, const E& = {}) {
+    refuse_batch<X, E>();
   }
 
   /// The auxiliary losses of the last batch or part, weighted and summed over all mixtures.
@@ -202,9 +203,12 @@ class Trainer {
   Seed seed;
 
  private:
-  template <class X>
+  template <class X, class E>
   static double refuse_batch() {
-    static_assert(std::is_void_v<X>,
+    static_assert(std::is_convertible_v<const E&, const Extra&>,
+                  "gatefold: these extra inputs are of another model, element or backend: a Trainer takes its own, "
+                  "decltype(trainer)::Extra; see docs/extending.md#inputs-of-its-own");
+    static_assert(!std::is_convertible_v<const E&, const Extra&> || std::is_void_v<X>,
                   "gatefold: what a Trainer takes are views of its own elements, in memory that has a name: rows x [N, "
                   "in_dim] of float (of double after Element<double>{}), ids and labels of gatefold::Index "
                   "(std::int64_t); see README.md#your-own-data");

@@ -28,10 +28,7 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   /// @param threads  of its own (cpu/workers.hpp); 0: available_threads()
   /// @param eager    share out loops among the threads however short they are: slow, for tests that look for races
   /// @throws ArgumentError if negative
-  explicit BasicContext(int threads = 0, bool eager = false)
-      : threads_(threads > 0 ? threads : available_threads()), eager_(eager), own_(threads_), executor_(own_) {
-    expect(threads >= 0, "Cpu::Context", "threads", "at least 0", threads);
-  }
+  explicit BasicContext(int threads = 0, bool eager = false);
   /// @param executor  brings the threads, see cpu/executor.hpp; it must outlive the context
   /// @param threads   how many of them this context asks for at most, its own among them
   /// @throws ArgumentError unless threads is positive
@@ -40,6 +37,7 @@ class BasicContext : public Scratch<B>, public ObjectPool {
       : threads_(threads), eager_(eager), own_(1), executor_(executor) {
     expect(threads > 0, "Cpu::Context", "threads", "at least 1", threads);
   }
+  ~BasicContext();
   ExecutorRef executor() const { return executor_; }
   int threads() const { return threads_; }
   bool eager() const { return eager_; }
@@ -73,18 +71,29 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   friend struct Primitives;
 
   /// A context of one thread for each thread of this one, made once.
-  const std::vector<std::unique_ptr<BasicContext>>& workers() {
-    while (workers_.size() < static_cast<std::size_t>(threads_)) workers_.push_back(std::make_unique<BasicContext>(1));
-    for (const auto& worker : workers_) worker->packed_ = packed_;
-    return workers_;
-  }
+  const std::vector<std::unique_ptr<BasicContext>>& workers();
 
   int threads_;
   bool eager_;
   Workers own_;
   ExecutorRef executor_;
   const PackedWeights* packed_ = nullptr;
-  std::vector<std::unique_ptr<BasicContext>> workers_;
+  std::vector<std::unique_ptr<BasicContext>> workers_{};
 };
+
+template <class B>
+BasicContext<B>::BasicContext(int threads, bool eager)
+    : threads_(threads > 0 ? threads : available_threads()), eager_(eager), own_(threads_), executor_(own_) {
+  expect(threads >= 0, "Cpu::Context", "threads", "at least 0", threads);
+}
+template <class B>
+BasicContext<B>::~BasicContext() = default;
+
+template <class B>
+const std::vector<std::unique_ptr<BasicContext<B>>>& BasicContext<B>::workers() {
+  while (workers_.size() < static_cast<std::size_t>(threads_)) workers_.push_back(std::make_unique<BasicContext>(1));
+  for (const auto& worker : workers_) worker->packed_ = packed_;
+  return workers_;
+}
 
 }  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

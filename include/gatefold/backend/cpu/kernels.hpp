@@ -41,6 +41,7 @@ namespace cpu {
 using Plain = Primitives<Cpu, AsTheyAre>;
 }
 
+GATEFOLD_KERNEL class cpu::BasicContext<Cpu>;
 GATEFOLD_KERNEL void cpu::run_tasks(cpu::ExecutorRef, int, Index, cpu::TaskFunction);
 GATEFOLD_KERNEL void cpu::group_by(Cpu::Context&, Index, const Index*, Index, Index*, Index*);
 

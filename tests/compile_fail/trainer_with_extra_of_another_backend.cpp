@@ -1,0 +1,17 @@
+// expect: gatefold: these extra inputs are of another model, element or backend: a Trainer takes its own, decltype\(trainer\)::Extra; see docs/extending\.md#inputs-of-its-own
+#include <gatefold/gatefold.hpp>
+
+int main() {
+  using namespace gatefold;
+#if defined(GATEFOLD_FAIL)
+  using B = Cpu;
+#else
+  using B = CpuBf16;
+#endif
+  CpuBf16::Context ctx;
+  const Mixture model{SoftmaxTopK{.scores = {.model_dim = 8, .experts = 4}}, Linear{.model_dim = 8}};
+  Trainer trainer{ctx, model, MeanSquaredError{}, optim::Sgd{}, Seed{1}};
+  const Tensor<float, 2, CpuBf16> x(3, 8), target(3, 8);
+  const Extra<decltype(model), float, B> extra;
+  trainer.step(x, target, extra);
+}
