@@ -12,5 +12,6 @@
 #include "gatefold/dist/shards.hpp"
 #include "gatefold/dist/slot_exchange.hpp"
 #include "gatefold/dist/wait.hpp"
+#include "gatefold/dist/whole.hpp"
 #include "gatefold/dist/world.hpp"
 #include "gatefold/dist/zero.hpp"

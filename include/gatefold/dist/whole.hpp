@@ -1,0 +1,138 @@
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/pack.hpp"
+
+/// What the shards hold together. Host backends.
+namespace gatefold::dist {
+
+/// The tensors of a pack, each of a Sharded one replaced by that of all shards.
+template <class ShardT, class P>
+class Whole {
+ public:
+  /// Empty tensors for what is sharded, of the size of the whole, on the shards that hold them.
+  Whole(ShardT& shard, P& pack, bool on_all) : shard_(shard), pack_(pack) {
+    each_part([&](const Name&, const auto& part, Index) {
+      using Tensor = std::remove_cvref_t<decltype(part)>;
+      Place place{std::vector<Index>(static_cast<std::size_t>(shard.count())), std::make_shared<Tensor>()};
+      const Index rows = part.extent(0);
+      shard.all_gather(&rows, Index(1), place.rows.data());
+      const Index all = std::accumulate(place.rows.begin(), place.rows.end(), Index(0));
+      const auto resize = [&]<std::size_t... D>(std::index_sequence<D...>) {
+        static_cast<Tensor*>(place.tensor.get())->resize(all, part.extent(D + 1)...);
+      };
+      if (on_all || shard.index() == 0) resize(std::make_index_sequence<static_cast<std::size_t>(Tensor::rank - 1)>{});
+      places_.push_back(std::move(place));
+    });
+  }
+
+  /// Shard 0 has the values of all.
+  void gather() {
+    each_part([&](const Name&, const auto& part, Index i) {
+      std::vector<Index> counts = places_[at(i)].rows;
+      for (Index& n : counts) n *= width(part);
+      shard_.gather(part.data(), counts, whole_of(part, i).data());
+    });
+  }
+  /// Every shard takes its own.
+  void scatter() {
+    each_part([&](const Name&, auto& part, Index i) {
+      const auto& rows = places_[at(i)].rows;
+      const Index before = std::accumulate(rows.begin(), rows.begin() + shard_.index(), Index(0));
+      if (part.size() > 0)
+        std::memcpy(part.data(), whole_of(part, i).data() + before * width(part),
+                    static_cast<std::size_t>(part.size()) * sizeof(*part.data()));
+    });
+  }
+
+  /// As a pack: the same names.
+  static void each(auto&& f, auto& self, auto&...) {
+    for_each_tensor(Visitor{[&](const Name& at, auto& t, Index) { f(at.str(), t); },
+                            [&](const Name& at, auto& part, Index i) { f(at.str(), self.whole_of(part, i)); }},
+                    self.pack_);
+  }
+
+ private:
+  struct Place {
+    std::vector<Index> rows;  // first extents, by shard
+    std::shared_ptr<void> tensor;
+  };
+  /// f(name, tensor, number) of a tensor that is whole, g of one of a Sharded pack, numbered.
+  template <class F, class G>
+  struct Visitor {
+    F f;
+    G g;
+    Index next = 0;
+    void operator()(const Name& at, auto& t) { f(at, t, 0); }
+    void sharded(const Name& at, auto& p) {
+      auto one = [&](const Name& name, auto& t) { g(name, t, next++); };
+      pack::visit<false>(one, at, p.part);
+    }
+  };
+  template <class F, class G>
+  Visitor(F, G) -> Visitor<F, G>;
+
+  template <class G>
+  void each_part(const G& g) {
+    for_each_tensor(Visitor{[](const Name&, auto&, Index) {}, g}, pack_);
+  }
+  template <class TensorT>
+  std::remove_const_t<TensorT>& whole_of(const TensorT&, Index i) const {
+    return *static_cast<std::remove_const_t<TensorT>*>(places_[at(i)].tensor.get());
+  }
+  static std::size_t at(Index i) { return static_cast<std::size_t>(i); }
+  template <class TensorT>
+  static Index width(const TensorT& t) {
+    Index n = 1;
+    for (int d = 1; d < TensorT::rank; ++d) n *= t.extent(d);
+    return n;
+  }
+
+  ShardT& shard_;
+  P& pack_;
+  std::vector<Place> places_;
+};
+
+/// The parameters of a model on shards into those of the same model in one process, on shard 0: to evaluate there, or
+/// to infer.
+///
+///     auto params = init_params<float, Cpu>(model, ctx, seed);   // of a Mixture where `sharded` has an ExpertParallel
+///     dist::copy_whole(shard, trainer.params, params);
+///
+/// @param whole  written on shard 0 alone
+/// @throws ArgumentError unless it has the tensors of `sharded`, in their order
+/// @cost   shard 0 takes all experts, and holds them twice meanwhile
+template <class ShardT, class P, class Q>
+void copy_whole(ShardT& shard, const P& sharded, Q& whole) {
+  Whole<ShardT, const P> all(shard, sharded, false);
+  all.gather();
+  if (shard.index() > 0) return;
+  std::vector<std::span<const std::byte>> from;
+  for_each_tensor(
+      [&](const Name&, const auto& t) {
+        from.push_back(std::as_bytes(std::span(t.data(), static_cast<std::size_t>(t.size()))));
+      },
+      std::as_const(all));
+  std::size_t next = 0;
+  const auto copy = [&](const Name& at, auto& t) {
+    const std::size_t bytes = static_cast<std::size_t>(t.size()) * sizeof(*t.data());
+    const std::size_t found = next < from.size() ? from[next].size() : 0;
+    expect(found == bytes, "copy_whole", at, Joined{bytes, " bytes"}, found);
+    if (bytes > 0) std::memcpy(t.data(), from[next].data(), bytes);
+    ++next;
+  };
+  for_each_tensor(copy, whole);
+}
+
+}  // namespace gatefold::dist
