@@ -10,11 +10,12 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 def find(kind, name):
-    """A file of bench/dist/<kind>/, with or without .json, or any path."""
-    for path in (HERE / kind / name, HERE / kind / f"{name}.json", pathlib.Path(name)):
+    """A file of bench/dist/<kind>s/, with or without .json, or any path."""
+    folder = HERE / f"{kind}s"
+    for path in (folder / name, folder / f"{name}.json", pathlib.Path(name)):
         if path.is_file():
             return path
-    known = ", ".join(sorted(p.stem for p in (HERE / kind).glob("*.json")))
+    known = ", ".join(sorted(p.stem for p in folder.glob("*.json")))
     raise FileNotFoundError(f"no {kind} {name}: neither a file nor one of {known}")
 
 

@@ -62,7 +62,10 @@ def variants_table(model, machine, network, ranks, options):
 
 
 def published_table():
-    lines = [[row["what"], f"{number(row['published'])} {row['unit']}", number(value),
+    def plain(v):
+        return f"{v:,.0f}" if v >= 100 else number(v)
+
+    lines = [[row["what"], f"{plain(row['published'])} {row['unit']}", plain(value),
               number(value / row["published"]), row["source"]] for row, value in published.rows()]
     return table(["published", "figure", "plan", "plan ÷ figure", "source"], lines)
 
@@ -85,9 +88,9 @@ def setting(text):
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--machine", help="of bench/dist/machine, or a file (h100_float; with --check xeon_2cores)")
-    parser.add_argument("--network", help="of bench/dist/network, or a file (h100_ndr; with --check one_machine)")
-    parser.add_argument("--model", default="language", help="of bench/dist/model, or a file (language)")
+    parser.add_argument("--machine", help="of bench/dist/machines, or a file (h100_float; with --check xeon_2cores)")
+    parser.add_argument("--network", help="of bench/dist/networks, or a file (h100_ndr; with --check one_machine)")
+    parser.add_argument("--model", default="language", help="of bench/dist/models, or a file (language)")
     parser.add_argument("--set", nargs="*", default=[], type=setting, metavar="NAME=NUMBER",
                         help="numbers of the model: items=2048 experts=4096 …")
     parser.add_argument("--ranks", nargs="*", type=int, default=RANKS)

@@ -20,7 +20,7 @@ def written(content):
 
 class Files(unittest.TestCase):
     def names(self, kind):
-        return sorted(p.stem for p in (paths.DIST / kind).glob("*.json"))
+        return sorted(p.stem for p in (paths.DIST / f"{kind}s").glob("*.json"))
 
     def test_all_can_be_read(self):
         models = [inputs.model(m) for m in self.names("model")]
@@ -38,7 +38,7 @@ class Files(unittest.TestCase):
             self.assertEqual(list(machine.rows), sorted(set(machine.rows)), name)
 
     def test_a_number_without_source(self):
-        tree = json.loads((paths.DIST / "network" / "h100_ndr.json").read_text())
+        tree = json.loads((paths.DIST / "networks" / "h100_ndr.json").read_text())
         del tree["between"]["source"]
         path = written(tree)
         with self.assertRaisesRegex(ValueError, r"no source for between\.latency, between\.message"):
@@ -79,6 +79,17 @@ class Published(unittest.TestCase):
     def test_stages_take_a_share_of_the_layers(self):
         row = {"model": "deepseek_v3", "stages": 2}
         self.assertEqual(published.model_of(row).layers, 29)
+        row |= {"network": "h100_ndr", "ranks": 8, "set": {"micro_batches": 3}, "options": {"gate": "own"}}
+        seconds = published.planned(row).step().seconds
+        self.assertAlmostEqual(published.items_per_s(row), 3 * 4096 / seconds / 2, delta=1e-6)
+        self.assertAlmostEqual(published.samples_per_s(row), 3 * 8 / seconds / 2, delta=1e-9)
+
+    def test_speedup_is_of_the_layer_alone(self):
+        row = {"machine": "a100_half", "network": "azure_a100", "model": "tutel_layer", "ranks": 16,
+               "options": {"overlap": "chunks", "gate": "own"}, "over": {"overlap": "none"}}
+        parts = [published.planned(row, overlap=o).step().parts for o in ("none", "chunks")]
+        layer = [sum(p[n] for n in ("dense", "experts", "selection", "dispatch", "combine")) for p in parts]
+        self.assertAlmostEqual(published.speedup(row), layer[0] / layer[1], delta=1e-12)
 
 
 if __name__ == "__main__":

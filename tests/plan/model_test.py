@@ -46,6 +46,58 @@ class OneRank(unittest.TestCase):
         self.assertAlmostEqual(parts["optimizer"], 28 * (1e5 + 3 * 64 * 16 + 3 * 16 * 2 * 64 * 128) / 20e9, delta=1e-12)
 
 
+    def test_further_numbers_by_hand(self):
+        model = replace(MODEL, sequence=100, attention_width=30, other_parameters=7e3, recompute=1)
+        machine = replace(MACHINE, kernel=0, dim_moves=5, hidden_moves=2)
+        parts, base = step(model, machine, NETWORK, 1).parts, step(MODEL, MACHINE, NETWORK, 1).parts
+        # Four passes; attention 2·100·30 flop an item.
+        self.assertAlmostEqual(parts["dense"], 4 * 512 * (2e5 + 6144 + 6000) / 50e9, delta=1e-15)
+        # 1024 slots, 5·64 + 2·128 floats of each.
+        products = (base["experts"] - 3 * 6e-5) / 3 + 3 * 1024 * 576 * 4 / 20e9
+        self.assertAlmostEqual(parts["experts"], 4 * products, delta=1e-12)
+        self.assertAlmostEqual(parts["optimizer"] - base["optimizer"], 28 * 7e3 / 20e9, delta=1e-15)
+
+
+class SixteenRanks(unittest.TestCase):
+    """An expert each, four ranks a node."""
+
+    def test_experts(self):
+        # 512·16 items, 2 of 16 experts: 1024 rows.
+        parts = step(MODEL, MACHINE, NETWORK, 16).parts
+        self.assertAlmostEqual(parts["experts"], 3 * (3 * 1024 * 4 * 64 * 128 / 64e9 + 6e-5), delta=1e-12)
+
+    def test_sharded_optimizer(self):
+        replicated, own = 1e5 + 3 * 64 * 16, 3 * 2 * 64 * 128
+        for sharded, values in ((0, replicated + own), (1, replicated / 16 + own)):
+            parts = step(replace(MODEL, sharded_optimizer=sharded), MACHINE, NETWORK, 16).parts
+            self.assertAlmostEqual(parts["optimizer"], 28 * values / 20e9, delta=1e-12)
+        # Two sets of experts: each rank has two, and steps half of them.
+        parts = step(replace(MODEL, sharded_optimizer=1), MACHINE, NETWORK, 16, Options(expert_ranks=8)).parts
+        self.assertAlmostEqual(parts["optimizer"], 28 * (replicated / 16 + own) / 20e9, delta=1e-12)
+
+    def test_layers_that_run_again_exchange_again(self):
+        none, again = (Planned(replace(MODEL, recompute=r), MACHINE, NETWORK, 16) for r in (0, 1))
+        for part, of in (("dispatch", none.dispatch()), ("combine", none.combine())):
+            self.assertAlmostEqual(none.step().parts[part], 3 * (of[0] + of[1]), delta=1e-12)
+            self.assertAlmostEqual(again.step().parts[part], 3 * (2 * of[0] + of[1]), delta=1e-12)
+
+    def test_forwarded_counts(self):
+        """Counts are for ranks: those of a node's four cross together. No rows: K items of nobody."""
+        planned = Planned(replace(MODEL, items=1e-9), MACHINE, NETWORK, 16, Options(exchange="forwarded"))
+        counts, empty = 8 * 2, max(2e-6 + 3e-6, 5e-6 + 3 * 3e-6)
+        # 3 other nodes of 4 counts; within 3 others, of 4 nodes' items.
+        first = max(2e-6 + 3e-6 + 12 * counts / 40e9, 5e-6 + 9e-6 + 12 * counts / 5e9)
+        self.assertAlmostEqual(planned.dispatch()[0], first + 2 * empty, delta=1e-13)
+
+    def test_gradients_beside_the_backward(self):
+        slow = replace(NETWORK, between=Link(5e-6, 3e-6, 1e6))
+        for network in (NETWORK, slow):
+            planned = Planned(MODEL, MACHINE, network, 16, Options(overlap="chunks"))
+            parts, whole = planned.step().parts, planned.gradients()
+            backward = 2 / 3 * (parts["dense"] + parts["experts"])
+            self.assertAlmostEqual(parts["gradients"], max(whole / 3, whole - backward * 2 / 3), delta=1e-12)
+
+
 class TwoRanks(unittest.TestCase):
     """Two ranks of one node; E = 2, K = 1: half of the items go to the other one."""
     MODEL = Model(layers=1, dim=10, hidden=8, experts=2, k=1, items=100)
@@ -216,6 +268,21 @@ class Groups(unittest.TestCase):
         more = Planned(MODEL, MACHINE, NETWORK, 16, Options(expert_ranks=8)).gradients() - NETWORK.all_reduce(
             16, 4 * (1e5 + 3 * 64 * 16))
         self.assertAlmostEqual(more, 2 * (5e-6 + 3e-6 + own / 2 / 5e9), delta=1e-12)
+
+    def test_groups_within_a_node(self):
+        """Eight groups of 2 ranks, on nodes of 4: a rank has 8 experts, on the other group of its node too."""
+        own = 4 * 3 * 8 * 2 * 64 * 128
+        planned = Planned(MODEL, MACHINE, NETWORK, 16, Options(expert_ranks=2))
+        more = planned.gradients() - NETWORK.all_reduce(16, 4 * (1e5 + 3 * 64 * 16))
+        within, between = 2e-6 + 1e-6 + own / 8 / 40e9, 5e-6 + 6 * 3e-6 + 6 * own / 8 / 5e9
+        self.assertAlmostEqual(more, 2 * max(within, between), delta=1e-12)
+
+    def test_copies(self):
+        """One expert of all items on two ranks, a copy each: halves of its gradients there and back."""
+        model = replace(MODEL, experts=1, k=1, layers=1)
+        planned = Planned(model, MACHINE, NETWORK, 2, Options(placement="replicated"))
+        more = planned.gradients() - NETWORK.all_reduce(2, 4 * (1e5 + 64))
+        self.assertAlmostEqual(more, 2 * (2e-6 + 1e-6 + 4 * 2 * 64 * 128 / 2 / 40e9), delta=1e-12)
 
     def test_uneven_groups(self):
         with self.assertRaises(ValueError):

@@ -124,6 +124,11 @@ class Placements(unittest.TestCase):
         places = placement.replicated([6, 1], 2)
         self.assertEqual([placement.rank_load([6, 1], p) for p in places], [3.5, 3.5])
 
+    def test_copies_by_load_of_a_copy(self):
+        # Four spare places: 12 → 6, 9 → 4.5, 6 → 4, 4.5 → 3.
+        places = placement.replicated([12, 9, 2, 2], 4)
+        self.assertEqual([sum(e in p for p in places) for e in range(4)], [3, 3, 1, 1])
+
     def test_replicated_serves_every_expert_once_in_all(self):
         loads = placement.Picks(placement.zipf(48, 1.2), 4).loads()
         places = placement.replicated(loads, 16)
