@@ -1,9 +1,10 @@
-"""Measured rows of training steps of one layer on this machine, beside what the plan gives for them.
+"""Measured steps of one layer on this machine, beside what the plan gives for them: the rows of steps.sh.
 
-A file is a list of {"ranks": R, "shards": C, "items": N, "dim": D, "hidden": H, "experts": E, "k": K, "seconds": s,
-"seconds_exchange": s, "bytes": b}: R processes with C/R shards each, a batch of N items in all, forward and backward
-and the sum of the gate's gradients; of the seconds of the slowest shard those inside exchanges; bytes that cross from
-process to process in a step, all together. A row may say "skew": s of Zipf's law, or "loads": picks of each expert.
+A file is a JSON list, or one object a line, of {"ranks": R, "shards": C, "items": N, "dim": D, "hidden": H,
+"experts": E, "k": K, "seconds": s, "seconds_exchange": s, "bytes": b}: R processes with C/R shards each (C = 0: one
+process and no shards), a batch of N items in all, forward, backward and a step of Sgd; of the seconds those inside
+exchanges, the mean over the shards; bytes that shards give to others in a step, all together. A row may also have
+"bytes_floor", the least of them but for gradients, and "skew" (s of Zipf's law) or "loads" (picks of each expert).
 """
 import json
 import pathlib
@@ -17,7 +18,9 @@ EXCHANGES = ("logits", "dispatch", "combine", "gradients")
 
 
 def read(path):
-    rows = json.loads(pathlib.Path(path).read_text())
+    text = pathlib.Path(path).read_text()
+    a_line = [line for line in text.splitlines() if line.strip()]
+    rows = json.loads(text) if text.lstrip().startswith("[") else [json.loads(line) for line in a_line]
     for number, row in enumerate(rows):
         missing = [f for f in FIELDS if f not in row]
         if missing:
@@ -28,17 +31,17 @@ def read(path):
 
 
 def predict(row, machine, network):
-    """Seconds, of them in exchanges, and bytes. The machine's rates are shared by all shards."""
-    shards, per_process = row["shards"], row["shards"] // row["ranks"]
+    """Seconds, of them in exchanges, bytes and the fewest. The machine's rates are shared by all shards."""
+    shards = max(row["shards"], 1)
     model = inputs.model("bench_layer", items=row["items"] / shards,
                          **{f: row[f] for f in ("dim", "hidden", "experts", "k")})
     one = replace(machine, rates=tuple(r / shards for r in machine.rates), dense_rate=machine.dense_rate / shards,
                   memory=machine.memory / shards, selection=machine.selection * shards, whole_node=False)
     options = Options(skew=row.get("skew", 0.0), loads=tuple(row.get("loads", ())))
-    step = Planned(model, one, replace(network, ranks_per_node=per_process), shards, options).step()
-    pairs = (shards - per_process) / (shards - 1) if shards > 1 else 0.0
+    step = Planned(model, one, replace(network, ranks_per_node=shards // row["ranks"]), shards, options).step()
+    gradients = 2 * (shards - 1) * model.replicated_parameters() * model.gradient_bytes
     return {"seconds": step.seconds, "seconds_exchange": sum(step.parts[p] for p in EXCHANGES),
-            "bytes": shards * step.moved * pairs}
+            "bytes": shards * step.moved, "bytes_floor": shards * step.floor - gradients}
 
 
 def compare(path, machine, network):

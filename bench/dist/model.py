@@ -42,6 +42,10 @@ class Model:
     def expert_parameters(self):
         return self.products * self.dim * self.hidden
 
+    def replicated_parameters(self):
+        """What all ranks hold: gates (weights and biases), and what is no layer of experts."""
+        return self.dense_parameters + self.other_parameters + self.layers * (self.dim + 1) * self.experts
+
     def dense_flop(self):
         """Forward, of an item: products, causal attention (half of the sequence, scores and sums), scores of the
         gate."""
@@ -258,7 +262,7 @@ class Planned:
     def parameters(self):
         """Of what all ranks hold, and of the experts of the rank with most of them."""
         m = self.model
-        return (m.dense_parameters + m.other_parameters + m.layers * m.dim * m.experts,
+        return (m.replicated_parameters(),
                 m.layers * m.expert_parameters() * max(len(place) for place in self.routing.places))
 
     def optimizer(self):
@@ -311,8 +315,8 @@ class Planned:
         return whole - exposed
 
     def bytes(self):
-        """Bytes that a rank gives in a step, in the mean, and the fewest: a row for each further rank that an item
-        needs, and one back, forward and backward, and the gradients of what all hold."""
+        """Bytes that a rank gives in a step, in the mean; the fewest: a row for each further rank that an item needs,
+        and one back, forward and backward; and on both sides the gradients of what all hold."""
         m, away = self.model, 1 - 1 / self.group
         rows, slots = sum(self.routing.needed) * away, sum(self.routing.rank_loads) * away
         back = slots if self.options.combine == "slots" else rows

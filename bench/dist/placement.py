@@ -120,11 +120,12 @@ def even(experts, ranks):
 
 
 def deal(pieces, ranks):
-    """(load, expert, share) to ranks: the largest first, to the rank with the least load that has room."""
+    """(load, expert, share) to ranks: the largest first, to the rank with the least load that has room. Loads that
+    differ by rounding alone are equal."""
     room = -(-len(pieces) // ranks)
     places = [{} for _ in range(ranks)]
     heap = [(0.0, j) for j in range(ranks)]
-    for load, e, share in sorted(pieces, key=lambda p: (-p[0], p[1])):
+    for load, e, share in sorted(pieces, key=lambda p: (-round(p[0], 12), p[1])):
         aside = []
         while heap and e in places[heap[0][1]]:
             aside.append(heapq.heappop(heap))
@@ -135,7 +136,7 @@ def deal(pieces, ranks):
         for item in aside:
             heapq.heappush(heap, item)
         if len(places[j]) < room:
-            heapq.heappush(heap, (have + load, j))
+            heapq.heappush(heap, (round(have + load, 12), j))
     return places
 
 
@@ -149,7 +150,7 @@ def replicated(loads, ranks, spare=1):
     parts of an expert's items."""
     copies = [1] * len(loads)
     places = max(-(-len(loads) // ranks), 1) * ranks + spare * ranks
-    heap = [(-load, e) for e, load in enumerate(loads)]
+    heap = [(-round(load, 12), e) for e, load in enumerate(loads)]
     heapq.heapify(heap)
     for _ in range(places - len(loads)):
         while heap and copies[heap[0][1]] >= ranks:
@@ -158,7 +159,7 @@ def replicated(loads, ranks, spare=1):
             break
         _, e = heapq.heappop(heap)
         copies[e] += 1
-        heapq.heappush(heap, (-loads[e] / copies[e], e))
+        heapq.heappush(heap, (-round(loads[e] / copies[e], 12), e))
     return deal([(loads[e] / n, e, 1.0 / n) for e, n in enumerate(copies) for _ in range(n)], ranks)
 
 

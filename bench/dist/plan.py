@@ -71,8 +71,10 @@ def published_table():
 
 
 def measured_table(path, machine, network):
+    compared = measured.compare(path, machine, network)
     lines, wanted = [], ["seconds", "seconds_exchange", "bytes"]
-    for row, predicted in measured.compare(path, machine, network):
+    wanted += ["bytes_floor"] if all("bytes_floor" in row for row, _ in compared) else []
+    for row, predicted in compared:
         line = ["/".join(str(row[f]) for f in measured.FIELDS[:7])]
         for w in wanted:
             line += [number(row[w]), number(predicted[w]), number(predicted[w] / row[w]) if row[w] else ""]

@@ -28,20 +28,22 @@ class Rows(unittest.TestCase):
 
     def test_bytes_by_hand(self):
         # Each of two shards: counts 8·(1 + 2), 4 numbers of 64 bits, logits 32·4 floats; of 32 items half go over:
-        # number 8, row 32, result 32, weight 4, adjoints 32 + 4 + 32; and half of 8·4 parameters twice.
-        each = 24 + 32 + 512 + 16 * (8 + 32 + 32 + 4 + 32 + 4 + 32) + 128
+        # number 8, row 32, result 32, weight 4, adjoints 32 + 4 + 32; and half of 8·4 + 4 parameters twice.
+        each = 24 + 32 + 512 + 16 * (8 + 32 + 32 + 4 + 32 + 4 + 32) + 144
         self.assertAlmostEqual(self.predict()["bytes"], 2 * each, delta=1e-9)
+        self.assertAlmostEqual(self.predict()["bytes_floor"], 2 * 16 * 4 * 32, delta=1e-9)
 
-    def test_bytes_within_a_process_are_not_counted(self):
-        self.assertEqual(self.predict(ranks=1)["bytes"], 0)
-        # Four shards, two a process: of three others two are elsewhere.
-        whole, half = self.predict(ranks=4, shards=4), self.predict(ranks=2, shards=4)
-        self.assertAlmostEqual(half["bytes"] / whole["bytes"], 2 / 3, delta=1e-12)
+    def test_bytes_know_no_processes(self):
+        """Seconds do: between processes is slower."""
+        whole, half, one = (self.predict(ranks=r, shards=4) for r in (4, 2, 1))
+        self.assertEqual((whole["bytes"], whole["bytes_floor"]), (half["bytes"], half["bytes_floor"]))
+        self.assertTrue(one["seconds_exchange"] < half["seconds_exchange"] < whole["seconds_exchange"])
 
-    def test_one_shard_computes(self):
-        alone = self.predict(ranks=1, shards=1)
-        self.assertEqual((alone["seconds_exchange"], alone["bytes"]), (0, 0))
-        self.assertGreater(alone["seconds"], 0)
+    def test_one_shard_or_none_computes(self):
+        for shards in (0, 1):
+            alone = self.predict(ranks=1, shards=shards)
+            self.assertEqual((alone["seconds_exchange"], alone["bytes"], alone["bytes_floor"]), (0, 0, 0))
+            self.assertGreater(alone["seconds"], 0)
 
     def test_shards_share_the_machine(self):
         """Of compute alone no less is to do with more shards."""
@@ -53,6 +55,10 @@ class Rows(unittest.TestCase):
         self.path.write_text(json.dumps([ROW, {"ranks": 1}]))
         with self.assertRaisesRegex(ValueError, "row 1 lacks shards, items"):
             measured.read(self.path)
+
+    def test_a_row_a_line(self):
+        self.path.write_text(json.dumps(ROW) + "\n" + json.dumps(ROW | {"shards": 0, "ranks": 1}) + "\n")
+        self.assertEqual([r["shards"] for r in measured.read(self.path)], [2, 0])
 
     def test_uneven_processes(self):
         self.path.write_text(json.dumps([ROW | {"shards": 3}]))

@@ -43,7 +43,7 @@ class OneRank(unittest.TestCase):
         rate = 8e9 * 8 ** (1 / 3)
         self.assertAlmostEqual(parts["experts"], 3 * (3 * 1024 * 4 * 64 * 128 / rate + 6e-5), delta=1e-12)
         self.assertAlmostEqual(parts["selection"], 3 * 2 * 512 * 16 * 1e-9, delta=1e-15)
-        self.assertAlmostEqual(parts["optimizer"], 28 * (1e5 + 3 * 64 * 16 + 3 * 16 * 2 * 64 * 128) / 20e9, delta=1e-12)
+        self.assertAlmostEqual(parts["optimizer"], 28 * (1e5 + 3 * 65 * 16 + 3 * 16 * 2 * 64 * 128) / 20e9, delta=1e-12)
 
 
     def test_further_numbers_by_hand(self):
@@ -67,7 +67,7 @@ class SixteenRanks(unittest.TestCase):
         self.assertAlmostEqual(parts["experts"], 3 * (3 * 1024 * 4 * 64 * 128 / 64e9 + 6e-5), delta=1e-12)
 
     def test_sharded_optimizer(self):
-        replicated, own = 1e5 + 3 * 64 * 16, 3 * 2 * 64 * 128
+        replicated, own = 1e5 + 3 * 65 * 16, 3 * 2 * 64 * 128
         for sharded, values in ((0, replicated + own), (1, replicated / 16 + own)):
             parts = step(replace(MODEL, sharded_optimizer=sharded), MACHINE, NETWORK, 16).parts
             self.assertAlmostEqual(parts["optimizer"], 28 * values / 20e9, delta=1e-12)
@@ -113,8 +113,8 @@ class TwoRanks(unittest.TestCase):
                                delta=1e-12)
         # Results; backward adjoints of weights and of slots.
         self.assertAlmostEqual(parts["combine"], 3 * each + rows + 50 * 4 / 1e6 + rows, delta=1e-12)
-        # 10·2 parameters of the gate, halves of 40 bytes, twice.
-        self.assertAlmostEqual(parts["gradients"], 2 * (each + 40 / 1e6), delta=1e-12)
+        # 11·2 parameters of the gate, halves of 44 bytes, twice.
+        self.assertAlmostEqual(parts["gradients"], 2 * (each + 44 / 1e6), delta=1e-12)
 
 
 class Volumes(unittest.TestCase):
@@ -166,7 +166,7 @@ class Bytes(unittest.TestCase):
                 given += items * (forward + backward) / len(all_picks)
             given += (ranks - 1) * (8 * (1 + 2) + 4 * 8 + 4 * items * experts)
         given = given / ranks * model.layers
-        parameters = model.layers * dim * experts
+        parameters = model.layers * (dim + 1) * experts
         given += 2 * (ranks - 1) / ranks * 4 * parameters
         self.assertAlmostEqual(step(model, MACHINE, Network(3, *[NETWORK.within] * 2), ranks).moved / given, 1,
                                delta=1e-12)
@@ -266,14 +266,14 @@ class Groups(unittest.TestCase):
         # 2 of 16 experts of 3 layers, 4 bytes: halves there and back between nodes.
         own = 4 * 3 * 2 * 2 * 64 * 128
         more = Planned(MODEL, MACHINE, NETWORK, 16, Options(expert_ranks=8)).gradients() - NETWORK.all_reduce(
-            16, 4 * (1e5 + 3 * 64 * 16))
+            16, 4 * (1e5 + 3 * 65 * 16))
         self.assertAlmostEqual(more, 2 * (5e-6 + 3e-6 + own / 2 / 5e9), delta=1e-12)
 
     def test_groups_within_a_node(self):
         """Eight groups of 2 ranks, on nodes of 4: a rank has 8 experts, on the other group of its node too."""
         own = 4 * 3 * 8 * 2 * 64 * 128
         planned = Planned(MODEL, MACHINE, NETWORK, 16, Options(expert_ranks=2))
-        more = planned.gradients() - NETWORK.all_reduce(16, 4 * (1e5 + 3 * 64 * 16))
+        more = planned.gradients() - NETWORK.all_reduce(16, 4 * (1e5 + 3 * 65 * 16))
         within, between = 2e-6 + 1e-6 + own / 8 / 40e9, 5e-6 + 6 * 3e-6 + 6 * own / 8 / 5e9
         self.assertAlmostEqual(more, 2 * max(within, between), delta=1e-12)
 
@@ -281,7 +281,7 @@ class Groups(unittest.TestCase):
         """One expert of all items on two ranks, a copy each: halves of its gradients there and back."""
         model = replace(MODEL, experts=1, k=1, layers=1)
         planned = Planned(model, MACHINE, NETWORK, 2, Options(placement="replicated"))
-        more = planned.gradients() - NETWORK.all_reduce(2, 4 * (1e5 + 64))
+        more = planned.gradients() - NETWORK.all_reduce(2, 4 * (1e5 + 65))
         self.assertAlmostEqual(more, 2 * (2e-6 + 1e-6 + 4 * 2 * 64 * 128 / 2 / 40e9), delta=1e-12)
 
     def test_uneven_groups(self):
