@@ -26,6 +26,12 @@ def variants():
     return plan.variants_table(*setup(), plan.RANKS, Options())
 
 
+def processors():
+    """The same model on CPUs."""
+    return plan.parts_table(inputs.model(MODEL, items=1024), inputs.machine("xeon_2cores"),
+                            inputs.network("ethernet_10g"), [1, 4, 16, 64, 256, 1024], Options())
+
+
 def experts():
     """As many experts as ranks, one each."""
     lines = []
@@ -54,7 +60,7 @@ def skew():
 
 
 SECTIONS = {"published": plan.published_table, "growth": growth, "variants": variants, "experts": experts,
-            "skew": skew}
+            "skew": skew, "processors": processors}
 
 
 def picture():
