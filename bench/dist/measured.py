@@ -1,0 +1,49 @@
+"""Measured steps of one layer on this machine, beside what the plan gives for them: the rows of steps.sh.
+
+A file is a JSON list, or one object a line, of {"ranks": R, "shards": C, "items": N, "dim": D, "hidden": H,
+"experts": E, "k": K, "seconds": s, "seconds_exchange": s, "bytes": b}: R processes with C/R shards each (C = 0: one
+process and no shards), a batch of N items in all, forward, backward and a step of Sgd; of the seconds those inside
+exchanges, the mean over the shards; bytes that shards give to others in a step, all together. A row may also have
+"bytes_floor", the least of them but for gradients, and "skew" (s of Zipf's law) or "loads" (picks of each expert).
+"""
+import json
+import pathlib
+from dataclasses import replace
+
+import inputs
+from model import Options, Planned
+
+FIELDS = ["ranks", "shards", "items", "dim", "hidden", "experts", "k", "seconds", "seconds_exchange", "bytes"]
+EXCHANGES = ("logits", "dispatch", "combine", "gradients")
+
+
+def read(path):
+    text = pathlib.Path(path).read_text()
+    a_line = [line for line in text.splitlines() if line.strip()]
+    rows = json.loads(text) if text.lstrip().startswith("[") else [json.loads(line) for line in a_line]
+    for number, row in enumerate(rows):
+        missing = [f for f in FIELDS if f not in row]
+        if missing:
+            raise ValueError(f"{path}: row {number} lacks {', '.join(missing)}")
+        if row["shards"] % row["ranks"]:
+            raise ValueError(f"{path}: row {number}: {row['shards']} shards on {row['ranks']} processes are uneven")
+    return rows
+
+
+def predict(row, machine, network):
+    """Seconds, of them in exchanges, bytes and the fewest. The machine's rates are shared by all shards."""
+    shards = max(row["shards"], 1)
+    model = inputs.model("bench_layer", items=row["items"] / shards,
+                         **{f: row[f] for f in ("dim", "hidden", "experts", "k")})
+    one = replace(machine, rates=tuple(r / shards for r in machine.rates), dense_rate=machine.dense_rate / shards,
+                  memory=machine.memory / shards, selection=machine.selection * shards, whole_node=False)
+    options = Options(skew=row.get("skew", 0.0), loads=tuple(row.get("loads", ())))
+    step = Planned(model, one, replace(network, ranks_per_node=shards // row["ranks"]), shards, options).step()
+    gradients = 2 * (shards - 1) * model.replicated_parameters() * model.gradient_bytes
+    return {"seconds": step.seconds, "seconds_exchange": sum(step.parts[p] for p in EXCHANGES),
+            "bytes": shards * step.moved, "bytes_floor": shards * step.floor - gradients}
+
+
+def compare(path, machine, network):
+    """(row, predicted) for each."""
+    return [(row, predict(row, machine, network)) for row in read(path)]

@@ -1,0 +1,176 @@
+"""Which experts an item picks, where they lie, and how many ranks an item needs.
+
+An item picks a set S of K distinct experts, of weights w:
+
+    P(S) = Π_{e∈S} w_e / e_K(w),   e_K: the elementary symmetric polynomial                                     (1)
+
+Equal weights are K of E at random. A place that serves the share f_e of the picks of expert e is not needed by an item
+with probability
+
+    Π_e (1 + w_e (1 − f_e) x), its coefficient of x^K, over e_K(w)                                              (2)
+
+so that the expected number of distinct ranks is a sum of 1 − (2), exactly.
+"""
+import heapq
+import math
+import random
+
+
+def multiply(series, weight):
+    """series · (1 + weight x), in place."""
+    for k in range(len(series) - 1, 0, -1):
+        series[k] += weight * series[k - 1]
+
+
+def divide(series, weight):
+    """series / (1 + weight x), in place."""
+    for k in range(1, len(series)):
+        series[k] -= weight * series[k - 1]
+
+
+class Picks:
+    """The law (1). `groups` and `of_groups`: the experts lie in so many groups of equal size, of which an item takes
+    some at random before it picks its experts there (equal weights only)."""
+
+    def __init__(self, weights, k, groups=1, of_groups=1):
+        if not 0 < k <= len(weights):
+            raise ValueError(f"{k} picks of {len(weights)} experts")
+        if groups != of_groups and len(set(weights)) > 1:
+            raise ValueError("limited groups need equal loads")
+        total = sum(weights)
+        self.weights = [w / total for w in weights]
+        self.k, self.groups, self.of_groups = k, groups, of_groups
+        self.known = {}
+        self.series = self.series_of(len(weights) * of_groups // groups)
+
+    def series_of(self, experts):
+        series = [1.0] + [0.0] * self.k
+        for w in self.weights[:experts]:
+            multiply(series, w)
+        return series
+
+    def loads(self):
+        """Expected picks of each expert by one item; they sum to K."""
+        if self.groups != self.of_groups:
+            return [self.k / len(self.weights)] * len(self.weights)
+        loads = []
+        for w in self.weights:
+            rest = self.series[:-1]
+            divide(rest, w)
+            loads.append(w * rest[-1] / self.series[-1])
+        return loads
+
+    def needs(self, shares):
+        """Probability that an item needs a place that serves these shares, {expert: share}."""
+        if self.groups != self.of_groups:
+            return self.needs_of_groups(shares)
+        rest = list(self.series)
+        for e, share in shares.items():
+            divide(rest, self.weights[e])
+            multiply(rest, self.weights[e] * (1 - share))
+        return min(1.0, max(0.0, 1 - rest[-1] / self.series[-1]))
+
+    def needs_of_groups(self, shares):
+        """By the series of every choice of groups, the number of groups taken being one more exponent."""
+        size, of_group = len(self.weights) // self.groups, {}
+        for e, share in shares.items():
+            of_group.setdefault(e // size, []).append(share)
+        touched = tuple(sorted(tuple(sorted(s)) for s in of_group.values()))
+        if touched not in self.known:
+            taken = [[1.0] + [0.0] * self.k] + [[0.0] * (self.k + 1) for _ in range(self.of_groups)]
+            for g in range(self.groups):
+                series = self.series_of(size)
+                for share in touched[g] if g < len(touched) else ():
+                    divide(series, self.weights[0])
+                    multiply(series, self.weights[0] * (1 - share))
+                for n in range(self.of_groups, 0, -1):
+                    for k in range(self.k + 1):
+                        taken[n][k] += sum(taken[n - 1][i] * series[k - i] for i in range(k + 1))
+            choices = math.comb(self.groups, self.of_groups)
+            self.known[touched] = 1 - taken[-1][-1] / (choices * self.series[-1])
+        return self.known[touched]
+
+
+def zipf(experts, exponent, seed=1):
+    """Weights 1, 2^−s, 3^−s, … in an order that nothing favours; s = 0: equal ones."""
+    weights = [(e + 1.0) ** -exponent for e in range(experts)]
+    random.Random(seed).shuffle(weights)
+    return weights
+
+
+def weights_of(loads, k, rounds=200):
+    """The weights whose law (1) has measured loads (of any unit): w ← w · wanted / expected."""
+    total = sum(loads)
+    wanted = [k * load / total for load in loads]
+    if max(wanted) >= 1:
+        raise ValueError("an expert has more picks than there are items")
+    weights = list(wanted)
+    for _ in range(rounds):
+        expected = Picks(weights, k).loads()
+        weights = [w * want / have if have else 0.0 for w, want, have in zip(weights, wanted, expected)]
+        if max(abs(want - have) for want, have in zip(wanted, expected)) < 1e-12 * k:
+            break
+    return weights
+
+
+def even(experts, ranks):
+    """In order, as gatefold's Range::of deals them."""
+    bounds = [experts * j // ranks for j in range(ranks + 1)]
+    return [{e: 1.0 for e in range(bounds[j], bounds[j + 1])} for j in range(ranks)]
+
+
+def deal(pieces, ranks):
+    """(load, expert, share) to ranks: the largest first, to the rank with the least load that has room. Loads that
+    differ by rounding alone are equal."""
+    room = -(-len(pieces) // ranks)
+    places = [{} for _ in range(ranks)]
+    heap = [(0.0, j) for j in range(ranks)]
+    for load, e, share in sorted(pieces, key=lambda p: (-round(p[0], 12), p[1])):
+        aside = []
+        while heap and e in places[heap[0][1]]:
+            aside.append(heapq.heappop(heap))
+        if not heap:  # more copies than ranks with room: one of them serves two
+            heap, aside = aside, []
+        have, j = heapq.heappop(heap)
+        places[j][e] = places[j].get(e, 0.0) + share
+        for item in aside:
+            heapq.heappush(heap, item)
+        if len(places[j]) < room:
+            heapq.heappush(heap, (round(have + load, 12), j))
+    return places
+
+
+def balanced(loads, ranks):
+    """Every expert on one rank, greedily."""
+    return deal([(load, e, 1.0) for e, load in enumerate(loads)], ranks)
+
+
+def replicated(loads, ranks, spare=1):
+    """Copies of hot experts on `spare` further places of every rank, and on all that have none; copies serve equal
+    parts of an expert's items."""
+    copies = [1] * len(loads)
+    places = max(-(-len(loads) // ranks), 1) * ranks + spare * ranks
+    heap = [(-round(load, 12), e) for e, load in enumerate(loads)]
+    heapq.heapify(heap)
+    for _ in range(places - len(loads)):
+        while heap and copies[heap[0][1]] >= ranks:
+            heapq.heappop(heap)
+        if not heap:
+            break
+        _, e = heapq.heappop(heap)
+        copies[e] += 1
+        heapq.heappush(heap, (-round(loads[e] / copies[e], 12), e))
+    return deal([(loads[e] / n, e, 1.0 / n) for e, n in enumerate(copies) for _ in range(n)], ranks)
+
+
+def node_of(places):
+    """The shares that ranks of a node serve together."""
+    shares = {}
+    for place in places:
+        for e, share in place.items():
+            shares[e] = shares.get(e, 0.0) + share
+    return shares
+
+
+def rank_load(loads, place):
+    return sum(loads[e] * share for e, share in place.items())

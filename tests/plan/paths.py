@@ -1,0 +1,6 @@
+"""Where the planner lies."""
+import pathlib
+import sys
+
+DIST = pathlib.Path(__file__).resolve().parents[2] / "bench" / "dist"
+sys.path.insert(0, str(DIST))
