@@ -67,6 +67,10 @@ int main(int argc, char** argv) {
   app.add_option("--threads", o.threads, "threads of the CPU backend (0: all)")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
+  app.add_option("--shards", o.shards,
+                 "parts of a batch that mpirun -n 1 … shards processes share: the same bits (0: no parts)")
+      ->check(CLI::Range(fashion::Index(0), fashion::Index(4096)))
+      ->capture_default_str();
   app.add_option("--data", o.data, "folder of the IDX files, .gz or plain")->capture_default_str();
   app.add_option("--json", o.json, "where to write metrics (\"\": nowhere)")->capture_default_str();
   app.add_option("--picture", o.picture, "where to write the picture, SVG (\"\": nowhere)")->capture_default_str();
@@ -83,8 +87,11 @@ int main(int argc, char** argv) {
       if (!std::filesystem::is_directory(folder))
         throw gatefold::FileError(*path + ": there is no folder " + folder.string());
     }
+    expect(o.shards == 0 || (o.backend == "cpu" && o.update == "heavy-ball"), "fashion_mnist", "--shards",
+           "backend cpu and update heavy-ball", o.backend + " and " + o.update);
     if (o.backend == "cpu") {
       command_line::limit_memory();
+      if (o.shards > 0) return fashion::train_heavy_ball_on_shards(o);
       o.update == "plain" ? fashion::train_plain(o) : fashion::train_heavy_ball(o);
     } else if (o.backend == "cpu-bf16") {
       command_line::limit_memory();

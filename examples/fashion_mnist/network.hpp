@@ -3,6 +3,7 @@
 #include <gatefold/policies.hpp>
 #include <tuple>
 
+#include "../training/place.hpp"
 #include "options.hpp"
 
 namespace fashion {
@@ -63,13 +64,12 @@ struct RandomK {
 };
 
 /// Patches → tokens → residual mixtures of experts → classes. An image is one item of `tokens` patches.
-template <class RuleT, class GateT>
-auto network(const Options& o, const RuleT& rule, const GateT& gate) {
+template <class RuleT, class GateT, class PlaceT = training::OneProcess>
+auto network(const Options& o, const RuleT& rule, const GateT& gate, const PlaceT& place = {}) {
+  const auto mixture = place.branch(Mixture{gate, Mlp<Gelu>{o.dim, o.hidden}});
   return Chain{
-      PerToken{o.tokens(),
-               Chain{Linear{.model_dim = o.patch * o.patch, .output_dim = o.dim},
-                     Stack{Residual{rule, PreNorm{LayerNorm{}, Mixture{gate, Mlp<Gelu>{o.dim, o.hidden}}}}, o.layers},
-                     LayerNorm{o.dim}}},
+      PerToken{o.tokens(), Chain{Linear{.model_dim = o.patch * o.patch, .output_dim = o.dim},
+                                 Stack{Residual{rule, PreNorm{LayerNorm{}, mixture}}, o.layers}, LayerNorm{o.dim}}},
       Linear{.model_dim = o.tokens() * o.dim, .output_dim = 10}};
 }
 

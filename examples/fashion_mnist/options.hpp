@@ -15,6 +15,7 @@ struct Options {
   double lr = 2e-3, balance = 0.01;
   std::uint64_t seed = 42;
   int threads = 0;
+  Index shards = 0;
   std::string data = "/usr/share/datasets/fashion-mnist", json{}, picture{}, save{}, load{};
 
   Index tokens() const { return (28 / patch) * (28 / patch); }
@@ -23,6 +24,7 @@ struct Options {
 /// Train, evaluate and report; one definition per update rule and backend, each in a file of its own.
 void train_plain(const Options& options);
 void train_heavy_ball(const Options& options);
+void train_heavy_ball_on_shards(const Options& options);
 void train_plain_bf16(const Options& options);
 void train_heavy_ball_bf16(const Options& options);
 void train_plain_cuda(const Options& options);

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# test.sh PROGRAM cpu|cuda: the command line of fashion_mnist on a small made-up data set: the same bits on any number
-# of threads, checkpoints, and one clear line with exit code 2 for whatever does not fit.
+# test.sh PROGRAM cpu|cuda [LAUNCHER FLAG]: the command line of fashion_mnist on a small made-up data set: the same bits
+# on any number of threads and, on shards, of processes that LAUNCHER FLAG R starts (mpirun -n R), checkpoints, and one
+# clear line with exit code 2 for whatever does not fit.
 set -u
 program=$1 built_for=$2
 dir=$(mktemp -d)
@@ -61,6 +62,31 @@ for stops in 1 7 10 "13 19"; do
   cmp -s "$dir/base.st" "$dir/part.st" || fail "stopped at $stops, then gone on: other bits than at once"
 done
 
+# On three shards, of which 1 to 3 processes have some, a run that is stopped and goes on among them.
+on_shards() {
+  local processes=()
+  (($1 > 0)) && processes=("${launcher[@]}" "$1")
+  timeout 120 "${processes[@]}" "$program" --data "$dir/data" --batch 32 --dim 16 --hidden 16 --epochs 2 --picture "" \
+    --shards 3 "${@:2}" >"$dir/out" 2>"$dir/err" </dev/null || fail "on shards, $*: $(cat "$dir/err")"
+}
+launcher=("${@:3}")
+counts=(0)
+((${#launcher[@]} == 0)) || counts=(1 2 3)
+for processes in "${counts[@]}"; do
+  on_shards $processes --threads $((processes % 2 + 1)) --json "$dir/shards.json" --save "$dir/shards$processes.st"
+  cmp "$dir/shards$processes.st" "$dir/shards${counts[0]}.st" || fail "on shards: other bits on $processes processes"
+  [ "$(grep -c "^epoch" "$dir/out")" -eq 2 ] || fail "on shards: says $(cat "$dir/out")"
+  cp "$dir/shards.json" "$dir/shards$processes.json"
+  cmp -s <(stable "$dir/shards$processes.json") <(stable "$dir/shards${counts[0]}.json") ||
+    fail "on shards: other metrics on $processes processes"
+done
+on_shards "${counts[0]}" --steps 7 --json "" --save "$dir/part.st"
+on_shards "${counts[-1]}" --load "$dir/part.st" --json "" --save "$dir/part.st"
+cmp "$dir/part.st" "$dir/shards${counts[0]}.st" || fail "on shards: stopped, then gone on: other bits"
+run --epochs 0 --load "$dir/part.st" --json "$dir/again.json" --save "" || fail "evaluate a run on shards"
+[ "$(grep '"test_accuracy":' "$dir/shards.json")" = "$(grep '"test_accuracy":' "$dir/again.json")" ] ||
+  fail "a run on shards evaluates differently in one process"
+
 # refused WHAT PATTERN OPTION...: exit code 2, one line on stderr that matches, nothing overwritten.
 refused() {
   local what=$1 pattern=$2
@@ -80,6 +106,7 @@ mkdir "$dir/junk" && cp "$dir"/data/* "$dir/junk" && head -c 3000 /dev/urandom >
 refused "damaged data" "junk/t10k-labels-idx1-ubyte" --data "$dir/junk"
 refused "unknown option" "nonsense" --nonsense 3
 refused "a word for a number" "experts" --experts many
+refused "shards of another rule" "shards: expected backend cpu and update heavy-ball" --shards 2 --update plain
 refused "unknown gate" "gate" --gate best
 refused "unknown backend" "backend" --backend tpu
 [ "$built_for" = cuda ] ||

@@ -58,26 +58,27 @@ int threads(const C& ctx) {
   }
 }
 
-template <class C, class RuleT, class GateT, class ScoresT>
-void train_with(C& ctx, const Options& o, const RuleT& rule, const GateT& gate, const ScoresT& scores) {
+template <class C, class RuleT, class GateT, class ScoresT, class PlaceT>
+void train_with(C& ctx, const Options& o, const RuleT& rule, const GateT& gate, const ScoresT& scores,
+                const PlaceT& place) {
   using B = typename C::Backend;
   using Clock = std::chrono::steady_clock;
-  const auto model = network(o, rule, gate);
+  const auto model = network(o, rule, gate, place);
 
   // Everything that may be wrong is wrong before the first step: options, data, checkpoint.
-  const Dataset training = load(o.data, "train", o.patch), test = load(o.data, "t10k", o.patch);
-  const Index steps = training.count / o.batch;
-  expect(steps >= 1, "fashion_mnist", "--batch", "at most " + std::to_string(training.count), o.batch);
-  Trainer trainer{ctx, model, CrossEntropy{},
-                  optim::Scheduled{optim::Clipped{optim::AdamW{.lr = o.lr, .decay = 0.01}, 1.0},
-                                   optim::WarmupCosine{
-                                       .warmup = 100, .total = std::max<Index>(101, steps * o.epochs), .floor = 0.02}},
-                  Seed{o.seed}};
-  io::Metadata order_of_data{{"batch", std::to_string(o.batch)}, {"images", std::to_string(training.count)}};
+  const Dataset images_to_learn = load(o.data, "train", o.patch), test = load(o.data, "t10k", o.patch);
+  const Index steps = images_to_learn.count / o.batch;
+  expect(steps >= 1, "fashion_mnist", "--batch", "at most " + std::to_string(images_to_learn.count), o.batch);
+  const optim::Scheduled optimizer{
+      optim::Clipped{optim::AdamW{.lr = o.lr, .decay = 0.01}, 1.0},
+      optim::WarmupCosine{.warmup = 100, .total = std::max<Index>(101, steps * o.epochs), .floor = 0.02}};
+  Trainer trainer{ctx, model, place.loss(CrossEntropy{}), place.optimizer(optimizer), Seed{o.seed}};
+  io::Metadata order_of_data{{"batch", std::to_string(o.batch)}, {"images", std::to_string(images_to_learn.count)}};
+  if (o.shards > 0) order_of_data["shards"] = std::to_string(o.shards);
   const Index last = o.steps > 0 ? std::min(o.steps, steps * o.epochs) : steps * o.epochs;
   if (!o.load.empty()) {
     expect_made_with(o.load, io::read_metadata(o.load), describe(o));
-    const io::Metadata found = load_checkpoint(o.load, trainer);
+    const io::Metadata found = place.load(o.load, trainer);
     if (trainer.state.step < last) expect_made_with(o.load, found, order_of_data);
   }
   const Index begun = trainer.state.step;
@@ -85,25 +86,31 @@ void train_with(C& ctx, const Options& o, const RuleT& rule, const GateT& gate, 
   Picture picture;
   picture.class_names.assign(kClassNames.begin(), kClassNames.end());
   Progress progress(o.epochs, steps * o.batch);
-  std::vector<Index> order(static_cast<std::size_t>(training.count));
-  std::vector<float> images(static_cast<std::size_t>(o.batch * kPixels));
-  std::vector<Index> labels(static_cast<std::size_t>(o.batch));
+  std::vector<Index> order(static_cast<std::size_t>(images_to_learn.count));
+  const dist::Range mine = place.part_of(o.batch);
+  std::vector<float> images(static_cast<std::size_t>(mine.count * kPixels));
+  std::vector<Index> labels(static_cast<std::size_t>(mine.count));
+  const auto evaluate_on_test = [&] {
+    return place.in_one_process(trainer, network(o, rule, gate), [&](const auto& layer, const auto& params) {
+      return evaluate(ctx, layer, params, test, o);
+    });
+  };
   Batch<B> batch;
   const auto start = Clock::now();
   double test_seconds = 0;
   Outcome outcome;
   for (Index epoch = begun / steps; trainer.state.step < last; ++epoch) {
     shuffle(order, trainer.seed, epoch);
-    progress.begin(epoch + 1);
+    if (place.reports()) progress.begin(epoch + 1);
     const Index first = trainer.state.step % steps, end = std::min(steps, first + last - trainer.state.step);
     double loss = 0, interval_loss = 0;
     Index correct = 0, interval = 0;
     for (Index step = first; step < end; ++step) {
-      gather(training, std::span<const Index>(order).subspan(static_cast<std::size_t>(step * o.batch), labels.size()),
-             images.data(), labels.data());
-      batch.read(ctx, o.batch, kPixels, images.data(), labels.data());
+      const auto from = static_cast<std::size_t>(step * o.batch + mine.first);
+      gather(images_to_learn, std::span<const Index>(order).subspan(from, labels.size()), images.data(), labels.data());
+      batch.read(ctx, mine.count, kPixels, images.data(), labels.data());
       const double batch_loss = trainer.step(batch.images, batch.labels);
-      correct += count_correct(to_host(ctx, trainer.output()), labels.data());
+      correct += place.sum(count_correct(to_host(ctx, trainer.output()), labels.data()));
       loss += batch_loss;
       interval_loss += batch_loss;
       const Index seen = step + 1 - first;
@@ -113,16 +120,18 @@ void train_with(C& ctx, const Options& o, const RuleT& rule, const GateT& gate, 
         interval_loss = 0;
         interval = 0;
       }
-      progress.update((step + 1) * o.batch, loss / static_cast<double>(seen),
-                      static_cast<double>(correct) / static_cast<double>(seen * o.batch));
+      if (place.reports())
+        progress.update((step + 1) * o.batch, loss / static_cast<double>(seen),
+                        static_cast<double>(correct) / static_cast<double>(seen * o.batch));
     }
-    progress.clear();
+    if (place.reports()) progress.clear();
     const auto pause = Clock::now();
-    outcome = evaluate(ctx, trainer.layer(), trainer.params, test, o);
+    outcome = evaluate_on_test();
     test_seconds += std::chrono::duration<double>(Clock::now() - pause).count();
     picture.train_accuracy.push_back(static_cast<double>(correct) / static_cast<double>((end - first) * o.batch));
     picture.test_accuracy.push_back(outcome.accuracy);
     picture.busiest.push_back(busiest_shares(outcome));
+    if (!place.reports()) continue;
     std::printf("epoch %lld: training loss %.4f, training accuracy %.2f %%, test accuracy %.2f %%\n",
                 static_cast<long long>(epoch + 1), loss / static_cast<double>(end - first),
                 100 * picture.train_accuracy.back(), 100 * outcome.accuracy);
@@ -130,26 +139,31 @@ void train_with(C& ctx, const Options& o, const RuleT& rule, const GateT& gate, 
   }
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count() - test_seconds;
   const Index trained = trainer.state.step - begun;
-  if (trained == 0) outcome = evaluate(ctx, trainer.layer(), trainer.params, test, o);
+  if (trained == 0) outcome = evaluate_on_test();
   if (!o.save.empty()) {
     order_of_data.merge(describe(o));
-    save_checkpoint(o.save, trainer, order_of_data);
+    place.save(o.save, trainer, order_of_data);
   }
 
   // Does the mixture matter? The same parameters, routed at random; then with every expert's output zeroed.
   const auto random_model = as_layer<float, B>(network(
       o, rule, ComposedGate<LinearScores, Independent, RandomK>{.scores = scores, .mixing = {}, .selection = {o.k}}));
-  auto random_params = random_model.template init<float, B>(ctx, Seed{0});
-  copy_pack(ctx, trainer.params, random_params);
   Extra<std::remove_cvref_t<decltype(random_model)>, float, B> extra;
   std::get<1>(std::get<0>(extra.layers).layers).selection = Random{trainer.seed.fork(8), 0};
-  const double random_accuracy = evaluate(ctx, random_model, random_params, test, o, extra).accuracy;
-  for_each_tensor(
-      [&](const Name& name, auto& t) {
-        if (name.str().find(".expert.down") != std::string::npos) fill(ctx, t.view(), 0);
-      },
-      random_params);
-  const double zeroed_accuracy = evaluate(ctx, random_model, random_params, test, o, extra).accuracy;
+  const auto [random_accuracy, zeroed_accuracy] =
+      place.in_one_process(trainer, network(o, rule, gate), [&](const auto&, const auto& params) {
+        auto random_params = random_model.template init<float, B>(ctx, Seed{0});
+        copy_pack(ctx, params, random_params);
+        const double random = evaluate(ctx, random_model, random_params, test, o, extra).accuracy;
+        for_each_tensor(
+            [&](const Name& name, auto& t) {
+              if (name.str().find(".expert.down") != std::string::npos) fill(ctx, t.view(), 0);
+            },
+            random_params);
+        return std::pair{random, evaluate(ctx, random_model, random_params, test, o, extra).accuracy};
+      });
+  const Index parameters = place.parameters(trainer.params);
+  if (!place.reports()) return;
 
   std::printf("\nPicks on the test set\n");
   print_picks(outcome.picks);
@@ -164,7 +178,7 @@ void train_with(C& ctx, const Options& o, const RuleT& rule, const GateT& gate, 
       {"test_accuracy_without_experts", zeroed_accuracy},
       {"train_seconds", seconds},
       {"images_per_second", seconds > 0 ? static_cast<double>(trained * o.batch) / seconds : 0.0},
-      {"parameters", count_values(trainer.params)},
+      {"parameters", parameters},
       {"seed", trainer.seed.value},
       {"threads", threads(ctx)},
       {"options",
@@ -192,18 +206,19 @@ void train_with(C& ctx, const Options& o, const RuleT& rule, const GateT& gate, 
     if (!path->empty()) std::printf("%s: %s\n", what, path->c_str());
 }
 
-/// Train on the backend of ctx.
-template <class C, class RuleT>
-void train(C& ctx, const Options& o, const RuleT& rule) {
+/// Train on the backend of ctx, in one process or at another place.
+template <class C, class RuleT, class PlaceT = training::OneProcess>
+void train(C& ctx, const Options& o, const RuleT& rule, const PlaceT& place = {}) {
   const LinearScores scores{.model_dim = o.dim, .experts = o.experts};
   const std::tuple<Balance> balance{Balance{.weight = o.balance}};
   if (o.gate == "softmax") {
     using Gate = WithAuxiliary<SoftmaxTopK, Balance>;
     train_with(ctx, o, rule, Gate{.scores = scores, .mixing = {}, .selection = {.k = o.k}, .auxiliary = balance},
-               scores);
+               scores, place);
   } else {
     using Gate = WithAuxiliary<SoftmaxDense, Balance>;
-    train_with(ctx, o, rule, Gate{.scores = scores, .mixing = {}, .selection = {}, .auxiliary = balance}, scores);
+    train_with(ctx, o, rule, Gate{.scores = scores, .mixing = {}, .selection = {}, .auxiliary = balance}, scores,
+               place);
   }
 }
 

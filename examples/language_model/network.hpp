@@ -6,12 +6,13 @@
 #include <utility>
 #include <vector>
 
+#include "../training/place.hpp"
 #include "model.hpp"
-#include "place.hpp"
 
 namespace language {
 
 using namespace gatefold;
+using training::OneProcess;
 
 inline LanguageSizes sizes(const Options& o, Index vocabulary) {
   return {.vocabulary = vocabulary,

@@ -2,15 +2,15 @@
 
 #include <filesystem>
 #include <gatefold/dist/shards.hpp>
-#include <gatefold/gatefold.hpp>
 #include <gatefold/io.hpp>
+#include <gatefold/policies.hpp>
 
-/// Where a network is trained: in one process; on_shard.hpp has the other place.
-namespace language {
+/// Where a model is trained: in one process; on_shard.hpp has the other place.
+namespace training {
 
 using namespace gatefold;
 
-/// What a network is made of, as it is.
+/// What a model is made of, as it is.
 struct OneProcess {
   const auto& branch(const auto& mixture) const { return mixture; }
   const auto& loss(const auto& of_outputs) const { return of_outputs; }
@@ -18,15 +18,21 @@ struct OneProcess {
   /// The loss inside.
   static const auto& inner(const auto& of_outputs) { return of_outputs; }
 
+  bool reports() const { return true; }
   dist::Range part_of(Index things) const { return {0, things}; }
+  Index sum(Index mine) const { return mine; }
   Random noise(Random random) const { return random; }
   /// Rows of all, which stand there already.
-  void gather(Tensor<float, 2, Cpu>&, Index, const dist::Range&) const {}
+  void gather(auto&, Index, const dist::Range&) const {}
   Index parameters(const auto& params) const { return count_values(params); }
+  /// f(layer, params) of the model as it is trained.
+  auto in_one_process(const auto& trainer, const auto&, const auto& f) const {
+    return f(trainer.layer(), trainer.params);
+  }
   void save(const std::filesystem::path& path, const auto& run, const io::Metadata& metadata) const {
     save_checkpoint(path, run, metadata);
   }
-  void load(const std::filesystem::path& path, auto& run) const { load_checkpoint(path, run); }
+  io::Metadata load(const std::filesystem::path& path, auto& run) const { return load_checkpoint(path, run); }
 };
 
-}  // namespace language
+}  // namespace training

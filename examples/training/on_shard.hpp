@@ -7,13 +7,13 @@
 #include <gatefold/io.hpp>
 #include <vector>
 
-namespace language {
+namespace training {
 
 using namespace gatefold;
 
-/// Where a network is trained on shards of a batch: a place as OneProcess.
+/// Where a model is trained on shards of a batch: a place as OneProcess.
 ///
-/// The experts dealt over the shards, each of which has some of the sequences.
+/// The experts dealt over the shards, each of which has a part of every batch.
 template <class ShardT>
 struct OnShard {
   ShardT* shard;
@@ -23,7 +23,9 @@ struct OnShard {
   auto optimizer(const auto& of_params) const { return dist::DataParallel{of_params, shard}; }
   static const auto& inner(const auto& of_outputs) { return of_outputs.loss; }
 
+  bool reports() const { return shard->index() == 0; }
   dist::Range part_of(Index things) const { return shard->part_of(things); }
+  Index sum(Index mine) const { return shard->sum(mine); }
   /// What drops values draws by the place of an item on its shard: other numbers on each.
   Random noise(Random random) const { return random.at(shard->index()); }
   /// @param y     [all, D], of which the rows `mine` are there
@@ -40,10 +42,19 @@ struct OnShard {
     for_each_tensor(count, params);
     return count.of_all + shard->sum(count.of_shard);
   }
+  /// f(layer, params) on shard 0, of the same model in one process; elsewhere nothing.
+  auto in_one_process(const auto& trainer, const auto& model, const auto& f) const {
+    const auto layer = as_layer<float, Cpu>(model);
+    auto params = init_params<float, Cpu>(layer, trainer.context(), Seed{});
+    dist::copy_whole(*shard, trainer.params, params);
+    return reports() ? f(layer, params) : decltype(f(layer, params)){};
+  }
   void save(const std::filesystem::path& path, const auto& run, const io::Metadata& metadata) const {
     dist::save_checkpoint(*shard, path, run, metadata);
   }
-  void load(const std::filesystem::path& path, auto& run) const { dist::load_checkpoint(*shard, path, run); }
+  io::Metadata load(const std::filesystem::path& path, auto& run) const {
+    return dist::load_checkpoint(*shard, path, run);
+  }
 
  private:
   struct Count {
@@ -53,4 +64,4 @@ struct OnShard {
   };
 };
 
-}  // namespace language
+}  // namespace training
