@@ -106,18 +106,22 @@ TEST_CASE("the name of a lone tensor is empty") {
   CHECK(visited == 1);
 }
 
-TEST_CASE("names end where they end") {
+TEST_CASE("names end where they end, printed too") {
   const Name root, layers{&root, "layers"}, ten{&layers, {}, 10}, wrapped{&ten, ""}, gate{&wrapped, "gate"};
-  CHECK(root.str() == "");
-  CHECK(layers.str() == "layers");
-  CHECK(ten.str() == "layers.10");
-  CHECK(wrapped.str() == "layers.10");
-  CHECK(gate.str() == "layers.10.gate");
-  const Name index_only{&root, {}, 0};
-  CHECK(index_only.str() == "0");
-  std::ostringstream printed;
-  printed << gate;
-  CHECK(printed.str() == "layers.10.gate");
+  const Name index_only{&root, {}, 0}, lone{nullptr, "w"};
+  const auto check = [](const Name& name, const std::string& text) {
+    std::ostringstream printed;
+    printed << name;
+    CHECK(name.str() == text);
+    CHECK(printed.str() == text);
+  };
+  check(root, "");
+  check(layers, "layers");
+  check(ten, "layers.10");
+  check(wrapped, "layers.10");
+  check(gate, "layers.10.gate");
+  check(index_only, "0");
+  check(lone, "w");
 }
 
 TEST_CASE("several packs are visited in lock step") {
