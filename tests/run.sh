@@ -132,7 +132,8 @@ else
       -DGATEFOLD_DIFFERENTIAL_SECONDS=1800)
     all+=(-DGATEFOLD_MUTATION_TESTS=OFF)  # once is enough
     checks="-fsanitize=address,undefined -fno-sanitize-recover=all"
-    sanitize=("${all[@]}" "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -gline-tables-only $checks")
+    sanitize=("${all[@]}" -DGATEFOLD_KERNELS_OPTIMISATION=-O3
+      "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -gline-tables-only $checks")
     tsan=("${all[@]}" -DGATEFOLD_FUZZ_SECONDS=10)
     v3=("${tsan[@]}")
     cuda=(-DGATEFOLD_SLOW_TESTS=ON "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -DNDEBUG" "-DCMAKE_CUDA_FLAGS_RELEASE=-O1 -DNDEBUG")
