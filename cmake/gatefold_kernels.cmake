@@ -15,6 +15,9 @@ endif()
 set(GATEFOLD_KERNELS_FOR "${portable}" CACHE STRING
     "What gatefold::kernels is built for, beside the project's own flags: values of -march")
 
+set(GATEFOLD_KERNELS_OPTIMISATION -O3 CACHE STRING
+    "How gatefold::kernels is optimised, whatever the project's flags say")
+
 # The instruction set that the project's flags and <option>... choose, by its name in the library; empty where the
 # compiler does not know the options.
 function(gatefold_instruction_set out)
@@ -67,7 +70,7 @@ foreach(march IN LISTS GATEFOLD_KERNELS_FOR ITEMS own)
   list(APPEND sets ${set})
   add_library(gatefold_kernels_${set} OBJECT EXCLUDE_FROM_ALL ${CMAKE_CURRENT_LIST_DIR}/gatefold_kernels.cpp)
   set_target_properties(gatefold_kernels_${set} PROPERTIES POSITION_INDEPENDENT_CODE ON EXPORT_COMPILE_COMMANDS OFF)
-  target_compile_options(gatefold_kernels_${set} PRIVATE ${options} -O3)
+  target_compile_options(gatefold_kernels_${set} PRIVATE ${options} ${GATEFOLD_KERNELS_OPTIMISATION})
   target_link_libraries(gatefold_kernels_${set} PRIVATE gatefold::gatefold)
   target_sources(gatefold_kernels PRIVATE $<TARGET_OBJECTS:gatefold_kernels_${set}>)
 endforeach()

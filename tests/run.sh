@@ -132,10 +132,12 @@ else
       -DGATEFOLD_DIFFERENTIAL_SECONDS=1800)
     all+=(-DGATEFOLD_MUTATION_TESTS=OFF)  # once is enough
     checks="-fsanitize=address,undefined -fno-sanitize-recover=all"
-    sanitize=("${all[@]}" "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -gline-tables-only $checks")
+    sanitize=("${all[@]}" -DGATEFOLD_KERNELS_OPTIMISATION=-O3
+      "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -gline-tables-only $checks")
     tsan=("${all[@]}" -DGATEFOLD_FUZZ_SECONDS=10)
     v3=("${tsan[@]}")
-    cuda=(-DGATEFOLD_SLOW_TESTS=ON "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -DNDEBUG" "-DCMAKE_CUDA_FLAGS_RELEASE=-O1 -DNDEBUG")
+    cuda=(-DGATEFOLD_SLOW_TESTS=ON -DCMAKE_CUDA_HOST_COMPILER=g++ -DCMAKE_CUDA_FLAGS=
+      "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -DNDEBUG" "-DCMAKE_CUDA_FLAGS_RELEASE=-O1 -DNDEBUG")
   else
     # A header's own test is built once, under the sanitizers; where cases are left out there (slow_build), here too.
     once=$(cd tests && find check core data expert gate io layer loss metric model optim policy routing tensor train \

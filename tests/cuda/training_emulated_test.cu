@@ -98,9 +98,10 @@ void expect_no_allocation(const L& model) {
   Training training{ctx, model, optim::AdamW{}};
   training.step();
   CHECK(launches_of([&] { training.step(); }) > 0);
-  for (const auto& [name, count] : calls().by_name) {
+  for (const auto& call : calls().by_name) {
+    const std::string& name = call.first;
     CAPTURE(name);
-    CAPTURE(count);
+    CAPTURE(call.second);
     CHECK(name.find("Malloc") == std::string::npos);
     CHECK(name.find("Free") == std::string::npos);
     CHECK(name.find("Synchronize") == std::string::npos);

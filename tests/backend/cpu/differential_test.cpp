@@ -162,12 +162,11 @@ void check_products(std::uint64_t seed, Forms& forms) {
   const View<const T, 2, B> items(x.data(), in, depth), of_slots(dc.data(), S + slots.spare, columns);
   const View<const T, 3, B> weights =
       transposed ? View<const T, 3, B>(w.data(), E, columns, depth) : View<const T, 3, B>(w.data(), E, depth, columns);
+  typename B::Context many(threads), alone(1);
   cpu::PackedWeights packed;
-  typename B::Context packs(threads);
-  if (prepacked) packed.add<P>(packs, w.data(), E, depth, columns, half && std::is_same_v<T, float>);
+  if (prepacked) packed.add<P>(many, w.data(), E, depth, columns, half && std::is_same_v<T, float>);
 
-  const auto forward = [&](int t, bool with_packed) {
-    typename B::Context ctx(t);
+  const auto forward = [&](auto& ctx, bool with_packed) {
     Tensor<T, 2, B> c(S + slots.spare, columns);
     const auto run = [&] {
       if (stores)
@@ -183,7 +182,7 @@ void check_products(std::uint64_t seed, Forms& forms) {
     }
     return c;
   };
-  const Tensor<T, 2, B> c = forward(threads, prepacked), one = forward(1, false);
+  const Tensor<T, 2, B> c = forward(many, prepacked), one = forward(alone, false);
   CHECK(same_bits(c.data(), one.data(), S * columns));
   // Some slots of every expert against the sum itself.
   const std::vector<Index> owners = slots.owners();
@@ -214,8 +213,7 @@ void check_products(std::uint64_t seed, Forms& forms) {
   ++forms[{accumulate, !dc_rows.empty(), weighted}];
   const auto row_of_dc = [&](Index s) { return dc_rows.empty() ? s : dc_rows[std::size_t(s)]; };
   const auto weight = choose.numbers<T>(weighted ? S + slots.spare : 0);
-  const auto backward = [&](int t) {
-    typename B::Context ctx(t);
+  const auto backward = [&](auto& ctx) {
     std::pair<Tensor<T, 3, B>, Tensor<T, 2, B>> d{Tensor<T, 3, B>(E, depth, columns), Tensor<T, 2, B>(E, columns)};
     std::copy(dw0.begin(), dw0.end(), d.first.data());
     std::fill_n(d.second.data(), E * columns, T(1));
@@ -223,8 +221,8 @@ void check_products(std::uint64_t seed, Forms& forms) {
     B::grouped_sum(ctx, groups, of_slots, d.second.view(), accumulate, dc_rows, weight);
     return d;
   };
-  const auto [dw, db] = backward(threads);
-  const auto [dw_one, db_one] = backward(1);
+  const auto [dw, db] = backward(many);
+  const auto [dw_one, db_one] = backward(alone);
   CHECK(same_bits(dw, dw_one));
   CHECK(same_bits(db, db_one));
   Index wrong = 0;
@@ -261,11 +259,10 @@ void check_waves(std::uint64_t seed, Ways& ways) {
   const bool prepacked = choose.one_in(3);
   const auto x = choose.numbers<T>(slots.items * depth), w = choose.numbers<T>(E * depth * columns),
              dc = choose.numbers<T>(S * columns);
+  typename B::Context many(threads), alone(1);
   cpu::PackedWeights packed;
-  typename B::Context packs(threads);
-  packed.add<P>(packs, w.data(), E, depth, columns, false);
-  const auto run = [&](int t, Index bytes, bool with_packed) {
-    typename B::Context ctx(t);
+  packed.add<P>(many, w.data(), E, depth, columns, false);
+  const auto run = [&](auto& ctx, Index bytes, bool with_packed) {
     std::pair<Tensor<T, 2, B>, Tensor<T, 3, B>> result{Tensor<T, 2, B>(S, columns), Tensor<T, 3, B>(E, depth, columns)};
     std::fill_n(result.second.data(), result.second.size(), T(1));
     const fn::Store store;
@@ -282,7 +279,7 @@ void check_waves(std::uint64_t seed, Ways& ways) {
                         .experts = E,
                         .most_slots = S};
     if (with_packed) batch.all.packed = packed.find<P>(w.data());
-    count(batch, true, t, ways);
+    count(batch, true, ctx.threads(), ways);
     cpu::Product<P>::run(ctx, batch, cpu::Epilogue<T>::with(store), bytes);
     batch.all.packed = {};
     batch.all.a.lines_are_rows = false;
@@ -291,11 +288,11 @@ void check_waves(std::uint64_t seed, Ways& ways) {
     batch.all.rows = depth;
     batch.slots = cpu::Batch<P>::Slots::are_depth;
     batch.accumulate = true;
-    count(batch, true, t, ways);
+    count(batch, true, ctx.threads(), ways);
     cpu::Product<P>::run(ctx, batch, cpu::Epilogue<T>::with(store), bytes);
     return result;
   };
-  const auto result = run(threads, budget, prepacked), at_once = run(1, Index(16) << 20, false);
+  const auto result = run(many, budget, prepacked), at_once = run(alone, Index(16) << 20, false);
   CHECK(same_bits(result.first, at_once.first));
   CHECK(same_bits(result.second, at_once.second));
 }
@@ -375,29 +372,25 @@ void check_pair(std::uint64_t seed, Ways& ways) {
       down(w[2].data(), E, hidden, columns);
   const View<const T, 2, B> items(x.data(), in, depth);
 
+  typename B::Context many(threads), alone(1);
   Tensor<T, 2, B> first(all, hidden), between(all, hidden), expected(all, columns);
-  {
-    typename B::Context one(1);
-    if (gated) {
-      B::grouped_gemm(one, groups, items, up, false, first.view(), fn::Store{});
-      B::grouped_gemm(one, groups, items, more, false, between.view(), Hidden2With<T>{first});
-    } else {
-      B::grouped_gemm(one, groups, items, up, false, between.view(), Hidden1<T>{});
-    }
-    const Groups<B> in_order = groups.in_slot_order();
-    if (stores)
-      B::grouped_gemm(one, in_order, std::as_const(between).view(), down, false, expected.view(), fn::Store{});
-    else
-      B::grouped_gemm(one, in_order, std::as_const(between).view(), down, false, expected.view(), ByPlace<T>{});
+  if (gated) {
+    B::grouped_gemm(alone, groups, items, up, false, first.view(), fn::Store{});
+    B::grouped_gemm(alone, groups, items, more, false, between.view(), Hidden2With<T>{first});
+  } else {
+    B::grouped_gemm(alone, groups, items, up, false, between.view(), Hidden1<T>{});
   }
+  const Groups<B> in_order = groups.in_slot_order();
+  if (stores)
+    B::grouped_gemm(alone, in_order, std::as_const(between).view(), down, false, expected.view(), fn::Store{});
+  else
+    B::grouped_gemm(alone, in_order, std::as_const(between).view(), down, false, expected.view(), ByPlace<T>{});
 
   cpu::PackedWeights packed;
-  typename B::Context packs(threads);
   if (prepacked)
     for (const auto& [v, r, c] : {std::tuple{&w[0], depth, hidden}, {&w[1], depth, hidden}, {&w[2], hidden, columns}})
-      packed.add<P>(packs, v->data(), E, r, c, half && std::is_same_v<T, float>);
-  for (const int t : {threads, 1}) {
-    typename B::Context ctx(t);
+      packed.add<P>(many, v->data(), E, r, c, half && std::is_same_v<T, float>);
+  for (auto* ctx : {&many, &alone}) {
     Tensor<T, 2, B> c(all, columns);
     cpu::PairBatch<P> batch{.a = {x.data(), depth, true, groups.rows.data()},
                             .ups = gated ? 2 : 1,
@@ -414,7 +407,7 @@ void check_pair(std::uint64_t seed, Ways& ways) {
       if (prepacked) batch.packed_up[m] = packed.find<P>(w[m].data());
     }
     if (prepacked) batch.packed_down = packed.find<P>(w[2].data());
-    count(batch, t, ways);
+    count(batch, ctx->threads(), ways);
     const Hidden1<T> hidden1;
     const Hidden2<T> hidden2;
     const fn::Store store;
@@ -422,7 +415,7 @@ void check_pair(std::uint64_t seed, Ways& ways) {
     const auto of_hidden =
         gated ? cpu::HiddenEpilogue<T>::template with<2>(hidden2) : cpu::HiddenEpilogue<T>::template with<1>(hidden1);
     const auto last = stores ? cpu::Epilogue<T>::with(store) : cpu::Epilogue<T>::with(by_place);
-    cpu::ProductPair<P>::run(ctx, batch, of_hidden, last, budget);
+    cpu::ProductPair<P>::run(*ctx, batch, of_hidden, last, budget);
     CHECK(same_bits(c.data(), expected.data(), S * columns));
   }
 }

@@ -181,8 +181,9 @@ std::vector<T> first_row_among(Index rows, Index depth, Index columns, bool tran
 
 template <class T>
 void check_independence() {
-  for (const auto& [depth, columns] : {std::pair(64, 40), std::pair(33, 7)})
+  for (const auto& shape : {std::pair(64, 40), std::pair(33, 7)})
     for (const bool transpose : {false, true}) {
+      const Index depth = shape.first, columns = shape.second;
       CAPTURE(columns);
       CAPTURE(transpose);
       const auto alone = first_row_among<T>(1, depth, columns, transpose);
