@@ -160,3 +160,47 @@ TEST_CASE("experts that draw numbers draw others on each shard, the same ones on
   mixture.forward(ctx, params, x, u, saved, {.noise = {Random{Seed{3}, 1}}});
   CHECK(run(1, true) == std::vector<double>(u.data(), u.data() + u.size()));
 }
+
+TEST_CASE("a gate that mixes items has the gradients of one process, to the bit") {
+  const Mixture mixture{SimilarityAware<SoftmaxTopK>{
+                            .scores = {.model_dim = dim, .experts = 4}, .mixing = {.tau = 0.5}, .selection = {.k = 2}},
+                        Mlp<Gelu>{.model_dim = dim, .hidden_dim = 9}};
+  using MixtureT = std::remove_const_t<decltype(mixture)>;
+  constexpr Index items = 21;
+  Cpu::Context one(1);
+  const auto params = init_params<double, Cpu>(mixture, one, Seed{1});
+  const auto x = uniform_tensor<double>(one, Seed{2}, 1, items, dim),
+             du = uniform_tensor<double>(one, Seed{3}, 1, items, dim);
+  Tensor<double, 2, Cpu> u(items, dim), dx = constant_tensor<double>(one, 0.25, items, dim);
+  Saved<MixtureT, double, Cpu> saved;
+  mixture.forward(one, params, x, u, saved);
+  auto grads = zeros_like(one, params);
+  backward(mixture, one, params, x, saved, du, dx, grads);
+  for (Index shards : {1, 2, 3, 4}) {
+    CAPTURE(shards);
+    Tensor<double, 2, Cpu> dx_of_shards = constant_tensor<double>(one, 0.25, items, dim);
+    std::vector<std::vector<double>> gate(static_cast<std::size_t>(shards));
+    dist::Alone world;
+    dist::run(world, shards, [&](auto& shard) {
+      Cpu::Context ctx(1);
+      const dist::ExpertParallel branch{mixture, &shard};
+      const auto mine = shard.part_of(items);
+      const auto of_part = init_params<double, Cpu>(branch, ctx, Seed{1});
+      Saved<std::remove_const_t<decltype(branch)>, double, Cpu> kept;
+      Tensor<double, 2, Cpu> v(mine.count, dim);
+      branch.forward(ctx, of_part, x.view().rows(mine.first, mine.count), v, kept);
+      auto g = zeros_like(ctx, of_part);
+      backward(branch, ctx, of_part, x.view().rows(mine.first, mine.count), kept,
+               du.view().rows(mine.first, mine.count), dx_of_shards.view().rows(mine.first, mine.count), g);
+      auto& to = gate[static_cast<std::size_t>(shard.index())];
+      for_each_tensor([&](const Name&, const auto& t) { to.insert(to.end(), t.data(), t.data() + t.size()); }, g.gate);
+    });
+    CHECK(std::equal(dx.data(), dx.data() + dx.size(), dx_of_shards.data()));
+    std::vector<double> expected, sum(gate[0].size(), 0);
+    for_each_tensor([&](const Name&, const auto& t) { expected.insert(expected.end(), t.data(), t.data() + t.size()); },
+                    grads.gate);
+    for (const auto& part : gate)
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
+    CHECK(sum == expected);  // one shard has all of it
+  }
+}

@@ -20,7 +20,7 @@ void check_parts(const E& expert, Index experts, Index shards) {
   for (Index j = 0; j < shards; ++j) {
     const auto range = dist::Range::of(experts, j, shards);
     Params<E, double, Cpu> part;
-    dist::take_experts(expert, experts, range, part, all);
+    dist::take_experts(expert, range, part, all);
     dist::some_experts(expert, range).validate(part, range.count);  // the shapes that its policy asks for
     std::size_t i = 0;
     for_each_tensor(

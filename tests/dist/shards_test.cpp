@@ -3,9 +3,11 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 using namespace gatefold;
@@ -115,6 +117,14 @@ TEST_CASE("what goes wrong ends all shards, with the sentence of the first") {
   CHECK(message_of(3, [](auto& shard) {
           if (shard.index() != 2) shard.barrier();
         }).find("they do not run the same program") != std::string::npos);
+  CHECK(message_of(3,
+                   [](auto& shard) {  // they come when one has left
+                     if (shard.index() != 2) {
+                       std::this_thread::sleep_for(std::chrono::milliseconds(100));
+                       shard.barrier();
+                     }
+                   })
+            .find("they do not run the same program") != std::string::npos);
   const std::string unequal = message_of(2, [](auto& shard) {
     std::int32_t give[4] = {}, take[8];
     const Index more = shard.index();  // the second expects 8 bytes more

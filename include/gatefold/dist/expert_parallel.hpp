@@ -72,7 +72,7 @@ struct ExpertParallel {
     static_assert(B::is_host, "gatefold: ExpertParallel runs on host backends; see docs/distributed.md");
     auto whole = mixture.template init<T, B>(ctx, seed);
     Params<T, B> p{std::move(whole.gate), {}};
-    take_experts(mixture.expert, experts(), range(), p.expert.part, whole.expert);
+    take_experts(mixture.expert, range(), p.expert.part, whole.expert);
     return p;
   }
   template <class T, class B>

@@ -25,15 +25,13 @@ struct Sharded {
 
 namespace sharded {
 
-/// Of the tensors of `total` experts those of a range: so many rows of the first extent for each.
+/// Of the tensors of all experts those of a range: rows of the first extent.
 struct TakeExperts {
   Range range;
-  Index total;
   template <class P>
   void operator()(P& part, const P& all) const {
-    const Index rows = total > 0 ? all.extent(0) / total : 0;
     const auto resize = [&]<std::size_t... D>(std::index_sequence<D...>) {
-      part.resize(range.count * rows, all.extent(D + 1)...);
+      part.resize(range.count, all.extent(D + 1)...);
     };
     resize(std::make_index_sequence<static_cast<std::size_t>(P::rank - 1)>{});
     if (part.size() == 0) return;
@@ -69,16 +67,16 @@ Experts<K...> some_experts(const Experts<K...>& experts, const Range& range) {
   return some;
 }
 
-/// Their parameters, out of those of all `total`.
+/// Their parameters, out of those of all.
 template <class E, class P>
-void take_experts(const E&, Index total, const Range& range, P& part, const P& all) {
-  pack::structure_like(part, all, sharded::TakeExperts{range, total});
+void take_experts(const E&, const Range& range, P& part, const P& all) {
+  pack::structure_like(part, all, sharded::TakeExperts{range});
 }
 template <class... K, class P>
-void take_experts(const Experts<K...>& experts, Index, const Range& range, P& part, const P& all) {
+void take_experts(const Experts<K...>& experts, const Range& range, P& part, const P& all) {
   const auto kinds = [&]<std::size_t... I>(std::index_sequence<I...>) {
-    (take_experts(std::get<I>(experts.kinds), experts.counts[I], sharded::of_kind(range, experts.counts, I),
-                  std::get<I>(part.kinds), std::get<I>(all.kinds)),
+    (take_experts(std::get<I>(experts.kinds), sharded::of_kind(range, experts.counts, I), std::get<I>(part.kinds),
+                  std::get<I>(all.kinds)),
      ...);
   };
   kinds(std::index_sequence_for<K...>{});
