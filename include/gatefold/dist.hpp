@@ -8,6 +8,8 @@
 #include "gatefold/dist/global_gate.hpp"
 #include "gatefold/dist/group.hpp"
 #include "gatefold/dist/loss_of_shards.hpp"
+#include "gatefold/dist/norms.hpp"
+#include "gatefold/dist/same.hpp"
 #include "gatefold/dist/sharded.hpp"
 #include "gatefold/dist/shards.hpp"
 #include "gatefold/dist/slot_exchange.hpp"

@@ -108,6 +108,8 @@ TEST_CASE("errors name what does not fit") {
           dist::ExpertParallel branch{mixture, &shard};
           const auto params = init_params<float, Cpu>(branch, ctx, Seed{1});
           branch.shard = nullptr;
+          CHECK_THROWS_WITH_AS((init_params<float, Cpu>(branch, ctx, Seed{1})),
+                               "ExpertParallel: shard: expected one of dist::run, got null", ArgumentError);
           const Tensor<float, 2, Cpu> x(3, dim);
           Tensor<float, 2, Cpu> u(3, dim);
           Saved<decltype(branch), float, Cpu> saved;

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,7 @@ void check_parts(const E& expert, Index experts, Index shards) {
   for (Index j = 0; j < shards; ++j) {
     const auto range = dist::Range::of(experts, j, shards);
     Params<E, double, Cpu> part;
-    dist::take_experts(expert, range, part, all);
+    dist::take_experts(expert, experts, range, part, all);
     dist::some_experts(expert, range).validate(part, range.count);  // the shapes that its policy asks for
     std::size_t i = 0;
     for_each_tensor(
@@ -69,6 +70,14 @@ TEST_CASE("the experts of all shards are those of the whole, in order") {
                                                       .counts = {2, 3, 1}},
                 6, shards);
   }
+}
+
+TEST_CASE("a tensor whose first extent is not the expert is refused") {
+  const auto all = Linear{.model_dim = 3}.init<double, Cpu>(*std::make_unique<Cpu::Context>(1), 4, Seed{1});
+  Linear::Params<double, Cpu> part;
+  CHECK_THROWS_WITH_AS(dist::take_experts(Linear{}, 3, {0, 1}, part, all),
+                       "ExpertParallel: a tensor of the experts: expected a first extent of 3, the experts, got 4",
+                       ArgumentError);
 }
 
 TEST_CASE("kinds of experts within a range") {

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "gatefold/dist/same.hpp"
 #include "gatefold/dist/whole.hpp"
 #include "gatefold/io/safetensors.hpp"
 #include "gatefold/train/checkpoint.hpp"
@@ -12,11 +13,13 @@ namespace gatefold::dist {
 
 /// save_checkpoint of a run on shards: one file, that of a single process with all experts. Shard 0 writes it; it is
 /// there, whole, when any shard returns.
-/// @throws as save_checkpoint on shard 0, and DeviceError on the others
+/// @throws ArgumentError on all shards where they hold other values of what all hold: then something reached one alone;
+///         as save_checkpoint on shard 0, and DeviceError on the others
 /// @cost   shard 0 takes and holds all experts and their optimizer's state for the time of writing
 template <class ShardT, class R>
 void save_checkpoint(ShardT& shard, const std::filesystem::path& path, const R& run,
                      const io::Metadata& metadata = {}) {
+  expect_same(shard, "save_checkpoint", run);
   Whole<ShardT, const R> all(shard, run, false);
   all.gather();
   if (shard.index() == 0) io::save(path, run.context(), checkpoint::with_counters(metadata, run), io::Part{"", all});

@@ -1,9 +1,10 @@
 #pragma once
 
-#include <concepts>
 #include <utility>
 
 #include "gatefold/dist/all_reduce.hpp"
+#include "gatefold/dist/norms.hpp"
+#include "gatefold/dist/same.hpp"
 #include "gatefold/dist/sharded.hpp"
 #include "gatefold/optim/clip.hpp"
 #include "gatefold/optim/optimizer.hpp"
@@ -33,11 +34,17 @@ struct OfPack {
 ///
 /// Every shard takes the same step on what all hold, and its own on its experts; a norm that clips is the global one.
 /// Of losses as LossOfShards scales them.
-/// @throws DeviceError where another shard has failed
+/// @throws ArgumentError from begin where shards begin with other parameters (another seed, say) or another rate;
+///         DeviceError where another shard has failed
 /// @cost   all_reduce of the gradients of what is not sharded, and one small exchange
 template <optim::Optimizer OptimizerT, class ShardT>
 struct DataParallel {
   using IsOptimizer = void;
+  static_assert(norms::Of<OptimizerT>::given,
+                "gatefold: DataParallel gives the norm of all gradients to the Clipped right inside it (Scheduled may "
+                "stand between); an optimizer further inside, NormalizedGd too, would take that of one shard; see "
+                "docs/distributed.md");
+  static_assert(optim::check_inside<OptimizerT>());
   OptimizerT optimizer;
   ShardT* shard;
   double lr = optimizer.lr;
@@ -47,6 +54,8 @@ struct DataParallel {
   void validate() const { optim::validate_options(optimizer); }
   template <class C, class Pack>
   auto begin(C& ctx, const Pack& params) const {
+    expect_same(*shard, "DataParallel", params);
+    expect_same(*shard, "DataParallel", "lr", lr);
     return optimizer.begin(ctx, params);
   }
   /// The sum (1), before anything is measured or stepped.
@@ -65,11 +74,7 @@ struct DataParallel {
   }
   template <class C, class Pack, class StateT>
   void step(C& ctx, Pack& params, Pack& grads, StateT& state, const optim::Measured& measured) const {
-    constexpr bool measures = hook::optimizer::measure<const OptimizerT, C, const Pack>();
-    if constexpr (measures) {
-      static_assert(std::same_as<decltype(optimizer.measure(ctx, std::as_const(grads))), optim::Measured>,
-                    "gatefold: DataParallel knows the global norm of all gradients and no other measure of them: "
-                    "NormalizedGd takes one of each expert; see docs/distributed.md");
+    if constexpr (hook::optimizer::measure<const OptimizerT, C, const Pack>()) {
       inner().step(ctx, params, grads, state, measured);
     } else {
       inner().step(ctx, params, grads, state);

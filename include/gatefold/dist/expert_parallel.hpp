@@ -69,21 +69,22 @@ struct ExpertParallel {
   /// @cost  memory for all experts of the layer until it returns
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    static_assert(B::is_host, "gatefold: ExpertParallel runs on host backends; see docs/distributed.md");
+    expect_shard();
     auto whole = mixture.template init<T, B>(ctx, seed);
     Params<T, B> p{std::move(whole.gate), {}};
-    take_experts(mixture.expert, range(), p.expert.part, whole.expert);
+    take_experts(mixture.expert, experts(), range(), p.expert.part, whole.expert);
     return p;
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index, const Extra<T, B>&) const {
-    expect(shard != nullptr, "ExpertParallel", "shard", "one of dist::run", "null");
+    expect_shard();
     if constexpr (hook::expert::validate<ExpertT, T, B>()) own_experts().validate(p.expert.part, range().count);
   }
 
   template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
                const Extra<T, B>& extra = {}, const Step& step = {}) const {
+    static_assert(B::is_host, "gatefold: ExpertParallel runs on host backends; see docs/distributed.md");
     const auto here = ctx.here();
     expect_forward("ExpertParallel.forward", *this, p, x, "u", u, extra);
     saved.batch.take(x);
@@ -149,6 +150,7 @@ struct ExpertParallel {
   static constexpr bool takes_weights() {
     return Mixture<GateT, ExpertT>::template takes_weights<T, B>();
   }
+  void expect_shard() const { expect(shard != nullptr, "ExpertParallel", "shard", "one of dist::run", "null"); }
   Range range() const { return shard->part_of(experts()); }
   ExpertT own_experts() const { return some_experts(mixture.expert, range()); }
   /// With the noise of a call, of this shard's own where there are others.

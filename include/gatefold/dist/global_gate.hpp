@@ -163,6 +163,7 @@ struct GlobalGate {
         gather(shard, x, saved);
       }
       with_inner(gate, p, saved, extra, [&](const auto& inner, const auto& params, const auto& all) {
+        if constexpr (hook::gate::validate<Inner, T, B>()) inner.validate(params, saved.seen.extent(0), all);
         inner.forward(ctx, params, saved.seen, saved.plan, saved.gate, all);
       });
       take_own(ctx, first_item(shard, saved), x.extent(0), saved);

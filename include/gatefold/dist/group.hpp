@@ -174,6 +174,22 @@ class Group {
   std::vector<Incoming> incoming_;
 };
 
+/// @throws ArgumentError unless all processes cut the batch into as many shards
+template <World W>
+void expect_same_shards(W& world, Index shards) {
+  std::vector<Index> theirs(static_cast<std::size_t>(world.size()), shards);
+  std::vector<Outgoing> outgoing;
+  std::vector<Incoming> incoming;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    if (rank == world.rank()) continue;
+    outgoing.push_back({rank, reinterpret_cast<const std::byte*>(&shards), sizeof shards});
+    incoming.push_back({rank, reinterpret_cast<std::byte*>(&theirs[static_cast<std::size_t>(rank)]), sizeof shards});
+  }
+  if (world.size() > 1) world.exchange(outgoing, incoming);
+  for (std::size_t rank = 0; rank < theirs.size(); ++rank)
+    expect(theirs[rank] == shards, "dist::run", "shards", Joined{theirs[rank], " (as rank ", rank, ")"}, shards);
+}
+
 }  // namespace group
 
 }  // namespace gatefold::dist

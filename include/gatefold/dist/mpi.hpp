@@ -146,7 +146,7 @@ class Mpi {
   }
   [[noreturn]] void throw_late() const {
     std::ostringstream sentence;
-    sentence << "Mpi.exchange: " << transfers_.missing() << " within " << timeout_.count() << " s";
+    sentence << "Mpi.exchange: " << transfers_.missing() << " within " << timeout_.count() << " s (it may wait itself)";
     throw DeviceError(sentence.str());
   }
   // Whether all ranks are at the end of their world. Asks MPI for nothing while it might still write into messages.

@@ -6,10 +6,12 @@
 #include <tuple>
 #include <utility>
 
+#include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/dist/shards.hpp"
 #include "gatefold/expert/experts.hpp"
 #include "gatefold/tensor/pack.hpp"
+#include "gatefold/tensor/tensor.hpp"
 
 /// Experts dealt over the shards, in order. Host backends.
 namespace gatefold::dist {
@@ -25,18 +27,22 @@ struct Sharded {
 
 namespace sharded {
 
-/// Of the tensors of all experts those of a range: rows of the first extent.
+/// Of the tensors of all `total` experts those of a range: rows of the first extent.
 struct TakeExperts {
   Range range;
-  template <class P>
-  void operator()(P& part, const P& all) const {
+  Index total;
+  template <class T, int Rank, class B>
+  void operator()(Tensor<T, Rank, B>& part, const Tensor<T, Rank, B>& all) const {
+    expect(all.extent(0) == total, "ExpertParallel", "a tensor of the experts",
+           Joined{"a first extent of ", total, ", the experts"}, all.extent(0));
     const auto resize = [&]<std::size_t... D>(std::index_sequence<D...>) {
       part.resize(range.count, all.extent(D + 1)...);
     };
-    resize(std::make_index_sequence<static_cast<std::size_t>(P::rank - 1)>{});
+    resize(std::make_index_sequence<static_cast<std::size_t>(Rank - 1)>{});
     if (part.size() == 0) return;
-    std::memcpy(part.data(), all.data() + range.first * (part.size() / range.count),
-                static_cast<std::size_t>(part.size()) * sizeof(*all.data()));
+    if constexpr (B::is_host)  // whoever counts parameters has shapes alone
+      std::memcpy(part.data(), all.data() + range.first * (part.size() / range.count),
+                  static_cast<std::size_t>(part.size()) * sizeof(T));
   }
 };
 
@@ -67,16 +73,17 @@ Experts<K...> some_experts(const Experts<K...>& experts, const Range& range) {
   return some;
 }
 
-/// Their parameters, out of those of all.
+/// Their parameters, out of those of all `total`.
+/// @throws ArgumentError on a tensor whose first extent is not the expert
 template <class E, class P>
-void take_experts(const E&, const Range& range, P& part, const P& all) {
-  pack::structure_like(part, all, sharded::TakeExperts{range});
+void take_experts(const E&, Index total, const Range& range, P& part, const P& all) {
+  pack::structure_like(part, all, sharded::TakeExperts{range, total});
 }
 template <class... K, class P>
-void take_experts(const Experts<K...>& experts, const Range& range, P& part, const P& all) {
+void take_experts(const Experts<K...>& experts, Index, const Range& range, P& part, const P& all) {
   const auto kinds = [&]<std::size_t... I>(std::index_sequence<I...>) {
-    (take_experts(std::get<I>(experts.kinds), sharded::of_kind(range, experts.counts, I), std::get<I>(part.kinds),
-                  std::get<I>(all.kinds)),
+    (take_experts(std::get<I>(experts.kinds), experts.counts[I], sharded::of_kind(range, experts.counts, I),
+                  std::get<I>(part.kinds), std::get<I>(all.kinds)),
      ...);
   };
   kinds(std::index_sequence_for<K...>{});

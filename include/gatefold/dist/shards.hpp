@@ -141,6 +141,7 @@ class Shard {
 template <World W, class F>
 void run(W& world, Index shards, const F& program) {
   expect(shards >= world.size(), "dist::run", "shards", Joined{"at least ", world.size(), " (the processes)"}, shards);
+  group::expect_same_shards(world, shards);
   group::Group<W> all(world, shards);
   const auto one = [&](Index index) {
     try {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gatefold/core/types.hpp"
+#include "gatefold/dist/norms.hpp"
 #include "gatefold/dist/sharded.hpp"
 #include "gatefold/dist/shards.hpp"
 #include "gatefold/optim/optimizer.hpp"
@@ -111,12 +112,13 @@ struct Places {
 /// element (Sgd, AdamW, InGroups of them): then the bits are those without. Checkpoints are the same too.
 /// @cost   memory: 1/C of the state and of a copy of parameters and gradients of what all hold; one exchange, of which
 ///         a shard takes (C − 1)/C of these parameters
-template <optim::Optimizer OptimizerT, class ShardT>
+template <class OptimizerT, class ShardT>
 struct Zero {
   using IsOptimizer = void;
-  static_assert(!named::measure<OptimizerT>(),
-                "gatefold: Zero goes inside what measures all gradients: Clipped{Zero{optimizer, &shard}}; see "
+  static_assert(!norms::Of<OptimizerT>::taken,
+                "gatefold: Zero goes inside what takes a norm of all gradients: Clipped{Zero{optimizer, &shard}}; see "
                 "docs/distributed.md");
+  static_assert(optim::check_inside<OptimizerT>());
   OptimizerT optimizer;
   ShardT* shard;
   double lr = optimizer.lr;

@@ -78,6 +78,7 @@ void sum_of_squares(C& ctx, const Pack& grads, double* out) {
 template <Optimizer OptimizerT>
 struct Clipped {
   using IsOptimizer = void;
+  static_assert(check_inside<OptimizerT>());
   OptimizerT optimizer;
   double norm = 1;
   double lr = optimizer.lr;

@@ -65,6 +65,15 @@ struct StepCount {
   static void each(auto&&, auto&...) {}
 };
 
+/// True for what may stand inside another optimizer; otherwise one sentence says so.
+template <class O>
+constexpr bool check_inside() {
+  static_assert(!named::reduce<O>(),
+                "gatefold: what adds up the gradients of several processes is the outermost optimizer: "
+                "dist::DataParallel{Clipped{…}, &shard}; see docs/distributed.md");
+  return true;
+}
+
 /// Require a rate, of learning or decay.
 /// @throws ArgumentError unless it is finite and at least 0
 inline void expect_rate(const char* where, const char* name, double rate) {

@@ -45,6 +45,7 @@ struct WarmupCosine {
 template <Optimizer OptimizerT, class ScheduleT>
 struct Scheduled {
   using IsOptimizer = void;
+  static_assert(check_inside<OptimizerT>());
   OptimizerT optimizer;
   ScheduleT schedule;
   double lr = optimizer.lr;

@@ -277,6 +277,24 @@ std::size_t count_tensors(const P& p) {
   for_each_tensor(pack::CountTensors{n}, p);
   return n;
 }
+namespace pack {
+
+struct FindSharded {
+  bool& found;
+  void operator()(const Name&, const auto&) const {}
+  void sharded(const Name&, const auto&) const { found = true; }
+};
+
+}  // namespace pack
+
+/// Whether this process holds a part of some of its tensors alone.
+template <class P>
+bool holds_sharded(const P& p) {
+  bool found = false;
+  for_each_tensor(pack::FindSharded{found}, p);
+  return found;
+}
+
 /// The number of values in a pack.
 template <class P>
 Index count_values(const P& p) {

@@ -58,6 +58,14 @@ void for_each_counter(const F& f, const Name& at, P& pack) {
   }
 }
 
+/// @throws ArgumentError where a run holds a part of its experts alone
+template <class R>
+void expect_whole(const char* where, const R& run) {
+  expect(!holds_sharded(run), where, "run",
+         "one that holds all its experts (on shards: dist::save_checkpoint and "
+         "dist::load_checkpoint)",
+         "one of several that hold some each");
+}
 /// The caller's metadata and the numbers of a run.
 /// @throws ArgumentError on names of the caller's that begin with `gatefold.`
 template <class R>
@@ -126,6 +134,7 @@ io::Metadata load(const std::filesystem::path& path, P& tensors, R& run) {
 /// @cost   as io::save
 template <class R>
 void save_checkpoint(const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {}) {
+  checkpoint::expect_whole("save_checkpoint", run);
   io::save(path, run.context(), checkpoint::with_counters(metadata, run), io::Part{"", run});
 }
 
@@ -139,6 +148,7 @@ void save_checkpoint(const std::filesystem::path& path, const R& run, const io::
 /// @cost   as io::load
 template <class R>
 io::Metadata load_checkpoint(const std::filesystem::path& path, R& run) {
+  checkpoint::expect_whole("load_checkpoint", run);
   return checkpoint::load(path, run, run);
 }
 

@@ -35,6 +35,7 @@ inline bool is_weight(const Name& name) {
 template <class FirstT, class RestT>
 struct InGroups {
   using IsOptimizer = void;
+  static_assert(optim::check_inside<FirstT>() && optim::check_inside<RestT>());
   bool (*belongs)(const Name&) = is_weight;
   FirstT first{};
   RestT rest{};

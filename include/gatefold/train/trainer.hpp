@@ -49,6 +49,9 @@ class Trainer {
       requires { typename OptimizerT::IsOptimizer; },
       "gatefold: a Trainer needs an optimizer (gatefold::optim) that steps parameters; update rules "
       "(gatefold::update) belong into a Residual; see docs/extending.md#rule");
+  static_assert(named::no_batch<LossT>() == named::reduce<OptimizerT>(),
+                "gatefold: on shards a Trainer takes both, dist::LossOfShards{loss, &shard} and "
+                "dist::DataParallel{optimizer, &shard}; see docs/distributed.md");
   using B = typename C::Backend;
   using Layer = AsLayer<ModelT, T, B>;
   using Loss = LossOf<LossT, gatefold::Params<Layer, T, B>, T, B>;
@@ -70,6 +73,10 @@ class Trainer {
         state(optimizer.begin(ctx, params)),
         seed(of_run) {
     optim::validate_options(optimizer);
+    expect(named::reduce<OptimizerT>() || !holds_sharded(params), "Trainer", "optimizer",
+           "dist::DataParallel around it, and dist::LossOfShards around the loss, for a model whose experts are dealt "
+           "over shards",
+           "none");
     const auto here = ctx_.here();
     value_.resize(2);
   }

@@ -1,0 +1,14 @@
+// expect: gatefold: DataParallel gives the norm of all gradients to the Clipped right inside it
+#include <gatefold/gatefold.hpp>
+
+#include "gatefold/dist/data_parallel.hpp"
+
+using namespace gatefold;
+
+#ifdef GATEFOLD_FAIL
+using Optimizer = InGroups<optim::Clipped<optim::Sgd>, optim::Sgd>;
+#else
+using Optimizer = optim::Clipped<InGroups<optim::Sgd, optim::Sgd>>;
+#endif
+
+auto of_shards(dist::Shard<dist::Alone>& shard) { return dist::DataParallel{Optimizer{}, &shard}; }

@@ -1,0 +1,32 @@
+#include "gatefold/dist/norms.hpp"
+
+#include <doctest/doctest.h>
+
+#include "gatefold/dist/shards.hpp"
+#include "gatefold/dist/zero.hpp"
+#include "gatefold/gatefold.hpp"
+
+using namespace gatefold;
+
+namespace {
+
+using Shard = dist::Shard<dist::Alone>;
+template <class O>
+constexpr bool given = dist::norms::Of<O>::given;
+template <class O>
+using Scheduled = optim::Scheduled<O, optim::WarmupCosine>;
+using optim::AdamW, optim::Clipped, optim::NormalizedGd, optim::Sgd;
+
+static_assert(given<AdamW> && given<Clipped<AdamW>> && given<Scheduled<Clipped<AdamW>>>);
+static_assert(given<Clipped<Scheduled<AdamW>>>);
+static_assert(given<Clipped<InGroups<AdamW, Sgd>>> && given<Scheduled<Clipped<dist::Zero<AdamW, Shard>>>>);
+static_assert(!given<NormalizedGd> && !given<Clipped<Clipped<Sgd>>> && !given<Clipped<NormalizedGd>>);
+static_assert(!given<InGroups<Clipped<Sgd>, Sgd>> && !given<InGroups<Sgd, Scheduled<Clipped<Sgd>>>>);
+static_assert(!given<Clipped<InGroups<Sgd, InGroups<Sgd, NormalizedGd>>>>);
+static_assert(!given<dist::Zero<InGroups<Clipped<Sgd>, Sgd>, Shard>>);
+
+}  // namespace
+
+TEST_CASE("which optimizers take a norm of one shard's gradients: see the assertions above") {
+  CHECK(given<Clipped<AdamW>>);
+}

@@ -1,0 +1,84 @@
+#include "gatefold/dist/same.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <string>
+
+#include "gatefold/dist/checkpoint.hpp"
+#include "gatefold/dist/data_parallel.hpp"
+#include "gatefold/dist/expert_parallel.hpp"
+#include "gatefold/dist/loss_of_shards.hpp"
+#include "gatefold/gatefold.hpp"
+#include "support/temp_directory.hpp"
+
+using namespace gatefold;
+
+namespace {
+
+constexpr Index dim = 4;
+auto mixture_of(Index hidden) {
+  return Mixture{SoftmaxTopK{.scores = {.experts = 6}}, Mlp<Gelu>{.model_dim = dim, .hidden_dim = hidden}};
+}
+/// What a program on three shards throws.
+std::string message_of(const auto& program) {
+  dist::Alone world;
+  try {
+    dist::run(world, 3, program);
+  } catch (const ArgumentError& e) {
+    return e.what();
+  }
+  return "";
+}
+auto trainer_on(auto& shard, Cpu::Context& ctx, Index hidden, double lr, Seed seed) {
+  return Trainer{ctx, dist::ExpertParallel{mixture_of(hidden), &shard}, dist::LossOfShards{MeanSquaredError{}, &shard},
+                 dist::DataParallel{optim::Sgd{.lr = lr}, &shard}, seed};
+}
+
+}  // namespace
+
+TEST_CASE("a run begins where all shards hold the same, and says what they do not") {
+  const auto begun = [](Index hidden, double lr, std::uint64_t seed) {
+    return message_of([&](auto& shard) {
+      Cpu::Context ctx(1);
+      const bool odd = shard.index() == 2;
+      trainer_on(shard, ctx, odd ? hidden : 3, odd ? lr : 0.1, Seed{odd ? seed : 1});
+    });
+  };
+  CHECK(begun(3, 0.1, 1) == "");
+  CHECK(begun(3, 0.1, 2) ==
+        "DataParallel: gate.scores.weight: expected the same on all shards, got another on shard 2 than on shard 0");
+  CHECK(begun(3, 0.2, 1) ==
+        "DataParallel: lr: expected the same on all shards, got another on shard 2 than on shard 0");
+  CHECK(begun(5, 0.1, 1) ==
+        "DataParallel: expert.up: expected the same on all shards, got another on shard 2 than on shard 0");
+}
+
+TEST_CASE("a checkpoint is written where all shards hold the same still") {
+  const support::TempDirectory folder;
+  CHECK(message_of([&](auto& shard) {
+          Cpu::Context ctx(1);
+          auto trainer = trainer_on(shard, ctx, 3, 0.1, Seed{1});
+          dist::save_checkpoint(shard, folder.file(), trainer);
+          if (shard.index() == 1) trainer.params.branch.gate.scores.weight(0, 0) += 1;
+          dist::save_checkpoint(shard, folder.path / "other", trainer);
+        }) ==
+        "save_checkpoint: params.gate.scores.weight: expected the same on all shards, got another on shard 1 than on "
+        "shard 0");
+  CHECK(folder.entries() == 1);
+}
+
+TEST_CASE("what a run on shards cannot do without is asked for") {
+  const support::TempDirectory folder;
+  CHECK(message_of([](auto& shard) {
+          Cpu::Context ctx(1);
+          Trainer trainer{ctx, dist::ExpertParallel{mixture_of(3), &shard}, MeanSquaredError{}, optim::Sgd{}, Seed{1}};
+        }).find("Trainer: optimizer: expected dist::DataParallel around it") == 0);
+  CHECK(message_of([&](auto& shard) {
+          Cpu::Context ctx(1);
+          const auto trainer = trainer_on(shard, ctx, 3, 0.1, Seed{1});
+          save_checkpoint(folder.file(), trainer);
+        }).find("save_checkpoint: run: expected one that holds all its experts (on shards: dist::save_checkpoint") ==
+        0);
+  CHECK(folder.entries() == 0);
+}
