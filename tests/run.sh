@@ -140,8 +140,10 @@ else
       "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -DNDEBUG" "-DCMAKE_CUDA_FLAGS_RELEASE=-O1 -DNDEBUG")
   else
     # A header's own test is built once, under the sanitizers; where cases are left out there (slow_build), here too.
-    once=$(cd tests && find check core data expert gate io layer loss metric model optim policy routing tensor train \
-      update -name '*_test.cpp' ! -name 'golden_*' -exec grep -LE 'slow_build|__OPTIMIZE__' {} + | tr '\n' '|')
+    # Those of MPI too: they are also run by mpirun.
+    once=$(cd tests && find check core data dist expert gate io layer loss metric model optim policy routing tensor \
+      train update -name '*_test.cpp' ! -name 'golden_*' ! -name 'mpi*' \
+      -exec grep -LE 'slow_build|__OPTIMIZE__' {} + | tr '\n' '|')
     test=("$unity" "-DGATEFOLD_TESTS_LEFT_OUT=^(${once%|})\$") sanitize=() tsan=() v3=() cuda=()
   fi
   presets=(test sanitize tsan v3 cuda)
