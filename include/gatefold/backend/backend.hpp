@@ -115,20 +115,24 @@ concept Backend = backend::Memory<B> && backend::Loops<B> && backend::Sorting<B>
 
 namespace backend {
 
+/// B, or what it names as its FullPrecision.
 template <class B>
 struct Full {
   using Type = B;
 };
+/// Of one that names it.
 template <class B>
 requires requires { typename B::FullPrecision; }
 struct Full<B> {
   using Type = typename B::FullPrecision;
 };
 
+/// T, or what B names as Stored<T>.
 template <class T, class B>
 struct Kept {
   using Type = T;
 };
+/// Of one that names it.
 template <class T, class B>
 requires requires { typename B::template Stored<T>; }
 struct Kept<T, B> {

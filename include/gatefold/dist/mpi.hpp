@@ -14,6 +14,7 @@
 
 namespace gatefold::dist {
 
+/// How long a world of MPI's processes waits.
 struct MpiOptions {
   double timeout = 300;  // seconds without any message after which a rank that owes one ends the run
 };
