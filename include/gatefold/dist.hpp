@@ -9,6 +9,7 @@
 #include "gatefold/dist/group.hpp"
 #include "gatefold/dist/loss_of_shards.hpp"
 #include "gatefold/dist/norms.hpp"
+#include "gatefold/dist/rows.hpp"
 #include "gatefold/dist/same.hpp"
 #include "gatefold/dist/sharded.hpp"
 #include "gatefold/dist/shards.hpp"

@@ -154,6 +154,7 @@ class Subject {
   /// Every item's numbers are its own, whatever the batch.
   template <int Rank>
   void randomise(Tensor<T, Rank, B>& d, Index first, Index count) const {
+    if (count == 0) return;
     typename B::Context ctx(1);
     const Index width = d.size() / count;
     const auto whole = uniform_tensor<T>(ctx, Seed{4}, 1, items_, width);

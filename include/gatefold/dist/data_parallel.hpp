@@ -74,18 +74,7 @@ struct DataParallel {
   }
   template <class C, class Pack, class StateT>
   void step(C& ctx, Pack& params, Pack& grads, StateT& state, const optim::Measured& measured) const {
-    if constexpr (hook::optimizer::measure<const OptimizerT, C, const Pack>()) {
-      inner().step(ctx, params, grads, state, measured);
-    } else {
-      inner().step(ctx, params, grads, state);
-    }
-  }
-
- private:
-  OptimizerT inner() const {
-    OptimizerT now = optimizer;
-    now.lr = lr;
-    return now;
+    optim::measured_step(optim::with_rate(optimizer, lr), ctx, params, grads, state, measured);
   }
 };
 template <class O, class S>

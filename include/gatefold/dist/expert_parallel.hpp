@@ -97,7 +97,7 @@ struct ExpertParallel {
     const Groups<B> groups = saved.slots.groups();
     auto z_here = ctx.template scratch<T>(groups.slots, out_dim());
     own_experts(extra).forward(ctx, p.expert.part, groups, saved.x, z_here, saved.expert);
-    const View<T, 2, B> z = outputs(ctx, saved, in.groups.slots);
+    const View<T, 2, B> z = mixture.outputs(ctx, saved.z, in.groups.slots);
     saved.slots.return_slots(*shard, ctx, z_here, z);
     saved.own().combine(ctx, z, u, step);
   }
@@ -160,16 +160,6 @@ struct ExpertParallel {
       return with_noise(own_experts(), shard->count() > 1 ? extra.noise.at(shard->index()) : extra.noise);
     } else {
       return own_experts();
-    }
-  }
-  /// Where the experts' outputs go: they are kept if backward needs them.
-  template <class T, class B>
-  View<T, 2, B> outputs(typename B::Context& ctx, Saved<T, B>& saved, Index slots) const {
-    if constexpr (takes_weights<T, B>()) {
-      return ctx.template scratch<T>(slots, out_dim());
-    } else {
-      saved.z.resize(slots, out_dim());
-      return saved.z.view();
     }
   }
 };

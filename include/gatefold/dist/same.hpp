@@ -72,6 +72,15 @@ Index first_difference(ShardT& shard, const std::vector<std::uint64_t>& mine, In
   return -1;
 }
 
+template <class ShardT>
+void expect_numbers(ShardT& shard, const char* where, const Numbers& mine) {
+  Index other = 0;
+  const Index i = first_difference(shard, mine.found, other);
+  if (i < 0) return;
+  expect(false, where, mine.names[static_cast<std::size_t>(i)], "the same on all shards",
+         Joined{"another on shard ", other, " than on shard 0"});
+}
+
 }  // namespace same
 
 /// Require of a pack that all shards hold the same: values of what is not sharded, shapes of what is.
@@ -82,20 +91,14 @@ void expect_same(ShardT& shard, const char* where, const P& pack) {
   if (shard.count() == 1) return;
   same::Numbers numbers;
   for_each_tensor(numbers, pack);
-  Index other = 0;
-  const Index i = same::first_difference(shard, numbers.found, other);
-  expect(i < 0, where,
-         numbers.names.empty() ? std::string("parameters") : numbers.names[static_cast<std::size_t>(i < 0 ? 0 : i)],
-         "the same on all shards", Joined{"another on shard ", other, " than on shard 0"});
+  same::expect_numbers(shard, where, numbers);
 }
 /// The same of a number.
 template <class ShardT>
 void expect_same(ShardT& shard, const char* where, const char* name, double value) {
-  std::uint64_t bits = 0;
-  std::memcpy(&bits, &value, sizeof bits);
-  Index other = 0;
-  const Index i = same::first_difference(shard, {bits}, other);
-  expect(i < 0, where, name, "the same on all shards", Joined{"another on shard ", other, " than on shard 0"});
+  same::Numbers numbers;
+  numbers.add(Name{nullptr, name}, same::hash(0, &value, sizeof value));
+  same::expect_numbers(shard, where, numbers);
 }
 
 }  // namespace gatefold::dist

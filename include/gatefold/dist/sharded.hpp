@@ -2,13 +2,13 @@
 
 #include <array>
 #include <cstddef>
-#include <cstring>
 #include <tuple>
 #include <utility>
 
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
-#include "gatefold/dist/shards.hpp"
+#include "gatefold/dist/group.hpp"
+#include "gatefold/dist/rows.hpp"
 #include "gatefold/expert/experts.hpp"
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/tensor/tensor.hpp"
@@ -35,14 +35,9 @@ struct TakeExperts {
   void operator()(Tensor<T, Rank, B>& part, const Tensor<T, Rank, B>& all) const {
     expect(all.extent(0) == total, "ExpertParallel", "a tensor of the experts",
            Joined{"a first extent of ", total, ", the experts"}, all.extent(0));
-    const auto resize = [&]<std::size_t... D>(std::index_sequence<D...>) {
-      part.resize(range.count, all.extent(D + 1)...);
-    };
-    resize(std::make_index_sequence<static_cast<std::size_t>(Rank - 1)>{});
-    if (part.size() == 0) return;
+    rows::resize(part, all, range.count);
     if constexpr (B::is_host)  // whoever counts parameters has shapes alone
-      std::memcpy(part.data(), all.data() + range.first * (part.size() / range.count),
-                  static_cast<std::size_t>(part.size()) * sizeof(T));
+      rows::copy(all.data(), range, rows::width(all), part.data());
   }
 };
 

@@ -89,9 +89,7 @@ class Shard {
       in_[static_cast<std::size_t>(j)] = room(parts + j * mine.count, mine.count);
     }
     exchange(out_, in_);
-    for (Index step = 1; step < count(); step *= 2)
-      for (Index j = 0; j + step < count(); j += 2 * step)
-        for (Index i = 0; i < mine.count; ++i) parts[j * mine.count + i] += parts[(j + step) * mine.count + i];
+    add_up(parts, mine.count);
     for (Index j = 0; j < count(); ++j) {
       const Range theirs = Range::of(n, j, count());
       out_[static_cast<std::size_t>(j)] = bytes(parts, mine.count);
@@ -100,9 +98,11 @@ class Shard {
     exchange(out_, in_);
   }
   template <class T>
-  T sum(T value) {
-    sum(&value, 1);
-    return value;
+  T sum(T value) {  // in one exchange
+    std::vector<T> parts(static_cast<std::size_t>(count()));
+    all_gather(&value, Index(1), parts.data());
+    add_up(parts.data(), 1);
+    return parts[0];
   }
 
   template <class T>
@@ -115,6 +115,13 @@ class Shard {
   }
 
  private:
+  /// The first of count() parts of n values becomes their sum.
+  template <class T>
+  void add_up(T* parts, Index n) const {
+    for (Index step = 1; step < count(); step *= 2)
+      for (Index j = 0; j + step < count(); j += 2 * step)
+        for (Index i = 0; i < n; ++i) parts[j * n + i] += parts[(j + step) * n + i];
+  }
   void clear() {
     for (std::size_t j = 0; j < out_.size(); ++j) {
       out_[j] = {};

@@ -12,6 +12,7 @@
 
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/dist/rows.hpp"
 #include "gatefold/tensor/pack.hpp"
 
 /// What the shards hold together. Host backends.
@@ -29,10 +30,7 @@ class Whole {
       const Index rows = part.extent(0);
       shard.all_gather(&rows, Index(1), place.rows.data());
       const Index all = std::accumulate(place.rows.begin(), place.rows.end(), Index(0));
-      const auto resize = [&]<std::size_t... D>(std::index_sequence<D...>) {
-        static_cast<Tensor*>(place.tensor.get())->resize(all, part.extent(D + 1)...);
-      };
-      if (on_all || shard.index() == 0) resize(std::make_index_sequence<static_cast<std::size_t>(Tensor::rank - 1)>{});
+      if (on_all || shard.index() == 0) rows::resize(*static_cast<Tensor*>(place.tensor.get()), part, all);
       places_.push_back(std::move(place));
     });
   }
@@ -41,7 +39,7 @@ class Whole {
   void gather() {
     each_part([&](const Name&, const auto& part, Index i) {
       std::vector<Index> counts = places_[at(i)].rows;
-      for (Index& n : counts) n *= width(part);
+      for (Index& n : counts) n *= rows::width(part);
       shard_.gather(part.data(), counts, whole_of(part, i).data());
     });
   }
@@ -50,9 +48,7 @@ class Whole {
     each_part([&](const Name&, auto& part, Index i) {
       const auto& rows = places_[at(i)].rows;
       const Index before = std::accumulate(rows.begin(), rows.begin() + shard_.index(), Index(0));
-      if (part.size() > 0)
-        std::memcpy(part.data(), whole_of(part, i).data() + before * width(part),
-                    static_cast<std::size_t>(part.size()) * sizeof(*part.data()));
+      rows::copy(whole_of(part, i).data(), {before, part.extent(0)}, rows::width(part), part.data());
     });
   }
 
@@ -92,12 +88,6 @@ class Whole {
     return *static_cast<std::remove_const_t<TensorT>*>(places_[at(i)].tensor.get());
   }
   static std::size_t at(Index i) { return static_cast<std::size_t>(i); }
-  template <class TensorT>
-  static Index width(const TensorT& t) {
-    Index n = 1;
-    for (int d = 1; d < TensorT::rank; ++d) n *= t.extent(d);
-    return n;
-  }
 
   ShardT& shard_;
   P& pack_;

@@ -1,14 +1,13 @@
 #pragma once
 
 #include <algorithm>
-#include <cstddef>
-#include <cstring>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "gatefold/core/types.hpp"
 #include "gatefold/dist/norms.hpp"
+#include "gatefold/dist/rows.hpp"
 #include "gatefold/dist/sharded.hpp"
 #include "gatefold/dist/shards.hpp"
 #include "gatefold/optim/optimizer.hpp"
@@ -20,56 +19,44 @@ namespace gatefold::dist {
 
 namespace rows_of_shard {
 
-/// Of a tensor that all shards hold the rows of one, by its first extent; a Sharded pack changes places with `part`.
-struct Take {
+/// A Sharded pack changes places with `part`.
+struct Swap {
+  void operator()(const Name&, auto&, auto&) const {}
+  void sharded(const Name&, auto& all, auto& part) const {
+    for_each_tensor([](const Name&, auto& a, auto& b) { std::swap(a, b); }, all, part);
+  }
+};
+/// So does it, and of a tensor that all shards hold `part` becomes the rows of one, by the first extent.
+struct Take : Swap {
   Index shard, shards;
+  Take(Index of, Index among) : shard(of), shards(among) {}
 
   template <class T, int Rank, class B>
   void operator()(const Name&, Tensor<T, Rank, B>& all, Tensor<T, Rank, B>& part) const {
     const Range mine = of(all);
-    resize(part, all, mine.count);
-    copy(all.data(), mine, width(all), part.data());
+    rows::resize(part, all, mine.count);
+    rows::copy(std::as_const(all).data(), mine, rows::width(all), part.data());
   }
   template <class T, class B>
   void operator()(const Name&, Table<T, B>& all, Table<T, B>& part) const {
     const Range mine = of(all);
     part.resize(mine.count, all.extent(1));
-    const auto from = all.rows(), to = part.rows();
-    copy(from.data, mine, from.columns, to.data);
+    const auto from = std::as_const(all).rows();
+    const auto to = part.rows();
+    rows::copy(from.data, mine, from.columns, to.data);
     if (from.all) return;
-    if (mine.count > 0) std::memcpy(to.marks, from.marks + mine.first, static_cast<std::size_t>(mine.count));
+    rows::copy(from.marks, mine, 1, to.marks);
     part.count_marks();
-  }
-  void sharded(const Name&, auto& all, auto& part) const {
-    for_each_tensor([](const Name&, auto& a, auto& b) { std::swap(a, b); }, all, part);
   }
 
   template <class P>
   Range of(const P& all) const {
     return Range::of(all.extent(0), shard, shards);
   }
-  template <class P>
-  static Index width(const P& all) {
-    Index n = 1;
-    for (int d = 1; d < P::rank; ++d) n *= all.extent(d);
-    return n;
-  }
-  template <class P>
-  static void resize(P& part, const P& all, Index rows) {
-    const auto parts = [&]<std::size_t... D>(std::index_sequence<D...>) { part.resize(rows, all.extent(D + 1)...); };
-    parts(std::make_index_sequence<static_cast<std::size_t>(P::rank - 1)>{});
-  }
-
- private:
-  template <class T>
-  static void copy(const T* all, const Range& rows, Index width, T* to) {
-    if (rows.count * width > 0)
-      std::memcpy(to, all + rows.first * width, static_cast<std::size_t>(rows.count * width) * sizeof(T));
-  }
 };
 /// The same shapes, without contents, for who may not touch the parameters; all of a Sharded pack.
 struct Shape : Take {
-  void operator()(const Name&, const auto& all, auto& part) const { resize(part, all, of(all).count); }
+  void operator()(const Name&, const auto& all, auto& part) const { rows::resize(part, all, of(all).count); }
   void sharded(const Name&, const auto& all, auto& part) const { shape_like(part, all); }
 };
 /// Where the rows of all shards lie.
@@ -82,7 +69,7 @@ struct Places {
   std::vector<Place> found{};
   template <int Rank, class B>
   void operator()(const Name&, Tensor<T, Rank, B>& t) {
-    found.push_back({t.data(), t.extent(0), Take::width(t)});
+    found.push_back({t.data(), t.extent(0), rows::width(t)});
   }
   template <class B>
   void operator()(const Name&, Table<T, B>& t) {
@@ -135,11 +122,12 @@ struct Zero {
   template <class C, class Pack>
   State<Pack> begin(C& ctx, const Pack& params) const {
     static_assert(C::Backend::is_host, "gatefold: Zero runs on host backends; see docs/distributed.md");
-    Pack rows;
-    shape_like(rows, params);
-    for_each_tensor(rows_of_shard::Shape{take()}, params, rows);
-    State<Pack> state{{inner().begin(ctx, rows)}, {}, {}};
-    for (Pack* p : {&state.params, &state.grads}) pack::structure_like(*p, params, [](auto&, const auto&) {});
+    const auto parts_alone = [](auto&, const auto&) {};
+    Pack mine;
+    pack::structure_like(mine, params, parts_alone);
+    for_each_tensor(rows_of_shard::Shape{take()}, params, mine);
+    State<Pack> state{{inner().begin(ctx, mine)}, {}, {}};
+    for (Pack* p : {&state.params, &state.grads}) pack::structure_like(*p, params, parts_alone);
     return state;
   }
   template <class C, class Pack>
@@ -150,23 +138,15 @@ struct Zero {
     state.of_shard.part.step = state.step;
     inner().step(ctx, state.params, state.grads, state.of_shard.part);
     ++state.step;
-    for_each_tensor(SwapSharded{}, params, state.params);
-    for_each_tensor(SwapSharded{}, grads, state.grads);
+    for_each_tensor(rows_of_shard::Swap{}, params, state.params);
+    for_each_tensor(rows_of_shard::Swap{}, grads, state.grads);
     gather<float>(params, state.params);
     gather<double>(params, state.params);
   }
 
  private:
-  struct SwapSharded {
-    void operator()(const Name&, auto&, auto&) const {}
-    void sharded(const Name& at, auto& all, auto& part) const { rows_of_shard::Take{}.sharded(at, all, part); }
-  };
   rows_of_shard::Take take() const { return {shard->index(), shard->count()}; }
-  OptimizerT inner() const {
-    OptimizerT now = optimizer;
-    now.lr = lr;
-    return now;
-  }
+  OptimizerT inner() const { return optim::with_rate(optimizer, lr); }
   /// The new rows of all shards.
   template <class T, class Pack>
   void gather(Pack& params, Pack& mine) const {

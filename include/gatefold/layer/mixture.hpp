@@ -134,7 +134,7 @@ struct Mixture {
       filled_gate().forward(ctx, p.gate, x, saved.plan, saved.gate, of_gate(extra));
       const auto in = saved.plan.dispatch(ctx, x);
       auto mark = ctx.mark();
-      const View<T, 2, B> z = outputs(ctx, saved, in.groups.slots);
+      const View<T, 2, B> z = outputs(ctx, saved.z, in.groups.slots);
       drawing_experts(extra).forward(ctx, p.expert, in.groups, in.x, z, saved.expert);
       saved.plan.combine(ctx, z, u, step);
     }
@@ -193,18 +193,18 @@ struct Mixture {
     using Plan = gatefold::Plan<GateT, T, B>;
     return hook::expert::weighted_backward<ExpertT, T, B>() && hook::plan::slot_weights<Plan, T, B>();
   }
-
- private:
-  /// Where the experts' outputs go: they are kept if backward needs them.
+  /// Where the experts' outputs go: into z, which is kept, if backward needs them.
   template <class T, class B>
-  View<T, 2, B> outputs(typename B::Context& ctx, Saved<T, B>& saved, Index slots) const {
+  View<T, 2, B> outputs(typename B::Context& ctx, Tensor<T, 2, B>& z, Index slots) const {
     if constexpr (takes_weights<T, B>()) {
       return ctx.template scratch<T>(slots, out_dim());
     } else {
-      saved.z.resize(slots, out_dim());
-      return saved.z.view();
+      z.resize(slots, out_dim());
+      return z.view();
     }
   }
+
+ private:
   template <class T, class B>
   static constexpr bool check() {
     if constexpr (swapped) {

@@ -87,12 +87,12 @@ struct Clipped {
   using State = typename OptimizerT::template State<Pack>;
   void validate() const {
     expect(norm > 0, "Clipped", "norm", "more than 0", norm);
-    validate_options(inner());
+    validate_options(with_rate(optimizer, lr));
   }
   template <class C, class Pack>
   auto begin(C& ctx, const Pack& params) const {
     validate();
-    return inner().begin(ctx, params);
+    return with_rate(optimizer, lr).begin(ctx, params);
   }
   /// Σ g²
   template <class C, class Pack>
@@ -119,14 +119,7 @@ struct Clipped {
           for_each_touched(ctx, g, fn::ClipStep<T>{factor.data(), touched_elements(g)});
         },
         grads);
-    inner().step(ctx, params, grads, state);
-  }
-
- private:
-  OptimizerT inner() const {
-    OptimizerT scaled = optimizer;
-    scaled.lr = lr;
-    return scaled;
+    with_rate(optimizer, lr).step(ctx, params, grads, state);
   }
 };
 template <class O>

@@ -74,6 +74,13 @@ constexpr bool check_inside() {
   return true;
 }
 
+/// An optimizer with another learning rate.
+template <class O>
+O with_rate(O optimizer, double lr) {
+  optimizer.lr = lr;
+  return optimizer;
+}
+
 /// Require a rate, of learning or decay.
 /// @throws ArgumentError unless it is finite and at least 0
 inline void expect_rate(const char* where, const char* name, double rate) {

@@ -72,11 +72,7 @@ struct Scheduled {
   }
 
  private:
-  OptimizerT at(Index t) const {
-    OptimizerT now = optimizer;
-    now.lr = lr * schedule.factor(t);
-    return now;
-  }
+  OptimizerT at(Index t) const { return with_rate(optimizer, lr * schedule.factor(t)); }
 };
 template <class O, class S>
 Scheduled(O, S) -> Scheduled<O, S>;

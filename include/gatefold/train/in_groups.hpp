@@ -80,9 +80,7 @@ struct InGroups {
  private:
   template <class O>
   O scaled(const O& optimizer) const {
-    O now = optimizer;
-    now.lr *= lr;
-    return now;
+    return optim::with_rate(optimizer, optimizer.lr * lr);
   }
 };
 template <class F, class R>

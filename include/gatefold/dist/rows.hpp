@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+#include "gatefold/core/types.hpp"
+#include "gatefold/dist/group.hpp"
+
+/// Rows of tensors by their first extent: experts, or what one shard steps. Host backends.
+namespace gatefold::dist::rows {
+
+/// Values of a row.
+template <class P>
+Index width(const P& t) {
+  Index n = 1;
+  for (int d = 1; d < P::rank; ++d) n *= t.extent(d);
+  return n;
+}
+/// Give `part` so many rows of the extents of `all`.
+template <class P, class Q>
+void resize(P& part, const Q& all, Index count) {
+  const auto extents = [&]<std::size_t... D>(std::index_sequence<D...>) { part.resize(count, all.extent(D + 1)...); };
+  extents(std::make_index_sequence<static_cast<std::size_t>(P::rank - 1)>{});
+}
+/// to = rows [range) of all, of so many values each.
+template <class T>
+void copy(const T* all, const Range& range, Index width, T* to) {
+  if (range.count * width > 0)
+    std::memcpy(to, all + range.first * width, static_cast<std::size_t>(range.count * width) * sizeof(T));
+}
+
+}  // namespace gatefold::dist::rows

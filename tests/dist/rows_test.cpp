@@ -1,0 +1,21 @@
+#include "gatefold/dist/rows.hpp"
+
+#include <doctest/doctest.h>
+
+#include "gatefold/gatefold.hpp"
+
+using namespace gatefold;
+
+TEST_CASE("rows are by the first extent, and of nothing there are none") {
+  Tensor<double, 3, Cpu> all(4, 2, 3), part;
+  for (Index i = 0; i < all.size(); ++i) all.data()[i] = static_cast<double>(i);
+  CHECK(dist::rows::width(all) == 6);
+  dist::rows::resize(part, all, 2);
+  CHECK(part.extent(0) == 2);
+  CHECK(part.extent(1) == 2);
+  CHECK(part.extent(2) == 3);
+  dist::rows::copy(std::as_const(all).data(), {1, 2}, 6, part.data());
+  for (Index i = 0; i < part.size(); ++i) CHECK(part.data()[i] == static_cast<double>(6 + i));
+  CHECK(dist::rows::width(Tensor<double, 1, Cpu>(5)) == 1);
+  dist::rows::copy<double>(nullptr, {0, 0}, 6, nullptr);
+}
