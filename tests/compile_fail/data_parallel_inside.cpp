@@ -1,7 +1,7 @@
 // expect: gatefold: what adds up the gradients of several processes is the outermost optimizer
 #include <gatefold/gatefold.hpp>
 
-#include "gatefold/dist/data_parallel.hpp"
+#include "gatefold/dist.hpp"
 
 using namespace gatefold;
 

@@ -1,8 +1,7 @@
 // expect: gatefold: on shards a Trainer takes both, dist::LossOfShards\{loss, &shard\} and dist::DataParallel
 #include <gatefold/gatefold.hpp>
 
-#include "gatefold/dist/data_parallel.hpp"
-#include "gatefold/dist/loss_of_shards.hpp"
+#include "gatefold/dist.hpp"
 
 using namespace gatefold;
 
