@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""The same layer in PyTorch on a GPU, float32 without TF32: a loop over experts, as Transformers writes it.
+"""The same layer in PyTorch on a GPU: in float32 without TF32 and in bfloat16, each as a loop over experts, as
+Transformers writes it, and in bfloat16 by grouped products too.
 
-Prints microseconds for each forward pass, the median of 30 after a warm-up, for the shapes of bench/cuda/layer.cu.
+Prints microseconds, the median of 30 after a warm-up, for the shapes of bench/cuda/layer.cu: of a forward pass, and of
+a forward and a backward pass.
 """
 import statistics
 
@@ -18,35 +20,74 @@ SHAPES = {  # items, dim, hidden, experts, picks
 }
 
 
-def layer(x, gate, up, down, picks):
-    weight, expert = torch.softmax(x @ gate, -1).topk(picks, -1)
-    weight = weight / weight.sum(-1, keepdim=True)
+def route(x, gate, picks):
+    weight, expert = torch.softmax((x @ gate).float(), -1).topk(picks, -1)
+    return (weight / weight.sum(-1, keepdim=True)).to(x.dtype), expert
+
+
+def activate(x):
+    return torch.nn.functional.gelu(x, approximate="tanh")
+
+
+def loop(x, gate, up, down, picks):
+    weight, expert = route(x, gate, picks)
     y = x.clone()
     for e in range(up.shape[0]):
         item, place = torch.where(expert == e)
-        h = torch.nn.functional.gelu(x[item] @ up[e], approximate="tanh") @ down[e]
+        h = activate(x[item] @ up[e]) @ down[e]
         y.index_add_(0, item, h * weight[item, place, None])
     return y
 
 
-@torch.inference_mode()
+def grouped(x, gate, up, down, picks):
+    product = getattr(torch.nn.functional, "grouped_mm", None) or torch._grouped_mm
+    weight, expert = route(x, gate, picks)
+    expert = expert.flatten()
+    order = expert.argsort(stable=True)
+    ends = torch.bincount(expert, minlength=up.shape[0]).cumsum(0).int()
+    item = order // picks
+    h = activate(product(x[item], up, offs=ends))
+    z = product(h, down, offs=ends)
+    return x.clone().index_add_(0, item, z * weight.flatten()[order, None])
+
+
+def microseconds(run):
+    times = []
+    for _ in range(35):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        run()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(begin.elapsed_time(end) * 1e3)
+    return statistics.median(times[5:])
+
+
 def main():
     torch.backends.cuda.matmul.allow_tf32 = False
     print(f"PyTorch {torch.__version__}, {torch.cuda.get_device_name()}")
     for name, (items, dim, hidden, experts, picks) in SHAPES.items():
-        x = torch.randn(items, dim, device="cuda")
-        gate = torch.randn(dim, experts, device="cuda") / dim**0.5
-        up = torch.randn(experts, dim, hidden, device="cuda") / dim**0.5
-        down = torch.randn(experts, hidden, dim, device="cuda") / hidden**0.5
-        times = []
-        for i in range(35):
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record()
-            layer(x, gate, up, down, picks)
-            end.record()
-            torch.cuda.synchronize()
-            times.append(begin.elapsed_time(end) * 1e3)
-        print(f"{name}: {statistics.median(times[5:]):.1f} us")
+        for what, layer, dtype in (("float32 loop", loop, torch.float32), ("bfloat16 loop", loop, torch.bfloat16),
+                                   ("bfloat16 grouped", grouped, torch.bfloat16)):
+            tensors = (torch.randn(items, dim), torch.randn(dim, experts) / dim**0.5,
+                       torch.randn(experts, dim, hidden) / dim**0.5, torch.randn(experts, hidden, dim) / hidden**0.5)
+            tensors = [t.to("cuda", dtype).requires_grad_() for t in tensors]
+            adjoint = torch.randn(items, dim, device="cuda", dtype=dtype)
+
+            def infer():
+                with torch.inference_mode():
+                    layer(*tensors, picks)
+
+            def train():
+                for t in tensors:
+                    t.grad = None
+                layer(*tensors, picks).backward(adjoint)
+
+            try:
+                print(f"{name}: {what}: forward {microseconds(infer):.1f} us, forward + backward "
+                      f"{microseconds(train):.1f} us", flush=True)
+            except RuntimeError as error:
+                print(f"{name}: {what}: {str(error).splitlines()[0]}")
 
 
 if __name__ == "__main__":
