@@ -3,6 +3,7 @@
 // The library with its CUDA backend, for files compiled by nvcc.
 
 #include "gatefold/backend/cuda/blas_experts.cuh"
+#include "gatefold/backend/cuda/context.cuh"
 #include "gatefold/backend/cuda/cuda.cuh"
 #include "gatefold/backend/cuda/few_rows.cuh"
 #include "gatefold/backend/cuda/group_by.cuh"
@@ -14,6 +15,7 @@
 #include "gatefold/backend/cuda/outer_product.cuh"
 #include "gatefold/backend/cuda/packed_weights.cuh"
 #include "gatefold/backend/cuda/plain_product.cuh"
+#include "gatefold/backend/cuda/primitives.cuh"
 #include "gatefold/backend/cuda/product.cuh"
 #include "gatefold/backend/cuda/product_rows.cuh"
 #include "gatefold/backend/cuda/row_tile.cuh"

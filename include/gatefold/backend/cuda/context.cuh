@@ -1,0 +1,92 @@
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "gatefold/backend/cuda/blas_experts.cuh"
+#include "gatefold/backend/cuda/handles.cuh"
+#include "gatefold/backend/cuda/packed_weights.cuh"
+#include "gatefold/backend/cuda/status.cuh"
+#include "gatefold/backend/object_pool.hpp"
+#include "gatefold/backend/scratch.hpp"
+#include "gatefold/core/types.hpp"
+
+namespace gatefold::device {
+
+/// Stream, handles and memory of one caller, on one device: that of its stream. Primitives, scratch memory, layers
+/// and trainers work there, whichever device is current. Tensors that a caller makes, and what policies keep that are
+/// called without a layer, are where `here` says.
+template <class B>
+class BasicContext : public Scratch<B>, public ObjectPool {
+ public:
+  using Backend = B;
+  /// A stream of its own, on the current device.
+  /// @throws DeviceError if there is no device
+  explicit BasicContext(Options options = {}) : options_(options), flags_(stream_), blas_(stream_) {}
+  /// Somebody's stream, which must outlive the context. Debug builds need one that waits for the legacy stream, as
+  /// they overwrite memory that was given back.
+  explicit BasicContext(cudaStream_t stream, Options options = {})
+      : options_(options), stream_(stream), flags_(stream_), blas_(stream_) {}
+
+  const Options& options() const { return options_; }
+  int device() const { return stream_.device(); }
+  /// While the returned object lives, the device of the context is the current one of this thread: what it allocates
+  /// and launches is there.
+  [[nodiscard]] OnDevice here() const { return OnDevice(stream_.device()); }
+  template <class T, class... I>
+  auto scratch(I... extents) {
+    const auto here = this->here();
+    return Scratch<B>::template scratch<T>(extents...);
+  }
+  /// To be asked for again by what is launched on it between primitives.
+  cudaStream_t stream() const {
+    offsets_.forget();
+    return stream_.get();
+  }
+  cublasHandle_t blas() {
+    offsets_.forget();
+    return blas_.get();
+  }
+  int multiprocessors() const { return stream_.multiprocessors(); }
+  int* flags() { return flags_.get(); }
+  /// How many of its blocks of so many threads a multiprocessor of the device has room for.
+  template <class Kernel>
+  int fitting_blocks(Kernel* kernel, int threads) {
+    return occupancy_.of(kernel, threads);
+  }
+  /// Wait until everything asked of this context is done.
+  void synchronize() { expect_success(cudaStreamSynchronize(stream()), "cudaStreamSynchronize"); }
+
+  /// While the returned object lives, grouped products all of whose weights `packed` holds read them there;
+  /// transposed ones and cuBLAS's read the plain ones.
+  [[nodiscard]] auto use(const PackedWeights& packed) {
+    struct Scope {
+      BasicContext& ctx;
+      const PackedWeights* before;
+      ~Scope() { ctx.packed_ = before; }
+    };
+    return Scope{*this, std::exchange(packed_, &packed)};
+  }
+  void use(PackedWeights&&) = delete;
+  /// The rounded form of weights in use, or null.
+  const Bfloat16* packed(const void* w) const { return packed_ ? packed_->find(w) : nullptr; }
+
+  /// For grouped products by cuBLAS (OffsetsOnHost): these write no offsets, and ask here.
+  cudaStream_t product_stream() const { return stream_.get(); }
+  cublasHandle_t product_blas() { return blas_.get(); }
+  const std::vector<Index>& on_host(View<const Index, 1, B> offsets) { return offsets_.of(stream_.get(), offsets); }
+  void begin_product(bool transpose) {
+    if (!transpose) offsets_.forget();
+  }
+
+ private:
+  Options options_;
+  Stream stream_;
+  Occupancy occupancy_;
+  Flags flags_;
+  Blas blas_;
+  const PackedWeights* packed_ = nullptr;
+  mutable OffsetsOnHost offsets_;
+};
+
+}  // namespace gatefold::device

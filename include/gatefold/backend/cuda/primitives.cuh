@@ -1,0 +1,225 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <type_traits>
+
+#include "gatefold/backend/backend.hpp"
+#include "gatefold/backend/cuda/blas_experts.cuh"
+#include "gatefold/backend/cuda/context.cuh"
+#include "gatefold/backend/cuda/group_by.cuh"
+#include "gatefold/backend/cuda/group_table.cuh"
+#include "gatefold/backend/cuda/grouped_sum.cuh"
+#include "gatefold/backend/cuda/loops.cuh"
+#include "gatefold/backend/cuda/outer_product.cuh"
+#include "gatefold/backend/cuda/packed_weights.cuh"
+#include "gatefold/backend/cuda/plain_product.cuh"
+#include "gatefold/backend/cuda/product.cuh"
+#include "gatefold/backend/cuda/product_rows.cuh"
+#include "gatefold/backend/cuda/status.cuh"
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/gemm_rows.hpp"
+#include "gatefold/backend/group_table.hpp"
+
+namespace gatefold::device {
+
+/// The primitives (backend.hpp) of a backend B on a CUDA device, which multiply what they are given.
+template <class B>
+struct Primitives {
+  static constexpr bool is_host = false;
+  using Options = device::Options;
+  using Context = BasicContext<B>;
+
+  using PackedWeights = device::PackedWeights;
+  /// Add w [E, depth, columns] to the packed weights, where `round` asks for bfloat16. Plain ones need no packing.
+  template <class T>
+  static void pack(Context& ctx, View<const T, 3, B> w, bool round, PackedWeights& packed) {
+    const auto here = ctx.here();
+    if constexpr (std::is_same_v<T, float>)
+      if (round) packed.add(ctx.stream(), w.data(), w.size());
+  }
+
+  static void* allocate(std::size_t bytes) {
+    void* p = nullptr;
+    device::expect_success(cudaMalloc(&p, bytes), "cudaMalloc");
+    return p;
+  }
+  static void release(void* p) {
+    if (cudaFree(p) != cudaSuccess) cudaGetLastError();  // nobody to tell: not a fault of the next launch
+  }
+  /// On the device of p. Not while a stream is being captured: it would become part of the graph.
+  static void poison(void* p, std::size_t bytes) {
+    cudaPointerAttributes of_p{};
+    device::expect_success(cudaPointerGetAttributes(&of_p, p), "cudaPointerGetAttributes");
+    const device::OnDevice here(of_p.device);
+    cudaStreamCaptureStatus capturing;
+    if (cudaStreamIsCapturing(cudaStreamLegacy, &capturing) != cudaSuccess ||
+        cudaMemsetAsync(p, 0xff, bytes, cudaStreamLegacy) != cudaSuccess)
+      cudaGetLastError();
+  }
+  template <class T>
+  static void to_host(Context& ctx, Index n, const T* from, T* to) {
+    transfer(ctx, n, from, to, cudaMemcpyDeviceToHost);
+  }
+  template <class T>
+  static void from_host(Context& ctx, Index n, const T* from, T* to) {
+    transfer(ctx, n, from, to, cudaMemcpyHostToDevice);
+  }
+
+  template <class F>
+  static void for_each(Context& ctx, Index n, const F& f) {
+    const auto here = ctx.here();
+    device::for_each(ctx.stream(), n, f);
+  }
+  template <class F>
+  static void for_tasks(Context& ctx, Index n, const F& f) {
+    if (n > 0) f(ctx, Index(0), n);
+  }
+  template <class F>
+  static void for_rows(Context& ctx, Index n, const F& f) {
+    const auto here = ctx.here();
+    device::for_rows(ctx.stream(), n, f);
+  }
+  template <class T, class F>
+  static void reduce(Context& ctx, Index n, const F& f, T* out) {
+    const auto here = ctx.here();
+    device::reduce<T>(ctx, n, f, out);
+  }
+  static void group_by(Context& ctx, View<const Index, 1, B> keys, View<Index, 1, B> offsets, View<Index, 1, B> order) {
+    const auto here = ctx.here();
+    if (offsets.empty()) return;
+    device::group_by(ctx, keys.size(), keys.data(), offsets.extent(0) - 1, offsets.data(), order.data());
+  }
+
+  /// By counting, for up to TableTile::most_groups groups and TableTile::most_each keys of a row.
+  static void group_table(Context& ctx, View<const Index, 2, B> keys, View<Index, 1, B> offsets,
+                          View<Index, 1, B> order, View<Index, 1, B> rows, View<Index, 1, B> row_offsets,
+                          View<Index, 1, B> row_slots) {
+    const auto here = ctx.here();
+    const Index n = keys.size(), each = keys.extent(1), groups = offsets.size() - 1;
+    if (!device::fits_table(n, each, groups))
+      return group_by_and_back(ctx, keys, offsets, order, rows, row_offsets, row_slots);
+    device::group_table(ctx, n, each, keys.data(), groups, offsets.data(), order.data(), rows.data(),
+                        row_offsets.data(), row_slots.data());
+  }
+
+  template <class T, class E>
+  static void gemm(Context& ctx, View<const T, 2, B> a, bool ta, View<const T, 2, B> b, bool tb, bool accumulate,
+                   View<T, 2, B> c, const E& epilogue) {
+    const auto here = ctx.here();
+    if (c.empty()) return;
+    const Index depth = a.extent(ta ? 0 : 1);
+    if (depth > 0) {
+      device::gemm(ctx, c.extent(0), c.extent(1), depth, a.data(), ta, a.extent(1), b.data(), tb, b.extent(1),
+                   accumulate, c.data());
+    } else if (!accumulate) {
+      fill(ctx, c, T(0));
+    }
+    if constexpr (!std::is_same_v<E, fn::Store>)
+      for_each(ctx, c.size(), device::Finish<T, E>{c.data(), c.extent(1), epilogue});
+  }
+
+  /// Rows of up to MostColumns::columns values are finished in shared memory by the kernel that sums them, longer ones
+  /// by another that reads them once.
+  template <class T, class E, class F>
+  static void gemm_rows(Context& ctx, View<const T, 2, B> a, View<const T, 2, B> b, bool tb, View<T, 2, B> c,
+                        const E& epilogue, const F& f) {
+    const auto here = ctx.here();
+    const Index columns = c.extent(1), depth = a.extent(1);
+    device::expect_int("Cuda::gemm_rows", depth);
+    if (columns < 1 || columns > device::most_copied_columns<T>) return gemm_then_rows(ctx, a, b, tb, c, epilogue, f);
+    if (columns > device::MostColumns::columns)
+      return gemm_then(ctx, a, b, tb, c, fn::Store{}, [&](View<T, 2, B> sums) {
+        T* const kept = std::is_same_v<E, fn::Store> ? nullptr : c.data();  // sums that stay as they are stand there
+        device::copied_rows(ctx.stream(), sums.extent(0), columns, sums.data(), kept, epilogue, f);
+      });
+    device::product_rows(ctx.stream(), ctx.multiprocessors(), c.extent(0), columns, depth, a.data(), b.data(), tb,
+                         c.data(), epilogue, f);
+  }
+
+  template <class T, class E>
+  static void grouped_gemm(Context& ctx, Groups<B> g, View<const T, 2, B> a, View<const T, 3, B> w, bool transpose,
+                           View<T, 2, B> c, const E& epilogue) {
+    const auto here = ctx.here();
+    ctx.begin_product(transpose);
+    grouped(ctx, g, a, std::array{w}, transpose, c, epilogue);
+  }
+
+  template <class T, class F>
+  static void grouped_gemm_rows(Context& ctx, Groups<B> g, View<const T, 2, B> a, View<const T, 3, B> w, bool transpose,
+                                View<T, 2, B> c, const F& f) {
+    grouped_gemm(ctx, g, a, w, transpose, c, fn::Store{});
+    const auto here = ctx.here();
+    device::for_rows(ctx.product_stream(), g.slots, fn::OnSlot<F, T, B>{f, g.offsets, c});
+  }
+
+  template <class T, std::size_t M, class E, class L>
+  static void grouped_pair(Context& ctx, Groups<B> g, View<const T, 2, B> a,
+                           const std::array<View<const T, 3, B>, M>& up, const E& middle, View<const T, 3, B> down,
+                           View<T, 2, B> c, const L& last) {
+    static_assert(M == 1 || M == 2, "gatefold: grouped_pair takes one or two first matrices");
+    const auto here = ctx.here();
+    ctx.begin_product(false);
+    const auto mark = ctx.mark();
+    auto hidden = ctx.template scratch<T>(g.slots, down.extent(1));
+    grouped(ctx, g, a, up, false, hidden, middle);
+    grouped(ctx, g.in_slot_order(), View<const T, 2, B>(hidden), std::array{down}, false, c, last);
+  }
+
+  /// Without `accumulate` both are stored, not added: what stands there is not read, and an expert without slots has 0.
+  template <class T>
+  static void grouped_outer(Context& ctx, Groups<B> g, View<const T, 2, B> a, View<const T, 2, B> dc, View<T, 3, B> dw,
+                            bool accumulate = true, View<const Index, 1, B> dc_rows = {}) {
+    const auto here = ctx.here();
+    device::expect_int("Cuda::grouped_outer", g.slots);
+    if (ctx.options().blas_experts) return device::blas_slots_are_depth(ctx, g, a, dc, dc_rows, accumulate, dw);
+    constexpr auto along_lines = device::Layout::along_lines;
+    device::slots_are_depth(ctx, device::operand<T>(along_lines, a.data(), a.extent(1), g.rows.data()),
+                            device::operand<T>(along_lines, dc.data(), dc.extent(1), dc_rows.data()), g.offsets.data(),
+                            g.experts(), dw.extent(1), dw.extent(2), accumulate, dw.data());
+  }
+
+  template <class T>
+  static void grouped_sum(Context& ctx, Groups<B> g, View<const T, 2, B> dc, View<T, 2, B> db, bool accumulate = true,
+                          View<const Index, 1, B> dc_rows = {}, In<T, 1, B> weight = {}) {
+    const auto here = ctx.here();
+    device::grouped_sum(ctx, g.offsets.data(), g.experts(), g.slots,
+                        device::SlotValues<T>{dc.data(), dc_rows.data(), weight.data(), db.extent(1)}, accumulate,
+                        db.data());
+  }
+
+ private:
+  template <class T>
+  static void transfer(Context& ctx, Index n, const T* from, T* to, cudaMemcpyKind kind) {
+    const auto here = ctx.here();
+    if (n == 0) return;
+    device::expect_success(cudaMemcpyAsync(to, from, static_cast<std::size_t>(n) * sizeof(T), kind, ctx.stream()),
+                           "cudaMemcpyAsync");
+    ctx.synchronize();
+  }
+
+  /// c[s] = epilogue(a[row(s)] op(w_0[e]), …), with weights rounded to bfloat16 where all of them are packed.
+  template <class T, std::size_t M, class E>
+  static void grouped(Context& ctx, Groups<B> g, View<const T, 2, B> a, const std::array<View<const T, 3, B>, M>& w,
+                      bool transpose, View<T, 2, B> c, const E& epilogue) {
+    using device::Layout;
+    device::expect_int("Cuda::grouped_gemm", a.extent(1));
+    if (ctx.options().blas_experts) return device::blas_slots_are_rows(ctx, g, a, w, transpose, c, epilogue);
+    bool rounded = !transpose;
+    for (const auto& matrix : w) rounded = rounded && ctx.packed(matrix.data());
+    device::Each<T, static_cast<int>(M)> b;
+    for (std::size_t m = 0; m < M; ++m) {
+      const Index stride = w[m].extent(2);
+      b.of[m] = rounded
+                    ? device::operand<T>(Layout::rounded, ctx.packed(w[m].data()), stride)
+                    : device::operand<T>(transpose ? Layout::along_depth : Layout::along_lines, w[m].data(), stride);
+    }
+    const std::size_t step =
+        static_cast<std::size_t>(w[0].extent(1) * w[0].extent(2)) * (rounded ? sizeof(Bfloat16) : sizeof(T));
+    device::slots_are_rows(ctx, device::operand<T>(Layout::along_depth, a.data(), a.extent(1), g.rows.data()), b,
+                           static_cast<Index>(step), g.offsets.data(), g.experts(), g.slots, c.extent(1), a.extent(1),
+                           c.data(), epilogue);
+  }
+};
+
+}  // namespace gatefold::device
