@@ -2,6 +2,11 @@
 
 // The library with its CUDA backend, for files compiled by nvcc.
 
+#include "gatefold/backend/cuda/bf16_experts.cuh"
+#include "gatefold/backend/cuda/bf16_loader.cuh"
+#include "gatefold/backend/cuda/bf16_matrix.cuh"
+#include "gatefold/backend/cuda/bf16_product.cuh"
+#include "gatefold/backend/cuda/bf16_tile.cuh"
 #include "gatefold/backend/cuda/blas_experts.cuh"
 #include "gatefold/backend/cuda/context.cuh"
 #include "gatefold/backend/cuda/cuda.cuh"
@@ -21,6 +26,7 @@
 #include "gatefold/backend/cuda/row_tile.cuh"
 #include "gatefold/backend/cuda/schedule.cuh"
 #include "gatefold/backend/cuda/status.cuh"
+#include "gatefold/backend/cuda/tensor_core.cuh"
 #include "gatefold/backend/cuda/tile.cuh"
 #include "gatefold/backend/cuda/tile_loader.cuh"
 #include "gatefold/backend/cuda/warp.cuh"

@@ -29,6 +29,7 @@
 #include "gatefold/backend/object_pool.hpp"
 #include "gatefold/backend/one_group.hpp"
 #include "gatefold/backend/one_thread.hpp"
+#include "gatefold/backend/operands.hpp"
 #include "gatefold/backend/order.hpp"
 #include "gatefold/backend/random_fill.hpp"
 #include "gatefold/backend/scratch.hpp"

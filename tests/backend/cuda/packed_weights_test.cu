@@ -37,7 +37,7 @@ float rounded(float x) { return std::bit_cast<float>(static_cast<std::uint32_t>(
 std::vector<std::uint16_t> packed_bits(Cuda::Context& ctx, const std::vector<float>& x) {
   DeviceArray<float> w(ctx, x);
   device::PackedWeights packed;
-  packed.add(ctx.stream(), w.data(), static_cast<Index>(x.size()));
+  packed.add(ctx.stream(), w.data(), 1, static_cast<Index>(x.size()));
   std::vector<std::uint16_t> bits(x.size());
   Cuda::to_host(ctx, static_cast<Index>(x.size()), reinterpret_cast<const std::uint16_t*>(packed.find(w.data())),
                 bits.data());
@@ -75,6 +75,20 @@ TEST_CASE("cuda: NaN stays NaN, also one whose bits are all in the lower half") 
   for (const std::uint32_t bits : {0x7f800001u, 0x7fffffffu, 0xff800001u, 0xffffffffu, 0x7fc00000u, 0x7f80ffffu})
     x.push_back(std::bit_cast<float>(bits));
   for (const std::uint16_t bits : packed_bits(ctx, x)) CHECK((bits & 0x7fff) > 0x7f80);
+}
+
+TEST_CASE("cuda: rounded weights stand in rows of whole units, 0 behind the last column") {
+  Cuda::Context ctx;
+  const auto x = random_vector<float>(3 * 13, 1);
+  DeviceArray<float> w(ctx, x);
+  device::PackedWeights packed;
+  packed.add(ctx.stream(), w.data(), 3, 13);
+  std::vector<std::uint16_t> bits(3 * 16), expected;
+  Cuda::to_host(ctx, 3 * 16, reinterpret_cast<const std::uint16_t*>(packed.find(w.data())), bits.data());
+  for (int row = 0; row < 3; ++row)
+    for (int j = 0; j < 16; ++j)
+      expected.push_back(j < 13 ? nearest(x[static_cast<std::size_t>(row * 13 + j)]) : std::uint16_t(0));
+  CHECK(difference(expected, bits) == "");
 }
 
 TEST_CASE("cuda: rounded weights are found by the address of the plain ones") {

@@ -59,9 +59,10 @@ void check(const MoverCase& c) {
   test::DeviceArray<Index> device_rows(ctx, rows);
   const Index* gathered = c.gather ? device_rows.data() : nullptr;
   PackedWeights packed;
-  if constexpr (std::is_same_v<T, float>) packed.add(ctx.stream(), from.data(), static_cast<Index>(values.size()));
-  const Operand<T> given = c.layout == Layout::rounded ? operand<T>(c.layout, packed.find(from.data()), width)
-                                                       : operand<T>(c.layout, from.data(), width, gathered);
+  if constexpr (std::is_same_v<T, float>) packed.add(ctx.stream(), from.data(), items, width);
+  const Operand<T> given = c.layout == Layout::rounded
+                               ? operand<T>(c.layout, packed.find(from.data()), bf16_stride(width))
+                               : operand<T>(c.layout, from.data(), width, gathered);
   for (Index first = 0; first < c.lines; first += kLines) {
     const Index begin = first == 0 ? 0 : kDepth;
     CAPTURE(first);

@@ -1,27 +1,12 @@
 #pragma once
 
-#include <type_traits>
-
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/cpu/context.hpp"
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/primitives.hpp"
-#include "gatefold/core/bfloat16.hpp"
+#include "gatefold/backend/operands.hpp"
 
 namespace gatefold::inline GATEFOLD_CPU_ABI {
-
-namespace cpu {
-
-struct AsTheyAre {
-  template <class T>
-  using Of = T;
-};
-struct RoundedFloats {
-  template <class T>
-  using Of = std::conditional_t<std::is_same_v<T, float>, Bfloat16, T>;
-};
-
-}  // namespace cpu
 
 /// The CPU backend: packed register tiles on Eigen's vector types, threads through an executor (cpu/executor.hpp).
 ///
@@ -30,7 +15,7 @@ struct RoundedFloats {
 ///
 /// @order  every result is bitwise the same for any number of threads, and an element of a product depends on its own
 ///         row and the weights alone (cpu/product.hpp says in which order sums are taken)
-struct Cpu : cpu::Primitives<Cpu, cpu::AsTheyAre> {};
+struct Cpu : cpu::Primitives<Cpu, AsTheyAre> {};
 
 /// The same, where the products of experts multiply bfloat16: floats are rounded to it (nearest, ties to even) where a
 /// product packs them, weights, items, hidden values and their adjoints alike, and its sums stay floats. What an MLP
@@ -47,12 +32,12 @@ struct Cpu : cpu::Primitives<Cpu, cpu::AsTheyAre> {};
 ///
 /// @order  as Cpu; where pairs are multiplied their later half is added first (cpu/tile.hpp), and subnormal operands
 ///         and sums are 0
-struct CpuBf16 : cpu::Primitives<CpuBf16, cpu::RoundedFloats> {
+struct CpuBf16 : cpu::Primitives<CpuBf16, RoundedFloats> {
   /// What an expert keeps of its values for its backward (backend.hpp).
   template <class T>
-  using Stored = cpu::RoundedFloats::Of<T>;
+  using Stored = RoundedFloats::Of<T>;
   /// The primitives whose products multiply what they are given.
-  using FullPrecision = cpu::Primitives<CpuBf16, cpu::AsTheyAre>;
+  using FullPrecision = cpu::Primitives<CpuBf16, AsTheyAre>;
 };
 
 static_assert(Backend<Cpu> && Backend<CpuBf16>);

@@ -5,6 +5,8 @@
 #include <type_traits>
 
 #include "gatefold/backend/backend.hpp"
+#include "gatefold/backend/cuda/bf16_experts.cuh"
+#include "gatefold/backend/cuda/bf16_matrix.cuh"
 #include "gatefold/backend/cuda/blas_experts.cuh"
 #include "gatefold/backend/cuda/context.cuh"
 #include "gatefold/backend/cuda/group_by.cuh"
@@ -23,8 +25,9 @@
 
 namespace gatefold::device {
 
-/// The primitives (backend.hpp) of a backend B on a CUDA device, which multiply what they are given.
-template <class B>
+/// The primitives (backend.hpp) of a backend B on a CUDA device.
+/// @param Operands  what grouped products multiply: Operands::Of<T> is T or what T is rounded to (operands.hpp)
+template <class B, class Operands>
 struct Primitives {
   static constexpr bool is_host = false;
   using Options = device::Options;
@@ -36,7 +39,7 @@ struct Primitives {
   static void pack(Context& ctx, View<const T, 3, B> w, bool round, PackedWeights& packed) {
     const auto here = ctx.here();
     if constexpr (std::is_same_v<T, float>)
-      if (round) packed.add(ctx.stream(), w.data(), w.size());
+      if (round) packed.add(ctx.stream(), w.data(), w.extent(0) * w.extent(1), w.extent(2));
   }
 
   static void* allocate(std::size_t bytes) {
@@ -141,6 +144,7 @@ struct Primitives {
   static void grouped_gemm(Context& ctx, Groups<B> g, View<const T, 2, B> a, View<const T, 3, B> w, bool transpose,
                            View<T, 2, B> c, const E& epilogue) {
     const auto here = ctx.here();
+    if constexpr (rounds<T>) return device::bf16_gemm(ctx, g, a, w, transpose, c, epilogue);
     ctx.begin_product(transpose);
     grouped(ctx, g, a, std::array{w}, transpose, c, epilogue);
   }
@@ -159,6 +163,7 @@ struct Primitives {
                            View<T, 2, B> c, const L& last) {
     static_assert(M == 1 || M == 2, "gatefold: grouped_pair takes one or two first matrices");
     const auto here = ctx.here();
+    if constexpr (rounds<T>) return device::bf16_pair(ctx, g, a, up, middle, down, c, last);
     ctx.begin_product(false);
     const auto mark = ctx.mark();
     auto hidden = ctx.template scratch<T>(g.slots, down.extent(1));
@@ -172,6 +177,7 @@ struct Primitives {
                             bool accumulate = true, View<const Index, 1, B> dc_rows = {}) {
     const auto here = ctx.here();
     device::expect_int("Cuda::grouped_outer", g.slots);
+    if constexpr (rounds<T>) return device::bf16_outer(ctx, g, a, dc, dc_rows, accumulate, dw);
     if (ctx.options().blas_experts) return device::blas_slots_are_depth(ctx, g, a, dc, dc_rows, accumulate, dw);
     constexpr auto along_lines = device::Layout::along_lines;
     device::slots_are_depth(ctx, device::operand<T>(along_lines, a.data(), a.extent(1), g.rows.data()),
@@ -189,6 +195,10 @@ struct Primitives {
   }
 
  private:
+  /// Whether grouped products of T round it.
+  template <class T>
+  static constexpr bool rounds = !std::is_same_v<typename Operands::template Of<T>, T>;
+
   template <class T>
   static void transfer(Context& ctx, Index n, const T* from, T* to, cudaMemcpyKind kind) {
     const auto here = ctx.here();
@@ -209,16 +219,15 @@ struct Primitives {
     for (const auto& matrix : w) rounded = rounded && ctx.packed(matrix.data());
     device::Each<T, static_cast<int>(M)> b;
     for (std::size_t m = 0; m < M; ++m) {
-      const Index stride = w[m].extent(2);
+      const Index stride = rounded ? bf16_stride(w[m].extent(2)) : w[m].extent(2);
       b.of[m] = rounded
                     ? device::operand<T>(Layout::rounded, ctx.packed(w[m].data()), stride)
                     : device::operand<T>(transpose ? Layout::along_depth : Layout::along_lines, w[m].data(), stride);
     }
-    const std::size_t step =
-        static_cast<std::size_t>(w[0].extent(1) * w[0].extent(2)) * (rounded ? sizeof(Bfloat16) : sizeof(T));
-    device::slots_are_rows(ctx, device::operand<T>(Layout::along_depth, a.data(), a.extent(1), g.rows.data()), b,
-                           static_cast<Index>(step), g.offsets.data(), g.experts(), g.slots, c.extent(1), a.extent(1),
-                           c.data(), epilogue);
+    const Index step = w[0].extent(1) * (rounded ? bf16_stride(w[0].extent(2)) * Index(sizeof(Bfloat16))
+                                                 : w[0].extent(2) * Index(sizeof(T)));
+    device::slots_are_rows(ctx, device::operand<T>(Layout::along_depth, a.data(), a.extent(1), g.rows.data()), b, step,
+                           g.offsets.data(), g.experts(), g.slots, c.extent(1), a.extent(1), c.data(), epilogue);
   }
 };
 

@@ -1,0 +1,96 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "gatefold/backend/cuda/bf16_matrix.cuh"
+#include "gatefold/backend/cuda/bf16_product.cuh"
+#include "gatefold/backend/cuda/plain_product.cuh"
+#include "gatefold/backend/epilogue.hpp"
+#include "gatefold/backend/groups.hpp"
+#include "gatefold/core/types.hpp"
+
+/// The grouped products of floats that are rounded to bfloat16 first: items by one pass over them, weights by one for
+/// each product, or when they were packed; what is between two products of a pair is never a float in memory.
+namespace gatefold::device {
+
+/// a, rounded in scratch: of rows in slot order those in use alone.
+template <class Context, class B>
+Bf16Matrix rounded_rows(Context& ctx, const Groups<B>& g, View<const float, 2, B> a, const Index* rows) {
+  auto to = ctx.template scratch<Bfloat16>(a.extent(0), bf16_stride(a.extent(1)));
+  round_rows(ctx.product_stream(), a.extent(0), a.extent(1), a.data(), to.data(), rows ? nullptr : g.offsets.data(),
+             g.experts());
+  return {to.data(), bf16_stride(a.extent(1)), rows};
+}
+
+/// Weights as they were packed, or rounded in scratch.
+template <class Context, class B, std::size_t M>
+EachBf16<static_cast<int>(M)> rounded_weights(Context& ctx, const std::array<View<const float, 3, B>, M>& w) {
+  EachBf16<static_cast<int>(M)> each;
+  for (std::size_t m = 0; m < M; ++m) {
+    const Index rows = w[m].extent(0) * w[m].extent(1), columns = w[m].extent(2);
+    const Bfloat16* data = ctx.packed(w[m].data());
+    if (!data) {
+      auto to = ctx.template scratch<Bfloat16>(rows, bf16_stride(columns));
+      round_rows(ctx.product_stream(), rows, columns, w[m].data(), to.data());
+      data = to.data();
+    }
+    each.of[m] = {data, bf16_stride(columns)};
+  }
+  return each;
+}
+
+/// c[s] = epilogue(a[row(s)] op(w_0[e]), …)
+/// @param a  rounded, [.., depth]
+/// @param c  rows of `stride` values
+template <class C, class Context, class B, std::size_t M, class E>
+void bf16_product(Context& ctx, const Groups<B>& g, const Bf16Matrix& a, Index depth,
+                  const std::array<View<const float, 3, B>, M>& w, bool transpose, Index columns, C* c, Index stride,
+                  const E& epilogue) {
+  expect_int("Cuda::grouped_gemm", depth);
+  const auto each = rounded_weights(ctx, w);
+  const Index step = w[0].extent(1) * bf16_stride(w[0].extent(2));
+  const auto run = [&]<Layout OfB>(std::integral_constant<Layout, OfB>) {
+    bf16_slots_are_rows<OfB>(ctx, a, each, step, g.offsets.data(), g.experts(), g.slots, columns, depth, c, stride,
+                             epilogue);
+  };
+  if (transpose) {
+    if constexpr (M == 1) run(std::integral_constant<Layout, Layout::along_depth>{});
+  } else {
+    run(std::integral_constant<Layout, Layout::along_lines>{});
+  }
+}
+
+/// c[s] = epilogue(a[row(s)] op(w[e]))
+template <class Context, class B, class E>
+void bf16_gemm(Context& ctx, const Groups<B>& g, View<const float, 2, B> a, View<const float, 3, B> w, bool transpose,
+               View<float, 2, B> c, const E& epilogue) {
+  const auto mark = ctx.mark();
+  const Bf16Matrix rows = rounded_rows(ctx, g, a, g.rows.data());
+  bf16_product(ctx, g, rows, a.extent(1), std::array{w}, transpose, c.extent(1), c.data(), c.extent(1), epilogue);
+}
+
+/// c[s] = last(middle(a[row(s)] up_0[e], …) down[e])
+template <class Context, class B, std::size_t M, class E, class L>
+void bf16_pair(Context& ctx, const Groups<B>& g, View<const float, 2, B> a,
+               const std::array<View<const float, 3, B>, M>& up, const E& middle, View<const float, 3, B> down,
+               View<float, 2, B> c, const L& last) {
+  const auto mark = ctx.mark();
+  const Index columns = down.extent(1), stride = bf16_stride(columns);
+  auto hidden = ctx.template scratch<Bfloat16>(g.slots, stride);
+  bf16_product(ctx, g, rounded_rows(ctx, g, a, g.rows.data()), a.extent(1), up, false, columns, hidden.data(), stride,
+               middle);
+  bf16_product(ctx, g, Bf16Matrix{hidden.data(), stride}, columns, std::array{down}, false, c.extent(1), c.data(),
+               c.extent(1), last);
+}
+
+/// dw[e] (+)= Σ_s a[row(s)]ᵀ dc[s], or dc[dc_rows[s]] where these are given
+template <class Context, class B>
+void bf16_outer(Context& ctx, const Groups<B>& g, View<const float, 2, B> a, View<const float, 2, B> dc,
+                View<const Index, 1, B> dc_rows, bool accumulate, View<float, 3, B> dw) {
+  const auto mark = ctx.mark();
+  bf16_slots_are_depth(ctx, rounded_rows(ctx, g, a, g.rows.data()), rounded_rows(ctx, g, dc, dc_rows.data()),
+                       g.offsets.data(), g.experts(), dw.extent(1), dw.extent(2), accumulate, dw.data());
+}
+
+}  // namespace gatefold::device

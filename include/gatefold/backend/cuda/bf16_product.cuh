@@ -1,0 +1,159 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "gatefold/backend/cuda/bf16_matrix.cuh"
+#include "gatefold/backend/cuda/bf16_tile.cuh"
+#include "gatefold/backend/cuda/loops.cuh"
+#include "gatefold/backend/cuda/operand.cuh"
+#include "gatefold/backend/cuda/outer_product.cuh"
+#include "gatefold/backend/cuda/row_tile.cuh"
+#include "gatefold/backend/cuda/status.cuh"
+#include "gatefold/core/types.hpp"
+
+/// The grouped products of bfloat16 by tensor cores. As those of floats (product.cuh) they read the routing on the
+/// device and gather rows while they copy them.
+namespace gatefold::device {
+
+/// One matrix of bfloat16 for each matrix of a product.
+template <int Matrices>
+struct EachBf16 {
+  Bf16Matrix of[Matrices];
+};
+
+/// c[s] = epilogue(a[row(s)] op(b_e), …): one block for each tile.
+/// @param b_step  values of b from expert to expert
+/// @param stride  of a row of c
+template <class Shape, Layout OfB, bool Gathers, int Matrices, class C, class E>
+static __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
+    bf16_rows_kernel(Bf16Matrix a, EachBf16<Matrices> b, Index b_step, const Index* offsets, Index experts,
+                     Index columns, Index depth, C* c, Index stride, E epilogue) {
+  extern __shared__ __align__(128) unsigned char bf16_ring[];
+  constexpr int tile_columns = Shape::columns / Matrices;
+  const Index column_tiles = (stride + tile_columns - 1) / tile_columns;
+  __shared__ Bf16TilePlace place;  // registers are for the sums
+  if (threadIdx.x < 32) {
+    const RowTile tile = find_row_tile(offsets, experts, Shape::rows, blockIdx.x / column_tiles);
+    const Index first = tile.expert < 0 ? 0 : offsets[tile.expert];
+    if (threadIdx.x == 0)
+      place = {tile.expert, first,    tile.expert < 0 ? 0 : offsets[tile.expert + 1] - first,
+               columns,     tile.row, blockIdx.x % column_tiles * tile_columns};
+  }
+  __syncthreads();
+  if (place.expert < 0) return;
+  for (Bf16Matrix& matrix : b.of) matrix.data += place.expert * b_step;
+  Bf16Tile<Shape, Layout::along_depth, OfB, Matrices> sums;
+  sums.template sum<Gathers, false>(bf16_ring, place, a.skip(place.first), b.of, depth);
+  sums.finish(bf16_ring, place, c + place.first * stride, stride, epilogue);
+}
+
+/// Launch a kernel whose blocks have more shared memory than a launch may ask for without saying so first.
+template <class... P, class... Q>
+void launch_with_ring(cudaStream_t stream, void (*kernel)(P...), Index blocks, int threads, int bytes,
+                      Q&&... arguments) {
+  expect_success(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+                 "cudaFuncSetAttribute");
+  kernel<<<grid(blocks), threads, static_cast<std::size_t>(bytes), stream>>>(arguments...);
+}
+
+/// Rows of the tiles that so many slots are summed in: few enough that most of a tile is used.
+inline int bf16_tile_rows(Index slots, Index experts) {
+  const Index some = experts < slots ? experts : slots;  // that have rows, at most
+  if (slots <= some * Bf16FewRows::rows) return Bf16FewRows::rows;
+  return slots <= some * Bf16SomeRows::rows ? Bf16SomeRows::rows : Bf16ManyRows::rows;
+}
+
+/// @param a        [.., depth], gathered where it has rows
+/// @param b        each [experts, depth, columns], or with OfB along_depth [experts, columns, depth]
+/// @param slots    how many there may be
+/// @param c        [slots, columns], rows of `stride` values
+template <Layout OfB, int Matrices, class C, class Context, class E>
+void bf16_slots_are_rows(Context& ctx, const Bf16Matrix& a, const EachBf16<Matrices>& b, Index b_step,
+                         const Index* offsets, Index experts, Index slots, Index columns, Index depth, C* c,
+                         Index stride, const E& epilogue) {
+  if (experts == 0 || slots == 0 || columns == 0) return;
+  const Index some = experts < slots ? experts : slots;  // that have rows, at most
+  const auto run_gathered = [&]<class Shape, bool Gathers>(Shape, std::bool_constant<Gathers>) {
+    const Index tiles = (slots / Shape::rows + some) * blocks(stride, Shape::columns / Matrices);
+    launch_with_ring(ctx.product_stream(), bf16_rows_kernel<Shape, OfB, Gathers, Matrices, C, E>, tiles, Shape::threads,
+                     Bf16Tile<Shape, Layout::along_depth, OfB, Matrices>::bytes, a, b, b_step, offsets, experts,
+                     columns, depth, c, stride, epilogue);
+  };
+  const auto run = [&](auto shape) {
+    if (a.rows) {
+      run_gathered(shape, std::true_type{});
+    } else {
+      run_gathered(shape, std::false_type{});
+    }
+  };
+  switch (bf16_tile_rows(slots, experts)) {
+    case Bf16FewRows::rows:
+      run(Bf16FewRows{});
+      break;
+    case Bf16SomeRows::rows:
+      run(Bf16SomeRows{});
+      break;
+    default:
+      run(Bf16ManyRows{});
+  }
+  expect_launched("Cuda::grouped_gemm");
+}
+
+/// dw[e] (+)= Σ_s a[row(s)]ᵀ b[row(s)] over the slots of expert e, each with rows of its own: one block for each tile
+/// of dw[e].
+template <class Shape, bool GathersA, bool GathersB>
+static __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
+    bf16_depth_kernel(Bf16Matrix a, EachBf16<1> b, const Index* offsets, Index rows, Index columns, bool accumulate,
+                      float* dw) {
+  extern __shared__ __align__(128) unsigned char bf16_ring[];
+  const Index row_tiles = (rows + Shape::rows - 1) / Shape::rows;
+  const Index column_tiles = (columns + Shape::columns - 1) / Shape::columns;
+  const Index expert = blockIdx.x / (column_tiles * row_tiles);
+  const Index first = offsets[expert], count = offsets[expert + 1] - first;
+  if (count == 0 && accumulate) return;
+  __shared__ Bf16TilePlace place;
+  if (threadIdx.x == 0)
+    place = {expert,
+             expert * rows,
+             rows,
+             columns,
+             blockIdx.x / column_tiles % row_tiles * Shape::rows,
+             blockIdx.x % column_tiles * Shape::columns};
+  __syncthreads();
+  b.of[0] = b.of[0].skip(first);
+  Bf16Tile<Shape, Layout::along_lines, Layout::along_lines, 1> sums;
+  sums.template sum<GathersA, GathersB>(bf16_ring, place, a.skip(first), b.of, count);
+  sums.finish(bf16_ring, place, dw + expert * rows * columns, columns,
+              AddOrStore<float>{accumulate ? dw : nullptr, columns});
+}
+
+/// dw[e] += Σ_s a[row(s)]ᵀ b[row(s)], each with rows of its own; without `accumulate` it is stored, and 0 for an expert
+/// without slots.
+template <class Context>
+void bf16_slots_are_depth(Context& ctx, const Bf16Matrix& a, const Bf16Matrix& b, const Index* offsets, Index experts,
+                          Index rows, Index columns, bool accumulate, float* dw) {
+  if (experts == 0 || rows == 0 || columns == 0) return;
+  using Shape = Bf16ManyRows;
+  const auto run = [&]<bool GathersA, bool GathersB>(std::bool_constant<GathersA>, std::bool_constant<GathersB>) {
+    launch_with_ring(ctx.product_stream(), bf16_depth_kernel<Shape, GathersA, GathersB>,
+                     experts * blocks(rows, Shape::rows) * blocks(columns, Shape::columns), Shape::threads,
+                     Bf16Tile<Shape, Layout::along_lines, Layout::along_lines, 1>::bytes, a, EachBf16<1>{b}, offsets,
+                     rows, columns, accumulate, dw);
+  };
+  const auto run_either = [&](auto gathers_a) {
+    if (b.rows) {
+      run(gathers_a, std::true_type{});
+    } else {
+      run(gathers_a, std::false_type{});
+    }
+  };
+  if (a.rows) {
+    run_either(std::true_type{});
+  } else {
+    run_either(std::false_type{});
+  }
+  expect_launched("Cuda::grouped_outer");
+}
+
+}  // namespace gatefold::device

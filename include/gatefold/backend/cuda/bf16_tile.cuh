@@ -1,0 +1,174 @@
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "gatefold/backend/cuda/bf16_loader.cuh"
+#include "gatefold/backend/cuda/operand.cuh"
+#include "gatefold/backend/cuda/tensor_core.cuh"
+#include "gatefold/core/types.hpp"
+
+/// A tile of a product of bfloat16, summed in floats by the tensor cores of one block.
+namespace gatefold::device {
+
+/// A block computes rows × columns of c (of each matrix, columns / Matrices), a warp warp_rows × warp_columns.
+template <int Rows, int Columns, int WarpRows, int WarpColumns, int Stages, int Blocks>
+struct Bf16Shape {
+  static constexpr int rows = Rows, columns = Columns, warp_rows = WarpRows, warp_columns = WarpColumns;
+  static constexpr int stages = Stages, blocks = Blocks;  // tiles in the ring; blocks that fit a multiprocessor
+  static constexpr int warps_across = columns / warp_columns, threads = rows / warp_rows * warps_across * 32;
+};
+using Bf16ManyRows = Bf16Shape<128, 128, 64, 64, 3, 2>;
+using Bf16SomeRows = Bf16Shape<64, 128, 32, 64, 3, 2>;
+using Bf16FewRows = Bf16Shape<16, 128, 16, 32, 4, 3>;
+
+/// Where a block's tile lies in c.
+struct Bf16TilePlace {
+  Index expert, first;  // and what its row 0 is to the epilogue
+  Index rows, columns;  // of the expert's part of c
+  Index row, column;    // where the tile begins
+};
+
+/// @tparam OfA, OfB  how the operands lie
+template <class Shape, Layout OfA, Layout OfB, int Matrices>
+class Bf16Tile {
+  static constexpr int D = Bf16Place::depth, stages = Shape::stages;
+  static constexpr int columns = Shape::columns / Matrices;  // of one matrix
+  static constexpr int warp_columns = Shape::warp_columns / Matrices;
+  static constexpr int down = Shape::warp_rows / 16, across = warp_columns / 8;
+  static constexpr int a_bytes = Shape::rows * Bf16Place::row_bytes, b_bytes = columns * Bf16Place::row_bytes;
+  static constexpr int stage_bytes = a_bytes + Matrices * b_bytes;
+  static constexpr int pass_rows = Shape::rows / Shape::warp_rows * 16, pitch = columns + 8;
+  static_assert(warp_columns % 16 == 0, "gatefold: ldmatrix brings 16 columns");
+
+ public:
+  /// Of the shared memory that a block needs.
+  static constexpr int bytes = stages * stage_bytes;
+  static_assert(Matrices * pass_rows * pitch * 4 <= bytes);
+
+  /// @order  groups of 16 products over k, ascending from 0, each added to a float by the tensor core: the same for
+  ///         every shape, so that an element depends on its own row and column alone
+  template <bool GathersA, bool GathersB>
+  __device__ void sum(unsigned char* ring, const Bf16TilePlace& place, const Bf16Matrix& a,
+                      const Bf16Matrix (&b)[Matrices], Index depth) {
+    Bf16Loader<OfA, GathersA, Shape::rows, Shape::threads> a_loader;
+    Bf16Loader<OfB, GathersB, columns, Shape::threads> b_loader[Matrices];
+    a_loader.begin(a, place.row, place.rows, OfA == Layout::along_depth ? bf16_stride(depth) : depth);
+    for (int m = 0; m < Matrices; ++m)
+      b_loader[m].begin(b[m], place.column, place.columns, OfB == Layout::along_depth ? bf16_stride(depth) : depth);
+    const auto load = [&](int stage) {
+      a_loader.load(ring + stage * stage_bytes);
+#pragma unroll
+      for (int m = 0; m < Matrices; ++m) b_loader[m].load(ring + stage * stage_bytes + a_bytes + m * b_bytes);
+    };
+    const int steps = static_cast<int>((depth + D - 1) / D);
+    for (int stage = 0; stage < stages - 1; ++stage) {
+      if (stage < steps) load(stage);
+      __pipeline_commit();
+    }
+    const bool busy = place.row + warp_row() < place.rows;
+    int stage = 0, free = stages - 1;
+    for (int left = steps; left > 0; --left) {
+      __pipeline_wait_prior(stages - 2);
+      __syncthreads();
+      if (left >= stages) load(free);
+      __pipeline_commit();
+      if (busy) multiply(shared_address(ring) + static_cast<std::uint32_t>(stage * stage_bytes));
+      free = stage;
+      stage = stage + 1 < stages ? stage + 1 : 0;
+    }
+    __pipeline_wait_prior(0);
+    __syncthreads();  // the ring has been read
+  }
+
+  /// Store what the epilogue makes of the sums, through shared memory: neighbours in c are written by neighbours, and
+  /// the epilogue is compiled once. Behind the last column of bfloat16 stands 0 up to the row's end.
+  /// @param c  of the expert, rows of `stride` values
+  template <class C, class E>
+  __device__ void finish(unsigned char* ring, const Bf16TilePlace& place, C* c, Index stride, const E& epilogue) const {
+    auto* const staged = reinterpret_cast<float*>(ring);  // [Matrices][pass_rows][pitch]
+    constexpr int matrix = pass_rows * pitch;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int i = 0; i < down; ++i) {
+      const int row = warp_row() / Shape::warp_rows * 16 + lane / 4, column = warp_column() + lane % 4 * 2;
+#pragma unroll
+      for (int m = 0; m < Matrices; ++m)
+#pragma unroll
+        for (int j = 0; j < across; ++j)
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            float* const to = staged + m * matrix + (row + 8 * half) * pitch + column + 8 * j;
+            to[0] = sum_[m][i][j][2 * half];
+            to[1] = sum_[m][i][j][2 * half + 1];
+          }
+      __syncthreads();
+#pragma unroll 4
+      for (int at = static_cast<int>(threadIdx.x); at < pass_rows * columns; at += Shape::threads) {
+        const int y = at / columns, x = at % columns;
+        const Index r = place.row + y / 16 * Shape::warp_rows + i * 16 + y % 16, j = place.column + x;
+        if (r >= place.rows || j >= stride) continue;
+        const float* const v = staged + y * pitch + x;
+        store(c + r * stride + j, j < place.columns ? finished<Matrices>(epilogue, place.expert, place.first + r, j, *v,
+                                                                         v[(Matrices - 1) * matrix])
+                                                    : 0.f);
+      }
+      __syncthreads();
+    }
+  }
+
+ private:
+  /// Where in the tile my warp's part begins.
+  __device__ static int warp_row() {
+    return static_cast<int>(threadIdx.x) / 32 / Shape::warps_across * Shape::warp_rows;
+  }
+  __device__ static int warp_column() {
+    return static_cast<int>(threadIdx.x) / 32 % Shape::warps_across * warp_columns;
+  }
+  __device__ static void store(float* to, float v) { *to = v; }
+  __device__ static void store(Bfloat16* to, float v) { *to = Bfloat16::from(v); }
+
+  /// @param from  a stage of the ring
+  __device__ void multiply(std::uint32_t from) {
+    // Which row, and which unit of it, of 16 × 16 values this lane names to ldmatrix. Its matrices 0 to 3 are the
+    // quarters: of a by rows first, of b by depth first.
+    const int lane = static_cast<int>(threadIdx.x) % 32, low = lane % 8, second = lane / 8 % 2, third = lane / 16;
+#pragma unroll
+    for (int k = 0; k < D; k += 16) {
+      std::uint32_t of_a[down][4];
+#pragma unroll
+      for (int i = 0; i < down; ++i) {
+        const int line = warp_row() + i * 16;
+        if constexpr (OfA == Layout::along_depth) {
+          load_matrices<false>(of_a[i], from + Bf16Place::at(line + low + 8 * second, k / 8 | third));
+        } else {
+          load_matrices<true>(
+              of_a[i], from + Bf16Place::at(Bf16Place::row_of(line, k + low + 8 * third), line % 64 / 8 | second));
+        }
+      }
+#pragma unroll
+      for (int m = 0; m < Matrices; ++m)
+#pragma unroll
+        for (int j = 0; j < across; j += 2) {
+          const int line = warp_column() + j * 8;
+          const std::uint32_t of_matrix = from + static_cast<std::uint32_t>(a_bytes + m * b_bytes);
+          std::uint32_t of_b[4];
+          if constexpr (OfB == Layout::along_depth) {
+            load_matrices<false>(of_b, of_matrix + Bf16Place::at(line + low + 8 * third, k / 8 | second));
+          } else {
+            load_matrices<true>(
+                of_b, of_matrix + Bf16Place::at(Bf16Place::row_of(line, k + low + 8 * second), line % 64 / 8 | third));
+          }
+#pragma unroll
+          for (int i = 0; i < down; ++i) {
+            multiply_add(sum_[m][i][j], of_a[i], of_b[0], of_b[1]);
+            multiply_add(sum_[m][i][j + 1], of_a[i], of_b[2], of_b[3]);
+          }
+        }
+    }
+  }
+
+  float sum_[Matrices][down][across][4] = {};
+};
+
+}  // namespace gatefold::device

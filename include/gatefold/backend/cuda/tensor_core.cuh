@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+
+/// The instructions of tensor cores that multiply bfloat16 (PTX ISA, "Warp Level Matrix Multiply-Accumulate
+/// Instructions"), from compute capability 8.0 on. All lanes of a warp call them together.
+namespace gatefold::device {
+
+__device__ inline std::uint32_t shared_address(const void* p) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
+}
+
+/// Four matrices of 8 × 8 values; lanes 8 m to 8 m + 7 name the rows of the m-th, 16 bytes each in shared memory. A
+/// lane gets values 2 (lane % 4) and the next of row lane / 4 of each.
+/// @tparam Transpose  of the matrices as they are stored
+template <bool Transpose>
+__device__ void load_matrices(std::uint32_t (&to)[4], std::uint32_t row) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  if constexpr (Transpose) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(row));
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(row));
+  }
+#endif
+}
+
+/// sum += a b for a of 16 × 16, b of 16 × 8 values: a lane has sums (lane / 4, 2 (lane % 4) + {0, 1}) and those 8 rows
+/// below.
+__device__ inline void multiply_add(float (&sum)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+      "%3};"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#endif
+}
+
+}  // namespace gatefold::device

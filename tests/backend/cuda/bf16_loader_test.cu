@@ -1,0 +1,94 @@
+// How a block's threads copy tiles of bfloat16 to shared memory: which value stands where, and 0 for the others.
+#include "gatefold/backend/cuda/bf16_loader.cuh"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "support/device_array.cuh"
+
+using namespace gatefold;
+using namespace gatefold::device;
+
+namespace {
+
+constexpr int kLines = 64, kThreads_ = 128, kTiles = 2, kSize = kLines * Bf16Place::depth;
+
+/// Tiles of the lines from `first` on, one after the other, as they lie in shared memory.
+template <Layout L, bool Gathers>
+static __global__ void copy_tiles(Bf16Matrix from, Index first, Index lines, Index depth, Bfloat16* to) {
+  __shared__ __align__(128) unsigned char tile[kSize * 2];
+  Bf16Loader<L, Gathers, kLines, kThreads_> loader;
+  loader.begin(from, first, lines, depth);
+  for (int t = 0; t < kTiles; ++t) {
+    loader.load(tile);
+    __pipeline_commit();
+    __pipeline_wait_prior(0);
+    __syncthreads();
+    for (int i = threadIdx.x; i < kSize; i += kThreads_) to[t * kSize + i] = reinterpret_cast<Bfloat16*>(tile)[i];
+    __syncthreads();
+  }
+}
+
+template <Layout L, bool Gathers>
+void check(Index lines, Index depth) {
+  CAPTURE(lines);
+  CAPTURE(depth);
+  Cuda::Context ctx;
+  const bool along_depth = L == Layout::along_depth;
+  const Index rows = along_depth ? lines : depth, stride = bf16_stride(along_depth ? depth : lines), items = rows + 5;
+  std::vector<Bfloat16> values;
+  for (Index i = 0; i < items * stride; ++i) values.push_back(Bfloat16::from(static_cast<float>(i % 251 + 1)));
+  const auto picked = test::random_integers(rows, 0, items, 1);
+  test::DeviceArray<Bfloat16> from(ctx, values), to(ctx, std::vector<Bfloat16>(kTiles * kSize));
+  test::DeviceArray<Index> picked_on_device(ctx, picked);
+  for (Index first = 0; first < lines; first += kLines) {
+    copy_tiles<L, Gathers><<<1, kThreads_, 0, ctx.stream()>>>(
+        Bf16Matrix{from.data(), stride, Gathers ? picked_on_device.data() : nullptr}, first, lines,
+        along_depth ? stride : depth, to.data());
+    expect_launched("copy_tiles");
+    const auto got = to.values();
+    int wrong = 0;
+    for (int t = 0; t < kTiles; ++t)
+      for (int line = 0; line < kLines; ++line)
+        for (int k = 0; k < Bf16Place::depth; ++k) {
+          const Index place = along_depth ? first + line : t * 64 + k, along = along_depth ? t * 64 + k : first + line;
+          float expected = 0;
+          if (place < rows && along < stride)
+            expected = values[static_cast<std::size_t>(
+                (Gathers ? picked[static_cast<std::size_t>(place)] : place) * stride + along)];
+          const int row = along_depth ? line : Bf16Place::row_of(line, k), column = along_depth ? k : line % 64;
+          const int at = t * kSize + Bf16Place::at(row, column / 8) / 2 + column % 8;
+          wrong += expected != static_cast<float>(got[static_cast<std::size_t>(at)]);
+        }
+    CHECK(wrong == 0);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("cuda: tiles of bfloat16 hold what is there, and 0") {
+  for (const Index lines : {1, 63, 64, 70, 129})
+    for (const Index depth : {1, 8, 64, 71, 128}) {
+      check<Layout::along_depth, false>(lines, depth);
+      check<Layout::along_depth, true>(lines, depth);
+      check<Layout::along_lines, false>(lines, depth);
+      check<Layout::along_lines, true>(lines, depth);
+    }
+}
+
+TEST_CASE("neither eight rows of a unit nor a row's eight units meet a bank twice") {
+  // 16 bytes are four banks of 32: eight of them at once take all, if their places are eight.
+  for (int i = 0; i < 16; i += 8)
+    for (int unit = 0; unit < 8; ++unit) {
+      std::set<int> of_rows, of_units;
+      for (int j = 0; j < 8; ++j) {
+        of_rows.insert(Bf16Place::at(i + j, unit) % 128);
+        of_units.insert(Bf16Place::at(i, j) % 128);
+      }
+      CHECK(of_rows.size() == 8);
+      CHECK(of_units.size() == 8);
+    }
+}

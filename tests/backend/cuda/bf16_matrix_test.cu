@@ -1,0 +1,57 @@
+// Rows of floats rounded to bfloat16, in whole units.
+#include "gatefold/backend/cuda/bf16_matrix.cuh"
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "support/device_array.cuh"
+
+using namespace gatefold;
+using namespace gatefold::test;
+
+namespace {
+
+/// Rows [first, end) alone are rounded, if there is a range.
+void check(Index rows, Index columns, Index skip, bool range) {
+  CAPTURE(columns);
+  CAPTURE(skip);
+  Cuda::Context ctx;
+  std::vector<float>
+      x;  // numbers of eight bits, exact in bfloat16; one in three has a bit more, half of the last place
+  for (Index i = 0; i < rows * columns; ++i) x.push_back(static_cast<float>(i % 128 + 128) + (i % 3 == 0 ? 0.25f : 0));
+  DeviceArray<float> from(ctx, x, skip);
+  DeviceArray<Index> offsets(ctx, {2, 3, rows - 1});
+  const Index stride = device::bf16_stride(columns);
+  DeviceArray<std::uint16_t> to(ctx, std::vector<std::uint16_t>(static_cast<std::size_t>(rows * stride), 77));
+  device::round_rows(ctx.stream(), rows, columns, from.data(), reinterpret_cast<Bfloat16*>(to.data()),
+                     range ? offsets.data() : nullptr, 2);
+  const auto got = to.values();
+  for (Index r = 0; r < rows; ++r)
+    for (Index j = 0; j < stride; ++j) {
+      const auto bits = got[static_cast<std::size_t>(r * stride + j)];
+      if (range && (r < 2 || r >= rows - 1)) {
+        CHECK(bits == 77);
+      } else {
+        // 128 + n is 1.n × 2⁷: exponent 134, its seven bits n
+        const auto n = static_cast<std::uint16_t>((r * columns + j) % 128);
+        CHECK(bits == (j < columns ? static_cast<std::uint16_t>(134 << 7 | n) : 0));
+      }
+    }
+}
+
+}  // namespace
+
+TEST_CASE("cuda: rows are rounded, and 0 stands behind the last column") {
+  for (const Index columns : {1, 8, 13, 16, 300})
+    for (const Index skip : {0, 1})
+      for (const bool range : {false, true}) check(6, columns, skip, range);
+}
+
+TEST_CASE("a row of whole units") {
+  CHECK(device::bf16_stride(0) == 0);
+  CHECK(device::bf16_stride(1) == 8);
+  CHECK(device::bf16_stride(8) == 8);
+  CHECK(device::bf16_stride(9) == 16);
+}
