@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "support.cuh"
+#include "one_layer.cuh"
 
 // One layer on a device beside its limits, a dense product of the same arithmetic and a loop of cuBLAS over the
 // experts:
@@ -11,62 +11,6 @@
 namespace {
 
 using namespace bench;
-
-struct Shape {
-  const char* name;
-  Index items, dim, hidden, experts, picks;
-
-  double product_flop() const { return 4.0 * double(items) * double(picks) * double(dim) * double(hidden); }
-  double flop() const { return product_flop() + 2.0 * double(items) * double(dim) * double(experts); }
-};
-
-constexpr Shape kShapes[] = {
-    {"tokens_16384", 16384, 1024, 4096, 8, 2}, {"tokens_4096", 4096, 512, 2048, 8, 2},
-    {"papers_medium", 4096, 352, 352, 16, 2},  {"experts_64", 16384, 1024, 2048, 64, 2},
-    {"small_experts", 65536, 64, 128, 64, 2},  {"decode_16", 16, 1024, 4096, 8, 2},
-    {"decode_1", 1, 1024, 4096, 8, 2},
-};
-
-using Gate = SoftmaxTopK;
-using Moe = Mixture<Gate, Mlp<GeluTanh>>;
-using Layer = Residual<update::Plain, Moe>;
-
-struct Run {
-  explicit Run(const Shape& s, Cuda::Options options = {})
-      : shape(s),
-        ctx(options),
-        layer{.rule = {},
-              .branch = {Gate{.scores = {.model_dim = s.dim, .experts = s.experts}, .selection = {.k = s.picks}},
-                         Mlp<GeluTanh>{.model_dim = s.dim, .hidden_dim = s.hidden, .bias = false}}},
-        params(init_params<float, Cuda>(layer, ctx, Seed{1})),
-        grads(zeros_like(ctx, params)),
-        x(uniform_tensor<float>(ctx, Seed{2}, 1, s.items, s.dim)),
-        dy(uniform_tensor<float>(ctx, Seed{3}, 1, s.items, s.dim)),
-        y(s.items, s.dim),
-        dx(s.items, s.dim) {}
-
-  void forward() {
-    layer.begin(ctx, params, shape.items, carry);
-    layer.forward(ctx, params, x, carry, y, saved, {});
-  }
-  void infer() {
-    layer.begin(ctx, params, shape.items, carry);
-    gatefold::infer<float, Cuda>(layer, ctx, params, x, carry, y);
-  }
-  void backward() {
-    set_zero(ctx, grads);
-    set_zero(ctx, dx);
-    gatefold::backward(layer, ctx, params, x, saved, dy, carry, dx, grads);
-  }
-
-  Shape shape;
-  Cuda::Context ctx;
-  Layer layer;
-  gatefold::Params<Layer, float, Cuda> params, grads;
-  Tensor<float, 2, Cuda> x, dy, y, dx;
-  gatefold::Saved<Layer, float, Cuda> saved;
-  gatefold::Carry<Layer, float, Cuda> carry;
-};
 
 struct Activate {
   float* x;
@@ -76,11 +20,11 @@ struct Activate {
 /// The experts by one cuBLAS call for each and each of its matrices, on gathered rows: what a simple program would do.
 /// The offsets are read from the device before the clock runs.
 struct BlasLoop {
-  Run& run;
+  Run<>& run;
   std::vector<Index> offsets;
   Tensor<float, 2, Cuda> gathered, hidden, z;
 
-  explicit BlasLoop(Run& r) : run(r) {
+  explicit BlasLoop(Run<>& r) : run(r) {
     const auto& plan = run.saved.calls[0].plan;
     offsets.resize(static_cast<std::size_t>(run.shape.experts) + 1);
     Cuda::to_host(run.ctx, Index(offsets.size()), plan.offsets.data(), offsets.data());
@@ -110,9 +54,9 @@ struct BlasLoop {
 };
 
 void one_layer(const Shape& s) {
-  Run run(s);
+  Run<> run(s);
   run.forward();
-  Rounds rounds(run.ctx);
+  Rounds rounds(run.ctx.stream());
   const Limits limits(run.ctx, rounds);
   const auto infer = rounds.add([&] { run.infer(); });
   const auto forward = rounds.add([&] { run.forward(); });
@@ -130,7 +74,7 @@ void one_layer(const Shape& s) {
     const auto d = saved.plan.dispatch(run.ctx, run.x);
     infer_expert<float, Cuda>(run.layer.branch.expert, run.ctx, run.params.branch.expert, d.groups, d.x, z.view());
   });
-  Run by_blas(s, {.blas_experts = true}), by_tf32(s, {.blas_experts = true, .tf32 = true});
+  Run<> by_blas(s, {.blas_experts = true}), by_tf32(s, {.blas_experts = true, .tf32 = true});
   const auto blas_infer = rounds.add([&] {
     by_blas.infer();
     by_blas.ctx.synchronize();
@@ -139,15 +83,12 @@ void one_layer(const Shape& s) {
     by_tf32.infer();
     by_tf32.ctx.synchronize();
   });
-  Run for_graph(s);
+  Run<> for_graph(s);
   const Graph graph(for_graph.ctx, [&] { for_graph.infer(); });
   const auto replay = rounds.add([&] { graph.launch(run.ctx); });
-  Run to_freeze(s);
+  Run<> to_freeze(s);
   const auto rounded = freeze(to_freeze.ctx, std::move(to_freeze.params), {.bfloat16 = true});
-  const auto bfloat16 = rounds.add([&] {
-    const auto scope = run.ctx.use(rounded.packed);
-    gatefold::infer<float, Cuda>(run.layer, run.ctx, rounded.params, run.x, run.carry, run.y);
-  });
+  const auto bfloat16 = rounds.add([&] { run.infer(rounded); });
   BlasLoop blas(run);
   const auto loop = rounds.add([&] { blas(); });
   // a dense pair of products of the same arithmetic

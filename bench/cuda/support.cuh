@@ -41,7 +41,8 @@ class Event {
 /// A round repeats a piece for about ten milliseconds; launches are part of its time unless it is a graph.
 class Rounds {
  public:
-  explicit Rounds(Cuda::Context& ctx) : ctx_(ctx) {}
+  /// @param stream  that the work is launched on
+  explicit Rounds(cudaStream_t stream) : stream_(stream) {}
 
   std::size_t add(std::function<void()> work) {
     works_.push_back({std::move(work), 1, {}});
@@ -70,13 +71,13 @@ class Rounds {
     std::vector<double> seconds;
   };
   double time(const Work& w) {
-    begin_.record(ctx_.stream());
+    begin_.record(stream_);
     for (int i = 0; i < w.repeats; ++i) w.work();
-    end_.record(ctx_.stream());
+    end_.record(stream_);
     return end_.seconds_since(begin_) / w.repeats;
   }
 
-  Cuda::Context& ctx_;
+  cudaStream_t stream_;
   std::vector<Work> works_;
   Event begin_, end_;
 };
@@ -84,8 +85,8 @@ class Rounds {
 /// Work captured once and launched as a whole.
 class Graph {
  public:
-  template <class F>
-  Graph(Cuda::Context& ctx, const F& work) {
+  template <class Context, class F>
+  Graph(Context& ctx, const F& work) {
     for (int i = 0; i < 2; ++i) work();  // its memory is there now
     cudaGraph_t graph;
     device::expect_success(cudaStreamBeginCapture(ctx.stream(), cudaStreamCaptureModeThreadLocal),
@@ -98,7 +99,8 @@ class Graph {
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
   ~Graph() { cudaGraphExecDestroy(instance_); }
-  void launch(Cuda::Context& ctx) const {
+  template <class Context>
+  void launch(Context& ctx) const {
     device::expect_success(cudaGraphLaunch(instance_, ctx.stream()), "cudaGraphLaunch");
   }
 

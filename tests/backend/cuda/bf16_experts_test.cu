@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "gatefold/backend/random_fill.hpp"
 #include "support/grouped_product.cuh"
 
 using namespace gatefold;

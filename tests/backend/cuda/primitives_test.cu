@@ -4,9 +4,11 @@
 #include <doctest/doctest.h>
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/random_fill.hpp"
 #include "support/device_array.cuh"
 
 using namespace gatefold;

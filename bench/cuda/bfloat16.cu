@@ -1,0 +1,95 @@
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "one_layer.cuh"
+
+// One layer whose experts multiply bfloat16 on tensor cores, beside cuBLAS's dense products of the same arithmetic:
+//   bfloat16 [WORD]   rows whose name contains WORD
+namespace {
+
+using namespace bench;
+
+/// c = a b of bfloat16 by cuBLAS, summed in float, row by row.
+void dense(CudaBf16::Context& ctx, Index m, Index n, Index k, const Tensor<Bfloat16, 2, CudaBf16>& a,
+           const Tensor<Bfloat16, 2, CudaBf16>& b, Tensor<Bfloat16, 2, CudaBf16>& c) {
+  const float one = 1, zero = 0;
+  const auto extent = [](Index i) { return static_cast<int>(i); };
+  device::expect_success(cublasGemmEx(ctx.blas(), CUBLAS_OP_N, CUBLAS_OP_N, extent(n), extent(m), extent(k), &one,
+                                      b.data(), CUDA_R_16BF, extent(n), a.data(), CUDA_R_16BF, extent(k), &zero,
+                                      c.data(), CUDA_R_16BF, extent(n), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+                         "cublasGemmEx");
+}
+
+Tensor<Bfloat16, 2, CudaBf16> rounded(CudaBf16::Context& ctx, std::uint64_t seed, Index rows, Index columns) {
+  const auto x = uniform_tensor<float>(ctx, Seed{seed}, 1, rows, columns);
+  Tensor<Bfloat16, 2, CudaBf16> to(rows, device::bf16_stride(columns));
+  device::round_rows(ctx.stream(), rows, columns, x.data(), to.data());
+  ctx.synchronize();
+  return to;
+}
+
+void one_layer(const Shape& s) {
+  Run<CudaBf16> run(s), to_freeze(s), for_graph(s);
+  const auto frozen = freeze(to_freeze.ctx, std::move(to_freeze.params), {.bfloat16 = true});
+  run.forward();
+  Rounds rounds(run.ctx.stream());
+  const auto infer = rounds.add([&] { run.infer(); });
+  const auto of_frozen = rounds.add([&] { run.infer(frozen); });
+  const Graph graph(for_graph.ctx, [&] { for_graph.infer(frozen); });
+  const auto replay = rounds.add([&] { graph.launch(run.ctx); });
+  const auto forward = rounds.add([&] { run.forward(); });
+  const auto train = rounds.add([&] {
+    run.forward();
+    run.backward();
+  });
+  const Index slots = s.items * s.picks;
+  auto& plan = run.saved.calls[0].plan;
+  Tensor<float, 2, CudaBf16> z(slots, s.dim);
+  const auto experts = rounds.add([&] {
+    const auto scope = run.ctx.use(frozen.packed);
+    const auto d = plan.dispatch(run.ctx, run.x);
+    infer_expert<float, CudaBf16>(run.layer.branch.expert, run.ctx, frozen.params.branch.expert, d.groups, d.x,
+                                  z.view());
+  });
+  const auto rows = rounded(run.ctx, 4, slots, s.dim), up = rounded(run.ctx, 5, s.dim, s.hidden),
+             down = rounded(run.ctx, 6, s.hidden, s.dim);
+  Tensor<Bfloat16, 2, CudaBf16> hidden(slots, s.hidden), out(slots, s.dim);
+  const auto both = rounds.add([&] {
+    dense(run.ctx, slots, s.hidden, s.dim, rows, up, hidden);
+    dense(run.ctx, slots, s.dim, s.hidden, hidden, down, out);
+  });
+  rounds.run();
+
+  const auto us = [&](std::size_t i) { return rounds.median_of(i) * 1e6; };
+  const auto tflops = [&](std::size_t i, double times) {
+    return times * s.product_flop() / rounds.median_of(i) * 1e-12;
+  };
+  std::printf("%s: T %lld D %lld H %lld E %lld K %lld\n", s.name, (long long)s.items, (long long)s.dim,
+              (long long)s.hidden, (long long)s.experts, (long long)s.picks);
+  std::printf(
+      "  infer %.1f us, frozen %.1f us, as a graph %.1f us; forward %.1f us; forward + backward %.1f us (%.2f)\n",
+      us(infer), us(of_frozen), us(replay), us(forward), us(train), rounds.ratio(train, forward));
+  std::printf("  TFLOP/s: frozen layer %.1f, experts alone %.1f, training %.1f; dense cuBLAS %.1f (%.1f us)\n",
+              tflops(of_frozen, 1), tflops(experts, 1), tflops(train, 3), tflops(both, 1), us(both));
+  std::printf("  share of dense cuBLAS: experts %.2f, frozen layer %.2f\n", rounds.ratio(both, experts),
+              rounds.ratio(both, of_frozen));
+  if (s.items <= 16)
+    std::printf("  weights read at %.0f GB/s\n", double(std::min(s.experts, slots)) * 2 * double(s.dim * s.hidden) * 2 /
+                                                     rounds.median_of(replay) * 1e-9);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string word = argc > 1 ? argv[1] : "";
+  try {
+    for (const Shape& s : kShapes)
+      if (std::string(s.name).find(word) != std::string::npos) one_layer(s);
+  } catch (const Error& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return EXIT_FAILURE;
+  }
+}

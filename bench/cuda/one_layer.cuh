@@ -1,0 +1,71 @@
+#pragma once
+
+#include "support.cuh"
+
+/// The layer that the device benchmarks time, and its sizes.
+namespace bench {
+
+struct Shape {
+  const char* name;
+  Index items, dim, hidden, experts, picks;
+
+  double product_flop() const { return 4.0 * double(items) * double(picks) * double(dim) * double(hidden); }
+  double flop() const { return product_flop() + 2.0 * double(items) * double(dim) * double(experts); }
+};
+
+inline constexpr Shape kShapes[] = {
+    {"tokens_16384", 16384, 1024, 4096, 8, 2}, {"tokens_4096", 4096, 512, 2048, 8, 2},
+    {"papers_medium", 4096, 352, 352, 16, 2},  {"experts_64", 16384, 1024, 2048, 64, 2},
+    {"small_experts", 65536, 64, 128, 64, 2},  {"decode_16", 16, 1024, 4096, 8, 2},
+    {"decode_1", 1, 1024, 4096, 8, 2},
+};
+
+using Gate = SoftmaxTopK;
+using Moe = Mixture<Gate, Mlp<GeluTanh>>;
+using Layer = Residual<update::Plain, Moe>;
+
+template <class B = Cuda>
+struct Run {
+  explicit Run(const Shape& s, typename B::Options options = {})
+      : shape(s),
+        ctx(options),
+        layer{.rule = {},
+              .branch = {Gate{.scores = {.model_dim = s.dim, .experts = s.experts}, .selection = {.k = s.picks}},
+                         Mlp<GeluTanh>{.model_dim = s.dim, .hidden_dim = s.hidden, .bias = false}}},
+        params(init_params<float, B>(layer, ctx, Seed{1})),
+        grads(zeros_like(ctx, params)),
+        x(uniform_tensor<float>(ctx, Seed{2}, 1, s.items, s.dim)),
+        dy(uniform_tensor<float>(ctx, Seed{3}, 1, s.items, s.dim)),
+        y(s.items, s.dim),
+        dx(s.items, s.dim) {}
+
+  void forward() {
+    layer.begin(ctx, params, shape.items, carry);
+    layer.forward(ctx, params, x, carry, y, saved, {});
+  }
+  void infer() {
+    layer.begin(ctx, params, shape.items, carry);
+    gatefold::infer<float, B>(layer, ctx, params, x, carry, y);
+  }
+  template <class FrozenParams>
+  void infer(const FrozenParams& frozen) {
+    const auto scope = ctx.use(frozen.packed);
+    layer.begin(ctx, frozen.params, shape.items, carry);
+    gatefold::infer<float, B>(layer, ctx, frozen.params, x, carry, y);
+  }
+  void backward() {
+    set_zero(ctx, grads);
+    set_zero(ctx, dx);
+    gatefold::backward(layer, ctx, params, x, saved, dy, carry, dx, grads);
+  }
+
+  Shape shape;
+  typename B::Context ctx;
+  Layer layer;
+  gatefold::Params<Layer, float, B> params, grads;
+  Tensor<float, 2, B> x, dy, y, dx;
+  gatefold::Saved<Layer, float, B> saved;
+  gatefold::Carry<Layer, float, B> carry;
+};
+
+}  // namespace bench
