@@ -5,6 +5,7 @@
 
 #include "gatefold/backend/cuda/bf16_matrix.cuh"
 #include "gatefold/backend/cuda/bf16_product.cuh"
+#include "gatefold/backend/cuda/hopper_product.cuh"
 #include "gatefold/backend/cuda/plain_product.cuh"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/groups.hpp"
@@ -14,13 +15,25 @@
 /// each product, or when they were packed; what is between two products of a pair is never a float in memory.
 namespace gatefold::device {
 
-/// a, rounded in scratch: of rows in slot order those in use alone.
+/// Whether Hopper's kernel sums a product whose slots are rows: where most of its large tiles would be used. Bits are the
+/// same either way.
 template <class Context, class B>
-Bf16Matrix rounded_rows(Context& ctx, const Groups<B>& g, View<const float, 2, B> a, const Index* rows) {
-  auto to = ctx.template scratch<Bfloat16>(a.extent(0), bf16_stride(a.extent(1)));
-  round_rows(ctx.product_stream(), a.extent(0), a.extent(1), a.data(), to.data(), rows ? nullptr : g.offsets.data(),
-             g.experts());
-  return {to.data(), bf16_stride(a.extent(1)), rows};
+bool uses_hopper(Context& ctx, const Groups<B>& g, Index columns) {
+  return columns >= HopperTile::columns / 2 && bf16_tile_rows(g.slots, g.experts()) == Bf16ManyRows::rows &&
+         ctx.has_hopper_code();
+}
+
+/// a, rounded in scratch, in the order of its rows or of the slots: of those the ones in use alone.
+template <class Context, class B>
+Bf16Matrix rounded_rows(Context& ctx, const Groups<B>& g, View<const float, 2, B> a, const Index* rows,
+                        bool in_slot_order) {
+  const bool slots = in_slot_order || !rows;
+  const Index count = slots ? g.slots : a.extent(0), stride = bf16_stride(a.extent(1));
+  auto to = ctx.template scratch<Bfloat16>(count, stride);
+  RoundedRows which;
+  if (slots) which = {g.offsets.data(), g.experts(), rows};
+  round_rows(ctx.product_stream(), count, a.extent(1), a.data(), to.data(), which);
+  return {to.data(), stride, slots ? nullptr : rows};
 }
 
 /// Weights as they were packed, or rounded in scratch.
@@ -41,16 +54,20 @@ EachBf16<static_cast<int>(M)> rounded_weights(Context& ctx, const std::array<Vie
 }
 
 /// c[s] = epilogue(a[row(s)] op(w_0[e]), …)
-/// @param a  rounded, [.., depth]
-/// @param c  rows of `stride` values
+/// @param a       rounded, [.., depth]
+/// @param hopper  by Hopper's kernel, for which a is in slot order
+/// @param c       rows of `stride` values
 template <class C, class Context, class B, std::size_t M, class E>
-void bf16_product(Context& ctx, const Groups<B>& g, const Bf16Matrix& a, Index depth,
+void bf16_product(Context& ctx, bool hopper, const Groups<B>& g, const Bf16Matrix& a, Index depth,
                   const std::array<View<const float, 3, B>, M>& w, bool transpose, Index columns, C* c, Index stride,
                   const E& epilogue) {
   expect_int("Cuda::grouped_gemm", depth);
   const auto each = rounded_weights(ctx, w);
   const Index step = w[0].extent(1) * bf16_stride(w[0].extent(2));
   const auto run = [&]<Layout OfB>(std::integral_constant<Layout, OfB>) {
+    if (hopper)
+      return hopper_slots_are_rows<OfB>(ctx, a, each, step, g.offsets.data(), g.experts(), g.slots, columns, depth, c,
+                                        stride, epilogue);
     bf16_slots_are_rows<OfB>(ctx, a, each, step, g.offsets.data(), g.experts(), g.slots, columns, depth, c, stride,
                              epilogue);
   };
@@ -66,8 +83,9 @@ template <class Context, class B, class E>
 void bf16_gemm(Context& ctx, const Groups<B>& g, View<const float, 2, B> a, View<const float, 3, B> w, bool transpose,
                View<float, 2, B> c, const E& epilogue) {
   const auto mark = ctx.mark();
-  const Bf16Matrix rows = rounded_rows(ctx, g, a, g.rows.data());
-  bf16_product(ctx, g, rows, a.extent(1), std::array{w}, transpose, c.extent(1), c.data(), c.extent(1), epilogue);
+  const bool hopper = uses_hopper(ctx, g, c.extent(1));
+  bf16_product(ctx, hopper, g, rounded_rows(ctx, g, a, g.rows.data(), hopper), a.extent(1), std::array{w}, transpose,
+               c.extent(1), c.data(), c.extent(1), epilogue);
 }
 
 /// c[s] = last(middle(a[row(s)] up_0[e], …) down[e])
@@ -78,10 +96,11 @@ void bf16_pair(Context& ctx, const Groups<B>& g, View<const float, 2, B> a,
   const auto mark = ctx.mark();
   const Index columns = down.extent(1), stride = bf16_stride(columns);
   auto hidden = ctx.template scratch<Bfloat16>(g.slots, stride);
-  bf16_product(ctx, g, rounded_rows(ctx, g, a, g.rows.data()), a.extent(1), up, false, columns, hidden.data(), stride,
-               middle);
-  bf16_product(ctx, g, Bf16Matrix{hidden.data(), stride}, columns, std::array{down}, false, c.extent(1), c.data(),
-               c.extent(1), last);
+  const bool hopper = uses_hopper(ctx, g, columns);
+  bf16_product(ctx, hopper, g, rounded_rows(ctx, g, a, g.rows.data(), hopper), a.extent(1), up, false, columns,
+               hidden.data(), stride, middle);
+  bf16_product(ctx, uses_hopper(ctx, g, c.extent(1)), g, Bf16Matrix{hidden.data(), stride}, columns, std::array{down},
+               false, c.extent(1), c.data(), c.extent(1), last);
 }
 
 /// dw[e] (+)= Σ_s a[row(s)]ᵀ dc[s], or dc[dc_rows[s]] where these are given
@@ -89,8 +108,15 @@ template <class Context, class B>
 void bf16_outer(Context& ctx, const Groups<B>& g, View<const float, 2, B> a, View<const float, 2, B> dc,
                 View<const Index, 1, B> dc_rows, bool accumulate, View<float, 3, B> dw) {
   const auto mark = ctx.mark();
-  bf16_slots_are_depth(ctx, rounded_rows(ctx, g, a, g.rows.data()), rounded_rows(ctx, g, dc, dc_rows.data()),
-                       g.offsets.data(), g.experts(), dw.extent(1), dw.extent(2), accumulate, dw.data());
+  const bool hopper =
+      dw.extent(1) >= HopperTile::rows / 2 && dw.extent(2) >= HopperTile::columns / 2 && ctx.has_hopper_code();
+  const Bf16Matrix of_a = rounded_rows(ctx, g, a, g.rows.data(), hopper),
+                   of_dc = rounded_rows(ctx, g, dc, dc_rows.data(), hopper);
+  if (hopper)
+    return hopper_slots_are_depth(ctx, of_a, of_dc, g.offsets.data(), g.experts(), g.slots, dw.extent(1), dw.extent(2),
+                                  accumulate, dw.data());
+  bf16_slots_are_depth(ctx, of_a, of_dc, g.offsets.data(), g.experts(), dw.extent(1), dw.extent(2), accumulate,
+                       dw.data());
 }
 
 }  // namespace gatefold::device

@@ -27,19 +27,25 @@ struct Bf16Matrix {
   }
 };
 
-/// to[row] = from[row], rounded, for rows [first, end): where `range` is given, from range[0] to range[last].
+/// Which rows are rounded: all, or those from range[0] to range[last] alone; and from which stored ones.
+struct RoundedRows {
+  const Index* range = nullptr;
+  Index last = 0;
+  const Index* rows = nullptr;  // null: each from itself
+};
+
+/// to[i] = from[row(i)], rounded.
 struct RoundRow {
   const float* from;
   Index columns;
   Bfloat16* to;
   bool whole;  // whether a row's units of floats are whole and aligned
-  const Index* range = nullptr;
-  Index last = 0;
+  RoundedRows which;
 
   template <class Lanes>
   __device__ void operator()(const Lanes& lanes, Index row) const {
-    if (range && (row < range[0] || row >= range[last])) return;
-    const float* const of_from = from + row * columns;
+    if (which.range && (row < which.range[0] || row >= which.range[which.last])) return;
+    const float* const of_from = from + (which.rows ? which.rows[row] : row) * columns;
     Bfloat16* const of_to = to + row * bf16_stride(columns);
     struct alignas(16) Floats {
       float v[4];
@@ -67,9 +73,9 @@ struct RoundRow {
 
 /// `rows` rows of floats, rounded into `to`, [rows, bf16_stride(columns)].
 inline void round_rows(cudaStream_t stream, Index rows, Index columns, const float* from, Bfloat16* to,
-                       const Index* range = nullptr, Index last = 0) {
+                       const RoundedRows& which = {}) {
   const bool whole = columns % kBf16Unit == 0 && reinterpret_cast<std::uintptr_t>(from) % 16 == 0;
-  if (columns > 0) for_rows(stream, rows, RoundRow{from, columns, to, whole, range, last});
+  if (columns > 0) for_rows(stream, rows, RoundRow{from, columns, to, whole, which});
 }
 
 }  // namespace gatefold::device

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "gatefold/backend/cuda/bf16_loader.cuh"
+#include "gatefold/backend/cuda/elements.cuh"
 #include "gatefold/backend/cuda/operand.cuh"
 #include "gatefold/backend/cuda/tensor_core.cuh"
 #include "gatefold/core/types.hpp"
@@ -103,15 +104,17 @@ class Bf16Tile {
             to[1] = sum_[m][i][j][2 * half + 1];
           }
       __syncthreads();
-#pragma unroll 4
-      for (int at = static_cast<int>(threadIdx.x); at < pass_rows * columns; at += Shape::threads) {
-        const int y = at / columns, x = at % columns;
+      constexpr int runs = columns / Elements::size;
+#pragma unroll 1
+      for (int at = static_cast<int>(threadIdx.x); at < pass_rows * runs; at += Shape::threads) {
+        const int y = at / runs, x = at % runs * Elements::size;
         const Index r = place.row + y / 16 * Shape::warp_rows + i * 16 + y % 16, j = place.column + x;
         if (r >= place.rows || j >= stride) continue;
-        const float* const v = staged + y * pitch + x;
-        store(c + r * stride + j, j < place.columns ? finished<Matrices>(epilogue, place.expert, place.first + r, j, *v,
-                                                                         v[(Matrices - 1) * matrix])
-                                                    : 0.f);
+        Elements sums[Matrices];
+#pragma unroll
+        for (int m = 0; m < Matrices; ++m) sums[m] = ElementsAccess{}.load(staged + m * matrix + y * pitch + x);
+        finish_row_part<Matrices>(epilogue, place.expert, place.first + r, j, place.columns, sums, c + r * stride,
+                                  stride);
       }
       __syncthreads();
     }
@@ -125,9 +128,6 @@ class Bf16Tile {
   __device__ static int warp_column() {
     return static_cast<int>(threadIdx.x) / 32 % Shape::warps_across * warp_columns;
   }
-  __device__ static void store(float* to, float v) { *to = v; }
-  __device__ static void store(Bfloat16* to, float v) { *to = Bfloat16::from(v); }
-
   /// @param from  a stage of the ring
   __device__ void multiply(std::uint32_t from) {
     // Which row, and which unit of it, of 16 × 16 values this lane names to ldmatrix. Its matrices 0 to 3 are the

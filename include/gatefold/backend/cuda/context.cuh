@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -7,6 +8,7 @@
 #include "gatefold/backend/cuda/handles.cuh"
 #include "gatefold/backend/cuda/packed_weights.cuh"
 #include "gatefold/backend/cuda/status.cuh"
+#include "gatefold/backend/cuda/warpgroup.cuh"
 #include "gatefold/backend/object_pool.hpp"
 #include "gatefold/backend/scratch.hpp"
 #include "gatefold/core/types.hpp"
@@ -54,6 +56,11 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   int fitting_blocks(Kernel* kernel, int threads) {
     return occupancy_.of(kernel, threads);
   }
+  /// Whether its device runs code compiled for sm_90a: asked once.
+  bool has_hopper_code() {
+    if (!hopper_code_) hopper_code_ = device::has_hopper_code();
+    return *hopper_code_;
+  }
   /// Wait until everything asked of this context is done.
   void synchronize() { expect_success(cudaStreamSynchronize(stream()), "cudaStreamSynchronize"); }
 
@@ -85,6 +92,7 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   Occupancy occupancy_;
   Flags flags_;
   Blas blas_;
+  std::optional<bool> hopper_code_;
   const PackedWeights* packed_ = nullptr;
   mutable OffsetsOnHost offsets_;
 };

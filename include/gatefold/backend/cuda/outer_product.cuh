@@ -12,8 +12,9 @@ template <class T>
 struct AddOrStore {
   const T* before;
   Index columns;
-  __device__ T operator()(const OneElement<T>&, Index, Index row, Index j, T v) const {
-    return before ? before[row * columns + j] + v : v;
+  template <class A>
+  __device__ typename A::Value operator()(const A& at, Index, Index row, Index j, typename A::Value v) const {
+    return before ? at.load(before + row * columns + j) + v : v;
   }
 };
 

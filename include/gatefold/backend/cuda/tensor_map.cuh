@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cuda.h>
+
+#include "gatefold/backend/cuda/bf16_matrix.cuh"
+#include "gatefold/backend/cuda/status.cuh"
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+
+/// Descriptions of matrices by which Hopper's tensor memory accelerator copies boxes of them to shared memory.
+namespace gatefold::device {
+
+/// Rows and columns of a box: 64 values are the 128 bytes that its swizzle permutes (Bf16Place).
+inline constexpr int kBoxRows = 64, kBoxColumns = 64, kBoxBytes = kBoxRows * kBoxColumns * 2;
+
+/// The driver's cuTensorMapEncodeTiled, found through the runtime: programs link no driver library.
+/// @throws DeviceError where the driver has none
+inline decltype(&cuTensorMapEncodeTiled) encode_tiled() {
+  static const auto function = [] {
+    void* address = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+    expect_success(
+        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &address, 12000, cudaEnableDefault, &found),
+        "cudaGetDriverEntryPointByVersion");
+    if (found != cudaDriverEntryPointSuccess || !address)
+      throw DeviceError("cuTensorMapEncodeTiled: the driver does not have it");
+    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(address);
+  }();
+  return function;
+}
+
+/// `matrices` matrices of `rows` rows, `step` values apart; coordinates of a box are (column, row, matrix). What is
+/// outside is 0.
+/// @param data  whole units (bf16_matrix.cuh), whose rows are `stride` values apart
+inline CUtensorMap tensor_map(const Bfloat16* data, Index stride, Index rows, Index matrices, Index step) {
+  const auto number = [](Index n) { return static_cast<cuuint64_t>(n); };
+  const cuuint64_t extents[3] = {number(stride), number(rows), number(matrices)};
+  const cuuint64_t strides[2] = {number(stride) * sizeof(Bfloat16), number(step) * sizeof(Bfloat16)};
+  const cuuint32_t box[3] = {kBoxColumns, kBoxRows, 1}, steps[3] = {1, 1, 1};
+  CUtensorMap map;
+  const CUresult status =
+      encode_tiled()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<Bfloat16*>(data), extents, strides, box,
+                     steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                     CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (status != CUDA_SUCCESS)
+    throw DeviceError("cuTensorMapEncodeTiled: error " + std::to_string(static_cast<int>(status)));
+  return map;
+}
+
+}  // namespace gatefold::device
