@@ -25,8 +25,8 @@ void check(Index rows, Index columns, Index skip, bool range) {
   DeviceArray<Index> offsets(ctx, {2, 3, rows - 1});
   const Index stride = device::bf16_stride(columns);
   DeviceArray<std::uint16_t> to(ctx, std::vector<std::uint16_t>(static_cast<std::size_t>(rows * stride), 77));
-  device::round_rows(ctx.stream(), rows, columns, from.data(), reinterpret_cast<Bfloat16*>(to.data()), device::RoundedRows{
-                     range ? offsets.data() : nullptr, 2, nullptr});
+  device::round_rows(ctx.stream(), rows, columns, from.data(), reinterpret_cast<Bfloat16*>(to.data()),
+                     device::RoundedRows{range ? offsets.data() : nullptr, 2, nullptr});
   const auto got = to.values();
   for (Index r = 0; r < rows; ++r)
     for (Index j = 0; j < stride; ++j) {

@@ -10,7 +10,8 @@
 #include "gatefold/core/types.hpp"
 
 /// Epilogues on eight neighbouring columns at a time, which a thread reads and writes as 16 bytes: what registers are on
-/// the CPU (cpu/register.hpp).
+/// the CPU (cpu/register.hpp). exp and reciprocal are the device's own instructions, off by some units in the last place
+/// (CUDA C++ Programming Guide, "Mathematical Functions"): what follows a product of bfloat16 has fewer digits than that.
 namespace gatefold::device {
 
 /// Neighbouring values, with the arithmetic of epilogues and activations.
@@ -52,14 +53,18 @@ struct Elements {
   friend __device__ Elements name(const Elements& a) {      \
     return each([&](int i) { return math::name(a.v[i]); }); \
   }
-  GATEFOLD_ELEMENTS_FUNCTION(exp)
   GATEFOLD_ELEMENTS_FUNCTION(erf)
   GATEFOLD_ELEMENTS_FUNCTION(log)
   GATEFOLD_ELEMENTS_FUNCTION(sqrt)
   GATEFOLD_ELEMENTS_FUNCTION(tanh)
   GATEFOLD_ELEMENTS_FUNCTION(abs)
-  GATEFOLD_ELEMENTS_FUNCTION(reciprocal)
 #undef GATEFOLD_ELEMENTS_FUNCTION
+  friend __device__ Elements exp(const Elements& a) {
+    return each([&](int i) { return __expf(a.v[i]); });
+  }
+  friend __device__ Elements reciprocal(const Elements& a) {
+    return each([&](int i) { return __fdividef(1.f, a.v[i]); });
+  }
   friend __device__ Elements where_positive(const Elements& v, const Elements& a, const Elements& b) {
     return each([&](int i) { return math::where_positive(v.v[i], a.v[i], b.v[i]); });
   }

@@ -1,0 +1,164 @@
+// Hopper's kernel of grouped bfloat16 products: against sums in double, and bit by bit against that of all devices.
+#include "gatefold/backend/cuda/hopper_product.cuh"
+
+#include <doctest/doctest.h>
+
+#include <random>
+#include <tuple>
+#include <vector>
+
+#include "gatefold/backend/cuda/bf16_experts.cuh"
+#include "support/bf16_product.cuh"
+
+using namespace gatefold;
+using namespace gatefold::test;
+using device::Layout;
+
+namespace {
+
+/// Experts of many rows, tiles that end inside, experts without any; counts of slots that are no whole tiles of depth.
+const std::vector<Index> kCounts = {0, 200, 129, 0};
+
+/// Whether both of a product's ways of operands go by Hopper's kernel.
+bool by_hopper(OnDevice& on, const ProductCase& c) {
+  BothGroups groups(on.memory, c);
+  return device::uses_hopper(on.ctx, on.groups(groups), c.columns);
+}
+
+/// Sums, twice themselves where there is one matrix, the difference of two.
+struct TwiceOrDifference {
+  template <class A>
+  GATEFOLD_HD typename A::Value operator()(const A&, Index, Index, Index, typename A::Value v) const {
+    return v + v;
+  }
+  template <class A>
+  GATEFOLD_HD typename A::Value operator()(const A&, Index, Index, Index, typename A::Value v,
+                                           typename A::Value w) const {
+    return v - w;
+  }
+};
+
+/// Rows and columns of random bfloat16 numbers on the device, with NaN where nobody may look.
+struct Matrix {
+  DeviceArray<Bfloat16> values;
+  Index stride;
+  Matrix(Cuda::Context& ctx, Index rows, Index columns, std::uint64_t seed)
+      : values(ctx, numbers(rows, columns, seed)), stride(device::bf16_stride(columns)) {}
+  static std::vector<Bfloat16> numbers(Index rows, Index columns, std::uint64_t seed) {
+    const auto v = random_vector<float>(rows * columns, seed);
+    const Index stride = device::bf16_stride(columns);
+    std::vector<Bfloat16> to(static_cast<std::size_t>(rows * stride), Bfloat16{0});
+    for (Index r = 0; r < rows; ++r)
+      for (Index j = 0; j < columns; ++j)
+        to[static_cast<std::size_t>(r * stride + j)] = Bfloat16::from(v[static_cast<std::size_t>(r * columns + j)]);
+    return to;
+  }
+  device::Bf16Matrix get() { return {values.data(), stride}; }
+};
+
+/// The same product by both kernels.
+template <Layout OfB, int Matrices, class C>
+void check_bits(Index depth, Index columns) {
+  Cuda::Context memory;
+  CudaBf16::Context ctx;
+  const ProductCase c{.counts = kCounts, .depth = depth, .columns = columns, .first = 9};
+  CAPTURE(c);
+  const bool along_depth = OfB == Layout::along_depth;
+  Matrix a(memory, c.slots(), depth, 1),
+      b(memory, c.experts() * (along_depth ? columns : depth), along_depth ? depth : columns, 2),
+      other(memory, c.experts() * (along_depth ? columns : depth), along_depth ? depth : columns, 3);
+  device::EachBf16<Matrices> each;
+  each.of[0] = b.get();
+  if constexpr (Matrices == 2) each.of[1] = other.get();
+  DeviceArray<Index> offsets(memory, c.offsets());
+  const Index stride = std::is_same_v<C, float> ? columns : device::bf16_stride(columns),
+              step = (along_depth ? columns : depth) * b.stride;
+  const std::vector<C> before(static_cast<std::size_t>(c.slots() * stride), C(Bfloat16::from(-77)));
+  DeviceArray<C> one(memory, before), two(memory, before);
+  device::bf16_slots_are_rows<OfB>(ctx, a.get(), each, step, offsets.data(), c.experts(), c.slots(), columns, depth,
+                                   one.data(), stride, TwiceOrDifference{});
+  device::hopper_slots_are_rows<OfB>(ctx, a.get(), each, step, offsets.data(), c.experts(), c.slots(), columns, depth,
+                                     two.data(), stride, TwiceOrDifference{});
+  ctx.synchronize();
+  CHECK(difference(one.values(), two.values()) == "");
+}
+
+}  // namespace
+
+TEST_CASE("cuda: Hopper's products, aligned or not, gathered or not, transposed or not") {
+  OnDevice on;
+  REQUIRE(on.ctx.has_hopper_code());
+  for (const bool transpose : {false, true})
+    for (const bool gather : {false, true})
+      for (const auto& [depth, columns, kind] :
+           {std::tuple(64, 256, Values::reals), std::tuple(200, 300, Values::integers),
+            std::tuple(13, 129, Values::reals)}) {
+        const ProductCase c{.counts = kCounts,
+                            .depth = depth,
+                            .columns = columns,
+                            .transpose = transpose,
+                            .gather = gather,
+                            .a_skip = depth % 3,
+                            .w_skip = depth % 2,
+                            .first = 5};
+        CAPTURE(c);
+        REQUIRE(by_hopper(on, c));
+        CHECK(product_differs(on, c, kind) == "");
+      }
+}
+
+TEST_CASE("cuda: Hopper's gradients of weights, added and stored, gathered on either side") {
+  OnDevice on;
+  REQUIRE(on.ctx.has_hopper_code());
+  for (const bool accumulate : {false, true})
+    for (const auto& [depth, columns, gather, scattered, kind] :
+         {std::tuple(64, 128, false, false, Values::integers), std::tuple(130, 136, true, false, Values::reals),
+          std::tuple(72, 300, false, true, Values::integers), std::tuple(64, 129, true, true, Values::reals)}) {
+      const ProductCase c{.counts = {0, 1, 63, 64, 0, 130},
+                          .depth = depth,
+                          .columns = columns,
+                          .gather = gather,
+                          .a_skip = depth % 2,
+                          .first = 3};
+      CAPTURE(c);
+      CAPTURE(scattered);
+      CHECK(gradient_differs(on, c, kind, accumulate, scattered) == "");
+    }
+}
+
+TEST_CASE("cuda: Hopper's products have the bits of those of all devices") {
+  check_bits<Layout::along_lines, 1, float>(136, 300);
+  check_bits<Layout::along_depth, 1, float>(136, 300);
+  check_bits<Layout::along_lines, 2, Bfloat16>(200, 140);
+  check_bits<Layout::along_lines, 1, Bfloat16>(64, 260);
+}
+
+TEST_CASE("cuda: blocks that stay go round the ring, in more tiles than the device has multiprocessors") {
+  OnDevice on;
+  const Index columns = 256 * (on.ctx.multiprocessors() / 3 + 1) - 40;
+  const ProductCase c{.counts = {140, 0, 260}, .depth = 72, .columns = columns, .gather = true};
+  CAPTURE(c);
+  REQUIRE(by_hopper(on, c));
+  CHECK(product_differs(on, c, Values::integers) == "");
+}
+
+TEST_CASE("cuda: random routings and sizes of Hopper's products") {
+  OnDevice on;
+  std::mt19937 random(7);
+  const auto draw = [&](Index least, Index most) {
+    return least + static_cast<Index>(random() % static_cast<unsigned>(most - least + 1));
+  };
+  int by = 0;
+  for (int round = 0; round < 8; ++round) {
+    ProductCase c{.counts = {}, .depth = draw(64, 140), .columns = draw(128, 300)};
+    for (Index e = draw(1, 3); e > 0; --e) c.counts.push_back(draw(0, 3) == 0 ? 0 : draw(100, 200));
+    c.transpose = draw(0, 1) == 1;
+    c.gather = draw(0, 1) == 1;
+    c.first = draw(0, 9);
+    CAPTURE(c);
+    by += by_hopper(on, c);
+    CHECK(product_differs(on, c, Values::reals) == "");
+    CHECK(gradient_differs(on, c, Values::reals, draw(0, 1) == 1, draw(0, 1) == 1) == "");
+  }
+  CHECK(by >= 4);
+}

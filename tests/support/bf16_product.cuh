@@ -1,0 +1,165 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "support/grouped_product.cuh"
+
+/// Grouped products of floats rounded to bfloat16, against sums in double of what rounding gives.
+namespace gatefold::test {
+
+enum class Values { integers, reals };
+
+/// Whole numbers up to 4, whose sums are exact, or numbers in [-1, 1).
+inline std::vector<float> values(Index n, std::uint64_t seed, Values kind) {
+  auto v = random_vector<float>(n, seed);
+  if (kind == Values::integers)
+    for (float& x : v) x = std::round(4 * x);
+  return v;
+}
+
+/// The nearest number of 8 bits of mantissa, the even one of two: of numbers that are not among the smallest or largest.
+inline double rounded(float x) {
+  if (x == 0) return 0;
+  int exponent = 0;
+  const double mantissa = std::frexp(static_cast<double>(x), &exponent);  // in [0.5, 1)
+  return std::ldexp(std::nearbyint(std::ldexp(mantissa, 8)), exponent - 8);
+}
+
+inline std::vector<double> rounded(const std::vector<float>& v) {
+  std::vector<double> to;
+  for (const float x : v) to.push_back(std::isnan(x) ? std::nan("") : rounded(x));
+  return to;
+}
+
+/// Σ a b and Σ |a b|.
+struct Sum {
+  double value = 0, magnitude = 0;
+  void add(double a, double b) {
+    value += a * b;
+    magnitude += std::abs(a * b);
+  }
+  /// A tensor core keeps 24 bits or more of 8 or more products and of the sum before them: three cuts for each 16.
+  double bound(Index terms) const { return static_cast<double>(terms / 16 + 1) * 0x1p-22 * magnitude; }
+};
+
+/// What is wrong with c, in words.
+class Differences {
+ public:
+  explicit Differences(Values kind) : exact_(kind == Values::integers) {}
+  void check(const char* what, Index at, const Sum& sum, Index terms, double expected, double got) {
+    if (!text_.empty()) return;
+    if (exact_ ? got == expected : std::abs(got - expected) <= sum.bound(terms) + 0x1p-23 * std::abs(expected)) return;
+    std::ostringstream message;
+    message.precision(17);
+    message << what << " [" << at << "]: expected " << expected << ", got " << got;
+    text_ = message.str();
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  bool exact_;
+  std::string text_;
+};
+
+struct OnDevice {
+  Cuda::Context memory;
+  CudaBf16::Context ctx;
+
+  Groups<CudaBf16> groups(BothGroups& both) {
+    const auto g = both.on_device();
+    return {{g.offsets.data(), g.offsets.size()}, {g.rows.data(), g.rows.size()}, g.slots};
+  }
+};
+template <int Rank>
+View<const float, Rank, CudaBf16> of_bf16(View<const float, Rank, Cuda> v) {
+  if constexpr (Rank == 2)
+    return {v.data(), v.extent(0), v.extent(1)};
+  else
+    return {v.data(), v.extent(0), v.extent(1), v.extent(2)};
+}
+
+/// c[s] = a[row(s)] op(w[e]) + bias[e], and the sums themselves beside it.
+inline std::string product_differs(OnDevice& on, const ProductCase& c, Values kind) {
+  BothGroups groups(on.memory, c);
+  auto a_values = values(c.items() * c.depth, 1, kind);
+  spoil_unused(a_values, c);
+  Both<float> a(on.memory, a_values, c.a_skip),
+      w(on.memory, values(c.experts() * c.depth * c.columns, 2, kind), c.w_skip),
+      bias(on.memory, values(c.experts() * c.columns, 3, kind));
+  const std::size_t size = static_cast<std::size_t>(c.slots() * c.columns);
+  Both<float> out(on.memory, std::vector<float>(size, -77)), kept(on.memory, std::vector<float>(size, 0));
+  CudaBf16::grouped_gemm(on.ctx, on.groups(groups), of_bf16(a.device.in(c.items(), c.depth)),
+                         of_bf16(weights_view(w.device, c.experts(), c.depth, c.columns, c.transpose)), c.transpose,
+                         {out.device.data(), c.slots(), c.columns},
+                         BiasAndKeep<float>{bias.device.data(), kept.device.data(), c.columns});
+  on.ctx.synchronize();
+  const auto got = out.device.values(), sums = kept.device.values();
+  const auto of_a = rounded(a.host), of_w = rounded(w.host);
+  Differences differences(kind);
+  std::vector<bool> used(static_cast<std::size_t>(c.slots()));
+  groups.each_slot([&](Index e, Index s) {
+    used[static_cast<std::size_t>(s)] = true;
+    for (Index j = 0; j < c.columns; ++j) {
+      Sum sum;
+      for (Index k = 0; k < c.depth; ++k)
+        sum.add(of_a[static_cast<std::size_t>(groups.row(s) * c.depth + k)],
+                of_w[static_cast<std::size_t>(c.transpose ? (e * c.columns + j) * c.depth + k
+                                                          : (e * c.depth + k) * c.columns + j)]);
+      const auto at = static_cast<std::size_t>(s * c.columns + j);
+      const double b = bias.host[static_cast<std::size_t>(e * c.columns + j)];
+      differences.check("sum", static_cast<Index>(at), sum, c.depth, sum.value, sums[at]);
+      differences.check("c", static_cast<Index>(at), sum, c.depth, sum.value + b, got[at]);
+    }
+  });
+  for (Index s = 0; s < c.slots(); ++s)
+    for (Index j = 0; j < c.columns && !used[static_cast<std::size_t>(s)]; ++j)
+      if (got[static_cast<std::size_t>(s * c.columns + j)] != -77) return "a slot of nobody was written";
+  return differences.text();
+}
+
+/// dw[e] (+)= Σ_s a[row(s)]ᵀ dc[s], slots with rows of dc in reverse where `scattered`.
+inline std::string gradient_differs(OnDevice& on, const ProductCase& c, Values kind, bool accumulate, bool scattered) {
+  BothGroups groups(on.memory, c);
+  auto a_values = values(c.items() * c.depth, 1, kind), dc_values = values(c.slots() * c.columns, 2, kind);
+  spoil_unused(a_values, c);
+  if (!scattered) {
+    std::fill_n(dc_values.begin(), c.first * c.columns, std::nan(""));
+    std::fill(dc_values.end() - c.more * c.columns, dc_values.end(), std::nan(""));
+  }
+  std::vector<Index> dc_rows;
+  for (Index s = 0; scattered && s < c.slots(); ++s) dc_rows.push_back(c.slots() - 1 - s);
+  DeviceArray<Index> dc_rows_on_device(on.memory, dc_rows);
+  Both<float> a(on.memory, a_values, c.a_skip), dc(on.memory, dc_values, c.w_skip),
+      dw(on.memory, values(c.experts() * c.depth * c.columns, 3, kind));
+  CudaBf16::grouped_outer(on.ctx, on.groups(groups), of_bf16(a.device.in(c.items(), c.depth)),
+                          of_bf16(dc.device.in(c.slots(), c.columns)),
+                          {dw.device.data(), c.experts(), c.depth, c.columns}, accumulate,
+                          scattered ? View<const Index, 1, CudaBf16>{dc_rows_on_device.data(), c.slots()}
+                                    : View<const Index, 1, CudaBf16>{});
+  on.ctx.synchronize();
+  const auto got = dw.device.values();
+  const auto of_a = rounded(a.host), of_dc = rounded(dc.host);
+  std::vector<Sum> sums(dw.host.size());
+  groups.each_slot([&](Index e, Index s) {
+    const Index row = scattered ? dc_rows[static_cast<std::size_t>(s)] : s;
+    for (Index i = 0; i < c.depth; ++i)
+      for (Index j = 0; j < c.columns; ++j)
+        sums[static_cast<std::size_t>((e * c.depth + i) * c.columns + j)].add(
+            of_a[static_cast<std::size_t>(groups.row(s) * c.depth + i)],
+            of_dc[static_cast<std::size_t>(row * c.columns + j)]);
+  });
+  Differences differences(kind);
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    const Index count = c.counts[i / static_cast<std::size_t>(c.depth * c.columns)];
+    differences.check("dw", static_cast<Index>(i), sums[i], count,
+                      sums[i].value + (accumulate ? static_cast<double>(dw.host[i]) : 0), got[i]);
+  }
+  return differences.text();
+}
+
+}  // namespace gatefold::test
