@@ -139,12 +139,29 @@ struct Kept<T, B> {
   using Type = typename B::template Stored<T>;
 };
 
+/// T, or what B names as Multiplied<T>.
+template <class T, class B>
+struct Factor {
+  using Type = T;
+};
+/// Of one that names it.
+template <class T, class B>
+requires requires { typename B::template Multiplied<T>; }
+struct Factor<T, B> {
+  using Type = typename B::template Multiplied<T>;
+};
+
 }  // namespace backend
 
 /// How B stores values of T that an expert keeps for its backward: as they are, or rounded (CpuBf16: floats as
 /// Bfloat16). They are read and written through `at` (epilogue.hpp), as T.
 template <class T, class B>
 using Stored = typename backend::Kept<T, B>::Type;
+
+/// How B stores values of T that are made for its grouped products alone: as they are, or rounded as those would round
+/// them (CudaBf16: floats as Bfloat16). Its grouped_gemm and grouped_outer take them for their first operands.
+template <class T, class B>
+using Multiplied = typename backend::Factor<T, B>::Type;
 
 /// The primitives of B with grouped products that multiply what they are given, for gates and attention: a backend may
 /// round what experts multiply (CpuBf16), and then names them.

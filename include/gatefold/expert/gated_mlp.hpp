@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <type_traits>
 
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/epilogue.hpp"
@@ -34,24 +35,25 @@ struct GateUp {
     return factor.data() ? h * at.load(&factor(s, j)) : h;
   }
 };
-/// With h = ξ act(gate) · up:   hidden = w h,   dgate = w r ξ · up · act'(gate),   r → dup = w r ξ · act(gate)
+/// With h = ξ act(gate) · up:   hidden = w h,   of r: dgate = w r ξ · up · act'(gate),   dup = w r ξ · act(gate)
 /// (output_adjoint.hpp)
 template <class Act, class T, class B>
 struct GateUpBackward {
   OutputAdjoint<T, B> outputs;
-  View<const Stored<T, B>, 2, B> gate, up;  // [S, H]
-  View<const T, 2, B> factor;               // [S, H] ξ; or empty: 1
-  View<T, 2, B> hidden, dgate;              // [S, H]
+  View<const Stored<T, B>, 2, B> gate, up;          // [S, H]
+  View<const T, 2, B> factor;                       // [S, H] ξ; or empty: 1
+  View<Multiplied<T, B>, 2, B> hidden, dgate, dup;  // [S, H]; dup may be where r is
 
   template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s, T* of_dup) const {
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index s, const T* of_r) const {
     outputs.run(lanes, s, [&](T w) {
       const Index columns = gate.extent(1), row = s * columns;
       const auto *const of_gate = gate.data() + row, *const of_up = up.data() + row;
       const T* const of_factor = factor.data() ? factor.data() + row : nullptr;
-      T *const of_hidden = hidden.data() + row, *const of_dgate = dgate.data() + row;
+      auto *const of_hidden = hidden.data() + row, *const of_dgate = dgate.data() + row,
+                  *const of_dup = dup.data() + row;
       return sum_activated<Act, T>(lanes, columns, [&](const auto& at, Index j) {
-        const auto g = at.load(of_gate + j), u = at.load(of_up + j), given = at.load(of_dup + j),
+        const auto g = at.load(of_gate + j), u = at.load(of_up + j), given = at.load(of_r + j),
                    activated = Act::value(g), h = activated * u;
         const auto r = of_factor ? given * at.load(of_factor + j) : given, v = w * r;
         at.store(of_hidden + j, of_factor ? w * h * at.load(of_factor + j) : w * h);
@@ -147,13 +149,22 @@ struct GatedMlp {
                     In<T, 2, B> factor) const {
     auto mark = ctx.mark();
     const Groups<B> slots = groups.in_slot_order();
-    auto hidden_out = ctx.template scratch<T>(groups.slots, hidden_dim);
-    auto dgate_out = ctx.template scratch<T>(groups.slots, hidden_dim);
-    auto dup_out = ctx.template scratch<T>(groups.slots, hidden_dim);
-    B::grouped_gemm_rows(ctx, outputs.groups, outputs.du, p.down.view(), true, dup_out,
-                         fn::GateUpBackward<Act, T, B>{outputs, saved.gate, saved.up, factor, hidden_out, dgate_out});
-    const View<const T, 2, B> hidden = hidden_out, dgate = dgate_out, dup = dup_out;
-    B::grouped_outer(ctx, slots, hidden, outputs.du, grads.down.view(), true, outputs.groups.rows);
+    using Factor = Multiplied<T, B>;
+    auto hidden = ctx.template scratch<Factor>(groups.slots, hidden_dim);
+    auto dgate_out = ctx.template scratch<Factor>(groups.slots, hidden_dim);
+    auto r = ctx.template scratch<T>(groups.slots, hidden_dim);
+    View<Factor, 2, B> dup_out;
+    if constexpr (std::is_same_v<T, Factor>) {
+      dup_out = r;
+    } else {
+      dup_out = ctx.template scratch<Factor>(groups.slots, hidden_dim);
+    }
+    B::grouped_gemm_rows(
+        ctx, outputs.groups, outputs.du, p.down.view(), true, r,
+        fn::GateUpBackward<Act, T, B>{outputs, saved.gate, saved.up, factor, hidden, dgate_out, dup_out});
+    const View<const Factor, 2, B> dgate = dgate_out, dup = dup_out;
+    B::grouped_outer(ctx, slots, View<const Factor, 2, B>(hidden), outputs.du, grads.down.view(), true,
+                     outputs.groups.rows);
     B::grouped_outer(ctx, groups, x, dgate, grads.gate.view());
     B::grouped_outer(ctx, groups, x, dup, grads.up.view());
     auto from_gate = ctx.template scratch<T>(groups.slots, model_dim);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <type_traits>
 
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/epilogue.hpp"
@@ -31,23 +32,24 @@ struct BiasActivate {
     return factor.data() ? Act::value(v) * at.load(&factor(s, j)) : Act::value(v);
   }
 };
-/// With h = ξ act(pre):   hidden = w h,   r → dpre = w r ξ act'(pre)      (output_adjoint.hpp)
+/// With h = ξ act(pre):   hidden = w h,   of r: dpre = w r ξ act'(pre)      (output_adjoint.hpp)
 template <class Act, class T, class B>
 struct ActivateBackward {
   OutputAdjoint<T, B> outputs;
-  View<const Stored<T, B>, 2, B> pre;  // [S, H]
-  View<const T, 2, B> factor;          // [S, H] ξ; or empty: 1
-  View<T, 2, B> hidden;                // [S, H]
+  View<const Stored<T, B>, 2, B> pre;         // [S, H]
+  View<const T, 2, B> factor;                 // [S, H] ξ; or empty: 1
+  View<Multiplied<T, B>, 2, B> hidden, dpre;  // [S, H]; dpre may be where r is
+  bool in_place;                              // dpre is to stand there too
 
   template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s, T* of_dpre) const {
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index s, T* of_r) const {
     outputs.run(lanes, s, [&](T w) {
       const Index columns = pre.extent(1), row = s * columns;
       const auto* const of_pre = pre.data() + row;
       const T* const of_factor = factor.data() ? factor.data() + row : nullptr;
-      T* const of_hidden = hidden.data() + row;
+      auto *const of_hidden = hidden.data() + row, *const of_dpre = dpre.data() + row;
       return sum_activated<Act, T>(lanes, columns, [&](const auto& at, Index j) {
-        const auto before = at.load(of_pre + j), r = at.load(of_dpre + j);
+        const auto before = at.load(of_pre + j), r = at.load(of_r + j);
         auto h = Act::value(before), slope = Act::slope(before);
         if (of_factor) {
           const auto f = at.load(of_factor + j);
@@ -55,7 +57,9 @@ struct ActivateBackward {
           slope = slope * f;
         }
         at.store(of_hidden + j, w * h);
-        at.store(of_dpre + j, w * r * slope);
+        const auto d = w * r * slope;
+        at.store(of_dpre + j, d);
+        if (in_place) at.store(of_r + j, d);
         return r * h;
       });
     });
@@ -164,17 +168,25 @@ struct Mlp {
                      In<T, 2, B> factor) const {
     auto mark = ctx.mark();
     const Groups<B> slots = groups.in_slot_order();
-    auto hidden_out = ctx.template scratch<T>(groups.slots, hidden_dim);
-    auto dpre_out = ctx.template scratch<T>(groups.slots, hidden_dim);
-    B::grouped_gemm_rows(ctx, outputs.groups, outputs.du, p.down.view(), true, dpre_out,
-                         fn::ActivateBackward<Act, T, B>{outputs, saved.pre, factor, hidden_out});
-    const View<const T, 2, B> hidden = hidden_out, dpre = dpre_out;
-    B::grouped_gemm(ctx, slots, dpre, p.up.view(), true, dslots, fn::Store{});
-    B::grouped_outer(ctx, slots, hidden, outputs.du, grads.down.view(), true, outputs.groups.rows);
-    B::grouped_outer(ctx, groups, x, dpre, grads.up.view());
+    using Factor = Multiplied<T, B>;
+    auto hidden = ctx.template scratch<Factor>(groups.slots, hidden_dim);
+    auto r = ctx.template scratch<T>(groups.slots, hidden_dim);
+    View<Factor, 2, B> dpre;
+    constexpr bool rounded = !std::is_same_v<T, Factor>;
+    if constexpr (rounded) {
+      dpre = ctx.template scratch<Factor>(groups.slots, hidden_dim);
+    } else {
+      dpre = r;
+    }
+    B::grouped_gemm_rows(ctx, outputs.groups, outputs.du, p.down.view(), true, r,
+                         fn::ActivateBackward<Act, T, B>{outputs, saved.pre, factor, hidden, dpre, rounded && bias});
+    B::grouped_gemm(ctx, slots, View<const Factor, 2, B>(dpre), p.up.view(), true, dslots, fn::Store{});
+    B::grouped_outer(ctx, slots, View<const Factor, 2, B>(hidden), outputs.du, grads.down.view(), true,
+                     outputs.groups.rows);
+    B::grouped_outer(ctx, groups, x, View<const Factor, 2, B>(dpre), grads.up.view());
     if (bias) {
       outputs.add_bias_gradient(ctx, grads.down_bias.view());
-      B::grouped_sum(ctx, slots, dpre, grads.up_bias.view());
+      B::grouped_sum(ctx, slots, View<const T, 2, B>(r), grads.up_bias.view());
     }
   }
 };

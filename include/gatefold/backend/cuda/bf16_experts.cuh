@@ -2,6 +2,8 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <type_traits>
 
 #include "gatefold/backend/cuda/bf16_matrix.cuh"
 #include "gatefold/backend/cuda/bf16_product.cuh"
@@ -23,12 +25,17 @@ bool uses_hopper(Context& ctx, const Groups<B>& g, Index columns) {
          ctx.has_hopper_code();
 }
 
-/// a, rounded in scratch, in the order of its rows or of the slots: of those the ones in use alone.
-template <class Context, class B>
-Bf16Matrix rounded_rows(Context& ctx, const Groups<B>& g, View<const float, 2, B> a, const Index* rows,
+/// a, rounded in scratch, in the order of its rows or of the slots: of those the ones in use alone. What is rounded
+/// already, in whole units and in the right order, is read where it is.
+/// @tparam A  float or Bfloat16
+template <class A, class Context, class B>
+Bf16Matrix rounded_rows(Context& ctx, const Groups<B>& g, View<const A, 2, B> a, const Index* rows,
                         bool in_slot_order) {
   const bool slots = in_slot_order || !rows;
   const Index count = slots ? g.slots : a.extent(0), stride = bf16_stride(a.extent(1));
+  if constexpr (std::is_same_v<A, Bfloat16>)
+    if (stride == a.extent(1) && !(slots && rows) && reinterpret_cast<std::uintptr_t>(a.data()) % 16 == 0)
+      return {a.data(), stride, rows};
   auto to = ctx.template scratch<Bfloat16>(count, stride);
   RoundedRows which;
   if (slots) which = {g.offsets.data(), g.experts(), rows};
@@ -79,8 +86,8 @@ void bf16_product(Context& ctx, bool hopper, const Groups<B>& g, const Bf16Matri
 }
 
 /// c[s] = epilogue(a[row(s)] op(w[e]))
-template <class Context, class B, class E>
-void bf16_gemm(Context& ctx, const Groups<B>& g, View<const float, 2, B> a, View<const float, 3, B> w, bool transpose,
+template <class A, class Context, class B, class E>
+void bf16_gemm(Context& ctx, const Groups<B>& g, View<const A, 2, B> a, View<const float, 3, B> w, bool transpose,
                View<float, 2, B> c, const E& epilogue) {
   const auto mark = ctx.mark();
   const bool hopper = uses_hopper(ctx, g, c.extent(1));
@@ -104,8 +111,8 @@ void bf16_pair(Context& ctx, const Groups<B>& g, View<const float, 2, B> a,
 }
 
 /// dw[e] (+)= Σ_s a[row(s)]ᵀ dc[s], or dc[dc_rows[s]] where these are given
-template <class Context, class B>
-void bf16_outer(Context& ctx, const Groups<B>& g, View<const float, 2, B> a, View<const float, 2, B> dc,
+template <class A, class D, class Context, class B>
+void bf16_outer(Context& ctx, const Groups<B>& g, View<const A, 2, B> a, View<const D, 2, B> dc,
                 View<const Index, 1, B> dc_rows, bool accumulate, View<float, 3, B> dw) {
   const auto mark = ctx.mark();
   const bool hopper =

@@ -35,8 +35,10 @@ struct RoundedRows {
 };
 
 /// to[i] = from[row(i)], rounded.
+/// @tparam T  float, or Bfloat16: then it is a copy into whole units
+template <class T>
 struct RoundRow {
-  const float* from;
+  const T* from;
   Index columns;
   Bfloat16* to;
   bool whole;  // whether a row's units of floats are whole and aligned
@@ -45,37 +47,39 @@ struct RoundRow {
   template <class Lanes>
   __device__ void operator()(const Lanes& lanes, Index row) const {
     if (which.range && (row < which.range[0] || row >= which.range[which.last])) return;
-    const float* const of_from = from + (which.rows ? which.rows[row] : row) * columns;
+    const T* const of_from = from + (which.rows ? which.rows[row] : row) * columns;
     Bfloat16* const of_to = to + row * bf16_stride(columns);
-    struct alignas(16) Floats {
-      float v[4];
-    };
     struct alignas(16) Unit {
       Bfloat16 v[kBf16Unit];
     };
     for (Index j = lanes.lane * kBf16Unit; j < columns; j += lanes.size * kBf16Unit) {
       Unit unit;
       if (whole) {
+        constexpr int each = 16 / sizeof(T);
+        struct alignas(16) Part {
+          T v[each];
+        };
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const Floats four = *reinterpret_cast<const Floats*>(of_from + j + 4 * half);
+        for (int part = 0; part < kBf16Unit; part += each) {
+          const Part values = *reinterpret_cast<const Part*>(of_from + j + part);
 #pragma unroll
-          for (int i = 0; i < 4; ++i) unit.v[4 * half + i] = Bfloat16::from(four.v[i]);
+          for (int i = 0; i < each; ++i) unit.v[part + i] = Bfloat16::from(values.v[i]);
         }
       } else {
 #pragma unroll
-        for (int i = 0; i < kBf16Unit; ++i) unit.v[i] = Bfloat16::from(j + i < columns ? of_from[j + i] : 0.f);
+        for (int i = 0; i < kBf16Unit; ++i) unit.v[i] = Bfloat16::from(j + i < columns ? float(of_from[j + i]) : 0.f);
       }
       *reinterpret_cast<Unit*>(of_to + j) = unit;
     }
   }
 };
 
-/// `rows` rows of floats, rounded into `to`, [rows, bf16_stride(columns)].
-inline void round_rows(cudaStream_t stream, Index rows, Index columns, const float* from, Bfloat16* to,
-                       const RoundedRows& which = {}) {
+/// `rows` rows, rounded into `to`, [rows, bf16_stride(columns)].
+template <class T>
+void round_rows(cudaStream_t stream, Index rows, Index columns, const T* from, Bfloat16* to,
+                const RoundedRows& which = {}) {
   const bool whole = columns % kBf16Unit == 0 && reinterpret_cast<std::uintptr_t>(from) % 16 == 0;
-  if (columns > 0) for_rows(stream, rows, RoundRow{from, columns, to, whole, which});
+  if (columns > 0) for_rows(stream, rows, RoundRow<T>{from, columns, to, whole, which});
 }
 
 }  // namespace gatefold::device

@@ -32,6 +32,9 @@ struct CudaBf16 : device::Primitives<CudaBf16, RoundedFloats> {
   /// What an expert keeps of its values for its backward (backend.hpp).
   template <class T>
   using Stored = RoundedFloats::Of<T>;
+  /// What is made for its products alone.
+  template <class T>
+  using Multiplied = RoundedFloats::Of<T>;
   /// The primitives whose products multiply what they are given.
   using FullPrecision = device::Primitives<CudaBf16, AsTheyAre>;
 };

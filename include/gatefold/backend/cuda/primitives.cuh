@@ -33,6 +33,10 @@ struct Primitives {
   using Options = device::Options;
   using Context = BasicContext<B>;
 
+  /// Whether grouped products of T round it.
+  template <class T>
+  static constexpr bool rounds = !std::is_same_v<typename Operands::template Of<T>, T>;
+
   using PackedWeights = device::PackedWeights;
   /// Add w [E, depth, columns] to the packed weights, where `round` asks for bfloat16. Plain ones need no packing.
   template <class T>
@@ -149,6 +153,14 @@ struct Primitives {
     grouped(ctx, g, a, std::array{w}, transpose, c, epilogue);
   }
 
+  /// Of what was rounded for it before (backend.hpp, Multiplied).
+  template <class E>
+  static void grouped_gemm(Context& ctx, Groups<B> g, View<const Bfloat16, 2, B> a, View<const float, 3, B> w,
+                           bool transpose, View<float, 2, B> c, const E& epilogue) requires rounds<float> {
+    const auto here = ctx.here();
+    device::bf16_gemm(ctx, g, a, w, transpose, c, epilogue);
+  }
+
   template <class T, class F>
   static void grouped_gemm_rows(Context& ctx, Groups<B> g, View<const T, 2, B> a, View<const T, 3, B> w, bool transpose,
                                 View<T, 2, B> c, const F& f) {
@@ -185,6 +197,16 @@ struct Primitives {
                             g.experts(), dw.extent(1), dw.extent(2), accumulate, dw.data());
   }
 
+  template <class A, class D>
+  static void grouped_outer(Context& ctx, Groups<B> g, View<const A, 2, B> a, View<const D, 2, B> dc,
+                            View<float, 3, B> dw, bool accumulate = true,
+                            View<const Index, 1, B> dc_rows = {}) requires(rounds<float> &&
+                                                                           (std::is_same_v<A, Bfloat16> ||
+                                                                            std::is_same_v<D, Bfloat16>)) {
+    const auto here = ctx.here();
+    device::bf16_outer(ctx, g, a, dc, dc_rows, accumulate, dw);
+  }
+
   template <class T>
   static void grouped_sum(Context& ctx, Groups<B> g, View<const T, 2, B> dc, View<T, 2, B> db, bool accumulate = true,
                           View<const Index, 1, B> dc_rows = {}, In<T, 1, B> weight = {}) {
@@ -195,10 +217,6 @@ struct Primitives {
   }
 
  private:
-  /// Whether grouped products of T round it.
-  template <class T>
-  static constexpr bool rounds = !std::is_same_v<typename Operands::template Of<T>, T>;
-
   template <class T>
   static void transfer(Context& ctx, Index n, const T* from, T* to, cudaMemcpyKind kind) {
     const auto here = ctx.here();
