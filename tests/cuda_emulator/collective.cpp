@@ -1,7 +1,7 @@
 // What the lanes of a warp do together: shuffles, votes, matches, reductions, and the barrier of a warp.
 //
 // A collective completes when all lanes of its mask that have not exited wait at it. They may wait at different
-// instructions of the same kind, as independent threads do.
+// instructions of the same kind, as independent threads do; what is of the whole warp needs all lanes at one.
 #include <algorithm>
 #include <bit>
 
@@ -29,6 +29,9 @@ Inputs inputs_of(Opcode op) {
       return {1, -1, -1, 2};
     case Opcode::elect:
       return {-1, -1, -1, 2};
+    case Opcode::load_matrix:
+    case Opcode::multiply_matrices:
+      return {-1, -1, -1, -1};
     default:
       return {-1, -1, -1, 0};
   }
@@ -59,7 +62,7 @@ void Warp::gather(const Instruction& in, std::uint32_t pc, std::uint32_t lanes) 
   for_lanes(lanes, [&](int lane) {
     auto input = [&](int i) { return i < 0 ? 0 : read(in[static_cast<std::size_t>(i)], lane); };
     Waiting& waiting = waiting_[lane];
-    waiting = {pc, static_cast<std::uint32_t>(input(inputs.mask)), input(inputs.value),
+    waiting = {pc, inputs.mask < 0 ? all_lanes : static_cast<std::uint32_t>(input(inputs.mask)), input(inputs.value),
                static_cast<std::uint32_t>(input(inputs.second)), static_cast<std::uint32_t>(input(inputs.third))};
     if (in.type.bits < 64) waiting.value &= 0xffffffff;
     if (!(waiting.mask >> lane & 1))
@@ -75,8 +78,9 @@ std::uint32_t Warp::complete_collectives() {
     const int first = std::countr_zero(left);
     const std::uint32_t mask = waiting_[first].mask, lanes = mask & alive_;
     left &= ~(1u << first);
-    if ((lanes & ~at_collective_) != 0) continue;  // not all have come
     const Instruction& in = kernel_.code[waiting_[first].pc];
+    if (of_whole_warp(in.op) && alive_ != all_lanes) fail(missing_lanes(), in, first);
+    if ((lanes & ~at_collective_) != 0) continue;  // not all have come
     for_lanes(lanes, [&](int lane) {
       const Instruction& other = kernel_.code[waiting_[lane].pc];
       if (waiting_[lane].mask != mask) {
@@ -84,7 +88,7 @@ std::uint32_t Warp::complete_collectives() {
                  hexadecimal(waiting_[lane].mask),
              other, lane);
       }
-      if (other.op != in.op || other.mode != in.mode) {
+      if (other.op != in.op || other.mode != in.mode || (of_whole_warp(in.op) && &other != &in)) {
         fail("mismatch: lanes of mask " + hexadecimal(mask) + " wait in " +
                  std::string(kernel_.sources[in.source].text) + " and here",
              other, lane);
@@ -97,9 +101,19 @@ std::uint32_t Warp::complete_collectives() {
   return completed;
 }
 
+std::string Warp::missing_lanes() const {
+  return "the instruction needs all 32 lanes of its warp, and " + std::to_string(std::popcount(~alive_)) +
+         " of them have exited or do not exist";
+}
+
 void Warp::finish(std::uint32_t lanes) {
   const int first = std::countr_zero(lanes);
   const std::uint32_t pc = waiting_[first].pc;
+  if (of_whole_warp(kernel_.code[pc].op)) {
+    at_collective_ &= ~lanes;
+    execute_together(kernel_.code[pc]);
+    return resume(pc + 1, lanes);
+  }
   if (kernel_.code[pc].op == Opcode::warp_barrier) block_.view_.warp_barrier[index_] = block_.begin_segment();
   std::uint32_t together = 0;
   std::uint64_t result = 0;

@@ -33,6 +33,8 @@ InstructionDecoder::Decode InstructionDecoder::decode_named(std::string_view roo
       {"match", &InstructionDecoder::match},
       {"redux", &InstructionDecoder::reduce},
       {"elect", &InstructionDecoder::elect},
+      {"ldmatrix", &InstructionDecoder::load_matrix},
+      {"mma", &InstructionDecoder::multiply_matrices},
       {"membar", &InstructionDecoder::fence},
       {"fence", &InstructionDecoder::fence},
       {"nanosleep", &InstructionDecoder::nothing},
@@ -196,7 +198,7 @@ void InstructionDecoder::operands_of(Mnemonic& mnemonic, Instruction& in) {
   const std::string_view root = mnemonic.root;
   if (const Decode decode = decode_named(root)) return (this->*decode)(mnemonic, in);
   if (const auto chosen = select_arithmetic(mnemonic, in)) return arithmetic(*chosen, in);
-  static constexpr std::string_view tensor[] = {"mma", "wmma", "wgmma", "tcgen05", "ldmatrix", "stmatrix", "movmatrix"};
+  static constexpr std::string_view tensor[] = {"wmma", "wgmma", "tcgen05", "stmatrix", "movmatrix"};
   if (std::find(std::begin(tensor), std::end(tensor), root) != std::end(tensor)) {
     throw Refused{"tensor cores are not modelled"};
   }

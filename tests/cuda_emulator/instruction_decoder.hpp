@@ -124,6 +124,11 @@ class InstructionDecoder : protected Places {
 
   void elect(Mnemonic& mnemonic, Instruction& in);
 
+  // tensor_core_decoder.cpp
+  void add_registers(int count);
+  void load_matrix(Mnemonic& mnemonic, Instruction& in);
+  void multiply_matrices(Mnemonic& mnemonic, Instruction& in);
+
   /// Only a fence between blocks says something: memory is coherent, and within a block barriers order it.
   void fence(Mnemonic& mnemonic, Instruction& in);
 

@@ -237,6 +237,13 @@ void Warp::execute(Path path, std::uint32_t limit, std::int64_t& budget) {
       case Opcode::mbarrier:
         if (!mbarrier(in, active)) return give_way(pc + 1, lanes);
         break;
+      case Opcode::load_matrix:
+      case Opcode::multiply_matrices:
+        if (active == all_lanes) {
+          execute_together(in);
+          break;
+        }
+        [[fallthrough]];  // waits for the others
       case Opcode::warp_barrier:
       case Opcode::shuffle:
       case Opcode::vote:

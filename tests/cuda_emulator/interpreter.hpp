@@ -146,7 +146,13 @@ class Warp {
   void gather(const Instruction& in, std::uint32_t pc, std::uint32_t lanes);
   std::uint32_t complete_collectives();
   void finish(std::uint32_t lanes);
+  std::string missing_lanes() const;
   std::uint64_t result_of(const Instruction& in, int lane, std::uint32_t lanes, bool& predicate) const;
+
+  // warp_matrix.cpp: what all lanes do together
+  void execute_together(const Instruction& in);
+  void load_matrix(const Instruction& in);
+  void multiply_matrices(const Instruction& in);
 
   std::uint64_t read(const Operand& operand, int lane) const {
     if (operand.bits == 1) return read_predicate(registers_.get(), operand) >> lane & 1;

@@ -65,7 +65,12 @@ enum class Opcode : std::uint8_t {
   match,
   reduce,
   elect,
+  load_matrix,
+  multiply_matrices,
 };
+
+/// Whether all lanes of a warp must execute it together (.aligned, without a mask).
+constexpr bool of_whole_warp(Opcode op) { return op == Opcode::load_matrix || op == Opcode::multiply_matrices; }
 
 /// Where an operand lies in the register file; `bits` is the width of the register (1, 16, 32 or 64).
 struct Operand {

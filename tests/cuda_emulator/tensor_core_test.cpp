@@ -1,0 +1,111 @@
+// The arithmetic of tensor cores, against sums in double and cases whose bits tell where terms are cut.
+#include "cuda_emulator/tensor_core.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+using namespace gatefold::cuda_emulator;
+
+namespace {
+
+struct Term {
+  int k;
+  double a, b;
+};
+
+/// c plus the products of the terms, all others being zero.
+float sum(int compute_capability, float c, const std::vector<Term>& terms, int depth = 16) {
+  Factors a, b;
+  for (int k = 0; k < Factors::most; ++k) {
+    a.set(k, BFloat::rounded(0));
+    b.set(k, BFloat::rounded(0));
+  }
+  for (const Term& term : terms) {
+    a.set(term.k, BFloat::rounded(term.a));
+    b.set(term.k, BFloat::rounded(term.b));
+  }
+  return TensorCore::of(compute_capability).multiply_add(a, b, depth, c);
+}
+
+double power(int exponent) { return std::ldexp(1.0, exponent); }
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+}  // namespace
+
+TEST_CASE("terms keep 24 bits below the largest exponent, from 9.0 on 25; the sum is cut to float") {
+  const auto above = static_cast<float>(1 + power(-23)), below = static_cast<float>(1 - power(-24));
+  for (const int capability : {80, 86, 89, 90, 100, 120}) {
+    CAPTURE(capability);
+    const bool wide = capability >= 90;
+    // Two halves of the last place make a whole one.
+    CHECK(sum(capability, 1, {{0, power(-24), 1}, {1, 1, power(-24)}}) == above);
+    CHECK(sum(capability, 1, {{0, power(-24), 1}}) == 1);
+    // Four quarters of it are cut off one by one where 24 bits are kept.
+    const std::vector<Term> quarters{{0, power(-25), 1}, {1, power(-25), 1}, {2, power(-25), 1}, {3, power(-25), 1}};
+    CHECK(sum(capability, 1, quarters) == (wide ? above : 1));
+    // 8 products are added at once, from 9.0 on 16.
+    CHECK(sum(capability, 1, {{0, power(-24), 1}, {8, power(-24), 1}}) == (wide ? above : 1));
+    // Cut towards zero: below 1 the places are half as wide.
+    CHECK(sum(capability, 1, {{0, -power(-24), 1}}) == below);
+    CHECK(sum(capability, 1, {{0, -power(-25), 1}}) == (wide ? below : 1));
+    CHECK(sum(capability, -1, {{0, power(-24), 1}}) == -below);
+    // A product may be as large as 4: its exponent is the sum of those of its factors.
+    CHECK(sum(capability, 1, {{0, 1.5, 1.5}, {1, power(-24), 1}}) == 3.25);
+    // What cancels leaves what was not cut off.
+    CHECK(sum(capability, 1, {{0, -1, 1}, {1, power(-24), 1}}) == static_cast<float>(power(-24)));
+    CHECK(sum(capability, 1, {{0, -1, 1}, {1, power(-25), 1}}) == (wide ? static_cast<float>(power(-25)) : 0));
+    CHECK(sum(capability, 1, {{0, -1, 1}, {1, power(-26), 1}}) == 0);
+  }
+}
+
+TEST_CASE("products of tensor cores beyond float, subnormal numbers, infinity and NaN") {
+  for (const int capability : {80, 90}) {
+    CAPTURE(capability);
+    CHECK(sum(capability, 0, {{0, power(100), power(100)}}) == infinity);
+    CHECK(sum(capability, 0, {{0, power(100), -power(100)}}) == -infinity);
+    CHECK(sum(capability, 1, {{0, power(100), power(100)}, {1, -power(100), power(100)}}) == 0);  // 1 is cut off
+    // Down to 2^-149, and the same whether a factor, the product or the addend is subnormal.
+    CHECK(sum(capability, 0, {{0, power(-133), 1}}) == static_cast<float>(power(-133)));
+    CHECK(sum(capability, 0, {{0, power(-133), power(-16)}}) == static_cast<float>(power(-149)));
+    CHECK(sum(capability, 0, {{0, power(-75), power(-74)}}) == static_cast<float>(power(-149)));
+    CHECK(sum(capability, 0, {{0, power(-75), power(-75)}}) == 0);
+    CHECK(sum(capability, static_cast<float>(power(-149)), {}) == static_cast<float>(power(-149)));
+
+    CHECK(sum(capability, 1, {{3, infinity, 2}}) == infinity);
+    CHECK(sum(capability, 1, {{3, -2, infinity}}) == -infinity);
+    CHECK(sum(capability, static_cast<float>(-infinity), {{3, 2, 2}}) == -infinity);
+    CHECK(std::isnan(sum(capability, 1, {{3, infinity, 0}})));
+    CHECK(std::isnan(sum(capability, 1, {{3, infinity, 1}, {12, -infinity, 1}})));
+    CHECK(std::isnan(sum(capability, static_cast<float>(infinity), {{3, -infinity, 1}})));
+    CHECK(std::isnan(sum(capability, 1, {{15, NAN, 1}})));
+    CHECK(std::isnan(sum(capability, NAN, {})));
+    CHECK(sum(capability, 7, {{8, NAN, 1}}, 8) == 7);  // not among the first 8
+  }
+}
+
+TEST_CASE("tensor cores: small integers are exact, reals as exact as their bits allow") {
+  std::mt19937 random(1);
+  std::uniform_int_distribution<int> integer(-128, 128);
+  std::normal_distribution<double> normal;
+  for (const int capability : {80, 90}) {
+    for (int repeat = 0; repeat < 200; ++repeat) {
+      std::vector<Term> integers, reals;
+      double exact = 5, real = 0.5, magnitude = 0.5;
+      for (int k = 0; k < 16; ++k) {
+        integers.push_back({k, double(integer(random)), double(integer(random))});
+        exact += integers[k].a * integers[k].b;
+        reals.push_back({k, BFloat::rounded(normal(random)).value(), BFloat::rounded(normal(random)).value()});
+        real += reals[k].a * reals[k].b;
+        magnitude += std::fabs(reals[k].a * reals[k].b);
+      }
+      CHECK(sum(capability, 5, integers) == exact);
+      // 17 terms lose less than a 2^-24 of the largest each, twice, and the sum less than its last place.
+      CHECK(std::fabs(sum(capability, 0.5, reals) - real) <= power(-23) * 17 * magnitude);
+    }
+  }
+}

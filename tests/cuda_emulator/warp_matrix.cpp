@@ -1,0 +1,75 @@
+// What a warp does with matrices that its lanes hold in parts: ldmatrix and mma. The names of the layouts are those of
+// the PTX ISA: lane = 4 * group + thread in the group.
+#include <bit>
+#include <cstring>
+
+#include "cuda_emulator/interpreter.hpp"
+#include "cuda_emulator/lanes.hpp"
+#include "cuda_emulator/tensor_core.hpp"
+
+namespace gatefold::cuda_emulator {
+namespace {
+
+std::uint16_t half(std::uint32_t pair, int i) { return static_cast<std::uint16_t>(pair >> 16 * i); }
+
+}  // namespace
+
+/// [1, 2 or 4 registers, address]: lane 8 i + r gives the address of row r of matrix i, of 8 x 8 numbers.
+void Warp::load_matrix(const Instruction& in) {
+  const int matrices = in.elements;
+  const bool transposed = in.mode;
+  Places rows;
+  locate(in, {in[in.elements], in.offset, in.space, 16, false}, all_lanes >> (warp_size - 8 * matrices), rows);
+  std::uint16_t matrix[4][8][8];
+  for (int i = 0; i < matrices; ++i) {
+    for (int row = 0; row < 8; ++row) std::memcpy(matrix[i][row], rows[8 * i + row], 16);
+  }
+  for (int i = 0; i < matrices; ++i) {
+    for (int lane = 0; lane < warp_size; ++lane) {
+      const int group = lane / 4, first = lane % 4 * 2;
+      auto number = [&](int j) { return std::uint32_t{transposed ? matrix[i][j][group] : matrix[i][group][j]}; };
+      write(in[static_cast<std::size_t>(i)], lane, number(first) | number(first + 1) << 16);
+    }
+  }
+}
+
+/// [4 of d, depth / 4 of a, depth / 8 of b, 4 of c]: 16 x depth times depth x 8.
+void Warp::multiply_matrices(const Instruction& in) {
+  const int depth = in.elements;
+  const auto a_begin = std::size_t{4}, b_begin = a_begin + in.elements / 4, c_begin = b_begin + in.elements / 8;
+  auto registers = [&](std::size_t i, int lane) {
+    return read_lane<std::uint32_t>(registers_.get() + in[i].row, lane);
+  };
+  Factors a[16], b[8];
+  for (int lane = 0; lane < warp_size; ++lane) {
+    const int group = lane / 4;
+    for (std::size_t i = a_begin; i < c_begin; ++i) {
+      const std::uint32_t pair = registers(i, lane);
+      for (int j = 0; j < 2; ++j) {
+        const int k = lane % 4 * 2 + j, of_a = static_cast<int>(i - a_begin), of_b = static_cast<int>(i - b_begin);
+        if (i < b_begin) {
+          a[group + of_a % 2 * 8].set(k + of_a / 2 * 8, {half(pair, j)});
+        } else {
+          b[group].set(k + of_b * 8, {half(pair, j)});
+        }
+      }
+    }
+  }
+  const TensorCore core = TensorCore::of(options().compute_capability);
+  for (int lane = 0; lane < warp_size; ++lane) {
+    float d[4];
+    for (int i = 0; i < 4; ++i) {
+      const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+      d[i] = core.multiply_add(a[row], b[column], depth,
+                               std::bit_cast<float>(registers(c_begin + static_cast<std::size_t>(i), lane)));
+    }
+    for (int i = 0; i < 4; ++i) write(in[static_cast<std::size_t>(i)], lane, std::bit_cast<std::uint32_t>(d[i]));
+  }
+}
+
+void Warp::execute_together(const Instruction& in) {
+  if (in.op == Opcode::load_matrix) return load_matrix(in);
+  multiply_matrices(in);
+}
+
+}  // namespace gatefold::cuda_emulator
