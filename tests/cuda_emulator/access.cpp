@@ -112,21 +112,30 @@ void Warp::fail_alignment(const Instruction& in, std::uint64_t address, std::siz
   fail("misaligned access of " + std::to_string(bytes) + " bytes at " + hexadecimal(address), in, lane);
 }
 
-void Warp::record(CellArray& cells, std::size_t offset, const Instruction& in, std::uint64_t address, std::size_t bytes,
-                  int lane, bool write) {
-  const Viewpoint& view = block_.view_;
-  const bool shared = &cells == &block_.shared_cells_;
+Stamp Warp::stamp(const Instruction& in, int lane, std::uint32_t segment) const {
   const auto site = static_cast<std::uint32_t>(&in - kernel_.code.data());
-  const std::uint32_t thread = index_ * warp_size + lane;
-  const Stamp now = Stamp::make(view.segment, thread, site, in.strong);
-  const std::uint32_t horizon = shared ? view.barrier : block_.grid_.timeline.first();
-  const Stamp earlier = cells.record(Access{view, now, horizon, write}, offset, bytes);
-  if (!earlier || !block_.grid_.raced.insert(site).second) return;
+  return Stamp::make(segment, index_ * warp_size + static_cast<std::uint32_t>(lane), site, in.strong);
+}
+
+std::uint32_t Warp::segment_now() const { return block_.view_.segment; }
+
+void Warp::record(CellArray& cells, std::size_t offset, const Touch& touch, std::uint32_t segment) {
+  const Viewpoint& view = block_.view_;
+  const std::uint32_t horizon = touch.shared ? view.barrier : block_.grid_.timeline.first();
+  const Access access{view, stamp(touch.in, touch.lane, segment), horizon, touch.write};
+  if (const Stamp earlier = cells.record(access, offset, touch.bytes)) report_race("data race", touch, earlier);
+}
+
+/// Once for each instruction.
+void Warp::report_race(const std::string& what, const Touch& touch, Stamp earlier) {
+  const auto site = static_cast<std::uint32_t>(&touch.in - kernel_.code.data());
+  if (!block_.grid_.raced.insert(site).second) return;
   const Instruction& other = kernel_.code[earlier.site()];
-  race("data race: " + std::string(shared ? "shared" : "global") + " " + verb(in, write) + " of " +
-       std::to_string(bytes) + " bytes at " + hexadecimal(address) + ", by " +
-       block_.grid_.thread_name(block_.number_, thread) + ": " + std::string(kernel_.sources[in.source].text) +
-       source_position(kernel_, in) + ", not ordered with that by " +
+  race(what + ": " + (touch.shared ? "shared " : "global ") + verb(touch.in, touch.write) + " of " +
+       std::to_string(touch.bytes) + " bytes at " + hexadecimal(touch.address) + ", by " +
+       block_.grid_.thread_name(block_.number_, index_ * warp_size + static_cast<std::uint32_t>(touch.lane)) + ": " +
+       std::string(kernel_.sources[touch.in.source].text) + source_position(kernel_, touch.in) +
+       ", not ordered with that by " +
        block_.grid_.thread_name(block_.grid_.timeline.block_of(earlier.segment()), earlier.thread()) + ": " +
        std::string(kernel_.sources[other.source].text) + source_position(kernel_, other) + ", in kernel " +
        demangled(kernel_.name));
@@ -179,6 +188,13 @@ void Warp::fence(std::uint32_t lanes) {
   });
 }
 
+/// fence.proxy.async: what the threads know to be done is visible to the async proxy.
+void Warp::fence_proxy(std::uint32_t lanes) {
+  if (!block_.grid_.look_for_races) return;
+  for_lanes(lanes, [&](int lane) { block_.view_.fence_proxy(index_ * warp_size + static_cast<std::uint32_t>(lane)); });
+  block_.begin_segment();
+}
+
 /// Finds, for every lane, the memory that it accesses.
 void Warp::locate(const Instruction& in, const Target& target, std::uint32_t lanes, Places& places) {
   std::uint64_t addresses[warp_size];
@@ -225,7 +241,7 @@ void Warp::locate_global(const Instruction& in, const Target& target, std::uint3
     if ((address & (bytes - 1)) != 0) fail_alignment(in, address, bytes, lane);
     if (grid.look_for_races) {
       if (!allocation->cells) allocation->cells = CellArray(allocation->size);
-      record(allocation->cells, address - allocation->base, in, address, bytes, lane, target.write);
+      record(allocation->cells, address - allocation->base, {in, false, target.write, address, bytes, lane});
       if (in.strong) synchronise(in, address, lane, target.write);
     }
     (target.write ? grid.tally.global_bytes_stored : grid.tally.global_bytes_loaded) += bytes;
@@ -233,20 +249,26 @@ void Warp::locate_global(const Instruction& in, const Target& target, std::uint3
   });
 }
 
+void Warp::check_shared(const Instruction& in, std::uint64_t address, std::size_t bytes, int lane, bool write) const {
+  const std::size_t size = block_.shared_.size();
+  if (address > size || bytes > size - address) {
+    fail("out of bounds shared " + std::string(verb(in, write)) + " of " + std::to_string(bytes) + " bytes at " +
+             hexadecimal(address) + " (the block has " + std::to_string(size) + " bytes)",
+         in, lane);
+  }
+  if ((address & (bytes - 1)) != 0) fail_alignment(in, address, bytes, lane);
+}
+
 void Warp::locate_shared(const Instruction& in, const Target& target, std::uint32_t lanes,
                          const std::uint64_t* addresses, Places& places) {
   char* base = block_.shared_.data();
-  const std::size_t size = block_.shared_.size(), bytes = target.bytes;
   const bool look_for_races = block_.grid_.look_for_races;
   for_lanes(lanes, [&](int lane) {
     const std::uint64_t address = addresses[lane] & 0xffffffff;
-    if (address > size || bytes > size - address) {
-      fail("out of bounds shared " + std::string(verb(in, target.write)) + " of " + std::to_string(bytes) +
-               " bytes at " + hexadecimal(address) + " (the block has " + std::to_string(size) + " bytes)",
-           in, lane);
+    check_shared(in, address, target.bytes, lane, target.write);
+    if (look_for_races) {
+      record(block_.shared_cells_, address, {in, true, target.write, address, target.bytes, lane});
     }
-    if ((address & (bytes - 1)) != 0) fail_alignment(in, address, bytes, lane);
-    if (look_for_races) record(block_.shared_cells_, address, in, address, bytes, lane, target.write);
     places[lane] = base + address;
   });
 }

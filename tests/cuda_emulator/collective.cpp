@@ -29,11 +29,8 @@ Inputs inputs_of(Opcode op) {
       return {1, -1, -1, 2};
     case Opcode::elect:
       return {-1, -1, -1, 2};
-    case Opcode::load_matrix:
-    case Opcode::multiply_matrices:
-      return {-1, -1, -1, -1};
     default:
-      return {-1, -1, -1, 0};
+      return {-1, -1, -1, of_whole_warp(op) ? -1 : 0};
   }
 }
 
@@ -111,10 +108,12 @@ void Warp::finish(std::uint32_t lanes) {
   const std::uint32_t pc = waiting_[first].pc;
   if (of_whole_warp(kernel_.code[pc].op)) {
     at_collective_ &= ~lanes;
-    execute_together(kernel_.code[pc]);
-    return resume(pc + 1, lanes);
+    if (execute_together(kernel_.code[pc], pc)) resume(pc + 1, lanes);
+    return;
   }
-  if (kernel_.code[pc].op == Opcode::warp_barrier) block_.view_.warp_barrier[index_] = block_.begin_segment();
+  if (kernel_.code[pc].op == Opcode::warp_barrier) {
+    block_.view_.pass_warp_barrier(index_, lanes, block_.begin_segment());
+  }
   std::uint32_t together = 0;
   std::uint64_t result = 0;
   bool predicate = false;

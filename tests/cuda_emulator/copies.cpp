@@ -19,6 +19,7 @@ void Warp::copy_async(const Instruction& in, std::uint32_t lanes) {
     std::memset(to[lane], 0xff, bytes);  // NaN and -1
     Copies& copies = copies_[lane];
     Copy copy{&in,
+              copies.begun++,
               copies.groups,
               static_cast<std::uint32_t>(bytes),
               static_cast<std::uint64_t>(to[lane] - block_.shared_.data()),
@@ -42,16 +43,20 @@ void Warp::copy_wait(const Instruction& in, std::uint32_t lanes) {
     const std::uint64_t may_miss = all ? 0 : read(in[0], lane), groups = copies_[lane].groups;
     std::erase_if(copies_[lane].under_way, [&](const Copy& copy) {
       if (!all && copy.group + may_miss >= groups) return false;
-      std::memcpy(block_.shared_.data() + copy.to, copy.data, copy.bytes);
-      if (block_.grid_.look_for_races) {
-        record(block_.shared_cells_, copy.to, *copy.in, copy.to, copy.bytes, lane, true);
-      }
+      deliver(copy, lane, block_.view_.segment);
       return true;
     });
   });
 }
 
-/// cp.async.bulk: [to, from, bytes, mbarrier]. Its accesses are not looked at for races: the mbarrier orders them.
+/// The copy arrives, as a write in a segment of its thread.
+void Warp::deliver(const Copy& copy, int lane, std::uint32_t segment) {
+  std::memcpy(block_.shared_.data() + copy.to, copy.data, copy.bytes);
+  if (!block_.grid_.look_for_races) return;
+  record(block_.shared_cells_, copy.to, {*copy.in, true, true, copy.to, copy.bytes, lane}, segment);
+}
+
+/// cp.async.bulk: [to, from, bytes, mbarrier]. It arrives at once, and the mbarrier knows.
 void Warp::copy_bulk(const Instruction& in, std::uint32_t lanes) {
   for_lanes(lanes, [&](int lane) {
     const std::uint64_t to = read(in[0], lane) & 0xffffffff, from = read(in[1], lane), bytes = read(in[2], lane);
@@ -70,55 +75,15 @@ void Warp::copy_bulk(const Instruction& in, std::uint32_t lanes) {
           in, lane);
     }
     std::memcpy(block_.shared_.data() + to, reinterpret_cast<const char*>(from), bytes);
-    Block::Mbarrier& barrier = block_.mbarriers_[read(in[3], lane) & 0xffffffff];
+    MbarrierState& barrier = block_.mbarriers_[read(in[3], lane) & 0xffffffff];
+    if (block_.grid_.look_for_races) {
+      record(block_.shared_cells_, to, {in, true, true, to, bytes, lane});
+      block_.view_.release(barrier.arriving, index_ * warp_size + static_cast<std::uint32_t>(lane));
+    }
     barrier.bytes -= static_cast<std::int64_t>(bytes);
     barrier.settle();
   });
-}
-
-/// @returns false where a lane waits in vain
-bool Warp::mbarrier(const Instruction& in, std::uint32_t lanes) {
-  const auto arrival = static_cast<Arrival>(in.mode);
-  const bool has_result = arrival == Arrival::arrive || arrival == Arrival::arrive_expect || arrival == Arrival::wait;
-  const std::size_t first = has_result ? 1 : 0;
-  bool all = true;
-  for_lanes(lanes, [&](int lane) {
-    const std::uint64_t where = read(in[first], lane) & 0xffffffff;
-    Places places;
-    locate(in, {in[first], 0, Space::shared, 8, true}, 1u << lane, places);
-    Block::Mbarrier& barrier = block_.mbarriers_[where];
-    const auto operand = in.count > first + 1 ? read(in[first + 1], lane) : 0;
-    switch (arrival) {
-      case Arrival::initialise:
-        barrier = {};
-        barrier.expected = barrier.pending = static_cast<std::uint32_t>(operand);
-        break;
-      case Arrival::invalidate:
-        block_.mbarriers_.erase(where);
-        break;
-      case Arrival::expect:
-        barrier.bytes += static_cast<std::int64_t>(operand);
-        break;
-      case Arrival::arrive:
-      case Arrival::arrive_expect: {
-        const std::uint32_t count = arrival == Arrival::arrive ? static_cast<std::uint32_t>(operand) : 1;
-        if (count > barrier.pending) fail("more arrivals at an mbarrier than it expects", in, lane);
-        if (arrival == Arrival::arrive_expect) barrier.bytes += static_cast<std::int64_t>(operand);
-        write(in[0], lane, barrier.phase);
-        barrier.pending -= count;
-        barrier.settle();
-        break;
-      }
-      case Arrival::wait: {
-        // Waits for the end of the phase that the operand names: its parity, or the state that arrive returned.
-        const bool done = barrier.phase != (operand & 1);
-        write(in[0], lane, done);
-        all = all && done;
-        break;
-      }
-    }
-  });
-  return all;
+  block_.begin_segment();
 }
 
 }  // namespace gatefold::cuda_emulator

@@ -24,7 +24,7 @@ struct Module::Text {
     bool dynamic = false;  // extern, of unknown size
   };
 
-  std::string ptx;
+  std::string ptx, target;  // target: sm_90a
   std::map<std::string, Place, std::less<>> places;
   std::map<std::string, SharedVariable, std::less<>> shared;
   std::map<std::string, std::unique_ptr<Function>, std::less<>> decoded;

@@ -38,7 +38,7 @@ struct DeviceArray {
 /// A module with one kernel `k` of two pointers, and enough registers: %p (predicates), %h (16 bits), %r (32), %d (64).
 /// %d0 and %d1 hold the pointers, %r0 the number of the thread, %d2 the first pointer moved by 8 bytes per thread.
 inline std::string kernel_text(const std::string& body, const std::string& before = "") {
-  return ".version 8.7\n.target sm_90\n.address_size 64\n" + before +
+  return ".version 8.7\n.target sm_90a\n.address_size 64\n" + before +
          "\n.visible .entry k(.param .u64 k_param_0, .param .u64 k_param_1)\n{\n"
          ".reg .pred %p<10>; .reg .b16 %h<20>; .reg .b32 %r<40>; .reg .b64 %d<40>;\n"
          "ld.param.u64 %d0, [k_param_0]; ld.param.u64 %d1, [k_param_1];\n"

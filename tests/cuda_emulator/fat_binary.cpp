@@ -46,7 +46,7 @@ T read_as(const char* data) {
 // A fat binary of the program, and what has been read of it so far: nothing before the first use.
 struct FatBinary {
   const char* data = nullptr;
-  std::map<int, std::unique_ptr<Module>> modules = {};  // by compute capability of the text
+  std::map<const char*, std::unique_ptr<Module>> modules = {};  // by where the text begins
 };
 
 struct Name {
@@ -76,9 +76,18 @@ struct Loaded {
 Loaded load(FatBinary& binary) {
   const auto [text, compute_capability] = choose_ptx(binary.data, options().compute_capability);
   if (text.empty()) return {};
-  auto& module = binary.modules[compute_capability];
+  auto& module = binary.modules[text.data()];
   if (!module) module = read(std::string(text.substr(0, text.find('\0'))));
   return {module.get(), compute_capability};
+}
+
+// Whether the text is for one architecture alone, as sm_90a is.
+bool is_for_one_architecture(std::string_view text) {
+  constexpr std::string_view directive = ".target sm_";
+  const std::size_t found = text.find(directive);
+  if (found == std::string_view::npos) return false;
+  const std::size_t end = text.find_first_not_of("0123456789", found + directive.size());
+  return end != std::string_view::npos && text[end] == 'a';
 }
 
 }  // namespace
@@ -101,7 +110,9 @@ PtxText choose_ptx(const char* data, int compute_capability) {
     }
     any = true;
     const int needed = static_cast<int>(entry.compute_capability);
-    if (needed <= compute_capability && needed > best.compute_capability) best = {payload, needed};
+    const bool alone = is_for_one_architecture(payload);
+    if (alone ? needed != compute_capability : needed > compute_capability) continue;
+    if (needed > best.compute_capability || (alone && needed == best.compute_capability)) best = {payload, needed};
   }
   if (!any) throw Fault("fat binary: it holds no PTX: compile with nvcc -arch=compute_80 -code=compute_80");
   return best;

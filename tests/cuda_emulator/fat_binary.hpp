@@ -19,7 +19,8 @@ struct PtxText {
   int compute_capability = 0;
 };
 
-/// The text for a device: the newest it can run. The data of a fat binary begins with its header.
+/// The text for a device: the newest it can run, and of two such the one for its architecture alone (sm_90a). The data
+/// of a fat binary begins with its header.
 ///
 /// @returns no text where all of it is for newer devices
 /// @throws Fault where this is no fat binary, where its PTX is compressed and where it holds machine code alone

@@ -63,6 +63,20 @@ TEST_CASE("the newest PTX that the device can run is chosen, whatever its place"
   CHECK(choose_ptx(image.bytes.data(), 75).text.empty());
 }
 
+TEST_CASE("PTX for one architecture alone is chosen on this, and on no other") {
+  const std::string all = ".version 8.0\n.target sm_90\n", alone = ".version 8.0\n.target sm_90a\n";
+  for (const bool first : {false, true}) {
+    const Image image = Image()
+                            .add(ptx_kind, 90, first ? alone : all)
+                            .add(ptx_kind, 90, first ? all : alone)
+                            .add(ptx_kind, 80, "eighty");
+    CHECK(text_for(image, 90) == alone);
+    CHECK(text_for(image, 100) == all);
+    CHECK(text_for(image, 89) == "eighty");
+  }
+  CHECK(choose_ptx(Image().add(ptx_kind, 90, alone).bytes.data(), 120).text.empty());
+}
+
 TEST_CASE("what is no readable PTX is refused by its reason") {
   Image wrong = Image().add(ptx_kind, 80, "text");
   wrong.put(0, std::uint32_t{0x12345678});
@@ -149,13 +163,13 @@ TEST_CASE("attributes tell what a kernel's PTX was compiled for from what it run
   struct Versions {
     int device, ptx;
   };
-  for (const auto& [device, ptx] : {Versions{80, 80}, {89, 80}, {90, 90}, {120, 90}}) {
-    CAPTURE(device);
-    options().compute_capability = device;
+  for (const Versions& versions : {Versions{80, 80}, {89, 80}, {90, 90}, {120, 90}}) {
+    CAPTURE(versions.device);
+    options().compute_capability = versions.device;
     cudaFuncAttributes attributes;
     REQUIRE(cudaFuncGetAttributes(&attributes, &stub) == cudaSuccess);
-    CHECK(attributes.ptxVersion == ptx);
-    CHECK(attributes.binaryVersion == device);
+    CHECK(attributes.ptxVersion == versions.ptx);
+    CHECK(attributes.binaryVersion == versions.device);
   }
   options().compute_capability = 80;
 }

@@ -35,6 +35,8 @@ InstructionDecoder::Decode InstructionDecoder::decode_named(std::string_view roo
       {"elect", &InstructionDecoder::elect},
       {"ldmatrix", &InstructionDecoder::load_matrix},
       {"mma", &InstructionDecoder::multiply_matrices},
+      {"wgmma", &InstructionDecoder::warpgroup_product},
+      {"setmaxnreg", &InstructionDecoder::set_registers},
       {"membar", &InstructionDecoder::fence},
       {"fence", &InstructionDecoder::fence},
       {"nanosleep", &InstructionDecoder::nothing},
@@ -198,7 +200,7 @@ void InstructionDecoder::operands_of(Mnemonic& mnemonic, Instruction& in) {
   const std::string_view root = mnemonic.root;
   if (const Decode decode = decode_named(root)) return (this->*decode)(mnemonic, in);
   if (const auto chosen = select_arithmetic(mnemonic, in)) return arithmetic(*chosen, in);
-  static constexpr std::string_view tensor[] = {"wmma", "wgmma", "tcgen05", "stmatrix", "movmatrix"};
+  static constexpr std::string_view tensor[] = {"wmma", "tcgen05", "stmatrix", "movmatrix"};
   if (std::find(std::begin(tensor), std::end(tensor), root) != std::end(tensor)) {
     throw Refused{"tensor cores are not modelled"};
   }
@@ -337,112 +339,6 @@ void InstructionDecoder::atomic(Mnemonic& mnemonic, Instruction& in) {
   cache_hint();
 }
 
-void InstructionDecoder::copy(Mnemonic& mnemonic, Instruction& in) {
-  if (!mnemonic.take("async")) throw Refused{"a copy that the emulator does not know"};
-  const bool bulk = mnemonic.take("bulk");
-  if (mnemonic.take("commit_group")) {
-    in.op = bulk ? Opcode::nothing : Opcode::copy_commit;
-    return;
-  }
-  if (!bulk && mnemonic.take("wait_all")) {
-    in.op = Opcode::copy_wait;
-    in.mode = static_cast<std::uint8_t>(CopyWait::all);
-    return;
-  }
-  if (mnemonic.take("wait_group")) {
-    if (bulk) mnemonic.take("read");
-    in.op = bulk ? Opcode::nothing : Opcode::copy_wait;
-    in.mode = static_cast<std::uint8_t>(CopyWait::groups);
-    add(32);
-    return;
-  }
-  take_ordering(mnemonic, in);
-  const bool to_shared = mnemonic.take("shared") || mnemonic.take("shared::cta") || mnemonic.take("shared::cluster");
-  if (!to_shared || !mnemonic.take("global")) throw Refused{"a copy that the emulator does not know"};
-  in.space = Space::global;
-  if (bulk) {
-    if (!mnemonic.take("mbarrier::complete_tx::bytes")) throw Refused{"a copy that the emulator does not know"};
-    in.op = Opcode::copy_bulk;
-    plain_address();
-    comma();
-    plain_address();
-    comma();
-    add(32);
-    comma();
-    plain_address();
-    return;
-  }
-  in.op = Opcode::copy_async;
-  const std::int64_t to = add_address(in.space = Space::shared);
-  comma();
-  in.second_offset = add_address(in.space = Space::global);
-  in.offset = to;
-  comma();
-  add(32);  // bytes to write
-  if (lexer_->accept(",")) {
-    add(32);  // bytes to read; the rest is zero
-  } else {
-    operands_.push_back(operands_.back());
-  }
-}
-
-void InstructionDecoder::plain_address() {
-  Space space = Space::generic;
-  if (add_address(space) != 0) throw Refused{"an offset that the emulator does not know"};
-}
-
-void InstructionDecoder::memory_barrier(Mnemonic& mnemonic, Instruction& in) {
-  in.op = Opcode::mbarrier;
-  take_space(mnemonic, in);
-  if (in.space == Space::generic) in.space = Space::shared;
-  take_ordering(mnemonic, in);
-  in.strong = true;
-  static constexpr std::pair<std::string_view, Arrival> operations[] = {
-      {"init", Arrival::initialise}, {"inval", Arrival::invalidate}, {"try_wait", Arrival::wait},
-      {"test_wait", Arrival::wait},  {"arrive", Arrival::arrive},    {"expect_tx", Arrival::expect},
-  };
-  auto operation = mnemonic.choose(operations);
-  if (!operation) throw Refused{"an operation on mbarriers that the emulator does not know"};
-  if (*operation == Arrival::arrive && mnemonic.take("expect_tx")) operation = Arrival::arrive_expect;
-  const bool parity = mnemonic.take("parity");
-  in.mode = static_cast<std::uint8_t>(*operation);
-  in.elements = parity;
-  switch (*operation) {
-    case Arrival::initialise:
-      plain_address();
-      comma();
-      add(32);
-      break;
-    case Arrival::invalidate:
-      plain_address();
-      break;
-    case Arrival::expect:
-      plain_address();
-      comma();
-      add(32);
-      break;
-    case Arrival::arrive:
-    case Arrival::arrive_expect:
-      add(64);
-      comma();
-      plain_address();
-      if (lexer_->accept(",")) {
-        add(32);
-      } else {
-        operands_.push_back(constant(1, 32));
-      }
-      break;
-    case Arrival::wait:
-      add(1);
-      comma();
-      plain_address();
-      comma();
-      add(parity ? 32 : 64);
-      if (lexer_->accept(",")) operand(32);  // for how long to wait
-      break;
-  }
-}
-
 void InstructionDecoder::convert_address(Mnemonic& mnemonic, Instruction& in) {
   in.op = Opcode::cvta;
   in.mode = mnemonic.take("to");
@@ -538,8 +434,8 @@ void InstructionDecoder::barrier(Mnemonic& mnemonic, Instruction& in) {
   if (mnemonic.take("cluster")) throw Refused{"clusters are not modelled"};
   mnemonic.take("cta");
   in.aligned = mnemonic.root == "bar" || mnemonic.take("aligned");  // aligned: all threads of a warp together
-  if (mnemonic.take("arrive")) throw Refused{"barriers that only arrive are not modelled"};
-  if (mnemonic.take("red")) {
+  const bool only_arrives = mnemonic.take("arrive");
+  if (!only_arrives && mnemonic.take("red")) {
     static constexpr std::pair<std::string_view, Vote> reductions[] = {
         {"and", Vote::all}, {"or", Vote::any}, {"popc", Vote::ballot}};
     in.op = Opcode::barrier_reduce;
@@ -547,8 +443,8 @@ void InstructionDecoder::barrier(Mnemonic& mnemonic, Instruction& in) {
     add(static_cast<Vote>(in.mode) == Vote::ballot ? 32 : 1);
     comma();
   } else {
-    mnemonic.take("sync");
-    in.op = Opcode::barrier;
+    if (!only_arrives) mnemonic.take("sync");
+    in.op = only_arrives ? Opcode::barrier_arrive : Opcode::barrier;
     operands_.push_back(scratch(32));
   }
   // [result, number, threads or none, predicate]
@@ -564,7 +460,8 @@ void InstructionDecoder::barrier(Mnemonic& mnemonic, Instruction& in) {
     operands_.push_back(threads);
     add(1);
   } else {
-    if (lexer_->accept(",")) threads = operand(32);
+    if (only_arrives) comma();
+    if (only_arrives || lexer_->accept(",")) threads = operand(32);
     operands_.push_back(threads);
   }
 }
@@ -637,8 +534,10 @@ void InstructionDecoder::elect(Mnemonic& mnemonic, Instruction& in) {
 
 void InstructionDecoder::fence(Mnemonic& mnemonic, Instruction& in) {
   const bool between_blocks = mnemonic.take("gl") || mnemonic.take("gpu") || mnemonic.take("sys");
+  const bool between_proxies = mnemonic.take("proxy") && mnemonic.take("async") && !mnemonic.take("global");
   nothing(mnemonic, in);
   if (between_blocks) in.op = Opcode::fence;
+  if (between_proxies) in.op = Opcode::proxy_fence;
 }
 
 void InstructionDecoder::nothing(Mnemonic& mnemonic, Instruction& in) {

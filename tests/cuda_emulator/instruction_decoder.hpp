@@ -89,6 +89,8 @@ class InstructionDecoder : protected Places {
   /// cp.async.bulk copies at once, and its mbarrier knows; waiting for its groups is nothing to do.
   void copy(Mnemonic& mnemonic, Instruction& in);
 
+  void arrive_after_copies(Mnemonic& mnemonic, Instruction& in);
+
   /// An address without offset, for instructions that have several.
   void plain_address();
 
@@ -128,8 +130,14 @@ class InstructionDecoder : protected Places {
   void add_registers(int count);
   void load_matrix(Mnemonic& mnemonic, Instruction& in);
   void multiply_matrices(Mnemonic& mnemonic, Instruction& in);
+  void warpgroup_product(Mnemonic& mnemonic, Instruction& in);
+  void multiply_async(Mnemonic& mnemonic, Instruction& in);
+  void set_registers(Mnemonic& mnemonic, Instruction& in);
 
-  /// Only a fence between blocks says something: memory is coherent, and within a block barriers order it.
+  /// Throws unless the text is for one architecture alone: `.target sm_90a`.
+  void need_target(std::string_view name) const;
+
+  /// Fences between blocks and between proxies say something: else memory is coherent, and barriers order it.
   void fence(Mnemonic& mnemonic, Instruction& in);
 
   /// Hints, and sleep.

@@ -134,6 +134,9 @@ void Warp::reset() {
     copies.under_way.clear();
     copies.groups = 0;
   }
+  issued_ = 0;
+  committed_.clear();
+  products_fenced_ = at_products_ = false;
   steps_ahead_ = 0;
 }
 
@@ -211,6 +214,9 @@ void Warp::execute(Path path, std::uint32_t limit, std::int64_t& budget) {
       case Opcode::fence:
         fence(active);
         break;
+      case Opcode::proxy_fence:
+        fence_proxy(active);
+        break;
       case Opcode::cvta:
         cvta(in, active);
         break;
@@ -239,8 +245,12 @@ void Warp::execute(Path path, std::uint32_t limit, std::int64_t& budget) {
         break;
       case Opcode::load_matrix:
       case Opcode::multiply_matrices:
+      case Opcode::product_fence:
+      case Opcode::product:
+      case Opcode::product_commit:
+      case Opcode::product_wait:
         if (active == all_lanes) {
-          execute_together(in);
+          if (!execute_together(in, pc)) return;
           break;
         }
         [[fallthrough]];  // waits for the others
@@ -258,6 +268,9 @@ void Warp::execute(Path path, std::uint32_t limit, std::int64_t& budget) {
         }
         if (others != 0) resume(pc + 1, others);
         return;
+      case Opcode::barrier_arrive:
+        arrive(in, pc, active);
+        break;
       case Opcode::barrier:
       case Opcode::barrier_reduce:
         arrive(in, pc, active);
@@ -328,40 +341,6 @@ void Warp::exit(std::uint32_t lanes) {
   if (at_collective_ != 0) complete_collectives();  // they no longer wait for these
 }
 
-void Warp::arrive(const Instruction& in, std::uint32_t pc, std::uint32_t lanes) {
-  for_lanes(lanes, [&](int lane) {
-    const std::uint64_t number = read(in[1], lane);
-    if (number >= 16) fail("there is no barrier " + std::to_string(number), in, lane);
-    const std::uint64_t threads = in[2].present() ? read(in[2], lane) : 0;
-    if (threads % warp_size != 0)
-      fail("a barrier of " + std::to_string(threads) + " threads, no multiple of 32", in, lane);
-    arrived_[lane] = {pc, static_cast<std::uint32_t>(number), static_cast<std::uint32_t>(threads),
-                      in.op == Opcode::barrier_reduce && read(in[3], lane) != 0};
-  });
-  at_barrier_ |= lanes;
-}
-
-void Warp::release(std::uint32_t lanes, std::uint32_t threads, std::uint32_t satisfied) {
-  at_barrier_ &= ~lanes;
-  const std::uint32_t pc = arrived_[std::countr_zero(lanes)].pc;
-  std::uint32_t together = 0;
-  for_lanes(lanes, [&](int lane) {
-    const Instruction& in = kernel_.code[arrived_[lane].pc];
-    if (in.op == Opcode::barrier_reduce) {
-      const auto mode = static_cast<Vote>(in.mode);
-      write(in[0], lane, mode == Vote::ballot ? satisfied : mode == Vote::any ? satisfied > 0 : satisfied == threads);
-    }
-    if (arrived_[lane].pc == pc) {
-      together |= 1u << lane;
-    } else if (in.aligned) {
-      fail("divergent barrier: threads of one warp wait at different instructions", in, lane);
-    } else {
-      resume(arrived_[lane].pc + 1, 1u << lane);
-    }
-  });
-  resume(pc + 1, together);
-}
-
 void Warp::assertion(const Instruction& in, int lane) {
   const Function::Call& record = kernel_.calls[in.target];
   auto argument = [&](std::size_t i) {
@@ -399,13 +378,17 @@ Block::Block(Grid& grid) : grid_(grid) {
   if (grid.look_for_races) shared_cells_ = CellArray(shared + 1);
   const std::uint64_t warps = (launch.block.volume() + warp_size - 1) / warp_size;
   for (std::uint32_t i = 0; i < warps; ++i) warps_.push_back(std::make_unique<Warp>(*this, i));
+  warpgroups_.resize((warps + Warpgroup::warps - 1) / Warpgroup::warps);
   view_.timeline = &grid.timeline;
+  view_.threads = static_cast<std::uint32_t>(launch.block.volume());
 }
 
 void Block::start(std::uint64_t number) {
   number_ = number;
   std::fill(shared_.begin(), shared_.end(), static_cast<char>(0xCB));
+  std::fill(std::begin(arrivals_), std::end(arrivals_), Arrivals{});
   mbarriers_.clear();
+  std::fill(warpgroups_.begin(), warpgroups_.end(), Warpgroup{});
   alive_ = static_cast<std::uint32_t>(grid_.launch.block.volume());
   executed_ = 0;
   view_.block = static_cast<std::uint32_t>(number);
@@ -421,6 +404,7 @@ bool Block::run() {
   constexpr std::int64_t long_run = 1 << 22;  // of a block, before others get a turn
   view_.resumed = begin_segment();
   sleeping_ = false;
+  fruitless_waits_ = 0;
   for (std::int64_t spent = 0;;) {
     bool ran = false;
     for (const auto& warp : warps_) {
@@ -431,7 +415,8 @@ bool Block::run() {
       ran = true;
     }
     if (alive_ == 0) return true;
-    if (!release_barriers() && !ran) fail_deadlocked();
+    const bool barriers = release_barriers(), warpgroups = release_warpgroups();
+    if (!ran && !barriers && !warpgroups) fail_deadlocked();
     if (executed_ + spent > options().longest_block) fail_deadlocked();
     if (sleeping_ || spent > long_run) {
       executed_ += spent;
@@ -440,48 +425,12 @@ bool Block::run() {
   }
 }
 
-bool Block::release_barriers() {
-  std::uint32_t numbers = 0;
-  for (const auto& warp : warps_) {
-    for (std::uint32_t lanes = warp->at_barrier(); lanes != 0; lanes &= lanes - 1) {
-      numbers |= 1u << warp->arrived(std::countr_zero(lanes)).barrier;
-    }
-  }
-  bool released = false;
-  for (; numbers != 0; numbers &= numbers - 1) {
-    released = release(static_cast<std::uint32_t>(std::countr_zero(numbers))) || released;
-  }
-  return released;
-}
-
-/// Completes a barrier if all have come that it is for: as many threads as it says, or all that have not exited.
-bool Block::release(std::uint32_t barrier) {
-  std::uint32_t threads = 0, satisfied = 0, expected = 0;
-  std::vector<std::uint32_t> lanes(warps_.size());
-  for (std::size_t w = 0; w < warps_.size(); ++w) {
-    for (std::uint32_t left = warps_[w]->at_barrier(); left != 0; left &= left - 1) {
-      const int lane = std::countr_zero(left);
-      const Warp::Arrived& arrived = warps_[w]->arrived(lane);
-      if (arrived.barrier != barrier) continue;
-      lanes[w] |= 1u << lane;
-      ++threads;
-      satisfied += arrived.predicate;
-      expected = std::max(expected, arrived.threads);
-    }
-  }
-  if (threads != (expected == 0 ? alive_ : expected)) return false;
-  view_.barrier = begin_segment();
-  for (std::size_t w = 0; w < warps_.size(); ++w) {
-    if (lanes[w] != 0) warps_[w]->release(lanes[w], threads, satisfied);
-  }
-  return true;
-}
-
 void Block::fail_deadlocked() {
   int at_barrier = 0, at_collective = 0, running = 0;
   const Warp* first = nullptr;
   int first_lane = 0;
   for (const auto& warp : warps_) {
+    if (warp->at_products() && !warp->ready()) warp->fail_products();
     at_barrier += std::popcount(warp->at_barrier());
     at_collective += std::popcount(warp->at_collective());
     running += warp->ready();

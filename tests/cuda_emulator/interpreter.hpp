@@ -17,6 +17,7 @@
 #include "cuda_emulator/memory.hpp"
 #include "cuda_emulator/ptx.hpp"
 #include "cuda_emulator/race.hpp"
+#include "cuda_emulator/warpgroup.hpp"
 
 namespace gatefold::cuda_emulator {
 
@@ -39,6 +40,27 @@ struct Grid {
 std::string source_position(const Function& kernel, const Instruction& in);
 
 class Block;
+class Warp;
+
+/// An mbarrier, by its address in shared memory.
+struct MbarrierState {
+  /// An arrival that waits for the copies that a thread has begun before it.
+  struct Late {
+    Warp* warp;
+    const Instruction* in;
+    int lane;
+    std::uint64_t copies;
+    std::uint32_t segment;
+  };
+
+  void settle();
+
+  std::uint32_t expected = 0, pending = 0;
+  std::int64_t bytes = 0;  // still to come
+  std::uint32_t phase = 0;
+  std::vector<Late> late = {};
+  Knowledge arriving = {}, known = {};  // of those that have arrived; when the last phase ended
+};
 
 class Warp {
  public:
@@ -66,23 +88,37 @@ class Warp {
   /// predicate.
   void release(std::uint32_t lanes, std::uint32_t threads, std::uint32_t satisfied);
 
+  /// Whether it waits for products that other warps of its warpgroup have not issued yet.
+  bool at_products() const { return at_products_; }
+  std::uint32_t products_pc() const { return products_pc_; }
+  bool products_issued() const;
+  void go_on_with_products() {
+    at_products_ = false;
+    resume(products_pc_, all_lanes);
+  }
+  [[noreturn]] void fail_products() const;
+
   /// @throws Fault about the instruction that a lane waits at
   [[noreturn]] void fail_waiting(const std::string& what, int lane) const;
 
  private:
+  friend class Block;
+
   struct Path {
     std::uint32_t pc, lanes;
   };
   /// A cp.async under way: its bytes arrive when its thread waits for its group.
   struct Copy {
     const Instruction* in;
+    std::uint64_t number;
     std::uint32_t group, bytes;
     std::uint64_t to;  // in shared memory
     char data[16];
   };
-  /// The copies of a thread, in the order in which it began them, and how many groups it has committed.
+  /// The copies of a thread, in the order in which it began them, how many there were, and how many groups.
   struct Copies {
     std::vector<Copy> under_way;
+    std::uint64_t begun = 0;
     std::uint32_t groups = 0;
   };
   struct Waiting {
@@ -117,20 +153,33 @@ class Warp {
                      Places& places);
   void locate_own(const Instruction& in, const Target& target, int lane, std::uint64_t address, Places& places);
   void locate_generic(const Instruction& in, const Target& target, int lane, std::uint64_t address, Places& places);
-  void record(CellArray& cells, std::size_t offset, const Instruction& in, std::uint64_t address, std::size_t bytes,
-              int lane, bool write);
+  /// An access, as reports name it.
+  struct Touch {
+    const Instruction& in;
+    bool shared, write;
+    std::uint64_t address;
+    std::size_t bytes;
+    int lane;
+  };
+  Stamp stamp(const Instruction& in, int lane, std::uint32_t segment) const;
+  void record(CellArray& cells, std::size_t offset, const Touch& touch) { record(cells, offset, touch, segment_now()); }
+  void record(CellArray& cells, std::size_t offset, const Touch& touch, std::uint32_t segment);
+  std::uint32_t segment_now() const;
+  void report_race(const std::string& what, const Touch& touch, Stamp earlier);
+  void check_shared(const Instruction& in, std::uint64_t address, std::size_t bytes, int lane, bool write) const;
   [[noreturn]] void fail_alignment(const Instruction& in, std::uint64_t address, std::size_t bytes, int lane) const;
   Release release_of(int lane) const;
   void acquire(const Releases& releases, int lane);
   void synchronise(const Instruction& in, std::uint64_t address, int lane, bool write);
   void fence(std::uint32_t lanes);
+  void fence_proxy(std::uint32_t lanes);
   void load(const Instruction& in, std::uint32_t lanes);
   void store(const Instruction& in, std::uint32_t lanes);
   void atomic(const Instruction& in, std::uint32_t lanes);
   void copy_async(const Instruction& in, std::uint32_t lanes);
   void copy_wait(const Instruction& in, std::uint32_t lanes);
   void copy_bulk(const Instruction& in, std::uint32_t lanes);
-  bool mbarrier(const Instruction& in, std::uint32_t lanes);
+  void deliver(const Copy& copy, int lane, std::uint32_t segment);
   void cvta(const Instruction& in, std::uint32_t lanes);
   void isspacep(const Instruction& in, std::uint32_t lanes);
 
@@ -142,6 +191,10 @@ class Warp {
   [[noreturn]] void assertion(const Instruction& in, int lane);
   void arrive(const Instruction& in, std::uint32_t pc, std::uint32_t lanes);
 
+  // mbarrier.cpp
+  bool mbarrier(const Instruction& in, std::uint32_t lanes);
+  void arrive(MbarrierState& barrier, std::uint32_t count, const Instruction& in, int lane);
+
   // collective.cpp
   void gather(const Instruction& in, std::uint32_t pc, std::uint32_t lanes);
   std::uint32_t complete_collectives();
@@ -150,9 +203,19 @@ class Warp {
   std::uint64_t result_of(const Instruction& in, int lane, std::uint32_t lanes, bool& predicate) const;
 
   // warp_matrix.cpp: what all lanes do together
-  void execute_together(const Instruction& in);
+  bool execute_together(const Instruction& in, std::uint32_t pc);
   void load_matrix(const Instruction& in);
   void multiply_matrices(const Instruction& in);
+
+  // warpgroup.cpp
+  Warpgroup& warpgroup() const;
+  void issue_product(const Instruction& in);
+  void check_matrices(const Product& product) const;
+  void check_order(const Product& product);
+  std::uint64_t awaited_products(const Instruction& in) const;
+  bool wait_for_products(const Instruction& in, std::uint32_t pc);
+  void finish_product(std::uint64_t number);
+  void collect_products(std::uint64_t end);
 
   std::uint64_t read(const Operand& operand, int lane) const {
     if (operand.bits == 1) return read_predicate(registers_.get(), operand) >> lane & 1;
@@ -185,6 +248,10 @@ class Warp {
   Release before_fence_[warp_size];  // ... and what that came after
   Releases seen_[warp_size];         // by strong loads, to be acquired by a fence
   Copies copies_[warp_size];
+  std::uint64_t issued_ = 0;              // products
+  std::vector<std::uint64_t> committed_;  // how many had been issued at each commit
+  bool products_fenced_ = false, at_products_ = false;
+  std::uint32_t products_pc_ = 0;
   Waiting waiting_[warp_size];
   Arrived arrived_[warp_size];
 };
@@ -201,20 +268,19 @@ class Block {
  private:
   friend class Warp;
 
-  struct Mbarrier {
-    std::uint32_t expected = 0, pending = 0;
-    std::int64_t bytes = 0;  // still to come
-    std::uint32_t phase = 0;
-    void settle() {
-      if (pending == 0 && bytes == 0) {
-        phase ^= 1;
-        pending = expected;
-      }
-    }
+  static constexpr std::uint32_t barriers = 16;
+
+  /// Threads that have arrived at a barrier and not waited (bar.arrive).
+  struct Arrivals {
+    std::uint32_t threads = 0, expected = 0;
+    Knowledge known = {};
   };
 
   bool release_barriers();
   bool release(std::uint32_t barrier);
+  void order(const std::vector<std::uint32_t>& lanes, const Knowledge& of_arrivals);
+  void arrive_late(MbarrierState& barrier);
+  bool release_warpgroups();
   [[noreturn]] void fail_deadlocked();
   std::uint32_t begin_segment() { return view_.segment = grid_.timeline.begin_segment(view_.block); }
 
@@ -223,10 +289,13 @@ class Block {
   std::vector<std::unique_ptr<Warp>> warps_;
   std::vector<char> shared_;
   CellArray shared_cells_;
-  std::map<std::uint64_t, Mbarrier> mbarriers_;
+  Arrivals arrivals_[barriers];
+  std::map<std::uint64_t, MbarrierState> mbarriers_;
+  std::vector<Warpgroup> warpgroups_;
   Viewpoint view_;
   std::uint32_t alive_ = 0;
   bool sleeping_ = false;
+  int fruitless_waits_ = 0;  // at mbarriers, since anybody arrived or had waited for long enough
   std::int64_t executed_ = 0;
 };
 

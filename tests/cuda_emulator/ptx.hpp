@@ -38,6 +38,7 @@ enum class Opcode : std::uint8_t {
   arithmetic,
   nothing,
   fence,
+  proxy_fence,
   load,
   store,
   atomic,
@@ -58,6 +59,7 @@ enum class Opcode : std::uint8_t {
   trap,
   assertion,
   barrier,
+  barrier_arrive,
   barrier_reduce,
   warp_barrier,
   shuffle,
@@ -65,12 +67,16 @@ enum class Opcode : std::uint8_t {
   match,
   reduce,
   elect,
+  // From here on all lanes of a warp execute it together (.aligned, without a mask).
   load_matrix,
   multiply_matrices,
+  product_fence,
+  product,
+  product_commit,
+  product_wait,
 };
 
-/// Whether all lanes of a warp must execute it together (.aligned, without a mask).
-constexpr bool of_whole_warp(Opcode op) { return op == Opcode::load_matrix || op == Opcode::multiply_matrices; }
+constexpr bool of_whole_warp(Opcode op) { return op >= Opcode::load_matrix; }
 
 /// Where an operand lies in the register file; `bits` is the width of the register (1, 16, 32 or 64).
 struct Operand {
@@ -100,6 +106,7 @@ struct Instruction {
   bool saturate = false, flush = false;   // .sat, .ftz
   bool strong = false;                    // atomic, .relaxed, .volatile ...: does not race with its like
   bool acquire = false, release = false;  // also orders what comes after or before it, for other blocks
+  bool relaxed = false;                   // of an mbarrier: orders nothing
   bool aligned = false;                   // of a barrier: the threads of a warp arrive together
   bool negative = false;                  // @!p
   std::uint32_t guard = Operand::none;
@@ -131,7 +138,17 @@ enum class Update : std::uint8_t {
   decrement
 };
 enum class CopyWait : std::uint8_t { groups, all };
-enum class Arrival : std::uint8_t { initialise, arrive, expect, arrive_expect, wait, invalidate };
+enum class Arrival : std::uint8_t {
+  initialise,
+  arrive,
+  expect,
+  arrive_expect,
+  after_copies,       // those of the thread: cp.async.mbarrier.arrive.noinc
+  also_after_copies,  // ... where the mbarrier does not expect it
+  wait,
+  invalidate
+};
+enum class ProductFlag : std::uint8_t { transpose_a = 1, transpose_b = 2, negate_a = 4, negate_b = 8 };
 
 /// A line of the source, as `.loc` names it.
 struct Line {

@@ -37,11 +37,12 @@ Viewpoint::Distance Viewpoint::distance(Stamp earlier, std::uint32_t thread, std
 
 namespace {
 
-/// Puts `now` first and keeps of the two others the one that is farther from it; of two equally far, a weak one.
+/// Puts `now` first and keeps of the two others the one that is farther from it; of two equally far, a weak one. A weak
+/// one that is ordered before a strong `now` counts too: it may race with what is strong as well.
 void remember(Stamp (&stamps)[2], const Access& access) {
   auto rank = [&](Stamp stamp) {
     const auto distance = access.view.distance(stamp, access.now.thread(), access.horizon);
-    return 2 * static_cast<int>(distance) + (distance != Viewpoint::Distance::ordered && !stamp.strong());
+    return 2 * static_cast<int>(distance) + (stamp && !stamp.strong());
   };
   const int last = rank(stamps[0]);
   if (last > 0 && last >= rank(stamps[1])) stamps[1] = stamps[0];

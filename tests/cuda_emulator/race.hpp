@@ -9,6 +9,8 @@
 //   two reads   from two blocks if there are such, else from two warps, else from two threads. Whoever writes next is
 //               concurrent with one of them if it is concurrent with any read.
 //
+// Threads of a block may also know of each other what is done (order.hpp).
+//
 // Between blocks, a release and an acquire that reads what it left make an order: st.release and ld.acquire, or a fence
 // before a strong store and one after a strong load, as in __threadfence(). See release.hpp.
 //
@@ -21,6 +23,7 @@
 #include <memory>
 #include <vector>
 
+#include "cuda_emulator/order.hpp"
 #include "cuda_emulator/release.hpp"
 
 namespace gatefold::cuda_emulator {
@@ -86,6 +89,8 @@ struct Viewpoint {
   std::uint32_t barrier = 0;            // the segment that the last barrier of the block began
   std::uint32_t warp_barrier[32] = {};  // likewise for its warps
   Acquisitions acquired = {};           // what threads of the block know of other blocks
+  std::uint32_t threads = 0;            // of the block
+  std::vector<Knowledge> known = {};    // by thread: of the others; empty while nobody knows more than barriers tell
 
   bool owns(std::uint32_t segment_then) const {
     return segment_then >= resumed || (segment_then >= begun && timeline->block_of(segment_then) == block);
@@ -93,12 +98,30 @@ struct Viewpoint {
 
   /// Whether something that thread `by` did in segment `then` comes before what `thread` does now; both of this block.
   bool follows(std::uint32_t thread, std::uint32_t by, std::uint32_t then) const {
-    return by == thread || then < barrier || (by / 32 == thread / 32 && then < warp_barrier[thread / 32]);
+    return by == thread || then < barrier || (by / 32 == thread / 32 && then < warp_barrier[thread / 32]) ||
+           (!known.empty() && then < known[thread].done[by]);
   }
+
+  // order.cpp. A new segment begins after a release and after a fence.
+  Knowledge& knowledge_of(std::uint32_t thread);
+  void release(Knowledge& to, std::uint32_t thread) const;
+  void fence_proxy(std::uint32_t thread);
+  void pass_barrier(std::uint32_t begun_segment);
+  void pass_warp_barrier(std::uint32_t warp, std::uint32_t lanes, std::uint32_t begun_segment);
+
+  /// Whether the async proxy, used by `thread`, sees what thread `by` wrote in segment `then`.
+  bool visible(std::uint32_t thread, std::uint32_t by, std::uint32_t then) const;
 
   /// How far an earlier access is from a thread: the nearer can be forgotten for the farther.
   enum class Distance { ordered, warp, block, grid };
   Distance distance(Stamp earlier, std::uint32_t thread, std::uint32_t horizon) const;
+
+ private:
+  /// Everything that thread `by` did before this segment comes before what `thread` does now.
+  std::uint32_t done_before(std::uint32_t thread, std::uint32_t by) const;
+
+  std::vector<std::uint32_t> visible_at_barrier_ = {};  // by thread, as in Knowledge
+  bool fenced_since_barrier_ = false;
 };
 
 /// One access, as the cells see it.
@@ -158,7 +181,38 @@ class CellArray {
     return record_bytes(access, offset, bytes);
   }
 
+  /// An earlier access that would race, without a record. Of whole words.
+  Stamp conflict(const Access& access, std::size_t offset, std::size_t bytes) const {
+    Stamp conflict;
+    for_cells(offset, bytes, [&](Cell cell) {
+      const Stamp found = access.record(cell);
+      if (found) conflict = found;
+    });
+    return conflict;
+  }
+
+  /// Calls f(stamp) for the writes to whole words that are remembered.
+  template <class F>
+  void for_writes(std::size_t offset, std::size_t bytes, F f) const {
+    for_cells(offset, bytes, [&](const Cell& cell) {
+      for (const Stamp write : cell.write) {
+        if (write) f(write);
+      }
+    });
+  }
+
  private:
+  template <class F>
+  void for_cells(std::size_t offset, std::size_t bytes, F f) const {
+    for (std::size_t word = offset / 4; word < (offset + bytes) / 4; ++word) {
+      if (is_split(word)) {
+        for (const Cell& cell : split_[words_[word].write[1].bits].byte) f(cell);
+      } else {
+        f(words_[word]);
+      }
+    }
+  }
+
   // A split word holds this mark and the number of its bytes.
   static constexpr std::uint64_t split_mark = ~std::uint64_t{0};
   bool is_split(std::size_t word) const { return words_[word].write[0].bits == split_mark; }

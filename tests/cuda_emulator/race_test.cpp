@@ -112,6 +112,13 @@ TEST_CASE("a reader of another warp is remembered while warps take turns") {
   CHECK(races_of(body, {}, {64}).size() == 1);
 }
 
+TEST_CASE("a weak write is remembered although its thread has made a strong one since") {
+  const std::string strong = "red.global.add.u32 [%d0], 1;\n";
+  CHECK(!race_free(only(0) + "@%p1 st.global.u32 [%d0], 7;\n" + strong, {}, {2}));
+  CHECK(race_free(only(0) + "@%p1 st.global.u32 [%d0], 7; bar.sync 0;\n" + strong, {}, {2}));
+  CHECK(race_free(strong + strong, {}, {64}));
+}
+
 TEST_CASE("a weak reader is remembered although strong ones have read since") {
   CHECK(!race_free(only(0) + "@%p1 ld.global.u32 %r2, [%d0];\n" + only(1) +
                        "@%p1 ld.relaxed.gpu.global.u32 %r2, [%d0];\n" + only(2) +

@@ -82,8 +82,8 @@ class Reader {
       if (lexer_.accept(".version") || lexer_.accept(".address_size")) {
         lexer_.take();
       } else if (lexer_.accept(".target")) {
-        do lexer_.take();
-        while (lexer_.accept(","));
+        text_.target = lexer_.take();
+        while (lexer_.accept(",")) lexer_.take();
       } else if (lexer_.accept(".file")) {
         file();
       } else if (lexer_.accept(".section")) {

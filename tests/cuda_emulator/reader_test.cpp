@@ -156,11 +156,19 @@ TEST_CASE("each refusal says why") {
        "matrices of a shape or type that the emulator does not know"},
       {"ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%r1}, [%r3];", "a vector that the emulator does not know"},
       {"tcgen05.wait::ld.sync.aligned;", "tensor cores are not modelled"},
-      {"wgmma.fence.sync.aligned;", "tensor cores are not modelled"},
+      {"wgmma.mma_async.sync.aligned.m64n12k16.f32.bf16.bf16 {%r1}, %d1, %d2, 1, 1, 1, 0, 0;",
+       "matrices of a shape or type that the emulator does not know"},
+      {"wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%r1, %r2, %r3, %r4}, {%r5, %r6, %r7, %r8}, %d2, 1, 1, 1, "
+       "0;",
+       "wgmma with A in registers is not modelled"},
+      {"wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%r1, %r2, %r3, %r4}, %d1, %d2, 1, 1, 2, 0, 0;",
+       "an immediate that wgmma does not have"},
+      {"setmaxnreg.inc.sync.aligned.u32 20;", "setmaxnreg is for 24 to 256 registers, a multiple of 8"},
+      {"setmaxnreg.dec.sync.aligned.u32 100;", "setmaxnreg is for 24 to 256 registers, a multiple of 8"},
       {"tex.1d.v4.f32.s32 {%r1, %r2, %r3, %r4}, [t, {%r5}];", "textures and surfaces are not modelled"},
       {"mapa.u64 %d1, %d2, %r1;", "clusters are not modelled"},
       {"barrier.cluster.arrive;", "clusters are not modelled"},
-      {"bar.arrive 1, 64;", "barriers that only arrive are not modelled"},
+      {"bar.arrive 1;", "fewer operands than the emulator expects"},
       {"shfl.up.b32 %r1, %r2, %r3, %r4;", "collectives without .sync are not modelled"},
       {"atom.global.add.noftz.f16x2 %r1, [%d0], %r2;", "an atomic operation that the emulator does not know"},
       {"call (%r1), %d1, (%r2), p;", "an argument that the emulator does not know"},
@@ -170,5 +178,19 @@ TEST_CASE("each refusal says why") {
     const std::string fault = fault_of([&] { run_body(c.instruction, nullptr); });
     CHECK(mentions(fault, std::string("refused: ") + c.reason + ": "));
     CHECK(mentions(fault, " at PTX line 10 in kernel k, block (0,0,0), thread (0,0,0)"));
+  }
+}
+
+TEST_CASE("what one architecture has is refused in texts for all: they would not assemble") {
+  for (const std::string instruction : {"wgmma.fence.sync.aligned;", "setmaxnreg.inc.sync.aligned.u32 240;"}) {
+    CAPTURE(instruction);
+    std::string text = kernel_text(instruction);
+    const std::size_t target = text.find("sm_90a");
+    CHECK(fault_of([&] { run_module(text, nullptr, nullptr, {{}, {128}}); }) == "");
+    text.replace(target, 6, "sm_90");
+    CHECK(mentions(fault_of([&] {
+                     run_module(text, nullptr, nullptr, {{}, {128}});
+                   }),
+                   "refused: an instruction for sm_90a alone: compile for compute_90a: "));
   }
 }

@@ -67,9 +67,27 @@ void Warp::multiply_matrices(const Instruction& in) {
   }
 }
 
-void Warp::execute_together(const Instruction& in) {
-  if (in.op == Opcode::load_matrix) return load_matrix(in);
-  multiply_matrices(in);
+/// @returns false where the warp waits for others, at `pc`
+bool Warp::execute_together(const Instruction& in, std::uint32_t pc) {
+  switch (in.op) {
+    case Opcode::load_matrix:
+      load_matrix(in);
+      return true;
+    case Opcode::multiply_matrices:
+      multiply_matrices(in);
+      return true;
+    case Opcode::product_fence:
+      products_fenced_ = true;
+      return true;
+    case Opcode::product:
+      issue_product(in);
+      return true;
+    case Opcode::product_commit:
+      committed_.push_back(issued_);
+      return true;
+    default:
+      return wait_for_products(in, pc);
+  }
 }
 
 }  // namespace gatefold::cuda_emulator

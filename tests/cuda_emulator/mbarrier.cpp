@@ -1,0 +1,107 @@
+// mbarriers: objects in shared memory that threads and asynchronous copies arrive at, phase by phase.
+//
+// A wait that succeeds knows what was done before the arrivals of the phase that ended.
+#include <bit>
+#include <utility>
+
+#include "cuda_emulator/interpreter.hpp"
+#include "cuda_emulator/lanes.hpp"
+
+namespace gatefold::cuda_emulator {
+namespace {
+
+// Whoever waits in vain lets all others run for a while, so after so many in a row nobody is on the way.
+constexpr int most_fruitless_waits = 1 << 17;
+
+}  // namespace
+
+void MbarrierState::settle() {
+  if (pending != 0 || bytes != 0) return;
+  phase ^= 1;
+  pending = expected;
+  known = std::exchange(arriving, {});
+}
+
+void Warp::arrive(MbarrierState& barrier, std::uint32_t count, const Instruction& in, int lane) {
+  if (count > barrier.pending) fail("more arrivals at an mbarrier than it expects", in, lane);
+  barrier.pending -= count;
+  barrier.settle();
+}
+
+/// What threads have said to arrive once their copies have, and nobody has waited for.
+void Block::arrive_late(MbarrierState& barrier) {
+  for (const MbarrierState::Late& late : std::exchange(barrier.late, {})) {
+    std::erase_if(late.warp->copies_[late.lane].under_way, [&](const Warp::Copy& copy) {
+      if (copy.number >= late.copies) return false;
+      late.warp->deliver(copy, late.lane, late.segment);
+      return true;
+    });
+    late.warp->arrive(barrier, 1, *late.in, late.lane);
+  }
+}
+
+/// [state, mbarrier, operand], without the state where there is none.
+///
+/// @returns false where a lane waits in vain
+bool Warp::mbarrier(const Instruction& in, std::uint32_t lanes) {
+  const auto arrival = static_cast<Arrival>(in.mode);
+  const bool has_result = arrival == Arrival::arrive || arrival == Arrival::arrive_expect || arrival == Arrival::wait;
+  const std::size_t first = has_result ? 1 : 0;
+  Viewpoint& view = block_.view_;
+  const bool ordered = block_.grid_.look_for_races && !in.relaxed;
+  bool all = true, arrived = false;
+  for_lanes(lanes, [&](int lane) {
+    const std::uint64_t where = read(in[first], lane) & 0xffffffff;
+    const std::uint32_t thread = index_ * warp_size + static_cast<std::uint32_t>(lane);
+    Places places;
+    locate(in, {in[first], 0, Space::shared, 8, true}, 1u << lane, places);
+    MbarrierState& barrier = block_.mbarriers_[where];
+    const auto operand = in.count > first + 1 ? read(in[first + 1], lane) : 0;
+    switch (arrival) {
+      case Arrival::initialise:
+        barrier = {};
+        barrier.expected = barrier.pending = static_cast<std::uint32_t>(operand);
+        break;
+      case Arrival::invalidate:
+        block_.mbarriers_.erase(where);
+        break;
+      case Arrival::expect:
+        barrier.bytes += static_cast<std::int64_t>(operand);
+        break;
+      case Arrival::arrive:
+      case Arrival::arrive_expect: {
+        if (arrival == Arrival::arrive_expect) barrier.bytes += static_cast<std::int64_t>(operand);
+        write(in[0], lane, barrier.phase);
+        if (ordered) view.release(barrier.arriving, thread);
+        arrive(barrier, arrival == Arrival::arrive ? static_cast<std::uint32_t>(operand) : 1, in, lane);
+        arrived = true;
+        break;
+      }
+      case Arrival::after_copies:
+      case Arrival::also_after_copies:
+        if (arrival == Arrival::also_after_copies) ++barrier.pending;
+        if (ordered) view.release(barrier.arriving, thread);
+        barrier.late.push_back({this, &in, lane, copies_[lane].begun, view.segment});
+        arrived = true;
+        break;
+      case Arrival::wait: {
+        // Waits for the end of the phase that the operand names: its parity, or the state that arrive returned.
+        const auto over = [&] { return barrier.phase != (operand & 1); };
+        if (!over()) block_.arrive_late(barrier);
+        const bool done = over();
+        if (done && ordered && !barrier.known.done.empty()) view.knowledge_of(thread).add(barrier.known);
+        write(in[0], lane, done);
+        all = all && done;
+        break;
+      }
+    }
+  });
+  if (arrived) block_.begin_segment();  // what comes after an arrival is not ordered by it
+  block_.fruitless_waits_ = all ? 0 : block_.fruitless_waits_ + 1;
+  if (block_.fruitless_waits_ > most_fruitless_waits) {
+    fail("deadlock: a phase of an mbarrier has too few arrivals to end", in, std::countr_zero(lanes));
+  }
+  return all;
+}
+
+}  // namespace gatefold::cuda_emulator
