@@ -36,8 +36,7 @@ class Decoder : InstructionDecoder {
     scopes_.assign(1, {});
     for (const auto& [shared, address] : module_shared_)
       scopes_.front().variables[shared] = {Space::shared, address, 0};
-    labels_.clear();
-    tables_.clear();
+    labels_.assign(1, {});
 
     Frame& frame = frames_[name];
     return_row_ = frame.return_row;
@@ -60,9 +59,13 @@ class Decoder : InstructionDecoder {
       if (lexer_->accept("{")) {
         ++depth;
         scopes_.emplace_back();
+        labels_.push_back({{}, {}, branches_.size()});
       } else if (lexer_->accept("}")) {
         --depth;
-        if (depth > 0) scopes_.pop_back();
+        if (depth > 0) {
+          scopes_.pop_back();
+          close_labels();
+        }
       } else {
         statement();
       }
@@ -71,7 +74,10 @@ class Decoder : InstructionDecoder {
     Instruction in;
     function_return(end, in);
     emit(in, end.text);
-    resolve_labels();
+    close_labels();
+    if (!branches_.empty()) {
+      throw Fault("PTX: no label '" + std::string(branches_.front().second) + "' in " + demangled(caller_));
+    }
   }
 
   /// Parameters of the kernel lie in the buffer of the launch (`frame` is nullptr), those of functions in local memory.
@@ -173,35 +179,50 @@ class Decoder : InstructionDecoder {
     const std::string_view name = lexer_->take();
     lexer_->expect(":");
     if (lexer_->accept(".branchtargets")) {
-      do tables_[name].push_back(lexer_->take());
+      do labels_.back().tables[name].push_back(lexer_->take());
       while (lexer_->accept(","));
       lexer_->expect(";");
     } else if (lexer_->is(".calltargets") || lexer_->is(".callprototype")) {
       lexer_->skip_statement();  // the call that names it is refused
     } else {
-      labels_[name] = static_cast<std::uint32_t>(function_->code.size());
+      labels_.back().positions[name] = static_cast<std::uint32_t>(function_->code.size());
     }
   }
 
-  /// Branches have kept the number of the label's name in `target`.
-  void resolve_labels() {
-    auto position = [&](std::string_view name) {
-      const auto found = labels_.find(name);
-      if (found == labels_.end()) throw Fault("PTX: no label '" + std::string(name) + "' in " + demangled(caller_));
-      return found->second;
-    };
-    for (const auto& [index, name] : branches_) {
-      Instruction& in = function_->code[index];
+  /// The labels of a scope, and of its branches the first among all.
+  struct Labels {
+    std::unordered_map<std::string_view, std::uint32_t> positions = {};
+    std::unordered_map<std::string_view, std::vector<std::string_view>> tables = {};
+    std::size_t first_branch = 0;
+  };
+
+  /// Finds the targets of the branches of the innermost scope among its labels. What is not there is left to the scope
+  /// around it.
+  void close_labels() {
+    const Labels own = std::move(labels_.back());
+    labels_.pop_back();
+    const auto begin = branches_.begin() + static_cast<std::ptrdiff_t>(own.first_branch);
+    const auto end = std::remove_if(begin, branches_.end(), [&](const auto& branch) {
+      Instruction& in = function_->code[branch.first];
+      const auto table = own.tables.find(branch.second);
+      std::vector<std::string_view> names(1, branch.second);
+      if (in.op == Opcode::branch_indexed) names = table == own.tables.end() ? names : table->second;
+      std::vector<std::uint32_t> targets;
+      for (const std::string_view name : names) {
+        const auto found = own.positions.find(name);
+        if (found == own.positions.end()) return false;
+        targets.push_back(found->second);
+      }
       if (in.op == Opcode::branch) {
-        in.target = position(name);
+        in.target = targets.front();
       } else {
-        std::vector<std::uint32_t> targets;
-        for (const std::string_view target : tables_[name]) targets.push_back(position(target));
         in.target = static_cast<std::uint32_t>(function_->branch_tables.size());
         function_->branch_tables.push_back(std::move(targets));
       }
-    }
-    branches_.clear();
+      return true;
+    });
+    branches_.erase(end, branches_.end());
+    if (!labels_.empty()) labels_.back().tables.insert(own.tables.begin(), own.tables.end());
   }
 
   void refuse_recursion() {
@@ -245,8 +266,7 @@ class Decoder : InstructionDecoder {
     finish_rows();
   }
 
-  std::unordered_map<std::string_view, std::uint32_t> labels_;
-  std::unordered_map<std::string_view, std::vector<std::string_view>> tables_;
+  std::vector<Labels> labels_;  // of the open scopes
   std::map<Line, Line> callers_of_lines_;
 };
 

@@ -14,10 +14,9 @@
 
 #include "cuda_emulator/array.hpp"
 #include "cuda_emulator/launch.hpp"
-#include "cuda_emulator/report.hpp"
+#include "cuda_emulator/mutant.hpp"
 
 namespace gatefold::cuda_emulator {
-namespace {
 
 enum class Mutation {
   none,
@@ -58,51 +57,7 @@ enum class Mutation {
 };
 using enum Mutation;
 
-// What came of a subject: the report of the emulator or an error of CUDA, empty if there was none, and whether the
-// values were the ones of a naive loop.
-struct Outcome {
-  std::string report;
-  bool right = false;
-};
-
-template <Mutation mutation, class Subject>
-Outcome run(const Subject& subject) {
-  Outcome outcome;
-  try {
-    outcome.right = subject.template operator()<mutation>();
-  } catch (const Fault& fault) {
-    outcome.report = fault.what();
-  }
-  if (const cudaError_t error = cudaGetLastError()) outcome.report += cudaGetErrorName(error);
-  for (const std::string& race : races()) outcome.report += race + "\n";
-  races().clear();
-  return outcome;
-}
-
-template <class Subject>
-void check_unmutated(const Subject& subject) {
-  const Outcome outcome = run<none>(subject);
-  CHECK(outcome.right);
-  CHECK(outcome.report == "");
-}
-
-// The report must match, whether the value happened to be right or not.
-template <Mutation mutation, class Subject>
-void expect_report(const Subject& subject, const std::string& pattern) {
-  check_unmutated(subject);
-  const Outcome outcome = run<mutation>(subject);
-  CAPTURE(pattern);
-  INFO("report: ", outcome.report);
-  CHECK(std::regex_search(outcome.report, std::regex(pattern)));
-}
-
-template <Mutation mutation, class Subject>
-void expect_wrong_value(const Subject& subject) {
-  check_unmutated(subject);
-  const Outcome outcome = run<mutation>(subject);
-  CHECK_FALSE(outcome.right);
-  CHECK(outcome.report == "");
-}
+namespace {
 
 const std::string source_line = R"(mutants_test\.cu:\d+)";
 const std::string store_past_end =

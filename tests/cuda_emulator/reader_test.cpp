@@ -137,6 +137,20 @@ TEST_CASE("an unknown instruction is refused where it is executed, not where it 
   CHECK(out[0] == 1);
 }
 
+TEST_CASE("a label belongs to its block, as inline assembly that stands several times needs it") {
+  const std::string count =
+      "{\n.reg .pred done;\nAGAIN: add.u32 %r1, %r1, 1; setp.ge.u32 done, %r1, LIMIT; @done bra END; bra AGAIN;\nEND:\n"
+      "@%p2 bra OUT;\n}\n";
+  const auto up_to = [&](const std::string& limit) {
+    std::string text = count;
+    return text.replace(text.find("LIMIT"), 5, limit);
+  };
+  const auto got =
+      each_thread("mov.u32 %r1, 0; setp.ne.u32 %p2, 0, 0;\n" + up_to("3") + "mov.u32 %r2, %r1;\n" + up_to("10") +
+                  "setp.eq.u32 %p2, 0, 0;\n" + up_to("20") + "mov.u32 %r1, 99;\nOUT: mov.b64 %d9, {%r1, %r2};");
+  CHECK(got[0] == (std::uint64_t{3} << 32 | 20));
+}
+
 TEST_CASE("each refusal says why") {
   struct Case {
     const char *instruction, *reason;

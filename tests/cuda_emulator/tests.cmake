@@ -39,17 +39,22 @@ if(NOT CMAKE_CUDA_COMPILER)
   set(CMAKE_CUDA_ARCHITECTURES 80-virtual)
   enable_language(CUDA)
 endif()
-foreach(name IN ITEMS devices runtime_kernels mutants)
+foreach(name IN ITEMS devices runtime_kernels mutants tensor_core_mutants)
   set(test ${CUDA_EMULATOR_TEST_PREFIX}${name})
+  set(arch 80)
+  if(name MATCHES tensor_core)
+    set(arch 90a)
+  endif()
+  string(REPLACE a "" compute_capability ${arch})
   add_executable(test_cuda_emulator_${name} ${name}_test.cu)
   # CMake 3.25 does not know that nvcc has C++20.
   target_compile_options(test_cuda_emulator_${name} PRIVATE
                          $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20 -Xcompiler=-Wall,-Wextra>)
-  cuda_emulator_program(test_cuda_emulator_${name})
+  cuda_emulator_program(test_cuda_emulator_${name} ARCH ${arch})
   target_link_libraries(test_cuda_emulator_${name} PRIVATE cuda_emulator_main)
   add_test(NAME ${test} COMMAND test_cuda_emulator_${name})
   set_tests_properties(${test} PROPERTIES LABELS cuda FAIL_REGULAR_EXPRESSION "assertions: *0 \\|"
-                       ENVIRONMENT GATEFOLD_EMULATOR_CC=80)
+                       ENVIRONMENT GATEFOLD_EMULATOR_CC=${compute_capability})
 endforeach()
 
 # A project as README.md shows it.
