@@ -1,11 +1,9 @@
-// Copies that go on while their thread does: cp.async, which a thread waits for by groups, and cp.async.bulk, which an
-// mbarrier waits for.
+// Copies that go on while their thread does, which it waits for by groups: cp.async.
 #include <algorithm>
 #include <cstring>
 
 #include "cuda_emulator/interpreter.hpp"
 #include "cuda_emulator/lanes.hpp"
-#include "cuda_emulator/report.hpp"
 
 namespace gatefold::cuda_emulator {
 
@@ -54,36 +52,6 @@ void Warp::deliver(const Copy& copy, int lane, std::uint32_t segment) {
   std::memcpy(block_.shared_.data() + copy.to, copy.data, copy.bytes);
   if (!block_.grid_.look_for_races) return;
   record(block_.shared_cells_, copy.to, {*copy.in, true, true, copy.to, copy.bytes, lane}, segment);
-}
-
-/// cp.async.bulk: [to, from, bytes, mbarrier]. It arrives at once, and the mbarrier knows.
-void Warp::copy_bulk(const Instruction& in, std::uint32_t lanes) {
-  for_lanes(lanes, [&](int lane) {
-    const std::uint64_t to = read(in[0], lane) & 0xffffffff, from = read(in[1], lane), bytes = read(in[2], lane);
-    if (((to | from | bytes) & 15) != 0) fail_alignment(in, to | from | bytes, 16, lane);
-    if (to > block_.shared_.size() || bytes > block_.shared_.size() - to) {
-      fail("out of bounds shared bulk copy of " + std::to_string(bytes) + " bytes to " + hexadecimal(to), in, lane);
-    }
-    if (!Memory::device().contains(reinterpret_cast<const void*>(from), bytes)) {
-      fail("out of bounds global bulk copy of " + std::to_string(bytes) + " bytes from " + hexadecimal(from) + " (" +
-               Memory::device().describe(from) + ")",
-           in, lane);
-    }
-    if (!Memory::device().contains(reinterpret_cast<const void*>(from), bytes, block_.grid_.launch.device)) {
-      fail(
-          "memory of another device: global bulk copy of " + std::to_string(bytes) + " bytes from " + hexadecimal(from),
-          in, lane);
-    }
-    std::memcpy(block_.shared_.data() + to, reinterpret_cast<const char*>(from), bytes);
-    MbarrierState& barrier = block_.mbarriers_[read(in[3], lane) & 0xffffffff];
-    if (block_.grid_.look_for_races) {
-      record(block_.shared_cells_, to, {in, true, true, to, bytes, lane});
-      block_.view_.release(barrier.arriving, index_ * warp_size + static_cast<std::uint32_t>(lane));
-    }
-    barrier.bytes -= static_cast<std::int64_t>(bytes);
-    barrier.settle();
-  });
-  block_.begin_segment();
 }
 
 }  // namespace gatefold::cuda_emulator

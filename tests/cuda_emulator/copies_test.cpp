@@ -106,6 +106,29 @@ TEST_CASE("a bulk copy completes an mbarrier that expects its bytes") {
   for (u32 i = 0; i < 64; ++i) CHECK(out[i] == 3);
 }
 
+TEST_CASE("a bulk copy arrives when a thread waits for it, not before, and its block must wait") {
+  const std::vector<u32> in{1, 2, 3, 4};
+  const DeviceArray<u32> source(in);
+  DeviceArray<u32> out(1, 0);
+  const auto run = [&](const std::string& before, const std::string& after) {
+    run_body(
+        ".shared .align 16 .b8 s[16];\n.shared .align 8 .b8 b[8];\n"
+        "mov.u32 %r1, s; mov.u32 %r2, b; mbarrier.init.shared::cta.b64 [%r2], 1;\n"
+        "mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%r2], 16;\n"
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%d1], 16, [%r2];\n" +
+            before + "ld.shared.u32 %r3, [s+8]; st.global.u32 [%d0], %r3;\n" + after,
+        out.data, source.data);
+    return out[0];
+  };
+  const std::string wait = "AGAIN: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r2], 0; @!%p2 bra AGAIN;\n";
+  CHECK(run(wait, "") == 3);
+  CHECK(run("", wait) == 0xffffffff);
+  CHECK(
+      mentions(fault_of([&] { run("", ""); }),
+               "a bulk copy that no thread has waited for, at the end of its block: 16 bytes to 0x0 with the mbarrier "
+               "at 0x10: cp.async.bulk"));
+}
+
 TEST_CASE("an mbarrier lets threads wait for the arrivals of other warps, phase by phase") {
   const std::vector<u64> got = each_thread(
       ".shared .align 8 .b8 b[8];\n.shared .u32 s[2];\n"

@@ -7,6 +7,7 @@ void InstructionDecoder::copy(Mnemonic& mnemonic, Instruction& in) {
   if (!mnemonic.take("async")) throw Refused{"a copy that the emulator does not know"};
   if (mnemonic.take("mbarrier")) return arrive_after_copies(mnemonic, in);
   const bool bulk = mnemonic.take("bulk");
+  if (bulk && mnemonic.take("tensor")) return copy_tensor(mnemonic, in);
   if (mnemonic.take("commit_group")) {
     in.op = bulk ? Opcode::nothing : Opcode::copy_commit;
     return;

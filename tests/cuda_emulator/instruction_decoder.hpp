@@ -86,8 +86,9 @@ class InstructionDecoder : protected Places {
 
   void atomic(Mnemonic& mnemonic, Instruction& in);
 
-  /// cp.async.bulk copies at once, and its mbarrier knows; waiting for its groups is nothing to do.
+  /// An mbarrier waits for cp.async.bulk; waiting for its groups is nothing to do.
   void copy(Mnemonic& mnemonic, Instruction& in);
+  void copy_tensor(Mnemonic& mnemonic, Instruction& in);
 
   void arrive_after_copies(Mnemonic& mnemonic, Instruction& in);
 

@@ -240,6 +240,9 @@ void Warp::execute(Path path, std::uint32_t limit, std::int64_t& budget) {
       case Opcode::copy_bulk:
         copy_bulk(in, active);
         break;
+      case Opcode::copy_tensor:
+        copy_tensor(in, active);
+        break;
       case Opcode::mbarrier:
         if (!mbarrier(in, active)) return give_way(pc + 1, lanes);
         break;
@@ -339,6 +342,7 @@ void Warp::exit(std::uint32_t lanes) {
   alive_ &= ~lanes;
   block_.alive_ -= static_cast<std::uint32_t>(std::popcount(lanes));
   if (at_collective_ != 0) complete_collectives();  // they no longer wait for these
+  if (block_.alive_ == 0) expect_no_bulk_copy();
 }
 
 void Warp::assertion(const Instruction& in, int lane) {
@@ -389,6 +393,7 @@ void Block::start(std::uint64_t number) {
   std::fill(std::begin(arrivals_), std::end(arrivals_), Arrivals{});
   mbarriers_.clear();
   std::fill(warpgroups_.begin(), warpgroups_.end(), Warpgroup{});
+  bulk_copies_.clear();
   alive_ = static_cast<std::uint32_t>(grid_.launch.block.volume());
   executed_ = 0;
   view_.block = static_cast<std::uint32_t>(number);
@@ -442,8 +447,8 @@ void Block::fail_deadlocked() {
     }
   }
   if (running > 0 || first == nullptr) {
-    throw Fault("livelock: block runs without an end in kernel " + demangled(grid_.kernel.name) + ", " +
-                grid_.thread_name(number_, 0));
+    throw Fault("livelock: block runs without an end" + missing_bytes() + " in kernel " + demangled(grid_.kernel.name) +
+                ", " + grid_.thread_name(number_, 0));
   }
   std::string what = "deadlock: of " + std::to_string(alive_) + " threads " + std::to_string(at_barrier) +
                      " wait at a barrier and " + std::to_string(at_collective) +

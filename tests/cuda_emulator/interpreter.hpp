@@ -61,6 +61,7 @@ struct MbarrierState {
   std::vector<Late> late = {};
   Knowledge arriving = {}, known = {};  // of those that have arrived; when the last phase ended
 };
+struct TensorMap;
 
 class Warp {
  public:
@@ -180,6 +181,12 @@ class Warp {
   void copy_wait(const Instruction& in, std::uint32_t lanes);
   void copy_bulk(const Instruction& in, std::uint32_t lanes);
   void deliver(const Copy& copy, int lane, std::uint32_t segment);
+  void begin_bulk_copy(const Instruction& in, int lane, std::uint64_t to, std::uint64_t barrier,
+                       std::vector<char> data);
+  void expect_no_bulk_copy() const;
+  TensorMap tensor_map(const Instruction& in, int lane);
+  void read_global(const Instruction& in, int lane, std::uint64_t address, std::size_t bytes, char* to);
+  void copy_tensor(const Instruction& in, std::uint32_t lanes);
   void cvta(const Instruction& in, std::uint32_t lanes);
   void isspacep(const Instruction& in, std::uint32_t lanes);
 
@@ -276,6 +283,17 @@ class Block {
     Knowledge known = {};
   };
 
+  /// A bulk copy under way, with the thread that began it: its bytes arrive when a thread waits at its mbarrier.
+  struct BulkCopy {
+    const Instruction* in;
+    std::uint32_t thread;
+    std::uint64_t to, barrier;  // in shared memory
+    std::vector<char> data;
+    Knowledge known;  // of its thread
+  };
+  void deliver_bulk_copies(std::uint64_t barrier);
+  std::string missing_bytes() const;
+
   bool release_barriers();
   bool release(std::uint32_t barrier);
   void order(const std::vector<std::uint32_t>& lanes, const Knowledge& of_arrivals);
@@ -292,6 +310,7 @@ class Block {
   Arrivals arrivals_[barriers];
   std::map<std::uint64_t, MbarrierState> mbarriers_;
   std::vector<Warpgroup> warpgroups_;
+  std::vector<BulkCopy> bulk_copies_;
   Viewpoint view_;
   std::uint32_t alive_ = 0;
   bool sleeping_ = false;

@@ -88,6 +88,7 @@ bool Warp::mbarrier(const Instruction& in, std::uint32_t lanes) {
         // Waits for the end of the phase that the operand names: its parity, or the state that arrive returned.
         const auto over = [&] { return barrier.phase != (operand & 1); };
         if (!over()) block_.arrive_late(barrier);
+        if (!over()) block_.deliver_bulk_copies(where);
         const bool done = over();
         if (done && ordered && !barrier.known.done.empty()) view.knowledge_of(thread).add(barrier.known);
         write(in[0], lane, done);
@@ -99,7 +100,8 @@ bool Warp::mbarrier(const Instruction& in, std::uint32_t lanes) {
   if (arrived) block_.begin_segment();  // what comes after an arrival is not ordered by it
   block_.fruitless_waits_ = all ? 0 : block_.fruitless_waits_ + 1;
   if (block_.fruitless_waits_ > most_fruitless_waits) {
-    fail("deadlock: a phase of an mbarrier has too few arrivals to end", in, std::countr_zero(lanes));
+    fail("deadlock: a phase of an mbarrier has too few arrivals to end" + block_.missing_bytes(), in,
+         std::countr_zero(lanes));
   }
   return all;
 }

@@ -137,9 +137,10 @@ TEST_CASE("a bulk copy is known to those who wait for its mbarrier") {
       "@%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%d1], 256, [%r2];\n";
   const std::string expect = "@%p1 mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%r2], 256;\n";
   CHECK(clean(prologue(1) + copy + expect + awaited(0) + load));
-  CHECK(!clean(prologue(1) + copy + expect + load));
-  CHECK(clean(prologue(1) + copy + expect + awaited(0) + load + "bar.sync 0;\n" + copy));
-  CHECK(!clean(prologue(1) + copy + expect + awaited(0) + load + copy));  // overwrites what others may still read
+  CHECK(!clean(prologue(1) + copy + expect + load + awaited(0)));
+  CHECK(clean(prologue(1) + copy + expect + awaited(0) + load + "bar.sync 0;\n" + copy + expect + awaited(1)));
+  // Overwrites what others may still read.
+  CHECK(!clean(prologue(1) + copy + expect + awaited(0) + load + copy + expect + awaited(1)));
 }
 
 TEST_CASE("a phase of an mbarrier that lacks an arrival is a deadlock, not an endless wait") {

@@ -46,6 +46,7 @@ enum class Opcode : std::uint8_t {
   copy_commit,
   copy_wait,
   copy_bulk,
+  copy_tensor,
   mbarrier,
   cvta,
   isspacep,
@@ -112,7 +113,7 @@ struct Instruction {
   std::uint32_t guard = Operand::none;
   std::uint32_t target = 0;        // of a branch or call, or number of the branch table
   std::int64_t offset = 0;         // of the address, in bytes
-  std::int64_t second_offset = 0;  // of the second address of cp.async
+  std::int64_t second_offset = 0;  // of the second address of a copy into shared memory
   const Operand* operands = nullptr;
   std::uint8_t count = 0;
   Execute execute = nullptr;

@@ -9,7 +9,8 @@
 //   two reads   from two blocks if there are such, else from two warps, else from two threads. Whoever writes next is
 //               concurrent with one of them if it is concurrent with any read.
 //
-// Threads of a block may also know of each other what is done (order.hpp).
+// Threads of a block may also know of each other what is done (order.hpp). Then a third reader that a writer does not
+// know of may have been forgotten: of this, not every race is found.
 //
 // Between blocks, a release and an acquire that reads what it left make an order: st.release and ld.acquire, or a fence
 // before a strong store and one after a strong load, as in __threadfence(). See release.hpp.

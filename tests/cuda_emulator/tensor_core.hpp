@@ -15,8 +15,10 @@ struct Factors {
 
   void set(int k, BFloat number);
 
-  std::int32_t significand[most] = {};  // with 7 fractional bits
-  std::int32_t exponent[most] = {};
+  double number[most] = {};
+  std::int32_t exponent[most] =
+      {};  // that of the smallest normal number for those below it; zeros have one that counts
+           // for nothing
   bool finite = true;
 };
 

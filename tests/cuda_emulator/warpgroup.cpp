@@ -120,7 +120,8 @@ void Warp::check_order(const Product& product) {
         report_race("data race", touch, earlier);
       }
       block_.shared_cells_.for_writes(address, chunk_bytes, [&](Stamp write) {
-        const bool generic = kernel_.code[write.site()].op != Opcode::copy_bulk;
+        const Opcode op = kernel_.code[write.site()].op;
+        const bool generic = op != Opcode::copy_bulk && op != Opcode::copy_tensor;
         if (generic && write.segment() >= view.begun &&
             !view.visible(index_ * warp_size, write.thread(), write.segment())) {
           report_race("no fence.proxy.async", touch, write);

@@ -1,0 +1,88 @@
+// cp.async.bulk and what all bulk copies have in common: an mbarrier waits for them.
+#include <cstring>
+#include <utility>
+
+#include "cuda_emulator/interpreter.hpp"
+#include "cuda_emulator/lanes.hpp"
+#include "cuda_emulator/report.hpp"
+
+namespace gatefold::cuda_emulator {
+
+/// The bytes of a bulk copy are on their way: until a thread waits for them at the mbarrier, their target holds poison.
+/// Who waits for them knows what their thread did before, this write included.
+void Warp::begin_bulk_copy(const Instruction& in, int lane, std::uint64_t to, std::uint64_t barrier,
+                           std::vector<char> data) {
+  const std::size_t bytes = data.size();
+  if (to > block_.shared_.size() || bytes > block_.shared_.size() - to) {
+    fail("out of bounds shared bulk copy of " + std::to_string(bytes) + " bytes to " + hexadecimal(to), in, lane);
+  }
+  if (!block_.mbarriers_.contains(barrier)) {
+    fail("no mbarrier: nobody has initialised one at " + hexadecimal(barrier), in, lane);
+  }
+  std::memset(block_.shared_.data() + to, 0xff, bytes);  // NaN and -1
+  const std::uint32_t thread = index_ * warp_size + static_cast<std::uint32_t>(lane);
+  Knowledge known;
+  if (block_.grid_.look_for_races) {
+    record(block_.shared_cells_, to, {in, true, true, to, bytes, lane});
+    block_.view_.release(known, thread);
+    block_.begin_segment();  // what comes after is not ordered by it
+  }
+  block_.bulk_copies_.push_back({&in, thread, to, barrier, std::move(data), std::move(known)});
+}
+
+/// Copies that an mbarrier counts arrive, one by one, until they complete its phase: as late as they may.
+void Block::deliver_bulk_copies(std::uint64_t where) {
+  MbarrierState& barrier = mbarriers_[where];
+  const std::uint32_t phase = barrier.phase;
+  std::erase_if(bulk_copies_, [&](const BulkCopy& copy) {
+    if (copy.barrier != where || barrier.phase != phase) return false;
+    std::memcpy(shared_.data() + copy.to, copy.data.data(), copy.data.size());
+    barrier.arriving.add(copy.known);
+    barrier.bytes -= static_cast<std::int64_t>(copy.data.size());
+    barrier.settle();
+    return true;
+  });
+}
+
+/// A copy that arrives after its block has ended writes to the memory of another one.
+void Warp::expect_no_bulk_copy() const {
+  if (block_.bulk_copies_.empty()) return;
+  const Block::BulkCopy& copy = block_.bulk_copies_.front();
+  block_.warps_[copy.thread / warp_size]->fail(
+      "a bulk copy that no thread has waited for, at the end of its block: " + std::to_string(copy.data.size()) +
+          " bytes to " + hexadecimal(copy.to) + " with the mbarrier at " + hexadecimal(copy.barrier),
+      *copy.in, static_cast<int>(copy.thread % warp_size));
+}
+
+/// ` (the mbarrier at 0x400 waits for 64 bytes)`, or nothing.
+std::string Block::missing_bytes() const {
+  for (const auto& [where, barrier] : mbarriers_) {
+    if (barrier.bytes == 0) continue;
+    return " (the mbarrier at " + hexadecimal(where) +
+           (barrier.bytes > 0 ? " waits for " + std::to_string(barrier.bytes) + " bytes)"
+                              : " has got " + std::to_string(-barrier.bytes) + " bytes more than it expects)");
+  }
+  return "";
+}
+
+/// cp.async.bulk: [to, from, bytes, mbarrier]
+void Warp::copy_bulk(const Instruction& in, std::uint32_t lanes) {
+  for_lanes(lanes, [&](int lane) {
+    const std::uint64_t to = read(in[0], lane) & 0xffffffff, from = read(in[1], lane), bytes = read(in[2], lane);
+    if (((to | from | bytes) & 15) != 0) fail_alignment(in, to | from | bytes, 16, lane);
+    if (!Memory::device().contains(reinterpret_cast<const void*>(from), bytes)) {
+      fail("out of bounds global bulk copy of " + std::to_string(bytes) + " bytes from " + hexadecimal(from) + " (" +
+               Memory::device().describe(from) + ")",
+           in, lane);
+    }
+    if (!Memory::device().contains(reinterpret_cast<const void*>(from), bytes, block_.grid_.launch.device)) {
+      fail(
+          "memory of another device: global bulk copy of " + std::to_string(bytes) + " bytes from " + hexadecimal(from),
+          in, lane);
+    }
+    const auto* data = reinterpret_cast<const char*>(from);
+    begin_bulk_copy(in, lane, to, read(in[3], lane) & 0xffffffff, {data, data + bytes});
+  });
+}
+
+}  // namespace gatefold::cuda_emulator
