@@ -1,5 +1,5 @@
-// Seeded mistakes: a subject is a check of a kernel that can be compiled with each of some mistakes. Without one it must be
-// right and nothing be reported.
+// Seeded mistakes: a subject is a check of a kernel that can be compiled with each of some mistakes. Without one it
+// must be right and nothing be reported.
 #pragma once
 
 #include <cuda_runtime_api.h>
