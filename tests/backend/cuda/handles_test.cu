@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -31,6 +32,19 @@ TEST_CASE("on a device, for as long as a scope") {
 }
 
 TEST_CASE("there is a device where these tests run") { CHECK_NOTHROW(device::expect_device()); }
+
+TEST_CASE("a device of too low a compute capability is refused") {
+  CHECK_NOTHROW(device::expect_capability(0, 75));
+  int major = 0, minor = 0;
+  REQUIRE(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) == cudaSuccess);
+  REQUIRE(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0) == cudaSuccess);
+  CHECK_NOTHROW(device::expect_capability(0, 10 * major + minor));
+  CHECK_THROWS_WITH_AS(device::expect_capability(0, 999),
+                       ("Cuda::Context: device: expected compute capability 99.9 or newer, got " +
+                        std::to_string(major) + "." + std::to_string(minor))
+                           .c_str(),
+                       DeviceError);
+}
 
 TEST_CASE("a stream of one's own, and another") {
   const device::Stream stream, other;

@@ -24,11 +24,13 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   using Backend = B;
   /// A stream of its own, on the current device.
   /// @throws DeviceError if there is no device
-  explicit BasicContext(Options options = {}) : options_(options), flags_(stream_), blas_(stream_) {}
+  explicit BasicContext(Options options = {}) : options_(options), flags_(stream_), blas_(stream_) { check(); }
   /// Somebody's stream, which must outlive the context. Debug builds need one that waits for the legacy stream, as
   /// they overwrite memory that was given back.
   explicit BasicContext(cudaStream_t stream, Options options = {})
-      : options_(options), stream_(stream), flags_(stream_), blas_(stream_) {}
+      : options_(options), stream_(stream), flags_(stream_), blas_(stream_) {
+    check();
+  }
 
   const Options& options() const { return options_; }
   int device() const { return stream_.device(); }
@@ -87,6 +89,8 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   }
 
  private:
+  void check() const { expect_capability(device(), B::least_capability); }
+
   Options options_;
   Stream stream_;
   Occupancy occupancy_;

@@ -24,6 +24,18 @@ inline void expect_device() {
                     (status == cudaSuccess ? "the driver lists none" : cudaGetErrorString(status)));
 }
 
+/// @param least  compute capability, 10 major + minor
+/// @throws DeviceError if a device has less
+inline void expect_capability(int device, int least) {
+  int major = 0, minor = 0;
+  expect_success(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
+  expect_success(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "cudaDeviceGetAttribute");
+  if (10 * major + minor >= least) return;
+  throw DeviceError("Cuda::Context: device: expected compute capability " + std::to_string(least / 10) + "." +
+                    std::to_string(least % 10) + " or newer, got " + std::to_string(major) + "." +
+                    std::to_string(minor));
+}
+
 /// While it lives, a device is the current one of this thread, where memory is taken and kernels run.
 /// @cost  asks which one is current; changes it only where that is another
 class OnDevice {

@@ -37,6 +37,8 @@ struct Primitives {
   template <class T>
   static constexpr bool rounds = !std::is_same_v<typename Operands::template Of<T>, T>;
 
+  static constexpr int least_capability = rounds<float> ? 80 : 75;  // of its device
+
   using PackedWeights = device::PackedWeights;
   /// Add w [E, depth, columns] to the packed weights, where `round` asks for bfloat16. Plain ones need no packing.
   template <class T>

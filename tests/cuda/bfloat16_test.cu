@@ -1,0 +1,92 @@
+// Layers whose experts multiply bfloat16 on the device, beside plain loops that round the same factors.
+
+#include <doctest/doctest.h>
+
+#include "support/bf16_layers.cuh"
+
+using namespace gatefold;
+using namespace gatefold::test;
+
+namespace {
+
+constexpr Index dim = 20;
+
+template <class E>
+void check(const E& expert, Index items = 40) {
+  const Mixture mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, expert};
+  check_bf16_layer(Residual{update::HeavyBall{}, mixture}, items, dim);
+}
+
+}  // namespace
+
+TEST_CASE("cuda: experts that multiply bfloat16") {
+  SUBCASE("Linear") { check(Linear{.model_dim = dim}); }
+  SUBCASE("Mlp") { check(Mlp<Gelu>{.model_dim = dim, .hidden_dim = 40}); }
+  SUBCASE("Mlp, odd, without bias") { check(Mlp<Relu>{.model_dim = dim, .hidden_dim = 13, .bias = false}); }
+  SUBCASE("GatedMlp") { check(GatedMlp<Silu>{.model_dim = dim, .hidden_dim = 24}); }
+  SUBCASE("GatedMlp, odd, many items") { check(GatedMlp<Silu>{.model_dim = dim, .hidden_dim = 13}, 200); }
+  SUBCASE("HiddenDropout") { check(HiddenDropout{0.4, Mlp<GeluTanh>{.model_dim = dim, .hidden_dim = 16}}); }
+  SUBCASE("soft slots") {
+    check_bf16_layer(Residual{update::Plain{},
+                              Mixture{SoftMoe{.count = 3, .slots = 2}, Mlp<Gelu>{.model_dim = dim, .hidden_dim = 16}}},
+                     40, dim);
+  }
+}
+
+TEST_CASE("cuda: doubles of CudaBf16 are those of Cuda") {
+  const Residual layer{update::HeavyBall{}, Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}},
+                                                    Mlp<Gelu>{.model_dim = dim, .hidden_dim = 13}}};
+  const auto run = [&]<class B>(std::type_identity<B>) {
+    typename B::Context ctx;
+    const auto params = init_params<double, B>(layer, ctx, Seed{1});
+    const auto x = uniform_tensor<double>(ctx, Seed{2}, 1, 30, dim);
+    Tensor<double, 2, B> y(30, dim);
+    Carry<std::decay_t<decltype(layer)>, double, B> carry;
+    layer.begin(ctx, params, 30, carry);
+    gatefold::infer<double, B>(layer, ctx, params, x, carry, y);
+    std::vector<double> values(static_cast<std::size_t>(y.size()));
+    B::to_host(ctx, y.size(), y.data(), values.data());
+    return values;
+  };
+  CHECK(run(std::type_identity<Cuda>{}) == run(std::type_identity<CudaBf16>{}));
+}
+
+TEST_CASE("cuda: frozen weights change no bit, and a pass can be captured in a graph") {
+  const Residual layer{update::Plain{}, Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}},
+                                                Mlp<Gelu>{.model_dim = dim, .hidden_dim = 24}}};
+  constexpr Index items = 50;
+  CudaBf16::Context ctx;
+  auto params = init_params<float, CudaBf16>(layer, ctx, Seed{1});
+  const auto x = uniform_tensor<float>(ctx, Seed{2}, 1, items, dim);
+  Tensor<float, 2, CudaBf16> y(items, dim);
+  Carry<std::decay_t<decltype(layer)>, float, CudaBf16> carry;
+  const auto values = [&] {
+    std::vector<float> v(static_cast<std::size_t>(y.size()));
+    CudaBf16::to_host(ctx, y.size(), y.data(), v.data());
+    return v;
+  };
+  layer.begin(ctx, params, items, carry);
+  gatefold::infer<float, CudaBf16>(layer, ctx, params, x, carry, y);
+  const auto expected = values();
+  const auto frozen = freeze(ctx, std::move(params), {.bfloat16 = true});
+  const auto pass = [&] {
+    layer.begin(ctx, model_params(frozen), items, carry);
+    infer(layer, ctx, frozen, x, carry, y);
+  };
+  pass();
+  CHECK(values() == expected);
+  set_zero(ctx, y);
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  REQUIRE(cudaStreamBeginCapture(ctx.stream(), cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+  pass();
+  REQUIRE(cudaStreamEndCapture(ctx.stream(), &graph) == cudaSuccess);
+  REQUIRE(cudaGraphInstantiate(&executable, graph, 0) == cudaSuccess);
+  for (int launch = 0; launch < 2; ++launch) {
+    set_zero(ctx, y);
+    REQUIRE(cudaGraphLaunch(executable, ctx.stream()) == cudaSuccess);
+    CHECK(values() == expected);
+  }
+  CHECK(cudaGraphExecDestroy(executable) == cudaSuccess);
+  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+}
