@@ -22,7 +22,7 @@ inline std::vector<float> values(Index n, std::uint64_t seed, Values kind) {
   return v;
 }
 
-/// The nearest number of 8 bits of mantissa, the even one of two: of numbers that are not among the smallest or largest.
+/// The nearest number of 8 bits of mantissa, the even one of two: of those that are not among the smallest or largest.
 inline double rounded(float x) {
   if (x == 0) return 0;
   int exponent = 0;

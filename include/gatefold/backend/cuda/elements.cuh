@@ -9,9 +9,9 @@
 #include "gatefold/core/bfloat16.hpp"
 #include "gatefold/core/types.hpp"
 
-/// Epilogues on eight neighbouring columns at a time, which a thread reads and writes as 16 bytes: what registers are on
-/// the CPU (cpu/register.hpp). exp and reciprocal are the device's own instructions, off by some units in the last place
-/// (CUDA C++ Programming Guide, "Mathematical Functions"): what follows a product of bfloat16 has fewer digits than that.
+/// Epilogues on eight neighbouring columns at a time, which a thread reads and writes as 16 bytes: what registers are
+/// on the CPU (cpu/register.hpp). exp and reciprocal are the device's own instructions, off by some units in the last
+/// place (CUDA C++ Programming Guide, "Mathematical Functions"): what follows a product of bfloat16 has fewer digits.
 namespace gatefold::device {
 
 /// Neighbouring values, with the arithmetic of epilogues and activations.

@@ -224,8 +224,8 @@ class HopperProduct {
     asm volatile("bar.sync 1, %0;" ::"n"(T::groups * 128) : "memory");
   }
 
-  /// Store what the epilogue makes of a warp's 16 rows: eight rows of 64 columns at a time through shared memory, so that
-  /// a lane has eight neighbours and the epilogue is compiled once.
+  /// Store what the epilogue makes of a warp's 16 rows: eight rows of 64 columns at a time through shared memory, so
+  /// that a lane has eight neighbours and the epilogue is compiled once.
   __device__ void finish(const HopperWork& work, const float (&sum)[128], float* staged, int group) const {
     constexpr int each = T::run_columns / Matrices, lanes = each / Elements::size, at_once = 32 / lanes;
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) % 128 / 32;
