@@ -17,8 +17,8 @@
 /// each product, or when they were packed; what is between two products of a pair is never a float in memory.
 namespace gatefold::device {
 
-/// Whether Hopper's kernel sums a product whose slots are rows: where most of its large tiles would be used. Bits are the
-/// same either way.
+/// Whether Hopper's kernel sums a product whose slots are rows: where most of its large tiles would be used. Bits are
+/// the same either way.
 template <class Context, class B>
 bool uses_hopper(Context& ctx, const Groups<B>& g, Index columns) {
   return columns >= HopperTile::columns / 2 && bf16_tile_rows(g.slots, g.experts()) == Bf16ManyRows::rows &&

@@ -18,8 +18,8 @@ namespace gatefold {
 ///         sizes too (plain_product.cuh)
 struct Cuda : device::Primitives<Cuda, AsTheyAre> {};
 
-/// The same, where the products of experts multiply bfloat16 on tensor cores: floats are rounded to it (nearest, ties to
-/// even), weights, items, hidden values and their adjoints alike, and summed in floats. What an MLP keeps for its
+/// The same, where the products of experts multiply bfloat16 on tensor cores: floats are rounded to it (nearest, ties
+/// to even), weights, items, hidden values and their adjoints alike, and summed in floats. What an MLP keeps for its
 /// backward is stored in bfloat16. Parameters, gradients, gates, attention, update rules, losses and optimizers are
 /// those of Cuda; double is double.
 ///
