@@ -153,18 +153,18 @@ struct Factor<T, B> {
 
 }  // namespace backend
 
-/// How B stores values of T that an expert keeps for its backward: as they are, or rounded (CpuBf16: floats as
-/// Bfloat16). They are read and written through `at` (epilogue.hpp), as T.
+/// How B stores values of T that an expert keeps for its backward: as they are, or rounded (CpuBf16, CudaBf16: floats
+/// as Bfloat16). They are read and written through `at` (epilogue.hpp), as T.
 template <class T, class B>
 using Stored = typename backend::Kept<T, B>::Type;
 
 /// How B stores values of T that are made for its grouped products alone: as they are, or rounded as those would round
-/// them (CudaBf16: floats as Bfloat16). Its grouped_gemm and grouped_outer take them for their first operands.
+/// them (CudaBf16: floats as Bfloat16). Its grouped_gemm takes them for a, grouped_outer for a and dc.
 template <class T, class B>
 using Multiplied = typename backend::Factor<T, B>::Type;
 
 /// The primitives of B with grouped products that multiply what they are given, for gates and attention: a backend may
-/// round what experts multiply (CpuBf16), and then names them.
+/// round what experts multiply (CpuBf16, CudaBf16), and then names them.
 template <class B>
 using FullPrecision = typename backend::Full<B>::Type;
 

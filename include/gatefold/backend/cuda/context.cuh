@@ -66,8 +66,8 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   /// Wait until everything asked of this context is done.
   void synchronize() { expect_success(cudaStreamSynchronize(stream()), "cudaStreamSynchronize"); }
 
-  /// While the returned object lives, grouped products all of whose weights `packed` holds read them there;
-  /// transposed ones and cuBLAS's read the plain ones.
+  /// While the returned object lives, grouped products all of whose weights `packed` holds read them there; transposed
+  /// ones and cuBLAS's read the plain ones. Those that round their factors read there each matrix that it holds.
   [[nodiscard]] auto use(const PackedWeights& packed) {
     struct Scope {
       BasicContext& ctx;
