@@ -111,6 +111,8 @@ stage() {
 
 if [[ -n $gpu ]]; then
   read -ra options <<<"${CMAKE_OPTIONS:-}"
+  # The architecture of Hopper's own instructions, which `native` is not.
+  [[ $device == *", 9.0, "* ]] && options=(-DGATEFOLD_CUDA_ARCHITECTURES=90a "${options[@]}")
   configure gpu "${options[@]}"
   stage gpu
 elif [[ $only == cuda* ]]; then

@@ -10,6 +10,7 @@
 #include "gatefold/backend/cuda/blas_experts.cuh"
 #include "gatefold/backend/cuda/context.cuh"
 #include "gatefold/backend/cuda/cuda.cuh"
+#include "gatefold/backend/cuda/device_code.cuh"
 #include "gatefold/backend/cuda/elements.cuh"
 #include "gatefold/backend/cuda/few_rows.cuh"
 #include "gatefold/backend/cuda/group_by.cuh"

@@ -13,7 +13,7 @@ constexpr Index dim = 136, items = 150;
 
 template <class E>
 void check(const E& expert) {
-  REQUIRE(device::has_hopper_code());
+  REQUIRE(device::device_code() == device::DeviceCode::hopper);
   REQUIRE(device::bf16_tile_rows(items, 2) == device::Bf16ManyRows::rows);  // and dim columns: uses_hopper
   const Mixture mixture{SoftmaxTopK{.scores = {.experts = 2}, .selection = {.k = 1}}, expert};
   check_bf16_layer(Residual{update::Plain{}, mixture}, items, dim);

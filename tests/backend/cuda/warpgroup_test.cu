@@ -84,7 +84,7 @@ void check(int steps) {
 }  // namespace
 
 TEST_CASE("cuda: a warpgroup multiplies boxes as they lie and transposed") {
-  REQUIRE(has_hopper_code());
+  REQUIRE(device_code() == DeviceCode::hopper);
   for (const int steps : {1, 4}) {
     check<false, false>(steps);
     check<false, true>(steps);

@@ -1,14 +1,13 @@
 #pragma once
 
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "gatefold/backend/cuda/blas_experts.cuh"
+#include "gatefold/backend/cuda/device_code.cuh"
 #include "gatefold/backend/cuda/handles.cuh"
 #include "gatefold/backend/cuda/packed_weights.cuh"
 #include "gatefold/backend/cuda/status.cuh"
-#include "gatefold/backend/cuda/warpgroup.cuh"
 #include "gatefold/backend/object_pool.hpp"
 #include "gatefold/backend/scratch.hpp"
 #include "gatefold/core/types.hpp"
@@ -58,11 +57,8 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   int fitting_blocks(Kernel* kernel, int threads) {
     return occupancy_.of(kernel, threads);
   }
-  /// Whether its device runs code compiled for sm_90a: asked once.
-  bool has_hopper_code() {
-    if (!hopper_code_) hopper_code_ = device::has_hopper_code();
-    return *hopper_code_;
-  }
+  /// Whether its device runs code compiled for sm_90a.
+  bool has_hopper_code() const { return code_ == DeviceCode::hopper; }
   /// Wait until everything asked of this context is done.
   void synchronize() { expect_success(cudaStreamSynchronize(stream()), "cudaStreamSynchronize"); }
 
@@ -89,14 +85,19 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   }
 
  private:
-  void check() const { expect_capability(device(), B::least_capability); }
+  void check() {
+    const auto here = this->here();
+    expect_capability(device(), B::least_capability);
+    code_ = device_code();
+    if constexpr (B::least_capability >= 80) expect_tensor_cores(code_);
+  }
 
   Options options_;
   Stream stream_;
   Occupancy occupancy_;
   Flags flags_;
   Blas blas_;
-  std::optional<bool> hopper_code_;
+  DeviceCode code_ = DeviceCode::plain;
   const PackedWeights* packed_ = nullptr;
   mutable OffsetsOnHost offsets_;
 };

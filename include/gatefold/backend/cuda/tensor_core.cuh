@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "gatefold/backend/cuda/device_code.cuh"
+
 /// The instructions of tensor cores that multiply bfloat16 (PTX ISA, "Warp Level Matrix Multiply-Accumulate
 /// Instructions"), from compute capability 8.0 on. All lanes of a warp call them together.
 namespace gatefold::device {
@@ -15,7 +17,7 @@ __device__ inline std::uint32_t shared_address(const void* p) {
 /// @tparam Transpose  of the matrices as they are stored
 template <bool Transpose>
 __device__ void load_matrices(std::uint32_t (&to)[4], std::uint32_t row) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+#if GATEFOLD_TENSOR_CORES
   if constexpr (Transpose) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -31,7 +33,7 @@ __device__ void load_matrices(std::uint32_t (&to)[4], std::uint32_t row) {
 /// sum += a b for a of 16 × 16, b of 16 × 8 values: a lane has sums (lane / 4, 2 (lane % 4) + {0, 1}) and those 8 rows
 /// below.
 __device__ inline void multiply_add(float (&sum)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+#if GATEFOLD_TENSOR_CORES
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
       "%3};"

@@ -2,18 +2,11 @@
 
 #include <cstdint>
 
-#include "gatefold/backend/cuda/status.cuh"
+#include "gatefold/backend/cuda/device_code.cuh"
 
 /// The instructions of Hopper's asynchronous products and copies (PTX ISA: mbarrier, cp.async.bulk.tensor,
-/// wgmma.mma_async), for code compiled for sm_90a.
+/// wgmma.mma_async), for code compiled for sm_90a; elsewhere these functions do nothing, and nothing calls them.
 namespace gatefold::device {
-
-/// Whether this is compiled for sm_90a; elsewhere the functions below do nothing, and nothing calls them.
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#define GATEFOLD_SM_90A 1
-#else
-#define GATEFOLD_SM_90A 0
-#endif
 
 /// An mbarrier in shared memory, named by its address there.
 struct Barrier {
@@ -156,15 +149,6 @@ __device__ void add_product(float (&sum)[128], std::uint64_t a, std::uint64_t b,
       : "l"(a), "l"(b), "r"(int(add)), "n"(int(AAlongLines)), "n"(int(BAlongLines)));
   // clang-format on
 #endif
-}
-
-/// Its largest block says what the code of this program that runs on a device was compiled for.
-static __global__ void __launch_bounds__(GATEFOLD_SM_90A ? 64 : 32) hopper_marker() {}
-/// Whether the current device runs code that was compiled for sm_90a.
-inline bool has_hopper_code() {
-  cudaFuncAttributes attributes{};
-  expect_success(cudaFuncGetAttributes(&attributes, hopper_marker), "cudaFuncGetAttributes");
-  return attributes.maxThreadsPerBlock == 64;
 }
 
 }  // namespace gatefold::device

@@ -1,0 +1,21 @@
+// What code of a program a device runs.
+#include "gatefold/backend/cuda/device_code.cuh"
+
+#include <doctest/doctest.h>
+
+using namespace gatefold;
+using namespace gatefold::device;
+
+TEST_CASE("cuda: a program knows what its code was compiled for") {
+  // These tests are compiled for 8.0 and newer; only those named after Hopper for sm_90a, unless on hardware all are.
+  CHECK(device_code() != DeviceCode::plain);
+}
+
+TEST_CASE("code without tensor cores is refused where they are needed") {
+  CHECK_NOTHROW(expect_tensor_cores(DeviceCode::tensor_cores));
+  CHECK_NOTHROW(expect_tensor_cores(DeviceCode::hopper));
+  CHECK_THROWS_WITH_AS(expect_tensor_cores(DeviceCode::plain),
+                       "CudaBf16::Context: program: expected device code for compute capability 8.0 or newer, got "
+                       "older code alone: compile it for 80 or newer (CMAKE_CUDA_ARCHITECTURES, nvcc -arch)",
+                       DeviceError);
+}
