@@ -43,10 +43,10 @@ struct Values {
   }
 };
 
-template <int Matrices, class C, class E>
+template <int Matrices, int Size, class C, class E>
 static __global__ void run(E epilogue, const float* first, const float* second, Index j, int count, C* c) {
-  const ElementsAccess at{count};
-  Elements sums[Matrices];
+  const ElementsAccess<Size> at{count};
+  Elements<Size> sums[Matrices];
   sums[0] = at.load(first + j);
   if constexpr (Matrices == 2) sums[1] = at.load(second + j);
   finish_elements<Matrices>(epilogue, at, Index(0), Index(3), j, sums, c + j);
@@ -58,11 +58,15 @@ void check(Cuda::Context& ctx, const E& epilogue, const std::vector<float>& v, c
            const Host& host, double tolerance) {
   test::DeviceArray<float> first(ctx, v), second(ctx, w);
   for (const Index j : {0, 8, 3})
-    for (const int count : {8, 5, 1}) {
+    for (const int count : {8, 5, 2, 1}) {
       CAPTURE(j);
       CAPTURE(count);
       test::DeviceArray<C> c(ctx, std::vector<C>(24, C(Bfloat16::from(-77))));
-      run<Matrices><<<1, 1, 0, ctx.stream()>>>(epilogue, first.data(), second.data(), j, count, c.data());
+      if (count <= 2) {
+        run<Matrices, 2><<<1, 1, 0, ctx.stream()>>>(epilogue, first.data(), second.data(), j, count, c.data());
+      } else {
+        run<Matrices, 8><<<1, 1, 0, ctx.stream()>>>(epilogue, first.data(), second.data(), j, count, c.data());
+      }
       expect_launched("run");
       const auto got = c.values();
       for (Index i = 0; i < 24; ++i) {

@@ -89,7 +89,11 @@ void bf16_slots_are_rows(Context& ctx, const Bf16Matrix& a, const EachBf16<Matri
   };
   switch (bf16_tile_rows(slots, experts)) {
     case Bf16FewRows::rows:
-      run(Bf16FewRows{});
+      if (Matrices == 1 && some * blocks(stride, Bf16FewRows::columns) < ctx.multiprocessors()) {
+        if constexpr (Matrices == 1) run(Bf16FewRowsNarrow{});
+      } else {
+        run(Bf16FewRows{});
+      }
       break;
     case Bf16SomeRows::rows:
       run(Bf16SomeRows{});

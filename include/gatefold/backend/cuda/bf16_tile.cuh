@@ -22,6 +22,7 @@ struct Bf16Shape {
 using Bf16ManyRows = Bf16Shape<128, 128, 64, 64, 3, 2>;
 using Bf16SomeRows = Bf16Shape<64, 128, 32, 64, 3, 2>;
 using Bf16FewRows = Bf16Shape<16, 128, 16, 32, 4, 3>;
+using Bf16FewRowsNarrow = Bf16Shape<16, 64, 16, 16, 8, 2>;  // one matrix, where wider ones would be few
 
 /// Where a block's tile lies in c.
 struct Bf16TilePlace {
@@ -104,15 +105,15 @@ class Bf16Tile {
             to[1] = sum_[m][i][j][2 * half + 1];
           }
       __syncthreads();
-      constexpr int runs = columns / Elements::size;
+      constexpr int run = 8, runs = columns / run;
 #pragma unroll 1
       for (int at = static_cast<int>(threadIdx.x); at < pass_rows * runs; at += Shape::threads) {
-        const int y = at / runs, x = at % runs * Elements::size;
+        const int y = at / runs, x = at % runs * run;
         const Index r = place.row + y / 16 * Shape::warp_rows + i * 16 + y % 16, j = place.column + x;
         if (r >= place.rows || j >= stride) continue;
-        Elements sums[Matrices];
+        Elements<run> sums[Matrices];
 #pragma unroll
-        for (int m = 0; m < Matrices; ++m) sums[m] = ElementsAccess{}.load(staged + m * matrix + y * pitch + x);
+        for (int m = 0; m < Matrices; ++m) sums[m] = ElementsAccess<run>{}.load(staged + m * matrix + y * pitch + x);
         finish_row_part<Matrices>(epilogue, place.expert, place.first + r, j, place.columns, sums, c + r * stride,
                                   stride);
       }

@@ -9,14 +9,15 @@
 #include "gatefold/core/bfloat16.hpp"
 #include "gatefold/core/types.hpp"
 
-/// Epilogues on eight neighbouring columns at a time, which a thread reads and writes as 16 bytes: what registers are
+/// Epilogues on neighbouring columns, eight at a time, which a thread reads and writes as 16 bytes: what registers are
 /// on the CPU (cpu/register.hpp). exp and reciprocal are the device's own instructions, off by some units in the last
 /// place (CUDA C++ Programming Guide, "Mathematical Functions"): what follows a product of bfloat16 has fewer digits.
 namespace gatefold::device {
 
 /// Neighbouring values, with the arithmetic of epilogues and activations.
+template <int Size>
 struct Elements {
-  static constexpr int size = 8;
+  static constexpr int size = Size;
   float v[size];
 
   Elements() = default;
@@ -70,75 +71,81 @@ struct Elements {
   }
 };
 
-/// Access to the first `count` of eight elements: the `at` of an epilogue (epilogue.hpp). Those past them are neither
+/// Access to the first `count` of some elements: the `at` of an epilogue (epilogue.hpp). Those past them are neither
 /// read nor written; their values are 0.
+template <int Size>
 struct ElementsAccess {
-  using Value = Elements;
-  int count = Elements::size;
+  using Value = Elements<Size>;
+  int count = Size;
 
-  __device__ Elements load(const float* p) const {
-    if (!whole(p)) return Elements::each([&](int i) { return i < count ? p[i] : 0.f; });
-    const auto* const four = reinterpret_cast<const float4*>(p);
-    const float4 a = four[0], b = four[1];
-    Elements e;
-    e.v[0] = a.x, e.v[1] = a.y, e.v[2] = a.z, e.v[3] = a.w;
-    e.v[4] = b.x, e.v[5] = b.y, e.v[6] = b.z, e.v[7] = b.w;
-    return e;
+  __device__ Value load(const float* p) const { return loaded(p); }
+  __device__ Value load(const Bfloat16* p) const { return loaded(p); }
+  __device__ void store(float* p, const Value& e) const {
+    stored(p, e, [](float v) { return v; });
   }
-  __device__ void store(float* p, const Elements& e) const {
-    if (whole(p)) {
-      reinterpret_cast<float4*>(p)[0] = {e.v[0], e.v[1], e.v[2], e.v[3]};
-      reinterpret_cast<float4*>(p)[1] = {e.v[4], e.v[5], e.v[6], e.v[7]};
-    } else {
-#pragma unroll
-      for (int i = 0; i < Elements::size; ++i)
-        if (i < count) p[i] = e.v[i];
-    }
-  }
-  __device__ Elements load(const Bfloat16* p) const {
-    if (!whole(p)) return Elements::each([&](int i) { return i < count ? float(p[i]) : 0.f; });
-    const Unit unit = *reinterpret_cast<const Unit*>(p);
-    return Elements::each([&](int i) { return float(unit.v[i]); });
-  }
-  __device__ void store(Bfloat16* p, const Elements& e) const {
-    if (whole(p)) {
-      Unit unit;
-#pragma unroll
-      for (int i = 0; i < Elements::size; ++i) unit.v[i] = Bfloat16::from(e.v[i]);
-      *reinterpret_cast<Unit*>(p) = unit;
-    } else {
-#pragma unroll
-      for (int i = 0; i < Elements::size; ++i)
-        if (i < count) p[i] = Bfloat16::from(e.v[i]);
-    }
+  __device__ void store(Bfloat16* p, const Value& e) const {
+    stored(p, e, [](float v) { return Bfloat16::from(v); });
   }
 
  private:
-  struct alignas(16) Unit {
-    Bfloat16 v[Elements::size];
+  /// What is read or written at once.
+  template <class T>
+  struct alignas(Size * sizeof(T) < 16 ? Size * sizeof(T) : 16) Part {
+    static constexpr int size = (Size * sizeof(T) < 16 ? Size * sizeof(T) : 16) / sizeof(T);
+    T v[size];
   };
-  __device__ bool whole(const void* p) const {
-    return count == Elements::size && reinterpret_cast<std::uintptr_t>(p) % 16 == 0;
+  template <class T>
+  __device__ bool whole(const T* p) const {
+    return count == Size && reinterpret_cast<std::uintptr_t>(p) % alignof(Part<T>) == 0;
+  }
+  template <class T>
+  __device__ Value loaded(const T* p) const {
+    if (!whole(p)) return Value::each([&](int i) { return i < count ? float(p[i]) : 0.f; });
+    Value e;
+#pragma unroll
+    for (int i = 0; i < Size; i += Part<T>::size) {
+      const Part<T> part = *reinterpret_cast<const Part<T>*>(p + i);
+#pragma unroll
+      for (int j = 0; j < Part<T>::size; ++j) e.v[i + j] = float(part.v[j]);
+    }
+    return e;
+  }
+  template <class T, class F>
+  __device__ void stored(T* p, const Value& e, const F& to) const {
+    if (!whole(p)) {
+#pragma unroll
+      for (int i = 0; i < Size; ++i)
+        if (i < count) p[i] = to(e.v[i]);
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < Size; i += Part<T>::size) {
+      Part<T> part;
+#pragma unroll
+      for (int j = 0; j < Part<T>::size; ++j) part.v[j] = to(e.v[i + j]);
+      *reinterpret_cast<Part<T>*>(p + i) = part;
+    }
   }
 };
 
 /// An epilogue of one sum, or of two, that runs on Elements: not one that says `scalar_only`, or takes values alone.
+template <class E, class... V>
+inline constexpr bool takes_elements =
+    std::is_invocable_r_v<Elements<8>, const E&, const ElementsAccess<8>&, Index, Index, Index, V...>;
 template <class E, int Matrices>
 concept ElementsEpilogue = !requires {
   requires E::scalar_only;
 }
-&&((Matrices == 1 && std::is_invocable_r_v<Elements, const E&, const ElementsAccess&, Index, Index, Index, Elements>) ||
-   (Matrices == 2 &&
-    std::is_invocable_r_v<Elements, const E&, const ElementsAccess&, Index, Index, Index, Elements, Elements>));
+&&(Matrices == 1 ? takes_elements<E, Elements<8>> : takes_elements<E, Elements<8>, Elements<8>>);
 
 /// Store what an epilogue makes of columns [j, j + at.count) of slot s.
-template <int Matrices, class C, class E>
-__device__ void finish_elements(const E& epilogue, const ElementsAccess& at, Index expert, Index s, Index j,
-                                const Elements (&sum)[Matrices], C* c) {
+template <int Matrices, int Size, class C, class E>
+__device__ void finish_elements(const E& epilogue, const ElementsAccess<Size>& at, Index expert, Index s, Index j,
+                                const Elements<Size> (&sum)[Matrices], C* c) {
   if constexpr (!ElementsEpilogue<E, Matrices>) {
-    Elements result(0);
+    Elements<Size> result(0);
 #pragma unroll
-    for (int i = 0; i < Elements::size; ++i)
+    for (int i = 0; i < Size; ++i)
       if (i < at.count)
         result.v[i] = finished<Matrices>(epilogue, expert, s, j + i, sum[0].v[i], sum[Matrices - 1].v[i]);
     at.store(c, result);
@@ -149,16 +156,16 @@ __device__ void finish_elements(const E& epilogue, const ElementsAccess& at, Ind
   }
 }
 
-/// Store what an epilogue makes of eight columns of slot s, from j on, of a row of `columns`; behind the last stands 0
+/// Store what an epilogue makes of some columns of slot s, from j on, of a row of `columns`; behind the last stands 0
 /// up to the row's end.
 /// @param row  of `stride` values
-template <int Matrices, class C, class E>
+template <int Matrices, int Size, class C, class E>
 __device__ void finish_row_part(const E& epilogue, Index expert, Index s, Index j, Index columns,
-                                const Elements (&sum)[Matrices], C* row, Index stride) {
+                                const Elements<Size> (&sum)[Matrices], C* row, Index stride) {
   const Index left = columns - j;
-  const ElementsAccess at{left < Elements::size ? static_cast<int>(left) : Elements::size};
+  const ElementsAccess<Size> at{left < Size ? static_cast<int>(left) : Size};
   finish_elements<Matrices>(epilogue, at, expert, s, j, sum, row + j);
-  for (int k = at.count; k < Elements::size && j + k < stride; ++k) row[j + k] = C{};
+  for (int k = at.count; k < Size && j + k < stride; ++k) row[j + k] = C{};
 }
 
 }  // namespace gatefold::device

@@ -121,6 +121,9 @@ template <bool SlotsAreDepth, Layout OfB, int Matrices, class C, class E>
 class HopperProduct {
   using T = HopperTile;
   static constexpr Layout kA = SlotsAreDepth ? Layout::along_lines : Layout::along_depth;
+  /// Floats that are stored or added as they are go from where they are summed: four lanes write 32 bytes of a row.
+  static constexpr bool kDirect =
+      std::is_same_v<C, float> && (std::is_same_v<E, fn::Store> || std::is_same_v<E, AddOrStore<float>>);
 
  public:
   const CUtensorMap* a;
@@ -187,7 +190,12 @@ class HopperProduct {
       next = tiles.work(n += static_cast<int>(gridDim.x));  // while the last products are summed
       wait_products<0>();
       if (before >= 0 && lane == 0) ring.empty(before).arrive();
-      if (!SlotsAreDepth || work.depth > 0 || !tiles.accumulate) finish(work, sum, staged, group);
+      if (SlotsAreDepth && work.depth == 0 && tiles.accumulate) continue;
+      if constexpr (kDirect) {
+        finish_directly(work, sum, group);
+      } else {
+        finish(work, sum, staged, group);
+      }
     }
   }
 
@@ -224,10 +232,28 @@ class HopperProduct {
     asm volatile("bar.sync 1, %0;" ::"n"(T::groups * 128) : "memory");
   }
 
+  __device__ void finish_directly(const HopperWork& work, const float (&sum)[128], int group) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) % 128 / 32;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = group * T::group_rows + warp * 16 + half * 8 + lane / 4;
+      if (row >= work.rows) continue;
+      const Index s = work.first + row;
+#pragma unroll
+      for (int block = 0; block < T::columns / 8; ++block) {
+        const int j = work.column + 8 * block + lane % 4 * 2;
+        if (j >= tiles.columns) continue;
+        Elements<2> pair[1];
+        pair[0].v[0] = work.depth > 0 ? sum[4 * block + 2 * half] : 0.f;
+        pair[0].v[1] = work.depth > 0 ? sum[4 * block + 2 * half + 1] : 0.f;
+        finish_row_part<1>(epilogue, work.expert, s, j, tiles.columns, pair, c + s * stride, stride);
+      }
+    }
+  }
   /// Store what the epilogue makes of a warp's 16 rows: eight rows of 64 columns at a time through shared memory, so
   /// that a lane has eight neighbours and the epilogue is compiled once.
   __device__ void finish(const HopperWork& work, const float (&sum)[128], float* staged, int group) const {
-    constexpr int each = T::run_columns / Matrices, lanes = each / Elements::size, at_once = 32 / lanes;
+    constexpr int run_size = 8, each = T::run_columns / Matrices, lanes = each / run_size, at_once = 32 / lanes;
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) % 128 / 32;
     float* const mine = staged + (group * 4 + warp) * T::run_values;
 #pragma unroll 1
@@ -236,14 +262,14 @@ class HopperProduct {
       stage(run, work.depth > 0, sum, mine + lane / 4 * T::run_pitch + lane % 4 * 2);
       __syncwarp();
       const int half = run % 2, row = group * T::group_rows + warp * 16 + half * 8;
-      const int j = work.column + run / 2 * each + lane % lanes * Elements::size;
-#pragma unroll 1
+      const int j = work.column + run / 2 * each + lane % lanes * run_size;
+#pragma unroll 2
       for (int y = lane / lanes; y < 8; y += at_once) {
         if (row + y >= work.rows || j >= stride) continue;
-        Elements sums[Matrices];
+        Elements<run_size> sums[Matrices];
 #pragma unroll
         for (int m = 0; m < Matrices; ++m)
-          sums[m] = ElementsAccess{}.load(mine + y * T::run_pitch + m * each + lane % lanes * Elements::size);
+          sums[m] = ElementsAccess<run_size>{}.load(mine + y * T::run_pitch + m * each + lane % lanes * run_size);
         const Index s = work.first + row + y;
         finish_row_part<Matrices>(epilogue, work.expert, s, j, tiles.columns, sums, c + s * stride, stride);
       }
