@@ -45,7 +45,7 @@ static __global__ void __launch_bounds__(128) one_product(const __grid_constant_
     add_product<A, B>(sum, matrix_descriptor(shared, A ? kBoxBytes : 16) + k * (A ? 128 : 2),
                       matrix_descriptor(shared + kBoxBytes, B ? kBoxBytes : 16) + k * (B ? 128 : 2), k > 0);
   commit_products();
-  wait_products<0>();
+  wait_for_sums(sum);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll
   for (int i = 0; i < 128; ++i)

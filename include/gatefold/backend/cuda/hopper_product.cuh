@@ -188,7 +188,7 @@ class HopperProduct {
         ring.next();
       }
       next = tiles.work(n += static_cast<int>(gridDim.x));  // while the last products are summed
-      wait_products<0>();
+      wait_for_sums(sum);
       if (before >= 0 && lane == 0) ring.empty(before).arrive();
       if (SlotsAreDepth && work.depth == 0 && tiles.accumulate) continue;
       if constexpr (kDirect) {

@@ -105,6 +105,14 @@ __device__ void wait_products() {
 #endif
 }
 
+/// Until all are done. No instruction that reads the sums can be moved before it: the compiler does not know that their
+/// registers are written later than the products stand in the code.
+__device__ inline void wait_for_sums(float (&sum)[128]) {
+  wait_products<0>();
+#pragma unroll
+  for (int i = 0; i < 128; ++i) asm volatile("" : "+f"(sum[i])::"memory");
+}
+
 /// sum (+)= a b for 64 × 16 and 16 × 256 values of bfloat16 in shared memory, by the four warps of a warpgroup: a lane
 /// has sums (16 warp + lane / 4 + 8 i, 8 j + 2 (lane % 4) + {0, 1}) in sum[4 j + 2 i + {0, 1}].
 /// @tparam AlongLines  whether a, b lie with lines, not depth, contiguous
