@@ -15,8 +15,10 @@ template <class E>
 void check(const E& expert) {
   REQUIRE(device::device_code() == device::DeviceCode::hopper);
   REQUIRE(device::bf16_tile_rows(items, 2) == device::Bf16ManyRows::rows);  // and dim columns: uses_hopper
+  // A tensor core cuts each of the nine sums of 16 products behind a hidden value at some 2^-24: one in 2^12 or so is
+  // rounded to the other neighbour, and an output has 130 of them.
   const Mixture mixture{SoftmaxTopK{.scores = {.experts = 2}, .selection = {.k = 1}}, expert};
-  check_bf16_layer(Residual{update::Plain{}, mixture}, items, dim);
+  check_bf16_layer(Residual{update::Plain{}, mixture}, items, dim, 0.1);
 }
 
 }  // namespace
