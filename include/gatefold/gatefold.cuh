@@ -18,6 +18,7 @@
 #include "gatefold/backend/cuda/grouped_sum.cuh"
 #include "gatefold/backend/cuda/handles.cuh"
 #include "gatefold/backend/cuda/hopper_product.cuh"
+#include "gatefold/backend/cuda/hopper_tiles.cuh"
 #include "gatefold/backend/cuda/loops.cuh"
 #include "gatefold/backend/cuda/operand.cuh"
 #include "gatefold/backend/cuda/outer_product.cuh"

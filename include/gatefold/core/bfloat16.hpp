@@ -12,9 +12,15 @@ struct Bfloat16 {
 
   /// Rounded to nearest, ties to even: off by 2⁻⁸ of the value at most (of normal values). NaN stays NaN.
   GATEFOLD_HD static Bfloat16 from(float v) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    std::uint16_t rounded;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(rounded) : "f"(v));
+    return {rounded};
+#else
     const auto u = __builtin_bit_cast(std::uint32_t, v);  // std's is for the host alone
     if ((u & 0x7fffffff) > 0x7f800000) return {static_cast<std::uint16_t>((u >> 16) | 0x40)};
     return {static_cast<std::uint16_t>((u + 0x7fff + ((u >> 16) & 1)) >> 16)};
+#endif
   }
   GATEFOLD_HD operator float() const { return __builtin_bit_cast(float, static_cast<std::uint32_t>(bits) << 16); }
 };

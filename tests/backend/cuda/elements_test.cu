@@ -49,7 +49,7 @@ static __global__ void run(E epilogue, const float* first, const float* second, 
   Elements<Size> sums[Matrices];
   sums[0] = at.load(first + j);
   if constexpr (Matrices == 2) sums[1] = at.load(second + j);
-  finish_elements<Matrices>(epilogue, at, Index(0), Index(3), j, sums, c + j);
+  at.store(c + j, finished_elements<Matrices>(epilogue, at, Index(0), Index(3), j, sums));
 }
 
 /// Columns [j, j + count) of 24, expected one by one.

@@ -138,21 +138,21 @@ concept ElementsEpilogue = !requires {
 }
 &&(Matrices == 1 ? takes_elements<E, Elements<8>> : takes_elements<E, Elements<8>, Elements<8>>);
 
-/// Store what an epilogue makes of columns [j, j + at.count) of slot s.
-template <int Matrices, int Size, class C, class E>
-__device__ void finish_elements(const E& epilogue, const ElementsAccess<Size>& at, Index expert, Index s, Index j,
-                                const Elements<Size> (&sum)[Matrices], C* c) {
+/// What an epilogue makes of columns [j, j + at.count) of slot s.
+template <int Matrices, int Size, class E>
+__device__ Elements<Size> finished_elements(const E& epilogue, const ElementsAccess<Size>& at, Index expert, Index s,
+                                            Index j, const Elements<Size> (&sum)[Matrices]) {
   if constexpr (!ElementsEpilogue<E, Matrices>) {
     Elements<Size> result(0);
 #pragma unroll
     for (int i = 0; i < Size; ++i)
       if (i < at.count)
         result.v[i] = finished<Matrices>(epilogue, expert, s, j + i, sum[0].v[i], sum[Matrices - 1].v[i]);
-    at.store(c, result);
+    return result;
   } else if constexpr (Matrices == 1) {
-    at.store(c, epilogue(at, expert, s, j, sum[0]));
+    return epilogue(at, expert, s, j, sum[0]);
   } else {
-    at.store(c, epilogue(at, expert, s, j, sum[0], sum[1]));
+    return epilogue(at, expert, s, j, sum[0], sum[1]);
   }
 }
 
@@ -164,7 +164,7 @@ __device__ void finish_row_part(const E& epilogue, Index expert, Index s, Index 
                                 const Elements<Size> (&sum)[Matrices], C* row, Index stride) {
   const Index left = columns - j;
   const ElementsAccess<Size> at{left < Size ? static_cast<int>(left) : Size};
-  finish_elements<Matrices>(epilogue, at, expert, s, j, sum, row + j);
+  at.store(row + j, finished_elements<Matrices>(epilogue, at, expert, s, j, sum));
   for (int k = at.count; k < Size && j + k < stride; ++k) row[j + k] = C{};
 }
 

@@ -6,11 +6,11 @@
 #include "gatefold/backend/cuda/bf16_matrix.cuh"
 #include "gatefold/backend/cuda/bf16_product.cuh"
 #include "gatefold/backend/cuda/elements.cuh"
+#include "gatefold/backend/cuda/hopper_tiles.cuh"
 #include "gatefold/backend/cuda/loops.cuh"
 #include "gatefold/backend/cuda/operand.cuh"
 #include "gatefold/backend/cuda/outer_product.cuh"
 #include "gatefold/backend/cuda/plain_product.cuh"
-#include "gatefold/backend/cuda/row_tile.cuh"
 #include "gatefold/backend/cuda/status.cuh"
 #include "gatefold/backend/cuda/tensor_core.cuh"
 #include "gatefold/backend/cuda/tensor_map.cuh"
@@ -21,97 +21,17 @@
 /// a ring of tiles, while two warpgroups multiply what has come. The bits are those of bf16_product.cuh.
 namespace gatefold::device {
 
-/// A block computes 128 × 256 sums at a time: 256 columns of one matrix, or 128 of each of two.
-struct HopperTile {
-  static constexpr int rows = 128, columns = 256, depth = 64, stages = 4;
-  static constexpr int groups = 2, group_rows = rows / groups, threads = (groups + 1) * 128;
-  static constexpr int a_boxes = rows / kBoxRows, b_boxes = columns / kBoxRows;
-  static constexpr int stage_bytes = (a_boxes + b_boxes) * kBoxBytes;
-  // Sums on their way to the epilogue: eight rows of 64 columns at a time for each warp, in rows that meet other banks.
-  static constexpr int run_columns = 64, run_pitch = run_columns + 8, run_values = 8 * run_pitch;
-  static constexpr int ring = 0, staged = ring + stages * stage_bytes, barriers = staged + groups * 4 * run_values * 4;
-  static constexpr int bytes = barriers + 2 * stages * 8 + 1024;  // the ring begins at a multiple of 1024
-  static_assert(bytes <= 227 * 1024, "gatefold: more shared memory than a block has");
-};
-
 struct HopperMaps {
   CUtensorMap a, b[2];
 };
 
-/// What a block sums next.
-struct HopperWork {
-  int expert;        // −1: nothing more
-  int first, rows;   // row 0 to the epilogue, rows from there on; both of c's part
-  int column;        // where it begins in c
-  int a_row, b_row;  // coordinates of the operands, less the depth
-  int depth;         // of the sums
-  int depth_row;     // slots are depth: the first of them
-};
-
-/// Where the n-th tile lies. By all lanes of a warp.
-template <bool SlotsAreDepth, int Matrices>
-struct HopperTiles {
-  const Index* offsets;
-  int experts, rows, columns, depth;  // slots are rows: rows is not read; slots are depth: depth is not
-  bool accumulate;
-
-  __device__ HopperWork work(int n) const {
-    constexpr int columns_each = HopperTile::columns / Matrices;
-    const int column_tiles = (columns + columns_each - 1) / columns_each, column = n % column_tiles * columns_each;
-    if constexpr (SlotsAreDepth) {
-      const int row_tiles = (rows + HopperTile::rows - 1) / HopperTile::rows, expert = n / (column_tiles * row_tiles);
-      if (expert >= experts) return {-1};
-      const int row = n / column_tiles % row_tiles * HopperTile::rows, slot = static_cast<int>(offsets[expert]);
-      return {
-          expert, expert * rows + row, rows - row, column, row, column, static_cast<int>(offsets[expert + 1]) - slot,
-          slot};
-    } else {
-      const RowTile tile = find_row_tile(offsets, experts, HopperTile::rows, n / column_tiles);
-      if (tile.expert < 0) return {-1};
-      const int first = static_cast<int>(offsets[tile.expert] + tile.row);
-      return {static_cast<int>(tile.expert),
-              first,
-              static_cast<int>(offsets[tile.expert + 1]) - first,
-              column,
-              first,
-              column,
-              depth,
-              0};
-    }
-  }
-};
-
-/// The ring of a block, as one thread goes round it.
-class HopperRing {
- public:
-  __device__ explicit HopperRing(std::uint32_t shared) : shared_(shared) {}
-
-  /// By one thread.
-  __device__ static void init(std::uint32_t shared) {
-    for (int s = 0; s < HopperTile::stages; ++s) {
-      Barrier{shared + HopperTile::barriers + 8 * s}.init(1);
-      Barrier{shared + HopperTile::barriers + 8 * (HopperTile::stages + s)}.init(HopperTile::groups * 4);
-    }
-    fence_barrier_init();
-  }
-  __device__ std::uint32_t tile() const { return shared_ + HopperTile::ring + stage_ * HopperTile::stage_bytes; }
-  __device__ Barrier full() const { return {shared_ + HopperTile::barriers + 8 * stage_}; }
-  __device__ Barrier empty() const { return empty(stage_); }
-  __device__ Barrier empty(int stage) const {
-    return {shared_ + HopperTile::barriers + 8 * (HopperTile::stages + stage)};
-  }
-  __device__ int stage() const { return stage_; }
-  __device__ int phase() const { return phase_; }
-  __device__ void next() {
-    if (++stage_ < HopperTile::stages) return;
-    stage_ = 0;
-    phase_ ^= 1;
-  }
-
- private:
-  std::uint32_t shared_;
-  int stage_ = 0, phase_ = 0;
-};
+/// Epilogues of an instruction or two.
+template <class E>
+inline constexpr bool is_light = std::is_same_v<E, fn::Store> || std::is_same_v<E, AddOrStore<float>>;
+template <class T, class B>
+inline constexpr bool is_light<fn::AddBias<T, B>> = true;
+template <class T, class B>
+inline constexpr bool is_light<fn::AddTo<T, B>> = true;
 
 /// c[s] = epilogue(a[s] op(b_e), …), or, where slots are depth, of expert e c = epilogue(Σ_s a[s]ᵀ b[s]).
 /// @tparam OfB  how b lies: slots are rows: along_lines, or along_depth for transposed weights
@@ -121,9 +41,9 @@ template <bool SlotsAreDepth, Layout OfB, int Matrices, class C, class E>
 class HopperProduct {
   using T = HopperTile;
   static constexpr Layout kA = SlotsAreDepth ? Layout::along_lines : Layout::along_depth;
-  /// Floats that are stored or added as they are go from where they are summed: four lanes write 32 bytes of a row.
-  static constexpr bool kDirect =
-      std::is_same_v<C, float> && (std::is_same_v<E, fn::Store> || std::is_same_v<E, AddOrStore<float>>);
+  /// What little there is to do is written out for every sum; what is more than that stands once, in a loop: the
+  /// instructions of a hundred activations in a row are more than a multiprocessor keeps at hand.
+  static constexpr bool kLight = is_light<E>;
 
  public:
   const CUtensorMap* a;
@@ -191,10 +111,10 @@ class HopperProduct {
       wait_for_sums(sum);
       if (before >= 0 && lane == 0) ring.empty(before).arrive();
       if (SlotsAreDepth && work.depth == 0 && tiles.accumulate) continue;
-      if constexpr (kDirect) {
-        finish_directly(work, sum, group);
+      if constexpr (kLight) {
+        finish_in_registers(work, sum, group);
       } else {
-        finish(work, sum, staged, group);
+        finish_through_shared(work, sum, staged, group);
       }
     }
   }
@@ -232,27 +152,71 @@ class HopperProduct {
     asm volatile("bar.sync 1, %0;" ::"n"(T::groups * 128) : "memory");
   }
 
-  __device__ void finish_directly(const HopperWork& work, const float (&sum)[128], int group) const {
+  /// Store what the epilogue makes of the sums, two neighbours of a lane at a time. Four lanes have eight columns of a
+  /// row: as floats they write 32 bytes together; of bfloat16 each first gets all that one of four eights has.
+  __device__ void finish_in_registers(const HopperWork& work, const float (&sum)[128], int group) const {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) % 128 / 32;
+    constexpr int blocks = T::columns / Matrices / 8;  // of eight columns
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = group * T::group_rows + warp * 16 + half * 8 + lane / 4;
-      if (row >= work.rows) continue;
+      const bool inside = row < work.rows;
       const Index s = work.first + row;
 #pragma unroll
-      for (int block = 0; block < T::columns / 8; ++block) {
-        const int j = work.column + 8 * block + lane % 4 * 2;
-        if (j >= tiles.columns) continue;
-        Elements<2> pair[1];
-        pair[0].v[0] = work.depth > 0 ? sum[4 * block + 2 * half] : 0.f;
-        pair[0].v[1] = work.depth > 0 ? sum[4 * block + 2 * half + 1] : 0.f;
-        finish_row_part<1>(epilogue, work.expert, s, j, tiles.columns, pair, c + s * stride, stride);
+      for (int four = 0; four < blocks; four += 4) {
+        int column = work.column + 8 * four;
+        asm volatile("" : "+r"(column)::"memory");  // or what all fours read would be read first, and need registers
+        std::uint32_t words[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int j = column + 8 * i + lane % 4 * 2;
+          Elements<2> pair[Matrices];
+#pragma unroll
+          for (int m = 0; m < Matrices; ++m)
+#pragma unroll
+            for (int k = 0; k < 2; ++k)
+              pair[m].v[k] = work.depth > 0 ? sum[4 * (m * blocks + four + i) + 2 * half + k] : 0.f;
+          const bool exists = inside && j < tiles.columns;
+          if constexpr (std::is_same_v<C, float>) {
+            if (exists)
+              finish_row_part<Matrices>(epilogue, work.expert, s, j, tiles.columns, pair, c + s * stride, stride);
+          } else {
+            Elements<2> two(0);
+            const ElementsAccess<2> at{j + 1 < tiles.columns ? 2 : 1};
+            if (exists) two = finished_elements<Matrices>(epilogue, at, work.expert, s, j, pair);
+            words[i] = Bfloat16::from(two.v[0]).bits |
+                       (at.count == 2 ? std::uint32_t(Bfloat16::from(two.v[1]).bits) << 16 : 0);
+          }
+        }
+        if constexpr (!std::is_same_v<C, float>) {
+          transpose_words(words, lane);
+          const int j = column + 8 * (lane % 4);
+          if (inside && j < stride)
+            *reinterpret_cast<uint4*>(c + s * stride + j) = {words[0], words[1], words[2], words[3]};
+        }
       }
+    }
+  }
+  /// Of four lanes with four words each: word i of lane k becomes word k of lane i.
+  __device__ static void transpose_words(std::uint32_t (&words)[4], int lane) {
+    const bool odd = lane & 1, high = lane & 2;
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+      const std::uint32_t got = __shfl_xor_sync(0xffffffffu, odd ? words[i] : words[i + 1], 1);
+      words[i] = odd ? got : words[i];
+      words[i + 1] = odd ? words[i + 1] : got;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const std::uint32_t got = __shfl_xor_sync(0xffffffffu, high ? words[i] : words[i + 2], 2);
+      words[i] = high ? got : words[i];
+      words[i + 2] = high ? words[i + 2] : got;
     }
   }
   /// Store what the epilogue makes of a warp's 16 rows: eight rows of 64 columns at a time through shared memory, so
   /// that a lane has eight neighbours and the epilogue is compiled once.
-  __device__ void finish(const HopperWork& work, const float (&sum)[128], float* staged, int group) const {
+  __device__ void finish_through_shared(const HopperWork& work, const float (&sum)[128], float* staged,
+                                        int group) const {
     constexpr int run_size = 8, each = T::run_columns / Matrices, lanes = each / run_size, at_once = 32 / lanes;
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) % 128 / 32;
     float* const mine = staged + (group * 4 + warp) * T::run_values;

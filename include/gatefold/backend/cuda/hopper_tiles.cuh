@@ -1,0 +1,101 @@
+#pragma once
+
+#include <cstdint>
+
+#include "gatefold/backend/cuda/row_tile.cuh"
+#include "gatefold/backend/cuda/tensor_map.cuh"
+#include "gatefold/backend/cuda/warpgroup.cuh"
+#include "gatefold/core/types.hpp"
+
+/// What a block of Hopper's kernel (hopper_product.cuh) works on: tiles, in which order, and its ring of them.
+namespace gatefold::device {
+
+/// A block computes 128 × 256 sums at a time: 256 columns of one matrix, or 128 of each of two.
+struct HopperTile {
+  static constexpr int rows = 128, columns = 256, depth = 64, stages = 4;
+  static constexpr int groups = 2, group_rows = rows / groups, threads = (groups + 1) * 128;
+  static constexpr int a_boxes = rows / kBoxRows, b_boxes = columns / kBoxRows;
+  static constexpr int stage_bytes = (a_boxes + b_boxes) * kBoxBytes;
+  // Sums on their way to the epilogue: eight rows of 64 columns at a time for each warp, in rows that meet other banks.
+  static constexpr int run_columns = 64, run_pitch = run_columns + 8, run_values = 8 * run_pitch;
+  static constexpr int ring = 0, staged = ring + stages * stage_bytes, barriers = staged + groups * 4 * run_values * 4;
+  static constexpr int bytes = barriers + 2 * stages * 8 + 1024;  // the ring begins at a multiple of 1024
+  static_assert(bytes <= 227 * 1024, "gatefold: more shared memory than a block has");
+};
+
+/// What a block sums next.
+struct HopperWork {
+  int expert;        // −1: nothing more
+  int first, rows;   // row 0 to the epilogue, rows from there on; both of c's part
+  int column;        // where it begins in c
+  int a_row, b_row;  // coordinates of the operands, less the depth
+  int depth;         // of the sums
+  int depth_row;     // slots are depth: the first of them
+};
+
+/// Where the n-th tile lies. By all lanes of a warp.
+template <bool SlotsAreDepth, int Matrices>
+struct HopperTiles {
+  const Index* offsets;
+  int experts, rows, columns, depth;  // slots are rows: rows is not read; slots are depth: depth is not
+  bool accumulate;
+
+  __device__ HopperWork work(int n) const {
+    constexpr int columns_each = HopperTile::columns / Matrices;
+    const int column_tiles = (columns + columns_each - 1) / columns_each, column = n % column_tiles * columns_each;
+    if constexpr (SlotsAreDepth) {
+      const int row_tiles = (rows + HopperTile::rows - 1) / HopperTile::rows, expert = n / (column_tiles * row_tiles);
+      if (expert >= experts) return {-1};
+      const int row = n / column_tiles % row_tiles * HopperTile::rows, slot = static_cast<int>(offsets[expert]);
+      return {
+          expert, expert * rows + row, rows - row, column, row, column, static_cast<int>(offsets[expert + 1]) - slot,
+          slot};
+    } else {
+      const RowTile tile = find_row_tile(offsets, experts, HopperTile::rows, n / column_tiles);
+      if (tile.expert < 0) return {-1};
+      const int first = static_cast<int>(offsets[tile.expert] + tile.row);
+      return {static_cast<int>(tile.expert),
+              first,
+              static_cast<int>(offsets[tile.expert + 1]) - first,
+              column,
+              first,
+              column,
+              depth,
+              0};
+    }
+  }
+};
+
+/// The ring of a block, as one thread goes round it.
+class HopperRing {
+ public:
+  __device__ explicit HopperRing(std::uint32_t shared) : shared_(shared) {}
+
+  /// By one thread.
+  __device__ static void init(std::uint32_t shared) {
+    for (int s = 0; s < HopperTile::stages; ++s) {
+      Barrier{shared + HopperTile::barriers + 8 * s}.init(1);
+      Barrier{shared + HopperTile::barriers + 8 * (HopperTile::stages + s)}.init(HopperTile::groups * 4);
+    }
+    fence_barrier_init();
+  }
+  __device__ std::uint32_t tile() const { return shared_ + HopperTile::ring + stage_ * HopperTile::stage_bytes; }
+  __device__ Barrier full() const { return {shared_ + HopperTile::barriers + 8 * stage_}; }
+  __device__ Barrier empty() const { return empty(stage_); }
+  __device__ Barrier empty(int stage) const {
+    return {shared_ + HopperTile::barriers + 8 * (HopperTile::stages + stage)};
+  }
+  __device__ int stage() const { return stage_; }
+  __device__ int phase() const { return phase_; }
+  __device__ void next() {
+    if (++stage_ < HopperTile::stages) return;
+    stage_ = 0;
+    phase_ ^= 1;
+  }
+
+ private:
+  std::uint32_t shared_;
+  int stage_ = 0, phase_ = 0;
+};
+
+}  // namespace gatefold::device
