@@ -25,13 +25,9 @@ struct HopperMaps {
   CUtensorMap a, b[2];
 };
 
-/// Epilogues of an instruction or two.
+/// Epilogues of an instruction or two, in registers that are left beside the sums.
 template <class E>
 inline constexpr bool is_light = std::is_same_v<E, fn::Store> || std::is_same_v<E, AddOrStore<float>>;
-template <class T, class B>
-inline constexpr bool is_light<fn::AddBias<T, B>> = true;
-template <class T, class B>
-inline constexpr bool is_light<fn::AddTo<T, B>> = true;
 
 /// c[s] = epilogue(a[s] op(b_e), …), or, where slots are depth, of expert e c = epilogue(Σ_s a[s]ᵀ b[s]).
 /// @tparam OfB  how b lies: slots are rows: along_lines, or along_depth for transposed weights
@@ -157,44 +153,56 @@ class HopperProduct {
   __device__ void finish_in_registers(const HopperWork& work, const float (&sum)[128], int group) const {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) % 128 / 32;
     constexpr int blocks = T::columns / Matrices / 8;  // of eight columns
+    constexpr int at_once = std::is_same_v<C, float> && std::is_same_v<E, fn::Store> ? 1 : 4;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = group * T::group_rows + warp * 16 + half * 8 + lane / 4;
       const bool inside = row < work.rows;
       const Index s = work.first + row;
 #pragma unroll
-      for (int four = 0; four < blocks; four += 4) {
-        int column = work.column + 8 * four;
-        asm volatile("" : "+r"(column)::"memory");  // or what all fours read would be read first, and need registers
-        std::uint32_t words[4];
+      for (int block = 0; block < blocks; block += at_once) {
+        int column = work.column + 8 * block;
+        asm volatile("" : "+r"(column)::"memory");  // or what all of them read would be read first, and need registers
+        Elements<2> result[at_once];  // all before the first is stored: the compiler keeps loads behind stores
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int j = column + 8 * i + lane % 4 * 2;
+        for (int i = 0; i < at_once; ++i) {
           Elements<2> pair[Matrices];
 #pragma unroll
           for (int m = 0; m < Matrices; ++m)
 #pragma unroll
             for (int k = 0; k < 2; ++k)
-              pair[m].v[k] = work.depth > 0 ? sum[4 * (m * blocks + four + i) + 2 * half + k] : 0.f;
-          const bool exists = inside && j < tiles.columns;
-          if constexpr (std::is_same_v<C, float>) {
-            if (exists)
-              finish_row_part<Matrices>(epilogue, work.expert, s, j, tiles.columns, pair, c + s * stride, stride);
-          } else {
-            Elements<2> two(0);
-            const ElementsAccess<2> at{j + 1 < tiles.columns ? 2 : 1};
-            if (exists) two = finished_elements<Matrices>(epilogue, at, work.expert, s, j, pair);
-            words[i] = Bfloat16::from(two.v[0]).bits |
-                       (at.count == 2 ? std::uint32_t(Bfloat16::from(two.v[1]).bits) << 16 : 0);
-          }
+              pair[m].v[k] = SlotsAreDepth && work.depth == 0 ? 0.f : sum[4 * (m * blocks + block + i) + 2 * half + k];
+          const int j = column + 8 * i + lane % 4 * 2;
+          result[i] = Elements<2>(0);
+          if (inside && j < tiles.columns)
+            result[i] = finished_elements<Matrices>(epilogue, access(j), work.expert, s, j, pair);
+          if (j + 1 >= tiles.columns) result[i].v[1] = 0;
         }
-        if constexpr (!std::is_same_v<C, float>) {
-          transpose_words(words, lane);
-          const int j = column + 8 * (lane % 4);
-          if (inside && j < stride)
-            *reinterpret_cast<uint4*>(c + s * stride + j) = {words[0], words[1], words[2], words[3]};
-        }
+        store(result, c + s * stride + column, inside, column, lane);
       }
+    }
+  }
+  __device__ ElementsAccess<2> access(int j) const { return {j + 1 < tiles.columns ? 2 : 1}; }
+  template <int N>
+  __device__ void store(const Elements<2> (&result)[N], float* to, bool inside, int column, int lane) const {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const int j = 8 * i + lane % 4 * 2;
+      if (inside && column + j < tiles.columns) access(column + j).store(to + j, result[i]);
+    }
+  }
+  template <int N>
+  __device__ void store(const Elements<2> (&result)[N], Bfloat16* to, bool inside, int column, int lane) const {
+#pragma unroll
+    for (int four = 0; four < N; four += 4) {
+      std::uint32_t words[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        words[i] = Bfloat16::from(result[four + i].v[0]).bits |
+                   std::uint32_t(Bfloat16::from(result[four + i].v[1]).bits) << 16;
+      transpose_words(words, lane);
+      const int j = 8 * (four + lane % 4);
+      if (inside && column + j < stride) *reinterpret_cast<uint4*>(to + j) = {words[0], words[1], words[2], words[3]};
     }
   }
   /// Of four lanes with four words each: word i of lane k becomes word k of lane i.
@@ -223,7 +231,7 @@ class HopperProduct {
 #pragma unroll 1
     for (int run = 0; run < 8; ++run) {
       __syncwarp();
-      stage(run, work.depth > 0, sum, mine + lane / 4 * T::run_pitch + lane % 4 * 2);
+      stage(run, !SlotsAreDepth || work.depth > 0, sum, mine + lane / 4 * T::run_pitch + lane % 4 * 2);
       __syncwarp();
       const int half = run % 2, row = group * T::group_rows + warp * 16 + half * 8;
       const int j = work.column + run / 2 * each + lane % lanes * run_size;
