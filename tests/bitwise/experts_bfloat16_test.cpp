@@ -11,22 +11,13 @@
 
 #include "bitwise/bitwise.hpp"
 #include "descriptors/expert.hpp"
-#include "gatefold/core/bfloat16.hpp"
-#include "support/naive_backend.hpp"
+#include "support/naive_bf16.hpp"
 
 using namespace gatefold;
 using namespace gatefold::bitwise;
+using test::NaiveBf16;
 
 namespace {
-
-struct ToBfloat16 {
-  static float of(float v) { return Bfloat16::from(v); }
-};
-struct NaiveBf16 : test::NaivePrimitives<NaiveBf16, ToBfloat16> {
-  using FullPrecision = test::NaivePrimitives<NaiveBf16, test::AsItIs>;
-  template <class T>
-  using Stored = std::conditional_t<std::is_same_v<T, float>, Bfloat16, T>;
-};
 
 /// Shares of a tensor's values that are apart by more than an error of sums in float, and the largest distance, both
 /// measured by the largest value.

@@ -12,19 +12,10 @@
 
 #include "gatefold/gatefold.cuh"
 #include "support/members.hpp"
-#include "support/naive_backend.hpp"
+#include "support/naive_bf16.hpp"
 
 /// A layer on CudaBf16, and by plain loops that round the same factors.
 namespace gatefold::test {
-
-struct ToBfloat16 {
-  static float of(float v) { return Bfloat16::from(v); }
-};
-struct NaiveBf16 : NaivePrimitives<NaiveBf16, ToBfloat16> {
-  using FullPrecision = NaivePrimitives<NaiveBf16, AsItIs>;
-  template <class T>
-  using Stored = std::conditional_t<std::is_same_v<T, float>, Bfloat16, T>;
-};
 
 struct Part {
   std::string name;

@@ -50,6 +50,16 @@ std::string difference(const std::vector<T>& expected, const std::vector<T>& got
   return message.str();
 }
 
+/// x[i] = i, after a while.
+struct Slow {
+  double* x;
+  GATEFOLD_HD void operator()(Index i) const {
+    double v = 1;
+    for (int k = 0; k < 2000; ++k) v = v * 0.5 + 0.5 * static_cast<double>(i);
+    x[i] = v;
+  }
+};
+
 /// Numbers on the device, of whatever shape a test asks for, from the `skip`-th element of an allocation on.
 template <class T>
 class DeviceArray {

@@ -16,15 +16,6 @@ using namespace gatefold::test;
 
 namespace {
 
-struct Slow {
-  double* x;
-  GATEFOLD_HD void operator()(Index i) const {
-    double v = 1;
-    for (int k = 0; k < 2000; ++k) v = v * 0.5 + 0.5 * static_cast<double>(i);
-    x[i] = v;
-  }
-};
-
 /// A little of everything: sort slots, two products, their gradients and a sum.
 template <class B>
 struct Step {
