@@ -50,20 +50,20 @@ TEST_CASE("cuda: bfloat16 products of every shape of tile, aligned or not, gathe
   for (const auto& [counts, rows] : {std::pair(kFew, 16), std::pair(kSome, 64), std::pair(kMany, 128)})
     for (const Size& size : {Size{64, 128}, Size{200, 72}, Size{1, 1}, Size{13, 150}, Size{66, 9}})
       for (const bool transpose : {false, true})
-        for (const bool gather : {false, true})
-          for (const Values kind : {Values::integers, Values::reals}) {
-            const ProductCase c{.counts = counts,
-                                .depth = size.depth,
-                                .columns = size.columns,
-                                .transpose = transpose,
-                                .gather = gather,
-                                .a_skip = size.depth % 3,
-                                .w_skip = size.depth % 2,
-                                .first = 5};
-            CAPTURE(c);
-            CHECK(device::bf16_tile_rows(c.slots(), c.experts()) == rows);
-            CHECK(product_differs(on, c, kind) == "");
-          }
+        for (const bool gather : {false, true}) {
+          const Values kind = gather == transpose ? Values::integers : Values::reals;
+          const ProductCase c{.counts = counts,
+                              .depth = size.depth,
+                              .columns = size.columns,
+                              .transpose = transpose,
+                              .gather = gather,
+                              .a_skip = size.depth % 3,
+                              .w_skip = size.depth % 2,
+                              .first = 5};
+          CAPTURE(c);
+          CHECK(device::bf16_tile_rows(c.slots(), c.experts()) == rows);
+          CHECK(product_differs(on, c, kind) == "");
+        }
 }
 
 TEST_CASE("cuda: bfloat16 gradients of weights, added and stored, gathered on either side") {
@@ -71,18 +71,18 @@ TEST_CASE("cuda: bfloat16 gradients of weights, added and stored, gathered on ei
   for (const auto& [depth, columns] : {std::pair(64, 136), std::pair(5, 3), std::pair(130, 20)})
     for (const bool gather : {false, true})
       for (const bool scattered : {false, true})
-        for (const bool accumulate : {false, true})
-          for (const Values kind : {Values::integers, Values::reals}) {
-            const ProductCase c{.counts = {0, 1, 63, 64, 0, 150},
-                                .depth = depth,
-                                .columns = columns,
-                                .gather = gather,
-                                .a_skip = depth % 2,
-                                .first = 3};
-            CAPTURE(c);
-            CAPTURE(scattered);
-            CHECK(gradient_differs(on, c, kind, accumulate, scattered) == "");
-          }
+        for (const bool accumulate : {false, true}) {
+          const Values kind = accumulate == scattered ? Values::integers : Values::reals;
+          const ProductCase c{.counts = {0, 1, 63, 64, 0, 150},
+                              .depth = depth,
+                              .columns = columns,
+                              .gather = gather,
+                              .a_skip = depth % 2,
+                              .first = 3};
+          CAPTURE(c);
+          CAPTURE(scattered);
+          CHECK(gradient_differs(on, c, kind, accumulate, scattered) == "");
+        }
 }
 
 TEST_CASE("cuda: a row of a bfloat16 product has the same bits in any batch, by every shape of tile") {
@@ -101,7 +101,7 @@ TEST_CASE("cuda: random routings, sizes and layouts of bfloat16 products") {
   const auto draw = [&](Index least, Index most) {
     return least + static_cast<Index>(random() % static_cast<unsigned>(most - least + 1));
   };
-  for (int round = 0; round < 25; ++round) {
+  for (int round = 0; round < 12; ++round) {
     ProductCase c{.counts = {}, .depth = draw(1, 150), .columns = draw(1, 150)};
     const Index most = draw(0, 2) == 0 ? 150 : 20;
     for (Index e = draw(1, 40); e > 0; --e) c.counts.push_back(draw(0, 3) == 0 ? 0 : draw(0, most));
