@@ -1,7 +1,6 @@
 #pragma once
 
 #include <array>
-#include <type_traits>
 
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/epilogue.hpp"
@@ -153,12 +152,7 @@ struct GatedMlp {
     auto hidden = ctx.template scratch<Factor>(groups.slots, hidden_dim);
     auto dgate_out = ctx.template scratch<Factor>(groups.slots, hidden_dim);
     auto r = ctx.template scratch<T>(groups.slots, hidden_dim);
-    View<Factor, 2, B> dup_out;
-    if constexpr (std::is_same_v<T, Factor>) {
-      dup_out = r;
-    } else {
-      dup_out = ctx.template scratch<Factor>(groups.slots, hidden_dim);
-    }
+    const auto dup_out = made_of<T, B>(ctx, r);
     B::grouped_gemm_rows(
         ctx, outputs.groups, outputs.du, p.down.view(), true, r,
         fn::GateUpBackward<Act, T, B>{outputs, saved.gate, saved.up, factor, hidden, dgate_out, dup_out});

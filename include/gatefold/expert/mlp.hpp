@@ -171,13 +171,8 @@ struct Mlp {
     using Factor = Multiplied<T, B>;
     auto hidden = ctx.template scratch<Factor>(groups.slots, hidden_dim);
     auto r = ctx.template scratch<T>(groups.slots, hidden_dim);
-    View<Factor, 2, B> dpre;
+    const auto dpre = made_of<T, B>(ctx, r);
     constexpr bool rounded = !std::is_same_v<T, Factor>;
-    if constexpr (rounded) {
-      dpre = ctx.template scratch<Factor>(groups.slots, hidden_dim);
-    } else {
-      dpre = r;
-    }
     B::grouped_gemm_rows(ctx, outputs.groups, outputs.du, p.down.view(), true, r,
                          fn::ActivateBackward<Act, T, B>{outputs, saved.pre, factor, hidden, dpre, rounded && bias});
     B::grouped_gemm(ctx, slots, View<const Factor, 2, B>(dpre), p.up.view(), true, dslots, fn::Store{});

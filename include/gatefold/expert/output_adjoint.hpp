@@ -1,5 +1,8 @@
 #pragma once
 
+#include <type_traits>
+
+#include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/lanes.hpp"
@@ -51,5 +54,16 @@ struct OutputAdjoint {
     B::grouped_sum(ctx, groups.in_slot_order(), du, db, true, groups.rows, weight);
   }
 };
+
+/// Where what r [S, columns] becomes for products alone is written: r itself, or scratch for its rounded form
+/// (backend.hpp, Multiplied).
+template <class T, class B>
+View<Multiplied<T, B>, 2, B> made_of(auto& ctx, View<T, 2, B> r) {
+  if constexpr (std::is_same_v<T, Multiplied<T, B>>) {
+    return r;
+  } else {
+    return ctx.template scratch<Multiplied<T, B>>(r.extent(0), r.extent(1));
+  }
+}
 
 }  // namespace gatefold

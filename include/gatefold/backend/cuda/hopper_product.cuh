@@ -25,10 +25,6 @@ struct HopperMaps {
   CUtensorMap a, b[2];
 };
 
-/// Epilogues of an instruction or two, in registers that are left beside the sums.
-template <class E>
-inline constexpr bool is_light = std::is_same_v<E, fn::Store> || std::is_same_v<E, AddOrStore<float>>;
-
 /// c[s] = epilogue(a[s] op(b_e), …), or, where slots are depth, of expert e c = epilogue(Σ_s a[s]ᵀ b[s]).
 /// @tparam OfB  how b lies: slots are rows: along_lines, or along_depth for transposed weights
 /// @param stride  of a row of c
@@ -37,9 +33,10 @@ template <bool SlotsAreDepth, Layout OfB, int Matrices, class C, class E>
 class HopperProduct {
   using T = HopperTile;
   static constexpr Layout kA = SlotsAreDepth ? Layout::along_lines : Layout::along_depth;
-  /// What little there is to do is written out for every sum; what is more than that stands once, in a loop: the
-  /// instructions of a hundred activations in a row are more than a multiprocessor keeps at hand.
-  static constexpr bool kLight = is_light<E>;
+  /// Floats that are stored or added as they are go from their registers; what is more than that stands once, in a
+  /// loop: the instructions of a hundred activations in a row are more than a multiprocessor keeps at hand.
+  static constexpr bool kInRegisters =
+      std::is_same_v<C, float> && (std::is_same_v<E, fn::Store> || std::is_same_v<E, AddOrStore<float>>);
 
  public:
   const CUtensorMap* a;
@@ -107,7 +104,7 @@ class HopperProduct {
       wait_for_sums(sum);
       if (before >= 0 && lane == 0) ring.empty(before).arrive();
       if (SlotsAreDepth && work.depth == 0 && tiles.accumulate) continue;
-      if constexpr (kLight) {
+      if constexpr (kInRegisters) {
         finish_in_registers(work, sum, group);
       } else {
         finish_through_shared(work, sum, staged, group);
@@ -148,77 +145,33 @@ class HopperProduct {
     asm volatile("bar.sync 1, %0;" ::"n"(T::groups * 128) : "memory");
   }
 
-  /// Store what the epilogue makes of the sums, two neighbours of a lane at a time. Four lanes have eight columns of a
-  /// row: as floats they write 32 bytes together; of bfloat16 each first gets all that one of four eights has.
+  /// Store what the epilogue makes of the sums, two neighbours of a lane at a time: four lanes write 32 bytes of a row.
   __device__ void finish_in_registers(const HopperWork& work, const float (&sum)[128], int group) const {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) % 128 / 32;
-    constexpr int blocks = T::columns / Matrices / 8;  // of eight columns
-    constexpr int at_once = std::is_same_v<C, float> && std::is_same_v<E, fn::Store> ? 1 : 4;
+    constexpr int blocks = T::columns / 8, at_once = std::is_same_v<E, fn::Store> ? 1 : 4;  // of eight columns
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = group * T::group_rows + warp * 16 + half * 8 + lane / 4;
-      const bool inside = row < work.rows;
+      if (row >= work.rows) continue;
       const Index s = work.first + row;
 #pragma unroll
       for (int block = 0; block < blocks; block += at_once) {
-        int column = work.column + 8 * block;
+        int column = work.column + 8 * block + lane % 4 * 2;
         asm volatile("" : "+r"(column)::"memory");  // or what all of them read would be read first, and need registers
+        const auto access = [&](int i) { return ElementsAccess<2>{column + 8 * i + 1 < tiles.columns ? 2 : 1}; };
         Elements<2> result[at_once];  // all before the first is stored: the compiler keeps loads behind stores
 #pragma unroll
         for (int i = 0; i < at_once; ++i) {
-          Elements<2> pair[Matrices];
+          const int at = 4 * (block + i) + 2 * half, j = column + 8 * i;
+          Elements<2> pair[1];
 #pragma unroll
-          for (int m = 0; m < Matrices; ++m)
-#pragma unroll
-            for (int k = 0; k < 2; ++k)
-              pair[m].v[k] = SlotsAreDepth && work.depth == 0 ? 0.f : sum[4 * (m * blocks + block + i) + 2 * half + k];
-          const int j = column + 8 * i + lane % 4 * 2;
-          result[i] = Elements<2>(0);
-          if (inside && j < tiles.columns)
-            result[i] = finished_elements<Matrices>(epilogue, access(j), work.expert, s, j, pair);
-          if (j + 1 >= tiles.columns) result[i].v[1] = 0;
+          for (int k = 0; k < 2; ++k) pair[0].v[k] = SlotsAreDepth && work.depth == 0 ? 0.f : sum[at + k];
+          if (j < tiles.columns) result[i] = finished_elements<1>(epilogue, access(i), work.expert, s, j, pair);
         }
-        store(result, c + s * stride + column, inside, column, lane);
+#pragma unroll
+        for (int i = 0; i < at_once; ++i)
+          if (column + 8 * i < tiles.columns) access(i).store(c + s * stride + column + 8 * i, result[i]);
       }
-    }
-  }
-  __device__ ElementsAccess<2> access(int j) const { return {j + 1 < tiles.columns ? 2 : 1}; }
-  template <int N>
-  __device__ void store(const Elements<2> (&result)[N], float* to, bool inside, int column, int lane) const {
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-      const int j = 8 * i + lane % 4 * 2;
-      if (inside && column + j < tiles.columns) access(column + j).store(to + j, result[i]);
-    }
-  }
-  template <int N>
-  __device__ void store(const Elements<2> (&result)[N], Bfloat16* to, bool inside, int column, int lane) const {
-#pragma unroll
-    for (int four = 0; four < N; four += 4) {
-      std::uint32_t words[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        words[i] = Bfloat16::from(result[four + i].v[0]).bits |
-                   std::uint32_t(Bfloat16::from(result[four + i].v[1]).bits) << 16;
-      transpose_words(words, lane);
-      const int j = 8 * (four + lane % 4);
-      if (inside && column + j < stride) *reinterpret_cast<uint4*>(to + j) = {words[0], words[1], words[2], words[3]};
-    }
-  }
-  /// Of four lanes with four words each: word i of lane k becomes word k of lane i.
-  __device__ static void transpose_words(std::uint32_t (&words)[4], int lane) {
-    const bool odd = lane & 1, high = lane & 2;
-#pragma unroll
-    for (int i = 0; i < 4; i += 2) {
-      const std::uint32_t got = __shfl_xor_sync(0xffffffffu, odd ? words[i] : words[i + 1], 1);
-      words[i] = odd ? got : words[i];
-      words[i + 1] = odd ? words[i + 1] : got;
-    }
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const std::uint32_t got = __shfl_xor_sync(0xffffffffu, high ? words[i] : words[i + 2], 2);
-      words[i] = high ? got : words[i];
-      words[i + 2] = high ? words[i + 2] : got;
     }
   }
   /// Store what the epilogue makes of a warp's 16 rows: eight rows of 64 columns at a time through shared memory, so
