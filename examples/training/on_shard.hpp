@@ -17,6 +17,7 @@ using namespace gatefold;
 template <class ShardT>
 struct OnShard {
   ShardT* shard;
+  explicit OnShard(ShardT* of) : shard(of) {}
 
   auto branch(const auto& mixture) const { return dist::ExpertParallel{mixture, shard}; }
   auto loss(const auto& of_outputs) const { return dist::LossOfShards{of_outputs, shard}; }

@@ -159,9 +159,7 @@ GATEFOLD_KERNEL class Tensor<unsigned char, 1, Cpu>;
   GATEFOLD_KERNEL class Tensor<T, 1, Cpu>;                                                                             \
   GATEFOLD_KERNEL class Tensor<T, 2, Cpu>;                                                                             \
   GATEFOLD_KERNEL class Tensor<T, 3, Cpu>;                                                                             \
-  GATEFOLD_KERNEL bool all_finite(Cpu::Context&, const Tensor<T, 1, Cpu>&);                                            \
-  GATEFOLD_KERNEL bool all_finite(Cpu::Context&, const Tensor<T, 2, Cpu>&);                                            \
-  GATEFOLD_KERNEL bool all_finite(Cpu::Context&, const Tensor<T, 3, Cpu>&);                                            \
+  GATEFOLD_KERNEL bool all_finite(Cpu::Context&, const FlatTensor<const T, Cpu>&);                                     \
   GATEFOLD_KERNEL metric::Load metric::load(Cpu::Context&, const SparsePlan<T, Cpu>&, In<T, 1, Cpu>);                  \
   GATEFOLD_KERNEL double metric::entropy(Cpu::Context&, View<T, 2, Cpu>, In<T, 1, Cpu>);                               \
   GATEFOLD_KERNEL double metric::entropy(Cpu::Context&, View<const T, 2, Cpu>, In<T, 1, Cpu>);                         \

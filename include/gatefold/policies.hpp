@@ -168,6 +168,7 @@
 #include "gatefold/routing/slot_weights.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/flat_tensor.hpp"
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/tensor/table.hpp"
 #include "gatefold/tensor/tensor.hpp"

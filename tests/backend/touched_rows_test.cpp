@@ -140,17 +140,17 @@ TEST_CASE("an optimizer that knows of no tables reads zeros, and leaves the mark
 TEST_CASE("parts: those of a tensor, of a table, of neither any element") {
   Cpu::Context ctx(1);
   const auto tensor = uniform_tensor<float>(ctx, Seed{1}, 1, 5, 2);
-  CHECK(parts_of(tensor, 4).count() == 3);
-  CHECK(parts_of(tensor, 4).elements(2) == 2);
-  CHECK(parts_of(tensor, 4).begin(2) == 8);
+  CHECK(parts_of(FlatTensor(tensor), 4).count() == 3);
+  CHECK(parts_of(FlatTensor(tensor), 4).elements(2) == 2);
+  CHECK(parts_of(FlatTensor(tensor), 4).begin(2) == 8);
   const auto table = gradient<float>(ctx);
-  CHECK(parts_of(table, 4).count() == kRows);
-  CHECK(parts_of(table, 4).elements(2) == kColumns);
-  CHECK(parts_of(table, 4).elements(3) == 0);
+  CHECK(parts_of(FlatTensor(table), 4).count() == kRows);
+  CHECK(parts_of(FlatTensor(table), 4).elements(2) == kColumns);
+  CHECK(parts_of(FlatTensor(table), 4).elements(3) == 0);
   Table<float, Cpu> none;
-  CHECK(parts_of(none, 4).count() == 0);
+  CHECK(parts_of(FlatTensor(none), 4).count() == 0);
   none.resize(3, 0);
   zero(ctx, none);
-  CHECK(parts_of(none, 4).count() == 0);
+  CHECK(parts_of(FlatTensor(none), 4).count() == 0);
   CHECK(all_finite(ctx, none));
 }

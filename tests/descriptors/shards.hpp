@@ -56,7 +56,8 @@ void check_shards(const C& c) {
       for (std::size_t i = 0; i < expected.of_items.size(); ++i)
         CHECK_MESSAGE(joined(&bitwise::Outcome::of_items, i) == expected.of_items[i].values, expected.of_items[i].name);
       for (std::size_t i = 0; i < expected.of_all.size(); ++i) {
-        const auto& [name, of_one] = expected.of_all[i];
+        const std::string& name = expected.of_all[i].name;
+        const std::vector<double>& of_one = expected.of_all[i].values;
         if (!name.starts_with("grads")) continue;
         // Experts' are in pieces, one after the other; others add up.
         std::vector<double> sum;

@@ -3,6 +3,7 @@
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/tensor/flat_tensor.hpp"
 #include "gatefold/tensor/table.hpp"
 
 /// What zeroes, steps and sums a gradient, without the rows of a Table that nobody touched: they are 0 and stay so.
@@ -52,12 +53,8 @@ struct Parts {
     return marks && !marks[part] ? 0 : rest < length ? rest : length;
   }
 };
-template <class T, int R, class B>
-Parts parts_of(const Tensor<T, R, B>& grad, Index length) {
-  return {grad.size(), length};
-}
 template <class T, class B>
-Parts parts_of(const Table<T, B>& grad, Index length) {
+Parts parts_of(const FlatTensor<T, B>& grad, Index length) {
   if (grad.all_touched()) return {grad.size(), length};
   return {grad.size(), grad.extent(1), grad.rows().marks};
 }
@@ -70,27 +67,15 @@ void zero(C& ctx, Table<T, B>& x) {
 }
 
 /// step(at, i), a RegisterFunctor, for every element i of a gradient that may differ from 0.
-template <class C, class T, int R, class B, class Step>
-void for_each_touched(C& ctx, const Tensor<T, R, B>& grad, const Step& step) {
-  B::for_each(ctx, grad.size(), step);
-}
 template <class C, class T, class B, class Step>
-void for_each_touched(C& ctx, const Table<T, B>& grad, const Step& step) {
+void for_each_touched(C& ctx, const FlatTensor<T, B>& grad, const Step& step) {
   if (grad.all_touched()) {
     B::for_each(ctx, grad.size(), step);
   } else {
-    B::for_rows(ctx, grad.extent(0), fn::StepTouched<T, Step>{grad.rows(), step});
+    const auto [elements, columns, marks, all] = grad.rows();
+    B::for_rows(ctx, grad.extent(0),
+                fn::StepTouched<std::remove_const_t<T>, Step>{{elements, columns, marks, all}, step});
   }
-}
-
-/// The elements of a gradient for a step of for_each_touched that writes to them.
-template <class T, int R, class B>
-T* touched_elements(Tensor<T, R, B>& grad) {
-  return grad.data();
-}
-template <class T, class B>
-T* touched_elements(Table<T, B>& grad) {
-  return grad.rows().data;
 }
 
 }  // namespace gatefold

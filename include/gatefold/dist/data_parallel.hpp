@@ -20,7 +20,7 @@ template <class C>
 struct OfPack {
   C& ctx;
   double *whole, *part;
-  void operator()(const Name&, const auto& g) const { optim::add_squares(ctx, g, whole); }
+  void operator()(const Name&, const auto& g) const { optim::add_squares(ctx, FlatTensor(g), whole); }
   void sharded(const Name&, const auto& g) const {
     for_each_learned([&](const Name&, const auto& t) { optim::add_squares(ctx, t, part); }, g);
   }

@@ -106,7 +106,7 @@ struct LossOfShards<LossT, ShardT, true> {
   static void scale(C& ctx, T factor, P&... packs) {
     (for_each_learned(
          [&](const Name&, auto& g) {
-           for_each_touched(ctx, g, fn::Scale<T>{factor, touched_elements(g)});
+           for_each_touched(ctx, g, fn::Scale<T>{factor, g.rows().data});
          },
          packs),
      ...);

@@ -43,11 +43,26 @@ namespace safetensors {
 /// Where a tensor's elements lie in memory.
 inline constexpr std::uint64_t kAlignment = 8;
 
-/// Call f(name, view) for every tensor of every part.
-template <class F, class... P>
-void visit(F&& f, const Part<P>&... parts) {
-  const auto of_view = [&](const Name& at, auto& tensor) { f(at, tensor.view()); };
-  (pack::visit<false>(of_view, Name{nullptr, parts.prefix}, parts.pack), ...);
+template <class B>
+struct Storable {
+  template <class T>
+  static constexpr void tensor() {
+    static_assert(std::is_same_v<B, typename pack::Of<T>::Backend>,
+                  "gatefold: tensors and context are of different backends");
+    dtype<typename pack::Of<T>::Element>();
+  }
+};
+/// Call f(name, tensor) for every tensor of every part, of backend B.
+template <class B, class F, class... P>
+void visit(const F& f, const Part<P>&... parts) {
+  (pack::visit_any<Storable<B>>(f, Name{nullptr, parts.prefix}, false, parts.pack), ...);
+}
+/// f(T{}) with the type T of the elements of a tensor that is Storable.
+template <class F>
+void with_element(const AnyTensor& tensor, const F& f) {
+  if (tensor.type == AnyTensor::type_of<float>()) return f(float{});
+  if (tensor.type == AnyTensor::type_of<double>()) return f(double{});
+  f(Index{});
 }
 
 /// The tensors of a caller, whose names differ.
@@ -68,19 +83,20 @@ class Entries {
   std::set<std::string> names_;
 };
 
+struct AddEntry {
+  Entries& all;
+  void operator()(const Name& at, const AnyTensor* tensor) const {
+    with_element(*tensor, [&]<class T>(T) {
+      all.add(at, dtype<T>(), static_cast<std::uint64_t>(tensor->size) * sizeof(T),
+              {tensor->extents, tensor->extents + tensor->rank});
+    });
+  }
+};
 /// @throws ArgumentError when two tensors have one name
-template <class... P>
+template <class B, class... P>
 std::vector<Entry> entries(const char* where, const Part<P>&... parts) {
   Entries all(where);
-  visit(
-      [&]<class T, int Rank, class B>(const Name& at, View<T, Rank, B> tensor) {
-        std::vector<std::uint64_t> shape(static_cast<std::size_t>(Rank));
-        for (int d = 0; d < Rank; ++d)
-          shape[static_cast<std::size_t>(d)] = static_cast<std::uint64_t>(tensor.extent(d));
-        all.add(at, dtype<std::remove_const_t<T>>(), static_cast<std::uint64_t>(tensor.size()) * sizeof(T),
-                std::move(shape));
-      },
-      parts...);
+  visit<B>(AddEntry{all}, parts...);
   return std::move(all.list);
 }
 
@@ -128,6 +144,20 @@ struct Source {
   Index size;
   std::size_t element;  // bytes
   void (*to_host)(void* context, const void* data, Index at, Index count, std::byte* to);
+};
+
+template <class C>
+struct AddSource {
+  std::vector<Source>& all;
+  void operator()(const Name&, const AnyTensor* tensor) const {
+    with_element(*tensor, [&]<class T>(T) {
+      all.push_back({tensor->elements, tensor->size, sizeof(T),
+                     [](void* context, const void* from, Index begin, Index count, std::byte* to) {
+                       C::Backend::to_host(*static_cast<C*>(context), count, static_cast<const T*>(from) + begin,
+                                           reinterpret_cast<T*>(to));
+                     }});
+    });
+  }
 };
 
 /// Write a file. @param list, sources  of the same tensors
@@ -217,38 +247,35 @@ GATEFOLD_IO_KERNEL Data read_entries<nlohmann::json>(const std::filesystem::path
 ///         them: each is aligned, and the same data gives the same bytes
 template <class C, class... P>
 void save(const std::filesystem::path& path, C& ctx, const Metadata& metadata, const Part<P>&... parts) {
-  const std::vector<safetensors::Entry> list = safetensors::entries("io::save", parts...);
+  using B = typename C::Backend;
+  const std::vector<safetensors::Entry> list = safetensors::entries<B>("io::save", parts...);
   std::vector<safetensors::Source> sources;
-  safetensors::visit(
-      [&]<class E, int Rank, class B>(const Name&, View<E, Rank, B> tensor) {
-        static_assert(std::is_same_v<B, typename C::Backend>,
-                      "gatefold: tensors and context are of different backends");
-        using T = std::remove_const_t<E>;
-        sources.push_back({tensor.data(), tensor.size(), sizeof(T),
-                           [](void* context, const void* from, Index at, Index count, std::byte* to) {
-                             B::to_host(*static_cast<C*>(context), count, static_cast<const T*>(from) + at,
-                                        reinterpret_cast<T*>(to));
-                           }});
-      },
-      parts...);
+  safetensors::visit<B>(safetensors::AddSource<C>{sources}, parts...);
   safetensors::write(path, &ctx, metadata, list, sources);
 }
 
 namespace safetensors {
 
+/// Elements of the tensors one after the other, from where they begin in `bytes`.
+template <class C>
+struct Fill {
+  C& ctx;
+  const std::byte* bytes;
+  mutable const std::uint64_t* begin;
+  void operator()(const Name&, const AnyTensor* tensor) const {
+    with_element(*tensor, [&]<class T>(T) {
+      using B = typename C::Backend;
+      B::from_host(ctx, tensor->size, reinterpret_cast<const T*>(bytes + *begin++), FlatTensor<T, B>(*tensor).data());
+    });
+  }
+};
 /// @param only  whether the file must hold no other tensors
 template <class C, class... P>
 Metadata load(const std::filesystem::path& path, C& ctx, bool only, const Part<P>&... parts) {
   static_assert((!std::is_const_v<P> && ...), "gatefold: io::load writes into its packs, they cannot be const");
-  Data data = read_entries(path, only, entries("io::load", parts...));
-  auto begin = data.begins.begin();
-  visit(
-      [&]<class T, int Rank, class B>(const Name&, View<T, Rank, B> tensor) {
-        static_assert(std::is_same_v<B, typename C::Backend>,
-                      "gatefold: tensors and context are of different backends");
-        B::from_host(ctx, tensor.size(), reinterpret_cast<const T*>(data.bytes.data() + *begin++), tensor.data());
-      },
-      parts...);
+  using B = typename C::Backend;
+  Data data = read_entries(path, only, entries<B>("io::load", parts...));
+  visit<B>(Fill<C>{ctx, data.bytes.data(), data.begins.data()}, parts...);
   return std::move(data.metadata);
 }
 

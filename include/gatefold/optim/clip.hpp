@@ -50,10 +50,9 @@ struct ClipStep {
 namespace optim {
 
 /// out += Σ g² of a tensor, on the backend, in double and in a fixed order.
-template <class C, class G>
-void add_squares(C& ctx, const G& g, double* out) {
-  using B = typename C::Backend;
-  using T = std::remove_cvref_t<decltype(*g.data())>;
+template <class C, class G, class B>
+void add_squares(C& ctx, const FlatTensor<G, B>& g, double* out) {
+  using T = std::remove_const_t<G>;
   const Parts parts = parts_of(g, summed_at_once);
   auto mark = ctx.mark();
   double* sums = ctx.template scratch<double>(parts.count()).data();
@@ -116,7 +115,7 @@ struct Clipped {
     for_each_learned(
         [&](const Name&, auto& g) {
           using T = std::remove_cvref_t<decltype(*g.data())>;
-          for_each_touched(ctx, g, fn::ClipStep<T>{factor.data(), touched_elements(g)});
+          for_each_touched(ctx, g, fn::ClipStep<T>{factor.data(), g.rows().data});
         },
         grads);
     with_rate(optimizer, lr).step(ctx, params, grads, state);

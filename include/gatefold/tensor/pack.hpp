@@ -11,6 +11,7 @@
 
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/tensor/flat_tensor.hpp"
 #include "gatefold/tensor/table.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
@@ -60,6 +61,8 @@ template <class T, int Rank, class B>
 inline constexpr bool is_tensor<Tensor<T, Rank, B>> = true;
 template <class T, class B>
 inline constexpr bool is_tensor<Table<T, B>> = true;
+template <class T, class B>
+inline constexpr bool is_tensor<FlatTensor<T, B>> = true;
 template <class>
 inline constexpr bool is_vector = false;
 template <class T>
@@ -125,6 +128,8 @@ void visit(F& f, const Name& at, P& first, Q&... more) {
     };
     parts(std::make_index_sequence<std::tuple_size_v<Pack>>{});
   } else if constexpr (!OnlyLearned || is_learned<Pack>) {
+    if constexpr (!is_learned<Pack> && requires { f.only_learned; })
+      if (f.only_learned) return;
     if constexpr (is_sharded<Pack> && requires { f.sharded(at, first, more...); }) {
       f.sharded(at, first, more...);
     } else if constexpr (check<Pack>()) {
@@ -145,10 +150,80 @@ template <class F, class... P>
 void for_each_tensor(F&& f, P&... packs) {
   pack::visit<false>(f, Name{}, packs...);
 }
-/// The same without the packs that are not learned: what an optimizer steps.
+namespace pack {
+
+/// A visitor that is told of whole packs of which this process holds a part.
+template <class F>
+concept SeesSharded = requires(F& f, const Name& at, Nothing<float, int>& p) {
+  f.sharded(at, p);
+};
+
+/// One type for all visitors of AnyTensors: the walk over a pack is compiled once. Check::tensor<T>() stops the compile
+/// where a tensor's type is none for them.
+template <class Check>
+struct Flatten {
+  void* to;
+  void (*tensor)(void* to, const Name& at, const AnyTensor* of_each_pack);
+  bool only_learned;
+
+  template <class... T>
+  void operator()(const Name& at, T&... tensors) const {
+    (Check::template tensor<std::remove_const_t<T>>(), ...);
+    const AnyTensor of_each_pack[]{AnyTensor(const_cast<std::remove_const_t<T>&>(tensors))...};
+    tensor(to, at, of_each_pack);
+  }
+};
+struct NoCheck {
+  template <class>
+  static constexpr void tensor() {}
+};
+/// f(name, any) for every tensor, any[i] that of the pack i. It does not say whether that is const.
+template <class Check = NoCheck, class F, class... P>
+void visit_any(const F& f, const Name& at, bool only_learned, P&... packs) {
+  const Flatten<Check> flatten{const_cast<F*>(&f),
+                               [](void* to, const Name& name, const AnyTensor* of_each_pack) {
+                                 (*static_cast<const F*>(to))(name, of_each_pack);
+                               },
+                               only_learned};
+  visit<false>(flatten, at, const_cast<std::remove_const_t<P>&>(packs)...);
+}
+/// The FlatTensors of packs P.
+template <class P, class T = typename Of<std::remove_const_t<P>>::Element>
+using FlatOf =
+    FlatTensor<std::conditional_t<std::is_const_v<P>, const T, T>, typename Of<std::remove_const_t<P>>::Backend>;
+template <class... P, class F, std::size_t... I>
+void visit_flat(F& f, const Name& at, const AnyTensor* of_each_pack, std::index_sequence<I...>) {
+  const auto lvalues = [&](FlatOf<P>... tensors) { f(at, tensors...); };
+  lvalues(FlatOf<P>(of_each_pack[I])...);
+}
+/// f(name, flat...) where packs do not say what their elements are.
+template <class F>
+struct FlattenEach {
+  F& f;
+  void operator()(const Name& at, auto&... tensors) const {
+    const auto lvalues = [&](auto... flat) { f(at, flat...); };
+    lvalues(FlatTensor(tensors)...);
+  }
+};
+
+}  // namespace pack
+
+/// Call f(name, tensor...) for every tensor that an optimizer steps, of one pack or of several in lock step: those of
+/// packs that are learned. Each is a FlatTensor (but to a visitor with `sharded`, see for_each_tensor): elements and
+/// extents, whatever its rank.
 template <class F, class... P>
 void for_each_learned(F&& f, P&... packs) {
-  pack::visit<true>(f, Name{}, packs...);
+  if constexpr (pack::SeesSharded<F>) {
+    pack::visit<true>(f, Name{}, packs...);
+  } else if constexpr ((pack::Of<std::remove_const_t<P>>::known && ...)) {
+    const auto each = [&f](const Name& at, const AnyTensor* of_each_pack) {
+      pack::visit_flat<P...>(f, at, of_each_pack, std::index_sequence_for<P...>{});
+    };
+    pack::visit_any(each, Name{}, true, packs...);
+  } else {
+    pack::FlattenEach<std::remove_reference_t<F>> flatten{f};
+    pack::visit<true>(flatten, Name{}, packs...);
+  }
 }
 
 namespace pack {
@@ -250,14 +325,6 @@ struct FindTable {
     if constexpr (std::is_same_v<std::remove_reference_t<decltype(t)>, TableT>) found = found ? found : &t;
   }
 };
-struct CountTensors {
-  std::size_t& n;
-  void operator()(const Name&, const auto&) const { ++n; }
-};
-struct CountValues {
-  Index& n;
-  void operator()(const Name&, const auto& t) const { n += t.size(); }
-};
 
 }  // namespace pack
 
@@ -274,7 +341,7 @@ auto* first_table(P& pack) {
 template <class P>
 std::size_t count_tensors(const P& p) {
   std::size_t n = 0;
-  for_each_tensor(pack::CountTensors{n}, p);
+  pack::visit_any([&](const Name&, const AnyTensor*) { ++n; }, Name{}, false, p);
   return n;
 }
 namespace pack {
@@ -299,7 +366,7 @@ bool holds_sharded(const P& p) {
 template <class P>
 Index count_values(const P& p) {
   Index n = 0;
-  for_each_tensor(pack::CountValues{n}, p);
+  pack::visit_any([&](const Name&, const AnyTensor* t) { n += t->size; }, Name{}, false, p);
   return n;
 }
 

@@ -11,6 +11,32 @@
 
 namespace gatefold {
 
+namespace groups {
+
+struct SwapOthers {
+  const std::vector<bool>& belongs;
+  std::size_t& i;
+  void operator()(const Name&, auto& t, auto& other) const {
+    if (!belongs[i++]) std::swap(t, other);
+  }
+};
+template <class C>
+struct CopyChosen {
+  C& ctx;
+  const std::vector<bool>& belongs;
+  std::size_t& i;
+  void operator()(auto& to, const auto& from) const {
+    if (!belongs[i++]) return;
+    to.resize_like(from);
+    copy(ctx, from.view(), to.view());
+  }
+};
+struct LeaveEmpty {
+  void operator()(auto&, const auto&) const {}
+};
+
+}  // namespace groups
+
 /// Some of the tensors of a pack, so that an optimizer sees these and no others.
 ///
 ///     ParameterGroup attention(params, [](const Name& name) { return is_attention(name); });
@@ -29,13 +55,12 @@ class ParameterGroup {
   /// @param keep  whether the tensor of this name belongs to the part
   template <class Keep>
   ParameterGroup(const Pack& like, const Keep& keep) : made_(true) {
-    for_each_tensor(
-        [&](const Name& name, const auto& t) {
-          const bool belongs = keep(name);
-          belongs_.push_back(belongs);
-          if (belongs) count_ += t.size();
-        },
-        like);
+    const auto choose = [&](const Name& name, const AnyTensor* t) {
+      const bool belongs = keep(name);
+      belongs_.push_back(belongs);
+      if (belongs) count_ += t->size;
+    };
+    pack::visit_any(choose, Name{}, false, like);
   }
 
   /// f(packs...), where the tensors that are not of this part are empty. All packs have the structure of `like`.
@@ -63,11 +88,7 @@ class ParameterGroup {
     const auto here = ctx.here();
     Pack part;
     std::size_t i = 0;
-    pack::structure_like(part, pack, [&](auto& to, const auto& from) {
-      if (!belongs_[i++]) return;
-      to.resize_like(from);
-      gatefold::copy(ctx, from.view(), to.view());
-    });
+    pack::structure_like(part, pack, groups::CopyChosen<C>{ctx, belongs_, i});
     return part;
   }
   /// The number of values in the part.
@@ -85,17 +106,13 @@ class ParameterGroup {
     ~Exchange() { swap(); }
     void swap() const {
       std::size_t i = 0;
-      for_each_tensor(
-          [&](const Name&, auto& t, auto& other) {
-            if (!belongs[i++]) std::swap(t, other);
-          },
-          pack, aside);
+      for_each_tensor(groups::SwapOthers{belongs, i}, pack, aside);
     }
   };
   /// The structure of a pack, every tensor empty.
   static Pack hollow(const Pack& like) {
     Pack empty;
-    pack::structure_like(empty, like, [](auto&, const auto&) {});
+    pack::structure_like(empty, like, groups::LeaveEmpty{});
     return empty;
   }
 

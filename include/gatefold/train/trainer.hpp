@@ -272,7 +272,7 @@ class Trainer {
     for_each_learned(
         [&](const Name&, auto& g) {
           using G = std::remove_cvref_t<decltype(*g.data())>;
-          for_each_touched(ctx_, g, fn::Scale<G>{static_cast<G>(factor), touched_elements(g)});
+          for_each_touched(ctx_, g, fn::Scale<G>{static_cast<G>(factor), g.rows().data});
         },
         grads);
   }

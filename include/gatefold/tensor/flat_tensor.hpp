@@ -1,0 +1,135 @@
+#pragma once
+
+#include <type_traits>
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/table.hpp"
+#include "gatefold/tensor/tensor.hpp"
+#include "gatefold/tensor/view.hpp"
+
+/// Tensors without their rank: who treats all alike is compiled once.
+namespace gatefold {
+
+template <class T, class B>
+class FlatTensor;
+
+/// A Tensor or Table whose type is forgotten, for FlatTensor to know again. It owns nothing.
+struct AnyTensor {
+  const void* type;  // type_of<T>() of its elements T
+  void* elements;
+  Index size;
+  int rank;
+  Index extents[4];
+  unsigned char* marks = nullptr;  // of the rows of a Table, where not all are touched
+  void* table = nullptr;
+  void (*touch_all)(void* table) = nullptr;
+
+  template <class T>
+  static const void* type_of() {
+    if constexpr (std::is_const_v<T>) return type_of<std::remove_const_t<T>>();
+    static constexpr char own = 0;
+    return &own;
+  }
+  template <class T, int Rank, class B>
+  explicit AnyTensor(Tensor<T, Rank, B>& t)
+      : type(type_of<T>()), elements(t.data()), size(t.size()), rank(Rank), extents{} {
+    for (int d = 0; d < Rank; ++d) extents[d] = t.extent(d);
+  }
+  template <class T, class B>
+  explicit AnyTensor(Table<T, B>& t)
+      : type(type_of<T>()),
+        elements(t.rows().data),
+        size(t.size()),
+        rank(2),
+        extents{t.extent(0), t.extent(1)},
+        marks(t.all_touched() ? nullptr : t.rows().marks),
+        table(&t),
+        touch_all([](void* of) { static_cast<Table<T, B>*>(of)->touch_all(); }) {}
+  template <class T, class B>
+  explicit AnyTensor(FlatTensor<T, B>& t) : AnyTensor(t.any_) {}
+};
+
+/// The elements of a Tensor or Table in a row, and its extents. It owns nothing: what it was made from stays where it
+/// is meanwhile. Taking elements to write them touches all rows of a Table, as there; `rows` touches nothing.
+template <class T, class B>
+class FlatTensor {
+  friend struct AnyTensor;
+
+ public:
+  /// @throws ArgumentError unless it has elements of T
+  explicit FlatTensor(const AnyTensor& any) : any_(any) {
+    expect(any.type == AnyTensor::type_of<T>(), "FlatTensor", "tensor", "elements of the type of its pack", "others");
+  }
+  template <int Rank>
+  FlatTensor(Tensor<T, Rank, B>& t) : any_(t) {}
+  template <int Rank>
+  FlatTensor(const Tensor<std::remove_const_t<T>, Rank, B>& t)
+      : any_(const_cast<Tensor<std::remove_const_t<T>, Rank, B>&>(t)) {
+    static_assert(std::is_const_v<T>);
+  }
+  FlatTensor(Table<T, B>& t) : any_(t) {}
+  FlatTensor(const Table<std::remove_const_t<T>, B>& t) : any_(const_cast<Table<std::remove_const_t<T>, B>&>(t)) {
+    static_assert(std::is_const_v<T>);
+  }
+
+  const T* data() const { return static_cast<const T*>(any_.elements); }
+  T* data() {
+    if constexpr (!std::is_const_v<T>) touch_all();
+    return rows().data;
+  }
+  View<const T, 1, B> view() const { return {data(), size()}; }
+  View<T, 1, B> view() { return {data(), size()}; }
+  Index size() const { return any_.size; }
+  int rank() const { return any_.rank; }
+  Index extent(int d) const { return any_.extents[d]; }
+
+  /// False for a Table that counts the rows that are touched.
+  bool all_touched() const { return !any_.marks; }
+  TableRows<T> rows() const { return {static_cast<T*>(any_.elements), any_.extents[1], any_.marks, all_touched()}; }
+
+ private:
+  void touch_all() {
+    if (!any_.table) return;
+    any_.touch_all(any_.table);
+    any_.marks = nullptr;
+  }
+  AnyTensor any_;
+};
+template <class T, int Rank, class B>
+FlatTensor(Tensor<T, Rank, B>&) -> FlatTensor<T, B>;
+template <class T, int Rank, class B>
+FlatTensor(const Tensor<T, Rank, B>&) -> FlatTensor<const T, B>;
+template <class T, class B>
+FlatTensor(Table<T, B>&) -> FlatTensor<T, B>;
+template <class T, class B>
+FlatTensor(const Table<T, B>&) -> FlatTensor<const T, B>;
+
+namespace pack {
+
+/// The elements and the backend of a pack whose template arguments these are, as those of Params<T, B>.
+template <class P>
+struct Of {
+  static constexpr bool known = false;
+};
+template <template <class, class> class P, class T, class B>
+requires std::is_arithmetic_v<T>
+struct Of<P<T, B>> {
+  static constexpr bool known = true;
+  using Element = T;
+  using Backend = B;
+};
+template <class T, int Rank, class B>
+struct Of<Tensor<T, Rank, B>> {
+  static constexpr bool known = true;
+  using Element = T;
+  using Backend = B;
+};
+/// A vector, a tuple or another template of packs.
+template <template <class...> class Some, class P, class... More>
+requires(Of<P>::known) struct Of<Some<P, More...>> : Of<P> {
+};
+
+}  // namespace pack
+
+}  // namespace gatefold
