@@ -63,9 +63,9 @@ struct Case {
 };
 
 void check_numbers(const Json& found, const std::vector<std::pair<const char*, double>>& expected) {
-  for (const auto& [number, value] : expected) {
-    CAPTURE(number);
-    CHECK_LE(std::abs(found[number].get<double>() - value), 1e-6);
+  for (const auto& one : expected) {
+    CAPTURE(one.first);
+    CHECK_LE(std::abs(found[one.first].get<double>() - one.second), 1e-6);
   }
 }
 

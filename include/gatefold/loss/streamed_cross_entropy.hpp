@@ -202,32 +202,8 @@ struct StreamedCrossEntropy {
     expect_shape("StreamedCrossEntropy.backward", "dy", dy, {y.extent(0), model_dim});
     expect_shape("StreamedCrossEntropy.backward", "saved.top", saved.top, {y.extent(0)});
     expect_like("StreamedCrossEntropy.backward", "grads", p, grads);
-    const View<T, 2, B> dw = tied ? first_table<T, B>(dmodel)->view() : grads.weight.view();
-    auto mark = ctx.mark();
-    const fn::ShareOfMean share = loss::share_of_mean<B>(ctx, target, ignore);
-    auto top = ctx.template scratch<T>(y.extent(0)), scale = ctx.template scratch<T>(y.extent(0));
-    B::for_each(ctx, y.extent(0), fn::SoftmaxScale<T, B>{saved.top, saved.total, target, ignore, share, top, scale});
-    View<const T, 2, B> counted = y;
-    if (ignore != loss::ignore_none) {  // whatever stands in the others reaches no gradient
-      auto finite = ctx.template scratch<T>(y.extent(0), model_dim);
-      fill(ctx, finite, 0);
-      B::for_rows(ctx, y.extent(0), fn::CopyCounted<T, B>{target, ignore, y, finite});
-      counted = finite;
-    }
-    for_blocks(ctx, counted, [&](Index row, Index rows, Index first, View<T, 2, B> dz) {
-      const View<const T, 2, B> h = counted.rows(row, rows), wv = w.weight.rows(first, dz.extent(1));
-      const View<const Index, 1, B> label = target.rows(row, rows);
-      const fn::SoftmaxOfLogit<T, B> softmax{w.bias_of(first, dz.extent(1)), View<const T, 1, B>(top).rows(row, rows),
-                                             View<const T, 1, B>(scale).rows(row, rows)};
-      B::gemm(ctx, h, false, wv, true, false, dz, softmax);
-      B::for_each(ctx, rows, fn::SubtractLabel<T, B>{label, ignore, first, share, dz});
-      const View<const T, 2, B> d = dz;
-      B::gemm(ctx, d, false, wv, false, first > 0, dy.rows(row, rows), fn::Store{});
-      B::gemm(ctx, d, true, h, false, true, dw.rows(first, dz.extent(1)), fn::Store{});
-      const auto of_block = ctx.mark();
-      if (bias)
-        B::grouped_sum(ctx, one_group(ctx, rows), d, grads.bias.view().rows(first, dz.extent(1)).as(1, dz.extent(1)));
-    });
+    differentiate<T, B>(ctx, w, y, target, saved, dy, tied ? first_table<T, B>(dmodel)->view() : grads.weight.view(),
+                        grads.bias);
   }
 
   /// The logits (1) of some items, for whom to sample from.
@@ -276,6 +252,36 @@ struct StreamedCrossEntropy {
     expect(table, "StreamedCrossEntropy", "model", "a Table to be tied to, that of an Embedding", "none");
     expect_shape("StreamedCrossEntropy", "the model's first Table", *table, {vocabulary, model_dim});
     return {*table, p.bias};
+  }
+
+  /// What backward adds, whatever the model is. dw [V, D], db [V] or empty
+  template <class T, class B>
+  void differentiate(typename B::Context& ctx, const Weights<T, B>& w, In<T, 2, B> y, In<Index, 1, B> target,
+                     const Saved<T, B>& saved, Out<T, 2, B> dy, Out<T, 2, B> dw, Out<T, 1, B> db) const {
+    auto mark = ctx.mark();
+    const fn::ShareOfMean share = loss::share_of_mean<B>(ctx, target, ignore);
+    auto top = ctx.template scratch<T>(y.extent(0)), scale = ctx.template scratch<T>(y.extent(0));
+    B::for_each(ctx, y.extent(0), fn::SoftmaxScale<T, B>{saved.top, saved.total, target, ignore, share, top, scale});
+    View<const T, 2, B> counted = y;
+    if (ignore != loss::ignore_none) {  // whatever stands in the others reaches no gradient
+      auto finite = ctx.template scratch<T>(y.extent(0), model_dim);
+      fill(ctx, finite, 0);
+      B::for_rows(ctx, y.extent(0), fn::CopyCounted<T, B>{target, ignore, y, finite});
+      counted = finite;
+    }
+    for_blocks(ctx, counted, [&](Index row, Index rows, Index first, View<T, 2, B> dz) {
+      const View<const T, 2, B> h = counted.rows(row, rows), wv = w.weight.rows(first, dz.extent(1));
+      const View<const Index, 1, B> label = target.rows(row, rows);
+      const fn::SoftmaxOfLogit<T, B> softmax{w.bias_of(first, dz.extent(1)), View<const T, 1, B>(top).rows(row, rows),
+                                             View<const T, 1, B>(scale).rows(row, rows)};
+      B::gemm(ctx, h, false, wv, true, false, dz, softmax);
+      B::for_each(ctx, rows, fn::SubtractLabel<T, B>{label, ignore, first, share, dz});
+      const View<const T, 2, B> d = dz;
+      B::gemm(ctx, d, false, wv, false, first > 0, dy.rows(row, rows), fn::Store{});
+      B::gemm(ctx, d, true, h, false, true, dw.rows(first, dz.extent(1)), fn::Store{});
+      const auto of_block = ctx.mark();
+      if (bias) B::grouped_sum(ctx, one_group(ctx, rows), d, db.rows(first, dz.extent(1)).as(1, dz.extent(1)));
+    });
   }
 
   /// f(row, rows, first, z) for the blocks of logits [rows, columns from first on], z scratch.

@@ -316,24 +316,15 @@ void shape_like(P& to, const Q& from) {
   pack::structure_like(to, from, pack::ResizeLike{});
 }
 
-namespace pack {
-
-template <class TableT>
-struct FindTable {
-  TableT*& found;
-  void operator()(const Name&, auto& t) const {
-    if constexpr (std::is_same_v<std::remove_reference_t<decltype(t)>, TableT>) found = found ? found : &t;
-  }
-};
-
-}  // namespace pack
-
 /// The first Table of a pack, the weights of the embedding that a model begins with; null where there is none.
 template <class T, class B, class P>
 auto* first_table(P& pack) {
   using Found = std::conditional_t<std::is_const_v<P>, const Table<T, B>, Table<T, B>>;
   Found* found = nullptr;
-  for_each_tensor(pack::FindTable<Found>{found}, pack);
+  const auto look = [&](const Name&, const AnyTensor* t) {
+    if (!found && t->table && t->type == AnyTensor::type_of<T>()) found = static_cast<Found*>(t->table);
+  };
+  pack::visit_any(look, Name{}, false, pack);
   return found;
 }
 
