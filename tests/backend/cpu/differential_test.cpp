@@ -79,9 +79,17 @@ void count(const cpu::Batch<P>& batch, bool stores, int threads, Ways& ways) {
   for (Index e = 0; e < batch.experts; ++e)
     if (const cpu::Problem<P> p = batch[e]; p.rows > 0) ++ways[way(schedule.path(p), p.rows, schedule.row_blocks(p))];
 }
-/// Every one of these ways was taken some times.
+/// Every one of these ways was taken some times, of those that products of P have: where the matrix unit multiplies, no
+/// path is for few rows or terms, and no tile of several is that small.
+template <class P>
 void expect_each(Ways& ways, std::initializer_list<Way> expected) {
   for (const Way& way : expected) {
+    const auto [path, blocks, rows] = way;
+    if (cpu::on_amx<P> && (path == WeightPath::in_place || path == WeightPath::rank_update ||
+                           (blocks == Blocks::several && rows == Rows::few))) {
+      CHECK(ways[way] == 0);
+      continue;
+    }
     CAPTURE(static_cast<int>(std::get<0>(way)));
     CAPTURE(static_cast<int>(std::get<1>(way)));
     CAPTURE(static_cast<int>(std::get<2>(way)));
@@ -438,18 +446,18 @@ TEST_CASE_TEMPLATE("random products: the sums themselves, and the same bits as o
   using W = WeightPath;
   using B = Blocks;
   using R = Rows;
-  expect_each(ways, {{W::prepacked, B::one, R::one},
-                     {W::prepacked, B::one, R::few},
-                     {W::prepacked, B::one, R::more},
-                     {W::prepacked, B::several, R::few},
-                     {W::prepacked, B::several, R::more},
-                     {W::in_place, B::one, R::one},
-                     {W::in_place, B::one, R::few},
-                     {W::rank_update, B::one, R::more},
-                     {W::rank_update, B::several, R::more},
-                     {W::by_call, B::several, R::few},
-                     {W::by_call, B::several, R::more},
-                     {W::by_task, B::one, R::more}});
+  expect_each<T>(ways, {{W::prepacked, B::one, R::one},
+                        {W::prepacked, B::one, R::few},
+                        {W::prepacked, B::one, R::more},
+                        {W::prepacked, B::several, R::few},
+                        {W::prepacked, B::several, R::more},
+                        {W::in_place, B::one, R::one},
+                        {W::in_place, B::one, R::few},
+                        {W::rank_update, B::one, R::more},
+                        {W::rank_update, B::several, R::more},
+                        {W::by_call, B::several, R::few},
+                        {W::by_call, B::several, R::more},
+                        {W::by_task, B::one, R::more}});
 }
 
 TEST_CASE_TEMPLATE("random pairs of products: two products, bit for bit, whichever way weights come", T, float, double,
@@ -460,19 +468,19 @@ TEST_CASE_TEMPLATE("random pairs of products: two products, bit for bit, whichev
   using W = WeightPath;
   using B = Blocks;
   using R = Rows;
-  expect_each(ways, {{W::prepacked, B::none, R::one},
-                     {W::prepacked, B::none, R::few},
-                     {W::prepacked, B::none, R::more},
-                     {W::prepacked, B::one, R::more},
-                     {W::prepacked, B::several, R::few},
-                     {W::prepacked, B::several, R::more},
-                     {W::in_place, B::none, R::one},
-                     {W::in_place, B::none, R::few},
-                     {W::by_task, B::none, R::more},
-                     {W::by_task, B::one, R::more},
-                     {W::by_call, B::several, R::few},
-                     {W::by_call, B::several, R::more},
-                     {W::on_the_way, B::one, R::more}});
+  expect_each<T>(ways, {{W::prepacked, B::none, R::one},
+                        {W::prepacked, B::none, R::few},
+                        {W::prepacked, B::none, R::more},
+                        {W::prepacked, B::one, R::more},
+                        {W::prepacked, B::several, R::few},
+                        {W::prepacked, B::several, R::more},
+                        {W::in_place, B::none, R::one},
+                        {W::in_place, B::none, R::few},
+                        {W::by_task, B::none, R::more},
+                        {W::by_task, B::one, R::more},
+                        {W::by_call, B::several, R::few},
+                        {W::by_call, B::several, R::more},
+                        {W::on_the_way, B::one, R::more}});
 }
 
 TEST_CASE("random products and pairs, for as long as GATEFOLD_DIFFERENTIAL_SECONDS says" * doctest::skip()) {

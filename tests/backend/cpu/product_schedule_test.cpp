@@ -101,7 +101,7 @@ TEST_CASE("memory of products depends on sizes alone, and no routing needs more"
     for (Index e = 0; e < experts; ++e) {
       const cpu::Problem<float> p = c.batch[e];
       if (p.rows == 0) continue;
-      const Index rows = cpu::RowBlock::all(p.rows).block(0, schedule.row_blocks(p)).count,
+      const Index rows = cpu::RowBlock::all<float>(p.rows).block(0, schedule.row_blocks(p)).count,
                   stride = cpu::Tile<float>::stride;
       CHECK(memory.a >= rows * stride);
       CHECK(memory.sums >=

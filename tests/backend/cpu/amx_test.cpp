@@ -1,0 +1,120 @@
+#include "gatefold/backend/cpu/amx.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/backend/cpu/tile.hpp"
+#include "gatefold/tensor/tensor.hpp"
+#include "support/naive.hpp"
+#include "support/words.hpp"
+
+using namespace gatefold;
+using P = Bfloat16;
+
+TEST_CASE("what the matrix unit multiplies") {
+  static_assert(!cpu::on_amx<float> && !cpu::on_amx<double>);
+  static_assert(!cpu::on_amx<P> || (cpu::bfloat16_pairs && cpu::words<P>(33) == 32));
+  CHECK_NOTHROW(cpu::AmxTiles<float>::permit());
+}
+
+// Whatever multiplies: each count of rows that a tile, two and three of the matrix unit have, and operands that end
+// within one.
+TEST_CASE("products of bfloat16 at the edges of tiles: the sums, and the bits of a row, of any batch and threads") {
+  constexpr Index rows = 33;
+  for (const Index depth : {0, 1, 2, 3, 31, 32, 33, 64, 257})
+    for (const Index columns : {1, 15, 16, 17, 31, 32, 33, 70}) {
+      CAPTURE(depth);
+      CAPTURE(columns);
+      const auto a = naive::random_vector<float>(rows * depth, 1), w = naive::random_vector<float>(depth * columns, 2);
+      std::vector<float> experts;  // the same weights six times
+      for (int e = 0; e < 6; ++e) experts.insert(experts.end(), w.begin(), w.end());
+      const auto product = [&](const std::vector<Index>& offsets, int threads, bool transposed) {
+        CpuBf16::Context ctx(threads, threads > 1);
+        Tensor<float, 2, CpuBf16> c(rows, columns);
+        std::vector<float> b = experts;
+        const Index E = static_cast<Index>(offsets.size()) - 1;
+        if (transposed)
+          for (Index e = 0; e < E; ++e)
+            for (Index k = 0; k < depth; ++k)
+              for (Index j = 0; j < columns; ++j)
+                b[static_cast<std::size_t>((e * columns + j) * depth + k)] =
+                    w[static_cast<std::size_t>(k * columns + j)];
+        const View<const float, 3, CpuBf16> weights(b.data(), E, transposed ? columns : depth,
+                                                    transposed ? depth : columns);
+        CpuBf16::grouped_gemm<float>(ctx, Groups<CpuBf16>{offsets, {}, rows},
+                                     View<const float, 2, CpuBf16>(a.data(), rows, depth), weights, transposed,
+                                     c.view(), fn::Store{});
+        return c;
+      };
+      const auto all = product({0, rows}, 1, false);
+      for (Index i = 0; i < rows; ++i) {
+        int wrong = 0;
+        for (Index j = 0; j < columns; ++j) {
+          double expected = 0, absolute = 0;
+          for (Index k = 0; k < depth; ++k) {
+            const double term = double(support::factor<P>(a[static_cast<std::size_t>(i * depth + k)])) *
+                                double(support::factor<P>(w[static_cast<std::size_t>(k * columns + j)]));
+            expected += term;
+            absolute += std::abs(term);
+          }
+          // Each of `depth` additions is off by half a unit of a partial sum.
+          wrong += !(std::abs(double(all(i, j)) - expected) <= static_cast<double>(depth) * 0x1p-24 * absolute);
+        }
+        CHECK(wrong == 0);
+      }
+      const auto same = [&](const Tensor<float, 2, CpuBf16>& c) {
+        return std::memcmp(c.data(), all.data(), static_cast<std::size_t>(rows * columns) * sizeof(float)) == 0;
+      };
+      for (Index i = 1; i < rows; ++i) CHECK(same(product({0, 0, i, i, rows, rows}, i % 3 ? 1 : 3, i % 2)));
+    }
+}
+
+#if defined(GATEFOLD_AMX)
+namespace {
+
+/// 0 for a subnormal number, with its sign.
+float flushed(float v) { return std::abs(v) < std::numeric_limits<float>::min() ? std::copysign(0.0f, v) : v; }
+
+}  // namespace
+
+TEST_CASE("the order in which the matrix unit adds: even and odd values of 32, then their sum to the sums so far") {
+  constexpr Index width = cpu::Tile<P>::columns, depth = 80;
+  static_assert(cpu::Tile<P>::rows == 32 && width == 32);
+  const cpu::AmxTiles<P> tiles;
+  auto a = naive::random_vector<float>(32 * depth, 2), b = naive::random_vector<float>(depth * width, 3);
+  // Rows whose factors, products or sums are subnormal, cancel, or are not finite.
+  for (Index k = 0; k < depth; ++k) {
+    a[static_cast<std::size_t>(k)] *= 0x1p-124f;
+    a[static_cast<std::size_t>(depth + k)] *= 0x1p-130f;
+    a[static_cast<std::size_t>(2 * depth + k)] *= k % 3 ? 0x1p30f : -0x1p30f;
+  }
+  a[static_cast<std::size_t>(3 * depth)] = std::numeric_limits<float>::infinity();
+  std::vector<float> rows(static_cast<std::size_t>(32 * cpu::Tile<P>::stride)),
+      panel(static_cast<std::size_t>(cpu::words<P>(depth) * width)), sums(static_cast<std::size_t>(32 * width));
+  cpu::pack_rows<P>({a.data(), depth, true}, 0, 32, 0, depth, rows.data());
+  cpu::pack_panels<P>({b.data(), width, false}, 0, width, 0, depth, panel.data());
+  cpu::tile_sum<P>(32, width, cpu::words<P>(depth), rows.data(), panel.data(), sums.data(), width, false,
+                   cpu::Prefetch::nothing(panel.data()));
+  int wrong = 0;
+  for (Index i = 0; i < 32; ++i)
+    for (Index j = 0; j < width; ++j) {
+      float sum = 0;
+      for (Index step = 0; step < depth; step += 32) {
+        float chain[2] = {0, 0};
+        for (Index k = step; k < std::min(step + 32, depth); ++k)
+          chain[k % 2] =
+              flushed(std::fma(flushed(support::factor<P>(a[static_cast<std::size_t>(i * depth + k)])),
+                               flushed(support::factor<P>(b[static_cast<std::size_t>(k * width + j)])), chain[k % 2]));
+        sum = flushed(sum + flushed(chain[0] + chain[1]));
+      }
+      wrong += sums[static_cast<std::size_t>(i * width + j)] != sum;
+    }
+  CHECK(wrong == 0);
+}
+#endif
