@@ -11,6 +11,7 @@
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/backend/cpu/tile.hpp"
 #include "gatefold/tensor/tensor.hpp"
+#include "support/guarded.hpp"
 #include "support/naive.hpp"
 #include "support/words.hpp"
 
@@ -75,6 +76,29 @@ TEST_CASE("products of bfloat16 at the edges of tiles: the sums, and the bits of
     }
 }
 
+#if defined(__linux__)
+TEST_CASE("lines of bfloat16 are filled up with zeros, not with what lies behind an operand") {
+  constexpr Index hidden = 64, columns = 32;
+  const fn::Store store;
+  for (const Index rows : {1, 9, 100})
+    for (const Index depth : {39, 40}) {
+      const support::Guarded<float> x(naive::random_vector<float>(rows * depth, 1)),
+          up(naive::random_vector<float>(depth * hidden, 2)), down(naive::random_vector<float>(hidden * columns, 3));
+      const View<const float, 2, CpuBf16> items(x.data(), rows, depth);
+      const View<const float, 3, CpuBf16> first(up.data(), Index(1), depth, hidden),
+          second(down.data(), Index(1), hidden, columns);
+      const std::vector<Index> offsets{0, rows};
+      const Groups<CpuBf16> groups{offsets, {}, rows};
+      CpuBf16::Context ctx(1);
+      Tensor<float, 2, CpuBf16> c(rows, columns), between(rows, hidden), expected(rows, columns);
+      CpuBf16::grouped_pair<float, 1>(ctx, groups, items, {first}, store, second, c.view(), store);
+      CpuBf16::grouped_gemm<float>(ctx, groups, items, first, false, between.view(), store);
+      CpuBf16::grouped_gemm<float>(ctx, groups, between.view(), second, false, expected.view(), store);
+      CHECK(std::memcmp(c.data(), expected.data(), static_cast<std::size_t>(rows * columns) * sizeof(float)) == 0);
+    }
+}
+#endif
+
 #if defined(GATEFOLD_AMX)
 namespace {
 
@@ -86,6 +110,7 @@ float flushed(float v) { return std::abs(v) < std::numeric_limits<float>::min() 
 TEST_CASE("the order in which the matrix unit adds: even and odd values of 32, then their sum to the sums so far") {
   constexpr Index width = cpu::Tile<P>::columns, depth = 80;
   static_assert(cpu::Tile<P>::rows == 32 && width == 32);
+  cpu::AmxTiles<P>::permit();
   const cpu::AmxTiles<P> tiles;
   auto a = naive::random_vector<float>(32 * depth, 2), b = naive::random_vector<float>(depth * width, 3);
   // Rows whose factors, products or sums are subnormal, cancel, or are not finite.

@@ -20,6 +20,7 @@
 #include "gatefold/expert/activation.hpp"
 #include "gatefold/tensor/tensor.hpp"
 #include "support/engine_cases.hpp"
+#include "support/products_of.hpp"
 #include "support/slow_build.hpp"
 #include "support/words.hpp"
 
@@ -428,10 +429,20 @@ void check_pair(std::uint64_t seed, Ways& ways) {
   }
 }
 
+template <class... P>
+void check_each(std::uint64_t seed, Forms& forms, Ways& ways) {
+  const auto check = [&]<class Q>(std::type_identity<Q>) {
+    check_products<Q>(seed, forms);
+    check_waves<Q>(seed, ways);
+    if constexpr (!std::is_same_v<Q, Bfloat16>) check_plain<Q>(seed);
+    check_pair<Q>(seed, ways);
+  };
+  (check(std::type_identity<P>{}), ...);
+}
+
 }  // namespace
 
-TEST_CASE_TEMPLATE("random products: the sums themselves, and the same bits as one thread", T, float, double,
-                   Bfloat16) {
+TEST_CASE_TEMPLATE("random products: the sums themselves, and the same bits as one thread", T, GATEFOLD_PRODUCTS_OF) {
   Ways ways;
   Forms forms;
   for (std::uint64_t seed = 1; seed <= products; ++seed) {
@@ -460,8 +471,8 @@ TEST_CASE_TEMPLATE("random products: the sums themselves, and the same bits as o
                         {W::by_task, B::one, R::more}});
 }
 
-TEST_CASE_TEMPLATE("random pairs of products: two products, bit for bit, whichever way weights come", T, float, double,
-                   Bfloat16) {
+TEST_CASE_TEMPLATE("random pairs of products: two products, bit for bit, whichever way weights come", T,
+                   GATEFOLD_PRODUCTS_OF) {
   Ways ways;
   for (std::uint64_t seed = 1; seed <= pairs; ++seed) check_pair<T>(seed, ways);
   if (pairs < 1000) return;
@@ -488,17 +499,7 @@ TEST_CASE("random products and pairs, for as long as GATEFOLD_DIFFERENTIAL_SECON
   Forms forms;
   std::uint64_t last = 0;
   go_on([&](std::uint64_t seed) {
-    check_products<float>(seed, forms);
-    check_waves<float>(seed, ways);
-    check_plain<float>(seed);
-    check_pair<float>(seed, ways);
-    check_products<double>(seed, forms);
-    check_waves<double>(seed, ways);
-    check_plain<double>(seed);
-    check_pair<double>(seed, ways);
-    check_products<Bfloat16>(seed, forms);
-    check_waves<Bfloat16>(seed, ways);
-    check_pair<Bfloat16>(seed, ways);
+    check_each<GATEFOLD_PRODUCTS_OF>(seed, forms, ways);
     last = seed;
   });
   MESSAGE("cases of each kind: ", last - 1'000'000 + 1);

@@ -9,6 +9,7 @@
 #include "gatefold/backend/cpu/amx.hpp"
 #include "gatefold/backend/cpu/skinny.hpp"
 #include "support/naive.hpp"
+#include "support/products_of.hpp"
 #include "support/words.hpp"
 
 using namespace gatefold;
@@ -55,6 +56,7 @@ TEST_CASE_TEMPLATE("eq. (1): tiles of every height and the skinny sum are the sa
 }
 
 TEST_CASE_TEMPLATE("eq. (1) of bfloat16: sums of exact products, in any tile the same bits", P, Bfloat16) {
+  cpu::AmxTiles<P>::permit();
   [[maybe_unused]] const cpu::AmxTiles<P> tiles;
   constexpr Index width = Tile<P>::columns;
   const Index most = Tile<P>::rows, values = 256;
@@ -98,8 +100,9 @@ TEST_CASE_TEMPLATE("eq. (1) of bfloat16: sums of exact products, in any tile the
 }
 
 TEST_CASE_TEMPLATE("a tile that copies rows of another panel on the way: the same sums, and what pack_panels makes", P,
-                   float, double, Bfloat16) {
+                   GATEFOLD_PRODUCTS_OF) {
   using T = cpu::SumOf<P>;
+  cpu::AmxTiles<P>::permit();
   [[maybe_unused]] const cpu::AmxTiles<P> tiles;
   constexpr Index width = Tile<P>::columns, stride = width + 3, values = cpu::values_of_word<P>, deep = 96;
   const auto b = naive::random_vector<T>(deep * values * stride, 4);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "support/naive.hpp"
+#include "support/products_of.hpp"
 #include "support/words.hpp"
 
 using namespace gatefold;
@@ -23,8 +24,8 @@ TEST_CASE("words of a line") {
   CHECK(cpu::words<Bfloat16>(256) == (cpu::bfloat16_pairs ? 128 : 256));
 }
 
-TEST_CASE_TEMPLATE("registers of words and single words are the same, along a row and across two", P, float, double,
-                   Bfloat16) {
+TEST_CASE_TEMPLATE("registers of words and single words are the same, along a row and across two", P,
+                   GATEFOLD_PRODUCTS_OF) {
   using T = cpu::SumOf<P>;
   constexpr int size = cpu::Register<T>::size, values = cpu::values_of_word<P>;
   const auto x = naive::random_vector<T>(200, 7);
