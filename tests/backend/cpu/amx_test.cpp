@@ -76,6 +76,45 @@ TEST_CASE("products of bfloat16 at the edges of tiles: the sums, and the bits of
     }
 }
 
+TEST_CASE("gradients of bfloat16 of few and no slots, whose last tiles are filled up: the sums, with any threads") {
+  const std::vector<Index> offsets{0, 1, 1, 4, 37, 38, 40};
+  constexpr Index slots = 40, experts = 6;
+  for (const Index rows : {1, 33, 80})
+    for (const Index columns : {15, 32, 70})
+      for (const bool accumulate : {false, true}) {
+        const auto x = naive::random_vector<float>(slots * rows, 1),
+                   dc = naive::random_vector<float>(slots * columns, 2);
+        const auto outer = [&](int threads) {
+          CpuBf16::Context ctx(threads, true);
+          Tensor<float, 3, CpuBf16> dw(experts, rows, columns);
+          std::fill_n(dw.data(), dw.size(), 0.5f);
+          CpuBf16::grouped_outer<float>(
+              ctx, Groups<CpuBf16>{offsets, {}, slots}, View<const float, 2, CpuBf16>(x.data(), slots, rows),
+              View<const float, 2, CpuBf16>(dc.data(), slots, columns), dw.view(), accumulate);
+          return dw;
+        };
+        const auto dw = outer(1), by_three = outer(3);
+        CHECK(std::memcmp(dw.data(), by_three.data(), static_cast<std::size_t>(dw.size()) * sizeof(float)) == 0);
+        int wrong = 0;
+        for (Index e = 0; e < experts; ++e)
+          for (Index i = 0; i < rows; ++i)
+            for (Index j = 0; j < columns; ++j) {
+              double expected = accumulate ? 0.5 : 0, absolute = expected;
+              const Index begin = offsets[static_cast<std::size_t>(e)], end = offsets[static_cast<std::size_t>(e) + 1];
+              for (Index s = begin; s < end; ++s) {
+                const double term = double(support::factor<P>(x[static_cast<std::size_t>(s * rows + i)])) *
+                                    double(support::factor<P>(dc[static_cast<std::size_t>(s * columns + j)]));
+                expected += term;
+                absolute += std::abs(term);
+              }
+              // Each addition is off by half a unit of a partial sum.
+              wrong += !(std::abs(double(dw(e, i, j)) - expected) <=
+                         static_cast<double>(end - begin + 1) * 0x1p-24 * absolute);
+            }
+        CHECK(wrong == 0);
+      }
+}
+
 #if defined(__linux__)
 TEST_CASE("lines of bfloat16 are filled up with zeros, not with what lies behind an operand") {
   constexpr Index hidden = 64, columns = 32;

@@ -60,7 +60,7 @@ class AmxTiles<P, true> {
     std::uint16_t bytes[16];
     std::uint8_t rows[16];
   };
-  // Whole tiles, also where rows are missing: to set them up takes 200 cycles, a product of two 16.
+  // Whole tiles, also where rows are missing: to set them up anew takes longer than a product of two.
   static constexpr Configuration all_whole{
       1, 0, {}, {64, 64, 64, 64, 64, 64, 64, 64}, {rows, rows, rows, rows, rows, rows, rows, rows}};
 };

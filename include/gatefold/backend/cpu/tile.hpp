@@ -20,8 +20,8 @@
 ///     s = 0;   s = madd(a[k], b[k], s) for k = first, first + 1, …                                          (1)
 ///
 /// (of words: where these are pairs of bfloat16, of k + 1 and then of k, for k = first, first + 2, …)
-/// so that an element's bits depend on its row of A and its column of B alone. The matrix unit (amx.hpp) takes 32 values
-/// at a time: a chain of the even ones and a chain of the odd ones, their sum added to s.
+/// so that an element's bits depend on its row of A and its column of B alone. The matrix unit (amx.hpp) takes 32
+/// values at a time: a chain of the even ones and a chain of the odd ones, their sum added to s.
 namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
 /// What a tile does beside its sums, in half as many steps as it has words.
