@@ -2,8 +2,8 @@
 
 // The instructions of Intel's matrix unit (AMX) in software, and the system call that permits them: read before all
 // else of a program (-include), it takes the place of the intrinsics, so that what is written with them runs on a
-// machine without the unit. Written from Intel's manual (Software Developer's Manual, volume 2). What faults on the unit
-// throws here.
+// machine without the unit. Written from Intel's manual (Software Developer's Manual, volume 2); throws where the unit
+// faults.
 
 // As in gatefold/backend/cpu/instruction_set.hpp.
 #pragma GCC diagnostic push

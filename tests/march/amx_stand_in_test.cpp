@@ -65,7 +65,29 @@ float product(CpuBf16::Context& ctx, Index rows, Index depth, Index columns) {
   return c(rows - 1, columns - 1);
 }
 
+/// Two products in a row of one expert.
+float pair(CpuBf16::Context& ctx, Index rows, Index depth) {
+  const std::vector<float> a(static_cast<std::size_t>(rows * depth), 1.0f),
+      w(static_cast<std::size_t>(depth * depth), 1.0f);
+  const std::vector<Index> offsets{0, rows};
+  const View<const float, 3, CpuBf16> weights(w.data(), Index(1), depth, depth);
+  Tensor<float, 2, CpuBf16> c(rows, depth);
+  CpuBf16::grouped_pair<float, 1>(ctx, Groups<CpuBf16>{offsets, {}, rows},
+                                  View<const float, 2, CpuBf16>(a.data(), rows, depth), {weights}, fn::Store{}, weights,
+                                  c.view(), fn::Store{});
+  return c(rows - 1, depth - 1);
+}
+
 }  // namespace
+
+#if defined(__linux__)
+TEST_CASE("a pair of products asks for the permission too, where it is the first" * doctest::skip(refuses)) {
+  CHECK(support::in_child([] {
+          CpuBf16::Context ctx(1);
+          return std::to_string(pair(ctx, 40, 8) == 64);
+        }) == "1");
+}
+#endif
 
 TEST_CASE("a configuration that the unit does not take, and tiles without one, fault" * doctest::skip(refuses)) {
   cpu::AmxTiles<Bfloat16>::permit();
@@ -139,10 +161,10 @@ TEST_CASE("where the system does not permit the tiles, a product of bfloat16 say
           doctest::skip(!refuses)) {
   CHECK(fault([] { const cpu::AmxTiles<Bfloat16> tiles; }) == "AMX: ldtilecfg: not permitted");
   CpuBf16::Context ctx(1);
-  for (int i = 0; i < 2; ++i) {
+  for (const bool twice : {false, true, false}) {
     std::string said;
     try {
-      product(ctx, 3, 4, 5);
+      twice ? pair(ctx, 3, 4) : product(ctx, 3, 4, 5);
     } catch (const DeviceError& error) {
       said = error.what();
     }

@@ -16,8 +16,8 @@
 #include "gatefold/core/error.hpp"
 #endif
 
-/// Intel's matrix unit (AMX), of Xeons from the fourth generation on: eight tiles of 16 rows of 64 bytes in each thread,
-/// of which one instruction multiplies two and adds the product to a third. Empty for other targets.
+/// Intel's matrix unit (AMX), of Xeons from the fourth generation on: each thread has eight tiles of 16 rows of 64
+/// bytes, and one instruction multiplies two of them and adds the product to a third.
 namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
 /// While it lives, the tiles of the thread that made it are set up for tile_sum<P>. Not where P needs none.

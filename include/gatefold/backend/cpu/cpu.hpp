@@ -32,7 +32,8 @@ struct Cpu : cpu::Primitives<Cpu, AsTheyAre> {};
 /// weights.
 ///
 /// @throws DeviceError from the first product, in files compiled for AMX, where the system does not grant it
-/// @order  as Cpu; where pairs are multiplied they are added as cpu/tile.hpp says, and subnormal operands and sums are 0
+/// @order  as Cpu; where pairs are multiplied they are added as cpu/tile.hpp says, and subnormal operands and sums are
+///         0
 struct CpuBf16 : cpu::Primitives<CpuBf16, RoundedFloats> {
   /// What an expert keeps of its values for its backward (backend.hpp).
   template <class T>
