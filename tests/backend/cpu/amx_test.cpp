@@ -27,33 +27,30 @@ TEST_CASE("what the matrix unit multiplies") {
 // Whatever multiplies: each count of rows that a tile, two and three of the matrix unit have, and operands that end
 // within one.
 TEST_CASE("products of bfloat16 at the edges of tiles: the sums, and the bits of a row, of any batch and threads") {
-  constexpr Index rows = 33;
+  constexpr Index rows = 33, experts = 5;
+  CpuBf16::Context alone(1), three(3, true);
   for (const Index depth : {0, 1, 2, 3, 31, 32, 33, 64, 257})
     for (const Index columns : {1, 15, 16, 17, 31, 32, 33, 70}) {
       CAPTURE(depth);
       CAPTURE(columns);
       const auto a = naive::random_vector<float>(rows * depth, 1), w = naive::random_vector<float>(depth * columns, 2);
-      std::vector<float> experts;  // the same weights six times
-      for (int e = 0; e < 6; ++e) experts.insert(experts.end(), w.begin(), w.end());
-      const auto product = [&](const std::vector<Index>& offsets, int threads, bool transposed) {
-        CpuBf16::Context ctx(threads, threads > 1);
+      std::vector<float> plain, transposed;  // the same weights for every expert
+      for (Index e = 0; e < experts; ++e) {
+        plain.insert(plain.end(), w.begin(), w.end());
+        for (Index j = 0; j < columns; ++j)
+          for (Index k = 0; k < depth; ++k) transposed.push_back(w[static_cast<std::size_t>(k * columns + j)]);
+      }
+      const auto product = [&](const std::vector<Index>& offsets, CpuBf16::Context& ctx, bool transpose) {
         Tensor<float, 2, CpuBf16> c(rows, columns);
-        std::vector<float> b = experts;
-        const Index E = static_cast<Index>(offsets.size()) - 1;
-        if (transposed)
-          for (Index e = 0; e < E; ++e)
-            for (Index k = 0; k < depth; ++k)
-              for (Index j = 0; j < columns; ++j)
-                b[static_cast<std::size_t>((e * columns + j) * depth + k)] =
-                    w[static_cast<std::size_t>(k * columns + j)];
-        const View<const float, 3, CpuBf16> weights(b.data(), E, transposed ? columns : depth,
-                                                    transposed ? depth : columns);
+        const View<const float, 3, CpuBf16> weights((transpose ? transposed : plain).data(),
+                                                    static_cast<Index>(offsets.size()) - 1, transpose ? columns : depth,
+                                                    transpose ? depth : columns);
         CpuBf16::grouped_gemm<float>(ctx, Groups<CpuBf16>{offsets, {}, rows},
-                                     View<const float, 2, CpuBf16>(a.data(), rows, depth), weights, transposed,
-                                     c.view(), fn::Store{});
+                                     View<const float, 2, CpuBf16>(a.data(), rows, depth), weights, transpose, c.view(),
+                                     fn::Store{});
         return c;
       };
-      const auto all = product({0, rows}, 1, false);
+      const auto all = product({0, rows}, alone, false);
       for (Index i = 0; i < rows; ++i) {
         int wrong = 0;
         for (Index j = 0; j < columns; ++j) {
@@ -72,7 +69,7 @@ TEST_CASE("products of bfloat16 at the edges of tiles: the sums, and the bits of
       const auto same = [&](const Tensor<float, 2, CpuBf16>& c) {
         return std::memcmp(c.data(), all.data(), static_cast<std::size_t>(rows * columns) * sizeof(float)) == 0;
       };
-      for (Index i = 1; i < rows; ++i) CHECK(same(product({0, 0, i, i, rows, rows}, i % 3 ? 1 : 3, i % 2)));
+      for (Index i = 1; i < rows; ++i) CHECK(same(product({0, 0, i, i, rows, rows}, i % 3 ? alone : three, i % 2)));
     }
 }
 
