@@ -100,7 +100,7 @@ struct PairMemory {
     first = std::max(rows * Tile<P>::depth, reads_in_place(b) ? tuning_of<P>.in_place_rows * piece_stride : 0);
   }
 
-  static bool reads_in_place(const PairBatch<P>& b) { return !b.prepacked(); }
+  static bool reads_in_place(const PairBatch<P>& b) { return tuning_of<P>.in_place_rows > 0 && !b.prepacked(); }
   Index of_thread(Index ups) const { return a + hidden + ups * first + sums + BlockProduct<P>::memory; }
 };
 

@@ -24,11 +24,11 @@
 /// values at a time: a chain of the even ones and a chain of the odd ones, their sum added to s.
 namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
-/// What a tile does beside its sums, in half as many steps as it has words.
+/// What a tile does beside its sums for those that follow, in half as many steps as it has words.
 template <class P>
-class TileErrands {
+class LookAhead {
  public:
-  TileErrands(const Prefetch& prefetch, const PanelCopy<P>& copy)
+  LookAhead(const Prefetch& prefetch, const PanelCopy<P>& copy)
       : lines_(prefetch.first), then_(prefetch.then), left_(lines_.run), count_(prefetch.count), panel_(copy) {}
   /// Prefetch a line and copy a row.
   [[gnu::always_inline]] void next() {
@@ -74,10 +74,10 @@ template <class P, int R, int C>
       for (int j = 0; j < C; ++j) s[i][j] = multiply_add<P>(x, y[j], s[i][j]);
     }
   };
-  TileErrands<P> errands(prefetch, copy);
+  LookAhead<P> ahead(prefetch, copy);
   Index k = 0;
   for (; k + 2 <= depth; k += 2) {
-    errands.next();
+    ahead.next();
     step(k);
     step(k + 1);
   }
@@ -98,11 +98,11 @@ template <class P, int R, int C>
                                bool add, const Prefetch& prefetch, const PanelCopy<P>& copy) {
   using V = Register<float>;
   using Unit = AmxTiles<P>;
-  TileErrands<P> errands(prefetch, copy);
+  LookAhead<P> ahead(prefetch, copy);
   AmxSums<R, C> s;
   for (Index k = 0; k < depth; k += Unit::words) {
     s.add(a + k, Tile<P>::stride, b + k * Tile<P>::columns, Tile<P>::columns);
-    for (int i = 0; i < Unit::words / 2; ++i) errands.next();
+    for (int i = 0; i < Unit::words / 2; ++i) ahead.next();
   }
   if (!add && rows == R * Unit::rows) return s.store(sums, sums_stride);
   alignas(64) float part[R * Unit::rows * Tile<P>::columns];
