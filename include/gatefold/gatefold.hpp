@@ -2,6 +2,7 @@
 
 // The library with its CPU backend.
 
+#include "gatefold/backend/cpu/amx.hpp"
 #include "gatefold/backend/cpu/batch.hpp"
 #include "gatefold/backend/cpu/bfloat16.hpp"
 #include "gatefold/backend/cpu/block_product.hpp"

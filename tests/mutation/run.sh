@@ -12,6 +12,8 @@ shift 2
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 flags=(-std=c++20 -O0 -w -isystem "$eigen" -DGATEFOLD_TEST_DIR="\"$root/tests\"")
+read -ra more <<<"${GATEFOLD_MUTATION_FLAGS-}"
+flags+=("${more[@]}")  # of a processor that rows are about
 limit=${GATEFOLD_MUTATION_TIMEOUT:-100}  # seconds of one test: a fault may make it go on for ever
 
 # What the tests include of others is read once.

@@ -128,7 +128,7 @@ TEST_CASE_TEMPLATE("a task takes rows through both products, chunk by chunk", T,
     std::vector<T> a(rows * 2 * Tile<T>::stride), kept(rows * Tile<T>::stride), sums(rows * columns),
         firsts(2 * rows * Tile<T>::depth), panels(cpu::BlockProduct<T>::memory);
     const PairWeights<T> weights(w.batch, 1, nullptr);
-    cpu::PairTask<T> task(w.batch, epilogue, 1, cpu::RowBlock::all(rows), weights, weights.size(),
+    cpu::PairTask<T> task(w.batch, epilogue, 1, cpu::RowBlock::all<T>(rows), weights, weights.size(),
                           cpu::WeightPath::by_task, {a.data(), kept.data(), firsts.data(), nullptr, panels.data()});
     for (Index chunk = 0; chunk < 2; ++chunk) task.run(chunk, chunk > 0, cpu::Sums<T>::panels(sums.data(), rows));
     double worst = 0;

@@ -14,10 +14,11 @@ using cpu::WeightPath;
 namespace {
 
 /// Sizes and counts of rows; no data but an address.
+template <class P = float>
 struct Counted {
   float none = 0;
   std::vector<Index> offsets{0};
-  Batch<float> batch;
+  Batch<P> batch;
 
   Counted(const std::vector<Index>& counts, Index size, Index columns, bool outer = false) {
     for (const Index n : counts) offsets.push_back(offsets.back() + n);
@@ -26,14 +27,14 @@ struct Counted {
     (outer ? batch.all.rows : batch.all.depth) = size;
     batch.all.a.lines_are_rows = !outer;
     batch.all.b.lines_are_rows = false;
-    batch.slots = outer ? Batch<float>::Slots::are_depth : Batch<float>::Slots::are_rows;
+    batch.slots = outer ? Batch<P>::Slots::are_depth : Batch<P>::Slots::are_rows;
     batch.offsets = offsets.data();
     batch.experts = static_cast<Index>(counts.size());
     batch.accumulate = outer;
   }
   Counted(const Counted&) = delete;
   WeightPath path(Index e, int threads = 1, bool stores = true) const {
-    return cpu::ProductSchedule<float>(batch, stores, threads).path(batch[e]);
+    return cpu::ProductSchedule<P>(batch, stores, threads).path(batch[e]);
   }
 };
 
@@ -41,7 +42,7 @@ struct Counted {
 
 TEST_CASE("few rows read B in place, one block packs it for itself, several share it") {
   constexpr Index one = cpu::tuning.product_tiles * cpu::tuning.tile_rows;
-  Counted c({1, 8, 9, one, one + 1}, 300, 400);
+  Counted<> c({1, 8, 9, one, one + 1}, 300, 400);
   CHECK(c.path(0) == WeightPath::in_place);
   CHECK(c.path(1) == WeightPath::in_place);
   CHECK(c.path(2) == WeightPath::by_task);
@@ -55,7 +56,7 @@ TEST_CASE("few rows read B in place, one block packs it for itself, several shar
 }
 
 TEST_CASE("gradients of few slots are rank updates, where nothing happens to their sums") {
-  Counted c({1, 32, 33, 0}, 60, 400, true);  // rows of one block, also of a tile of six
+  Counted<> c({1, 32, 33, 0}, 60, 400, true);  // rows of one block, also of a tile of six
   CHECK(c.path(0) == WeightPath::rank_update);
   CHECK(c.path(1) == WeightPath::rank_update);
   CHECK(c.path(2) == WeightPath::by_task);
@@ -64,7 +65,7 @@ TEST_CASE("gradients of few slots are rank updates, where nothing happens to the
 }
 
 TEST_CASE("blocks get smaller until every thread has work; little work is done by one") {
-  const Counted large({4000}, 300, 1024), small({4000}, 1, 40);
+  const Counted<> large({4000}, 300, 1024), small({4000}, 1, 40);
   const cpu::ProductSchedule<float> one(large.batch, true, 1), many(large.batch, true, 16),
       alone(small.batch, true, 16);
   CHECK(one.threads() == 1);
@@ -72,7 +73,7 @@ TEST_CASE("blocks get smaller until every thread has work; little work is done b
   CHECK(alone.threads() == 1);
   CHECK(one.columns() == cpu::tuning.product_columns);
   CHECK(many.row_blocks(large.batch[0]) * cpu::divide_up(1024, many.columns()) >= 16 * cpu::tuning.product_tasks_each);
-  CHECK(cpu::ProductSchedule<float>(Counted({0, 0}, 5, 5).batch, true, 2).empty());
+  CHECK(cpu::ProductSchedule<float>(Counted<>({0, 0}, 5, 5).batch, true, 2).empty());
 }
 
 TEST_CASE("memory of products depends on sizes alone, and no routing needs more") {
@@ -87,7 +88,7 @@ TEST_CASE("memory of products depends on sizes alone, and no routing needs more"
     const Index budget = turn % 5 == 0 ? 0 : 1 << 22, favoured = 1 + below(experts);
     std::vector<Index> counts(static_cast<std::size_t>(experts));
     for (Index s = 0; s < slots; ++s) ++counts[static_cast<std::size_t>(below(turn % 4 ? experts : favoured))];
-    Counted c(counts, size, columns, outer), bound(std::vector<Index>(counts.size()), size, columns, outer);
+    Counted<> c(counts, size, columns, outer), bound(std::vector<Index>(counts.size()), size, columns, outer);
     c.batch.most_slots = bound.batch.most_slots = slots;
     const cpu::ProductMemory<float> memory(c.batch, threads, budget), of_sizes(bound.batch, threads, budget);
     CHECK(memory.items == of_sizes.items);
@@ -101,7 +102,7 @@ TEST_CASE("memory of products depends on sizes alone, and no routing needs more"
     for (Index e = 0; e < experts; ++e) {
       const cpu::Problem<float> p = c.batch[e];
       if (p.rows == 0) continue;
-      const Index rows = cpu::RowBlock::all(p.rows).block(0, schedule.row_blocks(p)).count,
+      const Index rows = cpu::RowBlock::all<float>(p.rows).block(0, schedule.row_blocks(p)).count,
                   stride = cpu::Tile<float>::stride;
       CHECK(memory.a >= rows * stride);
       CHECK(memory.sums >=
@@ -114,4 +115,16 @@ TEST_CASE("memory of products depends on sizes alone, and no routing needs more"
     }
   }
   CHECK(shared > 500);
+}
+
+TEST_CASE_TEMPLATE("what experts of few slots pack for their gradients fits at once", P, float, Bfloat16) {
+  std::vector<Index> counts;
+  for (Index e = 0; e < 64; ++e) counts.push_back(1 + e % 40);
+  const Counted<P> c(counts, 200, 70, true);
+  const cpu::ProductSchedule<P> schedule(c.batch, true, 4);
+  Index packed = 0;
+  for (Index e = 0; e < c.batch.experts; ++e)
+    if (schedule.path(c.batch[e]) == WeightPath::by_call) packed += cpu::PackedMatrix<P>::size(c.batch[e].depth, 70);
+  CHECK(packed > 0);
+  CHECK(packed <= cpu::ProductMemory<P>(c.batch, 4, Index(1) << 22).packed);
 }

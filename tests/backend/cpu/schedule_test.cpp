@@ -11,9 +11,9 @@
 using namespace gatefold;
 using cpu::RowBlock;
 
-TEST_CASE("blocks of rows cover all rows in whole tiles of even height") {
+TEST_CASE_TEMPLATE("blocks of rows cover all rows in whole tiles of even height", P, float, Bfloat16) {
   for (Index rows = 1; rows < 300; ++rows) {
-    RowBlock all = RowBlock::all(rows);
+    RowBlock all = RowBlock::all<P>(rows);
     all.first = 7;
     for (const Index n : {Index(1), Index(2), Index(3), all.tiles})
       if (n <= all.tiles) {
@@ -23,8 +23,9 @@ TEST_CASE("blocks of rows cover all rows in whole tiles of even height") {
           CHECK(block.first == next);
           for (Index t = 0; t < block.tiles; ++t) {
             CHECK(block.size(t) >= 1);
-            CHECK(block.size(t) <= cpu::tuning.tile_rows);
+            CHECK(block.size(t) <= cpu::Tile<P>::rows);
             next += block.size(t);
+            CHECK((next == all.first + rows || (next - all.first) % cpu::Tile<P>::unit == 0));
           }
           tiles += block.tiles;
         }

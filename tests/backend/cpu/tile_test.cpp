@@ -6,8 +6,10 @@
 #include <cstring>
 #include <vector>
 
+#include "gatefold/backend/cpu/amx.hpp"
 #include "gatefold/backend/cpu/skinny.hpp"
 #include "support/naive.hpp"
+#include "support/products_of.hpp"
 #include "support/words.hpp"
 
 using namespace gatefold;
@@ -53,8 +55,9 @@ TEST_CASE_TEMPLATE("eq. (1): tiles of every height and the skinny sum are the sa
   }
 }
 
-TEST_CASE("eq. (1) of bfloat16: sums of exact products, in any tile the same bits") {
-  using P = Bfloat16;
+TEST_CASE_TEMPLATE("eq. (1) of bfloat16: sums of exact products, in any tile the same bits", P, Bfloat16) {
+  cpu::AmxTiles<P>::permit();
+  [[maybe_unused]] const cpu::AmxTiles<P> tiles;
   constexpr Index width = Tile<P>::columns;
   const Index most = Tile<P>::rows, values = 256;
   const auto a = naive::random_vector<float>(most * values, 2), b = naive::random_vector<float>(values * width, 3);
@@ -63,14 +66,17 @@ TEST_CASE("eq. (1) of bfloat16: sums of exact products, in any tile the same bit
         panel(static_cast<std::size_t>(cpu::words<P>(depth) * width)), all(static_cast<std::size_t>(most * width));
     cpu::pack_rows<P>({a.data(), values, true}, 0, most, 0, depth, rows.data());
     cpu::pack_panels<P>({b.data(), width, false}, 0, width, 0, depth, panel.data());
+    rows.resize(rows.size() + Tile<P>::unit * Tile<P>::stride);  // the last row may be the first of a unit
     const auto sum = [&](Index first, Index count, float* to) {
       cpu::tile_sum<P>(count, width, cpu::words<P>(depth), rows.data() + first * Tile<P>::stride, panel.data(), to,
                        width, false, cpu::Prefetch::nothing(panel.data()));
     };
     sum(0, most, all.data());
-    std::vector<float> in_place(all.size());
-    cpu::skinny_sum<P>(most, depth, rows.data(), b.data(), width, width, in_place.data(), width);
-    CHECK(std::memcmp(in_place.data(), all.data(), all.size() * sizeof(float)) == 0);
+    if constexpr (!cpu::on_amx<P>) {
+      std::vector<float> in_place(all.size());
+      cpu::skinny_sum<P>(most, depth, rows.data(), b.data(), width, width, in_place.data(), width);
+      CHECK(std::memcmp(in_place.data(), all.data(), all.size() * sizeof(float)) == 0);
+    }
     for (Index i = 0; i < most; ++i) {
       std::vector<float> alone(static_cast<std::size_t>(width));
       sum(i, 1, alone.data());
@@ -94,16 +100,19 @@ TEST_CASE("eq. (1) of bfloat16: sums of exact products, in any tile the same bit
 }
 
 TEST_CASE_TEMPLATE("a tile that copies rows of another panel on the way: the same sums, and what pack_panels makes", P,
-                   float, double, Bfloat16) {
+                   GATEFOLD_PRODUCTS_OF) {
   using T = cpu::SumOf<P>;
-  constexpr Index width = Tile<P>::columns, stride = width + 3, values = cpu::values_of_word<P>, deep = 90;
+  cpu::AmxTiles<P>::permit();
+  [[maybe_unused]] const cpu::AmxTiles<P> tiles;
+  constexpr Index width = Tile<P>::columns, stride = width + 3, values = cpu::values_of_word<P>, deep = 96;
   const auto b = naive::random_vector<T>(deep * values * stride, 4);
   auto all = naive::random_vector<T>(256 * width, 3), a = naive::random_vector<T>(Tile<P>::rows * Tile<P>::stride, 2);
   for (auto* operand : {&all, &a})
     for (T& word : *operand) word = cpu::WordsAcross<P>{&word, &word}.word(0);
   std::vector<T> expected(static_cast<std::size_t>(deep * width)), packed = expected;
   cpu::pack_panels<P>(Operand<T>{b.data(), stride, false}, 2, width, 0, deep * values, expected.data());
-  for (const Index depth : {Index(60), Index(61), cpu::words<P>(256)})
+  constexpr Index step = cpu::values_of_step<P> / values;
+  for (const Index depth : {cpu::divide_up(60, step) * step, cpu::divide_up(61, step) * step, cpu::words<P>(256)})
     for (const Index rows : {Index(1), Index(2), Tile<P>::rows - Index(1), Index(Tile<P>::rows)})
       for (const Index columns : {Index(Tile<P>::size), width})
         for (const bool add : {false, true}) {

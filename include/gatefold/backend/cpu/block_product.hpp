@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "gatefold/backend/cpu/amx.hpp"
 #include "gatefold/backend/cpu/epilogue.hpp"
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/operand.hpp"
@@ -50,7 +51,8 @@ class BlockProduct {
   /// @param next  the weights that the task needs after these, or null
   void run(const RowBlock& rows, const T* a, const WeightBlock<P>& b, const WeightBlock<P>* next, bool add,
            const Sums<T>& to) {
-    if (b.packed && rows.count <= tuning.skinny_panel_rows) return skinny(rows, a, b, add, to);
+    if constexpr (!on_amx<P>)
+      if (b.packed && rows.count <= tuning_of<P>.skinny_panel_rows) return skinny(rows, a, b, add, to);
     if (on_the_way_) return pack_next(rows, a, b, next, add, to);
     if (!b.packed) b.pack(panels_);
     const Index panels = divide_up(b.columns, width);
@@ -92,7 +94,7 @@ class BlockProduct {
       const Index at = last ? 0 : x + width;
       const bool fetches = after && !after->empty();
       panel_ = 1 - panel_;
-      packed_ = fetches && after->columns - at >= width && after->depth % values_of_word<P> == 0 &&
+      packed_ = fetches && after->columns - at >= width && after->depth % values_of_step<P> == 0 &&
                 after->words() <= parts * (b.words() / 2);
       multiply(
           rows, a, b, panel, x, add, to,
@@ -121,6 +123,7 @@ class BlockProduct {
     }
   }
 
+  [[no_unique_address]] AmxTiles<P> tiles_;
   const bool on_the_way_;
   T* const panels_;
   Index panel_ = 0;      // which of two panels is the present one,

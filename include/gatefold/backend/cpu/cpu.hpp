@@ -26,12 +26,14 @@ struct Cpu : cpu::Primitives<Cpu, AsTheyAre> {};
 ///
 /// Views of Cpu convert to views of CpuBf16 and back. Frozen weights take half the memory.
 ///
-/// Fast where the processor multiplies pairs of bfloat16 at twice the speed of floats (vdpbf16ps: AMD from Zen 4 on);
-/// elsewhere, and on Intel's vector units, which take them at half the speed, rounded floats are multiplied as floats,
-/// and what is gained is the memory of frozen weights.
+/// Fast where the processor multiplies pairs of bfloat16 at twice the speed of floats (vdpbf16ps: AMD from Zen 4 on) or
+/// has a matrix unit (AMX: Intel's Xeons from the fourth generation on); elsewhere, and on Intel's vector units, which
+/// take pairs at half the speed, rounded floats are multiplied as floats, and what is gained is the memory of frozen
+/// weights.
 ///
-/// @order  as Cpu; where pairs are multiplied their later half is added first (cpu/tile.hpp), and subnormal operands
-///         and sums are 0
+/// @throws DeviceError from the first product, in files compiled for AMX, where the system does not grant it
+/// @order  as Cpu; where pairs are multiplied they are added as cpu/tile.hpp says, and subnormal operands and sums are
+///         0
 struct CpuBf16 : cpu::Primitives<CpuBf16, RoundedFloats> {
   /// What an expert keeps of its values for its backward (backend.hpp).
   template <class T>

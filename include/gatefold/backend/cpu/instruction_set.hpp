@@ -17,8 +17,14 @@
 /// template over T or the backend is inside the namespace too.
 ///
 /// Intel's vector units multiply pairs of bfloat16 at half the speed at which they multiply floats (0.49 of the
-/// multiply-adds on a Xeon of the fifth generation): files compiled for these do not use vdpbf16ps.
-#if defined(EIGEN_VECTORIZE_AVX512BF16) &&                                                   \
+/// multiply-adds on a Xeon of the fifth generation): files compiled for these do not use vdpbf16ps, but the matrix unit
+/// (AMX), which those have too unless it is switched off (-mno-amx-bf16).
+#if defined(EIGEN_VECTORIZE_AVX512BF16) && defined(__x86_64__) && \
+    ((defined(__AMX_TILE__) && defined(__AMX_BF16__)) || (defined(__AMXTILE__) && defined(__AMXBF16__)))
+#define GATEFOLD_CPU_ABI avx512_amx_bf16
+#define GATEFOLD_BFLOAT16_PAIRS
+#define GATEFOLD_AMX
+#elif defined(EIGEN_VECTORIZE_AVX512BF16) &&                                                 \
     (defined(__cooperlake__) || defined(__sapphirerapids__) || defined(__emeraldrapids__) || \
      defined(__graniterapids__) || defined(__tune_corei7__))  // the last: clang's, of all of them
 #define GATEFOLD_CPU_ABI avx512_bf16_intel

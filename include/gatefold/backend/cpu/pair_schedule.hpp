@@ -18,12 +18,12 @@ namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 template <class P>
 class PairSchedule {
  public:
-  static constexpr Index most_skinny_rows = 4 * tuning.tile_rows;  // up to here chunks may be tasks
+  static constexpr Index most_skinny_rows = 4 * Tile<P>::rows;  // up to here chunks may be tasks
 
   PairSchedule(const PairBatch<P>& batch, int threads) : b_(batch), threads_(threads) {
     Index tiles = 0, most_tiles = 0;
     for (Index e = 0; e < b_.experts; ++e) {
-      const Index of_expert = divide_up(b_.rows(e), tuning.tile_rows);
+      const Index of_expert = divide_up(b_.rows(e), Tile<P>::rows);
       tiles += of_expert;
       most_tiles = std::max(most_tiles, of_expert);
     }
@@ -38,16 +38,17 @@ class PairSchedule {
   int threads() const { return threads_; }
   /// Tasks that share an expert's rows; 0: so few rows that chunks of `hidden` are tasks.
   Index row_blocks(Index rows) const {
-    return rows <= skinny_rows_ ? 0 : divide_up(divide_up(rows, tuning.tile_rows), block_tiles_);
+    return rows <= skinny_rows_ ? 0 : divide_up(divide_up(rows, Tile<P>::rows), block_tiles_);
   }
   /// How the weights of an expert with so many rows, at least one, come.
   WeightPath path(Index rows) const {
     if (b_.prepacked()) return WeightPath::prepacked;
     switch (row_blocks(rows)) {
       case 0:
-        return rows <= std::min(tuning.in_place_rows, skinny_rows_) ? WeightPath::in_place : WeightPath::by_task;
+        return rows <= std::min(tuning_of<P>.in_place_rows, skinny_rows_) ? WeightPath::in_place : WeightPath::by_task;
       case 1:
-        return divide_up(rows, tuning.tile_rows) >= tuning.packing_tiles ? WeightPath::on_the_way : WeightPath::by_task;
+        return divide_up(rows, Tile<P>::rows) >= tuning_of<P>.packing_tiles ? WeightPath::on_the_way
+                                                                            : WeightPath::by_task;
       default:
         return WeightPath::by_call;
     }
@@ -56,13 +57,13 @@ class PairSchedule {
   /// Tiles of a block of rows at most, in any routing of a batch of these sizes.
   static Index largest_block(const PairBatch<P>& b) {
     const Index row_size = (b.blocks() + 1 + b.ups) * Tile<P>::stride + b.padded_columns();
-    return std::clamp<Index>(tuning.cached_size / (row_size * tuning.tile_rows), 2, tuning.pair_tiles);
+    return std::clamp<Index>(tuning.cached_size / (row_size * Tile<P>::rows), 2, tuning_of<P>.pair_tiles);
   }
 
  private:
   const PairBatch<P>& b_;
   int threads_;
-  Index block_tiles_ = 1, skinny_rows_ = tuning.tile_rows;
+  Index block_tiles_ = 1, skinny_rows_ = Tile<P>::rows;
 };
 
 /// Elements of scratch, by sizes alone: no routing of as many slots needs more, and a later call takes what the first
@@ -76,30 +77,30 @@ struct PairMemory {
   // Columns of hidden at most that are computed from weights in place, and how far apart their rows are.
   static constexpr Index piece = tuning.in_place_chunks * Tile<P>::depth,
                          piece_stride = piece + Tile<SumOf<P>>::stride - Tile<P>::depth;
-  static_assert(tuning.in_place_rows * piece_stride <= BlockProduct<P>::memory,
+  static_assert(tuning_of<P>.in_place_rows * piece_stride <= BlockProduct<P>::memory,
                 "a piece of hidden is summed where packed panels are else");
 
   PairMemory(const PairBatch<P>& b, int most_threads, Index budget) {
     using S = PairSchedule<P>;
-    const Index slots = b.most_slots(), tiles = std::max<Index>(divide_up(slots, tuning.tile_rows), 1);
+    const Index slots = b.most_slots(), tiles = std::max<Index>(divide_up(slots, Tile<P>::rows), 1);
     threads = b.work(slots) < tuning.serial_work ? 1 : most_threads;
     // Weights are shared from the second tile on.
-    const Index sharing = b.prepacked() ? 0 : std::min(b.experts, slots / (tuning.tile_rows + 1));
+    const Index sharing = b.prepacked() ? 0 : std::min(b.experts, slots / (Tile<P>::rows + 1));
     packed = std::min(sharing * b.packed_size(), std::max(budget, b.packed_size()));
 
     const Index of_row = b.chunks() * (b.padded_columns() + (reads_in_place(b) ? Tile<SumOf<P>>::stride : 0));
     const Index most =
-        std::max(b.experts * tuning.tile_rows, threads > 1 ? tuning.pair_tiles_each * threads * tuning.tile_rows : 0);
+        std::max(b.experts * Tile<P>::rows, threads > 1 ? tuning.pair_tiles_each * threads * Tile<P>::rows : 0);
     skinny_rows = std::min({slots, most, std::max(budget / std::max<Index>(of_row, 1), S::most_skinny_rows)});
 
-    const Index rows = std::max(std::min(S::largest_block(b), tiles) * tuning.tile_rows, S::most_skinny_rows);
+    const Index rows = std::max(std::min(S::largest_block(b), tiles) * Tile<P>::rows, S::most_skinny_rows);
     a = rows * b.blocks() * Tile<P>::stride;
     hidden = rows * Tile<SumOf<P>>::stride;  // before they are rounded
     sums = rows * std::max(b.padded_columns(), Tile<P>::depth);
-    first = std::max(rows * Tile<P>::depth, reads_in_place(b) ? tuning.in_place_rows * piece_stride : 0);
+    first = std::max(rows * Tile<P>::depth, reads_in_place(b) ? tuning_of<P>.in_place_rows * piece_stride : 0);
   }
 
-  static bool reads_in_place(const PairBatch<P>& b) { return !b.prepacked(); }
+  static bool reads_in_place(const PairBatch<P>& b) { return tuning_of<P>.in_place_rows > 0 && !b.prepacked(); }
   Index of_thread(Index ups) const { return a + hidden + ups * first + sums + BlockProduct<P>::memory; }
 };
 

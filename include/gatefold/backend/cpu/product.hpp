@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "gatefold/backend/cpu/amx.hpp"
 #include "gatefold/backend/cpu/batch.hpp"
 #include "gatefold/backend/cpu/block_product.hpp"
 #include "gatefold/backend/cpu/epilogue.hpp"
@@ -128,7 +129,9 @@ class Product {
                     });
     wave_.each_part([](const WorkItem& item) { return item.row_blocks; },
                     [this](const WorkItem& item, Index row_block, int index) {
-                      if (item.path == WeightPath::rank_update)
+                      if constexpr (on_amx<P>)
+                        compute(item, row_block, worker(index));
+                      else if (item.path == WeightPath::rank_update)
                         update(item, row_block, worker(index));
                       else if (item.path == WeightPath::in_place)
                         compute_in_place(item, worker(index));
@@ -140,7 +143,7 @@ class Product {
 
   void compute(const WorkItem& item, Index row_block, const Worker& w) const {
     const Problem<P>& p = item.p;
-    const RowBlock rows = RowBlock::all(p.rows).block(row_block, item.row_blocks);
+    const RowBlock rows = RowBlock::all<P>(p.rows).block(row_block, item.row_blocks);
     BlockProduct<P> product(item.path, w.panels);
     for (Index i = 0; i < item.size(); ++i) {
       const bool first = i < item.width(), last = i + item.width() >= item.size();  // block of k
@@ -149,7 +152,7 @@ class Product {
       if (i % item.width() == 0) pack_rows<P>(p.a, rows.first, rows.count, b.k, b.depth, w.a);
       T* const c = p.c + rows.first * p.c_stride + b.column;
       // Sums that nothing happens to are formed where they belong.
-      const bool in_c = epilogue_.stores && b.columns % kColumns == 0 && rows.count > tuning.skinny_panel_rows;
+      const bool in_c = epilogue_.stores && b.columns % kColumns == 0 && rows.count > tuning_of<P>.skinny_panel_rows;
       const Sums<T> sums =
           in_c ? Sums<T>::rows(c, p.c_stride)
                : Sums<T>::panels(w.sums + (item.blocks() > 1 ? (b.column - item.column) * rows.count : 0), rows.count);
@@ -161,7 +164,7 @@ class Product {
 
   void update(const WorkItem& item, Index row_block, const Worker& w) const {
     const Problem<P>& p = item.p;
-    const RowBlock rows = RowBlock::all(p.rows).block(row_block, item.row_blocks);
+    const RowBlock rows = RowBlock::all<P>(p.rows).block(row_block, item.row_blocks);
     T* const c = p.c + rows.first * p.c_stride + item.column;
     if constexpr (std::is_same_v<P, T>) {
       rank_update<P>(p.a, rows.first, rows.count, p.b, item.column, item.columns, item.depth, item.add, c, p.c_stride);
@@ -215,6 +218,7 @@ template <class P>
 template <class Context>
 void Product<P>::run(Context& ctx, const Batch<P>& batch, const Epilogue<SumOf<P>>& epilogue, Index packed_bytes) {
   if (batch.most_rows() == 0 || batch.all.columns == 0) return;
+  AmxTiles<P>::permit();
   const auto mark = ctx.mark();
   const ProductSchedule<P> schedule(batch, epilogue.stores, ctx.threads());
   const ProductMemory<P> memory(batch, ctx.threads(), packed_bytes / static_cast<Index>(sizeof(SumOf<P>)));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "gatefold/backend/cpu/amx.hpp"
 #include "gatefold/backend/cpu/batch.hpp"
 #include "gatefold/backend/cpu/block_product.hpp"
 #include "gatefold/backend/cpu/epilogue.hpp"
@@ -54,7 +55,7 @@ class ProductPair {
     Index begin = 0;
 
     RowBlock slots() const {
-      RowBlock all = RowBlock::all(rows);
+      RowBlock all = RowBlock::all<P>(rows);
       all.first = first;
       return all;
     }
@@ -118,19 +119,15 @@ class ProductPair {
                                                      : 0;
         },
         [&](const WorkItem& item, Index i, int index) {
-          if (item.path == WeightPath::by_call)
-            weights(item).pack(i);
-          else
-            hidden_in_place(item, i, pieces, worker(index));
+          if (item.path == WeightPath::by_call) return weights(item).pack(i);
+          if constexpr (!on_amx<P>) hidden_in_place(item, i, pieces, worker(index));
         });
     wave_.each_part([&](const WorkItem& item) { return item.row_blocks == 0 ? chunks : item.row_blocks; },
                     [&](const WorkItem& item, Index i, int index) {
-                      if (item.row_blocks > 0)
-                        compute(item, i, worker(index));
-                      else if (item.path == WeightPath::in_place)
-                        chunk_in_place(item, i);
-                      else
-                        compute_chunk(item, i, worker(index));
+                      if (item.row_blocks > 0) return compute(item, i, worker(index));
+                      if constexpr (!on_amx<P>)
+                        if (item.path == WeightPath::in_place) return chunk_in_place(item, i);
+                      compute_chunk(item, i, worker(index));
                     });
     wave_.each_part([](const WorkItem& item) { return Index(item.row_blocks == 0); },
                     [&](const WorkItem& item, Index, int) { add_chunks(item); });
@@ -141,7 +138,7 @@ class ProductPair {
     const RowBlock rows = item.slots().block(row_block, item.row_blocks);
     // Sums that nothing happens to are formed where they belong, if they are soon done: rows of c lie apart.
     const bool in_c = last_.stores && b_.chunks() <= tuning.chunks_in_c && b_.columns % kColumns == 0 &&
-                      rows.count > tuning.skinny_panel_rows;
+                      rows.count > tuning_of<P>.skinny_panel_rows;
     const Sums<T> sums =
         in_c ? Sums<T>::rows(b_.c + rows.first * b_.columns, b_.columns) : Sums<T>::panels(w.sums, rows.count);
     const PairWeights<P> all = weights(item);
@@ -218,6 +215,7 @@ template <class Context>
 void ProductPair<P>::run(Context& ctx, const PairBatch<P>& batch, const HiddenEpilogue<SumOf<P>>& hidden,
                          const Epilogue<SumOf<P>>& last, Index packed_bytes) {
   if (batch.columns == 0 || batch.most_slots() == 0) return;
+  AmxTiles<P>::permit();
   const auto mark = ctx.mark();
   const PairSchedule<P> schedule(batch, ctx.threads());
   const PairMemory<P> memory(batch, ctx.threads(), packed_bytes / static_cast<Index>(sizeof(SumOf<P>)));

@@ -26,7 +26,7 @@ class ProductSchedule {
       if (p.rows == 0 || p.columns == 0) continue;
       work += p.rows * p.columns * p.depth;
       depth_ = std::max(depth_, p.depth);
-      most_tiles = std::max(most_tiles, divide_up(p.rows, tuning.tile_rows));
+      most_tiles = std::max(most_tiles, divide_up(p.rows, Tile<P>::rows));
     }
     empty_ = most_tiles == 0;
     if (work < tuning.serial_work) threads_ = 1;
@@ -45,19 +45,19 @@ class ProductSchedule {
   Index columns() const { return panels_ * Tile<P>::columns; }
   /// Tasks that share an expert's rows.
   Index row_blocks(const Problem<P>& p) const {
-    return is_in_place(p) ? 1 : divide_up(divide_up(p.rows, tuning.tile_rows), block_tiles_);
+    return is_in_place(p) ? 1 : divide_up(divide_up(p.rows, Tile<P>::rows), block_tiles_);
   }
   WeightPath path(const Problem<P>& p) const {
     if (p.packed) return WeightPath::prepacked;
     const bool in_columns = !p.a.lines_are_rows && !p.b.lines_are_rows;
-    if (p.depth <= tuning.rank_update_depth && stores_ && in_columns) return WeightPath::rank_update;
+    if (p.depth <= tuning_of<P>.rank_update_depth && stores_ && in_columns) return WeightPath::rank_update;
     if (is_in_place(p)) return WeightPath::in_place;
     return row_blocks(p) > 1 ? WeightPath::by_call : WeightPath::by_task;
   }
 
  private:
   static bool is_in_place(const Problem<P>& p) {
-    return p.rows <= tuning.in_place_rows && !p.b.lines_are_rows && !p.b.rows && !p.packed;
+    return p.rows <= tuning_of<P>.in_place_rows && !p.b.lines_are_rows && !p.b.rows && !p.packed;
   }
   Index tasks() const {
     Index n = 0;
@@ -72,7 +72,7 @@ class ProductSchedule {
   const bool stores_;
   int threads_;
   bool empty_ = true;
-  Index depth_ = 0, panels_ = tuning.product_columns / Tile<P>::columns, block_tiles_ = tuning.product_tiles;
+  Index depth_ = 0, panels_ = tuning.product_columns / Tile<P>::columns, block_tiles_ = tuning_of<P>.product_tiles;
 };
 
 /// Elements of scratch, by sizes alone: no routing of as many slots needs more, and a later call takes what the first
@@ -85,15 +85,15 @@ struct ProductMemory {
 
   ProductMemory(const Batch<P>& b, int threads, Index budget) {
     const Index rows = b.most_rows(), depth = b.most_depth(), columns = b.all.columns;
-    const Index tiles = std::min(tuning.product_tiles, divide_up(rows, tuning.tile_rows));
+    const Index tiles = std::min(tuning_of<P>.product_tiles, divide_up(rows, Tile<P>::rows));
     const Index widest = std::min(tuning.product_columns, PackedMatrix<P>::padded(columns));
     const Index narrowest = threads > 1 ? std::min<Index>(tuning.product_panels * Tile<P>::columns, widest) : widest;
     items = b.experts * divide_up(columns, narrowest);
-    packed = std::min(most_packed(b, threads), std::max(budget, std::min(depth, chunk) * widest));
-    a = std::max(tiles * tuning.tile_rows, tuning.in_place_rows) * Tile<P>::stride;
+    packed = std::min(most_packed(b, threads), std::max(budget, words<P>(std::min(depth, chunk)) * widest));
+    a = std::max(tiles * Tile<P>::rows, tuning_of<P>.in_place_rows) * Tile<P>::stride;
     // Sums of few rows in place: those so far and those of one block of k.
-    sums = std::max(tiles * tuning.tile_rows * (depth > Tile<P>::depth ? widest : std::min(widest, Tile<P>::depth)),
-                    2 * tuning.in_place_rows * widest);
+    sums = std::max(tiles * Tile<P>::rows * (depth > Tile<P>::depth ? widest : std::min(widest, Tile<P>::depth)),
+                    2 * tuning_of<P>.in_place_rows * widest);
   }
 
   /// Depth for which B is packed at a time.
@@ -103,15 +103,17 @@ struct ProductMemory {
   // Of experts with more rows than one task takes and no packed form.
   static Index most_packed(const Batch<P>& b, int threads) {
     const Index rows = b.most_rows(), depth = b.most_depth(), padded = PackedMatrix<P>::padded(b.all.columns);
-    const Index unshared = (threads > 1 ? 1 : tuning.product_tiles) * tuning.tile_rows;
+    const Index unshared = (threads > 1 ? 1 : tuning_of<P>.product_tiles) * Tile<P>::rows;
     if (b.all.packed || rows <= unshared) return 0;
     switch (b.slots) {
       case Batch<P>::Slots::none:
-        return std::min(depth, chunk) * padded;
+        return words<P>(std::min(depth, chunk)) * padded;
       case Batch<P>::Slots::are_rows:
-        return std::min(b.experts, rows / (unshared + 1)) * std::min(depth, chunk) * padded;
+        return std::min(b.experts, rows / (unshared + 1)) * words<P>(std::min(depth, chunk)) * padded;
       default:
-        return std::min(depth, b.experts * chunk) * padded;
+        // The words of each expert's part of the depth, which are filled up.
+        const Index all = std::min(depth, b.experts * chunk);
+        return words<P>(all + std::min(b.experts, all) * (values_of_step<P> - 1)) * padded;
     }
   }
 };

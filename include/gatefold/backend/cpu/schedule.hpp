@@ -12,19 +12,22 @@
 /// How work is cut: blocks of rows into tiles, work items into parts.
 namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
-/// Rows [first, first + count), in tiles of as even a height as can be.
+/// Rows [first, first + count), in tiles of as even a height as can be, of whole units but for the last.
 struct RowBlock {
-  Index first, count, tiles;
+  Index first, count, tiles, unit;
 
-  Index begin(Index t) const { return t * count / tiles; }
+  Index begin(Index t) const { return std::min(t * divide_up(count, unit) / tiles * unit, count); }
   Index size(Index t) const { return begin(t + 1) - begin(t); }
 
-  /// All rows of an expert, at least one.
-  static RowBlock all(Index rows) { return {0, rows, divide_up(rows, tuning.tile_rows)}; }
+  /// All rows of an expert, at least one, for products of P.
+  template <class P>
+  static RowBlock all(Index rows) {
+    return {0, rows, divide_up(rows, Tile<P>::rows), Tile<P>::unit};
+  }
   /// Block i of n of these rows, of whole tiles.
   RowBlock block(Index i, Index n) const {
     const Index from = i * tiles / n, to = (i + 1) * tiles / n;
-    return {first + begin(from), begin(to) - begin(from), to - from};
+    return {first + begin(from), begin(to) - begin(from), to - from, unit};
   }
 };
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <utility>
 
+#include "gatefold/backend/cpu/amx.hpp"
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/pack.hpp"
 #include "gatefold/backend/cpu/packet.hpp"
@@ -19,8 +20,34 @@
 ///     s = 0;   s = madd(a[k], b[k], s) for k = first, first + 1, …                                          (1)
 ///
 /// (of words: where these are pairs of bfloat16, of k + 1 and then of k, for k = first, first + 2, …)
-/// so that an element's bits depend on its row of A and its column of B alone.
+/// so that an element's bits depend on its row of A and its column of B alone. The matrix unit (amx.hpp) takes 32
+/// values at a time: a chain of the even ones and a chain of the odd ones, their sum added to s.
 namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+
+/// What a tile does beside its sums for those that follow, in half as many steps as it has words.
+template <class P>
+class LookAhead {
+ public:
+  LookAhead(const Prefetch& prefetch, const PanelCopy<P>& copy)
+      : lines_(prefetch.first), then_(prefetch.then), left_(lines_.run), count_(prefetch.count), panel_(copy) {}
+  /// Prefetch a line and copy a row.
+  [[gnu::always_inline]] void next() {
+    __builtin_prefetch(lines_.next, 0, 2);
+    lines_.next += --left_ == 0 ? lines_.jump : Prefetch::line;
+    left_ = left_ == 0 ? lines_.run : left_;
+    if (--count_ == 0) {
+      lines_ = then_;
+      left_ = lines_.run;
+    }
+    if (panel_.rows > 0) panel_.next();
+  }
+
+ private:
+  Prefetch::Lines lines_;
+  const Prefetch::Lines& then_;
+  Index left_, count_;
+  PanelCopy<P> panel_;
+};
 
 /// sums[R, Tile::columns], rows sums_stride apart, = or += the chains (1) of R rows of packed A and one panel of B, of
 /// its first C registers.
@@ -47,18 +74,10 @@ template <class P, int R, int C>
       for (int j = 0; j < C; ++j) s[i][j] = multiply_add<P>(x, y[j], s[i][j]);
     }
   };
-  Prefetch::Lines lines = prefetch.first;
-  Index k = 0, left = lines.run, count = prefetch.count;
-  PanelCopy<P> panel = copy;
+  LookAhead<P> ahead(prefetch, copy);
+  Index k = 0;
   for (; k + 2 <= depth; k += 2) {
-    __builtin_prefetch(lines.next, 0, 2);
-    lines.next += --left == 0 ? lines.jump : Prefetch::line;
-    left = left == 0 ? lines.run : left;
-    if (--count == 0) {
-      lines = prefetch.then;
-      left = lines.run;
-    }
-    if (panel.rows > 0) panel.next();
+    ahead.next();
     step(k);
     step(k + 1);
   }
@@ -72,18 +91,53 @@ template <class P, int R, int C>
     }
 }
 
+#if defined(GATEFOLD_AMX)
+/// The same by the matrix unit, set up by AmxTiles: of 16 C columns and `rows` rows, at most 16 R.
+template <class P, int R, int C>
+[[gnu::noinline]] void amx_sum(Index rows, Index depth, const float* a, const float* b, float* sums, Index sums_stride,
+                               bool add, const Prefetch& prefetch, const PanelCopy<P>& copy) {
+  using V = Register<float>;
+  using Unit = AmxTiles<P>;
+  LookAhead<P> ahead(prefetch, copy);
+  AmxSums<R, C> s;
+  for (Index k = 0; k < depth; k += Unit::words) {
+    s.add(a + k, Tile<P>::stride, b + k * Tile<P>::columns, Tile<P>::columns);
+    for (int i = 0; i < Unit::words / 2; ++i) ahead.next();
+  }
+  if (!add && rows == R * Unit::rows) return s.store(sums, sums_stride);
+  alignas(64) float part[R * Unit::rows * Tile<P>::columns];
+  s.store(part, Tile<P>::columns);
+  for (Index i = 0; i < rows; ++i)
+    for (int j = 0; j < C * Unit::columns; j += V::size) {
+      const V sum = V::load(part + i * Tile<P>::columns + j);
+      float* to = sums + i * sums_stride + j;
+      (add ? V::load(to) + sum : sum).store(to);
+    }
+}
+#endif
+
 /// tile_sum for 1 to Tile::rows rows. A register of the panel beyond `columns` is left out.
+/// @param a  readable up to the next whole Tile::unit of rows
 template <class P>
 void tile_sum(Index rows, Index columns, Index depth, const SumOf<P>* a, const SumOf<P>* b, SumOf<P>* sums,
               Index sums_stride, bool add, const Prefetch& prefetch, const PanelCopy<P>& copy = {}) {
   using T = SumOf<P>;
-  using Kernel = void (*)(Index, const T*, const T*, T*, Index, bool, const Prefetch&, const PanelCopy<P>&);
-  static constexpr auto kernels = []<int... R>(std::integer_sequence<int, R...>) {
-    return std::array<std::array<Kernel, 2>, sizeof...(R)>{{{&tile_sum<P, R + 1, 1>, &tile_sum<P, R + 1, 2>}...}};
+  const bool wide = columns > Tile<P>::size;
+#if defined(GATEFOLD_AMX)
+  if constexpr (on_amx<P>) {
+    static constexpr decltype(&amx_sum<P, 1, 1>) kernels[2][2] = {{&amx_sum<P, 1, 1>, &amx_sum<P, 1, 2>},
+                                                                  {&amx_sum<P, 2, 1>, &amx_sum<P, 2, 2>}};
+    return kernels[rows > Tile<P>::unit][wide](rows, depth, a, b, sums, sums_stride, add, prefetch, copy);
+  } else
+#endif
+  {
+    using Kernel = void (*)(Index, const T*, const T*, T*, Index, bool, const Prefetch&, const PanelCopy<P>&);
+    static constexpr auto kernels = []<int... R>(std::integer_sequence<int, R...>) {
+      return std::array<std::array<Kernel, 2>, sizeof...(R)>{{{&tile_sum<P, R + 1, 1>, &tile_sum<P, R + 1, 2>}...}};
+    }
+    (std::make_integer_sequence<int, Tile<P>::rows>{});
+    kernels[static_cast<std::size_t>(rows - 1)][wide](depth, a, b, sums, sums_stride, add, prefetch, copy);
   }
-  (std::make_integer_sequence<int, Tile<P>::rows>{});
-  kernels[static_cast<std::size_t>(rows - 1)][columns > Tile<P>::size](depth, a, b, sums, sums_stride, add, prefetch,
-                                                                       copy);
 }
 
 }  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

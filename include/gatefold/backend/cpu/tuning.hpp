@@ -66,13 +66,26 @@ struct Tuning {
 
 inline constexpr Tuning with_32_registers{}, with_16_registers{.tile_rows = 6};
 inline constexpr Tuning tuning = EIGEN_ARCH_DEFAULT_NUMBER_OF_REGISTERS >= 32 ? with_32_registers : with_16_registers;
+// The matrix unit: two of its tiles by two, so that it waits for no load. No path for few rows or few terms, whose sums
+// would have other bits; blocks of about as many rows as above. Not timed: there was no such unit.
+inline constexpr Tuning with_amx{.tile_rows = 32,
+                                 .in_place_rows = 0,
+                                 .packing_tiles = 3,
+                                 .rank_update_depth = -1,
+                                 .skinny_panel_rows = 0,
+                                 .pair_tiles = 12,
+                                 .product_tiles = 6};
+template <class P>
+inline constexpr Tuning tuning_of = on_amx<P> ? with_amx : tuning;
 
 /// The register tile: rows of A by columns of B that one thread sums at a time.
 template <class P>
 struct Tile {
   static constexpr int size = Register<SumOf<P>>::size;
   static constexpr int columns = 2 * size;
-  static constexpr int rows = static_cast<int>(tuning.tile_rows);
+  static constexpr int rows = static_cast<int>(tuning_of<P>.tile_rows);
+  // Rows that take as long as one: a tile of the matrix unit.
+  static constexpr int unit = on_amx<P> ? 16 : 1;
   // Terms of a chain, see tile.hpp, eq. (1). A panel of B [depth, columns] stays in the first-level cache. Part of the
   // definition of a result, hence the same on every target; 128 and 192 were no faster.
   static constexpr Index depth = 256;

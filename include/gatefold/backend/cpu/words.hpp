@@ -31,16 +31,30 @@ inline constexpr bool bfloat16_pairs = false;
 template <class P>
 inline constexpr int values_of_word = std::is_same_v<P, Bfloat16>&& bfloat16_pairs ? 2 : 1;
 
-/// Words of a line of `depth` values; what is missing from the last word is 0.
+/// Whether the matrix unit (amx.hpp) multiplies words of P. Then nothing else does: it adds in an order of its own.
+#if defined(GATEFOLD_AMX)
+template <class P>
+inline constexpr bool on_amx = std::is_same_v<P, Bfloat16>;
+#else
+template <class P>
+inline constexpr bool on_amx = false;
+#endif
+
+/// Lines of words are filled up with zeros to a multiple of so many values.
+template <class P>
+inline constexpr int values_of_step = on_amx<P> ? 32 : values_of_word<P>;
+
+/// Words of a line of `depth` values.
 template <class P>
 constexpr Index words(Index depth) {
-  return divide_up(depth, values_of_word<P>);
+  return divide_up(depth, values_of_step<P>) * (values_of_step<P> / values_of_word<P>);
 }
 
 /// s + x y, of pairs s + x₁ y₁ + x₀ y₀ in this order, where subnormal numbers are 0.
 template <class P>
 packet::Of<SumOf<P>> multiply_add(const packet::Of<SumOf<P>>& x, const packet::Of<SumOf<P>>& y,
                                   const packet::Of<SumOf<P>>& s) {
+  static_assert(!on_amx<P>, "vector registers would give other bits");
 #if defined(GATEFOLD_BFLOAT16_PAIRS)
   if constexpr (values_of_word<P> == 2)
     return _mm512_dpbf16_ps(s, (__m512bh)_mm512_castps_si512(x), (__m512bh)_mm512_castps_si512(y));
@@ -76,7 +90,8 @@ struct WordsAlong {
     if constexpr (values_of_word<P> == 1) {
       return rounded<P>(row[w]);
     } else {
-      return pair(row[2 * w], 2 * w + 1 < count ? row[2 * w + 1] : T(0));
+      const auto value = [&](Index i) { return i < count ? row[i] : T(0); };
+      return pair(value(2 * w), value(2 * w + 1));
     }
   }
 };
@@ -85,20 +100,21 @@ struct WordsAlong {
 template <class P>
 struct WordsAcross {
   using T = SumOf<P>;
-  const T *upper, *lower;  // lower null: 0
+  const T *upper, *lower;  // null: 0, of pairs
 
   Register<T> load(Index c, int n) const {
     if constexpr (values_of_word<P> == 1) {
       return rounded<P>(Register<T>::load(upper + c, n));
     } else {
-      return pairs_across(Register<T>::load(upper + c, n), lower ? Register<T>::load(lower + c, n) : Register<T>(T(0)));
+      const auto part = [&](const T* row) { return row ? Register<T>::load(row + c, n) : Register<T>(T(0)); };
+      return pairs_across(part(upper), part(lower));
     }
   }
   T word(Index c) const {
     if constexpr (values_of_word<P> == 1) {
       return rounded<P>(upper[c]);
     } else {
-      return pair(upper[c], lower ? lower[c] : T(0));
+      return pair(upper ? upper[c] : T(0), lower ? lower[c] : T(0));
     }
   }
 };
@@ -118,8 +134,9 @@ struct RowsOfWords {
   Index line, k, depth;
 
   WordsAcross<P> operator[](Index r) const {
-    const Index first = r * values_of_word<P>, second = first + 1;
-    return {from.at(k + first, line), values_of_word<P> == 2 && second < depth ? from.at(k + second, line) : nullptr};
+    const Index first = r * values_of_word<P>;
+    const auto row = [&](Index i) { return i < depth ? from.at(k + i, line) : nullptr; };
+    return {row(first), values_of_word<P> == 2 ? row(first + 1) : nullptr};
   }
   /// These from row r on.
   RowsOfWords from_row(Index r) const { return {from, line, k + r * values_of_word<P>, depth - r * values_of_word<P>}; }

@@ -1,0 +1,105 @@
+#pragma once
+
+#include "gatefold/backend/cpu/instruction_set.hpp"
+#include "gatefold/backend/cpu/words.hpp"
+#include "gatefold/core/types.hpp"
+
+#if defined(GATEFOLD_AMX)
+#include <immintrin.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+#include <cstdint>
+
+#include "gatefold/core/error.hpp"
+#endif
+
+/// Intel's matrix unit (AMX), of Xeons from the fourth generation on: each thread has eight tiles of 16 rows of 64
+/// bytes, and one instruction multiplies two of them and adds the product to a third.
+namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+
+/// While it lives, the tiles of the thread that made it are set up for tile_sum<P>. Not where P needs none.
+template <class P, bool = on_amx<P>>
+class AmxTiles {
+ public:
+  /// Before any of these in a process.
+  static void permit() {}
+};
+
+#if defined(GATEFOLD_AMX)
+
+template <class P>
+class AmxTiles<P, true> {
+ public:
+  static constexpr int rows = 16, words = 16, columns = 16;
+
+  /// Linux lets a process use the tiles once it has asked, with all its threads and children.
+  /// @throws DeviceError where there are none: whoever would compute the sums otherwise would get other bits
+  static void permit() {
+#if defined(__linux__)
+    constexpr long request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+    static const bool permitted = syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+    if (!permitted)
+      throw DeviceError(
+          "CpuBf16: arch_prctl(ARCH_REQ_XCOMP_PERM): this file is compiled for the matrix unit (AMX) of a Xeon, which "
+          "this processor or its system does not grant: compile it for another processor, or with -mno-amx-bf16");
+#endif
+  }
+
+  AmxTiles() { _tile_loadconfig(&all_whole); }
+  ~AmxTiles() { _tile_release(); }
+  AmxTiles(const AmxTiles&) = delete;
+  AmxTiles& operator=(const AmxTiles&) = delete;
+
+ private:
+  // What ldtilecfg reads.
+  struct alignas(64) Configuration {
+    std::uint8_t palette, first_row, reserved[14];
+    std::uint16_t bytes[16];
+    std::uint8_t rows[16];
+  };
+  // Whole tiles, also where rows are missing: to set them up anew takes longer than a product of two.
+  static constexpr Configuration all_whole{
+      1, 0, {}, {64, 64, 64, 64, 64, 64, 64, 64}, {rows, rows, rows, rows, rows, rows, rows, rows}};
+};
+
+/// The tiles 0 to 3, [R · 16, C · 16] sums.
+template <int R, int C>
+struct AmxSums {
+  AmxSums() {
+    asm volatile("" ::: "memory");  // g++ 12 does not know that tiles are loaded from memory
+    _tile_zero(0);
+    if constexpr (C == 2) _tile_zero(1);
+    if constexpr (R == 2) _tile_zero(2);
+    if constexpr (R == 2 && C == 2) _tile_zero(3);
+  }
+  /// += a b of 16 words. Strides in floats.
+  void add(const float* a, Index a_stride, const float* b, Index b_stride) {
+    constexpr Index size = sizeof(float);
+    _tile_loadd(6, b, b_stride * size);
+    _tile_loadd(4, a, a_stride * size);
+    _tile_dpbf16ps(0, 4, 6);
+    if constexpr (C == 2) {
+      _tile_loadd(7, b + 16, b_stride * size);
+      _tile_dpbf16ps(1, 4, 7);
+    }
+    if constexpr (R == 2) {
+      _tile_loadd(5, a + 16 * a_stride, a_stride * size);
+      _tile_dpbf16ps(2, 5, 6);
+    }
+    if constexpr (R == 2 && C == 2) _tile_dpbf16ps(3, 5, 7);
+  }
+  void store(float* to, Index stride) const {
+    constexpr Index size = sizeof(float);
+    _tile_stored(0, to, stride * size);
+    if constexpr (C == 2) _tile_stored(1, to + 16, stride * size);
+    if constexpr (R == 2) _tile_stored(2, to + 16 * stride, stride * size);
+    if constexpr (R == 2 && C == 2) _tile_stored(3, to + 16 * stride + 16, stride * size);
+  }
+};
+
+#endif
+
+}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
