@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# faults.sh ROOT: the text that each row of tests/mutation/*.txt replaces stands once in its header, and the tests that
+# it names are there. Prints "file:line: rule: text" for each mistake and fails if there is one.
+cd "$1" || exit 2
+status=0
+report() { echo "$1: $2: $3"; status=1; }
+while IFS= read -r found; do
+  place=${found%%:*} found=${found#*:}
+  place+=:${found%%:*} row=${found#*:}
+  header=include/gatefold/${row%% | *} rest=${row#* | }
+  [[ $(grep -cF -- "${rest%% | *}" "$header" 2>/dev/null) == 1 ]] || report "$place" stale "$row"
+  rest=${rest#* | }
+  read -ra tests <<<"${rest#* | }"
+  for test in "${tests[@]}"; do [[ -f tests/$test ]] || report "$place" no-test "$test"; done
+done < <(grep -nHvE '^(#|$)' tests/mutation/*.txt)
+exit $status
