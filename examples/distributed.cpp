@@ -19,9 +19,12 @@ void train(auto& shard) {
   const auto x = uniform_tensor<float>(ctx, Seed{1}, 1.0, 256, 32),
              target = uniform_tensor<float>(ctx, Seed{2}, 1.0, 256, 32);
   const auto mine = shard.part_of(256);  // rows of this shard
+  dist::ExpertLoads loads;
   for (int step = 0; step <= 200; ++step) {
     const double loss = trainer.step(x.view().rows(mine.first, mine.count), target.view().rows(mine.first, mine.count));
     if (step % 50 == 0 && shard.index() == 0) std::printf("step %3d  loss %.9f\n", step, loss);
+    loads.add(shard, trainer);
+    if (step % 100 == 99) dist::rebalance(shard, trainer, loads);  // hot experts move apart, and no bit changes
   }
 }
 

@@ -22,13 +22,11 @@ template <class C>
 void check_shards(const C& c) {
   const auto mixture = Mixture{c.gate(odd), c.expert.make(odd)};
   using GateT = std::remove_cvref_t<decltype(mixture.gate)>;
-  using ExpertT = std::remove_cvref_t<decltype(mixture.expert)>;
   constexpr bool follows = !std::is_same_v<WithoutTrace<Extra<GateT, double, Cpu>>, Extra<GateT, double, Cpu>>;
   if (c.rule.facts.meets == Meets::batch) return;  // a rule's norm of the batch is that of its shard
   if constexpr (!follows) {
     constexpr Index items = 6 * odd.sequence;
-    // What drops values draws by an item's place on a shard.
-    constexpr bool drops = std::is_same_v<decltype(c.layer), RowOf_dropout> || hook::expert::with_noise<ExpertT>();
+    constexpr bool drops = std::is_same_v<decltype(c.layer), RowOf_dropout>;  // by an item's place on a shard
     const bitwise::Inputs options{.length = odd.sequence, .noise = !drops, .padding = true};
     Cpu::Context one(1);
     const auto subject_of = [&](const auto& branch) {
@@ -36,25 +34,32 @@ void check_shards(const C& c) {
       return bitwise::Subject<double, std::remove_const_t<decltype(layer)>>(layer, items, options);
     };
     const bitwise::Outcome expected = subject_of(mixture).trained(one, 0, items);
-    for (const Index shards : {1, 2, 3, 7}) {  // of seven, one has no items
+    for (const Index shards : {1, 2, 3, 7}) {  // of seven, one has no items; of three, the last has the first experts
       CAPTURE(shards);
+      const bool backwards = shards == 3;
+      auto placement = dist::Placement::even(mixture.experts(), shards);
+      if (backwards)
+        for (Index& j : placement.shard_of) j = shards - 1 - j;
       std::vector<bitwise::Outcome> parts(static_cast<std::size_t>(shards));
       dist::Alone world;
       dist::run(world, shards, [&](auto& shard) {
         Cpu::Context ctx(1);
         const auto sequences = shard.part_of(items / odd.sequence);
         parts[static_cast<std::size_t>(shard.index())] =
-            subject_of(dist::ExpertParallel{mixture, &shard})
+            subject_of(dist::ExpertParallel{mixture, &shard, placement})
                 .trained(ctx, sequences.first * odd.sequence, sequences.count * odd.sequence);
       });
-      const auto joined = [&](auto which, std::size_t i) {
+      const auto joined = [&](auto which, std::size_t i, bool from_last) {
         std::vector<double> all;
-        for (const bitwise::Outcome& part : parts)
-          all.insert(all.end(), (part.*which)[i].values.begin(), (part.*which)[i].values.end());
+        for (std::size_t j = 0; j < parts.size(); ++j) {
+          const auto& values = (parts[from_last ? parts.size() - 1 - j : j].*which)[i].values;
+          all.insert(all.end(), values.begin(), values.end());
+        }
         return all;
       };
       for (std::size_t i = 0; i < expected.of_items.size(); ++i)
-        CHECK_MESSAGE(joined(&bitwise::Outcome::of_items, i) == expected.of_items[i].values, expected.of_items[i].name);
+        CHECK_MESSAGE(joined(&bitwise::Outcome::of_items, i, false) == expected.of_items[i].values,
+                      expected.of_items[i].name);
       for (std::size_t i = 0; i < expected.of_all.size(); ++i) {
         const std::string& name = expected.of_all[i].name;
         const std::vector<double>& of_one = expected.of_all[i].values;
@@ -62,7 +67,7 @@ void check_shards(const C& c) {
         // Experts' are in pieces, one after the other; others add up.
         std::vector<double> sum;
         if (name.find("expert.") != std::string::npos) {
-          sum = joined(&bitwise::Outcome::of_all, i);
+          sum = joined(&bitwise::Outcome::of_all, i, backwards);
         } else {
           sum.resize(of_one.size());
           for (const bitwise::Outcome& part : parts)

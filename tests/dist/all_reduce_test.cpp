@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gatefold/dist/sharded.hpp"
+#include "gatefold/dist/shards.hpp"
 #include "gatefold/gatefold.hpp"
 
 using namespace gatefold;

@@ -25,13 +25,14 @@ const Mixture mixture{
 auto model_of(const auto& branch) { return Stack{Residual{update::HeavyBall{}, branch}, 2}; }
 
 /// A run on shards: from a file, if there is one, some steps, to a file.
-void run_on(Index shards, const std::filesystem::path& from, int steps, const std::filesystem::path& to) {
+void run_on(Index shards, const std::filesystem::path& from, int steps, const std::filesystem::path& to,
+            const dist::Placement& placement = {}) {
   dist::Alone world;
   dist::run(world, shards, [&](auto& shard) {
     Cpu::Context ctx(1);
-    Trainer trainer{ctx, model_of(dist::ExpertParallel{mixture, &shard}),
+    Trainer trainer{ctx, model_of(dist::ExpertParallel{mixture, &shard, placement}),
                     dist::LossOfShards{MeanSquaredError{}, &shard},
-                    dist::DataParallel{optim::AdamW{.lr = 0.01}, &shard}, Seed{3}};
+                    dist::DataParallel{optim::Clipped{optim::AdamW{.lr = 0.01}, 0.05}, &shard}, Seed{3}};
     if (!from.empty()) {
       const io::Metadata kept = dist::load_checkpoint(shard, from, trainer);
       CHECK(kept.at("note") == "kept");
@@ -89,6 +90,20 @@ TEST_CASE("a run that was interrupted has the bits of one that was not") {
   run_on(3, {}, 2, folder.path / "begun");
   run_on(3, folder.path / "begun", 3, folder.path / "ended");
   CHECK(support::read_bytes(folder.path / "ended") == support::read_bytes(folder.path / "whole"));
+}
+
+TEST_CASE("where experts lie reaches no bit of a run, and the file is that of any placement") {
+  const support::TempDirectory folder;
+  run_on(3, {}, 4, folder.path / "even");
+  const std::string expected = support::read_bytes(folder.path / "even");
+  for (const dist::Placement& placement : {dist::Placement{{2, 0, 1, 0, 1, 2}}, dist::Placement{{1, 1, 1, 1, 1, 1}},
+                                           dist::Placement{{0, 0, 2, 2, 2, 0}}}) {
+    CAPTURE(placement.shard_of);
+    run_on(3, {}, 4, folder.path / "placed", placement);
+    CHECK(support::read_bytes(folder.path / "placed") == expected);
+    run_on(3, folder.path / "even", 0, folder.file(), placement);
+    CHECK(support::read_bytes(folder.file()) == expected);
+  }
 }
 
 TEST_CASE("a file that cannot be read or written is an error on all shards, and no file is left") {

@@ -181,3 +181,31 @@ TEST_CASE("a gradient that is not finite on one shard is refused on all, and not
   });
   CHECK(refused == 3);
 }
+
+TEST_CASE("(1): the norm of all gradients has the same bits wherever experts lie, on any number of shards") {
+  Cpu::Context one(1);
+  const auto whole = init_params<double, Cpu>(model_of(mixture), one, Seed{3});
+  double expected = 0;  // Σ g²
+  for_each_tensor(
+      [&](const Name&, const auto& t) {
+        for (Index i = 0; i < t.size(); ++i) expected += t.data()[i] * t.data()[i];
+      },
+      whole);
+  std::vector<double> found;
+  for (const dist::Placement& placement :
+       {dist::Placement{}, dist::Placement{{0, 0, 0, 0}}, dist::Placement{{1, 0, 1, 0}}})
+    for (Index shards : {2, 3, 4}) {
+      dist::Alone world;
+      dist::run(world, shards, [&](auto& shard) {
+        Cpu::Context ctx(1);
+        const auto model = model_of(dist::ExpertParallel{mixture, &shard, placement});
+        const auto grads = init_params<double, Cpu>(model, ctx, Seed{3});
+        const dist::DataParallel optimizer{optim::Clipped{optim::Sgd{}}, &shard};
+        auto mark = ctx.mark();
+        const double total = *optimizer.measure(ctx, grads).total;
+        if (shard.index() == 0) found.push_back(total);
+      });
+    }
+  CHECK(std::abs(found[0] - expected) <= 1e-13 * expected);
+  CHECK(found == std::vector<double>(9, found[0]));
+}

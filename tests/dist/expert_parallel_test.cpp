@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "gatefold/dist/whole.hpp"
 #include "gatefold/gatefold.hpp"
 
 using namespace gatefold;
@@ -123,44 +124,142 @@ TEST_CASE("errors name what does not fit") {
           Tensor<float, 2, Cpu> u(3, dim);
           Saved<std::remove_const_t<decltype(branch)>, float, Cpu> saved;
           branch.forward(ctx, params, x, u, saved);
-        }).find("expected [4, 6, 9], got [3, 6, 9]") != std::string::npos);
+        }) == "ExpertParallel: params: experts: expected 4, got 3");
+  CHECK(message([&](auto& shard) {
+          Cpu::Context ctx(1);
+          const dist::ExpertParallel branch{mixture, &shard};
+          const Params<std::remove_const_t<decltype(branch)>, float, Cpu> params{};
+          const Tensor<float, 2, Cpu> x(3, dim);
+          Tensor<float, 2, Cpu> u(3, dim);
+          Saved<std::remove_const_t<decltype(branch)>, float, Cpu> saved;
+          branch.forward(ctx, params, x, u, saved);
+        }) == "ExpertParallel: params: expected those of init, dealt over the shards, got none");
+  const auto placed = [&](const dist::Placement& placement) {
+    return message([&](auto& shard) {
+      Cpu::Context ctx(1);
+      init_params<float, Cpu>(dist::ExpertParallel{mixture, &shard, placement}, ctx, Seed{1});
+    });
+  };
+  CHECK(placed({{0, 0, 0, 0}}) == "");
+  CHECK(placed({{0, 0, 0}}) == "ExpertParallel: placement: expected a shard for each of 4 experts, got 3");
+  CHECK(placed({{0, 0, 1, 0}}) == "ExpertParallel: placement[2]: expected a shard in [0, 1), got 1");
+  CHECK(placed({{0, -1, 0, 0}}) == "ExpertParallel: placement[1]: expected a shard in [0, 1), got -1");
+
+  // Parameters of a run on more shards.
+  Params<dist::ExpertParallel<decltype(mixture_of(4).gate), decltype(mixture_of(4).expert), dist::Shard<dist::Alone>>,
+         float, Cpu>
+      of_two;
+  dist::run(world, 2, [&](auto& shard) {
+    Cpu::Context ctx(1);
+    auto params = init_params<float, Cpu>(dist::ExpertParallel{mixture, &shard, {{0, 0, 0, 0}}}, ctx, Seed{1});
+    if (shard.index() == 0) of_two = std::move(params);
+  });
+  CHECK(message([&](auto& shard) {
+          Cpu::Context ctx(1);
+          const dist::ExpertParallel branch{mixture, &shard};
+          const Tensor<float, 2, Cpu> x(3, dim);
+          Tensor<float, 2, Cpu> u(3, dim);
+          Saved<std::remove_const_t<decltype(branch)>, float, Cpu> saved;
+          branch.forward(ctx, of_two, x, u, saved);
+        }) == "ExpertParallel: params: shards: expected 1, got 2");
 }
 
-TEST_CASE("experts that draw numbers draw others on each shard, the same ones on any day") {
-  const Mixture mixture{SoftmaxTopK{.scores = {.experts = 4}, .selection = {.k = 2}},
-                        HiddenDropout{0.5, Mlp<Gelu>{.model_dim = dim, .hidden_dim = 9}}};
-  constexpr Index items = 24;
-  const auto run = [&](Index shards, bool noise) {
-    std::vector<double> all(items * dim);
+TEST_CASE("wherever experts lie: outputs, dx and their gradients have the bits of one process") {
+  const Mixture mixture{SoftmaxTopK{.scores = {.experts = 6}, .selection = {.k = 2}},
+                        Experts<Mlp<Gelu>, GatedMlp<Silu>>{.kinds = {Mlp<Gelu>{.model_dim = dim, .hidden_dim = 9},
+                                                                     GatedMlp<Silu>{.model_dim = dim, .hidden_dim = 5}},
+                                                           .counts = {4, 2}}};
+  using MixtureT = std::remove_const_t<decltype(mixture)>;
+  constexpr Index items = 50, shards = 3;
+  Cpu::Context one(1);
+  const auto params = init_params<float, Cpu>(mixture, one, Seed{1});
+  const auto x = uniform_tensor<float>(one, Seed{2}, 1, items, dim),
+             du = uniform_tensor<float>(one, Seed{3}, 1, items, dim);
+  Tensor<float, 2, Cpu> u(items, dim), dx = constant_tensor<float>(one, 0, items, dim);
+  Saved<MixtureT, float, Cpu> saved;
+  mixture.forward(one, params, x, u, saved);
+  auto grads = zeros_like(one, params);
+  backward(mixture, one, params, x, saved, du, dx, grads);
+  const std::vector<dist::Placement> placements{
+      {}, {{2, 1, 0, 2, 1, 0}}, {{1, 1, 1, 1, 1, 1}}, {{2, 0, 2, 2, 0, 2}}, {{0, 1, 0, 0, 0, 2}}};
+  for (const dist::Placement& placement : placements) {
+    CAPTURE(placement.shard_of);
+    std::atomic<int> wrong = 0;
     dist::Alone world;
     dist::run(world, shards, [&](auto& shard) {
       Cpu::Context ctx(1);
-      const dist::ExpertParallel branch{mixture, &shard};
-      const auto params = init_params<double, Cpu>(branch, ctx, Seed{1});
-      // Every item the same: what differs is what was dropped.
-      const Tensor<double, 2, Cpu> x = constant_tensor<double>(ctx, 1, items / shards, dim);
-      Tensor<double, 2, Cpu> u(items / shards, dim);
-      Saved<std::remove_const_t<decltype(branch)>, double, Cpu> saved;
-      Extra<std::remove_const_t<decltype(branch)>, double, Cpu> extra{};
-      if (noise) extra.noise = {Random{Seed{3}, 1}};
-      branch.forward(ctx, params, x, u, saved, extra);
-      std::copy_n(u.data(), u.size(), all.data() + shard.index() * u.size());
+      const dist::ExpertParallel branch{mixture, &shard, placement};
+      const auto mine = shard.part_of(items);
+      const auto rows = [&](const auto& t) { return t.view().rows(mine.first, mine.count); };
+      const auto of_part = init_params<float, Cpu>(branch, ctx, Seed{1});
+      Saved<std::remove_const_t<decltype(branch)>, float, Cpu> kept;
+      Tensor<float, 2, Cpu> v(mine.count, dim), dv = constant_tensor<float>(ctx, 0, mine.count, dim);
+      branch.forward(ctx, of_part, rows(x), v, kept);
+      auto g = zeros_like(ctx, of_part);
+      backward(branch, ctx, of_part, rows(x), kept, rows(du), dv, g);
+      const auto same = [](const auto& part, const float* all) {
+        return part.size() == 0 || std::memcmp(part.data(), all, static_cast<std::size_t>(part.size()) * 4) == 0;
+      };
+      if (!same(v, u.data() + mine.first * dim) || !same(dv, dx.data() + mine.first * dim)) ++wrong;
+      auto whole = init_params<float, Cpu>(mixture, ctx, Seed{9});
+      dist::copy_whole(shard, g, whole);
+      if (shard.index() > 0) return;
+      for_each_tensor(
+          [&](const Name&, const auto& found, const auto& expected) { wrong += !same(found, expected.data()); },
+          whole.expert, grads.expert);
     });
-    return all;
-  };
-  const auto none = run(2, false), once = run(2, true), again = run(2, true);
-  CHECK(std::equal(none.begin(), none.begin() + dim, none.begin() + dim));
-  CHECK(once == again);
-  for (Index n = 1; n < items; ++n) CHECK(!std::equal(once.begin(), once.begin() + dim, once.begin() + n * dim));
+    CHECK(wrong == 0);
+  }
+}
 
-  // One shard draws as a Mixture does.
-  Cpu::Context ctx(1);
-  const auto params = init_params<double, Cpu>(mixture, ctx, Seed{1});
-  const Tensor<double, 2, Cpu> x = constant_tensor<double>(ctx, 1, items, dim);
-  Tensor<double, 2, Cpu> u(items, dim);
-  Saved<std::remove_const_t<decltype(mixture)>, double, Cpu> saved;
-  mixture.forward(ctx, params, x, u, saved, {.noise = {Random{Seed{3}, 1}}});
-  CHECK(run(1, true) == std::vector<double>(u.data(), u.data() + u.size()));
+TEST_CASE("experts that draw numbers draw those of one process, wherever they lie") {
+  const HiddenDropout expert{0.5, Mlp<Gelu>{.model_dim = dim, .hidden_dim = 9}};
+  constexpr Index items = 24;
+  const auto check = [&](const auto& mixture, const auto& extra) {
+    using MixtureT = std::remove_cvref_t<decltype(mixture)>;
+    Cpu::Context one(1);
+    const auto params = init_params<double, Cpu>(mixture, one, Seed{1});
+    // Every item the same: what differs is what was dropped.
+    const Tensor<double, 2, Cpu> x = constant_tensor<double>(one, 1, items, dim),
+                                 du = constant_tensor<double>(one, 1, items, dim);
+    Tensor<double, 2, Cpu> u(items, dim), dx = constant_tensor<double>(one, 0, items, dim);
+    Saved<MixtureT, double, Cpu> saved;
+    mixture.forward(one, params, x, u, saved, extra);
+    auto grads = zeros_like(one, params);
+    backward(mixture, one, params, x, saved, du, dx, grads, extra);
+    CHECK(!std::equal(u.data(), u.data() + dim, u.data() + 2 * dim));  // of another sequence
+    for (const dist::Placement& placement :
+         {dist::Placement{}, dist::Placement{{0, 0, 0, 0}}, dist::Placement{{1, 0, 1, 0}}})
+      for (Index shards : {2, 3, 13}) {  // of thirteen, one has no items
+        CAPTURE(placement.shard_of);
+        CAPTURE(shards);
+        std::atomic<int> wrong = 0;
+        dist::Alone world;
+        dist::run(world, shards, [&](auto& shard) {
+          Cpu::Context ctx(1);
+          const dist::ExpertParallel branch{mixture, &shard, placement};
+          const auto of_part = init_params<double, Cpu>(branch, ctx, Seed{1});
+          const auto pairs = shard.part_of(items / 2);  // sequences
+          const dist::Range mine{2 * pairs.first, 2 * pairs.count};
+          const auto rows = [&](const auto& t) { return t.view().rows(mine.first, mine.count); };
+          Tensor<double, 2, Cpu> v(mine.count, dim), dv = constant_tensor<double>(ctx, 0, mine.count, dim);
+          Saved<std::remove_const_t<decltype(branch)>, double, Cpu> kept;
+          auto of_shard = extra;
+          if (shard.index() > 0) of_shard.noise = {};  // shard 0's is drawn from
+          branch.forward(ctx, of_part, rows(x), v, kept, of_shard);
+          auto g = zeros_like(ctx, of_part);
+          backward(branch, ctx, of_part, rows(x), kept, rows(du), dv, g, of_shard);
+          wrong += !std::equal(v.data(), v.data() + v.size(), u.data() + mine.first * dim);
+          wrong += !std::equal(dv.data(), dv.data() + dv.size(), dx.data() + mine.first * dim);
+        });
+        CHECK(wrong == 0);
+      }
+  };
+  const Noise noise{Random{Seed{3}, 1}};
+  const Mixture sparse{SoftmaxTopK{.scores = {.experts = 4}, .selection = {.k = 2}}, expert};
+  check(sparse, Extra<std::remove_const_t<decltype(sparse)>, double, Cpu>{.noise = noise});
+  const Mixture dense{SoftMoe{.count = 4, .slots = 2}, expert};
+  check(dense, Extra<std::remove_const_t<decltype(dense)>, double, Cpu>{.noise = noise, .branch = {.length = 2}});
 }
 
 TEST_CASE("a gate that mixes items has the gradients of one process, to the bit") {

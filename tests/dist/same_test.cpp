@@ -54,6 +54,18 @@ TEST_CASE("a run begins where all shards hold the same, and says what they do no
         "DataParallel: expert.up: expected the same on all shards, got another on shard 2 than on shard 0");
 }
 
+TEST_CASE("shards that place experts otherwise than others do not begin") {
+  CHECK(message_of([](auto& shard) {
+          Cpu::Context ctx(1);
+          dist::Placement placement{{0, 0, 1, 1, 2, 2}};
+          if (shard.index() == 1) placement.shard_of[0] = 2;
+          Trainer trainer{ctx, dist::ExpertParallel{mixture_of(3), &shard, placement},
+                          dist::LossOfShards{MeanSquaredError{}, &shard}, dist::DataParallel{optim::Sgd{}, &shard},
+                          Seed{1}};
+        }) ==
+        "DataParallel: expert.placement: expected the same on all shards, got another on shard 1 than on shard 0");
+}
+
 TEST_CASE("a checkpoint is written where all shards hold the same still") {
   const support::TempDirectory folder;
   CHECK(message_of([&](auto& shard) {

@@ -17,12 +17,13 @@ template <class E>
 void check_parts(const E& expert, Index experts, Index shards) {
   Cpu::Context ctx(1);
   const auto all = expert.template init<double, Cpu>(ctx, experts, Seed{1});
+  const auto placement = dist::Placement::even(experts, shards);
   std::vector<std::vector<double>> joined;
   for (Index j = 0; j < shards; ++j) {
-    const auto range = dist::Range::of(experts, j, shards);
-    Params<E, double, Cpu> part;
-    dist::take_experts(expert, experts, range, part, all);
-    dist::some_experts(expert, range).validate(part, range.count);  // the shapes that its policy asks for
+    dist::Sharded<Params<E, double, Cpu>> part;
+    dist::take_experts(expert, placement, j, shards, part, all);
+    // The shapes that its policy asks for.
+    dist::some_experts(expert, placement, j, {0, experts}).validate(part.part, placement.count(j));
     std::size_t i = 0;
     for_each_tensor(
         [&](const Name&, const auto& t) {
@@ -74,19 +75,44 @@ TEST_CASE("the experts of all shards are those of the whole, in order") {
 
 TEST_CASE("a tensor whose first extent is not the expert is refused") {
   const auto all = Linear{.model_dim = 3}.init<double, Cpu>(*std::make_unique<Cpu::Context>(1), 4, Seed{1});
-  Linear::Params<double, Cpu> part;
-  CHECK_THROWS_WITH_AS(dist::take_experts(Linear{}, 3, {0, 1}, part, all),
+  dist::Sharded<Linear::Params<double, Cpu>> part;
+  CHECK_THROWS_WITH_AS(dist::take_experts(Linear{}, dist::Placement::even(3, 2), 0, 2, part, all),
                        "ExpertParallel: a tensor of the experts: expected a first extent of 3, the experts, got 4",
                        ArgumentError);
 }
 
-TEST_CASE("kinds of experts within a range") {
-  const std::array<Index, 3> counts{2, 3, 1};
-  CHECK(dist::sharded::of_kind({1, 3}, counts, 0).first == 1);
-  CHECK(dist::sharded::of_kind({1, 3}, counts, 0).count == 1);
-  CHECK(dist::sharded::of_kind({1, 3}, counts, 1).first == 0);
-  CHECK(dist::sharded::of_kind({1, 3}, counts, 1).count == 2);
-  CHECK(dist::sharded::of_kind({1, 3}, counts, 2).count == 0);
+TEST_CASE("experts of several kinds, placed anywhere: each tensor's rows are those of its kind") {
+  Cpu::Context ctx(1);
+  const Experts<Linear, Experts<Linear, Linear>> experts{
+      .kinds = {Linear{.model_dim = 2}, {.kinds = {Linear{.model_dim = 2}, Linear{.model_dim = 2}}, .counts = {1, 2}}},
+      .counts = {2, 3}};
+  auto all = experts.init<double, Cpu>(ctx, 5, Seed{1});
+  Index expert = 0;  // its number is its bias
+  for_each_tensor(
+      [&](const Name& at, auto& t) {
+        if (at.part != "bias") return;
+        const Index width = dist::rows::width(t);
+        for (Index e = 0; e < t.extent(0); ++e, ++expert) std::fill_n(t.data() + e * width, width, double(expert));
+      },
+      all);
+  REQUIRE(expert == 5);
+  const dist::Placement placement{{2, 0, 0, 2, 0}};
+  const std::vector<std::vector<Index>> expected{{1, 2, 4}, {}, {0, 3}};
+  for (Index j = 0; j < 3; ++j) {
+    dist::Sharded<Params<std::remove_const_t<decltype(experts)>, double, Cpu>> mine;
+    dist::take_experts(experts, placement, j, 3, mine, all);
+    dist::some_experts(experts, placement, j, {0, 5}).validate(mine.part, placement.count(j));
+    std::vector<Index> found, dealt;
+    const auto look = [&](const Name& at, const auto& t, const dist::DealtRows& rows) {
+      if (at.part != "bias") return;
+      for (Index e = 0; e < t.extent(0); ++e) found.push_back(static_cast<Index>(t.data()[e * dist::rows::width(t)]));
+      for (const Index e : rows.of(j)) dealt.push_back(rows.experts.first + e);
+    };
+    dist::sharded::Visitor<false, decltype(look)>{look}.sharded(Name{}, mine);
+    CHECK(found == expected[static_cast<std::size_t>(j)]);
+    CHECK(dealt == found);
+    CHECK(zeros_like(ctx, mine).deal == mine.deal);  // packs that are made like it
+  }
 }
 
 TEST_CASE("a pack that is sharded has the names of the whole, and a visitor may tell it apart") {

@@ -22,6 +22,16 @@ std::vector<std::vector<Index>> random_slots(Index shard, Index experts, Index r
       if (generator() % 3 == 0) of.push_back(r);
   return slots;
 }
+/// Even and in order, all on one shard, or anywhere.
+dist::Placement placement_of(Index experts, Index shards, unsigned seed) {
+  auto placement = dist::Placement::even(experts, shards);
+  std::mt19937 generator(seed);
+  for (Index& j : placement.shard_of) {
+    if (seed % 3 == 1) j = static_cast<Index>(generator()) % shards;
+    if (seed % 3 == 2) j = static_cast<Index>(seed) % shards;
+  }
+  return placement;
+}
 double value_of(Index shard, Index row, Index column) { return static_cast<double>(shard * 10000 + row * 10 + column); }
 
 }  // namespace
@@ -32,6 +42,7 @@ TEST_CASE("rows and slots arrive by expert and shard, each row once, and slots c
     for (Index shards : {1, 2, 3, 5})
       for (Index experts : {1, 4, 7}) {
         const auto rows_of = [&](Index shard) { return (shard * 5 + static_cast<Index>(seed)) % 9; };
+        const auto placement = placement_of(experts, shards, seed);
         std::atomic<int> wrong = 0;
         dist::Alone world;
         dist::run(world, shards, [&](auto& shard) {
@@ -53,17 +64,18 @@ TEST_CASE("rows and slots arrive by expert and shard, each row once, and slots c
             for (Index k = 0; k < width; ++k) of_slots(s, k) = value_of(me, 500 + s, k);
 
           dist::SlotExchange<double, Cpu> slots;
-          slots.begin(shard, Groups<Cpu>{offsets, row, own + 2}, rows);
+          slots.begin(shard, Groups<Cpu>{offsets, row, own + 2}, rows, placement);
           const Groups<Cpu> here = slots.groups();
-          const auto experts_here = shard.part_of(experts);
+          const std::vector<Index> experts_here = placement.experts_of(me);
           Tensor<double, 2, Cpu> arrived(slots.rows(), width), slots_here(here.slots, width);
           slots.bring_rows(shard, ctx, x, arrived);
           slots.bring_slots(shard, ctx, of_slots, slots_here);
 
           Index s = 0, needed = 0;
           std::vector<Index> number(static_cast<std::size_t>(shards), 0);
-          for (Index e = experts_here.first; e < experts_here.first + experts_here.count; ++e) {
-            if (here.offsets(e - experts_here.first) != s) ++wrong;
+          for (std::size_t i = 0; i < experts_here.size(); ++i) {
+            const Index e = experts_here[i];
+            if (here.offsets(i) != s) ++wrong;
             for (Index j = 0; j < shards; ++j) {
               const auto theirs = random_slots(j, experts, rows_of(j), seed);
               Index before = 0;
@@ -77,11 +89,11 @@ TEST_CASE("rows and slots arrive by expert and shard, each row once, and slots c
               }
             }
           }
-          if (here.offsets(experts_here.count) != s || here.slots != s) ++wrong;
+          if (here.offsets(experts_here.size()) != s || here.slots != s) ++wrong;
           for (Index j = 0; j < shards; ++j) {
             const auto theirs = random_slots(j, experts, rows_of(j), seed);
             std::set<Index> different;
-            for (Index e = experts_here.first; e < experts_here.first + experts_here.count; ++e)
+            for (const Index e : experts_here)
               different.insert(theirs[static_cast<std::size_t>(e)].begin(), theirs[static_cast<std::size_t>(e)].end());
             needed += static_cast<Index>(different.size());
           }

@@ -1,5 +1,5 @@
-// Trains compositions of tests/descriptors on four shards, each from the start and from its own checkpoint, and leaves
-// their checkpoints in a folder: bits.sh compares what 1 to 4 processes leave.
+// Trains compositions of tests/descriptors on four shards, each from the start and from its own checkpoint, one of them
+// also with experts that move, and leaves their checkpoints in a folder: bits.sh compares what 1 to 4 processes leave.
 //
 //   mpirun -n R bits FOLDER THREADS
 #include <cstdlib>
@@ -22,9 +22,29 @@ namespace {
 
 constexpr Index shards = 4, sequences = 7, items = sequences * odd.sequence, steps = 50;
 
+/// Experts elsewhere after each step: anywhere, all on one shard and none on the others, two shards without any, and
+/// where their loads are even.
+template <class TrainerT>
+void move(auto& shard, TrainerT& trainer, dist::ExpertLoads& loads) {
+  const auto step = static_cast<Index>(trainer.state.step);
+  loads.add(shard, trainer);
+  if (step % 4 == 3) {
+    dist::rebalance(shard, trainer, loads, dist::LongestFirst{.gain = 0});
+    return;
+  }
+  auto placements = dist::placements(trainer);
+  for (dist::Placement& p : placements)
+    for (Index e = 0; e < p.experts(); ++e)
+      p.shard_of[static_cast<std::size_t>(e)] = step % 4 == 0   ? (e * e + step) % shards
+                                                : step % 4 == 1 ? step % shards
+                                                                : 2 * (e % 2);
+  dist::move_experts(shard, trainer, placements);
+}
+
 /// Steps of one composition; at half of them the run is written, read again, and goes on.
 template <class ShardT, class C>
-void train(ShardT& shard, const C& c, int threads, const std::filesystem::path& folder, const std::string& name) {
+void train(ShardT& shard, const C& c, int threads, const std::filesystem::path& folder, const std::string& name,
+           bool moves = false) {
   Cpu::Context ctx(threads, true);
   const auto mixture = Mixture{c.gate(odd), c.expert.make(odd)};
   const auto model = c.layer.make(odd, c.rule.make(odd), dist::ExpertParallel{mixture, &shard});
@@ -35,17 +55,20 @@ void train(ShardT& shard, const C& c, int threads, const std::filesystem::path& 
                    Seed{7}};
   };
   const Extras<float> extras(items, odd.item());
+  dist::ExpertLoads loads;
   const auto step = [&](auto& trainer) {
     // Batches of other sizes: in some, a shard has nothing.
     const auto number = static_cast<std::uint64_t>(trainer.state.step);
     const Index some = static_cast<Index>(number % 3 == 2 ? 2 : number % 3 == 1 ? 5 : sequences);
-    const auto x = uniform_tensor<float>(ctx, Seed{100 + number}, 1, items, odd.item());
+    auto x = uniform_tensor<float>(ctx, Seed{100 + number}, 1, items, odd.item());
+    for (Index i = 0; i < x.size(); i += 2) x.data()[i] += 1;  // some experts are hot
     const auto y = uniform_tensor<float>(ctx, Seed{200 + number}, 1, items, model.out_dim());
     const auto mine = shard.part_of(some);
     const Index first = mine.first * odd.sequence, count = mine.count * odd.sequence;
     const auto extra =
         extras.of<Extra<Layer, float, Cpu>>({.length = odd.sequence, .noise = true, .padding = true}, first, count);
     trainer.step(x.view().rows(first, count), y.view().rows(first, count), extra);
+    if (moves) move(shard, trainer, loads);
   };
   {
     auto trainer = begin();
@@ -69,11 +92,15 @@ int main(int, char** argv) {
       const auto one = [&](const auto& c, const char* name) { train(shard, c, threads, folder, name); };
       // Logits that cross; items that cross; a loss and a capacity of the batch; plans that stay; each with another
       // rule, layer and expert.
-      one(Composition{linear_scores, independent, top_k, z_loss, with_shared, heavy_ball, mlp}, "top_k");
+      const Composition crossing{linear_scores, independent, top_k, z_loss, with_shared, heavy_ball, mlp};
+      one(crossing, "top_k");
+      train(shard, crossing, threads, folder, "top_k.moves", true);
       one(Composition{jitter, token_similarity, sigmoid_bias, balance, pre_norm, nesterov, experts}, "sigmoid_bias");
       one(Composition{cosine_scores, independent, capacity, importance, residual, adam, gated_mlp}, "capacity");
       one(Composition{linear_scores, independent, noisy_top_k, load, dropout, robust, linear}, "noisy_top_k");
-      one(Composition{absent, absent, soft_moe, absent, stack, learned_heavy_ball, hidden_dropout}, "soft_moe");
+      const Composition staying{absent, absent, soft_moe, absent, stack, learned_heavy_ball, hidden_dropout};
+      one(staying, "soft_moe");
+      train(shard, staying, threads, folder, "soft_moe.moves", true);
     });
   } catch (const std::exception& error) {
     world.fail(error.what());

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # bits.sh PROGRAM LAUNCHER FLAG: what PROGRAM (bits.cpp) leaves is the same bytes from 1, 2, 3 and 4 processes, each on
-# 1 and on 2 threads a shard. LAUNCHER FLAG R: mpirun with R processes.
+# 1 and on 2 threads a shard, and whether experts stay or move. LAUNCHER FLAG R: mpirun with R processes.
 program=$1 launcher=$2 flag=$3
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -12,8 +12,9 @@ for processes in 1 2 3 4; do
     mkdir "$folder"
     timeout 300 "$launcher" "$flag" "$processes" "$program" "$folder" "$threads" </dev/null ||
       { echo "$processes processes, $threads threads: exit status $?"; failed=1; continue; }
-    [[ -n $first ]] || { first=$folder; (($(find "$first" -type f | wc -l) == 10)) || { ls "$first"; failed=1; }; }
+    [[ -n $first ]] || { first=$folder; (($(find "$first" -type f | wc -l) == 14)) || { ls "$first"; failed=1; }; }
     diff -rq "$first" "$folder" || failed=1
+    for stays in top_k soft_moe; do cmp "$folder/$stays" "$folder/$stays.moves" || failed=1; done
   done
 done
 exit $failed

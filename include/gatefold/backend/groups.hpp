@@ -14,6 +14,7 @@ struct Groups {
   View<const Index, 1, B> offsets{};  // [E + 1]
   View<const Index, 1, B> rows{};     // [S] or empty
   Index slots = 0;
+  View<const Index, 1, B> numbers{};  // [S] or empty, as on one process: see number
 
   GATEFOLD_HD Index experts() const { return offsets.extent(0) - 1; }
   GATEFOLD_HD Index row(Index slot) const { return rows.data() ? rows(slot) : slot; }
@@ -29,12 +30,17 @@ struct Groups {
     return low;
   }
 
+  /// What a slot of an expert draws by: item · E + expert, of all items and experts where these are some.
+  GATEFOLD_HD Index number(Index slot, Index expert) const {
+    return numbers.empty() ? row(slot) * experts() + expert : numbers(slot);
+  }
+
   /// The same slots for tensors that are in slot order already.
   Groups in_slot_order() const { return {offsets, {}, slots}; }
 
   /// Experts [first, first + count).
   Groups experts(Index first, Index count) const {
-    return {View<const Index, 1, B>(offsets.data() + first, count + 1), rows, slots};
+    return {View<const Index, 1, B>(offsets.data() + first, count + 1), rows, slots, numbers};
   }
 };
 

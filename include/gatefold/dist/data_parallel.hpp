@@ -1,9 +1,13 @@
 #pragma once
 
+#include <algorithm>
 #include <utility>
 
+#include "gatefold/backend/touched_rows.hpp"
+#include "gatefold/core/types.hpp"
 #include "gatefold/dist/all_reduce.hpp"
 #include "gatefold/dist/norms.hpp"
+#include "gatefold/dist/rows.hpp"
 #include "gatefold/dist/same.hpp"
 #include "gatefold/dist/sharded.hpp"
 #include "gatefold/optim/clip.hpp"
@@ -15,14 +19,31 @@ namespace gatefold::dist {
 
 namespace squares {
 
-/// Σ g² of what all shards hold, and of what this one holds alone.
+/// How many experts the Sharded packs have, all together.
+struct CountExperts {
+  Index& n;
+  void operator()(const Name&, const auto&) const {}
+  void sharded(const Name&, const auto& g) const { n += g.deal->placement.experts(); }
+};
+/// Σ g² of what all shards hold, and of each expert that this one holds.
 template <class C>
 struct OfPack {
   C& ctx;
-  double *whole, *part;
+  double *whole, *experts;  // of the packs, one after the other
+  Index shard;
   void operator()(const Name&, const auto& g) const { optim::add_squares(ctx, FlatTensor(g), whole); }
-  void sharded(const Name&, const auto& g) const {
-    for_each_learned([&](const Name&, const auto& t) { optim::add_squares(ctx, t, part); }, g);
+  void sharded(const Name& at, const auto& g) {
+    const auto one = [&](const Name&, const auto& t, const DealtRows& rows) {
+      if (t.extent(0) == 0) return;
+      const Index width = rows::width(t);
+      const auto* row = t.data();
+      for (const Index e : rows.of(shard)) {
+        optim::add_squares(ctx, Parts{width, optim::summed_at_once}, row, experts + rows.experts.first + e);
+        row += width;
+      }
+    };
+    sharded::Visitor<true, decltype(one)>{one}.sharded(at, g);
+    experts += g.deal->placement.experts();
   }
 };
 
@@ -30,13 +51,13 @@ struct OfPack {
 
 /// An optimizer whose gradients are those of the batch of all shards: the outermost of a shard's program.
 ///
-///     g ← Σ_j g_j over the shards,   ‖g‖² = Σ g² of what all hold + Σ_j Σ g² of the experts of shard j   (1)
+///     g ← Σ_j g_j over the shards,   ‖g‖² = Σ g² of what all hold + Σ_e Σ g² of expert e of each mixture   (1)
 ///
-/// Every shard takes the same step on what all hold, and its own on its experts; a norm that clips is the global one.
-/// Of losses as LossOfShards scales them.
+/// Every shard takes the same step on what all hold, and its own on its experts; a norm that clips is the global one,
+/// whose bits do not depend on where experts lie. Of losses as LossOfShards scales them.
 /// @throws ArgumentError from begin where shards begin with other parameters (another seed, say) or another rate;
 ///         DeviceError where another shard has failed
-/// @cost   all_reduce of the gradients of what is not sharded, and one small exchange
+/// @cost   all_reduce of the gradients of what is not sharded, and of a number for each expert
 template <optim::Optimizer OptimizerT, class ShardT>
 struct DataParallel {
   using IsOptimizer = void;
@@ -66,10 +87,13 @@ struct DataParallel {
   /// Σ g², of the whole.
   template <class C, class Pack>
   optim::Measured measure(C& ctx, const Pack& grads) const {
-    auto* sums = ctx.template scratch<double>(2).data();
-    sums[0] = sums[1] = 0;
-    for_each_learned(squares::OfPack<C>{ctx, sums, sums + 1}, grads);
-    sums[0] += shard->sum(sums[1]);
+    Index experts = 0;
+    for_each_learned(squares::CountExperts{experts}, grads);
+    auto* sums = ctx.template scratch<double>(1 + experts).data();
+    std::fill_n(sums, 1 + experts, 0.0);
+    for_each_learned(squares::OfPack<C>{ctx, sums, sums + 1, shard->index()}, grads);
+    shard->sum(sums + 1, experts);  // each is somewhere, and 0 elsewhere
+    for (Index e = 0; e < experts; ++e) sums[0] += sums[1 + e];
     return {sums};
   }
   template <class C, class Pack, class StateT>

@@ -1,23 +1,28 @@
 #pragma once
 
+#include <cstddef>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/dist/global_gate.hpp"
+#include "gatefold/dist/placement.hpp"
 #include "gatefold/dist/sharded.hpp"
 #include "gatefold/dist/slot_exchange.hpp"
 #include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/mixture.hpp"
+#include "gatefold/policy/noise.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
 namespace gatefold::dist {
 
-/// A mixture whose experts are dealt over the shards of a batch: shard j of C holds the experts of
-/// Range::of(experts, j, C).
+/// A mixture whose experts are dealt over the shards of a batch: evenly and in order, or as a Placement says, and from
+/// there by move_experts.
 ///
 ///     u[n] = Σ_e w[n,e] · expert_e(x[n]),   the mixture of the batch of all shards, in their order       (1)
 ///
@@ -25,10 +30,10 @@ namespace gatefold::dist {
 /// where the gate's plan is sparse. All shards call it together, each with its own items, of which there may be none.
 /// Items go to the shards of their experts and results come back (SlotExchange); gates see all items (GlobalGate).
 /// Gradients of the gate are each shard's part of a sum (DataParallel adds them), those of an expert are whole where
-/// the expert is. Experts that draw numbers (HiddenDropout) draw them by the place of an item where they are: others
-/// than in one process.
+/// the expert is. Experts that draw numbers (HiddenDropout) draw those of one process, from the noise of shard 0.
 /// @param x  [N_i, in_dim] in, u [N_i, out_dim] out: this shard's items
-/// @throws ArgumentError as Mixture; DeviceError where another shard has failed
+/// @throws ArgumentError as Mixture, and unless the placement names a shard for each expert; DeviceError where another
+///         shard has failed
 /// @cost   the experts' work on the slots of this shard's experts; a row given or taken for each shard that an item
 ///         goes to, and for each slot that comes back; twice that backward
 /// @order  that of Mixture
@@ -36,6 +41,7 @@ template <class GateT, class ExpertT, class ShardT>
 struct ExpertParallel {
   Mixture<GateT, ExpertT> mixture;
   ShardT* shard;
+  Placement placement{};  // of the experts where a run begins
 
   template <class T, class B>
   struct Params {
@@ -54,6 +60,8 @@ struct ExpertParallel {
     gatefold::Saved<ExpertT, T, B> expert;
     Tensor<T, 2, B> z;  // [own slots, out_dim], or empty, as in Mixture
     BatchStamp batch;
+    std::shared_ptr<const Deal> deal;  // that of the parameters
+    Noise noise;                       // of the experts
     void mixtures(auto&& f) const { f(*this); }
   };
   template <class T, class B>
@@ -72,13 +80,20 @@ struct ExpertParallel {
     expect_shard();
     auto whole = mixture.template init<T, B>(ctx, seed);
     Params<T, B> p{std::move(whole.gate), {}};
-    take_experts(mixture.expert, experts(), range(), p.expert.part, whole.expert);
+    take_experts(mixture.expert, placement.filled("ExpertParallel", experts(), shard->count()), shard->index(),
+                 shard->count(), p.expert, whole.expert);
     return p;
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index, const Extra<T, B>&) const {
     expect_shard();
-    if constexpr (hook::expert::validate<ExpertT, T, B>()) own_experts().validate(p.expert.part, range().count);
+    const Deal* deal = p.expert.deal.get();
+    expect(deal != nullptr, "ExpertParallel", "params", "those of init, dealt over the shards", "none");
+    expect(deal->placement.experts() == experts(), "ExpertParallel", "params: experts", experts(),
+           deal->placement.experts());
+    expect(deal->shards == shard->count(), "ExpertParallel", "params: shards", shard->count(), deal->shards);
+    if constexpr (hook::expert::validate<ExpertT, T, B>())
+      own_experts(p).validate(p.expert.part, deal->placement.count(shard->index()));
   }
 
   template <class T, class B, class Step = fn::NoStep<T>>
@@ -91,12 +106,14 @@ struct ExpertParallel {
     GlobalGate<GateT, T, B>::forward(mixture.filled_gate(), *shard, ctx, p.gate, x, saved, mixture.of_gate(extra));
     auto mark = ctx.mark();
     const auto in = saved.own().dispatch(ctx, x);
-    saved.slots.begin(*shard, in.groups, in.x.extent(0));
+    saved.deal = p.expert.deal;
+    saved.slots.begin(*shard, in.groups, in.x.extent(0), p.expert.deal->placement);
+    take_noise(in.groups, in.x.extent(0), saved, extra);
     saved.x.resize(saved.slots.rows(), in_dim());
     saved.slots.bring_rows(*shard, ctx, in.x, saved.x);
     const Groups<B> groups = saved.slots.groups();
     auto z_here = ctx.template scratch<T>(groups.slots, out_dim());
-    own_experts(extra).forward(ctx, p.expert.part, groups, saved.x, z_here, saved.expert);
+    own_experts(p, saved).forward(ctx, p.expert.part, groups, saved.x, z_here, saved.expert);
     const View<T, 2, B> z = mixture.outputs(ctx, saved.z, in.groups.slots);
     saved.slots.return_slots(*shard, ctx, z_here, z);
     saved.own().combine(ctx, z, u, step);
@@ -109,6 +126,8 @@ struct ExpertParallel {
     const auto here = ctx.here();
     expect_backward("ExpertParallel.backward", *this, p, x, du, dx, grads, extra);
     saved.batch.expect_same("ExpertParallel.backward", x);
+    expect(saved.deal == p.expert.deal, "ExpertParallel.backward", "saved", "what forward kept of these parameters",
+           "that of others, or from before experts moved");
     auto mark = ctx.mark();
     const auto& plan = saved.own();
     const auto in = plan.dispatched(x);
@@ -125,10 +144,10 @@ struct ExpertParallel {
       saved.slots.bring_slots(*shard, ctx, w, w_here);
       auto du_here = ctx.template scratch<T>(saved.slots.rows(), out_dim());
       saved.slots.bring_rows(*shard, ctx, du, du_here);
-      own_experts(extra).weighted_backward(ctx, p.expert.part, groups, saved.x, saved.expert, du_here,
-                                           SlotWeights<T, B>{View<const T, 1, B>(w_here.data(), groups.slots),
-                                                             View<T, 1, B>(dw_here.data(), groups.slots)},
-                                           dslots_here, grads.expert.part);
+      own_experts(p, saved).weighted_backward(ctx, p.expert.part, groups, saved.x, saved.expert, du_here,
+                                              SlotWeights<T, B>{View<const T, 1, B>(w_here.data(), groups.slots),
+                                                                View<T, 1, B>(dw_here.data(), groups.slots)},
+                                              dslots_here, grads.expert.part);
       saved.slots.return_slots(*shard, ctx, dw_here, w);
       for (Index s = 0; s < slots; ++s) weights.set_adjoint(s, w(s, 0));
     } else {
@@ -136,8 +155,8 @@ struct ExpertParallel {
       plan.combine_backward(ctx, saved.z, du, dz, dplan);
       auto dz_here = ctx.template scratch<T>(groups.slots, out_dim());
       saved.slots.bring_slots(*shard, ctx, dz, dz_here);
-      own_experts(extra).backward(ctx, p.expert.part, groups, saved.x, saved.expert, dz_here, dslots_here,
-                                  grads.expert.part);
+      own_experts(p, saved).backward(ctx, p.expert.part, groups, saved.x, saved.expert, dz_here, dslots_here,
+                                     grads.expert.part);
     }
     saved.slots.return_slots(*shard, ctx, dslots_here, dslots);
     plan.dispatch_backward(ctx, x, dslots, dx, dplan);
@@ -151,18 +170,37 @@ struct ExpertParallel {
     return Mixture<GateT, ExpertT>::template takes_weights<T, B>();
   }
   void expect_shard() const { expect(shard != nullptr, "ExpertParallel", "shard", "one of dist::run", "null"); }
-  Range range() const { return shard->part_of(experts()); }
-  ExpertT own_experts() const { return some_experts(mixture.expert, range()); }
-  /// With the noise of a call, of this shard's own where there are others.
-  template <class E>
-  ExpertT own_experts(const E& extra) const {
+  template <class T, class B>
+  ExpertT own_experts(const Params<T, B>& p) const {
+    return some_experts(mixture.expert, p.expert.deal->placement, shard->index(), {0, experts()});
+  }
+  template <class T, class B>
+  ExpertT own_experts(const Params<T, B>& p, const Saved<T, B>& saved) const {
+    return with_noise(own_experts(p), saved.noise);
+  }
+  /// Which noise reaches an item does not depend on where its expert lies.
+  template <class T, class B>
+  void take_noise(const Groups<B>& own, Index rows, Saved<T, B>& saved, const Extra<T, B>& extra) const {
     if constexpr (Mixture<GateT, ExpertT>::draws) {
-      return with_noise(own_experts(), shard->count() > 1 ? extra.noise.at(shard->index()) : extra.noise);
-    } else {
-      return own_experts();
+      struct Told {
+        Index rows, of_items, draws;
+        Random random;
+      };
+      const Told mine{rows, !own.rows.empty(), extra.noise.random.has_value(), extra.noise.random.value_or(Random{})};
+      std::vector<Told> all(static_cast<std::size_t>(shard->count()));
+      shard->all_gather(&mine, Index(1), all.data());
+      saved.noise = all[0].draws ? Noise{all[0].random} : Noise{};
+      Index first = 0, of_items = 0;
+      for (std::size_t j = 0; j < all.size(); ++j) {
+        if (static_cast<Index>(j) < shard->index()) first += all[j].rows;
+        of_items += all[j].of_items;  // a shard without items shows nothing
+      }
+      if (saved.noise.random) saved.slots.number(*shard, own, of_items > 0, first, saved.deal->placement);
     }
   }
 };
+template <class G, class E, class S>
+ExpertParallel(Mixture<G, E>, S*, Placement) -> ExpertParallel<G, E, S>;
 template <class G, class E, class S>
 ExpertParallel(Mixture<G, E>, S*) -> ExpertParallel<G, E, S>;
 

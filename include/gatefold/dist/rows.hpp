@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "gatefold/core/types.hpp"
 #include "gatefold/dist/group.hpp"
@@ -28,6 +29,23 @@ template <class T>
 void copy(const T* all, const Range& range, Index width, T* to) {
   if (range.count * width > 0)
     std::memcpy(to, all + range.first * width, static_cast<std::size_t>(range.count * width) * sizeof(T));
+}
+/// to = these rows of all, one after the other.
+template <class T>
+void pick(const T* all, const std::vector<Index>& numbers, Index width, T* to) {
+  for (const Index row : numbers) {
+    copy(all, {row, 1}, width, to);
+    to += width;
+  }
+}
+/// The way back: these rows of all = what stands one after the other. Returns what follows it.
+template <class T>
+const T* place(const T* from, const std::vector<Index>& numbers, Index width, T* all) {
+  for (const Index row : numbers) {
+    copy(from, {0, 1}, width, all + row * width);
+    from += width;
+  }
+  return from;
 }
 
 }  // namespace gatefold::dist::rows

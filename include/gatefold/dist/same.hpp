@@ -26,7 +26,7 @@ inline std::uint64_t hash(std::uint64_t h, const void* from, std::size_t bytes) 
   return h;
 }
 /// Of every tensor a number: of one that all hold its extents and values, of one of a Sharded pack the extents after
-/// the first.
+/// the first; and one of how its experts are placed.
 struct Numbers {
   std::vector<std::uint64_t> found{};
   std::vector<std::string> names{};
@@ -45,6 +45,10 @@ struct Numbers {
     add(at, hash(extents(t, 0), t.data(), static_cast<std::size_t>(t.size()) * sizeof(*t.data())));
   }
   void sharded(const Name& at, const auto& p) {
+    if (p.deal) {
+      const auto& placement = p.deal->placement.shard_of;
+      add(Name{&at, "placement"}, hash(0, placement.data(), placement.size() * sizeof(Index)));
+    }
     auto one = [&](const Name& name, const auto& t) { add(name, extents(t, 1)); };
     pack::visit<false>(one, at, p.part);
   }

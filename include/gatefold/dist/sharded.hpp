@@ -1,20 +1,29 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
+#include <memory>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/dist/group.hpp"
+#include "gatefold/dist/placement.hpp"
 #include "gatefold/dist/rows.hpp"
 #include "gatefold/expert/experts.hpp"
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
-/// Experts dealt over the shards, in order. Host backends.
+/// Experts dealt over the shards. Host backends.
 namespace gatefold::dist {
+
+/// How the experts of a pack are dealt.
+struct Deal {
+  Placement placement;
+  Index shards;
+  std::vector<Range> experts{};  // of which experts a tensor is, in the order of each(): Experts has several kinds
+};
 
 /// A pack of which every shard holds a part. Its tensors have the names of the whole, and whatever is done to packs is
 /// done to the part; a visitor of for_each_tensor that has `sharded(name, pack...)` is told of it instead.
@@ -22,66 +31,120 @@ template <class P>
 struct Sharded {
   static constexpr bool sharded = true;
   P part;
+  std::shared_ptr<const Deal> deal{};  // that of the pack it is made like; none: rows lie in the order of the shards
   static void each(auto&& f, auto&... s) { P::each(f, s.part...); }
 };
 
 namespace sharded {
 
-/// Of the tensors of all `total` experts those of a range: rows of the first extent.
-struct TakeExperts {
-  Range range;
-  Index total;
-  template <class T, int Rank, class B>
-  void operator()(Tensor<T, Rank, B>& part, const Tensor<T, Rank, B>& all) const {
-    expect(all.extent(0) == total, "ExpertParallel", "a tensor of the experts",
-           Joined{"a first extent of ", total, ", the experts"}, all.extent(0));
-    rows::resize(part, all, range.count);
-    if constexpr (B::is_host)  // whoever counts parameters has shapes alone
-      rows::copy(all.data(), range, rows::width(all), part.data());
+struct Deals {
+  std::vector<std::shared_ptr<const Deal>> found{};
+  void operator()(const Name&, const auto&) const {}
+  void sharded(const Name&, const auto& pack) { found.push_back(pack.deal); }
+};
+
+}  // namespace sharded
+
+/// Those of the parameters of a model: one for each ExpertParallel, in order.
+template <class P>
+std::vector<std::shared_ptr<const Deal>> deals_of(const P& params) {
+  sharded::Deals deals;
+  for_each_tensor(deals, params);
+  return std::move(deals.found);
+}
+
+/// The rows that shards hold of a tensor of a Sharded pack.
+struct DealtRows {
+  const Deal* deal = nullptr;
+  Range experts{};
+  bool in_order() const { return !deal || deal->placement.in_order(experts); }
+  /// Those of a shard, in the order in which they lie there.
+  std::vector<Index> of(Index shard) const { return deal->placement.experts_of(shard, experts); }
+  std::vector<std::vector<Index>> by_shard() const { return deal->placement.by_shard(deal->shards, experts); }
+};
+
+namespace sharded {
+
+/// f(name, tensor, its DealtRows) for every tensor of a Sharded pack, and of those within.
+template <bool OnlyLearned, class F>
+struct Visitor {
+  F& f;
+  const Deal* deal = nullptr;
+  std::size_t next = 0;
+  void operator()(const Name& at, auto& t) { f(at, t, deal ? DealtRows{deal, deal->experts[next++]} : DealtRows{}); }
+  void sharded(const Name& at, auto& pack) {
+    Visitor within{f, pack.deal.get()};
+    pack::visit<OnlyLearned>(within, at, pack.part);
   }
 };
 
-/// Which of the experts [range) are of kind `kind`, numbered within the kind.
-template <std::size_t N>
-Range of_kind(const Range& range, const std::array<Index, N>& counts, std::size_t kind) {
-  Index before = 0;
-  for (std::size_t i = 0; i < kind; ++i) before += counts[i];
-  const auto within = [&](Index e) {
-    return e < before ? Index(0) : e > before + counts[kind] ? counts[kind] : e - before;
+/// Of the tensors of some experts those of one shard: rows of the first extent.
+struct TakeExperts {
+  Deal& deal;
+  Index shard;
+  Range experts;
+  template <class T, int Rank, class B>
+  void operator()(Tensor<T, Rank, B>& part, const Tensor<T, Rank, B>& all) const {
+    expect(all.extent(0) == experts.count, "ExpertParallel", "a tensor of the experts",
+           Joined{"a first extent of ", experts.count, ", the experts"}, all.extent(0));
+    deal.experts.push_back(experts);
+    const std::vector<Index> mine = deal.placement.experts_of(shard, experts);
+    rows::resize(part, all, static_cast<Index>(mine.size()));
+    if constexpr (B::is_host)  // whoever counts parameters has shapes alone
+      rows::pick(all.data(), mine, rows::width(all), part.data());
+  }
+};
+
+/// f(kind, its experts) of every kind, where `experts` are those of all kinds.
+template <class F, class... K>
+void each_kind(const Experts<K...>& of, const Range& experts, const F& f) {
+  Index first = experts.first;
+  const auto one = [&]<std::size_t I>() {
+    f.template operator()<I>(Range{first, of.counts[I]});
+    first += of.counts[I];
   };
-  const Index first = within(range.first);
-  return {first, within(range.first + range.count) - first};
+  const auto kinds = [&]<std::size_t... I>(std::index_sequence<I...>) { (one.template operator()<I>(), ...); };
+  kinds(std::index_sequence_for<K...>{});
+}
+
+template <class E, class P>
+void take_experts(const E&, const TakeExperts& take, P& part, const P& all) {
+  pack::structure_like(part, all, take);
+}
+template <class... K, class P>
+void take_experts(const Experts<K...>& of, const TakeExperts& take, P& part, const P& all) {
+  each_kind(of, take.experts, [&]<std::size_t I>(const Range& kind) {
+    take_experts(std::get<I>(of.kinds), TakeExperts{take.deal, take.shard, kind}, std::get<I>(part.kinds),
+                 std::get<I>(all.kinds));
+  });
 }
 
 }  // namespace sharded
 
-/// The policy of some of its experts.
+/// The policy of the experts of one shard, out of `experts`.
 template <class E>
-E some_experts(const E& expert, const Range&) {
+E some_experts(const E& expert, const Placement&, Index, const Range&) {
   return expert;
 }
 template <class... K>
-Experts<K...> some_experts(const Experts<K...>& experts, const Range& range) {
-  Experts<K...> some = experts;
-  for (std::size_t i = 0; i < some.counts.size(); ++i)
-    some.counts[i] = sharded::of_kind(range, experts.counts, i).count;
+Experts<K...> some_experts(const Experts<K...>& of, const Placement& placement, Index shard, const Range& experts) {
+  Experts<K...> some = of;
+  sharded::each_kind(of, experts, [&]<std::size_t I>(const Range& kind) {
+    std::get<I>(some.kinds) = some_experts(std::get<I>(of.kinds), placement, shard, kind);
+    some.counts[I] = placement.count(shard, kind);
+  });
   return some;
 }
 
-/// Their parameters, out of those of all `total`.
+/// Their parameters, out of those of all.
+/// @param placement  with an entry for each expert
 /// @throws ArgumentError on a tensor whose first extent is not the expert
 template <class E, class P>
-void take_experts(const E&, Index total, const Range& range, P& part, const P& all) {
-  pack::structure_like(part, all, sharded::TakeExperts{range, total});
-}
-template <class... K, class P>
-void take_experts(const Experts<K...>& experts, Index, const Range& range, P& part, const P& all) {
-  const auto kinds = [&]<std::size_t... I>(std::index_sequence<I...>) {
-    (take_experts(std::get<I>(experts.kinds), experts.counts[I], sharded::of_kind(range, experts.counts, I),
-                  std::get<I>(part.kinds), std::get<I>(all.kinds)),
-     ...);
-  };
-  kinds(std::index_sequence_for<K...>{});
+void take_experts(const E& expert, const Placement& placement, Index shard, Index shards, Sharded<P>& mine,
+                  const P& all) {
+  auto deal = std::make_shared<Deal>(Deal{placement, shards, {}});
+  sharded::take_experts(expert, {*deal, shard, {0, placement.experts()}}, mine.part, all);
+  mine.deal = std::move(deal);
 }
 
 }  // namespace gatefold::dist

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 #include <vector>
 
 #include "gatefold/core/types.hpp"
+#include "gatefold/dist/placement.hpp"
 #include "gatefold/dist/shards.hpp"
 #include "gatefold/routing/dense_plan.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
@@ -14,41 +16,36 @@ namespace gatefold::dist {
 
 /// Slots of all shards' items, brought to the shards of their experts.
 ///
-/// A shard's own slots are sorted by expert (Groups), so those of the experts of shard j stand side by side. Where they
-/// arrive, slots are sorted by expert and then by the shard they come from: the order of the whole batch. A row that
-/// several slots of a shard read crosses once to each shard that needs it.
+/// A shard's own slots stand by expert (Groups), and are sent by shard and then by expert. Where they arrive, they
+/// stand by expert and then by the shard they come from: the order of the whole batch. A row that several slots of a
+/// shard read crosses once to each shard that needs it.
 /// @cost   begin: two small exchanges; every other function one, of which a shard gives or takes at most a row for each
-///         of its slots. Host backends
+///         of its slots, and copies its own slots where experts are not placed in order. Host backends
 template <class T, class B>
 class SlotExchange {
  public:
   /// Agree on who sends how much to whom.
-  /// @param own      the slots of this shard's items, of all experts
-  /// @param rows     how many rows they read from
+  /// @param own        the slots of this shard's items, of all experts
+  /// @param rows       how many rows they read from
+  /// @param placement  of all experts
   template <class ShardT>
-  void begin(ShardT& shard, const Groups<B>& own, Index rows) {
-    const Index shards = shard.count(), experts = own.experts(), me = shard.index();
-    here_ = Range::of(experts, me, shards);
+  void begin(ShardT& shard, const Groups<B>& own, Index rows, const Placement& placement) {
+    const Index shards = shard.count();
+    experts_ = placement.count(shard.index());
     give_.assign(static_cast<std::size_t>(shards), {});
     take_.assign(static_cast<std::size_t>(shards), {});
-    find_rows(own, rows, shards);
 
     // The number of rows, then that of slots of each expert: from each shard to each.
-    std::vector<Index> told, heard(static_cast<std::size_t>(shards * (1 + here_.count)));
-    for (Index j = 0; j < shards; ++j) {
-      told.push_back(give_[at(j)].rows.count);
-      const Range theirs = Range::of(experts, j, shards);
-      for (Index e = theirs.first; e < theirs.first + theirs.count; ++e)
-        told.push_back(own.offsets(e + 1) - own.offsets(e));
-    }
-    const auto told_to = [&](Index j) {
-      const Range theirs = Range::of(experts, j, shards);
-      return Range{j + theirs.first, 1 + theirs.count};
-    };
-    exchange<Index>(shard, told.data(), told_to, heard.data(), [&](Index j) {
-      return Range{j * (1 + here_.count), 1 + here_.count};
-    });
+    std::vector<Index> told, heard(static_cast<std::size_t>(shards * (1 + experts_)));
+    std::vector<Range> told_to;
+    find_rows(own, rows, placement, told, told_to);
+    exchange<Index>(
+        shard, told.data(), [&](Index j) { return told_to[at(j)]; }, heard.data(),
+        [&](Index j) {
+          return Range{j * (1 + experts_), 1 + experts_};
+        });
     count_slots(heard, shards);
+    numbers_.resize(0);
 
     // Which of the rows each slot reads.
     std::vector<Index> numbers(static_cast<std::size_t>(slots_));
@@ -58,9 +55,37 @@ class SlotExchange {
     place_slots(heard, numbers, shards);
   }
 
+  /// Give the slots that arrived the numbers that they have in one process with all items: what experts draw by.
+  /// @param items  whether the slots of any shard read rows of items, each from anywhere
+  /// @param first  the number of the first of this shard's rows among those of all
+  template <class ShardT>
+  void number(ShardT& shard, const Groups<B>& own, bool items, Index first, const Placement& placement) {
+    const Index experts = own.experts();
+    const std::vector<Index> mine = placement.experts_of(shard.index());
+    std::vector<Index> of_rows(at(rows_here_)), before(at(experts + 1));
+    if (items) {
+      std::vector<Index> sent;
+      for (Index i = 0; i < sent_rows_.size(); ++i) sent.push_back(first + sent_rows_(i));
+      exchange<Index>(
+          shard, sent.data(), [&](Index j) { return give_[at(j)].rows; }, of_rows.data(),
+          [&](Index j) { return take_[at(j)].rows; });
+    } else {  // slots that read rows of their own: in one process all slots of an expert stand side by side
+      for (Index e = 0; e < experts; ++e) before[at(e + 1)] = own.offsets(e + 1) - own.offsets(e);
+      shard.sum(before.data(), experts + 1);
+      std::partial_sum(before.begin(), before.end(), before.begin());
+    }
+    numbers_.resize(slots_);
+    for (Index e = 0; e < experts_; ++e)
+      for (Index s = offsets_(e); s < offsets_(e + 1); ++s) {
+        const Index expert = mine[at(e)];
+        const Index row = items ? of_rows[at(rows_(s))] : before[at(expert)] + s - offsets_(e);
+        numbers_(s) = row * experts + expert;
+      }
+  }
+
   /// The slots that arrived, for the rows of `bring_rows`.
-  Groups<B> groups() const { return {offsets_, rows_, slots_}; }
-  Index experts() const { return here_.count; }
+  Groups<B> groups() const { return {offsets_, rows_, slots_, numbers_}; }
+  Index experts() const { return experts_; }
   Index rows() const { return rows_here_; }
 
   /// to [rows(), W] = the rows that the slots here read, from [N, W] of each shard.
@@ -77,8 +102,10 @@ class SlotExchange {
   void bring_slots(ShardT& shard, typename B::Context& ctx, In<T, 2, B> from, Out<T, 2, B> to) const {
     auto mark = ctx.mark();
     auto packed = ctx.template scratch<T>(slots_, from.extent(1));
-    exchange<T>(shard, from.data(), by_width(give_, &Part::slots, from.extent(1)), packed.data(),
-                by_width(take_, &Part::slots, from.extent(1)));
+    auto sorted = ctx.template scratch<T>(sent_slots_.size(), from.extent(1));
+    B::for_rows(ctx, sorted.extent(0), fn::GatherRows<T, B>{sent_slots_, from, sorted});
+    exchange<T>(shard, in_order_ ? from.data() : sorted.data(), by_width(give_, &Part::slots, from.extent(1)),
+                packed.data(), by_width(take_, &Part::slots, from.extent(1)));
     B::for_rows(ctx, slots_, fn::ScatterRows<T, B>{place_of_slot_, packed, to});
   }
   /// The way back: to [own slots, W] of each shard, from [groups().slots, W].
@@ -87,8 +114,10 @@ class SlotExchange {
     auto mark = ctx.mark();
     auto packed = ctx.template scratch<T>(slots_, from.extent(1));
     B::for_rows(ctx, slots_, fn::GatherRows<T, B>{place_of_slot_, from, packed});
-    exchange<T>(shard, packed.data(), by_width(take_, &Part::slots, from.extent(1)), to.data(),
-                by_width(give_, &Part::slots, from.extent(1)));
+    auto sorted = ctx.template scratch<T>(sent_slots_.size(), from.extent(1));
+    exchange<T>(shard, packed.data(), by_width(take_, &Part::slots, from.extent(1)),
+                in_order_ ? to.data() : sorted.data(), by_width(give_, &Part::slots, from.extent(1)));
+    B::for_rows(ctx, sorted.extent(0), fn::ScatterRows<T, B>{sent_slots_, sorted, to});
   }
 
  private:
@@ -116,70 +145,86 @@ class SlotExchange {
     };
   }
 
-  /// For each shard the rows that its experts' slots read, in the order in which a slot first does.
-  void find_rows(const Groups<B>& own, Index rows, Index shards) {
-    const Index experts = own.experts();
+  /// For each shard the rows that its experts' slots read, in the order in which a slot first does, and those slots.
+  /// What it is told of them: their numbers.
+  void find_rows(const Groups<B>& own, Index rows, const Placement& placement, std::vector<Index>& told,
+                 std::vector<Range>& told_to) {
     std::vector<Index> number(at(rows)), seen_by(at(rows), -1);
-    std::vector<Index> sent;
-    row_of_slot_.assign(at(own.offsets(experts)), 0);
-    for (Index j = 0; j < shards; ++j) {
-      const Range theirs = Range::of(experts, j, shards);
+    std::vector<Index> sent, slots;
+    const auto experts_of = placement.by_shard(static_cast<Index>(give_.size()), {0, own.experts()});
+    row_of_slot_.clear();
+    for (Index j = 0; j < static_cast<Index>(give_.size()); ++j) {
       Part& part = give_[at(j)];
       part.rows.first = static_cast<Index>(sent.size());
-      part.slots.first = own.offsets(theirs.first);
-      part.slots.count = own.offsets(theirs.first + theirs.count) - part.slots.first;
-      for (Index s = part.slots.first; s < part.slots.first + part.slots.count; ++s) {
-        const Index row = own.row(s);
-        if (seen_by[at(row)] != j) {
-          seen_by[at(row)] = j;
-          number[at(row)] = static_cast<Index>(sent.size()) - part.rows.first;
-          sent.push_back(row);
+      part.slots.first = static_cast<Index>(slots.size());
+      told_to.push_back({static_cast<Index>(told.size()), 1});
+      told.push_back(0);
+      for (const Index e : experts_of[at(j)]) {
+        for (Index s = own.offsets(e); s < own.offsets(e + 1); ++s) {
+          const Index row = own.row(s);
+          if (seen_by[at(row)] != j) {
+            seen_by[at(row)] = j;
+            number[at(row)] = static_cast<Index>(sent.size()) - part.rows.first;
+            sent.push_back(row);
+          }
+          row_of_slot_.push_back(number[at(row)]);
+          slots.push_back(s);
         }
-        row_of_slot_[at(s)] = number[at(row)];
+        told.push_back(own.offsets(e + 1) - own.offsets(e));
+        ++told_to.back().count;
       }
-      part.rows.count = static_cast<Index>(sent.size()) - part.rows.first;
+      part.rows.count = told[at(told_to.back().first)] = static_cast<Index>(sent.size()) - part.rows.first;
+      part.slots.count = static_cast<Index>(slots.size()) - part.slots.first;
     }
-    sent_rows_.resize(sent.size());
-    std::copy(sent.begin(), sent.end(), sent_rows_.data());
+    keep(sent, sent_rows_);
+    in_order_ = std::is_sorted(slots.begin(), slots.end());
+    if (in_order_) slots.clear();  // they can be sent from where they stand
+    keep(slots, sent_slots_);
+  }
+  static void keep(const std::vector<Index>& from, Tensor<Index, 1, B>& to) {
+    to.resize(from.size());
+    std::copy(from.begin(), from.end(), to.data());
   }
   void count_slots(const std::vector<Index>& heard, Index shards) {
     rows_here_ = slots_ = 0;
     for (Index j = 0; j < shards; ++j) {
-      const Index* from = heard.data() + j * (1 + here_.count);
+      const Index* from = heard.data() + j * (1 + experts_);
       Part& part = take_[at(j)];
       part.rows = {rows_here_, from[0]};
       part.slots.first = slots_;
-      for (Index e = 0; e < here_.count; ++e) part.slots.count += from[1 + e];
+      for (Index e = 0; e < experts_; ++e) part.slots.count += from[1 + e];
       rows_here_ += part.rows.count;
       slots_ += part.slots.count;
     }
   }
   /// Slots arrive by shard and then by expert; they stand by expert and then by shard.
   void place_slots(const std::vector<Index>& heard, const std::vector<Index>& numbers, Index shards) {
-    offsets_.resize(here_.count + 1);
+    offsets_.resize(experts_ + 1);
     rows_.resize(slots_);
     place_of_slot_.resize(slots_);
     std::vector<Index> next(at(shards));
     for (Index j = 0; j < shards; ++j) next[at(j)] = take_[at(j)].slots.first;
     Index place = 0;
-    for (Index e = 0; e < here_.count; ++e) {
+    for (Index e = 0; e < experts_; ++e) {
       offsets_(e) = place;
       for (Index j = 0; j < shards; ++j)
-        for (Index n = heard[at(j * (1 + here_.count) + 1 + e)]; n > 0; --n, ++place) {
+        for (Index n = heard[at(j * (1 + experts_) + 1 + e)]; n > 0; --n, ++place) {
           const Index arrived = next[at(j)]++;
           place_of_slot_(arrived) = place;
           rows_(place) = take_[at(j)].rows.first + numbers[at(arrived)];
         }
     }
-    offsets_(here_.count) = place;
+    offsets_(experts_) = place;
   }
 
-  Range here_{};                       // experts of this shard
+  Index experts_ = 0;                  // of this shard
   std::vector<Part> give_{}, take_{};  // by shard
   Index rows_here_ = 0, slots_ = 0;
-  std::vector<Index> row_of_slot_{};                    // [own slots] its row among those that are sent
-  Tensor<Index, 1, B> sent_rows_;                       // the rows that are sent, by shard
+  bool in_order_ = true;                                // own slots are sent as they stand
+  std::vector<Index> row_of_slot_{};                    // [own slots] its row among those that are sent, as they are
+  Tensor<Index, 1, B> sent_rows_, sent_slots_;          // the rows and, unless in_order_, slots that are sent, by shard
   Tensor<Index, 1, B> offsets_, rows_, place_of_slot_;  // [experts + 1], [slots], [slots] as they arrive → place
+  Tensor<Index, 1, B> numbers_;                         // [slots] or empty
 };
 
 }  // namespace gatefold::dist

@@ -13,6 +13,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/dist/rows.hpp"
+#include "gatefold/dist/sharded.hpp"
 #include "gatefold/tensor/pack.hpp"
 
 /// What the shards hold together. Host backends.
@@ -24,45 +25,63 @@ class Whole {
  public:
   /// Empty tensors for what is sharded, of the size of the whole, on the shards that hold them.
   Whole(ShardT& shard, P& pack, bool on_all) : shard_(shard), pack_(pack) {
-    each_part([&](const Name&, const auto& part, Index) {
+    each_part([&](const Name&, const auto& part, const DealtRows&, Index) {
       using Tensor = std::remove_cvref_t<decltype(part)>;
       Place place{std::vector<Index>(static_cast<std::size_t>(shard.count())), std::make_shared<Tensor>()};
       const Index rows = part.extent(0);
       shard.all_gather(&rows, Index(1), place.rows.data());
-      const Index all = std::accumulate(place.rows.begin(), place.rows.end(), Index(0));
-      if (on_all || shard.index() == 0) rows::resize(*static_cast<Tensor*>(place.tensor.get()), part, all);
+      if (on_all || shard.index() == 0) rows::resize(*static_cast<Tensor*>(place.tensor.get()), part, place.count());
       places_.push_back(std::move(place));
     });
   }
 
   /// Shard 0 has the values of all.
   void gather() {
-    each_part([&](const Name&, const auto& part, Index i) {
+    each_part([&](const Name&, const auto& part, const DealtRows& rows, Index i) {
+      const Index width = rows::width(part);
       std::vector<Index> counts = places_[at(i)].rows;
-      for (Index& n : counts) n *= rows::width(part);
-      shard_.gather(part.data(), counts, whole_of(part, i).data());
+      for (Index& n : counts) n *= width;
+      auto& whole = whole_of(part, i);
+      if (places_[at(i)].count() == 0) return;
+      if (rows.in_order()) {
+        shard_.gather(part.data(), counts, whole.data());
+      } else {
+        std::vector<std::remove_cvref_t<decltype(*whole.data())>> by_shard(at(whole.size()));
+        shard_.gather(part.data(), counts, by_shard.data());
+        if (shard_.index() > 0) return;
+        const auto* from = by_shard.data();
+        for (const auto& numbers : rows.by_shard()) from = rows::place(from, numbers, width, whole.data());
+      }
     });
   }
   /// Every shard takes its own.
   void scatter() {
-    each_part([&](const Name&, auto& part, Index i) {
-      const auto& rows = places_[at(i)].rows;
-      const Index before = std::accumulate(rows.begin(), rows.begin() + shard_.index(), Index(0));
-      rows::copy(whole_of(part, i).data(), {before, part.extent(0)}, rows::width(part), part.data());
+    each_part([&](const Name&, auto& part, const DealtRows& rows, Index i) {
+      const auto& counts = places_[at(i)].rows;
+      const auto* all = whole_of(part, i).data();
+      if (places_[at(i)].count() == 0) return;
+      if (rows.deal) {
+        rows::pick(all, rows.of(shard_.index()), rows::width(part), part.data());
+      } else {
+        const Index before = std::accumulate(counts.begin(), counts.begin() + shard_.index(), Index(0));
+        rows::copy(all, {before, part.extent(0)}, rows::width(part), part.data());
+      }
     });
   }
 
   /// As a pack: the same names.
   static void each(auto&& f, auto& self, auto&...) {
-    for_each_tensor(Visitor{[&](const Name& at, auto& t, Index) { f(at.str(), t); },
-                            [&](const Name& at, auto& part, Index i) { f(at.str(), self.whole_of(part, i)); }},
-                    self.pack_);
+    for_each_tensor(
+        Visitor{[&](const Name& at, auto& t, Index) { f(at.str(), t); },
+                [&](const Name& at, auto& part, const DealtRows&, Index i) { f(at.str(), self.whole_of(part, i)); }},
+        self.pack_);
   }
 
  private:
   struct Place {
     std::vector<Index> rows;  // first extents, by shard
     std::shared_ptr<void> tensor;
+    Index count() const { return std::accumulate(rows.begin(), rows.end(), Index(0)); }
   };
   /// f(name, tensor, number) of a tensor that is whole, g of one of a Sharded pack, numbered.
   template <class F, class G>
@@ -72,8 +91,8 @@ class Whole {
     Index next = 0;
     void operator()(const Name& at, auto& t) { f(at, t, 0); }
     void sharded(const Name& at, auto& p) {
-      auto one = [&](const Name& name, auto& t) { g(name, t, next++); };
-      pack::visit<false>(one, at, p.part);
+      auto one = [&](const Name& name, auto& t, const DealtRows& rows) { g(name, t, rows, next++); };
+      sharded::Visitor<false, decltype(one)>{one}.sharded(at, p);
     }
   };
   template <class F, class G>

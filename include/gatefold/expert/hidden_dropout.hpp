@@ -15,8 +15,8 @@ namespace gatefold {
 
 namespace fn {
 
-/// factor[s,j] = 0 where number (row(s) · E + e) · H + j of the stream, uniform in [0, 1), is less than the rate, else
-/// 1 / (1 − rate)
+/// factor[s,j] = 0 where number (n · E + e) · H + j of the stream, uniform in [0, 1), is less than the rate, else
+/// 1 / (1 − rate): item n at expert e
 template <class T, class B>
 struct HiddenFactors {
   Groups<B> groups;
@@ -30,7 +30,7 @@ struct HiddenFactors {
     if (e < 0) return;
     const T least = T(rate), scale = T(1 / (1 - rate));
     T* const to = factor.data() + s * columns;
-    Draw<UniformNoise, T>{random, true}.each(lanes, (groups.row(s) * groups.experts() + e) * columns, columns,
+    Draw<UniformNoise, T>{random, true}.each(lanes, groups.number(s, e) * columns, columns,
                                              [&](Index j, T u) { to[j] = u < least ? T(0) : scale; });
   }
 };
@@ -73,7 +73,7 @@ constexpr bool check_takes_factor() {
 /// @throws ArgumentError unless 0 <= rate < 1
 /// @cost   S·H random numbers and values of scratch, forward and backward
 /// @order  ξ of hidden value j of item n at expert e is number (n·E + e)·H + j of the stream, wherever its slot stands:
-///         the same on any number of threads and for any choice of the other items
+///         the same on any number of threads and shards and for any choice of the other items
 template <class ExpertT>
 struct HiddenDropout {
   static_assert(

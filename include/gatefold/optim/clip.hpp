@@ -49,15 +49,18 @@ struct ClipStep {
 
 namespace optim {
 
-/// out += Σ g² of a tensor, on the backend, in double and in a fixed order.
-template <class C, class G, class B>
-void add_squares(C& ctx, const FlatTensor<G, B>& g, double* out) {
-  using T = std::remove_const_t<G>;
-  const Parts parts = parts_of(g, summed_at_once);
+/// out += Σ g² of a tensor, or of some of its values, on the backend, in double and in a fixed order.
+template <class C, class T>
+void add_squares(C& ctx, const Parts& parts, const T* g, double* out) {
+  using B = typename C::Backend;
   auto mark = ctx.mark();
   double* sums = ctx.template scratch<double>(parts.count()).data();
-  B::for_rows(ctx, parts.count(), fn::Squares<T>{parts, g.data(), sums});
+  B::for_rows(ctx, parts.count(), fn::Squares<T>{parts, g, sums});
   B::template reduce<double>(ctx, parts.count(), fn::Term<double>{sums}, out);
+}
+template <class C, class T, class B>
+void add_squares(C& ctx, const FlatTensor<T, B>& g, double* out) {
+  add_squares(ctx, parts_of(g, summed_at_once), g.data(), out);
 }
 /// Σ g² over every tensor of a pack.
 template <class C, class Pack>

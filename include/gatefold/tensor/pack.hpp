@@ -299,6 +299,7 @@ void structure_like(P& to, const Q& from, const Leaf& leaf) {
     };
     parts(std::make_index_sequence<std::tuple_size_v<P>>{});
   } else if constexpr (check<P>()) {
+    if constexpr (is_sharded<P>) to.deal = from.deal;
     P::each([&](std::string_view, auto& a, auto& b) { structure_like(a, std::as_const(b), leaf); }, to, from);
   }
 }

@@ -120,6 +120,8 @@ class Trainer {
   }
   /// Drop the parts that wait.
   void forget() { waiting_ = {}; }
+  /// How many parts wait for the next step.
+  Index waiting() const { return waiting_.parts; }
 
   /// y = model(x), keeping nothing.
   void infer(Items x, Out<T, 2, B> y, const Extra& extra = {}) {

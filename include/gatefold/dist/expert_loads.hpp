@@ -1,0 +1,60 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/dist/placement.hpp"
+#include "gatefold/dist/sharded.hpp"
+#include "gatefold/layer/layer.hpp"
+#include "gatefold/tensor/pack.hpp"
+
+namespace gatefold::dist {
+
+/// How many slots each expert of a run has had, step by step: what a shard computes.
+///
+///     dist::ExpertLoads loads;
+///     trainer.step(x, target);
+///     loads.add(shard, trainer);                    // of each step, or of some
+///     const auto moved = dist::rebalance(shard, trainer, loads);
+///
+/// @cost  add: O(E) for each branch, and nothing crosses; of_all: an exchange of Σ E numbers
+struct ExpertLoads {
+  std::vector<std::vector<Index>> slots{};  // [branches][E], of the experts that this shard had
+
+  /// Count those of the last step, or part of a batch.
+  /// @param run  a Trainer
+  template <class ShardT, class R>
+  void add(const ShardT& shard, const R& run) {
+    const auto deals = deals_of(run.params);
+    slots.resize(deals.size());
+    for (std::size_t i = 0; i < deals.size(); ++i)
+      slots[i].resize(static_cast<std::size_t>(deals[i]->placement.experts()));
+    for_each_mixture(run.saved, [&](const auto& saved) {
+      if constexpr (requires { saved.slots.groups(); }) {
+        const auto of = std::find(deals.begin(), deals.end(), saved.deal);
+        expect(of != deals.end(), "ExpertLoads.add", "run", "one that has taken a step where its experts lie",
+               "one that has not");
+        auto& counts = slots[static_cast<std::size_t>(of - deals.begin())];
+        Index here = 0, slot = 0;
+        for (const Index e : saved.deal->placement.experts_of(shard.index())) {
+          const Index end = saved.slots.groups().offsets(++here);
+          counts[static_cast<std::size_t>(e)] += end - slot;
+          slot = end;
+        }
+      }
+    });
+  }
+  /// The same of all shards' experts, on each.
+  template <class ShardT>
+  std::vector<std::vector<Index>> of_all(ShardT& shard) const {
+    std::vector<std::vector<Index>> all = slots;
+    for (auto& counts : all) shard.sum(counts.data(), static_cast<Index>(counts.size()));
+    return all;
+  }
+  void clear() { slots.clear(); }
+};
+
+}  // namespace gatefold::dist

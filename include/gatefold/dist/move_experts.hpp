@@ -1,0 +1,224 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/dist/placement.hpp"
+#include "gatefold/dist/rows.hpp"
+#include "gatefold/dist/same.hpp"
+#include "gatefold/dist/sharded.hpp"
+#include "gatefold/tensor/pack.hpp"
+#include "gatefold/tensor/tensor.hpp"
+
+/// Experts that move between the steps of a run. Host backends.
+namespace gatefold::dist {
+
+namespace moving {
+
+/// A deal, and what it becomes.
+struct Change {
+  std::shared_ptr<const Deal> from, to;
+  bool moves() const { return from->placement != to->placement; }
+};
+
+/// f(name, pack, change) for every Sharded pack of experts that moves.
+/// @throws ArgumentError where one is made like none of the parameters
+template <class F>
+struct EachPack {
+  const std::vector<Change>& changes;
+  F& f;
+  void operator()(const Name&, auto&) const {}
+  void sharded(const Name& at, auto& pack) {
+    if (!pack.deal) return pack::visit<false>(*this, at, pack.part);  // Zero: experts among what is dealt by rows
+    const auto change =
+        std::find_if(changes.begin(), changes.end(), [&](const Change& c) { return c.from == pack.deal; });
+    expect(change != changes.end(), "move_experts", at, "a pack that is made like the parameters", "another");
+    if (change->moves()) f(at, pack, *change);
+  }
+};
+template <class P, class F>
+void each_pack(const std::vector<Change>& changes, P& run, const F& f) {
+  EachPack<const F> visitor{changes, f};
+  for_each_tensor(visitor, run);
+}
+
+/// For every tensor of experts that move, in order: whether any shard holds rows of it. A group of the parameters is a
+/// pack, some of whose tensors are empty.
+/// @throws ArgumentError on all shards where one holds other rows than its deal says
+template <class ShardT, class R>
+std::vector<bool> held(ShardT& shard, const std::vector<Change>& changes, R& run) {
+  std::vector<Index> mine;
+  std::vector<DealtRows> rows;
+  std::vector<std::string> names;
+  each_pack(changes, run, [&](const Name& at, auto& pack, const Change&) {
+    const auto one = [&](const Name& name, const auto& t, const DealtRows& of) {
+      mine.push_back(t.extent(0));
+      rows.push_back(of);
+      names.push_back(name.str());
+    };
+    sharded::Visitor<false, decltype(one)>{one}.sharded(at, pack);
+  });
+  std::vector<Index> all(mine.size() * static_cast<std::size_t>(shard.count()));
+  shard.all_gather(mine.data(), static_cast<Index>(mine.size()), all.data());
+  std::vector<bool> found(mine.size());
+  for (std::size_t i = 0; i < mine.size(); ++i) {
+    for (std::size_t at = i; at < all.size(); at += mine.size()) found[i] = found[i] || all[at] > 0;
+    for (Index j = 0; found[i] && j < shard.count(); ++j) {
+      const Index expected = rows[i].deal->placement.count(j, rows[i].experts);
+      const Index there = all[i + static_cast<std::size_t>(j) * mine.size()];
+      expect(there == expected, "move_experts", names[i], Joined{expected, " experts on shard ", j}, there);
+    }
+  }
+  return found;
+}
+
+/// What becomes of the packs of a shard: made beside what is there, and put in its place together.
+template <class ShardT>
+class Move {
+ public:
+  explicit Move(ShardT& shard) : shard_(shard) {}
+
+  /// Rows that leave are given to other shards, and rows that come taken.
+  template <class P>
+  void bring(const std::vector<Change>& changes, P& run, const std::vector<bool>& held) {
+    std::size_t next = 0;
+    each_pack(changes, run, [&](const Name& at, auto& pack, const Change& change) {
+      prepare(at, pack, change, [&](const auto& from, const Range& experts, auto& to) {
+        if (!held[next++]) return;
+        resize(from, experts, change, to);
+        exchange(from, experts, change, to);
+      });
+    });
+  }
+  /// Of these only the shapes matter: zeros.
+  template <class P>
+  void shape(const std::vector<Change>& changes, P& pack) {
+    each_pack(changes, pack, [&](const Name& at, auto& one, const Change& change) {
+      prepare(at, one, change, [&](const auto& from, const Range& experts, auto& to) {
+        resize(from, experts, change, to);
+        std::fill_n(to.data(), to.size(), 0);
+      });
+    });
+  }
+  void commit() {
+    for (const auto& replace : ready_) replace();
+  }
+
+ private:
+  /// make(what is there, its experts, what it becomes)
+  template <class P, class F>
+  void prepare(const Name& at, Sharded<P>& pack, const Change& change, const F& make) {
+    const auto one = [&](const Name&, auto& t, const DealtRows& rows) {
+      auto next = std::make_shared<std::remove_cvref_t<decltype(t)>>();
+      make(std::as_const(t), rows.experts, *next);
+      ready_.push_back([&t, next] { std::swap(t, *next); });
+    };
+    sharded::Visitor<false, decltype(one)>{one}.sharded(at, pack);
+    ready_.push_back([&pack, deal = change.to] { pack.deal = deal; });
+  }
+  template <class T, int Rank, class B>
+  void resize(const Tensor<T, Rank, B>& from, const Range& experts, const Change& change,
+              Tensor<T, Rank, B>& to) const {
+    static_assert(B::is_host, "gatefold: move_experts runs on host backends; see docs/distributed.md");
+    rows::resize(to, from, change.to->placement.count(shard_.index(), experts));
+  }
+  template <class T, int Rank, class B>
+  void exchange(const Tensor<T, Rank, B>& from, const Range& experts, const Change& change, Tensor<T, Rank, B>& to) {
+    const auto count = static_cast<std::size_t>(shard_.count());
+    const Index me = shard_.index(), width = rows::width(from);
+    std::vector<std::vector<Index>> leave(count), come(count);  // rows by shard; those that stay are its own
+    Index before = 0, after = 0;
+    for (Index e = experts.first; e < experts.first + experts.count; ++e) {
+      const Index was = change.from->placement.shard_of[static_cast<std::size_t>(e)],
+                  is = change.to->placement.shard_of[static_cast<std::size_t>(e)];
+      if (was == me) leave[static_cast<std::size_t>(is)].push_back(before++);
+      if (is == me) come[static_cast<std::size_t>(was)].push_back(after++);
+    }
+    std::vector<std::vector<T>> out(count), in(count);
+    std::vector<Bytes> give;
+    std::vector<Room> take;
+    for (std::size_t j = 0; j < count; ++j) {
+      out[j].resize(leave[j].size() * static_cast<std::size_t>(width));
+      in[j].resize(come[j].size() * static_cast<std::size_t>(width));
+      rows::pick(from.data(), leave[j], width, out[j].data());
+      give.push_back(ShardT::bytes(out[j].data(), static_cast<Index>(out[j].size())));
+      take.push_back(ShardT::room(in[j].data(), static_cast<Index>(in[j].size())));
+    }
+    shard_.exchange(give, take);
+    for (std::size_t j = 0; j < count; ++j) rows::place(in[j].data(), come[j], width, to.data());
+  }
+
+  ShardT& shard_;
+  std::vector<std::function<void()>> ready_;
+};
+
+/// @throws ArgumentError on all shards unless they all ask for the same
+template <class ShardT>
+void expect_same_placements(ShardT& shard, const std::vector<Placement>& to) {
+  same::Numbers numbers;
+  const std::size_t count = to.size();
+  numbers.add(Name{nullptr, "placements"}, same::hash(0, &count, sizeof count));
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    const Name all{nullptr, "placements"};
+    numbers.add(Name{&all, {}, static_cast<Index>(i)},
+                same::hash(to[i].shard_of.size(), to[i].shard_of.data(), to[i].shard_of.size() * sizeof(Index)));
+  }
+  same::expect_numbers(shard, "move_experts", numbers);
+}
+
+}  // namespace moving
+
+/// Where the experts of a run lie: of each ExpertParallel of its model, in order.
+template <class R>
+std::vector<Placement> placements(const R& run) {
+  std::vector<Placement> all;
+  for (const auto& deal : deals_of(run.params)) all.push_back(deal->placement);
+  return all;
+}
+
+/// Let the experts of a run lie elsewhere from here on: parameters and what the optimizer keeps of them go from shard
+/// to shard. All shards call it together, between two steps. What follows has the bits of a run whose experts stay, and
+/// so have its checkpoints.
+/// @param run  a Trainer, or another owner whose `each` lists what moves, and whose `params` are the model's; packs of
+///             it are made like these (zeros_like, the optimizers' begin). Its gradients are zeros afterwards
+/// @param to   of each ExpertParallel, in the order of the parameters, as placements(run); without entries: even
+/// @return how many experts have moved
+/// @throws ArgumentError on all shards where these do not fit or are not the same on all, and where parts of a batch
+///         wait for a step; DeviceError where another shard has failed. Nothing has moved then, nor after bad_alloc
+/// @cost   rows that move cross once, in an exchange for each tensor; this shard's experts, their gradients and their
+///         optimizer's state twice in memory meanwhile
+template <class ShardT, class R>
+Index move_experts(ShardT& shard, R& run, const std::vector<Placement>& to) {
+  moving::expect_same_placements(shard, to);
+  const auto deals = deals_of(run.params);
+  expect(to.size() == deals.size(), "move_experts", "placements",
+         Joined{"one for each of ", deals.size(), " branches of experts"}, to.size());
+  if constexpr (requires { run.waiting(); })
+    expect(run.waiting() == 0, "move_experts", "run", "no part of a batch that waits for a step", run.waiting());
+  std::vector<moving::Change> changes;
+  Index moved = 0;
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    Deal next = *deals[i];
+    next.placement = to[i].filled("move_experts", next.placement.experts(), shard.count());
+    changes.push_back({deals[i], std::make_shared<const Deal>(std::move(next))});
+    const auto &was = changes.back().from->placement.shard_of, &is = changes.back().to->placement.shard_of;
+    for (std::size_t e = 0; e < was.size(); ++e) moved += was[e] != is[e];
+  }
+  if (moved == 0) return 0;
+  const std::vector<bool> held = moving::held(shard, changes, run);
+  moving::Move<ShardT> move(shard);
+  move.bring(changes, run, held);
+  if constexpr (requires { run.grads; }) move.shape(changes, run.grads);
+  shard.barrier();  // all shards have theirs
+  move.commit();
+  return moved;
+}
+
+}  // namespace gatefold::dist

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/dist/expert_loads.hpp"
+#include "gatefold/dist/imbalance.hpp"
+#include "gatefold/dist/longest_first.hpp"
+#include "gatefold/dist/move_experts.hpp"
+#include "gatefold/dist/placement.hpp"
+
+namespace gatefold::dist {
+
+/// What rebalance found and did: by ExpertParallel, in the order of the parameters.
+struct Rebalanced {
+  std::vector<double> before, after;  // imbalance of the loads that were measured, where experts lay and lie
+  Index moved = 0;                    // experts
+};
+
+/// Move the experts of a run to where their loads are even, as far as a planner finds. All shards call it together,
+/// between two steps; `loads` begin anew. No bit of the run depends on it (move_experts).
+///
+///     before, after = max_j L_j / (Σ_j L_j / C) of the loads that were measured                         (1)
+///
+/// @param planner  place(loads [E], shards, now) gives a Placement, the same on all shards
+/// @return the imbalance (1) of each ExpertParallel, and how many experts have moved
+/// @throws as move_experts, and ArgumentError where no loads were measured; nothing has moved then
+/// @cost   an exchange of Σ E numbers, and move_experts
+template <class ShardT, class R, class PlannerT = LongestFirst>
+Rebalanced rebalance(ShardT& shard, R& run, ExpertLoads& loads, const PlannerT& planner = {}) {
+  const std::vector<Placement> now = placements(run);
+  expect(loads.slots.size() == now.size(), "rebalance", "loads",
+         Joined{"those of ", now.size(), " branches of experts (ExpertLoads.add after a step)"}, loads.slots.size());
+  const std::vector<std::vector<Index>> of_all = loads.of_all(shard);
+  Rebalanced result;
+  std::vector<Placement> next;
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    next.push_back(planner.place(of_all[i], shard.count(), now[i]));
+    result.before.push_back(imbalance(of_all[i], now[i], shard.count()));
+    result.after.push_back(imbalance(of_all[i], next.back(), shard.count()));
+  }
+  result.moved = move_experts(shard, run, next);
+  loads.clear();
+  return result;
+}
+
+}  // namespace gatefold::dist

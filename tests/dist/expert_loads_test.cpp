@@ -1,0 +1,74 @@
+#include "gatefold/dist/expert_loads.hpp"
+
+#include <doctest/doctest.h>
+
+#include <mutex>
+#include <vector>
+
+#include "gatefold/dist/data_parallel.hpp"
+#include "gatefold/dist/expert_parallel.hpp"
+#include "gatefold/dist/loss_of_shards.hpp"
+#include "gatefold/gatefold.hpp"
+
+using namespace gatefold;
+using Numbers = std::vector<Index>;
+
+namespace {
+
+constexpr Index dim = 4, experts = 5, items = 30;
+const Mixture mixture{SoftmaxTopK{.scores = {.experts = experts}, .selection = {.k = 2}},
+                      Mlp<Gelu>{.model_dim = dim, .hidden_dim = 3}};
+auto trainer_on(auto& shard, Cpu::Context& ctx, const dist::Placement& placement) {
+  return Trainer{ctx, Stack{Residual{update::Plain{}, dist::ExpertParallel{mixture, &shard, placement}}, 2},
+                 dist::LossOfShards{MeanSquaredError{}, &shard}, dist::DataParallel{optim::Sgd{.lr = 0.1}, &shard},
+                 Seed{3}};
+}
+
+}  // namespace
+
+TEST_CASE("the loads of all shards are the picks of the plans of their steps") {
+  for (const dist::Placement& placement : {dist::Placement{}, dist::Placement{{2, 0, 0, 2, 0}}}) {
+    dist::Alone world;
+    std::mutex mutex;
+    dist::run(world, 3, [&](auto& shard) {
+      Cpu::Context ctx(1);
+      auto trainer = trainer_on(shard, ctx, placement);
+      dist::ExpertLoads loads;
+      std::vector<Numbers> expected(2, Numbers(experts));
+      const auto mine = shard.part_of(items);
+      for (std::uint64_t i = 0; i < 3; ++i) {
+        const auto x = uniform_tensor<float>(ctx, Seed{i}, 1, items, dim);
+        trainer.step(x.view().rows(mine.first, mine.count), x.view().rows(mine.first, mine.count));
+        loads.add(shard, trainer);
+        std::size_t layer = 0;
+        for_each_mixture(trainer.saved, [&](const auto& saved) {  // its plan is of all shards' items
+          for (Index p = 0; p < saved.plan.expert.size(); ++p)
+            ++expected[layer][static_cast<std::size_t>(saved.plan.expert(p))];
+          ++layer;
+        });
+      }
+      const auto found = loads.of_all(shard);
+      const std::lock_guard lock(mutex);
+      CHECK(found == expected);
+      CHECK(loads.slots.size() == 2);
+      loads.clear();
+      CHECK(loads.slots.empty());
+    });
+  }
+}
+
+TEST_CASE("a run that has taken no step has no loads to count") {
+  dist::Alone world;
+  CHECK_THROWS_WITH_AS(
+      dist::run(world, 2,
+                [&](auto& shard) {
+                  Cpu::Context ctx(1);
+                  auto trainer = trainer_on(shard, ctx, {});
+                  const auto x = uniform_tensor<float>(ctx, Seed{1}, 1, 4, dim);
+                  trainer.step(x, x);
+                  trainer.params = init_params<float, Cpu>(trainer.layer(), ctx, Seed{4});
+                  dist::ExpertLoads{}.add(shard, trainer);
+                }),
+      "ExpertLoads.add: run: expected one that has taken a step where its experts lie, got one that has not",
+      ArgumentError);
+}
