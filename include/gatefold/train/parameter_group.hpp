@@ -11,7 +11,7 @@
 
 namespace gatefold {
 
-namespace groups {
+namespace parameter_group {
 
 struct SwapOthers {
   const std::vector<bool>& belongs;
@@ -35,7 +35,7 @@ struct LeaveEmpty {
   void operator()(auto&, const auto&) const {}
 };
 
-}  // namespace groups
+}  // namespace parameter_group
 
 /// Some of the tensors of a pack, so that an optimizer sees these and no others.
 ///
@@ -88,7 +88,7 @@ class ParameterGroup {
     const auto here = ctx.here();
     Pack part;
     std::size_t i = 0;
-    pack::structure_like(part, pack, groups::CopyChosen<C>{ctx, belongs_, i});
+    pack::structure_like(part, pack, parameter_group::CopyChosen<C>{ctx, belongs_, i});
     return part;
   }
   /// The number of values in the part.
@@ -106,13 +106,13 @@ class ParameterGroup {
     ~Exchange() { swap(); }
     void swap() const {
       std::size_t i = 0;
-      for_each_tensor(groups::SwapOthers{belongs, i}, pack, aside);
+      for_each_tensor(parameter_group::SwapOthers{belongs, i}, pack, aside);
     }
   };
   /// The structure of a pack, every tensor empty.
   static Pack hollow(const Pack& like) {
     Pack empty;
-    pack::structure_like(empty, like, groups::LeaveEmpty{});
+    pack::structure_like(empty, like, parameter_group::LeaveEmpty{});
     return empty;
   }
 
