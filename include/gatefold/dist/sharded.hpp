@@ -32,6 +32,7 @@ struct Sharded {
   static constexpr bool sharded = true;
   P part;
   std::shared_ptr<const Deal> deal{};  // that of the pack it is made like; none: rows lie in the order of the shards
+  void lie_as(const Sharded& other) { deal = other.deal; }
   static void each(auto&& f, auto&... s) { P::each(f, s.part...); }
 };
 

@@ -72,7 +72,7 @@ inline constexpr bool is_tuple = false;
 template <class... T>
 inline constexpr bool is_tuple<std::tuple<T...>> = true;
 
-/// A pack of which each of several processes holds a part (dist/sharded.hpp).
+/// A pack of which each of several processes holds a part (dist/sharded.hpp); `to.lie_as(from)`: the same part.
 template <class P>
 inline constexpr bool is_sharded = requires {
   requires P::sharded;
@@ -299,7 +299,7 @@ void structure_like(P& to, const Q& from, const Leaf& leaf) {
     };
     parts(std::make_index_sequence<std::tuple_size_v<P>>{});
   } else if constexpr (check<P>()) {
-    if constexpr (is_sharded<P>) to.deal = from.deal;
+    if constexpr (is_sharded<P>) to.lie_as(from);
     P::each([&](std::string_view, auto& a, auto& b) { structure_like(a, std::as_const(b), leaf); }, to, from);
   }
 }
