@@ -168,7 +168,7 @@ class Subject {
   Inputs inputs_;
   Params<Layer, T, B> params_;
   Tensor<T, 2, B> x_, dy_;
-  rows::Extras<T> extras_;
+  rows::Extras<T, B> extras_;
 };
 
 /// Forward, backward and infer, where loops are shared out if they are long, and (`eager`) however short.

@@ -3,7 +3,9 @@
 # file, and say what they cover. KIND is
 #   pairwise       any two rows of different families that may meet: gradients and bits  OUT/<rule>_test.cpp
 #   bitwise        every row: bits of many items, in float and double; on shards         OUT/policies_<experts>_test.cpp
-#   cuda           every row but options of others, on the device                        OUT/policies_<experts>_test.cu
+#   bfloat16       every row: values and bits on CpuBf16                                 OUT/policies_<experts>_test.cpp
+#   bfloat16_pairwise  any two rows that may meet, on CpuBf16                            OUT/<rule>_test.cpp
+#   cuda           every row but options of others, on the device, on CudaBf16 too       OUT/policies_<experts>_test.cu
 #   cuda_pairwise  any two rows that may meet, on the device                             OUT/<rule>_test.cu
 #   list           every row as ROW(row), for benchmarks                                 OUT/<family>.inc
 # Files that would not change are left alone, others in OUT removed.
@@ -33,7 +35,8 @@ case $kind in
     include=descriptors/pairwise.hpp
     call='check_bits_of_many<float>(%s);\n  check_bits_of_many<double>(%s);\n  check_shards(%s);'
     ;;
-  cuda | cuda_pairwise) include=descriptors/parity.cuh call='check_parity(%s);' ;;
+  bfloat16 | bfloat16_pairwise) include=descriptors/bfloat16.hpp call='check_bfloat16(%s);' ;;
+  cuda | cuda_pairwise) include=descriptors/parity.cuh call='check_parity(%s);\n  check_bfloat16(%s);' ;;
   *) echo "$0: no such kind: $kind" >&2; exit 2 ;;
 esac
 

@@ -16,7 +16,7 @@ struct ExtraOptions {
 };
 
 /// What extra inputs of `items` items of `width` values point to: masks, tokens, and what an attention would hand over.
-template <class T>
+template <class T, class B = Cpu>
 class Extras {
  public:
   Extras(Index items, Index width) {
@@ -36,7 +36,7 @@ class Extras {
   template <class E>
   E of(const ExtraOptions& options, Index first, Index count) const {
     const auto part = [&]<class P>(std::type_identity<P>) { return of<P>(options, first, count); };
-    const auto valid = options.padding ? View<const T, 1, Cpu>(mask_).rows(first, count) : View<const T, 1, Cpu>{};
+    const auto valid = options.padding ? View<const T, 1, B>(mask_).rows(first, count) : View<const T, 1, B>{};
     if constexpr (requires(E e) { e.scores, e.mixing, e.selection; }) {
       auto scores = part(std::type_identity<decltype(E::scores)>{});
       if constexpr (requires { scores.random; })
@@ -52,11 +52,11 @@ class Extras {
         return E{{part(std::type_identity<P>{})...}};
       }(std::type_identity<decltype(E::layers)>{});
     } else if constexpr (requires(E e) { e.ids; }) {
-      return {View<const Index, 1, Cpu>(ids_).rows(first, count)};
+      return {View<const Index, 1, B>(ids_).rows(first, count)};
     } else if constexpr (requires(E e) { e.trace; }) {
       const auto rows = [&](const auto& t) { return t.view().rows(first, count); };
-      return {AttentionTrace<const T, Cpu>{rows(q_), rows(k_), rows(v_), rows(log_sum_exp_), output_,
-                                           options.length > 0 ? options.length : count, 0.7, true},
+      return {AttentionTrace<const T, B>{rows(q_), rows(k_), rows(v_), rows(log_sum_exp_), output_,
+                                         options.length > 0 ? options.length : count, 0.7, true},
               valid};
     } else {
       E e{};

@@ -45,15 +45,15 @@ void check_gradients(const C& c) {
 }
 
 /// Bits: on any threads, in `infer` and in `forward`, and (unless items of a batch meet) in any batch.
-template <class T, class C>
+template <class T, class B = Cpu, class C>
 void check_bits(const C& c) {
   using namespace bitwise;
   const auto layer = c.make(odd);
   const Meets meets = c.most(&Facts::meets);
-  on_any_threads<T>(layer, few, true, {.noise = true, .padding = true});
-  if (meets == Meets::itself) in_any_batch<T>(layer, {}, 1, {0, 5, 29}, 40);
+  on_any_threads<T, B>(layer, few, true, {.noise = true, .padding = true});
+  if (meets == Meets::itself) in_any_batch<T, B>(layer, {}, 1, {0, 5, 29}, 40);
   if (meets == Meets::sequence)
-    in_any_batch<T>(layer, {.length = odd.sequence}, odd.sequence, {0, 2}, 9 * odd.sequence);
+    in_any_batch<T, B>(layer, {.length = odd.sequence}, odd.sequence, {0, 2}, 9 * odd.sequence);
 }
 
 /// The same bits by size: work of many items is shared out by itself, and rows of an expert fill more than one block.

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "descriptors/composition.hpp"
+#include "descriptors/rounded.hpp"
 #include "gatefold/gatefold.cuh"
 #include "support/parity.hpp"
 
@@ -29,6 +30,21 @@ void check_parity(const C& c) {
                                   {.items = 3 * size.sequence,
                                    .length = size.sequence,
                                    .expected = {.of_doubles = c.most(&Facts::of_doubles), .any_zeros = true}});
+}
+
+/// Where experts multiply bfloat16: values, beside those in double that are rounded where floats are, and the same bits
+/// in `infer` and in a second run.
+template <class C>
+void check_bfloat16(const C& c) {
+  with_rounded(c, [](const auto& rounded) {
+    CudaBf16::Context ctx;
+    const auto run = rounded.template run<float, CudaBf16>(ctx);
+    const auto outcome = test::outcome(run);
+    rounded.expect(outcome);
+    CHECK(test::same(outcome, test::outcome(rounded.template run<float, CudaBf16>(ctx))));
+    CHECK(test::values_of(ctx, run.y) == test::values_of(ctx, run.inferred));
+    CHECK(test::values_of(ctx, run.carry) == test::values_of(ctx, run.inferred_carry));
+  });
 }
 
 }  // namespace gatefold::rows

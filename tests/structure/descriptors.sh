@@ -25,15 +25,6 @@ for want in pairs each; do
   [[ $compositions == compositions.txt ]] || rm "$compositions"
 done
 
-# Every expert is run on CpuBf16 too.
-if [[ -e tests/bitwise/experts_bfloat16_test.cpp ]]; then
-  while read -r row; do
-    grep -q "rows::$row\b" tests/bitwise/experts_bfloat16_test.cpp && continue
-    echo "tests/descriptors/expert.hpp: no-bfloat16: $row is not in tests/bitwise/experts_bfloat16_test.cpp"
-    bad=1
-  done < <(grep -oP '^GATEFOLD_ROW\(\K\w+|^    \Kmerged_transformer(?=,)' tests/descriptors/expert.hpp)
-fi
-
 # Losses of a model are no part of a layer; gates by name are compositions of rows.
 if awk -f "$scripts/rows.awk" -f <(cat <<'END'
 FILENAME ~ /\.hpp$/ { next }

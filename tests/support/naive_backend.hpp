@@ -26,10 +26,10 @@ class NaiveContext : public Scratch<B>, public ObjectPool {
 /// The porting contract in its plainest form: one loop for each equation, one lane, one element at a time, no Eigen.
 /// What other backends are compared with, in files of any compiler.
 /// @param Operand  Operand::of(v) is what grouped products multiply of a value v
-template <class B, class Operand>
+template <class B, class Operand, class ContextT = NaiveContext<B>>
 struct NaivePrimitives {
   static constexpr bool is_host = true;
-  using Context = NaiveContext<B>;
+  using Context = ContextT;
 
   static void* allocate(std::size_t bytes) { return ::operator new(bytes, std::align_val_t(256)); }
   static void release(void* p) { ::operator delete(p, std::align_val_t(256)); }

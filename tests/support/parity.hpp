@@ -4,9 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
-#include <limits>
-#include <optional>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -16,42 +13,13 @@
 #include <vector>
 
 #include "gatefold/gatefold.cuh"
+#include "support/layer_run.hpp"
 #include "support/members.hpp"
-#include "support/naive_backend.hpp"
 
 /// One text run by the naive backend and by CUDA, and what came out of both compared.
 namespace gatefold::test {
 
-/// How far the two may differ, each element by itself, for sums of at most n terms, u half an epsilon:
-///
-///     |a − b| <= n u · (the largest |a| of that tensor) + (r − n u) |a|                                     (1)
-///
-/// Another order moves a sum by n u of its terms; where those cancel, the largest element says how large they may be.
-/// What is relative are other roundings of exp and log.
-template <class T>
-inline constexpr double relative_tolerance = std::is_same_v<T, double> ? 1e-12 : 2e-5;  // r
-template <class T>
-inline constexpr double summation_tolerance = 256 * 0.5 * std::numeric_limits<T>::epsilon();  // n u
-
-/// What a case knows of its outcome beyond that both backends agree.
-struct Expected {
-  double scale = 1;                  // times (1), where a policy loses digits
-  double of_doubles = 1;             // times that, of double tensors which a policy computes from floats
-  std::vector<std::string> zeros{};  // names of tensors that are 0 all over: these and what is inside, and no others
-  bool any_zeros = false;            // whatever is 0 may be
-  double rounding = 0;               // what counts as 0 there: of sums whose terms cancel
-  bool nan = false;                  // NaN equals NaN
-  Index slots = -1, used = 0;  // of a tensor with `slots` rows, or so many each, `used` are defined: dropped picks
-
-  bool zero(const std::string& name) const {
-    return std::any_of(zeros.begin(), zeros.end(), [&](const std::string& z) {
-      return name.compare(0, z.size(), z) == 0 && (name.size() == z.size() || name[z.size()] == '.');
-    });
-  }
-};
-
-struct Backends {
-  Naive::Context naive;
+struct Backends : HostSide {
   Cuda::Context cuda;
 
   template <class B>
@@ -206,131 +174,6 @@ void expect_same(Backends& on, const std::string& name, const P& naive, const Q&
   }
 }
 
-/// A case: sizes, and what the extra inputs of policies are to be.
-struct Case {
-  Index items = 37;
-  Index length = 0;      // items per sequence, for policies that know sequences; 0: all are one
-  bool padding = false;  // every fifth item, and what it holds is NaN
-  bool causal = true;    // of the attention that a gate follows
-  bool noise = true;     // for policies that draw some
-  bool auxiliary = true;
-  Index past = 0;               // items remembered before each sequence
-  Index k = 0;                  // picks of an item in this call, for selections that take it; 0: the option
-  std::optional<double> tau{};  // of similarity in this call; empty: the option
-  Seed seed{1};
-  double spread = 1;  // items are uniform in ±spread, but for those that `edit` changes
-  std::function<double(Index item, Index column, double value)> edit{};
-  Expected expected{};
-};
-
-/// Random numbers, the same for both backends: drawn by the naive one.
-template <class T, class... I>
-auto random_tensor(Backends& on, Seed seed, double bound, I... extents) {
-  return uniform_tensor<T>(on.naive, seed, bound, extents...);
-}
-template <class V>
-bool all_zero(const V& t) {
-  return std::all_of(t.data(), t.data() + t.size(), [](auto v) { return v == 0; });
-}
-/// Fill the tensors of real numbers that hold zeros alone: parameters and carries that begin so would hide mistakes. A
-/// visitor with a name, so that parts which policies have in common are compiled once.
-struct FillZeros {
-  Backends& on;
-  Seed seed;
-  void operator()(const Name&, auto& t) {
-    if constexpr (std::is_floating_point_v<std::remove_cvref_t<decltype(*t.data())>>)
-      if (all_zero(t)) fill_uniform(on.naive, seed = seed.fork(1), -0.5, 0.5, t);
-  }
-};
-template <class T>
-Tensor<T, 2, Naive> items_of(Backends& on, const Case& c, Index width) {
-  auto x = random_tensor<T>(on, c.seed.fork(1), c.spread, c.items, width);
-  for (Index n = 0; n < c.items; ++n)
-    for (Index d = 0; d < width; ++d) {
-      if (c.padding && n % 5 == 3) x(n, d) = std::numeric_limits<T>::quiet_NaN();
-      if (c.edit) x(n, d) = static_cast<T>(c.edit(n, d, x(n, d)));
-    }
-  return x;
-}
-
-/// What extra inputs point to.
-template <class T, class B>
-struct Inputs {
-  Tensor<T, 1, B> valid, attended;               // [N] or [0] without padding: masks of a gate and of attention
-  Tensor<Index, 1, B> ids;                       // [N]
-  Tensor<T, 2, B> q, k, v, log_sum_exp, output;  // of an attention with two heads
-  Tensor<T, 3, B> past;                          // [1, sequences · past, width]
-
-  static void each(auto&& f, auto&... p) {
-    f("past", p.past...);
-    f("valid", p.valid...);
-    f("attended", p.attended...);
-    f("ids", p.ids...);
-    f("q", p.q...);
-    f("k", p.k...);
-    f("v", p.v...);
-    f("log_sum_exp", p.log_sum_exp...);
-    f("output", p.output...);
-  }
-};
-template <class T>
-Inputs<T, Naive> inputs_of(Backends& on, const Case& c, Index width) {
-  const auto random = [&](std::uint64_t stream, Index rows, Index columns) {
-    return random_tensor<T>(on, c.seed.fork(20 + stream), 1, rows, columns);
-  };
-  const Index masked = c.padding ? c.items : 0, past = c.past * (c.length > 0 ? c.items / c.length : 1);
-  Inputs<T, Naive> in{Tensor<T, 1, Naive>(masked),
-                      Tensor<T, 1, Naive>(masked),
-                      Tensor<Index, 1, Naive>(c.items),
-                      random(0, c.items, width),
-                      random(1, c.items, width),
-                      random(2, c.items, width),
-                      random(3, c.items, 2),
-                      random(4, width, width),
-                      random_tensor<T>(on, c.seed.fork(25), 1, 1, past, width)};
-  for (Index n = 0; n < masked; ++n) {
-    in.valid(n) = n % 5 == 3 ? 0 : 1;
-    in.attended(n) = n % 7 == 5 ? 0 : 1;
-  }
-  for (Index n = 0; n < c.items; ++n) in.ids(n) = n % 7 == 6 ? -1 : 1000 * n + 7;
-  return in;
-}
-
-/// The extra inputs of any policy, of the case and what it points to.
-template <class E, class T, class B>
-E extra_of(const Case& c, const Inputs<T, B>& in) {
-  if constexpr (requires(E e) { e.scores, e.mixing, e.selection; }) {
-    return {extra_of<decltype(E::scores)>(c, in), extra_of<decltype(E::mixing)>(c, in),
-            extra_of<decltype(E::selection)>(c, in), in.valid, c.auxiliary};
-  } else if constexpr (std::is_same_v<E, Noise>) {
-    return c.noise ? Noise{Random{c.seed.fork(2), 3}} : Noise{};
-  } else if constexpr (std::is_same_v<E, Sequence<T, B>>) {
-    return {c.length, in.valid};
-  } else if constexpr (requires(E e) { e.tau; }) {
-    return {c.length, {}, c.tau};
-  } else if constexpr (requires(E e) { e.k; }) {
-    return {c.k};
-  } else if constexpr (requires(E e) { e.trace; }) {
-    return {AttentionTrace<const T, B>{in.q, in.k, in.v, in.log_sum_exp, in.output, c.length > 0 ? c.length : c.items,
-                                       0.7, c.causal, in.attended},
-            {}};
-  } else if constexpr (requires(E e) { e.ids; }) {
-    return {View<const Index, 1, B>(in.ids)};
-  } else if constexpr (requires(E e) { e.noise, e.branch; }) {
-    return {extra_of<decltype(E::noise)>(c, in), extra_of<decltype(E::branch)>(c, in)};
-  } else if constexpr (requires(E e) { e.relative, e.memory; }) {
-    return {.length = c.length, .valid = in.valid, .memory = {in.past, {}}, .noise = extra_of<Noise>(c, in)};
-  } else if constexpr (requires(E e) { e.attention, e.layer; }) {
-    return {extra_of<decltype(E::attention)>(c, in), extra_of<decltype(E::layer)>(c, in)};
-  } else if constexpr (requires(E e) { e.layers; }) {
-    return [&]<class... Part>(std::type_identity<std::tuple<Part...>>) {
-      return E{{extra_of<Part>(c, in)...}};
-    }(std::type_identity<decltype(E::layers)>{});
-  } else {
-    return {};
-  }
-}
-
 struct ExpectSameInit {
   Backends& on;
   Expected expected;
@@ -466,44 +309,6 @@ void expect_same_gate(Backends& on, const G& given, Index width, const Case& c =
   if constexpr (requires(Extra<G, T, Naive> e) { e.mixing.trace; })
     expect_same(on, "dtrace", naive.dtrace, cuda.dtrace, c.expected);
 }
-
-/// All a layer does on one backend.
-template <class L, class T, class B>
-struct LayerRun {
-  typename B::Context& ctx;
-  AsLayer<L, T, B> layer;
-  using Layer = AsLayer<L, T, B>;
-  Params<Layer, T, B> params;
-  Tensor<T, 2, B> x;
-  Inputs<T, B> in;
-  Extra<Layer, T, B> extra;
-  Params<Layer, T, B> grads;
-  Tensor<T, 2, B> dx, y, inferred;
-  Carry<Layer, T, B> carry{}, inferred_carry{}, dcarry{};
-  Saved<Layer, T, B> saved{};
-
-  LayerRun(typename B::Context& context, const L& part, const Case& c, Params<Layer, T, B> p, Tensor<T, 2, B> items,
-           Inputs<T, B> inputs)
-      : ctx(context),
-        layer(as_layer<T, B>(part)),
-        params(std::move(p)),
-        x(std::move(items)),
-        in(std::move(inputs)),
-        extra(extra_of<Extra<Layer, T, B>>(c, in)),
-        grads(zeros_like(ctx, params)),
-        dx(constant_tensor<T>(ctx, 0, x.extent(0), layer.in_dim())),
-        y(x.extent(0), layer.out_dim()),
-        inferred(x.extent(0), layer.out_dim()) {
-    for (auto* of : {&carry, &inferred_carry, &dcarry}) layer.begin(ctx, params, x.extent(0), *of);
-  }
-  void forward() {
-    layer.forward(ctx, params, x, carry, y, saved, extra);
-    infer<T, B>(layer, ctx, params, x, inferred_carry, inferred, extra);
-  }
-  void backward(const Tensor<T, 2, B>& dy) {
-    gatefold::backward(layer, ctx, params, x, saved, dy, dcarry, dx, grads, extra);
-  }
-};
 
 /// A layer, branch, stack or expert on both backends: initial parameters, forward and infer with what travels in depth,
 /// what forward keeps, and every gradient for random adjoints.

@@ -1,66 +1,12 @@
 #pragma once
 
 #include <utility>
-#include <vector>
 
+#include "support/bank_run.hpp"
 #include "support/parity.hpp"
 
 /// A bank of experts, run by the naive backend and by CUDA on slots of any counts.
 namespace gatefold::test {
-
-/// How many slots each expert has, and how many more there are past the last one, which nobody may touch.
-struct Slots {
-  std::vector<Index> counts;
-  Index spare = 0;
-
-  Index experts() const { return static_cast<Index>(counts.size()); }
-};
-
-/// A bank as a policy without its number of experts: what params_of asks for.
-template <class E>
-struct BankInit {
-  E expert;
-  Index experts;
-
-  template <class T, class B>
-  using Params = gatefold::Params<E, T, B>;
-  template <class T, class B>
-  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    return expert.template init<T, B>(ctx, experts, seed);
-  }
-};
-
-/// All a bank of experts does on one backend.
-template <class E, class T, class B>
-struct BankRun {
-  static constexpr double untouched = 777;
-
-  typename B::Context& ctx;
-  E expert;
-  Params<E, T, B> params;
-  Tensor<Index, 1, B> offsets, rows;
-  Tensor<T, 2, B> x;
-  Params<E, T, B> grads = zeros_like(ctx, params);
-  Tensor<T, 2, B> z = wide(expert.out_dim()), inferred = wide(expert.out_dim()), dslots = wide(expert.in_dim());
-  Saved<E, T, B> saved{};
-  // Of weighted_backward, where it has one.
-  Params<E, T, B> weighted_grads = zeros_like(ctx, params);
-  Tensor<T, 2, B> weighted_dslots = wide(expert.in_dim());
-  Tensor<T, 1, B> dweight = constant_tensor<T>(ctx, untouched, rows.size());
-
-  void run(const Tensor<T, 2, B>& dz, const Tensor<T, 2, B>& du, const Tensor<T, 1, B>& weight) {
-    const Groups<B> groups{offsets, rows, rows.size()};
-    expert.forward(ctx, params, groups, x, z, saved);
-    infer_expert<T, B>(expert, ctx, params, groups, x, inferred);
-    expert.backward(ctx, params, groups, x, saved, dz, dslots, grads);
-    if constexpr (hook::expert::weighted_backward<E, T, B>())
-      expert.weighted_backward(ctx, params, groups, x, saved, du, SlotWeights<T, B>{weight, dweight}, weighted_dslots,
-                               weighted_grads);
-  }
-
- private:
-  auto wide(Index columns) { return constant_tensor<T>(ctx, untouched, rows.size(), columns); }
-};
 
 /// A bank of experts on both backends: initial parameters, forward and infer, every gradient (0 where no slot is in
 /// use), and slots nobody may touch.

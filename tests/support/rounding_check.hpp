@@ -1,0 +1,204 @@
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <sstream>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "support/layer_run.hpp"
+#include "support/rounded_double.hpp"
+
+/// A layer on a backend whose experts multiply bfloat16, beside the same text in double that rounds the same values
+/// (rounded_double.hpp).
+///
+/// Both differ where a float is so close to the border between two bfloat16 that it is rounded to the other one. These
+/// few values are known from the run in double, and what comes out if one of them is rounded the other way is computed,
+/// so that an element is to be
+///
+///     |got − expected| <= 2 Σ_v |expected where v is rounded the other way − expected| + (1) of layer_run.hpp     (1)
+///
+/// Twice: two of them together change what comes out by a product of theirs more, each less than 2⁻⁷ of a factor.
+///
+/// What this shows: products, epilogues and all that a backend does by code of its own, and that no policy depends on
+/// another rounding. It shows not which values a policy hands to which product, as both have its text:
+/// bfloat16/by_hand_test.cpp and cuda/bfloat16_test.cu do.
+namespace gatefold::test {
+
+/// Numbers of one run under a name.
+struct Numbers {
+  std::string name;
+  std::vector<double> values;
+  bool exact;
+};
+template <class B>
+struct Collect {
+  typename B::Context& ctx;
+  std::vector<Numbers>& all;
+  std::string name;
+  void operator()(const Name& part, const auto& t) const {
+    using T = std::remove_cvref_t<decltype(*t.data())>;
+    std::vector<T> v(static_cast<std::size_t>(t.size()));
+    B::to_host(ctx, t.size(), t.data(), v.data());
+    all.push_back({name + " " + part.str(), {v.begin(), v.end()}, !std::is_floating_point_v<T>});
+  }
+};
+/// The numbers of a pack.
+template <class C, class P>
+std::vector<double> values_of(C& ctx, const P& pack) {
+  std::vector<Numbers> parts;
+  for_each_tensor(Collect<typename C::Backend>{ctx, parts, ""}, pack);
+  std::vector<double> all;
+  for (const Numbers& part : parts) all.insert(all.end(), part.values.begin(), part.values.end());
+  return all;
+}
+/// The plan of every mixture, outputs, and all gradients.
+template <class L, class T, class B>
+std::vector<Numbers> outcome(const LayerRun<L, T, B>& run) {
+  std::vector<Numbers> all;
+  const auto add = [&](const char* name, const auto& pack) { for_each_tensor(Collect<B>{run.ctx, all, name}, pack); };
+  for_each_mixture(run.saved, [&](const auto& mixture) {
+    const auto& plan = mixture.plan;
+    add("plan.offsets", plan.offsets);
+    if constexpr (requires { plan.pick; }) {
+      add("plan.expert", plan.expert);
+      add("plan.item", plan.item);
+      add("plan.weight", plan.weight);
+    } else {
+      add("plan.dispatch_weight", plan.dispatch_weight);
+      add("plan.combine_weight", plan.combine_weight);
+    }
+  });
+  add("y", run.y);
+  add("carry", run.carry);
+  add("dx", run.dx);
+  add("grads", run.grads);
+  add("dcarry", run.dcarry);
+  return all;
+}
+inline bool same(const std::vector<Numbers>& a, const std::vector<Numbers>& b, bool integers_alone = false) {
+  for (std::size_t i = 0; i < a.size(); ++i)
+    if ((a[i].exact || !integers_alone) && a[i].values != b[i].values) return false;
+  return a.size() == b.size();
+}
+
+/// Rounded to floats, as doubles.
+struct ToFloats {
+  void operator()(const Name&, auto& t) const {
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(*t.data())>, double>)
+      for (Index i = 0; i < t.size(); ++i) t.data()[i] = static_cast<double>(static_cast<float>(t.data()[i]));
+  }
+};
+struct Move {
+  HostSide& on;
+  double by;
+  Seed seed;
+  void operator()(const Name&, auto& t) {
+    const auto step = random_tensor<double>(on, seed = seed.fork(1), by, t.size());
+    for (Index i = 0; i < t.size(); ++i) t.data()[i] += step(i);
+  }
+};
+/// A layer with parameters, items and adjoints that are floats, and what it is to give.
+template <class L>
+class RoundedLayer {
+ public:
+  /// @param moved  how far parameters are moved from where they begin
+  RoundedLayer(const L& part, const Case& c, double moved) : part_(part), c_(c) {
+    const Layer layer = as_layer<double, B>(part);
+    params_ = init_params<double, B>(layer, ctx_, c.seed);
+    for_each_tensor(FillZeros{on_, c.seed.fork(3)}, params_);
+    if (moved > 0) for_each_tensor(Move{on_, moved, c.seed.fork(6)}, params_);
+    x_ = items_of<double>(on_, c, layer.in_dim());
+    in_ = inputs_of<double>(on_, c, layer.in_dim());
+    dy_ = random_tensor<double>(on_, c.seed.fork(4), 1, c.items, layer.out_dim());
+    layer.begin(ctx_, params_, c.items, dcarry_);
+    for_each_tensor(FillZeros{on_, c.seed.fork(5)}, dcarry_);
+    for_each_tensor(ToFloats{}, params_);
+    for_each_tensor(ToFloats{}, x_);
+    for_each_tensor(ToFloats{}, in_);
+    for_each_tensor(ToFloats{}, dy_);
+    for_each_tensor(ToFloats{}, dcarry_);
+    expected_ = outcome(run<double, B>(ctx_, false));
+    for (const Numbers& n : expected_) apart_.emplace_back(n.values.size());
+    const auto close = ctx_.rounding.close();
+    close_ = close.size();
+    for (const double v : close) {
+      ctx_.rounding.round_the_other_way(v);
+      const auto other = outcome(run<double, B>(ctx_, false));
+      steady_ = steady_ && same(other, expected_, true);
+      for (std::size_t i = 0; i < other.size(); ++i)
+        for (std::size_t k = 0; k < other[i].values.size(); ++k)
+          apart_[i][k] += std::abs(other[i].values[k] - expected_[i].values[k]);
+    }
+  }
+  /// Whether the routing is the same whichever way values are rounded.
+  bool steady() const { return steady_; }
+  std::size_t close() const { return close_; }
+
+  /// All the layer does on a backend.
+  template <class T, class To>
+  auto run(typename To::Context& ctx, bool infer = true) const {
+    using Run = LayerRun<L, T, To>;
+    Run to(ctx, part_, c_, copied_to<Params<typename Run::Layer, T, To>, To>(ctx, params_),
+           copied_to<Tensor<T, 2, To>, To>(ctx, x_), copied_to<Inputs<T, To>, To>(ctx, in_));
+    for_each_tensor(CopyTo<To>{ctx}, dcarry_, to.dcarry);
+    infer ? to.forward() : to.forward_to_keep();
+    to.backward(copied_to<Tensor<T, 2, To>, To>(ctx, dy_));
+    return to;
+  }
+  /// (1)
+  void expect(const std::vector<Numbers>& got) const {
+    REQUIRE(got.size() == expected_.size());
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      const Numbers& e = expected_[i];
+      CAPTURE(e.name);
+      REQUIRE(got[i].values.size() == e.values.size());
+      if (e.exact) {
+        CHECK(got[i].values == e.values);
+        continue;
+      }
+      double largest = 0;
+      for (const double v : e.values) largest = std::max(largest, std::abs(v));
+      std::string wrong;
+      for (std::size_t k = 0; k < e.values.size(); ++k) {
+        const double bound = bound_of(i, k, largest), apart = std::abs(got[i].values[k] - e.values[k]);
+        if (apart <= bound) continue;  // NaN is not
+        std::ostringstream message;
+        message.precision(9);
+        message << "[" << k << "] of " << e.values.size() << ": expected " << e.values[k] << ", got "
+                << got[i].values[k] << ", off by " << apart << ", at most " << bound << "; largest " << largest;
+        if (wrong.empty()) wrong = message.str();
+      }
+      CHECK(wrong == "");
+    }
+  }
+
+ private:
+  using B = RoundedDouble;
+  using Layer = AsLayer<L, double, B>;
+
+  double bound_of(std::size_t i, std::size_t k, double largest) const {
+    return 2 * apart_[i][k] + summation_tolerance<float> * largest +
+           (relative_tolerance<float> - summation_tolerance<float>)*std::abs(expected_[i].values[k]);
+  }
+
+  L part_;
+  Case c_;
+  HostSide on_;
+  mutable RoundingContext ctx_;
+  Params<Layer, double, B> params_;
+  Tensor<double, 2, Naive> x_, dy_;
+  Inputs<double, Naive> in_;
+  Carry<Layer, double, B> dcarry_;
+  std::vector<Numbers> expected_;
+  std::vector<std::vector<double>> apart_;
+  std::size_t close_ = 0;
+  bool steady_ = true;
+};
+
+}  // namespace gatefold::test
