@@ -1,8 +1,10 @@
-// Layers whose experts multiply bfloat16 on the device, beside plain loops that round the same factors.
+// What experts that multiply bfloat16 give on the device; compositions of any of them: cuda/policies_*.
 
 #include <doctest/doctest.h>
 
+#include "support/bf16_by_hand.hpp"
 #include "support/bf16_layers.cuh"
+#include "support/bf16_on_cpu.hpp"
 
 using namespace gatefold;
 using namespace gatefold::test;
@@ -11,31 +13,35 @@ namespace {
 
 constexpr Index dim = 20;
 
-template <class E>
-void check(const E& expert, Index items = 40) {
-  const Mixture mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, expert};
-  check_bf16_layer(Residual{update::HeavyBall{}, mixture}, items, dim);
-}
-
 }  // namespace
 
-TEST_CASE("cuda: experts that multiply bfloat16"){SUBCASE("Linear"){check(Linear{.model_dim = dim});
-}
-SUBCASE("Mlp") { check(Mlp<Gelu>{.model_dim = dim, .hidden_dim = 40}); }
-SUBCASE("Mlp, odd, without bias") { check(Mlp<Relu>{.model_dim = dim, .hidden_dim = 13, .bias = false}); }
-SUBCASE("GatedMlp") { check(GatedMlp<Silu>{.model_dim = dim, .hidden_dim = 24}); }
-SUBCASE("GatedMlp, odd, many items") { check(GatedMlp<Silu>{.model_dim = dim, .hidden_dim = 13}, 200); }
-#ifdef GATEFOLD_SLOW_TESTS
-SUBCASE("HiddenDropout") { check(HiddenDropout{0.4, Mlp<GeluTanh>{.model_dim = dim, .hidden_dim = 16}}); }
-SUBCASE("soft slots") {
-  check_bf16_layer(Residual{update::Plain{},
-                            Mixture{SoftMoe{.count = 3, .slots = 2}, Mlp<Gelu>{.model_dim = dim, .hidden_dim = 16}}},
-                   40, dim);
-}
-#endif
+TEST_CASE("cuda: experts give what loops give that round as docs/bfloat16.md says") {
+  by_hand::check_experts<float, CudaBf16>();
 }
 
+#ifdef GATEFOLD_CPU_BESIDE
+TEST_CASE("cuda: CudaBf16 and CpuBf16 are as far apart as the errors of both") {
+  const auto check = [](const auto& composition) {
+    rows::with_rounded(composition, [](const auto& layer) {
+      CudaBf16::Context ctx;
+      layer.expect_alike(outcome_on_cpu(layer), outcome(layer.template run<float, CudaBf16>(ctx)));
+    });
+  };
+  check(gated_on_both);
+  check(transformer_on_both);
+}
+#endif
+
 #ifdef GATEFOLD_SLOW_TESTS
+TEST_CASE("cuda: layers whose experts multiply bfloat16, beside plain loops that round the same factors") {
+  const auto check = [](const auto& expert, Index items = 40) {
+    const Mixture mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, expert};
+    check_bf16_layer(Residual{update::HeavyBall{}, mixture}, items, dim);
+  };
+  SUBCASE("Mlp") { check(Mlp<Gelu>{.model_dim = dim, .hidden_dim = 40}); }
+  SUBCASE("Mlp, odd, without bias") { check(Mlp<Relu>{.model_dim = dim, .hidden_dim = 13, .bias = false}); }
+  SUBCASE("GatedMlp, odd, many items") { check(GatedMlp<Silu>{.model_dim = dim, .hidden_dim = 13}, 200); }
+}
 TEST_CASE("cuda: doubles of CudaBf16 are those of Cuda") {
   const Residual layer{update::HeavyBall{}, Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}},
                                                     Mlp<Gelu>{.model_dim = dim, .hidden_dim = 13}}};

@@ -152,29 +152,19 @@ class RoundedLayer {
     return to;
   }
   /// (1)
-  void expect(const std::vector<Numbers>& got) const {
-    REQUIRE(got.size() == expected_.size());
-    for (std::size_t i = 0; i < got.size(); ++i) {
-      const Numbers& e = expected_[i];
-      CAPTURE(e.name);
-      REQUIRE(got[i].values.size() == e.values.size());
-      if (e.exact) {
-        CHECK(got[i].values == e.values);
-        continue;
+  void expect(const std::vector<Numbers>& got) const { expect_alike(expected_, got, 1); }
+  /// Of two backends, each as far from the run in double as (1) says: the sum of both bounds.
+  void expect_alike(const std::vector<Numbers>& a, const std::vector<Numbers>& b, double bounds = 2) const {
+    REQUIRE(a.size() == expected_.size());
+    REQUIRE(b.size() == expected_.size());
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      CAPTURE(expected_[i].name);
+      REQUIRE(b[i].values.size() == a[i].values.size());
+      if (expected_[i].exact) {
+        CHECK(b[i].values == a[i].values);
+      } else {
+        CHECK(difference(i, a[i].values, b[i].values, bounds) == "");
       }
-      double largest = 0;
-      for (const double v : e.values) largest = std::max(largest, std::abs(v));
-      std::string wrong;
-      for (std::size_t k = 0; k < e.values.size(); ++k) {
-        const double bound = bound_of(i, k, largest), apart = std::abs(got[i].values[k] - e.values[k]);
-        if (apart <= bound) continue;  // NaN is not
-        std::ostringstream message;
-        message.precision(9);
-        message << "[" << k << "] of " << e.values.size() << ": expected " << e.values[k] << ", got "
-                << got[i].values[k] << ", off by " << apart << ", at most " << bound << "; largest " << largest;
-        if (wrong.empty()) wrong = message.str();
-      }
-      CHECK(wrong == "");
     }
   }
 
@@ -182,9 +172,23 @@ class RoundedLayer {
   using B = RoundedDouble;
   using Layer = AsLayer<L, double, B>;
 
-  double bound_of(std::size_t i, std::size_t k, double largest) const {
-    return 2 * apart_[i][k] + summation_tolerance<float> * largest +
-           (relative_tolerance<float> - summation_tolerance<float>)*std::abs(expected_[i].values[k]);
+  /// The first element of a tensor that is further apart than `bounds` times (1), in words.
+  std::string difference(std::size_t i, const std::vector<double>& a, const std::vector<double>& b,
+                         double bounds) const {
+    const std::vector<double>& expected = expected_[i].values;
+    double largest = 0;
+    for (const double v : expected) largest = std::max(largest, std::abs(v));
+    for (std::size_t k = 0; k < expected.size(); ++k) {
+      const double bound = 2 * apart_[i][k] + summation_tolerance<float> * largest +
+                           (relative_tolerance<float> - summation_tolerance<float>)*std::abs(expected[k]);
+      if (std::abs(b[k] - a[k]) <= bounds * bound) continue;  // NaN is not
+      std::ostringstream message;
+      message.precision(9);
+      message << "[" << k << "] of " << expected.size() << ": expected " << a[k] << ", got " << b[k] << ", off by "
+              << std::abs(b[k] - a[k]) << ", at most " << bounds * bound << "; largest " << largest;
+      return message.str();
+    }
+    return "";
   }
 
   L part_;

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <type_traits>
+#include <vector>
+
+#include "descriptors/rounded.hpp"
+
+/// Compositions that one program runs on CpuBf16, whose headers nvcc does not read, and on CudaBf16.
+namespace gatefold::test {
+
+inline constexpr rows::Composition gated_on_both{rows::linear_scores, rows::independent, rows::top_k,    rows::no_loss,
+                                                 rows::residual,      rows::heavy_ball,  rows::gated_mlp};
+inline constexpr rows::Composition transformer_on_both{
+    rows::absent, rows::absent, rows::soft_moe, rows::absent, rows::residual, rows::plain, rows::transformer_expert};
+template <class C>
+using LayerOf = decltype(std::declval<C>().make(rows::tiny));
+
+/// What a layer gives on CpuBf16: compiled for the layers of the compositions above (cuda/bfloat16_on_cpu.cpp).
+template <class L>
+std::vector<Numbers> outcome_on_cpu(const RoundedLayer<L>& layer);
+
+}  // namespace gatefold::test
