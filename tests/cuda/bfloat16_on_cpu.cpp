@@ -5,11 +5,11 @@
 namespace gatefold::test {
 
 template <class L>
-std::vector<Numbers> outcome_on_cpu(const RoundedLayer<L>& layer) {
+std::vector<NamedValues> outcome_on_cpu(const RoundedLayer<L>& layer) {
   CpuBf16::Context ctx(1);
   return outcome(layer.template run<float, CpuBf16>(ctx));
 }
-template std::vector<Numbers> outcome_on_cpu(const RoundedLayer<LayerOf<decltype(gated_on_both)>>&);
-template std::vector<Numbers> outcome_on_cpu(const RoundedLayer<LayerOf<decltype(transformer_on_both)>>&);
+template std::vector<NamedValues> outcome_on_cpu(const RoundedLayer<LayerOf<decltype(gated_on_both)>>&);
+template std::vector<NamedValues> outcome_on_cpu(const RoundedLayer<LayerOf<decltype(transformer_on_both)>>&);
 
 }  // namespace gatefold::test

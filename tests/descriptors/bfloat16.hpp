@@ -1,17 +1,25 @@
 #pragma once
 
+#include <utility>
+
 #include "descriptors/pairwise.hpp"
 #include "descriptors/rounded.hpp"
 
 namespace gatefold::rows {
 
-/// A composition on CpuBf16: values, beside those in double that are rounded where floats are, and bits. The
-/// compositions are made from the rows: see cover.sh.
+/// A composition on CpuBf16: values, beside those in double that are rounded where floats are; bits, frozen ones among
+/// them. The compositions are made from the rows: see cover.sh.
 template <class C>
 void check_bfloat16(const C& c) {
   with_rounded(c, [](const auto& rounded) {
     CpuBf16::Context ctx(2, true);
-    rounded.expect(test::outcome(rounded.template run<float, CpuBf16>(ctx)));
+    auto run = rounded.template run<float, CpuBf16>(ctx);
+    rounded.expect(test::outcome(run));
+    const auto frozen = freeze(ctx, std::move(run.params));
+    run.layer.begin(ctx, model_params(frozen), run.x.extent(0), run.inferred_carry);
+    infer(run.layer, ctx, frozen, run.x, run.inferred_carry, run.inferred, run.extra);
+    CHECK(test::values_of(ctx, run.inferred) == test::values_of(ctx, run.y));
+    CHECK(test::values_of(ctx, run.inferred_carry) == test::values_of(ctx, run.carry));
   });
   check_bits<float, CpuBf16>(c);
   bitwise::on_any_threads<float, CpuBf16>(c.make(odd), 300, true);

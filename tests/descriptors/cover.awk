@@ -3,6 +3,7 @@
 #   pairs        any two rows of different families that may meet do
 #   each         every row is in one
 #   each_policy  every row is but options of others
+#   experts      every expert is, in the plainest layer
 # Greedy (Cohen et al. 1997, "The AETG system"): always the row that makes most new pairs, so not far above the least
 # number, rules × experts.
 END {
@@ -13,7 +14,10 @@ END {
   }
   # Experts and rules first: theirs are the most pairs, and files go by them.
   split("7 6 3 5 4 2 1", order, " ")
-  if (want != "pairs") {
+  if (want == "experts") {
+    for (i = 1; i <= count; ++i)
+      if (place[i] == 7) print "linear_scores independent top_k no_loss no_residual - " name[i]
+  } else if (want != "pairs") {
     for (i = 1; i <= count; ++i)
       if (mine[i] && !used[i]) compose(i, 0)
   } else {

@@ -5,8 +5,10 @@
 #   bitwise        every row: bits of many items, in float and double; on shards         OUT/policies_<experts>_test.cpp
 #   bfloat16       every row: values and bits on CpuBf16                                 OUT/policies_<experts>_test.cpp
 #   bfloat16_pairwise  any two rows that may meet, on CpuBf16                            OUT/<rule>_test.cpp
-#   cuda           every row but options of others, on the device, on CudaBf16 too       OUT/policies_<experts>_test.cu
+#   cuda           every row but options of others, on the device                        OUT/policies_<experts>_test.cu
+#   cuda_bfloat16  every expert in the plainest layer, on CudaBf16                       OUT/bfloat16_<experts>_test.cu
 #   cuda_pairwise  any two rows that may meet, on the device                             OUT/<rule>_test.cu
+# and where slow tests run those of cuda and cuda_pairwise are run on CudaBf16 too.
 #   list           every row as ROW(row), for benchmarks                                 OUT/<family>.inc
 # Files that would not change are left alone, others in OUT removed.
 set -euo pipefail
@@ -29,6 +31,7 @@ want=each ending=cpp by=expert
 [[ $kind == *pairwise ]] && want=pairs by=rule
 [[ $kind == cuda* ]] && ending=cu
 [[ $kind == cuda ]] && want=each_policy
+[[ $kind == cuda_bfloat16 ]] && want=experts
 case $kind in
   pairwise) include=descriptors/pairwise.hpp call='check_gradients(%s);' ;;
   bitwise)
@@ -36,7 +39,8 @@ case $kind in
     call='check_bits_of_many<float>(%s);\n  check_bits_of_many<double>(%s);\n  check_shards(%s);'
     ;;
   bfloat16 | bfloat16_pairwise) include=descriptors/bfloat16.hpp call='check_bfloat16(%s);' ;;
-  cuda | cuda_pairwise) include=descriptors/parity.cuh call='check_parity(%s);\n  check_bfloat16(%s);' ;;
+  cuda | cuda_pairwise) include=descriptors/parity.cuh call='check_on_device(%s);' ;;
+  cuda_bfloat16) include=descriptors/parity.cuh call='check_bfloat16(%s);' ;;
   *) echo "$0: no such kind: $kind" >&2; exit 2 ;;
 esac
 
@@ -66,7 +70,8 @@ END {
       first = int((f - 1) * size[key] / files) + 1
       last = int(f * size[key] / files)
       range = expert[key, first] (expert[key, first] == expert[key, last] ? "" : "_to_" expert[key, last])
-      name = by != "rule" ? "policies_" range : files > 1 ? key "_" range : key
+      by_expert = (kind == "cuda_bfloat16" ? "bfloat16_" : "policies_") range
+      name = by != "rule" ? by_expert : files > 1 ? key "_" range : key
       path = made "/" name "_test." ending
       if (path in written) path = made "/" name "_" f "_test." ending
       written[path] = 1

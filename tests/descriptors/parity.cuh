@@ -47,4 +47,12 @@ void check_bfloat16(const C& c) {
   });
 }
 
+template <class C>
+void check_on_device(const C& c) {
+  check_parity(c);
+#ifdef GATEFOLD_SLOW_TESTS
+  check_bfloat16(c);
+#endif
+}
+
 }  // namespace gatefold::rows

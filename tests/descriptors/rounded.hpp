@@ -9,8 +9,8 @@
 
 namespace gatefold::rows {
 
-/// f(rounded) of a composition as rounding_check.hpp has it, with items that are routed alike whichever way values close
-/// to a border are rounded.
+/// f(rounded) of a composition as rounding_check.hpp has it, with items that are routed alike whichever way values
+/// close to a border are rounded.
 template <class C, class F>
 void with_rounded(const C& c, const F& f) {
   constexpr Size size{.width = 6, .tokens = 2, .hidden = 7, .heads = 2, .experts = 5, .sequence = 7};

@@ -17,6 +17,6 @@ using LayerOf = decltype(std::declval<C>().make(rows::tiny));
 
 /// What a layer gives on CpuBf16: compiled for the layers of the compositions above (cuda/bfloat16_on_cpu.cpp).
 template <class L>
-std::vector<Numbers> outcome_on_cpu(const RoundedLayer<L>& layer);
+std::vector<NamedValues> outcome_on_cpu(const RoundedLayer<L>& layer);
 
 }  // namespace gatefold::test

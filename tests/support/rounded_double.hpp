@@ -14,13 +14,13 @@
 /// Plain loops in double that round to bfloat16 what CpuBf16 and CudaBf16 round of floats.
 namespace gatefold::test {
 
-/// Rounding of doubles that stand for floats. Such a float is off by some roundings of its own; where the border between
-/// two bfloat16 is closer than that, it may be rounded to the other one of the two. These values are counted, and one of
-/// them can be rounded the other way.
+/// Rounding of doubles that stand for floats. Such a float is off by some roundings of its own; where the border
+/// between two bfloat16 is closer than that, it may be rounded to the other one of the two. These values are listed,
+/// and one of them can be rounded the other way.
 class Rounding {
  public:
-  /// How far a float may be off, by the largest value of its row: 16 roundings. A window that is too narrow hides
-  /// nothing: a float that is rounded the other way without having been counted is far from what is expected.
+  /// How far a float may be off, by the largest value of its row: 16 roundings. Too few would hide nothing: a float
+  /// that is rounded the other way without being listed is far from what is expected.
   static constexpr double window = 16 * 0x1p-24;
 
   /// The nearest bfloat16, the even one of two.

@@ -30,8 +30,8 @@
 /// bfloat16/by_hand_test.cpp and cuda/bfloat16_test.cu do.
 namespace gatefold::test {
 
-/// Numbers of one run under a name.
-struct Numbers {
+/// NamedValues of one run under a name.
+struct NamedValues {
   std::string name;
   std::vector<double> values;
   bool exact;
@@ -39,7 +39,7 @@ struct Numbers {
 template <class B>
 struct Collect {
   typename B::Context& ctx;
-  std::vector<Numbers>& all;
+  std::vector<NamedValues>& all;
   std::string name;
   void operator()(const Name& part, const auto& t) const {
     using T = std::remove_cvref_t<decltype(*t.data())>;
@@ -51,16 +51,16 @@ struct Collect {
 /// The numbers of a pack.
 template <class C, class P>
 std::vector<double> values_of(C& ctx, const P& pack) {
-  std::vector<Numbers> parts;
+  std::vector<NamedValues> parts;
   for_each_tensor(Collect<typename C::Backend>{ctx, parts, ""}, pack);
   std::vector<double> all;
-  for (const Numbers& part : parts) all.insert(all.end(), part.values.begin(), part.values.end());
+  for (const NamedValues& part : parts) all.insert(all.end(), part.values.begin(), part.values.end());
   return all;
 }
 /// The plan of every mixture, outputs, and all gradients.
 template <class L, class T, class B>
-std::vector<Numbers> outcome(const LayerRun<L, T, B>& run) {
-  std::vector<Numbers> all;
+std::vector<NamedValues> outcome(const LayerRun<L, T, B>& run) {
+  std::vector<NamedValues> all;
   const auto add = [&](const char* name, const auto& pack) { for_each_tensor(Collect<B>{run.ctx, all, name}, pack); };
   for_each_mixture(run.saved, [&](const auto& mixture) {
     const auto& plan = mixture.plan;
@@ -81,7 +81,7 @@ std::vector<Numbers> outcome(const LayerRun<L, T, B>& run) {
   add("dcarry", run.dcarry);
   return all;
 }
-inline bool same(const std::vector<Numbers>& a, const std::vector<Numbers>& b, bool integers_alone = false) {
+inline bool same(const std::vector<NamedValues>& a, const std::vector<NamedValues>& b, bool integers_alone = false) {
   for (std::size_t i = 0; i < a.size(); ++i)
     if ((a[i].exact || !integers_alone) && a[i].values != b[i].values) return false;
   return a.size() == b.size();
@@ -124,7 +124,7 @@ class RoundedLayer {
     for_each_tensor(ToFloats{}, dy_);
     for_each_tensor(ToFloats{}, dcarry_);
     expected_ = outcome(run<double, B>(ctx_, false));
-    for (const Numbers& n : expected_) apart_.emplace_back(n.values.size());
+    for (const NamedValues& n : expected_) apart_.emplace_back(n.values.size());
     const auto close = ctx_.rounding.close();
     close_ = close.size();
     for (const double v : close) {
@@ -152,9 +152,9 @@ class RoundedLayer {
     return to;
   }
   /// (1)
-  void expect(const std::vector<Numbers>& got) const { expect_alike(expected_, got, 1); }
+  void expect(const std::vector<NamedValues>& got) const { expect_alike(expected_, got, 1); }
   /// Of two backends, each as far from the run in double as (1) says: the sum of both bounds.
-  void expect_alike(const std::vector<Numbers>& a, const std::vector<Numbers>& b, double bounds = 2) const {
+  void expect_alike(const std::vector<NamedValues>& a, const std::vector<NamedValues>& b, double bounds = 2) const {
     REQUIRE(a.size() == expected_.size());
     REQUIRE(b.size() == expected_.size());
     for (std::size_t i = 0; i < a.size(); ++i) {
@@ -199,7 +199,7 @@ class RoundedLayer {
   Tensor<double, 2, Naive> x_, dy_;
   Inputs<double, Naive> in_;
   Carry<Layer, double, B> dcarry_;
-  std::vector<Numbers> expected_;
+  std::vector<NamedValues> expected_;
   std::vector<std::vector<double>> apart_;
   std::size_t close_ = 0;
   bool steady_ = true;
