@@ -14,7 +14,7 @@
 #include "gatefold/policies.hpp"
 #include "support/naive_backend.hpp"
 
-/// A layer with inputs of any kind, run by any backend.
+/// A layer with inputs of any kind, run by any backend, and how far two backends may differ.
 namespace gatefold::test {
 
 /// What draws random numbers, the same for all backends.

@@ -21,20 +21,22 @@
 /// few values are known from the run in double, and what comes out if one of them is rounded the other way is computed,
 /// so that an element is to be
 ///
-///     |got − expected| <= 2 Σ_v |expected where v is rounded the other way − expected| + (1) of layer_run.hpp     (1)
+///     |got − expected| <= 2 Σ_v |expected where v is rounded the other way − expected| + (1) of layer_run.hpp     (2)
 ///
-/// Twice: two of them together change what comes out by a product of theirs more, each less than 2⁻⁷ of a factor.
+/// Twice: two of them together change what comes out by a product of theirs more, each less than 2⁻⁷ of a factor. Where
+/// no such value leads to an element, (1) is left: 256 roundings u of the largest. A sum of K products takes K of them
+/// on the CPU and 4 (K/16 + 1) on tensor cores (bf16_product.cuh); here K is at most some 30, and a gradient lies
+/// behind half a dozen products.
 ///
-/// What this shows: products, epilogues and all that a backend does by code of its own, and that no policy depends on
-/// another rounding. It shows not which values a policy hands to which product, as both have its text:
-/// bfloat16/by_hand_test.cpp and cuda/bfloat16_test.cu do.
+/// What this shows: products, epilogues and all that a backend does by code of its own. It does not show which values a
+/// policy hands to which product, as both runs have its text: by_hand does (bf16_by_hand.hpp), without a tolerance.
 namespace gatefold::test {
 
-/// NamedValues of one run under a name.
+/// Numbers of one run under a name.
 struct NamedValues {
   std::string name;
   std::vector<double> values;
-  bool exact;
+  bool exact;  // integers
 };
 template <class B>
 struct Collect {
@@ -103,6 +105,7 @@ struct Move {
     for (Index i = 0; i < t.size(); ++i) t.data()[i] += step(i);
   }
 };
+
 /// A layer with parameters, items and adjoints that are floats, and what it is to give.
 template <class L>
 class RoundedLayer {
@@ -126,7 +129,6 @@ class RoundedLayer {
     expected_ = outcome(run<double, B>(ctx_, false));
     for (const NamedValues& n : expected_) apart_.emplace_back(n.values.size());
     const auto close = ctx_.rounding.close();
-    close_ = close.size();
     for (const double v : close) {
       ctx_.rounding.round_the_other_way(v);
       const auto other = outcome(run<double, B>(ctx_, false));
@@ -138,7 +140,6 @@ class RoundedLayer {
   }
   /// Whether the routing is the same whichever way values are rounded.
   bool steady() const { return steady_; }
-  std::size_t close() const { return close_; }
 
   /// All the layer does on a backend.
   template <class T, class To>
@@ -151,9 +152,9 @@ class RoundedLayer {
     to.backward(copied_to<Tensor<T, 2, To>, To>(ctx, dy_));
     return to;
   }
-  /// (1)
+  /// (2)
   void expect(const std::vector<NamedValues>& got) const { expect_alike(expected_, got, 1); }
-  /// Of two backends, each as far from the run in double as (1) says: the sum of both bounds.
+  /// Of two backends, each as far from the run in double as (2) says: the sum of both bounds.
   void expect_alike(const std::vector<NamedValues>& a, const std::vector<NamedValues>& b, double bounds = 2) const {
     REQUIRE(a.size() == expected_.size());
     REQUIRE(b.size() == expected_.size());
@@ -172,7 +173,7 @@ class RoundedLayer {
   using B = RoundedDouble;
   using Layer = AsLayer<L, double, B>;
 
-  /// The first element of a tensor that is further apart than `bounds` times (1), in words.
+  /// The first element of a tensor that is further apart than `bounds` times (2), in words.
   std::string difference(std::size_t i, const std::vector<double>& a, const std::vector<double>& b,
                          double bounds) const {
     const std::vector<double>& expected = expected_[i].values;
@@ -201,7 +202,6 @@ class RoundedLayer {
   Carry<Layer, double, B> dcarry_;
   std::vector<NamedValues> expected_;
   std::vector<std::vector<double>> apart_;
-  std::size_t close_ = 0;
   bool steady_ = true;
 };
 
