@@ -57,18 +57,33 @@ TEST_CASE("the loads of all shards are the picks of the plans of their steps") {
   }
 }
 
-TEST_CASE("a run that has taken no step has no loads to count") {
+TEST_CASE("a step is counted once; a batch of no items, and none since experts were dealt, add nothing") {
   dist::Alone world;
-  CHECK_THROWS_WITH_AS(
-      dist::run(world, 2,
-                [&](auto& shard) {
-                  Cpu::Context ctx(1);
-                  auto trainer = trainer_on(shard, ctx, {});
-                  const auto x = uniform_tensor<float>(ctx, Seed{1}, 1, 4, dim);
-                  trainer.step(x, x);
-                  trainer.params = init_params<float, Cpu>(trainer.layer(), ctx, Seed{4});
-                  dist::ExpertLoads{}.add(shard, trainer);
-                }),
-      "ExpertLoads.add: run: expected one that has taken a step where its experts lie, got one that has not",
-      ArgumentError);
+  std::mutex mutex;
+  dist::run(world, 2, [&](auto& shard) {
+    Cpu::Context ctx(1);
+    auto trainer = trainer_on(shard, ctx, {});
+    dist::ExpertLoads loads;
+    const auto step = [&](Index n) {
+      const auto x = uniform_tensor<float>(ctx, Seed{1}, 1, n, dim);
+      const auto mine = shard.part_of(n);
+      trainer.step(x.view().rows(mine.first, mine.count), x.view().rows(mine.first, mine.count));
+      loads.add(shard, trainer);
+      Index sum = 0;
+      for (const Numbers& counts : loads.of_all(shard))
+        for (const Index n_of_expert : counts) sum += n_of_expert;
+      return sum;
+    };
+    const Index picks = 2 * 2;  // of an item, in two layers
+    const Index before_any = step(0), one = step(10), empty = step(0), two = step(7);
+    trainer.params = init_params<float, Cpu>(trainer.layer(), ctx, Seed{4});
+    loads.add(shard, trainer);
+    const auto dealt_anew = loads.of_all(shard);
+    const std::lock_guard lock(mutex);
+    CHECK(before_any == 0);
+    CHECK(one == 10 * picks);
+    CHECK(empty == 10 * picks);
+    CHECK(two == 17 * picks);
+    CHECK(dealt_anew.size() == 2);
+  });
 }

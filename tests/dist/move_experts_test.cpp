@@ -160,7 +160,7 @@ TEST_CASE("what does not fit is refused on all shards, and nothing has moved") {
   const Placement other{{1, 1, 1, 0, 0, 0}};
   CHECK(refused([&](auto& shard, auto& trainer) { dist::move_experts(shard, trainer, {other, other}); }) == "");
   CHECK(refused([&](auto& shard, auto& trainer) { dist::move_experts(shard, trainer, {other}); }) ==
-        "move_experts: placements: expected one for each of 2 branches of experts, got 1");
+        "move_experts: placements: expected one for each of 2 ExpertParallel, got 1");
   CHECK(refused([&](auto& shard, auto& trainer) {
           dist::move_experts(shard, trainer, {other, {{0, 1}}});
         }) == "move_experts: placement: expected a shard for each of 6 experts, got 2");
@@ -246,4 +246,53 @@ TEST_CASE("backward is that of the forward before it: not of one before experts 
         }) ==
         "ExpertParallel.backward: saved: expected what forward kept of these parameters, got that of others, or "
         "from before experts moved");
+}
+
+TEST_CASE("packs that a program keeps do not move: they are refused in lock step with those that have") {
+  dist::Alone world;
+  std::mutex mutex;
+  dist::run(world, 2, [&](auto& shard) {
+    Cpu::Context ctx(1);
+    auto trainer = trainer_on(shard, ctx, optim::Sgd{.lr = 0.1});
+    auto best = zeros_like(ctx, trainer.params);
+    step(shard, trainer);
+    copy_pack(ctx, trainer.params, best);                                         // experts are where they were
+    const std::vector<Placement> swapped(layers, Placement{{1, 1, 0, 0, 0, 1}});  // as many on each shard
+    dist::move_experts(shard, trainer, swapped);
+    const std::string message =
+        "Sharded: packs: expected of experts that lie on the same shards, got one whose experts lie elsewhere (experts "
+        "have moved: move_experts moves those of the run alone)";
+    const std::lock_guard lock(mutex);
+    CHECK_THROWS_WITH_AS(copy_pack(ctx, trainer.params, best), message.c_str(), ArgumentError);
+    CHECK_THROWS_WITH_AS(copy_pack(ctx, best, trainer.params), message.c_str(), ArgumentError);
+    CHECK_THROWS_WITH_AS(for_each_tensor([](const Name&, auto&, auto&) {}, trainer.params, best), message.c_str(),
+                         ArgumentError);
+    auto now = zeros_like(ctx, trainer.params);
+    copy_pack(ctx, trainer.params, now);
+  });
+}
+
+TEST_CASE("a kind without experts moves with the others") {
+  const auto losses_of = [](bool moves) {
+    double loss = 0;
+    dist::Alone world;
+    dist::run(world, 2, [&](auto& shard) {
+      Cpu::Context ctx(1);
+      const Mixture mixture{
+          SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}},
+          Experts<Mlp<Gelu>, GatedMlp<Silu>>{.kinds = {Mlp<Gelu>{.model_dim = dim, .hidden_dim = 4},
+                                                       GatedMlp<Silu>{.model_dim = dim, .hidden_dim = 3}},
+                                             .counts = {3, 0}}};
+      Trainer trainer{ctx, Residual{update::Plain{}, dist::ExpertParallel{mixture, &shard}},
+                      dist::LossOfShards{MeanSquaredError{}, &shard},
+                      dist::DataParallel{optim::AdamW{.lr = 0.1}, &shard}, Seed{3}};
+      for (int i = 0; i < 3; ++i) {
+        const double value = step(shard, trainer);
+        if (shard.index() == 0) loss = value;
+        if (moves && i == 0) dist::move_experts(shard, trainer, {Placement{{1, 0, 1}}});
+      }
+    });
+    return loss;
+  };
+  CHECK(losses_of(true) == losses_of(false));
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <stdexcept>
 #include <vector>
 
 #include "gatefold/dist/data_parallel.hpp"
@@ -91,13 +92,38 @@ TEST_CASE("(1): imbalance before and after, of the loads that were measured; exp
 
 TEST_CASE("without loads nothing moves") {
   dist::Alone world;
-  CHECK_THROWS_WITH_AS(
-      dist::run(world, shards,
-                [&](auto& shard) {
-                  Cpu::Context ctx(1);
-                  auto trainer = trainer_on(shard, ctx);
-                  dist::ExpertLoads loads;
-                  dist::rebalance(shard, trainer, loads);
-                }),
-      "rebalance: loads: expected those of 2 branches of experts (ExpertLoads.add after a step), got 0", ArgumentError);
+  CHECK_THROWS_WITH_AS(dist::run(world, shards,
+                                 [&](auto& shard) {
+                                   Cpu::Context ctx(1);
+                                   auto trainer = trainer_on(shard, ctx);
+                                   dist::ExpertLoads loads;
+                                   dist::rebalance(shard, trainer, loads);
+                                 }),
+                       "rebalance: loads: expected those of 2 ExpertParallel (ExpertLoads.add after a step), got 0",
+                       ArgumentError);
+}
+
+TEST_CASE("a placement of a planner is checked before anything is done with it; without entries it is the even one") {
+  struct Says {
+    Placement placement;
+    Placement place(const std::vector<Index>&, Index, const Placement&) const { return placement; }
+  };
+  const auto run = [](const Placement& placement) {
+    dist::Alone world;
+    dist::run(world, shards, [&](auto& shard) {
+      Cpu::Context ctx(1);
+      auto trainer = trainer_on(shard, ctx);
+      dist::ExpertLoads loads;
+      step(shard, trainer, 1);
+      loads.add(shard, trainer);
+      dist::rebalance(shard, trainer, loads, Says{placement});
+      for (const Placement& now : dist::placements(trainer))
+        if (!(now == Placement::even(experts, shards))) throw std::runtime_error("not even");
+    });
+  };
+  CHECK_THROWS_WITH_AS(run({{0, 1, 2, 3, 0, 0}}), "rebalance: placement[3]: expected a shard in [0, 3), got 3",
+                       ArgumentError);
+  CHECK_THROWS_WITH_AS(run({{0, 1}}), "rebalance: placement: expected a shard for each of 6 experts, got 2",
+                       ArgumentError);
+  run({});
 }

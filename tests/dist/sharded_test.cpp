@@ -124,3 +124,27 @@ TEST_CASE("a pack that is sharded has the names of the whole, and a visitor may 
   for_each_tensor(apart, pack);
   CHECK(apart.seen == std::vector<std::string>{"whole", "part of expert"});
 }
+
+namespace {
+
+/// Its parameter is written out, and it gives something back.
+struct TypedNames {
+  std::vector<std::string> seen{};
+  void operator()(const Name& at, const auto&) { seen.push_back(at.str()); }
+  template <class P>
+  std::size_t sharded(const Name& at, const dist::Sharded<P>&) {
+    seen.push_back("part of " + at.str());
+    return seen.size();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a visitor of what is learned is told apart too, whatever the signature of its member is") {
+  const Pack pack;
+  TypedNames all, learned;
+  for_each_tensor(all, pack);
+  for_each_learned(learned, pack);
+  CHECK(all.seen == std::vector<std::string>{"whole", "part of expert"});
+  CHECK(learned.seen == all.seen);
+}

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "gatefold/core/error.hpp"
@@ -24,20 +25,23 @@ namespace gatefold::dist {
 struct ExpertLoads {
   std::vector<std::vector<Index>> slots{};  // [branches][E], of the experts that this shard had
 
-  /// Count those of the last step, or part of a batch.
+  /// Count those of the last step, or part of a batch, once: a batch of no items adds nothing.
   /// @param run  a Trainer
   template <class ShardT, class R>
   void add(const ShardT& shard, const R& run) {
     const auto deals = deals_of(run.params);
     slots.resize(deals.size());
+    counted.resize(deals.size());
     for (std::size_t i = 0; i < deals.size(); ++i)
       slots[i].resize(static_cast<std::size_t>(deals[i]->placement.experts()));
     for_each_mixture(run.saved, [&](const auto& saved) {
       if constexpr (requires { saved.slots.groups(); }) {
         const auto of = std::find(deals.begin(), deals.end(), saved.deal);
-        expect(of != deals.end(), "ExpertLoads.add", "run", "one that has taken a step where its experts lie",
-               "one that has not");
-        auto& counts = slots[static_cast<std::size_t>(of - deals.begin())];
+        if (of == deals.end()) return;  // no batch since the run began, or since its experts moved
+        const auto branch = static_cast<std::size_t>(of - deals.begin());
+        const Pass pass{&saved, saved.passes};
+        if (std::exchange(counted[branch], pass) == pass) return;
+        auto& counts = slots[branch];
         Index here = 0, slot = 0;
         for (const Index e : saved.deal->placement.experts_of(shard.index())) {
           const Index end = saved.slots.groups().offsets(++here);
@@ -55,6 +59,10 @@ struct ExpertLoads {
     return all;
   }
   void clear() { slots.clear(); }
+
+ private:
+  using Pass = std::pair<const void*, Index>;
+  std::vector<Pass> counted{};  // [branches] the last that was
 };
 
 }  // namespace gatefold::dist

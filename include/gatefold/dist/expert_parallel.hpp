@@ -61,6 +61,7 @@ struct ExpertParallel {
     Tensor<T, 2, B> z;  // [own slots, out_dim], or empty, as in Mixture
     BatchStamp batch;
     std::shared_ptr<const Deal> deal;  // that of the parameters
+    Index passes = 0;                  // forward passes so far
     Noise noise;                       // of the experts
     void mixtures(auto&& f) const { f(*this); }
   };
@@ -107,6 +108,7 @@ struct ExpertParallel {
     auto mark = ctx.mark();
     const auto in = saved.own().dispatch(ctx, x);
     saved.deal = p.expert.deal;
+    ++saved.passes;
     saved.slots.begin(*shard, in.groups, in.x.extent(0), p.expert.deal->placement);
     take_noise(in.groups, in.x.extent(0), saved, extra);
     saved.x.resize(saved.slots.rows(), in_dim());

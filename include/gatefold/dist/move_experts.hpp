@@ -91,7 +91,7 @@ class Move {
     std::size_t next = 0;
     each_pack(changes, run, [&](const Name& at, auto& pack, const Change& change) {
       prepare(at, pack, change, [&](const auto& from, const Range& experts, auto& to) {
-        if (!held[next++]) return;
+        if (!held[next++]) return to.resize_like(from);  // no expert, or of another group: empty on all shards
         resize(from, experts, change, to);
         exchange(from, experts, change, to);
       });
@@ -187,7 +187,8 @@ std::vector<Placement> placements(const R& run) {
 /// to shard. All shards call it together, between two steps. What follows has the bits of a run whose experts stay, and
 /// so have its checkpoints.
 /// @param run  a Trainer, or another owner whose `each` lists what moves, and whose `params` are the model's; packs of
-///             it are made like these (zeros_like, the optimizers' begin). Its gradients are zeros afterwards
+///             it are made like these (zeros_like, the optimizers' begin). Gradients of experts are zeros afterwards.
+///             Packs that a program keeps beside, of where experts lay, do not move: they are refused from then on
 /// @param to   of each ExpertParallel, in the order of the parameters, as placements(run); without entries: even
 /// @return how many experts have moved
 /// @throws ArgumentError on all shards where these do not fit or are not the same on all, and where parts of a batch
@@ -199,7 +200,7 @@ Index move_experts(ShardT& shard, R& run, const std::vector<Placement>& to) {
   moving::expect_same_placements(shard, to);
   const auto deals = deals_of(run.params);
   expect(to.size() == deals.size(), "move_experts", "placements",
-         Joined{"one for each of ", deals.size(), " branches of experts"}, to.size());
+         Joined{"one for each of ", deals.size(), " ExpertParallel"}, to.size());
   if constexpr (requires { run.waiting(); })
     expect(run.waiting() == 0, "move_experts", "run", "no part of a batch that waits for a step", run.waiting());
   std::vector<moving::Change> changes;

@@ -24,7 +24,7 @@ struct Rebalanced {
 ///
 ///     before, after = max_j L_j / (Σ_j L_j / C) of the loads that were measured                         (1)
 ///
-/// @param planner  place(loads [E], shards, now) gives a Placement, the same on all shards
+/// @param planner  place(loads [E], shards, now) gives a Placement, the same on all shards; without entries: even
 /// @return the imbalance (1) of each ExpertParallel, and how many experts have moved
 /// @throws as move_experts, and ArgumentError where no loads were measured; nothing has moved then
 /// @cost   an exchange of Σ E numbers, and move_experts
@@ -32,12 +32,13 @@ template <class ShardT, class R, class PlannerT = LongestFirst>
 Rebalanced rebalance(ShardT& shard, R& run, ExpertLoads& loads, const PlannerT& planner = {}) {
   const std::vector<Placement> now = placements(run);
   expect(loads.slots.size() == now.size(), "rebalance", "loads",
-         Joined{"those of ", now.size(), " branches of experts (ExpertLoads.add after a step)"}, loads.slots.size());
+         Joined{"those of ", now.size(), " ExpertParallel (ExpertLoads.add after a step)"}, loads.slots.size());
   const std::vector<std::vector<Index>> of_all = loads.of_all(shard);
   Rebalanced result;
   std::vector<Placement> next;
   for (std::size_t i = 0; i < now.size(); ++i) {
-    next.push_back(planner.place(of_all[i], shard.count(), now[i]));
+    next.push_back(
+        planner.place(of_all[i], shard.count(), now[i]).filled("rebalance", now[i].experts(), shard.count()));
     result.before.push_back(imbalance(of_all[i], now[i], shard.count()));
     result.after.push_back(imbalance(of_all[i], next.back(), shard.count()));
   }

@@ -33,7 +33,14 @@ struct Sharded {
   P part;
   std::shared_ptr<const Deal> deal{};  // that of the pack it is made like; none: rows lie in the order of the shards
   void lie_as(const Sharded& other) { deal = other.deal; }
-  static void each(auto&& f, auto&... s) { P::each(f, s.part...); }
+  bool lies_as(const Sharded& other) const { return !deal || !other.deal || deal->placement == other.deal->placement; }
+  /// @throws ArgumentError where packs in lock step are of experts that lie elsewhere: one from before these moved, say
+  static void each(auto&& f, auto& first, auto&... more) {
+    (expect(more.lies_as(first), "Sharded", "packs", "of experts that lie on the same shards",
+            "one whose experts lie elsewhere (experts have moved: move_experts moves those of the run alone)"),
+     ...);
+    if constexpr (pack::check<P>()) P::each(f, first.part, more.part...);
+  }
 };
 
 namespace sharded {

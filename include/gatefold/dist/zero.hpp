@@ -23,6 +23,7 @@ namespace rows_of_shard {
 struct Swap {
   void operator()(const Name&, auto&, auto&) const {}
   void sharded(const Name&, auto& all, auto& part) const {
+    part.lie_as(all);
     for_each_tensor([](const Name&, auto& a, auto& b) { std::swap(a, b); }, all, part);
   }
 };

@@ -78,6 +78,18 @@ inline constexpr bool is_sharded = requires {
   requires P::sharded;
 };
 
+struct HasSharded {
+  void sharded();
+};
+template <class F>
+struct WithSharded : F, HasSharded {};
+/// A visitor that is told of whole packs of which this process holds a part: it has a member `sharded`, whatever its
+/// signature is.
+template <class F>
+concept SeesSharded = std::is_class_v<F> && !std::is_final_v<F> && !requires {
+  &WithSharded<F>::sharded;
+};
+
 /// A stand-in for f of `each`.
 struct AnyVisitor {
   void operator()(std::string_view, auto&...) const {}
@@ -130,7 +142,7 @@ void visit(F& f, const Name& at, P& first, Q&... more) {
   } else if constexpr (!OnlyLearned || is_learned<Pack>) {
     if constexpr (!is_learned<Pack> && requires { f.only_learned; })
       if (f.only_learned) return;
-    if constexpr (is_sharded<Pack> && requires { f.sharded(at, first, more...); }) {
+    if constexpr (is_sharded<Pack> && SeesSharded<std::remove_const_t<F>>) {
       f.sharded(at, first, more...);
     } else if constexpr (check<Pack>()) {
       Pack::each(Parts<OnlyLearned, F>{f, at}, first, more...);
@@ -151,12 +163,6 @@ void for_each_tensor(F&& f, P&... packs) {
   pack::visit<false>(f, Name{}, packs...);
 }
 namespace pack {
-
-/// A visitor that is told of whole packs of which this process holds a part.
-template <class F>
-concept SeesSharded = requires(F& f, const Name& at, Nothing<float, int>& p) {
-  f.sharded(at, p);
-};
 
 /// One type for all visitors of AnyTensors: the walk over a pack is compiled once. Check::tensor<T>() stops the compile
 /// where a tensor's type is none for them.
@@ -213,7 +219,7 @@ struct FlattenEach {
 /// extents, whatever its rank.
 template <class F, class... P>
 void for_each_learned(F&& f, P&... packs) {
-  if constexpr (pack::SeesSharded<F>) {
+  if constexpr (pack::SeesSharded<std::remove_cvref_t<F>>) {
     pack::visit<true>(f, Name{}, packs...);
   } else if constexpr ((pack::Of<std::remove_const_t<P>>::known && ...)) {
     const auto each = [&f](const Name& at, const AnyTensor* of_each_pack) {

@@ -100,7 +100,10 @@ class ParameterGroup {
     const std::vector<bool>& belongs;
     Pack &pack, &aside;
 
-    Exchange(const std::vector<bool>& b, Pack& p, Pack& a) : belongs(b), pack(p), aside(a) { swap(); }
+    Exchange(const std::vector<bool>& b, Pack& p, Pack& a) : belongs(b), pack(p), aside(a) {
+      pack::structure_like(aside, pack, parameter_group::LeaveEmpty{});  // where its experts lie now
+      swap();
+    }
     Exchange(const Exchange&) = delete;
     Exchange& operator=(const Exchange&) = delete;
     ~Exchange() { swap(); }
