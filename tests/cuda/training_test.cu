@@ -102,7 +102,7 @@ void expect_same_curve(const std::vector<double>& expected, const std::vector<do
 /// Trains a model and a classifier on top of it from the same parameters on both backends.
 template <class L>
 void check_training(const L& model, Index length = 0, Cuda::Options options = {}) {
-  Backends on{.naive = {}, .cuda = Cuda::Context(options)};
+  Backends on{{}, Cuda::Context(options)};
   const Chain classifier{model, Linear{.model_dim = dim, .output_dim = classes}};
   const optim::AdamW optimizer{.lr = 0.02, .decay = 0.01};
   Trainer naive{on.naive, classifier, CrossEntropy{}, optimizer, Seed{1}, Element<double>{}};
