@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# bits.sh PROGRAM LAUNCHER FLAG: what PROGRAM (bits.cpp) leaves is the same bytes from 1, 2, 3 and 4 processes, each on
-# 1 and on 2 threads a shard, and whether experts stay or move. LAUNCHER FLAG R: mpirun with R processes.
+# bits.sh PROGRAM LAUNCHER FLAG PROCESSES...: what PROGRAM (bits.cpp) leaves is the same bytes from so many processes,
+# each on 1 and on 2 threads a shard, and whether experts stay or move. LAUNCHER FLAG R: mpirun with R processes.
 program=$1 launcher=$2 flag=$3
+shift 3
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
 first=
-for processes in 1 2 3 4; do
+for processes; do
   for threads in 1 2; do
     folder=$work/$processes.$threads
     mkdir "$folder"

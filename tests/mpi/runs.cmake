@@ -19,9 +19,13 @@ list(APPEND runs dist/failures)
 
 add_executable(mpi_bits mpi/bits.cpp)
 target_link_libraries(mpi_bits PRIVATE gatefold_test_base ${kernels} gatefold::mpi)
+set(processes 1 2 3 4)
+if(CMAKE_CXX_FLAGS_DEBUG MATCHES "-fsanitize" AND NOT GATEFOLD_SLOW_TESTS)
+  set(processes 1 3)  # sanitizers take their time, and look at the same code
+endif()
 add_test(NAME dist/bits
          COMMAND ${GATEFOLD_BASH} ${CMAKE_CURRENT_SOURCE_DIR}/mpi/bits.sh $<TARGET_FILE:mpi_bits> ${MPIEXEC_EXECUTABLE}
-         ${MPIEXEC_NUMPROC_FLAG})
+         ${MPIEXEC_NUMPROC_FLAG} ${processes})
 list(APPEND runs dist/bits)
 set_tests_properties(${runs} PROPERTIES PROCESSORS 2 TIMEOUT 300)
 
