@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/dist/placement.hpp"
 #include "gatefold/dist/sharded.hpp"

@@ -140,6 +140,7 @@ void visit(F& f, const Name& at, P& first, Q&... more) {
     };
     parts(std::make_index_sequence<std::tuple_size_v<Pack>>{});
   } else if constexpr (!OnlyLearned || is_learned<Pack>) {
+    // Flatten says it when it runs, so that both walks are compiled once.
     if constexpr (!is_learned<Pack> && requires { f.only_learned; })
       if (f.only_learned) return;
     if constexpr (is_sharded<Pack> && SeesSharded<std::remove_const_t<F>>) {

@@ -166,8 +166,10 @@ template <class C, class P>
 void load_model(const std::filesystem::path& path, C& ctx, P& params) {
   const std::set<std::string> names = io::read_names(path);
   bool beside_a_loss = false;  // ModelAndLoss
-  for_each_tensor([&](const Name& name, const auto&) { beside_a_loss |= names.contains("params.model." + name.str()); },
-                  params);
+  const auto look = [&](const Name& name, const AnyTensor*) {
+    beside_a_loss |= names.contains("params.model." + name.str());
+  };
+  pack::visit_any(look, Name{}, false, params);
   io::load_subset(path, ctx, io::Part{beside_a_loss ? "params.model" : "params", params});
 }
 
