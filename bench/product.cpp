@@ -47,11 +47,11 @@ void gemm(benchmark::State& state) {
   Rounds rounds;
   rounds.time([&] { Cpu::gemm(ctx, a.view(), false, b.view(), false, false, c.view(), fn::Store{}); });
   std::vector<std::size_t> entries;
-  for (const Peer& peer : present_peers())
+  for (const Peer<float>& peer : present_peers<float>())
     entries.push_back(rounds.time([&] { peer.sgemm(m, n, k, a.data(), b.data(), other.data()); }, peer.rest));
   count_peak(state, rounds, 2.0 * static_cast<double>(m * n * k));
   for (std::size_t i = 0; i < entries.size(); ++i)
-    count(state, "peer_ratio_" + present_peers()[i].name, rounds.ratio(entries[i], 0));
+    count(state, "peer_ratio_" + present_peers<float>()[i].name, rounds.ratio(entries[i], 0));
 }
 BENCHMARK(gemm)
     ->Apply(timed)

@@ -35,7 +35,7 @@ mkdir -p "$out"
 rm -f "$out"/*.json "$out"/*.png "$out"/*.dat
 
 # The programs in the order of the table, and which of their rows.
-programs=(layer frozen variant product expert gate routing update model memory language sampling loss_optim threads
+programs=(layer frozen bfloat16 variant product expert gate routing update model memory language sampling loss_optim threads
   growth) filter=.
 [[ -n $quick ]] && programs=(layer variant gate update) filter='-H:2048/E:64|Attention'  # all but these
 if [[ -n $only ]]; then
@@ -53,8 +53,12 @@ if [[ -n $peers ]]; then
   if [[ ! -f $venv/done ]]; then
     if python3 -m venv "$venv" &&
       timeout 300 "$venv/bin/pip" install -q ${PIP_FIND_LINKS:+--find-links "$PIP_FIND_LINKS"} \
-      onednn mkl onnxruntime onnx; then touch "$venv/done"; else echo "skipped: pip could not install them"; fi
+      onednn mkl onnxruntime onnx &&
+      timeout 300 "$venv/bin/pip" install -q --no-deps --prefix "$out/onednn_openmp" onednn-cpu-gomp
+    then touch "$venv/done"; else echo "skipped: pip could not install them"; fi
   fi
+  # The last oneDNN on PyPI that multiplies bfloat16 without SYCL.
+  export GATEFOLD_PEER_ONEDNN3_OPENMP=$out/onednn_openmp/lib/libdnnl.so.3
   export LD_LIBRARY_PATH=$venv/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 fi
 

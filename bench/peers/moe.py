@@ -46,15 +46,21 @@ def milliseconds(f, limit=3.0):
     return statistics.median(samples) * 1e3
 
 
-def main(peer, version, forward):
-    """python3 moe_<peer>.py OUTPUT.json [--quick]; forward(shape) gives a function to time, which returns y."""
+def rows_of(peer, forward, row="", tolerance=5e-3):
+    """The times of forward(shape), which gives a function to time that returns y: of layer_forward, or of `row`."""
     small = (32, 24, 40, 4, 2)
-    assert numpy.allclose(numpy.asarray(forward(small)()).reshape(32, 24), expected(small), atol=5e-3), "another layer"
+    y = numpy.asarray(forward(small)()).reshape(32, 24)
+    assert numpy.allclose(y, expected(small), atol=tolerance), "another layer"
     rows = []
     for shape in SHAPES[1:2] + SHAPES[4:] if "--quick" in sys.argv else SHAPES:
         ms = milliseconds(forward(shape), 0.5 if "--quick" in sys.argv else 3)
-        name = "peer_{}/T:{}/D:{}/H:{}/E:{}/K:{}".format(peer, *shape)
+        name = "peer_{}/{}T:{}/D:{}/H:{}/E:{}/K:{}".format(peer, row, *shape)
         print(f"{name}  {ms:.3f} ms")
         rows.append({"name": name, "real_time": ms, "time_unit": "ms"})
+    return rows
+
+
+def write(version, rows):
+    """python3 moe_<peer>.py OUTPUT.json [--quick]"""
     with open(sys.argv[1], "w") as file:
         json.dump({"context": {"version": version}, "benchmarks": rows}, file)

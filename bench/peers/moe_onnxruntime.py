@@ -26,4 +26,4 @@ def forward(shape):
 
 
 if __name__ == "__main__":
-    moe.main("onnxruntime", onnxruntime.__version__, forward)
+    moe.write(onnxruntime.__version__, moe.rows_of("onnxruntime", forward))

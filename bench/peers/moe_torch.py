@@ -5,14 +5,15 @@ import torch
 torch.set_num_threads(moe.THREADS)
 
 
-def forward(shape):
+def forward(shape, dtype=torch.float32):
     experts, picks = shape[3], shape[4]
     x, gate, up, down = map(torch.from_numpy, moe.weights(shape))
+    x, up, down = (t.to(dtype) for t in (x, up, down))
 
     @torch.no_grad()
     def layer():
-        weight, chosen = torch.topk(torch.softmax(x @ gate, dim=-1), picks, dim=-1)
-        weight = weight / weight.sum(dim=-1, keepdim=True)
+        weight, chosen = torch.topk(torch.softmax(x.float() @ gate, dim=-1), picks, dim=-1)
+        weight = (weight / weight.sum(dim=-1, keepdim=True)).to(dtype)
         y = torch.zeros_like(x)
         for e in range(experts):
             item, pick = torch.where(chosen == e)
@@ -25,4 +26,6 @@ def forward(shape):
 
 
 if __name__ == "__main__":
-    moe.main("torch", torch.__version__, forward)
+    halves = lambda shape: (lambda layer: lambda: layer().float())(forward(shape, torch.bfloat16))
+    moe.write(torch.__version__, moe.rows_of("torch", forward) +
+              moe.rows_of("torch", halves, "layer_bf16/", tolerance=0.1))

@@ -29,7 +29,7 @@ struct BetweenPeaks {
 };
 
 /// Mean of |a − b| over the mean of |b|: a tie of two experts may turn on a rounding, but not often.
-inline double mean_difference(const Tensor<float, 2, Cpu>& a, const Tensor<float, 2, Cpu>& b) {
+inline double mean_difference(In<float, 2, Cpu> a, In<float, 2, Cpu> b) {
   double difference = 0, size = 0;
   for (Index i = 0; i < a.size(); ++i) {
     difference += std::abs(static_cast<double>(a.data()[i]) - static_cast<double>(b.data()[i]));
@@ -39,23 +39,32 @@ inline double mean_difference(const Tensor<float, 2, Cpu>& a, const Tensor<float
 }
 
 template <class RunT>
-PeerLayer::Weights peer_weights(const RunT& run) {
+PeerLayer<float>::Weights peer_weights(const RunT& run) {
   const auto& p = run.params.branch;
   return {p.gate.scores.weight.data(), p.expert.up.data(), p.expert.down.data()};
+}
+/// A peer's layer of the shape of ours.
+template <class S>
+auto peer_layer(const Peer<S>& peer, const Shape& s) {
+  const typename PeerLayer<S>::Shape shape{s.items, s.dim, s.hidden, s.experts, s.picks};
+  return std::make_shared<PeerLayer<S>>(peer.sgemm, peer.product, shape);
+}
+template <class S, class RunT>
+void expect_same_y(const Peer<S>& peer, const Tensor<float, 2, Cpu>& y, RunT& run) {
+  run.infer();
+  expect(mean_difference(y, run.y) < 0.01, "bench", "y of " + peer.name, "that of the layer", "another");
 }
 
 /// Time the layer of every peer; its y must be that of `run`.
 template <class RunT>
 std::vector<std::size_t> add_peers(Rounds& rounds, const Shape& s, RunT& run) {
   std::vector<std::size_t> entries;
-  for (const Peer& peer : present_peers()) {
-    auto layer =
-        std::make_shared<PeerLayer>(peer.sgemm, PeerLayer::Shape{s.items, s.dim, s.hidden, s.experts, s.picks});
+  for (const Peer<float>& peer : present_peers<float>()) {
+    auto layer = peer_layer(peer, s);
     auto y = std::make_shared<Tensor<float, 2, Cpu>>(s.items, s.dim);
     entries.push_back(
         rounds.time([=, &run] { layer->forward(peer_weights(run), run.x.data(), y->data()); }, peer.rest));
-    run.infer();
-    expect(mean_difference(*y, run.y) < 0.01, "bench", "y of " + peer.name, "that of the layer", "another");
+    expect_same_y(peer, *y, run);
   }
   return entries;
 }
@@ -65,7 +74,7 @@ inline void count_peers(benchmark::State& state, const Rounds& rounds, const std
   double least = 1e30;
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const double ratio = rounds.ratio(entries[i], ours);
-    count(state, "peer_ratio_" + present_peers()[i].name, ratio);
+    count(state, "peer_ratio_" + present_peers<float>()[i].name, ratio);
     least = std::min(least, ratio);
   }
   count(state, "peer_ratio", least);
@@ -131,9 +140,8 @@ template <class RunT>
 std::vector<std::size_t> add_cold_peers(Rounds& rounds, const Shape& s,
                                         const std::vector<std::unique_ptr<RunT>>& runs) {
   std::vector<std::size_t> entries;
-  for (const Peer& peer : present_peers()) {
-    auto layer =
-        std::make_shared<PeerLayer>(peer.sgemm, PeerLayer::Shape{s.items, s.dim, s.hidden, s.experts, s.picks});
+  for (const Peer<float>& peer : present_peers<float>()) {
+    auto layer = peer_layer(peer, s);
     auto y = std::make_shared<Tensor<float, 2, Cpu>>(s.items, s.dim);
     entries.push_back(rounds.time(
         [=, &runs] {

@@ -44,7 +44,7 @@ class Rounds {
     const double once = std::max(now() - begin, 1e-9);
     const int calls = static_cast<int>(std::clamp(std::ceil(least / once), 1.0, 1e6));
     return measure([f = std::move(f), rest, calls] {
-      if (rest > 0) std::this_thread::sleep_for(std::chrono::duration<double>(rest));
+      if (rest > 0) sleep(rest);
       if (calls > 1) f();
       const double start = now();
       for (int i = 0; i < calls; ++i) f();
@@ -61,8 +61,10 @@ class Rounds {
   void run() {
     const double begin = now(), limit = quick() ? 2 : 6;
     const std::size_t least = 3, most = quick() ? 3 : 9;
-    for (std::size_t r = 0; r < least || (r < most && now() - begin < limit); ++r)
+    for (std::size_t r = 0; r < least || (r < most && now() - begin < limit); ++r) {
+      sleep(0.04);  // threads of the last peer spin for some time
       for (Entry& e : entries_) e.samples.push_back(e.sample());
+    }
   }
 
   double median_of(std::size_t entry) const { return median(entries_[entry].samples); }
@@ -84,6 +86,8 @@ class Rounds {
   }
 
  private:
+  static void sleep(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
+
   struct Entry {
     std::function<double()> sample;
     std::vector<double> samples;
