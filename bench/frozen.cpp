@@ -37,15 +37,13 @@ void decode_frozen(benchmark::State& state, bool bfloat16) {
   for (const auto& run : copies.runs) frozen.push_back(frozen_copy(*run, bfloat16));
   const double bytes = copies.bytes * (bfloat16 ? 0.5 : 1);
   Rounds rounds;
-  const BetweenPeaks layers(rounds, copies.runs[0]->ctx.threads(), [&] {
+  const BetweenPeaks layers(rounds, copies.ctx().threads(), [&] {
     for (std::size_t i = 0; i < frozen.size(); ++i) {
       RunT& run = *copies.runs[i];
-      infer<float>(run.layer, run.ctx, frozen[i], run.x, run.carry, run.y, run.extra);
+      infer<float>(run.layer, copies.ctx(), frozen[i], run.x, run.carry, run.y, run.extra);
     }
   });
-  const auto plain = rounds.time([&] {
-    for (const auto& run : copies.runs) run->infer();
-  });
+  const auto plain = rounds.time([&] { copies.infer(); });
   const auto entries = add_cold_peers(rounds, s, copies.runs);
   const Routing routing = add_routing(rounds, *copies.runs[0]);
   count_decoding(state, rounds, s, copies, layers, routing, bytes);

@@ -34,9 +34,7 @@ void layer_decode(benchmark::State& state) {
   const Shape s = Shape::of(state);
   auto copies = cold_copies<Run<decltype(plain_mixture(s))>>(s);
   Rounds rounds;
-  const BetweenPeaks layers(rounds, copies.runs[0]->ctx.threads(), [&] {
-    for (auto& run : copies.runs) run->infer();
-  });
+  const BetweenPeaks layers(rounds, copies.ctx().threads(), [&] { copies.infer(); });
   const Routing routing = add_routing(rounds, *copies.runs[0]);
   const auto entries = add_cold_peers(rounds, s, copies.runs);
   count_decoding(state, rounds, s, copies, layers, routing, copies.bytes);

@@ -38,9 +38,7 @@ void train(const Shape& s, double seconds) {
 }
 void decode(const Shape& s, double seconds) {
   const auto copies = cold_copies<Run<decltype(plain_mixture(s))>>(s);
-  repeat(seconds, [&] {
-    for (const auto& run : copies.runs) run->infer();
-  });
+  repeat(seconds, [&] { copies.infer(); });
 }
 void decode_frozen(const Shape& s, double seconds) {
   const auto copies = cold_copies<Run<decltype(plain_mixture(s))>>(s);

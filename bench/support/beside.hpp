@@ -89,11 +89,16 @@ double weight_bytes(const Shape& s, const RunT& run) {
   return static_cast<double>(sizeof(float)) * static_cast<double>(2 * used * s.dim * s.hidden + s.dim * s.experts);
 }
 
-/// As many copies of a layer as no cache holds together, to be run one after the other.
+/// As many copies of a layer as no cache holds together, to be run one after the other by the same threads.
 template <class RunT>
 struct Copies {
   std::vector<std::unique_ptr<RunT>> runs;
   double bytes = 0;  // of the weights that one pass over all of them reads
+
+  auto& ctx() const { return runs[0]->ctx; }
+  void infer() const {
+    for (const auto& run : runs) run->infer(ctx());
+  }
 };
 template <class RunT>
 Copies<RunT> cold_copies(const Shape& s) {
@@ -128,7 +133,7 @@ template <class RunT>
 void count_decoding(benchmark::State& state, Rounds& rounds, const Shape& s, const Copies<RunT>& copies,
                     const BetweenPeaks& layers, const Routing& routing, double bytes) {
   const ReadBandwidth read;
-  const auto bandwidth = rounds.measure([&] { return read(copies.runs[0]->ctx.threads()); });
+  const auto bandwidth = rounds.measure([&] { return read(copies.ctx().threads()); });
   run_rounds(state, rounds, layers.ours);
   const double runs = static_cast<double>(copies.runs.size());
   count(state, "ms_per_layer", rounds.median_of(layers.ours) * 1e3 / runs);

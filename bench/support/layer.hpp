@@ -50,9 +50,10 @@ struct Run {
 
   void begin() { layer.begin(ctx, params, x.extent(0), carry); }
   // Each call is a pass of its own, on the momentum that the carry holds: what begin() costs is not a layer's.
-  void infer() {
+  void infer() { infer(ctx); }
+  void infer(typename B::Context& by) {
     update::begin_pass(carry);
-    gatefold::infer<T, B>(layer, ctx, params, x, carry, y, extra);
+    gatefold::infer<T, B>(layer, by, params, x, carry, y, extra);
   }
   void forward() {
     update::begin_pass(carry);

@@ -33,8 +33,8 @@ inline double median(std::vector<double> values) {
 /// Things measured in turn.
 class Rounds {
  public:
-  /// Time f; one sample is as many calls as take `least` seconds, and f has been called before the first sample. Where
-  /// these are several, one more before them is not timed: it finds in the caches what the entry before it left there.
+  /// Time f; one sample is as many calls as take `least` seconds. Where they are short, one more before them is not
+  /// timed: it finds asleep threads, and in the caches what the entry before it left there.
   /// @param rest  seconds to wait before a sample, for threads of another pool to fall asleep
   /// @return the index of the entry
   std::size_t time(std::function<void()> f, double rest = 0, double least = 2e-3) {
@@ -43,9 +43,9 @@ class Rounds {
     f();
     const double once = std::max(now() - begin, 1e-9);
     const int calls = static_cast<int>(std::clamp(std::ceil(least / once), 1.0, 1e6));
-    return measure([f = std::move(f), rest, calls] {
+    return measure([f = std::move(f), rest, calls, once] {
       if (rest > 0) sleep(rest);
-      if (calls > 1) f();
+      if (once < 0.1) f();
       const double start = now();
       for (int i = 0; i < calls; ++i) f();
       return (now() - start) / calls;
