@@ -42,8 +42,8 @@ inline auto decays(const Options& o) -> bool (*)(const Name&) {
   return [](const Name& name) { return is_weight(name) && name.str() != "model.layers.0.weight"; };
 }
 
-template <class RuleT, class PlaceT>
-auto trainer(Cpu::Context& ctx, const Options& o, Index vocabulary, const RuleT& rule, const PlaceT& place) {
+template <class ContextT, class RuleT, class PlaceT>
+auto trainer(ContextT& ctx, const Options& o, Index vocabulary, const RuleT& rule, const PlaceT& place) {
   const LanguageSizes s = sizes(o, vocabulary);
   const optim::AdamW adam{.lr = o.lr, .beta2 = 0.99}, decaying{.lr = o.lr, .beta2 = 0.99, .decay = o.decay};
   return Trainer{
@@ -53,7 +53,8 @@ auto trainer(Cpu::Context& ctx, const Options& o, Index vocabulary, const RuleT&
       Seed{o.seed}};
 }
 
-template <class RuleT, class PlaceT>
+/// @tparam B  Cpu or CpuBf16
+template <class B, class RuleT, class PlaceT>
 class Network final : public Model {
  public:
   Network(const Options& o, Index vocabulary, const RuleT& rule, const PlaceT& place)
@@ -69,7 +70,7 @@ class Network final : public Model {
 
   double step(const Ids& x, const Ids& next) override {
     const Index count = static_cast<Index>(x.size()) / o_.accumulate;
-    const View<const Index, 1, Cpu> ids(x), labels(next);
+    const View<const Index, 1, B> ids(x), labels(next);
     const dist::Range mine = items_of(count);
     const auto part = [&](Index i, auto&& run) {
       const auto draw = static_cast<std::uint64_t>(steps() * o_.accumulate + i);
@@ -93,11 +94,11 @@ class Network final : public Model {
   std::vector<training::Routing> routing(const Ids& x) override {
     const dist::Range mine = items_of(static_cast<Index>(x.size()));
     y_.resize(mine.count, o_.dim);
-    gatefold::Carry<Layer, float, Cpu> carry;
-    gatefold::Saved<Layer, float, Cpu> saved;  // as large as training's: it goes
+    gatefold::Carry<Layer, float, B> carry;
+    gatefold::Saved<Layer, float, B> saved;  // as large as training's: it goes
     trainer_.layer().begin(ctx_, trainer_.model(), mine.count, carry);
-    trainer_.layer().forward(ctx_, trainer_.model(), View<const Index, 1, Cpu>(x).rows(mine.first, mine.count), carry,
-                             y_, saved, extra({.length = o_.length}));
+    trainer_.layer().forward(ctx_, trainer_.model(), View<const Index, 1, B>(x).rows(mine.first, mine.count), carry, y_,
+                             saved, extra({.length = o_.length}));
     return training::routing(ctx_, saved, o_.k);
   }
   void begin() override { memory_.begin(ctx_); }
@@ -120,30 +121,30 @@ class Network final : public Model {
   void load(const std::filesystem::path& path) override { place_.load(path, trainer_); }
 
  private:
-  using Trained = decltype(trainer(std::declval<Cpu::Context&>(), std::declval<const Options&>(), Index(),
+  using Trained = decltype(trainer(std::declval<typename B::Context&>(), std::declval<const Options&>(), Index(),
                                    std::declval<const RuleT&>(), std::declval<const PlaceT&>()));
   using Layer = std::remove_cvref_t<decltype(std::declval<Trained&>().layer())>;
 
-  static auto extra(const Segment<float, Cpu>& segment) { return extra_of<typename Trained::Extra>(segment); }
+  static auto extra(const Segment<float, B>& segment) { return extra_of<typename Trained::Extra>(segment); }
   /// Of so many items, whole sequences.
   dist::Range items_of(Index count) const {
     const dist::Range sequences = place_.part_of(count / o_.length);
     return {sequences.first * o_.length, sequences.count * o_.length};
   }
   /// y of the rows `mine`.
-  void infer(const Ids& x, const dist::Range& mine, const Segment<float, Cpu>& segment) {
+  void infer(const Ids& x, const dist::Range& mine, const Segment<float, B>& segment) {
     y_.resize(static_cast<Index>(x.size()), o_.dim);
-    trainer_.infer(View<const Index, 1, Cpu>(x).rows(mine.first, mine.count), y_.view().rows(mine.first, mine.count),
+    trainer_.infer(View<const Index, 1, B>(x).rows(mine.first, mine.count), y_.view().rows(mine.first, mine.count),
                    extra(segment));
   }
 
   Options o_;
   PlaceT place_;
-  Cpu::Context ctx_;
+  typename B::Context ctx_;
   Trained trainer_;
-  SegmentMemory<float, Cpu> memory_;
+  SegmentMemory<float, B> memory_;
   Index vocabulary_;
-  Tensor<float, 2, Cpu> y_{}, z_{};  // [N, D] what was read gives; [count, V]
+  Tensor<float, 2, B> y_{}, z_{};  // [N, D] what was read gives; [count, V]
 };
 
 }  // namespace language

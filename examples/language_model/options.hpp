@@ -13,7 +13,7 @@ using gatefold::Index;
 struct Options {
   std::string command = "train", config{}, run{};
   // The model.
-  std::string update = "heavy-ball";
+  std::string backend = "cpu", update = "heavy-ball";
   double mu = 0.7, gamma = 1, dropout = 0, expert_dropout = 0;
   Index blocks = 4, dim = 128, heads = 4, experts = 8, k = 2, hidden = 256, length = 64;
   // The text.
@@ -41,6 +41,7 @@ struct Options {
   /// f(name, value) for what a run keeps from its first step to its last: its bits depend on these.
   template <class F, class O>
   static void each_of_run(const F& f, O& o) {
+    f("backend", o.backend);
     f("update", o.update);
     f("mu", o.mu);
     f("gamma", o.gamma);

@@ -28,6 +28,11 @@ done
 different=$(for folder in "$dir"/base "$dir"/other*; do grep loss "$folder/metrics.jsonl" | md5sum; done | sort -u |
   wc -l)
 [ "$different" -eq $runs ] || fail "$runs runs of other options have $different courses of loss"
+# Experts that multiply bfloat16: the same bits on another number of threads, and others than in float.
+other_run half1 --backend cpu-bf16 --threads 1
+other_run half2 --backend cpu-bf16 --threads 2
+cmp -s "$dir/half1/state.safetensors" "$dir/half2/state.safetensors" || fail "cpu-bf16: another state on 2 threads"
+cmp -s "$dir/half1/state.safetensors" "$dir/base/state.safetensors" && fail "cpu-bf16: the state of cpu"
 # The same bits in less memory; parts of a batch with dropout, gone on on another number of threads.
 other_run recompute --recompute
 cmp -s "$dir/recompute/state.safetensors" "$dir/base/state.safetensors" || fail "recompute: another state"
@@ -117,6 +122,8 @@ grep -q "shards: expected an update that is plain or heavy-ball, got robust" "$d
 check_refused
 refused "mu: expected an update that has it, got plain" --update plain --mu 0.5
 refused "gamma: expected an update that has it, got robust" --update robust --gamma 0.5
+refused "backend: expected cpu for the update adam, got cpu-bf16" --backend cpu-bf16 --update adam
+refused "shards: expected the backend cpu, got cpu-bf16" --backend cpu-bf16 --shards 2
 refused "accumulate: expected a divisor of batch = 4, got 3" --accumulate 3
 refused "decayed: " --decayed biases
 refused "text: expected one of data and text, got both" --data "$dir/words"
