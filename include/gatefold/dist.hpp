@@ -8,6 +8,7 @@
 #include "gatefold/dist/expert_parallel.hpp"
 #include "gatefold/dist/global_gate.hpp"
 #include "gatefold/dist/group.hpp"
+#include "gatefold/dist/hierarchical.hpp"
 #include "gatefold/dist/imbalance.hpp"
 #include "gatefold/dist/longest_first.hpp"
 #include "gatefold/dist/loss_of_shards.hpp"

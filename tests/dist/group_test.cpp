@@ -2,69 +2,18 @@
 
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <deque>
-#include <future>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "support/processes.hpp"
+
 using namespace gatefold;
+using support::Processes;
 
 namespace {
-
-/// Processes that are threads of this one: a world for tests, whose messages are copied when both sides are there.
-class Processes {
- public:
-  explicit Processes(int size) : queues_(static_cast<std::size_t>(size * size)) {}
-
-  struct World {
-    Processes* all;
-    int of;
-    int rank() const { return of; }
-    int size() const { return all->size(); }
-    void exchange(std::span<const dist::Outgoing> outgoing, std::span<const dist::Incoming> incoming) {
-      for (const auto& m : outgoing) all->put(of, m);
-      for (const auto& m : incoming) all->take(of, m);
-    }
-    void fail(const std::string&) noexcept {}
-  };
-  int size() const {
-    int n = 0;
-    while (static_cast<std::size_t>(n * n) < queues_.size()) ++n;
-    return n;
-  }
-
- private:
-  std::deque<std::vector<std::byte>>& queue(int from, int to) {
-    return queues_[static_cast<std::size_t>(from * size() + to)];
-  }
-  void put(int from, const dist::Outgoing& m) {
-    const std::lock_guard lock(mutex_);
-    queue(from, m.rank).emplace_back(m.data, m.data + m.bytes);
-  }
-  void take(int to, const dist::Incoming& m) {
-    for (;;) {
-      {
-        const std::lock_guard lock(mutex_);
-        auto& waiting = queue(m.rank, to);
-        if (!waiting.empty()) {
-          if (waiting.front().size() != m.bytes) throw DeviceError("another size");
-          std::copy(waiting.front().begin(), waiting.front().end(), m.data);
-          waiting.pop_front();
-          return;
-        }
-      }
-      std::this_thread::yield();
-    }
-  }
-
-  std::mutex mutex_;
-  std::vector<std::deque<std::vector<std::byte>>> queues_;
-};
-static_assert(dist::World<Processes::World>);
 
 std::size_t at(Index i) { return static_cast<std::size_t>(i); }
 /// What shard i gives shard j in round r, of some length.

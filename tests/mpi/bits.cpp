@@ -1,5 +1,6 @@
 // Trains compositions of tests/descriptors on four shards, each from the start and from its own checkpoint, one of them
 // also with experts that move, and leaves their checkpoints in a folder: bits.sh compares what 1 to 4 processes leave.
+// Four processes with two threads each are two nodes, whose messages are gathered on the way.
 //
 //   mpirun -n R bits FOLDER THREADS
 #include <cstdlib>
@@ -88,7 +89,8 @@ int main(int, char** argv) {
   const int threads = std::atoi(argv[2]);
   dist::Mpi world{{.timeout = 60}};
   try {
-    dist::run(world, shards, [&](auto& shard) {
+    dist::Hierarchical nodes(world, world.size() == 4 && threads == 2 ? 2 : 1);
+    dist::run(nodes, shards, [&](auto& shard) {
       const auto one = [&](const auto& c, const char* name) { train(shard, c, threads, folder, name); };
       // Logits that cross; items that cross; a loss and a capacity of the batch; plans that stay; each with another
       // rule, layer and expert.

@@ -1,0 +1,223 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/dist/world.hpp"
+
+namespace gatefold::dist {
+
+/// The ranks of another world, whose messages to other nodes are gathered on the way (hierarchical all-to-all).
+///
+///     dist::Mpi world;                          // mpirun -n 32, eight on each node: ranks 0 to 7 on the first, …
+///     dist::Hierarchical nodes{world, 8};
+///     dist::run(nodes, 32, program);
+///
+/// Of m ranks of a node, rank (a, i), the i-th of node a, hands what it has for (b, j) to (a, j), which sends what all
+/// of node a have for (b, j) as one message. A rank sends R/m − 1 messages to other nodes instead of R − m, each m times
+/// as long, and every byte for another node crosses its own node once: it pays where messages are many and short. No
+/// bit of a run depends on it.
+/// @cost  an exchange is three of `world`: m − 1 short messages within the node, then what crosses it, then nodes.
+///        Memory for what a rank sends to other nodes, forwards and gets from them; no allocation after a first call of
+///        as many bytes
+template <World W>
+class Hierarchical {
+ public:
+  /// @param node  ranks of a node, m: neighbours. 1, or all there are: `world` as it is
+  /// @throws ArgumentError unless it is positive and divides the number of ranks
+  Hierarchical(W& world, int node) : world_(world), node_(node) {
+    expect(node > 0 && world.size() % node == 0, "Hierarchical", "node",
+           Joined{"a positive divisor of ", world.size(), " ranks"}, node);
+  }
+
+  int rank() const { return world_.rank(); }
+  int size() const { return world_.size(); }
+  void fail(const std::string& sentence) noexcept { world_.fail(sentence); }
+
+  /// As that of `world`.
+  /// @throws as that of `world`, and DeviceError if a rank of another node sends another size than is expected
+  void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
+    if (node_ == 1 || node_ == size()) return world_.exchange(outgoing, incoming);
+    tell_sizes(outgoing);
+    forward(outgoing, incoming);
+    cross(incoming);
+  }
+
+ private:
+  using Size = std::uint64_t;
+
+  int nodes() const { return size() / node_; }
+  int here() const { return rank() / node_; }   // a
+  int place() const { return rank() % node_; }  // i
+  bool is_here(int rank) const { return rank / node_ == here(); }
+  int at(int node, int place) const { return node * node_ + place; }
+  /// f(place) for the other ranks of this node.
+  template <class F>
+  void each_neighbour(const F& f) const {
+    for (int j = 0; j < node_; ++j)
+      if (j != place()) f(j);
+  }
+  template <class F>
+  void each_other_node(const F& f) const {
+    for (int b = 0; b < nodes(); ++b)
+      if (b != here()) f(b);
+  }
+  static std::size_t index(int i) { return static_cast<std::size_t>(i); }
+
+  void begin() {
+    outgoing_.clear();
+    incoming_.clear();
+  }
+  void send(int rank, const void* data, std::size_t bytes) {
+    if (bytes > 0) outgoing_.push_back({rank, static_cast<const std::byte*>(data), bytes});
+  }
+  void get(int rank, void* data, std::size_t bytes) {
+    if (bytes > 0) incoming_.push_back({rank, static_cast<std::byte*>(data), bytes});
+  }
+
+  /// sizes_ [place, node]: of what each rank of this node has for the rank of this one's place in each node.
+  void tell_sizes(std::span<const Outgoing> outgoing) {
+    const std::size_t n = index(nodes());
+    told_.assign(index(size()), 0);  // [place, node]: for (node, place)
+    for (const Outgoing& message : outgoing)
+      told_[index(message.rank % node_) * n + index(message.rank / node_)] += message.bytes;
+    sizes_.assign(index(size()), 0);
+    begin();
+    each_neighbour([&](int j) {
+      send(at(here(), j), &told_[index(j) * n], n * sizeof(Size));
+      get(at(here(), j), &sizes_[index(j) * n], n * sizeof(Size));
+    });
+    std::copy_n(&told_[index(place()) * n], n, &sizes_[index(place()) * n]);
+    world_.exchange(outgoing_, incoming_);
+  }
+  Size size_of(int place, int node) const { return sizes_[index(place) * index(nodes()) + index(node)]; }
+
+  /// What goes to each other node, from the ranks of this one in order, after the size of each rank's part.
+  void forward(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
+    begin();
+    for (const Outgoing& message : outgoing)
+      if (is_here(message.rank)) outgoing_.push_back(message);
+    for (const Incoming& message : incoming)
+      if (is_here(message.rank)) incoming_.push_back(message);
+
+    // This rank's own, by the place and the node that it is for.
+    std::size_t end = 0;
+    starts_.assign(index(size()), 0);
+    const auto start_of = [&](int j, int b) -> std::size_t& { return starts_[index(at(b, j))]; };
+    for (int j = 0; j < node_; ++j)
+      each_other_node([&](int b) {
+        start_of(j, b) = end;
+        end += told_[index(j) * index(nodes()) + index(b)];
+      });
+    packed_.resize(end);
+    next_ = starts_;
+    for (const Outgoing& message : outgoing)
+      if (!is_here(message.rank)) {
+        copy(message.data, message.bytes, packed_.data() + next_[index(message.rank)]);
+        next_[index(message.rank)] += message.bytes;
+      }
+
+    end = 0;
+    messages_.assign(index(nodes()), {});
+    each_other_node([&](int b) {
+      Size total = 0;
+      for (int i = 0; i < node_; ++i) total += size_of(i, b);
+      messages_[index(b)] = {end, total == 0 ? 0 : header() + total};
+      end += messages_[index(b)].bytes;
+    });
+    forwarded_.resize(end);
+    each_other_node([&](int b) {
+      if (messages_[index(b)].bytes == 0) return;
+      std::byte* to = forwarded_.data() + messages_[index(b)].first;
+      for (int i = 0; i < node_; ++i, to += sizeof(Size)) {
+        const Size bytes = size_of(i, b);
+        std::memcpy(to, &bytes, sizeof bytes);
+      }
+      for (int i = 0; i < node_; ++i) {
+        if (i == place())
+          copy(packed_.data() + start_of(i, b), size_of(i, b), to);
+        else
+          get(at(here(), i), to, size_of(i, b));
+        to += size_of(i, b);
+      }
+    });
+    each_neighbour([&](int j) {
+      each_other_node([&](int b) {
+        send(at(here(), j), packed_.data() + start_of(j, b), told_[index(j) * index(nodes()) + index(b)]);
+      });
+    });
+    world_.exchange(outgoing_, incoming_);
+  }
+
+  /// One message to the rank of the same place in each other node, and from it.
+  void cross(std::span<const Incoming> incoming) {
+    begin();
+    each_other_node(
+        [&](int b) { send(at(b, place()), forwarded_.data() + messages_[index(b)].first, messages_[index(b)].bytes); });
+    expected_.assign(index(size()), 0);
+    for (const Incoming& message : incoming) expected_[index(message.rank)] += message.bytes;
+    std::size_t end = 0;
+    each_other_node([&](int b) {
+      Size total = 0;
+      for (int i = 0; i < node_; ++i) total += expected_[index(at(b, i))];
+      messages_[index(b)] = {end, total == 0 ? 0 : header() + total};
+      end += messages_[index(b)].bytes;
+    });
+    arrived_.resize(end);
+    each_other_node(
+        [&](int b) { get(at(b, place()), arrived_.data() + messages_[index(b)].first, messages_[index(b)].bytes); });
+    world_.exchange(outgoing_, incoming_);
+
+    starts_.assign(index(size()), 0);
+    each_other_node([&](int b) {
+      if (messages_[index(b)].bytes > 0) find_parts(b);
+    });
+    for (const Incoming& message : incoming)
+      if (!is_here(message.rank)) {
+        copy(arrived_.data() + starts_[index(message.rank)], message.bytes, message.data);
+        starts_[index(message.rank)] += message.bytes;
+      }
+  }
+  /// starts_ of the ranks of node b.
+  void find_parts(int b) {
+    const std::byte* const message = arrived_.data() + messages_[index(b)].first;
+    std::size_t start = messages_[index(b)].first + header();
+    for (int i = 0; i < node_; ++i) {
+      Size sent = 0;
+      std::memcpy(&sent, message + index(i) * sizeof sent, sizeof sent);
+      const Size expected = expected_[index(at(b, i))];
+      if (sent != expected)
+        throw DeviceError("Hierarchical.exchange: rank " + std::to_string(at(b, i)) + " sends " + std::to_string(sent) +
+                          " bytes, expected " + std::to_string(expected));
+      starts_[index(at(b, i))] = start;
+      start += sent;
+    }
+  }
+
+  std::size_t header() const { return index(node_) * sizeof(Size); }
+  static void copy(const std::byte* from, std::size_t bytes, std::byte* to) {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+  }
+
+  /// A message, where it stands among all.
+  struct Part {
+    std::size_t first = 0, bytes = 0;
+  };
+
+  W& world_;
+  const int node_;
+  std::vector<Outgoing> outgoing_{};
+  std::vector<Incoming> incoming_{};
+  std::vector<Size> told_{}, sizes_{}, expected_{};  // [place, node] twice; [rank]
+  std::vector<std::size_t> starts_{}, next_{};       // [rank] where its bytes begin
+  std::vector<Part> messages_{};                     // [node]
+  std::vector<std::byte> packed_{}, forwarded_{}, arrived_{};
+};
+
+}  // namespace gatefold::dist
