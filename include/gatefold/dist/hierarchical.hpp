@@ -20,9 +20,9 @@ namespace gatefold::dist {
 ///     dist::run(nodes, 32, program);
 ///
 /// Of m ranks of a node, rank (a, i), the i-th of node a, hands what it has for (b, j) to (a, j), which sends what all
-/// of node a have for (b, j) as one message. A rank sends R/m − 1 messages to other nodes instead of R − m, each m times
-/// as long, and every byte for another node crosses its own node once: it pays where messages are many and short. No
-/// bit of a run depends on it.
+/// of node a have for (b, j) as one message. A rank sends R/m − 1 messages to other nodes instead of R − m, each m
+/// times as long, and every byte for another node crosses its own node once: it pays where messages are many and
+/// short. No bit of a run depends on it.
 /// @cost  an exchange is three of `world`: m − 1 short messages within the node, then what crosses it, then nodes.
 ///        Memory for what a rank sends to other nodes, forwards and gets from them; no allocation after a first call of
 ///        as many bytes
