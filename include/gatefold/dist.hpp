@@ -6,6 +6,7 @@
 #include "gatefold/dist/data_parallel.hpp"
 #include "gatefold/dist/expert_loads.hpp"
 #include "gatefold/dist/expert_parallel.hpp"
+#include "gatefold/dist/given_scores.hpp"
 #include "gatefold/dist/global_gate.hpp"
 #include "gatefold/dist/group.hpp"
 #include "gatefold/dist/hierarchical.hpp"

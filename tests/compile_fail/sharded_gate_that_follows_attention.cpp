@@ -1,4 +1,4 @@
-// expect: gatefold: a gate that follows an attention \(AttentionAware\) sees its own shard's only
+// expect: gatefold: a gate that follows an attention \(AttentionAware\) in an ExpertParallel needs scores without extra
 #include <gatefold/gatefold.hpp>
 
 #include "gatefold/dist/expert_parallel.hpp"
@@ -6,13 +6,13 @@
 using namespace gatefold;
 
 #ifdef GATEFOLD_FAIL
-using Gate = AttentionAware<SoftmaxTopK>;
+using Gate = ComposedGate<Jitter<LinearScores>, AttentionPosterior, TopK>;
 #else
-using Gate = SimilarityAware<SoftmaxTopK>;
+using Gate = ComposedGate<Jitter<LinearScores>, TokenSimilarity, TopK>;
 #endif
 
 void run(dist::Shard<dist::Alone>& shard, Cpu::Context& ctx) {
-  const dist::ExpertParallel branch{Mixture{Gate{.scores = {.experts = 4}}, Linear{.model_dim = 8}}, &shard};
+  const dist::ExpertParallel branch{Mixture{Gate{.scores = {{.experts = 4}}}, Linear{.model_dim = 8}}, &shard};
   const auto params = init_params<float, Cpu>(branch, ctx, Seed{1});
   const Tensor<float, 2, Cpu> x(2, 8);
   Tensor<float, 2, Cpu> u(2, 8);

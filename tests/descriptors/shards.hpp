@@ -22,9 +22,11 @@ template <class C>
 void check_shards(const C& c) {
   const auto mixture = Mixture{c.gate(odd), c.expert.make(odd)};
   using GateT = std::remove_cvref_t<decltype(mixture.gate)>;
+  // What follows an attention must be scored and mixed where its sequences are.
   constexpr bool follows = !std::is_same_v<WithoutTrace<Extra<GateT, double, Cpu>>, Extra<GateT, double, Cpu>>;
+  constexpr bool stays = dist::GlobalGate<GateT, double, Cpu>::sees == dist::global::Sees::mixed;
   if (c.rule.facts.meets == Meets::batch) return;  // a rule's norm of the batch is that of its shard
-  if constexpr (!follows) {
+  if constexpr (!follows || stays) {
     constexpr Index items = 6 * odd.sequence;
     constexpr bool drops = std::is_same_v<decltype(c.layer), RowOf_dropout>;  // by an item's place on a shard
     const bitwise::Inputs options{.length = odd.sequence, .noise = !drops, .padding = true};

@@ -262,8 +262,8 @@ TEST_CASE("experts that draw numbers draw those of one process, wherever they li
   check(dense, Extra<std::remove_const_t<decltype(dense)>, double, Cpu>{.noise = noise, .branch = {.length = 2}});
 }
 
-TEST_CASE("a gate that mixes items has the gradients of one process, to the bit") {
-  const Mixture mixture{SimilarityAware<SoftmaxTopK>{
+TEST_CASE("a gate that is given all items has the gradients of one process, to the bit") {
+  const Mixture mixture{ComposedGate<LinearScores, TokenSimilarity, NoisyTopK<>>{
                             .scores = {.model_dim = dim, .experts = 4}, .mixing = {.tau = 0.5}, .selection = {.k = 2}},
                         Mlp<Gelu>{.model_dim = dim, .hidden_dim = 9}};
   using MixtureT = std::remove_const_t<decltype(mixture)>;
@@ -304,4 +304,68 @@ TEST_CASE("a gate that mixes items has the gradients of one process, to the bit"
       for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
     CHECK(sum == expected);  // one shard has all of it
   }
+}
+
+TEST_CASE("a gate that follows its block's attention: outputs and dx of one process, gradients that add up to its") {
+  constexpr Index length = 5, items = 6 * length;
+  const auto check = [&](const auto& gate) {
+    const Mixture mixture{gate, Mlp<Gelu>{.model_dim = dim, .hidden_dim = 9}};
+    const auto block = [](const auto& branch) {
+      return Block{Attention{.model_dim = dim, .heads = 2, .causal = true}, Residual{update::HeavyBall{}, branch}};
+    };
+    using Outcome = std::vector<std::vector<double>>;  // y, dx, gradients
+    const auto trained = [&](const auto& model, Index first, Index count) {
+      using ModelT = std::remove_cvref_t<decltype(model)>;
+      Cpu::Context ctx(1);
+      const auto params = init_params<double, Cpu>(model, ctx, Seed{1});
+      const auto all = uniform_tensor<double>(ctx, Seed{2}, 1, items, dim),
+                 dall = uniform_tensor<double>(ctx, Seed{3}, 1, items, dim);
+      const auto x = all.view().rows(first, count), dy = dall.view().rows(first, count);
+      Carry<ModelT, double, Cpu> carry, dcarry;
+      Saved<ModelT, double, Cpu> saved;
+      Tensor<double, 2, Cpu> y(count, dim), dx = constant_tensor<double>(ctx, 0, count, dim);
+      const auto extra = extra_of<Extra<ModelT, double, Cpu>>(Segment<double, Cpu>{.length = length});
+      model.begin(ctx, params, count, carry);
+      model.forward(ctx, params, x, carry, y, saved, extra);
+      auto grads = zeros_like(ctx, params);
+      model.begin(ctx, params, count, dcarry);
+      set_zero(ctx, dcarry);
+      backward(model, ctx, params, x, saved, dy, dcarry, dx, grads, extra);
+      Outcome outcome;
+      const auto keep = [&](const auto& t) { outcome.emplace_back(t.data(), t.data() + t.size()); };
+      keep(y);
+      keep(dx);
+      for_each_tensor([&](const Name&, const auto& t) { keep(t); }, grads);
+      return outcome;
+    };
+    const Outcome expected = trained(block(mixture), 0, items);
+    for (const Index shards : {2, 3, 7}) {  // of seven, one has no items
+      CAPTURE(shards);
+      std::vector<Outcome> parts(static_cast<std::size_t>(shards));
+      dist::Alone world;
+      dist::run(world, shards, [&](auto& shard) {
+        const auto mine = shard.part_of(items / length);
+        parts[static_cast<std::size_t>(shard.index())] =
+            trained(block(dist::ExpertParallel{mixture, &shard}), mine.first * length, mine.count * length);
+      });
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        CAPTURE(i);
+        std::vector<double> joined, sum(expected[i].size());
+        for (const Outcome& part : parts) {
+          joined.insert(joined.end(), part[i].begin(), part[i].end());
+          if (part[i].size() == sum.size())
+            for (std::size_t k = 0; k < sum.size(); ++k) sum[k] += part[i][k];
+        }
+        if (joined.size() == expected[i].size()) {  // y, dx, and of experts those of each shard
+          CHECK(joined == expected[i]);
+        } else {
+          for (std::size_t k = 0; k < sum.size(); ++k) CHECK(sum[k] == doctest::Approx(expected[i][k]).epsilon(1e-12));
+        }
+      }
+    }
+  };
+  check(AttentionAware<SoftmaxTopK>{.scores = {.experts = 4}, .selection = {.k = 2}});
+  check(WithAuxiliary<AttentionAware<SoftmaxTopK>, Balance, ZLoss>{.scores = {.experts = 4}, .selection = {.k = 2}});
+  check(SimilarityAware<SoftmaxTopK>{
+      .scores = {.experts = 4}, .mixing = {.learned_metric = true}, .selection = {.k = 2}});
 }

@@ -19,9 +19,11 @@ static_assert(seen<SoftmaxTopK> == Sees::logits);
 static_assert(seen<ComposedGate<CosineScores, Independent, ExpertChoice, Balance>> == Sees::logits);
 static_assert(seen<ComposedGate<Scores, Independent, Capacity<TopK>>> == Sees::logits);
 static_assert(seen<ComposedGate<Scores, Independent, NoisyTop1<>>> == Sees::logits);
-static_assert(seen<ComposedGate<Scores, Independent, NoisyTopK<>>> == Sees::items);   // noise scales with x
-static_assert(seen<ComposedGate<Scores, Independent, SigmoidBias>> == Sees::items);   // learns
-static_assert(seen<ComposedGate<Scores, TokenSimilarity, TopK>> == Sees::items);      // mixes items
+static_assert(seen<ComposedGate<Scores, Independent, NoisyTopK<>>> == Sees::items);  // noise scales with x
+static_assert(seen<ComposedGate<Scores, Independent, SigmoidBias>> == Sees::items);  // learns
+static_assert(seen<ComposedGate<Scores, TokenSimilarity, TopK>> == Sees::mixed);
+static_assert(seen<AttentionAware<SoftmaxTopK>> == Sees::mixed);
+static_assert(seen<ComposedGate<Jitter<Scores>, TokenSimilarity, TopK>> == Sees::items);
 static_assert(seen<ComposedGate<Jitter<Scores>, Independent, TopK>> == Sees::items);  // draws by item
 static_assert(seen<HashGate> == Sees::own);
 static_assert(seen<SoftMoe> == Sees::own);
@@ -29,9 +31,10 @@ static_assert(seen<SoftMoe> == Sees::own);
 namespace {
 
 /// Plan and auxiliary losses of all shards, and of one process.
+/// @param sequence  items that lie on one shard
 template <class G>
-void check_plan(const G& gate, const Extra<G, double, Cpu>& extra = {}) {
-  constexpr Index items = 29;
+void check_plan(const G& gate, const Extra<G, double, Cpu>& extra = {}, Index sequence = 1) {
+  const Index items = 29 * sequence;
   Cpu::Context one(1);
   const auto params = init_params<double, Cpu>(gate, one, Seed{1});
   const auto x = uniform_tensor<double>(one, Seed{2}, 1, items, gate.scores.model_dim);
@@ -46,7 +49,8 @@ void check_plan(const G& gate, const Extra<G, double, Cpu>& extra = {}) {
     dist::Alone world;
     dist::run(world, shards, [&](auto& shard) {
       Cpu::Context ctx(1);
-      const auto mine = shard.part_of(items);
+      const auto sequences = shard.part_of(items / sequence);
+      const dist::Range mine{sequences.first * sequence, sequences.count * sequence};
       typename dist::GlobalGate<G, double, Cpu>::Saved saved;
       dist::GlobalGate<G, double, Cpu>::forward(gate, shard, ctx, params, x.view().rows(mine.first, mine.count), saved,
                                                 extra);
@@ -77,10 +81,33 @@ TEST_CASE("plan and losses are those of the batch of all shards") {
   check_plan(ComposedGate<Scores, Independent, ExpertChoice, Importance>{.scores = scores});
   check_plan(ComposedGate<Scores, Independent, Capacity<TopK>, Balance>{
       .scores = scores, .selection = {.selection = {.k = 2}, .factor = 0.5, .multiple_of = 1}});
-  check_plan(ComposedGate<Scores, TokenSimilarity, TopK>{.scores = scores, .mixing = {.model_dim = 6}});
+  check_plan(ComposedGate<Scores, TokenSimilarity, TopK, Balance, ZLoss>{.scores = scores}, {.mixing = {.length = 4}},
+             4);
+  check_plan(ComposedGate<Scores, TokenSimilarity, Capacity<TopK>>{.scores = scores}, {.mixing = {.length = 3}}, 3);
+  check_plan(ComposedGate<Scores, TokenSimilarity, SigmoidBias>{.scores = scores});  // one sequence on all shards
   check_plan(ComposedGate<Scores, Independent, NoisyTopK<>, Load>{.scores = scores, .selection = {.model_dim = 6}},
              {.selection = {Random{Seed{3}, 1}}});
   check_plan(ComposedGate<Scores, Independent, NoisyTop1<>>{.scores = scores}, {.selection = {Random{Seed{3}, 1}}});
+}
+
+TEST_CASE("sequences of a mixing must have a length where there are shards") {
+  const SimilarityAware<SoftmaxTopK> gate{.scores = {.model_dim = 4, .experts = 3}};
+  using Gate = dist::GlobalGate<SimilarityAware<SoftmaxTopK>, float, Cpu>;
+  dist::Alone world;
+  const auto on = [&](Index shards) {
+    dist::run(world, shards, [&](auto& shard) {
+      Cpu::Context ctx(1);
+      const auto params = init_params<float, Cpu>(gate, ctx, Seed{1});
+      const auto x = uniform_tensor<float>(ctx, Seed{2}, 1, 3, 4);
+      Gate::Saved saved;
+      Gate::forward(gate, shard, ctx, params, x, saved, {});
+    });
+  };
+  on(1);
+  CHECK_THROWS_WITH_AS(on(2),
+                       "ExpertParallel.forward: extra.mixing.length: expected that of a sequence, for none lies on two "
+                       "shards, got 0",
+                       ArgumentError);
 }
 
 TEST_CASE("a mask on some shards alone is an error that says so") {

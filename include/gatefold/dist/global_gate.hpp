@@ -5,14 +5,19 @@
 #include <cstddef>
 #include <numeric>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "gatefold/attention/attention_trace.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/dist/given_scores.hpp"
 #include "gatefold/gate/composed_gate.hpp"
 #include "gatefold/gate/hash_gate.hpp"
+#include "gatefold/gate/mixing/attention_posterior.hpp"
+#include "gatefold/gate/mixing/token_similarity.hpp"
+#include "gatefold/gate/scores/expert_count.hpp"
 #include "gatefold/gate/selection/capacity.hpp"
 #include "gatefold/gate/selection/dense.hpp"
 #include "gatefold/gate/selection/expert_choice.hpp"
@@ -26,23 +31,6 @@
 
 /// A gate that sees the batch of all shards as if it were one. Host backends.
 namespace gatefold::dist {
-
-/// Scores whose items are the logits: somebody else computed them.
-///
-///     z = x                                                                                             (1)
-struct GivenScores {
-  Index experts = 0;
-  template <class T, class B>
-  void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Out<T, 2, B> z) const {
-    copy(ctx, x, z);
-  }
-  /// Adds to dx.
-  template <class T, class B>
-  void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, In<T, 2, B> dz, Out<T, 2, B> dx,
-                Nothing<T, B>&) const {
-    add(ctx, dz, dx);
-  }
-};
 
 /// True for a selection that reads logits and probabilities of the candidates and never the items, and learns nothing.
 /// Yours may say so by a specialisation.
@@ -61,6 +49,12 @@ inline constexpr bool reads_logits_alone<NoisyTop1<LawT>> = true;
 template <class SelectionT>
 inline constexpr bool reads_logits_alone<Capacity<SelectionT>> = reads_logits_alone<SelectionT>;
 
+/// True for a mixing in which items of different sequences never meet: it stays with its items. Yours may say so by a
+/// specialisation.
+template <class MixingT>
+inline constexpr bool mixes_within_sequences =
+    std::same_as<MixingT, TokenSimilarity> || std::same_as<MixingT, AttentionPosterior>;
+
 /// True for a gate that routes an item by itself, whatever the others are: it stays with its items.
 template <class GateT>
 inline constexpr bool routes_alone = std::same_as<GateT, HashGate>;
@@ -71,6 +65,7 @@ namespace global {
 enum class Sees {
   own,     // nothing: items, or sequences of them (Soft MoE), that never meet
   logits,  // selection and losses: items are scored where they are, and their logits gathered
+  mixed,   // the same: sequences are scored and mixed where they are, and logits and probabilities gathered
   items    // all of it: the items are gathered, and every shard routes all of them
 };
 
@@ -82,10 +77,14 @@ template <class S, class M, class Sel, class... A>
 struct Parts<ComposedGate<S, M, Sel, A...>> {
   static constexpr bool composed = true;
   using OfLogits = ComposedGate<GivenScores, M, Sel, A...>;
-  /// Nothing after the scores needs the items.
+  using OfMixed = ComposedGate<MixedScores, GivenMixing, Sel, A...>;
+  /// Scores draw nothing by the number of an item, and nothing after the mixing needs the items.
+  static constexpr bool selects_by_logits = !named::Extra<S>() && reads_logits_alone<Sel>;
+  /// Nor does the mixing.
   template <class T, class B>
-  static constexpr bool by_logits = !named::Extra<S>() && hook::mixing::rows<M, T, B>() &&
-                                    std::same_as<Params<M, T, B>, Nothing<T, B>> && reads_logits_alone<Sel>;
+  static constexpr bool by_logits =
+      selects_by_logits&& hook::mixing::rows<M, T, B>() && std::same_as<Params<M, T, B>, Nothing<T, B>>;
+  static constexpr bool by_mixed = selects_by_logits && mixes_within_sequences<M>;
 };
 
 template <class GateT, class T, class B>
@@ -93,18 +92,29 @@ constexpr Sees sees() {
   if constexpr (routes_alone<GateT> || !std::same_as<Plan<GateT, T, B>, SparsePlan<T, B>>) {
     return Sees::own;
   } else if constexpr (Parts<GateT>::composed) {
-    return Parts<GateT>::template by_logits<T, B> ? Sees::logits : Sees::items;
+    return Parts<GateT>::template by_logits<T, B> ? Sees::logits : Parts<GateT>::by_mixed ? Sees::mixed : Sees::items;
   } else {
     return Sees::items;
   }
 }
-template <class GateT, class T, class B>
+/// The gate of all shards' items, and what is kept where a mixing stays with its items.
+template <class GateT, class T, class B, Sees = sees<GateT, T, B>()>
 struct Inner {
   using Type = GateT;
+  using Mixed = Nothing<T, B>;
 };
 template <class GateT, class T, class B>
-requires(sees<GateT, T, B>() == Sees::logits) struct Inner<GateT, T, B> {
+struct Inner<GateT, T, B, Sees::logits> {
   using Type = typename Parts<GateT>::OfLogits;
+  using Mixed = Nothing<T, B>;
+};
+template <class GateT, class T, class B>
+struct Inner<GateT, T, B, Sees::mixed> {
+  using Type = typename Parts<GateT>::OfMixed;
+  struct Mixed {
+    Tensor<T, 2, B> logits, probabilities;  // [N_i, E] of this shard's items
+    gatefold::Saved<typename GateT::Mixing, T, B> mixing;
+  };
 };
 
 }  // namespace global
@@ -113,25 +123,30 @@ requires(sees<GateT, T, B>() == Sees::logits) struct Inner<GateT, T, B> {
 /// of the batch.
 ///
 /// Linear scores, or others without extra inputs, before a selection that reads logits alone (TopK, ExpertChoice,
-/// Capacity, …) are computed where the items are, and their logits [N, E] gathered. Any other gate is given the items
-/// of all shards, and every shard routes all of them. Either way plan and auxiliary losses are those of one process.
+/// Capacity, …) are computed where the items are, and their logits [N, E] gathered. So is a mixing that
+/// mixes_within_sequences (similarity- and attention-aware gates) after them, whose sequences must lie on one shard:
+/// logits, ranks and probabilities are gathered. Any other gate is given the items of all shards, and every shard
+/// routes all of them. Either way plan and auxiliary losses are those of one process.
 /// Its padding is `extra.valid` of the gate; `extra` is otherwise the same on all shards. A gate with a plan of its own
 /// (SoftMoe) and one that routes_alone stay on their shard, where their sequences must lie.
-/// @cost  logits: N·E values gathered, and the selection of N items; items: N·D values, and the gate for N items
+/// @cost  logits: N·E values gathered, mixed: 3·N·E, and the selection of N items; items: N·D values, and the gate for
+///        N items
 template <class GateT, class T, class B>
 struct GlobalGate {
   static constexpr global::Sees sees = global::sees<GateT, T, B>();
   static_assert(
-      std::same_as<gatefold::WithoutTrace<Extra<GateT, T, B>>, Extra<GateT, T, B>>,
-      "gatefold: a gate that follows an attention (AttentionAware) sees its own shard's only, and cannot be that of an "
-      "ExpertParallel; see docs/distributed.md");
+      sees == global::Sees::mixed || sees == global::Sees::own ||
+          std::same_as<gatefold::WithoutTrace<Extra<GateT, T, B>>, Extra<GateT, T, B>>,
+      "gatefold: a gate that follows an attention (AttentionAware) in an ExpertParallel needs scores without extra "
+      "inputs (no Jitter) and a selection that reads logits alone (TopK); see docs/distributed.md");
   using Inner = typename global::Inner<GateT, T, B>::Type;
 
   struct Saved {
     Plan<GateT, T, B> plan;  // of all shards' items, unless they never meet
     gatefold::Saved<Inner, T, B> gate;
-    std::vector<Index> items{};            // of each shard
-    Tensor<T, 2, B> seen;                  // [N, E] logits or [N, D] items of all shards
+    std::vector<Index> items{};  // of each shard
+    typename global::Inner<GateT, T, B>::Mixed mixed;
+    Tensor<T, 2, B> seen;                  // [N, E] logits, [N, 3 E] what was mixed, or [N, D] items of all shards
     std::array<Tensor<T, 1, B>, 3> masks;  // [N] or empty: the gate's padding, its mixing's, its selection's
     SparsePlan<T, B> own_part;             // this shard's picks
     std::vector<Index> picks{};            // their numbers in `plan`
@@ -159,6 +174,9 @@ struct GlobalGate {
         auto z = ctx.template scratch<T>(x.extent(0), gate.experts());
         gate.scores.forward(ctx, p.scores, without_padding<T, B>(ctx, x, extra.valid), z);
         gather(shard, z, saved);
+      } else if constexpr (sees == global::Sees::mixed) {
+        auto mark = ctx.mark();
+        gather(shard, mix(gate, shard, ctx, p, without_padding<T, B>(ctx, x, extra.valid), saved.mixed, extra), saved);
       } else {
         gather(shard, x, saved);
       }
@@ -187,11 +205,14 @@ struct GlobalGate {
       fill(ctx, dseen, 0);
       with_inner(gate, p, saved, extra, [&](const auto& inner, const auto& params, const auto& all) {
         gatefold::ExtraGrad<Inner, T, B> unused{};
-        if constexpr (sees == global::Sees::logits) {  // a row's adjoint depends on that item's weights alone
+        if constexpr (sees != global::Sees::items) {  // a row's adjoint depends on that item's weights alone
           gatefold::Params<Inner, T, B> none{};
           inner.backward(ctx, params, saved.seen, saved.plan, saved.gate, dall, dseen, none, all, unused);
-          gate.scores.backward(ctx, p.scores, without_padding<T, B>(ctx, x, extra.valid),
-                               dseen.rows(first_item(shard, saved), x.extent(0)), dx, grads.scores);
+          const View<const T, 2, B> clean = without_padding<T, B>(ctx, x, extra.valid);
+          View<T, 2, B> dz = dseen.rows(first_item(shard, saved), x.extent(0));
+          if constexpr (sees == global::Sees::mixed)
+            dz = mix_backward(gate, ctx, p, clean, saved.mixed, dz, dx, grads, extra, dextra);
+          gate.scores.backward(ctx, p.scores, clean, dz, dx, grads.scores);
         } else {
           shard.sum(dall.weight.data(), dall.weight.size());
           // Every shard finds the gradient of the whole batch; the first one has it.
@@ -217,6 +238,52 @@ struct GlobalGate {
     for (Index j = 0; j < shard.index(); ++j) first += saved.items[static_cast<std::size_t>(j)];
     return first;
   }
+  /// The mixing with the width that it left 0.
+  static auto mixing_of(const GateT& gate) {
+    const Index width = item_width(gate.scores);
+    return width > 0 ? with_model_dim(gate.mixing, width) : gate.mixing;
+  }
+  /// MixedRows of this shard's items, in scratch.
+  template <class ShardT, class MixedT>
+  static View<const T, 2, B> mix(const GateT& gate, const ShardT& shard, typename B::Context& ctx,
+                                 const Params<GateT, T, B>& p, In<T, 2, B> clean, MixedT& mixed,
+                                 const Extra<GateT, T, B>& extra) {
+    using Rows = MixedRows<T, B>;
+    const Index items = clean.extent(0), experts = gate.experts();
+    const auto mixing = mixing_of(gate);
+    const auto own = with_valid(extra.mixing, extra.valid);
+    if constexpr (requires { own.length; })
+      expect(own.length > 0 || shard.count() == 1, "ExpertParallel.forward", "extra.mixing.length",
+             "that of a sequence, for none lies on two shards", own.length);
+    if constexpr (hook::mixing::validate<typename GateT::Mixing, T, B>()) mixing.validate(p.mixing, items, own);
+    mixed.logits.resize(items, experts);
+    mixed.probabilities.resize(items, experts);
+    gate.scores.forward(ctx, p.scores, clean, mixed.logits);
+    mixing.forward(ctx, p.mixing, clean, mixed.logits, mixed.probabilities, mixed.mixing, own);
+    auto rows = ctx.template scratch<T>(items, Rows::parts * experts);
+    Rows::put(ctx, mixed.logits, Rows::logits, rows, false);
+    Rows::put(ctx, mixing.rank(std::as_const(mixed.logits).view(), mixed.mixing), Rows::rank, rows, false);
+    Rows::put(ctx, mixed.probabilities, Rows::probabilities, rows, false);
+    return rows;
+  }
+  /// The adjoint of the logits, in scratch; adds to dx, grads and dextra.
+  /// @param drows  of MixedRows
+  template <class MixedT>
+  static View<T, 2, B> mix_backward(const GateT& gate, typename B::Context& ctx, const Params<GateT, T, B>& p,
+                                    In<T, 2, B> clean, const MixedT& mixed, View<const T, 2, B> drows, Out<T, 2, B> dx,
+                                    Params<GateT, T, B>& grads, const Extra<GateT, T, B>& extra,
+                                    ExtraGrad<GateT, T, B>& dextra) {
+    using Rows = MixedRows<T, B>;
+    const auto array = [&] { return ctx.template scratch<T>(clean.extent(0), gate.experts()); };
+    const View<T, 2, B> dgiven = array(), drank = array(), dq = array(), dz = array();
+    Rows::take(ctx, drows, Rows::logits, dgiven);
+    Rows::take(ctx, drows, Rows::rank, drank);
+    Rows::take(ctx, drows, Rows::probabilities, dq);
+    mixing_of(gate).backward(ctx, p.mixing, clean, mixed.logits, mixed.probabilities, mixed.mixing, drank, dq, dz, dx,
+                             grads.mixing, with_valid(extra.mixing, extra.valid), dextra.mixing);
+    add(ctx, dgiven, dz);
+    return dz;
+  }
   /// f(gate, parameters, extra) of the gate of all items.
   template <class F>
   static void with_inner(const GateT& gate, const Params<GateT, T, B>& p, const Saved& saved,
@@ -227,6 +294,10 @@ struct GlobalGate {
       const Inner inner{{gate.experts()}, gate.mixing, gate.selection, gate.auxiliary};
       f(inner, Params<Inner, T, B>{},
         gatefold::Extra<Inner, T, B>{{}, all.mixing, all.selection, all.valid, all.count_auxiliary});
+    } else if constexpr (sees == global::Sees::mixed) {
+      const Inner inner{{gate.experts()}, {}, gate.selection, gate.auxiliary};
+      f(inner, Params<Inner, T, B>{},
+        gatefold::Extra<Inner, T, B>{{}, {}, all.selection, all.valid, all.count_auxiliary});
     } else {
       f(gate, p, all);
     }

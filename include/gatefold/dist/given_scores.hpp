@@ -1,0 +1,110 @@
+#pragma once
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/tensor.hpp"
+#include "gatefold/tensor/view.hpp"
+
+/// Scores and a mixing that were found where the items lie. Their adjoints are those of what was given.
+namespace gatefold::dist {
+
+/// Scores whose items are the logits.
+///
+///     z = x                                                                                             (1)
+struct GivenScores {
+  Index experts = 0;
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Out<T, 2, B> z) const {
+    copy(ctx, x, z);
+  }
+  /// Adds to dx.
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, In<T, 2, B> dz, Out<T, 2, B> dx,
+                Nothing<T, B>&) const {
+    add(ctx, dz, dx);
+  }
+};
+
+/// What is given of a mixed item: logits z, what selection ranks by, and probabilities q, E numbers of each.
+///
+///     x[n,:] = [z[n,:], rank[n,:], q[n,:]]                                                              (2)
+template <class T, class B>
+struct MixedRows {
+  enum Part { logits, rank, probabilities, parts };
+
+  /// Of element i = n E + e of the part.
+  struct Put {
+    View<const T, 2, B> from;
+    Index first;
+    bool adds;
+    View<T, 2, B> rows;
+    GATEFOLD_HD void operator()(Index i) const {
+      T& to = rows(i / from.extent(1), first + i % from.extent(1));
+      to = adds ? to + from.data()[i] : from.data()[i];
+    }
+  };
+  struct Take {
+    View<const T, 2, B> rows;
+    Index first;
+    View<T, 2, B> to;
+    GATEFOLD_HD void operator()(Index i) const { to.data()[i] = rows(i / to.extent(1), first + i % to.extent(1)); }
+  };
+
+  /// The part of rows = or += from
+  static void put(typename B::Context& ctx, View<const T, 2, B> from, Part part, View<T, 2, B> rows, bool adds) {
+    B::for_each(ctx, from.size(), Put{from, part * from.extent(1), adds, rows});
+  }
+  static void take(typename B::Context& ctx, View<const T, 2, B> rows, Part part, View<T, 2, B> to) {
+    B::for_each(ctx, to.size(), Take{rows, part * to.extent(1), to});
+  }
+};
+
+/// Scores of items (2).
+struct MixedScores {
+  Index experts = 0;
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Out<T, 2, B> z) const {
+    using Rows = MixedRows<T, B>;
+    Rows::take(ctx, x, Rows::logits, z);
+  }
+  /// Adds to dx.
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, In<T, 2, B> dz, Out<T, 2, B> dx,
+                Nothing<T, B>&) const {
+    using Rows = MixedRows<T, B>;
+    Rows::put(ctx, dz, Rows::logits, dx, true);
+  }
+};
+/// The mixing of items (2).
+struct GivenMixing {
+  template <class T, class B>
+  struct Saved {
+    Tensor<T, 2, B> rank;  // [N, E]
+  };
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, In<T, 2, B> z, Out<T, 2, B> q,
+               Saved<T, B>& saved, const Nothing<T, B>&) const {
+    saved.rank.resize(z.extent(0), z.extent(1));
+    using Rows = MixedRows<T, B>;
+    Rows::take(ctx, x, Rows::rank, saved.rank);
+    Rows::take(ctx, x, Rows::probabilities, q);
+  }
+  template <class T, class B>
+  View<const T, 2, B> rank(View<const T, 2, B>, const Saved<T, B>& saved) const {
+    return saved.rank;
+  }
+  /// Writes dz, which is 0; adds to dx.
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, In<T, 2, B>, In<T, 2, B>,
+                const Saved<T, B>&, In<T, 2, B> drank, In<T, 2, B> dq, Out<T, 2, B> dz, Out<T, 2, B> dx, Nothing<T, B>&,
+                const Nothing<T, B>&, Nothing<T, B>&) const {
+    using Rows = MixedRows<T, B>;
+    fill(ctx, dz, 0);
+    Rows::put(ctx, drank, Rows::rank, dx, true);
+    Rows::put(ctx, dq, Rows::probabilities, dx, true);
+  }
+};
+
+}  // namespace gatefold::dist

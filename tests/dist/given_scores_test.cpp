@@ -1,0 +1,65 @@
+#include "gatefold/dist/given_scores.hpp"
+
+#include <doctest/doctest.h>
+
+#include "gatefold/gatefold.hpp"
+
+using namespace gatefold;
+
+TEST_CASE("what was mixed stands side by side, is taken apart, and so are its adjoints") {
+  using Rows = dist::MixedRows<double, Cpu>;
+  constexpr Index items = 3, experts = 2;
+  Cpu::Context ctx(1);
+  Tensor<double, 2, Cpu> part(items, experts), rows(items, Rows::parts * experts);
+  for (const auto p : {Rows::logits, Rows::rank, Rows::probabilities}) {
+    for (Index n = 0; n < items; ++n)
+      for (Index e = 0; e < experts; ++e) part(n, e) = static_cast<double>(100 * p + 10 * n + e);
+    Rows::put(ctx, part.view(), p, rows.view(), false);
+  }
+  for (Index n = 0; n < items; ++n)
+    for (Index c = 0; c < rows.extent(1); ++c)
+      CHECK(rows(n, c) == static_cast<double>(100 * (c / experts) + 10 * n + c % experts));
+
+  Tensor<double, 2, Cpu> z(items, experts), q(items, experts);
+  const dist::GivenMixing mixing;
+  dist::GivenMixing::Saved<double, Cpu> saved;
+  dist::MixedScores{experts}.forward<double, Cpu>(ctx, {}, rows, z);
+  mixing.forward<double, Cpu>(ctx, {}, rows, z, q, saved, {});
+  const auto rank = mixing.rank<double, Cpu>(z, saved);
+  for (Index n = 0; n < items; ++n)
+    for (Index e = 0; e < experts; ++e) {
+      CHECK(z(n, e) == static_cast<double>(10 * n + e));
+      CHECK(rank(n, e) == static_cast<double>(100 + 10 * n + e));
+      CHECK(q(n, e) == static_cast<double>(200 + 10 * n + e));
+    }
+
+  // Adjoints are added to the part that they are of.
+  const Tensor<double, 2, Cpu> drank = constant_tensor<double>(ctx, 3, items, experts),
+                               dq = constant_tensor<double>(ctx, 5, items, experts),
+                               dlogits = constant_tensor<double>(ctx, 7, items, experts);
+  Tensor<double, 2, Cpu> dz = constant_tensor<double>(ctx, 9, items, experts),
+                         dx = constant_tensor<double>(ctx, 1, items, Rows::parts * experts);
+  Nothing<double, Cpu> none;
+  mixing.backward<double, Cpu>(ctx, {}, rows, z, q, saved, drank, dq, dz, dx, none, {}, none);
+  dist::MixedScores{experts}.backward<double, Cpu>(ctx, {}, rows, dlogits, dx, none);
+  for (Index n = 0; n < items; ++n)
+    for (Index e = 0; e < experts; ++e) {
+      CHECK(dz(n, e) == 0);
+      CHECK(dx(n, e) == 8);
+      CHECK(dx(n, experts + e) == 4);
+      CHECK(dx(n, 2 * experts + e) == 6);
+    }
+}
+
+TEST_CASE("given logits are the items, and their adjoint is added") {
+  Cpu::Context ctx(1);
+  const auto x = uniform_tensor<double>(ctx, Seed{1}, 1, 4, 3), dz = uniform_tensor<double>(ctx, Seed{2}, 1, 4, 3);
+  Tensor<double, 2, Cpu> z(4, 3), dx = constant_tensor<double>(ctx, 1, 4, 3);
+  Nothing<double, Cpu> none;
+  dist::GivenScores{3}.forward<double, Cpu>(ctx, {}, x, z);
+  dist::GivenScores{3}.backward<double, Cpu>(ctx, {}, x, dz, dx, none);
+  for (Index i = 0; i < x.size(); ++i) {
+    CHECK(z.data()[i] == x.data()[i]);
+    CHECK(dx.data()[i] == 1 + dz.data()[i]);
+  }
+}
