@@ -6,7 +6,7 @@ set(package_dir ${CMAKE_INSTALL_DATADIR}/cmake/gatefold)
 # One export per component: a consumer that does not ask for io must not need nlohmann-json.
 install(TARGETS gatefold_policies gatefold EXPORT gatefoldTargets FILE_SET HEADERS)
 install(EXPORT gatefoldTargets NAMESPACE gatefold:: DESTINATION ${package_dir})
-foreach(component io data mpi cuda)
+foreach(component io data mpi cuda nccl)
   if(NOT TARGET gatefold_${component})
     continue()
   endif()
@@ -20,7 +20,7 @@ configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/gatefoldConfig.cmake.i
 write_basic_package_version_file(gatefoldConfigVersion.cmake COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
 configure_file(${PROJECT_SOURCE_DIR}/cmake/gatefold.pc.in gatefold.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/gatefoldConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/gatefoldConfigVersion.cmake
-              ${PROJECT_SOURCE_DIR}/cmake/gatefold_find_package.cmake
+              ${PROJECT_SOURCE_DIR}/cmake/gatefold_find_package.cmake ${PROJECT_SOURCE_DIR}/cmake/gatefold_nccl.cmake
         DESTINATION ${package_dir})
 # gatefold::kernels is built where it is used.
 install(FILES ${PROJECT_SOURCE_DIR}/cmake/gatefold_kernels.cmake ${PROJECT_SOURCE_DIR}/cmake/gatefold_kernels.cpp

@@ -47,7 +47,7 @@ struct OnShard {
   auto in_one_process(const auto& trainer, const auto& model, const auto& f) const {
     const auto layer = as_layer<float, Cpu>(model);
     auto params = init_params<float, Cpu>(layer, trainer.context(), Seed{});
-    dist::copy_whole(*shard, trainer.params, params);
+    dist::copy_whole(*shard, trainer.context(), trainer.params, params);
     return reports() ? f(layer, params) : decltype(f(layer, params)){};
   }
   void save(const std::filesystem::path& path, const auto& run, const io::Metadata& metadata) const {

@@ -59,7 +59,13 @@ std::vector<std::string> pending_failures() {
   return sentences;
 }
 
-std::size_t live_handles() { return live_streams() + live_graphs() + live_pinned() + live_blas_handles(); }
+std::size_t live_handles() {
+  std::size_t live = live_streams() + live_graphs() + live_pinned() + live_blas_handles();
+#ifdef CUDA_EMULATOR_HAS_NCCL
+  live += live_communicators();
+#endif
+  return live;
+}
 
 void reset_runtime() {
   calls().by_name.clear();

@@ -87,6 +87,7 @@ std::size_t live_streams();
 std::size_t live_graphs();
 std::size_t live_pinned();
 std::size_t live_blas_handles();
+std::size_t live_communicators();
 
 /// Forgets every capture.
 void abandon_captures();

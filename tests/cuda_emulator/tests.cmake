@@ -6,8 +6,9 @@ target_compile_options(test_cuda_emulator PRIVATE -frounding-math -Wall -Wextra 
 target_link_libraries(test_cuda_emulator PRIVATE cuda_emulator_main ${CMAKE_DL_LIBS})
 find_library(CUDA_EMULATOR_CUDART cudart HINTS ${CUDAToolkit_LIBRARY_DIR})
 find_library(CUDA_EMULATOR_CUBLAS cublas HINTS ${CUDAToolkit_LIBRARY_DIR})
+find_library(CUDA_EMULATOR_NCCL nccl HINTS ${CUDAToolkit_LIBRARY_DIR})
 target_compile_definitions(test_cuda_emulator PRIVATE CUDA_EMULATOR_CUDART="${CUDA_EMULATOR_CUDART}"
-                           CUDA_EMULATOR_CUBLAS="${CUDA_EMULATOR_CUBLAS}")
+                           CUDA_EMULATOR_CUBLAS="${CUDA_EMULATOR_CUBLAS}" CUDA_EMULATOR_NCCL="${CUDA_EMULATOR_NCCL}")
 foreach(source IN LISTS emulator_tests)
   cmake_path(GET source FILENAME file)
   string(REPLACE "_test.cpp" "" name ${file})

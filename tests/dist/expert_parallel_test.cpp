@@ -202,7 +202,7 @@ TEST_CASE("wherever experts lie: outputs, dx and their gradients have the bits o
       };
       if (!same(v, u.data() + mine.first * dim) || !same(dv, dx.data() + mine.first * dim)) ++wrong;
       auto whole = init_params<float, Cpu>(mixture, ctx, Seed{9});
-      dist::copy_whole(shard, g, whole);
+      dist::copy_whole(shard, ctx, g, whole);
       if (shard.index() > 0) return;
       for_each_tensor(
           [&](const Name&, const auto& found, const auto& expected) { wrong += !same(found, expected.data()); },

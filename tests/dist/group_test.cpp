@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "gatefold/dist/memory.hpp"
 #include "support/processes.hpp"
 
 using namespace gatefold;
@@ -59,7 +60,7 @@ TEST_CASE("shards of several processes receive what every other gives them, and 
                 out.emplace_back(give[at(j)]);
                 in.emplace_back(take[at(j)]);
               }
-              group.exchange(me, out, in, traffic);
+              group.exchange(dist::HostMemory{}, me, out, in, traffic);
               for (Index j = 0; j < shards; ++j) wrong += take[at(j)] != message(j, me, r);
             }
             wrong += traffic.exchanges != 40 || traffic.given != given || traffic.sent != sent;

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "gatefold/dist/memory.hpp"
 #include "gatefold/gatefold.hpp"
 
 using namespace gatefold;
@@ -14,8 +15,8 @@ TEST_CASE("rows are by the first extent, and of nothing there are none") {
   CHECK(part.extent(0) == 2);
   CHECK(part.extent(1) == 2);
   CHECK(part.extent(2) == 3);
-  dist::rows::copy(std::as_const(all).data(), {1, 2}, 6, part.data());
+  dist::rows::copy(dist::HostMemory{}, std::as_const(all).data(), {1, 2}, 6, part.data());
   for (Index i = 0; i < part.size(); ++i) CHECK(part.data()[i] == static_cast<double>(6 + i));
   CHECK(dist::rows::width(Tensor<double, 1, Cpu>(5)) == 1);
-  dist::rows::copy<double>(nullptr, {0, 0}, 6, nullptr);
+  dist::rows::copy<dist::HostMemory, double>({}, nullptr, {0, 0}, 6, nullptr);
 }

@@ -2,7 +2,6 @@
 
 #include <doctest/doctest.h>
 
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -21,7 +20,7 @@ void check_parts(const E& expert, Index experts, Index shards) {
   std::vector<std::vector<double>> joined;
   for (Index j = 0; j < shards; ++j) {
     dist::Sharded<Params<E, double, Cpu>> part;
-    dist::take_experts(expert, placement, j, shards, part, all);
+    dist::take_experts(ctx, expert, placement, j, shards, part, all);
     // The shapes that its policy asks for.
     dist::some_experts(expert, placement, j, {0, experts}).validate(part.part, placement.count(j));
     std::size_t i = 0;
@@ -74,9 +73,10 @@ TEST_CASE("the experts of all shards are those of the whole, in order") {
 }
 
 TEST_CASE("a tensor whose first extent is not the expert is refused") {
-  const auto all = Linear{.model_dim = 3}.init<double, Cpu>(*std::make_unique<Cpu::Context>(1), 4, Seed{1});
+  Cpu::Context ctx(1);
+  const auto all = Linear{.model_dim = 3}.init<double, Cpu>(ctx, 4, Seed{1});
   dist::Sharded<Linear::Params<double, Cpu>> part;
-  CHECK_THROWS_WITH_AS(dist::take_experts(Linear{}, dist::Placement::even(3, 2), 0, 2, part, all),
+  CHECK_THROWS_WITH_AS(dist::take_experts(ctx, Linear{}, dist::Placement::even(3, 2), 0, 2, part, all),
                        "ExpertParallel: a tensor of the experts: expected a first extent of 3, the experts, got 4",
                        ArgumentError);
 }
@@ -100,7 +100,7 @@ TEST_CASE("experts of several kinds, placed anywhere: each tensor's rows are tho
   const std::vector<std::vector<Index>> expected{{1, 2, 4}, {}, {0, 3}};
   for (Index j = 0; j < 3; ++j) {
     dist::Sharded<Params<std::remove_const_t<decltype(experts)>, double, Cpu>> mine;
-    dist::take_experts(experts, placement, j, 3, mine, all);
+    dist::take_experts(ctx, experts, placement, j, 3, mine, all);
     dist::some_experts(experts, placement, j, {0, 5}).validate(mine.part, placement.count(j));
     std::vector<Index> found, dealt;
     const auto look = [&](const Name& at, const auto& t, const dist::DealtRows& rows) {

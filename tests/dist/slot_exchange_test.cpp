@@ -64,7 +64,7 @@ TEST_CASE("rows and slots arrive by expert and shard, each row once, and slots c
             for (Index k = 0; k < width; ++k) of_slots(s, k) = value_of(me, 500 + s, k);
 
           dist::SlotExchange<double, Cpu> slots;
-          slots.begin(shard, Groups<Cpu>{offsets, row, own + 2}, rows, placement);
+          slots.begin(shard, ctx, Groups<Cpu>{offsets, row, own + 2}, rows, placement);
           const Groups<Cpu> here = slots.groups();
           const std::vector<Index> experts_here = placement.experts_of(me);
           Tensor<double, 2, Cpu> arrived(slots.rows(), width), slots_here(here.slots, width);

@@ -33,7 +33,7 @@ TEST_CASE("the parameters of all shards are those of one process") {
       Cpu::Context ctx(1);
       const auto sharded = init_params<float, Cpu>(model_of(dist::ExpertParallel{mixture, &shard}), ctx, Seed{6});
       auto whole = init_params<float, Cpu>(model_of(mixture), ctx, Seed{9});
-      dist::copy_whole(shard, sharded, whole);
+      dist::copy_whole(shard, ctx, sharded, whole);
       if (shard.index() == 0) found = values(whole);
     });
     CAPTURE(shards);
@@ -50,7 +50,7 @@ TEST_CASE("a pack of another shape is refused by name") {
             Cpu::Context ctx(1);
             const auto sharded = init_params<float, Cpu>(model_of(dist::ExpertParallel{mixture, &shard}), ctx, Seed{6});
             auto other = Linear{.model_dim = 3}.init<float, Cpu>(ctx, 1, Seed{9});
-            dist::copy_whole(shard, sharded, other);
+            dist::copy_whole(shard, ctx, sharded, other);
           }),
       "copy_whole: weight: expected 36 bytes, got 60", ArgumentError);
 }

@@ -3,6 +3,11 @@
 #include <cstdio>
 #include <cstring>
 #include <gatefold/gatefold.cuh>
+#if __has_include(<nccl.h>)
+#include <gatefold/dist.hpp>
+#include <gatefold/nccl.cuh>
+static_assert(gatefold::dist::DeviceWorld<gatefold::dist::Nccl<gatefold::dist::Alone>>);
+#endif
 
 using namespace gatefold;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <deque>
+#include <exception>
 #include <mutex>
 #include <span>
 #include <string>
@@ -25,11 +26,30 @@ class Processes {
     int rank() const { return of; }
     int size() const { return all->size(); }
     void exchange(std::span<const dist::Outgoing> outgoing, std::span<const dist::Incoming> incoming) {
+      if (outgoing.empty() && incoming.empty()) all->listen();
       for (const auto& m : outgoing) all->put(of, m);
       for (const auto& m : incoming) all->take(of, m);
     }
-    void fail(const std::string&) noexcept {}
+    void fail(const std::string& sentence) noexcept { all->fail(of, sentence); }
   };
+  /// f(world) of every process, each in a thread. Throws what the lowest threw.
+  template <class F>
+  void run(const F& f) {
+    std::vector<std::exception_ptr> failures(static_cast<std::size_t>(size()));
+    std::vector<std::thread> ranks;
+    for (int rank = 0; rank < size(); ++rank)
+      ranks.emplace_back([&, rank] {
+        World world{this, rank};
+        try {
+          f(world);
+        } catch (...) {
+          failures[static_cast<std::size_t>(rank)] = std::current_exception();
+        }
+      });
+    for (std::thread& rank : ranks) rank.join();
+    for (const auto& failure : failures)
+      if (failure) std::rethrow_exception(failure);
+  }
   int size() const {
     int n = 0;
     while (static_cast<std::size_t>(n * n) < queues_.size()) ++n;
@@ -39,6 +59,14 @@ class Processes {
  private:
   std::deque<std::vector<std::byte>>& queue(int from, int to) {
     return queues_[static_cast<std::size_t>(from * size() + to)];
+  }
+  void fail(int rank, const std::string& sentence) {
+    const std::lock_guard lock(mutex_);
+    if (failure_.empty()) failure_ = "rank " + std::to_string(rank) + ": " + sentence;
+  }
+  void listen() {
+    const std::lock_guard lock(mutex_);
+    if (!failure_.empty()) throw DeviceError(failure_);
   }
   void put(int from, const dist::Outgoing& m) {
     const std::lock_guard lock(mutex_);
@@ -55,12 +83,14 @@ class Processes {
           waiting.pop_front();
           return;
         }
+        if (!failure_.empty()) throw DeviceError(failure_);
       }
       std::this_thread::yield();
     }
   }
 
   std::mutex mutex_;
+  std::string failure_;
   std::vector<std::deque<std::vector<std::byte>>> queues_;
 };
 static_assert(dist::World<Processes::World>);

@@ -105,6 +105,9 @@ concept Products = requires(typename B::Context& ctx, Groups<B> g, View<const do
 ///     grouped_sum(ctx, groups, dc, db, accumulate = true, dc_rows = {}, weight = {})
 ///                                        db[e] (+)= Σ_s dc[s], or weight[s] dc[dc_rows[s]], whichever are given
 ///     to_host / from_host(ctx, n, from, to)                   explicit copies, finished on return
+///     copy_bytes(ctx, bytes, from, to), ctx.synchronize()     of a device whose contexts are shards (dist/memory.hpp):
+///                                        a copy in the order of ctx, from memory of any context or of the host to
+///                                        any, and the wait for what was asked of ctx
 ///     ctx.here()                         while what it returns lives, `allocate` takes memory where ctx works: held by
 ///                                        whoever makes tensors for a context (layers, trainers, zeros_like)
 ///

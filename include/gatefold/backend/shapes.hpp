@@ -17,11 +17,13 @@ struct Shapes {
   /// As every backend has one.
   struct Context : Scratch<Shapes>, ObjectPool {
     using Backend = Shapes;
+    void synchronize() {}
   };
 
   static void* allocate(std::size_t) { return nullptr; }
   static void release(void*) {}
   static void poison(void*, std::size_t) {}
+  static void copy_bytes(Context&, std::size_t, const void*, void*) {}
 
   template <class F>
   static void for_each(Context&, Index, const F&) {}

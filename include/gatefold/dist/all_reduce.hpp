@@ -7,24 +7,25 @@
 #include <vector>
 
 #include "gatefold/core/types.hpp"
+#include "gatefold/dist/memory.hpp"
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/tensor/table.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
-/// The sum of packs over the shards: gradients of what all shards hold. Host backends.
+/// The sum of packs over the shards: gradients of what all shards hold.
 namespace gatefold::dist {
 
 namespace reducing {
 
 /// The rows of a table that any shard touched, now touched here too: they are 0 where nobody wrote. `all` says that
 /// they are all of them.
-template <class ShardT, class T, class B>
-std::vector<Index> touch_rows_of_all(ShardT& shard, Table<T, B>& table, bool& all) {
+template <class ShardT, class M, class T, class B>
+std::vector<Index> touch_rows_of_all(ShardT& shard, const M& memory, Table<T, B>& table, bool& all) {
   const auto rows = table.rows();
+  auto marks = memory.read(rows.marks, rows.all ? 0 : table.extent(0));
   std::vector<Index> mine;
-  if (!rows.all)
-    for (Index v = 0; v < table.extent(0); ++v)
-      if (rows.touched(v)) mine.push_back(v);
+  for (std::size_t v = 0; v < marks.size(); ++v)
+    if (marks[v] != 0) mine.push_back(static_cast<Index>(v));
   const Index told[] = {rows.all ? -1 : static_cast<Index>(mine.size())};
   std::vector<Index> counts(static_cast<std::size_t>(shard.count()));
   shard.all_gather(told, Index(1), counts.data());
@@ -37,14 +38,16 @@ std::vector<Index> touch_rows_of_all(ShardT& shard, Table<T, B>& table, bool& al
   shard.template all_gather<Index>(mine.data(), counts, touched.data());
   std::sort(touched.begin(), touched.end());
   touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
-  for (const Index v : touched) rows.marks[v] = 1;
+  for (const Index v : touched) marks[static_cast<std::size_t>(v)] = 1;
+  memory.write(marks, rows.marks);
   return touched;
 }
 
 /// f(first, n): every run of values that is summed, in the order of the pack.
-template <class T, class ShardT>
+template <class T, class ShardT, class M>
 struct Runs {
   ShardT& shard;
+  const M& memory;
   std::vector<std::pair<T*, Index>> found{};
 
   template <int Rank, class B>
@@ -54,7 +57,7 @@ struct Runs {
   template <class B>
   void operator()(const Name&, Table<T, B>& t) {
     bool all = false;
-    const std::vector<Index> touched = touch_rows_of_all(shard, t, all);
+    const std::vector<Index> touched = touch_rows_of_all(shard, memory, t, all);
     T* const data = t.rows().data;
     if (all) found.emplace_back(data, t.size());
     for (const Index v : touched) found.emplace_back(data + v * t.extent(1), t.extent(1));
@@ -65,7 +68,8 @@ struct Runs {
 
 template <class T, class ShardT, class C, class P>
 void sum_elements(ShardT& shard, C& ctx, P& pack) {
-  Runs<T, ShardT> runs{shard};
+  const auto memory = memory_of(ctx);
+  Runs<T, ShardT, decltype(memory_of(ctx))> runs{shard, memory};
   for_each_tensor(runs, pack);
   Index size = 0;
   for (const auto& [data, n] : runs.found) size += n;
@@ -73,11 +77,14 @@ void sum_elements(ShardT& shard, C& ctx, P& pack) {
   auto mark = ctx.mark();
   T* const together = ctx.template scratch<T>(size).data();
   T* to = together;
-  for (const auto& [data, n] : runs.found) to = std::copy_n(data, n, to);
-  shard.sum(together, size);
+  for (const auto& [data, n] : runs.found) {
+    memory.copy(data, n, to);
+    to += n;
+  }
+  shard.sum(ctx, together, size);
   const T* from = together;
   for (const auto& [data, n] : runs.found) {
-    std::copy_n(from, n, data);
+    memory.copy(from, n, data);
     from += n;
   }
 }
@@ -90,7 +97,6 @@ void sum_elements(ShardT& shard, C& ctx, P& pack) {
 /// @order  that of Shard::sum
 template <class ShardT, class C, class P>
 void all_reduce(ShardT& shard, C& ctx, P& pack) {
-  static_assert(C::Backend::is_host, "gatefold: all_reduce runs on host backends; see docs/distributed.md");
   if (shard.count() == 1) return;
   reducing::sum_elements<float>(shard, ctx, pack);
   reducing::sum_elements<double>(shard, ctx, pack);

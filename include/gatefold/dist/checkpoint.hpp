@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "gatefold/dist/memory.hpp"
 #include "gatefold/dist/same.hpp"
 #include "gatefold/dist/whole.hpp"
 #include "gatefold/io/safetensors.hpp"
@@ -19,8 +20,10 @@ namespace gatefold::dist {
 template <class ShardT, class R>
 void save_checkpoint(ShardT& shard, const std::filesystem::path& path, const R& run,
                      const io::Metadata& metadata = {}) {
-  expect_same(shard, "save_checkpoint", run);
-  Whole<ShardT, const R> all(shard, run, false);
+  const auto here = run.context().here();
+  const auto memory = memory_of(run.context());
+  expect_same(shard, memory, "save_checkpoint", run);
+  Whole<ShardT, decltype(memory_of(run.context())), const R> all(shard, memory, run, false);
   all.gather();
   if (shard.index() == 0) io::save(path, run.context(), checkpoint::with_counters(metadata, run), io::Part{"", all});
   shard.barrier();
@@ -32,7 +35,8 @@ void save_checkpoint(ShardT& shard, const std::filesystem::path& path, const R& 
 /// @cost   every shard reads the whole file, and holds all experts meanwhile
 template <class ShardT, class R>
 io::Metadata load_checkpoint(ShardT& shard, const std::filesystem::path& path, R& run) {
-  Whole<ShardT, R> all(shard, run, true);
+  const auto here = run.context().here();
+  Whole<ShardT, decltype(memory_of(run.context())), R> all(shard, memory_of(run.context()), run, true);
   io::Metadata metadata = checkpoint::load(path, all, run);
   all.scatter();
   shard.barrier();  // a shard that could not read has stopped the others before anybody goes on

@@ -1,11 +1,13 @@
 #pragma once
 
-#include <algorithm>
 #include <utility>
 
+#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/touched_rows.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/dist/all_reduce.hpp"
+#include "gatefold/dist/memory.hpp"
 #include "gatefold/dist/norms.hpp"
 #include "gatefold/dist/rows.hpp"
 #include "gatefold/dist/same.hpp"
@@ -15,7 +17,23 @@
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/pack.hpp"
 
-namespace gatefold::dist {
+namespace gatefold {
+
+namespace fn {
+
+/// total += terms[0], then terms[1], …
+struct AddInOrder {
+  const double* terms;
+  Index count;
+  double* total;
+  GATEFOLD_HD void operator()(Index) const {
+    for (Index i = 0; i < count; ++i) *total += terms[i];
+  }
+};
+
+}  // namespace fn
+
+namespace dist {
 
 namespace squares {
 
@@ -75,7 +93,7 @@ struct DataParallel {
   void validate() const { optim::validate_options(optimizer); }
   template <class C, class Pack>
   auto begin(C& ctx, const Pack& params) const {
-    expect_same(*shard, "DataParallel", params);
+    expect_same(*shard, memory_of(ctx), "DataParallel", params);
     expect_same(*shard, "DataParallel", "lr", lr);
     return optimizer.begin(ctx, params);
   }
@@ -89,11 +107,12 @@ struct DataParallel {
   optim::Measured measure(C& ctx, const Pack& grads) const {
     Index experts = 0;
     for_each_learned(squares::CountExperts{experts}, grads);
-    auto* sums = ctx.template scratch<double>(1 + experts).data();
-    std::fill_n(sums, 1 + experts, 0.0);
+    const auto all = ctx.template scratch<double>(1 + experts);
+    double* const sums = all.data();
+    fill(ctx, all, 0);
     for_each_learned(squares::OfPack<C>{ctx, sums, sums + 1, shard->index()}, grads);
-    shard->sum(sums + 1, experts);  // each is somewhere, and 0 elsewhere
-    for (Index e = 0; e < experts; ++e) sums[0] += sums[1 + e];
+    shard->sum(ctx, sums + 1, experts);  // each is somewhere, and 0 elsewhere
+    C::Backend::for_each(ctx, 1, fn::AddInOrder{sums + 1, experts, sums});
     return {sums};
   }
   template <class C, class Pack, class StateT>
@@ -104,4 +123,5 @@ struct DataParallel {
 template <class O, class S>
 DataParallel(O, S*) -> DataParallel<O, S>;
 
-}  // namespace gatefold::dist
+}  // namespace dist
+}  // namespace gatefold

@@ -34,19 +34,16 @@ struct ExpertLoads {
     for (std::size_t i = 0; i < deals.size(); ++i)
       slots[i].resize(static_cast<std::size_t>(deals[i]->placement.experts()));
     for_each_mixture(run.saved, [&](const auto& saved) {
-      if constexpr (requires { saved.slots.groups(); }) {
+      if constexpr (requires { saved.slots.counts(); }) {
         const auto of = std::find(deals.begin(), deals.end(), saved.deal);
         if (of == deals.end()) return;  // no batch since the run began, or since its experts moved
         const auto branch = static_cast<std::size_t>(of - deals.begin());
         const Pass pass{&saved, saved.passes};
         if (std::exchange(counted[branch], pass) == pass) return;
         auto& counts = slots[branch];
-        Index here = 0, slot = 0;
-        for (const Index e : saved.deal->placement.experts_of(shard.index())) {
-          const Index end = saved.slots.groups().offsets(++here);
-          counts[static_cast<std::size_t>(e)] += end - slot;
-          slot = end;
-        }
+        std::size_t here = 0;
+        for (const Index e : saved.deal->placement.experts_of(shard.index()))
+          counts[static_cast<std::size_t>(e)] += saved.slots.counts()[here++];
       }
     });
   }

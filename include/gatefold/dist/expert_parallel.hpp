@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/groups.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/dist/global_gate.hpp"
@@ -17,9 +19,37 @@
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/policy/noise.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/routing/slot_weights.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
-namespace gatefold::dist {
+namespace gatefold {
+
+namespace fn {
+
+/// w[s] = the weight of slot s, of those in use
+template <class T, class B>
+struct TakeWeights {
+  Groups<B> groups;
+  SlotWeights<T, B> weights;
+  View<T, 2, B> w;
+  GATEFOLD_HD void operator()(Index s) const {
+    if (s < groups.offsets(groups.experts())) w(s, 0) = weights(s);
+  }
+};
+/// The adjoint of slot s's weight = dw[s]
+template <class T, class B>
+struct GiveAdjoints {
+  Groups<B> groups;
+  SlotWeights<T, B> weights;
+  View<const T, 2, B> dw;
+  GATEFOLD_HD void operator()(Index s) const {
+    if (s < groups.offsets(groups.experts())) weights.set_adjoint(s, dw(s, 0));
+  }
+};
+
+}  // namespace fn
+
+namespace dist {
 
 /// A mixture whose experts are dealt over the shards of a batch: evenly and in order, or as a Placement says, and from
 /// there by move_experts.
@@ -81,7 +111,7 @@ struct ExpertParallel {
     expect_shard();
     auto whole = mixture.template init<T, B>(ctx, seed);
     Params<T, B> p{std::move(whole.gate), {}};
-    take_experts(mixture.expert, placement.filled("ExpertParallel", experts(), shard->count()), shard->index(),
+    take_experts(ctx, mixture.expert, placement.filled("ExpertParallel", experts(), shard->count()), shard->index(),
                  shard->count(), p.expert, whole.expert);
     return p;
   }
@@ -100,7 +130,6 @@ struct ExpertParallel {
   template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
                const Extra<T, B>& extra = {}, const Step& step = {}) const {
-    static_assert(B::is_host, "gatefold: ExpertParallel runs on host backends; see docs/distributed.md");
     const auto here = ctx.here();
     expect_forward("ExpertParallel.forward", *this, p, x, "u", u, extra);
     saved.batch.take(x);
@@ -109,8 +138,8 @@ struct ExpertParallel {
     const auto in = saved.own().dispatch(ctx, x);
     saved.deal = p.expert.deal;
     ++saved.passes;
-    saved.slots.begin(*shard, in.groups, in.x.extent(0), p.expert.deal->placement);
-    take_noise(in.groups, in.x.extent(0), saved, extra);
+    saved.slots.begin(*shard, ctx, in.groups, in.x.extent(0), p.expert.deal->placement);
+    take_noise(ctx, in.groups, in.x.extent(0), saved, extra);
     saved.x.resize(saved.slots.rows(), in_dim());
     saved.slots.bring_rows(*shard, ctx, in.x, saved.x);
     const Groups<B> groups = saved.slots.groups();
@@ -141,8 +170,7 @@ struct ExpertParallel {
       const auto weights = plan.slot_weights(dplan);
       auto w = ctx.template scratch<T>(in.groups.slots, 1), w_here = ctx.template scratch<T>(groups.slots, 1);
       auto dw_here = ctx.template scratch<T>(groups.slots, 1);
-      const Index slots = in.groups.offsets(in.groups.experts());
-      for (Index s = 0; s < slots; ++s) w(s, 0) = weights(s);
+      B::for_each(ctx, in.groups.slots, fn::TakeWeights<T, B>{in.groups, weights, w});
       saved.slots.bring_slots(*shard, ctx, w, w_here);
       auto du_here = ctx.template scratch<T>(saved.slots.rows(), out_dim());
       saved.slots.bring_rows(*shard, ctx, du, du_here);
@@ -151,7 +179,7 @@ struct ExpertParallel {
                                                                 View<T, 1, B>(dw_here.data(), groups.slots)},
                                               dslots_here, grads.expert.part);
       saved.slots.return_slots(*shard, ctx, dw_here, w);
-      for (Index s = 0; s < slots; ++s) weights.set_adjoint(s, w(s, 0));
+      B::for_each(ctx, in.groups.slots, fn::GiveAdjoints<T, B>{in.groups, weights, w});
     } else {
       auto dz = ctx.template scratch<T>(in.groups.slots, out_dim());
       plan.combine_backward(ctx, saved.z, du, dz, dplan);
@@ -182,7 +210,8 @@ struct ExpertParallel {
   }
   /// Which noise reaches an item does not depend on where its expert lies.
   template <class T, class B>
-  void take_noise(const Groups<B>& own, Index rows, Saved<T, B>& saved, const Extra<T, B>& extra) const {
+  void take_noise([[maybe_unused]] typename B::Context& ctx, const Groups<B>& own, Index rows, Saved<T, B>& saved,
+                  const Extra<T, B>& extra) const {
     if constexpr (Mixture<GateT, ExpertT>::draws) {
       struct Told {
         Index rows, of_items, draws;
@@ -197,7 +226,7 @@ struct ExpertParallel {
         if (static_cast<Index>(j) < shard->index()) first += all[j].rows;
         of_items += all[j].of_items;  // a shard without items shows nothing
       }
-      if (saved.noise.random) saved.slots.number(*shard, own, of_items > 0, first, saved.deal->placement);
+      if (saved.noise.random) saved.slots.number(*shard, ctx, own, of_items > 0, first, saved.deal->placement);
     }
   }
 };
@@ -206,4 +235,5 @@ ExpertParallel(Mixture<G, E>, S*, Placement) -> ExpertParallel<G, E, S>;
 template <class G, class E, class S>
 ExpertParallel(Mixture<G, E>, S*) -> ExpertParallel<G, E, S>;
 
-}  // namespace gatefold::dist
+}  // namespace dist
+}  // namespace gatefold

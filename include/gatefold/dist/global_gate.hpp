@@ -10,9 +10,12 @@
 
 #include "gatefold/attention/attention_trace.hpp"
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/dist/given_scores.hpp"
+#include "gatefold/dist/memory.hpp"
+#include "gatefold/dist/picks.hpp"
 #include "gatefold/gate/composed_gate.hpp"
 #include "gatefold/gate/hash_gate.hpp"
 #include "gatefold/gate/mixing/attention_posterior.hpp"
@@ -29,8 +32,20 @@
 #include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
-/// A gate that sees the batch of all shards as if it were one. Host backends.
-namespace gatefold::dist {
+/// A gate that sees the batch of all shards as if it were one.
+namespace gatefold {
+
+namespace fn {
+
+/// Nothing, for any row.
+struct NoRow {
+  template <class Lanes, class T>
+  GATEFOLD_HD void operator()(const Lanes&, Index, T*) const {}
+};
+
+}  // namespace fn
+
+namespace dist {
 
 /// True for a selection that reads logits and probabilities of the candidates and never the items, and learns nothing.
 /// Yours may say so by a specialisation.
@@ -149,7 +164,7 @@ struct GlobalGate {
     Tensor<T, 2, B> seen;                  // [N, E] logits, [N, 3 E] what was mixed, or [N, D] items of all shards
     std::array<Tensor<T, 1, B>, 3> masks;  // [N] or empty: the gate's padding, its mixing's, its selection's
     SparsePlan<T, B> own_part;             // this shard's picks
-    std::vector<Index> picks{};            // their numbers in `plan`
+    Tensor<Index, 1, B> picks;             // their numbers in `plan`
 
     /// The plan of this shard's items.
     auto& own() {
@@ -168,23 +183,24 @@ struct GlobalGate {
     if constexpr (sees == global::Sees::own) {
       gate.forward(ctx, p, x, saved.plan, saved.gate, extra);
     } else {
-      count_items(shard, x.extent(0), extra, saved);
+      count_items(shard, ctx, x.extent(0), extra, saved);
       if constexpr (sees == global::Sees::logits) {
         auto mark = ctx.mark();
         auto z = ctx.template scratch<T>(x.extent(0), gate.experts());
-        gate.scores.forward(ctx, p.scores, without_padding<T, B>(ctx, x, extra.valid), z);
-        gather(shard, z, saved);
+        score(gate.scores, ctx, p.scores, without_padding<T, B>(ctx, x, extra.valid), z);
+        gather(shard, ctx, z, saved);
       } else if constexpr (sees == global::Sees::mixed) {
         auto mark = ctx.mark();
-        gather(shard, mix(gate, shard, ctx, p, without_padding<T, B>(ctx, x, extra.valid), saved.mixed, extra), saved);
+        gather(shard, ctx, mix(gate, shard, ctx, p, without_padding<T, B>(ctx, x, extra.valid), saved.mixed, extra),
+               saved);
       } else {
-        gather(shard, x, saved);
+        gather(shard, ctx, x, saved);
       }
       with_inner(gate, p, saved, extra, [&](const auto& inner, const auto& params, const auto& all) {
         if constexpr (hook::gate::validate<Inner, T, B>()) inner.validate(params, saved.seen.extent(0), all);
         inner.forward(ctx, params, saved.seen, saved.plan, saved.gate, all);
       });
-      take_own(ctx, first_item(shard, saved), x.extent(0), saved);
+      take_picks<T, B>(ctx, saved.plan, first_item(shard, saved), x.extent(0), saved.picks, saved.own_part);
     }
   }
 
@@ -199,8 +215,7 @@ struct GlobalGate {
     } else {
       auto mark = ctx.mark();
       auto dall = saved.plan.grad(ctx);
-      for (std::size_t i = 0; i < saved.picks.size(); ++i)
-        dall.weight(saved.picks[i]) = dplan.weight(static_cast<Index>(i));
+      give_picks<T, B>(ctx, saved.picks, dplan.weight, dall.weight);
       auto dseen = ctx.template scratch<T>(saved.seen.extent(0), saved.seen.extent(1));
       fill(ctx, dseen, 0);
       with_inner(gate, p, saved, extra, [&](const auto& inner, const auto& params, const auto& all) {
@@ -214,7 +229,7 @@ struct GlobalGate {
             dz = mix_backward(gate, ctx, p, clean, saved.mixed, dz, dx, grads, extra, dextra);
           gate.scores.backward(ctx, p.scores, clean, dz, dx, grads.scores);
         } else {
-          shard.sum(dall.weight.data(), dall.weight.size());
+          shard.sum(ctx, dall.weight.data(), dall.weight.size());
           // Every shard finds the gradient of the whole batch; the first one has it.
           auto others = ctx.template acquire<gatefold::Params<GateT, T, B>>();
           if (shard.index() > 0) {
@@ -284,6 +299,15 @@ struct GlobalGate {
     add(ctx, dgiven, dz);
     return dz;
   }
+  /// On a device by the product that leaves rows to a functor, where scores have it: its rows do not depend on how many
+  /// there are, and a gate in one process takes it too.
+  static void score(const auto& scores, typename B::Context& ctx, const auto& p, In<T, 2, B> x, Out<T, 2, B> z) {
+    if constexpr (!B::is_host && hook::scores::forward_rows<std::remove_cvref_t<decltype(scores)>, T, B>()) {
+      scores.forward_rows(ctx, p, x, z, fn::NoRow{});
+    } else {
+      scores.forward(ctx, p, x, z);
+    }
+  }
   /// f(gate, parameters, extra) of the gate of all items.
   template <class F>
   static void with_inner(const GateT& gate, const Params<GateT, T, B>& p, const Saved& saved,
@@ -316,7 +340,8 @@ struct GlobalGate {
   }
   /// How many items each shard has, and which of them are padding.
   template <class ShardT>
-  static void count_items(ShardT& shard, Index items, const Extra<GateT, T, B>& extra, Saved& saved) {
+  static void count_items(ShardT& shard, typename B::Context& ctx, Index items, const Extra<GateT, T, B>& extra,
+                          Saved& saved) {
     constexpr Index width = 4;
     Index told[width] = {items};
     each_mask(extra, [&](const View<const T, 1, B>& mask, std::size_t i) {
@@ -337,33 +362,18 @@ struct GlobalGate {
       expect(masks == 0 || masks == with_items, "ExpertParallel.forward", "extra.valid",
              "a mask on all shards that have items, or on none", Joined{"one on ", masks});
       saved.masks[i].resize(masks > 0 ? total : 0);
-      if (masks > 0) shard.template all_gather<T>(mask.data(), saved.items, saved.masks[i].data());
+      if (masks > 0) shard.all_gather(memory_of(ctx), mask.data(), saved.items, saved.masks[i].data());
     });
     saved.seen.resize(total, 0);
   }
   template <class ShardT>
-  static void gather(ShardT& shard, View<const T, 2, B> mine, Saved& saved) {
+  static void gather(ShardT& shard, typename B::Context& ctx, View<const T, 2, B> mine, Saved& saved) {
     saved.seen.resize(saved.seen.extent(0), mine.extent(1));
     std::vector<Index> counts = saved.items;
     for (Index& n : counts) n *= mine.extent(1);
-    shard.template all_gather<T>(mine.data(), counts, saved.seen.data());
-  }
-  /// The picks of items [first, first + count), in their order.
-  static void take_own(typename B::Context& ctx, Index first, Index count, Saved& saved) {
-    const auto& all = saved.plan;
-    saved.picks.clear();
-    for (Index p = 0; p < all.item.size(); ++p)
-      if (all.expert(p) != no_pick && first <= all.item(p) && all.item(p) < first + count) saved.picks.push_back(p);
-    auto& own = saved.own_part;
-    own.resize(count, all.experts(), static_cast<Index>(saved.picks.size()));
-    for (std::size_t i = 0; i < saved.picks.size(); ++i) {
-      const Index p = saved.picks[i], to = static_cast<Index>(i);
-      own.item(to) = all.item(p) - first;
-      own.expert(to) = all.expert(p);
-      own.weight(to) = all.weight(p);
-    }
-    own.build(ctx);
+    shard.all_gather(memory_of(ctx), mine.data(), counts, saved.seen.data());
   }
 };
 
-}  // namespace gatefold::dist
+}  // namespace dist
+}  // namespace gatefold

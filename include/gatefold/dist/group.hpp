@@ -4,7 +4,6 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <exception>
 #include <mutex>
 #include <span>
@@ -25,6 +24,7 @@ struct Range {
     const Index first = things * index / places;
     return {first, things * (index + 1) / places - first};
   }
+  bool has(Index thing) const { return first <= thing && thing < first + count; }
 };
 
 /// Bytes that a shard gives to another, or takes from it.
@@ -57,23 +57,33 @@ class Group {
   const Range& here() const { return here_; }
 
   /// Give bytes out[j] to each shard j and take in[j] from it; all shards of all processes call it in the same order.
-  void exchange(Index shard, std::span<const Bytes> out, std::span<const Room> in, Traffic& traffic) {
+  /// @param memory  where the shard has them; those for other processes on the host, unless this is a DeviceWorld
+  template <class M>
+  void exchange(const M& memory, Index shard, std::span<const Bytes> out, std::span<const Room> in, Traffic& traffic) {
     const auto begin = std::chrono::steady_clock::now();
-    call(shard) = {out, in};
+    memory.finish();  // others read what is given
+    call(shard) = {out, in, M::is_host};
     meet([&] {
       expect_sizes();
       exchange_with_other_processes();
     });
-    for (Index j = here_.first; j < here_.first + here_.count; ++j) {
-      const Bytes from = call(j).out[static_cast<std::size_t>(shard)];
-      if (!from.empty()) std::memcpy(in[static_cast<std::size_t>(j)].data(), from.data(), from.size());
+    std::exception_ptr failure;
+    try {
+      for (Index j = here_.first; j < here_.first + here_.count; ++j) {
+        const Bytes from = call(j).out[static_cast<std::size_t>(shard)];
+        memory.copy(from.data(), static_cast<Index>(from.size()), in[static_cast<std::size_t>(j)].data());
+      }
+      memory.finish();
+    } catch (...) {  // a device's: thrown when nobody reads any more what this shard has given
+      failure = std::current_exception();
     }
     meet([] {});
+    if (failure) std::rethrow_exception(failure);
     ++traffic.exchanges;
     for (Index j = 0; j < shards_; ++j) {
       const std::size_t bytes = out[static_cast<std::size_t>(j)].size();
       if (j != shard) traffic.given += bytes;
-      if (j < here_.first || j >= here_.first + here_.count) traffic.sent += bytes;
+      if (!here_.has(j)) traffic.sent += bytes;
     }
     traffic.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
@@ -98,6 +108,7 @@ class Group {
   struct Call {
     std::span<const Bytes> out;
     std::span<const Room> in;
+    bool on_host;
   };
   Call& call(Index shard) { return calls_[static_cast<std::size_t>(shard - here_.first)]; }
 
@@ -159,7 +170,10 @@ class Group {
           if (!room.empty()) incoming_.push_back({rank, room.data(), room.size()});
         }
     }
-    if (world_.size() > 1) world_.exchange(outgoing_, incoming_);
+    if (world_.size() == 1) return;
+    if constexpr (DeviceWorld<W>)
+      if (!call(here_.first).on_host) return world_.exchange_on_device(outgoing_, incoming_);
+    world_.exchange(outgoing_, incoming_);
   }
 
   W& world_;

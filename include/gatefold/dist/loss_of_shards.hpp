@@ -39,7 +39,7 @@ struct LossOfShards {
   template <class T, class B>
   void forward(typename B::Context& ctx, In<T, 2, B> y, const Target<T, B>& target, Out<T, 1, B> value) const {
     loss.template forward<T, B>(ctx, y, target, value);
-    value(0) = shard->sum(share<T, B>(ctx, target) * value(0));
+    sum<T, B>(ctx, target, value);
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, In<T, 2, B> y, const Target<T, B>& target, Out<T, 2, B> dy) const {
@@ -47,6 +47,14 @@ struct LossOfShards {
     B::for_each(ctx, dy.size(), fn::Scale<T>{share<T, B>(ctx, target), dy.data()});
   }
 
+  /// value = Σ_j share_j value_j. The host waits for the backend.
+  template <class T, class B>
+  void sum(typename B::Context& ctx, const Target<T, B>& target, Out<T, 1, B> value) const {
+    T mine = 0;
+    B::to_host(ctx, 1, value.data(), &mine);
+    const T all = shard->sum(share<T, B>(ctx, target) * mine);
+    B::from_host(ctx, 1, &all, value.data());
+  }
   /// n_j / Σ n; 0 where there is none at all.
   template <class T, class B>
   T share(typename B::Context& ctx, const Target<T, B>& target) const {
@@ -85,7 +93,7 @@ struct LossOfShards<LossT, ShardT, true> {
   void forward(typename B::Context& ctx, const Params<T, B>& p, const ModelP& model, In<T, 2, B> y,
                const Target<T, B>& target, Out<T, 1, B> value, Saved<T, B>& saved) const {
     loss.template forward<T, B>(ctx, p, model, y, target, value, saved);
-    value(0) = shard->sum(means().template share<T, B>(ctx, target) * value(0));
+    means().template sum<T, B>(ctx, target, value);
   }
   /// The loss inside adds its own gradient, of the mean over this shard's targets, to what is there: that is scaled up
   /// before, and all of it down after.

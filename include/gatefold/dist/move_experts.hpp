@@ -5,11 +5,14 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/dist/memory.hpp"
 #include "gatefold/dist/placement.hpp"
 #include "gatefold/dist/rows.hpp"
 #include "gatefold/dist/same.hpp"
@@ -17,7 +20,7 @@
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
-/// Experts that move between the steps of a run. Host backends.
+/// Experts that move between the steps of a run.
 namespace gatefold::dist {
 
 namespace moving {
@@ -80,10 +83,10 @@ std::vector<bool> held(ShardT& shard, const std::vector<Change>& changes, R& run
 }
 
 /// What becomes of the packs of a shard: made beside what is there, and put in its place together.
-template <class ShardT>
+template <class ShardT, class C>
 class Move {
  public:
-  explicit Move(ShardT& shard) : shard_(shard) {}
+  Move(ShardT& shard, C& ctx) : shard_(shard), ctx_(ctx) {}
 
   /// Rows that leave are given to other shards, and rows that come taken.
   template <class P>
@@ -103,7 +106,7 @@ class Move {
     each_pack(changes, pack, [&](const Name& at, auto& one, const Change& change) {
       prepare(at, one, change, [&](const auto& from, const Range& experts, auto& to) {
         resize(from, experts, change, to);
-        std::fill_n(to.data(), to.size(), 0);
+        zero(ctx_, to);
       });
     });
   }
@@ -126,11 +129,11 @@ class Move {
   template <class T, int Rank, class B>
   void resize(const Tensor<T, Rank, B>& from, const Range& experts, const Change& change,
               Tensor<T, Rank, B>& to) const {
-    static_assert(B::is_host, "gatefold: move_experts runs on host backends; see docs/distributed.md");
     rows::resize(to, from, change.to->placement.count(shard_.index(), experts));
   }
   template <class T, int Rank, class B>
   void exchange(const Tensor<T, Rank, B>& from, const Range& experts, const Change& change, Tensor<T, Rank, B>& to) {
+    const auto memory = memory_of(ctx_);
     const auto count = static_cast<std::size_t>(shard_.count());
     const Index me = shard_.index(), width = rows::width(from);
     std::vector<std::vector<Index>> leave(count), come(count);  // rows by shard; those that stay are its own
@@ -141,21 +144,24 @@ class Move {
       if (was == me) leave[static_cast<std::size_t>(is)].push_back(before++);
       if (is == me) come[static_cast<std::size_t>(was)].push_back(after++);
     }
-    std::vector<std::vector<T>> out(count), in(count);
+    std::vector<std::vector<T>> out(count), in(count);  // on the host: rows that move are few
     std::vector<Bytes> give;
     std::vector<Room> take;
     for (std::size_t j = 0; j < count; ++j) {
       out[j].resize(leave[j].size() * static_cast<std::size_t>(width));
       in[j].resize(come[j].size() * static_cast<std::size_t>(width));
-      rows::pick(from.data(), leave[j], width, out[j].data());
+      rows::pick(memory, from.data(), leave[j], width, out[j].data());
       give.push_back(ShardT::bytes(out[j].data(), static_cast<Index>(out[j].size())));
       take.push_back(ShardT::room(in[j].data(), static_cast<Index>(in[j].size())));
     }
+    memory.finish();
     shard_.exchange(give, take);
-    for (std::size_t j = 0; j < count; ++j) rows::place(in[j].data(), come[j], width, to.data());
+    for (std::size_t j = 0; j < count; ++j) rows::place(memory, std::as_const(in[j]).data(), come[j], width, to.data());
+    memory.finish();
   }
 
   ShardT& shard_;
+  C& ctx_;
   std::vector<std::function<void()>> ready_;
 };
 
@@ -186,7 +192,8 @@ std::vector<Placement> placements(const R& run) {
 /// Let the experts of a run lie elsewhere from here on: parameters and what the optimizer keeps of them go from shard
 /// to shard. All shards call it together, between two steps. What follows has the bits of a run whose experts stay, and
 /// so have its checkpoints.
-/// @param run  a Trainer, or another owner whose `each` lists what moves, and whose `params` are the model's; packs of
+/// @param run  a Trainer, or another owner whose `each` lists what moves, `params` are the model's, and `context()` its
+///             context; packs of
 ///             it are made like these (zeros_like, the optimizers' begin). Gradients of experts are zeros afterwards.
 ///             Packs that a program keeps beside, of where experts lay, do not move: they are refused from then on
 /// @param to   of each ExpertParallel, in the order of the parameters, as placements(run); without entries: even
@@ -214,7 +221,9 @@ Index move_experts(ShardT& shard, R& run, const std::vector<Placement>& to) {
   }
   if (moved == 0) return 0;
   const std::vector<bool> held = moving::held(shard, changes, run);
-  moving::Move<ShardT> move(shard);
+  auto& ctx = run.context();
+  const auto here = ctx.here();
+  moving::Move<ShardT, std::remove_reference_t<decltype(ctx)>> move(shard, ctx);
   move.bring(changes, run, held);
   if constexpr (requires { run.grads; }) move.shape(changes, run.grads);
   shard.barrier();  // all shards have theirs

@@ -1,14 +1,13 @@
 #pragma once
 
 #include <cstddef>
-#include <cstring>
 #include <utility>
 #include <vector>
 
 #include "gatefold/core/types.hpp"
 #include "gatefold/dist/group.hpp"
 
-/// Rows of tensors by their first extent: experts, or what one shard steps. Host backends.
+/// Rows of tensors by their first extent: experts, or what one shard steps.
 namespace gatefold::dist::rows {
 
 /// Values of a row.
@@ -25,24 +24,23 @@ void resize(P& part, const Q& all, Index count) {
   extents(std::make_index_sequence<static_cast<std::size_t>(P::rank - 1)>{});
 }
 /// to = rows [range) of all, of so many values each.
-template <class T>
-void copy(const T* all, const Range& range, Index width, T* to) {
-  if (range.count * width > 0)
-    std::memcpy(to, all + range.first * width, static_cast<std::size_t>(range.count * width) * sizeof(T));
+template <class M, class T>
+void copy(const M& memory, const T* all, const Range& range, Index width, T* to) {
+  memory.copy(all + range.first * width, range.count * width, to);
 }
 /// to = these rows of all, one after the other.
-template <class T>
-void pick(const T* all, const std::vector<Index>& numbers, Index width, T* to) {
+template <class M, class T>
+void pick(const M& memory, const T* all, const std::vector<Index>& numbers, Index width, T* to) {
   for (const Index row : numbers) {
-    copy(all, {row, 1}, width, to);
+    copy(memory, all, {row, 1}, width, to);
     to += width;
   }
 }
 /// The way back: these rows of all = what stands one after the other. Returns what follows it.
-template <class T>
-const T* place(const T* from, const std::vector<Index>& numbers, Index width, T* all) {
+template <class M, class T>
+const T* place(const M& memory, const T* from, const std::vector<Index>& numbers, Index width, T* all) {
   for (const Index row : numbers) {
-    copy(from, {0, 1}, width, all + row * width);
+    copy(memory, from, {0, 1}, width, all + row * width);
     from += width;
   }
   return from;

@@ -9,9 +9,10 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/philox.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/dist/memory.hpp"
 #include "gatefold/tensor/pack.hpp"
 
-/// What all shards hold is the same on all of them, or the run goes wrong without a word. Host backends.
+/// What all shards hold is the same on all of them, or the run goes wrong without a word.
 namespace gatefold::dist {
 
 namespace same {
@@ -25,11 +26,21 @@ inline std::uint64_t hash(std::uint64_t h, const void* from, std::size_t bytes) 
   }
   return h;
 }
-/// Of every tensor a number: of one that all hold its extents and values, of one of a Sharded pack the extents after
-/// the first; and one of how its experts are placed.
 struct Numbers {
   std::vector<std::uint64_t> found{};
   std::vector<std::string> names{};
+
+  void add(const Name& at, std::uint64_t h) {
+    found.push_back(h);
+    names.push_back(at.str());
+  }
+};
+/// Of every tensor a number: of one that all hold its extents and values, of one of a Sharded pack the extents after
+/// the first; and one of how its experts are placed.
+template <class M>
+struct NumbersOfPack : Numbers {
+  const M& memory;
+  explicit NumbersOfPack(const M& of) : memory(of) {}
 
   template <class P>
   std::uint64_t extents(const P& t, int from) const {
@@ -37,12 +48,9 @@ struct Numbers {
     for (int d = from; d < P::rank; ++d) h = mix64(h ^ static_cast<std::uint64_t>(t.extent(d)));
     return h;
   }
-  void add(const Name& at, std::uint64_t h) {
-    found.push_back(h);
-    names.push_back(at.str());
-  }
   void operator()(const Name& at, const auto& t) {
-    add(at, hash(extents(t, 0), t.data(), static_cast<std::size_t>(t.size()) * sizeof(*t.data())));
+    const auto values = memory.read(t.data(), t.size());
+    add(at, hash(extents(t, 0), values.data(), values.size() * sizeof(*t.data())));
   }
   void sharded(const Name& at, const auto& p) {
     if (p.deal) {
@@ -89,11 +97,12 @@ void expect_numbers(ShardT& shard, const char* where, const Numbers& mine) {
 
 /// Require of a pack that all shards hold the same: values of what is not sharded, shapes of what is.
 /// @throws ArgumentError on all shards, naming the first tensor that differs
+/// @param memory  where its tensors are
 /// @cost   a reading of the pack, and two small exchanges
-template <class ShardT, class P>
-void expect_same(ShardT& shard, const char* where, const P& pack) {
+template <class ShardT, class M, class P>
+void expect_same(ShardT& shard, const M& memory, const char* where, const P& pack) {
   if (shard.count() == 1) return;
-  same::Numbers numbers;
+  same::NumbersOfPack<M> numbers(memory);
   for_each_tensor(numbers, pack);
   same::expect_numbers(shard, where, numbers);
 }

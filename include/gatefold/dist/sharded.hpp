@@ -9,13 +9,14 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/dist/group.hpp"
+#include "gatefold/dist/memory.hpp"
 #include "gatefold/dist/placement.hpp"
 #include "gatefold/dist/rows.hpp"
 #include "gatefold/expert/experts.hpp"
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
-/// Experts dealt over the shards. Host backends.
+/// Experts dealt over the shards.
 namespace gatefold::dist {
 
 /// How the experts of a pack are dealt.
@@ -87,7 +88,9 @@ struct Visitor {
 };
 
 /// Of the tensors of some experts those of one shard: rows of the first extent.
+template <class M>
 struct TakeExperts {
+  const M& memory;
   Deal& deal;
   Index shard;
   Range experts;
@@ -98,8 +101,8 @@ struct TakeExperts {
     deal.experts.push_back(experts);
     const std::vector<Index> mine = deal.placement.experts_of(shard, experts);
     rows::resize(part, all, static_cast<Index>(mine.size()));
-    if constexpr (B::is_host)  // whoever counts parameters has shapes alone
-      rows::pick(all.data(), mine, rows::width(all), part.data());
+    if (all.data() != nullptr)  // whoever counts parameters has shapes alone
+      rows::pick(memory, all.data(), mine, rows::width(all), part.data());
   }
 };
 
@@ -115,15 +118,15 @@ void each_kind(const Experts<K...>& of, const Range& experts, const F& f) {
   kinds(std::index_sequence_for<K...>{});
 }
 
-template <class E, class P>
-void take_experts(const E&, const TakeExperts& take, P& part, const P& all) {
+template <class E, class M, class P>
+void take_experts(const E&, const TakeExperts<M>& take, P& part, const P& all) {
   pack::structure_like(part, all, take);
 }
-template <class... K, class P>
-void take_experts(const Experts<K...>& of, const TakeExperts& take, P& part, const P& all) {
+template <class... K, class M, class P>
+void take_experts(const Experts<K...>& of, const TakeExperts<M>& take, P& part, const P& all) {
   each_kind(of, take.experts, [&]<std::size_t I>(const Range& kind) {
-    take_experts(std::get<I>(of.kinds), TakeExperts{take.deal, take.shard, kind}, std::get<I>(part.kinds),
-                 std::get<I>(all.kinds));
+    take_experts(std::get<I>(of.kinds), TakeExperts<M>{take.memory, take.deal, take.shard, kind},
+                 std::get<I>(part.kinds), std::get<I>(all.kinds));
   });
 }
 
@@ -147,11 +150,15 @@ Experts<K...> some_experts(const Experts<K...>& of, const Placement& placement, 
 /// Their parameters, out of those of all.
 /// @param placement  with an entry for each expert
 /// @throws ArgumentError on a tensor whose first extent is not the expert
-template <class E, class P>
-void take_experts(const E& expert, const Placement& placement, Index shard, Index shards, Sharded<P>& mine,
+template <class C, class E, class P>
+void take_experts(C& ctx, const E& expert, const Placement& placement, Index shard, Index shards, Sharded<P>& mine,
                   const P& all) {
+  const auto here = ctx.here();
+  const auto memory = memory_of(ctx);
   auto deal = std::make_shared<Deal>(Deal{placement, shards, {}});
-  sharded::take_experts(expert, {*deal, shard, {0, placement.experts()}}, mine.part, all);
+  const sharded::TakeExperts<decltype(memory_of(ctx))> take{memory, *deal, shard, {0, placement.experts()}};
+  sharded::take_experts(expert, take, mine.part, all);
+  memory.finish();
   mine.deal = std::move(deal);
 }
 

@@ -11,6 +11,8 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/dist/group.hpp"
+#include "gatefold/dist/memory.hpp"
+#include "gatefold/dist/staged.hpp"
 #include "gatefold/dist/world.hpp"
 
 /// A batch is cut into shards, each of which runs the same program on its part: as a thread of one of the processes.
@@ -38,7 +40,19 @@ class Shard {
   const Traffic& traffic() const { return traffic_; }
 
   /// Give out[j] to shard j and take in[j] from it.
-  void exchange(std::span<const Bytes> out, std::span<const Room> in) { group_.exchange(index_, out, in, traffic_); }
+  void exchange(std::span<const Bytes> out, std::span<const Room> in) { exchange(HostMemory{}, out, in); }
+  /// The same of bytes in some memory, as memory_of(ctx) of every shard.
+  /// @cost  on a device its context waits for it twice
+  template <class M>
+  void exchange(const M& memory, std::span<const Bytes> out, std::span<const Room> in) {
+    if constexpr (M::is_host || DeviceWorld<W>) {
+      group_.exchange(memory, index_, out, in, traffic_);
+    } else {
+      staged_.begin(memory, out, in, group_.here());
+      group_.exchange(memory, index_, staged_.out(), staged_.in(), traffic_);
+      staged_.end(memory, in, group_.here());
+    }
+  }
   void barrier() {
     clear();
     exchange(out_, in_);
@@ -47,12 +61,16 @@ class Shard {
   /// all = what each shard gives, one after the other; counts[j] values from shard j.
   template <class T>
   void all_gather(const T* mine, std::span<const Index> counts, T* all) {
+    all_gather(HostMemory{}, mine, counts, all);
+  }
+  template <class M, class T>
+  void all_gather(const M& memory, const T* mine, std::span<const Index> counts, T* all) {
     for (std::size_t j = 0; j < counts.size(); ++j) {
       out_[j] = bytes(mine, counts[static_cast<std::size_t>(index_)]);
       in_[j] = room(all, counts[j]);
       all += counts[j];
     }
-    exchange(out_, in_);
+    exchange(memory, out_, in_);
   }
   /// The same number from each.
   template <class T>
@@ -62,8 +80,8 @@ class Shard {
   }
 
   /// The same on shard 0 alone.
-  template <class T>
-  void gather(const T* mine, std::span<const Index> counts, T* all) {
+  template <class M, class T>
+  void gather(const M& memory, const T* mine, std::span<const Index> counts, T* all) {
     clear();
     out_[0] = bytes(mine, counts[static_cast<std::size_t>(index_)]);
     if (index_ == 0)
@@ -71,7 +89,7 @@ class Shard {
         in_[j] = room(all, counts[j]);
         all += counts[j];
       }
-    exchange(out_, in_);
+    exchange(memory, out_, in_);
   }
 
   /// values ← Σ over the shards, on all of them.
@@ -79,29 +97,20 @@ class Shard {
   /// @order  ((0 + 1) + (2 + 3)) + …: a binary tree over the shards, whoever runs them
   template <class T>
   void sum(T* values, Index n) {
-    if (count() == 1) return;
-    const Range mine = part_of(n);
-    parts_.resize(static_cast<std::size_t>(mine.count * count()) * sizeof(T));
-    T* parts = reinterpret_cast<T*>(parts_.data());
-    for (Index j = 0; j < count(); ++j) {
-      const Range theirs = Range::of(n, j, count());
-      out_[static_cast<std::size_t>(j)] = bytes(values + theirs.first, theirs.count);
-      in_[static_cast<std::size_t>(j)] = room(parts + j * mine.count, mine.count);
-    }
-    exchange(out_, in_);
-    add_up(parts, mine.count);
-    for (Index j = 0; j < count(); ++j) {
-      const Range theirs = Range::of(n, j, count());
-      out_[static_cast<std::size_t>(j)] = bytes(parts, mine.count);
-      in_[static_cast<std::size_t>(j)] = room(values + theirs.first, theirs.count);
-    }
-    exchange(out_, in_);
+    parts_.resize(static_cast<std::size_t>(part_of(n).count * count()) * sizeof(T));
+    sum(HostMemory{}, values, n, reinterpret_cast<T*>(parts_.data()));
+  }
+  /// The same of values on the backend of a context.
+  template <class C, class T>
+  void sum(C& ctx, T* values, Index n) {
+    auto mark = ctx.mark();
+    sum(memory_of(ctx), values, n, ctx.template scratch<T>(part_of(n).count * count()).data());
   }
   template <class T>
   T sum(T value) {  // in one exchange
     std::vector<T> parts(static_cast<std::size_t>(count()));
     all_gather(&value, Index(1), parts.data());
-    add_up(parts.data(), 1);
+    add_up(HostMemory{}, parts.data(), 1);
     return parts[0];
   }
 
@@ -115,12 +124,30 @@ class Shard {
   }
 
  private:
+  /// values ← Σ over the shards, with room for count() parts.
+  template <class M, class T>
+  void sum(const M& memory, T* values, Index n, T* parts) {
+    if (count() == 1) return;
+    const Range mine = part_of(n);
+    for (Index j = 0; j < count(); ++j) {
+      const Range theirs = Range::of(n, j, count());
+      out_[static_cast<std::size_t>(j)] = bytes(values + theirs.first, theirs.count);
+      in_[static_cast<std::size_t>(j)] = room(parts + j * mine.count, mine.count);
+    }
+    exchange(memory, out_, in_);
+    add_up(memory, parts, mine.count);
+    for (Index j = 0; j < count(); ++j) {
+      const Range theirs = Range::of(n, j, count());
+      out_[static_cast<std::size_t>(j)] = bytes(parts, mine.count);
+      in_[static_cast<std::size_t>(j)] = room(values + theirs.first, theirs.count);
+    }
+    exchange(memory, out_, in_);
+  }
   /// The first of count() parts of n values becomes their sum.
-  template <class T>
-  void add_up(T* parts, Index n) const {
+  template <class M, class T>
+  void add_up(const M& memory, T* parts, Index n) const {
     for (Index step = 1; step < count(); step *= 2)
-      for (Index j = 0; j + step < count(); j += 2 * step)
-        for (Index i = 0; i < n; ++i) parts[j * n + i] += parts[(j + step) * n + i];
+      for (Index j = 0; j + step < count(); j += 2 * step) memory.add(parts + (j + step) * n, n, parts + j * n);
   }
   void clear() {
     for (std::size_t j = 0; j < out_.size(); ++j) {
@@ -135,6 +162,7 @@ class Shard {
   std::vector<Bytes> out_;
   std::vector<Room> in_;
   std::vector<std::byte> parts_;
+  Staged staged_;
 };
 
 /// Run program(shard) for every shard, as a thread each of the processes of `world`: those of a process are neighbours.

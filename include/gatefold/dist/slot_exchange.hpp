@@ -5,7 +5,9 @@
 #include <numeric>
 #include <vector>
 
+#include "gatefold/backend/transfer.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/dist/memory.hpp"
 #include "gatefold/dist/placement.hpp"
 #include "gatefold/dist/shards.hpp"
 #include "gatefold/routing/dense_plan.hpp"
@@ -18,9 +20,11 @@ namespace gatefold::dist {
 ///
 /// A shard's own slots stand by expert (Groups), and are sent by shard and then by expert. Where they arrive, they
 /// stand by expert and then by the shard they come from: the order of the whole batch. A row that several slots of a
-/// shard read crosses once to each shard that needs it.
-/// @cost   begin: two small exchanges; every other function one, of which a shard gives or takes at most a row for each
-///         of its slots, and copies its own slots where experts are not placed in order. Host backends
+/// shard read crosses once to each shard that needs it. Who gives what to whom is found on the host, which knows how
+/// long messages are; rows lie on the backend.
+/// @cost   begin: two small exchanges, and on a device its lists of slots to the host and back; every other function
+///         one, of which a shard gives or takes at most a row for each of its slots, and copies its own slots where
+///         experts are not placed in order
 template <class T, class B>
 class SlotExchange {
  public:
@@ -29,7 +33,8 @@ class SlotExchange {
   /// @param rows       how many rows they read from
   /// @param placement  of all experts
   template <class ShardT>
-  void begin(ShardT& shard, const Groups<B>& own, Index rows, const Placement& placement) {
+  void begin(ShardT& shard, typename B::Context& ctx, const Groups<B>& own, Index rows, const Placement& placement) {
+    const auto memory = memory_of(ctx);
     const Index shards = shard.count();
     experts_ = placement.count(shard.index());
     give_.assign(static_cast<std::size_t>(shards), {});
@@ -38,9 +43,9 @@ class SlotExchange {
     // The number of rows, then that of slots of each expert: from each shard to each.
     std::vector<Index> told, heard(static_cast<std::size_t>(shards * (1 + experts_)));
     std::vector<Range> told_to;
-    find_rows(own, rows, placement, told, told_to);
+    find_rows(memory, own, rows, placement, told, told_to);
     exchange<Index>(
-        shard, told.data(), [&](Index j) { return told_to[at(j)]; }, heard.data(),
+        shard, HostMemory{}, told.data(), [&](Index j) { return told_to[at(j)]; }, heard.data(),
         [&](Index j) {
           return Range{j * (1 + experts_), 1 + experts_};
         });
@@ -50,42 +55,52 @@ class SlotExchange {
     // Which of the rows each slot reads.
     std::vector<Index> numbers(static_cast<std::size_t>(slots_));
     exchange<Index>(
-        shard, row_of_slot_.data(), [&](Index j) { return give_[at(j)].slots; }, numbers.data(),
+        shard, HostMemory{}, row_of_slot_.data(), [&](Index j) { return give_[at(j)].slots; }, numbers.data(),
         [&](Index j) { return take_[at(j)].slots; });
-    place_slots(heard, numbers, shards);
+    place_slots(memory, heard, numbers, shards);
   }
 
   /// Give the slots that arrived the numbers that they have in one process with all items: what experts draw by.
   /// @param items  whether the slots of any shard read rows of items, each from anywhere
   /// @param first  the number of the first of this shard's rows among those of all
   template <class ShardT>
-  void number(ShardT& shard, const Groups<B>& own, bool items, Index first, const Placement& placement) {
+  void number(ShardT& shard, typename B::Context& ctx, const Groups<B>& own, bool items, Index first,
+              const Placement& placement) {
+    const auto memory = memory_of(ctx);
+    const auto read = [&](const auto& list) { return memory.read(list.data(), list.size()); };
     const Index experts = own.experts();
     const std::vector<Index> mine = placement.experts_of(shard.index());
     std::vector<Index> of_rows(at(rows_here_)), before(at(experts + 1));
     if (items) {
       std::vector<Index> sent;
-      for (Index i = 0; i < sent_rows_.size(); ++i) sent.push_back(first + sent_rows_(i));
+      for (const Index row : read(sent_rows_)) sent.push_back(first + row);
       exchange<Index>(
-          shard, sent.data(), [&](Index j) { return give_[at(j)].rows; }, of_rows.data(),
+          shard, HostMemory{}, sent.data(), [&](Index j) { return give_[at(j)].rows; }, of_rows.data(),
           [&](Index j) { return take_[at(j)].rows; });
     } else {  // slots that read rows of their own: in one process all slots of an expert stand side by side
-      for (Index e = 0; e < experts; ++e) before[at(e + 1)] = own.offsets(e + 1) - own.offsets(e);
+      const auto offsets = read(own.offsets);
+      for (Index e = 0; e < experts; ++e) before[at(e + 1)] = offsets[at(e + 1)] - offsets[at(e)];
       shard.sum(before.data(), experts + 1);
       std::partial_sum(before.begin(), before.end(), before.begin());
     }
     numbers_.resize(slots_);
+    auto of_slots = memory.room(numbers_.data(), slots_);
+    const auto rows = read(rows_);
+    Index s = 0;
     for (Index e = 0; e < experts_; ++e)
-      for (Index s = offsets_(e); s < offsets_(e + 1); ++s) {
+      for (Index i = 0; i < counts_[at(e)]; ++i, ++s) {
         const Index expert = mine[at(e)];
-        const Index row = items ? of_rows[at(rows_(s))] : before[at(expert)] + s - offsets_(e);
-        numbers_(s) = row * experts + expert;
+        const Index row = items ? of_rows[at(rows[at(s)])] : before[at(expert)] + i;
+        of_slots[at(s)] = row * experts + expert;
       }
+    memory.write(of_slots, numbers_.data());
   }
 
   /// The slots that arrived, for the rows of `bring_rows`.
   Groups<B> groups() const { return {offsets_, rows_, slots_, numbers_}; }
   Index experts() const { return experts_; }
+  /// How many of them each expert here has, for the host.
+  const std::vector<Index>& counts() const { return counts_; }
   Index rows() const { return rows_here_; }
 
   /// to [rows(), W] = the rows that the slots here read, from [N, W] of each shard.
@@ -94,7 +109,7 @@ class SlotExchange {
     auto mark = ctx.mark();
     auto packed = ctx.template scratch<T>(sent_rows_.size(), from.extent(1));
     B::for_rows(ctx, packed.extent(0), fn::GatherRows<T, B>{sent_rows_, from, packed});
-    exchange<T>(shard, packed.data(), by_width(give_, &Part::rows, from.extent(1)), to.data(),
+    exchange<T>(shard, memory_of(ctx), packed.data(), by_width(give_, &Part::rows, from.extent(1)), to.data(),
                 by_width(take_, &Part::rows, from.extent(1)));
   }
   /// to [groups().slots, W] = what belongs to the slots, from [own slots, W] of each shard.
@@ -104,8 +119,9 @@ class SlotExchange {
     auto packed = ctx.template scratch<T>(slots_, from.extent(1));
     auto sorted = ctx.template scratch<T>(sent_slots_.size(), from.extent(1));
     B::for_rows(ctx, sorted.extent(0), fn::GatherRows<T, B>{sent_slots_, from, sorted});
-    exchange<T>(shard, in_order_ ? from.data() : sorted.data(), by_width(give_, &Part::slots, from.extent(1)),
-                packed.data(), by_width(take_, &Part::slots, from.extent(1)));
+    exchange<T>(shard, memory_of(ctx), in_order_ ? from.data() : sorted.data(),
+                by_width(give_, &Part::slots, from.extent(1)), packed.data(),
+                by_width(take_, &Part::slots, from.extent(1)));
     B::for_rows(ctx, slots_, fn::ScatterRows<T, B>{place_of_slot_, packed, to});
   }
   /// The way back: to [own slots, W] of each shard, from [groups().slots, W].
@@ -115,7 +131,7 @@ class SlotExchange {
     auto packed = ctx.template scratch<T>(slots_, from.extent(1));
     B::for_rows(ctx, slots_, fn::GatherRows<T, B>{place_of_slot_, from, packed});
     auto sorted = ctx.template scratch<T>(sent_slots_.size(), from.extent(1));
-    exchange<T>(shard, packed.data(), by_width(take_, &Part::slots, from.extent(1)),
+    exchange<T>(shard, memory_of(ctx), packed.data(), by_width(take_, &Part::slots, from.extent(1)),
                 in_order_ ? to.data() : sorted.data(), by_width(give_, &Part::slots, from.extent(1)));
     B::for_rows(ctx, sorted.extent(0), fn::ScatterRows<T, B>{sent_slots_, sorted, to});
   }
@@ -128,15 +144,15 @@ class SlotExchange {
   static std::size_t at(Index i) { return static_cast<std::size_t>(i); }
 
   /// f(j): the range, in values, that belongs to shard j.
-  template <class V, class ShardT, class GiveF, class TakeF>
-  static void exchange(ShardT& shard, const V* from, const GiveF& give, V* to, const TakeF& take) {
+  template <class V, class ShardT, class M, class GiveF, class TakeF>
+  static void exchange(ShardT& shard, const M& memory, const V* from, const GiveF& give, V* to, const TakeF& take) {
     std::vector<Bytes> out;
     std::vector<Room> in;
     for (Index j = 0; j < shard.count(); ++j) {
       out.push_back(ShardT::bytes(from + give(j).first, give(j).count));
       in.push_back(ShardT::room(to + take(j).first, take(j).count));
     }
-    shard.exchange(out, in);
+    shard.exchange(memory, out, in);
   }
   static auto by_width(const std::vector<Part>& parts, Range Part::*what, Index width) {
     return [&parts, what, width](Index j) {
@@ -147,8 +163,12 @@ class SlotExchange {
 
   /// For each shard the rows that its experts' slots read, in the order in which a slot first does, and those slots.
   /// What it is told of them: their numbers.
-  void find_rows(const Groups<B>& own, Index rows, const Placement& placement, std::vector<Index>& told,
-                 std::vector<Range>& told_to) {
+  template <class M>
+  void find_rows(const M& memory, const Groups<B>& on_backend, Index rows, const Placement& placement,
+                 std::vector<Index>& told, std::vector<Range>& told_to) {
+    const auto offsets = memory.read(on_backend.offsets.data(), on_backend.offsets.size());
+    const auto row_of = memory.read(on_backend.rows.data(), on_backend.rows.size());
+    const Groups<Host> own{{offsets.data(), offsets.size()}, {row_of.data(), row_of.size()}, on_backend.slots};
     std::vector<Index> number(at(rows)), seen_by(at(rows), -1);
     std::vector<Index> sent, slots;
     const auto experts_of = placement.by_shard(static_cast<Index>(give_.size()), {0, own.experts()});
@@ -176,48 +196,61 @@ class SlotExchange {
       part.rows.count = told[at(told_to.back().first)] = static_cast<Index>(sent.size()) - part.rows.first;
       part.slots.count = static_cast<Index>(slots.size()) - part.slots.first;
     }
-    keep(sent, sent_rows_);
+    keep(memory, sent, sent_rows_);
     in_order_ = std::is_sorted(slots.begin(), slots.end());
     if (in_order_) slots.clear();  // they can be sent from where they stand
-    keep(slots, sent_slots_);
+    keep(memory, slots, sent_slots_);
+    memory.finish();
   }
-  static void keep(const std::vector<Index>& from, Tensor<Index, 1, B>& to) {
+  template <class M>
+  static void keep(const M& memory, const std::vector<Index>& from, Tensor<Index, 1, B>& to) {
     to.resize(from.size());
-    std::copy(from.begin(), from.end(), to.data());
+    memory.copy(from.data(), to.size(), to.data());
   }
   void count_slots(const std::vector<Index>& heard, Index shards) {
     rows_here_ = slots_ = 0;
+    counts_.assign(at(experts_), 0);
     for (Index j = 0; j < shards; ++j) {
       const Index* from = heard.data() + j * (1 + experts_);
       Part& part = take_[at(j)];
       part.rows = {rows_here_, from[0]};
       part.slots.first = slots_;
-      for (Index e = 0; e < experts_; ++e) part.slots.count += from[1 + e];
+      for (Index e = 0; e < experts_; ++e) {
+        part.slots.count += from[1 + e];
+        counts_[at(e)] += from[1 + e];
+      }
       rows_here_ += part.rows.count;
       slots_ += part.slots.count;
     }
   }
   /// Slots arrive by shard and then by expert; they stand by expert and then by shard.
-  void place_slots(const std::vector<Index>& heard, const std::vector<Index>& numbers, Index shards) {
+  template <class M>
+  void place_slots(const M& memory, const std::vector<Index>& heard, const std::vector<Index>& numbers, Index shards) {
     offsets_.resize(experts_ + 1);
     rows_.resize(slots_);
     place_of_slot_.resize(slots_);
+    auto offsets = memory.room(offsets_.data(), experts_ + 1), rows = memory.room(rows_.data(), slots_),
+         place_of = memory.room(place_of_slot_.data(), slots_);
     std::vector<Index> next(at(shards));
     for (Index j = 0; j < shards; ++j) next[at(j)] = take_[at(j)].slots.first;
     Index place = 0;
     for (Index e = 0; e < experts_; ++e) {
-      offsets_(e) = place;
+      offsets[at(e)] = place;
       for (Index j = 0; j < shards; ++j)
         for (Index n = heard[at(j * (1 + experts_) + 1 + e)]; n > 0; --n, ++place) {
           const Index arrived = next[at(j)]++;
-          place_of_slot_(arrived) = place;
-          rows_(place) = take_[at(j)].rows.first + numbers[at(arrived)];
+          place_of[at(arrived)] = place;
+          rows[at(place)] = take_[at(j)].rows.first + numbers[at(arrived)];
         }
     }
-    offsets_(experts_) = place;
+    offsets[at(experts_)] = place;
+    memory.write(offsets, offsets_.data());
+    memory.write(rows, rows_.data());
+    memory.write(place_of, place_of_slot_.data());
   }
 
   Index experts_ = 0;                  // of this shard
+  std::vector<Index> counts_{};        // [experts] slots
   std::vector<Part> give_{}, take_{};  // by shard
   Index rows_here_ = 0, slots_ = 0;
   bool in_order_ = true;                                // own slots are sent as they stand

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstring>
 #include <memory>
 #include <numeric>
 #include <span>
@@ -12,19 +11,40 @@
 
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/dist/memory.hpp"
 #include "gatefold/dist/rows.hpp"
 #include "gatefold/dist/sharded.hpp"
 #include "gatefold/tensor/pack.hpp"
 
-/// What the shards hold together. Host backends.
+/// What the shards hold together.
 namespace gatefold::dist {
 
+namespace parts {
+
+/// f(name, tensor, number) of a tensor that is whole, g of one of a Sharded pack, numbered.
+template <class F, class G>
+struct Visitor {
+  F f;
+  G g;
+  Index next = 0;
+  void operator()(const Name& at, auto& t) { f(at, t, 0); }
+  void sharded(const Name& at, auto& p) {
+    auto one = [&](const Name& name, auto& t, const DealtRows& rows) { g(name, t, rows, next++); };
+    sharded::Visitor<false, decltype(one)>{one}.sharded(at, p);
+  }
+};
+template <class F, class G>
+Visitor(F, G) -> Visitor<F, G>;
+
+}  // namespace parts
+
 /// The tensors of a pack, each of a Sharded one replaced by that of all shards.
-template <class ShardT, class P>
+template <class ShardT, class M, class P>
 class Whole {
  public:
   /// Empty tensors for what is sharded, of the size of the whole, on the shards that hold them.
-  Whole(ShardT& shard, P& pack, bool on_all) : shard_(shard), pack_(pack) {
+  /// @param memory  where the tensors are
+  Whole(ShardT& shard, const M& memory, P& pack, bool on_all) : shard_(shard), memory_(memory), pack_(pack) {
     each_part([&](const Name&, const auto& part, const DealtRows&, Index) {
       using Tensor = std::remove_cvref_t<decltype(part)>;
       Place place{std::vector<Index>(static_cast<std::size_t>(shard.count())), std::make_shared<Tensor>()};
@@ -44,13 +64,15 @@ class Whole {
       auto& whole = whole_of(part, i);
       if (places_[at(i)].count() == 0) return;
       if (rows.in_order()) {
-        shard_.gather(part.data(), counts, whole.data());
+        shard_.gather(memory_, part.data(), counts, whole.data());
       } else {
-        std::vector<std::remove_cvref_t<decltype(*whole.data())>> by_shard(at(whole.size()));
-        shard_.gather(part.data(), counts, by_shard.data());
+        std::remove_cvref_t<decltype(whole)> by_shard;
+        by_shard.resize_like(whole);
+        shard_.gather(memory_, part.data(), counts, by_shard.data());
         if (shard_.index() > 0) return;
-        const auto* from = by_shard.data();
-        for (const auto& numbers : rows.by_shard()) from = rows::place(from, numbers, width, whole.data());
+        const auto* from = std::as_const(by_shard).data();
+        for (const auto& numbers : rows.by_shard()) from = rows::place(memory_, from, numbers, width, whole.data());
+        memory_.finish();
       }
     });
   }
@@ -61,20 +83,22 @@ class Whole {
       const auto* all = whole_of(part, i).data();
       if (places_[at(i)].count() == 0) return;
       if (rows.deal) {
-        rows::pick(all, rows.of(shard_.index()), rows::width(part), part.data());
+        rows::pick(memory_, all, rows.of(shard_.index()), rows::width(part), part.data());
       } else {
         const Index before = std::accumulate(counts.begin(), counts.begin() + shard_.index(), Index(0));
-        rows::copy(all, {before, part.extent(0)}, rows::width(part), part.data());
+        rows::copy(memory_, all, {before, part.extent(0)}, rows::width(part), part.data());
       }
     });
+    memory_.finish();
   }
 
   /// As a pack: the same names.
   static void each(auto&& f, auto& self, auto&...) {
-    for_each_tensor(
-        Visitor{[&](const Name& at, auto& t, Index) { f(at.str(), t); },
-                [&](const Name& at, auto& part, const DealtRows&, Index i) { f(at.str(), self.whole_of(part, i)); }},
-        self.pack_);
+    for_each_tensor(parts::Visitor{[&](const Name& at, auto& t, Index) { f(at.str(), t); },
+                                   [&](const Name& at, auto& part, const DealtRows&, Index i) {
+                                     f(at.str(), self.whole_of(part, i));
+                                   }},
+                    self.pack_);
   }
 
  private:
@@ -83,24 +107,9 @@ class Whole {
     std::shared_ptr<void> tensor;
     Index count() const { return std::accumulate(rows.begin(), rows.end(), Index(0)); }
   };
-  /// f(name, tensor, number) of a tensor that is whole, g of one of a Sharded pack, numbered.
-  template <class F, class G>
-  struct Visitor {
-    F f;
-    G g;
-    Index next = 0;
-    void operator()(const Name& at, auto& t) { f(at, t, 0); }
-    void sharded(const Name& at, auto& p) {
-      auto one = [&](const Name& name, auto& t, const DealtRows& rows) { g(name, t, rows, next++); };
-      sharded::Visitor<false, decltype(one)>{one}.sharded(at, p);
-    }
-  };
-  template <class F, class G>
-  Visitor(F, G) -> Visitor<F, G>;
-
   template <class G>
   void each_part(const G& g) {
-    for_each_tensor(Visitor{[](const Name&, auto&, Index) {}, g}, pack_);
+    for_each_tensor(parts::Visitor{[](const Name&, auto&, Index) {}, g}, pack_);
   }
   template <class TensorT>
   std::remove_const_t<TensorT>& whole_of(const TensorT&, Index i) const {
@@ -109,6 +118,7 @@ class Whole {
   static std::size_t at(Index i) { return static_cast<std::size_t>(i); }
 
   ShardT& shard_;
+  M memory_;
   P& pack_;
   std::vector<Place> places_;
 };
@@ -117,31 +127,31 @@ class Whole {
 /// to infer.
 ///
 ///     auto params = init_params<float, Cpu>(model, ctx, seed);   // of a Mixture where `sharded` has an ExpertParallel
-///     dist::copy_whole(shard, trainer.params, params);
+///     dist::copy_whole(shard, ctx, trainer.params, params);
 ///
 /// @param whole  written on shard 0 alone
 /// @throws ArgumentError unless it has the tensors of `sharded`, in their order
 /// @cost   shard 0 takes all experts, and holds them twice meanwhile
-template <class ShardT, class P, class Q>
-void copy_whole(ShardT& shard, const P& sharded, Q& whole) {
-  Whole<ShardT, const P> all(shard, sharded, false);
+template <class ShardT, class C, class P, class Q>
+void copy_whole(ShardT& shard, C& ctx, const P& sharded, Q& whole) {
+  const auto here = ctx.here();
+  const auto memory = memory_of(ctx);
+  Whole<ShardT, decltype(memory_of(ctx)), const P> all(shard, memory, sharded, false);
   all.gather();
   if (shard.index() > 0) return;
-  std::vector<std::span<const std::byte>> from;
-  for_each_tensor(
-      [&](const Name&, const auto& t) {
-        from.push_back(std::as_bytes(std::span(t.data(), static_cast<std::size_t>(t.size()))));
-      },
-      std::as_const(all));
+  std::vector<Bytes> from;
+  const auto find = [&](const Name&, const auto& t) { from.push_back(ShardT::bytes(t.data(), t.size())); };
+  for_each_tensor(find, std::as_const(all));
   std::size_t next = 0;
   const auto copy = [&](const Name& at, auto& t) {
-    const std::size_t bytes = static_cast<std::size_t>(t.size()) * sizeof(*t.data());
+    const Room to = ShardT::room(t.data(), t.size());
     const std::size_t found = next < from.size() ? from[next].size() : 0;
-    expect(found == bytes, "copy_whole", at, Joined{bytes, " bytes"}, found);
-    if (bytes > 0) std::memcpy(t.data(), from[next].data(), bytes);
+    expect(found == to.size(), "copy_whole", at, Joined{to.size(), " bytes"}, found);
+    memory.copy(from[next].data(), static_cast<Index>(found), to.data());
     ++next;
   };
   for_each_tensor(copy, whole);
+  memory.finish();
 }
 
 }  // namespace gatefold::dist

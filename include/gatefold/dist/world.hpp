@@ -39,6 +39,14 @@ concept World = requires(W world, const W known, std::span<const Outgoing> outgo
   noexcept;
 };
 
+/// A world whose messages may lie on devices: exchange_on_device(outgoing, incoming), of what is there when it is
+/// called. For other worlds they go by way of the host.
+template <class W>
+concept DeviceWorld = World<W> &&
+    requires(W world, std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
+  world.exchange_on_device(outgoing, incoming);
+};
+
 /// One process, which needs no library to talk to itself.
 struct Alone {
   int rank() const { return 0; }

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <algorithm>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "gatefold/core/types.hpp"
+#include "gatefold/dist/memory.hpp"
 #include "gatefold/dist/norms.hpp"
 #include "gatefold/dist/rows.hpp"
 #include "gatefold/dist/sharded.hpp"
@@ -28,15 +28,17 @@ struct Swap {
   }
 };
 /// So does it, and of a tensor that all shards hold `part` becomes the rows of one, by the first extent.
+template <class M>
 struct Take : Swap {
+  M memory;
   Index shard, shards;
-  Take(Index of, Index among) : shard(of), shards(among) {}
+  Take(const M& where, Index of, Index among) : memory(where), shard(of), shards(among) {}
 
   template <class T, int Rank, class B>
   void operator()(const Name&, Tensor<T, Rank, B>& all, Tensor<T, Rank, B>& part) const {
     const Range mine = of(all);
     rows::resize(part, all, mine.count);
-    rows::copy(std::as_const(all).data(), mine, rows::width(all), part.data());
+    rows::copy(memory, std::as_const(all).data(), mine, rows::width(all), part.data());
   }
   template <class T, class B>
   void operator()(const Name&, Table<T, B>& all, Table<T, B>& part) const {
@@ -44,9 +46,9 @@ struct Take : Swap {
     part.resize(mine.count, all.extent(1));
     const auto from = std::as_const(all).rows();
     const auto to = part.rows();
-    rows::copy(from.data, mine, from.columns, to.data);
+    rows::copy(memory, from.data, mine, from.columns, to.data);
     if (from.all) return;
-    rows::copy(from.marks, mine, 1, to.marks);
+    rows::copy(memory, from.marks, mine, 1, to.marks);
     part.count_marks();
   }
 
@@ -56,8 +58,9 @@ struct Take : Swap {
   }
 };
 /// The same shapes, without contents, for who may not touch the parameters; all of a Sharded pack.
-struct Shape : Take {
-  void operator()(const Name&, const auto& all, auto& part) const { rows::resize(part, all, of(all).count); }
+template <class M>
+struct Shape : Take<M> {
+  void operator()(const Name&, const auto& all, auto& part) const { rows::resize(part, all, this->of(all).count); }
   void sharded(const Name&, const auto& all, auto& part) const { shape_like(part, all); }
 };
 /// Where the rows of all shards lie.
@@ -122,11 +125,12 @@ struct Zero {
   void validate() const { optim::validate_options(inner()); }
   template <class C, class Pack>
   State<Pack> begin(C& ctx, const Pack& params) const {
-    static_assert(C::Backend::is_host, "gatefold: Zero runs on host backends; see docs/distributed.md");
+    const auto here = ctx.here();
     const auto parts_alone = [](auto&, const auto&) {};
     Pack mine;
     pack::structure_like(mine, params, parts_alone);
-    for_each_tensor(rows_of_shard::Shape{take()}, params, mine);
+    const auto take = take_on(ctx);
+    for_each_tensor(rows_of_shard::Shape<decltype(take.memory)>{take}, params, mine);
     State<Pack> state{{inner().begin(ctx, mine)}, {}, {}};
     for (Pack* p : {&state.params, &state.grads}) pack::structure_like(*p, params, parts_alone);
     return state;
@@ -134,23 +138,27 @@ struct Zero {
   template <class C, class Pack>
   void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
     expect_like("Zero.step", "grads", params, grads);
-    for_each_tensor(take(), params, state.params);
-    for_each_tensor(take(), grads, state.grads);
+    const auto here = ctx.here();
+    for_each_tensor(take_on(ctx), params, state.params);
+    for_each_tensor(take_on(ctx), grads, state.grads);
     state.of_shard.part.step = state.step;
     inner().step(ctx, state.params, state.grads, state.of_shard.part);
     ++state.step;
     for_each_tensor(rows_of_shard::Swap{}, params, state.params);
     for_each_tensor(rows_of_shard::Swap{}, grads, state.grads);
-    gather<float>(params, state.params);
-    gather<double>(params, state.params);
+    gather<float>(ctx, params, state.params);
+    gather<double>(ctx, params, state.params);
   }
 
  private:
-  rows_of_shard::Take take() const { return {shard->index(), shard->count()}; }
+  template <class C>
+  auto take_on(C& ctx) const {
+    return rows_of_shard::Take{memory_of(ctx), shard->index(), shard->count()};
+  }
   OptimizerT inner() const { return optim::with_rate(optimizer, lr); }
   /// The new rows of all shards.
-  template <class T, class Pack>
-  void gather(Pack& params, Pack& mine) const {
+  template <class T, class C, class Pack>
+  void gather(C& ctx, Pack& params, Pack& mine) const {
     rows_of_shard::Places<T> all, own;
     for_each_tensor(all, params);
     for_each_tensor(own, mine);
@@ -162,13 +170,20 @@ struct Zero {
       total += counts.back();
     }
     if (total == 0) return;
-    std::vector<T> packed, everything(static_cast<std::size_t>(total));
-    own.each(0, 1, [&](const T* from, Index n) { packed.insert(packed.end(), from, from + n); });
-    shard->template all_gather<T>(packed.data(), counts, everything.data());
-    const T* from = everything.data();
+    const auto memory = memory_of(ctx);
+    auto mark = ctx.mark();
+    T* const packed = ctx.template scratch<T>(counts[static_cast<std::size_t>(shard->index())]).data();
+    T* const everything = ctx.template scratch<T>(total).data();
+    T* next = packed;
+    own.each(0, 1, [&](const T* from, Index n) {
+      memory.copy(from, n, next);
+      next += n;
+    });
+    shard->all_gather(memory, packed, counts, everything);
+    const T* from = everything;
     for (Index j = 0; j < shard->count(); ++j)
       all.each(j, shard->count(), [&](T* to, Index n) {
-        std::copy_n(from, n, to);
+        memory.copy(from, n, to);
         from += n;
       });
   }

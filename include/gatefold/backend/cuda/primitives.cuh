@@ -74,6 +74,12 @@ struct Primitives {
   static void from_host(Context& ctx, Index n, const T* from, T* to) {
     transfer(ctx, n, from, to, cudaMemcpyHostToDevice);
   }
+  /// Between devices too, by way of the host where they do not reach each other's memory.
+  static void copy_bytes(Context& ctx, std::size_t bytes, const void* from, void* to) {
+    const auto here = ctx.here();
+    if (bytes == 0) return;
+    device::expect_success(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, ctx.stream()), "cudaMemcpyAsync");
+  }
 
   template <class F>
   static void for_each(Context& ctx, Index n, const F& f) {

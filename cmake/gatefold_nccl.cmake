@@ -1,0 +1,15 @@
+# NCCL for gatefold::nccl: of NCCL_ROOT (a variable, or of the environment), the CUDA toolkit's or the system's. That of
+# PyPI's nvidia-nccl-cu13 is site-packages/nvidia/nccl. Sets NCCL_FOUND, and makes the target NCCL::nccl.
+find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${NCCL_ROOT} $ENV{NCCL_ROOT} ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)
+find_library(NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${NCCL_ROOT} $ENV{NCCL_ROOT} ${CUDAToolkit_LIBRARY_DIR}
+             PATH_SUFFIXES lib)
+mark_as_advanced(NCCL_INCLUDE_DIR NCCL_LIBRARY)
+set(NCCL_FOUND FALSE)
+if(NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
+  set(NCCL_FOUND TRUE)
+  if(NOT TARGET NCCL::nccl)
+    add_library(NCCL::nccl UNKNOWN IMPORTED GLOBAL)
+    set_target_properties(NCCL::nccl PROPERTIES IMPORTED_LOCATION ${NCCL_LIBRARY}
+                          INTERFACE_INCLUDE_DIRECTORIES ${NCCL_INCLUDE_DIR})
+  endif()
+endif()

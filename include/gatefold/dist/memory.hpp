@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/types.hpp"
+
+/// Where what shards give to each other lies. Code of shards is written once, for the host and for devices.
+namespace gatefold::dist {
+
+/// That of the host. What is asked is done when the call returns.
+struct HostMemory {
+  static constexpr bool is_host = true;
+
+  /// to = from; as memory of devices copies: from anywhere to anywhere.
+  template <class T>
+  void copy(const T* from, Index n, T* to) const {
+    if (n > 0) std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(T));
+  }
+  /// to += from
+  template <class T>
+  void add(const T* from, Index n, T* to) const {
+    for (Index i = 0; i < n; ++i) to[i] += from[i];
+  }
+  /// Return when all that was asked is done.
+  void finish() const {}
+
+  /// Values for the host to read: where they stand.
+  template <class T>
+  std::span<T> read(T* from, Index n) const {
+    return {from, static_cast<std::size_t>(n)};
+  }
+  /// Room for the host to write values that belong to `to`, and then `write`.
+  template <class T>
+  std::span<T> room(T* to, Index n) const {
+    return {to, static_cast<std::size_t>(n)};
+  }
+  template <class T>
+  void write(std::span<T>, T*) const {}
+};
+
+/// That of the device of a context, in the order of its stream. Lists that the host reads or writes are copies.
+template <class C>
+struct DeviceMemory {
+  using B = typename C::Backend;
+  static constexpr bool is_host = false;
+  C& ctx;
+
+  template <class T>
+  void copy(const T* from, Index n, T* to) const {
+    B::copy_bytes(ctx, static_cast<std::size_t>(n) * sizeof(T), from, to);
+  }
+  template <class T>
+  void add(const T* from, Index n, T* to) const {
+    B::for_each(ctx, n, fn::AddScaled<T>{T(1), from, to});
+  }
+  void finish() const { ctx.synchronize(); }
+
+  template <class T>
+  std::vector<std::remove_const_t<T>> read(T* from, Index n) const {
+    std::vector<std::remove_const_t<T>> values(static_cast<std::size_t>(n));
+    B::to_host(ctx, n, from, values.data());
+    return values;
+  }
+  template <class T>
+  std::vector<T> room(T*, Index n) const {
+    return std::vector<T>(static_cast<std::size_t>(n));
+  }
+  template <class T>
+  void write(const std::vector<T>& values, T* to) const {
+    B::from_host(ctx, static_cast<Index>(values.size()), values.data(), to);
+  }
+};
+
+/// That in which a context works.
+template <class C>
+auto memory_of([[maybe_unused]] C& ctx) {
+  if constexpr (C::Backend::is_host) {
+    return HostMemory{};
+  } else {
+    return DeviceMemory<C>{ctx};
+  }
+}
+
+}  // namespace gatefold::dist

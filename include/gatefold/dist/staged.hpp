@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "gatefold/core/types.hpp"
+#include "gatefold/dist/group.hpp"
+
+namespace gatefold::dist {
+
+/// What crosses between a device and other processes, by way of the host: for a world whose messages lie there.
+class Staged {
+ public:
+  /// The same bytes, those for other processes on the host.
+  /// @param here  the shards of this process
+  template <class M>
+  void begin(const M& memory, std::span<const Bytes> out, std::span<const Room> in, const Range& here) {
+    const auto elsewhere = [&](std::size_t j) { return !here.has(static_cast<Index>(j)); };
+    std::size_t size = 0;
+    for (std::size_t j = 0; j < out.size(); ++j)
+      if (elsewhere(j)) size += out[j].size() + in[j].size();
+    bytes_.resize(size);
+    out_.assign(out.begin(), out.end());
+    in_.assign(in.begin(), in.end());
+    std::byte* at = bytes_.data();
+    for (std::size_t j = 0; j < out.size(); ++j) {
+      if (!elsewhere(j)) continue;
+      memory.copy(out[j].data(), static_cast<Index>(out[j].size()), at);
+      out_[j] = {at, out[j].size()};
+      in_[j] = {at + out[j].size(), in[j].size()};
+      at += out[j].size() + in[j].size();
+    }
+  }
+  std::span<const Bytes> out() const { return out_; }
+  std::span<const Room> in() const { return in_; }
+
+  /// What came from other processes, to where it belongs.
+  template <class M>
+  void end(const M& memory, std::span<const Room> in, const Range& here) const {
+    for (std::size_t j = 0; j < in.size(); ++j)
+      if (!here.has(static_cast<Index>(j))) memory.copy(in_[j].data(), static_cast<Index>(in[j].size()), in[j].data());
+    memory.finish();  // the next exchange writes there
+  }
+
+ private:
+  std::vector<Bytes> out_;
+  std::vector<Room> in_;
+  std::vector<std::byte> bytes_;
+};
+
+}  // namespace gatefold::dist

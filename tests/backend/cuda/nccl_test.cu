@@ -1,0 +1,128 @@
+#include "gatefold/backend/cuda/nccl.cuh"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "gatefold/dist.hpp"
+#include "gatefold/gatefold.cuh"
+#include "gatefold/nccl.cuh"
+#include "support/processes.hpp"
+#if __has_include("cuda_emulator/launch.hpp")
+#include "cuda_emulator/calls.hpp"
+#include "cuda_emulator/launch.hpp"
+#define GATEFOLD_EMULATED 1
+#endif
+
+using namespace gatefold;
+using support::Processes;
+
+namespace {
+
+/// Whether there are two devices: NCCL's ranks have one each.
+bool two_devices() {
+#ifdef GATEFOLD_EMULATED
+  cuda_emulator::options().devices = 2;
+#endif
+  int there = 0;
+  REQUIRE(cudaGetDeviceCount(&there) == cudaSuccess);
+  return there >= 2;
+}
+void use(int device) {
+  if (cudaSetDevice(device) != cudaSuccess) throw DeviceError("no such device");
+}
+
+/// The sum of what three shards have on the device of their process.
+template <class W>
+std::vector<double> sum_on(W& world, int device) {
+  constexpr Index shards = 3, n = 7;
+  std::vector<double> found(n);
+  dist::run(world, shards, [&](auto& shard) {
+    use(device);
+    Cuda::Context ctx;
+    std::vector<double> mine;
+    for (Index i = 0; i < n; ++i) mine.push_back(1.0 / static_cast<double>(3 + 7 * shard.index() + i));
+    Tensor<double, 1, Cuda> values(n);
+    Cuda::from_host(ctx, n, mine.data(), values.data());
+    shard.sum(ctx, values.data(), n);
+    if (shard.index() == world.rank())  // the first one here
+      Cuda::to_host(ctx, n, static_cast<const double*>(values.data()), found.data());
+  });
+  return found;
+}
+/// That of one process, and by hand.
+std::vector<double> expected_sum() {
+  std::vector<double> sum;
+  for (int i = 0; i < 7; ++i) sum.push_back(1.0 / (3 + i) + 1.0 / (10 + i) + 1.0 / (17 + i));  // (0 + 1) + 2
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("nccl: what the devices of two processes give each other has the bits of one process") {
+  Processes alone(1);
+  Processes::World one{&alone, 0};
+  dist::Nccl without(one);  // a single rank needs no NCCL
+  CHECK(sum_on(without, 0) == expected_sum());
+  if (!two_devices()) return;
+  Processes all(2);
+  std::vector<double> found[2];
+  all.run([&](auto& inner) {
+    use(inner.rank());
+    dist::Nccl world(inner);
+    found[inner.rank()] = sum_on(world, inner.rank());
+  });
+  CHECK(found[0] == expected_sum());
+  CHECK(found[1] == expected_sum());
+#ifdef GATEFOLD_EMULATED
+  CHECK(cuda_emulator::calls()["ncclSend"] > 0);
+  CHECK(cuda_emulator::calls()["ncclSend"] == cuda_emulator::calls()["ncclRecv"]);
+#endif
+}
+
+#ifdef GATEFOLD_EMULATED
+namespace {
+
+/// What each of two ranks throws.
+std::vector<std::string> failures(const auto& program) {
+  REQUIRE(two_devices());
+  Processes all(2);
+  std::vector<std::string> found(2);
+  all.run([&](auto& inner) {
+    try {
+      use(inner.rank());
+      dist::Nccl world(inner, {.timeout = 1});
+      program(world);
+    } catch (const Error& error) {
+      found[static_cast<std::size_t>(inner.rank())] = error.what();
+    }
+  });
+  return found;
+}
+bool has(const std::vector<std::string>& all, const std::string& sentence) {
+  return std::find(all.begin(), all.end(), sentence) != all.end();
+}
+
+}  // namespace
+
+TEST_CASE("nccl: a call that fails throws NCCL's sentences, and the other rank hears of it") {
+  for (const std::string call :
+       {"ncclGetUniqueId", "ncclCommInitRankConfig", "ncclSend", "ncclGroupEnd", "ncclCommGetAsyncError"}) {
+    CAPTURE(call);
+    cuda_emulator::fail(call, 0, cudaErrorECCUncorrectable);
+    const auto found = failures([](auto& world) { sum_on(world, world.rank()); });
+    CHECK(has(found, call +
+                         ": unhandled cuda error (run with NCCL_DEBUG=INFO for details): Cuda failure 'uncorrectable "
+                         "ECC error encountered'"));
+    CHECK(!has(found, ""));
+  }
+}
+
+TEST_CASE("nccl: shards on another device than their process are refused") {
+  const auto found = failures([](auto& world) { sum_on(world, 0); });
+  CHECK(has(found, "Nccl.exchange: bytes: expected those of device 1, where its world was made, got device 0"));
+}
+#endif

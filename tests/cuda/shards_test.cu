@@ -1,0 +1,204 @@
+// Training on shards whose contexts are on one device or on several.
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstddef>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "gatefold/dist.hpp"
+#include "gatefold/gatefold.cuh"
+#include "support/processes.hpp"
+#include "support/shard_run.hpp"
+#if __has_include("cuda_emulator/launch.hpp")
+#include "cuda_emulator/calls.hpp"
+#include "cuda_emulator/launch.hpp"
+#define GATEFOLD_EMULATED 1
+#endif
+
+using namespace gatefold;
+using support::Processes;
+using test::ShardRun;
+
+namespace gatefold::test {
+
+struct TablePack {
+  Table<double, Cuda> table;
+  static void each(auto&& f, auto&... p) { f("table", p.table...); }
+};
+
+}  // namespace gatefold::test
+
+namespace {
+
+/// How many devices there are, two at most: an emulator has as many from the first call on, as CUB counts them once.
+int devices() {
+#ifdef GATEFOLD_EMULATED
+  cuda_emulator::options().devices = 2;
+#endif
+  int there = 0;
+  REQUIRE(cudaGetDeviceCount(&there) == cudaSuccess);
+  return std::min(there, 2);
+}
+/// The device of a shard, current in its thread.
+struct OnDeviceOf {
+  int devices;
+  void operator()(Index shard) const {
+    if (cudaSetDevice(static_cast<int>(shard) % devices) != cudaSuccess) throw DeviceError("no such device");
+  }
+};
+
+/// The training on so many shards of so many processes, which are threads of this one.
+ShardRun run_on(Index shards, int on_devices, int processes = 1, bool moves = false) {
+  Processes all(processes);
+  ShardRun found;
+  all.run([&](auto& world) {
+    ShardRun of_rank = test::run_on_shards<Cuda>(world, shards, OnDeviceOf{on_devices}, moves);
+    if (world.rank() == 0) found = std::move(of_rank);
+  });
+  return found;
+}
+
+template <class T>
+std::vector<T> on_host(Cuda::Context& ctx, const T* from, Index n) {
+  std::vector<T> values(static_cast<std::size_t>(n));
+  Cuda::to_host(ctx, n, from, values.data());
+  return values;
+}
+
+}  // namespace
+
+TEST_CASE("cuda: training on shards has the same bits on any number of devices and processes, wherever experts lie") {
+  for (const Index shards : {1, 2, 3, 4}) {
+    CAPTURE(shards);
+    const int both = devices();
+    const ShardRun one = run_on(shards, 1);
+    CHECK(run_on(shards, both) == one);
+    if (shards == 3) CHECK(run_on(shards, both, 1, true) == one);
+    if (shards > 2) CHECK(run_on(shards, both, 2) == one);
+  }
+}
+
+#ifdef GATEFOLD_CPU_BESIDE
+TEST_CASE("cuda: training on shards follows that of the CPU backend") {
+  for (const Index shards : {1, 3}) {
+    CAPTURE(shards);
+    const ShardRun cpu = test::shard_run_on_cpu(shards), cuda = run_on(shards, devices());
+    const auto difference = [](const std::vector<double>& a, const std::vector<double>& b) {
+      REQUIRE(a.size() == b.size());
+      double largest = 0;
+      for (std::size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::abs(a[i] - b[i]));
+      return largest;
+    };
+    CHECK(difference(cpu.losses, cuda.losses) <= 1e-13);
+    CHECK(difference(cpu.params, cuda.params) <= 1e-13);
+  }
+}
+#endif
+
+TEST_CASE("cuda: experts on shards give what they give in one process, bit for bit") {
+  constexpr Index items = 23, dim = test::run_dim;
+  const auto mixture = test::run_mixture();
+  using M = std::remove_const_t<decltype(mixture)>;
+  Cuda::Context one;
+  const auto params = init_params<double, Cuda>(mixture, one, Seed{1});
+  const auto x = uniform_tensor<double>(one, Seed{2}, 1, items, dim),
+             du = uniform_tensor<double>(one, Seed{3}, 1, items, dim);
+  auto u = zeros_like(one, x), dx = zeros_like(one, x);
+  Saved<M, double, Cuda> saved;
+  mixture.forward(one, params, x, u, saved);
+  auto grads = zeros_like(one, params);
+  backward(mixture, one, params, x, saved, du, dx, grads);
+  const auto expected = on_host(one, std::as_const(u).data(), u.size());
+  std::vector<std::vector<double>> expected_grads;
+  for_each_tensor([&](const Name&, const auto& g) { expected_grads.push_back(on_host(one, g.data(), g.size())); },
+                  grads.expert);
+
+  const std::vector<dist::Placement> placements{{}, {{2, 2, 2, 2, 2}}, {{1, 0, 1, 0, 1}}};
+  const int on_devices = devices();
+  for (const dist::Placement& placement : placements) {
+    CAPTURE(placement.shard_of);
+    std::atomic<int> wrong = 0;
+    Processes alone(1);
+    Processes::World world{&alone, 0};
+    dist::run(world, 3, [&](auto& shard) {
+      OnDeviceOf{on_devices}(shard.index());
+      Cuda::Context ctx;
+      const dist::ExpertParallel branch{mixture, &shard, placement};
+      // Shard 1 has no items, and shard 0 one.
+      const auto first = shard.index() == 0 ? Index(0) : Index(1), count = shard.index() == 0   ? Index(1)
+                                                                           : shard.index() == 1 ? Index(0)
+                                                                                                : items - 1;
+      const auto all = uniform_tensor<double>(ctx, Seed{2}, 1, items, dim),
+                 dall = uniform_tensor<double>(ctx, Seed{3}, 1, items, dim);
+      const auto of_part = init_params<double, Cuda>(branch, ctx, Seed{1});
+      Tensor<double, 2, Cuda> v(count, dim), w(count, dim), dv(count, dim);
+      fill(ctx, dv.view(), 0);
+      Saved<std::remove_const_t<decltype(branch)>, double, Cuda> kept;
+      branch.forward(ctx, of_part, all.view().rows(first, count), v, kept);
+      infer(branch, ctx, of_part, all.view().rows(first, count), w);
+      auto g = zeros_like(ctx, of_part);
+      backward(branch, ctx, of_part, all.view().rows(first, count), kept, dall.view().rows(first, count), dv, g);
+      const auto part = on_host(ctx, std::as_const(v).data(), v.size());
+      wrong += !std::equal(part.begin(), part.end(), expected.begin() + first * dim);
+      wrong += part != on_host(ctx, std::as_const(w).data(), w.size());
+      auto whole = init_params<double, Cuda>(mixture, ctx, Seed{9});
+      dist::copy_whole(shard, ctx, g, whole);
+      if (shard.index() > 0) return;
+      std::size_t i = 0;
+      for_each_tensor(
+          [&](const Name&, const auto& found) {
+            wrong += on_host(ctx, found.data(), found.size()) != expected_grads[i++];
+          },
+          whole.expert);
+    });
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("cuda: of a table the rows that any shard touched are added up") {
+  const int on_devices = devices();
+  Processes alone(1);
+  Processes::World world{&alone, 0};
+  std::vector<std::vector<double>> sums(3);
+  std::vector<std::vector<unsigned char>> marks(3);
+  dist::run(world, 3, [&](auto& shard) {
+    OnDeviceOf{on_devices}(shard.index());
+    const auto me = static_cast<std::size_t>(shard.index());
+    Cuda::Context ctx;
+    test::TablePack pack;
+    pack.table.resize(5, 2);
+    zero(ctx, pack.table);
+    // Shards 0 and 1 touch row 1, shard 1 row 3 too.
+    const std::vector<std::vector<unsigned char>> touched{{0, 1, 0, 0, 0}, {0, 1, 0, 1, 0}, {0, 0, 0, 0, 0}};
+    const std::vector<std::vector<double>> rows{
+        {0, 0, 1, 2, 0, 0, 0, 0, 0, 0}, {0, 0, 10, 20, 0, 0, 5, 6, 0, 0}, std::vector<double>(10)};
+    Cuda::from_host(ctx, 5, touched[me].data(), pack.table.rows().marks);
+    Cuda::from_host(ctx, 10, rows[me].data(), pack.table.rows().data);
+    dist::all_reduce(shard, ctx, pack);
+    sums[me] = on_host<double>(ctx, pack.table.rows().data, 10);
+    marks[me] = on_host<unsigned char>(ctx, pack.table.rows().marks, 5);
+    if (pack.table.all_touched()) throw DeviceError("all rows are touched");
+  });
+  for (std::size_t j = 0; j < 3; ++j) {
+    CHECK(sums[j] == std::vector<double>{0, 0, 11, 22, 0, 0, 5, 6, 0, 0});
+    CHECK(marks[j] == std::vector<unsigned char>{0, 1, 0, 1, 0});
+  }
+}
+
+#ifdef GATEFOLD_EMULATED
+TEST_CASE("cuda: a copy that fails ends the run on all shards, with CUDA's sentence") {
+  const int on_devices = devices();
+  for (const long nth : {3, 40, 90}) {
+    cuda_emulator::fail("cudaMemcpyAsync", nth, cudaErrorECCUncorrectable);
+    CHECK_THROWS_WITH_AS(run_on(3, on_devices),
+                         "cudaMemcpyAsync: cudaErrorECCUncorrectable: uncorrectable ECC error encountered",
+                         DeviceError);
+  }
+}
+#endif

@@ -1,0 +1,60 @@
+#include "gatefold/dist/staged.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <functional>
+#include <vector>
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/dist/shards.hpp"
+#include "support/late_memory.hpp"
+#include "support/processes.hpp"
+
+using namespace gatefold;
+
+namespace {
+
+/// One that may fail as it takes.
+struct Failing : test::LateMemory {
+  bool fails;
+  void finish() const {
+    if (fails && !asked->empty()) throw DeviceError("a device fails");
+    LateMemory::finish();
+  }
+};
+
+/// Shards of `processes` give each other values that are made late. How many arrive wrong.
+int wrong_in(int processes, Index shards) {
+  support::Processes all(processes);
+  std::atomic<int> wrong = 0;
+  all.run([&](auto& world) { wrong += test::wrong_of_late(world, shards); });
+  return wrong;
+}
+
+}  // namespace
+
+TEST_CASE("what a device has given when it is given arrives, in this process and in others") {
+  for (const int processes : {1, 2, 3})
+    for (const Index shards : {3, 4}) {
+      CAPTURE(processes);
+      CAPTURE(shards);
+      CHECK(wrong_in(processes, shards) == 0);
+    }
+}
+
+TEST_CASE("a device that fails as it takes ends the run, after the others have read what its shard gives") {
+  dist::Alone world;
+  CHECK_THROWS_WITH_AS(dist::run(world, 3,
+                                 [&](auto& shard) {
+                                   std::vector<std::function<void()>> asked;
+                                   const Failing memory{{&asked}, shard.index() == 1};
+                                   std::vector<Index> give(1, shard.index()), take(3);
+                                   const std::vector<Index> counts{1, 1, 1};
+                                   shard.all_gather(memory, give.data(), counts, take.data());
+                                   give = {-1};
+                                   CHECK(take == std::vector<Index>{0, 1, 2});
+                                   shard.barrier();
+                                 }),
+                       "a device fails", DeviceError);
+}

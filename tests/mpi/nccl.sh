@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# nccl.sh PROGRAM LAUNCHER FLAG PROCESSES...: what PROGRAM (nccl.cu) leaves is the same bytes from so many processes,
+# and a rank that is late is named by the other. LAUNCHER FLAG R: mpirun with R processes.
+program=$1 launcher=$2 flag=$3
+shift 3
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export TMPDIR=$work
+failed=0
+first=
+for processes; do
+  timeout 200 "$launcher" "$flag" "$processes" "$program" "$work/$processes" </dev/null ||
+    { echo "$processes processes: exit status $?"; failed=1; continue; }
+  [[ -n $first ]] || { first=$work/$processes; [[ -s $first ]] || { echo "nothing was left"; failed=1; }; }
+  cmp "$first" "$work/$processes" || failed=1
+done
+begin=$SECONDS
+timeout 60 "$launcher" "$flag" 2 "$program" late </dev/null >"$work/said" 2>&1 &&
+  { echo "a late rank: no failure"; failed=1; }
+((SECONDS - begin < 30)) || { echo "a late rank: found after $((SECONDS - begin)) s"; failed=1; }
+grep -q 'rank 0: Mpi.exchange: nothing from rank 1 within 2 s' "$work/said" || { cat "$work/said"; failed=1; }
+exit $failed

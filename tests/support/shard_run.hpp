@@ -1,0 +1,76 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "gatefold/dist.hpp"
+#include "gatefold/policies.hpp"
+
+/// A training on shards, the same program on every backend.
+namespace gatefold::test {
+
+/// The loss of each step, and all parameters at the end.
+struct ShardRun {
+  std::vector<double> losses{}, params{};
+  friend bool operator==(const ShardRun&, const ShardRun&) = default;
+};
+
+inline constexpr Index run_dim = 6, run_experts = 5;
+/// Items of the batches: of one, some shards have none.
+inline constexpr Index run_items[] = {11, 1, 7, 2};
+
+inline auto run_mixture() {
+  return Mixture{SoftmaxTopK{.scores = {.experts = run_experts}, .selection = {.k = 2}},
+                 Mlp<Gelu>{.model_dim = run_dim, .hidden_dim = 5}};
+}
+auto run_model(const auto& branch) { return Stack{Residual{update::HeavyBall{.mu = 0.7, .gamma = 1.0}, branch}, 2}; }
+
+/// The run of this rank of a world: of rank 0 what shard 0 has at the end.
+/// @param begin  called in the thread of each shard, with its number
+/// @param moves  whether experts move between steps
+template <class B, class W, class F>
+ShardRun run_on_shards(W& world, Index shards, const F& begin, bool moves) {
+  ShardRun found;
+  dist::run(world, shards, [&](auto& shard) {
+    begin(shard.index());
+    typename B::Context ctx;
+    Trainer trainer{
+        ctx,
+        run_model(dist::ExpertParallel{run_mixture(), &shard}),
+        dist::LossOfShards{MeanSquaredError{}, &shard},
+        dist::DataParallel{optim::Clipped{dist::Zero{optim::Sgd{.lr = 0.1, .momentum = 0.9}, &shard}, 0.5}, &shard},
+        Seed{5},
+        Element<double>{}};
+    dist::ExpertLoads loads;
+    std::uint64_t number = 0;
+    for (const Index items : run_items) {
+      const auto here = ctx.here();
+      const auto x = uniform_tensor<double>(ctx, Seed{100 + number}, 1, items, run_dim),
+                 target = uniform_tensor<double>(ctx, Seed{200 + number}, 1, items, run_dim);
+      const auto mine = shard.part_of(items);
+      const double loss =
+          trainer.step(x.view().rows(mine.first, mine.count), target.view().rows(mine.first, mine.count));
+      if (shard.index() == 0) found.losses.push_back(loss);
+      loads.add(shard, trainer);
+      if (moves) dist::rebalance(shard, trainer, loads, dist::LongestFirst{.most = run_experts, .gain = 0});
+      ++number;
+    }
+    auto whole = init_params<double, B>(run_model(run_mixture()), ctx, Seed{9});
+    dist::copy_whole(shard, ctx, trainer.params, whole);
+    if (shard.index() > 0) return;
+    for_each_tensor(
+        [&](const Name&, const auto& t) {
+          const std::size_t before = found.params.size();
+          found.params.resize(before + static_cast<std::size_t>(t.size()));
+          B::to_host(ctx, t.size(), t.data(), found.params.data() + before);
+        },
+        whole);
+  });
+  return found;
+}
+
+/// That of the CPU backend, whose headers nvcc does not read (cuda/shards_on_cpu.cpp).
+ShardRun shard_run_on_cpu(Index shards);
+
+}  // namespace gatefold::test
