@@ -19,10 +19,9 @@
 #include "gatefold/io.hpp"
 #include "support/temp_directory.hpp"
 #endif
-#if __has_include("cuda_emulator/launch.hpp")
+#ifdef CUDA_EMULATOR
 #include "cuda_emulator/calls.hpp"
 #include "cuda_emulator/launch.hpp"
-#define GATEFOLD_EMULATED 1
 #endif
 
 using namespace gatefold;
@@ -42,7 +41,7 @@ namespace {
 
 /// How many devices there are, two at most: an emulator has as many from the first call on, as CUB counts them once.
 int devices() {
-#ifdef GATEFOLD_EMULATED
+#ifdef CUDA_EMULATOR
   cuda_emulator::options().devices = 2;
 #endif
   int there = 0;
@@ -195,7 +194,7 @@ TEST_CASE("cuda: of a table the rows that any shard touched are added up") {
   }
 }
 
-#ifdef GATEFOLD_EMULATED
+#ifdef CUDA_EMULATOR
 TEST_CASE("cuda: a copy that fails ends the run on all shards, with CUDA's sentence") {
   const int on_devices = devices();
   for (const long nth : {3, 40, 90}) {

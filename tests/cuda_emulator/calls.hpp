@@ -30,7 +30,7 @@ void fail(const std::string& name, long nth, cudaError_t error);
 /// The failures that were asked for and whose call never came, one sentence each.
 std::vector<std::string> pending_failures();
 
-/// Streams, events, graphs, cuBLAS handles and pinned allocations that have not been destroyed.
+/// Streams, events, graphs, cuBLAS handles, NCCL communicators and pinned allocations that have not been destroyed.
 std::size_t live_handles();
 
 /// A new test case: no calls, no failures to come, no error waiting in cudaGetLastError, no capture going on,

@@ -13,7 +13,7 @@
 #include "gatefold/mpi.hpp"
 #include "gatefold/nccl.cuh"
 #include "support/shard_run.hpp"
-#if __has_include("cuda_emulator/launch.hpp")
+#ifdef CUDA_EMULATOR
 #include "cuda_emulator/calls.hpp"
 #include "cuda_emulator/launch.hpp"
 #endif
@@ -24,7 +24,7 @@ int main(int, char** argv) {
   const std::string file = argv[1];
   dist::Mpi processes{{.timeout = file == "late" ? 2.0 : 60.0}};
   try {
-#if __has_include("cuda_emulator/launch.hpp")
+#ifdef CUDA_EMULATOR
     cuda_emulator::options().devices = processes.size();
 #endif
     const auto device = [&](Index) {
@@ -40,7 +40,7 @@ int main(int, char** argv) {
       world.exchange_on_device(out, in);
     }
     const test::ShardRun run = test::run_on_shards<Cuda>(world, 4, device, true);
-#if __has_include("cuda_emulator/launch.hpp")
+#ifdef CUDA_EMULATOR
     if ((cuda_emulator::calls()["ncclSend"] > 0) != (world.size() > 1)) throw DeviceError("not by NCCL");
 #endif
     if (world.rank() > 0) return 0;

@@ -11,10 +11,9 @@
 #include "gatefold/gatefold.cuh"
 #include "gatefold/nccl.cuh"
 #include "support/processes.hpp"
-#if __has_include("cuda_emulator/launch.hpp")
+#ifdef CUDA_EMULATOR
 #include "cuda_emulator/calls.hpp"
 #include "cuda_emulator/launch.hpp"
-#define GATEFOLD_EMULATED 1
 #endif
 
 using namespace gatefold;
@@ -24,7 +23,7 @@ namespace {
 
 /// Whether there are two devices: NCCL's ranks have one each.
 bool two_devices() {
-#ifdef GATEFOLD_EMULATED
+#ifdef CUDA_EMULATOR
   cuda_emulator::options().devices = 2;
 #endif
   int there = 0;
@@ -77,13 +76,13 @@ TEST_CASE("nccl: what the devices of two processes give each other has the bits 
   });
   CHECK(found[0] == expected_sum());
   CHECK(found[1] == expected_sum());
-#ifdef GATEFOLD_EMULATED
+#ifdef CUDA_EMULATOR
   CHECK(cuda_emulator::calls()["ncclSend"] > 0);
   CHECK(cuda_emulator::calls()["ncclSend"] == cuda_emulator::calls()["ncclRecv"]);
 #endif
 }
 
-#ifdef GATEFOLD_EMULATED
+#ifdef CUDA_EMULATOR
 namespace {
 
 /// What each of two ranks throws.
