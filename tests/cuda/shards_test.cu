@@ -14,47 +14,19 @@
 #include "gatefold/dist.hpp"
 #include "gatefold/gatefold.cuh"
 #include "support/processes.hpp"
+#include "support/shard_devices.cuh"
 #include "support/shard_run.hpp"
-#if defined(GATEFOLD_SLOW_TESTS) && __has_include(<nlohmann/json.hpp>)
-#include "gatefold/io.hpp"
-#include "support/temp_directory.hpp"
-#endif
 #ifdef CUDA_EMULATOR
 #include "cuda_emulator/calls.hpp"
-#include "cuda_emulator/launch.hpp"
 #endif
 
 using namespace gatefold;
 using support::Processes;
+using test::devices;
+using test::OnDeviceOf;
 using test::ShardRun;
 
-namespace gatefold::test {
-
-struct TablePack {
-  Table<double, Cuda> table;
-  static void each(auto&& f, auto&... p) { f("table", p.table...); }
-};
-
-}  // namespace gatefold::test
-
 namespace {
-
-/// How many devices there are, two at most: an emulator has as many from the first call on, as CUB counts them once.
-int devices() {
-#ifdef CUDA_EMULATOR
-  cuda_emulator::options().devices = 2;
-#endif
-  int there = 0;
-  REQUIRE(cudaGetDeviceCount(&there) == cudaSuccess);
-  return std::min(there, 2);
-}
-/// The device of a shard, current in its thread.
-struct OnDeviceOf {
-  int devices;
-  void operator()(Index shard) const {
-    if (cudaSetDevice(static_cast<int>(shard) % devices) != cudaSuccess) throw DeviceError("no such device");
-  }
-};
 
 /// The training on so many shards of so many processes, which are threads of this one.
 ShardRun run_on(Index shards, int on_devices, int processes = 1, bool moves = false) {
@@ -204,161 +176,4 @@ TEST_CASE("cuda: a copy that fails ends the run on all shards, with CUDA's sente
                          DeviceError);
   }
 }
-#endif
-
-#ifdef GATEFOLD_SLOW_TESTS
-namespace {
-
-/// u, dx and gradients of three shards on two devices beside those of one process.
-template <class T, class B, class M>
-void expect_one_process(const M& mixture, const Extra<M, T, B>& extra, Index length, double tolerance) {
-  constexpr Index sequences = 7, dim = test::run_dim;
-  const Index items = sequences * length;
-  const auto read = [](auto& ctx, const auto& t) {
-    std::vector<T> values(static_cast<std::size_t>(t.size()));
-    B::to_host(ctx, t.size(), t.data(), values.data());
-    return values;
-  };
-  const auto read_pack = [&](auto& ctx, const auto& pack) {
-    std::vector<T> all;
-    for_each_learned(
-        [&](const Name&, const auto& t) {
-          const auto part = read(ctx, t);
-          all.insert(all.end(), part.begin(), part.end());
-        },
-        pack);
-    return all;
-  };
-  const int on_devices = devices();
-  typename B::Context one;
-  const auto params = init_params<T, B>(mixture, one, Seed{1});
-  const auto x = uniform_tensor<T>(one, Seed{2}, 1, items, dim), du = uniform_tensor<T>(one, Seed{3}, 1, items, dim);
-  auto u = zeros_like(one, x), dx = zeros_like(one, x);
-  Saved<M, T, B> saved;
-  mixture.forward(one, params, x, u, saved, extra);
-  auto grads = zeros_like(one, params);
-  backward(mixture, one, params, x, saved, du, dx, grads, extra);
-
-  std::vector<T> found_u(static_cast<std::size_t>(items * dim)), found_dx(found_u.size()), found_grads;
-  Processes alone(1);
-  Processes::World world{&alone, 0};
-  dist::run(world, 3, [&](auto& shard) {
-    OnDeviceOf{on_devices}(shard.index());
-    typename B::Context ctx;
-    const dist::ExpertParallel branch{mixture, &shard};
-    const auto part = shard.part_of(sequences);
-    const Index first = part.first * length, count = part.count * length;
-    const auto all = uniform_tensor<T>(ctx, Seed{2}, 1, items, dim),
-               dall = uniform_tensor<T>(ctx, Seed{3}, 1, items, dim);
-    const auto of_part = init_params<T, B>(branch, ctx, Seed{1});
-    Tensor<T, 2, B> v(count, dim), dv(count, dim);
-    fill(ctx, dv.view(), 0);
-    Saved<std::remove_const_t<decltype(branch)>, T, B> kept;
-    branch.forward(ctx, of_part, all.view().rows(first, count), v, kept, extra);
-    auto g = zeros_like(ctx, of_part);
-    backward(branch, ctx, of_part, all.view().rows(first, count), kept, dall.view().rows(first, count), dv, g, extra);
-    dist::all_reduce(shard, ctx, g);
-    auto whole = init_params<T, B>(mixture, ctx, Seed{9});
-    dist::copy_whole(shard, ctx, g, whole);
-    const auto own_u = read(ctx, std::as_const(v)), own_dx = read(ctx, std::as_const(dv));
-    std::copy(own_u.begin(), own_u.end(), found_u.begin() + first * dim);
-    std::copy(own_dx.begin(), own_dx.end(), found_dx.begin() + first * dim);
-    if (shard.index() == 0) found_grads = read_pack(ctx, whole);
-  });
-  const auto check = [&](const std::vector<T>& found, const std::vector<T>& expected) {
-    REQUIRE(found.size() == expected.size());
-    double largest = 0, difference = 0;
-    for (std::size_t i = 0; i < found.size(); ++i) {
-      largest = std::max(largest, std::abs(double(expected[i])));
-      difference = std::max(difference, std::abs(double(found[i]) - double(expected[i])));
-    }
-    CHECK(largest > 0);
-    CHECK(difference <= tolerance * largest);
-  };
-  check(found_u, read(one, std::as_const(u)));
-  check(found_dx, read(one, std::as_const(dx)));
-  check(found_grads, read_pack(one, grads));
-}
-
-}  // namespace
-
-TEST_CASE("cuda: gates and experts of other kinds on shards give what they give in one process") {
-  const Mlp<Gelu> mlp{.model_dim = test::run_dim, .hidden_dim = 5};
-  const SoftmaxTopK top_k{.scores = {.experts = 5}, .selection = {.k = 2}};
-  const auto check = [](const auto& mixture, const auto& extra, Index length = 1) {
-    expect_one_process<double, Cuda>(mixture, extra, length, 1e-13);
-  };
-  SUBCASE("a capacity") {
-    const Mixture mixture{ComposedGate<LinearScores, Independent, Capacity<TopK>, Balance>{.scores = {.experts = 5}},
-                          mlp};
-    check(mixture, Extra<std::remove_const_t<decltype(mixture)>, double, Cuda>{});
-  }
-  SUBCASE("a mixing whose sequences stay") {
-    const Mixture mixture{SimilarityAware<SoftmaxTopK>{.scores = {.experts = 5}, .selection = {.k = 2}}, mlp};
-    check(mixture, Extra<std::remove_const_t<decltype(mixture)>, double, Cuda>{.mixing = {.length = 3}}, 3);
-  }
-  SUBCASE("biases: all items cross") {
-    const Mixture mixture{ComposedGate<LinearScores, Independent, SigmoidBias>{.scores = {.experts = 5}}, mlp};
-    check(mixture, Extra<std::remove_const_t<decltype(mixture)>, double, Cuda>{});
-  }
-  SUBCASE("Soft MoE, experts of two kinds") {
-    using Two = Experts<Mlp<Gelu>, Linear>;
-    const Mixture mixture{SoftMoe{.count = 5, .slots = 2},
-                          Two{.kinds = {mlp, Linear{.model_dim = test::run_dim}}, .counts = {2, 3}}};
-    check(mixture, Extra<std::remove_const_t<decltype(mixture)>, double, Cuda>{.length = 3}, 3);
-  }
-  SUBCASE("experts that draw numbers") {
-    const Mixture mixture{top_k, HiddenDropout{0.5, mlp}};
-    check(mixture, Extra<std::remove_const_t<decltype(mixture)>, double, Cuda>{.noise = {Random{Seed{3}, 1}}});
-  }
-  SUBCASE("bfloat16") {
-    const Mixture mixture{top_k, mlp};
-    // Floats of sums in another order (the gate's gradient), 7 terms of which 2^-24 may be lost each.
-    expect_one_process<float, CudaBf16>(mixture, {}, 1, 1e-6);
-  }
-}
-
-#if __has_include(<nlohmann/json.hpp>)
-TEST_CASE("cuda: a run on shards goes on from its checkpoint, as it would have without") {
-  const support::TempDirectory folder;
-  const int on_devices = devices();
-  std::vector<double> losses[2];
-  for (const bool stops : {false, true}) {
-    Processes alone(1);
-    Processes::World world{&alone, 0};
-    dist::run(world, 3, [&](auto& shard) {
-      OnDeviceOf{on_devices}(shard.index());
-      Cuda::Context ctx;
-      const auto begin = [&](std::uint64_t seed) {
-        return Trainer{ctx,
-                       dist::ExpertParallel{test::run_mixture(), &shard, {{2, 0, 1, 0, 2}}},
-                       dist::LossOfShards{MeanSquaredError{}, &shard},
-                       dist::DataParallel{optim::Clipped{optim::AdamW{.lr = 0.05}}, &shard},
-                       Seed{seed},
-                       Element<double>{}};
-      };
-      const auto step_twice = [&](auto& trainer) {
-        for (const std::uint64_t batch : {10, 20}) {
-          const auto here = ctx.here();
-          const auto x = uniform_tensor<double>(ctx, Seed{batch}, 1, 5, test::run_dim),
-                     target = uniform_tensor<double>(ctx, Seed{batch + 1}, 1, 5, test::run_dim);
-          const auto mine = shard.part_of(5);
-          const double loss =
-              trainer.step(x.view().rows(mine.first, mine.count), target.view().rows(mine.first, mine.count));
-          if (shard.index() == 0) losses[stops].push_back(loss);
-        }
-      };
-      auto trainer = begin(1);
-      step_twice(trainer);
-      if (!stops) return step_twice(trainer);
-      dist::save_checkpoint(shard, folder.file(), trainer);
-      auto next = begin(2);
-      dist::load_checkpoint(shard, folder.file(), next);
-      step_twice(next);
-    });
-  }
-  CHECK(losses[0].size() == 4);
-  CHECK(losses[0] == losses[1]);
-}
-#endif
 #endif

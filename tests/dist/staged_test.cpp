@@ -17,9 +17,12 @@ namespace {
 
 /// One that may fail as it takes.
 struct Failing : test::LateMemory {
-  bool fails;
+  bool* fails;  // once
   void finish() const {
-    if (fails && !asked->empty()) throw DeviceError("a device fails");
+    if (*fails && !asked->empty()) {
+      *fails = false;
+      throw DeviceError("a device fails");
+    }
     LateMemory::finish();
   }
 };
@@ -48,7 +51,8 @@ TEST_CASE("a device that fails as it takes ends the run, after the others have r
   CHECK_THROWS_WITH_AS(dist::run(world, 3,
                                  [&](auto& shard) {
                                    std::vector<std::function<void()>> asked;
-                                   const Failing memory{{&asked}, shard.index() == 1};
+                                   bool fails = shard.index() == 1;
+                                   const Failing memory{{&asked}, &fails};
                                    std::vector<Index> give(1, shard.index()), take(3);
                                    const std::vector<Index> counts{1, 1, 1};
                                    shard.all_gather(memory, give.data(), counts, take.data());
