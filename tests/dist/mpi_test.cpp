@@ -69,6 +69,7 @@ TEST_CASE("Mpi: an exchange is with other ranks") {
     CHECK_THROWS_AS(world.exchange({}, incoming), ArgumentError);
   }
   world.exchange({}, {});  // it has not failed
+  world.listen();
 }
 
 TEST_CASE("Mpi: a timeout is more than 0 seconds") { CHECK_THROWS_AS(World(0), ArgumentError); }
@@ -188,6 +189,8 @@ TEST_CASE("Mpi: a rank that fails is heard by all others, whatever they send it,
         incoming.push_back({other, room[std::size_t(other)].data(), bytes.size()});
       }
       CHECK_THROWS_AS(world.exchange(outgoing, incoming), DeviceError);
+      CHECK_THROWS_WITH_AS(world.listen(), ("rank " + std::to_string(failing) + ": the disk is full").c_str(),
+                           DeviceError);
       world.fail("what it says itself");
     }
     Mail nothing;

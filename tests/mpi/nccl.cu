@@ -27,8 +27,10 @@ int main(int, char** argv) {
 #ifdef CUDA_EMULATOR
     cuda_emulator::options().devices = processes.size();
 #endif
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices < processes.size()) return 77;  // each needs one
     const auto device = [&](Index) {
-      if (cudaSetDevice(processes.rank()) != cudaSuccess) throw DeviceError("as many devices as processes are needed");
+      if (cudaSetDevice(processes.rank()) != cudaSuccess) throw DeviceError("no such device");
     };
     device(0);
     dist::Nccl world(processes, {.timeout = 5});

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # nccl.sh PROGRAM LAUNCHER FLAG PROCESSES...: what PROGRAM (nccl.cu) leaves is the same bytes from so many processes,
-# and a rank that is late is named by the other. LAUNCHER FLAG R: mpirun with R processes.
+# and a rank that is late is named by the other. LAUNCHER FLAG R: mpirun with R processes. Exit status 77: there are
+# fewer devices than processes.
 program=$1 launcher=$2 flag=$3
 shift 3
 work=$(mktemp -d)
@@ -10,7 +11,7 @@ failed=0
 first=
 for processes; do
   timeout 200 "$launcher" "$flag" "$processes" "$program" "$work/$processes" </dev/null ||
-    { echo "$processes processes: exit status $?"; failed=1; continue; }
+    { status=$?; ((status == 77)) && exit 77; echo "$processes processes: exit status $status"; failed=1; continue; }
   [[ -n $first ]] || { first=$work/$processes; [[ -s $first ]] || { echo "nothing was left"; failed=1; }; }
   cmp "$first" "$work/$processes" || failed=1
 done

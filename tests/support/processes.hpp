@@ -26,11 +26,11 @@ class Processes {
     int rank() const { return of; }
     int size() const { return all->size(); }
     void exchange(std::span<const dist::Outgoing> outgoing, std::span<const dist::Incoming> incoming) {
-      if (outgoing.empty() && incoming.empty()) all->listen();
       for (const auto& m : outgoing) all->put(of, m);
       for (const auto& m : incoming) all->take(of, m);
     }
     void fail(const std::string& sentence) noexcept { all->fail(of, sentence); }
+    void listen() { all->listen(); }
   };
   /// f(world) of every process, each in a thread. Throws what the lowest threw.
   template <class F>

@@ -96,6 +96,12 @@ class Mpi {
     }
   }
 
+  /// Throws where a rank has failed, as exchange does, if that is known. Waits for nobody.
+  void listen() {
+    if (failed_) throw DeviceError(sentence_);
+    look_for_failures();
+  }
+
   /// Tell the other ranks that this one has failed, and why: once, and not what they told. Waits for nobody.
   /// @param sentence  up to 1000 bytes of it are sent
   void fail(const std::string& sentence) noexcept {

@@ -160,8 +160,10 @@ class Nccl {
       throw;
     }
   }
-  /// Throws the sentence of a rank that has failed, if it is there.
-  void listen() { world_.exchange({}, {}); }
+  /// Throws the sentence of a rank that has failed, where the world inside hears of it between exchanges.
+  void listen() {
+    if constexpr (requires { world_.listen(); }) world_.listen();
+  }
   void wait(const char* what) {
     if (wait_until(timeout_, [&] { return done(); })) return;
     std::ostringstream sentence;

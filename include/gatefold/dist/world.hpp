@@ -10,6 +10,8 @@
 ///     int rank() const;  int size() const;                       // this process, and how many there are
 ///     void exchange(outgoing, incoming);                         // every message is delivered when it returns
 ///     void fail(const std::string& sentence) noexcept;           // tells the others why this process ends
+///     void listen();                                             // optional: throws where another has failed, if that
+///                                                                // is known, and waits for nobody
 ///
 /// Messages from one process to another arrive in the order in which they are listed; all call exchange in the same
 /// order, from one thread at a time. What goes wrong, here or there, throws DeviceError: none waits for ever for one
