@@ -39,6 +39,9 @@ class Hierarchical {
   int rank() const { return world_.rank(); }
   int size() const { return world_.size(); }
   void fail(const std::string& sentence) noexcept { world_.fail(sentence); }
+  void listen() {
+    if constexpr (requires { world_.listen(); }) world_.listen();
+  }
 
   /// As that of `world`.
   /// @throws as that of `world`, and DeviceError if a rank of another node sends another size than is expected
