@@ -32,7 +32,7 @@ std::string part_of(const std::string& kernel) {
   const std::pair<const char*, const char*> parts[] = {
       {"RouteRow", "gating"},       {"SortKey", "dispatch"}, {"RadixSort", "dispatch"},  {"GroupsFrom", "dispatch"},
       {"FirstOfGroup", "dispatch"}, {"table_", "dispatch"},  {"TableSlots", "dispatch"}, {"SlotsOfRow", "dispatch"},
-      {"SlotItems", "dispatch"},    {"Combine", "combine"},  {"slots_are", "experts"},   {"few_rows", "experts"},
+      {"SlotItems", "dispatch"},    {"Combine", "combine"},  {"slots_are", "experts"},   {"skinny", "experts"},
       {"grouped_sum", "experts"}};
   for (const auto& [word, part] : parts)
     if (kernel.find(word) != std::string::npos) return part;

@@ -262,7 +262,7 @@ std::string purpose_of(const std::string& name) {
                                                           {"slots_are_depth", "gradient"},
                                                           {"grouped_sum", "bias"},
                                                           {"slots_are_rows", "product"},
-                                                          {"few_rows", "product"},
+                                                          {"skinny", "product"},
                                                           {"HeavyBall", "update"},
                                                           {"AdamW", "AdamW"},
                                                           {"cublasGemmEx", "cuBLAS"},

@@ -76,8 +76,8 @@ void check() {
 }  // namespace
 
 TEST_CASE("cuda: a tile that ends inside of its block, two matrices, floats and bfloat16") {
-  check<Bf16FewRows, float>();
-  check<Bf16FewRows, Bfloat16>();
+  check<Bf16Skinny, float>();
+  check<Bf16Skinny, Bfloat16>();
   check<Bf16SomeRows, float>();
   check<Bf16ManyRows, Bfloat16>();
 }
@@ -89,5 +89,5 @@ TEST_CASE("tiles fit the shared memory of a block from compute capability 8.6 on
   // 99 KiB, less what a kernel has besides
   CHECK(bytes(Bf16ManyRows{}) <= 98 * 1024);
   CHECK(bytes(Bf16SomeRows{}) <= 98 * 1024);
-  CHECK(bytes(Bf16FewRows{}) <= 98 * 1024);
+  CHECK(bytes(Bf16Skinny{}) <= 98 * 1024);
 }

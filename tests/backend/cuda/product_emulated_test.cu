@@ -67,14 +67,14 @@ Share share_of(const std::string& kernel, const std::vector<Index>& counts) {
 TEST_CASE("few rows are judged for each expert, whatever they are on average") {
   // 53 and 13 on average
   const std::vector<Index> one_hot{200, 0, 3, 32, 33}, hot_among_many{100, 1, 1, 1, 1, 1, 1, 1};
-  CHECK(share_of("few_rows", one_hot) == Share{35, 1});
+  CHECK(share_of("skinny", one_hot) == Share{35, 1});
   CHECK(share_of("slots_are_rows", one_hot) == Share{233, 1});
-  CHECK(share_of("few_rows", hot_among_many) == Share{7, 1});
+  CHECK(share_of("skinny", hot_among_many) == Share{7, 1});
   CHECK(share_of("slots_are_rows", hot_among_many) == Share{100, 1});
 }
 
 TEST_CASE("where no expert can have more than few rows, one kernel is launched") {
-  CHECK(share_of("few_rows", {20, 0, 12}) == Share{32, 1});
+  CHECK(share_of("skinny", {20, 0, 12}) == Share{32, 1});
   CHECK(share_of("slots_are_rows", {20, 0, 12}) == Share{0, 0});
   CHECK(share_of("slots_are_rows", {20, 0, 13}) == Share{0, 1});  // one could have had them all
 }

@@ -98,9 +98,9 @@ TEST_CASE("shapes fit a block and its warps") {
   check_shape<device::FewColumns>();
   check_shape<device::SeveralColumns>();
   check_shape<device::SomeColumns>();
-  check_shape<device::SomeColumnsOfFewRows>();
+  check_shape<device::SkinnyOfSomeColumns>();
   check_shape<device::MostColumns>();
-  check_shape<device::MostColumnsOfFewRows>();
+  check_shape<device::SkinnyOfMostColumns>();
 }
 
 TEST_CASE_TEMPLATE("cuda: rows of every shape", T, float, double) {

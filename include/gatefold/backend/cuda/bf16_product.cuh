@@ -60,7 +60,7 @@ void launch_with_ring(cudaStream_t stream, void (*kernel)(P...), Index blocks, i
 /// Rows of the tiles that so many slots are summed in: few enough that most of a tile is used.
 inline int bf16_tile_rows(Index slots, Index experts) {
   const Index some = experts < slots ? experts : slots;  // that have rows, at most
-  if (slots <= some * Bf16FewRows::rows) return Bf16FewRows::rows;
+  if (slots <= some * Bf16Skinny::rows) return Bf16Skinny::rows;
   return slots <= some * Bf16SomeRows::rows ? Bf16SomeRows::rows : Bf16ManyRows::rows;
 }
 
@@ -88,11 +88,11 @@ void bf16_slots_are_rows(Context& ctx, const Bf16Matrix& a, const EachBf16<Matri
     }
   };
   switch (bf16_tile_rows(slots, experts)) {
-    case Bf16FewRows::rows:
-      if (Matrices == 1 && some * blocks(stride, Bf16FewRows::columns) < ctx.multiprocessors()) {
-        if constexpr (Matrices == 1) run(Bf16FewRowsNarrow{});
+    case Bf16Skinny::rows:
+      if (Matrices == 1 && some * blocks(stride, Bf16Skinny::columns) < ctx.multiprocessors()) {
+        if constexpr (Matrices == 1) run(Bf16SkinnyNarrow{});
       } else {
-        run(Bf16FewRows{});
+        run(Bf16Skinny{});
       }
       break;
     case Bf16SomeRows::rows:

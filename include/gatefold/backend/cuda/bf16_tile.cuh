@@ -21,8 +21,8 @@ struct Bf16Shape {
 };
 using Bf16ManyRows = Bf16Shape<128, 128, 64, 64, 3, 2>;
 using Bf16SomeRows = Bf16Shape<64, 128, 32, 64, 3, 2>;
-using Bf16FewRows = Bf16Shape<16, 128, 16, 32, 4, 3>;
-using Bf16FewRowsNarrow = Bf16Shape<16, 64, 16, 16, 8, 2>;  // one matrix, where wider ones would be few
+using Bf16Skinny = Bf16Shape<16, 128, 16, 32, 4, 3>;
+using Bf16SkinnyNarrow = Bf16Shape<16, 64, 16, 16, 8, 2>;  // one matrix, where wider ones would be few
 
 /// Where a block's tile lies in c.
 struct Bf16TilePlace {

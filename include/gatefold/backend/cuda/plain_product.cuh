@@ -14,7 +14,7 @@ namespace gatefold::device {
 
 /// c = epilogue(c, …), where the product is not ours
 template <class T, class E>
-struct Finish {
+struct ApplyEpilogue {
   T* c;
   Index columns;
   E epilogue;

@@ -131,7 +131,7 @@ struct Primitives {
       fill(ctx, c, T(0));
     }
     if constexpr (!std::is_same_v<E, fn::Store>)
-      for_each(ctx, c.size(), device::Finish<T, E>{c.data(), c.extent(1), epilogue});
+      for_each(ctx, c.size(), device::ApplyEpilogue<T, E>{c.data(), c.extent(1), epilogue});
   }
 
   /// Rows of up to MostColumns::columns values are finished in shared memory by the kernel that sums them, longer ones

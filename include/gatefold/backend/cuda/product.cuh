@@ -2,12 +2,12 @@
 
 #include <type_traits>
 
-#include "gatefold/backend/cuda/few_rows.cuh"
 #include "gatefold/backend/cuda/handles.cuh"
 #include "gatefold/backend/cuda/loops.cuh"
 #include "gatefold/backend/cuda/operand.cuh"
 #include "gatefold/backend/cuda/row_tile.cuh"
 #include "gatefold/backend/cuda/schedule.cuh"
+#include "gatefold/backend/cuda/skinny.cuh"
 #include "gatefold/backend/cuda/status.cuh"
 #include "gatefold/backend/cuda/tile.cuh"
 #include "gatefold/backend/cuda/tile_loader.cuh"
@@ -264,8 +264,8 @@ static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, 
   }
 }
 
-/// Experts of up to kFewRows rows go to one kernel and the others to another, each of which leaves the other's alone:
-/// how many rows an expert has is known on the device. One that is sure to have nothing to do is not launched.
+/// Experts of up to kSkinnyRows rows go to one kernel and the others to another, each of which leaves the other's
+/// alone: how many rows an expert has is known on the device. One that is sure to have nothing to do is not launched.
 /// @param slots  how many there may be
 template <int Matrices, class T, class Context, class E>
 void slots_are_rows(Context& ctx, const Operand<T>& a, const Each<T, Matrices>& b, Index b_step, const Index* offsets,
@@ -278,8 +278,8 @@ void slots_are_rows(Context& ctx, const Operand<T>& a, const Each<T, Matrices>& 
   const bool strips = whole && b.of[0].layout != Layout::along_depth;
   if (strips) {
     const auto run_strips = [&]<class Shape>(Shape) {
-      const Index of_few = some * blocks(kFewRows, Shape::rows), tiles = row_tiles(Shape::rows);
-      few_rows_kernel<Shape, Matrices>
+      const Index of_few = some * blocks(kSkinnyRows, Shape::rows), tiles = row_tiles(Shape::rows);
+      skinny_kernel<Shape, Matrices>
           <<<grid(blocks(columns, Shape::columns) * (of_few < tiles ? of_few : tiles)), Shape::threads, 0,
              ctx.stream()>>>(a, b, b_step, offsets, experts, columns, depth, c, epilogue);
       expect_launched("Cuda::grouped_gemm");
@@ -289,9 +289,9 @@ void slots_are_rows(Context& ctx, const Operand<T>& a, const Each<T, Matrices>& 
     } else {
       run_strips(WideStrip{});
     }
-    if (slots <= kFewRows) return;
+    if (slots <= kSkinnyRows) return;
   }
-  const Index above = strips ? kFewRows : 0;
+  const Index above = strips ? kSkinnyRows : 0;
   const auto run = [&]<class Shape, bool Stay>(Shape, std::bool_constant<Stay>) {
     static_assert(Shape::blocks <= Flags::each, "gatefold: every block that stays needs a flag");
     const auto kernel = slots_are_rows_kernel<Shape, Stay, Matrices, T, E>;

@@ -34,9 +34,9 @@ struct RowsShape {
 using FewColumns = RowsShape<64, 8, 2, 2, 2>;
 using SeveralColumns = RowsShape<64, 16, 2, 4, 4>;
 using SomeColumns = RowsShape<128, 32, 8, 4, 4>;
-using SomeColumnsOfFewRows = RowsShape<32, 32, 2, 4, 4>;
+using SkinnyOfSomeColumns = RowsShape<32, 32, 2, 4, 4>;
 using MostColumns = RowsShape<256, 64, 8, 8, 4>;
-using MostColumnsOfFewRows = RowsShape<32, 64, 4, 4, 4>;
+using SkinnyOfMostColumns = RowsShape<32, 64, 4, 4, 4>;
 
 /// The shared memory of a block: a ring of tiles of both operands while it sums, then `kept` rows at a time.
 template <class Shape, class T>
@@ -225,11 +225,11 @@ void product_rows(cudaStream_t stream, int multiprocessors, Index lines, Index c
     product_rows_kernel<Shape><<<grid(blocks(lines, Shape::rows)), Shape::threads, 0, stream>>>(
         from_a, from_b, lines, static_cast<int>(columns), static_cast<int>(depth), c, epilogue, f);
   };
-  const auto run_one_of = [&]<class Shape, class OfFewRows>(Shape shape, OfFewRows of_few_rows) {
+  const auto run_one_of = [&]<class Shape, class SkinnyShape>(Shape shape, SkinnyShape skinny) {
     if (blocks(lines, Shape::rows) >= multiprocessors) {
       run(shape);
     } else {
-      run(of_few_rows);
+      run(skinny);
     }
   };
   if (columns <= FewColumns::columns) {
@@ -237,9 +237,9 @@ void product_rows(cudaStream_t stream, int multiprocessors, Index lines, Index c
   } else if (columns <= SeveralColumns::columns) {
     run(SeveralColumns{});
   } else if (columns <= SomeColumns::columns) {
-    run_one_of(SomeColumns{}, SomeColumnsOfFewRows{});
+    run_one_of(SomeColumns{}, SkinnyOfSomeColumns{});
   } else {
-    run_one_of(MostColumns{}, MostColumnsOfFewRows{});
+    run_one_of(MostColumns{}, SkinnyOfMostColumns{});
   }
   expect_launched("Cuda::gemm_rows");
 }

@@ -70,9 +70,9 @@ struct PriorityOfItem {
   View<T, 1, B> priority;
   GATEFOLD_HD void operator()(Index n) const { priority(n) = q(n, chosen(expert(n * picks))); }
 };
-/// Of two places: earlier choices first, then the item that is surer of its first choice.
+/// Of two places: earlier choices first, then the item of higher priority.
 template <class T, class B>
-struct SurerFirst {
+struct HigherPriority {
   Index items, picks;
   View<const T, 1, B> priority;
   GATEFOLD_HD bool operator()(Index a, Index b) const {
@@ -83,7 +83,7 @@ struct SurerFirst {
 /// What finds no room in list l, that of one group and expert, is dropped.
 template <class T, class B>
 struct DropOverflow {
-  SurerFirst<T, B> before;
+  HigherPriority<T, B> before;
   bool batch_priority;
   Index experts;
   View<const Index, 1, B> offsets, room;

@@ -32,9 +32,9 @@ struct Ring {
   T b[stages][Matrices][Strip::depth][Strip::columns];  // or Bfloat16, in the first half
 };
 
-/// What a block of few_rows_kernel sums.
+/// What a block of skinny_kernel sums.
 template <class T, int Matrices>
-struct FewRows {
+struct SkinnyBlock {
   Operand<T> a;
   Each<T, Matrices> b;
   Index first, row, column, columns, depth;  // first slot of the expert; where the block begins in c; extents
@@ -128,24 +128,24 @@ struct FewRows {
 };
 
 /// Rows of an expert up to which reading its weights is what takes time.
-inline constexpr Index kFewRows = 32;
+inline constexpr Index kSkinnyRows = 32;
 
 /// c[s] = epilogue(a[row(s)] b_e, …) for the experts of few rows: one block for each strip of columns and each
 /// Strip::rows rows of an expert.
 /// @param b  along_lines or rounded, whole fours
 template <class Strip, int Matrices, class T, class E>
 static __global__ void __launch_bounds__(Strip::threads)
-    few_rows_kernel(Operand<T> a, Each<T, Matrices> b, Index b_step, const Index* offsets, Index experts, Index columns,
-                    Index depth, T* c, E epilogue) {
+    skinny_kernel(Operand<T> a, Each<T, Matrices> b, Index b_step, const Index* offsets, Index experts, Index columns,
+                  Index depth, T* c, E epilogue) {
   __shared__ __align__(16) Ring<Strip, T, Matrices> ring;
   const Index strips = (columns + Strip::columns - 1) / Strip::columns;
-  const RowTile tile = find_row_tile(offsets, experts, Strip::rows, blockIdx.x / strips, RowRange{0, kFewRows});
+  const RowTile tile = find_row_tile(offsets, experts, Strip::rows, blockIdx.x / strips, RowRange{0, kSkinnyRows});
   if (tile.expert < 0) return;
   const Index first = offsets[tile.expert], left = offsets[tile.expert + 1] - first - tile.row;
   for (Operand<T>& matrix : b.of) matrix.data += tile.expert * b_step;
   const int rows = left < Strip::rows ? static_cast<int>(left) : Strip::rows;
-  const FewRows<T, Matrices> few{a.skip(first), b,     first, tile.row, blockIdx.x % strips * Strip::columns,
-                                 columns,       depth, rows};
+  const SkinnyBlock<T, Matrices> few{a.skip(first), b,     first, tile.row, blockIdx.x % strips * Strip::columns,
+                                     columns,       depth, rows};
   // As few sums as the rows ask for, or their instructions would take longer than the weights.
   constexpr int most = Strip::rows / Strip::row_step;
   if (rows <= Strip::row_step) {

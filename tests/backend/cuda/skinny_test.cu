@@ -1,5 +1,5 @@
 // The product for few rows: its ring of tiles. The product itself is in product_test.cu.
-#include "gatefold/backend/cuda/few_rows.cuh"
+#include "gatefold/backend/cuda/skinny.cuh"
 
 #include <doctest/doctest.h>
 
