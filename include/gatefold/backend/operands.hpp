@@ -11,6 +11,7 @@ struct AsTheyAre {
   template <class T>
   using Of = T;
 };
+/// Floats are rounded to bfloat16, doubles are not.
 struct RoundedFloats {
   template <class T>
   using Of = std::conditional_t<std::is_same_v<T, float>, Bfloat16, T>;

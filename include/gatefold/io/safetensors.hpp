@@ -43,6 +43,7 @@ namespace safetensors {
 /// Where a tensor's elements lie in memory.
 inline constexpr std::uint64_t kAlignment = 8;
 
+/// Tensors of backend B whose elements a file may hold; others stop the compiler.
 template <class B>
 struct Storable {
   template <class T>
@@ -83,6 +84,7 @@ class Entries {
   std::set<std::string> names_;
 };
 
+/// Take a tensor into the list.
 struct AddEntry {
   Entries& all;
   void operator()(const Name& at, const AnyTensor* tensor) const {
@@ -146,6 +148,7 @@ struct Source {
   void (*to_host)(void* context, const void* data, Index at, Index count, std::byte* to);
 };
 
+/// Take where the elements of a tensor are into the list.
 template <class C>
 struct AddSource {
   std::vector<Source>& all;

@@ -13,6 +13,7 @@ namespace gatefold {
 
 namespace parameter_group {
 
+/// Exchange the tensors that are not of the group.
 struct SwapOthers {
   const std::vector<bool>& belongs;
   std::size_t& i;
@@ -20,6 +21,7 @@ struct SwapOthers {
     if (!belongs[i++]) std::swap(t, other);
   }
 };
+/// Copy the tensors that are.
 template <class C>
 struct CopyChosen {
   C& ctx;
@@ -31,6 +33,7 @@ struct CopyChosen {
     copy(ctx, from.view(), to.view());
   }
 };
+/// Copy nothing.
 struct LeaveEmpty {
   void operator()(auto&, const auto&) const {}
 };
