@@ -11,12 +11,13 @@ if [[ ${2:-} == check ]]; then
   echo "docs/catalogue.md has drifted: bash tests/structure/catalogue.sh . >docs/catalogue.md"
   exit 1
 fi
-mapfile -t files < <(find include/gatefold/{gate,update,expert,loss} -name '*.hpp' 2>/dev/null | sort)
+mapfile -t files < <(find include/gatefold/{gate,update,expert,loss,layer} -name '*.hpp' 2>/dev/null | sort)
 ((${#files[@]})) || { echo "no headers"; exit 2; }
 
 exec awk '
 BEGIN {
-  n = split("whole gates|scores|mixing|selections|auxiliary losses of a gate|update rules|experts|losses", titles, "|")
+  n = split("whole gates|scores|mixing|selections|auxiliary losses of a gate|update rules|experts|losses|" \
+    "branches with tensors of their own", titles, "|")
 }
 FNR == 1 { doc = ""; in_fn = 0; collecting = 0 }
 /^namespace (fn|lookup|policy|mixing|steps|support) \{/ { in_fn = 1 }
@@ -38,9 +39,10 @@ collecting {
   body = body $0 "\n"
   if (in_params) params_line()
   if (/^  struct Params \{/) in_params = 1
+  if (/^  using Params = [A-Z][A-Za-z]*::Params<T, B>;/) tensors = "those of `" between($0, "Params = ", "::") "`"
   if (/^  using Params = gatefold::Params</) tensors = "those of " between($0, "gatefold::Params<", ",")
   if (open_options && /^  static/) in_static = 1
-  if (in_static) { if (/^  }|;$|}$/) in_static = 0; next }
+  if (in_static) { if (/^  }|[;}]( *\/\/.*)?$/) in_static = 0; next }
   if (open_options && /^  (template|private|\/\/\/)|\) const/) open_options = 0
   if (open_options && /^  [A-Za-z_:<>.]+(, [a-z]+>)?( [A-Za-z_:<>]+)* [a-z_0-9]+.*;/ && !/^  using/) {
     text = $0
@@ -132,6 +134,7 @@ function section(folder) {
   if (folder == "update") return 6
   if (folder == "expert") return 7
   if (folder == "loss") return 8
+  if (folder == "layer") return 9
   if (body ~ /GateOutcome</) return 5
   if (body ~ /Candidates</ && body ~ /SparsePlan</ && body !~ /using Plan =/) return 4
   if (body ~ / rank\(/) return 3
@@ -147,6 +150,7 @@ function policy(  folder, test, parts, key, shown) {
   if (FILENAME ~ /composed_gate\.hpp$/) return
   split(FILENAME, parts, "/")
   folder = parts[3]
+  if (folder == "layer" && tensors !~ /\[|those of `[A-Z]/) return  # it holds what its parts do
   if (folder == "update" && body !~ /&& d?f,( (Out|In|int)|\n)/) return  # a part of rules
   test = FILENAME
   sub(/^include\/gatefold\//, "", test)

@@ -25,10 +25,10 @@ for want in pairs each; do
   [[ $compositions == compositions.txt ]] || rm "$compositions"
 done
 
-# Losses of a model are no part of a layer; gates by name are compositions of rows.
+# Losses are no part of a layer and these branches stand beside mixtures; gates by name are compositions of rows.
 if awk -f "$scripts/rows.awk" -f <(cat <<'END'
 FILENAME ~ /\.hpp$/ { next }
-/^## / { listed = $0 !~ /^## (gates by name|losses)/; next }
+/^## / { listed = $0 !~ /^## (gates by name|losses|branches)/; next }
 listed && /^\| `/ {
   split($0, part, "`")
   sub(/<.*/, "", part[2])

@@ -23,11 +23,12 @@ namespace gatefold {
 ///     u_i = concat_h(Σ_o A_h[i,o] v_h,i+o) O                                                           (2)
 ///
 /// over the items that there are. Padding sees nobody and nobody sees it: its u is 0, whatever stands there, and it
-/// has no gradient. Source: Sukhbaatar et al. 2019, arXiv:1905.07799, sec. 2, the attention of papers 001 and 002;
-/// `reference({…})` is that of their code: o = −L … −1, an item does not see itself, and a stream begins with L items
-/// of zeros, which are keys like others (SegmentMemory::begin). e [L, D/H] is that of a RelativeKeys around it or
-/// around the stack it is in, shared by all heads; without one, places have no keys. Nothing flows back into what is
-/// remembered.
+/// has no gradient. e [L, D/H] is that of a RelativeKeys around it or around the stack it is in, shared by all heads;
+/// without one, places have no keys. Nothing flows back into what is remembered.
+///
+/// Source: Sukhbaatar et al. 2019, arXiv:1905.07799, sec. 2, the attention of papers 001 and 002. `reference({…})` is
+/// that of their code: o = −L … −1, an item does not see itself, and a stream begins with L items of zeros, which are
+/// keys like others (SegmentMemory::begin).
 /// @param x      [N, D] in items, N = sequences · length;  u [N, D] out
 /// @param extra  length (0: one sequence), padding, keys of places, memory, noise of dropout, and whether somebody asks
 ///               for the trace (a Block does). Keys and values may be remembered for `infer` alone: forward needs
