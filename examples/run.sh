@@ -3,6 +3,8 @@
 #   fashion_mnist  trains a classifier (without PROGRAM too)
 #   vision         trains a vision transformer, and evaluates it on images that are clean, corrupted and attacked
 #   language_model trains a model of the characters of the Bible, beside n-grams, and lets it write
+#   load_checkpoint FILE
+#                  prints what a safetensors file holds, and runs the first Mixtral block in it
 #   compose        prints a table of all gates and update rules
 #   expert_count, mot, mot_vision, mot_text, momentum, graph_of_tokens, study_vision
 #                  repeat a paper's experiments; begin with --quick
@@ -13,7 +15,7 @@ source "$root/cmake/install_packages.sh"
 
 program=fashion_mnist folder=examples target="" data=()
 case ${1:-} in
-  fashion_mnist | compose | language_model | vision) program=$1; shift ;;
+  fashion_mnist | compose | language_model | vision | load_checkpoint) program=$1; shift ;;
   expert_count | mot | mot_vision | mot_text | momentum | graph_of_tokens)
     program=$1 folder=examples/studies target=study_
     shift
@@ -21,8 +23,8 @@ case ${1:-} in
   study_vision) program=vision folder=examples/studies target=study_; shift ;;
   "" | -*) ;;
   *)
-    echo "run.sh: no program $1; there are fashion_mnist, language_model, vision, compose, expert_count, mot," \
-      "mot_vision, mot_text, momentum, graph_of_tokens and study_vision" >&2
+    echo "run.sh: no program $1; there are fashion_mnist, language_model, vision, load_checkpoint, compose," \
+      "expert_count, mot, mot_vision, mot_text, momentum, graph_of_tokens and study_vision" >&2
     exit 2
     ;;
 esac
