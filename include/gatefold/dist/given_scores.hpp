@@ -45,6 +45,7 @@ struct MixedRows {
       to = adds ? to + from.data()[i] : from.data()[i];
     }
   };
+  /// The same, from rows.
   struct Take {
     View<const T, 2, B> rows;
     Index first;

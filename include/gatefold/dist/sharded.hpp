@@ -46,6 +46,7 @@ struct Sharded {
 
 namespace sharded {
 
+/// A visitor that collects where the experts of each Sharded pack lie.
 struct Deals {
   std::vector<std::shared_ptr<const Deal>> found{};
   void operator()(const Name&, const auto&) const {}

@@ -31,6 +31,7 @@ struct Incoming {
   std::size_t bytes;
 };
 
+/// What runs of several processes need to know of them and to ask: the class above.
 template <class W>
 concept World = requires(W world, const W known, std::span<const Outgoing> outgoing, std::span<const Incoming> incoming,
                          const std::string& sentence) {
