@@ -79,6 +79,10 @@ struct GateUpBackward {
 /// @cost   6·S·D·H flop
 template <class Act>
 struct GatedMlp {
+  static_assert(
+      std::is_class_v<Act>,
+      "gatefold: GatedMlp<Activation> takes an activation, Gelu say; elements are those of its parameters; see "
+      "docs/extending.md#expert");
   Index model_dim = 0, hidden_dim = 0;
   Initial initial{};
 

@@ -81,6 +81,9 @@ struct ActivateBackward {
 /// @cost   4·S·D·H flop
 template <class Act>
 struct Mlp {
+  static_assert(std::is_class_v<Act>,
+                "gatefold: Mlp<Activation> takes an activation, Gelu say; elements are those of its parameters; see "
+                "docs/extending.md#expert");
   Index model_dim = 0, hidden_dim = 0;
   bool bias = true;
   Initial initial{};

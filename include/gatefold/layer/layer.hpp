@@ -209,16 +209,29 @@ void infer(const L& layer, typename B::Context& ctx, const Params<L, T, B>& p, N
     layer.forward(ctx, p, x, carry, y, *discarded, extra);
   }
 }
+
+namespace lookup {
+
+template <class L, template <class, class> class ParamsT, class T, class B>
+constexpr bool are_params_of() {
+  if constexpr (std::is_floating_point_v<T> && requires { typename B::Context; })
+    return std::is_same_v<ParamsT<T, B>, Params<L, T, B>>;
+  else
+    return false;
+}
+
+}  // namespace lookup
+
 /// The same, T and B deduced from the parameters: `infer(layer, ctx, params, x, carry, y)`.
 template <class L, template <class, class> class ParamsT, class T, class B,
-          class = std::enable_if_t<std::is_floating_point_v<T>>>
+          class = std::enable_if_t<lookup::are_params_of<L, ParamsT, T, B>()>>
 void infer(const L& layer, typename B::Context& ctx, const ParamsT<T, B>& p, NonDeduced<Items<L, T, B>> x,
            Carry<L, T, B>& carry, Out<T, 2, B> y, const Extra<L, T, B>& extra = {}) {
   infer<T, B>(layer, ctx, p, x, carry, y, extra);
 }
 /// A branch by itself, a Mixture say: `infer(branch, ctx, params, x, u)`.
 template <class L, template <class, class> class ParamsT, class T, class B,
-          class = std::enable_if_t<std::is_floating_point_v<T>>>
+          class = std::enable_if_t<lookup::are_params_of<L, ParamsT, T, B>()>>
 void infer(const L& branch, typename B::Context& ctx, const ParamsT<T, B>& p, NonDeduced<Items<L, T, B>> x,
            Out<T, 2, B> u, const Extra<L, T, B>& extra = {}) {
   infer_branch<T, B>(branch, ctx, p, x, u, extra);
@@ -232,13 +245,14 @@ template <class L, class T, class B, class A>
 inline constexpr bool is_foreign =
     !std::is_convertible_v<A, Items<L, T, B>> && !std::is_convertible_v<A, View<T, 2, B>> &&
     !std::is_same_v<A, Carry<L, T, B>&> && !std::is_convertible_v<A, const Extra<L, T, B>&>;
-template <class L, class C, class T, class B, class... A>
+template <class L, class C, template <class, class> class ParamsT, class T, class B, class... A>
 constexpr bool any_foreign() {
   if constexpr (std::is_floating_point_v<T> && requires {
                   typename C::Backend;
                   typename B::Context;
                 })
-    return !std::is_convertible_v<C&, typename B::Context&> || (is_foreign<L, T, B, A> || ...);
+    return !are_params_of<L, ParamsT, T, B>() || !std::is_convertible_v<C&, typename B::Context&> ||
+           (is_foreign<L, T, B, A> || ...);
   else
     return false;
 }
@@ -247,7 +261,7 @@ constexpr bool any_foreign() {
 
 /// What belongs to several models: one sentence.
 template <class L, class C, template <class, class> class ParamsT, class T, class B, class... A,
-          class = std::enable_if_t<lookup::any_foreign<L, C, T, B, A...>()>>
+          class = std::enable_if_t<lookup::any_foreign<L, C, ParamsT, T, B, A...>()>>
 void infer(const L&, C&, const ParamsT<T, B>&, A&&...) {
   static_assert(std::is_void_v<L>,
                 "gatefold: infer takes what belongs to one model, its elements T and its backend B: B::Context, "
