@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <type_traits>
 
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/epilogue.hpp"
