@@ -76,6 +76,8 @@ void add_options(CLI::App& app, Options& o) {
   add("--save", o.save, "steps between states")->check(steps);
   add("--shards", o.shards, "parts of a batch that mpirun -n 1 … shards processes share: the same bits (0: no parts)")
       ->check(CLI::Range(language::Index(0), language::Index(4096)));
+  add("--rebalance", o.rebalance, "steps after which experts move to where their loads are even (0: they stay)")
+      ->check(any);
   add("--threads", o.threads, "threads (0: all)")->check(CLI::Range(0, 1024));
   add("--prompt", o.prompt, "what the model goes on from");
   add("--tokens", o.tokens, "tokens that it writes")->check(any);
@@ -98,6 +100,9 @@ void expect_no_contradiction(const CLI::App& app, const Options& o) {
   expect(o.k <= o.experts, "options", "k", Joined{"at most experts = ", o.experts}, o.k);
   expect(o.dim % o.heads == 0, "options", "heads", Joined{"a divisor of dim = ", o.dim}, o.heads);
   expect(o.batch % o.accumulate == 0, "options", "accumulate", Joined{"a divisor of batch = ", o.batch}, o.accumulate);
+  expect(o.rebalance == 0 || o.shards > 0, "options", "rebalance", "0 without shards", o.rebalance);
+  expect(o.rebalance == 0 || !o.recompute, "options", "rebalance",
+         "0 with recompute, which shows nobody how many slots an expert has", o.rebalance);
   expect(o.warmup < o.steps, "options", "warmup", Joined{"less than steps = ", o.steps}, o.warmup);
   expect(o.command == "train" || !o.fresh, "options", "fresh", "false of evaluate and generate", "true");
 }

@@ -4,6 +4,7 @@
 #include <gatefold/core/types.hpp>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,6 +25,8 @@ class Model {
   /// One step on sequences [N], in parts of which each has some of them; returns the loss before it.
   virtual double step(const Ids& x, const Ids& next) = 0;
   virtual Index steps() const = 0;
+  /// What each shard has done since the model was made, on the first; all of them ask together. Without shards nothing.
+  virtual std::vector<nlohmann::ordered_json> shards() const = 0;
   virtual Index parameters() const = 0;
   /// Read sequences [N], so that logits can be asked for.
   virtual void read(const Ids& x) = 0;

@@ -75,14 +75,19 @@ class Network final : public Model {
     const auto part = [&](Index i, auto&& run) {
       const auto draw = static_cast<std::uint64_t>(steps() * o_.accumulate + i);
       const Index first = i * count + mine.first;
-      return run(ids.rows(first, mine.count), labels.rows(first, mine.count),
-                 extra({.length = o_.length, .noise = {place_.noise(Random{trainer_.seed.fork(2), draw})}}));
+      return place_.part_of_step(trainer_, [&] {
+        return run(ids.rows(first, mine.count), labels.rows(first, mine.count),
+                   extra({.length = o_.length, .noise = {place_.noise(Random{trainer_.seed.fork(2), draw})}}));
+      });
     };
     for (Index i = 0; i + 1 < o_.accumulate; ++i)
       part(i, [&](const auto&... arguments) { return trainer_.accumulate(arguments...); });
-    return part(o_.accumulate - 1, [&](const auto&... arguments) { return trainer_.step(arguments...); });
+    const double loss = part(o_.accumulate - 1, [&](const auto&... arguments) { return trainer_.step(arguments...); });
+    if (o_.rebalance > 0 && steps() % o_.rebalance == 0) place_.rebalance(trainer_);
+    return loss;
   }
   Index steps() const override { return trainer_.state.step; }
+  std::vector<nlohmann::ordered_json> shards() const override { return place_.lines(); }
   Index parameters() const override { return place_.parameters(trainer_.params); }
 
   void read(const Ids& x) override {

@@ -23,7 +23,7 @@ struct Options {
   // Training.
   Index batch = 16, accumulate = 1, steps = 4500, warmup = 100;
   bool recompute = false;
-  Index shards = 0;
+  Index shards = 0, rebalance = 0;
   std::string decayed = "weights";
   double lr = 3e-3, decay = 0.01, clip = 1, balance = 0.01;
   std::uint64_t seed = 1;

@@ -94,11 +94,27 @@ launcher=("${@:3}")
 counts=(0)
 ((${#launcher[@]} == 0)) || counts=(1 2 3)
 for processes in "${counts[@]}"; do
-  on_shards shards$processes $processes --threads $((processes % 2 + 1)) ||
+  # Experts stay where there is one process, or none that was started, and move otherwise.
+  on_shards shards$processes $processes --threads $((processes % 2 + 1)) --rebalance $((processes > 1 ? 7 : 0)) ||
     fail "shards, $processes processes: $(cat "$dir/err")"
   said "$dir/out" >"$dir/shards.out"
   same_run shards$processes shards${counts[0]} "shards, $processes processes"
 done
+on_shards moves 0 --rebalance 7 || fail "shards, experts move: $(cat "$dir/err")"
+same_run moves shards${counts[0]} "shards, experts move"
+# What each shard did: of 60 steps of 5 · 16 tokens 2 slots each, in each of 2 layers.
+for run in moves shards${counts[0]} shards${counts[-1]}; do
+  awk '
+    { while (match($0, /"(computing|waiting|moving)":[0-9.e+-]+/)) {
+        split(substr($0, RSTART, RLENGTH), part, ":"); if (part[2] < -1e-9) bad = 1
+        seconds += part[2]; ++times; sub(/"(computing|waiting|moving)":/, "") }
+      sub(/.*"slots":\[\[/, ""); sub(/\]\].*/, ""); layers = split($0, layer, /\],\[/)
+      for (l = 1; l <= layers; ++l) { n = split(layer[l], slot, ","); for (e = 1; e <= n; ++e) sum[l] += slot[e] } }
+    END { exit !(NR == 3 && times == 9 && seconds > 0 && !bad && layers == 2 && sum[1] == 9600 && sum[2] == 9600) }
+  ' "$dir/$run/shards.jsonl" || fail "$run: what shards did: $(cat "$dir/$run/shards.jsonl")"
+  ! command -v gnuplot >/dev/null || grep -q "<svg" "$dir/$run/shards.svg" || fail "$run: no picture of shards"
+done
+grep -q '"experts_moved":0' "$dir/moves/shards.jsonl" && fail "no expert moved"
 grep -q "^this model" "$dir/shards.out" && [ "$(grep -c "^step 60:" "$dir/shards.out")" -eq 1 ] ||
   fail "shards: says $(cat "$dir/shards.out")"
 "$program" generate --run "$dir/shards${counts[0]}" --text "$text" --tokens 5 >"$dir/out" 2>"$dir/err" ||
@@ -124,6 +140,8 @@ refused "mu: expected an update that has it, got plain" --update plain --mu 0.5
 refused "gamma: expected an update that has it, got robust" --update robust --gamma 0.5
 refused "backend: expected cpu for the update adam, got cpu-bf16" --backend cpu-bf16 --update adam
 refused "shards: expected the backend cpu, got cpu-bf16" --backend cpu-bf16 --shards 2
+refused "rebalance: expected 0 without shards, got 3" --rebalance 3
+refused "rebalance: expected 0 with recompute" --rebalance 3 --shards 2 --recompute
 refused "accumulate: expected a divisor of batch = 4, got 3" --accumulate 3
 refused "decayed: " --decayed biases
 refused "text: expected one of data and text, got both" --data "$dir/words"

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "../training/page.hpp"
+#include "../training/shards_page.hpp"
 #include "../training/steps.hpp"
 #include "evaluate.hpp"
 #include "model.hpp"
@@ -66,7 +67,9 @@ void train(const Options& o, const training::Role& role, const Make& make) {
                 o.unit.c_str(), static_cast<long long>(text.vocabulary.size()), parameters,
                 static_cast<long long>(model->steps()), static_cast<long long>(o.steps));
   std::fflush(stdout);
-  if (!take_steps(*model, o, text, folder, metrics, role) || !role.reports) return;
+  const bool ended = take_steps(*model, o, text, folder, metrics, role);
+  training::write_shards(folder, model->shards());
+  if (!ended || !role.reports) return;
   if (!role.alone) model = make_model(o, text.vocabulary.size());
   load(*model, folder.best(), text);
   report(*model, o, text, &metrics, folder);

@@ -27,10 +27,11 @@ int threads_of_shard(const ShardT& shard, int threads) {
 /// program(shard) on every shard: threads of this process and, where MPI is built in and mpirun starts several, of all
 /// of them.
 template <class F>
-void in_world(const char* name, gatefold::Index shards, const F& program) {
+void in_world(const char* name, gatefold::Index shards, const F& program,
+              const gatefold::dist::RunOptions& options = {}) {
   World world;
   try {
-    gatefold::dist::run(world, shards, program);
+    gatefold::dist::run(world, shards, program, options);
   } catch (const std::exception& error) {
     // While the world lives: a launcher ends the others when one has.
     if (world.size() > 1) std::fprintf(stderr, "%s: rank %d: %s\n", name, world.rank(), error.what());

@@ -7,6 +7,8 @@
 #include <gatefold/io.hpp>
 #include <vector>
 
+#include "shard_record.hpp"
+
 namespace training {
 
 using namespace gatefold;
@@ -17,6 +19,7 @@ using namespace gatefold;
 template <class ShardT>
 struct OnShard {
   ShardT* shard;
+  ShardRecord record{};
   explicit OnShard(ShardT* of) : shard(of) {}
 
   auto branch(const auto& mixture) const { return dist::ExpertParallel{mixture, shard}; }
@@ -29,6 +32,10 @@ struct OnShard {
   Index sum(Index mine) const { return shard->sum(mine); }
   /// What drops values draws by the place of an item on its shard: other numbers on each.
   Random noise(Random random) const { return random.at(shard->index()); }
+  /// f() is a part of a step, of which the record is kept.
+  auto part_of_step(const auto& trainer, const auto& f) { return record.part_of_step(*shard, trainer, f); }
+  void rebalance(auto& trainer) { record.rebalance(*shard, trainer); }
+  std::vector<nlohmann::ordered_json> lines() const { return record.lines(*shard); }
   /// @param y     [all, D], of which the rows `mine` are there
   void gather(Tensor<float, 2, Cpu>& y, Index sequences, const dist::Range& mine) const {
     const Index width = y.extent(1), length = y.extent(0) / std::max<Index>(sequences, 1);

@@ -147,7 +147,8 @@ inline void write_page(const Folder& folder, const Metadata& options, const Metr
       "td{padding:2px 12px 2px 0;border-bottom:1px solid #e6e6e6;vertical-align:top}"
       "section{display:flex;flex-wrap:wrap;gap:3em}</style>\n<h1>A run of " +
       page::escaped(options.at("program")) + "</h1>\n" + page::picture(folder.picture()) +
-      page::picture(folder.routing()) + "<section><div><h2>What came out</h2>\n<table>\n";
+      page::picture(folder.routing()) + page::picture(folder.shards_picture()) +
+      "<section><div><h2>What came out</h2>\n<table>\n";
   for (const auto& [name, value] : metrics.lines().back().items())
     if (!value.is_structured()) text += page::row(name, value.dump());
   text += "</table></div>\n<div><h2>Options</h2>\n<table>\n";

@@ -4,6 +4,8 @@
 #include <gatefold/dist/shards.hpp>
 #include <gatefold/io.hpp>
 #include <gatefold/policies.hpp>
+#include <nlohmann/json.hpp>
+#include <vector>
 
 /// Where a model is trained: in one process; on_shard.hpp has the other place.
 namespace training {
@@ -22,6 +24,10 @@ struct OneProcess {
   dist::Range part_of(Index things) const { return {0, things}; }
   Index sum(Index mine) const { return mine; }
   Random noise(Random random) const { return random; }
+  /// f() is a part of a step.
+  auto part_of_step(const auto&, const auto& f) const { return f(); }
+  void rebalance(auto&) const {}
+  std::vector<nlohmann::ordered_json> lines() const { return {}; }
   /// Rows of all, which stand there already.
   void gather(auto&, Index, const dist::Range&) const {}
   Index parameters(const auto& params) const { return count_values(params); }

@@ -13,7 +13,7 @@ namespace training {
 
 using gatefold::io::Metadata;
 
-/// The files of a run: its whole state, the model that was best on validation, metrics, two pictures and a page.
+/// The files of a run: its whole state, the model that was best on validation, metrics, pictures and a page.
 struct Folder {
   std::filesystem::path path;
   const char* drawn;  // the picture's name
@@ -24,6 +24,8 @@ struct Folder {
   std::filesystem::path picture() const { return path / drawn; }
   std::filesystem::path routing() const { return path / "routing.svg"; }
   std::filesystem::path page() const { return path / "report.html"; }
+  std::filesystem::path shards() const { return path / "shards.jsonl"; }
+  std::filesystem::path shards_picture() const { return path / "shards.svg"; }
 
   /// Make it, and where a run begins afresh, forget the one before.
   void begin(bool fresh) const {
@@ -32,7 +34,8 @@ struct Folder {
     if (error || !std::filesystem::is_directory(path))
       throw gatefold::FileError(path.string() + ": cannot make this folder" + (error ? ": " + error.message() : ""));
     if (fresh)
-      for (const auto& file : {state(), best(), metrics()}) std::filesystem::remove(file, error);
+      for (const auto& file : {state(), best(), metrics(), shards(), shards_picture()})
+        std::filesystem::remove(file, error);
   }
 };
 

@@ -9,6 +9,7 @@
 #include "gatefold/dist/given_scores.hpp"
 #include "gatefold/dist/global_gate.hpp"
 #include "gatefold/dist/group.hpp"
+#include "gatefold/dist/held_rows.hpp"
 #include "gatefold/dist/hierarchical.hpp"
 #include "gatefold/dist/imbalance.hpp"
 #include "gatefold/dist/longest_first.hpp"

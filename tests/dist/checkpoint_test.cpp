@@ -2,8 +2,15 @@
 
 #include <doctest/doctest.h>
 
+#include <map>
 #include <string>
 #include <vector>
+
+#if defined(__linux__)
+#include <sys/resource.h>
+
+#include <csignal>
+#endif
 
 #include "gatefold/dist/data_parallel.hpp"
 #include "gatefold/dist/expert_parallel.hpp"
@@ -26,7 +33,7 @@ auto model_of(const auto& branch) { return Stack{Residual{update::HeavyBall{}, b
 
 /// A run on shards: from a file, if there is one, some steps, to a file.
 void run_on(Index shards, const std::filesystem::path& from, int steps, const std::filesystem::path& to,
-            const dist::Placement& placement = {}) {
+            const dist::Placement& placement = {}, const io::SaveOptions& options = {}) {
   dist::Alone world;
   dist::run(world, shards, [&](auto& shard) {
     Cpu::Context ctx(1);
@@ -44,8 +51,14 @@ void run_on(Index shards, const std::filesystem::path& from, int steps, const st
       const auto y = uniform_tensor<float>(ctx, Seed{90 + seed}, 1, items, dim);
       trainer.step(x.view().rows(mine.first, mine.count), y.view().rows(mine.first, mine.count));
     }
-    dist::save_checkpoint(shard, to, trainer, {{"note", "kept"}});
+    dist::save_checkpoint(shard, to, trainer, {{"note", "kept"}}, options);
   });
+}
+std::map<std::string, std::string> contents(const support::TempDirectory& folder) {
+  std::map<std::string, std::string> found;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path))
+    found[entry.path().filename().string()] = support::read_bytes(entry.path());
+  return found;
 }
 
 struct Plain {
@@ -66,6 +79,42 @@ TEST_CASE("a run that begins has the file of one process, on any number of shard
     run_on(shards, {}, 0, folder.file());
     CHECK(support::read_bytes(folder.file()) == expected);
   }
+}
+
+TEST_CASE("in parts too: the same files, whoever writes them, and any number of shards reads them") {
+  const support::TempDirectory one;
+  Plain plain;
+  const io::SaveOptions options{.max_file_bytes = 700};
+  save_checkpoint(one.path / "run.safetensors", plain.trainer, {{"note", "kept"}}, options);
+  const auto expected = contents(one);
+  CHECK(expected.size() > 3);
+  for (Index shards : {1, 2, 4, 7}) {
+    CAPTURE(shards);
+    const support::TempDirectory folder;
+    run_on(shards, {}, 0, folder.path / "run.safetensors", dist::Placement{{0, shards - 1, 0, 0, shards / 2, 0}},
+           options);
+    CHECK(contents(folder) == expected);
+    run_on(shards, folder.path / "run.safetensors", 0, folder.path / "run.safetensors", {}, options);
+    CHECK(contents(folder) == expected);
+  }
+}
+
+TEST_CASE("4 shards write, 3 go on, 1 goes on, one process reads: each has what the one before left, to the bit") {
+  const support::TempDirectory folder;
+  const auto path = [&](const char* name) { return folder.path / name; };
+  const io::SaveOptions parts{.max_file_bytes = 500};
+  run_on(4, {}, 3, path("4"), dist::Placement{{3, 1, 1, 0, 2, 3}}, parts);
+  run_on(3, path("4"), 0, path("3"), dist::Placement{{2, 2, 0, 0, 0, 2}});
+  run_on(1, path("3"), 0, path("1"), {}, parts);
+  Plain plain;
+  load_checkpoint(path("1"), plain.trainer);
+  CHECK(plain.trainer.state.step == 3);
+  save_checkpoint(path("plain"), plain.trainer, {{"note", "kept"}});
+  CHECK(support::read_bytes(path("plain")) == support::read_bytes(path("3")));
+  // Steps on in between: those of a run that began from the same file and has never been on other shards.
+  run_on(3, path("3"), 2, path("3.on"));
+  run_on(3, path("plain"), 2, path("plain.on"), dist::Placement{{2, 2, 0, 0, 0, 2}});
+  CHECK(support::read_bytes(path("3.on")) == support::read_bytes(path("plain.on")));
 }
 
 TEST_CASE("a file is read by any number of shards, and by one process") {
@@ -114,3 +163,46 @@ TEST_CASE("a file that cannot be read or written is an error on all shards, and 
   CHECK_THROWS_AS(run_on(3, {}, 0, folder.path / "no folder" / "file"), FileError);
   CHECK(folder.entries() == 1);
 }
+
+TEST_CASE("no tensor crosses, and a shard reads its own experts alone") {
+  const support::TempDirectory folder;
+  const Mixture large{SoftmaxTopK{.scores = {.experts = 8}}, Mlp<Gelu>{.model_dim = 16, .hidden_dim = 500}};
+  dist::Alone world;
+  dist::run(world, 4, [&](auto& shard) {
+    Cpu::Context ctx(1);
+    Trainer trainer{ctx, dist::ExpertParallel{large, &shard}, dist::LossOfShards{MeanSquaredError{}, &shard},
+                    dist::DataParallel{optim::AdamW{}, &shard}, Seed{3}};
+    dist::save_checkpoint(shard, folder.file(), trainer);
+    dist::load_checkpoint(shard, folder.file(), trainer);
+    // An expert has 16·500·2 numbers of parameters and twice as many of moments: what crosses are names and numbers to
+    // compare.
+    CHECK(shard.traffic().given < 16 * 1024);
+  });
+  CHECK(support::read_bytes(folder.file()).size() > 8 * 16000 * 3 * sizeof(float));
+}
+
+#if defined(__linux__)
+TEST_CASE("a full disk is an error on all shards: what was there stays, and no other file") {
+  const support::TempDirectory folder;
+  run_on(3, {}, 0, folder.file());
+  const auto before = contents(folder);
+  rlimit old{};
+  REQUIRE(getrlimit(RLIMIT_FSIZE, &old) == 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit limit = old;
+  limit.rlim_cur = 1000;
+  for (const Index most : {0, 900}) {
+    std::string said;
+    setrlimit(RLIMIT_FSIZE, &limit);
+    try {
+      run_on(3, {}, 1, folder.file(), {}, {.max_file_bytes = most});
+    } catch (const FileError& e) {
+      said = e.what();
+    }
+    setrlimit(RLIMIT_FSIZE, &old);
+    CHECK(said == folder.file().string() + ": cannot write: File too large");
+    CHECK(contents(folder) == before);
+  }
+  std::signal(SIGXFSZ, handler);
+}
+#endif

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <cstddef>
 #include <deque>
 #include <string>
@@ -29,6 +30,7 @@ std::vector<std::byte> message(Index i, Index j, Index r) {
 TEST_CASE("shards of several processes receive what every other gives them, and count it") {
   for (const int processes : {1, 2, 3})
     for (const Index shards : {3, 5}) {
+      const bool meets = shards == 5;  // before each exchange: what is counted is the same
       Processes all(processes);
       std::atomic<int> wrong = 0;
       std::vector<std::thread> threads;
@@ -36,7 +38,7 @@ TEST_CASE("shards of several processes receive what every other gives them, and 
       std::deque<dist::group::Group<Processes::World>> groups;
       for (int p = 0; p < processes; ++p) {
         worlds.push_back({&all, p});
-        groups.emplace_back(worlds.back(), shards);
+        groups.emplace_back(worlds.back(), shards, meets);
       }
       for (int p = 0; p < processes; ++p)
         for (Index i = groups[static_cast<std::size_t>(p)].here().first, n = 0;
@@ -64,10 +66,39 @@ TEST_CASE("shards of several processes receive what every other gives them, and 
               for (Index j = 0; j < shards; ++j) wrong += take[at(j)] != message(j, me, r);
             }
             wrong += traffic.exchanges != 40 || traffic.given != given || traffic.sent != sent;
+            wrong += !(traffic.waiting >= 0 && traffic.waiting <= traffic.seconds);
           });
       for (auto& thread : threads) thread.join();
       CAPTURE(processes);
       CAPTURE(shards);
       CHECK(wrong == 0);
     }
+}
+
+TEST_CASE("who comes first waits, here and where processes meet; the last does not, whatever bytes take") {
+  for (const int processes : {1, 2}) {
+    Processes all(processes);
+    std::deque<Processes::World> worlds;
+    std::deque<dist::group::Group<Processes::World>> groups;
+    for (int p = 0; p < processes; ++p) {
+      worlds.push_back({&all, p});
+      groups.emplace_back(worlds.back(), 2, true);
+    }
+    dist::Traffic traffic[2];
+    const auto run = [&](Index me) {
+      auto& group = groups[processes == 1 ? 0 : at(me)];
+      const std::vector<dist::Bytes> out(2);
+      const std::vector<dist::Room> in(2);
+      dist::Traffic first;
+      group.exchange(me, out, in, first);
+      if (me == 1) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      group.exchange(me, out, in, traffic[me]);
+    };
+    std::thread other(run, 1);
+    run(0);
+    other.join();
+    CAPTURE(processes);
+    CHECK(traffic[0].waiting > traffic[1].waiting);
+    CHECK(traffic[0].waiting > 0.05);
+  }
 }

@@ -94,3 +94,33 @@ TEST_CASE("what a run on shards cannot do without is asked for") {
         0);
   CHECK(folder.entries() == 0);
 }
+
+TEST_CASE("a shard that compares while others do something else is no other value: they do not run the same program") {
+  const auto said = [](const auto& first, const auto& others) {
+    try {
+      dist::Alone world;
+      dist::run(world, 3, [&](auto& shard) { shard.index() == 0 ? first(shard) : others(shard); });
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  const auto compare = [](const char* where) {
+    return [where](auto& shard) { dist::expect_same(shard, where, "x", 1.0); };
+  };
+  CHECK(said(compare("move_experts"), compare("move_experts")) == "");
+  const std::string other = said(compare("move_experts"), compare("save_checkpoint"));
+  CHECK((other == "move_experts: call: expected the same of all shards, got another from shard 1 than from shard 0: "
+                  "they do not run the same program" ||
+         other == "save_checkpoint: call: expected the same of all shards, got another from shard 1 than from shard 0: "
+                  "they do not run the same program"));
+  for (const Index n : {1, 3, 8}) {  // what steps exchange
+    const std::string stepping = said(compare("move_experts"), [n](auto& shard) {
+      std::vector<double> values(static_cast<std::size_t>(n));
+      shard.sum(values.data(), n);
+      shard.template sum<Index>(1);
+    });
+    CHECK(stepping.find("they do not run the same program") != std::string::npos);
+    CHECK(stepping.find("another on shard") == std::string::npos);
+  }
+}

@@ -26,17 +26,22 @@ std::vector<double> values(const auto& pack) {
 TEST_CASE("the parameters of all shards are those of one process") {
   Cpu::Context one(1);
   const auto expected = values(init_params<float, Cpu>(model_of(mixture), one, Seed{6}));
-  for (Index shards : {1, 2, 5, 7}) {
+  struct Case {
+    Index shards;
+    dist::Placement placement;
+  };
+  for (const Case& c : {Case{1, {}}, Case{2, {}}, Case{5, {}}, Case{7, {}}, Case{3, {{2, 0, 2, 2, 0}}}}) {
     dist::Alone world;
     std::vector<double> found;
-    dist::run(world, shards, [&](auto& shard) {
+    dist::run(world, c.shards, [&](auto& shard) {
       Cpu::Context ctx(1);
-      const auto sharded = init_params<float, Cpu>(model_of(dist::ExpertParallel{mixture, &shard}), ctx, Seed{6});
+      const auto sharded =
+          init_params<float, Cpu>(model_of(dist::ExpertParallel{mixture, &shard, c.placement}), ctx, Seed{6});
       auto whole = init_params<float, Cpu>(model_of(mixture), ctx, Seed{9});
       dist::copy_whole(shard, ctx, sharded, whole);
       if (shard.index() == 0) found = values(whole);
     });
-    CAPTURE(shards);
+    CAPTURE(c.shards);
     CHECK(found == expected);
   }
 }

@@ -1,5 +1,5 @@
-# What takes several processes: the tests of dist/mpi* under 1 to 4 of them, runs of which one fails, and the bits of
-# training.
+# What takes several processes: the tests of dist/mpi* under 1 to 4 of them, runs of which one fails, the bits of
+# training, and checkpoints of a run of which one is killed.
 target_link_libraries(test_dist PRIVATE gatefold::mpi)
 set(runs)
 foreach(processes RANGE 1 4)
@@ -27,6 +27,13 @@ add_test(NAME dist/bits
          COMMAND ${GATEFOLD_BASH} ${CMAKE_CURRENT_SOURCE_DIR}/mpi/bits.sh $<TARGET_FILE:mpi_bits> ${MPIEXEC_EXECUTABLE}
          ${MPIEXEC_NUMPROC_FLAG} ${processes})
 list(APPEND runs dist/bits)
+
+add_executable(mpi_checkpoints mpi/checkpoints.cpp)
+target_link_libraries(mpi_checkpoints PRIVATE gatefold_test_base ${kernels} gatefold::mpi)
+add_test(NAME dist/checkpoints
+         COMMAND ${GATEFOLD_BASH} ${CMAKE_CURRENT_SOURCE_DIR}/mpi/checkpoints.sh $<TARGET_FILE:mpi_checkpoints>
+         ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG})
+list(APPEND runs dist/checkpoints)
 set_tests_properties(${runs} PROPERTIES PROCESSORS 2 TIMEOUT 300)
 
 gatefold_listed(alone mpi.hpp)  # whose tests are also run as one process, without a launcher

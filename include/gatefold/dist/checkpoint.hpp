@@ -1,10 +1,15 @@
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "gatefold/dist/memory.hpp"
 #include "gatefold/dist/same.hpp"
-#include "gatefold/dist/whole.hpp"
+#include "gatefold/dist/tensors_here.hpp"
 #include "gatefold/io/safetensors.hpp"
 #include "gatefold/train/checkpoint.hpp"
 
@@ -12,35 +17,74 @@
 /// need nlohmann-json (gatefold::io).
 namespace gatefold::dist {
 
-/// save_checkpoint of a run on shards: one file, that of a single process with all experts. Shard 0 writes it; it is
-/// there, whole, when any shard returns.
-/// @throws ArgumentError on all shards where they hold other values of what all hold: then something reached one alone;
-///         as save_checkpoint on shard 0, and DeviceError on the others
-/// @cost   shard 0 takes and holds all experts and their optimizer's state for the time of writing
-template <class ShardT, class R>
-void save_checkpoint(ShardT& shard, const std::filesystem::path& path, const R& run,
-                     const io::Metadata& metadata = {}) {
-  const auto here = run.context().here();
-  const auto memory = memory_of(run.context());
-  expect_same(shard, memory, "save_checkpoint", run);
-  Whole<ShardT, decltype(memory_of(run.context())), const R> all(shard, memory, run, false);
-  all.gather();
-  if (shard.index() == 0) io::save(path, run.context(), checkpoint::with_counters(metadata, run), io::Part{"", all});
+namespace saving {
+
+/// Shard 0 makes the files, of which the others learn where they are. All call it together.
+template <class ShardT>
+std::unique_ptr<io::safetensors::Save> begin(ShardT& shard, const std::filesystem::path& path,
+                                             io::safetensors::Layout layout) {
+  std::unique_ptr<io::safetensors::Save> save;
+  if (shard.index() == 0) save = std::make_unique<io::safetensors::Save>(path, layout);
+  std::string begun = save ? save->begun() : "";
+  std::vector<Index> counts(static_cast<std::size_t>(shard.count()));
+  const auto length = static_cast<Index>(begun.size());
+  shard.all_gather(&length, Index(1), counts.data());
+  std::string told(static_cast<std::size_t>(counts[0]), '\0');
+  shard.template all_gather<char>(begun.data(), counts, told.data());
+  if (!save) save = std::make_unique<io::safetensors::Save>(path, std::move(layout), told);
+  return save;
+}
+/// The files take their places when all have written. All call it together.
+template <class ShardT>
+void commit(ShardT& shard, io::safetensors::Save& save) {
+  const std::uint64_t content = shard.sum(save.content());
+  if (shard.index() == 0) save.commit(content);
   shard.barrier();
 }
+template <class ShardT>
+void expect_same_options(ShardT& shard, const char* where, const io::SaveOptions& options) {
+  expect_same(shard, where, "max_file_bytes", static_cast<double>(options.max_file_bytes));
+}
 
-/// load_checkpoint of a run on shards, from a file that any number of shards has written, or one process. Every
-/// process reads it.
-/// @throws as load_checkpoint
-/// @cost   every shard reads the whole file, and holds all experts meanwhile
+}  // namespace saving
+
+/// save_checkpoint of a run on shards: the files of a single process with all experts. Every shard writes the rows of
+/// its own experts, and its part of what all hold, into files that shard 0 makes and puts in their places; they are
+/// there, whole, when any shard returns.
+/// @param metadata  that of shard 0 counts
+/// @throws ArgumentError on all shards where they hold other values of what all hold: then something reached one alone;
+///         as save_checkpoint, and FileError where a process does not see the file that shard 0 has made: the path is
+///         to lie on a file system that all processes share. DeviceError on the shards that did nothing wrong
+/// @cost   as save_checkpoint, of what a shard writes: no expert crosses, and no shard holds another's
+template <class ShardT, class R>
+void save_checkpoint(ShardT& shard, const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
+                     const io::SaveOptions& options = {}) {
+  using C = std::remove_cvref_t<decltype(run.context())>;
+  const auto device = run.context().here();
+  expect_same(shard, memory_of(run.context()), "save_checkpoint", run);
+  saving::expect_same_options(shard, "save_checkpoint", options);
+  TensorsHere<C> here(shard, "save_checkpoint", run, TensorsHere<C>::Takes::part);
+  const auto save = saving::begin(
+      shard, path,
+      io::safetensors::layout_of(gatefold::checkpoint::with_counters(metadata, run), std::move(here.list), options));
+  save->write(&run.context(), here.sources);
+  saving::commit(shard, *save);
+}
+
+/// load_checkpoint of a run on shards, from what any number of shards has written, or one process.
+/// @throws as load_checkpoint; nothing has changed then, on any shard
+/// @cost   every shard reads its own experts and what all hold, and has that in host memory meanwhile
 template <class ShardT, class R>
 io::Metadata load_checkpoint(ShardT& shard, const std::filesystem::path& path, R& run) {
-  const auto here = run.context().here();
-  Whole<ShardT, decltype(memory_of(run.context())), R> all(shard, memory_of(run.context()), run, true);
-  io::Metadata metadata = checkpoint::load(path, all, run);
-  all.scatter();
-  shard.barrier();  // a shard that could not read has stopped the others before anybody goes on
-  return metadata;
+  using C = std::remove_cvref_t<decltype(run.context())>;
+  const auto device = run.context().here();
+  return gatefold::checkpoint::load(path, run, [&] {
+    const TensorsHere<C> here(shard, "load_checkpoint", run, TensorsHere<C>::Takes::all);
+    io::safetensors::Data data = io::safetensors::read_entries(path, true, here.list);
+    shard.barrier();  // one that could not read has stopped the others before anything is written
+    here.fill(run.context(), data);
+    return std::move(data.metadata);
+  });
 }
 
 }  // namespace gatefold::dist

@@ -37,6 +37,7 @@ struct Traffic {
   std::uint64_t given = 0;  // bytes, to other shards
   std::uint64_t sent = 0;   // of these, to other processes
   double seconds = 0;       // in exchanges: for those that came later, and for bytes
+  double waiting = 0;       // of these, until all had come: shards of other processes where RunOptions say so
 };
 
 namespace group {
@@ -50,9 +51,15 @@ struct Stopped : Error {
 template <World W>
 class Group {
  public:
-  Group(W& world, Index shards)
-      : world_(world), shards_(shards), here_(Range::of(shards, world.rank(), world.size())), calls_(here_.count) {}
+  /// @param meets  whether processes meet before each exchange, so that waiting is told from moving bytes
+  Group(W& world, Index shards, bool meets = false)
+      : world_(world),
+        shards_(shards),
+        here_(Range::of(shards, world.rank(), world.size())),
+        meets_(meets && world.size() > 1),
+        calls_(here_.count) {}
 
+  int rank() const { return world_.rank(); }
   Index shards() const { return shards_; }
   const Range& here() const { return here_; }
 
@@ -60,13 +67,16 @@ class Group {
   /// @param memory  where the shard has them; those for other processes on the host, unless this is a DeviceWorld
   template <class M>
   void exchange(const M& memory, Index shard, std::span<const Bytes> out, std::span<const Room> in, Traffic& traffic) {
-    const auto begin = std::chrono::steady_clock::now();
+    const auto begin = Clock::now();
     memory.finish();  // others read what is given
     call(shard) = {out, in, M::is_host};
     meet([&] {
       expect_sizes();
+      if (meets_) meet_other_processes();
+      all_came_ = Clock::now();
       exchange_with_other_processes();
     });
+    const auto waited = all_came_ - begin;  // before the next exchange can begin
     std::exception_ptr failure;
     try {
       for (Index j = here_.first; j < here_.first + here_.count; ++j) {
@@ -85,7 +95,8 @@ class Group {
       if (j != shard) traffic.given += bytes;
       if (!here_.has(j)) traffic.sent += bytes;
     }
-    traffic.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    traffic.seconds += std::chrono::duration<double>(Clock::now() - begin).count();
+    traffic.waiting += std::chrono::duration<double>(waited).count();
   }
 
   /// A shard has left: whoever waits for it waits for ever.
@@ -105,6 +116,7 @@ class Group {
   std::exception_ptr failure() const { return failure_; }
 
  private:
+  using Clock = std::chrono::steady_clock;
   struct Call {
     std::span<const Bytes> out;
     std::span<const Room> in;
@@ -152,6 +164,19 @@ class Group {
                             ": they do not run the same program");
       }
   }
+  /// A byte to and from each.
+  void meet_other_processes() {
+    static constexpr std::byte here{};
+    outgoing_.clear();
+    incoming_.clear();
+    others_.resize(static_cast<std::size_t>(world_.size()));
+    for (int rank = 0; rank < world_.size(); ++rank) {
+      if (rank == world_.rank()) continue;
+      outgoing_.push_back({rank, &here, 1});
+      incoming_.push_back({rank, &others_[static_cast<std::size_t>(rank)], 1});
+    }
+    world_.exchange(outgoing_, incoming_);
+  }
   /// Messages of two processes are listed by who gives, then by who takes, on both sides.
   void exchange_with_other_processes() {
     outgoing_.clear();
@@ -179,6 +204,7 @@ class Group {
   W& world_;
   const Index shards_;
   const Range here_;
+  const bool meets_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Call> calls_;
@@ -186,6 +212,8 @@ class Group {
   std::exception_ptr failure_;
   std::vector<Outgoing> outgoing_;
   std::vector<Incoming> incoming_;
+  std::vector<std::byte> others_;
+  Clock::time_point all_came_{};
 };
 
 /// @throws ArgumentError unless all processes cut the batch into as many shards

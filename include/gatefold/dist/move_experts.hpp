@@ -12,6 +12,7 @@
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/dist/held_rows.hpp"
 #include "gatefold/dist/memory.hpp"
 #include "gatefold/dist/placement.hpp"
 #include "gatefold/dist/rows.hpp"
@@ -68,16 +69,11 @@ std::vector<bool> held(ShardT& shard, const std::vector<Change>& changes, R& run
     };
     sharded::Visitor<false, decltype(one)>{one}.sharded(at, pack);
   });
-  std::vector<Index> all(mine.size() * static_cast<std::size_t>(shard.count()));
-  shard.all_gather(mine.data(), static_cast<Index>(mine.size()), all.data());
+  const HeldRows all(shard, mine);
   std::vector<bool> found(mine.size());
   for (std::size_t i = 0; i < mine.size(); ++i) {
-    for (std::size_t at = i; at < all.size(); at += mine.size()) found[i] = found[i] || all[at] > 0;
-    for (Index j = 0; found[i] && j < shard.count(); ++j) {
-      const Index expected = rows[i].deal->placement.count(j, rows[i].experts);
-      const Index there = all[i + static_cast<std::size_t>(j) * mine.size()];
-      expect(there == expected, "move_experts", names[i], Joined{expected, " experts on shard ", j}, there);
-    }
+    all.expect_dealt("move_experts", names[i], i, rows[i]);
+    found[i] = all.count(i) > 0;
   }
   return found;
 }

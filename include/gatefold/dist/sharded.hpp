@@ -97,8 +97,6 @@ struct TakeExperts {
   Range experts;
   template <class T, int Rank, class B>
   void operator()(Tensor<T, Rank, B>& part, const Tensor<T, Rank, B>& all) const {
-    expect(all.extent(0) == experts.count, "ExpertParallel", "a tensor of the experts",
-           Joined{"a first extent of ", experts.count, ", the experts"}, all.extent(0));
     deal.experts.push_back(experts);
     const std::vector<Index> mine = deal.placement.experts_of(shard, experts);
     rows::resize(part, all, static_cast<Index>(mine.size()));
@@ -119,15 +117,26 @@ void each_kind(const Experts<K...>& of, const Range& experts, const F& f) {
   kinds(std::index_sequence_for<K...>{});
 }
 
+/// Requires of tensors that their rows are experts.
+struct ExpectExperts {
+  Index experts;
+  void operator()(const Name& at, const auto& t) const {
+    expect(t.extent(0) == experts, "ExpertParallel", at, Joined{"a first extent of ", experts, ", the experts"},
+           t.extent(0));
+  }
+};
 template <class E, class M, class P>
-void take_experts(const E&, const TakeExperts<M>& take, P& part, const P& all) {
+void take_experts(const E&, const TakeExperts<M>& take, const Name& at, P& part, const P& all) {
+  ExpectExperts expected{take.experts.count};
+  pack::visit<false>(expected, at, all);
   pack::structure_like(part, all, take);
 }
 template <class... K, class M, class P>
-void take_experts(const Experts<K...>& of, const TakeExperts<M>& take, P& part, const P& all) {
+void take_experts(const Experts<K...>& of, const TakeExperts<M>& take, const Name& at, P& part, const P& all) {
+  const Name kinds{&at, "kinds"};
   each_kind(of, take.experts, [&]<std::size_t I>(const Range& kind) {
     take_experts(std::get<I>(of.kinds), TakeExperts<M>{take.memory, take.deal, take.shard, kind},
-                 std::get<I>(part.kinds), std::get<I>(all.kinds));
+                 Name{&kinds, {}, static_cast<Index>(I)}, std::get<I>(part.kinds), std::get<I>(all.kinds));
   });
 }
 
@@ -150,7 +159,7 @@ Experts<K...> some_experts(const Experts<K...>& of, const Placement& placement, 
 
 /// Their parameters, out of those of all.
 /// @param placement  with an entry for each expert
-/// @throws ArgumentError on a tensor whose first extent is not the expert
+/// @throws ArgumentError on a tensor whose first extent is not the expert, naming it
 template <class C, class E, class P>
 void take_experts(C& ctx, const E& expert, const Placement& placement, Index shard, Index shards, Sharded<P>& mine,
                   const P& all) {
@@ -158,7 +167,7 @@ void take_experts(C& ctx, const E& expert, const Placement& placement, Index sha
   const auto memory = memory_of(ctx);
   auto deal = std::make_shared<Deal>(Deal{placement, shards, {}});
   const sharded::TakeExperts<decltype(memory_of(ctx))> take{memory, *deal, shard, {0, placement.experts()}};
-  sharded::take_experts(expert, take, mine.part, all);
+  sharded::take_experts(expert, take, Name{}, mine.part, all);
   memory.finish();
   mine.deal = std::move(deal);
 }

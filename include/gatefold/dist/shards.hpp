@@ -31,6 +31,8 @@ class Shard {
 
   Index index() const { return index_; }
   Index count() const { return group_.shards(); }
+  /// Of the process that runs it.
+  int rank() const { return group_.rank(); }
   /// Of the shards that this process runs, to share out its processors.
   Index in_this_process() const { return group_.here().count; }
   /// Its part of things that are dealt in order: items, experts.
@@ -165,6 +167,11 @@ class Shard {
   Staged staged_;
 };
 
+/// How shards run.
+struct RunOptions {
+  bool measure_waiting = false;  // processes meet before each exchange: Traffic.waiting, for a short message each
+};
+
 /// Run program(shard) for every shard, as a thread each of the processes of `world`: those of a process are neighbours.
 ///
 ///     dist::Mpi world;
@@ -174,10 +181,10 @@ class Shard {
 /// @throws ArgumentError unless there are as many; what a shard of this process threw first, after all have ended;
 ///         DeviceError where another process has failed
 template <World W, class F>
-void run(W& world, Index shards, const F& program) {
+void run(W& world, Index shards, const F& program, const RunOptions& options = {}) {
   expect(shards >= world.size(), "dist::run", "shards", Joined{"at least ", world.size(), " (the processes)"}, shards);
   group::expect_same_shards(world, shards);
-  group::Group<W> all(world, shards);
+  group::Group<W> all(world, shards, options.measure_waiting);
   const auto one = [&](Index index) {
     try {
       Shard<W> shard(all, index);

@@ -11,6 +11,7 @@
 
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/dist/held_rows.hpp"
 #include "gatefold/dist/memory.hpp"
 #include "gatefold/dist/rows.hpp"
 #include "gatefold/dist/sharded.hpp"
@@ -42,16 +43,19 @@ Visitor(F, G) -> Visitor<F, G>;
 template <class ShardT, class M, class P>
 class Whole {
  public:
-  /// Empty tensors for what is sharded, of the size of the whole, on the shards that hold them.
+  /// Empty tensors for what is sharded, of the size of the whole, on shard 0.
   /// @param memory  where the tensors are
-  Whole(ShardT& shard, const M& memory, P& pack, bool on_all) : shard_(shard), memory_(memory), pack_(pack) {
-    each_part([&](const Name&, const auto& part, const DealtRows&, Index) {
+  /// @throws ArgumentError on all shards, naming the tensor, where one has other rows than are dealt
+  Whole(ShardT& shard, const M& memory, const char* where, P& pack) : shard_(shard), memory_(memory), pack_(pack) {
+    std::vector<Index> mine;
+    each_part([&](const Name&, const auto& part, const DealtRows&, Index) { mine.push_back(part.extent(0)); });
+    const HeldRows held(shard, mine);
+    each_part([&](const Name& name, const auto& part, const DealtRows& rows, Index i) {
       using Tensor = std::remove_cvref_t<decltype(part)>;
-      Place place{std::vector<Index>(static_cast<std::size_t>(shard.count())), std::make_shared<Tensor>()};
-      const Index rows = part.extent(0);
-      shard.all_gather(&rows, Index(1), place.rows.data());
-      if (on_all || shard.index() == 0) rows::resize(*static_cast<Tensor*>(place.tensor.get()), part, place.count());
-      places_.push_back(std::move(place));
+      held.expect_dealt(where, name.str(), at(i), rows);
+      places_.push_back({held.of(at(i)), std::make_shared<Tensor>()});
+      const Place& place = places_.back();
+      if (shard.index() == 0) rows::resize(*static_cast<Tensor*>(place.tensor.get()), part, place.count());
     });
   }
 
@@ -75,21 +79,6 @@ class Whole {
         memory_.finish();
       }
     });
-  }
-  /// Every shard takes its own.
-  void scatter() {
-    each_part([&](const Name&, auto& part, const DealtRows& rows, Index i) {
-      const auto& counts = places_[at(i)].rows;
-      const auto* all = whole_of(part, i).data();
-      if (places_[at(i)].count() == 0) return;
-      if (rows.deal) {
-        rows::pick(memory_, all, rows.of(shard_.index()), rows::width(part), part.data());
-      } else {
-        const Index before = std::accumulate(counts.begin(), counts.begin() + shard_.index(), Index(0));
-        rows::copy(memory_, all, {before, part.extent(0)}, rows::width(part), part.data());
-      }
-    });
-    memory_.finish();
   }
 
   /// As a pack: the same names.
@@ -136,7 +125,7 @@ template <class ShardT, class C, class P, class Q>
 void copy_whole(ShardT& shard, C& ctx, const P& sharded, Q& whole) {
   const auto here = ctx.here();
   const auto memory = memory_of(ctx);
-  Whole<ShardT, decltype(memory_of(ctx)), const P> all(shard, memory, sharded, false);
+  Whole<ShardT, decltype(memory_of(ctx)), const P> all(shard, memory, "copy_whole", sharded);
   all.gather();
   if (shard.index() > 0) return;
   std::vector<Bytes> from;

@@ -59,6 +59,15 @@ class Replacement {
 
   void write(const void* bytes, std::size_t count);
   void commit();
+  /// Take another place in the same folder instead.
+  void commit_as(const std::filesystem::path& path) {
+    target_ = path;
+    commit();
+  }
+  /// The file that is written, for others who write into it.
+  const std::filesystem::path& temporary() const { return temporary_; }
+  /// What names mean in the folder is on the disk.
+  void sync_folder() const;
 
  private:
   [[noreturn]] void fail(const std::string& what, int reason = errno) const {
@@ -95,7 +104,6 @@ class Replacement {
 
 #if defined(__unix__) || defined(__APPLE__)
   void remove_leftovers() const;
-  void sync_folder() const;
   int file_ = -1;
 #else
   struct Close {
@@ -192,6 +200,7 @@ inline void Replacement::write(const void* bytes, std::size_t count) {
   errno = 0;
   if (count > 0 && std::fwrite(bytes, 1, count, file_.get()) != count) fail("cannot write");
 }
+inline void Replacement::sync_folder() const {}
 inline void Replacement::commit() {
   errno = 0;
   // The last bytes reach the disk, or find it full, here.

@@ -16,8 +16,10 @@
 #include "gatefold/core/regular_file.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/io/elements.hpp"
-#include "gatefold/io/replacement.hpp"
+#include "gatefold/io/layout.hpp"
+#include "gatefold/io/opened.hpp"
 #include "gatefold/io/safetensors_header.hpp"
+#include "gatefold/io/save.hpp"
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
@@ -75,7 +77,7 @@ class Entries {
     std::string name = at.str();
     expect(name != "__metadata__", where_, "tensor name", "any other", name);
     expect(names_.insert(name).second, where_, "tensor names", "different ones", "two of \"" + name + "\"");
-    list.push_back({std::move(name), dtype, std::move(shape), bytes});
+    list.push_back({std::move(name), dtype, std::move(shape), bytes, {{0, bytes}}});
   }
   std::vector<Entry> list;
 
@@ -110,14 +112,15 @@ inline bool same_but_for_leading_ones(const std::vector<std::uint64_t>& a, const
   return std::equal(rest(a), a.end(), rest(b), b.end());
 }
 
-/// Require that the header names exactly the tensors of the list, with their types and shapes.
+/// Require that the header names tensors of the list, with their types and shapes.
 /// @param by_name  the tensors of the list, none of which the header lacks another of
+/// @param found    which are there
 /// @return for each tensor of the header its place in the list
 template <class Json = nlohmann::json>
 std::vector<std::size_t> match(const RegularFile& from, const Header& header, const std::vector<Entry>& list,
-                               const std::unordered_map<std::string_view, std::size_t>& by_name) {
+                               const std::unordered_map<std::string_view, std::size_t>& by_name,
+                               std::vector<bool>& found) {
   std::vector<std::size_t> places;
-  std::vector<bool> found(list.size());
   for (const Described& t : header.tensors) {
     const std::size_t i = by_name.at(header.name(t));
     const Entry& entry = list[i];
@@ -134,105 +137,72 @@ std::vector<std::size_t> match(const RegularFile& from, const Header& header, co
     places.push_back(i);
     found[i] = true;
   }
-  if (const auto missing = std::find(found.begin(), found.end(), false); missing != found.end())
-    from.fail(8,
-              "tensor " + in_quotes<Json>(list[static_cast<std::size_t>(missing - found.begin())].name) + ": missing");
   return places;
 }
-
-/// Where the elements of a tensor are.
-struct Source {
-  const void* data;
-  Index size;
-  std::size_t element;  // bytes
-  void (*to_host)(void* context, const void* data, Index at, Index count, std::byte* to);
-};
 
 /// Take where the elements of a tensor are into the list.
 template <class C>
 struct AddSource {
   std::vector<Source>& all;
   void operator()(const Name&, const AnyTensor* tensor) const {
-    with_element(*tensor, [&]<class T>(T) {
-      all.push_back({tensor->elements, tensor->size, sizeof(T),
-                     [](void* context, const void* from, Index begin, Index count, std::byte* to) {
-                       C::Backend::to_host(*static_cast<C*>(context), count, static_cast<const T*>(from) + begin,
-                                           reinterpret_cast<T*>(to));
-                     }});
-    });
+    with_element(*tensor, [&]<class T>(T) { all.push_back({tensor->elements, tensor->size, sizeof(T), to_host<T>}); });
+  }
+  template <class T>
+  static void to_host(void* context, const void* from, Index begin, Index count, std::byte* to) {
+    C::Backend::to_host(*static_cast<C*>(context), count, static_cast<const T*>(from) + begin,
+                        reinterpret_cast<T*>(to));
   }
 };
 
-/// Write a file. @param list, sources  of the same tensors
-template <class Json = nlohmann::json>
-void write(const std::filesystem::path& path, void* context, const Metadata& metadata, const std::vector<Entry>& list,
-           const std::vector<Source>& sources) {
-  std::vector<std::size_t> order(list.size());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  const auto rank = [&](std::size_t i) { return std::string_view("F32F64I64").find(list[i].dtype); };
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return rank(a) != rank(b) ? rank(a) > rank(b) : list[a].name < list[b].name;
-  });
-  std::vector<const Entry*> in_order;
-  for (const std::size_t i : order) in_order.push_back(&list[i]);
-
-  const std::string header = header_bytes<Json>(metadata, in_order);
-  Replacement file(path);
-  file.write(header.data(), header.size());
-  std::vector<std::byte> piece;
-  for (const std::size_t i : order) {
-    const Source& source = sources[i];
-    const Index step = (Index(4) << 20) / static_cast<Index>(source.element);
-    piece.resize(std::max(piece.size(), static_cast<std::size_t>(std::min(step, source.size)) * source.element));
-    for (Index at = 0; at < source.size; at += step) {
-      const Index count = std::min(step, source.size - at);
-      source.to_host(context, source.data, at, count, piece.data());
-      file.write(piece.data(), static_cast<std::size_t>(count) * source.element);
-    }
-  }
-  file.commit();
-}
-
-/// All elements of a file in host memory, each tensor aligned.
+/// What is here of the tensors of a list, in host memory, each tensor aligned.
 struct Data {
   std::vector<std::byte> bytes;
   std::vector<std::uint64_t> begins;  // by entry
   Metadata metadata{};
 };
 
-/// @param places  of match
-inline Data read_data(RegularFile& from, const Header& header, const std::vector<std::size_t>& places) {
-  Data data;
-  std::uint64_t size = 0;
-  data.begins.resize(places.size());
-  for (std::size_t i = 0; i < places.size(); ++i) {
-    data.begins[places[i]] = size;
-    size += (header.tensors[i].end - header.tensors[i].begin + kAlignment - 1) / kAlignment * kAlignment;
-  }
-  data.bytes.resize(static_cast<std::size_t>(size));
-  for (std::size_t i = 0; i < places.size(); ++i) {
-    const Described& t = header.tensors[i];
-    from.read(data.bytes.data() + data.begins[places[i]], t.end - t.begin, header.data_begin + t.begin);
-  }
-  return data;
-}
-
-/// What the list names, all of it checked. @param only  whether the file must hold no other tensors
+/// What the list has of the tensors that it names, all of it checked.
+/// @param only  whether there must be no other tensors
 template <class Json = nlohmann::json>
 Data read_entries(const std::filesystem::path& path, bool only, const std::vector<Entry>& list) {
   std::unordered_map<std::string_view, std::size_t> by_name;
   for (std::size_t i = 0; i < list.size(); ++i) by_name.emplace(list[i].name, i);
-  RegularFile from(path);
-  Header header = read_header<Json>(from, [&](const std::string& name) { return !only || by_name.contains(name); });
-  std::erase_if(header.tensors, [&](const Described& t) { return !by_name.contains(header.name(t)); });
-  Data data = read_data(from, header, match<Json>(from, header, list, by_name));
-  data.metadata = std::move(header.metadata);
+  Opened from = open(path, [&](const std::string& name) { return !only || by_name.contains(name); });
+  std::vector<bool> found(list.size());
+  std::vector<std::vector<std::size_t>> places;  // by file
+  for (OpenFile& part : from.files) {
+    std::erase_if(part.header.tensors, [&](const Described& t) { return !by_name.contains(part.header.name(t)); });
+    places.push_back(match<Json>(part.file, part.header, list, by_name, found));
+  }
+  if (const auto missing = std::find(found.begin(), found.end(), false); missing != found.end()) {
+    const std::string name = in_quotes<Json>(list[static_cast<std::size_t>(missing - found.begin())].name);
+    if (from.files.size() != 1) throw FileError(path.string() + ": tensor " + name + ": missing");
+    from.files.front().file.fail(8, "tensor " + name + ": missing");
+  }
+
+  Data data;
+  std::uint64_t size = 0;
+  for (const Entry& entry : list) {
+    data.begins.push_back(size);
+    for (const Slice& slice : entry.here) size += slice.count;
+    size = (size + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  data.bytes.resize(static_cast<std::size_t>(size));
+  for (std::size_t f = 0; f < places.size(); ++f) {
+    OpenFile& part = from.files[f];
+    for (std::size_t i = 0; i < places[f].size(); ++i) {
+      std::byte* to = data.bytes.data() + data.begins[places[f][i]];
+      for (const Slice& slice : list[places[f][i]].here) {
+        part.file.read(to, slice.count, part.header.data_begin + part.header.tensors[i].begin + slice.begin);
+        to += slice.count;
+      }
+    }
+  }
+  data.metadata = std::move(from.metadata);
   return data;
 }
 
 #if defined(GATEFOLD_IO_KERNEL)
-GATEFOLD_IO_KERNEL void write<nlohmann::json>(const std::filesystem::path&, void*, const Metadata&,
-                                              const std::vector<Entry>&, const std::vector<Source>&);
 GATEFOLD_IO_KERNEL Data read_entries<nlohmann::json>(const std::filesystem::path&, bool, const std::vector<Entry>&);
 #endif
 
@@ -243,18 +213,29 @@ GATEFOLD_IO_KERNEL Data read_entries<nlohmann::json>(const std::filesystem::path
 /// Source: https://github.com/huggingface/safetensors, section "Format".
 /// @param metadata  strings kept in the header
 /// @param parts     packs of float (F32), double (F64) and Index (I64) tensors, with the prefix of their names
+/// @param options   parts of a size: `save(path, ctx, {}, {.max_file_bytes = 5'000'000'000}, Part{"params", params})`;
+///                  `NAME.safetensors` becomes `NAME-CONTENT-00001-of-00003.safetensors`, …, and the index
+///                  `NAME.safetensors.index.json`, which takes its place at once, when they are on the disk. What the
+///                  path had before is there until then, whichever form it has, and gone afterwards
 /// @throws ArgumentError when two tensors have one name or a text is not UTF-8; FileError when the file cannot be
 ///         written, in which case a file that was there is untouched and no other is left
 /// @cost   one copy in pieces of 4 MiB; the file appears at once, by a rename, when it is on the disk
 /// @order  tensors by falling size of an element (I64, F64, F32), then by name, as the reference implementation writes
 ///         them: each is aligned, and the same data gives the same bytes
 template <class C, class... P>
-void save(const std::filesystem::path& path, C& ctx, const Metadata& metadata, const Part<P>&... parts) {
+void save(const std::filesystem::path& path, C& ctx, const Metadata& metadata, const SaveOptions& options,
+          const Part<P>&... parts) {
   using B = typename C::Backend;
-  const std::vector<safetensors::Entry> list = safetensors::entries<B>("io::save", parts...);
+  std::vector<safetensors::Entry> list = safetensors::entries<B>("io::save", parts...);
   std::vector<safetensors::Source> sources;
   safetensors::visit<B>(safetensors::AddSource<C>{sources}, parts...);
-  safetensors::write(path, &ctx, metadata, list, sources);
+  safetensors::Save save(path, safetensors::layout_of(metadata, std::move(list), options));
+  save.write(&ctx, sources);
+  save.commit(save.content());
+}
+template <class C, class... P>
+void save(const std::filesystem::path& path, C& ctx, const Metadata& metadata, const Part<P>&... parts) {
+  save(path, ctx, metadata, SaveOptions{}, parts...);
 }
 
 namespace safetensors {
@@ -284,7 +265,8 @@ Metadata load(const std::filesystem::path& path, C& ctx, bool only, const Part<P
 
 }  // namespace safetensors
 
-/// Read a safetensors file into packs that have their shapes already: `load(path, ctx, Part{"params", params})`.
+/// Read a safetensors file into packs that have their shapes already: `load(path, ctx, Part{"params", params})`; or the
+/// parts of an index, where one lies beside the path.
 ///
 /// The file must hold exactly the tensors of the parts; leading extents of 1 may be there or not. Everything is read
 /// and checked before the first tensor is written: after an exception nothing has changed.
@@ -309,24 +291,15 @@ Metadata load_subset(const std::filesystem::path& path, C& ctx, const Part<P>&..
 /// what
 ///         load refuses whatever its parts are
 /// @cost   reads the header alone
-template <class Json = nlohmann::json>
-Metadata read_metadata(const std::filesystem::path& path) {
-  RegularFile from(path);
-  return safetensors::read_header<Json>(from, [](const std::string&) { return true; }).metadata;
+inline Metadata read_metadata(const std::filesystem::path& path) {
+  return safetensors::open(path, [](const std::string&) { return true; }).metadata;
 }
 /// The names of its tensors.
-template <class Json = nlohmann::json>
-std::set<std::string> read_names(const std::filesystem::path& path) {
-  RegularFile from(path);
-  const auto header = safetensors::read_header<Json>(from, [](const std::string&) { return true; });
+inline std::set<std::string> read_names(const std::filesystem::path& path) {
   std::set<std::string> names;
-  for (const auto& t : header.tensors) names.emplace(header.name(t));
+  for (const auto& part : safetensors::open(path, [](const std::string&) { return true; }).files)
+    for (const auto& t : part.header.tensors) names.emplace(part.header.name(t));
   return names;
 }
-
-#if defined(GATEFOLD_IO_KERNEL)
-GATEFOLD_IO_KERNEL Metadata read_metadata<nlohmann::json>(const std::filesystem::path&);
-GATEFOLD_IO_KERNEL std::set<std::string> read_names<nlohmann::json>(const std::filesystem::path&);
-#endif
 
 }  // namespace gatefold::io

@@ -31,12 +31,17 @@ static_assert(std::endian::native == std::endian::little, "gatefold: safetensors
 inline constexpr std::uint64_t kLongestHeader = 100'000'000;
 inline constexpr int kDeepest = 127;  // values inside each other
 
-/// A tensor of the caller.
+/// Bytes [begin, begin + count) of a tensor.
+struct Slice {
+  std::uint64_t begin, count;
+};
+/// A tensor of the caller, who has all of it, or some.
 struct Entry {
   std::string name;
   const char* dtype;
-  std::vector<std::uint64_t> shape;
-  std::uint64_t bytes;
+  std::vector<std::uint64_t> shape;  // of the whole
+  std::uint64_t bytes;               // of the whole
+  std::vector<Slice> here{};         // what the caller has, one after the other
 };
 
 /// Text of a file inside a message: control characters escaped, of bounded length.

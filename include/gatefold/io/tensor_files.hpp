@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -13,7 +12,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/regular_file.hpp"
 #include "gatefold/io/elements.hpp"
-#include "gatefold/io/json.hpp"
+#include "gatefold/io/opened.hpp"
 #include "gatefold/io/safetensors_header.hpp"
 
 namespace gatefold::io {
@@ -25,7 +24,7 @@ struct TensorInfo {
   std::vector<std::uint64_t> shape;
 };
 
-/// The tensors of a safetensors file, or of the shards that an index lists (`model.safetensors.index.json`), open to be
+/// The tensors of a safetensors file, or of the parts that an index lists (`model.safetensors.index.json`), open to be
 /// read by name, whole and each in a type of the reader's choice.
 ///
 ///     io::TensorFiles files("model.safetensors.index.json");
@@ -33,19 +32,17 @@ struct TensorInfo {
 ///     const std::vector<float> norm = files.read<float>("model.norm.weight");
 ///
 /// Source: https://github.com/huggingface/safetensors; the index as Hugging Face's transformers write it: `weight_map`
-/// says which file beside it holds a tensor. What a shard holds beyond that is left alone.
-/// @throws FileError with path and reason: what read_metadata refuses, in any shard; an index that is no JSON, names a
+/// says which file beside it holds a tensor. What a part holds beyond that is left alone.
+/// @throws FileError with path and reason: what read_metadata refuses, in any part; an index that is no JSON, names a
 ///         file that does not lie beside it, or a tensor that its file lacks
-/// @cost   reads headers alone; as many open files as shards
+/// @cost   reads headers alone; as many open files as parts
 class TensorFiles {
  public:
-  explicit TensorFiles(const std::filesystem::path& path) : path_(path.string()) {
-    if (path.extension() == ".json") {
-      open_index<nlohmann::json>(path);
-    } else {
-      Shard& shard = shards_.emplace_back(path);
-      for (const safetensors::Described& t : shard.header.tensors) add(shard, t);
-    }
+  explicit TensorFiles(const std::filesystem::path& path)
+      : path_(path.string()),
+        opened_(path.extension() == ".json" ? safetensors::open_index(path, any) : safetensors::open(path, any)) {
+    for (safetensors::OpenFile& part : opened_.files)
+      for (const safetensors::Described& t : part.header.tensors) add(part, t);
     for (const auto& [name, place] : places_) tensors_.push_back(place.info);
   }
   TensorFiles(const TensorFiles&) = delete;
@@ -97,12 +94,7 @@ class TensorFiles {
   }
 
  private:
-  struct Shard {
-    RegularFile file;
-    safetensors::Header header;
-    explicit Shard(const std::filesystem::path& path)
-        : file(path), header(safetensors::read_header(file, [](const std::string&) { return true; })) {}
-  };
+  static bool any(const std::string&) { return true; }
   struct Place {
     TensorInfo info;
     RegularFile* file;
@@ -114,55 +106,20 @@ class TensorFiles {
     if (found == places_.end()) fail(name, "missing");
     return found->second;
   }
-  void add(Shard& shard, const safetensors::Described& t) {
-    const std::string name(shard.header.name(t));
+  void add(safetensors::OpenFile& part, const safetensors::Described& t) {
+    const std::string name(part.header.name(t));
     if (t.rank > safetensors::Header::kExtents)
-      shard.file.fail(8, "tensor " + safetensors::in_quotes(name) + ": " + std::to_string(t.rank) + " dimensions");
-    places_.emplace(name, Place{{name, t.dtype->name, shard.header.shape(t)},
-                                &shard.file,
-                                shard.header.data_begin + t.begin,
-                                shard.header.data_begin + t.end});
+      part.file.fail(8, "tensor " + safetensors::in_quotes(name) + ": " + std::to_string(t.rank) + " dimensions");
+    places_.emplace(name, Place{{name, t.dtype->name, part.header.shape(t)},
+                                &part.file,
+                                part.header.data_begin + t.begin,
+                                part.header.data_begin + t.end});
   }
-  template <class Json>
-  void open_index(const std::filesystem::path& path);
 
   std::string path_;
-  std::deque<Shard> shards_{};  // never moved
+  safetensors::Opened opened_;
   std::map<std::string, Place, std::less<>> places_{};
   std::vector<TensorInfo> tensors_{};
 };
-
-template <class Json>
-void TensorFiles::open_index(const std::filesystem::path& path) {
-  RegularFile file(path);
-  if (file.size() > safetensors::kLongestHeader) file.fail("index: expected at most 100 MB");
-  std::string text(static_cast<std::size_t>(file.size()), '\0');
-  file.read(text.data(), text.size(), 0);
-  const Json index = Json::parse(text, nullptr, false);
-  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
-    file.fail("index: expected JSON with an object \"weight_map\"");
-  std::map<std::string, std::vector<std::string>> by_shard;
-  for (const auto& [name, shard] : index["weight_map"].items()) {
-    // A file that lies beside the index: no path leads out of its folder.
-    const std::string beside = shard.is_string() ? shard.template get<std::string>() : "";
-    if (beside.empty() || beside != std::filesystem::path(beside).filename().string())
-      fail(name, "index: expected the name of a file beside it, got " + safetensors::in_quotes(shard.dump()));
-    by_shard[beside].push_back(name);
-  }
-  for (const auto& [name, wanted] : by_shard) {
-    Shard& shard = shards_.emplace_back(path.parent_path() / name);
-    std::map<std::string_view, const safetensors::Described*> held;
-    for (const safetensors::Described& t : shard.header.tensors) held.emplace(shard.header.name(t), &t);
-    for (const std::string& tensor : wanted) {
-      const auto found = held.find(tensor);
-      if (found == held.end()) fail(tensor, "index: expected in " + shard.file.path() + ", which has none");
-      add(shard, *found->second);
-    }
-  }
-}
-
-#if defined(GATEFOLD_IO_KERNEL)
-GATEFOLD_IO_KERNEL void TensorFiles::open_index<nlohmann::json>(const std::filesystem::path&);
-#endif
 
 }  // namespace gatefold::io

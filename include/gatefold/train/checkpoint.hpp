@@ -18,7 +18,7 @@
 #include "gatefold/policy/hooks.hpp"
 #include "gatefold/tensor/pack.hpp"
 
-/// The whole state of a training run in one safetensors file. Outside the umbrella: it needs nlohmann-json
+/// The whole state of a training run in a safetensors file, or several. Outside the umbrella: it needs nlohmann-json
 /// (gatefold::io).
 ///
 ///     save_checkpoint("run.safetensors", trainer);
@@ -112,11 +112,11 @@ void read_counters(const std::string& path, const io::Metadata& metadata, R& run
       fail("a number of another kind of run: \"" + key.substr(0, 200) + "\"");
 }
 
-/// load_checkpoint into `tensors`, the pack of a run's tensors, and the counters of `run`.
-template <class P, class R>
-io::Metadata load(const std::filesystem::path& path, P& tensors, R& run) {
+/// load_checkpoint: `read()` fills the tensors of the run and returns the metadata.
+template <class R, class Read>
+io::Metadata load(const std::filesystem::path& path, R& run, const Read& read) {
   read_counters(path.string(), io::read_metadata(path), run, false);
-  io::Metadata metadata = io::load(path, run.context(), io::Part{"", tensors});
+  io::Metadata metadata = read();
   read_counters(path.string(), metadata, run, true);
   if constexpr (requires { run.forget(); }) run.forget();
   std::erase_if(metadata, [](const auto& entry) { return entry.first.starts_with(prefix); });
@@ -130,16 +130,18 @@ io::Metadata load(const std::filesystem::path& path, P& tensors, R& run) {
 /// of a batch that no step has taken yet (Trainer.accumulate): a run goes on at the step.
 ///
 /// @param metadata  what the caller keeps beside, under names that do not begin with `gatefold.`
+/// @param options   `{.max_file_bytes = 5'000'000'000}`: in parts of a size, beside an index
 /// @throws ArgumentError on names that do; FileError as io::save: a file that was there is untouched then
 /// @cost   as io::save
 template <class R>
-void save_checkpoint(const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {}) {
+void save_checkpoint(const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
+                     const io::SaveOptions& options = {}) {
   checkpoint::expect_whole("save_checkpoint", run);
-  io::save(path, run.context(), checkpoint::with_counters(metadata, run), io::Part{"", run});
+  io::save(path, run.context(), checkpoint::with_counters(metadata, run), options, io::Part{"", run});
 }
 
-/// Go on from a file of save_checkpoint: what follows has the bits of a run that was never interrupted, on any number
-/// of threads, where data and extra inputs are functions of the run's seed and counters.
+/// Go on from what save_checkpoint wrote, a file or parts: what follows has the bits of a run that was never
+/// interrupted, on any number of threads, where data and extra inputs are functions of the run's seed and counters.
 ///
 /// @param run  made of the same model and optimizer; options may differ
 /// @return the caller's own metadata
@@ -149,7 +151,7 @@ void save_checkpoint(const std::filesystem::path& path, const R& run, const io::
 template <class R>
 io::Metadata load_checkpoint(const std::filesystem::path& path, R& run) {
   checkpoint::expect_whole("load_checkpoint", run);
-  return checkpoint::load(path, run, run);
+  return checkpoint::load(path, run, [&] { return io::load(path, run.context(), io::Part{"", run}); });
 }
 
 /// The weights of a trained model and nothing else of its run, from a checkpoint of a Trainer: to tune it, or to infer.

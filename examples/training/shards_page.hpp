@@ -1,0 +1,95 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <gatefold/io/replacement.hpp>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "../support/gnuplot.hpp"
+#include "run.hpp"
+
+namespace training {
+
+namespace page {
+
+/// A bar for each shard: where its time went.
+inline std::string times_of(const std::vector<nlohmann::ordered_json>& shards) {
+  std::string script = "$times << EOD\n";
+  for (const auto& line : shards) {
+    script += "\"" + line["shard"].dump() + " (" + line["rank"].dump() + ")\"";
+    for (const char* part : {"computing", "waiting", "moving"})
+      script += ' ' + gnuplot::number(line[part].get<double>());
+    script += '\n';
+  }
+  return script +
+         "EOD\nset title 'Seconds of each shard (and its process) in steps'\nset style data histograms\nset style "
+         "histogram rowstacked\nset style fill solid noborder\nset boxwidth 0.7\nset yrange [0:*]\nset grid ytics lc "
+         "rgb '#e6e6e6'\nset key outside bottom center horizontal samplen 1.5\nplot $times using 2:xtic(1) lc rgb "
+         "'#2b7bba' title 'computes', $times using 3 lc rgb '#e6e6e6' title 'waits for others', $times using 4 lc rgb "
+         "'#e08a1e' title 'moves bytes'\n";
+}
+
+/// A map of one layer: the share of all slots that each expert had on each shard.
+inline std::string slots_of(const std::vector<nlohmann::ordered_json>& shards, std::size_t layer) {
+  std::vector<std::vector<double>> rows;
+  double all = 0;
+  for (const auto& line : shards) {
+    rows.push_back(line["slots"][layer].get<std::vector<double>>());
+    for (const double n : rows.back()) all += n;
+  }
+  std::string script = "$map << EOD\n";
+  for (const auto& row : rows) {
+    for (const double n : row) script += gnuplot::number(all > 0 ? 100 * n / all : 0) + ' ';
+    script += '\n';
+  }
+  return script + "EOD\nset xrange [-0.5:" + gnuplot::number(static_cast<double>(rows[0].size()) - 0.5) +
+         "]\nset yrange [" + gnuplot::number(static_cast<double>(rows.size()) - 0.5) +
+         ":-0.5]\nplot $map matrix with image pixels notitle\n";
+}
+
+/// Left the time of the shards, right who had which slots, a map for each layer.
+inline std::string shards_script(const std::vector<nlohmann::ordered_json>& shards, double width, double height) {
+  const std::size_t layers = shards.front()["slots"].size();
+  const double top = height - 40, bottom = 60, half = 0.5 * width, gap = 34;
+  std::string script =
+      "set multiplot\nset border 3 lc rgb '#808080'\nset tics nomirror out scale 0.5 textcolor rgb '#404040'\n"
+      "set title textcolor rgb '#202020'\n" +
+      gnuplot::place(60 / width, (half - 30) / width, bottom / height, top / height) + times_of(shards);
+  if (layers == 0) return script + "unset multiplot\n";
+  const double tall = (top - bottom - gap * static_cast<double>(layers - 1)) / static_cast<double>(layers);
+  const auto experts = static_cast<double>(shards.front()["slots"][0].size());
+  script +=
+      "set key off\nunset grid\nset style data lines\nset xtics autofreq\nset ylabel 'shard' offset 1,0\nset palette "
+      "defined (0 '#ffffff', 0.15 '#dbe9f6', 0.4 '#89bedc', 0.7 '#2b7bba', 1 '#08306b')\nset cbrange [0:" +
+      gnuplot::number(std::min(100.0, 300 / experts)) +
+      "]\nset cbtics format '%g %%' scale 0 textcolor rgb '#404040'\n";
+  for (std::size_t l = 0; l < layers; ++l) {
+    const double y = top - static_cast<double>(l) * (tall + gap) - tall;
+    script += gnuplot::place((half + 40) / width, (width - 90) / width, y / height, (y + tall) / height) +
+              "set title 'Share of the slots by expert and shard, layer " + std::to_string(l + 1) + "'\n" +
+              (l + 1 == layers ? "set xlabel 'expert'\n" : "") + slots_of(shards, l);
+  }
+  return script + "unset multiplot\n";
+}
+
+}  // namespace page
+
+/// Write what the shards did since the program began, a line of JSON each, and draw it: these depend on the clock, as
+/// metrics do not.
+/// @param shards  ShardRecord::lines; of none, nothing is written
+/// @throws gatefold::FileError when a file cannot be written
+inline void write_shards(const Folder& folder, const std::vector<nlohmann::ordered_json>& shards) {
+  if (shards.empty()) return;
+  std::string text;
+  for (const auto& line : shards) text += line.dump() + '\n';
+  gatefold::io::Replacement file(folder.shards());
+  file.write(text.data(), text.size());
+  file.commit();
+  const double width = 1000, height = 110 + std::max(200.0, 120 * static_cast<double>(shards.front()["slots"].size()));
+  gnuplot::draw(folder.shards_picture(), width, height, page::shards_script(shards, width, height));
+}
+
+}  // namespace training

@@ -1,0 +1,120 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gatefold/core/types.hpp"
+#include "gatefold/dist/held_rows.hpp"
+#include "gatefold/dist/sharded.hpp"
+#include "gatefold/io/safetensors.hpp"
+#include "gatefold/tensor/flat_tensor.hpp"
+#include "gatefold/tensor/pack.hpp"
+
+/// What a shard has of the tensors of a file. Outside the umbrella, as io. Host backends.
+namespace gatefold::dist {
+
+/// The tensors of a pack as a file has them, whole, and which rows of them are this shard's.
+template <class C>
+class TensorsHere {
+ public:
+  /// Of a tensor that all shards hold each `takes` all of it, as who reads does, or its part, as who writes does.
+  enum class Takes { all, part };
+
+  /// @throws ArgumentError on all shards, naming the tensor, where one has other rows than are dealt
+  /// @cost   an exchange of a number for each tensor that is dealt
+  template <class ShardT, class P>
+  TensorsHere(ShardT& shard, const char* where, P& pack, Takes takes) {
+    for_each_tensor(Visitor{found_}, pack);
+    std::vector<Index> mine;
+    for (const Found& t : found_)
+      if (t.dealt) mine.push_back(t.tensor.extents[0]);
+    const HeldRows held(shard, mine);
+
+    io::safetensors::Entries entries(where);
+    std::size_t next = 0;
+    for (const Found& t : found_) {
+      io::safetensors::with_element(t.tensor, [&]<class T>(T) {
+        std::vector<std::uint64_t> shape(t.tensor.extents, t.tensor.extents + t.tensor.rank);
+        std::uint64_t width = 1;  // of a row
+        for (std::size_t d = 1; d < shape.size(); ++d) width *= shape[d];
+        std::vector<Range> rows;
+        if (t.dealt) {
+          held.expect_dealt(where, t.name, next, t.rows);
+          shape[0] = static_cast<std::uint64_t>(held.count(next));
+          if (shape[0] > 0) rows = rows_of(shard.index(), t, held, next);
+          ++next;
+        } else {
+          const Index all = t.tensor.extents[0];
+          rows = {takes == Takes::all ? Range{0, all} : Range::of(all, shard.index(), shard.count())};
+        }
+        entries.add(Name{nullptr, t.name}, io::safetensors::dtype<T>(), shape[0] * width * sizeof(T), shape);
+        auto& here = entries.list.back().here;
+        here.clear();
+        Index count = 0;
+        for (const Range& r : rows) {
+          here.push_back({static_cast<std::uint64_t>(r.first) * width * sizeof(T),
+                          static_cast<std::uint64_t>(r.count) * width * sizeof(T)});
+          count += r.count;
+        }
+        // Rows of a dealt tensor lie one after the other here, those of another where they lie in the file.
+        const std::size_t first = t.dealt || rows.empty() ? 0 : static_cast<std::size_t>(rows[0].first) * width;
+        sources.push_back({static_cast<const T*>(t.tensor.elements) + first, count * static_cast<Index>(width),
+                           sizeof(T), io::safetensors::AddSource<C>::template to_host<T>});
+      });
+    }
+    list = std::move(entries.list);
+  }
+
+  /// Write what was read into the tensors.
+  void fill(C& ctx, const io::safetensors::Data& data) const {
+    const io::safetensors::Fill<C> fill{ctx, data.bytes.data(), data.begins.data()};
+    for (const Found& t : found_) fill(Name{}, &t.tensor);
+  }
+
+  std::vector<io::safetensors::Entry> list{};
+  std::vector<io::safetensors::Source> sources{};  // by entry
+
+ private:
+  struct Found {
+    std::string name;
+    AnyTensor tensor;
+    bool dealt;
+    DealtRows rows;
+  };
+  struct Visitor {
+    std::vector<Found>& found;
+    template <class P>
+    void operator()(const Name& at, P& t) const {
+      add(at, t, false, {});
+    }
+    void sharded(const Name& at, auto& pack) const {
+      const auto one = [&](const Name& name, auto& t, const DealtRows& rows) { add(name, t, true, rows); };
+      dist::sharded::Visitor<false, decltype(one)>{one}.sharded(at, pack);
+    }
+    template <class P>
+    void add(const Name& at, P& t, bool dealt, const DealtRows& rows) const {
+      using TensorT = std::remove_const_t<P>;
+      io::safetensors::Storable<typename C::Backend>::template tensor<TensorT>();
+      found.push_back({at.str(), AnyTensor(const_cast<TensorT&>(t)), dealt, rows});
+    }
+  };
+  /// In the order in which they lie here, neighbours together.
+  static std::vector<Range> rows_of(Index shard, const Found& t, const HeldRows& held, std::size_t tensor) {
+    if (!t.rows.deal) return {{held.before(tensor, shard), t.tensor.extents[0]}};
+    std::vector<Range> ranges;
+    for (const Index row : t.rows.of(shard)) {
+      if (!ranges.empty() && ranges.back().first + ranges.back().count == row)
+        ++ranges.back().count;
+      else
+        ranges.push_back({row, 1});
+    }
+    return ranges;
+  }
+
+  std::vector<Found> found_{};
+};
+
+}  // namespace gatefold::dist

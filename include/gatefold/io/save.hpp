@@ -1,0 +1,194 @@
+#pragma once
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <set>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/philox.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/io/layout.hpp"
+#include "gatefold/io/opened.hpp"
+#include "gatefold/io/output_file.hpp"
+#include "gatefold/io/replacement.hpp"
+
+namespace gatefold::io::safetensors {
+
+/// Where the elements of a tensor are that the caller has: those of Entry::here, one after the other.
+struct Source {
+  const void* data;
+  Index size;
+  std::size_t element;  // bytes
+  void (*to_host)(void* context, const void* data, Index at, Index count, std::byte* to);
+};
+
+/// Tensors that are on their way to the disk: into files beside the ones that they become, each element to its place,
+/// by one writer or by several with a part each.
+///
+///     Save save(path, layout);                     // one makes the files, as large as they will be
+///     save.write(context, sources);                // each writes what it has
+///     save.commit(save.content());                 // when all have: the files take their places
+///
+/// Until commit there is what was there before, and it is complete. A file takes its place at once. Parts have names of
+/// their own for each content, so that they touch none that is there; what counts is the index, which takes its place
+/// at once, after all of them. Parts that it does not name are removed then. One at a time writes to a path.
+///
+/// @throws FileError with the path that the caller knows and the system's reason; what was there is untouched then
+class Save {
+ public:
+  Save(const std::filesystem::path& path, Layout layout) : path_(path), layout_(std::move(layout)) {
+    expect(!is_index(path), "io::save", "path", "that of the tensors, beside which an index may lie", path.string());
+    for (std::size_t f = 0; f < layout_.files.size(); ++f) {
+      made_.emplace_back(path_);
+      OutputFile& file = files_.emplace_back();
+      if (!file.open(made_.back().temporary()) || !file.resize(layout_.files[f].size())) fail("cannot write");
+      write_at(f, layout_.files[f].header.data(), layout_.files[f].header.size(), 0);
+    }
+  }
+  /// Join one that another process has begun.
+  /// @param begun  of that
+  Save(const std::filesystem::path& path, Layout layout, const std::string& begun)
+      : path_(path), layout_(std::move(layout)) {
+    const auto lines = static_cast<std::size_t>(std::count(begun.begin(), begun.end(), '\n'));
+    expect(lines == layout_.files.size(), "io::save", "options", Joined{lines, " files, as another process has made"},
+           layout_.files.size());
+    std::size_t at = 0;
+    for (Layout::File& of : layout_.files) {
+      const std::size_t space = begun.find(' ', at), end = begun.find('\n', at);
+      of.begin = std::stoull(begun.substr(at, space - at));
+      OutputFile& file = files_.emplace_back();
+      std::uint64_t size = 0;
+      if (!file.open(begun.substr(space + 1, end - space - 1)) || !file.size(size) || size != of.size())
+        throw FileError(path_.string() +
+                        ": another process has made a file there that this one does not see: a checkpoint needs a file "
+                        "system that all processes share");
+      at = end + 1;
+    }
+  }
+  /// What others need in order to join: of each file where elements begin, and its name.
+  std::string begun() const {
+    std::string text;
+    for (std::size_t f = 0; f < made_.size(); ++f)
+      text += std::to_string(layout_.files[f].begin) + ' ' + std::filesystem::absolute(made_[f].temporary()).string() +
+              '\n';
+    return text;
+  }
+
+  /// Write what is here of the list's tensors. It is on the disk afterwards.
+  /// @param sources  by entry of the list
+  /// @cost   a copy in pieces of 4 MiB
+  void write(void* context, const std::vector<Source>& sources) {
+    std::vector<std::byte> piece;
+    for (const std::size_t i : layout_.order) {
+      const Source& source = sources[i];
+      const auto step = kPiece / source.element;
+      Index from = 0;  // of what is here
+      for (const Slice& slice : layout_.list[i].here) {
+        const std::uint64_t begin = layout_.files[layout_.places[i].file].begin + layout_.places[i].begin + slice.begin;
+        const auto elements = static_cast<std::size_t>(slice.count / source.element);
+        piece.resize(std::max(piece.size(), std::min(step, elements) * source.element));
+        for (std::size_t at = 0; at < elements; at += step) {
+          const std::size_t count = std::min(step, elements - at);
+          source.to_host(context, source.data, from, static_cast<Index>(count), piece.data());
+          write_at(layout_.places[i].file, piece.data(), count * source.element, begin + at * source.element);
+          from += static_cast<Index>(count);
+        }
+      }
+    }
+    for (OutputFile& file : files_)
+      if (!file.sync()) fail("cannot write");
+  }
+  /// A number of the bytes that were written here and of their places; of all writers the sum.
+  std::uint64_t content() const { return content_; }
+
+  /// Whoever made the files puts them in their places, when all have written.
+  /// @param content  the sum of all writers'
+  void commit(std::uint64_t content) {
+    files_.clear();
+    const std::filesystem::path index = index_path(path_);
+    if (!layout_.in_parts()) {
+      made_.front().commit();
+      // An index goes before the file: what it names counts until it is gone, for good.
+      std::error_code error;
+      if (std::filesystem::remove(index, error)) {
+        made_.front().sync_folder();
+        remove_parts({});
+      }
+      if (error) throw FileError(index.string() + ": cannot remove: " + error.message());
+      return;
+    }
+    std::vector<std::string> names, added;
+    try {
+      for (std::size_t f = 0; f < made_.size(); ++f) {
+        names.push_back(PartNames(path_).of(content, f, made_.size()));
+        std::error_code error;
+        if (!std::filesystem::exists(beside(names.back()), error)) added.push_back(names.back());
+        made_[f].commit_as(beside(names.back()));
+      }
+      const std::string text = index_text(layout_, names);
+      Replacement replacement(index);
+      replacement.write(text.data(), text.size());
+      replacement.commit();
+    } catch (...) {
+      std::error_code ignored;
+      for (const std::string& name : added) std::filesystem::remove(beside(name), ignored);
+      throw;
+    }
+    std::error_code ignored;
+    std::filesystem::remove(path_, ignored);
+    remove_parts({names.begin(), names.end()});
+  }
+
+  const Layout& layout() const { return layout_; }
+
+ private:
+  static constexpr std::size_t kPiece = std::size_t(4) << 20;
+
+  [[noreturn]] void fail(const std::string& what, int reason = errno) const {
+    throw FileError(path_.string() + ": " + what + ": " + std::generic_category().message(reason));
+  }
+  std::filesystem::path beside(const std::string& name) const { return path_.parent_path() / name; }
+
+  void write_at(std::size_t file, const void* bytes, std::size_t count, std::uint64_t offset) {
+    if (!files_[file].write(bytes, count, offset)) fail("cannot write");
+    if (layout_.in_parts()) content_ += content_of(file, bytes, count, offset);
+  }
+  // Σ over words of a number of the word and its place: whoever writes which of them gives the same sum.
+  static std::uint64_t content_of(std::size_t file, const void* bytes, std::size_t count, std::uint64_t offset) {
+    std::uint64_t sum = 0, place = (std::uint64_t(file) << 46) + offset / sizeof(std::uint32_t);
+    for (std::size_t i = 0; i + sizeof(std::uint32_t) <= count; i += sizeof(std::uint32_t)) {
+      std::uint32_t word = 0;
+      std::memcpy(&word, static_cast<const std::byte*>(bytes) + i, sizeof word);
+      sum += mix64(mix64(place++) ^ word);
+    }
+    return sum;
+  }
+  void remove_parts(const std::set<std::string>& but) const {
+    const PartNames parts(path_);
+    std::error_code error;
+    std::vector<std::filesystem::path> gone;
+    const std::filesystem::path folder = path_.has_parent_path() ? path_.parent_path() : ".";
+    for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+      const std::string name = at->path().filename().string();
+      if (parts.contains(name) && !but.contains(name)) gone.push_back(at->path());
+    }
+    for (const auto& path : gone) std::filesystem::remove(path, error);
+  }
+
+  std::filesystem::path path_;
+  Layout layout_;
+  std::deque<Replacement> made_{};  // never moved; none where another process made the files
+  std::deque<OutputFile> files_{};
+  std::uint64_t content_ = 0;
+};
+
+}  // namespace gatefold::io::safetensors

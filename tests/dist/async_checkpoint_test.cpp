@@ -1,0 +1,105 @@
+#include "gatefold/dist/async_checkpoint.hpp"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <stdexcept>
+#include <string>
+
+#include "gatefold/dist/data_parallel.hpp"
+#include "gatefold/dist/expert_parallel.hpp"
+#include "gatefold/dist/loss_of_shards.hpp"
+#include "gatefold/dist/move_experts.hpp"
+#include "gatefold/gatefold.hpp"
+#include "support/temp_directory.hpp"
+
+using namespace gatefold;
+using support::read_bytes;
+
+namespace {
+
+constexpr Index dim = 5, items = 20;
+const Mixture mixture{SoftmaxTopK{.scores = {.experts = 6}, .selection = {.k = 2}},
+                      Mlp<Gelu>{.model_dim = dim, .hidden_dim = 3}};
+
+auto trainer_on(auto& shard, Cpu::Context& ctx) {
+  return Trainer{ctx, Stack{Residual{update::HeavyBall{}, dist::ExpertParallel{mixture, &shard}}, 2},
+                 dist::LossOfShards{MeanSquaredError{}, &shard}, dist::DataParallel{optim::AdamW{.lr = 0.01}, &shard},
+                 Seed{3}};
+}
+void step(auto& shard, auto& trainer) {
+  const auto seed = static_cast<std::uint64_t>(trainer.state.step);
+  const auto x = uniform_tensor<float>(trainer.context(), Seed{10 + seed}, 1, items, dim);
+  const auto mine = shard.part_of(items);
+  trainer.step(x.view().rows(mine.first, mine.count), x.view().rows(mine.first, mine.count));
+}
+void on_shards(Index shards, const auto& program) {
+  dist::Alone world;
+  dist::run(world, shards, program);
+}
+
+}  // namespace
+
+TEST_CASE("shards that step and move experts while they write leave the files of that step") {
+  const support::TempDirectory folder;
+  const auto path = [&](const char* kind, Index i) { return folder.path / (kind + std::to_string(i)); };
+  on_shards(3, [&](auto& shard) {
+    Cpu::Context ctx(1);
+    auto trainer = trainer_on(shard, ctx);
+    dist::AsyncCheckpoint checkpoint(shard);
+    CHECK(checkpoint.poll());
+    checkpoint.wait();
+    for (Index i = 0; i < 8; ++i) {
+      const io::SaveOptions options{.max_file_bytes = i % 2 == 0 ? 0 : 500};
+      dist::save_checkpoint(shard, path("sync", i), trainer, {}, options);
+      checkpoint.save(path("async", i), trainer, {}, options);
+      dist::move_experts(shard, trainer, {dist::Placement{{2, 1, 0, i % 3, 1, 1}}, {}});
+      step(shard, trainer);
+      if (i % 3 == 0)
+        while (!checkpoint.poll()) step(shard, trainer);
+      if (i % 3 == 0) CHECK(io::exists(path("async", i)));
+    }
+    checkpoint.wait();
+    CHECK(io::exists(path("async", 7)));
+    checkpoint.save(path("async", 8), trainer);  // the destructor waits
+  });
+  CHECK(io::exists(path("async", 8)));
+  for (Index i = 0; i < 8; i += 2) {
+    CHECK(read_bytes(path("async", i)) == read_bytes(path("sync", i)));
+    CHECK(read_bytes(path("async", i)).size() > 1000);
+    if (i > 0) CHECK(read_bytes(path("async", i)) != read_bytes(path("async", 0)));
+  }
+  on_shards(2, [&](auto& shard) {
+    Cpu::Context ctx(1);
+    auto a = trainer_on(shard, ctx), b = trainer_on(shard, ctx);
+    dist::load_checkpoint(shard, path("async", 7), a);
+    dist::load_checkpoint(shard, path("sync", 7), b);
+    dist::save_checkpoint(shard, folder.path / "a", a);
+    dist::save_checkpoint(shard, folder.path / "b", b);
+  });
+  CHECK(read_bytes(folder.path / "a") == read_bytes(folder.path / "b"));
+}
+
+TEST_CASE("a run that ends by an exception, or whose files cannot be put in their place, leaves what was there") {
+  const support::TempDirectory folder;
+  const auto program = [&](int way) {
+    return [&, way](auto& shard) {
+      Cpu::Context ctx(1);
+      auto trainer = trainer_on(shard, ctx);
+      dist::AsyncCheckpoint checkpoint(shard);
+      checkpoint.save(folder.file(), trainer);
+      if (way == 0 && shard.index() == 1) throw std::runtime_error("in between");
+      if (way == 1 && shard.index() == 0) std::filesystem::create_directory(folder.file());
+      if (way == 2) checkpoint.save(folder.path / "none" / "file", trainer);
+      checkpoint.wait();
+    };
+  };
+  CHECK_THROWS_WITH_AS(on_shards(3, program(0)), "in between", std::runtime_error);
+  CHECK(folder.entries() == 0);
+  CHECK_THROWS_WITH_AS(on_shards(3, program(1)), (folder.file().string() + ": cannot replace: Is a directory").c_str(),
+                       FileError);
+  CHECK(folder.entries() == 1);
+  std::filesystem::remove(folder.file());
+  CHECK_THROWS_AS(on_shards(3, program(2)), FileError);
+  CHECK(folder.entries() == 1);  // the first of the two was whole before the second began
+}

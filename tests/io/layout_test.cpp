@@ -1,0 +1,81 @@
+#include "gatefold/io/layout.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+using namespace gatefold::io;
+using gatefold::ArgumentError;
+using safetensors::Entry;
+using safetensors::Layout;
+using safetensors::layout_of;
+using safetensors::PartNames;
+
+namespace {
+
+// 40, 8, 12 and 16 bytes; in the order of a file c (I64), b (F64), a, d (F32).
+const std::vector<Entry> list{
+    {"d", "F32", {10}, 40}, {"b", "F64", {1}, 8}, {"a", "F32", {3}, 12}, {"c", "I64", {2}, 16}};
+
+std::vector<std::vector<std::string>> names(const Layout& layout) {
+  std::vector<std::vector<std::string>> found(layout.files.size());
+  for (const std::size_t i : layout.order) found[layout.places[i].file].push_back(layout.list[i].name);
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("one file: elements follow each other by the size of an element, then by name") {
+  const Layout layout = layout_of({{"k", "v"}}, list, {});
+  CHECK(names(layout) == std::vector<std::vector<std::string>>{{"c", "b", "a", "d"}});
+  CHECK_FALSE(layout.in_parts());
+  const std::uint64_t expected[] = {36, 16, 24, 0};  // of d, b, a, c
+  for (std::size_t i = 0; i < list.size(); ++i) CHECK(layout.places[i].begin == expected[i]);
+  CHECK(layout.files[0].begin == layout.files[0].header.size());
+  CHECK(layout.files[0].size() == layout.files[0].header.size() + 76);
+  CHECK(layout.files[0].header.find(R"("__metadata__":{"k":"v"})") != std::string::npos);
+}
+
+TEST_CASE("a file takes what still fits, and a tensor that is larger has one of its own") {
+  const auto parts = [](gatefold::Index most) { return names(layout_of({}, list, {.max_file_bytes = most})); };
+  using Names = std::vector<std::vector<std::string>>;
+  CHECK(parts(76) == Names{{"c", "b", "a", "d"}});
+  CHECK(parts(75) == Names{{"c", "b", "a"}, {"d"}});
+  CHECK(parts(36) == Names{{"c", "b", "a"}, {"d"}});
+  CHECK(parts(35) == Names{{"c", "b"}, {"a"}, {"d"}});
+  CHECK(parts(1) == Names{{"c"}, {"b"}, {"a"}, {"d"}});
+  CHECK(layout_of({}, {}, {.max_file_bytes = 1}).files.size() == 1);
+  const Layout layout = layout_of({{"k", "v"}}, list, {.max_file_bytes = 36});
+  for (const auto& file : layout.files) CHECK(file.header.find("__metadata__") == std::string::npos);
+  CHECK(layout.places[0].begin == 0);
+  CHECK(layout.files[1].elements == 40);
+}
+
+TEST_CASE("what does not fit is said") {
+  CHECK_THROWS_WITH_AS(layout_of({}, list, {.max_file_bytes = -1}),
+                       "SaveOptions: max_file_bytes: expected at least 0 (0: one file), got -1", ArgumentError);
+  // Before anything is written, also where the metadata is the index's.
+  for (const gatefold::Index most : {0, 8})
+    CHECK_THROWS_AS(layout_of({{"k", "\xff"}}, list, {.max_file_bytes = most}), ArgumentError);
+}
+
+TEST_CASE("the names of parts are known among others") {
+  const PartNames of("folder/run.safetensors");
+  CHECK(of.of(0xabc, 0, 3) == "run-0000000000000abc-00001-of-00003.safetensors");
+  CHECK(PartNames("run").of(~std::uint64_t(0), 11, 12) == "run-ffffffffffffffff-00012-of-00012.safetensors");
+  CHECK(of.contains("run-0000000000000abc-00001-of-00003.safetensors"));
+  for (const char* other :
+       {"run.safetensors", "run-00001-of-00003.safetensors", "run-0000000000000abc-00001-of-00003.safetensors.tmp",
+        "ran-0000000000000abc-00001-of-00003.safetensors", "run-0000000000000abg-00001-of-00003.safetensors",
+        "run-0000000000000abc-0000a-of-00003.safetensors", "run-x-0000000000000abc-00001-of-00003.safetensors", ""})
+    CHECK_FALSE(of.contains(other));
+}
+
+TEST_CASE("the index names the file of each tensor, their bytes, and the metadata of the whole") {
+  const Layout layout = layout_of({{"k", "v"}}, list, {.max_file_bytes = 36});
+  const auto index = nlohmann::json::parse(safetensors::index_text(layout, {"one", "two"}));
+  CHECK(index == nlohmann::json::parse(R"({"metadata": {"total_size": 76}, "__metadata__": {"k": "v"},
+    "weight_map": {"a": "one", "b": "one", "c": "one", "d": "two"}})"));
+}

@@ -1,0 +1,258 @@
+#include "gatefold/io/save.hpp"
+
+#include <doctest/doctest.h>
+
+#if defined(__linux__)
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/io/safetensors.hpp"
+#include "support/temp_directory.hpp"
+#include "support/text_file.hpp"
+
+using namespace gatefold;
+using support::read_bytes;
+using support::refusal;
+using support::TempDirectory;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// Calls of the system until one that kills the process instead; −1: none does.
+int until_kill = -1;
+void count_call() {
+  if (until_kill >= 0 && until_kill-- == 0) ::kill(::getpid(), SIGKILL);
+}
+
+}  // namespace
+
+// The program's own names go before those of the C library.
+extern "C" ssize_t pwrite(int file, const void* bytes, size_t count, off_t at) {
+  count_call();
+  return ::syscall(SYS_pwrite64, file, bytes, count, at);
+}
+extern "C" ssize_t write(int file, const void* bytes, size_t count) {
+  count_call();
+  return ::syscall(SYS_write, file, bytes, count);
+}
+extern "C" int fsync(int file) {
+  count_call();
+  return static_cast<int>(::syscall(SYS_fsync, file));
+}
+extern "C" int rename(const char* from, const char* to) {
+  count_call();
+  return static_cast<int>(::syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
+}
+extern "C" int remove(const char* path) {
+  count_call();
+  return static_cast<int>(::syscall(SYS_unlinkat, AT_FDCWD, path, 0));
+}
+
+namespace {
+
+struct Three {
+  Tensor<float, 1, Cpu> a{3}, b{2};
+  Tensor<double, 1, Cpu> c{2};
+  explicit Three(float value) {
+    for (Index i = 0; i < 3; ++i) a(i) = value + static_cast<float>(i);
+    for (Index i = 0; i < 2; ++i) b(i) = -value;
+    for (Index i = 0; i < 2; ++i) c(i) = 10 * static_cast<double>(value);
+  }
+  static void each(auto&& f, auto&... p) {
+    f("a", p.a...);
+    f("b", p.b...);
+    f("c", p.c...);
+  }
+};
+void save(const fs::path& path, float value, Index most) {
+  Cpu::Context ctx(1);
+  const Three three(value);
+  io::save(path, ctx, {{"value", std::to_string(value)}}, {.max_file_bytes = most}, io::Part{"", three});
+}
+/// The value of what is there, all of which agrees.
+float loaded(const fs::path& path) {
+  Cpu::Context ctx(1);
+  Three three(0);
+  const io::Metadata metadata = io::load(path, ctx, io::Part{"", three});
+  const float value = three.a(0);
+  const Three expected(value);
+  CHECK(metadata.at("value") == std::to_string(value));
+  for (Index i = 0; i < 3; ++i) CHECK(three.a(i) == expected.a(i));
+  for (Index i = 0; i < 2; ++i) CHECK(three.b(i) == expected.b(i));
+  for (Index i = 0; i < 2; ++i) CHECK(three.c(i) == expected.c(i));
+  return value;
+}
+std::map<std::string, std::string> contents(const TempDirectory& temp) {
+  std::map<std::string, std::string> found;
+  for (const auto& entry : fs::directory_iterator(temp.path))
+    found[entry.path().filename().string()] = read_bytes(entry.path());
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("in parts: each is a file of safetensors of its tensors, and the index names them") {
+  const TempDirectory temp, one;
+  save(temp.file(), 1, 20);  // c (16 bytes), a (12), b (8)
+  auto found = contents(temp);
+  REQUIRE(found.size() == 3);
+  const auto index = nlohmann::json::parse(found.at("file.index.json"));
+  CHECK(index["weight_map"]["a"] == index["weight_map"]["b"]);
+  CHECK(index["weight_map"]["a"] != index["weight_map"]["c"]);
+  CHECK(index["metadata"]["total_size"] == 36);
+  CHECK(index["__metadata__"]["value"] == std::to_string(1.f));
+  // By the format, read here without the library.
+  const std::string& part = found.at(index["weight_map"]["b"].get<std::string>());
+  const auto length = static_cast<std::size_t>(static_cast<unsigned char>(part[0])) +
+                      (static_cast<std::size_t>(static_cast<unsigned char>(part[1])) << 8);
+  const auto header = nlohmann::json::parse(part.substr(8, length));
+  CHECK(header["a"]["data_offsets"] == nlohmann::json({0, 12}));
+  CHECK(header["b"]["data_offsets"] == nlohmann::json({12, 20}));
+  CHECK(header.size() == 2);
+  const float elements[] = {1, 2, 3, -1, -1};
+  CHECK(part.substr(8 + length) == std::string(reinterpret_cast<const char*>(elements), sizeof elements));
+  CHECK(loaded(temp.file()) == 1);
+
+  // The same contents have the same names and bytes; others have others.
+  save(one.file(), 2, 20);
+  for (const auto& [name, bytes] : contents(one)) CHECK((name == "file.index.json" || !found.contains(name)));
+  save(one.file(), 1, 20);
+  CHECK(contents(one) == found);
+  save(one.file(), 1, 20);
+  CHECK(contents(one) == found);
+}
+
+TEST_CASE("what was there before is gone afterwards, in whichever form, and nothing else") {
+  const TempDirectory temp;
+  temp.write("mine", "file-of-mine");
+  temp.write("mine", "files-0123456789abcdef-00001-of-00002.safetensors");
+  float value = 1;
+  const std::map<Index, std::size_t> files{{0, 1}, {20, 3}, {1, 4}};
+  for (const Index most : {0, 20, 1, 20, 0, 0, 1}) {
+    CAPTURE(most);
+    save(temp.file(), value, most);
+    CHECK(loaded(temp.file()) == value++);
+    CHECK(contents(temp).size() == files.at(most) + 2);
+  }
+}
+
+TEST_CASE("kill -9 at any call leaves what was there or what comes, complete, and the next save clears up") {
+  for (const Index before : {-1, 0, 20})
+    for (const Index after : {0, 20}) {
+      CAPTURE(before);
+      CAPTURE(after);
+      int old_ones = 0, new_ones = 0;
+      bool killed = true;
+      for (int call = 0; killed; ++call) {
+        const TempDirectory temp;
+        if (before >= 0) save(temp.file(), 1, before);
+        const pid_t child = ::fork();
+        if (child == 0) {
+          until_kill = call;
+          save(temp.file(), 2, after);
+          ::_exit(0);
+        }
+        int status = 0;
+        REQUIRE(::waitpid(child, &status, 0) == child);
+        killed = WIFSIGNALED(status);
+        const float found = io::exists(temp.file()) ? loaded(temp.file()) : 0;
+        CHECK((found == (before < 0 ? 0 : 1) || found == 2));
+        CHECK((killed || found == 2));
+        (found == 2 ? new_ones : old_ones) += 1;
+        save(temp.file(), 3, after);
+        CHECK(loaded(temp.file()) == 3);
+        CHECK(temp.entries() == (after == 0 ? 1 : 3));
+      }
+      CHECK(old_ones > 5);
+      CHECK(new_ones > 0);
+    }
+}
+
+TEST_CASE("a save that fails leaves what was there and no other file") {
+  const TempDirectory temp;
+  const auto limited = [&](rlim_t bytes, float value, Index most) {
+    rlimit before{};
+    REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0);
+    const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+    rlimit limit = before;
+    limit.rlim_cur = bytes;
+    setrlimit(RLIMIT_FSIZE, &limit);
+    const std::string said = refusal([&] { save(temp.file(), value, most); });
+    setrlimit(RLIMIT_FSIZE, &before);
+    std::signal(SIGXFSZ, handler);
+    return said;
+  };
+  for (const Index old : {0, 20}) {
+    save(temp.file(), 1, old);
+    const auto files = contents(temp);
+    for (const Index most : {0, 20})
+      CHECK(limited(100, 2, most) == temp.file().string() + ": cannot write: File too large");
+    // Parts fit, and the index does not: it is longer.
+    CHECK(limited(200, 2, 20).find(": cannot write: File too large") != std::string::npos);
+    CHECK(contents(temp) == files);
+    CHECK(loaded(temp.file()) == 1);
+  }
+  CHECK(refusal([&] { save(temp.path / "none" / "file", 1, 20); }).find("cannot create") != std::string::npos);
+  CHECK_THROWS_AS(save(temp.path / "file.index.json", 1, 20), ArgumentError);
+}
+
+TEST_CASE("several write: each its bytes, in any order, and the names are those of one") {
+  namespace files = io::safetensors;
+  using Parts = std::vector<std::vector<files::Slice>>;  // by tensor
+  const Three three(4);
+  const auto join = [&](const fs::path& path, Index most, const Parts& first, const Parts& second) {
+    Cpu::Context ctx(1);
+    const io::Part<const Three> part{"", three};
+    const auto list_of = [&](const Parts& here) {
+      auto list = files::entries<Cpu>("test", part);
+      for (std::size_t i = 0; i < list.size(); ++i) list[i].here = here[i];
+      return list;
+    };
+    const auto sources_of = [&](const Parts& here) {
+      std::vector<files::Source> all;
+      files::visit<Cpu>(files::AddSource<Cpu::Context>{all}, part);
+      for (std::size_t i = 0; i < all.size(); ++i)
+        if (!here[i].empty()) all[i].data = static_cast<const std::byte*>(all[i].data) + here[i][0].begin;
+      return all;
+    };
+    const io::Metadata metadata{{"value", std::to_string(4.f)}};
+    files::Save one(path, files::layout_of(metadata, list_of(first), {.max_file_bytes = most}));
+    files::Save two(path, files::layout_of({}, list_of(second), {.max_file_bytes = most}), one.begun());
+    two.write(&ctx, sources_of(second));
+    CHECK_FALSE(io::exists(path));
+    one.write(&ctx, sources_of(first));
+    one.commit(one.content() + two.content());
+  };
+  for (const Index most : {0, 20}) {
+    const TempDirectory alone, together;
+    save(alone.file(), 4, most);
+    // Of a the first has [1] and [2], the other [0].
+    join(together.file(), most, {{{4, 8}}, {{0, 8}}, {}}, {{{0, 4}}, {}, {{0, 16}}});
+    CHECK(contents(together) == contents(alone));
+  }
+  const TempDirectory temp;
+  const auto layout = files::layout_of({}, files::entries<Cpu>("test", io::Part<const Three>{"", three}), {});
+  const std::string sentence = temp.file().string() +
+                               ": another process has made a file there that this one does not see: a checkpoint needs "
+                               "a file system that all processes share";
+  CHECK(refusal([&] { files::Save(temp.file(), layout, "300 /none/file\n"); }) == sentence);
+  CHECK(refusal([&] { files::Save(temp.file(), layout, "300 " + temp.write("short", "x").string() + "\n"); }) ==
+        sentence);
+  CHECK_THROWS_AS(files::Save(temp.file(), layout, ""), ArgumentError);
+}
+
+#endif

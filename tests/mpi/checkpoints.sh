@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# checkpoints.sh PROGRAM LAUNCHER FLAG: PROGRAM (checkpoints.cpp) leaves the same files from 1 to 4 processes; of three,
+# one is killed at some call while it writes: what is there is complete, and two that go on end with the same bytes.
+# LAUNCHER FLAG R: mpirun with R processes.
+program=$1 launcher=("$2" "$3")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+fail() { echo "FAILED: $*"; failed=1; }
+# run PROCESSES FOLDER STEPS [RANK CALL]
+run() {
+  mkdir -p "$work/$2"
+  timeout 100 "${launcher[@]}" "$1" "$program" "$work/$2" "${@:3}" >"$work/log" 2>&1 </dev/null
+}
+same() { diff -rq "$work/one" "$work/$1" || fail "$1: other files"; }
+
+run 1 one 8 || fail "one process: $(cat "$work/log")"
+(($(find "$work/one" -name 'state-*-of-*.safetensors' | wc -l) > 2)) || fail "no parts"
+for processes in 2 3 4; do
+  run $processes $processes 8 || fail "$processes processes: $(cat "$work/log")"
+  same $processes
+done
+for at in "0 5" "1 1" "2 4" "0 23" "1 11" "0 34" "0 41" "2 17" "0 62"; do
+  name=killed.${at/ /.}
+  run 3 "$name" 8 $at && fail "rank and call $at: nobody was killed"
+  [ -e "$work/$name/end" ] && fail "rank and call $at: killed after the end"
+  run 2 "$name" 8 || fail "after rank and call $at: $(cat "$work/log")"
+  same "$name"
+done
+exit $failed
