@@ -39,7 +39,10 @@ class Model {
   /// Of the next token after items first … first + count − 1 of what was read, [count · vocabulary].
   virtual std::span<const float> logits(Index first, Index count) = 0;
 
-  virtual void save(const std::filesystem::path& path, const Metadata& metadata) const = 0;
+  /// Begin a checkpoint, which is written while steps go on, after the one before.
+  virtual void save(const std::filesystem::path& path, const Metadata& metadata) = 0;
+  /// Until it is written.
+  virtual void wait() = 0;
   virtual void load(const std::filesystem::path& path) = 0;
 };
 

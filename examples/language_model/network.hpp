@@ -66,7 +66,8 @@ class Network final : public Model {
         memory_(ctx_, {.layers = o.blocks,
                        .width = 2 * o.dim,
                        .most = gatefold::language::PreNormed::attention(sizes(o, vocabulary)).remembers()}),
-        vocabulary_(vocabulary) {}
+        vocabulary_(vocabulary),
+        checkpoint_(place.checkpoint()) {}
 
   double step(const Ids& x, const Ids& next) override {
     const Index count = static_cast<Index>(x.size()) / o_.accumulate;
@@ -120,9 +121,10 @@ class Network final : public Model {
     return {z_.data(), static_cast<std::size_t>(z_.size())};
   }
 
-  void save(const std::filesystem::path& path, const io::Metadata& metadata) const override {
-    place_.save(path, trainer_, metadata);
+  void save(const std::filesystem::path& path, const io::Metadata& metadata) override {
+    checkpoint_->save(path, trainer_, metadata);
   }
+  void wait() override { checkpoint_->wait(); }
   void load(const std::filesystem::path& path) override { place_.load(path, trainer_); }
 
  private:
@@ -149,6 +151,7 @@ class Network final : public Model {
   Trained trainer_;
   SegmentMemory<float, B> memory_;
   Index vocabulary_;
+  decltype(std::declval<const PlaceT&>().checkpoint()) checkpoint_;
   Tensor<float, 2, B> y_{}, z_{};  // [N, D] what was read gives; [count, V]
 };
 

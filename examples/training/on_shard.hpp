@@ -5,6 +5,7 @@
 #include <gatefold/dist.hpp>
 #include <gatefold/gatefold.hpp>
 #include <gatefold/io.hpp>
+#include <memory>
 #include <vector>
 
 #include "shard_record.hpp"
@@ -59,6 +60,9 @@ struct OnShard {
   }
   void save(const std::filesystem::path& path, const auto& run, const io::Metadata& metadata) const {
     dist::save_checkpoint(*shard, path, run, metadata);
+  }
+  std::unique_ptr<dist::AsyncCheckpoint<ShardT>> checkpoint() const {
+    return std::make_unique<dist::AsyncCheckpoint<ShardT>>(*shard);
   }
   io::Metadata load(const std::filesystem::path& path, auto& run) const {
     return dist::load_checkpoint(*shard, path, run);

@@ -4,6 +4,7 @@
 #include <gatefold/dist/shards.hpp>
 #include <gatefold/io.hpp>
 #include <gatefold/policies.hpp>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -38,6 +39,7 @@ struct OneProcess {
   void save(const std::filesystem::path& path, const auto& run, const io::Metadata& metadata) const {
     save_checkpoint(path, run, metadata);
   }
+  std::unique_ptr<AsyncCheckpoint> checkpoint() const { return std::make_unique<AsyncCheckpoint>(); }
   io::Metadata load(const std::filesystem::path& path, auto& run) const { return load_checkpoint(path, run); }
 };
 

@@ -16,7 +16,8 @@
 
 namespace training {
 
-/// Steps until the last one, or until a signal. Whatever ends it, the state of the last step done is saved.
+/// Steps until the last one, or until a signal. Whatever ends it, the state of the last step done is saved. A model that
+/// saves while steps go on has `wait()`, and writes one file after the other.
 /// @param step      step(): one step of the model; returns the loss before it
 /// @param validate  validate(): the goal's value
 /// @param routing   routing(): of some items of validation, the same each time
@@ -60,6 +61,7 @@ bool take_steps(Model& model, const Options& o, const Folder& folder, const Meta
   }
   if (role.reports) progress.clear();
   save();
+  if constexpr (requires { model.wait(); }) model.wait();
   const bool ended = model.steps() == o.steps;
   if (role.reports) {
     if (model.steps() > begun)

@@ -89,7 +89,7 @@ TEST_CASE("a run that ends by an exception, or whose files cannot be put in thei
       dist::AsyncCheckpoint checkpoint(shard);
       checkpoint.save(folder.file(), trainer);
       if (way == 0 && shard.index() == 1) throw std::runtime_error("in between");
-      if (way == 1 && shard.index() == 0) std::filesystem::create_directory(folder.file());
+      if (way == 1 && shard.index() == 0) std::filesystem::create_directory(folder.file());  // stops the rename
       if (way == 2) checkpoint.save(folder.path / "none" / "file", trainer);
       checkpoint.wait();
     };

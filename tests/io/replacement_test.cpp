@@ -23,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/system_calls.hpp"
 #include "support/temp_directory.hpp"
 
 using gatefold::FileError;
@@ -39,7 +40,7 @@ struct Call {
   std::string file;   // that was written, or the old name
   std::string bytes;  // that were written, or the new name
 };
-std::vector<Call>* calls = nullptr;  // where calls are noted, if anywhere
+std::vector<Call>* calls = nullptr;  // where calls are noted
 
 std::string name_of(int file) {
   char path[4096];
@@ -47,25 +48,15 @@ std::string name_of(int file) {
   return n < 0 ? "" : fs::path(std::string(path, static_cast<std::size_t>(n))).filename().string();
 }
 
-}  // namespace
-
-// The program's own names go before those of the C library.
-extern "C" ssize_t write(int file, const void* bytes, size_t count) {
-  if (calls) calls->push_back({Call::write, name_of(file), {static_cast<const char*>(bytes), count}});
-  return ::syscall(SYS_write, file, bytes, count);
-}
-extern "C" int fsync(int file) {
+void note(const gatefold::support::SystemCall& call) {
+  using gatefold::support::SystemCall;
   struct stat now {};
-  if (calls && ::fstat(file, &now) == 0)
-    calls->push_back({S_ISDIR(now.st_mode) ? Call::sync_folder : Call::sync, name_of(file), {}});
-  return static_cast<int>(::syscall(SYS_fsync, file));
+  if (call.kind == SystemCall::write) calls->push_back({Call::write, name_of(call.file), std::string(call.bytes)});
+  if (call.kind == SystemCall::sync && ::fstat(call.file, &now) == 0)
+    calls->push_back({S_ISDIR(now.st_mode) ? Call::sync_folder : Call::sync, name_of(call.file), {}});
+  if (call.kind == SystemCall::rename)
+    calls->push_back({Call::rename, fs::path(call.from).filename().string(), fs::path(call.to).filename().string()});
 }
-extern "C" int rename(const char* from, const char* to) {
-  if (calls) calls->push_back({Call::rename, fs::path(from).filename().string(), fs::path(to).filename().string()});
-  return static_cast<int>(::syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
-}
-
-namespace {
 
 void put(const fs::path& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
 void replace(const fs::path& path, const std::string& text) {
@@ -205,8 +196,9 @@ TEST_CASE("loss of power at any moment leaves the old file or the new one, and t
   put(temp.file(), before);
   std::vector<Call> log;
   calls = &log;
+  gatefold::support::on_system_call = note;
   replace(temp.file(), after);
-  calls = nullptr;
+  gatefold::support::on_system_call = nullptr;
   REQUIRE(log.size() >= 5);
   // What the disk has: of each file what was synced; any part of what was written since; names up to any later one.
   int old_ones = 0, new_ones = 0;

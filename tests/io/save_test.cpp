@@ -4,14 +4,10 @@
 
 #if defined(__linux__)
 
-#include <fcntl.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <csignal>
 #include <cstdint>
 #include <filesystem>
@@ -21,6 +17,7 @@
 
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/io/safetensors.hpp"
+#include "support/system_calls.hpp"
 #include "support/temp_directory.hpp"
 #include "support/text_file.hpp"
 
@@ -34,35 +31,9 @@ namespace {
 
 /// Calls of the system until one that kills the process instead; −1: none does.
 int until_kill = -1;
-void count_call() {
+void count_call(const support::SystemCall&) {
   if (until_kill >= 0 && until_kill-- == 0) ::kill(::getpid(), SIGKILL);
 }
-
-}  // namespace
-
-// The program's own names go before those of the C library.
-extern "C" ssize_t pwrite(int file, const void* bytes, size_t count, off_t at) {
-  count_call();
-  return ::syscall(SYS_pwrite64, file, bytes, count, at);
-}
-extern "C" ssize_t write(int file, const void* bytes, size_t count) {
-  count_call();
-  return ::syscall(SYS_write, file, bytes, count);
-}
-extern "C" int fsync(int file) {
-  count_call();
-  return static_cast<int>(::syscall(SYS_fsync, file));
-}
-extern "C" int rename(const char* from, const char* to) {
-  count_call();
-  return static_cast<int>(::syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
-}
-extern "C" int remove(const char* path) {
-  count_call();
-  return static_cast<int>(::syscall(SYS_unlinkat, AT_FDCWD, path, 0));
-}
-
-namespace {
 
 struct Three {
   Tensor<float, 1, Cpu> a{3}, b{2};
@@ -162,6 +133,7 @@ TEST_CASE("kill -9 at any call leaves what was there or what comes, complete, an
         if (before >= 0) save(temp.file(), 1, before);
         const pid_t child = ::fork();
         if (child == 0) {
+          support::on_system_call = count_call;
           until_kill = call;
           save(temp.file(), 2, after);
           ::_exit(0);

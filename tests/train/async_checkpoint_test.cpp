@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 
 #include <filesystem>
-#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -98,11 +97,10 @@ TEST_CASE("what goes wrong on the way is thrown by the next call, once, and by t
     std::string said;
     for (int i = 0; i < 1000 && said != sentence; ++i) {
       said = refusal([&] {
-        std::optional<AsyncCheckpoint> checkpoint;
-        checkpoint.emplace();
+        AsyncCheckpoint checkpoint;
         std::error_code ignored;
         std::filesystem::remove(temp.file(), ignored);
-        checkpoint->save(temp.file(), run);
+        checkpoint.save(temp.file(), run);
         std::filesystem::create_directory(temp.file(), ignored);
         call(checkpoint);
       });
@@ -110,9 +108,9 @@ TEST_CASE("what goes wrong on the way is thrown by the next call, once, and by t
     }
     return said;
   };
-  CHECK(until([](auto& checkpoint) { checkpoint->wait(); }) == sentence);
-  CHECK(until([&](auto& checkpoint) { checkpoint->save(temp.path / "next", run); }) == sentence);
-  CHECK(until([](auto& checkpoint) { checkpoint.reset(); }) == sentence);
+  CHECK(until([](AsyncCheckpoint& checkpoint) { checkpoint.wait(); }) == sentence);
+  CHECK(until([&](AsyncCheckpoint& checkpoint) { checkpoint.save(temp.path / "next", run); }) == sentence);
+  CHECK(until([](AsyncCheckpoint&) {}) == sentence);
   CHECK_FALSE(io::exists(temp.path / "next"));
   CHECK(temp.entries() == 0);
 

@@ -1,0 +1,55 @@
+#pragma once
+
+// What the library asks of the system, told to a test before it is done (Linux). A program's own names go before those
+// of the C library; they are weak, so that several sources of a program may include this.
+
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdio>
+#include <string_view>
+
+namespace gatefold::support {
+
+struct SystemCall {
+  enum Kind { write, write_at, sync, rename, remove } kind;
+  int file = -1;             // that is written or synced
+  std::string_view bytes{};  // that are written
+  const char *from = "", *to = "";
+};
+inline void (*on_system_call)(const SystemCall&) = nullptr;
+inline void tell(const SystemCall& call) {
+  if (on_system_call) on_system_call(call);
+}
+
+}  // namespace gatefold::support
+
+extern "C" {
+[[gnu::weak, gnu::used]] ssize_t write(int file, const void* bytes, size_t count) {
+  using gatefold::support::SystemCall;
+  gatefold::support::tell({SystemCall::write, file, {static_cast<const char*>(bytes), count}});
+  return ::syscall(SYS_write, file, bytes, count);
+}
+[[gnu::weak, gnu::used]] ssize_t pwrite(int file, const void* bytes, size_t count, off_t at) {
+  using gatefold::support::SystemCall;
+  gatefold::support::tell({SystemCall::write_at, file, {static_cast<const char*>(bytes), count}});
+  return ::syscall(SYS_pwrite64, file, bytes, count, at);
+}
+[[gnu::weak, gnu::used]] int fsync(int file) {
+  gatefold::support::tell({gatefold::support::SystemCall::sync, file});
+  return static_cast<int>(::syscall(SYS_fsync, file));
+}
+[[gnu::weak, gnu::used]] int rename(const char* from, const char* to) noexcept {
+  using gatefold::support::SystemCall;
+  gatefold::support::tell({SystemCall::rename, -1, {}, from, to});
+  return static_cast<int>(::syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
+}
+[[gnu::weak, gnu::used]] int remove(const char* path) noexcept {
+  using gatefold::support::SystemCall;
+  gatefold::support::tell({SystemCall::remove, -1, {}, path});
+  return static_cast<int>(::syscall(SYS_unlinkat, AT_FDCWD, path, 0));
+}
+}
