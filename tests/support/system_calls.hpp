@@ -8,6 +8,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdio>
 #include <string_view>
@@ -50,6 +51,8 @@ extern "C" {
 [[gnu::weak, gnu::used]] int remove(const char* path) noexcept {
   using gatefold::support::SystemCall;
   gatefold::support::tell({SystemCall::remove, -1, {}, path});
-  return static_cast<int>(::syscall(SYS_unlinkat, AT_FDCWD, path, 0));
+  const auto unlink = [&](int flags) { return static_cast<int>(::syscall(SYS_unlinkat, AT_FDCWD, path, flags)); };
+  const int done = unlink(0);
+  return done != 0 && errno == EISDIR ? unlink(AT_REMOVEDIR) : done;
 }
 }

@@ -99,7 +99,7 @@ TEST_CASE("what goes wrong on the way is thrown by the next call, once, and by t
       said = refusal([&] {
         AsyncCheckpoint checkpoint;
         std::error_code ignored;
-        std::filesystem::remove(temp.file(), ignored);
+        std::filesystem::remove(temp.path / "next", ignored);
         checkpoint.save(temp.file(), run);
         std::filesystem::create_directory(temp.file(), ignored);
         call(checkpoint);

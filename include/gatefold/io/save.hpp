@@ -119,12 +119,9 @@ class Save {
       made_.front().commit();
       // An index goes before the file: what it names counts until it is gone, for good.
       std::error_code error;
-      if (std::filesystem::remove(index, error)) {
-        made_.front().sync_folder();
-        remove_parts({});
-      }
+      if (std::filesystem::remove(index, error)) made_.front().sync_folder();
       if (error) throw FileError(index.string() + ": cannot remove: " + error.message());
-      return;
+      return remove_parts({});
     }
     std::vector<std::string> names, added;
     try {
