@@ -20,7 +20,7 @@ for processes in 2 3 4; do
   run $processes $processes 8 || fail "$processes processes: $(cat "$work/log")"
   same $processes
 done
-for at in "0 5" "1 1" "2 4" "0 23" "1 11" "0 34" "0 41" "2 17" "0 62"; do
+for at in "0 5" "1 1" "0 23" "1 11" "0 41" "2 17" "0 90" "0 101" "2 90"; do
   name=killed.${at/ /.}
   run 3 "$name" 8 $at && fail "rank and call $at: nobody was killed"
   [ -e "$work/$name/end" ] && fail "rank and call $at: killed after the end"
