@@ -25,11 +25,16 @@ inline std::string times_of(const std::vector<nlohmann::ordered_json>& shards) {
     script += '\n';
   }
   return script +
-         "EOD\nset title 'Seconds of each shard (and its process) in steps'\nset style data histograms\nset style "
-         "histogram rowstacked\nset style fill solid noborder\nset boxwidth 0.7\nset yrange [0:*]\nset grid ytics lc "
-         "rgb '#e6e6e6'\nset key outside bottom center horizontal samplen 1.5\nplot $times using 2:xtic(1) lc rgb "
-         "'#2b7bba' title 'computes', $times using 3 lc rgb '#e6e6e6' title 'waits for others', $times using 4 lc rgb "
-         "'#e08a1e' title 'moves bytes'\n";
+         "EOD\nset title 'Seconds in steps, by shard (and its process)'\nset style data histograms\n"
+         "set style histogram rowstacked\nset style fill solid noborder\nset boxwidth 0.7\nset yrange [0:*]\n"
+         "set grid ytics lc rgb '#e6e6e6'\nset key at screen 0.25,0.055 center center horizontal samplen 1\n"
+         "plot $times using 2:xtic(1) lc rgb '#2b7bba' title 'computes', $times using 3 lc rgb '#c8c8c8' "
+         "title 'waits for others', $times using 4 lc rgb '#e08a1e' title 'moves bytes'\n";
+}
+
+/// Whole numbers, so many of `count` at most.
+inline std::string every(std::size_t count, std::size_t most) {
+  return "0," + std::to_string((count + most - 1) / most);
 }
 
 /// A map of one layer: the share of all slots that each expert had on each shard.
@@ -53,7 +58,7 @@ inline std::string slots_of(const std::vector<nlohmann::ordered_json>& shards, s
 /// Left the time of the shards, right who had which slots, a map for each layer.
 inline std::string shards_script(const std::vector<nlohmann::ordered_json>& shards, double width, double height) {
   const std::size_t layers = shards.front()["slots"].size();
-  const double top = height - 40, bottom = 60, half = 0.5 * width, gap = 34;
+  const double top = height - 40, bottom = 76, half = 0.5 * width, gap = 30;
   std::string script =
       "set multiplot\nset border 3 lc rgb '#808080'\nset tics nomirror out scale 0.5 textcolor rgb '#404040'\n"
       "set title textcolor rgb '#202020'\n" +
@@ -61,16 +66,20 @@ inline std::string shards_script(const std::vector<nlohmann::ordered_json>& shar
   if (layers == 0) return script + "unset multiplot\n";
   const double tall = (top - bottom - gap * static_cast<double>(layers - 1)) / static_cast<double>(layers);
   const auto experts = static_cast<double>(shards.front()["slots"][0].size());
-  script +=
-      "set key off\nunset grid\nset style data lines\nset xtics autofreq\nset ylabel 'shard' offset 1,0\nset palette "
-      "defined (0 '#ffffff', 0.15 '#dbe9f6', 0.4 '#89bedc', 0.7 '#2b7bba', 1 '#08306b')\nset cbrange [0:" +
-      gnuplot::number(std::min(100.0, 300 / experts)) +
-      "]\nset cbtics format '%g %%' scale 0 textcolor rgb '#404040'\n";
+  script += "set key off\nunset grid\nset style data lines\nunset xtics\nset ytics " + every(shards.size(), 10) +
+            "\nset ylabel 'shard' offset 1,0\nset palette "
+            "defined (0 '#ffffff', 0.15 '#dbe9f6', 0.4 '#89bedc', 0.7 '#2b7bba', 1 '#08306b')\nset cbrange [0:" +
+            gnuplot::number(std::min(100.0, 300 / experts)) +
+            "]\nset cbtics format '%g %%' scale 0 textcolor rgb '#404040'\n";
   for (std::size_t l = 0; l < layers; ++l) {
     const double y = top - static_cast<double>(l) * (tall + gap) - tall;
     script += gnuplot::place((half + 40) / width, (width - 90) / width, y / height, (y + tall) / height) +
-              "set title 'Share of the slots by expert and shard, layer " + std::to_string(l + 1) + "'\n" +
-              (l + 1 == layers ? "set xlabel 'expert'\n" : "") + slots_of(shards, l);
+              "set title 'Share of the slots by expert and shard, layer " + std::to_string(l + 1) +
+              "' offset 0,-0.6\n" +
+              (l + 1 == layers
+                   ? "set xlabel 'expert'\nset xtics " + every(shards.front()["slots"][0].size(), 16) + " nomirror\n"
+                   : "") +
+              slots_of(shards, l);
   }
   return script + "unset multiplot\n";
 }
@@ -88,7 +97,7 @@ inline void write_shards(const Folder& folder, const std::vector<nlohmann::order
   gatefold::io::Replacement file(folder.shards());
   file.write(text.data(), text.size());
   file.commit();
-  const double width = 1000, height = 110 + std::max(200.0, 120 * static_cast<double>(shards.front()["slots"].size()));
+  const double width = 1000, height = 116 + std::max(200.0, 120 * static_cast<double>(shards.front()["slots"].size()));
   gnuplot::draw(folder.shards_picture(), width, height, page::shards_script(shards, width, height));
 }
 
