@@ -16,8 +16,8 @@
 
 namespace training {
 
-/// Steps until the last one, or until a signal. Whatever ends it, the state of the last step done is saved. A model that
-/// saves while steps go on has `wait()`, and writes one file after the other.
+/// Steps until the last one, or until a signal. Whatever ends it, the state of the last step done is saved. A model
+/// that saves while steps go on has `wait()`, and writes one file after the other.
 /// @param step      step(): one step of the model; returns the loss before it
 /// @param validate  validate(): the goal's value
 /// @param routing   routing(): of some items of validation, the same each time
