@@ -63,8 +63,9 @@ Opened open_index(const std::filesystem::path& path, const Known& known) {
   if (const auto kept = index.find("__metadata__"); kept != index.end() && kept->is_object())
     for (const auto& [key, value] : kept->items())
       if (value.is_string()) opened.metadata[key] = value.template get<std::string>();
-  for (auto& [name, wanted] : by_part) {  // sorted, as the index's names are
-    OpenFile& part = opened.files.emplace_back(path.parent_path() / name, known);
+  for (const auto& of_part : by_part) {
+    const std::vector<std::string>& wanted = of_part.second;  // sorted, as the index's names are
+    OpenFile& part = opened.files.emplace_back(path.parent_path() / of_part.first, known);
     std::vector<bool> found(wanted.size());
     std::erase_if(part.header.tensors, [&](const Described& t) {
       const auto at = std::lower_bound(wanted.begin(), wanted.end(), part.header.name(t));
