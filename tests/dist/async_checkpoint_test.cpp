@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <stdexcept>
 #include <string>
@@ -12,6 +13,11 @@
 #include "gatefold/dist/move_experts.hpp"
 #include "gatefold/gatefold.hpp"
 #include "support/temp_directory.hpp"
+#if defined(__linux__)
+#include <thread>
+
+#include "support/system_calls.hpp"
+#endif
 
 using namespace gatefold;
 using support::read_bytes;
@@ -103,3 +109,36 @@ TEST_CASE("a run that ends by an exception, or whose files cannot be put in thei
   CHECK_THROWS_AS(on_shards(3, program(2)), FileError);
   CHECK(folder.entries() == 1);  // the first of the two was whole before the second began
 }
+
+#if defined(__linux__)
+namespace {
+
+std::atomic<bool> disk_is_slow = false;
+void stay(const support::SystemCall& call) {
+  while (call.kind == support::SystemCall::sync && disk_is_slow) std::this_thread::yield();
+}
+
+}  // namespace
+
+TEST_CASE("poll waits for nobody who writes") {
+  const support::TempDirectory folder;
+  support::on_system_call = stay;
+  disk_is_slow = true;
+  on_shards(3, [&](auto& shard) {
+    Cpu::Context ctx(1);
+    auto trainer = trainer_on(shard, ctx);
+    dist::AsyncCheckpoint checkpoint(shard);
+    checkpoint.save(folder.file(), trainer);
+    for (int i = 0; i < 3; ++i) {
+      CHECK_FALSE(checkpoint.poll());
+      step(shard, trainer);
+    }
+    shard.barrier();
+    disk_is_slow = false;
+    while (!checkpoint.poll()) step(shard, trainer);
+    CHECK(io::exists(folder.file()));
+    CHECK(checkpoint.poll());
+  });
+  support::on_system_call = nullptr;
+}
+#endif
