@@ -90,9 +90,9 @@ TEST_CASE("who comes first waits, here and where processes meet; the last does n
       const std::vector<dist::Bytes> out(2);
       const std::vector<dist::Room> in(2);
       dist::Traffic first;
-      group.exchange(me, out, in, first);
+      group.exchange(dist::HostMemory{}, me, out, in, first);
       if (me == 1) std::this_thread::sleep_for(std::chrono::milliseconds(200));
-      group.exchange(me, out, in, traffic[me]);
+      group.exchange(dist::HostMemory{}, me, out, in, traffic[me]);
     };
     std::thread other(run, 1);
     run(0);
