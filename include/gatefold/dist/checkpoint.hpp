@@ -41,6 +41,7 @@ void commit(ShardT& shard, io::safetensors::Save& save) {
   if (shard.index() == 0) save.commit(content);
   shard.barrier();
 }
+/// @throws ArgumentError on all shards unless they write files of the same size
 template <class ShardT>
 void expect_same_options(ShardT& shard, const char* where, const io::SaveOptions& options) {
   expect_same(shard, where, "max_file_bytes", static_cast<double>(options.max_file_bytes));

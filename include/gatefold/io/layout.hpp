@@ -91,6 +91,7 @@ Layout layout_of(const Metadata& metadata, std::vector<Entry> list, const SaveOp
 
 /// The index of the parts of a path.
 inline std::filesystem::path index_path(std::filesystem::path path) { return path += ".index.json"; }
+/// Whether a path is an index.
 inline bool is_index(const std::filesystem::path& path) { return path.string().ends_with(".index.json"); }
 
 /// The names of parts: NAME-CONTENT-00001-of-00003.safetensors of NAME or NAME.safetensors. Those of other contents are

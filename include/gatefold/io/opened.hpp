@@ -28,6 +28,7 @@ struct OpenFile {
   Header header;
   OpenFile(const std::filesystem::path& path, const Known& known);
 };
+/// All files of a path.
 struct Opened {
   std::deque<OpenFile> files{};  // never moved
   Metadata metadata{};           // of the file or of the index
