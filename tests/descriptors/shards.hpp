@@ -24,7 +24,7 @@ void check_shards(const C& c) {
   using GateT = std::remove_cvref_t<decltype(mixture.gate)>;
   // What follows an attention must be scored and mixed where its sequences are.
   constexpr bool follows = !std::is_same_v<WithoutTrace<Extra<GateT, double, Cpu>>, Extra<GateT, double, Cpu>>;
-  constexpr bool stays = dist::GlobalGate<GateT, double, Cpu>::sees == dist::global::Sees::mixed;
+  constexpr bool stays = dist::global::sees<GateT, double, Cpu>() == dist::global::Sees::mixed;
   if (c.rule.facts.meets == Meets::batch) return;  // a rule's norm of the batch is that of its shard
   if constexpr (!follows || stays) {
     constexpr Index items = 6 * odd.sequence;

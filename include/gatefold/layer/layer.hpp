@@ -212,9 +212,15 @@ void infer(const L& layer, typename B::Context& ctx, const Params<L, T, B>& p, N
 
 namespace lookup {
 
+template <class T, class B>
+inline constexpr bool are_elements = false;
+template <class T, class B>
+requires requires { typename B::Context; }
+inline constexpr bool are_elements<T, B> = std::is_floating_point_v<T>;
+
 template <class L, template <class, class> class ParamsT, class T, class B>
 constexpr bool are_params_of() {
-  if constexpr (std::is_floating_point_v<T> && requires { typename B::Context; })
+  if constexpr (are_elements<T, B>)
     return std::is_same_v<ParamsT<T, B>, Params<L, T, B>>;
   else
     return false;
@@ -245,14 +251,13 @@ template <class L, class T, class B, class A>
 inline constexpr bool is_foreign =
     !std::is_convertible_v<A, Items<L, T, B>> && !std::is_convertible_v<A, View<T, 2, B>> &&
     !std::is_same_v<A, Carry<L, T, B>&> && !std::is_convertible_v<A, const Extra<L, T, B>&>;
-template <class L, class C, template <class, class> class ParamsT, class T, class B, class... A>
+template <class L, class C, class T, class B, class... A>
 constexpr bool any_foreign() {
   if constexpr (std::is_floating_point_v<T> && requires {
                   typename C::Backend;
                   typename B::Context;
                 })
-    return !are_params_of<L, ParamsT, T, B>() || !std::is_convertible_v<C&, typename B::Context&> ||
-           (is_foreign<L, T, B, A> || ...);
+    return !std::is_convertible_v<C&, typename B::Context&> || (is_foreign<L, T, B, A> || ...);
   else
     return false;
 }
@@ -261,7 +266,8 @@ constexpr bool any_foreign() {
 
 /// What belongs to several models: one sentence.
 template <class L, class C, template <class, class> class ParamsT, class T, class B, class... A,
-          class = std::enable_if_t<lookup::any_foreign<L, C, ParamsT, T, B, A...>()>>
+          class = std::enable_if_t<(lookup::are_elements<T, B> && !lookup::are_params_of<L, ParamsT, T, B>()) ||
+                                   lookup::any_foreign<L, C, T, B, A...>()>>
 void infer(const L&, C&, const ParamsT<T, B>&, A&&...) {
   static_assert(std::is_void_v<L>,
                 "gatefold: infer takes what belongs to one model, its elements T and its backend B: B::Context, "
