@@ -9,6 +9,7 @@
 
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/tensor/tensor.hpp"
+#include "support/larger.hpp"
 #include "support/naive.hpp"
 
 // The primitives of the porting contract against the lines that define them. How each backend cuts its work is tested
@@ -199,7 +200,7 @@ TEST_CASE_TEMPLATE("gemm: c (+)= op(a) op(b), then the epilogue", T, float, doub
             for (Index j = 0; j < s.n; ++j) {
               const double expected = naive::dot(na, i, nb, j, s.k) + static_cast<double>(bias(0, j)) +
                                       (accumulate ? static_cast<double>(before(i, j)) : 0.0);
-              worst = std::max(worst, std::abs(expected - static_cast<double>(c(i, j))));
+              worst = support::larger(worst, std::abs(expected - static_cast<double>(c(i, j))));
             }
           CAPTURE(s.m);
           CAPTURE(s.n);
@@ -245,14 +246,14 @@ TEST_CASE_TEMPLATE("grouped_gemm, grouped_outer and grouped_sum", T, float, doub
             for (Index k = 0; k < inner; ++k)
               v += static_cast<double>(a(rows[static_cast<std::size_t>(s)], k)) *
                    static_cast<double>(transpose ? w(e, j, k) : w(e, k, j));
-            worst_c = std::max(worst_c, std::abs(v - static_cast<double>(c(s, j))));
+            worst_c = support::larger(worst_c, std::abs(v - static_cast<double>(c(s, j))));
           }
-          worst_b = std::max(worst_b, std::abs(sum - static_cast<double>(db(e, j))));
+          worst_b = support::larger(worst_b, std::abs(sum - static_cast<double>(db(e, j))));
           for (Index k = 0; k < inner; ++k) {
             double v = static_cast<double>(start[static_cast<std::size_t>((e * inner + k) * outer + j)]);
             for (Index s = from; s < to; ++s)
               v += static_cast<double>(a(rows[static_cast<std::size_t>(s)], k)) * static_cast<double>(dc(s, j));
-            worst_w = std::max(worst_w, std::abs(v - static_cast<double>(dw(e, k, j))));
+            worst_w = support::larger(worst_w, std::abs(v - static_cast<double>(dw(e, k, j))));
           }
         }
       }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "support/larger.hpp"
 #include "support/pass.hpp"
 
 using namespace gatefold;
@@ -14,7 +15,7 @@ namespace {
 
 double largest(const std::vector<double>& x) {
   double most = 0;
-  for (const double v : x) most = std::max(most, std::abs(v));
+  for (const double v : x) most = support::larger(most, std::abs(v));
   return most;
 }
 

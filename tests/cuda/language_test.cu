@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gatefold/gatefold.cuh"
+#include "support/larger.hpp"
 #include "support/parity.hpp"
 
 using namespace gatefold;
@@ -35,8 +36,8 @@ void expect_close(const std::vector<double>& expected, const std::vector<double>
   REQUIRE(actual.size() == expected.size());
   double largest = 0, worst = 0;
   for (std::size_t i = 0; i < expected.size(); ++i) {
-    largest = std::max(largest, std::abs(expected[i]));
-    worst = std::max(worst, std::abs(expected[i] - actual[i]));
+    largest = support::larger(largest, std::abs(expected[i]));
+    worst = support::larger(worst, std::abs(expected[i] - actual[i]));
   }
   CHECK(largest > 0);
   CHECK(worst <= tolerance * largest);

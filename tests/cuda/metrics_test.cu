@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gatefold/gatefold.cuh"
+#include "support/larger.hpp"
 #include "support/parity.hpp"
 
 using namespace gatefold;
@@ -132,7 +133,7 @@ struct Batches {
     const auto expected = metric(naive.forward()), actual = metric(cuda.forward());
     REQUIRE(actual.size() == expected.size());
     double largest = 0;
-    for (const auto v : expected) largest = std::max(largest, std::abs(static_cast<double>(v)));
+    for (const auto v : expected) largest = support::larger(largest, std::abs(static_cast<double>(v)));
     CHECK(largest > 0);
     for (std::size_t i = 0; i < expected.size(); ++i) {
       CAPTURE(i);

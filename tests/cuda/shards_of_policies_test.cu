@@ -12,6 +12,7 @@
 
 #include "gatefold/dist.hpp"
 #include "gatefold/gatefold.cuh"
+#include "support/larger.hpp"
 #include "support/processes.hpp"
 #include "support/shard_devices.cuh"
 #include "support/shard_run.hpp"
@@ -87,8 +88,8 @@ void expect_one_process(const M& mixture, const Extra<M, T, B>& extra, Index len
     REQUIRE(found.size() == expected.size());
     double largest = 0, difference = 0;
     for (std::size_t i = 0; i < found.size(); ++i) {
-      largest = std::max(largest, std::abs(double(expected[i])));
-      difference = std::max(difference, std::abs(double(found[i]) - double(expected[i])));
+      largest = support::larger(largest, std::abs(double(expected[i])));
+      difference = support::larger(difference, std::abs(double(found[i]) - double(expected[i])));
     }
     CHECK(largest > 0);
     CHECK(difference <= tolerance * largest);

@@ -13,6 +13,7 @@
 
 #include "gatefold/dist.hpp"
 #include "gatefold/gatefold.cuh"
+#include "support/larger.hpp"
 #include "support/processes.hpp"
 #include "support/shard_devices.cuh"
 #include "support/shard_run.hpp"
@@ -67,7 +68,7 @@ TEST_CASE("cuda: training on shards follows that of the CPU backend") {
     const auto difference = [](const std::vector<double>& a, const std::vector<double>& b) {
       REQUIRE(a.size() == b.size());
       double largest = 0;
-      for (std::size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::abs(a[i] - b[i]));
+      for (std::size_t i = 0; i < a.size(); ++i) largest = support::larger(largest, std::abs(a[i] - b[i]));
       return largest;
     };
     CHECK(difference(cpu.losses, cuda.losses) <= 1e-13);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <vector>
 
+#include "support/larger.hpp"
 #include "support/pass.hpp"
 
 using namespace gatefold;
@@ -82,7 +83,7 @@ TEST_CASE("Pgd (1) to (3): many steps, in a loop over a loss whose gradient chan
       if (anywhere) at = nearest(from + 0.2 * (2 * uniform<double>(Seed{4}, 2, static_cast<std::uint64_t>(i)) - 1));
       for (int t = 0; t < 6; ++t) at = nearest(at + 0.07 * sign(std::cos(9 * at)));
       CHECK(y.data()[i] == doctest::Approx(at).epsilon(1e-12));
-      farthest = std::max(farthest, std::abs(y.data()[i] - from));
+      farthest = support::larger(farthest, std::abs(y.data()[i] - from));
     }
     CHECK(farthest > 0.19);
   }

@@ -308,7 +308,7 @@ TEST_CASE("a gate that is given all items has the gradients of one process, to t
 
 TEST_CASE("a gate that follows its block's attention: outputs and dx of one process, gradients that add up to its") {
   constexpr Index length = 5, items = 6 * length;
-  const auto check = [&](const auto& gate) {
+  const auto check = [&](const auto& gate, bool padding) {
     const Mixture mixture{gate, Mlp<Gelu>{.model_dim = dim, .hidden_dim = 9}};
     const auto block = [](const auto& branch) {
       return Block{Attention{.model_dim = dim, .heads = 2, .causal = true}, Residual{update::HeavyBall{}, branch}};
@@ -324,7 +324,10 @@ TEST_CASE("a gate that follows its block's attention: outputs and dx of one proc
       Carry<ModelT, double, Cpu> carry, dcarry;
       Saved<ModelT, double, Cpu> saved;
       Tensor<double, 2, Cpu> y(count, dim), dx = constant_tensor<double>(ctx, 0, count, dim);
-      const auto extra = extra_of<Extra<ModelT, double, Cpu>>(Segment<double, Cpu>{.length = length});
+      auto extra = extra_of<Extra<ModelT, double, Cpu>>(Segment<double, Cpu>{.length = length});
+      std::vector<double> valid(items, 1);
+      for (Index n = 3; n < items; n += 4) valid[static_cast<std::size_t>(n)] = 0;
+      if (padding) extra.layer.valid = View<const double, 1, Cpu>(valid).rows(first, count);
       model.begin(ctx, params, count, carry);
       model.forward(ctx, params, x, carry, y, saved, extra);
       auto grads = zeros_like(ctx, params);
@@ -364,8 +367,14 @@ TEST_CASE("a gate that follows its block's attention: outputs and dx of one proc
       }
     }
   };
-  check(AttentionAware<SoftmaxTopK>{.scores = {.experts = 4}, .selection = {.k = 2}});
-  check(WithAuxiliary<AttentionAware<SoftmaxTopK>, Balance, ZLoss>{.scores = {.experts = 4}, .selection = {.k = 2}});
-  check(SimilarityAware<SoftmaxTopK>{
-      .scores = {.experts = 4}, .mixing = {.learned_metric = true}, .selection = {.k = 2}});
+  for (const bool padding : {false, true}) {
+    check(AttentionAware<SoftmaxTopK>{.scores = {.experts = 4}, .selection = {.k = 2}}, padding);
+    check(WithAuxiliary<AttentionAware<SoftmaxTopK>, Balance, ZLoss>{.scores = {.experts = 4}, .selection = {.k = 2}},
+          padding);
+    check(
+        SimilarityAware<SoftmaxTopK>{
+            .scores = {.experts = 4}, .mixing = {.learned_metric = true}, .selection = {.k = 2}},
+        padding);
+    check(SimilarityAware<GShardTop2>{.scores = {.experts = 4}}, padding);
+  }
 }

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <vector>
+
 #include "gatefold/gatefold.hpp"
 
 using namespace gatefold;
@@ -49,6 +51,20 @@ TEST_CASE("what was mixed stands side by side, is taken apart, and so are its ad
       CHECK(dx(n, experts + e) == 4);
       CHECK(dx(n, 2 * experts + e) == 6);
     }
+}
+
+TEST_CASE("padding, whose rows are 0, has every expert alike") {
+  constexpr Index items = 2, experts = 4;
+  Cpu::Context ctx(1);
+  const auto rows = constant_tensor<double>(ctx, 0, items, dist::MixedRows<double, Cpu>::parts * experts);
+  Tensor<double, 2, Cpu> z(items, experts), q(items, experts);
+  dist::GivenMixing::Saved<double, Cpu> saved;
+  const std::vector<double> valid{1, 0};
+  dist::GivenMixing{}.forward<double, Cpu>(ctx, {}, rows, z, q, saved, {valid});
+  for (Index e = 0; e < experts; ++e) {
+    CHECK(q(0, e) == 0);
+    CHECK(q(1, e) == 0.25);
+  }
 }
 
 TEST_CASE("given logits are the items, and their adjoint is added") {

@@ -8,6 +8,7 @@
 #include "gatefold/gate/composed_gate.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "support/experts.hpp"
+#include "support/larger.hpp"
 #include "support/pass.hpp"
 
 using namespace gatefold;
@@ -58,7 +59,7 @@ TEST_CASE("Linear: starts as U(±1/√D), with the shapes of its options") {
   CHECK(p.weight.extent(1) == 16);
   CHECK(p.weight.extent(2) == 40);
   double largest = 0;
-  for (const double v : values(p)) largest = std::max(largest, std::abs(v));
+  for (const double v : values(p)) largest = support::larger(largest, std::abs(v));
   CHECK(largest <= 0.25);
   CHECK(largest > 0.249);
   CHECK(Linear{.model_dim = 16, .bias = false}.init<double, Cpu>(ctx, 3, Seed{4}).bias.size() == 0);

@@ -14,6 +14,7 @@
 #include "gatefold/expert/sigmoid_gated.hpp"
 #include "gatefold/gatefold.hpp"
 #include "gatefold/layer/with_shared.hpp"
+#include "support/larger.hpp"
 
 using namespace gatefold;
 
@@ -35,8 +36,8 @@ double difference(const Block& block, const char* file, const io::TensorMap& map
   infer(block, ctx, params, View<const T, 2, Cpu>(input.data(), items, block.in_dim()), u);
   double largest = 0, apart = 0;
   for (Index i = 0; i < u.size(); ++i) {
-    largest = std::max(largest, std::abs(output[std::size_t(i)]));
-    apart = std::max(apart, std::abs(double(u.data()[i]) - output[std::size_t(i)]));
+    largest = support::larger(largest, std::abs(output[std::size_t(i)]));
+    apart = support::larger(apart, std::abs(double(u.data()[i]) - output[std::size_t(i)]));
   }
   return apart / largest;
 }

@@ -20,6 +20,7 @@
 #include "gatefold/layer/stack.hpp"
 #include "gatefold/model/segment.hpp"
 #include "gatefold/update/plain.hpp"
+#include "support/larger.hpp"
 #include "support/naive_moe.hpp"
 #include "support/pass.hpp"
 
@@ -164,7 +165,7 @@ TEST_CASE_TEMPLATE(
           for (Index d = 0; d < dim; ++d) {
             const T expected = whole.y(g * items + t, d);
             different += step.y(g, d) != expected ? 1 : 0;
-            worst = std::max(worst, std::abs(double(step.y(g, d)) - double(expected)));
+            worst = support::larger(worst, std::abs(double(step.y(g, d)) - double(expected)));
           }
       }
       CAPTURE(window);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
+#include "support/larger.hpp"
 #include "support/naive.hpp"
 #include "support/rounded.hpp"
 
@@ -74,10 +75,10 @@ TEST_CASE_TEMPLATE("equation (1): each expert takes a step of length lr over all
           const auto p = slice(before, e), g = slice(grads, e), now = slice(params, e);
           std::vector<double> moved;
           for (std::size_t i = 0; i < p.size(); ++i) {
-            worst = std::max(worst, std::abs(now[i] - (p[i] - 0.125 * g[i] / norm_of(g))));
+            worst = support::larger(worst, std::abs(now[i] - (p[i] - 0.125 * g[i] / norm_of(g))));
             moved.push_back(now[i] - p[i]);
           }
-          length = std::max(length, std::abs(norm_of(moved) - 0.125));
+          length = support::larger(length, std::abs(norm_of(moved) - 0.125));
         }
         CHECK(worst <= epsilon);
         CHECK(length <= 3 * epsilon);

@@ -12,6 +12,7 @@
 
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
+#include "support/larger.hpp"
 #include "support/naive.hpp"
 
 using namespace gatefold;
@@ -179,7 +180,7 @@ TEST_CASE_TEMPLATE("equation (1): combine sums the weighted slots of each item",
           if (c.picks[order[s]].item == n)
             expected += static_cast<double>(static_cast<T>(c.picks[order[s]].weight)) *
                         static_cast<double>(z(static_cast<Index>(s), j));
-        worst = std::max(worst, std::abs(expected - static_cast<double>(out(n, j))));
+        worst = support::larger(worst, std::abs(expected - static_cast<double>(out(n, j))));
       }
     CHECK(worst <= tolerance<T>);
   }
@@ -216,15 +217,15 @@ TEST_CASE_TEMPLATE("adjoints of combine and dispatch", T, float, double) {
       for (Index j = 0; j < kColumns; ++j) {
         const double cotangent = static_cast<double>(dout(pick.item, j));
         const double w = static_cast<double>(static_cast<T>(pick.weight));
-        worst = std::max(worst, std::abs(w * cotangent - static_cast<double>(dz(slot, j))));
+        worst = support::larger(worst, std::abs(w * cotangent - static_cast<double>(dz(slot, j))));
         dweight[order[s]] += cotangent * static_cast<double>(z(slot, j));
         dx_expected[static_cast<std::size_t>(pick.item * kColumns + j)] += static_cast<double>(dslots(slot, j));
       }
     }
     for (std::size_t p = 0; p < dweight.size(); ++p)
-      worst = std::max(worst, std::abs(dweight[p] - static_cast<double>(d.weight.data()[p])));
+      worst = support::larger(worst, std::abs(dweight[p] - static_cast<double>(d.weight.data()[p])));
     for (std::size_t i = 0; i < dx_expected.size(); ++i)
-      worst = std::max(worst, std::abs(dx_expected[i] - static_cast<double>(dx.data()[i])));
+      worst = support::larger(worst, std::abs(dx_expected[i] - static_cast<double>(dx.data()[i])));
     CHECK(worst <= 4 * tolerance<T>);
 
     for (Index s = static_cast<Index>(order.size()); s < S; ++s)  // never written

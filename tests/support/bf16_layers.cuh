@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "gatefold/gatefold.cuh"
+#include "support/larger.hpp"
 #include "support/members.hpp"
 #include "support/naive_bf16.hpp"
 
@@ -60,7 +61,7 @@ inline void expect_alike(const std::vector<Part>& got, const std::vector<Part>& 
     CAPTURE(got[i].name);
     REQUIRE(got[i].values.size() == expected[i].values.size());
     float largest = 0, most = 0;
-    for (const float v : expected[i].values) largest = std::max(largest, std::abs(v));
+    for (const float v : expected[i].values) largest = support::larger(largest, std::abs(v));
     std::size_t many = 0;
     for (std::size_t j = 0; j < got[i].values.size(); ++j) {
       const float distance = std::abs(got[i].values[j] - expected[i].values[j]);

@@ -7,6 +7,7 @@
 
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/tensor/pack.hpp"
+#include "support/larger.hpp"
 #include "support/naive.hpp"
 
 /// A small pack of parameters, and how far two of them lie apart: what the optimizer tests step and compare.
@@ -45,7 +46,7 @@ std::vector<double> flat(const Pack<T>& p) {
 inline double worst(const std::vector<double>& a, const std::vector<double>& b) {
   double w = a.size() == b.size() ? 0 : 1e300;
   for (std::size_t i = 0; i < a.size() && i < b.size(); ++i)
-    w = std::max(w, std::abs(a[i] - b[i]) / std::max(std::abs(b[i]), 0.1));
+    w = support::larger(w, std::abs(a[i] - b[i]) / std::max(std::abs(b[i]), 0.1));
   return w;
 }
 

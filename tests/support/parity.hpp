@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "gatefold/gatefold.cuh"
+#include "support/larger.hpp"
 #include "support/layer_run.hpp"
 #include "support/members.hpp"
 
@@ -54,7 +55,8 @@ void expect_same(Backends& on, const std::string& name, View<const T, R, Naive> 
   const auto finite = [](Number v) { return std::isfinite(static_cast<double>(v)); };
   Number largest = 0, worst = 0;
   for (Index i = 0; i < count; ++i)
-    if (finite(naive.data()[i]) && finite(copied(i))) largest = std::max(largest, std::abs(Number(naive.data()[i])));
+    if (finite(naive.data()[i]) && finite(copied(i)))
+      largest = support::larger(largest, std::abs(Number(naive.data()[i])));
   const double scale = std::is_same_v<T, double> ? expected.scale * expected.of_doubles : expected.scale;
   double over = 0;  // how much the worst element is above (1)
   Index at = 0, strange = 0, not_finite = 0;

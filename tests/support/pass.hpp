@@ -15,6 +15,7 @@
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/pack.hpp"
+#include "support/larger.hpp"
 
 /// Running a layer in a test, and comparing what came out.
 namespace gatefold::support {
@@ -45,7 +46,7 @@ inline bool same_bits(const std::vector<double>& a, const std::vector<double>& b
 inline double difference(const std::vector<double>& a, const std::vector<double>& b, double floor = 0.1) {
   if (a.size() != b.size()) return infinity;
   double largest = 0, worst = 0;
-  for (const double v : b) largest = std::max(largest, std::abs(v));
+  for (const double v : b) largest = support::larger(largest, std::abs(v));
   for (std::size_t i = 0; i < a.size(); ++i) {
     if (!std::isfinite(a[i]) || !std::isfinite(b[i])) return infinity;
     const double error = std::abs(a[i] - b[i]);

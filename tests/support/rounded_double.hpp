@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "gatefold/core/bfloat16.hpp"
+#include "support/larger.hpp"
 #include "support/naive_backend.hpp"
 
 /// Plain loops in double that round to bfloat16 what CpuBf16 and CudaBf16 round of floats.
@@ -109,7 +110,7 @@ struct RoundedDouble : NaivePrimitives<RoundedDouble, AsItIs, RoundingContext> {
  private:
   static double largest(const double* row, Index columns) {
     double most = 0;
-    for (Index j = 0; j < columns; ++j) most = std::max(most, std::abs(row[j]));
+    for (Index j = 0; j < columns; ++j) most = support::larger(most, std::abs(row[j]));
     return most;
   }
   static void round_row(Context& ctx, const double* from, Index columns, double* to) {

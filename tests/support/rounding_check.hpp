@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/larger.hpp"
 #include "support/layer_run.hpp"
 #include "support/rounded_double.hpp"
 
@@ -178,7 +179,7 @@ class RoundedLayer {
                          double bounds) const {
     const std::vector<double>& expected = expected_[i].values;
     double largest = 0;
-    for (const double v : expected) largest = std::max(largest, std::abs(v));
+    for (const double v : expected) largest = support::larger(largest, std::abs(v));
     for (std::size_t k = 0; k < expected.size(); ++k) {
       const double bound = 2 * apart_[i][k] + summation_tolerance<float> * largest +
                            (relative_tolerance<float> - summation_tolerance<float>)*std::abs(expected[k]);

@@ -18,6 +18,7 @@
 #include "gatefold/optim/adamw.hpp"
 #include "gatefold/train/trainer.hpp"
 #include "support/allocations.hpp"
+#include "support/larger.hpp"
 #include "support/pass.hpp"
 
 using namespace gatefold;
@@ -164,8 +165,8 @@ TEST_CASE("in a Trainer: neurons by steps of length η, then attention, then neu
           for (Index i = 0; i < now.size(); ++i) {
             const double step = now.data()[i] - was.data()[i], slope = g.data()[i];
             moved += step * step;
-            wrong = std::max(wrong, std::abs(step + (epoch == 2 ? 0.5 : 0.125) * slope));
-            largest = std::max(largest, std::abs(slope));
+            wrong = support::larger(wrong, std::abs(step + (epoch == 2 ? 0.5 : 0.125) * slope));
+            largest = support::larger(largest, std::abs(slope));
           }
           CAPTURE(name.str());
           CHECK(largest > 0);

@@ -78,19 +78,36 @@ struct MixedScores {
     Rows::put(ctx, dz, Rows::logits, dx, true);
   }
 };
-/// The mixing of items (2).
+/// The mixing of items (2). Padding, whose items a gate sets to 0, has every expert alike.
 struct GivenMixing {
   template <class T, class B>
   struct Saved {
     Tensor<T, 2, B> rank;  // [N, E]
   };
   template <class T, class B>
+  struct Extra {
+    View<const T, 1, B> valid{};  // [N] 1 = item, 0 = padding; empty: all are items
+    Extra with_valid(View<const T, 1, B> mask) const { return {mask}; }
+  };
+  /// Of element i = n E + e: q[n,e] = 1/E for padding
+  template <class T, class B>
+  struct SpreadPadding {
+    View<const T, 1, B> valid;
+    View<T, 2, B> q;
+    GATEFOLD_HD void operator()(Index i) const {
+      const Index experts = q.extent(1);
+      if (valid(i / experts) == 0) q.data()[i] = T(1) / static_cast<T>(experts);
+    }
+  };
+
+  template <class T, class B>
   void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, In<T, 2, B> z, Out<T, 2, B> q,
-               Saved<T, B>& saved, const Nothing<T, B>&) const {
-    saved.rank.resize(z.extent(0), z.extent(1));
+               Saved<T, B>& saved, const Extra<T, B>& extra) const {
     using Rows = MixedRows<T, B>;
+    saved.rank.resize(z.extent(0), z.extent(1));
     Rows::take(ctx, x, Rows::rank, saved.rank);
     Rows::take(ctx, x, Rows::probabilities, q);
+    if (!extra.valid.empty()) B::for_each(ctx, q.size(), SpreadPadding<T, B>{extra.valid, q});
   }
   template <class T, class B>
   View<const T, 2, B> rank(View<const T, 2, B>, const Saved<T, B>& saved) const {
@@ -100,7 +117,7 @@ struct GivenMixing {
   template <class T, class B>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, In<T, 2, B>, In<T, 2, B>,
                 const Saved<T, B>&, In<T, 2, B> drank, In<T, 2, B> dq, Out<T, 2, B> dz, Out<T, 2, B> dx, Nothing<T, B>&,
-                const Nothing<T, B>&, Nothing<T, B>&) const {
+                const Extra<T, B>&, Nothing<T, B>&) const {
     using Rows = MixedRows<T, B>;
     fill(ctx, dz, 0);
     Rows::put(ctx, drank, Rows::rank, dx, true);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
+#include "support/larger.hpp"
 #include "support/naive.hpp"
 #include "support/slow_build.hpp"
 
@@ -94,7 +95,7 @@ TEST_CASE_TEMPLATE("an outer product, narrow or not, has the bits of the product
             for (Index s = of.slots.offsets[static_cast<Size>(e)]; s < of.slots.offsets[static_cast<Size>(e) + 1]; ++s)
               sum += static_cast<double>(of.a[static_cast<Size>(of.slots.rows[static_cast<Size>(s)] * rows + i)]) *
                      static_cast<double>(of.b[static_cast<Size>(s * columns + j)]);
-            worst = std::max(worst, std::abs(sum - static_cast<double>(straight[at])));
+            worst = support::larger(worst, std::abs(sum - static_cast<double>(straight[at])));
           }
       CHECK(worst <= 1e3 * static_cast<double>(std::numeric_limits<T>::epsilon()));
     }
@@ -177,7 +178,7 @@ TEST_CASE_TEMPLATE("a narrow plain product overwrites or adds, also where there 
         for (Index j = 0; j < columns; ++j) {
           const Size at = static_cast<Size>(i * columns + j);
           const double sum = naive::dot<T>({a.data(), rows, true}, i, {b.data(), columns, false}, j, depth);
-          worst = std::max(
+          worst = support::larger(
               worst, std::abs(sum + (accumulate ? static_cast<double>(before[at]) : 0) - static_cast<double>(c[at])));
         }
       CHECK(worst <= 1e3 * static_cast<double>(std::numeric_limits<T>::epsilon()));

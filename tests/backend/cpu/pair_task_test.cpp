@@ -11,6 +11,7 @@
 
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/backend/cpu/packed_weights.hpp"
+#include "support/larger.hpp"
 #include "support/naive.hpp"
 
 using namespace gatefold;
@@ -145,7 +146,7 @@ TEST_CASE_TEMPLATE("a task takes rows through both products, chunk by chunk", T,
         for (Index j = 0; j < hidden; ++j)
           sum += h[static_cast<std::size_t>(j)] * double(w.down[static_cast<std::size_t>((hidden + j) * columns + c)]);
         const auto at = static_cast<std::size_t>((c / width * rows + i) * width + c % width);
-        worst = std::max(worst, std::abs(sum - double(sums[at])));
+        worst = support::larger(worst, std::abs(sum - double(sums[at])));
       }
     }
     CHECK(worst <= 3e4 * double(std::numeric_limits<T>::epsilon()));

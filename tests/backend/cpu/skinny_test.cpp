@@ -8,6 +8,7 @@
 #include <limits>
 #include <vector>
 
+#include "support/larger.hpp"
 #include "support/naive.hpp"
 
 using namespace gatefold;
@@ -27,7 +28,8 @@ TEST_CASE_TEMPLATE("the skinny sum reads B's columns alone", T, float, double) {
       for (Index k = 0; k < depth; ++k)
         sum += static_cast<double>(a[static_cast<std::size_t>(i * Tile<T>::stride + k)]) *
                static_cast<double>(b[static_cast<std::size_t>(k * columns + j)]);
-      worst = std::max(worst, std::abs(sum - static_cast<double>(sums[static_cast<std::size_t>(i * stride + j)])));
+      worst =
+          support::larger(worst, std::abs(sum - static_cast<double>(sums[static_cast<std::size_t>(i * stride + j)])));
     }
   CHECK(worst <= 16 * std::numeric_limits<T>::epsilon());
 }

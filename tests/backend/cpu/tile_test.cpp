@@ -8,6 +8,7 @@
 
 #include "gatefold/backend/cpu/amx.hpp"
 #include "gatefold/backend/cpu/skinny.hpp"
+#include "support/larger.hpp"
 #include "support/naive.hpp"
 #include "support/products_of.hpp"
 #include "support/words.hpp"
@@ -34,7 +35,8 @@ TEST_CASE_TEMPLATE("eq. (1): tiles of every height and the skinny sum are the sa
           for (Index k = 0; k < depth; ++k)
             sum += static_cast<double>(a[static_cast<std::size_t>(i * stride + k)]) *
                    static_cast<double>(b[static_cast<std::size_t>(k * width + j)]);
-          worst = std::max(worst, std::abs(sum - static_cast<double>(tile[static_cast<std::size_t>(i * width + j)])));
+          worst = support::larger(worst,
+                                  std::abs(sum - static_cast<double>(tile[static_cast<std::size_t>(i * width + j)])));
         }
       CHECK(worst <= 256 * std::numeric_limits<T>::epsilon());
       std::vector<T> twice = tile;

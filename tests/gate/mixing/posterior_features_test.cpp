@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
+#include "support/larger.hpp"
 #include "support/pass.hpp"
 
 using namespace gatefold;
@@ -99,11 +100,12 @@ TEST_CASE(
       for (Index h = 0; h < heads; ++h) {
         double square = 0;
         for (Index d = 0; d < dim; ++d) square += g.written(n, h, d) * g.written(n, h, d);
-        off = std::max(off, std::abs(g.norm(h, n) - square));
+        off = support::larger(off, std::abs(g.norm(h, n) - square));
         CHECK(g.features.has_query(n, h) == (every || g.head[static_cast<std::size_t>(n)] == h));
         CHECK(g.features.has_key(n, h));  // items of the sequence follow either head
         if (!g.features.has_query(n, h)) continue;
-        for (Index j = 0; j < items; ++j) off = std::max(off, std::abs(g.product(h, n, j) - g.log_posterior(h, n, j)));
+        for (Index j = 0; j < items; ++j)
+          off = support::larger(off, std::abs(g.product(h, n, j) - g.log_posterior(h, n, j)));
       }
     CHECK(off <= 1e-14);
   }
@@ -149,18 +151,19 @@ TEST_CASE("PosteriorFeaturesBackward: the adjoint of (1), against central differ
     double off = 0;
     for (Index n = 0; n < items; ++n) {
       for (Index c = 0; c < dim; ++c) {
-        off = std::max(off, std::abs(slope(g.q(n, c)) - dq(n, c)));
-        off = std::max(off, std::abs(slope(g.k(n, c)) - dk(n, c)));
-        off = std::max(off, std::abs(slope(g.v(n, c)) - dv(n, c)));
+        off = support::larger(off, std::abs(slope(g.q(n, c)) - dq(n, c)));
+        off = support::larger(off, std::abs(slope(g.k(n, c)) - dk(n, c)));
+        off = support::larger(off, std::abs(slope(g.v(n, c)) - dv(n, c)));
         double through = 0;  // du = d(u Oᵀ) O
         for (Index row = 0; row < dim; ++row) through += du(n, row) * g.output(row, c);
-        off = std::max(off, std::abs(slope(g.u(n, c)) - through));
+        off = support::larger(off, std::abs(slope(g.u(n, c)) - through));
       }
-      for (Index h = 0; every && h < heads; ++h) off = std::max(off, std::abs(slope(g.log_sum_exp(n, h)) - dlog(n, h)));
+      for (Index h = 0; every && h < heads; ++h)
+        off = support::larger(off, std::abs(slope(g.log_sum_exp(n, h)) - dlog(n, h)));
       for (Index h = 0; h < heads; ++h)  // v_h times twice the adjoint of ‖v_h O_h‖²
         for (Index c = 0; c < width; ++c) {
           const double of_norm = -0.5 * precision * alpha * alpha * d.features.key(n, h)[2 * width];
-          off = std::max(off, std::abs(weighted(h, n, c) - 2 * of_norm * g.v(n, h * width + c)));
+          off = support::larger(off, std::abs(weighted(h, n, c) - 2 * of_norm * g.v(n, h * width + c)));
         }
     }
     CHECK(off <= 1e-10);

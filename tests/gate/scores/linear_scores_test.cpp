@@ -9,6 +9,7 @@
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/gate/composed_gate.hpp"
 #include "gatefold/layer/mixture.hpp"
+#include "support/larger.hpp"
 #include "support/pass.hpp"
 
 using namespace gatefold;
@@ -81,7 +82,7 @@ TEST_CASE("LinearScores: starts as U(±1/√D), the same numbers for the same se
   CHECK_FALSE(same_bits(values(p), values(other)));
   double largest = 0, mean = 0, square = 0;
   for (const double v : values(p.weight)) {
-    largest = std::max(largest, std::abs(v));
+    largest = support::larger(largest, std::abs(v));
     mean += v / 20000;
     square += v * v / 20000;
   }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "support/larger.hpp"
 #include "support/naive_moe.hpp"
 #include "support/selections.hpp"
 
@@ -67,7 +68,7 @@ TEST_CASE("NoisyTop1: the gradients of the router sum to 0 over the experts (pap
   double sum = 0, largest = 0;
   for (Index e = 0; e < 3; ++e) {
     sum += a.grads.scores.bias(e);
-    largest = std::max(largest, std::abs(a.grads.scores.bias(e)));
+    largest = support::larger(largest, std::abs(a.grads.scores.bias(e)));
   }
   CHECK(largest > 0.01);
   CHECK(std::abs(sum) < 1e-14);
@@ -85,7 +86,7 @@ TEST_CASE("NoisyTop1: the raw noisy logit as weight gives the winner's logit the
   for (Index n = 0; n < 9; ++n) expected[a.plan.expert(n)] += a.cotangent(n);
   for (Index e = 0; e < 3; ++e) {
     CHECK(a.grads.scores.bias(e) == doctest::Approx(expected[e]).epsilon(1e-14));
-    largest = std::max(largest, std::abs(expected[e]));
+    largest = support::larger(largest, std::abs(expected[e]));
   }
   CHECK(largest > 0);
 }
