@@ -164,6 +164,35 @@ TEST_CASE("a file that cannot be read or written is an error on all shards, and 
   CHECK(folder.entries() == 1);
 }
 
+TEST_CASE("a path of two lines is one path") {
+  const support::TempDirectory folder;
+  run_on(1, {}, 1, folder.path / "one");
+  run_on(3, {}, 0, folder.path / "two\nlines");
+  run_on(1, {}, 0, folder.path / "one");
+  CHECK(support::read_bytes(folder.path / "two\nlines") == support::read_bytes(folder.path / "one"));
+}
+
+TEST_CASE("shards that read different files are told so") {
+  const support::TempDirectory folder;
+  run_on(2, {}, 1, folder.path / "0");
+  run_on(2, {}, 2, folder.path / "1");
+  dist::Alone world;
+  std::string said;
+  try {
+    dist::run(world, 2, [&](auto& shard) {
+      Cpu::Context ctx(1);
+      Trainer trainer{ctx, model_of(dist::ExpertParallel{mixture, &shard}),
+                      dist::LossOfShards{MeanSquaredError{}, &shard},
+                      dist::DataParallel{optim::Clipped{optim::AdamW{.lr = 0.01}, 0.05}, &shard}, Seed{3}};
+      dist::load_checkpoint(shard, folder.path / std::to_string(shard.index()), trainer);
+    });
+  } catch (const ArgumentError& e) {
+    said = e.what();
+  }
+  CHECK(said.starts_with("load_checkpoint: "));
+  CHECK(said.find("expected the same on all shards") != std::string::npos);
+}
+
 TEST_CASE("no tensor crosses, and a shard reads its own experts alone") {
   const support::TempDirectory folder;
   const Mixture large{SoftmaxTopK{.scores = {.experts = 8}}, Mlp<Gelu>{.model_dim = 16, .hidden_dim = 500}};

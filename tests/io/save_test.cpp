@@ -122,6 +122,26 @@ TEST_CASE("what was there before is gone afterwards, in whichever form, and noth
   }
 }
 
+TEST_CASE("parts do not take the place of a symbolic link, and a name too long for an index has none") {
+  const TempDirectory temp;
+  save(temp.path / "real", 1, 0);
+  fs::create_symlink(temp.path / "real", temp.file());
+  CHECK_THROWS_WITH_AS(save(temp.file(), 2, 20),
+                       ("io::save: path: expected no symbolic link where tensors are written in parts, but where it "
+                        "leads, got " +
+                        temp.file().string())
+                           .c_str(),
+                       ArgumentError);
+  CHECK(loaded(temp.path / "real") == 1);
+  save(temp.file(), 3, 0);
+  CHECK(loaded(temp.path / "real") == 3);
+  CHECK(fs::is_symlink(temp.file()));
+
+  const fs::path longest = temp.path / std::string(245, 'x');  // of 255 bytes, and ".index.json" has 11
+  save(longest, 4, 0);
+  CHECK(loaded(longest) == 4);
+}
+
 TEST_CASE("kill -9 at any call leaves what was there or what comes, complete, and the next save clears up") {
   for (const Index before : {-1, 0, 20})
     for (const Index after : {0, 20}) {
@@ -222,9 +242,10 @@ TEST_CASE("several write: each its bytes, in any order, and the names are those 
   const std::string sentence = temp.file().string() +
                                ": another process has made a file there that this one does not see: a checkpoint needs "
                                "a file system that all processes share";
-  CHECK(refusal([&] { files::Save(temp.file(), layout, "300 /none/file\n"); }) == sentence);
-  CHECK(refusal([&] { files::Save(temp.file(), layout, "300 " + temp.write("short", "x").string() + "\n"); }) ==
-        sentence);
+  CHECK(refusal([&] { files::Save(temp.file(), layout, std::string("300 /none/file\0", 15)); }) == sentence);
+  CHECK(refusal([&] {
+          files::Save(temp.file(), layout, "300 " + temp.write("short", "x").string() + std::string(1, '\0'));
+        }) == sentence);
   CHECK_THROWS_AS(files::Save(temp.file(), layout, ""), ArgumentError);
 }
 

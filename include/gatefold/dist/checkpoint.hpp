@@ -73,19 +73,22 @@ void save_checkpoint(ShardT& shard, const std::filesystem::path& path, const R& 
 }
 
 /// load_checkpoint of a run on shards, from what any number of shards has written, or one process.
-/// @throws as load_checkpoint; nothing has changed then, on any shard
+/// @throws as load_checkpoint, and nothing has changed then on any shard; ArgumentError where processes have read
+///         different files, which those of what all hold show
 /// @cost   every shard reads its own experts and what all hold, and has that in host memory meanwhile
 template <class ShardT, class R>
 io::Metadata load_checkpoint(ShardT& shard, const std::filesystem::path& path, R& run) {
   using C = std::remove_cvref_t<decltype(run.context())>;
   const auto device = run.context().here();
-  return gatefold::checkpoint::load(path, run, [&] {
+  io::Metadata metadata = gatefold::checkpoint::load(path, run, [&] {
     const TensorsHere<C> here(shard, "load_checkpoint", run, TensorsHere<C>::Takes::all);
     io::safetensors::Data data = io::safetensors::read_entries(path, true, here.list);
     shard.barrier();  // one that could not read has stopped the others before anything is written
     here.fill(run.context(), data);
     return std::move(data.metadata);
   });
+  expect_same(shard, memory_of(run.context()), "load_checkpoint", run);
+  return metadata;
 }
 
 }  // namespace gatefold::dist

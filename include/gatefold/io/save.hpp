@@ -47,6 +47,9 @@ class Save {
  public:
   Save(const std::filesystem::path& path, Layout layout) : path_(path), layout_(std::move(layout)) {
     expect(!is_index(path), "io::save", "path", "that of the tensors, beside which an index may lie", path.string());
+    std::error_code unknown;
+    expect(!layout_.in_parts() || !std::filesystem::is_symlink(path, unknown), "io::save", "path",
+           "no symbolic link where tensors are written in parts, but where it leads", path.string());
     for (std::size_t f = 0; f < layout_.files.size(); ++f) {
       made_.emplace_back(path_);
       OutputFile& file = files_.emplace_back();
@@ -58,12 +61,12 @@ class Save {
   /// @param begun  of that
   Save(const std::filesystem::path& path, Layout layout, const std::string& begun)
       : path_(path), layout_(std::move(layout)) {
-    const auto lines = static_cast<std::size_t>(std::count(begun.begin(), begun.end(), '\n'));
+    const auto lines = static_cast<std::size_t>(std::count(begun.begin(), begun.end(), kEnd));
     expect(lines == layout_.files.size(), "io::save", "options", Joined{lines, " files, as another process has made"},
            layout_.files.size());
     std::size_t at = 0;
     for (Layout::File& of : layout_.files) {
-      const std::size_t space = begun.find(' ', at), end = begun.find('\n', at);
+      const std::size_t space = begun.find(' ', at), end = begun.find(kEnd, at);
       of.begin = std::stoull(begun.substr(at, space - at));
       OutputFile& file = files_.emplace_back();
       std::uint64_t size = 0;
@@ -79,7 +82,7 @@ class Save {
     std::string text;
     for (std::size_t f = 0; f < made_.size(); ++f)
       text += std::to_string(layout_.files[f].begin) + ' ' + std::filesystem::absolute(made_[f].temporary()).string() +
-              '\n';
+              kEnd;
     return text;
   }
 
@@ -120,7 +123,8 @@ class Save {
       // An index goes before the file: what it names counts until it is gone, for good.
       std::error_code error;
       if (std::filesystem::remove(index, error)) made_.front().sync_folder();
-      if (error) throw FileError(index.string() + ": cannot remove: " + error.message());
+      const bool none = error == std::errc::filename_too_long;
+      if (error && !none) throw FileError(index.string() + ": cannot remove: " + error.message());
       return remove_parts({});
     }
     std::vector<std::string> names, added;
@@ -149,6 +153,7 @@ class Save {
 
  private:
   static constexpr std::size_t kPiece = std::size_t(4) << 20;
+  static constexpr char kEnd = '\0';  // of a name, which cannot hold it
 
   [[noreturn]] void fail(const std::string& what, int reason = errno) const {
     throw FileError(path_.string() + ": " + what + ": " + std::generic_category().message(reason));

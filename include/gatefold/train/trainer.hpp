@@ -36,7 +36,7 @@ namespace gatefold {
 ///
 /// (2) is the loss of the whole batch, where it is a mean over its targets; those that a loss ignores count in no n_i.
 /// Auxiliary losses, functions of who is routed beside whom, are those of each part, in the same mean. A part without
-/// a target that counts adds nothing.
+/// a target that counts adds nothing to it; where none has one, the auxiliary losses of the last part are left.
 /// @param of_run  where the parameters begin; kept as `seed`, from which noise may be taken too:
 ///                `Random{trainer.seed.fork(1), static_cast<std::uint64_t>(trainer.state.step)}`
 /// @throws ArgumentError on shapes and options that do not fit, NotFiniteError on a loss or gradient that is not finite
