@@ -75,7 +75,7 @@ TEST_CASE("Hierarchical: every message arrives, and a rank sends at most one to 
       Counted counted{world, c.node};
       dist::Hierarchical nodes(counted, c.node);
       wrong += nodes.rank() != world.rank() || nodes.size() != c.ranks;
-      for (int round = 0; round < 12; ++round) {
+      for (int round = 0; round < 6; ++round) {
         Mail mail = mail_of(world.rank(), c.ranks, round);
         counted.messages = 0;
         counted.bytes = 0;

@@ -28,12 +28,14 @@ add_test(NAME dist/bits
          ${MPIEXEC_NUMPROC_FLAG} ${processes})
 list(APPEND runs dist/bits)
 
-add_executable(mpi_checkpoints mpi/checkpoints.cpp)
-target_link_libraries(mpi_checkpoints PRIVATE gatefold_test_base ${kernels} gatefold::mpi)
-add_test(NAME dist/checkpoints
-         COMMAND ${GATEFOLD_BASH} ${CMAKE_CURRENT_SOURCE_DIR}/mpi/checkpoints.sh $<TARGET_FILE:mpi_checkpoints>
-         ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG})
-list(APPEND runs dist/checkpoints)
+if(NOT CMAKE_CXX_FLAGS_DEBUG MATCHES "-fsanitize" OR GATEFOLD_SLOW_TESTS)  # dist/checkpoint looks at the same code
+  add_executable(mpi_checkpoints mpi/checkpoints.cpp)
+  target_link_libraries(mpi_checkpoints PRIVATE gatefold_test_base ${kernels} gatefold::mpi)
+  add_test(NAME dist/checkpoints
+           COMMAND ${GATEFOLD_BASH} ${CMAKE_CURRENT_SOURCE_DIR}/mpi/checkpoints.sh $<TARGET_FILE:mpi_checkpoints>
+           ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG})
+  list(APPEND runs dist/checkpoints)
+endif()
 set_tests_properties(${runs} PROPERTIES PROCESSORS 2 TIMEOUT 300)
 
 gatefold_listed(alone mpi.hpp)  # whose tests are also run as one process, without a launcher
