@@ -21,6 +21,20 @@ struct SystemCall {
   std::string_view bytes{};  // that are written
   const char *from = "", *to = "";
 };
+/// False where the address sanitizer's names, which are weak too, go before these.
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define GATEFOLD_HEARS_SYSTEM_CALLS false
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+#define GATEFOLD_HEARS_SYSTEM_CALLS false
+#endif
+#if !defined(GATEFOLD_HEARS_SYSTEM_CALLS)
+#define GATEFOLD_HEARS_SYSTEM_CALLS true
+#endif
+inline constexpr bool hears_system_calls = GATEFOLD_HEARS_SYSTEM_CALLS;
+
 inline void (*on_system_call)(const SystemCall&) = nullptr;
 inline void tell(const SystemCall& call) {
   if (on_system_call) on_system_call(call);
