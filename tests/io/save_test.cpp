@@ -142,8 +142,8 @@ TEST_CASE("parts do not take the place of a symbolic link, and a name too long f
   CHECK(loaded(longest) == 4);
 }
 
-TEST_CASE("kill -9 at any call leaves what was there or what comes, complete, and the next save clears up" *
-          doctest::skip(!gatefold::support::hears_system_calls)) {
+TEST_CASE("kill -9 at any call leaves what was there or what comes, complete, and the next save clears up") {
+  if (!gatefold::support::hears_system_calls) return;  // other builds do
   for (const Index before : {-1, 0, 20})
     for (const Index after : {0, 20}) {
       CAPTURE(before);
