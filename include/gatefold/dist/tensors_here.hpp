@@ -36,34 +36,18 @@ class TensorsHere {
     io::safetensors::Entries entries(where);
     std::size_t next = 0;
     for (const Found& t : found_) {
-      io::safetensors::with_element(t.tensor, [&]<class T>(T) {
-        std::vector<std::uint64_t> shape(t.tensor.extents, t.tensor.extents + t.tensor.rank);
-        std::uint64_t width = 1;  // of a row
-        for (std::size_t d = 1; d < shape.size(); ++d) width *= shape[d];
-        std::vector<Range> rows;
-        if (t.dealt) {
-          held.expect_dealt(where, t.name, next, t.rows);
-          shape[0] = static_cast<std::uint64_t>(held.count(next));
-          if (shape[0] > 0) rows = rows_of(shard.index(), t, held, next);
-          ++next;
-        } else {
-          const Index all = t.tensor.extents[0];
-          rows = {takes == Takes::all ? Range{0, all} : Range::of(all, shard.index(), shard.count())};
-        }
-        entries.add(Name{nullptr, t.name}, io::safetensors::dtype<T>(), shape[0] * width * sizeof(T), shape);
-        auto& here = entries.list.back().here;
-        here.clear();
-        Index count = 0;
-        for (const Range& r : rows) {
-          here.push_back({static_cast<std::uint64_t>(r.first) * width * sizeof(T),
-                          static_cast<std::uint64_t>(r.count) * width * sizeof(T)});
-          count += r.count;
-        }
-        // Rows of a dealt tensor lie one after the other here, those of another where they lie in the file.
-        const std::size_t first = t.dealt || rows.empty() ? 0 : static_cast<std::size_t>(rows[0].first) * width;
-        sources.push_back({static_cast<const T*>(t.tensor.elements) + first, count * static_cast<Index>(width),
-                           sizeof(T), io::safetensors::AddSource<C>::template to_host<T>});
-      });
+      auto rows = static_cast<std::uint64_t>(t.tensor.extents[0]);
+      std::vector<Range> here;
+      if (t.dealt) {
+        held.expect_dealt(where, t.name, next, t.rows);
+        rows = static_cast<std::uint64_t>(held.count(next));
+        if (rows > 0) here = rows_of(shard.index(), t, held, next);
+        ++next;
+      } else {
+        const Index all = t.tensor.extents[0];  // (a list of the choice stops nvcc 13.0)
+        here.push_back(takes == Takes::all ? Range{0, all} : Range::of(all, shard.index(), shard.count()));
+      }
+      io::safetensors::with_element(t.tensor, [&](auto element) { add(element, t, rows, here, entries); });
     }
     list = std::move(entries.list);
   }
@@ -101,6 +85,28 @@ class TensorsHere {
       found.push_back({at.str(), AnyTensor(const_cast<TensorT&>(t)), dealt, rows});
     }
   };
+  /// @param rows  of the whole
+  /// @param here  those of this shard
+  template <class T>
+  void add(T, const Found& t, std::uint64_t rows, const std::vector<Range>& here, io::safetensors::Entries& entries) {
+    std::vector<std::uint64_t> shape(t.tensor.extents, t.tensor.extents + t.tensor.rank);
+    shape[0] = rows;
+    std::uint64_t width = 1;  // of a row
+    for (std::size_t d = 1; d < shape.size(); ++d) width *= shape[d];
+    entries.add(Name{nullptr, t.name}, io::safetensors::dtype<T>(), rows * width * sizeof(T), shape);
+    auto& slices = entries.list.back().here;
+    slices.clear();
+    Index count = 0;
+    for (const Range& r : here) {
+      slices.push_back({static_cast<std::uint64_t>(r.first) * width * sizeof(T),
+                        static_cast<std::uint64_t>(r.count) * width * sizeof(T)});
+      count += r.count;
+    }
+    // Rows of a dealt tensor lie one after the other here, those of another where they lie in the file.
+    const std::size_t first = t.dealt || here.empty() ? 0 : static_cast<std::size_t>(here[0].first) * width;
+    sources.push_back(io::safetensors::source_of<C>(static_cast<const T*>(t.tensor.elements) + first,
+                                                    count * static_cast<Index>(width)));
+  }
   /// In the order in which they lie here, neighbours together.
   static std::vector<Range> rows_of(Index shard, const Found& t, const HeldRows& held, std::size_t tensor) {
     if (!t.rows.deal) return {{held.before(tensor, shard), t.tensor.extents[0]}};

@@ -140,17 +140,23 @@ std::vector<std::size_t> match(const RegularFile& from, const Header& header, co
   return places;
 }
 
+template <class C, class T>
+void to_host(void* context, const void* from, Index begin, Index count, std::byte* to) {
+  C::Backend::to_host(*static_cast<C*>(context), count, static_cast<const T*>(from) + begin, reinterpret_cast<T*>(to));
+}
+/// Elements on the backend of a context.
+template <class C, class T>
+Source source_of(const T* data, Index size) {
+  return {data, size, sizeof(T), to_host<C, T>};
+}
 /// Take where the elements of a tensor are into the list.
 template <class C>
 struct AddSource {
   std::vector<Source>& all;
   void operator()(const Name&, const AnyTensor* tensor) const {
-    with_element(*tensor, [&]<class T>(T) { all.push_back({tensor->elements, tensor->size, sizeof(T), to_host<T>}); });
-  }
-  template <class T>
-  static void to_host(void* context, const void* from, Index begin, Index count, std::byte* to) {
-    C::Backend::to_host(*static_cast<C*>(context), count, static_cast<const T*>(from) + begin,
-                        reinterpret_cast<T*>(to));
+    with_element(*tensor, [&]<class T>(T) {
+      all.push_back(source_of<C>(static_cast<const T*>(tensor->elements), tensor->size));
+    });
   }
 };
 
