@@ -69,20 +69,16 @@ configure() {
   cmake --preset "$@" >"$root/build/$1.log" 2>&1
 }
 
-# stage PRESET: build and test one preset that was configured, and add up what ctest says.
-stage() {
-  local preset=$1 log=$root/build/$1.log begin=$SECONDS built
-  local build=(--preset "$preset" -j "$jobs") test=(--preset "$preset" -j "$jobs")
-  if ! grep -q "^-- Build files have been written" "$log"; then
-    echo "== $preset: configure FAILED"
-    cat "$log"
-    ((++failed))
-    return
-  fi
+# Stop what builds beside tests, too, where these are stopped.
+building=
+trap '[[ -z $building ]] || kill "$building" 2>/dev/null' EXIT
+
+# build PRESET NICENESS: what tests need of it, or what the tests that were chosen need.
+build() {
+  local preset=$1 targets=()
   if [[ -n $only ]]; then
     # Only the programs that the chosen tests start, or hand to a script that does.
-    local programs
-    mapfile -t programs < <(find "build/$preset" -name CTestTestfile.cmake -exec cat {} + |
+    mapfile -t targets < <(find "build/$preset" -name CTestTestfile.cmake -exec cat {} + |
       awk -v only="$only" -v build="$root/build/$preset/" '
         /^add_test\(/ {
           name = $0; sub(/^add_test\((\[=\[|")/, "", name); sub(/(\]=\]|").*/, "", name)
@@ -91,14 +87,40 @@ stage() {
           for (i = 2; i <= n; ++i) if (index(part[i], build) == 1) print substr(part[i], length(build) + 1)
         }' | LC_ALL=C sort -u |
       LC_ALL=C comm -12 - <(ninja -C "build/$preset" -t targets all | sed 's/: [^ ]*$//' | LC_ALL=C sort -u))
-    test+=(-R "$only")
-    build+=(--target "${programs[@]:-help}")
+    targets=("${targets[@]:-help}")
   fi
-  [[ -n $full && $preset == test ]] && build+=(--target all all_verify_interface_header_sets)
-  echo "== $preset: build"
-  cmake --build "${build[@]}" -- -k 0 || { ((++failed)); echo "== $preset: build FAILED"; }
+  [[ -n $full && $preset == test ]] && targets=(all all_verify_interface_header_sets)
+  exec nice -n "$2" ninja -C "$root/build/$preset" -j "$jobs" -k 0 "${targets[@]}"
+}
+configured() { grep -q "^-- Build files have been written" "$root/build/$1.log"; }
+
+# stage PRESET [NEXT]: build and test one preset that was configured, and add up what ctest says. NEXT is built beside
+# the tests, where they leave a processor idle: many wait, and some want both.
+stage() {
+  local preset=$1 next=${2:-} log=$root/build/$1.log begin=$SECONDS built
+  if ! configured "$preset"; then
+    echo "== $preset: configure FAILED"
+    cat "$log"
+    ((++failed))
+  else
+    echo "== $preset: build"
+    if [[ -n $building ]]; then
+      tail -n +1 -f -s 0.2 --pid="$building" "$root/build/$preset.build.log"
+      wait "$building"
+    else
+      (build "$preset" 0)
+    fi || { ((++failed)); echo "== $preset: build FAILED"; }
+  fi
+  building=
   built=$SECONDS
+  if [[ -n $next ]] && configured "$next"; then
+    (build "$next" 19) >"$root/build/$next.build.log" 2>&1 &
+    building=$!
+  fi
+  configured "$preset" || return
   echo "== $preset: test"
+  local test=(--preset "$preset" -j "$jobs")
+  [[ -n $only ]] && test+=(-R "$only")
   ctest "${test[@]}" 2>&1 | tee "$log"
   local summary='% tests passed(, ([0-9]+) tests? failed)? out of ([0-9]+)'  # newer ctests leave out what did not fail
   if [[ $(<"$log") =~ $summary ]]; then
@@ -106,7 +128,7 @@ stage() {
   else
     ((++failed))  # no tests at all
   fi
-  echo "== $preset: built in $((built - begin)) s, tested in $((SECONDS - built)) s"
+  echo "== $preset: built after $((built - begin)) s, tested in $((SECONDS - built)) s"
 }
 
 if [[ -n $gpu ]]; then
@@ -146,7 +168,9 @@ else
     once=$(cd tests && find check core data dist expert gate io layer loss metric model optim policy routing tensor \
       train update -name '*_test.cpp' ! -name 'golden_*' ! -name 'mpi*' \
       -exec grep -LE 'slow_build|__OPTIMIZE__' {} + | tr '\n' '|')
-    test=("$unity" "-DGATEFOLD_TESTS_LEFT_OUT=^(${once%|})\$") sanitize=() tsan=() v3=() cuda=()
+    # Studies that stand on nothing that is not also in another wait for --full, or for --only examples/studies.
+    studies='^examples/studies/(expert_count|mot|whole_transformer)'
+    test=("$unity" "-DGATEFOLD_TESTS_LEFT_OUT=^(${once%|})\$|$studies") sanitize=() tsan=() v3=() cuda=()
   fi
   presets=(test sanitize tsan v3 cuda)
   command -v nvcc >/dev/null || { echo "== cuda: skipped, no nvcc"; unset "presets[4]"; }
@@ -156,7 +180,7 @@ else
     configure "$preset" "${options[@]}" &
   done
   wait
-  for preset in "${presets[@]}"; do stage "$preset"; done
+  for ((i = 0; i < ${#presets[@]}; ++i)); do stage "${presets[i]}" "${presets[i + 1]:-}"; done
 fi
 echo "total time $SECONDS s"
 echo "$passed passed, $failed failed"

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# kernels.sh find_package|add_subdirectory WORK SOURCE PREFIX COMPILER: gatefold::kernels gives the bits of
+# kernels.sh find_package|add_subdirectory WORK SOURCE PREFIX COMPILER OPTIMISATION: gatefold::kernels gives the bits of
 # gatefold::gatefold, and a file compiled for an instruction set that it lacks stops with a sentence.
 set -euo pipefail
 unset CXXFLAGS CPPFLAGS LDFLAGS
 here=$(cd "$(dirname "$0")" && pwd)
-way=$1 work=$2 source=$3 prefix=$4 compiler=$5
+way=$1 work=$2 source=$3 prefix=$4 compiler=$5 optimisation=$6
 rm -rf "$work"
 from=(-DCMAKE_PREFIX_PATH="$prefix")
 [[ $way == add_subdirectory ]] && from=(-DGATEFOLD_SUBDIRECTORY="$source" -DGATEFOLD_CUDA=OFF)
-cmake -S "$here/kernels" -B "$work" -G Ninja -DCMAKE_CXX_COMPILER="$compiler" "${from[@]}"
+cmake -S "$here/kernels" -B "$work" -G Ninja -DCMAKE_CXX_COMPILER="$compiler" "${from[@]}" \
+  -DCMAKE_CXX_FLAGS="$optimisation -march=x86-64-v3" -DGATEFOLD_KERNELS_OPTIMISATION="$optimisation"
 cmake --build "$work"
 if grep -qw bmi2 /proc/cpuinfo && grep -qw fma /proc/cpuinfo; then
   for library in gatefold kernels; do (cd "$work" && "./with_$library" >"with_$library.txt"); done
