@@ -3,6 +3,7 @@
 // Training on several processes. Kept out of gatefold.hpp, which one process needs; include that first.
 
 #include "gatefold/dist/all_reduce.hpp"
+#include "gatefold/dist/carried_rows.hpp"
 #include "gatefold/dist/data_parallel.hpp"
 #include "gatefold/dist/expert_loads.hpp"
 #include "gatefold/dist/expert_parallel.hpp"

@@ -14,6 +14,7 @@
 #include "gatefold/dist.hpp"
 #include "gatefold/gatefold.cuh"
 #include "support/larger.hpp"
+#include "support/payload.hpp"
 #include "support/processes.hpp"
 #include "support/shard_devices.cuh"
 #include "support/shard_run.hpp"
@@ -134,6 +135,21 @@ TEST_CASE("cuda: experts on shards give what they give in one process, bit for b
           whole.expert);
     });
     CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("cuda: items, results and their adjoints are rounded where they cross, and where they stay") {
+  const test::PayloadCase c(false);
+  const Linear linear{.model_dim = test::PayloadCase::dim, .output_dim = test::PayloadCase::out};
+  for (const Index shards : {1, 3}) {
+    CAPTURE(shards);
+    dist::Alone world;
+    const auto wrong = [&]<class B>() {
+      return test::wrong_of_payload(
+          c, test::run_payload<B>(world, c, linear, shards, {}, {.bfloat16 = true}, OnDeviceOf{devices()}));
+    };
+    CHECK(wrong.operator()<Cuda>() == 0);
+    CHECK(wrong.operator()<CudaBf16>() == 0);
   }
 }
 

@@ -68,8 +68,8 @@ TEST_CASE("rows and slots arrive by expert and shard, each row once, and slots c
           const Groups<Cpu> here = slots.groups();
           const std::vector<Index> experts_here = placement.experts_of(me);
           Tensor<double, 2, Cpu> arrived(slots.rows(), width), slots_here(here.slots, width);
-          slots.bring_rows(shard, ctx, x, arrived);
-          slots.bring_slots(shard, ctx, of_slots, slots_here);
+          slots.bring_rows(shard, ctx, x, arrived, {});
+          slots.bring_slots(shard, ctx, of_slots, slots_here, {});
 
           Index s = 0, needed = 0;
           std::vector<Index> number(static_cast<std::size_t>(shards), 0);
@@ -99,7 +99,7 @@ TEST_CASE("rows and slots arrive by expert and shard, each row once, and slots c
           }
           if (slots.rows() != needed) ++wrong;
 
-          slots.return_slots(shard, ctx, slots_here, back);
+          slots.return_slots(shard, ctx, slots_here, back, {});
           for (Index i = 0; i < own; ++i)
             for (Index k = 0; k < width; ++k)
               if (back(i, k) != of_slots(i, k)) ++wrong;

@@ -61,6 +61,7 @@ namespace dist {
 /// Items go to the shards of their experts and results come back (SlotExchange); gates see all items (GlobalGate).
 /// Gradients of the gate are each shard's part of a sum (DataParallel adds them), those of an expert are whole where
 /// the expert is. Experts that draw numbers (HiddenDropout) draw those of one process, from the noise of shard 0.
+/// With `payload` {.bfloat16 = true} rows are rounded, those that stay on their shard too.
 /// @param x  [N_i, in_dim] in, u [N_i, out_dim] out: this shard's items
 /// @throws ArgumentError as Mixture, and unless the placement names a shard for each expert; DeviceError where another
 ///         shard has failed
@@ -72,6 +73,7 @@ struct ExpertParallel {
   Mixture<GateT, ExpertT> mixture;
   ShardT* shard;
   Placement placement{};  // of the experts where a run begins
+  Payload payload{};
 
   template <class T, class B>
   struct Params {
@@ -141,12 +143,12 @@ struct ExpertParallel {
     saved.slots.begin(*shard, ctx, in.groups, in.x.extent(0), p.expert.deal->placement);
     take_noise(ctx, in.groups, in.x.extent(0), saved, extra);
     saved.x.resize(saved.slots.rows(), in_dim());
-    saved.slots.bring_rows(*shard, ctx, in.x, saved.x);
+    saved.slots.bring_rows(*shard, ctx, in.x, saved.x, payload);
     const Groups<B> groups = saved.slots.groups();
     auto z_here = ctx.template scratch<T>(groups.slots, out_dim());
     own_experts(p, saved).forward(ctx, p.expert.part, groups, saved.x, z_here, saved.expert);
     const View<T, 2, B> z = mixture.outputs(ctx, saved.z, in.groups.slots);
-    saved.slots.return_slots(*shard, ctx, z_here, z);
+    saved.slots.return_slots(*shard, ctx, z_here, z, payload);
     saved.own().combine(ctx, z, u, step);
   }
 
@@ -171,24 +173,24 @@ struct ExpertParallel {
       auto w = ctx.template scratch<T>(in.groups.slots, 1), w_here = ctx.template scratch<T>(groups.slots, 1);
       auto dw_here = ctx.template scratch<T>(groups.slots, 1);
       B::for_each(ctx, in.groups.slots, fn::TakeWeights<T, B>{in.groups, weights, w});
-      saved.slots.bring_slots(*shard, ctx, w, w_here);
+      saved.slots.bring_slots(*shard, ctx, w, w_here, {});
       auto du_here = ctx.template scratch<T>(saved.slots.rows(), out_dim());
-      saved.slots.bring_rows(*shard, ctx, du, du_here);
+      saved.slots.bring_rows(*shard, ctx, du, du_here, payload);
       own_experts(p, saved).weighted_backward(ctx, p.expert.part, groups, saved.x, saved.expert, du_here,
                                               SlotWeights<T, B>{View<const T, 1, B>(w_here.data(), groups.slots),
                                                                 View<T, 1, B>(dw_here.data(), groups.slots)},
                                               dslots_here, grads.expert.part);
-      saved.slots.return_slots(*shard, ctx, dw_here, w);
+      saved.slots.return_slots(*shard, ctx, dw_here, w, {});
       B::for_each(ctx, in.groups.slots, fn::GiveAdjoints<T, B>{in.groups, weights, w});
     } else {
       auto dz = ctx.template scratch<T>(in.groups.slots, out_dim());
       plan.combine_backward(ctx, saved.z, du, dz, dplan);
       auto dz_here = ctx.template scratch<T>(groups.slots, out_dim());
-      saved.slots.bring_slots(*shard, ctx, dz, dz_here);
+      saved.slots.bring_slots(*shard, ctx, dz, dz_here, payload);
       own_experts(p, saved).backward(ctx, p.expert.part, groups, saved.x, saved.expert, dz_here, dslots_here,
                                      grads.expert.part);
     }
-    saved.slots.return_slots(*shard, ctx, dslots_here, dslots);
+    saved.slots.return_slots(*shard, ctx, dslots_here, dslots, payload);
     plan.dispatch_backward(ctx, x, dslots, dx, dplan);
     GlobalGate<GateT, T, B>::backward(mixture.filled_gate(), *shard, ctx, p.gate, x, saved, dplan, dx, grads.gate,
                                       mixture.of_gate(extra), dextra);
@@ -230,6 +232,8 @@ struct ExpertParallel {
     }
   }
 };
+template <class G, class E, class S>
+ExpertParallel(Mixture<G, E>, S*, Placement, Payload) -> ExpertParallel<G, E, S>;
 template <class G, class E, class S>
 ExpertParallel(Mixture<G, E>, S*, Placement) -> ExpertParallel<G, E, S>;
 template <class G, class E, class S>

@@ -3,18 +3,25 @@
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
+#include <type_traits>
 #include <vector>
 
 #include "gatefold/backend/transfer.hpp"
+#include "gatefold/core/bfloat16.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/dist/carried_rows.hpp"
 #include "gatefold/dist/memory.hpp"
 #include "gatefold/dist/placement.hpp"
 #include "gatefold/dist/shards.hpp"
-#include "gatefold/routing/dense_plan.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
 namespace gatefold::dist {
+
+/// How rows cross between shards: items, results of slots, and their adjoints.
+struct Payload {
+  bool bfloat16 = false;  // floats are rounded to bfloat16, half the bytes; doubles are not, as in Stored
+};
 
 /// Slots of all shards' items, brought to the shards of their experts.
 ///
@@ -105,35 +112,18 @@ class SlotExchange {
 
   /// to [rows(), W] = the rows that the slots here read, from [N, W] of each shard.
   template <class ShardT>
-  void bring_rows(ShardT& shard, typename B::Context& ctx, In<T, 2, B> from, Out<T, 2, B> to) const {
-    auto mark = ctx.mark();
-    auto packed = ctx.template scratch<T>(sent_rows_.size(), from.extent(1));
-    B::for_rows(ctx, packed.extent(0), fn::GatherRows<T, B>{sent_rows_, from, packed});
-    exchange<T>(shard, memory_of(ctx), packed.data(), by_width(give_, &Part::rows, from.extent(1)), to.data(),
-                by_width(take_, &Part::rows, from.extent(1)));
+  void bring_rows(ShardT& shard, typename B::Context& ctx, In<T, 2, B> from, Out<T, 2, B> to, Payload payload) const {
+    carry(shard, ctx, payload, &Part::rows, {sent_rows_, sent_rows_.size()}, give_, from, {{}, rows_here_}, take_, to);
   }
   /// to [groups().slots, W] = what belongs to the slots, from [own slots, W] of each shard.
   template <class ShardT>
-  void bring_slots(ShardT& shard, typename B::Context& ctx, In<T, 2, B> from, Out<T, 2, B> to) const {
-    auto mark = ctx.mark();
-    auto packed = ctx.template scratch<T>(slots_, from.extent(1));
-    auto sorted = ctx.template scratch<T>(sent_slots_.size(), from.extent(1));
-    B::for_rows(ctx, sorted.extent(0), fn::GatherRows<T, B>{sent_slots_, from, sorted});
-    exchange<T>(shard, memory_of(ctx), in_order_ ? from.data() : sorted.data(),
-                by_width(give_, &Part::slots, from.extent(1)), packed.data(),
-                by_width(take_, &Part::slots, from.extent(1)));
-    B::for_rows(ctx, slots_, fn::ScatterRows<T, B>{place_of_slot_, packed, to});
+  void bring_slots(ShardT& shard, typename B::Context& ctx, In<T, 2, B> from, Out<T, 2, B> to, Payload payload) const {
+    carry(shard, ctx, payload, &Part::slots, {sent_slots_, sent()}, give_, from, {place_of_slot_, slots_}, take_, to);
   }
   /// The way back: to [own slots, W] of each shard, from [groups().slots, W].
   template <class ShardT>
-  void return_slots(ShardT& shard, typename B::Context& ctx, In<T, 2, B> from, Out<T, 2, B> to) const {
-    auto mark = ctx.mark();
-    auto packed = ctx.template scratch<T>(slots_, from.extent(1));
-    B::for_rows(ctx, slots_, fn::GatherRows<T, B>{place_of_slot_, from, packed});
-    auto sorted = ctx.template scratch<T>(sent_slots_.size(), from.extent(1));
-    exchange<T>(shard, memory_of(ctx), packed.data(), by_width(take_, &Part::slots, from.extent(1)),
-                in_order_ ? to.data() : sorted.data(), by_width(give_, &Part::slots, from.extent(1)));
-    B::for_rows(ctx, sorted.extent(0), fn::ScatterRows<T, B>{sent_slots_, sorted, to});
+  void return_slots(ShardT& shard, typename B::Context& ctx, In<T, 2, B> from, Out<T, 2, B> to, Payload payload) const {
+    carry(shard, ctx, payload, &Part::slots, {place_of_slot_, slots_}, take_, from, {sent_slots_, sent()}, give_, to);
   }
 
  private:
@@ -154,13 +144,44 @@ class SlotExchange {
     }
     shard.exchange(memory, out, in);
   }
-  static auto by_width(const std::vector<Part>& parts, Range Part::*what, Index width) {
-    return [&parts, what, width](Index j) {
-      const Range& r = parts[at(j)].*what;
-      return Range{r.first * width, r.count * width};
-    };
-  }
+  /// Rows of a tensor, in the order in which they are packed.
+  struct List {
+    View<const Index, 1, B> rows;  // or empty: the first ones, as they stand
+    Index count;
+  };
+  /// Slots that are sent.
+  Index sent() const { return give_.back().slots.first + give_.back().slots.count; }
 
+  /// Rows `gives` of `from` become rows `takes` of `to`, on other shards.
+  template <class ShardT>
+  void carry(ShardT& shard, typename B::Context& ctx, Payload payload, Range Part::*what, const List& gives,
+             const std::vector<Part>& give, In<T, 2, B> from, const List& takes, const std::vector<Part>& take,
+             Out<T, 2, B> to) const {
+    if constexpr (std::is_same_v<T, float>)
+      if (payload.bfloat16) return carry_as<Bfloat16>(shard, ctx, what, gives, give, from, takes, take, to);
+    carry_as<T>(shard, ctx, what, gives, give, from, takes, take, to);
+  }
+  template <class V, class ShardT>
+  static void carry_as(ShardT& shard, typename B::Context& ctx, Range Part::*what, const List& gives,
+                       const std::vector<Part>& give, In<T, 2, B> from, const List& takes,
+                       const std::vector<Part>& take, Out<T, 2, B> to) {
+    const Index width = from.extent(1);
+    const auto by_width = [&](const std::vector<Part>& parts) {
+      return [&parts, what, width](Index j) {
+        const Range& r = parts[at(j)].*what;
+        return Range{r.first * width, r.count * width};
+      };
+    };
+    const bool packs = !std::is_same_v<V, T> || !gives.rows.empty(),
+               unpacks = !std::is_same_v<V, T> || !takes.rows.empty();
+    auto mark = ctx.mark();
+    auto out = ctx.template scratch<V>(packs ? gives.count : 0, width),
+         in = ctx.template scratch<V>(unpacks ? takes.count : 0, width);
+    B::for_rows(ctx, out.extent(0), fn::PackRows<T, V, B>{gives.rows, from, out});
+    exchange<V>(shard, memory_of(ctx), packs ? out.data() : reinterpret_cast<const V*>(from.data()), by_width(give),
+                unpacks ? in.data() : reinterpret_cast<V*>(to.data()), by_width(take));
+    B::for_rows(ctx, in.extent(0), fn::UnpackRows<T, V, B>{takes.rows, in, to});
+  }
   /// For each shard the rows that its experts' slots read, in the order in which a slot first does, and those slots.
   /// What it is told of them: their numbers.
   template <class M>
