@@ -2,14 +2,17 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <deque>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "gatefold/dist/memory.hpp"
+#include "gatefold/dist/wait.hpp"
 #include "support/processes.hpp"
 
 using namespace gatefold;
@@ -100,5 +103,72 @@ TEST_CASE("who comes first waits, here and where processes meet; the last does n
     CAPTURE(processes);
     CHECK(traffic[0].waiting > traffic[1].waiting);
     CHECK(traffic[0].waiting > 0.05);
+  }
+}
+
+TEST_CASE("what a shard computes meanwhile runs when messages to other processes have set out, and counts as none") {
+  /// One that knows where it stands.
+  struct Watched {
+    Processes::World world;
+    std::atomic<int> halves = 0;
+    int rank() const { return world.rank(); }
+    int size() const { return world.size(); }
+    void exchange(std::span<const dist::Outgoing> outgoing, std::span<const dist::Incoming> incoming) {
+      world.exchange(outgoing, incoming);
+    }
+    void begin(std::span<const dist::Outgoing> outgoing, std::span<const dist::Incoming> incoming) {
+      world.begin(outgoing, incoming);
+      ++halves;
+    }
+    void finish() {
+      world.finish();
+      ++halves;
+    }
+    void fail(const std::string&) noexcept {}
+  };
+  for (const bool meets : {false, true}) {
+    Processes all(2);
+    std::deque<Watched> worlds;
+    std::deque<dist::group::Group<Watched>> groups;
+    for (int p = 0; p < 2; ++p) {
+      worlds.emplace_back(Processes::World{&all, p});
+      groups.emplace_back(worlds.back(), 4, meets);
+    }
+    std::atomic<int> wrong = 0, works = 0;
+    const auto run = [&](Index me) {
+      const std::size_t process = at(me / 2);
+      std::vector<std::vector<std::byte>> give, take;
+      std::vector<dist::Bytes> out;
+      std::vector<dist::Room> in;
+      for (Index j = 0; j < 4; ++j) {
+        give.push_back(message(me, j, 1));
+        take.emplace_back(message(j, me, 1).size());
+      }
+      for (Index j = 0; j < 4; ++j) {
+        out.emplace_back(give[at(j)]);
+        in.emplace_back(take[at(j)]);
+      }
+      dist::Traffic traffic;
+      const auto begin = std::chrono::steady_clock::now();
+      groups[process].exchange(dist::HostMemory{}, me, out, in, traffic, [&] {
+        ++works;
+        if (me % 2 == 0) return;  // the other shard of this process comes late, and waits
+        if (!meets) wrong += !dist::wait_until(dist::Seconds(20), [&] { return worlds[process].halves == 1; });
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        wrong += worlds[process].halves != (meets ? 0 : 1);
+      });
+      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      for (Index j = 0; j < 4; ++j) wrong += take[at(j)] != message(j, me, 1);
+      wrong += worlds[process].halves != (meets ? 0 : 2);
+      wrong += !(traffic.waiting >= 0 && traffic.waiting <= traffic.seconds && traffic.seconds <= seconds);
+      if (me % 2 == 1) wrong += !(traffic.seconds <= seconds - 0.19);
+      if (me % 2 == 0) wrong += !(traffic.waiting >= 0.05);
+    };
+    std::vector<std::thread> threads;
+    for (Index me = 0; me < 4; ++me) threads.emplace_back(run, me);
+    for (auto& thread : threads) thread.join();
+    CAPTURE(meets);
+    CHECK(wrong == 0);
+    CHECK(works == 4);
   }
 }

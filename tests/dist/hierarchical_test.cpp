@@ -38,7 +38,8 @@ struct Counted {
   }
   void fail(const std::string&) noexcept {}
 };
-static_assert(dist::World<dist::Hierarchical<Counted>>);
+static_assert(dist::World<dist::Hierarchical<Counted>> && !dist::StartingWorld<dist::Hierarchical<Counted>>);
+static_assert(dist::StartingWorld<dist::Hierarchical<Processes::World>>);
 
 void on_ranks(int ranks, const std::function<void(Processes::World)>& program) {
   Processes all(ranks);
@@ -89,6 +90,25 @@ TEST_CASE("Hierarchical: every message arrives, and a rank sends at most one to 
     });
     CHECK(wrong == 0);
     if (c.node > 1 && c.node < c.ranks) CHECK((messages > 0 && crossed > 0));
+  }
+}
+
+TEST_CASE("Hierarchical: in two halves too every message arrives") {
+  for (const int node : {1, 2, 4}) {
+    CAPTURE(node);
+    std::atomic<int> wrong = 0;
+    on_ranks(4, [&](Processes::World world) {
+      dist::Hierarchical nodes(world, node);
+      for (int round = 0; round < 6; ++round) {
+        Mail mail = mail_of(world.rank(), 4, round);
+        const auto outgoing = mail.outgoing();
+        const auto incoming = mail.incoming();
+        nodes.begin(outgoing, incoming);
+        nodes.finish();
+        wrong += !mail.right();
+      }
+    });
+    CHECK(wrong == 0);
   }
 }
 

@@ -19,7 +19,7 @@ using namespace gatefold;
 using support::Letter;
 using support::Mail;
 
-static_assert(dist::World<dist::Mpi>);
+static_assert(dist::StartingWorld<dist::Mpi>);
 static_assert(!std::is_copy_constructible_v<dist::Mpi> && !std::is_move_constructible_v<dist::Mpi>);
 
 namespace {
@@ -85,6 +85,57 @@ TEST_CASE("Mpi: messages around a ring, of any size, in both directions at once"
       mail.get({(self + n - step) % n, self, round, step});
     }
     exchange(world, mail);
+  }
+}
+
+TEST_CASE("Mpi: an exchange in two halves, one at a time, is finished by any thread") {
+  World world;
+  const int n = world.size(), self = world.rank();
+  if (n == 1) return;
+  for (int round = 0; round < 20; ++round) {
+    Mail mail;
+    for (const int step : {1, n - 1}) {
+      mail.send({self, (self + step) % n, round, step});
+      mail.get({(self + n - step) % n, self, round, step});
+    }
+    const auto outgoing = mail.outgoing();
+    const auto incoming = mail.incoming();
+    world.begin(outgoing, incoming);
+    if (round % 5 == 4) CHECK_THROWS_AS(world.begin(outgoing, incoming), ArgumentError);
+    std::thread([&] { world.finish(); }).join();
+    CHECK(mail.right());
+  }
+}
+
+TEST_CASE("Mpi: a rank that fails while an exchange is under way is heard, and gives up what it has begun") {
+  for (const std::size_t size : {10, 1000000}) {
+    World world;
+    const int failing = world.size() - 1;
+    if (world.size() == 1) return;
+    std::vector<std::byte> bytes(size), room(size * std::size_t(world.size()));
+    std::vector<dist::Outgoing> outgoing;
+    std::vector<dist::Incoming> incoming;
+    for (int other = 0; other < world.size(); ++other) {
+      if (other == world.rank()) continue;
+      outgoing.push_back({other, bytes.data(), size});
+      incoming.push_back({other, room.data() + size * std::size_t(other), size});
+    }
+    if (world.rank() == failing) {
+      world.begin(outgoing, incoming);
+      world.fail("the disk is full");
+      CHECK_THROWS_WITH_AS(world.finish(), "the disk is full", DeviceError);
+    } else {
+      std::string sentence;
+      try {
+        for (;;) {
+          world.begin(outgoing, incoming);
+          world.finish();
+        }
+      } catch (const DeviceError& error) {
+        sentence = error.what();
+      }
+      CHECK(sentence == "rank " + std::to_string(failing) + ": the disk is full");
+    }
   }
 }
 

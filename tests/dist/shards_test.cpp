@@ -10,10 +10,24 @@
 #include <thread>
 #include <vector>
 
+#include "support/processes.hpp"
+
 using namespace gatefold;
 
 namespace {
 
+/// A byte to each shard and from it, and work meanwhile.
+template <class Work>
+void exchange_beside(auto& shard, const Work& work) {
+  std::vector<std::byte> give(static_cast<std::size_t>(shard.count())), take(give.size());
+  std::vector<dist::Bytes> out;
+  std::vector<dist::Room> in;
+  for (std::size_t j = 0; j < give.size(); ++j) {
+    out.emplace_back(&give[j], 1);
+    in.emplace_back(&take[j], 1);
+  }
+  shard.exchange(dist::HostMemory{}, out, in, work);
+}
 /// What shard i gives shard j in round r: so many values, each a function of all four numbers.
 Index length(Index i, Index j, Index r) { return (7 * i + 3 * j + 5 * r) % 11; }
 std::int64_t value(Index i, Index j, Index r, Index k) { return ((i * 100 + j) * 100 + r) * 100 + k; }
@@ -109,6 +123,29 @@ TEST_CASE("sums are a binary tree over the shards, in any length") {
     }
 }
 
+TEST_CASE("what a shard computes meanwhile that fails is told to other processes, which wait for it") {
+  for (const Index failing : {0, 3, 4}) {
+    CAPTURE(failing);
+    support::Processes all(2);
+    std::string said[2];
+    all.run([&](auto& world) {
+      try {
+        dist::run(world, 5, [&](auto& shard) {
+          for (int round = 0; round < 3; ++round)
+            exchange_beside(shard, [&] {
+              if (round == 1 && shard.index() == failing) throw ArgumentError("the disk is full");
+            });
+        });
+      } catch (const Error& e) {
+        said[world.rank()] = e.what();
+      }
+    });
+    const int rank = failing < 2 ? 0 : 1;
+    CHECK(said[rank] == "the disk is full");
+    CHECK(said[1 - rank] == "rank " + std::to_string(rank) + ": the disk is full");
+  }
+}
+
 TEST_CASE("what goes wrong ends all shards, with the sentence of the first") {
   CHECK(message_of(3, [](auto& shard) {
           if (shard.index() == 1) throw ArgumentError("TopK: k: expected 1");
@@ -133,6 +170,32 @@ TEST_CASE("what goes wrong ends all shards, with the sentence of the first") {
     shard.exchange(out, in);
   });
   CHECK(unequal.find("gives shard 1 8 bytes, which expects 16") != std::string::npos);
+  // While an exchange is under way: others wait for it, compute themselves, or have yet to come.
+  for (const int others : {0, 1, 2}) {
+    CAPTURE(others);
+    std::string sentence;
+    try {
+      dist::Alone alone;
+      dist::run(alone, 3, [&](auto& shard) {
+        const auto late = [] { std::this_thread::sleep_for(std::chrono::milliseconds(100)); };
+        if (shard.index() != 1) {
+          if (others == 2) late();
+          exchange_beside(shard, [&] {
+            if (others == 1) late();
+          });
+          shard.barrier();
+        } else {
+          exchange_beside(shard, [] { throw ArgumentError("TopK: k: expected 1"); });
+        }
+      });
+    } catch (const Error& e) {
+      sentence = e.what();
+    }
+    CHECK(sentence == "TopK: k: expected 1");
+  }
+  CHECK(message_of(2, [](auto& shard) {
+          exchange_beside(shard, [&] { shard.barrier(); });
+        }).find("what a shard computes while it exchanges may not exchange") != std::string::npos);
   dist::Alone world;
   CHECK_THROWS_WITH_AS(dist::run(world, 0, [](auto&) {}),
                        "dist::run: shards: expected at least 1 (the processes), got 0", ArgumentError);

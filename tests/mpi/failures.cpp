@@ -1,5 +1,6 @@
-// failures WAY [TIMEOUT]: ranks exchange messages around a ring, 20 rounds, in the third of which rank 1 ends in a way
-// of its own; failures.sh looks at what becomes of the others. Who throws prints why: "rank 0: rank 1: no more data".
+// failures WAY[.begun] [TIMEOUT]: ranks exchange messages around a ring, 20 rounds, in the third of which rank 1 ends in
+// a way of its own, with .begun while its exchange is under way; failures.sh looks at what becomes of the others. Who
+// throws prints why: "rank 0: rank 1: no more data".
 
 #include <chrono>
 #include <csignal>
@@ -26,17 +27,21 @@ void end(const std::string& way) {
   if (way == "exit") std::exit(3);
 }
 
-void run(Mpi& world, const std::string& way) {
+void run(Mpi& world, const std::string& given) {
+  const bool begun = given.ends_with(".begun");
+  const std::string way = given.substr(0, given.find('.'));
   const int n = world.size(), self = world.rank();
   for (int round = 0; round < 20; ++round) {
     if (way == "return" && round == 2 && self == 1) return;
-    if (round == 2 && self == 1) end(way);
+    if (!begun && round == 2 && self == 1) end(way);
     if (way == "busy" && round == 2 && self == 2) std::this_thread::sleep_for(std::chrono::hours(1));
     const std::size_t bytes = 300000;  // more than MPI sends unasked
     std::vector<std::byte> sent(way == "size" && round == 2 && self == 1 ? bytes / 2 : bytes), got(bytes);
     const Outgoing outgoing[] = {{(self + 1) % n, sent.data(), sent.size()}};
     const Incoming incoming[] = {{(self + n - 1) % n, got.data(), got.size()}};
-    world.exchange(outgoing, incoming);
+    world.begin(outgoing, incoming);
+    if (begun && round == 2 && self == 1) end(way);
+    world.finish();
   }
 }
 
@@ -52,7 +57,7 @@ void run_within(const std::string& way, double timeout, int& rank) {
 int main(int count, char** arguments) {
   const std::string way = count > 1 ? arguments[1] : "none";
   const double timeout = count > 2 ? std::atof(arguments[2]) : 300;
-  if (way == "unwind") {
+  if (way.starts_with("unwind")) {
     int rank = -1;
     try {
       run_within(way, timeout, rank);

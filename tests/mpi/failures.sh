@@ -37,4 +37,12 @@ check return 1 "rank 0: $late" "rank 2: $late" &
 check kill 300 &
 check exit 300 &
 wait
+# While an exchange is under way.
+begun="(rank [02]: )?Mpi.exchange: nothing (from|taken by) rank [012] within 1 s"
+check throw.begun 300 "rank 0: rank 1: no more data" "rank 1: no more data" "rank 2: rank 1: no more data" &
+check unwind.begun 300 &
+check stop.begun 1 "rank 0: $begun" "rank 2: $begun" &
+check kill.begun 300 &
+check exit.begun 300 &
+wait
 [[ -z $(find "$work" -name '*.wrong' -size +0) ]]

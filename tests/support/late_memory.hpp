@@ -35,7 +35,8 @@ struct LateMemory {
   }
 };
 
-/// Shards give each other values that are made late, all of them of other lengths. How many arrive wrong on this rank.
+/// Shards give each other values that are made late, all of them of other lengths, and ask for another meanwhile. How
+/// many are wrong on this rank.
 template <class W>
 int wrong_of_late(W& world, Index shards) {
   const auto at = [](Index i) { return static_cast<std::size_t>(i); };
@@ -58,7 +59,10 @@ int wrong_of_late(W& world, Index shards) {
         out.push_back(shard.bytes(give[at(j)].data(), length(me, j, round)));
         in.push_back(shard.room(take[at(j)].data(), length(j, me, round)));
       }
-      shard.exchange(memory, out, in);
+      const std::int64_t from = round;
+      std::int64_t computed = -1;
+      shard.exchange(memory, out, in, [&] { memory.copy(&from, Index(1), &computed); });
+      wrong += computed != round;
       for (Index j = 0; j < shards; ++j)
         for (Index k = 0; k < length(j, me, round); ++k) wrong += take[at(j)][at(k)] != value(j, me, k);
     }

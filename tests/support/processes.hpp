@@ -23,11 +23,19 @@ class Processes {
   struct World {
     Processes* all;
     int of;
+    std::span<const dist::Incoming> awaited{};
     int rank() const { return of; }
     int size() const { return all->size(); }
     void exchange(std::span<const dist::Outgoing> outgoing, std::span<const dist::Incoming> incoming) {
+      begin(outgoing, incoming);
+      finish();
+    }
+    void begin(std::span<const dist::Outgoing> outgoing, std::span<const dist::Incoming> incoming) {
       for (const auto& m : outgoing) all->put(of, m);
-      for (const auto& m : incoming) all->take(of, m);
+      awaited = incoming;
+    }
+    void finish() {
+      for (const auto& m : awaited) all->take(of, m);
     }
     void fail(const std::string& sentence) noexcept { all->fail(of, sentence); }
     void listen() { all->listen(); }
@@ -93,6 +101,6 @@ class Processes {
   std::string failure_;
   std::vector<std::deque<std::vector<std::byte>>> queues_;
 };
-static_assert(dist::World<Processes::World>);
+static_assert(dist::StartingWorld<Processes::World>);
 
 }  // namespace gatefold::support

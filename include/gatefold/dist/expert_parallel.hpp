@@ -132,6 +132,12 @@ struct ExpertParallel {
   template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
                const Extra<T, B>& extra = {}, const Step& step = {}) const {
+    forward_overlapping(ctx, p, x, u, saved, extra, step, NoWork{});
+  }
+  /// The same, and work() while items are on their way to the shards of their experts.
+  template <class T, class B, class Step, class Work>
+  void forward_overlapping(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
+                           Saved<T, B>& saved, const Extra<T, B>& extra, const Step& step, const Work& work) const {
     const auto here = ctx.here();
     expect_forward("ExpertParallel.forward", *this, p, x, "u", u, extra);
     saved.batch.take(x);
@@ -143,7 +149,7 @@ struct ExpertParallel {
     saved.slots.begin(*shard, ctx, in.groups, in.x.extent(0), p.expert.deal->placement);
     take_noise(ctx, in.groups, in.x.extent(0), saved, extra);
     saved.x.resize(saved.slots.rows(), in_dim());
-    saved.slots.bring_rows(*shard, ctx, in.x, saved.x, payload);
+    saved.slots.bring_rows(*shard, ctx, in.x, saved.x, payload, work);
     const Groups<B> groups = saved.slots.groups();
     auto z_here = ctx.template scratch<T>(groups.slots, out_dim());
     own_experts(p, saved).forward(ctx, p.expert.part, groups, saved.x, z_here, saved.expert);
@@ -156,6 +162,13 @@ struct ExpertParallel {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra,
                 ExtraGrad<T, B>& dextra) const {
+    backward_overlapping(ctx, p, x, saved, du, dx, grads, extra, dextra, NoWork{});
+  }
+  /// The same, and work() while adjoints are on their way, before dx and dextra are added to.
+  template <class T, class B, class Work>
+  void backward_overlapping(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
+                            In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra,
+                            ExtraGrad<T, B>& dextra, const Work& work) const {
     const auto here = ctx.here();
     expect_backward("ExpertParallel.backward", *this, p, x, du, dx, grads, extra);
     saved.batch.expect_same("ExpertParallel.backward", x);
@@ -175,7 +188,7 @@ struct ExpertParallel {
       B::for_each(ctx, in.groups.slots, fn::TakeWeights<T, B>{in.groups, weights, w});
       saved.slots.bring_slots(*shard, ctx, w, w_here, {});
       auto du_here = ctx.template scratch<T>(saved.slots.rows(), out_dim());
-      saved.slots.bring_rows(*shard, ctx, du, du_here, payload);
+      saved.slots.bring_rows(*shard, ctx, du, du_here, payload, work);
       own_experts(p, saved).weighted_backward(ctx, p.expert.part, groups, saved.x, saved.expert, du_here,
                                               SlotWeights<T, B>{View<const T, 1, B>(w_here.data(), groups.slots),
                                                                 View<T, 1, B>(dw_here.data(), groups.slots)},
@@ -186,7 +199,7 @@ struct ExpertParallel {
       auto dz = ctx.template scratch<T>(in.groups.slots, out_dim());
       plan.combine_backward(ctx, saved.z, du, dz, dplan);
       auto dz_here = ctx.template scratch<T>(groups.slots, out_dim());
-      saved.slots.bring_slots(*shard, ctx, dz, dz_here, payload);
+      saved.slots.bring_slots(*shard, ctx, dz, dz_here, payload, work);
       own_experts(p, saved).backward(ctx, p.expert.part, groups, saved.x, saved.expert, dz_here, dslots_here,
                                      grads.expert.part);
     }

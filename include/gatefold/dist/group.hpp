@@ -8,6 +8,8 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "gatefold/core/error.hpp"
@@ -36,11 +38,27 @@ struct Traffic {
   Index exchanges = 0;
   std::uint64_t given = 0;  // bytes, to other shards
   std::uint64_t sent = 0;   // of these, to other processes
-  double seconds = 0;       // in exchanges: for those that came later, and for bytes
+  double seconds = 0;       // in exchanges: for those that came later, and for bytes; not what is computed meanwhile
   double waiting = 0;       // of these, until all had come: shards of other processes where RunOptions say so
 };
 
+/// Nothing to compute meanwhile.
+struct NoWork {
+  void operator()() const {}
+};
+
 namespace group {
+
+/// What an exception says.
+inline std::string sentence_of(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "an exception that is no std::exception";
+  }
+}
 
 /// Thrown where a shard waits for one that has failed; run() throws what the first one threw.
 struct Stopped : Error {
@@ -64,21 +82,32 @@ class Group {
   const Range& here() const { return here_; }
 
   /// Give bytes out[j] to each shard j and take in[j] from it; all shards of all processes call it in the same order.
+  /// Meanwhile work() runs, which exchanges nothing and touches none of the bytes: it goes on while those for other
+  /// processes are on their way, if this is a StartingWorld.
   /// @param memory  where the shard has them; those for other processes on the host, unless this is a DeviceWorld
-  template <class M>
-  void exchange(const M& memory, Index shard, std::span<const Bytes> out, std::span<const Room> in, Traffic& traffic) {
+  template <class M, class Work = NoWork>
+  void exchange(const M& memory, Index shard, std::span<const Bytes> out, std::span<const Room> in, Traffic& traffic,
+                const Work& work = {}) {
     const auto begin = Clock::now();
     memory.finish();  // others read what is given
-    call(shard) = {out, in, M::is_host};
+    start(shard, {out, in, M::is_host, true});
+    const auto started = Clock::now();
+    run(work);
+    const auto back = Clock::now();
     meet([&] {
-      expect_sizes();
       if (meets_) meet_other_processes();
       all_came_ = Clock::now();
-      exchange_with_other_processes();
+      finish_with_other_processes();
     });
-    const auto waited = all_came_ - begin;  // before the next exchange can begin
+    const auto waited = all_came_ - back;  // before the next exchange can begin
+    auto computed = back - started;
     std::exception_ptr failure;
     try {
+      if constexpr (!std::is_same_v<Work, NoWork>) {  // what it has asked of a device
+        const auto met = Clock::now();
+        memory.finish();
+        computed += Clock::now() - met;
+      }
       for (Index j = here_.first; j < here_.first + here_.count; ++j) {
         const Bytes from = call(j).out[static_cast<std::size_t>(shard)];
         memory.copy(from.data(), static_cast<Index>(from.size()), in[static_cast<std::size_t>(j)].data());
@@ -89,13 +118,14 @@ class Group {
     }
     meet([] {});
     if (failure) std::rethrow_exception(failure);
+    call(shard).under_way = false;
     ++traffic.exchanges;
     for (Index j = 0; j < shards_; ++j) {
       const std::size_t bytes = out[static_cast<std::size_t>(j)].size();
       if (j != shard) traffic.given += bytes;
       if (!here_.has(j)) traffic.sent += bytes;
     }
-    traffic.seconds += std::chrono::duration<double>(Clock::now() - begin).count();
+    traffic.seconds += std::chrono::duration<double>(Clock::now() - begin - computed).count();
     traffic.waiting += std::chrono::duration<double>(waited).count();
   }
 
@@ -118,34 +148,67 @@ class Group {
  private:
   using Clock = std::chrono::steady_clock;
   struct Call {
-    std::span<const Bytes> out;
-    std::span<const Room> in;
-    bool on_host;
+    std::span<const Bytes> out{};
+    std::span<const Room> in{};
+    bool on_host = true, under_way = false;
   };
   Call& call(Index shard) { return calls_[static_cast<std::size_t>(shard - here_.first)]; }
+
+  /// What this shard gives and takes. When the last one has come, what is for other processes sets out.
+  void start(Index shard, const Call& given) {
+    if (call(shard).under_way)
+      throw DeviceError("dist: what a shard computes while it exchanges may not exchange: it is under way already");
+    call(shard) = given;
+    const std::lock_guard lock(mutex_);
+    expect_all_here();
+    if (++started_ < here_.count) return;
+    started_ = 0;
+    or_stop([&] {
+      expect_sizes();
+      begin_with_other_processes();
+    });
+  }
+  template <class F>
+  void run(const F& work) {
+    try {
+      work();
+    } catch (...) {  // others wait for this shard, and read what it gives
+      const std::lock_guard lock(mutex_);
+      stop(std::current_exception());
+      if (std::exchange(begun_, false)) world_.fail(sentence_of(failure_));
+      throw;
+    }
+  }
 
   /// Wait for all shards of this process; the last one to come runs `alone` before the others go on.
   template <class F>
   void meet(const F& alone) {
     std::unique_lock lock(mutex_);
-    if (failure_) throw Stopped();
-    if (left_ > 0)
-      throw DeviceError("dist: a shard waits for others that have returned: they do not run the same program");
+    expect_all_here();
     if (++arrived_ < here_.count) {
       const Index now = generation_;
       changed_.wait(lock, [&] { return generation_ != now || failure_; });
       if (generation_ == now) throw Stopped();
       return;
     }
+    or_stop(alone);
+    arrived_ = 0;
+    ++generation_;
+    changed_.notify_all();
+  }
+  void expect_all_here() const {
+    if (failure_) throw Stopped();
+    if (left_ > 0)
+      throw DeviceError("dist: a shard waits for others that have returned: they do not run the same program");
+  }
+  template <class F>
+  void or_stop(const F& f) {
     try {
-      alone();
+      f();
     } catch (...) {
       stop(std::current_exception());
       throw;
     }
-    arrived_ = 0;
-    ++generation_;
-    changed_.notify_all();
   }
   void stop(std::exception_ptr failure) {
     if (!failure_) failure_ = failure;
@@ -177,8 +240,27 @@ class Group {
     }
     world_.exchange(outgoing_, incoming_);
   }
+  /// On their way, where the world lets them be, and processes need not meet before.
+  void begin_with_other_processes() {
+    if constexpr (StartingWorld<W>) {
+      if (meets_ || world_.size() == 1 || on_devices()) return;
+      list_messages();
+      world_.begin(outgoing_, incoming_);
+      begun_ = true;
+    }
+  }
+  void finish_with_other_processes() {
+    if constexpr (StartingWorld<W>)
+      if (std::exchange(begun_, false)) return world_.finish();
+    if (world_.size() == 1) return;
+    list_messages();
+    if constexpr (DeviceWorld<W>)
+      if (on_devices()) return world_.exchange_on_device(outgoing_, incoming_);
+    world_.exchange(outgoing_, incoming_);
+  }
+  bool on_devices() { return DeviceWorld<W> && !call(here_.first).on_host; }
   /// Messages of two processes are listed by who gives, then by who takes, on both sides.
-  void exchange_with_other_processes() {
+  void list_messages() {
     outgoing_.clear();
     incoming_.clear();
     for (int rank = 0; rank < world_.size(); ++rank) {
@@ -195,10 +277,6 @@ class Group {
           if (!room.empty()) incoming_.push_back({rank, room.data(), room.size()});
         }
     }
-    if (world_.size() == 1) return;
-    if constexpr (DeviceWorld<W>)
-      if (!call(here_.first).on_host) return world_.exchange_on_device(outgoing_, incoming_);
-    world_.exchange(outgoing_, incoming_);
   }
 
   W& world_;
@@ -208,7 +286,8 @@ class Group {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Call> calls_;
-  Index arrived_ = 0, generation_ = 0, left_ = 0;
+  Index started_ = 0, arrived_ = 0, generation_ = 0, left_ = 0;
+  bool begun_ = false;  // the world has an exchange under way
   std::exception_ptr failure_;
   std::vector<Outgoing> outgoing_;
   std::vector<Incoming> incoming_;

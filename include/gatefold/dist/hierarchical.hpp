@@ -46,15 +46,26 @@ class Hierarchical {
   /// As that of `world`.
   /// @throws as that of `world`, and DeviceError if a rank of another node sends another size than is expected
   void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
-    if (node_ == 1 || node_ == size()) return world_.exchange(outgoing, incoming);
+    if (one_level()) return world_.exchange(outgoing, incoming);
     tell_sizes(outgoing);
     forward(outgoing, incoming);
     cross(incoming);
+  }
+  /// In two halves, as `world` where it is taken as it is; else all of it is in the second one.
+  void begin(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) requires StartingWorld<W> {
+    if (one_level()) return world_.begin(outgoing, incoming);
+    begun_out_ = outgoing;
+    begun_in_ = incoming;
+  }
+  void finish() requires StartingWorld<W> {
+    if (one_level()) return world_.finish();
+    exchange(begun_out_, begun_in_);
   }
 
  private:
   using Size = std::uint64_t;
 
+  bool one_level() const { return node_ == 1 || node_ == size(); }
   int nodes() const { return size() / node_; }
   int here() const { return rank() / node_; }   // a
   int place() const { return rank() % node_; }  // i
@@ -73,7 +84,7 @@ class Hierarchical {
   }
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
-  void begin() {
+  void clear() {
     outgoing_.clear();
     incoming_.clear();
   }
@@ -91,7 +102,7 @@ class Hierarchical {
     for (const Outgoing& message : outgoing)
       told_[index(message.rank % node_) * n + index(message.rank / node_)] += message.bytes;
     sizes_.assign(index(size()), 0);
-    begin();
+    clear();
     each_neighbour([&](int j) {
       send(at(here(), j), &told_[index(j) * n], n * sizeof(Size));
       get(at(here(), j), &sizes_[index(j) * n], n * sizeof(Size));
@@ -103,7 +114,7 @@ class Hierarchical {
 
   /// What goes to each other node, from the ranks of this one in order, after the size of each rank's part.
   void forward(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
-    begin();
+    clear();
     for (const Outgoing& message : outgoing)
       if (is_here(message.rank)) outgoing_.push_back(message);
     for (const Incoming& message : incoming)
@@ -160,7 +171,7 @@ class Hierarchical {
 
   /// One message to the rank of the same place in each other node, and from it.
   void cross(std::span<const Incoming> incoming) {
-    begin();
+    clear();
     each_other_node(
         [&](int b) { send(at(b, place()), forwarded_.data() + messages_[index(b)].first, messages_[index(b)].bytes); });
     expected_.assign(index(size()), 0);
@@ -215,6 +226,8 @@ class Hierarchical {
 
   W& world_;
   const int node_;
+  std::span<const Outgoing> begun_out_{};
+  std::span<const Incoming> begun_in_{};
   std::vector<Outgoing> outgoing_{};
   std::vector<Incoming> incoming_{};
   std::vector<Size> told_{}, sizes_{}, expected_{};  // [place, node] twice; [rank]

@@ -75,12 +75,25 @@ class Mpi {
   ///         later
   /// @cost   no allocation after a first call of as many messages, but MPI's own
   void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
+    begin(outgoing, incoming);
+    finish();
+  }
+  /// Its first half: messages set out, and this process may compute. They are delivered when finish() returns; until
+  /// then nothing else is exchanged, and what they lie in stays.
+  /// @throws as exchange, and ArgumentError if another exchange has not finished
+  void begin(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
     for (const Outgoing& message : outgoing) expect_other(message.rank, "outgoing");
     for (const Incoming& message : incoming) expect_other(message.rank, "incoming");
     if (failed_) throw DeviceError(sentence_);
-    try {
+    expect(transfers_.complete(), "Mpi.begin", "exchange", "the one before finished", "one under way");
+    or_fail([&] {
       look_for_failures();  // before anything is received from a rank that has let go of what it sent
       transfers_.begin(outgoing, incoming);
+    });
+  }
+  void finish() {
+    if (failed_) throw DeviceError(sentence_);
+    or_fail([&] {
       while (!transfers_.complete()) {
         const bool moved = wait_until(timeout_, [&] {
           look_for_failures();
@@ -89,11 +102,7 @@ class Mpi {
         if (!moved) throw_late();
       }
       look_for_failures();
-    } catch (const std::exception& error) {
-      fail(error.what());
-      settled_ = transfers_.abandon(Seconds(0.5));
-      throw;
-    }
+    });
   }
 
   /// Throws where a rank has failed, as exchange does, if that is known. Waits for nobody.
@@ -102,16 +111,19 @@ class Mpi {
     look_for_failures();
   }
 
-  /// Tell the other ranks that this one has failed, and why: once, and not what they told. Waits for nobody.
+  /// Tell the other ranks that this one has failed, and why: once, and not what they told. Waits for nobody, but half a
+  /// second for messages of an exchange that has begun, which is given up.
   /// @param sentence  up to 1000 bytes of it are sent
   void fail(const std::string& sentence) noexcept {
-    if (failed_) return;
-    failed_ = true;
-    try {
-      sentence_ = sentence;
-      notices_.send(sentence);
-    } catch (...) {  // then they find out by the timeout
+    if (!failed_) {
+      failed_ = true;
+      try {
+        sentence_ = sentence;
+        notices_.send(sentence);
+      } catch (...) {  // then they find out by the timeout
+      }
     }
+    if (!transfers_.complete()) settled_ = transfers_.abandon(Seconds(0.5));
   }
 
  private:
@@ -140,6 +152,15 @@ class Mpi {
     return comm;
   }
 
+  template <class F>
+  void or_fail(const F& f) {
+    try {
+      f();
+    } catch (const std::exception& error) {
+      fail(error.what());
+      throw;
+    }
+  }
   void expect_other(int rank, const char* list) const {
     expect(rank >= 0 && rank < size_ && rank != rank_, "Mpi.exchange", list,
            Joined{"another rank below ", size_, " than ", rank_}, rank);

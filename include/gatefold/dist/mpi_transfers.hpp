@@ -22,6 +22,7 @@ class Transfers {
 
   /// Start an exchange; those before it are complete or abandoned. Receives come first, so that messages find them.
   void begin(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
+    complete_ = false;
     pieces_.clear();
     indices_.clear();
     statuses_.clear();
@@ -54,6 +55,7 @@ class Transfers {
     return taken > 0;
   }
 
+  /// Nothing is under way: all is delivered, or given up.
   bool complete() const { return complete_; }
 
   /// Whom this exchange waits for: `nothing from rank 1, 3`, or, where all is here, `nothing taken by rank 2`.
@@ -86,6 +88,7 @@ class Transfers {
       settled = settled && !pieces_[i].incoming;
       MPI_Request_free(&requests_[i]);
     }
+    complete_ = true;
     return settled;
   }
 

@@ -77,6 +77,10 @@ class Nccl {
   void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
     world_.exchange(outgoing, incoming);
   }
+  void begin(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) requires StartingWorld<W> {
+    world_.begin(outgoing, incoming);
+  }
+  void finish() requires StartingWorld<W> { world_.finish(); }
   /// Deliver messages between devices. What they hold is there when it is called, and has arrived when it returns.
   /// @throws DeviceError where a rank has failed, runs another program or is late, or NCCL reports an error
   void exchange_on_device(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {

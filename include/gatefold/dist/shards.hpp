@@ -43,15 +43,16 @@ class Shard {
 
   /// Give out[j] to shard j and take in[j] from it.
   void exchange(std::span<const Bytes> out, std::span<const Room> in) { exchange(HostMemory{}, out, in); }
-  /// The same of bytes in some memory, as memory_of(ctx) of every shard.
-  /// @cost  on a device its context waits for it twice
-  template <class M>
-  void exchange(const M& memory, std::span<const Bytes> out, std::span<const Room> in) {
+  /// The same of bytes in some memory, as memory_of(ctx) of every shard. Meanwhile work() runs, which neither exchanges
+  /// anything nor touches the bytes: it goes on while they are on their way.
+  /// @cost  on a device its context waits for it twice, with work three times
+  template <class M, class Work = NoWork>
+  void exchange(const M& memory, std::span<const Bytes> out, std::span<const Room> in, const Work& work = {}) {
     if constexpr (M::is_host || DeviceWorld<W>) {
-      group_.exchange(memory, index_, out, in, traffic_);
+      group_.exchange(memory, index_, out, in, traffic_, work);
     } else {
       staged_.begin(memory, out, in, group_.here());
-      group_.exchange(memory, index_, staged_.out(), staged_.in(), traffic_);
+      group_.exchange(memory, index_, staged_.out(), staged_.in(), traffic_, work);
       staged_.end(memory, in, group_.here());
     }
   }
@@ -169,7 +170,9 @@ class Shard {
 
 /// How shards run.
 struct RunOptions {
-  bool measure_waiting = false;  // processes meet before each exchange: Traffic.waiting, for a short message each
+  /// Processes meet before each exchange: Traffic.waiting, for a short message each; no bytes go to other processes
+  /// while a shard computes.
+  bool measure_waiting = false;
 };
 
 /// Run program(shard) for every shard, as a thread each of the processes of `world`: those of a process are neighbours.
@@ -204,15 +207,8 @@ void run(W& world, Index shards, const F& program, const RunOptions& options = {
   one(here.first);
   for (std::thread& thread : others) thread.join();
   if (!all.failure()) return;
-  try {
-    std::rethrow_exception(all.failure());
-  } catch (const std::exception& e) {
-    world.fail(e.what());
-    throw;
-  } catch (...) {
-    world.fail("an exception that is no std::exception");
-    throw;
-  }
+  world.fail(group::sentence_of(all.failure()));
+  std::rethrow_exception(all.failure());
 }
 
 }  // namespace gatefold::dist

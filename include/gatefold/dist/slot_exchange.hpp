@@ -110,20 +110,25 @@ class SlotExchange {
   const std::vector<Index>& counts() const { return counts_; }
   Index rows() const { return rows_here_; }
 
-  /// to [rows(), W] = the rows that the slots here read, from [N, W] of each shard.
-  template <class ShardT>
-  void bring_rows(ShardT& shard, typename B::Context& ctx, In<T, 2, B> from, Out<T, 2, B> to, Payload payload) const {
-    carry(shard, ctx, payload, &Part::rows, {sent_rows_, sent_rows_.size()}, give_, from, {{}, rows_here_}, take_, to);
+  /// to [rows(), W] = the rows that the slots here read, from [N, W] of each shard. Meanwhile work() runs.
+  template <class ShardT, class Work = NoWork>
+  void bring_rows(ShardT& shard, typename B::Context& ctx, In<T, 2, B> from, Out<T, 2, B> to, Payload payload,
+                  const Work& work = {}) const {
+    carry(shard, ctx, payload, work, &Part::rows, {sent_rows_, sent_rows_.size()}, give_, from, {{}, rows_here_}, take_,
+          to);
   }
-  /// to [groups().slots, W] = what belongs to the slots, from [own slots, W] of each shard.
-  template <class ShardT>
-  void bring_slots(ShardT& shard, typename B::Context& ctx, In<T, 2, B> from, Out<T, 2, B> to, Payload payload) const {
-    carry(shard, ctx, payload, &Part::slots, {sent_slots_, sent()}, give_, from, {place_of_slot_, slots_}, take_, to);
+  /// to [groups().slots, W] = what belongs to the slots, from [own slots, W] of each shard. Meanwhile work() runs.
+  template <class ShardT, class Work = NoWork>
+  void bring_slots(ShardT& shard, typename B::Context& ctx, In<T, 2, B> from, Out<T, 2, B> to, Payload payload,
+                   const Work& work = {}) const {
+    carry(shard, ctx, payload, work, &Part::slots, {sent_slots_, sent()}, give_, from, {place_of_slot_, slots_}, take_,
+          to);
   }
   /// The way back: to [own slots, W] of each shard, from [groups().slots, W].
   template <class ShardT>
   void return_slots(ShardT& shard, typename B::Context& ctx, In<T, 2, B> from, Out<T, 2, B> to, Payload payload) const {
-    carry(shard, ctx, payload, &Part::slots, {place_of_slot_, slots_}, take_, from, {sent_slots_, sent()}, give_, to);
+    carry(shard, ctx, payload, NoWork{}, &Part::slots, {place_of_slot_, slots_}, take_, from, {sent_slots_, sent()},
+          give_, to);
   }
 
  private:
@@ -134,15 +139,16 @@ class SlotExchange {
   static std::size_t at(Index i) { return static_cast<std::size_t>(i); }
 
   /// f(j): the range, in values, that belongs to shard j.
-  template <class V, class ShardT, class M, class GiveF, class TakeF>
-  static void exchange(ShardT& shard, const M& memory, const V* from, const GiveF& give, V* to, const TakeF& take) {
+  template <class V, class ShardT, class M, class GiveF, class TakeF, class Work = NoWork>
+  static void exchange(ShardT& shard, const M& memory, const V* from, const GiveF& give, V* to, const TakeF& take,
+                       const Work& work = {}) {
     std::vector<Bytes> out;
     std::vector<Room> in;
     for (Index j = 0; j < shard.count(); ++j) {
       out.push_back(ShardT::bytes(from + give(j).first, give(j).count));
       in.push_back(ShardT::room(to + take(j).first, take(j).count));
     }
-    shard.exchange(memory, out, in);
+    shard.exchange(memory, out, in, work);
   }
   /// Rows of a tensor, in the order in which they are packed.
   struct List {
@@ -153,16 +159,16 @@ class SlotExchange {
   Index sent() const { return give_.back().slots.first + give_.back().slots.count; }
 
   /// Rows `gives` of `from` become rows `takes` of `to`, on other shards.
-  template <class ShardT>
-  void carry(ShardT& shard, typename B::Context& ctx, Payload payload, Range Part::*what, const List& gives,
-             const std::vector<Part>& give, In<T, 2, B> from, const List& takes, const std::vector<Part>& take,
-             Out<T, 2, B> to) const {
+  template <class ShardT, class Work>
+  void carry(ShardT& shard, typename B::Context& ctx, Payload payload, const Work& work, Range Part::*what,
+             const List& gives, const std::vector<Part>& give, In<T, 2, B> from, const List& takes,
+             const std::vector<Part>& take, Out<T, 2, B> to) const {
     if constexpr (std::is_same_v<T, float>)
-      if (payload.bfloat16) return carry_as<Bfloat16>(shard, ctx, what, gives, give, from, takes, take, to);
-    carry_as<T>(shard, ctx, what, gives, give, from, takes, take, to);
+      if (payload.bfloat16) return carry_as<Bfloat16>(shard, ctx, work, what, gives, give, from, takes, take, to);
+    carry_as<T>(shard, ctx, work, what, gives, give, from, takes, take, to);
   }
-  template <class V, class ShardT>
-  static void carry_as(ShardT& shard, typename B::Context& ctx, Range Part::*what, const List& gives,
+  template <class V, class ShardT, class Work>
+  static void carry_as(ShardT& shard, typename B::Context& ctx, const Work& work, Range Part::*what, const List& gives,
                        const std::vector<Part>& give, In<T, 2, B> from, const List& takes,
                        const std::vector<Part>& take, Out<T, 2, B> to) {
     const Index width = from.extent(1);
@@ -179,7 +185,7 @@ class SlotExchange {
          in = ctx.template scratch<V>(unpacks ? takes.count : 0, width);
     B::for_rows(ctx, out.extent(0), fn::PackRows<T, V, B>{gives.rows, from, out});
     exchange<V>(shard, memory_of(ctx), packs ? out.data() : reinterpret_cast<const V*>(from.data()), by_width(give),
-                unpacks ? in.data() : reinterpret_cast<V*>(to.data()), by_width(take));
+                unpacks ? in.data() : reinterpret_cast<V*>(to.data()), by_width(take), work);
     B::for_rows(ctx, in.extent(0), fn::UnpackRows<T, V, B>{takes.rows, in, to});
   }
   /// For each shard the rows that its experts' slots read, in the order in which a slot first does, and those slots.

@@ -12,6 +12,9 @@
 ///     void fail(const std::string& sentence) noexcept;           // tells the others why this process ends
 ///     void listen();                                             // optional: throws where another has failed, if that
 ///                                                                // is known, and waits for nobody
+///     void begin(outgoing, incoming);  void finish();            // optional: exchange in two halves, between which
+///                                                                // messages are on their way. The lists and what they
+///                                                                // name stay meanwhile; fail gives them up
 ///
 /// Messages from one process to another arrive in the order in which they are listed; all call exchange in the same
 /// order, from one thread at a time. What goes wrong, here or there, throws DeviceError: none waits for ever for one
@@ -40,6 +43,14 @@ concept World = requires(W world, const W known, std::span<const Outgoing> outgo
   world.exchange(outgoing, incoming);
   { world.fail(sentence) }
   noexcept;
+};
+
+/// A world that exchanges in two halves.
+template <class W>
+concept StartingWorld = World<W> &&
+    requires(W world, std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
+  world.begin(outgoing, incoming);
+  world.finish();
 };
 
 /// A world whose messages may lie on devices: exchange_on_device(outgoing, incoming), of what is there when it is

@@ -210,6 +210,44 @@ void infer(const L& layer, typename B::Context& ctx, const Params<L, T, B>& p, N
   }
 }
 
+/// The forward of a branch and work(), which touches nothing of it: where the branch waits for others, meanwhile.
+template <class T, class B, class L, class Work>
+void forward_overlapping(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p,
+                         NonDeduced<Items<L, T, B>> x, Out<T, 2, B> u, Saved<L, T, B>& saved,
+                         const Extra<L, T, B>& extra, const Work& work) {
+  if constexpr (hook::branch::forward_overlapping<L, T, B>()) {
+    branch.forward_overlapping(ctx, p, x, u, saved, extra, fn::NoStep<T>{}, work);
+  } else {
+    branch.forward(ctx, p, x, u, saved, extra);
+    work();
+  }
+}
+/// The same of infer_branch.
+template <class T, class B, class L, class Work>
+void infer_overlapping(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p,
+                       NonDeduced<Items<L, T, B>> x, Out<T, 2, B> u, const Extra<L, T, B>& extra, const Work& work) {
+  if constexpr (hook::branch::forward_overlapping<L, T, B>() && !hook::branch::infer<L, T, B>()) {
+    auto discarded = ctx.template acquire<Saved<L, T, B>>();
+    branch.forward_overlapping(ctx, p, x, u, *discarded, extra, fn::NoStep<T>{}, work);
+  } else {
+    infer_branch<T, B>(branch, ctx, p, x, u, extra);
+    work();
+  }
+}
+/// work() and the backward of a branch, which adds to dx and dextra after it.
+template <class T, class B, class L, class Work>
+void backward_overlapping(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p,
+                          NonDeduced<Items<L, T, B>> x, const Saved<L, T, B>& saved, In<T, 2, B> du,
+                          NonDeduced<ItemsGrad<L, T, B>> dx, Params<L, T, B>& grads, const Extra<L, T, B>& extra,
+                          ExtraGrad<L, T, B>& dextra, const Work& work) {
+  if constexpr (hook::branch::backward_overlapping<L, T, B>()) {
+    branch.backward_overlapping(ctx, p, x, saved, du, dx, grads, extra, dextra, work);
+  } else {
+    work();
+    branch.backward(ctx, p, x, saved, du, dx, grads, extra, dextra);
+  }
+}
+
 namespace lookup {
 
 template <class T, class B>

@@ -13,7 +13,8 @@ namespace gatefold {
 ///     u(x) = branch(x) + weight · shared(x)                                                             (1)
 ///
 /// Source: the shared experts of DeepSeekMoE, Dai et al. 2024, arXiv:2401.06066, eq. (9); several are one that is
-/// wider. Extra inputs go to the branch.
+/// wider. Extra inputs go to the branch. Where the branch waits for other shards (dist::ExpertParallel), the shared
+/// expert is computed meanwhile.
 /// @param x [N, in_dim] in, u [N, out_dim] out
 /// @throws ArgumentError unless branch and shared expert agree in in_dim and out_dim
 /// @cost   branch + shared expert on N items
@@ -67,8 +68,8 @@ struct WithShared {
     expect_forward("WithShared.forward", *this, p, x, "u", u, extra);
     auto mark = ctx.mark();
     auto from_shared = ctx.template scratch<T>(x.extent(0), out_dim());
-    branch.forward(ctx, p.branch, x, u, saved.branch, extra);
-    one().forward(ctx, p.shared, x, from_shared, saved.shared, Nothing<T, B>{});
+    forward_overlapping<T, B>(branch, ctx, p.branch, x, u, saved.branch, extra,
+                              [&] { one().forward(ctx, p.shared, x, from_shared, saved.shared, Nothing<T, B>{}); });
     add_scaled(ctx, T(weight), from_shared, u);
     run_step(ctx, u, step);
   }
@@ -78,8 +79,8 @@ struct WithShared {
     expect_forward("WithShared.forward", *this, p, x, "u", u, extra);
     auto mark = ctx.mark();
     auto from_shared = ctx.template scratch<T>(x.extent(0), out_dim());
-    infer_branch<T, B>(branch, ctx, p.branch, x, u, extra);
-    one().infer(ctx, p.shared, x, from_shared, Nothing<T, B>{});
+    infer_overlapping<T, B>(branch, ctx, p.branch, x, u, extra,
+                            [&] { one().infer(ctx, p.shared, x, from_shared, Nothing<T, B>{}); });
     add_scaled(ctx, T(weight), from_shared, u);
     run_step(ctx, u, step);
   }
@@ -92,9 +93,10 @@ struct WithShared {
     auto dshared = ctx.template scratch<T>(x.extent(0), out_dim());
     fill(ctx, dshared, 0);
     add_scaled(ctx, T(weight), du, dshared);
-    Nothing<T, B> none;
-    one().backward(ctx, p.shared, x, saved.shared, dshared, dx, grads.shared, none, none);
-    branch.backward(ctx, p.branch, x, saved.branch, du, dx, grads.branch, extra, dextra);
+    backward_overlapping<T, B>(branch, ctx, p.branch, x, saved.branch, du, dx, grads.branch, extra, dextra, [&] {
+      Nothing<T, B> none;
+      one().backward(ctx, p.shared, x, saved.shared, dshared, dx, grads.shared, none, none);
+    });
   }
 
  private:

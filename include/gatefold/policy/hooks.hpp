@@ -292,10 +292,21 @@ GATEFOLD_MEMBER("a branch", validate, "validate(params, items, extra) const",
 GATEFOLD_MEMBER("a branch", infer, "infer(ctx, params, x, u, extra, step) const",
                 "forward that keeps nothing; the same bits",
                 policy.infer(ctx, params, items, out, extra, some<const fn::NoStep<T>>()))
+GATEFOLD_MEMBER("a branch", forward_overlapping,
+                "forward_overlapping(ctx, params, x, u, saved, extra, step, work) const",
+                "forward of one that waits for others, and work() once meanwhile; work touches nothing of the branch",
+                policy.forward_overlapping(ctx, params, items, out, some<Saved<P, T, B>>(), extra,
+                                           some<const fn::NoStep<T>>(), some<void()>()))
+GATEFOLD_MEMBER("a branch", backward_overlapping,
+                "backward_overlapping(ctx, params, x, saved, du, dx, grads, extra, dextra, work) const",
+                "the same of backward, work() before anything is added to dx and dextra",
+                policy.backward_overlapping(ctx, params, items, saved, in, some<ItemsGrad<P, T, B>>(),
+                                            some<Params<P, T, B>>(), extra, some<ExtraGrad<P, T, B>>(), some<void()>()))
 
 template <class P, class T, class B>
 constexpr bool all() {
-  return look_up(validate<P, T, B>(), infer<P, T, B>());
+  return look_up(validate<P, T, B>(), infer<P, T, B>(), forward_overlapping<P, T, B>(),
+                 backward_overlapping<P, T, B>());
 }
 
 }  // namespace branch
