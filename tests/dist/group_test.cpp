@@ -128,12 +128,9 @@ TEST_CASE("what a shard computes meanwhile runs when messages to other processes
   };
   for (const bool meets : {false, true}) {
     Processes all(2);
-    std::deque<Watched> worlds;
+    Watched worlds[] = {{{&all, 0}}, {{&all, 1}}};
     std::deque<dist::group::Group<Watched>> groups;
-    for (int p = 0; p < 2; ++p) {
-      worlds.emplace_back(Processes::World{&all, p});
-      groups.emplace_back(worlds.back(), 4, meets);
-    }
+    for (Watched& world : worlds) groups.emplace_back(world, 4, meets);
     std::atomic<int> wrong = 0, works = 0;
     const auto run = [&](Index me) {
       const std::size_t process = at(me / 2);

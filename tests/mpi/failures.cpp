@@ -1,6 +1,6 @@
-// failures WAY[.begun] [TIMEOUT]: ranks exchange messages around a ring, 20 rounds, in the third of which rank 1 ends in
-// a way of its own, with .begun while its exchange is under way; failures.sh looks at what becomes of the others. Who
-// throws prints why: "rank 0: rank 1: no more data".
+// failures WAY[.begun] [TIMEOUT]: ranks exchange messages around a ring, 20 rounds, in the third of which rank 1 ends
+// in a way of its own, with .begun while its exchange is under way; failures.sh looks at what becomes of the others.
+// Who throws prints why: "rank 0: rank 1: no more data".
 
 #include <chrono>
 #include <csignal>
