@@ -87,7 +87,7 @@ void train(ShardT& shard, const C& c, int threads, const std::filesystem::path& 
 int main(int, char** argv) {
   const std::filesystem::path folder = argv[1];
   const int threads = std::atoi(argv[2]);
-  dist::Mpi world{{.timeout = 60}};
+  dist::Mpi world{{.timeout = 60, .progress = threads == 2}};
   try {
     dist::Hierarchical nodes(world, world.size() == 4 && threads == 2 ? 2 : 1);
     dist::run(nodes, shards, [&](auto& shard) {

@@ -90,7 +90,7 @@ class Group {
                 const Work& work = {}) {
     const auto begin = Clock::now();
     memory.finish();  // others read what is given
-    start(shard, {out, in, M::is_host, true});
+    start(shard, {out, in, M::is_host, true}, !std::is_same_v<Work, NoWork>);
     const auto started = Clock::now();
     run(work);
     const auto back = Clock::now();
@@ -154,8 +154,9 @@ class Group {
   };
   Call& call(Index shard) { return calls_[static_cast<std::size_t>(shard - here_.first)]; }
 
-  /// What this shard gives and takes. When the last one has come, what is for other processes sets out.
-  void start(Index shard, const Call& given) {
+  /// What this shard gives and takes. When the last one has come, what is for other processes sets out, if shards
+  /// compute meanwhile.
+  void start(Index shard, const Call& given, bool works) {
     if (call(shard).under_way)
       throw DeviceError("dist: what a shard computes while it exchanges may not exchange: it is under way already");
     call(shard) = given;
@@ -165,7 +166,7 @@ class Group {
     started_ = 0;
     or_stop([&] {
       expect_sizes();
-      begin_with_other_processes();
+      if (works) begin_with_other_processes();
     });
   }
   template <class F>

@@ -1,12 +1,15 @@
 #pragma once
 
 #include <exception>
+#include <mutex>
+#include <optional>
 #include <span>
 #include <sstream>
 #include <string>
 
 #include "gatefold/core/error.hpp"
 #include "gatefold/dist/mpi_notices.hpp"
+#include "gatefold/dist/mpi_progress.hpp"
 #include "gatefold/dist/mpi_status.hpp"
 #include "gatefold/dist/mpi_transfers.hpp"
 #include "gatefold/dist/wait.hpp"
@@ -14,9 +17,10 @@
 
 namespace gatefold::dist {
 
-/// How long a world of MPI's processes waits.
+/// How a world of MPI's processes waits.
 struct MpiOptions {
-  double timeout = 300;  // seconds without any message after which a rank that owes one ends the run
+  double timeout = 300;   // seconds without any message after which a rank that owes one ends the run
+  bool progress = false;  // between begin and finish a thread asks MPI, every 50 µs: for a processor that is free
 };
 
 /// The processes that mpirun (or srun) started, as a world.
@@ -48,6 +52,7 @@ class Mpi {
       : timeout_(checked(options.timeout)), started_(start()), comm_(duplicate()), notices_(comm_), transfers_(comm_) {
     mpi::expect_success(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
     mpi::expect_success(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
+    if (options.progress && size_ > 1) progress_.emplace(transfers_);
   }
   Mpi(const Mpi&) = delete;
   Mpi& operator=(const Mpi&) = delete;
@@ -56,6 +61,7 @@ class Mpi {
     int ended = 0;
     MPI_Finalized(&ended);
     if (ended) return;
+    if (progress_) progress_->stop();
     if (std::uncaught_exceptions() > exceptions_) fail("ended by an exception");
     if (!all_leave()) MPI_Abort(comm_, 1);
     if (!failed_) MPI_Comm_free(&comm_);
@@ -79,7 +85,8 @@ class Mpi {
     finish();
   }
   /// Its first half: messages set out, and this process may compute. They are delivered when finish() returns; until
-  /// then nothing else is exchanged, and what they lie in stays.
+  /// then nothing else is exchanged, and what they lie in stays. With the option `progress` another thread calls MPI
+  /// meanwhile: a program that does so itself needs MPI_THREAD_MULTIPLE then.
   /// @throws as exchange, and ArgumentError if another exchange has not finished
   void begin(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
     for (const Outgoing& message : outgoing) expect_other(message.rank, "outgoing");
@@ -89,11 +96,14 @@ class Mpi {
     or_fail([&] {
       look_for_failures();  // before anything is received from a rank that has let go of what it sent
       transfers_.begin(outgoing, incoming);
+      if (progress_) progress_->start();
     });
   }
   void finish() {
     if (failed_) throw DeviceError(sentence_);
     or_fail([&] {
+      if (progress_)
+        if (const auto failure = progress_->stop()) std::rethrow_exception(failure);
       while (!transfers_.complete()) {
         const bool moved = wait_until(timeout_, [&] {
           look_for_failures();
@@ -108,6 +118,7 @@ class Mpi {
   /// Throws where a rank has failed, as exchange does, if that is known. Waits for nobody.
   void listen() {
     if (failed_) throw DeviceError(sentence_);
+    const auto alone = progress_ ? progress_->pause() : std::unique_lock<std::mutex>{};
     look_for_failures();
   }
 
@@ -115,6 +126,7 @@ class Mpi {
   /// second for messages of an exchange that has begun, which is given up.
   /// @param sentence  up to 1000 bytes of it are sent
   void fail(const std::string& sentence) noexcept {
+    if (progress_) progress_->stop();
     if (!failed_) {
       failed_ = true;
       try {
@@ -200,6 +212,7 @@ class Mpi {
   int exceptions_ = std::uncaught_exceptions();
   mpi::Notices notices_;
   mpi::Transfers transfers_;
+  std::optional<mpi::Progress> progress_;
 };
 
 }  // namespace gatefold::dist
