@@ -145,8 +145,8 @@ TEST_CASE("cuda: items, results and their adjoints are rounded where they cross,
     CAPTURE(shards);
     dist::Alone world;
     const auto wrong = [&]<class B>() {
-      return test::wrong_of_payload(
-          c, test::run_payload<B>(world, c, linear, shards, {}, {.bfloat16 = true}, OnDeviceOf{devices()}));
+      return test::wrong_of_payload(c, test::run_payload<B>(world, c, linear, shards, {},
+                                                            {.bfloat16 = true, .chunks = 2}, OnDeviceOf{devices()}));
     };
     CHECK(wrong.operator()<Cuda>() == 0);
     CHECK(wrong.operator()<CudaBf16>() == 0);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <string>
 #include <type_traits>
@@ -21,7 +22,7 @@ constexpr Index dim = 6, items = 41;
 const SoftmaxTopK gate{.scores = {.experts = 5}, .selection = {.k = 2}};
 const Mlp<Gelu> mlp{.model_dim = dim, .hidden_dim = 9};
 
-/// A shared expert that notes how many exchanges of its shard are done whenever it is computed, and may throw then.
+/// An expert that notes how many exchanges of its shard are done whenever it is computed, and may throw then.
 template <class ShardT>
 struct Noting {
   Mlp<Gelu> expert;
@@ -55,7 +56,7 @@ struct Noting {
 
  private:
   void note() const {
-    if (static_cast<Index>(noted->size()) == throws) throw ArgumentError("the shared expert fails");
+    if (static_cast<Index>(noted->size()) == throws) throw ArgumentError("the expert fails");
     noted->push_back(shard->traffic().exchanges);
   }
 };
@@ -66,7 +67,7 @@ bool same(const auto& part, const float* all) {
 
 /// Differences from one process with the whole batch, and calls of the shared expert outside an exchange.
 template <class MixtureT>
-int wrong_on(const MixtureT& mixture, Index shards, dist::Payload payload) {
+int wrong_on(const MixtureT& mixture, Index shards, dist::ExchangeOptions exchange) {
   const WithShared whole{mixture, mlp, 0.5};
   Cpu::Context one(1);
   const auto params = init_params<float, Cpu>(whole, one, Seed{1});
@@ -83,7 +84,7 @@ int wrong_on(const MixtureT& mixture, Index shards, dist::Payload payload) {
     Cpu::Context ctx(1);
     std::vector<Index> noted;
     using ShardT = std::remove_cvref_t<decltype(shard)>;
-    const WithShared branch{dist::ExpertParallel{mixture, &shard, {}, payload}, Noting<ShardT>{mlp, &shard, &noted},
+    const WithShared branch{dist::ExpertParallel{mixture, &shard, {}, exchange}, Noting<ShardT>{mlp, &shard, &noted},
                             0.5};
     const auto mine = shard.part_of(items);
     const auto rows = [&](const auto& t) { return t.view().rows(mine.first, mine.count); };
@@ -99,13 +100,19 @@ int wrong_on(const MixtureT& mixture, Index shards, dist::Payload payload) {
     auto g = zeros_like(ctx, of_part);
     backward(branch, ctx, of_part, rows(x), kept, rows(du), dv, g);
     done.push_back(shard.traffic().exchanges);
-    // Of a forward the last exchange but one brings the items, and the last one results.
+    // Of a forward the last exchanges bring the items and return results, of one chunk each.
     wrong += noted.size() != 3;
-    for (std::size_t i = 0; i < 2 && noted.size() == 3; ++i) wrong += noted[i] != done[i + 1] - 2;
+    for (std::size_t i = 0; i < 2 && noted.size() == 3; ++i) wrong += noted[i] != done[i + 1] - 2 * exchange.chunks;
     if (noted.size() == 3) wrong += !(done[2] <= noted[2] && noted[2] < done[3] - 1);
-    if (payload.bfloat16) return;  // other values
+    if (exchange.bfloat16) return;  // other values
     wrong += !same(v, u.data() + mine.first * dim) || !same(w, u.data() + mine.first * dim) ||
              !same(dv, dx.data() + mine.first * dim);
+    auto grads_of_all = init_params<float, Cpu>(whole, ctx, Seed{9});
+    dist::copy_whole(shard, ctx, g, grads_of_all);
+    const auto compare_bits = [&](const Name&, const auto& found, const auto& expected) {
+      if (shard.index() == 0) wrong += !same(found, expected.data());
+    };
+    for_each_tensor(compare_bits, grads_of_all.branch.expert, grads.branch.expert);
     // Gradients of the shared expert are each shard's sum.
     std::size_t tensor = 0;
     std::vector<std::vector<double>> sums;
@@ -129,41 +136,77 @@ int wrong_on(const MixtureT& mixture, Index shards, dist::Payload payload) {
 
 }  // namespace
 
-TEST_CASE("a shared expert is computed while items and adjoints are on their way, and no bit changes") {
+TEST_CASE("a shared expert and chunks of experts are computed while rows are on their way, and no bit changes") {
+  const Mixture one_kind{gate, mlp};
+  // Adjoints of slots that cross.
+  const Mixture mixed{gate, Experts<Mlp<Gelu>, Linear>{.kinds = {mlp, Linear{.model_dim = dim}}, .counts = {3, 2}}};
   for (const Index shards : {1, 2, 3})
-    for (const bool bfloat16 : {false, true}) {
-      CAPTURE(shards);
-      CAPTURE(bfloat16);
-      CHECK(wrong_on(Mixture{gate, mlp}, shards, {bfloat16}) == 0);
-      // Adjoints of slots that cross.
-      const Experts<Mlp<Gelu>, Linear> mixed{.kinds = {mlp, Linear{.model_dim = dim}}, .counts = {3, 2}};
-      CHECK(wrong_on(Mixture{gate, mixed}, shards, {bfloat16}) == 0);
+    for (const Index chunks : {1, 2, 3})
+      for (const bool bfloat16 : {false, true}) {
+        CAPTURE(shards);
+        CAPTURE(chunks);
+        CAPTURE(bfloat16);
+        CHECK(wrong_on(one_kind, shards, {bfloat16, chunks}) == 0);
+        CHECK(wrong_on(mixed, shards, {bfloat16, chunks}) == 0);
+      }
+}
+
+TEST_CASE("an expert that fails while rows are on their way ends all shards, forward and backward") {
+  for (const bool shared : {true, false})
+    for (const Index call : {0, 1, 2, 3}) {
+      if (shared && call > 1) continue;  // one forward, one backward; else of two chunks each
+      CAPTURE(shared);
+      CAPTURE(call);
+      dist::Alone world;
+      std::string sentence;
+      try {
+        dist::run(world, 3, [&](auto& shard) {
+          Cpu::Context ctx(1);
+          std::vector<Index> noted;
+          using ShardT = std::remove_cvref_t<decltype(shard)>;
+          const Noting<ShardT> noting{mlp, &shard, &noted, shard.index() == 0 ? call : Index(-1)};
+          const auto train = [&](const auto& branch) {
+            const auto params = init_params<float, Cpu>(branch, ctx, Seed{1});
+            const auto x = uniform_tensor<float>(ctx, Seed{2}, 1, items, dim);
+            Tensor<float, 2, Cpu> u(items, dim), dx = constant_tensor<float>(ctx, 0, items, dim);
+            Saved<std::remove_cvref_t<decltype(branch)>, float, Cpu> saved;
+            branch.forward(ctx, params, x, u, saved);
+            auto grads = zeros_like(ctx, params);
+            backward(branch, ctx, params, x, saved, x, dx, grads);
+          };
+          if (shared)
+            train(WithShared{dist::ExpertParallel{Mixture{gate, mlp}, &shard}, noting});
+          else
+            train(dist::ExpertParallel{Mixture{gate, noting}, &shard, {{0, 0, 1, 1, 2}}, {.chunks = 2}});
+        });
+      } catch (const Error& e) {
+        sentence = e.what();
+      }
+      CHECK(sentence == "the expert fails");
     }
 }
 
-TEST_CASE("a shared expert that fails ends all shards, forward and backward") {
-  for (const Index call : {0, 1}) {
-    CAPTURE(call);
-    dist::Alone world;
-    std::string sentence;
+TEST_CASE("chunks are at least one, and cross as many bytes") {
+  std::atomic<int> wrong = 0;
+  dist::Alone world;
+  dist::run(world, 3, [&](auto& shard) {
+    Cpu::Context ctx(1);
+    const auto given = [&](Index chunks) {
+      const dist::ExpertParallel branch{Mixture{gate, mlp}, &shard, {{2, 0, 1, 0, 2}}, {.chunks = chunks}};
+      const auto params = init_params<float, Cpu>(branch, ctx, Seed{1});
+      const auto x = uniform_tensor<float>(ctx, Seed{2 + static_cast<std::uint64_t>(shard.index())}, 1, items, dim);
+      Tensor<float, 2, Cpu> u(items, dim);
+      const auto before = shard.traffic().given;
+      infer(branch, ctx, params, x, u);
+      return shard.traffic().given - before;
+    };
+    wrong += given(1) != given(2) || given(1) != given(4);
     try {
-      dist::run(world, 3, [&](auto& shard) {
-        Cpu::Context ctx(1);
-        std::vector<Index> noted;
-        using ShardT = std::remove_cvref_t<decltype(shard)>;
-        const WithShared branch{dist::ExpertParallel{Mixture{gate, mlp}, &shard},
-                                Noting<ShardT>{mlp, &shard, &noted, shard.index() == 1 ? call : Index(-1)}};
-        const auto params = init_params<float, Cpu>(branch, ctx, Seed{1});
-        const auto x = uniform_tensor<float>(ctx, Seed{2}, 1, items, dim);
-        Tensor<float, 2, Cpu> u(items, dim), dx = constant_tensor<float>(ctx, 0, items, dim);
-        Saved<std::remove_const_t<decltype(branch)>, float, Cpu> saved;
-        branch.forward(ctx, params, x, u, saved);
-        auto grads = zeros_like(ctx, params);
-        backward(branch, ctx, params, x, saved, x, dx, grads);
-      });
-    } catch (const Error& e) {
-      sentence = e.what();
+      given(0);
+      ++wrong;
+    } catch (const ArgumentError& e) {
+      wrong += e.what() != std::string("ExpertParallel: exchange.chunks: expected at least 1, got 0");
     }
-    CHECK(sentence == "the shared expert fails");
-  }
+  });
+  CHECK(wrong == 0);
 }

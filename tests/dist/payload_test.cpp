@@ -1,4 +1,4 @@
-// Rows that cross between shards as bfloat16 (dist::Payload).
+// Rows that cross between shards as bfloat16 (dist::ExchangeOptions).
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -21,7 +21,7 @@ const Linear linear{.model_dim = PayloadCase::dim, .output_dim = PayloadCase::ou
 
 /// u of a mixture with one pick of weight 1 for each item, on two shards.
 template <class B>
-Tensor<float, 2, B> results(dist::Payload payload) {
+Tensor<float, 2, B> results(dist::ExchangeOptions exchange) {
   constexpr Index items = 23, dim = 16;
   Tensor<float, 2, B> u(items, dim);
   dist::Alone world;
@@ -31,7 +31,7 @@ Tensor<float, 2, B> results(dist::Payload payload) {
         Mixture{SoftmaxTopK{.scores = {.experts = 4}, .selection = {.k = 1}}, Linear{.model_dim = dim}},
         &shard,
         {},
-        payload};
+        exchange};
     const auto params = init_params<float, B>(branch, ctx, Seed{1});
     const auto x = uniform_tensor<float>(ctx, Seed{2}, 1, items, dim);
     const auto mine = shard.part_of(items);
@@ -54,8 +54,8 @@ TEST_CASE("items, results and their adjoints are rounded where they cross, and w
         dist::Alone world;
         const auto wrong = [&]<class B>() {
           const auto of = [&](const auto& expert) {
-            return test::wrong_of_payload(
-                c, test::run_payload<B>(world, c, expert, shards, {placement}, {.bfloat16 = true}, anywhere));
+            return test::wrong_of_payload(c, test::run_payload<B>(world, c, expert, shards, {placement},
+                                                                  {.bfloat16 = true, .chunks = shards}, anywhere));
           };
           return keeps_results ? of(test::UnweightedLinear{linear}) : of(linear);
         };
@@ -73,8 +73,8 @@ TEST_CASE("rows of half the bytes, and nothing else") {
   const dist::Placement placement{{2, 0, 1, 0}};
   constexpr Index shards = 3;
   dist::Alone world;
-  const auto given = [&](dist::Payload payload, const auto& expert) {
-    return test::run_payload<Cpu>(world, c, expert, shards, placement, payload, anywhere).given;
+  const auto given = [&](dist::ExchangeOptions exchange, const auto& expert) {
+    return test::run_payload<Cpu>(world, c, expert, shards, placement, exchange, anywhere).given;
   };
   std::vector<std::uint64_t> rows(3), slots_from(3), slots_to(3);  // that a shard gives to, or has of, others
   for (Index i = 0; i < shards; ++i) {
@@ -124,12 +124,12 @@ TEST_CASE("doubles cross as they are") {
   dist::Alone world;
   dist::run(world, 2, [&](auto& shard) {
     Cpu::Context ctx(1);
-    const auto run = [&](dist::Payload payload) {
+    const auto run = [&](dist::ExchangeOptions exchange) {
       const dist::ExpertParallel branch{Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}},
                                                 Mlp<Gelu>{.model_dim = dim, .hidden_dim = 7}},
                                         &shard,
                                         {},
-                                        payload};
+                                        exchange};
       const auto params = init_params<double, Cpu>(branch, ctx, Seed{1});
       const auto mine = shard.part_of(items);
       const auto x = uniform_tensor<double>(ctx, Seed{2}, 1, items, dim);

@@ -43,6 +43,7 @@ TEST_CASE("rows and slots arrive by expert and shard, each row once, and slots c
       for (Index experts : {1, 4, 7}) {
         const auto rows_of = [&](Index shard) { return (shard * 5 + static_cast<Index>(seed)) % 9; };
         const auto placement = placement_of(experts, shards, seed);
+        const Index chunks = 1 + static_cast<Index>(seed) % 4;
         std::atomic<int> wrong = 0;
         dist::Alone world;
         dist::run(world, shards, [&](auto& shard) {
@@ -64,12 +65,32 @@ TEST_CASE("rows and slots arrive by expert and shard, each row once, and slots c
             for (Index k = 0; k < width; ++k) of_slots(s, k) = value_of(me, 500 + s, k);
 
           dist::SlotExchange<double, Cpu> slots;
-          slots.begin(shard, ctx, Groups<Cpu>{offsets, row, own + 2}, rows, placement);
+          slots.begin(shard, ctx, Groups<Cpu>{offsets, row, own + 2}, rows, placement, chunks);
           const Groups<Cpu> here = slots.groups();
           const std::vector<Index> experts_here = placement.experts_of(me);
-          Tensor<double, 2, Cpu> arrived(slots.rows(), width), slots_here(here.slots, width);
-          slots.bring_rows(shard, ctx, x, arrived, {});
-          slots.bring_slots(shard, ctx, of_slots, slots_here, {});
+          constexpr double unwritten = -7;
+          auto arrived = constant_tensor<double>(ctx, unwritten, slots.rows(), width),
+               slots_here = constant_tensor<double>(ctx, unwritten, here.slots, width);
+          // As chunks of experts come, they have the rows that they read.
+          Index chunk_end = 0;
+          for (Index c = 0; c < chunks; ++c) {
+            slots.bring_rows(shard, ctx, x, arrived, false, c);
+            slots.bring_slots(shard, ctx, of_slots, slots_here, false, c);
+            const dist::Range of_chunk = slots.slots_of(c);
+            const Groups<Cpu> group = slots.groups(c);
+            if (of_chunk.first != chunk_end || group.slots != of_chunk.count) ++wrong;
+            chunk_end += of_chunk.count;
+            for (std::size_t i = 0; i < experts_here.size(); ++i) {
+              const auto in_chunk = dist::Range::of(slots.experts(), c, chunks).has(static_cast<Index>(i));
+              if (group.offsets(i + 1) - group.offsets(i) != (in_chunk ? here.offsets(i + 1) - here.offsets(i) : 0))
+                ++wrong;
+            }
+            for (Index s = 0; s < group.slots; ++s) {
+              if (group.row(s) != here.row(of_chunk.first + s)) ++wrong;
+              if (arrived(group.row(s), 0) == unwritten || slots_here(of_chunk.first + s, 0) == unwritten) ++wrong;
+            }
+          }
+          if (chunk_end != here.slots) ++wrong;
 
           Index s = 0, needed = 0;
           std::vector<Index> number(static_cast<std::size_t>(shards), 0);
@@ -99,7 +120,7 @@ TEST_CASE("rows and slots arrive by expert and shard, each row once, and slots c
           }
           if (slots.rows() != needed) ++wrong;
 
-          slots.return_slots(shard, ctx, slots_here, back, {});
+          for (Index c = 0; c < chunks; ++c) slots.return_slots(shard, ctx, slots_here, back, false, c);
           for (Index i = 0; i < own; ++i)
             for (Index k = 0; k < width; ++k)
               if (back(i, k) != of_slots(i, k)) ++wrong;

@@ -45,10 +45,10 @@ void move(auto& shard, TrainerT& trainer, dist::ExpertLoads& loads) {
 /// Steps of one composition; at half of them the run is written, read again, and goes on.
 template <class ShardT, class C>
 void train(ShardT& shard, const C& c, int threads, const std::filesystem::path& folder, const std::string& name,
-           bool moves = false, dist::Payload payload = {}) {
+           bool moves = false, dist::ExchangeOptions exchange = {}) {
   Cpu::Context ctx(threads, true);
   const auto mixture = Mixture{c.gate(odd), c.expert.make(odd)};
-  const auto model = c.layer.make(odd, c.rule.make(odd), dist::ExpertParallel{mixture, &shard, {}, payload});
+  const auto model = c.layer.make(odd, c.rule.make(odd), dist::ExpertParallel{mixture, &shard, {}, exchange});
   using Layer = std::remove_const_t<decltype(model)>;
   const auto begin = [&] {
     return Trainer{ctx, model, dist::LossOfShards{MeanSquaredError{}, &shard},
@@ -97,8 +97,9 @@ int main(int, char** argv) {
       const Composition crossing{linear_scores, independent, top_k, z_loss, with_shared, heavy_ball, mlp};
       one(crossing, "top_k");
       train(shard, crossing, threads, folder, "top_k.moves", true);
+      train(shard, crossing, threads, folder, "top_k.chunks", false, {.chunks = 2});
       train(shard, crossing, threads, folder, "bfloat16", false, {.bfloat16 = true});
-      train(shard, crossing, threads, folder, "bfloat16.moves", true, {.bfloat16 = true});
+      train(shard, crossing, threads, folder, "bfloat16.moves", true, {.bfloat16 = true, .chunks = 2});
       one(Composition{jitter, token_similarity, sigmoid_bias, balance, pre_norm, nesterov, experts}, "sigmoid_bias");
       one(Composition{cosine_scores, independent, capacity, importance, residual, adam, gated_mlp}, "capacity");
       one(Composition{linear_scores, independent, noisy_top_k, load, dropout, robust, linear}, "noisy_top_k");

@@ -126,7 +126,7 @@ struct PayloadRun {
 };
 template <class B, class ExpertT, class W, class F>
 PayloadRun run_payload(W& world, const PayloadCase& c, const ExpertT& expert, Index shards,
-                       const dist::Placement& placement, dist::Payload payload, const F& begin) {
+                       const dist::Placement& placement, dist::ExchangeOptions exchange, const F& begin) {
   using Case = PayloadCase;
   const auto at = [](Index i) { return static_cast<std::size_t>(i); };
   PayloadRun found;
@@ -143,7 +143,7 @@ PayloadRun run_payload(W& world, const PayloadCase& c, const ExpertT& expert, In
     const dist::ExpertParallel branch{
         Mixture{SoftmaxTopK{.scores = {.model_dim = Case::dim, .experts = Case::experts}, .selection = {.k = 2}},
                 expert},
-        &shard, placement, payload};
+        &shard, placement, exchange};
     using Branch = std::remove_const_t<decltype(branch)>;
     const auto write = [&](const double* values, auto& t) {
       const std::vector<float> floats(values, values + t.size());

@@ -61,7 +61,8 @@ namespace dist {
 /// Items go to the shards of their experts and results come back (SlotExchange); gates see all items (GlobalGate).
 /// Gradients of the gate are each shard's part of a sum (DataParallel adds them), those of an expert are whole where
 /// the expert is. Experts that draw numbers (HiddenDropout) draw those of one process, from the noise of shard 0.
-/// With `payload` {.bfloat16 = true} rows are rounded, those that stay on their shard too.
+/// With `exchange` {.bfloat16 = true} rows are rounded, those that stay on their shard too; with {.chunks = 2} those of
+/// half of the experts cross while others compute, and no bit changes.
 /// @param x  [N_i, in_dim] in, u [N_i, out_dim] out: this shard's items
 /// @throws ArgumentError as Mixture, and unless the placement names a shard for each expert; DeviceError where another
 ///         shard has failed
@@ -73,7 +74,7 @@ struct ExpertParallel {
   Mixture<GateT, ExpertT> mixture;
   ShardT* shard;
   Placement placement{};  // of the experts where a run begins
-  Payload payload{};
+  ExchangeOptions exchange{};
 
   template <class T, class B>
   struct Params {
@@ -88,9 +89,9 @@ struct ExpertParallel {
   template <class T, class B>
   struct Saved : GlobalGate<GateT, T, B>::Saved {
     SlotExchange<T, B> slots;
-    Tensor<T, 2, B> x;  // [rows that the slots here read, in_dim]
-    gatefold::Saved<ExpertT, T, B> expert;
-    Tensor<T, 2, B> z;  // [own slots, out_dim], or empty, as in Mixture
+    Tensor<T, 2, B> x;                                     // [rows that the slots here read, in_dim]
+    std::vector<gatefold::Saved<ExpertT, T, B>> expert{};  // [chunks]
+    Tensor<T, 2, B> z;                                     // [own slots, out_dim], or empty, as in Mixture
     BatchStamp batch;
     std::shared_ptr<const Deal> deal;  // that of the parameters
     Index passes = 0;                  // forward passes so far
@@ -120,6 +121,7 @@ struct ExpertParallel {
   template <class T, class B>
   void validate(const Params<T, B>& p, Index, const Extra<T, B>&) const {
     expect_shard();
+    expect(exchange.chunks >= 1, "ExpertParallel", "exchange.chunks", "at least 1", exchange.chunks);
     const Deal* deal = p.expert.deal.get();
     expect(deal != nullptr, "ExpertParallel", "params", "those of init, dealt over the shards", "none");
     expect(deal->placement.experts() == experts(), "ExpertParallel", "params: experts", experts(),
@@ -146,15 +148,26 @@ struct ExpertParallel {
     const auto in = saved.own().dispatch(ctx, x);
     saved.deal = p.expert.deal;
     ++saved.passes;
-    saved.slots.begin(*shard, ctx, in.groups, in.x.extent(0), p.expert.deal->placement);
+    saved.slots.begin(*shard, ctx, in.groups, in.x.extent(0), p.expert.deal->placement, exchange.chunks);
     take_noise(ctx, in.groups, in.x.extent(0), saved, extra);
     saved.x.resize(saved.slots.rows(), in_dim());
-    saved.slots.bring_rows(*shard, ctx, in.x, saved.x, payload, work);
-    const Groups<B> groups = saved.slots.groups();
-    auto z_here = ctx.template scratch<T>(groups.slots, out_dim());
-    own_experts(p, saved).forward(ctx, p.expert.part, groups, saved.x, z_here, saved.expert);
+    saved.expert.resize(static_cast<std::size_t>(exchange.chunks));
+    auto z_here = ctx.template scratch<T>(saved.slots.groups().slots, out_dim());
     const View<T, 2, B> z = mixture.outputs(ctx, saved.z, in.groups.slots);
-    saved.slots.return_slots(*shard, ctx, z_here, z, payload);
+    const auto experts_here = own_experts(p, saved);
+    in_chunks(
+        saved.slots,
+        [&](Index c, const auto& beside) {
+          saved.slots.bring_rows(*shard, ctx, in.x, saved.x, exchange.bfloat16, c, beside);
+        },
+        [&](Index c, const Groups<B>& groups, const Range& s) {
+          experts_here.forward(ctx, p.expert.part, groups, saved.x, z_here.rows(s.first, s.count),
+                               saved.expert[static_cast<std::size_t>(c)]);
+        },
+        [&](Index c, const auto& beside) {
+          saved.slots.return_slots(*shard, ctx, z_here, z, exchange.bfloat16, c, beside);
+        },
+        work);
     saved.own().combine(ctx, z, u, step);
   }
 
@@ -177,33 +190,52 @@ struct ExpertParallel {
     auto mark = ctx.mark();
     const auto& plan = saved.own();
     const auto in = plan.dispatched(x);
-    const Groups<B> groups = saved.slots.groups();
+    const Index slots_here = saved.slots.groups().slots;
     auto dplan = plan.grad(ctx);
-    auto dslots_here = ctx.template scratch<T>(groups.slots, in_dim());
+    auto dslots_here = ctx.template scratch<T>(slots_here, in_dim());
     const View<T, 2, B> dslots = ctx.template scratch<T>(in.groups.slots, in_dim());
+    const auto experts_here = own_experts(p, saved);
+    const auto give_back = [&](Index c, const auto& beside) {
+      saved.slots.return_slots(*shard, ctx, dslots_here, dslots, exchange.bfloat16, c, beside);
+    };
     if constexpr (takes_weights<T, B>()) {
       const auto weights = plan.slot_weights(dplan);
-      auto w = ctx.template scratch<T>(in.groups.slots, 1), w_here = ctx.template scratch<T>(groups.slots, 1);
-      auto dw_here = ctx.template scratch<T>(groups.slots, 1);
+      auto w = ctx.template scratch<T>(in.groups.slots, 1), w_here = ctx.template scratch<T>(slots_here, 1);
+      auto dw_here = ctx.template scratch<T>(slots_here, 1);
       B::for_each(ctx, in.groups.slots, fn::TakeWeights<T, B>{in.groups, weights, w});
-      saved.slots.bring_slots(*shard, ctx, w, w_here, {});
+      saved.slots.bring_slots(*shard, ctx, w, w_here, false);
       auto du_here = ctx.template scratch<T>(saved.slots.rows(), out_dim());
-      saved.slots.bring_rows(*shard, ctx, du, du_here, payload, work);
-      own_experts(p, saved).weighted_backward(ctx, p.expert.part, groups, saved.x, saved.expert, du_here,
-                                              SlotWeights<T, B>{View<const T, 1, B>(w_here.data(), groups.slots),
-                                                                View<T, 1, B>(dw_here.data(), groups.slots)},
-                                              dslots_here, grads.expert.part);
-      saved.slots.return_slots(*shard, ctx, dw_here, w, {});
+      in_chunks(
+          saved.slots,
+          [&](Index c, const auto& beside) {
+            saved.slots.bring_rows(*shard, ctx, du, du_here, exchange.bfloat16, c, beside);
+          },
+          [&](Index c, const Groups<B>& groups, const Range& s) {
+            experts_here.weighted_backward(ctx, p.expert.part, groups, saved.x,
+                                           saved.expert[static_cast<std::size_t>(c)], du_here,
+                                           SlotWeights<T, B>{View<const T, 1, B>(w_here.data() + s.first, s.count),
+                                                             View<T, 1, B>(dw_here.data() + s.first, s.count)},
+                                           dslots_here.rows(s.first, s.count), grads.expert.part);
+          },
+          give_back, work);
+      saved.slots.return_slots(*shard, ctx, dw_here, w, false);
       B::for_each(ctx, in.groups.slots, fn::GiveAdjoints<T, B>{in.groups, weights, w});
     } else {
       auto dz = ctx.template scratch<T>(in.groups.slots, out_dim());
       plan.combine_backward(ctx, saved.z, du, dz, dplan);
-      auto dz_here = ctx.template scratch<T>(groups.slots, out_dim());
-      saved.slots.bring_slots(*shard, ctx, dz, dz_here, payload, work);
-      own_experts(p, saved).backward(ctx, p.expert.part, groups, saved.x, saved.expert, dz_here, dslots_here,
-                                     grads.expert.part);
+      auto dz_here = ctx.template scratch<T>(slots_here, out_dim());
+      in_chunks(
+          saved.slots,
+          [&](Index c, const auto& beside) {
+            saved.slots.bring_slots(*shard, ctx, dz, dz_here, exchange.bfloat16, c, beside);
+          },
+          [&](Index c, const Groups<B>& groups, const Range& s) {
+            experts_here.backward(ctx, p.expert.part, groups, saved.x, saved.expert[static_cast<std::size_t>(c)],
+                                  dz_here.rows(s.first, s.count), dslots_here.rows(s.first, s.count),
+                                  grads.expert.part);
+          },
+          give_back, work);
     }
-    saved.slots.return_slots(*shard, ctx, dslots_here, dslots, payload);
     plan.dispatch_backward(ctx, x, dslots, dx, dplan);
     GlobalGate<GateT, T, B>::backward(mixture.filled_gate(), *shard, ctx, p.gate, x, saved, dplan, dx, grads.gate,
                                       mixture.of_gate(extra), dextra);
@@ -213,6 +245,26 @@ struct ExpertParallel {
   template <class T, class B>
   static constexpr bool takes_weights() {
     return Mixture<GateT, ExpertT>::template takes_weights<T, B>();
+  }
+  /// bring(c), compute(c) and give_back(c) of every chunk of the experts: one computes while the rows of the next one
+  /// come, the last one while those of the first return. work() runs while the first rows come.
+  template <class BringF, class ComputeF, class ReturnF, class T, class B, class Work>
+  static void in_chunks(const SlotExchange<T, B>& slots, const BringF& bring, const ComputeF& compute,
+                        const ReturnF& give_back, const Work& work) {
+    const auto compute_chunk = [&](Index c) {
+      const Range s = slots.slots_of(c);
+      if (s.count > 0 || slots.chunks() == 1) compute(c, slots.groups(c), s);
+    };
+    const Index last = slots.chunks() - 1;
+    bring(0, work);
+    for (Index c = 0; c < last; ++c) bring(c + 1, [&] { compute_chunk(c); });
+    if (last == 0) {
+      compute_chunk(0);
+      give_back(0, NoWork{});
+    } else {
+      give_back(0, [&] { compute_chunk(last); });
+    }
+    for (Index c = 1; c <= last; ++c) give_back(c, NoWork{});
   }
   void expect_shard() const { expect(shard != nullptr, "ExpertParallel", "shard", "one of dist::run", "null"); }
   template <class T, class B>
@@ -246,7 +298,7 @@ struct ExpertParallel {
   }
 };
 template <class G, class E, class S>
-ExpertParallel(Mixture<G, E>, S*, Placement, Payload) -> ExpertParallel<G, E, S>;
+ExpertParallel(Mixture<G, E>, S*, Placement, ExchangeOptions) -> ExpertParallel<G, E, S>;
 template <class G, class E, class S>
 ExpertParallel(Mixture<G, E>, S*, Placement) -> ExpertParallel<G, E, S>;
 template <class G, class E, class S>

@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
-#include <type_traits>
 #include <vector>
 
 #include "gatefold/backend/transfer.hpp"
-#include "gatefold/core/bfloat16.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/dist/carried_rows.hpp"
 #include "gatefold/dist/memory.hpp"
@@ -19,8 +17,9 @@
 namespace gatefold::dist {
 
 /// How rows cross between shards: items, results of slots, and their adjoints.
-struct Payload {
+struct ExchangeOptions {
   bool bfloat16 = false;  // floats are rounded to bfloat16, half the bytes; doubles are not, as in Stored
+  Index chunks = 1;       // those of some experts of each shard after those of others, while the latter compute
 };
 
 /// Slots of all shards' items, brought to the shards of their experts.
@@ -35,14 +34,19 @@ struct Payload {
 template <class T, class B>
 class SlotExchange {
  public:
+  static constexpr Index all = -1;  // chunks
+
   /// Agree on who sends how much to whom.
   /// @param own        the slots of this shard's items, of all experts
   /// @param rows       how many rows they read from
   /// @param placement  of all experts
+  /// @param chunks     how many chunks the experts of a shard are dealt over, in order
   template <class ShardT>
-  void begin(ShardT& shard, typename B::Context& ctx, const Groups<B>& own, Index rows, const Placement& placement) {
+  void begin(ShardT& shard, typename B::Context& ctx, const Groups<B>& own, Index rows, const Placement& placement,
+             Index chunks = 1) {
     const auto memory = memory_of(ctx);
     const Index shards = shard.count();
+    chunks_ = chunks;
     experts_ = placement.count(shard.index());
     give_.assign(static_cast<std::size_t>(shards), {});
     take_.assign(static_cast<std::size_t>(shards), {});
@@ -51,8 +55,8 @@ class SlotExchange {
     std::vector<Index> told, heard(static_cast<std::size_t>(shards * (1 + experts_)));
     std::vector<Range> told_to;
     find_rows(memory, own, rows, placement, told, told_to);
-    exchange<Index>(
-        shard, HostMemory{}, told.data(), [&](Index j) { return told_to[at(j)]; }, heard.data(),
+    exchange(
+        shard, told.data(), [&](Index j) { return told_to[at(j)]; }, heard.data(),
         [&](Index j) {
           return Range{j * (1 + experts_), 1 + experts_};
         });
@@ -61,8 +65,8 @@ class SlotExchange {
 
     // Which of the rows each slot reads.
     std::vector<Index> numbers(static_cast<std::size_t>(slots_));
-    exchange<Index>(
-        shard, HostMemory{}, row_of_slot_.data(), [&](Index j) { return give_[at(j)].slots; }, numbers.data(),
+    exchange(
+        shard, row_of_slot_.data(), [&](Index j) { return give_[at(j)].slots; }, numbers.data(),
         [&](Index j) { return take_[at(j)].slots; });
     place_slots(memory, heard, numbers, shards);
   }
@@ -81,8 +85,8 @@ class SlotExchange {
     if (items) {
       std::vector<Index> sent;
       for (const Index row : read(sent_rows_)) sent.push_back(first + row);
-      exchange<Index>(
-          shard, HostMemory{}, sent.data(), [&](Index j) { return give_[at(j)].rows; }, of_rows.data(),
+      exchange(
+          shard, sent.data(), [&](Index j) { return give_[at(j)].rows; }, of_rows.data(),
           [&](Index j) { return take_[at(j)].rows; });
     } else {  // slots that read rows of their own: in one process all slots of an expert stand side by side
       const auto offsets = read(own.offsets);
@@ -104,90 +108,95 @@ class SlotExchange {
   }
 
   /// The slots that arrived, for the rows of `bring_rows`.
-  Groups<B> groups() const { return {offsets_, rows_, slots_, numbers_}; }
+  Groups<B> groups() const { return {View<const Index, 1, B>(offsets_.data(), experts_ + 1), rows_, slots_, numbers_}; }
+  /// Those of the experts of a chunk, the others having none: slots `slots_of` of all.
+  Groups<B> groups(Index chunk) const {
+    const Range s = slots_of(chunk);
+    const auto some = [&](const Tensor<Index, 1, B>& of) {
+      return of.size() == 0 ? of.view() : of.view().rows(s.first, s.count);
+    };
+    return {View<const Index, 1, B>(offsets_.data() + (chunk + 1) * (experts_ + 1), experts_ + 1), some(rows_), s.count,
+            some(numbers_)};
+  }
+  Range slots_of(Index chunk) const { return slots_of_[at(chunk)]; }
+  Index chunks() const { return chunks_; }
   Index experts() const { return experts_; }
   /// How many of them each expert here has, for the host.
   const std::vector<Index>& counts() const { return counts_; }
   Index rows() const { return rows_here_; }
 
   /// to [rows(), W] = the rows that the slots here read, from [N, W] of each shard. Meanwhile work() runs.
+  /// @param chunk  those alone that none of an earlier chunk reads
   template <class ShardT, class Work = NoWork>
-  void bring_rows(ShardT& shard, typename B::Context& ctx, In<T, 2, B> from, Out<T, 2, B> to, Payload payload,
-                  const Work& work = {}) const {
-    carry(shard, ctx, payload, work, &Part::rows, {sent_rows_, sent_rows_.size()}, give_, from, {{}, rows_here_}, take_,
-          to);
+  void bring_rows(ShardT& shard, typename B::Context& ctx, In<T, 2, B> from, Out<T, 2, B> to, bool bfloat16,
+                  Index chunk = all, const Work& work = {}) const {
+    carry_rows<T, B>(shard, ctx, bfloat16, {sent_rows_, sent_rows_.size(), rows_of(give_, chunk)}, from,
+                     {{}, rows_here_, rows_of(take_, chunk)}, to, work);
   }
   /// to [groups().slots, W] = what belongs to the slots, from [own slots, W] of each shard. Meanwhile work() runs.
   template <class ShardT, class Work = NoWork>
-  void bring_slots(ShardT& shard, typename B::Context& ctx, In<T, 2, B> from, Out<T, 2, B> to, Payload payload,
-                   const Work& work = {}) const {
-    carry(shard, ctx, payload, work, &Part::slots, {sent_slots_, sent()}, give_, from, {place_of_slot_, slots_}, take_,
-          to);
+  void bring_slots(ShardT& shard, typename B::Context& ctx, In<T, 2, B> from, Out<T, 2, B> to, bool bfloat16,
+                   Index chunk = all, const Work& work = {}) const {
+    carry_rows<T, B>(shard, ctx, bfloat16, own_slots(chunk), from, slots_here(chunk), to, work);
   }
-  /// The way back: to [own slots, W] of each shard, from [groups().slots, W].
-  template <class ShardT>
-  void return_slots(ShardT& shard, typename B::Context& ctx, In<T, 2, B> from, Out<T, 2, B> to, Payload payload) const {
-    carry(shard, ctx, payload, NoWork{}, &Part::slots, {place_of_slot_, slots_}, take_, from, {sent_slots_, sent()},
-          give_, to);
+  /// The way back: to [own slots, W] of each shard, from [groups().slots, W]. Meanwhile work() runs.
+  template <class ShardT, class Work = NoWork>
+  void return_slots(ShardT& shard, typename B::Context& ctx, In<T, 2, B> from, Out<T, 2, B> to, bool bfloat16,
+                    Index chunk = all, const Work& work = {}) const {
+    carry_rows<T, B>(shard, ctx, bfloat16, slots_here(chunk), from, own_slots(chunk), to, work);
   }
 
  private:
-  /// What is given to a shard or taken from it: ranges of rows and slots, as they are packed.
+  /// What is given to a shard or taken from it: ranges of rows and slots, as they are packed, and of each chunk.
   struct Part {
     Range rows, slots;
+    std::vector<Range> rows_of{}, slots_of{};
+  };
+  /// Of the experts of a part, in order: rows that they and those before them read, and their slots.
+  struct Ends {
+    std::vector<Index> rows{0}, slots{0};
   };
   static std::size_t at(Index i) { return static_cast<std::size_t>(i); }
 
-  /// f(j): the range, in values, that belongs to shard j.
-  template <class V, class ShardT, class M, class GiveF, class TakeF, class Work = NoWork>
-  static void exchange(ShardT& shard, const M& memory, const V* from, const GiveF& give, V* to, const TakeF& take,
-                       const Work& work = {}) {
+  void deal_chunks(const Ends& ends, Part& part) const {
+    for (Index c = 0; c < chunks_; ++c) {
+      const Range e = Range::of(static_cast<Index>(ends.rows.size()) - 1, c, chunks_);
+      const auto range = [&](const Range& of, const std::vector<Index>& until) {
+        const Index first = until[at(e.first)];
+        return Range{of.first + first, until[at(e.first + e.count)] - first};
+      };
+      part.rows_of.push_back(range(part.rows, ends.rows));
+      part.slots_of.push_back(range(part.slots, ends.slots));
+    }
+  }
+  static std::vector<Range> rows_of(const std::vector<Part>& parts, Index chunk) {
+    std::vector<Range> found;
+    for (const Part& part : parts) found.push_back(chunk == all ? part.rows : part.rows_of[at(chunk)]);
+    return found;
+  }
+  static std::vector<Range> slots_of(const std::vector<Part>& parts, Index chunk) {
+    std::vector<Range> found;
+    for (const Part& part : parts) found.push_back(chunk == all ? part.slots : part.slots_of[at(chunk)]);
+    return found;
+  }
+  PackedRows<B> own_slots(Index chunk) const {
+    const Range& last = give_.back().slots;
+    return {sent_slots_, last.first + last.count, slots_of(give_, chunk)};
+  }
+  PackedRows<B> slots_here(Index chunk) const { return {place_of_slot_, slots_, slots_of(take_, chunk)}; }
+
+  /// Lists on the host; f(j): the range that belongs to shard j.
+  template <class ShardT, class GiveF, class TakeF>
+  static void exchange(ShardT& shard, const Index* from, const GiveF& give, Index* to, const TakeF& take) {
     std::vector<Bytes> out;
     std::vector<Room> in;
     for (Index j = 0; j < shard.count(); ++j) {
       out.push_back(ShardT::bytes(from + give(j).first, give(j).count));
       in.push_back(ShardT::room(to + take(j).first, take(j).count));
     }
-    shard.exchange(memory, out, in, work);
+    shard.exchange(out, in);
   }
-  /// Rows of a tensor, in the order in which they are packed.
-  struct List {
-    View<const Index, 1, B> rows;  // or empty: the first ones, as they stand
-    Index count;
-  };
-  /// Slots that are sent.
-  Index sent() const { return give_.back().slots.first + give_.back().slots.count; }
 
-  /// Rows `gives` of `from` become rows `takes` of `to`, on other shards.
-  template <class ShardT, class Work>
-  void carry(ShardT& shard, typename B::Context& ctx, Payload payload, const Work& work, Range Part::*what,
-             const List& gives, const std::vector<Part>& give, In<T, 2, B> from, const List& takes,
-             const std::vector<Part>& take, Out<T, 2, B> to) const {
-    if constexpr (std::is_same_v<T, float>)
-      if (payload.bfloat16) return carry_as<Bfloat16>(shard, ctx, work, what, gives, give, from, takes, take, to);
-    carry_as<T>(shard, ctx, work, what, gives, give, from, takes, take, to);
-  }
-  template <class V, class ShardT, class Work>
-  static void carry_as(ShardT& shard, typename B::Context& ctx, const Work& work, Range Part::*what, const List& gives,
-                       const std::vector<Part>& give, In<T, 2, B> from, const List& takes,
-                       const std::vector<Part>& take, Out<T, 2, B> to) {
-    const Index width = from.extent(1);
-    const auto by_width = [&](const std::vector<Part>& parts) {
-      return [&parts, what, width](Index j) {
-        const Range& r = parts[at(j)].*what;
-        return Range{r.first * width, r.count * width};
-      };
-    };
-    const bool packs = !std::is_same_v<V, T> || !gives.rows.empty(),
-               unpacks = !std::is_same_v<V, T> || !takes.rows.empty();
-    auto mark = ctx.mark();
-    auto out = ctx.template scratch<V>(packs ? gives.count : 0, width),
-         in = ctx.template scratch<V>(unpacks ? takes.count : 0, width);
-    B::for_rows(ctx, out.extent(0), fn::PackRows<T, V, B>{gives.rows, from, out});
-    exchange<V>(shard, memory_of(ctx), packs ? out.data() : reinterpret_cast<const V*>(from.data()), by_width(give),
-                unpacks ? in.data() : reinterpret_cast<V*>(to.data()), by_width(take), work);
-    B::for_rows(ctx, in.extent(0), fn::UnpackRows<T, V, B>{takes.rows, in, to});
-  }
   /// For each shard the rows that its experts' slots read, in the order in which a slot first does, and those slots.
   /// What it is told of them: their numbers.
   template <class M>
@@ -206,6 +215,7 @@ class SlotExchange {
       part.slots.first = static_cast<Index>(slots.size());
       told_to.push_back({static_cast<Index>(told.size()), 1});
       told.push_back(0);
+      Ends ends;
       for (const Index e : experts_of[at(j)]) {
         for (Index s = own.offsets(e); s < own.offsets(e + 1); ++s) {
           const Index row = own.row(s);
@@ -219,9 +229,12 @@ class SlotExchange {
         }
         told.push_back(own.offsets(e + 1) - own.offsets(e));
         ++told_to.back().count;
+        ends.rows.push_back(static_cast<Index>(sent.size()) - part.rows.first);
+        ends.slots.push_back(static_cast<Index>(slots.size()) - part.slots.first);
       }
       part.rows.count = told[at(told_to.back().first)] = static_cast<Index>(sent.size()) - part.rows.first;
       part.slots.count = static_cast<Index>(slots.size()) - part.slots.first;
+      deal_chunks(ends, part);
     }
     keep(memory, sent, sent_rows_);
     in_order_ = std::is_sorted(slots.begin(), slots.end());
@@ -253,10 +266,10 @@ class SlotExchange {
   /// Slots arrive by shard and then by expert; they stand by expert and then by shard.
   template <class M>
   void place_slots(const M& memory, const std::vector<Index>& heard, const std::vector<Index>& numbers, Index shards) {
-    offsets_.resize(experts_ + 1);
+    offsets_.resize((1 + chunks_) * (experts_ + 1));
     rows_.resize(slots_);
     place_of_slot_.resize(slots_);
-    auto offsets = memory.room(offsets_.data(), experts_ + 1), rows = memory.room(rows_.data(), slots_),
+    auto offsets = memory.room(offsets_.data(), offsets_.size()), rows = memory.room(rows_.data(), slots_),
          place_of = memory.room(place_of_slot_.data(), slots_);
     std::vector<Index> next(at(shards));
     for (Index j = 0; j < shards; ++j) next[at(j)] = take_[at(j)].slots.first;
@@ -271,19 +284,46 @@ class SlotExchange {
         }
     }
     offsets[at(experts_)] = place;
+    find_chunks(heard, numbers, shards, offsets);
     memory.write(offsets, offsets_.data());
     memory.write(rows, rows_.data());
     memory.write(place_of, place_of_slot_.data());
   }
 
-  Index experts_ = 0;                  // of this shard
+  /// Of the slots that arrived, as the shards that gave them have dealt theirs; offsets [1 + chunks, experts + 1].
+  void find_chunks(const std::vector<Index>& heard, const std::vector<Index>& numbers, Index shards, auto& offsets) {
+    for (Index j = 0; j < shards; ++j) {
+      Part& part = take_[at(j)];
+      Ends ends;
+      Index s = part.slots.first;
+      for (Index e = 0; e < experts_; ++e) {
+        ends.rows.push_back(ends.rows.back());
+        for (Index n = heard[at(j * (1 + experts_) + 1 + e)]; n > 0; --n, ++s)
+          ends.rows.back() = std::max(ends.rows.back(), numbers[at(s)] + 1);
+        ends.slots.push_back(s - part.slots.first);
+      }
+      deal_chunks(ends, part);
+    }
+    slots_of_.clear();
+    for (Index c = 0; c < chunks_; ++c) {
+      const Range e = Range::of(experts_, c, chunks_);
+      const Index first = offsets[at(e.first)], end = offsets[at(e.first + e.count)];
+      slots_of_.push_back({first, end - first});
+      for (Index i = 0; i <= experts_; ++i)
+        offsets[at((c + 1) * (experts_ + 1) + i)] = std::clamp(offsets[at(i)], first, end) - first;
+    }
+  }
+
+  Index experts_ = 0;  // of this shard
+  Index chunks_ = 1;
+  std::vector<Range> slots_of_{};      // [chunks] of the slots that arrived, as they stand
   std::vector<Index> counts_{};        // [experts] slots
   std::vector<Part> give_{}, take_{};  // by shard
   Index rows_here_ = 0, slots_ = 0;
   bool in_order_ = true;                                // own slots are sent as they stand
   std::vector<Index> row_of_slot_{};                    // [own slots] its row among those that are sent, as they are
   Tensor<Index, 1, B> sent_rows_, sent_slots_;          // the rows and, unless in_order_, slots that are sent, by shard
-  Tensor<Index, 1, B> offsets_, rows_, place_of_slot_;  // [experts + 1], [slots], [slots] as they arrive → place
+  Tensor<Index, 1, B> offsets_, rows_, place_of_slot_;  // of all and of each chunk, [slots], as they arrive → place
   Tensor<Index, 1, B> numbers_;                         // [slots] or empty
 };
 
