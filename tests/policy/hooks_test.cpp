@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <gatefold/dist.hpp>
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;
@@ -34,6 +35,10 @@ TEST_CASE("what fits is found, what is not named is not") {
   static_assert(hook::any::items_adjoint_is_optional<PatchCnn<Cubic>>() && !hook::any::experts<Linear>());
   static_assert(hook::branch::infer<Mixture<SoftmaxTopK, Linear>, float, Cpu>() &&
                 !hook::branch::infer<Attention, float, Cpu>());
+  using OnShards = dist::ExpertParallel<SoftmaxTopK, Linear, dist::Shard<dist::Alone>>;
+  static_assert(hook::branch::forward_overlapping<OnShards, float, Cpu>() &&
+                hook::branch::backward_overlapping<OnShards, float, Cpu>() &&
+                !hook::branch::forward_overlapping<Mixture<SoftmaxTopK, Linear>, float, Cpu>());
   static_assert(hook::extra::with_valid<const Sequence<float, Cpu>, View<const float, 1, Cpu>>());
   CHECK(hook::optimizer::validate<optim::Sgd>());
 }
