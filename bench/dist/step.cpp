@@ -1,7 +1,9 @@
 // A training step (forward, loss, backward, optimizer) of a mixture on shards, in one process or under mpirun: seconds,
 // the share of them in exchanges, bytes that cross and the least that could. One line of JSON; see distributed.sh.
 //
-//   mpirun -n R distributed SHARDS ITEMS DIM HIDDEN EXPERTS K THREADS     (SHARDS 0: a Mixture without any)
+//   mpirun -n R distributed SHARDS ITEMS DIM HIDDEN EXPERTS K THREADS [OPTION…]    (SHARDS 0: a Mixture without any)
+//
+// Options: bfloat16 (rows cross as such), chunks (of experts, 2), progress (a thread that moves messages meanwhile).
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -10,6 +12,7 @@
 #include <gatefold/gatefold.hpp>
 #include <gatefold/mpi.hpp>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -20,6 +23,8 @@ namespace {
 struct Shape {
   Index shards, items, dim, hidden, experts, k;
   int threads;
+  std::set<std::string> options;
+  bool has(const char* option) const { return options.contains(option); }
 };
 
 /// Seconds of a step: the median of what every repetition took on the slowest shard.
@@ -40,13 +45,16 @@ double median(std::vector<double> all) {
   return all[all.size() / 2];
 }
 void print(const Shape& s, int ranks, double seconds, double in_exchanges, double bytes, double floor) {
+  std::string options;
+  for (const std::string& option : s.options) options += (options.empty() ? "" : " ") + option;
   std::printf(
       "{\"ranks\": %d, \"shards\": %lld, \"threads\": %d, \"items\": %lld, \"dim\": %lld, \"hidden\": %lld, "
-      "\"experts\": %lld, \"k\": %lld, \"seconds\": %.6f, \"seconds_exchange\": %.6f, \"bytes\": %.0f, "
+      "\"experts\": %lld, \"k\": %lld, \"options\": \"%s\", \"seconds\": %.6f, \"seconds_exchange\": %.6f, \"bytes\": "
+      "%.0f, "
       "\"bytes_floor\": %.0f}\n",
       ranks, static_cast<long long>(s.shards), s.threads, static_cast<long long>(s.items),
       static_cast<long long>(s.dim), static_cast<long long>(s.hidden), static_cast<long long>(s.experts),
-      static_cast<long long>(s.k), seconds, in_exchanges, bytes, floor);
+      static_cast<long long>(s.k), options.c_str(), seconds, in_exchanges, bytes, floor);
 }
 
 void without_shards(const Shape& s) {
@@ -78,11 +86,13 @@ Index rows_of_floor(const PlanT& plan, const Shape& s) {
 }
 
 void on_shards(const Shape& s) {
-  dist::Mpi world;
+  dist::Mpi world{{.progress = s.has("progress")}};
+  const dist::ExchangeOptions exchange{.bfloat16 = s.has("bfloat16"), .chunks = s.has("chunks") ? 2 : 1};
   dist::run(world, s.shards, [&](auto& shard) {
     Cpu::Context ctx(std::max(1, s.threads / static_cast<int>(shard.in_this_process())));
-    Trainer trainer{ctx, dist::ExpertParallel{mixture(s), &shard}, dist::LossOfShards{MeanSquaredError{}, &shard},
-                    dist::DataParallel{optim::Sgd{.lr = 1e-3}, &shard}, Seed{1}};
+    Trainer trainer{ctx, dist::ExpertParallel{mixture(s), &shard, {}, exchange},
+                    dist::LossOfShards{MeanSquaredError{}, &shard}, dist::DataParallel{optim::Sgd{.lr = 1e-3}, &shard},
+                    Seed{1}};
     const auto x = uniform_tensor<float>(ctx, Seed{2}, 1.0, s.items, s.dim);
     const auto target = uniform_tensor<float>(ctx, Seed{3}, 1.0, s.items, s.dim);
     const auto mine = shard.part_of(s.items);
@@ -112,11 +122,13 @@ void on_shards(const Shape& s) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 8) {
-    std::fprintf(stderr, "usage: distributed SHARDS ITEMS DIM HIDDEN EXPERTS K THREADS\n");
+  const std::set<std::string> options(argv + std::min(argc, 8), argv + argc), known{"bfloat16", "chunks", "progress"};
+  if (argc < 8 || !std::includes(known.begin(), known.end(), options.begin(), options.end())) {
+    std::fprintf(stderr,
+                 "usage: distributed SHARDS ITEMS DIM HIDDEN EXPERTS K THREADS [bfloat16] [chunks] [progress]\n");
     return 2;
   }
   const auto number = [&](int i) { return static_cast<Index>(std::atoll(argv[i])); };
-  const Shape s{number(1), number(2), number(3), number(4), number(5), number(6), static_cast<int>(number(7))};
+  const Shape s{number(1), number(2), number(3), number(4), number(5), number(6), static_cast<int>(number(7)), options};
   s.shards == 0 ? without_shards(s) : on_shards(s);
 }
