@@ -92,7 +92,7 @@ class Mpi {
     for (const Outgoing& message : outgoing) expect_other(message.rank, "outgoing");
     for (const Incoming& message : incoming) expect_other(message.rank, "incoming");
     if (failed_) throw DeviceError(sentence_);
-    expect(transfers_.complete(), "Mpi.begin", "exchange", "the one before finished", "one under way");
+    expect_finished();
     or_fail([&] {
       look_for_failures();  // before anything is received from a rank that has let go of what it sent
       transfers_.begin(outgoing, incoming);
@@ -118,7 +118,7 @@ class Mpi {
   /// Throws where a rank has failed, as exchange does, if that is known. Waits for nobody.
   void listen() {
     if (failed_) throw DeviceError(sentence_);
-    const auto alone = progress_ ? progress_->pause() : std::unique_lock<std::mutex>{};
+    const auto alone = pause_progress();
     look_for_failures();
   }
 
@@ -172,6 +172,13 @@ class Mpi {
       fail(error.what());
       throw;
     }
+  }
+  std::unique_lock<std::mutex> pause_progress() {
+    return progress_ ? progress_->pause() : std::unique_lock<std::mutex>{};
+  }
+  void expect_finished() {
+    const auto alone = pause_progress();
+    expect(transfers_.complete(), "Mpi.begin", "exchange", "the one before finished", "one under way");
   }
   void expect_other(int rank, const char* list) const {
     expect(rank >= 0 && rank < size_ && rank != rank_, "Mpi.exchange", list,
