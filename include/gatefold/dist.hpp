@@ -27,6 +27,8 @@
 #include "gatefold/dist/shards.hpp"
 #include "gatefold/dist/slot_exchange.hpp"
 #include "gatefold/dist/staged.hpp"
+#include "gatefold/dist/sync_norm.hpp"
+#include "gatefold/dist/sync_norm_of_gradients.hpp"
 #include "gatefold/dist/wait.hpp"
 #include "gatefold/dist/whole.hpp"
 #include "gatefold/dist/world.hpp"

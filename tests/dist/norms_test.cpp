@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "gatefold/dist/shards.hpp"
+#include "gatefold/dist/sync_norm_of_gradients.hpp"
 #include "gatefold/dist/zero.hpp"
 #include "gatefold/gatefold.hpp"
 
@@ -24,6 +25,14 @@ static_assert(!given<NormalizedGd> && !given<Clipped<Clipped<Sgd>>> && !given<Cl
 static_assert(!given<InGroups<Clipped<Sgd>, Sgd>> && !given<InGroups<Sgd, Scheduled<Clipped<Sgd>>>>);
 static_assert(!given<Clipped<InGroups<Sgd, InGroups<Sgd, NormalizedGd>>>>);
 static_assert(!given<dist::Zero<InGroups<Clipped<Sgd>, Sgd>, Shard>>);
+// Those that find the norm of all shards themselves; not inside Zero, which shows them some rows.
+using Synced = dist::SyncNorm<NormalizedGd, Shard>;
+static_assert(given<Synced> && given<InGroups<Synced, Sgd>> && given<Clipped<Scheduled<Synced>>>);
+static_assert(!given<InGroups<Synced, NormalizedGd>>);
+template <class O>
+constexpr bool by_element = dist::norms::Of<O>::by_element;
+static_assert(by_element<AdamW> && by_element<InGroups<AdamW, Scheduled<Sgd>>>);
+static_assert(!by_element<NormalizedGd> && !by_element<Clipped<Sgd>> && !by_element<InGroups<Synced, Sgd>>);
 
 }  // namespace
 

@@ -42,18 +42,37 @@ void move(auto& shard, TrainerT& trainer, dist::ExpertLoads& loads) {
   dist::move_experts(shard, trainer, placements);
 }
 
+/// The rule and the optimizer of a composition: norms over a batch are those of all shards.
+template <class RuleT>
+auto rule_of(auto& shard, const RuleT& rule) {
+  if constexpr (std::is_same_v<RuleT, update::SharpnessAware>) {
+    return dist::SyncNorm{rule, &shard};
+  } else {
+    return rule;
+  }
+}
+template <class RuleT>
+auto optimizer_of(auto& shard, const RuleT&) {
+  if constexpr (std::is_same_v<RuleT, update::SharpnessAware>) {
+    const auto is_expert = [](const Name& name) { return name.str().find(".expert.") != std::string::npos; };
+    return InGroups{+is_expert, dist::SyncNorm{optim::NormalizedGd{.lr = 1e-2}, &shard}, optim::Sgd{.lr = 1e-2}};
+  } else {
+    return optim::Clipped{dist::Zero{optim::AdamW{.lr = 1e-3}, &shard}, 0.5};
+  }
+}
+
 /// Steps of one composition; at half of them the run is written, read again, and goes on.
 template <class ShardT, class C>
 void train(ShardT& shard, const C& c, int threads, const std::filesystem::path& folder, const std::string& name,
            bool moves = false, dist::ExchangeOptions exchange = {}) {
   Cpu::Context ctx(threads, true);
   const auto mixture = Mixture{c.gate(odd), c.expert.make(odd)};
-  const auto model = c.layer.make(odd, c.rule.make(odd), dist::ExpertParallel{mixture, &shard, {}, exchange});
+  const auto rule = c.rule.make(odd);
+  const auto model = c.layer.make(odd, rule_of(shard, rule), dist::ExpertParallel{mixture, &shard, {}, exchange});
   using Layer = std::remove_const_t<decltype(model)>;
   const auto begin = [&] {
     return Trainer{ctx, model, dist::LossOfShards{MeanSquaredError{}, &shard},
-                   dist::DataParallel{optim::Clipped{dist::Zero{optim::AdamW{.lr = 1e-3}, &shard}, 0.5}, &shard},
-                   Seed{7}};
+                   dist::DataParallel{optimizer_of(shard, rule), &shard}, Seed{7}};
   };
   const Extras<float> extras(items, odd.item());
   dist::ExpertLoads loads;
@@ -106,6 +125,10 @@ int main(int, char** argv) {
       const Composition staying{absent, absent, soft_moe, absent, stack, learned_heavy_ball, hidden_dropout};
       one(staying, "soft_moe");
       train(shard, staying, threads, folder, "soft_moe.moves", true);
+      // Norms over the batch, of a rule and of an optimizer.
+      const Composition normed{linear_scores, independent, top_k, absent, residual, sharpness_of_batch, mlp};
+      one(normed, "sharpness_aware");
+      train(shard, normed, threads, folder, "sharpness_aware.moves", true);
     });
   } catch (const std::exception& error) {
     world.fail(error.what());

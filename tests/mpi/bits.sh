@@ -13,11 +13,13 @@ for processes; do
     mkdir "$folder"
     timeout 300 "$launcher" "$flag" "$processes" "$program" "$folder" "$threads" </dev/null ||
       { echo "$processes processes, $threads threads: exit status $?"; failed=1; continue; }
-    [[ -n $first ]] || { first=$folder; (($(find "$first" -type f | wc -l) == 20)) || { ls "$first"; failed=1; }; }
+    [[ -n $first ]] || { first=$folder; (($(find "$first" -type f | wc -l) == 24)) || { ls "$first"; failed=1; }; }
     diff -rq "$first" "$folder" || failed=1
     cmp "$folder/top_k" "$folder/top_k.chunks" || failed=1
     ! cmp -s "$folder/top_k" "$folder/bfloat16" || { echo "rows are not rounded"; failed=1; }
-    for stays in top_k bfloat16 soft_moe; do cmp "$folder/$stays" "$folder/$stays.moves" || failed=1; done
+    for stays in top_k bfloat16 soft_moe sharpness_aware; do
+      cmp "$folder/$stays" "$folder/$stays.moves" || failed=1
+    done
   done
 done
 exit $failed

@@ -81,8 +81,8 @@ struct DataParallel {
   using IsOptimizer = void;
   static_assert(norms::Of<OptimizerT>::given,
                 "gatefold: DataParallel gives the norm of all gradients to the Clipped right inside it (Scheduled may "
-                "stand between); an optimizer further inside, NormalizedGd too, would take that of one shard; see "
-                "docs/distributed.md");
+                "stand between); an optimizer further inside would take that of one shard, and so would NormalizedGd "
+                "unless it is SyncNorm{NormalizedGd{…}, &shard}; see docs/distributed.md");
   static_assert(optim::check_inside<OptimizerT>());
   OptimizerT optimizer;
   ShardT* shard;

@@ -11,6 +11,8 @@ namespace gatefold::dist {
 
 template <class OptimizerT, class ShardT>
 struct Zero;
+template <class OptimizerT, class ShardT>
+struct SyncNorm;
 
 namespace norms {
 
@@ -18,20 +20,26 @@ template <class O>
 struct Of {
   static constexpr bool taken = named::measure<O>();  // it takes one itself
   static constexpr bool given = !taken;               // with that of all gradients it needs no other
+  static constexpr bool by_element = !taken;          // an element's step is its own
 };
 template <class O>
 struct Of<optim::Clipped<O>> {
-  static constexpr bool taken = true, given = !Of<O>::taken;
+  static constexpr bool taken = true, given = !Of<O>::taken, by_element = false;
+};
+template <class O, class S>
+struct Of<SyncNorm<O, S>> {
+  static constexpr bool taken = false, given = true, by_element = false;
 };
 template <class O, class S>
 struct Of<optim::Scheduled<O, S>> : Of<O> {};
 template <class O, class S>
 struct Of<Zero<O, S>> {
-  static constexpr bool taken = Of<O>::taken, given = !taken;
+  static constexpr bool taken = Of<O>::taken, given = !taken, by_element = Of<O>::by_element;
 };
 template <class F, class R>
 struct Of<InGroups<F, R>> {
   static constexpr bool taken = Of<F>::taken || Of<R>::taken, given = !taken;
+  static constexpr bool by_element = Of<F>::by_element && Of<R>::by_element;
 };
 
 }  // namespace norms

@@ -75,16 +75,19 @@ struct DealtRows {
 
 namespace sharded {
 
-/// f(name, tensor, its DealtRows) for every tensor of a Sharded pack, and of those within.
+/// f(name, tensor, its DealtRows) for every tensor of a Sharded pack, and of those within. Of packs in lock step the
+/// tensors of the others follow.
 template <bool OnlyLearned, class F>
 struct Visitor {
   F& f;
   const Deal* deal = nullptr;
   std::size_t next = 0;
-  void operator()(const Name& at, auto& t) { f(at, t, deal ? DealtRows{deal, deal->experts[next++]} : DealtRows{}); }
-  void sharded(const Name& at, auto& pack) {
+  void operator()(const Name& at, auto& t, auto&... more) {
+    f(at, t, deal ? DealtRows{deal, deal->experts[next++]} : DealtRows{}, more...);
+  }
+  void sharded(const Name& at, auto& pack, auto&... more) {
     Visitor within{f, pack.deal.get()};
-    pack::visit<OnlyLearned>(within, at, pack.part);
+    pack::visit<OnlyLearned>(within, at, pack.part, more.part...);
   }
 };
 

@@ -106,7 +106,7 @@ struct Places {
 template <class OptimizerT, class ShardT>
 struct Zero {
   using IsOptimizer = void;
-  static_assert(!norms::Of<OptimizerT>::taken,
+  static_assert(norms::Of<OptimizerT>::by_element,
                 "gatefold: Zero goes inside what takes a norm of all gradients: Clipped{Zero{optimizer, &shard}}; see "
                 "docs/distributed.md");
   static_assert(optim::check_inside<OptimizerT>());

@@ -107,13 +107,16 @@ struct NormalizedGd {
         [&](const Name&, auto& p, auto& g) {
           using T = std::remove_cvref_t<decltype(*g.data())>;
           if (g.size() == 0) return;
-          const Index slice = g.size() / norms.experts, length = fn::NormalizedStep<T>::length;
-          const Index rows = (slice + length - 1) / length;
-          C::Backend::for_rows(
-              ctx, norms.experts * rows,
-              fn::NormalizedStep<T>{T(lr), slice, rows, std::as_const(g).data(), norms.sums, sum_of_norms, p.data()});
+          step_slices<T>(ctx, norms.experts, g.size() / norms.experts, std::as_const(g).data(), norms.sums, p.data());
         },
         params, grads);
+  }
+  /// The step (1) of so many slices, which lie one after the other.
+  /// @param sums  of each, its norm or the square of that
+  template <class T, class C>
+  void step_slices(C& ctx, Index slices, Index slice, const T* g, const double* sums, T* p) const {
+    const Index length = fn::NormalizedStep<T>::length, rows = (slice + length - 1) / length;
+    C::Backend::for_rows(ctx, slices * rows, fn::NormalizedStep<T>{T(lr), slice, rows, g, sums, sum_of_norms, p});
   }
 
  private:

@@ -31,6 +31,12 @@ struct RowInnerProduct {
 
 namespace update {
 
+/// values ← Σ over all parts of a batch, of a rule that is given all of it: as they are.
+struct WholeBatch {
+  template <class C, class T>
+  void operator()(C&, T*, Index) const {}
+};
+
 /// *out += ⟨a, b⟩ over all items, summed in Sum.
 /// @order  row by row, then the rows in a fixed order
 template <class C, class T, class Sum, class B>

@@ -89,6 +89,7 @@ enum class Norm { item, batch };
 /// Source: paper 001, App. E.4 (SAM-SMoE), with u = −f; Foret et al. 2020, arXiv:2010.01412. The norm is each item's,
 /// so that no item depends on its batch; `Norm::batch` is the reference code's, over all items at once. Where ‖u(x)‖ is
 /// below 1.2e-38 in float, 1.5e-154 in double, it is taken for 0: the point is x, and what comes back to u(x) is 0.
+/// @param sum  makes a sum over these items that of the batch, on all of whose parts it is called (dist::SyncNorm)
 /// @throws ArgumentError unless ρ >= 0 and γ is finite
 /// @cost   two evaluations of the branch, N·D kept values twice
 /// @order  norms are summed in double, so that no float's square under- or overflows; Norm::batch in the backend's
@@ -111,30 +112,30 @@ struct SharpnessAware {
     expect_finite("SharpnessAware", "gamma", gamma);
   }
 
-  template <class T, class B, class F>
+  template <class T, class B, class F, class SumT = WholeBatch>
   void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Nothing<T, B>&, F&& f, Out<T, 2, B> y,
-               Saved<T, B>& saved) const {
+               Saved<T, B>& saved, const SumT& sum = {}) const {
     for (auto* t : {&saved.normalized, &saved.point}) t->resize(x.extent(0), x.extent(1));
     saved.inverse.resize(norms(x));
-    step(ctx, x, f, y, saved.normalized.view(), saved.point.view(), saved.inverse.view());
+    step(ctx, x, f, y, saved.normalized.view(), saved.point.view(), saved.inverse.view(), sum);
   }
-  template <class T, class B, class F>
-  void infer(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Nothing<T, B>&, F&& f,
-             Out<T, 2, B> y) const {
+  template <class T, class B, class F, class SumT = WholeBatch>
+  void infer(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Nothing<T, B>&, F&& f, Out<T, 2, B> y,
+             const SumT& sum = {}) const {
     auto mark = ctx.mark();
     auto point = ctx.template scratch<T>(x.extent(0), x.extent(1));
-    step(ctx, x, f, y, y, point, ctx.template scratch<double>(norms(x)));
+    step(ctx, x, f, y, y, point, ctx.template scratch<double>(norms(x)), sum);
   }
-  template <class T, class B, class F>
+  template <class T, class B, class F, class SumT = WholeBatch>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, const Saved<T, B>& saved, F&& df,
-                In<T, 2, B> dy, Nothing<T, B>&, Out<T, 2, B> dx, Nothing<T, B>&) const {
+                In<T, 2, B> dy, Nothing<T, B>&, Out<T, 2, B> dx, Nothing<T, B>&, const SumT& sum = {}) const {
     auto mark = ctx.mark();
     auto du = ctx.template scratch<T>(x.extent(0), x.extent(1)), dz = ctx.template scratch<T>(x.extent(0), x.extent(1));
     auto slope = ctx.template scratch<T>(norms(x));
     fill(ctx, dz, 0);
     B::for_each(ctx, x.size(), fn::ScaledSumBackward<T>{T(gamma), dy.data(), du.data(), dx.data()});
     df(saved.point, du, dz, 1);
-    inner_products(ctx, saved.normalized.view(), View<const T, 2, B>(dz), slope);
+    inner_products(ctx, saved.normalized.view(), View<const T, 2, B>(dz), slope, sum);
     B::for_rows(ctx, x.extent(0),
                 fn::SharpenBackward<T, B>{T(rho), saved.normalized, dz, slope, saved.inverse, du, dx});
     df(x, du, dx, 0);
@@ -151,11 +152,11 @@ struct SharpnessAware {
     }
   }
   /// (1). normalized may be y.
-  template <class C, class T, class B, class F>
+  template <class C, class T, class B, class F, class SumT>
   void step(C& ctx, View<const T, 2, B> x, F& f, View<T, 2, B> y, View<T, 2, B> normalized, View<T, 2, B> point,
-            View<double, 1, B> inverse) const {
+            View<double, 1, B> inverse, const SumT& sum) const {
     f(x, normalized, 0);
-    inner_products(ctx, normalized, normalized, inverse);
+    inner_products(ctx, normalized, normalized, inverse, sum);
     B::for_each(ctx, inverse.size(), fn::InverseRoot{least<T>(), inverse.data()});
     B::for_rows(ctx, x.extent(0), fn::Sharpen<T, B>{T(rho), x, inverse, normalized, point});
     f(point, y, 1, fn::ScaledSum<T>{x.data(), T(gamma), y.data(), y.data()});
@@ -164,15 +165,16 @@ struct SharpnessAware {
   Index norms(const V& x) const {
     return norm == Norm::item ? x.extent(0) : 1;
   }
-  template <class C, class T, class Sum, class B>
+  template <class C, class T, class Sum, class B, class SumT>
   void inner_products(C& ctx, View<T, 2, B> a, NonDeduced<View<const std::remove_const_t<T>, 2, B>> b,
-                      View<Sum, 1, B> out) const {
+                      View<Sum, 1, B> out, const SumT& sum) const {
     using U = std::remove_const_t<T>;
     if (norm == Norm::item) {
       B::for_rows(ctx, a.extent(0), fn::RowInnerProduct<U, B, Sum>{a, b, out});
     } else {
       fill(ctx, out, 0);
       add_inner_product(ctx, View<const U, 2, B>(a), b, out.data());
+      sum(ctx, out.data(), out.size());
     }
   }
 };

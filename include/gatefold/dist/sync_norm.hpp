@@ -1,0 +1,73 @@
+#pragma once
+
+#include <type_traits>
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/update/sharpness_aware.hpp"
+#include "gatefold/update/update.hpp"
+
+namespace gatefold::dist {
+
+/// Of an update rule that takes a norm over the items of a batch, or an optimizer that takes one of gradients: the same
+/// with the norm over all shards.
+///
+///     Residual{dist::SyncNorm{update::SharpnessAware{.norm = update::Norm::batch}, &shard}, branch}
+///
+///     ‖u‖² = Σ_j ‖u_j‖²,   ⟨n, dz⟩ = Σ_j ⟨n_j, dz_j⟩   over the shards j                                (1)
+///
+/// As SyncBatchNorm does for means of a batch. All shards call it together, those without items too; forward, infer and
+/// backward exchange a number each. With norms of items nothing crosses.
+/// @tparam RuleT  one without parameters and carry, whose functions take a sum over the batch (WholeBatch) last
+/// @throws ArgumentError as the rule, and unless there is a shard
+/// @order  that of Shard::sum: values of one process to rounding, bits of the number of shards
+template <class RuleT, class ShardT>
+struct SyncNorm {
+  static constexpr bool takes_norm = requires(RuleT r) { requires std::is_same_v<decltype(r.norm), update::Norm>; };
+  static_assert(takes_norm,
+                "gatefold: SyncNorm is for what takes a norm over a batch: update::SharpnessAware{.norm = "
+                "update::Norm::batch}, or optim::NormalizedGd; see docs/distributed.md");
+  RuleT rule;
+  ShardT* shard;
+
+  static constexpr int evaluations = hook::rule::evaluations<RuleT>();
+
+  template <class T, class B>
+  using Saved = gatefold::Saved<RuleT, T, B>;
+  template <class T, class B>
+  void validate(const Nothing<T, B>& params, Index items, Index dim, const Nothing<T, B>& carry) const {
+    expect(shard != nullptr, "SyncNorm", "shard", "one of dist::run", "null");
+    if constexpr (hook::rule::validate<RuleT, T, B>()) rule.validate(params, items, dim, carry);
+  }
+
+  template <class T, class B, class F>
+  void forward(typename B::Context& ctx, const Nothing<T, B>& p, In<T, 2, B> x, Nothing<T, B>& carry, F&& f,
+               Out<T, 2, B> y, Saved<T, B>& saved) const {
+    rule.forward(ctx, p, x, carry, f, y, saved, sum());
+  }
+  template <class T, class B, class F>
+  void infer(typename B::Context& ctx, const Nothing<T, B>& p, In<T, 2, B> x, Nothing<T, B>& carry, F&& f,
+             Out<T, 2, B> y) const {
+    rule.infer(ctx, p, x, carry, f, y, sum());
+  }
+  template <class T, class B, class F>
+  void backward(typename B::Context& ctx, const Nothing<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, F&& df,
+                In<T, 2, B> dy, Nothing<T, B>& dcarry, Out<T, 2, B> dx, Nothing<T, B>& grads) const {
+    rule.backward(ctx, p, x, saved, df, dy, dcarry, dx, grads, sum());
+  }
+
+ private:
+  struct OverShards {
+    ShardT& shard;
+    template <class C, class T>
+    void operator()(C& ctx, T* values, Index n) const {
+      shard.sum(ctx, values, n);
+    }
+  };
+  OverShards sum() const { return {*shard}; }
+};
+template <class R, class S>
+SyncNorm(R, S*) -> SyncNorm<R, S>;
+
+}  // namespace gatefold::dist

@@ -1,0 +1,167 @@
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/dist/held_rows.hpp"
+#include "gatefold/dist/sharded.hpp"
+#include "gatefold/dist/sync_norm.hpp"
+#include "gatefold/optim/normalized_gd.hpp"
+#include "gatefold/tensor/pack.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// sums[e] += Σ of `each` squares, or its root
+struct AddNorm {
+  Index each;
+  const double* squares;
+  bool root;
+  double* sums;
+  GATEFOLD_HD void operator()(Index e) const {
+    double sum = 0;
+    for (Index i = 0; i < each; ++i) sum += squares[e * each + i];
+    sums[e] += root ? std::sqrt(sum) : sum;
+  }
+};
+
+}  // namespace fn
+
+namespace dist {
+
+/// NormalizedGd of a model on shards, inside DataParallel:
+///
+///     DataParallel{InGroups{is_expert, SyncNorm{optim::NormalizedGd{.lr = 0.1}, &shard}, optim::Sgd{}}, &shard}
+///
+///     ‖G_e‖² = Σ_t ‖G_t,e‖²   over the slices e of all tensors t, whichever shards hold them             (2)
+///
+/// With per_expert = false over everything. All shards call it together.
+/// @throws ArgumentError as NormalizedGd, on all shards
+/// @cost   that of NormalizedGd, and two exchanges: of a number for each tensor, and of one for each of its experts
+/// @order  by expert and then by tensor: with per_expert the bits of one process that has the same gradients, otherwise
+///         its values to rounding; of no placement
+template <class ShardT>
+struct SyncNorm<optim::NormalizedGd, ShardT> {
+  using IsOptimizer = void;
+  optim::NormalizedGd optimizer;
+  ShardT* shard;
+  double lr = optimizer.lr;
+
+  template <class Pack>
+  using State = optim::StepCount<Pack>;
+  void validate() const {
+    expect(shard != nullptr, "SyncNorm", "shard", "one of dist::run", "null");
+    optim::validate_options(inner());
+  }
+  template <class C, class Pack>
+  State<Pack> begin(C& ctx, const Pack& params) const {
+    validate();
+    return inner().begin(ctx, params);
+  }
+  template <class C, class Pack>
+  void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
+    validate();
+    expect_like("NormalizedGd.step", "grads", params, grads);
+    const Terms terms = terms_of(grads);
+    const auto here = ctx.here();
+    auto mark = ctx.mark();
+    const double* sums = norms(ctx, grads, terms);
+    ++state.step;
+    each(
+        [&](const Name&, auto& p, const DealtRows& rows, const auto& g) {
+          if (g.size() == 0) return;
+          const auto* from = g.data();
+          auto* to = p.data();
+          const auto step = [&](Index slices, Index slice, const double* of) {
+            inner().step_slices(ctx, slices, slice, from, of, to);
+            from += slices * slice;
+            to += slices * slice;
+          };
+          if (!optimizer.per_expert || !rows.deal) return step(terms.slices, p.size() / terms.slices, sums);
+          for (const Index e : rows.of(shard->index())) step(1, p.size() / p.extent(0), sums + e);
+        },
+        params, std::as_const(grads));
+  }
+
+ private:
+  /// What is summed to norms: of each tensor a square for each slice, of a dealt one for each expert.
+  struct Terms {
+    std::vector<Range> of{};  // by tensor; none of one that is empty on all shards
+    Index slices = 0, count = 0;
+  };
+
+  optim::NormalizedGd inner() const { return optim::with_rate(optimizer, lr); }
+  /// f(name, tensor, its DealtRows, those of the other packs)
+  template <class F, class... P>
+  static void each(const F& f, P&... packs) {
+    for_each_learned(sharded::Visitor<true, const F>{f}, packs...);
+  }
+  template <class Pack>
+  Terms terms_of(const Pack& grads) const {
+    std::vector<Index> mine;
+    std::vector<DealtRows> dealt;
+    std::vector<std::string> names;
+    each(
+        [&](const Name& at, const auto& g, const DealtRows& rows) {
+          mine.push_back(g.size() > 0 ? g.extent(0) : 0);
+          dealt.push_back(rows);
+          names.push_back(at.str());
+        },
+        grads);
+    const HeldRows held(*shard, mine);
+    Terms terms{{}, optimizer.per_expert ? 0 : 1, 0};
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      held.expect_dealt("NormalizedGd.step", names[i], i, dealt[i]);
+      const Index extent = held.count(i) == 0 ? 0 : dealt[i].deal ? dealt[i].experts.count : mine[i];
+      if (extent > 0 && optimizer.per_expert) {
+        if (terms.slices == 0) terms.slices = extent;
+        expect(extent == terms.slices, "NormalizedGd.step", names[i],
+               Joined{terms.slices, " experts as its first extent"}, extent);
+      }
+      terms.of.push_back({terms.count, extent > 0 && !optimizer.per_expert && !dealt[i].deal ? 1 : extent});
+      terms.count += terms.of.back().count;
+    }
+    return terms;
+  }
+  /// [slices] norms, or their squares.
+  template <class C, class Pack>
+  const double* norms(C& ctx, const Pack& grads, const Terms& terms) const {
+    const auto squares = ctx.template scratch<double>(terms.count), sums = ctx.template scratch<double>(terms.slices);
+    fill(ctx, squares, 0);
+    fill(ctx, sums, 0);
+    std::size_t next = 0;
+    each(
+        [&](const Name&, const auto& g, const DealtRows& rows) {
+          const Range& of = terms.of[next++];
+          if (g.size() == 0 || (!rows.deal && shard->index() > 0)) return;  // what all hold counts once
+          const auto* from = g.data();
+          const auto add = [&](Index slices, Index slice, Index first) {
+            using T = std::remove_cvref_t<decltype(*from)>;
+            C::Backend::for_rows(ctx, slices, fn::SliceNorm<T>{from, slice, false, squares.data() + of.first + first});
+            from += slices * slice;
+          };
+          if (!rows.deal) return add(of.count, g.size() / of.count, 0);
+          for (const Index e : rows.of(shard->index())) add(1, g.size() / g.extent(0), e);
+        },
+        grads);
+    shard->sum(ctx, squares.data(), terms.count);
+    for (const Range& of : terms.of)
+      if (of.count > 0)
+        C::Backend::for_each(
+            ctx, terms.slices,
+            fn::AddNorm{of.count / terms.slices, squares.data() + of.first, optimizer.sum_of_norms, sums.data()});
+    return sums.data();
+  }
+};
+
+}  // namespace dist
+}  // namespace gatefold

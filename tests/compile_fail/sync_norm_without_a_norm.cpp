@@ -1,0 +1,14 @@
+// expect: gatefold: SyncNorm is for what takes a norm over a batch
+#include <gatefold/gatefold.hpp>
+
+#include "gatefold/dist.hpp"
+
+using namespace gatefold;
+
+#ifdef GATEFOLD_FAIL
+using Rule = update::HeavyBall;
+#else
+using Rule = update::SharpnessAware;
+#endif
+
+auto of_shards(dist::Shard<dist::Alone>& shard) { return dist::SyncNorm{Rule{}, &shard}; }
