@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <string>
 #include <vector>
 
 using namespace gatefold;
@@ -39,4 +40,42 @@ TEST_CASE("a placement that is not given is even, and one that is names a shard 
                        "here: placement[1]: expected a shard in [0, 2), got 2", ArgumentError);
   CHECK_THROWS_WITH_AS((Placement{{-1, 2}}.filled("here", 2, 2)),
                        "here: placement[0]: expected a shard in [0, 2), got -1", ArgumentError);
+}
+
+TEST_CASE("an expert with copies is on several shards") {
+  const Placement p{{1, 0, 1, 3}, {{3, 1}, {0, 2}, {3, 0}}};
+  CHECK(p.shards_of(0) == Numbers{1, 2});
+  CHECK(p.shards_of(1) == Numbers{0});
+  CHECK(p.shards_of(3) == Numbers{0, 1, 3});
+  CHECK((p.on(1, 3) && p.on(3, 3) && p.on(2, 0) && !p.on(2, 3)));
+  CHECK(p.experts_of(1) == Numbers{0, 2, 3});
+  CHECK(p.experts_of(1, {1, 3}) == Numbers{1, 2});
+  CHECK(p.by_shard(4, {0, 4}) == std::vector<Numbers>{{1, 3}, {0, 2, 3}, {0}, {3}});
+  CHECK(p.by_shard(4, {1, 3}) == std::vector<Numbers>{{0, 2}, {1, 2}, {}, {2}});
+  CHECK(p.count(1) == 3);
+  CHECK(p.count(0, {2, 2}) == 1);
+  CHECK(p.filled("here", 4, 4) == p);
+  CHECK((Placement{{}, {{0, 1}}}.filled("here", 2, 2) == Placement{{0, 1}, {{0, 1}}}));
+}
+
+TEST_CASE("copies name an expert and a shard that does not hold it yet; who trains has none") {
+  const auto message = [](const Placement& p) -> std::string {
+    try {
+      p.filled("here", 3, 2);
+    } catch (const ArgumentError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  CHECK(message({{0, 0, 1}, {{1, 1}, {2, 0}}}) == "");
+  CHECK(message({{0, 0, 1}, {{1, 1}, {3, 0}}}) == "here: placement.copies[1]: expected an expert in [0, 3), got 3");
+  CHECK(message({{0, 0, 1}, {{-1, 1}}}) == "here: placement.copies[0]: expected an expert in [0, 3), got -1");
+  CHECK(message({{0, 0, 1}, {{1, 2}}}) == "here: placement.copies[0]: expected a shard in [0, 2), got 2");
+  CHECK(message({{0, 0, 1}, {{1, 0}}}) ==
+        "here: placement.copies[0]: expected a shard that does not hold expert 1 yet, got 0");
+  CHECK(message({{0, 0, 1}, {{1, 1}, {1, 1}}}) ==
+        "here: placement.copies[1]: expected a shard that does not hold expert 1 yet, got 1");
+  CHECK_THROWS_WITH_AS((Placement{{0, 0}, {{1, 1}}}.without_copies("here")),
+                       "here: placement.copies: expected none: copies serve (dist::replicate), and do not learn, got 1",
+                       ArgumentError);
 }

@@ -1,13 +1,17 @@
 // Trains compositions of tests/descriptors on four shards, each from the start and from its own checkpoint, one of them
-// also with experts that move, and leaves their checkpoints in a folder: bits.sh compares what 1 to 4 processes leave.
+// also with experts that move, and leaves their checkpoints in a folder, and what a model gives that serves, with and
+// without copies of its experts: bits.sh compares what 1 to 4 processes leave.
 // Four processes with two threads each are two nodes, whose messages are gathered on the way.
 //
 //   mpirun -n R bits FOLDER THREADS
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "descriptors/composition.hpp"
 #include "descriptors/extras.hpp"
@@ -101,6 +105,40 @@ void train(ShardT& shard, const C& c, int threads, const std::filesystem::path& 
   dist::save_checkpoint(shard, folder / name, trainer);
 }
 
+/// What a model gives for some batches; with copies of its experts, of other ones for each batch.
+template <class ShardT>
+void serve(ShardT& shard, int threads, const std::filesystem::path& path, bool copies) {
+  constexpr Index dim = 8, experts = 6, layers = 2;
+  Cpu::Context ctx(threads, true);
+  const Stack model{
+      Residual{update::HeavyBall{},
+               dist::ExpertParallel{Mixture{SoftmaxTopK{.scores = {.experts = experts}, .selection = {.k = 2}},
+                                            Mlp<Gelu>{.model_dim = dim, .hidden_dim = 13}},
+                                    &shard}},
+      layers};
+  auto params = init_params<float, Cpu>(model, ctx, Seed{5});
+  std::ofstream file;
+  if (shard.index() == 0) file.open(path, std::ios::binary);
+  for (const Index of_batch : {Index(37), Index(2), Index(64)}) {  // of two, some shards have none
+    if (copies) {
+      std::vector<std::vector<Index>> loads(layers, std::vector<Index>(experts, 3));
+      for (std::size_t l = 0; l < loads.size(); ++l)
+        loads[l][static_cast<std::size_t>(of_batch + shards) % experts] = 90;
+      dist::replicate(shard, ctx, params, loads, dist::HottestFirst{.extra = of_batch % 3});
+    }
+    const auto x = uniform_tensor<float>(ctx, Seed{static_cast<std::uint64_t>(of_batch)}, 1, of_batch, dim);
+    const auto mine = shard.part_of(of_batch);
+    Tensor<float, 2, Cpu> y(mine.count, dim), all(of_batch, dim);
+    Carry<std::remove_const_t<decltype(model)>, float, Cpu> carry;
+    model.begin(ctx, params, mine.count, carry);
+    infer(model, ctx, params, x.view().rows(mine.first, mine.count), carry, y);
+    std::vector<Index> counts;
+    for (Index j = 0; j < shards; ++j) counts.push_back(dim * dist::Range::of(of_batch, j, shards).count);
+    shard.gather(dist::HostMemory{}, y.data(), counts, all.data());
+    file.write(reinterpret_cast<const char*>(all.data()), all.size() * static_cast<Index>(sizeof(float)));
+  }
+}
+
 }  // namespace
 
 int main(int, char** argv) {
@@ -129,6 +167,8 @@ int main(int, char** argv) {
       const Composition normed{linear_scores, independent, top_k, absent, residual, sharpness_of_batch, mlp};
       one(normed, "sharpness_aware");
       train(shard, normed, threads, folder, "sharpness_aware.moves", true);
+      serve(shard, threads, folder / "served", false);
+      serve(shard, threads, folder / "served.copies", true);
     });
   } catch (const std::exception& error) {
     world.fail(error.what());

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # bits.sh PROGRAM LAUNCHER FLAG PROCESSES...: what PROGRAM (bits.cpp) leaves is the same bytes from so many processes,
-# each on 1 and on 2 threads a shard, and whether experts stay or move. LAUNCHER FLAG R: mpirun with R processes.
+# each on 1 and on 2 threads a shard, and whether experts stay, move or serve with copies.
+# LAUNCHER FLAG R: mpirun with R processes.
 program=$1 launcher=$2 flag=$3
 shift 3
 work=$(mktemp -d)
@@ -13,13 +14,14 @@ for processes; do
     mkdir "$folder"
     timeout 300 "$launcher" "$flag" "$processes" "$program" "$folder" "$threads" </dev/null ||
       { echo "$processes processes, $threads threads: exit status $?"; failed=1; continue; }
-    [[ -n $first ]] || { first=$folder; (($(find "$first" -type f | wc -l) == 24)) || { ls "$first"; failed=1; }; }
+    [[ -n $first ]] || { first=$folder; (($(find "$first" -type f | wc -l) == 26)) || { ls "$first"; failed=1; }; }
     diff -rq "$first" "$folder" || failed=1
     cmp "$folder/top_k" "$folder/top_k.chunks" || failed=1
     ! cmp -s "$folder/top_k" "$folder/bfloat16" || { echo "rows are not rounded"; failed=1; }
     for stays in top_k bfloat16 soft_moe sharpness_aware; do
       cmp "$folder/$stays" "$folder/$stays.moves" || failed=1
     done
+    cmp "$folder/served" "$folder/served.copies" || failed=1
   done
 done
 exit $failed

@@ -114,8 +114,9 @@ struct ExpertParallel {
     expect_shard();
     auto whole = mixture.template init<T, B>(ctx, seed);
     Params<T, B> p{std::move(whole.gate), {}};
-    take_experts(ctx, mixture.expert, placement.filled("ExpertParallel", experts(), shard->count()), shard->index(),
-                 shard->count(), p.expert, whole.expert);
+    const char* where = "ExpertParallel";
+    take_experts(ctx, mixture.expert, placement.without_copies(where).filled(where, experts(), shard->count()),
+                 shard->index(), shard->count(), p.expert, whole.expert);
     return p;
   }
   template <class T, class B>
@@ -187,6 +188,7 @@ struct ExpertParallel {
     saved.batch.expect_same("ExpertParallel.backward", x);
     expect(saved.deal == p.expert.deal, "ExpertParallel.backward", "saved", "what forward kept of these parameters",
            "that of others, or from before experts moved");
+    saved.deal->placement.without_copies("ExpertParallel.backward");
     auto mark = ctx.mark();
     const auto& plan = saved.own();
     const auto in = plan.dispatched(x);

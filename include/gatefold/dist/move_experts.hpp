@@ -135,10 +135,12 @@ class Move {
     std::vector<std::vector<Index>> leave(count), come(count);  // rows by shard; those that stay are its own
     Index before = 0, after = 0;
     for (Index e = experts.first; e < experts.first + experts.count; ++e) {
-      const Index was = change.from->placement.shard_of[static_cast<std::size_t>(e)],
-                  is = change.to->placement.shard_of[static_cast<std::size_t>(e)];
-      if (was == me) leave[static_cast<std::size_t>(is)].push_back(before++);
-      if (is == me) come[static_cast<std::size_t>(was)].push_back(after++);
+      const Placement &from_here = change.from->placement, &to_there = change.to->placement;
+      const Index was = from_here.shard_of[static_cast<std::size_t>(e)];
+      if (was == me)
+        for (const Index j : to_there.shards_of(e)) leave[static_cast<std::size_t>(j)].push_back(before);
+      before += from_here.on(me, e);
+      if (to_there.on(me, e)) come[static_cast<std::size_t>(was)].push_back(after++);
     }
     std::vector<std::vector<T>> out(count), in(count);  // on the host: rows that move are few
     std::vector<Bytes> give;
@@ -163,16 +165,31 @@ class Move {
 
 /// @throws ArgumentError on all shards unless they all ask for the same
 template <class ShardT>
-void expect_same_placements(ShardT& shard, const std::vector<Placement>& to) {
+void expect_same_placements(ShardT& shard, const char* where, const std::vector<Placement>& to) {
   same::Numbers numbers;
   const std::size_t count = to.size();
   numbers.add(Name{nullptr, "placements"}, same::hash(0, &count, sizeof count));
   for (std::size_t i = 0; i < to.size(); ++i) {
     const Name all{nullptr, "placements"};
-    numbers.add(Name{&all, {}, static_cast<Index>(i)},
-                same::hash(to[i].shard_of.size(), to[i].shard_of.data(), to[i].shard_of.size() * sizeof(Index)));
+    numbers.add(Name{&all, {}, static_cast<Index>(i)}, same::hash(to[i]));
   }
-  same::expect_numbers(shard, "move_experts", numbers);
+  same::expect_numbers(shard, where, numbers);
+}
+/// What becomes of the deals of all ExpertParallel of a model.
+/// @throws ArgumentError on all shards where the placements do not fit or are not the same on all
+template <class ShardT>
+std::vector<Change> changes_of(ShardT& shard, const char* where, const std::vector<std::shared_ptr<const Deal>>& deals,
+                               const std::vector<Placement>& to) {
+  expect_same_placements(shard, where, to);
+  expect(to.size() == deals.size(), where, "placements", Joined{"one for each of ", deals.size(), " ExpertParallel"},
+         to.size());
+  std::vector<Change> changes;
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    Deal next = *deals[i];
+    next.placement = to[i].filled(where, next.placement.experts(), shard.count());
+    changes.push_back({deals[i], std::make_shared<const Deal>(std::move(next))});
+  }
+  return changes;
 }
 
 }  // namespace moving
@@ -200,19 +217,13 @@ std::vector<Placement> placements(const R& run) {
 ///         optimizer's state twice in memory meanwhile
 template <class ShardT, class R>
 Index move_experts(ShardT& shard, R& run, const std::vector<Placement>& to) {
-  moving::expect_same_placements(shard, to);
-  const auto deals = deals_of(run.params);
-  expect(to.size() == deals.size(), "move_experts", "placements",
-         Joined{"one for each of ", deals.size(), " ExpertParallel"}, to.size());
+  const auto changes = moving::changes_of(shard, "move_experts", deals_of(run.params), to);
   if constexpr (requires { run.waiting(); })
     expect(run.waiting() == 0, "move_experts", "run", "no part of a batch that waits for a step", run.waiting());
-  std::vector<moving::Change> changes;
   Index moved = 0;
-  for (std::size_t i = 0; i < to.size(); ++i) {
-    Deal next = *deals[i];
-    next.placement = to[i].filled("move_experts", next.placement.experts(), shard.count());
-    changes.push_back({deals[i], std::make_shared<const Deal>(std::move(next))});
-    const auto &was = changes.back().from->placement.shard_of, &is = changes.back().to->placement.shard_of;
+  for (const auto& [from, next] : changes) {
+    const auto &was = from->placement.without_copies("move_experts").shard_of,
+               &is = next->placement.without_copies("move_experts").shard_of;
     for (std::size_t e = 0; e < was.size(); ++e) moved += was[e] != is[e];
   }
   if (moved == 0) return 0;

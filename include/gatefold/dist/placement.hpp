@@ -10,11 +10,18 @@
 
 namespace gatefold::dist {
 
+/// A further place of an expert.
+struct Copy {
+  Index expert, shard;
+  friend bool operator==(const Copy&, const Copy&) = default;
+};
+
 /// Which shard holds which expert of a mixture. Any shard may hold any of them, or none; without entries they are dealt
 /// evenly and in order. It decides what a shard computes and how much crosses, and reaches no bit of what they compute
 /// together.
 struct Placement {
   std::vector<Index> shard_of{};  // [E] or empty
+  std::vector<Copy> copies{};     // of experts that serve (replicate.hpp); one that learns lies on one shard
 
   /// Those of shard j are Range::of(experts, j, shards).
   static Placement even(Index experts, Index shards) {
@@ -24,7 +31,18 @@ struct Placement {
     return p;
   }
   Index experts() const { return static_cast<Index>(shard_of.size()); }
-  bool on(Index shard, Index expert) const { return shard_of[static_cast<std::size_t>(expert)] == shard; }
+  bool on(Index shard, Index expert) const {
+    return shard_of[static_cast<std::size_t>(expert)] == shard ||
+           std::find(copies.begin(), copies.end(), Copy{expert, shard}) != copies.end();
+  }
+  /// Those that hold an expert, ascending.
+  std::vector<Index> shards_of(Index expert) const {
+    std::vector<Index> found{shard_of[static_cast<std::size_t>(expert)]};
+    for (const Copy& c : copies)
+      if (c.expert == expert) found.push_back(c.shard);
+    std::sort(found.begin(), found.end());
+    return found;
+  }
 
   /// Of the experts `among` those of a shard, ascending, the first of `among` being 0: its rows of their tensors.
   std::vector<Index> experts_of(Index shard, const Range& among) const {
@@ -39,29 +57,54 @@ struct Placement {
     std::vector<std::vector<Index>> found(static_cast<std::size_t>(shards));
     for (Index e = 0; e < among.count; ++e)
       found[static_cast<std::size_t>(shard_of[static_cast<std::size_t>(among.first + e)])].push_back(e);
+    if (copies.empty()) return found;
+    for (const Copy& c : copies)
+      if (among.has(c.expert)) found[static_cast<std::size_t>(c.shard)].push_back(c.expert - among.first);
+    for (auto& experts : found) std::sort(experts.begin(), experts.end());
     return found;
   }
   Index count(Index shard, const Range& among) const {
     const auto first = shard_of.begin() + among.first;
-    return std::count(first, first + among.count, shard);
+    return std::count(first, first + among.count, shard) +
+           std::count_if(copies.begin(), copies.end(),
+                         [&](const Copy& c) { return c.shard == shard && among.has(c.expert); });
   }
   Index count(Index shard) const { return count(shard, {0, experts()}); }
-  /// Whether the experts of all shards, one shard after the other, are in order.
+  /// Whether the experts of all shards, one shard after the other, are in order. Of experts without copies.
   bool in_order(const Range& among) const {
     const auto first = shard_of.begin() + among.first;
     return std::is_sorted(first, first + among.count);
   }
 
   /// This one, or where it has no entries the even one.
-  /// @throws ArgumentError unless there is a shard in [0, shards) for each expert
+  /// @throws ArgumentError unless there is a shard in [0, shards) for each expert and each copy, and none holds an
+  ///         expert twice
   Placement filled(const char* where, Index of_experts, Index shards) const {
-    if (shard_of.empty()) return even(of_experts, shards);
-    expect(experts() == of_experts, where, "placement", Joined{"a shard for each of ", of_experts, " experts"},
-           experts());
-    for (Index e = 0; e < of_experts; ++e) {
-      const Index j = shard_of[static_cast<std::size_t>(e)];
-      expect(j >= 0 && j < shards, where, Joined{"placement[", e, "]"}, Joined{"a shard in [0, ", shards, ")"}, j);
+    Placement p = *this;
+    if (shard_of.empty()) p.shard_of = even(of_experts, shards).shard_of;
+    expect(p.experts() == of_experts, where, "placement", Joined{"a shard for each of ", of_experts, " experts"},
+           p.experts());
+    const auto expect_shard = [&](const char* list, Index i, Index j) {
+      expect(j >= 0 && j < shards, where, Joined{"placement", list, "[", i, "]"},
+             Joined{"a shard in [0, ", shards, ")"}, j);
+    };
+    for (Index e = 0; e < of_experts; ++e) expect_shard("", e, p.shard_of[static_cast<std::size_t>(e)]);
+    p.copies.clear();
+    for (const Copy& c : copies) {
+      const Index i = static_cast<Index>(p.copies.size());
+      expect(c.expert >= 0 && c.expert < of_experts, where, Joined{"placement.copies[", i, "]"},
+             Joined{"an expert in [0, ", of_experts, ")"}, c.expert);
+      expect_shard(".copies", i, c.shard);
+      expect(!p.on(c.shard, c.expert), where, Joined{"placement.copies[", i, "]"},
+             Joined{"a shard that does not hold expert ", c.expert, " yet"}, c.shard);
+      p.copies.push_back(c);
     }
+    return p;
+  }
+  /// @throws ArgumentError where experts have copies
+  const Placement& without_copies(const char* where) const {
+    expect(copies.empty(), where, "placement.copies", "none: copies serve (dist::replicate), and do not learn",
+           copies.size());
     return *this;
   }
   friend bool operator==(const Placement&, const Placement&) = default;

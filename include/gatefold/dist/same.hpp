@@ -10,6 +10,7 @@
 #include "gatefold/core/philox.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/dist/memory.hpp"
+#include "gatefold/dist/placement.hpp"
 #include "gatefold/tensor/pack.hpp"
 
 /// What all shards hold is the same on all of them, or the run goes wrong without a word.
@@ -25,6 +26,10 @@ inline std::uint64_t hash(std::uint64_t h, const void* from, std::size_t bytes) 
     h = mix64(h ^ word);
   }
   return h;
+}
+inline std::uint64_t hash(const Placement& p) {
+  const std::uint64_t h = hash(p.shard_of.size(), p.shard_of.data(), p.shard_of.size() * sizeof(Index));
+  return hash(h, p.copies.data(), p.copies.size() * sizeof(Copy));
 }
 struct Numbers {
   std::vector<std::uint64_t> found{};
@@ -53,10 +58,7 @@ struct NumbersOfPack : Numbers {
     add(at, hash(extents(t, 0), values.data(), values.size() * sizeof(*t.data())));
   }
   void sharded(const Name& at, const auto& p) {
-    if (p.deal) {
-      const auto& placement = p.deal->placement.shard_of;
-      add(Name{&at, "placement"}, hash(0, placement.data(), placement.size() * sizeof(Index)));
-    }
+    if (p.deal) add(Name{&at, "placement"}, hash(p.deal->placement));
     auto one = [&](const Name& name, const auto& t) { add(name, extents(t, 1)); };
     pack::visit<false>(one, at, p.part);
   }

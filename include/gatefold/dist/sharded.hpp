@@ -68,6 +68,10 @@ struct DealtRows {
   const Deal* deal = nullptr;
   Range experts{};
   bool in_order() const { return !deal || deal->placement.in_order(experts); }
+  /// @throws ArgumentError where some lie on several shards
+  void expect_once(const char* where) const {
+    if (deal) deal->placement.without_copies(where);
+  }
   /// Those of a shard, in the order in which they lie there.
   std::vector<Index> of(Index shard) const { return deal->placement.experts_of(shard, experts); }
   std::vector<std::vector<Index>> by_shard() const { return deal->placement.by_shard(deal->shards, experts); }

@@ -8,6 +8,7 @@
 #include "gatefold/backend/transfer.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/dist/carried_rows.hpp"
+#include "gatefold/dist/divided_slots.hpp"
 #include "gatefold/dist/memory.hpp"
 #include "gatefold/dist/placement.hpp"
 #include "gatefold/dist/shards.hpp"
@@ -54,7 +55,7 @@ class SlotExchange {
     // The number of rows, then that of slots of each expert: from each shard to each.
     std::vector<Index> told, heard(static_cast<std::size_t>(shards * (1 + experts_)));
     std::vector<Range> told_to;
-    find_rows(memory, own, rows, placement, told, told_to);
+    find_rows(shard, memory, own, rows, placement, told, told_to);
     exchange(
         shard, told.data(), [&](Index j) { return told_to[at(j)]; }, heard.data(),
         [&](Index j) {
@@ -101,7 +102,7 @@ class SlotExchange {
     for (Index e = 0; e < experts_; ++e)
       for (Index i = 0; i < counts_[at(e)]; ++i, ++s) {
         const Index expert = mine[at(e)];
-        const Index row = items ? of_rows[at(rows[at(s)])] : before[at(expert)] + i;
+        const Index row = items ? of_rows[at(rows[at(s)])] : before[at(expert)] + before_here_[at(e)] + i;
         of_slots[at(s)] = row * experts + expert;
       }
     memory.write(of_slots, numbers_.data());
@@ -199,12 +200,16 @@ class SlotExchange {
 
   /// For each shard the rows that its experts' slots read, in the order in which a slot first does, and those slots.
   /// What it is told of them: their numbers.
-  template <class M>
-  void find_rows(const M& memory, const Groups<B>& on_backend, Index rows, const Placement& placement,
+  template <class ShardT, class M>
+  void find_rows(ShardT& shard, const M& memory, const Groups<B>& on_backend, Index rows, const Placement& placement,
                  std::vector<Index>& told, std::vector<Range>& told_to) {
     const auto offsets = memory.read(on_backend.offsets.data(), on_backend.offsets.size());
     const auto row_of = memory.read(on_backend.rows.data(), on_backend.rows.size());
     const Groups<Host> own{{offsets.data(), offsets.size()}, {row_of.data(), row_of.size()}, on_backend.slots};
+    std::vector<Index> own_counts;
+    for (Index e = 0; e < own.experts(); ++e) own_counts.push_back(own.offsets(e + 1) - own.offsets(e));
+    const DividedSlots divided(shard, own_counts, placement);
+    before_here_.clear();
     std::vector<Index> number(at(rows)), seen_by(at(rows), -1);
     std::vector<Index> sent, slots;
     const auto experts_of = placement.by_shard(static_cast<Index>(give_.size()), {0, own.experts()});
@@ -217,7 +222,9 @@ class SlotExchange {
       told.push_back(0);
       Ends ends;
       for (const Index e : experts_of[at(j)]) {
-        for (Index s = own.offsets(e); s < own.offsets(e + 1); ++s) {
+        const Range of_shard = divided.own(e, j);
+        if (j == shard.index()) before_here_.push_back(divided.before(e, j));
+        for (Index s = own.offsets(e) + of_shard.first, left = of_shard.count; left > 0; ++s, --left) {
           const Index row = own.row(s);
           if (seen_by[at(row)] != j) {
             seen_by[at(row)] = j;
@@ -227,7 +234,7 @@ class SlotExchange {
           row_of_slot_.push_back(number[at(row)]);
           slots.push_back(s);
         }
-        told.push_back(own.offsets(e + 1) - own.offsets(e));
+        told.push_back(of_shard.count);
         ++told_to.back().count;
         ends.rows.push_back(static_cast<Index>(sent.size()) - part.rows.first);
         ends.slots.push_back(static_cast<Index>(slots.size()) - part.slots.first);
@@ -318,6 +325,7 @@ class SlotExchange {
   Index chunks_ = 1;
   std::vector<Range> slots_of_{};      // [chunks] of the slots that arrived, as they stand
   std::vector<Index> counts_{};        // [experts] slots
+  std::vector<Index> before_here_{};   // [experts] slots of all that stand before these: where an expert has copies
   std::vector<Part> give_{}, take_{};  // by shard
   Index rows_here_ = 0, slots_ = 0;
   bool in_order_ = true;                                // own slots are sent as they stand

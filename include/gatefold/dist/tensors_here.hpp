@@ -40,6 +40,7 @@ class TensorsHere {
       std::vector<Range> here;
       if (t.dealt) {
         held.expect_dealt(where, t.name, next, t.rows);
+        t.rows.expect_once(where);
         rows = static_cast<std::uint64_t>(held.count(next));
         if (rows > 0) here = rows_of(shard.index(), t, held, next);
         ++next;

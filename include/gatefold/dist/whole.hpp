@@ -53,6 +53,7 @@ class Whole {
     each_part([&](const Name& name, const auto& part, const DealtRows& rows, Index i) {
       using Tensor = std::remove_cvref_t<decltype(part)>;
       held.expect_dealt(where, name.str(), at(i), rows);
+      rows.expect_once(where);
       places_.push_back({held.of(at(i)), std::make_shared<Tensor>()});
       const Place& place = places_.back();
       if (shard.index() == 0) rows::resize(*static_cast<Tensor*>(place.tensor.get()), part, place.count());

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <tuple>
+#include <vector>
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/dist/group.hpp"
+#include "gatefold/dist/placement.hpp"
+
+namespace gatefold::dist {
+
+/// Copies of hot experts, and where all of them should lie so that the busiest shard has little more than the mean: the
+/// next copy for the expert that has most load on each, then the longest first, each to the shard that has least.
+///
+///     C (⌈E/C⌉ + extra) places;   the next copy for argmax_e l_e/c_e, until they are taken              (1)
+///
+/// Source: DeepSeek's expert parallelism load balancer, github.com/deepseek-ai/EPLB, its global policy: replicate, then
+/// pack. Here no shard has an expert twice; a copy that finds no other shard with room is left out.
+/// @order  of equal loads the lower expert first; of shards that have as much the one with fewer experts, then the
+///         lower
+struct HottestFirst {
+  Index extra = 1;  // places on each shard for copies
+
+  /// @param loads  [E] of each expert
+  /// @param now    where they lie: an expert's place in `shard_of` stays where it is if that shard holds it still
+  /// @throws ArgumentError unless extra is at least 0 and loads are those of the experts
+  /// @cost   O(E (E + C) extra)
+  Placement place(const std::vector<Index>& loads, Index shards, const Placement& now) const {
+    const Index experts = now.experts(), room = (experts + shards - 1) / shards + extra;
+    expect(extra >= 0, "HottestFirst", "extra", "at least 0", extra);
+    expect(static_cast<Index>(loads.size()) == experts, "HottestFirst", "loads",
+           Joined{"those of ", experts, " experts"}, loads.size());
+    const auto shards_of = packed(loads, places_of(loads, shards, shards * room - experts), shards, room);
+    Placement next{std::vector<Index>(loads.size()), {}};
+    for (std::size_t e = 0; e < loads.size(); ++e) {
+      const auto& on = shards_of[e];
+      const bool stays = std::find(on.begin(), on.end(), now.shard_of[e]) != on.end();
+      next.shard_of[e] = stays ? now.shard_of[e] : on.front();
+      for (const Index j : on)
+        if (j != next.shard_of[e]) next.copies.push_back({static_cast<Index>(e), j});
+    }
+    return next;
+  }
+
+ private:
+  /// On how many shards each expert should lie.
+  static std::vector<Index> places_of(const std::vector<Index>& loads, Index shards, Index free) {
+    std::vector<Index> places(loads.size(), 1);
+    for (; free > 0; --free) {
+      std::size_t hottest = loads.size();
+      for (std::size_t e = 0; e < loads.size(); ++e)
+        if (loads[e] > 0 && places[e] < shards &&
+            (hottest == loads.size() || loads[e] * places[hottest] > loads[hottest] * places[e]))
+          hottest = e;
+      if (hottest == loads.size()) break;  // all of them are everywhere, or have nothing to do
+      ++places[hottest];
+    }
+    return places;
+  }
+  /// The shards of each expert, ascending.
+  static std::vector<std::vector<Index>> packed(const std::vector<Index>& loads, const std::vector<Index>& places,
+                                                Index shards, Index room) {
+    std::vector<std::size_t> order(loads.size());
+    std::iota(order.begin(), order.end(), std::size_t(0));
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return loads[a] * places[b] > loads[b] * places[a]; });
+    std::vector<Index> load(static_cast<std::size_t>(shards)), experts = load;
+    std::vector<std::vector<Index>> shards_of(loads.size());
+    for (const std::size_t e : order) {
+      auto& on = shards_of[e];
+      for (Index i = 0; i < places[e]; ++i) {
+        const auto cost = [&](Index j) {
+          const auto at = static_cast<std::size_t>(j);
+          const bool has_it = std::find(on.begin(), on.end(), j) != on.end();
+          return std::tuple(has_it || experts[at] == room, load[at], experts[at], j);
+        };
+        auto best = cost(0);
+        for (Index j = 1; j < shards; ++j) best = std::min(best, cost(j));
+        if (std::get<0>(best)) break;
+        const auto at = static_cast<std::size_t>(std::get<3>(best));
+        on.push_back(std::get<3>(best));
+        load[at] += Range::of(loads[e], i, places[e]).count;
+        ++experts[at];
+      }
+      std::sort(on.begin(), on.end());
+    }
+    return shards_of;
+  }
+};
+
+}  // namespace gatefold::dist

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/dist/hottest_first.hpp"
+#include "gatefold/dist/imbalance.hpp"
+#include "gatefold/dist/move_experts.hpp"
+#include "gatefold/dist/placement.hpp"
+#include "gatefold/dist/sharded.hpp"
+
+/// Experts that serve on several shards.
+namespace gatefold::dist {
+
+/// Let the experts of parameters that serve lie elsewhere from here on, some of them on several shards. These divide an
+/// expert's slots among them (DividedSlots). All shards call it together. What follows has the bits of parameters
+/// without copies: which shard computes a slot reaches no bit of it.
+///
+/// They serve in forward and infer. Backward refuses them, as an expert's gradient is a sum over all its slots in fixed
+/// blocks, and so do checkpoints.
+/// @param params  of a model on shards, not a Trainer's: a copy of these (zeros_like, copy_pack), or read from a
+///                checkpoint; not frozen yet
+/// @param to      of each ExpertParallel, in the order of the parameters
+/// @return how many copies there are
+/// @throws ArgumentError on all shards where placements do not fit or differ; DeviceError where another shard has
+///         failed. Nothing has changed then, nor after bad_alloc
+/// @cost   rows that come cross once, in an exchange for each tensor; this shard's experts twice in memory meanwhile.
+///         From then on each forward has one more exchange, of E numbers
+template <class ShardT, class C, class P>
+Index replicate_experts(ShardT& shard, C& ctx, P& params, const std::vector<Placement>& to) {
+  const auto changes = moving::changes_of(shard, "replicate_experts", deals_of(params), to);
+  const auto here = ctx.here();
+  moving::Move<ShardT, C> move(shard, ctx);
+  move.bring(changes, params, moving::held(shard, changes, params));
+  shard.barrier();  // all shards have theirs
+  move.commit();
+  Index copies = 0;
+  for (const auto& change : changes) copies += static_cast<Index>(change.to->placement.copies.size());
+  return copies;
+}
+
+/// What replicate found and did: by ExpertParallel, in the order of the parameters.
+struct Replicated {
+  std::vector<double> before, after;  // imbalance of the loads, where experts lay and lie
+  Index copies = 0;                   // of experts
+};
+
+/// Copy hot experts of parameters that serve to where loads are even, as far as a planner finds (replicate_experts).
+///
+///     auto params = zeros_like(ctx, trainer.params);
+///     copy_pack(ctx, trainer.params, params);
+///     const auto replicated = dist::replicate(shard, ctx, params, loads.of_all(shard));
+///     infer(model, ctx, params, x, carry, y);                                 // the same bits
+///
+/// @param loads    of each expert of each ExpertParallel, the same on all shards, as ExpertLoads.of_all
+/// @param planner  place(loads [E], shards, now) gives a Placement, the same on all shards
+/// @return the imbalance of each ExpertParallel, and how many copies there are
+/// @throws as replicate_experts, and ArgumentError unless there are loads of each ExpertParallel
+template <class ShardT, class C, class P, class PlannerT = HottestFirst>
+Replicated replicate(ShardT& shard, C& ctx, P& params, const std::vector<std::vector<Index>>& loads,
+                     const PlannerT& planner = {}) {
+  const auto deals = deals_of(params);
+  expect(loads.size() == deals.size(), "replicate", "loads", Joined{"those of ", deals.size(), " ExpertParallel"},
+         loads.size());
+  Replicated result;
+  std::vector<Placement> next;
+  for (std::size_t i = 0; i < loads.size(); ++i) {
+    const Placement& now = deals[i]->placement;
+    next.push_back(planner.place(loads[i], shard.count(), now).filled("replicate", now.experts(), shard.count()));
+    result.before.push_back(imbalance(loads[i], now, shard.count()));
+    result.after.push_back(imbalance(loads[i], next.back(), shard.count()));
+  }
+  result.copies = replicate_experts(shard, ctx, params, next);
+  return result;
+}
+
+}  // namespace gatefold::dist
