@@ -153,6 +153,76 @@ TEST_CASE("cuda: items, results and their adjoints are rounded where they cross,
   }
 }
 
+TEST_CASE("cuda: copies of experts that serve change no bit") {
+  constexpr Index items = 23, dim = test::run_dim;
+  const int on_devices = devices();
+  std::atomic<int> wrong = 0;
+  Processes alone(1);
+  Processes::World world{&alone, 0};
+  dist::run(world, 3, [&](auto& shard) {
+    OnDeviceOf{on_devices}(shard.index());
+    Cuda::Context ctx;
+    const dist::ExpertParallel branch{test::run_mixture(), &shard};
+    auto params = init_params<double, Cuda>(branch, ctx, Seed{1});
+    const Index count = shard.index() == 1 ? 0 : items;
+    const auto x = uniform_tensor<double>(ctx, Seed{2}, 1, count, dim);
+    Tensor<double, 2, Cuda> u(count, dim), v(count, dim);
+    infer(branch, ctx, params, x, u);
+    dist::replicate(shard, ctx, params, std::vector<std::vector<Index>>{{90, 3, 3, 50, 3}});
+    infer(branch, ctx, params, x, v);
+    wrong += on_host(ctx, std::as_const(u).data(), u.size()) != on_host(ctx, std::as_const(v).data(), v.size());
+    wrong += params.expert.deal->placement.copies.empty();
+  });
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("cuda: norms over the batch, of a rule and of an optimizer, are those of one process") {
+  constexpr Index items = 11, dim = test::run_dim, steps = 3;
+  const update::SharpnessAware rule{.rho = 0.4, .norm = update::Norm::batch};
+  const optim::NormalizedGd gd{.lr = 0.1};
+  const optim::Sgd sgd{.lr = 0.1};
+  bool (*const is_expert)(const Name&) = [](const Name& name) {
+    return name.str().find("expert.") != std::string::npos;
+  };
+  const auto losses_of = [&](auto& trainer, const dist::Range& mine) {
+    auto& ctx = trainer.context();
+    const auto x = uniform_tensor<double>(ctx, Seed{1}, 1, items, dim),
+               target = uniform_tensor<double>(ctx, Seed{2}, 1, items, dim);
+    std::vector<double> losses;
+    for (Index i = 0; i < steps; ++i)
+      losses.push_back(trainer.step(x.view().rows(mine.first, mine.count), target.view().rows(mine.first, mine.count)));
+    return losses;
+  };
+  Cuda::Context one;
+  Trainer whole{one,
+                Residual{rule, test::run_mixture()},
+                MeanSquaredError{},
+                InGroups{is_expert, gd, sgd},
+                Seed{5},
+                Element<double>{}};
+  const std::vector<double> expected = losses_of(whole, {0, items});
+  const int on_devices = devices();
+  for (const Index shards : {3, 12}) {  // of twelve, one has no items
+    std::vector<double> found;
+    Processes alone(1);
+    Processes::World world{&alone, 0};
+    dist::run(world, shards, [&](auto& shard) {
+      OnDeviceOf{on_devices}(shard.index());
+      Cuda::Context ctx;
+      Trainer trainer{ctx,
+                      Residual{dist::SyncNorm{rule, &shard}, dist::ExpertParallel{test::run_mixture(), &shard}},
+                      dist::LossOfShards{MeanSquaredError{}, &shard},
+                      dist::DataParallel{InGroups{is_expert, dist::SyncNorm{gd, &shard}, sgd}, &shard},
+                      Seed{5},
+                      Element<double>{}};
+      const auto losses = losses_of(trainer, shard.part_of(items));
+      if (shard.index() == 0) found = losses;
+    });
+    REQUIRE(found.size() == expected.size());
+    for (std::size_t i = 0; i < found.size(); ++i) CHECK(std::abs(found[i] - expected[i]) <= 1e-13);
+  }
+}
+
 TEST_CASE("cuda: of a table the rows that any shard touched are added up") {
   const int on_devices = devices();
   Processes alone(1);

@@ -15,6 +15,7 @@
 #include "gatefold/dist/data_parallel.hpp"
 #include "gatefold/dist/expert_parallel.hpp"
 #include "gatefold/dist/loss_of_shards.hpp"
+#include "gatefold/dist/replicate.hpp"
 #include "gatefold/gatefold.hpp"
 #include "support/temp_directory.hpp"
 
@@ -153,6 +154,30 @@ TEST_CASE("where experts lie reaches no bit of a run, and the file is that of an
     run_on(3, folder.path / "even", 0, folder.file(), placement);
     CHECK(support::read_bytes(folder.file()) == expected);
   }
+}
+
+TEST_CASE("experts that serve with copies are no checkpoint: one sentence, and no file") {
+  const support::TempDirectory folder;
+  dist::Alone world;
+  const auto refused = [&](bool reads) {
+    dist::run(world, 2, [&](auto& shard) {
+      Cpu::Context ctx(1);
+      Trainer trainer{ctx, model_of(dist::ExpertParallel{mixture, &shard}),
+                      dist::LossOfShards{MeanSquaredError{}, &shard}, dist::DataParallel{optim::Sgd{}, &shard},
+                      Seed{3}};
+      if (reads) dist::save_checkpoint(shard, folder.file(), trainer);
+      const dist::Placement copied{{0, 0, 0, 1, 1, 1}, {{5, 0}}};
+      dist::replicate_experts(shard, ctx, trainer.params, {copied, copied});
+      if (reads)
+        dist::load_checkpoint(shard, folder.file(), trainer);
+      else
+        dist::save_checkpoint(shard, folder.file(), trainer);
+    });
+  };
+  const std::string none = ": placement.copies: expected none: copies serve (dist::replicate), and do not learn, got 1";
+  CHECK_THROWS_WITH_AS(refused(false), ("save_checkpoint" + none).c_str(), ArgumentError);
+  CHECK(contents(folder).empty());
+  CHECK_THROWS_WITH_AS(refused(true), ("load_checkpoint" + none).c_str(), ArgumentError);
 }
 
 TEST_CASE("a file that cannot be read or written is an error on all shards, and no file is left") {

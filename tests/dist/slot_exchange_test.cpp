@@ -131,3 +131,76 @@ TEST_CASE("rows and slots arrive by expert and shard, each row once, and slots c
         CHECK(wrong == 0);
       }
 }
+
+TEST_CASE("slots of experts with copies arrive in parts, with the numbers that they have in one process") {
+  constexpr Index shards = 3, experts = 4;
+  const dist::Placement placement{{2, 0, 1, 1}, {{0, 0}, {1, 1}, {1, 2}, {3, 0}}};
+  const std::vector<std::vector<Index>> holders{{0, 2}, {0, 1, 2}, {1}, {0, 1}};
+  const auto rows_of = [](Index shard) { return shard == 1 ? Index(0) : 5 + shard; };
+  for (const bool of_items : {true, false})  // slots that read rows of items, or rows of their own
+    for (unsigned seed = 0; seed < 8; ++seed) {
+      // The slots of all shards, by expert and then by shard: which shard and row they are of, and their numbers.
+      struct Slot {
+        Index shard, row, number;
+      };
+      std::vector<std::vector<Slot>> all(experts);
+      Index first_row = 0, number = 0;
+      for (Index j = 0; j < shards; ++j) {
+        const auto theirs = random_slots(j, experts, rows_of(j), seed);
+        Index own = 0;
+        for (Index e = 0; e < experts; ++e)
+          for (const Index r : theirs[static_cast<std::size_t>(e)]) {
+            const Index row = of_items ? r : own++;
+            all[static_cast<std::size_t>(e)].push_back({j, row, (first_row + r) * experts + e});
+          }
+        first_row += rows_of(j);
+      }
+      for (Index e = 0; e < experts && !of_items; ++e)
+        for (Slot& slot : all[static_cast<std::size_t>(e)]) slot.number = number++ * experts + e;
+      std::atomic<int> wrong = 0;
+      dist::Alone world;
+      dist::run(world, shards, [&](auto& shard) {
+        Cpu::Context ctx(1);
+        const Index me = shard.index();
+        std::vector<Index> offsets{0}, row;
+        for (const auto& of : random_slots(me, experts, rows_of(me), seed)) {
+          row.insert(row.end(), of.begin(), of.end());
+          offsets.push_back(static_cast<Index>(row.size()));
+        }
+        const auto own = static_cast<Index>(row.size()), rows = of_items ? rows_of(me) : own;
+        Groups<Cpu> groups{offsets, row, own};
+        if (!of_items) groups.rows = {};
+        Tensor<double, 2, Cpu> x(rows, 1), back(own, 1);
+        for (Index r = 0; r < rows; ++r) x(r, 0) = value_of(me, r, 0);
+        dist::SlotExchange<double, Cpu> slots;
+        slots.begin(shard, ctx, groups, rows, placement);
+        Index first = 0;
+        for (Index j = 0; j < me; ++j) first += rows_of(j);
+        slots.number(shard, ctx, groups, of_items, first, placement);
+        const Groups<Cpu> here = slots.groups();
+        Tensor<double, 2, Cpu> arrived(slots.rows(), 1), slots_here(here.slots, 1);
+        slots.bring_rows(shard, ctx, x, arrived);
+        Index s = 0;
+        for (Index e = 0; e < experts; ++e) {
+          const auto& on = holders[static_cast<std::size_t>(e)];
+          const auto& of = all[static_cast<std::size_t>(e)];
+          const auto n = static_cast<Index>(of.size()), c = static_cast<Index>(on.size());
+          for (Index i = 0; i < c; ++i)
+            for (Index k = i * n / c; k < (i + 1) * n / c && on[static_cast<std::size_t>(i)] == me; ++k, ++s) {
+              const Slot& slot = of[static_cast<std::size_t>(k)];
+              wrong += arrived(here.row(s), 0) != value_of(slot.shard, slot.row, 0);
+              wrong += here.numbers(s) != slot.number;
+              slots_here(s, 0) = value_of(slot.shard, slot.row, static_cast<Index>(e));
+            }
+        }
+        wrong += s != here.slots;
+        slots.return_slots(shard, ctx, slots_here, back);
+        for (Index e = 0; e < experts; ++e)
+          for (Index k = offsets[static_cast<std::size_t>(e)]; k < offsets[static_cast<std::size_t>(e + 1)]; ++k)
+            wrong += back(k, 0) != value_of(me, groups.row(k), e);
+      });
+      CAPTURE(seed);
+      CAPTURE(of_items);
+      CHECK(wrong == 0);
+    }
+}

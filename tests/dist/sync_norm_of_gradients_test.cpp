@@ -95,7 +95,10 @@ Values values_of(const auto& params) {
   return all;
 }
 constexpr Index items = 9, steps = 4;
-Values run_on(Index shards, int threads, bool moves, const optim::NormalizedGd& gd) {
+/// The optimizer of a run: of experts alone, or of everything.
+auto of_experts(const auto& gd) { return InGroups{is_expert, gd, optim::Sgd{.lr = 0.1}}; }
+template <class F>
+Values run_on(Index shards, int threads, bool moves, const optim::NormalizedGd& gd, const F& optimizer_of) {
   Values found;
   dist::Alone world;
   dist::run(world, shards, [&](auto& shard) {
@@ -103,7 +106,7 @@ Values run_on(Index shards, int threads, bool moves, const optim::NormalizedGd& 
     Trainer trainer{ctx,
                     model_of(dist::ExpertParallel{mixture(), &shard}),
                     dist::LossOfShards{MeanSquaredError{}, &shard},
-                    dist::DataParallel{InGroups{is_expert, dist::SyncNorm{gd, &shard}, optim::Sgd{.lr = 0.1}}, &shard},
+                    dist::DataParallel{optimizer_of(dist::SyncNorm{gd, &shard}), &shard},
                     Seed{3},
                     Element<double>{}};
     const auto x = uniform_tensor<double>(ctx, Seed{1}, 1, items, dim),
@@ -161,19 +164,17 @@ TEST_CASE("SyncNorm (2): a step in loops over all experts, on shards that hold s
 }
 
 TEST_CASE("SyncNorm of NormalizedGd: training takes the steps of one process, wherever experts lie") {
-  for (const bool per_expert : {true, false}) {
-    const optim::NormalizedGd gd{.lr = 0.1, .per_expert = per_expert};
+  const auto check = [](const optim::NormalizedGd& gd, const auto& optimizer_of) {
     Cpu::Context ctx(1);
-    Trainer trainer{ctx,     model_of(mixture()), MeanSquaredError{}, InGroups{is_expert, gd, optim::Sgd{.lr = 0.1}},
-                    Seed{3}, Element<double>{}};
+    Trainer trainer{ctx, model_of(mixture()), MeanSquaredError{}, optimizer_of(gd), Seed{3}, Element<double>{}};
     const auto x = uniform_tensor<double>(ctx, Seed{1}, 1, items, dim),
                y = uniform_tensor<double>(ctx, Seed{2}, 1, items, dim);
     for (Index i = 0; i < steps; ++i) trainer.step(x, y);
     const Values one = values_of(trainer.params);
     for (const Index shards : {1, 2, 4, 6}) {
       CAPTURE(shards);
-      const Values all = run_on(shards, 1, false, gd);
-      CHECK(run_on(shards, 2, true, gd) == all);
+      const Values all = run_on(shards, 1, false, gd, optimizer_of);
+      CHECK(run_on(shards, 2, true, gd, optimizer_of) == all);
       double largest = 0;
       for (std::size_t t = 0; t < one.size(); ++t) {
         REQUIRE(all[t].size() == one[t].size());
@@ -182,7 +183,10 @@ TEST_CASE("SyncNorm of NormalizedGd: training takes the steps of one process, wh
       }
       CHECK(largest <= 1e-13);
     }
-  }
+  };
+  for (const bool per_expert : {true, false})
+    check({.lr = 0.1, .per_expert = per_expert}, [](const auto& gd) { return of_experts(gd); });
+  check({.lr = 0.1, .per_expert = false}, [](const auto& gd) { return gd; });
 }
 
 TEST_CASE("SyncNorm of NormalizedGd: a tensor of other slices is refused on all shards, and nothing has been written") {

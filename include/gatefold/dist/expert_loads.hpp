@@ -25,7 +25,7 @@ struct ExpertLoads {
   std::vector<std::vector<Index>> slots{};  // [branches][E], of the experts that this shard had
 
   /// Count those of the last step, or part of a batch, once: a batch of no items adds nothing.
-  /// @param run  a Trainer
+  /// @param run  a Trainer, or what else has `params` of a model, and what a forward has `saved`
   template <class ShardT, class R>
   void add(const ShardT& shard, const R& run) {
     const auto deals = deals_of(run.params);

@@ -60,7 +60,8 @@ namespace dist {
 /// where the gate's plan is sparse. All shards call it together, each with its own items, of which there may be none.
 /// Items go to the shards of their experts and results come back (SlotExchange); gates see all items (GlobalGate).
 /// Gradients of the gate are each shard's part of a sum (DataParallel adds them), those of an expert are whole where
-/// the expert is. Experts that draw numbers (HiddenDropout) draw those of one process, from the noise of shard 0.
+/// the expert is. Experts that draw numbers (HiddenDropout) draw those of one process, from the noise of shard 0. What
+/// serves may have copies of experts (replicate.hpp).
 /// With `exchange` {.bfloat16 = true} rows are rounded, those that stay on their shard too; with {.chunks = 2} those of
 /// half of the experts cross while others compute, and no bit changes.
 /// @param x  [N_i, in_dim] in, u [N_i, out_dim] out: this shard's items
