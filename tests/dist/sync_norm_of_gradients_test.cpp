@@ -157,6 +157,11 @@ TEST_CASE("SyncNorm (2): a step in loops over all experts, on shards that hold s
               },
               p, here);
           const std::lock_guard lock(mutex);
+          if (per_expert) {  // the bits of one process
+            auto of_one = options.begin(ctx, whole);
+            options.step(ctx, whole, of_grads, of_one);
+            CHECK(values_of(p) == values_of(part_of(ctx, shard.index(), shards, whole)));
+          }
           CHECK(state.step == 1);
           CHECK(largest <= 1e-15);
         });
