@@ -62,12 +62,13 @@ enum class Routing { any, hot, cold };
 /// Differing elements of y, by infer and by forward, beside those without copies; and slots on another shard than naive
 /// loops say.
 template <class B>
-int differences(Index shards, int threads, Index items, Routing routing, Index k, unsigned seed) {
+int differences(Index shards, int threads, Index items, Routing routing, Index k, unsigned seed,
+                const dist::ExchangeOptions& exchange = {}) {
   std::atomic<int> wrong = 0;
   dist::Alone world;
   dist::run(world, shards, [&](auto& shard) {
     typename B::Context ctx(threads);
-    const auto model = model_of(dist::ExpertParallel{mixture_of(k), &shard});
+    const auto model = model_of(dist::ExpertParallel{mixture_of(k), &shard, {}, exchange});
     using Model = std::remove_const_t<decltype(model)>;
     auto params = init_params<float, B>(model, ctx, Seed{seed});
     for (auto& layer : params.layers)
@@ -163,6 +164,8 @@ TEST_CASE("copies of experts change no bit of what serves, and divide an expert'
         CHECK(differences<CpuBf16>(shards, 2 - static_cast<int>(seed % 2), items, routing, 2 - seed % 2, seed) == 0);
         ++seed;
       }
+  for (const bool bfloat16 : {false, true})  // rows that cross in chunks, or rounded
+    CHECK(differences<Cpu>(3, 1, 40, Routing::hot, 2, 70, {.bfloat16 = bfloat16, .chunks = 2}) == 0);
 }
 
 TEST_CASE("copies of experts: mixed kinds, frozen parameters, and numbers that experts draw") {

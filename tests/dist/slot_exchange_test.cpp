@@ -179,7 +179,7 @@ TEST_CASE("slots of experts with copies arrive in parts, with the numbers that t
         slots.number(shard, ctx, groups, of_items, first, placement);
         const Groups<Cpu> here = slots.groups();
         Tensor<double, 2, Cpu> arrived(slots.rows(), 1), slots_here(here.slots, 1);
-        slots.bring_rows(shard, ctx, x, arrived);
+        slots.bring_rows(shard, ctx, x, arrived, false);
         Index s = 0;
         for (Index e = 0; e < experts; ++e) {
           const auto& on = holders[static_cast<std::size_t>(e)];
@@ -194,7 +194,7 @@ TEST_CASE("slots of experts with copies arrive in parts, with the numbers that t
             }
         }
         wrong += s != here.slots;
-        slots.return_slots(shard, ctx, slots_here, back);
+        slots.return_slots(shard, ctx, slots_here, back, false);
         for (Index e = 0; e < experts; ++e)
           for (Index k = offsets[static_cast<std::size_t>(e)]; k < offsets[static_cast<std::size_t>(e + 1)]; ++k)
             wrong += back(k, 0) != value_of(me, groups.row(k), e);
