@@ -2,7 +2,10 @@
 
 // Checks for policies of one's own. Include a backend's umbrella first, gatefold.hpp say.
 
-#include "gatefold/check/conformance.hpp"
-#include "gatefold/check/gradient.hpp"
+// Each after the headers that it includes (tests/structure/order.sh).
+// clang-format off
 #include "gatefold/check/hooks.hpp"
 #include "gatefold/check/items.hpp"
+#include "gatefold/check/gradient.hpp"
+#include "gatefold/check/conformance.hpp"
+// clang-format on

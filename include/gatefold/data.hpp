@@ -1,13 +1,16 @@
 #pragma once
 
 /// Readers of data sets. Outside the umbrella: they need zlib (target gatefold::data).
+// Each after the headers that it includes (tests/structure/order.sh).
+// clang-format off
 #include "gatefold/core/regular_file.hpp"
-#include "gatefold/data/corpus.hpp"
 #include "gatefold/data/idx.hpp"
 #include "gatefold/data/split.hpp"
 #include "gatefold/data/stop_words.hpp"
+#include "gatefold/data/utf8.hpp"
 #include "gatefold/data/text_reader.hpp"
 #include "gatefold/data/tokens.hpp"
-#include "gatefold/data/utf8.hpp"
 #include "gatefold/data/vocabulary.hpp"
+#include "gatefold/data/corpus.hpp"
 #include "gatefold/data/word_swap.hpp"
+// clang-format on

@@ -1,24 +1,27 @@
 #pragma once
 
 /// Files of tensors. Outside the umbrella: they need nlohmann-json (target gatefold::io).
+// Each after the headers that it includes (tests/structure/order.sh).
+// clang-format off
 #include "gatefold/core/float16.hpp"
 #include "gatefold/core/regular_file.hpp"
-#include "gatefold/dist/async_checkpoint.hpp"
-#include "gatefold/dist/checkpoint.hpp"
-#include "gatefold/dist/tensors_here.hpp"
 #include "gatefold/io/elements.hpp"
 #include "gatefold/io/json.hpp"
+#include "gatefold/io/output_file.hpp"
+#include "gatefold/io/replacement.hpp"
+#include "gatefold/io/safetensors_header.hpp"
 #include "gatefold/io/layout.hpp"
 #include "gatefold/io/opened.hpp"
-#include "gatefold/io/output_file.hpp"
-#include "gatefold/io/published_maps.hpp"
-#include "gatefold/io/replacement.hpp"
-#include "gatefold/io/safetensors.hpp"
-#include "gatefold/io/safetensors_header.hpp"
 #include "gatefold/io/save.hpp"
+#include "gatefold/io/safetensors.hpp"
 #include "gatefold/io/snapshot.hpp"
 #include "gatefold/io/strings.hpp"
 #include "gatefold/io/tensor_files.hpp"
 #include "gatefold/io/tensor_map.hpp"
-#include "gatefold/train/async_checkpoint.hpp"
+#include "gatefold/io/published_maps.hpp"
 #include "gatefold/train/checkpoint.hpp"
+#include "gatefold/train/async_checkpoint.hpp"
+#include "gatefold/dist/tensors_here.hpp"
+#include "gatefold/dist/checkpoint.hpp"
+#include "gatefold/dist/async_checkpoint.hpp"
+// clang-format on

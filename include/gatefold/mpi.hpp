@@ -1,8 +1,11 @@
 #pragma once
 
 /// Processes that talk through MPI. Outside the umbrella: they need an MPI library (target gatefold::mpi).
-#include "gatefold/dist/mpi.hpp"
-#include "gatefold/dist/mpi_notices.hpp"
-#include "gatefold/dist/mpi_progress.hpp"
+// Each after the headers that it includes (tests/structure/order.sh).
+// clang-format off
 #include "gatefold/dist/mpi_status.hpp"
+#include "gatefold/dist/mpi_notices.hpp"
 #include "gatefold/dist/mpi_transfers.hpp"
+#include "gatefold/dist/mpi_progress.hpp"
+#include "gatefold/dist/mpi.hpp"
+// clang-format on
