@@ -56,10 +56,11 @@ struct Required<AttentionTrace<T, B>> {
   Required(AttentionTrace<T, B> trace) : value(trace) {}
   template <class Given = T>
   Required() : value{} {
-    static_assert(!std::is_same_v<Given, T>,
-                  "gatefold: an AttentionAware gate follows the trace of an attention, and here is none: put attention "
-                  "and layer into Block{attention, layer}, which hands it over, or name the trace in the extra; see "
-                  "docs/extending.md#inputs-of-the-librarys-gates");
+    GATEFOLD_REQUIRE(
+        (!std::is_same_v<Given, T>),
+        "gatefold: an AttentionAware gate follows the trace of an attention, and here is none: put attention "
+        "and layer into Block{attention, layer}, which hands it over, or name the trace in the extra; see "
+        "docs/extending.md#inputs-of-the-librarys-gates");
   }
 };
 
@@ -70,7 +71,7 @@ auto without_trace() {
   if constexpr (requires { typename E::WithoutTrace; }) {
     return std::type_identity<typename E::WithoutTrace>{};
   } else {
-    static_assert(
+    GATEFOLD_REQUIRE(
         !named::WithoutTrace<E>() && !named::with_trace<E>(),
         "gatefold: an Extra that takes a trace has a nested type WithoutTrace and static with_trace(rest, trace); see "
         "docs/extending.md#optional-members");

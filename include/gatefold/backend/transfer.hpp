@@ -2,6 +2,7 @@
 
 #include <type_traits>
 
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/pack.hpp"
@@ -25,8 +26,8 @@ using HostView = View<T, Rank, Host>;
 template <class C, class T, int Rank, class From, class To>
 void transfer(C& ctx, View<const T, Rank, From> from, View<T, Rank, To> to) {
   using B = typename C::Backend;
-  static_assert((std::is_same_v<B, To> && From::is_host) || (std::is_same_v<B, From> && To::is_host),
-                "gatefold: transfer copies between a host backend and the backend of the context");
+  GATEFOLD_REQUIRE((std::is_same_v<B, To> && From::is_host) || (std::is_same_v<B, From> && To::is_host),
+                   "gatefold: transfer copies between a host backend and the backend of the context");
   for (int d = 0; d < Rank; ++d)
     expect(to.extent(d) == from.extent(d), "transfer", Joined{"to.extent(", d, ")"}, from.extent(d), to.extent(d));
   if constexpr (std::is_same_v<B, To>) {

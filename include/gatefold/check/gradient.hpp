@@ -14,6 +14,7 @@
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/random_fill.hpp"
 #include "gatefold/check/items.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
@@ -213,7 +214,7 @@ GradientReport gradients(
     const Extra<AsLayer<L, double, typename C::Backend>, double, typename C::Backend>& extra = {}) {
   using B = typename C::Backend;
   using Layer = AsLayer<L, double, B>;
-  static_assert(B::is_host, "gatefold: gradients are checked on the host");
+  GATEFOLD_REQUIRE(B::is_host, "gatefold: gradients are checked on the host");
   const Layer layer = as_layer<double, B>(part);
   const Index items = options.items;
 

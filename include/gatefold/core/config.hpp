@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cassert>
+#include <cstddef>
 
 /// Marks functions that run on the host and, under nvcc, on the device as well.
 #if defined(__CUDACC__)
@@ -12,11 +13,36 @@
 /// O(n) checks of data (index in range, finite): on unless NDEBUG is defined.
 #define GATEFOLD_ASSERT(condition, sentence) assert((condition) && sentence)
 
+/// A static_assert for what users get wrong, in a function or in a class. g++ prints where the templates around an
+/// error stand before the error itself, the innermost first: there the sentence is, as an argument.
+#if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
+#define GATEFOLD_REQUIRE(condition, sentence)                     \
+  static_assert([]<bool satisfied, ::gatefold::Sentence says>() { \
+    static_assert(satisfied, sentence);                           \
+    return true;                                                  \
+  }.template operator()<bool(condition), sentence>())
+#else
+#define GATEFOLD_REQUIRE(condition, sentence) static_assert(condition, sentence)
+#endif
+
 /// Turns the first unmet requirement of a policy into one sentence. The named bool keeps the compiler from
 /// printing the inside of the concept; the `else` keeps it from going on to the next one.
 #define GATEFOLD_EXPECT(condition, sentence) \
   if constexpr (!(condition)) {              \
     constexpr bool satisfied = condition;    \
-    static_assert(satisfied, sentence);      \
+    GATEFOLD_REQUIRE(satisfied, sentence);   \
     return false;                            \
   } else
+
+namespace gatefold {
+
+/// A text as an argument of a template.
+template <std::size_t Size>
+struct Sentence {
+  char text[Size]{};
+  constexpr Sentence(const char (&from)[Size]) {
+    for (std::size_t i = 0; i < Size; ++i) text[i] = from[i];
+  }
+};
+
+}  // namespace gatefold

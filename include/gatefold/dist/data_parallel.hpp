@@ -79,10 +79,11 @@ struct OfPack {
 template <optim::Optimizer OptimizerT, class ShardT>
 struct DataParallel {
   using IsOptimizer = void;
-  static_assert(norms::Of<OptimizerT>::given,
-                "gatefold: DataParallel gives the norm of all gradients to the Clipped right inside it (Scheduled may "
-                "stand between); an optimizer further inside would take that of one shard, and so would NormalizedGd "
-                "unless it is SyncNorm{NormalizedGd{…}, &shard}; see docs/distributed.md");
+  GATEFOLD_REQUIRE(
+      norms::Of<OptimizerT>::given,
+      "gatefold: DataParallel gives the norm of all gradients to the Clipped right inside it (Scheduled may "
+      "stand between); an optimizer further inside would take that of one shard, and so would NormalizedGd "
+      "unless it is SyncNorm{NormalizedGd{...}, &shard}; see docs/distributed.md");
   static_assert(optim::check_inside<OptimizerT>());
   OptimizerT optimizer;
   ShardT* shard;

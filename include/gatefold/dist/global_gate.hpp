@@ -149,9 +149,9 @@ struct Inner<GateT, T, B, Sees::mixed> {
 template <class GateT, class T, class B>
 struct GlobalGate {
   static constexpr global::Sees sees = global::sees<GateT, T, B>();
-  static_assert(
-      sees == global::Sees::mixed || sees == global::Sees::own ||
-          std::same_as<gatefold::WithoutTrace<Extra<GateT, T, B>>, Extra<GateT, T, B>>,
+  GATEFOLD_REQUIRE(
+      (sees == global::Sees::mixed || sees == global::Sees::own ||
+       std::same_as<gatefold::WithoutTrace<Extra<GateT, T, B>>, Extra<GateT, T, B>>),
       "gatefold: a gate that follows an attention (AttentionAware) in an ExpertParallel needs scores without extra "
       "inputs (no Jitter) and a selection that reads logits alone (TopK); see docs/distributed.md");
   using Inner = typename global::Inner<GateT, T, B>::Type;

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/dist/memory.hpp"
 #include "gatefold/dist/norms.hpp"
@@ -106,9 +107,10 @@ struct Places {
 template <class OptimizerT, class ShardT>
 struct Zero {
   using IsOptimizer = void;
-  static_assert(norms::Of<OptimizerT>::by_element,
-                "gatefold: Zero goes inside what takes a norm of all gradients: Clipped{Zero{optimizer, &shard}}; see "
-                "docs/distributed.md");
+  GATEFOLD_REQUIRE(
+      norms::Of<OptimizerT>::by_element,
+      "gatefold: Zero goes inside what takes a norm of all gradients: Clipped{Zero{optimizer, &shard}}; see "
+      "docs/distributed.md");
   static_assert(optim::check_inside<OptimizerT>());
   OptimizerT optimizer;
   ShardT* shard;

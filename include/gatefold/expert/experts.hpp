@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "gatefold/backend/groups.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/expert/expert.hpp"
 #include "gatefold/policy/policy.hpp"
@@ -27,10 +28,10 @@ namespace gatefold {
 template <class... K>
 struct Experts {
   static constexpr std::size_t size = sizeof...(K);
-  static_assert(size >= 1, "gatefold: Experts needs at least one kind");
-  static_assert(!(hook::expert::with_noise<K>() || ...),
-                "gatefold: a kind of Experts draws numbers, which Experts does not hand on; see "
-                "docs/extending.md#expert");
+  GATEFOLD_REQUIRE(size >= 1, "gatefold: Experts needs at least one kind");
+  GATEFOLD_REQUIRE(!(hook::expert::with_noise<K>() || ...),
+                   "gatefold: a kind of Experts draws numbers, which Experts does not hand on; see "
+                   "docs/extending.md#expert");
 
   std::tuple<K...> kinds{};
   std::array<Index, size> counts{(sizeof(K) > 0 ? Index(1) : Index(0))...};

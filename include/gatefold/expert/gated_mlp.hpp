@@ -7,6 +7,7 @@
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/initial_values.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/expert/activation.hpp"
 #include "gatefold/expert/output_adjoint.hpp"
@@ -80,7 +81,7 @@ struct GateUpBackward {
 /// @cost   6·S·D·H flop
 template <class Act>
 struct GatedMlp {
-  static_assert(
+  GATEFOLD_REQUIRE(
       std::is_class_v<Act>,
       "gatefold: GatedMlp<Activation> takes an activation, Gelu say; elements are those of its parameters; see "
       "docs/extending.md#expert");

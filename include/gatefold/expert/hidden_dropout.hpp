@@ -76,7 +76,7 @@ constexpr bool check_takes_factor() {
 ///         the same on any number of threads and shards and for any choice of the other items
 template <class ExpertT>
 struct HiddenDropout {
-  static_assert(
+  GATEFOLD_REQUIRE(
       requires(ExpertT e) { e.hidden_dim; },
       "gatefold: HiddenDropout drops the hidden values of an Mlp or a GatedMlp; see docs/extending.md#expert");
   double rate = 0.1;

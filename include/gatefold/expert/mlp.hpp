@@ -7,6 +7,7 @@
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/initial_values.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/expert/activation.hpp"
 #include "gatefold/expert/output_adjoint.hpp"
@@ -81,9 +82,9 @@ struct ActivateBackward {
 /// @cost   4·S·D·H flop
 template <class Act>
 struct Mlp {
-  static_assert(std::is_class_v<Act>,
-                "gatefold: Mlp<Activation> takes an activation, Gelu say; elements are those of its parameters; see "
-                "docs/extending.md#expert");
+  GATEFOLD_REQUIRE(std::is_class_v<Act>,
+                   "gatefold: Mlp<Activation> takes an activation, Gelu say; elements are those of its parameters; see "
+                   "docs/extending.md#expert");
   Index model_dim = 0, hidden_dim = 0;
   bool bias = true;
   Initial initial{};

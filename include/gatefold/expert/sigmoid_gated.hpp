@@ -97,9 +97,9 @@ struct AddScoreAdjoint {
 /// @cost   the expert + 2·S·D flop
 template <class ExpertT>
 struct SigmoidGated {
-  static_assert(!hook::expert::with_noise<ExpertT>(),
-                "gatefold: the expert inside draws numbers, which SigmoidGated does not hand on; see "
-                "docs/extending.md#expert");
+  GATEFOLD_REQUIRE(!hook::expert::with_noise<ExpertT>(),
+                   "gatefold: the expert inside draws numbers, which SigmoidGated does not hand on; see "
+                   "docs/extending.md#expert");
   ExpertT expert;
 
   template <class T, class B>

@@ -61,7 +61,7 @@ struct DropPadding {
 /// @cost the sum of its parts
 template <class ScoresT, class MixingT, class SelectionT, class... AuxiliaryT>
 struct ComposedGate {
-  static_assert(
+  GATEFOLD_REQUIRE(
       (auxiliary::fits<AuxiliaryT, SelectionT> && ...),
       "gatefold: this auxiliary loss does not fit the selection: Load needs noise (NoisyTopK), GShard and Load need "
       "the picks of an item side by side (not ExpertChoice); see docs/extending.md#gate");

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "gatefold/backend/initial_values.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/gate/auxiliary/gshard.hpp"
 #include "gatefold/gate/auxiliary/importance.hpp"
@@ -78,9 +79,9 @@ namespace lookup {
 
 template <class Base, class MixingT>
 struct WithMixing {
-  static_assert(std::is_void_v<Base>,
-                "gatefold: SimilarityAware, AttentionAware and WithMixing take a ComposedGate, scores x mixing x "
-                "selection, and change its mixing; this gate has none; see docs/extending.md#parts-of-a-gate");
+  GATEFOLD_REQUIRE(std::is_void_v<Base>,
+                   "gatefold: SimilarityAware, AttentionAware and WithMixing take a ComposedGate, scores x mixing x "
+                   "selection, and change its mixing; this gate has none; see docs/extending.md#parts-of-a-gate");
   using Type = Base;
 };
 template <class ScoresT, class OldT, class SelectionT, class... AuxiliaryT, class MixingT>

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "gatefold/core/bfloat16.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/float16.hpp"
 #include "gatefold/core/types.hpp"
 
@@ -72,7 +73,7 @@ constexpr const char* dtype() {
     return "F64";
   } else {
     constexpr bool supported = std::is_same_v<T, Index>;
-    static_assert(supported, "gatefold: io stores tensors of float, double and Index");
+    GATEFOLD_REQUIRE(supported, "gatefold: io stores tensors of float, double and Index");
     return "I64";
   }
 }

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/regular_file.hpp"
 #include "gatefold/core/types.hpp"
@@ -50,8 +51,8 @@ template <class B>
 struct Storable {
   template <class T>
   static constexpr void tensor() {
-    static_assert(std::is_same_v<B, typename pack::Of<T>::Backend>,
-                  "gatefold: tensors and context are of different backends");
+    GATEFOLD_REQUIRE((std::is_same_v<B, typename pack::Of<T>::Backend>),
+                     "gatefold: tensors and context are of different backends");
     dtype<typename pack::Of<T>::Element>();
   }
 };
@@ -262,7 +263,7 @@ struct Fill {
 /// @param only  whether the file must hold no other tensors
 template <class C, class... P>
 Metadata load(const std::filesystem::path& path, C& ctx, bool only, const Part<P>&... parts) {
-  static_assert((!std::is_const_v<P> && ...), "gatefold: io::load writes into its packs, they cannot be const");
+  GATEFOLD_REQUIRE((!std::is_const_v<P> && ...), "gatefold: io::load writes into its packs, they cannot be const");
   using B = typename C::Backend;
   Data data = read_entries(path, only, entries<B>("io::load", parts...));
   visit<B>(Fill<C>{ctx, data.bytes.data(), data.begins.data()}, parts...);

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/io/elements.hpp"
@@ -120,10 +121,11 @@ void transpose(const T* from, std::size_t rows, std::size_t columns, std::size_t
 /// @cost   host memory of the tensors' size in the files, and of the largest as T, while it runs
 template <class C, class P>
 void load(const TensorFiles& files, C& ctx, const TensorMap& map, P& pack) {
-  static_assert(!std::is_const_v<P>, "gatefold: io::load writes into its pack, it cannot be const");
+  GATEFOLD_REQUIRE(!std::is_const_v<P>, "gatefold: io::load writes into its pack, it cannot be const");
   std::vector<std::vector<std::byte>> bytes;
   tensor_map::visit("io::load", map, pack, [&]<class T, int Rank, class B>(View<T, Rank, B>, const auto& pieces) {
-    static_assert(std::is_same_v<B, typename C::Backend>, "gatefold: tensors and context are of different backends");
+    GATEFOLD_REQUIRE((std::is_same_v<B, typename C::Backend>),
+                     "gatefold: tensors and context are of different backends");
     for (const tensor_map::Piece& piece : pieces) {
       const TensorInfo& info = files.info(piece.name);
       files.expect_reads_as<T>(info);
@@ -172,8 +174,8 @@ void save(const std::filesystem::path& path, C& ctx, const Metadata& metadata, c
   std::vector<Source> sources;
   tensor_map::visit(
       "io::save", map, pack, [&]<class E, int Rank, class B>(View<E, Rank, B> tensor, const auto& pieces) {
-        static_assert(std::is_same_v<B, typename C::Backend>,
-                      "gatefold: tensors and context are of different backends");
+        GATEFOLD_REQUIRE((std::is_same_v<B, typename C::Backend>),
+                         "gatefold: tensors and context are of different backends");
         using T = std::remove_const_t<E>;
         for (const tensor_map::Piece& piece : pieces) {
           const char* const dtype = safetensors::dtype<T>(stored);

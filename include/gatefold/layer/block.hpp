@@ -4,6 +4,7 @@
 
 #include "gatefold/attention/attention_trace.hpp"
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
@@ -78,8 +79,8 @@ struct Block {
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const NonDeduced<Carry<T, B>>& carry,
                 const Extra<T, B>& extra) const {
-    static_assert(std::is_same_v<gatefold::Carry<First<T, B>, T, B>, Nothing<T, B>>,
-                  "gatefold: the attention of a Block has no momentum; use update::Plain around it");
+    GATEFOLD_REQUIRE((std::is_same_v<gatefold::Carry<First<T, B>, T, B>, Nothing<T, B>>),
+                     "gatefold: the attention of a Block has no momentum; use update::Plain around it");
     validate_dims();
     gatefold::validate(as_layer<T, B>(attention), p.attention, items, Nothing<T, B>{}, extra.attention);
     // The layer's own check waits for the trace, which exists after attention ran; its shapes follow from N and D.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
@@ -52,7 +53,7 @@ struct Chain {
   explicit constexpr Chain(L... l) : layers(std::move(l)...) {}
 
   static constexpr std::size_t size = sizeof...(L);
-  static_assert(size >= 1, "gatefold: a Chain needs at least one layer");
+  GATEFOLD_REQUIRE(size >= 1, "gatefold: a Chain needs at least one layer");
 
   template <class T, class B>
   struct Params {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/pack.hpp"
@@ -55,15 +56,15 @@ struct FreezeOptions {
 ///        with bfloat16)
 template <class C, class P>
 FrozenParams<std::remove_reference_t<P>, typename C::Backend> freeze(C& ctx, P&& params, FreezeOptions options = {}) {
-  static_assert(!std::is_lvalue_reference_v<P>,
-                "gatefold: freeze takes parameters over: freeze(ctx, std::move(params)); see docs/performance.md");
+  GATEFOLD_REQUIRE(!std::is_lvalue_reference_v<P>,
+                   "gatefold: freeze takes parameters over: freeze(ctx, std::move(params)); see docs/performance.md");
   using B = typename C::Backend;
   if constexpr (!std::is_lvalue_reference_v<P>) {
     FrozenParams<P, B> frozen{std::move(params), {}};
     if constexpr (requires { typename B::PackedWeights; })
       for_each_tensor(
           [&]<class T, int Rank, class Of>(const Name&, Tensor<T, Rank, Of>& t) {
-            static_assert(std::is_same_v<Of, B>, "gatefold: parameters and context are of different backends");
+            GATEFOLD_REQUIRE((std::is_same_v<Of, B>), "gatefold: parameters and context are of different backends");
             if constexpr (requires { B::pack(ctx, std::as_const(t).view(), options.bfloat16, frozen.packed); })
               B::pack(ctx, std::as_const(t).view(), options.bfloat16, frozen.packed);
           },

@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
@@ -24,8 +25,8 @@ template <class L, class T, class B>
 auto jacobian(typename B::Context& ctx, const L& part, const Params<L, std::remove_const_t<T>, B>& params,
               View<T, 2, B> x, const Extra<L, std::remove_const_t<T>, B>& extra = {}) {
   using U = std::remove_const_t<T>;
-  static_assert(policy::Branch<L, U, B> || policy::Layer<L, U, B>,
-                "gatefold: jacobian needs a branch or a layer; an expert is a branch as OneExpert{expert}");
+  GATEFOLD_REQUIRE((policy::Branch<L, U, B> || policy::Layer<L, U, B>),
+                   "gatefold: jacobian needs a branch or a layer; an expert is a branch as OneExpert{expert}");
   expect_shape("jacobian", "x", x, {1, part.in_dim()});
   const Index out = part.out_dim(), in = part.in_dim();
   const auto plain = without_auxiliary(extra);

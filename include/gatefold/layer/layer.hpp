@@ -307,10 +307,10 @@ template <class L, class C, template <class, class> class ParamsT, class T, clas
           class = std::enable_if_t<(lookup::are_elements<T, B> && !lookup::are_params_of<L, ParamsT, T, B>()) ||
                                    lookup::any_foreign<L, C, T, B, A...>()>>
 void infer(const L&, C&, const ParamsT<T, B>&, A&&...) {
-  static_assert(std::is_void_v<L>,
-                "gatefold: infer takes what belongs to one model, its elements T and its backend B: B::Context, "
-                "Params<L, T, B>, items, Carry<L, T, B> (of a layer), y and Extra<L, T, B>; see "
-                "docs/extending.md#functions-over-any-policy-and-pack");
+  GATEFOLD_REQUIRE(std::is_void_v<L>,
+                   "gatefold: infer takes what belongs to one model, its elements T and its backend B: B::Context, "
+                   "Params<L, T, B>, items, Carry<L, T, B> (of a layer), y and Extra<L, T, B>; see "
+                   "docs/extending.md#functions-over-any-policy-and-pack");
 }
 
 /// The adjoint of a layer where nobody asks for that of its extra inputs: adds to dx and grads, turns dcarry from the

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/expert/expert.hpp"
 #include "gatefold/gate/gate.hpp"
 #include "gatefold/layer/batch_stamp.hpp"
@@ -31,7 +32,8 @@ template <class GateT, class ExpertT>
 struct Mixture {
   /// A gate has a plan, experts have dimensions.
   static constexpr bool swapped = policy::HasDims<GateT> && !policy::HasDims<ExpertT>;
-  static_assert(!swapped, "gatefold: gate and expert are swapped: Mixture{gate, expert}; see docs/extending.md#expert");
+  GATEFOLD_REQUIRE(!swapped,
+                   "gatefold: gate and expert are swapped: Mixture{gate, expert}; see docs/extending.md#expert");
   /// Whether its experts take noise.
   static constexpr bool draws = hook::expert::with_noise<ExpertT>();
   GateT gate;

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "gatefold/core/config.hpp"
 #include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/one_expert.hpp"
@@ -99,9 +100,10 @@ auto as_layer(const L& part) {
   } else if constexpr (policy::Expert<L, T, B>) {
     return NoResidual<OneExpert<L>>{{part}};
   } else {
-    static_assert(policy::Layer<L, T, B>,
-                  "gatefold: a Stack, Chain, PerToken or Trainer needs a layer, a branch or an expert: something with "
-                  "in_dim, out_dim, init, forward and backward of one of these families; see docs/extending.md");
+    GATEFOLD_REQUIRE(
+        (policy::Layer<L, T, B>),
+        "gatefold: a Stack, Chain, PerToken or Trainer needs a layer, a branch or an expert: something with "
+        "in_dim, out_dim, init, forward and backward of one of these families; see docs/extending.md");
   }
 }
 

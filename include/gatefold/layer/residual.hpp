@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 
+#include "gatefold/core/config.hpp"
 #include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/policy/policy.hpp"
@@ -25,13 +26,15 @@ template <class RuleT, class BranchT>
 struct Residual {
   static constexpr bool has_branch = policy::HasDims<BranchT>, swapped = !has_branch && policy::HasDims<RuleT>,
                         has_optimizer = policy::IsOptimizer<RuleT>;
-  static_assert(!has_optimizer,
-                "gatefold: this is an optimizer (gatefold::optim), which steps parameters; a residual layer needs an "
-                "update rule (gatefold::update); see docs/extending.md#rule");
-  static_assert(!swapped, "gatefold: rule and branch are swapped: Residual{rule, branch}; see docs/extending.md#rule");
-  static_assert(has_branch || swapped,
-                "gatefold: a Residual needs a branch behind its rule, with in_dim() and out_dim(): Mixture{gate, "
-                "expert}, say, or Attention; see docs/extending.md#branch");
+  GATEFOLD_REQUIRE(
+      !has_optimizer,
+      "gatefold: this is an optimizer (gatefold::optim), which steps parameters; a residual layer needs an "
+      "update rule (gatefold::update); see docs/extending.md#rule");
+  GATEFOLD_REQUIRE(!swapped,
+                   "gatefold: rule and branch are swapped: Residual{rule, branch}; see docs/extending.md#rule");
+  GATEFOLD_REQUIRE(has_branch || swapped,
+                   "gatefold: a Residual needs a branch behind its rule, with in_dim() and out_dim(): Mixture{gate, "
+                   "expert}, say, or Attention; see docs/extending.md#branch");
   RuleT rule;
   BranchT branch;
 
@@ -159,9 +162,9 @@ struct Residual {
     if constexpr (!has_branch || has_optimizer) {
       return false;
     } else if constexpr (policy::ExpertTypes<BranchT, T, B> && !policy::Branch<BranchT, T, B>) {
-      static_assert(!policy::ExpertTypes<BranchT, T, B>,
-                    "gatefold: this is an expert, and a Residual needs a branch: Residual{rule, OneExpert{expert}}; "
-                    "see docs/extending.md#expert");
+      GATEFOLD_REQUIRE((!policy::ExpertTypes<BranchT, T, B>),
+                       "gatefold: this is an expert, and a Residual needs a branch: Residual{rule, OneExpert{expert}}; "
+                       "see docs/extending.md#expert");
       return false;
     } else if constexpr (!policy::check_reads_rows<BranchT, T, B>() || !policy::check_rule<RuleT, T, B>()) {
       return false;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/one_expert.hpp"
@@ -20,9 +21,9 @@ namespace gatefold {
 /// @cost   branch + shared expert on N items
 template <class BranchT, class SharedT>
 struct WithShared {
-  static_assert(!hook::expert::with_noise<SharedT>(),
-                "gatefold: the shared expert draws numbers, which WithShared does not hand on; see "
-                "docs/extending.md#expert");
+  GATEFOLD_REQUIRE(!hook::expert::with_noise<SharedT>(),
+                   "gatefold: the shared expert draws numbers, which WithShared does not hand on; see "
+                   "docs/extending.md#expert");
   BranchT branch;
   SharedT shared;
   double weight = 1;

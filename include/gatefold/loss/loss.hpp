@@ -73,7 +73,7 @@ auto target_of() {
   if constexpr (HasTarget<LossT, T, B>) {
     return std::type_identity<typename LossT::template Target<T, B>>{};
   } else {
-    static_assert(
+    GATEFOLD_REQUIRE(
         std::is_void_v<LossT>,
         "gatefold: a loss (MeanSquaredError, CrossEntropy, Logistic) has a template Target<T, B>, and this has none: "
         "Trainer{ctx, model, loss, optimizer, Seed{1}}; see README.md#your-own-data");

@@ -68,9 +68,9 @@ struct StepCount {
 /// True for what may stand inside another optimizer; otherwise one sentence says so.
 template <class O>
 constexpr bool check_inside() {
-  static_assert(!named::reduce<O>(),
-                "gatefold: what adds up the gradients of several processes is the outermost optimizer: "
-                "dist::DataParallel{Clipped{…}, &shard}; see docs/distributed.md");
+  GATEFOLD_REQUIRE(!named::reduce<O>(),
+                   "gatefold: what adds up the gradients of several processes is the outermost optimizer: "
+                   "dist::DataParallel{Clipped{…}, &shard}; see docs/distributed.md");
   return true;
 }
 

@@ -4,6 +4,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/policy/named.hpp"
 #include "gatefold/policy/nested.hpp"
@@ -44,22 +45,23 @@ struct ProbeCall;
 namespace hook {
 
 // GATEFOLD_FLAG(whose, type, member, without it, what it says): a static constexpr member.
-#define GATEFOLD_FLAG(whose, type, member, otherwise, what)                                                   \
-  template <class P>                                                                                          \
-  constexpr type member() {                                                                                   \
-    if constexpr (requires { requires std::same_as<decltype(&P::member), const type*>; }) {                   \
-      return P::member;                                                                                       \
-    } else {                                                                                                  \
-      static_assert(!named::member<P>(), "gatefold: " #member " of " whose " must be static constexpr " #type \
-                                         "; see docs/extending.md#optional-members");                         \
-      return otherwise;                                                                                       \
-    }                                                                                                         \
+#define GATEFOLD_FLAG(whose, type, member, otherwise, what)                                                        \
+  template <class P>                                                                                               \
+  constexpr type member() {                                                                                        \
+    if constexpr (requires { requires std::same_as<decltype(&P::member), const type*>; }) {                        \
+      return P::member;                                                                                            \
+    } else {                                                                                                       \
+      if constexpr (named::member<P>())                                                                            \
+        GATEFOLD_REQUIRE(!named::member<P>(), "gatefold: " #member " of " whose " must be static constexpr " #type \
+                                              "; see docs/extending.md#optional-members");                         \
+      return otherwise;                                                                                            \
+    }                                                                                                              \
   }
-#define GATEFOLD_FITS(whose, member, signature, ...)                                \
-  constexpr bool fits = requires __VA_ARGS__;                                       \
-  static_assert(fits || !named::member<std::remove_const_t<P>>(),                   \
-                "gatefold: " #member " of " whose " must be callable as " signature \
-                "; see docs/extending.md#optional-members");                        \
+#define GATEFOLD_FITS(whose, member, signature, ...)                                  \
+  constexpr bool fits = requires __VA_ARGS__;                                         \
+  GATEFOLD_EXPECT(fits || !named::member<std::remove_const_t<P>>(),                   \
+                  "gatefold: " #member " of " whose " must be callable as " signature \
+                  "; see docs/extending.md#optional-members");                        \
   return fits;
 // GATEFOLD_MEMBER(whose, name, signature, what it is for, call): a function, looked up as name<P, T, B>().
 #define GATEFOLD_MEMBER(whose, member, signature, what, ...)                                                    \

@@ -2,6 +2,8 @@
 
 #include <type_traits>
 
+#include "gatefold/core/config.hpp"
+
 /// Whether a policy names a member, whatever its signature: where a class inherits it beside a fallback of the same
 /// name, the name alone is ambiguous.
 namespace gatefold {
@@ -28,17 +30,17 @@ struct Fallback {
 template <class P>
 struct Beside : P, Fallback {};
 
-#define GATEFOLD_NAME(member)                                                                      \
-  template <class P>                                                                               \
-  constexpr bool member() {                                                                        \
-    if constexpr (std::is_final_v<P>) {                                                            \
-      static_assert(!std::is_final_v<P>, "gatefold: a policy is a plain struct, not a final one"); \
-      return false;                                                                                \
-    } else if constexpr (std::is_class_v<P>) {                                                     \
-      return !requires { &Beside<P>::member; };                                                    \
-    } else {                                                                                       \
-      return false;                                                                                \
-    }                                                                                              \
+#define GATEFOLD_NAME(member)                                                                         \
+  template <class P>                                                                                  \
+  constexpr bool member() {                                                                           \
+    if constexpr (std::is_final_v<P>) {                                                               \
+      GATEFOLD_REQUIRE(!std::is_final_v<P>, "gatefold: a policy is a plain struct, not a final one"); \
+      return false;                                                                                   \
+    } else if constexpr (std::is_class_v<P>) {                                                        \
+      return !requires { &Beside<P>::member; };                                                       \
+    } else {                                                                                          \
+      return false;                                                                                   \
+    }                                                                                                 \
   }
 GATEFOLD_HOOK_NAMES(GATEFOLD_NAME)
 #undef GATEFOLD_NAME

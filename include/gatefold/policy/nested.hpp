@@ -2,6 +2,7 @@
 
 #include <type_traits>
 
+#include "gatefold/core/config.hpp"
 #include "gatefold/policy/named.hpp"
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/tensor/view.hpp"
@@ -10,17 +11,18 @@
 namespace gatefold {
 
 // GATEFOLD_TYPE(member, what it is, without it): a nested template.
-#define GATEFOLD_TYPE(member, what, ...)                                                           \
-  template <class P, class T, class B>                                                             \
-  auto member() {                                                                                  \
-    if constexpr (requires { typename P::template member<T, B>; }) {                               \
-      return std::type_identity<typename P::template member<T, B>>{};                              \
-    } else {                                                                                       \
-      static_assert(!named::member<P>(), "gatefold: " #member                                      \
-                                         " of a policy must be a nested template <class T, class " \
-                                         "B>; see docs/extending.md#optional-members");            \
-      return std::type_identity<__VA_ARGS__>{};                                                    \
-    }                                                                                              \
+#define GATEFOLD_TYPE(member, what, ...)                                                                \
+  template <class P, class T, class B>                                                                  \
+  auto member() {                                                                                       \
+    if constexpr (requires { typename P::template member<T, B>; }) {                                    \
+      return std::type_identity<typename P::template member<T, B>>{};                                   \
+    } else {                                                                                            \
+      if constexpr (named::member<P>())                                                                 \
+        GATEFOLD_REQUIRE(!named::member<P>(), "gatefold: " #member                                      \
+                                              " of a policy must be a nested template <class T, class " \
+                                              "B>; see docs/extending.md#optional-members");            \
+      return std::type_identity<__VA_ARGS__>{};                                                         \
+    }                                                                                                   \
   }
 namespace hook::type {
 

@@ -3,6 +3,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/policy/extra_parts.hpp"
@@ -29,9 +30,10 @@ struct Required {
   Required(V v) : value(v) {}
   template <class Given = V>
   Required() : value{} {
-    static_assert(!std::is_same_v<Given, V>,
-                  "gatefold: an extra input that has no default is missing: name it in the extra, the last argument of "
-                  "forward, infer and step; see docs/extending.md#inputs-of-its-own");
+    GATEFOLD_REQUIRE(
+        (!std::is_same_v<Given, V>),
+        "gatefold: an extra input that has no default is missing: name it in the extra, the last argument of "
+        "forward, infer and step; see docs/extending.md#inputs-of-its-own");
   }
 };
 

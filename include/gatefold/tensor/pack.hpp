@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/flat_tensor.hpp"
@@ -98,9 +99,9 @@ struct AnyVisitor {
 template <class P>
 constexpr bool check() {
   constexpr bool lists_tensors = requires(AnyVisitor f, P & p) { P::each(f, p, p); };
-  static_assert(lists_tensors,
-                "gatefold: a pack (Params, Carry, State) lists its tensors once, in static void each(auto&& f, "
-                "auto&... p) { f(\"weight\", p.weight...); }; see docs/extending.md#what-all-policies-share");
+  GATEFOLD_REQUIRE(lists_tensors,
+                   "gatefold: a pack (Params, Carry, State) lists its tensors once, in static void each(auto&& f, "
+                   "auto&... p) { f(\"weight\", p.weight...); }; see docs/extending.md#what-all-policies-share");
   return lists_tensors;
 }
 

@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
 
@@ -41,7 +42,7 @@ class Tensor {
 
   template <class... I>
   void resize(I... extents) {
-    static_assert(sizeof...(I) == Rank, "gatefold: one extent per dimension");
+    GATEFOLD_REQUIRE(sizeof...(I) == Rank, "gatefold: one extent per dimension");
     take({static_cast<Index>(extents)...});
   }
   template <class U, class OtherB>
@@ -73,12 +74,14 @@ class Tensor {
   /// One element. Host backends only.
   template <class... I>
   T& operator()(I... i) {
-    static_assert(B::is_host, "gatefold: elements of a device tensor are not reachable from the host; copy it first");
+    GATEFOLD_REQUIRE(B::is_host,
+                     "gatefold: elements of a device tensor are not reachable from the host; copy it first");
     return view_(i...);
   }
   template <class... I>
   const T& operator()(I... i) const {
-    static_assert(B::is_host, "gatefold: elements of a device tensor are not reachable from the host; copy it first");
+    GATEFOLD_REQUIRE(B::is_host,
+                     "gatefold: elements of a device tensor are not reachable from the host; copy it first");
     return view_(i...);
   }
 

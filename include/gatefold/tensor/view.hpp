@@ -61,7 +61,7 @@ concept Temporary = !std::is_lvalue_reference_v<R> && !HasRank<R> &&
 /// @throws ArgumentError when a matrix or vector has a stride
 template <class T, int Rank, class B>
 class View {
-  static_assert(Rank >= 1 && Rank <= 4, "gatefold: views have rank 1 to 4");
+  GATEFOLD_REQUIRE(Rank >= 1 && Rank <= 4, "gatefold: views have rank 1 to 4");
 
  public:
   using Element = std::remove_const_t<T>;
@@ -94,7 +94,7 @@ class View {
   template <class M, std::enable_if_t<Rank == 2 && B::is_host && shape::Matrix<M, T> && !shape::Temporary<M>, int> = 0>
   View(M&& matrix)
       : data_(matrix.data()), extents_{static_cast<Index>(matrix.rows()), static_cast<Index>(matrix.cols())} {
-    static_assert(std::remove_cvref_t<M>::IsRowMajor, "gatefold: a matrix must be row-major (Eigen::RowMajor)");
+    GATEFOLD_REQUIRE(std::remove_cvref_t<M>::IsRowMajor, "gatefold: a matrix must be row-major (Eigen::RowMajor)");
     expect(matrix.outerStride() == matrix.cols(), "View", "matrix.outerStride",
            Joined{matrix.cols(), " (rows without gaps)"}, matrix.outerStride());
     expect(matrix.innerStride() == 1, "View", "matrix", "contiguous elements", matrix.innerStride());
@@ -115,7 +115,7 @@ class View {
 
   template <class... I>
   GATEFOLD_HD constexpr T& operator()(I... i) const {
-    static_assert(sizeof...(I) == Rank, "gatefold: one index per dimension");
+    GATEFOLD_REQUIRE(sizeof...(I) == Rank, "gatefold: one index per dimension");
     const Index index[] = {static_cast<Index>(i)...};
     Index offset = 0;
     for (int d = 0; d < Rank; ++d) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
@@ -28,8 +29,8 @@ class InputGradient {
   using B = typename C::Backend;
   using Layer = AsLayer<ModelT, T, B>;
   using Loss = LossOf<LossT, gatefold::Params<Layer, T, B>, T, B>;
-  static_assert(!policy::reads_ids<Layer, T, B>,
-                "gatefold: a model that reads ids has no gradient of its items; see docs/extending.md#branch");
+  GATEFOLD_REQUIRE((!policy::reads_ids<Layer, T, B>),
+                   "gatefold: a model that reads ids has no gradient of its items; see docs/extending.md#branch");
 
  public:
   using Params = typename Loss::Learned;

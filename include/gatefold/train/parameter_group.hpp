@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/tensor/pack.hpp"
 
@@ -70,8 +71,8 @@ class ParameterGroup {
   /// @throws ArgumentError of no pack yet, and unless the packs have as many tensors
   template <class F, class... Packs>
   auto only(F&& f, Packs&... packs) {
-    static_assert((std::is_same_v<Packs, Pack> && ...),
-                  "gatefold: a ParameterGroup is taken from packs of its own type");
+    GATEFOLD_REQUIRE((std::is_same_v<Packs, Pack> && ...),
+                     "gatefold: a ParameterGroup is taken from packs of its own type");
     expect(made_, "ParameterGroup.only", "group", "one made from a pack (of an optimizer's state: by begin)",
            "an empty one");
     const Pack* all[]{&packs...};

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/expert/positions.hpp"
 #include "gatefold/layer/mixture.hpp"
@@ -34,8 +35,8 @@ namespace gatefold {
 template <class T, class C, class MixtureT, class LossT>
 class RoutedTrainer {
   using B = typename C::Backend;
-  static_assert(!named::Params<LossT>(),
-                "gatefold: the loss of a RoutedTrainer or ThreeStage learns nothing; a Trainer takes one that does");
+  GATEFOLD_REQUIRE(!named::Params<LossT>(),
+                   "gatefold: the loss of a RoutedTrainer or ThreeStage learns nothing; a Trainer takes one that does");
 
  public:
   using Extra = gatefold::Extra<MixtureT, T, B>;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
@@ -45,13 +46,13 @@ namespace gatefold {
 ///         waits for the backend once, between backward and the optimizer
 template <class T, class C, class ModelT, class LossT, class OptimizerT>
 class Trainer {
-  static_assert(
+  GATEFOLD_REQUIRE(
       requires { typename OptimizerT::IsOptimizer; },
       "gatefold: a Trainer needs an optimizer (gatefold::optim) that steps parameters; update rules "
       "(gatefold::update) belong into a Residual; see docs/extending.md#rule");
-  static_assert(named::no_batch<LossT>() == named::reduce<OptimizerT>(),
-                "gatefold: on shards a Trainer takes both, dist::LossOfShards{loss, &shard} and "
-                "dist::DataParallel{optimizer, &shard}; see docs/distributed.md");
+  GATEFOLD_REQUIRE(named::no_batch<LossT>() == named::reduce<OptimizerT>(),
+                   "gatefold: on shards a Trainer takes both, dist::LossOfShards{loss, &shard} and "
+                   "dist::DataParallel{optimizer, &shard}; see docs/distributed.md");
   using B = typename C::Backend;
   using Layer = AsLayer<ModelT, T, B>;
   using Loss = LossOf<LossT, gatefold::Params<Layer, T, B>, T, B>;
@@ -214,13 +215,14 @@ class Trainer {
  private:
   template <class X, class E>
   static double refuse_batch() {
-    static_assert(std::is_convertible_v<const E&, const Extra&>,
-                  "gatefold: these extra inputs are of another model, element or backend: a Trainer takes its own, "
-                  "decltype(trainer)::Extra; see docs/extending.md#inputs-of-its-own");
-    static_assert(!std::is_convertible_v<const E&, const Extra&> || std::is_void_v<X>,
-                  "gatefold: what a Trainer takes are views of its own elements, in memory that has a name: rows x [N, "
-                  "in_dim] of float (of double after Element<double>{}), ids and labels of gatefold::Index "
-                  "(std::int64_t); see README.md#your-own-data");
+    GATEFOLD_REQUIRE((std::is_convertible_v<const E&, const Extra&>),
+                     "gatefold: these extra inputs are of another model, element or backend: a Trainer takes its own, "
+                     "decltype(trainer)::Extra; see docs/extending.md#inputs-of-its-own");
+    GATEFOLD_REQUIRE(
+        (!std::is_convertible_v<const E&, const Extra&> || std::is_void_v<X>),
+        "gatefold: what a Trainer takes are views of its own elements, in memory that has a name: rows x [N, "
+        "in_dim] of float (of double after Element<double>{}), ids and labels of gatefold::Index "
+        "(std::int64_t); see README.md#your-own-data");
     return 0;
   }
   /// Parts of a batch, whose gradient stands in `grads`: Σ_i n_i ∇L_i / unit.
@@ -312,9 +314,10 @@ struct NoTrainer {};
 /// What other arguments make: one sentence, and nothing else.
 template <class... A>
 class Trainer<lookup::NoTrainer<A...>, void, void, void, void> {
-  static_assert(sizeof...(A) == 0,
-                "gatefold: a Trainer is made of these, in this order: Trainer{ctx, model, loss, optimizer, Seed{1}}, "
-                "and Element<double>{} after the seed where it computes in double; see README.md#your-own-data");
+  GATEFOLD_REQUIRE(
+      sizeof...(A) == 0,
+      "gatefold: a Trainer is made of these, in this order: Trainer{ctx, model, loss, optimizer, Seed{1}}, "
+      "and Element<double>{} after the seed where it computes in double; see README.md#your-own-data");
 
  public:
   explicit Trainer(const A&...) {}

@@ -2,6 +2,7 @@
 
 #include <tuple>
 
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/policy/named.hpp"
 
@@ -43,8 +44,8 @@ void begin_pass(C& carry) {
   if constexpr (requires { carry.pass = Pass{}; }) {
     carry.pass = {};
   } else {
-    static_assert(!named::pass<C>(),
-                  "gatefold: pass of a Carry must be an update::Pass; see docs/extending.md#optional-members");
+    GATEFOLD_REQUIRE(!named::pass<C>(),
+                     "gatefold: pass of a Carry must be an update::Pass; see docs/extending.md#optional-members");
   }
 }
 /// Also of the carries within.

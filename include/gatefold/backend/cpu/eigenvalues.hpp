@@ -11,6 +11,7 @@
 
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/order.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
@@ -109,7 +110,7 @@ inline std::array<std::complex<double>, 2> eigenvalues_of_two(double a, double b
 /// @cost  about 10·n³ flop
 template <class T, class B>
 std::vector<std::complex<double>> eigenvalues(View<T, 2, B> a) {
-  static_assert(B::is_host, "gatefold: eigenvalues are computed on the host; copy the matrix first");
+  GATEFOLD_REQUIRE(B::is_host, "gatefold: eigenvalues are computed on the host; copy the matrix first");
   expect_shape("eigenvalues", "a", a, {any_extent, a.extent(0)});
   const Index n = a.extent(0);
   constexpr double epsilon = std::numeric_limits<double>::epsilon(), nan = std::numeric_limits<double>::quiet_NaN();

@@ -125,7 +125,7 @@ struct DropOverflow {
 /// @order  ties of batch_priority go to the lower item
 template <class SelectionT = TopK>
 struct Capacity {
-  static_assert(
+  GATEFOLD_REQUIRE(
       hook::selection::picks_by_item<SelectionT>(),
       "gatefold: Capacity limits a selection whose picks stand item by item, best first, so not ExpertChoice, whose "
       "experts have their number of places already; see docs/extending.md#gate");
