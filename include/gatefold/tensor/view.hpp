@@ -101,7 +101,8 @@ class View {
   }
 
   template <class R,
-            std::enable_if_t<B::is_host && shape::Temporary<R> && (shape::Span<R, T> || shape::Matrix<R, T>), int> = 0>
+            std::enable_if_t<B::is_host && shape::Temporary<R> && (shape::Span<R, T> || shape::Matrix<R, T>), int> = 0,
+            Sentence says = "gatefold: a View does not keep a temporary alive; give it a name first">
   View(R&& temporary) = delete;  // gatefold: a View does not keep a temporary alive; give it a name first
 
   GATEFOLD_HD constexpr T* data() const { return data_; }
