@@ -1,4 +1,4 @@
-// expect: gatefold: a View does not keep a temporary alive; give it a name first
+// expect: (// |\{")gatefold: a View does not keep a temporary alive; give it a name first
 #include <gatefold/gatefold.hpp>
 
 #include <array>
