@@ -15,6 +15,8 @@
 #include "gatefold/gatefold.hpp"
 #include "gatefold/layer/with_shared.hpp"
 #include "support/larger.hpp"
+#include "support/safetensors_text.hpp"
+#include "support/temp_directory.hpp"
 
 using namespace gatefold;
 
@@ -24,7 +26,7 @@ const std::filesystem::path blocks = std::filesystem::path(GATEFOLD_TEST_DIR) / 
 
 /// The largest difference to the stored output, in parts of the largest element.
 template <class T, class Block>
-double difference(const Block& block, const char* file, const io::TensorMap& map) {
+double difference(const Block& block, const std::filesystem::path& file, const io::TensorMap& map) {
   Cpu::Context ctx(2);
   const io::TensorFiles files(blocks / file);
   auto params = block.template init<T, Cpu>(ctx, Seed{1});
@@ -44,9 +46,37 @@ double difference(const Block& block, const char* file, const io::TensorMap& map
 
 /// In double and in float; the blocks' own probabilities are floats.
 template <class Block>
-void agrees(const Block& block, const char* file, const io::TensorMap& map) {
+void agrees(const Block& block, const std::filesystem::path& file, const io::TensorMap& map) {
   CHECK(difference<double>(block, file, map) <= 1e-6);
   CHECK(difference<float>(block, file, map) <= 2e-6);
+}
+
+/// The same of a file whose experts are fused, as transformers 5 keeps them: gate above up, expert after expert.
+template <class Block>
+void agrees_fused(const Block& block, const char* file, const std::string& at, const io::TensorMap& map,
+                  const std::string& gate = "gate_proj", const std::string& up = "up_proj",
+                  const std::string& down = "down_proj") {
+  const io::TensorFiles files(blocks / file);
+  std::vector<support::GivenTensor<double>> tensors;
+  support::GivenTensor<double> gate_up{at + "experts.gate_up_proj", {0, 40, 16}, {}};
+  support::GivenTensor<double> downs{at + "experts.down_proj", {0, 16, 20}, {}};
+  for (const auto& [name, dtype, shape] : files.tensors())
+    if (!name.starts_with(at + "experts.")) tensors.push_back({name, shape, files.read<double>(name)});
+  for (int e = 0; files.contains(at + "experts." + std::to_string(e) + "." + gate + ".weight"); ++e) {
+    const auto append = [&](const std::string& name, support::GivenTensor<double>& to) {
+      for (const double w : files.read<double>(at + "experts." + std::to_string(e) + "." + name + ".weight"))
+        to.elements.push_back(w);
+    };
+    append(gate, gate_up);
+    append(up, gate_up);
+    append(down, downs);
+    gate_up.shape[0] = downs.shape[0] = std::uint64_t(e + 1);
+  }
+  REQUIRE(gate_up.shape[0] > 0);
+  tensors.push_back(gate_up);
+  tensors.push_back(downs);
+  const support::TempDirectory temp;
+  agrees(block, temp.write(support::safetensors_text(tensors), "fused.safetensors"), map);
 }
 
 const GatedMlp<Silu> expert{.model_dim = 16, .hidden_dim = 20};
@@ -57,26 +87,39 @@ SoftmaxTopK softmax_top_k(Index experts, Index k, bool renormalise) {
 
 }  // namespace
 
+constexpr auto fused = io::published::Experts::fused;
+
 TEST_CASE("Mixtral") {
-  agrees(Mixture{softmax_top_k(4, 2, true), expert}, "mixtral.safetensors",
-         io::published::mixtral("model.layers.0.block_sparse_moe."));
+  const Mixture block{softmax_top_k(4, 2, true), expert};
+  const std::string at = "model.layers.0.block_sparse_moe.";
+  agrees(block, "mixtral.safetensors", io::published::mixtral(at));
+  agrees_fused(block, "mixtral.safetensors", at, io::published::mixtral(at, fused), "w1", "w3", "w2");
 }
 TEST_CASE("Qwen2-MoE: a shared expert behind a sigmoid") {
-  agrees(WithShared{Mixture{softmax_top_k(6, 3, false), expert},
-                    SigmoidGated{GatedMlp<Silu>{.model_dim = 16, .hidden_dim = 28}}},
-         "qwen2_moe.safetensors", io::published::qwen2_moe("model.layers.1.mlp."));
+  const WithShared block{Mixture{softmax_top_k(6, 3, false), expert},
+                         SigmoidGated{GatedMlp<Silu>{.model_dim = 16, .hidden_dim = 28}}};
+  const std::string at = "model.layers.1.mlp.";
+  agrees(block, "qwen2_moe.safetensors", io::published::qwen2_moe(at));
+  agrees_fused(block, "qwen2_moe.safetensors", at, io::published::qwen2_moe(at, fused));
 }
 TEST_CASE("Qwen3-MoE, in shards") {
-  agrees(Mixture{softmax_top_k(8, 4, true), expert}, "qwen3_moe.safetensors.index.json",
-         io::published::qwen3_moe("model.layers.2.mlp."));
+  const Mixture block{softmax_top_k(8, 4, true), expert};
+  const std::string at = "model.layers.2.mlp.";
+  agrees(block, "qwen3_moe.safetensors.index.json", io::published::qwen3_moe(at));
+  agrees_fused(block, "qwen3_moe.safetensors.index.json", at, io::published::qwen3_moe(at, fused));
 }
 TEST_CASE("OLMoE") {
-  agrees(Mixture{softmax_top_k(8, 3, false), expert}, "olmoe.safetensors", io::published::olmoe("model.layers.0.mlp."));
+  const Mixture block{softmax_top_k(8, 3, false), expert};
+  const std::string at = "model.layers.0.mlp.";
+  agrees(block, "olmoe.safetensors", io::published::olmoe(at));
+  agrees_fused(block, "olmoe.safetensors", at, io::published::olmoe(at, fused));
 }
 TEST_CASE("DeepSeek-V3: of the experts of the best groups, and shared ones") {
-  agrees(WithShared{Mixture{published::deepseek_v3({.experts = 16, .k = 4, .groups = 4, .top_groups = 2}), expert},
-                    GatedMlp<Silu>{.model_dim = 16, .hidden_dim = 40}},
-         "deepseek_v3.safetensors", io::published::deepseek_v3("model.layers.3.mlp."));
+  const WithShared block{Mixture{published::deepseek_v3({.experts = 16, .k = 4, .groups = 4, .top_groups = 2}), expert},
+                         GatedMlp<Silu>{.model_dim = 16, .hidden_dim = 40}};
+  const std::string at = "model.layers.3.mlp.";
+  agrees(block, "deepseek_v3.safetensors", io::published::deepseek_v3(at));
+  agrees_fused(block, "deepseek_v3.safetensors", at, io::published::deepseek_v3(at, fused));
 }
 TEST_CASE("Switch Transformer") {
   agrees(Mixture{published::switch_transformer({.experts = 4, .factor = 4}),

@@ -45,6 +45,31 @@ TEST_CASE("tensors are listed by name and read whole, in the type that is asked 
   CHECK(files.info("a").shape == std::vector<std::uint64_t>{1});
 }
 
+TEST_CASE("a part of a tensor is read alone") {
+  const TempDirectory temp;
+  const TensorFiles files(
+      temp.write(file("{" + entry("x", "U16", "[2,6]", 0, 24) + "}", "aAbBcCdDeEfFgGhHiIjJkKlL"), "runs.safetensors"));
+  const auto part = [&](std::uint64_t run, std::uint64_t number, std::uint64_t parts) {
+    std::string text;
+    try {
+      for (const std::byte b : files.read_part("x", run, number, parts)) text += static_cast<char>(b);
+    } catch (const gatefold::ArgumentError& error) {
+      text = error.what();
+    }
+    return text;
+  };
+  CHECK(part(12, 0, 1) == "aAbBcCdDeEfFgGhHiIjJkKlL");
+  CHECK(part(3, 0, 2) == "aAbBcCgGhHiI");
+  CHECK(part(3, 1, 2) == "dDeEfFjJkKlL");
+  CHECK(part(2, 2, 3) == "eEfFkKlL");
+  CHECK(part(1, 1, 3) == "bBeEhHkK");
+  const std::string wrong = "TensorFiles.read_part: run, part, parts: expected parts of 12 elements, got ";
+  CHECK(part(4, 0, 2) == wrong + "4, 0, 2");
+  CHECK(part(3, 2, 2) == wrong + "3, 2, 2");
+  CHECK(part(0, 0, 1) == wrong + "0, 0, 1");
+  CHECK(part(12, 0, 0) == wrong + "12, 0, 0");
+}
+
 TEST_CASE("what is not there, and what is no number, is said with path and tensor") {
   const TempDirectory temp;
   const auto path = temp.write(file("{" + entry("q", "F8_E4M3", "[4]", 0, 4) + "}", "abcd"), "eight.safetensors");

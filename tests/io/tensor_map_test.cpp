@@ -13,6 +13,7 @@
 #include "gatefold/io/published_maps.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "support/pass.hpp"
+#include "support/safetensors_text.hpp"
 #include "support/temp_directory.hpp"
 
 using namespace gatefold;
@@ -135,6 +136,159 @@ TEST_CASE("what does not fit is refused before anything is written") {
           io::save(temp.file(), ctx, {}, twice, bank);
         }) == "io::save: tensor names: expected different ones, got two of \"e.1.w\"");
   CHECK(read_bytes(temp.file()) == before);
+}
+
+namespace {
+
+/// A file whose tensor t has the elements 100·t + i.
+std::string numbered(std::vector<GivenTensor<float>> tensors) {
+  for (std::size_t t = 0; t < tensors.size(); ++t) {
+    std::uint64_t count = 1;
+    for (const std::uint64_t extent : tensors[t].shape) count *= extent;
+    for (std::uint64_t i = 0; i < count; ++i) tensors[t].elements.push_back(float(100 * t + i));
+  }
+  return safetensors_text(tensors);
+}
+
+constexpr Index E = 2, D = 3, H = 4;
+
+struct Gated {
+  Tensor<float, 3, Cpu> gate{E, D, H}, up{E, D, H}, down{E, H, D};
+  Tensor<float, 2, Cpu> gate_bias{E, H}, up_bias{E, H};
+
+  static void each(auto&& f, auto&... p) {
+    f("gate", p.gate...);
+    f("up", p.up...);
+    f("down", p.down...);
+    f("gate_bias", p.gate_bias...);
+    f("up_bias", p.up_bias...);
+  }
+};
+
+/// A file of numbered elements holds gate_up(e, h, d), up behind gate, h < 2·H, down(e, h, d) and bias(e, h). Written
+/// back it is the file again, tensor for tensor.
+void check_fused(const std::string& text, const io::TensorMap& names, auto gate_up, auto down, auto bias) {
+  const TempDirectory temp;
+  Cpu::Context ctx(1);
+  const TensorFiles files(temp.write(text, "fused.safetensors"));
+  Gated pack;
+  io::load(files, ctx, names, pack);
+  for (Index e = 0; e < E; ++e)
+    for (Index h = 0; h < H; ++h) {
+      for (Index d = 0; d < D; ++d) {
+        CHECK(pack.gate(e, d, h) == float(gate_up(e, h, d)));
+        CHECK(pack.up(e, d, h) == float(gate_up(e, H + h, d)));
+        CHECK(pack.down(e, h, d) == float(down(e, h, d)));
+      }
+      CHECK(pack.gate_bias(e, h) == float(bias(e, h)));
+      CHECK(pack.up_bias(e, h) == float(bias(e, H + h)));
+    }
+  io::save(temp.file(), ctx, {}, names, pack);
+  const TensorFiles back(temp.file());
+  CHECK(back.tensors().size() == files.tensors().size());
+  for (const auto& [name, dtype, shape] : back.tensors()) {
+    CHECK(shape == files.info(name).shape);
+    CHECK(back.read_bytes(name) == files.read_bytes(name));
+  }
+}
+
+std::string what(auto&& f) {
+  try {
+    f();
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+  return "nothing was thrown";
+}
+
+constexpr auto turned = MapEntry::transposed, straight = MapEntry::as_it_is;
+
+}  // namespace
+
+TEST_CASE("parts of a tensor: gate above up, of all experts") {
+  check_fused(
+      numbered({{"gu", {E, 2 * H, D}, {}}, {"down", {E, D, H}, {}}, {"b", {E, 2 * H}, {}}}),
+      {{"gate", "gu", turned, 0, 2},
+       {"up", "gu", turned, 1, 2},
+       {"down", "down", turned},
+       {"gate_bias", "b", straight, 0, 2},
+       {"up_bias", "b", straight, 1, 2}},
+      [](Index e, Index h, Index d) { return (e * 2 * H + h) * D + d; },
+      [](Index e, Index h, Index d) { return 100 + (e * D + d) * H + h; },
+      [](Index e, Index h) { return 200 + e * 2 * H + h; });
+}
+TEST_CASE("parts of a tensor: gate beside up, of all experts") {
+  check_fused(
+      numbered({{"gu", {E, D, 2 * H}, {}}, {"down", {E, H, D}, {}}, {"b", {E, 2 * H}, {}}}),
+      {{"gate", "gu", straight, 0, 2},
+       {"up", "gu", straight, 1, 2},
+       {"down", "down"},
+       {"gate_bias", "b", straight, 0, 2},
+       {"up_bias", "b", straight, 1, 2}},
+      [](Index e, Index h, Index d) { return (e * D + d) * 2 * H + h; },
+      [](Index e, Index h, Index d) { return 100 + (e * H + h) * D + d; },
+      [](Index e, Index h) { return 200 + e * 2 * H + h; });
+}
+TEST_CASE("parts of a tensor: gate above up, of each expert") {
+  check_fused(
+      numbered({{"0.gu", {2 * H, D}, {}},
+                {"1.gu", {2 * H, D}, {}},
+                {"down", {E, H, D}, {}},
+                {"0.b", {2 * H}, {}},
+                {"1.b", {2 * H}, {}}}),
+      {{"gate", "{}.gu", turned, 0, 2},
+       {"up", "{}.gu", turned, 1, 2},
+       {"down", "down"},
+       {"gate_bias", "{}.b", straight, 0, 2},
+       {"up_bias", "{}.b", straight, 1, 2}},
+      [](Index e, Index h, Index d) { return 100 * e + h * D + d; },
+      [](Index e, Index h, Index d) { return 200 + (e * H + h) * D + d; },
+      [](Index e, Index h) { return 300 + 100 * e + h; });
+}
+
+TEST_CASE("parts of a tensor: what does not fit is refused before anything is written") {
+  const TempDirectory temp;
+  Cpu::Context ctx(1);
+  const auto path = temp.write(numbered({{"gu", {E, 2 * H, D}, {}}, {"down", {E, D, H}, {}}, {"b", {E, 2 * H}, {}}}),
+                               "fused.safetensors");
+  const TensorFiles files(path);
+  const io::TensorMap names{{"gate", "gu", turned, 0, 2},
+                            {"up", "gu", turned, 1, 2},
+                            {"down", "down", turned},
+                            {"gate_bias", "b", straight, 0, 2},
+                            {"up_bias", "b", straight, 1, 2}};
+  Gated pack;
+  pack.gate(0, 0, 0) = -3;
+  const auto loading = [&](auto change) {
+    io::TensorMap other = names;
+    change(other[1]);
+    const std::string said = what([&] { io::load(files, ctx, other, pack); });
+    CHECK(pack.gate(0, 0, 0) == -3);
+    return said;
+  };
+  const std::string gate_up = path.string() + ": tensor \"gu\": expected ";
+  CHECK(loading([](MapEntry& up) { up.layout = straight; }) == gate_up + "[2, 3, 8], got [2, 8, 3]");
+  CHECK(loading([](MapEntry& up) { up.parts = 3; }) == gate_up + "[2, 12, 3], got [2, 8, 3]");
+  CHECK(loading([](MapEntry& up) { up.part = 0, up.parts = 1; }) == gate_up + "[2, 4, 3], got [2, 8, 3]");
+  const std::string no_part = "io::load: map: up: expected a part of those that there are, got number ";
+  CHECK(loading([](MapEntry& up) { up.part = 2; }) == no_part + "2 of 2");
+  CHECK(loading([](MapEntry& up) { up.part = -1; }) == no_part + "-1 of 2");
+  CHECK(loading([](MapEntry& up) { up.part = up.parts = 0; }) == no_part + "0 of 0");
+
+  const auto saving = [&](std::size_t entry, auto change) {
+    io::TensorMap other = names;
+    change(other[entry]);
+    const std::string said = what([&] { io::save(temp.file(), ctx, {}, other, pack); });
+    CHECK_FALSE(std::filesystem::exists(temp.file()));
+    return said;
+  };
+  CHECK(saving(1, [](MapEntry& up) { up.part = 0; }) ==
+        "io::save: tensor names: expected different ones, got two of \"gu\"");
+  const std::string lacks = "io::save: map: expected all parts of \"gu\", alike, got number ";
+  CHECK(saving(1, [](MapEntry& up) { up.theirs = ""; }) == lacks + "0 of 2");
+  CHECK(saving(0, [](MapEntry& gate) { gate.theirs = ""; }) == lacks + "1 of 2");
+  CHECK(saving(1, [](MapEntry& up) { up.layout = straight; }) == lacks + "1 of 2");
+  CHECK(saving(1, [](MapEntry& up) { up.part = 2, up.parts = 4; }) == lacks + "2 of 4");
 }
 
 TEST_CASE("a published block is written back as it was read, byte for byte of each tensor") {

@@ -11,6 +11,10 @@
 /// `model.layers.0.mlp.`. Norms and attention are outside.
 namespace gatefold::io::published {
 
+/// How a file keeps the experts of a block: one by one, three tensors each, or fused, two tensors of all of them
+/// (transformers 5: `experts.gate_up_proj` [E, 2·H, D], gate above up, and `experts.down_proj` [E, D, H]).
+enum class Experts { one_by_one, fused };
+
 namespace maps {
 
 /// A gated expert, or a bank of them, of linear maps without bias, under their names.
@@ -21,37 +25,52 @@ inline void gated(TensorMap& map, const std::string& ours, const std::string& th
     map.push_back({ours + mine, theirs + *name + ".weight", MapEntry::transposed});
 }
 
-}  // namespace maps
-
-/// `Mixture{SoftmaxTopK{.scores = {.experts = E, .bias = false}, .selection = {.k = 2}}, GatedMlp<Silu>{D, H}}`.
-///
-/// Source: Jiang et al. 2024, arXiv:2401.04088; transformers' modeling_mixtral.py;
-/// at = "model.layers.0.block_sparse_moe."
-inline TensorMap mixtral(const std::string& at) {
-  TensorMap map{{"gate.scores.weight", at + "gate.weight", MapEntry::transposed}};
-  maps::gated(map, "expert.", at + "experts.{}.", "w1", "w3", "w2");
-  return map;
+/// The experts of a block; fused ones `as_it_is` are [E, D, 2·H] and [E, H, D].
+inline void fused(TensorMap& map, const std::string& ours, const std::string& theirs,
+                  MapEntry::Layout layout = MapEntry::transposed) {
+  map.push_back({ours + "gate", theirs + "gate_up_proj", layout, 0, 2});
+  map.push_back({ours + "up", theirs + "gate_up_proj", layout, 1, 2});
+  map.push_back({ours + "down", theirs + "down_proj", layout});
 }
+inline void bank(TensorMap& map, const std::string& ours, const std::string& at, Experts experts) {
+  if (experts == Experts::fused)
+    fused(map, ours, at + "experts.");
+  else
+    gated(map, ours, at + "experts.{}.");
+}
+
+}  // namespace maps
 
 /// `Mixture{SoftmaxTopK{.scores = {.experts = E, .bias = false}, .selection = {.k = 8}}, GatedMlp<Silu>{D, H}}` of
 /// Qwen3-MoE (`renormalise` as its norm_topk_prob, true) and OLMoE (false).
 ///
 /// Source: transformers' modeling_qwen3_moe.py, modeling_olmoe.py; at = "model.layers.0.mlp."
-inline TensorMap qwen3_moe(const std::string& at) {
+inline TensorMap qwen3_moe(const std::string& at, Experts experts = Experts::one_by_one) {
   TensorMap map{{"gate.scores.weight", at + "gate.weight", MapEntry::transposed}};
-  maps::gated(map, "expert.", at + "experts.{}.");
+  maps::bank(map, "expert.", at, experts);
   return map;
 }
-inline TensorMap olmoe(const std::string& at) { return qwen3_moe(at); }
+inline TensorMap olmoe(const std::string& at, Experts experts = Experts::one_by_one) { return qwen3_moe(at, experts); }
+
+/// `Mixture{SoftmaxTopK{.scores = {.experts = E, .bias = false}, .selection = {.k = 2}}, GatedMlp<Silu>{D, H}}`.
+///
+/// Source: Jiang et al. 2024, arXiv:2401.04088; transformers' modeling_mixtral.py;
+/// at = "model.layers.0.block_sparse_moe.", fused "model.layers.0.mlp."
+inline TensorMap mixtral(const std::string& at, Experts experts = Experts::one_by_one) {
+  if (experts == Experts::fused) return qwen3_moe(at, experts);
+  TensorMap map{{"gate.scores.weight", at + "gate.weight", MapEntry::transposed}};
+  maps::gated(map, "expert.", at + "experts.{}.", "w1", "w3", "w2");
+  return map;
+}
 
 /// `WithShared{Mixture{SoftmaxTopK{…}, GatedMlp<Silu>{D, H}}, SigmoidGated{GatedMlp<Silu>{D, H'}}}`, the gate without a
 /// bias and not renormalised.
 ///
 /// Source: transformers' modeling_qwen2_moe.py; at = "model.layers.0.mlp."
-inline TensorMap qwen2_moe(const std::string& at) {
+inline TensorMap qwen2_moe(const std::string& at, Experts experts = Experts::one_by_one) {
   TensorMap map{{"branch.gate.scores.weight", at + "gate.weight", MapEntry::transposed},
                 {"shared.gate", at + "shared_expert_gate.weight", MapEntry::transposed}};
-  maps::gated(map, "branch.expert.", at + "experts.{}.");
+  maps::bank(map, "branch.expert.", at, experts);
   maps::gated(map, "shared.expert.", at + "shared_expert.");
   return map;
 }
@@ -61,11 +80,11 @@ inline TensorMap qwen2_moe(const std::string& at) {
 /// its bias is no number of the file: it stays.
 ///
 /// Source: DeepSeek-AI 2024, arXiv:2412.19437; transformers' modeling_deepseek_v3.py; at = "model.layers.3.mlp."
-inline TensorMap deepseek_v3(const std::string& at) {
+inline TensorMap deepseek_v3(const std::string& at, Experts experts = Experts::one_by_one) {
   TensorMap map{{"branch.gate.scores.weight", at + "gate.weight", MapEntry::transposed},
                 {"branch.gate.selection.bias", at + "gate.e_score_correction_bias"},
                 {"branch.gate.selection.speed"}};
-  maps::gated(map, "branch.expert.", at + "experts.{}.");
+  maps::bank(map, "branch.expert.", at, experts);
   maps::gated(map, "shared.", at + "shared_experts.");
   return map;
 }

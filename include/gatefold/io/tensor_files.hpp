@@ -74,6 +74,22 @@ class TensorFiles {
     place.file->read(bytes.data(), bytes.size(), place.begin);
     return bytes;
   }
+  /// Those of one part of it alone: of runs of `run` elements, number `part` of every `parts`.
+  /// @throws ArgumentError unless its elements are whole times so many runs
+  std::vector<std::byte> read_part(std::string_view name, std::uint64_t run, std::uint64_t part,
+                                   std::uint64_t parts) const {
+    const Place& place = at(name);
+    const std::uint64_t elements = count(place.info), size = place.end - place.begin;
+    if (elements == 0) return {};
+    const bool whole = part < parts && run > 0 && run <= elements / parts && elements % (run * parts) == 0;
+    expect(whole, "TensorFiles.read_part", "run, part, parts", Joined{"parts of ", elements, " elements"},
+           Joined{run, ", ", part, ", ", parts});
+    const std::uint64_t step = size / elements * run;
+    std::vector<std::byte> bytes(static_cast<std::size_t>(size / parts));
+    for (std::uint64_t from = part * step, to = 0; to < bytes.size(); from += parts * step, to += step)
+      place.file->read(bytes.data() + to, step, place.begin + from);
+    return bytes;
+  }
 
   /// @throws FileError unless the tensor's numbers can be read as T
   template <class T>

@@ -29,12 +29,18 @@ namespace gatefold::io {
 ///     {"expert.gate", "model.layers.0.block_sparse_moe.experts.{}.w1.weight", MapEntry::transposed}
 ///
 /// Where `theirs` has `{}`, the file has a tensor for each index of the first extent, the expert: `{}` stands for it.
+/// Where `theirs` is made of `parts` tensors like ours, side by side along our last extent (the outputs of a linear
+/// map), ours is number `part` of them: of gate and up in one, [E, 2·H, D],
+///
+///     {"expert.up", "model.layers.0.mlp.experts.gate_up_proj", MapEntry::transposed, 1, 2}
+///
 /// An empty `theirs` leaves the tensor of the pack as it is, and out of what is saved.
 struct MapEntry {
   enum Layout { as_it_is, transposed };  // transposed: the last two extents change places, as in torch.nn.Linear
 
   std::string ours, theirs{};
   Layout layout = as_it_is;
+  Index part = 0, parts = 1;
 };
 /// Every tensor of a pack, once. For published architectures: published_maps.hpp.
 using TensorMap = std::vector<MapEntry>;
@@ -47,30 +53,44 @@ struct Piece {
   std::vector<std::uint64_t> shape;  // theirs
   std::size_t offset, count;         // in ours
   std::uint64_t rows, columns;       // of the matrices that are transposed, ours; 0: none are
+  std::size_t run, part, parts;      // of each `parts` runs of so many elements, theirs, number `part` is ours
 };
 
 /// The pieces of one tensor.
 inline std::vector<Piece> pieces(const MapEntry& entry, std::vector<std::uint64_t> shape, const char* where) {
+  const std::string at = "map: " + entry.ours;
   const std::size_t hole = entry.theirs.find("{}");
-  std::uint64_t parts = 1;
+  std::uint64_t experts = 1;
   if (hole != std::string::npos) {
-    parts = shape.front();
+    experts = shape.front();
     shape.erase(shape.begin());
-  }
-  std::uint64_t rows = 0, columns = 0;
-  if (entry.layout == MapEntry::transposed) {
-    expect(shape.size() >= 2, where, "map: " + entry.ours, "two extents to transpose", safetensors::shape_text(shape));
-    rows = shape[shape.size() - 2];
-    columns = shape.back();
-    std::swap(shape[shape.size() - 2], shape.back());
   }
   std::size_t count = 1;
   for (const std::uint64_t extent : shape) count *= static_cast<std::size_t>(extent);
+  std::uint64_t rows = 0, columns = 0;
+  std::size_t run = shape.empty() ? 1 : static_cast<std::size_t>(shape.back());
+  if (entry.layout == MapEntry::transposed) {
+    expect(shape.size() >= 2, where, at, "two extents to transpose", safetensors::shape_text(shape));
+    rows = shape[shape.size() - 2];
+    columns = shape.back();
+    run *= static_cast<std::size_t>(rows);
+  }
+  expect(0 <= entry.part && entry.part < entry.parts, where, at, "a part of those that there are",
+         Joined{"number ", entry.part, " of ", entry.parts});
+  const std::size_t part = static_cast<std::size_t>(entry.part), parts = static_cast<std::size_t>(entry.parts);
+  if (parts == 1) {
+    run = count;
+  } else {
+    expect(!shape.empty(), where, at, "an extent of which there are parts", safetensors::shape_text(shape));
+    shape.back() *= parts;
+  }
+  if (entry.layout == MapEntry::transposed) std::swap(shape[shape.size() - 2], shape.back());
   std::vector<Piece> list;
-  for (std::uint64_t i = 0; i < parts; ++i) {
+  for (std::uint64_t i = 0; i < experts; ++i) {
     std::string name = entry.theirs;
     if (hole != std::string::npos) name.replace(hole, 2, std::to_string(i));
-    list.push_back({std::move(name), shape, static_cast<std::size_t>(i) * count, count, rows, columns});
+    list.push_back(
+        {std::move(name), shape, static_cast<std::size_t>(i) * count, count, rows, columns, run, part, parts});
   }
   return list;
 }
@@ -135,7 +155,8 @@ void load(const TensorFiles& files, C& ctx, const TensorMap& map, P& pack) {
     }
   });
   tensor_map::visit("io::load", map, pack, [&](const auto&, const auto& pieces) {
-    for (const tensor_map::Piece& piece : pieces) bytes.push_back(files.read_bytes(piece.name));
+    for (const tensor_map::Piece& piece : pieces)
+      bytes.push_back(files.read_part(piece.name, piece.run, piece.part, piece.parts));
   });
   auto next = bytes.begin();
   tensor_map::visit("io::load", map, pack,
@@ -157,8 +178,8 @@ void load(const TensorFiles& files, C& ctx, const TensorMap& map, P& pack) {
 /// Write a pack to a safetensors file under the names, shapes and, where asked, the types of another library; what
 /// `load` with the same map reads.
 /// @param stored  as what floats and doubles are written; sixteen bits are rounded to nearest, ties to even
-/// @throws ArgumentError as load, and when two tensors get one name or a text is not UTF-8; FileError as `save` of
-///         parts: a file that was there is untouched and no other is left
+/// @throws ArgumentError as load, when two tensors get one name, a part lacks the others of its tensor or a text is not
+///         UTF-8; FileError as `save` of parts: a file that was there is untouched and no other is left
 /// @cost   host memory of the largest tensor, twice
 /// @order  tensors by falling size of an element, then by name
 template <class C, class P>
@@ -182,7 +203,7 @@ void save(const std::filesystem::path& path, C& ctx, const Metadata& metadata, c
           std::uint64_t element = 0;
           safetensors::with_element(dtype, [&]<class S>(S) { element = sizeof(S); });
           sources.push_back(
-              {{piece.name, dtype, piece.shape, piece.count * element},
+              {{piece.name, dtype, piece.shape, piece.count * piece.parts * element},
                element,
                piece,
                tensor.data() + piece.offset,
@@ -194,7 +215,7 @@ void save(const std::filesystem::path& path, C& ctx, const Metadata& metadata, c
                    theirs.resize(count);
                    tensor_map::transpose(ours.data(), source.piece.rows, source.piece.columns, count, theirs.data());
                  }
-                 std::vector<std::byte> bytes(source.entry.bytes);
+                 std::vector<std::byte> bytes(count * source.element);
                  safetensors::encode(source.entry.dtype, (source.piece.rows > 0 ? theirs : ours).data(), count,
                                      bytes.data());
                  return bytes;
@@ -202,21 +223,33 @@ void save(const std::filesystem::path& path, C& ctx, const Metadata& metadata, c
         }
       });
   std::sort(sources.begin(), sources.end(), [](const Source& a, const Source& b) {
-    return a.element != b.element ? a.element > b.element : a.entry.name < b.entry.name;
+    return a.entry.name != b.entry.name ? a.entry.name < b.entry.name : a.piece.part < b.piece.part;
   });
-  std::vector<const safetensors::Entry*> in_order;
-  for (const Source& source : sources) {
-    if (!in_order.empty())
-      expect(in_order.back()->name != source.entry.name, "io::save", "tensor names", "different ones",
-             "two of \"" + source.entry.name + "\"");
-    in_order.push_back(&source.entry);
+  for (std::size_t i = 0, of_name = 0; i < sources.size(); ++i) {
+    const auto& [entry, element, piece, data, bytes] = sources[i];
+    const Source* const before = i > 0 && sources[i - 1].entry.name == entry.name ? &sources[i - 1] : nullptr;
+    const bool last = i + 1 == sources.size() || sources[i + 1].entry.name != entry.name;
+    of_name = before ? of_name + 1 : 0;
+    expect(!before || before->piece.part != piece.part, "io::save", "tensor names", "different ones",
+           "two of \"" + entry.name + "\"");
+    const bool alike = !before || (before->entry.shape == entry.shape && before->element == element);
+    expect(alike && piece.part == of_name && (!last || piece.part + 1 == piece.parts), "io::save", "map",
+           "all parts of \"" + entry.name + "\", alike", Joined{"number ", piece.part, " of ", piece.parts});
   }
+  std::stable_sort(sources.begin(), sources.end(),
+                   [](const Source& a, const Source& b) { return a.element > b.element; });
+  std::vector<const safetensors::Entry*> in_order;
+  for (const Source& source : sources)
+    if (source.piece.part == 0) in_order.push_back(&source.entry);
   const std::string header = safetensors::header_bytes(metadata, in_order);
   Replacement file(path);
   file.write(header.data(), header.size());
-  for (const Source& source : sources) {
-    const std::vector<std::byte> bytes = source.bytes(ctx, source);
-    file.write(bytes.data(), bytes.size());
+  for (std::size_t i = 0; i < sources.size(); i += sources[i].piece.parts) {
+    const std::size_t parts = sources[i].piece.parts, run = sources[i].piece.run * sources[i].element;
+    std::vector<std::vector<std::byte>> bytes;
+    for (std::size_t part = 0; part < parts; ++part) bytes.push_back(sources[i + part].bytes(ctx, sources[i + part]));
+    for (std::size_t at = 0; at < bytes[0].size(); at += run)
+      for (const std::vector<std::byte>& part : bytes) file.write(part.data() + at, run);
   }
   file.commit();
 }

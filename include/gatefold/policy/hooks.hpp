@@ -61,7 +61,7 @@ namespace hook {
   constexpr bool fits = requires __VA_ARGS__;                                         \
   GATEFOLD_EXPECT(fits || !named::member<std::remove_const_t<P>>(),                   \
                   "gatefold: " #member " of " whose " must be callable as " signature \
-                  "; see docs/extending.md#optional-members");                        \
+                  "; see docs/extending.md#optional-members")                         \
   return fits;
 // GATEFOLD_MEMBER(whose, name, signature, what it is for, call): a function, looked up as name<P, T, B>().
 #define GATEFOLD_MEMBER(whose, member, signature, what, ...)                                                    \
