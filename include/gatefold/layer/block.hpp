@@ -27,6 +27,8 @@ namespace gatefold {
 /// @cost   the sum of both; N·D values between them
 template <class AttentionT, class LayerT>
 struct Block {
+  GATEFOLD_REQUIRE(!policy::is_misplaced<LayerT>,
+                   "gatefold: a Block has two parts, Block{attention, layer}; see docs/extending.md#branch");
   AttentionT attention;
   LayerT layer;
 
@@ -63,14 +65,36 @@ struct Block {
     gatefold::ExtraGrad<First<T, B>, T, B> attention{};  // whose trace is the block's own affair
   };
 
+  template <class T, class B>
+  static constexpr bool check_parts() {
+    if constexpr (!policy::fits<First<T, B>> || !policy::fits<Second<T, B>>) {
+      return false;
+    } else {
+      constexpr bool first = policy::HasTrace<First<T, B>, T, B>, second = policy::HasTrace<Second<T, B>, T, B>;
+      GATEFOLD_EXPECT(
+          first || !second,
+          "gatefold: attention and layer are swapped: Block{attention, layer}; see docs/extending.md#branch")
+      GATEFOLD_EXPECT(first,
+                      "gatefold: a Block begins with attention, whose trace its layer may follow: Block{Residual{"
+                      "update::Plain{}, Attention{...}}, layer}; other layers follow each other in a Chain{a, b}; see "
+                      "docs/extending.md#branch")
+      GATEFOLD_EXPECT((std::is_same_v<gatefold::Carry<First<T, B>, T, B>, Nothing<T, B>>),
+                      "gatefold: the attention of a Block has no momentum; use update::Plain around it")
+      return true;
+    }
+  }
   Index in_dim() const { return attention.in_dim(); }
   Index out_dim() const { return layer.out_dim(); }
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    validate_dims();
-    return {init_params<T, B>(as_layer<T, B>(attention), ctx, seed.fork(0)),
-            init_params<T, B>(as_layer<T, B>(layer), ctx, seed.fork(1))};
+    if constexpr (check_parts<T, B>()) {
+      validate_dims();
+      return {init_params<T, B>(as_layer<T, B>(attention), ctx, seed.fork(0)),
+              init_params<T, B>(as_layer<T, B>(layer), ctx, seed.fork(1))};
+    } else {
+      return {};
+    }
   }
   template <class T, class B>
   void begin(typename B::Context& ctx, const Params<T, B>& p, Index items, NonDeduced<Carry<T, B>>& carry) const {
@@ -79,8 +103,6 @@ struct Block {
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const NonDeduced<Carry<T, B>>& carry,
                 const Extra<T, B>& extra) const {
-    GATEFOLD_REQUIRE((std::is_same_v<gatefold::Carry<First<T, B>, T, B>, Nothing<T, B>>),
-                     "gatefold: the attention of a Block has no momentum; use update::Plain around it");
     validate_dims();
     gatefold::validate(as_layer<T, B>(attention), p.attention, items, Nothing<T, B>{}, extra.attention);
     // The layer's own check waits for the trace, which exists after attention ran; its shapes follow from N and D.
@@ -167,5 +189,7 @@ struct Block {
 };
 template <class A, class L>
 Block(A, L) -> Block<A, L>;
+template <class... P, class = std::enable_if_t<sizeof...(P) != 2>>
+Block(P...) -> Block<policy::Misplaced<P...>, policy::Misplaced<P...>>;
 
 }  // namespace gatefold

@@ -86,6 +86,10 @@ struct Chain {
     std::tuple<gatefold::ExtraGrad<AsLayer<L, T, B>, T, B>...> layers{};
   };
 
+  template <class T, class B>
+  static constexpr bool check_parts() {
+    return (policy::fits<AsLayer<L, T, B>> && ...);
+  }
   Index in_dim() const { return part<0>().in_dim(); }
   Index out_dim() const { return part<size - 1>().out_dim(); }
 

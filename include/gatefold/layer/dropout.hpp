@@ -1,7 +1,10 @@
 #pragma once
 
+#include <utility>
+
 #include "gatefold/backend/drop.hpp"
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/noisy_extra.hpp"
@@ -41,6 +44,10 @@ struct Dropout {
   template <class T, class B>
   using ExtraGrad = gatefold::ExtraGrad<BranchT, T, B>;
 
+  template <class T, class B>
+  static constexpr bool check_parts() {
+    return policy::check_branch<BranchT, T, B>();
+  }
   Index in_dim() const { return branch.in_dim(); }
   Index out_dim() const { return branch.out_dim(); }
 
@@ -85,8 +92,9 @@ struct Dropout {
   }
 
   /// The attention trace of a branch that has one.
-  template <class T, class B>
-  auto trace(const Params<T, B>& p, const NonDeduced<Saved<T, B>>& saved) const {
+  template <class T, class B, class Of = BranchT>
+  auto trace(const Params<T, B>& p, const NonDeduced<Saved<T, B>>& saved) const
+      -> decltype(std::declval<const Of&>().trace(p.branch, saved)) {
     return branch.trace(p.branch, saved);
   }
 

@@ -61,9 +61,41 @@ concept SwallowsArguments = requires(const L branch, Probe<T, B> a, const Items<
   branch.forward(a.ctx, params, x, a.out, saved, extra, fn::NoStep<T>{}, Surplus{});
 };
 
+template <class L, class T, class B>
+concept Layer = Dimensions<L, T, B> && HasInit<L, T, B> &&
+    requires(const L layer, Probe<T, B> a, const Items<L, T, B>& x, ItemsGrad<L, T, B>& dx,
+             const Params<L, T, B>& params, Carry<L, T, B>& carry, Saved<L, T, B>& saved, Params<L, T, B>& grads,
+             const Extra<L, T, B>& extra, ExtraGrad<L, T, B>& dextra) {
+  layer.begin(a.ctx, params, Index(1), carry);
+  layer.forward(a.ctx, params, x, carry, a.out, saved, extra);
+  layer.backward(a.ctx, params, x, saved, a.in, carry, dx, grads, extra, dextra);
+};
+
+/// True unless a composition of the library says of its parts, in `check_parts`, that they do not fit.
+template <class L, class T, class B>
+constexpr bool check_inside() {
+  if constexpr (requires { L::template check_parts<T, B>(); }) {
+    return L::template check_parts<T, B>();
+  } else {
+    return true;
+  }
+}
+
 /// True for a branch; otherwise one sentence says so.
 template <class L, class T, class B>
 constexpr bool check_branch() {
+  GATEFOLD_EXPECT(
+      (!Layer<L, T, B> || Branch<L, T, B>),
+      "gatefold: this is a layer, and a branch is needed here: Residual{rule, PreNorm{norm, branch}} has the "
+      "rule outside and the norm inside, and layers follow each other in a Chain{a, b}; see "
+      "docs/extending.md#branch")
+  GATEFOLD_EXPECT((!GateTypes<L, T, B> || Branch<L, T, B>),
+                  "gatefold: this is a gate, and a branch is needed here: Mixture{gate, expert}; see "
+                  "docs/extending.md#branch")
+  GATEFOLD_EXPECT(
+      (!Expert<L, T, B> || Branch<L, T, B>),
+      "gatefold: this is an expert, and a branch is needed here: OneExpert{expert}, or Mixture{gate, expert}; "
+      "see docs/extending.md#branch")
   GATEFOLD_EXPECT((Branch<L, T, B>),
                   "gatefold: a branch needs in_dim() and out_dim(), init<T, B>(ctx, seed), forward(ctx, params, x, u, "
                   "saved, extra, "
@@ -73,17 +105,26 @@ constexpr bool check_branch() {
       (!SwallowsArguments<L, T, B>),
       "gatefold: forward of a branch takes any number of arguments (auto&&...), and so the step that comes last, "
       "which it would lose: name it, and run_step(ctx, u, step); see docs/extending.md#branch")
-  return hook::branch::all<L, T, B>();
+  if constexpr (hook::branch::all<L, T, B>()) {
+    return check_inside<L, T, B>();
+  } else {
+    return false;
+  }
 }
 
+/// The same of the experts of a mixture.
+template <class E, class T, class B>
+constexpr bool check_bank() {
+  GATEFOLD_EXPECT((Expert<E, T, B> || (!Branch<E, T, B> && !Layer<E, T, B>)),
+                  "gatefold: this is a branch or a layer, and experts are needed here, Linear or Mlp<Gelu> say: "
+                  "Mixture{gate, expert}, OneExpert{expert}, WithShared{branch, expert}; see docs/extending.md#expert")
+  return check_expert<E, T, B>();
+}
+
+/// The trace of an attention, wherever it is inside.
 template <class L, class T, class B>
-concept Layer = Dimensions<L, T, B> && HasInit<L, T, B> &&
-    requires(const L layer, Probe<T, B> a, const Items<L, T, B>& x, ItemsGrad<L, T, B>& dx,
-             const Params<L, T, B>& params, Carry<L, T, B>& carry, Saved<L, T, B>& saved, Params<L, T, B>& grads,
-             const Extra<L, T, B>& extra, ExtraGrad<L, T, B>& dextra) {
-  layer.begin(a.ctx, params, Index(1), carry);
-  layer.forward(a.ctx, params, x, carry, a.out, saved, extra);
-  layer.backward(a.ctx, params, x, saved, a.in, carry, dx, grads, extra, dextra);
+concept HasTrace = requires(const L layer, const Params<L, T, B>& params, const Saved<L, T, B>& saved) {
+  layer.trace(params, saved);
 };
 
 /// Whether a branch or layer reads ids, and not rows.

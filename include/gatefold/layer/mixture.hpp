@@ -34,6 +34,10 @@ struct Mixture {
   static constexpr bool swapped = policy::HasDims<GateT> && !policy::HasDims<ExpertT>;
   GATEFOLD_REQUIRE(!swapped,
                    "gatefold: gate and expert are swapped: Mixture{gate, expert}; see docs/extending.md#expert");
+  GATEFOLD_REQUIRE(!policy::is_misplaced<GateT>,
+                   "gatefold: a Mixture has two parts, Mixture{gate, expert}: the update rule stands around it, "
+                   "Residual{rule, Mixture{gate, expert}}, and unlike experts are one part, Experts{a, b}; see "
+                   "docs/extending.md#expert");
   /// Whether its experts take noise.
   static constexpr bool draws = hook::expert::with_noise<ExpertT>();
   GateT gate;
@@ -61,6 +65,17 @@ struct Mixture {
   using Extra = std::conditional_t<draws, NoisyExtra<gatefold::Extra<GateT, T, B>>, gatefold::Extra<GateT, T, B>>;
   template <class T, class B>
   using ExtraGrad = gatefold::ExtraGrad<GateT, T, B>;
+
+  template <class T, class B>
+  static constexpr bool check_parts() {
+    if constexpr (swapped) {
+      return false;
+    } else if constexpr (policy::check_gate<GateT, T, B>()) {
+      return policy::check_bank<ExpertT, T, B>();
+    } else {
+      return false;
+    }
+  }
 
   Index in_dim() const {
     if constexpr (swapped) {
@@ -107,7 +122,7 @@ struct Mixture {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    if constexpr (check<T, B>()) {
+    if constexpr (check_parts<T, B>()) {
       const auto here = ctx.here();
       expect(in_dim() >= 1, "Mixture.init", "expert.in_dim", "at least 1", in_dim());
       const GateT g = filled_gate();
@@ -119,7 +134,7 @@ struct Mixture {
 
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const Extra<T, B>& extra) const {
-    if constexpr (check<T, B>()) {
+    if constexpr (check_parts<T, B>()) {
       const GateT g = filled_gate();
       if constexpr (hook::gate::validate<GateT, T, B>()) g.validate(p.gate, items, of_gate(extra));
       if constexpr (hook::expert::validate<ExpertT, T, B>()) expert.validate(p.expert, g.experts());
@@ -129,7 +144,7 @@ struct Mixture {
   template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
                const Extra<T, B>& extra = {}, const Step& step = {}) const {
-    if constexpr (check<T, B>()) {
+    if constexpr (check_parts<T, B>()) {
       const auto here = ctx.here();
       expect_forward("Mixture.forward", *this, p, x, "u", u, extra);
       saved.batch.take(x);
@@ -145,7 +160,7 @@ struct Mixture {
   template <class T, class B, class Step = fn::NoStep<T>>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
              const Extra<T, B>& extra = {}, const Step& step = {}) const {
-    if constexpr (check<T, B>()) {
+    if constexpr (check_parts<T, B>()) {
       const auto here = ctx.here();
       expect_forward("Mixture.forward", *this, p, x, "u", u, extra);
       auto mark = ctx.mark();
@@ -162,7 +177,7 @@ struct Mixture {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra,
                 ExtraGrad<T, B>& dextra) const {
-    if constexpr (check<T, B>()) {
+    if constexpr (check_parts<T, B>()) {
       const auto here = ctx.here();
       expect_backward("Mixture.backward", *this, p, x, du, dx, grads, extra);
       auto mark = ctx.mark();
@@ -205,20 +220,10 @@ struct Mixture {
       return z.view();
     }
   }
-
- private:
-  template <class T, class B>
-  static constexpr bool check() {
-    if constexpr (swapped) {
-      return false;
-    } else if constexpr (policy::check_gate<GateT, T, B>()) {
-      return policy::check_expert<ExpertT, T, B>();
-    } else {
-      return false;
-    }
-  }
 };
 template <class G, class E>
 Mixture(G, E) -> Mixture<G, E>;
+template <class... P, class = std::enable_if_t<sizeof...(P) != 2>>
+Mixture(P...) -> Mixture<policy::Misplaced<P...>, policy::Misplaced<P...>>;
 
 }  // namespace gatefold

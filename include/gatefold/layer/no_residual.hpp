@@ -40,11 +40,15 @@ struct NoResidual {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    if constexpr (policy::check_branch<BranchT, T, B>()) {
+    if constexpr (check_parts<T, B>()) {
       return {init_params<T, B>(branch, ctx, seed)};
     } else {
       return {};
     }
+  }
+  template <class T, class B>
+  static constexpr bool check_parts() {
+    return policy::check_branch<BranchT, T, B>();
   }
   template <class T, class B>
   void begin(typename B::Context&, const Params<T, B>&, Index, Nothing<T, B>&) const {}
@@ -79,8 +83,9 @@ struct NoResidual {
   }
 
   /// The attention trace of a branch that has one.
-  template <class T, class B>
-  auto trace(const Params<T, B>& p, const Saved<T, B>& saved) const {
+  template <class T, class B, class Of = BranchT>
+  auto trace(const Params<T, B>& p, const Saved<T, B>& saved) const
+      -> decltype(std::declval<const Of&>().trace(p.branch, saved.branch)) {
     return branch.trace(p.branch, saved.branch);
   }
 };
@@ -89,25 +94,50 @@ NoResidual(Br) -> NoResidual<Br>;
 
 namespace lookup {
 
+/// Stands for a part that does not fit, once a sentence has said why: nothing more is said about it.
+struct Refused {
+  Index in_dim() const { return 0; }
+  Index out_dim() const { return 0; }
+  void begin(auto&&...) const {}
+  void forward(auto&&...) const {}
+  void backward(auto&&...) const {}
+};
+
 template <class L, class T, class B>
 auto as_layer(const L& part) {
   if constexpr (policy::Layer<L, T, B>) {
-    static_assert(hook::layer::all<L, T, B>() && policy::check_items<L, T, B>());
-    return part;
+    constexpr bool named = hook::layer::all<L, T, B>(), reads = policy::check_items<L, T, B>();
+    if constexpr (named && reads && policy::check_inside<L, T, B>()) {
+      return part;
+    } else {
+      return Refused{};
+    }
   } else if constexpr (policy::Branch<L, T, B>) {
-    static_assert(policy::check_branch<L, T, B>() && policy::check_items<L, T, B>());
-    return NoResidual<L>{part};
+    if constexpr (policy::check_branch<L, T, B>() && policy::check_items<L, T, B>()) {
+      return NoResidual<L>{part};
+    } else {
+      return Refused{};
+    }
   } else if constexpr (policy::Expert<L, T, B>) {
     return NoResidual<OneExpert<L>>{{part}};
   } else {
     GATEFOLD_REQUIRE(
         (policy::Layer<L, T, B>),
-        "gatefold: a Stack, Chain, PerToken or Trainer needs a layer, a branch or an expert: something with "
+        "gatefold: a Stack, Chain, Block, PerToken or Trainer needs a layer, a branch or an expert: something with "
         "in_dim, out_dim, init, forward and backward of one of these families; see docs/extending.md");
+    return Refused{};
   }
 }
 
 }  // namespace lookup
+
+namespace policy {
+
+/// Whether a part stood for a layer.
+template <class Inner>
+inline constexpr bool fits = !std::is_same_v<Inner, lookup::Refused>;
+
+}  // namespace policy
 
 /// The layer that a part of a model stands for: itself, NoResidual{branch} or NoResidual{OneExpert{expert}}.
 template <class L, class T, class B>

@@ -5,6 +5,7 @@
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/one_group.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/expert/expert.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/policy/noise.hpp"
@@ -39,11 +40,15 @@ struct OneExpert {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    if constexpr (policy::check_expert<ExpertT, T, B>()) {
+    if constexpr (check_parts<T, B>()) {
       return {expert.template init<T, B>(ctx, 1, seed)};
     } else {
       return {};
     }
+  }
+  template <class T, class B>
+  static constexpr bool check_parts() {
+    return policy::check_bank<ExpertT, T, B>();
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index, const NonDeduced<Extra<T, B>>&) const {
@@ -86,6 +91,19 @@ struct OneExpert {
 };
 template <class E>
 OneExpert(E) -> OneExpert<E>;
+
+namespace policy {
+
+/// True for a norm; otherwise one sentence says so.
+template <class N, class T, class B>
+constexpr bool check_norm() {
+  GATEFOLD_EXPECT((Expert<N, T, B> || Branch<N, T, B>),
+                  "gatefold: a norm is an expert or a branch, LayerNorm{} or RmsNorm{} say: PreNorm{norm, branch}, "
+                  "PostNorm{layer, norm}; see docs/extending.md#branch")
+  return true;
+}
+
+}  // namespace policy
 
 namespace lookup {
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
@@ -18,6 +19,9 @@ namespace gatefold {
 /// @throws ArgumentError unless length >= 1
 template <class LayerT>
 struct PerToken {
+  GATEFOLD_REQUIRE(!policy::is_misplaced<LayerT>,
+                   "gatefold: a PerToken is a number of tokens and a layer, PerToken{length, layer}; see "
+                   "docs/extending.md#branch");
   Index length;
   LayerT layer;
 
@@ -45,6 +49,10 @@ struct PerToken {
   template <class T, class B>
   using ExtraGrad = gatefold::ExtraGrad<Inner<T, B>, T, B>;
 
+  template <class T, class B>
+  static constexpr bool check_parts() {
+    return policy::fits<Inner<T, B>>;
+  }
   Index in_dim() const { return length * layer.in_dim(); }
   Index out_dim() const { return length * layer.out_dim(); }
 
@@ -105,7 +113,9 @@ struct PerToken {
     return items.as(items.extent(0) * length, width);
   }
 };
-template <class I, class L>
+template <class I, class L, class = std::enable_if_t<std::is_convertible_v<I, Index>>>
 PerToken(I, L) -> PerToken<L>;
+template <class L, class I, class = std::enable_if_t<!std::is_convertible_v<L, Index>>, class = void>
+PerToken(L, I) -> PerToken<policy::Misplaced<L, I>>;
 
 }  // namespace gatefold

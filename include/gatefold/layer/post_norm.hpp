@@ -1,6 +1,9 @@
 #pragma once
 
+#include <utility>
+
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/layer/one_expert.hpp"
@@ -20,6 +23,9 @@ namespace gatefold {
 /// @cost   the layer and the norm; keeps z [N, out_dim]
 template <class LayerT, class NormT>
 struct PostNorm {
+  GATEFOLD_REQUIRE(!policy::is_misplaced<NormT>,
+                   "gatefold: a PostNorm has two parts, PostNorm{layer, norm}: Residual{rule, branch} and LayerNorm{}, "
+                   "say; see docs/extending.md#branch");
   LayerT layer;
   NormT norm;
 
@@ -51,13 +57,23 @@ struct PostNorm {
   template <class T, class B>
   using ExtraGrad = gatefold::ExtraGrad<Inner<T, B>, T, B>;
 
+  template <class T, class B>
+  static constexpr bool check_parts() {
+    GATEFOLD_EXPECT((!policy::Layer<NormT, T, B>),
+                    "gatefold: layer and norm are swapped: PostNorm{layer, norm}; see docs/extending.md#branch")
+    return policy::fits<Inner<T, B>> && policy::check_norm<NormT, T, B>();
+  }
   Index in_dim() const { return layer.in_dim(); }
   Index out_dim() const { return layer.out_dim(); }
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    return {init_params<T, B>(as_layer<T, B>(layer), ctx, seed.fork(0)),
-            init_params<T, B>(filled_norm<T, B>(), ctx, seed.fork(1))};
+    if constexpr (check_parts<T, B>()) {
+      return {init_params<T, B>(as_layer<T, B>(layer), ctx, seed.fork(0)),
+              init_params<T, B>(filled_norm<T, B>(), ctx, seed.fork(1))};
+    } else {
+      return {};
+    }
   }
   template <class T, class B>
   void begin(typename B::Context& ctx, const Params<T, B>& p, Index items, NonDeduced<Carry<T, B>>& carry) const {
@@ -104,8 +120,9 @@ struct PostNorm {
   }
 
   /// The attention trace of a layer that has one.
-  template <class T, class B>
-  auto trace(const Params<T, B>& p, const Saved<T, B>& saved) const {
+  template <class T, class B, class Of = Inner<T, B>>
+  auto trace(const Params<T, B>& p, const Saved<T, B>& saved) const
+      -> decltype(std::declval<const Of&>().trace(p.layer, saved.layer)) {
     return as_layer<T, B>(layer).trace(p.layer, saved.layer);
   }
 
@@ -117,5 +134,7 @@ struct PostNorm {
 };
 template <class L, class N>
 PostNorm(L, N) -> PostNorm<L, N>;
+template <class... P, class = std::enable_if_t<sizeof...(P) != 2>>
+PostNorm(P...) -> PostNorm<policy::Misplaced<P...>, policy::Misplaced<P...>>;
 
 }  // namespace gatefold

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <utility>
+
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/one_expert.hpp"
 #include "gatefold/policy/policy.hpp"
@@ -16,6 +19,10 @@ namespace gatefold {
 /// @param x [N, D] in, u [N, out_dim] out
 template <class NormT, class BranchT>
 struct PreNorm {
+  GATEFOLD_REQUIRE(
+      !policy::is_misplaced<NormT>,
+      "gatefold: a PreNorm has two parts, PreNorm{norm, branch}: LayerNorm{} and Mixture{gate, expert}, say; "
+      "see docs/extending.md#branch");
   NormT norm;
   BranchT branch;
 
@@ -43,12 +50,26 @@ struct PreNorm {
   template <class T, class B>
   using ExtraGrad = gatefold::ExtraGrad<BranchT, T, B>;
 
+  template <class T, class B>
+  static constexpr bool check_parts() {
+    GATEFOLD_EXPECT((!policy::Expert<BranchT, T, B> || !policy::Branch<NormT, T, B>),
+                    "gatefold: norm and branch are swapped: PreNorm{norm, branch}; see docs/extending.md#branch")
+    if constexpr (policy::check_norm<NormT, T, B>()) {
+      return policy::check_branch<BranchT, T, B>();
+    } else {
+      return false;
+    }
+  }
   Index in_dim() const { return branch.in_dim(); }
   Index out_dim() const { return branch.out_dim(); }
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    return {init_params<T, B>(filled_norm<T, B>(), ctx, seed.fork(0)), init_params<T, B>(branch, ctx, seed.fork(1))};
+    if constexpr (check_parts<T, B>()) {
+      return {init_params<T, B>(filled_norm<T, B>(), ctx, seed.fork(0)), init_params<T, B>(branch, ctx, seed.fork(1))};
+    } else {
+      return {};
+    }
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const NonDeduced<Extra<T, B>>& extra) const {
@@ -87,8 +108,9 @@ struct PreNorm {
   }
 
   /// The attention trace of a branch that has one.
-  template <class T, class B>
-  auto trace(const Params<T, B>& p, const Saved<T, B>& saved) const {
+  template <class T, class B, class Of = BranchT>
+  auto trace(const Params<T, B>& p, const Saved<T, B>& saved) const
+      -> decltype(std::declval<const Of&>().trace(p.branch, saved.branch)) {
     return branch.trace(p.branch, saved.branch);
   }
 
@@ -100,5 +122,7 @@ struct PreNorm {
 };
 template <class N, class Br>
 PreNorm(N, Br) -> PreNorm<N, Br>;
+template <class... P, class = std::enable_if_t<sizeof...(P) != 2>>
+PreNorm(P...) -> PreNorm<policy::Misplaced<P...>, policy::Misplaced<P...>>;
 
 }  // namespace gatefold

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/layer.hpp"
@@ -78,6 +79,10 @@ struct Recompute {
     void mixtures(auto&& f) const { for_each_mixture(layer, f); }
   };
 
+  template <class T, class B>
+  static constexpr bool check_parts() {
+    return policy::fits<Inner<T, B>>;
+  }
   Index in_dim() const { return layer.in_dim(); }
   Index out_dim() const { return layer.out_dim(); }
 

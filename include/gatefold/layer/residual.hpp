@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <utility>
 
 #include "gatefold/core/config.hpp"
 #include "gatefold/layer/batch_stamp.hpp"
@@ -32,7 +33,10 @@ struct Residual {
       "update rule (gatefold::update); see docs/extending.md#rule");
   GATEFOLD_REQUIRE(!swapped,
                    "gatefold: rule and branch are swapped: Residual{rule, branch}; see docs/extending.md#rule");
-  GATEFOLD_REQUIRE(has_branch || swapped,
+  GATEFOLD_REQUIRE(!policy::is_misplaced<RuleT>,
+                   "gatefold: a Residual has two parts, Residual{rule, branch}: update::HeavyBall{} and Mixture{gate, "
+                   "expert}, say; see docs/extending.md#branch");
+  GATEFOLD_REQUIRE(has_branch || swapped || policy::is_misplaced<RuleT>,
                    "gatefold: a Residual needs a branch behind its rule, with in_dim() and out_dim(): Mixture{gate, "
                    "expert}, say, or Attention; see docs/extending.md#branch");
   RuleT rule;
@@ -63,6 +67,22 @@ struct Residual {
   template <class T, class B>
   using ExtraGrad = gatefold::ExtraGrad<BranchT, T, B>;
 
+  template <class T, class B>
+  static constexpr bool check_parts() {
+    if constexpr (!has_branch || has_optimizer) {
+      return false;
+    } else if constexpr (policy::ExpertTypes<BranchT, T, B> && !policy::Branch<BranchT, T, B>) {
+      GATEFOLD_REQUIRE((!policy::ExpertTypes<BranchT, T, B>),
+                       "gatefold: this is an expert, and a Residual needs a branch: Residual{rule, OneExpert{expert}}; "
+                       "see docs/extending.md#expert");
+      return false;
+    } else if constexpr (!policy::check_reads_rows<BranchT, T, B>() || !policy::check_rule<RuleT, T, B>()) {
+      return false;
+    } else {
+      return policy::check_branch<BranchT, T, B>();
+    }
+  }
+
   Index in_dim() const {
     if constexpr (has_branch) {
       return branch.in_dim();
@@ -80,7 +100,7 @@ struct Residual {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    if constexpr (check<T, B>()) {
+    if constexpr (check_parts<T, B>()) {
       return {init_params<T, B>(filled_rule(), ctx, seed.fork(0)), init_params<T, B>(branch, ctx, seed.fork(1))};
     } else {
       return {};
@@ -90,7 +110,7 @@ struct Residual {
   void begin(typename B::Context& ctx, const Params<T, B>&, Index items, NonDeduced<Carry<T, B>>& carry) const {
     const auto here = ctx.here();
     expect(items >= 0, "Residual.begin", "items", "at least 0", items);
-    if constexpr (check<T, B>()) {
+    if constexpr (check_parts<T, B>()) {
       if constexpr (hook::rule::begin<RuleT, T, B>()) rule.begin(ctx, items, out_dim(), carry);
       update::begin_pass(carry);
     }
@@ -100,7 +120,7 @@ struct Residual {
                 const NonDeduced<Extra<T, B>>& extra) const {
     expect(in_dim() == out_dim(), "Residual", "branch.out_dim",
            Joined{in_dim(), " (its in_dim; NoResidual allows others)"}, out_dim());
-    if constexpr (check<T, B>()) {
+    if constexpr (check_parts<T, B>()) {
       if constexpr (hook::rule::validate<RuleT, T, B>()) filled_rule().validate(p.rule, items, in_dim(), carry);
       gatefold::validate(branch, p.branch, items, extra);
     }
@@ -109,7 +129,7 @@ struct Residual {
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
                Out<T, 2, B> y, Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    if constexpr (check<T, B>()) {
+    if constexpr (check_parts<T, B>()) {
       const auto here = ctx.here();
       expect_forward("Residual.forward", *this, p, x, "y", y, carry, extra);
       update::enter_pass(carry, "Residual.forward", &p, x, y);
@@ -124,7 +144,7 @@ struct Residual {
   template <class T, class B>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
              Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    if constexpr (check<T, B>()) {
+    if constexpr (check_parts<T, B>()) {
       const auto here = ctx.here();
       expect_forward("Residual.forward", *this, p, x, "y", y, carry, extra);
       update::enter_pass(carry, "Residual.infer", &p, x, y);
@@ -138,7 +158,7 @@ struct Residual {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
                 const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
-    if constexpr (check<T, B>()) {
+    if constexpr (check_parts<T, B>()) {
       const auto here = ctx.here();
       expect_backward("Residual.backward", *this, p, x, dy, dx, grads, dcarry, extra);
       auto df = [&](View<const T, 2, B> point, View<const T, 2, B> du, View<T, 2, B> dpoint, int call) {
@@ -151,30 +171,18 @@ struct Residual {
   }
 
   /// The attention trace of a branch that has one.
-  template <class T, class B>
-  auto trace(const Params<T, B>& p, const Saved<T, B>& saved) const {
+  template <class T, class B, class Of = BranchT>
+  auto trace(const Params<T, B>& p, const Saved<T, B>& saved) const
+      -> decltype(std::declval<const Of&>().trace(p.branch, saved.calls[0])) {
     return branch.trace(p.branch, saved.calls[0]);
   }
 
  private:
-  template <class T, class B>
-  static constexpr bool check() {
-    if constexpr (!has_branch || has_optimizer) {
-      return false;
-    } else if constexpr (policy::ExpertTypes<BranchT, T, B> && !policy::Branch<BranchT, T, B>) {
-      GATEFOLD_REQUIRE((!policy::ExpertTypes<BranchT, T, B>),
-                       "gatefold: this is an expert, and a Residual needs a branch: Residual{rule, OneExpert{expert}}; "
-                       "see docs/extending.md#expert");
-      return false;
-    } else if constexpr (!policy::check_reads_rows<BranchT, T, B>() || !policy::check_rule<RuleT, T, B>()) {
-      return false;
-    } else {
-      return policy::check_branch<BranchT, T, B>();
-    }
-  }
   RuleT filled_rule() const { return with_model_dim(rule, in_dim()); }
 };
 template <class R, class Br>
 Residual(R, Br) -> Residual<R, Br>;
+template <class... P, class = std::enable_if_t<sizeof...(P) != 2>>
+Residual(P...) -> Residual<policy::Misplaced<P...>, policy::Misplaced<P...>>;
 
 }  // namespace gatefold

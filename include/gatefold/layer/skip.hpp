@@ -1,6 +1,7 @@
 #pragma once
 
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
@@ -38,6 +39,10 @@ struct Skip {
   template <class T, class B>
   using ExtraGrad = gatefold::ExtraGrad<Inner<T, B>, T, B>;
 
+  template <class T, class B>
+  static constexpr bool check_parts() {
+    return policy::fits<Inner<T, B>>;
+  }
   Index in_dim() const { return layer.in_dim(); }
   Index out_dim() const { return layer.out_dim(); }
 

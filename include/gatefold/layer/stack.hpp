@@ -4,12 +4,24 @@
 #include <vector>
 
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
+
+namespace lookup {
+
+template <class...>
+inline constexpr bool are_stacked = false;
+template <class L>
+inline constexpr bool are_stacked<L> = true;
+template <class L, class I>
+inline constexpr bool are_stacked<L, I> = std::is_convertible_v<I, Index>;
+
+}  // namespace lookup
 
 /// `depth` layers of one kind, each with its own parameters; itself a layer. The carry travels through all of them.
 ///
@@ -21,6 +33,10 @@ namespace gatefold {
 /// @cost   depth times the layer; keeps N·D values between layers
 template <class LayerT>
 struct Stack {
+  GATEFOLD_REQUIRE(
+      !policy::is_misplaced<LayerT>,
+      "gatefold: a Stack is a layer and how often, Stack{layer, depth}; unlike layers are a Chain{a, b}; see "
+      "docs/extending.md#branch");
   LayerT layer;
   Index depth = 1;
 
@@ -47,6 +63,10 @@ struct Stack {
   template <class T, class B>
   using ExtraGrad = gatefold::ExtraGrad<Inner<T, B>, T, B>;
 
+  template <class T, class B>
+  static constexpr bool check_parts() {
+    return policy::fits<Inner<T, B>>;
+  }
   Index in_dim() const { return layer.in_dim(); }
   Index out_dim() const { return layer.out_dim(); }
 
@@ -143,7 +163,9 @@ struct Stack {
 };
 template <class L>
 Stack(L) -> Stack<L>;
-template <class L, class I>
+template <class L, class I, class = std::enable_if_t<lookup::are_stacked<L, I>>>
 Stack(L, I) -> Stack<L>;
+template <class... P, class = std::enable_if_t<!lookup::are_stacked<P...>>, class = void>
+Stack(P...) -> Stack<policy::Misplaced<P...>>;
 
 }  // namespace gatefold

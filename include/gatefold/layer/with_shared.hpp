@@ -9,6 +9,17 @@
 
 namespace gatefold {
 
+namespace lookup {
+
+template <class...>
+inline constexpr bool are_shared = false;
+template <class Br, class S>
+inline constexpr bool are_shared<Br, S> = true;
+template <class Br, class S, class W>
+inline constexpr bool are_shared<Br, S, W> = std::is_convertible_v<W, double>;
+
+}  // namespace lookup
+
 /// A branch and, beside it, an expert that every item goes to: `WithShared{Mixture{gate, expert}, Mlp<Gelu>{…}}`.
 ///
 ///     u(x) = branch(x) + weight · shared(x)                                                             (1)
@@ -21,6 +32,9 @@ namespace gatefold {
 /// @cost   branch + shared expert on N items
 template <class BranchT, class SharedT>
 struct WithShared {
+  GATEFOLD_REQUIRE(!policy::is_misplaced<BranchT>,
+                   "gatefold: a WithShared has a branch, an expert and a number, if any: WithShared{Mixture{gate, "
+                   "expert}, shared}; see docs/extending.md#branch");
   GATEFOLD_REQUIRE(!hook::expert::with_noise<SharedT>(),
                    "gatefold: the shared expert draws numbers, which WithShared does not hand on; see "
                    "docs/extending.md#expert");
@@ -48,13 +62,28 @@ struct WithShared {
   template <class T, class B>
   using ExtraGrad = gatefold::ExtraGrad<BranchT, T, B>;
 
+  template <class T, class B>
+  static constexpr bool check_parts() {
+    GATEFOLD_EXPECT((!policy::Expert<BranchT, T, B> || !policy::Branch<SharedT, T, B>),
+                    "gatefold: branch and shared expert are swapped: WithShared{branch, expert}; see "
+                    "docs/extending.md#branch")
+    if constexpr (policy::check_branch<BranchT, T, B>()) {
+      return policy::check_bank<SharedT, T, B>();
+    } else {
+      return false;
+    }
+  }
   Index in_dim() const { return branch.in_dim(); }
   Index out_dim() const { return branch.out_dim(); }
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    validate_dims();
-    return {init_params<T, B>(branch, ctx, seed.fork(0)), one().template init<T, B>(ctx, seed.fork(1))};
+    if constexpr (check_parts<T, B>()) {
+      validate_dims();
+      return {init_params<T, B>(branch, ctx, seed.fork(0)), one().template init<T, B>(ctx, seed.fork(1))};
+    } else {
+      return {};
+    }
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const NonDeduced<Extra<T, B>>& extra) const {
@@ -113,5 +142,7 @@ template <class Br, class S>
 WithShared(Br, S) -> WithShared<Br, S>;
 template <class Br, class S>
 WithShared(Br, S, double) -> WithShared<Br, S>;
+template <class... P, class = std::enable_if_t<!lookup::are_shared<P...>>>
+WithShared(P...) -> WithShared<policy::Misplaced<P...>, policy::Misplaced<P...>>;
 
 }  // namespace gatefold

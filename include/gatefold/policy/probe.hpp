@@ -2,6 +2,7 @@
 
 #include <concepts>
 
+#include "gatefold/core/config.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/view.hpp"
 
@@ -22,6 +23,14 @@ struct ProbeCall {
   void operator()(View<const T, 2, B>, View<T, 2, B>, int, const auto&... /*step*/) const {}
   void operator()(View<const T, 2, B>, View<const T, 2, B>, View<T, 2, B>, int) const {}
 };
+
+/// What the deduction of a composition makes of a number or an order of parts that it does not have, for a sentence.
+template <class... P>
+struct Misplaced {};
+template <class P>
+inline constexpr bool is_misplaced = false;
+template <class... P>
+inline constexpr bool is_misplaced<Misplaced<P...>> = true;
 
 /// A policy with Params says how they begin.
 template <class P, class T, class B>

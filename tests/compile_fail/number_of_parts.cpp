@@ -1,0 +1,36 @@
+// expect: gatefold: a Mixture has two parts, Mixture\{gate, expert\}: the update rule stands around it, Residual\{rule, Mixture\{gate, expert\}\}, and unlike experts are one part, Experts\{a, b\}; see docs/extending\.md#expert
+// expect: gatefold: a Residual has two parts, Residual\{rule, branch\}: update::HeavyBall\{\} and Mixture\{gate, expert\}, say; see docs/extending\.md#branch
+// expect: gatefold: a PreNorm has two parts, PreNorm\{norm, branch\}: LayerNorm\{\} and Mixture\{gate, expert\}, say; see docs/extending\.md#branch
+// expect: gatefold: a PostNorm has two parts, PostNorm\{layer, norm\}: Residual\{rule, branch\} and LayerNorm\{\}, say; see docs/extending\.md#branch
+// expect: gatefold: a Block has two parts, Block\{attention, layer\}; see docs/extending\.md#branch
+// expect: gatefold: a WithShared has a branch, an expert and a number, if any: WithShared\{Mixture\{gate, expert\}, shared\}; see docs/extending\.md#branch
+// expect: gatefold: a Stack is a layer and how often, Stack\{layer, depth\}; unlike layers are a Chain\{a, b\}; see docs/extending\.md#branch
+// expect: gatefold: a PerToken is a number of tokens and a layer, PerToken\{length, layer\}; see docs/extending\.md#branch
+#include <gatefold/gatefold.hpp>
+
+using namespace gatefold;
+
+int main() {
+  const SoftmaxTopK gate{.scores = {.experts = 3}};
+  const Linear expert{.model_dim = 2};
+  const update::HeavyBall rule;
+#ifndef GATEFOLD_FAIL
+  const Mixture mixture{gate, expert};
+  const Residual residual{rule, mixture};
+  const PreNorm pre_norm{LayerNorm{}, mixture};
+  const PostNorm post_norm{residual, LayerNorm{}};
+  const Block block{Residual{update::Plain{}, Attention{.model_dim = 2}}, residual};
+  const WithShared shared{mixture, expert}, weighted{mixture, expert, 1};
+  const Stack stack{residual, 2}, once{residual};
+  const PerToken tokens{2, residual};
+#else
+  const Mixture mixture{gate, expert, rule};
+  const Residual residual{rule, gate, expert};
+  const PreNorm pre_norm{expert};
+  const PostNorm post_norm{rule, expert, LayerNorm{}};
+  const Block block{expert};
+  const WithShared shared{gate, expert, expert};
+  const Stack stack{expert, expert}, one{2, expert};
+  const PerToken tokens{expert, 2};
+#endif
+}
