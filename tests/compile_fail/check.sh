@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# check.sh [--fails] SOURCE COMPILER FLAG...: SOURCE compiles without GATEFOLD_FAIL (--fails: not asked) and fails with it
-# as its first lines say. One of them stands within the first five lines of what the compiler prints and, where they are
-# sentences of the library, in the first error.
+# check.sh [--fails] SOURCE COMPILER FLAG...: SOURCE compiles without GATEFOLD_FAIL (with --fails nobody looks) and
+# fails with it as its first lines say. One of them stands within the first five lines of what the compiler prints and,
+# where they are sentences of the library, in the first error.
 twin=1
 [[ $1 == --fails ]] && twin="" && shift
 source=$1

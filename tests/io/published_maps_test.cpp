@@ -87,7 +87,7 @@ SoftmaxTopK softmax_top_k(Index experts, Index k, bool renormalise) {
 
 }  // namespace
 
-constexpr auto fused = io::published::Experts::fused;
+constexpr auto fused = io::published::ExpertStorage::fused;
 
 TEST_CASE("Mixtral") {
   const Mixture block{softmax_top_k(4, 2, true), expert};

@@ -13,7 +13,7 @@ namespace gatefold::io::published {
 
 /// How a file keeps the experts of a block: one by one, three tensors each, or fused, two tensors of all of them
 /// (transformers 5: `experts.gate_up_proj` [E, 2·H, D], gate above up, and `experts.down_proj` [E, D, H]).
-enum class Experts { one_by_one, fused };
+enum class ExpertStorage { one_by_one, fused };
 
 namespace maps {
 
@@ -32,8 +32,8 @@ inline void fused(TensorMap& map, const std::string& ours, const std::string& th
   map.push_back({ours + "up", theirs + "gate_up_proj", layout, 1, 2});
   map.push_back({ours + "down", theirs + "down_proj", layout});
 }
-inline void bank(TensorMap& map, const std::string& ours, const std::string& at, Experts experts) {
-  if (experts == Experts::fused)
+inline void bank(TensorMap& map, const std::string& ours, const std::string& at, ExpertStorage experts) {
+  if (experts == ExpertStorage::fused)
     fused(map, ours, at + "experts.");
   else
     gated(map, ours, at + "experts.{}.");
@@ -45,19 +45,21 @@ inline void bank(TensorMap& map, const std::string& ours, const std::string& at,
 /// Qwen3-MoE (`renormalise` as its norm_topk_prob, true) and OLMoE (false).
 ///
 /// Source: transformers' modeling_qwen3_moe.py, modeling_olmoe.py; at = "model.layers.0.mlp."
-inline TensorMap qwen3_moe(const std::string& at, Experts experts = Experts::one_by_one) {
+inline TensorMap qwen3_moe(const std::string& at, ExpertStorage experts = ExpertStorage::one_by_one) {
   TensorMap map{{"gate.scores.weight", at + "gate.weight", MapEntry::transposed}};
   maps::bank(map, "expert.", at, experts);
   return map;
 }
-inline TensorMap olmoe(const std::string& at, Experts experts = Experts::one_by_one) { return qwen3_moe(at, experts); }
+inline TensorMap olmoe(const std::string& at, ExpertStorage experts = ExpertStorage::one_by_one) {
+  return qwen3_moe(at, experts);
+}
 
 /// `Mixture{SoftmaxTopK{.scores = {.experts = E, .bias = false}, .selection = {.k = 2}}, GatedMlp<Silu>{D, H}}`.
 ///
 /// Source: Jiang et al. 2024, arXiv:2401.04088; transformers' modeling_mixtral.py;
 /// at = "model.layers.0.block_sparse_moe.", fused "model.layers.0.mlp."
-inline TensorMap mixtral(const std::string& at, Experts experts = Experts::one_by_one) {
-  if (experts == Experts::fused) return qwen3_moe(at, experts);
+inline TensorMap mixtral(const std::string& at, ExpertStorage experts = ExpertStorage::one_by_one) {
+  if (experts == ExpertStorage::fused) return qwen3_moe(at, experts);
   TensorMap map{{"gate.scores.weight", at + "gate.weight", MapEntry::transposed}};
   maps::gated(map, "expert.", at + "experts.{}.", "w1", "w3", "w2");
   return map;
@@ -67,7 +69,7 @@ inline TensorMap mixtral(const std::string& at, Experts experts = Experts::one_b
 /// bias and not renormalised.
 ///
 /// Source: transformers' modeling_qwen2_moe.py; at = "model.layers.0.mlp."
-inline TensorMap qwen2_moe(const std::string& at, Experts experts = Experts::one_by_one) {
+inline TensorMap qwen2_moe(const std::string& at, ExpertStorage experts = ExpertStorage::one_by_one) {
   TensorMap map{{"branch.gate.scores.weight", at + "gate.weight", MapEntry::transposed},
                 {"shared.gate", at + "shared_expert_gate.weight", MapEntry::transposed}};
   maps::bank(map, "branch.expert.", at, experts);
@@ -80,7 +82,7 @@ inline TensorMap qwen2_moe(const std::string& at, Experts experts = Experts::one
 /// its bias is no number of the file: it stays.
 ///
 /// Source: DeepSeek-AI 2024, arXiv:2412.19437; transformers' modeling_deepseek_v3.py; at = "model.layers.3.mlp."
-inline TensorMap deepseek_v3(const std::string& at, Experts experts = Experts::one_by_one) {
+inline TensorMap deepseek_v3(const std::string& at, ExpertStorage experts = ExpertStorage::one_by_one) {
   TensorMap map{{"branch.gate.scores.weight", at + "gate.weight", MapEntry::transposed},
                 {"branch.gate.selection.bias", at + "gate.e_score_correction_bias"},
                 {"branch.gate.selection.speed"}};

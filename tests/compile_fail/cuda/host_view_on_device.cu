@@ -1,4 +1,5 @@
 // expect: argument #2 does not match parameter
+// expect: error: no instance of function template "gatefold::MeanSquaredError::forward" matches the argument list
 #include <gatefold/gatefold.cuh>
 
 #include "support/naive_backend.hpp"
