@@ -1,4 +1,4 @@
-// expect: gatefold: a Mixture has two parts, Mixture\{gate, expert\}: the update rule stands around it, Residual\{rule, Mixture\{gate, expert\}\}, and unlike experts are one part, Experts\{a, b\}; see docs/extending\.md#expert
+// expect: gatefold: a Mixture has two parts, Mixture\{gate, expert\}: the update rule stands around it, Residual\{rule, Mixture\{gate, expert\}\}, and unlike experts are one part, Experts\{std::tuple\{a, b\}\}; see docs/extending\.md#expert
 // expect: gatefold: a Residual has two parts, Residual\{rule, branch\}: update::HeavyBall\{\} and Mixture\{gate, expert\}, say; see docs/extending\.md#branch
 // expect: gatefold: a PreNorm has two parts, PreNorm\{norm, branch\}: LayerNorm\{\} and Mixture\{gate, expert\}, say; see docs/extending\.md#branch
 // expect: gatefold: a PostNorm has two parts, PostNorm\{layer, norm\}: Residual\{rule, branch\} and LayerNorm\{\}, say; see docs/extending\.md#branch
@@ -6,6 +6,8 @@
 // expect: gatefold: a WithShared has a branch, an expert and a number, if any: WithShared\{Mixture\{gate, expert\}, shared\}; see docs/extending\.md#branch
 // expect: gatefold: a Stack is a layer and how often, Stack\{layer, depth\}; unlike layers are a Chain\{a, b\}; see docs/extending\.md#branch
 // expect: gatefold: a PerToken is a number of tokens and a layer, PerToken\{length, layer\}; see docs/extending\.md#branch
+// expect: gatefold: the kinds of Experts are a tuple: Experts\{std::tuple\{a, b\}, \{2, 6\}\}, or Experts\{std::tuple\{a, b\}\} with one of each; see docs/extending\.md#expert
+// expect: gatefold: a Dropout is a rate and a branch, Dropout\{rate, branch\}; see docs/extending\.md#branch
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;
@@ -23,6 +25,9 @@ int main() {
   const WithShared shared{mixture, expert}, weighted{mixture, expert, 1};
   const Stack stack{residual, 2}, once{residual};
   const PerToken tokens{2, residual};
+  const Experts kinds{std::tuple{expert, expert}};
+  const Experts counted{std::tuple{expert}, {3}};
+  const Dropout dropout{0.5, mixture};
 #else
   const Mixture mixture{gate, expert, rule};
   const Residual residual{rule, gate, expert};
@@ -32,5 +37,7 @@ int main() {
   const WithShared shared{gate, expert, expert};
   const Stack stack{expert, expert}, one{2, expert};
   const PerToken tokens{expert, 2};
+  const Experts kinds{expert, expert};
+  const Dropout dropout{OneExpert{expert}, 0.5};
 #endif
 }

@@ -95,7 +95,11 @@ constexpr bool check_expert() {
   GATEFOLD_EXPECT((ExpertBackward<E, T, B>),
                   "gatefold: an expert needs backward(ctx, params, groups, x, saved, dz, dslots, grads) const; "
                   "see docs/extending.md#expert")
-  return hook::expert::all<E, T, B>();
+  if constexpr (hook::expert::all<E, T, B>()) {
+    return check_inside<E, T, B>();
+  } else {
+    return false;
+  }
 }
 
 }  // namespace policy

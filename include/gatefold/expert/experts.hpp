@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <numeric>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "gatefold/backend/groups.hpp"
@@ -11,6 +12,8 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/expert/expert.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/policy/probe.hpp"
+#include "gatefold/tensor/pack.hpp"
 
 namespace gatefold {
 
@@ -29,6 +32,10 @@ template <class... K>
 struct Experts {
   static constexpr std::size_t size = sizeof...(K);
   GATEFOLD_REQUIRE(size >= 1, "gatefold: Experts needs at least one kind");
+  GATEFOLD_REQUIRE(
+      !(policy::is_misplaced<K> || ...),
+      "gatefold: the kinds of Experts are a tuple: Experts{std::tuple{a, b}, {2, 6}}, or Experts{std::tuple{"
+      "a, b}} with one of each; see docs/extending.md#expert");
   GATEFOLD_REQUIRE(!(hook::expert::with_noise<K>() || ...),
                    "gatefold: a kind of Experts draws numbers, which Experts does not hand on; see "
                    "docs/extending.md#expert");
@@ -46,6 +53,10 @@ struct Experts {
     std::tuple<gatefold::Saved<K, T, B>...> kinds;
   };
 
+  template <class T, class B>
+  static constexpr bool check_parts() {
+    return (policy::check_expert<K, T, B>() && ...);
+  }
   Index in_dim() const { return std::get<0>(kinds).in_dim(); }
   Index out_dim() const { return std::get<0>(kinds).out_dim(); }
   Index experts() const { return std::accumulate(counts.begin(), counts.end(), Index(0)); }
@@ -53,7 +64,7 @@ struct Experts {
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Index total, Seed seed) const {
     expect_options("Experts.init", total);
-    if constexpr ((policy::check_expert<K, T, B>() && ...)) {
+    if constexpr (check_parts<T, B>()) {
       const auto each = [&]<std::size_t... I>(std::index_sequence<I...>) {
         return std::tuple<gatefold::Params<K, T, B>...>{
             std::get<I>(kinds).template init<T, B>(ctx, counts[I], seed.fork(I))...};
@@ -122,5 +133,7 @@ template <class... K>
 Experts(std::tuple<K...>) -> Experts<K...>;
 template <class... K>
 Experts(std::tuple<K...>, std::array<Index, sizeof...(K)>) -> Experts<K...>;
+template <class First, class... Rest, class = std::enable_if_t<!pack::is_tuple<First>>>
+Experts(First, Rest...) -> Experts<policy::Misplaced<First, Rest...>>;
 
 }  // namespace gatefold

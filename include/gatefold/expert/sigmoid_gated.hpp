@@ -118,6 +118,10 @@ struct SigmoidGated {
     Tensor<T, 1, B> share;    // [S]
   };
 
+  template <class T, class B>
+  static constexpr bool check_parts() {
+    return policy::check_expert<ExpertT, T, B>();
+  }
   Index in_dim() const { return expert.in_dim(); }
   Index out_dim() const { return expert.out_dim(); }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <type_traits>
 #include <utility>
 
 #include "gatefold/backend/drop.hpp"
@@ -29,6 +30,8 @@ namespace gatefold {
 /// @order  element (n, d) of ξ is number n·out_dim + d of the stream: the same on any number of threads
 template <class BranchT>
 struct Dropout {
+  GATEFOLD_REQUIRE(!policy::is_misplaced<BranchT>,
+                   "gatefold: a Dropout is a rate and a branch, Dropout{rate, branch}; see docs/extending.md#branch");
   double rate = 0.1;
   BranchT branch;
 
@@ -108,5 +111,7 @@ struct Dropout {
 };
 template <class Br>
 Dropout(double, Br) -> Dropout<Br>;
+template <class First, class... Rest, class = std::enable_if_t<!std::is_arithmetic_v<First>>>
+Dropout(First, Rest...) -> Dropout<policy::Misplaced<First, Rest...>>;
 
 }  // namespace gatefold

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <concepts>
+#include <type_traits>
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
@@ -70,16 +71,6 @@ concept Layer = Dimensions<L, T, B> && HasInit<L, T, B> &&
   layer.forward(a.ctx, params, x, carry, a.out, saved, extra);
   layer.backward(a.ctx, params, x, saved, a.in, carry, dx, grads, extra, dextra);
 };
-
-/// True unless a composition of the library says of its parts, in `check_parts`, that they do not fit.
-template <class L, class T, class B>
-constexpr bool check_inside() {
-  if constexpr (requires { L::template check_parts<T, B>(); }) {
-    return L::template check_parts<T, B>();
-  } else {
-    return true;
-  }
-}
 
 /// True for a branch; otherwise one sentence says so.
 template <class L, class T, class B>

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <type_traits>
+
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/layer/layer.hpp"

@@ -32,6 +32,16 @@ inline constexpr bool is_misplaced = false;
 template <class... P>
 inline constexpr bool is_misplaced<Misplaced<P...>> = true;
 
+/// True unless a composition of the library says of its parts, in `check_parts`, that they do not fit.
+template <class L, class T, class B>
+constexpr bool check_inside() {
+  if constexpr (requires { L::template check_parts<T, B>(); }) {
+    return L::template check_parts<T, B>();
+  } else {
+    return true;
+  }
+}
+
 /// A policy with Params says how they begin.
 template <class P, class T, class B>
 concept HasInit = !named::Params<P>() || requires(const P policy, typename B::Context& ctx) {
