@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <string_view>
+
 #if defined(__unix__)
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,6 +22,17 @@ constexpr bool is_small() {
   return true;
 }
 
+template <class T>
+struct Small {
+  GATEFOLD_REQUIRE(sizeof(T) <= 8, "small types only");
+  T value;
+};
+
+template <gatefold::Sentence says>
+constexpr std::string_view said() {
+  return says.text;
+}
+
 }  // namespace
 
 TEST_CASE("GATEFOLD_HD functions run on the host") {
@@ -30,6 +43,17 @@ TEST_CASE("GATEFOLD_HD functions run on the host") {
 TEST_CASE("GATEFOLD_EXPECT lets through what meets every requirement") {
   static_assert(is_small<int>());
   CHECK(is_small<double>());
+}
+
+TEST_CASE("GATEFOLD_REQUIRE lets through what is met, in a class and in a function") {
+  GATEFOLD_REQUIRE((sizeof(Small<int>) == sizeof(int)), "nothing besides");
+  CHECK(Small<int>{3}.value == 3);
+  CHECK(Small<double>{2.5}.value == 2.5);
+}
+
+TEST_CASE("a sentence is an argument of a template") {
+  static_assert(said<"two words">() == "two words");
+  CHECK(said<"">().empty());
 }
 
 TEST_CASE("GATEFOLD_ASSERT evaluates its condition unless NDEBUG is defined") {

@@ -59,3 +59,27 @@ TEST_CASE("a probe stands for the arguments of both directions") {
   CHECK(probe.groups.slots == 0);
   CHECK(&probe.ctx == &ctx);
 }
+
+namespace {
+
+template <bool Fits>
+struct Composed {
+  template <class T, class B>
+  static constexpr bool check_parts() {
+    return Fits;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a composition is asked about its parts, what has none is not") {
+  CHECK(policy::check_inside<Composed<true>, float, Cpu>());
+  CHECK_FALSE(policy::check_inside<Composed<false>, float, Cpu>());
+  CHECK(policy::check_inside<LearnsNothing, float, Cpu>());
+}
+
+TEST_CASE("what deduction makes of misplaced parts is known again") {
+  CHECK(policy::is_misplaced<policy::Misplaced<>>);
+  CHECK(policy::is_misplaced<policy::Misplaced<int, Learns>>);
+  CHECK_FALSE(policy::is_misplaced<Learns>);
+}
