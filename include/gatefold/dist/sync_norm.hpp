@@ -2,6 +2,7 @@
 
 #include <type_traits>
 
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/policy/policy.hpp"
@@ -25,9 +26,9 @@ namespace gatefold::dist {
 template <class RuleT, class ShardT>
 struct SyncNorm {
   static constexpr bool takes_norm = requires(RuleT r) { requires std::is_same_v<decltype(r.norm), update::Norm>; };
-  static_assert(takes_norm,
-                "gatefold: SyncNorm is for what takes a norm over a batch: update::SharpnessAware{.norm = "
-                "update::Norm::batch}, or optim::NormalizedGd; see docs/distributed.md");
+  GATEFOLD_REQUIRE(takes_norm,
+                   "gatefold: SyncNorm is for what takes a norm over a batch: update::SharpnessAware{.norm = "
+                   "update::Norm::batch}, or optim::NormalizedGd; see docs/distributed.md");
   RuleT rule;
   ShardT* shard;
 
