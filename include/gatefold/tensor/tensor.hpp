@@ -55,12 +55,12 @@ class Tensor {
   View<const T, Rank, B> view() const { return view_; }
   operator View<T, Rank, B>() { return view_; }
   operator View<const T, Rank, B>() const { return view_; }
-  /// For another backend whose memory is the host's too.
-  template <class To, class = std::enable_if_t<!std::is_same_v<To, B> && To::is_host && B::is_host>>
+  /// For another backend that has the same memory.
+  template <class To, class = std::enable_if_t<shape::shares_memory<B, To>()>>
   operator View<T, Rank, To>() {
     return view_;
   }
-  template <class To, class = std::enable_if_t<!std::is_same_v<To, B> && To::is_host && B::is_host>>
+  template <class To, class = std::enable_if_t<shape::shares_memory<B, To>()>>
   operator View<const T, Rank, To>() const {
     return view_;
   }

@@ -52,6 +52,21 @@ template <class R>
 concept Temporary = !std::is_lvalue_reference_v<R> && !HasRank<R> &&
                     (Plain<R> || (!OfEigen<R> && std::ranges::range<R> && !std::ranges::borrowed_range<R>));
 
+/// Whether another backend's memory is that of B: the host's, or the device memory that both name as their Memory.
+template <class From, class B>
+constexpr bool shares_memory() {
+  if constexpr (std::is_same_v<From, B>) {
+    return false;
+  } else if constexpr (requires {
+                         typename From::Memory;
+                         typename B::Memory;
+                       }) {
+    return std::is_same_v<typename From::Memory, typename B::Memory>;
+  } else {
+    return From::is_host && B::is_host;
+  }
+}
+
 }  // namespace shape
 
 /// A non-owning, row-major, contiguous array of rank 1 to 4 that lives on backend B.
@@ -77,11 +92,11 @@ class View {
     for (int d = 0; d < Rank; ++d) extents_[d] = other.extent(d);
   }
 
-  /// Of another backend whose memory is the host's too.
-  template <class U, class From,
-            class = std::enable_if_t<!std::is_same_v<From, B> && From::is_host && B::is_host &&
-                                     (std::is_same_v<U, T> || std::is_same_v<const U, T>)>>
-  constexpr View(const View<U, Rank, From>& other) : data_(other.data()) {
+  /// Of another backend that has the same memory.
+  template <
+      class U, class From,
+      class = std::enable_if_t<shape::shares_memory<From, B>() && (std::is_same_v<U, T> || std::is_same_v<const U, T>)>>
+  GATEFOLD_HD constexpr View(const View<U, Rank, From>& other) : data_(other.data()) {
     for (int d = 0; d < Rank; ++d) extents_[d] = other.extent(d);
   }
 

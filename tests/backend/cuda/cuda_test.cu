@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,20 @@ TEST_CASE("cuda: the backend satisfies the porting contract") {
   static_assert(Backend<Cuda> && Backend<CudaBf16>);
   CHECK(!Cuda::is_host);
   CHECK(!CudaBf16::is_host);
+}
+
+TEST_CASE("cuda: views and tensors of Cuda are those of CudaBf16, and back, and none of the host's") {
+  Cuda::Context ctx;
+  const Tensor<float, 2, Cuda> x(2, 3);
+  Tensor<float, 2, CudaBf16> y(2, 3);
+  CHECK(View<const float, 2, CudaBf16>(x).data() == x.data());
+  CHECK(View<const float, 2, CudaBf16>(x.view()).extent(1) == 3);
+  CHECK(View<float, 2, Cuda>(y).data() == y.data());
+  CHECK(View<const float, 2, Cuda>(y.view()).data() == y.data());
+  static_assert(!std::is_convertible_v<View<const float, 2, Cuda>, View<float, 2, CudaBf16>>);
+  static_assert(!std::is_convertible_v<View<float, 2, Naive>, View<float, 2, Cuda>>);
+  static_assert(!std::is_convertible_v<View<float, 2, Cuda>, View<float, 2, Naive>>);
+  static_assert(!std::is_convertible_v<Tensor<float, 2, Cuda>&, View<float, 2, Naive>>);
 }
 
 #ifndef NDEBUG

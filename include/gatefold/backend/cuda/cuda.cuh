@@ -25,6 +25,7 @@ struct Cuda : device::Primitives<Cuda, AsTheyAre> {};
 ///
 ///     CudaBf16::Context ctx;   // the one word that a program changes; tensors are Tensor<float, 2, CudaBf16>
 ///
+/// Views of Cuda convert to views of CudaBf16 and back.
 /// Of what experts multiply, Options::blas_experts holds for double alone.
 /// @throws DeviceError, by its context, below compute capability 8.0
 /// @order  as Cuda; a sum takes 16 products at a time, in the order of k, as the tensor core of the device adds them

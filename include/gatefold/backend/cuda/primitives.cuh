@@ -25,11 +25,15 @@
 
 namespace gatefold::device {
 
+/// What names the memory of a device, for views of its backends (tensor/view.hpp).
+struct DeviceMemory;
+
 /// The primitives (backend.hpp) of a backend B on a CUDA device.
 /// @param Operands  what grouped products multiply: Operands::Of<T> is T or what T is rounded to (operands.hpp)
 template <class B, class Operands>
 struct Primitives {
   static constexpr bool is_host = false;
+  using Memory = DeviceMemory;
   using Options = device::Options;
   using Context = BasicContext<B>;
 
