@@ -29,6 +29,18 @@ bool arrives(Progress& progress, const Transfers& transfers) {
 
 }  // namespace
 
+TEST_CASE("Progress: an exchange of nothing is complete; one that is stopped, or never started, ends with it") {
+  support::Communicator world;
+  Transfers transfers(world.comm);
+  Progress progress(transfers), idle(transfers);
+  for (int round = 0; round < 3; ++round) {
+    transfers.begin({}, {});
+    progress.start();
+    CHECK(arrives(progress, transfers));
+    CHECK(progress.stop() == nullptr);
+  }
+}
+
 TEST_CASE("Progress: messages arrive while nobody else asks MPI for them, exchange after exchange") {
   support::Communicator world;
   if (world.size == 1) return;
