@@ -7,8 +7,14 @@
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
+#include <type_traits>
 
 using gatefold::Bfloat16;
+
+static_assert(std::is_trivially_copyable_v<Bfloat16> && std::is_trivially_default_constructible_v<Bfloat16>);
+// A number is not taken for bits.
+static_assert(!std::is_constructible_v<Bfloat16, float> && !std::is_constructible_v<Bfloat16, int>);
+static_assert(std::is_constructible_v<Bfloat16, std::uint16_t>);
 
 TEST_CASE("Bfloat16: to nearest, ties to even, NaN stays NaN") {
   constexpr float infinity = std::numeric_limits<float>::infinity();

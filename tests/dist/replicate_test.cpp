@@ -302,6 +302,13 @@ TEST_CASE("what serves does not learn, and is no checkpoint: one sentence on all
   };
   CHECK(moved(true) == "move_experts: placement.copies: " + none);
   CHECK(moved(false) == "move_experts: placement.copies: " + none);
+  CHECK(message_of([&](auto& shard, auto& ctx, auto&, auto& params) {
+          auto trained = zeros_like(ctx, params);
+          dist::replicate_experts(shard, ctx, params, copied);
+          copy_pack(ctx, trained, params);
+        }) ==
+        "Sharded: packs: expected of experts that lie on the same shards, got one with copies of experts "
+        "(dist::replicate), which serve and do not learn: take them away first");
 }
 
 TEST_CASE("tables that do not fit are refused on all shards, and nothing has changed") {
@@ -337,4 +344,10 @@ TEST_CASE("tables that do not fit are refused on all shards, and nothing has cha
   CHECK(message_of([&](auto& shard, auto& ctx, auto&, auto& params) {
           dist::replicate(shard, ctx, params, std::vector<Numbers>{{1, 2, 3, 4, 5}});
         }) == "replicate: loads: expected those of 2 ExpertParallel, got 1");
+  CHECK(message_of([](auto& shard, auto& ctx, auto&, auto& params) {
+          dist::replicate(shard, ctx, params, {{1, 2, 3, 4, 5}, {1, 2, 3, 4, shard.index()}});
+        }) == "replicate: loads.1: expected the same on all shards, got another on shard 1 than on shard 0");
+  CHECK(message_of([](auto& shard, auto& ctx, auto&, auto& params) {
+          dist::replicate(shard, ctx, params, {{1, 2, 3, 4, 5}, {1, -2, 3, 4, 5}});
+        }) == "replicate: loads: expected at least 0 slots, got -2");
 }

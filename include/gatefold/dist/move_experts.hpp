@@ -163,24 +163,12 @@ class Move {
   std::vector<std::function<void()>> ready_;
 };
 
-/// @throws ArgumentError on all shards unless they all ask for the same
-template <class ShardT>
-void expect_same_placements(ShardT& shard, const char* where, const std::vector<Placement>& to) {
-  same::Numbers numbers;
-  const std::size_t count = to.size();
-  numbers.add(Name{nullptr, "placements"}, same::hash(0, &count, sizeof count));
-  for (std::size_t i = 0; i < to.size(); ++i) {
-    const Name all{nullptr, "placements"};
-    numbers.add(Name{&all, {}, static_cast<Index>(i)}, same::hash(to[i]));
-  }
-  same::expect_numbers(shard, where, numbers);
-}
 /// What becomes of the deals of all ExpertParallel of a model.
 /// @throws ArgumentError on all shards where the placements do not fit or are not the same on all
 template <class ShardT>
 std::vector<Change> changes_of(ShardT& shard, const char* where, const std::vector<std::shared_ptr<const Deal>>& deals,
                                const std::vector<Placement>& to) {
-  expect_same_placements(shard, where, to);
+  expect_same(shard, where, "placements", to);
   expect(to.size() == deals.size(), where, "placements", Joined{"one for each of ", deals.size(), " ExpertParallel"},
          to.size());
   std::vector<Change> changes;

@@ -85,7 +85,7 @@ class Mpi {
     finish();
   }
   /// Its first half: messages set out, and this process may compute. They are delivered when finish() returns; until
-  /// then nothing else is exchanged, and what they lie in stays, also while an exception passes, until fail() or the end
+  /// then nothing else is exchanged, and what they lie in stays: while an exception passes too, until fail() or the end
   /// of the world has given them up. With the option `progress` another thread calls MPI meanwhile: a program that does
   /// so itself needs MPI_THREAD_MULTIPLE then.
   /// @throws as exchange, and ArgumentError if another exchange has not finished

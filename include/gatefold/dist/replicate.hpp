@@ -11,6 +11,7 @@
 #include "gatefold/dist/imbalance.hpp"
 #include "gatefold/dist/move_experts.hpp"
 #include "gatefold/dist/placement.hpp"
+#include "gatefold/dist/same.hpp"
 #include "gatefold/dist/sharded.hpp"
 
 /// Experts that serve on several shards.
@@ -59,16 +60,19 @@ struct Replicated {
 /// @param loads    of each expert of each ExpertParallel, the same on all shards, as ExpertLoads.of_all
 /// @param planner  place(loads [E], shards, now) gives a Placement, the same on all shards
 /// @return the imbalance of each ExpertParallel, and how many copies there are
-/// @throws as replicate_experts, and ArgumentError unless there are loads of each ExpertParallel
+/// @throws as replicate_experts, and ArgumentError on all shards unless loads are those of each ExpertParallel, at
+///         least 0, and the same on all shards
 template <class ShardT, class C, class P, class PlannerT = HottestFirst>
 Replicated replicate(ShardT& shard, C& ctx, P& params, const std::vector<std::vector<Index>>& loads,
                      const PlannerT& planner = {}) {
   const auto deals = deals_of(params);
+  expect_same(shard, "replicate", "loads", loads);
   expect(loads.size() == deals.size(), "replicate", "loads", Joined{"those of ", deals.size(), " ExpertParallel"},
          loads.size());
   Replicated result;
   std::vector<Placement> next;
   for (std::size_t i = 0; i < loads.size(); ++i) {
+    for (const Index slots : loads[i]) expect(slots >= 0, "replicate", "loads", "at least 0 slots", slots);
     const Placement& now = deals[i]->placement;
     next.push_back(planner.place(loads[i], shard.count(), now).filled("replicate", now.experts(), shard.count()));
     result.before.push_back(imbalance(loads[i], now, shard.count()));

@@ -27,9 +27,11 @@ inline std::uint64_t hash(std::uint64_t h, const void* from, std::size_t bytes) 
   }
   return h;
 }
+inline std::uint64_t hash(const std::vector<Index>& list) {
+  return hash(list.size(), list.data(), list.size() * sizeof(Index));
+}
 inline std::uint64_t hash(const Placement& p) {
-  const std::uint64_t h = hash(p.shard_of.size(), p.shard_of.data(), p.shard_of.size() * sizeof(Index));
-  return hash(h, p.copies.data(), p.copies.size() * sizeof(Copy));
+  return hash(hash(p.shard_of), p.copies.data(), p.copies.size() * sizeof(Copy));
 }
 struct Numbers {
   std::vector<std::uint64_t> found{};
@@ -104,6 +106,16 @@ void expect_same(ShardT& shard, const M& memory, const char* where, const P& pac
   if (shard.count() == 1) return;
   same::NumbersOfPack<M> numbers(memory);
   for_each_tensor(numbers, pack);
+  same::expect_numbers(shard, where, numbers);
+}
+/// The same of a list of what same::hash() takes; the name is that of the first element that differs.
+template <class ShardT, class V>
+void expect_same(ShardT& shard, const char* where, const char* name, const std::vector<V>& list) {
+  same::Numbers numbers;
+  const Name all{nullptr, name};
+  const std::size_t count = list.size();
+  numbers.add(all, same::hash(0, &count, sizeof count));
+  for (std::size_t i = 0; i < count; ++i) numbers.add(Name{&all, {}, static_cast<Index>(i)}, same::hash(list[i]));
   same::expect_numbers(shard, where, numbers);
 }
 /// The same of a number.

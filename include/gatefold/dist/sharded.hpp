@@ -35,11 +35,16 @@ struct Sharded {
   std::shared_ptr<const Deal> deal{};  // that of the pack it is made like; none: rows lie in the order of the shards
   void lie_as(const Sharded& other) { deal = other.deal; }
   bool lies_as(const Sharded& other) const { return !deal || !other.deal || deal->placement == other.deal->placement; }
+  void expect_lies_as(const Sharded& other) const {
+    if (lies_as(other)) return;
+    const bool copies = !deal->placement.copies.empty() || !other.deal->placement.copies.empty();
+    expect(false, "Sharded", "packs", "of experts that lie on the same shards",
+           copies ? "one with copies of experts (dist::replicate), which serve and do not learn: take them away first"
+                  : "one whose experts lie elsewhere (experts have moved: move_experts moves those of the run alone)");
+  }
   /// @throws ArgumentError where packs in lock step are of experts that lie elsewhere: one from before these moved, say
   static void each(auto&& f, auto& first, auto&... more) {
-    (expect(more.lies_as(first), "Sharded", "packs", "of experts that lie on the same shards",
-            "one whose experts lie elsewhere (experts have moved: move_experts moves those of the run alone)"),
-     ...);
+    (more.expect_lies_as(first), ...);
     if constexpr (pack::check<P>()) P::each(f, first.part, more.part...);
   }
 };

@@ -35,7 +35,7 @@ TEST_CASE("access to values of half the size rounds them, and touches nothing pa
   const auto values = naive::random_vector<float>(size, 4);
   for (int count = 1; count <= size; ++count) {
     const RegisterAccess<float> at{count};
-    std::vector<Bfloat16> halves(static_cast<std::size_t>(size) + 1, Bfloat16{0x4040});  // 3
+    std::vector<Bfloat16> halves(static_cast<std::size_t>(size) + 1, Bfloat16{std::uint16_t(0x4040)});  // 3
     at.store(halves.data(), Register<float>::load(values.data()));
     for (int i = 0; i <= size; ++i)
       CHECK(halves[static_cast<std::size_t>(i)].bits ==

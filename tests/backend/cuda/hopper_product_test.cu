@@ -47,7 +47,7 @@ struct Matrix {
   static std::vector<Bfloat16> numbers(Index rows, Index columns, std::uint64_t seed) {
     const auto v = random_vector<float>(rows * columns, seed);
     const Index stride = device::bf16_stride(columns);
-    std::vector<Bfloat16> to(static_cast<std::size_t>(rows * stride), Bfloat16{0});
+    std::vector<Bfloat16> to(static_cast<std::size_t>(rows * stride), Bfloat16{});
     for (Index r = 0; r < rows; ++r)
       for (Index j = 0; j < columns; ++j)
         to[static_cast<std::size_t>(r * stride + j)] = Bfloat16::from(v[static_cast<std::size_t>(r * columns + j)]);
