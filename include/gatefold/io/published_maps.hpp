@@ -17,12 +17,15 @@ enum class ExpertStorage { one_by_one, fused };
 
 namespace maps {
 
-/// A gated expert, or a bank of them, of linear maps without bias, under their names.
+/// A bank of gated experts, a tensor for each ({}), or one alone, of linear maps without bias, under their names.
 inline void gated(TensorMap& map, const std::string& ours, const std::string& theirs,
                   const std::string& gate = "gate_proj", const std::string& up = "up_proj",
                   const std::string& down = "down_proj") {
   for (const auto& [mine, name] : {std::pair{"gate", &gate}, std::pair{"up", &up}, std::pair{"down", &down}})
-    map.push_back({ours + mine, theirs + *name + ".weight", MapEntry::transposed});
+    map.push_back({.ours = ours + mine,
+                   .theirs = theirs + *name + ".weight",
+                   .layout = MapEntry::transposed,
+                   .one_expert = theirs.find("{}") == std::string::npos});
 }
 
 /// The experts of a block; fused ones `as_it_is` are [E, D, 2·H] and [E, H, D].
@@ -71,7 +74,10 @@ inline TensorMap mixtral(const std::string& at, ExpertStorage experts = ExpertSt
 /// Source: transformers' modeling_qwen2_moe.py; at = "model.layers.0.mlp."
 inline TensorMap qwen2_moe(const std::string& at, ExpertStorage experts = ExpertStorage::one_by_one) {
   TensorMap map{{"branch.gate.scores.weight", at + "gate.weight", MapEntry::transposed},
-                {"shared.gate", at + "shared_expert_gate.weight", MapEntry::transposed}};
+                {.ours = "shared.gate",
+                 .theirs = at + "shared_expert_gate.weight",
+                 .layout = MapEntry::transposed,
+                 .one_expert = true}};
   maps::bank(map, "branch.expert.", at, experts);
   maps::gated(map, "shared.expert.", at + "shared_expert.");
   return map;

@@ -34,6 +34,7 @@ namespace gatefold::io {
 ///
 ///     {"expert.up", "model.layers.0.mlp.experts.gate_up_proj", MapEntry::transposed, 1, 2}
 ///
+/// With `one_expert` ours is of one expert, and theirs has no extent for it: a shared expert's.
 /// An empty `theirs` leaves the tensor of the pack as it is, and out of what is saved.
 struct MapEntry {
   enum Layout { as_it_is, transposed };  // transposed: the last two extents change places, as in torch.nn.Linear
@@ -41,6 +42,7 @@ struct MapEntry {
   std::string ours, theirs{};
   Layout layout = as_it_is;
   Index part = 0, parts = 1;
+  bool one_expert = false;
 };
 /// Every tensor of a pack, once. For published architectures: published_maps.hpp.
 using TensorMap = std::vector<MapEntry>;
@@ -61,9 +63,10 @@ inline std::vector<Piece> pieces(const MapEntry& entry, std::vector<std::uint64_
   const std::string at = "map: " + entry.ours;
   const std::size_t hole = entry.theirs.find("{}");
   std::uint64_t experts = 1;
-  if (hole != std::string::npos) {
+  if (hole != std::string::npos || entry.one_expert) {
     experts = shape.front();
     shape.erase(shape.begin());
+    expect(!entry.one_expert || experts == 1, where, at, "one expert", experts);
   }
   std::size_t count = 1;
   for (const std::uint64_t extent : shape) count *= static_cast<std::size_t>(extent);

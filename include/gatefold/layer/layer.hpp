@@ -44,6 +44,10 @@ concept HasDims = requires(const L layer) {
   { layer.in_dim() } -> std::convertible_to<Index>;
   { layer.out_dim() } -> std::convertible_to<Index>;
 };
+template <class L>
+concept HasExperts = requires(const L part) {
+  { part.experts() } -> std::convertible_to<Index>;
+};
 template <class L, class T, class B>
 concept Dimensions = HasDims<L>;
 template <class L, class T, class B>

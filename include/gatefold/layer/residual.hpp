@@ -27,13 +27,20 @@ namespace gatefold {
 template <class RuleT, class BranchT>
 struct Residual {
   static constexpr bool has_branch = policy::HasDims<BranchT>, swapped = !has_branch && policy::HasDims<RuleT>,
-                        has_optimizer = policy::IsOptimizer<RuleT>;
+                        has_optimizer = policy::IsOptimizer<RuleT>,
+                        has_rule = !has_branch ||
+                                   (std::is_class_v<RuleT> && !policy::HasDims<RuleT> && !policy::HasExperts<RuleT>);
   GATEFOLD_REQUIRE(
       !has_optimizer,
       "gatefold: this is an optimizer (gatefold::optim), which steps parameters; a residual layer needs an "
       "update rule (gatefold::update); see docs/extending.md#rule");
   GATEFOLD_REQUIRE(!swapped,
                    "gatefold: rule and branch are swapped: Residual{rule, branch}; see docs/extending.md#rule");
+  GATEFOLD_REQUIRE(
+      has_rule,
+      "gatefold: this is no update rule: a gate, an expert, a norm, a branch or a layer stands in its place; "
+      "Residual{rule, branch}: update::HeavyBall{} and Mixture{gate, expert}, say; see "
+      "docs/extending.md#rule");
   GATEFOLD_REQUIRE(!policy::is_misplaced<RuleT>,
                    "gatefold: a Residual has two parts, Residual{rule, branch}: update::HeavyBall{} and Mixture{gate, "
                    "expert}, say; see docs/extending.md#branch");
@@ -70,7 +77,7 @@ struct Residual {
 
   template <class T, class B>
   static constexpr bool check_parts() {
-    if constexpr (!has_branch || has_optimizer) {
+    if constexpr (!has_branch || !has_rule || has_optimizer) {
       return false;
     } else if constexpr (policy::ExpertTypes<BranchT, T, B> && !policy::Branch<BranchT, T, B>) {
       GATEFOLD_REQUIRE((!policy::ExpertTypes<BranchT, T, B>),
@@ -102,6 +109,7 @@ struct Residual {
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
     if constexpr (check_parts<T, B>()) {
+      validate_dims();
       return {init_params<T, B>(filled_rule(), ctx, seed.fork(0)), init_params<T, B>(branch, ctx, seed.fork(1))};
     } else {
       return {};
@@ -119,8 +127,7 @@ struct Residual {
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const NonDeduced<Carry<T, B>>& carry,
                 const NonDeduced<Extra<T, B>>& extra) const {
-    expect(in_dim() == out_dim(), "Residual", "branch.out_dim",
-           Joined{in_dim(), " (its in_dim; NoResidual allows others)"}, out_dim());
+    validate_dims();
     if constexpr (check_parts<T, B>()) {
       if constexpr (hook::rule::validate<RuleT, T, B>()) filled_rule().validate(p.rule, items, in_dim(), carry);
       gatefold::validate(branch, p.branch, items, extra);
@@ -180,6 +187,10 @@ struct Residual {
 
  private:
   RuleT filled_rule() const { return with_model_dim(rule, in_dim()); }
+  void validate_dims() const {
+    expect(in_dim() == out_dim(), "Residual", "branch.out_dim",
+           Joined{in_dim(), " (its in_dim; NoResidual allows others)"}, out_dim());
+  }
 };
 template <class R, class Br>
 Residual(R, Br) -> Residual<R, Br>;

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/policy/policy.hpp"
@@ -28,6 +29,10 @@ namespace gatefold::update {
 ///         (advance, as HeavyBall) keeps nothing and takes no pass of its own
 template <class FirstT, class RestT>
 struct First {
+  GATEFOLD_REQUIRE(
+      (!policy::IsOptimizer<FirstT> && !policy::IsOptimizer<RestT>),
+      "gatefold: this is an optimizer (gatefold::optim), which steps parameters; First{a, b} takes two update "
+      "rules (gatefold::update); see docs/extending.md#rule");
   FirstT first;
   RestT rest;
   bool warm = true;
