@@ -44,11 +44,28 @@ double difference(const Block& block, const std::filesystem::path& file, const i
   return apart / largest;
 }
 
+/// Whether what a map names is written back as it was read: names, shapes and numbers.
+template <class Block>
+bool is_written_back(const Block& block, const std::filesystem::path& file, const io::TensorMap& map) {
+  Cpu::Context ctx(1);
+  const io::TensorFiles files(blocks / file);
+  auto params = block.template init<float, Cpu>(ctx, Seed{1});
+  io::load(files, ctx, map, params);
+  const support::TempDirectory temp;
+  io::save(temp.file(), ctx, {}, map, params);
+  const io::TensorFiles back(temp.file());
+  bool same = !back.tensors().empty();
+  for (const auto& [name, dtype, shape] : back.tensors())
+    same = same && shape == files.info(name).shape && back.read<double>(name) == files.read<double>(name);
+  return same;
+}
+
 /// In double and in float; the blocks' own probabilities are floats.
 template <class Block>
 void agrees(const Block& block, const std::filesystem::path& file, const io::TensorMap& map) {
   CHECK(difference<double>(block, file, map) <= 1e-6);
   CHECK(difference<float>(block, file, map) <= 2e-6);
+  CHECK(is_written_back(block, file, map));
 }
 
 /// The same of a file whose experts are fused, as transformers 5 keeps them: gate above up, expert after expert.

@@ -291,6 +291,34 @@ TEST_CASE("parts of a tensor: what does not fit is refused before anything is wr
   CHECK(saving(1, [](MapEntry& up) { up.part = 2, up.parts = 4; }) == lacks + "2 of 4");
 }
 
+namespace {
+
+struct OneWeight {
+  Tensor<float, 3, Cpu> weight;
+  static void each(auto&& f, auto&... p) { f("weight", p.weight...); }
+};
+
+}  // namespace
+
+TEST_CASE("one expert whose file has no extent for it: read, and written without one") {
+  Cpu::Context ctx(1);
+  const TempDirectory temp;
+  const io::TensorMap map{{.ours = "weight", .theirs = "w", .layout = MapEntry::transposed, .one_expert = true}};
+  OneWeight pack{Tensor<float, 3, Cpu>(1, 2, 3)};
+  for (Index i = 0; i < 6; ++i) pack.weight.data()[i] = float(i);
+  io::save(temp.file(), ctx, {}, map, pack);
+  const TensorFiles files(temp.file());
+  CHECK(files.info("w").shape == std::vector<std::uint64_t>{3, 2});
+  CHECK(files.read<float>("w") == std::vector<float>{0, 3, 1, 4, 2, 5});
+  OneWeight read{constant_tensor<float>(ctx, 0, 1, 2, 3)};
+  io::load(files, ctx, map, read);
+  for (Index i = 0; i < 6; ++i) CHECK(read.weight.data()[i] == float(i));
+
+  OneWeight two{Tensor<float, 3, Cpu>(2, 2, 3)};
+  CHECK_THROWS_WITH_AS(io::load(files, ctx, map, two), "io::load: map: weight: expected one expert, got 2",
+                       ArgumentError);
+}
+
 TEST_CASE("a published block is written back as it was read, byte for byte of each tensor") {
   const TempDirectory temp;
   Cpu::Context ctx(1);

@@ -126,7 +126,8 @@ TEST_CASE("Residual: shapes that do not fit say so before anything is written") 
         "Residual.forward: y: expected [5, 4], got [6, 4]");
   CHECK(message(layer, [](auto& p) { p.params.branch.expert.down_bias.resize(3, 3); }) ==
         "Mlp: params.down_bias: expected [3, 4], got [3, 3]");
-  CHECK(message(Residual{update::Plain{}, OneExpert{Linear{.model_dim = 4, .output_dim = 3}}}, [](auto&) {}) ==
+  const Residual narrows{update::Plain{}, OneExpert{Linear{.model_dim = 4, .output_dim = 3}}};
+  CHECK(message_of([&] { narrows.init<float, Cpu>(ctx, Seed{1}); }) ==
         "Residual: branch.out_dim: expected 4 (its in_dim; NoResidual allows others), got 3");
 }
 

@@ -314,7 +314,11 @@ template <class L, template <class, class> class ParamsT, class T, class B,
           class = std::enable_if_t<lookup::are_params_of<L, ParamsT, T, B>()>>
 void infer(const L& branch, typename B::Context& ctx, const ParamsT<T, B>& p, NonDeduced<Items<L, T, B>> x,
            Out<T, 2, B> u, const Extra<L, T, B>& extra = {}) {
-  infer_branch<T, B>(branch, ctx, p, x, u, extra);
+  constexpr bool is_layer = !policy::Branch<L, T, B> && policy::Layer<L, T, B>;
+  GATEFOLD_REQUIRE(!is_layer,
+                   "gatefold: this is a layer, which takes a carry too: Carry<L, T, B> carry; layer.begin(ctx, params, "
+                   "items, carry); infer(layer, ctx, params, x, carry, y); see README.md#serving");
+  if constexpr (!is_layer) infer_branch<T, B>(branch, ctx, p, x, u, extra);
 }
 
 namespace lookup {
