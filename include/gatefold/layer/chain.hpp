@@ -41,8 +41,8 @@ struct UniqueCarries<Known, First, Rest...> : UniqueCarries<typename WithCarry<K
 ///
 /// The carry holds one state per type of carry, so per update rule: two heavy-ball layers share their momentum, and
 /// layers without a carry leave it untouched. Layers that share a state must be equally wide. The first layer may read
-/// ids, as an Embedding does: then the chain does. A model dimension that a later layer left 0, `LayerNorm{}` say, is
-/// filled from the layer before it.
+/// ids, as an Embedding does: then the chain does. A model dimension that a later norm or attention left 0,
+/// `LayerNorm{}` say, is filled from the layer before it; experts (Linear, Mlp) name theirs.
 /// @param x [N, in_dim] in (or ids [N]), y [N, out_dim] out
 /// @throws ArgumentError before the first layer writes anything
 /// @cost   the sum of the layers; keeps what stands between them
