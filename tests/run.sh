@@ -168,8 +168,8 @@ else
     once=$(cd tests && find check core data dist expert gate io layer loss metric model optim policy routing tensor \
       train update -name '*_test.cpp' ! -name 'golden_*' ! -name 'mpi*' \
       -exec grep -LE 'slow_build|__OPTIMIZE__' {} + | tr '\n' '|')
-    # Studies that stand on nothing that is not also in another wait for --full, or for --only examples/studies.
-    studies='^examples/studies/(expert_count|mot|whole_transformer)'
+    # Studies repeat papers with what the tests of the library look at: --full, or --only examples/studies.
+    studies='^examples/studies/'
     test=("$unity" "-DGATEFOLD_TESTS_LEFT_OUT=^(${once%|})\$|$studies") sanitize=() tsan=() v3=() cuda=()
   fi
   presets=(test sanitize tsan v3 cuda)

@@ -17,24 +17,19 @@ add_test(NAME dist/failures
          ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} 3)
 list(APPEND runs dist/failures)
 
-add_executable(mpi_bits mpi/bits.cpp)
-target_link_libraries(mpi_bits PRIVATE gatefold_test_base ${kernels} gatefold::mpi)
-set(processes 1 2 3 4)
-if(CMAKE_CXX_FLAGS_DEBUG MATCHES "-fsanitize" AND NOT GATEFOLD_SLOW_TESTS)
-  set(processes 1 3)  # sanitizers take their time, and look at the same code
-endif()
-add_test(NAME dist/bits
-         COMMAND ${GATEFOLD_BASH} ${CMAKE_CURRENT_SOURCE_DIR}/mpi/bits.sh $<TARGET_FILE:mpi_bits> ${MPIEXEC_EXECUTABLE}
-         ${MPIEXEC_NUMPROC_FLAG} ${processes})
-list(APPEND runs dist/bits)
-
-if(NOT CMAKE_CXX_FLAGS_DEBUG MATCHES "-fsanitize" OR GATEFOLD_SLOW_TESTS)  # dist/checkpoint looks at the same code
+# Sanitizers take their time, and see the same code in dist/expert_parallel, dist/checkpoint and others.
+if(NOT CMAKE_CXX_FLAGS_DEBUG MATCHES "-fsanitize" OR GATEFOLD_SLOW_TESTS)
+  add_executable(mpi_bits mpi/bits.cpp)
+  target_link_libraries(mpi_bits PRIVATE gatefold_test_base ${kernels} gatefold::mpi)
+  add_test(NAME dist/bits
+           COMMAND ${GATEFOLD_BASH} ${CMAKE_CURRENT_SOURCE_DIR}/mpi/bits.sh $<TARGET_FILE:mpi_bits>
+           ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} 1 2 3 4)
   add_executable(mpi_checkpoints mpi/checkpoints.cpp)
   target_link_libraries(mpi_checkpoints PRIVATE gatefold_test_base ${kernels} gatefold::mpi)
   add_test(NAME dist/checkpoints
            COMMAND ${GATEFOLD_BASH} ${CMAKE_CURRENT_SOURCE_DIR}/mpi/checkpoints.sh $<TARGET_FILE:mpi_checkpoints>
            ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG})
-  list(APPEND runs dist/checkpoints)
+  list(APPEND runs dist/bits dist/checkpoints)
 endif()
 set_tests_properties(${runs} PROPERTIES PROCESSORS 2 TIMEOUT 300)
 
