@@ -33,12 +33,14 @@ namespace safetensors {
 
 /// Where elements of tensors go.
 struct Layout {
+  /// One file: what stands before its elements.
   struct File {
     std::string header{};        // with its length
     std::uint64_t begin = 0;     // of the elements
     std::uint64_t elements = 0;  // their bytes
     std::uint64_t size() const { return begin + elements; }
   };
+  /// In which file a tensor is, and where.
   struct Place {
     std::size_t file = 0;
     std::uint64_t begin = 0;  // among the elements of the file
