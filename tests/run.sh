@@ -71,7 +71,7 @@ configure() {
 
 # Stop what builds beside tests, too, where these are stopped.
 building=
-trap '[[ -z $building ]] || kill "$building" 2>/dev/null' EXIT
+trap '[[ -z $building ]] || kill -- "-$building" 2>/dev/null' EXIT
 
 # build PRESET NICENESS: what tests need of it, or what the tests that were chosen need.
 build() {
@@ -90,7 +90,8 @@ build() {
     targets=("${targets[@]:-help}")
   fi
   [[ -n $full && $preset == test ]] && targets=(all all_verify_interface_header_sets)
-  exec nice -n "$2" ninja -C "$root/build/$preset" -j "$jobs" -k 0 "${targets[@]}"
+  ((${#targets[@]} == 0)) || targets=(--target "${targets[@]}")
+  exec nice -n "$2" cmake --build --preset "$preset" -j "$jobs" "${targets[@]}" -- -k 0
 }
 configured() { grep -q "^-- Build files have been written" "$root/build/$1.log"; }
 
@@ -114,8 +115,10 @@ stage() {
   building=
   built=$SECONDS
   if [[ -n $next ]] && configured "$next"; then
+    set -m  # in a process group of its own, which is stopped as a whole
     (build "$next" 19) >"$root/build/$next.build.log" 2>&1 &
     building=$!
+    set +m
   fi
   configured "$preset" || return
   echo "== $preset: test"
