@@ -66,8 +66,10 @@ struct HottestFirst {
                                                 Index shards, Index room) {
     std::vector<std::size_t> order(loads.size());
     std::iota(order.begin(), order.end(), std::size_t(0));
-    std::stable_sort(order.begin(), order.end(),
-                     [&](std::size_t a, std::size_t b) { return loads[a] * places[b] > loads[b] * places[a]; });
+    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      const Index of_a = loads[a] * places[b], of_b = loads[b] * places[a];
+      return of_a != of_b ? of_a > of_b : a < b;
+    });
     std::vector<Index> load(static_cast<std::size_t>(shards)), experts = load;
     std::vector<std::vector<Index>> shards_of(loads.size());
     for (const std::size_t e : order) {

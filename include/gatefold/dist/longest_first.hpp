@@ -48,7 +48,8 @@ struct LongestFirst {
   static Placement parts(const std::vector<Index>& loads, Index shards, Index room) {
     std::vector<std::size_t> order(loads.size());
     std::iota(order.begin(), order.end(), std::size_t(0));
-    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return loads[a] > loads[b]; });
+    std::sort(order.begin(), order.end(),
+              [&](std::size_t a, std::size_t b) { return loads[a] != loads[b] ? loads[a] > loads[b] : a < b; });
     struct Part {
       Index load = 0, experts = 0;
     };
@@ -70,7 +71,9 @@ struct LongestFirst {
     std::map<std::pair<Index, Index>, Index> common;  // (part, shard) → experts
     for (std::size_t e = 0; e < parts.shard_of.size(); ++e) ++common[{parts.shard_of[e], now.shard_of[e]}];
     std::vector<std::pair<std::pair<Index, Index>, Index>> pairs(common.begin(), common.end());
-    std::stable_sort(pairs.begin(), pairs.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+    std::sort(pairs.begin(), pairs.end(), [](const auto& a, const auto& b) {
+      return a.second != b.second ? a.second > b.second : a.first < b.first;
+    });
     std::vector<Index> shard_of_part(static_cast<std::size_t>(shards), -1);
     std::vector<bool> taken(static_cast<std::size_t>(shards));
     const auto give = [&](Index part, Index shard) {

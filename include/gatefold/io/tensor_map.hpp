@@ -225,9 +225,10 @@ void save(const std::filesystem::path& path, C& ctx, const Metadata& metadata, c
                }});
         }
       });
-  std::sort(sources.begin(), sources.end(), [](const Source& a, const Source& b) {
+  const auto by_name = [](const Source& a, const Source& b) {
     return a.entry.name != b.entry.name ? a.entry.name < b.entry.name : a.piece.part < b.piece.part;
-  });
+  };
+  std::sort(sources.begin(), sources.end(), by_name);
   for (std::size_t i = 0, of_name = 0; i < sources.size(); ++i) {
     const auto& [entry, element, piece, data, bytes] = sources[i];
     const Source* const before = i > 0 && sources[i - 1].entry.name == entry.name ? &sources[i - 1] : nullptr;
@@ -239,8 +240,9 @@ void save(const std::filesystem::path& path, C& ctx, const Metadata& metadata, c
     expect(alike && piece.part == of_name && (!last || piece.part + 1 == piece.parts), "io::save", "map",
            "all parts of \"" + entry.name + "\", alike", Joined{"number ", piece.part, " of ", piece.parts});
   }
-  std::stable_sort(sources.begin(), sources.end(),
-                   [](const Source& a, const Source& b) { return a.element > b.element; });
+  std::sort(sources.begin(), sources.end(), [&](const Source& a, const Source& b) {
+    return a.element != b.element ? a.element > b.element : by_name(a, b);
+  });
   std::vector<const safetensors::Entry*> in_order;
   for (const Source& source : sources)
     if (source.piece.part == 0) in_order.push_back(&source.entry);
