@@ -17,6 +17,7 @@
 #include "gatefold/tensor/table.hpp"
 #include "gatefold/tensor/flat_tensor.hpp"
 #include "gatefold/tensor/pack.hpp"
+#include "gatefold/policy/families.hpp"
 #include "gatefold/policy/initial.hpp"
 #include "gatefold/policy/named.hpp"
 #include "gatefold/policy/nested.hpp"

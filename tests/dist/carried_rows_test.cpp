@@ -27,10 +27,10 @@ int differences(Index width, const RoundF& rounded) {
   for (Index i = 0; i < 7; ++i) rows(i) = 19 - 3 * i;
   Tensor<V, 2, B> packed(7, width), first(7, width);
   auto back = constant_tensor<float>(ctx, -1, all, width), in_order = constant_tensor<float>(ctx, -1, 7, width);
-  B::for_rows(ctx, 7, fn::PackRows<float, V, B>{rows.view(), from, packed});
-  B::for_rows(ctx, 7, fn::UnpackRows<float, V, B>{rows.view(), packed, back});
-  B::for_rows(ctx, 7, fn::PackRows<float, V, B>{{}, from, first});
-  B::for_rows(ctx, 7, fn::UnpackRows<float, V, B>{{}, first, in_order});
+  B::for_rows(ctx, 7, fn::CarryRows<float, float, V, B>{rows.view(), from, {}, packed});
+  B::for_rows(ctx, 7, fn::CarryRows<float, V, float, B>{{}, packed, rows.view(), back});
+  B::for_rows(ctx, 7, fn::CarryRows<float, float, V, B>{{}, from, {}, first});
+  B::for_rows(ctx, 7, fn::CarryRows<float, V, float, B>{{}, first, {}, in_order});
   int wrong = 0;
   for (Index r = 0; r < all; ++r)
     for (Index j = 0; j < width; ++j) {

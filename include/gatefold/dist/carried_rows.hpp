@@ -16,26 +16,17 @@ namespace gatefold {
 
 namespace fn {
 
-/// to[i, :] = from[rows[i], :], rounded where V is smaller; without a list, from[i, :]
-template <class T, class V, class B>
-struct PackRows {
-  View<const Index, 1, B> rows;
-  View<const T, 2, B> from;
-  View<V, 2, B> to;
+/// to[to_rows[i], :] = from[from_rows[i], :], rounded where Y is smaller; without a list, row i
+template <class T, class X, class Y, class B>
+struct CarryRows {
+  View<const Index, 1, B> from_rows;
+  View<const X, 2, B> from;
+  View<const Index, 1, B> to_rows;
+  View<Y, 2, B> to;
   GATEFOLD_HD void operator()(const auto& lanes, Index i) const {
-    const Index row = rows.empty() ? i : rows(i);
-    each_column<T>(lanes, to.extent(1), [&](const auto& at, Index j) { at.store(&to(i, j), at.load(&from(row, j))); });
-  }
-};
-/// The way back: to[rows[i], :] = from[i, :]
-template <class T, class V, class B>
-struct UnpackRows {
-  View<const Index, 1, B> rows;
-  View<const V, 2, B> from;
-  View<T, 2, B> to;
-  GATEFOLD_HD void operator()(const auto& lanes, Index i) const {
-    const Index row = rows.empty() ? i : rows(i);
-    each_column<T>(lanes, to.extent(1), [&](const auto& at, Index j) { at.store(&to(row, j), at.load(&from(i, j))); });
+    const Index source = from_rows.empty() ? i : from_rows(i), target = to_rows.empty() ? i : to_rows(i);
+    each_column<T>(lanes, to.extent(1),
+                   [&](const auto& at, Index j) { at.store(&to(target, j), at.load(&from(source, j))); });
   }
 };
 
@@ -88,7 +79,7 @@ void carry_as(ShardT& shard, typename B::Context& ctx, const PackedRows<B>& give
                       in = ctx.template scratch<V>(unpacks ? takes.count : 0, width);
   if (packs)
     gives.each_run(from, out, [&](const auto& list, const auto& of, const auto& packed) {
-      B::for_rows(ctx, packed.extent(0), fn::PackRows<T, V, B>{list, of, packed});
+      B::for_rows(ctx, packed.extent(0), fn::CarryRows<T, T, V, B>{list, of, {}, packed});
     });
   const V* const give = packs ? out.data() : reinterpret_cast<const V*>(from.data());
   V* const take = unpacks ? in.data() : reinterpret_cast<V*>(to.data());
@@ -102,7 +93,7 @@ void carry_as(ShardT& shard, typename B::Context& ctx, const PackedRows<B>& give
   shard.exchange(memory_of(ctx), bytes, room, work);
   if (unpacks)
     takes.each_run(to, in, [&](const auto& list, const auto& of, const auto& packed) {
-      B::for_rows(ctx, packed.extent(0), fn::UnpackRows<T, V, B>{list, packed, of});
+      B::for_rows(ctx, packed.extent(0), fn::CarryRows<T, V, T, B>{{}, packed, list, of});
     });
 }
 

@@ -94,7 +94,7 @@ class Mpi {
     for (const Incoming& message : incoming) expect_other(message.rank, "incoming");
     if (failed_) throw DeviceError(sentence_);
     expect_finished();
-    or_fail([&] {
+    or_fail(*this, [&] {
       look_for_failures();  // before anything is received from a rank that has let go of what it sent
       transfers_.begin(outgoing, incoming);
       if (progress_) progress_->start();
@@ -102,7 +102,7 @@ class Mpi {
   }
   void finish() {
     if (failed_) throw DeviceError(sentence_);
-    or_fail([&] {
+    or_fail(*this, [&] {
       if (progress_)
         if (const auto failure = progress_->stop()) std::rethrow_exception(failure);
       while (!transfers_.complete()) {
@@ -165,15 +165,6 @@ class Mpi {
     return comm;
   }
 
-  template <class F>
-  void or_fail(const F& f) {
-    try {
-      f();
-    } catch (const std::exception& error) {
-      fail(error.what());
-      throw;
-    }
-  }
   std::unique_lock<std::mutex> pause_progress() {
     return progress_ ? progress_->pause() : std::unique_lock<std::mutex>{};
   }

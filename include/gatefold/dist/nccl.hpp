@@ -45,7 +45,7 @@ class Nccl {
   explicit Nccl(W& world, NcclOptions options = {}) : world_(world), timeout_(options.timeout) {
     expect(options.timeout > 0, "Nccl", "timeout", "more than 0 seconds", options.timeout);
     if (size() == 1) return;
-    or_fail([&] {
+    or_fail(*this, [&] {
       typename CommunicatorT::Id id{};
       if (rank() == 0) id = CommunicatorT::make_id();
       share(id);
@@ -85,7 +85,7 @@ class Nccl {
   /// @throws DeviceError where a rank has failed, runs another program or is late, or NCCL reports an error
   void exchange_on_device(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
     if (failed_) throw DeviceError(sentence_);
-    or_fail([&] {
+    or_fail(*this, [&] {
       agree(outgoing, incoming);
       comm_->begin(outgoing, incoming);
       wait("delivered all messages");
@@ -114,15 +114,6 @@ class Nccl {
     bool operator==(const Sizes&) const = default;
   };
 
-  template <class F>
-  void or_fail(const F& f) {
-    try {
-      f();
-    } catch (const std::exception& error) {
-      fail(error.what());
-      throw;
-    }
-  }
   /// The value of rank 0, to all.
   template <class T>
   void share(T& value) {

@@ -2,6 +2,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <exception>
 #include <span>
 #include <string>
 
@@ -44,6 +45,17 @@ concept World = requires(W world, const W known, std::span<const Outgoing> outgo
   { world.fail(sentence) }
   noexcept;
 };
+
+/// f(); where it throws, the others are told why.
+template <class W, class F>
+void or_fail(W& world, const F& f) {
+  try {
+    f();
+  } catch (const std::exception& error) {
+    world.fail(error.what());
+    throw;
+  }
+}
 
 /// A world that exchanges in two halves.
 template <class W>

@@ -95,11 +95,7 @@ constexpr bool check_expert() {
   GATEFOLD_EXPECT((ExpertBackward<E, T, B>),
                   "gatefold: an expert needs backward(ctx, params, groups, x, saved, dz, dslots, grads) const; "
                   "see docs/extending.md#expert")
-  if constexpr (hook::expert::all<E, T, B>()) {
-    return check_inside<E, T, B>();
-  } else {
-    return false;
-  }
+  return hook::expert::all<E, T, B>() && check_inside<E, T, B>();
 }
 
 }  // namespace policy

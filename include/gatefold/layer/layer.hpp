@@ -100,11 +100,7 @@ constexpr bool check_branch() {
       (!SwallowsArguments<L, T, B>),
       "gatefold: forward of a branch takes any number of arguments (auto&&...), and so the step that comes last, "
       "which it would lose: name it, and run_step(ctx, u, step); see docs/extending.md#branch")
-  if constexpr (hook::branch::all<L, T, B>()) {
-    return check_inside<L, T, B>();
-  } else {
-    return false;
-  }
+  return hook::branch::all<L, T, B>() && check_inside<L, T, B>();
 }
 
 /// The same of the experts of a mixture.

@@ -6,6 +6,7 @@
 
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/policy/families.hpp"
 #include "gatefold/policy/named.hpp"
 #include "gatefold/policy/nested.hpp"
 #include "gatefold/tensor/view.hpp"
@@ -19,28 +20,6 @@
 /// expected. A family's `all` asks for each of its members, so that none is overlooked because nobody calls it. The
 /// tables of docs/extending.md are made from the rows below and in nested.hpp (tests/structure/hooks.sh).
 namespace gatefold {
-
-// Arguments of members, of families that stand above this page.
-struct Noise;
-template <class T, class B>
-struct Candidates;
-template <class T, class B>
-struct SparsePlan;
-template <class T, class B>
-struct SlotWeights;
-template <class B>
-struct Groups;
-namespace backend {
-struct AnyFunctor;
-}
-namespace fn {
-template <class T>
-struct NoStep;
-}
-namespace policy {
-template <class T, class B>
-struct ProbeCall;
-}
 
 namespace hook {
 
