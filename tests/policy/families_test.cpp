@@ -1,0 +1,28 @@
+#include "gatefold/policy/families.hpp"
+
+#include <doctest/doctest.h>
+
+#include "gatefold/gatefold.hpp"
+
+using namespace gatefold;
+
+namespace {
+
+/// Whether a type that is named ahead is one that the library defines.
+template <class V>
+constexpr bool is_defined = requires {
+  sizeof(V);
+};
+
+}  // namespace
+
+TEST_CASE("families: what is named ahead of the families is what they define") {
+  CHECK(is_defined<Noise>);
+  CHECK(is_defined<Candidates<float, Cpu>>);
+  CHECK(is_defined<SparsePlan<float, Cpu>>);
+  CHECK(is_defined<SlotWeights<float, Cpu>>);
+  CHECK(is_defined<Groups<Cpu>>);
+  CHECK(is_defined<backend::AnyFunctor>);
+  CHECK(is_defined<fn::NoStep<float>>);
+  CHECK(is_defined<policy::ProbeCall<float, Cpu>>);
+}
