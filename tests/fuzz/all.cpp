@@ -8,6 +8,7 @@
 
 #include "fuzz/checkpoint.cpp"
 #include "fuzz/idx.cpp"
+#include "fuzz/index.cpp"
 #include "fuzz/safetensors.cpp"
 #include "fuzz/text.cpp"
 
@@ -17,8 +18,11 @@ struct Target {
   std::string_view name;
   int (*run)(const std::uint8_t*, std::size_t);
 };
-constexpr Target targets[] = {
-    {"checkpoint", fuzz::checkpoint}, {"idx", fuzz::idx}, {"safetensors", fuzz::safetensors}, {"text", fuzz::text}};
+constexpr Target targets[] = {{"checkpoint", fuzz::checkpoint},
+                              {"idx", fuzz::idx},
+                              {"index", fuzz::index},
+                              {"safetensors", fuzz::safetensors},
+                              {"text", fuzz::text}};
 const Target* target = nullptr;
 
 }  // namespace

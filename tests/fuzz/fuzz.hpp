@@ -17,6 +17,7 @@ namespace fuzz {
 /// The targets, each in a file of its name: what LLVMFuzzerTestOneInput does.
 int checkpoint(const std::uint8_t* bytes, std::size_t size);
 int idx(const std::uint8_t* bytes, std::size_t size);
+int index(const std::uint8_t* bytes, std::size_t size);
 int safetensors(const std::uint8_t* bytes, std::size_t size);
 int text(const std::uint8_t* bytes, std::size_t size);
 

@@ -2,9 +2,11 @@
 // routers of paper 002, Soft MoE without and with momentum; clean, corrupted, and attacked by FGSM and PGD.
 //
 //   vision [--quick] [--seeds 3] [--steps 2500] [--dim 48] [--patch 7] …
+//   vision --costs      time and memory of each over V-MoE, of Soft MoE with momentum over Soft MoE
 
 #include <chrono>
 
+#include "../support/costs.hpp"
 #include "report.hpp"
 
 namespace studies::vision {
@@ -26,19 +28,37 @@ inline images::Options defaults() {
   return o;
 }
 
+/// The options of a case.
+inline images::Options of_case(images::Options o, const Case& c) {
+  o.router = c.router;
+  o.update = c.update;
+  return o;
+}
+
+/// A batch of training images in turn through every case.
+inline void costs(const images::Options& o) {
+  const images::Images of = images::read_images(o);
+  const auto x = of.train.rows(0, o.batch);
+  const auto labels = of.train.labels_of(0, o.batch);
+  images::Pixels logits(o.batch, images::kClasses);
+  std::vector<Costed<images::Model>> models;
+  for (const Case& c : cases())
+    models.push_back({c.name, c.label, c.baseline, [&] { return images::make_model(of_case(o, c)); },
+                      [&](images::Model& model) { model.step(x, labels); },
+                      [&](images::Model& model) { model.classify(x, logits); }});
+  print_costs(models);
+}
+
 inline void study(const Common& common, const images::Options& o) {
   const images::Images of = images::read_images(o);
   std::vector<Case> all = cases();
   all.push_back({baseline_of_errors(), "linear", baseline_of_errors(), "vmoe", "plain"});
   std::vector<Run> runs;
   for (const Case& c : all) {
-    images::Options of_case = o;
-    of_case.router = c.router;
-    of_case.update = c.update;
     add_seeds(runs, c.name, common.seed, common.seeds, [&](std::uint64_t seed) {
       return Run{{},
-                 depends_on(c, of_case),
-                 [&of, c, of_case, seed](const Report& tell) { return learn(c, of_case, of, seed, tell); },
+                 depends_on(c, of_case(o, c)),
+                 [&of, c, o, seed](const Report& tell) { return learn(c, of_case(o, c), of, seed, tell); },
                  c.name == baseline_of_errors() ? 0.05 : 1};
     });
   }
@@ -58,6 +78,7 @@ int main(int argc, char** argv) {
   using namespace studies;
   CLI::App app("Vision transformers of mixtures of experts on Fashion-MNIST, clean, corrupted and attacked");
   Common common{.seeds = 3};
+  bool only_costs = false;
   images::Options o = vision::defaults();
   add_common(app, common);
   const auto positive = CLI::Range(Index(1), Index(1) << 40);
@@ -82,6 +103,7 @@ int main(int argc, char** argv) {
   app.add_option("--mu", o.mu, "momentum of heavy ball")->check(CLI::Range(-1.0, 1.0))->capture_default_str();
   app.add_option("--epsilon", o.epsilon, "how far attacks move a pixel")->check(above_zero())->capture_default_str();
   app.add_option("--data", o.data, "folder of the IDX files, .gz or plain")->capture_default_str();
+  app.add_flag("--costs", only_costs, "time and memory of each case, in turn, and nothing else");
   return study_main("vision", app, argc, argv, [&] {
     if (common.quick) {
       for (const auto& [name, value, small] : {std::tuple{"--steps", &o.steps, 120},
@@ -99,6 +121,7 @@ int main(int argc, char** argv) {
     gatefold::expect(o.dim % o.heads == 0, "options", "heads", gatefold::Joined{"a divisor of dim = ", o.dim}, o.heads);
     gatefold::expect(o.depth % 2 == 0, "options", "depth", "an even number", o.depth);
     gatefold::expect(o.k <= o.experts, "options", "k", gatefold::Joined{"at most experts = ", o.experts}, o.k);
+    if (only_costs) return vision::costs(o);
     const auto start = std::chrono::steady_clock::now();
     vision::study(common, o);
     print_end(common, start);

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <malloc.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common.hpp"
+
+namespace studies {
+
+/// A model whose costs are measured: `make` makes it, `step` trains it on what lies ready, `read` only computes.
+template <class Model>
+struct Costed {
+  std::string name, label, baseline;  // that it is compared with, or its own name
+  std::function<std::unique_ptr<Model>()> make;
+  std::function<void(Model&)> step, read;
+};
+
+/// Milliseconds of a training step and of reading as much, and bytes that are held once the first steps are done: of
+/// all models in turn, so that whatever else the machine does meets all of them. The fastest of some rounds. Models
+/// whose baseline is none of them are left out.
+template <class Model>
+void print_costs(const std::vector<Costed<Model>>& models) {
+  struct Cost {
+    std::unique_ptr<Model> model;
+    double bytes = 0, step = 1e300, read = 1e300;
+  };
+  const auto now = [] { return std::chrono::steady_clock::now(); };
+  const auto held = [] {
+    const auto heap = mallinfo2();
+    return static_cast<double>(heap.uordblks + heap.hblkhd);
+  };
+  std::vector<Cost> costs(models.size());
+  for (int round = 0; round < 8; ++round)
+    for (std::size_t i = 0; i < costs.size(); ++i) {
+      Cost& cost = costs[i];
+      const double before = held();
+      if (round == 0) cost.model = models[i].make();
+      const auto time = [&](double& fastest, const auto& work) {
+        const auto start = now();
+        for (int i = 0; i < 4; ++i) work(*cost.model);
+        fastest = std::min(fastest, std::chrono::duration<double, std::milli>(now() - start).count() / 4);
+      };
+      time(cost.step, models[i].step);
+      time(cost.read, models[i].read);
+      if (round == 0) cost.bytes = held() - before;
+    }
+  std::puts(
+      "| model | parameters | ms a step | over its baseline | ms to read | over it | MiB | over it |\n"
+      "|---|---|---|---|---|---|---|---|");
+  for (std::size_t i = 0; i < costs.size(); ++i) {
+    const auto baseline =
+        std::find_if(models.begin(), models.end(), [&](const auto& m) { return m.name == models[i].baseline; });
+    if (baseline == models.end()) continue;
+    const Cost &cost = costs[i], &of = costs[static_cast<std::size_t>(baseline - models.begin())];
+    std::printf("| %s | %lld | %.2f | %.3f | %.2f | %.3f | %.1f | %.3f |\n", models[i].label.c_str(),
+                static_cast<long long>(cost.model->parameters()), cost.step, cost.step / of.step, cost.read,
+                cost.read / of.read, cost.bytes / 1048576, cost.bytes / of.bytes);
+  }
+}
+
+}  // namespace studies
