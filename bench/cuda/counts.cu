@@ -33,7 +33,7 @@ std::string part_of(const std::string& kernel) {
       {"RouteRow", "gating"},       {"SortKey", "dispatch"}, {"RadixSort", "dispatch"},  {"GroupsFrom", "dispatch"},
       {"FirstOfGroup", "dispatch"}, {"table_", "dispatch"},  {"TableSlots", "dispatch"}, {"SlotsOfRow", "dispatch"},
       {"SlotItems", "dispatch"},    {"Combine", "combine"},  {"slots_are", "experts"},   {"skinny", "experts"},
-      {"grouped_sum", "experts"}};
+      {"grouped_sum", "experts"},   {"bf16_", "experts"},    {"RoundRow", "experts"},    {"OnSlot", "experts"}};
   for (const auto& [word, part] : parts)
     if (kernel.find(word) != std::string::npos) return part;
   return "rest";
@@ -121,6 +121,35 @@ bool count(const char* title, const Work& work, const Sizes& s, const std::map<s
   return good;
 }
 
+/// Prints tables of a whole layer, inferred and trained.
+template <class B>
+bool count_layer(const std::string& arithmetic) {
+  const Sizes s;
+  typename B::Context ctx;
+  const Layer layer{
+      .rule = {},
+      .branch = {SoftmaxTopK{.scores = {.model_dim = s.dim, .experts = s.experts}, .selection = {.k = s.picks}},
+                 Mlp<GeluTanh>{.model_dim = s.dim, .hidden_dim = s.hidden}}};
+  auto params = init_params<float, B>(layer, ctx, Seed{1});
+  auto grads = zeros_like(ctx, params);
+  const auto x = uniform_tensor<float>(ctx, Seed{2}, 1, s.items, s.dim),
+             dy = uniform_tensor<float>(ctx, Seed{3}, 1, s.items, s.dim);
+  Tensor<float, 2, B> y(s.items, s.dim), dx(s.items, s.dim);
+  Saved<Layer, float, B> saved;
+  Carry<Layer, float, B> carry;
+  bool good = count(("Inference, " + arithmetic).c_str(), [&] { infer<float, B>(layer, ctx, params, x, carry, y); }, s,
+                    floors_of(s, true));
+  std::printf("\n");
+  good &= count(("Forward and backward, " + arithmetic).c_str(),
+                [&] {
+                  layer.forward(ctx, params, x, carry, y, saved, {});
+                  gatefold::backward(layer, ctx, params, x, saved, dy, carry, dx, grads);
+                },
+                s, {});
+  std::printf("\n");
+  return good;
+}
+
 /// Prints a table of gating for numbers of experts whose scores our own kernel sums, and enough items that every
 /// multiprocessor has a block.
 bool count_gating(Cuda::Context& ctx, Sizes s, std::initializer_list<Index> numbers_of_experts) {
@@ -145,33 +174,13 @@ bool count_gating(Cuda::Context& ctx, Sizes s, std::initializer_list<Index> numb
 
 int main() {
   emulator::options().races = false;
-  const Sizes s;
-  Cuda::Context ctx;
-  const Layer layer{
-      .rule = {},
-      .branch = {SoftmaxTopK{.scores = {.model_dim = s.dim, .experts = s.experts}, .selection = {.k = s.picks}},
-                 Mlp<GeluTanh>{.model_dim = s.dim, .hidden_dim = s.hidden}}};
-  auto params = init_params<float, Cuda>(layer, ctx, Seed{1});
-  auto grads = zeros_like(ctx, params);
-  const auto x = uniform_tensor<float>(ctx, Seed{2}, 1, s.items, s.dim),
-             dy = uniform_tensor<float>(ctx, Seed{3}, 1, s.items, s.dim);
-  Tensor<float, 2, Cuda> y(s.items, s.dim), dx(s.items, s.dim);
-  Saved<Layer, float, Cuda> saved;
-  Carry<Layer, float, Cuda> carry;
-
-  std::printf("N = %lld, D = %lld, H = %lld, E = %lld, K = %lld, float, compute_%d, nvcc %d.%d\n\n", (long long)s.items,
-              (long long)s.dim, (long long)s.hidden, (long long)s.experts, (long long)s.picks,
+  std::printf("N = %lld, D = %lld, H = %lld, E = %lld, K = %lld, compute_%d, nvcc %d.%d\n\n", (long long)Sizes{}.items,
+              (long long)Sizes{}.dim, (long long)Sizes{}.hidden, (long long)Sizes{}.experts, (long long)Sizes{}.picks,
               emulator::options().compute_capability, __CUDACC_VER_MAJOR__, __CUDACC_VER_MINOR__);
-  bool good = count(
-      "Inference", [&] { infer<float, Cuda>(layer, ctx, params, x, carry, y); }, s, floors_of(s, true));
-  std::printf("\n");
-  good &= count("Forward and backward",
-                [&] {
-                  layer.forward(ctx, params, x, carry, y, saved, {});
-                  gatefold::backward(layer, ctx, params, x, saved, dy, carry, dx, grads);
-                },
-                s, {});
+  bool good = count_layer<Cuda>("float");
+  good &= count_layer<CudaBf16>("bfloat16 products of experts");
 
+  Cuda::Context ctx;
   // More picks than one block sorts, without experts.
   const Sizes many{.items = 4096, .dim = 64};
   const SoftmaxTopK gate{.scores = {.model_dim = many.dim, .experts = many.experts}, .selection = {.k = many.picks}};
@@ -180,7 +189,7 @@ int main() {
              slots = uniform_tensor<float>(ctx, Seed{3}, 1, many.items * many.picks, many.dim);
   Tensor<float, 2, Cuda> sums(many.items, many.dim);
   SparsePlan<float, Cuda> plan;
-  std::printf("\nN = %lld, D = %lld\n\n", (long long)many.items, (long long)many.dim);
+  std::printf("N = %lld, D = %lld\n\n", (long long)many.items, (long long)many.dim);
   good &= count(
       "Routing alone",
       [&] {
