@@ -12,7 +12,7 @@ if [[ ${1:-} == --check ]]; then
   check=1
   shift
 fi
-(($#)) || set -- 75 80 90 100 120
+(($#)) || set -- 75 80 90a 100 120  # 90a: Hopper's own instructions
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -68,6 +68,7 @@ BEGIN {
 function least(a, b) { return a < b ? a : b }
 # Share of the threads of a multiprocessor that fit: 65536 registers, given to a warp by 256, to warps by 4.
 function occupancy(arch, threads, registers, shared,  warps, blocks) {
+  arch += 0  # 90a has what 90 has
   warps = int((threads + 31) / 32)
   blocks = least(max_blocks[arch], int(max_threads[arch] / 32 / warps))
   blocks = least(blocks, int(int(65536 / (256 * int((registers * 32 + 255) / 256)) / 4) * 4 / warps))
@@ -91,7 +92,7 @@ function range(low, high) { return low == high ? low : low "–" high }
 END {
   print "ptxas of CUDA " compiler ": no kernel of ours spills registers. In each cell: registers of a thread / " \
     "largest static shared"
-  print "memory of a block in bytes / lowest occupancy that both allow."
+  print "memory of a block in bytes / lowest occupancy that both allow; memory that a launch asks for is not counted."
   print ""
   columns = split(architectures, a, " ")
   printf "| kernel | variants | threads |"

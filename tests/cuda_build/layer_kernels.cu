@@ -1,4 +1,5 @@
-// The kernels of layers of every kind: trained in float and double, and run with frozen weights in bfloat16.
+// The kernels of layers of every kind: trained in float and double, and with the experts' products in bfloat16; run with
+// frozen weights in bfloat16.
 // cmake/gpu_report.sh compiles this file for several architectures and writes what ptxas says into docs/gpu.md.
 #include <gatefold/gatefold.cuh>
 #include <utility>
@@ -25,10 +26,10 @@ auto layer(const Rule& rule) {
 const GatedMlp<Silu> gated{.model_dim = kDim, .hidden_dim = 2 * kDim};
 auto attention() { return Residual{update::Plain{}, PreNorm{LayerNorm{}, Attention{.model_dim = kDim, .heads = 2}}}; }
 
-template <class T, class L, class OptimizerT>
-void train(Cuda::Context& ctx, const L& model, const OptimizerT& optimizer) {
+template <class T, class C, class L, class OptimizerT>
+void train(C& ctx, const L& model, const OptimizerT& optimizer) {
   Trainer trainer{ctx, model, MeanSquaredError{}, optimizer, Seed{1}, Element<T>{}};
-  const Tensor<T, 2, Cuda> x = uniform_tensor<T>(ctx, Seed{2}, 1.0, kItems, kDim);
+  const Tensor<T, 2, typename C::Backend> x = uniform_tensor<T>(ctx, Seed{2}, 1.0, kItems, kDim);
   trainer.step(x, x);
 }
 
@@ -56,14 +57,26 @@ void train_all(Cuda::Context& ctx) {
   with_rule(update::LearnedHeavyBall{});
 }
 
-template <class L>
-void serve(Cuda::Context& ctx, const L& model) {
-  const auto frozen = freeze(ctx, model.template init<float, Cuda>(ctx, Seed{1}), {.bfloat16 = true});
+template <class C, class L>
+void serve(C& ctx, const L& model, const FreezeOptions& how) {
+  using B = typename C::Backend;
+  const auto frozen = freeze(ctx, model.template init<float, B>(ctx, Seed{1}), how);
   const auto x = uniform_tensor<float>(ctx, Seed{2}, 1.0, kItems, kDim);
-  Tensor<float, 2, Cuda> y(kItems, kDim);
-  Carry<L, float, Cuda> carry;
+  Tensor<float, 2, B> y(kItems, kDim);
+  Carry<L, float, B> carry;
   model.begin(ctx, model_params(frozen), kItems, carry);
-  infer<float, Cuda>(model, ctx, frozen, x, carry, y);
+  infer<float, B>(model, ctx, frozen, x, carry, y);
+}
+
+/// What is another text where products round: experts' products of every kind; plain, gated, and an activation.
+void round_all() {
+  CudaBf16::Context ctx;
+  const auto gated_mixture = mixture(SoftmaxTopK{}, gated);
+  train<float>(ctx, layer(update::HeavyBall{}), optim::AdamW{});
+  train<float>(ctx, gated_mixture, optim::Sgd{});
+  train<float>(ctx, mixture(SoftMoe{.slots = 2}, Linear{.model_dim = kDim}), optim::Sgd{});
+  serve(ctx, layer(update::HeavyBall{}), {});
+  serve(ctx, Residual{update::Plain{}, gated_mixture}, {});
 }
 
 }  // namespace
@@ -72,6 +85,7 @@ int main() {
   Cuda::Context ctx;
   train_all<float>(ctx);
   train_all<double>(ctx);
-  serve(ctx, layer(update::HeavyBall{}));
-  serve(ctx, Residual{update::Plain{}, mixture(SoftmaxTopK{}, gated)});
+  serve(ctx, layer(update::HeavyBall{}), {.bfloat16 = true});
+  serve(ctx, Residual{update::Plain{}, mixture(SoftmaxTopK{}, gated)}, {.bfloat16 = true});
+  round_all();
 }
