@@ -8,7 +8,8 @@
 #   compose        prints a table of all gates and update rules
 #   expert_count, mot, mot_vision, mot_text, momentum, graph_of_tokens, study_vision
 #                  repeat a paper's experiments; begin with --quick
-# Installs the Debian packages it needs, after naming them; builds in build/release.
+# Installs the Debian packages it needs, after naming them; builds in build/release, and with `--backend cuda` (or
+# cuda-bf16) in build/gpu, for which nvcc and a GPU must be there.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 source "$root/cmake/install_packages.sh"
@@ -33,16 +34,21 @@ case $program in
   mot_text | language_model | momentum | graph_of_tokens) data=(bible-kjv) ;;
 esac
 
+preset=release
+if [[ " $* " =~ " --backend"[=\ ]"cuda" ]]; then
+  preset=gpu
+  command -v nvcc >/dev/null || PATH=$PATH:/usr/local/cuda/bin
+fi
 install_packages g++ cmake ninja-build libeigen3-dev zlib1g-dev nlohmann-json3-dev libcli11-dev gnuplot-nox "${data[@]}"
 command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache
 (
   cd "$root"
   mkdir -p build
-  cmake --preset release >build/release.log || { cat build/release.log; exit 1; }
-  cmake --build --preset release --target "$target$program"
+  cmake --preset $preset >build/$preset.log || { cat build/$preset.log; exit 1; }
+  cmake --build --preset $preset --target "$target$program"
   if [[ $program =~ ^(language_model|momentum|graph_of_tokens)$ && ! -e build/text/bible_words/test.txt ]]; then
-    cmake --build --preset release --target split_text
-    bash examples/text/prepare.sh build/text build/release/examples/split_text bible
+    cmake --build --preset $preset --target split_text
+    bash examples/text/prepare.sh build/text build/$preset/examples/split_text bible
   fi
 )
-exec "$root/build/release/$folder/$program" "$@"
+exec "$root/build/$preset/$folder/$program" "$@"

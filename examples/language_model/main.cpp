@@ -42,8 +42,8 @@ void add_options(CLI::App& app, Options& o) {
   add("--unit", o.unit, "what tokens are")->check(CLI::IsMember({"character", "word"}));
   add("--threshold", o.threshold, "tokens seen less often are one unknown token")->check(steps);
   add("--order", o.order, "tokens of the n-grams beside (0: 5 characters, 3 words)")->check(CLI::Range(0, 63));
-  add("--backend", o.backend, "where it computes; cpu-bf16: experts multiply bfloat16 (heavy-ball alone)")
-      ->check(CLI::IsMember({"cpu", "cpu-bf16"}));
+  add("--backend", o.backend, "where it computes; …-bf16: experts multiply bfloat16 (heavy-ball alone)")
+      ->check(CLI::IsMember(language::backends()));
   add("--update", o.update, "how a mixture enters the residual stream")->check(CLI::IsMember(language::updates()));
   add("--mu", o.mu, "momentum")->check(CLI::Range(-1.0, 1.0));
   add("--gamma", o.gamma, "step along the momentum")->check(command_line::above_zero());
@@ -95,8 +95,8 @@ void expect_no_contradiction(const CLI::App& app, const Options& o) {
   expect(!(given("--data") && given("--text")), "options", "text", "one of data and text", "both");
   expect(!given("--mu") || language::has_mu(o.update), "options", "mu", "an update that has it", o.update);
   expect(!given("--gamma") || language::has_gamma(o.update), "options", "gamma", "an update that has it", o.update);
-  expect(o.backend == "cpu" || o.update == "heavy-ball", "options", "backend", Joined{"cpu for the update ", o.update},
-         o.backend);
+  expect(!o.backend.ends_with("-bf16") || o.update == "heavy-ball", "options", "backend",
+         Joined{"cpu or cuda for the update ", o.update}, o.backend);
   expect(o.k <= o.experts, "options", "k", Joined{"at most experts = ", o.experts}, o.k);
   expect(o.dim % o.heads == 0, "options", "heads", Joined{"a divisor of dim = ", o.dim}, o.heads);
   expect(o.batch % o.accumulate == 0, "options", "accumulate", Joined{"a divisor of batch = ", o.batch}, o.accumulate);

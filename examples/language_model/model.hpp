@@ -46,7 +46,9 @@ class Model {
   virtual void load(const std::filesystem::path& path) = 0;
 };
 
-/// With the rule of options.update.
+/// With the rule of options.update, on options.backend.
 std::unique_ptr<Model> make_model(const Options& options, Index vocabulary);
+/// The latter being on a GPU: compiled by nvcc.
+std::unique_ptr<Model> make_model_on_cuda(const Options& options, Index vocabulary);
 
 }  // namespace language

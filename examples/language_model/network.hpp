@@ -1,7 +1,7 @@
 #pragma once
 
-#include <gatefold/gatefold.hpp>
 #include <gatefold/io.hpp>
+#include <gatefold/policies.hpp>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -53,14 +53,50 @@ auto trainer(ContextT& ctx, const Options& o, Index vocabulary, const RuleT& rul
       Seed{o.seed}};
 }
 
-/// @tparam B  Cpu or CpuBf16
+/// With as many threads where it has threads.
+template <class B>
+typename B::Context context(int threads) {
+  if constexpr (std::is_constructible_v<typename B::Context, int>) {
+    return typename B::Context(threads);
+  } else {
+    return typename B::Context();
+  }
+}
+
+/// Numbers of the host, there and where a backend computes.
+template <class T, class B>
+class Mirrored {
+ public:
+  /// What the host has, to be read by the backend until the next call.
+  View<const T, 1, B> here(typename B::Context& ctx, const std::vector<T>& from) {
+    const Index count = static_cast<Index>(from.size());
+    if constexpr (B::is_host) return {from.data(), count};
+    here_.resize(count);
+    B::from_host(ctx, count, from.data(), here_.data());
+    return here_;
+  }
+  /// What the backend has, to be read by the host until the next call.
+  std::span<const T> there(typename B::Context& ctx, View<const T, 2, B> from) {
+    const auto count = static_cast<std::size_t>(from.size());
+    if constexpr (B::is_host) return {from.data(), count};
+    there_.resize(count);
+    B::to_host(ctx, from.size(), from.data(), there_.data());
+    return there_;
+  }
+
+ private:
+  Tensor<T, 1, B> here_{};
+  std::vector<T> there_{};
+};
+
+/// @tparam B  Cpu, CpuBf16, Cuda or CudaBf16
 template <class B, class RuleT, class PlaceT>
 class Network final : public Model {
  public:
   Network(const Options& o, Index vocabulary, const RuleT& rule, const PlaceT& place)
       : o_(o),
         place_(place),
-        ctx_(o.threads),
+        ctx_(context<B>(o.threads)),
         trainer_(trainer(ctx_, o, vocabulary, rule, place)),
         // Keys and values, of as many items as attention reaches back to.
         memory_(ctx_, {.layers = o.blocks,
@@ -71,7 +107,7 @@ class Network final : public Model {
 
   double step(const Ids& x, const Ids& next) override {
     const Index count = static_cast<Index>(x.size()) / o_.accumulate;
-    const View<const Index, 1, B> ids(x), labels(next);
+    const auto ids = ids_.here(ctx_, x), labels = labels_.here(ctx_, next);
     const dist::Range mine = items_of(count);
     const auto part = [&](Index i, auto&& run) {
       const auto draw = static_cast<std::uint64_t>(steps() * o_.accumulate + i);
@@ -103,8 +139,8 @@ class Network final : public Model {
     gatefold::Carry<Layer, float, B> carry;
     gatefold::Saved<Layer, float, B> saved;  // as large as training's: it goes
     trainer_.layer().begin(ctx_, trainer_.model(), mine.count, carry);
-    trainer_.layer().forward(ctx_, trainer_.model(), View<const Index, 1, B>(x).rows(mine.first, mine.count), carry, y_,
-                             saved, extra({.length = o_.length}));
+    trainer_.layer().forward(ctx_, trainer_.model(), ids_.here(ctx_, x).rows(mine.first, mine.count), carry, y_, saved,
+                             extra({.length = o_.length}));
     return training::routing(ctx_, saved, o_.k);
   }
   void begin() override { memory_.begin(ctx_); }
@@ -118,7 +154,7 @@ class Network final : public Model {
     z_.resize(count, vocabulary_);
     PlaceT::inner(trainer_.loss)
         .logits(ctx_, trainer_.params.loss, trainer_.model(), std::as_const(y_).view().rows(first, count), z_.view());
-    return {z_.data(), static_cast<std::size_t>(z_.size())};
+    return z_there_.there(ctx_, z_);
   }
 
   void save(const std::filesystem::path& path, const io::Metadata& metadata) override {
@@ -141,7 +177,7 @@ class Network final : public Model {
   /// y of the rows `mine`.
   void infer(const Ids& x, const dist::Range& mine, const Segment<float, B>& segment) {
     y_.resize(static_cast<Index>(x.size()), o_.dim);
-    trainer_.infer(View<const Index, 1, B>(x).rows(mine.first, mine.count), y_.view().rows(mine.first, mine.count),
+    trainer_.infer(ids_.here(ctx_, x).rows(mine.first, mine.count), y_.view().rows(mine.first, mine.count),
                    extra(segment));
   }
 
@@ -153,6 +189,8 @@ class Network final : public Model {
   Index vocabulary_;
   decltype(std::declval<const PlaceT&>().checkpoint()) checkpoint_;
   Tensor<float, 2, B> y_{}, z_{};  // [N, D] what was read gives; [count, V]
+  Mirrored<Index, B> ids_{}, labels_{};
+  Mirrored<float, B> z_there_{};
 };
 
 }  // namespace language

@@ -1,22 +1,19 @@
-#include "network.hpp"
+#include <gatefold/gatefold.hpp>
+
+#include "networks.hpp"
 
 namespace language {
 
-// All rules in one file: what their networks share is compiled once.
+#ifndef GATEFOLD_EXAMPLES_CUDA
+std::unique_ptr<Model> make_model_on_cuda(const Options& o, Index) {
+  expect(false, "options", "backend", "cpu or cpu-bf16, as this program was built without CUDA", o.backend);
+  return {};
+}
+#endif
+
 std::unique_ptr<Model> make_model(const Options& o, Index vocabulary) {
-  using namespace gatefold::update;
-  const HeavyBall heavy_ball{.mu = o.mu, .gamma = o.gamma};
-  const auto on = [&]<class B, class RuleT>(B, const RuleT& rule) -> std::unique_ptr<Model> {
-    return std::make_unique<Network<B, RuleT, OneProcess>>(o, vocabulary, rule, OneProcess{});
-  };
-  if (o.backend == "cpu-bf16") return on(CpuBf16{}, heavy_ball);
-  const auto with = [&](const auto& rule) { return on(Cpu{}, rule); };
-  if (o.update == "heavy-ball") return with(heavy_ball);
-  if (o.update == "adam") return with(First{Adam{}, heavy_ball});
-  if (o.update == "robust") return with(Robust{});
-  if (o.update == "nesterov") return with(Nesterov{.mu = o.mu, .gamma = o.gamma});
-  if (o.update == "time-varying") return with(TimeVarying{.gamma = o.gamma});
-  return with(Plain{});
+  if (is_on_cuda(o)) return make_model_on_cuda(o, vocabulary);
+  return make_network<Cpu, CpuBf16>(o, vocabulary);
 }
 
 }  // namespace language

@@ -73,6 +73,10 @@ struct Options {
   }
 };
 
+/// Where it computes.
+inline std::vector<std::string> backends() { return {"cpu", "cpu-bf16", "cuda", "cuda-bf16"}; }
+inline bool is_on_cuda(const Options& o) { return o.backend.starts_with("cuda"); }
+
 /// The update rules, and which of them have a momentum μ and a step γ to choose.
 inline std::vector<std::string> updates() {
   return {"plain", "heavy-ball", "adam", "robust", "nesterov", "time-varying"};

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <gatefold/gatefold.hpp>
+#include <gatefold/policies.hpp>
 #include <vector>
 
 namespace training {
@@ -24,8 +24,8 @@ std::vector<Routing> routing(C& ctx, const S& saved, Index k) {
       if (mixture.plan.items() <= 0) return;  // of an evaluation that the rule did not make
       const auto picks = gatefold::metric::picks(ctx, mixture.plan, k);
       all.push_back({gatefold::metric::entropy(ctx, mixture.gate.probabilities.view()),
-                     gatefold::metric::load(ctx, mixture.plan).counts,
-                     {picks.data(), picks.data() + picks.size()}});
+                     gatefold::metric::load(ctx, mixture.plan).counts, std::vector<Index>(std::size_t(picks.size()))});
+      C::Backend::to_host(ctx, picks.size(), picks.data(), all.back().picks.data());
     }
   });
   return all;

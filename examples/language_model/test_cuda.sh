@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# test_cuda.sh PROGRAM TEXT: a small language model learns on a GPU what it learns on the CPU; stopped and gone on, the
+# same bytes; writes the same with a cache and without.
+set -u
+program=$1
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+failed=0
+fail() { echo "FAILED: $*" >&2; failed=1; }
+head -c 3000 "$2" >"$dir/text"
+cat >"$dir/small.json" <<END
+{"blocks": 2, "dim": 16, "heads": 2, "experts": 4, "hidden": 16, "length": 16, "batch": 2, "steps": 8, "warmup": 2,
+ "lr": 0.01, "log": 1, "validate": 4, "valid-tokens": 60, "save": 4, "tokens": 10, "order": 2}
+END
+run() { "$program" --config "$dir/small.json" --text "$dir/text" "$@" >"$dir/out" 2>"$dir/err"; }
+
+# losses FOLDER: one for each step.
+losses() { grep -o '"loss":[0-9.]*' "$dir/$1/metrics.jsonl" | cut -d : -f 2; }
+# compare NAME TOLERANCE OPTION...: the course of the loss on the CPU and on the GPU.
+compare() {
+  local backend
+  for backend in cpu cuda; do
+    run --run "$dir/$1.$backend" --backend $backend "${@:3}" || fail "$1 on $backend: $(cat "$dir/err")"
+  done
+  paste <(losses "$1.cpu") <(losses "$1.cuda") | awk -v most="$2" '
+    { apart = $1 / $2 - 1; if (apart < 0) apart = -apart; if (!(apart < most)) exit 1 }
+    END { exit NR != 8 }' ||
+    fail "$1: losses of the CPU and others:" $(losses "$1.cpu") and $(losses "$1.cuda")
+}
+# Float on both, in another order of sums: each step adds to what is apart.
+for update in heavy-ball adam robust nesterov time-varying plain; do
+  compare $update 1e-5 --update $update --lr 1e-3
+done
+compare memory 1e-5 --lr 1e-3 --accumulate 2 --recompute --expert-dropout 0.1 --dropout 0.1
+
+for backend in cuda cuda-bf16; do
+  run --run "$dir/whole.$backend" --backend $backend || fail "$backend: $(cat "$dir/err")"
+  for stop in 3 0; do
+    run --run "$dir/parts.$backend" --backend $backend --stop $stop || fail "$backend, stopped: $(cat "$dir/err")"
+  done
+  cmp "$dir/whole.$backend/state.safetensors" "$dir/parts.$backend/state.safetensors" ||
+    fail "$backend, gone on: another state"
+  for cache in "" --no-cache; do
+    "$program" generate --run "$dir/whole.$backend" --tokens 10 $cache >"$dir/wrote$cache" 2>"$dir/err" ||
+      fail "$backend writes: $(cat "$dir/err")"
+  done
+  cmp "$dir/wrote" "$dir/wrote--no-cache" || fail "$backend writes something else without a cache"
+done
+cmp -s "$dir/whole.cuda/state.safetensors" "$dir/whole.cuda-bf16/state.safetensors" &&
+  fail "cuda-bf16: the state of cuda"
+run --run "$dir/x" --backend cuda-bf16 --update adam && fail "cuda-bf16 with an update that it lacks"
+grep -q "^language_model: options: backend: expected cpu or cuda for the update adam, got cuda-bf16$" "$dir/err" ||
+  fail "another sentence: $(cat "$dir/err")"
+exit $failed
