@@ -1,5 +1,5 @@
-// The kernels of layers of every kind: trained in float and double, and with the experts' products in bfloat16; run with
-// frozen weights in bfloat16.
+// The kernels of layers of every kind: trained in float and double, and with the experts' products in bfloat16; run
+// with frozen weights in bfloat16.
 // cmake/gpu_report.sh compiles this file for several architectures and writes what ptxas says into docs/gpu.md.
 #include <gatefold/gatefold.cuh>
 #include <utility>
