@@ -45,9 +45,9 @@ struct Backward {
 
   Backward(Cpu::Context& of, const Embedding& e)
       : embedding(e), params(e.init<T, Cpu>(of, Seed{1})), grads(zeros_like(of, params)), ctx(of) {}
-  void operator()(const std::vector<Index>& ids, const Tensor<T, 2, Cpu>& du) {
+  void operator()(const std::vector<Index>& ids, const Tensor<T, 2, Cpu>& du, const Sequence<T, Cpu>& extra = {}) {
     Nothing<T, Cpu> none;
-    embedding.backward(ctx, params, ids, none, du, none, grads, none, none);
+    embedding.backward(ctx, params, ids, none, du, none, grads, extra, none);
   }
 };
 
@@ -64,7 +64,7 @@ TEST_CASE_TEMPLATE("equation (1): rows by id, and their gradients by id, in orde
     const auto du = uniform_tensor<T>(ctx, Seed{4}, 1, items, dim);
     Tensor<T, 2, Cpu> u(items, dim);
     Nothing<T, Cpu> none;
-    embedding.forward(ctx, backward.params, ids, u, none, none);
+    embedding.forward(ctx, backward.params, ids, u, none, {});
     backward(ids, du);
     std::vector<T> sums(static_cast<std::size_t>(vocabulary * dim), T(0));
     const auto& weight = std::as_const(backward.params.weight);
@@ -78,24 +78,44 @@ TEST_CASE_TEMPLATE("equation (1): rows by id, and their gradients by id, in orde
   }
 }
 
-TEST_CASE("equation (2): rows of places, too") {
-  const Index places = 3, dim = 5, items = 8;  // the last sequence is not whole
+TEST_CASE("equation (2): rows of places, too, as many as a sequence has") {
+  const Index places = 3, dim = 5, items = 8;
   Cpu::Context ctx(1);
-  Backward<double> backward(ctx, {.vocabulary = 4, .model_dim = dim, .places = places});
   const auto ids = ids_of(items, 4, 1);
   const auto du = uniform_tensor<double>(ctx, Seed{4}, 1, items, dim);
-  Tensor<double, 2, Cpu> u(items, dim);
+  for (const Index length : {1, 2, 3}) {  // of 3, the last sequence is not whole
+    CAPTURE(length);
+    Backward<double> backward(ctx, {.vocabulary = 4, .model_dim = dim, .places = places});
+    Tensor<double, 2, Cpu> u(items, dim);
+    Nothing<double, Cpu> none;
+    backward.embedding.forward(ctx, backward.params, ids, u, none, {.length = length});
+    backward(ids, du, {.length = length});
+    const auto& [weight, place] = std::as_const(backward.params);
+    std::vector<double> sums(static_cast<std::size_t>(places * dim), 0);
+    for (Index n = 0; n < items; ++n)
+      for (Index d = 0; d < dim; ++d) {
+        CHECK(u(n, d) == weight(ids[static_cast<std::size_t>(n)], d) + place(n % length, d));
+        sums[static_cast<std::size_t>(n % length * dim + d)] += du(n, d);
+      }
+    CHECK(values(backward.grads.place) == sums);
+  }
+}
+
+TEST_CASE("a sequence that is longer than there are places is said, and all items as one too") {
+  Cpu::Context ctx(1);
+  const Embedding embedding{.vocabulary = 4, .model_dim = 2, .places = 3};
+  const auto params = embedding.init<double, Cpu>(ctx, Seed{1});
   Nothing<double, Cpu> none;
-  backward.embedding.forward(ctx, backward.params, ids, u, none, none);
-  backward(ids, du);
-  const auto& [weight, place] = std::as_const(backward.params);
-  std::vector<double> sums(static_cast<std::size_t>(places * dim), 0);
-  for (Index n = 0; n < items; ++n)
-    for (Index d = 0; d < dim; ++d) {
-      CHECK(u(n, d) == weight(ids[static_cast<std::size_t>(n)], d) + place(n % places, d));
-      sums[static_cast<std::size_t>(n % places * dim + d)] += du(n, d);
-    }
-  CHECK(values(backward.grads.place) == sums);
+  const auto said = [&](Index items, Index length) {
+    const std::vector<Index> ids(static_cast<std::size_t>(items), 1);
+    Tensor<double, 2, Cpu> u(items, 2);
+    return message_of([&] { embedding.forward(ctx, params, ids, u, none, {.length = length}); });
+  };
+  CHECK(said(8, 4) == "Embedding: sequence.length: expected at most places = 3, got 4");
+  CHECK(said(8, -1) == "Embedding: sequence.length: expected at least 0, got -1");
+  CHECK(said(4, 0) == "Embedding: sequence.length: expected at most places = 3 (0: all items are one sequence), got 4");
+  CHECK(said(3, 0) == "no ArgumentError");
+  CHECK(said(0, 0) == "no ArgumentError");
 }
 
 TEST_CASE("Embedding keeps every promise of a branch, with a sparse gradient and a dense one") {
@@ -103,7 +123,7 @@ TEST_CASE("Embedding keeps every promise of a branch, with a sparse gradient and
     for (const Index dim : {1, 3, 16}) {
       const Embedding embedding{.vocabulary = 4, .model_dim = dim, .sparse = sparse};
       const auto report = check::conformance<Cpu>(
-          embedding, {.items_are_independent = true, .hooks = {{"", {"Params", "Items", "validate"}}}});
+          embedding, {.items_are_independent = true, .hooks = {{"", {"Params", "Extra", "Items", "validate"}}}});
       CHECK_MESSAGE(report, report.str());
       const auto chain = check::conformance<Cpu>(Chain{embedding, Linear{.model_dim = dim, .output_dim = 2}},
                                                  {.items_are_independent = true});
@@ -112,8 +132,12 @@ TEST_CASE("Embedding keeps every promise of a branch, with a sparse gradient and
 }
 
 TEST_CASE("so does one with places, of which an item's is that in its batch") {
-  const auto report = check::conformance<Cpu>(
-      Chain{Embedding{.vocabulary = 4, .model_dim = 3, .places = 2}, Linear{.model_dim = 3, .output_dim = 2}});
+  const Chain model{Embedding{.vocabulary = 4, .model_dim = 3, .places = 2}, Linear{.model_dim = 3, .output_dim = 2}};
+  const auto report = check::conformance<Cpu>(model, {}, []<class T>(Element<T>, Index, Index) {
+    Extra<decltype(model), T, Cpu> extra;
+    std::get<0>(extra.layers).length = 2;
+    return extra;
+  });
   CHECK_MESSAGE(report, report.str());
 }
 
@@ -277,13 +301,13 @@ TEST_CASE("how it begins, and what does not fit") {
   Tensor<float, 2, Cpu> u(2, 2);
   Nothing<float, Cpu> none;
   const std::vector<Index> ids{0, 3}, three{0, 1, 2};
-  CHECK(message_of([&] { embedding.forward(ctx, params, ids, u, none, none); }) ==
+  CHECK(message_of([&] { embedding.forward(ctx, params, ids, u, none, {}); }) ==
         "Embedding.forward: x[1]: expected an id from 0 to 2, got 3");
-  CHECK(message_of([&] { embedding.forward(ctx, params, three, u, none, none); }) ==
+  CHECK(message_of([&] { embedding.forward(ctx, params, three, u, none, {}); }) ==
         "Embedding.forward: u: expected [3, 2], got [2, 2]");
-  CHECK(message_of([&] { Embedding{.vocabulary = 4, .model_dim = 2}.forward(ctx, params, three, u, none, none); }) ==
+  CHECK(message_of([&] { Embedding{.vocabulary = 4, .model_dim = 2}.forward(ctx, params, three, u, none, {}); }) ==
         "Embedding.forward: u: expected [3, 2], got [2, 2]");
   const std::vector<Index> two{0, 3};
-  CHECK(message_of([&] { Embedding{.vocabulary = 4, .model_dim = 2}.forward(ctx, params, two, u, none, none); }) ==
+  CHECK(message_of([&] { Embedding{.vocabulary = 4, .model_dim = 2}.forward(ctx, params, two, u, none, {}); }) ==
         "Embedding: params.weight: expected [4, 2], got [3, 2]");
 }

@@ -4,12 +4,17 @@
 
 #include <cmath>
 #include <cstring>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/expert/gated_mlp.hpp"
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/expert/mlp.hpp"
 #include "gatefold/gate/composed_gate.hpp"
+#include "gatefold/layer/chain.hpp"
+#include "gatefold/layer/embedding.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/residual.hpp"
 #include "gatefold/layer/stack.hpp"
@@ -77,4 +82,24 @@ TEST_CASE_TEMPLATE("frozen parameters give the bits of plain ones", T, float, do
     check<T>(GatedMlp<Silu>{.model_dim = 37, .hidden_dim = 300}, items);
     check<T>(Linear{.model_dim = 37}, items);
   }
+}
+
+TEST_CASE("a model that reads ids is frozen like others") {
+  const Chain layer{Embedding{.vocabulary = 7, .model_dim = 5},
+                    Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, Linear{.model_dim = 5}}};
+  using Layer = AsLayer<decltype(layer), float, Cpu>;
+  Cpu::Context ctx(1);
+  auto params = layer.init<float, Cpu>(ctx, Seed{3});
+  const std::vector<Index> ids{1, 6, 0, 1};
+  const auto read = [&](const auto& weights) {
+    Tensor<float, 2, Cpu> y(4, 5);
+    Carry<Layer, float, Cpu> carry;
+    layer.begin(ctx, model_params(weights), 4, carry);
+    infer(layer, ctx, weights, ids, carry, y);
+    return y;
+  };
+  const auto plain = read(params);
+  const auto frozen = freeze(ctx, std::move(params));
+  CHECK(frozen.packed.find<float>(std::get<1>(frozen.params.layers).branch.expert.weight.data()).full != nullptr);
+  CHECK(same(read(frozen), plain));
 }

@@ -171,6 +171,27 @@ TEST_CASE("gradients of a model whose gates look at the attention, Adam in its f
   CHECK_MESSAGE(report, report.str());
 }
 
+TEST_CASE("places of a model that shows its attention begin anew in each sequence, however short") {
+  const auto model = switch_model<language::Traced>(
+      sizes, update::HeavyBall{.mu = 0.6},
+      Mixture{AttentionAware<SoftmaxTopK>{.scores = {.experts = 3}, .selection = {.k = 2}}, expert});
+  using Model = AsLayer<decltype(model), double, Cpu>;
+  Cpu::Context ctx(1);
+  const auto params = init_params<double, Cpu>(model, ctx, Seed{1});
+  const auto read = [&](const std::vector<Index>& ids, Index length) {
+    Tensor<double, 2, Cpu> y(static_cast<Index>(ids.size()), sizes.model_dim);
+    Carry<Model, double, Cpu> carry;
+    model.begin(ctx, params, y.extent(0), carry);
+    infer(model, ctx, params, ids, carry, y,
+          extra_of<Extra<Model, double, Cpu>>(Segment<double, Cpu>{.length = length}));
+    return values(y);
+  };
+  const std::vector<double> one = read({5, 2}, 2), twice = read({5, 2, 5, 2}, 2);
+  CHECK(std::vector<double>(twice.begin(), twice.begin() + 8) == one);
+  CHECK(std::vector<double>(twice.begin() + 8, twice.end()) == one);
+  CHECK(message_of([&] { read({5, 2, 5, 2}, 4); }) == "Embedding: sequence.length: expected at most places = 3, got 4");
+}
+
 TEST_CASE("gradients of models whose gates look at attention to a window, both forms, both layouts, after a segment") {
   LanguageSizes dropped = sizes;
   dropped.dropout = 0.2;

@@ -81,3 +81,14 @@ TEST_CASE("an empty segment gives nothing, and a memory that is not shared evenl
   CHECK(message_of([&] { extra_of<ExtraOf<decltype(model)>>(odd); }) ==
         "extra_of: segment.memory: expected layers of 2 attentions, got 5");
 }
+
+TEST_CASE("a memory for a model whose attention remembers nothing is said") {
+  const auto model = switch_model<language::Traced>(
+      sizes, update::Plain{}, Mixture{AttentionAware<SoftmaxTopK>{.scores = {.experts = 3}}, expert});
+  Cpu::Context ctx(1);
+  SegmentMemory<double, Cpu> memory(ctx, {.layers = 5, .sequences = 2, .width = 4, .most = 2});
+  CHECK(message_of([&] { extra_of<ExtraOf<decltype(model)>>(Segment<double, Cpu>{.memory = memory.of(3)}); }) ==
+        "extra_of: segment.memory: expected none, as no attention of the model remembers, got one");
+  const auto extra = extra_of<ExtraOf<decltype(model)>>(Segment<double, Cpu>{.length = 3});
+  CHECK(std::get<0>(extra.layers).length == 3);  // places begin anew in each sequence
+}

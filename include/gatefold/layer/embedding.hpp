@@ -8,6 +8,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/routing/sequence.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/table.hpp"
 
@@ -15,22 +16,23 @@ namespace gatefold {
 
 namespace fn {
 
-/// y[n] = weight[id[n]] + place[n mod L], if there are L > 0
+/// y[n] = weight[id[n]] + place[n mod length], if there are places
 template <class T, class B>
 struct TakeById {
   View<const Index, 1, B> id;
   View<const T, 2, B> weight, place;
+  Index length;
   View<T, 2, B> y;
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
     const Index v = from_first(lanes, [&] { return id(n); });
     GATEFOLD_ASSERT(0 <= v && v < weight.extent(0), "Embedding: id out of range");
-    const Index columns = y.extent(1), places = place.extent(0);
+    const Index columns = y.extent(1);
     const T* from = weight.data() + v * columns;
     T* to = y.data() + n * columns;
-    if (places > 0) {
-      const T* plus = place.data() + n % places * columns;
+    if (place.extent(0) > 0) {
+      const T* plus = place.data() + n % length * columns;
       each_column<T>(lanes, columns,
                      [&](auto at, Index j) { at.store(to + j, at.load(from + j) + at.load(plus + j)); });
     } else {
@@ -63,19 +65,20 @@ struct AddById {
     if (lanes.lane == 0 && !(size == 0)) dweight.marks[v] = 1;
   }
 };
-/// dplace[l] += Σ dy[n] over the items n = l, l + L, …, in order
+/// dplace[l] += Σ dy[n] over the items n = l, l + length, …, in order
 template <class T, class B>
 struct AddByPlace {
   View<const T, 2, B> dy;
+  Index length;
   View<T, 2, B> dplace;
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index l) const {
-    const Index columns = dplace.extent(1), places = dplace.extent(0);
+    const Index columns = dplace.extent(1);
     T* to = dplace.data() + l * columns;
     each_column<T>(lanes, columns, [&](auto at, Index j) {
       typename decltype(at)::Value sum(T(0));
-      for (Index n = l; n < dy.extent(0); n += places) sum += at.load(dy.data() + n * columns + j);
+      for (Index n = l; n < dy.extent(0); n += length) sum += at.load(dy.data() + n * columns + j);
       at.store(to + j, at.load(to + j) + sum);
     });
   }
@@ -86,7 +89,7 @@ struct AddByPlace {
 /// A row of a table for each id: what a model of tokens begins with. Its items are ids (layer.hpp).
 ///
 ///     u[n] = W[id[n]],   dW[v] = Σ_{n: id[n] = v} du[n]                                                   (1)
-///     u[n] = W[id[n]] + P[n mod L]                                     with L places                      (2)
+///     u[n] = W[id[n]] + P[n mod length]                                with L ≥ length places             (2)
 ///
 /// With a sparse gradient a step costs what its items cost: backward, zeroing, norms and optimizers read and write the
 /// rows of ids that occur with a gradient other than 0, so not of those that only padding has, and marks of one byte a
@@ -95,12 +98,13 @@ struct AddByPlace {
 ///
 /// Source: as torch.nn.Embedding (with its option `sparse`); (2) the learned positions of Radford et al. 2018 (GPT).
 /// @param x [N] in ids, u [N, D] out
-/// @param places   L, the length of a sequence whose places have rows of their own (of a dense gradient); 0: none. They
-///                 are counted from the first item in steps of L: shorter sequences are padded to it
+/// @param places   L, the length of the longest sequence, whose places have rows of their own (of a dense gradient); 0:
+///                 none, and extra inputs are not read
+/// @param extra    length of each sequence (0: all items are one)
 /// @param sparse   no: every step takes all rows for touched, also those whose gradient is 0
 /// @param initial  how W and P begin; their inputs are their rows
-/// @throws ArgumentError unless vocabulary, model_dim >= 1, places >= 0 and shapes fit, and on a host unless ids are in
-///         [0, vocabulary)
+/// @throws ArgumentError unless vocabulary, model_dim >= 1, places >= 0 and shapes fit, no sequence is longer than the
+///         places there are, and on a host unless ids are in [0, vocabulary)
 /// @cost   N·D moves forward; backward N·D additions and a counting sort, O(N + V)
 /// @order  items of an id are summed in order; bitwise equal for every thread count
 struct Embedding {
@@ -120,6 +124,9 @@ struct Embedding {
     }
   };
 
+  template <class T, class B>
+  using Extra = Sequence<T, B>;
+
   Index in_dim() const { return vocabulary; }
   Index out_dim() const { return model_dim; }
 
@@ -132,27 +139,36 @@ struct Embedding {
             initial_weights<T>(ctx, initial, seed.fork(1), places, model_dim)};
   }
   template <class T, class B>
-  void validate(const Params<T, B>& p, Index, const Nothing<T, B>&) const {
+  void validate(const Params<T, B>& p, Index items, const Sequence<T, B>& extra) const {
     expect_shape("Embedding", "params.weight", p.weight, {vocabulary, model_dim});
     expect_shape("Embedding", "params.place", p.place, {places, model_dim});
+    if (places == 0) return;
+    expect(extra.length >= 0, "Embedding", "sequence.length", "at least 0", extra.length);
+    expect(extra.of(items) <= places, "Embedding", "sequence.length",
+           Joined{"at most places = ", places, extra.length > 0 ? "" : " (0: all items are one sequence)"},
+           extra.of(items));
   }
 
   template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<Index, 1, B> x, Out<T, 2, B> u, Nothing<T, B>&,
-               const Nothing<T, B>& = {}, const Step& step = {}) const {
-    expect_forward("Embedding.forward", *this, p, x, "u", u, Nothing<T, B>{});
-    for_rows(ctx, u, fn::TakeById<T, B>{x, p.weight, p.place, u}, step);
+               const NonDeduced<Sequence<T, B>>& extra = {}, const Step& step = {}) const {
+    expect_forward("Embedding.forward", *this, p, x, "u", u, extra);
+    for_rows(ctx, u, fn::TakeById<T, B>{x, p.weight, p.place, extra.of(x.extent(0)), u}, step);
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<Index, 1, B> x, const Nothing<T, B>&,
-                In<T, 2, B> du, Nothing<T, B> dx, Params<T, B>& grads, const Nothing<T, B>&, Nothing<T, B>&) const {
-    expect_backward("Embedding.backward", *this, p, x, du, dx, grads, Nothing<T, B>{});
+                In<T, 2, B> du, Nothing<T, B> dx, Params<T, B>& grads, const NonDeduced<Sequence<T, B>>& extra,
+                Nothing<T, B>&) const {
+    expect_backward("Embedding.backward", *this, p, x, du, dx, grads, extra);
     if (!sparse) grads.weight.touch_all();
     auto mark = ctx.mark();
     auto offsets = ctx.template scratch<Index>(vocabulary + 1), order = ctx.template scratch<Index>(x.extent(0));
     B::group_by(ctx, x, offsets, order);
     B::for_rows(ctx, x.extent(0), fn::AddById<T, B>{x, offsets, order, du, grads.weight.rows()});
-    B::for_rows(ctx, places, fn::AddByPlace<T, B>{du, grads.place});
+    if (places > 0) {
+      const Index length = extra.of(x.extent(0));
+      B::for_rows(ctx, length, fn::AddByPlace<T, B>{du, length, grads.place});
+    }
   }
 };
 

@@ -61,14 +61,13 @@ FrozenParams<std::remove_reference_t<P>, typename C::Backend> freeze(C& ctx, P&&
   using B = typename C::Backend;
   if constexpr (!std::is_lvalue_reference_v<P>) {
     FrozenParams<P, B> frozen{std::move(params), {}};
+    const auto pack = [&]<class T, int Rank, class Of>(const View<const T, Rank, Of>& weights) {
+      GATEFOLD_REQUIRE((std::is_same_v<Of, B>), "gatefold: parameters and context are of different backends");
+      if constexpr (requires { B::pack(ctx, weights, options.bfloat16, frozen.packed); })
+        B::pack(ctx, weights, options.bfloat16, frozen.packed);
+    };
     if constexpr (requires { typename B::PackedWeights; })
-      for_each_tensor(
-          [&]<class T, int Rank, class Of>(const Name&, Tensor<T, Rank, Of>& t) {
-            GATEFOLD_REQUIRE((std::is_same_v<Of, B>), "gatefold: parameters and context are of different backends");
-            if constexpr (requires { B::pack(ctx, std::as_const(t).view(), options.bfloat16, frozen.packed); })
-              B::pack(ctx, std::as_const(t).view(), options.bfloat16, frozen.packed);
-          },
-          frozen.params);
+      for_each_tensor([&](const Name&, const auto& t) { pack(t.view()); }, std::as_const(frozen.params));
     return frozen;
   }
 }

@@ -23,7 +23,8 @@ struct Segment {
 /// The extra inputs of a model that make a segment known to each of its parts: length and padding to all that take
 /// them, to each that draws numbers a stream of its own, and the memory to its attentions, in equal shares: those of a
 /// stack of pairs of layers remember depth layers each.
-/// @throws ArgumentError unless the attentions share the memory evenly
+/// @throws ArgumentError unless the attentions share the memory evenly, or where there is a memory and none of them
+///         takes one
 template <class E, class T, class B>
 E extra_of(const Segment<T, B>& segment) {
   E extra{};
@@ -31,6 +32,8 @@ E extra_of(const Segment<T, B>& segment) {
   lookup::for_each_extra(extra, [&](auto& part) {
     if constexpr (requires { part.memory = segment.memory; }) ++attentions;
   });
+  expect(attentions > 0 || (!segment.memory.past.data() && !segment.memory.next.data()), "extra_of", "segment.memory",
+         "none, as no attention of the model remembers", "one");
   lookup::for_each_extra(extra, [&](auto& part) {
     if constexpr (std::is_same_v<std::remove_reference_t<decltype(part)>, Noise>) part = segment.noise.at(draws++);
     if constexpr (requires { part.length = segment.length; }) part.length = segment.length;
