@@ -8,6 +8,14 @@
 // expect: gatefold: a PerToken is a number of tokens and a layer, PerToken\{length, layer\}; see docs/extending\.md#branch
 // expect: gatefold: the kinds of Experts are a tuple: Experts\{std::tuple\{a, b\}, \{2, 6\}\}, or Experts\{std::tuple\{a, b\}\} with one of each; see docs/extending\.md#expert
 // expect: gatefold: a Dropout is a rate and a branch, Dropout\{rate, branch\}; see docs/extending\.md#branch
+// expect: gatefold: a HiddenDropout is a rate and an expert, HiddenDropout\{rate, expert\}; see docs/extending\.md#expert
+// expect: gatefold: a OneExpert has one part, OneExpert\{expert\}: Mlp<Gelu>\{\.\.\.\} say; several experts and a gate are a Mixture\{gate, expert\}; see docs/extending\.md#expert
+// expect: gatefold: a SigmoidGated has one part, SigmoidGated\{expert\}; see docs/extending\.md#expert
+// expect: gatefold: a NoResidual has one part, NoResidual\{branch\}: it has no update rule, and Residual\{rule, branch\} has one; see docs/extending\.md#branch
+// expect: gatefold: a Skip has one part, Skip\{layer\}; layers that follow each other are a Chain\{a, b\}; see docs/extending\.md#branch
+// expect: gatefold: a Recompute is a layer, and whether it is on, if that is said: Recompute\{layer\}, Recompute\{layer, enabled\}; see docs/extending\.md#branch
+// expect: gatefold: a NormedPoint has two parts, NormedPoint\{norm, layer\}: LayerNorm\{\} and Residual\{rule, branch\}, say; see docs/extending\.md#branch
+// expect: gatefold: a First has two rules, First\{first, rest\}: update::Adam\{\} and update::HeavyBall\{\}, say; see docs/extending\.md#rule
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;
@@ -28,6 +36,14 @@ int main() {
   const Experts kinds{std::tuple{expert, expert}};
   const Experts counted{std::tuple{expert}, {3}};
   const Dropout dropout{0.5, mixture};
+  const HiddenDropout hidden{0.5, Mlp<Gelu>{2, 2}}, half{1 / 2, Mlp<Gelu>{2, 2}};
+  const OneExpert one_expert{expert};
+  const SigmoidGated gated{expert};
+  const NoResidual no_residual{mixture};
+  const Skip skip{residual};
+  const Recompute again{residual}, perhaps{residual, false};
+  const NormedPoint point{LayerNorm{}, residual};
+  const update::First first{rule, rule}, cold{rule, rule, false};
 #else
   const Mixture mixture{gate, expert, rule};
   const Residual residual{rule, gate, expert};
@@ -39,5 +55,13 @@ int main() {
   const PerToken tokens{expert, 2};
   const Experts kinds{expert, expert};
   const Dropout dropout{OneExpert{expert}, 0.5};
+  const HiddenDropout hidden{Mlp<Gelu>{2, 2}, 0.5};
+  const OneExpert one_expert{expert, expert};
+  const SigmoidGated gated{gate, expert};
+  const NoResidual no_residual{rule, expert};
+  const Skip skip{expert, expert};
+  const Recompute again{2, expert};
+  const NormedPoint point{expert};
+  const update::First first{rule};
 #endif
 }

@@ -8,6 +8,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/policy/initial.hpp"
+#include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
 namespace gatefold {
@@ -62,6 +63,7 @@ void share(C& ctx, Tensor<T, R, B>& x) {
 /// A new tensor of these extents, the last two of which are in and out: policy/initial.hpp, (1) to (5).
 template <class T, class C, class... I>
 Tensor<T, sizeof...(I), typename C::Backend> initial_weights(C& ctx, const Initial& of, Seed seed, I... extents) {
+  static_assert(Element<T>::fits);
   GATEFOLD_REQUIRE(sizeof...(I) >= 2, "gatefold: weights have an extent for inputs and one for outputs");
   const auto here = ctx.here();
   Tensor<T, sizeof...(I), typename C::Backend> w(extents...);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <type_traits>
+
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/math.hpp"
 #include "gatefold/core/config.hpp"
@@ -11,8 +13,38 @@
 /// scalar_only = true;` and is called with one value at a time.
 namespace gatefold {
 
+namespace policy {
+
+/// Whether what an activation calls its value is one function of scalars, and no template.
 template <class Act>
-inline constexpr bool is_scalar_only = hook::activation::scalar_only<Act>();
+concept OfScalars = requires {
+  requires std::is_function_v<std::remove_pointer_t<decltype(&Act::value)>>;
+};
+
+/// True for an activation; otherwise one sentence says so.
+template <class Act>
+constexpr bool check_activation() {
+  GATEFOLD_EXPECT((requires(float v) { Act::value(v); }),
+                  "gatefold: an activation, Gelu say, needs static V value(V v), a template for any V; see "
+                  "docs/extending.md#expert")
+  GATEFOLD_EXPECT((!OfScalars<Act> || hook::activation::scalar_only<Act>()),
+                  "gatefold: value(v) of an activation takes a register of values too: a template for any V, or "
+                  "static constexpr bool scalar_only = true; see docs/extending.md#expert")
+  return true;
+}
+/// The same of one in an expert that trains.
+template <class Act>
+constexpr bool check_slope() {
+  GATEFOLD_EXPECT((requires(float v) { Act::slope(v); }),
+                  "gatefold: an activation in an expert that trains needs its derivative too, static V slope(V v) "
+                  "beside value(v); see docs/extending.md#expert")
+  return check_activation<Act>();
+}
+
+}  // namespace policy
+
+template <class Act>
+inline constexpr bool is_scalar_only = policy::check_activation<Act>() && hook::activation::scalar_only<Act>();
 
 namespace fn {
 

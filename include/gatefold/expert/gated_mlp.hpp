@@ -40,6 +40,7 @@ struct GateUp {
 /// (output_adjoint.hpp)
 template <class Act, class T, class B>
 struct GateUpBackward {
+  static_assert(policy::check_slope<Act>());
   OutputAdjoint<T, B> outputs;
   View<const Stored<T, B>, 2, B> gate, up;          // [S, H]
   View<const T, 2, B> factor;                       // [S, H] ξ; or empty: 1

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <type_traits>
+
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/core/config.hpp"
@@ -76,8 +78,11 @@ constexpr bool check_takes_factor() {
 ///         the same on any number of threads and shards and for any choice of the other items
 template <class ExpertT>
 struct HiddenDropout {
+  GATEFOLD_REQUIRE(!policy::is_misplaced<ExpertT>,
+                   "gatefold: a HiddenDropout is a rate and an expert, HiddenDropout{rate, expert}; see "
+                   "docs/extending.md#expert");
   GATEFOLD_REQUIRE(
-      requires(ExpertT e) { e.hidden_dim; },
+      policy::is_misplaced<ExpertT> || requires(ExpertT e) { e.hidden_dim; },
       "gatefold: HiddenDropout drops the hidden values of an Mlp or a GatedMlp; see docs/extending.md#expert");
   double rate = 0.1;
   ExpertT expert;
@@ -156,5 +161,7 @@ struct HiddenDropout {
 };
 template <class E>
 HiddenDropout(double, E) -> HiddenDropout<E>;
+template <class First, class... Rest, class = std::enable_if_t<!std::is_arithmetic_v<First>>>
+HiddenDropout(First, Rest...) -> HiddenDropout<policy::Misplaced<First, Rest...>>;
 
 }  // namespace gatefold

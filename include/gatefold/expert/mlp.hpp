@@ -36,6 +36,7 @@ struct BiasActivate {
 /// With h = ξ act(pre):   hidden = w h,   of r: dpre = w r ξ act'(pre)      (output_adjoint.hpp)
 template <class Act, class T, class B>
 struct ActivateBackward {
+  static_assert(policy::check_slope<Act>());
   OutputAdjoint<T, B> outputs;
   View<const Stored<T, B>, 2, B> pre;         // [S, H]
   View<const T, 2, B> factor;                 // [S, H] ξ; or empty: 1

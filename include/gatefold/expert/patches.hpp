@@ -4,6 +4,7 @@
 
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/core/error.hpp"
+#include "gatefold/expert/activation.hpp"
 #include "gatefold/expert/mlp.hpp"
 #include "gatefold/expert/positions.hpp"
 
@@ -36,6 +37,7 @@ struct SumFilters {
 /// dpre[slot(s,p), j] = dz[s, o of j] · act'(pre[slot(s,p), j])
 template <class Act, class T, class B>
 struct SumFiltersBackward {
+  static_assert(policy::check_slope<Act>());
   Positions<B> patches;
   View<const T, 2, B> pre, dz;
   View<T, 2, B> dpre;

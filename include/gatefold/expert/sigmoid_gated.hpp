@@ -10,6 +10,7 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/expert/expert.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/policy/probe.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
@@ -97,6 +98,8 @@ struct AddScoreAdjoint {
 /// @cost   the expert + 2·S·D flop
 template <class ExpertT>
 struct SigmoidGated {
+  GATEFOLD_REQUIRE(!policy::is_misplaced<ExpertT>,
+                   "gatefold: a SigmoidGated has one part, SigmoidGated{expert}; see docs/extending.md#expert");
   GATEFOLD_REQUIRE(!hook::expert::with_noise<ExpertT>(),
                    "gatefold: the expert inside draws numbers, which SigmoidGated does not hand on; see "
                    "docs/extending.md#expert");
@@ -163,5 +166,7 @@ struct SigmoidGated {
 };
 template <class E>
 SigmoidGated(E) -> SigmoidGated<E>;
+template <class... P>
+SigmoidGated(P...) -> SigmoidGated<policy::Misplaced<P...>>;
 
 }  // namespace gatefold

@@ -19,36 +19,12 @@
 #include "gatefold/gate/selection/dense.hpp"
 #include "gatefold/gate/selection/top_k.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/policy/probe.hpp"
 #include "gatefold/routing/sequence.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
-
-namespace auxiliary {
-
-/// Whether a loss finds in a selection what it says it needs.
-template <class LossT, class SelectionT>
-inline constexpr bool fits = (!hook::auxiliary::needs_picks_by_item<LossT>() ||
-                              hook::selection::picks_by_item<SelectionT>()) &&
-                             (!hook::auxiliary::needs_noise<LossT>() || hook::selection::shows_noise<SelectionT>());
-
-}  // namespace auxiliary
-
-namespace fn {
-
-/// Picks of padding are dropped.
-template <class T, class B>
-struct DropPadding {
-  View<const T, 1, B> valid;
-  View<const Index, 1, B> item;
-  View<Index, 1, B> expert;
-  GATEFOLD_HD void operator()(Index p) const {
-    if (valid(item(p)) == 0 && expert(p) >= 0) expert(p) = ~expert(p);
-  }
-};
-
-}  // namespace fn
 
 /// A gate out of three answers: how an item scores the experts, whether items share their probabilities, who is taken.
 ///
@@ -59,8 +35,12 @@ struct DropPadding {
 /// their values stand in `saved.auxiliary` (already weighted), their gradients are added in `backward`. What mixing and
 /// selection leave 0 (model_dim, experts) is filled from the scores.
 /// @cost the sum of its parts
-template <class ScoresT, class MixingT, class SelectionT, class... AuxiliaryT>
+template <class ScoresT, class MixingT = policy::Misplaced<>, class SelectionT = policy::Misplaced<>,
+          class... AuxiliaryT>
 struct ComposedGate {
+  GATEFOLD_REQUIRE(!policy::is_misplaced<SelectionT>,
+                   "gatefold: a ComposedGate has scores, mixing, selection and auxiliary losses, if any: ComposedGate<"
+                   "LinearScores, Independent, TopK>, say; see docs/extending.md#parts-of-a-gate");
   GATEFOLD_REQUIRE(
       (auxiliary::fits<AuxiliaryT, SelectionT> && ...),
       "gatefold: this auxiliary loss does not fit the selection: Load needs noise (NoisyTopK), GShard and Load need "
@@ -150,9 +130,12 @@ struct ComposedGate {
   }
 
   template <class T, class B>
+  static constexpr bool check_parts() {
+    return policy::check_gate_parts<T, B, Scores, Mixing, Selection, AuxiliaryT...>();
+  }
+  template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    if constexpr (policy::check_parts<Scores, Mixing, Selection, T, B>() &&
-                  (hook::auxiliary::all<AuxiliaryT>() && ...)) {
+    if constexpr (check_parts<T, B>()) {
       validate_options();
       const auto g = filled();
       return {init_params<T, B>(scores, ctx, seed.fork(0)), init_params<T, B>(g.mixing, ctx, seed.fork(1)),
@@ -360,6 +343,13 @@ struct ComposedGate {
   }
 };
 
+template <class S, class M, class P>
+ComposedGate(S, M, P) -> ComposedGate<S, M, P>;
+template <class S, class M, class P, class... A>
+ComposedGate(S, M, P, std::tuple<A...>) -> ComposedGate<S, M, P, A...>;
+template <class... P>
+ComposedGate(P...) -> ComposedGate<policy::Misplaced<P...>>;
+
 /// The gate of the sparse mixture of experts: linear scores, softmax, the K best.
 ///
 /// Source: Shazeer et al. 2017, arXiv:1701.06538, without noise.
@@ -373,6 +363,18 @@ namespace lookup {
 
 template <class Base, class... AuxiliaryT>
 struct WithAuxiliary {
+  GATEFOLD_REQUIRE(std::is_void_v<Base>,
+                   "gatefold: WithAuxiliary takes a ComposedGate, scores x mixing x selection, and its losses, one or "
+                   "more: WithAuxiliary<SoftmaxTopK, Balance>; see docs/extending.md#parts-of-a-gate");
+  using Type = Base;
+};
+template <class Base, class... AuxiliaryT>
+requires(sizeof...(AuxiliaryT) > 0) && requires {
+  typename Base::Scores;
+  typename Base::Mixing;
+  typename Base::Selection;
+}
+struct WithAuxiliary<Base, AuxiliaryT...> {
   using Type = ComposedGate<typename Base::Scores, typename Base::Mixing, typename Base::Selection, AuxiliaryT...>;
 };
 

@@ -76,7 +76,7 @@ constexpr bool check_gate() {
   GATEFOLD_EXPECT((GateBackward<G, T, B>),
                   "gatefold: a gate needs backward(ctx, params, x, plan, saved, dplan, dx, grads, extra, dextra) "
                   "const; see docs/extending.md#gate")
-  return hook::gate::all<G, T, B>() && hook::plan::all<Plan<G, T, B>, T, B>();
+  return hook::gate::all<G, T, B>() && hook::plan::all<Plan<G, T, B>, T, B>() && check_inside<G, T, B>();
 }
 
 }  // namespace policy

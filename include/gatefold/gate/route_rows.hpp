@@ -61,4 +61,15 @@ struct RouteRowBackward {
 template <class M, class P, class T, class B>
 RouteRowBackward(M, P, View<T, 2, B>, bool) -> RouteRowBackward<M, P, T, B>;
 
+/// Picks of padding are dropped.
+template <class T, class B>
+struct DropPadding {
+  View<const T, 1, B> valid;
+  View<const Index, 1, B> item;
+  View<Index, 1, B> expert;
+  GATEFOLD_HD void operator()(Index p) const {
+    if (valid(item(p)) == 0 && expert(p) >= 0) expert(p) = ~expert(p);
+  }
+};
+
 }  // namespace gatefold::fn

@@ -20,7 +20,8 @@ enum class Stored { as_they_are, bf16, f16, f32, f64 };
 namespace safetensors {
 
 /// Call f(S{}) with the type S of a dtype's elements: a number, Bfloat16 or Float16.
-/// @return false, without a call, where the type is none that is read: bits packed in groups, eight-bit floats, complex
+/// @return false, without a call, where the type is none that is read: truth values (no numbers), bits packed in
+///         groups, eight-bit floats, complex
 template <class F>
 bool with_element(std::string_view dtype, const F& f) {
   if (dtype == "F32") return f(float{}), true;
@@ -34,7 +35,7 @@ bool with_element(std::string_view dtype, const F& f) {
   if (dtype == "U64") return f(std::uint64_t{}), true;
   if (dtype == "U32") return f(std::uint32_t{}), true;
   if (dtype == "U16") return f(std::uint16_t{}), true;
-  if (dtype == "U8" || dtype == "BOOL") return f(std::uint8_t{}), true;
+  if (dtype == "U8") return f(std::uint8_t{}), true;
   return false;
 }
 
@@ -73,7 +74,7 @@ constexpr const char* dtype() {
     return "F64";
   } else {
     constexpr bool supported = std::is_same_v<T, Index>;
-    GATEFOLD_REQUIRE(supported, "gatefold: io stores tensors of float, double and Index");
+    GATEFOLD_REQUIRE(supported, "gatefold: io reads and stores tensors of float, double and Index");
     return "I64";
   }
 }

@@ -292,6 +292,42 @@ Metadata load_subset(const std::filesystem::path& path, C& ctx, const Part<P>&..
   return safetensors::load(path, ctx, false, parts...);
 }
 
+namespace safetensors {
+
+template <class P>
+concept Pack = requires(P& pack) {
+  P::each(0, pack);
+};
+template <class... A>
+inline constexpr bool begins_with_metadata = false;
+template <class First, class... A>
+inline constexpr bool begins_with_metadata<First, A...> = std::is_convertible_v<const First&, Metadata>;
+
+template <class C>
+void refuse() {
+  GATEFOLD_REQUIRE(
+      std::is_void_v<C>,
+      "gatefold: files hold Parts, a pack and the prefix of its names, and metadata, {} say: "
+      "io::save(path, ctx, metadata, Part{prefix, params}), io::load(path, ctx, Part{prefix, params}); see "
+      "docs/checkpoints.md");
+}
+
+}  // namespace safetensors
+
+/// What is not saved or loaded so: one sentence.
+template <class C, class... A, class = std::enable_if_t<!safetensors::begins_with_metadata<A...>>>
+void save(const std::filesystem::path&, C&, const A&...) {
+  safetensors::refuse<C>();
+}
+template <class C, safetensors::Pack P>
+void save(const std::filesystem::path&, C&, const Metadata&, P&) {
+  safetensors::refuse<C>();
+}
+template <class C, safetensors::Pack P>
+void load(const std::filesystem::path&, C&, P&) {
+  safetensors::refuse<C>();
+}
+
 /// The metadata of a safetensors file, whatever its tensors are.
 ///
 /// @throws FileError with path, offset and reason when the file is missing, truncated, too long or not safetensors:

@@ -94,6 +94,7 @@ class TensorFiles {
   /// @throws FileError unless the tensor's numbers can be read as T
   template <class T>
   void expect_reads_as(const TensorInfo& info) const {
+    safetensors::dtype<T>();  // others stop the compiler
     if (!safetensors::reads_as<T>(info.dtype))
       fail(info.name, std::string("dtype: expected ") +
                           (std::is_floating_point_v<T> ? "numbers of 16 bits or more, or integers"

@@ -331,7 +331,7 @@ constexpr bool any_foreign() {
                   typename C::Backend;
                   typename B::Context;
                 })
-    return !std::is_convertible_v<C&, typename B::Context&> || (is_foreign<L, T, B, A> || ...);
+    return sizeof...(A) < 2 || !std::is_convertible_v<C&, typename B::Context&> || (is_foreign<L, T, B, A> || ...);
   else
     return false;
 }

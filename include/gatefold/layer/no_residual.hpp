@@ -8,6 +8,7 @@
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/one_expert.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/policy/probe.hpp"
 
 namespace gatefold {
 
@@ -16,6 +17,9 @@ namespace gatefold {
 ///     y = u(x)                                                                                          (1)
 template <class BranchT>
 struct NoResidual {
+  GATEFOLD_REQUIRE(!policy::is_misplaced<BranchT>,
+                   "gatefold: a NoResidual has one part, NoResidual{branch}: it has no update rule, and Residual{rule, "
+                   "branch} has one; see docs/extending.md#branch");
   BranchT branch;
 
   template <class T, class B>
@@ -92,6 +96,8 @@ struct NoResidual {
 };
 template <class Br>
 NoResidual(Br) -> NoResidual<Br>;
+template <class... P>
+NoResidual(P...) -> NoResidual<policy::Misplaced<P...>>;
 
 namespace lookup {
 

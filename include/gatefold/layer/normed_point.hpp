@@ -1,10 +1,12 @@
 #pragma once
 
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/layer/one_expert.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/policy/probe.hpp"
 #include "gatefold/update/pass.hpp"
 
 namespace gatefold {
@@ -39,6 +41,9 @@ struct AddWhatChanged {
 /// @cost   the layer, the norm and 2·N·D additions; keeps h [N, D]
 template <class NormT, class LayerT>
 struct NormedPoint {
+  GATEFOLD_REQUIRE(!policy::is_misplaced<NormT>,
+                   "gatefold: a NormedPoint has two parts, NormedPoint{norm, layer}: LayerNorm{} and Residual{rule, "
+                   "branch}, say; see docs/extending.md#branch");
   NormT norm;
   LayerT layer;
 
@@ -135,5 +140,7 @@ struct NormedPoint {
 };
 template <class N, class L>
 NormedPoint(N, L) -> NormedPoint<N, L>;
+template <class... P>
+NormedPoint(P...) -> NormedPoint<policy::Misplaced<P...>, policy::Misplaced<P...>>;
 
 }  // namespace gatefold

@@ -10,6 +10,7 @@
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/policy/noise.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/policy/probe.hpp"
 
 namespace gatefold {
 
@@ -23,6 +24,9 @@ namespace gatefold {
 /// @throws ArgumentError unless shapes fit
 template <class ExpertT>
 struct OneExpert {
+  GATEFOLD_REQUIRE(!policy::is_misplaced<ExpertT>,
+                   "gatefold: a OneExpert has one part, OneExpert{expert}: Mlp<Gelu>{...} say; several experts and a "
+                   "gate are a Mixture{gate, expert}; see docs/extending.md#expert");
   ExpertT expert;
 
   template <class T, class B>
@@ -91,6 +95,8 @@ struct OneExpert {
 };
 template <class E>
 OneExpert(E) -> OneExpert<E>;
+template <class... P>
+OneExpert(P...) -> OneExpert<policy::Misplaced<P...>>;
 
 namespace policy {
 

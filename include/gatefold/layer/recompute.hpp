@@ -13,6 +13,7 @@
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/policy/probe.hpp"
 #include "gatefold/tensor/pack.hpp"
 
 namespace gatefold {
@@ -52,6 +53,9 @@ void copy_layers_done(const C& from, C& to) {
 ///         context, where a Stack keeps it for each of its layers
 template <class LayerT>
 struct Recompute {
+  GATEFOLD_REQUIRE(!policy::is_misplaced<LayerT>,
+                   "gatefold: a Recompute is a layer, and whether it is on, if that is said: Recompute{layer}, "
+                   "Recompute{layer, enabled}; see docs/extending.md#branch");
   LayerT layer;
   bool enabled = true;
 
@@ -148,5 +152,7 @@ template <class L>
 Recompute(L) -> Recompute<L>;
 template <class L>
 Recompute(L, bool) -> Recompute<L>;
+template <class... P>
+Recompute(P...) -> Recompute<policy::Misplaced<P...>>;
 
 }  // namespace gatefold

@@ -6,6 +6,7 @@
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/policy/probe.hpp"
 
 namespace gatefold {
 
@@ -20,6 +21,9 @@ namespace gatefold {
 /// @cost   the layer and N·D additions
 template <class LayerT>
 struct Skip {
+  GATEFOLD_REQUIRE(!policy::is_misplaced<LayerT>,
+                   "gatefold: a Skip has one part, Skip{layer}; layers that follow each other are a Chain{a, b}; see "
+                   "docs/extending.md#branch");
   LayerT layer;
 
   template <class T, class B>
@@ -86,5 +90,7 @@ struct Skip {
 };
 template <class L>
 Skip(L) -> Skip<L>;
+template <class... P>
+Skip(P...) -> Skip<policy::Misplaced<P...>>;
 
 }  // namespace gatefold

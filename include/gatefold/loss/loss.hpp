@@ -84,6 +84,48 @@ auto target_of() {
 template <class LossT, class T, class B>
 using TargetOf = typename decltype(target_of<LossT, T, B>())::type;
 
+template <class LossT, class T, class B>
+concept HasValidate = requires(const LossT loss, View<const T, 2, B> y, const TargetOf<LossT, T, B>& target) {
+  loss.template validate<T, B>(y, target);
+};
+template <class LossT, class ModelP, class T, class B>
+concept HasForward = requires(const LossT loss, typename B::Context& ctx, const Params<LossT, T, B>& params,
+                              const ModelP& model, View<const T, 2, B> y, const TargetOf<LossT, T, B>& target,
+                              View<T, 1, B> value, Saved<LossT, T, B>& saved) {
+  requires(!named::Params<LossT>() && requires { loss.template forward<T, B>(ctx, y, target, value); }) || requires {
+    loss.template forward<T, B>(ctx, params, model, y, target, value, saved);
+  };
+};
+template <class LossT, class ModelP, class T, class B>
+concept HasBackward = requires(const LossT loss, typename B::Context& ctx, const Params<LossT, T, B>& params,
+                               const ModelP& model, View<const T, 2, B> y, const TargetOf<LossT, T, B>& target,
+                               const Saved<LossT, T, B>& saved, View<T, 2, B> dy, Params<LossT, T, B>& grads,
+                               ModelP& dmodel) {
+  requires(!named::Params<LossT>() && requires { loss.template backward<T, B>(ctx, y, target, dy); }) || requires {
+    loss.template backward<T, B>(ctx, params, model, y, target, saved, dy, grads, dmodel);
+  };
+};
+
+/// True for a loss of a model with parameters ModelP; otherwise the first unmet requirement is reported in one
+/// sentence, that of a target by target_of.
+template <class LossT, class ModelP, class T, class B>
+constexpr bool check_loss() {
+  constexpr bool has_target = HasTarget<LossT, T, B>;
+  if constexpr (has_target) {
+    GATEFOLD_EXPECT((HasValidate<LossT, T, B>),
+                    "gatefold: a loss needs validate<T, B>(y, target) const; see docs/extending.md#loss")
+    GATEFOLD_EXPECT((HasForward<LossT, ModelP, T, B>),
+                    "gatefold: a loss needs forward<T, B>(ctx, y, target, value) const, with Params forward<T, B>(ctx, "
+                    "params, model, y, target, value, saved) const; see docs/extending.md#loss")
+    GATEFOLD_EXPECT((HasBackward<LossT, ModelP, T, B>),
+                    "gatefold: a loss needs backward<T, B>(ctx, y, target, dy) const, with Params backward<T, B>(ctx, "
+                    "params, model, y, target, saved, dy, grads, dmodel) const; see docs/extending.md#loss")
+    return true;
+  } else {
+    return false;
+  }
+}
+
 /// value = share · Σ_i f(i), summed in a fixed order.
 /// @throws ArgumentError unless value is [1]
 template <class T, class B, class F>

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cmath>
+#include <type_traits>
 
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
@@ -128,6 +129,8 @@ template <class O>
 Clipped(O) -> Clipped<O>;
 template <class O, class N>
 Clipped(O, N) -> Clipped<O>;
+template <class First, class... Rest, class = std::enable_if_t<!Optimizer<First>>>
+Clipped(First, Rest...) -> Clipped<NoOptimizer<First>>;
 
 }  // namespace optim
 }  // namespace gatefold

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <concepts>
 #include <limits>
+#include <type_traits>
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
@@ -73,6 +74,17 @@ constexpr bool check_inside() {
                    "dist::DataParallel{Clipped{…}, &shard}; see docs/distributed.md");
   return true;
 }
+
+/// What stands where an optimizer belongs, for a sentence.
+template <class P>
+struct NoOptimizer {
+  GATEFOLD_REQUIRE(std::is_void_v<P>,
+                   "gatefold: this wrapper is around an optimizer (gatefold::optim), which comes first: "
+                   "optim::Clipped{optim::AdamW{}, 1.0}, optim::Scheduled{optim::AdamW{}, schedule}; see "
+                   "docs/extending.md#optimizer");
+  using IsOptimizer = void;
+  double lr = 0;
+};
 
 /// An optimizer with another learning rate.
 template <class O>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "gatefold/core/error.hpp"
 #include "gatefold/optim/optimizer.hpp"
@@ -76,5 +77,7 @@ struct Scheduled {
 };
 template <class O, class S>
 Scheduled(O, S) -> Scheduled<O, S>;
+template <class First, class... Rest, class = std::enable_if_t<!Optimizer<First>>>
+Scheduled(First, Rest...) -> Scheduled<NoOptimizer<First>, NoOptimizer<First>>;
 
 }  // namespace gatefold::optim

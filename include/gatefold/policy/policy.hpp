@@ -17,7 +17,12 @@ namespace gatefold {
 /// Names an element type where it cannot be deduced: `Trainer{ctx, model, loss, optimizer, Seed{1},
 /// Element<double>{}}`.
 template <class T>
-struct Element {};
+struct Element {
+  GATEFOLD_REQUIRE(std::is_floating_point_v<T>,
+                   "gatefold: a model computes in float or double, and these are its elements: init<float, Cpu>(ctx, "
+                   "seed), Trainer{..., Seed{1}, Element<double>{}}; see README.md#your-own-data");
+  static constexpr bool fits = std::is_floating_point_v<T>;
+};
 
 /// Parameters that are not deduced from the argument.
 template <class V>
@@ -65,7 +70,7 @@ E without_auxiliary(const E& extra) {
 /// Initial parameters; `Nothing` when the policy learns nothing.
 template <class T, class B, class P>
 Params<P, T, B> init_params(const P& policy, typename B::Context& ctx, Seed seed) {
-  if constexpr (named::Params<P>()) {
+  if constexpr (named::Params<P>() && Element<T>::fits) {
     const auto here = ctx.here();
     return policy.template init<T, B>(ctx, seed);
   } else {

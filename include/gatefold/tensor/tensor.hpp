@@ -31,6 +31,11 @@ class Tensor {
   explicit Tensor(I... extents) {
     resize(extents...);
   }
+  template <
+      class From, class... I,
+      std::enable_if_t<(std::is_integral_v<I> && ... && (std::is_pointer_v<From> || shape::HasData<From>)), int> = 0,
+      Sentence says = "gatefold: a Tensor is new memory; View{pointer, extents...} is yours">
+  explicit Tensor(const From&, I...) = delete;  // gatefold: a Tensor is new memory; View{pointer, extents...} is yours
   Tensor(Tensor&& other) noexcept
       : view_(std::exchange(other.view_, {})), capacity_(std::exchange(other.capacity_, 0)) {}
   Tensor& operator=(Tensor&& other) noexcept {

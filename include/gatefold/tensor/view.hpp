@@ -22,6 +22,12 @@ concept HasRank = requires {
   std::remove_cvref_t<R>::rank;
 };
 
+/// What has elements in memory.
+template <class R>
+concept HasData = requires(R& r) {
+  r.data();
+};
+
 /// A contiguous host range such as std::span, std::vector or an Eigen vector.
 template <class R, class T>
 concept Span = !HasRank<R> && requires(R & r) {
@@ -119,6 +125,11 @@ class View {
             std::enable_if_t<B::is_host && shape::Temporary<R> && (shape::Span<R, T> || shape::Matrix<R, T>), int> = 0,
             Sentence says = "gatefold: a View does not keep a temporary alive; give it a name first">
   View(R&& temporary) = delete;  // gatefold: a View does not keep a temporary alive; give it a name first
+
+  template <class R, class... I,
+            std::enable_if_t<(sizeof...(I) > 0) && shape::HasData<R> && (std::is_integral_v<I> && ...), int> = 0,
+            Sentence says = "gatefold: a View with extents is made of a pointer: View{v.data(), rows, columns}">
+  View(R&& range, I...) = delete;  // gatefold: a View with extents is made of a pointer: View{v.data(), rows, columns}
 
   GATEFOLD_HD constexpr T* data() const { return data_; }
   GATEFOLD_HD constexpr Index extent(int d) const { return extents_[d]; }

@@ -12,6 +12,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/io/safetensors.hpp"
@@ -112,6 +113,15 @@ void read_counters(const std::string& path, const io::Metadata& metadata, R& run
       fail("a number of another kind of run: \"" + key.substr(0, 200) + "\"");
 }
 
+/// True for a run; otherwise one sentence says so.
+template <class R>
+constexpr bool check_run() {
+  GATEFOLD_EXPECT((requires(const R run) { run.context(); }),
+                  "gatefold: a checkpoint is of a run, a Trainer say: save_checkpoint(path, trainer); parameters alone "
+                  "go into io::save(path, ctx, metadata, Part{prefix, params}); see docs/checkpoints.md")
+  return true;
+}
+
 /// load_checkpoint: `read()` fills the tensors of the run and returns the metadata.
 template <class R, class Read>
 io::Metadata load(const std::filesystem::path& path, R& run, const Read& read) {
@@ -136,6 +146,7 @@ io::Metadata load(const std::filesystem::path& path, R& run, const Read& read) {
 template <class R>
 void save_checkpoint(const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
                      const io::SaveOptions& options = {}) {
+  static_assert(checkpoint::check_run<R>());
   checkpoint::expect_whole("save_checkpoint", run);
   io::save(path, run.context(), checkpoint::with_counters(metadata, run), options, io::Part{"", run});
 }
@@ -150,6 +161,7 @@ void save_checkpoint(const std::filesystem::path& path, const R& run, const io::
 /// @cost   as io::load
 template <class R>
 io::Metadata load_checkpoint(const std::filesystem::path& path, R& run) {
+  static_assert(checkpoint::check_run<R>());
   checkpoint::expect_whole("load_checkpoint", run);
   return checkpoint::load(path, run, [&] { return io::load(path, run.context(), io::Part{"", run}); });
 }

@@ -24,7 +24,8 @@ struct ModelAndLoss {
 /// ModelAndLoss.
 template <class LossT, class ModelP, class T, class B>
 struct LossOf {
-  static constexpr bool learns = named::Params<LossT>() && loss::HasTarget<LossT, T, B>;
+  static constexpr bool fits = loss::check_loss<LossT, ModelP, T, B>();
+  static constexpr bool learns = fits && named::Params<LossT>();
   using Learned = std::conditional_t<learns, ModelAndLoss<ModelP, Params<LossT, T, B>>, ModelP>;
   using Target = loss::TargetOf<LossT, T, B>;
 

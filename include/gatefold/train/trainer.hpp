@@ -316,8 +316,9 @@ template <class... A>
 class Trainer<lookup::NoTrainer<A...>, void, void, void, void> {
   GATEFOLD_REQUIRE(
       sizeof...(A) == 0,
-      "gatefold: a Trainer is made of these, in this order: Trainer{ctx, model, loss, optimizer, Seed{1}}, "
-      "and Element<double>{} after the seed where it computes in double; see README.md#your-own-data");
+      "gatefold: a Trainer is made of these, in this order: Trainer{ctx, model, loss, optimizer, Seed{1}}, ctx a "
+      "context "
+      "with a name, and Element<double>{} after the seed where it computes in double; see README.md#your-own-data");
 
  public:
   explicit Trainer(const A&...) {}
@@ -327,6 +328,8 @@ class Trainer<lookup::NoTrainer<A...>, void, void, void, void> {
 };
 template <class C, class... A>
 Trainer(C&, A...) -> Trainer<lookup::NoTrainer<C, A...>, void, void, void, void>;
+template <class C, class... A>
+Trainer(const C&&, A...) -> Trainer<lookup::NoTrainer<C, A...>, void, void, void, void>;
 template <class C, class M, class L, class O>
 Trainer(C&, M, L, O, Seed) -> Trainer<float, C, M, L, O>;
 template <class C, class M, class L, class O, class T>

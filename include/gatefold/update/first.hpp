@@ -8,6 +8,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/policy/probe.hpp"
 #include "gatefold/update/pass.hpp"
 #include "gatefold/update/update.hpp"
 
@@ -29,6 +30,9 @@ namespace gatefold::update {
 ///         (advance, as HeavyBall) keeps nothing and takes no pass of its own
 template <class FirstT, class RestT>
 struct First {
+  GATEFOLD_REQUIRE(!policy::is_misplaced<FirstT>,
+                   "gatefold: a First has two rules, First{first, rest}: update::Adam{} and update::HeavyBall{}, say; "
+                   "see docs/extending.md#rule");
   GATEFOLD_REQUIRE(
       (!policy::IsOptimizer<FirstT> && !policy::IsOptimizer<RestT>),
       "gatefold: this is an optimizer (gatefold::optim), which steps parameters; First{a, b} takes two update "
@@ -175,5 +179,7 @@ template <class F, class R>
 First(F, R) -> First<F, R>;
 template <class F, class R, class W>
 First(F, R, W) -> First<F, R>;
+template <class... P>
+First(P...) -> First<policy::Misplaced<P...>, policy::Misplaced<P...>>;
 
 }  // namespace gatefold::update

@@ -37,6 +37,54 @@ struct GateOutcomeGrad {
   NoisyRank<T, B> noisy{};
 };
 
+namespace auxiliary {
+
+/// Whether a loss finds in a selection what it says it needs.
+template <class LossT, class SelectionT>
+inline constexpr bool fits = (!hook::auxiliary::needs_picks_by_item<LossT>() ||
+                              hook::selection::picks_by_item<SelectionT>()) &&
+                             (!hook::auxiliary::needs_noise<LossT>() || hook::selection::shows_noise<SelectionT>());
+
+}  // namespace auxiliary
+
+namespace policy {
+
+template <class L, class T, class B>
+concept AuxiliaryForward = requires(const L loss, typename B::Context& ctx, const GateOutcome<T, B>& a,
+                                    View<T, 1, B> value) {
+  loss.template forward<T, B>(ctx, a, value);
+};
+template <class L, class T, class B>
+concept AuxiliaryBackward = requires(const L loss, typename B::Context& ctx, const GateOutcome<T, B>& a,
+                                     const GateOutcomeGrad<T, B>& d) {
+  loss.template backward<T, B>(ctx, a, d);
+};
+/// What belongs elsewhere in a gate than where it stands.
+template <class P, bool stands, class T, class B>
+concept Elsewhere = !stands && (ScoresForward<P, T, B> || MixingForward<P, T, B> || SelectionForward<P, T, B> ||
+                                AuxiliaryForward<P, T, B>);
+
+/// True for the parts of a gate; otherwise the first unmet requirement is reported in one sentence.
+template <class T, class B, class ScoresT, class MixingT, class SelectionT, class... AuxiliaryT>
+constexpr bool check_gate_parts() {
+  GATEFOLD_EXPECT(
+      (!Elsewhere<ScoresT, ScoresForward<ScoresT, T, B>, T, B> &&
+       !Elsewhere<MixingT, MixingForward<MixingT, T, B>, T, B> &&
+       !Elsewhere<SelectionT, SelectionForward<SelectionT, T, B>, T, B> &&
+       (!Elsewhere<AuxiliaryT, AuxiliaryForward<AuxiliaryT, T, B>, T, B> && ...)),
+      "gatefold: the parts of this gate are in another order: ComposedGate<scores, mixing, selection, auxiliary "
+      "losses...>, ComposedGate<LinearScores, Independent, TopK, Balance> say; see docs/extending.md#parts-of-a-gate")
+  GATEFOLD_EXPECT((AuxiliaryForward<AuxiliaryT, T, B> && ...),
+                  "gatefold: this is no auxiliary loss of a gate, Balance or ZLoss say, which needs forward<T, B>(ctx, "
+                  "a, value) const of a GateOutcome a; see docs/extending.md#parts-of-a-gate")
+  GATEFOLD_EXPECT((AuxiliaryBackward<AuxiliaryT, T, B> && ...),
+                  "gatefold: an auxiliary loss needs backward<T, B>(ctx, a, d) const, which adds to what d, a "
+                  "GateOutcomeGrad, has; see docs/extending.md#parts-of-a-gate")
+  return check_parts<ScoresT, MixingT, SelectionT, T, B>() && (hook::auxiliary::all<AuxiliaryT>() && ...);
+}
+
+}  // namespace policy
+
 namespace fn {
 
 template <class T, class B>

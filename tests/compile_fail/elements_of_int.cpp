@@ -1,0 +1,18 @@
+// expect: gatefold: a model computes in float or double, and these are its elements: init<float, Cpu>\(ctx, seed\), Trainer\{\.\.\., Seed\{1\}, Element<double>\{\}\}; see README\.md#your-own-data
+#include <gatefold/gatefold.hpp>
+
+using namespace gatefold;
+
+#ifndef GATEFOLD_FAIL
+using T = double;
+#else
+using T = int;
+#endif
+
+int main() {
+  Cpu::Context ctx;
+  const Stack model{Residual{update::HeavyBall{}, Mixture{SoftmaxTopK{.scores = {.experts = 3}}, Linear{.model_dim = 2}}}, 2};
+  model.init<T, Cpu>(ctx, Seed{1});
+  Linear{.model_dim = 2}.init<T, Cpu>(ctx, 3, Seed{1});
+  Trainer trainer{ctx, model, MeanSquaredError{}, optim::Sgd{}, Seed{1}, Element<T>{}};
+}

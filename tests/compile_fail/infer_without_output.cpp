@@ -1,0 +1,16 @@
+// expect: gatefold: infer takes what belongs to one model, its elements T and its backend B: B::Context, Params<L, T, B>, items, Carry<L, T, B> \(of a layer\), y and Extra<L, T, B>; see docs/extending\.md#functions-over-any-policy-and-pack
+#include <gatefold/gatefold.hpp>
+
+using namespace gatefold;
+
+int main() {
+  Cpu::Context ctx;
+  const OneExpert branch{Linear{.model_dim = 2}};
+  const auto params = branch.init<float, Cpu>(ctx, Seed{1});
+  Tensor<float, 2, Cpu> x(3, 2), u(3, 2);
+#ifndef GATEFOLD_FAIL
+  infer(branch, ctx, params, x, u);
+#else
+  infer(branch, ctx, params, x);
+#endif
+}
