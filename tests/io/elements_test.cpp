@@ -43,22 +43,25 @@ TEST_CASE("elements of every type of numbers are read as float, double and, wher
     CHECK(Bytes().add(minus_two, bytes).add(3, bytes).as<Index>(dtype, 2) == std::vector<Index>{-2, 3});
     CHECK(Bytes().add(minus_two, bytes).add(3, bytes).as<double>(dtype, 2) == Doubles{-2, 3});
   }
-  for (const auto& [dtype, bytes] : {std::pair{"U8", 1}, {"BOOL", 1}, {"U16", 2}, {"U32", 4}, {"U64", 8}})
+  for (const auto& [dtype, bytes] : {std::pair{"U8", 1}, {"U16", 2}, {"U32", 4}, {"U64", 8}})
     CHECK(Bytes().add(1, bytes).as<float>(dtype, 1) == std::vector<float>{1.f});
   CHECK(Bytes().add(~std::uint64_t(0), 4).as<Index>("U32", 1) == std::vector<Index>{0xffffffff});
 }
 
-TEST_CASE("what cannot be read is said before: floats and U64 as Index, bits in groups, complex numbers") {
+TEST_CASE(
+    "what cannot be read is said before: floats and U64 as Index, truth values, bits in groups, complex numbers") {
   for (const char* dtype : {"BF16", "F16", "F32", "F64", "U64"}) {
     CHECK(safetensors::reads_as<float>(dtype));
     CHECK_FALSE(safetensors::reads_as<Index>(dtype));
   }
-  for (const char* dtype : {"I8", "I16", "I32", "I64", "U8", "U16", "U32", "BOOL"}) {
+  for (const char* dtype : {"I8", "I16", "I32", "I64", "U8", "U16", "U32"}) {
     CHECK(safetensors::reads_as<double>(dtype));
     CHECK(safetensors::reads_as<Index>(dtype));
   }
-  for (const char* dtype : {"F8_E4M3", "F8_E5M2", "F4", "C64", "", "f32"})
+  for (const char* dtype : {"BOOL", "F8_E4M3", "F8_E5M2", "F4", "C64", "", "f32"}) {
     CHECK_FALSE(safetensors::reads_as<float>(dtype));
+    CHECK_FALSE(safetensors::reads_as<Index>(dtype));
+  }
 }
 
 TEST_CASE("encode is the inverse of decode, and rounds sixteen bits to nearest even") {

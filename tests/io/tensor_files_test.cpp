@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -78,6 +79,14 @@ TEST_CASE("what is not there, and what is no number, is said with path and tenso
   CHECK(refusal([&] { (void)files.read<float>("q"); }) ==
         path.string() + ": tensor \"q\": dtype: expected numbers of 16 bits or more, or integers, got F8_E4M3");
   CHECK(files.read_bytes("q").size() == 4);
+  const auto mask =
+      temp.write(file("{" + entry("m", "BOOL", "[2]", 0, 2) + "}", std::string("\1\0", 2)), "mask.safetensors");
+  const std::string of_mask = mask.string() + ": tensor \"m\": dtype: expected ";
+  CHECK(refusal([&] { (void)TensorFiles(mask).read<float>("m"); }) ==
+        of_mask + "numbers of 16 bits or more, or integers, got BOOL");
+  CHECK(refusal([&] { (void)TensorFiles(mask).read<Index>("m"); }) ==
+        of_mask + "integers of at most 63 bits, got BOOL");
+  CHECK(TensorFiles(mask).read_bytes("m") == std::vector<std::byte>{std::byte{1}, std::byte{0}});
   const auto other = temp.write(one, "one.safetensors");
   CHECK(refusal([&] { (void)TensorFiles(other).read<Index>("a"); }) ==
         other.string() + ": tensor \"a\": dtype: expected integers of at most 63 bits, got BF16");

@@ -57,7 +57,8 @@ class TensorFiles {
 
   /// Every element of a tensor, the last extent's side by side.
   /// @tparam T  float, double or Index
-  /// @throws FileError unless there is a tensor of the name, of numbers that can be read as T, and the file can be read
+  /// @throws FileError unless there is a tensor of the name, of numbers that can be read as T (BOOL is none: see
+  ///         read_bytes), and the file can be read
   template <class T>
   std::vector<T> read(std::string_view name) const {
     const Place& place = at(name);
