@@ -108,9 +108,9 @@ double scalar(const void* pointer, bool in_double, std::size_t index = 0) {
   return in_double ? static_cast<const double*>(pointer)[index] : double{static_cast<const float*>(pointer)[index]};
 }
 
-Product product_of(const char* name, cublasOperation_t ta, cublasOperation_t tb, std::int64_t m, std::int64_t n,
-                   std::int64_t k, const Types& types, std::int64_t lda, std::int64_t ldb, std::int64_t ldc) {
-  Product product{.transposed_a = ta, .transposed_b = tb, .m = m, .n = n, .k = k, .name = name};
+MatrixProduct product_of(const char* name, cublasOperation_t ta, cublasOperation_t tb, std::int64_t m, std::int64_t n,
+                         std::int64_t k, const Types& types, std::int64_t lda, std::int64_t ldb, std::int64_t ldc) {
+  MatrixProduct product{.transposed_a = ta, .transposed_b = tb, .m = m, .n = n, .k = k, .name = name};
   const bool a = ta != CUBLAS_OP_N, b = tb != CUBLAS_OP_N;
   product.a = {nullptr, types.a, a ? k : m, a ? m : k, lda};
   product.b = {nullptr, types.b, b ? n : k, b ? k : n, ldb};
@@ -126,7 +126,7 @@ struct Strided {
   std::int64_t stride_a = 0, stride_b = 0, stride_c = 0, count = 1;
 };
 
-cublasStatus_t multiply(const Context& context, const Product& shape, const Types& types, const Strided& batch) {
+cublasStatus_t multiply(const Context& context, const MatrixProduct& shape, const Types& types, const Strided& batch) {
   if (const auto status = types.check(false)) return status;
   if (const auto status = check(shape)) return status;
   if (!batch.alpha || !batch.beta || batch.count < 0) return CUBLAS_STATUS_INVALID_VALUE;
@@ -136,16 +136,16 @@ cublasStatus_t multiply(const Context& context, const Product& shape, const Type
     result.data = static_cast<const char*>(first) + elements * static_cast<std::int64_t>(matrix.element_bytes());
     return result;
   };
-  std::vector<Product> products(static_cast<std::size_t>(batch.count), shape);
+  std::vector<MatrixProduct> products(static_cast<std::size_t>(batch.count), shape);
   for (std::int64_t i = 0; i < batch.count; ++i) {
-    Product& product = products[static_cast<std::size_t>(i)];
+    MatrixProduct& product = products[static_cast<std::size_t>(i)];
     product.a = shifted(shape.a, batch.a, i * batch.stride_a);
     product.b = shifted(shape.b, batch.b, i * batch.stride_b);
     product.c = shifted(shape.c, batch.c, i * batch.stride_c);
   }
   const bool in_double = types.in_double();
-  const auto scale = [in_double](std::vector<Product>& all, const void* alpha, const void* beta) {
-    for (Product& product : all) {
+  const auto scale = [in_double](std::vector<MatrixProduct>& all, const void* alpha, const void* beta) {
+    for (MatrixProduct& product : all) {
       product.alpha = scalar(alpha, in_double);
       product.beta = scalar(beta, in_double);
     }
@@ -187,9 +187,9 @@ cublasStatus_t multiply_grouped(const char* name, const Context& context, const 
   on_host(name, "alpha_array", static_cast<const char*>(alpha));
   on_host(name, "beta_array", static_cast<const char*>(beta));
 
-  std::vector<Product> products;
+  std::vector<MatrixProduct> products;
   for (Int g = 0; g < groups; ++g) {
-    Product product = product_of(name, ta[g], tb[g], m[g], n[g], k[g], types, lda[g], ldb[g], ldc[g]);
+    MatrixProduct product = product_of(name, ta[g], tb[g], m[g], n[g], k[g], types, lda[g], ldb[g], ldc[g]);
     if (const auto status = check(product)) return status;
     if (group_size[g] < 0) return CUBLAS_STATUS_INVALID_VALUE;
     product.alpha = scalar(alpha, types.in_double(), static_cast<std::size_t>(g));

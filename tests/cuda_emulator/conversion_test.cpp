@@ -17,14 +17,6 @@ using u16 = std::uint16_t;
 using u32 = std::uint32_t;
 using u64 = std::uint64_t;
 
-namespace {
-
-const float nan32 = std::numeric_limits<float>::quiet_NaN();
-const double nan64 = std::numeric_limits<double>::quiet_NaN();
-const float infinity = std::numeric_limits<float>::infinity();
-
-}  // namespace
-
 TEST_CASE("integers are extended by their own sign and cut to the width of the result") {
   CHECK(evaluate<i64>("cvt.s64.s32 %o, %a;", -5) == -5);
   CHECK(evaluate<u64>("cvt.u64.u32 %o, %a;", ~0u) == 0xffffffffu);

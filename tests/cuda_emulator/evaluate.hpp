@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -14,6 +15,10 @@
 #include "cuda_emulator/report.hpp"
 
 namespace gatefold::cuda_emulator {
+
+inline constexpr float infinity = std::numeric_limits<float>::infinity();
+inline constexpr float nan32 = std::numeric_limits<float>::quiet_NaN();
+inline constexpr double nan64 = std::numeric_limits<double>::quiet_NaN();
 
 /// An array on the device.
 template <class T>

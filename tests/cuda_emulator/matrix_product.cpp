@@ -53,7 +53,7 @@ std::vector<Sum> unpacked(const Matrix& matrix, Strides stride, std::int64_t row
 }
 
 template <class Sum>
-void compute_in(const Product& product) {
+void compute_in(const MatrixProduct& product) {
   const auto [a_row, a_column] = strides(product.a, product.transposed_a);
   const auto [b_row, b_column] = strides(product.b, product.transposed_b);
   const auto a = unpacked<Sum>(product.a, {a_row, a_column}, product.m, product.k);
@@ -71,14 +71,16 @@ void compute_in(const Product& product) {
   });
 }
 
-[[noreturn]] void refuse(const Product& product, const std::string& what) { throw Fault(product.name + ": " + what); }
+[[noreturn]] void refuse(const MatrixProduct& product, const std::string& what) {
+  throw Fault(product.name + ": " + what);
+}
 
 std::string sizes(const Matrix& matrix) {
   return std::to_string(matrix.rows) + " x " + std::to_string(matrix.columns) + " with leading dimension " +
          std::to_string(matrix.leading);
 }
 
-void check_memory(const Product& product, const Matrix& matrix, const char* name, int device) {
+void check_memory(const MatrixProduct& product, const Matrix& matrix, const char* name, int device) {
   const auto address = reinterpret_cast<std::uintptr_t>(matrix.data);
   const std::string described = std::string(name) + " (" + sizes(matrix) + ", " + std::to_string(matrix.bytes()) +
                                 " bytes at " + hexadecimal(address) + ")";
@@ -111,7 +113,7 @@ void append_columns(const Matrix& matrix, const char* name, std::size_t problem,
 }
 
 // The problems of a batch run in no order: none may write what it or another one reads or writes.
-void check_overlap(const std::vector<Product>& batch) {
+void check_overlap(const std::vector<MatrixProduct>& batch) {
   std::vector<Column> columns;
   for (std::size_t i = 0; i < batch.size(); ++i) {
     append_columns(batch[i].c, "C", i, columns);
@@ -141,7 +143,7 @@ std::size_t Matrix::bytes() const {
   return static_cast<std::size_t>(leading * (columns - 1) + rows) * element_bytes();
 }
 
-cublasStatus_t check(const Product& product) {
+cublasStatus_t check(const MatrixProduct& product) {
   const auto known = [](cublasOperation_t operation) {
     return operation == CUBLAS_OP_N || operation == CUBLAS_OP_T || operation == CUBLAS_OP_C;
   };
@@ -151,9 +153,9 @@ cublasStatus_t check(const Product& product) {
   return valid ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
-void compute(const std::vector<Product>& batch, int device) {
-  std::vector<Product> work;
-  for (const Product& product : batch) {
+void compute(const std::vector<MatrixProduct>& batch, int device) {
+  std::vector<MatrixProduct> work;
+  for (const MatrixProduct& product : batch) {
     if (product.m == 0 || product.n == 0) continue;
     check_memory(product, product.c, "C", device);
     if (product.k > 0) {
@@ -163,7 +165,7 @@ void compute(const std::vector<Product>& batch, int device) {
     work.push_back(product);
   }
   check_overlap(work);
-  for (const Product& product : work) {
+  for (const MatrixProduct& product : work) {
     product.c.type == CUDA_R_64F ? compute_in<double>(product) : compute_in<float>(product);
   }
 }

@@ -22,7 +22,7 @@ struct Matrix {
 };
 
 /// C ← α op(A) op(B) + β C, where op(A) is m × k and op(B) is k × n. C is not read where β = 0.
-struct Product {
+struct MatrixProduct {
   cublasOperation_t transposed_a = CUBLAS_OP_N, transposed_b = CUBLAS_OP_N;
   std::int64_t m = 0, n = 0, k = 0;
   double alpha = 1, beta = 0;
@@ -31,13 +31,13 @@ struct Product {
 };
 
 /// The statuses cuBLAS returns: negative sizes, leading dimensions that are too small, an unknown operation.
-cublasStatus_t check(const Product& product);
+cublasStatus_t check(const MatrixProduct& product);
 
 /// Computes the products of one call with plain loops; sums are double for double and float for all others.
 ///
 /// @param device  in whose memory the matrices must lie
 /// @throws Fault where a matrix is not wholly in that memory or not aligned to its elements, and where a C overlaps
 /// any other matrix of the call
-void compute(const std::vector<Product>& batch, int device);
+void compute(const std::vector<MatrixProduct>& batch, int device);
 
 }  // namespace gatefold::cuda_emulator

@@ -18,10 +18,7 @@ using u64 = std::uint64_t;
 
 namespace {
 
-const float infinity = std::numeric_limits<float>::infinity();
 const float tiny = std::numeric_limits<float>::denorm_min();
-const double nan64 = std::numeric_limits<double>::quiet_NaN();
-const float nan32 = std::numeric_limits<float>::quiet_NaN();
 
 /// `exact` rounded to T in one of the directions rn, rz, rm, rp; by comparing, not by the rounding mode of the host.
 template <class T, class Exact>

@@ -33,7 +33,7 @@ float sum(int compute_capability, float c, const std::vector<Term>& terms, int d
 
 double power(int exponent) { return std::ldexp(1.0, exponent); }
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr double unbounded = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
@@ -66,8 +66,8 @@ TEST_CASE("terms keep 24 bits below the largest exponent, from 9.0 on 25; the su
 TEST_CASE("products of tensor cores beyond float, subnormal numbers, infinity and NaN") {
   for (const int capability : {80, 90}) {
     CAPTURE(capability);
-    CHECK(sum(capability, 0, {{0, power(100), power(100)}}) == infinity);
-    CHECK(sum(capability, 0, {{0, power(100), -power(100)}}) == -infinity);
+    CHECK(sum(capability, 0, {{0, power(100), power(100)}}) == unbounded);
+    CHECK(sum(capability, 0, {{0, power(100), -power(100)}}) == -unbounded);
     CHECK(sum(capability, 1, {{0, power(100), power(100)}, {1, -power(100), power(100)}}) == 0);  // 1 is cut off
     // Down to 2^-149, and the same whether a factor, the product or the addend is subnormal.
     CHECK(sum(capability, 0, {{0, power(-133), 1}}) == static_cast<float>(power(-133)));
@@ -76,12 +76,12 @@ TEST_CASE("products of tensor cores beyond float, subnormal numbers, infinity an
     CHECK(sum(capability, 0, {{0, power(-75), power(-75)}}) == 0);
     CHECK(sum(capability, static_cast<float>(power(-149)), {}) == static_cast<float>(power(-149)));
 
-    CHECK(sum(capability, 1, {{3, infinity, 2}}) == infinity);
-    CHECK(sum(capability, 1, {{3, -2, infinity}}) == -infinity);
-    CHECK(sum(capability, static_cast<float>(-infinity), {{3, 2, 2}}) == -infinity);
-    CHECK(std::isnan(sum(capability, 1, {{3, infinity, 0}})));
-    CHECK(std::isnan(sum(capability, 1, {{3, infinity, 1}, {12, -infinity, 1}})));
-    CHECK(std::isnan(sum(capability, static_cast<float>(infinity), {{3, -infinity, 1}})));
+    CHECK(sum(capability, 1, {{3, unbounded, 2}}) == unbounded);
+    CHECK(sum(capability, 1, {{3, -2, unbounded}}) == -unbounded);
+    CHECK(sum(capability, static_cast<float>(-unbounded), {{3, 2, 2}}) == -unbounded);
+    CHECK(std::isnan(sum(capability, 1, {{3, unbounded, 0}})));
+    CHECK(std::isnan(sum(capability, 1, {{3, unbounded, 1}, {12, -unbounded, 1}})));
+    CHECK(std::isnan(sum(capability, static_cast<float>(unbounded), {{3, -unbounded, 1}})));
     CHECK(std::isnan(sum(capability, 1, {{15, NAN, 1}})));
     CHECK(std::isnan(sum(capability, NAN, {})));
     CHECK(sum(capability, 7, {{8, NAN, 1}}, 8) == 7);  // not among the first 8
