@@ -25,7 +25,9 @@ using namespace gatefold::rows;
 
 namespace {
 
-constexpr Index shards = 4, sequences = 7, items = sequences * odd.sequence, steps = 50;
+constexpr Index shards = 4, sequences = 7, items = sequences * odd.sequence;
+// Where experts go and how large a batch is repeat after 12 steps: all of it before the checkpoint, all after.
+constexpr Index steps = 24;
 
 /// Experts elsewhere after each step: anywhere, all on one shard and none on the others, two shards without any, and
 /// where their loads are even.
