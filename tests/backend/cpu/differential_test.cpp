@@ -36,7 +36,7 @@ constexpr bool optimised = true;
 #else
 constexpr bool optimised = false;
 #endif
-constexpr std::uint64_t products = support::slow_build ? 8 : optimised ? 500 : 60;
+constexpr std::uint64_t products = support::slow_build ? 8 : optimised ? 350 : 60;
 constexpr std::uint64_t pairs = support::slow_build ? 8 : optimised ? 1000 : 60;
 
 /// How long the slow cases go on.
@@ -451,7 +451,7 @@ TEST_CASE_TEMPLATE("random products: the sums themselves, and the same bits as o
     check_waves<T>(2 * seed + 1, ways);
     if constexpr (!std::is_same_v<T, Bfloat16>) check_plain<T>(seed);
   }
-  if (products < 500) return;
+  if (products < 350) return;
   CHECK(forms.size() == 8);
   for (const auto& form : forms) CHECK(form.second >= 10);
   using W = WeightPath;
