@@ -27,7 +27,11 @@ namespace {
 
 constexpr Index shards = 4, sequences = 7, items = sequences * odd.sequence;
 // Where experts go and how large a batch is repeat after 12 steps: all of it before the checkpoint, all after.
+#ifdef GATEFOLD_SLOW_TESTS
+constexpr Index steps = 50;
+#else
 constexpr Index steps = 24;
+#endif
 
 /// Experts elsewhere after each step: anywhere, all on one shard and none on the others, two shards without any, and
 /// where their loads are even.
