@@ -33,9 +33,12 @@ other_run half1 --backend cpu-bf16 --threads 1
 other_run half2 --backend cpu-bf16 --threads 2
 cmp -s "$dir/half1/state.safetensors" "$dir/half2/state.safetensors" || fail "cpu-bf16: another state on 2 threads"
 cmp -s "$dir/half1/state.safetensors" "$dir/base/state.safetensors" && fail "cpu-bf16: the state of cpu"
-# The same bits in less memory; parts of a batch with dropout, gone on on another number of threads.
+# The same bits and metrics in less memory, also where blocks run again in some steps alone; parts of a batch with
+# dropout, gone on on another number of threads.
 other_run recompute --recompute
-cmp -s "$dir/recompute/state.safetensors" "$dir/base/state.safetensors" || fail "recompute: another state"
+other_run sometimes --stop 3
+other_run sometimes --recompute
+for folder in recompute sometimes; do same_run base $folder $folder; done
 for folder in whole parts; do
   stop=0
   [ $folder = parts ] && stop=3
