@@ -12,6 +12,7 @@ END
 
 check_threads
 check_page 2
+check_few
 grep -q '"best_test_bits":.*"ngram_test_bits":' "$dir/1/metrics.jsonl" || fail "metrics lack what came out"
 # other_run FOLDER OPTION...: a short run.
 other_run() {

@@ -76,8 +76,7 @@ void train(const Options& o, const training::Role& role, const Make& make) {
   training::write_page(folder, describe(o, text), metrics);
   std::printf("\nit goes on:\n");
   say(*model, o, text.vocabulary);
-  std::printf("\nin %s: state.safetensors, best.safetensors, metrics.jsonl, bits.svg, routing.svg, report.html\n",
-              o.run.c_str());
+  std::printf("\nin %s: %s\n", o.run.c_str(), folder.files().c_str());
 }
 
 }  // namespace language

@@ -47,6 +47,33 @@ check_page() {
     fail "no two pictures in the page"
 }
 
+# The last line of a run names the files that are there, no others.
+check_files() {
+  local named
+  named=$(sed -nE '$s/^in .*: //p' "$dir/out" | tr -d ' ' | tr , '\n' | sort)
+  [ -n "$named" ] && [ "$named" = "$(ls "$dir/$1" | sort)" ] || fail "$1: names the files $named"
+}
+# Pictures of few points: of one validation, of one step that is told, of one expert; gnuplot has nothing to say.
+check_few() {
+  local experts steps
+  for experts in 1 2; do
+    for steps in 1 2; do
+      run --run "$dir/few" --fresh --steps $steps --warmup 0 --experts $experts --k 1 ||
+        fail "few: $(cat "$dir/err")"
+      [ ! -s "$dir/err" ] || fail "$experts experts, $steps steps: says $(cat "$dir/err")"
+      check_files few
+    done
+  done
+}
+# Where the output cannot be written: exit code 1, and one line that says so.
+check_full() {
+  [ -e /dev/full ] || return
+  "$program" "$@" --run "$dir/1" >/dev/full 2>"$dir/err"
+  local code=$?
+  [ $code -eq 1 ] && [ "$(grep -c "^$(basename "$program"): standard output: cannot write" "$dir/err")" -eq 1 ] ||
+    fail "a full disk: $*: exit code $code: $(cat "$dir/err")"
+}
+
 # Killed at random moments, or stopped, and gone on: the bytes of run 1, and what it says from the line of report on.
 # What goes on takes its options from the run, and any number of threads.
 check_resume() {

@@ -27,6 +27,13 @@ struct Folder {
   std::filesystem::path shards() const { return path / "shards.jsonl"; }
   std::filesystem::path shards_picture() const { return path / "shards.svg"; }
 
+  /// The names of those that are there.
+  std::string files() const {
+    std::string names;
+    for (const auto& file : {state(), best(), metrics(), picture(), routing(), page(), shards(), shards_picture()})
+      if (std::filesystem::exists(file)) names += (names.empty() ? "" : ", ") + file.filename().string();
+    return names;
+  }
   /// Make it, and where a run begins afresh, forget the one before.
   void begin(bool fresh) const {
     std::error_code error;
@@ -34,7 +41,7 @@ struct Folder {
     if (error || !std::filesystem::is_directory(path))
       throw gatefold::FileError(path.string() + ": cannot make this folder" + (error ? ": " + error.message() : ""));
     if (fresh)
-      for (const auto& file : {state(), best(), metrics(), shards(), shards_picture()})
+      for (const auto& file : {state(), best(), metrics(), picture(), routing(), page(), shards(), shards_picture()})
         std::filesystem::remove(file, error);
   }
 };

@@ -17,6 +17,7 @@ END
 
 check_threads
 check_page 1
+check_few
 for key in test_accuracy fgsm_accuracy pgd_accuracy corrupted_accuracy mean_corruption_error gaussian_noise \
   occlusion; do
   grep -q "\"$key\":" "$dir/1/metrics.jsonl" || fail "metrics lack $key"

@@ -57,8 +57,7 @@ inline void train(const Options& o) {
   load(*model, folder.best(), images);
   report(*model, o, images, &metrics, folder);
   training::write_page(folder, training::describe("vision", "images", images.hash(), o), metrics);
-  std::printf("\nin %s: state.safetensors, best.safetensors, metrics.jsonl, accuracy.svg, routing.svg, report.html\n",
-              o.run.c_str());
+  std::printf("\nin %s: %s\n", o.run.c_str(), folder.files().c_str());
 }
 
 }  // namespace images
