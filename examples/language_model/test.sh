@@ -69,6 +69,8 @@ for cache in "" --no-cache; do
   grep -qE "^40 characters in [0-9.]+ s: [0-9]+ a second$" "$dir/err" || fail "$cache: says no speed: $(cat "$dir/err")"
 done
 cmp "$dir/cache" "$dir/cache--no-cache" || fail "writes something else without a cache"
+check_full generate
+check_full evaluate --text "$text"
 again evaluate --log-probabilities "$dir/log_p"
 cmp <(grep -E "^(this model|Kneser)" "$dir/1.out") <(grep -E "^(this model|Kneser)" "$dir/out") ||
   fail "evaluates differently"

@@ -49,6 +49,7 @@ check_signals
 cmp <(sed -n '/^accuracy/,/^mean/p' "$dir/1.out") <(sed -n '/^accuracy/,/^mean/p' "$dir/out") ||
   fail "evaluates differently"
 
+check_full evaluate "${data[@]}" "${end[@]}"
 check_refused
 refused_json "--patch: 5 not in" '{"patch": 5}'
 refused "mu: expected update = heavy-ball, whose it is, got plain" --update plain --mu 0.5
