@@ -151,6 +151,11 @@ refused "rebalance: expected 0 without shards, got 3" --rebalance 3
 refused "rebalance: expected 0 with recompute" --rebalance 3 --shards 2 --recompute
 refused "accumulate: expected a divisor of batch = 4, got 3" --accumulate 3
 refused "decayed: " --decayed biases
+refused "prompt: expected UTF-8" --prompt $'a\xff'
+refused "nowhere/log_p: cannot create" --log-probabilities "$dir/nowhere/log_p"
+[ ! -e "$dir/refused/state.safetensors" ] || fail "steps before what is refused"
+run --run "$dir/asked" --log-probabilities "$dir/asked.txt" --stop 1 || fail "asked: $(cat "$dir/err")"
+[ ! -e "$dir/asked.txt" ] || fail "an empty file of log-probabilities"
 refused "text: expected one of data and text, got both" --data "$dir/words"
 refused "blocks: Value 1099511627776 not in range" --blocks 1099511627776
 refused "more memory than there is" --dim 1048576 --hidden 1048576

@@ -53,7 +53,10 @@ void train(const Options& o, const training::Role& role, const Make& make) {
   // Everything that may be wrong is wrong before the first step.
   const Text text = read_text(o);
   const training::Folder folder = folder_of(o);
-  if (role.reports) folder.begin(o.fresh);
+  if (role.reports) {
+    expect_writable(o.log_probabilities);
+    folder.begin(o.fresh);
+  }
   role.any(false);  // until the folder is there
   Metrics metrics(folder.metrics());
   std::unique_ptr<Model> model = make(o, text.vocabulary.size());
