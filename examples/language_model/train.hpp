@@ -61,7 +61,7 @@ void train(const Options& o, const training::Role& role, const Make& make) {
   Metrics metrics(folder.metrics());
   std::unique_ptr<Model> model = make(o, text.vocabulary.size());
   if (std::filesystem::exists(folder.state())) {
-    load(*model, folder.state(), text);
+    load(*model, folder.state(), text, o);
     metrics.reread(model->steps());
   }
   const auto parameters = static_cast<long long>(model->parameters());
@@ -74,7 +74,7 @@ void train(const Options& o, const training::Role& role, const Make& make) {
   training::write_shards(folder, model->shards());
   if (!ended || !role.reports) return;
   if (!role.alone) model = make_model(o, text.vocabulary.size());
-  load(*model, folder.best(), text);
+  load(*model, folder.best(), text, o);
   report(*model, o, text, &metrics, folder);
   training::write_page(folder, describe(o, text), metrics);
   std::printf("\nit goes on:\n");

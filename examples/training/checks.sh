@@ -143,7 +143,10 @@ check_refused() {
   refused "dropout: Value 1 not in range" --dropout 1
   refused "seed: Value -1 is no whole number" --seed -1
   refused "steps: Value 99999999999999999999 not in range" --steps 99999999999999999999
-  refused "metadata: lr: the run has 0.01, got 0.02" --run "$dir/1" --lr 0.02
+  refused "metadata: lr: the run has 0.01, got 0.02 \(--fresh begins another\)$" --run "$dir/1" --lr 0.02
+  refused "metadata: lr: the run has 0.01, got 0.02$" evaluate --run "$dir/1" --lr 0.02
+  run --run "$dir/forgot" --stop 25 && rm "$dir/forgot/metrics.jsonl"
+  refused "forgot/metrics.jsonl: cannot open" --run "$dir/forgot"
   refused "best.safetensors: cannot open" evaluate
   mkdir "$dir/cut" && head -c 1000 "$dir/1/state.safetensors" >"$dir/cut/state.safetensors"
   refused "cut/state.safetensors" --run "$dir/cut"
