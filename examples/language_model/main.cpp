@@ -19,6 +19,7 @@
 #include "report.hpp"
 #include "run.hpp"
 #include "sharded.hpp"
+#include "text.hpp"
 #include "train.hpp"
 
 namespace {
@@ -90,7 +91,7 @@ void add_options(CLI::App& app, Options& o) {
 
 /// @throws ArgumentError on options that contradict each other, naming both
 void expect_no_contradiction(const CLI::App& app, const Options& o) {
-  using gatefold::expect;
+  using gatefold::expect, language::is_text;
   const auto given = [&](const char* name) { return app.count(name) > 0; };
   expect(!(given("--data") && given("--text")), "options", "text", "one of data and text", "both");
   expect(!given("--mu") || language::has_mu(o.update), "options", "mu", "an update that has it", o.update);
@@ -104,6 +105,7 @@ void expect_no_contradiction(const CLI::App& app, const Options& o) {
   expect(o.rebalance == 0 || !o.recompute, "options", "rebalance",
          "0 with recompute, which shows nobody how many slots an expert has", o.rebalance);
   expect(o.warmup < o.steps, "options", "warmup", Joined{"less than steps = ", o.steps}, o.warmup);
+  expect(is_text(o.prompt), "options", "prompt", "UTF-8", "other bytes");
   expect(o.command == "train" || !o.fresh, "options", "fresh", "false of evaluate and generate", "true");
 }
 

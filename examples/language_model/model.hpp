@@ -30,7 +30,7 @@ class Model {
   virtual Index parameters() const = 0;
   /// Read sequences [N], so that logits can be asked for.
   virtual void read(const Ids& x) = 0;
-  /// What its mixtures do with sequences [N].
+  /// What its mixtures do with sequences [N], whether or not blocks run again in training.
   virtual std::vector<training::Routing> routing(const Ids& x) = 0;
   /// Forget what read_on() has read.
   virtual void begin() = 0;

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <gatefold/io.hpp>
 #include <gatefold/policies.hpp>
+#include <iterator>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -26,13 +28,13 @@ inline LanguageSizes sizes(const Options& o, Index vocabulary) {
 
 /// switch_model, whose blocks run again in backward where this is asked for.
 template <class RuleT, class PlaceT>
-auto network(const Options& o, const LanguageSizes& s, const RuleT& rule, const PlaceT& place) {
+auto network(const Options& o, const LanguageSizes& s, const RuleT& rule, const PlaceT& place, bool recompute) {
   const WithAuxiliary<SoftmaxTopK, Balance> gate{
       .scores = {.experts = o.experts}, .selection = {.k = o.k}, .auxiliary = {Balance{.weight = o.balance}}};
   const HiddenDropout expert{o.expert_dropout, Mlp<Gelu>{o.dim, o.hidden}};
   const auto block =
       gatefold::language::PreNormed::layer(s, rule, Dropout{s.dropout, place.branch(Mixture{gate, expert})});
-  return gatefold::language::model_of<gatefold::language::PreNormed>(s, Recompute{block, o.recompute});
+  return gatefold::language::model_of<gatefold::language::PreNormed>(s, Recompute{block, recompute});
 }
 
 /// Whether weight decay moves the tensor of this name.
@@ -47,7 +49,7 @@ auto trainer(ContextT& ctx, const Options& o, Index vocabulary, const RuleT& rul
   const LanguageSizes s = sizes(o, vocabulary);
   const optim::AdamW adam{.lr = o.lr, .beta2 = 0.99}, decaying{.lr = o.lr, .beta2 = 0.99, .decay = o.decay};
   return Trainer{
-      ctx, network(o, s, rule, place), place.loss(s.loss()),
+      ctx, network(o, s, rule, place, o.recompute), place.loss(s.loss()),
       place.optimizer(optim::Scheduled{optim::Clipped{InGroups{decays(o), decaying, adam}, o.clip},
                                        optim::WarmupCosine{.warmup = o.warmup, .total = o.steps, .floor = 0.02}}),
       Seed{o.seed}};
@@ -98,6 +100,7 @@ class Network final : public Model {
         place_(place),
         ctx_(context<B>(o.threads)),
         trainer_(trainer(ctx_, o, vocabulary, rule, place)),
+        shown_(as_layer<float, B>(network(o, sizes(o, vocabulary), rule, place, false))),
         // Keys and values, of as many items as attention reaches back to.
         memory_(ctx_, {.layers = o.blocks,
                        .width = 2 * o.dim,
@@ -134,14 +137,23 @@ class Network final : public Model {
     place_.gather(y_, count / o_.length, mine);
   }
   std::vector<training::Routing> routing(const Ids& x) override {
-    const dist::Range mine = items_of(static_cast<Index>(x.size()));
-    y_.resize(mine.count, o_.dim);
+    // In parts of which all blocks keep about as much as one block keeps of a part of a step: for that there is room,
+    // even where blocks run again in training.
+    const Index part = std::max<Index>(1, o_.batch / o_.accumulate / o_.blocks) * o_.length;
     gatefold::Carry<Layer, float, B> carry;
-    gatefold::Saved<Layer, float, B> saved;  // as large as training's: it goes
-    trainer_.layer().begin(ctx_, trainer_.model(), mine.count, carry);
-    trainer_.layer().forward(ctx_, trainer_.model(), ids_.here(ctx_, x).rows(mine.first, mine.count), carry, y_, saved,
-                             extra({.length = o_.length}));
-    return training::routing(ctx_, saved, o_.k);
+    gatefold::Saved<Layer, float, B> saved;
+    std::vector<training::Routing> all;
+    for (auto first = x.begin(); first != x.end();) {
+      const Ids some(first, first + std::min<Index>(part, x.end() - first));
+      first += std::ssize(some);
+      const dist::Range mine = items_of(std::ssize(some));
+      y_.resize(mine.count, o_.dim);
+      shown_.begin(ctx_, trainer_.model(), mine.count, carry);
+      shown_.forward(ctx_, trainer_.model(), ids_.here(ctx_, some).rows(mine.first, mine.count), carry, y_, saved,
+                     extra({.length = o_.length}));
+      training::join(all, training::routing(ctx_, saved, o_.k));
+    }
+    return all;
   }
   void begin() override { memory_.begin(ctx_); }
   std::span<const float> read_on(const Ids& x) override {
@@ -185,6 +197,7 @@ class Network final : public Model {
   PlaceT place_;
   typename B::Context ctx_;
   Trained trainer_;
+  Layer shown_;  // the trainer's, whose blocks keep what their mixtures did, even where training runs them again
   SegmentMemory<float, B> memory_;
   Index vocabulary_;
   decltype(std::declval<const PlaceT&>().checkpoint()) checkpoint_;

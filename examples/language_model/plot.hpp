@@ -36,7 +36,8 @@ inline void draw(const Metrics& metrics, const Ngram& n, const Options& o, const
   std::string script =
       "set border 3 lc rgb '#808080'\nset tics nomirror out scale 0.5\nset grid ytics lc rgb '#e6e6e6'\n" +
       gnuplot::table("$training", training) + gnuplot::table("$validation", validation) +
-      "set xlabel 'step'\nset ylabel 'bits per " + o.unit + "'\nplot $training with lines lw 2 lc rgb " +
+      "set xrange [0:*]\nset xlabel 'step'\nset ylabel 'bits per " + o.unit +
+      "'\nplot $training with lines lw 2 lc rgb " +
       "'#89bedc' title 'training', $validation with linespoints pt 7 ps 0.5 lw 2 lc rgb '#1f5fa8' title " +
       "'validation', " + gnuplot::number(n.valid) + " lw 2 dt 2 lc rgb '#e08a1e' title 'Kneser-Ney " +
       std::to_string(n.order) + "-grams on validation'\n";

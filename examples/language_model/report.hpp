@@ -17,6 +17,11 @@
 
 namespace language {
 
+/// @throws gatefold::FileError where a file that is asked for cannot be written; nothing is left there
+inline void expect_writable(const std::string& path) {
+  if (!path.empty()) const gatefold::io::Replacement tried(path);
+}
+
 /// The best model's bits on both parts beside the n-grams', and what it writes.
 inline void report(Model& model, const Options& o, const Text& text, Metrics* metrics, const training::Folder& folder) {
   const auto valid = log_probabilities(model, o, "valid", text.valid),
@@ -77,6 +82,7 @@ struct Best {
 
 /// On any text.
 inline void evaluate(const Options& o) {
+  expect_writable(o.log_probabilities);
   const Best best(o);
   report(*best.model, o, read_text(o, best.vocabulary), nullptr, folder_of(o));
 }

@@ -37,8 +37,8 @@ inline Vocabulary vocabulary_of(const std::filesystem::path& file, const Options
 }
 
 /// @throws FileError unless a checkpoint is of this text
-inline void load(Model& model, const std::filesystem::path& file, const Text& text) {
-  training::expect_same(file, "text", text.hash());
+inline void load(Model& model, const std::filesystem::path& file, const Text& text, const Options& o) {
+  training::expect_same(file, "text", text.hash(), o);
   model.load(file);
 }
 

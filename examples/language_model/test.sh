@@ -12,6 +12,7 @@ END
 
 check_threads
 check_page 2
+check_few
 grep -q '"best_test_bits":.*"ngram_test_bits":' "$dir/1/metrics.jsonl" || fail "metrics lack what came out"
 # other_run FOLDER OPTION...: a short run.
 other_run() {
@@ -33,9 +34,12 @@ other_run half1 --backend cpu-bf16 --threads 1
 other_run half2 --backend cpu-bf16 --threads 2
 cmp -s "$dir/half1/state.safetensors" "$dir/half2/state.safetensors" || fail "cpu-bf16: another state on 2 threads"
 cmp -s "$dir/half1/state.safetensors" "$dir/base/state.safetensors" && fail "cpu-bf16: the state of cpu"
-# The same bits in less memory; parts of a batch with dropout, gone on on another number of threads.
+# The same bits and metrics in less memory, also where blocks run again in some steps alone; parts of a batch with
+# dropout, gone on on another number of threads.
 other_run recompute --recompute
-cmp -s "$dir/recompute/state.safetensors" "$dir/base/state.safetensors" || fail "recompute: another state"
+other_run sometimes --stop 3
+other_run sometimes --recompute
+for folder in recompute sometimes; do same_run base $folder $folder; done
 for folder in whole parts; do
   stop=0
   [ $folder = parts ] && stop=3
@@ -65,6 +69,8 @@ for cache in "" --no-cache; do
   grep -qE "^40 characters in [0-9.]+ s: [0-9]+ a second$" "$dir/err" || fail "$cache: says no speed: $(cat "$dir/err")"
 done
 cmp "$dir/cache" "$dir/cache--no-cache" || fail "writes something else without a cache"
+check_full generate
+check_full evaluate --text "$text"
 again evaluate --log-probabilities "$dir/log_p"
 cmp <(grep -E "^(this model|Kneser)" "$dir/1.out") <(grep -E "^(this model|Kneser)" "$dir/out") ||
   fail "evaluates differently"
@@ -145,6 +151,11 @@ refused "rebalance: expected 0 without shards, got 3" --rebalance 3
 refused "rebalance: expected 0 with recompute" --rebalance 3 --shards 2 --recompute
 refused "accumulate: expected a divisor of batch = 4, got 3" --accumulate 3
 refused "decayed: " --decayed biases
+refused "prompt: expected UTF-8" --prompt $'a\xff'
+refused "nowhere/log_p: cannot create" --log-probabilities "$dir/nowhere/log_p"
+[ ! -e "$dir/refused/state.safetensors" ] || fail "steps before what is refused"
+run --run "$dir/asked" --log-probabilities "$dir/asked.txt" --stop 1 || fail "asked: $(cat "$dir/err")"
+[ ! -e "$dir/asked.txt" ] || fail "an empty file of log-probabilities"
 refused "text: expected one of data and text, got both" --data "$dir/words"
 refused "blocks: Value 1099511627776 not in range" --blocks 1099511627776
 refused "more memory than there is" --dim 1048576 --hidden 1048576

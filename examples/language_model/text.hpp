@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <gatefold/data/split.hpp>
 #include <gatefold/data/text_reader.hpp>
+#include <gatefold/data/utf8.hpp>
 #include <gatefold/data/vocabulary.hpp>
 #include <optional>
 #include <span>
@@ -43,6 +44,16 @@ struct Text {
 };
 
 inline Unit unit(const Options& o) { return o.unit == "word" ? Unit::word : Unit::character; }
+
+/// Whether bytes are UTF-8, as texts are.
+inline bool is_text(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const std::size_t length = gatefold::data::first_code_point(bytes).length;
+    if (length == 0) return false;
+    bytes.remove_prefix(length);
+  }
+  return true;
+}
 
 /// The tokens of one line, its end among them, or of the beginning of one.
 inline void append(std::string_view line, const Vocabulary& vocabulary, std::vector<TokenId>& ids, bool ends = true) {

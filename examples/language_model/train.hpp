@@ -53,12 +53,15 @@ void train(const Options& o, const training::Role& role, const Make& make) {
   // Everything that may be wrong is wrong before the first step.
   const Text text = read_text(o);
   const training::Folder folder = folder_of(o);
-  if (role.reports) folder.begin(o.fresh);
+  if (role.reports) {
+    expect_writable(o.log_probabilities);
+    folder.begin(o.fresh);
+  }
   role.any(false);  // until the folder is there
   Metrics metrics(folder.metrics());
   std::unique_ptr<Model> model = make(o, text.vocabulary.size());
   if (std::filesystem::exists(folder.state())) {
-    load(*model, folder.state(), text);
+    load(*model, folder.state(), text, o);
     metrics.reread(model->steps());
   }
   const auto parameters = static_cast<long long>(model->parameters());
@@ -71,13 +74,12 @@ void train(const Options& o, const training::Role& role, const Make& make) {
   training::write_shards(folder, model->shards());
   if (!ended || !role.reports) return;
   if (!role.alone) model = make_model(o, text.vocabulary.size());
-  load(*model, folder.best(), text);
+  load(*model, folder.best(), text, o);
   report(*model, o, text, &metrics, folder);
   training::write_page(folder, describe(o, text), metrics);
   std::printf("\nit goes on:\n");
   say(*model, o, text.vocabulary);
-  std::printf("\nin %s: state.safetensors, best.safetensors, metrics.jsonl, bits.svg, routing.svg, report.html\n",
-              o.run.c_str());
+  std::printf("\nin %s: %s\n", o.run.c_str(), folder.files().c_str());
 }
 
 }  // namespace language

@@ -79,6 +79,12 @@ inline void limit_memory() {
   setrlimit(RLIMIT_DATA, &limit);
 }
 
+/// @throws std::runtime_error where what was printed has not all been written: to a full disk, say
+inline void expect_printed() {
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+    throw std::runtime_error("standard output: cannot write all of it");
+}
+
 /// Parse, and run the body of main.
 inline int run(const char* program, CLI::App& app, int argc, char** argv, const std::function<void()>& body) {
   const auto refuse = [program](std::string reason, int code) {
@@ -87,10 +93,13 @@ inline int run(const char* program, CLI::App& app, int argc, char** argv, const 
     return code;
   };
   try {
-    app.parse(argc, argv);
-    body();
-  } catch (const CLI::Success& help) {
-    return app.exit(help);
+    try {
+      app.parse(argc, argv);
+      body();
+    } catch (const CLI::Success& help) {
+      app.exit(help);
+    }
+    expect_printed();
   } catch (const CLI::ParseError& error) {
     return refuse(error.what(), 2);
   } catch (const gatefold::Error& error) {

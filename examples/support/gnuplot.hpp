@@ -73,6 +73,18 @@ inline std::string table(const char* name, const std::vector<std::vector<double>
   return text + "EOD\n";
 }
 
+/// A map of colours, row by row from the top, where multiplot stands. gnuplot wants two rows and two columns: what is
+/// alone is there twice, the second out of range.
+inline std::string map(std::vector<std::vector<double>> rows) {
+  const auto end = [](std::size_t count) { return number(static_cast<double>(count) - 0.5); };
+  const std::string ranges =
+      "set xrange [-0.5:" + end(rows[0].size()) + "]\nset yrange [" + end(rows.size()) + ":-0.5]\n";
+  for (auto& row : rows)
+    if (row.size() == 1) row.push_back(row[0]);
+  if (rows.size() == 1) rows.push_back(rows[0]);
+  return table("$map", rows) + ranges + "plot $map matrix with image pixels notitle\n";
+}
+
 /// Run a script whose picture becomes one SVG of width x height pixels. Without gnuplot, say so once and go on.
 /// @throws gatefold::FileError when the picture cannot be written; a file that was there is untouched then
 inline void draw(const std::filesystem::path& svg, double width, double height, const std::string& body) {

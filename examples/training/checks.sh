@@ -47,6 +47,33 @@ check_page() {
     fail "no two pictures in the page"
 }
 
+# The last line of a run names the files that are there, no others.
+check_files() {
+  local named
+  named=$(sed -nE '$s/^in .*: //p' "$dir/out" | tr -d ' ' | tr , '\n' | sort)
+  [ -n "$named" ] && [ "$named" = "$(ls "$dir/$1" | sort)" ] || fail "$1: names the files $named"
+}
+# Pictures of few points: of one validation, of one step that is told, of one expert; gnuplot has nothing to say.
+check_few() {
+  local experts steps
+  for experts in 1 2; do
+    for steps in 1 2; do
+      run --run "$dir/few" --fresh --steps $steps --warmup 0 --experts $experts --k 1 ||
+        fail "few: $(cat "$dir/err")"
+      [ ! -s "$dir/err" ] || fail "$experts experts, $steps steps: says $(cat "$dir/err")"
+      check_files few
+    done
+  done
+}
+# Where the output cannot be written: exit code 1, and one line that says so.
+check_full() {
+  [ -e /dev/full ] || return
+  "$program" "$@" --run "$dir/1" >/dev/full 2>"$dir/err"
+  local code=$?
+  [ $code -eq 1 ] && [ "$(grep -c "^$(basename "$program"): standard output: cannot write" "$dir/err")" -eq 1 ] ||
+    fail "a full disk: $*: exit code $code: $(cat "$dir/err")"
+}
+
 # Killed at random moments, or stopped, and gone on: the bytes of run 1, and what it says from the line of report on.
 # What goes on takes its options from the run, and any number of threads.
 check_resume() {
@@ -116,7 +143,10 @@ check_refused() {
   refused "dropout: Value 1 not in range" --dropout 1
   refused "seed: Value -1 is no whole number" --seed -1
   refused "steps: Value 99999999999999999999 not in range" --steps 99999999999999999999
-  refused "metadata: lr: the run has 0.01, got 0.02" --run "$dir/1" --lr 0.02
+  refused "metadata: lr: the run has 0.01, got 0.02 \(--fresh begins another\)$" --run "$dir/1" --lr 0.02
+  refused "metadata: lr: the run has 0.01, got 0.02$" evaluate --run "$dir/1" --lr 0.02
+  run --run "$dir/forgot" --stop 25 && rm "$dir/forgot/metrics.jsonl"
+  refused "forgot/metrics.jsonl: cannot open" --run "$dir/forgot"
   refused "best.safetensors: cannot open" evaluate
   mkdir "$dir/cut" && head -c 1000 "$dir/1/state.safetensors" >"$dir/cut/state.safetensors"
   refused "cut/state.safetensors" --run "$dir/cut"

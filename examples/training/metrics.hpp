@@ -38,8 +38,11 @@ class Metrics {
   explicit Metrics(std::filesystem::path path) : path_(std::move(path)) {}
 
   /// Take those of a run again, as far as it is.
+  /// @throws FileError without them: nobody knows then which step was the best
   void reread(Index steps) {
     std::ifstream file(path_);
+    if (!file)
+      throw gatefold::FileError(path_.string() + ": cannot open, and the run needs it (--fresh begins another)");
     for (std::string line; std::getline(file, line);) {
       Json json = Json::parse(line, nullptr, false);
       if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer())

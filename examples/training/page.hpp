@@ -8,6 +8,7 @@
 #include <gatefold/io/replacement.hpp>
 #include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "../support/gnuplot.hpp"
@@ -47,20 +48,14 @@ inline std::string lines_of(const std::vector<Json>& routed, const char* name, c
 
 /// A map of one layer: the share of the picks that each expert has, against steps.
 inline std::string load_of(const std::vector<Json>& routed, std::size_t layer) {
-  const std::size_t experts = routed.front()["layers"][layer]["load"].size();
-  std::string script = "$map << EOD\n";
-  for (std::size_t e = 0; e < experts; ++e) {
-    for (const Json& line : routed) {
-      const auto load = line["layers"][layer]["load"].get<std::vector<double>>();
-      double all = 0;
-      for (const double picks : load) all += picks;
-      script += gnuplot::number(100 * load[e] / all) + ' ';
-    }
-    script += '\n';
+  std::vector<std::vector<double>> rows(routed.front()["layers"][layer]["load"].size());
+  for (const Json& line : routed) {
+    const auto load = line["layers"][layer]["load"].get<std::vector<double>>();
+    double all = 0;
+    for (const double picks : load) all += picks;
+    for (std::size_t e = 0; e < rows.size(); ++e) rows[e].push_back(100 * load[e] / all);
   }
-  return script + "EOD\nset xrange [-0.5:" + gnuplot::number(static_cast<double>(routed.size()) - 0.5) +
-         "]\nset yrange [" + gnuplot::number(static_cast<double>(experts) - 0.5) +
-         ":-0.5]\nplot $map matrix with image pixels\n";
+  return gnuplot::map(std::move(rows));
 }
 
 /// Left who is picked, a map for each layer from top to bottom, right how decided and how settled each layer is.
@@ -99,7 +94,7 @@ inline std::string routing_script(const std::vector<Json>& routed, double width,
   script += "set palette defined (0 '#9ecae1', 0.5 '#2b7bba', 1 '#e08a1e')\nset cbrange [0:" +
             gnuplot::number(std::max(1.0, static_cast<double>(layers) - 1)) +
             "]\nset xtics auto nomirror out scale 0.5\nset key bottom left horizontal samplen 1.5\nset xrange "
-            "[*:*]\nset grid ytics lc rgb '#e6e6e6'\nunset ylabel\nunset xlabel\n" +
+            "[0:*]\nset grid ytics lc rgb '#e6e6e6'\nunset ylabel\nunset xlabel\n" +
             gnuplot::place(left, 1 - 20 / width, (middle + 30) / height, top / height) +
             lines_of(routed, "entropy",
                      "Entropy of the probabilities, in nats (even: " +

@@ -27,6 +27,13 @@ struct Folder {
   std::filesystem::path shards() const { return path / "shards.jsonl"; }
   std::filesystem::path shards_picture() const { return path / "shards.svg"; }
 
+  /// The names of those that are there.
+  std::string files() const {
+    std::string names;
+    for (const auto& file : {state(), best(), metrics(), picture(), routing(), page(), shards(), shards_picture()})
+      if (std::filesystem::exists(file)) names += (names.empty() ? "" : ", ") + file.filename().string();
+    return names;
+  }
   /// Make it, and where a run begins afresh, forget the one before.
   void begin(bool fresh) const {
     std::error_code error;
@@ -34,7 +41,7 @@ struct Folder {
     if (error || !std::filesystem::is_directory(path))
       throw gatefold::FileError(path.string() + ": cannot make this folder" + (error ? ": " + error.message() : ""));
     if (fresh)
-      for (const auto& file : {state(), best(), metrics(), shards(), shards_picture()})
+      for (const auto& file : {state(), best(), metrics(), picture(), routing(), page(), shards(), shards_picture()})
         std::filesystem::remove(file, error);
   }
 };
@@ -77,6 +84,12 @@ Metadata describe(const char* program, const char* data, std::uint64_t hash, con
   return metadata;
 }
 
+/// What else training may do with a run that does not fit.
+template <class Options>
+const char* or_afresh(const Options& o) {
+  return o.command == "train" ? " (--fresh begins another)" : "";
+}
+
 /// Take the options of a run from its checkpoint.
 /// @param given  whether the user gave the option of this name: then it must be the run's
 template <class Options, class Given>
@@ -90,19 +103,19 @@ void adopt(const std::filesystem::path& file, Options& o, const Given& given) {
         };
         if (found == metadata.end()) fail("is not there: no checkpoint of this program");
         if (given(name) && found->second != to_text(value))
-          fail("the run has " + found->second + ", got " + to_text(value) + " (--fresh begins another)");
+          fail("the run has " + found->second + ", got " + to_text(value) + or_afresh(o));
         if (!from_text(found->second, value)) fail("no value: " + found->second);
       },
       o);
 }
 
 /// @throws FileError unless a checkpoint is of the data with this hash
-inline void expect_same(const std::filesystem::path& file, const char* data, std::uint64_t hash) {
+template <class Options>
+void expect_same(const std::filesystem::path& file, const char* data, std::uint64_t hash, const Options& o) {
   const Metadata metadata = gatefold::io::read_metadata(file);
   const auto found = metadata.find(data);
   if (found == metadata.end() || found->second != to_text(hash))
-    throw gatefold::FileError(file.string() + ": metadata: " + data +
-                              ": not what the run learns from (--fresh begins another)");
+    throw gatefold::FileError(file.string() + ": metadata: " + data + ": not what the run learns from" + or_afresh(o));
 }
 
 }  // namespace training

@@ -6,6 +6,7 @@
 #include <gatefold/io/replacement.hpp>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "../support/gnuplot.hpp"
@@ -45,14 +46,9 @@ inline std::string slots_of(const std::vector<nlohmann::ordered_json>& shards, s
     rows.push_back(line["slots"][layer].get<std::vector<double>>());
     for (const double n : rows.back()) all += n;
   }
-  std::string script = "$map << EOD\n";
-  for (const auto& row : rows) {
-    for (const double n : row) script += gnuplot::number(all > 0 ? 100 * n / all : 0) + ' ';
-    script += '\n';
-  }
-  return script + "EOD\nset xrange [-0.5:" + gnuplot::number(static_cast<double>(rows[0].size()) - 0.5) +
-         "]\nset yrange [" + gnuplot::number(static_cast<double>(rows.size()) - 0.5) +
-         ":-0.5]\nplot $map matrix with image pixels notitle\n";
+  for (auto& row : rows)
+    for (double& n : row) n = all > 0 ? 100 * n / all : 0;
+  return gnuplot::map(std::move(rows));
 }
 
 /// Left the time of the shards, right who had which slots, a map for each layer.

@@ -66,11 +66,10 @@ inline double accuracy(Model& model, const Set& set) {
                         [](Index, ReadPixels x, Labels, Pixels& y) { std::copy_n(x.data(), x.size(), y.data()); });
 }
 
-/// Clean on all images of a set; corrupted and attacked on its first ones.
+/// Clean on all images of a set; corrupted and attacked on its first `test_images`, which it has.
 inline Outcome evaluate(Model& model, const Options& o, const Set& set) {
   using gatefold::Noise, gatefold::Pgd, gatefold::Random, gatefold::Seed;
   gatefold::Cpu::Context ctx(o.threads);
-  const Index count = std::min(o.test_images, set.count());
   Outcome found;
   found.clean = accuracy(model, set);
   for (std::size_t kind = 0; kind < kKinds; ++kind)
@@ -78,12 +77,12 @@ inline Outcome evaluate(Model& model, const Options& o, const Set& set) {
       const gatefold::Corrupt corrupt{kCorruptions[kind].kind, severity, kSide, kSide};
       const Seed stream = Seed{0}.fork(kind).fork(static_cast<std::uint64_t>(severity));
       found.corrupted[kind][static_cast<std::size_t>(severity - 1)] =
-          accuracy_after(model, set, count, [&](Index first, ReadPixels x, Labels, Pixels& y) {
+          accuracy_after(model, set, o.test_images, [&](Index first, ReadPixels x, Labels, Pixels& y) {
             corrupt(ctx, x, Random{stream, static_cast<std::uint64_t>(first)}, y);
           });
     }
   const auto attacked = [&](const Pgd& attack, bool anywhere) {
-    return accuracy_after(model, set, count, [&](Index first, ReadPixels x, Labels labels, Pixels& y) {
+    return accuracy_after(model, set, o.test_images, [&](Index first, ReadPixels x, Labels labels, Pixels& y) {
       const Noise start = anywhere ? Noise{Random{Seed{1}, static_cast<std::uint64_t>(first)}} : Noise{};
       model.attack(attack, start, x, labels, y);
     });

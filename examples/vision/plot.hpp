@@ -43,11 +43,13 @@ inline void draw(const Metrics& metrics, const Outcome& of_model, const Outcome&
     severities.back().push_back(linear);
   }
   script += gnuplot::table("$corrupted", severities) + gnuplot::place(0.07, 0.45, 0.16, 0.95) +
-            "set xlabel 'step'\nset ylabel 'training loss'\nset y2tics\nset y2range [0:1]\nset yrange [0:*]\n" +
+            "set xrange [0:*]\nset xlabel 'step'\nset ylabel 'training loss'\nset y2tics\nset y2range [0:1]\nset "
+            "yrange [0:*]\n" +
             "plot $loss with lines lc rgb '#89bedc' title 'training loss', $valid axes x1y2 with linespoints pt 7 ps " +
             "0.5 lw 2 lc rgb '#1f5fa8' title 'accuracy on validation'\nunset y2tics\n" +
             gnuplot::place(0.56, 0.98, 0.16, 0.95) +
-            "set xlabel 'severity (0: clean)'\nset ylabel 'accuracy in %'\nset yrange [0:100]\nset xtics 1\nplot ";
+            "set xrange [*:*]\nset xlabel 'severity (0: clean)'\nset ylabel 'accuracy in %'\nset yrange [0:100]\nset "
+            "xtics 1\nplot ";
   for (std::size_t kind = 0; kind < kKinds; ++kind)
     script += "$corrupted using 1:" + std::to_string(kind + 2) + " with linespoints pt 7 ps 0.5 lw 2 title '" +
               kCorruptions[kind].name + "', ";

@@ -53,7 +53,7 @@ inline void evaluate_run(const Options& o) {
   const Images images = read_images(o);
   const auto model = make_model(o);
   const training::Folder folder = folder_of(o);
-  load(*model, folder.best(), images);
+  load(*model, folder.best(), images, o);
   report(*model, o, images, nullptr, folder);
 }
 

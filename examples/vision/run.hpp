@@ -11,8 +11,8 @@ namespace images {
 inline training::Folder folder_of(const Options& o) { return {o.run, "accuracy.svg"}; }
 
 /// @throws FileError unless a checkpoint is of these images
-inline void load(Model& model, const std::filesystem::path& file, const Images& images) {
-  training::expect_same(file, "images", images.hash());
+inline void load(Model& model, const std::filesystem::path& file, const Images& images, const Options& o) {
+  training::expect_same(file, "images", images.hash(), o);
   model.load(file);
 }
 

@@ -17,6 +17,7 @@ END
 
 check_threads
 check_page 1
+check_few
 for key in test_accuracy fgsm_accuracy pgd_accuracy corrupted_accuracy mean_corruption_error gaussian_noise \
   occlusion; do
   grep -q "\"$key\":" "$dir/1/metrics.jsonl" || fail "metrics lack $key"
@@ -48,6 +49,7 @@ check_signals
 cmp <(sed -n '/^accuracy/,/^mean/p' "$dir/1.out") <(sed -n '/^accuracy/,/^mean/p' "$dir/out") ||
   fail "evaluates differently"
 
+check_full evaluate "${data[@]}" "${end[@]}"
 check_refused
 refused_json "--patch: 5 not in" '{"patch": 5}'
 refused "mu: expected update = heavy-ball, whose it is, got plain" --update plain --mu 0.5
@@ -55,7 +57,10 @@ refused "tau: expected router = similarity, whose it is, got soft" --router soft
 refused "update: expected plain or heavy-ball of this router, soft, got robust" --router soft --update robust
 refused "depth: expected an even number, got 3" --depth 3
 refused "train-images: expected batch = 32 to 260, what valid-images leaves, got 300" --train-images 300
-refused "train-images: .*got -5" --valid-images 325
+refused "valid-images: expected at most 288, which leaves a batch of the 320 training images there are, got 325" \
+  --valid-images 325
+refused "batch: expected at most 320, the training images there are, got 321" --batch 321
+refused "test-images: expected at most 60, the test images there are, got 61" --test-images 61
 refused "nowhere/train-images.*neither" --data "$dir/nowhere"
 mkdir "$dir/less" && make_half "$dir/less/train" 310 && make_half "$dir/less/t10k" 60
 refused "metadata: images: not what the run learns from" --run "$dir/1" --data "$dir/less"

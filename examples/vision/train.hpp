@@ -46,7 +46,7 @@ inline void train(const Options& o) {
   Metrics metrics(folder.metrics());
   const auto model = make_model(o);
   if (std::filesystem::exists(folder.state())) {
-    load(*model, folder.state(), images);
+    load(*model, folder.state(), images, o);
     metrics.reread(model->steps());
   }
   std::printf("%lld images to learn from; %lld parameters; step %lld of %lld\n",
@@ -54,11 +54,10 @@ inline void train(const Options& o) {
               static_cast<long long>(model->steps()), static_cast<long long>(o.steps));
   std::fflush(stdout);
   if (!take_steps(*model, o, images, folder, metrics)) return;
-  load(*model, folder.best(), images);
+  load(*model, folder.best(), images, o);
   report(*model, o, images, &metrics, folder);
   training::write_page(folder, training::describe("vision", "images", images.hash(), o), metrics);
-  std::printf("\nin %s: state.safetensors, best.safetensors, metrics.jsonl, accuracy.svg, routing.svg, report.html\n",
-              o.run.c_str());
+  std::printf("\nin %s: %s\n", o.run.c_str(), folder.files().c_str());
 }
 
 }  // namespace images

@@ -76,7 +76,7 @@ TEST_CASE("a path means the parts of an index beside it, or that index") {
 TEST_CASE("parts that lack a tensor, are cut, or are not there are refused with their names") {
   const Parts parts;
   parts.index(R"("a": "m-1.safetensors")");
-  CHECK(parts.said() == parts.in("m-1.safetensors") + ": offset 8: tensor \"b\": missing");
+  CHECK(parts.said() == parts.in("m-1.safetensors") + ": tensor \"b\": missing");
   parts.index(R"("a": "m-1.safetensors", "b": "m-1.safetensors")");
   CHECK(parts.said() == parts.in("m.safetensors.index.json") + ": tensor \"b\": index: expected in " +
                             parts.in("m-1.safetensors") + ", which has none");

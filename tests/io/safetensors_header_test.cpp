@@ -150,7 +150,7 @@ TEST_CASE("types, shapes, places and the end of the file fit each other, whoever
   CHECK(one("F32", "[1]", "[0,4]", 3) == "offset 65: truncated: tensor \"a\": ends at 66");
   CHECK(one("F32", "[1]", "[0,4]", 5) == "offset 66: expected the end of the file, found more bytes");
   CHECK(one("F32", "[1]", "[4,8]", 8) == "offset 8: tensor \"a\": data_offsets: expected to begin at 0, got 4 (gap)");
-  CHECK(one("F32", "[1]", "[4,0]", 4) == "offset 8: tensor \"a\": data_offsets: expected 4 bytes, got [4, 0]");
+  CHECK(one("F32", "[1]", "[4,0]", 4) == "offset 8: tensor \"a\": data_offsets: expected begin <= end, got [4, 0]");
   CHECK(one("F32", "[1]", "[0,4,4]", 4) == "offset 8: tensor \"a\": data_offsets: expected 4 bytes, got 3 numbers");
   CHECK(one("F32", "[1]", "[]", 4) == "offset 8: tensor \"a\": data_offsets: expected 4 bytes, got 0 numbers");
   CHECK(one("F32", "[2]", "[0,4]", 4) == "offset 8: tensor \"a\": data_offsets: expected 8 bytes, got [0, 4]");

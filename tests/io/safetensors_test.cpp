@@ -285,7 +285,7 @@ TEST_CASE("wrong headers") {
   check(R"({"__metadata__":[],)" + kPairA + "," + kPairB + "}", "__metadata__: expected an object");
   check(R"({"__metadata__":{"k":1},)" + kPairA + "," + kPairB + "}", R"(__metadata__: "k": expected a string)");
 
-  check_message(message("{" + kPairA + "}", kPairData.substr(0, 8)), temp.file(), R"(tensor "b": missing)");
+  CHECK(message("{" + kPairA + "}", kPairData.substr(0, 8)) == temp.file().string() + R"(: tensor "b": missing)");
   check("{" + kPairA + "}", "expected the end of the file, found more bytes");
   check("{" + kPairA + "," + kPairB + R"(,"c":{}})", R"(tensor "c": unexpected)");
   check(R"({"\u001b[31m":{}})", R"(tensor "\u001b[31m": unexpected)");
@@ -317,8 +317,8 @@ TEST_CASE("wrong headers") {
     return R"({"a":{)" + f32 + two + R"("data_offsets":)" + offsets + "}," + kPairB + "}";
   };
   check(at("[0,4]"), R"(tensor "a": data_offsets: expected 8 bytes, got [0, 4])");
-  check(at("[8,0]"), "data_offsets: expected 8 bytes, got [8, 0]");
-  check(at("[18446744073709551612,4]"), "data_offsets: expected 8 bytes, got [18446744073709551612, 4]");
+  check(at("[8,0]"), "data_offsets: expected begin <= end, got [8, 0]");
+  check(at("[18446744073709551612,4]"), "data_offsets: expected begin <= end, got [18446744073709551612, 4]");
   check(at("[8]"), "data_offsets: expected 8 bytes, got 1 numbers");
   check(at("[-8,0]"), "data_offsets: expected an array of non-negative integers");
   check(at("[4,12]"), R"(tensor "a": data_offsets: expected to begin at 0, got 4 (gap))");

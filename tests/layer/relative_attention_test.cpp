@@ -505,6 +505,12 @@ TEST_CASE("RelativeAttention: a later item changes no bit of an earlier one; no 
 
 TEST_CASE("RelativeAttention: options and shapes that do not fit say so before anything is written") {
   Cpu::Context ctx(1);
+  for (const Index heads : {Index(0), Index(3)})
+    CHECK(message_of([&] {
+            (void)RelativeAttention{.model_dim = 4, .heads = heads, .window = 2}.init<float, Cpu>(ctx, {});
+          }) == "RelativeAttention: heads: expected a divisor of model_dim = 4, got " + std::to_string(heads));
+  CHECK(message_of([&] { (void)RelativeAttention{.window = 2}.init<float, Cpu>(ctx, {}); }) ==
+        "RelativeAttention: model_dim: expected at least 1, got 0");
   CHECK(message_of([&] { (void)RelativeAttention{.model_dim = 4}.init<float, Cpu>(ctx, {}); }) ==
         "RelativeAttention: window: expected at least 1, got 0");
   CHECK(message_of([&] {
@@ -520,11 +526,12 @@ TEST_CASE("RelativeAttention: options and shapes that do not fit say so before a
     return text;
   };
   CHECK(message([](auto& p) { p.extra.length = 4; }) ==
-        "Attention.forward: sequence.length: expected a divisor of the number of items 10, got 4");
+        "RelativeAttention.forward: sequence.length: expected a divisor of the number of items 10, got 4");
   const std::vector<float> nine(9, 1), ten(10, 1);
-  CHECK(message([&](auto& p) { p.extra.valid = nine; }) == "Attention.forward: sequence.valid: expected [10], got [9]");
+  CHECK(message([&](auto& p) { p.extra.valid = nine; }) ==
+        "RelativeAttention.forward: sequence.valid: expected [10], got [9]");
   CHECK(message([](auto& p) { p.params.branch.key.resize(6, 5); }) ==
-        "Attention: params.key: expected [6, 6], got [6, 5]");
+        "RelativeAttention: params.key: expected [6, 6], got [6, 5]");
   const Tensor<float, 2, Cpu> e(4, 3);
   CHECK(message([&](auto& p) { p.extra.relative = e; }) ==
         "RelativeAttention: extra.relative: expected [3, 3], got [4, 3]");

@@ -96,6 +96,32 @@ double step(R& run, const std::vector<Part>& parts, Index draw = -1) {
   return run.step(parts.back().ids, parts.back().next, extra(parts.size() - 1));
 }
 
+/// run.grads, by central differences of value().
+template <class R, class F>
+void check_gradient(R& run, const F& value) {
+  const auto gradient = values(run.grads);
+  std::vector<double*> at;
+  for_each_tensor(
+      [&](const Name&, auto& t) {
+        for (Index i = 0; i < t.size(); ++i) at.push_back(t.data() + i);
+      },
+      run.params);
+  const double largest = *std::max_element(gradient.begin(), gradient.end());
+  int wrong = 0, moved = 0;
+  for (std::size_t i = 0; i < at.size(); i += 3) {
+    const double before = *at[i], h = 1e-5;
+    *at[i] = before + h;
+    const double up = value();
+    *at[i] = before - h;
+    const double down = value();
+    *at[i] = before;
+    moved += gradient[i] != 0;
+    wrong += std::abs((up - down) / (2 * h) - gradient[i]) > 1e-6 * std::abs(gradient[i]) + 1e-9 * largest;
+  }
+  CHECK(moved > 40);
+  CHECK(wrong == 0);
+}
+
 }  // namespace
 
 TEST_CASE("equation (2): the loss and the gradient of parts are the means over targets that count") {
@@ -180,27 +206,21 @@ TEST_CASE("gradients of parts with dropout, by central differences of the loss t
   const auto parts = parts_of({4, 7, 3});
   auto run = trainer<double>(ctx, optim::AdamW{.lr = 0});
   step(run, parts, 2);
-  const auto gradient = values(run.grads);
-  std::vector<double*> at;
-  for_each_tensor(
-      [&](const Name&, auto& t) {
-        for (Index i = 0; i < t.size(); ++i) at.push_back(t.data() + i);
-      },
-      run.params);
-  const double largest = *std::max_element(gradient.begin(), gradient.end());
-  int wrong = 0, moved = 0;
-  for (std::size_t i = 0; i < at.size(); i += 3) {
-    const double before = *at[i], h = 1e-5;
-    *at[i] = before + h;
-    const double up = step(run, parts, 2);
-    *at[i] = before - h;
-    const double down = step(run, parts, 2);
-    *at[i] = before;
-    moved += gradient[i] != 0;
-    wrong += std::abs((up - down) / (2 * h) - gradient[i]) > 1e-6 * std::abs(gradient[i]) + 1e-9 * largest;
-  }
-  CHECK(moved > 40);
-  CHECK(wrong == 0);
+  check_gradient(run, [&] { return step(run, parts, 2); });
+}
+
+TEST_CASE("a gradient without a step: accumulate leaves it, and nothing of it is left after forget") {
+  Cpu::Context ctx(1);
+  const auto parts = parts_of({14, 6});
+  auto run = trainer<double>(ctx), expected = trainer<double>(ctx);
+  const auto value = [&] { return run.evaluate(parts[0].ids, parts[0].next); };
+  CHECK(run.accumulate(parts[0].ids, parts[0].next) == value());
+  check_gradient(run, value);
+  run.forget();
+  CHECK(run.waiting() == 0);
+  CHECK(step(run, {parts[1]}) == step(expected, {parts[1]}));
+  CHECK(same_bits(values(run.params), values(expected.params)));
+  CHECK(run.state.step == 1);
 }
 
 TEST_CASE("a part without a target that counts, or without items, adds nothing, wherever it stands") {
@@ -223,6 +243,8 @@ TEST_CASE("a part without a target that counts, or without items, adds nothing, 
   CHECK(run.accumulate(empty.ids, empty.next) == 0);
   CHECK(run.step(empty.ids, empty.next) == 0);
   CHECK(run.state.step == 1);
+  CHECK(run.step(none.ids, none.next) == 0);
+  CHECK(run.state.step == 2);
 }
 
 TEST_CASE("the bits do not depend on the threads") {

@@ -184,7 +184,7 @@ Data read_entries(const std::filesystem::path& path, bool only, const std::vecto
   if (const auto missing = std::find(found.begin(), found.end(), false); missing != found.end()) {
     const std::string name = in_quotes<Json>(list[static_cast<std::size_t>(missing - found.begin())].name);
     if (from.files.size() != 1) throw FileError(path.string() + ": tensor " + name + ": missing");
-    from.files.front().file.fail(8, "tensor " + name + ": missing");
+    from.files.front().file.fail("tensor " + name + ": missing");
   }
 
   Data data;

@@ -224,7 +224,8 @@ class HeaderReader {
     if (elements_ * bits % 8 != 0)
       refuse("shape: expected whole bytes, got " + std::to_string(elements_ * bits) + " bits");
     const std::uint64_t bytes = elements_ * bits / 8, begin = tensor_.begin, end = tensor_.end;
-    if (offsets_ != 2 || begin > end || end - begin != bytes) {
+    if (offsets_ == 2 && begin > end) refuse("data_offsets: expected begin <= end, got " + shape_text({begin, end}));
+    if (offsets_ != 2 || end - begin != bytes) {
       refuse("data_offsets: expected " + std::to_string(bytes) + " bytes, got " +
              (offsets_ == 2 ? shape_text({begin, end}) : std::to_string(offsets_) + " numbers"));
     }

@@ -15,6 +15,23 @@
 
 namespace gatefold {
 
+namespace attending {
+
+/// What attentions of any kind ask of their options and projections, in the name of the one that asks.
+inline void expect_heads(const char* where, Index model_dim, Index heads) {
+  expect(model_dim >= 1, where, "model_dim", "at least 1", model_dim);
+  expect(heads >= 1 && model_dim % heads == 0, where, "heads", Joined{"a divisor of model_dim = ", model_dim}, heads);
+}
+template <class P>
+void expect_projections(const char* where, const P& p, Index model_dim) {
+  expect_shape(where, "params.query", p.query, {model_dim, model_dim});
+  expect_shape(where, "params.key", p.key, {model_dim, model_dim});
+  expect_shape(where, "params.value", p.value, {model_dim, model_dim});
+  expect_shape(where, "params.output", p.output, {model_dim, model_dim});
+}
+
+}  // namespace attending
+
 /// Multi-head self-attention, as a branch.
 ///
 ///     A_h = softmax(Q_h K_hᵀ / √(D/H)) over the keys allowed,   u = concat_h(A_h V_h) O                  (1)
@@ -78,10 +95,7 @@ struct Attention {
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const Sequence<T, B>& extra) const {
     expect_options();
-    expect_shape("Attention", "params.query", p.query, {model_dim, model_dim});
-    expect_shape("Attention", "params.key", p.key, {model_dim, model_dim});
-    expect_shape("Attention", "params.value", p.value, {model_dim, model_dim});
-    expect_shape("Attention", "params.output", p.output, {model_dim, model_dim});
+    attending::expect_projections("Attention", p, model_dim);
     extra.validate("Attention.forward", items);
   }
 
@@ -150,11 +164,7 @@ struct Attention {
 
  private:
   double scale() const { return 1 / std::sqrt(static_cast<double>(model_dim / heads)); }
-  void expect_options() const {
-    expect(model_dim >= 1, "Attention", "model_dim", "at least 1", model_dim);
-    expect(heads >= 1 && model_dim % heads == 0, "Attention", "heads", Joined{"a divisor of model_dim = ", model_dim},
-           heads);
-  }
+  void expect_options() const { attending::expect_heads("Attention", model_dim, heads); }
   template <class T, class B>
   attending::Form<T, B> form(const Saved<T, B>& saved, View<const T, 1, B> valid) const {
     return {.length = saved.length, .heads = heads, .scale = scale(), .causal = causal, .valid = valid};

@@ -248,6 +248,7 @@ struct RelativeAttention {
   Attention projections() const { return {.model_dim = model_dim, .heads = heads}; }
   attending::Window span(Index length, Index past, Index width) const { return {length, past, width, itself}; }
   void expect_options() const {
+    attending::expect_heads("RelativeAttention", model_dim, heads);
     expect(window >= 1, "RelativeAttention", "window", "at least 1", window);
     expect(0 <= dropout && dropout < 1, "RelativeAttention", "dropout", "0 <= dropout < 1", dropout);
   }
@@ -271,8 +272,8 @@ struct RelativeAttention {
   template <class T, class B>
   void validate_call(const Params<T, B>& p, Index items, const Extra<T, B>& extra, bool wide) const {
     expect_options();
-    const Sequence<T, B> sequence{extra.length, extra.valid};
-    projections().validate(p, items, sequence);
+    attending::expect_projections("RelativeAttention", p, model_dim);
+    Sequence<T, B>{extra.length, extra.valid}.validate("RelativeAttention.forward", items);
     if (extra.relative.data())
       expect_shape("RelativeAttention", "extra.relative", extra.relative, {window, model_dim / heads});
     const Index count = sequences(items, extra);

@@ -84,6 +84,8 @@ class Trainer {
 
   /// One step on a batch and the parts that wait. Returns the loss (2) before the step, without auxiliary losses (see
   /// `auxiliary`). A batch of no items adds nothing: where no part waits it is no step, returns 0 and changes nothing.
+  /// A batch whose targets are all ignored is a step all the same: its loss is 0, its gradient that of the auxiliary
+  /// losses, and the optimizer counts it.
   double step(Items x, Target target, const Extra& extra = {}) {
     const auto here = ctx_.here();
     if (!expect_batch("Trainer.step", x, target) && waiting_.parts == 0) return 0;
@@ -119,7 +121,7 @@ class Trainer {
     waiting_.losses += weight * value;
     return value;
   }
-  /// Drop the parts that wait.
+  /// Drop the parts that wait: of a gradient without a step, after `accumulate`, this is the end.
   void forget() { waiting_ = {}; }
   /// How many parts wait for the next step.
   Index waiting() const { return waiting_.parts; }
@@ -207,7 +209,10 @@ class Trainer {
   Layer layer_;
 
  public:
-  Params params, grads;
+  Params params;
+  /// The gradient of the last step, which the optimizer may have clipped or reduced in place; after `accumulate`, that
+  /// of the parts that wait: of one part, ∇L as it is; of more, Σ_i n_i ∇L_i / n of the last one.
+  Params grads;
   decltype(std::declval<const OptimizerT&>().begin(std::declval<C&>(), std::declval<const Params&>())) state;
   gatefold::Saved<Layer, T, B> saved;
   Seed seed;
