@@ -93,10 +93,11 @@ class Mpi {
     for (const Outgoing& message : outgoing) expect_other(message.rank, "outgoing");
     for (const Incoming& message : incoming) expect_other(message.rank, "incoming");
     if (failed_) throw DeviceError(sentence_);
-    expect_finished();
+    expect(!begun_, "Mpi.begin", "exchange", "the one before finished", "one under way");
     or_fail(*this, [&] {
       look_for_failures();  // before anything is received from a rank that has let go of what it sent
       transfers_.begin(outgoing, incoming);
+      begun_ = true;
       if (progress_) progress_->start();
     });
   }
@@ -112,6 +113,7 @@ class Mpi {
         });
         if (!moved) throw_late();
       }
+      begun_ = false;
       look_for_failures();
     });
   }
@@ -168,10 +170,6 @@ class Mpi {
   std::unique_lock<std::mutex> pause_progress() {
     return progress_ ? progress_->pause() : std::unique_lock<std::mutex>{};
   }
-  void expect_finished() {
-    const auto alone = pause_progress();
-    expect(transfers_.complete(), "Mpi.begin", "exchange", "the one before finished", "one under way");
-  }
   void expect_other(int rank, const char* list) const {
     expect(rank >= 0 && rank < size_ && rank != rank_, "Mpi.exchange", list,
            Joined{"another rank below ", size_, " than ", rank_}, rank);
@@ -205,6 +203,7 @@ class Mpi {
   bool started_;
   MPI_Comm comm_;
   int rank_ = 0, size_ = 1;
+  bool begun_ = false;    // an exchange, whose messages may have arrived, but which is not finished
   bool failed_ = false;   // here or there
   std::string sentence_;  // why
   bool settled_ = true;   // nothing under way writes into memory of callers
