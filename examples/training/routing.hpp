@@ -32,13 +32,13 @@ std::vector<Routing> routing(C& ctx, const S& saved, Index k) {
   return all;
 }
 
-/// Of all items, where what mixtures did with more of them comes in.
+/// Of all items, where what mixtures did with more of them comes in: nothing, where there were none.
 inline void join(std::vector<Routing>& all, const std::vector<Routing>& more) {
   if (all.empty()) all.resize(more.size());
-  for (std::size_t l = 0; l < all.size(); ++l) {
+  for (std::size_t l = 0; l < more.size(); ++l) {
     Routing& layer = all[l];
     const auto before = static_cast<double>(layer.picks.size()), now = static_cast<double>(more[l].picks.size());
-    layer.entropy = (before * layer.entropy + now * more[l].entropy) / (before + now);
+    if (now > 0) layer.entropy = (before * layer.entropy + now * more[l].entropy) / (before + now);
     layer.load.resize(more[l].load.size());
     for (std::size_t e = 0; e < layer.load.size(); ++e) layer.load[e] += more[l].load[e];
     layer.picks.insert(layer.picks.end(), more[l].picks.begin(), more[l].picks.end());
