@@ -152,7 +152,7 @@ elif [[ -n $only ]]; then
   stage test
 else
   if [[ -n $full ]]; then
-    install_packages debootstrap
+    install_packages debootstrap gcovr python3-venv
     all=("$unity" -DGATEFOLD_SLOW_TESTS=ON -DGATEFOLD_TEST_PROJECT=ON -DGATEFOLD_TEST_FOLDERS=
       -DGATEFOLD_TESTS_LEFT_OUT=)
     test=("${all[@]}" "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -march=native" -DCMAKE_VERIFY_INTERFACE_HEADER_SETS=ON
