@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "support/messages.hpp"
+#include "support/pass.hpp"
 #include "support/processes.hpp"
 
 using namespace gatefold;
@@ -104,6 +105,9 @@ TEST_CASE("Hierarchical: in two halves too every message arrives") {
         const auto outgoing = mail.outgoing();
         const auto incoming = mail.incoming();
         nodes.begin(outgoing, incoming);
+        if (node == 2)  // else it is the world's
+          wrong += support::message_of([&] { nodes.begin(outgoing, incoming); }) !=
+                   "Hierarchical.begin: exchange: expected the one before finished, got one under way";
         nodes.finish();
         wrong += !mail.right();
       }

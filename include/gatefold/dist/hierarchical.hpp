@@ -52,13 +52,17 @@ class Hierarchical {
     cross(incoming);
   }
   /// In two halves, as `world` where it is taken as it is; else all of it is in the second one.
+  /// @throws as exchange, and ArgumentError if another exchange has not finished
   void begin(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) requires StartingWorld<W> {
     if (one_level()) return world_.begin(outgoing, incoming);
+    expect(!begun_, "Hierarchical.begin", "exchange", "the one before finished", "one under way");
+    begun_ = true;
     begun_out_ = outgoing;
     begun_in_ = incoming;
   }
   void finish() requires StartingWorld<W> {
     if (one_level()) return world_.finish();
+    begun_ = false;
     exchange(begun_out_, begun_in_);
   }
 
@@ -226,6 +230,7 @@ class Hierarchical {
 
   W& world_;
   const int node_;
+  bool begun_ = false;  // an exchange, which is not finished
   std::span<const Outgoing> begun_out_{};
   std::span<const Incoming> begun_in_{};
   std::vector<Outgoing> outgoing_{};
