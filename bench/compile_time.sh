@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Seconds of the processor to compile the program of the README and the networks of examples/language_model, all six and
-# one of them, header-only and with gatefold::kernels, the library of these itself, and the slowest of the largest test
+# Seconds of the processor to compile the program of the README and the networks of examples/language_model, all seven
+# and one of them, header-only and with gatefold::kernels, the library of these itself, and the slowest of the largest test
 # files built in build/test.
 # usage: bash bench/compile_time.sh OUTPUT.json
 set -euo pipefail
@@ -11,11 +11,13 @@ one_network=$(mktemp --suffix .cpp)
 file="" rows=""
 trap 'rm -f "$object" "$object.d" "$one_network"' EXIT
 cat >"$one_network" <<'END'
+#include <gatefold/gatefold.hpp>
+
 #include "language_model/network.hpp"
 
 std::unique_ptr<language::Model> language::make_model(const Options& o, Index vocabulary) {
   const update::HeavyBall rule{.mu = o.mu, .gamma = o.gamma};
-  return std::make_unique<Network<update::HeavyBall, OneProcess>>(o, vocabulary, rule, OneProcess{});
+  return std::make_unique<Network<Cpu, update::HeavyBall, OneProcess>>(o, vocabulary, rule, OneProcess{});
 }
 END
 
