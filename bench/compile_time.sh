@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Seconds of the processor to compile the program of the README and the networks of examples/language_model, all seven
-# and one of them, header-only and with gatefold::kernels, the library of these itself, and the slowest of the largest test
-# files built in build/test.
+# Seconds of the processor to compile the program of the README, a small language model and the networks of
+# examples/language_model, all seven and one of them, header-only and with gatefold::kernels, the library of these
+# itself, and the slowest of the largest test files built in build/test.
 # usage: bash bench/compile_time.sh OUTPUT.json
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 tests=$root/build/test
 object=$(mktemp --suffix .o)
-one_network=$(mktemp --suffix .cpp)
+one_network=$(mktemp --suffix .cpp) small_model=$(mktemp --suffix .cpp)
 file="" rows=""
-trap 'rm -f "$object" "$object.d" "$one_network"' EXIT
+trap 'rm -f "$object" "$object.d" "$one_network" "$small_model"' EXIT
 cat >"$one_network" <<'END'
 #include <gatefold/gatefold.hpp>
 
@@ -18,6 +18,28 @@ cat >"$one_network" <<'END'
 std::unique_ptr<language::Model> language::make_model(const Options& o, Index vocabulary) {
   const update::HeavyBall rule{.mu = o.mu, .gamma = o.gamma};
   return std::make_unique<Network<Cpu, update::HeavyBall, OneProcess>>(o, vocabulary, rule, OneProcess{});
+}
+END
+cat >"$small_model" <<'END'
+#include <gatefold/gatefold.hpp>
+#include <gatefold/io.hpp>
+#include <vector>
+using namespace gatefold;
+
+int main() {
+  Cpu::Context ctx;
+  const LanguageSizes s{.vocabulary = 90, .model_dim = 64, .heads = 4, .window = 32, .depth = 2};
+  const SoftmaxTopK gate{.scores = {.experts = 8}, .selection = {.k = 2}};
+  Trainer trainer{ctx, switch_model(s, update::HeavyBall{.mu = 0.7}, Mixture{gate, Mlp<Gelu>{64, 128}}), s.loss(),
+                  optim::Clipped{optim::AdamW{.lr = 3e-3}, 1.0}, Seed{1}};
+  const std::vector<Index> ids(64, 1), next(64, 2);
+  const auto extra = extra_of<decltype(trainer)::Extra>(Segment<float, Cpu>{.length = 32});
+  trainer.step(ids, next, extra);
+  Tensor<float, 2, Cpu> y(64, 64), z(1, 90);
+  trainer.infer(ids, y, extra);
+  trainer.loss.logits(ctx, trainer.params.loss, trainer.model(), std::as_const(y).view().rows(63, 1), z.view());
+  save_checkpoint("state.safetensors", trainer);
+  load_checkpoint("state.safetensors", trainer);
 }
 END
 
@@ -32,6 +54,7 @@ add() {  # NAME COMMAND...
 }
 kernels=("-DGATEFOLD_KERNELS=\" $set \"")
 programs=("quickstart $root/examples/quickstart.cpp"
+          "small_language_model $small_model"
           "language_model/networks $root/examples/language_model/networks.cpp"
           "language_model/one_network $one_network")
 for program in "${programs[@]}"; do
