@@ -1,19 +1,12 @@
 #pragma once
 
-#include <cstddef>
 #include <gatefold/policies.hpp>
-#include <type_traits>
-#include <vector>
+
+#include "../training/host.hpp"
 
 namespace fashion {
 
-/// The values of a view on the host.
-template <class C, class V>
-auto to_host(C& ctx, const V& view) {
-  std::vector<std::remove_cvref_t<decltype(*view.data())>> values(static_cast<std::size_t>(view.size()));
-  C::Backend::to_host(ctx, view.size(), view.data(), values.data());
-  return values;
-}
+using training::to_host;
 
 /// Images and labels on a backend.
 template <class B>

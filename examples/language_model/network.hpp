@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "../training/host.hpp"
 #include "../training/place.hpp"
 #include "model.hpp"
 
@@ -65,32 +66,6 @@ typename B::Context context(int threads) {
   }
 }
 
-/// Numbers of the host, there and where a backend computes.
-template <class T, class B>
-class Mirrored {
- public:
-  /// What the host has, to be read by the backend until the next call.
-  View<const T, 1, B> here(typename B::Context& ctx, const std::vector<T>& from) {
-    const Index count = static_cast<Index>(from.size());
-    if constexpr (B::is_host) return {from.data(), count};
-    here_.resize(count);
-    B::from_host(ctx, count, from.data(), here_.data());
-    return here_;
-  }
-  /// What the backend has, to be read by the host until the next call.
-  std::span<const T> there(typename B::Context& ctx, View<const T, 2, B> from) {
-    const auto count = static_cast<std::size_t>(from.size());
-    if constexpr (B::is_host) return {from.data(), count};
-    there_.resize(count);
-    B::to_host(ctx, from.size(), from.data(), there_.data());
-    return there_;
-  }
-
- private:
-  Tensor<T, 1, B> here_{};
-  std::vector<T> there_{};
-};
-
 /// @tparam B  Cpu, CpuBf16, Cuda or CudaBf16
 template <class B, class RuleT, class PlaceT>
 class Network final : public Model {
@@ -110,7 +85,7 @@ class Network final : public Model {
 
   double step(const Ids& x, const Ids& next) override {
     const Index count = static_cast<Index>(x.size()) / o_.accumulate;
-    const auto ids = ids_.here(ctx_, x), labels = labels_.here(ctx_, next);
+    const auto ids = here(x, ids_), labels = here(next, labels_);
     const dist::Range mine = items_of(count);
     const auto part = [&](Index i, auto&& run) {
       const auto draw = static_cast<std::uint64_t>(steps() * o_.accumulate + i);
@@ -149,7 +124,7 @@ class Network final : public Model {
       const dist::Range mine = items_of(std::ssize(some));
       y_.resize(mine.count, o_.dim);
       shown_.begin(ctx_, trainer_.model(), mine.count, carry);
-      shown_.forward(ctx_, trainer_.model(), ids_.here(ctx_, some).rows(mine.first, mine.count), carry, y_, saved,
+      shown_.forward(ctx_, trainer_.model(), here(some, ids_).rows(mine.first, mine.count), carry, y_, saved,
                      extra({.length = o_.length}));
       training::join(all, training::routing(ctx_, saved, o_.k));
     }
@@ -166,7 +141,7 @@ class Network final : public Model {
     z_.resize(count, vocabulary_);
     PlaceT::inner(trainer_.loss)
         .logits(ctx_, trainer_.params.loss, trainer_.model(), std::as_const(y_).view().rows(first, count), z_.view());
-    return z_there_.there(ctx_, z_);
+    return logits_ = training::to_host(ctx_, z_);
   }
 
   void save(const std::filesystem::path& path, const io::Metadata& metadata) override {
@@ -181,6 +156,12 @@ class Network final : public Model {
   using Layer = std::remove_cvref_t<decltype(std::declval<Trained&>().layer())>;
 
   static auto extra(const Segment<float, B>& segment) { return extra_of<typename Trained::Extra>(segment); }
+  /// Ids where the backend reads them, until `to` gets others.
+  View<const Index, 1, B> here(const Ids& from, Tensor<Index, 1, B>& to) {
+    to.resize(std::ssize(from));
+    B::from_host(ctx_, to.size(), from.data(), to.data());
+    return to;
+  }
   /// Of so many items, whole sequences.
   dist::Range items_of(Index count) const {
     const dist::Range sequences = place_.part_of(count / o_.length);
@@ -189,8 +170,7 @@ class Network final : public Model {
   /// y of the rows `mine`.
   void infer(const Ids& x, const dist::Range& mine, const Segment<float, B>& segment) {
     y_.resize(static_cast<Index>(x.size()), o_.dim);
-    trainer_.infer(ids_.here(ctx_, x).rows(mine.first, mine.count), y_.view().rows(mine.first, mine.count),
-                   extra(segment));
+    trainer_.infer(here(x, ids_).rows(mine.first, mine.count), y_.view().rows(mine.first, mine.count), extra(segment));
   }
 
   Options o_;
@@ -202,8 +182,8 @@ class Network final : public Model {
   Index vocabulary_;
   decltype(std::declval<const PlaceT&>().checkpoint()) checkpoint_;
   Tensor<float, 2, B> y_{}, z_{};  // [N, D] what was read gives; [count, V]
-  Mirrored<Index, B> ids_{}, labels_{};
-  Mirrored<float, B> z_there_{};
+  std::vector<float> logits_{};    // z on the host
+  Tensor<Index, 1, B> ids_{}, labels_{};
 };
 
 }  // namespace language

@@ -4,6 +4,8 @@
 #include <gatefold/policies.hpp>
 #include <vector>
 
+#include "host.hpp"
+
 namespace training {
 
 using gatefold::Index;
@@ -23,10 +25,9 @@ std::vector<Routing> routing(C& ctx, const S& saved, Index k) {
   gatefold::for_each_mixture(saved, [&](const auto& mixture) {
     if constexpr (requires { mixture.plan.item_slots; }) {
       if (mixture.plan.items() <= 0) return;  // of an evaluation that the rule did not make
-      const auto picks = gatefold::metric::picks(ctx, mixture.plan, k);
       all.push_back({gatefold::metric::entropy(ctx, mixture.gate.probabilities.view()),
-                     gatefold::metric::load(ctx, mixture.plan).counts, std::vector<Index>(std::size_t(picks.size()))});
-      C::Backend::to_host(ctx, picks.size(), picks.data(), all.back().picks.data());
+                     gatefold::metric::load(ctx, mixture.plan).counts,
+                     to_host(ctx, gatefold::metric::picks(ctx, mixture.plan, k))});
     }
   });
   return all;

@@ -322,8 +322,8 @@ class Trainer<lookup::NoTrainer<A...>, void, void, void, void> {
   GATEFOLD_REQUIRE(
       sizeof...(A) == 0,
       "gatefold: a Trainer is made of these, in this order: Trainer{ctx, model, loss, optimizer, Seed{1}}, ctx a "
-      "context "
-      "with a name, and Element<double>{} after the seed where it computes in double; see README.md#your-own-data");
+      "context with a name, and Element<double>{} after the seed where it computes in double; see "
+      "README.md#your-own-data");
 
  public:
   explicit Trainer(const A&...) {}
