@@ -37,6 +37,62 @@ struct Misspelt {
   }
 };
 
+/// One misspelt member of each family, and of nested types, and what it is called.
+namespace odd {
+
+struct Rule {
+  template <class T, class B>
+  struct Carry {
+    update::Pass pas;
+  };
+  static constexpr int evaluation = 2;
+  Rule withModelDim(Index) const { return {}; }
+};
+struct Scores {
+  void forward_row() const {}
+};
+struct Mixing {
+  template <class T, class B>
+  struct Saved {
+    void choice() const {}
+  };
+  void rows_backwards() const {}
+};
+struct Selection {
+  template <class T, class B>
+  struct Params {
+    void adept() {}
+  };
+  static constexpr bool complete_pick = true;
+};
+struct Gate {
+  template <class T, class B>
+  struct Extra {
+    void with_valit() const {}
+  };
+  Scores scores{};
+  Mixing mixing{};
+  Selection selection{};
+  void infers() const {}
+};
+struct Expert {
+  void weighted_backwards() const {}
+};
+struct Branch {
+  template <class T, class B>
+  struct Saved {
+    void mixture() const {}
+  };
+  Gate gate{};
+  Expert expert{};
+};
+struct Layer {
+  Rule rule{};
+  Branch branch{};
+};
+
+}  // namespace odd
+
 Names names_of(const std::vector<check::NamedHooks>& hooks, const std::string& part) {
   for (const auto& of : hooks)
     if (of.part == part) return of.names;
@@ -48,8 +104,11 @@ Names names_of(const std::vector<check::NamedHooks>& hooks, const std::string& p
 TEST_CASE("hooks_of: what a layer and the parts within it name") {
   const Residual layer{update::HeavyBall{},
                        Mixture{WithAuxiliary<SoftmaxTopK, GShard>{}, Experts<Mlp<Gelu>, Linear>{}}};
-  const auto hooks = check::hooks_of(layer);
-  CHECK(names_of(hooks, "rule") == Names{"Carry", "begin", "validate", "advance", "advance_backward"});
+  const auto hooks = check::hooks_of<Cpu>(layer);
+  CHECK(names_of(hooks, "rule") == Names{"Carry", "begin", "validate", "advance", "advance_backward", "Carry.pass"});
+  CHECK(names_of(hooks, "") == Names{"Params", "Saved", "Carry", "Extra", "ExtraGrad", "begin", "validate", "infer",
+                                     "Saved.mixtures", "Carry.pass", "Extra.without_auxiliary", "Extra.WithoutTrace",
+                                     "Extra.with_trace", "ExtraGrad.set_trace"});
   CHECK(names_of(hooks, "branch.gate.scores") ==
         Names{"Params", "validate", "forward_rows", "items_adjoint_is_optional", "experts", "with_model_dim"});
   CHECK(names_of(hooks, "branch.gate.selection") ==
@@ -58,23 +117,53 @@ TEST_CASE("hooks_of: what a layer and the parts within it name") {
   CHECK(names_of(hooks, "branch.expert.kinds.1") == Names{"Params", "validate", "weighted_backward"});
 
   const Block block{Residual{update::TimeVarying{}, PreNorm{LayerNorm{}, Attention{}}}, layer};
-  const auto of_block = check::hooks_of(block);
-  CHECK(names_of(of_block, "attention.rule.schedule") == check::hooks_of(update::TimeVarying{}.schedule)[0].names);
+  const auto of_block = check::hooks_of<Cpu>(block);
+  CHECK(names_of(of_block, "attention.rule.schedule") == check::hooks_of<Cpu>(update::TimeVarying{}.schedule)[0].names);
   CHECK(names_of(of_block, "attention.branch.norm") == Names{"Params", "Saved", "validate", "infer", "with_model_dim"});
+}
+
+TEST_CASE("compare_hooks: misspelt members of every family, also of nested types") {
+  const auto sentences = check::compare_hooks(check::hooks_of<Cpu>(odd::Layer{}),
+                                              {{"rule", {"Carry", "evaluations", "with_model_dim", "Carry.pass"}},
+                                               {"branch", {"Saved", "Saved.mixtures"}},
+                                               {"branch.gate", {"Extra", "infer", "Extra.with_valid"}},
+                                               {"branch.gate.scores", {"forward_rows"}},
+                                               {"branch.gate.mixing", {"Saved", "rows_backward", "Saved.choices"}},
+                                               {"branch.gate.selection", {"Params", "complete_picks", "Params.adapt"}},
+                                               {"branch.expert", {"weighted_backward"}}});
+  const Names missing{"rule evaluations",
+                      "rule with_model_dim",
+                      "rule Carry.pass",
+                      "branch Saved.mixtures",
+                      "branch.gate infer",
+                      "branch.gate Extra.with_valid",
+                      "branch.gate.scores forward_rows",
+                      "branch.gate.mixing rows_backward",
+                      "branch.gate.mixing Saved.choices",
+                      "branch.gate.selection complete_picks",
+                      "branch.gate.selection Params.adapt",
+                      "branch.expert weighted_backward"};
+  REQUIRE(sentences.size() == missing.size());
+  for (std::size_t i = 0; i < missing.size(); ++i) {
+    const std::size_t space = missing[i].find(' ');
+    CHECK(sentences[i] == missing[i].substr(0, space) + " has no " + missing[i].substr(space + 1) +
+                              ", which was expected: is it misspelt?");
+  }
 }
 
 TEST_CASE("conformance names a misspelt member, and one that was not expected") {
   const Residual layer{Misspelt{}, OneExpert{Linear{.model_dim = 3}}};
   CHECK(check::conformance<Cpu>(layer));
   const auto report = check::conformance<Cpu>(
-      layer, {.hooks = {{"rule", {"Carry", "begin", "validate", "advance", "advance_backward"}}}});
+      layer, {.hooks = {{"rule", {"Carry", "begin", "validate", "advance", "advance_backward", "Carry.pass"}}}});
   CHECK_FALSE(report);
   CHECK(report.sentences == Names{"rule has no validate, which was expected: is it misspelt?",
                                   "rule has no advance, which was expected: is it misspelt?",
                                   "rule has no advance_backward, which was expected: is it misspelt?"});
-  CHECK(report.str().find("\n  rule: Carry, begin\n") != std::string::npos);
+  CHECK(report.str().find("\n  rule: Carry, begin, Carry.pass\n") != std::string::npos);
 
-  const auto unaware = check::compare_hooks(check::hooks_of(layer), {{"rule", {"begin"}}});
-  CHECK(unaware == Names{"rule has Carry, which was not expected"});
-  CHECK(check::compare_hooks(check::hooks_of(layer), {{"branch.norm", {}}}) == Names{"there is no part branch.norm"});
+  const auto unaware = check::compare_hooks(check::hooks_of<Cpu>(layer), {{"rule", {"begin"}}});
+  CHECK(unaware == Names{"rule has Carry, which was not expected", "rule has Carry.pass, which was not expected"});
+  CHECK(check::compare_hooks(check::hooks_of<Cpu>(layer), {{"branch.norm", {}}}) ==
+        Names{"there is no part branch.norm"});
 }

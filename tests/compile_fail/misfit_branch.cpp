@@ -1,5 +1,7 @@
 // expect: gatefold: validate of a branch must be callable as validate\(params, items, extra\) const; see docs/extending\.md#optional-members
 // expect: gatefold: infer of a branch must be callable as infer\(ctx, params, x, u, extra, step\) const; see docs/extending\.md#optional-members
+// expect: gatefold: forward_overlapping of a branch must be callable as forward_overlapping\(ctx, params, x, u, saved, extra, step, work\) const; see docs/extending\.md#optional-members
+// expect: gatefold: backward_overlapping of a branch must be callable as backward_overlapping\(ctx, params, x, saved, du, dx, grads, extra, dextra, work\) const; see docs/extending\.md#optional-members
 // Members that are named and cannot be called as their family asks.
 #include <gatefold/gatefold.hpp>
 
@@ -26,6 +28,8 @@ struct Odd {
 #ifdef GATEFOLD_FAIL
   void validate() const {}
   void infer() const {}
+  void forward_overlapping(auto&&, auto&&) const {}
+  void backward_overlapping(auto&&...) {}
 #endif
 };
 

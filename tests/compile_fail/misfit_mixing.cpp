@@ -1,6 +1,6 @@
 // expect: gatefold: validate of a mixing must be callable as validate\(params, items, extra\) const; see docs/extending\.md#optional-members
-// expect: gatefold: rows of a mixing must be callable as rows\(z, q\) const; see docs/extending\.md#optional-members
-// expect: gatefold: rows_backward of a mixing must be callable as rows_backward\(q, dq, dz\) const; see docs/extending\.md#optional-members
+// expect: gatefold: rows of a mixing must be callable as rows\(z, q\) const, which returns f\(lanes, n\); see docs/extending\.md#optional-members
+// expect: gatefold: rows_backward of a mixing must be callable as rows_backward\(q, dq, dz\) const, which returns f\(lanes, n\); see docs/extending\.md#optional-members
 // Members that are named and cannot be called as their family asks.
 #include <gatefold/gatefold.hpp>
 

@@ -1,7 +1,11 @@
 // expect: gatefold: validate of an optimizer must be callable as validate\(\) const; see docs/extending\.md#optional-members
-// expect: gatefold: measure of an optimizer must be callable as measure\(ctx, grads\) const; see docs/extending\.md#optional-members
+// expect: gatefold: measure of an optimizer must be callable as measure\(ctx, grads\) const, whose result has a const double\* total; see docs/extending\.md#optional-members
+// expect: gatefold: reduce of an optimizer must be callable as reduce\(ctx, grads\) const; see docs/extending\.md#optional-members
+// expect: gatefold: counters of a State must be callable as static counters\(f, state\); see docs/extending\.md#optional-members
 // Members that are named and cannot be called as their family asks.
 #include <gatefold/gatefold.hpp>
+
+#include "gatefold/train/checkpoint.hpp"
 
 using namespace gatefold;
 
@@ -12,9 +16,26 @@ struct Odd : optim::Sgd {
 #endif
 };
 
+struct OnShards : optim::Sgd {
+#ifdef GATEFOLD_FAIL
+  void reduce() const {}
+#endif
+};
+template <class Pack>
+struct OddState {
+  Index step = 0;
+  static void each(auto&&, auto&...) {}
+#ifdef GATEFOLD_FAIL
+  void counters() const {}
+#endif
+};
+
 int main() {
   Cpu::Context ctx;
   Trainer trainer{ctx, Linear{.model_dim = 2}, MeanSquaredError{}, Odd{}, Seed{1}};
   const Tensor<float, 2, Cpu> x(1, 2);
   trainer.step(x, x);
+  optim::reduce_gradients(OnShards{}, ctx, trainer.grads);
+  OddState<int> state;
+  checkpoint::for_each_counter([](const Name&, Index) {}, Name{}, state);
 }

@@ -6,7 +6,7 @@ using namespace gatefold;
 
 struct Odd : update::HeavyBall {
 #ifdef GATEFOLD_FAIL
-  int evaluations = 1;
+  static const int evaluations;  // no number that a compiler knows
 #endif
 };
 

@@ -6,12 +6,13 @@
 // Whole gates: in place of scores, mixing, selection and auxiliary losses.
 namespace gatefold::rows {
 
-GATEFOLD_ROW(hash_gate, (HashGate{.k = 2}), .hooks = "validate experts with_experts")
-GATEFOLD_ROW(soft_moe, (SoftMoe{.slots = s.slots}), .hooks = "validate experts with_model_dim with_experts",
-             .meets = Meets::sequence)
+GATEFOLD_ROW(hash_gate, (HashGate{.k = 2}), .hooks = "validate experts with_experts Plan.slot_weights")
+GATEFOLD_ROW(soft_moe, (SoftMoe{.slots = s.slots}),
+             .hooks = "validate experts with_model_dim with_experts Extra.with_valid", .meets = Meets::sequence)
 
 GATEFOLD_ROW(soft_moe_of_reference,
              (SoftMoe{.slots = 3, .norm = UnitNorm::clamped, .epsilon = 1e-12, .unit_dispatch = true}),
-             .hooks = "validate experts with_model_dim with_experts", .meets = Meets::sequence, .once = true)
+             .hooks = "validate experts with_model_dim with_experts Extra.with_valid", .meets = Meets::sequence,
+             .once = true)
 
 }  // namespace gatefold::rows

@@ -7,24 +7,31 @@
 #include "descriptors/extras.hpp"
 #include "descriptors/shards.hpp"
 #include "gatefold/check/gradient.hpp"
+#include "gatefold/check/hooks.hpp"
 
 /// What is checked where two policies meet. The compositions are made from the rows: see cover.sh.
 namespace gatefold::rows {
 
-/// The optional members that a policy names, its nested types apart, are those of its row: one that is misspelt shows.
-template <class Row>
-void check_hooks(const Row& row) {
-  using Policy = std::remove_cvref_t<decltype(row.make(tiny))>;
+/// The optional members that a policy and its nested types name are those of its row: one that is misspelt shows. What
+/// nested types there are, gradients tell; a layer's Carry and Extra are those of its parts.
+template <class Policy>
+void check_hooks(const Facts& facts, const std::string& of_parts = "") {
   std::string found;
-  for_each_hook<Policy>([&](const std::string& name) {
-    if (name[0] >= 'a') found += (found.empty() ? "" : " ") + name;
-  });
-  CHECK(found == row.facts.hooks);
+  for (const std::string& name : check::steps::names_of<Cpu, Policy>()) {
+    const std::string type = name.substr(0, name.find('.'));
+    const bool own = type == name ? name[0] >= 'a' : of_parts.find(type) == std::string::npos;
+    if (own) found += (found.empty() ? "" : " ") + name;
+  }
+  CHECK(found == facts.hooks);
+}
+template <class... Row>
+void check_hooks_of(const Row&... row) {
+  (check_hooks<std::remove_cvref_t<decltype(row.make(tiny))>>(row.facts), ...);
 }
 template <class C>
 void check_hooks_of_all(const C& c) {
-  check_hooks(c.scores), check_hooks(c.mixing), check_hooks(c.selection), check_hooks(c.auxiliary);
-  check_hooks(c.rule), check_hooks(c.expert);
+  check_hooks_of(c.scores, c.mixing, c.selection, c.auxiliary, c.rule, c.expert);
+  check_hooks<std::remove_cvref_t<decltype(c.make(tiny))>>(c.layer.facts, "Params Carry Extra ExtraGrad");
 }
 
 /// Gradients of the layer's input, parameters and carry, in double.

@@ -24,7 +24,7 @@ struct Facts {
   /// Rows and families that cannot be in one composition with this one, and why: "load gshard: takes no picks by item".
   const char* cannot_meet = "";
   const char* zero = "";   // gradients that are zero by design, by the end of their name: "carry.p"
-  const char* hooks = "";  // optional members that the policy names (policy/named.hpp): "begin validate infer"
+  const char* hooks = "";  // optional members that it and its nested types name (check/hooks.hpp): "begin Extra.at"
   Meets meets = Meets::itself;
   bool once = false;      // an option of another row: in one composition with some of each family, instead of with all
   double moved = 0;       // how far the gradient check moves parameters, where those of all experts begin alike

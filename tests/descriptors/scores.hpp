@@ -12,8 +12,9 @@ GATEFOLD_ROW(cosine_scores, (CosineScores{.dim = s.hidden, .temperature = 0.5}),
 GATEFOLD_ROW(fixed_scores, (Fixed<LinearScores>{}), .hooks = "validate experts with_model_dim with_experts")
 GATEFOLD_ROW(patch_scores, (PatchScores{.length = s.tokens, .initial = Initial::normal(1)}),
              .hooks = "validate forward_rows items_adjoint_is_optional experts with_model_dim")
-GATEFOLD_ROW(jitter, (Jitter<LinearScores>{.epsilon = 0.2}), .hooks = "validate experts with_model_dim with_experts")
+GATEFOLD_ROW(jitter, (Jitter<LinearScores>{.epsilon = 0.2}),
+             .hooks = "validate experts with_model_dim with_experts Extra.at")
 GATEFOLD_ROW(jitter_of_gaussian, (Jitter<LinearScores, GaussianNoise>{.epsilon = 0.2}),
-             .hooks = "validate experts with_model_dim with_experts", .once = true)
+             .hooks = "validate experts with_model_dim with_experts Extra.at", .once = true)
 
 }  // namespace gatefold::rows

@@ -9,35 +9,36 @@ GATEFOLD_ROW(top_k, (TopK{}), .cannot_meet = "load: shows no noise",
              .hooks = "validate_options rows rows_backward complete_picks items_adjoint_is_optional")
 GATEFOLD_ROW(dense, (Dense{}), .cannot_meet = "load: shows no noise")
 GATEFOLD_ROW(noisy_top_1, (NoisyTop1<>{.scale = 3}), .cannot_meet = "load: shows no noise",
-             .hooks = "validate_options rows complete_picks items_adjoint_is_optional")
+             .hooks = "validate_options rows complete_picks items_adjoint_is_optional Extra.at")
 GATEFOLD_ROW(noisy_top_k, (NoisyTopK<>{.k = 2, .initial = Initial::normal(0.3)}),
-             .hooks = "validate validate_options noisy shows_noise experts with_model_dim")
+             .hooks = "validate validate_options noisy shows_noise experts with_model_dim Extra.at")
 GATEFOLD_ROW(capacity, (Capacity<TopK>{.selection = {.k = 2}, .factor = 0.7, .multiple_of = 1, .group = s.sequence}),
              .cannot_meet = "load: shows no noise",
              .hooks = "validate validate_options noisy shows_noise with_model_dim with_experts",
              .meets = Meets::sequence)
 GATEFOLD_ROW(expert_choice, (ExpertChoice{.factor = 1.5}),
              .cannot_meet = "load gshard: the picks of an item do not stand side by side",
-             .hooks = "validate validate_options picks_by_item", .meets = Meets::sequence)
+             .hooks = "validate validate_options picks_by_item Extra.with_valid", .meets = Meets::sequence)
 GATEFOLD_ROW(sigmoid_bias, (SigmoidBias{}), .cannot_meet = "load: shows no noise",
-             .hooks = "validate validate_options experts")
+             .hooks = "validate validate_options experts Params.adapt")
 GATEFOLD_ROW(scheduled_top_k, (ScheduledTopK{}), .cannot_meet = "load: shows no noise",
              .hooks = "validate rows rows_backward complete_picks experts")
 
 GATEFOLD_ROW(top_1, (TopK{.k = 1, .renormalise = false}), .cannot_meet = "load: shows no noise",
              .hooks = "validate_options rows rows_backward complete_picks items_adjoint_is_optional", .once = true)
 GATEFOLD_ROW(gumbel_top_1, (NoisyTop1<GumbelNoise>{.noisy_weight = true}), .cannot_meet = "load: shows no noise",
-             .hooks = "validate_options rows complete_picks items_adjoint_is_optional", .once = true)
+             .hooks = "validate_options rows complete_picks items_adjoint_is_optional Extra.at", .once = true)
 GATEFOLD_ROW(gumbel_top_k, (NoisyTopK<GumbelNoise>{.k = 2, .initial = Initial::normal(0.3)}),
              .cannot_meet = "load: counts on Gaussian noise",
-             .hooks = "validate validate_options noisy shows_noise experts with_model_dim", .once = true)
+             .hooks = "validate validate_options noisy shows_noise experts with_model_dim Extra.at", .once = true)
 GATEFOLD_ROW(noisy_top_k_of_vmoe, (NoisyTopK<>::vmoe()),
-             .hooks = "validate validate_options noisy shows_noise experts with_model_dim", .once = true)
+             .hooks = "validate validate_options noisy shows_noise experts with_model_dim Extra.at", .once = true)
 GATEFOLD_ROW(sigmoid_bias_of_groups, (SigmoidBias{.groups = s.experts, .top_groups = 2}),
-             .cannot_meet = "load: shows no noise", .hooks = "validate validate_options experts", .once = true)
+             .cannot_meet = "load: shows no noise", .hooks = "validate validate_options experts Params.adapt",
+             .once = true)
 GATEFOLD_ROW(capacity_by_priority,
              (Capacity<NoisyTopK<>>{.selection = {.k = 2}, .group = s.sequence, .batch_priority = true}),
-             .hooks = "validate validate_options noisy shows_noise with_model_dim with_experts",
+             .hooks = "validate validate_options noisy shows_noise with_model_dim with_experts Extra.at",
              .meets = Meets::sequence, .once = true)
 
 }  // namespace gatefold::rows

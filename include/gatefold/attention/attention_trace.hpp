@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <type_traits>
 
 #include "gatefold/attention/window.hpp"
@@ -90,7 +91,13 @@ using WithoutTrace = typename decltype(lookup::without_trace<E>())::type;
 template <class E, class Trace>
 E with_trace(const WithoutTrace<E>& rest, const Trace& trace) {
   if constexpr (requires { typename E::WithoutTrace; }) {
-    return E::with_trace(rest, trace);
+    constexpr bool fits = requires {
+      { E::with_trace(rest, trace) } -> std::same_as<E>;
+    };
+    GATEFOLD_REQUIRE(fits,
+                     "gatefold: with_trace of an Extra that has WithoutTrace must be callable as static "
+                     "with_trace(rest, trace), which returns the Extra; see docs/extending.md#optional-members");
+    if constexpr (fits) return E::with_trace(rest, trace);
   } else {
     return rest;
   }

@@ -131,7 +131,7 @@ ConformanceReport conformance(const L& part, const ConformanceOptions& options =
   const auto extra_double = extra_of(Element<double>{}, 0, items);
   const auto extra_float = extra_of(Element<float>{}, 0, items);
 
-  report.hooks = hooks_of(part);
+  report.hooks = hooks_of<B>(part);
   report.sentences = compare_hooks(report.hooks, options.hooks);
 
   typename B::Context of_gradients(1), ctx(1);

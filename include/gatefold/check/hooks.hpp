@@ -7,77 +7,99 @@
 
 #include "gatefold/core/types.hpp"
 #include "gatefold/policy/named.hpp"
+#include "gatefold/policy/nested.hpp"
 
 namespace gatefold::check {
 
 /// The optional members that a part of a layer names: {"branch.gate.scores", {"Params", "validate", "forward_rows"}}.
 struct NamedHooks {
   std::string part;                // where it stands; empty for the layer itself
-  std::vector<std::string> names;  // in the order of policy/named.hpp
+  std::vector<std::string> names;  // in the order of policy/named.hpp, then those of its nested types: "Params.adapt"
 };
 
 namespace steps {
 
-template <class P>
+/// The optional members of a policy, and of its nested types.
+template <class B, class P>
+std::vector<std::string> names_of() {
+  std::vector<std::string> names;
+  for_each_hook<P>([&](const char* name) { names.emplace_back(name); });
+  const auto add = [&](bool named, const char* name) {
+    if (named) names.emplace_back(name);
+  };
+  using Extra = gatefold::Extra<P, double, B>;
+  using Saved = gatefold::Saved<P, double, B>;
+  add(named::adapt<Params<P, double, B>>(), "Params.adapt");
+  add(named::mixtures<Saved>(), "Saved.mixtures");
+  add(named::choices<Saved>(), "Saved.choices");
+  add(named::pass<Carry<P, double, B>>(), "Carry.pass");
+  add(named::at<Extra>(), "Extra.at");
+  add(named::without_auxiliary<Extra>(), "Extra.without_auxiliary");
+  add(named::with_valid<Extra>(), "Extra.with_valid");
+  add(named::WithoutTrace<Extra>(), "Extra.WithoutTrace");
+  add(named::with_trace<Extra>(), "Extra.with_trace");
+  add(named::set_trace<ExtraGrad<P, double, B>>(), "ExtraGrad.set_trace");
+  add(named::slot_weights<Plan<P, double, B>>(), "Plan.slot_weights");
+  return names;
+}
+
+template <class B, class P>
 void find_hooks(const std::string& at, const P& policy, std::vector<NamedHooks>& found);
 
-template <class P>
+template <class B, class P>
 void find_hooks_of_each(const std::string& at, const P& policies, std::vector<NamedHooks>& found) {
   std::apply(
       [&](const auto&... policy) {
         int i = 0;
-        (find_hooks(at + "." + std::to_string(i++), policy, found), ...);
+        (find_hooks<B>(at + "." + std::to_string(i++), policy, found), ...);
       },
       policies);
 }
 
-template <class P>
+template <class B, class P>
 void find_hooks(const std::string& at, const P& policy, std::vector<NamedHooks>& found) {
-  found.push_back({at, {}});
-  for_each_hook<P>([names = &found.back().names](const char* name) { names->emplace_back(name); });
+  found.push_back({at, names_of<B, P>()});
   const auto within = [&](const char* member) { return at.empty() ? std::string(member) : at + "." + member; };
-  if constexpr (requires { policy.rule; }) find_hooks(within("rule"), policy.rule, found);
+  if constexpr (requires { policy.rule; }) find_hooks<B>(within("rule"), policy.rule, found);
   if constexpr (requires {
                   policy.first;
                   policy.rest;
                 }) {
-    find_hooks(within("first"), policy.first, found);
-    find_hooks(within("rest"), policy.rest, found);
+    find_hooks<B>(within("first"), policy.first, found);
+    find_hooks<B>(within("rest"), policy.rest, found);
   }
-  if constexpr (requires { policy.schedule.mu(Index(1)); }) find_hooks(within("schedule"), policy.schedule, found);
-  if constexpr (requires {
-                  policy.norm;
-                  policy.branch;
-                })
-    find_hooks(within("norm"), policy.norm, found);
+  if constexpr (requires { policy.schedule.mu(Index(1)); }) find_hooks<B>(within("schedule"), policy.schedule, found);
+  if constexpr (requires { policy.norm; } && (
+                                                 requires { policy.branch; } || requires { policy.layer; }))
+    find_hooks<B>(within("norm"), policy.norm, found);
   if constexpr (requires {
                   policy.attention;
                   policy.layer;
                 })
-    find_hooks(within("attention"), policy.attention, found);
-  if constexpr (requires { policy.branch; }) find_hooks(within("branch"), policy.branch, found);
-  if constexpr (requires { policy.layer; }) find_hooks(within("layer"), policy.layer, found);
-  if constexpr (requires { policy.gate; }) find_hooks(within("gate"), policy.gate, found);
-  if constexpr (requires { policy.scores; }) find_hooks(within("scores"), policy.scores, found);
-  if constexpr (requires { policy.mixing; }) find_hooks(within("mixing"), policy.mixing, found);
-  if constexpr (requires { policy.selection; }) find_hooks(within("selection"), policy.selection, found);
-  if constexpr (requires { policy.expert; }) find_hooks(within("expert"), policy.expert, found);
-  if constexpr (requires { policy.shared; }) find_hooks(within("shared"), policy.shared, found);
+    find_hooks<B>(within("attention"), policy.attention, found);
+  if constexpr (requires { policy.branch; }) find_hooks<B>(within("branch"), policy.branch, found);
+  if constexpr (requires { policy.layer; }) find_hooks<B>(within("layer"), policy.layer, found);
+  if constexpr (requires { policy.gate; }) find_hooks<B>(within("gate"), policy.gate, found);
+  if constexpr (requires { policy.scores; }) find_hooks<B>(within("scores"), policy.scores, found);
+  if constexpr (requires { policy.mixing; }) find_hooks<B>(within("mixing"), policy.mixing, found);
+  if constexpr (requires { policy.selection; }) find_hooks<B>(within("selection"), policy.selection, found);
+  if constexpr (requires { policy.expert; }) find_hooks<B>(within("expert"), policy.expert, found);
+  if constexpr (requires { policy.shared; }) find_hooks<B>(within("shared"), policy.shared, found);
   if constexpr (requires { std::tuple_size<decltype(policy.auxiliary)>::value; })
-    find_hooks_of_each(within("auxiliary"), policy.auxiliary, found);
+    find_hooks_of_each<B>(within("auxiliary"), policy.auxiliary, found);
   if constexpr (requires { std::tuple_size<decltype(policy.kinds)>::value; })
-    find_hooks_of_each(within("kinds"), policy.kinds, found);
+    find_hooks_of_each<B>(within("kinds"), policy.kinds, found);
   if constexpr (requires { std::tuple_size<decltype(policy.layers)>::value; })
-    find_hooks_of_each(within("layers"), policy.layers, found);
+    find_hooks_of_each<B>(within("layers"), policy.layers, found);
 }
 
 }  // namespace steps
 
 /// What a layer and the policies within it name, from the outside in.
-template <class L>
+template <class B, class L>
 std::vector<NamedHooks> hooks_of(const L& part) {
   std::vector<NamedHooks> found;
-  steps::find_hooks("", part, found);
+  steps::find_hooks<B>("", part, found);
   return found;
 }
 

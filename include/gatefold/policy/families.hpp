@@ -1,17 +1,24 @@
 #pragma once
 
-/// Types of the families above policy/, by name alone: arguments of the members in hooks.hpp.
+#include "gatefold/core/types.hpp"
+
+/// Types of the families above policy/, by name alone: arguments and results of the members in hooks.hpp.
 namespace gatefold {
 
 struct Noise;
 template <class T, class B>
 struct Candidates;
 template <class T, class B>
+struct NoisyRank;
+template <class T, class B>
 struct SparsePlan;
 template <class T, class B>
 struct SlotWeights;
 template <class B>
 struct Groups;
+struct OneLane;
+template <class T>
+struct OneElement;
 namespace backend {
 struct AnyFunctor;
 }
@@ -22,6 +29,24 @@ struct NoStep;
 namespace policy {
 template <class T, class B>
 struct ProbeCall;
-}
+
+/// Functors that members return: of rows, of rows in two halves, of elements.
+template <class F>
+concept OfRows = requires(const F f, const OneLane& lanes, Index n) {
+  f(lanes, n);
+};
+template <class F>
+concept OfRowsInTwo = OfRows<F> && requires(const F f, const OneLane& lanes, Index n) {
+  f.choose(lanes, n);
+  f.weigh(lanes, n);
+};
+template <class F, class T>
+concept OfElements = requires(const F f, const OneElement<T>& at, Index i) {
+  requires requires { f(i); } || requires {
+    f(at, i);
+  };
+};
+
+}  // namespace policy
 
 }  // namespace gatefold

@@ -27,7 +27,10 @@ namespace hook {
 #define GATEFOLD_FLAG(whose, type, member, otherwise, what)                                                        \
   template <class P>                                                                                               \
   constexpr type member() {                                                                                        \
-    if constexpr (requires { requires std::same_as<decltype(&P::member), const type*>; }) {                        \
+    if constexpr (requires {                                                                                       \
+                    requires std::same_as<decltype(&P::member), const type*>;                                      \
+                    typename std::integral_constant<type, P::member>;                                              \
+                  }) {                                                                                             \
       return P::member;                                                                                            \
     } else {                                                                                                       \
       if constexpr (named::member<P>())                                                                            \
@@ -110,11 +113,13 @@ GATEFOLD_MEMBER("an update rule", validate, "validate(params, items, dim, carry)
                 policy.validate(params, count, count, std::as_const(carry)))
 GATEFOLD_MEMBER("an update rule", infer, "infer(ctx, params, x, carry, f, y) const",
                 "forward that keeps nothing; the same bits", policy.infer(ctx, params, in, carry, f, out))
-GATEFOLD_MEMBER("an update rule", advance, "advance(carry, u) const",
-                "an elementwise step: the carry takes u, nothing else happens", policy.advance(carry, some<const T*>()))
-GATEFOLD_MEMBER("an update rule", advance_backward, "advance_backward(dcarry, du, total) const",
+GATEFOLD_MEMBER("an update rule", advance, "advance(carry, u) const, which returns a functor of elements",
+                "an elementwise step: the carry takes u, nothing else happens",
+                { policy.advance(carry, some<const T*>()) } -> policy::OfElements<T>)
+GATEFOLD_MEMBER("an update rule", advance_backward,
+                "advance_backward(dcarry, du, total) const, which returns a functor of elements",
                 "its adjoint: total becomes du and what the carry asks of u",
-                policy.advance_backward(carry, some<const T*>(), some<T*>()))
+                { policy.advance_backward(carry, some<const T*>(), some<T*>()) } -> policy::OfElements<T>)
 GATEFOLD_FLAG("an update rule", int, evaluations, 1, "how often it evaluates the branch")
 
 template <class P, class T, class B>
@@ -160,10 +165,10 @@ namespace mixing {
 
 GATEFOLD_MEMBER("a mixing", validate, "validate(params, items, extra) const",
                 "throws where options or extra inputs do not fit", policy.validate(params, count, extra))
-GATEFOLD_MEMBER("a mixing", rows, "rows(z, q) const", "f(lanes, n) that writes q[n,:], where q may be z itself",
-                policy.rows(in, out))
-GATEFOLD_MEMBER("a mixing", rows_backward, "rows_backward(q, dq, dz) const", "f(lanes, n) that writes dz[n,:]",
-                policy.rows_backward(in, in, out))
+GATEFOLD_MEMBER("a mixing", rows, "rows(z, q) const, which returns f(lanes, n)",
+                "f writes q[n,:], where q may be z itself", { policy.rows(in, out) } -> policy::OfRows)
+GATEFOLD_MEMBER("a mixing", rows_backward, "rows_backward(q, dq, dz) const, which returns f(lanes, n)",
+                "f writes dz[n,:]", { policy.rows_backward(in, in, out) } -> policy::OfRows)
 
 template <class P, class T, class B>
 constexpr bool all() {
@@ -179,17 +184,20 @@ GATEFOLD_PLAIN_MEMBER("a selection", validate_options, "validate_options(experts
 GATEFOLD_MEMBER("a selection", validate,
                 "validate(params, items, extra) const, options alone as validate_options(experts) const",
                 "throws where parameters or extra inputs do not fit", policy.validate(params, count, extra))
-GATEFOLD_MEMBER("a selection", noisy, "noisy(saved) const",
-                "what it ranked by, and the deviation of its noise (NoisyRank)", policy.noisy(saved))
-GATEFOLD_MEMBER("a selection", rows, "rows(candidates, plan, extra) const",
-                "resizes the plan; choose(lanes, n) of the result writes item and expert from rank, weigh(lanes, n) "
-                "the weights from "
-                "q, f(lanes, n) both",
-                policy.rows(some<const Candidates<T, B>>(), some<SparsePlan<T, B>>(), extra))
-GATEFOLD_MEMBER("a selection", rows_backward, "rows_backward(candidates, plan, dplan, dq, extra) const",
-                "f(lanes, n) that adds to dq[n,:]",
-                policy.rows_backward(some<const Candidates<T, B>>(), some<const SparsePlan<T, B>>(),
-                                     some<const typename SparsePlan<T, B>::Grad>(), out, extra))
+GATEFOLD_MEMBER("a selection", noisy, "noisy(saved) const, which returns NoisyRank<const T, B>",
+                "what it ranked by, and the deviation of its noise",
+                { policy.noisy(saved) } -> std::convertible_to<NoisyRank<const T, B>>)
+GATEFOLD_MEMBER("a selection", rows,
+                "rows(candidates, plan, extra) const, which returns f(lanes, n) with choose(lanes, n) and "
+                "weigh(lanes, n)",
+                "resizes the plan; choose writes item and expert from rank, weigh the weights from q, f both",
+                { policy.rows(some<const Candidates<T, B>>(), some<SparsePlan<T, B>>(), extra) } -> policy::OfRowsInTwo)
+GATEFOLD_MEMBER("a selection", rows_backward,
+                "rows_backward(candidates, plan, dplan, dq, extra) const, which returns f(lanes, n)",
+                "f adds to dq[n,:]", {
+                  policy.rows_backward(some<const Candidates<T, B>>(), some<const SparsePlan<T, B>>(),
+                                       some<const typename SparsePlan<T, B>::Grad>(), out, extra)
+                } -> policy::OfRows)
 GATEFOLD_FLAG("a selection", bool, complete_picks, false,
               "rows leave no place of the plan unused: as many picks for each item, and an expert for each")
 GATEFOLD_FLAG("a selection", bool, picks_by_item, true, "pick j of item n stands at n·K + j, best first")
@@ -247,10 +255,9 @@ constexpr bool all() {
 
 namespace plan {
 
-GATEFOLD_MEMBER("a Plan", slot_weights, "slot_weights(dplan) const",
-                "the weights w of slots where an item receives Σ w[s] z[s] over its slots, and where their adjoints go "
-                "(SlotWeights)",
-                policy.slot_weights(some<const typename P::Grad>()))
+GATEFOLD_MEMBER("a Plan", slot_weights, "slot_weights(dplan) const, which returns SlotWeights<T, B>",
+                "the weights w of slots where an item receives Σ w[s] z[s] over its slots, and where their adjoints go",
+                { policy.slot_weights(some<const typename P::Grad>()) } -> std::convertible_to<SlotWeights<T, B>>)
 
 template <class P, class T, class B>
 constexpr bool all() {
@@ -346,9 +353,9 @@ namespace optimizer {
 GATEFOLD_PLAIN_MEMBER("an optimizer", validate, "validate() const", "throws where options do not fit",
                       policy.validate())
 GATEFOLD_MEMBER_OF_NESTED(
-    "an optimizer", measure, "measure(ctx, grads) const",
-    "reads all gradients before the first parameter is written; its result is the last argument of step",
-    nested.measure(with...))
+    "an optimizer", measure, "measure(ctx, grads) const, whose result has a const double* total",
+    "reads all gradients before the first parameter is written; its result (Measured) is the last argument of step",
+    { nested.measure(with...).total } -> std::convertible_to<const double*>)
 GATEFOLD_MEMBER_OF_NESTED("an optimizer", reduce, "reduce(ctx, grads) const",
                           "of several processes: brings their gradients together before they are measured",
                           nested.reduce(with...))
@@ -359,10 +366,10 @@ GATEFOLD_MEMBER_OF_NESTED("a State", counters, "static counters(f, state)",
 
 namespace loss {
 
-GATEFOLD_MEMBER_OF_NESTED("a loss", counted, "counted(ctx, target) const",
+GATEFOLD_MEMBER_OF_NESTED("a loss", counted, "counted(ctx, target) const, which returns an Index",
                           "the number of targets that it takes its mean over, where that is not the number of items",
                           { nested.counted(with...) } -> std::convertible_to<Index>)
-GATEFOLD_PLAIN_MEMBER("a loss", no_batch, "no_batch(items) const",
+GATEFOLD_PLAIN_MEMBER("a loss", no_batch, "no_batch(items) const, which returns a bool",
                       "whether a batch of so many items is none: not where other processes hold the rest of it",
                       { policy.no_batch(count) } -> std::same_as<bool>)
 

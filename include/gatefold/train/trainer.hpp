@@ -50,9 +50,6 @@ class Trainer {
       requires { typename OptimizerT::IsOptimizer; },
       "gatefold: a Trainer needs an optimizer (gatefold::optim) that steps parameters; update rules "
       "(gatefold::update) belong into a Residual; see docs/extending.md#rule");
-  GATEFOLD_REQUIRE(named::no_batch<LossT>() == named::reduce<OptimizerT>(),
-                   "gatefold: on shards a Trainer takes both, dist::LossOfShards{loss, &shard} and "
-                   "dist::DataParallel{optimizer, &shard}; see docs/distributed.md");
   using B = typename C::Backend;
   using Layer = AsLayer<ModelT, T, B>;
   using Loss = LossOf<LossT, gatefold::Params<Layer, T, B>, T, B>;
@@ -62,6 +59,9 @@ class Trainer {
   using Extra = gatefold::Extra<Layer, T, B>;
   using Params = typename Loss::Learned;  // the model's, or ModelAndLoss where the loss learns
   using Target = typename Loss::Target;
+  GATEFOLD_REQUIRE((hook::loss::no_batch<LossT>() == hook::optimizer::reduce<const OptimizerT, C, Params>()),
+                   "gatefold: on shards a Trainer takes both, dist::LossOfShards{loss, &shard} and "
+                   "dist::DataParallel{optimizer, &shard}; see docs/distributed.md");
 
   Trainer(C& ctx, const ModelT& model, const LossT& of_outputs, const OptimizerT& of_params, Seed of_run,
           Element<T> = {})

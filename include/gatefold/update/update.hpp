@@ -54,8 +54,8 @@ template <class U>
 concept IsOptimizer = requires {
   typename U::IsOptimizer;
 };
-template <class U, class T, class B>
-concept RuleBegin = !named::Carry<U>() || hook::rule::begin<U, T, B>();
+template <class U>
+concept RuleBegin = !named::Carry<U>() || named::begin<U>();
 template <class U, class T, class B>
 concept RuleForward = requires(const U rule, Probe<T, B> a, const Params<U, T, B>& params, Carry<U, T, B>& carry,
                                ProbeCall<T, B> f, Saved<U, T, B>& saved) {
@@ -68,13 +68,13 @@ concept RuleBackward = requires(const U rule, Probe<T, B> a, const Params<U, T, 
 };
 
 template <class U, class T, class B>
-concept UpdateRule = HasInit<U, T, B> && RuleBegin<U, T, B> && RuleForward<U, T, B> && RuleBackward<U, T, B>;
+concept UpdateRule = HasInit<U, T, B> && RuleBegin<U> && RuleForward<U, T, B> && RuleBackward<U, T, B>;
 
 /// True for an update rule; otherwise the first unmet requirement is reported in one sentence.
 template <class U, class T, class B>
 constexpr bool check_rule() {
   hook::rule::all<U, T, B>();
-  GATEFOLD_EXPECT((HasInit<U, T, B> && RuleBegin<U, T, B>),
+  GATEFOLD_EXPECT((HasInit<U, T, B> && RuleBegin<U>),
                   "gatefold: an update rule with Params needs init<T, B>(ctx, seed) const, one with Carry needs "
                   "begin(ctx, items, dim, carry) const; see docs/extending.md#rule")
   GATEFOLD_EXPECT((RuleForward<U, T, B>),
