@@ -1,6 +1,7 @@
 // expect: gatefold: norm and branch are swapped: PreNorm\{norm, branch\}; see docs/extending\.md#branch
 // expect: gatefold: layer and norm are swapped: PostNorm\{layer, norm\}; see docs/extending\.md#branch
-// expect: gatefold: a norm is an expert or a branch, LayerNorm\{\} or RmsNorm\{\} say: PreNorm\{norm, branch\}, PostNorm\{layer, norm\}; see docs/extending\.md#branch
+// expect: gatefold: norm and layer are swapped: NormedPoint\{norm, layer\}; see docs/extending\.md#branch
+// expect: gatefold: a norm is an expert or a branch, LayerNorm\{\} or RmsNorm\{\} say: PreNorm\{norm, branch\}, PostNorm\{layer, norm\}, NormedPoint\{norm, layer\}; see docs/extending\.md#branch
 // expect: gatefold: this is an expert, and a branch is needed here: OneExpert\{expert\}, or Mixture\{gate, expert\}; see docs/extending\.md#branch
 // expect: gatefold: this is a gate, and a branch is needed here: Mixture\{gate, expert\}; see docs/extending\.md#branch
 #include <gatefold/gatefold.hpp>
@@ -17,9 +18,11 @@ int main() {
   PreNorm{LayerNorm{}, branch}.init<float, Cpu>(ctx, Seed{1});
   PreNorm{LayerNorm{}, OneExpert{expert}}.init<float, Cpu>(ctx, Seed{1});
   PostNorm{layer, LayerNorm{}}.init<float, Cpu>(ctx, Seed{1});
+  NormedPoint{LayerNorm{}, layer}.init<float, Cpu>(ctx, Seed{1});
 #else
   PreNorm{branch, LayerNorm{}}.init<float, Cpu>(ctx, Seed{1});
   PostNorm{LayerNorm{}, layer}.init<float, Cpu>(ctx, Seed{1});
+  NormedPoint{layer, LayerNorm{}}.init<float, Cpu>(ctx, Seed{1});
   PreNorm{update::HeavyBall{}, branch}.init<float, Cpu>(ctx, Seed{1});
   PreNorm{LayerNorm{}, expert}.init<float, Cpu>(ctx, Seed{1});
   PreNorm{LayerNorm{}, gate}.init<float, Cpu>(ctx, Seed{1});

@@ -194,9 +194,9 @@ std::vector<Placement> placements(const R& run) {
 /// to shard. All shards call it together, between two steps. What follows has the bits of a run whose experts stay, and
 /// so have its checkpoints.
 /// @param run  a Trainer, or another owner whose `each` lists what moves, `params` are the model's, and `context()` its
-///             context; packs of
-///             it are made like these (zeros_like, the optimizers' begin). Gradients of experts are zeros afterwards.
-///             Packs that a program keeps beside, of where experts lay, do not move: they are refused from then on
+///             context; its packs are made like the parameters (zeros_like, the optimizers' begin). Gradients of
+///             experts are zeros afterwards. Packs that a program keeps beside do not move: they are refused from then
+///             on
 /// @param to   of each ExpertParallel, in the order of the parameters, as placements(run); without entries: even
 /// @return how many experts have moved
 /// @throws ArgumentError on all shards where these do not fit or are not the same on all, and where parts of a batch

@@ -20,7 +20,7 @@ namespace gatefold::dist {
 
 namespace rows_of_shard {
 
-/// A Sharded pack changes places with `part`.
+/// Swaps a Sharded pack with `part`, and leaves other tensors.
 struct Swap {
   void operator()(const Name&, auto&, auto&) const {}
   void sharded(const Name&, auto& all, auto& part) const {
@@ -28,7 +28,7 @@ struct Swap {
     for_each_tensor([](const Name&, auto& a, auto& b) { std::swap(a, b); }, all, part);
   }
 };
-/// So does it, and of a tensor that all shards hold `part` becomes the rows of one, by the first extent.
+/// The same; and of a tensor that all shards hold, `part` becomes a copy of the rows of one shard, by the first extent.
 template <class M>
 struct Take : Swap {
   M memory;

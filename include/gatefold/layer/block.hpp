@@ -24,6 +24,7 @@ namespace gatefold {
 /// @param x [N, D] in, y [N, out_dim] out
 /// @param extra  `.attention` is the attention's, whose flag `traced`, if it has one, is set; `.layer` is the layer's
 ///               without the trace
+/// @throws ArgumentError unless attention gives what the layer takes, [N, in_dim], options and shapes fit
 /// @cost   the sum of both; N·D values between them
 template <class AttentionT, class LayerT>
 struct Block {

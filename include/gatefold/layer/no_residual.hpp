@@ -15,6 +15,10 @@ namespace gatefold {
 /// A branch as a layer, without a residual stream: also for experts whose output is not as wide as the items.
 ///
 ///     y = u(x)                                                                                          (1)
+///
+/// @param x [N, in_dim] in (or ids [N]), y [N, out_dim] out
+/// @throws ArgumentError unless the options of the branch and shapes fit
+/// @cost   that of the branch
 template <class BranchT>
 struct NoResidual {
   GATEFOLD_REQUIRE(!policy::is_misplaced<BranchT>,

@@ -75,13 +75,23 @@ struct NormedPoint {
   template <class T, class B>
   using ExtraGrad = gatefold::ExtraGrad<Inner<T, B>, T, B>;
 
+  template <class T, class B>
+  static constexpr bool check_parts() {
+    GATEFOLD_EXPECT((!policy::Layer<NormT, T, B>),
+                    "gatefold: norm and layer are swapped: NormedPoint{norm, layer}; see docs/extending.md#branch")
+    return policy::fits<Inner<T, B>> && policy::check_norm<NormT, T, B>();
+  }
   Index in_dim() const { return layer.in_dim(); }
   Index out_dim() const { return layer.out_dim(); }
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    return {init_params<T, B>(filled_norm<T, B>(), ctx, seed.fork(0)),
-            init_params<T, B>(as_layer<T, B>(layer), ctx, seed.fork(1))};
+    if constexpr (check_parts<T, B>()) {
+      return {init_params<T, B>(filled_norm<T, B>(), ctx, seed.fork(0)),
+              init_params<T, B>(as_layer<T, B>(layer), ctx, seed.fork(1))};
+    } else {
+      return {};
+    }
   }
   template <class T, class B>
   void begin(typename B::Context& ctx, const Params<T, B>& p, Index items, NonDeduced<Carry<T, B>>& carry) const {

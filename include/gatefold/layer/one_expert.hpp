@@ -105,7 +105,7 @@ template <class N, class T, class B>
 constexpr bool check_norm() {
   GATEFOLD_EXPECT((Expert<N, T, B> || Branch<N, T, B>),
                   "gatefold: a norm is an expert or a branch, LayerNorm{} or RmsNorm{} say: PreNorm{norm, branch}, "
-                  "PostNorm{layer, norm}; see docs/extending.md#branch")
+                  "PostNorm{layer, norm}, NormedPoint{norm, layer}; see docs/extending.md#branch")
   return true;
 }
 

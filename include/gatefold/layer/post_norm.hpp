@@ -21,6 +21,7 @@ namespace gatefold {
 /// expert or a branch (LayerNorm, RmsNorm); a model dimension that it left 0 is the layer's. Extra inputs go to the
 /// layer, whose carry is not normalised.
 /// @param x [N, D] in, y [N, out_dim] out
+/// @throws ArgumentError unless the norm is as wide as the layer goes out, options and shapes fit
 /// @cost   the layer and the norm; keeps z [N, out_dim]
 template <class LayerT, class NormT>
 struct PostNorm {

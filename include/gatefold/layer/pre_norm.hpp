@@ -18,6 +18,8 @@ namespace gatefold {
 /// The norm is an expert or a branch (LayerNorm, RmsNorm). Extra inputs and steps (see Mixture) go to the branch. A
 /// model dimension the norm left 0 is the branch's.
 /// @param x [N, D] in, u [N, out_dim] out
+/// @throws ArgumentError unless the norm is as wide as the branch, options and shapes fit
+/// @cost   the norm and the branch; keeps the normalised items [N, D]
 template <class NormT, class BranchT>
 struct PreNorm {
   GATEFOLD_REQUIRE(

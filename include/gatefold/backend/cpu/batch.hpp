@@ -33,7 +33,7 @@ struct Batch {
   Slots slots = Slots::none;
   const Index* offsets = nullptr;  // [experts + 1], unless Slots::none
   Index experts = 1;
-  Index most_slots = 0;     // of all experts, however many are routed here; fewer than there are count for nothing
+  Index most_slots = 0;     // of all experts in any routing; raised to those there are, where it is less
   bool accumulate = false;  // start every sum at the present c
 
   /// Rows of all experts together and depth of one, at most: whatever the routing, of as many slots.
@@ -84,7 +84,7 @@ struct PairBatch {
   Index depth = 0, hidden = 0, columns = 0;
   const Index* offsets = nullptr;  // [experts + 1]
   Index experts = 0;
-  Index slots = 0;  // at most, however many are routed here; fewer than there are count for nothing
+  Index slots = 0;  // at most, in any routing; raised to those there are, where it is less
 
   Index blocks() const { return std::max<Index>(divide_up(depth, Tile<P>::depth), 1); }
   Index chunks() const { return std::max<Index>(divide_up(hidden, Tile<P>::depth), 1); }

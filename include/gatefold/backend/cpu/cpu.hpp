@@ -19,8 +19,8 @@ struct Cpu : cpu::Primitives<Cpu, AsTheyAre> {};
 
 /// The same, where the products of experts multiply bfloat16: floats are rounded to it (nearest, ties to even) where a
 /// product packs them, weights, items, hidden values and their adjoints alike, and its sums stay floats. What an MLP
-/// keeps for its backward is stored in bfloat16. Parameters,
-/// gradients, gates, attention, update rules, losses and optimizers are those of Cpu; double is double.
+/// keeps for its backward is stored in bfloat16. Parameters, gradients, gates, attention, update rules, losses and
+/// optimizers are those of Cpu; double is double.
 ///
 ///     CpuBf16::Context ctx;   // the one word that a program changes; tensors are Tensor<float, 2, CpuBf16>
 ///

@@ -16,8 +16,8 @@ namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 ///
 ///     [blocks of Tile::depth values of k][panels of Tile::columns columns][word, column]
 ///
-/// with 0 in what the last panel has too much,
-/// in words (words.hpp) or, of words that are floats, rounded to half the size. Null pointers where there is none.
+/// with 0 where the last panel is wider than the matrix, in words (words.hpp) or, of words that are floats, rounded to
+/// half the size. Null pointers where there is none.
 template <class P>
 struct PackedMatrix {
   using T = SumOf<P>;

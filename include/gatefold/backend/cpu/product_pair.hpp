@@ -34,6 +34,7 @@ class ProductPair {
   using T = SumOf<P>;
 
  public:
+  /// @param hidden, last  the epilogues of the first and the second product of (1)
   /// @order  as two products one after the other (product.hpp)
   /// @cost   2·S·hidden·(ups·depth + columns) flop; scratch as PairMemory says: its sizes depend on the batch's, on no
   /// routing

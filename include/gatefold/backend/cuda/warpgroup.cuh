@@ -115,7 +115,7 @@ __device__ inline void wait_for_sums(float (&sum)[128]) {
 
 /// sum (+)= a b for 64 × 16 and 16 × 256 values of bfloat16 in shared memory, by the four warps of a warpgroup: a lane
 /// has sums (16 warp + lane / 4 + 8 i, 8 j + 2 (lane % 4) + {0, 1}) in sum[4 j + 2 i + {0, 1}].
-/// @tparam AlongLines  whether a, b lie with lines, not depth, contiguous
+/// @tparam AAlongLines, BAlongLines  whether a, b lie with lines, not depth, contiguous
 template <bool AAlongLines, bool BAlongLines>
 __device__ void add_product(float (&sum)[128], std::uint64_t a, std::uint64_t b, bool add) {
 #if GATEFOLD_SM_90A
