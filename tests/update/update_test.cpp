@@ -96,7 +96,7 @@ TEST_CASE("UpdateRule: the concept accepts rules and nothing else, not the optim
   CHECK(policy::UpdateRule<update::HeavyBall, double, Cpu>);
   CHECK(policy::UpdateRule<LearnedStep, double, Cpu>);
   CHECK(policy::check_rule<LearnedStep, double, Cpu>());
-  CHECK_FALSE(policy::RuleBegin<NoBegin, float, Cpu>);
+  CHECK_FALSE(policy::RuleBegin<NoBegin>);
   CHECK_FALSE(policy::UpdateRule<optim::AdamW, float, Cpu>);
   CHECK_FALSE(policy::UpdateRule<SoftmaxTopK, float, Cpu>);
   CHECK(requires { typename optim::AdamW::IsOptimizer; });

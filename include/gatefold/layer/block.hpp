@@ -166,8 +166,8 @@ struct Block {
   template <class T, class B>
   static auto traced(const Extra<T, B>& extra) {
     auto of_attention = extra.attention;
-    lookup::for_each_extra(of_attention, [](auto& part) {
-      if constexpr (requires { part.traced = true; }) part.traced = true;
+    lookup::for_each_extra(of_attention, []<class P>(P& part) {
+      if constexpr (hook::input::traced<P, bool>()) part.traced = true;
     });
     return of_attention;
   }

@@ -104,8 +104,8 @@ struct PerToken {
   /// Extra inputs whose sequences, where they have no length, are the items.
   template <class E>
   E of_items(E extra) const {
-    lookup::for_each_extra(extra, [&](auto& part) {
-      if constexpr (requires { part.length = length; })
+    lookup::for_each_extra(extra, [&]<class P>(P& part) {
+      if constexpr (hook::input::length<P, Index>())
         if (part.length == 0) part.length = length;
     });
     return extra;

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <concepts>
 #include <cstddef>
 #include <string_view>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "gatefold/backend/elementwise.hpp"
@@ -29,7 +29,12 @@ void copy_layers_done(const C& from, C& to) {
     };
     parts(std::make_index_sequence<std::tuple_size_v<C>>{});
   } else if constexpr (!pack::is_tensor<C>) {
-    if constexpr (requires { requires std::same_as<decltype(to.layer), Index>; }) to.layer = from.layer;
+    if constexpr (requires { requires std::is_arithmetic_v<decltype(to.layer)>; }) {
+      GATEFOLD_REQUIRE((std::is_same_v<decltype(to.layer), Index>),
+                       "gatefold: layer of a Carry must be an Index: the number of layers done, which Recompute keeps; "
+                       "see docs/extending.md#optional-members");
+      to.layer = from.layer;
+    }
     C::each([](std::string_view, const auto& a, auto& b) { copy_layers_done(a, b); }, from, to);
   }
 }

@@ -20,8 +20,8 @@ namespace lookup {
 template <class E, class V>
 bool set_relative(E& extra, const V& keys) {
   bool any = false;
-  for_each_extra(extra, [&](auto& part) {
-    if constexpr (requires { part.relative = keys; }) {
+  for_each_extra(extra, [&]<class P>(P& part) {
+    if constexpr (hook::input::relative<P, V>()) {
       part.relative = keys;
       any = true;
     }

@@ -29,16 +29,17 @@ template <class E, class T, class B>
 E extra_of(const Segment<T, B>& segment) {
   E extra{};
   Index draws = 0, attentions = 0, attention = 0;
-  lookup::for_each_extra(extra, [&](auto& part) {
-    if constexpr (requires { part.memory = segment.memory; }) ++attentions;
+  using MemoryT = AttentionMemory<T, B>;
+  lookup::for_each_extra(extra, [&]<class P>(P&) {
+    if constexpr (hook::input::memory<P, MemoryT>()) ++attentions;
   });
   expect(attentions > 0 || (!segment.memory.past.data() && !segment.memory.next.data()), "extra_of", "segment.memory",
          "none, as no attention of the model remembers", "one");
-  lookup::for_each_extra(extra, [&](auto& part) {
-    if constexpr (std::is_same_v<std::remove_reference_t<decltype(part)>, Noise>) part = segment.noise.at(draws++);
-    if constexpr (requires { part.length = segment.length; }) part.length = segment.length;
-    if constexpr (requires { part.valid = segment.valid; }) part.valid = segment.valid;
-    if constexpr (requires { part.memory = segment.memory; }) {
+  lookup::for_each_extra(extra, [&]<class P>(P& part) {
+    if constexpr (std::is_same_v<P, Noise>) part = segment.noise.at(draws++);
+    if constexpr (hook::input::length<P, Index>()) part.length = segment.length;
+    if constexpr (hook::input::valid<P, View<const T, 1, B>>()) part.valid = segment.valid;
+    if constexpr (hook::input::memory<P, MemoryT>()) {
       const auto share = [&](const auto& all) {
         if (!all.data()) return all;
         expect(all.extent(0) % attentions == 0, "extra_of", "segment.memory",

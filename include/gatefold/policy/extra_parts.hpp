@@ -1,10 +1,38 @@
 #pragma once
 
 #include <tuple>
+#include <type_traits>
 
+#include "gatefold/core/config.hpp"
+#include "gatefold/policy/named.hpp"
 #include "gatefold/policy/noise.hpp"
 
-namespace gatefold::lookup {
+/// The parts of extra inputs, and what the library fills in them.
+namespace gatefold {
+
+/// Whether an Extra has a data member that takes a V: one of the name that takes none stops the compiler.
+namespace hook::input {
+
+#define GATEFOLD_INPUT(member, type)                                                                           \
+  template <class E, class V>                                                                                  \
+  constexpr bool member() {                                                                                    \
+    constexpr bool fits = requires(std::remove_const_t<E> & extra, const V& value) { extra.member = value; };  \
+    GATEFOLD_EXPECT(fits || !named::member<std::remove_const_t<E>>(),                                          \
+                    "gatefold: " #member " of an Extra must be " type                                          \
+                    ", of the elements and backend of what fills it; see docs/extending.md#inputs-of-its-own") \
+    return fits;                                                                                               \
+  }
+GATEFOLD_INPUT(length, "Index")
+GATEFOLD_INPUT(valid, "View<const T, 1, B>")
+GATEFOLD_INPUT(memory, "AttentionMemory<T, B>")
+GATEFOLD_INPUT(noise, "Noise")
+GATEFOLD_INPUT(traced, "bool")
+GATEFOLD_INPUT(relative, "View<const T, 2, B>")
+#undef GATEFOLD_INPUT
+
+}  // namespace hook::input
+
+namespace lookup {
 
 /// Call f for the extra inputs of each part, in the order of the parts that take them.
 template <class E, class F>
@@ -17,7 +45,7 @@ void for_each_part(E& extra, F&& f) {
   if constexpr (requires { extra.scores; }) f(extra.scores);
   if constexpr (requires { extra.mixing; }) f(extra.mixing);
   if constexpr (requires { extra.selection; }) f(extra.selection);
-  if constexpr (requires { extra.noise = Noise{}; }) f(extra.noise);
+  if constexpr (hook::input::noise<E, Noise>()) f(extra.noise);
 }
 /// Call f for extra inputs and all those within.
 template <class E, class F>
@@ -26,4 +54,5 @@ void for_each_extra(E& extra, F&& f) {
   for_each_part(extra, [&](auto& part) { for_each_extra(part, f); });
 }
 
-}  // namespace gatefold::lookup
+}  // namespace lookup
+}  // namespace gatefold

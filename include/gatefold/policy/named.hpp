@@ -18,6 +18,8 @@ namespace gatefold {
   OF(at) OF(without_auxiliary) OF(with_valid) OF(with_trace) OF(set_trace) OF(mixtures) OF(choices) OF(adapt)      \
   OF(counters) OF(measure) OF(reduce) OF(counted) OF(no_batch) OF(pass) OF(weighted_backward) OF(slot_weights)     \
   OF(with_noise) OF(forward_overlapping) OF(backward_overlapping)
+// Every data member of an Extra that the library fills (extra_parts.hpp).
+#define GATEFOLD_INPUT_NAMES(OF) OF(length) OF(valid) OF(memory) OF(noise) OF(traced) OF(relative)
 // clang-format on
 
 namespace named {
@@ -25,6 +27,7 @@ namespace named {
 struct Fallback {
 #define GATEFOLD_NAME(member) void member();
   GATEFOLD_HOOK_NAMES(GATEFOLD_NAME)
+  GATEFOLD_INPUT_NAMES(GATEFOLD_NAME)
 #undef GATEFOLD_NAME
 };
 template <class P>
@@ -43,6 +46,7 @@ struct Beside : P, Fallback {};
     }                                                                                                 \
   }
 GATEFOLD_HOOK_NAMES(GATEFOLD_NAME)
+GATEFOLD_INPUT_NAMES(GATEFOLD_NAME)
 #undef GATEFOLD_NAME
 
 }  // namespace named
@@ -56,5 +60,6 @@ constexpr void for_each_hook(F&& f) {
 #undef GATEFOLD_NAME
 }
 
+#undef GATEFOLD_INPUT_NAMES
 #undef GATEFOLD_HOOK_NAMES
 }  // namespace gatefold

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <charconv>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -52,8 +51,12 @@ void for_each_counter(const F& f, const Name& at, P& pack) {
     const auto one = [&](std::string_view part, auto& number) { f(Name{&at, part}, number); };
     if constexpr (hook::optimizer::counters<Pack, decltype(one)>()) {
       Pack::counters(one, pack);
-    } else if constexpr (requires { requires std::same_as<std::remove_cvref_t<decltype(pack.step)>, Index>; }) {
-      one("step", pack.step);
+    } else if constexpr (requires { requires std::is_arithmetic_v<std::remove_cvref_t<decltype(pack.step)>>; }) {
+      constexpr bool is_index = std::is_same_v<std::remove_cvref_t<decltype(pack.step)>, Index>;
+      GATEFOLD_REQUIRE(is_index,
+                       "gatefold: step of a State must be an Index, which checkpoints keep; numbers of other types are "
+                       "listed by static counters(f, state); see docs/extending.md#optional-members");
+      if constexpr (is_index) one("step", pack.step);
     }
     Pack::each([&](std::string_view part, auto& sub) { for_each_counter(f, Name{&at, part}, sub); }, pack);
   }
