@@ -1,7 +1,7 @@
 // A training step (forward, loss, backward, optimizer) of a mixture on shards, in one process or under mpirun: seconds,
-// the share of them in exchanges, bytes that cross and the least that could. One line of JSON; see distributed.sh.
+// the share of them in exchanges, bytes that cross and the least that could. One line of JSON; see steps.sh.
 //
-//   mpirun -n R distributed SHARDS ITEMS DIM HIDDEN EXPERTS K THREADS [OPTION…]    (SHARDS 0: a Mixture without any)
+//   mpirun -n R dist_step SHARDS ITEMS DIM HIDDEN EXPERTS K THREADS [OPTION…]    (SHARDS 0: a Mixture without any)
 //
 // Options: bfloat16 (rows cross as such), chunks (of experts, 2), progress (a thread that moves messages meanwhile).
 #include <algorithm>
@@ -124,8 +124,7 @@ void on_shards(const Shape& s) {
 int main(int argc, char** argv) {
   const std::set<std::string> options(argv + std::min(argc, 8), argv + argc), known{"bfloat16", "chunks", "progress"};
   if (argc < 8 || !std::includes(known.begin(), known.end(), options.begin(), options.end())) {
-    std::fprintf(stderr,
-                 "usage: distributed SHARDS ITEMS DIM HIDDEN EXPERTS K THREADS [bfloat16] [chunks] [progress]\n");
+    std::fprintf(stderr, "usage: dist_step SHARDS ITEMS DIM HIDDEN EXPERTS K THREADS [bfloat16] [chunks] [progress]\n");
     return 2;
   }
   const auto number = [&](int i) { return static_cast<Index>(std::atoll(argv[i])); };

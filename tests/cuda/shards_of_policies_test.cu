@@ -1,4 +1,4 @@
-// Shards on devices with gates and experts of many kinds, and checkpoints of their runs.
+// Shards on devices with gates and experts of many kinds.
 
 #include <doctest/doctest.h>
 
@@ -16,10 +16,6 @@
 #include "support/processes.hpp"
 #include "support/shard_devices.cuh"
 #include "support/shard_run.hpp"
-#if __has_include(<nlohmann/json.hpp>)
-#include "gatefold/io.hpp"
-#include "support/temp_directory.hpp"
-#endif
 
 using namespace gatefold;
 using support::Processes;
@@ -136,47 +132,3 @@ TEST_CASE("cuda: gates and experts of other kinds on shards give what they give 
     expect_one_process<float, CudaBf16>(mixture, {}, 1, 1e-6);
   }
 }
-
-#if __has_include(<nlohmann/json.hpp>)
-TEST_CASE("cuda: a run on shards goes on from its checkpoint, as it would have without") {
-  const support::TempDirectory folder;
-  const int on_devices = devices();
-  std::vector<double> losses[2];
-  for (const bool stops : {false, true}) {
-    Processes alone(1);
-    Processes::World world{&alone, 0};
-    dist::run(world, 3, [&](auto& shard) {
-      OnDeviceOf{on_devices}(shard.index());
-      Cuda::Context ctx;
-      const auto begin = [&](std::uint64_t seed) {
-        return Trainer{ctx,
-                       dist::ExpertParallel{test::run_mixture(), &shard, {{2, 0, 1, 0, 2}}},
-                       dist::LossOfShards{MeanSquaredError{}, &shard},
-                       dist::DataParallel{optim::Clipped{optim::AdamW{.lr = 0.05}}, &shard},
-                       Seed{seed},
-                       Element<double>{}};
-      };
-      const auto step_twice = [&](auto& trainer) {
-        for (const std::uint64_t batch : {10, 20}) {
-          const auto here = ctx.here();
-          const auto x = uniform_tensor<double>(ctx, Seed{batch}, 1, 5, test::run_dim),
-                     target = uniform_tensor<double>(ctx, Seed{batch + 1}, 1, 5, test::run_dim);
-          const auto mine = shard.part_of(5);
-          const double loss =
-              trainer.step(x.view().rows(mine.first, mine.count), target.view().rows(mine.first, mine.count));
-          if (shard.index() == 0) losses[stops].push_back(loss);
-        }
-      };
-      auto trainer = begin(1);
-      step_twice(trainer);
-      if (!stops) return step_twice(trainer);
-      dist::save_checkpoint(shard, folder.file(), trainer);
-      auto next = begin(2);
-      dist::load_checkpoint(shard, folder.file(), next);
-      step_twice(next);
-    });
-  }
-  CHECK(losses[0].size() == 4);
-  CHECK(losses[0] == losses[1]);
-}
-#endif

@@ -18,6 +18,10 @@
 #include "support/processes.hpp"
 #include "support/shard_devices.cuh"
 #include "support/shard_run.hpp"
+#if __has_include(<nlohmann/json.hpp>)
+#include "gatefold/io.hpp"
+#include "support/temp_directory.hpp"
+#endif
 #ifdef CUDA_EMULATOR
 #include "cuda_emulator/calls.hpp"
 #endif
@@ -252,6 +256,46 @@ TEST_CASE("cuda: of a table the rows that any shard touched are added up") {
     CHECK(marks[j] == std::vector<unsigned char>{0, 1, 0, 1, 0});
   }
 }
+
+#if __has_include(<nlohmann/json.hpp>)
+TEST_CASE("cuda: a run on shards goes on from what it wrote meanwhile, on other devices and processes") {
+  const support::TempDirectory folder;
+  const auto path = [&](const char* name) { return folder.path / name; };
+  const auto on = [](int processes, int on_devices, const auto& program) {
+    Processes all(processes);
+    all.run([&](auto& world) {
+      dist::run(world, 3, [&](auto& shard) {
+        OnDeviceOf{on_devices}(shard.index());
+        Cuda::Context ctx;
+        program(shard, ctx);
+      });
+    });
+  };
+  const auto step_twice = [](auto& shard, auto& ctx, auto& trainer) {
+    for (int i = 0; i < 2; ++i) test::run_step(shard, ctx, trainer);
+  };
+  on(1, devices(), [&](auto& shard, auto& ctx) {
+    auto trainer = test::run_trainer(shard, ctx);
+    step_twice(shard, ctx, trainer);
+    dist::save_checkpoint(shard, path("half"), trainer);
+    dist::AsyncCheckpoint meanwhile(shard);
+    meanwhile.save(path("meanwhile"), trainer);
+    step_twice(shard, ctx, trainer);
+    meanwhile.wait();
+    dist::save_checkpoint(shard, path("end"), trainer);
+  });
+  CHECK(support::read_bytes(path("meanwhile")) == support::read_bytes(path("half")));
+  on(2, 1, [&](auto& shard, auto& ctx) {
+    auto trainer = test::run_trainer(shard, ctx, Seed{6});
+    dist::load_checkpoint(shard, path("meanwhile"), trainer);
+    dist::move_experts(shard, trainer, {{{2, 0, 1, 0, 2}}, {{1, 1, 1, 1, 1}}});
+    step_twice(shard, ctx, trainer);
+    dist::save_checkpoint(shard, path("resumed"), trainer);
+  });
+  CHECK(support::read_bytes(path("resumed")) == support::read_bytes(path("end")));
+  CHECK(support::read_bytes(path("half")) != support::read_bytes(path("end")));
+}
+#endif
 
 #ifdef CUDA_EMULATOR
 TEST_CASE("cuda: a copy that fails ends the run on all shards, with CUDA's sentence") {

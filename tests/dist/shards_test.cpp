@@ -1,6 +1,7 @@
 #include "gatefold/dist/shards.hpp"
 
 #include <doctest/doctest.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <chrono>
@@ -200,3 +201,40 @@ TEST_CASE("what goes wrong ends all shards, with the sentence of the first") {
   CHECK_THROWS_WITH_AS(dist::run(world, 0, [](auto&) {}),
                        "dist::run: shards: expected at least 1 (the processes), got 0", ArgumentError);
 }
+
+#ifdef __GLIBC__
+TEST_CASE("a shard that gets no thread ends the run, and is named") {
+  // Threads from here on ask for a stack that no machine has.
+  struct HugeStacks {
+    pthread_attr_t before, huge;
+    HugeStacks() {
+      pthread_getattr_default_np(&before);
+      pthread_getattr_default_np(&huge);
+      pthread_attr_setstacksize(&huge, std::size_t(1) << 50);
+    }
+    ~HugeStacks() { of_threads(before); }
+    static void of_threads(const pthread_attr_t& attributes) { pthread_setattr_default_np(&attributes); }
+  } stacks;
+  std::atomic<int> ended = 0;
+  const auto program = [&](auto& shard) {
+    struct End {
+      std::atomic<int>& ended;
+      ~End() { ++ended; }
+    } end{ended};
+    if (shard.index() == 0) stacks.of_threads(stacks.before);
+    shard.barrier();
+  };
+  stacks.of_threads(stacks.huge);
+  dist::Alone world;
+  const char* const expected = "dist::run: no thread for shard 1: ";
+  std::string sentence;
+  try {
+    dist::run(world, 3, program);
+  } catch (const DeviceError& e) {
+    sentence = e.what();
+  }
+  CHECK(sentence.starts_with(expected));
+  CHECK(sentence.size() > std::string(expected).size());  // and what the system says
+  CHECK(ended == 1);
+}
+#endif

@@ -2,16 +2,21 @@
 // in a way of its own, with .begun while its exchange is under way; failures.sh looks at what becomes of the others.
 // Who throws prints why: "rank 0: rank 1: no more data".
 
+#include <sys/resource.h>
+
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <exception>
 #include <iostream>
+#include <memory>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "../support/forked.hpp"
 #include "gatefold/dist/mpi.hpp"
 
 namespace {
@@ -20,7 +25,23 @@ using gatefold::dist::Incoming;
 using gatefold::dist::Mpi;
 using gatefold::dist::Outgoing;
 
+/// Takes all memory that there may be, of which it gives none back.
+void use_memory_up() {
+  static std::vector<std::unique_ptr<char[]>> held;
+  if (!gatefold::support::may_limit_memory) throw std::bad_alloc();
+  const rlimit limit{0, RLIM_INFINITY};
+  setrlimit(RLIMIT_AS, &limit);
+  for (std::size_t bytes = 1 << 20;;) {
+    std::unique_ptr<char[]> more(new (std::nothrow) char[bytes]);
+    if (more)
+      held.push_back(std::move(more));
+    else if ((bytes /= 2) == 0)
+      throw std::bad_alloc();
+  }
+}
+
 void end(const std::string& way) {
+  if (way == "memory") use_memory_up();
   if (way == "throw" || way == "unwind" || way == "busy") throw std::runtime_error("no more data");
   if (way == "kill") std::raise(SIGKILL);
   if (way == "stop") std::raise(SIGSTOP);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <iterator>
 #include <vector>
 
 #include "gatefold/dist.hpp"
@@ -26,6 +28,28 @@ inline auto run_mixture() {
 }
 auto run_model(const auto& branch) { return Stack{Residual{update::HeavyBall{.mu = 0.7, .gamma = 1.0}, branch}, 2}; }
 
+/// Of a shard whose context is on any backend.
+template <class C>
+auto run_trainer(auto& shard, C& ctx, Seed seed = Seed{5}) {
+  return Trainer{
+      ctx,
+      run_model(dist::ExpertParallel{run_mixture(), &shard}),
+      dist::LossOfShards{MeanSquaredError{}, &shard},
+      dist::DataParallel{optim::Clipped{dist::Zero{optim::Sgd{.lr = 0.1, .momentum = 0.9}, &shard}, 0.5}, &shard},
+      seed,
+      Element<double>{}};
+}
+/// Its next step. Returns the loss.
+double run_step(auto& shard, auto& ctx, auto& trainer) {
+  const auto number = static_cast<std::uint64_t>(trainer.state.step);
+  const Index items = run_items[number % std::size(run_items)];
+  const auto here = ctx.here();
+  const auto x = uniform_tensor<double>(ctx, Seed{100 + number}, 1, items, run_dim),
+             target = uniform_tensor<double>(ctx, Seed{200 + number}, 1, items, run_dim);
+  const auto mine = shard.part_of(items);
+  return trainer.step(x.view().rows(mine.first, mine.count), target.view().rows(mine.first, mine.count));
+}
+
 /// The run of this rank of a world: of rank 0 what shard 0 has at the end.
 /// @param begin  called in the thread of each shard, with its number
 /// @param moves  whether experts move between steps
@@ -35,26 +59,13 @@ ShardRun run_on_shards(W& world, Index shards, const F& begin, bool moves) {
   dist::run(world, shards, [&](auto& shard) {
     begin(shard.index());
     typename B::Context ctx;
-    Trainer trainer{
-        ctx,
-        run_model(dist::ExpertParallel{run_mixture(), &shard}),
-        dist::LossOfShards{MeanSquaredError{}, &shard},
-        dist::DataParallel{optim::Clipped{dist::Zero{optim::Sgd{.lr = 0.1, .momentum = 0.9}, &shard}, 0.5}, &shard},
-        Seed{5},
-        Element<double>{}};
+    auto trainer = run_trainer(shard, ctx);
     dist::ExpertLoads loads;
-    std::uint64_t number = 0;
-    for (const Index items : run_items) {
-      const auto here = ctx.here();
-      const auto x = uniform_tensor<double>(ctx, Seed{100 + number}, 1, items, run_dim),
-                 target = uniform_tensor<double>(ctx, Seed{200 + number}, 1, items, run_dim);
-      const auto mine = shard.part_of(items);
-      const double loss =
-          trainer.step(x.view().rows(mine.first, mine.count), target.view().rows(mine.first, mine.count));
+    for (std::size_t i = 0; i < std::size(run_items); ++i) {
+      const double loss = run_step(shard, ctx, trainer);
       if (shard.index() == 0) found.losses.push_back(loss);
       loads.add(shard, trainer);
       if (moves) dist::rebalance(shard, trainer, loads, dist::LongestFirst{.most = run_experts, .gain = 0});
-      ++number;
     }
     auto whole = init_params<double, B>(run_model(run_mixture()), ctx, Seed{9});
     dist::copy_whole(shard, ctx, trainer.params, whole);

@@ -4,6 +4,7 @@
 #include <exception>
 #include <span>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -199,9 +200,13 @@ void run(W& world, Index shards, const F& program, const RunOptions& options = {
   };
   const Range here = all.here();
   std::vector<std::thread> others;
+  Index next = here.first + 1;
   try {
-    for (Index i = here.first + 1; i < here.first + here.count; ++i) others.emplace_back(one, i);
-  } catch (...) {  // no more threads are to be had
+    for (; next < here.first + here.count; ++next) others.emplace_back(one, next);
+  } catch (const std::system_error& e) {
+    all.fail(std::make_exception_ptr(
+        DeviceError("dist::run: no thread for shard " + std::to_string(next) + ": " + e.what())));
+  } catch (...) {
     all.fail(std::current_exception());
   }
   one(here.first);
