@@ -248,6 +248,15 @@ TEST_CASE("several write: each its bytes, in any order, and the names are those 
           files::Save(temp.file(), layout, "300 " + temp.write("short", "x").string() + std::string(1, '\0'));
         }) == sentence);
   CHECK_THROWS_AS(files::Save(temp.file(), layout, ""), ArgumentError);
+  // It is there, but cannot be opened: for another reason.
+  const files::Save one(temp.file(), layout);
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit none{0, before.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &none);
+  const std::string said = refusal([&] { files::Save(temp.file(), layout, one.begun()); });
+  setrlimit(RLIMIT_NOFILE, &before);
+  CHECK(said == temp.file().string() + ": cannot open what another process has made: Too many open files");
 }
 
 #endif

@@ -70,7 +70,9 @@ class Save {
       of.begin = std::stoull(begun.substr(at, space - at));
       OutputFile& file = files_.emplace_back();
       std::uint64_t size = 0;
-      if (!file.open(begun.substr(space + 1, end - space - 1)) || !file.size(size) || size != of.size())
+      const bool opened = file.open(begun.substr(space + 1, end - space - 1));
+      if (!opened && errno != ENOENT) fail("cannot open what another process has made");
+      if (!opened || !file.size(size) || size != of.size())
         throw FileError(path_.string() +
                         ": another process has made a file there that this one does not see: a checkpoint needs a file "
                         "system that all processes share");
