@@ -25,7 +25,7 @@ using gatefold::dist::Incoming;
 using gatefold::dist::Mpi;
 using gatefold::dist::Outgoing;
 
-/// Takes all memory that there may be, of which it gives none back.
+/// Takes all memory that there may be but for a little, without which Open MPI crashes, and gives none back.
 void use_memory_up() {
   static std::vector<std::unique_ptr<char[]>> held;
   if (!gatefold::support::may_limit_memory) throw std::bad_alloc();
@@ -35,7 +35,7 @@ void use_memory_up() {
     std::unique_ptr<char[]> more(new (std::nothrow) char[bytes]);
     if (more)
       held.push_back(std::move(more));
-    else if ((bytes /= 2) == 0)
+    else if ((bytes /= 2) < 1 << 16)
       throw std::bad_alloc();
   }
 }

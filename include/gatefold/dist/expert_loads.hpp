@@ -24,7 +24,8 @@ namespace gatefold::dist {
 struct ExpertLoads {
   std::vector<std::vector<Index>> slots{};  // [branches][E], of the experts that this shard had
 
-  /// Count those of the last step, or part of a batch, once: a batch of no items adds nothing.
+  /// Count those of the last step, or part of a batch, once: a batch of no items adds nothing, nor does what a
+  /// Recompute, which keeps no plan, has inside.
   /// @param run  a Trainer, or what else has `params` of a model, and what a forward has `saved`
   template <class ShardT, class R>
   void add(const ShardT& shard, const R& run) {

@@ -35,6 +35,10 @@ namespace gatefold {
 template <class T, class C, class MixtureT, class LossT>
 class RoutedTrainer {
   using B = typename C::Backend;
+  GATEFOLD_REQUIRE(
+      requires(const MixtureT& of_experts) { of_experts.filled_gate(); },
+      "gatefold: a RoutedTrainer or ThreeStage takes a Mixture{gate, expert}, in one process; a branch on shards "
+      "(dist::ExpertParallel) is trained by a Trainer; see docs/distributed.md");
   GATEFOLD_REQUIRE(!named::Params<LossT>(),
                    "gatefold: the loss of a RoutedTrainer or ThreeStage learns nothing; a Trainer takes one that does");
 
