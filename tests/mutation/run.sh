@@ -5,24 +5,25 @@
 # A row:  FILE under include/gatefold | text that occurs there once | what it becomes | tests under tests/, by a space
 # Lines that begin with # and empty lines are none. A STALE row names a text that is gone: find the line that does now
 # what it did, put its words into the row, and run the list again; a fault that no line can have any more is deleted. A
-# MISSED one lacks a test: write it, in the test file that the row names.
+# MISSED one lacks a test: write it, in the test file that the row names. GATEFOLD_MUTATION_COMPILER: instead of g++.
 set -u
 root=$1 eigen=$2
 shift 2
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-flags=(-std=c++20 -O0 -w -isystem "$eigen" -DGATEFOLD_TEST_DIR="\"$root/tests\"")
+flags=(-std=c++20 -O0 -w -pthread -isystem "$eigen" -DGATEFOLD_TEST_DIR="\"$root/tests\"")
 read -ra more <<<"${GATEFOLD_MUTATION_FLAGS-}"
 flags+=("${more[@]}")  # of a processor that rows are about
+compiler=${GATEFOLD_MUTATION_COMPILER:-g++}
 limit=${GATEFOLD_MUTATION_TIMEOUT:-100}  # seconds of one test: a fault may make it go on for ever
 
 # What the tests include of others is read once.
 printf '#include <%s>\n' doctest/doctest.h Eigen/Core algorithm array atomic cmath cstdint filesystem fstream \
   functional map memory numeric random sstream string thread vector >"$dir/others.hpp"
-g++ "${flags[@]}" -x c++-header "$dir/others.hpp" -o "$dir/others.hpp.gch" &
-g++ "${flags[@]}" -c "$root/tests/main.cpp" -o "$dir/main.o" || exit 1
+"$compiler" "${flags[@]}" -x c++-header "$dir/others.hpp" -o "$dir/others.hpp.gch" &
+"$compiler" "${flags[@]}" -c "$root/tests/main.cpp" -o "$dir/main.o" || exit 1
 printf '#include "support/counted_allocations.hpp"\n' |
-  g++ "${flags[@]}" -I"$root/tests" -x c++ -c - -o "$dir/counted.o" || exit 1
+  "$compiler" "${flags[@]}" -I"$root/tests" -x c++ -c - -o "$dir/counted.o" || exit 1
 wait
 
 # FOLDER TEST: 0 passes, 3 does not compile, else fails; what FOLDER/gatefold holds goes before the tree's
@@ -30,8 +31,8 @@ build_and_run() {
   local main=("$dir/main.o")
   grep -q counted_allocations.hpp "$root/tests/$2" || main+=("$dir/counted.o")  # one source of a program includes it
   [[ $2 == data/* ]] && main+=(-lz)
-  g++ "${flags[@]}" -include "$dir/others.hpp" -I"$1" -I"$root/include" -I"$root/tests" "$root/tests/$2" "${main[@]}" \
-    -o "$1/test" -pthread 2>"$1/log" || return 3
+  "$compiler" "${flags[@]}" -include "$dir/others.hpp" -I"$1" -I"$root/include" -I"$root/tests" "$root/tests/$2" \
+    "${main[@]}" -o "$1/test" 2>"$1/log" || return 3
   (cd "$1" && timeout "$limit" ./test --abort-after=1 >out 2>&1)
   set -- "$1" $?
   rm "$1/test"
@@ -47,7 +48,7 @@ fault() {  # FOLDER FILE FROM TO TESTS
     build_and_run "$1" "$test"
     case $? in
       0) continue ;;
-      3) grep -q 'static assertion failed' "$1/log" && echo "caught: $2: $3 ($test, compiling)" ||
+      3) grep -q -E 'static.assert(ion)? failed' "$1/log" && echo "caught: $2: $3 ($test, compiling)" ||
            echo "DOES NOT COMPILE: $2: $3: $(grep -m1 error "$1/log")" ;;
       *) echo "caught: $2: $3 ($test)" ;;
     esac
