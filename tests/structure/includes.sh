@@ -69,7 +69,7 @@ function code(line, out, at) {
 FNR == 1 {
   top = FILENAME ~ /\// ? FILENAME : ""  # an umbrella header is in no folder
   sub(/\/.*/, "", top)
-  in_comment = 0
+  in_comment = has_json = 0
   if (top != "" && !(top in allow)) report("folder")
 }
 { text = code($0) }
@@ -89,11 +89,14 @@ text ~ /^[ \t]*#[ \t]*include/ && match($0, /["<][^">]+[">]/) {
       !inside(FILENAME, "backend/cuda"))
     report("cuda")
   if (header == "mpi.h" && FILENAME != "dist/mpi_status.hpp") report("mpi")
+  if (header ~ /^nlohmann\// && FILENAME != "io/json.hpp") report("json")
+  if (header == "io/json.hpp" || FILENAME == "io/json.hpp") has_json = 1
   if (header ~ /\.cuh$/ && FILENAME ~ /\.hpp$/) report("cuh")
   if (header == "iostream") report("iostream")
 }
 text ~ /(^|[^A-Za-z0-9_])Cpu([^A-Za-z0-9_]|$)/ && top != "" && !inside(FILENAME, "backend/cpu") { report("cpu-name") }
 text ~ /(^|[^A-Za-z0-9_])using[ \t]+namespace([^A-Za-z0-9_]|$)/ { report("using-namespace") }
+text ~ /(^|[^A-Za-z0-9_])nlohmann::/ && !has_json { report("json") }
 text ~ /__CUDACC/ && FILENAME != "core/config.hpp" { report("cudacc") }
 END { exit bad }
 ' "${files[@]}"

@@ -17,6 +17,7 @@
 #include "gatefold/core/regular_file.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/io/elements.hpp"
+#include "gatefold/io/json.hpp"
 #include "gatefold/io/layout.hpp"
 #include "gatefold/io/opened.hpp"
 #include "gatefold/io/safetensors_header.hpp"
