@@ -154,7 +154,7 @@ else
   if [[ -n $full ]]; then
     install_packages debootstrap gcovr python3-venv
     all=("$unity" -DGATEFOLD_SLOW_TESTS=ON -DGATEFOLD_TEST_PROJECT=ON -DGATEFOLD_TEST_FOLDERS=
-      -DGATEFOLD_TESTS_LEFT_OUT=)
+      -DGATEFOLD_TESTS_LEFT_OUT= -DGATEFOLD_TEST_FOLDERS_UNOPTIMISED=)
     test=("${all[@]}" "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -march=native" -DCMAKE_VERIFY_INTERFACE_HEADER_SETS=ON
       -DGATEFOLD_DIFFERENTIAL_SECONDS=1800)
     all+=(-DGATEFOLD_MUTATION_TESTS=OFF)  # once is enough
