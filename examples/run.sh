@@ -9,7 +9,8 @@
 #   expert_count, mot, mot_vision, mot_text, momentum, graph_of_tokens, study_vision
 #                  repeat a paper's experiments; begin with --quick
 # Installs the Debian packages it needs, after naming them; builds in build/release, and with `--backend cuda` (or
-# cuda-bf16) in build/gpu, for which nvcc and a GPU must be there.
+# cuda-bf16; fashion_mnist, vision, language_model, momentum, graph_of_tokens and study_vision have one) in build/gpu,
+# for which nvcc and a GPU must be there.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 source "$root/cmake/install_packages.sh"

@@ -11,12 +11,11 @@
 #include <utility>
 #include <vector>
 
+#include "sizes.hpp"
+
 namespace fashion {
 
 using gatefold::FileError;
-using gatefold::Index;
-
-inline constexpr Index kSide = 28, kPixels = kSide * kSide, kClasses = 10;
 
 inline constexpr std::array<const char*, kClasses> kClassNames{"T-shirt", "Trouser", "Pullover", "Dress", "Coat",
                                                                "Sandal",  "Shirt",   "Sneaker",  "Bag",   "Boot"};

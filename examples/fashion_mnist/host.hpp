@@ -16,10 +16,8 @@ struct Batch {
 
   void read(typename B::Context& ctx, gatefold::Index count, gatefold::Index pixels, const float* from,
             const gatefold::Index* classes) {
-    images.resize(count, pixels);
-    labels.resize(count);
-    B::from_host(ctx, images.size(), from, images.data());
-    B::from_host(ctx, count, classes, labels.data());
+    training::from_host(ctx, from, images, count, pixels);
+    training::from_host(ctx, classes, labels, count);
   }
 };
 

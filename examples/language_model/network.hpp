@@ -56,16 +56,6 @@ auto trainer(ContextT& ctx, const Options& o, Index vocabulary, const RuleT& rul
       Seed{o.seed}};
 }
 
-/// With as many threads where it has threads.
-template <class B>
-typename B::Context context(int threads) {
-  if constexpr (std::is_constructible_v<typename B::Context, int>) {
-    return typename B::Context(threads);
-  } else {
-    return typename B::Context();
-  }
-}
-
 /// @tparam B  Cpu, CpuBf16, Cuda or CudaBf16
 template <class B, class RuleT, class PlaceT>
 class Network final : public Model {
@@ -73,7 +63,7 @@ class Network final : public Model {
   Network(const Options& o, Index vocabulary, const RuleT& rule, const PlaceT& place)
       : o_(o),
         place_(place),
-        ctx_(context<B>(o.threads)),
+        ctx_(training::context<B>(o.threads)),
         trainer_(trainer(ctx_, o, vocabulary, rule, place)),
         shown_(as_layer<float, B>(network(o, sizes(o, vocabulary), rule, place, false))),
         // Keys and values, of as many items as attention reaches back to.
@@ -158,9 +148,7 @@ class Network final : public Model {
   static auto extra(const Segment<float, B>& segment) { return extra_of<typename Trained::Extra>(segment); }
   /// Ids where the backend reads them, until `to` gets others.
   View<const Index, 1, B> here(const Ids& from, Tensor<Index, 1, B>& to) {
-    to.resize(std::ssize(from));
-    B::from_host(ctx_, to.size(), from.data(), to.data());
-    return to;
+    return training::from_host(ctx_, from.data(), to, std::ssize(from));
   }
   /// Of so many items, whole sequences.
   dist::Range items_of(Index count) const {

@@ -11,47 +11,7 @@ trap 'rm -rf "$dir"' EXIT
 failed=0
 fail() { echo "FAILED: $*" >&2; failed=1; }
 
-# Made-up data, so that the test needs no package of data.
-data=()
-case $(basename "$program") in
-  mot_vision | vision)
-    source "$(dirname "$0")/../fashion_mnist/make_half.sh"
-    make_half "$dir/train" 120
-    make_half "$dir/t10k" 60
-    data=(--data "$dir")
-    ;;
-  mot_text)
-    # As many verses as the Bible has, in books whose words differ.
-    awk 'BEGIN {
-      srand(1)
-      for (i = 0; i < 31102; ++i) {
-        b = int(i / 1500)
-        line = sprintf("B%c%d:%d", 97 + b, i / 30 + 1, i % 30 + 1)
-        for (w = 0; w < 8; ++w) line = line sprintf(" w%c%c", 97 + (b + int(rand() * 6)) % 26, 97 + int(rand() * 4))
-        print line
-      }
-    }' >"$dir/verses"
-    mkdir "$dir/bin"
-    printf '#!/bin/sh\ncat "%s"\n' "$dir/verses" >"$dir/bin/bible"
-    chmod +x "$dir/bin/bible"
-    PATH=$dir/bin:$PATH
-    ;;
-  momentum | graph_of_tokens)
-    # Lines of words that follow one another more often than chance.
-    for part in train:300 valid:60 test:60; do
-      awk -v lines="${part#*:}" -v seed="${#part}" 'BEGIN {
-        srand(seed)
-        for (i = 0; i < lines; ++i) {
-          word = int(rand() * 12)
-          line = "w" word
-          for (w = 0; w < 7; ++w) line = line " w" (word = (word + 1 + int(rand() * 3)) % 12)
-          print line
-        }
-      }' >"$dir/${part%:*}.txt"
-    done
-    data=(--data "$dir")
-    ;;
-esac
+source "$(dirname "$0")/made_up_data.sh"
 
 # run FOLDER OPTION...
 run() {
@@ -150,6 +110,8 @@ refused "a seed whose last run is beyond 64 bits" "seed: Value 18446744073709551
 refused "negative threads" threads --threads -1
 rate=$("$program" --help | grep -oE -- '^ *--(lr|eta) ' | head -n 1 | tr -d ' ')
 for bad in nan inf -1 1e999; do refused "$rate $bad" "${rate#--}: Value $bad is no number" $rate $bad; done
+! "$program" --help | grep -q -- --backend ||
+  refused "a GPU" "--backend: expected cpu, as this program was built without CUDA, got cuda" --backend cuda
 # In the threads that compute runs, whichever program it is; this one takes its memory first of all.
 [[ $(basename "$program") != mot ]] ||
   (ulimit -v 2000000; refused "sizes beyond the memory" "more memory than there is" --samples 16777216; exit $failed) ||

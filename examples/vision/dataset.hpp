@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <gatefold/gatefold.hpp>
+#include <gatefold/core/error.hpp>
+#include <gatefold/core/philox.hpp>
+#include <iterator>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -13,21 +15,25 @@
 
 namespace images {
 
-using fashion::kClasses, fashion::kClassNames, fashion::kPixels, fashion::kSide;
+using fashion::kClassNames;
 
 /// Images with pixels between 0 and 1, and what they show.
 struct Set {
-  Pixels pixels{};              // [count, 784]
+  Pixels pixels{};              // [count · 784]
   std::vector<Index> labels{};  // [count], 0 … 9
 
-  Index count() const { return pixels.extent(0); }
-  ReadPixels rows(Index first, Index count) const { return pixels.view().rows(first, count); }
-  Labels labels_of(Index first, Index count) const { return {labels.data() + first, count}; }
+  Index count() const { return std::ssize(labels); }
+  ReadPixels rows(Index first, Index count) const {
+    return {pixels.data() + first * kPixels, static_cast<std::size_t>(count * kPixels)};
+  }
+  Labels labels_of(Index first, Index count) const { return {labels.data() + first, static_cast<std::size_t>(count)}; }
 };
 inline Set set_of(const fashion::Half& half, Index first, Index count) {
-  Set set{Pixels(count, kPixels), {half.labels.begin() + first, half.labels.begin() + first + count}};
-  for (Index i = 0; i < set.pixels.size(); ++i)
-    set.pixels.data()[i] = static_cast<float>(half.images.pixels[static_cast<std::size_t>(first * kPixels + i)]) / 255;
+  Set set{Pixels(static_cast<std::size_t>(count * kPixels)),
+          {half.labels.begin() + first, half.labels.begin() + first + count}};
+  const auto pixels = half.images.pixels.begin() + first * kPixels;
+  std::transform(pixels, pixels + count * kPixels, set.pixels.begin(),
+                 [](std::uint8_t pixel) { return static_cast<float>(pixel) / 255; });
   return set;
 }
 
@@ -40,8 +46,8 @@ struct Images {
     std::uint64_t h = 0;
     for (const Set* set : {&train, &valid, &test})
       for (Index n = 0; n < set->count(); ++n) {
-        double sum = 0;
-        for (Index p = 0; p < kPixels; ++p) sum += static_cast<double>(set->pixels(n, p)) * static_cast<double>(p + 1);
+        double sum = 0, place = 0;
+        for (const float pixel : set->rows(n, 1)) sum += static_cast<double>(pixel) * ++place;
         h = gatefold::mix64(h ^ static_cast<std::uint64_t>(sum * 4096) ^
                             static_cast<std::uint64_t>(set->labels[static_cast<std::size_t>(n)]));
       }
@@ -72,11 +78,11 @@ class Order {
 
   /// Copy batch `step` of the run into x and labels; what an epoch leaves over is in no batch.
   void batch(const Set& set, Index step, Pixels& x, std::vector<Index>& labels) {
-    const Index size = x.extent(0), batches = set.count() / size;
+    const Index size = std::ssize(labels), batches = set.count() / size;
     begin(step / batches);
     for (Index n = 0; n < size; ++n) {
       const Index item = items_[static_cast<std::size_t>(step % batches * size + n)];
-      std::copy_n(&set.pixels(item, 0), kPixels, &x(n, 0));
+      std::copy_n(set.pixels.begin() + item * kPixels, kPixels, x.begin() + n * kPixels);
       labels[static_cast<std::size_t>(n)] = set.labels[static_cast<std::size_t>(item)];
     }
   }

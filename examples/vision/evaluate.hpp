@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <gatefold/gatefold.hpp>
+#include <iterator>
 #include <vector>
 
 #include "dataset.hpp"
@@ -43,19 +44,18 @@ struct Outcome {
   }
 };
 
-/// The share of images that are classified right after change(first, x, labels, y) made y of images first, first + 1, …
+/// The share of images that are classified right after change(first, x, labels) made others of images first,
+/// first + 1, …
 template <class F>
 double accuracy_after(Model& model, const Set& set, Index count, const F& change) {
   constexpr Index kBatch = 250;
-  Pixels y, logits;
   Index right = 0;
   for (Index first = 0; first < count; first += kBatch) {
     const Index here = std::min(kBatch, count - first);
-    y.resize(here, kPixels);
-    change(first, set.rows(first, here), set.labels_of(first, here), y);
-    model.classify(y, logits);
+    const Pixels y = change(first, set.rows(first, here), set.labels_of(first, here));
+    const std::vector<float> logits = model.classify(y);
     for (Index n = 0; n < here; ++n) {
-      const float* const row = &logits(n, 0);
+      const float* const row = logits.data() + n * kClasses;
       right += std::max_element(row, row + kClasses) - row == set.labels[static_cast<std::size_t>(first + n)];
     }
   }
@@ -63,13 +63,13 @@ double accuracy_after(Model& model, const Set& set, Index count, const F& change
 }
 inline double accuracy(Model& model, const Set& set) {
   return accuracy_after(model, set, set.count(),
-                        [](Index, ReadPixels x, Labels, Pixels& y) { std::copy_n(x.data(), x.size(), y.data()); });
+                        [](Index, ReadPixels x, Labels) { return Pixels(x.begin(), x.end()); });
 }
 
 /// Clean on all images of a set; corrupted and attacked on its first `test_images`, which it has.
 inline Outcome evaluate(Model& model, const Options& o, const Set& set) {
-  using gatefold::Noise, gatefold::Pgd, gatefold::Random, gatefold::Seed;
-  gatefold::Cpu::Context ctx(o.threads);
+  using gatefold::Cpu, gatefold::Noise, gatefold::Pgd, gatefold::Random, gatefold::Seed, gatefold::View;
+  Cpu::Context ctx(o.threads);  // whatever the model's backend: the same images for all
   Outcome found;
   found.clean = accuracy(model, set);
   for (std::size_t kind = 0; kind < kKinds; ++kind)
@@ -77,14 +77,18 @@ inline Outcome evaluate(Model& model, const Options& o, const Set& set) {
       const gatefold::Corrupt corrupt{kCorruptions[kind].kind, severity, kSide, kSide};
       const Seed stream = Seed{0}.fork(kind).fork(static_cast<std::uint64_t>(severity));
       found.corrupted[kind][static_cast<std::size_t>(severity - 1)] =
-          accuracy_after(model, set, o.test_images, [&](Index first, ReadPixels x, Labels, Pixels& y) {
-            corrupt(ctx, x, Random{stream, static_cast<std::uint64_t>(first)}, y);
+          accuracy_after(model, set, o.test_images, [&](Index first, ReadPixels x, Labels labels) {
+            Pixels y(x.size());
+            const Index count = std::ssize(labels);
+            corrupt(ctx, View<const float, 2, Cpu>(x.data(), count, kPixels),
+                    Random{stream, static_cast<std::uint64_t>(first)}, View<float, 2, Cpu>(y.data(), count, kPixels));
+            return y;
           });
     }
   const auto attacked = [&](const Pgd& attack, bool anywhere) {
-    return accuracy_after(model, set, o.test_images, [&](Index first, ReadPixels x, Labels labels, Pixels& y) {
+    return accuracy_after(model, set, o.test_images, [&](Index first, ReadPixels x, Labels labels) {
       const Noise start = anywhere ? Noise{Random{Seed{1}, static_cast<std::uint64_t>(first)}} : Noise{};
-      model.attack(attack, start, x, labels, y);
+      return model.attack(attack, start, x, labels);
     });
   };
   found.fgsm = attacked(Pgd::fgsm({.epsilon = o.epsilon}), false);
@@ -95,17 +99,18 @@ inline Outcome evaluate(Model& model, const Options& o, const Set& set) {
 /// Softmax regression on the pixels, trained for evaluation: the baseline of corruption errors.
 inline Outcome evaluate_linear(const Options& o, const Images& images) {
   Options of = o;
+  of.router = "linear";
   of.update = "plain";
   of.steps = o.baseline_steps;
   of.warmup = 0;
   of.seed = 1;
-  const auto model = make_linear(of);
+  const auto model = make_model(of);
   Order order(images.train.count(), gatefold::Seed{of.seed}.fork(7));
-  Pixels x(o.batch, kPixels);
+  Pixels x(static_cast<std::size_t>(o.batch * kPixels));
   std::vector<Index> labels(static_cast<std::size_t>(o.batch));
   for (Index step = 0; step < of.steps; ++step) {
     order.batch(images.train, step, x, labels);
-    model->step(x, {labels.data(), o.batch});
+    model->step(x, labels);
   }
   return evaluate(*model, o, images.test);
 }

@@ -2,8 +2,8 @@
 // the routers of paper 002, or Soft MoE. Learns, then says how well it sees images that are clean, corrupted in six
 // ways and five severities, and attacked along its own gradient.
 //
-//   vision [train | evaluate] [--config FILE] [--run FOLDER] [--router vmoe|similarity|attention|soft]
-//          [--update plain|heavy-ball|robust] …
+//   vision [train | evaluate] [--config FILE] [--run FOLDER] [--backend cpu|cuda]
+//          [--router vmoe|similarity|attention|soft] [--update plain|heavy-ball|robust] …
 //
 // A run is a folder. Killed at any moment and started again, it gives the bits of one that was not, on any number of
 // threads; Ctrl-C saves and leaves. Every option may stand in the configuration, a file of JSON: {"dim": 64, …}.
@@ -39,6 +39,7 @@ void add_options(CLI::App& app, Options& o) {
   add("--data", o.data, "folder of the IDX files of Fashion-MNIST, .gz or plain");
   add("--train-images", o.train_images, "learn from the first so many images (0: all but those of validation)")
       ->check(any);
+  add("--backend", o.backend, "where it computes")->check(CLI::IsMember(images::backends()));
   add("--router", o.router, "who goes where")->check(CLI::IsMember({"vmoe", "similarity", "attention", "soft"}));
   add("--update", o.update, "how a mixture enters the residual stream")
       ->check(CLI::IsMember({"plain", "heavy-ball", "robust"}));

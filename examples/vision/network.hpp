@@ -1,11 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <gatefold/io.hpp>
+#include <gatefold/policies.hpp>
+#include <iterator>
 #include <memory>
 #include <utility>
 #include <vector>
 
-#include "dataset.hpp"
+#include "../training/host.hpp"
 #include "model.hpp"
 
 namespace images {
@@ -37,39 +40,45 @@ inline VMoe gate_of(const Options& o, bool training) {
 }
 
 /// A model whose gates may have other room in evaluation than in training, with the same parameters.
-template <class ModelT>
+/// @tparam B  Cpu or Cuda
+template <class B, class ModelT>
 class Network final : public Model {
  public:
   Network(const Options& o, const ModelT& training, const ModelT& evaluation)
-      : ctx_(o.threads),
+      : ctx_(training::context<B>(o.threads)),
         trainer_(make_trainer(ctx_, o, training)),
-        evaluated_(as_layer<float, Cpu>(evaluation)),
+        evaluated_(as_layer<float, B>(evaluation)),
         gradient_(ctx_, evaluation, CrossEntropy{}),
         k_(o.k) {}
 
   double step(ReadPixels x, Labels labels) override {
     const Random at{trainer_.seed.fork(1), static_cast<std::uint64_t>(trainer_.state.step)};
-    return trainer_.step(x, labels, extra_of<typename Trained::Extra>(Segment<float, Cpu>{.noise = {at}}));
+    return trainer_.step(here(x), here(labels), extra_of<typename Trained::Extra>(Segment<float, B>{.noise = {at}}));
   }
   Index steps() const override { return trainer_.state.step; }
   Index parameters() const override { return count_values(trainer_.params); }
 
-  void classify(ReadPixels x, Pixels& logits) override {
-    logits.resize(x.extent(0), evaluated_.out_dim());
-    evaluated_.begin(ctx_, trainer_.params, x.extent(0), carry_);
-    infer(evaluated_, ctx_, trainer_.params, x, carry_, logits);
+  std::vector<float> classify(ReadPixels x) override {
+    const auto pixels = here(x);
+    begin(pixels);
+    infer(evaluated_, ctx_, trainer_.params, pixels, carry_, y_);
+    return training::to_host(ctx_, y_);
   }
   std::vector<training::Routing> routing(ReadPixels x) override {
-    Pixels logits(x.extent(0), evaluated_.out_dim());
-    evaluated_.begin(ctx_, trainer_.params, x.extent(0), carry_);
-    Saved<Evaluated, float, Cpu> saved;  // as large as training's: it goes
-    evaluated_.forward(ctx_, trainer_.params, x, carry_, logits, saved);
+    const auto pixels = here(x);
+    begin(pixels);
+    Saved<Evaluated, float, B> saved;  // as large as training's: it goes
+    evaluated_.forward(ctx_, trainer_.params, pixels, carry_, y_, saved);
     return training::routing(ctx_, saved, k_);
   }
-  void attack(const Pgd& attack, Noise start, ReadPixels x, Labels labels, Pixels& y) override {
-    y.resize(x.extent(0), x.extent(1));
+  Pixels attack(const Pgd& attack, Noise start, ReadPixels x, Labels labels) override {
+    const auto pixels = here(x);
+    const auto target = here(labels);
+    attacked_.resize(pixels.extent(0), kPixels);
     attack(
-        ctx_, [&](ReadPixels at, View<float, 2, Cpu> d) { gradient_(trainer_.params, at, labels, d); }, x, start, y);
+        ctx_, [&](View<const float, 2, B> at, View<float, 2, B> d) { gradient_(trainer_.params, at, target, d); },
+        pixels, start, attacked_);
+    return training::to_host(ctx_, attacked_);
   }
 
   void save(const std::filesystem::path& path, const Metadata& metadata) const override {
@@ -78,28 +87,43 @@ class Network final : public Model {
   void load(const std::filesystem::path& path) override { load_checkpoint(path, trainer_); }
 
  private:
-  static auto make_trainer(Cpu::Context& ctx, const Options& o, const ModelT& model) {
+  static auto make_trainer(typename B::Context& ctx, const Options& o, const ModelT& model) {
     return Trainer{ctx, model, CrossEntropy{},
                    optim::Scheduled{optim::Clipped{optim::AdamW{.lr = o.lr, .decay = o.decay}, o.clip},
                                     optim::WarmupCosine{.warmup = o.warmup, .total = o.steps, .floor = 0.02}},
                    Seed{o.seed}};
   }
-  using Trained = decltype(make_trainer(std::declval<Cpu::Context&>(), std::declval<const Options&>(),
+  using Trained = decltype(make_trainer(std::declval<typename B::Context&>(), std::declval<const Options&>(),
                                         std::declval<const ModelT&>()));
-  using Evaluated = AsLayer<ModelT, float, Cpu>;
+  using Evaluated = AsLayer<ModelT, float, B>;
 
-  Cpu::Context ctx_;
+  /// Where the backend reads them, until others come.
+  View<const float, 2, B> here(ReadPixels x) {
+    return training::from_host(ctx_, x.data(), pixels_, std::ssize(x) / kPixels, kPixels);
+  }
+  View<const Index, 1, B> here(Labels labels) {
+    return training::from_host(ctx_, labels.data(), labels_, std::ssize(labels));
+  }
+  /// A pass of the evaluated model over images.
+  void begin(View<const float, 2, B> pixels) {
+    y_.resize(pixels.extent(0), evaluated_.out_dim());
+    evaluated_.begin(ctx_, trainer_.params, pixels.extent(0), carry_);
+  }
+
+  typename B::Context ctx_;
   Trained trainer_;
   Evaluated evaluated_;
-  InputGradient<float, Cpu::Context, ModelT, CrossEntropy> gradient_;
+  InputGradient<float, typename B::Context, ModelT, CrossEntropy> gradient_;
   Index k_;
-  Carry<Evaluated, float, Cpu> carry_;
+  Carry<Evaluated, float, B> carry_;
+  Tensor<float, 2, B> pixels_, attacked_, y_;  // [N, 784]; [N, 10]
+  Tensor<Index, 1, B> labels_;
 };
 
 /// @param make  make(training) is the model of either
-template <class F>
+template <class B, class F>
 std::unique_ptr<Model> network(const Options& o, const F& make) {
-  return std::make_unique<Network<decltype(make(true))>>(o, make(true), make(false));
+  return std::make_unique<Network<B, decltype(make(true))>>(o, make(true), make(false));
 }
 
 }  // namespace images

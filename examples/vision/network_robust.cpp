@@ -1,7 +1,5 @@
-#include "network.hpp"
+#include <gatefold/gatefold.hpp>
 
-std::unique_ptr<images::Model> images::make_robust(const Options& o) {
-  return network(o, [&](bool training) {
-    return vmoe_every_2(sizes_of(o), update::Robust{}, Mixture{gate_of(o, training), expert_of(o)}, expert_of(o));
-  });
-}
+#include "networks.hpp"
+
+template std::unique_ptr<images::Model> images::make_robust<gatefold::Cpu>(const Options&);

@@ -1,17 +1,26 @@
-#include "network.hpp"
+#include <gatefold/gatefold.hpp>
+
+#include "networks.hpp"
 
 namespace images {
 
-std::unique_ptr<Model> make_model(const Options& o) {
-  if (o.update == "robust") return make_robust(o);
-  if (o.router == "similarity") return make_similar(o);
-  if (o.router == "attention") return make_attending(o);
-  if (o.router == "soft") return make_soft(o);
-  return make_vmoe(o);
-}
+// Each in a file of its own, so that both cores compile.
+extern template std::unique_ptr<Model> make_vmoe<Cpu>(const Options&);
+extern template std::unique_ptr<Model> make_robust<Cpu>(const Options&);
+extern template std::unique_ptr<Model> make_similar<Cpu>(const Options&);
+extern template std::unique_ptr<Model> make_attending<Cpu>(const Options&);
+extern template std::unique_ptr<Model> make_soft<Cpu>(const Options&);
 
-std::unique_ptr<Model> make_linear(const Options& o) {
-  return network(o, [](bool) { return Linear{.model_dim = kPixels, .output_dim = kClasses}; });
+#ifndef GATEFOLD_EXAMPLES_CUDA
+std::unique_ptr<Model> make_model_on_cuda(const Options& o) {
+  expect(false, "options", "backend", "cpu, as this program was built without CUDA", o.backend);
+  return {};
+}
+#endif
+
+std::unique_ptr<Model> make_model(const Options& o) {
+  if (o.backend == "cuda") return make_model_on_cuda(o);
+  return make_network<Cpu>(o);
 }
 
 }  // namespace images

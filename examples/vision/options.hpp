@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <gatefold/core/types.hpp>
 #include <string>
+#include <vector>
 
 namespace images {
 
@@ -12,7 +13,7 @@ using gatefold::Index;
 struct Options {
   std::string command = "train", config{}, run{};
   // The model.
-  std::string router = "vmoe", update = "heavy-ball";
+  std::string backend = "cpu", router = "vmoe", update = "heavy-ball";
   double mu = 0.7, gamma = 1, tau = 8;
   Index patch = 4, depth = 4, dim = 64, heads = 4, experts = 8, k = 2, hidden = 128;
   // The images.
@@ -33,6 +34,7 @@ struct Options {
   /// f(name, value) for what a run keeps from its first step to its last: its bits depend on these.
   template <class F, class O>
   static void each_of_run(const F& f, O& o) {
+    f("backend", o.backend);
     f("router", o.router);
     f("update", o.update);
     f("mu", o.mu);
@@ -59,5 +61,8 @@ struct Options {
     f("valid-images", o.valid_images);
   }
 };
+
+/// Where it computes.
+inline std::vector<std::string> backends() { return {"cpu", "cuda"}; }
 
 }  // namespace images

@@ -21,11 +21,11 @@ namespace images {
 inline bool take_steps(Model& model, const Options& o, const Images& images, const training::Folder& folder,
                        Metrics& metrics) {
   Order order(images.train.count(), gatefold::Seed{o.seed}.fork(7));
-  Pixels x(o.batch, kPixels);
+  Pixels x(static_cast<std::size_t>(o.batch * kPixels));
   std::vector<Index> labels(static_cast<std::size_t>(o.batch));
   const auto step = [&] {
     order.batch(images.train, model.steps(), x, labels);
-    return model.step(x, {labels.data(), o.batch});
+    return model.step(x, labels);
   };
   const auto validate = [&] { return accuracy(model, images.valid); };
   const auto routing = [&] { return model.routing(images.valid.rows(0, std::min(o.batch, o.valid_images))); };

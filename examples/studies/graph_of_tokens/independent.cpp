@@ -1,9 +1,14 @@
+#include <gatefold/gatefold.hpp>
+
 #include "network.hpp"
 
 namespace studies::graph_of_tokens {
 
-std::unique_ptr<Model> make_independent(Base base, const Mixing&, const Setting& s, Index vocabulary, Seed seed) {
-  return make(base, gatefold::Independent{}, s, vocabulary, seed);
+std::unique_ptr<Model> make_independent(Base base, const Mixing& m, const Setting& s, Index vocabulary, Seed seed) {
+#ifdef GATEFOLD_EXAMPLES_CUDA
+  if (s.backend == "cuda") return make_independent_on_cuda(base, m, s, vocabulary, seed);
+#endif
+  return make<Cpu>(base, independent(m), s, vocabulary, seed);
 }
 
 }  // namespace studies::graph_of_tokens

@@ -23,4 +23,9 @@ std::unique_ptr<Model> make_independent(Base, const Mixing&, const Setting&, Ind
 std::unique_ptr<Model> make_similarity(Base, const Mixing&, const Setting&, Index vocabulary, Seed);
 std::unique_ptr<Model> make_attention(Base, const Mixing&, const Setting&, Index vocabulary, Seed);
 
+// Those whose setting names a GPU: compiled by nvcc.
+std::unique_ptr<Model> make_independent_on_cuda(Base, const Mixing&, const Setting&, Index vocabulary, Seed);
+std::unique_ptr<Model> make_similarity_on_cuda(Base, const Mixing&, const Setting&, Index vocabulary, Seed);
+std::unique_ptr<Model> make_attention_on_cuda(Base, const Mixing&, const Setting&, Index vocabulary, Seed);
+
 }  // namespace studies::graph_of_tokens

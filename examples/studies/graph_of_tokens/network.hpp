@@ -8,25 +8,26 @@ namespace studies::graph_of_tokens {
 using namespace gatefold;
 
 /// A model that may be asked what it knows without the words that follow.
-template <class ModelT>
-class Network final : public lm::Network<ModelT> {
+template <class B, class ModelT>
+class Network final : public lm::Network<B, ModelT> {
  public:
-  using Parent = lm::Network<ModelT>;
+  using Parent = lm::Network<B, ModelT>;
   using Parent::Parent;
 
   std::vector<double> surprises_of_prefixes(const lm::Ids& x, const lm::Ids& next) override {
     const Index length = this->setting.length, sequences = static_cast<Index>(x.size()) / length;
-    Tensor<float, 1, Cpu> valid(static_cast<Index>(x.size()));
-    Tensor<float, 2, Cpu> last(sequences, this->setting.dim);
+    std::vector<float> before(x.size());
+    Tensor<float, 1, B> valid(std::ssize(x));
+    Tensor<float, 2, B> last(sequences, this->setting.dim);
     auto extra = this->extra;
     lookup::for_each_extra(extra, [&](auto& part) {
       if constexpr (requires { part.valid = std::as_const(valid).view(); }) part.valid = std::as_const(valid).view();
     });
     std::vector<double> all;
     for (Index at = 0; at < length; ++at) {
-      for (Index n = 0; n < valid.size(); ++n) valid(n) = n % length <= at ? 1 : 0;
-      this->y.resize(valid.size(), this->setting.dim);
-      this->trainer.infer(x, this->y, extra);
+      for (Index n = 0; n < valid.size(); ++n) before[static_cast<std::size_t>(n)] = n % length <= at ? 1 : 0;
+      training::from_host(this->ctx, before.data(), valid, valid.size());
+      this->infer(x, extra);
       lm::Ids next_of_last;
       for (Index n = at; n < valid.size(); n += length) {
         next_of_last.push_back(next[static_cast<std::size_t>(n)]);
@@ -47,12 +48,18 @@ auto mixture(const Setting& s, const typename GateT::Mixing& mixing) {
   return Mixture{gate, Mlp<Relu>{.model_dim = s.dim, .hidden_dim = s.hidden}};
 }
 
+inline Independent independent(const Mixing&) { return {}; }
+inline TokenSimilarity similarity(const Mixing& m) {
+  return {.tau = m.tau, .causal = m.causal, .only_confident = m.only_confident};
+}
+inline AttentionPosterior attention(const Mixing& m) { return {.sigma = m.sigma, .only_confident = m.only_confident}; }
+
 /// All models attend as the attention-aware one must: to the whole sequence, with a trace.
-template <class MixingT>
+template <class B, class MixingT>
 std::unique_ptr<Model> make(Base base, const MixingT& mixing, const Setting& s, Index vocabulary, Seed seed) {
   const LanguageSizes sizes = lm::sizes(s, vocabulary);
   const auto network = [&](const auto& model) -> std::unique_ptr<Model> {
-    return std::make_unique<Network<std::remove_cvref_t<decltype(model)>>>(model, s, vocabulary, seed);
+    return std::make_unique<Network<B, std::remove_cvref_t<decltype(model)>>>(model, s, vocabulary, seed);
   };
   const auto every = [&](const auto& mixture) {
     return network(switch_model<language::Traced>(sizes, update::Plain{}, mixture));

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <complex>
 #include <cstddef>
+#include <gatefold/analysis.hpp>
 #include <gatefold/data/corpus.hpp>
+#include <gatefold/gatefold.hpp>
 #include <gatefold/metric/load.hpp>
-#include <gatefold/metric/stability.hpp>
 #include <span>
 #include <utility>
 #include <vector>
@@ -115,6 +117,16 @@ inline double variation(const std::vector<Index>& load) {
   return gatefold::metric::Load{load}.coefficient_of_variation();
 }
 
+/// Eigenvalues of −∂u/∂x at all words, of ∂u/∂x at each.
+inline std::vector<std::complex<double>> spectrum(const std::vector<Matrix>& jacobians, Index dim) {
+  std::vector<std::complex<double>> all;
+  for (const Matrix& j : jacobians)
+    for (const auto& value :
+         gatefold::cpu::eigenvalues(gatefold::View<const float, 2, gatefold::Cpu>(j.data(), dim, dim)))
+      all.push_back(-value);
+  return all;
+}
+
 /// Shares of the eigenvalues with which heavy ball with this μ and γ = 1 settles (paper 001, Lemma 1), and the mean of
 /// the largest |λ| at a word.
 inline Json settles(const std::vector<std::complex<double>>& sigma, double mu) {
@@ -170,10 +182,11 @@ inline Json learn(const Case& c, const Text& text, Seed seed, const Report& repo
                                 {"rank", after[l].rank}});
   Blocks seen(text.valid, s);
   seen.read(0);
-  const auto spectra = model->spectra(seen.x);
-  for (std::size_t l = 0; l < spectra.size(); ++l) {
-    result["layers"][l]["plain"] = settles(spectra[l], 0);
-    result["layers"][l]["momentum"] = settles(spectra[l], 0.7);
+  const auto jacobians = model->jacobians(seen.x);
+  for (std::size_t l = 0; l < jacobians.size(); ++l) {
+    const auto sigma = spectrum(jacobians[l], s.dim);
+    result["layers"][l]["plain"] = settles(sigma, 0);
+    result["layers"][l]["momentum"] = settles(sigma, 0.7);
   }
   if (const auto prefixes = model->surprises_of_prefixes(seen.x, seen.next); !prefixes.empty()) {
     result["whole"] = perplexity(model->surprises(seen.x, seen.next));

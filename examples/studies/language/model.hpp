@@ -1,6 +1,5 @@
 #pragma once
 
-#include <complex>
 #include <functional>
 #include <gatefold/core/types.hpp>
 #include <memory>
@@ -14,6 +13,7 @@ namespace studies::lm {
 
 using gatefold::Seed;
 using Ids = std::vector<Index>;
+using Matrix = std::vector<float>;  // [D · D]
 
 /// What a mixture did with a batch.
 struct Routing {
@@ -24,7 +24,7 @@ struct Routing {
   std::vector<double> rank{};  // [E] share of the picks whose expert's output is the largest, the second … by norm
 };
 
-/// A language model in training, whatever it is made of: so that all else is compiled once.
+/// A language model in training, whatever it is made of and wherever it computes: so that all else is compiled once.
 class Model {
  public:
   virtual ~Model() = default;
@@ -35,9 +35,8 @@ class Model {
   virtual std::vector<double> surprises(const Ids& x, const Ids& next) = 0;
   /// What its mixtures do with sequences [N], in the order of depth.
   virtual std::vector<Routing> routing(const Ids& x) = 0;
-  /// Eigenvalues of −∂u/∂x at some words of sequences [N], layer by layer; none where nobody asks for them.
-  virtual std::vector<std::vector<std::complex<double>>> spectra(const Ids&) { return {}; }
-
+  /// ∂u/∂x at some words of sequences [N], layer by layer; none where nobody asks for them.
+  virtual std::vector<std::vector<Matrix>> jacobians(const Ids&) { return {}; }
   /// The same where each word is foreseen from those before it alone, what follows them cut off; where anybody asks.
   virtual std::vector<double> surprises_of_prefixes(const Ids&, const Ids&) { return {}; }
 

@@ -1,10 +1,11 @@
 #pragma once
 
-#include <gatefold/gatefold.hpp>
-#include <gatefold/model/segment.hpp>
+#include <gatefold/policies.hpp>
+#include <iterator>
 #include <utility>
 #include <vector>
 
+#include "../../training/host.hpp"
 #include "../../training/routing.hpp"
 #include "model.hpp"
 
@@ -22,7 +23,8 @@ inline LanguageSizes sizes(const Setting& s, Index vocabulary) {
 }
 
 /// Any language model of the library, with one thread.
-template <class ModelT>
+/// @tparam B  Cpu or Cuda
+template <class B, class ModelT>
 class Network : public Model {
  public:
   Network(const ModelT& model, const Setting& s, Index vocabulary, Seed seed)
@@ -31,14 +33,13 @@ class Network : public Model {
                 optim::Scheduled{optim::Clipped{optim::AdamW{.lr = s.lr, .decay = 0}, s.clip},
                                  optim::WarmupCosine{.warmup = s.warmup, .total = s.steps, .floor = 0.1}},
                 seed},
-        extra(extra_of<Extra>(Segment<float, Cpu>{.length = s.length})) {
+        extra(extra_of<Extra>(Segment<float, B>{.length = s.length})) {
     trainer.not_finite = NotFinite::skips;
   }
 
-  void step(const Ids& x, const Ids& next) override { trainer.step(x, next, extra); }
+  void step(const Ids& x, const Ids& next) override { trainer.step(here(x, ids), here(next, labels), extra); }
   std::vector<double> surprises(const Ids& x, const Ids& next) override {
-    y.resize(static_cast<Index>(x.size()), setting.dim);
-    trainer.infer(x, y, extra);
+    infer(x, extra);
     return surprises_after(y, next);
   }
   Index parameters() const override { return count_values(trainer.params); }
@@ -57,32 +58,46 @@ class Network : public Model {
   }
 
  protected:
-  using C = Cpu::Context;
+  using C = typename B::Context;
   using Trained = Trainer<float, C, ModelT, StreamedCrossEntropy,
                           optim::Scheduled<optim::Clipped<optim::AdamW>, optim::WarmupCosine>>;
-  using Layer = AsLayer<ModelT, float, Cpu>;
+  using Layer = AsLayer<ModelT, float, B>;
   using Extra = typename Trained::Extra;
 
+  /// Where the backend reads them, until `to` gets others.
+  View<const Index, 1, B> here(const Ids& from, Tensor<Index, 1, B>& to) {
+    return training::from_host(ctx, from.data(), to, std::ssize(from));
+  }
+  /// What the output layer reads, y.
+  void infer(const Ids& x, const Extra& of) {
+    y.resize(std::ssize(x), setting.dim);
+    trainer.infer(here(x, ids), y, of);
+  }
   /// −log p of each word, from what the output layer reads.
-  std::vector<double> surprises_after(View<const float, 2, Cpu> read, const Ids& next) {
-    Tensor<float, 1, Cpu> each(read.extent(0));
-    trainer.loss.each(ctx, trainer.params.loss, trainer.model(), read, next, each);
-    return {each.data(), each.data() + each.size()};
+  std::vector<double> surprises_after(View<const float, 2, B> read, const Ids& next) {
+    each.resize(read.extent(0));
+    trainer.loss.each(ctx, trainer.params.loss, trainer.model(), read, here(next, labels), each);
+    const std::vector<float> values = training::to_host(ctx, each);
+    return {values.begin(), values.end()};
   }
   /// A pass over sequences that keeps what there is to see.
   void forward(const Ids& x) {
-    y.resize(static_cast<Index>(x.size()), setting.dim);
+    y.resize(std::ssize(x), setting.dim);
     trainer.layer().begin(ctx, trainer.model(), y.extent(0), carry);
-    trainer.layer().forward(ctx, trainer.model(), x, carry, y, saved, extra);
+    trainer.layer().forward(ctx, trainer.model(), here(x, ids), carry, y, saved, extra);
   }
 
   Setting setting;
-  C ctx{1};
+  C ctx = training::context<B>(1);
   Trained trainer;
   Extra extra;
-  gatefold::Saved<Layer, float, Cpu> saved;
-  gatefold::Carry<Layer, float, Cpu> carry;
-  Tensor<float, 2, Cpu> y;  // [N, D]
+  gatefold::Saved<Layer, float, B> saved;
+  gatefold::Carry<Layer, float, B> carry;
+  Tensor<float, 2, B> y;  // [N, D]
+
+ private:
+  Tensor<float, 1, B> each;  // [N]
+  Tensor<Index, 1, B> ids, labels;
 };
 
 }  // namespace studies::lm

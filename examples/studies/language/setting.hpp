@@ -6,19 +6,21 @@
 #include <string>
 #include <type_traits>
 
+#include "../support/backend.hpp"
 #include "../support/common.hpp"
 #include "../support/run.hpp"
 
 namespace studies::lm {
 
-/// The size of all models of a study, and how they are trained. The papers' medium model is as deep and has as many
-/// experts; what is smaller is what costs: width, words, steps.
+/// The size of all models of a study, how they are trained and where. The papers' medium model is as deep and has as
+/// many experts; what is smaller is what costs: width, words, steps.
 struct Setting {
   Index depth = 6, dim = 64, heads = 4, experts = 16, k = 2, hidden = 64, length = 64;
   Index batch = 16, steps = 1600, warmup = 100, threshold = 10;
   double lr = 3e-3, clip = 1;
+  std::string backend = "cpu";
 
-  /// f(option, value, what it is), for all of them.
+  /// f(option, value, what it is), for all of them but the backend.
   template <class S, class F>
   static void each(S& s, F&& f) {
     f("--depth", s.depth, "layers of attention and a mixture of experts");
@@ -39,6 +41,7 @@ struct Setting {
   Json json() const {
     Json j = Json::object();
     each(*this, [&](const std::string& option, const auto& value, const char*) { j[option.substr(2)] = value; });
+    note_backend(j, backend);
     return j;
   }
   /// @throws ArgumentError
@@ -60,6 +63,7 @@ inline void add_setting(CLI::App& app, Setting& setting) {
       added->check(above_zero());
     }
   });
+  add_backend(app, setting.backend);
 }
 
 /// The model of --quick, whose numbers say nothing.

@@ -77,6 +77,7 @@ Done whole_cases(const std::vector<Case>& cases, Index seeds, const std::vector<
 void run_study(const char* program, Options& o, Comparison (*make)(const Setting&, Index)) {
   const auto start = std::chrono::steady_clock::now();
   o.setting.validate();
+  expect_backend(o.setting.backend, o.costs);
   if (o.data.empty()) o.data = default_data();
   const Text text = read_text(o.data, o.setting.threshold);
   Comparison comparison = make(o.setting, text.vocabulary.size());

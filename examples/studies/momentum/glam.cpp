@@ -1,13 +1,14 @@
-#include "../language/network.hpp"
-#include "mixture.hpp"
-#include "models.hpp"
+#include <gatefold/gatefold.hpp>
+
+#include "layouts.hpp"
 
 namespace studies::momentum {
 
 std::unique_ptr<Model> make_glam(const Setting& s, Index vocabulary, const Basic& rule, Seed seed) {
-  const auto model = gatefold::glam_model(lm::sizes(s, vocabulary), rule, mixture(s),
-                                          gatefold::Mlp<gatefold::Relu>{.model_dim = s.dim, .hidden_dim = s.hidden});
-  return std::make_unique<lm::Network<std::remove_const_t<decltype(model)>>>(model, s, vocabulary, seed);
+#ifdef GATEFOLD_EXAMPLES_CUDA
+  if (s.backend == "cuda") return make_glam_on_cuda(s, vocabulary, rule, seed);
+#endif
+  return glam_on<gatefold::Cpu>(s, vocabulary, rule, seed);
 }
 
 }  // namespace studies::momentum

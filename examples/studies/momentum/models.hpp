@@ -27,4 +27,9 @@ std::unique_ptr<Model> make_switch(const Setting&, Index vocabulary, const Rule&
 std::unique_ptr<Model> make_glam(const Setting&, Index vocabulary, const Basic&, Seed);
 std::unique_ptr<Model> make_reference(const Setting&, Index vocabulary, const Basic&, Seed);
 
+// Those whose setting names a GPU: compiled by nvcc.
+std::unique_ptr<Model> make_switch_on_cuda(const Setting&, Index vocabulary, const Rule&, Seed);
+std::unique_ptr<Model> make_glam_on_cuda(const Setting&, Index vocabulary, const Basic&, Seed);
+std::unique_ptr<Model> make_reference_on_cuda(const Setting&, Index vocabulary, const Basic&, Seed);
+
 }  // namespace studies::momentum

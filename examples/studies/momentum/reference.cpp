@@ -1,12 +1,14 @@
-#include "../language/network.hpp"
-#include "mixture.hpp"
-#include "models.hpp"
+#include <gatefold/gatefold.hpp>
+
+#include "layouts.hpp"
 
 namespace studies::momentum {
 
 std::unique_ptr<Model> make_reference(const Setting& s, Index vocabulary, const Basic& rule, Seed seed) {
-  const auto model = gatefold::switch_model<gatefold::language::Reference>(lm::sizes(s, vocabulary), rule, mixture(s));
-  return std::make_unique<lm::Network<std::remove_const_t<decltype(model)>>>(model, s, vocabulary, seed);
+#ifdef GATEFOLD_EXAMPLES_CUDA
+  if (s.backend == "cuda") return make_reference_on_cuda(s, vocabulary, rule, seed);
+#endif
+  return reference_on<gatefold::Cpu>(s, vocabulary, rule, seed);
 }
 
 }  // namespace studies::momentum

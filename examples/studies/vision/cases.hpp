@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "../../vision/options.hpp"
+#include "../support/backend.hpp"
 #include "../support/run.hpp"
 
 namespace studies::vision {
@@ -40,8 +41,8 @@ inline Json depends_on(const Case& c, const images::Options& o) {
   images::Options::each_of_run([&](const char* name, const auto& value) { options[name] = value; }, o);
   options.update(
       {{"data", o.data}, {"test-images", o.test_images}, {"epsilon", o.epsilon}, {"attack-steps", o.attack_steps}});
-  options.erase("log");
-  options.erase("validate");
+  for (const char* of_other_runs : {"backend", "log", "validate"}) options.erase(of_other_runs);
+  note_backend(options, o.backend);
   options["seed"] = nullptr;
   return options;
 }

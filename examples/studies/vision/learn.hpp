@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -13,16 +14,17 @@ namespace studies::vision {
 inline Json learn(const Case& c, images::Options o, const images::Images& of, std::uint64_t seed,
                   const Report& report) {
   o.seed = seed;
-  const auto model = c.name == baseline_of_errors() ? images::make_linear(o) : images::make_model(o);
+  if (c.name == baseline_of_errors()) o.router = "linear";
+  const auto model = images::make_model(o);
   images::Order order(of.train.count(), gatefold::Seed{seed}.fork(7));
-  images::Pixels x(o.batch, images::kPixels);
+  images::Pixels x(static_cast<std::size_t>(o.batch * images::kPixels));
   std::vector<Index> labels(static_cast<std::size_t>(o.batch));
   Json curve{{"step", Json::array()}, {"loss", Json::array()}};
   const Index every = std::max<Index>(o.steps / 50, 1);
   double loss = 0;
   for (Index step = 0; step < o.steps; ++step) {
     order.batch(of.train, step, x, labels);
-    loss += model->step(x, {labels.data(), o.batch}) / static_cast<double>(every);
+    loss += model->step(x, labels) / static_cast<double>(every);
     if ((step + 1) % every == 0) {
       curve["step"].push_back(step + 1);
       curve["loss"].push_back(loss);

@@ -40,12 +40,11 @@ inline void costs(const images::Options& o) {
   const images::Images of = images::read_images(o);
   const auto x = of.train.rows(0, o.batch);
   const auto labels = of.train.labels_of(0, o.batch);
-  images::Pixels logits(o.batch, images::kClasses);
   std::vector<Costed<images::Model>> models;
   for (const Case& c : cases())
     models.push_back({c.name, c.label, c.baseline, [&] { return images::make_model(of_case(o, c)); },
                       [&](images::Model& model) { model.step(x, labels); },
-                      [&](images::Model& model) { model.classify(x, logits); }});
+                      [&](images::Model& model) { model.classify(x); }});
   print_costs(models);
 }
 
@@ -102,6 +101,7 @@ int main(int argc, char** argv) {
   app.add_option("--lr", o.lr, "learning rate (AdamW)")->check(above_zero())->capture_default_str();
   app.add_option("--mu", o.mu, "momentum of heavy ball")->check(CLI::Range(-1.0, 1.0))->capture_default_str();
   app.add_option("--epsilon", o.epsilon, "how far attacks move a pixel")->check(above_zero())->capture_default_str();
+  add_backend(app, o.backend);
   app.add_option("--data", o.data, "folder of the IDX files, .gz or plain")->capture_default_str();
   app.add_flag("--costs", only_costs, "time and memory of each case, in turn, and nothing else");
   return study_main("vision", app, argc, argv, [&] {
@@ -121,6 +121,7 @@ int main(int argc, char** argv) {
     gatefold::expect(o.dim % o.heads == 0, "options", "heads", gatefold::Joined{"a divisor of dim = ", o.dim}, o.heads);
     gatefold::expect(o.depth % 2 == 0, "options", "depth", "an even number", o.depth);
     gatefold::expect(o.k <= o.experts, "options", "k", gatefold::Joined{"at most experts = ", o.experts}, o.k);
+    expect_backend(o.backend, only_costs);
     if (only_costs) return vision::costs(o);
     const auto start = std::chrono::steady_clock::now();
     vision::study(common, o);

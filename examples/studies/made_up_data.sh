@@ -1,0 +1,42 @@
+# Sourced by the tests of studies: made-up data for $program in $dir, so that tests need no package of data. Sets
+# `data`, the options that name them.
+data=()
+case $(basename "$program") in
+  mot_vision | vision)
+    source "$(dirname "$0")/../fashion_mnist/make_half.sh"
+    make_half "$dir/train" 120
+    make_half "$dir/t10k" 60
+    data=(--data "$dir")
+    ;;
+  mot_text)
+    # As many verses as the Bible has, in books whose words differ.
+    awk 'BEGIN {
+      srand(1)
+      for (i = 0; i < 31102; ++i) {
+        b = int(i / 1500)
+        line = sprintf("B%c%d:%d", 97 + b, i / 30 + 1, i % 30 + 1)
+        for (w = 0; w < 8; ++w) line = line sprintf(" w%c%c", 97 + (b + int(rand() * 6)) % 26, 97 + int(rand() * 4))
+        print line
+      }
+    }' >"$dir/verses"
+    mkdir "$dir/bin"
+    printf '#!/bin/sh\ncat "%s"\n' "$dir/verses" >"$dir/bin/bible"
+    chmod +x "$dir/bin/bible"
+    PATH=$dir/bin:$PATH
+    ;;
+  momentum | graph_of_tokens)
+    # Lines of words that follow one another more often than chance.
+    for part in train:300 valid:60 test:60; do
+      awk -v lines="${part#*:}" -v seed="${#part}" 'BEGIN {
+        srand(seed)
+        for (i = 0; i < lines; ++i) {
+          word = int(rand() * 12)
+          line = "w" word
+          for (w = 0; w < 7; ++w) line = line " w" (word = (word + 1 + int(rand() * 3)) % 12)
+          print line
+        }
+      }' >"$dir/${part%:*}.txt"
+    done
+    data=(--data "$dir")
+    ;;
+esac

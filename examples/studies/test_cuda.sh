@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# test_cuda.sh PROGRAM OPTION...: a small case of a study, which the options make, trained on a GPU: the numbers of the
+# CPU up to rounding, the same bytes on any number of threads, and no run of one backend taken for the other's.
+set -u
+program=$1
+shift
+small=(--quick --seeds 1 "$@")
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+failed=0
+fail() { echo "FAILED: $*" >&2; failed=1; }
+source "$(dirname "$0")/made_up_data.sh"
+
+# run FOLDER BACKEND OPTION...
+run() {
+  "$program" "${small[@]}" "${data[@]}" --out "$dir/$1" --backend "$2" "${@:3}" >"$dir/out" 2>"$dir/err" ||
+    fail "$2: $(tail -n 1 "$dir/err")"
+}
+# The mean of each result, by name.
+results() { tail -n +2 "$dir/$1/results.csv" | cut -d , -f 1,2 | sort; }
+
+run first cpu
+cp -r "$dir/first" "$dir/second"
+run second cuda --threads 2
+grep -q "runs from before" "$dir/out" && fail "took runs of the CPU: $(cat "$dir/out")"
+grep -q '"backend": "cuda"' "$dir/second/results.json" || fail "results.json does not say where they were computed"
+for of_case in "$dir"/second/runs/*; do
+  grep -q '"backend":"cuda"' "$of_case" || fail "$(basename "$of_case") does not say where it was computed"
+done
+# Those of the CPU are known as before there was another.
+grep -rq backend "$dir/first" && fail "runs of the CPU name a backend"
+# Float on both, in another order of sums.
+join -t , <(results first) <(results second) | awk -F , '
+  { apart = $2 - $3; if (apart < 0) apart = -apart; most = $2 < 0 ? -$2 : $2
+    if (!(apart <= 1e-5 * most + 1e-9)) { print "of the CPU and others: " $0; bad = 1 } }
+  END { exit bad || NR < 6 }' >&2 || fail "other numbers than the CPU's"
+
+run third cuda --threads 1
+diff -r "$dir/second/runs" "$dir/third/runs" >/dev/null || fail "other results on 1 thread"
+run third cuda
+grep -q "runs from before" "$dir/out" || fail "computes anew what is done: $(cat "$dir/out")"
+run third cpu
+grep -q "runs from before" "$dir/out" && fail "took runs of the GPU: $(cat "$dir/out")"
+diff -r "$dir/first/runs" "$dir/third/runs" >/dev/null || fail "other runs of the CPU after those of the GPU"
+
+"$program" "${small[@]}" "${data[@]}" --backend cuda --costs >"$dir/out" 2>"$dir/err"
+[ $? -eq 2 ] && grep -q "backend: expected cpu with --costs, which counts the host's memory, got cuda$" "$dir/err" ||
+  fail "costs: $(cat "$dir/err")"
+[ $failed -eq 0 ] && echo "all checks passed"
+exit $failed
