@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <initializer_list>
+#include <limits>
 #include <sstream>
 #include <string>
 #include <tuple>
@@ -91,6 +92,10 @@ class Subject {
     Tensor<T, 2, B> y(count, layer_.out_dim()), dx(count, layer_.in_dim());
     set_zero(ctx, dx);
     auto grads = zeros_like(ctx, params_);
+    if (ctx.threads() > 1) {  // and the bits are those of zeros that are written
+      for_each_tensor([&](const Name&, auto& t) { fill(ctx, t.view(), std::numeric_limits<T>::quiet_NaN()); }, grads);
+      set_zero_later(ctx, grads);
+    }
     Carry<Layer, T, B> carry, dcarry;
     Saved<Layer, T, B> saved;
     layer_.begin(ctx, params_, count, carry);

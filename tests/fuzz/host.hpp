@@ -19,6 +19,7 @@ struct Host {
   static void* allocate(std::size_t bytes) { return ::operator new(bytes); }
   static void release(void* memory) { ::operator delete(memory); }
   static void poison(void* memory, std::size_t bytes) { std::memset(memory, 0xff, bytes); }
+  static void write_zeros(Context&, void* memory, std::size_t bytes) { std::memset(memory, 0, bytes); }
 
   template <class T>
   static void from_host(Context&, gatefold::Index n, const T* from, T* to) {

@@ -90,7 +90,7 @@ inline std::vector<std::vector<Index>> uneven_counts() {
   return {{3, 0, 5, 1}, {0, 0, 40, 0}, {0, 1, 0}, {0, 0, 0}, {9}, many};
 }
 
-/// What every expert promises about slots nobody owns and about accumulation.
+/// What every expert promises about slots nobody owns, about accumulation and about gradients whose zeros are deferred.
 /// @param poison_saved  (bank) poisons what the bank's expert kept of spare slots
 template <class T, class E, class F>
 std::vector<std::string> broken_promises(const E& expert, F&& poison_saved) {
@@ -120,6 +120,14 @@ std::vector<std::string> broken_promises(const E& expert, F&& poison_saved) {
     auto grads = zeros_like(ctx, clean.params);
     clean.expert.backward(ctx, clean.params, clean.groups(), clean.x, clean.saved, clean.dz, {}, grads);
     if (!same_bits(values(grads), once)) broken.push_back("backward: without dslots the gradients are others");
+  }
+  {
+    auto grads = zeros_like(ctx, clean.params);
+    for_each_tensor([&](const Name&, auto& t) { fill(ctx, t.view(), T(quiet_nan)); }, grads);
+    set_zero_later(ctx, grads);
+    clean.expert.backward(ctx, clean.params, clean.groups(), clean.x, clean.saved, clean.dz, clean.dslots, grads);
+    if (!same_bits(values(grads), once))
+      broken.push_back("backward: where zeros are deferred the gradients are others");
   }
   clean.backward();
   auto twice = values(clean.grads);

@@ -34,6 +34,7 @@ struct NaivePrimitives {
   static void* allocate(std::size_t bytes) { return ::operator new(bytes, std::align_val_t(256)); }
   static void release(void* p) { ::operator delete(p, std::align_val_t(256)); }
   static void poison(void* p, std::size_t bytes) { std::memset(p, 0xff, bytes); }
+  static void write_zeros(Context&, void* p, std::size_t bytes) { std::memset(p, 0, bytes); }
   template <class T>
   static void to_host(Context&, Index n, const T* from, T* to) {
     for (Index i = 0; i < n; ++i) to[i] = from[i];

@@ -15,10 +15,12 @@
 
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/expert/activation.hpp"
+#include "gatefold/expert/gated_mlp.hpp"
 #include "gatefold/expert/layer_norm.hpp"
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/expert/mlp.hpp"
 #include "gatefold/gate/composed_gate.hpp"
+#include "gatefold/layer/chain.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/pre_norm.hpp"
 #include "gatefold/layer/residual.hpp"
@@ -51,6 +53,15 @@ auto model() {
                                             Mlp<Gelu>{.model_dim = kDim, .hidden_dim = 8}}}},
       3};
 }
+
+/// Cpu, but it counts zeros that are written after all.
+struct CountingZeros : cpu::Primitives<CountingZeros, AsTheyAre> {
+  static inline int written = 0;
+  static void write_zeros(Context& ctx, void* p, std::size_t bytes) {
+    ++written;
+    cpu::Primitives<CountingZeros, AsTheyAre>::write_zeros(ctx, p, bytes);
+  }
+};
 
 template <class T>
 struct Batch {
@@ -112,6 +123,26 @@ TEST_CASE_TEMPLATE("equation (1): steps are the sequence one would write out, bi
     CHECK(std::memcmp(trainer.output().data(), y.data(), static_cast<std::size_t>(y.size()) * sizeof(T)) == 0);
   }
   CHECK(trainer.state.step == 3);
+}
+
+TEST_CASE("the zeros of gradients that backward stores are never written") {
+  CountingZeros::Context ctx(1);
+  const auto x = uniform_tensor<float>(ctx, Seed{1}, 1.0, kItems, kDim),
+             target = uniform_tensor<float>(ctx, Seed{2}, 1.0, kItems, kDim);
+  const auto written_by = [&](const auto& layer) {
+    Trainer trainer{ctx, layer, MeanSquaredError{}, optim::AdamW{.lr = 0.01}, Seed{42}};
+    CountingZeros::written = 0;
+    trainer.step(x, target);
+    trainer.accumulate(x, target);
+    trainer.step(x, target);
+    return CountingZeros::written;
+  };
+  CHECK(written_by(model()) == 0);
+  CHECK(written_by(Stack{Residual{update::Plain{}, Mixture{SoftmaxTopK{.scores = {.experts = 4}, .selection = {.k = 2}},
+                                                           GatedMlp<Silu>{.model_dim = kDim, .hidden_dim = 8}}},
+                         2}) == 0);
+  CHECK(written_by(
+            Chain{Linear{.model_dim = kDim, .output_dim = kDim}, Linear{.model_dim = kDim, .output_dim = kDim}}) == 0);
 }
 
 TEST_CASE("the loss falls") {

@@ -35,6 +35,7 @@ concept Memory = requires(std::size_t bytes, void* p, typename B::Context& ctx, 
   { B::allocate(bytes) } -> std::same_as<void*>;
   B::release(p);
   B::poison(p, bytes);
+  B::write_zeros(ctx, p, bytes);
   B::to_host(ctx, Index(1), from, to);
   B::from_host(ctx, Index(1), from, to);
   requires std::same_as<typename B::Context::Backend, B>;
@@ -104,6 +105,7 @@ concept Products = requires(typename B::Context& ctx, Groups<B> g, View<const do
 ///                                        without `accumulate` 0 for an expert without slots
 ///     grouped_sum(ctx, groups, dc, db, accumulate = true, dc_rows = {}, weight = {})
 ///                                        db[e] (+)= Σ_s dc[s], or weight[s] dc[dc_rows[s]], whichever are given
+///     write_zeros(ctx, p, bytes)         elements that are 0, on any thread of the host
 ///     to_host / from_host(ctx, n, from, to)                   explicit copies, finished on return
 ///     copy_bytes(ctx, bytes, from, to), ctx.synchronize()     of a device whose contexts are shards (dist/memory.hpp):
 ///                                        a copy in the order of ctx, from memory of any context or of the host to

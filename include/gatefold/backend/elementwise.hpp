@@ -228,6 +228,22 @@ struct Zero {
   void operator()(const Name&, auto& t) const { zero(ctx, t); }
 };
 template <class C>
+struct DeferZeros {
+  C& ctx;
+  void operator()(const Name&, auto& t) const { zero(ctx, t); }
+  template <class T, class B>
+  void operator()(const Name&, Tensor<T, 3, B>& t) const {
+    t.defer_zeros(ctx);
+  }
+};
+struct WriteZeros {
+  void operator()(const Name&, auto&) const {}
+  template <class T, class B>
+  void operator()(const Name&, Tensor<T, 3, B>& t) const {
+    t.data();
+  }
+};
+template <class C>
 struct Copy {
   C& ctx;
   void operator()(const Name&, const auto& a, auto& b) const { copy(ctx, a.view(), b.view()); }
@@ -245,6 +261,19 @@ struct ExpectSameExtents {
 template <class C, class P>
 void set_zero(C& ctx, P& pack) {
   for_each_tensor(pack::Zero<C>{ctx}, pack);
+}
+/// Zero a pack as set_zero does, but leave the zeros of tensors of rank 3, the weights of experts, to whoever asks for
+/// their elements first. A backward that stores the whole gradient of such weights (add_weight_gradient) spares the
+/// writing of zeros, and reading them.
+/// @param ctx  outlives that
+template <class C, class P>
+void set_zero_later(C& ctx, P& pack) {
+  for_each_tensor(pack::DeferZeros<C>{ctx}, pack);
+}
+/// Write what set_zero_later left, if nobody has.
+template <class P>
+void write_zeros(P& pack) {
+  for_each_tensor(pack::WriteZeros{}, pack);
 }
 /// A pack of the same shape, zeroed: gradients, optimizer moments.
 template <class C, class P>

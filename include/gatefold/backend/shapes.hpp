@@ -23,6 +23,7 @@ struct Shapes {
   static void* allocate(std::size_t) { return nullptr; }
   static void release(void*) {}
   static void poison(void*, std::size_t) {}
+  static void write_zeros(Context&, void*, std::size_t) {}
   static void copy_bytes(Context&, std::size_t, const void*, void*) {}
 
   template <class F>

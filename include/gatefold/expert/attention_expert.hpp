@@ -11,6 +11,7 @@
 #include "gatefold/backend/softmax.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/expert/positions.hpp"
+#include "gatefold/expert/weight_gradient.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
@@ -175,7 +176,7 @@ struct AttentionExpert {
     const View<const T, 2, B> rows = rows_in_slot_order(ctx, tokens, x.as(x.extent(0) * length, model_dim));
 
     auto dpooled = ctx.template scratch<T>(groups.slots, model_dim);
-    B::grouped_outer(ctx, slots, saved.pooled.view(), dz, grads.value.view());
+    add_weight_gradient<B>(ctx, slots, saved.pooled.view(), dz, grads.value);
     B::grouped_gemm(ctx, slots, dz, p.value.view(), true, dpooled, fn::Store{});
 
     auto dp = ctx.template scratch<T>(groups.slots, length);
@@ -193,7 +194,7 @@ struct AttentionExpert {
           products.add_transposed(own, p, rows, dkey);
         });
     const View<const T, 2, B> dkey_in = dkey;
-    B::grouped_outer(ctx, tokens.in_slot_order(), rows, dkey_in, grads.key_query.view());
+    add_weight_gradient<B>(ctx, tokens.in_slot_order(), rows, dkey_in, grads.key_query);
     B::grouped_gemm(ctx, tokens.in_slot_order(), dkey_in, p.key_query.view(), true, dslots.as(tokens.slots, model_dim),
                     fn::AddPooled<T, B>{dquery, saved.received, dpooled});
   }

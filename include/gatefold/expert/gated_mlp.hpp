@@ -11,6 +11,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/expert/activation.hpp"
 #include "gatefold/expert/output_adjoint.hpp"
+#include "gatefold/expert/weight_gradient.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
@@ -164,10 +165,9 @@ struct GatedMlp {
         ctx, outputs.groups, outputs.du, p.down.view(), true, r,
         fn::GateUpBackward<Act, T, B>{outputs, saved.gate, saved.up, factor, hidden, dgate_out, dup_out});
     const View<const Factor, 2, B> dgate = dgate_out, dup = dup_out;
-    B::grouped_outer(ctx, slots, View<const Factor, 2, B>(hidden), outputs.du, grads.down.view(), true,
-                     outputs.groups.rows);
-    B::grouped_outer(ctx, groups, x, dgate, grads.gate.view());
-    B::grouped_outer(ctx, groups, x, dup, grads.up.view());
+    add_weight_gradient<B>(ctx, slots, View<const Factor, 2, B>(hidden), outputs.du, grads.down, outputs.groups.rows);
+    add_weight_gradient<B>(ctx, groups, x, dgate, grads.gate);
+    add_weight_gradient<B>(ctx, groups, x, dup, grads.up);
     auto from_gate = ctx.template scratch<T>(groups.slots, model_dim);
     B::grouped_gemm(ctx, slots, dgate, p.gate.view(), true, from_gate, fn::Store{});
     B::grouped_gemm(ctx, slots, dup, p.up.view(), true, dslots, fn::AddTo<T, B>{from_gate});

@@ -5,6 +5,7 @@
 #include "gatefold/backend/initial_values.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/expert/output_adjoint.hpp"
+#include "gatefold/expert/weight_gradient.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
@@ -89,7 +90,7 @@ struct Linear {
   void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, const Nothing<T, B>&,
                 In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
     const Groups<B> slots = groups.in_slot_order();
-    B::grouped_outer(ctx, groups, x, dz, grads.weight.view());
+    add_weight_gradient<B>(ctx, groups, x, dz, grads.weight);
     if (bias) B::grouped_sum(ctx, slots, dz, grads.bias.view());
     B::grouped_gemm(ctx, slots, dz, p.weight.view(), true, dslots, fn::Store{});
   }
@@ -102,8 +103,7 @@ struct Linear {
     const OutputAdjoint<T, B> outputs{du, groups, weights, p.bias, weight};
     auto weighted = ctx.template scratch<T>(groups.slots, model_dim);
     B::grouped_gemm_rows(ctx, groups, du, p.weight.view(), true, dslots, fn::WeightedItems<T, B>{outputs, x, weighted});
-    B::grouped_outer(ctx, groups.in_slot_order(), View<const T, 2, B>(weighted), du, grads.weight.view(), true,
-                     groups.rows);
+    add_weight_gradient<B>(ctx, groups.in_slot_order(), View<const T, 2, B>(weighted), du, grads.weight, groups.rows);
     if (bias) outputs.add_bias_gradient(ctx, grads.bias.view());
   }
 };

@@ -11,6 +11,7 @@
 #include "gatefold/expert/activation.hpp"
 #include "gatefold/expert/patches.hpp"
 #include "gatefold/expert/positions.hpp"
+#include "gatefold/expert/weight_gradient.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
@@ -191,7 +192,7 @@ struct MergedTransformer {
       of.of_heads.add_transposed(own, of.p, rows, dkeys);
     });
     const View<const T, 2, B> dkey_in = dkey;
-    B::grouped_outer(ctx, slots, rows, dkey_in, grads.key_query.view());
+    add_weight_gradient<B>(ctx, slots, rows, dkey_in, grads.key_query);
     B::grouped_gemm(ctx, slots, dkey_in, p.key_query.view(), true, dslots.as(slots.slots, model_dim),
                     fn::AddTo<T, B>{dx});
   }

@@ -11,6 +11,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/expert/activation.hpp"
 #include "gatefold/expert/output_adjoint.hpp"
+#include "gatefold/expert/weight_gradient.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
@@ -181,9 +182,8 @@ struct Mlp {
     B::grouped_gemm_rows(ctx, outputs.groups, outputs.du, p.down.view(), true, r,
                          fn::ActivateBackward<Act, T, B>{outputs, saved.pre, factor, hidden, dpre, rounded && bias});
     B::grouped_gemm(ctx, slots, View<const Factor, 2, B>(dpre), p.up.view(), true, dslots, fn::Store{});
-    B::grouped_outer(ctx, slots, View<const Factor, 2, B>(hidden), outputs.du, grads.down.view(), true,
-                     outputs.groups.rows);
-    B::grouped_outer(ctx, groups, x, View<const Factor, 2, B>(dpre), grads.up.view());
+    add_weight_gradient<B>(ctx, slots, View<const Factor, 2, B>(hidden), outputs.du, grads.down, outputs.groups.rows);
+    add_weight_gradient<B>(ctx, groups, x, View<const Factor, 2, B>(dpre), grads.up);
     if (bias) {
       outputs.add_bias_gradient(ctx, grads.down_bias.view());
       B::grouped_sum(ctx, slots, View<const T, 2, B>(r), grads.up_bias.view());

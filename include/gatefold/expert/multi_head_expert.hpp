@@ -10,6 +10,7 @@
 #include "gatefold/backend/initial_values.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/expert/positions.hpp"
+#include "gatefold/expert/weight_gradient.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
@@ -90,15 +91,15 @@ struct MultiHeadExpert {
     const View<const T, 2, B> rows = x.as(x.extent(0) * length, model_dim), du = dz.as(slots.slots, model_dim);
     const auto wide = [&] { return ctx.template scratch<T>(slots.slots, model_dim); };
     auto dcontext = wide(), dq = wide(), dk = wide(), dv = wide();
-    B::grouped_outer(ctx, slots, saved.context.view(), du, grads.output.view());
+    add_weight_gradient<B>(ctx, slots, saved.context.view(), du, grads.output);
     B::grouped_gemm(ctx, slots, du, p.output.view(), true, dcontext, fn::Store{});
     for (const auto& d : {dq, dk, dv}) fill(ctx, d, 0);
     attending::backward(ctx, form<T>(groups), saved.q, saved.k, saved.v, saved.context, saved.log_sum_exp, dcontext, {},
                         dq, dk, dv);
     const View<const T, 2, B> from_q = dq, from_k = dk, from_v = dv;
-    B::grouped_outer(ctx, tokens, rows, from_q, grads.query.view());
-    B::grouped_outer(ctx, tokens, rows, from_k, grads.key.view());
-    B::grouped_outer(ctx, tokens, rows, from_v, grads.value.view());
+    add_weight_gradient<B>(ctx, tokens, rows, from_q, grads.query);
+    add_weight_gradient<B>(ctx, tokens, rows, from_k, grads.key);
+    add_weight_gradient<B>(ctx, tokens, rows, from_v, grads.value);
     B::grouped_gemm(ctx, slots, from_q, p.query.view(), true, dcontext, fn::Store{});  // dcontext is done with
     B::grouped_gemm(ctx, slots, from_k, p.key.view(), true, dcontext, fn::AddTo<T, B>{dcontext});
     B::grouped_gemm(ctx, slots, from_v, p.value.view(), true, dslots.as(slots.slots, model_dim),

@@ -9,6 +9,7 @@
 #include "gatefold/backend/math.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/expert/expert.hpp"
+#include "gatefold/expert/weight_gradient.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/policy/probe.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
@@ -161,7 +162,7 @@ struct SigmoidGated {
                 fn::SigmoidGateBackward<T, B>{groups, dz, saved.ungated, saved.share, dungated, dscore});
     expert.backward(ctx, p.expert, groups, x, saved.expert, dungated, dslots, grads.expert);
     B::for_rows(ctx, groups.slots, fn::AddScoreAdjoint<T, B>{groups, dscore, p.gate, dslots});
-    FullPrecision<B>::grouped_outer(ctx, groups, x, View<const T, 2, B>(dscore), grads.gate.view());
+    add_weight_gradient<FullPrecision<B>>(ctx, groups, x, View<const T, 2, B>(dscore), grads.gate);
   }
 };
 template <class E>

@@ -10,6 +10,7 @@
 
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/tensor/deferred_zeros.hpp"
 #include "gatefold/tensor/view.hpp"
 
 namespace gatefold {
@@ -37,10 +38,13 @@ class Tensor {
       Sentence says = "gatefold: a Tensor is new memory; View{pointer, extents...} is yours">
   explicit Tensor(const From&, I...) = delete;  // gatefold: a Tensor is new memory; View{pointer, extents...} is yours
   Tensor(Tensor&& other) noexcept
-      : view_(std::exchange(other.view_, {})), capacity_(std::exchange(other.capacity_, 0)) {}
+      : view_(std::exchange(other.view_, {})),
+        capacity_(std::exchange(other.capacity_, 0)),
+        zeros_(std::move(other.zeros_)) {}
   Tensor& operator=(Tensor&& other) noexcept {
     std::swap(view_, other.view_);
     std::swap(capacity_, other.capacity_);
+    zeros_ = std::move(other.zeros_);
     return *this;
   }
   ~Tensor();
@@ -56,22 +60,22 @@ class Tensor {
     parts(std::make_index_sequence<Rank>{});
   }
 
-  View<T, Rank, B> view() { return view_; }
-  View<const T, Rank, B> view() const { return view_; }
-  operator View<T, Rank, B>() { return view_; }
-  operator View<const T, Rank, B>() const { return view_; }
+  View<T, Rank, B> view() { return elements(); }
+  View<const T, Rank, B> view() const { return elements(); }
+  operator View<T, Rank, B>() { return elements(); }
+  operator View<const T, Rank, B>() const { return elements(); }
   /// For another backend that has the same memory.
   template <class To, class = std::enable_if_t<shape::shares_memory<B, To>()>>
   operator View<T, Rank, To>() {
-    return view_;
+    return elements();
   }
   template <class To, class = std::enable_if_t<shape::shares_memory<B, To>()>>
   operator View<const T, Rank, To>() const {
-    return view_;
+    return elements();
   }
 
-  T* data() { return view_.data(); }
-  const T* data() const { return view_.data(); }
+  T* data() { return elements().data(); }
+  const T* data() const { return elements().data(); }
   Index extent(int d) const { return view_.extent(d); }
   Index extent(std::size_t d) const { return view_.extent(static_cast<int>(d)); }
   Index size() const { return view_.size(); }
@@ -81,21 +85,37 @@ class Tensor {
   T& operator()(I... i) {
     GATEFOLD_REQUIRE(B::is_host,
                      "gatefold: elements of a device tensor are not reachable from the host; copy it first");
-    return view_(i...);
+    return elements()(i...);
   }
   template <class... I>
   const T& operator()(I... i) const {
     GATEFOLD_REQUIRE(B::is_host,
                      "gatefold: elements of a device tensor are not reachable from the host; copy it first");
-    return view_(i...);
+    return elements()(i...);
   }
+
+  /// All elements are 0 from here on, but nothing is written before somebody asks for them: where a product stores
+  /// whatever it would add (take_zeros), never. Of rank 3, the weights of experts.
+  /// @param ctx  outlives that
+  template <class Context>
+  void defer_zeros(Context& ctx) {
+    GATEFOLD_REQUIRE(Rank == 3, "gatefold: tensors of rank 3 defer their zeros; set_zero(ctx, tensor) writes them");
+    zeros_.defer(ctx);
+  }
+  /// Whether zeros are deferred. If so they are no longer, and who asks writes all elements.
+  bool take_zeros() { return zeros_.take(); }
 
  private:
   void take(const std::array<Index, Rank>& extents);
   void release();
+  const View<T, Rank, B>& elements() const {
+    zeros_.write(view_.data(), static_cast<std::size_t>(view_.size()) * sizeof(T));
+    return view_;
+  }
 
   View<T, Rank, B> view_;
   Index capacity_ = 0;
+  [[no_unique_address]] std::conditional_t<Rank == 3, DeferredZeros<B>, NoDeferredZeros> zeros_;
 };
 
 // Out of the class: what is in it is inline, and compiled again by whoever optimises in spite of kernels.hpp.
@@ -113,6 +133,7 @@ void Tensor<T, Rank, B>::take(const std::array<Index, Rank>& extents) {
     count *= n;
   }
   const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T);
+  zeros_.take();
   T* data = view_.data();
   if (count > capacity_) {
     release();

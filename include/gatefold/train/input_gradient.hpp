@@ -55,11 +55,12 @@ class InputGradient {
     layer_.begin(ctx_, Loss::model(params), x.extent(0), carry_);
     layer_.forward(ctx_, Loss::model(params), x, carry_, y_, saved_, of_loss);
     Loss::forward(loss, ctx_, params, y_, target, value_, loss_saved_);
-    set_zero(ctx_, grads_);
+    set_zero_later(ctx_, grads_);
     Loss::backward(loss, ctx_, params, y_, target, loss_saved_, dy_, grads_);
     set_zero(ctx_, carry_);
     fill(ctx_, dx, 0);
     gatefold::backward(layer_, ctx_, Loss::model(params), x, saved_, dy_, carry_, dx, Loss::model(grads_), of_loss);
+    write_zeros(grads_);
   }
 
   LossT loss;

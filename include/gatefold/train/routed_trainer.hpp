@@ -109,7 +109,7 @@ class RoutedTrainer {
     expect_like("RoutedTrainer.gradients", "grads", params, grads);
     const auto here = ctx_.here();
     forward(x, target, extra);
-    set_zero(ctx_, grads);
+    set_zero_later(ctx_, grads);
     auto mark = ctx_.mark();
     const auto in = saved.plan.dispatched(x);
     auto dplan = saved.plan.grad(ctx_);
@@ -133,6 +133,7 @@ class RoutedTrainer {
     gatefold::ExtraGrad<MixtureT, T, B> unused{};
     mixture.filled_gate().backward(ctx_, params.gate, x, saved.plan, saved.gate, dplan, dx_, grads.gate,
                                    mixture.of_gate(extra), unused);
+    write_zeros(grads);
   }
   void forward(View<const T, 2, B> x, Target target, const Extra& extra) {
     expect_shape("RoutedTrainer", "x", x, {any_extent, mixture.in_dim()});

@@ -265,7 +265,7 @@ class Trainer {
     Loss::forward(loss, ctx_, params, y_, target, value_.view().rows(0, 1), loss_saved_);
     Waiting before = std::exchange(waiting_, {});  // what throws from here on leaves no part waiting
     if (before.weight == 0) {
-      set_zero(ctx_, grads);
+      set_zero_later(ctx_, grads);
     } else if (weight > 0 && weight != before.unit) {
       scale_grads(before.unit / weight);
     }
@@ -273,6 +273,7 @@ class Trainer {
       Loss::backward(loss, ctx_, params, y_, target, loss_saved_, dy_, grads);
       set_zero(ctx_, carry_);  // nothing reads the carry after the last layer: its adjoint is 0
       gatefold::backward(layer_, ctx_, model(), x, saved, dy_, carry_, zero_dx(x), Loss::model(grads), extra);
+      write_zeros(grads);
       before.unit = weight;
     }
     waiting_ = {before.parts + 1, before.weight + weight, before.unit, before.losses, weight};

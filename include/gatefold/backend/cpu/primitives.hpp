@@ -46,6 +46,9 @@ struct Primitives {
   static void* allocate(std::size_t bytes) { return cpu::allocate(bytes); }
   static void release(void* p) { cpu::release(p); }
   static void poison(void* p, std::size_t bytes) { std::memset(p, 0xff, bytes); }
+  static void write_zeros(Context&, void* p, std::size_t bytes) {
+    if (bytes > 0) std::memset(p, 0, bytes);
+  }
   template <class T>
   static void to_host(Context&, Index n, const T* from, T* to) {
     if (n > 0) std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(T));

@@ -70,6 +70,10 @@ struct Primitives {
         cudaMemsetAsync(p, 0xff, bytes, cudaStreamLegacy) != cudaSuccess)
       cudaGetLastError();
   }
+  static void write_zeros(Context& ctx, void* p, std::size_t bytes) {
+    const auto here = ctx.here();
+    if (bytes > 0) device::expect_success(cudaMemsetAsync(p, 0, bytes, ctx.stream()), "cudaMemsetAsync");
+  }
   template <class T>
   static void to_host(Context& ctx, Index n, const T* from, T* to) {
     transfer(ctx, n, from, to, cudaMemcpyDeviceToHost);

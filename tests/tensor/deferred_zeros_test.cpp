@@ -1,0 +1,139 @@
+#include "gatefold/tensor/deferred_zeros.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstring>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/backend/elementwise.hpp"
+
+using namespace gatefold;
+
+namespace {
+
+/// Cpu, but it counts how often zeros are written.
+struct Counting : cpu::Primitives<Counting, AsTheyAre> {
+  static inline std::atomic<int> written{0};
+  static void write_zeros(Context& ctx, void* p, std::size_t bytes) {
+    ++written;
+    cpu::Primitives<Counting, AsTheyAre>::write_zeros(ctx, p, bytes);
+  }
+};
+using Weights = Tensor<float, 3, Counting>;
+
+/// 24 sevens, then zeros that are not written. The elements are looked at by way of `raw`.
+struct Deferred {
+  Counting::Context ctx{1};
+  Weights t{2, 3, 4};
+  float* raw = t.data();
+
+  Deferred() {
+    std::fill_n(raw, 24, 7.f);
+    t.defer_zeros(ctx);
+    Counting::written = 0;
+  }
+  bool sevens() const { return std::count(raw, raw + 24, 7.f) == 24; }
+  bool zeros() const { return std::count(raw, raw + 24, 0.f) == 24; }
+};
+
+}  // namespace
+
+TEST_CASE("whoever asks for elements finds zeros, which are written once") {
+  const auto written_by = [](auto&& ask) {
+    Deferred d;
+    CHECK(d.sevens());
+    ask(d.t);
+    CHECK(d.zeros());
+    d.raw[3] = 5;
+    ask(d.t);
+    CHECK(d.raw[3] == 5);
+    CHECK(!d.t.take_zeros());
+    CHECK(Counting::written == 1);
+  };
+  written_by([](Weights& t) { t.view(); });
+  written_by([](const Weights& t) { t.view(); });
+  written_by([](Weights& t) { t.data(); });
+  written_by([](const Weights& t) { t.data(); });
+  written_by([](Weights& t) { t(1, 2, 3); });
+  written_by([](const Weights& t) { t(1, 2, 3); });
+  written_by([](Weights& t) { [[maybe_unused]] const View<float, 3, Counting> v = t; });
+  written_by([](const Weights& t) { [[maybe_unused]] const View<const float, 3, Counting> v = t; });
+  written_by([](Weights& t) { write_zeros(t); });
+}
+
+TEST_CASE("extents and size ask for no element") {
+  Deferred d;
+  CHECK(d.t.extent(0) * d.t.extent(std::size_t(1)) * d.t.extent(2) == d.t.size());
+  CHECK(d.sevens());
+}
+
+TEST_CASE("who takes the zeros writes the elements") {
+  Deferred d;
+  CHECK(d.t.take_zeros());
+  CHECK(!d.t.take_zeros());
+  CHECK(d.t.data() == d.raw);
+  CHECK(d.sevens());
+  CHECK(Counting::written == 0);
+}
+
+TEST_CASE("zeros go where elements go") {
+  Deferred d;
+  Weights moved(std::move(d.t));
+  CHECK(d.sevens());
+  CHECK(!d.t.take_zeros());  // NOLINT: what is left has none
+  Weights assigned(1, 1, 1);
+  assigned(0, 0, 0) = 3;
+  assigned = std::move(moved);
+  CHECK(moved.data()[0] == 3);  // NOLINT: it has what was there
+  CHECK(d.sevens());
+  CHECK(assigned(0, 0, 0) == 0);
+  CHECK(d.zeros());
+
+  Deferred other;
+  other.t.resize(2, 3, 4);  // drops the contents
+  CHECK(!other.t.take_zeros());
+}
+
+TEST_CASE("threads that ask at once find zeros, which are written once") {
+  for (int round = 0; round < 50; ++round) {
+    Deferred d;
+    std::atomic<int> ready{0}, wrong{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i)
+      threads.emplace_back([&] {
+        for (++ready; ready < 4;) std::this_thread::yield();
+        const auto v = std::as_const(d.t).view();
+        wrong += static_cast<int>(std::count(v.data(), v.data() + 24, 7.f));
+      });
+    for (auto& t : threads) t.join();
+    CHECK(wrong == 0);
+    CHECK(Counting::written == 1);
+  }
+}
+
+TEST_CASE("set_zero_later defers the zeros of tensors of rank 3 alone") {
+  Counting::Context ctx(1);
+  Tensor<float, 2, Counting> matrix(2, 2);
+  std::fill_n(matrix.data(), 4, 7.f);
+  set_zero_later(ctx, matrix);
+  CHECK(std::count(matrix.data(), matrix.data() + 4, 0.f) == 4);
+  Weights weights(1, 2, 2);
+  float* const raw = weights.data();
+  std::fill_n(raw, 4, 7.f);
+  set_zero_later(ctx, weights);
+  CHECK(raw[0] == 7);
+  write_zeros(weights);
+  CHECK(std::count(raw, raw + 4, 0.f) == 4);
+}
+
+TEST_CASE("only tensors of rank 3 are larger for it") {
+  CHECK(sizeof(Tensor<float, 2, Counting>) == sizeof(View<float, 2, Counting>) + sizeof(Index));
+  CHECK(sizeof(Weights) == sizeof(View<float, 3, Counting>) + sizeof(Index) + sizeof(void*));
+}
