@@ -45,7 +45,7 @@ struct Rule {
   struct Carry {
     update::Pass pas;
   };
-  static constexpr int evaluation = 2;
+  [[maybe_unused]] static constexpr int evaluation = 2;
   Rule withModelDim(Index) const { return {}; }
 };
 struct Scores {
@@ -63,7 +63,7 @@ struct Selection {
   struct Params {
     void adept() {}
   };
-  static constexpr bool complete_pick = true;
+  [[maybe_unused]] static constexpr bool complete_pick = true;
 };
 struct Gate {
   template <class T, class B>

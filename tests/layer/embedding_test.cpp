@@ -123,7 +123,8 @@ TEST_CASE("Embedding keeps every promise of a branch, with a sparse gradient and
     for (const Index dim : {1, 3, 16}) {
       const Embedding embedding{.vocabulary = 4, .model_dim = dim, .sparse = sparse};
       const auto report = check::conformance<Cpu>(
-          embedding, {.items_are_independent = true, .hooks = {{"", {"Params", "Extra", "Items", "validate"}}}});
+          embedding, {.items_are_independent = true,
+                      .hooks = {{"", {"Params", "Extra", "Items", "validate", "Extra.with_valid"}}}});
       CHECK_MESSAGE(report, report.str());
       const auto chain = check::conformance<Cpu>(Chain{embedding, Linear{.model_dim = dim, .output_dim = 2}},
                                                  {.items_are_independent = true});
