@@ -145,7 +145,8 @@ check_refused
 refused "mu: expected an update that has it, got plain" --update plain --mu 0.5
 refused "gamma: expected an update that has it, got robust" --update robust --gamma 0.5
 refused "backend: expected cpu or cuda for the update adam, got cpu-bf16" --backend cpu-bf16 --update adam
-refused "backend: expected cpu or cpu-bf16, as this program was built without CUDA, got cuda" --backend cuda
+[[ ${GATEFOLD_BUILT_FOR-cpu} == cuda ]] ||
+  refused "backend: expected cpu or cpu-bf16, as this program was built without CUDA, got cuda" --backend cuda
 refused "shards: expected the backend cpu, got cpu-bf16" --backend cpu-bf16 --shards 2
 refused "rebalance: expected 0 without shards, got 3" --rebalance 3
 refused "rebalance: expected 0 with recompute" --rebalance 3 --shards 2 --recompute

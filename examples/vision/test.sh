@@ -55,7 +55,8 @@ refused_json "--patch: 5 not in" '{"patch": 5}'
 refused "mu: expected update = heavy-ball, whose it is, got plain" --update plain --mu 0.5
 refused "tau: expected router = similarity, whose it is, got soft" --router soft --tau 2
 refused "update: expected plain or heavy-ball of this router, soft, got robust" --router soft --update robust
-refused "backend: expected cpu, as this program was built without CUDA, got cuda" --backend cuda
+[[ ${GATEFOLD_BUILT_FOR-cpu} == cuda ]] ||
+  refused "backend: expected cpu, as this program was built without CUDA, got cuda" --backend cuda
 refused "depth: expected an even number, got 3" --depth 3
 refused "train-images: expected batch = 32 to 260, what valid-images leaves, got 300" --train-images 300
 refused "valid-images: expected at most 288, which leaves a batch of the 320 training images there are, got 325" \
