@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <cstddef>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -31,7 +32,48 @@ struct Noting : cpu::Primitives<Noting, AsTheyAre> {
   }
 };
 
+/// Shapes of every way to a gradient: few and many terms, few rows, narrow and wide, more than a block of each.
+struct Shape {
+  Index rows, columns, slots;
+};
+constexpr Shape shapes[] = {{3, 5, 2},    {40, 33, 7},    {5, 70, 300},   {70, 3, 100},
+                            {48, 64, 90}, {130, 96, 600}, {300, 300, 40}, {20, 272, 270}};
+
+/// -0 of the sums where they are added to nothing: fma(tiny, -tiny, 0) underflows to it.
+template <class T, class B>
+void check_underflow(double scale) {
+  for (const int threads : {1, 2})
+    for (const Shape& shape : shapes) {
+      typename B::Context ctx(threads);
+      const std::vector<Index> offsets{0, shape.slots / 3, shape.slots / 3, shape.slots};
+      std::vector<Index> row;
+      for (Index s = 0; s < shape.slots; ++s) row.push_back((7 * s + 3) % shape.slots);
+      const Groups<B> groups{offsets, row, shape.slots};
+      const auto a = uniform_tensor<T>(ctx, Seed{1}, scale, shape.slots, shape.rows),
+                 dc = uniform_tensor<T>(ctx, Seed{2}, 1.0, shape.slots, shape.columns);
+      Tensor<T, 3, B> added(3, shape.rows, shape.columns), stored(3, shape.rows, shape.columns);
+      set_zero(ctx, added);
+      fill(ctx, stored.view(), std::numeric_limits<T>::quiet_NaN());
+      set_zero_later(ctx, stored);
+      add_weight_gradient<B>(ctx, groups, a.view(), dc.view(), added);
+      add_weight_gradient<B>(ctx, groups, a.view(), dc.view(), stored);
+      CAPTURE(shape.rows);
+      CAPTURE(shape.columns);
+      CAPTURE(shape.slots);
+      CHECK(std::memcmp(added.data(), stored.data(), std::size_t(added.size()) * sizeof(T)) == 0);
+    }
+}
+
 }  // namespace
+
+TEST_CASE("what is stored has the bits of what is added to zeros, also where products underflow to -0") {
+  for (const double scale : {1.0, 1e-38, 1e-42, 1e-44}) {
+    check_underflow<float, Cpu>(scale);
+    check_underflow<float, CpuBf16>(scale);
+  }
+  check_underflow<float, CpuBf16>(1e-37);
+  for (const double scale : {1.0, 1e-308, 1e-322}) check_underflow<double, Cpu>(scale);
+}
 
 TEST_CASE("the first gradient into deferred zeros is stored, others are added, as by the equation") {
   Noting::Context ctx(1);

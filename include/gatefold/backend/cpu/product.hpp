@@ -52,6 +52,7 @@ class Product {
     Index e, column, columns;  // of c
     Index k, depth;            // the chunk of the depth
     bool add, last;            // whether c holds the sum so far; whether the chunk is the last
+    bool from_zero;            // whether the sum begins at 0: where it does not, it may be -0 (of what underflows)
     WeightPath path;
     Index row_blocks;
     T* packed;  // [blocks of k][panels][k, column], by_call
@@ -113,7 +114,7 @@ class Product {
           used = 0;
         }
         GATEFOLD_ASSERT(used + size <= memory_.packed, "memory of any routing");
-        wave_.add({p, e, j, columns, k, depth, batch_.accumulate || k > 0, k + depth == p.depth, path,
+        wave_.add({p, e, j, columns, k, depth, batch_.accumulate || k > 0, k + depth == p.depth, from_zero(k), path,
                    schedule_.row_blocks(p), size > 0 ? packed_ + used : nullptr});
         used += size;
       }
@@ -156,8 +157,9 @@ class Product {
       const Sums<T> sums =
           in_c ? Sums<T>::rows(c, p.c_stride)
                : Sums<T>::panels(w.sums + (item.blocks() > 1 ? (b.column - item.column) * rows.count : 0), rows.count);
+      if (first && item.from_zero) fill_zero(rows.count, b.columns, sums);
       if (first && item.add && !in_c) load(c, p.c_stride, rows.count, b.columns, sums);
-      product.run(rows, w.a, b, more ? &next : nullptr, !first || item.add, sums);
+      product.run(rows, w.a, b, more ? &next : nullptr, !first || item.add || item.from_zero, sums);
       if (last && !in_c) finish(item, sums.data, sums.layout, rows.first, rows.count, b.column, b.columns);
     }
   }
@@ -180,10 +182,21 @@ class Product {
   void compute_in_place(const WorkItem& item, const Worker& w) const {
     const Problem<P>& p = item.p;
     const Index stride = PackedMatrix<P>::padded(item.columns);
-    if (item.add) load(p.c + item.column, p.c_stride, p.rows, item.columns, {w.sums, {stride, kColumns, kColumns}});
-    skinny_product<P>(p.a, 0, p.rows, p.b, item.column, item.columns, item.k, item.depth, item.add, w.sums, stride, w.a,
-                      w.sums + p.rows * stride);
+    const Sums<T> sums{w.sums, {stride, kColumns, kColumns}};
+    if (item.from_zero) fill_zero(p.rows, item.columns, sums);
+    if (item.add) load(p.c + item.column, p.c_stride, p.rows, item.columns, sums);
+    skinny_product<P>(p.a, 0, p.rows, p.b, item.column, item.columns, item.k, item.depth, item.add || item.from_zero,
+                      w.sums, stride, w.a, w.sums + p.rows * stride);
     finish(item, w.sums, SumsLayout::rows(stride), 0, p.rows, item.column, item.columns);
+  }
+
+  // A gradient that is stored has the bits of one that is added to zeros.
+  bool from_zero(Index k) const { return batch_.slots == Batch<P>::Slots::are_depth && !batch_.accumulate && k == 0; }
+  static void fill_zero(Index rows, Index columns, const Sums<T>& sums) {
+    using V = Register<T>;
+    for (Index i = 0; i < rows; ++i)
+      for (Index x = 0; x < columns; x += V::size)
+        V(T(0)).store(sums.from(x / kColumns * kColumns).data + i * sums.layout.stride + x % kColumns);
   }
 
   // sums = the present c, filled up to whole panels.

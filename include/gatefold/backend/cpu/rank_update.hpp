@@ -12,8 +12,8 @@
 
 namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
-/// c[rows, columns] = or += the chains (1) of tile.hpp of at most tuning.rank_update_depth k, row by row of c: so short
-/// that reading and writing c is most of the work, which is then one stream of memory.
+/// c[rows, columns] = 0 + or += the chains (1) of tile.hpp of at most tuning.rank_update_depth k, row by row of c: so
+/// short that reading and writing c is most of the work, which is then one stream of memory.
 /// @param a, b   words whose lines are columns: both are read in place
 /// @param depth  rows of words
 template <class P>
@@ -33,7 +33,7 @@ template <class P>
       for (int r = 0; r < R; ++r)
         s[r] = V(multiply_add<P>(V(x[k][i]).packet(), V::load(y[k] + j + r * V::size, count).packet(), s[r].packet()));
     T* to = c + i * c_stride + j;
-    for (int r = 0; r < R; ++r, to += V::size) (add ? V::load(to, count) + s[r] : s[r]).store(to, count);
+    for (int r = 0; r < R; ++r, to += V::size) ((add ? V::load(to, count) : V(T(0))) + s[r]).store(to, count);
   };
   constexpr Index wide = 8 * V::size;
   for (Index i = 0; i < rows; ++i) {

@@ -14,7 +14,8 @@ struct AddOrStore {
   Index columns;
   template <class A>
   __device__ typename A::Value operator()(const A& at, Index, Index row, Index j, typename A::Value v) const {
-    return before ? at.load(before + row * columns + j) + v : v;
+    using V = typename A::Value;
+    return (before ? at.load(before + row * columns + j) : V(0)) + v;  // 0 + -0 is 0, stored or added to zeros
   }
 };
 
