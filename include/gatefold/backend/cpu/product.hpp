@@ -157,7 +157,7 @@ class Product {
       const Sums<T> sums =
           in_c ? Sums<T>::rows(c, p.c_stride)
                : Sums<T>::panels(w.sums + (item.blocks() > 1 ? (b.column - item.column) * rows.count : 0), rows.count);
-      if (first && item.from_zero) fill_zero(rows.count, b.columns, sums);
+      if (first && item.from_zero) load(nullptr, 0, rows.count, b.columns, sums);
       if (first && item.add && !in_c) load(c, p.c_stride, rows.count, b.columns, sums);
       product.run(rows, w.a, b, more ? &next : nullptr, !first || item.add || item.from_zero, sums);
       if (last && !in_c) finish(item, sums.data, sums.layout, rows.first, rows.count, b.column, b.columns);
@@ -183,8 +183,8 @@ class Product {
     const Problem<P>& p = item.p;
     const Index stride = PackedMatrix<P>::padded(item.columns);
     const Sums<T> sums{w.sums, {stride, kColumns, kColumns}};
-    if (item.from_zero) fill_zero(p.rows, item.columns, sums);
-    if (item.add) load(p.c + item.column, p.c_stride, p.rows, item.columns, sums);
+    if (item.from_zero || item.add)
+      load(item.add ? p.c + item.column : nullptr, p.c_stride, p.rows, item.columns, sums);
     skinny_product<P>(p.a, 0, p.rows, p.b, item.column, item.columns, item.k, item.depth, item.add || item.from_zero,
                       w.sums, stride, w.a, w.sums + p.rows * stride);
     finish(item, w.sums, SumsLayout::rows(stride), 0, p.rows, item.column, item.columns);
@@ -192,20 +192,15 @@ class Product {
 
   // A gradient that is stored has the bits of one that is added to zeros.
   bool from_zero(Index k) const { return batch_.slots == Batch<P>::Slots::are_depth && !batch_.accumulate && k == 0; }
-  static void fill_zero(Index rows, Index columns, const Sums<T>& sums) {
-    using V = Register<T>;
-    for (Index i = 0; i < rows; ++i)
-      for (Index x = 0; x < columns; x += V::size)
-        V(T(0)).store(sums.from(x / kColumns * kColumns).data + i * sums.layout.stride + x % kColumns);
-  }
 
-  // sums = the present c, filled up to whole panels.
+  // sums = the present c, or 0 where that is null, filled up to whole panels.
   static void load(const T* c, Index c_stride, Index rows, Index columns, const Sums<T>& sums) {
     using V = Register<T>;
     for (Index i = 0; i < rows; ++i)
       for (Index x = 0; x < columns; x += V::size) {
         T* const to = sums.from(x / kColumns * kColumns).data + i * sums.layout.stride + x % kColumns;
-        V::load(c + i * c_stride + x, static_cast<int>(std::min<Index>(columns - x, V::size))).store(to);
+        const auto count = static_cast<int>(std::min<Index>(columns - x, V::size));
+        (c ? V::load(c + i * c_stride + x, count) : V(T(0))).store(to);
       }
   }
 
