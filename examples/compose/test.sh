@@ -1,12 +1,8 @@
 #!/usr/bin/env bash
 # test.sh PROGRAM: the table of compose on a small made-up data set, and one clear line with exit code 2 for what does
 # not fit.
-set -u
 program=$1
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-failed=0
-fail() { echo "FAILED: $*" >&2; failed=1; }
+source "$(dirname "$0")/../checks.sh"
 
 # IDX files of 20 images: big-endian magic and extents, then bytes.
 { printf '\000\000\010\003\000\000\000\024\000\000\000\034\000\000\000\034'; head -c $((20 * 784)) /dev/urandom; } \

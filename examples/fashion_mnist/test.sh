@@ -2,13 +2,8 @@
 # test.sh PROGRAM cpu|cuda [LAUNCHER FLAG]: the command line of fashion_mnist on a small made-up data set: the same bits
 # on any number of threads and, on shards, of processes that LAUNCHER FLAG R starts (mpirun -n R), checkpoints, and one
 # clear line with exit code 2 for whatever does not fit.
-set -u
 program=$1 built_for=$2
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-failed=0
-fail() { echo "FAILED: $*" >&2; failed=1; }
-
+source "$(dirname "$0")/../checks.sh"
 source "$(dirname "$0")/make_half.sh"
 mkdir "$dir/data"
 make_half "$dir/data/train" 320

@@ -1,12 +1,8 @@
 #!/usr/bin/env bash
 # test_cuda.sh PROGRAM TEXT: a small language model learns on a GPU what it learns on the CPU; stopped and gone on, the
 # same bytes; writes the same with a cache and without.
-set -u
 program=$1
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-failed=0
-fail() { echo "FAILED: $*" >&2; failed=1; }
+source "$(dirname "$0")/../training/checks_cuda.sh"
 head -c 3000 "$2" >"$dir/text"
 cat >"$dir/small.json" <<END
 {"blocks": 2, "dim": 16, "heads": 2, "experts": 4, "hidden": 16, "length": 16, "batch": 2, "steps": 8, "warmup": 2,
@@ -14,20 +10,14 @@ cat >"$dir/small.json" <<END
 END
 run() { "$program" --config "$dir/small.json" --text "$dir/text" "$@" >"$dir/out" 2>"$dir/err"; }
 
-# losses FOLDER: one for each step.
-losses() { grep -o '"loss":[0-9.]*' "$dir/$1/metrics.jsonl" | cut -d : -f 2; }
 # compare NAME TOLERANCE OPTION...: the course of the loss on the CPU and on the GPU.
 compare() {
   local backend
   for backend in cpu cuda; do
     run --run "$dir/$1.$backend" --backend $backend "${@:3}" || fail "$1 on $backend: $(cat "$dir/err")"
   done
-  paste <(losses "$1.cpu") <(losses "$1.cuda") | awk -v most="$2" '
-    { apart = $1 / $2 - 1; if (apart < 0) apart = -apart; if (!(apart < most)) exit 1 }
-    END { exit NR != 8 }' ||
-    fail "$1: losses of the CPU and others:" $(losses "$1.cpu") and $(losses "$1.cuda")
+  close_losses 8 "$2" "$1"
 }
-# Float on both, in another order of sums: each step adds to what is apart.
 for update in heavy-ball adam robust nesterov time-varying plain; do
   compare $update 1e-5 --update $update --lr 1e-3
 done

@@ -2,15 +2,10 @@
 # test.sh PROGRAM OPTION...: the command line of a study on a small case, which the options make: the same bytes on any
 # number of threads and after a kill, stored runs taken only where they fit, one clear line and exit code 2 for what
 # does not.
-set -u
 program=$1
 shift
 small=(--quick --seeds 2 "$@")
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-failed=0
-fail() { echo "FAILED: $*" >&2; failed=1; }
-
+source "$(dirname "$0")/../checks.sh"
 source "$(dirname "$0")/made_up_data.sh"
 
 # run FOLDER OPTION...

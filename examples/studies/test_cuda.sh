@@ -1,14 +1,10 @@
 #!/usr/bin/env bash
 # test_cuda.sh PROGRAM OPTION...: a small case of a study, which the options make, trained on a GPU: the numbers of the
 # CPU up to rounding, the same bytes on any number of threads, and no run of one backend taken for the other's.
-set -u
 program=$1
 shift
 small=(--quick --seeds 1 "$@")
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-failed=0
-fail() { echo "FAILED: $*" >&2; failed=1; }
+source "$(dirname "$0")/../checks.sh"
 source "$(dirname "$0")/made_up_data.sh"
 
 # run FOLDER BACKEND OPTION...

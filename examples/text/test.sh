@@ -1,13 +1,9 @@
 #!/usr/bin/env bash
 # test.sh SPLIT_TEXT NGRAM: a text is cut as it should be, the n-grams' numbers are those of counts by hand, prepare.sh
 # makes its texts of what the packages give.
-set -u
 split=$1 ngram=$2
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-failed=0
-fail() { echo "FAILED: $*" >&2; failed=1; }
+source "$here/../checks.sh"
 same() { diff <(printf '%s\n' "${@:2}") "$1" >&2 || fail "$1 is not what it should be"; }
 
 printf 'line %d, x\n' 1 2 3 4 1 6 7 8 >"$dir/eight"

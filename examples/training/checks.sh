@@ -2,11 +2,7 @@
 #   program   the program                  data   options that name its data
 #   items     what its steps count         end    options of the small run that only what it says at the end needs
 # and write $dir/small.json, a run of 60 steps of which each is a line of metrics.
-set -u
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-failed=0
-fail() { echo "FAILED: $*" >&2; failed=1; }
+source "$(dirname "${BASH_SOURCE[0]}")/../checks.sh"
 # run OPTION...: of the small configuration; what it says goes to out and err.
 run() { "$program" --config "$dir/small.json" "${data[@]}" "$@" >"$dir/out" 2>"$dir/err"; }
 # The last lines name the folder, one the time.
