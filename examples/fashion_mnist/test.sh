@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# test.sh PROGRAM cpu|cuda [LAUNCHER FLAG]: the command line of fashion_mnist on a small made-up data set: the same bits
+# test.sh PROGRAM [LAUNCHER FLAG]: the command line of fashion_mnist on a small made-up data set: the same bits
 # on any number of threads and, on shards, of processes that LAUNCHER FLAG R starts (mpirun -n R), checkpoints, and one
 # clear line with exit code 2 for whatever does not fit.
-program=$1 built_for=$2
+program=$1
 source "$(dirname "$0")/../checks.sh"
 source "$(dirname "$0")/make_half.sh"
 mkdir "$dir/data"
@@ -64,7 +64,7 @@ on_shards() {
   timeout 120 "${processes[@]}" "$program" --data "$dir/data" --batch 32 --dim 16 --hidden 16 --epochs 2 --picture "" \
     --shards 3 "${@:2}" >"$dir/out" 2>"$dir/err" </dev/null || fail "on shards, $*: $(cat "$dir/err")"
 }
-launcher=("${@:3}")
+launcher=("${@:2}")
 counts=(0)
 ((${#launcher[@]} == 0)) || counts=(1 2 3)
 for processes in "${counts[@]}"; do
@@ -104,7 +104,7 @@ refused "a word for a number" "experts" --experts many
 refused "shards of another rule" "shards: expected backend cpu and update heavy-ball" --shards 2 --update plain
 refused "unknown gate" "gate" --gate best
 refused "unknown backend" "backend" --backend tpu
-[ "$built_for" = cuda ] ||
+[[ ${GATEFOLD_BUILT_FOR-cpu} == cuda ]] ||
   refused "cuda without CUDA" "backend cuda: .*built without CUDA.*GATEFOLD_CUDA=ON" --backend cuda
 refused "k > experts" "k: expected at most --experts = 4, got 5" --experts 4 --k 5
 refused "a rate that is no number" "lr: Value nan is no number above 0" --lr nan
