@@ -17,11 +17,10 @@ using Bf16Tensor = Tensor<Bfloat16, 2, CudaBf16>;
 /// c = a b of bfloat16 by cuBLAS, summed in float, row by row.
 void dense(Context& ctx, Index m, Index n, Index k, const Bf16Tensor& a, const Bf16Tensor& b, Bf16Tensor& c) {
   const float one = 1, zero = 0;
-  device::expect_success(
-      cublasGemmEx(ctx.blas(), CUBLAS_OP_N, CUBLAS_OP_N, int(n), int(m), int(k), &one, b.data(), CUDA_R_16BF, int(n),
-                   a.data(), CUDA_R_16BF, int(k), &zero, c.data(), CUDA_R_16BF, int(n), CUBLAS_COMPUTE_32F,
-                   CUBLAS_GEMM_DEFAULT),
-      "cublasGemmEx");
+  device::expect_success(cublasGemmEx(ctx.blas(), CUBLAS_OP_N, CUBLAS_OP_N, int(n), int(m), int(k), &one, b.data(),
+                                      CUDA_R_16BF, int(n), a.data(), CUDA_R_16BF, int(k), &zero, c.data(), CUDA_R_16BF,
+                                      int(n), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+                         "cublasGemmEx");
 }
 
 /// Rows of a weight's stride, [rows, columns], of numbers in [-1, 1).
@@ -74,11 +73,12 @@ class Products {
     const fn::Store store{};
     using device::Layout;
 
-    add("copy of rows, rounded", 0, [&] { const auto mark = ctx_.mark();
-      device::rounded_rows(ctx_, gathered, View<const float, 2, CudaBf16>(x), rows_.data(), true); });
-    add("weights, rounded", 0, [&] {
-      device::round_rows(ctx_.stream(), E * D, H, dw.data(), const_cast<Bfloat16*>(up.data()));
+    add("copy of rows, rounded", 0, [&] {
+      const auto mark = ctx_.mark();
+      device::rounded_rows(ctx_, gathered, View<const float, 2, CudaBf16>(x), rows_.data(), true);
     });
+    add("weights, rounded", 0,
+        [&] { device::round_rows(ctx_.stream(), E * D, H, dw.data(), const_cast<Bfloat16*>(up.data())); });
     if (slots_ > 2048) add("dense up, cuBLAS", 1, [&] { dense(ctx_, slots_, H, D, in, up, out); });
     if (slots_ > 2048) add("dense down, cuBLAS", 1, [&] { dense(ctx_, slots_, D, H, hidden, down, out); });
     for (const bool hopper : {true, false}) {
@@ -120,8 +120,9 @@ class Products {
     for (std::size_t i = 0; i < names_.size(); ++i) {
       const double seconds = rounds_.median_of(i);
       std::printf("  %-36s %9.1f us", names_[i].c_str(), seconds * 1e6);
-      if (counts_[i]) std::printf("  %6.1f TFLOP/s  weights at %5.0f GB/s", 2e-12 * double(slots_) * double(D) * double(H) / seconds,
-                                  2e-9 * double(std::min(E, slots_)) * double(D) * double(H) / seconds);
+      if (counts_[i])
+        std::printf("  %6.1f TFLOP/s  weights at %5.0f GB/s", 2e-12 * double(slots_) * double(D) * double(H) / seconds,
+                    2e-9 * double(std::min(E, slots_)) * double(D) * double(H) / seconds);
       std::printf("\n");
     }
     std::fflush(stdout);

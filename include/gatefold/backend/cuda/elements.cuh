@@ -61,10 +61,18 @@ struct Elements {
   GATEFOLD_ELEMENTS_FUNCTION(abs)
 #undef GATEFOLD_ELEMENTS_FUNCTION
   friend __device__ Elements exp(const Elements& a) {
-    return each([&](int i) { return __expf(a.v[i]); });
+    return each([&](int i) {
+      float result;
+      asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(a.v[i] * 1.4426950408889634f));
+      return result;
+    });
   }
   friend __device__ Elements reciprocal(const Elements& a) {
-    return each([&](int i) { return __fdividef(1.f, a.v[i]); });
+    return each([&](int i) {
+      float result;
+      asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(a.v[i]));
+      return result;
+    });
   }
   friend __device__ Elements where_positive(const Elements& v, const Elements& a, const Elements& b) {
     return each([&](int i) { return math::where_positive(v.v[i], a.v[i], b.v[i]); });

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <type_traits>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "gatefold/backend/cuda/status.cuh"
 #include "gatefold/backend/cuda/tensor_core.cuh"
 #include "gatefold/backend/cuda/tensor_map.cuh"
+#include "gatefold/backend/cuda/warp.cuh"
 #include "gatefold/backend/cuda/warpgroup.cuh"
 #include "gatefold/core/types.hpp"
 
@@ -33,10 +35,9 @@ template <bool SlotsAreDepth, Layout OfB, int Matrices, class C, class E>
 class HopperProduct {
   using T = HopperTile;
   static constexpr Layout kA = SlotsAreDepth ? Layout::along_lines : Layout::along_depth;
-  /// Floats that are stored or added as they are go from their registers; what is more than that stands once, in a
-  /// loop: the instructions of a hundred activations in a row are more than a multiprocessor keeps at hand.
-  static constexpr bool kInRegisters =
-      std::is_same_v<C, float> && (std::is_same_v<E, fn::Store> || std::is_same_v<E, AddOrStore<float>>);
+  /// Whether sums are stored, or added, as they are: then whole rows of a tile go from their registers.
+  static constexpr bool kAsTheyAre =
+      Matrices == 1 && (std::is_same_v<E, fn::Store> || std::is_same_v<E, AddOrStore<float>>);
 
  public:
   const CUtensorMap* a;
@@ -79,6 +80,7 @@ class HopperProduct {
     int n = static_cast<int>(blockIdx.x);
     HopperWork work = tiles.work(n), next;
     for (; work.expert >= 0; work = next) {
+      if (SlotsAreDepth && tiles.accumulate) prefetch_tile(work, group);
       int before = -1;
       for (int k = 0; k < work.depth; k += T::depth) {
         ring.full().wait(ring.phase());
@@ -103,16 +105,26 @@ class HopperProduct {
       next = tiles.work(n += static_cast<int>(gridDim.x));  // while the last products are summed
       wait_for_sums(sum);
       if (before >= 0 && lane == 0) ring.empty(before).arrive();
-      if (SlotsAreDepth && work.depth == 0 && tiles.accumulate) continue;
-      if constexpr (kInRegisters) {
-        finish_in_registers(work, sum, group);
-      } else {
-        finish_through_shared(work, sum, staged, group);
+      if (SlotsAreDepth && work.depth == 0) {
+        if (tiles.accumulate) continue;
+        set_zero(sum);
       }
+      if constexpr (kAsTheyAre)
+        if (store_whole_rows(work, sum, group)) continue;
+      finish_through_shared(work, sum, staged, group);
     }
   }
 
  private:
+  /// Have a warpgroup's rows of what is added to brought to the second-level cache.
+  __device__ void prefetch_tile(const HopperWork& work, int group) const {
+    constexpr int line = 128 / sizeof(C), lines = T::columns / line;
+    for (int i = static_cast<int>(threadIdx.x) % 128; i < T::group_rows * lines; i += 128) {
+      const int row = group * T::group_rows + i / lines, column = work.column + i % lines * line;
+      if (row < work.rows && column < tiles.columns)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(c + (work.first + row) * stride + column));
+    }
+  }
   __device__ static void set_zero(float (&sum)[128]) {
 #pragma unroll
     for (int i = 0; i < 128; ++i) sum[i] = 0;
@@ -145,34 +157,57 @@ class HopperProduct {
     asm volatile("bar.sync 1, %0;" ::"n"(T::groups * 128) : "memory");
   }
 
-  /// Store what the epilogue makes of the sums, two neighbours of a lane at a time: four lanes write 32 bytes of a row.
-  __device__ void finish_in_registers(const HopperWork& work, const float (&sum)[128], int group) const {
+  /// Store the sums of a warp's 16 rows, or add them to what stands there, where all of these and whole units of all
+  /// columns exist: without a branch, as two warps on each scheduler hide little.
+  __device__ bool store_whole_rows(const HopperWork& work, float (&sum)[128], int group) const {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) % 128 / 32;
-    constexpr int blocks = T::columns / 8, at_once = std::is_same_v<E, fn::Store> ? 1 : 4;  // of eight columns
+    const int row = group * T::group_rows + warp * 16;
+    const bool aligned = stride % 8 == 0 && reinterpret_cast<std::uintptr_t>(c) % 16 == 0;
+    if (!__all_sync(0xffffffffu, row + 16 <= work.rows && work.column + T::columns <= tiles.columns && aligned))
+      return false;
+    C* const to = c + (work.first + row + lane / 4) * stride + work.column;
+    constexpr int at_once = std::is_same_v<C, float> ? 8 : 4;  // blocks of eight columns
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = group * T::group_rows + warp * 16 + half * 8 + lane / 4;
-      if (row >= work.rows) continue;
-      const Index s = work.first + row;
+    for (int block = 0; block < T::columns / 8; block += at_once)
 #pragma unroll
-      for (int block = 0; block < blocks; block += at_once) {
-        int column = work.column + 8 * block + lane % 4 * 2;
-        asm volatile("" : "+r"(column)::"memory");  // or what all of them read would be read first, and need registers
-        const auto access = [&](int i) { return ElementsAccess<2>{column + 8 * i + 1 < tiles.columns ? 2 : 1}; };
-        Elements<2> result[at_once];  // all before the first is stored: the compiler keeps loads behind stores
-#pragma unroll
-        for (int i = 0; i < at_once; ++i) {
-          const int at = 4 * (block + i) + 2 * half, j = column + 8 * i;
-          Elements<2> pair[1];
-#pragma unroll
-          for (int k = 0; k < 2; ++k) pair[0].v[k] = SlotsAreDepth && work.depth == 0 ? 0.f : sum[at + k];
-          if (j < tiles.columns) result[i] = finished_elements<1>(epilogue, access(i), work.expert, s, j, pair);
+      for (int half = 0; half < 2; ++half) {
+        C* const from = to + 8 * half * stride + 8 * block;
+        const auto pair = [&](int i) {
+          const int at = 4 * (block + i) + 2 * half;
+          return float2{sum[at], sum[at + 1]};
+        };
+        if constexpr (std::is_same_v<C, float>) {
+          store_pairs<at_once>(from + lane % 4 * 2, pair);
+        } else {
+          store_pairs(from + lane % 4 * 8, pair);
         }
+      }
+    return true;
+  }
+  /// Four lanes write 32 bytes of a row at a time.
+  template <int Count, class F>
+  __device__ void store_pairs(float* to, const F& pair) const {
+    float2 v[Count];  // all before the first is stored: the compiler keeps loads behind stores
 #pragma unroll
-        for (int i = 0; i < at_once; ++i)
-          if (column + 8 * i < tiles.columns) access(i).store(c + s * stride + column + 8 * i, result[i]);
+    for (int i = 0; i < Count; ++i) {
+      v[i] = pair(i);
+      if constexpr (SlotsAreDepth) {
+        const float2 before = tiles.accumulate ? *reinterpret_cast<const float2*>(to + 8 * i) : float2{0, 0};
+        v[i] = {before.x + v[i].x, before.y + v[i].y};
       }
     }
+#pragma unroll
+    for (int i = 0; i < Count; ++i) *reinterpret_cast<float2*>(to + 8 * i) = v[i];
+  }
+  /// Four lanes write 64: each 16, which it has from all of them.
+  template <class F>
+  __device__ static void store_pairs(Bfloat16* to, const F& pair) {
+    std::uint32_t v[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      v[i] = Bfloat16::from(pair(i).x).bits | std::uint32_t(Bfloat16::from(pair(i).y).bits) << 16;
+    transpose_of_four(v);
+    *reinterpret_cast<uint4*>(to) = {v[0], v[1], v[2], v[3]};
   }
   /// Store what the epilogue makes of a warp's 16 rows: eight rows of 64 columns at a time through shared memory, so
   /// that a lane has eight neighbours and the epilogue is compiled once.
@@ -184,36 +219,50 @@ class HopperProduct {
 #pragma unroll 1
     for (int run = 0; run < 8; ++run) {
       __syncwarp();
-      stage(run, !SlotsAreDepth || work.depth > 0, sum, mine + lane / 4 * T::run_pitch + lane % 4 * 2);
+      stage(run, sum, mine + lane / 4 * T::run_pitch + lane % 4 * 2);
       __syncwarp();
       const int half = run % 2, row = group * T::group_rows + warp * 16 + half * 8;
       const int j = work.column + run / 2 * each + lane % lanes * run_size;
-#pragma unroll 2
-      for (int y = lane / lanes; y < 8; y += at_once) {
-        if (row + y >= work.rows || j >= stride) continue;
-        Elements<run_size> sums[Matrices];
+      if (j >= stride) continue;
+      Elements<run_size> sums[8 / at_once][Matrices];
+#pragma unroll
+      for (int i = 0; i < 8 / at_once; ++i)
 #pragma unroll
         for (int m = 0; m < Matrices; ++m)
-          sums[m] = ElementsAccess<run_size>{}.load(mine + y * T::run_pitch + m * each + lane % lanes * run_size);
-        const Index s = work.first + row + y;
-        finish_row_part<Matrices>(epilogue, work.expert, s, j, tiles.columns, sums, c + s * stride, stride);
+          sums[i][m] =
+              staged_run(mine + (lane / lanes + i * at_once) * T::run_pitch + m * each + lane % lanes * run_size);
+#pragma unroll
+      for (int i = 0; i < 8 / at_once; ++i) {
+        const int y = row + lane / lanes + i * at_once;
+        if (y >= work.rows) break;
+        const Index s = work.first + y;
+        finish_row_part<Matrices>(epilogue, work.expert, s, j, tiles.columns, sums[i], c + s * stride, stride);
       }
     }
   }
+  /// Eight neighbours, at a multiple of 16 bytes.
+  __device__ static Elements<8> staged_run(const float* from) {
+    const float4 low = *reinterpret_cast<const float4*>(from), high = *reinterpret_cast<const float4*>(from + 4);
+    Elements<8> e;
+    const float v[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+    for (int i = 0; i < 8; ++i) e.v[i] = v[i];
+    return e;
+  }
   /// Run `run` of the sums: which of a thread's registers those are the compiler must know.
-  __device__ static void stage(int run, bool any, const float (&sum)[128], float* to) {
-    [&]<int... R>(std::integer_sequence<int, R...>) { (..., (run == R ? stage_run<R>(any, sum, to) : void())); }
+  __device__ static void stage(int run, const float (&sum)[128], float* to) {
+    [&]<int... R>(std::integer_sequence<int, R...>) { (..., (run == R ? stage_run<R>(sum, to) : void())); }
     (std::make_integer_sequence<int, 8>{});
   }
   template <int Run>
-  __device__ static void stage_run(bool any, const float (&sum)[128], float* to) {
+  __device__ static void stage_run(const float (&sum)[128], float* to) {
     constexpr int each = T::run_columns / Matrices, blocks = each / 8;
 #pragma unroll
     for (int m = 0; m < Matrices; ++m)
 #pragma unroll
       for (int j = 0; j < blocks; ++j) {
         const int at = 4 * (m * (32 / Matrices) + Run / 2 * blocks + j) + Run % 2 * 2;
-        *reinterpret_cast<float2*>(to + m * each + 8 * j) = {any ? sum[at] : 0.f, any ? sum[at + 1] : 0.f};
+        *reinterpret_cast<float2*>(to + m * each + 8 * j) = {sum[at], sum[at + 1]};
       }
   }
 };

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 #include "gatefold/core/config.hpp"
 
 namespace gatefold::device {
@@ -62,5 +64,20 @@ struct WarpPart {
 #endif
 };
 using Warp = WarpPart<32>;
+
+/// A matrix of 4 × 4 that four neighbouring lanes hold by rows, transposed: what lane i had at j, lane j has at i. By
+/// all lanes of a warp.
+__device__ inline void transpose_of_four(std::uint32_t (&v)[4]) {
+#pragma unroll
+  for (int distance = 1; distance <= 2; distance *= 2) {
+    const bool high = threadIdx.x & distance;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (i & distance) continue;
+      const std::uint32_t came = __shfl_xor_sync(0xffffffffu, high ? v[i] : v[i + distance], distance);
+      (high ? v[i] : v[i + distance]) = came;
+    }
+  }
+}
 
 }  // namespace gatefold::device
