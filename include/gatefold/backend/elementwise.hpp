@@ -139,6 +139,7 @@ struct ElementWithStep {
   Rows rows;
   Step step;
   T* out;
+  GATEFOLD_HD Index independent_columns() const requires IndependentColumns<Rows> { return rows.independent_columns(); }
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
     rows(lanes, n, [&](const OneElement<T>& at, T* place, T value) {
