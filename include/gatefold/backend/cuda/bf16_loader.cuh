@@ -23,8 +23,7 @@ struct Bf16Place {
   /// along_lines: where the unit that holds `line` at depth k stands in a tile of Lines lines.
   template <int Lines>
   GATEFOLD_HD static constexpr int of_line(int line, int k) {
-    constexpr int width = Lines < 64 ? Lines : 64;  // lines of a row; so many rows hold all depths of them
-    return at(line / width * width + k % width, line % width / 8 + k / width * (width / 8));
+    return Lines == 32 ? at(k % 32, line / 8 | k / 32 * 4) : at(line / 64 * 64 + k, line % 64 / 8);
   }
 };
 
@@ -38,9 +37,9 @@ class Bf16Loader {
   static constexpr int width = Lines < 64 ? Lines : 64, across = width / 8;  // along_lines: lines of a row, their units
   static constexpr int each_depth = width / row_step;                        // my rows of these
   static constexpr int looked_up = L == Layout::along_depth ? each : each_depth;
-  static_assert(L == Layout::along_depth ? Lines % row_step == 0 : Lines % width == 0 && width % row_step == 0,
+  static_assert(L == Layout::along_depth ? Lines % row_step == 0 : width % row_step == 0,
                 "gatefold: every thread must copy as many units");
-  static_assert(L == Layout::along_depth || D % width == 0, "gatefold: a row holds whole lines");
+  static_assert(L == Layout::along_depth || Lines == 32 || Lines % 64 == 0, "gatefold: rows of 64 lines, or of 32");
 
  public:
   /// Lines [first, …) of `lines` in all.

@@ -145,7 +145,7 @@ class Bf16Tile {
         if constexpr (OfA == Layout::along_depth) {
           load_matrices<false>(of_a[i], from + Bf16Place::at(line + low + 8 * second, k / 8 | third));
         } else {
-          load_matrices<true>(of_a[i], from + Bf16Place::of_line<Shape::rows>(line + 8 * second, k + low + 8 * third));
+          load_matrices<true>(of_a[i], from + Bf16Place::of_line<Shape::rows>(line | 8 * second, k + low + 8 * third));
         }
       }
 #pragma unroll
@@ -158,7 +158,7 @@ class Bf16Tile {
           if constexpr (OfB == Layout::along_depth) {
             load_matrices<false>(of_b, of_matrix + Bf16Place::at(line + low + 8 * third, k / 8 | second));
           } else {
-            load_matrices<true>(of_b, of_matrix + Bf16Place::of_line<columns>(line + 8 * third, k + low + 8 * second));
+            load_matrices<true>(of_b, of_matrix + Bf16Place::of_line<columns>(line | 8 * third, k + low + 8 * second));
           }
 #pragma unroll
           for (int i = 0; i < down; ++i) {
