@@ -34,7 +34,7 @@ struct SlotItems {
 };
 
 /// out[n] (+)= Σ w[s] z[s] over the slots s of item n, in ascending order from 0 (or out[n]); on the CPU every product
-/// is rounded; w = 1 without weights. take(at, place, value) stores an element (for_rows).
+/// is rounded; w = 1 without weights. take(at, i, value) stores an element (for_rows).
 template <class T, class B>
 struct Combine {
   View<const Index, 1, B> item_offsets, item_slots, pick;
@@ -43,12 +43,16 @@ struct Combine {
   View<T, 2, B> out;
   bool accumulate;
 
-  template <class Lanes, class Take = ToItsPlace>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n, const Take& take = {}) const {
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    (*this)(lanes, n, ToItsPlace<T>{out.data()});
+  }
+  template <class Lanes, class Take>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n, const Take& take) const {
     Slots s = from_first(lanes, [&] { return slots_of(item_offsets(n), item_offsets(n + 1)); });
     bool add = accumulate;
     for (; s.count > few; s = from_first(lanes, [&] { return slots_of(s.begin + few, s.begin + s.count); })) {
-      sum(lanes, n, s, add, ToItsPlace{});
+      sum(lanes, n, s, add, ToItsPlace<T>{out.data()});
       add = true;
     }
     sum(lanes, n, s, add, take);
@@ -77,15 +81,15 @@ struct Combine {
     const int count = s.count < few ? static_cast<int>(s.count) : few;
     const T* from[few];
     for (int i = 0; i < few; ++i) from[i] = row(s.slot[i]);
-    T* to = out.data() + n * columns;
+    const Index first = n * columns;
     each_column<T>(lanes, columns, [&](auto at, Index j) {
       using Value = typename decltype(at)::Value;
       Value term[few];  // all loaded before the first is used, so that they are waited for together
       for (int i = 0; i < few; ++i) term[i] = i < count ? at.load(from[i] + j) : Value(T(0));
-      Value total = add ? at.load(to + j) : Value(T(0));
+      Value total = add ? at.load(out.data() + first + j) : Value(T(0));
       for (int i = 0; i < few; ++i)
         if (i < count) total += s.weight[i] * term[i];
-      take(at, to + j, total);
+      take(at, first + j, total);
     });
   }
   GATEFOLD_HD const T* row(Index slot) const { return z.data() + slot * z.extent(1); }
