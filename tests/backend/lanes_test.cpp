@@ -26,6 +26,7 @@ struct Row {
   explicit Row(int size) : gate(size), values(static_cast<std::size_t>(size)) {}
   std::barrier<> gate;
   std::vector<double> values;
+  const void* first = nullptr;  // the first lane's value of any type
 };
 
 /// Several lanes behind the interface of OneLane, a thread each: what a warp will be.
@@ -52,7 +53,11 @@ struct ManyLanes {
   }
   template <class T>
   T of_first(T v) const {
-    return share(v, [](double a, double) { return a; });
+    if (lane == 0) row.first = &v;
+    row.gate.arrive_and_wait();
+    const T first = *static_cast<const T*>(row.first);
+    row.gate.arrive_and_wait();
+    return first;
   }
 };
 

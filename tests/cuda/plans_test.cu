@@ -170,6 +170,64 @@ TEST_CASE_TEMPLATE("SparsePlan: a step at the end has the bits of a step afterwa
     CHECK(afterwards[1] != std::vector<T>(afterwards[1].size(), T(0.5)));
   }
 }
+TEST_CASE_TEMPLATE("SparsePlan: items of no slot to ten, among few items and among many, have the same bits", T, double,
+                   float) {
+  Backends on;
+  const Index few = 20, many = 8 * 4 * on.cuda.multiprocessors() + 3, each = 11;
+  for (const Index columns : {5, 70, 200}) {
+    CAPTURE(columns);
+    CHECK((device::warps_of_row(few, columns, on.cuda.multiprocessors()) > 1) == (columns >= 64));
+    CHECK(device::warps_of_row(many, columns, on.cuda.multiprocessors()) == 1);
+    const auto combined = [&](Index items, bool with_step) {
+      // item n has n % each slots, those of experts 0, 1, …
+      SparsePlan<T, Naive> plan;
+      Index picks = 0;
+      for (Index n = 0; n < items; ++n) picks += n % each;
+      plan.resize(items, each, picks);
+      for (Index n = 0, p = 0; n < items; ++n)
+        for (Index e = 0; e < n % each; ++e, ++p)
+          plan.item(p) = n, plan.expert(p) = e, plan.weight(p) = T(0.3) + T(n % 7) / 8 - T(e) / 16;
+      plan.build(on.naive);
+      SparsePlan<T, Cuda> on_device;
+      on_device.resize(items, each, picks);
+      transfer(on.cuda, plan.item, on_device.item);
+      transfer(on.cuda, plan.expert, on_device.expert);
+      transfer(on.cuda, plan.weight, on_device.weight);
+      on_device.build(on.cuda);
+      // The same values for the same item and expert, whatever their slot.
+      Tensor<T, 2, Naive> z(picks, columns), expected(items, columns), out;
+      const auto value = [&](Index n, Index e, Index j) { return T((n * 31 + e * 17 + j * 7) % 101 - 50) / 64; };
+      for (Index s = 0; s < picks; ++s)
+        for (Index j = 0; j < columns; ++j) z(s, j) = value(plan.item(plan.pick(s)), plan.expert(plan.pick(s)), j);
+      for (Index n = 0; n < items; ++n)
+        for (Index j = 0; j < columns; ++j) {
+          double sum = with_step ? 2 : 0;
+          for (Index e = 0; e < n % each; ++e)
+            sum += double(T(0.3) + T(n % 7) / 8 - T(e) / 16) * double(value(n, e, j));
+          expected(n, j) = T(sum);
+        }
+      Tensor<T, 2, Cuda> device_out(items, columns), two(items, columns);
+      fill(on.cuda, device_out.view(), T(12345));
+      fill(on.cuda, two.view(), T(2));
+      const auto device_z = on_cuda<Tensor<T, 2, Cuda>>(on, z);
+      if (with_step) {
+        on_device.combine(on.cuda, device_z, device_out, fn::AddScaled<T>{T(1), two.data(), device_out.data()});
+      } else {
+        on_device.combine(on.cuda, device_z, device_out);
+      }
+      transfer(on.cuda, device_out, out);
+      const double epsilon = std::numeric_limits<T>::epsilon();
+      int wrong = 0;
+      for (Index n = 0; n < items; ++n)
+        for (Index j = 0; j < columns; ++j)
+          wrong += !(std::abs(double(out(n, j)) - double(expected(n, j))) <= 30 * epsilon);
+      CHECK(wrong == 0);
+      const auto all = metric::to_vector(on.cuda, device_out.view());
+      return std::vector<T>(all.begin(), all.begin() + few * columns);
+    };
+    for (const bool with_step : {false, true}) CHECK(combined(few, with_step) == combined(many, with_step));
+  }
+}
 TEST_CASE("SparsePlan by definition: an item is the weighted sum of its slots, and 0 without one") {
   Backends on;
   const Index items = 20, experts = 9, picks = 63, columns = 5;

@@ -45,8 +45,7 @@ struct DropRows {
   template <class Lanes, class Take>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n, const Take& take) const {
     const Index columns = to.extent(1), row = n * columns;
-    drop.each(lanes, row, columns, from.data() + row,
-              [&](Index j, T value) { take(OneElement<T>{}, to.data() + row + j, value); });
+    drop.each(lanes, row, columns, from.data() + row, [&](Index j, T value) { take(OneElement<T>{}, row + j, value); });
   }
 };
 

@@ -95,10 +95,12 @@ struct InTurn {
 template <class First, class Second>
 InTurn(First, Second) -> InTurn<First, Second>;
 /// What a functor of rows found goes to its place.
+template <class T>
 struct ToItsPlace {
-  template <class A, class T>
-  GATEFOLD_HD void operator()(const A& at, T* place, typename A::Value value) const {
-    at.store(place, value);
+  T* out;
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i, const typename A::Value& value) const {
+    at.store(out + i, value);
   }
 };
 /// rows(lanes, n), then step(at, i) for the elements of that row.
@@ -122,8 +124,12 @@ struct InRegister {
   T* place;
   T& value;
   GATEFOLD_HD T load(const T* p) const {
-    if (p == place) return value;
-    return *p;
+    T other = p == place ? T(0) : *p;
+#ifdef __CUDA_ARCH__
+    // A load into the value's own register would wait for the value: to a compiler the two are unrelated.
+    if constexpr (std::is_same_v<T, float>) asm("" : "+f"(other));
+#endif
+    return p == place ? value : other;
   }
   GATEFOLD_HD void store(T* p, T v) const {
     if (p == place)
@@ -139,11 +145,12 @@ struct ElementWithStep {
   Rows rows;
   Step step;
   T* out;
+  GATEFOLD_HD Index independent_columns() const requires IndependentColumns<Rows> { return rows.independent_columns(); }
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    rows(lanes, n, [&](const OneElement<T>& at, T* place, T value) {
-      step(InRegister<T>{place, value}, place - out);
-      at.store(place, value);
+    rows(lanes, n, [&](const OneElement<T>& at, Index i, T value) {
+      step(InRegister<T>{out + i, value}, i);
+      at.store(out + i, value);
     });
   }
 };
@@ -202,7 +209,8 @@ void run_step(C& ctx, View<T, 2, B> out, const Step& step) {
 }
 /// rows(lanes, n) for the rows of `out`, then step for its elements. A step that is a RegisterFunctor runs in the same
 /// pass: on a host row by row, while a row is in the cache; on a device element by element, before it is stored, for
-/// which rows hand their values to a last argument: take(at, place, value).
+/// which rows hand their values to a last argument: take(at, i, value) for out[i]. The place is found from i as a step
+/// finds its own, so that a compiler can tell once for all elements which of them are one.
 template <class C, class Rows, class T, class B, class Step>
 void for_rows(C& ctx, View<T, 2, B> out, const Rows& rows, const Step& step) {
   if constexpr (!RegisterFunctor<Step> || std::is_same_v<Step, fn::NoStep<T>>) {

@@ -18,7 +18,8 @@ namespace gatefold {
 ///
 ///     const T total = sum_columns<T>(lanes, D, [&](auto at, Index j) { return at.load(&x(n, j)); });
 ///
-/// What one lane can read for all is shared by `from_first`.
+/// What one lane can read for all is shared by `from_first`: best in one go, as loads that do not need each other are
+/// then waited for together.
 struct OneLane {
   static constexpr int size = 1, lane = 0;
 
@@ -41,6 +42,14 @@ GATEFOLD_HD auto from_first(const Lanes& lanes, const F& f) {
     return f();
   }
 }
+
+/// A functor of rows whose columns are independent of each other: it says how many a row has, `Index
+/// independent_columns() const`, touches them in each_column, and does nothing else but what from_first finds. A
+/// backend may then share out the columns of a row to lanes that do not meet.
+template <class F>
+concept IndependentColumns = requires(const F& f) {
+  f.independent_columns();
+};
 
 /// f(at, j) for the columns j < n of a row: `at` loads and stores what stands at j, a value or a register of neighbours
 /// (backend/epilogue.hpp).

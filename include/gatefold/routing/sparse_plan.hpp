@@ -34,7 +34,7 @@ struct SlotItems {
 };
 
 /// out[n] (+)= Σ w[s] z[s] over the slots s of item n, in ascending order from 0 (or out[n]); on the CPU every product
-/// is rounded; w = 1 without weights. take(at, place, value) stores an element (for_rows).
+/// is rounded; w = 1 without weights. take(at, i, value) stores an element (for_rows).
 template <class T, class B>
 struct Combine {
   View<const Index, 1, B> item_offsets, item_slots, pick;
@@ -43,30 +43,55 @@ struct Combine {
   View<T, 2, B> out;
   bool accumulate;
 
-  template <class Lanes, class Take = ToItsPlace>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n, const Take& take = {}) const {
-    constexpr Index few = 4;  // slots that are looked up once for all columns
-    const Index columns = out.extent(1), begin = from_first(lanes, [&] { return item_offsets(n); });
-    const Index count = from_first(lanes, [&] { return item_offsets(n + 1); }) - begin;
-    const T* from[few] = {};
-    T w[few] = {};
-    for (Index i = 0; i < few && i < count; ++i) {
-      const Index slot = from_first(lanes, [&] { return item_slots(begin + i); });
-      from[i] = row(slot);
-      w[i] = from_first(lanes, [&] { return weight_of(slot); });
-    }
-    T* to = out.data() + n * columns;
-    each_column<T>(lanes, columns, [&](auto at, Index j) {
-      auto sum = accumulate ? at.load(to + j) : typename decltype(at)::Value(T(0));
-      for (Index i = 0; i < few; ++i)
-        if (i < count) sum += w[i] * at.load(from[i] + j);
-      for (Index i = few; i < count; ++i)
-        sum += weight_of(item_slots(begin + i)) * at.load(row(item_slots(begin + i)) + j);
-      take(at, to + j, sum);
-    });
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    (*this)(lanes, n, ToItsPlace<T>{out.data()});
   }
+  template <class Lanes, class Take>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n, const Take& take) const {
+    Slots s = from_first(lanes, [&] { return slots_of(item_offsets(n), item_offsets(n + 1)); });
+    bool add = accumulate;
+    for (; s.count > few; s = from_first(lanes, [&] { return slots_of(s.begin + few, s.begin + s.count); })) {
+      sum(lanes, n, s, add, ToItsPlace<T>{out.data()});
+      add = true;
+    }
+    sum(lanes, n, s, add, take);
+  }
+  GATEFOLD_HD Index independent_columns() const { return out.extent(1); }
 
  private:
+  static constexpr int few = 4;  // slots that are looked up, and summed, at once
+  struct Slots {
+    Index begin, count;  // of all that are left
+    Index slot[few];
+    T weight[few];
+  };
+  GATEFOLD_HD Slots slots_of(Index begin, Index end) const {
+    Slots s{begin, end - begin, {}, {}};
+    for (int i = 0; i < few; ++i)
+      if (i < s.count) s.slot[i] = item_slots(begin + i);
+    for (int i = 0; i < few; ++i)
+      if (i < s.count) s.weight[i] = weight_of(s.slot[i]);
+    return s;
+  }
+  /// Those that s holds.
+  template <class Lanes, class Take>
+  GATEFOLD_HD void sum(const Lanes& lanes, Index n, const Slots& s, bool add, const Take& take) const {
+    const Index columns = out.extent(1);
+    const int count = s.count < few ? static_cast<int>(s.count) : few;
+    const T* from[few];
+    for (int i = 0; i < few; ++i) from[i] = row(s.slot[i]);
+    const Index first = n * columns;
+    each_column<T>(lanes, columns, [&](auto at, Index j) {
+      using Value = typename decltype(at)::Value;
+      Value term[few];  // all loaded before the first is used, so that they are waited for together
+      for (int i = 0; i < few; ++i) term[i] = i < count ? at.load(from[i] + j) : Value(T(0));
+      Value total = add ? at.load(out.data() + first + j) : Value(T(0));
+      for (int i = 0; i < few; ++i)
+        if (i < count) total += s.weight[i] * term[i];
+      take(at, first + j, total);
+    });
+  }
   GATEFOLD_HD const T* row(Index slot) const { return z.data() + slot * z.extent(1); }
   GATEFOLD_HD T weight_of(Index slot) const { return weight.data() ? weight(pick(slot)) : T(1); }
 };
@@ -90,9 +115,9 @@ struct CombineBackward {
     const T *from = dout.data() + item * columns, *value = z.data() + s * columns;
     T* to = dz.data() + s * columns;
     const T dot = sum_columns<T>(lanes, columns, [&](auto at, Index j) {
-      const auto d = at.load(from + j);
+      const auto d = at.load(from + j), v = at.load(value + j);  // before a store that might change it
       at.store(to + j, w * d);
-      return d * at.load(value + j);
+      return d * v;
     });
     if (lanes.lane == 0) dweight(p) = dot;
   }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <set>
+#include <type_traits>
 #include <vector>
 
 #include "support/device_array.cuh"
@@ -14,26 +15,29 @@ using namespace gatefold::device;
 
 namespace {
 
-constexpr int kLines = 64, kThreads_ = 128, kTiles = 2, kSize = kLines * Bf16Place::depth;
+constexpr int kTiles = 2;
 
 /// Tiles of the lines from `first` on, one after the other, as they lie in shared memory.
-template <Layout L, bool Gathers>
+template <Layout L, bool Gathers, int Lines, int Threads>
 static __global__ void copy_tiles(Bf16Matrix from, Index first, Index lines, Index depth, Bfloat16* to) {
-  __shared__ __align__(128) unsigned char tile[kSize * 2];
-  Bf16Loader<L, Gathers, kLines, kThreads_> loader;
+  constexpr int size = Lines * Bf16Place::depth;
+  __shared__ __align__(128) unsigned char tile[size * 2];
+  Bf16Loader<L, Gathers, Lines, Threads> loader;
   loader.begin(from, first, lines, depth);
   for (int t = 0; t < kTiles; ++t) {
     loader.load(tile);
     __pipeline_commit();
     __pipeline_wait_prior(0);
     __syncthreads();
-    for (int i = threadIdx.x; i < kSize; i += kThreads_) to[t * kSize + i] = reinterpret_cast<Bfloat16*>(tile)[i];
+    for (int i = threadIdx.x; i < size; i += Threads) to[t * size + i] = reinterpret_cast<Bfloat16*>(tile)[i];
     __syncthreads();
   }
 }
 
-template <Layout L, bool Gathers>
+template <Layout L, bool Gathers, int Lines, int Threads>
 void check(Index lines, Index depth) {
+  constexpr int size = Lines * Bf16Place::depth;
+  CAPTURE(Lines);
   CAPTURE(lines);
   CAPTURE(depth);
   Cuda::Context ctx;
@@ -42,25 +46,27 @@ void check(Index lines, Index depth) {
   std::vector<Bfloat16> values;
   for (Index i = 0; i < items * stride; ++i) values.push_back(Bfloat16::from(static_cast<float>(i % 251 + 1)));
   const auto picked = test::random_integers(rows, 0, items, 1);
-  test::DeviceArray<Bfloat16> from(ctx, values), to(ctx, std::vector<Bfloat16>(kTiles * kSize));
+  test::DeviceArray<Bfloat16> from(ctx, values), to(ctx, std::vector<Bfloat16>(kTiles * size));
   test::DeviceArray<Index> picked_on_device(ctx, picked);
-  for (Index first = 0; first < lines; first += kLines) {
-    copy_tiles<L, Gathers><<<1, kThreads_, 0, ctx.stream()>>>(
-        Bf16Matrix{from.data(), stride, Gathers ? picked_on_device.data() : nullptr}, first, lines,
-        along_depth ? stride : depth, to.data());
+  for (Index first = 0; first < lines; first += Lines) {
+    copy_tiles<L, Gathers, Lines, Threads>
+        <<<1, Threads, 0, ctx.stream()>>>(Bf16Matrix{from.data(), stride, Gathers ? picked_on_device.data() : nullptr},
+                                          first, lines, along_depth ? stride : depth, to.data());
     expect_launched("copy_tiles");
     const auto got = to.values();
     int wrong = 0;
     for (int t = 0; t < kTiles; ++t)
-      for (int line = 0; line < kLines; ++line)
+      for (int line = 0; line < Lines; ++line)
         for (int k = 0; k < Bf16Place::depth; ++k) {
           const Index place = along_depth ? first + line : t * 64 + k, along = along_depth ? t * 64 + k : first + line;
           float expected = 0;
           if (place < rows && along < stride)
             expected = values[static_cast<std::size_t>(
                 (Gathers ? picked[static_cast<std::size_t>(place)] : place) * stride + along)];
-          const int row = along_depth ? line : Bf16Place::row_of(line, k), column = along_depth ? k : line % 64;
-          const int at = t * kSize + Bf16Place::at(row, column / 8) / 2 + column % 8;
+          // along_lines: a row of 64 lines of one depth; of a tile of 32 lines, at that depth and 32 further on
+          const int row = along_depth ? line : Lines == 32 ? k % 32 : line / 64 * 64 + k;
+          const int column = along_depth ? k : Lines == 32 ? line + k / 32 * 32 : line % 64;
+          const int at = t * size + Bf16Place::at(row, column / 8) / 2 + column % 8;
           wrong += expected != static_cast<float>(got[static_cast<std::size_t>(at)]);
         }
     CHECK(wrong == 0);
@@ -70,13 +76,19 @@ void check(Index lines, Index depth) {
 }  // namespace
 
 TEST_CASE("cuda: tiles of bfloat16 hold what is there, and 0") {
-  for (const Index lines : {1, 63, 64, 70, 129})
-    for (const Index depth : {1, 8, 64, 71, 128}) {
-      check<Layout::along_depth, false>(lines, depth);
-      check<Layout::along_depth, true>(lines, depth);
-      check<Layout::along_lines, false>(lines, depth);
-      check<Layout::along_lines, true>(lines, depth);
-    }
+  const auto check_all = []<int Lines, int Threads>(std::integral_constant<int, Lines>,
+                                                    std::integral_constant<int, Threads>) {
+    for (const Index lines : {1, 31, 32, 63, 64, 70, 129})
+      for (const Index depth : {1, 8, 32, 33, 64, 71, 128}) {
+        check<Layout::along_depth, false, Lines, Threads>(lines, depth);
+        check<Layout::along_depth, true, Lines, Threads>(lines, depth);
+        check<Layout::along_lines, false, Lines, Threads>(lines, depth);
+        check<Layout::along_lines, true, Lines, Threads>(lines, depth);
+      }
+  };
+  check_all(std::integral_constant<int, 32>{}, std::integral_constant<int, 64>{});
+  check_all(std::integral_constant<int, 64>{}, std::integral_constant<int, 128>{});
+  check_all(std::integral_constant<int, 128>{}, std::integral_constant<int, 128>{});
 }
 
 TEST_CASE("neither eight rows of a unit nor a row's eight units meet a bank twice") {

@@ -14,7 +14,7 @@ using namespace gatefold::test;
 namespace {
 
 /// Rows [first, end) alone are rounded, if there is a range.
-void check(Index rows, Index columns, Index skip, bool range) {
+void check(Index rows, Index columns, Index skip, bool range, int multiprocessors = 1) {
   CAPTURE(columns);
   CAPTURE(skip);
   Cuda::Context ctx;
@@ -26,7 +26,7 @@ void check(Index rows, Index columns, Index skip, bool range) {
   const Index stride = device::bf16_stride(columns);
   DeviceArray<std::uint16_t> to(ctx, std::vector<std::uint16_t>(static_cast<std::size_t>(rows * stride), 77));
   device::round_rows(ctx.stream(), rows, columns, from.data(), reinterpret_cast<Bfloat16*>(to.data()),
-                     device::RoundedRows{range ? offsets.data() : nullptr, 2, nullptr});
+                     device::RoundedRows{range ? offsets.data() : nullptr, 2, nullptr}, multiprocessors);
   const auto got = to.values();
   for (Index r = 0; r < rows; ++r)
     for (Index j = 0; j < stride; ++j) {
@@ -47,6 +47,14 @@ TEST_CASE("cuda: rows are rounded, and 0 stands behind the last column") {
   for (const Index columns : {1, 8, 13, 16, 300})
     for (const Index skip : {0, 1})
       for (const bool range : {false, true}) check(6, columns, skip, range);
+}
+
+TEST_CASE("cuda: warps that share a row round each of its units") {
+  for (const Index columns : {511, 512, 513, 1000}) {
+    CHECK((device::warps_of_row(6, device::bf16_stride(columns) / 8, 4) > 1) == (columns >= 505));
+    check(6, columns, 0, false, 4);
+    check(6, columns, 1, true, 4);
+  }
 }
 
 TEST_CASE("a row of whole units") {

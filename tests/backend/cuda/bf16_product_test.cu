@@ -13,24 +13,29 @@ using namespace gatefold::test;
 
 namespace {
 
-/// The bits of a product whose rows are those of `counts` slots of each expert, the same first ones in every call.
-std::vector<float> rows_of(OnDevice& on, Index count, Index rows, bool transpose) {
-  const ProductCase c{.counts = {count, count}, .depth = 200, .columns = 72, .transpose = transpose, .more = 0};
+/// The bits of `rows` rows of each of two experts, the same in every call; of one alone, with `alone`.
+std::vector<float> rows_of(OnDevice& on, Index count, Index rows, bool transpose, bool alone = false) {
+  const Index experts = alone ? 1 : 2;
+  const ProductCase c{.counts = std::vector<Index>(static_cast<std::size_t>(experts), count),
+                      .depth = 200,
+                      .columns = 72,
+                      .transpose = transpose,
+                      .more = 0};
   std::vector<float> a_values;
-  for (int e = 0; e < 2; ++e) {
+  for (int e = 0; e < experts; ++e) {
     const auto of_expert = random_vector<float>(count * c.depth, 40 + e);
     a_values.insert(a_values.end(), of_expert.begin(), of_expert.end());
   }
   BothGroups groups(on.memory, c);
-  Both<float> a(on.memory, a_values), w(on.memory, random_vector<float>(2 * c.depth * c.columns, 2)),
+  Both<float> a(on.memory, a_values), w(on.memory, random_vector<float>(experts * c.depth * c.columns, 2)),
       out(on.memory, std::vector<float>(static_cast<std::size_t>(c.slots() * c.columns)));
   CudaBf16::grouped_gemm(on.ctx, on.groups(groups), of_bf16(a.device.in(c.slots(), c.depth)),
-                         of_bf16(weights_view(w.device, 2, c.depth, c.columns, transpose)), transpose,
+                         of_bf16(weights_view(w.device, experts, c.depth, c.columns, transpose)), transpose,
                          {out.device.data(), c.slots(), c.columns}, fn::Store{});
   on.ctx.synchronize();
   const auto all = out.device.values();
   std::vector<float> kept;
-  for (int e = 0; e < 2; ++e) {
+  for (int e = 0; e < experts; ++e) {
     const auto begin = all.begin() + static_cast<std::ptrdiff_t>(e * count * c.columns);
     kept.insert(kept.end(), begin, begin + static_cast<std::ptrdiff_t>(rows * c.columns));
   }
@@ -66,6 +71,35 @@ TEST_CASE("cuda: bfloat16 products of every shape of tile, aligned or not, gathe
         }
 }
 
+TEST_CASE("cuda: bfloat16 products of few rows, in tiles of every width") {
+  OnDevice on;
+  const int multiprocessors = on.ctx.multiprocessors();
+  REQUIRE(multiprocessors >= 4);
+  struct Size {
+    Index columns;
+    int width;
+  };
+  // one expert: up to half as many tiles of 64 as multiprocessors, fewer of 128 than them, and more
+  for (const Size& size :
+       {Size{1, 32}, Size{40, 32}, Size{64 * (multiprocessors / 2), 32}, Size{64 * (multiprocessors / 2) + 1, 64},
+        Size{128 * (multiprocessors - 1), 64}, Size{128 * (multiprocessors - 1) + 1, 128}}) {
+    CHECK(device::bf16_skinny_columns(1, size.columns, multiprocessors) == size.width);
+    for (const Index depth : {8, 33, 150})
+      for (const bool transpose : {false, true})
+        for (const bool gather : {false, true}) {
+          const ProductCase c{.counts = {5},
+                              .depth = depth,
+                              .columns = size.columns,
+                              .transpose = transpose,
+                              .gather = gather,
+                              .w_skip = depth % 2,
+                              .first = 2};
+          CAPTURE(c);
+          CHECK(product_differs(on, c, gather == transpose ? Values::integers : Values::reals) == "");
+        }
+  }
+}
+
 TEST_CASE("cuda: bfloat16 gradients of weights, added and stored, gathered on either side") {
   OnDevice on;
   for (const auto& [depth, columns] : {std::pair(64, 136), std::pair(5, 3), std::pair(130, 20)})
@@ -87,9 +121,13 @@ TEST_CASE("cuda: bfloat16 gradients of weights, added and stored, gathered on ei
 
 TEST_CASE("cuda: a row of a bfloat16 product has the same bits in any batch, by every shape of tile") {
   OnDevice on;
-  REQUIRE(2 < on.ctx.multiprocessors());  // two experts of 72 columns: narrow tiles for few rows
+  const auto width = [&](Index experts) { return device::bf16_skinny_columns(experts, 72, on.ctx.multiprocessors()); };
+  CHECK(width(2) <= 64);  // narrow tiles for few rows of two experts of 72 columns
+  CHECK(width(1) == 32);
   for (const bool transpose : {false, true}) {
     const auto few = rows_of(on, 7, 7, transpose);
+    const auto alone = rows_of(on, 7, 7, transpose, true);
+    CHECK(difference({few.begin(), few.begin() + static_cast<std::ptrdiff_t>(alone.size())}, alone) == "");
     CHECK(difference(few, rows_of(on, 40, 7, transpose)) == "");
     CHECK(difference(few, rows_of(on, 200, 7, transpose)) == "");
   }

@@ -90,4 +90,6 @@ TEST_CASE("tiles fit the shared memory of a block from compute capability 8.6 on
   CHECK(bytes(Bf16ManyRows{}) <= 98 * 1024);
   CHECK(bytes(Bf16SomeRows{}) <= 98 * 1024);
   CHECK(bytes(Bf16Skinny{}) <= 98 * 1024);
+  CHECK(bytes(Bf16SkinnyNarrow{}) <= 98 * 1024);
+  CHECK(bytes(Bf16SkinnyNarrowest{}) <= 98 * 1024);
 }

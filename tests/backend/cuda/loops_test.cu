@@ -37,6 +37,22 @@ struct CountLane {
   }
 };
 
+/// Counts a row's columns, and says how many warps share it.
+struct CountColumn {
+  Index columns;
+  Index *calls, *warps;
+  GATEFOLD_HD Index independent_columns() const { return columns; }
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
+    if constexpr (requires { lanes.parts; })
+      if (row == 0 && lanes.part == 0 && lanes.lane == 0) *warps = lanes.parts;
+    each_column<Index>(lanes, columns, [&](const auto& at, Index j) {
+      Index* call = calls + row * columns + j;
+      at.store(call, at.load(call) + 1 + row * columns + j);
+    });
+  }
+};
+
 struct IsFourth {
   GATEFOLD_HD Index operator()(Index i) const { return (i & 3) == 0; }
 };
@@ -119,6 +135,36 @@ TEST_CASE("cuda: for_rows calls f once on each lane of each row") {
     CHECK(difference_of_calls(32 * n, 300,
                               [&](auto& ctx, Index* calls) { Cuda::for_rows(ctx, n, CountLane{calls}); }) == "");
   }
+}
+
+TEST_CASE("warps that share a row fill the device, each with a column for every lane") {
+  for (const int multiprocessors : {1, 4, 132})
+    for (const Index rows : {1, 8, 9, 16, 100, 5000})
+      for (const Index columns : {0, 1, 31, 32, 63, 64, 1024, 100000}) {
+        CAPTURE(multiprocessors);
+        CAPTURE(rows);
+        CAPTURE(columns);
+        const Index blocks_of_rows = (rows + 7) / 8, warps = device::warps_of_row(rows, columns, multiprocessors);
+        const auto fits = [&](Index n) { return blocks_of_rows * n <= 4 * multiprocessors && 32 * n <= columns; };
+        CHECK(warps >= 1);
+        CHECK((warps == 1 || fits(warps)));
+        CHECK(!fits(warps + 1));
+      }
+}
+TEST_CASE("cuda: columns of rows are called once, whether one warp has a row or several share it") {
+  Cuda::Context ctx;
+  const Index some = 8 * 4 * ctx.multiprocessors();  // rows of blocks that fill the device
+  for (const Index rows : {Index(1), Index(9), some / 2, some / 2 + 1, some, some + 1})
+    for (const Index columns : {1, 63, 64, 200}) {
+      CAPTURE(rows);
+      CAPTURE(columns);
+      DeviceArray<Index> warps(ctx, {0});
+      CHECK(difference_of_calls(rows * columns, 300, [&](auto& own, Index* calls) {
+              Cuda::for_rows(own, rows, CountColumn{columns, calls, warps.data()});
+            }) == "");
+      CHECK(warps.values()[0] == device::warps_of_row(rows, columns, ctx.multiprocessors()));
+      CHECK((warps.values()[0] > 1) == (columns >= 64 && rows <= some / 2));
+    }
 }
 
 TEST_CASE("cuda: fill, copy, scale and add, which run on registers elsewhere") {

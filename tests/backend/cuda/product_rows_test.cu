@@ -96,7 +96,9 @@ void check_shape() {
 
 TEST_CASE("shapes fit a block and its warps") {
   check_shape<device::FewColumns>();
+  check_shape<device::SkinnyOfFewColumns>();
   check_shape<device::SeveralColumns>();
+  check_shape<device::SkinnyOfSeveralColumns>();
   check_shape<device::SomeColumns>();
   check_shape<device::SkinnyOfSomeColumns>();
   check_shape<device::MostColumns>();
@@ -113,12 +115,24 @@ TEST_CASE_TEMPLATE("cuda: rows past the last, and depths past the last tile", T,
   Cuda::Context ctx;
   for (const Index lines : {0, 1, 31, 32, 33, 64, 70}) check<T>(ctx, {lines, 36, 8});
   for (const Index depth : {0, 1, 3, 4, 16, 31, 32, 33, 64, 96, 128, 160, 200}) check<T>(ctx, {33, depth, 8});
+  for (const Index depth : {256, 257, 512, 600, 1100}) check<T>(ctx, {11, depth, 7});  // round the ring of deep tiles
+  for (const Index depth : {0, 2, 16, 64, 65, 300}) check<T>(ctx, {19, depth, 14});
   for (const Index depth : {0, 2, 16, 100}) check<T>(ctx, {33, depth, 40});
 }
 TEST_CASE_TEMPLATE("cuda: rows enough for a large block on every multiprocessor, and one too few", T, float, double) {
   Cuda::Context ctx;
-  const Index some = device::SomeColumns::rows * (ctx.multiprocessors() - 1),
-              most = device::MostColumns::rows * (ctx.multiprocessors() - 1);
+  const auto last_skinny = [&]<class Shape>(Shape) {
+    const Index lines = Shape::rows * (ctx.multiprocessors() - 1);
+    CHECK(!device::rows_for_each<Shape>(lines, ctx.multiprocessors()));
+    CHECK(device::rows_for_each<Shape>(lines + 1, ctx.multiprocessors()));
+    return lines;
+  };
+  const Index few = last_skinny(device::FewColumns{}), several = last_skinny(device::SeveralColumns{}),
+              some = last_skinny(device::SomeColumns{}), most = last_skinny(device::MostColumns{});
+  for (const Index lines : {few, few + 1, few + 70})
+    for (const Index columns : {1, 7, 8}) check<T>(ctx, {lines, 20, columns});
+  for (const Index depth : {0, 1, 31, 64, 100, 200}) check<T>(ctx, {few + 6, depth, 8});
+  for (const Index lines : {several, several + 1, several + 70}) check<T>(ctx, {lines, 36, 15});
   for (const Index lines : {some, some + 1, some + 70}) check<T>(ctx, {lines, 20, 30});
   for (const Index lines : {most, most + 1, most + 65}) check<T>(ctx, {lines, 36, 64});
   check<T>(ctx, {most + 130, 9, 37, true});

@@ -51,6 +51,23 @@ struct Columns {
   }
 };
 
+/// What the first lane found, as every lane gets it.
+struct Found {
+  Index large;
+  float numbers[3];
+};
+struct ShareFound {
+  const Index* large;
+  const float* numbers;
+  Found* found;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
+    found[row * kLanes + lanes.lane] = from_first(lanes, [&] {
+      return Found{large[row], {numbers[3 * row], numbers[3 * row + 1], numbers[3 * row + 2]}};
+    });
+  }
+};
+
 /// Sums, maxima and first values of rows that share a warp, in which the rows of odd number wait twice.
 template <int Size>
 __global__ void parts_kernel(const double* values, double* sums, double* maxima, double* firsts) {
@@ -149,6 +166,23 @@ TEST_CASE("cuda: every lane of a warp gets the bits of the butterfly") {
   check_exchange(random_vector<double>(5 * kLanes, 1));
   check_exchange(random_vector<float>(5 * kLanes, 2));
   check_exchange(random_integers(5 * kLanes, -(Index(1) << 40), Index(1) << 41, 3));  // both halves of 64 bits travel
+}
+
+TEST_CASE("cuda: what the first lane found reaches every lane, a struct whole") {
+  constexpr Index rows = 3;
+  Cuda::Context ctx;
+  const std::vector<Index> large = random_integers(rows, -(Index(1) << 40), Index(1) << 41, 4);
+  const auto numbers = random_vector<float>(3 * rows, 5);
+  DeviceArray<Index> on_large(ctx, large);
+  DeviceArray<float> on_numbers(ctx, numbers);
+  DeviceArray<Found> found(ctx, std::vector<Found>(rows * kLanes));
+  Cuda::for_rows(ctx, rows, ShareFound{on_large.data(), on_numbers.data(), found.data()});
+  const auto got = found.values();
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const std::size_t row = i / kLanes;
+    CHECK(got[i].large == large[row]);
+    for (std::size_t k = 0; k < 3; ++k) CHECK(got[i].numbers[k] == numbers[3 * row + k]);
+  }
 }
 
 TEST_CASE("cuda: a maximum below 0, of infinities, and in any lane") {

@@ -39,7 +39,7 @@ Bf16Matrix rounded_rows(Context& ctx, const Groups<B>& g, View<const A, 2, B> a,
   auto to = ctx.template scratch<Bfloat16>(count, stride);
   RoundedRows which;
   if (slots) which = {g.offsets.data(), g.experts(), rows};
-  round_rows(ctx.product_stream(), count, a.extent(1), a.data(), to.data(), which);
+  round_rows(ctx.product_stream(), count, a.extent(1), a.data(), to.data(), which, ctx.multiprocessors());
   return {to.data(), stride, slots ? nullptr : rows};
 }
 

@@ -14,13 +14,17 @@ namespace gatefold::device {
 /// neither its copies nor ldmatrix (nor wgmma, whose swizzle of 128 bytes this is) meet a bank twice.
 ///
 /// Lines that lie along the depth: row r holds 64 values of line r. Depth along the lines: rows of 64 lines, those of
-/// depth 0 to 63 for the first 64 lines, then for the next.
+/// depth 0 to 63 for the first 64 lines, then for the next. Of a tile of 32 lines, a row holds them at depths r and
+/// r + 32.
 struct Bf16Place {
   static constexpr int depth = 64, row_bytes = 128, units = 8;
   /// Where unit `unit` of a row stands, from the beginning of the tile.
   GATEFOLD_HD static constexpr int at(int row, int unit) { return row * row_bytes + ((unit ^ (row & 7)) << 4); }
-  /// along_lines: the row of depth k of the 64 lines that `line` is one of.
-  GATEFOLD_HD static constexpr int row_of(int line, int k) { return line / 64 * 64 + k; }
+  /// along_lines: where the unit that holds `line` at depth k stands in a tile of Lines lines.
+  template <int Lines>
+  GATEFOLD_HD static constexpr int of_line(int line, int k) {
+    return Lines == 32 ? at(k % 32, line / 8 | k / 32 * 4) : at(line / 64 * 64 + k, line % 64 / 8);
+  }
 };
 
 /// One thread's share of copying tiles of an operand, `Lines` × Bf16Place::depth values, to shared memory,
@@ -29,11 +33,13 @@ struct Bf16Place {
 template <Layout L, bool Gathers, int Lines, int Threads>
 class Bf16Loader {
   static constexpr int D = Bf16Place::depth, row_step = Threads / Bf16Place::units;
-  static constexpr int each = Lines / row_step;    // along_depth: my lines
-  static constexpr int each_depth = D / row_step;  // along_lines: my rows of 64 lines
+  static constexpr int each = Lines / row_step;                              // along_depth: my lines
+  static constexpr int width = Lines < 64 ? Lines : 64, across = width / 8;  // along_lines: lines of a row, their units
+  static constexpr int each_depth = width / row_step;                        // my rows of these
   static constexpr int looked_up = L == Layout::along_depth ? each : each_depth;
-  static_assert(Lines % (L == Layout::along_depth ? row_step : 64) == 0 && D % row_step == 0,
+  static_assert(L == Layout::along_depth ? Lines % row_step == 0 : width % row_step == 0,
                 "gatefold: every thread must copy as many units");
+  static_assert(L == Layout::along_depth || Lines == 32 || Lines % 64 == 0, "gatefold: rows of 64 lines, or of 32");
 
  public:
   /// Lines [first, …) of `lines` in all.
@@ -51,7 +57,7 @@ class Bf16Loader {
         from_ += first * from.stride;
       }
     } else {
-      from_ = from.data + first + unit() * kBf16Unit;
+      from_ = from.data + first + line();
       if constexpr (Gathers) {
         rows_ = from.rows;
         look_up();
@@ -71,11 +77,11 @@ class Bf16Loader {
     } else {
 #pragma unroll
       for (int i = 0; i < each_depth; ++i) {
-        const Bfloat16* const of_row = from_ + (Gathers ? row_[i] : row(i)) * Index(stride_);
+        const Bfloat16* const of_row = from_ + (Gathers ? row_[i] : depth(i)) * Index(stride_);
 #pragma unroll
-        for (int line = 0; line < Lines; line += 64)
-          copy(to + Bf16Place::at(Bf16Place::row_of(line, row(i)), unit()), of_row + line,
-               row(i) < left_ && line + unit() * static_cast<int>(kBf16Unit) < lines_);
+        for (int more = 0; more < Lines; more += width)
+          copy(to + Bf16Place::of_line<Lines>(more + line(), depth(i)), of_row + more,
+               depth(i) < left_ && more + line() < lines_);
       }
       if constexpr (!Gathers) from_ += Index(D) * stride_;
     }
@@ -87,12 +93,16 @@ class Bf16Loader {
   __device__ static int unit() { return static_cast<int>(threadIdx.x) % Bf16Place::units; }
   __device__ static int row(int i) { return static_cast<int>(threadIdx.x) / Bf16Place::units + i * row_step; }
 
+  /// along_lines: the first line of my units, and their depth in a tile.
+  __device__ static int line() { return unit() % across * static_cast<int>(kBf16Unit); }
+  __device__ static int depth(int i) { return row(i) + unit() / across * width; }
+
   __device__ void copy(unsigned char* to, const Bfloat16* from, bool exists) const {
     __pipeline_memcpy_async(to, exists ? from : from_, 16, exists ? 0 : 16);
   }
   __device__ void look_up() {
 #pragma unroll
-    for (int i = 0; i < each_depth; ++i) row_[i] = row(i) < left_ ? rows_[row(i)] : 0;
+    for (int i = 0; i < each_depth; ++i) row_[i] = depth(i) < left_ ? rows_[depth(i)] : 0;
     rows_ += D;
   }
 

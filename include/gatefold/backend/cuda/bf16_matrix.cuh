@@ -52,7 +52,8 @@ struct RoundRow {
     struct alignas(16) Unit {
       Bfloat16 v[kBf16Unit];
     };
-    for (Index j = lanes.lane * kBf16Unit; j < columns; j += lanes.size * kBf16Unit) {
+    each_column<float>(lanes, independent_columns(), [&](const auto&, Index which_unit) {
+      const Index j = which_unit * kBf16Unit;
       Unit unit;
       if (whole) {
         constexpr int each = 16 / sizeof(T);
@@ -70,16 +71,19 @@ struct RoundRow {
         for (int i = 0; i < kBf16Unit; ++i) unit.v[i] = Bfloat16::from(j + i < columns ? float(of_from[j + i]) : 0.f);
       }
       *reinterpret_cast<Unit*>(of_to + j) = unit;
-    }
+    });
   }
+  /// Units of columns.
+  GATEFOLD_HD Index independent_columns() const { return bf16_stride(columns) / kBf16Unit; }
 };
 
 /// `rows` rows, rounded into `to`, [rows, bf16_stride(columns)].
+/// @param multiprocessors  that should be busy
 template <class T>
 void round_rows(cudaStream_t stream, Index rows, Index columns, const T* from, Bfloat16* to,
-                const RoundedRows& which = {}) {
+                const RoundedRows& which = {}, int multiprocessors = 1) {
   const bool whole = columns % kBf16Unit == 0 && reinterpret_cast<std::uintptr_t>(from) % 16 == 0;
-  if (columns > 0) for_rows(stream, rows, RoundRow<T>{from, columns, to, whole, which});
+  if (columns > 0) for_rows(stream, rows, RoundRow<T>{from, columns, to, whole, which}, multiprocessors);
 }
 
 }  // namespace gatefold::device

@@ -64,6 +64,13 @@ inline int bf16_tile_rows(Index slots, Index experts) {
   return slots <= some * Bf16SomeRows::rows ? Bf16SomeRows::rows : Bf16ManyRows::rows;
 }
 
+/// Columns of skinny tiles: of so many experts all at once, and no more than keep the device busy.
+inline int bf16_skinny_columns(Index experts, Index columns, int multiprocessors) {
+  if (experts * blocks(columns, Bf16Skinny::columns) >= multiprocessors) return Bf16Skinny::columns;
+  const bool few = 2 * experts * blocks(columns, Bf16SkinnyNarrow::columns) <= multiprocessors;
+  return few ? Bf16SkinnyNarrowest::columns : Bf16SkinnyNarrow::columns;
+}
+
 /// @param a        [.., depth], gathered where it has rows
 /// @param b        each [experts, depth, columns], or with OfB along_depth [experts, columns, depth]
 /// @param slots    how many there may be
@@ -89,11 +96,17 @@ void bf16_slots_are_rows(Context& ctx, const Bf16Matrix& a, const EachBf16<Matri
   };
   switch (bf16_tile_rows(slots, experts)) {
     case Bf16Skinny::rows:
-      if (Matrices == 1 && some * blocks(stride, Bf16Skinny::columns) < ctx.multiprocessors()) {
-        if constexpr (Matrices == 1) run(Bf16SkinnyNarrow{});
-      } else {
-        run(Bf16Skinny{});
+      if constexpr (Matrices == 1) {
+        const int width = bf16_skinny_columns(some, stride, ctx.multiprocessors());
+        if (width == Bf16SkinnyNarrowest::columns) {
+          run(Bf16SkinnyNarrowest{});
+          break;
+        } else if (width == Bf16SkinnyNarrow::columns) {
+          run(Bf16SkinnyNarrow{});
+          break;
+        }
       }
+      run(Bf16Skinny{});
       break;
     case Bf16SomeRows::rows:
       run(Bf16SomeRows{});

@@ -22,7 +22,9 @@ struct Bf16Shape {
 using Bf16ManyRows = Bf16Shape<128, 128, 64, 64, 3, 2>;
 using Bf16SomeRows = Bf16Shape<64, 128, 32, 64, 3, 2>;
 using Bf16Skinny = Bf16Shape<16, 128, 16, 32, 4, 3>;
-using Bf16SkinnyNarrow = Bf16Shape<16, 64, 16, 16, 8, 2>;  // one matrix, where wider ones would be few
+// Of one matrix, where wider ones would be few:
+using Bf16SkinnyNarrow = Bf16Shape<16, 64, 16, 16, 8, 2>;
+using Bf16SkinnyNarrowest = Bf16Shape<16, 32, 16, 16, 16, 2>;
 
 /// Where a block's tile lies in c.
 struct Bf16TilePlace {
@@ -143,8 +145,7 @@ class Bf16Tile {
         if constexpr (OfA == Layout::along_depth) {
           load_matrices<false>(of_a[i], from + Bf16Place::at(line + low + 8 * second, k / 8 | third));
         } else {
-          load_matrices<true>(
-              of_a[i], from + Bf16Place::at(Bf16Place::row_of(line, k + low + 8 * third), line % 64 / 8 | second));
+          load_matrices<true>(of_a[i], from + Bf16Place::of_line<Shape::rows>(line | 8 * second, k + low + 8 * third));
         }
       }
 #pragma unroll
@@ -157,8 +158,7 @@ class Bf16Tile {
           if constexpr (OfB == Layout::along_depth) {
             load_matrices<false>(of_b, of_matrix + Bf16Place::at(line + low + 8 * third, k / 8 | second));
           } else {
-            load_matrices<true>(
-                of_b, of_matrix + Bf16Place::at(Bf16Place::row_of(line, k + low + 8 * second), line % 64 / 8 | third));
+            load_matrices<true>(of_b, of_matrix + Bf16Place::of_line<columns>(line | 8 * third, k + low + 8 * second));
           }
 #pragma unroll
           for (int i = 0; i < down; ++i) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include <cub/block/block_reduce.cuh>
@@ -8,6 +9,7 @@
 #include "gatefold/backend/cuda/warp.cuh"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
+#include "gatefold/backend/lanes.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 
@@ -47,7 +49,20 @@ inline constexpr int row_blocks<fn::ElementWithStep<Rows, Step, double>> = 3;  /
 template <class F>
 static __global__ void __launch_bounds__(kThreads, row_blocks<F>) rows_kernel(Index n, F f) {
   const Index row = Index(blockIdx.x) * kRows + threadIdx.x / Warp::size;
-  if (row < n) f(Warp{static_cast<int>(threadIdx.x % Warp::size)}, row);
+  const Warp lanes{static_cast<int>(threadIdx.x % Warp::size)};
+  if (row >= n) return;
+  if constexpr (IndependentColumns<F>) {
+    f(WarpOfRow{lanes, static_cast<int>(blockIdx.y), static_cast<int>(gridDim.y)}, row);
+  } else {
+    f(lanes, row);
+  }
+}
+
+/// How many warps share a row: several where rows are too few to keep a device busy, as long as each has a column for
+/// every lane.
+inline unsigned warps_of_row(Index rows, Index columns, int multiprocessors) {
+  const Index room = Index(multiprocessors) * kRowBlocks / blocks(rows, kRows), most = columns / Warp::size;
+  return static_cast<unsigned>(std::max(Index(1), std::min(room, most)));
 }
 
 /// The sum of terms [block · kSumBlock, …), the same on thread 0 whatever the device.
@@ -79,11 +94,14 @@ void for_each(cudaStream_t stream, Index n, const F& f) {
   expect_launched("Cuda::for_each");
 }
 
-/// f(lanes, row) for row < n, one warp each.
+/// f(lanes, row) for row < n: one warp each, or several for IndependentColumns.
+/// @param multiprocessors  that should be busy
 template <class F>
-void for_rows(cudaStream_t stream, Index n, const F& f) {
+void for_rows(cudaStream_t stream, Index n, const F& f, int multiprocessors = 1) {
   if (n == 0) return;
-  rows_kernel<<<grid(blocks(n, kRows)), kThreads, 0, stream>>>(n, f);
+  unsigned parts = 1;
+  if constexpr (IndependentColumns<F>) parts = warps_of_row(n, f.independent_columns(), multiprocessors);
+  rows_kernel<<<dim3(grid(blocks(n, kRows)), parts), kThreads, 0, stream>>>(n, f);
   expect_launched("Cuda::for_rows");
 }
 

@@ -101,7 +101,7 @@ struct Primitives {
   template <class F>
   static void for_rows(Context& ctx, Index n, const F& f) {
     const auto here = ctx.here();
-    device::for_rows(ctx.stream(), n, f);
+    device::for_rows(ctx.stream(), n, f, ctx.multiprocessors());
   }
   template <class T, class F>
   static void reduce(Context& ctx, Index n, const F& f, T* out) {

@@ -32,7 +32,9 @@ struct RowsShape {
 // b is read for every block, so its share of what is read is columns / rows: at most a quarter, but for blocks of fewer
 // rows where a device would not have one block for each multiprocessor.
 using FewColumns = RowsShape<64, 8, 2, 2, 2>;
+using SkinnyOfFewColumns = RowsShape<8, 8, 1, 1, 2>;
 using SeveralColumns = RowsShape<64, 16, 2, 4, 4>;
+using SkinnyOfSeveralColumns = RowsShape<8, 16, 1, 2, 4>;
 using SomeColumns = RowsShape<128, 32, 8, 4, 4>;
 using SkinnyOfSomeColumns = RowsShape<32, 32, 2, 4, 4>;
 using MostColumns = RowsShape<256, 64, 8, 8, 4>;
@@ -44,7 +46,13 @@ struct alignas(16) RowsStaging {
   static constexpr int most_values = 49152 / sizeof(T);
   static constexpr int unit = 16 / sizeof(T);  // values that are copied at once
   static constexpr int values_of(int depth) { return Shape::rows * (depth + unit) + depth * Shape::columns; }
-  static constexpr int depth = (2 * values_of(8 * unit) <= most_values ? 8 : 4) * unit;  // of a tile
+  /// The deepest tile, up to `units` of a, of which the ring holds four (two of 8 units will do): few rows have deep
+  /// tiles, whose bytes they wait for together.
+  static constexpr int depth_of(int units) {
+    return units == 4 || (units == 8 ? 2 : 4) * values_of(units * unit) <= most_values ? units * unit
+                                                                                       : depth_of(units / 2);
+  }
+  static constexpr int depth = depth_of(32);  // of a tile
   static constexpr int pitch = depth + unit;  // rows of a that are read together meet other banks
   static constexpr int fitting = most_values / values_of(depth);
   static constexpr int stages = fitting < 4 ? fitting : 4;
@@ -210,6 +218,12 @@ static __global__ void __launch_bounds__(Shape::threads, 1)
   }
 }
 
+/// Whether so many rows have a block of Shape for each multiprocessor.
+template <class Shape>
+bool rows_for_each(Index lines, int multiprocessors) {
+  return blocks(lines, Shape::rows) >= multiprocessors;
+}
+
 /// @param a  [lines, depth]
 /// @param b  [depth, columns], or [columns, depth] with tb; 1 <= columns <= MostColumns::columns
 /// @param multiprocessors  each of which should have a block
@@ -226,16 +240,16 @@ void product_rows(cudaStream_t stream, int multiprocessors, Index lines, Index c
         from_a, from_b, lines, static_cast<int>(columns), static_cast<int>(depth), c, epilogue, f);
   };
   const auto run_one_of = [&]<class Shape, class SkinnyShape>(Shape shape, SkinnyShape skinny) {
-    if (blocks(lines, Shape::rows) >= multiprocessors) {
+    if (rows_for_each<Shape>(lines, multiprocessors)) {
       run(shape);
     } else {
       run(skinny);
     }
   };
   if (columns <= FewColumns::columns) {
-    run(FewColumns{});
+    run_one_of(FewColumns{}, SkinnyOfFewColumns{});
   } else if (columns <= SeveralColumns::columns) {
-    run(SeveralColumns{});
+    run_one_of(SeveralColumns{}, SkinnyOfSeveralColumns{});
   } else if (columns <= SomeColumns::columns) {
     run_one_of(SomeColumns{}, SkinnyOfSomeColumns{});
   } else {

@@ -1,8 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 
+#include "gatefold/backend/epilogue.hpp"
 #include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
 
 namespace gatefold::device {
 
@@ -39,13 +43,22 @@ struct WarpPart {
 #endif
     return v;
   }
-  /// What the first lane has.
+  /// What the first lane has: a number, or a struct of whole words.
   template <class T>
   GATEFOLD_HD T of_first(T v) const {
 #ifdef __CUDA_ARCH__
     const unsigned mine = mask();
     __syncwarp(mine);  // shuffles alone do not order memory
-    return __shfl_sync(mine, v, 0, size);
+    if constexpr (std::is_arithmetic_v<T>) {
+      return __shfl_sync(mine, v, 0, size);
+    } else {
+      static_assert(sizeof(T) % sizeof(unsigned) == 0);
+      unsigned words[sizeof(T) / sizeof(unsigned)];
+      memcpy(words, &v, sizeof(T));
+      for (unsigned& word : words) word = __shfl_sync(mine, word, 0, size);
+      memcpy(&v, words, sizeof(T));
+      return v;
+    }
 #else
     return v;
 #endif
@@ -79,5 +92,14 @@ __device__ inline void transpose_of_four(std::uint32_t (&v)[4]) {
     }
   }
 }
+
+/// One of the warps that share out the columns of a row (lanes.hpp, IndependentColumns).
+struct WarpOfRow : Warp {
+  int part, parts;
+  template <class T, class F>
+  GATEFOLD_HD void each(Index n, const F& f) const {
+    for (Index j = part * size + lane; j < n; j += parts * size) f(OneElement<T>{}, j);
+  }
+};
 
 }  // namespace gatefold::device
