@@ -5,6 +5,7 @@
 set(GATEFOLD_UNITY_BYTES 0 CACHE STRING
     "Compile the test files of a folder together, up to so many bytes (0: each file alone)")
 set(alone "counted_allocations|operator (new|delete)|^(namespace [a-z_:]+ {|template <>|extern|#error)")
+set(made_at_once 9)
 # Compiled alone and with -O2 in a release build: their own loops take longer than their compilation.
 set(optimised "backend/cpu/differential_test\\.cpp$")
 
@@ -25,8 +26,8 @@ function(unity out target)
     endif()
     file(SIZE ${source} size)
     cmake_path(IS_PREFIX CMAKE_BINARY_DIR ${source} made)
-    if(made)  # of descriptors/: little text that composes much, nine files at once
-      math(EXPR size "${GATEFOLD_UNITY_BYTES} / 9")
+    if(made)  # of descriptors/: little text that composes much
+      math(EXPR size "${GATEFOLD_UNITY_BYTES} / ${made_at_once}")
     endif()
     math(EXPR bytes "${bytes} + ${size}")
     if(batch AND bytes GREATER GATEFOLD_UNITY_BYTES)

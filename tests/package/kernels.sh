@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# kernels.sh find_package|add_subdirectory WORK SOURCE PREFIX COMPILER OPTIMISATION: gatefold::kernels gives the bits of
-# gatefold::gatefold, and a file compiled for an instruction set that it lacks stops with a sentence.
+# kernels.sh find_package|add_subdirectory WORK SOURCE PREFIX COMPILER OPTIMISATION OPTIMISER: gatefold::kernels gives
+# the bits of gatefold::gatefold, and a file compiled for an instruction set that it lacks stops with a sentence. A file
+# that links it does not hold what it holds, compiled with COMPILER OPTIMISATION or with OPTIMISER -O1.
 set -euo pipefail
 unset CXXFLAGS CPPFLAGS LDFLAGS
 here=$(cd "$(dirname "$0")" && pwd)
-way=$1 work=$2 source=$3 prefix=$4 compiler=$5 optimisation=$6
+way=$1 work=$2 source=$3 prefix=$4 compiler=$5 optimisation=$6 optimiser=$7
 rm -rf "$work"
 from=(-DCMAKE_PREFIX_PATH="$prefix")
 [[ $way == add_subdirectory ]] && from=(-DGATEFOLD_SUBDIRECTORY="$source" -DGATEFOLD_CUDA=OFF)
@@ -17,7 +18,13 @@ if grep -qw bmi2 /proc/cpuinfo && grep -qw fma /proc/cpuinfo; then
   (($(wc -l <"$work/with_kernels.txt") > 100000)) || { echo "too few numbers"; exit 1; }
 fi
 # What is built once is not built again.
-if nm -C "$work/CMakeFiles/with_kernels.dir/training.cpp.o" |
+object=CMakeFiles/with_kernels.dir/training.cpp.o
+command=$(ninja -C "$work" -t commands "$object" | tail -n 1)
+[[ $command == *"$compiler "*" $optimisation "*" -o $object "* ]] || { echo "unexpected: $command"; exit 1; }
+command=${command/"$compiler "/"$optimiser "}
+command=${command/" $optimisation "/" -O1 "}
+(cd "$work" && eval "${command/" -o $object "/" -o optimised.o "}")
+if nm -C "$work/$object" "$work/optimised.o" |
   grep -E ' [tTwW] .*::(tile_sum|Product(Pair)?<.*>::run|Workers::help|sax_parse_internal)'; then
   echo "FAILED: the engine, its threads or the reader of files are compiled by who links gatefold::kernels"
   exit 1

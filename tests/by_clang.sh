@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# by_clang.sh WORD... instead_of COMPILER ARGUMENT...: WORD... ARGUMENT...
+# CMake has one compiler for a language, and hands what it would start to a launcher.
+words=()
+while [[ $1 != instead_of ]]; do
+  words+=("$1")
+  shift
+done
+exec "${words[@]}" "${@:3}"
