@@ -57,6 +57,29 @@ TEST_CASE("cuda: warps that share a row round each of its units") {
   }
 }
 
+TEST_CASE("cuda: rows of experts without slots are not rounded") {
+  Cuda::Context ctx;
+  const Index each = 3, columns = 9, stride = device::bf16_stride(columns);
+  const std::vector<Index> offsets = {4, 4, 6, 6, 7, 7};  // experts 1 and 3 have slots
+  const Index experts = static_cast<Index>(offsets.size()) - 1;
+  DeviceArray<float> from(ctx, std::vector<float>(static_cast<std::size_t>(experts * each * columns), 1.f));
+  DeviceArray<Index> on_device(ctx, offsets);
+  DeviceArray<std::uint16_t> to(ctx, std::vector<std::uint16_t>(static_cast<std::size_t>(experts * each * stride), 77));
+  device::RoundedRows used;
+  used.offsets = on_device.data();
+  used.each = each;
+  device::round_rows(ctx.stream(), experts * each, columns, from.data(), reinterpret_cast<Bfloat16*>(to.data()), used);
+  const auto got = to.values();
+  for (Index row = 0; row < experts * each; ++row) {
+    const Index expert = row / each;
+    const bool has_slots = expert == 1 || expert == 3;
+    for (Index j = 0; j < stride; ++j) {
+      const std::uint16_t rounded = j < columns ? 0x3f80 : 0;  // 1
+      CHECK(got[static_cast<std::size_t>(row * stride + j)] == (has_slots ? rounded : 77));
+    }
+  }
+}
+
 TEST_CASE("a row of whole units") {
   CHECK(device::bf16_stride(0) == 0);
   CHECK(device::bf16_stride(1) == 8);

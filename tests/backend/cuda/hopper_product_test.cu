@@ -57,8 +57,9 @@ struct Matrix {
 };
 
 /// The same product by both kernels.
-template <Layout OfB, int Matrices, class C>
-void check_bits(Index depth, Index columns) {
+/// @param skip  values of c's allocation before it
+template <Layout OfB, int Matrices, class C, class E = TwiceOrDifference>
+void check_bits(Index depth, Index columns, Index skip = 0) {
   Cuda::Context memory;
   CudaBf16::Context ctx;
   const ProductCase c{.counts = kCounts, .depth = depth, .columns = columns, .first = 9};
@@ -73,12 +74,12 @@ void check_bits(Index depth, Index columns) {
   DeviceArray<Index> offsets(memory, c.offsets());
   const Index stride = std::is_same_v<C, float> ? columns : device::bf16_stride(columns),
               step = (along_depth ? columns : depth) * b.stride;
-  const std::vector<C> before(static_cast<std::size_t>(c.slots() * stride), C(Bfloat16::from(-77)));
+  const std::vector<C> before(static_cast<std::size_t>(skip + c.slots() * stride), C(Bfloat16::from(-77)));
   DeviceArray<C> one(memory, before), two(memory, before);
   device::bf16_slots_are_rows<OfB>(ctx, a.get(), each, step, offsets.data(), c.experts(), c.slots(), columns, depth,
-                                   one.data(), stride, TwiceOrDifference{});
+                                   one.data() + skip, stride, E{});
   device::hopper_slots_are_rows<OfB>(ctx, a.get(), each, step, offsets.data(), c.experts(), c.slots(), columns, depth,
-                                     two.data(), stride, TwiceOrDifference{});
+                                     two.data() + skip, stride, E{});
   ctx.synchronize();
   CHECK(difference(one.values(), two.values()) == "");
 }
@@ -130,6 +131,17 @@ TEST_CASE("cuda: Hopper's products have the bits of those of all devices") {
   check_bits<Layout::along_depth, 1, float>(136, 300);
   check_bits<Layout::along_lines, 2, Bfloat16>(200, 140);
   check_bits<Layout::along_lines, 1, Bfloat16>(64, 260);
+}
+
+TEST_CASE(
+    "cuda: what is stored as it is has the same bits in whole tiles, at their edges, and where nothing is aligned") {
+  for (const Index skip : {0, 1, 2}) {
+    CAPTURE(skip);
+    check_bits<Layout::along_lines, 1, float, fn::Store>(136, 520, skip);
+    check_bits<Layout::along_depth, 1, float, fn::Store>(64, 259, skip);
+  }
+  check_bits<Layout::along_lines, 1, Bfloat16, fn::Store>(136, 520);
+  check_bits<Layout::along_lines, 1, Bfloat16, fn::Store>(64, 259);
 }
 
 TEST_CASE("cuda: blocks that stay go round the ring, in more tiles than the device has multiprocessors") {

@@ -43,16 +43,20 @@ Bf16Matrix rounded_rows(Context& ctx, const Groups<B>& g, View<const A, 2, B> a,
   return {to.data(), stride, slots ? nullptr : rows};
 }
 
-/// Weights as they were packed, or rounded in scratch.
+/// Weights as they were packed, or those of experts that have slots, rounded in scratch.
 template <class Context, class B, std::size_t M>
-EachBf16<static_cast<int>(M)> rounded_weights(Context& ctx, const std::array<View<const float, 3, B>, M>& w) {
+EachBf16<static_cast<int>(M)> rounded_weights(Context& ctx, const Groups<B>& g,
+                                              const std::array<View<const float, 3, B>, M>& w) {
   EachBf16<static_cast<int>(M)> each;
   for (std::size_t m = 0; m < M; ++m) {
     const Index rows = w[m].extent(0) * w[m].extent(1), columns = w[m].extent(2);
     const Bfloat16* data = ctx.packed(w[m].data());
     if (!data) {
       auto to = ctx.template scratch<Bfloat16>(rows, bf16_stride(columns));
-      round_rows(ctx.product_stream(), rows, columns, w[m].data(), to.data());
+      RoundedRows used;
+      used.offsets = g.offsets.data();
+      used.each = w[m].extent(1);
+      round_rows(ctx.product_stream(), rows, columns, w[m].data(), to.data(), used);
       data = to.data();
     }
     each.of[m] = {data, bf16_stride(columns)};
@@ -69,7 +73,7 @@ void bf16_product(Context& ctx, bool hopper, const Groups<B>& g, const Bf16Matri
                   const std::array<View<const float, 3, B>, M>& w, bool transpose, Index columns, C* c, Index stride,
                   const E& epilogue) {
   expect_int("Cuda::grouped_gemm", depth);
-  const auto each = rounded_weights(ctx, w);
+  const auto each = rounded_weights(ctx, g, w);
   const Index step = w[0].extent(1) * bf16_stride(w[0].extent(2));
   const auto run = [&]<Layout OfB>(std::integral_constant<Layout, OfB>) {
     if (hopper)

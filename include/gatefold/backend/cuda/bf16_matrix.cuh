@@ -27,11 +27,19 @@ struct Bf16Matrix {
   }
 };
 
-/// Which rows are rounded: all, or those from range[0] to range[last] alone; and from which stored ones.
+/// Which rows are rounded: all, or those from range[0] to range[last] alone; and from which stored ones. Or, of `each`
+/// rows for every expert, those of experts that have slots: offsets[e] < offsets[e + 1].
 struct RoundedRows {
   const Index* range = nullptr;
   Index last = 0;
   const Index* rows = nullptr;  // null: each from itself
+  const Index* offsets = nullptr;
+  Index each = 1;
+
+  __device__ bool has(Index row) const {
+    if (offsets) return offsets[row / each] < offsets[row / each + 1];
+    return !range || (range[0] <= row && row < range[last]);
+  }
 };
 
 /// to[i] = from[row(i)], rounded.
@@ -46,7 +54,7 @@ struct RoundRow {
 
   template <class Lanes>
   __device__ void operator()(const Lanes& lanes, Index row) const {
-    if (which.range && (row < which.range[0] || row >= which.range[which.last])) return;
+    if (!which.has(row)) return;
     const T* const of_from = from + (which.rows ? which.rows[row] : row) * columns;
     Bfloat16* const of_to = to + row * bf16_stride(columns);
     struct alignas(16) Unit {
