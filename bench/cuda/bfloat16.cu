@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "bf16_dense.cuh"
 #include "one_layer.cuh"
 
 // One layer whose experts multiply bfloat16 on tensor cores, beside cuBLAS's dense products of the same arithmetic:
@@ -10,25 +11,6 @@
 namespace {
 
 using namespace bench;
-
-/// c = a b of bfloat16 by cuBLAS, summed in float, row by row.
-void dense(CudaBf16::Context& ctx, Index m, Index n, Index k, const Tensor<Bfloat16, 2, CudaBf16>& a,
-           const Tensor<Bfloat16, 2, CudaBf16>& b, Tensor<Bfloat16, 2, CudaBf16>& c) {
-  const float one = 1, zero = 0;
-  const auto extent = [](Index i) { return static_cast<int>(i); };
-  device::expect_success(cublasGemmEx(ctx.blas(), CUBLAS_OP_N, CUBLAS_OP_N, extent(n), extent(m), extent(k), &one,
-                                      b.data(), CUDA_R_16BF, extent(n), a.data(), CUDA_R_16BF, extent(k), &zero,
-                                      c.data(), CUDA_R_16BF, extent(n), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
-                         "cublasGemmEx");
-}
-
-Tensor<Bfloat16, 2, CudaBf16> rounded(CudaBf16::Context& ctx, std::uint64_t seed, Index rows, Index columns) {
-  const auto x = uniform_tensor<float>(ctx, Seed{seed}, 1, rows, columns);
-  Tensor<Bfloat16, 2, CudaBf16> to(rows, device::bf16_stride(columns));
-  device::round_rows(ctx.stream(), rows, columns, x.data(), to.data());
-  ctx.synchronize();
-  return to;
-}
 
 void one_layer(const Shape& s) {
   Run<CudaBf16> run(s), to_freeze(s), for_graph(s);

@@ -1,148 +1,153 @@
+#include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <random>
 #include <string>
+#include <type_traits>
 #include <vector>
 
+#include "bf16_dense.cuh"
 #include "one_layer.cuh"
 
-// The products of bfloat16 experts one by one, by the kernel that Hopper has for them and by that of all devices, beside
-// cuBLAS's dense product of the same arithmetic, and the passes that round what they read:
+// The products of bfloat16 experts one by one, by the kernel that Hopper has and by that of all devices, beside
+// cuBLAS's dense products of the same arithmetic, and the passes that round what they read:
 //   products [WORD]   rows whose name contains WORD
 namespace {
 
 using namespace bench;
-using Context = CudaBf16::Context;
-using Bf16Tensor = Tensor<Bfloat16, 2, CudaBf16>;
-
-/// c = a b of bfloat16 by cuBLAS, summed in float, row by row.
-void dense(Context& ctx, Index m, Index n, Index k, const Bf16Tensor& a, const Bf16Tensor& b, Bf16Tensor& c) {
-  const float one = 1, zero = 0;
-  device::expect_success(cublasGemmEx(ctx.blas(), CUBLAS_OP_N, CUBLAS_OP_N, int(n), int(m), int(k), &one, b.data(),
-                                      CUDA_R_16BF, int(n), a.data(), CUDA_R_16BF, int(k), &zero, c.data(), CUDA_R_16BF,
-                                      int(n), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
-                         "cublasGemmEx");
-}
-
-/// Rows of a weight's stride, [rows, columns], of numbers in [-1, 1).
-Bf16Tensor random_rows(Context& ctx, std::uint64_t seed, Index rows, Index columns) {
-  Bf16Tensor to(rows, device::bf16_stride(columns));
-  const Index part = 1 << 14;  // of floats no more than these at a time
-  for (Index first = 0; first < rows; first += part) {
-    const Index count = std::min(part, rows - first);
-    const auto x = uniform_tensor<float>(ctx, Seed{seed + std::uint64_t(first)}, 1, count, columns);
-    device::round_rows(ctx.stream(), count, columns, x.data(), to.data() + first * to.extent(1));
-    ctx.synchronize();
-  }
-  return to;
-}
+using device::Layout;
 
 class Products {
  public:
-  explicit Products(const Shape& s) : s_(s), slots_(s.items * s.picks), x_(s.items, s.dim), rounds_(ctx_.stream()) {
-    // Random experts, as a router without preference would pick.
-    Tensor<Index, 2, CudaBf16> keys(s.items, s.picks);
-    std::vector<Index> host(static_cast<std::size_t>(slots_));
-    for (Index i = 0; i < s.items; ++i) {
-      std::uint64_t h = std::uint64_t(i) * 0x9e3779b97f4a7c15u + 12345;
-      h = (h ^ (h >> 31)) * 0xbf58476d1ce4e5b9u;
-      const Index first = Index((h >> 20) % std::uint64_t(s.experts));
-      for (Index k = 0; k < s.picks; ++k)
-        host[std::size_t(i * s.picks + k)] = (first + k * (1 + Index((h >> 50) % 3))) % s.experts;
-    }
-    CudaBf16::from_host(ctx_, slots_, host.data(), keys.data());
-    offsets_ = Tensor<Index, 1, CudaBf16>(s.experts + 1);
-    rows_ = Tensor<Index, 1, CudaBf16>(slots_);
-    Tensor<Index, 1, CudaBf16> order(slots_), row_offsets(s.items + 1), row_slots(slots_);
-    CudaBf16::group_table(ctx_, keys, offsets_.view(), order.view(), rows_.view(), row_offsets.view(),
-                          row_slots.view());
-    ctx_.synchronize();
+  explicit Products(const Shape& s)
+      : s_(s),
+        slots_(s.items * s.picks),
+        x_(uniform_tensor<float>(ctx_, Seed{1}, 1, s.items, s.dim)),
+        bank_(uniform_tensor<float>(ctx_, Seed{2}, 1, s.experts * s.dim, s.hidden)),
+        in_(rounded(ctx_, 3, slots_, s.dim)),
+        hidden_(rounded(ctx_, 4, slots_, s.hidden)),
+        up_(rounded(ctx_, 5, s.experts * s.dim, s.hidden)),
+        down_(rounded(ctx_, 6, s.experts * s.hidden, s.dim)),
+        of_bank_(s.experts * s.dim, device::bf16_stride(s.hidden)),
+        out_(slots_, device::bf16_stride(std::max(s.dim, s.hidden))),
+        sums_(slots_, std::max(s.dim, s.hidden)),
+        offsets_(s.experts + 1),
+        rows_(slots_),
+        rounds_(ctx_.stream()) {
+    route();
+    add_passes();
+    if (slots_ > 2048) add_dense();
+    if (ctx_.has_hopper_code() && device::bf16_tile_rows(slots_, s.experts) == device::Bf16ManyRows::rows)
+      add_products<true>(", wgmma");
+    add_products<false>(", mma.sync");
   }
 
   void run() {
-    const Index D = s_.dim, H = s_.hidden, E = s_.experts;
-    const Groups<CudaBf16> gathered{offsets_, rows_, slots_}, groups = gathered.in_slot_order();
-    const auto x = uniform_tensor<float>(ctx_, Seed{7}, 1, s_.items, D);
-    const Bf16Tensor in = random_rows(ctx_, 1, slots_, D), hidden = random_rows(ctx_, 2, slots_, H),
-                     up = random_rows(ctx_, 3, E * D, H), down = random_rows(ctx_, 4, E * H, D);
-    Bf16Tensor out(slots_, std::max(in.extent(1), hidden.extent(1)));
-    Tensor<float, 2, CudaBf16> sums(slots_, std::max(D, H)), dw(E * D, H);
-    const device::Bf16Matrix of_in{in.data(), in.extent(1)}, of_hidden{hidden.data(), hidden.extent(1)};
-    const device::EachBf16<1> of_up{{{up.data(), up.extent(1)}}}, of_down{{{down.data(), down.extent(1)}}};
-    const Index up_step = D * up.extent(1), down_step = H * down.extent(1);
-    const fn::BiasActivate<GeluTanh, float, CudaBf16> activate{};
-    const fn::Store store{};
-    using device::Layout;
-
-    add("copy of rows, rounded", 0, [&] {
-      const auto mark = ctx_.mark();
-      device::rounded_rows(ctx_, gathered, View<const float, 2, CudaBf16>(x), rows_.data(), true);
-    });
-    add("weights, rounded", 0,
-        [&] { device::round_rows(ctx_.stream(), E * D, H, dw.data(), const_cast<Bfloat16*>(up.data())); });
-    if (slots_ > 2048) add("dense up, cuBLAS", 1, [&] { dense(ctx_, slots_, H, D, in, up, out); });
-    if (slots_ > 2048) add("dense down, cuBLAS", 1, [&] { dense(ctx_, slots_, D, H, hidden, down, out); });
-    for (const bool hopper : {true, false}) {
-      if (hopper && !(ctx_.has_hopper_code() && slots_ > 64 * E)) continue;
-      const std::string of = hopper ? ", wgmma" : ", mma.sync";
-      const auto product = [&]<Layout OfB, class C>(const char* name, std::integral_constant<Layout, OfB>,
-                                                    const device::Bf16Matrix& a, const device::EachBf16<1>& b,
-                                                    Index step, Index columns, Index depth, C* c, Index stride,
-                                                    const auto& epilogue) {
-        add(name + of, 1, [=, this] {
-          if (hopper)
-            device::hopper_slots_are_rows<OfB, 1>(ctx_, a, b, step, offsets_.data(), E, slots_, columns, depth, c,
-                                                  stride, epilogue);
-          else
-            device::bf16_slots_are_rows<OfB, 1>(ctx_, a, b, step, offsets_.data(), E, slots_, columns, depth, c, stride,
-                                                epilogue);
-        });
-      };
-      constexpr std::integral_constant<Layout, Layout::along_lines> plain;
-      constexpr std::integral_constant<Layout, Layout::along_depth> transposed;
-      product("up, activated, bfloat16", plain, of_in, of_up, up_step, H, D, out.data(), hidden.extent(1), activate);
-      product("up, bfloat16", plain, of_in, of_up, up_step, H, D, out.data(), hidden.extent(1), store);
-      product("down, float", plain, of_hidden, of_down, down_step, D, H, sums.data(), D, store);
-      product("adjoint of hidden, float", transposed, of_in, of_down, down_step, H, D, sums.data(), H, store);
-      product("adjoint of items, float", transposed, of_hidden, of_up, up_step, D, H, sums.data(), D, store);
-      for (const bool accumulate : {false, true}) {
-        add((accumulate ? "gradient of up, added" : "gradient of up, stored") + of, 1, [=, this, &dw] {
-          if (hopper)
-            device::hopper_slots_are_depth(ctx_, of_in, of_hidden, offsets_.data(), E, slots_, D, H, accumulate,
-                                           dw.data());
-          else
-            device::bf16_slots_are_depth(ctx_, of_in, of_hidden, offsets_.data(), E, D, H, accumulate, dw.data());
-        });
-      }
-    }
     rounds_.run(5);
-    std::printf("%s: T %lld D %lld H %lld E %lld K %lld\n", s_.name, (long long)s_.items, (long long)D, (long long)H,
-                (long long)E, (long long)s_.picks);
-    for (std::size_t i = 0; i < names_.size(); ++i) {
+    std::printf("%s: T %lld D %lld H %lld E %lld K %lld\n", s_.name, (long long)s_.items, (long long)s_.dim,
+                (long long)s_.hidden, (long long)s_.experts, (long long)s_.picks);
+    const double pairs = double(s_.dim) * double(s_.hidden);
+    for (std::size_t i = 0; i < pieces_.size(); ++i) {
       const double seconds = rounds_.median_of(i);
-      std::printf("  %-36s %9.1f us", names_[i].c_str(), seconds * 1e6);
-      if (counts_[i])
-        std::printf("  %6.1f TFLOP/s  weights at %5.0f GB/s", 2e-12 * double(slots_) * double(D) * double(H) / seconds,
-                    2e-9 * double(std::min(E, slots_)) * double(D) * double(H) / seconds);
+      std::printf("  %-36s %9.1f us", pieces_[i].name.c_str(), seconds * 1e6);
+      if (pieces_[i].is_product)
+        std::printf("  %6.1f TFLOP/s  weights at %5.0f GB/s", 2e-12 * double(slots_) * pairs / seconds,
+                    2e-9 * double(std::min(s_.experts, slots_)) * pairs / seconds);
       std::printf("\n");
     }
     std::fflush(stdout);
   }
 
  private:
-  void add(const std::string& name, bool counts, std::function<void()> work) {
-    names_.push_back(name);
-    counts_.push_back(counts);
+  /// Each item to experts next to each other, the first of them at random.
+  void route() {
+    std::mt19937_64 random(7);
+    std::vector<Index> expert;
+    for (Index i = 0; i < s_.items; ++i) {
+      const auto first = static_cast<Index>(random() % static_cast<std::uint64_t>(s_.experts));
+      for (Index k = 0; k < s_.picks; ++k) expert.push_back((first + k) % s_.experts);
+    }
+    Tensor<Index, 2, CudaBf16> keys(s_.items, s_.picks);
+    CudaBf16::from_host(ctx_, slots_, expert.data(), keys.data());
+    Tensor<Index, 1, CudaBf16> order(slots_), row_offsets(s_.items + 1), row_slots(slots_);
+    CudaBf16::group_table(ctx_, keys, offsets_.view(), order.view(), rows_.view(), row_offsets.view(),
+                          row_slots.view());
+    ctx_.synchronize();
+  }
+  void add(const std::string& name, bool is_product, std::function<void()> work) {
+    pieces_.push_back({name, is_product});
     rounds_.add(std::move(work));
   }
+  void add_passes() {
+    add("items, rounded in slot order", false, [this] {
+      const auto mark = ctx_.mark();
+      const Groups<CudaBf16> groups{offsets_, rows_, slots_};
+      device::rounded_rows(ctx_, groups, View<const float, 2, CudaBf16>(x_), rows_.data(), true);
+    });
+    add("weights, rounded", false,
+        [this] { device::round_rows(ctx_.stream(), bank_.extent(0), bank_.extent(1), bank_.data(), of_bank_.data()); });
+  }
+  void add_dense() {
+    add("dense up, cuBLAS", true, [this] { dense(ctx_, slots_, s_.hidden, s_.dim, in_, up_, out_); });
+    add("dense down, cuBLAS", true, [this] { dense(ctx_, slots_, s_.dim, s_.hidden, hidden_, down_, out_); });
+  }
 
+  using Matrix = Tensor<Bfloat16, 2, CudaBf16>;
+  static device::Bf16Matrix matrix(const Matrix& m) { return {m.data(), m.extent(1)}; }
+
+  /// c = epilogue(a op(b)), rows of `stride` values
+  template <bool Hopper, Layout OfB, class C, class E>
+  void add_product(const std::string& name, const Matrix& a, Index depth, const Matrix& b, Index columns, C* c,
+                   Index stride, const E& epilogue) {
+    add(name, true, [=, this, &a, &b] {
+      const device::EachBf16<1> each{{matrix(b)}};
+      const Index step = b.extent(0) / s_.experts * b.extent(1);
+      if constexpr (Hopper) {
+        device::hopper_slots_are_rows<OfB, 1>(ctx_, matrix(a), each, step, offsets_.data(), s_.experts, slots_, columns,
+                                              depth, c, stride, epilogue);
+      } else {
+        device::bf16_slots_are_rows<OfB, 1>(ctx_, matrix(a), each, step, offsets_.data(), s_.experts, slots_, columns,
+                                            depth, c, stride, epilogue);
+      }
+    });
+  }
+  template <bool Hopper>
+  void add_products(const std::string& by) {
+    constexpr Layout plain = Layout::along_lines, transposed = Layout::along_depth;
+    const Index D = s_.dim, H = s_.hidden, stride = hidden_.extent(1);
+    const fn::BiasActivate<GeluTanh, float, CudaBf16> activate{};
+    const fn::Store store{};
+    add_product<Hopper, plain>("up, activated, to bfloat16" + by, in_, D, up_, H, out_.data(), stride, activate);
+    add_product<Hopper, plain>("up, to bfloat16" + by, in_, D, up_, H, out_.data(), stride, store);
+    add_product<Hopper, plain>("down" + by, hidden_, H, down_, D, sums_.data(), D, store);
+    add_product<Hopper, transposed>("adjoint of hidden" + by, in_, D, down_, H, sums_.data(), H, store);
+    add_product<Hopper, transposed>("adjoint of items" + by, hidden_, H, up_, D, sums_.data(), D, store);
+    for (const bool accumulate : {false, true})
+      add((accumulate ? "gradient of up, added" : "gradient of up, stored") + by, true, [=, this] {
+        if constexpr (Hopper) {
+          device::hopper_slots_are_depth(ctx_, matrix(in_), matrix(hidden_), offsets_.data(), s_.experts, slots_, D, H,
+                                         accumulate, bank_.data());
+        } else {
+          device::bf16_slots_are_depth(ctx_, matrix(in_), matrix(hidden_), offsets_.data(), s_.experts, D, H,
+                                       accumulate, bank_.data());
+        }
+      });
+  }
+
+  struct Piece {
+    std::string name;
+    bool is_product;
+  };
   Shape s_;
   Index slots_;
-  Context ctx_;
-  Tensor<float, 2, CudaBf16> x_;
+  CudaBf16::Context ctx_;
+  Tensor<float, 2, CudaBf16> x_, bank_;
+  Matrix in_, hidden_, up_, down_, of_bank_, out_;
+  Tensor<float, 2, CudaBf16> sums_;
   Tensor<Index, 1, CudaBf16> offsets_, rows_;
   Rounds rounds_;
-  std::vector<std::string> names_;
-  std::vector<bool> counts_;
+  std::vector<Piece> pieces_;
 };
 
 }  // namespace

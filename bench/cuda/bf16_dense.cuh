@@ -1,0 +1,28 @@
+#pragma once
+
+#include "support.cuh"
+
+/// What benchmarks of bfloat16 compare with: dense products by cuBLAS.
+namespace bench {
+
+/// c = a b of bfloat16 by cuBLAS, summed in float, row by row.
+inline void dense(CudaBf16::Context& ctx, Index m, Index n, Index k, const Tensor<Bfloat16, 2, CudaBf16>& a,
+                  const Tensor<Bfloat16, 2, CudaBf16>& b, Tensor<Bfloat16, 2, CudaBf16>& c) {
+  const float one = 1, zero = 0;
+  const auto extent = [](Index i) { return static_cast<int>(i); };
+  device::expect_success(cublasGemmEx(ctx.blas(), CUBLAS_OP_N, CUBLAS_OP_N, extent(n), extent(m), extent(k), &one,
+                                      b.data(), CUDA_R_16BF, extent(n), a.data(), CUDA_R_16BF, extent(k), &zero,
+                                      c.data(), CUDA_R_16BF, extent(n), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+                         "cublasGemmEx");
+}
+
+/// Numbers in [-1, 1), rounded, in rows of whole units.
+inline Tensor<Bfloat16, 2, CudaBf16> rounded(CudaBf16::Context& ctx, std::uint64_t seed, Index rows, Index columns) {
+  const auto x = uniform_tensor<float>(ctx, Seed{seed}, 1, rows, columns);
+  Tensor<Bfloat16, 2, CudaBf16> to(rows, device::bf16_stride(columns));
+  device::round_rows(ctx.stream(), rows, columns, x.data(), to.data());
+  ctx.synchronize();
+  return to;
+}
+
+}  // namespace bench
