@@ -32,13 +32,25 @@ TEST_CASE("a tensor remembers who has a copy of it, until it is asked for elemen
   CHECK(kept_by([](Weights& t) { std::as_const(t).data(); }));
   CHECK(kept_by([](Weights& t) { std::as_const(t).view(); }));
   CHECK(kept_by([](Weights& t) { static_cast<void>(std::as_const(t)(0, 1, 2)); }));
-  CHECK(kept_by([](Weights& t) { static_cast<View<const float, 3, Cpu>>(t); }));
-  CHECK(kept_by([](Weights& t) { static_cast<View<const float, 3, CpuBf16>>(t); }));
+  CHECK(kept_by([](Weights& t) {
+    View<const float, 3, Cpu> v = t;
+    static_cast<void>(v);
+  }));
+  CHECK(kept_by([](Weights& t) {
+    View<const float, 3, CpuBf16> v = t;
+    static_cast<void>(v);
+  }));
   CHECK(!kept_by([](Weights& t) { t.data(); }));
   CHECK(!kept_by([](Weights& t) { t.view(); }));
   CHECK(!kept_by([](Weights& t) { t(0, 1, 2) = 3; }));
-  CHECK(!kept_by([](Weights& t) { static_cast<View<float, 3, Cpu>>(t); }));
-  CHECK(!kept_by([](Weights& t) { static_cast<View<float, 3, CpuBf16>>(t); }));
+  CHECK(!kept_by([](Weights& t) {
+    View<float, 3, Cpu> v = t;
+    static_cast<void>(v);
+  }));
+  CHECK(!kept_by([](Weights& t) {
+    View<float, 3, CpuBf16> v = t;
+    static_cast<void>(v);
+  }));
   CHECK(!kept_by([](Weights& t) { FlatTensor<float, Cpu>(t).data(); }));
   CHECK(!kept_by([](Weights& t) { for_each_tensor([](const Name&, auto& w) { w.data(); }, t); }));
   CHECK(!kept_by([](Weights& t) { for_each_learned([](const Name&, auto& w) { w.data(); }, t); }));
