@@ -26,6 +26,20 @@ void one_layer(const Shape& s) {
     run.forward();
     run.backward();
   });
+  RoundedWeights<CudaBf16> copies;
+  copies.refresh(run.ctx, run.params);
+  const auto pass = rounds.add([&] { copies.refresh(run.ctx, run.params); });
+  const auto part = rounds.add([&] {  // of a batch, but for the first
+    const auto use = run.ctx.use(copies.packed);
+    run.forward();
+    run.backward();
+  });
+  const auto step = rounds.add([&] {  // as a Trainer's
+    copies.refresh(run.ctx, run.params);
+    const auto use = run.ctx.use(copies.packed);
+    run.forward();
+    run.backward();
+  });
   const Index slots = s.items * s.picks;
   auto& plan = run.saved.calls[0].plan;
   Tensor<float, 2, CudaBf16> z(slots, s.dim);
@@ -53,6 +67,10 @@ void one_layer(const Shape& s) {
   std::printf(
       "  infer %.1f us, frozen %.1f us, as a graph %.1f us; forward %.1f us; forward + backward %.1f us (%.2f)\n",
       us(infer), us(of_frozen), us(replay), us(forward), us(train), rounds.ratio(train, forward));
+  std::printf(
+      "  forward + backward with copies of the weights rounded once %.1f us (%.2f), of a part that finds them %.1f us; "
+      "one such rounding %.1f us\n",
+      us(step), rounds.ratio(step, train), us(part), us(pass));
   std::printf("  TFLOP/s: frozen layer %.1f, experts alone %.1f, training %.1f; dense cuBLAS %.1f (%.1f us)\n",
               tflops(of_frozen, 1), tflops(experts, 1), tflops(train, 3), tflops(both, 1), us(both));
   std::printf("  share of dense cuBLAS: experts %.2f, frozen layer %.2f\n", rounds.ratio(both, experts),

@@ -53,10 +53,12 @@ struct Run {
     layer.begin(ctx, frozen.params, shape.items, carry);
     gatefold::infer<float, B>(layer, ctx, frozen.params, x, carry, y);
   }
+  /// As in a Trainer: products store the gradients of weights, where they would add to zeros.
   void backward() {
-    set_zero(ctx, grads);
+    set_zero_later(ctx, grads);
     set_zero(ctx, dx);
     gatefold::backward(layer, ctx, params, x, saved, dy, carry, dx, grads);
+    write_zeros(grads);
   }
 
   Shape shape;

@@ -2,6 +2,11 @@
 
 #include <doctest/doctest.h>
 
+#include <cstring>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
 #include "support/bf16_layers.cuh"
 
 using namespace gatefold;
@@ -21,7 +26,47 @@ void check(const E& expert) {
   check_bf16_layer(Residual{update::Plain{}, mixture}, items, dim, 0.1);
 }
 
+/// What forward and backward give, with copies of rounded weights or without.
+template <class E>
+std::vector<float> outcome_with(const E& expert, bool copies) {
+  const Residual layer{update::Plain{}, Mixture{SoftmaxTopK{.scores = {.experts = 2}, .selection = {.k = 1}}, expert}};
+  using Layer = std::remove_const_t<decltype(layer)>;
+  CudaBf16::Context ctx;
+  const auto params = init_params<float, CudaBf16>(layer, ctx, Seed{1});
+  auto grads = zeros_like(ctx, params);
+  const auto x = uniform_tensor<float>(ctx, Seed{2}, 1, items, dim),
+             dy = uniform_tensor<float>(ctx, Seed{3}, 1, items, dim);
+  Tensor<float, 2, CudaBf16> y(items, dim), dx(items, dim);
+  zero(ctx, dx);
+  Saved<Layer, float, CudaBf16> saved;
+  Carry<Layer, float, CudaBf16> carry;
+  RoundedWeights<CudaBf16> rounded;
+  rounded.run(ctx, params, {.keep = copies}, [&] {
+    layer.begin(ctx, params, items, carry);
+    layer.forward(ctx, params, x, carry, y, saved);
+    backward(layer, ctx, params, x, saved, dy, carry, dx, grads);
+  });
+  CHECK(rounded.packed.size() == (copies ? 2 : 0));
+  std::vector<float> all;
+  const auto append = [&](const Name&, const auto& t) {
+    const auto part = metric::to_vector(ctx, t.view());
+    all.insert(all.end(), part.begin(), part.end());
+  };
+  append({}, y);
+  append({}, dx);
+  for_each_tensor(append, std::as_const(grads));
+  return all;
+}
+
 }  // namespace
+
+TEST_CASE(
+    "cuda: Hopper's kernel reads copies of rounded weights, transposed too, with the bits of products that round") {
+  const Mlp<Gelu> expert{.model_dim = dim, .hidden_dim = 130};
+  const auto without = outcome_with(expert, false), with = outcome_with(expert, true);
+  REQUIRE(with.size() == without.size());
+  CHECK(std::memcmp(with.data(), without.data(), with.size() * sizeof(float)) == 0);
+}
 
 TEST_CASE("cuda: layers by Hopper's kernel") {
   SUBCASE("Mlp") { check(Mlp<Gelu>{.model_dim = dim, .hidden_dim = 130}); }

@@ -13,6 +13,7 @@
 
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/tensor/copy_stamp.hpp"
 
 using namespace gatefold;
 
@@ -135,5 +136,5 @@ TEST_CASE("set_zero_later defers the zeros of tensors of rank 3 alone") {
 
 TEST_CASE("only tensors of rank 3 are larger for it") {
   CHECK(sizeof(Tensor<float, 2, Counting>) == sizeof(View<float, 2, Counting>) + sizeof(Index));
-  CHECK(sizeof(Weights) == sizeof(View<float, 3, Counting>) + sizeof(Index) + sizeof(void*));
+  CHECK(sizeof(Weights) == sizeof(View<float, 3, Counting>) + sizeof(Index) + sizeof(void*) + sizeof(CopyStamp));
 }

@@ -10,6 +10,7 @@
 
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/tensor/copy_stamp.hpp"
 #include "gatefold/tensor/deferred_zeros.hpp"
 #include "gatefold/tensor/view.hpp"
 
@@ -40,11 +41,13 @@ class Tensor {
   Tensor(Tensor&& other) noexcept
       : view_(std::exchange(other.view_, {})),
         capacity_(std::exchange(other.capacity_, 0)),
-        zeros_(std::move(other.zeros_)) {}
+        zeros_(std::move(other.zeros_)),
+        copied_(std::move(other.copied_)) {}
   Tensor& operator=(Tensor&& other) noexcept {
     std::swap(view_, other.view_);
     std::swap(capacity_, other.capacity_);
     zeros_ = std::move(other.zeros_);
+    copied_ = std::move(other.copied_);
     return *this;
   }
   ~Tensor();
@@ -60,21 +63,21 @@ class Tensor {
     parts(std::make_index_sequence<Rank>{});
   }
 
-  View<T, Rank, B> view() { return elements(); }
+  View<T, Rank, B> view() { return to_write(); }
   View<const T, Rank, B> view() const { return elements(); }
-  operator View<T, Rank, B>() { return elements(); }
+  operator View<T, Rank, B>() { return to_write(); }
   operator View<const T, Rank, B>() const { return elements(); }
   /// For another backend that has the same memory.
   template <class To, class = std::enable_if_t<shape::shares_memory<B, To>()>>
   operator View<T, Rank, To>() {
-    return elements();
+    return to_write();
   }
   template <class To, class = std::enable_if_t<shape::shares_memory<B, To>()>>
   operator View<const T, Rank, To>() const {
     return elements();
   }
 
-  T* data() { return elements().data(); }
+  T* data() { return to_write().data(); }
   const T* data() const { return elements().data(); }
   Index extent(int d) const { return view_.extent(d); }
   Index extent(std::size_t d) const { return view_.extent(static_cast<int>(d)); }
@@ -85,7 +88,7 @@ class Tensor {
   T& operator()(I... i) {
     GATEFOLD_REQUIRE(B::is_host,
                      "gatefold: elements of a device tensor are not reachable from the host; copy it first");
-    return elements()(i...);
+    return to_write()(i...);
   }
   template <class... I>
   const T& operator()(I... i) const {
@@ -105,6 +108,11 @@ class Tensor {
   /// Whether zeros are deferred. If so they are no longer, and who asks writes all elements.
   bool take_zeros() { return zeros_.take(); }
 
+  /// Remember who has a copy of the elements, until somebody asks for them to write them. Of rank 3, as above.
+  void copied_by(const void* owner) const { copied_.set(owner); }
+  /// Whether nobody has asked for the elements to write them since copied_by(owner), nor moved the tensor.
+  bool is_copied_by(const void* owner) const { return copied_.is(owner); }
+
  private:
   void take(const std::array<Index, Rank>& extents);
   void release();
@@ -112,10 +120,12 @@ class Tensor {
     zeros_.write(view_.data(), static_cast<std::size_t>(view_.size()) * sizeof(T));
     return view_;
   }
+  const View<T, Rank, B>& to_write() { return copied_.forget(), elements(); }
 
   View<T, Rank, B> view_;
   Index capacity_ = 0;
   [[no_unique_address]] std::conditional_t<Rank == 3, DeferredZeros<B>, NoDeferredZeros> zeros_;
+  [[no_unique_address]] std::conditional_t<Rank == 3, CopyStamp, NoCopyStamp> copied_;
 };
 
 // Out of the class: what is in it is inline, and compiled again by whoever optimises in spite of kernels.hpp.
@@ -134,6 +144,7 @@ void Tensor<T, Rank, B>::take(const std::array<Index, Rank>& extents) {
   }
   const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T);
   zeros_.take();
+  copied_.forget();
   T* data = view_.data();
   if (count > capacity_) {
     release();

@@ -5,6 +5,7 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
+#include "gatefold/layer/rounded_weights.hpp"
 #include "gatefold/loss/loss.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
@@ -51,7 +52,14 @@ class InputGradient {
     loss::validate_target<T, B>("InputGradient", loss, x.extent(0), y_, target);
     if (!begun_) grads_ = zeros_like(ctx_, params);
     begun_ = true;
-    const Extra of_loss = without_auxiliary(extra);
+    rounded_.run(ctx_, params, {.keep = keeps_rounded}, [&] { run(params, x, target, dx, without_auxiliary(extra)); });
+  }
+
+  LossT loss;
+  bool keeps_rounded = true;  // as in a Trainer
+
+ private:
+  void run(const Params& params, View<const T, 2, B> x, const Target& target, View<T, 2, B> dx, const Extra& of_loss) {
     layer_.begin(ctx_, Loss::model(params), x.extent(0), carry_);
     layer_.forward(ctx_, Loss::model(params), x, carry_, y_, saved_, of_loss);
     Loss::forward(loss, ctx_, params, y_, target, value_, loss_saved_);
@@ -63,9 +71,6 @@ class InputGradient {
     write_zeros(grads_);
   }
 
-  LossT loss;
-
- private:
   C& ctx_;
   Layer layer_;
   bool begun_ = false;
@@ -73,8 +78,9 @@ class InputGradient {
   gatefold::Saved<Layer, T, B> saved_;
   gatefold::Carry<Layer, T, B> carry_;
   gatefold::Saved<LossT, T, B> loss_saved_;
-  Tensor<T, 2, B> y_, dy_;  // [N, out_dim]
-  Tensor<T, 1, B> value_;   // [1]
+  Tensor<T, 2, B> y_, dy_;     // [N, out_dim]
+  Tensor<T, 1, B> value_;      // [1]
+  RoundedWeights<B> rounded_;  // of the parameters of a call
 };
 template <class C, class M, class L>
 InputGradient(C&, M, L) -> InputGradient<float, C, M, L>;

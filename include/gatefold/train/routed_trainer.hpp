@@ -7,6 +7,7 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/expert/positions.hpp"
 #include "gatefold/layer/mixture.hpp"
+#include "gatefold/layer/rounded_weights.hpp"
 #include "gatefold/loss/loss.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
@@ -92,6 +93,7 @@ class RoutedTrainer {
   MixtureT mixture;
   LossT loss;
   bool weighted_experts;
+  bool keeps_rounded = true;  // of `gradients`, as in a Trainer
 
  private:
   C& ctx_;
@@ -108,6 +110,9 @@ class RoutedTrainer {
   void backward(View<const T, 2, B> x, Target target, const Extra& extra) {
     expect_like("RoutedTrainer.gradients", "grads", params, grads);
     const auto here = ctx_.here();
+    rounded_.run(ctx_, params, {.keep = keeps_rounded}, [&] { run_backward(x, target, extra); });
+  }
+  void run_backward(View<const T, 2, B> x, Target target, const Extra& extra) {
     forward(x, target, extra);
     set_zero_later(ctx_, grads);
     auto mark = ctx_.mark();
@@ -164,6 +169,7 @@ class RoutedTrainer {
 
   Tensor<T, 2, B> y_, f_, dx_;  // [N, out_dim], [N, out_dim], [N, in_dim]
   Tensor<T, 1, B> value_;       // [3] the verdict on the gradients, if asked for; the losses of router and experts
+  RoundedWeights<B> rounded_;   // of params
 };
 template <class C, class M, class L>
 RoutedTrainer(C&, M, L, Seed, bool = false) -> RoutedTrainer<float, C, M, L>;

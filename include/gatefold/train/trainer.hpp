@@ -10,6 +10,7 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
+#include "gatefold/layer/rounded_weights.hpp"
 #include "gatefold/loss/loss.hpp"
 #include "gatefold/optim/optimizer.hpp"
 #include "gatefold/policy/policy.hpp"
@@ -38,6 +39,10 @@ namespace gatefold {
 /// (2) is the loss of the whole batch, where it is a mean over its targets; those that a loss ignores count in no n_i.
 /// Auxiliary losses, functions of who is routed beside whom, are those of each part, in the same mean. A part without
 /// a target that counts adds nothing to it; where none has one, the auxiliary losses of the last part are left.
+///
+/// Where products of experts round their factors (CudaBf16), the weights are rounded once for all products of a step:
+/// before its first part, and before a later one if somebody has asked for weights to write them since. Results have
+/// the same bits without (see `keeps_rounded`).
 /// @param of_run  where the parameters begin; kept as `seed`, from which noise may be taken too:
 ///                `Random{trainer.seed.fork(1), static_cast<std::uint64_t>(trainer.state.step)}`
 /// @throws ArgumentError on shapes and options that do not fit, NotFiniteError on a loss or gradient that is not finite
@@ -203,6 +208,9 @@ class Trainer {
   OptimizerT optimizer;
   NotFinite not_finite = NotFinite::throws;
   Index skipped = 0;  // steps left out for a loss or gradient that was not finite
+  /// False: each product rounds the weights that it reads, and no memory is held for them. Else 2 bytes for each weight
+  /// of experts are; between the parts of a step nobody writes weights through a view taken before.
+  bool keeps_rounded = true;
 
  private:
   C& ctx_;
@@ -258,6 +266,10 @@ class Trainer {
   }
   /// Forward, and backward to what waits. Leaves the loss on the backend.
   void add_part(const Items& x, const Target& target, const Extra& extra, double weight) {
+    rounded_.run(ctx_, params, {.keep = keeps_rounded, .written = waiting_.parts == 0},
+                 [&] { run_part(x, target, extra, weight); });
+  }
+  void run_part(const Items& x, const Target& target, const Extra& extra, double weight) {
     y_.resize(x.extent(0), layer_.out_dim());
     dy_.resize(x.extent(0), layer_.out_dim());
     layer_.begin(ctx_, model(), x.extent(0), carry_);
@@ -306,6 +318,7 @@ class Trainer {
   gatefold::Saved<LossT, T, B> loss_saved_;
   Tensor<T, 2, B> y_, dy_, dx_;  // [N, out_dim], [N, out_dim], [N, in_dim]
   Tensor<T, 1, B> value_;        // [2] the loss, and the verdict on the gradients
+  RoundedWeights<B> rounded_;    // of params
   Waiting waiting_{};
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
@@ -51,6 +52,24 @@ TEST_CASE_TEMPLATE("every weight stands where the tile looks for it", P, float, 
               CHECK(equal);
             }
       }
+  }
+}
+
+TEST_CASE("weights that were packed before are packed again, and what is found is the latest") {
+  const Index n = 8;
+  auto w = naive::random_vector<float>(4 * n * n, 4);
+  Cpu::Context ctx(1);
+  PackedWeights a;
+  std::vector<float> buffer(static_cast<std::size_t>(cpu::Tile<float>::depth * cpu::Tile<float>::columns));
+  for (const auto& [experts, round] :
+       {std::pair(Index(2), false), {Index(2), false}, {Index(4), false}, {Index(4), true}}) {
+    for (float& v : w) v = static_cast<float>(Bfloat16::from(2 * v + 1));
+    a.add<float>(ctx, w.data(), experts, n, n, round);
+    const PackedMatrix<float> found = a.find<float>(w.data());
+    CHECK(bool(found.half) == round);
+    const PackedMatrix<float> last = found + (experts - 1) * PackedMatrix<float>::size(n, n);
+    const float* panel = last.panel(0, n, buffer.data());
+    CHECK(panel[3] == w[static_cast<std::size_t>((experts - 1) * n * n + 3)]);
   }
 }
 

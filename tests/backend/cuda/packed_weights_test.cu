@@ -39,7 +39,8 @@ std::vector<std::uint16_t> packed_bits(Cuda::Context& ctx, const std::vector<flo
   device::PackedWeights packed;
   packed.add(ctx.stream(), w.data(), 1, static_cast<Index>(x.size()));
   std::vector<std::uint16_t> bits(x.size());
-  Cuda::to_host(ctx, static_cast<Index>(x.size()), reinterpret_cast<const std::uint16_t*>(packed.find(w.data())),
+  Cuda::to_host(ctx, static_cast<Index>(x.size()),
+                reinterpret_cast<const std::uint16_t*>(packed.find(w.data(), static_cast<Index>(x.size()))),
                 bits.data());
   return bits;
 }
@@ -84,7 +85,7 @@ TEST_CASE("cuda: rounded weights stand in rows of whole units, 0 behind the last
   device::PackedWeights packed;
   packed.add(ctx.stream(), w.data(), 3, 13);
   std::vector<std::uint16_t> bits(3 * 16), expected;
-  Cuda::to_host(ctx, 3 * 16, reinterpret_cast<const std::uint16_t*>(packed.find(w.data())), bits.data());
+  Cuda::to_host(ctx, 3 * 16, reinterpret_cast<const std::uint16_t*>(packed.find(w.data(), 13)), bits.data());
   for (int row = 0; row < 3; ++row)
     for (int j = 0; j < 16; ++j)
       expected.push_back(j < 13 ? nearest(x[static_cast<std::size_t>(row * 13 + j)]) : std::uint16_t(0));
@@ -96,20 +97,41 @@ TEST_CASE("cuda: rounded weights are found by the address of the plain ones") {
   DeviceArray<float> w(ctx, random_vector<float>(8, 1)), other(ctx, random_vector<float>(8, 2));
   DeviceArray<double> wide(ctx, random_vector<double>(8, 3));
   Cuda::PackedWeights packed;
-  CHECK(packed.find(w.data()) == nullptr);
-  CHECK(packed.find(nullptr) == nullptr);
+  CHECK(packed.find(w.data(), 4) == nullptr);
+  CHECK(packed.find(nullptr, 4) == nullptr);
   Cuda::pack(ctx, w.in(1, 2, 4), false, packed);    // not to be rounded
   Cuda::pack(ctx, wide.in(1, 2, 4), true, packed);  // no form of doubles
   Cuda::pack(ctx, other.in(0, 2, 4), true, packed);
-  CHECK(packed.find(w.data()) == nullptr);
-  CHECK(packed.find(wide.data()) == nullptr);
-  CHECK(packed.find(other.data()) == nullptr);
+  CHECK(packed.find(w.data(), 4) == nullptr);
+  CHECK(packed.find(wide.data(), 4) == nullptr);
+  CHECK(packed.find(other.data(), 4) == nullptr);
   Cuda::pack(ctx, w.in(1, 2, 4), true, packed);
-  CHECK(packed.find(w.data()) != nullptr);
-  CHECK(packed.find(w.data() + 1) == nullptr);
-  CHECK(packed.find(other.data()) == nullptr);
-  Cuda::pack(ctx, w.in(1, 2, 4), true, packed);  // changed weights are packed again
-  CHECK(packed.find(w.data()) != nullptr);
+  CHECK(packed.find(w.data(), 4) != nullptr);
+  CHECK(packed.find(w.data() + 1, 4) == nullptr);
+  CHECK(packed.find(other.data(), 4) == nullptr);
+  CHECK(packed.find(w.data(), 8) == nullptr);  // of another shape in the same place
+  CHECK(packed.size() == 1);
+}
+
+TEST_CASE("cuda: weights are rounded again into the same memory, of another shape into new") {
+  Cuda::Context ctx;
+  auto x = random_vector<float>(8, 1);
+  DeviceArray<float> w(ctx, x);
+  device::PackedWeights packed;
+  packed.add(ctx.stream(), w.data(), 1, 8);
+  const Bfloat16* const first = packed.find(w.data(), 8);
+  for (float& v : x) v = 3 * v + 1;
+  Cuda::from_host(ctx, 8, x.data(), w.data());
+  packed.round(ctx.stream(), w.data(), 1, 8);
+  CHECK(packed.find(w.data(), 8) == first);
+  std::vector<std::uint16_t> bits(8), expected;
+  Cuda::to_host(ctx, 8, reinterpret_cast<const std::uint16_t*>(first), bits.data());
+  for (const float v : x) expected.push_back(nearest(v));
+  CHECK(difference(expected, bits) == "");
+  packed.round(ctx.stream(), w.data(), 2, 4);
+  CHECK(packed.find(w.data(), 8) == nullptr);
+  CHECK(packed.find(w.data(), 4) != nullptr);
+  CHECK(packed.size() == 1);
 }
 
 TEST_CASE("cuda: a context reads packed weights as long as their use lasts") {
@@ -117,17 +139,17 @@ TEST_CASE("cuda: a context reads packed weights as long as their use lasts") {
   DeviceArray<float> w(ctx, random_vector<float>(8, 1));
   Cuda::PackedWeights packed, empty;
   Cuda::pack(ctx, w.in(1, 2, 4), true, packed);
-  CHECK(ctx.packed(w.data()) == nullptr);
+  CHECK(ctx.packed(w.data(), 4) == nullptr);
   {
     const auto used = ctx.use(packed);
-    CHECK(ctx.packed(w.data()) == packed.find(w.data()));
+    CHECK(ctx.packed(w.data(), 4) == packed.find(w.data(), 4));
     {
       const auto inner = ctx.use(empty);
-      CHECK(ctx.packed(w.data()) == nullptr);
+      CHECK(ctx.packed(w.data(), 4) == nullptr);
     }
-    CHECK(ctx.packed(w.data()) == packed.find(w.data()));
+    CHECK(ctx.packed(w.data(), 4) == packed.find(w.data(), 4));
   }
-  CHECK(ctx.packed(w.data()) == nullptr);
+  CHECK(ctx.packed(w.data(), 4) == nullptr);
 }
 
 TEST_CASE("cuda: products with rounded weights are those of weights rounded by hand") {

@@ -37,7 +37,7 @@ class PackedWeights {
     for (const Entry& entry : entries_) release(entry.packed);
   }
 
-  /// Pack w [E, depth, columns] for products of P.
+  /// Pack w [E, depth, columns] for products of P, in place of what was packed of these before.
   /// @param round  float weights to bfloat16, which those of bfloat16 are whatever it says
   template <class P, class Context>
   void add(Context& ctx, const SumOf<P>* w, Index experts, Index depth, Index columns, bool round) {
@@ -48,9 +48,7 @@ class PackedWeights {
     const Index size = Matrix::size(depth, columns), blocks = (depth + Tile<P>::depth - 1) / Tile<P>::depth;
     if (experts * size == 0) return;
     const std::size_t bytes = static_cast<std::size_t>(experts * size) * (half ? sizeof(Bfloat16) : sizeof(T));
-    entries_.reserve(entries_.size() + 1);
-    void* packed = allocate(bytes);
-    entries_.push_back({w, packed, half, rounds});
+    void* const packed = memory({w, nullptr, bytes, half, rounds});
     parallel_for(ctx.executor(), ctx.threads(), experts * blocks, [&](Index i, int) noexcept {
       const Index e = i / blocks, k = i % blocks * Tile<P>::depth, length = std::min(Tile<P>::depth, depth - k);
       const Operand<T> b{w + e * depth * columns, columns, false};
@@ -89,8 +87,23 @@ class PackedWeights {
   struct Entry {
     const void* plain;
     void* packed;
+    std::size_t bytes;
     bool half, rounds;
   };
+  /// Of an entry: its own before, if there was one of this size.
+  void* memory(Entry entry) {
+    for (auto before = entries_.begin(); before != entries_.end(); ++before)
+      if (before->plain == entry.plain && before->rounds == entry.rounds) {
+        if (before->bytes == entry.bytes && before->half == entry.half) return before->packed;
+        release(before->packed);
+        entries_.erase(before);
+        break;
+      }
+    entries_.reserve(entries_.size() + 1);
+    entry.packed = allocate(entry.bytes);
+    entries_.push_back(entry);
+    return entry.packed;
+  }
   std::vector<Entry> entries_;
   int panel_columns_ = Tile<float>::columns;
 };

@@ -8,13 +8,14 @@
 #include "gatefold/backend/cuda/bf16_matrix.cuh"
 #include "gatefold/backend/cuda/bf16_product.cuh"
 #include "gatefold/backend/cuda/hopper_product.cuh"
+#include "gatefold/backend/cuda/packed_weights.cuh"
 #include "gatefold/backend/cuda/plain_product.cuh"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/core/types.hpp"
 
 /// The grouped products of floats that are rounded to bfloat16 first: items by one pass over them, weights by one for
-/// each product, or when they were packed; what is between two products of a pair is never a float in memory.
+/// each product, or before, where copies are in use; what is between two products of a pair is never a float in memory.
 namespace gatefold::device {
 
 /// Whether Hopper's kernel sums a product whose slots are rows: where most of its large tiles would be used. Bits are
@@ -50,8 +51,10 @@ EachBf16<static_cast<int>(M)> rounded_weights(Context& ctx, const Groups<B>& g,
   EachBf16<static_cast<int>(M)> each;
   for (std::size_t m = 0; m < M; ++m) {
     const Index rows = w[m].extent(0) * w[m].extent(1), columns = w[m].extent(2);
-    const Bfloat16* data = ctx.packed(w[m].data());
-    if (!data) {
+    const Bfloat16* data = ctx.packed(w[m].data(), columns);
+    if (data) {
+      expect_rounded(ctx, w[m].data(), rows, columns, data);
+    } else {
       auto to = ctx.template scratch<Bfloat16>(rows, bf16_stride(columns));
       RoundedRows used;
       used.offsets = g.offsets.data();

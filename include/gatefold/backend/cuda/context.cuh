@@ -73,8 +73,8 @@ class BasicContext : public Scratch<B>, public ObjectPool {
     return Scope{*this, std::exchange(packed_, &packed)};
   }
   void use(PackedWeights&&) = delete;
-  /// The rounded form of weights in use, or null.
-  const Bfloat16* packed(const void* w) const { return packed_ ? packed_->find(w) : nullptr; }
+  /// The rounded form of weights in use that have so many columns, or null.
+  const Bfloat16* packed(const void* w, Index columns) const { return packed_ ? packed_->find(w, columns) : nullptr; }
 
   /// For grouped products by cuBLAS (OffsetsOnHost): these write no offsets, and ask here.
   cudaStream_t product_stream() const { return stream_.get(); }

@@ -6,8 +6,11 @@
 #include <utility>
 
 #include "gatefold/backend/cuda/bf16_matrix.cuh"
+#include "gatefold/backend/cuda/loops.cuh"
 #include "gatefold/backend/cuda/status.cuh"
 #include "gatefold/core/bfloat16.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 
 namespace gatefold::device {
@@ -18,27 +21,76 @@ class PackedWeights {
   struct Free {
     void operator()(Bfloat16* p) const { cudaFree(p); }
   };
+  struct Copy {
+    std::unique_ptr<Bfloat16, Free> values;
+    Index rows = 0, columns = 0;
+  };
 
  public:
   /// Round `rows` rows of weights, finished on return.
   void add(cudaStream_t stream, const float* w, Index rows, Index columns) {
+    round(stream, w, rows, columns);
+    expect_success(cudaStreamSynchronize(stream), "cudaStreamSynchronize");  // other streams will read it
+  }
+  /// The same in the order of a stream: the first time into new memory, and into that again, so that a graph may repeat
+  /// it.
+  void round(cudaStream_t stream, const float* w, Index rows, Index columns) {
     const Index count = rows * bf16_stride(columns);
     if (count == 0) return;
-    void* memory = nullptr;
-    expect_success(cudaMalloc(&memory, static_cast<std::size_t>(count) * sizeof(Bfloat16)), "cudaMalloc");
-    std::unique_ptr<Bfloat16, Free> rounded(static_cast<Bfloat16*>(memory));
-    round_rows(stream, rows, columns, w, rounded.get());
-    expect_success(cudaStreamSynchronize(stream), "cudaStreamSynchronize");  // other streams will read it
-    rounded_[w] = std::move(rounded);
+    Copy& copy = copies_[w];
+    if (copy.rows != rows || copy.columns != columns) {
+      copy = {};
+      void* memory = nullptr;
+      expect_success(cudaMalloc(&memory, static_cast<std::size_t>(count) * sizeof(Bfloat16)), "cudaMalloc");
+      copy = {std::unique_ptr<Bfloat16, Free>(static_cast<Bfloat16*>(memory)), rows, columns};
+    }
+    round_rows(stream, rows, columns, w, copy.values.get());
   }
-  /// The rounded form of weights, or null.
-  const Bfloat16* find(const void* w) const {
-    const auto found = rounded_.find(w);
-    return found == rounded_.end() ? nullptr : found->second.get();
+  /// The rounded form of weights that have so many columns, or null.
+  const Bfloat16* find(const void* w, Index columns) const {
+    const auto found = copies_.find(w);
+    return found == copies_.end() || found->second.columns != columns ? nullptr : found->second.values.get();
   }
+  /// How many matrices of experts it holds.
+  std::size_t size() const { return copies_.size(); }
 
  private:
-  std::map<const void*, std::unique_ptr<Bfloat16, Free>> rounded_;
+  std::map<const void*, Copy> copies_;
 };
+
+/// 1 where a copy is not what rounding gives now.
+struct DiffersFromRounded {
+  const float* from;
+  const Bfloat16* copy;
+  Index columns;
+  GATEFOLD_HD Index operator()(Index i) const {
+    const Bfloat16 now = Bfloat16::from(from[i]), then = copy[i / columns * bf16_stride(columns) + i % columns];
+    return now.bits != then.bits ? 1 : 0;
+  }
+};
+
+/// In builds with assertions, and outside of a capture: that a copy is that of the weights as they are.
+/// @throws ArgumentError unless it is
+/// @cost  one pass over the weights, and the host waits for the device; nothing where NDEBUG is defined
+template <class Context>
+void expect_rounded([[maybe_unused]] Context& ctx, [[maybe_unused]] const float* w, [[maybe_unused]] Index rows,
+                    [[maybe_unused]] Index columns, [[maybe_unused]] const Bfloat16* copy) {
+#ifndef NDEBUG
+  cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
+  expect_success(cudaStreamIsCapturing(ctx.product_stream(), &capturing), "cudaStreamIsCapturing");
+  if (capturing != cudaStreamCaptureStatusNone) return;
+  const auto mark = ctx.mark();
+  Index* const total = ctx.template scratch<Index>(1).data();
+  Index differ = 0;
+  expect_success(cudaMemsetAsync(total, 0, sizeof differ, ctx.product_stream()), "cudaMemsetAsync");
+  reduce<Index>(ctx, rows * columns, DiffersFromRounded{w, copy, columns}, total);
+  expect_success(cudaMemcpyAsync(&differ, total, sizeof differ, cudaMemcpyDeviceToHost, ctx.product_stream()),
+                 "cudaMemcpyAsync");
+  expect_success(cudaStreamSynchronize(ctx.product_stream()), "cudaStreamSynchronize");
+  expect(differ == 0, "CudaBf16", "packed weights",
+         "the weights as they are, rounded (RoundedWeights.refresh comes after what writes parameters)",
+         Joined{differ, " of ", rows * columns, " rounded from others"});
+#endif
+}
 
 }  // namespace gatefold::device

@@ -52,6 +52,13 @@ struct Primitives {
       if (round) packed.add(ctx.stream(), w.data(), w.extent(0) * w.extent(1), w.extent(2));
   }
 
+  /// Round w into its copy again, in the order of ctx, where products of T round.
+  template <class T>
+  static void refresh(Context& ctx, View<const T, 3, B> w, PackedWeights& packed) requires rounds<float> {
+    const auto here = ctx.here();
+    if constexpr (rounds<T>) packed.round(ctx.stream(), w.data(), w.extent(0) * w.extent(1), w.extent(2));
+  }
+
   static void* allocate(std::size_t bytes) {
     void* p = nullptr;
     device::expect_success(cudaMalloc(&p, bytes), "cudaMalloc");
@@ -242,20 +249,21 @@ struct Primitives {
     ctx.synchronize();
   }
 
-  /// c[s] = epilogue(a[row(s)] op(w_0[e]), …), with weights rounded to bfloat16 where all of them are packed.
+  /// c[s] = epilogue(a[row(s)] op(w_0[e]), …), with weights rounded to bfloat16 where all of them are packed: not where
+  /// these are the products in full precision of a backend that rounds.
   template <class T, std::size_t M, class E>
   static void grouped(Context& ctx, Groups<B> g, View<const T, 2, B> a, const std::array<View<const T, 3, B>, M>& w,
                       bool transpose, View<T, 2, B> c, const E& epilogue) {
     using device::Layout;
     device::expect_int("Cuda::grouped_gemm", a.extent(1));
     if (ctx.options().blas_experts) return device::blas_slots_are_rows(ctx, g, a, w, transpose, c, epilogue);
-    bool rounded = !transpose;
-    for (const auto& matrix : w) rounded = rounded && ctx.packed(matrix.data());
+    bool rounded = !transpose && !B::template rounds<float>;
+    for (const auto& matrix : w) rounded = rounded && ctx.packed(matrix.data(), matrix.extent(2));
     device::Each<T, static_cast<int>(M)> b;
     for (std::size_t m = 0; m < M; ++m) {
       const Index stride = rounded ? bf16_stride(w[m].extent(2)) : w[m].extent(2);
       b.of[m] = rounded
-                    ? device::operand<T>(Layout::rounded, ctx.packed(w[m].data()), stride)
+                    ? device::operand<T>(Layout::rounded, ctx.packed(w[m].data(), w[m].extent(2)), stride)
                     : device::operand<T>(transpose ? Layout::along_depth : Layout::along_lines, w[m].data(), stride);
     }
     const Index step = w[0].extent(1) * (rounded ? bf16_stride(w[0].extent(2)) * Index(sizeof(Bfloat16))

@@ -1,0 +1,79 @@
+#include "gatefold/tensor/copy_stamp.hpp"
+
+#include <doctest/doctest.h>
+
+#include <thread>
+#include <utility>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/tensor/flat_tensor.hpp"
+#include "gatefold/tensor/pack.hpp"
+
+using namespace gatefold;
+
+namespace {
+
+using Weights = Tensor<float, 3, Cpu>;
+const int owner = 0, another = 0;
+
+/// Whether a copy is remembered after f.
+template <class F>
+bool kept_by(const F& f) {
+  Weights t(2, 3, 4);
+  t.copied_by(&owner);
+  f(t);
+  return t.is_copied_by(&owner);
+}
+
+}  // namespace
+
+TEST_CASE("a tensor remembers who has a copy of it, until it is asked for elements to write") {
+  CHECK(kept_by([](Weights&) {}));
+  CHECK(kept_by([](Weights& t) { std::as_const(t).data(); }));
+  CHECK(kept_by([](Weights& t) { std::as_const(t).view(); }));
+  CHECK(kept_by([](Weights& t) { static_cast<void>(std::as_const(t)(0, 1, 2)); }));
+  CHECK(kept_by([](Weights& t) {
+    View<const float, 3, Cpu> v = t;
+    static_cast<void>(v);
+  }));
+  CHECK(kept_by([](Weights& t) {
+    View<const float, 3, CpuBf16> v = t;
+    static_cast<void>(v);
+  }));
+  CHECK(!kept_by([](Weights& t) { t.data(); }));
+  CHECK(!kept_by([](Weights& t) { t.view(); }));
+  CHECK(!kept_by([](Weights& t) { t(0, 1, 2) = 3; }));
+  CHECK(!kept_by([](Weights& t) {
+    View<float, 3, Cpu> v = t;
+    static_cast<void>(v);
+  }));
+  CHECK(!kept_by([](Weights& t) {
+    View<float, 3, CpuBf16> v = t;
+    static_cast<void>(v);
+  }));
+  CHECK(!kept_by([](Weights& t) { FlatTensor<float, Cpu>(t).data(); }));
+  CHECK(!kept_by([](Weights& t) { for_each_tensor([](const Name&, auto& w) { w.data(); }, t); }));
+  CHECK(!kept_by([](Weights& t) { for_each_learned([](const Name&, auto& w) { w.data(); }, t); }));
+  CHECK(!kept_by([](Weights& t) { t.copied_by(&another); }));
+}
+
+TEST_CASE("a tensor that is moved, or gets another shape, has no copy") {
+  CHECK(!kept_by([](Weights& t) { t.resize(2, 3, 4); }));
+  CHECK(!kept_by([](Weights& t) { t = Weights(2, 3, 4); }));
+  CHECK(!kept_by([](Weights& t) { const Weights taken = std::move(t); }));
+  CHECK(!kept_by([](Weights& t) {
+    Weights other;
+    std::swap(t, other);
+    CHECK(!other.is_copied_by(&owner));
+    std::swap(t, other);
+  }));
+}
+
+TEST_CASE("threads that write different elements do not race for the stamp") {  // the thread sanitizer looks on
+  CHECK(!kept_by([](Weights& t) {
+    std::thread one([&] { t(0, 0, 0) = 1; });
+    t(1, 0, 0) = 2;
+    one.join();
+    CHECK(std::as_const(t)(0, 0, 0) == 1);
+  }));
+}
