@@ -11,7 +11,7 @@
 
 /// Epilogues on neighbouring columns, eight at a time, which a thread reads and writes as 16 bytes: what registers are
 /// on the CPU (cpu/register.hpp). exp and reciprocal are the device's own instructions, off by some units in the last
-/// place (CUDA C++ Programming Guide, "Mathematical Functions"): what follows a product of bfloat16 has fewer digits.
+/// place (PTX ISA, ex2 and rcp), and 0 for denormals: what follows a product of bfloat16 has fewer digits.
 namespace gatefold::device {
 
 /// Neighbouring values, with the arithmetic of epilogues and activations.
