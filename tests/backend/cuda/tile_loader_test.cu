@@ -61,7 +61,7 @@ void check(const MoverCase& c) {
   PackedWeights packed;
   if constexpr (std::is_same_v<T, float>) packed.add(ctx.stream(), from.data(), items, width);
   const Operand<T> given = c.layout == Layout::rounded
-                               ? operand<T>(c.layout, packed.find(from.data()), bf16_stride(width))
+                               ? operand<T>(c.layout, packed.find(from.data(), width), bf16_stride(width))
                                : operand<T>(c.layout, from.data(), width, gathered);
   for (Index first = 0; first < c.lines; first += kLines) {
     const Index begin = first == 0 ? 0 : kDepth;
