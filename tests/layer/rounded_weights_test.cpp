@@ -13,6 +13,7 @@
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/residual.hpp"
 #include "gatefold/layer/stack.hpp"
+#include "gatefold/train/not_finite.hpp"
 #include "gatefold/update/plain.hpp"
 #include "support/keeping.hpp"
 
@@ -56,7 +57,13 @@ TEST_CASE("copies are current until somebody asks for weights to write them") {
   CHECK(after([](Case& c) { c.params.layers[1].branch.expert.up_bias(0, 1) = 3; }));  // these are not copied
   CHECK(!after([](Case& c) { c.up()(0, 1, 2) = 3; }));
   CHECK(!after([](Case& c) { c.up().data(); }));
+  CHECK(after([](Case& c) { CHECK(count_values(c.params) > 0); }));
+  CHECK(after([](Case& c) { CHECK(all_finite(c.ctx, std::as_const(c.params))); }));
   CHECK(!after([](Case& c) { set_zero(c.ctx, c.params); }));
+  CHECK(!after([](Case& c) {
+    set_zero_later(c.ctx, c.params);
+    c.up().take_zeros();  // nobody writes them
+  }));
   CHECK(!after([](Case& c) { c.up().resize(3, 6, 5); }));
   CHECK(!after([](Case& c) {
     const auto others = init_params<float, Keeping>(model, c.ctx, Seed{2});
@@ -69,6 +76,18 @@ TEST_CASE("copies are current until somebody asks for weights to write them") {
     other.refresh(c.ctx, c.params);
     CHECK(other.current(c.params));
   }));
+}
+
+TEST_CASE("copies that are swapped are of what they were") {
+  Case c;
+  c.up()(0, 1, 2) = 3;
+  RoundedWeights<Keeping> later;
+  later.refresh(c.ctx, c.params);
+  std::swap(c.rounded, later);
+  CHECK(c.rounded.current(c.params));
+  CHECK(!later.current(c.params));
+  later = std::move(c.rounded);
+  CHECK(later.current(c.params));
 }
 
 TEST_CASE("copies of memory that is none of the weights' any more are dropped") {

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdint>
 #include <thread>
 #include <utility>
 
@@ -14,18 +15,20 @@ using namespace gatefold;
 namespace {
 
 using Weights = Tensor<float, 3, Cpu>;
-const int owner = 0, another = 0;
+const std::uint64_t pass = CopyStamp::next(), another = CopyStamp::next();
 
 /// Whether a copy is remembered after f.
 template <class F>
 bool kept_by(const F& f) {
   Weights t(2, 3, 4);
-  t.copied_by(&owner);
+  t.copied_by(pass);
   f(t);
-  return t.is_copied_by(&owner);
+  return t.is_copied_by(pass);
 }
 
 }  // namespace
+
+TEST_CASE("a pass has a number of its own") { CHECK((pass != 0 && another != 0 && pass != another)); }
 
 TEST_CASE("a tensor remembers who has a copy of it, until it is asked for elements to write") {
   CHECK(kept_by([](Weights&) {}));
@@ -40,7 +43,15 @@ TEST_CASE("a tensor remembers who has a copy of it, until it is asked for elemen
     View<const float, 3, CpuBf16> v = t;
     static_cast<void>(v);
   }));
+  CHECK(kept_by([](Weights& t) { count_values(t); }));
+  CHECK(kept_by([](Weights& t) { FlatTensor(std::as_const(t)).data(); }));
+  CHECK(kept_by([](Weights& t) { for_each_learned([](const Name&, const auto& w) { w.data(); }, std::as_const(t)); }));
   CHECK(!kept_by([](Weights& t) { t.data(); }));
+  CHECK(!kept_by([](Weights& t) {
+    Cpu::Context ctx;
+    t.defer_zeros(ctx);
+    t.take_zeros();
+  }));
   CHECK(!kept_by([](Weights& t) { t.view(); }));
   CHECK(!kept_by([](Weights& t) { t(0, 1, 2) = 3; }));
   CHECK(!kept_by([](Weights& t) {
@@ -54,7 +65,7 @@ TEST_CASE("a tensor remembers who has a copy of it, until it is asked for elemen
   CHECK(!kept_by([](Weights& t) { FlatTensor<float, Cpu>(t).data(); }));
   CHECK(!kept_by([](Weights& t) { for_each_tensor([](const Name&, auto& w) { w.data(); }, t); }));
   CHECK(!kept_by([](Weights& t) { for_each_learned([](const Name&, auto& w) { w.data(); }, t); }));
-  CHECK(!kept_by([](Weights& t) { t.copied_by(&another); }));
+  CHECK(!kept_by([](Weights& t) { t.copied_by(another); }));
 }
 
 TEST_CASE("a tensor that is moved, or gets another shape, has no copy") {
@@ -64,7 +75,7 @@ TEST_CASE("a tensor that is moved, or gets another shape, has no copy") {
   CHECK(!kept_by([](Weights& t) {
     Weights other;
     std::swap(t, other);
-    CHECK(!other.is_copied_by(&owner));
+    CHECK(!other.is_copied_by(pass));
     std::swap(t, other);
   }));
 }

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/layer/frozen.hpp"
+#include "gatefold/tensor/copy_stamp.hpp"
 #include "gatefold/tensor/pack.hpp"
 
 namespace gatefold {
@@ -17,24 +19,24 @@ template <class B>
 struct RoundTensors {
   typename B::Context& ctx;
   typename B::PackedWeights& packed;
-  const void* owner;
+  std::uint64_t pass;
   std::size_t& count;
   void operator()(const Name&, const auto&) const {}
   template <class T>
   void operator()(const Name&, const Tensor<T, 3, B>& t) const {
     B::refresh(ctx, t.view(), packed);
-    t.copied_by(owner);
+    t.copied_by(pass);
     if (std::is_same_v<T, float> && t.size() > 0) ++count;
   }
 };
 template <class B>
 struct FindCopies {
   const typename B::PackedWeights& packed;
-  const void* owner;
+  std::uint64_t pass;
   bool& current;
   void operator()(const Name&, const auto&) const {}
   void operator()(const Name&, const Tensor<float, 3, B>& t) const {
-    if (t.size() > 0) current = current && t.is_copied_by(owner) && packed.find(t.data(), t.extent(2));
+    if (t.size() > 0) current = current && t.is_copied_by(pass) && packed.find(t.data(), t.extent(2));
   }
 };
 
@@ -92,7 +94,7 @@ struct RoundedWeights {
   template <class P>
   bool current(const P& params) const {
     bool all = true;
-    if constexpr (exist) for_each_tensor(pack::FindCopies<B>{packed, this, all}, params);
+    if constexpr (exist) for_each_tensor(pack::FindCopies<B>{packed, pass_, all}, params);
     return all;
   }
 
@@ -100,9 +102,12 @@ struct RoundedWeights {
   template <class P>
   std::size_t round_all(typename B::Context& ctx, const P& params) {
     std::size_t count = 0;
-    for_each_tensor(pack::RoundTensors<B>{ctx, packed, this, count}, params);
+    pass_ = CopyStamp::next();
+    for_each_tensor(pack::RoundTensors<B>{ctx, packed, pass_, count}, params);
     return count;
   }
+
+  std::uint64_t pass_ = 0;
 };
 
 }  // namespace gatefold

@@ -1,13 +1,21 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 
 namespace gatefold {
 
-/// Who has a copy of the elements of a tensor as they are. It is forgotten as soon as somebody asks for the elements to
-/// write them. A view that was taken before and is written through later is not seen.
+/// Which copy there is of the elements of a tensor as they are, by the number of the pass that made it. It is forgotten
+/// as soon as somebody asks for the elements to write them. A view that was taken before and is written through later
+/// is not seen.
 class CopyStamp {
  public:
+  /// The number of a pass: that of no other, wherever its copies are moved.
+  static std::uint64_t next() {
+    static std::atomic<std::uint64_t> last{0};
+    return last.fetch_add(1, std::memory_order_relaxed) + 1;
+  }
+
   CopyStamp() = default;
   CopyStamp(CopyStamp&& other) noexcept { other.forget(); }
   CopyStamp& operator=(CopyStamp&& other) noexcept {
@@ -17,15 +25,15 @@ class CopyStamp {
   }
   ~CopyStamp() = default;
 
-  void set(const void* owner) const { owner_.store(owner, std::memory_order_relaxed); }
-  bool is(const void* owner) const { return owner_.load(std::memory_order_relaxed) == owner; }
+  void set(std::uint64_t pass) const { pass_.store(pass, std::memory_order_relaxed); }
+  bool is(std::uint64_t pass) const { return pass_.load(std::memory_order_relaxed) == pass; }
   /// Threads that write different elements ask for them at once: they store it the first time alone.
   void forget() const {
-    if (!is(nullptr)) set(nullptr);
+    if (!is(0)) set(0);
   }
 
  private:
-  mutable std::atomic<const void*> owner_{nullptr};
+  mutable std::atomic<std::uint64_t> pass_{0};
 };
 
 /// Of a tensor that nobody copies.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <type_traits>
+#include <utility>
 
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
@@ -31,13 +32,18 @@ struct AnyTensor {
     static constexpr char own = 0;
     return &own;
   }
+  /// @param constant  it will not be written through this
   template <class T, int Rank, class B>
-  explicit AnyTensor(Tensor<T, Rank, B>& t)
-      : type(type_of<T>()), elements(t.data()), size(t.size()), rank(Rank), extents{} {
+  explicit AnyTensor(Tensor<T, Rank, B>& t, bool constant = false)
+      : type(type_of<T>()),
+        elements(constant ? const_cast<T*>(std::as_const(t).data()) : t.data()),
+        size(t.size()),
+        rank(Rank),
+        extents{} {
     for (int d = 0; d < Rank; ++d) extents[d] = t.extent(d);
   }
   template <class T, class B>
-  explicit AnyTensor(Table<T, B>& t)
+  explicit AnyTensor(Table<T, B>& t, bool = false)
       : type(type_of<T>()),
         elements(t.rows().data),
         size(t.size()),
@@ -47,7 +53,7 @@ struct AnyTensor {
         table(&t),
         touch_all([](void* of) { static_cast<Table<T, B>*>(of)->touch_all(); }) {}
   template <class T, class B>
-  explicit AnyTensor(FlatTensor<T, B>& t) : AnyTensor(t.any_) {}
+  explicit AnyTensor(FlatTensor<T, B>& t, bool = false) : AnyTensor(t.any_) {}
 };
 
 /// The elements of a Tensor or Table in a row, and its extents. It owns nothing: what it was made from stays where it
@@ -65,7 +71,7 @@ class FlatTensor {
   FlatTensor(Tensor<T, Rank, B>& t) : any_(t) {}
   template <int Rank>
   FlatTensor(const Tensor<std::remove_const_t<T>, Rank, B>& t)
-      : any_(const_cast<Tensor<std::remove_const_t<T>, Rank, B>&>(t)) {
+      : any_(const_cast<Tensor<std::remove_const_t<T>, Rank, B>&>(t), true) {
     static_assert(std::is_const_v<T>);
   }
   FlatTensor(Table<T, B>& t) : any_(t) {}

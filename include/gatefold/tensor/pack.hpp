@@ -173,11 +173,13 @@ struct Flatten {
   void* to;
   void (*tensor)(void* to, const Name& at, const AnyTensor* of_each_pack);
   bool only_learned;
+  const bool* constant;  // of each pack: the walk does not know
 
   template <class... T>
   void operator()(const Name& at, T&... tensors) const {
     (Check::template tensor<std::remove_const_t<T>>(), ...);
-    const AnyTensor of_each_pack[]{AnyTensor(const_cast<std::remove_const_t<T>&>(tensors))...};
+    const bool* of = constant;
+    const AnyTensor of_each_pack[]{AnyTensor(const_cast<std::remove_const_t<T>&>(tensors), *of++)...};
     tensor(to, at, of_each_pack);
   }
 };
@@ -188,11 +190,12 @@ struct NoCheck {
 /// f(name, any) for every tensor, any[i] that of the pack i. It does not say whether that is const.
 template <class Check = NoCheck, class F, class... P>
 void visit_any(const F& f, const Name& at, bool only_learned, P&... packs) {
+  static constexpr bool constant[]{std::is_const_v<P>...};
   const Flatten<Check> flatten{const_cast<F*>(&f),
                                [](void* to, const Name& name, const AnyTensor* of_each_pack) {
                                  (*static_cast<const F*>(to))(name, of_each_pack);
                                },
-                               only_learned};
+                               only_learned, constant};
   visit<false>(flatten, at, const_cast<std::remove_const_t<P>&>(packs)...);
 }
 /// The FlatTensors of packs P.

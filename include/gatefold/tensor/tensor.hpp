@@ -103,15 +103,17 @@ class Tensor {
   template <class Context>
   void defer_zeros(Context& ctx) {
     GATEFOLD_REQUIRE(Rank == 3, "gatefold: tensors of rank 3 defer their zeros; set_zero(ctx, tensor) writes them");
+    copied_.forget();
     zeros_.defer(ctx);
   }
   /// Whether zeros are deferred. If so they are no longer, and who asks writes all elements.
   bool take_zeros() { return zeros_.take(); }
 
-  /// Remember who has a copy of the elements, until somebody asks for them to write them. Of rank 3, as above.
-  void copied_by(const void* owner) const { copied_.set(owner); }
-  /// Whether nobody has asked for the elements to write them since copied_by(owner), nor moved the tensor.
-  bool is_copied_by(const void* owner) const { return copied_.is(owner); }
+  /// Remember which pass (CopyStamp::next) has copied the elements, until somebody asks for them to write them. Of rank
+  /// 3, as above.
+  void copied_by(std::uint64_t pass) const { copied_.set(pass); }
+  /// Whether nobody has asked for the elements to write them since copied_by(pass), nor moved the tensor.
+  bool is_copied_by(std::uint64_t pass) const { return copied_.is(pass); }
 
  private:
   void take(const std::array<Index, Rank>& extents);
