@@ -6,4 +6,6 @@ while [[ $1 != instead_of ]]; do
   words+=("$1")
   shift
 done
+# An old precompiled header would be read in place of the header that it is made from.
+for argument in "${@:3}"; do [[ $argument != *.gch ]] || rm -f "$argument"; done
 exec "${words[@]}" "${@:3}"
