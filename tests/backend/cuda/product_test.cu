@@ -63,22 +63,32 @@ void check_edges() {
   }
 }
 
+/// How many rounds of blocks a product counts for its choice of a kernel.
+template <class T, int Matrices>
+Index rounds_of(const Cuda::Context& ctx, const ProductCase& c) {
+  using Shape = device::ManyTiles<T, Matrices>;
+  return c.slots() / Shape::rows * device::blocks(c.columns, Shape::columns) /
+         device::blocks_at_once<Shape>(ctx.multiprocessors());
+}
+
 /// Blocks that take several tiles of the largest shape and share some, and blocks of one tile each.
 template <class T>
 void check_many_tiles() {
   Cuda::Context ctx;
   for (const bool transpose : {false, true})
-    for (const Index rounds : {1, 2, 14}) {
+    for (const Index rounds : {Index(1), Index(2), device::kManyRounds}) {
       ProductCase c = many_tiles<T, 1>(ctx, rounds, rounds > 2 ? 20 : 76);
       c.transpose = transpose;
       c.gather = !transpose;
       c.first = 7;
       CAPTURE(c);
+      REQUIRE((rounds_of<T, 1>(ctx, c) >= device::kManyRounds) == (rounds == device::kManyRounds));
       CHECK(difference_of_product<T>(ctx, c) == "");
     }
-  for (const Index rounds : {1, 13}) {
+  for (const Index rounds : {Index(1), device::kManyRounds}) {
     const ProductCase two = many_tiles<T, 2>(ctx, rounds, 20);
     CAPTURE(two);
+    REQUIRE((rounds_of<T, 2>(ctx, two) >= device::kManyRounds) == (rounds == device::kManyRounds));
     CHECK(difference_of_pair<T, 2>(ctx, two, 12) == "");
   }
 }
