@@ -38,8 +38,8 @@ class CopyStamp {
 
 /// Of a tensor that nobody copies: what is said of its copies is forgotten at once.
 struct NoCopyStamp {
-  static void set(const void*) {}
-  static bool is(const void*) { return false; }
+  static void set(std::uint64_t) {}
+  static bool is(std::uint64_t) { return false; }
   static void forget() {}
 };
 
