@@ -2,9 +2,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <random>
 #include <string>
-#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "bf16_dense.cuh"

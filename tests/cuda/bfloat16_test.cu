@@ -5,6 +5,7 @@
 #include "support/bf16_by_hand.hpp"
 #include "support/bf16_layers.cuh"
 #include "support/bf16_on_cpu.hpp"
+#include "support/graph.cuh"
 
 using namespace gatefold;
 using namespace gatefold::test;
@@ -86,17 +87,10 @@ TEST_CASE("cuda: frozen weights change no bit, and a pass can be captured in a g
   pass();
   CHECK(values() == expected);
   set_zero(ctx, y);
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t executable = nullptr;
-  REQUIRE(cudaStreamBeginCapture(ctx.stream(), cudaStreamCaptureModeThreadLocal) == cudaSuccess);
-  pass();
-  REQUIRE(cudaStreamEndCapture(ctx.stream(), &graph) == cudaSuccess);
-  REQUIRE(cudaGraphInstantiate(&executable, graph, 0) == cudaSuccess);
+  const Graph graph(ctx.stream(), pass);
   for (int launch = 0; launch < 2; ++launch) {
     set_zero(ctx, y);
-    REQUIRE(cudaGraphLaunch(executable, ctx.stream()) == cudaSuccess);
+    graph.launch();
     CHECK(values() == expected);
   }
-  CHECK(cudaGraphExecDestroy(executable) == cudaSuccess);
-  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gatefold/gatefold.cuh"
+#include "support/graph.cuh"
 #include "support/rounded_training.hpp"
 
 using namespace gatefold;
@@ -146,21 +147,14 @@ TEST_CASE("cuda: a graph that refreshes its copies follows the weights") {
     pass.run();
   };
   work();
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t executable = nullptr;
-  REQUIRE(cudaStreamBeginCapture(ctx.stream(), cudaStreamCaptureModeThreadLocal) == cudaSuccess);
-  work();
-  REQUIRE(cudaStreamEndCapture(ctx.stream(), &graph) == cudaSuccess);
-  REQUIRE(cudaGraphInstantiate(&executable, graph, 0) == cudaSuccess);
+  const test::Graph graph(ctx.stream(), work);
   for (const float other : {3.f, -5.f}) {
     CudaBf16::from_host(ctx, 1, &other, pass.up().data() + 7);
-    REQUIRE(cudaGraphLaunch(executable, ctx.stream()) == cudaSuccess);
+    graph.launch();
     const auto of_graph = pass.all();
     pass.run();
     CHECK(same_bits(pass.all(), of_graph));
   }
-  CHECK(cudaGraphExecDestroy(executable) == cudaSuccess);
-  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
 }
 
 TEST_CASE("cuda: a device backend that rounds nothing keeps no copies, and neither do doubles") {

@@ -14,6 +14,7 @@
 #include "cuda_emulator/calls.hpp"
 #include "cuda_emulator/launch.hpp"
 #include "gatefold/gatefold.cuh"
+#include "support/graph.cuh"
 
 using namespace gatefold;
 using cuda_emulator::calls;
@@ -151,29 +152,6 @@ void expect_one_wait(const O& optimizer) {
   CHECK(waits_of([&] { trainer.step(x, x); }) == 1);
 }
 
-/// A captured step, to be launched again and again.
-class Graph {
- public:
-  template <class F>
-  Graph(cudaStream_t stream, const F& f) {
-    REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) == cudaSuccess);
-    f();
-    REQUIRE(cudaStreamEndCapture(stream, &graph_) == cudaSuccess);
-    REQUIRE(cudaGraphInstantiate(&executable_, graph_, 0) == cudaSuccess);
-  }
-  Graph(const Graph&) = delete;
-  Graph& operator=(const Graph&) = delete;
-  ~Graph() {
-    cudaGraphExecDestroy(executable_);
-    cudaGraphDestroy(graph_);
-  }
-  void launch(cudaStream_t stream) { REQUIRE(cudaGraphLaunch(executable_, stream) == cudaSuccess); }
-
- private:
-  cudaGraph_t graph_ = nullptr;
-  cudaGraphExec_t executable_ = nullptr;
-};
-
 bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
 }
@@ -187,11 +165,11 @@ bool graph_repeats(const L& model, const O& optimizer, int launches) {
   captured.step();
   REQUIRE(same_bits(values(captured), values(step_by_step)));
   const auto before = values(captured);
-  Graph graph(other.stream(), [&] { captured.step(); });
+  const test::Graph graph(other.stream(), [&] { captured.step(); });
   CHECK(same_bits(values(captured), before));  // capturing runs nothing
   for (int i = 0; i < launches; ++i) {
     step_by_step.step();
-    graph.launch(other.stream());
+    graph.launch();
   }
   CHECK(!same_bits(values(captured), before));
   return same_bits(values(captured), values(step_by_step));

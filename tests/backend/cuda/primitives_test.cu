@@ -10,6 +10,7 @@
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/random_fill.hpp"
 #include "support/device_array.cuh"
+#include "support/graph.cuh"
 
 using namespace gatefold;
 using namespace gatefold::test;
@@ -122,19 +123,12 @@ TEST_CASE_TEMPLATE("cuda: after a first step nothing is allocated, and a step ca
   const auto held = ctx.capacity();
   step.spoil();
 
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t executable = nullptr;
-  REQUIRE(cudaStreamBeginCapture(ctx.stream(), cudaStreamCaptureModeGlobal) == cudaSuccess);
-  step.run();
-  REQUIRE(cudaStreamEndCapture(ctx.stream(), &graph) == cudaSuccess);
+  const Graph graph(ctx.stream(), [&] { step.run(); });
   CHECK(ctx.capacity() == held);
-  REQUIRE(cudaGraphInstantiate(&executable, graph, 0) == cudaSuccess);
   CHECK(step.results()[0] == 7);  // nothing has run yet
   for (int launch = 0; launch < 2; ++launch) {
-    REQUIRE(cudaGraphLaunch(executable, ctx.stream()) == cudaSuccess);
+    graph.launch();
     CHECK(difference(expected, step.results()) == "");
     step.spoil();
   }
-  CHECK(cudaGraphExecDestroy(executable) == cudaSuccess);
-  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
 }

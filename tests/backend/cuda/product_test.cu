@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "support/graph.cuh"
 #include "support/grouped_product.cuh"
 
 using namespace gatefold;
@@ -129,23 +130,16 @@ void check_replay() {
   CHECK(expected != before);
   CHECK(flags_are_lowered());
 
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t executable = nullptr;
-  REQUIRE(cudaStreamBeginCapture(ctx.stream(), cudaStreamCaptureModeGlobal) == cudaSuccess);
-  run();
-  REQUIRE(cudaStreamEndCapture(ctx.stream(), &graph) == cudaSuccess);
-  REQUIRE(cudaGraphInstantiate(&executable, graph, 0) == cudaSuccess);
+  const Graph graph(ctx.stream(), run);
   for (int launch = 0; launch < 2; ++launch) {
     Cuda::from_host(ctx, static_cast<Index>(before.size()), before.data(), out.data());
-    REQUIRE(cudaGraphLaunch(executable, ctx.stream()) == cudaSuccess);
+    graph.launch();
     CHECK(difference(expected, out.values()) == "");
     CHECK(flags_are_lowered());
   }
   Cuda::from_host(ctx, static_cast<Index>(before.size()), before.data(), out.data());
   run();  // and so does a launch after those of the graph
   CHECK(difference(expected, out.values()) == "");
-  CHECK(cudaGraphExecDestroy(executable) == cudaSuccess);
-  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
 }
 
 /// Few rows of an expert, in narrow strips of columns and in wide ones, with a ring that goes round.

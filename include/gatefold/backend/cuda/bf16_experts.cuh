@@ -56,10 +56,8 @@ EachBf16<static_cast<int>(M)> rounded_weights(Context& ctx, const Groups<B>& g,
       expect_rounded(ctx, w[m].data(), rows, columns, data);
     } else {
       auto to = ctx.template scratch<Bfloat16>(rows, bf16_stride(columns));
-      RoundedRows used;
-      used.offsets = g.offsets.data();
-      used.each = w[m].extent(1);
-      round_rows(ctx.product_stream(), rows, columns, w[m].data(), to.data(), used);
+      round_rows(ctx.product_stream(), rows, columns, w[m].data(), to.data(),
+                 RoundedRows{.offsets = g.offsets.data(), .each = w[m].extent(1)});
       data = to.data();
     }
     each.of[m] = {data, bf16_stride(columns)};
