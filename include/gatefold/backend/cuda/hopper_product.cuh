@@ -229,8 +229,8 @@ class HopperProduct {
       for (int i = 0; i < 8 / at_once; ++i)
 #pragma unroll
         for (int m = 0; m < Matrices; ++m)
-          sums[i][m] =
-              staged_run(mine + (lane / lanes + i * at_once) * T::run_pitch + m * each + lane % lanes * run_size);
+          sums[i][m] = ElementsAccess<run_size>{}.load(static_cast<const float*>(__builtin_assume_aligned(
+              mine + (lane / lanes + i * at_once) * T::run_pitch + m * each + lane % lanes * run_size, 16)));
 #pragma unroll
       for (int i = 0; i < 8 / at_once; ++i) {
         const int y = row + lane / lanes + i * at_once;
@@ -239,15 +239,6 @@ class HopperProduct {
         finish_row_part<Matrices>(epilogue, work.expert, s, j, tiles.columns, sums[i], c + s * stride, stride);
       }
     }
-  }
-  /// Eight neighbours, at a multiple of 16 bytes.
-  __device__ static Elements<8> staged_run(const float* from) {
-    const float4 low = *reinterpret_cast<const float4*>(from), high = *reinterpret_cast<const float4*>(from + 4);
-    Elements<8> e;
-    const float v[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-#pragma unroll
-    for (int i = 0; i < 8; ++i) e.v[i] = v[i];
-    return e;
   }
   /// Run `run` of the sums: which of a thread's registers those are the compiler must know.
   __device__ static void stage(int run, const float (&sum)[128], float* to) {
