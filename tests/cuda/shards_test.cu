@@ -142,6 +142,38 @@ TEST_CASE("cuda: experts on shards give what they give in one process, bit for b
   }
 }
 
+TEST_CASE("cuda: a gate on shards has the bits of one process, whatever lanes share a row of its scores") {
+  constexpr Index items = 150, dim = 6;
+  for (const Index experts : {5, 12, 40}) {  // two lanes, four, four; beyond 64 the product is cuBLAS's
+    CAPTURE(experts);
+    const SoftmaxTopK gate{.scores = {.model_dim = dim, .experts = experts}, .selection = {.k = 2}};
+    using Plan = Plan<SoftmaxTopK, double, Cuda>;
+    Cuda::Context one;
+    const auto params = init_params<double, Cuda>(gate, one, Seed{1});
+    const auto x = uniform_tensor<double>(one, Seed{2}, 3, items, dim);
+    Plan plan;
+    Saved<SoftmaxTopK, double, Cuda> saved;
+    gate.forward(one, params, x, plan, saved);
+    const auto probabilities = on_host(one, saved.probabilities.data(), saved.probabilities.size()),
+               weights = on_host(one, plan.weight.data(), plan.weight.size());
+    std::atomic<int> wrong = 0;
+    Processes alone(1);
+    Processes::World world{&alone, 0};
+    dist::run(world, 2, [&](auto& shard) {
+      Cuda::Context ctx;
+      using Global = dist::GlobalGate<SoftmaxTopK, double, Cuda>;
+      const auto all = uniform_tensor<double>(ctx, Seed{2}, 3, items, dim);
+      const Index first = shard.index() * 50, count = shard.index() == 0 ? 50 : items - 50;
+      const auto same = init_params<double, Cuda>(gate, ctx, Seed{1});
+      typename Global::Saved kept;
+      Global::forward(gate, shard, ctx, same, all.view().rows(first, count), kept, {});
+      wrong += on_host(ctx, kept.gate.probabilities.data(), kept.gate.probabilities.size()) != probabilities;
+      wrong += on_host(ctx, kept.plan.weight.data(), kept.plan.weight.size()) != weights;
+    });
+    CHECK(wrong == 0);
+  }
+}
+
 TEST_CASE("cuda: items, results and their adjoints are rounded where they cross, and where they stay") {
   const test::PayloadCase c(false);
   const Linear linear{.model_dim = test::PayloadCase::dim, .output_dim = test::PayloadCase::out};

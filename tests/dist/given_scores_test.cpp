@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <limits>
 #include <vector>
 
 #include "gatefold/gatefold.hpp"
@@ -78,4 +79,32 @@ TEST_CASE("given logits are the items, and their adjoint is added") {
     CHECK(z.data()[i] == x.data()[i]);
     CHECK(dx.data()[i] == 1 + dz.data()[i]);
   }
+}
+
+namespace {
+
+/// Adds up a row where it stands.
+struct RowSum {
+  double* sum;
+  template <class Lanes>
+  void operator()(const Lanes&, Index n, double* row) const {
+    sum[n] = row[0] + row[1] + row[2];
+  }
+};
+
+}  // namespace
+
+TEST_CASE("given logits are handed on row by row, infinite ones too, kept or not") {
+  Cpu::Context ctx(1);
+  auto x = uniform_tensor<double>(ctx, Seed{1}, 1, 2, 3);
+  x(1, 0) = -std::numeric_limits<double>::infinity();
+  Tensor<double, 2, Cpu> z(2, 3);
+  for (const bool kept : {true, false}) {
+    double sum[2] = {};
+    dist::GivenRows{{3}}.forward_rows<double, Cpu>(ctx, {}, x, kept ? z.view() : View<double, 2, Cpu>(nullptr, 2, 3),
+                                                   RowSum{sum});
+    CHECK(sum[0] == x(0, 0) + x(0, 1) + x(0, 2));
+    CHECK(sum[1] == x(1, 0));
+  }
+  for (Index i = 0; i < x.size(); ++i) CHECK(z.data()[i] == x.data()[i]);
 }

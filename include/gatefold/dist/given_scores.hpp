@@ -27,6 +27,25 @@ struct GivenScores {
   }
 };
 
+/// The same where the scores of one process have forward_rows: a device's lanes then share out a row as they do there,
+/// in whose order its sums are taken. A product of depth 0, whose epilogue puts the logits in.
+struct GivenRows : GivenScores {
+  template <class T, class B>
+  struct Given {
+    View<const T, 2, B> z;
+    template <class A>
+    GATEFOLD_HD typename A::Value operator()(const A& at, Index, Index n, Index e, typename A::Value) const {
+      return at.load(z.data() + n * z.extent(1) + e);
+    }
+  };
+  template <class T, class B, class F>
+  void forward_rows(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Out<T, 2, B> z,
+                    const F& rows) const {
+    const View<const T, 2, B> a(nullptr, x.extent(0), 0), b(nullptr, 0, x.extent(1));
+    B::gemm_rows(ctx, a, b, false, z, Given<T, B>{x}, rows);
+  }
+};
+
 /// What is given of a mixed item: logits z, what selection ranks by, and probabilities q, E numbers of each.
 ///
 ///     x[n,:] = [z[n,:], rank[n,:], q[n,:]]                                                              (2)

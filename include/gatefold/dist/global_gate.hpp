@@ -91,7 +91,10 @@ struct Parts {
 template <class S, class M, class Sel, class... A>
 struct Parts<ComposedGate<S, M, Sel, A...>> {
   static constexpr bool composed = true;
-  using OfLogits = ComposedGate<GivenScores, M, Sel, A...>;
+  template <class T, class B>
+  static constexpr bool scores_rows = !B::is_host && hook::scores::forward_rows<S, T, B>();
+  template <class T, class B>
+  using OfLogits = ComposedGate<std::conditional_t<scores_rows<T, B>, GivenRows, GivenScores>, M, Sel, A...>;
   using OfMixed = ComposedGate<MixedScores, GivenMixing, Sel, A...>;
   /// Scores draw nothing by the number of an item, and nothing after the mixing needs the items.
   static constexpr bool selects_by_logits = !named::Extra<S>() && reads_logits_alone<Sel>;
@@ -120,7 +123,7 @@ struct Inner {
 };
 template <class GateT, class T, class B>
 struct Inner<GateT, T, B, Sees::logits> {
-  using Type = typename Parts<GateT>::OfLogits;
+  using Type = typename Parts<GateT>::template OfLogits<T, B>;
   using Mixed = Nothing<T, B>;
 };
 template <class GateT, class T, class B>
