@@ -21,17 +21,27 @@ inline constexpr Shape kShapes[] = {
 };
 
 using Gate = SoftmaxTopK;
-using Moe = Mixture<Gate, Mlp<GeluTanh>>;
-using Layer = Residual<update::Plain, Moe>;
 
-template <class B = Cuda>
+/// Experts of these sizes, without bias.
+template <class ExpertT>
+ExpertT expert_of(const Shape& s) {
+  ExpertT expert;
+  expert.model_dim = s.dim;
+  expert.hidden_dim = s.hidden;
+  if constexpr (requires { expert.bias; }) expert.bias = false;
+  return expert;
+}
+
+template <class B = Cuda, class ExpertT = Mlp<GeluTanh>>
 struct Run {
+  using Layer = Residual<update::Plain, Mixture<Gate, ExpertT>>;
+
   explicit Run(const Shape& s, typename B::Options options = {})
       : shape(s),
         ctx(options),
         layer{.rule = {},
               .branch = {Gate{.scores = {.model_dim = s.dim, .experts = s.experts}, .selection = {.k = s.picks}},
-                         Mlp<GeluTanh>{.model_dim = s.dim, .hidden_dim = s.hidden, .bias = false}}},
+                         expert_of<ExpertT>(s)}},
         params(init_params<float, B>(layer, ctx, Seed{1})),
         grads(zeros_like(ctx, params)),
         x(uniform_tensor<float>(ctx, Seed{2}, 1, s.items, s.dim)),

@@ -5,6 +5,7 @@
 
 #include <random>
 #include <tuple>
+#include <type_traits>
 #include <vector>
 
 #include "gatefold/backend/cuda/bf16_experts.cuh"
@@ -38,6 +39,8 @@ struct TwiceOrDifference {
   }
 };
 
+using AddsTo = fn::AddTo<float, CudaBf16>;
+
 /// Rows and columns of random bfloat16 numbers on the device, with NaN where nobody may look.
 struct Matrix {
   DeviceArray<Bfloat16> values;
@@ -57,7 +60,7 @@ struct Matrix {
 };
 
 /// The same product by both kernels.
-/// @param skip  values of c's allocation before it
+/// @param skip  values of the allocations of c and of what is added before them
 template <Layout OfB, int Matrices, class C, class E = TwiceOrDifference>
 void check_bits(Index depth, Index columns, Index skip = 0) {
   Cuda::Context memory;
@@ -76,10 +79,13 @@ void check_bits(Index depth, Index columns, Index skip = 0) {
               step = (along_depth ? columns : depth) * b.stride;
   const std::vector<C> before(static_cast<std::size_t>(skip + c.slots() * stride), C(Bfloat16::from(-77)));
   DeviceArray<C> one(memory, before), two(memory, before);
+  DeviceArray<float> addend(memory, random_vector<float>(skip + c.slots() * stride, 4));
+  E epilogue{};
+  if constexpr (std::is_same_v<E, AddsTo>) epilogue.addend = {addend.data() + skip, c.slots(), stride};
   device::bf16_slots_are_rows<OfB>(ctx, a.get(), each, step, offsets.data(), c.experts(), c.slots(), columns, depth,
-                                   one.data() + skip, stride, E{});
+                                   one.data() + skip, stride, epilogue);
   device::hopper_slots_are_rows<OfB>(ctx, a.get(), each, step, offsets.data(), c.experts(), c.slots(), columns, depth,
-                                     two.data() + skip, stride, E{});
+                                     two.data() + skip, stride, epilogue);
   ctx.synchronize();
   CHECK(difference(one.values(), two.values()) == "");
 }
@@ -134,11 +140,14 @@ TEST_CASE("cuda: Hopper's products have the bits of those of all devices") {
 }
 
 TEST_CASE(
-    "cuda: what is stored as it is has the same bits in whole tiles, at their edges, and where nothing is aligned") {
+    "cuda: what is stored, or added, as it is has the same bits in whole tiles, at their edges, and where nothing is "
+    "aligned") {
   for (const Index skip : {0, 1, 2}) {
     CAPTURE(skip);
     check_bits<Layout::along_lines, 1, float, fn::Store>(136, 520, skip);
     check_bits<Layout::along_depth, 1, float, fn::Store>(64, 259, skip);
+    check_bits<Layout::along_lines, 1, float, AddsTo>(136, 520, skip);
+    check_bits<Layout::along_depth, 1, float, AddsTo>(64, 259, skip);
   }
   check_bits<Layout::along_lines, 1, Bfloat16, fn::Store>(136, 520);
   check_bits<Layout::along_lines, 1, Bfloat16, fn::Store>(64, 259);

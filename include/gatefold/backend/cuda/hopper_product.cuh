@@ -27,6 +27,11 @@ struct HopperMaps {
   CUtensorMap a, b[2];
 };
 
+template <class E>
+inline constexpr bool kAddsTo = false;
+template <class B>
+inline constexpr bool kAddsTo<fn::AddTo<float, B>> = true;
+
 /// c[s] = epilogue(a[s] op(b_e), …), or, where slots are depth, of expert e c = epilogue(Σ_s a[s]ᵀ b[s]).
 /// @tparam OfB  how b lies: slots are rows: along_lines, or along_depth for transposed weights
 /// @param stride  of a row of c
@@ -35,9 +40,10 @@ template <bool SlotsAreDepth, Layout OfB, int Matrices, class C, class E>
 class HopperProduct {
   using T = HopperTile;
   static constexpr Layout kA = SlotsAreDepth ? Layout::along_lines : Layout::along_depth;
+  /// Whether sums are added to floats of c's shape, or to nothing.
+  static constexpr bool kAdds = std::is_same_v<E, AddOrStore<float>> || kAddsTo<E>;
   /// Whether sums are stored, or added, as they are: then whole rows of a tile go from their registers.
-  static constexpr bool kAsTheyAre =
-      Matrices == 1 && (std::is_same_v<E, fn::Store> || std::is_same_v<E, AddOrStore<float>>);
+  static constexpr bool kAsTheyAre = Matrices == 1 && (std::is_same_v<E, fn::Store> || kAdds);
 
  public:
   const CUtensorMap* a;
@@ -80,7 +86,7 @@ class HopperProduct {
     int n = static_cast<int>(blockIdx.x);
     HopperWork work = tiles.work(n), next;
     for (; work.expert >= 0; work = next) {
-      if (SlotsAreDepth && tiles.accumulate) prefetch_tile(work, group);
+      if (addend()) prefetch_tile(work, group);
       int before = -1;
       for (int k = 0; k < work.depth; k += T::depth) {
         ring.full().wait(ring.phase());
@@ -116,13 +122,23 @@ class HopperProduct {
   }
 
  private:
+  /// What sums are added to; null: nothing.
+  __device__ const float* addend() const {
+    if constexpr (std::is_same_v<E, AddOrStore<float>>) {
+      return epilogue.before;
+    } else if constexpr (kAddsTo<E>) {
+      return epilogue.addend.data();
+    } else {
+      return nullptr;
+    }
+  }
   /// Have a warpgroup's rows of what is added to brought to the second-level cache.
   __device__ void prefetch_tile(const HopperWork& work, int group) const {
-    constexpr int line = 128 / sizeof(C), lines = T::columns / line;
+    constexpr int line = 128 / sizeof(float), lines = T::columns / line;
     for (int i = static_cast<int>(threadIdx.x) % 128; i < T::group_rows * lines; i += 128) {
       const int row = group * T::group_rows + i / lines, column = work.column + i % lines * line;
       if (row < work.rows && column < tiles.columns)
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(c + (work.first + row) * stride + column));
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(addend() + (work.first + row) * stride + column));
     }
   }
   __device__ static void set_zero(float (&sum)[128]) {
@@ -162,7 +178,8 @@ class HopperProduct {
   __device__ bool store_whole_rows(const HopperWork& work, float (&sum)[128], int group) const {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) % 128 / 32;
     const int row = group * T::group_rows + warp * 16;
-    const bool aligned = stride % 8 == 0 && reinterpret_cast<std::uintptr_t>(c) % 16 == 0;
+    const auto address = reinterpret_cast<std::uintptr_t>(c) | reinterpret_cast<std::uintptr_t>(addend());
+    const bool aligned = stride % 8 == 0 && address % 16 == 0;
     if (!__all_sync(0xffffffffu, row + 16 <= work.rows && work.column + T::columns <= tiles.columns && aligned))
       return false;
     C* const to = c + (work.first + row + lane / 4) * stride + work.column;
@@ -191,8 +208,8 @@ class HopperProduct {
 #pragma unroll
     for (int i = 0; i < Count; ++i) {
       v[i] = pair(i);
-      if constexpr (SlotsAreDepth) {
-        const float2 before = tiles.accumulate ? *reinterpret_cast<const float2*>(to + 8 * i) : float2{0, 0};
+      if constexpr (kAdds) {
+        const float2 before = addend() ? *reinterpret_cast<const float2*>(addend() + (to - c) + 8 * i) : float2{0, 0};
         v[i] = {before.x + v[i].x, before.y + v[i].y};
       }
     }
