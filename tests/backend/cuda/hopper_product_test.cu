@@ -150,6 +150,7 @@ TEST_CASE(
     check_bits<Layout::along_depth, 1, float, AddsTo>(64, 259, skip);
   }
   check_bits<Layout::along_lines, 1, Bfloat16, fn::Store>(136, 520);
+  check_bits<Layout::along_lines, 1, Bfloat16, AddsTo>(136, 520);  // rounded after they are added
   check_bits<Layout::along_lines, 1, Bfloat16, fn::Store>(64, 259);
 }
 

@@ -27,6 +27,7 @@ struct HopperMaps {
   CUtensorMap a, b[2];
 };
 
+/// Whether an epilogue adds floats of c's shape.
 template <class E>
 inline constexpr bool kAddsTo = false;
 template <class B>
@@ -40,8 +41,8 @@ template <bool SlotsAreDepth, Layout OfB, int Matrices, class C, class E>
 class HopperProduct {
   using T = HopperTile;
   static constexpr Layout kA = SlotsAreDepth ? Layout::along_lines : Layout::along_depth;
-  /// Whether sums are added to floats of c's shape, or to nothing.
-  static constexpr bool kAdds = std::is_same_v<E, AddOrStore<float>> || kAddsTo<E>;
+  /// Whether sums become floats that are added to others, or to nothing.
+  static constexpr bool kAdds = std::is_same_v<C, float> && (std::is_same_v<E, AddOrStore<float>> || kAddsTo<E>);
   /// Whether sums are stored, or added, as they are: then whole rows of a tile go from their registers.
   static constexpr bool kAsTheyAre = Matrices == 1 && (std::is_same_v<E, fn::Store> || kAdds);
 
@@ -124,12 +125,12 @@ class HopperProduct {
  private:
   /// What sums are added to; null: nothing.
   __device__ const float* addend() const {
-    if constexpr (std::is_same_v<E, AddOrStore<float>>) {
-      return epilogue.before;
+    if constexpr (!kAdds) {
+      return nullptr;
     } else if constexpr (kAddsTo<E>) {
       return epilogue.addend.data();
     } else {
-      return nullptr;
+      return epilogue.before;
     }
   }
   /// Have a warpgroup's rows of what is added to brought to the second-level cache.
