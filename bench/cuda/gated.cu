@@ -1,7 +1,5 @@
 #include <cstddef>
 #include <cstdio>
-#include <cstdlib>
-#include <string>
 
 #include "bf16_dense.cuh"
 #include "one_layer.cuh"
@@ -81,13 +79,4 @@ void one_layer(const Shape& s) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  const std::string word = argc > 1 ? argv[1] : "";
-  try {
-    for (const Shape& s : kGated)
-      if (std::string(s.name).find(word) != std::string::npos) one_layer(s);
-  } catch (const Error& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    return EXIT_FAILURE;
-  }
-}
+int main(int argc, char** argv) { return for_named_shapes(argc, argv, kGated, one_layer); }

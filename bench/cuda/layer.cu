@@ -1,7 +1,5 @@
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
-#include <string>
 
 #include "one_layer.cuh"
 
@@ -133,13 +131,4 @@ void one_layer(const Shape& s) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  const std::string word = argc > 1 ? argv[1] : "";
-  try {
-    for (const Shape& s : kShapes)
-      if (std::string(s.name).find(word) != std::string::npos) one_layer(s);
-  } catch (const Error& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    return EXIT_FAILURE;
-  }
-}
+int main(int argc, char** argv) { return for_named_shapes(argc, argv, kShapes, one_layer); }

@@ -1,5 +1,10 @@
 #pragma once
 
+#include <cstdio>
+#include <cstdlib>
+#include <span>
+#include <string>
+
 #include "support.cuh"
 
 /// The layer that the device benchmarks time, and its sizes.
@@ -79,5 +84,19 @@ struct Run {
   gatefold::Saved<Layer, float, B> saved;
   gatefold::Carry<Layer, float, B> carry;
 };
+
+/// The main of a benchmark: f(shape) for those whose name contains the first argument.
+template <class F>
+int for_named_shapes(int argc, char** argv, std::span<const Shape> shapes, const F& f) {
+  const std::string word = argc > 1 ? argv[1] : "";
+  try {
+    for (const Shape& s : shapes)
+      if (std::string(s.name).find(word) != std::string::npos) f(s);
+  } catch (const Error& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return EXIT_FAILURE;
+  }
+  return EXIT_SUCCESS;
+}
 
 }  // namespace bench

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <random>
 #include <string>
@@ -154,12 +153,5 @@ class Products {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string word = argc > 1 ? argv[1] : "";
-  try {
-    for (const Shape& s : kShapes)
-      if (std::string(s.name).find(word) != std::string::npos) Products(s).run();
-  } catch (const Error& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    return EXIT_FAILURE;
-  }
+  return for_named_shapes(argc, argv, kShapes, [](const Shape& s) { Products(s).run(); });
 }
