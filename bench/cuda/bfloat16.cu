@@ -39,13 +39,10 @@ void one_layer(const Shape& s) {
     run.backward();
   });
   const Index slots = s.items * s.picks;
-  auto& plan = run.saved.calls[0].plan;
   Tensor<float, 2, CudaBf16> z(slots, s.dim);
   const auto experts = rounds.add([&] {
     const auto scope = run.ctx.use(frozen.packed);
-    const auto d = plan.dispatch(run.ctx, run.x);
-    infer_expert<float, CudaBf16>(run.layer.branch.expert, run.ctx, frozen.params.branch.expert, d.groups, d.x,
-                                  z.view());
+    run.infer_experts(frozen.params, z);
   });
   const auto rows = rounded(run.ctx, 4, slots, s.dim), up = rounded(run.ctx, 5, s.dim, s.hidden),
              down = rounded(run.ctx, 6, s.hidden, s.dim);

@@ -47,12 +47,8 @@ void one_layer(const Shape& s) {
     run.backward();
   });
   const Index slots = s.items * s.picks;
-  auto& plan = run.saved.calls[0].plan;
   Tensor<float, 2, CudaBf16> z(slots, s.dim);
-  const auto experts = rounds.add([&] {
-    const auto d = plan.dispatch(run.ctx, run.x);
-    infer_expert<float, CudaBf16>(run.layer.branch.expert, run.ctx, run.params.branch.expert, d.groups, d.x, z.view());
-  });
+  const auto experts = rounds.add([&] { run.infer_experts(run.params, z); });
   const auto rows = rounded(run.ctx, 4, slots, s.dim), up = rounded(run.ctx, 5, s.dim, 2 * s.hidden),
              down = rounded(run.ctx, 6, s.hidden, s.dim);
   Tensor<Bfloat16, 2, CudaBf16> both(slots, 2 * s.hidden), hidden(slots, s.hidden), out(slots, s.dim);

@@ -68,10 +68,7 @@ void one_layer(const Shape& s) {
       [&] { infer_gate<float, Cuda>(run.layer.branch.gate, run.ctx, run.params.branch.gate, run.x, plan, {}); });
   Tensor<float, 2, Cuda> out(s.items, s.dim), z(s.items * s.picks, s.dim);
   const auto combine = rounds.add([&] { saved.plan.combine(run.ctx, z, out); });
-  const auto experts = rounds.add([&] {
-    const auto d = saved.plan.dispatch(run.ctx, run.x);
-    infer_expert<float, Cuda>(run.layer.branch.expert, run.ctx, run.params.branch.expert, d.groups, d.x, z.view());
-  });
+  const auto experts = rounds.add([&] { run.infer_experts(run.params, z); });
   Run<> by_blas(s, {.blas_experts = true}), by_tf32(s, {.blas_experts = true, .tf32 = true});
   const auto blas_infer = rounds.add([&] {
     by_blas.infer();

@@ -68,6 +68,11 @@ struct Run {
     layer.begin(ctx, frozen.params, shape.items, carry);
     gatefold::infer<float, B>(layer, ctx, frozen.params, x, carry, y);
   }
+  /// Dispatch, as forward routed, and the products of the experts.
+  void infer_experts(const auto& of_layer, View<float, 2, B> z) {
+    const auto d = saved.calls[0].plan.dispatch(ctx, x);
+    infer_expert<float, B>(layer.branch.expert, ctx, of_layer.branch.expert, d.groups, d.x, z);
+  }
   /// As in a Trainer: products store the gradients of weights, where they would add to zeros.
   void backward() {
     set_zero_later(ctx, grads);

@@ -91,6 +91,7 @@ struct Parts {
 template <class S, class M, class Sel, class... A>
 struct Parts<ComposedGate<S, M, Sel, A...>> {
   static constexpr bool composed = true;
+  /// Whether a device's gate in one process has its rows from the product that scores them.
   template <class T, class B>
   static constexpr bool scores_rows = !B::is_host && hook::scores::forward_rows<S, T, B>();
   template <class T, class B>
@@ -305,7 +306,7 @@ struct GlobalGate {
   /// On a device by the product that leaves rows to a functor, where scores have it: its rows do not depend on how many
   /// there are, and a gate in one process takes it too.
   static void score(const auto& scores, typename B::Context& ctx, const auto& p, In<T, 2, B> x, Out<T, 2, B> z) {
-    if constexpr (!B::is_host && hook::scores::forward_rows<std::remove_cvref_t<decltype(scores)>, T, B>()) {
+    if constexpr (global::Parts<GateT>::template scores_rows<T, B>) {
       scores.forward_rows(ctx, p, x, z, fn::NoRow{});
     } else {
       scores.forward(ctx, p, x, z);

@@ -28,8 +28,8 @@ std::vector<int> listed(const std::vector<Index>& offsets, int rows, int columns
   test::DeviceArray<Index> on_device(ctx, offsets);
   test::DeviceArray<int> to(ctx, std::vector<int>(static_cast<std::size_t>(8 * count)));
   list<<<1, 32, 0, ctx.stream()>>>(
-      HopperTiles<SlotsAreDepth, Matrices>{on_device.data(), int(offsets.size()) - 1, rows, columns, depth, false},
-      count, to.data());
+      HopperTiles<SlotsAreDepth, Matrices>{on_device.data(), int(offsets.size()) - 1, rows, columns, depth}, count,
+      to.data());
   expect_launched("list");
   return to.values();
 }

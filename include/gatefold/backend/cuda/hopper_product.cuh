@@ -113,7 +113,7 @@ class HopperProduct {
       wait_for_sums(sum);
       if (before >= 0 && lane == 0) ring.empty(before).arrive();
       if (SlotsAreDepth && work.depth == 0) {
-        if (tiles.accumulate) continue;
+        if (addend()) continue;
         set_zero(sum);
       }
       if constexpr (kAsTheyAre)
@@ -322,7 +322,7 @@ void hopper_slots_are_rows(Context& ctx, const Bf16Matrix& a, const EachBf16<Mat
   }
   const Index some = experts < slots ? experts : slots;
   launch_hopper<false, OfB, Matrices>(
-      ctx, maps, HopperTiles<false, Matrices>{offsets, int(experts), 0, int(columns), int(depth), false},
+      ctx, maps, HopperTiles<false, Matrices>{offsets, int(experts), 0, int(columns), int(depth)},
       (slots / HopperTile::rows + some) * blocks(columns, HopperTile::columns / Matrices), c, stride, epilogue);
   expect_launched("Cuda::grouped_gemm");
 }
@@ -339,7 +339,7 @@ void hopper_slots_are_depth(Context& ctx, const Bf16Matrix& a, const Bf16Matrix&
     maps.b[0] = tensor_map(b.data, b.stride, slots, 1, slots * b.stride);
   }
   launch_hopper<true, Layout::along_lines, 1>(
-      ctx, maps, HopperTiles<true, 1>{offsets, int(experts), int(rows), int(columns), 0, accumulate},
+      ctx, maps, HopperTiles<true, 1>{offsets, int(experts), int(rows), int(columns), 0},
       experts * blocks(rows, HopperTile::rows) * blocks(columns, HopperTile::columns), dw, columns,
       AddOrStore<float>{accumulate ? dw : nullptr, columns});
   expect_launched("Cuda::grouped_outer");

@@ -38,7 +38,6 @@ template <bool SlotsAreDepth, int Matrices>
 struct HopperTiles {
   const Index* offsets;
   int experts, rows, columns, depth;  // slots are rows: rows is not read; slots are depth: depth is not
-  bool accumulate;
 
   __device__ HopperWork work(int n) const {
     constexpr int columns_each = HopperTile::columns / Matrices;
