@@ -8,7 +8,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <random>
 #include <type_traits>
+#include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
 
@@ -141,6 +143,51 @@ TEST_CASE("a mark taken before the arena grew gives back the new chunks too") {
   const char* const again = arena.scratch<char>(100).data();
   CHECK(arena.scratch<char>(5 * kMegabyte).data() == again + 256);
   CHECK(arena.capacity() == held);
+}
+
+TEST_CASE("what is small does not stand in the way of what is large") {
+  Arena arena;
+  const auto outer = arena.mark();
+  const char* const early = arena.scratch<char>(1).data();
+  const char* const large = arena.scratch<char>(5 * kMegabyte).data();
+  CHECK(arena.scratch<char>(1).data() == early + 256);  // in the rest of the first chunk
+  {
+    const auto inner = arena.mark();
+    arena.scratch<char>(3 * kMegabyte);
+    CHECK(arena.scratch<char>(1).data() == early + 512);
+  }
+  const std::size_t held = arena.capacity();
+  CHECK(held == static_cast<std::size_t>(9 * kMegabyte));
+  CHECK(arena.scratch<char>(1).data() == early + 512);
+  const char* const again = arena.scratch<char>(3 * kMegabyte).data();
+  CHECK((again < large || again >= large + 5 * kMegabyte));
+  CHECK(arena.capacity() == held);
+}
+
+TEST_CASE("the second time the same is taken nothing grows, whatever is taken and given back between") {
+  for (unsigned walk = 0; walk < 50; ++walk) {
+    Arena arena;
+    const auto never_joined = arena.mark();
+    arena.scratch<char>(1);
+    const auto pass = [&] {
+      std::vector<const char*> places;
+      std::mt19937 random(walk);
+      const auto run = [&](const auto& self, int depth) -> void {
+        const auto mark = arena.mark();
+        for (int i = 0; i < 4; ++i) {
+          const auto draw = random();
+          places.push_back(arena.scratch<char>(Index(draw % 7) * kMegabyte / 2 + 1).data());
+          if (depth < 3 && draw / 7 % 2 == 0) self(self, depth + 1);
+        }
+      };
+      run(run, 0);
+      return places;
+    };
+    const auto first = pass();
+    const std::size_t held = arena.capacity();
+    CHECK(pass() == first);
+    CHECK(arena.capacity() == held);
+  }
 }
 
 TEST_CASE("chunks become one when nothing is taken, not before; where memory is short, with the next that asks") {

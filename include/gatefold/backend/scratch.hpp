@@ -12,9 +12,10 @@ namespace gatefold {
 
 /// Temporary memory of a context: a last-in first-out arena that grows once and is reused.
 ///
-/// Chunks never move, so earlier views stay valid while the arena grows; the second step of a loop runs in the first
-/// step's memory. A host's arena that had to grow becomes one chunk once nothing is taken from it, as large as most was
-/// taken at a time: the rests of several chunks would stay unused. A view must not outlive the mark it was taken under.
+/// Chunks never move, so earlier views stay valid while the arena grows. What is taken comes from the first chunk that
+/// has room behind what is taken from it, or from a new last one: so the second step of a loop runs in the first step's
+/// memory. A host's arena that had to grow becomes one chunk once nothing is taken from it, as large as most was taken
+/// at a time: the rests of several chunks would stay unused. A view must not outlive the mark it was taken under.
 /// Debug builds fill what is not taken with NaN (and -1): whoever reads what nobody wrote sees it. A second thread that
 /// takes a mark while the first has one is refused.
 template <class B>
@@ -30,8 +31,7 @@ class Scratch : public OneThread {
   /// Gives back at the end of its scope what was taken since it was made.
   class Mark {
    public:
-    explicit Mark(Scratch& owner)
-        : alone_(owner), owner_(owner), chunk_(owner.chunk_), used_(owner.used_), taken_(owner.taken_) {}
+    explicit Mark(Scratch& owner) : alone_(owner), owner_(owner), parts_(owner.parts_.size()) {}
     Mark(const Mark&) = delete;
     Mark& operator=(const Mark&) = delete;
     ~Mark();
@@ -39,7 +39,7 @@ class Scratch : public OneThread {
    private:
     OneThread::Scope alone_;
     Scratch& owner_;
-    std::size_t chunk_, used_, taken_;
+    std::size_t parts_;  // that had been taken
   };
   [[nodiscard]] Mark mark() { return Mark(*this); }
 
@@ -69,17 +69,21 @@ class Scratch : public OneThread {
  private:
   struct Chunk {
     std::byte* data;
-    std::size_t size;
+    std::size_t size, used = 0;
+  };
+  /// What was taken, in order.
+  struct Part {
+    std::size_t chunk, bytes;
   };
   static constexpr std::size_t kAlignment = 256, kSmallestChunk = std::size_t(1) << 20;
 
   void* take(std::size_t bytes);
   void add_chunk(std::size_t size);
-  void rewind(std::size_t chunk, std::size_t used);
+  void rewind(std::size_t parts);
   void join_chunks() noexcept;
 
   std::vector<Chunk> chunks_;
-  std::size_t chunk_ = 0, used_ = 0;  // where the next bytes are taken from
+  std::vector<Part> parts_;
   std::size_t taken_ = 0, most_ = 0;  // bytes: now, and at most
 };
 
@@ -87,26 +91,20 @@ class Scratch : public OneThread {
 // backend/cpu/kernels.hpp.
 template <class B>
 Scratch<B>::Mark::~Mark() {
-  owner_.rewind(chunk_, used_);
-  owner_.taken_ = taken_;
-  if (taken_ == 0) owner_.join_chunks();
+  owner_.rewind(parts_);
+  if (parts_ == 0) owner_.join_chunks();
 }
 
 template <class B>
 void* Scratch<B>::take(std::size_t bytes) {
   bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  while (chunk_ < chunks_.size() && used_ + bytes > chunks_[chunk_].size) {
-    ++chunk_;
-    used_ = 0;
-  }
-  if (chunk_ == chunks_.size()) {
-    const std::size_t size = bytes > kSmallestChunk ? bytes : kSmallestChunk;
-    chunks_.reserve(chunks_.size() + 1);
-    add_chunk(size);
-    used_ = 0;
-  }
-  std::byte* data = chunks_[chunk_].data + used_;
-  used_ += bytes;
+  std::size_t at = 0;
+  while (at < chunks_.size() && chunks_[at].size - chunks_[at].used < bytes) ++at;
+  if (at == chunks_.size()) add_chunk(bytes > kSmallestChunk ? bytes : kSmallestChunk);
+  Chunk& chunk = chunks_[at];
+  std::byte* const data = chunk.data + chunk.used;
+  parts_.push_back({at, bytes});
+  chunk.used += bytes;
   taken_ += bytes;
   most_ = taken_ > most_ ? taken_ : most_;
   return data;
@@ -114,6 +112,7 @@ void* Scratch<B>::take(std::size_t bytes) {
 
 template <class B>
 void Scratch<B>::add_chunk(std::size_t size) {
+  chunks_.reserve(chunks_.size() + 1);
   chunks_.push_back({static_cast<std::byte*>(B::allocate(size)), size});
 #ifndef NDEBUG
   B::poison(chunks_.back().data, size);
@@ -121,15 +120,16 @@ void Scratch<B>::add_chunk(std::size_t size) {
 }
 
 template <class B>
-void Scratch<B>::rewind(std::size_t chunk, std::size_t used) {
+void Scratch<B>::rewind(std::size_t parts) {
+  for (; parts_.size() > parts; parts_.pop_back()) {
+    const auto [at, bytes] = parts_.back();
+    Chunk& chunk = chunks_[at];
+    chunk.used -= bytes;
+    taken_ -= bytes;
 #ifndef NDEBUG
-  for (std::size_t c = chunk; c < chunks_.size() && c <= chunk_; ++c) {
-    const std::size_t from = c == chunk ? used : 0, to = c == chunk_ ? used_ : chunks_[c].size;
-    if (from < to) B::poison(chunks_[c].data + from, to - from);
-  }
+    if (bytes > 0) B::poison(chunk.data + chunk.used, bytes);
 #endif
-  chunk_ = chunk;
-  used_ = used;
+  }
 }
 
 template <class B>
@@ -138,7 +138,6 @@ void Scratch<B>::join_chunks() noexcept {
     if (chunks_.size() < 2) return;
     for (const Chunk& chunk : chunks_) B::release(chunk.data);
     chunks_.clear();
-    chunk_ = used_ = 0;
     try {
       add_chunk(most_);
     } catch (const std::bad_alloc&) {  // whoever takes next will ask again
