@@ -101,14 +101,14 @@ class Products {
   void add_product(const std::string& name, const Matrix& a, Index depth, const Matrix& b, Index columns, C* c,
                    Index stride, const E& epilogue) {
     add(name, true, [=, this, &a, &b] {
-      const device::EachBf16<1> each{{matrix(b)}};
+      const device::EachBf16<1> of_a{{matrix(a)}}, each{{matrix(b)}};
       const Index step = b.extent(0) / s_.experts * b.extent(1);
       if constexpr (Hopper) {
-        device::hopper_slots_are_rows<OfB, 1>(ctx_, matrix(a), each, step, offsets_.data(), s_.experts, slots_, columns,
-                                              depth, c, stride, epilogue);
+        device::hopper_slots_are_rows<OfB>(ctx_, of_a, each, step, offsets_.data(), s_.experts, slots_, columns, depth,
+                                           c, stride, epilogue);
       } else {
-        device::bf16_slots_are_rows<OfB, 1>(ctx_, matrix(a), each, step, offsets_.data(), s_.experts, slots_, columns,
-                                            depth, c, stride, epilogue);
+        device::bf16_slots_are_rows<OfB>(ctx_, of_a, each, step, offsets_.data(), s_.experts, slots_, columns, depth, c,
+                                         stride, epilogue);
       }
     });
   }

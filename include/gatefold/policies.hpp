@@ -38,6 +38,7 @@
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/gemm_rows.hpp"
 #include "gatefold/backend/math.hpp"
+#include "gatefold/backend/multiplied.hpp"
 #include "gatefold/backend/object_pool.hpp"
 #include "gatefold/backend/one_group.hpp"
 #include "gatefold/backend/one_thread.hpp"

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <sstream>
@@ -119,6 +120,54 @@ inline std::string product_differs(OnDevice& on, const ProductCase& c, Values ki
   for (Index s = 0; s < c.slots(); ++s)
     for (Index j = 0; j < c.columns && !used[static_cast<std::size_t>(s)]; ++j)
       if (got[static_cast<std::size_t>(s * c.columns + j)] != -77) return "a slot of nobody was written";
+  return differences.text();
+}
+
+/// c[s] = a[row(s)] op(w[e]) + b[row(s)] op(v[e]), of factors that were rounded before.
+inline std::string sum_of_products_differs(OnDevice& on, const ProductCase& c, Values kind) {
+  BothGroups groups(on.memory, c);
+  const auto numbers = [&](Index n, std::uint64_t seed) { return values(n, seed, kind); };
+  const auto of_rows = [&](std::uint64_t seed) {
+    std::vector<Bfloat16> to;
+    auto v = numbers(c.items() * c.depth, seed);
+    spoil_unused(v, c);
+    for (const float x : v) to.push_back(Bfloat16::from(x));
+    return to;
+  };
+  Both<Bfloat16> a(on.memory, of_rows(1)), b(on.memory, of_rows(2));
+  Both<float> w(on.memory, numbers(c.experts() * c.depth * c.columns, 3)),
+      v(on.memory, numbers(c.experts() * c.depth * c.columns, 4)),
+      out(on.memory, std::vector<float>(static_cast<std::size_t>(c.slots() * c.columns), -77));
+  const auto rows = [&](Both<Bfloat16>& m) {
+    return View<const Bfloat16, 2, CudaBf16>{m.device.data(), c.items(), c.depth};
+  };
+  const auto weights = [&](Both<float>& m) {
+    return of_bf16(weights_view(m.device, c.experts(), c.depth, c.columns, c.transpose));
+  };
+  CudaBf16::grouped_gemms(on.ctx, on.groups(groups), std::array{rows(a), rows(b)}, std::array{weights(w), weights(v)},
+                          c.transpose, {out.device.data(), c.slots(), c.columns});
+  on.ctx.synchronize();
+  const auto got = out.device.values();
+  const auto of_w = rounded(w.host), of_v = rounded(v.host);
+  Differences differences(kind);
+  std::vector<bool> used(got.size());
+  groups.each_slot([&](Index e, Index s) {
+    for (Index j = 0; j < c.columns; ++j) {
+      Sum sum;
+      for (Index k = 0; k < c.depth; ++k) {
+        const auto at = static_cast<std::size_t>(groups.row(s) * c.depth + k);
+        const auto of = static_cast<std::size_t>(c.transpose ? (e * c.columns + j) * c.depth + k
+                                                             : (e * c.depth + k) * c.columns + j);
+        sum.add(static_cast<double>(float(a.host[at])), of_w[of]);
+        sum.add(static_cast<double>(float(b.host[at])), of_v[of]);
+      }
+      const auto at = static_cast<std::size_t>(s * c.columns + j);
+      used[at] = true;
+      differences.check("c", static_cast<Index>(at), sum, 2 * (c.depth + 16), sum.value, got[at]);
+    }
+  });
+  for (std::size_t i = 0; i < got.size(); ++i)
+    if (!used[i] && got[i] != -77) return "a slot of nobody was written";
   return differences.text();
 }
 

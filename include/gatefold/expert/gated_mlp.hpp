@@ -7,6 +7,7 @@
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/initial_values.hpp"
+#include "gatefold/backend/multiplied.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/expert/activation.hpp"
@@ -161,16 +162,20 @@ struct GatedMlp {
     auto dgate_out = ctx.template scratch<Factor>(groups.slots, hidden_dim);
     auto r = ctx.template scratch<T>(groups.slots, hidden_dim);
     const auto dup_out = made_of<T, B>(ctx, r);
-    B::grouped_gemm_rows(
-        ctx, outputs.groups, outputs.du, p.down.view(), true, r,
-        fn::GateUpBackward<Act, T, B>{outputs, saved.gate, saved.up, factor, hidden, dgate_out, dup_out});
+    {
+      const auto adjoints = rounded_once(ctx, outputs.groups, outputs.du, dslots);
+      B::grouped_gemm_rows(
+          ctx, outputs.groups, outputs.du, p.down.view(), true, r,
+          fn::GateUpBackward<Act, T, B>{outputs, saved.gate, saved.up, factor, hidden, dgate_out, dup_out});
+      add_weight_gradient<B>(ctx, slots, View<const Factor, 2, B>(hidden), outputs.du, grads.down, outputs.groups.rows);
+    }
     const View<const Factor, 2, B> dgate = dgate_out, dup = dup_out;
-    add_weight_gradient<B>(ctx, slots, View<const Factor, 2, B>(hidden), outputs.du, grads.down, outputs.groups.rows);
-    add_weight_gradient<B>(ctx, groups, x, dgate, grads.gate);
-    add_weight_gradient<B>(ctx, groups, x, dup, grads.up);
-    auto from_gate = ctx.template scratch<T>(groups.slots, model_dim);
-    B::grouped_gemm(ctx, slots, dgate, p.gate.view(), true, from_gate, fn::Store{});
-    B::grouped_gemm(ctx, slots, dup, p.up.view(), true, dslots, fn::AddTo<T, B>{from_gate});
+    {
+      const auto items = rounded_once(ctx, groups, x, dslots);
+      add_weight_gradient<B>(ctx, groups, x, dgate, grads.gate);
+      add_weight_gradient<B>(ctx, groups, x, dup, grads.up);
+    }
+    sum_of_two_products(ctx, slots, dgate, p.gate.view(), dup, p.up.view(), dslots);
   }
 };
 

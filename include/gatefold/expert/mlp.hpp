@@ -7,6 +7,7 @@
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/initial_values.hpp"
+#include "gatefold/backend/multiplied.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/expert/activation.hpp"
@@ -179,11 +180,14 @@ struct Mlp {
     auto r = ctx.template scratch<T>(groups.slots, hidden_dim);
     const auto dpre = made_of<T, B>(ctx, r);
     constexpr bool rounded = !std::is_same_v<T, Factor>;
-    B::grouped_gemm_rows(ctx, outputs.groups, outputs.du, p.down.view(), true, r,
-                         fn::ActivateBackward<Act, T, B>{outputs, saved.pre, factor, hidden, dpre, rounded && bias});
-    B::grouped_gemm(ctx, slots, View<const Factor, 2, B>(dpre), p.up.view(), true, dslots, fn::Store{});
-    add_weight_gradient<B>(ctx, slots, View<const Factor, 2, B>(hidden), outputs.du, grads.down, outputs.groups.rows);
+    {
+      const auto adjoints = rounded_once(ctx, outputs.groups, outputs.du, dslots);
+      B::grouped_gemm_rows(ctx, outputs.groups, outputs.du, p.down.view(), true, r,
+                           fn::ActivateBackward<Act, T, B>{outputs, saved.pre, factor, hidden, dpre, rounded && bias});
+      add_weight_gradient<B>(ctx, slots, View<const Factor, 2, B>(hidden), outputs.du, grads.down, outputs.groups.rows);
+    }
     add_weight_gradient<B>(ctx, groups, x, View<const Factor, 2, B>(dpre), grads.up);
+    B::grouped_gemm(ctx, slots, View<const Factor, 2, B>(dpre), p.up.view(), true, dslots, fn::Store{});
     if (bias) {
       outputs.add_bias_gradient(ctx, grads.down_bias.view());
       B::grouped_sum(ctx, slots, View<const T, 2, B>(r), grads.up_bias.view());

@@ -6,10 +6,12 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "gatefold/backend/random_fill.hpp"
 #include "support/grouped_product.cuh"
+#include "support/rounded_once.cuh"
 
 using namespace gatefold;
 using namespace gatefold::test;
@@ -102,6 +104,13 @@ TEST_CASE("cuda: pairs of bfloat16 products, plain and packed") {
       check_pair<1>({0, 140, 0, 97}, 36, middle, last, packed);
       check_pair<2>({70, 0, 60}, 20, middle, last, packed);
     }
+}
+
+TEST_CASE("cuda: rows that were rounded once give the bits of rows that each product rounds, and are what it reads") {
+  for (const bool gather : {false, true}) {
+    check_rounded_once({.counts = {200, 0, 129}, .depth = 136, .columns = 140, .gather = gather, .first = 5});
+    check_rounded_once({.counts = {3, 0, 9}, .depth = 13, .columns = 140, .gather = gather, .first = 5});
+  }
 }
 
 TEST_CASE("cuda: doubles are not rounded") {

@@ -49,6 +49,18 @@ TEST_CASE("cuda: rows are rounded, and 0 stands behind the last column") {
       for (const bool range : {false, true}) check(6, columns, skip, range);
 }
 
+TEST_CASE("cuda: rounded rows stand as far apart as one asks, with nothing written between") {
+  Cuda::Context ctx;
+  const Index rows = 3, columns = 13, stride = 40;
+  DeviceArray<float> from(ctx, std::vector<float>(static_cast<std::size_t>(rows * columns), 1.f));
+  DeviceArray<std::uint16_t> to(ctx, std::vector<std::uint16_t>(static_cast<std::size_t>(rows * stride), 77));
+  device::round_rows(ctx.stream(), rows, columns, from.data(), reinterpret_cast<Bfloat16*>(to.data()), stride);
+  const auto got = to.values();
+  for (Index r = 0; r < rows; ++r)
+    for (Index j = 0; j < stride; ++j)
+      CHECK(got[static_cast<std::size_t>(r * stride + j)] == (j < columns ? 0x3f80 : j < 16 ? 0 : 77));
+}
+
 TEST_CASE("cuda: warps that share a row round each of its units") {
   for (const Index columns : {511, 512, 513, 1000}) {
     CHECK((device::warps_of_row(6, device::bf16_stride(columns) / 8, 4) > 1) == (columns >= 505));

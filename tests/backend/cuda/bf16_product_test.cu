@@ -71,6 +71,25 @@ TEST_CASE("cuda: bfloat16 products of every shape of tile, aligned or not, gathe
         }
 }
 
+TEST_CASE("cuda: sums of two bfloat16 products of every shape of tile") {
+  OnDevice on;
+  for (const auto& [counts, rows] : {std::pair(kFew, 16), std::pair(kSome, 64), std::pair(kMany, 128)})
+    for (const auto& [depth, columns] : {std::pair(64, 128), std::pair(200, 72), std::pair(13, 150)})
+      for (const bool transpose : {false, true})
+        for (const bool gather : {false, true}) {
+          const Values kind = gather == transpose ? Values::integers : Values::reals;
+          const ProductCase c{.counts = counts,
+                              .depth = depth,
+                              .columns = columns,
+                              .transpose = transpose,
+                              .gather = gather,
+                              .first = 5};
+          CAPTURE(c);
+          CHECK(device::bf16_tile_rows(c.slots(), c.experts()) == rows);
+          CHECK(sum_of_products_differs(on, c, kind) == "");
+        }
+}
+
 TEST_CASE("cuda: bfloat16 products of few rows, in tiles of every width") {
   OnDevice on;
   const int multiprocessors = on.ctx.multiprocessors();

@@ -10,6 +10,7 @@
 
 #include "gatefold/backend/cuda/bf16_experts.cuh"
 #include "support/bf16_product.cuh"
+#include "support/rounded_once.cuh"
 
 using namespace gatefold;
 using namespace gatefold::test;
@@ -60,8 +61,9 @@ struct Matrix {
 };
 
 /// The same product by both kernels.
+/// @tparam Count  of second factors
 /// @param skip  values of the allocations of c and of what is added before them
-template <Layout OfB, int Matrices, class C, class E = TwiceOrDifference>
+template <Layout OfB, int Count, class C, class E = TwiceOrDifference, int Terms = 1>
 void check_bits(Index depth, Index columns, Index skip = 0) {
   Cuda::Context memory;
   CudaBf16::Context ctx;
@@ -70,10 +72,12 @@ void check_bits(Index depth, Index columns, Index skip = 0) {
   const bool along_depth = OfB == Layout::along_depth;
   Matrix a(memory, c.slots(), depth, 1),
       b(memory, c.experts() * (along_depth ? columns : depth), along_depth ? depth : columns, 2),
-      other(memory, c.experts() * (along_depth ? columns : depth), along_depth ? depth : columns, 3);
-  device::EachBf16<Matrices> each;
-  each.of[0] = b.get();
-  if constexpr (Matrices == 2) each.of[1] = other.get();
+      other(memory, c.experts() * (along_depth ? columns : depth), along_depth ? depth : columns, 3),
+      other_a(memory, c.slots(), depth, 5);
+  device::EachBf16<Terms> of_a{{a.get()}};
+  if constexpr (Terms == 2) of_a.of[1] = other_a.get();
+  device::EachBf16<Count> each{{b.get()}};
+  if constexpr (Count == 2) each.of[1] = other.get();
   DeviceArray<Index> offsets(memory, c.offsets());
   const Index stride = std::is_same_v<C, float> ? columns : device::bf16_stride(columns),
               step = (along_depth ? columns : depth) * b.stride;
@@ -82,9 +86,9 @@ void check_bits(Index depth, Index columns, Index skip = 0) {
   DeviceArray<float> addend(memory, random_vector<float>(skip + c.slots() * stride, 4));
   E epilogue{};
   if constexpr (std::is_same_v<E, AddsTo>) epilogue.addend = {addend.data() + skip, c.slots(), stride};
-  device::bf16_slots_are_rows<OfB>(ctx, a.get(), each, step, offsets.data(), c.experts(), c.slots(), columns, depth,
+  device::bf16_slots_are_rows<OfB>(ctx, of_a, each, step, offsets.data(), c.experts(), c.slots(), columns, depth,
                                    one.data() + skip, stride, epilogue);
-  device::hopper_slots_are_rows<OfB>(ctx, a.get(), each, step, offsets.data(), c.experts(), c.slots(), columns, depth,
+  device::hopper_slots_are_rows<OfB>(ctx, of_a, each, step, offsets.data(), c.experts(), c.slots(), columns, depth,
                                      two.data() + skip, stride, epilogue);
   ctx.synchronize();
   CHECK(difference(one.values(), two.values()) == "");
@@ -137,6 +141,31 @@ TEST_CASE("cuda: Hopper's products have the bits of those of all devices") {
   check_bits<Layout::along_depth, 1, float>(136, 300);
   check_bits<Layout::along_lines, 2, Bfloat16>(200, 140);
   check_bits<Layout::along_lines, 1, Bfloat16>(64, 260);
+  check_bits<Layout::along_lines, 2, float, TwiceOrDifference, 2>(72, 140);
+  check_bits<Layout::along_depth, 2, Bfloat16, fn::Store, 2>(136, 260);
+}
+
+TEST_CASE("cuda: Hopper's products read rows that were rounded once, in slot order") {
+  for (const bool gather : {false, true})
+    check_rounded_once({.counts = {200, 0, 129}, .depth = 136, .columns = 140, .gather = gather, .first = 5});
+}
+
+TEST_CASE("cuda: Hopper's sums of two products") {
+  OnDevice on;
+  for (const auto& [depth, columns, kind] :
+       {std::tuple(64, 256, Values::reals), std::tuple(200, 300, Values::integers), std::tuple(13, 129, Values::reals)})
+    for (const bool gather : {false, true})
+      for (const bool transpose : {false, true}) {
+        const ProductCase c{.counts = kCounts,
+                            .depth = depth,
+                            .columns = columns,
+                            .transpose = transpose,
+                            .gather = gather,
+                            .first = 5};
+        CAPTURE(c);
+        REQUIRE(by_hopper(on, c));
+        CHECK(sum_of_products_differs(on, c, kind) == "");
+      }
 }
 
 TEST_CASE(

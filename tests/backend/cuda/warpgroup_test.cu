@@ -65,8 +65,8 @@ void check(int steps) {
   };
   test::DeviceArray<Bfloat16> on_a(ctx, rounded(a)), on_b(ctx, rounded(b));
   test::DeviceArray<float> c(ctx, std::vector<float>(64 * 256, -77));
-  const Maps maps{tensor_map(on_a.data(), 64, 64, 1, 4096),
-                  B ? tensor_map(on_b.data(), 256, 64, 1, 16384) : tensor_map(on_b.data(), 64, 256, 1, 16384)};
+  const Maps maps{tensor_map(on_a.data(), 64, 64, 64, 1, 4096),
+                  B ? tensor_map(on_b.data(), 256, 256, 64, 1, 16384) : tensor_map(on_b.data(), 64, 64, 256, 1, 16384)};
   const int bytes = 5 * kBoxBytes + 1024 + 8;
   REQUIRE(cudaFuncSetAttribute(one_product<A, B>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) == cudaSuccess);
   one_product<A, B><<<1, 128, bytes, ctx.stream()>>>(maps, steps, c.data());

@@ -26,22 +26,56 @@ bool uses_hopper(Context& ctx, const Groups<B>& g, Index columns) {
          ctx.has_hopper_code();
 }
 
-/// a, rounded in scratch, in the order of its rows or of the slots: of those the ones in use alone. What is rounded
-/// already, in whole units and in the right order, is read where it is.
-/// @tparam A  float or Bfloat16
+/// Where rounded rows of slots may stand: in scratch, or in rows that are written after these have been read.
+struct RoomForRows {
+  Bfloat16* data;
+  Index stride;
+};
+template <class Context, class B, class C>
+RoomForRows room_for_rows(Context& ctx, Index slots, Index columns, View<C, 2, B> room) {
+  const Index stride = bf16_stride(columns), bytes = room.extent(1) * Index(sizeof(C));
+  if (room.extent(0) >= slots && bytes >= stride * Index(sizeof(Bfloat16)) && bytes % 16 == 0 &&
+      reinterpret_cast<std::uintptr_t>(room.data()) % 16 == 0)
+    return {reinterpret_cast<Bfloat16*>(room.data()), bytes / Index(sizeof(Bfloat16))};
+  return {ctx.template scratch<Bfloat16>(slots, stride).data(), stride};
+}
+
+/// a, rounded, in the order of its rows or of the slots: of those the ones in use alone. What is rounded already, in
+/// whole units and in the right order, is read where it is.
+/// @tparam A    float or Bfloat16
+/// @param room  what stands in slot order may stand there, each slot in its row, if that is long enough; else in scratch
+template <class A, class Context, class B, class C>
+Bf16Matrix rounded_rows(Context& ctx, const Groups<B>& g, View<const A, 2, B> a, const Index* rows, bool in_slot_order,
+                        View<C, 2, B> room) {
+  const bool slots = in_slot_order || !rows;
+  const Index columns = a.extent(1), stride = bf16_stride(columns);
+  if constexpr (std::is_same_v<A, Bfloat16>) {
+    if (stride == columns && !(slots && rows) && reinterpret_cast<std::uintptr_t>(a.data()) % 16 == 0)
+      return {a.data(), stride, rows};
+  } else if (const Bf16Matrix* shared = ctx.shared(a.data(), columns, rows)) {
+    if (!(slots && shared->rows)) return *shared;
+  }
+  RoundedRows which;
+  if (slots) which = {g.offsets.data(), g.experts(), rows};
+  const Index count = slots ? g.slots : a.extent(0);
+  const RoomForRows to = room_for_rows(ctx, count, columns, slots ? room : View<C, 2, B>{});
+  round_rows(ctx.product_stream(), count, columns, a.data(), to.data, to.stride, which, ctx.multiprocessors());
+  return {to.data, to.stride, slots ? nullptr : rows};
+}
 template <class A, class Context, class B>
 Bf16Matrix rounded_rows(Context& ctx, const Groups<B>& g, View<const A, 2, B> a, const Index* rows,
                         bool in_slot_order) {
-  const bool slots = in_slot_order || !rows;
-  const Index count = slots ? g.slots : a.extent(0), stride = bf16_stride(a.extent(1));
-  if constexpr (std::is_same_v<A, Bfloat16>)
-    if (stride == a.extent(1) && !(slots && rows) && reinterpret_cast<std::uintptr_t>(a.data()) % 16 == 0)
-      return {a.data(), stride, rows};
-  auto to = ctx.template scratch<Bfloat16>(count, stride);
-  RoundedRows which;
-  if (slots) which = {g.offsets.data(), g.experts(), rows};
-  round_rows(ctx.product_stream(), count, a.extent(1), a.data(), to.data(), which, ctx.multiprocessors());
-  return {to.data(), stride, slots ? nullptr : rows};
+  return rounded_rows(ctx, g, a, rows, in_slot_order, View<float, 2, B>{});
+}
+
+/// Round the rows of a that slots read for all products that read them while what it returns lives.
+/// @param room  as rounded_rows
+template <class Context, class B, class C>
+[[nodiscard]] auto round_for_products(Context& ctx, const Groups<B>& g, View<const float, 2, B> a, View<C, 2, B> room) {
+  const bool in_slot_order =
+      bf16_tile_rows(g.slots, g.experts()) == Bf16ManyRows::rows && ctx.has_hopper_code();  // where Hopper's kernel may
+  const Bf16Matrix rounded = rounded_rows(ctx, g, a, g.rows.data(), in_slot_order, room);   // sum the products
+  return ctx.share(a.data(), a.extent(1), g.rows.data(), rounded);
 }
 
 /// Weights as they were packed, or those of experts that have slots, rounded in scratch.
@@ -65,12 +99,12 @@ EachBf16<static_cast<int>(M)> rounded_weights(Context& ctx, const Groups<B>& g,
   return each;
 }
 
-/// c[s] = epilogue(a[row(s)] op(w_0[e]), …)
+/// c[s] = epilogue(a[row(s)] op(w_0[e]), …), or of several a epilogue(Σ_t a_t[row(s)] op(w_t[e]))
 /// @param a       rounded, [.., depth]
 /// @param hopper  by Hopper's kernel, for which a is in slot order
 /// @param c       rows of `stride` values
-template <class C, class Context, class B, std::size_t M, class E>
-void bf16_product(Context& ctx, bool hopper, const Groups<B>& g, const Bf16Matrix& a, Index depth,
+template <int Terms, class C, class Context, class B, std::size_t M, class E>
+void bf16_product(Context& ctx, bool hopper, const Groups<B>& g, const EachBf16<Terms>& a, Index depth,
                   const std::array<View<const float, 3, B>, M>& w, bool transpose, Index columns, C* c, Index stride,
                   const E& epilogue) {
   expect_int("Cuda::grouped_gemm", depth);
@@ -84,35 +118,37 @@ void bf16_product(Context& ctx, bool hopper, const Groups<B>& g, const Bf16Matri
                              epilogue);
   };
   if (transpose) {
-    if constexpr (M == 1) run(std::integral_constant<Layout, Layout::along_depth>{});
+    if constexpr (M == Terms) run(std::integral_constant<Layout, Layout::along_depth>{});
   } else {
     run(std::integral_constant<Layout, Layout::along_lines>{});
   }
 }
 
-/// c[s] = epilogue(a[row(s)] op(w[e]))
-template <class A, class Context, class B, class E>
-void bf16_gemm(Context& ctx, const Groups<B>& g, View<const A, 2, B> a, View<const float, 3, B> w, bool transpose,
-               View<float, 2, B> c, const E& epilogue) {
+/// c[s] = epilogue(Σ_t a_t[row(s)] op(w_t[e]))
+template <class A, class C, class Context, class B, std::size_t Terms, class E>
+void bf16_gemm(Context& ctx, const Groups<B>& g, const std::array<View<const A, 2, B>, Terms>& a,
+               const std::array<View<const float, 3, B>, Terms>& w, bool transpose, View<C, 2, B> c,
+               const E& epilogue) {
   const auto mark = ctx.mark();
   const bool hopper = uses_hopper(ctx, g, c.extent(1));
-  bf16_product(ctx, hopper, g, rounded_rows(ctx, g, a, g.rows.data(), hopper), a.extent(1), std::array{w}, transpose,
-               c.extent(1), c.data(), c.extent(1), epilogue);
+  EachBf16<static_cast<int>(Terms)> factors;
+  for (std::size_t t = 0; t < Terms; ++t) factors.of[t] = rounded_rows(ctx, g, a[t], g.rows.data(), hopper);
+  bf16_product(ctx, hopper, g, factors, a[0].extent(1), w, transpose, c.extent(1), c.data(), c.extent(1), epilogue);
 }
 
 /// c[s] = last(middle(a[row(s)] up_0[e], …) down[e])
-template <class Context, class B, std::size_t M, class E, class L>
+template <class C, class Context, class B, std::size_t M, class E, class L>
 void bf16_pair(Context& ctx, const Groups<B>& g, View<const float, 2, B> a,
                const std::array<View<const float, 3, B>, M>& up, const E& middle, View<const float, 3, B> down,
-               View<float, 2, B> c, const L& last) {
+               View<C, 2, B> c, const L& last) {
   const auto mark = ctx.mark();
   const Index columns = down.extent(1), stride = bf16_stride(columns);
   auto hidden = ctx.template scratch<Bfloat16>(g.slots, stride);
   const bool hopper = uses_hopper(ctx, g, columns);
-  bf16_product(ctx, hopper, g, rounded_rows(ctx, g, a, g.rows.data(), hopper), a.extent(1), up, false, columns,
-               hidden.data(), stride, middle);
-  bf16_product(ctx, uses_hopper(ctx, g, c.extent(1)), g, Bf16Matrix{hidden.data(), stride}, columns, std::array{down},
-               false, c.extent(1), c.data(), c.extent(1), last);
+  bf16_product(ctx, hopper, g, EachBf16<1>{rounded_rows(ctx, g, a, g.rows.data(), hopper, c)}, a.extent(1), up, false,
+               columns, hidden.data(), stride, middle);
+  bf16_product(ctx, uses_hopper(ctx, g, c.extent(1)), g, EachBf16<1>{Bf16Matrix{hidden.data(), stride}}, columns,
+               std::array{down}, false, c.extent(1), c.data(), c.extent(1), last);
 }
 
 /// dw[e] (+)= Σ_s a[row(s)]ᵀ dc[s], or dc[dc_rows[s]] where these are given

@@ -49,6 +49,7 @@ struct RoundRow {
   const T* from;
   Index columns;
   Bfloat16* to;
+  Index stride;
   bool whole;  // whether a row's units of floats are whole and aligned
   RoundedRows which;
 
@@ -56,7 +57,7 @@ struct RoundRow {
   __device__ void operator()(const Lanes& lanes, Index row) const {
     if (!which.has(row)) return;
     const T* const of_from = from + (which.rows ? which.rows[row] : row) * columns;
-    Bfloat16* const of_to = to + row * bf16_stride(columns);
+    Bfloat16* const of_to = to + row * stride;
     struct alignas(16) Unit {
       Bfloat16 v[kBf16Unit];
     };
@@ -85,13 +86,35 @@ struct RoundRow {
   GATEFOLD_HD Index independent_columns() const { return bf16_stride(columns) / kBf16Unit; }
 };
 
-/// `rows` rows, rounded into `to`, [rows, bf16_stride(columns)].
+/// `rows` rows, rounded into `to`, whose rows are `stride` values apart.
 /// @param multiprocessors  that should be busy
+template <class T>
+void round_rows(cudaStream_t stream, Index rows, Index columns, const T* from, Bfloat16* to, Index stride,
+                const RoundedRows& which = {}, int multiprocessors = 1) {
+  const bool whole = columns % kBf16Unit == 0 && reinterpret_cast<std::uintptr_t>(from) % 16 == 0;
+  if (columns > 0) for_rows(stream, rows, RoundRow<T>{from, columns, to, stride, whole, which}, multiprocessors);
+}
+/// Into [rows, bf16_stride(columns)].
 template <class T>
 void round_rows(cudaStream_t stream, Index rows, Index columns, const T* from, Bfloat16* to,
                 const RoundedRows& which = {}, int multiprocessors = 1) {
-  const bool whole = columns % kBf16Unit == 0 && reinterpret_cast<std::uintptr_t>(from) % 16 == 0;
-  if (columns > 0) for_rows(stream, rows, RoundRow<T>{from, columns, to, whole, which}, multiprocessors);
+  round_rows(stream, rows, columns, from, to, bf16_stride(columns), which, multiprocessors);
 }
+
+/// Rows of floats of which products read a rounded form that was made before: where these are `from`, looked up by
+/// `rows`. In slot order unless `rounded` has rows.
+struct SharedRows {
+  const void* from;
+  Index columns;
+  const Index* rows;
+  Bf16Matrix rounded;
+  const SharedRows* before;  // others
+
+  const Bf16Matrix* find(const void* a, Index of_columns, const Index* of_rows) const {
+    for (const SharedRows* s = this; s; s = s->before)
+      if (s->from == a && s->columns == of_columns && s->rows == of_rows) return &s->rounded;
+    return nullptr;
+  }
+};
 
 }  // namespace gatefold::device

@@ -16,21 +16,25 @@
 /// device and gather rows while they copy them.
 namespace gatefold::device {
 
-/// One matrix of bfloat16 for each matrix of a product.
-template <int Matrices>
+/// Some matrices of bfloat16, of the same shape.
+template <int Count>
 struct EachBf16 {
-  Bf16Matrix of[Matrices];
+  Bf16Matrix of[Count];
 };
 
-/// c[s] = epilogue(a[row(s)] op(b_e), …): one block for each tile.
+/// How many second factors a product has side by side: one or two of one first factor, or one of each.
+template <int Terms, int Count>
+inline constexpr int matrices_of = Count / Terms;
+
+/// c[s] = epilogue(a[row(s)] op(b_e), …), or epilogue(Σ_t a_t[row(s)] op(b_te)): one block for each tile.
 /// @param b_step  values of b from expert to expert
 /// @param stride  of a row of c
-template <class Shape, Layout OfB, bool Gathers, int Matrices, class C, class E>
+template <class Shape, Layout OfB, bool Gathers, int Terms, int Count, class C, class E>
 static __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
-    bf16_rows_kernel(Bf16Matrix a, EachBf16<Matrices> b, Index b_step, const Index* offsets, Index experts,
+    bf16_rows_kernel(EachBf16<Terms> a, EachBf16<Count> b, Index b_step, const Index* offsets, Index experts,
                      Index columns, Index depth, C* c, Index stride, E epilogue) {
   extern __shared__ __align__(128) unsigned char bf16_ring[];
-  constexpr int tile_columns = Shape::columns / Matrices;
+  constexpr int Matrices = matrices_of<Terms, Count>, tile_columns = Shape::columns / Matrices;
   const Index column_tiles = (stride + tile_columns - 1) / tile_columns;
   __shared__ Bf16TilePlace place;  // registers are for the sums
   if (threadIdx.x < 32) {
@@ -44,7 +48,9 @@ static __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
   if (place.expert < 0) return;
   for (Bf16Matrix& matrix : b.of) matrix.data += place.expert * b_step;
   Bf16Tile<Shape, Layout::along_depth, OfB, Matrices> sums;
-  sums.template sum<Gathers, false>(bf16_ring, place, a.skip(place.first), b.of, depth);
+#pragma unroll 1
+  for (int t = 0; t < Terms; ++t)
+    sums.template sum<Gathers, false>(bf16_ring, place, a.of[t].skip(place.first), b.of + t * Matrices, depth);
   sums.finish(bf16_ring, place, c + place.first * stride, stride, epilogue);
 }
 
@@ -71,24 +77,26 @@ inline int bf16_skinny_columns(Index experts, Index columns, int multiprocessors
   return few ? Bf16SkinnyNarrowest::columns : Bf16SkinnyNarrow::columns;
 }
 
-/// @param a        [.., depth], gathered where it has rows
+/// c[s] = epilogue(a[row(s)] op(b_e), …), or of several a epilogue(Σ_t a_t[row(s)] op(b_te)).
+/// @param a        each [.., depth], gathered where they have rows: all or none
 /// @param b        each [experts, depth, columns], or with OfB along_depth [experts, columns, depth]
 /// @param slots    how many there may be
 /// @param c        [slots, columns], rows of `stride` values
-template <Layout OfB, int Matrices, class C, class Context, class E>
-void bf16_slots_are_rows(Context& ctx, const Bf16Matrix& a, const EachBf16<Matrices>& b, Index b_step,
+template <Layout OfB, int Terms, int Count, class C, class Context, class E>
+void bf16_slots_are_rows(Context& ctx, const EachBf16<Terms>& a, const EachBf16<Count>& b, Index b_step,
                          const Index* offsets, Index experts, Index slots, Index columns, Index depth, C* c,
                          Index stride, const E& epilogue) {
+  constexpr int Matrices = matrices_of<Terms, Count>;
   if (experts == 0 || slots == 0 || columns == 0) return;
   const Index some = experts < slots ? experts : slots;  // that have rows, at most
   const auto run_gathered = [&]<class Shape, bool Gathers>(Shape, std::bool_constant<Gathers>) {
     const Index tiles = (slots / Shape::rows + some) * blocks(stride, Shape::columns / Matrices);
-    launch_with_ring(ctx.product_stream(), bf16_rows_kernel<Shape, OfB, Gathers, Matrices, C, E>, tiles, Shape::threads,
-                     Bf16Tile<Shape, Layout::along_depth, OfB, Matrices>::bytes, a, b, b_step, offsets, experts,
-                     columns, depth, c, stride, epilogue);
+    launch_with_ring(ctx.product_stream(), bf16_rows_kernel<Shape, OfB, Gathers, Terms, Count, C, E>, tiles,
+                     Shape::threads, Bf16Tile<Shape, Layout::along_depth, OfB, Matrices>::bytes, a, b, b_step, offsets,
+                     experts, columns, depth, c, stride, epilogue);
   };
   const auto run = [&](auto shape) {
-    if (a.rows) {
+    if (a.of[0].rows) {
       run_gathered(shape, std::true_type{});
     } else {
       run_gathered(shape, std::false_type{});

@@ -50,11 +50,13 @@ class Bf16Tile {
   static constexpr int bytes = stages * stage_bytes;
   static_assert(Matrices * pass_rows * pitch * 4 <= bytes);
 
+  /// Add a bᵀ to the sums.
+  /// @param b  of each matrix
   /// @order  groups of 16 products over k, ascending from 0, each added to a float by the tensor core: the same for
   ///         every shape, so that an element depends on its own row and column alone
   template <bool GathersA, bool GathersB>
-  __device__ void sum(unsigned char* ring, const Bf16TilePlace& place, const Bf16Matrix& a,
-                      const Bf16Matrix (&b)[Matrices], Index depth) {
+  __device__ void sum(unsigned char* ring, const Bf16TilePlace& place, const Bf16Matrix& a, const Bf16Matrix* b,
+                      Index depth) {
     Bf16Loader<OfA, GathersA, Shape::rows, Shape::threads> a_loader;
     Bf16Loader<OfB, GathersB, columns, Shape::threads> b_loader[Matrices];
     a_loader.begin(a, place.row, place.rows, OfA == Layout::along_depth ? bf16_stride(depth) : depth);

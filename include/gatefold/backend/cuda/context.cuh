@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "gatefold/backend/cuda/bf16_matrix.cuh"
 #include "gatefold/backend/cuda/blas_experts.cuh"
 #include "gatefold/backend/cuda/device_code.cuh"
 #include "gatefold/backend/cuda/handles.cuh"
@@ -76,6 +77,24 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   /// The rounded form of weights in use that have so many columns, or null.
   const Bfloat16* packed(const void* w, Index columns) const { return packed_ ? packed_->find(w, columns) : nullptr; }
 
+  /// While the returned object lives, grouped products that round their factors and read the rows of `from` that `rows`
+  /// looks up take them from `rounded` (SharedRows).
+  [[nodiscard]] auto share(const void* from, Index columns, const Index* rows, const Bf16Matrix& rounded) {
+    struct Scope {
+      BasicContext& ctx;
+      SharedRows shared;
+      Scope(BasicContext& c, const SharedRows& s) : ctx(c), shared(s) { ctx.shared_ = &shared; }
+      Scope(const Scope&) = delete;
+      Scope& operator=(const Scope&) = delete;
+      ~Scope() { ctx.shared_ = shared.before; }
+    };
+    return Scope(*this, {from, columns, rows, rounded, shared_});
+  }
+  /// The rounded form of these rows, or null.
+  const Bf16Matrix* shared(const void* from, Index columns, const Index* rows) const {
+    return shared_ ? shared_->find(from, columns, rows) : nullptr;
+  }
+
   /// For grouped products by cuBLAS (OffsetsOnHost): these write no offsets, and ask here.
   cudaStream_t product_stream() const { return stream_.get(); }
   cublasHandle_t product_blas() { return blas_.get(); }
@@ -99,6 +118,7 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   Blas blas_;
   DeviceCode code_ = DeviceCode::plain;
   const PackedWeights* packed_ = nullptr;
+  const SharedRows* shared_ = nullptr;
   mutable OffsetsOnHost offsets_;
 };
 

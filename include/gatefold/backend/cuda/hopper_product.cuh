@@ -24,7 +24,7 @@
 namespace gatefold::device {
 
 struct HopperMaps {
-  CUtensorMap a, b[2];
+  CUtensorMap a[2], b[2];
 };
 
 /// Whether an epilogue adds floats of c's shape.
@@ -33,7 +33,8 @@ inline constexpr bool kAddsTo = false;
 template <class B>
 inline constexpr bool kAddsTo<fn::AddTo<float, B>> = true;
 
-/// c[s] = epilogue(a[s] op(b_e), …), or, where slots are depth, of expert e c = epilogue(Σ_s a[s]ᵀ b[s]).
+/// c[s] = epilogue(a[s] op(b_e), …), or epilogue(Σ_t a_t[s] op(b_te)), or, where slots are depth, of expert e
+/// c = epilogue(Σ_s a[s]ᵀ b[s]).
 /// @tparam OfB  how b lies: slots are rows: along_lines, or along_depth for transposed weights
 /// @param stride  of a row of c
 /// @order  as bf16_product.cuh
@@ -64,15 +65,16 @@ class HopperProduct {
         if (threadIdx.x % 32 != 0) continue;
         ring.empty().wait(ring.phase() ^ 1);
         ring.full().arrive_and_expect(T::stage_bytes);
-        const int at = k + work.depth_row, expert = SlotsAreDepth ? 0 : work.expert;
+        const int term = !SlotsAreDepth && k >= tiles.depth_each;
+        const int at = k - term * tiles.depth_each + work.depth_row, expert = SlotsAreDepth ? 0 : work.expert;
         std::uint32_t to = ring.tile();
 #pragma unroll
         for (int box = 0; box < T::a_boxes; ++box, to += kBoxBytes)
-          copy<kA>(to, a, work.a_row + box * kBoxRows, at, 0, ring.full());
+          copy<kA>(to, a + term, work.a_row + box * kBoxRows, at, 0, ring.full());
 #pragma unroll
         for (int box = 0; box < T::b_boxes; ++box, to += kBoxBytes) {
           constexpr int each = T::b_boxes / Matrices;
-          copy<OfB>(to, b + box / each, work.b_row + box % each * kBoxRows, at, expert, ring.full());
+          copy<OfB>(to, b + term + box / each, work.b_row + box % each * kBoxRows, at, expert, ring.full());
         }
       }
     }
@@ -286,7 +288,7 @@ static __global__ void __launch_bounds__(HopperTile::threads, 1)
   const std::uint32_t shared = shared_address(begin);
   if (threadIdx.x == 0) HopperRing::init(shared);
   __syncthreads();
-  const HopperProduct<SlotsAreDepth, OfB, Matrices, C, E> product{&maps.a, maps.b, tiles, c, stride, epilogue};
+  const HopperProduct<SlotsAreDepth, OfB, Matrices, C, E> product{maps.a, maps.b, tiles, c, stride, epilogue};
   const int group = static_cast<int>(threadIdx.x) / 128;
   if (group == HopperTile::groups) {
     set_registers<56, false>();
@@ -307,22 +309,27 @@ void launch_hopper(Context& ctx, const HopperMaps& maps, const HopperTiles<Slots
 }
 
 /// c[s] = epilogue(a[s] op(b_e), …), as bf16_slots_are_rows, of rows in slot order.
-template <Layout OfB, int Matrices, class C, class Context, class E>
-void hopper_slots_are_rows(Context& ctx, const Bf16Matrix& a, const EachBf16<Matrices>& b, Index b_step,
+template <Layout OfB, int Terms, int Count, class C, class Context, class E>
+void hopper_slots_are_rows(Context& ctx, const EachBf16<Terms>& a, const EachBf16<Count>& b, Index b_step,
                            const Index* offsets, Index experts, Index slots, Index columns, Index depth, C* c,
                            Index stride, const E& epilogue) {
+  constexpr int Matrices = matrices_of<Terms, Count>;
   if (experts == 0 || slots == 0 || columns == 0) return;
   for (const Index extent : {experts, slots, columns, depth}) expect_int("Cuda::grouped_gemm", extent);
   HopperMaps maps{};
   if (depth > 0) {
-    maps.a = tensor_map(a.data, a.stride, slots, 1, slots * a.stride);
-    for (int m = 0; m < Matrices; ++m)
-      maps.b[m] =
-          tensor_map(b.of[m].data, b.of[m].stride, OfB == Layout::along_depth ? columns : depth, experts, b_step);
+    for (int t = 0; t < Terms; ++t) maps.a[t] = tensor_map(a.of[t], depth, slots);
+    const bool along_depth = OfB == Layout::along_depth;
+    for (int m = 0; m < Count; ++m)
+      maps.b[m] = tensor_map(b.of[m].data, bf16_stride(along_depth ? depth : columns), b.of[m].stride,
+                             along_depth ? columns : depth, experts, b_step);
   }
   const Index some = experts < slots ? experts : slots;
+  const Index depth_each = blocks(depth, HopperTile::depth) * HopperTile::depth;
   launch_hopper<false, OfB, Matrices>(
-      ctx, maps, HopperTiles<false, Matrices>{offsets, int(experts), 0, int(columns), int(depth)},
+      ctx, maps,
+      HopperTiles<false, Matrices>{offsets, int(experts), 0, int(columns), int(Terms == 1 ? depth : Terms * depth_each),
+                                   int(depth_each)},
       (slots / HopperTile::rows + some) * blocks(columns, HopperTile::columns / Matrices), c, stride, epilogue);
   expect_launched("Cuda::grouped_gemm");
 }
@@ -335,11 +342,11 @@ void hopper_slots_are_depth(Context& ctx, const Bf16Matrix& a, const Bf16Matrix&
   for (const Index extent : {experts * rows, slots, columns}) expect_int("Cuda::grouped_outer", extent);
   HopperMaps maps{};
   if (slots > 0) {
-    maps.a = tensor_map(a.data, a.stride, slots, 1, slots * a.stride);
-    maps.b[0] = tensor_map(b.data, b.stride, slots, 1, slots * b.stride);
+    maps.a[0] = tensor_map(a, rows, slots);
+    maps.b[0] = tensor_map(b, columns, slots);
   }
   launch_hopper<true, Layout::along_lines, 1>(
-      ctx, maps, HopperTiles<true, 1>{offsets, int(experts), int(rows), int(columns), 0},
+      ctx, maps, HopperTiles<true, 1>{offsets, int(experts), int(rows), int(columns)},
       experts * blocks(rows, HopperTile::rows) * blocks(columns, HopperTile::columns), dw, columns,
       AddOrStore<float>{accumulate ? dw : nullptr, columns});
   expect_launched("Cuda::grouped_outer");

@@ -37,7 +37,8 @@ struct HopperWork {
 template <bool SlotsAreDepth, int Matrices>
 struct HopperTiles {
   const Index* offsets;
-  int experts, rows, columns, depth;  // slots are rows: rows is not read; slots are depth: depth is not
+  int experts, rows, columns;     // slots are rows: rows is not read
+  int depth = 0, depth_each = 1;  // of the sums, and of each term of them, in whole tiles; slots are depth: not read
 
   __device__ HopperWork work(int n) const {
     constexpr int columns_each = HopperTile::columns / Matrices;

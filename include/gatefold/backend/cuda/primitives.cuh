@@ -171,7 +171,7 @@ struct Primitives {
   static void grouped_gemm(Context& ctx, Groups<B> g, View<const T, 2, B> a, View<const T, 3, B> w, bool transpose,
                            View<T, 2, B> c, const E& epilogue) {
     const auto here = ctx.here();
-    if constexpr (rounds<T>) return device::bf16_gemm(ctx, g, a, w, transpose, c, epilogue);
+    if constexpr (rounds<T>) return device::bf16_gemm(ctx, g, std::array{a}, std::array{w}, transpose, c, epilogue);
     ctx.begin_product(transpose);
     grouped(ctx, g, a, std::array{w}, transpose, c, epilogue);
   }
@@ -181,7 +181,23 @@ struct Primitives {
   static void grouped_gemm(Context& ctx, Groups<B> g, View<const Bfloat16, 2, B> a, View<const float, 3, B> w,
                            bool transpose, View<float, 2, B> c, const E& epilogue) requires rounds<float> {
     const auto here = ctx.here();
-    device::bf16_gemm(ctx, g, a, w, transpose, c, epilogue);
+    device::bf16_gemm(ctx, g, std::array{a}, std::array{w}, transpose, c, epilogue);
+  }
+  /// c[s] = Σ_t a_t[row(s)] op(w_t[e]), a sum of float.
+  template <std::size_t Terms>
+  static void grouped_gemms(Context& ctx, Groups<B> g, const std::array<View<const Bfloat16, 2, B>, Terms>& a,
+                            const std::array<View<const float, 3, B>, Terms>& w, bool transpose,
+                            View<float, 2, B> c) requires rounds<float> {
+    const auto here = ctx.here();
+    device::bf16_gemm(ctx, g, a, w, transpose, c, fn::Store{});
+  }
+  /// While what it returns lives, products that round what they multiply find these rows of a rounded.
+  /// @param room  rows that nobody reads before, or writes while it lives: they may stand there
+  template <class C>
+  [[nodiscard]] static auto rounded_once(Context& ctx, const Groups<B>& g, View<const float, 2, B> a,
+                                         View<C, 2, B> room) requires rounds<float> {
+    const auto here = ctx.here();
+    return device::round_for_products(ctx, g, a, room);
   }
 
   template <class T, class F>

@@ -31,10 +31,11 @@ inline decltype(&cuTensorMapEncodeTiled) encode_tiled() {
 
 /// `matrices` matrices of `rows` rows, `step` values apart; coordinates of a box are (column, row, matrix). What is
 /// outside is 0.
-/// @param data  whole units (bf16_matrix.cuh), whose rows are `stride` values apart
-inline CUtensorMap tensor_map(const Bfloat16* data, Index stride, Index rows, Index matrices, Index step) {
+/// @param data  whole units (bf16_matrix.cuh), `columns` values of them, in rows that are `stride` values apart
+inline CUtensorMap tensor_map(const Bfloat16* data, Index columns, Index stride, Index rows, Index matrices,
+                              Index step) {
   const auto number = [](Index n) { return static_cast<cuuint64_t>(n); };
-  const cuuint64_t extents[3] = {number(stride), number(rows), number(matrices)};
+  const cuuint64_t extents[3] = {number(columns), number(rows), number(matrices)};
   const cuuint64_t strides[2] = {number(stride) * sizeof(Bfloat16), number(step) * sizeof(Bfloat16)};
   const cuuint32_t box[3] = {kBoxColumns, kBoxRows, 1}, steps[3] = {1, 1, 1};
   CUtensorMap map;
@@ -45,6 +46,10 @@ inline CUtensorMap tensor_map(const Bfloat16* data, Index stride, Index rows, In
   if (status != CUDA_SUCCESS)
     throw DeviceError("cuTensorMapEncodeTiled: error " + std::to_string(static_cast<int>(status)));
   return map;
+}
+/// Of one matrix, of any columns.
+inline CUtensorMap tensor_map(const Bf16Matrix& a, Index columns, Index rows) {
+  return tensor_map(a.data, bf16_stride(columns), a.stride, rows, 1, rows * a.stride);
 }
 
 }  // namespace gatefold::device

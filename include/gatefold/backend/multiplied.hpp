@@ -1,0 +1,45 @@
+#pragma once
+
+#include <array>
+#include <type_traits>
+
+#include "gatefold/backend/backend.hpp"
+#include "gatefold/backend/epilogue.hpp"
+#include "gatefold/backend/groups.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/view.hpp"
+
+/// What experts say to a backend that names Multiplied (backend.hpp), and do themselves on others.
+namespace gatefold {
+
+/// While what it returns lives, grouped products that read rows of a through `groups` find them as B multiplies them:
+/// rounded once, not by each product. Nothing where B multiplies them as they are.
+/// @param room  rows of slots that nobody reads before, or writes while it lives: what is rounded may stand there
+template <class B, class Context, class T, class C>
+[[nodiscard]] auto rounded_once(Context& ctx, const Groups<B>& groups, View<const T, 2, B> a, View<C, 2, B> room) {
+  if constexpr (std::is_same_v<T, Multiplied<T, B>>) {
+    struct AsTheyAre {
+      ~AsTheyAre() {}
+    };
+    return AsTheyAre{};
+  } else {
+    return B::rounded_once(ctx, groups, a, room);
+  }
+}
+
+/// c[s] = a[s] w[e]ᵀ + b[s] v[e]ᵀ, the first sum before the second.
+/// @tparam F  T, or Multiplied<T, B>
+template <class T, class F, class B, class Context>
+void sum_of_two_products(Context& ctx, const Groups<B>& slots, View<const F, 2, B> a, View<const T, 3, B> w,
+                         View<const F, 2, B> b, View<const T, 3, B> v, View<T, 2, B> c) {
+  if constexpr (std::is_same_v<T, F>) {
+    const auto mark = ctx.mark();
+    const View<T, 2, B> first = ctx.template scratch<T>(c.extent(0), c.extent(1));
+    B::grouped_gemm(ctx, slots, a, w, true, first, fn::Store{});
+    B::grouped_gemm(ctx, slots, b, v, true, c, fn::AddTo<T, B>{first});
+  } else {
+    B::grouped_gemms(ctx, slots, std::array{a, b}, std::array{w, v}, true, c);
+  }
+}
+
+}  // namespace gatefold
